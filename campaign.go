@@ -1,0 +1,495 @@
+package tenure
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
+)
+
+// campaigner is the one loop of an elector: it drives the pure lease.Candidate with real clocks, calls to Redis and leader
+// work. All its fields belong to the loop. The loop itself never calls anything that may block.
+type campaigner struct {
+	e      *Elector
+	parent context.Context // values of Run's context, never its end
+	work   []LeadFunc
+	cand   *lease.Candidate
+
+	tenancy   *tenancy // the term that is on, or whose work drains
+	running   []bool   // by work: it has not returned
+	abandoned bool     // the drain bound of the term has passed
+	drainBy   time.Time
+	handed    *tenancy // the term whose lease is being given back
+	handedTok int64
+
+	calls    int // to Redis in flight
+	stuck    bool
+	healthy  bool
+	watching bool // the health check goroutine runs
+	stopping bool
+
+	down     bool   // Redis gives no usable answer
+	lastErr  error  // of Redis
+	mended   string // text of the last misconfiguration that was told
+	answered time.Time
+	heard    uint64 // number of the youngest request that told of a leader
+	leader   string
+	leadTok  int64
+	waiting  string
+	witness  bool
+}
+
+// run is the loop. It returns when nothing of ours runs, or at the deadline with what still does.
+func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time, err error) {
+	defer e.phase.Store(phaseStopped)
+	c := &campaigner{
+		e:       e,
+		parent:  context.WithoutCancel(ctx),
+		work:    slices.Concat(e.opts.Lead, lead),
+		cand:    lease.NewCandidate(e.opts.timing(), mathrand.Float64, nonce),
+		healthy: true,
+	}
+	defer c.publishStatus(StateStopped)
+	if ctx.Err() != nil {
+		return time.Now().Add(e.drain), nil
+	}
+	watched, unwatch := context.WithCancel(c.parent)
+	defer unwatch()
+	if e.opts.Health != nil {
+		c.healthy, c.watching = false, true
+		c.cand.Ready(readClock(), false)
+		go c.watch(watched) // ends with watched; its last word is awaited below
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	stop := ctx.Done()
+	var late <-chan time.Time
+	for {
+		c.turn()
+		if e.fast && !c.stopping && c.answered.IsZero() && c.down {
+			err = c.lastErr
+			stop = closed
+		}
+		if c.stopping && c.cand.Finished() && c.works() == 0 && c.calls == 0 && !c.watching {
+			return deadline, err
+		}
+		timer.Reset(c.wait())
+		select {
+		case <-e.inbox.wake:
+		case <-timer.C:
+		case <-stop:
+			stop = nil
+			unwatch()
+			deadline = time.Now().Add(e.drain)
+			bound := time.NewTimer(e.drain)
+			defer bound.Stop()
+			late = bound.C
+			c.stopping = true
+			c.apply(readClock(), c.cand.Stop(readClock()), fmt.Errorf("%w: %w", ErrStopped, context.Cause(ctx)))
+		case <-late:
+			c.turn()
+			c.cand.Abandon()
+			c.handOver()
+			return deadline, errors.Join(err, c.leftovers())
+		}
+	}
+}
+
+var closed = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// nonce is the secret of a campaign: 128 random bits.
+func nonce() string {
+	var bits [16]byte
+	_, _ = rand.Read(bits[:]) // never fails
+	return fmt.Sprintf("%x", bits)
+}
+
+// turn takes what has come in, lets time pass and sends what is due.
+func (c *campaigner) turn() {
+	mail := c.e.inbox.take()
+	now := readClock()
+	if t := c.tenancy; t != nil && t.lease.Load() == nil { // a reader or the timer noticed first
+		c.apply(now, c.cand.End(now, lease.Expired), errExpired)
+	}
+	for _, r := range mail.replies {
+		c.reply(now, r)
+	}
+	for _, r := range mail.results {
+		c.returned(now, r)
+	}
+	if mail.health != nil {
+		c.checked(now, *mail.health)
+	}
+	if mail.unwatched {
+		c.watching = false
+	}
+	if t := mail.resigning; t != nil && t == c.tenancy {
+		c.apply(now, c.cand.End(now, lease.Resigned), ErrResigned)
+	}
+	if mail.vacant {
+		c.cand.Vacant(now)
+	}
+	if mail.rollCall {
+		c.cand.RollCall(now)
+	}
+	c.apply(now, c.cand.Tick(now), errExpired)
+	if c.e.alive != nil && c.cand.State() == lease.Leading {
+		if err := c.e.alive(); err != nil {
+			c.fail(now, err)
+		}
+	}
+	c.drain(now)
+	for {
+		request, due := c.cand.Next(now)
+		if !due {
+			break
+		}
+		c.send(now, request)
+	}
+	c.report()
+	c.publishStatus(states[c.cand.State()])
+}
+
+// wait is how long the loop may sleep.
+func (c *campaigner) wait() time.Duration {
+	wait := c.cand.Wait(readClock())
+	if c.cand.State() == lease.Draining && !c.abandoned {
+		wait = min(wait, max(time.Until(c.drainBy), 0))
+	}
+	return wait
+}
+
+// apply carries a change of the term out. cause is that of an end.
+func (c *campaigner) apply(now lease.Reading, change lease.Change, cause error) {
+	switch change {
+	case lease.Began:
+		c.begin(now)
+	case lease.Renewed:
+		if !c.tenancy.renew(c.cand.Lease(), now) { // a reader or the timer was faster: once false it stays false
+			c.apply(now, c.cand.End(now, lease.Expired), errExpired)
+		}
+	case lease.Ended:
+		if c.cand.Reason() == lease.Expired {
+			cause = errExpired
+		}
+		c.tenancy.end(cause)
+		c.e.current.Store(nil)
+		c.abandoned, c.drainBy = false, time.Now().Add(c.e.drain)
+		c.e.bus.publish(Event{Type: EventEnded, Role: c.e.opts.Role, Token: c.cand.Token(), Err: context.Cause(c.tenancy.ctx)})
+	}
+}
+
+func (c *campaigner) begin(now lease.Reading) {
+	term := Term{Role: c.e.opts.Role, InstanceID: c.e.id, Token: c.cand.Token(), Since: time.Unix(c.cand.Since(), 0)}
+	t := begin(c.parent, term, c.cand.Lease(), now, c.e.inbox.nudge)
+	c.tenancy = t
+	c.e.current.Store(t)
+	c.e.bus.publish(Event{Type: EventAcquired, Role: term.Role, Token: term.Token})
+	if !c.healthy {
+		c.apply(now, c.cand.End(now, lease.Failed), ErrWorkFailed)
+		return
+	}
+	term, _ = TermFrom(t.ctx)
+	c.running = make([]bool, len(c.work))
+	for i, work := range c.work {
+		c.running[i] = true
+		go c.lead(i, work, t.ctx, term) // ends with the work; drain waits for it, or says that it still runs
+	}
+}
+
+// lead runs one piece of leader work and reports how it ended, whatever way that is.
+func (c *campaigner) lead(i int, work LeadFunc, ctx context.Context, term Term) {
+	err := error(&PanicError{})
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{Value: value, Stack: debug.Stack()}
+		}
+		c.e.inbox.put(func(m *mail) { m.results = append(m.results, result{work: i, err: err}) })
+	}()
+	err = work(ctx, term)
+}
+
+// returned takes note that a piece of leader work has returned.
+func (c *campaigner) returned(now lease.Reading, r result) {
+	c.running[r.work] = false
+	cause := context.Cause(c.tenancy.ctx)
+	switch {
+	case cause != nil && (r.err == nil || errors.Is(r.err, context.Canceled) || errors.Is(r.err, cause)):
+	case r.err == nil:
+		c.apply(now, c.cand.End(now, lease.Resigned), fmt.Errorf("%w: leader work %s returned", ErrResigned, c.name(r.work)))
+	case cause != nil: // it failed while it drained
+		c.e.bus.publish(Event{Type: EventWorkFailed, Role: c.e.opts.Role, Token: c.cand.Token(), Err: r.err})
+	default:
+		c.fail(now, fmt.Errorf("leader work %s: %w", c.name(r.work), r.err))
+	}
+}
+
+// fail gives the term up because what it is for does not work.
+func (c *campaigner) fail(now lease.Reading, err error) {
+	if c.cand.State() != lease.Leading {
+		return
+	}
+	c.e.bus.publish(Event{Type: EventWorkFailed, Role: c.e.opts.Role, Token: c.cand.Token(), Err: err})
+	c.apply(now, c.cand.End(now, lease.Failed), fmt.Errorf("%w: %w", ErrWorkFailed, err))
+}
+
+// works counts the leader work that has not returned.
+func (c *campaigner) works() int {
+	count := 0
+	for _, running := range c.running {
+		if running {
+			count++
+		}
+	}
+	return count
+}
+
+// drain gives the lease back when the work of an ended term has returned, and leaves it to lapse where it does not.
+func (c *campaigner) drain(now lease.Reading) {
+	if c.cand.State() == lease.Draining {
+		if c.works() == 0 {
+			c.handed, c.handedTok = c.tenancy, c.cand.Token()
+			c.tenancy, c.running = nil, nil
+			c.cand.Drained(now)
+		} else if !c.abandoned && !time.Now().Before(c.drainBy) {
+			c.abandoned = true
+			c.cand.Abandon()
+			c.e.bus.publish(Event{Type: EventOverrun, Role: c.e.opts.Role, Token: c.cand.Token(),
+				Err: fmt.Errorf("%w: %s", ErrDrainTimeout, c.runningWork())})
+		}
+	}
+	if c.handed != nil && !c.cand.Releasing() {
+		c.handOver()
+	}
+}
+
+// handOver ends the wait of Resign.
+func (c *campaigner) handOver() {
+	if c.handed != nil {
+		close(c.handed.released)
+		c.handed = nil
+	}
+}
+
+// send hands a request to the client in a goroutine of its own: whatever the client does with its context, the loop goes on.
+func (c *campaigner) send(now lease.Reading, r lease.Request) {
+	if c.calls >= maxCalls {
+		if !c.stuck {
+			c.stuck = true
+			c.e.bus.publish(Event{Type: EventCallsStuck, Role: c.e.opts.Role, Count: c.calls, Err: fmt.Errorf("%w: %d calls hang", ErrUnreachable, c.calls)})
+		}
+		c.apply(now, c.cand.Answer(now, r, lease.Answer{}), errExpired)
+		return
+	}
+	c.stuck = false
+	c.calls++
+	go func() { // ends when the client returns; counted in calls, which Run waits for
+		ctx, cancel := context.WithTimeout(c.parent, r.Bound)
+		defer cancel()
+		answer, err := c.ask(ctx, r)
+		c.e.inbox.put(func(m *mail) { m.replies = append(m.replies, reply{request: r, answer: answer, err: err}) })
+	}()
+}
+
+func (c *campaigner) ask(ctx context.Context, r lease.Request) (leaseReply, error) {
+	switch r.Kind {
+	case lease.Acquire:
+		return c.e.store.acquire(ctx, r)
+	case lease.Renew:
+		return c.e.store.renew(ctx, r)
+	default:
+		return c.e.store.release(ctx, r)
+	}
+}
+
+// reply takes an answer of Redis, or an error, which means that nothing is known.
+func (c *campaigner) reply(now lease.Reading, r reply) {
+	c.calls--
+	cause := fmt.Errorf("%w: the lease was %s", ErrLost, r.answer.reason)
+	c.apply(now, c.cand.Answer(now, r.request, r.answer.Answer), cause)
+	if r.err != nil {
+		c.lastErr = r.err
+		if text := r.err.Error(); errors.Is(r.err, ErrMisconfigured) && text != c.mended {
+			c.mended = text
+			c.e.bus.publish(Event{Type: EventMisconfigured, Role: c.e.opts.Role, Err: r.err})
+		}
+		return
+	}
+	c.answered, c.lastErr, c.mended = time.Now(), nil, ""
+	if r.request.Kind == lease.Release {
+		if r.request.Token != 0 && r.request.Token == c.handedTok {
+			c.handedTok = 0
+			c.e.bus.publish(Event{Type: EventReleased, Role: c.e.opts.Role, Token: r.request.Token})
+		}
+		return
+	}
+	if r.request.Seq < c.heard || r.answer.Verdict == lease.Stale {
+		return
+	}
+	c.heard = r.request.Seq
+	c.witness, c.waiting = r.answer.Origin != "", r.answer.reason
+	c.leadTok = r.answer.Token
+	if r.answer.reason == "foreign" || r.answer.holder == "" {
+		c.leadTok = 0
+	}
+	if r.answer.holder != c.leader {
+		c.leader = r.answer.holder
+		c.e.bus.publish(Event{Type: EventLeaderChanged, Role: c.e.opts.Role, Subject: c.leader, Token: c.leadTok})
+	}
+}
+
+// report tells of changes in how Redis answers, once each.
+func (c *campaigner) report() {
+	down := c.cand.Unanswered() > 0
+	if down != c.down {
+		c.down = down
+		e := Event{Type: EventRedisUp, Role: c.e.opts.Role}
+		if down {
+			if c.lastErr == nil {
+				c.lastErr = fmt.Errorf("%w within %v", ErrUnreachable, c.e.opts.timing().Attempt())
+			}
+			e.Type, e.Err = EventRedisDown, c.lastErr
+			if c.cand.State() == lease.Leading {
+				e.Type, e.Token = EventRenewFailed, c.cand.Token()
+			}
+		}
+		c.e.bus.publish(e)
+	}
+	if step := c.cand.StepSeen(); step != 0 {
+		c.e.bus.publish(Event{Type: EventClockStep, Role: c.e.opts.Role, Step: step})
+	}
+}
+
+var states = map[lease.State]ElectionState{
+	lease.Following: StateFollowing, lease.Leading: StateLeading, lease.Draining: StateDraining, lease.Stopped: StateStopped,
+}
+
+func (c *campaigner) publishStatus(state ElectionState) {
+	s := &ElectionStatus{
+		Role:           c.e.opts.Role,
+		State:          state,
+		Leader:         c.leader,
+		LeaderToken:    c.leadTok,
+		LastAnswer:     c.answered,
+		HistoryWitness: c.witness,
+		CallsInFlight:  c.calls,
+		Err:            c.lastErr,
+	}
+	now := readClock()
+	switch {
+	case state == StateLeading:
+		s.Token = c.cand.Token()
+		s.Deadline = time.Now().Add(c.cand.Lease().EndsIn(now))
+	case state == StateFollowing && !c.healthy:
+		s.Waiting = "unhealthy"
+	case state == StateFollowing && c.cand.StandsBack(now) > 0:
+		s.Waiting = "penalty"
+	case state == StateFollowing:
+		s.Waiting = c.waiting
+	}
+	c.e.status.Store(s)
+}
+
+// checked takes an answer of the health check.
+func (c *campaigner) checked(now lease.Reading, err error) {
+	c.healthy = err == nil
+	c.cand.Ready(now, c.healthy)
+	if err != nil {
+		c.fail(now, fmt.Errorf("health check: %w", err))
+	}
+}
+
+// watch calls the health check every RenewInterval until ctx is done. A check that does not return in time has failed; no other
+// one is started beside it.
+func (c *campaigner) watch(ctx context.Context) {
+	defer c.e.inbox.put(func(m *mail) { m.unwatched = true })
+	interval := c.e.opts.RenewInterval
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-pause.C:
+		}
+		pause.Reset(interval)
+		bounded, cancel := context.WithTimeout(ctx, interval)
+		answer := make(chan error, 1)
+		go func() { // ends with the check; watch waits for it
+			err := error(&PanicError{})
+			defer func() {
+				if value := recover(); value != nil {
+					err = &PanicError{Value: value, Stack: debug.Stack()}
+				}
+				answer <- err
+			}()
+			err = c.e.opts.Health(bounded)
+		}()
+		var err error
+		select {
+		case err = <-answer:
+		case <-bounded.Done():
+			if ctx.Err() == nil {
+				hung := errHealth
+				c.e.inbox.put(func(m *mail) { m.health = &hung })
+			}
+			err = <-answer
+			if err == nil {
+				err = errHealth
+			}
+		}
+		cancel()
+		if ctx.Err() == nil {
+			c.e.inbox.put(func(m *mail) { m.health = &err })
+		}
+	}
+}
+
+// name is how a piece of leader work is called in errors.
+func (c *campaigner) name(i int) string {
+	if f := runtime.FuncForPC(reflect.ValueOf(c.work[i]).Pointer()); f != nil {
+		return f.Name()
+	}
+	return fmt.Sprint(i)
+}
+
+func (c *campaigner) runningWork() string {
+	var names []string
+	for i, running := range c.running {
+		if running {
+			names = append(names, "leader work "+c.name(i))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// leftovers says what still runs.
+func (c *campaigner) leftovers() error {
+	var left []string
+	if c.works() > 0 {
+		left = append(left, c.runningWork())
+	}
+	if c.calls > 0 {
+		left = append(left, fmt.Sprintf("%d calls to Redis", c.calls))
+	}
+	if c.watching {
+		left = append(left, "the health check")
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: role %q: %s", ErrDrainTimeout, c.e.opts.Role, strings.Join(left, ", "))
+}

@@ -1,0 +1,238 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ElectionState is where an elector stands.
+type ElectionState string
+
+// The states of an elector.
+const (
+	StateIdle      ElectionState = "idle"      // Run was not called yet
+	StateFollowing ElectionState = "following" // no term: asking, waiting or standing back
+	StateLeading   ElectionState = "leading"   // a term is on
+	StateDraining  ElectionState = "draining"  // a term is over, its work is not
+	StateStopped   ElectionState = "stopped"   // Run has returned, or is about to
+)
+
+// ElectionStatus is a snapshot of an elector. It is cached: asking for it costs no round trip.
+type ElectionStatus struct {
+	Role  string
+	State ElectionState
+	// Token is that of the term that is on; 0 without one. Deadline is when it ends unless it is renewed.
+	Token    int64
+	Deadline time.Time
+	// Leader is the instance that held the lease at the last answer of Redis, "" where none was known. LeaderToken is its token,
+	// 0 where it is a foreign client.
+	Leader      string
+	LeaderToken int64
+	// LastAnswer is when Redis last gave a usable answer; zero: never.
+	LastAnswer time.Time
+	// Waiting says why this candidate was not granted the lease: lease, foreign, hold, until, empty, penalty, unhealthy, or "".
+	Waiting string
+	// HistoryWitness is false while Redis does not tell its replication id (INFO refused): a failover or a restart is then
+	// noticed only by what is missing.
+	HistoryWitness bool
+	// CallsInFlight counts the calls to Redis that have not returned, abandoned ones included.
+	CallsInFlight int
+	// Err is the last error, nil again after a usable answer.
+	Err error
+}
+
+// LeaderInfo is what Redis knows of the current leader.
+type LeaderInfo struct {
+	InstanceID string        // untrusted where Token is 0: a foreign client holds the lease
+	Token      int64         // fencing token; 0: not a tenure client
+	Since      time.Time     // by Redis's clock, whole seconds; zero where it is unknown
+	Remaining  time.Duration // of the lease; negative: a foreign lease without expiry
+}
+
+// Causes of the end of a term.
+var (
+	errExpired = fmt.Errorf("%w: no renewal succeeded in time", ErrLost)
+	errHealth  = errors.New("health check gave no answer in time")
+)
+
+const maxCalls = 16 // to Redis in flight at once, abandoned ones included
+
+// Elector takes part in the election of one role. Its methods are safe for concurrent use.
+type Elector struct {
+	opts   ElectionOptions
+	id     string
+	store  leaseStore
+	bus    *eventBus
+	drain  time.Duration
+	fast   bool                  // FailFast
+	listen func(context.Context) // own subscription; nil where a coordinator has one
+	alive  func() error          // whether what leads is getting on; nil: not asked. It does not block.
+	own    bool                  // Run is the caller's; false: the coordinator's
+
+	current atomic.Pointer[tenancy]
+	status  atomic.Pointer[ElectionStatus]
+	phase   atomic.Int32 // idle, running, stopped
+	inbox   inbox
+}
+
+// phases of an elector or a coordinator.
+const (
+	phaseIdle int32 = iota
+	phaseRunning
+	phaseStopped
+)
+
+// NewElector returns an elector that stands alone: no registry, no tasks. Use New for the whole.
+func NewElector(rdb redis.UniversalClient, opts Options) (*Elector, error) {
+	var c checker
+	opts = opts.complete(&c)
+	store := newRedisStore(rdb, &c, opts)
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	bus := newEventBus(opts.InstanceID)
+	if opts.Logger != nil {
+		bus.observe(logEvents(opts.Logger))
+	}
+	e := newElector(store.forRole(opts.Election, opts.InstanceID), bus, opts)
+	e.own = true
+	e.listen = func(ctx context.Context) { listenForHints(ctx, store, e.hint) }
+	return e, nil
+}
+
+func newElector(store leaseStore, bus *eventBus, opts Options) *Elector {
+	e := &Elector{
+		opts:  opts.Election,
+		id:    opts.InstanceID,
+		store: store,
+		bus:   bus,
+		drain: opts.ShutdownTimeout,
+		fast:  opts.FailFast,
+		inbox: inbox{wake: make(chan struct{}, 1)},
+	}
+	e.status.Store(&ElectionStatus{Role: e.opts.Role, State: StateIdle})
+	return e
+}
+
+// IsLeader reports whether this process leads now. It looks at both clocks of the machine and at nothing else: no lock, no
+// I/O, no allocation. After a pause past the deadline the first call is already false, and within one term it never turns
+// true again.
+func (e *Elector) IsLeader() bool {
+	t := e.current.Load()
+	return t != nil && t.leading()
+}
+
+// Term returns the term that this process leads in now.
+func (e *Elector) Term() (Term, bool) {
+	t := e.current.Load()
+	if t == nil || !t.leading() {
+		return Term{}, false
+	}
+	return TermFrom(t.ctx)
+}
+
+// Role is the role that is elected, "" for the default one.
+func (e *Elector) Role() string { return e.opts.Role }
+
+// Status returns the cached state of this elector.
+func (e *Elector) Status() ElectionStatus {
+	s := *e.status.Load()
+	if s.State == StateLeading && !e.IsLeader() {
+		s.State, s.Token, s.Deadline = StateDraining, 0, time.Time{}
+	}
+	return s
+}
+
+// Leader asks Redis who leads. It returns ErrNoLeader where nobody does, ErrUnreachable or ErrMisconfigured where Redis gives no
+// answer. It works without Run.
+func (e *Elector) Leader(ctx context.Context) (LeaderInfo, error) {
+	reply, err := e.store.leader(ctx)
+	switch {
+	case err != nil:
+		return LeaderInfo{}, err
+	case reply.holder == "":
+		return LeaderInfo{}, ErrNoLeader
+	}
+	info := LeaderInfo{InstanceID: reply.holder, Token: reply.Token, Remaining: reply.Wait}
+	if reply.Since > 0 {
+		info.Since = time.Unix(reply.Since, 0)
+	}
+	return info, nil
+}
+
+// Resign gives the term up: IsLeader turns false, the context of the term is cancelled, and when its work has returned the
+// lease is released. Resign waits for that, or until ctx is done. Called with the context of leader work it starts the
+// hand-over and returns. This process then stands back for RetryInterval. It returns ErrNotLeader without a term, ErrStopped
+// after Run.
+func (e *Elector) Resign(ctx context.Context) error {
+	t := e.current.Load()
+	switch {
+	case e.phase.Load() == phaseStopped:
+		return ErrStopped
+	case t == nil:
+		return ErrNotLeader
+	}
+	e.inbox.put(func(m *mail) { m.resigning = t })
+	if term, ok := TermFrom(ctx); ok && term.tenancy == t {
+		return nil
+	}
+	select {
+	case <-t.released:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("tenure: the hand-over goes on: %w", context.Cause(ctx))
+	}
+}
+
+// Run campaigns until ctx is done, for ever anew after each term, and runs the given leader work during each. It returns nil
+// after a requested stop, ErrDrainTimeout where something of ours still runs after ShutdownTimeout (the error says what), and
+// ErrRunning or ErrStopped where it was called before.
+func (e *Elector) Run(ctx context.Context, lead ...LeadFunc) error {
+	if !e.own {
+		return fmt.Errorf("%w: the coordinator runs this elector", ErrRunning)
+	}
+	for _, work := range lead {
+		if work == nil {
+			return fmt.Errorf("%w: Run got a nil LeadFunc", ErrMisconfigured)
+		}
+	}
+	if err := e.start(); err != nil {
+		return err
+	}
+	if e.listen != nil && ctx.Err() == nil {
+		hints, stop := context.WithCancel(context.WithoutCancel(ctx))
+		var listening sync.WaitGroup
+		listening.Go(func() { e.listen(hints) }) // ends with hints; waited for below
+		defer listening.Wait()
+		defer stop()
+	}
+	deadline, err := e.run(ctx, lead)
+	return errors.Join(err, e.bus.flush(deadline))
+}
+
+// start makes sure that an elector runs once.
+func (e *Elector) start() error {
+	if e.phase.CompareAndSwap(phaseIdle, phaseRunning) {
+		return nil
+	}
+	if e.phase.Load() == phaseStopped {
+		return ErrStopped
+	}
+	return ErrRunning
+}
+
+// hint takes a hint from the subscription.
+func (e *Elector) hint(h hint) {
+	switch {
+	case h.Type == hintConnected, h.Type == hintVacant && h.Role == e.opts.Role:
+		e.inbox.put(func(m *mail) { m.vacant = true })
+	case h.Type == hintRollCall && h.Role == e.opts.Role:
+		e.inbox.put(func(m *mail) { m.rollCall = true })
+	}
+}

@@ -1,0 +1,89 @@
+package tenure
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The errors of this package. Every error it returns matches at least one of them with errors.Is, or is the error of the
+// caller's own context.
+var (
+	// ErrNoLeader: nobody holds the lease.
+	ErrNoLeader = errors.New("tenure: no leader")
+	// ErrNotLeader: the call needs this process to lead, and it does not.
+	ErrNotLeader = errors.New("tenure: not the leader")
+	// ErrLost: the term ended without our will: Redis refused a renewal, or no renewal succeeded in time.
+	ErrLost = errors.New("tenure: leadership lost")
+	// ErrResigned: the term ended because this process gave it up while it went on running.
+	ErrResigned = errors.New("tenure: leadership resigned")
+	// ErrWorkFailed: the term was given up because leader work, or the health check, failed or hung.
+	ErrWorkFailed = errors.New("tenure: leader work failed")
+	// ErrUnreachable: Redis gave no usable answer. Nothing is known, nothing is lost.
+	ErrUnreachable = errors.New("tenure: redis gave no usable answer")
+	// ErrStopped: the call came after, or the term ended by, a requested stop.
+	ErrStopped = errors.New("tenure: stopped")
+	// ErrMisconfigured: options, rights or keys are wrong; the error says what is wrong and how it is mended.
+	ErrMisconfigured = errors.New("tenure: misconfigured")
+	// ErrDrainTimeout: Run returned while something of ours was still running; the error says what.
+	ErrDrainTimeout = errors.New("tenure: still running at the end of the shutdown timeout")
+	// ErrRunning: Run was called a second time, or something that must happen before Run happened during it.
+	ErrRunning = errors.New("tenure: already running")
+	// ErrNotFound: there is no such instance or task.
+	ErrNotFound = errors.New("tenure: not found")
+	// ErrTruncated: a listing stopped at its cap; what was read is returned beside the error.
+	ErrTruncated = errors.New("tenure: listing truncated")
+	// ErrFenced: a newer leader has written to the record; nothing was changed.
+	ErrFenced = errors.New("tenure: fenced by a newer leader")
+)
+
+// OptionError is one problem with one option. New and its siblings join all problems into one error that matches
+// ErrMisconfigured.
+type OptionError struct {
+	Field  string // path of the field, such as "Election.LeaseTTL"
+	Value  string // what it was set to, quoted where it is text
+	Reason string // the relation it breaks, or what to set instead
+}
+
+func (e *OptionError) Error() string { return fmt.Sprintf("%s = %s: %s", e.Field, e.Value, e.Reason) }
+
+// Is makes every OptionError an ErrMisconfigured.
+func (e *OptionError) Is(target error) bool { return target == ErrMisconfigured }
+
+// optionErrors is what a constructor returns: all problems at once, one a line.
+type optionErrors []*OptionError
+
+func (e optionErrors) Error() string {
+	lines := make([]string, len(e))
+	for i, problem := range e {
+		lines[i] = problem.Error()
+	}
+	return "tenure: invalid options:\n\t" + strings.Join(lines, "\n\t")
+}
+
+func (e optionErrors) Unwrap() []error {
+	all := make([]error, len(e))
+	for i, problem := range e {
+		all[i] = problem
+	}
+	return all
+}
+
+// PanicError is the error of a callback that panicked, or that ended its goroutine with runtime.Goexit.
+type PanicError struct {
+	Value any    // what was passed to panic; nil after runtime.Goexit
+	Stack []byte // the stack at the panic
+}
+
+func (e *PanicError) Error() string {
+	if e.Value == nil {
+		return "tenure: callback ended its goroutine"
+	}
+	return fmt.Sprintf("tenure: panic: %v", e.Value)
+}
+
+// Unwrap gives the value of the panic where it was an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}

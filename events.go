@@ -1,0 +1,167 @@
+package tenure
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// EventType says what happened.
+type EventType string
+
+// The events. Each names the fields it sets beside Type, Time and InstanceID.
+const (
+	EventAcquired      EventType = "acquired"       // a term of ours began: Role, Token
+	EventEnded         EventType = "ended"          // a term of ours ended: Role, Token, Err (the cause of its context)
+	EventReleased      EventType = "released"       // our lease was given back: Role, Token
+	EventLeaderChanged EventType = "leader_changed" // we heard of another leader: Role, Subject (its ID; "": none)
+	EventRenewFailed   EventType = "renew_failed"   // a renewal had no usable answer, first of a row: Role, Token, Err
+	EventRedisDown     EventType = "redis_down"     // Redis gives no usable answer, first of a row: Role, Err
+	EventRedisUp       EventType = "redis_up"       // it answers again: Role
+	EventMisconfigured EventType = "misconfigured"  // somebody has to mend something: Role, Err
+	EventClockStep     EventType = "redis_clock_step"
+	EventWorkFailed    EventType = "work_failed" // leader work or the health check failed, or work returned early: Role, Token, Err
+	EventOverrun       EventType = "overrun"     // work, or a task, ignores the end of its context: Role, Token, Task, Err
+	EventCallsStuck    EventType = "calls_stuck" // so many calls to Redis hang that no more are made: Role, Err
+
+	EventRegistered  EventType = "registered"   // this instance entered the registry, or entered it again
+	EventBeatFailed  EventType = "beat_failed"  // a beat had no usable answer, first of a row: Err
+	EventJoined      EventType = "joined"       // an instance entered the registry: Subject
+	EventDrifted     EventType = "drifted"      // an instance was silent for DriftedAfter: Subject
+	EventRecovered   EventType = "recovered"    // a drifted instance beat again: Subject
+	EventDown        EventType = "down"         // an instance was silent for DownAfter and was removed: Subject
+	EventLeft        EventType = "left"         // an instance deregistered: Subject
+	EventDuplicateID EventType = "duplicate_id" // two living processes use our instance ID: Subject (the other incarnation)
+	EventSweepFailed EventType = "sweep_failed" // a sweep had no usable answer, first of a row: Err
+	EventSweepHeld   EventType = "sweep_held"   // too many instances are silent at once: Count of them are held for another DownAfter
+
+	EventTaskStarted  EventType = "task_started"  // Task, Slot, Attempt, Token
+	EventTaskFinished EventType = "task_finished" // Task, Slot, Attempt, Token, Took, Err (nil: it succeeded)
+	EventTaskSkipped  EventType = "task_skipped"  // slots were skipped by policy: Task, Slot (the last), Count
+	EventTaskFailed   EventType = "task_error"    // the record of a task could not be read or written: Task, Err
+
+)
+
+// Event is one change of state. Unset fields are zero.
+type Event struct {
+	Type       EventType
+	Time       time.Time // this machine's clock
+	InstanceID string    // of this process
+	Role       string
+	Token      int64
+	Subject    string // the instance that it is about
+	Task       string
+	Slot       time.Time
+	Attempt    int
+	Count      int
+	Step       time.Duration // of Redis's clock, with EventClockStep
+	Took       time.Duration
+	Err        error
+	// Missed is how many events were dropped right before this one, because the observer did not keep up.
+	Missed int
+}
+
+// observerBacklog is how many events an observer may lag behind before the oldest are dropped.
+const observerBacklog = 1024
+
+// eventBus hands events to observers. Publishing never blocks: each observer has a bounded backlog, and a goroutine that
+// exists only while there is something in it. It is safe for concurrent use.
+type eventBus struct {
+	instance string
+
+	mu        sync.Mutex
+	observers map[*observer]struct{}
+	running   sync.WaitGroup // one for each observer that is working off its backlog
+}
+
+type observer struct {
+	bus  *eventBus
+	call func(Event)
+
+	// guarded by bus.mu
+	backlog []Event
+	missed  int
+	busy    bool // a goroutine works off the backlog
+}
+
+func newEventBus(instance string) *eventBus {
+	return &eventBus{instance: instance, observers: make(map[*observer]struct{})}
+}
+
+// observe adds an observer; the returned function removes it and does not wait for a call that is under way.
+func (b *eventBus) observe(call func(Event)) (stop func()) {
+	o := &observer{bus: b, call: call}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.observers[o] = struct{}{}
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.observers, o)
+		o.backlog = nil
+	}
+}
+
+func (b *eventBus) publish(e Event) {
+	e.Time, e.InstanceID = time.Now(), b.instance
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for o := range b.observers {
+		if len(o.backlog) == observerBacklog {
+			o.backlog = o.backlog[1:]
+			o.missed++
+		}
+		o.backlog = append(o.backlog, e)
+		if !o.busy {
+			o.busy = true
+			b.running.Add(1)
+			go o.work() // ends when the backlog is empty; flush waits for it
+		}
+	}
+}
+
+func (o *observer) work() {
+	defer o.bus.running.Done()
+	for {
+		o.bus.mu.Lock()
+		if len(o.backlog) == 0 {
+			o.busy, o.backlog = false, nil
+			o.bus.mu.Unlock()
+			return
+		}
+		e := o.backlog[0]
+		o.backlog = o.backlog[1:]
+		e.Missed, o.missed = o.missed, 0
+		o.bus.mu.Unlock()
+		o.deliver(e)
+	}
+}
+
+// deliver keeps a panicking observer from taking the process down.
+func (o *observer) deliver(e Event) {
+	defer func() { _ = recover() }()
+	o.call(e)
+}
+
+// flush waits until no observer has anything left to work off, at the latest until the deadline. The goroutine behind it
+// ends with the slowest observer.
+func (b *eventBus) flush(deadline time.Time) error {
+	done := make(chan struct{})
+	go func() {
+		b.running.Wait()
+		close(done)
+	}()
+	bound := time.NewTimer(max(time.Until(deadline), 0))
+	defer bound.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-bound.C:
+	}
+	select {
+	case <-done:
+		return nil
+	default:
+		return fmt.Errorf("%w: an observer of events", ErrDrainTimeout)
+	}
+}

@@ -1,0 +1,541 @@
+package lease
+
+import "time"
+
+// State is where a candidate stands.
+type State int
+
+const (
+	Following State = iota // no term: asking, waiting or standing back
+	Leading                // a term is on
+	Draining               // the term is over, its work is not
+	Stopped                // no campaign any more
+)
+
+func (s State) String() string {
+	return [...]string{"following", "leading", "draining", "stopped"}[s]
+}
+
+// Reason is why a term ended.
+type Reason int
+
+const (
+	Expired   Reason = iota // no renewal succeeded in time
+	Refused                 // Redis said that the lease is not ours
+	Resigned                // given up by our own will, campaigning goes on
+	Failed                  // given up because its work or its health check failed
+	Shutdown                // given up because the process stops
+	numReason               // not a reason
+)
+
+func (r Reason) String() string {
+	return [numReason]string{"expired", "lost", "resigned", "failed", "stopped"}[r]
+}
+
+// voluntary reports whether the term ended by our own decision: its lease is then kept while the work drains.
+func (r Reason) voluntary() bool { return r >= Resigned }
+
+// Kind is what a request asks of Redis.
+type Kind int
+
+const (
+	Acquire Kind = iota
+	Renew
+	Release
+)
+
+// Request is one question for Redis. It is a value: the driver sends it and hands it back with the answer.
+type Request struct {
+	Seq      uint64
+	Kind     Kind
+	Nonce    string        // secret of the campaign
+	Token    int64         // of the term; 0 in a release: whatever this campaign was granted
+	Floor    int64         // highest token this candidate ever saw
+	HoldOff  time.Duration // longest TTL known, own one and HoldOff option included
+	NotAfter int64         // Redis time (ms) after which it must not take effect; 0: unknown yet
+	Origin   string        // replication id that the lease was last confirmed under; "": unknown
+	Since    int64         // Unix seconds at which the term began
+	Draining bool          // the term is over: keep the lease, never reclaim it
+	Sent     Reading       // before it was handed to the client
+	Bound    time.Duration // longest that an answer is waited for
+}
+
+// Verdict is what Redis answered.
+type Verdict int
+
+const (
+	Unknown  Verdict = iota // an error, or no answer in time: nothing is known
+	Won                     // acquire: the lease is ours
+	Held                    // acquire: not now; Wait says for how long
+	RollCall                // acquire: empty history, leaders were asked to renew; Wait as above
+	Stale                   // acquire, renew: it came too late and changed nothing
+	Kept                    // renew: done
+	Lost                    // renew: the lease is not ours
+	Done                    // release: it is not ours now
+)
+
+// Answer is a typed reply of a lease script.
+type Answer struct {
+	Verdict Verdict
+	Now     int64         // Redis time in ms; 0 where Verdict is Unknown
+	Token   int64         // stored token, after a win ours
+	TTL     time.Duration // TTL in the term hash
+	Wait    time.Duration // until a refusal may be different
+	Since   int64         // Unix seconds at which the term began
+	Origin  string        // replication id; "": unknown
+}
+
+// Change is what an input did to the term. The driver acts on it; everything else it asks for with Next and Wait.
+type Change int
+
+const (
+	Nothing Change = iota
+	Began          // a term began: Lease and Token are its
+	Renewed        // Lease is a later one
+	Ended          // the term ended: Reason says why, work is to be drained
+)
+
+const (
+	hintSpacing = 25 * time.Millisecond // between requests that hints cause: a flood of them costs no flood of requests
+	maxTries    = 8                     // of one release
+	wakeLag     = time.Millisecond      // Redis counts whole milliseconds
+	wakeSpread  = 2 * time.Millisecond  // so that followers do not ask in step
+	maxStep     = time.Second           // of Redis's clock, beyond what is explained by the round trip
+)
+
+// Candidate is the state of one candidate of one role. It is a plain value with one owner and is not safe for concurrent use.
+type Candidate struct {
+	timing Timing
+	random func() float64 // in [0, 1)
+	secret func() string  // a fresh nonce
+
+	state  State
+	reason Reason // of the last end of a term
+	ready  bool   // may campaign
+
+	nonce     string
+	uncertain bool // an acquire of this nonce had no answer: it may hold a lease without knowing
+	floor     int64
+	longest   time.Duration
+	clock     struct {
+		redis int64
+		at    Reading
+		known bool
+	}
+	step time.Duration // last step of Redis's clock that was seen; zero: none since StepSeen
+
+	seq     uint64
+	flying  bool
+	flight  Request
+	wake    time.Duration // monotonic: the next acquire or renew is due
+	back    time.Duration // monotonic: standing back until then, whatever hints say
+	hinted  bool          // a hint came while a request was in flight
+	stale   bool          // the last answer was Stale
+	unknown int           // answers in a row that were Unknown
+
+	lease  Lease
+	token  int64
+	since  int64
+	origin string
+	keep   bool // draining: renew
+
+	stopping bool
+	releases []release
+}
+
+// release is a lease, or the possibility of one, that is still to be given back.
+type release struct {
+	request Request
+	due     time.Duration
+	until   time.Duration // by then the lease has lapsed by itself
+	tries   int
+	flying  bool
+}
+
+// NewCandidate returns a candidate that asks at once. random yields numbers in [0, 1); secret a fresh nonce at each call.
+func NewCandidate(timing Timing, random func() float64, secret func() string) *Candidate {
+	return &Candidate{timing: timing, random: random, secret: secret, ready: true, longest: max(timing.TTL, timing.HoldOff)}
+}
+
+// State, Reason, Lease, Token, Since and Origin say where the candidate stands. Lease, Token and Since are those of the
+// term that is on or was the last.
+func (c *Candidate) State() State   { return c.state }
+func (c *Candidate) Reason() Reason { return c.reason }
+func (c *Candidate) Lease() Lease   { return c.lease }
+func (c *Candidate) Token() int64   { return c.token }
+func (c *Candidate) Since() int64   { return c.since }
+func (c *Candidate) Floor() int64   { return c.floor }
+
+// Unanswered counts the requests in a row that had no usable answer.
+func (c *Candidate) Unanswered() int { return c.unknown }
+
+// Releasing reports whether a lease is still being given back.
+func (c *Candidate) Releasing() bool { return len(c.releases) > 0 }
+
+// Finished reports whether a stopped candidate has nothing left to do.
+func (c *Candidate) Finished() bool { return c.state == Stopped && !c.flying && len(c.releases) == 0 }
+
+// StandsBack is how much longer the candidate will not campaign.
+func (c *Candidate) StandsBack(now Reading) time.Duration { return max(c.back-now.Mono, 0) }
+
+// StepSeen returns the last unexplained step of Redis's clock once, and zero after that.
+func (c *Candidate) StepSeen() time.Duration {
+	step := c.step
+	c.step = 0
+	return step
+}
+
+// Tick notices what time alone has done: a term whose cancel point has passed, a request that was waited for long enough.
+func (c *Candidate) Tick(now Reading) Change {
+	if c.flying && now.Mono-c.flight.Sent.Mono >= c.flight.Bound {
+		c.flying = false
+		c.failed(now, c.flight)
+	}
+	for i := range c.releases {
+		if r := &c.releases[i]; r.flying && now.Mono-r.request.Sent.Mono >= r.request.Bound {
+			r.flying = false
+			c.retryRelease(now, r)
+		}
+	}
+	c.dropReleases(now)
+	if c.stopping && c.state == Following && !c.flying {
+		c.giveUp(now)
+	}
+	if c.state == Leading && c.lease.CancelIn(now) <= 0 {
+		return c.End(now, Expired)
+	}
+	return Nothing
+}
+
+// Next returns a request that is due now, if there is one. It is to be called until it returns false.
+func (c *Candidate) Next(now Reading) (Request, bool) {
+	for i := range c.releases {
+		if r := &c.releases[i]; !r.flying && now.Mono >= r.due {
+			r.flying = true
+			r.tries++
+			r.request.Seq, r.request.Sent = c.number(), now
+			return r.request, true
+		}
+	}
+	if c.flying || now.Mono < c.wake {
+		return Request{}, false
+	}
+	request := Request{
+		Nonce:   c.nonce,
+		Floor:   c.floor,
+		HoldOff: c.longest,
+		Sent:    now,
+		Bound:   c.timing.Attempt(),
+	}
+	switch {
+	case c.state == Following && c.ready && !c.stopping:
+		if c.nonce == "" {
+			c.nonce = c.secret()
+		}
+		request.Kind, request.Nonce = Acquire, c.nonce
+	case c.state == Leading, c.state == Draining && c.keep && c.lease.Leading(now):
+		request.Kind = Renew
+		request.Token, request.Origin, request.Since = c.token, c.origin, c.since
+		request.Draining = c.state == Draining
+		request.Bound = min(request.Bound, c.lease.EndsIn(now))
+	default:
+		return Request{}, false
+	}
+	if c.clock.known {
+		request.NotAfter = c.clock.redis + (now.Mono - c.clock.at.Mono + request.Bound).Milliseconds()
+	}
+	request.Seq = c.number()
+	c.flying, c.flight, c.hinted = true, request, false
+	return request, true
+}
+
+// Wait is how long the driver may sleep when nothing else wakes it: until then Tick and Next have nothing to say.
+func (c *Candidate) Wait(now Reading) time.Duration {
+	wait := MaxTTL
+	sooner := func(at time.Duration) { wait = min(wait, at-now.Mono) }
+	for _, r := range c.releases {
+		if r.flying {
+			sooner(r.request.Sent.Mono + r.request.Bound)
+		} else {
+			sooner(r.due)
+		}
+	}
+	switch {
+	case c.flying:
+		sooner(c.flight.Sent.Mono + c.flight.Bound)
+	case c.state == Following && c.ready, c.state == Leading, c.state == Draining && c.keep && c.lease.Leading(now):
+		sooner(c.wake)
+	}
+	if c.state == Leading {
+		wait = min(wait, c.lease.CancelIn(now))
+	}
+	return max(wait, 0)
+}
+
+// Answer takes the reply to a request, however late it is.
+func (c *Candidate) Answer(now Reading, r Request, a Answer) Change {
+	c.learn(now, r, a)
+	if r.Kind == Release {
+		c.released(now, r, a)
+		return Nothing
+	}
+	if !c.flying || c.flight.Seq != r.Seq { // late: it changes nothing, but what a dead campaign was granted goes back
+		over := r.Nonce != c.nonce || c.state == Stopped
+		if over && (a.Verdict == Won || a.Verdict == Kept) {
+			c.giveBack(now, r.Nonce, max(r.Token, a.Token))
+		}
+		return Nothing
+	}
+	c.flying = false
+	if a.Verdict == Unknown {
+		c.failed(now, r)
+		return c.Tick(now)
+	}
+	c.unknown = 0
+	again := a.Verdict == Stale && c.stale // once more at once, then as after an error
+	c.stale = a.Verdict == Stale
+	switch {
+	case again:
+		c.failed(now, r)
+	case c.stale:
+		c.wake = now.Mono
+	case r.Kind == Acquire:
+		return c.acquired(now, r, a)
+	default:
+		return c.renewed(now, r, a)
+	}
+	return c.Tick(now)
+}
+
+func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
+	switch a.Verdict {
+	case Won:
+		won := Lease{Sent: r.Sent, Life: c.timing.Life(), Guard: c.timing.Guard()}
+		if c.stopping || won.CancelIn(now) <= 0 {
+			c.uncertain = true
+			c.wake = now.Mono // adopts it, from a later reading
+			return c.Tick(now)
+		}
+		c.state, c.lease, c.token, c.since, c.origin = Leading, won, a.Token, a.Since, a.Origin
+		c.uncertain = false
+		c.wake = r.Sent.Mono + c.renewIn()
+		return Began
+	case Held, RollCall:
+		wait := a.Wait + wakeLag + c.part(wakeSpread)
+		c.wake = now.Mono + min(wait, c.timing.Retry*9/10+c.part(c.timing.Retry/10))
+		if c.hinted {
+			c.wake = max(now.Mono, r.Sent.Mono+hintSpacing)
+		}
+	}
+	return c.Tick(now)
+}
+
+func (c *Candidate) renewed(now Reading, r Request, a Answer) Change {
+	c.wake = r.Sent.Mono + c.renewIn()
+	if c.hinted {
+		c.wake = max(now.Mono, r.Sent.Mono+hintSpacing)
+	}
+	if a.Verdict == Lost {
+		c.keep = false
+		if c.state == Leading {
+			return c.End(now, Refused)
+		}
+		return Nothing
+	}
+	if c.state == Leading && c.lease.CancelIn(now) <= 0 { // the answer came, but too late: a term is never revived
+		return c.End(now, Expired)
+	}
+	c.lease = Lease{Sent: r.Sent, Life: c.timing.Life(), Guard: c.timing.Guard()}
+	c.origin = a.Origin
+	if c.state == Leading {
+		return Renewed
+	}
+	return Nothing
+}
+
+// End ends the term. It is also how the driver reports a deadline that a reader or the timer has noticed first.
+func (c *Candidate) End(now Reading, why Reason) Change {
+	if c.state != Leading {
+		return Nothing
+	}
+	c.state, c.reason, c.keep = Draining, why, why.voluntary()
+	if !c.flying {
+		c.wake = min(c.wake, c.lease.Sent.Mono+c.timing.Renew)
+	}
+	return Ended
+}
+
+// Abandon stops the renewals of a term whose work does not end: the lease is left to lapse.
+func (c *Candidate) Abandon() {
+	if c.state == Draining {
+		c.keep = false
+	}
+}
+
+// Drained reports that the work of the term that ended has returned: the lease goes back, the campaign is over.
+func (c *Candidate) Drained(now Reading) {
+	if c.state != Draining {
+		return
+	}
+	c.giveBack(now, c.nonce, c.token)
+	c.nonce, c.flying, c.uncertain = "", false, false
+	if c.stopping {
+		c.state = Stopped
+		return
+	}
+	c.state = Following
+	pause := c.backoff(1)
+	switch c.reason {
+	case Resigned:
+		pause = c.timing.Retry + c.part(c.timing.Retry/10)
+	case Failed:
+		pause = c.timing.Penalty + c.part(c.timing.Penalty/10)
+	}
+	c.back = now.Mono + pause
+	c.wake = c.back
+}
+
+// Stop ends the term, if one is on, and all campaigning for good.
+func (c *Candidate) Stop(now Reading) Change {
+	c.stopping = true
+	if c.state == Following && !c.flying {
+		c.giveUp(now)
+	}
+	return c.End(now, Shutdown)
+}
+
+// giveUp ends a campaign that has not won. What an unanswered acquire may have been granted goes back.
+func (c *Candidate) giveUp(now Reading) {
+	if c.uncertain {
+		c.giveBack(now, c.nonce, 0)
+	}
+	c.nonce, c.uncertain, c.state = "", false, Stopped
+}
+
+// Ready says whether this candidate may campaign; a term that is on is not touched.
+func (c *Candidate) Ready(now Reading, ready bool) {
+	if ready && !c.ready {
+		c.wake = max(now.Mono, c.back)
+	}
+	c.ready = ready
+}
+
+// Vacant takes the hint that the lease may be free.
+func (c *Candidate) Vacant(now Reading) {
+	if c.state == Following && now.Mono >= c.back {
+		c.hint(now)
+	}
+}
+
+// RollCall takes the hint that leaders should renew now.
+func (c *Candidate) RollCall(now Reading) {
+	if c.state == Leading {
+		c.hint(now)
+	}
+}
+
+func (c *Candidate) hint(now Reading) {
+	if c.flying {
+		c.hinted = true
+		return
+	}
+	c.wake = min(c.wake, max(now.Mono, c.flight.Sent.Mono+hintSpacing))
+}
+
+// failed takes note of a request of the campaign that had no usable answer.
+func (c *Candidate) failed(now Reading, r Request) {
+	if r.Kind == Acquire {
+		c.uncertain = true
+	}
+	c.unknown++
+	c.wake = now.Mono + c.backoff(c.unknown)
+}
+
+// backoff is the pause after n unknown answers in a row: TTL/20, doubled up to TTL/6, less up to a quarter of it.
+func (c *Candidate) backoff(n int) time.Duration {
+	pause := c.timing.TTL / 20 << min(n-1, 2)
+	pause = min(pause, c.timing.TTL/6)
+	return pause - c.part(pause/4)
+}
+
+func (c *Candidate) renewIn() time.Duration {
+	return c.timing.Renew*9/10 + c.part(c.timing.Renew/5)
+}
+
+// part is a random part of d.
+func (c *Candidate) part(d time.Duration) time.Duration {
+	return time.Duration(c.random() * float64(d))
+}
+
+func (c *Candidate) number() uint64 {
+	c.seq++
+	return c.seq
+}
+
+// learn keeps what any reply tells: the highest token, the longest TTL and Redis's time.
+func (c *Candidate) learn(now Reading, r Request, a Answer) {
+	if a.Verdict == Unknown {
+		return
+	}
+	if SaneToken(a.Token, a.Now) {
+		c.floor = max(c.floor, a.Token)
+	}
+	if a.TTL > 0 && a.TTL <= MaxTTL {
+		c.longest = max(c.longest, a.TTL)
+	}
+	trip := now.Mono - r.Sent.Mono
+	if c.clock.known && r.Sent.Mono >= c.clock.at.Mono {
+		passed := time.Duration(a.Now-c.clock.redis) * time.Millisecond // by Redis's clock, since the last estimate
+		slack := maxStep + (r.Sent.Mono-c.clock.at.Mono)/20
+		if ahead := passed - r.Sent.Since(c.clock.at); ahead > trip+slack {
+			c.step = ahead
+		} else if behind := passed - (r.Sent.Mono - c.clock.at.Mono); behind < -(slack + c.timing.Attempt()) {
+			c.step = behind
+		}
+	}
+	// A reply that took long says little about when it was made: it is used only where nothing better is known.
+	if !c.clock.known || a.Verdict == Stale || trip <= c.timing.Attempt() && r.Sent.Mono >= c.clock.at.Mono {
+		c.clock.redis, c.clock.at, c.clock.known = a.Now, r.Sent, true
+	}
+}
+
+// giveBack queues the release of a lease of a campaign that is over. Its nonce is unique, so it can harm nobody however late
+// it arrives.
+func (c *Candidate) giveBack(now Reading, nonce string, token int64) {
+	if nonce == "" {
+		return
+	}
+	c.releases = append(c.releases, release{
+		request: Request{Kind: Release, Nonce: nonce, Token: token, Bound: c.timing.Attempt()},
+		due:     now.Mono,
+		until:   now.Mono + c.timing.TTL,
+	})
+}
+
+func (c *Candidate) released(now Reading, r Request, a Answer) {
+	for i := range c.releases {
+		p := &c.releases[i]
+		switch {
+		case p.request.Nonce != r.Nonce || p.request.Token != r.Token:
+		case a.Verdict == Done: // a late answer is as good
+			p.tries, p.flying, p.until = maxTries, false, now.Mono
+		case p.flying && p.request.Seq == r.Seq:
+			p.flying = false
+			c.retryRelease(now, p)
+		}
+	}
+	c.dropReleases(now)
+}
+
+func (c *Candidate) retryRelease(now Reading, r *release) { r.due = now.Mono + c.backoff(r.tries) }
+
+// dropReleases forgets releases that are done, were tried often enough, or whose lease has lapsed by itself.
+func (c *Candidate) dropReleases(now Reading) {
+	kept := c.releases[:0]
+	for _, r := range c.releases {
+		if r.flying || r.tries == 0 || r.tries < maxTries && now.Mono < r.until {
+			kept = append(kept, r)
+		}
+	}
+	c.releases = kept
+}

@@ -1,0 +1,86 @@
+// Package lease holds the decisions of an election as pure values: facts go in (an answer of Redis, a hint, the end of the
+// work), questions and requests come out (does the term still lead, what is to be asked next, how long may we sleep).
+//
+// Nothing here reads a clock, talks to Redis or starts a goroutine; the package imports only time. The elector of package
+// tenure drives it on a real clock, the simulators on a virtual one.
+package lease
+
+import "time"
+
+// Reading is one look at the two clocks of this machine, taken at the same instant.
+//
+// The monotonic clock never jumps but stands still while a virtual machine is suspended; the wall clock goes on but may be
+// set. Elapsed time is the larger of the two differences, so that neither of them alone can prolong a term.
+type Reading struct {
+	Mono time.Duration // since an arbitrary start of this process
+	Wall time.Duration // since the Unix epoch
+}
+
+// Since returns the time that has passed since an earlier reading: the larger of what the two clocks say.
+func (r Reading) Since(earlier Reading) time.Duration {
+	return max(r.Mono-earlier.Mono, r.Wall-earlier.Wall)
+}
+
+// Timing holds the durations of one election, all above zero. The constructor of package tenure has checked their relations.
+type Timing struct {
+	TTL     time.Duration // what the lease is granted for
+	Renew   time.Duration // mean interval between renewals
+	Retry   time.Duration // longest sleep of a follower
+	Drift   time.Duration // how far Redis's clock may run ahead of ours within one TTL
+	HoldOff time.Duration // least hold-off, when it is to be longer than every TTL known
+	Penalty time.Duration // how long a candidate stands back after its work failed
+}
+
+// Rounding is what Redis's expiry and its clock in whole milliseconds may cost a lease.
+const Rounding = 2 * time.Millisecond
+
+// DefaultDrift is the drift margin of a TTL where none is given: 1 %, at least 10 ms.
+func DefaultDrift(ttl time.Duration) time.Duration { return max(ttl/100, 10*time.Millisecond) }
+
+// DefaultPenalty is the penalty after failed work where none is given: one TTL, at least 30 s.
+func DefaultPenalty(ttl time.Duration) time.Duration { return max(ttl, 30*time.Second) }
+
+// Life is how long after the request was handed to the client a granted lease may be believed in:
+//
+//	L = TTL − Drift − 2 ms
+//
+// Redis starts to count when the request arrives, which is later than the reading before it was sent.
+func (t Timing) Life() time.Duration { return t.TTL - t.Drift - Rounding }
+
+// Guard is how long before the end of its life a term is cancelled, so that its work hears of the end before another may
+// lead: max(50 ms, TTL/50).
+func (t Timing) Guard() time.Duration { return max(50*time.Millisecond, t.TTL/50) }
+
+// Attempt is the longest that one request is waited for: TTL/3.
+func (t Timing) Attempt() time.Duration { return t.TTL / 3 }
+
+// Lease is what a leader knows of its lease. It is a value and never changes; a renewal makes a new one.
+type Lease struct {
+	Sent  Reading       // before the request that was granted was handed to the client
+	Life  time.Duration // believed in for this long after Sent
+	Guard time.Duration // cancelled this long before the end of Life
+}
+
+// Leading reports whether the lease may still be believed in.
+func (l Lease) Leading(now Reading) bool { return now.Since(l.Sent) < l.Life }
+
+// EndsIn is the time left until the deadline D = Sent + Life; zero or less when it is past.
+func (l Lease) EndsIn(now Reading) time.Duration { return l.Life - now.Since(l.Sent) }
+
+// CancelIn is the time left until the cancel point D − Guard; zero or less when it is past.
+func (l Lease) CancelIn(now Reading) time.Duration { return l.EndsIn(now) - l.Guard }
+
+// MaxToken is the largest fencing token: 2^53, up to which the numbers of Lua and JSON are exact.
+const MaxToken = int64(1) << 53
+
+// MaxTTL is the longest lease there is. A TTL read back from Redis that is longer is not believed.
+const MaxTTL = 24 * time.Hour
+
+// farAhead is how far past Redis's clock a token may lie: a clock that was wrong by years is survived, a token that would
+// soon leave no room for the next one is not believed.
+const farAhead = 100 * 365 * 24 * time.Hour
+
+// SaneToken reports whether a token read back at the Redis time now (Unix ms) can be one that tenure wrote.
+func SaneToken(token, now int64) bool {
+	return token > 0 && token <= MaxToken && token <= now+farAhead.Milliseconds()
+}

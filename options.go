@@ -1,0 +1,283 @@
+package tenure
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
+)
+
+// Options configure a Coordinator or an Elector. The zero value is a working default; a negative duration switches a thing
+// off where off makes sense. The constructor refuses what is wrong with all problems at once and corrects nothing.
+type Options struct {
+	// Namespace is the prefix of every key: [A-Za-z0-9._:-]{1,128}, and at most one {hash tag}. Default "tenure". On a Redis
+	// Cluster a tag is needed: "{tenure}".
+	Namespace string
+	// InstanceID names this process: [A-Za-z0-9._:-]{1,128}. Default $HOSTNAME, else <host>-<pid>, else unknown-<pid>. It is a
+	// label: ownership of a lease never rests on it.
+	InstanceID string
+	// Election holds the options of the default role.
+	Election ElectionOptions
+	// Registry holds the options of the instance registry; an Elector that stands alone has none.
+	Registry RegistryOptions
+	// ShutdownTimeout is how long Run drains after its context is done before it returns ErrDrainTimeout. It also bounds the
+	// hand-over of a term that ends otherwise: work that is still running then keeps its lease only until it lapses. Default
+	// 25 s, below the 30 s that Kubernetes waits.
+	ShutdownTimeout time.Duration
+	// FailFast makes Run return the first error of Redis that comes before its first good answer, instead of trying for ever.
+	FailFast bool
+	// Logger gets state changes at Info and above. Nil is silent. It runs apart from every loop: a slow handler delays nothing.
+	Logger *slog.Logger
+}
+
+// ElectionOptions configure the election of one role.
+type ElectionOptions struct {
+	// Role is what is being led: [A-Za-z0-9._-]{1,128}, not "since" or "term". "" is the default role.
+	Role string
+	// LeaderKey is the key of the lease where it is not <Namespace>:leader or <Namespace>:leader:<Role>, to share one with
+	// another program. All candidates of a role must use the same key.
+	LeaderKey string
+	// LeaseTTL is what a lease is granted for, whole milliseconds between 300 ms and 24 h. Default 30 s.
+	LeaseTTL time.Duration
+	// RenewInterval is the mean interval between renewals. Default LeaseTTL/3. Two of them must fit before the cancel point:
+	// 1.1 · RenewInterval ≤ (L − g)/2.
+	RenewInterval time.Duration
+	// RetryInterval is the longest sleep of a follower, which otherwise wakes when the lease it knows of ends. Default LeaseTTL/2,
+	// between 10 ms and LeaseTTL.
+	RetryInterval time.Duration
+	// DriftMargin is how far Redis's clock may run ahead of ours within a TTL. Default max(1 % of LeaseTTL, 10 ms); negative: none.
+	DriftMargin time.Duration
+	// EmptyHistoryWait is how long nobody is granted a lease on a Redis without any history of this role, while living leaders
+	// are asked to renew. Default 250 ms; negative: none. With LeaseTTL no two lead across a FLUSHALL even when the leader is
+	// out of reach.
+	EmptyHistoryWait time.Duration
+	// HoldOff lengthens the time for which nobody is granted a lease after Redis lost data. Default: the longest TTL known.
+	HoldOff time.Duration
+	// RestartGuard is how old a Redis without history must be before a lease is granted. Default: the hold-off; negative: off,
+	// and then two may lead across a restart of a Redis that kept nothing.
+	RestartGuard time.Duration
+	// FailoverMargin lengthens the hold-off after a failover by the time for which a second master may still take writes.
+	// FailoverMargin + RenewInterval + LeaseTTL/3 must be below LeaseTTL.
+	FailoverMargin time.Duration
+	// Health is called every RenewInterval in a goroutine of its own, bounded by RenewInterval. While its last answer was an error,
+	// or none came in time, this candidate gives its term up and does not campaign.
+	Health func(context.Context) error
+	// Lead is leader work of this role, beside what is passed to Run.
+	Lead []LeadFunc
+}
+
+// RegistryOptions configure the instance registry.
+type RegistryOptions struct {
+	// BeatInterval is the interval between beats. Default 15 s. Negative: this process is not registered.
+	BeatInterval time.Duration
+	// BeatTTL is the expiry of the heartbeat key, whole seconds. Default 90 s.
+	BeatTTL time.Duration
+	// SweepInterval is the interval between the leader's sweeps. Default 10 s. Negative: this process never sweeps.
+	SweepInterval time.Duration
+	// DriftedAfter is the silence after which an instance is drifted. Default 60 s.
+	DriftedAfter time.Duration
+	// DownAfter is the silence after which an instance is removed. Default 300 s.
+	DownAfter time.Duration
+	// WorkerCount is published in the record. Default 1.
+	WorkerCount int
+	// Metadata is published in the record: at most 32 pairs, 4 KiB in all.
+	Metadata map[string]string
+}
+
+// checker gathers the problems of a set of options.
+type checker struct{ problems optionErrors }
+
+func (c *checker) refuse(field string, value any, reason string, args ...any) {
+	text := fmt.Sprint(value)
+	if s, ok := value.(string); ok {
+		if len(s) > 200 {
+			s = s[:200] + "…"
+		}
+		text = fmt.Sprintf("%q", s)
+	}
+	c.problems = append(c.problems, &OptionError{Field: field, Value: text, Reason: fmt.Sprintf(reason, args...)})
+}
+
+func (c *checker) err() error {
+	if len(c.problems) == 0 {
+		return nil
+	}
+	return c.problems
+}
+
+// between refuses a duration outside [low, high] and reports whether it lies within.
+func (c *checker) between(field string, d, low, high time.Duration) bool {
+	if d < low || d > high {
+		c.refuse(field, d, "must be between %v and %v", low, high)
+		return false
+	}
+	return true
+}
+
+const (
+	maxPeriod   = 30 * 24 * time.Hour // of beats, sweeps and silences
+	minLeaseTTL = 300 * time.Millisecond
+)
+
+var (
+	idPattern   = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+	rolePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+	tagPattern  = regexp.MustCompile(`\{[A-Za-z0-9._:-]+\}`)
+)
+
+// orDefault returns d, or the default where d is zero.
+func orDefault(d, otherwise time.Duration) time.Duration {
+	if d == 0 {
+		return otherwise
+	}
+	return d
+}
+
+// complete fills in the defaults and checks everything.
+func (o Options) complete(c *checker) Options {
+	if o.Namespace == "" {
+		o.Namespace = "tenure"
+	}
+	c.namespace("Namespace", o.Namespace)
+	if o.InstanceID == "" {
+		o.InstanceID = defaultInstanceID(os.Getenv("HOSTNAME"), os.Hostname, os.Getpid())
+	}
+	if !idPattern.MatchString(o.InstanceID) {
+		c.refuse("InstanceID", o.InstanceID, "must match %s", idPattern)
+	}
+	o.ShutdownTimeout = orDefault(o.ShutdownTimeout, 25*time.Second)
+	c.between("ShutdownTimeout", o.ShutdownTimeout, time.Millisecond, lease.MaxTTL)
+	o.Election = o.Election.complete(c, "Election.")
+	o.Registry = o.Registry.complete(c, "Registry.")
+	return o
+}
+
+// namespace refuses what is not a key prefix: the characters of an ID and at most one hash tag.
+func (c *checker) namespace(field, name string) {
+	bare := name
+	if tag := tagPattern.FindString(name); tag != "" {
+		bare = strings.Replace(name, tag, tag[1:len(tag)-1], 1)
+	}
+	if !idPattern.MatchString(bare) || len(name) > 128 {
+		c.refuse(field, name, "must match %s, with at most one {hash tag}", idPattern)
+	}
+}
+
+func defaultInstanceID(env string, hostname func() (string, error), pid int) string {
+	if env != "" {
+		return env
+	}
+	if host, err := hostname(); err == nil && idPattern.MatchString(host) {
+		return fmt.Sprintf("%s-%d", host, pid)
+	}
+	return fmt.Sprintf("unknown-%d", pid)
+}
+
+func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
+	if o.Role != "" && (!rolePattern.MatchString(o.Role) || o.Role == "since" || o.Role == "term") {
+		c.refuse(prefix+"Role", o.Role, `must match %s and be neither "since" nor "term"`, rolePattern)
+	}
+	if o.LeaderKey != "" {
+		c.namespace(prefix+"LeaderKey", o.LeaderKey)
+	}
+	for i, work := range o.Lead {
+		if work == nil {
+			c.refuse(fmt.Sprintf("%sLead[%d]", prefix, i), "nil", "must be a function")
+		}
+	}
+	o.LeaseTTL = orDefault(o.LeaseTTL, 30*time.Second)
+	if !c.between(prefix+"LeaseTTL", o.LeaseTTL, minLeaseTTL, lease.MaxTTL) {
+		return o // every relation below would be reported again
+	}
+	if o.LeaseTTL%time.Millisecond != 0 {
+		c.refuse(prefix+"LeaseTTL", o.LeaseTTL, "must be whole milliseconds")
+	}
+	o.RenewInterval = orDefault(o.RenewInterval, o.LeaseTTL/3)
+	o.RetryInterval = orDefault(o.RetryInterval, o.LeaseTTL/2)
+	o.DriftMargin = orDefault(o.DriftMargin, lease.DefaultDrift(o.LeaseTTL))
+	o.EmptyHistoryWait = orDefault(o.EmptyHistoryWait, 250*time.Millisecond)
+	if c.between(prefix+"RenewInterval", o.RenewInterval, 10*time.Millisecond, o.LeaseTTL) {
+		t := o.timing()
+		if room := (t.Life() - t.Guard()) / 2; o.RenewInterval/10*11 > room {
+			c.refuse(prefix+"RenewInterval", o.RenewInterval, "1.1 · RenewInterval must be at most (L − g)/2 = %v, with LeaseTTL = %v, "+
+				"DriftMargin = %v and g = %v", room, o.LeaseTTL, t.Drift, t.Guard())
+		}
+		if m := o.FailoverMargin; m < 0 || m > 0 && m+o.RenewInterval+t.Attempt() >= o.LeaseTTL {
+			c.refuse(prefix+"FailoverMargin", m, "must not be negative, and FailoverMargin + RenewInterval (%v) + LeaseTTL/3 (%v) "+
+				"must be below LeaseTTL (%v)", o.RenewInterval, t.Attempt(), o.LeaseTTL)
+		}
+	}
+	c.between(prefix+"RetryInterval", o.RetryInterval, 10*time.Millisecond, o.LeaseTTL)
+	if o.DriftMargin > o.LeaseTTL/2 {
+		c.refuse(prefix+"DriftMargin", o.DriftMargin, "must be at most LeaseTTL/2 = %v", o.LeaseTTL/2)
+	}
+	if o.EmptyHistoryWait > lease.MaxTTL {
+		c.refuse(prefix+"EmptyHistoryWait", o.EmptyHistoryWait, "must be at most %v", lease.MaxTTL)
+	}
+	if o.HoldOff < 0 || o.HoldOff > lease.MaxTTL {
+		c.refuse(prefix+"HoldOff", o.HoldOff, "must be between 0 (the longest TTL known) and %v", lease.MaxTTL)
+	}
+	if o.RestartGuard > lease.MaxTTL {
+		c.refuse(prefix+"RestartGuard", o.RestartGuard, "must be at most %v", lease.MaxTTL)
+	}
+	return o
+}
+
+// timing is what the pure core needs of completed options.
+func (o ElectionOptions) timing() lease.Timing {
+	return lease.Timing{
+		TTL:     o.LeaseTTL,
+		Renew:   o.RenewInterval,
+		Retry:   o.RetryInterval,
+		Drift:   max(o.DriftMargin, 0),
+		HoldOff: o.HoldOff,
+		Penalty: lease.DefaultPenalty(o.LeaseTTL),
+	}
+}
+
+func (o RegistryOptions) complete(c *checker, prefix string) RegistryOptions {
+	o.BeatInterval = orDefault(o.BeatInterval, 15*time.Second)
+	o.BeatTTL = orDefault(o.BeatTTL, 90*time.Second)
+	o.SweepInterval = orDefault(o.SweepInterval, 10*time.Second)
+	o.DriftedAfter = orDefault(o.DriftedAfter, 60*time.Second)
+	o.DownAfter = orDefault(o.DownAfter, 300*time.Second)
+	o.Metadata = maps.Clone(o.Metadata)
+	if o.WorkerCount == 0 {
+		o.WorkerCount = 1
+	}
+	if o.WorkerCount < 0 || o.WorkerCount > 1<<20 {
+		c.refuse(prefix+"WorkerCount", o.WorkerCount, "must be between 1 and %d", 1<<20)
+	}
+	if o.BeatInterval > 0 && c.between(prefix+"BeatInterval", o.BeatInterval, 100*time.Millisecond, maxPeriod) {
+		if o.BeatTTL < 2*o.BeatInterval {
+			c.refuse(prefix+"BeatTTL", o.BeatTTL, "must be at least 2 · BeatInterval = %v, so that one lost beat is survived", 2*o.BeatInterval)
+		}
+		if o.DriftedAfter < 2*o.BeatInterval {
+			c.refuse(prefix+"DriftedAfter", o.DriftedAfter, "must be at least 2 · BeatInterval = %v, so that one lost beat is survived", 2*o.BeatInterval)
+		}
+	}
+	if c.between(prefix+"BeatTTL", o.BeatTTL, time.Second, maxPeriod) && o.BeatTTL%time.Second != 0 {
+		c.refuse(prefix+"BeatTTL", o.BeatTTL, "must be whole seconds")
+	}
+	if o.SweepInterval > 0 {
+		c.between(prefix+"SweepInterval", o.SweepInterval, 100*time.Millisecond, maxPeriod)
+	}
+	if c.between(prefix+"DriftedAfter", o.DriftedAfter, 200*time.Millisecond, maxPeriod) &&
+		c.between(prefix+"DownAfter", o.DownAfter, 200*time.Millisecond, maxPeriod) && o.DownAfter <= o.DriftedAfter {
+		c.refuse(prefix+"DownAfter", o.DownAfter, "must be above DriftedAfter = %v", o.DriftedAfter)
+	}
+	size := 0
+	for name, value := range o.Metadata {
+		size += len(name) + len(value)
+	}
+	if len(o.Metadata) > 32 || size > 4096 {
+		c.refuse(prefix+"Metadata", fmt.Sprintf("%d pairs, %d bytes", len(o.Metadata), size), "must have at most 32 pairs and 4096 bytes")
+	}
+	return o
+}

@@ -1,0 +1,237 @@
+package tenure
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// keys is the key table of one namespace. Everything of one role lies in one hash slot.
+type keys struct{ ns string }
+
+func (k keys) lease(role string) string {
+	if role == "" {
+		return k.ns + ":leader"
+	}
+	return k.ns + ":leader:" + role
+}
+func (k keys) instances() string          { return k.ns + ":instances" }
+func (k keys) heartbeat(id string) string { return k.ns + ":instance:" + id + ":heartbeat" }
+func (k keys) beats() string              { return k.ns + ":beats" }
+func (k keys) tasks() string              { return k.ns + ":tasks" }
+func (k keys) task(name string) string    { return k.ns + ":task:" + name }
+func (k keys) runs(name string) string    { return k.ns + ":task:" + name + ":runs" }
+func (k keys) events() string             { return k.ns + ":events" }
+
+// script is one section of scripts.lua.
+type script struct{ name, source, sha string }
+
+// scripts holds every script of scripts.lua, one field a section.
+type scripts struct {
+	acquire *script
+	renew   *script
+	release *script
+	leader  *script
+}
+
+//go:embed scripts.lua
+var scriptsLua string
+
+// contract is what the embedded file says, loaded once.
+var contract = mustLoadScripts(scriptsLua)
+
+func mustLoadScripts(source string) *scripts {
+	loaded, err := loadScripts(source)
+	if err != nil {
+		panic(err) // the file is part of this package
+	}
+	return loaded
+}
+
+// loadScripts reads the sections into the typed fields. A section without a field, and a field without a section, is an error.
+func loadScripts(source string) (*scripts, error) {
+	var loaded scripts
+	fields := map[string]**script{
+		"acquire": &loaded.acquire, "renew": &loaded.renew, "release": &loaded.release, "leader": &loaded.leader,
+	}
+	parts := strings.Split(source, "\n--@ ")
+	prelude := ""
+	for _, part := range parts[1:] {
+		name, body, _ := strings.Cut(part, "\n")
+		if name == "prelude" {
+			prelude = body
+			continue
+		}
+		field, known := fields[name]
+		if !known || *field != nil {
+			return nil, fmt.Errorf("tenure: scripts.lua: section %q has no field, or is there twice", name)
+		}
+		*field = newScript(name, prelude, body)
+	}
+	for name, field := range fields {
+		if *field == nil {
+			return nil, fmt.Errorf("tenure: scripts.lua: section %q is missing", name)
+		}
+	}
+	return &loaded, nil
+}
+
+// newScript makes a section the body of a function, so that a refusal anywhere in it becomes the error reply of the script.
+func newScript(name, prelude, body string) *script {
+	source := prelude + "local function body()\n" + body + `end
+local ok, reply = pcall(body)
+if ok then return reply end
+if type(reply) == 'table' then return { err = reply.text } end
+error(reply, 0)
+`
+	sum := sha1.Sum([]byte(source))
+	return &script{name: name, source: source, sha: hex.EncodeToString(sum[:])}
+}
+
+// redisStore is the Redis side of everything: the only code that knows Redis. It is safe for concurrent use.
+type redisStore struct {
+	rdb     redis.UniversalClient
+	keys    keys
+	scripts *scripts
+}
+
+// newRedisStore checks that the client can serve the contract.
+func newRedisStore(rdb redis.UniversalClient, c *checker, opts Options) *redisStore {
+	switch client := rdb.(type) {
+	case nil:
+		c.refuse("rdb", "nil", "must be a go-redis client; without Redis use NewStandalone")
+	case *redis.Ring:
+		c.refuse("rdb", "*redis.Ring", "cannot be used: its shards do not know of each other's leases; use *redis.Client or *redis.ClusterClient")
+	case *redis.ClusterClient:
+		if client == nil {
+			c.refuse("rdb", "nil", "must be a go-redis client; without Redis use NewStandalone")
+		}
+		c.tagged("Namespace", opts.Namespace)
+		c.tagged("Election.LeaderKey", opts.Election.LeaderKey)
+	case *redis.Client:
+		if client == nil {
+			c.refuse("rdb", "nil", "must be a go-redis client; without Redis use NewStandalone")
+		}
+	}
+	return &redisStore{rdb: rdb, keys: keys{opts.Namespace}, scripts: contract}
+}
+
+// tagged refuses a name that a Redis Cluster would scatter over its slots.
+func (c *checker) tagged(field, name string) {
+	if name != "" && !tagPattern.MatchString(name) {
+		c.refuse(field, name, "needs a {hash tag} on a Redis Cluster, so that its keys share a slot: %q", "{"+name+"}")
+	}
+}
+
+// args builds the arguments of one script call: keys, then ARGV. Their count is known to the caller, so that one slice serves.
+func (s *script) args(keyCount string, room int) []any {
+	args := make([]any, 0, 3+room)
+	return append(args, "evalsha", s.sha, keyCount)
+}
+
+// text runs a script that replies with one line.
+func (s *redisStore) text(ctx context.Context, sc *script, args []any) (string, error) {
+	cmd := redis.NewStringCmd(ctx, args...)
+	err := s.rdb.Process(ctx, cmd)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd = redis.NewStringCmd(ctx, sc.whole(args)...)
+		err = s.rdb.Process(ctx, cmd)
+	}
+	if err != nil {
+		return "", explain(sc.name, err)
+	}
+	return cmd.Val(), nil
+}
+
+// list runs a script that replies with a list.
+func (s *redisStore) list(ctx context.Context, sc *script, args []any) ([]any, error) {
+	cmd := redis.NewSliceCmd(ctx, args...)
+	err := s.rdb.Process(ctx, cmd)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd = redis.NewSliceCmd(ctx, sc.whole(args)...)
+		err = s.rdb.Process(ctx, cmd)
+	}
+	if err != nil {
+		return nil, explain(sc.name, err)
+	}
+	return cmd.Val(), nil
+}
+
+// whole is the same call with the source instead of its digest, for a server that does not know the script.
+func (s *script) whole(args []any) []any {
+	return append([]any{"eval", s.source}, args[2:]...)
+}
+
+// storeError is an error of Redis with what it means for us.
+type storeError struct {
+	kind error  // ErrUnreachable or ErrMisconfigured
+	op   string // script or command
+	mend string // what to do about it; "" where there is nothing to do but wait
+	err  error
+}
+
+func (e *storeError) Error() string {
+	text := fmt.Sprintf("%v: %s: %v", e.kind, e.op, e.err)
+	if e.mend != "" {
+		text += " (mend: " + e.mend + ")"
+	}
+	return text
+}
+
+func (e *storeError) Unwrap() []error { return []error{e.kind, e.err} }
+
+// refusedCall is how the prelude of scripts.lua names the command and the key that Redis refused.
+var refusedCall = regexp.MustCompile(`\[([A-Z]+) (.+)\]`)
+
+// explain tells a misconfiguration, which somebody has to mend, from everything else, which means unknown.
+func explain(op string, err error) error {
+	e := &storeError{kind: ErrUnreachable, op: op, err: err}
+	var refused redis.Error
+	if !errors.As(err, &refused) {
+		return e
+	}
+	text := refused.Error()
+	command, key := op, ""
+	if found := refusedCall.FindStringSubmatch(text); found != nil {
+		command, key = found[1], found[2]
+	}
+	starts := func(prefixes ...string) bool {
+		for _, prefix := range prefixes {
+			if strings.HasPrefix(text, prefix) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case starts("NOPERM") || strings.Contains(text, "executing the script can't"):
+		e.mend = "grant the Redis user +eval +evalsha and access to the keys and channels of the namespace"
+		if key != "" {
+			e.mend = fmt.Sprintf("grant the Redis user +%s and access to ~%s", strings.ToLower(command), key)
+		}
+	case starts("WRONGTYPE"):
+		e.mend = "the key belongs to something else: choose another Namespace, or LeaderKey, or remove it"
+		if key != "" {
+			e.mend = fmt.Sprintf("the key %s belongs to something else: choose another Namespace, or LeaderKey, or remove it", key)
+		}
+	case starts("BADTERM"):
+		e.mend = fmt.Sprintf("the hash %s was written by something else: repair its field token, or remove it while nobody leads", key)
+	case starts("CROSSSLOT"):
+		e.mend = "give Namespace and LeaderKey a {hash tag}"
+	case starts("NOAUTH", "WRONGPASS"), strings.Contains(text, "AUTH <password> called without any password"):
+		e.mend = "set Username and Password of the Redis client"
+	case starts("ERR unknown command"):
+		e.mend = "tenure needs Redis 6.2 or later with Lua scripting"
+	default:
+		return e
+	}
+	e.kind = ErrMisconfigured
+	return e
+}

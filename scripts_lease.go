@@ -1,0 +1,160 @@
+package tenure
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
+)
+
+// leaseStore is what an elector asks of Redis for one role. Every method is one round trip, bounded by ctx only as far as the
+// client heeds it, and safe for concurrent use.
+type leaseStore interface {
+	acquire(ctx context.Context, r lease.Request) (leaseReply, error)
+	renew(ctx context.Context, r lease.Request) (leaseReply, error)
+	release(ctx context.Context, r lease.Request) (leaseReply, error)
+	leader(ctx context.Context) (leaseReply, error)
+}
+
+// leaseReply is the typed reply of a lease script.
+type leaseReply struct {
+	lease.Answer
+	reason string // why it was refused: lease, foreign, hold, until, empty, taken, released, vanished
+	holder string // instance ID of the holder, where there is one; untrusted where it is foreign
+}
+
+// roleStore binds the lease scripts to one role. What never changes is boxed once, so that a renewal allocates little.
+type roleStore struct {
+	*redisStore
+	role string
+	keys [3]any // lease, since, term hash
+	id   any
+
+	ttl, emptyWait, margin, restartGuard, channel, roleArg any
+}
+
+func (s *redisStore) forRole(opts ElectionOptions, id string) *roleStore {
+	key := opts.LeaderKey
+	if key == "" {
+		key = s.keys.lease(opts.Role)
+	}
+	return &roleStore{
+		redisStore:   s,
+		role:         opts.Role,
+		keys:         [3]any{key, key + ":since", key + ":term"},
+		id:           id,
+		ttl:          opts.LeaseTTL.Milliseconds(),
+		emptyWait:    max(opts.EmptyHistoryWait.Milliseconds(), 0),
+		margin:       opts.FailoverMargin.Milliseconds(),
+		restartGuard: restartGuardArg(opts.RestartGuard),
+		channel:      s.keys.events(),
+		roleArg:      opts.Role,
+	}
+}
+
+// restartGuardArg keeps a guard of less than a millisecond from turning into "the default".
+func restartGuardArg(d time.Duration) int64 {
+	switch {
+	case d < 0:
+		return -1
+	case d == 0:
+		return 0
+	}
+	return max(d.Milliseconds(), 1)
+}
+
+func (s *roleStore) args(sc *script, room int) []any {
+	return append(sc.args("3", 3+room), s.keys[0], s.keys[1], s.keys[2])
+}
+
+func (s *roleStore) acquire(ctx context.Context, r lease.Request) (leaseReply, error) {
+	sc := s.scripts.acquire
+	return s.ask(ctx, sc, append(s.args(sc, 11), s.id, r.Nonce, s.ttl, r.NotAfter, r.Floor, r.HoldOff.Milliseconds(), s.emptyWait,
+		s.margin, s.restartGuard, s.channel, s.roleArg))
+}
+
+func (s *roleStore) renew(ctx context.Context, r lease.Request) (leaseReply, error) {
+	draining := "0"
+	if r.Draining {
+		draining = "1"
+	}
+	sc := s.scripts.renew
+	return s.ask(ctx, sc, append(s.args(sc, 10), s.id, r.Nonce, r.Token, s.ttl, r.NotAfter, r.HoldOff.Milliseconds(), s.margin, r.Origin,
+		draining, r.Since))
+}
+
+func (s *roleStore) release(ctx context.Context, r lease.Request) (leaseReply, error) {
+	sc := s.scripts.release
+	return s.ask(ctx, sc, append(s.args(sc, 5), s.id, r.Nonce, r.Token, s.channel, s.roleArg))
+}
+
+func (s *roleStore) leader(ctx context.Context) (leaseReply, error) {
+	sc := s.scripts.leader
+	return s.ask(ctx, sc, s.args(sc, 0))
+}
+
+func (s *roleStore) ask(ctx context.Context, sc *script, args []any) (leaseReply, error) {
+	line, err := s.text(ctx, sc, args)
+	if err != nil {
+		return leaseReply{}, err
+	}
+	return parseLeaseReply(line)
+}
+
+// verdicts are the words of the lease scripts. leader answers held or free.
+var verdicts = map[string]lease.Verdict{
+	"won": lease.Won, "held": lease.Held, "rollcall": lease.RollCall, "stale": lease.Stale, "kept": lease.Kept, "lost": lease.Lost,
+	"done": lease.Done, "free": lease.Unknown,
+}
+
+// parseLeaseReply reads the line that answer() in scripts.lua writes.
+func parseLeaseReply(line string) (leaseReply, error) {
+	var fields [8]string
+	rest := line
+	for i := range fields {
+		var ok bool
+		if fields[i], rest, ok = strings.Cut(rest, " "); !ok {
+			return leaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
+		}
+	}
+	verdict, ok := verdicts[fields[0]]
+	if !ok {
+		return leaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
+	}
+	var numbers [5]int64
+	for i := range numbers {
+		n, err := strconv.ParseInt(fields[i+1], 10, 64)
+		if err != nil {
+			return leaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
+		}
+		numbers[i] = n
+	}
+	absent := func(text string) string {
+		if text == "-" {
+			return ""
+		}
+		return text
+	}
+	return leaseReply{
+		Answer: lease.Answer{
+			Verdict: verdict,
+			Now:     numbers[0],
+			Token:   numbers[1],
+			TTL:     milliseconds(numbers[2]),
+			Wait:    milliseconds(numbers[3]),
+			Since:   numbers[4],
+			Origin:  absent(fields[6]),
+		},
+		reason: absent(fields[7]),
+		holder: absent(rest),
+	}, nil
+}
+
+// milliseconds reads a duration that came from outside: nothing is longer than a century.
+func milliseconds(n int64) time.Duration {
+	const century = 100 * 365 * 24 * int64(time.Hour/time.Millisecond)
+	return time.Duration(min(max(n, -century), century)) * time.Millisecond
+}

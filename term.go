@@ -1,0 +1,145 @@
+package tenure
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
+)
+
+// LeadFunc does a leader's work and blocks until ctx is done. The lease is not released until it returns.
+//
+// Returning nil earlier resigns; returning an error or panicking gives the term up and keeps this process from campaigning
+// for max(LeaseTTL, 30 s).
+type LeadFunc func(ctx context.Context, term Term) error
+
+// Term is one unbroken leadership of this process. The zero value is a term that is not valid.
+type Term struct {
+	Role       string
+	InstanceID string
+	// Token is the fencing token: greater than that of every leader before. Hand it to what the leader writes to, and let that
+	// refuse a token below the highest it has seen.
+	Token int64
+	// Since is when the leadership began, by Redis's clock, in whole seconds.
+	Since time.Time
+
+	tenancy *tenancy
+}
+
+// Valid reports whether this very term leads now, like IsLeader. Once false it stays false. It is safe for concurrent use.
+func (t Term) Valid() bool { return t.tenancy != nil && t.tenancy.leading() }
+
+// Context is done when the term ends; context.Cause says why: ErrLost, ErrResigned, ErrWorkFailed or ErrStopped. The context of the
+// zero Term is done.
+func (t Term) Context() context.Context {
+	if t.tenancy == nil {
+		return ended
+	}
+	return t.tenancy.ctx
+}
+
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(ErrNotLeader)
+	return ctx
+}()
+
+type termKey struct{}
+
+// TermFrom returns the term that leader work or a task runs in.
+func TermFrom(ctx context.Context) (Term, bool) {
+	term, ok := ctx.Value(termKey{}).(Term)
+	return term, ok
+}
+
+// epoch is the start of the monotonic readings.
+var epoch = time.Now()
+
+// readClock takes one look at both clocks of this machine.
+func readClock() lease.Reading {
+	now := time.Now()
+	return lease.Reading{Mono: now.Sub(epoch), Wall: time.Duration(now.UnixNano())}
+}
+
+// tenancy is the live side of a term: what readers ask without a lock, and the timer that ends it in time whatever else
+// hangs. Its loop is the only one that renews it; readers and the timer may only end it.
+type tenancy struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	lease  atomic.Pointer[lease.Lease] // nil once the term has ended: never set again
+	timer  *time.Timer                 // fires at the cancel point
+	wake   func()                      // tells the loop that the term has ended; does not block
+
+	released chan struct{} // closed by the loop when the lease was given back, or is left to lapse
+}
+
+// begin starts the clock of a term.
+func begin(parent context.Context, term Term, first lease.Lease, now lease.Reading, wake func()) *tenancy {
+	t := &tenancy{wake: wake, released: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(parent)
+	term.tenancy = t
+	t.ctx, t.cancel = context.WithValue(ctx, termKey{}, term), cancel
+	t.lease.Store(&first)
+	ready := make(chan struct{})
+	t.timer = time.AfterFunc(first.CancelIn(now), func() { // ends at once; stopped by end
+		<-ready // t.timer is set
+		t.expire()
+	})
+	close(ready)
+	return t
+}
+
+// leading is IsLeader: no lock, no allocation, no I/O. The first reading at or past the deadline ends the term for good.
+func (t *tenancy) leading() bool {
+	for {
+		current := t.lease.Load()
+		if current == nil {
+			return false
+		}
+		if current.Leading(readClock()) {
+			return true
+		}
+		if t.lease.CompareAndSwap(current, nil) {
+			t.timer.Reset(0) // cancels from a goroutine of its own: a reader runs no callbacks of others
+			t.wake()
+			return false
+		}
+	}
+}
+
+// expire runs at the cancel point: first IsLeader becomes false, then the context is cancelled.
+func (t *tenancy) expire() {
+	for {
+		current := t.lease.Load()
+		if current == nil {
+			break
+		}
+		if left := current.CancelIn(readClock()); left > 0 { // renewed meanwhile
+			t.timer.Reset(left)
+			return
+		}
+		if t.lease.CompareAndSwap(current, nil) {
+			break
+		}
+	}
+	t.cancel(errExpired)
+	t.wake()
+}
+
+// renew puts a later lease in place. It reports false where the term has ended, by this or an earlier reading.
+func (t *tenancy) renew(next lease.Lease, now lease.Reading) bool {
+	current := t.lease.Load()
+	if current == nil || !current.Leading(now) || !t.lease.CompareAndSwap(current, &next) {
+		return false
+	}
+	t.timer.Reset(next.CancelIn(now))
+	return true
+}
+
+// end ends the term: first IsLeader becomes false, then the context is cancelled.
+func (t *tenancy) end(cause error) {
+	t.lease.Store(nil)
+	t.timer.Stop()
+	t.cancel(cause)
+}
