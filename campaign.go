@@ -55,7 +55,7 @@ func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time,
 		e:       e,
 		parent:  context.WithoutCancel(ctx),
 		work:    slices.Concat(e.opts.Lead, lead),
-		cand:    lease.NewCandidate(e.opts.timing(), mathrand.Float64, nonce),
+		cand:    lease.NewCandidate(e.timing, mathrand.Float64, nonce),
 		healthy: true,
 	}
 	defer c.publishStatus(StateStopped)
@@ -328,6 +328,9 @@ func (c *campaigner) reply(now lease.Reading, r reply) {
 		}
 		return
 	}
+	if c.answered.IsZero() && c.e.settled != nil {
+		c.e.settled()
+	}
 	c.answered, c.lastErr, c.mended = time.Now(), nil, ""
 	if r.request.Kind == lease.Release {
 		if r.request.Token != 0 && r.request.Token == c.handedTok {
@@ -359,7 +362,7 @@ func (c *campaigner) report() {
 		e := Event{Type: EventRedisUp, Role: c.e.opts.Role}
 		if down {
 			if c.lastErr == nil {
-				c.lastErr = fmt.Errorf("%w within %v", ErrUnreachable, c.e.opts.timing().Attempt())
+				c.lastErr = fmt.Errorf("%w within %v", ErrUnreachable, c.e.timing.Attempt())
 			}
 			e.Type, e.Err = EventRedisDown, c.lastErr
 			if c.cand.State() == lease.Leading {

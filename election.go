@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/lease"
 )
 
 // ElectionState is where an elector stands.
@@ -72,8 +74,11 @@ type Elector struct {
 	drain  time.Duration
 	fast   bool                  // FailFast
 	listen func(context.Context) // own subscription; nil where a coordinator has one
-	alive  func() error          // whether what leads is getting on; nil: not asked. It does not block.
-	own    bool                  // Run is the caller's; false: the coordinator's
+	timing lease.Timing
+	// alive says whether what leads is getting on, settled hears of the first usable answer. They do not block; nil: not called.
+	alive   func() error
+	settled func()
+	own     bool // Run is the caller's; false: the coordinator's
 
 	current atomic.Pointer[tenancy]
 	status  atomic.Pointer[ElectionStatus]
@@ -108,13 +113,14 @@ func NewElector(rdb redis.UniversalClient, opts Options) (*Elector, error) {
 
 func newElector(store leaseStore, bus *eventBus, opts Options) *Elector {
 	e := &Elector{
-		opts:  opts.Election,
-		id:    opts.InstanceID,
-		store: store,
-		bus:   bus,
-		drain: opts.ShutdownTimeout,
-		fast:  opts.FailFast,
-		inbox: inbox{wake: make(chan struct{}, 1)},
+		opts:   opts.Election,
+		id:     opts.InstanceID,
+		store:  store,
+		bus:    bus,
+		drain:  opts.ShutdownTimeout,
+		fast:   opts.FailFast,
+		timing: opts.Election.timing(),
+		inbox:  inbox{wake: make(chan struct{}, 1)},
 	}
 	e.status.Store(&ElectionStatus{Role: e.opts.Role, State: StateIdle})
 	return e
@@ -232,7 +238,7 @@ func (e *Elector) hint(h hint) {
 	switch {
 	case h.Type == hintConnected, h.Type == hintVacant && h.Role == e.opts.Role:
 		e.inbox.put(func(m *mail) { m.vacant = true })
-	case h.Type == hintRollCall && h.Role == e.opts.Role:
+	case h.Type == hintRollCall && (h.all || h.Role == e.opts.Role):
 		e.inbox.put(func(m *mail) { m.rollCall = true })
 	}
 }

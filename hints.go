@@ -24,6 +24,8 @@ type hint struct {
 	Role    string `json:"role"`
 	Subject string `json:"instance,omitempty"`
 	Source  string `json:"source,omitempty"` // incarnation of the sender
+
+	all bool // meant for every role
 }
 
 const (

@@ -114,18 +114,26 @@ func newRedisStore(rdb redis.UniversalClient, c *checker, opts Options) *redisSt
 			c.refuse("rdb", "nil", "must be a go-redis client; without Redis use NewStandalone")
 		}
 		c.tagged("Namespace", opts.Namespace)
-		c.tagged("Election.LeaderKey", opts.Election.LeaderKey)
 	case *redis.Client:
 		if client == nil {
 			c.refuse("rdb", "nil", "must be a go-redis client; without Redis use NewStandalone")
 		}
 	}
-	return &redisStore{rdb: rdb, keys: keys{opts.Namespace}, scripts: contract}
+	s := &redisStore{rdb: rdb, keys: keys{opts.Namespace}, scripts: contract}
+	s.checkElection(c, "Election.", opts.Election)
+	return s
+}
+
+// checkElection refuses what only this client cannot serve.
+func (s *redisStore) checkElection(c *checker, prefix string, opts ElectionOptions) {
+	if _, cluster := s.rdb.(*redis.ClusterClient); cluster && opts.LeaderKey != "" {
+		c.tagged(prefix+"LeaderKey", opts.LeaderKey)
+	}
 }
 
 // tagged refuses a name that a Redis Cluster would scatter over its slots.
 func (c *checker) tagged(field, name string) {
-	if name != "" && !tagPattern.MatchString(name) {
+	if !tagPattern.MatchString(name) {
 		c.refuse(field, name, "needs a {hash tag} on a Redis Cluster, so that its keys share a slot: %q", "{"+name+"}")
 	}
 }
