@@ -1,0 +1,103 @@
+# Everything a contributor and CI run. `make` alone lists the targets.
+
+.DEFAULT_GOAL := help
+MAKEFLAGS     += --no-print-directory
+
+GO ?= go
+
+# Every module of the repository. tools/ only pins what `make lint` runs.
+MODULES ?= $(shell find . \( -name .git -o -name bin -o -name testdata -o -path ./tools \) -prune \
+	-o -name go.mod -exec dirname {} \; | sort)
+
+# Flags of the test runs; add to them with ARGS='-run TestP4 -v'. Timeouts are
+# per package. A suite that starts servers is never answered from the cache.
+RACE          ?= $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race,$(warning no C compiler: testing without the race detector))
+TEST_TIMEOUT  ?= 8m
+SHORT_TIMEOUT ?= 3m
+TEST_FLAGS    ?= $(RACE) -count=1 -timeout=$(TEST_TIMEOUT)
+SHORT_FLAGS   ?= $(RACE) -short -timeout=$(SHORT_TIMEOUT)
+COVER_FLAGS   ?= -count=1 -timeout=$(TEST_TIMEOUT)
+ARGS          ?=
+
+# Benchmarks to run, for how long each, how often.
+BENCH         ?= .
+BENCH_TIME    ?= 1s
+BENCH_COUNT   ?= 1
+BENCH_TIMEOUT ?= 20m
+BENCH_FLAGS   ?= -bench='$(BENCH)' -benchmem -benchtime=$(BENCH_TIME) -count=$(BENCH_COUNT) -timeout=$(BENCH_TIMEOUT)
+
+# How long the demo runs, e.g. FOR=20s. Empty: until Ctrl-C.
+FOR ?=
+
+# Fails `make cover` below this percentage.
+COVER_MIN ?= 0
+export COVER_MIN
+
+# Modules are built as an importer builds them; the workspace is for editors.
+export GOWORK := off
+# Nothing built here is shipped, and git refuses to stamp another user's checkout.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+# $(call each,COMMAND) runs COMMAND in every module, in all of them before it fails.
+define each
+@failed=; for module in $(MODULES); do \
+	echo "==> $$module"; \
+	(cd "$$module" && $(1)) || failed="$$failed $$module"; \
+done; \
+if [ -n "$$failed" ]; then echo "failed in:$$failed" >&2; exit 1; fi
+endef
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Run a small fleet with an embedded Redis; FOR=20s ends it after that
+	$(GO) run ./examples/demo $(if $(FOR),-for $(FOR))
+
+.PHONY: test
+test: install-redis ## Test every module with the race detector, on real redis-servers too
+	$(call each,$(GO) test $(TEST_FLAGS) $(ARGS) ./...)
+
+.PHONY: test-short
+test-short: ## Test what needs nothing but Go
+	$(call each,$(GO) test $(SHORT_FLAGS) $(ARGS) ./...)
+
+.PHONY: cover
+cover: install-redis ## Print the coverage of the library; COVER_MIN=90 fails below that
+	@./scripts/cover.sh $(COVER_FLAGS) $(ARGS)
+
+.PHONY: bench
+bench: install-redis ## Run the benchmarks; BENCH, BENCH_TIME and BENCH_COUNT choose
+	$(call each,$(GO) test -run='^$$' $(BENCH_FLAGS) $(ARGS) ./...)
+
+# The tools are built again when their versions or Go's change.
+LINT_TOOLS = bin/.lint-$(shell $(GO) env GOVERSION)
+
+bin/.lint-%: tools/lint/go.mod tools/lint/go.sum
+	@echo 'building the lint tools, once: a minute or two'
+	@mkdir -p bin
+	@cd tools/lint && $(GO) build -o ../../bin/ tool
+	@rm -f bin/.lint-* && touch $@
+
+.PHONY: lint
+lint: $(LINT_TOOLS) ## Check every module: gofmt, go vet, staticcheck, golangci-lint
+	@./scripts/lint.sh $(MODULES)
+
+.PHONY: fmt
+fmt: $(LINT_TOOLS) ## Format the code and order its imports
+	@bin/golangci-lint fmt
+
+.PHONY: tidy
+tidy: ## Tidy every go.mod, also that of the lint tools
+	$(call each,$(GO) mod tidy)
+	@cd tools/lint && $(GO) mod tidy
+
+.PHONY: install-redis
+install-redis: ## Install redis-server where it is missing
+	@./scripts/install-redis.sh
+
+.PHONY: clean
+clean: ## Remove what the other targets have left
+	rm -rf bin coverage.out
+	find . \( -name '*.test' -o -name '*.prof' \) -type f -not -path './.git/*' -delete

@@ -1,0 +1,59 @@
+#!/bin/sh
+# Checks every module given as argument; called by `make lint`, which builds
+# the tools into bin/. Runs everything before it fails.
+set -u
+
+root=$PWD
+failed=
+
+# check NAME COMMAND... runs a command in every module.
+check() {
+    name=$1
+    shift
+    for module in $modules; do
+        echo "==> $name $module"
+        (cd "$module" && "$@") || failed="$failed $name($module)"
+    done
+}
+
+# report NAME TEXT fails when there is something to say.
+report() {
+    echo "==> $1"
+    if [ -n "$2" ]; then
+        printf '%s\n' "$2"
+        failed="$failed $1"
+    fi
+}
+
+modules=$*
+
+report gofmt "$(gofmt -l .)"
+
+# Only in a synctest bubble does time.Sleep cost no time and prove something.
+report sleeps "$(
+    find . -name '*_test.go' -exec grep -l 'time\.Sleep(' {} + |
+        xargs grep -L 'testing/synctest' /dev/null |
+        grep -v '^/dev/null$' |
+        sed 's/$/: time.Sleep outside of testing\/synctest/'
+)"
+
+# Without this an editor does not find its way into a nested module.
+workspace=$(GOWORK=$root/go.work go list -m)
+report go.work "$(
+    for module in $modules; do
+        path=$(cd "$module" && GOWORK=off go list -m)
+        printf '%s\n' "$workspace" | grep -Fqx "$path" ||
+            echo "go.work lacks $module: run 'go work use $module'"
+    done
+)"
+
+check 'go mod tidy' go mod tidy -diff
+check 'go vet' go vet ./...
+check staticcheck "$root/bin/staticcheck" ./...
+check golangci-lint "$root/bin/golangci-lint" run --allow-parallel-runners ./...
+
+if [ -n "$failed" ]; then
+    echo "lint: failed:$failed" >&2
+    exit 1
+fi
+echo 'lint: ok'
