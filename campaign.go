@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"reflect"
 	"runtime"
 	"runtime/debug"
@@ -55,7 +54,7 @@ func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time,
 		e:       e,
 		parent:  context.WithoutCancel(ctx),
 		work:    slices.Concat(e.opts.Lead, lead),
-		cand:    lease.NewCandidate(e.timing, mathrand.Float64, nonce),
+		cand:    lease.NewCandidate(e.timing, e.random, e.secret),
 		healthy: true,
 	}
 	defer c.publishStatus(StateStopped)

@@ -75,6 +75,8 @@ type Elector struct {
 	fast   bool                  // FailFast
 	listen func(context.Context) // own subscription; nil where a coordinator has one
 	timing lease.Timing
+	random func() float64
+	secret func() string
 	// alive says whether what leads is getting on, settled hears of the first usable answer. They do not block; nil: not called.
 	alive   func() error
 	settled func()
@@ -120,6 +122,8 @@ func newElector(store leaseStore, bus *eventBus, opts Options) *Elector {
 		drain:  opts.ShutdownTimeout,
 		fast:   opts.FailFast,
 		timing: opts.Election.timing(),
+		random: opts.random,
+		secret: opts.secret,
 		inbox:  inbox{wake: make(chan struct{}, 1)},
 	}
 	e.status.Store(&ElectionStatus{Role: e.opts.Role, State: StateIdle})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"regexp"
 	"strings"
@@ -34,6 +35,10 @@ type Options struct {
 	FailFast bool
 	// Logger gets state changes at Info and above. Nil is silent. It runs apart from every loop: a slow handler delays nothing.
 	Logger *slog.Logger
+
+	// random yields jitter in [0, 1), secret the nonces. Tests make them repeatable.
+	random func() float64
+	secret func() string
 }
 
 // ElectionOptions configure the election of one role.
@@ -150,6 +155,12 @@ func (o Options) complete(c *checker) Options {
 	}
 	if !idPattern.MatchString(o.InstanceID) {
 		c.refuse("InstanceID", o.InstanceID, "must match %s", idPattern)
+	}
+	if o.random == nil {
+		o.random = rand.Float64
+	}
+	if o.secret == nil {
+		o.secret = nonce
 	}
 	o.ShutdownTimeout = orDefault(o.ShutdownTimeout, 25*time.Second)
 	c.between("ShutdownTimeout", o.ShutdownTimeout, time.Millisecond, lease.MaxTTL)
