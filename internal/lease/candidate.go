@@ -96,11 +96,12 @@ const (
 )
 
 const (
-	hintSpacing = 25 * time.Millisecond // between requests that hints cause: a flood of them costs no flood of requests
-	maxTries    = 8                     // of one release
-	wakeLag     = time.Millisecond      // Redis counts whole milliseconds
-	wakeSpread  = 2 * time.Millisecond  // so that followers do not ask in step
-	maxStep     = time.Second           // of Redis's clock, beyond what is explained by the round trip
+	hintSpacing = 25 * time.Millisecond   // between requests that hints cause: a flood of them costs no flood of requests
+	maxTries    = 8                       // of one release
+	wakeLag     = time.Millisecond        // Redis counts whole milliseconds
+	wakeSpread  = 2 * time.Millisecond    // so that followers do not ask in step
+	past        = time.Duration(-1 << 61) // before every reading: a monotonic clock may start below zero
+	maxStep     = time.Second             // of Redis's clock, beyond what is explained by the round trip
 )
 
 // Candidate is the state of one candidate of one role. It is a plain value with one owner and is not safe for concurrent use.
@@ -154,7 +155,9 @@ type release struct {
 
 // NewCandidate returns a candidate that asks at once. random yields numbers in [0, 1); secret a fresh nonce at each call.
 func NewCandidate(timing Timing, random func() float64, secret func() string) *Candidate {
-	return &Candidate{timing: timing, random: random, secret: secret, ready: true, longest: max(timing.TTL, timing.HoldOff)}
+	c := &Candidate{timing: timing, random: random, secret: secret, ready: true, longest: max(timing.TTL, timing.HoldOff)}
+	c.wake, c.back, c.flight.Sent.Mono = past, past, past
+	return c
 }
 
 // State, Reason, Lease, Token, Since and Origin say where the candidate stands. Lease, Token and Since are those of the
@@ -345,12 +348,20 @@ func (c *Candidate) renewed(now Reading, r Request, a Answer) Change {
 	if c.state == Leading && c.lease.CancelIn(now) <= 0 { // the answer came, but too late: a term is never revived
 		return c.End(now, Expired)
 	}
+	if c.elsewhere(a) && c.lease.EndsIn(now) <= c.timing.Margin {
+		return c.Tick(now) // the old master may grant our lease when it ends there, and then a term must not be on
+	}
 	c.lease = Lease{Sent: r.Sent, Life: c.timing.Life(), Guard: c.timing.Guard()}
 	c.origin = a.Origin
 	if c.state == Leading {
 		return Renewed
 	}
 	return Nothing
+}
+
+// elsewhere reports whether an answer comes from another history than the one that the lease was last confirmed under.
+func (c *Candidate) elsewhere(a Answer) bool {
+	return a.Origin != "" && c.origin != "" && a.Origin != c.origin
 }
 
 // End ends the term. It is also how the driver reports a deadline that a reader or the timer has noticed first.
@@ -449,6 +460,9 @@ func (c *Candidate) failed(now Reading, r Request) {
 	}
 	c.unknown++
 	c.wake = now.Mono + c.backoff(c.unknown)
+	if c.hinted { // leaders are asked to renew now: a broken connection must not delay that
+		c.wake = max(now.Mono, r.Sent.Mono+hintSpacing)
+	}
 }
 
 // backoff is the pause after n unknown answers in a row: TTL/20, doubled up to TTL/6, less up to a quarter of it.
@@ -493,8 +507,9 @@ func (c *Candidate) learn(now Reading, r Request, a Answer) {
 			c.step = behind
 		}
 	}
-	// A reply that took long says little about when it was made: it is used only where nothing better is known.
-	if !c.clock.known || a.Verdict == Stale || trip <= c.timing.Attempt() && r.Sent.Mono >= c.clock.at.Mono {
+	// A reply that took long says little about when it was made: it is used only where nothing better is known. After a
+	// suspension, or a step of Redis's clock, a prompt one that is Stale sets the estimate right.
+	if !c.clock.known || trip <= c.timing.Attempt() && r.Sent.Mono >= c.clock.at.Mono {
 		c.clock.redis, c.clock.at, c.clock.known = a.Now, r.Sent, true
 	}
 }

@@ -21,7 +21,7 @@ func (r Reading) Since(earlier Reading) time.Duration {
 	return max(r.Mono-earlier.Mono, r.Wall-earlier.Wall)
 }
 
-// Timing holds the durations of one election, all above zero. The constructor of package tenure has checked their relations.
+// Timing holds the durations of one election, none below zero. The constructor of package tenure has checked their relations.
 type Timing struct {
 	TTL     time.Duration // what the lease is granted for
 	Renew   time.Duration // mean interval between renewals
@@ -29,6 +29,7 @@ type Timing struct {
 	Drift   time.Duration // how far Redis's clock may run ahead of ours within one TTL
 	HoldOff time.Duration // least hold-off, when it is to be longer than every TTL known
 	Penalty time.Duration // how long a candidate stands back after its work failed
+	Margin  time.Duration // how long an old master may take writes beside a new one; zero: not at all
 }
 
 // Rounding is what Redis's expiry and its clock in whole milliseconds may cost a lease.

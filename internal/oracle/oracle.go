@@ -1,0 +1,344 @@
+// Package oracle states the rules of the lease scripts a second time, in Go and as a pure value: one role on one Redis.
+//
+// It is written from the design, not from scripts.lua, so that a difference between the two shows a mistake in one of them:
+// the tests of package tenure hold the scripts against it on miniredis and on a real redis-server, and the simulation in this
+// package drives candidates against it through faults. Every rule can be switched off, to show that its absence is noticed.
+//
+// Times and durations are Redis milliseconds, as in the scripts.
+package oracle
+
+import (
+	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
+)
+
+// Redis is one role on one server. It is a plain value: a copy is a snapshot.
+type Redis struct {
+	Rules Rules // in force
+	Facts       // of the machine
+	Data        // what a replica or a snapshot carries
+}
+
+// Facts are what INFO says of a server.
+type Facts struct {
+	Origin   string // replication id; "": not told
+	Promoted bool   // it was a replica once, or came back with its data
+	Uptime   int64  // in ms, whole seconds
+}
+
+// Data are the three keys of the role.
+type Data struct {
+	Lease Lease
+	Since Since
+	Term  Term
+}
+
+// Lease is the lease key.
+type Lease struct {
+	Holder  string // "": there is no key
+	Expires int64  // Redis time; 0: never
+}
+
+// Since is the key that says when the leadership began.
+type Since struct {
+	There   bool
+	Unix    int64 // seconds
+	Expires int64
+}
+
+// Term is the term hash. A zero field is an absent one.
+type Term struct {
+	Token    int64
+	Nonce    string
+	Holder   string // instance ID that the last lease was granted to
+	Until    int64
+	TTL      int64
+	Released bool
+	Origin   string
+	Hold     int64
+}
+
+// Asker is what one candidate says with each of its requests.
+type Asker struct {
+	ID           string
+	TTL          int64
+	EmptyWait    int64 // 0: none
+	Margin       int64 // FailoverMargin
+	RestartGuard int64 // 0: the hold-off; negative: off
+	NoInfo       bool  // INFO is refused to it
+}
+
+// Reply is the reply of a script. The verdict Unknown stands for an error, whose code Reason then is.
+type Reply struct {
+	lease.Answer
+	Reason string
+	Holder string
+}
+
+// second is how far the age of a server, told in whole seconds, may be off.
+const second = 1000
+
+// century is how far past Redis's clock a token may lie.
+const century = 100 * 365 * 24 * 3600 * second
+
+// Acquire grants the lease where it is free and no witness objects.
+func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
+	r.expire(now)
+	if r.late(now, q) {
+		return reply(lease.Stale, now)
+	}
+	if !r.sane(now) {
+		return refusal
+	}
+	t := &r.Term
+	holdOff := r.holdOff(a, q)
+	guard := holdOff + a.Margin
+	left := r.clamp(now, a, holdOff)
+	facts := r.told(a)
+	r.witness(now, a, facts, guard)
+
+	answer := reply(lease.Held, now)
+	answer.Origin = facts.Origin
+	if r.Lease.Holder == a.ID && t.Nonce == q.Nonce && r.adoptable(now, q) {
+		r.extend(now, a)
+		answer.Verdict, answer.Token, answer.TTL, answer.Since, answer.Holder = lease.Won, t.Token, ms(a.TTL), r.Since.Unix, a.ID
+		return answer
+	}
+	if holder := r.Lease.Holder; holder != "" {
+		answer.Reason, answer.Holder, answer.Wait = "foreign", holder, ms(max(left, 1))
+		if r.tenured() {
+			answer.Reason = "lease"
+		}
+		answer.Token, answer.TTL = t.Token, ms(t.TTL)
+		return answer
+	}
+	if r.Rules.Has(Memory) && t.Token < q.Floor {
+		t.Token, t.Nonce, t.Released = q.Floor, "", false
+		t.Hold = max(t.Hold, now+holdOff)
+	}
+	answer.Token, answer.TTL = t.Token, ms(t.TTL)
+	switch {
+	case t.Hold > now:
+		answer.Reason, answer.Wait = "hold", ms(t.Hold-now)
+		return answer
+	case r.Rules.Has(RollCall) && t.Token == 0 && t.Hold == 0 && a.EmptyWait > 0:
+		t.Hold = now + a.EmptyWait
+		answer.Verdict, answer.Reason, answer.Wait = lease.RollCall, "empty", ms(a.EmptyWait)
+		return answer
+	case r.Rules.Has(Until) && !t.Released && t.Until > now:
+		answer.Reason, answer.Wait = "until", ms(t.Until-now)
+		return answer
+	}
+
+	token := max(t.Token, q.Floor) + 1
+	if r.Rules.Has(Time) {
+		token = max(token, now)
+	}
+	r.Since = Since{There: true, Unix: now / second, Expires: now + a.TTL}
+	r.grant(now, a, q.Nonce, token)
+	answer.Verdict, answer.Token, answer.TTL, answer.Since, answer.Holder = lease.Won, token, ms(a.TTL), r.Since.Unix, a.ID
+	return answer
+}
+
+// Renew keeps the lease of the very term, or takes it back where data were lost.
+func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
+	r.expire(now)
+	if r.late(now, q) {
+		return reply(lease.Stale, now)
+	}
+	if !r.sane(now) {
+		return refusal
+	}
+	t, holder, facts := &r.Term, r.Lease.Holder, r.told(a)
+	answer := reply(lease.Kept, now)
+	answer.Origin = facts.Origin
+
+	keep := func() Reply {
+		if facts.Origin != t.Origin && r.comparable(facts.Origin) {
+			if r.Rules.Has(ArmInRenew) {
+				t.Hold = max(t.Hold, now+r.holdOff(a, q)+a.Margin)
+			}
+			t.Origin = facts.Origin
+		}
+		if !r.Since.There {
+			r.Since = Since{There: true, Unix: q.Since}
+		}
+		answer.Token, answer.TTL, answer.Since, answer.Holder = q.Token, ms(a.TTL), q.Since, a.ID
+		return answer
+	}
+	if holder == a.ID && t.Nonce == q.Nonce && t.Token == q.Token {
+		kept := keep()
+		r.extend(now, a)
+		return kept
+	}
+
+	answer.Verdict, answer.Token, answer.TTL, answer.Holder = lease.Lost, t.Token, ms(t.TTL), holder
+	other := t.Nonce != "" && t.Nonce != q.Nonce
+	if holder != "" && (holder != a.ID || r.Rules.Has(NonceHolder) && other) {
+		answer.Reason = "taken"
+		return answer
+	}
+	newHistory := facts.Origin != q.Origin && r.comparable(facts.Origin) && r.comparable(q.Origin)
+	lostData := newHistory || t.Token < q.Token || t.Nonce == ""
+	mine := t.Token < q.Token || t.Token == q.Token && !other && !t.Released
+	if r.Rules.Has(Reclaim) && lostData && mine && !q.Draining {
+		answer.Verdict = lease.Kept
+		kept := keep() // compares the TTLs from before the loss
+		r.grant(now, a, q.Nonce, q.Token)
+		r.extend(now, a)
+		return kept
+	}
+	answer.Reason = "vanished"
+	if t.Released {
+		answer.Reason = "released"
+	}
+	return answer
+}
+
+// Release gives back what this campaign holds and nothing else.
+func (r *Redis) Release(now int64, a Asker, q lease.Request) Reply {
+	r.expire(now)
+	if !r.sane(now) {
+		return refusal
+	}
+	t := &r.Term
+	if t.Nonce == q.Nonce && (q.Token == 0 || q.Token == t.Token) {
+		t.Released, t.Until = true, 0
+		if r.Lease.Holder == a.ID {
+			r.Lease, r.Since = Lease{}, Since{}
+		}
+	}
+	answer := reply(lease.Done, now)
+	answer.Token, answer.TTL = t.Token, ms(t.TTL)
+	return answer
+}
+
+// Leader says who leads and changes nothing. Unknown without a reason means that nobody does.
+func (r *Redis) Leader(now int64) Reply {
+	r.expire(now)
+	holder := r.Lease.Holder
+	if holder == "" {
+		return reply(lease.Unknown, now)
+	}
+	if !r.sane(now) {
+		return refusal
+	}
+	answer := reply(lease.Held, now)
+	answer.Reason, answer.Holder, answer.TTL, answer.Origin = "foreign", holder, ms(r.Term.TTL), r.Term.Origin
+	if r.tenured() {
+		answer.Reason, answer.Token = "lease", r.Term.Token
+	}
+	answer.Since, answer.Wait = r.Since.Unix, ms(-1)
+	if r.Lease.Expires != 0 {
+		answer.Wait = ms(r.Lease.Expires - now)
+	}
+	return answer
+}
+
+// expire removes what has ended. A lease is gone in the very millisecond at which it expires.
+func (r *Redis) expire(now int64) {
+	if r.Lease.Expires != 0 && r.Lease.Expires <= now {
+		r.Lease = Lease{}
+	}
+	if r.Since.Expires != 0 && r.Since.Expires <= now {
+		r.Since = Since{}
+	}
+}
+
+func (r *Redis) late(now int64, q lease.Request) bool {
+	return r.Rules.Has(NotAfter) && q.NotAfter != 0 && now > q.NotAfter
+}
+
+// sane refuses to build on a token that tenure cannot have written.
+func (r *Redis) sane(now int64) bool {
+	return r.Term.Token >= 0 && r.Term.Token <= lease.MaxToken && r.Term.Token <= now+century
+}
+
+func (r *Redis) holdOff(a Asker, q lease.Request) int64 {
+	if !r.Rules.Has(LongestTTL) {
+		return a.TTL
+	}
+	return max(a.TTL, r.Term.TTL, q.HoldOff.Milliseconds())
+}
+
+// clamp pulls back what lies further ahead than it can, and returns what is left of the lease.
+func (r *Redis) clamp(now int64, a Asker, holdOff int64) (left int64) {
+	lasting := r.Lease.Expires == 0
+	left = r.Lease.Expires - now
+	if r.Rules.Has(Clamp) {
+		r.Term.Until = min(r.Term.Until, now+holdOff)
+		r.Term.Hold = min(r.Term.Hold, now+max(holdOff+a.Margin, a.RestartGuard)+second)
+		if r.tenured() && (lasting || left > holdOff) {
+			r.Lease.Expires = now + holdOff
+			return holdOff
+		}
+	}
+	if lasting {
+		return holdOff
+	}
+	return left
+}
+
+// witness looks at the history of the server: a new one arms the hold-off, once.
+func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64) {
+	t := &r.Term
+	if !r.Rules.Has(Guard) || facts.Origin == t.Origin || !r.comparable(facts.Origin) {
+		return
+	}
+	least := guard
+	if a.RestartGuard != 0 {
+		least = a.RestartGuard
+	}
+	switch {
+	case t.Origin != "" || facts.Promoted:
+		t.Hold = max(t.Hold, now+guard)
+	case facts.Uptime < least: // never where least is negative
+		t.Hold = max(t.Hold, now-facts.Uptime+least+second)
+	}
+	t.Origin = facts.Origin
+}
+
+// adoptable reports whether a lease of the asker's own campaign may be taken for granted: it is not what an older snapshot, or
+// another history, has brought back.
+func (r *Redis) adoptable(now int64, q lease.Request) bool {
+	return !r.Rules.Has(AdoptGuard) || r.Term.Hold <= now && r.Term.Token >= q.Floor
+}
+
+// comparable reports whether a replication id may be compared and stored.
+func (r *Redis) comparable(origin string) bool { return origin != "" || !r.Rules.Has(UnknownOrigin) }
+
+// tenured reports whether the lease on the key was granted by tenure, not taken by a foreign client.
+func (r *Redis) tenured() bool {
+	return r.Lease.Holder != "" && r.Lease.Holder == r.Term.Holder && !r.Term.Released
+}
+
+func (r *Redis) grant(now int64, a Asker, nonce string, token int64) {
+	t := &r.Term
+	t.Token, t.Nonce, t.Holder, t.Until, t.TTL, t.Released = token, nonce, a.ID, now+a.TTL, a.TTL, false
+	r.Lease = Lease{Holder: a.ID, Expires: now + a.TTL}
+}
+
+// extend lengthens the lease that stands.
+func (r *Redis) extend(now int64, a Asker) {
+	r.Lease.Expires, r.Term.Until, r.Term.TTL = now+a.TTL, now+a.TTL, a.TTL
+	if r.Since.There {
+		r.Since.Expires = now + a.TTL
+	}
+}
+
+// told is what INFO tells this candidate.
+func (r *Redis) told(a Asker) Facts {
+	if a.NoInfo {
+		return Facts{}
+	}
+	return r.Facts
+}
+
+var refusal = Reply{Reason: "BADTERM"}
+
+func reply(verdict lease.Verdict, now int64) Reply {
+	return Reply{Answer: lease.Answer{Verdict: verdict, Now: now}}
+}
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

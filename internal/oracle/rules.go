@@ -1,0 +1,79 @@
+package oracle
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Rules is a set of rules that are in force. Each is named after what it takes care of; DESIGN says why it is there.
+type Rules uint16
+
+// The rules of the lease scripts.
+const (
+	Until         Rules = 1 << iota // a lease that vanished is honoured until it would have ended
+	Memory                          // a stored token below the asker's floor means lost data
+	Guard                           // a new history, or a young server, grants nothing for the hold-off
+	RollCall                        // on an empty history nobody is granted anything before leaders were asked
+	Reclaim                         // on lost data a living leader takes its lease back with the same token
+	Time                            // a token is at least Redis's time
+	NotAfter                        // a request that comes too late changes nothing
+	ArmInRenew                      // a renewal that stamps a new history arms the hold-off too
+	LongestTTL                      // the hold-off is the longest TTL known, not one's own
+	Clamp                           // nothing lies further ahead than it can
+	UnknownOrigin                   // a history that is not told is never stored and never compared
+	NonceHolder                     // a lease under the own ID but of another campaign is another's
+	AdoptGuard                      // a lease is adopted only where no hold runs and no data were lost
+	end
+
+	All = end - 1
+)
+
+var ruleNames = [...]string{
+	"until", "memory", "guard", "rollcall", "reclaim", "time", "not-after", "arm-in-renew", "longest-ttl", "clamp", "unknown-origin",
+	"nonce-holder", "adopt-guard",
+}
+
+// Has reports whether all of the given rules are in force.
+func (r Rules) Has(rules Rules) bool { return r&rules == rules }
+
+// Without is the set less some rules.
+func (r Rules) Without(rules Rules) Rules { return r &^ rules }
+
+// Each returns the rules of the set one by one.
+func (r Rules) Each() []Rules {
+	var each []Rules
+	for rule := Rules(1); rule < end; rule <<= 1 {
+		if r.Has(rule) {
+			each = append(each, rule)
+		}
+	}
+	return each
+}
+
+func (r Rules) String() string {
+	var names []string
+	for i, name := range ruleNames {
+		if r.Has(1 << i) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// ParseRules reads what String writes.
+func ParseRules(text string) (Rules, error) {
+	var rules Rules
+next:
+	for name := range strings.SplitSeq(text, ",") {
+		for i, known := range ruleNames {
+			if name == known {
+				rules |= 1 << i
+				continue next
+			}
+		}
+		if name != "" {
+			return 0, fmt.Errorf("oracle: no rule %q", name)
+		}
+	}
+	return rules, nil
+}
