@@ -1,0 +1,172 @@
+// Package cron reads cron expressions and says when they are due, in any time zone and across every change of its clocks.
+//
+// The five fields are parsed by github.com/robfig/cron/v3. When they are due is decided here, because a schedule that is
+// shared by many machines and outlives all of them must neither lose nor repeat a slot:
+//
+//   - The zone is UTC unless the spec begins with CRON_TZ=Zone or TZ=Zone. It is never the zone of the machine, which
+//     may be another one on the next leader. The zone's history comes from the machine (or from time/tzdata, where the
+//     program embeds it): instances that know different editions of it differ where the editions do.
+//   - A spec whose hour field names hours (does not begin with *) has *fixed times*. Each of them comes once: at the first
+//     instant at which the zone's clock shows it or something later. So a time that the clock skips comes right after the
+//     gap, several that it skips in one gap come as one, and a time that it shows twice comes the first time.
+//   - A spec whose hour field begins with * follows *elapsed time*: it is due whenever the clock shows a matching minute,
+//     in both of two equal hours, and never in a gap.
+//   - Where the day of the month and the day of the week are both restricted, either is enough; where one of them begins
+//     with *, both must match. That a step such as */2 counts as a star is the classic rule, and makes "0 9 */100,1-7 * 1"
+//     the first Monday of the month.
+//
+// Fields, stars and the two kinds are those of Vixie cron, with one difference: there a minute field that begins with *
+// makes a spec follow elapsed time too, so that "*/15 2 * * *" never ran in a night without that hour and eight times in
+// one that had it twice. Here it runs once, right after the gap, and four times.
+//
+// Nothing here reads a clock or starts a goroutine.
+package cron
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	robfig "github.com/robfig/cron/v3"
+)
+
+// Schedule is a parsed spec. It is a value that never changes, safe for concurrent use. The zero Schedule is never due.
+type Schedule struct {
+	spec string
+	zone *time.Location
+
+	// Bit n is set where the field allows n.
+	minute, hour, day, month, weekday uint64
+
+	wild   bool // follows elapsed time
+	either bool // a matching day of the month or of the week is enough
+}
+
+// String returns the spec as it was given to Parse.
+func (s Schedule) String() string { return s.spec }
+
+// descriptors are short for these fields.
+var descriptors = map[string]string{
+	"@hourly":   "0 * * * *",
+	"@daily":    "0 0 * * *",
+	"@midnight": "0 0 * * *",
+	"@weekly":   "0 0 * * 0",
+	"@monthly":  "0 0 1 * *",
+	"@yearly":   "0 0 1 1 *",
+	"@annually": "0 0 1 1 *",
+}
+
+// Parse reads a spec: minute, hour, day of month, month and day of week (Sunday is 0), or one of @hourly, @daily,
+// @midnight, @weekly, @monthly, @yearly and @annually; before it, optionally, CRON_TZ=Zone or TZ=Zone and a space.
+//
+// The error names the spec and what is wrong with it. A spec that no day of the 400 years after which the calendar repeats
+// itself satisfies, such as the 30th of February, is an error.
+func Parse(spec string) (Schedule, error) {
+	s, err := parse(spec)
+	if err != nil {
+		return Schedule{}, fmt.Errorf("cron spec %q: %w", spec, err)
+	}
+	return s, nil
+}
+
+func parse(spec string) (Schedule, error) {
+	zone, rest, err := splitZone(strings.TrimSpace(spec))
+	if err != nil {
+		return Schedule{}, err
+	}
+	if rest == "@every" || strings.HasPrefix(rest, "@every ") {
+		return Schedule{}, errors.New("@every is no time of day; use Every, whose intervals stay in step across leaders")
+	}
+	if strings.HasPrefix(rest, "@") {
+		fields, ok := descriptors[rest]
+		if !ok {
+			return Schedule{}, fmt.Errorf("unknown descriptor %q", rest)
+		}
+		rest = fields
+	}
+	fields := strings.Fields(rest)
+	if err := checkFields(fields); err != nil {
+		return Schedule{}, err
+	}
+	bits, err := guard(robfig.NewParser(robfig.Minute|robfig.Hour|robfig.Dom|robfig.Month|robfig.Dow).Parse, strings.Join(fields, " "))
+	if err != nil {
+		return Schedule{}, err
+	}
+	const values = 1<<60 - 1 // the parser marks a star above them
+	s := Schedule{
+		spec: spec, zone: zone,
+		minute: bits.Minute & values, hour: bits.Hour & values,
+		day: bits.Dom & values, month: bits.Month & values, weekday: bits.Dow & values,
+		wild:   star(fields[1]),
+		either: !star(fields[2]) && !star(fields[4]),
+	}
+	if _, ok := s.match(cycleStart); !ok {
+		return Schedule{}, errors.New("no such day ever comes")
+	}
+	return s, nil
+}
+
+// splitZone takes the zone off the front of a spec.
+func splitZone(spec string) (*time.Location, string, error) {
+	name, ok := strings.CutPrefix(spec, "CRON_TZ=")
+	if !ok {
+		name, ok = strings.CutPrefix(spec, "TZ=")
+	}
+	if !ok {
+		return time.UTC, spec, nil
+	}
+	rest := ""
+	if i := strings.IndexFunc(name, unicode.IsSpace); i >= 0 {
+		name, rest = name[:i], strings.TrimSpace(name[i:])
+	}
+	// The standard library reads these as UTC and as the zone of the machine.
+	if name == "" || name == "Local" {
+		return nil, "", fmt.Errorf("time zone %q: name one, such as UTC or Europe/Berlin", name)
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, "", err
+	}
+	return zone, rest, nil
+}
+
+// checkFields refuses what the parser would read as something else than is written, or as nothing.
+func checkFields(fields []string) error {
+	if len(fields) != 5 {
+		return fmt.Errorf("%d fields, want 5: minute, hour, day of month, month, day of week", len(fields))
+	}
+	for _, field := range fields {
+		for part := range strings.SplitSeq(field, ",") {
+			if part == "" {
+				return fmt.Errorf("field %q: an element is empty", field)
+			}
+			if star(part) && len(part) > 1 && part[1] != '/' {
+				return fmt.Errorf("field %q: only a step may follow %c", field, part[0])
+			}
+		}
+	}
+	return nil
+}
+
+// star reports whether a field counts as unrestricted: by the rule of Vixie cron, that it begins with a star.
+func star(field string) bool { return field[0] == '*' || field[0] == '?' }
+
+// guard turns a panic of the parser into an error.
+func guard(parse func(string) (robfig.Schedule, error), fields string) (bits *robfig.SpecSchedule, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			bits, err = nil, fmt.Errorf("the parser failed: %v", p)
+		}
+	}()
+	parsed, err := parse(fields)
+	if err != nil {
+		return nil, err
+	}
+	bits, ok := parsed.(*robfig.SpecSchedule)
+	if !ok {
+		return nil, fmt.Errorf("the parser returned a %T", parsed)
+	}
+	return bits, nil
+}

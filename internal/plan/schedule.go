@@ -1,0 +1,139 @@
+package plan
+
+import (
+	"math"
+	"time"
+)
+
+// Schedule is the grid of a task's slots.
+//
+// Next returns the first slot after the given one, in any zone. It must depend on nothing but its argument. The zero time,
+// a time that is not after the argument and one beyond the year 9999 end the schedule. Fractions of a millisecond are
+// rounded up.
+//
+// A schedule whose slots are always equally far apart may have a method Interval() time.Duration that says how far, so
+// that any number of missed slots costs one division. It must agree with Next.
+type Schedule interface {
+	Next(time.Time) time.Time
+}
+
+// Every is the schedule of a fixed interval, counted in elapsed time: no time zone, no daylight saving. Zero or less is a
+// schedule without slots. Fractions of a millisecond are rounded up.
+type Every time.Duration
+
+// Next returns after + the interval.
+func (e Every) Next(after time.Time) time.Time {
+	if e <= 0 {
+		return time.Time{}
+	}
+	return after.Add(e.Interval())
+}
+
+// Interval returns the interval in whole milliseconds.
+func (e Every) Interval() time.Duration {
+	d := time.Duration(e)
+	if part := d % time.Millisecond; part > 0 && d < math.MaxInt64-time.Millisecond {
+		d += time.Millisecond - part
+	}
+	return d
+}
+
+// String returns "every 15m0s".
+func (e Every) String() string { return "every " + time.Duration(e).String() }
+
+// interval returns the fixed interval of a schedule in whole milliseconds, or zero if it has none.
+func interval(s Schedule) time.Duration {
+	fixed, ok := s.(interface{ Interval() time.Duration })
+	if !ok {
+		return 0
+	}
+	return Every(max(fixed.Interval(), 0)).Interval()
+}
+
+// following returns the first slot after the given time, or the zero time where the schedule ends.
+func following(s Schedule, after time.Time) time.Time {
+	if s == nil {
+		return time.Time{}
+	}
+	next := s.Next(after.UTC())
+	if !next.After(after) || next.UTC().Year() > 9999 {
+		return time.Time{}
+	}
+	return wholeMillis(next)
+}
+
+// wholeMillis rounds up to what can be stored, so that a slot is never followed by itself.
+func wholeMillis(t time.Time) time.Time {
+	whole := time.UnixMilli(t.UnixMilli())
+	if whole.Before(t) {
+		whole = whole.Add(time.Millisecond)
+	}
+	return whole.UTC()
+}
+
+// missed is what there is to run of the slots that are due.
+type missed struct {
+	slot    time.Time // the oldest one that is kept
+	next    time.Time // the one after it, due or not; zero: none
+	skipped int       // older ones
+	atLeast bool      // skipped is a lower bound
+}
+
+// missedFixed counts by division.
+func missedFixed(r Rules, interval time.Duration, next, now time.Time) missed {
+	d := interval.Milliseconds()
+	first := next.UnixMilli()
+	skipped := max((now.UnixMilli()-first)/d+1-int64(r.keep()), 0)
+	slot := time.UnixMilli(first + skipped*d).UTC()
+	return missed{slot: slot, next: following(r.Schedule, slot), skipped: int(min(skipped, math.MaxInt))}
+}
+
+// missedAny walks from slot to slot, and jumps if that takes too long.
+func missedAny(r Rules, next, now time.Time) missed {
+	keep := r.keep()
+	newest := make([]time.Time, keep) // slot n at n mod keep
+	slot, due := next, 0
+	for ; !slot.IsZero() && !slot.After(now); slot = following(r.Schedule, slot) {
+		if due == MaxSteps+keep {
+			slot = bisect(r.Schedule, next, now, keep)
+			return missed{slot: slot, next: following(r.Schedule, slot), skipped: MaxSteps, atLeast: true}
+		}
+		newest[due%keep] = slot
+		due++
+	}
+	skipped := max(due-keep, 0)
+	m := missed{slot: newest[skipped%keep], next: slot, skipped: skipped}
+	if skipped+1 < due {
+		m.next = newest[(skipped+1)%keep]
+	}
+	return m
+}
+
+// bisect returns the oldest of the newest n slots not after now, when there are more than n after from. It asks the schedule
+// at most n+1 times for each halving of the time between.
+func bisect(s Schedule, from, now time.Time, n int) time.Time {
+	// At most n-1 slots follow high, at least n follow low. When they are neighbours, high is the slot.
+	low, high := from.UnixMilli(), now.UnixMilli()
+	for high-low > 1 {
+		middle := low + (high-low)/2
+		after := 0
+		slot := following(s, time.UnixMilli(middle))
+		for ; after < n && !slot.IsZero() && !slot.After(now); slot = following(s, slot) {
+			after++
+		}
+		if after < n {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return time.UnixMilli(high).UTC()
+}
+
+// add is a + b, at most the largest int.
+func add(a, b int) int {
+	if a > math.MaxInt-b {
+		return math.MaxInt
+	}
+	return a + b
+}
