@@ -1,0 +1,284 @@
+package tenure
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// virtualChecker holds what happens in a world against the promises, always. A violation is kept as text that begins with the
+// promise; a test that provokes one on purpose takes it out again.
+//
+// The belief in a term is one interval: it begins with the event that tells of it, and once it is false it stays false, which
+// the checker verifies. If two intervals meet, the one that began earlier is still believed at the instant at which the later
+// one begins: to ask everybody at each such instant is therefore exact, and needs no dense sampling.
+type virtualChecker struct {
+	w *virtualWorld
+
+	mu       sync.Mutex
+	lives    []*virtualLife
+	problems []string
+	overlaps int
+
+	terms    int
+	endings  map[error]int // of terms, by cause
+	token    int64         // of the last term that began
+	lastTerm string        // who began it
+	resource struct {
+		highest  int64
+		owner    string // of the highest
+		accepted int
+		refused  int
+	}
+
+	vacant   time.Duration // when a leader crashed, or had drained; 0: not since the last term began
+	gone     bool          // it crashed
+	failover struct{ crash, handover time.Duration }
+}
+
+func newVirtualChecker(w *virtualWorld) *virtualChecker {
+	return &virtualChecker{w: w, endings: map[error]int{}}
+}
+
+// fail keeps a violation. c.mu is not held.
+func (c *virtualChecker) fail(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed(format, args...)
+}
+
+func (c *virtualChecker) failed(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	c.w.note("checker", "VIOLATION", text, 0)
+	c.problems = append(c.problems, fmt.Sprintf("%v: %s", c.w.net.Elapsed(), text))
+}
+
+// finish reports what was violated.
+func (c *virtualChecker) finish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, problem := range c.problems[:min(len(c.problems), 10)] {
+		c.w.Error(problem)
+	}
+	if more := len(c.problems) - 10; more > 0 {
+		c.w.Errorf("and %d more", more)
+	}
+}
+
+// takeOverlaps returns how many overlaps there were, and forgives them and what follows from them.
+func (c *virtualChecker) takeOverlaps() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	count := c.overlaps
+	c.overlaps, c.problems = 0, nil
+	return count
+}
+
+func (c *virtualChecker) join(l *virtualLife) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lives = append(c.lives, l)
+}
+
+func (c *virtualChecker) leave(l *virtualLife) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, other := range c.lives {
+		if other == l {
+			c.lives = append(c.lives[:i:i], c.lives[i+1:]...)
+			return
+		}
+	}
+}
+
+// crashed takes note that a process died, perhaps as the leader.
+func (c *virtualChecker) crashed(l *virtualLife, leading bool) {
+	c.leave(l)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if leading {
+		c.vacant, c.gone = c.w.net.Elapsed(), true
+	}
+}
+
+// sample asks everybody, at this very instant.
+func (c *virtualChecker) sample() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ask()
+}
+
+func (c *virtualChecker) ask() {
+	var first *virtualLife
+	for _, l := range c.lives {
+		if l.dead.Load() {
+			continue
+		}
+		if l.past.Valid() {
+			c.failed("P4: term %d of %s has ended and is valid again", l.past.Token, l.name)
+		}
+		if !l.elector.IsLeader() {
+			continue
+		}
+		if first != nil {
+			c.overlaps++
+			c.failed("P1: %s and %s both lead", first.name, l.name)
+		}
+		first = l
+	}
+}
+
+// observe takes the events of a process.
+func (l *virtualLife) observe(e Event) {
+	if l.dead.Load() {
+		return
+	}
+	switch e.Type {
+	case EventAcquired:
+		l.check.began(l, e.Token)
+	case EventEnded:
+		l.check.ended(l, e.Token, e.Err)
+	case EventReleased, EventOverrun, EventCallsStuck, EventClockStep:
+		l.note(l.name, string(e.Type), fmt.Sprint(e.Err), e.Token)
+	}
+}
+
+// began takes note of a term, asks everybody and holds its token against all before.
+func (c *virtualChecker) began(l *virtualLife, token int64) {
+	c.w.note(l.name, "acquired", "", token)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ask()
+	if l.leading != 0 {
+		c.failed("P8: %s began term %d without having ended term %d", l.name, token, l.leading)
+	}
+	l.leading = token
+	if token <= c.token {
+		c.failed("P2: %s began a term with token %d after %s had one with %d", l.name, token, c.lastTerm, c.token)
+	}
+	c.terms++
+	c.token, c.lastTerm = max(token, c.token), l.name
+	c.measure()
+}
+
+// measure holds the time without a leader against P7.
+func (c *virtualChecker) measure() {
+	if c.vacant == 0 {
+		return
+	}
+	took := c.w.net.Elapsed() - c.vacant
+	longest, bound, what := &c.failover.handover, virtualTrip+20*time.Millisecond, "graceful hand-over"
+	if c.gone {
+		longest, bound, what = &c.failover.crash, virtualTTL+50*time.Millisecond+virtualTrip, "crash failover"
+	}
+	c.vacant = 0
+	*longest = max(*longest, took)
+	if c.w.setup.calm && took > bound {
+		c.failed("P7: %s took %v, more than %v", what, took, bound)
+	}
+}
+
+// virtualCauses of the end of a term, the special one first.
+var virtualCauses = []error{errExpired, ErrLost, ErrResigned, ErrStopped}
+
+func (c *virtualChecker) ended(l *virtualLife, token int64, cause error) {
+	c.w.note(l.name, "ended", fmt.Sprint(cause), token)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.leading != token {
+		c.failed("P8: %s ended term %d while it was in term %d", l.name, token, l.leading)
+	}
+	l.leading = 0
+	for _, known := range virtualCauses {
+		if errors.Is(cause, known) {
+			c.endings[known]++
+			break
+		}
+	}
+	if l.elector.IsLeader() {
+		c.failed("P8: %s ended term %d and still leads", l.name, token)
+	}
+}
+
+// workBegins and workEnds pair the callbacks: none begins before the one before has ended.
+func (c *virtualChecker) workBegins(l *virtualLife, term Term) {
+	if l.dead.Load() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ask()
+	l.working++
+	switch {
+	case l.working > 1:
+		c.failed("P8: leader work of %s began for term %d while it ran for term %d", l.name, term.Token, l.begun)
+	case l.begun >= term.Token:
+		c.failed("P8: leader work of %s began for term %d after term %d", l.name, term.Token, l.begun)
+	}
+	l.begun = term.Token
+}
+
+func (c *virtualChecker) workEnds(l *virtualLife, term Term) {
+	if l.dead.Load() {
+		return
+	}
+	lease := c.w.lease()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l.working--
+	if lease.token == fmt.Sprint(term.Token) && lease.released {
+		c.failed("P8: the lease of term %d was released while work of %s ran", term.Token, l.name)
+	}
+	if c.w.setup.calm && c.token == term.Token {
+		c.vacant, c.gone = c.w.net.Elapsed(), false
+	}
+}
+
+func (c *virtualChecker) works(l *virtualLife) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return l.working
+}
+
+// cancelled looks at the very instant at which leader work hears of the end: IsLeader is false already, and the lease is still
+// there.
+func (c *virtualChecker) cancelled(l *virtualLife, term Term, cause error) {
+	if l.dead.Load() {
+		return
+	}
+	lease := c.w.lease()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l.past = term
+	if term.Valid() {
+		c.failed("P8: the context of term %d of %s is cancelled and the term is valid", term.Token, l.name)
+	}
+	if c.w.setup.kept && errors.Is(cause, errExpired) && (!lease.is(term) || lease.left <= 0) {
+		c.failed("P4: the work of %s was cancelled in term %d when its lease had ended: Redis shows %+v", l.name, term.Token, lease)
+	}
+}
+
+// write is the fenced resource: it refuses a token below the highest it has seen.
+func (c *virtualChecker) write(l *virtualLife, term Term) {
+	if l.dead.Load() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := &c.resource
+	if term.Token < r.highest {
+		r.refused++
+		c.w.note(l.name, "fenced", "", term.Token)
+		if term.Valid() {
+			c.failed("P2: the resource refused token %d of %s, which leads: it had seen %d of %s", term.Token, l.name, r.highest, r.owner)
+		}
+		return
+	}
+	owner := fmt.Sprintf("%s in its life %d", l.name, l.number)
+	if term.Token == r.highest && r.owner != owner {
+		c.failed("P3: token %d was used by %s and by %s", term.Token, r.owner, owner)
+	}
+	r.highest, r.owner = term.Token, owner
+	r.accepted++
+}

@@ -1,0 +1,342 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/simnet"
+)
+
+// The full stack in virtual time: electors on real go-redis clients and a real miniredis, on a network and a clock that belong to
+// the test (testing/synctest, internal/simnet). A virtualWorld is one such Redis with its instances; a virtualChecker, which is
+// always on, holds what happens in it against the promises.
+
+const (
+	virtualTTL      = 3 * time.Second
+	virtualShutdown = 5 * time.Second
+	virtualTrip     = 4 * time.Millisecond // longest round trip on the healthy network
+	virtualLeader   = "tenure:leader"
+	virtualTermHash = virtualLeader + ":term"
+)
+
+// virtualSetup is what a world is made of. The zero value is a healthy world of five like instances.
+type virtualSetup struct {
+	instances int                                // 0: 5
+	redis     simnet.ServerOptions               // zero: an hour old, on time
+	options   func(number int, options *Options) // changes the options of an instance; nil: nothing
+	drain     time.Duration                      // leader work takes up to this long to return when its context is done
+	kept      bool                               // Redis keeps its data and its clock goes on: P4 is held against the lease in Redis
+	calm      bool                               // nothing but crashes and resignations: P7 is held against each hand-over
+	trace     int                                // events kept for a failure; 0: simnet's default
+}
+
+// virtualWorld is one Redis, its instances and the checker.
+type virtualWorld struct {
+	*testing.T
+	setup     virtualSetup
+	seed      uint64
+	rand      *rand.Rand // of the goroutine of the test
+	net       *simnet.Network
+	redis     *simnet.Server
+	check     *virtualChecker
+	instances []*virtualInstance
+	running   sync.WaitGroup // every life, and what is started beside
+}
+
+// inVirtualTime runs fn in a world of its own, started, and ends it: every process must stop in time and leave nothing behind.
+// It returns the digest of all that happened.
+func inVirtualTime(t *testing.T, seed uint64, setup virtualSetup, fn func(*virtualWorld)) (digest uint64) {
+	t.Helper()
+	if setup.instances == 0 {
+		setup.instances = 5
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := &virtualWorld{T: t, setup: setup, seed: seed, rand: virtualRand(seed, "test", 0)}
+		w.net = simnet.New(simnet.Options{Seed: seed, Trace: setup.trace})
+		defer w.net.Close()
+		w.redis = w.net.NewServer(simnet.Addr, setup.redis)
+		w.check = newVirtualChecker(w)
+		defer func() {
+			if t.Failed() {
+				t.Logf("seed %d, the end of its trace:\n%s", seed, w.net.Trace.Tail(120))
+			}
+		}()
+		for number := range setup.instances {
+			w.instances = append(w.instances, &virtualInstance{virtualWorld: w, number: number, name: fmt.Sprint("i", number)})
+		}
+		over := make(chan struct{})
+		w.running.Go(func() { w.probe(over) })
+		time.Sleep(w.net.Stagger("test"))
+		fn(w)
+		for _, instance := range w.instances {
+			instance.stop()
+		}
+		close(over)
+		w.running.Wait()
+		w.check.finish()
+		digest = w.net.Trace.Digest()
+	})
+	return digest
+}
+
+// virtualRand is a generator that depends on the seed, the name and the number only.
+func virtualRand(seed uint64, name string, number int) *rand.Rand {
+	stream := uint64(number)
+	for _, c := range []byte(name) {
+		stream = stream*1_000_003 + uint64(c)
+	}
+	return rand.New(rand.NewPCG(seed, stream))
+}
+
+// note adds to the trace, and with it to the digest.
+func (w *virtualWorld) note(host, what, detail string, number int64) {
+	w.net.Trace.Add(simnet.Event{At: w.net.Elapsed(), Host: host, What: what, Detail: detail, N: number})
+}
+
+// probe asks everybody now and then, at instants that are nobody else's, until over is closed.
+func (w *virtualWorld) probe(over <-chan struct{}) {
+	time.Sleep(w.net.Stagger("prober"))
+	pulse := time.NewTicker(70 * time.Millisecond)
+	defer pulse.Stop()
+	for {
+		select {
+		case <-over:
+			return
+		case <-pulse.C:
+			w.check.sample()
+		}
+	}
+}
+
+// start boots every instance.
+func (w *virtualWorld) start() {
+	for _, instance := range w.instances {
+		instance.boot()
+	}
+}
+
+// between draws a duration, in steps of 10 µs: it keeps the instants of the test apart from those of the hosts.
+func (w *virtualWorld) between(lo, hi time.Duration) time.Duration {
+	const step = 10 * time.Microsecond
+	return lo + time.Duration(w.rand.Int64N(int64((hi-lo)/step)+1))*step
+}
+
+// leader returns the instance that believes it leads, nil where none does.
+func (w *virtualWorld) leader() *virtualInstance {
+	for _, instance := range w.instances {
+		if life := instance.life.Load(); life != nil && life.elector.IsLeader() {
+			return instance
+		}
+	}
+	return nil
+}
+
+// awaitLeader returns the next instance that leads, other than but, and how long it took; it fails the test after bound.
+func (w *virtualWorld) awaitLeader(bound time.Duration, but *virtualInstance) (*virtualInstance, time.Duration) {
+	w.Helper()
+	const step = 100 * time.Microsecond
+	for waited := time.Duration(0); waited <= bound; waited += step {
+		if leader := w.leader(); leader != nil && leader != but {
+			return leader, waited
+		}
+		time.Sleep(step)
+	}
+	w.Fatalf("%v: nobody leads within %v", w.net.Elapsed(), bound)
+	return nil, 0
+}
+
+// waitUntil returns how long it took until done; it fails the test after bound.
+func (w *virtualWorld) waitUntil(bound time.Duration, what string, done func() bool) time.Duration {
+	w.Helper()
+	const step = 100 * time.Microsecond
+	for waited := time.Duration(0); waited <= bound; waited += step {
+		if done() {
+			return waited
+		}
+		time.Sleep(step)
+	}
+	w.Fatalf("%v: not within %v: %s", w.net.Elapsed(), bound, what)
+	return 0
+}
+
+// lease reads the lease and its term hash past the network.
+func (w *virtualWorld) lease() (seen virtualLease) {
+	w.redis.Do(func(m *miniredis.Miniredis) {
+		seen.holder, _ = m.Get(virtualLeader)
+		seen.left = m.TTL(virtualLeader)
+		seen.token = m.HGet(virtualTermHash, "token")
+		seen.nonce = m.HGet(virtualTermHash, "nonce")
+		seen.released = m.HGet(virtualTermHash, "released") == "1"
+	})
+	return seen
+}
+
+type virtualLease struct {
+	holder, token, nonce string
+	left                 time.Duration
+	released             bool
+}
+
+// is reports whether Redis shows the lease of that very term.
+func (l virtualLease) is(term Term) bool {
+	return l.holder == term.InstanceID && l.token == fmt.Sprint(term.Token) && !l.released
+}
+
+// virtualInstance is a machine on which a process lives, again and again.
+type virtualInstance struct {
+	*virtualWorld
+	number int
+	name   string
+	life   atomic.Pointer[virtualLife] // nil: no process runs
+	lives  int
+}
+
+// virtualLife is one process.
+type virtualLife struct {
+	*virtualInstance
+	number  int        // of the lives of its instance
+	rand    *rand.Rand // of its leader work
+	elector *Elector
+	cancel  context.CancelFunc
+	stopped atomic.Int64  // when a stop was asked for; 0: it was not
+	dead    atomic.Bool   // crashed: what it believes counts no more
+	done    chan struct{} // closed when Run has returned
+
+	// guarded by the mutex of the checker
+	leading int64 // token of the term that is on by the events; 0: none
+	past    Term  // the last one whose work was cancelled
+	working int   // callbacks that have begun and not ended
+	begun   int64 // token of the last callback that began
+}
+
+// boot starts a process, where none runs.
+func (i *virtualInstance) boot() {
+	if i.life.Load() != nil {
+		return
+	}
+	i.lives++
+	i.note(i.name, "boot", "", int64(i.lives))
+	ctx, cancel := context.WithCancel(context.Background())
+	life := &virtualLife{
+		virtualInstance: i, number: i.lives, rand: virtualRand(i.seed, i.name+" work", i.lives), cancel: cancel, done: make(chan struct{}),
+	}
+	jitter, nonces := virtualRand(i.seed, i.name+" jitter", i.lives), virtualRand(i.seed, i.name+" nonce", i.lives)
+	options := Options{
+		InstanceID:      i.name,
+		Election:        ElectionOptions{LeaseTTL: virtualTTL},
+		ShutdownTimeout: virtualShutdown,
+		random:          jitter.Float64, // only the loop of the elector draws
+		secret:          func() string { return fmt.Sprintf("%016x%016x", nonces.Uint64(), nonces.Uint64()) },
+	}
+	if i.setup.options != nil {
+		i.setup.options(i.number, &options)
+	}
+	client := i.net.Client(i.name, func(o *redis.Options) { o.ReadTimeout = 2 * time.Second })
+	elector, err := NewElector(client, options)
+	if err != nil {
+		i.Fatal(err)
+	}
+	life.elector = elector
+	elector.bus.observe(life.observe)
+	i.check.join(life)
+	i.life.Store(life)
+	i.running.Go(func() { // ends after cancel
+		defer close(life.done)
+		time.Sleep(i.net.Stagger(i.name))
+		life.ended(elector.Run(ctx, life.lead))
+		_ = client.Close()
+	})
+}
+
+// ended judges how Run returned.
+func (l *virtualLife) ended(err error) {
+	since := time.Duration(time.Now().UnixNano() - l.stopped.Load())
+	if l.dead.Load() {
+		return
+	}
+	l.note(l.name, "stopped", fmt.Sprint(err), 0)
+	switch {
+	case l.stopped.Load() == 0:
+		l.check.fail("P11: Run of %s returned by itself: %v", l.name, err)
+	case since > virtualShutdown:
+		l.check.fail("P11: Run of %s returned %v after the stop", l.name, since)
+	case err != nil && !errors.Is(err, ErrDrainTimeout):
+		l.check.fail("P11: Run of %s returned %v", l.name, err)
+	case err == nil && l.check.works(l) > 0:
+		l.check.fail("P11: Run of %s returned nil and leader work still runs", l.name)
+	}
+}
+
+// stop asks the process to end and waits for it.
+func (i *virtualInstance) stop() {
+	life := i.life.Swap(nil)
+	if life == nil {
+		return
+	}
+	i.note(i.name, "stop", "", 0)
+	life.stopped.Store(time.Now().UnixNano())
+	life.cancel()
+	<-life.done
+	i.check.leave(life)
+}
+
+// crash kills the process: nothing of it gets out any more, and it forgets.
+func (i *virtualInstance) crash() {
+	life := i.life.Swap(nil)
+	if life == nil {
+		return
+	}
+	i.check.crashed(life, life.elector.IsLeader())
+	life.dead.Store(true)
+	i.net.Crash(i.name)
+	life.cancel()
+}
+
+// resign gives the term up, in a goroutine of its own, and reports whether there is one.
+func (i *virtualInstance) resign() bool {
+	life := i.life.Load()
+	if life == nil || !life.elector.IsLeader() {
+		return false
+	}
+	i.note(i.name, "resign", "", 0)
+	i.running.Go(func() { // ends with the hand-over, or after its bound
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = life.elector.Resign(ctx)
+	})
+	return true
+}
+
+// lead is leader work: it writes its token to the fenced resource every 100 ms, and takes its time to return.
+func (l *virtualLife) lead(ctx context.Context, term Term) error {
+	l.check.workBegins(l, term)
+	defer l.check.workEnds(l, term)
+	pulse := time.NewTicker(100 * time.Millisecond)
+	defer pulse.Stop()
+	for {
+		select {
+		case <-pulse.C:
+			if ctx.Err() == nil { // where both are ready the choice must not count
+				l.check.write(l, term)
+			}
+			continue
+		case <-ctx.Done():
+		}
+		l.check.cancelled(l, term, context.Cause(ctx))
+		if l.setup.drain > 0 {
+			time.Sleep(time.Duration(l.rand.Int64N(int64(l.setup.drain))))
+			l.check.write(l, term) // a last word, which a newer leader's token fences off
+		}
+		return nil
+	}
+}
