@@ -58,6 +58,7 @@ func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time,
 		healthy: true,
 	}
 	defer c.publishStatus(StateStopped)
+	defer c.dismiss()
 	if ctx.Err() != nil {
 		return time.Now().Add(e.drain), nil
 	}
@@ -78,7 +79,7 @@ func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time,
 			err = c.lastErr
 			stop = closed
 		}
-		if c.stopping && c.cand.Finished() && c.works() == 0 && c.calls == 0 && !c.watching {
+		if c.stopping && c.finished() {
 			return deadline, err
 		}
 		timer.Reset(c.wait())
@@ -87,20 +88,34 @@ func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time,
 		case <-timer.C:
 		case <-stop:
 			stop = nil
+			cause := ErrStopped
+			if ctx.Err() != nil {
+				cause = fmt.Errorf("%w: %w", ErrStopped, context.Cause(ctx))
+			}
+			now := readClock()
+			c.stopping = true
+			c.apply(now, c.cand.Stop(now), cause)
 			unwatch()
 			deadline = time.Now().Add(e.drain)
-			bound := time.NewTimer(e.drain)
+			bound := time.NewTimer(e.drain - min(e.drain/20, lastWords))
 			defer bound.Stop()
 			late = bound.C
-			c.stopping = true
-			c.apply(readClock(), c.cand.Stop(readClock()), fmt.Errorf("%w: %w", ErrStopped, context.Cause(ctx)))
 		case <-late:
+			c.drainBy = time.Now()
 			c.turn()
-			c.cand.Abandon()
-			c.handOver()
 			return deadline, errors.Join(err, c.leftovers())
 		}
 	}
+}
+
+// lastWords is the end of the shutdown bound that is left to observers, at most: what the loop tells last should be heard.
+const lastWords = 250 * time.Millisecond
+
+// finished reports whether nothing of ours runs in a loop that is stopping. A Redis that never answered is not asked for ever to
+// take back what it may have granted: once is enough.
+func (c *campaigner) finished() bool {
+	done := c.cand.Finished() || c.cand.State() == lease.Stopped && c.answered.IsZero()
+	return done && c.works() == 0 && c.calls == 0 && !c.watching
 }
 
 var closed = func() <-chan struct{} {
@@ -135,7 +150,7 @@ func (c *campaigner) turn() {
 	if mail.unwatched {
 		c.watching = false
 	}
-	if t := mail.resigning; t != nil && t == c.tenancy {
+	if t := c.tenancy; t != nil && t.resigning.Load() {
 		c.apply(now, c.cand.End(now, lease.Resigned), ErrResigned)
 	}
 	if mail.vacant {
@@ -193,7 +208,7 @@ func (c *campaigner) apply(now lease.Reading, change lease.Change, cause error) 
 
 func (c *campaigner) begin(now lease.Reading) {
 	term := Term{Role: c.e.opts.Role, InstanceID: c.e.id, Token: c.cand.Token(), Since: time.Unix(c.cand.Since(), 0)}
-	t := begin(c.parent, term, c.cand.Lease(), now, c.e.inbox.nudge)
+	t := begin(c.parent, term, c.cand.Lease(), c.e.inbox.nudge)
 	c.tenancy = t
 	c.e.current.Store(t)
 	c.e.bus.publish(Event{Type: EventAcquired, Role: term.Role, Token: term.Token})
@@ -260,7 +275,11 @@ func (c *campaigner) works() int {
 func (c *campaigner) drain(now lease.Reading) {
 	if c.cand.State() == lease.Draining {
 		if c.works() == 0 {
+			c.handOver() // an older one that Redis has not confirmed yet
 			c.handed, c.handedTok = c.tenancy, c.cand.Token()
+			if c.cand.Reason() == lease.Refused { // there is nothing of ours to give back
+				c.handedTok = 0
+			}
 			c.tenancy, c.running = nil, nil
 			c.cand.Drained(now)
 		} else if !c.abandoned && !time.Now().Before(c.drainBy) {
@@ -275,11 +294,19 @@ func (c *campaigner) drain(now lease.Reading) {
 	}
 }
 
-// handOver ends the wait of Resign.
+// handOver ends the wait of Resign for a term whose work has returned.
 func (c *campaigner) handOver() {
 	if c.handed != nil {
-		close(c.handed.released)
+		c.handed.handOver(nil)
 		c.handed = nil
+	}
+}
+
+// dismiss ends every wait of Resign: the loop does.
+func (c *campaigner) dismiss() {
+	c.handOver()
+	if c.tenancy != nil {
+		c.tenancy.handOver(c.leftovers())
 	}
 }
 
@@ -293,7 +320,6 @@ func (c *campaigner) send(now lease.Reading, r lease.Request) {
 		c.apply(now, c.cand.Answer(now, r, lease.Answer{}), errExpired)
 		return
 	}
-	c.stuck = false
 	c.calls++
 	go func() { // ends when the client returns; counted in calls, which Run waits for
 		ctx, cancel := context.WithTimeout(c.parent, r.Bound)
@@ -317,8 +343,14 @@ func (c *campaigner) ask(ctx context.Context, r lease.Request) (leaseReply, erro
 // reply takes an answer of Redis, or an error, which means that nothing is known.
 func (c *campaigner) reply(now lease.Reading, r reply) {
 	c.calls--
+	if c.calls <= maxCalls/2 { // not below the cap already: calls that return one by one would tell of it each time
+		c.stuck = false
+	}
 	cause := fmt.Errorf("%w: the lease was %s", ErrLost, r.answer.reason)
 	c.apply(now, c.cand.Answer(now, r.request, r.answer.Answer), cause)
+	if r.err != nil && r.request.Seq < c.heard {
+		return // an older request: a younger one had a usable answer
+	}
 	if r.err != nil {
 		c.lastErr = r.err
 		if text := r.err.Error(); errors.Is(r.err, ErrMisconfigured) && text != c.mended {
@@ -335,6 +367,9 @@ func (c *campaigner) reply(now lease.Reading, r reply) {
 		if r.request.Token != 0 && r.request.Token == c.handedTok {
 			c.handedTok = 0
 			c.e.bus.publish(Event{Type: EventReleased, Role: c.e.opts.Role, Token: r.request.Token})
+		}
+		if r.request.Token != 0 && r.request.Token == c.leadTok {
+			c.leader, c.leadTok = "", 0
 		}
 		return
 	}
@@ -424,8 +459,10 @@ func (c *campaigner) watch(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
 		case <-pause.C:
+		}
+		if ctx.Err() != nil { // also where both were ready: a check that hung until now is the last
+			return
 		}
 		pause.Reset(interval)
 		bounded, cancel := context.WithTimeout(ctx, interval)

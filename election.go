@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -179,7 +178,7 @@ func (e *Elector) Leader(ctx context.Context) (LeaderInfo, error) {
 // Resign gives the term up: IsLeader turns false, the context of the term is cancelled, and when its work has returned the
 // lease is released. Resign waits for that, or until ctx is done. Called with the context of leader work it starts the
 // hand-over and returns. This process then stands back for RetryInterval. It returns ErrNotLeader without a term, ErrStopped
-// after Run.
+// after Run, ErrDrainTimeout where Run returned before the work did.
 func (e *Elector) Resign(ctx context.Context) error {
 	t := e.current.Load()
 	switch {
@@ -188,13 +187,14 @@ func (e *Elector) Resign(ctx context.Context) error {
 	case t == nil:
 		return ErrNotLeader
 	}
-	e.inbox.put(func(m *mail) { m.resigning = t })
+	t.resigning.Store(true)
+	e.inbox.nudge()
 	if term, ok := TermFrom(ctx); ok && term.tenancy == t {
 		return nil
 	}
 	select {
 	case <-t.released:
-		return nil
+		return t.overrun
 	case <-ctx.Done():
 		return fmt.Errorf("tenure: the hand-over goes on: %w", context.Cause(ctx))
 	}
@@ -215,15 +215,35 @@ func (e *Elector) Run(ctx context.Context, lead ...LeadFunc) error {
 	if err := e.start(); err != nil {
 		return err
 	}
-	if e.listen != nil && ctx.Err() == nil {
-		hints, stop := context.WithCancel(context.WithoutCancel(ctx))
-		var listening sync.WaitGroup
-		listening.Go(func() { e.listen(hints) }) // ends with hints; waited for below
-		defer listening.Wait()
-		defer stop()
-	}
+	hints, stop := context.WithCancel(ctx)
+	defer stop()
+	listening := make(chan struct{})
+	go func() { // ends with hints, or when the client returns; waited for below
+		defer close(listening)
+		if e.listen != nil && hints.Err() == nil {
+			e.listen(hints)
+		}
+	}()
 	deadline, err := e.run(ctx, lead)
-	return errors.Join(err, e.bus.flush(deadline))
+	stop()
+	return errors.Join(err, e.bus.flush(deadline), await(listening, deadline, "the subscription to hints"))
+}
+
+// await waits until done is closed, at the latest until the deadline: then it says what still runs.
+func await(done <-chan struct{}, deadline time.Time, what string) error {
+	bound := time.NewTimer(time.Until(deadline))
+	defer bound.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-bound.C:
+	}
+	select {
+	case <-done:
+		return nil
+	default:
+		return fmt.Errorf("%w: %s", ErrDrainTimeout, what)
+	}
 }
 
 // start makes sure that an elector runs once.

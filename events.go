@@ -1,7 +1,6 @@
 package tenure
 
 import (
-	"fmt"
 	"sync"
 	"time"
 )
@@ -37,7 +36,7 @@ const (
 
 	EventTaskStarted  EventType = "task_started"  // Task, Slot, Attempt, Token
 	EventTaskFinished EventType = "task_finished" // Task, Slot, Attempt, Token, Took, Err (nil: it succeeded)
-	EventTaskSkipped  EventType = "task_skipped"  // slots were skipped by policy: Task, Slot (the last), Count
+	EventTaskSkipped  EventType = "task_skipped"  // slots were skipped by policy: Task, Slot (the first), Count
 	EventTaskFailed   EventType = "task_error"    // the record of a task could not be read or written: Task, Err
 
 )
@@ -121,12 +120,20 @@ func (b *eventBus) publish(e Event) {
 }
 
 func (o *observer) work() {
-	defer o.bus.running.Done()
+	idle := false
+	defer func() {
+		if !idle { // the observer has ended this goroutine (runtime.Goexit): the rest of its backlog needs another
+			go o.work()
+			return
+		}
+		o.bus.running.Done()
+	}()
 	for {
 		o.bus.mu.Lock()
 		if len(o.backlog) == 0 {
 			o.busy, o.backlog = false, nil
 			o.bus.mu.Unlock()
+			idle = true
 			return
 		}
 		e := o.backlog[0]
@@ -151,17 +158,5 @@ func (b *eventBus) flush(deadline time.Time) error {
 		b.running.Wait()
 		close(done)
 	}()
-	bound := time.NewTimer(max(time.Until(deadline), 0))
-	defer bound.Stop()
-	select {
-	case <-done:
-		return nil
-	case <-bound.C:
-	}
-	select {
-	case <-done:
-		return nil
-	default:
-		return fmt.Errorf("%w: an observer of events", ErrDrainTimeout)
-	}
+	return await(done, deadline, "an observer of events")
 }

@@ -19,11 +19,10 @@ type inbox struct {
 type mail struct {
 	replies   []reply
 	results   []result
-	vacant    bool     // hint: the lease may be free
-	rollCall  bool     // hint: leaders should renew now
-	resigning *tenancy // Resign was called in this term
-	health    *error   // the last answer of the health check, where there is a new one
-	unwatched bool     // the health check has returned for the last time
+	vacant    bool   // hint: the lease may be free
+	rollCall  bool   // hint: leaders should renew now
+	health    *error // the last answer of the health check, where there is a new one
+	unwatched bool   // the health check has returned for the last time
 }
 
 // reply is the answer to a request, or its error.

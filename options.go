@@ -27,9 +27,10 @@ type Options struct {
 	Election ElectionOptions
 	// Registry holds the options of the instance registry; an Elector that stands alone has none.
 	Registry RegistryOptions
-	// ShutdownTimeout is how long Run drains after its context is done before it returns ErrDrainTimeout. It also bounds the
-	// hand-over of a term that ends otherwise: work that is still running then keeps its lease only until it lapses. Default
-	// 25 s, below the 30 s that Kubernetes waits.
+	// ShutdownTimeout is how long after the end of its context Run returns at the latest, with ErrDrainTimeout where something still
+	// runs; the last of it (5 %, at most 250 ms) is for observers and Logger to hear of that. It also bounds the hand-over of a
+	// term that ends otherwise: work that is still running then keeps its lease only until it lapses. Default 25 s, below the 30 s
+	// that Kubernetes waits.
 	ShutdownTimeout time.Duration
 	// FailFast makes Run return the first error of Redis that comes before its first good answer, instead of trying for ever.
 	FailFast bool
@@ -199,35 +200,10 @@ func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
 	}
 	for i, work := range o.Lead {
 		if work == nil {
-			c.refuse(fmt.Sprintf("%sLead[%d]", prefix, i), "nil", "must be a function")
+			c.refuse(fmt.Sprintf("%sLead[%d]", prefix, i), nil, "must be a function")
 		}
 	}
-	o.LeaseTTL = orDefault(o.LeaseTTL, 30*time.Second)
-	if !c.between(prefix+"LeaseTTL", o.LeaseTTL, minLeaseTTL, lease.MaxTTL) {
-		return o // every relation below would be reported again
-	}
-	if o.LeaseTTL%time.Millisecond != 0 {
-		c.refuse(prefix+"LeaseTTL", o.LeaseTTL, "must be whole milliseconds")
-	}
-	o.RenewInterval = orDefault(o.RenewInterval, o.LeaseTTL/3)
-	o.RetryInterval = orDefault(o.RetryInterval, o.LeaseTTL/2)
-	o.DriftMargin = orDefault(o.DriftMargin, lease.DefaultDrift(o.LeaseTTL))
 	o.EmptyHistoryWait = orDefault(o.EmptyHistoryWait, 250*time.Millisecond)
-	if c.between(prefix+"RenewInterval", o.RenewInterval, 10*time.Millisecond, o.LeaseTTL) {
-		t := o.timing()
-		if room := (t.Life() - t.Guard()) / 2; o.RenewInterval/10*11 > room {
-			c.refuse(prefix+"RenewInterval", o.RenewInterval, "1.1 · RenewInterval must be at most (L − g)/2 = %v, with LeaseTTL = %v, "+
-				"DriftMargin = %v and g = %v", room, o.LeaseTTL, t.Drift, t.Guard())
-		}
-		if m := o.FailoverMargin; m < 0 || m > 0 && m+o.RenewInterval+t.Attempt() >= o.LeaseTTL {
-			c.refuse(prefix+"FailoverMargin", m, "must not be negative, and FailoverMargin + RenewInterval (%v) + LeaseTTL/3 (%v) "+
-				"must be below LeaseTTL (%v)", o.RenewInterval, t.Attempt(), o.LeaseTTL)
-		}
-	}
-	c.between(prefix+"RetryInterval", o.RetryInterval, 10*time.Millisecond, o.LeaseTTL)
-	if o.DriftMargin > o.LeaseTTL/2 {
-		c.refuse(prefix+"DriftMargin", o.DriftMargin, "must be at most LeaseTTL/2 = %v", o.LeaseTTL/2)
-	}
 	if o.EmptyHistoryWait > lease.MaxTTL {
 		c.refuse(prefix+"EmptyHistoryWait", o.EmptyHistoryWait, "must be at most %v", lease.MaxTTL)
 	}
@@ -236,6 +212,32 @@ func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
 	}
 	if o.RestartGuard > lease.MaxTTL {
 		c.refuse(prefix+"RestartGuard", o.RestartGuard, "must be at most %v", lease.MaxTTL)
+	}
+	o.LeaseTTL = orDefault(o.LeaseTTL, 30*time.Second)
+	if !c.between(prefix+"LeaseTTL", o.LeaseTTL, minLeaseTTL, lease.MaxTTL) {
+		return o // the rest are relations to it
+	}
+	if o.LeaseTTL%time.Millisecond != 0 {
+		c.refuse(prefix+"LeaseTTL", o.LeaseTTL, "must be whole milliseconds")
+	}
+	o.RenewInterval = orDefault(o.RenewInterval, o.LeaseTTL/3)
+	o.RetryInterval = orDefault(o.RetryInterval, o.LeaseTTL/2)
+	o.DriftMargin = orDefault(o.DriftMargin, lease.DefaultDrift(o.LeaseTTL))
+	t := o.timing()
+	sane := c.between(prefix+"RenewInterval", o.RenewInterval, 10*time.Millisecond, o.LeaseTTL)
+	if sane {
+		if room := (t.Life() - t.Guard()) / 2; o.RenewInterval/10*11 > room {
+			c.refuse(prefix+"RenewInterval", o.RenewInterval, "1.1 · RenewInterval must be at most (L − g)/2 = %v, with LeaseTTL = %v, "+
+				"DriftMargin = %v and g = %v", room, o.LeaseTTL, t.Drift, t.Guard())
+		}
+	}
+	if m := o.FailoverMargin; m < 0 || sane && m > 0 && m >= o.LeaseTTL-o.RenewInterval-t.Attempt() {
+		c.refuse(prefix+"FailoverMargin", m, "must not be negative, and FailoverMargin + RenewInterval (%v) + LeaseTTL/3 (%v) "+
+			"must be below LeaseTTL (%v)", o.RenewInterval, t.Attempt(), o.LeaseTTL)
+	}
+	c.between(prefix+"RetryInterval", o.RetryInterval, 10*time.Millisecond, o.LeaseTTL)
+	if o.DriftMargin > o.LeaseTTL/2 {
+		c.refuse(prefix+"DriftMargin", o.DriftMargin, "must be at most LeaseTTL/2 = %v", o.LeaseTTL/2)
 	}
 	return o
 }

@@ -71,18 +71,20 @@ type tenancy struct {
 	timer  *time.Timer                 // fires at the cancel point
 	wake   func()                      // tells the loop that the term has ended; does not block
 
-	released chan struct{} // closed by the loop when the lease was given back, or is left to lapse
+	resigning atomic.Bool   // Resign was called
+	released  chan struct{} // closed by the loop when the lease was given back, or is left to lapse
+	overrun   error         // set before that where the work still runs
 }
 
 // begin starts the clock of a term.
-func begin(parent context.Context, term Term, first lease.Lease, now lease.Reading, wake func()) *tenancy {
+func begin(parent context.Context, term Term, first lease.Lease, wake func()) *tenancy {
 	t := &tenancy{wake: wake, released: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(parent)
 	term.tenancy = t
 	t.ctx, t.cancel = context.WithValue(ctx, termKey{}, term), cancel
 	t.lease.Store(&first)
 	ready := make(chan struct{})
-	t.timer = time.AfterFunc(first.CancelIn(now), func() { // ends at once; stopped by end
+	t.timer = time.AfterFunc(first.CancelIn(readClock()), func() { // ends at once; stopped by end
 		<-ready // t.timer is set
 		t.expire()
 	})
@@ -117,7 +119,10 @@ func (t *tenancy) expire() {
 		}
 		if left := current.CancelIn(readClock()); left > 0 { // renewed meanwhile
 			t.timer.Reset(left)
-			return
+			if t.lease.Load() != nil {
+				return
+			}
+			break // a reader ended it right then, and its wake-up of this timer may be the one that was overwritten
 		}
 		if t.lease.CompareAndSwap(current, nil) {
 			break
@@ -133,7 +138,7 @@ func (t *tenancy) renew(next lease.Lease, now lease.Reading) bool {
 	if current == nil || !current.Leading(now) || !t.lease.CompareAndSwap(current, &next) {
 		return false
 	}
-	t.timer.Reset(next.CancelIn(now))
+	t.timer.Reset(next.CancelIn(readClock()))
 	return true
 }
 
@@ -142,4 +147,10 @@ func (t *tenancy) end(cause error) {
 	t.lease.Store(nil)
 	t.timer.Stop()
 	t.cancel(cause)
+}
+
+// handOver ends the wait of Resign. overrun says what work still runs, if any does. Only the loop calls it, once.
+func (t *tenancy) handOver(overrun error) {
+	t.overrun = overrun
+	close(t.released)
 }

@@ -1,0 +1,261 @@
+package tenure
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/redistest"
+	"github.com/tenure-go/tenure/internal/simnet"
+)
+
+func TestStatusInEachState(t *testing.T) {
+	onStage(t, func(o *Options) { o.Election.Role = "cleanup" }, func(s *stage) {
+		require.Equal(s, ElectionStatus{Role: "cleanup", State: StateIdle}, s.Status())
+		require.Equal(s, "cleanup", s.Role())
+		s.store.hold("other", stageTTL)
+		s.run(s.honest(time.Second))
+		require.Equal(s, ElectionStatus{
+			Role: "cleanup", State: StateFollowing, Leader: "other", LeaderToken: 1, LastAnswer: s.began, Waiting: "lease", HistoryWitness: true,
+		}, s.Status())
+
+		s.at(stageTTL - time.Second)
+		asked := s.Status().LastAnswer
+		s.store.on(on("", fate{err: errNetwork}))
+		s.at(stageTTL + 100*time.Millisecond)
+		status := s.Status()
+		require.ErrorIs(s, status.Err, ErrUnreachable)
+		require.Equal(s, asked, status.LastAnswer)
+		s.store.on(nil)
+
+		s.at(stageTTL + time.Second)
+		status = s.Status()
+		require.Equal(s, StateLeading, status.State)
+		require.EqualValues(s, 2, status.Token)
+		require.Equal(s, "me", status.Leader)
+		require.EqualValues(s, 2, status.LeaderToken)
+		tries := s.store.made("acquire")
+		require.Equal(s, tries[len(tries)-1].at+stageLife, status.Deadline.Sub(s.began))
+		require.NoError(s, status.Err)
+
+		resigned := s.resign(context.Background())
+		require.Equal(s, StateDraining, s.Status().State)
+		require.Zero(s, s.Status().Token)
+		require.NoError(s, <-resigned)
+		status = s.Status()
+		require.Equal(s, StateFollowing, status.State)
+		require.Equal(s, "penalty", status.Waiting)
+		require.Empty(s, status.Leader)
+		require.NoError(s, s.stop())
+		require.Equal(s, StateStopped, s.Status().State)
+	})
+}
+
+func TestStatusOfAForeignHolder(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.store.on(on("acquire", fate{lost: true, answer: &leaseReply{
+			Answer: lease.Answer{Verdict: lease.Held, Now: 1, Token: 9, Wait: time.Minute}, reason: "foreign", holder: "a cron job",
+		}}))
+		s.run()
+		status := s.Status()
+		require.Equal(s, "a cron job", status.Leader)
+		require.Zero(s, status.LeaderToken)
+		require.Equal(s, "foreign", status.Waiting)
+		require.False(s, status.HistoryWitness)
+		require.Equal(s, "a cron job", s.told(EventLeaderChanged)[0].Subject)
+	})
+}
+
+func TestLeader(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		ctx := context.Background()
+		_, err := s.Leader(ctx)
+		require.ErrorIs(s, err, ErrNoLeader)
+		s.store.hold("other", stageTTL)
+		info, err := s.Leader(ctx)
+		require.NoError(s, err, "it works without Run")
+		require.Equal(s, LeaderInfo{InstanceID: "other", Token: 1, Since: time.Unix(1_000_000_000, 0), Remaining: stageTTL}, info)
+		s.store.on(on("leader", fate{answer: &leaseReply{Answer: lease.Answer{Verdict: lease.Held, Wait: -time.Millisecond}, holder: "x"}}))
+		info, err = s.Leader(ctx)
+		require.NoError(s, err)
+		require.Equal(s, LeaderInfo{InstanceID: "x", Remaining: -time.Millisecond}, info, "a foreign one without expiry")
+		s.store.on(on("leader", fate{err: errNetwork}))
+		_, err = s.Leader(ctx)
+		require.ErrorIs(s, err, ErrUnreachable)
+	})
+}
+
+func TestEveryLeadFuncRuns(t *testing.T) {
+	onStage(t, func(o *Options) {
+		o.Election.Lead = []LeadFunc{func(ctx context.Context, _ Term) error { <-ctx.Done(); return nil }}
+	}, func(s *stage) {
+		tokens := make(chan int64, 10)
+		s.opts.Lead = append(s.opts.Lead, func(ctx context.Context, term Term) error {
+			tokens <- term.Token
+			<-ctx.Done()
+			return nil
+		})
+		s.run(func(ctx context.Context, term Term) error {
+			tokens <- term.Token
+			<-ctx.Done()
+			return nil
+		}, s.after(midTerm, func() error { return nil }))
+		require.Equal(s, []int64{1, 1}, []int64{<-tokens, <-tokens})
+		require.Len(s, s.opts.Lead, 2, "what Run is given is not kept")
+		s.at(midTerm)
+		require.Len(s, s.told(EventReleased), 1, "one that returns ends it for all")
+		require.ErrorContains(s, s.told(EventEnded)[0].Err, "returned")
+	})
+}
+
+func TestElectorWithoutWorkLeads(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.run()
+		s.at(time.Hour)
+		require.True(s, s.IsLeader())
+		require.Len(s, s.told(EventAcquired), 1)
+		require.NoError(s, s.stop())
+		require.True(s, s.store.free())
+	})
+}
+
+// What leads says that it does not get on: a coordinator's scheduler loop that hangs.
+func TestTermIsGivenUpWhenWhatLeadsIsStuck(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		settled := 0
+		s.alive = func() error {
+			if s.now() > stageRenew {
+				return errBroken
+			}
+			return nil
+		}
+		s.settled = func() { settled++ }
+		s.run(s.honest(0))
+		s.at(stageRenew)
+		require.True(s, s.IsLeader())
+		s.at(2 * stageRenew)
+		require.False(s, s.IsLeader())
+		require.ErrorIs(s, s.told(EventEnded)[0].Err, errBroken)
+		require.ErrorIs(s, s.told(EventWorkFailed)[0].Err, errBroken)
+		require.Equal(s, 1, settled)
+	})
+}
+
+func TestUnhealthyCandidateNeverCampaigns(t *testing.T) {
+	var checks atomic.Int32
+	var well atomic.Bool
+	onStage(t, func(o *Options) {
+		o.Election.Health = func(context.Context) error {
+			checks.Add(1)
+			if well.Load() {
+				return nil
+			}
+			return errBroken
+		}
+	}, func(s *stage) {
+		s.run(s.honest(0))
+		s.hint(hint{Type: hintVacant})
+		s.at(time.Minute)
+		require.Empty(s, s.store.made(""))
+		require.Equal(s, "unhealthy", s.Status().Waiting)
+		require.EqualValues(s, 21, checks.Load(), "every RenewInterval")
+		well.Store(true)
+		s.pass(stageRenew)
+		require.True(s, s.IsLeader())
+		require.Equal(s, time.Minute+stageRenew, s.store.made("acquire")[0].at)
+	})
+}
+
+// The health check fails while the acquire is on its way: what it wins is given back.
+func TestHealthFailsDuringAnAcquire(t *testing.T) {
+	onStage(t, failing(func(_ context.Context, number int) error {
+		if number == 2 {
+			return errBroken
+		}
+		return nil
+	}), func(s *stage) {
+		s.store.on(on("acquire", fate{there: stageRenew + time.Millisecond}))
+		s.run(s.honest(0))
+		s.at(stageRenew + time.Millisecond)
+		require.False(s, s.IsLeader())
+		require.Empty(s, s.noted()[:len(s.noted())-1], "no work was started")
+		require.True(s, s.store.free())
+		require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrWorkFailed)
+	})
+}
+
+func TestHungHealthCheckIsNotStartedTwice(t *testing.T) {
+	running, most := 0, 0
+	onStage(t, failing(func(_ context.Context, number int) error {
+		running++
+		defer func() { running-- }()
+		most = max(most, running)
+		if number == 3 {
+			<-time.After(time.Minute)
+		}
+		return nil
+	}), func(s *stage) {
+		s.run(s.honest(0))
+		s.at(50 * time.Second)
+		require.Equal(s, StateFollowing, s.Status().State)
+		require.Equal(s, "unhealthy", s.Status().Waiting, "the penalty is over, the check still hangs")
+		s.at(2 * time.Minute)
+		require.True(s, s.IsLeader())
+		require.Equal(s, 1, most)
+	})
+}
+
+func TestIsLeaderAllocatesNothing(t *testing.T) {
+	if simnet.Race {
+		t.Skip("the race detector allocates")
+	}
+	onStage(t, nil, func(s *stage) {
+		require.Zero(s, testing.AllocsPerRun(100, func() { s.IsLeader() }), "following")
+		s.run(s.honest(0))
+		require.True(s, s.IsLeader())
+		term, _ := s.Term()
+		require.Zero(s, testing.AllocsPerRun(100, func() { s.IsLeader() }), "leading")
+		require.Zero(s, testing.AllocsPerRun(100, func() { term.Valid() }))
+	})
+}
+
+// The whole of an elector that stands alone: two of them on one Redis, a hand-over by hint, no goroutine left.
+func TestNewElector(t *testing.T) {
+	redistest.NoLeaks(t)
+	server := miniredis.RunT(t)
+	electors, stops := make([]*Elector, 2), make([]context.CancelFunc, 2)
+	began, ended := make(chan int, 2), make(chan error, 2)
+	for i := range electors {
+		client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		defer client.Close()
+		elector, err := NewElector(client, Options{InstanceID: fmt.Sprint("i", i), Election: ElectionOptions{EmptyHistoryWait: -1}})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(context.Background())
+		electors[i], stops[i] = elector, stop
+		go func() {
+			ended <- elector.Run(ctx, func(ctx context.Context, _ Term) error {
+				began <- i
+				<-ctx.Done()
+				return nil
+			})
+		}()
+	}
+	first := <-began
+	info, err := electors[1-first].Leader(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint("i", first), info.InstanceID)
+	stops[first]()
+	require.NoError(t, <-ended)
+	require.Equal(t, 1-first, <-began)
+	stops[1-first]()
+	require.NoError(t, <-ended)
+	_, err = electors[first].Leader(context.Background())
+	require.ErrorIs(t, err, ErrNoLeader)
+}

@@ -1,0 +1,189 @@
+package tenure
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
+)
+
+// aTenancy begins a term of a second, that is cancelled 100 ms before its end, and counts how often it wakes the loop.
+func aTenancy(t *testing.T) (*tenancy, *atomic.Int32) {
+	var wakes atomic.Int32
+	tenancy := begin(context.Background(), Term{Role: "r", InstanceID: "me", Token: 7}, leaseOf(readClock()), func() { wakes.Add(1) })
+	t.Cleanup(func() { tenancy.end(ErrStopped) })
+	return tenancy, &wakes
+}
+
+func leaseOf(sent lease.Reading) lease.Lease {
+	return lease.Lease{Sent: sent, Life: time.Second, Guard: 100 * time.Millisecond}
+}
+
+// Whatever ends a term, nobody can see its context cancelled and the term leading.
+func TestP8_NotLeadingBeforeCancelled(t *testing.T) {
+	for name, end := range map[string]func(*tenancy){
+		"loop":   func(t *tenancy) { t.end(ErrResigned) },
+		"timer":  func(t *tenancy) { time.Sleep(900 * time.Millisecond) },
+		"reader": func(t *tenancy) { past := leaseOf(lease.Reading{}); t.lease.Store(&past); t.leading() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(context.Background())
+				var cancelled atomic.Int32
+				tenancy := &tenancy{ctx: ctx, wake: func() {}}
+				tenancy.cancel = func(cause error) {
+					cancelled.Add(1)
+					assert.False(t, tenancy.leading(), "when the context is cancelled")
+					cancel(cause)
+				}
+				first := leaseOf(readClock())
+				tenancy.lease.Store(&first)
+				tenancy.timer = time.AfterFunc(first.CancelIn(readClock()), tenancy.expire)
+				end(tenancy)
+				synctest.Wait()
+				require.Positive(t, cancelled.Load())
+				require.Error(t, ctx.Err())
+			})
+		})
+	}
+}
+
+func TestP4_TimerFollowsTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tenancy, wakes := aTenancy(t)
+		for range 5 {
+			time.Sleep(500 * time.Millisecond)
+			require.True(t, tenancy.renew(leaseOf(readClock()), readClock()))
+		}
+		time.Sleep(900*time.Millisecond - 1)
+		require.True(t, tenancy.leading())
+		require.NoError(t, tenancy.ctx.Err())
+		time.Sleep(1)
+		synctest.Wait()
+		require.False(t, tenancy.leading())
+		require.ErrorIs(t, context.Cause(tenancy.ctx), ErrLost)
+		require.EqualValues(t, 1, wakes.Load())
+	})
+}
+
+// A timer that fires although the lease was renewed meanwhile arms itself anew.
+func TestP4_TimerThatFiresAfterARenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tenancy, _ := aTenancy(t)
+		time.Sleep(500 * time.Millisecond)
+		next := leaseOf(readClock())
+		tenancy.lease.Store(&next) // as renew does, right before it resets the timer
+		time.Sleep(400 * time.Millisecond)
+		synctest.Wait()
+		require.True(t, tenancy.leading())
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		require.False(t, tenancy.leading())
+		require.Error(t, tenancy.ctx.Err())
+	})
+}
+
+func TestP4_OnceFalseStaysFalse(t *testing.T) {
+	for name, end := range map[string]func(*tenancy){
+		"loop":  func(t *tenancy) { t.end(ErrResigned) },
+		"timer": func(t *tenancy) { t.timer.Reset(0); past := leaseOf(lease.Reading{}); t.lease.Store(&past) },
+		"wall clock": func(t *tenancy) {
+			suspended := leaseOf(readClock())
+			suspended.Sent.Wall -= time.Minute
+			t.lease.Store(&suspended)
+		},
+		"monotonic clock": func(t *tenancy) {
+			set := leaseOf(readClock())
+			set.Sent.Mono -= time.Second
+			set.Sent.Wall += time.Hour // somebody set it back
+			t.lease.Store(&set)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tenancy, _ := aTenancy(t)
+				end(tenancy)
+				require.False(t, tenancy.leading(), "the first reading")
+				require.False(t, tenancy.renew(leaseOf(readClock()), readClock()), "a late renewal")
+				synctest.Wait()
+				require.False(t, tenancy.leading())
+				require.Error(t, tenancy.ctx.Err())
+				time.Sleep(2 * time.Second)
+				require.False(t, tenancy.leading())
+			})
+		})
+	}
+}
+
+// A renewal counts only if, by the same reading, the term still leads.
+func TestP4_RenewalOfALapsedLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tenancy, _ := aTenancy(t)
+		late := readClock()
+		late.Mono += time.Second
+		require.False(t, tenancy.renew(leaseOf(late), late))
+	})
+}
+
+func TestP4_ReadersTimerAndLoopRace(t *testing.T) {
+	for range 200 {
+		var wakes atomic.Int32
+		life := lease.Lease{Sent: readClock(), Life: 150 * time.Microsecond, Guard: 50 * time.Microsecond}
+		tenancy := begin(context.Background(), Term{}, life, func() { wakes.Add(1) })
+		var racing sync.WaitGroup
+		for range 3 {
+			racing.Go(func() {
+				for tenancy.leading() {
+					if tenancy.ctx.Err() != nil && tenancy.leading() {
+						t.Error("leads with a cancelled context")
+					}
+				}
+			})
+		}
+		for range 3 {
+			next := lease.Lease{Sent: readClock(), Life: life.Life, Guard: life.Guard}
+			if !tenancy.renew(next, readClock()) {
+				break
+			}
+		}
+		racing.Wait()
+		<-tenancy.ctx.Done()
+		require.ErrorIs(t, context.Cause(tenancy.ctx), ErrLost)
+		require.False(t, tenancy.renew(leaseOf(readClock()), readClock()))
+		tenancy.end(ErrStopped)
+		require.Positive(t, wakes.Load())
+	}
+}
+
+func TestZeroTerm(t *testing.T) {
+	var term Term
+	require.False(t, term.Valid())
+	require.ErrorIs(t, context.Cause(term.Context()), ErrNotLeader)
+	_, ok := TermFrom(context.Background())
+	require.False(t, ok)
+}
+
+func TestTermFrom(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.run(func(ctx context.Context, given Term) error {
+			term, ok := TermFrom(ctx)
+			require.True(s, ok)
+			require.Equal(s, given, term)
+			require.Equal(s, ctx, term.Context())
+			require.True(s, term.Valid())
+			require.Equal(s, "me", term.InstanceID)
+			require.EqualValues(s, 1, term.Token)
+			require.EqualValues(s, 1_000_000_000, term.Since.Unix(), "by Redis's clock")
+			<-ctx.Done()
+			return nil
+		})
+		require.Len(s, s.told(EventAcquired), 1)
+	})
+}
