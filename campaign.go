@@ -36,9 +36,9 @@ type campaigner struct {
 	watching bool // the health check goroutine runs
 	stopping bool
 
-	down     bool   // Redis gives no usable answer
-	lastErr  error  // of Redis
-	mended   string // text of the last misconfiguration that was told
+	down     bool     // Redis gives no usable answer
+	lastErr  error    // of Redis
+	told     []string // what is to be mended, as far as it was told since the last usable answer
 	answered time.Time
 	heard    uint64 // number of the youngest request that told of a leader
 	leader   string
@@ -353,8 +353,8 @@ func (c *campaigner) reply(now lease.Reading, r reply) {
 	}
 	if r.err != nil {
 		c.lastErr = r.err
-		if text := r.err.Error(); errors.Is(r.err, ErrMisconfigured) && text != c.mended {
-			c.mended = text
+		if mend := remedy(r.err); errors.Is(r.err, ErrMisconfigured) && !slices.Contains(c.told, mend) {
+			c.told = append(c.told, mend)
 			c.e.bus.publish(Event{Type: EventMisconfigured, Role: c.e.opts.Role, Err: r.err})
 		}
 		return
@@ -362,7 +362,7 @@ func (c *campaigner) reply(now lease.Reading, r reply) {
 	if c.answered.IsZero() && c.e.settled != nil {
 		c.e.settled()
 	}
-	c.answered, c.lastErr, c.mended = time.Now(), nil, ""
+	c.answered, c.lastErr, c.told = time.Now(), nil, nil
 	if r.request.Kind == lease.Release {
 		if r.request.Token != 0 && r.request.Token == c.handedTok {
 			c.handedTok = 0

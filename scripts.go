@@ -195,6 +195,15 @@ func (e *storeError) Error() string {
 
 func (e *storeError) Unwrap() []error { return []error{e.kind, e.err} }
 
+// remedy tells one misconfiguration from another: met by several scripts, it is the same.
+func remedy(err error) string {
+	var e *storeError
+	if errors.As(err, &e) {
+		return e.mend
+	}
+	return err.Error()
+}
+
 // refusedCall is how the prelude of scripts.lua names the command and the key that Redis refused.
 var refusedCall = regexp.MustCompile(`\[([A-Z]+) (.+)\]`)
 
@@ -233,7 +242,8 @@ func explain(op string, err error) error {
 		e.mend = fmt.Sprintf("the hash %s was written by something else: repair its field token, or remove it while nobody leads", key)
 	case starts("CROSSSLOT"):
 		e.mend = "give Namespace and LeaderKey a {hash tag}"
-	case starts("NOAUTH", "WRONGPASS"), strings.Contains(text, "AUTH <password> called without any password"):
+	case starts("NOAUTH", "WRONGPASS"), strings.Contains(text, "AUTH <password> called without any password"),
+		strings.Contains(text, "unauthenticated"): // more arguments than Redis reads of a client that has not logged in
 		e.mend = "set Username and Password of the Redis client"
 	case starts("ERR unknown command"):
 		e.mend = "tenure needs Redis 6.2 or later with Lua scripting"
