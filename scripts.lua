@@ -1,6 +1,6 @@
 -- The Redis contract of tenure: every script, in one place.
 --
--- A line "--@ NAME" opens a section. The section "prelude" stands before every other one; the name of a section is the name of its
+-- A line "--@ NAME" opens a section. A section "prelude" stands before all those behind it; the name of a section is the name of its
 -- script in scripts.go. Each script runs as the body of a function: `return TEXT` answers, refuse() and call() end it with an error.
 --
 -- Rules that hold for all of them:
@@ -8,7 +8,8 @@
 --   * Numbers travel as decimal text; tokens are printed with %.0f (tostring loses digits).
 --   * What was read back is untrusted: a field that is not what tenure wrote counts as absent, a bad token refuses.
 --   * A script may be run again (a client re-sends when a reply is lost): running it twice is running it once.
---   * A reply is one line of fields separated by a blank; an absent field is "-"; the last field may hold anything.
+--   * A reply is one line of fields separated by a blank; an absent field is "-"; the last field may hold anything. Tasks reply with a
+--     list, since more than one of their fields may.
 
 --@ prelude
 local MAX_TOKEN = 9007199254740992 -- 2^53
@@ -44,7 +45,8 @@ local function natural(text)
 end
 
 local function time()
-  local t = redis.call('TIME')
+  local t = redis.pcall('TIME')
+  if t.err then refuse(t.err .. ' [TIME ' .. KEYS[1] .. ']') end
   return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 end
 
@@ -96,7 +98,7 @@ end
 -- Grants the lease where it is free and no witness objects; says until when to wait where it is not.
 -- ARGV: 1 instance ID, 2 nonce, 3 TTL, 4 not-after (0: none), 5 floor, 6 hold-off, 7 wait on an empty history, 8 failover margin,
 --       9 restart guard (0: the hold-off, negative: off), 10 channel, 11 role. Durations and times in ms.
--- Verdicts: won | held (reason lease, foreign, hold, until, memory) | rollcall | stale.
+-- Verdicts: won | held (reason lease, foreign, hold, until) | rollcall (reason empty) | stale.
 local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
 local id, nonce, ttl, not_after, floor = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local now = time()
@@ -139,7 +141,7 @@ if origin ~= '' and origin ~= term.origin then -- rule unknown-origin
   elseif restart_guard >= 0 then
     local least = restart_guard > 0 and restart_guard or guard
     local age = uptime()
-    if age < least then arm = now - age + least + 1000 end -- the age is in whole seconds: it may be one more
+    if age < least + 1000 then arm = now - age + least + 1000 end -- whole seconds: it may be up to one less
   end
   term.origin = origin
   term.hold = math.max(term.hold, arm) -- rule guard
@@ -147,10 +149,10 @@ if origin ~= '' and origin ~= term.origin then -- rule unknown-origin
 end
 
 if holder == id and term.nonce == nonce and term.hold <= now and term.token >= floor then -- rule adopt-guard
+  local since = natural(call('GET', since_key))
   call('PEXPIRE', lease_key, ttl) -- our own lost reply, or the client's own retry
   call('PEXPIRE', since_key, ttl)
   call('HSET', term_key, 'until', integer(now + ttl), 'ttl', integer(ttl))
-  local since = natural(call('GET', since_key))
   return answer('won', now, term.token, ttl, 0, since, origin, nil, id)
 end
 if holder then
@@ -177,6 +179,7 @@ end
 
 local token = math.max(term.token + 1, floor + 1, now) -- rule time
 local since = math.floor(now / 1000)
+call('GET', since_key) -- refuses where the key is something else's, before anything is written
 call('HSET', term_key, 'token', integer(token), 'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))
 call('HDEL', term_key, 'released')
 call('SET', lease_key, id, 'PX', ttl)
@@ -204,7 +207,7 @@ local function keep()
     local hold = math.max(term.hold, now + hold_off + tonumber(ARGV[7])) -- rule arm-in-renew
     call('HSET', term_key, 'origin', origin, 'hold', integer(hold))
   end
-  if call('PEXPIRE', since_key, ttl) == 0 then call('SET', since_key, ARGV[10], 'PX', ttl) end
+  if call('GET', since_key) then call('PEXPIRE', since_key, ttl) else call('SET', since_key, ARGV[10], 'PX', ttl) end
   return answer('kept', now, token, ttl, 0, tonumber(ARGV[10]), origin, nil, id)
 end
 
@@ -239,7 +242,8 @@ if term.nonce == nonce and (token == 0 or term.token == token) then
   call('HDEL', term_key, 'until')
   call('HSET', term_key, 'released', '1')
   if call('GET', lease_key) == id then
-    call('DEL', lease_key, since_key)
+    call('DEL', lease_key)
+    if type(redis.pcall('GET', since_key)) == 'string' then call('DEL', since_key) end
     publish(ARGV[4], 'vacant', ARGV[5])
   end
 end

@@ -293,7 +293,7 @@ func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64) {
 	switch {
 	case t.Origin != "" || facts.Promoted:
 		t.Hold = max(t.Hold, now+guard)
-	case facts.Uptime < least: // never where least is negative
+	case least >= 0 && facts.Uptime < least+second:
 		t.Hold = max(t.Hold, now-facts.Uptime+least+second)
 	}
 	t.Origin = facts.Origin

@@ -1,0 +1,267 @@
+//go:build unix
+
+package tenure
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/oracle"
+)
+
+// duel asks the scripts and the oracle the same random questions, through random faults, and compares every reply and every key.
+type duel struct {
+	w      *leaseWorld
+	rand   *rand.Rand
+	model  oracle.Redis
+	now    int64 // Redis's time, on a real one the last that is known
+	rivals []*rival
+	past   []oracle.Data
+	log    []string
+	nonces int
+	asked  int
+	seen   map[string]int // replies by verdict and reason
+}
+
+// rival is a candidate as far as its questions go.
+type rival struct {
+	leaseAsker
+	nonce, before string
+	token, floor  int64
+	longest       int64
+	origin        string
+}
+
+func newDuel(ctx context.Context, w *leaseWorld, seed uint64, rules oracle.Rules) (*duel, error) {
+	d := &duel{w: w, rand: rand.New(rand.NewPCG(seed, 11)), model: oracle.Redis{Rules: rules}, seen: map[string]int{}}
+	d.model.Facts = oracle.Facts{Origin: d.hex(), Uptime: pick(d, 0, 1000, 5000, 100_000)}
+	guards := []int64{0, 0, -1, 5000}
+	if w.mini == nil {
+		d.model.Facts = oracle.Facts{Origin: w.history}
+		guards = []int64{-1} // its age grows by itself
+	}
+	for i, id := range []string{"a", "b", "c"} {
+		d.rivals = append(d.rivals, &rival{leaseAsker: w.asker(oracle.Asker{
+			ID: id, TTL: pick(d, 1000, 1000, 400), EmptyWait: pick(d, 250, 250, 0, 1000), Margin: pick(d, 0, 0, 200),
+			RestartGuard: pick(d, guards...), NoInfo: w.mini != nil && i == 2 && d.chance(0.3),
+		})})
+		d.fresh(d.rivals[i])
+	}
+	var err error
+	if d.now, err = w.clock(ctx); err != nil {
+		return nil, err
+	}
+	return d, w.load(ctx, oracle.Data{})
+}
+
+func pick(d *duel, from ...int64) int64 { return from[d.rand.IntN(len(from))] }
+
+func either(d *duel, from ...string) string { return from[d.rand.IntN(len(from))] }
+
+func (d *duel) chance(p float64) bool { return d.rand.Float64() < p }
+
+func (d *duel) hex() string { return fmt.Sprintf("%016x", d.rand.Uint64()) }
+
+func (d *duel) fresh(r *rival) {
+	d.nonces++
+	r.before, r.nonce = r.nonce, fmt.Sprint("n", d.nonces)
+}
+
+// run asks so many questions and returns the first difference.
+func (d *duel) run(ctx context.Context, questions int) error {
+	for range questions {
+		if d.chance(0.5) {
+			d.pass()
+		}
+		if d.chance(0.15) {
+			if err := d.fault(ctx); err != nil {
+				return err
+			}
+		}
+		if err := d.question(ctx); err != nil {
+			return fmt.Errorf("%w\n%s", err, strings.Join(d.log[max(0, len(d.log)-12):], "\n"))
+		}
+	}
+	return nil
+}
+
+// pass lets time pass, often to the very end of something.
+func (d *duel) pass() {
+	m := d.model
+	by := pick(d, 1, 10, d.rand.Int64N(300), d.rand.Int64N(2000), m.Term.Hold-d.now, m.Term.Until-d.now, m.Lease.Expires-d.now)
+	by += pick(d, 0, 0, 0, -1, 1)
+	if by <= 0 || by > 20_000 {
+		by = d.rand.Int64N(100)
+	}
+	d.move(by)
+}
+
+// move moves Redis's clock; on a real one all that it has stored is moved the other way.
+func (d *duel) move(by int64) {
+	if d.w.mini != nil {
+		d.now += by
+		if by > 0 {
+			d.model.Uptime += by / 1000 * 1000
+		}
+		return
+	}
+	for _, at := range []*int64{&d.model.Lease.Expires, &d.model.Since.Expires, &d.model.Term.Until, &d.model.Term.Hold} {
+		if *at != 0 {
+			*at = max(*at-by, 1)
+		}
+	}
+}
+
+// fault changes the keys, the history or the clock.
+func (d *duel) fault(ctx context.Context) error {
+	m := &d.model
+	kind := d.rand.IntN(17)
+	d.log = append(d.log, fmt.Sprint("fault ", kind))
+	switch kind {
+	case 0:
+		m.Lease = oracle.Lease{}
+	case 1:
+		m.Term = oracle.Term{}
+	case 2:
+		m.Since = oracle.Since{}
+	case 3:
+		m.Data = oracle.Data{}
+	case 4, 5:
+		m.Lease = oracle.Lease{Holder: "foreign", Expires: pick(d, 0, d.now+500, d.now+5000)}
+	case 6:
+		m.Lease.Expires = 0
+	case 7:
+		m.Term.Nonce = ""
+	case 8:
+		m.Term.Holder = ""
+	case 9:
+		m.Term.Until, m.Term.Hold = pick(d, 0, d.now+100_000), pick(d, 0, d.now+100_000)
+	case 10:
+		m.Term.TTL = pick(d, 0, 3000)
+	case 11:
+		m.Term.Origin = either(d, "", d.hex())
+	case 12:
+		m.Term.Token = pick(d, 0, max(m.Term.Token-1, 0), m.Term.Token+1, 1, d.now+century-1000, d.now+2*century)
+	case 13, 14:
+		if len(d.past) > 0 {
+			m.Data = d.past[d.rand.IntN(len(d.past))]
+		}
+		d.otherHistory()
+	case 15:
+		d.otherHistory()
+	case 16:
+		d.move(-pick(d, 10, 500, 50_000))
+	}
+	if d.w.mini != nil {
+		d.w.set(d.now, m.Facts, false)
+		return d.w.load(ctx, m.Data)
+	}
+	return nil
+}
+
+const century = 100 * 365 * 24 * 3600 * 1000
+
+func (d *duel) otherHistory() {
+	if d.w.mini == nil {
+		return
+	}
+	d.model.Facts = oracle.Facts{Origin: either(d, d.hex(), d.hex(), ""), Promoted: d.chance(0.5), Uptime: pick(d, 0, 1000, 100_000)}
+}
+
+// question asks one question of both.
+func (d *duel) question(ctx context.Context) error {
+	r := d.rivals[d.rand.IntN(len(d.rivals))]
+	q := d.compose(r)
+	if d.w.mini != nil {
+		d.w.set(d.now, d.model.Facts, r.NoInfo)
+	} else if err := d.w.load(ctx, d.model.Data); err != nil {
+		return err
+	}
+	before := d.model.Data
+	got, err := r.ask(ctx, q)
+	if err != nil {
+		return err
+	}
+	if got.Now != 0 {
+		d.now = got.Now
+	}
+	want := predict(&d.model, d.now, r.Asker, q)
+	data, err := d.w.dump(ctx)
+	if err != nil {
+		return err
+	}
+	d.asked++
+	d.log = append(d.log, fmt.Sprintf("at %d %s asks %+v: %+v\n  → %+v", d.now, r.ID, q, d.model.Facts, got))
+	if d.onTheEdge(before) || d.onTheEdge(d.model.Data) {
+		d.model.Data = data
+	} else if err := d.w.same(got, want, data, d.model.Data); err != nil {
+		return fmt.Errorf("%w\nbefore\n\t%+v", err, before)
+	}
+	d.seen[fmt.Sprint(got.Verdict, " ", got.Reason)]++
+	d.learn(r, q, got)
+	d.past = append(d.past, d.model.Data)
+	return nil
+}
+
+// onTheEdge reports whether a key of a real Redis ends so near to the question that its clock alone knows whether before or after.
+func (d *duel) onTheEdge(data oracle.Data) bool {
+	near := func(at int64) bool { return at != 0 && at-d.now < 20 && d.now-at < realSlack }
+	return d.w.mini == nil && (near(data.Lease.Expires) || near(data.Since.Expires))
+}
+
+// compose makes up a question: mostly an honest one, else late, of another campaign, or with a wrong token.
+func (d *duel) compose(r *rival) lease.Request {
+	m := d.model
+	q := lease.Request{Nonce: r.nonce, HoldOff: milliseconds(pick(d, r.TTL, r.TTL, max(r.longest, r.TTL), 2000)), Since: 1_699_999_999}
+	if d.chance(0.3) {
+		q.NotAfter = max(pick(d, d.now, d.now-1, d.now-5000, d.now+1, d.now+5000), 1)
+	}
+	if d.chance(0.1) && r.before != "" {
+		q.Nonce = r.before
+	}
+	switch k := d.rand.Float64(); {
+	case k < 0.5:
+		q.Kind = lease.Acquire
+		q.Floor = pick(d, r.floor, r.floor, r.floor, 0, m.Term.Token, m.Term.Token+1, max(m.Term.Token-1, 0), d.now-1000)
+	case k < 0.82:
+		q.Kind, q.Token, q.Draining = lease.Renew, r.token, d.chance(0.2)
+		q.Origin = either(d, r.origin, r.origin, m.Origin, "", "0d")
+		if q.Token == 0 || d.chance(0.1) {
+			q.Token = max(pick(d, m.Term.Token, m.Term.Token-1, m.Term.Token+1), 1)
+		}
+		if d.chance(0.1) && m.Term.Nonce != "" {
+			q.Nonce = m.Term.Nonce
+		}
+	case k < 0.95:
+		q.Kind, q.Token = lease.Release, pick(d, r.token, r.token, 0, m.Term.Token, max(r.token-1, 0))
+	default:
+		q.Kind = askLeader
+	}
+	return q
+}
+
+func (d *duel) learn(r *rival, q lease.Request, got oracle.Reply) {
+	if lease.SaneToken(got.Token, d.now) {
+		r.floor = max(r.floor, got.Token)
+	}
+	r.longest = max(r.longest, got.TTL.Milliseconds())
+	switch got.Verdict {
+	case lease.Won:
+		r.token, r.origin = got.Token, got.Origin
+	case lease.Kept:
+		r.origin = got.Origin
+	case lease.Done:
+		if d.chance(0.6) { // otherwise its questions are late ones
+			d.fresh(r)
+		}
+	}
+	if d.chance(0.05) {
+		d.fresh(r)
+	}
+	if d.chance(0.03) { // the process is restarted
+		r.floor, r.token, r.longest, r.origin = 0, 0, 0, ""
+	}
+}

@@ -1,0 +1,290 @@
+//go:build unix
+
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/oracle"
+	"github.com/tenure-go/tenure/internal/redistest"
+)
+
+func TestLoadScripts(t *testing.T) {
+	tests := []struct{ name, old, new, want string }{
+		{"missing", "\n--@ renew\n", "\n-- renew\n", `"renew" is missing`},
+		{"surplus", "\n--@ leader\n", "\n--@ follower\nreturn 1\n--@ leader\n", `"follower" has no field`},
+		{"twice", "\n--@ leader\n", "\n--@ leader\nreturn 1\n--@ leader\n", `"leader" has no field, or is there twice`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := loadScripts(strings.Replace(scriptsLua, tt.old, tt.new, 1))
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("loadScripts: %v, want %s", err, tt.want)
+			}
+		})
+	}
+	if _, err := loadScripts(scriptsLua); err != nil {
+		t.Error(err)
+	}
+}
+
+// onBothRedis runs a test on a miniredis and on a redis-server of its own.
+func onBothRedis(t *testing.T, test func(t *testing.T, w *leaseWorld)) {
+	t.Run("miniredis", func(t *testing.T) {
+		w := miniLeaseWorld(t)
+		w.set(w.now, oracle.Facts{Origin: w.here(), Uptime: 100_000}, false)
+		test(t, w)
+	})
+	t.Run("redis", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("starts a redis-server")
+		}
+		test(t, realLeaseWorld(t, redistest.Start(t)))
+	})
+}
+
+// candidateA never waits: on an empty history it is granted the lease at once.
+func (w *leaseWorld) candidateA() leaseAsker {
+	return w.asker(oracle.Asker{ID: "a", TTL: 60_000, RestartGuard: -1})
+}
+
+func (w *leaseWorld) candidateB() leaseAsker {
+	return w.asker(oracle.Asker{ID: "b", TTL: 60_000, RestartGuard: -1})
+}
+
+// must asks and expects a verdict.
+func (a leaseAsker) must(ctx context.Context, t *testing.T, want lease.Verdict, r lease.Request) oracle.Reply {
+	t.Helper()
+	reply, err := a.ask(ctx, r)
+	if err != nil || reply.Verdict != want {
+		t.Fatalf("%s asks %+v: %+v, %v, want verdict %d", a.ID, r, reply, err, want)
+	}
+	return reply
+}
+
+func TestScriptsAreLoadedAgainAfterScriptFlush(t *testing.T) {
+	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+		ctx, a := t.Context(), w.candidateA()
+		flush := func() {
+			if err := w.rdb.ScriptFlush(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		flush()
+		token := a.must(ctx, t, lease.Won, acquiring(nil)).Token
+		flush()
+		a.must(ctx, t, lease.Kept, renewing(func(r *lease.Request) { r.Token = token }))
+		flush()
+		a.must(ctx, t, lease.Held, lease.Request{Kind: askLeader})
+		flush()
+		a.must(ctx, t, lease.Done, releasing("na", token))
+	})
+}
+
+// TestP6_ClientThatSendsAgain: go-redis sends a command again whose reply was lost, and tells nobody.
+func TestP6_ClientThatSendsAgain(t *testing.T) {
+	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+		ctx, a := t.Context(), w.candidateA()
+		first := a.must(ctx, t, lease.Won, acquiring(nil))
+		again := a.must(ctx, t, lease.Won, acquiring(nil))
+		if first.Token != again.Token || first.Since != again.Since {
+			t.Errorf("sent again: %+v, at first %+v", again, first)
+		}
+		a.must(ctx, t, lease.Done, releasing("na", first.Token))
+		next := w.candidateB().must(ctx, t, lease.Won, acquiring(func(r *lease.Request) { r.Nonce = "nb" }))
+		a.must(ctx, t, lease.Done, releasing("na", first.Token)) // again, late
+		a.must(ctx, t, lease.Lost, renewing(func(r *lease.Request) { r.Token = first.Token }))
+		if leader := a.must(ctx, t, lease.Held, lease.Request{Kind: askLeader}); leader.Token != next.Token || leader.Holder != "b" {
+			t.Errorf("the leader is %+v, want b with token %d", leader, next.Token)
+		}
+	})
+}
+
+// everything asks all the scripts, in the state that makes them touch the most.
+func everything(token int64) []lease.Request {
+	return []lease.Request{acquiring(nil), renewing(func(r *lease.Request) { r.Token = token }), releasing("na", token), {Kind: askLeader}}
+}
+
+// misconfigured fails unless the error tells somebody what to mend.
+func misconfigured(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if !errors.Is(err, ErrMisconfigured) || errors.Is(err, ErrUnreachable) {
+		t.Errorf("error %v, want ErrMisconfigured", err)
+		return
+	}
+	for _, part := range append(parts, "mend: ") {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q does not name %q", err, part)
+		}
+	}
+}
+
+// raw is everything that Redis holds, as it is.
+func raw(ctx context.Context, t *testing.T, rdb *redis.Client) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, key := range rdb.Keys(ctx, "*").Val() {
+		switch kind := rdb.Type(ctx, key).Val(); kind {
+		case "string":
+			all[key] = rdb.Get(ctx, key).Val()
+		case "list":
+			all[key] = fmt.Sprint(rdb.LRange(ctx, key, 0, -1).Val())
+		case "hash":
+			fields := rdb.HGetAll(ctx, key).Val()
+			for _, name := range slices.Sorted(maps.Keys(fields)) {
+				all[key] += name + "=" + fields[name] + " "
+			}
+		default:
+			t.Fatalf("key %s is a %s", key, kind)
+		}
+		all[key] += fmt.Sprint(" expires: ", rdb.TTL(ctx, key).Val() > 0)
+	}
+	return all
+}
+
+func TestWrongTypeNamesKeyCommandAndMend(t *testing.T) {
+	tests := []struct {
+		key     string
+		kind    lease.Kind
+		command string
+		data    oracle.Data
+	}{
+		{leaseKey, lease.Acquire, "GET", oracle.Data{}},
+		{leaseKey, lease.Renew, "GET", oracle.Data{Term: aTerm}},
+		{leaseKey, lease.Release, "GET", oracle.Data{Term: aTerm}},
+		{leaseKey, askLeader, "GET", oracle.Data{}},
+		{leaseKey + ":since", lease.Acquire, "GET", oracle.Data{}},
+		{leaseKey + ":since", lease.Acquire, "GET", oracle.Data{Lease: oracle.Lease{Holder: "a"}, Term: aTerm}},
+		{leaseKey + ":since", lease.Renew, "GET", oracle.Data{Lease: oracle.Lease{Holder: "a"}, Term: aTerm}},
+		{leaseKey + ":since", askLeader, "GET", oracle.Data{Lease: oracle.Lease{Holder: "a"}, Term: aTerm}},
+		{leaseKey + ":term", lease.Acquire, "HMGET", oracle.Data{}},
+		{leaseKey + ":term", lease.Renew, "HMGET", oracle.Data{Lease: oracle.Lease{Holder: "a"}}},
+		{leaseKey + ":term", lease.Release, "HMGET", oracle.Data{Lease: oracle.Lease{Holder: "a"}}},
+		{leaseKey + ":term", askLeader, "HMGET", oracle.Data{Lease: oracle.Lease{Holder: "a"}}},
+	}
+	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+		ctx := t.Context()
+		for _, tt := range tests {
+			t.Run(fmt.Sprintf("%s/%d", tt.key, tt.kind), func(t *testing.T) {
+				data := tt.data
+				if data.Term.Token != 0 {
+					data.Term.Origin, data.Term.Until, data.Term.Hold = w.here(), 0, 0
+				}
+				if err := w.load(ctx, data); err != nil {
+					t.Fatal(err)
+				}
+				w.rdb.Del(ctx, tt.key)
+				w.rdb.RPush(ctx, tt.key, "something", "else")
+				r := everything(41)[map[lease.Kind]int{lease.Acquire: 0, lease.Renew: 1, lease.Release: 2, askLeader: 3}[tt.kind]]
+				_, err := w.candidateA().ask(ctx, r)
+				misconfigured(t, err, "WRONGTYPE", tt.key, tt.command)
+				if got, want := raw(ctx, t, w.rdb)[tt.key], "[something else] expires: false"; got != want {
+					t.Errorf("the key of something else is now %q, was %q", got, want)
+				}
+			})
+		}
+	})
+}
+
+// TestReleaseLeavesAForeignSinceKey: a release gives back what is ours beside it.
+func TestReleaseLeavesAForeignSinceKey(t *testing.T) {
+	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+		ctx, a := t.Context(), w.candidateA()
+		token := a.must(ctx, t, lease.Won, acquiring(nil)).Token
+		w.rdb.Del(ctx, leaseKey+":since")
+		w.rdb.RPush(ctx, leaseKey+":since", "something", "else")
+		a.must(ctx, t, lease.Done, releasing("na", token))
+		a.must(ctx, t, lease.Unknown, lease.Request{Kind: askLeader})
+		if got, want := raw(ctx, t, w.rdb)[leaseKey+":since"], "[something else] expires: false"; got != want {
+			t.Errorf("the key of something else is now %q, was %q", got, want)
+		}
+	})
+}
+
+func TestTokenThatTenureCannotHaveWritten(t *testing.T) {
+	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+		ctx := t.Context()
+		now, err := w.clock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens := []string{"", "0", "-5", "abc", "1e3", "0x29", "41.0", " 41", "9007199254740993", "99999999999999999999", fmt.Sprint(now + century + 60_000)}
+		for _, token := range tokens {
+			for _, holder := range []string{"", "a", "b"} {
+				w.rdb.FlushDB(ctx)
+				if holder != "" {
+					w.rdb.Set(ctx, leaseKey, holder, 0)
+				}
+				w.rdb.HSet(ctx, leaseKey+":term", "token", token, "nonce", "na", "holder", "a")
+				before := raw(ctx, t, w.rdb)
+				for _, r := range everything(41) {
+					if r.Kind == askLeader && holder == "" {
+						continue
+					}
+					a := w.candidateA()
+					call := map[lease.Kind]func(context.Context, lease.Request) (leaseReply, error){
+						lease.Acquire: a.store.acquire, lease.Renew: a.store.renew, lease.Release: a.store.release,
+						askLeader: func(ctx context.Context, _ lease.Request) (leaseReply, error) { return a.store.leader(ctx) },
+					}[r.Kind]
+					_, err := call(ctx, r)
+					misconfigured(t, err, "BADTERM", leaseKey+":term", "HGET")
+				}
+				if after := raw(ctx, t, w.rdb); !maps.Equal(after, before) {
+					t.Errorf("token %q: keys are now %v, were %v", token, after, before)
+				}
+			}
+		}
+	})
+}
+
+// TestWhatIsReadBackIsUntrusted: fields that tenure did not write count as absent, and a holder may be called anything.
+func TestWhatIsReadBackIsUntrusted(t *testing.T) {
+	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+		ctx, a := t.Context(), w.candidateA()
+		w.rdb.HSet(ctx, leaseKey+":term", "token", "41", "until", "soon", "ttl", "99999999999", "hold", "-1", "released", "yes", "origin", w.here())
+		reply := a.must(ctx, t, lease.Won, acquiring(nil))
+		if reply.Token != reply.Now {
+			t.Errorf("token %d, want %d", reply.Token, reply.Now)
+		}
+		for _, name := range []string{"a b", "x\ny", "won 1 2 3 4 5 6 7 8", " ", "\x00", "{}", strings.Repeat("z", 10_000)} {
+			w.rdb.FlushDB(ctx)
+			w.rdb.Set(ctx, leaseKey, name, time.Minute)
+			if reply := a.must(ctx, t, lease.Held, acquiring(nil)); reply.Holder != name || reply.Reason != "foreign" || reply.Token != 0 {
+				t.Errorf("holder %q: %+v", name, reply)
+			}
+		}
+	})
+}
+
+// TestP2_HugeTokensAreExact: Lua's numbers are floats, and its tostring loses digits.
+func TestP2_HugeTokensAreExact(t *testing.T) {
+	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+		ctx := t.Context()
+		now, err := w.clock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token := now + century - 100_001 // the largest that are believed
+		w.rdb.HSet(ctx, leaseKey+":term", "token", token, "released", "1")
+		a := w.candidateA()
+		for range 5 {
+			token++
+			won := a.must(ctx, t, lease.Won, acquiring(func(r *lease.Request) { r.Floor = token - 1 }))
+			kept := a.must(ctx, t, lease.Kept, renewing(func(r *lease.Request) { r.Token = token }))
+			if won.Token != token || kept.Token != token {
+				t.Fatalf("tokens %d and %d, want %d", won.Token, kept.Token, token)
+			}
+			a.must(ctx, t, lease.Done, releasing("na", token))
+		}
+	})
+}

@@ -1,0 +1,138 @@
+//go:build unix
+
+package tenure
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tenure-go/tenure/internal/oracle"
+	"github.com/tenure-go/tenure/internal/simnet"
+)
+
+// mutant is scripts.lua with something left out or wrong.
+type mutant struct {
+	name  string
+	rule  oracle.Rules // which the oracle can do without too
+	edits []edit
+}
+
+// edit replaces every occurrence of a text; there must be as many as said.
+type edit struct {
+	old, new string
+	count    int
+}
+
+func (m mutant) scripts(t *testing.T) *scripts {
+	t.Helper()
+	source, others := scriptsLua, ""
+	if at := strings.Index(source, "\n--@ leader\n"); at >= 0 {
+		at += len("\n--@ leader\n")
+		if next := strings.Index(source[at:], "\n--@ "); next >= 0 { // the scripts of tasks and the registry
+			source, others = source[:at+next], source[at+next:]
+		}
+	}
+	for _, e := range m.edits {
+		if n := strings.Count(source, e.old); n != e.count {
+			t.Fatalf("%q is %d times in scripts.lua, want %d", e.old, n, e.count)
+		}
+		source = strings.ReplaceAll(source, e.old, e.new)
+	}
+	loaded, err := loadScripts(source + others)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loaded
+}
+
+// withoutRule are the rules of the design, each left out.
+var withoutRule = []mutant{
+	{"until", oracle.Until, []edit{{"if not term.released and term.ends > now then -- rule until", "if false then -- rule until", 1}}},
+	{"memory", oracle.Memory, []edit{{"if term.token < floor then -- rule memory", "if false then -- rule memory", 1}}},
+	{"guard", oracle.Guard, []edit{{"if origin ~= '' and origin ~= term.origin then -- rule unknown-origin", "if false then", 1}}},
+	{"rollcall", oracle.RollCall, []edit{{"if term.token == 0 and term.hold == 0 and empty_wait > 0 then -- rule rollcall", "if false then -- rule rollcall", 1}}},
+	{"reclaim", oracle.Reclaim, []edit{{"if lost_data and mine and ARGV[9] ~= '1' then -- rule reclaim", "if false then", 1}}},
+	{"time", oracle.Time, []edit{{"math.max(term.token + 1, floor + 1, now) -- rule time", "math.max(term.token + 1, floor + 1)", 1}}},
+	{"not-after", oracle.NotAfter, []edit{{"if not_after > 0 and now > not_after then", "if false then", 2}}},
+	{"arm-in-renew", oracle.ArmInRenew, []edit{{"math.max(term.hold, now + hold_off + tonumber(ARGV[7])) -- rule arm-in-renew", "term.hold", 1}}},
+	{"longest-ttl", oracle.LongestTTL, []edit{{"local hold_off = math.max(tonumber(ARGV[6]), ttl, term.ttl)", "local hold_off = ttl", 2}}},
+	{"clamp", oracle.Clamp, []edit{
+		{"if term.ends > now + hold_off then", "if false then", 1},
+		{"if term.hold > now + furthest then", "if false then", 1},
+		{"if tenured and (left < 0 or left > hold_off) then", "if false then", 1},
+	}},
+	{"unknown-origin", oracle.UnknownOrigin, []edit{
+		{"if origin ~= '' and origin ~= term.origin then -- rule unknown-origin", "if origin ~= term.origin then", 1},
+		{"if origin ~= '' and term.origin ~= origin then", "if term.origin ~= origin then", 1},
+		{"local known = origin ~= '' and ARGV[8] ~= ''", "local known = true", 1},
+	}},
+	{"nonce-holder", oracle.NonceHolder, []edit{{"(holder ~= id or (term.nonce and term.nonce ~= nonce)) then -- rule nonce-holder", "holder ~= id then", 1}}},
+	{"adopt-guard", oracle.AdoptGuard, []edit{{" and term.hold <= now and term.token >= floor then -- rule adopt-guard", " then", 1}}},
+}
+
+// mistaken are other mistakes.
+var mistaken = []mutant{
+	{"release compares no nonce", 0, []edit{{"if term.nonce == nonce and (token == 0", "if (token == 0", 1}}},
+	{"release compares no token", 0, []edit{{"(token == 0 or term.token == token)", "true", 1}}},
+	{"release deletes another's key", 0, []edit{{"if call('GET', lease_key) == id then", "if true then", 1}}},
+	{"release leaves no marker", 0, []edit{{"call('HSET', term_key, 'released', '1')", "", 1}}},
+	{"release leaves the since key", 0, []edit{{"then call('DEL', since_key) end", "then end", 1}}},
+	{"renew compares no token", 0, []edit{{"if holder == id and term.nonce == nonce and term.token == token then", "if holder == id and term.nonce == nonce then", 1}}},
+	{"renew compares no nonce", 0, []edit{{"if holder == id and term.nonce == nonce and term.token == token then", "if holder == id and term.token == token then", 1}}},
+	{"renew compares no holder", 0, []edit{{"if holder == id and term.nonce == nonce and term.token == token then", "if holder and term.nonce == nonce and term.token == token then", 1}}},
+	{"reclaim after a release", 0, []edit{{"(not term.nonce or term.nonce == nonce) and not term.released)", "(not term.nonce or term.nonce == nonce))", 1}}},
+	{"reclaim of another's token", 0, []edit{{"(not term.nonce or term.nonce == nonce) and not term.released)", "not term.released)", 1}}},
+	{"reclaim while draining", 0, []edit{{"if lost_data and mine and ARGV[9] ~= '1' then", "if lost_data and mine then", 1}}},
+	{"reclaim without loss", 0, []edit{{"if lost_data and mine and ARGV[9] ~= '1' then", "if mine and ARGV[9] ~= '1' then", 1}}},
+	{"reclaim leaves the released marker", 0, []edit{{"  call('HDEL', term_key, 'released')\n  return keep()", "  return keep()", 1}}},
+	{"grant leaves the released marker", 0, []edit{{"call('HDEL', term_key, 'released')\ncall('SET', lease_key", "call('SET', lease_key", 1}}},
+	{"grant at the clock's word", 0, []edit{{"math.max(term.token + 1, floor + 1, now)", "now", 1}}},
+	{"grant without a holder", 0, []edit{{"'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))\ncall('HDEL'", "'nonce', nonce, 'until', integer(now + ttl), 'ttl', integer(ttl))\ncall('HDEL'", 1}}},
+	{"memory restores no counter", 0, []edit{{"note('HSET', term_key, 'token', integer(floor), 'hold', integer(term.hold))", "note('HSET', term_key, 'hold', integer(term.hold))", 1}}},
+	{"memory leaves the nonce", 0, []edit{{"note('HDEL', term_key, 'nonce', 'released')", "", 1}}},
+	{"adopt compares no nonce", 0, []edit{{"if holder == id and term.nonce == nonce and term.hold <= now", "if holder == id and term.hold <= now", 1}}},
+	{"adopt extends nothing", 0, []edit{{"call('PEXPIRE', lease_key, ttl) -- our own lost reply", "-- our own lost reply", 1}}},
+	{"a foreign lease is taken for ours", 0, []edit{{"local tenured = holder and term.holder == holder and not term.released", "local tenured = holder", 1}}},
+	{"a promotion is not seen", 0, []edit{{"if term.origin ~= '' or promoted then", "if term.origin ~= '' then", 1}}},
+	{"the margin is forgotten", 0, []edit{{"local guard = hold_off + tonumber(ARGV[8])", "local guard = hold_off", 1}}},
+	{"the margin is forgotten in renew", 0, []edit{{"now + hold_off + tonumber(ARGV[7])", "now + hold_off", 1}}},
+	{"an absurd token is believed", 0, []edit{{"if raw[1] and (token <= 0 or token > MAX_TOKEN or token > now + CENTURY) then\n    refuse('BADTERM", "if false then\n    refuse('BADTERM", 1}}},
+	{"the clamp is not written back", 0, []edit{{"note('HSET', term_key, 'until', integer(term.ends))", "", 1}}},
+	{"leader gives a foreign client a token", 0, []edit{{"tenured and term.token or 0", "term.token", 1}}},
+	{"too late is a millisecond earlier", 0, []edit{{"now > not_after", "now >= not_after", 2}}},
+}
+
+// TestEveryLeaseRuleIsTested leaves one rule out of the scripts, or breaks them: the comparison with the oracle must see it. An oracle
+// without the same rule agrees with them, so that the names mean the same on both sides.
+func TestEveryLeaseRuleIsTested(t *testing.T) {
+	const questions, most = 40, 400
+	named := oracle.Rules(0)
+	for _, m := range slices.Concat(withoutRule, mistaken) {
+		named |= m.rule
+		if m.rule == 0 && simnet.Race {
+			continue // seen without the race detector
+		}
+		t.Run(m.name, func(t *testing.T) {
+			w := miniLeaseWorld(t)
+			w.store.scripts = m.scripts(t)
+			asked, _, err := duels(t.Context(), w, oracle.All, 1, most, questions)
+			if err == nil {
+				t.Fatalf("not noticed in %d questions", asked)
+			}
+			if !strings.Contains(err.Error(), "want") {
+				t.Fatal(err)
+			}
+			t.Logf("noticed after %d questions", asked)
+			if m.rule == 0 {
+				return
+			}
+			if _, _, err := duels(t.Context(), w, oracle.All.Without(m.rule), 1, 8, questions); err != nil {
+				t.Errorf("the oracle without the rule says otherwise: %v", err)
+			}
+		})
+	}
+	if named != oracle.All {
+		t.Errorf("rules that nothing switches off: %v", oracle.All.Without(named))
+	}
+}

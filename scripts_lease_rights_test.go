@@ -1,0 +1,230 @@
+//go:build unix
+
+package tenure
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/oracle"
+	"github.com/tenure-go/tenure/internal/redistest"
+)
+
+// leaseRights is all that the lease scripts need to do their work.
+var leaseRights = []string{"evalsha", "eval", "time", "get", "set", "del", "pttl", "pexpire", "hmget", "hset", "hdel"}
+
+// limited is a client of a user with these rights and no others.
+func (w *leaseWorld) limited(t *testing.T, name string, rules ...any) *leaseWorld {
+	t.Helper()
+	ctx := t.Context()
+	if err := w.rdb.Do(ctx, append([]any{"ACL", "SETUSER", name, "reset", "on", ">secret", "~{lease}:*"}, rules...)...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	opts := *w.rdb.Options()
+	opts.Username, opts.Password, opts.DisableIdentity, opts.Protocol = name, "secret", true, 2
+	rdb := redis.NewClient(&opts)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return &leaseWorld{rdb: rdb, store: newLeaseStore(rdb), history: w.history}
+}
+
+func grants(commands ...string) []any {
+	rules := make([]any, len(commands))
+	for i, command := range commands {
+		rules[i] = "+" + command
+	}
+	return rules
+}
+
+func TestNopermNamesCommandAndMend(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	w := realLeaseWorld(t, redistest.Start(t))
+	for _, command := range leaseRights {
+		t.Run(command, func(t *testing.T) {
+			ctx := t.Context()
+			rights := slices.DeleteFunc(slices.Clone(leaseRights), func(c string) bool { return c == command })
+			u := w.limited(t, "user-"+command, grants(rights...)...)
+			if command == "eval" { // needed while the server does not know the script
+				w.rdb.ScriptFlush(ctx)
+			}
+			refused := false
+			for _, held := range []bool{false, true} {
+				data := oracle.Data{}
+				if held {
+					data = oracle.Data{Lease: oracle.Lease{Holder: "a"}, Since: oracle.Since{There: true, Unix: 1}, Term: oracle.Term{Token: 41, Nonce: "na", Holder: "a"}}
+				}
+				for _, r := range everything(41) {
+					if err := w.load(ctx, data); err != nil {
+						t.Fatal(err)
+					}
+					_, err := u.candidateA().ask(ctx, r)
+					if err == nil {
+						continue
+					}
+					refused = true
+					misconfigured(t, err, "+"+command)
+				}
+			}
+			if !refused {
+				t.Errorf("nothing needs %s", command)
+			}
+		})
+	}
+}
+
+// TestLeaseWithoutChannelsAndInfo: hints and the history witness are off, everything else works.
+func TestLeaseWithoutChannelsAndInfo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	w := realLeaseWorld(t, redistest.Start(t))
+	for name, rules := range map[string][]any{
+		"no publish, no info": grants(leaseRights...),
+		"no channels":         append(grants(leaseRights...), "+publish", "+info", "resetchannels"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			w.rdb.FlushAll(ctx)
+			u := w.limited(t, "lesser", rules...)
+			a, b := u.asker(oracle.Asker{ID: "a", TTL: 60_000, EmptyWait: 250, RestartGuard: -1}), u.candidateB()
+			if reply := a.must(ctx, t, lease.RollCall, acquiring(nil)); (reply.Origin != "") != (name == "no channels") {
+				t.Errorf("history %q", reply.Origin)
+			}
+			w.rdb.HSet(ctx, leaseKey+":term", "hold", 1)
+			token := a.must(ctx, t, lease.Won, acquiring(nil)).Token
+			a.must(ctx, t, lease.Kept, renewing(func(r *lease.Request) { r.Token = token }))
+			b.must(ctx, t, lease.Held, acquiring(func(r *lease.Request) { r.Nonce = "nb" }))
+			a.must(ctx, t, lease.Done, releasing("na", token))
+			b.must(ctx, t, lease.Won, acquiring(func(r *lease.Request) { r.Nonce = "nb" }))
+		})
+	}
+}
+
+// TestFullRedis: a leader keeps its lease and gives it back, refusals are answered, and nobody is granted anything.
+func TestFullRedis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	s := redistest.Start(t)
+	w := realLeaseWorld(t, s)
+	ctx, a, b := t.Context(), w.candidateA(), w.candidateB()
+	other := func(change func(*lease.Request)) lease.Request {
+		r := acquiring(change)
+		r.Nonce = "nb"
+		return r
+	}
+	unknown := func(what string, a leaseAsker, r lease.Request) {
+		t.Helper()
+		if _, err := a.ask(ctx, r); !errors.Is(err, ErrUnreachable) || errors.Is(err, ErrMisconfigured) || !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("%s: %v, want ErrUnreachable with OOM", what, err)
+		}
+	}
+	token := a.must(ctx, t, lease.Won, acquiring(nil)).Token
+	s.ConfigSet(t, "maxmemory-policy", "noeviction")
+	s.ConfigSet(t, "maxmemory", "1")
+
+	a.must(ctx, t, lease.Kept, renewing(func(r *lease.Request) { r.Token, r.Origin = token, w.history }))
+	if reply := b.must(ctx, t, lease.Held, other(nil)); reply.Token != token || reply.Holder != "a" {
+		t.Errorf("refused with %+v", reply)
+	}
+	a.must(ctx, t, lease.Won, acquiring(nil)) // its own lease is adopted
+	a.must(ctx, t, lease.Held, lease.Request{Kind: askLeader})
+	a.must(ctx, t, lease.Done, releasing("na", token))
+	a.must(ctx, t, lease.Unknown, lease.Request{Kind: askLeader})
+	unknown("acquire", b, other(nil))
+
+	b.must(ctx, t, lease.Held, other(func(r *lease.Request) { r.Floor = token + 1 })) // data were lost: the hold-off is on
+	unknown("reclaim", a, renewing(func(r *lease.Request) { r.Token = token + 2 }))
+	w.rdb.Del(ctx, leaseKey+":term")
+	empty := w.asker(oracle.Asker{ID: "b", TTL: 60_000, EmptyWait: 250, RestartGuard: -1})
+	empty.must(ctx, t, lease.RollCall, other(nil))
+
+	s.ConfigSet(t, "maxmemory", "0")
+	b.must(ctx, t, lease.Won, other(nil))
+}
+
+// TestGuardOnRedis: a server that was just started grants nothing for the hold-off, and neither does a promoted one.
+func TestGuardOnRedis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts redis-servers")
+	}
+	ctx := t.Context()
+	master := redistest.Start(t)
+	replica := redistest.Start(t, redistest.ReplicaOf(master))
+	w := realLeaseWorld(t, master)
+	young := w.asker(oracle.Asker{ID: "a", TTL: 60_000, EmptyWait: 250})
+	if reply := young.must(ctx, t, lease.Held, acquiring(nil)); reply.Reason != "hold" || reply.Wait > 61*time.Second || reply.Wait < 30*time.Second {
+		t.Errorf("a young server says %+v", reply)
+	}
+	w.rdb.FlushAll(ctx)
+	a := w.candidateA()
+	won := a.must(ctx, t, lease.Won, acquiring(nil))
+	replica.WaitReplicated(t)
+	replica.Promote(t)
+
+	p := realLeaseWorld(t, replica)
+	if p.history == w.history {
+		t.Fatal("the promotion changed no history")
+	}
+	b := p.candidateB()
+	reply := b.must(ctx, t, lease.Held, acquiring(func(r *lease.Request) { r.Nonce, r.Floor = "nb", won.Token }))
+	if reply.Reason != "lease" || reply.Holder != "a" {
+		t.Errorf("a promoted server says %+v", reply)
+	}
+	if data, err := p.dump(ctx); err != nil || data.Term.Origin != p.history || data.Term.Hold < reply.Now+59_000 {
+		t.Errorf("a promoted server holds off until %d (now %d) for %q: %v", data.Term.Hold, reply.Now, data.Term.Origin, err)
+	}
+	pa := p.candidateA()
+	pa.must(ctx, t, lease.Kept, renewing(func(r *lease.Request) { r.Token, r.Origin = won.Token, won.Origin }))
+
+	p.rdb.FlushAll(ctx)
+	if reply := b.must(ctx, t, lease.Held, acquiring(nil)); reply.Reason != "hold" || reply.Wait < 59*time.Second {
+		t.Errorf("a promoted server without history says %+v", reply)
+	}
+	kept := pa.must(ctx, t, lease.Kept, renewing(func(r *lease.Request) { r.Token, r.Origin = won.Token, p.history }))
+	if kept.Token != won.Token {
+		t.Errorf("reclaimed with token %d, want %d", kept.Token, won.Token)
+	}
+}
+
+// TestLeaseHints: what the scripts publish is what electors read.
+func TestLeaseHints(t *testing.T) {
+	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+		ctx := t.Context()
+		rdb := redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr, Protocol: 2, DisableIdentity: true})
+		defer rdb.Close()
+		sub := rdb.Subscribe(ctx, "{lease}:events")
+		defer sub.Close()
+		if _, err := sub.Receive(ctx); err != nil {
+			t.Fatal(err)
+		}
+		a := w.asker(oracle.Asker{ID: "a", TTL: 60_000, EmptyWait: 250, RestartGuard: -1})
+		a.must(ctx, t, lease.RollCall, acquiring(nil))
+		w.rdb.HSet(ctx, leaseKey+":term", "hold", 1)
+		token := a.must(ctx, t, lease.Won, acquiring(nil)).Token
+		a.must(ctx, t, lease.Done, releasing("na", token))
+		a.must(ctx, t, lease.Done, releasing("na", token)) // says nothing
+		w.rdb.Publish(ctx, "{lease}:events", "end")
+		for _, want := range []string{hintRollCall, hintGranted, hintVacant, ""} {
+			message, err := sub.ReceiveMessage(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			expected := "end"
+			if want != "" {
+				expected = fmt.Sprintf(`{"type":%q,"role":""}`, want)
+			}
+			if message.Payload != expected {
+				t.Errorf("hint %s, want %s", message.Payload, expected)
+			}
+		}
+	})
+}

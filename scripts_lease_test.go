@@ -1,0 +1,328 @@
+//go:build unix
+
+package tenure
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/oracle"
+	"github.com/tenure-go/tenure/internal/redistest"
+)
+
+// leaseCase is one question and its answer. Times are relative to the moment of the question; "here" is the history of the server.
+type leaseCase struct {
+	name   string
+	data   oracle.Data
+	facts  oracle.Facts // zero: history "here", never promoted, old
+	asker  oracle.Asker // zero fields: candidate a, TTL 1 s, roll-call 250 ms, no restart guard
+	ask    lease.Request
+	want   lease.Verdict
+	reason string
+	token  int64 // of the reply; askNow: Redis's time
+	wait   int64 // of the reply, on the miniredis
+	mini   bool  // only there: another INFO, or a matter of one millisecond
+}
+
+const askNow = -1
+
+var (
+	aLease   = oracle.Lease{Holder: "a", Expires: 600}
+	bLease   = oracle.Lease{Holder: "b", Expires: 600}
+	foreign  = oracle.Lease{Holder: "cron-7", Expires: 600}
+	since    = oracle.Since{There: true, Unix: 1_699_999_000, Expires: 600}
+	aTerm    = oracle.Term{Token: 41, Nonce: "na", Holder: "a", Until: 600, TTL: 1000, Origin: "here", Hold: -5000}
+	bTerm    = oracle.Term{Token: 41, Nonce: "nb", Holder: "b", Until: 600, TTL: 1000, Origin: "here", Hold: -5000}
+	released = oracle.Term{Token: 41, Nonce: "nb", Holder: "b", TTL: 1000, Released: true, Origin: "here"}
+	lapsed   = oracle.Term{Token: 41, Nonce: "nb", Holder: "b", Until: -10, TTL: 1000, Origin: "here"}
+)
+
+func held(l oracle.Lease, t oracle.Term) oracle.Data {
+	return oracle.Data{Lease: l, Since: since, Term: t}
+}
+
+func with(t oracle.Term, change func(*oracle.Term)) oracle.Term {
+	change(&t)
+	return t
+}
+
+func acquiring(change func(*lease.Request)) lease.Request {
+	r := lease.Request{Kind: lease.Acquire, Nonce: "na", HoldOff: milliseconds(1000)}
+	if change != nil {
+		change(&r)
+	}
+	return r
+}
+
+func renewing(change func(*lease.Request)) lease.Request {
+	r := lease.Request{Kind: lease.Renew, Nonce: "na", Token: 41, HoldOff: milliseconds(1000), Origin: "here", Since: 1_699_999_000}
+	if change != nil {
+		change(&r)
+	}
+	return r
+}
+
+func releasing(nonce string, token int64) lease.Request {
+	return lease.Request{Kind: lease.Release, Nonce: nonce, Token: token}
+}
+
+func floor(token int64) lease.Request {
+	return acquiring(func(r *lease.Request) { r.Floor = token })
+}
+
+var acquireCases = []leaseCase{
+	{name: "grant after a release", data: oracle.Data{Term: released}, ask: acquiring(nil), want: lease.Won, token: askNow},
+	{name: "grant after the lease lapsed", data: oracle.Data{Term: lapsed}, ask: acquiring(nil), want: lease.Won, token: askNow},
+	{name: "not one ms before the end of the lease", data: held(oracle.Lease{Holder: "b", Expires: 1}, with(bTerm, func(t *oracle.Term) { t.Until = 1 })),
+		ask: acquiring(nil), want: lease.Held, reason: "lease", token: 41, wait: 1, mini: true},
+	{name: "grant beyond the floor", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Token = 3_000_000_000_000 })}, ask: acquiring(nil),
+		want: lease.Won, token: 3_000_000_000_001},
+	{name: "adopt our own", data: held(aLease, aTerm), ask: floor(41), want: lease.Won, token: 41},
+	{name: "adopt our own without a since key", data: oracle.Data{Lease: aLease, Term: aTerm}, ask: acquiring(nil), want: lease.Won, token: 41},
+	{name: "not our own while a hold runs", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Hold = 300 })), ask: acquiring(nil),
+		want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "not our own of an older snapshot", data: held(aLease, aTerm), ask: floor(42), want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "not the same ID of another campaign", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Nonce = "other" })), ask: acquiring(nil),
+		want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "held by another", data: held(bLease, bTerm), ask: acquiring(nil), want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "held by a foreign client", data: oracle.Data{Lease: foreign}, ask: acquiring(nil), want: lease.Held, reason: "foreign", wait: 600},
+	{name: "held by a foreign client without expiry", data: oracle.Data{Lease: oracle.Lease{Holder: "cron-7"}, Term: released}, ask: acquiring(nil),
+		want: lease.Held, reason: "foreign", token: 41, wait: 1000},
+	{name: "held by a foreign client for longer than any of ours", data: oracle.Data{Lease: oracle.Lease{Holder: "cron-7", Expires: 90_000}}, ask: acquiring(nil),
+		want: lease.Held, reason: "foreign", wait: 90_000},
+	{name: "until: deleted by an operator", data: oracle.Data{Term: bTerm}, ask: acquiring(nil), want: lease.Held, reason: "until", token: 41, wait: 600},
+	{name: "until: to its very end", data: oracle.Data{Term: with(bTerm, func(t *oracle.Term) { t.Until = 1 })}, ask: acquiring(nil),
+		want: lease.Held, reason: "until", token: 41, wait: 1, mini: true},
+	{name: "clamp: until", data: oracle.Data{Term: with(bTerm, func(t *oracle.Term) { t.Until = 500_000 })}, ask: acquiring(nil),
+		want: lease.Held, reason: "until", token: 41, wait: 1000},
+	{name: "clamp: hold", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Hold = 500_000 })}, ask: acquiring(nil),
+		want: lease.Held, reason: "hold", token: 41, wait: 2000},
+	{name: "clamp: hold, with margin and restart guard", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Hold = 500_000 })},
+		asker: oracle.Asker{Margin: 100, RestartGuard: 4000}, ask: acquiring(nil), want: lease.Held, reason: "hold", token: 41, wait: 5000},
+	{name: "clamp: lease", data: held(oracle.Lease{Holder: "b", Expires: 500_000}, bTerm), ask: acquiring(nil), want: lease.Held, reason: "lease", token: 41, wait: 1000},
+	{name: "clamp: lease without expiry", data: held(oracle.Lease{Holder: "b"}, bTerm), ask: acquiring(nil), want: lease.Held, reason: "lease", token: 41, wait: 1000},
+	{name: "hold", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Hold = 700 })}, ask: acquiring(nil), want: lease.Held, reason: "hold", token: 41, wait: 700},
+	{name: "memory: counter lost", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Token, t.Nonce = 40, "na" })}, ask: floor(41),
+		want: lease.Held, reason: "hold", token: 41, wait: 1000},
+	{name: "memory: everything lost", ask: floor(41), want: lease.Held, reason: "hold", token: 41, wait: 1000},
+	{name: "memory: arms once", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Nonce, t.Hold = "", -1 })}, ask: floor(41), want: lease.Won, token: askNow},
+	{name: "rollcall", ask: acquiring(nil), want: lease.RollCall, reason: "empty", wait: 250},
+	{name: "rollcall goes on", data: oracle.Data{Term: oracle.Term{Origin: "here", Hold: 200}}, ask: acquiring(nil), want: lease.Held, reason: "hold", wait: 200},
+	{name: "rollcall is over", data: oracle.Data{Term: oracle.Term{Origin: "here", Hold: -1}}, ask: acquiring(nil), want: lease.Won, token: askNow},
+	{name: "rollcall is off", asker: oracle.Asker{EmptyWait: askNow}, ask: acquiring(nil), want: lease.Won, token: askNow},
+	{name: "guard: another history", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Origin = "0d" })}, ask: acquiring(nil),
+		want: lease.Held, reason: "hold", token: 41, wait: 1000},
+	{name: "guard: margin", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Origin = "0d" })}, asker: oracle.Asker{Margin: 250}, ask: acquiring(nil),
+		want: lease.Held, reason: "hold", token: 41, wait: 1250},
+	{name: "guard: not our own in another history", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Origin = "0d" })), ask: acquiring(nil),
+		want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "guard: promoted without history", facts: oracle.Facts{Origin: "here", Promoted: true, Uptime: 100_000}, ask: acquiring(nil),
+		want: lease.Held, reason: "hold", wait: 1000, mini: true},
+	{name: "guard: young", facts: oracle.Facts{Origin: "here"}, asker: oracle.Asker{RestartGuard: 0, EmptyWait: 1}, ask: acquiring(nil),
+		want: lease.Held, reason: "hold", wait: 2000, mini: true},
+	{name: "guard: own restart guard", facts: oracle.Facts{Origin: "here", Uptime: 2000}, asker: oracle.Asker{RestartGuard: 5000}, ask: acquiring(nil),
+		want: lease.Held, reason: "hold", wait: 4000, mini: true},
+	{name: "guard: perhaps not old enough", facts: oracle.Facts{Origin: "here", Uptime: 5000}, asker: oracle.Asker{RestartGuard: 5000}, ask: acquiring(nil),
+		want: lease.Held, reason: "hold", wait: 1000, mini: true},
+	{name: "guard: old enough", facts: oracle.Facts{Origin: "here", Uptime: 6000}, asker: oracle.Asker{RestartGuard: 5000}, ask: acquiring(nil),
+		want: lease.RollCall, reason: "empty", wait: 250, mini: true},
+	{name: "guard: off", facts: oracle.Facts{Origin: "here"}, ask: acquiring(nil), want: lease.RollCall, reason: "empty", wait: 250, mini: true},
+	{name: "unknown history is not compared", data: oracle.Data{Term: released}, asker: oracle.Asker{NoInfo: true}, ask: acquiring(nil), want: lease.Won, token: askNow, mini: true},
+	{name: "longest TTL: term hash", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Origin, t.TTL = "0d", 9000 })}, ask: acquiring(nil),
+		want: lease.Held, reason: "hold", token: 41, wait: 9000},
+	{name: "longest TTL: learned", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Origin = "0d" })},
+		ask: acquiring(func(r *lease.Request) { r.HoldOff = milliseconds(7000) }), want: lease.Held, reason: "hold", token: 41, wait: 7000},
+	{name: "stale", data: oracle.Data{Term: released}, ask: acquiring(func(r *lease.Request) { r.NotAfter = -1 }), want: lease.Stale},
+	{name: "not yet stale", data: oracle.Data{Term: released}, ask: acquiring(func(r *lease.Request) { r.NotAfter = 5000 }), want: lease.Won, token: askNow},
+	{name: "token past belief", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Token = 9_000_000_000_000_000 })}, ask: acquiring(nil), want: lease.Unknown, reason: "BADTERM"},
+}
+
+var renewCases = []leaseCase{
+	{name: "kept", data: held(aLease, aTerm), ask: renewing(nil), want: lease.Kept, token: 41},
+	{name: "kept, since key lost", data: oracle.Data{Lease: aLease, Term: aTerm}, ask: renewing(nil), want: lease.Kept, token: 41},
+	{name: "kept while draining", data: held(aLease, aTerm), ask: renewing(func(r *lease.Request) { r.Draining = true }), want: lease.Kept, token: 41},
+	{name: "kept under another history: arms the hold-off", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Origin = "0d" })),
+		asker: oracle.Asker{Margin: 200}, ask: renewing(func(r *lease.Request) { r.Origin = "0d" }), want: lease.Kept, token: 41},
+	{name: "stale", data: held(aLease, aTerm), ask: renewing(func(r *lease.Request) { r.NotAfter = -1 }), want: lease.Stale},
+	{name: "taken by another", data: held(bLease, bTerm), ask: renewing(nil), want: lease.Lost, reason: "taken", token: 41},
+	{name: "taken by a foreign client", data: held(foreign, aTerm), ask: renewing(nil), want: lease.Lost, reason: "taken", token: 41},
+	{name: "taken by another campaign under our ID", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Nonce, t.Token = "other", 40 })), ask: renewing(nil),
+		want: lease.Lost, reason: "taken", token: 40},
+	{name: "released", data: oracle.Data{Term: with(aTerm, func(t *oracle.Term) { t.Released, t.Until = true, 0 })}, ask: renewing(nil), want: lease.Lost, reason: "released", token: 41},
+	{name: "vanished: deleted by an operator", data: oracle.Data{Term: aTerm}, ask: renewing(nil), want: lease.Lost, reason: "vanished", token: 41},
+	{name: "vanished: a newer token", data: oracle.Data{Term: with(bTerm, func(t *oracle.Term) { t.Token = 42 })}, ask: renewing(nil), want: lease.Lost, reason: "vanished", token: 42},
+	{name: "reclaim: everything lost", ask: renewing(nil), want: lease.Kept, token: 41},
+	{name: "reclaim: an older token", data: oracle.Data{Term: with(bTerm, func(t *oracle.Term) { t.Token, t.Until = 40, 0 })}, ask: renewing(nil), want: lease.Kept, token: 41},
+	{name: "reclaim: an older token, released", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Token = 40 })}, ask: renewing(nil), want: lease.Kept, token: 41},
+	{name: "reclaim: nonce lost", data: oracle.Data{Term: with(aTerm, func(t *oracle.Term) { t.Nonce = "" })}, ask: renewing(nil), want: lease.Kept, token: 41},
+	{name: "reclaim: term hash evicted", data: oracle.Data{Lease: aLease}, ask: renewing(nil), want: lease.Kept, token: 41},
+	{name: "reclaim: another history", data: oracle.Data{Term: with(aTerm, func(t *oracle.Term) { t.Origin = "0d" })},
+		ask: renewing(func(r *lease.Request) { r.Origin = "0d" }), want: lease.Kept, token: 41},
+	{name: "no reclaim: history was not known", data: oracle.Data{Term: aTerm}, ask: renewing(func(r *lease.Request) { r.Origin = "" }), want: lease.Lost, reason: "vanished", token: 41},
+	{name: "no reclaim while draining", ask: renewing(func(r *lease.Request) { r.Draining = true }), want: lease.Lost, reason: "vanished"},
+	{name: "no reclaim after a release", data: oracle.Data{Term: with(aTerm, func(t *oracle.Term) { t.Released, t.Origin = true, "0d" })},
+		ask: renewing(func(r *lease.Request) { r.Origin = "0d" }), want: lease.Lost, reason: "released", token: 41},
+	{name: "no reclaim of another's token", data: oracle.Data{Term: with(bTerm, func(t *oracle.Term) { t.Origin = "0d" })},
+		ask: renewing(func(r *lease.Request) { r.Origin = "0d" }), want: lease.Lost, reason: "vanished", token: 41},
+	{name: "no reclaim from another", data: oracle.Data{Lease: bLease}, ask: renewing(nil), want: lease.Lost, reason: "taken"},
+	{name: "token past belief", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Token = 9_000_000_000_000_000 })), ask: renewing(nil), want: lease.Unknown, reason: "BADTERM"},
+}
+
+var releaseCases = []leaseCase{
+	{name: "by nonce and token", data: held(aLease, aTerm), ask: releasing("na", 41), want: lease.Done, token: 41},
+	{name: "never won", data: held(aLease, aTerm), ask: releasing("na", 0), want: lease.Done, token: 41},
+	{name: "wrong nonce", data: held(aLease, aTerm), ask: releasing("nb", 41), want: lease.Done, token: 41},
+	{name: "wrong nonce, never won", data: held(aLease, aTerm), ask: releasing("nb", 0), want: lease.Done, token: 41},
+	{name: "wrong token", data: held(aLease, aTerm), ask: releasing("na", 40), want: lease.Done, token: 41},
+	{name: "repeated", data: oracle.Data{Term: with(aTerm, func(t *oracle.Term) { t.Released, t.Until = true, 0 })}, ask: releasing("na", 41), want: lease.Done, token: 41},
+	{name: "late: another leads", data: held(bLease, with(bTerm, func(t *oracle.Term) { t.Token = 42 })), ask: releasing("na", 41), want: lease.Done, token: 42},
+	{name: "late: the lease has lapsed", data: oracle.Data{Term: with(aTerm, func(t *oracle.Term) { t.Until = -5 })}, ask: releasing("na", 41), want: lease.Done, token: 41},
+	{name: "a foreign client holds the key", data: held(foreign, aTerm), ask: releasing("na", 41), want: lease.Done, token: 41},
+	{name: "nothing there", ask: releasing("na", 41), want: lease.Done},
+	{name: "token past belief", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Token = 9_000_000_000_000_000 })), ask: releasing("na", 0), want: lease.Unknown, reason: "BADTERM"},
+}
+
+var leaderCases = []leaseCase{
+	{name: "nobody", data: oracle.Data{Term: lapsed}, want: lease.Unknown},
+	{name: "a leader", data: held(aLease, aTerm), want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "a foreign client", data: oracle.Data{Lease: foreign, Term: released}, want: lease.Held, reason: "foreign", wait: 600},
+	{name: "a foreign client without expiry", data: oracle.Data{Lease: oracle.Lease{Holder: "cron-7"}}, want: lease.Held, reason: "foreign", wait: -1},
+	{name: "a foreign client under the ID of the last leader", data: oracle.Data{Lease: bLease, Term: released}, want: lease.Held, reason: "foreign", wait: 600},
+}
+
+func TestLeaseScripts(t *testing.T) {
+	worlds := map[string]func(t *testing.T) *leaseWorld{
+		"miniredis": func(t *testing.T) *leaseWorld { return miniLeaseWorld(t) },
+		"redis": func(t *testing.T) *leaseWorld {
+			if testing.Short() {
+				t.Skip("starts a redis-server")
+			}
+			return realLeaseWorld(t, redistest.Start(t))
+		},
+	}
+	for where, world := range worlds {
+		t.Run(where, func(t *testing.T) {
+			w := world(t)
+			for kind, cases := range map[string][]leaseCase{"acquire": acquireCases, "renew": renewCases, "release": releaseCases, "leader": leaderCases} {
+				for _, tt := range cases {
+					if kind == "leader" {
+						tt.ask.Kind = askLeader
+					}
+					t.Run(kind+"/"+tt.name, func(t *testing.T) {
+						if w.mini == nil && tt.mini {
+							return // its INFO, or its clock, cannot be set
+						}
+						tt.check(t.Context(), t, w)
+					})
+				}
+			}
+		})
+	}
+}
+
+// check asks a Redis and the oracle, twice: running a script again, with the same question, is running it once.
+func (tt leaseCase) check(ctx context.Context, t *testing.T, w *leaseWorld) {
+	t.Helper()
+	now, err := w.clock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := tt.model(w, now)
+	if w.mini != nil {
+		w.set(now, model.Facts, tt.asker.NoInfo)
+	}
+	if err := w.load(ctx, model.Data); err != nil {
+		t.Fatal(err)
+	}
+	question, first := tt.request(w, now), oracle.Reply{}
+	for _, again := range []bool{false, true} {
+		got, err := w.asker(tt.asking()).ask(ctx, question)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Now != 0 {
+			now = got.Now
+		}
+		want := predict(&model, now, tt.asking(), question)
+		data, err := w.dump(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.same(got, want, data, model.Data); err != nil {
+			t.Fatalf("again %v: %v", again, err)
+		}
+		if again {
+			if got.Verdict != first.Verdict || first.Verdict == lease.Won && got.Token != first.Token {
+				if first.Verdict != lease.RollCall { // then the roll-call is on
+					t.Errorf("asked again: %+v, at first %+v", got, first)
+				}
+			}
+			return
+		}
+		first = got
+		token := tt.token
+		if token == askNow {
+			token = now
+		}
+		if got.Verdict != tt.want || got.Reason != tt.reason || got.Token != token {
+			t.Errorf("verdict %d reason %q token %d, want %d %q %d", got.Verdict, got.Reason, got.Token, tt.want, tt.reason, token)
+		}
+		if w.mini != nil && got.Wait.Milliseconds() != tt.wait {
+			t.Errorf("wait %v, want %d ms", got.Wait, tt.wait)
+		}
+	}
+}
+
+// asking completes the asker of a case.
+func (tt leaseCase) asking() oracle.Asker {
+	a := oracle.Asker{ID: "a", TTL: 1000, EmptyWait: 250, Margin: tt.asker.Margin, RestartGuard: -1, NoInfo: tt.asker.NoInfo}
+	switch {
+	case tt.asker.EmptyWait == askNow:
+		a.EmptyWait = 0
+	case strings.HasPrefix(tt.name, "guard: young"):
+		a.RestartGuard = 0
+	}
+	if tt.asker.RestartGuard > 0 {
+		a.RestartGuard = tt.asker.RestartGuard
+	}
+	return a
+}
+
+func (tt leaseCase) request(w *leaseWorld, now int64) lease.Request {
+	r := tt.ask
+	if r.NotAfter != 0 {
+		r.NotAfter += now
+	}
+	if r.Origin == "here" {
+		r.Origin = w.here()
+	}
+	return r
+}
+
+func (w *leaseWorld) here() string {
+	if w.mini != nil {
+		return "beef"
+	}
+	return w.history
+}
+
+// model makes the times of a case absolute.
+func (tt leaseCase) model(w *leaseWorld, now int64) oracle.Redis {
+	m := oracle.Redis{Rules: oracle.All, Facts: tt.facts, Data: tt.data}
+	if m.Facts == (oracle.Facts{}) {
+		m.Facts = oracle.Facts{Origin: "here", Uptime: 100_000}
+	}
+	for _, at := range []*int64{&m.Lease.Expires, &m.Since.Expires, &m.Term.Until, &m.Term.Hold} {
+		if *at != 0 {
+			*at += now
+		}
+	}
+	for _, origin := range []*string{&m.Facts.Origin, &m.Term.Origin} {
+		if *origin == "here" {
+			*origin = w.here()
+		}
+	}
+	return m
+}
