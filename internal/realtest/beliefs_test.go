@@ -1,0 +1,118 @@
+//go:build unix
+
+package realtest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tenure-go/tenure/internal/redistest"
+)
+
+// monotonic reads the monotonic clock of the host, which is the same for all its processes.
+func monotonic() time.Duration { return started.host + time.Since(started.here) }
+
+// started is one instant by the host's clock and by that of this process: asking the process costs no system call, and a probe
+// that costs little disturbs little.
+var started = func() (at struct {
+	host time.Duration
+	here time.Time
+}) {
+	for best := time.Duration(1<<63 - 1); best > 10*time.Microsecond; { // until nothing came in between
+		before := hostClock()
+		here := time.Now()
+		if took := hostClock() - before; took < best {
+			best, at.host, at.here = took, before, here
+		}
+	}
+	return at
+}()
+
+func hostClock() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err) // every Unix has this clock
+	}
+	return time.Duration(now.Nano())
+}
+
+// belief is one term as it was seen from outside: believed in at least from first to last, since a term that ended never comes
+// back. Times are of the host's monotonic clock.
+type belief struct {
+	who   string
+	token int64 // 0: of a client that has none
+	first time.Duration
+	last  time.Duration
+}
+
+func (b belief) String() string { return fmt.Sprintf("%s under token %d", b.who, b.token) }
+
+// chronicle gathers who believed in what. It is safe for concurrent use.
+type chronicle struct {
+	mu      sync.Mutex
+	beliefs []belief // in the order in which they were first seen
+}
+
+// newChronicle returns a chronicle that is held against P1 and P2 at the end of the test.
+func newChronicle(t redistest.TB) *chronicle {
+	c := new(chronicle)
+	t.Cleanup(func() {
+		t.Helper()
+		for _, problem := range contradictions(c.all()) {
+			t.Errorf("%s", problem)
+		}
+	})
+	return c
+}
+
+// saw takes note that somebody was asked between two readings of the clock and believed to lead. Whenever in between that was,
+// it is not before the first reading and not after the second: a belief is never taken for longer than it was.
+func (c *chronicle) saw(who string, token int64, before, after time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range slices.Backward(c.beliefs) {
+		if b := &c.beliefs[i]; b.who == who && b.token == token {
+			b.last = max(b.last, before)
+			return
+		}
+	}
+	c.beliefs = append(c.beliefs, belief{who: who, token: token, first: after, last: before})
+}
+
+func (c *chronicle) all() []belief {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.beliefs)
+}
+
+// term returns what was seen of the term of a token so far; the zero belief where nothing was.
+func (c *chronicle) term(token int64) belief {
+	for _, b := range c.all() {
+		if b.token == token {
+			return b
+		}
+	}
+	return belief{}
+}
+
+// contradictions says where beliefs break P1 (no two at an instant) or P2 (tokens increase).
+func contradictions(beliefs []belief) []string {
+	slices.SortFunc(beliefs, func(a, b belief) int { return cmp.Compare(a.first, b.first) })
+	var found []string
+	for i, later := range beliefs {
+		for _, earlier := range beliefs[:i] {
+			if overlap := min(earlier.last, later.last) - later.first; overlap >= 0 {
+				found = append(found, fmt.Sprintf("P1: %v and %v both led, for %v at least", earlier, later, overlap))
+			}
+			if later.token != 0 && later.token <= earlier.token {
+				found = append(found, fmt.Sprintf("P2: %v came after %v", later, earlier))
+			}
+		}
+	}
+	return found
+}
