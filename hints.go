@@ -62,16 +62,20 @@ func (s *redisStore) subscribed(ctx context.Context, take func(hint)) {
 			_ = subscription.Close()
 		}
 	}()
+	// With a context that is done the client does not connect again by itself when a connection breaks: it would hold a lock
+	// meanwhile that Close waits for, and heed no context.
+	here, cancel := context.WithCancel(ctx)
+	cancel()
 	pinged := false
 	for {
-		message, err := subscription.ReceiveTimeout(ctx, pingEvery)
+		message, err := subscription.ReceiveTimeout(here, pingEvery)
 		var timeout net.Error
 		switch {
 		case err == nil:
 			pinged = false
 		case errors.As(err, &timeout) && timeout.Timeout() && !pinged:
 			pinged = true
-			if subscription.Ping(ctx) != nil {
+			if subscription.Ping(here) != nil {
 				return
 			}
 			continue
