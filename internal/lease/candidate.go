@@ -115,7 +115,8 @@ type Candidate struct {
 	ready  bool   // may campaign
 
 	nonce     string
-	uncertain bool // an acquire of this nonce had no answer: it may hold a lease without knowing
+	uncertain bool          // an acquire of this nonce had no answer: it may hold a lease without knowing
+	heard     time.Duration // monotonic: the last usable answer of this campaign, or its beginning
 	floor     int64
 	longest   time.Duration
 	clock     struct {
@@ -233,7 +234,7 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 	switch {
 	case c.state == Following && c.ready && !c.stopping:
 		if c.nonce == "" {
-			c.nonce = c.secret()
+			c.nonce, c.heard = c.secret(), now.Mono
 		}
 		request.Kind, request.Nonce = Acquire, c.nonce
 	case c.state == Leading, c.state == Draining && c.keep && c.lease.Leading(now):
@@ -294,7 +295,7 @@ func (c *Candidate) Answer(now Reading, r Request, a Answer) Change {
 		c.failed(now, r)
 		return c.Tick(now)
 	}
-	c.unknown = 0
+	c.unknown, c.heard = 0, now.Mono
 	again := a.Verdict == Stale && c.stale // once more at once, then as after an error
 	c.stale = a.Verdict == Stale
 	switch {
@@ -457,12 +458,23 @@ func (c *Candidate) hint(now Reading) {
 func (c *Candidate) failed(now Reading, r Request) {
 	if r.Kind == Acquire {
 		c.uncertain = true
+		if now.Mono-c.heard >= c.timing.TTL {
+			c.despair(now)
+		}
 	}
 	c.unknown++
-	c.wake = now.Mono + c.backoff(c.unknown)
+	c.wake = max(now.Mono+c.backoff(c.unknown), c.back)
 	if c.hinted { // leaders are asked to renew now: a broken connection must not delay that
 		c.wake = max(now.Mono, r.Sent.Mono+hintSpacing)
 	}
+}
+
+// despair ends a campaign that has heard nothing for a TTL. Its requests may arrive all the same, and each would prolong a lease
+// that it does not know of: what it was granted goes back, and it stands back so that another may have it.
+func (c *Candidate) despair(now Reading) {
+	c.giveBack(now, c.nonce, 0)
+	c.nonce, c.uncertain, c.hinted = "", false, false
+	c.back = now.Mono + c.timing.Retry + c.part(c.timing.Retry/10)
 }
 
 // backoff is the pause after n unknown answers in a row: TTL/20, doubled up to TTL/6, less up to a quarter of it.
