@@ -39,6 +39,22 @@ type scripts struct {
 	renew   *script
 	release *script
 	leader  *script
+
+	openTask   *script
+	planTask   *script
+	claimTask  *script
+	finishTask *script
+	readTask   *script
+	pauseTask  *script
+
+	beat       *script
+	deregister *script
+	look       *script
+	hold       *script
+	sweep      *script
+	adopt      *script
+	scan       *script
+	instance   *script
 }
 
 //go:embed scripts.lua
@@ -60,13 +76,17 @@ func loadScripts(source string) (*scripts, error) {
 	var loaded scripts
 	fields := map[string]**script{
 		"acquire": &loaded.acquire, "renew": &loaded.renew, "release": &loaded.release, "leader": &loaded.leader,
+		"open_task": &loaded.openTask, "plan_task": &loaded.planTask, "claim_task": &loaded.claimTask,
+		"finish_task": &loaded.finishTask, "read_task": &loaded.readTask, "pause_task": &loaded.pauseTask,
+		"beat": &loaded.beat, "deregister": &loaded.deregister, "look": &loaded.look, "hold": &loaded.hold, "sweep": &loaded.sweep,
+		"adopt": &loaded.adopt, "scan": &loaded.scan, "instance": &loaded.instance,
 	}
 	parts := strings.Split(source, "\n--@ ")
 	prelude := ""
 	for _, part := range parts[1:] {
 		name, body, _ := strings.Cut(part, "\n")
 		if name == "prelude" {
-			prelude = body
+			prelude += body // a later one adds to it, for the sections behind it
 			continue
 		}
 		field, known := fields[name]
@@ -240,6 +260,8 @@ func explain(op string, err error) error {
 		}
 	case starts("BADTERM"):
 		e.mend = fmt.Sprintf("the hash %s was written by something else: repair its field token, or remove it while nobody leads", key)
+	case starts("BADTASK"):
+		e.mend = fmt.Sprintf("the hash %s was written by something else: repair the field, or remove the hash and with it what the task has run", key)
 	case starts("CROSSSLOT"):
 		e.mend = "give Namespace and LeaderKey a {hash tag}"
 	case starts("NOAUTH", "WRONGPASS"), strings.Contains(text, "AUTH <password> called without any password"),

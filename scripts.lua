@@ -259,3 +259,398 @@ local term = read_term(KEYS[3], now)
 local tenured = term.holder == holder and not term.released
 return answer('held', now, tenured and term.token or 0, term.ttl, call('PTTL', KEYS[1]), natural(call('GET', KEYS[2])), term.origin,
   tenured and 'lease' or 'foreign', holder)
+
+-- The task scripts all take KEYS: 1 record of the task, but for what they name beside it. They reply with a list: verdict, Redis's
+-- time (ms), then the fields of the record as it now stands, in the order of task_fields.
+
+--@ prelude
+local task_fields = { 'next', 'spec', 'token', 'run', 'done', 'status', 'last_scheduled', 'last_started', 'last_finished', 'attempt',
+  'crashes', 'skipped', 'paused', 'instance', 'run_token', 'error' }
+local HISTORY = 100 -- runs kept, about
+
+-- read_task reads the record of a task. One that says by whom, or until when, in a way that tenure does not write is refused:
+-- nothing is claimed, nor repaired, on top of it.
+local function read_task(key, now)
+  local raw = call('HMGET', key, unpack(task_fields))
+  local task = {}
+  for i, name in ipairs(task_fields) do task[name] = raw[i] or '' end
+  local token = natural(task.token)
+  if task.token ~= '' and (token <= 0 or token > MAX_TOKEN or token > now + CENTURY) then
+    refuse('BADTASK the field token holds no fencing token [HGET ' .. key .. ']')
+  end
+  if task.next ~= '' and (string.match(task.next, '^%d+$') == nil or #task.next > 16 or natural(task.next) > now + CENTURY) then
+    refuse('BADTASK the field next holds no due time [HGET ' .. key .. ']')
+  end
+  task.fence = token
+  return task
+end
+
+local function task_answer(verdict, now, task)
+  local reply = { verdict, integer(now) }
+  for i, name in ipairs(task_fields) do reply[i + 2] = string.sub(task[name], 1, 1024) end
+  return reply
+end
+
+-- set writes fields of the record, and keeps what the reply will say in step.
+local function set_task(key, task, fields)
+  local args = {}
+  for name, value in pairs(fields) do
+    task[name] = value
+    args[#args + 1] = name
+    args[#args + 1] = value
+  end
+  call('HSET', key, unpack(args))
+end
+
+-- entry is the last run of the record as the history will show it.
+local function entry(now, task, run, status, text)
+  return { 'run', run, 'slot', task.last_scheduled, 'started', task.last_started, 'finished', integer(now), 'status', status,
+    'attempt', task.attempt, 'token', task.run_token, 'instance', task.instance, 'error', text }
+end
+
+-- remember comes last: where Redis refuses it the error is told, and the call asked again answers that it was done.
+local function remember(runs, run) call('XADD', runs, 'MAXLEN', '~', HISTORY, '*', unpack(run)) end
+
+--@ open_task
+-- Fences the record for a new leader, and puts the task into the index. KEYS 2: the index.
+-- ARGV: 1 token, 2 name.
+-- Verdicts: ok | fenced.
+local now, token = time(), tonumber(ARGV[1])
+local task = read_task(KEYS[1], now)
+if token < task.fence then return task_answer('fenced', now, task) end -- rule task-fence
+if token > task.fence then set_task(KEYS[1], task, { token = integer(token) }) end
+call('SADD', KEYS[2], ARGV[2])
+return task_answer('ok', now, task)
+
+--@ plan_task
+-- Moves the next slot without a run: for a new record, a changed schedule, slots that are skipped.
+-- ARGV: 1 token, 2 next slot as it was read ('': none), 3 next slot, 4 hash of the spec, 5 slots skipped.
+-- Verdicts: ok | moved | fenced.
+local now, token = time(), tonumber(ARGV[1])
+local task = read_task(KEYS[1], now)
+if token < task.fence then return task_answer('fenced', now, task) end -- rule task-fence
+if token > task.fence then return task_answer('moved', now, task) end -- the record was lost since it was opened
+if task.next == ARGV[3] and task.spec == ARGV[4] then return task_answer('ok', now, task) end -- done before: skipped is counted once
+if task.next ~= ARGV[2] then return task_answer('moved', now, task) end
+set_task(KEYS[1], task, { next = ARGV[3], spec = ARGV[4], skipped = integer(natural(task.skipped) + tonumber(ARGV[5])) })
+return task_answer('ok', now, task)
+
+--@ claim_task
+-- Claims a slot for one run. The answer to a run ID that has been claimed is the same however often it is asked for. KEYS 2: history.
+-- ARGV: 1 token, 2 run ID, 3 kind (slot: a due slot | again: the run that another leader left behind | extra: no slot),
+--       4 what is to be there still (slot: the next slot; again: ID of the run left behind; extra: nothing), 5 slot, 6 the slot
+--       after it, 7 hash of the spec, 8 instance ID, 9 slots skipped, 10 attempt.
+-- Verdicts: claimed | early | paused | moved | fenced.
+local now, token, run, kind = time(), tonumber(ARGV[1]), ARGV[2], ARGV[3]
+local task = read_task(KEYS[1], now)
+if token < task.fence then return task_answer('fenced', now, task) end -- rule task-fence
+if task.run == run then return task_answer('claimed', now, task) end -- rule same-claim: our own lost reply, or the client's own retry
+if token > task.fence or task.done == run or (task.run ~= '' and kind ~= 'again') then return task_answer('moved', now, task) end
+
+local lost -- the run that a dead leader left behind
+local fields = { run = run, status = 'running', last_started = integer(now), attempt = ARGV[10], instance = ARGV[8], run_token = ARGV[1] }
+if kind == 'slot' then
+  if task.next ~= ARGV[4] or task.spec ~= ARGV[7] then return task_answer('moved', now, task) end -- rule once
+  if now < tonumber(ARGV[5]) then return task_answer('early', now, task) end -- rule redis-clock
+  if task.paused == '1' then
+    set_task(KEYS[1], task, { next = ARGV[6] })
+    return task_answer('paused', now, task)
+  end
+  fields.next, fields.last_scheduled, fields.crashes = ARGV[6], ARGV[5], '0'
+  fields.skipped = integer(natural(task.skipped) + tonumber(ARGV[9]))
+else
+  if kind == 'again' and task.run ~= ARGV[4] and (task.run ~= '' or task.done ~= ARGV[4]) then return task_answer('moved', now, task) end
+  if task.paused == '1' then return task_answer('paused', now, task) end
+  if kind == 'extra' then
+    fields.last_scheduled, fields.crashes = integer(now), '0'
+  elseif task.run ~= '' then
+    fields.crashes = integer(natural(task.crashes) + 1)
+    lost = entry(now, task, task.run, 'abandoned', '')
+  end
+end
+set_task(KEYS[1], task, fields)
+if lost then remember(KEYS[2], lost) end
+return task_answer('claimed', now, task)
+
+--@ finish_task
+-- Ends a run, once. Begins with a write that a full Redis allows. KEYS 2: history.
+-- ARGV: 1 token, 2 run ID, 3 status (succeeded, failed, interrupted, abandoned; returned: claimed, never started), 4 error, 5 attempt
+--       ('': leave it).
+-- Verdicts: done | gone (no such run) | fenced.
+local now, token, run, status = time(), tonumber(ARGV[1]), ARGV[2], ARGV[3]
+local task = read_task(KEYS[1], now)
+if token < task.fence then return task_answer('fenced', now, task) end -- rule task-fence
+if task.run ~= run then
+  if task.done == run then return task_answer('done', now, task) end
+  if status == 'returned' and token == task.fence then
+    set_task(KEYS[1], task, { done = run }) -- rule late-claim: the claim may still be on its way
+  end
+  return task_answer('gone', now, task)
+end
+call('HDEL', KEYS[1], 'run')
+task.run = ''
+local fields = { done = run, status = status, last_finished = integer(now), error = ARGV[4] }
+if ARGV[5] ~= '' then fields.attempt = ARGV[5] end
+set_task(KEYS[1], task, fields)
+if status ~= 'returned' then remember(KEYS[2], entry(now, task, run, status, ARGV[4])) end
+return task_answer('done', now, task)
+
+--@ read_task
+-- Reads the record. Writes nothing.
+-- Verdict: ok.
+local now = time()
+return task_answer('ok', now, read_task(KEYS[1], now))
+
+--@ pause_task
+-- Pauses a task, or lets it go on.
+-- ARGV: 1 whether it pauses (1 or 0).
+-- Verdicts: ok | absent.
+local now = time()
+local task = read_task(KEYS[1], now)
+if call('EXISTS', KEYS[1]) == 0 then return task_answer('absent', now, task) end
+if ARGV[1] == '1' then
+  set_task(KEYS[1], task, { paused = '1' })
+else
+  call('HDEL', KEYS[1], 'paused')
+  task.paused = ''
+end
+return task_answer('ok', now, task)
+
+-- The registry scripts. An instance is a record in the hash of the instances, its last beat in the zset of the beats and a heartbeat
+-- key. A record is JSON that is never decoded here: the client sends it in pieces between which Redis's time goes, and a status is
+-- replaced where it stands. Other programs write records and heartbeat keys too, without an incarnation: such an instance is foreign.
+
+--@ prelude
+local MAX_RECORD = 65536
+
+-- is_id tells the ID of an instance from anything else that somebody may have put there, which is left alone.
+local function is_id(id) return #id <= 128 and string.match(id, '^[A-Za-z0-9._:-]+$') ~= nil end
+
+-- What a record says first is its own: the metadata, which may hold the same words, come last. Within a JSON string a quote has a
+-- backslash, so that these are never found there.
+local function incarnation_of(record) return string.match(record, '"incarnation"%s*:%s*"([%w_-]+)"') end
+local function status_of(record) return string.match(record, '"status"%s*:%s*"([%w_-]*)"') end
+
+-- with_status replaces the status; nil where there is none, or where a foreign record has two of that name.
+local function with_status(record, status)
+  local from, to = string.find(record, '"status"%s*:%s*"[%w_-]*"')
+  if not from or (not incarnation_of(record) and string.find(record, '"status"%s*:', to + 1)) then return nil end
+  return string.sub(record, 1, from - 1) .. '"status":"' .. status .. '"' .. string.sub(record, to + 1)
+end
+
+-- read_record gives the record, '' where it is too long to be one, nil where there is none.
+local function read_record(key, id)
+  if call('HSTRLEN', key, id) > MAX_RECORD then return '' end
+  return call('HGET', key, id) or nil
+end
+
+-- dirty is a write that changes nothing and that a full Redis allows: the writes after it in the script then pass too.
+local function dirty(beats) call('ZREMRANGEBYRANK', beats, 1, 0) end
+
+local function about(id, source) return ',"instance":"' .. id .. '","source":"' .. source .. '"' end
+
+--@ beat
+-- Registers an instance, or keeps it registered. KEYS: 1 heartbeat, 2 instances, 3 beats.
+-- ARGV: 1 instance ID, 2 incarnation, 3 whether it was never registered before (1 or 0), 4 not-after (0: none), 5 TTL of the heartbeat in
+--       seconds, 6 silence in ms after which the record of another incarnation is taken over, 7 channel, 8 record up to started_at,
+--       9 started_at (0: now), 10 record after last_heartbeat.
+-- Reply: verdict, Redis's time (ms), started_at, the other incarnation.
+-- Verdicts: joined | kept | recovered | overwritten (a record without incarnation was in place of ours) | duplicate (a younger
+--           incarnation has replaced this one, nothing was changed) | stale.
+local id, incarnation, now = ARGV[1], ARGV[2], time()
+local not_after = tonumber(ARGV[4])
+if not_after > 0 and now > not_after then return 'stale ' .. integer(now) .. ' 0 -' end
+local record = call('HGET', KEYS[2], id)
+local other = record and incarnation_of(record)
+local verdict = 'kept'
+if not record then
+  verdict = 'joined'
+elseif other ~= incarnation then
+  verdict = 'joined'
+  if ARGV[3] == '0' and not other then
+    verdict = 'overwritten'
+  elseif ARGV[3] == '0' and now - (tonumber(call('ZSCORE', KEYS[3], id) or 0) or 0) < tonumber(ARGV[6]) then -- rule incarnation
+    publish(ARGV[7], 'duplicate_id', '', about(id, incarnation))
+    return 'duplicate ' .. integer(now) .. ' 0 ' .. string.sub(other, 1, 64)
+  end
+elseif status_of(record) == 'drifted' then
+  verdict = 'recovered'
+end
+local seconds = integer(math.floor(now / 1000))
+local started = ARGV[9] == '0' and seconds or ARGV[9]
+call('PEXPIRE', KEYS[1], ARGV[5] * 1000) -- a full Redis allows it, and then the writes after it
+call('SET', KEYS[1], seconds, 'EX', ARGV[5])
+call('HSET', KEYS[2], id, ARGV[8] .. started .. ',"last_heartbeat":' .. seconds .. ARGV[10])
+call('ZADD', KEYS[3], integer(now), id)
+if verdict == 'joined' or verdict == 'recovered' then publish(ARGV[7], verdict, '', about(id, incarnation)) end
+return verdict .. ' ' .. integer(now) .. ' ' .. started .. ' ' .. field(other and string.sub(other, 1, 64))
+
+--@ deregister
+-- Removes the record of this very incarnation. KEYS: 1 heartbeat, 2 instances, 3 beats.
+-- ARGV: 1 instance ID, 2 incarnation, 3 channel.
+-- Verdicts: left | absent | other (the record is another incarnation's, nothing was changed).
+local record = call('HGET', KEYS[2], ARGV[1])
+if record and incarnation_of(record) ~= ARGV[2] then return 'other' end -- rule own-record
+local there = call('HDEL', KEYS[2], ARGV[1])
+call('DEL', KEYS[1])
+call('ZREM', KEYS[3], ARGV[1])
+if there == 0 then return 'absent' end
+publish(ARGV[3], 'left', '', about(ARGV[1], ARGV[2]))
+return 'left'
+
+--@ look
+-- Lists who has been silent, longest first, one page: O(log N + page). KEYS: 1 beats, 2 instances, 3 hold.
+-- ARGV: 1 silence in ms from which an instance is listed, 2 silence in ms after which it is down, 3 score to go on from (-inf: the
+--       first page), 4 how many entries of that score to pass over, 5 size of the page.
+-- Reply: Redis's time (ms), records, beats, score up to which nobody is removed ('': no hold), how many above it are down, score and
+--        entries of it for the next page ('': there is none), then IDs.
+local now, down = time(), tonumber(ARGV[2])
+if ARGV[3] == '-inf' and ARGV[4] == '0' then -- a beat lies ahead where Redis's clock was set back: it counts from now
+  for _, id in ipairs(call('ZRANGEBYSCORE', KEYS[1], '(' .. integer(now + 1000), '+inf', 'LIMIT', 0, 100)) do
+    call('ZADD', KEYS[1], 'XX', integer(now), id)
+  end
+end
+local held = call('GET', KEYS[3]) or ''
+if natural(held) == 0 then held = '' end
+if held ~= '' then
+  local left = call('PTTL', KEYS[3])
+  if left < 0 or left > down then call('PEXPIRE', KEYS[3], ARGV[2]) end -- nothing is held for longer
+end
+local page = call('ZRANGEBYSCORE', KEYS[1], ARGV[3], integer(now - ARGV[1]), 'WITHSCORES', 'LIMIT', ARGV[4], ARGV[5])
+local last, ties = ARGV[3], tonumber(ARGV[4])
+local reply = { integer(now), integer(call('HLEN', KEYS[2])), integer(call('ZCARD', KEYS[1])), held,
+  integer(call('ZCOUNT', KEYS[1], held == '' and '-inf' or '(' .. held, integer(now - down))), '', '0' }
+for i = 1, #page, 2 do
+  if page[i + 1] == last then ties = ties + 1 else last, ties = page[i + 1], 1 end
+  if is_id(page[i]) then reply[#reply + 1] = page[i] end
+end
+if #page >= 2 * tonumber(ARGV[5]) then reply[6], reply[7] = last, integer(ties) end
+return reply
+
+--@ hold
+-- Holds everybody with a score up to the given one for a while. KEYS: 1 hold. ARGV: 1 score, 2 ms.
+call('DEL', KEYS[1]) -- a full Redis allows it, and then the write after it
+call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 'done'
+
+--@ sweep
+-- Marks, or removes, the silent ones among the given instances. KEYS: 1 beats, 2 instances, then the heartbeat of each.
+-- ARGV: 1 silence in ms after which an instance is drifted, 2 and down, 3 how many may be removed, 4 score up to which nobody is ('': no
+--       hold), 5 silence in ms of a foreign instance that nobody has watched (0: it was watched), 6 channel, 7 incarnation of the leader,
+--       then IDs.
+-- Reply: a verdict for each: fresh | beating (foreign) | recovered (foreign) | drifted | silent (marked before, or without a status) |
+--        down (removed) | left (removed by somebody else before).
+local now, beats, instances = time(), KEYS[1], KEYS[2]
+local drifted, down, removable, held, unwatched = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local channel, source = ARGV[6], ARGV[7]
+dirty(beats)
+
+local function beaten(id, at) call('ZADD', beats, integer(at), id) end
+
+-- mark replaces the status of a record and tells of it.
+local function mark(id, record, status, kind)
+  local marked = with_status(record, status)
+  if not marked then return false end
+  call('HSET', instances, id, marked)
+  publish(channel, kind, '', about(id, source))
+  return true
+end
+
+local ids = {}
+for i = 8, #ARGV do ids[i - 7] = ARGV[i] end
+local scores = call('ZMSCORE', beats, unpack(ids))
+local removed, removed_keys = {}, {}
+
+local function judge(id, score, heartbeat)
+  if not score then return 'fresh' end
+  score = tonumber(score) or 0
+  local record = read_record(instances, id)
+  if not record then
+    call('ZREM', beats, id)
+    publish(channel, 'left', '', about(id, source))
+    return 'left'
+  end
+  if not incarnation_of(record) then
+    if call('EXISTS', heartbeat) == 1 then
+      beaten(id, now)
+      if status_of(record) == 'drifted' and mark(id, record, 'active', 'recovered') then return 'recovered' end
+      return 'beating'
+    end
+    if unwatched > 0 and now - score > unwatched then
+      score = now - unwatched
+      beaten(id, score)
+    end
+  end
+  local silence = now - score -- rule re-check: it may have beaten since it was listed
+  if silence >= down and removable > 0 and not (held and score <= held) then
+    removable = removable - 1
+    removed[#removed + 1] = id
+    removed_keys[#removed] = heartbeat
+    return 'down'
+  end
+  if silence < drifted then return 'fresh' end
+  if status_of(record) ~= 'drifted' and mark(id, record, 'drifted', 'drifted') then return 'drifted' end
+  return 'silent'
+end
+
+local reply = {}
+for i, id in ipairs(ids) do reply[i] = judge(id, scores[i], KEYS[i + 2]) end
+if #removed > 0 then
+  call('HDEL', instances, unpack(removed))
+  call('ZREM', beats, unpack(removed))
+  call('DEL', unpack(removed_keys))
+  for _, id in ipairs(removed) do publish(channel, 'down', '', about(id, source)) end
+end
+return reply
+
+--@ adopt
+-- Takes records into the beats that are not there yet, as if they had beaten now. KEYS: 1 beats, 2 instances.
+-- ARGV: 1 channel, 2 incarnation of the leader, then IDs.
+-- Reply: the IDs of the foreign ones that were adopted.
+local now, reply = time(), {}
+dirty(KEYS[1])
+for i = 3, #ARGV do
+  local id = ARGV[i]
+  local record = read_record(KEYS[2], id)
+  if record and call('ZADD', KEYS[1], 'NX', integer(now), id) == 1 and not incarnation_of(record) then
+    publish(ARGV[1], 'joined', '', about(id, ARGV[2]))
+    reply[#reply + 1] = id
+  end
+end
+return reply
+
+--@ scan
+-- Reads a page of the instances. Writes nothing. KEYS: 1 instances, 2 beats.
+-- ARGV: 1 cursor, 2 about how many, 3 all, or new: IDs that have no beat.
+-- Reply: next cursor, Redis's time (ms), how many entries are none of an instance, then ID, last beat ('': none) and record of each.
+local found = call('HSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
+local fields, new = found[2], ARGV[3] == 'new'
+local ids, records, malformed = {}, {}, 0
+for i = 1, #fields, 2 do
+  if is_id(fields[i]) and (new or #fields[i + 1] <= MAX_RECORD) then
+    ids[#ids + 1] = fields[i]
+    records[#ids] = fields[i + 1]
+  else
+    malformed = malformed + 1
+  end
+end
+local reply = { found[1], integer(time()), integer(malformed) }
+for first = 1, #ids, 500 do
+  local last = math.min(first + 499, #ids)
+  local scores = call('ZMSCORE', KEYS[2], unpack(ids, first, last))
+  for i = first, last do
+    local score = scores[i - first + 1]
+    if not new or not score then
+      reply[#reply + 1] = ids[i]
+      reply[#reply + 1] = score or ''
+      reply[#reply + 1] = new and '' or records[i]
+    end
+  end
+end
+return reply
+
+--@ instance
+-- Reads one instance. Writes nothing. KEYS: 1 instances, 2 beats. ARGV: 1 instance ID.
+-- Reply: Redis's time (ms), whether there is a record (1 or 0), last beat ('': none), record.
+local record = read_record(KEYS[1], ARGV[1])
+return { integer(time()), record and '1' or '0', call('ZSCORE', KEYS[2], ARGV[1]) or '', record or '' }

@@ -1,0 +1,185 @@
+package tenure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// beater is the beat loop. Its fields belong to the loop.
+type beater struct {
+	r          *Registry
+	head, tail string // of the record: what never changes
+
+	registered bool // a beat has had a good answer
+	started    int64
+	clock      redisClock
+	trouble    trouble
+	failures   int
+}
+
+// beat registers this instance at once and beats until ctx is done, in the caller's goroutine. It returns within registryBound of
+// that, when no beat is in flight any more, but for one that ignores its context.
+func (r *Registry) beat(ctx context.Context) {
+	if r.opts.BeatInterval < 0 {
+		<-ctx.Done()
+		return
+	}
+	b := newBeater(r)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-r.wake:
+		}
+		if ctx.Err() != nil || r.left.Load() {
+			return
+		}
+		timer.Reset(b.beat(ctx))
+	}
+}
+
+func newBeater(r *Registry) *beater {
+	b := &beater{r: r, head: `{"instance_id":` + quoted(r.id) + `,"started_at":`}
+	b.tail = `,"worker_count":` + strconv.Itoa(r.opts.WorkerCount) + `,"incarnation":` + quoted(r.incarnation)
+	if len(r.opts.Metadata) > 0 { // last, since it may hold the names of other fields
+		pairs, _ := json.Marshal(r.opts.Metadata) // texts: it never fails
+		b.tail += `,"metadata":` + string(pairs)
+	}
+	b.tail += "}"
+	return b
+}
+
+func quoted(s string) string {
+	q, _ := json.Marshal(s) // a text: it never fails
+	return string(q)
+}
+
+// setStatus sets what this instance says of itself and has it beat at once.
+func (r *Registry) setStatus(status InstanceStatus) {
+	r.mu.Lock()
+	r.status = status
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default: // it will beat already
+	}
+}
+
+// beat beats once and says when to beat again. The call outlives ctx, so that what follows it at shutdown finds none in flight.
+func (b *beater) beat(ctx context.Context) (pause time.Duration) {
+	interval := b.r.opts.BeatInterval
+	began := time.Now()
+	reply, err := b.send(ctx)
+	if err == nil && reply.verdict == beatStale && ctx.Err() == nil { // it was late, or Redis's clock was set: now that is known better
+		reply, err = b.send(ctx)
+	}
+	if err == nil && reply.verdict == beatStale {
+		err = fmt.Errorf("%w: the beat came too late", ErrUnreachable)
+	}
+	if err != nil {
+		b.trouble.report(b.r.bus, EventBeatFailed, err)
+		b.failures++
+		pause = min(interval/30<<min(b.failures-1, 10), interval/3)
+		if errors.Is(err, ErrMisconfigured) {
+			pause = interval / 3
+		}
+		return max(pause/4*3+time.Duration(b.r.random()*float64(pause/4)), time.Millisecond)
+	}
+	b.trouble.over()
+	b.failures = 0
+	b.take(reply)
+	pause = interval/20*19 + time.Duration(b.r.random()*float64(interval/10)) // ± 5 %
+	return max(pause-time.Since(began), 0)
+}
+
+// send makes one call. A beat that is not there by the time it is given up must not take effect any more: it could undo a younger
+// one, or enter a record after its process has gone.
+func (b *beater) send(ctx context.Context) (beatReply, error) {
+	r := b.r
+	r.mu.Lock()
+	status := r.status
+	r.mu.Unlock()
+	c := beatCall{
+		id:          r.id,
+		incarnation: r.incarnation,
+		first:       !b.registered,
+		ttl:         r.opts.BeatTTL,
+		takeOver:    r.opts.DriftedAfter,
+		head:        b.head,
+		rest:        `,"status":` + quoted(string(status)) + b.tail,
+		started:     b.started,
+	}
+	sent := readClock().Mono
+	bound := min(r.opts.BeatInterval, registryBound)
+	if b.clock.known {
+		c.notAfter = b.clock.read(sent) + (bound + b.clock.spread + beatMargin).Milliseconds()
+	}
+	var reply beatReply
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), bound, fmt.Errorf("no answer within %v", bound))
+	defer cancel()
+	r.entered.Store(true)
+	err := r.do(ctx, &r.beating, func(ctx context.Context) (err error) {
+		reply, err = r.store.beatInstance(ctx, c)
+		return err
+	})
+	if err != nil {
+		return beatReply{}, err
+	}
+	b.clock.learn(sent, readClock().Mono, reply.now)
+	return reply, nil
+}
+
+// beatMargin is what the estimate of Redis's clock may be wrong by.
+const beatMargin = time.Second
+
+// take takes a good answer.
+func (b *beater) take(reply beatReply) {
+	r := b.r
+	switch reply.verdict {
+	case beatDuplicate:
+		r.duplicate(reply.other, true)
+		return
+	case beatOverwritten:
+		r.duplicate("", true)
+	case beatJoined:
+		r.mu.Lock()
+		r.rivalSeen = time.Time{}
+		r.mu.Unlock()
+	}
+	if reply.verdict == beatJoined || !b.registered {
+		r.bus.publish(Event{Type: EventRegistered})
+	}
+	if reply.verdict == beatRecovered {
+		r.bus.publish(Event{Type: EventRecovered, Subject: r.id})
+	}
+	b.registered, b.started = true, reply.started
+}
+
+// deregister removes the record of this very incarnation, and nothing of another one. No beat is sent any more. It is to be called
+// when beat has returned.
+func (r *Registry) deregister(ctx context.Context) error {
+	if r.left.Swap(true) || !r.entered.Load() {
+		return nil
+	}
+	var verdict string
+	ctx, cancel := context.WithTimeoutCause(ctx, registryBound, fmt.Errorf("no answer within %v", registryBound))
+	defer cancel()
+	err := r.do(ctx, &r.leaving, func(ctx context.Context) (err error) {
+		verdict, err = r.store.removeInstance(ctx, r.id, r.incarnation)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if verdict == removedLeft || verdict == removedAbsent { // absent: the client has asked twice
+		r.bus.publish(Event{Type: EventLeft, Subject: r.id})
+	}
+	return nil
+}

@@ -1,0 +1,428 @@
+package tenure
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// InstanceStatus is how an instance stands.
+type InstanceStatus string
+
+// The statuses of an instance. The first three are its own word, which counts while it beats.
+const (
+	StatusJoining  InstanceStatus = "joining"  // it has registered and does not take part yet
+	StatusActive   InstanceStatus = "active"   // it beats
+	StatusDraining InstanceStatus = "draining" // it is on its way out
+	StatusDrifted  InstanceStatus = "drifted"  // it has been silent for DriftedAfter
+	StatusDown     InstanceStatus = "down"     // it has been silent for DownAfter and is about to be removed
+)
+
+// Instance is one process, or what another program wrote of one. Metadata that another program wrote are untrusted, and left out
+// where they are no texts, or more of them than RegistryOptions allow.
+type Instance struct {
+	ID string
+	// Incarnation tells one start of the process from the next. "" where another program wrote the record.
+	Incarnation string
+	Status      InstanceStatus
+	// StartedAt and LastHeartbeat are what the record says, in whole seconds of Redis's clock (of the other program's where that wrote
+	// it); zero where it says nothing.
+	StartedAt     time.Time
+	LastHeartbeat time.Time
+	// Age is the time since the last beat, by Redis's clock. A record of another program counts as beaten each time a leader saw
+	// its heartbeat key, and goes by its own last_heartbeat until a leader has seen it at all.
+	Age         time.Duration
+	WorkerCount int
+	Metadata    map[string]string
+}
+
+// InstanceQuery narrows a listing. The zero value asks for all.
+type InstanceQuery struct {
+	// Status is the only one to be listed. Default: every status.
+	Status InstanceStatus
+	// Limit is the largest number of instances to list, 100,000 at most. Default: that.
+	Limit int
+}
+
+// Counts says how many instances there are, by status.
+type Counts struct {
+	Joining, Active, Draining, Drifted, Down int
+	Total                                    int // of these
+	Malformed                                int // entries that are no record of an instance: they are skipped
+}
+
+const (
+	maxInstances     = 100_000 // entries that a listing looks at
+	maxInstanceBytes = 64 << 20
+	maxMetadataPairs = 32
+	maxMetadataBytes = 4096
+	maxRegistryCalls = 4 // to Redis in flight at once of each kind, abandoned ones included
+	registryBound    = 3 * time.Second
+)
+
+// Registry is the registry of instances: this process beats in it, the leader sweeps it, anybody reads it. Its methods are safe
+// for concurrent use and work without Run.
+type Registry struct {
+	store       registryStore
+	bus         *eventBus
+	id          string
+	incarnation string
+	opts        RegistryOptions
+	random      func() float64
+
+	wake                       chan struct{} // size 1: the beat loop beats at once
+	beating, leaving, sweeping callGate
+	running                    sync.WaitGroup // calls in flight
+
+	entered atomic.Bool // a beat was sent
+	left    atomic.Bool // deregister was called: no beat is sent any more
+
+	mu        sync.Mutex
+	status    InstanceStatus // what the next beat says
+	rival     string         // the other incarnation of our ID that was told of last
+	rivalSeen time.Time      // when it was last heard of; zero: it is gone
+}
+
+// newRegistry wants completed options.
+func newRegistry(store registryStore, bus *eventBus, opts Options) *Registry {
+	return &Registry{
+		store:       store,
+		bus:         bus,
+		id:          opts.InstanceID,
+		incarnation: opts.secret(),
+		opts:        opts.Registry,
+		random:      opts.random,
+		status:      StatusJoining,
+		wake:        make(chan struct{}, 1),
+	}
+}
+
+// Incarnation tells this start of the process from every other. It is random and public.
+func (r *Registry) Incarnation() string { return r.incarnation }
+
+// Instances lists the instances, in the order of their IDs. Entries that are no record of an instance are skipped; Counts counts
+// them. Where there are more than the query, or a listing, may have, it returns some of them and ErrTruncated. Other errors are
+// ErrUnreachable and ErrMisconfigured.
+func (r *Registry) Instances(ctx context.Context, q InstanceQuery) ([]Instance, error) {
+	limit := maxInstances
+	if q.Limit > 0 {
+		limit = min(q.Limit, limit)
+	}
+	var all []Instance
+	size, full := 0, false
+	_, err := r.each(ctx, func(i Instance) bool {
+		if q.Status != "" && i.Status != q.Status {
+			return true
+		}
+		size += i.size()
+		if full = len(all) == limit || size > maxInstanceBytes; full {
+			return false
+		}
+		all = append(all, i)
+		return true
+	})
+	if err == nil && full {
+		err = ErrTruncated
+	}
+	if err != nil && !errors.Is(err, ErrTruncated) {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b Instance) int { return cmp.Compare(a.ID, b.ID) })
+	return all, err
+}
+
+// Instance returns one instance, or ErrNotFound.
+func (r *Registry) Instance(ctx context.Context, id string) (Instance, error) {
+	if !idPattern.MatchString(id) {
+		return Instance{}, fmt.Errorf("%w: %.100q is no instance ID", ErrNotFound, id)
+	}
+	entry, now, err := r.store.readInstance(ctx, id)
+	if errors.Is(err, ErrNotFound) {
+		return Instance{}, fmt.Errorf("%w: instance %s", ErrNotFound, id)
+	}
+	if err != nil {
+		return Instance{}, err
+	}
+	instance, ok := r.instance(entry, now)
+	if !ok {
+		return Instance{}, fmt.Errorf("%w: the record of instance %s is malformed", ErrNotFound, id)
+	}
+	return instance, nil
+}
+
+// Counts counts the instances. Where there are more entries than a listing looks at, it returns what it has counted and ErrTruncated.
+// Other errors are ErrUnreachable and ErrMisconfigured.
+func (r *Registry) Counts(ctx context.Context) (Counts, error) {
+	var c Counts
+	malformed, err := r.each(ctx, func(i Instance) bool {
+		c.Total++
+		switch i.Status {
+		case StatusJoining:
+			c.Joining++
+		case StatusActive:
+			c.Active++
+		case StatusDraining:
+			c.Draining++
+		case StatusDrifted:
+			c.Drifted++
+		case StatusDown:
+			c.Down++
+		}
+		return true
+	})
+	if err != nil && !errors.Is(err, ErrTruncated) {
+		return Counts{}, err
+	}
+	c.Malformed = malformed
+	return c, err
+}
+
+// each reads every instance once, as long as take wants more.
+func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malformed int, err error) {
+	seen := make(map[string]struct{}) // a scan may repeat itself
+	looked := 0
+	for cursor := "0"; ; {
+		page, err := r.store.scanInstances(ctx, cursor, false)
+		if err != nil {
+			return malformed, err
+		}
+		malformed += page.malformed
+		looked += page.malformed
+		for _, entry := range page.entries {
+			if _, again := seen[entry.id]; again {
+				continue
+			}
+			if looked++; looked > maxInstances {
+				return malformed, ErrTruncated
+			}
+			seen[entry.id] = struct{}{}
+			instance, ok := r.instance(entry, page.now)
+			if !ok {
+				malformed++
+				continue
+			}
+			if !take(instance) {
+				return malformed, nil
+			}
+		}
+		if cursor = page.next; cursor == "0" {
+			return malformed, nil
+		}
+		if looked >= maxInstances {
+			return malformed, ErrTruncated
+		}
+		if ctx.Err() != nil {
+			return malformed, fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx))
+		}
+	}
+}
+
+// record is the JSON of an instance as it is read back: leniently, since other programs write it too.
+type record struct {
+	StartedAt     json.RawMessage `json:"started_at"`
+	LastHeartbeat json.RawMessage `json:"last_heartbeat"`
+	Status        json.RawMessage `json:"status"`
+	WorkerCount   json.RawMessage `json:"worker_count"`
+	Incarnation   json.RawMessage `json:"incarnation"`
+	Metadata      json.RawMessage `json:"metadata"`
+}
+
+var incarnationPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// instance makes sense of an entry, as far as there is any.
+func (r *Registry) instance(e instanceEntry, now int64) (Instance, bool) {
+	var raw *record
+	if json.Unmarshal([]byte(e.record), &raw) != nil || raw == nil || !idPattern.MatchString(e.id) {
+		return Instance{}, false
+	}
+	i := Instance{
+		ID:            e.id,
+		StartedAt:     unixSeconds(raw.StartedAt),
+		LastHeartbeat: unixSeconds(raw.LastHeartbeat),
+		WorkerCount:   int(min(max(jsonNumber(raw.WorkerCount), 0), 1<<20)),
+		Metadata:      metadata(raw.Metadata),
+	}
+	if incarnation := jsonText(raw.Incarnation); incarnationPattern.MatchString(incarnation) {
+		i.Incarnation = incarnation
+	}
+	switch {
+	case e.beaten:
+		i.Age = max(milliseconds(now-e.last), 0)
+	case !i.LastHeartbeat.IsZero():
+		i.Age = max(milliseconds(now-i.LastHeartbeat.UnixMilli()), 0)
+	}
+	i.Status = r.statusOf(InstanceStatus(jsonText(raw.Status)), i.Age)
+	return i, true
+}
+
+// statusOf is the status of an instance by its age, and by its own word while it beats.
+func (r *Registry) statusOf(says InstanceStatus, age time.Duration) InstanceStatus {
+	switch {
+	case age >= r.opts.DownAfter:
+		return StatusDown
+	case age >= r.opts.DriftedAfter:
+		return StatusDrifted
+	case says == StatusJoining, says == StatusDraining:
+		return says
+	}
+	return StatusActive
+}
+
+func (i Instance) size() int {
+	size := 200 + len(i.ID) + len(i.Incarnation)
+	for name, value := range i.Metadata {
+		size += 32 + len(name) + len(value)
+	}
+	return size
+}
+
+func jsonText(raw json.RawMessage) string {
+	var s string
+	_ = json.Unmarshal(raw, &s) // what is no text is none
+	return s
+}
+
+func jsonNumber(raw json.RawMessage) float64 {
+	var f float64
+	_ = json.Unmarshal(raw, &f) // what is no number is none
+	return f
+}
+
+func unixSeconds(raw json.RawMessage) time.Time {
+	const year10000 = 253402300800
+	f := jsonNumber(raw)
+	if f < 1 || f >= year10000 {
+		return time.Time{}
+	}
+	return time.Unix(int64(math.Floor(f)), 0)
+}
+
+func metadata(raw json.RawMessage) map[string]string {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(raw, &all) != nil {
+		return nil
+	}
+	kept, size := make(map[string]string), 0
+	for name, value := range all {
+		var text *string
+		if json.Unmarshal(value, &text) != nil || text == nil {
+			continue
+		}
+		kept[strings.Clone(name)] = *text
+		size += len(name) + len(*text)
+	}
+	if len(kept) == 0 || len(kept) > maxMetadataPairs || size > maxMetadataBytes {
+		return nil
+	}
+	return kept
+}
+
+// membership is what a hint says of an instance.
+var membership = map[string]EventType{
+	"joined": EventJoined, sweepDrifted: EventDrifted, sweepRecovered: EventRecovered, sweepDown: EventDown, sweepLeft: EventLeft,
+}
+
+// hintDuplicate is sent by an incarnation that was replaced and lives.
+const hintDuplicate = "duplicate_id"
+
+// hint takes a hint from the subscription. What this process did itself it has told of already.
+func (r *Registry) hint(h hint) {
+	if h.Source == r.incarnation || !idPattern.MatchString(h.Subject) {
+		return
+	}
+	if kind, known := membership[h.Type]; known {
+		r.bus.publish(Event{Type: kind, Subject: h.Subject})
+	}
+	if h.Type == hintDuplicate && h.Subject == r.id && r.opts.BeatInterval > 0 && incarnationPattern.MatchString(h.Source) {
+		r.duplicate(h.Source, false)
+	}
+}
+
+// duplicate tells of another living process with our ID, once until it was not heard of for DownAfter. Only what we saw
+// ourselves is told again where it is yet another one: hints may be forged.
+func (r *Registry) duplicate(other string, seen bool) {
+	r.mu.Lock()
+	known := !r.rivalSeen.IsZero() && time.Since(r.rivalSeen) < r.opts.DownAfter && (!seen || r.rival == other)
+	r.rival, r.rivalSeen = other, time.Now()
+	r.mu.Unlock()
+	if !known {
+		r.bus.publish(Event{Type: EventDuplicateID, Subject: other})
+	}
+}
+
+// callGate bounds calls that may hang: whatever the client does with its context, the caller goes on.
+type callGate struct{ flying atomic.Int32 }
+
+// errGateFull is the error of a call that was not made.
+var errGateFull = fmt.Errorf("%w: %d calls hang", ErrUnreachable, maxRegistryCalls)
+
+// do waits for a call, at the latest until ctx is done. What the call leaves may be read only where do returns nil.
+func (r *Registry) do(ctx context.Context, g *callGate, call func(context.Context) error) error {
+	if g.flying.Add(1) > maxRegistryCalls {
+		g.flying.Add(-1)
+		return errGateFull
+	}
+	done := make(chan error, 1)
+	r.running.Go(func() { // ends when the client returns; flush waits for it
+		defer g.flying.Add(-1)
+		done <- call(ctx)
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	default:
+		return fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx))
+	}
+}
+
+// flush waits until no call of ours is in flight, at the latest until the deadline. The goroutine behind it ends with the last of
+// them.
+func (r *Registry) flush(deadline time.Time) error {
+	done := make(chan struct{})
+	go func() {
+		r.running.Wait()
+		close(done)
+	}()
+	return await(done, deadline, "a call of the registry to Redis")
+}
+
+// trouble tells of errors of Redis once for each change of state.
+type trouble struct {
+	told  bool
+	mend  string // the misconfiguration that was told of last
+	stuck bool
+}
+
+func (t *trouble) report(bus *eventBus, kind EventType, err error) {
+	if errors.Is(err, errGateFull) && !t.stuck {
+		t.stuck = true
+		bus.publish(Event{Type: EventCallsStuck, Count: maxRegistryCalls, Err: err})
+	}
+	mend := ""
+	if errors.Is(err, ErrMisconfigured) {
+		mend = err.Error()
+	}
+	if !t.told || mend != "" && mend != t.mend {
+		bus.publish(Event{Type: kind, Err: err})
+	}
+	t.told = true
+	if mend != "" {
+		t.mend = mend
+	}
+}
+
+func (t *trouble) over() { *t = trouble{} }
