@@ -1,0 +1,76 @@
+package tenure
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/cron"
+	"github.com/tenure-go/tenure/internal/plan"
+)
+
+// Schedule says when a task is due. Every and Cron return one; any other that is a pure function of its argument will do.
+type Schedule interface {
+	// Next returns the first due time after the given one, which is the slot before it, in UTC. It must depend on nothing else, and
+	// not block; it is asked for slots in the past as well. The zero time, or one that is not later, ends the schedule.
+	Next(after time.Time) time.Time
+	// String identifies the schedule: when it changes, the next slot is computed anew.
+	String() string
+}
+
+// Every is due in steps of d, whole milliseconds of at least 100 ms, counted from the first slot: across leaders and restarts.
+func Every(d time.Duration) Schedule { return every{plan.Every(d)} }
+
+type every struct{ plan.Every }
+
+func (e every) problem() string {
+	if d := time.Duration(e.Every); d < minEvery || d > maxEvery || d%time.Millisecond != 0 {
+		return fmt.Sprintf("must be whole milliseconds between %v and %v", minEvery, maxEvery)
+	}
+	return ""
+}
+
+// Cron is due by a cron expression of five fields (minute, hour, day of month, month, day of week), or @hourly, @daily, @weekly,
+// @monthly or @yearly. The zone is UTC, or what is named before it: "CRON_TZ=Europe/Berlin 30 2 * * *". A fixed time that the
+// zone's clock skips comes right after the gap, one that it shows twice comes once. A bad spec is an error of Register.
+func Cron(spec string) Schedule {
+	parsed, err := cron.Parse(spec)
+	return calendar{Schedule: parsed, spec: spec, err: err}
+}
+
+type calendar struct {
+	cron.Schedule
+	spec string
+	err  error
+}
+
+func (c calendar) String() string { return "cron " + c.spec }
+
+func (c calendar) problem() string {
+	if c.err != nil {
+		return c.err.Error()
+	}
+	return ""
+}
+
+const (
+	minEvery = 100 * time.Millisecond
+	maxEvery = 10 * 366 * 24 * time.Hour
+)
+
+// protect calls what may be the application's code in a goroutine of its own and waits for it. A panic, and runtime.Goexit,
+// become the error.
+func protect(call func() error) error {
+	answer := make(chan error, 1)
+	go func() { // ends with the call; waited for below
+		err := error(&PanicError{})
+		defer func() {
+			if value := recover(); value != nil {
+				err = &PanicError{Value: value, Stack: debug.Stack()}
+			}
+			answer <- err
+		}()
+		err = call()
+	}()
+	return <-answer
+}

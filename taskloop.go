@@ -1,0 +1,333 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	callBound    = 3 * time.Second // one call to the store is waited for
+	firstPause   = 100 * time.Millisecond
+	longestPause = 5 * time.Second  // between two calls without an answer
+	mendPause    = 30 * time.Second // where somebody has to mend something first
+	finishBound  = 5 * time.Second  // the end of a run is told for so long after the term, or the run, has ended
+	reopenPause  = 10 * time.Millisecond
+	lookEvery    = time.Minute // Redis's clock is looked at while something is scheduled
+	overrunAfter = time.Second // a run ignores the end of its context
+)
+
+// taskLoop runs the tasks of one term. Its fields belong to the loop, but for what its mailbox guards. The loop calls nothing
+// that may block, but for Schedule.Next, which alive watches.
+type taskLoop struct {
+	s     *TaskScheduler
+	ctx   context.Context // of the term: it ends with it
+	term  Term
+	clock redisClock
+	tasks []*leadTask
+
+	origin time.Time     // all times of the loop count from here, by the monotonic clock
+	now    time.Duration // in this turn
+	calls  int           // of this term in flight
+	given  int           // of those, abandoned ones
+	stuck  bool          // all that may be in flight hang
+	over   bool          // the term has ended
+	ended  time.Duration // when that was noticed
+
+	mu   sync.Mutex
+	mail []func()
+}
+
+// leadTask is a task while this process leads.
+type leadTask struct {
+	*registered
+	record  taskRecord // as it was last heard of
+	opened  bool       // it is ours
+	checked bool       // its next slot is one that the schedule may have led to
+	next    taskRecord // as it was when it last had a next slot: a record that was lost goes on from there
+	again   string     // ID of a run that another leader left behind, to be run again
+	extra   bool       // RunOnElection is still to be done
+	asking  *asking
+	queued  *asking // the end of a run, behind what is being asked
+	run     *liveRun
+	began   int64 // see situation
+	busy    int64
+	late    bool
+	rest    time.Duration // nothing is decided before
+	failing bool          // the record: has been told
+	off     bool          // nothing more in this term
+}
+
+// asking is one decision that the store is asked for until it answers. A task has one at a time.
+type asking struct {
+	send   func(context.Context) (taskReply, error)
+	take   func(taskReply)
+	give   func() // what is done where the term ends before the answer; nil: nothing
+	finish bool   // told also when the term is over
+	since  time.Duration
+
+	tries    int
+	inFlight bool
+	at       time.Duration // when it is sent, or, in flight, abandoned
+}
+
+// lead runs the tasks while the term lasts. It returns when ctx is done, every run has returned and its end was told, or was
+// tried to be told for finishBound.
+func (s *TaskScheduler) lead(ctx context.Context, term Term) error {
+	l := &taskLoop{s: s, ctx: ctx, term: term, origin: time.Now()}
+	defer s.working.Store(false)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	done := ctx.Done()
+	for {
+		l.now = time.Since(l.origin)
+		s.since.Store(int64(readClock().Mono))
+		s.working.Store(true)
+		wait, finished := l.turn()
+		s.working.Store(false)
+		if finished {
+			return nil
+		}
+		timer.Reset(wait)
+		select {
+		case <-s.wake:
+		case <-timer.C:
+		case <-done:
+			done = nil
+		}
+	}
+}
+
+// post leaves something for the loop to do, from any goroutine.
+func (l *taskLoop) post(do func()) {
+	l.mu.Lock()
+	l.mail = append(l.mail, do)
+	l.mu.Unlock()
+	l.s.nudge()
+}
+
+// turn does what is due and says how long nothing else will be.
+func (l *taskLoop) turn() (wait time.Duration, finished bool) {
+	l.mu.Lock()
+	mail := l.mail
+	l.mail = nil
+	l.mu.Unlock()
+	for _, do := range mail {
+		do()
+	}
+	if !l.over && (l.ctx.Err() != nil || !l.term.Valid()) {
+		l.over, l.ended = true, l.now
+	}
+	for _, r := range l.s.known()[len(l.tasks):] {
+		l.tasks = append(l.tasks, &leadTask{registered: r, extra: r.RunOnElection})
+	}
+	wait = time.Hour
+	finished = l.ctx.Err() != nil // a reader of the term may have noticed first
+	for _, t := range l.tasks {
+		wait = min(wait, l.step(t))
+		finished = finished && t.run == nil && t.asking == nil && t.queued == nil
+	}
+	wait = min(wait, l.look())
+	if finished && l.calls > 0 { // they may change nothing any more, but they are ours: wait a little
+		left := l.ended + callBound + finishBound - l.now
+		return max(left, 0), left <= 0
+	}
+	return max(wait, 0), finished
+}
+
+// step takes one task as far as it goes without waiting.
+func (l *taskLoop) step(t *leadTask) (wait time.Duration) {
+	wait = time.Hour
+	if t.run != nil {
+		wait = l.tend(t)
+	}
+	if t.asking == nil && t.queued != nil {
+		queued := t.queued
+		t.queued = nil
+		l.ask(t, queued)
+	}
+	if t.asking == nil && !l.over && !t.off {
+		wait = min(wait, l.decide(t))
+	}
+	if t.asking != nil {
+		wait = min(wait, l.pursue(t))
+	}
+	return wait
+}
+
+// decide finds what is to be asked next.
+func (l *taskLoop) decide(t *leadTask) (wait time.Duration) {
+	if t.rest > l.now {
+		return t.rest - l.now
+	}
+	redis := l.clock.read(l.now)
+	switch {
+	case !t.opened:
+		l.open(t)
+	case t.run != nil && (t.record.next <= t.began || t.late || t.Overlap == Queue):
+		return time.Hour // what is due waits for the run
+	case t.run != nil && t.record.next > redis:
+		return l.clock.until(t.record.next, l.now)
+	case t.run != nil:
+		l.due(t, redis)
+	case !t.checked || t.record.due == "" || t.record.spec != t.spec:
+		if l.plan(t, redis) {
+			return l.decide(t)
+		}
+	case t.again != "":
+		l.claim(t, decision{}, claimAgain, t.again)
+	case t.record.next != 0 && l.clock.until(t.record.next, l.now)+t.delay(t.record.next) <= 0:
+		l.due(t, redis)
+	case t.extra:
+		l.claim(t, decision{}, claimExtra, "")
+	case t.record.next != 0:
+		return l.clock.until(t.record.next, l.now) + t.delay(t.record.next)
+	}
+	return time.Hour
+}
+
+// ask starts to ask the store for something, behind what is being asked.
+func (l *taskLoop) ask(t *leadTask, a *asking) {
+	if t.asking != nil {
+		t.queued = a
+		return
+	}
+	a.since, a.at = l.now, l.now
+	t.asking = a
+}
+
+// pursue sends what is being asked, and gives up on it where the term is over.
+func (l *taskLoop) pursue(t *leadTask) (wait time.Duration) {
+	a := t.asking
+	if l.over && !a.finish {
+		t.asking = nil
+		if a.give != nil {
+			a.give()
+		}
+		return 0
+	}
+	last := max(l.ended, a.since) + finishBound
+	if l.over && l.now >= last {
+		t.asking = nil
+		a.take(taskReply{verdict: taskGone}) // unknown: the next leader will find it
+		l.failed(t, fmt.Errorf("%w: the end of a run could not be told within %v", ErrUnreachable, finishBound))
+		return 0
+	}
+	if a.inFlight && l.now >= a.at {
+		a.inFlight = false
+		l.given++
+		l.unanswered(t, a, fmt.Errorf("%w within %v", ErrUnreachable, callBound))
+	}
+	if !a.inFlight && l.now >= a.at {
+		l.send(t, a)
+	}
+	if wait = a.at - l.now; wait <= 0 {
+		wait = time.Hour // for a call that returns
+	}
+	if l.over {
+		wait = min(wait, last-l.now)
+	}
+	return wait
+}
+
+// send makes one call in a goroutine of its own: whatever the client does with its context, the loop goes on. Where too many
+// are in flight it waits for one to return.
+func (l *taskLoop) send(t *leadTask, a *asking) {
+	if flying := int(l.s.calls.Load()); flying >= maxCalls {
+		if flying-(l.calls-l.given) >= maxCalls && !l.stuck {
+			l.stuck = true
+			l.s.bus.publish(Event{Type: EventCallsStuck, Count: flying, Err: fmt.Errorf("%w: %d calls of tasks hang", ErrUnreachable, flying)})
+		}
+		return
+	}
+	l.stuck = false
+	a.tries++
+	a.inFlight, a.at = true, l.now+callBound
+	l.calls++
+	l.s.calls.Add(1)
+	try := a.tries
+	parent := context.WithoutCancel(l.ctx)
+	go func() { // ends when the client returns; counted in calls
+		ctx, cancel := context.WithTimeout(parent, callBound)
+		defer cancel()
+		sent := time.Since(l.origin)
+		reply, err := a.send(ctx)
+		received := time.Since(l.origin)
+		l.s.calls.Add(-1)
+		l.post(func() {
+			l.calls--
+			if err == nil {
+				l.clock.learn(sent, received, reply.now)
+			}
+			l.answer(t, a, try, reply, err)
+		})
+	}()
+}
+
+// answer takes what a call came back with.
+func (l *taskLoop) answer(t *leadTask, a *asking, try int, reply taskReply, err error) {
+	current := a.inFlight && a.tries == try
+	if !current {
+		l.given--
+	}
+	switch {
+	case t.asking != a: // it was answered, or given up
+	case err == nil:
+		t.asking, t.failing = nil, false
+		t.record = reply.record
+		if t.record.due != "" {
+			t.next = t.record
+		}
+		if reply.verdict == taskFenced {
+			t.off = true
+			l.failed(t, fmt.Errorf("%w: token %d", ErrFenced, reply.record.token))
+		}
+		a.take(reply)
+	case current:
+		a.inFlight = false
+		l.unanswered(t, a, err)
+	}
+}
+
+// unanswered sets the next try. What went wrong is told once, until it goes right.
+func (l *taskLoop) unanswered(t *leadTask, a *asking, err error) {
+	pause := min(firstPause<<min(a.tries-1, 10), longestPause)
+	if errors.Is(err, ErrMisconfigured) && !a.finish && a.tries > 1 {
+		pause = mendPause
+	}
+	a.at = l.now + pause
+	if !t.failing {
+		t.failing = true
+		l.failed(t, err)
+	}
+}
+
+// failed tells that the record of a task could not be read or written.
+func (l *taskLoop) failed(t *leadTask, err error) {
+	l.s.bus.publish(Event{Type: EventTaskFailed, Task: t.Name, Token: l.term.Token, Err: err})
+}
+
+// look reads the record that is due next, where Redis's clock was not heard of for long: two clocks drift apart, one may step.
+func (l *taskLoop) look() (wait time.Duration) {
+	var first *leadTask
+	for _, t := range l.tasks {
+		if !l.over && t.opened && !t.off && t.asking == nil && t.record.next != 0 && (first == nil || t.record.next < first.record.next) {
+			first = t
+		}
+	}
+	if first == nil {
+		return time.Hour
+	}
+	if wait := l.clock.heard + lookEvery - l.now; wait > 0 {
+		return wait
+	}
+	l.ask(first, &asking{
+		send: func(ctx context.Context) (taskReply, error) { return l.s.store.readTask(ctx, first.Name) },
+		take: func(reply taskReply) {
+			first.opened, first.checked = first.run != nil || reply.record.token == l.term.Token, false
+		},
+	})
+	return l.pursue(first)
+}

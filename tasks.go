@@ -1,0 +1,256 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/plan"
+)
+
+// Task is a callback that runs on the leader when its schedule is due. Its slots are kept in Redis: the next leader goes on where the
+// last one stopped. The zero value of a field is its default.
+type Task struct {
+	// Name identifies the task in the namespace: [A-Za-z0-9._-]{1,128}.
+	Name string
+	// Schedule says when it is due. When its String changes, the next slot is computed anew: for Every in step with the last run.
+	Schedule Schedule
+	// Run does the work. It must return soon after its context is done.
+	Run TaskFunc
+	// Timeout bounds each attempt. Zero: only the term does.
+	Timeout time.Duration
+	// Jitter delays each slot by up to so much; by how much follows from name and slot. At most 24 h.
+	Jitter time.Duration
+	// InitialDelay puts off the first slot of a task that has no record yet: of Every to so long after its registration by a
+	// leader, of any other schedule to the first slot after that.
+	InitialDelay time.Duration
+	// Overlap says what becomes of a slot that is due while the run before it is on. Default Skip.
+	Overlap OverlapPolicy
+	// Missed says what becomes of slots that were due while nobody led, or Redis could not be reached. Default RunOnce.
+	Missed MissedPolicy
+	// MaxCatchUp bounds RunAll: of more slots than that only the latest run. Default 100, at most 10,000.
+	MaxCatchUp int
+	// Abandoned says what becomes of a run whose leader died, or whose term ended before it succeeded. Default Rerun.
+	Abandoned AbandonedPolicy
+	// Retry says how often a failed attempt is repeated within its run. Default: never.
+	Retry RetryPolicy
+	// RunOnElection runs the task once when a term begins, or when it is registered during one, unless a slot is due then.
+	RunOnElection bool
+}
+
+// TaskFunc is the work of a task. Its context carries the term (see TermFrom), and is done when the term ends or the timeout
+// has passed. An error or a panic is recorded and retried by policy; it never ends the term.
+type TaskFunc func(ctx context.Context, run TaskRun) error
+
+// TaskRun tells a TaskFunc what it runs for.
+type TaskRun struct {
+	Task string
+	// ID is that of the run: the same for all attempts of a leader, another one for a rerun.
+	ID string
+	// Slot is when it was due, in UTC by Redis's clock: the same for every attempt and rerun. Of a run outside the schedule it is
+	// when that began.
+	Slot time.Time
+	// Attempt counts from 1, retries and reruns alike.
+	Attempt int
+	// Token is the fencing token of the term.
+	Token int64
+}
+
+// OverlapPolicy says what becomes of a slot that is due while the run before it is on. A task never overlaps itself.
+type OverlapPolicy int
+
+// The overlap policies.
+const (
+	Skip  OverlapPolicy = iota // the slot is passed over
+	Queue                      // one run waits, for the latest such slot, and starts right after
+)
+
+// MissedPolicy says what becomes of slots that nobody took up.
+type MissedPolicy int
+
+// The policies for missed slots.
+const (
+	RunOnce    MissedPolicy = iota // one run for the latest of them
+	SkipMissed                     // none, unless the latest is no more than a minute late
+	RunAll                         // one run each, oldest first, at most MaxCatchUp
+)
+
+// AbandonedPolicy says what becomes of a run that its leader did not bring to an end.
+type AbandonedPolicy int
+
+// The policies for abandoned runs.
+const (
+	Rerun      AbandonedPolicy = iota // the next leader runs the slot again; after three leaders died of it, it has failed
+	MarkFailed                        // it has failed
+)
+
+// RetryPolicy says how often a failed attempt is repeated. A run that retries is still on: Overlap applies.
+type RetryPolicy struct {
+	// Attempts is how many there are in all, at most 1000. Default 1.
+	Attempts int
+	// Backoff is the pause before the second attempt, doubled before each further one. Up to half of it is taken off, at random.
+	// Default 1 s.
+	Backoff time.Duration
+	// MaxBackoff is the longest pause. Default 1 min, or Backoff where that is longer.
+	MaxBackoff time.Duration
+}
+
+// maxCrashes is how many leaders may die during the runs of one slot before it is not run again.
+const maxCrashes = 3
+
+// TaskScheduler runs the registered tasks while this process leads. Its methods are safe for concurrent use.
+type TaskScheduler struct {
+	store  taskStore
+	bus    *eventBus
+	id     string
+	secret func() string  // draws the IDs of runs
+	random func() float64 // draws what is taken off a backoff
+
+	wake  chan struct{} // size 1: the loop looks for news
+	calls atomic.Int32  // to the store in flight, abandoned ones of earlier terms included
+
+	// What alive looks at: whether the loop is at work, and since when.
+	working atomic.Bool
+	since   atomic.Int64
+
+	mu    sync.Mutex
+	tasks []*registered // in the order of registration; it only grows
+}
+
+// registered is a task with its defaults filled in. It never changes.
+type registered struct {
+	Task
+	text string // of the schedule
+	spec string // its hash
+}
+
+func newTaskScheduler(store taskStore, bus *eventBus, id string) *TaskScheduler {
+	return &TaskScheduler{store: store, bus: bus, id: id, secret: nonce, random: rand.Float64, wake: make(chan struct{}, 1)}
+}
+
+// Register adds a task, before or during Run. The error has all its problems at once and matches ErrMisconfigured. A task should
+// be registered by every instance: one that the leader does not know does not run.
+func (s *TaskScheduler) Register(t Task) error {
+	var c checker
+	t, text := t.complete(&c)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.find(t.Name) != nil {
+		c.refuse("Task.Name", t.Name, "is registered already")
+	}
+	if err := c.err(); err != nil {
+		return err
+	}
+	s.tasks = append(s.tasks, &registered{Task: t, text: text, spec: plan.Hash(text)})
+	s.nudge()
+	return nil
+}
+
+// find returns the task of that name. The mutex is held.
+func (s *TaskScheduler) find(name string) *registered {
+	if i := slices.IndexFunc(s.tasks, func(r *registered) bool { return r.Name == name }); i >= 0 {
+		return s.tasks[i]
+	}
+	return nil
+}
+
+// known are the tasks registered so far.
+func (s *TaskScheduler) known() []*registered {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tasks[:len(s.tasks):len(s.tasks)]
+}
+
+func (s *TaskScheduler) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it will wake already
+	}
+}
+
+// complete fills in the defaults and checks everything. The text is that of the schedule.
+func (t Task) complete(c *checker) (complete Task, text string) {
+	if !rolePattern.MatchString(t.Name) {
+		c.refuse("Task.Name", t.Name, "must match %s", rolePattern)
+	}
+	if t.Run == nil {
+		c.refuse("Task.Run", "nil", "must be a function")
+	}
+	text = checkSchedule(c, t.Schedule)
+	c.between("Task.Timeout", t.Timeout, 0, maxPeriod)
+	c.between("Task.Jitter", t.Jitter, 0, lease.MaxTTL)
+	c.between("Task.InitialDelay", t.InitialDelay, 0, maxPeriod)
+	if t.Overlap < Skip || t.Overlap > Queue {
+		c.refuse("Task.Overlap", int(t.Overlap), "must be Skip or Queue")
+	}
+	if t.Missed < RunOnce || t.Missed > RunAll {
+		c.refuse("Task.Missed", int(t.Missed), "must be RunOnce, SkipMissed or RunAll")
+	}
+	if t.Abandoned < Rerun || t.Abandoned > MarkFailed {
+		c.refuse("Task.Abandoned", int(t.Abandoned), "must be Rerun or MarkFailed")
+	}
+	if t.MaxCatchUp == 0 {
+		t.MaxCatchUp = plan.DefaultMaxCatchUp
+	}
+	if t.MaxCatchUp < 0 || t.MaxCatchUp > plan.MaxSteps {
+		c.refuse("Task.MaxCatchUp", t.MaxCatchUp, "must be between 1 and %d", plan.MaxSteps)
+	}
+	r := &t.Retry
+	if r.Attempts == 0 {
+		r.Attempts = 1
+	}
+	if r.Attempts < 0 || r.Attempts > 1000 {
+		c.refuse("Task.Retry.Attempts", r.Attempts, "must be between 1 and 1000")
+	}
+	r.Backoff = orDefault(r.Backoff, time.Second)
+	r.MaxBackoff = orDefault(r.MaxBackoff, max(time.Minute, r.Backoff))
+	if c.between("Task.Retry.Backoff", r.Backoff, time.Millisecond, maxPeriod) {
+		c.between("Task.Retry.MaxBackoff", r.MaxBackoff, r.Backoff, maxPeriod)
+	}
+	return t, text
+}
+
+// checkSchedule refuses what is no schedule, tries one that is the application's own, and returns its text.
+func checkSchedule(c *checker, s Schedule) (text string) {
+	switch s := s.(type) {
+	case nil:
+		c.refuse("Task.Schedule", "nil", "must be a Schedule, such as Every or Cron")
+		return ""
+	case interface{ problem() string }:
+		if problem := s.problem(); problem != "" {
+			c.refuse("Task.Schedule", fmt.Sprint(s), "%s", problem)
+		}
+	}
+	err := protect(func() error {
+		text = s.String()
+		if now := time.Now().UTC(); !s.Next(now).IsZero() && !s.Next(now).After(now) {
+			return errors.New("Next must return a time after its argument, or the zero time")
+		}
+		return nil
+	})
+	if err != nil {
+		c.refuse("Task.Schedule", fmt.Sprintf("%T", s), "%v", err)
+	}
+	return text
+}
+
+// alive reports an error where the loop does not get on: a Next of the application hangs. It does not block, and there is
+// none where the loop does not run.
+func (s *TaskScheduler) alive() error {
+	if !s.working.Load() {
+		return nil
+	}
+	if stuck := readClock().Mono - time.Duration(s.since.Load()); stuck > hungAfter {
+		return fmt.Errorf("the scheduler has made no progress for %v: a Schedule.Next hangs", stuck)
+	}
+	return nil
+}
+
+// hungAfter is how long one turn of the loop may take.
+const hungAfter = 10 * time.Second

@@ -1,0 +1,167 @@
+package tenure
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// RunStatus is how a run stands, or ended.
+type RunStatus string
+
+// How a run stands, or ended.
+const (
+	RunRunning     RunStatus = "running"     // claimed and not ended; or its leader died and no other has led since
+	RunSucceeded   RunStatus = "succeeded"   //
+	RunFailed      RunStatus = "failed"      // its last attempt had an error or a panic
+	RunInterrupted RunStatus = "interrupted" // its term ended first: it is run again
+	RunAbandoned   RunStatus = "abandoned"   // its leader died
+
+	runReturned RunStatus = "returned" // claimed, but the term ended before it started: it is run again
+)
+
+// TaskRecord is one run of a task. Its texts come from Redis and are untrusted; its times are by Redis's clock, in UTC.
+type TaskRecord struct {
+	Task       string
+	Run        string // TaskRun.ID
+	Slot       time.Time
+	Started    time.Time
+	Finished   time.Time // zero: not yet
+	Status     RunStatus
+	Attempt    int
+	Token      int64
+	InstanceID string
+	Error      string // at most 1 KiB
+}
+
+// TaskStatus is where a task stands, by its record in Redis.
+type TaskStatus struct {
+	Name string
+	// Known says that this process has registered the task; false: an orphan, of which there is only a record.
+	Known bool
+	// Schedule is the String of its schedule here; "" where it is not known.
+	Schedule string
+	// Next is the next slot; zero: there is none, or no leader has seen the task yet. One in the past waits for a leader.
+	Next time.Time
+	// Paused says that slots pass without a run.
+	Paused bool
+	// Running says that a run is on, or was when its leader died.
+	Running bool
+	// Last is the last run; zero: it never ran.
+	Last TaskRecord
+	// Skipped counts the slots that were passed over by policy.
+	Skipped int64
+	// Token is that of the last leader that took the task over.
+	Token int64
+	// Err says why the record could not be read. The other tasks are not affected.
+	Err error
+}
+
+const maxTasks = 1000 // that are listed
+
+// Tasks lists the registered tasks and the orphans, by name. It asks Redis, in a few round trips, and works on any instance. With
+// ErrTruncated the list is of the registered tasks and the first 1000 others.
+func (s *TaskScheduler) Tasks(ctx context.Context) ([]TaskStatus, error) {
+	names, more, err := s.store.taskNames(ctx, maxTasks)
+	if err != nil {
+		return nil, err
+	}
+	schedules := make(map[string]string)
+	for _, r := range s.known() {
+		schedules[r.Name] = r.text
+		names = append(names, r.Name)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	records, problems, err := s.store.taskRecords(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]TaskStatus, len(names))
+	for i, name := range names {
+		r := records[i]
+		schedule, known := schedules[name]
+		list[i] = TaskStatus{
+			Name: name, Known: known, Schedule: schedule, Next: redisTime(r.next), Paused: r.paused, Running: r.run != "", Last: r.last(name),
+			Skipped: r.skipped, Token: r.token, Err: problems[i],
+		}
+	}
+	if more {
+		return list, fmt.Errorf("%w: more than %d tasks", ErrTruncated, maxTasks)
+	}
+	return list, nil
+}
+
+// last is the last run of a record.
+func (r taskRecord) last(name string) TaskRecord {
+	if r.status == "" {
+		return TaskRecord{}
+	}
+	run := TaskRecord{
+		Task: name, Run: r.run, Slot: redisTime(r.scheduled), Started: redisTime(r.started), Status: r.status, Attempt: r.attempt,
+		Token: r.runToken, InstanceID: r.instance,
+	}
+	if r.status == runReturned {
+		run.Status = RunInterrupted
+	}
+	if r.run == "" {
+		run.Run, run.Finished, run.Error = r.done, redisTime(r.finished), r.text
+	}
+	return run
+}
+
+// Runs returns the last runs of a task that have ended, newest first: at most limit of them, of which about 100 are kept. A task
+// without any, or without a record, has none.
+func (s *TaskScheduler) Runs(ctx context.Context, name string, limit int) ([]TaskRecord, error) {
+	if err := checkTask(name); err != nil || limit <= 0 {
+		return nil, err
+	}
+	return s.store.taskRuns(ctx, name, limit)
+}
+
+// Pause lets the slots of a task pass without a run, until Resume; a run that is on goes on. It works on any instance, and for
+// orphans. ErrNotFound: the task has no record.
+func (s *TaskScheduler) Pause(ctx context.Context, name string) error {
+	return s.pause(ctx, name, true)
+}
+
+// Resume ends a Pause. Slots that have passed are not run; one that nobody has looked at since is missed.
+func (s *TaskScheduler) Resume(ctx context.Context, name string) error {
+	return s.pause(ctx, name, false)
+}
+
+func (s *TaskScheduler) pause(ctx context.Context, name string, paused bool) error {
+	if err := checkTask(name); err != nil {
+		return err
+	}
+	reply, err := s.store.pauseTask(ctx, name, paused)
+	if err == nil && reply.verdict == taskAbsent {
+		return fmt.Errorf("%w: task %q has no record", ErrNotFound, name)
+	}
+	return err
+}
+
+func checkTask(name string) error {
+	if !rolePattern.MatchString(name) {
+		return fmt.Errorf("%w: task %.200q: a name must match %s", ErrMisconfigured, name, rolePattern)
+	}
+	return nil
+}
+
+// errorText is an error as it is recorded: bounded, valid UTF-8. It asks the application's code and is not for the loop.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := ""
+	if protect(func() error { text = err.Error(); return nil }) != nil {
+		text = "the Error method of the error failed"
+	}
+	if panicked, ok := err.(*PanicError); ok && len(panicked.Stack) > 0 { //nolint:errorlint // the one that protect has made
+		text += "\n" + string(panicked.Stack)
+	}
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	return strings.ToValidUTF8(text[:min(len(text), maxTaskText)], "")
+}
