@@ -1,0 +1,398 @@
+package tenure
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/redistest"
+)
+
+// The benchmarks measure tenure beside the bare command in the same run and report the ratio as "×floor". They assert nothing
+// about time: machines differ and are shared. `make bench` runs them; docs/benchmarks.md has figures.
+
+// beside times ours and the floor in turns, so that a machine whose speed drifts slows both down.
+func beside(b *testing.B, floor, ours func()) {
+	const batch = 512
+	var bare, own time.Duration
+	for b.Loop() {
+		began := time.Now()
+		for range batch {
+			floor()
+		}
+		between := time.Now()
+		for range batch {
+			ours()
+		}
+		own += time.Since(between)
+		bare += between.Sub(began)
+	}
+	calls := float64(b.N * batch)
+	b.ReportMetric(0, "ns/op") // of a batch: says nothing
+	b.ReportMetric(float64(bare.Nanoseconds())/calls, "floor-ns")
+	b.ReportMetric(float64(own.Nanoseconds())/calls, "ours-ns")
+	b.ReportMetric(float64(own)/float64(bare), "×floor")
+}
+
+var sink atomic.Int64
+
+func leading(b testing.TB) *Elector {
+	e := &Elector{}
+	first := lease.Lease{Sent: readClock(), Life: time.Hour, Guard: time.Second}
+	t := begin(b.Context(), Term{}, first, func() {})
+	b.Cleanup(func() { t.end(ErrStopped) })
+	e.current.Store(t)
+	return e
+}
+
+func BenchmarkIsLeader_Leading(b *testing.B) {
+	e := leading(b)
+	var until atomic.Pointer[time.Time]
+	in := time.Now().Add(time.Hour)
+	until.Store(&in)
+	beside(b, func() {
+		if time.Now().After(*until.Load()) {
+			sink.Add(1)
+		}
+	}, func() {
+		if !e.IsLeader() {
+			sink.Add(1)
+		}
+	})
+	b.ReportMetric(testing.AllocsPerRun(1000, func() { e.IsLeader() }), "ours-allocs")
+}
+
+func BenchmarkIsLeader_Following(b *testing.B) {
+	e := &Elector{}
+	var flag atomic.Pointer[time.Time]
+	beside(b, func() {
+		if flag.Load() != nil {
+			sink.Add(1)
+		}
+	}, func() {
+		if e.IsLeader() {
+			sink.Add(1)
+		}
+	})
+	b.ReportMetric(testing.AllocsPerRun(1000, func() { e.IsLeader() }), "ours-allocs")
+}
+
+func BenchmarkIsLeader_Alone(b *testing.B) {
+	e := leading(b)
+	for b.Loop() {
+		e.IsLeader()
+	}
+}
+
+func BenchmarkIsLeader_Parallel(b *testing.B) {
+	e := leading(b)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			e.IsLeader()
+		}
+	})
+}
+
+// guarded is what any lease library has to run at least.
+var guarded = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0`)
+
+// storeFor returns the lease store of one role on a server of its own.
+func storeFor(b testing.TB) (*redis.Client, *roleStore) {
+	rdb := redistest.Start(b).Client(b)
+	var c checker
+	opts := Options{InstanceID: "bench", Election: ElectionOptions{RestartGuard: -1, EmptyHistoryWait: -1}}.complete(&c)
+	store := newRedisStore(rdb, &c, opts)
+	require.NoError(b, c.err())
+	return rdb, store.forRole(opts.Election, opts.InstanceID)
+}
+
+// spentByRedis is what Redis spent on the calls of one command since the last reset of its statistics, per call.
+func spentByRedis(b testing.TB, rdb *redis.Client, command string) (calls int, each time.Duration) {
+	info, err := rdb.Info(b.Context(), "commandstats").Result()
+	require.NoError(b, err)
+	found := regexp.MustCompile(`cmdstat_` + command + `:calls=(\d+),usec=(\d+)`).FindStringSubmatch(info)
+	require.NotNil(b, found, "no calls of %s", command)
+	calls, _ = strconv.Atoi(found[1])
+	spent, _ := strconv.Atoi(found[2])
+	return calls, time.Duration(spent) * time.Microsecond / time.Duration(calls)
+}
+
+func microseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
+
+func BenchmarkRenew(b *testing.B) {
+	rdb, store := storeFor(b)
+	ctx := b.Context()
+	won, err := store.acquire(ctx, lease.Request{Nonce: "n", HoldOff: 30 * time.Second})
+	require.NoError(b, err)
+	require.Equal(b, lease.Won, won.Verdict)
+	request := lease.Request{Nonce: "n", Token: won.Token, HoldOff: 30 * time.Second, NotAfter: won.Now + 1e9, Origin: won.Origin, Since: won.Since}
+	rdb.Set(ctx, "bare", "bench", 0)
+	floor := func() { guarded.Run(ctx, rdb, []string{"bare"}, "bench", 30000) }
+	ours := func() { _, _ = store.renew(ctx, request) }
+	floor()
+	b.ReportMetric(testing.AllocsPerRun(500, floor), "floor-allocs")
+	b.ReportMetric(testing.AllocsPerRun(500, ours), "ours-allocs")
+	rdb.ConfigResetStat(ctx)
+	for range 2000 {
+		ours()
+	}
+	_, each := spentByRedis(b, rdb, "evalsha")
+	b.ReportMetric(microseconds(each), "redis-µs")
+	beside(b, floor, ours)
+}
+
+func BenchmarkAcquireRelease(b *testing.B) {
+	rdb, store := storeFor(b)
+	ctx := b.Context()
+	floor := func() {
+		rdb.SetNX(ctx, "bare", "bench", 30*time.Second)
+		guarded.Run(ctx, rdb, []string{"bare"}, "bench", 0)
+	}
+	var floorToken int64
+	ours := func() {
+		won, _ := store.acquire(ctx, lease.Request{Nonce: "n", HoldOff: 30 * time.Second, Floor: floorToken})
+		floorToken = won.Token
+		_, _ = store.release(ctx, lease.Request{Nonce: "n", Token: won.Token})
+	}
+	floor()
+	ours()
+	b.ReportMetric(testing.AllocsPerRun(500, floor), "floor-allocs")
+	b.ReportMetric(testing.AllocsPerRun(500, ours), "ours-allocs")
+	rdb.ConfigResetStat(ctx)
+	for range 1000 {
+		ours()
+	}
+	calls, each := spentByRedis(b, rdb, "evalsha")
+	b.ReportMetric(float64(calls)/1000, "round-trips")
+	b.ReportMetric(microseconds(each), "redis-µs")
+	beside(b, floor, ours)
+}
+
+// electors runs electors that tell on a channel when they begin to lead.
+type electors struct {
+	b     *testing.B
+	redis *redistest.Server
+	opts  ElectionOptions
+	led   chan *benched
+	count int
+}
+
+// benched is one elector on a client of its own.
+type benched struct {
+	*Elector
+	rdb    *redis.Client
+	cancel func()
+	done   chan struct{}
+	at     time.Time // it began to lead
+}
+
+func (s *electors) start() *benched {
+	s.count++
+	x := &benched{rdb: redis.NewClient(s.redis.Options()), done: make(chan struct{})}
+	e, err := NewElector(x.rdb, Options{InstanceID: fmt.Sprint("bench-", s.count), Election: s.opts, ShutdownTimeout: 2 * time.Second})
+	require.NoError(s.b, err)
+	x.Elector = e
+	ctx, cancel := context.WithCancel(context.Background())
+	x.cancel = cancel
+	go func() { // ends with cancel; stop waits for it
+		defer close(x.done)
+		_ = e.Run(ctx, func(ctx context.Context, _ Term) error {
+			x.at = time.Now()
+			s.led <- x
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	return x
+}
+
+// crash takes Redis away from an elector, as a SIGKILL would: its lease is left behind.
+func (x *benched) crash() {
+	_ = x.rdb.Close()
+	x.stop()
+}
+
+func (x *benched) stop() {
+	x.cancel()
+	<-x.done
+	_ = x.rdb.Close()
+}
+
+const rounds = 50 // of one iteration: percentiles want some
+
+// percentiles reports p50, p90 and p99 in milliseconds.
+func percentiles(b *testing.B, what string, all []time.Duration) {
+	slices.Sort(all)
+	for _, p := range []int{50, 90, 99} {
+		b.ReportMetric(microseconds(all[min(len(all)*p/100, len(all)-1)])/1000, fmt.Sprintf("%sp%d-ms", what, p))
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// The time from the end of a dead leader's lease until another leads.
+func BenchmarkTakeOver(b *testing.B) {
+	for _, followers := range []int{1, 10} {
+		for _, others := range []int{0, 100_000} {
+			b.Run(fmt.Sprintf("followers=%d/keys=%d", followers, others), func(b *testing.B) { takeOver(b, followers, others) })
+		}
+	}
+}
+
+func takeOver(b *testing.B, followers, others int) {
+	s := &electors{b: b, redis: redistest.Start(b), led: make(chan *benched, 1), opts: ElectionOptions{LeaseTTL: 300 * time.Millisecond, RestartGuard: -1}}
+	asking := s.redis.Client(b)
+	ctx := context.Background()
+	for i := 0; i < others; i += 1000 {
+		pipe := asking.Pipeline()
+		for j := range 1000 {
+			pipe.Set(ctx, fmt.Sprint("other:", i+j), "x", time.Hour)
+		}
+		_, err := pipe.Exec(ctx)
+		require.NoError(b, err)
+	}
+	running := map[*benched]bool{}
+	for range followers + 1 {
+		running[s.start()] = true
+	}
+	leader := <-s.led
+	var all []time.Duration
+	for b.Loop() {
+		for range rounds {
+			before := time.Now()
+			left, err := asking.PTTL(ctx, "tenure:leader").Result()
+			require.NoError(b, err)
+			end := before.Add(left)
+			delete(running, leader)
+			go leader.crash() // ends within the shutdown bound; it has no server to wait for
+			leader = <-s.led
+			all = append(all, leader.at.Sub(end))
+			running[s.start()] = true
+		}
+	}
+	percentiles(b, "", all)
+	for x := range running {
+		x.stop()
+	}
+}
+
+// The time from Resign until another leads, beside what a pub/sub message takes.
+func BenchmarkHandOver(b *testing.B) {
+	s := &electors{b: b, redis: redistest.Start(b), led: make(chan *benched, 1), opts: ElectionOptions{LeaseTTL: time.Second, RestartGuard: -1}}
+	asking := s.redis.Client(b)
+	ctx := context.Background()
+	var running []*benched
+	for range 11 {
+		running = append(running, s.start())
+	}
+	leader := <-s.led
+	sub := asking.Subscribe(ctx, "bare")
+	_, err := sub.Receive(ctx)
+	require.NoError(b, err)
+	var all, bare []time.Duration
+	for b.Loop() {
+		for range rounds {
+			began := time.Now()
+			require.NoError(b, asking.Publish(ctx, "bare", "x").Err())
+			_, err := sub.ReceiveMessage(ctx)
+			require.NoError(b, err)
+			bare = append(bare, time.Since(began))
+
+			began = time.Now()
+			go func() { _ = leader.Resign(ctx) }() // ends when the lease is released
+			leader = <-s.led
+			all = append(all, leader.at.Sub(began))
+			<-time.After(60 * time.Millisecond) // some stand back for 500 ms, others must be there
+		}
+	}
+	percentiles(b, "floor-", bare)
+	percentiles(b, "", all)
+	require.NoError(b, sub.Close())
+	for _, x := range running {
+		x.stop()
+	}
+}
+
+// The commands that an idle election costs Redis: one leader and ten followers with the default lease.
+func BenchmarkIdle(b *testing.B) {
+	s := &electors{b: b, redis: redistest.Start(b), led: make(chan *benched, 1), opts: ElectionOptions{RestartGuard: -1}}
+	asking := s.redis.Client(b)
+	ctx := context.Background()
+	var running []*benched
+	for range 11 {
+		running = append(running, s.start())
+	}
+	<-s.led
+	const span = 30 * time.Second
+	for b.Loop() {
+		<-time.After(2 * time.Second) // for what the start has caused
+		asking.ConfigResetStat(ctx)
+		<-time.After(span)
+		info, err := asking.Info(ctx, "commandstats").Result()
+		require.NoError(b, err)
+		total := 0
+		for _, found := range regexp.MustCompile(`cmdstat_(evalsha|ping|publish|subscribe):calls=(\d+)`).FindAllStringSubmatch(info, -1) {
+			calls, _ := strconv.Atoi(found[2])
+			if found[1] != "publish" {
+				total += calls
+			}
+		}
+		b.ReportMetric(float64(total)/span.Seconds(), "commands/s")
+		b.ReportMetric(1.1, "floor-commands/s")
+	}
+	b.ReportMetric(0, "ns/op")
+	for _, x := range running {
+		x.stop()
+	}
+}
+
+// What an idle instance holds: heap and goroutines beside those of its Redis client and of Run's caller.
+func BenchmarkFootprint(b *testing.B) {
+	server := redistest.Start(b)
+	const instances = 50
+	clients := make([]*redis.Client, instances)
+	for i := range clients {
+		clients[i] = server.Client(b)
+		sub := clients[i].Subscribe(b.Context(), "warm") // the client's part: its pool, and one connection that listens
+		_, err := sub.Receive(b.Context())
+		require.NoError(b, err)
+		require.NoError(b, clients[i].Ping(b.Context()).Err())
+		b.Cleanup(func() { _ = sub.Close() })
+	}
+	measure := func() (heap uint64, goroutines int) {
+		var m runtime.MemStats
+		for range 3 {
+			runtime.GC()
+		}
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc, runtime.NumGoroutine()
+	}
+	for b.Loop() {
+		heap, goroutines := measure()
+		ctx, cancel := context.WithCancel(b.Context())
+		done := make(chan error, instances)
+		for i, rdb := range clients {
+			c, err := New(rdb, Options{InstanceID: fmt.Sprint("idle-", i), Election: ElectionOptions{RestartGuard: -1}})
+			require.NoError(b, err)
+			go func() { done <- c.Run(ctx) }() // Run's caller; ends with cancel
+		}
+		<-time.After(3 * time.Second)
+		heapAfter, goroutinesAfter := measure()
+		b.ReportMetric(float64(int64(heapAfter)-int64(heap))/instances/1024, "KB/instance")
+		b.ReportMetric(float64(goroutinesAfter-goroutines-instances)/instances, "goroutines/instance")
+		cancel()
+		for range instances {
+			<-done
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+}

@@ -1,0 +1,275 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/lease"
+)
+
+// backend is what a coordinator stands on: Redis, or this process alone.
+type backend struct {
+	leases   func(opts ElectionOptions, id string) leaseStore
+	check    func(c *checker, prefix string, opts ElectionOptions) // what only the backend can refuse
+	timing   func(*lease.Timing)                                   // what only the backend times
+	registry registryStore
+	tasks    taskStore
+	listen   func(ctx context.Context, take func(hint)) // blocks until ctx is done
+}
+
+// Coordinator is one process's part in everything: it registers, elects, beats, and while it leads it sweeps and runs tasks.
+// Its methods are safe for concurrent use.
+type Coordinator struct {
+	opts     Options
+	bus      *eventBus
+	backend  backend
+	elector  *Elector
+	registry *Registry
+	tasks    *TaskScheduler
+	phase    atomic.Int32
+
+	mu    sync.Mutex
+	roles []*Elector     // the default one first
+	start func(*Elector) // while Run goes on: runs a role
+}
+
+// New returns a coordinator on Redis. It refuses bad options with all problems at once, and a client that cannot serve: nil, a
+// *redis.Ring, a *redis.ClusterClient without a hash tag in the namespace. It does not talk to Redis.
+//
+// Give it a client of its own: a pool that the application exhausts starves the renewals.
+func New(rdb redis.UniversalClient, opts Options) (*Coordinator, error) {
+	var c checker
+	opts = opts.complete(&c)
+	store := newRedisStore(rdb, &c, opts)
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	return newCoordinator(opts, backend{
+		leases:   func(o ElectionOptions, id string) leaseStore { return store.forRole(o, id) },
+		check:    store.checkElection,
+		timing:   func(*lease.Timing) {},
+		registry: store,
+		tasks:    store,
+		listen:   func(ctx context.Context, take func(hint)) { listenForHints(ctx, store, take) },
+	}), nil
+}
+
+func newCoordinator(opts Options, b backend) *Coordinator {
+	c := &Coordinator{opts: opts, backend: b, bus: newEventBus(opts.InstanceID)}
+	if opts.Logger != nil {
+		c.bus.observe(logEvents(opts.Logger))
+	}
+	c.registry = newRegistry(b.registry, c.bus, opts)
+	c.tasks = newTaskScheduler(b.tasks, c.bus, opts.InstanceID)
+	c.tasks.secret, c.tasks.random = opts.secret, opts.random
+	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.lead, c.tasks.lead})
+	c.elector = c.newElector(opts.Election)
+	c.elector.alive = c.tasks.alive
+	c.elector.settled = func() { c.registry.setStatus(StatusActive) }
+	c.roles = []*Elector{c.elector}
+	return c
+}
+
+func (c *Coordinator) newElector(election ElectionOptions) *Elector {
+	opts := c.opts
+	opts.Election = election
+	opts.ShutdownTimeout -= deregisterTime(opts.ShutdownTimeout)
+	e := newElector(c.backend.leases(election, opts.InstanceID), c.bus, opts)
+	c.backend.timing(&e.timing)
+	return e
+}
+
+// deregisterTime is the part of the shutdown that is kept for the last round trip.
+func deregisterTime(shutdown time.Duration) time.Duration { return min(shutdown/10, time.Second) }
+
+// IsLeader reports whether this process leads the default role now; see Elector.IsLeader.
+func (c *Coordinator) IsLeader() bool { return c.elector.IsLeader() }
+
+// Elector is the elector of the default role.
+func (c *Coordinator) Elector() *Elector { return c.elector }
+
+// Registry is the registry of instances.
+func (c *Coordinator) Registry() *Registry { return c.registry }
+
+// Tasks is the scheduler of leader-only tasks of the default role.
+func (c *Coordinator) Tasks() *TaskScheduler { return c.tasks }
+
+// InstanceID is the ID that this process goes by.
+func (c *Coordinator) InstanceID() string { return c.opts.InstanceID }
+
+// Role adds the election of a further role: the same identity, subscription and Run. Its work is opts.Lead. It may be called
+// before and during Run; after it, it returns ErrStopped. opts.Role may be left empty.
+func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) {
+	var check checker
+	if name == "" {
+		check.refuse("Role", name, "the default role is configured by Options.Election")
+	}
+	if opts.Role != "" && opts.Role != name {
+		check.refuse("Role", opts.Role, "must be empty or the name %q", name)
+	}
+	opts.Role = name
+	opts = opts.complete(&check, "")
+	c.backend.check(&check, "", opts)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, other := range c.roles {
+		if other.opts.Role == name {
+			check.refuse("Role", name, "is there already")
+		} else if opts.LeaderKey != "" && opts.LeaderKey == other.opts.LeaderKey {
+			check.refuse("LeaderKey", opts.LeaderKey, "is the key of role %q", other.opts.Role)
+		}
+	}
+	if err := check.err(); err != nil {
+		return nil, err
+	}
+	if c.phase.Load() == phaseStopped {
+		return nil, ErrStopped
+	}
+	e := c.newElector(opts)
+	c.roles = append(c.roles, e)
+	if c.start != nil {
+		c.start(e)
+	}
+	return e, nil
+}
+
+// Observe calls fn with every event from now on, in order, from one goroutine at a time, until stop is called. A slow fn delays
+// nobody: beyond a backlog of 1,024 events the oldest are dropped, and Event.Missed of the next one counts them. A panic of
+// fn is swallowed.
+func (c *Coordinator) Observe(fn func(Event)) (stop func()) { return c.bus.observe(fn) }
+
+// Run registers this process, beats, campaigns for the default role and every further one, and while it leads runs the given
+// work, the registered tasks and the sweeps. It blocks until ctx is done and then drains: each term ends, its work is awaited,
+// its lease released, and the process deregisters. It returns nil after a requested stop, ErrDrainTimeout where something of
+// ours still runs after ShutdownTimeout (the error says what), and ErrRunning or ErrStopped where it was called before.
+func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
+	for _, work := range lead {
+		if work == nil {
+			return fmt.Errorf("%w: Run got a nil LeadFunc", ErrMisconfigured)
+		}
+	}
+	if !c.phase.CompareAndSwap(phaseIdle, phaseRunning) {
+		if c.phase.Load() == phaseStopped {
+			return ErrStopped
+		}
+		return ErrRunning
+	}
+	if ctx.Err() != nil {
+		c.stopRoles()
+		return nil
+	}
+
+	// What serves the electors ends after them.
+	serving, serve := context.WithCancel(context.WithoutCancel(ctx))
+	defer serve()
+	var service sync.WaitGroup
+	service.Go(func() { c.backend.listen(serving, c.hint) }) // ends with serving; awaited by close
+	service.Go(func() { c.registry.beat(serving) })          // likewise
+
+	// The electors end with ctx, or all together when one of them fails fast.
+	electing, halt := context.WithCancelCause(ctx)
+	defer halt(nil)
+	var deadline atomic.Pointer[time.Time]
+	defer context.AfterFunc(electing, func() { // runs once, at the stop; ends at once
+		by := time.Now().Add(c.opts.ShutdownTimeout)
+		deadline.Store(&by)
+		c.registry.setStatus(StatusDraining)
+	})()
+	err := c.elect(electing, halt, lead)
+
+	by := time.Now().Add(c.opts.ShutdownTimeout)
+	if stopped := deadline.Load(); stopped != nil {
+		by = *stopped
+	}
+	return errors.Join(err, c.close(ctx, by, serve, &service))
+}
+
+// elect runs the electors of all roles and waits for them.
+func (c *Coordinator) elect(ctx context.Context, halt context.CancelCauseFunc, lead []LeadFunc) error {
+	var (
+		electors sync.WaitGroup
+		mu       sync.Mutex
+		failed   []error
+	)
+	run := func(e *Elector, lead []LeadFunc) {
+		electors.Go(func() { // ends with ctx, at the latest after the drain bound; awaited below
+			if _, err := e.run(ctx, lead); err != nil {
+				mu.Lock()
+				failed = append(failed, err)
+				mu.Unlock()
+				halt(err)
+			}
+		})
+	}
+	c.mu.Lock()
+	for _, e := range c.roles {
+		if e.start() == nil {
+			run(e, leadOf(e == c.elector, lead))
+		}
+	}
+	c.start = func(e *Elector) {
+		if e.start() == nil {
+			run(e, nil)
+		}
+	}
+	c.mu.Unlock()
+	<-ctx.Done()
+	c.stopRoles()
+	electors.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	return errors.Join(failed...)
+}
+
+func leadOf(isDefault bool, lead []LeadFunc) []LeadFunc {
+	if isDefault {
+		return lead
+	}
+	return nil
+}
+
+// stopRoles lets no further role in.
+func (c *Coordinator) stopRoles() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.start = nil
+	c.phase.Store(phaseStopped)
+	for _, e := range c.roles {
+		e.phase.CompareAndSwap(phaseIdle, phaseStopped)
+	}
+}
+
+// close ends what served the electors and deregisters, at the latest by the deadline.
+func (c *Coordinator) close(ctx context.Context, by time.Time, serve func(), service *sync.WaitGroup) error {
+	serve()
+	served := make(chan struct{})
+	go func() { // ends with the heartbeat and the subscription; awaited below, or said to run
+		defer close(served)
+		service.Wait()
+	}()
+	still := await(served, by, "the heartbeat or the subscription to hints")
+	bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), by)
+	defer cancel()
+	if err := c.registry.deregister(bounded); err != nil { // the record is left to be swept
+		c.bus.publish(Event{Type: EventBeatFailed, Err: err})
+	}
+	return errors.Join(still, c.registry.flush(by), c.bus.flush(by))
+}
+
+// hint hands a hint to those whom it may concern.
+func (c *Coordinator) hint(h hint) {
+	c.mu.Lock()
+	roles := c.roles
+	c.mu.Unlock()
+	for _, e := range roles {
+		e.hint(h)
+	}
+	c.registry.hint(h)
+}

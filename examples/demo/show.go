@@ -1,0 +1,291 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure"
+)
+
+// show is the demo: it starts the members, kills, hands over, measures and prints.
+type show struct {
+	url, namespace string
+	client         *redis.Client
+	began          time.Time
+	events         chan report
+
+	members   map[string]*member
+	readers   sync.WaitGroup
+	leader    string
+	ended     bool // the run is over: nothing is printed of the stop
+	tasks     int
+	elections int
+	takeOvers []time.Duration
+	handOvers []time.Duration
+	beliefs   map[int64]belief // by token
+	waitFor   string           // kind of change that is being measured: "", kill, resign
+	waitFrom  time.Time
+}
+
+type member struct {
+	id      string
+	process *exec.Cmd
+	input   io.WriteCloser
+}
+
+var names = []string{"alpha", "beta", "gamma"}
+
+const (
+	actEvery    = 5 * time.Second          // between a settled election and the next disturbance
+	takeOverMax = leaseTTL + 3*time.Second // generous: the demo may run on a starved machine
+)
+
+func (s *show) run(ctx context.Context) error {
+	s.members, s.beliefs = map[string]*member{}, map[int64]belief{}
+	defer s.stop()
+	for _, name := range names {
+		if err := s.start(name); err != nil {
+			return err
+		}
+	}
+	act := time.NewTimer(actEvery)
+	ticker := time.NewTicker(2 * time.Second)
+	defer ticker.Stop()
+	overdue := time.NewTimer(2 * takeOverMax) // for the first election
+	kill := true
+	for {
+		select {
+		case <-ctx.Done():
+			return s.finish()
+		case <-overdue.C:
+			return fmt.Errorf("nobody took over within %v", 2*takeOverMax)
+		case r := <-s.events:
+			if s.take(r) {
+				overdue.Stop()
+				act.Reset(actEvery)
+			}
+		case <-ticker.C:
+			s.registry(ctx)
+		case <-act.C:
+			if deadline, ends := ctx.Deadline(); s.leader == "" || ends && time.Until(deadline) < takeOverMax {
+				continue
+			}
+			overdue.Reset(2 * takeOverMax)
+			if err := s.disturb(kill); err != nil {
+				return err
+			}
+			kill = !kill
+		}
+	}
+}
+
+// disturb kills the leader, or lets it resign.
+func (s *show) disturb(kill bool) error {
+	m := s.members[s.leader]
+	s.waitFrom = time.Now()
+	if !kill {
+		s.waitFor = "resign"
+		s.say(m.id, "graceful hand-over: asked to resign")
+		_, err := io.WriteString(m.input, "resign\n")
+		return err
+	}
+	s.waitFor = "kill"
+	s.say(m.id, "SIGKILL")
+	if err := m.process.Process.Kill(); err != nil {
+		return err
+	}
+	s.leader = ""
+	return nil
+}
+
+// start starts one member and the reader of its lines.
+func (s *show) start(name string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self, "-member", name, "-redis", s.url, "-namespace", s.namespace)
+	cmd.Stderr = os.Stderr
+	// Not the demo's process group: an interrupt on the terminal ends the demo, which then ends its members in order.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.members[name] = &member{id: name, process: cmd, input: input}
+	s.readers.Go(func() { // ends with the member
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			var r report
+			if json.Unmarshal(lines.Bytes(), &r) == nil {
+				s.events <- r
+			}
+		}
+		_ = cmd.Wait()
+		s.events <- report{Member: name, Kind: "gone"}
+	})
+	return nil
+}
+
+// take takes in one line of a member. It returns true when an election has been settled.
+func (s *show) take(r report) bool {
+	switch r.Kind {
+	case "led":
+		s.sight(r)
+	case "task":
+		s.tasks++
+		s.say(r.Member, "task report, slot %s, token %d", r.Text, r.Token)
+	case "ended":
+		s.say(r.Member, "leadership ended (%s)", strings.TrimPrefix(r.Text, "tenure: "))
+	case "gone":
+		if !s.ended {
+			s.say(r.Member, "process gone, starting it again")
+			if err := s.start(r.Member); err != nil {
+				s.say(r.Member, "%v", err)
+			}
+		}
+	case "acquired":
+		took := time.Since(s.waitFrom)
+		switch s.waitFor {
+		case "kill":
+			s.takeOvers = append(s.takeOvers, took)
+			s.say(r.Member, "LEADS, token %d — take-over %v after SIGKILL (lease %v)", r.Token, took.Round(time.Millisecond), leaseTTL)
+		case "resign":
+			s.handOvers = append(s.handOvers, took)
+			s.say(r.Member, "LEADS, token %d — hand-over in %v", r.Token, took.Round(100*time.Microsecond))
+		default:
+			s.say(r.Member, "LEADS, token %d", r.Token)
+		}
+		s.waitFor, s.leader = "", r.Member
+		s.elections++
+		return true
+	}
+	return false
+}
+
+// registry prints what the registry says, read as any other program would.
+func (s *show) registry(ctx context.Context) {
+	reader, err := tenure.New(s.client, tenure.Options{Namespace: s.namespace, InstanceID: "demo"})
+	if err != nil {
+		s.say("", "registry: %v", err)
+		return
+	}
+	instances, err := reader.Registry().Instances(ctx, tenure.InstanceQuery{})
+	if err != nil {
+		return
+	}
+	var parts []string
+	for _, instance := range instances {
+		parts = append(parts, fmt.Sprintf("%s %s", instance.ID, instance.Status))
+	}
+	slices.Sort(parts)
+	s.say("", "registry: %s", strings.Join(parts, ", "))
+}
+
+// finish prints the summary and says whether the run was good.
+func (s *show) finish() error {
+	s.stop()
+	overlaps := s.overlaps()
+	fmt.Printf("\nsummary: %d elections, take-over after SIGKILL %s, graceful hand-over %s, %d task runs, two leaders at once: %d\n",
+		s.elections, times(s.takeOvers), times(s.handOvers), s.tasks, overlaps)
+	switch {
+	case overlaps > 0:
+		return errors.New("two processes led at once")
+	case s.elections == 0:
+		return errors.New("nobody was ever elected")
+	case s.waitFor != "" && time.Since(s.waitFrom) > takeOverMax:
+		return errors.New("nobody took over")
+	}
+	return nil
+}
+
+// belief is the time for which a term is known to have been believed in: a term that ended never comes back, so that it was
+// believed in all the way between two sightings.
+type belief struct{ from, to int64 }
+
+// sight extends the belief of a term by one sighting.
+func (s *show) sight(r report) {
+	b, seen := s.beliefs[r.Token]
+	if !seen {
+		b = belief{from: r.To, to: r.From}
+	}
+	s.beliefs[r.Token] = belief{from: min(b.from, r.To), to: max(b.to, r.From)}
+}
+
+// overlaps counts the pairs of terms that were believed in at the same instant.
+func (s *show) overlaps() int {
+	all := slices.Collect(maps.Values(s.beliefs))
+	count := 0
+	for i, a := range all {
+		for _, b := range all[i+1:] {
+			if max(a.from, b.from) <= min(a.to, b.to) {
+				count++
+			}
+		}
+	}
+	return count
+}
+
+// stop ends the members: standard input closed means stop, SIGKILL where that does not help.
+func (s *show) stop() {
+	if s.ended {
+		return
+	}
+	s.ended = true
+	for _, m := range s.members {
+		_ = m.input.Close()
+	}
+	done := make(chan struct{})
+	go func() { // ends with the members
+		s.readers.Wait()
+		close(done)
+	}()
+	force := time.After(10 * time.Second)
+	for {
+		select {
+		case r := <-s.events:
+			s.take(r)
+		case <-force:
+			for _, m := range s.members {
+				_ = m.process.Process.Kill()
+			}
+		case <-done:
+			return
+		}
+	}
+}
+
+func (s *show) say(who, text string, args ...any) {
+	fmt.Printf("%6.2fs  %-5s  %s\n", time.Since(s.began).Seconds(), who, fmt.Sprintf(text, args...))
+}
+
+func times(all []time.Duration) string {
+	if len(all) == 0 {
+		return "not shown"
+	}
+	parts := make([]string, len(all))
+	for i, d := range all {
+		parts[i] = d.Round(100 * time.Microsecond).String()
+	}
+	return strings.Join(parts, ", ")
+}

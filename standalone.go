@@ -1,0 +1,155 @@
+package tenure
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/hook"
+	"github.com/tenure-go/tenure/internal/lease"
+)
+
+// NewStandalone returns a coordinator without Redis, for a service that runs as one instance: while Run goes on it leads every
+// role, but for the stand-back after a resignation or failed work. The registry lists this process only, tasks keep their
+// records in memory. Tokens start from the wall clock, so that they go on increasing through restarts.
+func NewStandalone(opts Options) (*Coordinator, error) {
+	coordinator, _, err := newLocal(opts, true, unending)
+	return coordinator, err
+}
+
+// eternity is how long a lease is believed in that nobody else can take.
+const eternity = 100 * 365 * 24 * time.Hour
+
+// unending makes a lease one that is believed in for ever.
+func unending(t *lease.Timing) { t.Drift = -eternity }
+
+// prompt is unending, and quick to lead again after it was deposed.
+func prompt(t *lease.Timing) {
+	unending(t)
+	t.TTL, t.Retry = minLeaseTTL, time.Second
+}
+
+func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordinator, *localControl, error) {
+	var c checker
+	opts = opts.complete(&c)
+	if err := c.err(); err != nil {
+		return nil, nil, err
+	}
+	control := &localControl{granting: granting, hints: make(chan hint, 1)}
+	coordinator := newCoordinator(opts, backend{
+		leases:   func(o ElectionOptions, id string) leaseStore { return &localLease{control: control, id: id} },
+		check:    func(*checker, string, ElectionOptions) {},
+		timing:   timing,
+		registry: newLocalRegistry(),
+		tasks:    newLocalTasks(),
+		listen:   control.listen,
+	})
+	return coordinator, control, nil
+}
+
+// localControl grants the leases of all roles of one process, or does not.
+type localControl struct {
+	hints chan hint
+
+	mu       sync.Mutex
+	granting bool
+}
+
+// Grant switches granting on or off; what leads is deposed.
+func (c *localControl) Grant(granting bool) {
+	c.mu.Lock()
+	c.granting = granting
+	c.mu.Unlock()
+	select {
+	case c.hints <- hint{}:
+	default: // one is on its way
+	}
+}
+
+func (c *localControl) grants() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.granting
+}
+
+// listen wakes every elector after a change.
+func (c *localControl) listen(ctx context.Context, take func(hint)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.hints:
+			take(hint{Type: hintConnected})
+			take(hint{Type: hintRollCall, all: true})
+		}
+	}
+}
+
+// localLease is the lease of one role that only this process campaigns for.
+type localLease struct {
+	control *localControl
+	id      string
+
+	mu    sync.Mutex
+	token int64
+	nonce string // of the holder; "": free
+	since int64
+}
+
+func (l *localLease) answer(v lease.Verdict) leaseReply {
+	reply := leaseReply{Answer: lease.Answer{Verdict: v, Now: time.Now().UnixMilli(), Token: l.token, Since: l.since, Origin: "local"}}
+	if l.nonce != "" {
+		reply.holder = l.id
+	}
+	return reply
+}
+
+func (l *localLease) acquire(_ context.Context, r lease.Request) (leaseReply, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.control.grants() {
+		reply := l.answer(lease.Held)
+		reply.Wait, reply.reason = eternity, "hold"
+		return reply, nil
+	}
+	now := time.Now()
+	l.token, l.nonce, l.since = max(l.token+1, r.Floor+1, now.UnixMilli()), r.Nonce, now.Unix()
+	return l.answer(lease.Won), nil
+}
+
+func (l *localLease) renew(_ context.Context, r lease.Request) (leaseReply, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.nonce == r.Nonce && l.control.grants() {
+		return l.answer(lease.Kept), nil
+	}
+	l.nonce = ""
+	reply := l.answer(lease.Lost)
+	reply.reason = "taken"
+	return reply, nil
+}
+
+func (l *localLease) release(_ context.Context, r lease.Request) (leaseReply, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.nonce == r.Nonce {
+		l.nonce = ""
+	}
+	return l.answer(lease.Done), nil
+}
+
+func (l *localLease) leader(context.Context) (leaseReply, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.nonce == "" {
+		return l.answer(lease.Unknown), nil
+	}
+	return l.answer(lease.Held), nil
+}
+
+func init() {
+	hook.NewControlled = func(opts any) (any, hook.Control, error) {
+		coordinator, control, err := newLocal(opts.(Options), false, prompt)
+		return coordinator, control, err
+	}
+}

@@ -1,0 +1,132 @@
+package tenuretest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/tenuretest"
+)
+
+func run(t *testing.T, c *tenure.Coordinator, lead ...tenure.LeadFunc) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx, lead...) }()
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
+
+func TestLeadAndDepose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		causes := make(chan error, 2)
+		c, control := tenuretest.New(t, tenure.Options{})
+		stop := run(t, c, func(ctx context.Context, _ tenure.Term) error {
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return nil
+		})
+		time.Sleep(time.Hour)
+		require.False(t, c.IsLeader(), "a follower until Lead")
+
+		control.Lead()
+		require.True(t, c.IsLeader())
+		first, ok := c.Elector().Term()
+		require.True(t, ok)
+		time.Sleep(time.Hour)
+		require.True(t, first.Valid(), "leases do not expire")
+
+		control.Depose()
+		require.False(t, first.Valid())
+		require.ErrorIs(t, <-causes, tenure.ErrLost)
+
+		control.Lead()
+		second, ok := c.Elector().Term()
+		require.True(t, ok)
+		require.Greater(t, second.Token, first.Token)
+		require.NoError(t, stop())
+		require.ErrorIs(t, <-causes, tenure.ErrStopped)
+	})
+}
+
+func TestTasksRunOnTheLeaderOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		c, control := tenuretest.New(t, tenure.Options{})
+		require.NoError(t, c.Tasks().Register(tenure.Task{
+			Name:     "count",
+			Schedule: tenure.Every(time.Minute),
+			Run:      func(context.Context, tenure.TaskRun) error { runs++; return nil },
+		}))
+		stop := run(t, c)
+		defer func() { require.NoError(t, stop()) }()
+		time.Sleep(time.Hour)
+		require.Zero(t, runs)
+		control.Lead()
+		time.Sleep(time.Hour + time.Second)
+		require.InDelta(t, 60, runs, 2)
+		control.Depose()
+		before := runs
+		time.Sleep(time.Hour)
+		require.Equal(t, before, runs)
+	})
+}
+
+func TestStandaloneLeadsAtOnceAndForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := tenure.NewStandalone(tenure.Options{InstanceID: "alone"})
+		require.NoError(t, err)
+		began := make(chan tenure.Term, 1)
+		stop := run(t, c, func(ctx context.Context, term tenure.Term) error {
+			began <- term
+			<-ctx.Done()
+			return nil
+		})
+		term := <-began
+		require.True(t, c.IsLeader())
+		leader, err := c.Elector().Leader(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "alone", leader.InstanceID)
+		require.Equal(t, term.Token, leader.Token)
+		instances, err := c.Registry().Instances(t.Context(), tenure.InstanceQuery{})
+		require.NoError(t, err)
+		require.Len(t, instances, 1)
+		time.Sleep(time.Hour)
+		require.True(t, term.Valid())
+		require.NoError(t, stop())
+		require.False(t, c.IsLeader())
+		_, err = c.Elector().Leader(context.Background())
+		require.ErrorIs(t, err, tenure.ErrNoLeader)
+	})
+}
+
+// failing records what New would do to the test.
+type failing struct {
+	testing.TB
+	failed bool
+}
+
+func (f *failing) Helper()               {}
+func (f *failing) Fatalf(string, ...any) { f.failed = true; panic(errors.New("fatal")) }
+
+func TestWrongOptionsFailTheTest(t *testing.T) {
+	f := &failing{TB: t}
+	require.Panics(t, func() { tenuretest.New(f, tenure.Options{Namespace: "*"}) })
+	require.True(t, f.failed)
+}
+
+func TestLeadWithoutRunFailsTheTest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &failing{TB: t}
+		_, control := tenuretest.New(f, tenure.Options{})
+		require.Panics(t, control.Lead)
+		require.True(t, f.failed)
+	})
+}
