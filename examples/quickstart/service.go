@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure"
+)
+
+// shop is the service: everybody answers reads, the leader alone takes orders.
+type shop struct {
+	*tenure.Coordinator
+
+	store  *redis.Client // the application's; tenure has another
+	orders string        // key of a counter
+}
+
+func (s *shop) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		switch leader := s.Elector().Status().Leader; { // both looks cost no round trip
+		case s.IsLeader():
+			fmt.Fprintln(w, "leader")
+		case leader != "" && leader != s.InstanceID():
+			fmt.Fprintln(w, "follower of", leader)
+		default:
+			fmt.Fprintln(w, "follower, no leader is known")
+		}
+	})
+	mux.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
+		if !s.IsLeader() {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "not the leader", http.StatusServiceUnavailable)
+			return
+		}
+		// Where a second writer would do harm, the token of s.Elector().Term() goes along: see examples/fencing.
+		n, err := s.store.Incr(r.Context(), s.orders).Result()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprintf(w, "order %d taken\n", n)
+	})
+	return mux
+}
+
+// report is a leader-only task.
+func (s *shop) report(log *slog.Logger) tenure.TaskFunc {
+	return func(ctx context.Context, run tenure.TaskRun) error {
+		n, err := s.store.Get(ctx, s.orders).Int()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		log.Info("report by the leader", "orders", n, "token", run.Token)
+		return nil
+	}
+}
+
+// serve runs the HTTP server and the coordinator until ctx is done or one of them ends, and stops them in order: first the
+// requests, which may rely on leading until they are answered, then the term. Both fit into the 30 s that Kubernetes gives.
+func serve(ctx context.Context, s *shop, listener net.Listener) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second}
+	served := make(chan error, 1)
+	go func() { // ends with Shutdown; awaited below
+		defer stop()
+		served <- server.Serve(listener)
+	}()
+	term, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	coordinated := make(chan error, 1)
+	go func() { // ends with release; awaited below
+		defer stop()
+		coordinated <- s.Run(term)
+	}()
+
+	<-ctx.Done()
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*time.Second)
+	defer cancel()
+	err := server.Shutdown(bounded)
+	if err != nil {
+		_ = server.Close()
+	}
+	release()
+	err = errors.Join(err, <-coordinated)
+	if end := <-served; !errors.Is(end, http.ErrServerClosed) {
+		err = errors.Join(err, end)
+	}
+	return err
+}
