@@ -109,6 +109,7 @@ local term = read_term(term_key, now)
 local hold_off = math.max(tonumber(ARGV[6]), ttl, term.ttl) -- rule longest-ttl
 local guard = hold_off + tonumber(ARGV[8])
 local restart_guard = tonumber(ARGV[9])
+local unasked = term.token == 0 and term.hold == 0 -- nobody was asked yet who leads
 
 -- Clamp: Redis's clock may have been set back, or this is a promoted machine whose clock is behind. Nothing lasts longer than it can.
 local furthest = math.max(guard, restart_guard) + 1000
@@ -164,14 +165,15 @@ if term.token < floor then -- rule memory: data was lost; the counter is restore
   note('HDEL', term_key, 'nonce', 'released')
   note('HSET', term_key, 'token', integer(floor), 'hold', integer(term.hold))
 end
+local empty_wait = tonumber(ARGV[7])
+if unasked and term.token == 0 and empty_wait > 0 then -- rule rollcall: ask who leads, wait a moment
+  term.hold = math.max(term.hold, now + empty_wait) -- a guard that is on may be over sooner, and has asked nobody
+  note('HSET', term_key, 'hold', integer(term.hold))
+  publish(ARGV[10], 'roll-call', ARGV[11])
+  return answer('rollcall', now, 0, term.ttl, term.hold - now, 0, origin, 'empty')
+end
 if term.hold > now then
   return answer('held', now, term.token, term.ttl, term.hold - now, 0, origin, 'hold')
-end
-local empty_wait = tonumber(ARGV[7])
-if term.token == 0 and term.hold == 0 and empty_wait > 0 then -- rule rollcall: ask who leads, wait a moment
-  note('HSET', term_key, 'hold', integer(now + empty_wait))
-  publish(ARGV[10], 'roll-call', ARGV[11])
-  return answer('rollcall', now, 0, term.ttl, empty_wait, 0, origin, 'empty')
 end
 if not term.released and term.ends > now then -- rule until: the lease vanished before its end
   return answer('held', now, term.token, term.ttl, term.ends - now, 0, origin, 'until')

@@ -51,7 +51,7 @@ var withoutRule = []mutant{
 	{"until", oracle.Until, []edit{{"if not term.released and term.ends > now then -- rule until", "if false then -- rule until", 1}}},
 	{"memory", oracle.Memory, []edit{{"if term.token < floor then -- rule memory", "if false then -- rule memory", 1}}},
 	{"guard", oracle.Guard, []edit{{"if origin ~= '' and origin ~= term.origin then -- rule unknown-origin", "if false then", 1}}},
-	{"rollcall", oracle.RollCall, []edit{{"if term.token == 0 and term.hold == 0 and empty_wait > 0 then -- rule rollcall", "if false then -- rule rollcall", 1}}},
+	{"rollcall", oracle.RollCall, []edit{{"if unasked and term.token == 0 and empty_wait > 0 then -- rule rollcall", "if false then -- rule rollcall", 1}}},
 	{"reclaim", oracle.Reclaim, []edit{{"if lost_data and mine and ARGV[9] ~= '1' then -- rule reclaim", "if false then", 1}}},
 	{"time", oracle.Time, []edit{{"math.max(term.token + 1, floor + 1, now) -- rule time", "math.max(term.token + 1, floor + 1)", 1}}},
 	{"not-after", oracle.NotAfter, []edit{{"if not_after > 0 and now > not_after then", "if false then", 2}}},

@@ -96,6 +96,7 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	guard := holdOff + a.Margin
 	left := r.clamp(now, a, holdOff)
 	facts := r.told(a)
+	unasked := t.Token == 0 && t.Hold == 0 // nobody was asked yet who leads
 	r.witness(now, a, facts, guard)
 
 	answer := reply(lease.Held, now)
@@ -119,12 +120,12 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	}
 	answer.Token, answer.TTL = t.Token, ms(t.TTL)
 	switch {
+	case r.Rules.Has(RollCall) && unasked && t.Token == 0 && a.EmptyWait > 0:
+		t.Hold = max(t.Hold, now+a.EmptyWait) // a guard that is on may be over sooner, and has asked nobody
+		answer.Verdict, answer.Reason, answer.Wait = lease.RollCall, "empty", ms(t.Hold-now)
+		return answer
 	case t.Hold > now:
 		answer.Reason, answer.Wait = "hold", ms(t.Hold-now)
-		return answer
-	case r.Rules.Has(RollCall) && t.Token == 0 && t.Hold == 0 && a.EmptyWait > 0:
-		t.Hold = now + a.EmptyWait
-		answer.Verdict, answer.Reason, answer.Wait = lease.RollCall, "empty", ms(a.EmptyWait)
 		return answer
 	case r.Rules.Has(Until) && !t.Released && t.Until > now:
 		answer.Reason, answer.Wait = "until", ms(t.Until-now)
