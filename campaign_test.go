@@ -110,21 +110,33 @@ func TestP4_ReaderThatNoticesFirstEndsTheTerm(t *testing.T) {
 	})
 }
 
-// A reader may end the term between the answer to a renewal and the moment it is put in place.
-func TestP4_ReaderIsFasterThanTheRenewal(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
-		s.run(s.honest(0))
-		term, _ := s.Term()
-		s.store.on(func(c storeCall) fate {
-			if c.op == "renew" {
-				term.tenancy.lease.Store(nil) // and its wake-up comes after the reply
-			}
-			return fate{}
+// The renewal is kept, but by the reading that it is taken with the term leads no more, or a reader has ended it.
+func TestP4_RenewalOfATermThatLeadsNoMore(t *testing.T) {
+	for name, lapse := range map[string]func(*tenancy){
+		"ended by a reader": func(t *tenancy) { t.lease.Store(nil) }, // and its wake-up comes after the reply
+		"past its deadline": func(t *tenancy) {
+			suspended := *t.lease.Load()
+			suspended.Sent.Wall -= time.Minute
+			t.lease.Store(&suspended)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStage(t, nil, func(s *stage) {
+				s.run(s.honest(0))
+				term, _ := s.Term()
+				s.store.on(func(c storeCall) fate {
+					if c.op == "renew" && c.number == 1 {
+						lapse(term.tenancy)
+					}
+					return fate{}
+				})
+				s.at(stageRenew)
+				require.False(s, term.Valid())
+				require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrLost)
+				require.Contains(s, s.noted(), "drained")
+			})
 		})
-		s.at(stageRenew)
-		require.False(s, term.Valid())
-		require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrLost)
-	})
+	}
 }
 
 func TestP6_LostAcquireReplyIsAdopted(t *testing.T) {

@@ -1,0 +1,185 @@
+package tenure
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestEventsOfATermInOrder(t *testing.T) {
+	onStage(t, func(o *Options) { o.Election.Role = "cleanup" }, func(s *stage) {
+		s.store.hold("other", time.Second)
+		s.run(s.after(midTerm, func() error { return errBroken }))
+		s.at(5 * time.Second)
+		s.store.on(on("renew", fate{err: errNetwork}))
+		s.at(time.Minute)
+		require.NoError(s, s.stop())
+		var told []string
+		for _, e := range s.events {
+			require.Equal(s, "cleanup", e.Role)
+			require.Equal(s, "me", e.InstanceID)
+			require.Zero(s, e.Missed)
+			told = append(told, fmt.Sprintf("%s %d %s", e.Type, e.Token, e.Subject))
+		}
+		require.Equal(s, []string{
+			"leader_changed 1 other", "acquired 2 ", "leader_changed 2 me",
+			"work_failed 2 ", "ended 2 ", "released 2 ",
+			"acquired 3 ", "leader_changed 3 me", "renew_failed 3 ", "work_failed 3 ", "ended 3 ", "released 3 ",
+		}, told)
+	})
+}
+
+// observed collects what one observer is told, and fails when it is told two things at once.
+func observed(t *testing.T, b *eventBus, call func(Event)) (told func() []Event, stop func()) {
+	var mu sync.Mutex
+	var events []Event
+	stop = b.observe(func(e Event) {
+		if !mu.TryLock() {
+			t.Error("called while it was being called")
+			return
+		}
+		defer mu.Unlock()
+		events = append(events, e)
+		call(e)
+	})
+	return func() []Event { mu.Lock(); defer mu.Unlock(); return events }, stop
+}
+
+// inBubble runs act with an event bus; what observers hold up must be released.
+func inBubble(t *testing.T, act func(*testing.T, *eventBus)) {
+	synctest.Test(t, func(t *testing.T) { act(t, newEventBus("me")) })
+}
+
+func TestObserverHearsInOrderOneAtATime(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *eventBus) {
+		told, _ := observed(t, b, func(Event) { time.Sleep(time.Millisecond) })
+		var publishing sync.WaitGroup
+		for publisher := range 10 {
+			publishing.Go(func() {
+				for i := range 50 {
+					b.publish(Event{Attempt: publisher, Count: i})
+				}
+			})
+		}
+		publishing.Wait()
+		require.NoError(t, b.flush(time.Now().Add(time.Second)))
+		require.Len(t, told(), 500)
+		next := make(map[int]int)
+		for _, e := range told() {
+			require.Equal(t, next[e.Attempt], e.Count, "of one publisher, in order")
+			next[e.Attempt]++
+		}
+	})
+}
+
+func TestObserverThatDoesNotKeepUpMissesTheOldest(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *eventBus) {
+		blocked := make(chan struct{})
+		told, _ := observed(t, b, func(Event) { <-blocked })
+		b.publish(Event{Count: -1})
+		synctest.Wait() // it blocks
+		const more = 10
+		for i := range observerBacklog + more {
+			b.publish(Event{Count: i})
+		}
+		close(blocked)
+		require.NoError(t, b.flush(time.Now().Add(time.Second)))
+		require.Len(t, told(), 1+observerBacklog)
+		require.Equal(t, more, told()[1].Count)
+		require.Equal(t, more, told()[1].Missed)
+		require.Zero(t, told()[2].Missed)
+	})
+}
+
+func TestObserverThatPanicsOrExitsHearsTheRest(t *testing.T) {
+	for name, fail := range map[string]func(){"panic": func() { panic(errBroken) }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *eventBus) {
+				told, _ := observed(t, b, func(e Event) {
+					if e.Count%2 == 1 {
+						fail()
+					}
+				})
+				for i := range 5 {
+					b.publish(Event{Count: i})
+				}
+				require.NoError(t, b.flush(time.Now().Add(time.Second)))
+				require.Len(t, told(), 5)
+			})
+		})
+	}
+}
+
+func TestObserverStopsItself(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *eventBus) {
+		var stop func()
+		var told func() []Event
+		ready := make(chan struct{})
+		told, stop = observed(t, b, func(Event) { <-ready; stop(); stop() })
+		for range 5 {
+			b.publish(Event{})
+		}
+		close(ready)
+		require.NoError(t, b.flush(time.Now().Add(time.Second)))
+		require.Len(t, told(), 1)
+		b.publish(Event{})
+		require.NoError(t, b.flush(time.Now().Add(time.Second)))
+		require.Len(t, told(), 1)
+		require.Empty(t, b.observers)
+	})
+}
+
+func TestFlushIsBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *eventBus) {
+		blocked := make(chan struct{})
+		observed(t, b, func(Event) { <-blocked })
+		b.publish(Event{})
+		began := time.Now()
+		require.ErrorIs(t, b.flush(began.Add(time.Second)), ErrDrainTimeout)
+		require.Equal(t, time.Second, time.Since(began))
+		require.ErrorIs(t, b.flush(began), ErrDrainTimeout, "a deadline that has passed")
+		close(blocked)
+		synctest.Wait()
+		require.NoError(t, b.flush(time.Now().Add(time.Second)))
+	})
+}
+
+// An observer that blocks for ever, in whatever event, delays no renewal and no end of a term.
+func TestBlockedObserverDelaysNothing(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		blocked := make(chan struct{})
+		defer close(blocked)
+		var calls atomic.Int32
+		s.bus.observe(func(Event) { calls.Add(1); <-blocked })
+		s.run(s.honest(0))
+		s.at(time.Minute)
+		renewals := s.store.made("renew")
+		require.Len(s, renewals, 20)
+		for i, renewal := range renewals {
+			require.Equal(s, time.Duration(i+1)*stageRenew, renewal.at)
+		}
+		require.NoError(s, s.Resign(context.Background()))
+		require.Equal(s, time.Minute, s.now())
+		require.EqualValues(s, 1, calls.Load())
+	})
+}
+
+// Run returns when every observer has heard what there was to tell.
+func TestRunFlushesEvents(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.bus.observe(func(e Event) {
+			<-time.After(100 * time.Millisecond)
+			s.note("%s", e.Type)
+		})
+		s.run(s.honest(0))
+		require.NoError(s, s.stop())
+		require.Contains(s, s.noted(), "released")
+	})
+}

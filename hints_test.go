@@ -1,0 +1,238 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/redistest"
+	"github.com/tenure-go/tenure/internal/simnet"
+)
+
+func TestVacantWakesAFollowerAtOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		hint hint
+		asks bool
+	}{
+		"vacant":             {hint{Type: hintVacant, Role: "cleanup"}, true},
+		"of another role":    {hint{Type: hintVacant, Role: "other"}, false},
+		"subscribed again":   {hint{Type: hintConnected}, true},
+		"granted to another": {hint{Type: hintGranted, Role: "cleanup"}, false},
+		"roll-call":          {hint{Type: hintRollCall, Role: "cleanup"}, false},
+		"unknown":            {hint{Type: "reboot", Role: "cleanup"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStage(t, func(o *Options) { o.Election.Role = "cleanup" }, func(s *stage) {
+				s.store.hold("other", time.Hour)
+				s.run(s.honest(0))
+				s.at(time.Second)
+				s.store.hold("other", 0)
+				s.hint(test.hint)
+				s.pass(0)
+				require.Equal(s, test.asks, s.IsLeader())
+			})
+		})
+	}
+}
+
+// A hint that comes while a request is on its way is remembered.
+func TestHintDuringARequest(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.store.hold("other", time.Hour)
+		s.store.on(on("acquire", fate{back: 10 * time.Millisecond}))
+		s.run(s.honest(0))
+		s.at(5 * time.Millisecond)
+		s.store.hold("other", 0)
+		s.hint(hint{Type: hintVacant})
+		s.at(25*time.Millisecond + 10*time.Millisecond)
+		require.True(s, s.IsLeader())
+	})
+}
+
+func TestFloodOfHintsIsNoFloodOfRequests(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.store.hold("other", time.Hour)
+		s.run(s.honest(0))
+		for s.now() < time.Second {
+			for range 100 {
+				s.hint(hint{Type: hintVacant})
+				s.hint(hint{Type: hintConnected})
+			}
+			s.pass(time.Millisecond)
+		}
+		calls := s.store.made("")
+		require.LessOrEqual(s, len(calls), 41)
+		for i, call := range calls[1:] {
+			require.GreaterOrEqual(s, call.at-calls[i].at, 25*time.Millisecond)
+		}
+	})
+}
+
+func TestRollCallMakesALeaderRenewAtOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		hint   hint
+		renews int
+	}{
+		"its role":     {hint{Type: hintRollCall}, 1},
+		"every role":   {hint{Type: hintRollCall, Role: "any", all: true}, 1},
+		"another role": {hint{Type: hintRollCall, Role: "other"}, 0},
+		"vacant":       {hint{Type: hintVacant}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStage(t, nil, func(s *stage) {
+				s.run(s.honest(0))
+				s.at(time.Second)
+				s.hint(test.hint)
+				s.pass(0)
+				require.Len(s, s.store.made("renew"), test.renews)
+			})
+		})
+	}
+}
+
+func TestHintsWhileStandingBackAreIgnored(t *testing.T) {
+	for name, fail := range map[string]error{"resigned": nil, "failed": errBroken} {
+		t.Run(name, func(t *testing.T) {
+			onStage(t, nil, func(s *stage) {
+				s.run(s.after(time.Second, func() error { return fail }))
+				s.at(time.Second)
+				for range 100 {
+					s.hint(hint{Type: hintVacant})
+					s.pass(40 * time.Millisecond)
+				}
+				require.Len(s, s.store.made("acquire"), 1)
+			})
+		})
+	}
+}
+
+// aSubscription listens on a client and hands over what it is told.
+func aSubscription(ctx context.Context, client redis.UniversalClient) (told chan hint, ended chan struct{}) {
+	var c checker
+	store := newRedisStore(client, &c, Options{Namespace: "ns"})
+	told, ended = make(chan hint, 1000), make(chan struct{})
+	go func() {
+		defer close(ended)
+		listenForHints(ctx, store, func(h hint) { told <- h })
+	}()
+	return told, ended
+}
+
+func TestForgedHintsAreIgnored(t *testing.T) {
+	redistest.NoLeaks(t)
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	told, ended := aSubscription(ctx, client)
+	require.Equal(t, hint{Type: hintConnected}, <-told)
+	for _, forged := range []string{
+		"", "{", "[]", `"vacant"`, `{"type":7}`, `{"type":"connected"}`, `{"type":"vacant","role":` + strings.Repeat("[", 2000),
+		`{"type":"vacant","role":"` + strings.Repeat("x", maxHintBytes) + `"}`, "\xff\xfe", "{\"type\":\"vacant\"}\x00",
+	} {
+		server.Publish("ns:events", forged)
+	}
+	server.Publish("other:events", `{"type":"vacant"}`)
+	server.Publish("ns:events", `{"type":"roll-call","role":"r","instance":"i","source":"s","all":true,"more":1}`)
+	require.Equal(t, hint{Type: hintRollCall, Role: "r", Subject: "i", Source: "s"}, <-told, "the first that is one")
+	cancel()
+	<-ended
+}
+
+// A subscription that breaks is made anew, and the elector told, since hints may have been missed.
+func TestSubscriptionStandsAgain(t *testing.T) {
+	redistest.NoLeaks(t)
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	defer client.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	told, ended := aSubscription(ctx, client)
+	require.Equal(t, hintConnected, (<-told).Type)
+	server.Close()
+	require.NoError(t, server.Restart())
+	require.Equal(t, hintConnected, (<-told).Type)
+	server.Publish("ns:events", `{"type":"vacant"}`)
+	require.Equal(t, hintVacant, (<-told).Type)
+	cancel()
+	<-ended
+}
+
+// A connection that is silent is asked; where it does not answer, another one is made. Pauses grow, and are bounded.
+func TestSubscriptionInVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := simnet.New(simnet.Options{Seed: 1})
+		defer network.Close()
+		server := network.NewServer(simnet.Addr, simnet.ServerOptions{})
+		client := network.Client("a", nil)
+		ctx, cancel := context.WithCancel(context.Background())
+		told, ended := aSubscription(ctx, client)
+		publish := func() {
+			server.Do(func(m *miniredis.Miniredis) { m.Publish("ns:events", `{"type":"vacant"}`) })
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, hintConnected, (<-told).Type)
+		time.Sleep(time.Hour)
+		require.Empty(t, told, "one subscription for all of a silent hour")
+		publish()
+		require.Equal(t, hintVacant, (<-told).Type)
+
+		network.Partition("a", simnet.Both, time.Hour)
+		time.Sleep(30 * time.Minute)
+		publish()
+		require.Empty(t, told)
+		network.Heal("a")
+		time.Sleep(20 * time.Second)
+		require.Equal(t, hintConnected, (<-told).Type)
+		for len(told) > 0 {
+			<-told
+		}
+		publish()
+		require.Equal(t, hintVacant, (<-told).Type)
+		cancel()
+		<-ended
+	})
+}
+
+// A client that connects for ever, whatever its context says, does not hold up Run past the shutdown bound.
+func TestP11_SubscriptionThatHangs(t *testing.T) {
+	redistest.NoLeaks(t)
+	release, dialling := make(chan struct{}), make(chan struct{}, 100)
+	client := redis.NewClient(&redis.Options{
+		MaxRetries: -1,
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			dialling <- struct{}{}
+			<-release
+			return nil, errors.New("refused")
+		},
+	})
+	defer client.Close()
+	elector, err := NewElector(client, Options{ShutdownTimeout: 100 * time.Millisecond})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- elector.Run(ctx) }()
+	<-dialling
+	<-dialling // the first acquire, and the subscription
+	cancel()
+	err = <-ended
+	require.ErrorIs(t, err, ErrDrainTimeout)
+	require.ErrorContains(t, err, "the subscription to hints")
+	close(release)
+}
+
+func TestHintJSONIsWhatTheScriptsSend(t *testing.T) {
+	require.Contains(t, scriptsLua, `'{"type":"' .. kind .. '","role":"' .. role .. '"'`)
+	for _, kind := range []string{hintVacant, hintGranted, hintRollCall} {
+		require.Contains(t, scriptsLua, fmt.Sprintf("'%s'", kind))
+	}
+}

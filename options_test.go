@@ -1,0 +1,435 @@
+package tenure
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
+)
+
+// completed returns the options with their defaults, and what is wrong with them.
+func completed(change func(*Options)) (Options, error) {
+	var o Options
+	change(&o)
+	var c checker
+	o = o.complete(&c)
+	return o, c.err()
+}
+
+func TestDefaults(t *testing.T) {
+	t.Setenv("HOSTNAME", "pod-7")
+	o, err := completed(func(*Options) {})
+	require.NoError(t, err)
+	require.NotNil(t, o.random)
+	require.Regexp(t, `^[0-9a-f]{32}$`, o.secret())
+	require.NotEqual(t, o.secret(), o.secret())
+	o.random, o.secret = nil, nil
+	require.Equal(t, Options{
+		Namespace:  "tenure",
+		InstanceID: "pod-7",
+		Election: ElectionOptions{
+			LeaseTTL: 30 * time.Second, RenewInterval: 10 * time.Second, RetryInterval: 15 * time.Second, DriftMargin: 300 * time.Millisecond,
+			EmptyHistoryWait: 250 * time.Millisecond,
+		},
+		Registry: RegistryOptions{
+			BeatInterval: 15 * time.Second, BeatTTL: 90 * time.Second, SweepInterval: 10 * time.Second,
+			DriftedAfter: time.Minute, DownAfter: 5 * time.Minute, WorkerCount: 1,
+		},
+		ShutdownTimeout: 25 * time.Second,
+	}, o)
+	again, err := completed(func(p *Options) { *p = o })
+	require.NoError(t, err)
+	again.random, again.secret = nil, nil
+	require.Equal(t, o, again, "completing is idempotent")
+}
+
+func TestDefaultsFollowTheTTL(t *testing.T) {
+	o, err := completed(func(o *Options) { o.Election.LeaseTTL = minLeaseTTL })
+	require.NoError(t, err, "every legal TTL has legal defaults")
+	require.Equal(t, 100*time.Millisecond, o.Election.RenewInterval)
+	require.Equal(t, 150*time.Millisecond, o.Election.RetryInterval)
+	require.Equal(t, 10*time.Millisecond, o.Election.DriftMargin)
+	for ttl := minLeaseTTL; ttl <= lease.MaxTTL; ttl += ttl/7 - ttl/7%time.Millisecond + time.Millisecond {
+		_, err := completed(func(o *Options) { o.Election.LeaseTTL = ttl })
+		require.NoError(t, err, "%v", ttl)
+	}
+}
+
+func TestTimingOfOptions(t *testing.T) {
+	o, err := completed(func(o *Options) { o.Election.DriftMargin, o.Election.HoldOff = -1, time.Hour })
+	require.NoError(t, err)
+	timing := o.Election.timing()
+	require.Zero(t, timing.Drift, "negative: none")
+	require.Equal(t, time.Hour, timing.HoldOff)
+	require.Equal(t, 30*time.Second, timing.Penalty)
+	require.Equal(t, 30*time.Second-lease.Rounding, timing.Life())
+}
+
+const forever = time.Duration(math.MaxInt64)
+
+// durations are the fields that are durations, each with values that are legal beside the defaults and values that are not.
+var durations = map[string]struct {
+	set   func(*Options, time.Duration)
+	legal []time.Duration
+	wrong []time.Duration
+	says  string // about the wrong ones
+}{
+	"ShutdownTimeout": {
+		func(o *Options, d time.Duration) { o.ShutdownTimeout = d },
+		[]time.Duration{0, time.Millisecond, 24 * time.Hour},
+		[]time.Duration{-1, 1, time.Millisecond - 1, 24*time.Hour + 1, forever}, "must be between 1ms and 24h0m0s",
+	},
+	"Election.LeaseTTL": {
+		func(o *Options, d time.Duration) { o.Election.LeaseTTL = d },
+		[]time.Duration{0, 300 * time.Millisecond, 24 * time.Hour},
+		[]time.Duration{-1, 1, 300*time.Millisecond - 1, 24*time.Hour + 1, forever}, "must be between 300ms and 24h0m0s",
+	},
+	"Election.LeaseTTL of whole ms": {
+		func(o *Options, d time.Duration) { o.Election.LeaseTTL = d },
+		nil, []time.Duration{time.Second + 1, time.Second + 999*time.Microsecond}, "must be whole milliseconds",
+	},
+	"Election.RenewInterval": {
+		func(o *Options, d time.Duration) { o.Election.RenewInterval = d },
+		[]time.Duration{0, 10 * time.Millisecond, 13 * time.Second},
+		[]time.Duration{-1, 1, 10*time.Millisecond - 1, 30*time.Second + 1, forever}, "must be between 10ms and 30s",
+	},
+	"Election.RenewInterval within L": {
+		func(o *Options, d time.Duration) { o.Election.RenewInterval = d },
+		[]time.Duration{13226 * time.Millisecond}, // (29.698 s − 0.6 s)/2/1.1
+		[]time.Duration{13227 * time.Millisecond, 15 * time.Second, 30 * time.Second},
+		"1.1 · RenewInterval must be at most (L − g)/2 = 14.549s, with LeaseTTL = 30s, DriftMargin = 300ms and g = 600ms",
+	},
+	"Election.RetryInterval": {
+		func(o *Options, d time.Duration) { o.Election.RetryInterval = d },
+		[]time.Duration{0, 10 * time.Millisecond, 30 * time.Second},
+		[]time.Duration{-1, 1, 30*time.Second + 1, forever}, "must be between 10ms and 30s",
+	},
+	"Election.DriftMargin": {
+		func(o *Options, d time.Duration) { o.Election.DriftMargin = d },
+		[]time.Duration{0, -1, -forever, 1, 7 * time.Second},
+		[]time.Duration{15*time.Second + 1, forever}, "must be at most LeaseTTL/2 = 15s",
+	},
+	"Election.EmptyHistoryWait": {
+		func(o *Options, d time.Duration) { o.Election.EmptyHistoryWait = d },
+		[]time.Duration{0, -1, -forever, 1, 24 * time.Hour},
+		[]time.Duration{24*time.Hour + 1, forever}, "must be at most 24h0m0s",
+	},
+	"Election.HoldOff": {
+		func(o *Options, d time.Duration) { o.Election.HoldOff = d },
+		[]time.Duration{0, 1, 24 * time.Hour},
+		[]time.Duration{-1, 24*time.Hour + 1, forever}, "must be between 0 (the longest TTL known) and 24h0m0s",
+	},
+	"Election.RestartGuard": {
+		func(o *Options, d time.Duration) { o.Election.RestartGuard = d },
+		[]time.Duration{0, -1, 1, 24 * time.Hour},
+		[]time.Duration{24*time.Hour + 1, forever}, "must be at most 24h0m0s",
+	},
+	"Election.FailoverMargin": {
+		func(o *Options, d time.Duration) { o.Election.FailoverMargin = d },
+		[]time.Duration{0, 1, 10*time.Second - 1},
+		[]time.Duration{-1, 10 * time.Second, 30 * time.Second, forever},
+		"must not be negative, and FailoverMargin + RenewInterval (10s) + LeaseTTL/3 (10s) must be below LeaseTTL (30s)",
+	},
+	"Registry.BeatInterval": {
+		func(o *Options, d time.Duration) { o.Registry.BeatInterval = d },
+		[]time.Duration{0, -1, -forever, 100 * time.Millisecond, 30 * time.Second},
+		[]time.Duration{1, 100*time.Millisecond - 1, 30*24*time.Hour + 1, forever}, "must be between 100ms and 720h0m0s",
+	},
+	"Registry.BeatTTL": {
+		func(o *Options, d time.Duration) { o.Registry.BeatTTL = d },
+		[]time.Duration{0, 30 * time.Second, 30 * 24 * time.Hour},
+		[]time.Duration{-1, 1, 30*24*time.Hour + 1, forever}, "must be between 1s and 720h0m0s",
+	},
+	"Registry.BeatTTL of whole seconds": {
+		func(o *Options, d time.Duration) { o.Registry.BeatTTL = d },
+		nil, []time.Duration{90*time.Second + 1, 90*time.Second + 500*time.Millisecond}, "must be whole seconds",
+	},
+	"Registry.BeatTTL of two beats": {
+		func(o *Options, d time.Duration) { o.Registry.BeatTTL = d },
+		nil, []time.Duration{time.Second, 29 * time.Second}, "must be at least 2 · BeatInterval = 30s",
+	},
+	"Registry.SweepInterval": {
+		func(o *Options, d time.Duration) { o.Registry.SweepInterval = d },
+		[]time.Duration{0, -1, -forever, 100 * time.Millisecond, 30 * 24 * time.Hour},
+		[]time.Duration{1, 30*24*time.Hour + 1, forever}, "must be between 100ms and 720h0m0s",
+	},
+	"Registry.DriftedAfter": {
+		func(o *Options, d time.Duration) { o.Registry.DriftedAfter = d },
+		[]time.Duration{0, 30 * time.Second, 5*time.Minute - 1},
+		[]time.Duration{-1, 1, 30*24*time.Hour + 1, forever}, "must be between 200ms and 720h0m0s",
+	},
+	"Registry.DriftedAfter of two beats": {
+		func(o *Options, d time.Duration) { o.Registry.DriftedAfter = d },
+		nil, []time.Duration{29 * time.Second}, "must be at least 2 · BeatInterval = 30s",
+	},
+	"Registry.DownAfter": {
+		func(o *Options, d time.Duration) { o.Registry.DownAfter = d },
+		[]time.Duration{0, time.Minute + 1, 30 * 24 * time.Hour},
+		[]time.Duration{-1, 1, 30*24*time.Hour + 1, forever}, "must be between 200ms and 720h0m0s",
+	},
+	"Registry.DownAfter above DriftedAfter": {
+		func(o *Options, d time.Duration) { o.Registry.DownAfter = d },
+		nil, []time.Duration{time.Minute, time.Second}, "must be above DriftedAfter = 1m0s",
+	},
+}
+
+func TestDurations(t *testing.T) {
+	for name, test := range durations {
+		field, _, _ := strings.Cut(name, " ")
+		for _, d := range test.legal {
+			_, err := completed(func(o *Options) { test.set(o, d) })
+			assert.NoError(t, err, "%s = %d ns", name, d)
+		}
+		for _, d := range test.wrong {
+			_, err := completed(func(o *Options) { test.set(o, d) })
+			assert.ErrorIs(t, err, ErrMisconfigured, "%s = %d ns", name, d)
+			var problem *OptionError
+			if assert.ErrorAs(t, err, &problem) {
+				assert.ErrorContains(t, err, fmt.Sprintf("%s = %v: ", field, d))
+				assert.ErrorContains(t, err, test.says, "%s = %d ns", name, d)
+			}
+		}
+	}
+}
+
+func TestRelationsOfAShortLease(t *testing.T) {
+	_, err := completed(func(o *Options) {
+		o.Election.LeaseTTL, o.Election.RenewInterval, o.Election.RetryInterval = time.Second, 3*time.Second, 2*time.Second
+		o.Election.FailoverMargin = 500 * time.Millisecond
+	})
+	require.ErrorContains(t, err, "Election.RenewInterval = 3s: must be between 10ms and 1s")
+	require.ErrorContains(t, err, "Election.RetryInterval = 2s: must be between 10ms and 1s")
+	require.NotContains(t, err.Error(), "FailoverMargin", "what follows from another problem is not one more")
+}
+
+func TestOtherOptions(t *testing.T) {
+	pairs := func(n, size int) map[string]string {
+		m := make(map[string]string)
+		for i := range n {
+			m[fmt.Sprintf("%03d", i)] = strings.Repeat("x", size)
+		}
+		return m
+	}
+	for name, test := range map[string]struct {
+		change func(*Options)
+		says   string // "": nothing is wrong
+	}{
+		"no workers told":    {func(o *Options) { o.Registry.WorkerCount = 0 }, ""},
+		"most workers":       {func(o *Options) { o.Registry.WorkerCount = 1 << 20 }, ""},
+		"too many workers":   {func(o *Options) { o.Registry.WorkerCount = 1<<20 + 1 }, "Registry.WorkerCount = 1048577: must be between 1 and 1048576"},
+		"negative workers":   {func(o *Options) { o.Registry.WorkerCount = -1 }, "Registry.WorkerCount = -1: "},
+		"most pairs":         {func(o *Options) { o.Registry.Metadata = pairs(32, 125) }, ""},
+		"too many pairs":     {func(o *Options) { o.Registry.Metadata = pairs(33, 1) }, "Registry.Metadata = \"33 pairs, 132 bytes\": must have at most 32 pairs"},
+		"too many bytes":     {func(o *Options) { o.Registry.Metadata = pairs(1, 4094) }, "Registry.Metadata = \"1 pairs, 4097 bytes\": "},
+		"nil work":           {func(o *Options) { o.Election.Lead = []LeadFunc{nil} }, "Election.Lead[0] = <nil>: must be a function"},
+		"no beats, no sweep": {func(o *Options) { o.Registry.BeatInterval, o.Registry.SweepInterval = -1, -1 }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := completed(test.change)
+			if test.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, ErrMisconfigured)
+			require.ErrorContains(t, err, test.says)
+		})
+	}
+}
+
+func TestMetadataIsCopied(t *testing.T) {
+	metadata := map[string]string{"zone": "a"}
+	o, err := completed(func(o *Options) { o.Registry.Metadata = metadata })
+	require.NoError(t, err)
+	metadata["zone"] = "b"
+	require.Equal(t, "a", o.Registry.Metadata["zone"])
+}
+
+func TestAllProblemsAtOnce(t *testing.T) {
+	_, err := NewElector(nil, Options{
+		Namespace: "a b", InstanceID: "ü", ShutdownTimeout: -1,
+		Election: ElectionOptions{
+			Role: "since", LeaderKey: "{}", LeaseTTL: -1, HoldOff: -1, EmptyHistoryWait: forever, RestartGuard: forever, Lead: []LeadFunc{nil},
+		},
+		Registry: RegistryOptions{BeatInterval: 1, BeatTTL: 1, SweepInterval: 1, DriftedAfter: 1, WorkerCount: -1},
+	})
+	require.ErrorIs(t, err, ErrMisconfigured)
+	var all optionErrors
+	require.True(t, errors.As(err, &all))
+	var fields []string
+	for _, problem := range all {
+		fields = append(fields, problem.Field)
+		require.ErrorIs(t, problem, ErrMisconfigured)
+	}
+	require.Equal(t, []string{
+		"Namespace", "InstanceID", "ShutdownTimeout",
+		"Election.Role", "Election.LeaderKey", "Election.Lead[0]", "Election.EmptyHistoryWait", "Election.HoldOff", "Election.RestartGuard",
+		"Election.LeaseTTL",
+		"Registry.WorkerCount", "Registry.BeatInterval", "Registry.BeatTTL", "Registry.SweepInterval", "Registry.DriftedAfter", "rdb",
+	}, fields)
+	require.Equal(t, len(fields)+1, len(strings.Split(err.Error(), "\n")), "one a line")
+}
+
+// hostile names are no instance ID, no role, no namespace and no key.
+var hostile = map[string]string{
+	"newline": "a\nb", "trailing newline": "a\n", "NUL": "a\x00", "empty tag": "{}", "star": "*", "ANSI": "\x1b[31mred", "right-to-left": "a\u202eb",
+	"10 KB": strings.Repeat("x", 10<<10), "bad UTF-8": "a\xff", "space": "a b", "129": strings.Repeat("x", 129), "two tags": "{a}{b}",
+	"open tag": "{a", "closed tag": "a}", "nested": "{{a}}", "slash": "a/b", "letter": "é", "quote": `a"b`, "backslash": `a\b`, "percent": "%s%d",
+}
+
+func TestHostileNames(t *testing.T) {
+	for name, value := range hostile {
+		for field, set := range map[string]func(*Options){
+			"Namespace":          func(o *Options) { o.Namespace = value },
+			"InstanceID":         func(o *Options) { o.InstanceID = value },
+			"Election.Role":      func(o *Options) { o.Election.Role = value },
+			"Election.LeaderKey": func(o *Options) { o.Election.LeaderKey = value },
+		} {
+			_, err := completed(set)
+			var problem *OptionError
+			require.ErrorAs(t, err, &problem, "%s, %s", name, field)
+			require.Equal(t, field, problem.Field, name)
+			require.Less(t, len(err.Error()), 1000, "a long value is cut")
+			require.NotRegexp(t, "[\x00-\x08\x0b-\x1f\x7f\u202e]", err.Error(), "what is told cannot steer a terminal")
+			require.True(t, utf8.ValidString(err.Error()))
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for _, name := range []string{"a", "A-Z_a.z:0", strings.Repeat("x", 128), "{tag}", "waf:{cluster}", "{a}:b", "since"} {
+		_, err := completed(func(o *Options) { o.Namespace, o.Election.LeaderKey = name, name })
+		require.NoError(t, err, name)
+	}
+	for name, legal := range map[string]bool{
+		"": true, "cleanup": true, "a.b-c_d": true, "since1": true, strings.Repeat("x", 128): true, "since": false, "term": false, "a:b": false, "{a}": false,
+	} {
+		_, err := completed(func(o *Options) { o.Election.Role = name })
+		require.Equal(t, legal, err == nil, name)
+	}
+	for name, legal := range map[string]bool{"host:8080": true, "{a}": false} {
+		_, err := completed(func(o *Options) { o.InstanceID = name })
+		require.Equal(t, legal, err == nil, name)
+	}
+}
+
+func TestDefaultInstanceID(t *testing.T) {
+	for _, test := range []struct {
+		env, host string
+		err       error
+		want      string
+	}{
+		{"pod-7", "host", nil, "pod-7"},
+		{"", "host", nil, "host-42"},
+		{"", "host", errBroken, "unknown-42"},
+		{"", "", nil, "unknown-42"},
+		{"", "a host", nil, "unknown-42"},
+		{"a pod", "host", nil, "a pod"}, // what somebody set is not corrected: it is refused
+	} {
+		id := defaultInstanceID(test.env, func() (string, error) { return test.host, test.err }, 42)
+		require.Equal(t, test.want, id)
+	}
+	t.Setenv("HOSTNAME", "a pod")
+	_, err := completed(func(*Options) {})
+	require.ErrorContains(t, err, `InstanceID = "a pod"`)
+}
+
+func TestClients(t *testing.T) {
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer cluster.Close()
+	ring := redis.NewRing(&redis.RingOptions{})
+	defer ring.Close()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer client.Close()
+	const none = "rdb = \"nil\": must be a go-redis client; without Redis use NewStandalone"
+	for name, test := range map[string]struct {
+		rdb  redis.UniversalClient
+		opts Options
+		says []string
+	}{
+		"client":            {client, Options{}, nil},
+		"nil":               {nil, Options{}, []string{none}},
+		"typed nil":         {(*redis.Client)(nil), Options{}, []string{none}},
+		"typed nil cluster": {(*redis.ClusterClient)(nil), Options{Namespace: "{a}"}, []string{none}},
+		"ring":              {ring, Options{}, []string{"rdb = \"*redis.Ring\": cannot be used"}},
+		"cluster": {cluster, Options{Namespace: "waf", Election: ElectionOptions{LeaderKey: "leader:x"}}, []string{
+			`Namespace = "waf": needs a {hash tag} on a Redis Cluster, so that its keys share a slot: "{waf}"`,
+			`Election.LeaderKey = "leader:x": needs a {hash tag} on a Redis Cluster, so that its keys share a slot: "{leader:x}"`,
+		}},
+		"cluster with tags": {cluster, Options{Namespace: "{waf}:a", Election: ElectionOptions{LeaderKey: "leader:{x}"}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.opts.InstanceID = "me"
+			_, err := NewElector(test.rdb, test.opts)
+			if test.says == nil {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, ErrMisconfigured)
+			for _, says := range test.says {
+				require.ErrorContains(t, err, says)
+			}
+		})
+	}
+}
+
+// FuzzNames: what the constructor lets through cannot break a key, a log line or a JSON text.
+func FuzzNames(f *testing.F) {
+	for _, name := range hostile {
+		f.Add(name)
+	}
+	for _, name := range []string{"", "a", "{a}b", "since", "host:80"} {
+		f.Add(name)
+	}
+	safe := regexp.MustCompile(`^[A-Za-z0-9._:-]*(\{[A-Za-z0-9._:-]+\})?[A-Za-z0-9._:-]*$`)
+	f.Fuzz(func(t *testing.T, name string) {
+		o, err := completed(func(o *Options) {
+			o.Namespace, o.InstanceID, o.Election.Role, o.Election.LeaderKey = name, name, name, name
+		})
+		if err != nil {
+			require.ErrorIs(t, err, ErrMisconfigured)
+			require.Less(t, len(err.Error()), 8000)
+			require.True(t, utf8.ValidString(err.Error()))
+			return
+		}
+		for _, name := range []string{o.Namespace, o.InstanceID, o.Election.Role, o.Election.LeaderKey} {
+			require.LessOrEqual(t, len(name), 128)
+			require.Regexp(t, safe, name)
+		}
+		require.NotContains(t, []string{"since", "term"}, o.Election.Role)
+	})
+}
+
+// FuzzLeaseReply: whatever stands in a reply, it is read as what it is, or refused as no usable answer.
+func FuzzLeaseReply(f *testing.F) {
+	for _, line := range []string{
+		"", "won", "won 1 2 3 4 5 - - me", "held 1790000000000 7 30000 29000 0 abcdef lease other one", "free 1 0 0 0 0 - - -",
+		"kept 1 2 3 9223372036854775807 5 - - me", "lost -1 -2 -3 -9223372036854775808 -5 - taken x", "stolen 1 2 3 4 5 - - me",
+		"won 1 2 3 4 five - - me", "won  2 3 4 5 - - me", "done 99999999999999999999 2 3 4 5 - - -", "won 1 2 3 4 5 - - \x00\n\xff",
+	} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		reply, err := parseLeaseReply(line)
+		if err != nil {
+			require.ErrorIs(t, err, ErrUnreachable)
+			require.Equal(t, leaseReply{}, reply)
+			require.Less(t, len(err.Error()), 1000)
+			return
+		}
+		require.Contains(t, verdicts, strings.Fields(line)[0])
+		require.True(t, strings.HasSuffix(line, reply.holder) || reply.holder == "")
+		const century = 100 * 366 * 24 * time.Hour
+		require.True(t, -century <= reply.TTL && reply.TTL <= century)
+		require.True(t, -century <= reply.Wait && reply.Wait <= century)
+	})
+}
