@@ -248,13 +248,14 @@ func (s *sweeper) adopt(ctx context.Context, first lookReply) error {
 }
 
 // look lists who has been silent for half of DriftedAfter: a foreign instance has to be looked at before it seems drifted.
-func (s *sweeper) look(ctx context.Context, c lookCall) (reply lookReply, err error) {
+func (s *sweeper) look(ctx context.Context, c lookCall) (lookReply, error) {
 	c.silence, c.down = s.r.opts.DriftedAfter/2, s.r.opts.DownAfter
-	err = s.do(ctx, func(ctx context.Context) (err error) {
+	var reply lookReply
+	err := s.do(ctx, func(ctx context.Context) (err error) {
 		reply, err = s.r.store.lookAtBeats(ctx, c)
 		return err
 	})
-	if err != nil {
+	if err != nil { // the call may still be writing to reply
 		return lookReply{}, err
 	}
 	return reply, nil
