@@ -90,6 +90,7 @@ func TestStandaloneLeadsAtOnceAndForEver(t *testing.T) {
 			return nil
 		})
 		term := <-began
+		synctest.Wait() // for the registration
 		require.True(t, c.IsLeader())
 		leader, err := c.Elector().Leader(t.Context())
 		require.NoError(t, err)
