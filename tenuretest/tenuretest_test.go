@@ -3,6 +3,7 @@ package tenuretest_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,24 +59,24 @@ func TestLeadAndDepose(t *testing.T) {
 
 func TestTasksRunOnTheLeaderOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runs := 0
+		var runs atomic.Int64
 		c, control := tenuretest.New(t, tenure.Options{})
 		require.NoError(t, c.Tasks().Register(tenure.Task{
 			Name:     "count",
 			Schedule: tenure.Every(time.Minute),
-			Run:      func(context.Context, tenure.TaskRun) error { runs++; return nil },
+			Run:      func(context.Context, tenure.TaskRun) error { runs.Add(1); return nil },
 		}))
 		stop := run(t, c)
 		defer func() { require.NoError(t, stop()) }()
 		time.Sleep(time.Hour)
-		require.Zero(t, runs)
+		require.Zero(t, runs.Load())
 		control.Lead()
 		time.Sleep(time.Hour + time.Second)
-		require.InDelta(t, 60, runs, 2)
+		require.InDelta(t, 60, runs.Load(), 2)
 		control.Depose()
-		before := runs
+		before := runs.Load()
 		time.Sleep(time.Hour)
-		require.Equal(t, before, runs)
+		require.Equal(t, before, runs.Load())
 	})
 }
 
