@@ -251,6 +251,7 @@ func (o ElectionOptions) timing() lease.Timing {
 		Drift:   max(o.DriftMargin, 0),
 		HoldOff: o.HoldOff,
 		Penalty: lease.DefaultPenalty(o.LeaseTTL),
+		Margin:  o.FailoverMargin,
 	}
 }
 
