@@ -247,6 +247,8 @@ if term.nonce == nonce and (token == 0 or term.token == token) then
     call('DEL', lease_key)
     if type(redis.pcall('GET', since_key)) == 'string' then call('DEL', since_key) end
     publish(ARGV[4], 'vacant', ARGV[5])
+  elseif term.ends > now and call('EXISTS', lease_key) == 0 then -- an operator's DEL: others wait for what would have been its end
+    publish(ARGV[4], 'vacant', ARGV[5])
   end
 end
 return answer('done', now, term.token, term.ttl)
