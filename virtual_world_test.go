@@ -34,6 +34,7 @@ type virtualSetup struct {
 	instances int                                // 0: 5
 	redis     simnet.ServerOptions               // zero: an hour old, on time
 	options   func(number int, options *Options) // changes the options of an instance; nil: nothing
+	client    func(*redis.Options)               // changes those of its client; nil: nothing
 	drain     time.Duration                      // leader work takes up to this long to return when its context is done
 	kept      bool                               // Redis keeps its data and its clock goes on: P4 is held against the lease in Redis
 	calm      bool                               // nothing but crashes and resignations: P7 is held against each hand-over
@@ -76,15 +77,17 @@ func inVirtualTime(t *testing.T, seed uint64, setup virtualSetup, fn func(*virtu
 		}
 		over := make(chan struct{})
 		w.running.Go(func() { w.probe(over) })
+		defer func() { // also where the test has ended early
+			for _, instance := range w.instances {
+				instance.stop()
+			}
+			close(over)
+			w.running.Wait()
+			w.check.finish()
+			digest = w.net.Trace.Digest()
+		}()
 		time.Sleep(w.net.Stagger("test"))
 		fn(w)
-		for _, instance := range w.instances {
-			instance.stop()
-		}
-		close(over)
-		w.running.Wait()
-		w.check.finish()
-		digest = w.net.Trace.Digest()
 	})
 	return digest
 }
@@ -206,6 +209,7 @@ type virtualLife struct {
 	*virtualInstance
 	number  int        // of the lives of its instance
 	rand    *rand.Rand // of its leader work
+	client  *redis.Client
 	elector *Elector
 	cancel  context.CancelFunc
 	stopped atomic.Int64  // when a stop was asked for; 0: it was not
@@ -241,12 +245,17 @@ func (i *virtualInstance) boot() {
 	if i.setup.options != nil {
 		i.setup.options(i.number, &options)
 	}
-	client := i.net.Client(i.name, func(o *redis.Options) { o.ReadTimeout = 2 * time.Second })
+	client := i.net.Client(i.name, func(o *redis.Options) {
+		o.ReadTimeout = 2 * time.Second
+		if i.setup.client != nil {
+			i.setup.client(o)
+		}
+	})
 	elector, err := NewElector(client, options)
 	if err != nil {
 		i.Fatal(err)
 	}
-	life.elector = elector
+	life.elector, life.client = elector, client
 	elector.bus.observe(life.observe)
 	i.check.join(life)
 	i.life.Store(life)
