@@ -260,13 +260,16 @@ func TestP12_RetrySpacing(t *testing.T) {
 		s.store.on(on("", fate{err: errNetwork}))
 		s.run()
 		s.at(5 * time.Minute)
-		calls := s.store.made("")
+		calls := s.store.made("acquire")
 		for i, call := range calls[1:] {
+			if call.Nonce != calls[i].Nonce {
+				continue // it heard nothing for a TTL, and stood back between
+			}
 			pause := call.at - calls[i].at
 			require.GreaterOrEqual(s, pause, stageTTL/20*3/4)
 			require.LessOrEqual(s, pause, stageTTL/6)
 		}
-		require.Greater(s, len(calls), 150)
+		require.Greater(s, len(calls), 100)
 		require.Len(s, s.told(EventRedisDown), 1)
 		require.Equal(s, StateFollowing, s.Status().State)
 		require.ErrorIs(s, s.Status().Err, ErrUnreachable)
