@@ -16,6 +16,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/redistest"
+	"github.com/tenure-go/tenure/internal/simnet"
 )
 
 // The benchmarks measure tenure beside the bare command in the same run and report the ratio as "×floor". They assert nothing
@@ -140,6 +141,7 @@ func BenchmarkRenew(b *testing.B) {
 	floor := func() { guarded.Run(ctx, rdb, []string{"bare"}, "bench", 30000) }
 	ours := func() { _, _ = store.renew(ctx, request) }
 	floor()
+	beside(b, floor, ours)
 	b.ReportMetric(testing.AllocsPerRun(500, floor), "floor-allocs")
 	b.ReportMetric(testing.AllocsPerRun(500, ours), "ours-allocs")
 	rdb.ConfigResetStat(ctx)
@@ -148,7 +150,6 @@ func BenchmarkRenew(b *testing.B) {
 	}
 	_, each := spentByRedis(b, rdb, "evalsha")
 	b.ReportMetric(microseconds(each), "redis-µs")
-	beside(b, floor, ours)
 }
 
 func BenchmarkAcquireRelease(b *testing.B) {
@@ -166,6 +167,7 @@ func BenchmarkAcquireRelease(b *testing.B) {
 	}
 	floor()
 	ours()
+	beside(b, floor, ours)
 	b.ReportMetric(testing.AllocsPerRun(500, floor), "floor-allocs")
 	b.ReportMetric(testing.AllocsPerRun(500, ours), "ours-allocs")
 	rdb.ConfigResetStat(ctx)
@@ -175,7 +177,117 @@ func BenchmarkAcquireRelease(b *testing.B) {
 	calls, each := spentByRedis(b, rdb, "evalsha")
 	b.ReportMetric(float64(calls)/1000, "round-trips")
 	b.ReportMetric(microseconds(each), "redis-µs")
-	beside(b, floor, ours)
+}
+
+// What a renewal, and an acquire with its release, may cost the process: round trips, and allocations of the client
+// included.
+func TestAllocations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs redis-server")
+	}
+	if simnet.Race {
+		t.Skip("the race detector allocates")
+	}
+	rdb, store := storeFor(t)
+	ctx := t.Context()
+	var token int64
+	pair := func() {
+		won, _ := store.acquire(ctx, lease.Request{Nonce: "n", HoldOff: 30 * time.Second, Floor: token})
+		token = won.Token
+		_, _ = store.release(ctx, lease.Request{Nonce: "n", Token: won.Token})
+	}
+	pair()
+	require.LessOrEqual(t, testing.AllocsPerRun(500, pair), 34.0)
+
+	won, err := store.acquire(ctx, lease.Request{Nonce: "m", HoldOff: 30 * time.Second, Floor: token})
+	require.NoError(t, err)
+	renew := func() {
+		_, _ = store.renew(ctx, lease.Request{Nonce: "m", Token: won.Token, HoldOff: 30 * time.Second, NotAfter: won.Now + 1e9,
+			Origin: won.Origin, Since: won.Since})
+	}
+	renew()
+	require.LessOrEqual(t, testing.AllocsPerRun(500, renew), 16.0)
+
+	rdb.ConfigResetStat(ctx)
+	renew()
+	pair()
+	calls, _ := spentByRedis(t, rdb, "evalsha")
+	require.Equal(t, 3, calls, "one round trip each")
+}
+
+// populated puts instances into the registry, each with a beat of so long ago.
+func populated(b *testing.B, count int, silence func(i int) time.Duration) (*redis.Client, *Registry, lookCall) {
+	rdb := redistest.Start(b).Client(b)
+	var c checker
+	opts := Options{InstanceID: "bench"}.complete(&c)
+	store := newRedisStore(rdb, &c, opts)
+	require.NoError(b, c.err())
+	now := time.Now()
+	for first := 0; first < count; first += 1000 {
+		pipe := rdb.Pipeline()
+		for i := first; i < min(first+1000, count); i++ {
+			id := fmt.Sprint("instance-", i)
+			pipe.HSet(b.Context(), store.keys.instances(), id, `{"instance_id":"`+id+`","started_at":1,"last_heartbeat":1,"status":"active","worker_count":1,"incarnation":"x"}`)
+			pipe.ZAdd(b.Context(), store.keys.beats(), redis.Z{Score: float64(now.Add(-silence(i)).UnixMilli()), Member: id})
+		}
+		_, err := pipe.Exec(b.Context())
+		require.NoError(b, err)
+	}
+	r := newRegistry(store, newEventBus("bench"), opts)
+	return rdb, r, lookCall{silence: opts.Registry.DriftedAfter / 2, down: opts.Registry.DownAfter}
+}
+
+func BenchmarkBeat(b *testing.B) {
+	rdb, r, _ := populated(b, 10_000, func(int) time.Duration { return 0 })
+	beater := newBeater(r)
+	ctx := b.Context()
+	for b.Loop() {
+		_, err := beater.send(ctx)
+		require.NoError(b, err)
+	}
+	rdb.ConfigResetStat(ctx)
+	for range 2000 {
+		_, _ = beater.send(ctx)
+	}
+	_, each := spentByRedis(b, rdb, "evalsha")
+	b.ReportMetric(microseconds(each), "redis-µs")
+}
+
+// One pass over 10,000 instances: what Redis spends on a call with none overdue, and with a hundred.
+func BenchmarkSweep(b *testing.B) {
+	for _, overdue := range []int{0, 100} {
+		b.Run(fmt.Sprint("overdue=", overdue), func(b *testing.B) {
+			rdb, r, look := populated(b, 10_000, func(i int) time.Duration {
+				if i < overdue {
+					return 2 * time.Minute
+				}
+				return 0
+			})
+			ctx := b.Context()
+			e := leading(b)
+			term, _ := TermFrom(e.current.Load().ctx)
+			sweeper := &sweeper{r: r, term: term}
+			for b.Loop() {
+				require.NoError(b, sweeper.pass(ctx))
+			}
+			rdb.ConfigResetStat(ctx)
+			for range 100 {
+				_, err := r.store.lookAtBeats(ctx, look)
+				require.NoError(b, err)
+			}
+			_, each := spentByRedis(b, rdb, "evalsha")
+			b.ReportMetric(microseconds(each), "look-redis-µs")
+			if overdue == 0 {
+				return
+			}
+			rdb.ConfigResetStat(ctx)
+			for range 20 {
+				require.NoError(b, sweeper.pass(ctx))
+			}
+			_, each = spentByRedis(b, rdb, "evalsha")
+			b.ReportMetric(microseconds(each), "call-redis-µs")
+		})
+	}
 }
 
 // electors runs electors that tell on a channel when they begin to lead.
