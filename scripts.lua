@@ -243,11 +243,12 @@ local term = read_term(term_key, now)
 if term.nonce == nonce and (token == 0 or term.token == token) then
   call('HDEL', term_key, 'until')
   call('HSET', term_key, 'released', '1')
-  if call('GET', lease_key) == id then
+  local holder = call('GET', lease_key)
+  if holder == id then
     call('DEL', lease_key)
     if type(redis.pcall('GET', since_key)) == 'string' then call('DEL', since_key) end
     publish(ARGV[4], 'vacant', ARGV[5])
-  elseif term.ends > now and call('EXISTS', lease_key) == 0 then -- an operator's DEL: others wait for what would have been its end
+  elseif term.ends > now and not holder then -- an operator's DEL: others wait for what would have been its end
     publish(ARGV[4], 'vacant', ARGV[5])
   end
 end

@@ -75,7 +75,7 @@ var withoutRule = []mutant{
 var mistaken = []mutant{
 	{"release compares no nonce", 0, []edit{{"if term.nonce == nonce and (token == 0", "if (token == 0", 1}}},
 	{"release compares no token", 0, []edit{{"(token == 0 or term.token == token)", "true", 1}}},
-	{"release deletes another's key", 0, []edit{{"if call('GET', lease_key) == id then", "if true then", 1}}},
+	{"release deletes another's key", 0, []edit{{"if holder == id then\n    call('DEL'", "if true then\n    call('DEL'", 1}}},
 	{"release leaves no marker", 0, []edit{{"call('HSET', term_key, 'released', '1')", "", 1}}},
 	{"release leaves the since key", 0, []edit{{"then call('DEL', since_key) end", "then end", 1}}},
 	{"renew compares no token", 0, []edit{{"if holder == id and term.nonce == nonce and term.token == token then", "if holder == id and term.nonce == nonce then", 1}}},

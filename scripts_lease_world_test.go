@@ -4,6 +4,7 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -173,7 +174,7 @@ func (w *leaseWorld) dump(ctx context.Context) (oracle.Data, error) {
 		term = p.HGetAll(ctx, leaseKey+":term")
 		return nil
 	})
-	if err != nil && err != redis.Nil { //nolint:errorlint // a missing key is none, as it comes
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return d, err
 	}
 	ends := func(ttl *redis.DurationCmd) int64 {

@@ -23,7 +23,7 @@ func runsPerCampaign(t *testing.T) uint64 {
 	if testing.Short() || raceEnabled {
 		return 20
 	}
-	return 250
+	return 150
 }
 
 // firstSeed: the seeds are the same everywhere.
@@ -32,6 +32,7 @@ const firstSeed = uint64(1)
 // TestPromisesUnderFaults is the simulation: at no instant do two believe to lead (P1), tokens strictly increase (P2), nothing of
 // another campaign is touched (P5), only an explicit refusal ends a term as lost (P12), and somebody leads in the end (P7).
 func TestPromisesUnderFaults(t *testing.T) {
+	t.Parallel()
 	if text := os.Getenv("TENURE_SIM_SEED"); text != "" {
 		replay(t, text)
 		return
@@ -90,6 +91,7 @@ func TestSeedReplays(t *testing.T) {
 // clean with it. What reclaim and not-after are for shows in the next test; arm-in-renew and adopt-guard take so many coincidences
 // that only the tables of package tenure show them.
 func TestEveryRuleIsNeeded(t *testing.T) {
+	t.Parallel()
 	far := func(c campaign) campaign { c.holdOff, c.quiet = 0, 5*time.Second; return c }
 	tests := []struct {
 		without  string
