@@ -503,7 +503,7 @@ func BenchmarkFootprint(b *testing.B) {
 		b.ReportMetric(float64(goroutinesAfter-goroutines-instances)/instances, "goroutines/instance")
 		cancel()
 		for range instances {
-			<-done
+			require.NoError(b, <-done)
 		}
 	}
 	b.ReportMetric(0, "ns/op")

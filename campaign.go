@@ -19,7 +19,7 @@ import (
 // work. All its fields belong to the loop. The loop itself never calls anything that may block.
 type campaigner struct {
 	e      *Elector
-	parent context.Context // values of Run's context, never its end
+	parent context.Context //nolint:containedctx // values of Run's context, never its end, for all that the loop starts
 	work   []LeadFunc
 	cand   *lease.Candidate
 
@@ -220,12 +220,12 @@ func (c *campaigner) begin(now lease.Reading) {
 	c.running = make([]bool, len(c.work))
 	for i, work := range c.work {
 		c.running[i] = true
-		go c.lead(i, work, t.ctx, term) // ends with the work; drain waits for it, or says that it still runs
+		go c.lead(t.ctx, i, work, term) // ends with the work; drain waits for it, or says that it still runs
 	}
 }
 
 // lead runs one piece of leader work and reports how it ended, whatever way that is.
-func (c *campaigner) lead(i int, work LeadFunc, ctx context.Context, term Term) {
+func (c *campaigner) lead(ctx context.Context, i int, work LeadFunc, term Term) {
 	err := error(&PanicError{})
 	defer func() {
 		if value := recover(); value != nil {

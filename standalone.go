@@ -144,12 +144,33 @@ func (l *localLease) leader(context.Context) (leaseReply, error) {
 	if l.nonce == "" {
 		return l.answer(lease.Unknown), nil
 	}
-	return l.answer(lease.Held), nil
+	reply := l.answer(lease.Held)
+	reply.Wait = eternity
+	return reply, nil
 }
 
-func init() {
+func init() { //nolint:gochecknoinits // the only way in for tenuretest without a public name; it does nothing else
 	hook.NewControlled = func(opts any) (any, hook.Control, error) {
 		coordinator, control, err := newLocal(opts.(Options), false, prompt)
-		return coordinator, control, err
+		return coordinator, controlled{control, coordinator}, err
 	}
+}
+
+// controlled is what tenuretest holds of a coordinator.
+type controlled struct {
+	*localControl
+	coordinator *Coordinator
+}
+
+// Leading reports whether some role leads, and whether all do.
+func (c controlled) Leading() (some, all bool) {
+	c.coordinator.mu.Lock()
+	roles := c.coordinator.roles
+	c.coordinator.mu.Unlock()
+	all = true
+	for _, e := range roles {
+		leads := e.IsLeader()
+		some, all = some || leads, all && leads
+	}
+	return some, all
 }

@@ -65,7 +65,7 @@ func readClock() lease.Reading {
 // tenancy is the live side of a term: what readers ask without a lock, and the timer that ends it in time whatever else
 // hangs. Its loop is the only one that renews it; readers and the timer may only end it.
 type tenancy struct {
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // of the term: that is what a tenancy is
 	cancel context.CancelCauseFunc
 	lease  atomic.Pointer[lease.Lease] // nil once the term has ended: never set again
 	timer  *time.Timer                 // fires at the cancel point

@@ -32,13 +32,13 @@ func main() {
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	var err error
 	if member.id != "" {
 		err = runMember(ctx, member)
 	} else {
 		err = runDemo(ctx, member.url, *duration)
 	}
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)

@@ -49,7 +49,9 @@ func runMember(ctx context.Context, config memberConfig) error {
 		mu.Lock()
 		defer mu.Unlock()
 		r.Member = config.id
-		_ = out.Encode(r)
+		if out.Encode(r) != nil {
+			os.Exit(1) // the demo is gone
+		}
 	}
 	if err := coordinator.Tasks().Register(tenure.Task{
 		Name:     "report",

@@ -118,6 +118,7 @@ func (s *show) start(name string) error {
 	if err != nil {
 		return err
 	}
+	//nolint:noctx // the demo ends its members itself, in order
 	cmd := exec.Command(self, "-member", name, "-redis", s.url, "-namespace", s.namespace)
 	cmd.Stderr = os.Stderr
 	// Not the demo's process group: an interrupt on the terminal ends the demo, which then ends its members in order.
