@@ -49,7 +49,7 @@ func runMember(ctx context.Context, config memberConfig) error {
 		mu.Lock()
 		defer mu.Unlock()
 		r.Member = config.id
-		if out.Encode(r) != nil {
+		if err := out.Encode(r); err != nil {
 			os.Exit(1) // the demo is gone
 		}
 	}
