@@ -41,6 +41,7 @@ return 'accepted'`)
 //	ready                                Run was called
 //	leads <token> <before> <after>       asked between these times, it believed to lead
 //	wrote <token> accepted|refused       what the resource said to a new leader
+//	watches <token>                      a leader looks out for not having run
 //	woke <token> <gap> true|false        the first IsLeader after not having run for longer than a lease
 //	late write <token> accepted|refused  what the resource said after that
 //	cancelled <token> <at> <deadline>    the context of the term ended
@@ -145,7 +146,9 @@ func (c *candidate) write(term tenure.Term) string {
 // would that does not ask.
 func (c *candidate) watch(term tenure.Term) {
 	frozen := false // it was in the middle of a call, whose answer may be of before
-	for last := monotonic(); ; {
+	last := monotonic()
+	c.out.say("watches %d", term.Token)
+	for {
 		before := monotonic()
 		leads := c.IsLeader()
 		after := monotonic()

@@ -14,7 +14,7 @@ import (
 
 // A full Redis deposes nobody: renewing and giving back work, and what cannot be granted is unknown.
 func TestP12_FullRedisKeepsItsLeaderAndLetsItGo(t *testing.T) {
-	s := newParallelStage(t, 1200*time.Millisecond)
+	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t)
 	admin := server.Client(t)
 	leader := s.join("leader", server.Client(t), young)
@@ -25,7 +25,7 @@ func TestP12_FullRedisKeepsItsLeaderAndLetsItGo(t *testing.T) {
 	if err := admin.Set(t.Context(), "x", "y", 0).Err(); err == nil {
 		t.Fatal("Redis is not full")
 	}
-	s.holds(2*s.ttl, "the same leader", leader.IsLeader)
+	s.holds(s.ttl*3/2, "the same leader", leader.IsLeader)
 	s.must(leader.quit(s))
 	if holder, _ := s.stored(admin); holder != "" {
 		t.Errorf("%q holds the lease that was given back", holder)
@@ -41,7 +41,7 @@ func TestP12_FullRedisKeepsItsLeaderAndLetsItGo(t *testing.T) {
 
 // SCRIPT FLUSH is not noticed.
 func TestP6_ScriptFlushIsTransparent(t *testing.T) {
-	s := newParallelStage(t, 900*time.Millisecond)
+	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t)
 	admin := server.Client(t)
 	leader := s.join("leader", server.Client(t), young)
@@ -49,7 +49,7 @@ func TestP6_ScriptFlushIsTransparent(t *testing.T) {
 	follower := s.join("follower", server.Client(t), young)
 	s.follows(follower, leader)
 	flush := func() bool { return admin.ScriptFlush(t.Context()).Err() == nil && leader.IsLeader() }
-	s.holds(3*s.ttl, "the same leader", flush)
+	s.holds(2*s.ttl, "the same leader", flush)
 	s.onlyTerms(token)
 	s.must(admin.ScriptFlush(t.Context()).Err())
 	s.must(leader.quit(s))

@@ -20,7 +20,9 @@ func TestP12_UnusableAnswersAreUnknown(t *testing.T) {
 	s := newParallelStage(t, 2*time.Second)
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr())
-	leader := s.join("leader", clientOf(t, proxy.Addr()), young)
+	client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1}) // else it would try again itself
+	t.Cleanup(func() { _ = client.Close() })                                      // it has nothing to say
+	leader := s.join("leader", client, young)
 	token := s.leads(leader)
 	answer := func(reply string) {
 		proxy.ScriptedReply(func(cmd []string) ([]byte, bool) { return []byte("-" + reply + "\r\n"), isScript(cmd) })

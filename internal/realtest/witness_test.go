@@ -79,7 +79,7 @@ func TestP1P2_FlushedRedisKeepsItsLeader(t *testing.T) {
 
 // A term hash that was evicted, or deleted, is written anew by its leader.
 func TestP1P2_EvictedTermHashIsRestored(t *testing.T) {
-	s := newParallelStage(t, 1200*time.Millisecond)
+	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t)
 	admin := server.Client(t)
 	s.join("candidate-0", server.Client(t))
