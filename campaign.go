@@ -49,7 +49,6 @@ type campaigner struct {
 
 // run is the loop. It returns when nothing of ours runs, or at the deadline with what still does.
 func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time, err error) {
-	defer e.phase.Store(phaseStopped)
 	c := &campaigner{
 		e:       e,
 		parent:  context.WithoutCancel(ctx),
@@ -57,8 +56,9 @@ func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time,
 		cand:    lease.NewCandidate(e.timing, e.random, e.secret),
 		healthy: true,
 	}
-	defer c.publishStatus(StateStopped)
 	defer c.dismiss()
+	defer e.phase.Store(phaseStopped)
+	defer c.publishStatus(StateStopped)
 	if ctx.Err() != nil {
 		return time.Now().Add(e.drain), nil
 	}
@@ -175,6 +175,9 @@ func (c *campaigner) turn() {
 	}
 	c.report()
 	c.publishStatus(states[c.cand.State()])
+	if !c.cand.Releasing() { // after the status: who has resigned may ask for it
+		c.handOver()
+	}
 }
 
 // wait is how long the loop may sleep.
@@ -288,9 +291,6 @@ func (c *campaigner) drain(now lease.Reading) {
 			c.e.bus.publish(Event{Type: EventOverrun, Role: c.e.opts.Role, Token: c.cand.Token(),
 				Err: fmt.Errorf("%w: %s", ErrDrainTimeout, c.runningWork())})
 		}
-	}
-	if c.handed != nil && !c.cand.Releasing() {
-		c.handOver()
 	}
 }
 

@@ -38,14 +38,14 @@ func failing(answer func(ctx context.Context, number int) error) func(*Options) 
 }
 
 const (
-	resigned = stageRetry * 105 / 100        // a resignation stands back for RetryInterval, and half of a tenth in jitter
-	penalty  = 30 * time.Second * 105 / 100  // after failed work
-	retry    = stageTTL/20 - stageTTL/20/4/2 // an end that was not our own is followed by a campaign
-	midTerm  = 4 * time.Second               // between the renewals at 3 s and 6 s
-	refused  = stageRenew                    // at the first renewal
-	sick     = stageRenew                    // at the second health check
-	hung     = stageRenew + stageRenew       // when it has not returned for an interval
-	someHour = time.Hour + 30*time.Minute    // of a foreign lease
+	resigned   = stageRetry * 105 / 100        // a resignation stands back for RetryInterval, and half of a tenth in jitter
+	penalty    = 30 * time.Second * 105 / 100  // after failed work
+	retry      = stageTTL/20 - stageTTL/20/4/2 // an end that was not our own is followed by a campaign
+	midTerm    = 4 * time.Second               // between the renewals at 3 s and 6 s
+	refused    = stageRenew                    // at the first renewal
+	sick       = stageRenew                    // at the second health check
+	hung       = stageRenew + stageRenew       // when it has not returned for an interval
+	foreignTTL = time.Hour + 30*time.Minute    // of a foreign lease
 )
 
 var endings = []ending{
@@ -100,7 +100,7 @@ var endings = []ending{
 	},
 	{
 		name: "renewal refused", at: refused, cause: "lost", pause: retry,
-		before: func(s *stage) { s.at(time.Second); s.store.hold("other", someHour) },
+		before: func(s *stage) { s.at(time.Second); s.store.hold("other", foreignTTL) },
 	},
 	{
 		name: "deadline passed", at: stageCancel, cause: "lost", pause: retry,

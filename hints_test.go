@@ -116,10 +116,10 @@ func TestHintsWhileStandingBackAreIgnored(t *testing.T) {
 }
 
 // aSubscription listens on a client and hands over what it is told.
-func aSubscription(ctx context.Context, client redis.UniversalClient) (told chan hint, ended chan struct{}) {
+func aSubscription(ctx context.Context, client redis.UniversalClient) (<-chan hint, <-chan struct{}) {
 	var c checker
 	store := newRedisStore(client, &c, Options{Namespace: "ns"})
-	told, ended = make(chan hint, 1000), make(chan struct{})
+	told, ended := make(chan hint, 1000), make(chan struct{})
 	go func() {
 		defer close(ended)
 		listenForHints(ctx, store, func(h hint) { told <- h })

@@ -39,7 +39,7 @@ func TestRunWithADoneContextAsksNothing(t *testing.T) {
 
 // Run is stopped at every millisecond of its first campaign, on a slow network.
 func TestP11_StopAtAnyMoment(t *testing.T) {
-	for at := range 40 * time.Millisecond / time.Millisecond {
+	for at := time.Duration(0); at < 40*time.Millisecond; at += time.Millisecond {
 		onStage(t, nil, func(s *stage) {
 			s.store.on(on("", fate{there: 7 * time.Millisecond, back: 7 * time.Millisecond}))
 			s.listen = func(ctx context.Context) { <-ctx.Done() }
@@ -47,10 +47,10 @@ func TestP11_StopAtAnyMoment(t *testing.T) {
 				<-time.After(5 * time.Millisecond)
 				return nil
 			}, s.honest(time.Millisecond))
-			s.at(at * time.Millisecond)
+			s.at(at)
 			require.NoError(s, s.stop())
 			require.False(s, s.IsLeader())
-			require.True(s, s.store.free(), "stopped at %d ms", at)
+			require.True(s, s.store.free(), "stopped at %v", at)
 			require.Less(s, s.now(), 60*time.Millisecond)
 		})
 	}

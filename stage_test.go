@@ -73,8 +73,7 @@ func onStage(t *testing.T, change func(*Options), act func(*stage)) {
 		defer func() {
 			s.store.heal()
 			if s.ran {
-				s.halt(nil)
-				<-s.ended
+				_ = s.stop()
 			}
 			time.Sleep(time.Hour) // what the test made slow returns
 		}()

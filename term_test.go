@@ -65,7 +65,7 @@ func TestP4_TimerFollowsTheLease(t *testing.T) {
 		time.Sleep(900*time.Millisecond - 1)
 		require.True(t, tenancy.leading())
 		require.NoError(t, tenancy.ctx.Err())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		require.False(t, tenancy.leading())
 		require.ErrorIs(t, context.Cause(tenancy.ctx), ErrLost)
