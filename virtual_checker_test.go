@@ -20,6 +20,7 @@ type virtualChecker struct {
 
 	mu       sync.Mutex
 	lives    []*virtualLife
+	foreign  *virtualForeign // takes part beside them; nil: nobody does
 	problems []string
 	overlaps int
 
@@ -34,6 +35,7 @@ type virtualChecker struct {
 		refused  int
 	}
 
+	tasks    virtualTasks
 	vacant   time.Duration // when a leader crashed, or had drained; 0: not since the last term began
 	gone     bool          // it crashed
 	failover struct{ crash, handover time.Duration }
@@ -114,6 +116,7 @@ func (c *virtualChecker) sample() {
 
 func (c *virtualChecker) ask() {
 	var first *virtualLife
+	foreign := c.foreign != nil && c.foreign.leads()
 	for _, l := range c.lives {
 		if l.dead.Load() {
 			continue
@@ -123,6 +126,10 @@ func (c *virtualChecker) ask() {
 		}
 		if !l.elector.IsLeader() {
 			continue
+		}
+		if foreign {
+			c.overlaps++
+			c.failed("P1: %s and a foreign client both lead", l.name)
 		}
 		if first != nil {
 			c.overlaps++

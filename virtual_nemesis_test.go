@@ -81,6 +81,7 @@ type virtualProfile struct {
 	empty   time.Duration // EmptyHistoryWait; 0: the default
 	skew    time.Duration // of the clock of a promoted replica, either way
 	noInfo  bool          // i0 may not call INFO
+	tasks   bool          // see virtualSetup
 	kept    bool          // see virtualSetup
 	calm    bool          // see virtualSetup
 }
@@ -118,11 +119,18 @@ var virtualProfiles = []virtualProfile{
 		name: "everything-but-the-clock", faults: virtualWith("del", "flush", "failover", "restart", "restart-empty", "evict-term"),
 		network: virtualRough, drain: time.Second, empty: virtualTTL,
 	},
+	{name: "tasks-calm", faults: []string{"crash-leader", "resign"}, every: 10 * time.Second, kept: true, calm: true, tasks: true},
+	{name: "tasks-base", faults: virtualBase, drain: time.Second, kept: true, tasks: true},
+	{name: "tasks-rough", faults: virtualWith(), network: virtualRough, drain: time.Second, kept: true, tasks: true},
+	{
+		name: "tasks-everything", faults: virtualWith("del", "flush", "failover", "restart", "restart-empty", "evict-term"),
+		network: virtualRough, drain: time.Second, empty: virtualTTL, tasks: true,
+	},
 }
 
 // setup is the world that a profile needs.
 func (p virtualProfile) setup() virtualSetup {
-	return virtualSetup{drain: p.drain, kept: p.kept, calm: p.calm, options: func(number int, options *Options) {
+	return virtualSetup{drain: p.drain, tasks: p.tasks, kept: p.kept, calm: p.calm, options: func(number int, options *Options) {
 		if len(p.ttls) > 0 {
 			options.Election.LeaseTTL = p.ttls[number%len(p.ttls)]
 		}
@@ -142,6 +150,9 @@ type virtualNemesis struct {
 
 // plan does something later.
 func (n *virtualNemesis) plan(after time.Duration, do func()) {
+	if n.agenda == nil {
+		n.agenda = map[time.Duration]func(){}
+	}
 	at := n.net.Elapsed() + after
 	for n.agenda[at] != nil {
 		at += 10 * time.Microsecond
@@ -154,7 +165,6 @@ func (n *virtualNemesis) run(d time.Duration) {
 	if n.profile.every == 0 {
 		n.profile.every = 4 * time.Second
 	}
-	n.agenda = map[time.Duration]func(){}
 	n.net.SetFaults("", n.profile.network)
 	end := n.net.Elapsed() + d
 	n.strike()

@@ -32,7 +32,7 @@ func TestVirtualP1_DeletedLeaseDeposesWithoutAnOverlap(t *testing.T) {
 		if w.leader() != nil {
 			t.Error("another leads before its release")
 		}
-		next, vacant := w.awaitLeader(virtualTTL/6+virtualTrip, nil) // no hint tells of a lease that was gone already
+		next, vacant := w.awaitLeader(virtualHandoverBound, leader)
 		t.Logf("%s is deposed after %v, %s leads %v later", leader.name, took, next.name, vacant)
 	})
 }

@@ -37,6 +37,7 @@ type virtualSetup struct {
 	client    func(*redis.Options)               // changes those of its client; nil: nothing
 	drain     time.Duration                      // leader work takes up to this long to return when its context is done
 	kept      bool                               // Redis keeps its data and its clock goes on: P4 is held against the lease in Redis
+	tasks     bool                               // coordinators with a registry and a task, instead of electors
 	calm      bool                               // nothing but crashes and resignations: P7 is held against each hand-over
 	trace     int                                // events kept for a failure; 0: simnet's default
 }
@@ -234,13 +235,13 @@ func (i *virtualInstance) boot() {
 	life := &virtualLife{
 		virtualInstance: i, number: i.lives, rand: virtualRand(i.seed, i.name+" work", i.lives), cancel: cancel, done: make(chan struct{}),
 	}
-	jitter, nonces := virtualRand(i.seed, i.name+" jitter", i.lives), virtualRand(i.seed, i.name+" nonce", i.lives)
+	draw, secret := virtualDraws(i.seed, i.name, i.lives)
 	options := Options{
 		InstanceID:      i.name,
 		Election:        ElectionOptions{LeaseTTL: virtualTTL},
 		ShutdownTimeout: virtualShutdown,
-		random:          jitter.Float64, // only the loop of the elector draws
-		secret:          func() string { return fmt.Sprintf("%016x%016x", nonces.Uint64(), nonces.Uint64()) },
+		random:          draw,
+		secret:          secret,
 	}
 	if i.setup.options != nil {
 		i.setup.options(i.number, &options)
@@ -251,20 +252,59 @@ func (i *virtualInstance) boot() {
 			i.setup.client(o)
 		}
 	})
-	elector, err := NewElector(client, options)
-	if err != nil {
-		i.Fatal(err)
-	}
-	life.elector, life.client = elector, client
-	elector.bus.observe(life.observe)
+	life.client = client
+	run := life.build(options)
+	life.elector.bus.observe(life.observe)
 	i.check.join(life)
 	i.life.Store(life)
 	i.running.Go(func() { // ends after cancel
 		defer close(life.done)
 		time.Sleep(i.net.Stagger(i.name))
-		life.ended(elector.Run(ctx, life.lead))
+		life.ended(run(ctx, life.lead))
 		_ = client.Close()
 	})
+}
+
+// build makes the process, and returns its Run.
+func (l *virtualLife) build(options Options) func(context.Context, ...LeadFunc) error {
+	if !l.setup.tasks {
+		elector, err := NewElector(l.client, options)
+		if err != nil {
+			l.Fatal(err)
+		}
+		l.elector = elector
+		return elector.Run
+	}
+	options.Registry = RegistryOptions{
+		BeatInterval: 2 * time.Second, BeatTTL: 6 * time.Second, SweepInterval: 3 * time.Second,
+		DriftedAfter: 6 * time.Second, DownAfter: 15 * time.Second,
+	}
+	coordinator, err := New(l.client, options)
+	if err != nil {
+		l.Fatal(err)
+	}
+	if err := coordinator.Tasks().Register(l.task()); err != nil {
+		l.Fatal(err)
+	}
+	l.elector = coordinator.Elector()
+	return coordinator.Run
+}
+
+// virtualDraws are the jitter and the nonces of a process, the same for a seed. They may be drawn from any goroutine.
+func virtualDraws(seed uint64, name string, life int) (random func() float64, secret func() string) {
+	var mu sync.Mutex
+	jitter, nonces := virtualRand(seed, name+" jitter", life), virtualRand(seed, name+" nonce", life)
+	random = func() float64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return jitter.Float64()
+	}
+	secret = func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return fmt.Sprintf("%016x%016x", nonces.Uint64(), nonces.Uint64())
+	}
+	return random, secret
 }
 
 // ended judges how Run returned.

@@ -1,0 +1,111 @@
+package tenure
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/simnet"
+)
+
+// virtualForeign is a client of another make on the same key: SET key id NX EX 30, and renewals and a delete that compare first.
+type virtualForeign struct {
+	*virtualWorld
+	rdb   *redis.Client
+	until atomic.Int64 // the bubble's clock, ns
+	terms int
+}
+
+const (
+	foreignKey = "leader:cleanup-worker"
+	foreignTTL = 30 * time.Second
+)
+
+var (
+	foreignRenew  = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('EXPIRE', KEYS[1], 30) end return 0`)
+	foreignDelete = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+)
+
+func (f *virtualForeign) leads() bool { return time.Now().UnixNano() < f.until.Load() }
+
+// run takes part until over is closed.
+func (f *virtualForeign) run(over <-chan struct{}) {
+	random := virtualRand(f.seed, "foreign", 0)
+	time.Sleep(f.net.Stagger("foreign"))
+	f.rdb = f.net.Client("foreign", func(o *redis.Options) { o.ReadTimeout = 2 * time.Second })
+	for {
+		pause := time.Second + time.Duration(random.Int64N(int64(2*time.Second)))
+		if f.turn(random.Float64() < 0.3) {
+			pause += 5 * time.Second
+		}
+		select {
+		case <-over:
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// turn asks for the lease, or renews it, or gives it back, and reports whether it leads.
+func (f *virtualForeign) turn(resign bool) bool {
+	ctx, keys, sent := context.Background(), []string{foreignKey}, time.Now()
+	granted := func() { f.until.Store(sent.Add(foreignTTL - time.Second).UnixNano()) }
+	switch {
+	case !f.leads():
+		set := f.rdb.SetArgs(ctx, foreignKey, "another-program", redis.SetArgs{Mode: "NX", TTL: foreignTTL})
+		if set.Val() == "OK" {
+			granted()
+			f.terms++
+			f.check.sample()
+			f.note("foreign", "acquired", "", int64(f.terms))
+		}
+	case resign:
+		f.until.Store(0)
+		foreignDelete.Run(ctx, f.rdb, keys, "another-program")
+	default:
+		if kept, err := foreignRenew.Run(ctx, f.rdb, keys, "another-program").Int(); err == nil && kept == 1 && f.leads() {
+			granted()
+		} else if err == nil {
+			f.until.Store(0)
+		}
+	}
+	return f.leads()
+}
+
+// A client of another make shares the key: neither leads while the other does.
+func TestVirtualP1_ForeignClientOnTheSameKeyNeverBoth(t *testing.T) {
+	setup := virtualSetup{instances: 3, drain: time.Second, options: func(_ int, options *Options) {
+		options.Election.LeaderKey = foreignKey
+	}}
+	for seed := range uint64(3) {
+		inVirtualTime(t, seed, setup, func(w *virtualWorld) {
+			foreign := &virtualForeign{virtualWorld: w}
+			w.check.foreign = foreign
+			over := make(chan struct{})
+			w.running.Go(func() { foreign.run(over) })
+			w.start()
+			nemesis := &virtualNemesis{virtualWorld: w, profile: virtualProfile{
+				faults: []string{"crash", "crash-leader", "resign", "partition", "partition-leader"}, every: 8 * time.Second,
+			}}
+			for after := 30 * time.Second; after < 4*time.Minute; after += 40 * time.Second { // its chance: ours wake to the millisecond
+				nemesis.plan(after, func() {
+					for _, instance := range w.instances {
+						instance.crash()
+						nemesis.plan(2*virtualTTL, instance.boot)
+					}
+				})
+			}
+			nemesis.plan(w.between(time.Minute, 2*time.Minute), func() { w.net.Partition("foreign", simnet.Both, foreignTTL) })
+			nemesis.run(5 * time.Minute)
+			close(over)
+			synctest.Wait()
+			if terms := w.check.figures().terms; terms < 5 || foreign.terms < 2 {
+				t.Errorf("seed %d: only %d terms of ours and %d of the foreign client", seed, terms, foreign.terms)
+			}
+		})
+	}
+}
