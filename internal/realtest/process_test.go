@@ -166,7 +166,7 @@ func TestP3P4_FrozenLeaderWakesDeposed(t *testing.T) {
 		fleet = append(fleet, s.spawn(fmt.Sprint("process-", i), server.Addr(), envVigil+"=1", oneProcessor))
 	}
 	above := int64(0)
-	for range 3 {
+	for range 5 {
 		chief, term := s.chief(above, fleet...)
 		chief.says(s, fmt.Sprintf("wrote %d accepted", term.token))
 		chief.says(s, fmt.Sprintf("watches %d", term.token))

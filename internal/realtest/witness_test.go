@@ -77,6 +77,23 @@ func TestP1P2_FlushedRedisKeepsItsLeader(t *testing.T) {
 	s.onlyTerms(token)
 }
 
+// The same on a Redis so young that its guard holds, if only for a moment: that alone has asked nobody who leads.
+func TestP1P2_FlushedYoungRedisKeepsItsLeader(t *testing.T) {
+	s := newParallelStage(t, 4*time.Second)
+	server := redistest.Start(t)
+	admin := server.Client(t)
+	leader := s.join("leader", server.Client(t), young)
+	token := s.leads(leader) // and renews by itself when that moment is over
+	s.must(admin.FlushAll(t.Context()).Err())
+	flushed := monotonic()
+	s.join("newcomer", server.Client(t), func(o *tenure.Options) {
+		o.Election.RestartGuard, o.Election.EmptyHistoryWait = time.Millisecond, 3*time.Second
+	})
+	s.reclaimed(leader, token, flushed, admin)
+	s.holds(s.ttl/2, "the same leader", leader.IsLeader)
+	s.onlyTerms(token)
+}
+
 // A term hash that was evicted, or deleted, is written anew by its leader.
 func TestP1P2_EvictedTermHashIsRestored(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
