@@ -47,9 +47,9 @@ func TestVirtualP2_FlushAllWithAReachableLeaderKeepsItAndItsToken(t *testing.T) 
 	})
 }
 
-// flushUnderAnUnreachableLeader: the followers that remember the token die, the leader is cut off, the data go, and candidates
+// virtualFlushUnderAnUnreachableLeader: the followers that remember the token die, the leader is cut off, the data go, and candidates
 // that know of nothing ask for the lease.
-func flushUnderAnUnreachableLeader(t *testing.T, wait time.Duration, act func(w *virtualWorld, leader *virtualInstance)) {
+func virtualFlushUnderAnUnreachableLeader(t *testing.T, wait time.Duration, act func(w *virtualWorld, leader *virtualInstance)) {
 	setup := virtualSetup{options: func(_ int, options *Options) { options.Election.EmptyHistoryWait = wait }}
 	inVirtualScene(t, setup, func(w *virtualWorld, leader *virtualInstance) {
 		for _, instance := range w.instances {
@@ -69,12 +69,12 @@ func flushUnderAnUnreachableLeader(t *testing.T, wait time.Duration, act func(w 
 }
 
 func TestVirtualP1_FlushAllWithAnUnreachableLeaderNeedsEmptyHistoryWait(t *testing.T) {
-	flushUnderAnUnreachableLeader(t, virtualTTL, func(*virtualWorld, *virtualInstance) {})
+	virtualFlushUnderAnUnreachableLeader(t, virtualTTL, func(*virtualWorld, *virtualInstance) {})
 }
 
 // TestVirtualP1_FlushAllWithAnUnreachableLeaderIsTheException: this is what the package comment excludes, and that the checker can fail.
 func TestVirtualP1_FlushAllWithAnUnreachableLeaderIsTheException(t *testing.T) {
-	flushUnderAnUnreachableLeader(t, 0, func(w *virtualWorld, _ *virtualInstance) {
+	virtualFlushUnderAnUnreachableLeader(t, 0, func(w *virtualWorld, _ *virtualInstance) {
 		if w.check.takeOverlaps() == 0 {
 			t.Error("the checker saw no overlap")
 		}

@@ -21,13 +21,13 @@ type virtualForeign struct {
 }
 
 const (
-	foreignKey = "leader:cleanup-worker"
-	foreignTTL = 30 * time.Second
+	virtualForeignKey = "leader:cleanup-worker"
+	virtualForeignTTL = 30 * time.Second
 )
 
 var (
-	foreignRenew  = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('EXPIRE', KEYS[1], 30) end return 0`)
-	foreignDelete = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+	virtualForeignRenew  = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('EXPIRE', KEYS[1], 30) end return 0`)
+	virtualForeignDelete = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 )
 
 func (f *virtualForeign) leads() bool { return time.Now().UnixNano() < f.until.Load() }
@@ -52,11 +52,11 @@ func (f *virtualForeign) run(over <-chan struct{}) {
 
 // turn asks for the lease, or renews it, or gives it back, and reports whether it leads.
 func (f *virtualForeign) turn(resign bool) bool {
-	ctx, keys, sent := context.Background(), []string{foreignKey}, time.Now()
-	granted := func() { f.until.Store(sent.Add(foreignTTL - time.Second).UnixNano()) }
+	ctx, keys, sent := context.Background(), []string{virtualForeignKey}, time.Now()
+	granted := func() { f.until.Store(sent.Add(virtualForeignTTL - time.Second).UnixNano()) }
 	switch {
 	case !f.leads():
-		set := f.rdb.SetArgs(ctx, foreignKey, "another-program", redis.SetArgs{Mode: "NX", TTL: foreignTTL})
+		set := f.rdb.SetArgs(ctx, virtualForeignKey, "another-program", redis.SetArgs{Mode: "NX", TTL: virtualForeignTTL})
 		if set.Val() == "OK" {
 			granted()
 			f.terms++
@@ -65,9 +65,9 @@ func (f *virtualForeign) turn(resign bool) bool {
 		}
 	case resign:
 		f.until.Store(0)
-		foreignDelete.Run(ctx, f.rdb, keys, "another-program")
+		virtualForeignDelete.Run(ctx, f.rdb, keys, "another-program")
 	default:
-		if kept, err := foreignRenew.Run(ctx, f.rdb, keys, "another-program").Int(); err == nil && kept == 1 && f.leads() {
+		if kept, err := virtualForeignRenew.Run(ctx, f.rdb, keys, "another-program").Int(); err == nil && kept == 1 && f.leads() {
 			granted()
 		} else if err == nil {
 			f.until.Store(0)
@@ -79,7 +79,7 @@ func (f *virtualForeign) turn(resign bool) bool {
 // A client of another make shares the key: neither leads while the other does.
 func TestVirtualP1_ForeignClientOnTheSameKeyNeverBoth(t *testing.T) {
 	setup := virtualSetup{instances: 3, drain: time.Second, options: func(_ int, options *Options) {
-		options.Election.LeaderKey = foreignKey
+		options.Election.LeaderKey = virtualForeignKey
 	}}
 	for seed := range uint64(3) {
 		inVirtualTime(t, seed, setup, func(w *virtualWorld) {
@@ -99,7 +99,7 @@ func TestVirtualP1_ForeignClientOnTheSameKeyNeverBoth(t *testing.T) {
 					}
 				})
 			}
-			nemesis.plan(w.between(time.Minute, 2*time.Minute), func() { w.net.Partition("foreign", simnet.Both, foreignTTL) })
+			nemesis.plan(w.between(time.Minute, 2*time.Minute), func() { w.net.Partition("foreign", simnet.Both, virtualForeignTTL) })
 			nemesis.run(5 * time.Minute)
 			close(over)
 			synctest.Wait()
