@@ -101,6 +101,8 @@ func TestResignWithoutATerm(t *testing.T) {
 		s.store.hold("other", time.Hour)
 		s.run()
 		require.ErrorIs(s, s.Resign(context.Background()), ErrNotLeader, "following")
+		_, leads := s.Term()
+		require.False(s, leads)
 		require.NoError(s, s.stop())
 		require.ErrorIs(s, s.Resign(context.Background()), ErrStopped, "after Run")
 	})
