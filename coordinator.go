@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.lead, c.tasks.lead})
 	c.elector = c.newElector(opts.Election)
 	c.elector.alive = c.tasks.alive
-	c.elector.settled = func() { c.registry.setStatus(StatusActive) }
+	c.elector.settled = c.settled
 	c.roles = []*Elector{c.elector}
 	return c
 }
@@ -105,7 +106,8 @@ func (c *Coordinator) Tasks() *TaskScheduler { return c.tasks }
 func (c *Coordinator) InstanceID() string { return c.opts.InstanceID }
 
 // Role adds the election of a further role: the same identity, subscription and Run. Its work is opts.Lead. It may be called
-// before and during Run; after it, it returns ErrStopped. opts.Role may be left empty.
+// before and during Run; after it, it returns ErrStopped. opts.Role may be left empty. FailFast is for what Run begins with: a role
+// that is added later tries for ever.
 func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) {
 	var check checker
 	if name == "" {
@@ -119,11 +121,12 @@ func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) 
 	c.backend.check(&check, "", opts)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	key := func(o ElectionOptions) string { return cmp.Or(o.LeaderKey, keys{c.opts.Namespace}.lease(o.Role)) }
 	for _, other := range c.roles {
 		if other.opts.Role == name {
 			check.refuse("Role", name, "is there already")
-		} else if opts.LeaderKey != "" && opts.LeaderKey == other.opts.LeaderKey {
-			check.refuse("LeaderKey", opts.LeaderKey, "is the key of role %q", other.opts.Role)
+		} else if key(opts) == key(other.opts) {
+			check.refuse("LeaderKey", key(opts), "is the key of role %q", other.opts.Role)
 		}
 	}
 	if err := check.err(); err != nil {
@@ -169,30 +172,24 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	// What serves the electors ends after them.
 	serving, serve := context.WithCancel(context.WithoutCancel(ctx))
 	defer serve()
-	var service sync.WaitGroup
-	service.Go(func() { c.backend.listen(serving, c.hint) }) // ends with serving; awaited by close
-	service.Go(func() { c.registry.beat(serving) })          // likewise
-
-	// The electors end with ctx, or all together when one of them fails fast.
-	electing, halt := context.WithCancelCause(ctx)
-	defer halt(nil)
-	var deadline atomic.Pointer[time.Time]
-	defer context.AfterFunc(electing, func() { // runs once, at the stop; ends at once
-		by := time.Now().Add(c.opts.ShutdownTimeout)
-		deadline.Store(&by)
-		c.registry.setStatus(StatusDraining)
-	})()
-	err := c.elect(electing, halt, lead)
-
-	by := time.Now().Add(c.opts.ShutdownTimeout)
-	if stopped := deadline.Load(); stopped != nil {
-		by = *stopped
-	}
-	return errors.Join(err, c.close(ctx, by, serve, &service))
+	listening, beating := make(chan struct{}), make(chan struct{})
+	go func() { // ends with serving; awaited by close, or said to run
+		defer close(listening)
+		c.backend.listen(serving, c.hint)
+	}()
+	go func() { // likewise
+		defer close(beating)
+		c.registry.beat(serving)
+	}()
+	stopped, err := c.elect(ctx, lead)
+	serve()
+	return errors.Join(err, c.close(ctx, stopped.Add(c.opts.ShutdownTimeout), beating, listening))
 }
 
-// elect runs the electors of all roles and waits for them.
-func (c *Coordinator) elect(ctx context.Context, halt context.CancelCauseFunc, lead []LeadFunc) error {
+// elect runs the electors of all roles until ctx is done, or one of them fails fast, and waits for them. stopped is when that was.
+func (c *Coordinator) elect(ctx context.Context, lead []LeadFunc) (stopped time.Time, err error) {
+	ctx, halt := context.WithCancelCause(ctx)
+	defer halt(nil)
 	var (
 		electors sync.WaitGroup
 		mu       sync.Mutex
@@ -216,16 +213,19 @@ func (c *Coordinator) elect(ctx context.Context, halt context.CancelCauseFunc, l
 	}
 	c.start = func(e *Elector) {
 		if e.start() == nil {
+			e.fast = false
 			run(e, nil)
 		}
 	}
 	c.mu.Unlock()
 	<-ctx.Done()
+	stopped = time.Now()
 	c.stopRoles()
+	c.registry.setStatus(StatusDraining)
 	electors.Wait()
 	mu.Lock()
 	defer mu.Unlock()
-	return errors.Join(failed...)
+	return stopped, errors.Join(failed...)
 }
 
 func leadOf(isDefault bool, lead []LeadFunc) []LeadFunc {
@@ -235,6 +235,15 @@ func leadOf(isDefault bool, lead []LeadFunc) []LeadFunc {
 	return nil
 }
 
+// settled hears that Redis has answered the default role for the first time. That may be during the drain, and is no news then.
+func (c *Coordinator) settled() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase.Load() == phaseRunning {
+		c.registry.setStatus(StatusActive)
+	}
+}
+
 // stopRoles lets no further role in.
 func (c *Coordinator) stopRoles() {
 	c.mu.Lock()
@@ -242,25 +251,22 @@ func (c *Coordinator) stopRoles() {
 	c.start = nil
 	c.phase.Store(phaseStopped)
 	for _, e := range c.roles {
-		e.phase.CompareAndSwap(phaseIdle, phaseStopped)
+		if e.phase.CompareAndSwap(phaseIdle, phaseStopped) {
+			e.status.Store(&ElectionStatus{Role: e.opts.Role, State: StateStopped})
+		}
 	}
 }
 
-// close ends what served the electors and deregisters, at the latest by the deadline.
-func (c *Coordinator) close(ctx context.Context, by time.Time, serve func(), service *sync.WaitGroup) error {
-	serve()
-	served := make(chan struct{})
-	go func() { // ends with the heartbeat and the subscription; awaited below, or said to run
-		defer close(served)
-		service.Wait()
-	}()
-	still := await(served, by, "the heartbeat or the subscription to hints")
-	bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), by)
+// close deregisters and waits for what served the electors, at the latest until the deadline. The end of that is left to observers.
+func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listening <-chan struct{}) error {
+	last := by.Add(-min(c.opts.ShutdownTimeout/20, lastWords))
+	beat := await(beating, last, "the heartbeat")
+	bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), last)
 	defer cancel()
 	if err := c.registry.deregister(bounded); err != nil { // the record is left to be swept
 		c.bus.publish(Event{Type: EventBeatFailed, Err: err})
 	}
-	return errors.Join(still, c.registry.flush(by), c.bus.flush(by))
+	return errors.Join(beat, await(listening, last, "the subscription to hints"), c.registry.flush(last), c.bus.flush(by))
 }
 
 // hint hands a hint to those whom it may concern.

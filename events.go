@@ -70,7 +70,8 @@ type eventBus struct {
 
 	mu        sync.Mutex
 	observers map[*observer]struct{}
-	running   sync.WaitGroup // one for each observer that is working off its backlog
+	busy      int             // observers that are working off their backlog
+	idle      []chan struct{} // closed when there is none
 }
 
 type observer struct {
@@ -113,27 +114,26 @@ func (b *eventBus) publish(e Event) {
 		o.backlog = append(o.backlog, e)
 		if !o.busy {
 			o.busy = true
-			b.running.Add(1)
+			b.busy++
 			go o.work() // ends when the backlog is empty; flush waits for it
 		}
 	}
 }
 
 func (o *observer) work() {
-	idle := false
+	done := false
 	defer func() {
-		if !idle { // the observer has ended this goroutine (runtime.Goexit): the rest of its backlog needs another
+		if !done { // the observer has ended this goroutine (runtime.Goexit): the rest of its backlog needs another
 			go o.work()
-			return
 		}
-		o.bus.running.Done()
 	}()
 	for {
 		o.bus.mu.Lock()
 		if len(o.backlog) == 0 {
 			o.busy, o.backlog = false, nil
+			o.bus.rested()
 			o.bus.mu.Unlock()
-			idle = true
+			done = true
 			return
 		}
 		e := o.backlog[0]
@@ -150,13 +150,26 @@ func (o *observer) deliver(e Event) {
 	o.call(e)
 }
 
-// flush waits until no observer has anything left to work off, at the latest until the deadline. The goroutine behind it
-// ends with the slowest observer.
+// rested takes note that an observer has nothing left to work off. The mutex is held.
+func (b *eventBus) rested() {
+	if b.busy--; b.busy > 0 {
+		return
+	}
+	for _, idle := range b.idle {
+		close(idle)
+	}
+	b.idle = nil
+}
+
+// flush waits until no observer has anything left to work off, at the latest until the deadline. Others may go on publishing.
 func (b *eventBus) flush(deadline time.Time) error {
-	done := make(chan struct{})
-	go func() {
-		b.running.Wait()
-		close(done)
-	}()
-	return await(done, deadline, "an observer of events")
+	idle := make(chan struct{})
+	b.mu.Lock()
+	if b.busy == 0 {
+		close(idle)
+	} else {
+		b.idle = append(b.idle, idle)
+	}
+	b.mu.Unlock()
+	return await(idle, deadline, "an observer of events")
 }

@@ -34,19 +34,20 @@ func New(t testing.TB, opts tenure.Options) (*tenure.Coordinator, *Control) {
 	return coordinator, &Control{t: t, coordinator: coordinator, control: control}
 }
 
-// Lead makes the process the leader and returns when it is. It fails the test where Run does not go on.
+// Lead makes the process the leader of every role and returns when it is. A role that stands back after its work failed is waited
+// for. Lead fails the test where Run does not go on, or where a role does not lead within a minute.
 func (c *Control) Lead() {
 	c.t.Helper()
 	c.control.Grant(true)
-	c.await(c.coordinator.IsLeader, "lead")
+	c.await(func() bool { _, all := c.control.Leading(); return all }, "lead every role")
 }
 
-// Depose takes the leadership away, as if another instance had it now, and returns when IsLeader is false. The context of the
-// term is cancelled with cause tenure.ErrLost; its work may still be draining.
+// Depose takes every leadership away, as if another instance had it now, and returns when IsLeader is false for each role. The
+// contexts of the terms are cancelled with cause tenure.ErrLost; their work may still be draining.
 func (c *Control) Depose() {
 	c.t.Helper()
 	c.control.Grant(false)
-	c.await(func() bool { return !c.coordinator.IsLeader() }, "follow")
+	c.await(func() bool { some, _ := c.control.Leading(); return !some }, "follow")
 }
 
 func (c *Control) await(reached func() bool, what string) {

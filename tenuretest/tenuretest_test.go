@@ -132,3 +132,26 @@ func TestLeadWithoutRunFailsTheTest(t *testing.T) {
 		require.True(t, f.failed)
 	})
 }
+
+func TestAllRolesLeadAndFollowTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, control := tenuretest.New(t, tenure.Options{})
+		healthy := func(context.Context) error { time.Sleep(time.Second); return nil }
+		slow, err := c.Role("slow", tenure.ElectionOptions{Health: healthy})
+		require.NoError(t, err)
+		stop := run(t, c)
+		late, err := c.Role("late", tenure.ElectionOptions{})
+		require.NoError(t, err)
+		for range 3 {
+			control.Lead()
+			for _, e := range []*tenure.Elector{c.Elector(), slow, late} {
+				require.True(t, e.IsLeader(), e.Role())
+			}
+			control.Depose()
+			for _, e := range []*tenure.Elector{c.Elector(), slow, late} {
+				require.False(t, e.IsLeader(), e.Role())
+			}
+		}
+		require.NoError(t, stop())
+	})
+}

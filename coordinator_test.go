@@ -1,0 +1,300 @@
+package tenure
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// The whole life of a coordinator, as an observer hears of it.
+func TestCoordinatorLife(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		c.redis.Do(func(m *miniredis.Miniredis) { // another program died and left this behind
+			m.HSet("tenure:instances", "ghost", `{"instance_id":"ghost","last_heartbeat":1}`)
+		})
+		a, b := c.member("a"), c.member("b")
+		require.NoError(c, a.Tasks().Register(a.counts("tidy", Every(4*time.Minute))))
+		require.Equal(c, StateIdle, a.Elector().Status().State)
+		a.start(a.works("work", 0))
+		c.pass(10 * time.Second)
+		b.start()
+		c.pass(6 * time.Minute)
+		require.Equal(c, "a", c.holder("tenure:leader"))
+		require.Equal(c, []string{"a active", "b active"}, a.list())
+		_, err := b.stop()
+		require.NoError(c, err)
+		c.pass(time.Second)
+		_, err = a.stop()
+		require.NoError(c, err)
+		require.Equal(c, []string{
+			"registered", "acquired #1", "leader_changed #1 a",
+			"joined ghost", "joined b",
+			"task_started #1 tidy", "task_finished #1 tidy",
+			"down ghost",
+			"left b",
+			"ended #1", "released #1", "left a",
+		}, a.told())
+		require.ElementsMatch(c, []string{"registered", "leader_changed #1 a", "down ghost", "left b"}, b.told())
+		require.Equal(c, StateStopped, a.Elector().Status().State)
+	})
+}
+
+func TestJoiningUntilRedisAnswersTheElection(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		c.refuse("tenure:leader", "LOADING Redis is loading the dataset in memory")
+		a := c.member("a").start()
+		require.Empty(c, a.record())
+		c.pass(5 * time.Second)
+		require.Equal(c, "joining", a.record())
+		c.redis.Intercept(nil)
+		c.until(3*time.Second, func() bool { return a.record() == "active" })
+	})
+}
+
+// A first answer that comes during the drain does not make an instance active again.
+func TestDrainingStaysDraining(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a := c.member("a")
+		_, err := a.Role("other", ElectionOptions{Lead: []LeadFunc{a.works("other", 5*time.Second)}})
+		require.NoError(c, err)
+		c.refuse("tenure:leader", "LOADING Redis is loading the dataset in memory")
+		a.start()
+		c.pass(time.Second)
+		require.Equal(c, "joining", a.record())
+		a.halt(nil)
+		c.redis.Intercept(nil)
+		c.until(time.Second, func() bool { return a.record() == "draining" })
+		a.settled()
+		c.pass(time.Second)
+		require.Equal(c, "draining", a.record())
+	})
+}
+
+// The order of a stop: the work is drained, then the lease is released, then the record goes.
+func TestP11_DrainsThenReleasesThenDeregisters(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a := c.member("a")
+		look := func() string { return "lease " + c.holder("tenure:leader") + ", record " + a.record() }
+		a.start(func(ctx context.Context, _ Term) error {
+			<-ctx.Done()
+			time.Sleep(3 * time.Second)
+			c.note("drained: %s, leader %v", look(), a.IsLeader())
+			return nil
+		})
+		a.Observe(func(e Event) {
+			if e.Type == EventReleased {
+				c.note("released: %s", look())
+			}
+		})
+		c.pass(time.Minute)
+		took, err := a.stop()
+		require.NoError(c, err)
+		require.Equal(c, []string{"drained: lease a, record draining, leader false", "released: lease , record draining"}, c.noted())
+		require.Equal(c, "lease , record ", look())
+		require.InDelta(c, 3*time.Second, took, float64(20*time.Millisecond))
+		require.Equal(c, []string{"ended #1", "released #1", "left a"}, a.told(EventEnded, EventReleased, EventLeft))
+	})
+}
+
+func TestTwoCoordinators(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a, b := c.member("a"), c.member("b")
+		a.start(a.works("work", 0))
+		c.pass(5 * time.Second)
+		b.start(b.works("work", 0))
+		c.pass(5 * time.Second)
+		for _, m := range []*crewMember{a, b} {
+			require.Equal(c, []string{"a active", "b active"}, m.list())
+			leader, err := m.Elector().Leader(context.Background())
+			require.NoError(c, err)
+			require.Equal(c, "a", leader.InstanceID)
+		}
+		require.False(c, b.IsLeader())
+		require.Equal(c, []string{"joined b"}, a.told(EventJoined))
+
+		took, err := a.stop()
+		require.NoError(c, err)
+		require.Less(c, took, 50*time.Millisecond)
+		c.until(50*time.Millisecond, b.IsLeader)
+		synctest.Wait()
+		require.Equal(c, []string{"a work leads #1", "a work drained", "b work leads #2"}, c.noted())
+		require.Less(c, c.tokens[0], c.tokens[1])
+		c.pass(time.Second)
+		require.Equal(c, []string{"b active"}, b.list())
+		require.Equal(c, []string{"left a"}, b.told(EventJoined, EventLeft))
+	})
+}
+
+// What dies without a word is removed by whoever leads then.
+func TestTheNextLeaderSweepsTheDead(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a, b := c.member("a").start(), c.member("b")
+		c.pass(time.Second)
+		b.start()
+		c.pass(time.Second)
+		c.net.Crash("a")
+		a.halt(nil)
+		<-a.ended
+		c.until(12*time.Second, b.IsLeader)
+		c.pass(time.Minute + 30*time.Second)
+		require.Equal(c, []string{"a drifted", "b active"}, b.list())
+		c.pass(5 * time.Minute)
+		require.Equal(c, []string{"b active"}, b.list())
+		require.Equal(c, []string{"drifted a", "down a"}, b.told(EventDrifted, EventDown, EventLeft))
+	})
+}
+
+func TestTasksGoOnAcrossAFailOver(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a, b := c.member("a"), c.member("b")
+		for _, m := range []*crewMember{a, b} {
+			require.NoError(c, m.Tasks().Register(m.counts("early", Every(time.Minute))))
+		}
+		a.start()
+		c.pass(time.Second)
+		b.start()
+		for _, m := range []*crewMember{a, b} { // during Run
+			require.NoError(c, m.Tasks().Register(m.counts("late", Every(time.Minute))))
+			require.ErrorIs(c, m.Tasks().Register(m.counts("late", Every(time.Minute))), ErrMisconfigured)
+		}
+		c.pass(3*time.Minute + 10*time.Second)
+		before := c.noted()
+		require.Len(c, before, 6)
+		require.False(c, slices.ContainsFunc(before, func(s string) bool { return strings.HasPrefix(s, "b ") }), "on the leader only")
+		c.net.Crash("a")
+		a.halt(nil)
+		<-a.ended
+		c.pass(3 * time.Minute)
+		after := c.noted()
+		require.Len(c, after, 6)
+		var slots []string
+		for _, line := range append(before, after...) {
+			slots = append(slots, line[2:])
+		}
+		slices.Sort(slots)
+		require.Len(c, slices.Compact(slots), 12, "each slot once")
+		require.False(c, slices.ContainsFunc(after, func(s string) bool { return strings.HasPrefix(s, "a ") }))
+	})
+}
+
+// stickySchedule is a schedule whose Next does not return while it is held.
+type stickySchedule struct {
+	every Schedule
+	held  chan chan struct{}
+}
+
+func (h stickySchedule) String() string { return "@every 1m" }
+func (h stickySchedule) Next(t time.Time) time.Time {
+	select {
+	case until := <-h.held:
+		<-until
+	default:
+	}
+	return h.every.Next(t)
+}
+
+func TestAHungScheduleGivesTheTermUp(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a, b := c.member("a"), c.member("b")
+		schedule := stickySchedule{every: Every(time.Minute), held: make(chan chan struct{}, 1)}
+		require.NoError(c, a.Tasks().Register(a.counts("hung", schedule)))
+		a.start()
+		c.pass(5 * time.Second)
+		b.start()
+		until := make(chan struct{})
+		schedule.held <- until
+		c.pass(55 * time.Second) // the slot is due
+		require.True(c, a.IsLeader())
+		c.pass(hungAfter + 5*time.Second)
+		require.False(c, a.IsLeader())
+		require.ErrorIs(c, a.events[len(a.events)-1].Err, ErrWorkFailed)
+		require.Equal(c, []string{"work_failed #1", "ended #1"}, a.told(EventWorkFailed, EventEnded))
+		require.False(c, b.IsLeader(), "not before what hangs has been waited for")
+		c.until(25*time.Second+10*time.Second, b.IsLeader)
+		close(until)
+		c.pass(time.Second)
+		require.Equal(c, StateFollowing, a.Elector().Status().State)
+	})
+}
+
+func TestHintsReachTheElectorsOfAllRoles(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a, b := c.member("a"), c.member("b")
+		other, err := a.Role("other", ElectionOptions{LeaseTTL: 10 * time.Second})
+		require.NoError(c, err)
+		follower, err := b.Role("other", ElectionOptions{LeaseTTL: 10 * time.Second})
+		require.NoError(c, err)
+		a.start()
+		c.pass(time.Second)
+		b.start()
+		c.pass(time.Second)
+		require.NoError(c, other.Resign(context.Background())) // its release says that the lease is vacant
+		c.until(50*time.Millisecond, follower.IsLeader)
+		require.True(c, a.IsLeader(), "only that role")
+		require.Equal(c, []string{"ended role=other #1", "released role=other #1"}, a.told(EventEnded, EventReleased))
+
+		before, _ := follower.Term()
+		c.redis.FlushAll()
+		for _, role := range []string{"", "other"} {
+			c.redis.Do(func(m *miniredis.Miniredis) { m.Publish("tenure:events", `{"type":"roll-call","role":"`+role+`"}`) })
+		}
+		c.pass(100 * time.Millisecond)
+		require.Equal(c, "a", c.holder("tenure:leader"))
+		require.Equal(c, "b", c.holder("tenure:leader:other"))
+		after, ok := follower.Term()
+		require.True(c, ok)
+		require.Equal(c, before.Token, after.Token)
+	})
+}
+
+func TestNewRefusesAClientThatCannotServe(t *testing.T) {
+	cluster := func() *redis.ClusterClient {
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}
+	ring := redis.NewRing(&redis.RingOptions{})
+	t.Cleanup(func() { _ = ring.Close() })
+	for name, test := range map[string]struct {
+		rdb  redis.UniversalClient
+		opts Options
+		says []string // nothing: it is accepted
+	}{
+		"nil":                      {nil, Options{}, []string{`rdb = "nil"`, "NewStandalone"}},
+		"nil client":               {(*redis.Client)(nil), Options{}, []string{`rdb = "nil"`, "NewStandalone"}},
+		"nil cluster":              {(*redis.ClusterClient)(nil), Options{}, []string{`rdb = "nil"`}},
+		"ring":                     {ring, Options{}, []string{"*redis.Ring", "*redis.ClusterClient"}},
+		"nil ring":                 {(*redis.Ring)(nil), Options{}, []string{"*redis.Ring"}},
+		"cluster without tag":      {cluster(), Options{Namespace: "shop"}, []string{`Namespace = "shop"`, `"{shop}"`}},
+		"cluster with tag":         {cluster(), Options{Namespace: "shop:{eu}"}, nil},
+		"lease key without tag":    {cluster(), Options{Namespace: "{shop}", Election: ElectionOptions{LeaderKey: "leader:x"}}, []string{`Election.LeaderKey = "leader:x"`, `"{leader:x}"`}},
+		"lease key with tag":       {cluster(), Options{Namespace: "{shop}", Election: ElectionOptions{LeaderKey: "{shop}:x"}}, nil},
+		"everything that is wrong": {nil, Options{Namespace: "*", InstanceID: "a b", ShutdownTimeout: -1}, []string{"rdb", "Namespace", "InstanceID", "ShutdownTimeout"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := New(test.rdb, test.opts)
+			if test.says == nil {
+				require.NoError(t, err)
+				require.NotNil(t, c)
+				return
+			}
+			require.ErrorIs(t, err, ErrMisconfigured)
+			require.Nil(t, c)
+			for _, text := range test.says {
+				require.ErrorContains(t, err, text)
+			}
+		})
+	}
+	c, err := New(cluster(), Options{Namespace: "{shop}"})
+	require.NoError(t, err)
+	_, err = c.Role("x", ElectionOptions{LeaderKey: "leader:x"})
+	require.ErrorIs(t, err, ErrMisconfigured)
+	require.ErrorContains(t, err, `"{leader:x}"`)
+}
