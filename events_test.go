@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -148,6 +149,31 @@ func TestFlushIsBounded(t *testing.T) {
 		close(blocked)
 		synctest.Wait()
 		require.NoError(t, b.flush(time.Now().Add(time.Second)))
+	})
+}
+
+func TestPublishingGoesOnWhileAFlushWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *eventBus) {
+		told, _ := observed(t, b, func(Event) { time.Sleep(time.Microsecond) })
+		var busy sync.WaitGroup
+		for range 4 {
+			busy.Go(func() {
+				for range 200 {
+					b.publish(Event{})
+					time.Sleep(time.Microsecond)
+				}
+			})
+			busy.Go(func() {
+				for range 200 {
+					if err := b.flush(time.Now().Add(time.Microsecond)); err != nil {
+						assert.ErrorIs(t, err, ErrDrainTimeout)
+					}
+				}
+			})
+		}
+		busy.Wait()
+		require.NoError(t, b.flush(time.Now().Add(time.Second)))
+		require.Len(t, told(), 4*200)
 	})
 }
 
