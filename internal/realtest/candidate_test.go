@@ -35,7 +35,7 @@ redis.call('HSET', KEYS[1], 'token', ARGV[1])
 redis.call('RPUSH', KEYS[1] .. ':accepted', ARGV[1])
 return 'accepted'`)
 
-// candidateMain is a candidate in a process of its own. It runs until SIGTERM, says what happens on standard output, and starves
+// candidateMain is a candidate in a process of its own, with a registry and all. It runs until SIGTERM, says what happens on standard output, and starves
 // itself of processors from SIGUSR1 on.
 //
 //	ready                                Run was called
@@ -52,12 +52,12 @@ func candidateMain() {
 	ttl, err := time.ParseDuration(os.Getenv(envTTL))
 	out.must(err)
 	client := redis.NewClient(&redis.Options{Addr: os.Getenv(envAddr)})
-	elector, err := tenure.NewElector(client, tenure.Options{
+	coordinator, err := tenure.New(client, tenure.Options{
 		Namespace: namespace, InstanceID: os.Getenv(envName), ShutdownTimeout: 5 * time.Second,
 		Election: tenure.ElectionOptions{LeaseTTL: ttl, RestartGuard: -1, EmptyHistoryWait: -1},
 	})
 	out.must(err)
-	c := &candidate{Elector: elector, out: out, client: client, ttl: ttl, vigil: os.Getenv(envVigil) == "1"}
+	c := &candidate{Elector: coordinator.Elector(), out: out, client: client, ttl: ttl, vigil: os.Getenv(envVigil) == "1"}
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -72,7 +72,7 @@ func candidateMain() {
 	}()
 	go c.probe() // ends with the process
 	out.say("ready")
-	out.say("ended %v", elector.Run(ctx, c.lead))
+	out.say("ended %v", coordinator.Run(ctx, c.lead))
 }
 
 // candidate is what a candidate process consists of.

@@ -76,12 +76,7 @@ func numbersOf(s *stage, text string) []int64 {
 	return append(numbers, 0, 0, 0) // a broken line fails the test and not this process
 }
 
-// has reports whether the child said a line that starts with prefix.
-func (p *process) has(prefix string) bool {
-	_, ok := p.find(prefix)
-	return ok
-}
-
+// find looks for a line that starts with prefix and returns the rest of it.
 func (p *process) find(prefix string) (rest string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
