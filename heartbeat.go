@@ -48,18 +48,15 @@ func (r *Registry) beat(ctx context.Context) {
 func newBeater(r *Registry) *beater {
 	b := &beater{r: r, head: `{"instance_id":` + quoted(r.id) + `,"started_at":`}
 	b.tail = `,"worker_count":` + strconv.Itoa(r.opts.WorkerCount) + `,"incarnation":` + quoted(r.incarnation)
-	if len(r.opts.Metadata) > 0 { // last, since it may hold the names of other fields
-		pairs, _ := json.Marshal(r.opts.Metadata) // texts: it never fails
-		b.tail += `,"metadata":` + string(pairs)
+	if pairs, err := json.Marshal(r.opts.Metadata); err == nil && len(r.opts.Metadata) > 0 {
+		b.tail += `,"metadata":` + string(pairs) // last, since it may hold the names of other fields
 	}
 	b.tail += "}"
 	return b
 }
 
-func quoted(s string) string {
-	q, _ := json.Marshal(s) // a text: it never fails
-	return string(q)
-}
+// quoted is for what needs no escape in JSON: IDs and statuses.
+func quoted(s string) string { return `"` + s + `"` }
 
 // setStatus sets what this instance says of itself and has it beat at once.
 func (r *Registry) setStatus(status InstanceStatus) {

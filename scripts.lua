@@ -550,62 +550,72 @@ local drifted, down, removable, held, unwatched = tonumber(ARGV[1]), tonumber(AR
 local channel, source = ARGV[6], ARGV[7]
 dirty(beats)
 
-local function beaten(id, at) call('ZADD', beats, integer(at), id) end
-
--- mark replaces the status of a record and tells of it.
-local function mark(id, record, status, kind)
-  local marked = with_status(record, status)
-  if not marked then return false end
-  call('HSET', instances, id, marked)
-  publish(channel, kind, '', about(id, source))
-  return true
-end
-
 local ids = {}
 for i = 8, #ARGV do ids[i - 7] = ARGV[i] end
 local scores = call('ZMSCORE', beats, unpack(ids))
-local removed, removed_keys = {}, {}
+local beaten, marked, removed, removed_keys, hints = {}, {}, {}, {}, {} -- what is written at the end, each with one command
+
+local function beat(id, at)
+  beaten[#beaten + 1] = integer(at)
+  beaten[#beaten + 1] = id
+end
+
+local function tell(kind, id)
+  hints[#hints + 1] = kind
+  hints[#hints + 1] = id
+  return kind
+end
+
+-- mark replaces the status of a record.
+local function mark(id, record, status)
+  local changed = with_status(record, status)
+  if not changed then return false end
+  marked[#marked + 1] = id
+  marked[#marked + 1] = changed
+  return true
+end
 
 local function judge(id, score, heartbeat)
   if not score then return 'fresh' end
   score = tonumber(score) or 0
   local record = read_record(instances, id)
   if not record then
-    call('ZREM', beats, id)
-    publish(channel, 'left', '', about(id, source))
-    return 'left'
+    removed[#removed + 1] = id
+    return tell('left', id)
   end
   if not incarnation_of(record) then
     if call('EXISTS', heartbeat) == 1 then
-      beaten(id, now)
-      if status_of(record) == 'drifted' and mark(id, record, 'active', 'recovered') then return 'recovered' end
+      beat(id, now)
+      if status_of(record) == 'drifted' and mark(id, record, 'active') then return tell('recovered', id) end
       return 'beating'
     end
     if unwatched > 0 and now - score > unwatched then
       score = now - unwatched
-      beaten(id, score)
+      beat(id, score)
     end
   end
   local silence = now - score -- rule re-check: it may have beaten since it was listed
   if silence >= down and removable > 0 and not (held and score <= held) then
     removable = removable - 1
     removed[#removed + 1] = id
-    removed_keys[#removed] = heartbeat
-    return 'down'
+    removed_keys[#removed_keys + 1] = heartbeat
+    return tell('down', id)
   end
   if silence < drifted then return 'fresh' end
-  if status_of(record) ~= 'drifted' and mark(id, record, 'drifted', 'drifted') then return 'drifted' end
+  if status_of(record) ~= 'drifted' and mark(id, record, 'drifted') then return tell('drifted', id) end
   return 'silent'
 end
 
 local reply = {}
 for i, id in ipairs(ids) do reply[i] = judge(id, scores[i], KEYS[i + 2]) end
+if #beaten > 0 then call('ZADD', beats, unpack(beaten)) end
+if #marked > 0 then call('HSET', instances, unpack(marked)) end
 if #removed > 0 then
   call('HDEL', instances, unpack(removed))
   call('ZREM', beats, unpack(removed))
-  call('DEL', unpack(removed_keys))
-  for _, id in ipairs(removed) do publish(channel, 'down', '', about(id, source)) end
 end
+if #removed_keys > 0 then call('DEL', unpack(removed_keys)) end
+for i = 1, #hints, 2 do publish(channel, hints[i], '', about(hints[i + 1], source)) end
 return reply
 
 --@ adopt

@@ -91,7 +91,7 @@ func (s *sweeper) pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.watch(sent, readClock().Mono, first.now)
+	s.watch(readClock().Mono, first.now)
 	removable, err := s.removable(ctx, first)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (s *sweeper) pass(ctx context.Context) error {
 }
 
 // watch keeps account of how long this sweeper has watched without a gap.
-func (s *sweeper) watch(sent, received time.Duration, now int64) {
+func (s *sweeper) watch(received time.Duration, now int64) {
 	if s.seen {
 		gap := received - s.sent
 		step := milliseconds(now-s.now) - gap

@@ -1,0 +1,483 @@
+package tenure
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/simnet"
+)
+
+// registryFleet is a Redis with instances, in virtual time.
+type registryFleet struct {
+	*testing.T
+	net     *simnet.Network
+	redis   *simnet.Server
+	began   time.Time
+	members map[string]*fleetMember
+}
+
+// fleetMember is the registry of one process, with what a coordinator runs for it.
+type fleetMember struct {
+	*registryMember
+	client  *redis.Client
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// inFleet runs act with a fleet of its own and ends what is left of it.
+func inFleet(t *testing.T, act func(*registryFleet)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &registryFleet{T: t, net: simnet.New(simnet.Options{Seed: 1}), began: time.Now(), members: make(map[string]*fleetMember)}
+		f.redis = f.net.NewServer(simnet.Addr, simnet.ServerOptions{})
+		defer f.net.Close()
+		defer func() {
+			for _, m := range f.members {
+				m.stop()
+			}
+			for _, m := range f.members {
+				m.running.Wait()
+			}
+		}()
+		act(f)
+	})
+}
+
+// member starts an instance, active at once.
+func (f *registryFleet) member(name, id string, change ...func(*Options)) *fleetMember {
+	f.Helper()
+	client := f.net.Client(name, nil)
+	w := &registryWorld{T: f.T, rdb: client}
+	m := &fleetMember{registryMember: w.start(id, func() string { return name }, change...), client: client}
+	ctx, stop := context.WithCancel(context.Background())
+	m.stop = stop
+	store := m.Registry.store.(*redisStore)
+	m.running.Go(func() { listenForHints(ctx, store, m.hint) })
+	synctest.Wait()
+	m.setStatus(StatusActive)
+	m.running.Go(func() { m.Registry.beat(ctx) })
+	f.members[name] = m
+	return m
+}
+
+// leads has it sweep from now on, until the returned function is called.
+func (m *fleetMember) leads() (resign func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	term := validTerm(m.w.T)
+	m.running.Go(func() { _ = m.lead(ctx, term) })
+	return cancel
+}
+
+// crash ends a member without a farewell.
+func (f *registryFleet) crash(name string) {
+	f.net.Crash(name)
+	f.members[name].stop()
+}
+
+func (f *registryFleet) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// when returns the events of the types since it was last asked, with the time since began.
+func (m *fleetMember) when(began time.Time, types ...EventType) (told []string) {
+	synctest.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.events {
+		for _, kind := range types {
+			if e.Type == kind {
+				told = append(told, fmt.Sprintf("%v %s %s", e.Time.Sub(began), e.Type, e.Subject))
+			}
+		}
+	}
+	m.events = nil
+	return told
+}
+
+// TestFleet: the life of a fleet, as each of its processes tells of it.
+func TestFleet(t *testing.T) {
+	inFleet(t, func(f *registryFleet) {
+		a, b := f.member("a", "a"), f.member("b", "b")
+		f.member("c", "c")
+		defer a.leads()()
+		f.pass(10 * time.Minute)
+		for _, m := range []*fleetMember{a, b} {
+			m.when(f.began)
+		}
+		f.crash("c")
+		crashed := time.Now()
+		f.pass(10 * time.Minute)
+		for _, m := range []*fleetMember{a, b} {
+			f.within(m.when(crashed, EventJoined, EventDrifted, EventRecovered, EventDown, EventLeft), "1m0s drifted c", "5m0s down c")
+		}
+		require.Equal(f, []string{"a active", "b active"}, a.list())
+
+		f.net.Partition("b", simnet.Both, 100*time.Second)
+		parted := time.Now()
+		f.pass(10 * time.Minute)
+		f.within(a.when(parted, EventDrifted, EventRecovered, EventDown), "1m0s drifted b", "1m40s recovered b")
+		require.Equal(f, []string{"beat_failed"}, named(b.when(parted, EventBeatFailed, EventDown, EventRegistered)))
+
+		b.setStatus(StatusDraining)
+		f.pass(10 * time.Millisecond)
+		require.Equal(f, []string{"a active", "b draining"}, a.list(), "at once")
+		b.stop()
+		f.pass(time.Second)
+		require.NoError(f, b.deregister(context.Background()))
+		f.pass(time.Second)
+		require.Equal(f, []string{"a active"}, a.list())
+		require.Equal(f, []string{"left b"}, a.told())
+	})
+}
+
+// within drops the times, each of which must be one beat before that of want at the earliest, and one sweep after it at the latest.
+func (f *registryFleet) within(told []string, want ...string) {
+	f.Helper()
+	require.Len(f, told, len(want), "%q", told)
+	for i, line := range want {
+		at, what, _ := strings.Cut(told[i], " ")
+		wantAt, wantWhat, _ := strings.Cut(line, " ")
+		require.Equal(f, wantWhat, what)
+		was, err := time.ParseDuration(at)
+		require.NoError(f, err)
+		should, err := time.ParseDuration(wantAt)
+		require.NoError(f, err)
+		require.GreaterOrEqual(f, was, should-16*time.Second, told)
+		require.LessOrEqual(f, was, should+11*time.Second, told)
+	}
+}
+
+// named drops times and subjects.
+func named(told []string) (names []string) {
+	for _, line := range told {
+		names = append(names, strings.Fields(line)[1])
+	}
+	return names
+}
+
+// TestBeatInterval: beats come every 15 s ± 5 %, and what is missing is tried sooner.
+func TestBeatInterval(t *testing.T) {
+	inFleet(t, func(f *registryFleet) {
+		m := f.member("a", "a", func(o *Options) { o.random = nil })
+		last := func() (at int64) {
+			f.redis.Do(func(r *miniredis.Miniredis) {
+				score, _ := r.ZScore("waf:cluster:beats", "a")
+				at = int64(score)
+			})
+			return at
+		}
+		f.pass(time.Second)
+		beats, before := 0, last()
+		for range 12_000 { // ten minutes
+			f.pass(50 * time.Millisecond)
+			if at := last(); at != before {
+				require.InDelta(f, 15_000, at-before, 15_000*0.05+10)
+				beats, before = beats+1, at
+			}
+		}
+		require.InDelta(f, 40, beats, 3)
+
+		f.net.Partition("a", simnet.Both, 20*time.Second)
+		f.pass(20 * time.Second)
+		began := time.Now()
+		for last() == before {
+			f.pass(10 * time.Millisecond)
+		}
+		require.Less(f, time.Since(began), 9*time.Second, "sooner than the next interval")
+		require.Equal(f, []string{"registered", "beat_failed"}, m.told())
+	})
+}
+
+// TestP9_OutageOfRedis: after an outage that is longer than DownAfter all are silent, and nobody is removed.
+func TestP9_OutageOfRedis(t *testing.T) {
+	for _, grace := range []bool{true, false} {
+		t.Run(fmt.Sprint("grace=", grace), func(t *testing.T) {
+			inFleet(t, func(f *registryFleet) {
+				for i := range 12 {
+					f.member(fmt.Sprint("i", i), fmt.Sprint("i", i), func(o *Options) { o.random = nil })
+				}
+				leader := f.members["i0"]
+				resign := leader.leads()
+				f.pass(10 * time.Minute)
+				leader.told()
+				f.redis.Restart(true, 10*time.Minute)
+				f.pass(30 * time.Second)
+				resign() // without Redis its lease has lapsed
+				f.pass(10*time.Minute - 30*time.Second)
+				if grace {
+					defer leader.leads()()
+				} else { // what the grace is for
+					s := &sweeper{r: leader.Registry, term: validTerm(f.T), watching: readClock().Mono - time.Hour, seen: true, now: f.redis.Now().UnixMilli(), sent: readClock().Mono}
+					for s.pass(f.Context()) != nil { // it comes back now
+						f.pass(time.Millisecond)
+					}
+				}
+				f.pass(5 * time.Minute)
+				down := leader.when(f.began, EventDown)
+				if grace {
+					require.Empty(f, down)
+				} else {
+					require.NotEmpty(f, down)
+				}
+				require.Len(f, leader.list(), 12)
+			})
+		})
+	}
+}
+
+// TestClockStepRemovesNobody: where Redis's clock jumps all are silent, and nobody is removed.
+func TestClockStepRemovesNobody(t *testing.T) {
+	inFleet(t, func(f *registryFleet) {
+		for i := range 12 {
+			f.member(fmt.Sprint("i", i), fmt.Sprint("i", i), func(o *Options) { o.random = nil })
+		}
+		leader := f.members["i0"]
+		defer leader.leads()()
+		for _, step := range []time.Duration{10 * time.Minute, -24 * time.Hour, 24 * time.Hour} {
+			f.pass(10 * time.Minute)
+			f.redis.StepClock(step)
+			f.pass(10 * time.Minute)
+			require.Empty(f, leader.when(f.began, EventDown))
+			require.Len(f, leader.list(), 12)
+		}
+		f.crash("i7")
+		f.pass(6 * time.Minute)
+		require.Len(f, leader.list(), 11)
+	})
+}
+
+// TestDuplicateIDIsToldByBoth: two living processes with one ID both tell of it, once.
+func TestDuplicateIDIsToldByBoth(t *testing.T) {
+	inFleet(t, func(f *registryFleet) {
+		older := f.member("older", "pod")
+		f.pass(time.Minute)
+		younger := f.member("younger", "pod")
+		f.pass(30 * time.Minute)
+		require.Equal(f, []string{"registered", "joined pod", "duplicate_id younger"}, older.told())
+		require.Equal(f, []string{"registered", "duplicate_id older"}, younger.told())
+		younger.stop()
+		f.pass(time.Second)
+		require.NoError(f, younger.deregister(context.Background()))
+		f.pass(time.Minute)
+		require.Equal(f, []string{"left pod", "registered"}, older.told())
+		require.Equal(f, []string{"pod active"}, older.list())
+	})
+}
+
+// TestLateBeatOfADeadProcess: what hung in a socket buffer when its process left enters nothing.
+func TestLateBeatOfADeadProcess(t *testing.T) {
+	inFleet(t, func(f *registryFleet) {
+		m := f.member("a", "a")
+		f.pass(time.Minute)
+		f.net.SetFaults("a", simnet.Faults{Stuck: 1})
+		f.net.Partition("a", simnet.Both, 0)
+		m.setStatus(StatusDraining)
+		f.pass(10 * time.Second)
+		m.stop()
+		f.pass(10 * time.Second)
+		f.redis.Do(func(r *miniredis.Miniredis) { r.FlushAll() }) // as if its removal had come another way
+		f.net.Heal("a")
+		f.pass(10 * time.Second)
+		f.redis.Do(func(r *miniredis.Miniredis) { require.Empty(f, r.Keys()) })
+	})
+}
+
+// stuckRegistry is a store whose calls hang, whatever their context says.
+type stuckRegistry struct {
+	registryStore
+	mu     sync.Mutex
+	healed chan struct{} // nil: a good one
+	calls  int
+}
+
+func (s *stuckRegistry) wait() {
+	s.mu.Lock()
+	s.calls++
+	healed := s.healed
+	s.mu.Unlock()
+	if healed != nil {
+		<-healed
+	}
+}
+
+func (s *stuckRegistry) made() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+func (s *stuckRegistry) beatInstance(ctx context.Context, b beatCall) (beatReply, error) {
+	s.wait()
+	return s.registryStore.beatInstance(ctx, b)
+}
+
+func (s *stuckRegistry) removeInstance(ctx context.Context, id, incarnation string) (string, error) {
+	s.wait()
+	return s.registryStore.removeInstance(ctx, id, incarnation)
+}
+
+func (s *stuckRegistry) lookAtBeats(ctx context.Context, l lookCall) (lookReply, error) {
+	s.wait()
+	return s.registryStore.lookAtBeats(ctx, l)
+}
+
+// onStuckRegistry runs act with a registry before a store that hangs once hang was called.
+func onStuckRegistry(t *testing.T, act func(m *registryMember, store *stuckRegistry, hang, heal func())) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &registryWorld{T: t, rdb: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})}
+		defer func() { _ = w.rdb.Close() }()
+		m := w.member("a")
+		store := &stuckRegistry{registryStore: newLocalRegistry()}
+		m.Registry.store = store
+		hang := func() {
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			store.healed = make(chan struct{})
+		}
+		heal := func() {
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			if store.healed != nil {
+				close(store.healed)
+				store.healed = nil
+			}
+		}
+		defer heal()
+		act(m, store, hang, heal)
+	})
+}
+
+// TestHungBeatsAreBounded: a client that ignores its context neither hangs the loop nor gathers calls.
+func TestHungBeatsAreBounded(t *testing.T) {
+	onStuckRegistry(t, func(m *registryMember, store *stuckRegistry, hang, heal func()) {
+		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
+		ended := make(chan struct{})
+		go func() { defer close(ended); m.Registry.beat(ctx) }()
+		time.Sleep(time.Minute)
+		require.Equal(m.w, []string{"registered"}, m.told())
+		before := store.made()
+		hang()
+		time.Sleep(10 * time.Minute)
+		require.Equal(m.w, before+maxRegistryCalls, store.made())
+		require.Equal(m.w, []string{"beat_failed", "calls_stuck 4"}, m.told(), "once each")
+		heal()
+		time.Sleep(time.Minute)
+		require.Greater(m.w, store.made(), before+maxRegistryCalls+2)
+		require.Equal(m.w, []string{}, m.told())
+
+		hang()
+		time.Sleep(15 * time.Second)
+		stop()
+		began := time.Now()
+		<-ended
+		require.LessOrEqual(m.w, time.Since(began), registryBound)
+		require.ErrorIs(m.w, m.deregister(context.Background()), ErrUnreachable)
+		require.LessOrEqual(m.w, time.Since(began), 2*registryBound)
+		require.ErrorIs(m.w, m.flush(time.Now().Add(time.Second)), ErrDrainTimeout)
+		heal()
+		require.NoError(m.w, m.flush(time.Now().Add(time.Second)))
+	})
+}
+
+// TestHungSweepsAreBounded: neither do they hold up the end of the term.
+func TestHungSweepsAreBounded(t *testing.T) {
+	onStuckRegistry(t, func(m *registryMember, store *stuckRegistry, hang, heal func()) {
+		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
+		ended := make(chan error, 1)
+		hang()
+		term := validTerm(m.w.T)
+		go func() { ended <- m.lead(ctx, term) }()
+		time.Sleep(10 * time.Minute)
+		require.Equal(m.w, maxRegistryCalls, store.made())
+		require.Equal(m.w, []string{"sweep_failed", "calls_stuck 4"}, m.told())
+		heal()
+		time.Sleep(time.Minute)
+		require.GreaterOrEqual(m.w, store.made(), maxRegistryCalls+5)
+		hang()
+		time.Sleep(11 * time.Second)
+		stop()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			require.NoError(m.w, err)
+		default:
+			m.w.Error("it waits for a call")
+		}
+		heal()
+	})
+}
+
+// TestRegistrySwitchedOff: who is not registered does not beat, who does not sweep does not sweep; both read.
+func TestRegistrySwitchedOff(t *testing.T) {
+	inFleet(t, func(f *registryFleet) {
+		reader := f.member("reader", "reader", func(o *Options) { o.Registry.BeatInterval, o.Registry.SweepInterval = -1, -1 })
+		defer reader.leads()()
+		f.member("a", "a")
+		f.pass(time.Minute)
+		f.crash("a")
+		f.pass(20 * time.Minute)
+		require.Equal(f, []string{"a down"}, reader.list())
+		require.Equal(f, []string{"joined a"}, reader.told())
+		require.NoError(f, reader.deregister(context.Background()))
+	})
+}
+
+// TestLocalRegistry: without Redis the registry is this process.
+func TestLocalRegistry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts, err := completed(func(o *Options) {
+			o.InstanceID = "me"
+			o.Registry.Metadata = map[string]string{"zone": "a"}
+		})
+		require.NoError(t, err)
+		bus := newEventBus("me")
+		r := newRegistry(newLocalRegistry(), bus, opts)
+		require.Regexp(t, `^[0-9a-f]{32}$`, r.Incarnation())
+		list, err := r.Instances(t.Context(), InstanceQuery{})
+		require.NoError(t, err)
+		require.Empty(t, list)
+		_, err = r.Instance(t.Context(), "me")
+		require.ErrorIs(t, err, ErrNotFound)
+
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); r.beat(ctx) }()
+		term := validTerm(t)
+		go func() { _ = r.lead(ctx, term) }()
+		r.setStatus(StatusActive)
+		time.Sleep(time.Hour + time.Second)
+		list, err = r.Instances(t.Context(), InstanceQuery{})
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Less(t, list[0].Age, 16*time.Second)
+		list[0].Age = 0
+		require.InDelta(t, time.Hour, list[0].LastHeartbeat.Sub(list[0].StartedAt), float64(16*time.Second))
+		me, err := r.Instance(t.Context(), "me")
+		require.NoError(t, err)
+		me.Age = 0
+		require.Equal(t, list[0], me)
+		require.Equal(t, map[string]string{"zone": "a"}, me.Metadata)
+		require.Equal(t, StatusActive, me.Status)
+		stop()
+		<-ended
+		require.NoError(t, r.deregister(t.Context()))
+		counts, err := r.Counts(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, counts)
+		require.NoError(t, r.flush(time.Now().Add(time.Second)))
+		require.NoError(t, bus.flush(time.Now().Add(time.Second)))
+		synctest.Wait()
+	})
+}

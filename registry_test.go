@@ -1,0 +1,1028 @@
+package tenure
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/redistest"
+)
+
+// registryWorld is one Redis with registries on it.
+type registryWorld struct {
+	*testing.T
+	rdb     redis.UniversalClient
+	real    *redistest.Server // nil: miniredis
+	scripts *scripts          // nil: those of the contract
+}
+
+// onRegistryRedis runs act on miniredis and on a real Redis.
+func onRegistryRedis(t *testing.T, act func(*registryWorld)) {
+	t.Helper()
+	t.Run("miniredis", func(t *testing.T) { act(miniRegistryWorld(t)) })
+	t.Run("redis", func(t *testing.T) { act(realRegistryWorld(t)) })
+}
+
+func miniRegistryWorld(t *testing.T) *registryWorld {
+	m := miniredis.RunT(t)
+	m.ClockTTL(true)
+	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	return &registryWorld{T: t, rdb: client}
+}
+
+func realRegistryWorld(t *testing.T) *registryWorld {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	server := redistest.Start(t)
+	return &registryWorld{T: t, rdb: server.Client(t), real: server}
+}
+
+// registryMember is one registry, and the events that its process has told of.
+type registryMember struct {
+	*Registry
+	w *registryWorld
+	*beater
+
+	mu     sync.Mutex
+	events []Event
+}
+
+// member makes a registry that beats only when it is told to. The incarnation is the ID and a number.
+func (w *registryWorld) member(id string, change ...func(*Options)) *registryMember {
+	w.Helper()
+	number := 0
+	return w.start(id, func() string { number++; return fmt.Sprint(strings.ReplaceAll(id, ".", "-"), "-", number) }, change...)
+}
+
+func (w *registryWorld) start(id string, secret func() string, change ...func(*Options)) *registryMember {
+	w.Helper()
+	opts, err := completed(func(o *Options) {
+		o.Namespace, o.InstanceID, o.secret = "waf:cluster", id, secret
+		o.random = func() float64 { return 0.5 }
+		for _, change := range change {
+			change(o)
+		}
+	})
+	require.NoError(w, err)
+	var c checker
+	store := newRedisStore(w.rdb, &c, opts)
+	require.NoError(w, c.err())
+	if w.scripts != nil {
+		store.scripts = w.scripts
+	}
+	bus := newEventBus(id)
+	m := &registryMember{w: w, Registry: newRegistry(store, bus, opts)}
+	m.beater = newBeater(m.Registry)
+	bus.observe(func(e Event) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.events = append(m.events, e)
+	})
+	return m
+}
+
+// told returns the events since it was last asked, as "type subject".
+func (m *registryMember) told() []string {
+	m.w.Helper()
+	require.NoError(m.w, m.Registry.bus.flush(time.Now().Add(time.Minute)))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	told := []string{}
+	for _, e := range m.events {
+		line := string(e.Type)
+		if e.Subject != "" {
+			line += " " + e.Subject
+		}
+		if e.Count != 0 {
+			line += " " + strconv.Itoa(e.Count)
+		}
+		told = append(told, line)
+	}
+	m.events = nil
+	return told
+}
+
+// beats beats once.
+func (m *registryMember) beats() time.Duration { return m.beater.beat(context.Background()) }
+
+// watched is a sweeper that has watched for long enough to remove.
+func (m *registryMember) watched() *sweeper {
+	m.w.Helper()
+	s := &sweeper{r: m.Registry, term: validTerm(m.w.T)}
+	require.NoError(m.w, s.pass(m.w.Context()))
+	s.watching -= m.opts.DriftedAfter
+	return s
+}
+
+// pass makes one pass, as if the sweeper had watched all the time before it.
+func (m *registryMember) pass(s *sweeper) {
+	m.w.Helper()
+	require.NoError(m.w, s.pass(m.w.Context()))
+}
+
+// validTerm is a term that leads until the end of the test. Its timer is never to fire.
+func validTerm(t testing.TB) Term {
+	now := readClock()
+	tenancy := begin(context.Background(), Term{Token: 1}, lease.Lease{Sent: now, Life: 1000 * time.Hour}, func() {})
+	tenancy.timer.Stop()
+	term, ok := TermFrom(tenancy.ctx)
+	require.True(t, ok)
+	return term
+}
+
+// now is Redis's clock in ms.
+func (w *registryWorld) now() int64 {
+	w.Helper()
+	now, err := w.rdb.Time(w.Context()).Result()
+	require.NoError(w, err)
+	return now.UnixMilli()
+}
+
+// silence sets back the last beats.
+func (w *registryWorld) silence(d time.Duration, ids ...string) {
+	w.Helper()
+	at := float64(w.now() - d.Milliseconds())
+	for _, id := range ids {
+		require.NoError(w, w.rdb.ZAdd(w.Context(), "waf:cluster:beats", redis.Z{Score: at, Member: id}).Err())
+	}
+}
+
+// foreign registers an instance as another program does.
+func (w *registryWorld) foreign(id string, record string) {
+	w.Helper()
+	require.NoError(w, w.rdb.HSet(w.Context(), "waf:cluster:instances", id, record).Err())
+	require.NoError(w, w.rdb.SetEx(w.Context(), "waf:cluster:instance:"+id+":heartbeat", "1734567950", 90*time.Second).Err())
+}
+
+func (w *registryWorld) record(id string) string {
+	w.Helper()
+	text, err := w.rdb.HGet(w.Context(), "waf:cluster:instances", id).Result()
+	if err == redis.Nil { //nolint:errorlint // never wrapped
+		return ""
+	}
+	require.NoError(w, err)
+	return text
+}
+
+// ids lists the instances with their statuses.
+func (m *registryMember) list() []string {
+	m.w.Helper()
+	all, err := m.Instances(m.w.Context(), InstanceQuery{})
+	require.NoError(m.w, err)
+	list := []string{}
+	for _, i := range all {
+		list = append(list, i.ID+" "+string(i.Status))
+	}
+	return list
+}
+
+const foreignRecord = `{"instance_id":"waf-0","started_at":1734567890,"last_heartbeat":1734567950,"status":"active","worker_count":4}`
+
+// TestBeatWritesTheContract holds what other programs read.
+func TestBeatWritesTheContract(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		m := w.member("pod-0", func(o *Options) {
+			o.Registry.WorkerCount = 4
+			o.Registry.Metadata = map[string]string{"status": "x", "incarnation": "y", "zone": `a"b`}
+		})
+		ctx, before := w.Context(), w.now()
+		m.beats()
+		after := w.now()
+		require.Equal(w, []string{"registered"}, m.told())
+
+		record := w.record("pod-0")
+		form := regexp.MustCompile(`^\{"instance_id":"pod-0","started_at":(\d+),"last_heartbeat":(\d+),"status":"joining","worker_count":4,` +
+			`"incarnation":"pod-0-1","metadata":\{"incarnation":"y","status":"x","zone":"a\\"b"\}\}$`)
+		found := form.FindStringSubmatch(record)
+		require.NotNil(w, found, record)
+		require.True(w, json.Valid([]byte(record)))
+		started, _ := strconv.ParseInt(found[1], 10, 64)
+		require.Equal(w, found[1], found[2])
+		require.True(w, before/1000 <= started && started <= after/1000)
+
+		require.Equal(w, found[2], w.rdb.Get(ctx, "waf:cluster:instance:pod-0:heartbeat").Val())
+		ttl := w.rdb.PTTL(ctx, "waf:cluster:instance:pod-0:heartbeat").Val()
+		require.InDelta(w, 90, ttl.Seconds(), 10)
+		score := w.rdb.ZScore(ctx, "waf:cluster:beats", "pod-0").Val()
+		require.True(w, float64(before) <= score && score <= float64(after))
+
+		m.setStatus(StatusActive)
+		m.beats()
+		require.Empty(w, m.told())
+		require.Equal(w, strings.Replace(record, "joining", "active", 1), regexp.MustCompile(`"last_heartbeat":\d+`).ReplaceAllString(w.record("pod-0"), `"last_heartbeat":`+found[2]))
+
+		i, err := m.Instance(ctx, "pod-0")
+		require.NoError(w, err)
+		require.Equal(w, "pod-0-1", i.Incarnation)
+		require.Equal(w, m.Incarnation(), i.Incarnation)
+		require.Equal(w, StatusActive, i.Status)
+		require.Equal(w, 4, i.WorkerCount)
+		require.Equal(w, map[string]string{"status": "x", "incarnation": "y", "zone": `a"b`}, i.Metadata)
+		require.Equal(w, started, i.StartedAt.Unix())
+		require.Less(w, i.Age, 10*time.Second)
+	})
+}
+
+func TestBeatOfARemovedInstanceRegistersItAgain(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		m := w.member("pod-0")
+		m.beats()
+		started := regexp.MustCompile(`"started_at":\d+`).FindString(w.record("pod-0"))
+		require.NoError(w, w.rdb.FlushAll(w.Context()).Err())
+		m.told()
+		m.beats()
+		require.Equal(w, []string{"registered"}, m.told())
+		require.Contains(w, w.record("pod-0"), started, "the process did not start again")
+		require.Equal(w, []string{"pod-0 joining"}, m.list())
+	})
+}
+
+func TestBeatOfADriftedInstanceRecovers(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		m, leader := w.member("pod-0"), w.member("leader")
+		m.beats()
+		m.told()
+		s := leader.watched()
+		w.silence(70*time.Second, "pod-0")
+		leader.pass(s)
+		require.Equal(w, []string{"drifted pod-0"}, leader.told())
+		require.Contains(w, w.record("pod-0"), `"status":"drifted"`)
+		require.Equal(w, []string{"pod-0 drifted"}, leader.list())
+		leader.pass(s)
+		require.Empty(w, leader.told(), "once")
+		m.beats()
+		require.Equal(w, []string{"recovered pod-0"}, m.told())
+		require.Equal(w, []string{"pod-0 joining"}, leader.list())
+	})
+}
+
+func TestSweepRemovesWhoIsDown(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		dead, alive, leader := w.member("dead"), w.member("alive"), w.member("leader")
+		dead.beats()
+		alive.beats()
+		s := leader.watched()
+		w.silence(301*time.Second, "dead")
+		w.silence(299*time.Second, "alive")
+		leader.pass(s)
+		require.Equal(w, []string{"down dead", "drifted alive"}, leader.told())
+		require.Equal(w, []string{"alive drifted"}, leader.list())
+		require.Empty(w, w.record("dead"))
+		require.Zero(w, w.rdb.Exists(w.Context(), "waf:cluster:instance:dead:heartbeat").Val())
+		require.Equal(w, int64(1), w.rdb.ZCard(w.Context(), "waf:cluster:beats").Val())
+	})
+}
+
+// TestP9_BeatBetweenLookAndSweep: who beats after it was listed as down stays.
+func TestP9_BeatBetweenLookAndSweep(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		require.Equal(w, []string{"fresh", "down"}, w.beatBetweenLookAndSweep())
+	})
+}
+
+func (w *registryWorld) beatBetweenLookAndSweep() []string {
+	a, b, leader := w.member("a"), w.member("b"), w.member("leader")
+	a.beats()
+	b.beats()
+	w.silence(400*time.Second, "a", "b")
+	listed, err := leader.store.lookAtBeats(w.Context(), lookCall{silence: time.Minute, down: 300 * time.Second})
+	require.NoError(w, err)
+	require.Equal(w, []string{"a", "b"}, listed.ids)
+	require.Equal(w, 2, listed.down)
+	a.beats()
+	verdicts, err := leader.store.sweepInstances(w.Context(), sweepCall{
+		drifted: time.Minute, down: 300 * time.Second, removable: 10, incarnation: "leader-1", ids: listed.ids,
+	})
+	require.NoError(w, err)
+	return verdicts
+}
+
+// TestRegistryRulesAreTested leaves a rule out of a script and sees the difference.
+func TestRegistryRulesAreTested(t *testing.T) {
+	broken := func(t *testing.T, before, after string) *registryWorld {
+		require.Equal(t, 1, strings.Count(scriptsLua, before), before)
+		w := miniRegistryWorld(t)
+		var err error
+		w.scripts, err = loadScripts(strings.Replace(scriptsLua, before, after, 1))
+		require.NoError(t, err)
+		return w
+	}
+	t.Run("re-check", func(t *testing.T) {
+		w := broken(t, "if silence >= down and removable > 0", "if removable > 0")
+		require.Equal(t, []string{"down", "down"}, w.beatBetweenLookAndSweep())
+	})
+	t.Run("own-record", func(t *testing.T) {
+		w := broken(t, "if record and incarnation_of(record) ~= ARGV[2] then return 'other' end", "")
+		require.Empty(t, w.leaveOfAReplacedIncarnation())
+	})
+	t.Run("not-after", func(t *testing.T) {
+		w := broken(t, "if not_after > 0 and now > not_after then return 'stale ' .. integer(now) .. ' 0 -' end", "")
+		require.NotEqual(t, "stale", w.lateBeat())
+	})
+	t.Run("hold", func(t *testing.T) {
+		w := broken(t, "and not (held and score <= held) then", "then")
+		require.NotEqual(t, heldStory, w.heldCrowd())
+	})
+	t.Run("heartbeat of foreign", func(t *testing.T) {
+		w := broken(t, "if call('EXISTS', heartbeat) == 1 then", "if false then")
+		require.NotEqual(t, foreignStory, w.foreignInstances())
+	})
+	t.Run("unwatched", func(t *testing.T) {
+		w := broken(t, "if unwatched > 0 and now - score > unwatched then", "if false then")
+		require.NotEqual(t, foreignStory, w.foreignInstances())
+	})
+	t.Run("metadata", func(t *testing.T) {
+		w := broken(t, "(not incarnation_of(record) and string.find", "(false and string.find")
+		require.NotEqual(t, foreignStory, w.foreignInstances())
+	})
+}
+
+// TestLateBeatChangesNothing: a beat that comes after it was given up is refused.
+func TestLateBeatChangesNothing(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		require.Equal(w, "stale", w.lateBeat())
+		require.Zero(w, w.rdb.Exists(w.Context(), "waf:cluster:instances").Val())
+	})
+}
+
+func (w *registryWorld) lateBeat() string {
+	m := w.member("a")
+	m.beats()
+	require.NoError(w, m.deregister(w.Context()))
+	reply, err := m.store.beatInstance(w.Context(), beatCall{id: "a", incarnation: "a-1", notAfter: w.now() - 1, ttl: 90 * time.Second, head: "{", rest: "}"})
+	require.NoError(w, err)
+	return reply.verdict
+}
+
+// TestBeatAfterAClockStep: where Redis's clock was set, a beat looks late and is sent once more.
+func TestBeatAfterAClockStep(t *testing.T) {
+	m := miniredis.RunT(t)
+	m.ClockTTL(true)
+	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	w := &registryWorld{T: t, rdb: client}
+	a := w.member("a")
+	now := time.Now()
+	for _, step := range []time.Duration{0, time.Hour, -time.Hour} {
+		m.SetTime(now.Add(step))
+		a.beats()
+		require.Equal(t, now.Add(step).UnixMilli(), int64(client.ZScore(t.Context(), "waf:cluster:beats", "a").Val()))
+	}
+	require.Equal(t, []string{"registered"}, a.told())
+
+	m.SetTime(now.Add(-24 * time.Hour)) // a dead one must not stay for a day longer
+	leader := w.member("leader")
+	leader.pass(leader.watched())
+	require.Equal(t, now.Add(-24*time.Hour).UnixMilli(), int64(client.ZScore(t.Context(), "waf:cluster:beats", "a").Val()))
+}
+
+func TestDeregisterLeavesAnotherIncarnation(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		require.Contains(w, w.leaveOfAReplacedIncarnation(), `"incarnation":"new"`)
+	})
+}
+
+func (w *registryWorld) leaveOfAReplacedIncarnation() string {
+	older := w.start("pod", func() string { return "old" })
+	younger := w.start("pod", func() string { return "new" })
+	older.beats()
+	younger.beats()
+	require.NoError(w, older.deregister(w.Context()))
+	return w.record("pod")
+}
+
+func TestDeregister(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		m := w.member("a")
+		require.NoError(w, m.deregister(w.Context()), "nothing was registered")
+		m = w.member("a")
+		m.beats()
+		m.told()
+		require.NoError(w, m.deregister(w.Context()))
+		require.Equal(w, []string{"left a"}, m.told())
+		require.NoError(w, m.deregister(w.Context()))
+		require.Empty(w, m.told())
+		require.Empty(w, w.rdb.Keys(w.Context(), "*").Val())
+		done := make(chan struct{})
+		go func() { defer close(done); m.Registry.beat(w.Context()) }()
+		<-done // it does not beat any more
+		require.Empty(w, w.rdb.Keys(w.Context(), "*").Val())
+	})
+}
+
+func TestDuplicateID(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		older := w.start("pod", func() string { return "old" })
+		younger := w.start("pod", func() string { return "new" })
+		hints := w.hints()
+		older.beats()
+		younger.beats()
+		require.Equal(w, []string{"registered"}, older.told())
+		require.Equal(w, []string{"registered"}, younger.told())
+		older.beats()
+		older.beats()
+		require.Equal(w, []string{"duplicate_id new"}, older.told(), "once")
+		require.Contains(w, w.record("pod"), `"incarnation":"new"`)
+		for range 4 {
+			h := hints()
+			younger.hint(h)
+			older.hint(h)
+		}
+		require.Equal(w, []string{"joined pod", "duplicate_id old"}, younger.told(), "the other hears of it, once")
+		require.Equal(w, []string{"joined pod"}, older.told())
+
+		w.silence(61*time.Second, "pod") // the younger one is gone, or frozen
+		older.beats()
+		require.Equal(w, []string{"registered"}, older.told())
+		younger.beats()
+		require.Equal(w, []string{}, younger.told(), "the same other one")
+		older.beats()
+		require.Empty(w, older.told())
+
+		w.foreign("pod", `{"status":"active"}`) // a program that knows of no incarnations uses the ID too
+		older.beats()
+		require.Equal(w, []string{"duplicate_id"}, older.told())
+		require.Contains(w, w.record("pod"), `"incarnation":"old"`)
+	})
+}
+
+// hints subscribes and returns what yields the next hint.
+func (w *registryWorld) hints() func() hint {
+	w.Helper()
+	subscription := w.rdb.Subscribe(w.Context(), "waf:cluster:events")
+	w.Cleanup(func() { _ = subscription.Close() })
+	_, err := subscription.Receive(w.Context())
+	require.NoError(w, err)
+	return func() hint {
+		w.Helper()
+		ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
+		defer cancel()
+		message, err := subscription.ReceiveMessage(ctx)
+		require.NoError(w, err)
+		var h hint
+		require.NoError(w, json.Unmarshal([]byte(message.Payload), &h), message.Payload)
+		return h
+	}
+}
+
+// TestMembershipReachesEverybodyOnce: what one process does, each of them tells of once.
+func TestMembershipReachesEverybodyOnce(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		hints := w.hints()
+		a, b, leader := w.member("a"), w.member("b"), w.member("leader")
+		all := []*registryMember{a, b, leader}
+		pass := func(count int) (told [][]string) {
+			for range count {
+				h := hints()
+				for _, m := range all {
+					m.hint(h)
+				}
+			}
+			for _, m := range all {
+				told = append(told, m.told())
+			}
+			return told
+		}
+		a.beats()
+		b.beats()
+		require.Equal(w, [][]string{{"registered", "joined b"}, {"registered", "joined a"}, {"joined a", "joined b"}}, pass(2))
+		s := leader.watched()
+		w.silence(70*time.Second, "a")
+		leader.pass(s)
+		require.Equal(w, [][]string{{"drifted a"}, {"drifted a"}, {"drifted a"}}, pass(1))
+		a.beats()
+		require.Equal(w, [][]string{{"recovered a"}, {"recovered a"}, {"recovered a"}}, pass(1))
+		w.silence(400*time.Second, "a")
+		leader.pass(s)
+		require.Equal(w, [][]string{{"down a"}, {"down a"}, {"down a"}}, pass(1))
+		require.NoError(w, b.deregister(w.Context()))
+		require.Equal(w, [][]string{{"left b"}, {"left b"}, {"left b"}}, pass(1))
+		w.foreign("waf-0", foreignRecord)
+		leader.pass(s)
+		require.Equal(w, [][]string{{"joined waf-0"}, {"joined waf-0"}, {"joined waf-0"}}, pass(1))
+		require.NoError(w, w.rdb.HDel(w.Context(), "waf:cluster:instances", "waf-0").Err()) // as other programs leave
+		w.silence(40*time.Second, "waf-0")
+		leader.pass(s)
+		require.Equal(w, [][]string{{"left waf-0"}, {"left waf-0"}, {"left waf-0"}}, pass(1))
+	})
+}
+
+func TestHostileHints(t *testing.T) {
+	w := miniRegistryWorld(t)
+	m := w.member("a")
+	for _, subject := range []string{"", "a b", "a\n", strings.Repeat("a", 129), "\x1b[2J", "é"} {
+		m.hint(hint{Type: "down", Subject: subject, Source: "x"})
+	}
+	m.hint(hint{Type: "grown", Subject: "b", Source: "x"})
+	require.Empty(t, m.told())
+	for i := range 100_000 {
+		m.hint(hint{Type: hintDuplicate, Subject: "a", Source: fmt.Sprint("forged-", i)})
+		m.hint(hint{Type: hintDuplicate, Subject: "b", Source: fmt.Sprint("forged-", i)})
+	}
+	require.Equal(t, []string{"duplicate_id forged-0"}, m.told())
+}
+
+// foreignStory is what becomes of instances of other programs.
+var foreignStory = []string{
+	"[joined strange joined waf-0 joined waf-1] strange active, waf-0 active, waf-1 active",
+	"[recovered waf-0] strange active, waf-0 active, waf-1 active", // its heartbeat key is there
+	"[drifted waf-0] strange drifted, waf-0 drifted, waf-1 active",
+	`{"instance_id":"waf-0", "status":"drifted","last_heartbeat":1}`,
+	`{"checks":{"status":"ok"},"status":"active"}`,
+	"[down strange down waf-0] waf-1 active",
+	"[] waf-1 drifted", // who begins to sweep does not take it for down
+}
+
+// TestForeignInstances: records of other programs are adopted, watched by their heartbeat keys and removed. (On miniredis and on
+// Redis alike.)
+func TestForeignInstances(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) { require.Equal(w, foreignStory, w.foreignInstances()) })
+}
+
+func (w *registryWorld) foreignInstances() (story []string) {
+	ctx := w.Context()
+	leader := w.member("leader")
+	tell := func() {
+		story = append(story, fmt.Sprint(sorted(leader.told()), " ", strings.Join(leader.list(), ", ")))
+	}
+	fresh := strconv.FormatInt(w.now()/1000, 10)
+	w.foreign("waf-0", `{"instance_id":"waf-0", "status" : "drifted","last_heartbeat":1}`)
+	w.foreign("waf-1", strings.Replace(foreignRecord, "1734567950", fresh, 1))
+	w.foreign("strange", `{"checks":{"status":"ok"},"status":"active"}`) // which of them is its own?
+	s := leader.watched()
+	tell()
+
+	w.silence(5*time.Minute, "waf-0", "waf-1", "strange")
+	leader.pass(s)
+	tell()
+
+	w.silence(70*time.Second, "waf-0", "strange")
+	w.rdb.Del(ctx, "waf:cluster:instance:waf-0:heartbeat", "waf:cluster:instance:strange:heartbeat")
+	leader.pass(s)
+	tell()
+	story = append(story, w.record("waf-0"), w.record("strange"))
+
+	w.silence(301*time.Second, "waf-0", "strange")
+	leader.pass(s)
+	tell()
+
+	w.silence(time.Hour, "waf-1")
+	w.rdb.Del(ctx, "waf:cluster:instance:waf-1:heartbeat")
+	s = leader.watched()
+	leader.told() // that it has drifted
+	leader.pass(s)
+	tell()
+	return story
+}
+
+func sorted(lines []string) []string {
+	slices.Sort(lines)
+	return lines
+}
+
+// TestForeignRecordIsFoundCheaply: all records are read at the beginning, when their number has changed, and not else.
+func TestForeignRecordIsFoundCheaply(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		leader, a := w.member("leader"), w.member("a")
+		a.beats()
+		w.foreign("not an ID", foreignRecord) // cannot be adopted, for ever
+		counting := &countingRegistry{registryStore: leader.Registry.store}
+		leader.Registry.store = counting
+		s := leader.watched()
+		require.Equal(w, 1, counting.scans)
+		for range 5 {
+			leader.pass(s)
+		}
+		require.Equal(w, 1, counting.scans)
+		w.foreign("waf-0", foreignRecord)
+		leader.pass(s)
+		leader.pass(s)
+		require.Equal(w, 2, counting.scans)
+		require.Equal(w, []string{"joined waf-0"}, leader.told())
+		s.scanAt -= leader.opts.DownAfter // one has come and one has gone at the same time
+		leader.pass(s)
+		require.Equal(w, 3, counting.scans)
+	})
+}
+
+type countingRegistry struct {
+	registryStore
+	scans int
+}
+
+func (c *countingRegistry) scanInstances(ctx context.Context, cursor string, onlyNew bool) (scanReply, error) {
+	c.scans++
+	return c.registryStore.scanInstances(ctx, cursor, onlyNew)
+}
+
+// heldStory is how many of 40 instances, of which 30 are silent, are left after each step, and whether one is that falls silent later.
+var heldStory = []string{"30 true", "30 true", "30 true", "28 false", "18 false", "18 false"}
+
+// TestCrowdIsHeld: one pass removes at most max(10, a quarter), and the rest has another DownAfter.
+func TestCrowdIsHeld(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) { require.Equal(w, heldStory, w.heldCrowd()) })
+}
+
+func (w *registryWorld) heldCrowd() (left []string) {
+	ctx := w.Context()
+	leader := w.member("leader")
+	for i := range 40 {
+		w.member(fmt.Sprint("i", 10+i)).beats()
+	}
+	count := func() {
+		left = append(left, fmt.Sprint(w.rdb.HLen(ctx, "waf:cluster:instances").Val(), " ", w.record("i48") != ""))
+		require.Equal(w, w.rdb.HLen(ctx, "waf:cluster:instances").Val(), w.rdb.ZCard(ctx, "waf:cluster:beats").Val())
+	}
+	s := leader.watched()
+	for i := range 30 {
+		w.silence(400*time.Second-time.Duration(i)*time.Second, fmt.Sprint("i", 10+i))
+	}
+	leader.pass(s)
+	count() // the ten that were silent for longest are gone
+	told := leader.told()
+	require.Contains(w, told, "sweep_held 20")
+	require.Equal(w, "sweep_held 20", told[0], "the hold is there before anybody is removed")
+	leader.pass(s)
+	count()
+	s = leader.watched() // the hold outlives its leader
+	leader.pass(s)
+	count()
+
+	w.silence(370*time.Second, "i48", "i49") // two that were not held: they fall silent after the hold
+	w.silence(300*time.Second, "i48", "i49")
+	leader.pass(s)
+	count()
+	if w.rdb.Exists(ctx, "waf:cluster:beats:hold").Val() == 1 {
+		require.InDelta(w, 300, w.rdb.PTTL(ctx, "waf:cluster:beats:hold").Val().Seconds(), 20)
+	}
+	leader.told()
+	w.rdb.Del(ctx, "waf:cluster:beats:hold") // it expires
+	leader.pass(s)
+	count()
+	leader.pass(s)
+	count()
+	return left
+}
+
+// TestHoldWithoutEndIsBounded: nobody else's key wedges the sweeps.
+func TestHoldWithoutEndIsBounded(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		leader := w.member("leader")
+		for _, value := range []string{"99999999999999", "1e99", "x", ""} {
+			require.NoError(w, w.rdb.Set(w.Context(), "waf:cluster:beats:hold", value, 0).Err())
+			leader.pass(leader.watched())
+			if value == "99999999999999" {
+				require.Positive(w, w.rdb.PTTL(w.Context(), "waf:cluster:beats:hold").Val())
+			}
+		}
+	})
+}
+
+// TestEndedTermRemovesNobody: the term is looked at before each call that removes.
+func TestEndedTermRemovesNobody(t *testing.T) {
+	w := miniRegistryWorld(t)
+	leader, a := w.member("leader"), w.member("a")
+	a.beats()
+	s := leader.watched()
+	w.silence(400*time.Second, "a")
+	s.term = Term{}
+	require.ErrorIs(t, s.pass(t.Context()), errTermOver)
+	require.Equal(t, []string{"a down"}, leader.list())
+}
+
+// TestPagesOfEqualScores: more instances than a page has fell silent in the same millisecond.
+func TestPagesOfEqualScores(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		leader := w.member("leader")
+		now := w.now()
+		pipe := w.rdb.Pipeline()
+		for i := range 450 {
+			id := fmt.Sprintf("waf-%03d", i)
+			pipe.HSet(w.Context(), "waf:cluster:instances", id, strings.Replace(foreignRecord, "waf-0", id, 1))
+			pipe.ZAdd(w.Context(), "waf:cluster:beats", redis.Z{Score: float64(now - 70_000), Member: id})
+		}
+		_, err := pipe.Exec(w.Context())
+		require.NoError(w, err)
+		leader.watched()
+		require.Len(w, leader.told(), 450)
+		counts, err := leader.Counts(w.Context())
+		require.NoError(w, err)
+		require.Equal(w, Counts{Drifted: 450, Total: 450}, counts)
+	})
+}
+
+func TestListing(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		ctx := w.Context()
+		m := w.member("reader")
+		require.Empty(w, m.list())
+		for _, id := range []string{"c", "a", "b"} {
+			other := w.member(id)
+			other.setStatus(StatusActive)
+			other.beats()
+		}
+		d := w.member("d")
+		d.setStatus(StatusDraining)
+		d.beats()
+		w.silence(70*time.Second, "b")
+		w.silence(10*time.Minute, "c")
+		require.Equal(w, []string{"a active", "b drifted", "c down", "d draining"}, m.list())
+		counts, err := m.Counts(ctx)
+		require.NoError(w, err)
+		require.Equal(w, Counts{Active: 1, Drifted: 1, Down: 1, Draining: 1, Total: 4}, counts)
+
+		drifted, err := m.Instances(ctx, InstanceQuery{Status: StatusDrifted, Limit: 1})
+		require.NoError(w, err)
+		require.Len(w, drifted, 1)
+		require.InDelta(w, 70, drifted[0].Age.Seconds(), 10)
+		two, err := m.Instances(ctx, InstanceQuery{Limit: 2})
+		require.ErrorIs(w, err, ErrTruncated)
+		require.Len(w, two, 2)
+
+		for _, id := range []string{"e", "", "no id", strings.Repeat("x", 10_000), "\x1b[2J"} {
+			_, err := m.Instance(ctx, id)
+			require.ErrorIs(w, err, ErrNotFound)
+			require.NotContains(w, err.Error(), "\x1b")
+			require.Less(w, len(err.Error()), 500)
+		}
+	})
+}
+
+// hostileRecords are values that somebody may have put into the hash; whether they count as an instance.
+var hostileRecords = map[string]bool{
+	``: false, `null`: false, `x`: false, `[]`: false, `"x"`: false, `1`: false, `{`: false, strings.Repeat("[", 50_000): false,
+	`{"status":"` + strings.Repeat("x", 70_000) + `"}`: false,
+	`{}`: true,
+	`{"instance_id":7,"started_at":"x","last_heartbeat":-1e300,"status":[],"worker_count":1e300,"incarnation":"a b","metadata":"x"}`: true,
+	`{"started_at":1e999,"status":"no such","worker_count":-4,"incarnation":null,"metadata":{"a":1,"b":null,"c":"d"}}`:               true,
+	`{"started_at":1734567890.75,"last_heartbeat":9007199254740993,"metadata":{"x":"` + strings.Repeat("y", 5000) + `"}}`:            true,
+	"{\"status\":\"\xff\xfe\",\"metadata\":{\"\\u001b\":\"\\u202e\"}}":                                                               true,
+	"{\"status\":\"\x1b\"}": false,
+}
+
+func TestHostileRecords(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		ctx, m := w.Context(), w.member("reader")
+		good, bad := 0, 0
+		for text, counts := range hostileRecords {
+			require.NoError(w, w.rdb.HSet(ctx, "waf:cluster:instances", fmt.Sprint("i", good+bad), text).Err())
+			if counts {
+				good++
+			} else {
+				bad++
+			}
+		}
+		for _, id := range []string{"", "a b", "a\nb", "a\x00b", "*", "{}", "\x1b[2J", "é", "\xff", strings.Repeat("x", 129), strings.Repeat("x", 1<<20)} {
+			require.NoError(w, w.rdb.HSet(ctx, "waf:cluster:instances", id, foreignRecord).Err())
+			require.NoError(w, w.rdb.ZAdd(ctx, "waf:cluster:beats", redis.Z{Score: 1, Member: id}).Err())
+			bad++
+		}
+		require.NoError(w, w.rdb.HSet(ctx, "waf:cluster:instances", "big", strings.Repeat("x", 1<<20)).Err())
+		bad++
+		for i, score := range []float64{math.Inf(1), math.Inf(-1), 1e300, -1e300, 0.1, 1 << 60} {
+			id := fmt.Sprint("score", i)
+			require.NoError(w, w.rdb.HSet(ctx, "waf:cluster:instances", id, foreignRecord).Err())
+			require.NoError(w, w.rdb.ZAdd(ctx, "waf:cluster:beats", redis.Z{Score: score, Member: id}).Err())
+			good++
+		}
+		counts, err := m.Counts(ctx)
+		require.NoError(w, err)
+		require.Equal(w, good, counts.Total)
+		require.Equal(w, bad, counts.Malformed)
+		list, err := m.Instances(ctx, InstanceQuery{})
+		require.NoError(w, err)
+		require.Len(w, list, good)
+		for _, i := range list {
+			require.Regexp(w, idPattern, i.ID)
+			require.GreaterOrEqual(w, i.Age, time.Duration(0))
+			require.Contains(w, []InstanceStatus{StatusActive, StatusDrifted, StatusDown}, i.Status)
+			_, err := m.Instance(ctx, i.ID)
+			require.NoError(w, err)
+		}
+		_, err = m.Instance(ctx, "big")
+		require.ErrorIs(w, err, ErrNotFound)
+
+		leader := w.member("leader")
+		leader.pass(leader.watched())
+		require.Equal(w, int64(11), w.rdb.HLen(ctx, "waf:cluster:instances").Val()-int64(w.adoptable()), "what is no ID is left alone")
+	})
+}
+
+// adoptable counts the records whose field is an instance ID.
+func (w *registryWorld) adoptable() (count int) {
+	for id := range w.rdb.HGetAll(w.Context(), "waf:cluster:instances").Val() {
+		if idPattern.MatchString(id) {
+			count++
+		}
+	}
+	return count
+}
+
+// FuzzInstanceEntry: whatever a record says, it is an instance within bounds or none.
+func FuzzInstanceEntry(f *testing.F) {
+	for text := range hostileRecords {
+		f.Add(text, int64(1), "1")
+	}
+	f.Add(foreignRecord, int64(math.MaxInt64), "-inf")
+	opts, _ := completed(func(*Options) {})
+	r := newRegistry(newLocalRegistry(), newEventBus("x"), opts)
+	f.Fuzz(func(t *testing.T, text string, now int64, beat string) {
+		last, beaten := score(beat)
+		i, ok := r.instance(instanceEntry{id: "x", beaten: beaten, last: last, record: text}, now)
+		if !ok {
+			return
+		}
+		require.GreaterOrEqual(t, i.Age, time.Duration(0))
+		require.GreaterOrEqual(t, i.WorkerCount, 0)
+		require.Less(t, i.size(), 16<<10)
+	})
+}
+
+// FuzzBeatReply: whatever a script answers, it is a reply or an error.
+func FuzzBeatReply(f *testing.F) {
+	f.Add("kept 1 2 -")
+	f.Fuzz(func(t *testing.T, line string) {
+		if reply, err := parseBeatReply(line); err == nil {
+			require.Positive(t, reply.now)
+			require.GreaterOrEqual(t, reply.started, int64(0))
+		} else {
+			require.ErrorIs(t, err, ErrUnreachable)
+			require.Less(t, len(err.Error()), 500)
+		}
+	})
+}
+
+// TestListingIsTruncated: 100,000 entries are looked at, and no more.
+func TestListingIsTruncated(t *testing.T) {
+	w := realRegistryWorld(t)
+	for first := 0; first < 101_000; first += 1000 {
+		var pairs []string
+		for i := range 1000 {
+			pairs = append(pairs, fmt.Sprint("i", first+i), foreignRecord)
+		}
+		require.NoError(t, w.rdb.HSet(t.Context(), "waf:cluster:instances", pairs).Err())
+	}
+	m := w.member("reader")
+	began := time.Now()
+	list, err := m.Instances(t.Context(), InstanceQuery{})
+	require.ErrorIs(t, err, ErrTruncated)
+	require.Len(t, list, maxInstances)
+	t.Logf("%d instances listed in %v", len(list), time.Since(began).Round(time.Millisecond))
+	counts, err := m.Counts(t.Context())
+	require.ErrorIs(t, err, ErrTruncated)
+	require.Equal(t, maxInstances, counts.Total)
+}
+
+// TestRegistryOnAFullRedis: beats, sweeps and removals go on where nothing can be stored.
+func TestRegistryOnAFullRedis(t *testing.T) {
+	w := realRegistryWorld(t)
+	a, b, leader := w.member("a"), w.member("b"), w.member("leader")
+	a.beats()
+	w.foreign("waf-0", foreignRecord)
+	w.real.ConfigSet(t, "maxmemory", "1")
+	w.real.ConfigSet(t, "maxmemory-policy", "noeviction")
+	require.ErrorContains(t, w.rdb.Set(t.Context(), "x", "y", 0).Err(), "OOM")
+	a.beats()
+	b.beats()
+	require.Equal(t, []string{"registered"}, a.told())
+	require.Equal(t, []string{"registered"}, b.told())
+	s := leader.watched()
+	require.Equal(t, []string{"joined waf-0"}, leader.told())
+	w.silence1(70*time.Second, "a")
+	leader.pass(s)
+	require.Equal(t, []string{"drifted a"}, leader.told())
+	w.silence1(400*time.Second, "a")
+	leader.pass(s)
+	require.Equal(t, []string{"down a"}, leader.told())
+	require.NoError(t, leader.store.holdInstances(t.Context(), 1, time.Second))
+	require.NoError(t, b.deregister(t.Context()))
+}
+
+// silence1 sets back the last beat on a Redis that is full.
+func (w *registryWorld) silence1(d time.Duration, id string) {
+	w.Helper()
+	w.real.ConfigSet(w.T, "maxmemory", "0")
+	w.silence(d, id)
+	w.real.ConfigSet(w.T, "maxmemory", "1")
+}
+
+// TestRegistryRights: a user without rights to channels loses the hints and nothing else; one without rights to a command hears
+// which.
+func TestRegistryRights(t *testing.T) {
+	w := realRegistryWorld(t)
+	user := func(rules ...any) *registryWorld {
+		args := append([]any{"ACL", "SETUSER", "app", "reset", "on", ">secret", "~waf:cluster*"}, rules...)
+		require.NoError(t, w.rdb.Do(t.Context(), args...).Err())
+		opts := w.real.Options()
+		opts.Username, opts.Password = "app", "secret"
+		client := redis.NewClient(opts)
+		t.Cleanup(func() { _ = client.Close() })
+		return &registryWorld{T: t, rdb: client}
+	}
+	quiet := user("+@all", "resetchannels")
+	a, leader := quiet.member("a"), quiet.member("leader")
+	a.beats()
+	s := leader.watched()
+	w.silence(400*time.Second, "a")
+	leader.pass(s)
+	require.Equal(t, []string{"down a"}, leader.told())
+	a.beats()
+	require.NoError(t, a.deregister(t.Context()))
+	require.Equal(t, []string{"registered", "registered", "left a"}, a.told())
+
+	b := user("+@all", "-zadd", "allchannels").member("b")
+	b.beats()
+	b.beats()
+	require.NoError(t, b.Registry.bus.flush(time.Now().Add(time.Minute)))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Len(t, b.events, 1, "once")
+	require.ErrorIs(t, b.events[0].Err, ErrMisconfigured)
+	require.ErrorContains(t, b.events[0].Err, "+zadd and access to ~waf:cluster:beats")
+}
+
+// TestRegistryKeysShareASlot: on a cluster a namespace has a hash tag, and every key has the namespace.
+func TestRegistryKeysShareASlot(t *testing.T) {
+	k := keys{"{waf}:cluster"}
+	for _, key := range []string{k.instances(), k.beats(), k.hold(), k.heartbeat("x")} {
+		require.True(t, strings.HasPrefix(key, "{waf}:cluster:"), key)
+	}
+}
+
+// TestRegistryCost measures what Redis spends: a beat, a sweep of 10,000 with none and with 100 silent. It is the best of some rounds,
+// since this machine may be busy, and a generous bound.
+func TestRegistryCost(t *testing.T) {
+	w := realRegistryWorld(t)
+	ctx := t.Context()
+	spent := regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=\d+,usec=(\d+)`)
+	cost := func(what string, bound time.Duration, calls int, prepare, act func()) {
+		best := time.Hour
+		for range 10 {
+			prepare()
+			require.NoError(t, w.rdb.ConfigResetStat(ctx).Err())
+			for range calls {
+				act()
+			}
+			sum := 0
+			for _, found := range spent.FindAllStringSubmatch(w.rdb.Info(ctx, "commandstats").Val(), -1) {
+				usec, _ := strconv.Atoi(found[1])
+				sum += usec
+			}
+			require.Positive(t, sum)
+			best = min(best, time.Duration(sum)*time.Microsecond/time.Duration(calls))
+		}
+		t.Logf("%s: %v of Redis's time", what, best)
+		require.Less(t, best, 5*bound, "five times what it should cost: %s", what)
+	}
+	nothing := func() {}
+	const instances = 10_000
+	old := strings.Replace(foreignRecord, `"worker_count":4`, `"worker_count":4,"incarnation":"0123456789abcdef0123456789abcdef"`, 1)
+	ids := make([]string, instances)
+	fill := func(ids []string, silent time.Duration) {
+		now := w.now() - silent.Milliseconds()
+		for page := range slices.Chunk(ids, 1000) {
+			var pairs []string
+			var beats []redis.Z
+			for i, id := range page {
+				pairs = append(pairs, id, strings.Replace(old, "waf-0", id, 1))
+				beats = append(beats, redis.Z{Score: float64(now - int64(i)), Member: id})
+			}
+			require.NoError(t, w.rdb.HSet(ctx, "waf:cluster:instances", pairs).Err())
+			require.NoError(t, w.rdb.ZAdd(ctx, "waf:cluster:beats", beats...).Err())
+		}
+	}
+	for i := range ids {
+		ids[i] = fmt.Sprintf("forms-waf-openresty-%d", i)
+	}
+	fill(ids, 0)
+	m, leader := w.member(ids[17]), w.member("leader")
+	m.beats()
+	s := leader.watched()
+	sweep := func() { leader.pass(s) }
+	silent := ids[1000:1100]
+	cost("a beat", 30*time.Microsecond, 500, nothing, func() { m.beats() })
+	cost("a sweep, none silent", 50*time.Microsecond, 100, nothing, sweep)
+	cost("a sweep, 100 drift", time.Millisecond, 1, func() { fill(silent, 70*time.Second) }, sweep)
+	cost("a sweep, 100 have drifted", time.Millisecond, 10, nothing, sweep)
+	cost("a sweep, 100 are removed", time.Millisecond, 1, func() { fill(silent, 400*time.Second) }, sweep)
+	cost("a listing of 9,900", 20*time.Millisecond, 1, nothing, func() {
+		list, err := leader.Instances(ctx, InstanceQuery{})
+		require.NoError(t, err)
+		require.Len(t, list, instances-len(silent))
+	})
+}
