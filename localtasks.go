@@ -139,14 +139,13 @@ func (s *localTasks) finishTask(_ context.Context, name string, f taskFinish) (t
 }
 
 func (s *localTasks) remember(name string, r *taskRecord, now int64, run string, status RunStatus, text string) {
-	runs := append(s.history[name], TaskRecord{
+	s.history[name] = append(s.history[name], TaskRecord{
 		Task: name, Run: run, Slot: redisTime(r.scheduled), Started: redisTime(r.started), Finished: redisTime(now), Status: status,
 		Attempt: r.attempt, Token: r.runToken, InstanceID: r.instance, Error: text,
 	})
-	if len(runs) > maxHistory {
-		runs = slices.Clone(runs[len(runs)-maxHistory:])
+	if runs := s.history[name]; len(runs) > maxHistory {
+		s.history[name] = slices.Clone(runs[len(runs)-maxHistory:])
 	}
-	s.history[name] = runs
 }
 
 func (s *localTasks) readTask(_ context.Context, name string) (taskReply, error) {

@@ -23,7 +23,7 @@ const (
 // that may block, but for Schedule.Next, which alive watches.
 type taskLoop struct {
 	s     *TaskScheduler
-	ctx   context.Context // of the term: it ends with it
+	ctx   context.Context //nolint:containedctx // of the term: the loop ends with it
 	term  Term
 	clock redisClock
 	tasks []*leadTask

@@ -138,7 +138,7 @@ func newTaskScheduler(store taskStore, bus *eventBus, id string) *TaskScheduler 
 // be registered by every instance: one that the leader does not know does not run.
 func (s *TaskScheduler) Register(t Task) error {
 	var c checker
-	t, text := t.complete(&c)
+	text := t.complete(&c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.find(t.Name) != nil {
@@ -164,7 +164,7 @@ func (s *TaskScheduler) find(name string) *registered {
 func (s *TaskScheduler) known() []*registered {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.tasks[:len(s.tasks):len(s.tasks)]
+	return slices.Clip(s.tasks)
 }
 
 func (s *TaskScheduler) nudge() {
@@ -174,8 +174,8 @@ func (s *TaskScheduler) nudge() {
 	}
 }
 
-// complete fills in the defaults and checks everything. The text is that of the schedule.
-func (t Task) complete(c *checker) (complete Task, text string) {
+// complete fills in the defaults and checks everything. It returns the text of the schedule.
+func (t *Task) complete(c *checker) (text string) {
 	if !rolePattern.MatchString(t.Name) {
 		c.refuse("Task.Name", t.Name, "must match %s", rolePattern)
 	}
@@ -213,7 +213,7 @@ func (t Task) complete(c *checker) (complete Task, text string) {
 	if c.between("Task.Retry.Backoff", r.Backoff, time.Millisecond, maxPeriod) {
 		c.between("Task.Retry.MaxBackoff", r.MaxBackoff, r.Backoff, maxPeriod)
 	}
-	return t, text
+	return text
 }
 
 // checkSchedule refuses what is no schedule, tries one that is the application's own, and returns its text.
@@ -230,7 +230,7 @@ func checkSchedule(c *checker, s Schedule) (text string) {
 	err := protect(func() error {
 		text = s.String()
 		if now := time.Now().UTC(); !s.Next(now).IsZero() && !s.Next(now).After(now) {
-			return errors.New("Next must return a time after its argument, or the zero time")
+			return errors.New("its Next must return a time after its argument, or the zero time")
 		}
 		return nil
 	})

@@ -61,8 +61,8 @@ type TaskStatus struct {
 
 const maxTasks = 1000 // that are listed
 
-// Tasks lists the registered tasks and the orphans, by name. It asks Redis, in a few round trips, and works on any instance. With
-// ErrTruncated the list is of the registered tasks and the first 1000 others.
+// Tasks lists the registered tasks and the orphans, by name. It asks Redis, in a few round trips bounded by ctx as far as the
+// client heeds it, and works on any instance. With ErrTruncated the list is of the registered tasks and the first 1000 others.
 func (s *TaskScheduler) Tasks(ctx context.Context) ([]TaskStatus, error) {
 	names, more, err := s.store.taskNames(ctx, maxTasks)
 	if err != nil {

@@ -1,0 +1,185 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func noTask(context.Context, TaskRun) error { return nil }
+
+// TestRegisterRefuses: all problems at once, each with field, value and reason.
+func TestRegisterRefuses(t *testing.T) {
+	s := newTaskScheduler(newLocalTasks(), newEventBus("i"), "i")
+	good := Task{Name: "t", Schedule: Every(time.Hour), Run: noTask}
+	with := func(change func(*Task)) Task {
+		task := good
+		change(&task)
+		return task
+	}
+	own := func(next func(time.Time) time.Time) Schedule { return schedule{next, "own"} }
+	for field, tasks := range map[string][]Task{
+		"Task.Name": {
+			with(func(t *Task) { t.Name = "" }), with(func(t *Task) { t.Name = "a b" }), with(func(t *Task) { t.Name = "a:b" }),
+			with(func(t *Task) { t.Name = "\x1b[31m" }), with(func(t *Task) { t.Name = strings.Repeat("x", 10_000) }),
+		},
+		"Task.Run": {with(func(t *Task) { t.Run = nil })},
+		"Task.Schedule": {
+			with(func(t *Task) { t.Schedule = nil }),
+			with(func(t *Task) { t.Schedule = Every(0) }), with(func(t *Task) { t.Schedule = Every(-time.Hour) }),
+			with(func(t *Task) { t.Schedule = Every(time.Millisecond) }), with(func(t *Task) { t.Schedule = Every(time.Second + time.Microsecond) }),
+			with(func(t *Task) { t.Schedule = Every(math.MaxInt64) }),
+			with(func(t *Task) { t.Schedule = Cron("") }), with(func(t *Task) { t.Schedule = Cron("61 * * * *") }),
+			with(func(t *Task) { t.Schedule = Cron("CRON_TZ=Nowhere/City 0 * * * *") }), with(func(t *Task) { t.Schedule = Cron("@every 5m") }),
+			with(func(t *Task) { t.Schedule = own(func(time.Time) time.Time { panic("no") }) }),
+			with(func(t *Task) { t.Schedule = own(func(after time.Time) time.Time { return after }) }),
+			with(func(t *Task) { t.Schedule = (*schedule)(nil) }),
+		},
+		"Task.Timeout":          {with(func(t *Task) { t.Timeout = -1 }), with(func(t *Task) { t.Timeout = math.MaxInt64 })},
+		"Task.Jitter":           {with(func(t *Task) { t.Jitter = -1 }), with(func(t *Task) { t.Jitter = 25 * time.Hour })},
+		"Task.InitialDelay":     {with(func(t *Task) { t.InitialDelay = -1 }), with(func(t *Task) { t.InitialDelay = math.MaxInt64 })},
+		"Task.Overlap":          {with(func(t *Task) { t.Overlap = -1 }), with(func(t *Task) { t.Overlap = 2 })},
+		"Task.Missed":           {with(func(t *Task) { t.Missed = -1 }), with(func(t *Task) { t.Missed = 3 })},
+		"Task.Abandoned":        {with(func(t *Task) { t.Abandoned = -1 }), with(func(t *Task) { t.Abandoned = 2 })},
+		"Task.MaxCatchUp":       {with(func(t *Task) { t.MaxCatchUp = -1 }), with(func(t *Task) { t.MaxCatchUp = 10001 })},
+		"Task.Retry.Attempts":   {with(func(t *Task) { t.Retry.Attempts = -1 }), with(func(t *Task) { t.Retry.Attempts = 1001 })},
+		"Task.Retry.Backoff":    {with(func(t *Task) { t.Retry.Backoff = -1 })},
+		"Task.Retry.MaxBackoff": {with(func(t *Task) { t.Retry.MaxBackoff = time.Millisecond }), with(func(t *Task) { t.Retry.MaxBackoff = -1 })},
+	} {
+		for i, task := range tasks {
+			err := s.Register(task)
+			require.ErrorIs(t, err, ErrMisconfigured, "%s %d", field, i)
+			var problem *OptionError
+			require.ErrorAs(t, err, &problem)
+			require.Equal(t, field, problem.Field, "%d: %v", i, err)
+			require.Less(t, len(err.Error()), 600)
+		}
+	}
+	err := s.Register(Task{Overlap: 9})
+	for _, field := range []string{"Task.Name", "Task.Run", "Task.Schedule", "Task.Overlap"} {
+		require.ErrorContains(t, err, field)
+	}
+	require.NoError(t, s.Register(good))
+	require.ErrorContains(t, s.Register(good), "registered already")
+	require.NoError(t, s.Register(with(func(t *Task) { t.Name, t.Schedule = "u", Cron("CRON_TZ=Europe/Berlin 30 2 * * *") })))
+	require.NoError(t, s.Register(with(func(t *Task) { t.Name, t.Schedule = "v", own(func(time.Time) time.Time { return time.Time{} }) })))
+	require.NoError(t, s.Register(with(func(t *Task) { t.Name, t.Retry.Backoff = "w", time.Hour })))
+	require.Equal(t, time.Hour, s.known()[3].Retry.MaxBackoff)
+
+	list, err := s.Tasks(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 4)
+	require.Equal(t, TaskStatus{Name: "t", Known: true, Schedule: "every 1h0m0s"}, list[0])
+	require.Equal(t, "cron CRON_TZ=Europe/Berlin 30 2 * * *", list[1].Schedule)
+}
+
+func TestTasksListing(t *testing.T) {
+	store := newLocalTasks()
+	s := newTaskScheduler(store, newEventBus("i"), "i")
+	for i := range maxTasks + 5 {
+		_, err := store.openTask(t.Context(), fmt.Sprintf("t%04d", i), 5)
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Register(Task{Name: "z", Schedule: Every(time.Hour), Run: noTask}))
+	list, err := s.Tasks(t.Context())
+	require.ErrorIs(t, err, ErrTruncated)
+	require.Len(t, list, maxTasks+1)
+	require.Equal(t, "z", list[maxTasks].Name)
+
+	runs, err := s.Runs(t.Context(), "t0001", 0)
+	require.NoError(t, err)
+	require.Empty(t, runs)
+	_, err = s.Runs(t.Context(), "no name", 1)
+	require.ErrorIs(t, err, ErrMisconfigured)
+}
+
+// TestTasksOnRedis: one bad record is its own problem.
+func TestTasksOnRedis(t *testing.T) {
+	onTaskRedis(t, func(t *testing.T, store *redisStore) {
+		ctx := t.Context()
+		s := newTaskScheduler(store, newEventBus("i"), "i")
+		for i := range 150 {
+			_, err := store.openTask(ctx, fmt.Sprintf("t%03d", i), 5)
+			require.NoError(t, err)
+		}
+		require.NoError(t, store.rdb.Del(ctx, store.keys.task("t007")).Err())
+		require.NoError(t, store.rdb.Set(ctx, store.keys.task("t007"), "x", 0).Err())
+		require.NoError(t, store.rdb.HSet(ctx, store.keys.task("t008"), "next", "soon").Err())
+		require.NoError(t, s.Pause(ctx, "t009"))
+		require.ErrorIs(t, s.Pause(ctx, "t007"), ErrMisconfigured)
+		list, err := s.Tasks(ctx)
+		require.NoError(t, err)
+		require.Len(t, list, 150)
+		for i, status := range list {
+			require.Equal(t, i == 7 || i == 8, errors.Is(status.Err, ErrMisconfigured), "%v", status)
+			require.Equal(t, i == 9, status.Paused)
+		}
+		require.NoError(t, s.Resume(ctx, "t009"))
+	})
+}
+
+// TestRedisClock: what took long says less than what did not, unless that is old, or they contradict each other.
+func TestRedisClock(t *testing.T) {
+	var c redisClock
+	ms := time.Millisecond
+	c.learn(0, 10*ms, 1000)
+	require.Equal(t, int64(1000), c.read(5*ms))
+	require.Equal(t, int64(1095), c.read(100*ms))
+	require.Equal(t, 400*ms, c.until(1500, 105*ms))
+	require.Equal(t, -600*ms, c.until(500, 105*ms))
+	require.Equal(t, 100*365*24*time.Hour, c.until(math.MaxInt64, 5*ms))
+
+	c.learn(100*ms, 300*ms, 1250) // off by 55 ms, sure to 100 ms
+	require.Equal(t, int64(1000), c.base)
+	require.Equal(t, 300*ms, c.heard)
+	c.learn(20*time.Second, 20*time.Second+300*ms, 21200) // the old one is worth no more than this by now
+	require.Equal(t, int64(21200), c.base)
+	c.learn(21*time.Second, 21*time.Second+10*ms, 22000)
+	require.Equal(t, int64(22000), c.base)
+	c.learn(22*time.Second, 23*time.Second, 90000) // a step is believed
+	require.Equal(t, int64(90000), c.base)
+}
+
+// TestDecideAfterOverlap: slots that a run has overlapped, and that could not be passed over while it was on.
+func TestDecideAfterOverlap(t *testing.T) {
+	const minute = int64(60_000)
+	base := int64(1_700_000_000_000)
+	task := Task{Name: "t", Schedule: Every(10 * time.Minute)}
+	s := situation{first: base, now: base + 25*minute, began: base - 5*minute, busy: base + 12*minute}
+	require.Equal(t, decision{next: base + 20*minute, slot: base + 10*minute, skipped: 2, first: base}, task.decide(s))
+	s.late = true
+	require.Equal(t, decision{run: true, next: base + 30*minute, slot: base + 20*minute, skipped: 2, first: base}, task.decide(s))
+	s.late, task.Overlap = false, Queue
+	require.Equal(t, decision{run: true, next: base + 30*minute, slot: base + 20*minute, skipped: 2, first: base}, task.decide(s))
+	require.Zero(t, stored(time.UnixMilli(base).AddDate(200, 0, 0), base))
+}
+
+// FuzzDecide: whatever the situation, a decision moves on, and what it runs is due.
+func FuzzDecide(f *testing.F) {
+	f.Add(int64(0), int64(1), int64(0), int64(0), int64(60), uint8(0), false, false)
+	f.Fuzz(func(t *testing.T, late, span, began, busy, step int64, policies uint8, running, cron bool) {
+		const now = int64(1_700_000_000_000)
+		late, step = max(late, -late)%1_000_000_000, max(step, -step)%86_400_000+100
+		s := situation{first: now - max(late, 0), now: now, running: running, began: now - began%1_000_000_000, busy: now - max(busy%1_000_000_000, 0), late: policies&64 != 0}
+		task := Task{Name: "t", Schedule: Every(time.Duration(step) * time.Millisecond), MaxCatchUp: 3, Overlap: OverlapPolicy(policies & 1), Missed: MissedPolicy(policies >> 1 & 3 % 3)}
+		if cron {
+			task.Schedule = Cron("*/7 * * * *")
+		}
+		d := task.decide(s)
+		require.Greater(t, d.next, s.first)
+		require.GreaterOrEqual(t, d.skipped, 0)
+		if d.run {
+			require.GreaterOrEqual(t, d.slot, s.first)
+			require.LessOrEqual(t, d.slot, now)
+			require.Greater(t, d.next, d.slot)
+		} else {
+			require.Positive(t, d.skipped)
+		}
+	})
+}

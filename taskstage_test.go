@@ -1,0 +1,291 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
+)
+
+// taskStage is a store of tasks in virtual time, and leaders that come and go.
+type taskStage struct {
+	*testing.T
+	store   taskStore // a localTasks, unless the test has another one
+	local   *localTasks
+	began   time.Time
+	token   int64
+	members []*taskMember
+	runs    atomic.Int64 // that were claimed
+
+	mu     sync.Mutex
+	random *rand.Rand
+	events []Event
+	trace  []string
+}
+
+// onTaskStage runs act in a bubble. Whatever still leads when it returns is ended; a goroutine that does not end fails the test.
+func onTaskStage(t *testing.T, act func(*taskStage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		local := newLocalTasks()
+		g := &taskStage{T: t, store: local, local: local, began: time.Now(), token: 1000, random: rand.New(rand.NewPCG(1, 1))}
+		defer func() {
+			for _, m := range g.members {
+				if m.ended != nil {
+					m.end()
+				}
+			}
+		}()
+		act(g)
+	})
+}
+
+// now is the time since the beginning.
+func (g *taskStage) now() time.Duration { return time.Since(g.began) }
+
+// pass lets time pass.
+func (g *taskStage) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// lock guards what runs and the test share.
+func (g *taskStage) lock(do func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	do()
+}
+
+// draw is a random number below n.
+func (g *taskStage) draw(n int) (drawn int) {
+	g.lock(func() { drawn = g.random.IntN(n) })
+	return drawn
+}
+
+func (g *taskStage) note(format string, args ...any) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.trace = append(g.trace, fmt.Sprintf("%v %s", g.now().Round(time.Millisecond), fmt.Sprintf(format, args...)))
+}
+
+// noted takes the trace.
+func (g *taskStage) noted() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	taken := g.trace
+	g.trace = nil
+	return taken
+}
+
+// told are the events of the given types so far.
+func (g *taskStage) told(types ...EventType) []Event {
+	synctest.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var told []Event
+	for _, e := range g.events {
+		for _, wanted := range types {
+			if e.Type == wanted {
+				told = append(told, e)
+			}
+		}
+	}
+	return told
+}
+
+// taskMember is one process. It may lead, several times.
+type taskMember struct {
+	*TaskScheduler
+	g     *taskStage
+	store *shakyTasks
+	ended chan error
+	t     *tenancy
+}
+
+func (g *taskStage) member(id string, tasks ...Task) *taskMember {
+	bus := newEventBus(id)
+	bus.observe(func(e Event) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.events = append(g.events, e)
+	})
+	store := &shakyTasks{taskStore: g.store, healed: make(chan struct{})}
+	m := &taskMember{TaskScheduler: newTaskScheduler(store, bus, id), g: g, store: store}
+	m.random = func() float64 { return 1 } // nothing is taken off a backoff
+	m.secret = func() string { return fmt.Sprintf("%s-%d", id, g.runs.Add(1)) }
+	g.members = append(g.members, m)
+	for _, task := range tasks {
+		require.NoError(g, m.Register(task))
+	}
+	return m
+}
+
+// leader is a member that leads.
+func (g *taskStage) leader(id string, tasks ...Task) *taskMember {
+	m := g.member(id, tasks...)
+	m.begin()
+	return m
+}
+
+// begin starts a term.
+func (m *taskMember) begin() {
+	m.g.token++
+	m.t = begin(context.Background(), Term{InstanceID: m.id, Token: m.g.token}, lease.Lease{Sent: readClock(), Life: 1e5 * time.Hour}, func() {})
+	m.ended = make(chan error, 1)
+	term, _ := TermFrom(m.t.ctx)
+	go func() { m.ended <- m.lead(m.t.ctx, term) }() // awaited by end
+	synctest.Wait()
+}
+
+// end ends the term and waits for lead to return.
+func (m *taskMember) end() {
+	m.g.Helper()
+	m.stop()
+	select {
+	case err := <-m.ended:
+		m.ended = nil
+		require.NoError(m.g, err)
+	case <-time.After(time.Hour):
+		m.g.Fatal("lead does not return")
+	}
+	synctest.Wait()
+}
+
+func (m *taskMember) stop() {
+	m.t.end(ErrStopped)
+	synctest.Wait()
+}
+
+// crash ends the term like the death of its process: Redis hears nothing of it any more.
+func (m *taskMember) crash() {
+	m.g.Helper()
+	m.store.on(func(string, int) taskFate { return taskLost })
+	m.stop() // its goroutines end within finishBound
+}
+
+// run is a task that takes a while, heeds its context and notes what it does.
+func (g *taskStage) run(takes time.Duration) TaskFunc {
+	return func(ctx context.Context, run TaskRun) error {
+		g.note("%s %v #%d starts", run.Task, run.Slot.Sub(g.began).Round(time.Millisecond), run.Attempt)
+		if takes > 0 {
+			select {
+			case <-ctx.Done():
+				g.note("%s %v #%d is told to stop", run.Task, run.Slot.Sub(g.began).Round(time.Millisecond), run.Attempt)
+				return ctx.Err()
+			case <-time.After(takes):
+			}
+		}
+		return nil
+	}
+}
+
+// status is the status of the one task.
+func (m *taskMember) status() TaskStatus {
+	m.g.Helper()
+	list, err := m.Tasks(context.Background())
+	require.NoError(m.g, err)
+	require.Len(m.g, list, 1)
+	return list[0]
+}
+
+// taskFate is what becomes of a call.
+type taskFate int
+
+const (
+	taskFine taskFate = iota
+	taskLost          // neither the request nor the reply gets through
+	taskMute          // the request gets through, the reply does not
+	taskHung          // the request gets through and the call never returns, until it is healed
+	taskLate          // the request gets through when it is healed
+	taskSick          // an answer that somebody has to mend something for
+)
+
+var errShaky = errors.New("connection reset")
+
+// shakyTasks is a way to the store that does what the test says.
+type shakyTasks struct {
+	taskStore
+	calls  atomic.Int64
+	healed chan struct{}
+
+	mu     sync.Mutex
+	script func(op string, number int) taskFate
+	counts map[string]int
+}
+
+func (s *shakyTasks) on(script func(op string, number int) taskFate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.script, s.counts = script, make(map[string]int)
+}
+
+func (s *shakyTasks) through(op string, call func() (taskReply, error)) (taskReply, error) {
+	s.calls.Add(1)
+	s.mu.Lock()
+	fate := taskFine
+	if s.script != nil {
+		s.counts[op]++
+		fate = s.script(op, s.counts[op])
+	}
+	s.mu.Unlock()
+	switch fate {
+	case taskLost:
+		return taskReply{}, explain(op, errShaky)
+	case taskMute:
+		_, _ = call()
+		return taskReply{}, explain(op, errShaky)
+	case taskHung:
+		reply, err := call()
+		<-s.healed
+		return reply, err
+	case taskLate:
+		<-s.healed
+	case taskSick:
+		return taskReply{}, &storeError{kind: ErrMisconfigured, op: op, err: errShaky}
+	}
+	return call()
+}
+
+func (s *shakyTasks) openTask(ctx context.Context, name string, token int64) (taskReply, error) {
+	return s.through("open", func() (taskReply, error) { return s.taskStore.openTask(ctx, name, token) })
+}
+
+func (s *shakyTasks) planTask(ctx context.Context, name string, p taskPlan) (taskReply, error) {
+	return s.through("plan", func() (taskReply, error) { return s.taskStore.planTask(ctx, name, p) })
+}
+
+func (s *shakyTasks) claimTask(ctx context.Context, name string, c taskClaim) (taskReply, error) {
+	return s.through("claim", func() (taskReply, error) { return s.taskStore.claimTask(ctx, name, c) })
+}
+
+func (s *shakyTasks) finishTask(ctx context.Context, name string, f taskFinish) (taskReply, error) {
+	return s.through("finish", func() (taskReply, error) { return s.taskStore.finishTask(ctx, name, f) })
+}
+
+func (s *shakyTasks) readTask(ctx context.Context, name string) (taskReply, error) {
+	return s.through("read", func() (taskReply, error) { return s.taskStore.readTask(ctx, name) })
+}
+
+// sortedTrace puts what was noted at one instant in order.
+func sortedTrace(trace []string) []string {
+	slices.SortStableFunc(trace, func(a, b string) int {
+		atA, restA, _ := strings.Cut(a, " ")
+		atB, restB, _ := strings.Cut(b, " ")
+		if atA != atB {
+			return 0
+		}
+		return strings.Compare(restA, restB)
+	})
+	return trace
+}
