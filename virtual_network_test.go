@@ -154,6 +154,21 @@ func TestVirtualP4_RepliesSlowerThanTheLeaseNeverMakeALeader(t *testing.T) {
 	})
 }
 
+// Replies take nearly as long as they are waited for, and then stay away: the lease counts from before the request.
+func TestVirtualP4_DeadlineCountsFromBeforeTheRequest(t *testing.T) {
+	inVirtualScene(t, virtualSetup{kept: true}, func(w *virtualWorld, leader *virtualInstance) {
+		for range 3 {
+			w.net.SetFaults(leader.name, simnet.Faults{DelayReply: 1, DelayMin: 850 * time.Millisecond, DelayMax: 900 * time.Millisecond})
+			time.Sleep(2 * virtualTTL)
+			leader.renewed()
+			w.net.Partition(leader.name, simnet.Both, 2*virtualTTL)
+			w.net.SetFaults(leader.name, simnet.Faults{})
+			leader, _ = w.awaitLeader(virtualCrashBound, leader)
+			time.Sleep(4 * virtualTTL)
+		}
+	})
+}
+
 // Renewals whose replies are slower than the lease do not revive a term.
 func TestVirtualP4_LateRepliesNeverReviveATerm(t *testing.T) {
 	inVirtualScene(t, virtualSetup{kept: true}, func(w *virtualWorld, leader *virtualInstance) {
@@ -184,8 +199,7 @@ func TestVirtualP5_StaleRequestsOfAPausedRedisHarmNobody(t *testing.T) {
 	})
 }
 
-// A request that left a process before it died and arrives much later finds Redis without data, where it could be taken for a
-// reclaim or a first campaign. It must not be granted anything.
+// A request that left a process before it died arrives when the lease is free. It must not be granted anything.
 func TestVirtualP5_LateRequestsOfADeadProcessChangeNothing(t *testing.T) {
 	for _, what := range []string{"renew", "acquire"} {
 		t.Run(what, func(t *testing.T) {
@@ -199,7 +213,9 @@ func TestVirtualP5_LateRequestsOfADeadProcessChangeNothing(t *testing.T) {
 				victim.crash()
 				other.crash()
 				time.Sleep(2 * virtualTTL)
-				w.redis.FlushAll()
+				if what == "renew" { // it could be taken for a reclaim
+					w.redis.FlushAll()
+				}
 				for range 40 {
 					time.Sleep(virtualTTL / 10)
 					if lease := w.lease(); lease.holder != "" {
@@ -257,6 +273,25 @@ func TestVirtualP7_HandoverWithoutHintsTakesTheFollowersWakeUp(t *testing.T) {
 			t.Logf("hints=%v: longest hand-over %v", hints, longest)
 		})
 	}
+}
+
+// The lease goes back when the work has returned, and not before: the others wait, the checker looks at the end of the work.
+func TestVirtualP8_LeaseIsKeptWhileWorkDrains(t *testing.T) {
+	inVirtualScene(t, virtualSetup{drain: virtualTTL, kept: true}, func(w *virtualWorld, leader *virtualInstance) {
+		for range 5 {
+			term, _ := leader.life.Load().elector.Term()
+			leader.resign()
+			w.waitUntil(virtualTTL, "the next leader", func() bool {
+				next := w.leader()
+				if lease := w.lease(); leader.life.Load().elector.Status().State == StateDraining && !lease.is(term) {
+					t.Fatalf("while work drains Redis shows %+v", lease)
+				}
+				return next != nil && next != leader
+			})
+			time.Sleep(virtualTTL)
+			leader = w.leader()
+		}
+	})
 }
 
 // Two living processes with one instance ID: the nonce tells them apart.

@@ -47,6 +47,28 @@ func TestVirtualP2_FlushAllWithAReachableLeaderKeepsItAndItsToken(t *testing.T) 
 	})
 }
 
+// forgotten replaces every process but the leader's by one that remembers nothing.
+func (i *virtualInstance) forgotten() {
+	for _, other := range i.instances {
+		if other != i {
+			other.crash()
+			other.boot()
+		}
+	}
+}
+
+// Only the roll-call protects the leader from candidates that know of nothing: it makes the leader renew at once.
+func TestVirtualP1_RollCallMakesAReachableLeaderRenew(t *testing.T) {
+	inVirtualScene(t, virtualSetup{}, func(w *virtualWorld, leader *virtualInstance) {
+		for range 5 {
+			leader.renewed()
+			w.redis.FlushAll()
+			leader.forgotten()
+			w.stays(leader, 2*virtualTTL)
+		}
+	})
+}
+
 // virtualFlushUnderAnUnreachableLeader: the followers that remember the token die, the leader is cut off, the data go, and candidates
 // that know of nothing ask for the lease.
 func virtualFlushUnderAnUnreachableLeader(t *testing.T, wait time.Duration, act func(w *virtualWorld, leader *virtualInstance)) {
@@ -98,6 +120,7 @@ func TestVirtualP1_RestartWithoutDataAndLeaderHoldsOff(t *testing.T) {
 		leader.renewed()
 		w.net.Partition(leader.name, simnet.Both, 20*time.Second)
 		w.redis.Restart(false, 0)
+		leader.forgotten()
 		_, took := w.awaitLeader(virtualCrashBound+3*time.Second, leader) // + 1 s of rounding, + the follower's retry
 		t.Logf("another leads after %v", took)
 	})
@@ -123,9 +146,11 @@ func TestVirtualP1_FailoverWithoutTheLastWritesAndLeaderHoldsOff(t *testing.T) {
 		snapshot := w.redis.Snapshot()
 		leader.resign()
 		leader, _ = w.awaitLeader(virtualHandoverBound, leader)
+		time.Sleep(2 * virtualTTL) // the lease in the snapshot has ended
 		leader.renewed()
 		w.net.Partition(leader.name, simnet.Both, 20*time.Second)
 		w.redis.Failover(snapshot, 0)
+		leader.forgotten()
 		_, took := w.awaitLeader(2*virtualCrashBound, leader)
 		t.Logf("another leads after %v", took)
 	})
