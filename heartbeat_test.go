@@ -390,6 +390,29 @@ func TestHungBeatsAreBounded(t *testing.T) {
 	})
 }
 
+// TestStopWaitsForTheBeatInFlight: what deregisters next must not be overtaken by it.
+func TestStopWaitsForTheBeatInFlight(t *testing.T) {
+	onStuckRegistry(t, func(m *registryMember, _ *stuckRegistry, hang, heal func()) {
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		hang()
+		go func() { defer close(ended); m.Registry.beat(ctx) }()
+		time.Sleep(time.Second)
+		stop()
+		synctest.Wait()
+		select {
+		case <-ended:
+			m.w.Error("a beat is in flight")
+		default:
+		}
+		heal()
+		<-ended
+		require.Equal(m.w, []string{"registered"}, m.told())
+		require.NoError(m.w, m.deregister(context.Background()))
+		require.Empty(m.w, m.list())
+	})
+}
+
 // TestHungSweepsAreBounded: neither do they hold up the end of the term.
 func TestHungSweepsAreBounded(t *testing.T) {
 	onStuckRegistry(t, func(m *registryMember, store *stuckRegistry, hang, heal func()) {
