@@ -33,7 +33,8 @@ type campaigner struct {
 	calls    int // to Redis in flight
 	stuck    bool
 	healthy  bool
-	watching bool // the health check goroutine runs
+	sick     error // of the last health check
+	watching bool  // the health check goroutine runs
 	stopping bool
 
 	down     bool     // Redis gives no usable answer
@@ -403,7 +404,9 @@ func (c *campaigner) report() {
 				e.Type, e.Token = EventRenewFailed, c.cand.Token()
 			}
 		}
-		c.e.bus.publish(e)
+		if !down || c.cand.State() == lease.Leading || len(c.told) == 0 { // a misconfiguration was told of already
+			c.e.bus.publish(e)
+		}
 	}
 	if step := c.cand.StepSeen(); step != 0 {
 		c.e.bus.publish(Event{Type: EventClockStep, Role: c.e.opts.Role, Step: step})
@@ -432,6 +435,9 @@ func (c *campaigner) publishStatus(state ElectionState) {
 		s.Deadline = time.Now().Add(c.cand.Lease().EndsIn(now))
 	case state == StateFollowing && !c.healthy:
 		s.Waiting = "unhealthy"
+		if c.sick != nil {
+			s.Err = fmt.Errorf("%w: health check: %w", ErrWorkFailed, c.sick)
+		}
 	case state == StateFollowing && c.cand.StandsBack(now) > 0:
 		s.Waiting = "penalty"
 	case state == StateFollowing:
@@ -442,7 +448,7 @@ func (c *campaigner) publishStatus(state ElectionState) {
 
 // checked takes an answer of the health check.
 func (c *campaigner) checked(now lease.Reading, err error) {
-	c.healthy = err == nil
+	c.healthy, c.sick = err == nil, err
 	c.cand.Ready(now, c.healthy)
 	if err != nil {
 		c.fail(now, fmt.Errorf("health check: %w", err))

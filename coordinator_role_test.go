@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Everything here sleeps in virtual time: inCrew opens a bubble.
+
 func TestRolesBeforeDuringAndAfterRun(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		a := c.member("a")

@@ -187,9 +187,14 @@ func (e *Elector) Resign(ctx context.Context) error {
 	case t == nil:
 		return ErrNotLeader
 	}
+	term, inside := TermFrom(ctx)
+	inside = inside && term.Role == e.opts.Role && term.InstanceID == e.id
+	if inside && term.tenancy != t { // work of a term that is over does not end the next one
+		return ErrNotLeader
+	}
 	t.resigning.Store(true)
 	e.inbox.nudge()
-	if term, ok := TermFrom(ctx); ok && term.tenancy == t {
+	if inside {
 		return nil
 	}
 	select {

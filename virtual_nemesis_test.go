@@ -8,6 +8,8 @@ import (
 	"github.com/tenure-go/tenure/internal/simnet"
 )
 
+// Everything here sleeps in virtual time.
+
 // virtualFaults are what the nemesis can do, by name. A fault plans its own end.
 var virtualFaults = map[string]func(n *virtualNemesis, victim *virtualInstance){
 	"crash": func(n *virtualNemesis, victim *virtualInstance) {

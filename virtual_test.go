@@ -12,6 +12,8 @@ import (
 	"github.com/tenure-go/tenure/internal/simnet"
 )
 
+// Everything here sleeps in virtual time.
+
 // TestVirtualFaults plagues worlds of five instances for ten minutes each, every seed with its own faults, and holds P1, P2, P3, P4,
 // P7, P8, P10 and P11 against all that happens. TENURE_SEEDS=200 runs that many seeds (100-200: the
 // second half of them), TENURE_SEED=17 that one alone, as before (see TestVirtualReplay), and prints the end of its trace.

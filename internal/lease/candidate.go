@@ -532,10 +532,14 @@ func (c *Candidate) giveBack(now Reading, nonce string, token int64) {
 	if nonce == "" {
 		return
 	}
+	patience := c.timing.TTL
+	if c.stopping { // the process wants to end: another waits for the lease to lapse
+		patience = c.timing.Attempt()
+	}
 	c.releases = append(c.releases, release{
 		request: Request{Kind: Release, Nonce: nonce, Token: token, Bound: c.timing.Attempt()},
 		due:     now.Mono,
-		until:   now.Mono + c.timing.TTL,
+		until:   now.Mono + patience,
 	})
 }
 

@@ -184,7 +184,7 @@ func (p *player) deadline(token int64) time.Duration {
 	return p.deadlines[token]
 }
 
-// eventually fails the test unless cond holds within a generous bound.
+// eventually fails the test unless cond holds within a generous bound: a bounded poll.
 func (s *stage) eventually(what string, cond func() bool) {
 	s.Helper()
 	for end := time.Now().Add(patience); !cond(); time.Sleep(look) {

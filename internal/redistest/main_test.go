@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	ChildMain("ticker", func() {
 		for i := 0; ; i++ {
 			fmt.Println("tick", i)
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // a pace, no bounded poll: the test kills it
 		}
 	})
 	ChildMain("listener", func() {

@@ -17,6 +17,8 @@ import (
 	"github.com/tenure-go/tenure/internal/simnet"
 )
 
+// Everything here sleeps in virtual time.
+
 // counter reads a key past the network.
 func counter(s *simnet.Server, key string) (value string) {
 	s.Do(func(m *miniredis.Miniredis) { value, _ = m.Get(key) })

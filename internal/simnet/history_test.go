@@ -13,6 +13,8 @@ import (
 	"github.com/tenure-go/tenure/internal/simnet"
 )
 
+// Everything here sleeps in virtual time.
+
 func TestRestart(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, n *simnet.Network, s *simnet.Server) {
 		c := n.Client("a", once)
