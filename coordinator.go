@@ -266,7 +266,8 @@ func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listenin
 	if err := c.registry.deregister(bounded); err != nil { // the record is left to be swept
 		c.bus.publish(Event{Type: EventBeatFailed, Err: err})
 	}
-	return errors.Join(beat, await(listening, last, "the subscription to hints"), c.registry.flush(last), c.bus.flush(by))
+	calls := c.registry.flush(last)
+	return errors.Join(beat, calls, await(listening, last, "the subscription to hints"), c.bus.flush(by))
 }
 
 // hint hands a hint to those whom it may concern.

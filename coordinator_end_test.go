@@ -146,14 +146,14 @@ func TestP11_RedisHangsAtTheStop(t *testing.T) {
 
 // The coordinator is stopped at every millisecond of its first election.
 func TestP11_CoordinatorStoppedAtAnyMoment(t *testing.T) {
-	for at := range 300 * time.Millisecond / (10 * time.Millisecond) {
+	for at := time.Duration(0); at < 300*time.Millisecond; at += 10 * time.Millisecond {
 		inCrew(t, func(c *crew) {
 			a := c.member("a")
 			_, err := a.Role("other", ElectionOptions{})
 			require.NoError(c, err)
 			require.NoError(c, a.Tasks().Register(a.counts("tidy", Every(time.Minute))))
 			a.start(a.works("work", time.Millisecond))
-			c.pass(at * 10 * time.Millisecond)
+			c.pass(at)
 			took, err := a.stop()
 			require.NoError(c, err)
 			require.Less(c, took, 100*time.Millisecond)
@@ -258,5 +258,39 @@ func TestP11_ABlockedObserver(t *testing.T) {
 		require.Equal(c, []string{"ended #1", "released #1", "left a"}, a.told()[3:], "another one hears all")
 		close(release)
 		c.pass(time.Second)
+	})
+}
+
+func TestP11_ASubscriptionThatHangs(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a := c.member("a")
+		listen, release := a.backend.listen, make(chan struct{})
+		a.backend.listen = func(ctx context.Context, take func(hint)) {
+			listen(ctx, take)
+			<-release
+			take(hint{Type: hintConnected}) // finds nobody, harms nobody
+		}
+		a.start(a.works("work", 0))
+		c.pass(time.Minute)
+		took, err := a.stop()
+		defer close(release)
+		require.EqualError(c, err, ErrDrainTimeout.Error()+": the subscription to hints")
+		require.Equal(c, crewShutdown-lastWords, took)
+		require.Empty(c, a.record(), "deregistered all the same")
+		require.Empty(c, c.holder("tenure:leader"))
+		require.False(c, a.IsLeader())
+	})
+}
+
+func TestWithoutBeatsNothingIsRegistered(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a := c.member("a", func(o *Options) { o.Registry.BeatInterval = -1 })
+		a.start(a.works("work", 0))
+		c.pass(time.Minute)
+		require.True(c, a.IsLeader())
+		require.Empty(c, a.list())
+		_, err := a.stop()
+		require.NoError(c, err)
+		require.Equal(c, []string{"acquired #1", "leader_changed #1 a", "ended #1", "released #1"}, a.told())
 	})
 }

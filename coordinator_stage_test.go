@@ -55,8 +55,7 @@ func inCrew(t *testing.T, act func(*crew)) {
 			c.net.Heal("")
 			for _, m := range c.members {
 				if m.ended != nil {
-					m.halt(nil)
-					<-m.ended
+					_, _ = m.stop()
 				}
 			}
 		}()
@@ -123,6 +122,12 @@ func (m *crewMember) stop() (took time.Duration, err error) {
 	return m.when - began, err
 }
 
+// crash is the death of the process: Redis hears nothing of it any more.
+func (m *crewMember) crash() {
+	m.crew.net.Crash(m.name)
+	_, _ = m.stop()
+}
+
 // now is the time since the beginning.
 func (c *crew) now() time.Duration { return time.Since(c.began) }
 
@@ -183,7 +188,9 @@ func (c *crew) forbid(key string) {
 // record is the status in the record of a member, by Redis; "" where there is no record.
 func (m *crewMember) record() (status string) {
 	m.crew.redis.Do(func(r *miniredis.Miniredis) {
-		var record struct{ Status string }
+		var record struct {
+			Status string `json:"status"`
+		}
 		_ = json.Unmarshal([]byte(r.HGet("tenure:instances", m.name)), &record)
 		status = record.Status
 	})

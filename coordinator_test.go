@@ -1,7 +1,9 @@
 package tenure
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +21,9 @@ func TestCoordinatorLife(t *testing.T) {
 		c.redis.Do(func(m *miniredis.Miniredis) { // another program died and left this behind
 			m.HSet("tenure:instances", "ghost", `{"instance_id":"ghost","last_heartbeat":1}`)
 		})
-		a, b := c.member("a"), c.member("b")
+		var log bytes.Buffer
+		a, b := c.member("a", func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) }), c.member("b")
+		require.Equal(c, "a", a.InstanceID())
 		require.NoError(c, a.Tasks().Register(a.counts("tidy", Every(4*time.Minute))))
 		require.Equal(c, StateIdle, a.Elector().Status().State)
 		a.start(a.works("work", 0))
@@ -41,6 +45,7 @@ func TestCoordinatorLife(t *testing.T) {
 			"left b",
 			"ended #1", "released #1", "left a",
 		}, a.told())
+		require.Contains(c, log.String(), `msg="acquired leadership" instance=a`)
 		require.ElementsMatch(c, []string{"registered", "leader_changed #1 a", "down ghost", "left b"}, b.told())
 		require.Equal(c, StateStopped, a.Elector().Status().State)
 	})
@@ -139,9 +144,7 @@ func TestTheNextLeaderSweepsTheDead(t *testing.T) {
 		c.pass(time.Second)
 		b.start()
 		c.pass(time.Second)
-		c.net.Crash("a")
-		a.halt(nil)
-		<-a.ended
+		a.crash()
 		c.until(12*time.Second, b.IsLeader)
 		c.pass(time.Minute + 30*time.Second)
 		require.Equal(c, []string{"a drifted", "b active"}, b.list())
@@ -168,9 +171,7 @@ func TestTasksGoOnAcrossAFailOver(t *testing.T) {
 		before := c.noted()
 		require.Len(c, before, 6)
 		require.False(c, slices.ContainsFunc(before, func(s string) bool { return strings.HasPrefix(s, "b ") }), "on the leader only")
-		c.net.Crash("a")
-		a.halt(nil)
-		<-a.ended
+		a.crash()
 		c.pass(3 * time.Minute)
 		after := c.noted()
 		require.Len(c, after, 6)

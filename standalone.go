@@ -112,6 +112,11 @@ func (l *localLease) acquire(_ context.Context, r lease.Request) (leaseReply, er
 		reply.Wait, reply.reason = eternity, "hold"
 		return reply, nil
 	}
+	if l.nonce != "" && l.nonce != r.Nonce { // of another campaign of ours, which is about to give it back
+		reply := l.answer(lease.Held)
+		reply.Wait, reply.reason = 10*time.Millisecond, "lease"
+		return reply, nil
+	}
 	now := time.Now()
 	l.token, l.nonce, l.since = max(l.token+1, r.Floor+1, now.UnixMilli()), r.Nonce, now.Unix()
 	return l.answer(lease.Won), nil
@@ -120,10 +125,12 @@ func (l *localLease) acquire(_ context.Context, r lease.Request) (leaseReply, er
 func (l *localLease) renew(_ context.Context, r lease.Request) (leaseReply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.nonce == r.Nonce && l.control.grants() {
-		return l.answer(lease.Kept), nil
+	if l.nonce == r.Nonce {
+		if l.control.grants() {
+			return l.answer(lease.Kept), nil
+		}
+		l.nonce = ""
 	}
-	l.nonce = ""
 	reply := l.answer(lease.Lost)
 	reply.reason = "taken"
 	return reply, nil

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
 )
 
 func TestStandaloneLife(t *testing.T) {
@@ -159,4 +161,33 @@ func TestControlledCoordinator(t *testing.T) {
 		require.Len(c, a.told(EventAcquired), 6)
 		require.Len(c, a.told(EventEnded), 6)
 	})
+}
+
+// What an earlier campaign asks late changes nothing of a newer one.
+func TestP5_LocalLease(t *testing.T) {
+	l := &localLease{control: &localControl{granting: true}, id: "alone"}
+	old, young := lease.Request{Nonce: "old", Floor: 1e15}, lease.Request{Nonce: "young"}
+	ask := func(call func(context.Context, lease.Request) (leaseReply, error), r lease.Request) leaseReply {
+		reply, err := call(context.Background(), r)
+		require.NoError(t, err)
+		return reply
+	}
+	first := ask(l.acquire, old)
+	require.Equal(t, lease.Won, first.Verdict)
+	require.Equal(t, int64(1e15)+1, first.Token, "past every token that was ever seen")
+	require.Equal(t, lease.Held, ask(l.acquire, young).Verdict)
+	require.Equal(t, lease.Done, ask(l.release, old).Verdict)
+	second := ask(l.acquire, young)
+	require.Equal(t, lease.Won, second.Verdict)
+	require.Greater(t, second.Token, first.Token)
+	require.Equal(t, lease.Held, ask(l.acquire, old).Verdict)
+	require.Equal(t, lease.Lost, ask(l.renew, old).Verdict)
+	require.Equal(t, lease.Done, ask(l.release, old).Verdict)
+	require.Equal(t, lease.Kept, ask(l.renew, young).Verdict)
+	l.control.granting = false
+	require.Equal(t, lease.Held, ask(l.acquire, young).Verdict)
+	require.Equal(t, lease.Lost, ask(l.renew, young).Verdict)
+	reply, err := l.leader(context.Background())
+	require.NoError(t, err)
+	require.Empty(t, reply.holder)
 }
