@@ -82,18 +82,18 @@ func loadScripts(source string) (*scripts, error) {
 		"adopt": &loaded.adopt, "scan": &loaded.scan, "instance": &loaded.instance,
 	}
 	parts := strings.Split(source, "\n--@ ")
-	prelude := ""
+	var preludes []string // a later one adds to those before, for the sections behind it
 	for _, part := range parts[1:] {
 		name, body, _ := strings.Cut(part, "\n")
 		if name == "prelude" {
-			prelude += body // a later one adds to it, for the sections behind it
+			preludes = append(preludes, body)
 			continue
 		}
 		field, known := fields[name]
 		if !known || *field != nil {
 			return nil, fmt.Errorf("tenure: scripts.lua: section %q has no field, or is there twice", name)
 		}
-		*field = newScript(name, prelude, body)
+		*field = newScript(name, strings.Join(preludes, ""), body)
 	}
 	for name, field := range fields {
 		if *field == nil {
@@ -217,8 +217,7 @@ func (e *storeError) Unwrap() []error { return []error{e.kind, e.err} }
 
 // remedy tells one misconfiguration from another: met by several scripts, it is the same.
 func remedy(err error) string {
-	var e *storeError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*storeError](err); ok {
 		return e.mend
 	}
 	return err.Error()

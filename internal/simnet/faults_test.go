@@ -93,7 +93,7 @@ func TestDistinctInstants(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, n *simnet.Network, s *simnet.Server) {
 		n.SetFaults("", simnet.Faults{MaxLatency: 100 * time.Nanosecond})
 		var wg sync.WaitGroup
-		for _, name := range strings.Split("abcdefghijkl", "") {
+		for name := range strings.SplitSeq("abcdefghijkl", "") {
 			wg.Go(func() {
 				c := n.Client(name, nil)
 				for range 100 {
