@@ -143,7 +143,7 @@ func (p virtualProfile) setup() virtualSetup {
 	}}
 }
 
-// virtualNemesis draws faults in one goroutine, so that no two of its deeds fall on one instant.
+// virtualNemesis draws faults in one goroutine of the testing/synctest bubble, so that no two of its deeds fall on one instant.
 type virtualNemesis struct {
 	*virtualWorld
 	profile virtualProfile

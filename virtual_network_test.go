@@ -11,7 +11,7 @@ import (
 	"github.com/tenure-go/tenure/internal/simnet"
 )
 
-// Directed scenarios in virtual time: what the network does. The checker is on in each.
+// Directed scenarios in virtual time (testing/synctest): what the network does. The checker is on in each.
 
 // inVirtualScene runs act in a world whose first leader has just been elected.
 func inVirtualScene(t *testing.T, setup virtualSetup, act func(w *virtualWorld, leader *virtualInstance)) {
@@ -297,9 +297,10 @@ func TestVirtualP8_LeaseIsKeptWhileWorkDrains(t *testing.T) {
 // Two living processes with one instance ID: the nonce tells them apart.
 func TestVirtualP1_TwoProcessesWithOneIDOneLeads(t *testing.T) {
 	same := virtualSetup{instances: 2, drain: time.Second / 2, options: func(_ int, options *Options) { options.InstanceID = "twin" }}
-	inVirtualScene(t, same, func(w *virtualWorld, leader *virtualInstance) {
+	inVirtualScene(t, same, func(w *virtualWorld, _ *virtualInstance) {
 		for range 10 {
-			if leader = w.leader(); leader == nil {
+			leader := w.leader()
+			if leader == nil {
 				t.Fatal("nobody leads")
 			}
 			switch w.rand.IntN(3) {

@@ -8,7 +8,7 @@ import (
 	"github.com/tenure-go/tenure/internal/simnet"
 )
 
-// Directed scenarios in virtual time: what happens to Redis's data, its history and its clock.
+// Directed scenarios in virtual time (testing/synctest): what happens to Redis's data, its history and its clock.
 
 // stays fails the test unless the same term is on throughout d.
 func (w *virtualWorld) stays(leader *virtualInstance, d time.Duration) {
@@ -236,7 +236,7 @@ func TestVirtualP1_ClockRates(t *testing.T) {
 				for range 10 {
 					leader.renewed()
 					w.net.Partition(leader.name, simnet.Both, 2*virtualTTL)
-					leader, _ = w.awaitLeader(2*virtualTTL, leader)
+					w.awaitLeader(2*virtualTTL, leader)
 					time.Sleep(3 * virtualTTL)
 					leader = w.leader()
 				}

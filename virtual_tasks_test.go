@@ -24,7 +24,7 @@ type virtualTasks struct {
 // task is due every ten seconds and takes up to two; it honours its context, and fails now and then.
 func (l *virtualLife) task() Task {
 	return Task{Name: virtualTask, Schedule: Every(virtualEvery), Retry: RetryPolicy{Attempts: 2}, Run: func(ctx context.Context, run TaskRun) error {
-		l.check.taskBegins(l, ctx, run)
+		l.check.taskBegins(ctx, l, run)
 		defer l.check.taskEnds(l)
 		work := time.NewTimer(time.Duration(l.rand.Int64N(int64(2 * time.Second))))
 		defer work.Stop()
@@ -41,7 +41,7 @@ func (l *virtualLife) task() Task {
 }
 
 // taskBegins holds the start of a run against P10.
-func (c *virtualChecker) taskBegins(l *virtualLife, ctx context.Context, run TaskRun) {
+func (c *virtualChecker) taskBegins(ctx context.Context, l *virtualLife, run TaskRun) {
 	if l.dead.Load() {
 		return
 	}

@@ -1,0 +1,207 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// virtualInstance is a machine, in the testing/synctest bubble of its world, on which a process lives, again and again.
+type virtualInstance struct {
+	*virtualWorld
+	number int
+	name   string
+	life   atomic.Pointer[virtualLife] // nil: no process runs
+	lives  int
+}
+
+// virtualLife is one process.
+type virtualLife struct {
+	*virtualInstance
+	number  int        // of the lives of its instance
+	rand    *rand.Rand // of its leader work
+	client  *redis.Client
+	elector *Elector
+	cancel  context.CancelFunc
+	stopped atomic.Int64  // when a stop was asked for; 0: it was not
+	dead    atomic.Bool   // crashed: what it believes counts no more
+	done    chan struct{} // closed when Run has returned
+
+	// guarded by the mutex of the checker
+	leading int64 // token of the term that is on by the events; 0: none
+	past    Term  // the last one whose work was cancelled
+	working int   // callbacks that have begun and not ended
+	begun   int64 // token of the last callback that began
+}
+
+// boot starts a process, where none runs.
+func (i *virtualInstance) boot() {
+	if i.life.Load() != nil {
+		return
+	}
+	i.lives++
+	i.note(i.name, "boot", "", int64(i.lives))
+	ctx, cancel := context.WithCancel(context.Background())
+	life := &virtualLife{
+		virtualInstance: i, number: i.lives, rand: virtualRand(i.seed, i.name+" work", i.lives), cancel: cancel, done: make(chan struct{}),
+	}
+	draw, secret := virtualDraws(i.seed, i.name, i.lives)
+	options := Options{
+		InstanceID:      i.name,
+		Election:        ElectionOptions{LeaseTTL: virtualTTL},
+		ShutdownTimeout: virtualShutdown,
+		random:          draw,
+		secret:          secret,
+	}
+	if i.setup.options != nil {
+		i.setup.options(i.number, &options)
+	}
+	client := i.net.Client(i.name, func(o *redis.Options) {
+		o.ReadTimeout = 2 * time.Second
+		if i.setup.client != nil {
+			i.setup.client(o)
+		}
+	})
+	life.client = client
+	run := life.build(options)
+	life.elector.bus.observe(life.observe)
+	i.check.join(life)
+	i.life.Store(life)
+	i.running.Go(func() { // ends after cancel
+		defer close(life.done)
+		time.Sleep(i.net.Stagger(i.name))
+		life.ended(run(ctx, life.lead))
+		_ = client.Close()
+	})
+}
+
+// build makes the process, and returns its Run.
+func (l *virtualLife) build(options Options) func(context.Context, ...LeadFunc) error {
+	if !l.setup.tasks {
+		elector, err := NewElector(l.client, options)
+		if err != nil {
+			l.Fatal(err)
+		}
+		l.elector = elector
+		return elector.Run
+	}
+	options.Registry = RegistryOptions{
+		BeatInterval: 2 * time.Second, BeatTTL: 6 * time.Second, SweepInterval: 3 * time.Second,
+		DriftedAfter: 6 * time.Second, DownAfter: 15 * time.Second,
+	}
+	coordinator, err := New(l.client, options)
+	if err != nil {
+		l.Fatal(err)
+	}
+	if err := coordinator.Tasks().Register(l.task()); err != nil {
+		l.Fatal(err)
+	}
+	l.elector = coordinator.Elector()
+	return coordinator.Run
+}
+
+// virtualDraws are the jitter and the nonces of a process, the same for a seed. They may be drawn from any goroutine.
+func virtualDraws(seed uint64, name string, life int) (random func() float64, secret func() string) {
+	var mu sync.Mutex
+	jitter, nonces := virtualRand(seed, name+" jitter", life), virtualRand(seed, name+" nonce", life)
+	random = func() float64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return jitter.Float64()
+	}
+	secret = func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return fmt.Sprintf("%016x%016x", nonces.Uint64(), nonces.Uint64())
+	}
+	return random, secret
+}
+
+// ended judges how Run returned.
+func (l *virtualLife) ended(err error) {
+	since := time.Duration(time.Now().UnixNano() - l.stopped.Load())
+	if l.dead.Load() {
+		return
+	}
+	l.note(l.name, "stopped", fmt.Sprint(err), 0)
+	switch {
+	case l.stopped.Load() == 0:
+		l.check.fail("P11: Run of %s returned by itself: %v", l.name, err)
+	case since > virtualShutdown:
+		l.check.fail("P11: Run of %s returned %v after the stop", l.name, since)
+	case err != nil && !errors.Is(err, ErrDrainTimeout):
+		l.check.fail("P11: Run of %s returned %v", l.name, err)
+	case err == nil && l.check.works(l) > 0:
+		l.check.fail("P11: Run of %s returned nil and leader work still runs", l.name)
+	}
+}
+
+// stop asks the process to end and waits for it.
+func (i *virtualInstance) stop() {
+	life := i.life.Swap(nil)
+	if life == nil {
+		return
+	}
+	i.note(i.name, "stop", "", 0)
+	life.stopped.Store(time.Now().UnixNano())
+	life.cancel()
+	<-life.done
+	i.check.leave(life)
+}
+
+// crash kills the process: nothing of it gets out any more, and it forgets.
+func (i *virtualInstance) crash() {
+	life := i.life.Swap(nil)
+	if life == nil {
+		return
+	}
+	i.check.crashed(life, life.elector.IsLeader())
+	life.dead.Store(true)
+	i.net.Crash(i.name)
+	life.cancel()
+}
+
+// resign gives the term up, in a goroutine of its own, and reports whether there is one.
+func (i *virtualInstance) resign() bool {
+	life := i.life.Load()
+	if life == nil || !life.elector.IsLeader() {
+		return false
+	}
+	i.note(i.name, "resign", "", 0)
+	i.running.Go(func() { // ends with the hand-over, or after its bound
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = life.elector.Resign(ctx)
+	})
+	return true
+}
+
+// lead is leader work: it writes its token to the fenced resource every 100 ms, and takes its time to return.
+func (l *virtualLife) lead(ctx context.Context, term Term) error {
+	l.check.workBegins(l, term)
+	defer l.check.workEnds(l, term)
+	pulse := time.NewTicker(100 * time.Millisecond)
+	defer pulse.Stop()
+	for {
+		select {
+		case <-pulse.C:
+			if ctx.Err() == nil { // where both are ready the choice must not count
+				l.check.write(l, term)
+			}
+			continue
+		case <-ctx.Done():
+		}
+		l.check.cancelled(l, term, context.Cause(ctx))
+		if l.setup.drain > 0 {
+			time.Sleep(time.Duration(l.rand.Int64N(int64(l.setup.drain))))
+			l.check.write(l, term) // a last word, which a newer leader's token fences off
+		}
+		return nil
+	}
+}
