@@ -298,8 +298,8 @@ func TestDo_CollectsFailures(t *testing.T) {
 		t.Cleanup(func() { t.Fatalf("clean-up failed") })
 		t.Cleanup(func() { order = append(order, "last") })
 		t.Errorf("one")
-		t.Fatalf("two")
-		order = append(order, "never") //nolint:revive // unreachable, if Fatalf does what it should
+		t.Fatalf("two") //nolint:revive // what follows is unreachable, if it does what it should
+		order = append(order, "never")
 	})
 	if err == nil || err.Error() != "one\ntwo\nclean-up failed" {
 		t.Errorf("got %v", err)
