@@ -23,17 +23,18 @@ type virtualTasks struct {
 
 // task is due every ten seconds and takes up to two; it honours its context, and fails now and then.
 func (l *virtualLife) task() Task {
+	random := virtualRand(l.seed, l.name+" task", l.number) // a task never overlaps itself
 	return Task{Name: virtualTask, Schedule: Every(virtualEvery), Retry: RetryPolicy{Attempts: 2}, Run: func(ctx context.Context, run TaskRun) error {
 		l.check.taskBegins(ctx, l, run)
 		defer l.check.taskEnds(l)
-		work := time.NewTimer(time.Duration(l.rand.Int64N(int64(2 * time.Second))))
+		work := time.NewTimer(time.Duration(random.Int64N(int64(2 * time.Second))))
 		defer work.Stop()
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-work.C:
 		}
-		if l.rand.IntN(10) == 0 {
+		if random.IntN(10) == 0 {
 			return fmt.Errorf("the work of %v failed", run.Slot)
 		}
 		return nil
