@@ -23,7 +23,6 @@ type virtualTasks struct {
 
 // task is due every ten seconds and takes up to two; it honours its context, and fails now and then.
 func (l *virtualLife) task() Task {
-	draw := virtualRand(l.seed, l.name+" task", l.number) // apart from leader work, which runs beside it
 	random := virtualRand(l.seed, l.name+" task", l.number) // a task never overlaps itself
 	return Task{Name: virtualTask, Schedule: Every(virtualEvery), Retry: RetryPolicy{Attempts: 2}, Run: func(ctx context.Context, run TaskRun) error {
 		l.check.taskBegins(ctx, l, run)
