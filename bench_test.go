@@ -474,11 +474,22 @@ func BenchmarkFootprint(b *testing.B) {
 	clients := make([]*redis.Client, instances)
 	for i := range clients {
 		clients[i] = server.Client(b)
-		sub := clients[i].Subscribe(b.Context(), "warm") // the client's part: its pool, and one connection that listens
-		_, err := sub.Receive(b.Context())
-		require.NoError(b, err)
-		require.NoError(b, clients[i].Ping(b.Context()).Err())
-		b.Cleanup(func() { _ = sub.Close() })
+	}
+	// run runs an instance on each client, and looks at them once they idle.
+	run := func(look func()) {
+		ctx, cancel := context.WithCancel(b.Context())
+		done := make(chan error, instances)
+		for i, rdb := range clients {
+			c, err := New(rdb, Options{InstanceID: fmt.Sprint("idle-", i), Election: ElectionOptions{RestartGuard: -1}})
+			require.NoError(b, err)
+			go func() { done <- c.Run(ctx) }() // Run's caller; ends with cancel
+		}
+		<-time.After(3 * time.Second)
+		look()
+		cancel()
+		for range instances {
+			require.NoError(b, <-done)
+		}
 	}
 	measure := func() (heap uint64, goroutines int) {
 		var m runtime.MemStats
@@ -489,22 +500,23 @@ func BenchmarkFootprint(b *testing.B) {
 		return m.HeapAlloc, runtime.NumGoroutine()
 	}
 	for b.Loop() {
-		heap, goroutines := measure()
-		ctx, cancel := context.WithCancel(b.Context())
-		done := make(chan error, instances)
+		// The client's part is what a first run leaves in its pool, and one connection that listens.
+		run(func() {})
+		listening := make([]*redis.PubSub, instances)
 		for i, rdb := range clients {
-			c, err := New(rdb, Options{InstanceID: fmt.Sprint("idle-", i), Election: ElectionOptions{RestartGuard: -1}})
+			listening[i] = rdb.Subscribe(b.Context(), "bare")
+			_, err := listening[i].Receive(b.Context())
 			require.NoError(b, err)
-			go func() { done <- c.Run(ctx) }() // Run's caller; ends with cancel
 		}
-		<-time.After(3 * time.Second)
-		heapAfter, goroutinesAfter := measure()
-		b.ReportMetric(float64(int64(heapAfter)-int64(heap))/instances/1024, "KB/instance")
-		b.ReportMetric(float64(goroutinesAfter-goroutines-instances)/instances, "goroutines/instance")
-		cancel()
-		for range instances {
-			require.NoError(b, <-done)
+		heap, goroutines := measure()
+		for _, subscription := range listening {
+			require.NoError(b, subscription.Close())
 		}
+		run(func() {
+			heapAfter, goroutinesAfter := measure()
+			b.ReportMetric(float64(int64(heapAfter)-int64(heap))/instances/1024, "KB/instance")
+			b.ReportMetric(float64(goroutinesAfter-goroutines-instances)/instances, "goroutines/instance")
+		})
 	}
 	b.ReportMetric(0, "ns/op")
 }

@@ -132,6 +132,7 @@ type Candidate struct {
 	wake    time.Duration // monotonic: the next acquire or renew is due
 	back    time.Duration // monotonic: standing back until then, whatever hints say
 	hinted  bool          // a hint came while a request was in flight
+	heeded  time.Duration // monotonic: the last request that a hint has caused, or will
 	stale   bool          // the last answer was Stale
 	unknown int           // answers in a row that were Unknown
 
@@ -157,7 +158,7 @@ type release struct {
 // NewCandidate returns a candidate that asks at once. random yields numbers in [0, 1); secret a fresh nonce at each call.
 func NewCandidate(timing Timing, random func() float64, secret func() string) *Candidate {
 	c := &Candidate{timing: timing, random: random, secret: secret, ready: true, longest: max(timing.TTL, timing.HoldOff)}
-	c.wake, c.back, c.flight.Sent.Mono = past, past, past
+	c.wake, c.back, c.heeded = past, past, past
 	return c
 }
 
@@ -328,7 +329,7 @@ func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
 		wait := a.Wait + wakeLag + c.part(wakeSpread)
 		c.wake = now.Mono + min(wait, c.timing.Retry*9/10+c.part(c.timing.Retry/10))
 		if c.hinted {
-			c.wake = max(now.Mono, r.Sent.Mono+hintSpacing)
+			c.hint(now)
 		}
 	}
 	return c.Tick(now)
@@ -337,7 +338,7 @@ func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
 func (c *Candidate) renewed(now Reading, r Request, a Answer) Change {
 	c.wake = r.Sent.Mono + c.renewIn()
 	if c.hinted {
-		c.wake = max(now.Mono, r.Sent.Mono+hintSpacing)
+		c.hint(now)
 	}
 	if a.Verdict == Lost {
 		c.keep = false
@@ -451,7 +452,9 @@ func (c *Candidate) hint(now Reading) {
 		c.hinted = true
 		return
 	}
-	c.wake = min(c.wake, max(now.Mono, c.flight.Sent.Mono+hintSpacing))
+	if at := max(now.Mono, c.heeded+hintSpacing); at < c.wake {
+		c.wake, c.heeded = at, at
+	}
 }
 
 // failed takes note of a request of the campaign that had no usable answer.
@@ -465,7 +468,7 @@ func (c *Candidate) failed(now Reading, r Request) {
 	c.unknown++
 	c.wake = max(now.Mono+c.backoff(c.unknown), c.back)
 	if c.hinted { // leaders are asked to renew now: a broken connection must not delay that
-		c.wake = max(now.Mono, r.Sent.Mono+hintSpacing)
+		c.hint(now)
 	}
 }
 
