@@ -69,7 +69,7 @@ func TestFloodOfHintsIsNoFloodOfRequests(t *testing.T) {
 			}
 			s.pass(time.Millisecond)
 		}
-		calls := s.store.made("")
+		calls := s.store.made("")[1:] // the first one came by itself
 		require.LessOrEqual(s, len(calls), 41)
 		for i, call := range calls[1:] {
 			require.GreaterOrEqual(s, call.at-calls[i].at, 25*time.Millisecond)
