@@ -205,6 +205,10 @@ func (e *Elector) Resign(ctx context.Context) error {
 	}
 }
 
+// Observe calls fn with every event from now on, until stop is called; see Coordinator.Observe. An elector of a coordinator has
+// the events of all of it.
+func (e *Elector) Observe(fn func(Event)) (stop func()) { return e.bus.observe(fn) }
+
 // Run campaigns until ctx is done, for ever anew after each term, and runs the given leader work during each. It returns nil
 // after a requested stop, ErrDrainTimeout where something of ours still runs after ShutdownTimeout (the error says what), and
 // ErrRunning or ErrStopped where it was called before.

@@ -259,3 +259,16 @@ func TestNewElector(t *testing.T) {
 	_, err = electors[first].Leader(context.Background())
 	require.ErrorIs(t, err, ErrNoLeader)
 }
+
+func TestObserveOfAnElector(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		var seen []EventType
+		stop := s.Observe(func(e Event) { seen = append(seen, e.Type) })
+		s.run()
+		s.at(time.Second)
+		require.Equal(s, []EventType{EventAcquired, EventLeaderChanged}, seen)
+		stop()
+		require.NoError(s, s.stop())
+		require.Len(s, seen, 2)
+	})
+}
