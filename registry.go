@@ -81,15 +81,16 @@ type Registry struct {
 
 	wake                       chan struct{} // size 1: the beat loop beats at once
 	beating, leaving, sweeping callGate
-	running                    sync.WaitGroup // calls in flight
 
 	entered atomic.Bool // a beat was sent
 	left    atomic.Bool // deregister was called: no beat is sent any more
 
 	mu        sync.Mutex
-	status    InstanceStatus // what the next beat says
-	rival     string         // the other incarnation of our ID that was told of last
-	rivalSeen time.Time      // when it was last heard of; zero: it is gone
+	status    InstanceStatus  // what the next beat says
+	rival     string          // the other incarnation of our ID that was told of last
+	rivalSeen time.Time       // when it was last heard of; zero: it is gone
+	running   int             // calls in flight
+	idle      []chan struct{} // closed when there is none
 }
 
 // newRegistry wants completed options.
@@ -372,10 +373,13 @@ func (r *Registry) do(ctx context.Context, g *callGate, call func(context.Contex
 		return errGateFull
 	}
 	done := make(chan error, 1)
-	r.running.Go(func() { // ends when the client returns; flush waits for it
-		defer g.flying.Add(-1)
+	r.mu.Lock()
+	r.running++
+	r.mu.Unlock()
+	go func() { // ends when the client returns; flush waits for it
+		defer r.returned(g)
 		done <- call(ctx)
-	})
+	}()
 	select {
 	case err := <-done:
 		return err
@@ -389,15 +393,31 @@ func (r *Registry) do(ctx context.Context, g *callGate, call func(context.Contex
 	}
 }
 
-// flush waits until no call of ours is in flight, at the latest until the deadline. The goroutine behind it ends with the last of
-// them.
+// returned takes note that a call has returned.
+func (r *Registry) returned(g *callGate) {
+	g.flying.Add(-1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running--; r.running == 0 {
+		for _, idle := range r.idle {
+			close(idle)
+		}
+		r.idle = nil
+	}
+}
+
+// flush waits until no call of ours is in flight, at the latest until the deadline. A call may begin meanwhile, which a WaitGroup
+// does not allow: a beat that was not awaited to the end, or the application that asks for the instances.
 func (r *Registry) flush(deadline time.Time) error {
-	done := make(chan struct{})
-	go func() {
-		r.running.Wait()
-		close(done)
-	}()
-	return await(done, deadline, "a call of the registry to Redis")
+	idle := make(chan struct{})
+	r.mu.Lock()
+	if r.running == 0 {
+		close(idle)
+	} else {
+		r.idle = append(r.idle, idle)
+	}
+	r.mu.Unlock()
+	return await(idle, deadline, "a call of the registry to Redis")
 }
 
 // trouble tells of errors of Redis once for each change of state.
