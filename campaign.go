@@ -41,6 +41,7 @@ type campaigner struct {
 	lastErr  error    // of Redis
 	told     []string // what is to be mended, as far as it was told since the last usable answer
 	answered time.Time
+	settled  bool   // the coordinator was told that Redis answers
 	heard    uint64 // number of the youngest request that told of a leader
 	leader   string
 	leadTok  int64
@@ -360,11 +361,8 @@ func (c *campaigner) reply(now lease.Reading, r reply) {
 		}
 		return
 	}
-	if c.answered.IsZero() && c.e.settled != nil {
-		c.e.settled()
-	}
-	c.answered, c.lastErr, c.told = time.Now(), nil, nil
-	if r.request.Kind == lease.Release {
+	c.answered = time.Now()
+	if r.request.Kind == lease.Release { // it says nothing of what else is refused
 		if r.request.Token != 0 && r.request.Token == c.handedTok {
 			c.handedTok = 0
 			c.e.bus.publish(Event{Type: EventReleased, Role: c.e.opts.Role, Token: r.request.Token})
@@ -374,6 +372,11 @@ func (c *campaigner) reply(now lease.Reading, r reply) {
 		}
 		return
 	}
+	c.lastErr, c.told = nil, nil
+	if !c.settled && c.e.settled != nil {
+		c.e.settled()
+	}
+	c.settled = true
 	if r.request.Seq < c.heard || r.answer.Verdict == lease.Stale {
 		return
 	}

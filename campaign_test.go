@@ -296,6 +296,18 @@ func TestP12_MisconfigurationIsToldOnceAndAgainAfterRecovery(t *testing.T) {
 	})
 }
 
+// What a candidate gives back when it hears nothing for a TTL is answered: that does not mend what is refused.
+func TestP12_MisconfigurationIsToldOnceThoughReleasesAreAnswered(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.store.on(on("acquire", fate{err: fmt.Errorf("%w: NOPERM", ErrMisconfigured)}))
+		s.run()
+		s.at(10 * stageTTL)
+		require.NotEmpty(s, s.store.made("release"))
+		require.Len(s, s.told(EventMisconfigured), 1)
+		require.ErrorIs(s, s.Status().Err, ErrMisconfigured)
+	})
+}
+
 // An error of a call that was abandoned is no news.
 func TestP12_ErrorOfAnAbandonedCallIsForgotten(t *testing.T) {
 	onStage(t, nil, func(s *stage) {

@@ -27,7 +27,12 @@ local function call(command, key, ...)
 end
 
 -- note is bookkeeping that a decision does not rest on: a Redis that is full must still answer with a refusal.
-local function note(...) redis.pcall(...) end
+local function note(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if type(reply) == 'table' and reply.err and not string.find(reply.err, 'OOM', 1, true) then
+    refuse(reply.err .. ' [' .. command .. ' ' .. key .. ']')
+  end
+end
 
 -- publish sends a hint; a user without rights to the channel must not break the script.
 local function publish(channel, kind, role, more)
