@@ -127,6 +127,8 @@ func (c *checker) between(field string, d, low, high time.Duration) bool {
 }
 
 const (
+	defaultNamespace = "tenure"
+
 	maxPeriod   = 30 * 24 * time.Hour // of beats, sweeps and silences
 	minLeaseTTL = 300 * time.Millisecond
 )
@@ -148,7 +150,7 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 // complete fills in the defaults and checks everything.
 func (o Options) complete(c *checker) Options {
 	if o.Namespace == "" {
-		o.Namespace = "tenure"
+		o.Namespace = defaultNamespace
 	}
 	c.namespace("Namespace", o.Namespace)
 	if o.InstanceID == "" {

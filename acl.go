@@ -1,0 +1,55 @@
+package tenure
+
+// scriptCommands are the commands that scripts.lua calls.
+var scriptCommands = []string{
+	"time", "info", "publish",
+	"get", "set", "del", "exists", "pttl", "pexpire",
+	"hget", "hset", "hdel", "hlen", "hmget", "hscan", "hstrlen",
+	"zadd", "zcard", "zcount", "zmscore", "zrangebyscore", "zrem", "zremrangebyrank", "zscore",
+	"sadd", "xadd",
+}
+
+// clientCommands are those that the client sends: the scripts, the reading of task records, the subscription to hints, and what
+// go-redis sends for itself as it connects, or moves about in a cluster. It introduces itself with CLIENT SETINFO too, which a Redis
+// before 7.2 does not know as a rule, and does not mind a refusal.
+var clientCommands = []string{
+	"eval", "evalsha", "sscan", "xrevrange", "subscribe", "unsubscribe", "ping",
+	"cluster|slots", "command", "asking",
+}
+
+// ACLRules returns the rights that a Redis user needs for everything in the namespace, and for each LeaderKey outside of it, as
+// arguments of ACL SETUSER: keys, one channel, and each command by name. Nothing in it is wider than what tenure calls. It grants
+// no user a name or a password:
+//
+//	ACL SETUSER app reset on >password <rules>
+//
+// Three rights may be left out at a price: without publish, subscribe or the channel no hint arrives and a follower that waits for a
+// release finds it at its own next attempt; without info a restart or failover of Redis is not noticed (ElectionStatus.HistoryWitness).
+// A client of Sentinel needs no more of the data servers; what it may ask the Sentinels is their own user's.
+//
+// An empty namespace is the default one. A namespace or key that Options would refuse is an *OptionError.
+func ACLRules(namespace string, leaderKeys ...string) ([]string, error) {
+	if namespace == "" {
+		namespace = defaultNamespace
+	}
+	var c checker
+	c.namespace("Namespace", namespace)
+	for _, key := range leaderKeys {
+		c.namespace("LeaderKey", key)
+	}
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	rules := []string{"~" + namespace + ":*"}
+	for _, key := range leaderKeys {
+		rules = append(rules, "~"+key, "~"+key+":since", "~"+key+":term")
+	}
+	rules = append(rules, "&"+keys{namespace}.events())
+	for _, command := range scriptCommands {
+		rules = append(rules, "+"+command)
+	}
+	for _, command := range clientCommands {
+		rules = append(rules, "+"+command)
+	}
+	return rules, nil
+}

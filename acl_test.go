@@ -1,0 +1,207 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/redistest"
+)
+
+// TestACLRulesAreWhatTheScriptsCall: no command that a script calls is missing, and none is granted that no script calls.
+func TestACLRulesAreWhatTheScriptsCall(t *testing.T) {
+	source := regexp.MustCompile(`--[^\n]*`).ReplaceAllString(scriptsLua, "")
+	var called []string
+	computed := 0
+	for _, found := range regexp.MustCompile(`\b(?:call|pcall|note)\((?:'([A-Z]+)')?`).FindAllStringSubmatch(source, -1) {
+		if found[1] == "" {
+			computed++
+		}
+		called = append(called, strings.ToLower(found[1]))
+	}
+	require.Equal(t, 4, computed, "call and note are defined with redis.pcall; any other command that is no literal cannot be compared")
+	slices.Sort(called)
+	called = slices.Compact(called)
+	require.ElementsMatch(t, called[1:], scriptCommands)
+}
+
+func TestACLRulesRefuseWhatIsNoName(t *testing.T) {
+	for name, value := range hostile {
+		_, err := ACLRules(value)
+		require.ErrorIs(t, err, ErrMisconfigured, name)
+		_, err = ACLRules("waf:cluster", value)
+		require.ErrorIs(t, err, ErrMisconfigured, name)
+	}
+	rules, err := ACLRules("", "leader:cleanup-worker")
+	require.NoError(t, err)
+	require.Subset(t, rules, []string{"~tenure:*", "&tenure:events", "~leader:cleanup-worker", "~leader:cleanup-worker:since", "~leader:cleanup-worker:term"})
+}
+
+// aclUser makes a client of a user with these rights and no others.
+func aclUser(t *testing.T, server *redistest.Server, admin *redis.Client, rules []string) *redis.Client {
+	t.Helper()
+	args := []any{"ACL", "SETUSER", "app", "reset", "on", ">secret"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	require.NoError(t, admin.Do(t.Context(), args...).Err())
+	require.NoError(t, admin.Do(t.Context(), "ACL", "LOG", "RESET").Err())
+	opts := server.Options()
+	opts.Username, opts.Password, opts.PoolSize = "app", "secret", 1
+	client := redis.NewClient(opts)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// denied is what Redis refused to the user, by ACL LOG: commands, keys and channels.
+func denied(t *testing.T, admin *redis.Client) (objects []string) {
+	t.Helper()
+	entries, err := admin.ACLLog(t.Context(), 100).Result()
+	require.NoError(t, err)
+	for _, entry := range entries {
+		objects = append(objects, entry.Object)
+	}
+	return objects
+}
+
+// aclDeeds does all that tenure ever asks of Redis, in the namespace and beside it under a LeaderKey.
+func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKey string) error {
+	var c checker
+	opts := Options{Namespace: namespace, InstanceID: "a"}.complete(&c)
+	store := newRedisStore(rdb, &c, opts)
+	if err := c.err(); err != nil {
+		return err
+	}
+	admin.FlushAll(ctx)
+	admin.ScriptFlush(ctx)
+	var problems []error
+	do := func(_ any, err error) { problems = append(problems, err) }
+	for _, key := range []string{"", leaderKey} {
+		election := ElectionOptions{LeaderKey: key, RestartGuard: -1, EmptyHistoryWait: -1}.complete(&c, "")
+		role := store.forRole(election, "a")
+		reply, err := role.acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Second})
+		do(reply, err)
+		do(role.acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Second})) // adopts
+		admin.Del(ctx, string(role.keys[0].(string)))
+		do(role.renew(ctx, lease.Request{Nonce: "n", Token: reply.Token, Origin: "another", HoldOff: time.Second})) // takes it back
+		do(role.renew(ctx, lease.Request{Nonce: "n", Token: reply.Token, Origin: reply.Origin, HoldOff: time.Second}))
+		do(role.leader(ctx))
+		do(role.release(ctx, lease.Request{Nonce: "n", Token: reply.Token}))
+	}
+	do(store.openTask(ctx, "t", 1))
+	do(store.planTask(ctx, "t", taskPlan{token: 1, next: 1000, spec: "s"}))
+	do(store.claimTask(ctx, "t", taskClaim{token: 1, run: "r", kind: claimSlot, expect: "1000", slot: 1000, next: 2000, spec: "s", instance: "a", attempt: 1}))
+	do(store.finishTask(ctx, "t", taskFinish{token: 1, run: "r", status: RunSucceeded}))
+	do(store.pauseTask(ctx, "t", true))
+	do(store.pauseTask(ctx, "t", false))
+	do(store.readTask(ctx, "t"))
+	names, _, err := store.taskNames(ctx, 10)
+	do(names, err)
+	_, _, err = store.taskRecords(ctx, []string{"t"})
+	do(nil, err)
+	do(store.taskRuns(ctx, "t", 10))
+
+	beat := beatCall{id: "a", incarnation: "i", first: true, ttl: time.Minute, takeOver: time.Minute, head: `{"incarnation":"i","started_at":`, rest: `,"status":"active"}`}
+	do(store.beatInstance(ctx, beat))
+	do(store.beatInstance(ctx, beat))
+	admin.HSet(ctx, store.keys.instances(), "foreign", `{"instance_id":"foreign","status":"active"}`)
+	do(store.scanInstances(ctx, "0", true))
+	do(store.adoptInstances(ctx, "i", []string{"foreign"}))
+	do(nil, store.holdInstances(ctx, 1, time.Minute))
+	admin.ZAdd(ctx, store.keys.beats(), redis.Z{Score: 5, Member: "a"}, redis.Z{Score: 9e15, Member: "foreign"})
+	do(store.lookAtBeats(ctx, lookCall{silence: time.Minute, down: time.Hour}))
+	do(store.sweepInstances(ctx, sweepCall{drifted: time.Minute, down: 1 << 60, incarnation: "i", ids: []string{"a", "foreign"}}))
+	do(store.sweepInstances(ctx, sweepCall{drifted: time.Minute, down: time.Hour, removable: 9, held: "1", incarnation: "i", ids: []string{"a", "foreign"}}))
+	do(store.beatInstance(ctx, beat))
+	_, _, err = store.readInstance(ctx, "a")
+	do(nil, err)
+	do(store.removeInstance(ctx, "a", "i"))
+
+	subscription := rdb.Subscribe(ctx, store.keys.events())
+	do(subscription.Receive(ctx))
+	do(nil, subscription.Ping(ctx))
+	do(subscription.Receive(ctx))
+	do(nil, subscription.Unsubscribe(ctx))
+	do(subscription.Receive(ctx))
+	do(nil, subscription.Close())
+	return errors.Join(problems...)
+}
+
+// TestACLRulesSuffice: a user with these rights is refused nothing.
+func TestACLRulesSuffice(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	server := redistest.Start(t)
+	admin := server.Client(t)
+	for _, namespace := range []string{"waf:cluster", "{waf}:cluster"} {
+		rules, err := ACLRules(namespace, "leader:cleanup-worker")
+		require.NoError(t, err)
+		user := aclUser(t, server, admin, rules)
+		require.NoError(t, aclDeeds(t.Context(), admin, user, namespace, "leader:cleanup-worker"))
+		for _, object := range denied(t, admin) {
+			require.Contains(t, object, "client|", "go-redis introduces itself, and does without")
+		}
+		for _, forbidden := range []error{
+			user.Get(t.Context(), "other").Err(), user.Get(t.Context(), namespace+"x:leader").Err(), user.Publish(t.Context(), "other", "x").Err(),
+			user.FlushAll(t.Context()).Err(), user.Keys(t.Context(), "*").Err(), user.ConfigGet(t.Context(), "*").Err(),
+		} {
+			require.ErrorContains(t, forbidden, "NOPERM")
+		}
+	}
+}
+
+// TestACLRulesAreAllNeeded: each right that is left out is missed, and the error of a script names it, but where tenure does
+// without.
+func TestACLRulesAreAllNeeded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	const namespace, key = "waf:cluster", "leader:cleanup-worker"
+	lesser := []string{"publish", "info", "&" + namespace + ":events"} // features, and nothing that fails
+	cluster := []string{"cluster|slots", "command", "asking"}          // see the cluster's own test
+	server := redistest.Start(t)
+	admin := server.Client(t)
+	rules, err := ACLRules(namespace, key)
+	require.NoError(t, err)
+	for i, rule := range rules {
+		name := strings.TrimPrefix(rule, "+")
+		if slices.Contains(cluster, name) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			user := aclUser(t, server, admin, slices.Delete(slices.Clone(rules), i, i+1))
+			err := aclDeeds(t.Context(), admin, user, namespace, key)
+			refused := denied(t, admin)
+			require.NotEmpty(t, refused)
+			if strings.HasPrefix(rule, "+") {
+				require.Contains(t, refused, name)
+			}
+			if slices.Contains(lesser, name) {
+				return
+			}
+			if slices.Contains(scriptCommands, name) {
+				require.ErrorIs(t, err, ErrMisconfigured)
+				require.ErrorContains(t, err, "+"+name+" ")
+			}
+		})
+	}
+}
+
+func ExampleACLRules() {
+	rules, err := ACLRules("waf:cluster")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("ACL SETUSER app reset on >password", strings.Join(rules[:4], " "), "…")
+	// Output: ACL SETUSER app reset on >password ~waf:cluster:* &waf:cluster:events +time +info …
+}
