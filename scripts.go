@@ -215,6 +215,12 @@ func (e *storeError) Error() string {
 
 func (e *storeError) Unwrap() []error { return []error{e.kind, e.err} }
 
+// refusal is an error of Redis of which a part is left out.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
 // remedy tells one misconfiguration from another: met by several scripts, it is the same.
 func remedy(err error) string {
 	if e, ok := errors.AsType[*storeError](err); ok {
@@ -234,6 +240,9 @@ func explain(op string, err error) error {
 		return e
 	}
 	text := refused.Error()
+	if told, _, more := strings.Cut(text, ", with args beginning with:"); more { // a nonce may be among them
+		text, e.err = told, refusal(told)
+	}
 	command, key := op, ""
 	if found := refusedCall.FindStringSubmatch(text); found != nil {
 		command, key = found[1], found[2]

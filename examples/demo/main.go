@@ -9,6 +9,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -27,9 +28,9 @@ func main() {
 	var member memberConfig
 	duration := flag.Duration("for", 0, "how long to run; 0: until interrupted")
 	flag.StringVar(&member.id, "member", "", "run as the process of this name (used by the demo itself)")
-	flag.StringVar(&member.url, "redis", os.Getenv("REDIS_URL"), "Redis to use; empty: an embedded one")
 	flag.StringVar(&member.namespace, "namespace", "", "namespace of the run (used by the demo itself)")
 	flag.Parse()
+	member.url = os.Getenv("REDIS_URL") // no flag: a password in it would stand in the list of processes
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var err error
@@ -47,8 +48,8 @@ func main() {
 
 // runDemo starts Redis where there is none, plays the show and removes what it left behind.
 func runDemo(ctx context.Context, url string, duration time.Duration) error {
-	where := url
-	if url == "" {
+	embedding := url == ""
+	if embedding {
 		embedded, err := miniredis.Run()
 		if err != nil {
 			return err
@@ -56,11 +57,14 @@ func runDemo(ctx context.Context, url string, duration time.Duration) error {
 		defer embedded.Close()
 		embedded.ClockTTL(true)
 		url = "redis://" + embedded.Addr()
-		where = "an embedded Redis"
 	}
 	options, err := redis.ParseURL(url)
 	if err != nil {
-		return fmt.Errorf("REDIS_URL: %w", err)
+		return errors.New("REDIS_URL must look like redis://user:password@host:6379/0") // the cause repeats it, with the password
+	}
+	where := options.Addr
+	if embedding {
+		where = "an embedded Redis"
 	}
 	client := redis.NewClient(options)
 	defer func() { _ = client.Close() }()

@@ -119,7 +119,8 @@ func (s *show) start(name string) error {
 		return err
 	}
 	//nolint:noctx // the demo ends its members itself, in order
-	cmd := exec.Command(self, "-member", name, "-redis", s.url, "-namespace", s.namespace)
+	cmd := exec.Command(self, "-member", name, "-namespace", s.namespace)
+	cmd.Env = append(os.Environ(), "REDIS_URL="+s.url)
 	cmd.Stderr = os.Stderr
 	// Not the demo's process group: an interrupt on the terminal ends the demo, which then ends its members in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

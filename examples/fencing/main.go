@@ -52,7 +52,7 @@ func run(ctx context.Context, out io.Writer, url string, limit time.Duration) er
 	}
 	options, err := redis.ParseURL(url)
 	if err != nil {
-		return fmt.Errorf("REDIS_URL: %w", err)
+		return errors.New("REDIS_URL must look like redis://user:password@host:6379/0") // the cause repeats it, with the password
 	}
 	client := redis.NewClient(options) // the application's; tenure gets others
 	defer client.Close()

@@ -11,6 +11,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -67,7 +68,7 @@ func run(ctx context.Context, out io.Writer, url, addr string, duration time.Dur
 	}
 	options, err := redis.ParseURL(url)
 	if err != nil {
-		return fmt.Errorf("REDIS_URL: %w", err)
+		return errors.New("REDIS_URL must look like redis://user:password@host:6379/0") // the cause repeats it, with the password
 	}
 	store, own := redis.NewClient(options), redis.NewClient(options)
 	defer store.Close()
