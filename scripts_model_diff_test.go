@@ -1,0 +1,294 @@
+//go:build unix
+
+package tenure
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/oracle"
+	"github.com/tenure-go/tenure/internal/redistest"
+)
+
+// modelWorld is a Redis beside the oracle's models of the task and registry scripts, which are asked the same.
+type modelWorld struct {
+	*testing.T
+	store *redisStore
+	rdb   *redis.Client
+	mini  *miniredis.Miniredis // nil: a real one, whose clock goes by itself
+	rand  *rand.Rand
+}
+
+// onModelWorlds runs a sequence of questions per seed, on miniredis and on a real redis-server.
+func onModelWorlds(t *testing.T, seeds int, run func(*modelWorld)) {
+	t.Helper()
+	worlds := map[string]func(t *testing.T) *modelWorld{
+		"miniredis": func(t *testing.T) *modelWorld {
+			m := miniredis.RunT(t)
+			m.ClockTTL(true)
+			return &modelWorld{T: t, mini: m, rdb: redis.NewClient(&redis.Options{Addr: m.Addr()})}
+		},
+		"redis": func(t *testing.T) *modelWorld {
+			if testing.Short() {
+				t.Skip("starts a redis-server")
+			}
+			return &modelWorld{T: t, rdb: redis.NewClient(redistest.Start(t).Options())}
+		},
+	}
+	for name, world := range worlds {
+		t.Run(name, func(t *testing.T) {
+			w := world(t)
+			t.Cleanup(func() { _ = w.rdb.Close() })
+			w.store = newRedisStore(w.rdb, &checker{}, Options{Namespace: "model"})
+			first, last := leaseSeeds(t, seeds)
+			for seed := first; seed <= last; seed++ {
+				w.rand = rand.New(rand.NewPCG(seed, 2))
+				if w.mini != nil {
+					w.mini.SetTime(time.UnixMilli(1_700_000_000_000))
+				}
+				require.NoError(t, w.rdb.FlushAll(t.Context()).Err())
+				run(w)
+				if t.Failed() {
+					t.Fatalf("replay with TENURE_LEASE_SEED=%d", seed)
+				}
+			}
+			t.Logf("seeds %d to %d", first, last)
+		})
+	}
+}
+
+// pass lets up to so much time go by, where the clock is ours.
+func (w *modelWorld) pass(d time.Duration) {
+	if w.mini != nil {
+		w.mini.SetTime(time.UnixMilli(w.now()).Add(time.Duration(w.rand.Int64N(int64(d)))))
+	}
+}
+
+func (w *modelWorld) now() int64 {
+	now, err := w.rdb.Time(context.Background()).Result()
+	require.NoError(w, err)
+	return now.UnixMilli()
+}
+
+func oneOf[T any](w *modelWorld, from ...T) T { return from[w.rand.IntN(len(from))] }
+
+// TestTaskScriptsAgreeWithTheOracle asks random questions, of young leaders and old ones, with what is expected right and wrong.
+func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
+	seen := map[string]int{}
+	onModelWorlds(t, 60, func(w *modelWorld) {
+		ctx, model, token := w.Context(), oracle.Task{}, int64(41)
+		slots := func() int64 { return (w.now()/1000 + w.rand.Int64N(5) - 2) * 1000 }
+		for range 40 {
+			w.pass(3 * time.Second)
+			if w.rand.IntN(6) == 0 {
+				token++
+			}
+			as := oneOf(w, token, token, token, token-1, token+1)
+			run := oneOf(w, "r1", "r2", "r3", model.Run, model.Done)
+			if run == "" {
+				run = "r4"
+			}
+			expect, spec := oneOf(w, model.Next, model.Next, strconv.FormatInt(slots(), 10)), oneOf(w, model.Spec, "s1", "s1", "s2")
+			var reply taskReply
+			var err error
+			var want, what string
+			switch what = oneOf(w, "open", "plan", "claim", "claim", "claim", "finish", "finish", "pause", "read"); what {
+			case "open":
+				reply, err = w.store.openTask(ctx, "t", as)
+				want = model.Open(as)
+			case "plan":
+				p := taskPlan{token: as, expect: expect, next: slots(), spec: spec, skipped: w.rand.IntN(3)}
+				reply, err = w.store.planTask(ctx, "t", p)
+				want = model.Plan(as, p.expect, strconv.FormatInt(p.next, 10), p.spec, int64(p.skipped))
+			case "claim":
+				c := taskClaim{
+					token: as, run: run, kind: oneOf(w, claimSlot, claimSlot, claimAgain, claimExtra), expect: expect, slot: slots(),
+					next: slots() + 5000, spec: spec, instance: oneOf(w, "a", "b"), skipped: w.rand.IntN(3), attempt: 1 + w.rand.IntN(3),
+				}
+				if c.kind == claimAgain {
+					c.expect = oneOf(w, model.Run, model.Done, "r1")
+				}
+				reply, err = w.store.claimTask(ctx, "t", c)
+				want = model.Claim(reply.now, oracle.Claim{
+					Token: c.token, Run: c.run, Kind: c.kind, Expect: c.expect, Slot: c.slot, Next: strconv.FormatInt(c.next, 10), Spec: c.spec,
+					Instance: c.instance, Skipped: int64(c.skipped), Attempt: int64(c.attempt),
+				})
+			case "finish":
+				f := taskFinish{token: as, run: run, status: oneOf(w, RunSucceeded, RunFailed, runReturned), text: oneOf(w, "", "oops"), attempt: w.rand.IntN(3)}
+				reply, err = w.store.finishTask(ctx, "t", f)
+				want = model.Finish(reply.now, f.token, f.run, string(f.status), f.text, int64(f.attempt))
+			case "pause":
+				paused := oneOf(w, true, false, false)
+				reply, err = w.store.pauseTask(ctx, "t", paused)
+				want = model.Pause(paused)
+			case "read":
+				reply, err = w.store.readTask(ctx, "t")
+				want = taskOK
+			}
+			require.NoError(w, err, what)
+			require.Equal(w, want, reply.verdict, "%s as %d of %+v", what, as, model.Record)
+			require.Equal(w, model.Record, recordOf(reply.record, model.There), what)
+			seen[what+" "+want]++
+		}
+		runs, err := w.store.taskRuns(ctx, "t", 1000)
+		require.NoError(w, err)
+		slices.Reverse(runs)
+		require.Len(w, runs, len(model.History))
+		for i, run := range model.History {
+			require.Equal(w, run, runOf(runs[i]))
+		}
+	})
+	for _, verdict := range []string{
+		"open fenced", "plan ok", "plan moved", "plan fenced", "claim claimed", "claim moved", "claim early", "claim paused", "claim fenced",
+		"finish done", "finish gone", "finish fenced", "pause ok", "pause absent",
+	} {
+		require.Positive(t, seen[verdict], "%s was not seen: %v", verdict, seen)
+	}
+}
+
+func recordOf(r taskRecord, there bool) oracle.Record {
+	return oracle.Record{
+		Next: r.due, Spec: r.spec, Token: r.token, Run: r.run, Done: r.done, Status: string(r.status), Scheduled: r.scheduled, Started: r.started,
+		Finished: r.finished, Attempt: int64(r.attempt), Crashes: int64(r.crashes), Skipped: r.skipped, Paused: r.paused, Instance: r.instance,
+		RunToken: r.runToken, Error: r.text, There: there,
+	}
+}
+
+func runOf(r TaskRecord) oracle.Run {
+	ms := func(t time.Time) int64 {
+		if t.IsZero() {
+			return 0
+		}
+		return t.UnixMilli()
+	}
+	return oracle.Run{
+		ID: r.Run, Slot: ms(r.Slot), Started: ms(r.Started), Finished: ms(r.Finished), Status: string(r.Status), Attempt: int64(r.Attempt),
+		Token: r.Token, Instance: r.InstanceID, Error: r.Error,
+	}
+}
+
+// TestRegistryScriptsAgreeWithTheOracle does the same with beats, sweeps and departures of a few instances and incarnations.
+func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
+	const drifted, down = 60_000, 300_000
+	seen := map[string]int{}
+	onModelWorlds(t, 60, func(w *modelWorld) {
+		ctx, model := w.Context(), oracle.NewRegistry()
+		ids := []string{"a", "b", "c", "d"}
+		for range 50 {
+			w.pass(20 * time.Second)
+			id, incarnation := oneOf(w, ids...), oneOf(w, "i1", "i1", "i2")
+			what := oneOf(w, "beat", "beat", "beat", "leave", "look", "sweep", "sweep", "silence", "hold")
+			verdict := ""
+			switch what {
+			case "beat":
+				notAfter := int64(0)
+				if w.rand.IntN(4) == 0 {
+					notAfter = w.now() + oneOf(w, int64(-1000), 60_000)
+				}
+				b := beatCall{
+					id: id, incarnation: incarnation, first: w.rand.IntN(3) == 0, notAfter: notAfter, ttl: 90 * time.Second, takeOver: drifted * time.Millisecond,
+					head: `{"instance_id":"` + id + `","started_at":`, rest: `,"status":"active","incarnation":"` + incarnation + `"}`, started: oneOf(w, int64(0), 1234),
+				}
+				reply, err := w.store.beatInstance(ctx, b)
+				require.NoError(w, err)
+				want, started, other := model.Beat(reply.now, oracle.Beat{
+					ID: id, Incarnation: incarnation, First: b.first, NotAfter: notAfter, TTL: b.ttl.Milliseconds(), TakeOver: drifted, Status: "active", Started: b.started,
+				})
+				require.Equal(w, []any{want, started, other}, []any{reply.verdict, reply.started, reply.other})
+				verdict = want
+			case "leave":
+				got, err := w.store.removeInstance(ctx, id, incarnation)
+				require.NoError(w, err)
+				verdict = model.Deregister(id, incarnation)
+				require.Equal(w, verdict, got)
+			case "silence": // time passes for one of them
+				if _, beats := model.Beats[id]; beats {
+					d := w.rand.Int64N(2 * down)
+					require.NoError(w, w.rdb.ZIncrBy(ctx, w.store.keys.beats(), -float64(d), id).Err())
+					model.Beats[id] -= d
+				}
+			case "hold":
+				score, d := w.now()-w.rand.Int64N(down), time.Duration(w.rand.Int64N(400))*time.Second+time.Second
+				before := w.now()
+				require.NoError(w, w.store.holdInstances(ctx, score, d))
+				model.HoldUpTo(before, score, d.Milliseconds())
+			case "look":
+				silence := oneOf(w, int64(drifted/2), drifted)
+				reply, err := w.store.lookAtBeats(ctx, lookCall{silence: time.Duration(silence) * time.Millisecond, down: down * time.Millisecond})
+				require.NoError(w, err)
+				silent, dead, held := model.Look(reply.now, silence, down)
+				require.Equal(w, fmt.Sprint(silent), fmt.Sprint(reply.ids))
+				require.Equal(w, dead, reply.down)
+				require.Equal(w, held, natural(reply.held))
+			case "sweep":
+				removable, held := w.rand.IntN(3), oneOf(w, 0, 0, w.now()-w.rand.Int64N(2*down))
+				heldText := ""
+				if held != 0 {
+					heldText = strconv.FormatInt(held, 10)
+				}
+				of := slices.Clone(ids)
+				w.rand.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
+				before := w.now()
+				got, err := w.store.sweepInstances(ctx, sweepCall{
+					drifted: drifted * time.Millisecond, down: down * time.Millisecond, removable: removable, held: heldText, incarnation: "i", ids: of,
+				})
+				require.NoError(w, err)
+				late := model.Clone() // the script ran at an instant between
+				if want := model.Sweep(before, drifted, down, removable, held, of); !slices.Equal(want, got) {
+					model = late
+					require.Equal(w, model.Sweep(w.now(), drifted, down, removable, held, of), got)
+				}
+				for _, v := range got {
+					seen["sweep "+v]++
+				}
+			}
+			seen[what+" "+verdict]++
+			w.sameRegistry(model)
+		}
+	})
+	for _, verdict := range []string{
+		"beat joined", "beat kept", "beat recovered", "beat duplicate", "beat stale", "leave left", "leave absent", "leave other",
+		"sweep fresh", "sweep drifted", "sweep silent", "sweep down",
+	} {
+		require.Positive(t, seen[verdict], "%s was not seen: %v", verdict, seen)
+	}
+}
+
+// sameRegistry holds what lies in Redis against the model.
+func (w *modelWorld) sameRegistry(model *oracle.Registry) {
+	w.Helper()
+	ctx := w.Context()
+	beats := map[string]int64{}
+	scores, err := w.rdb.ZRangeWithScores(ctx, w.store.keys.beats(), 0, -1).Result()
+	require.NoError(w, err)
+	for _, z := range scores {
+		beats[z.Member.(string)] = int64(z.Score)
+	}
+	require.Equal(w, model.Beats, beats)
+	instances := map[string]oracle.Instance{}
+	page, err := w.store.scanInstances(ctx, "0", false)
+	require.NoError(w, err)
+	for _, e := range page.entries {
+		var record struct {
+			Incarnation, Status string
+			Started             int64 `json:"started_at"`
+			Beat                int64 `json:"last_heartbeat"`
+		}
+		require.NoError(w, json.Unmarshal([]byte(e.record), &record))
+		instances[e.id] = oracle.Instance{Incarnation: record.Incarnation, Status: record.Status, Started: record.Started, Beat: record.Beat}
+	}
+	if !reflect.DeepEqual(model.Instances, instances) {
+		require.Equal(w, model.Instances, instances)
+	}
+}
