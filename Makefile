@@ -80,6 +80,21 @@ bin/.lint-%: tools/lint/go.mod tools/lint/go.sum
 	@cd tools/lint && $(GO) build -o ../../bin/ tool
 	@rm -f bin/.lint-* && touch $@
 
+# The simulators: simulated years of the decisions alone, simulated days of the full stack. A failure prints its seed; SEED and
+# PROFILE replay it. OUT is a folder for the figures.
+YEARS   ?= 3
+SEED    ?=
+PROFILE ?=
+ENGINE  ?= core stack
+OUT     ?=
+
+.PHONY: sim
+sim: $(ENGINE:%=sim-%) ## Simulate clusters; YEARS, DAYS, ENGINE=core|stack, SEED with PROFILE replays one run
+
+.PHONY: sim-core
+sim-core:
+	$(GO) run ./internal/cmd/sim $(if $(SEED),-seed $(SEED),-years $(YEARS)) $(if $(PROFILE),-profile '$(PROFILE)') $(if $(OUT),-json $(OUT)/sim-core.json)
+
 .PHONY: lint
 lint: $(LINT_TOOLS) ## Check every module: gofmt, go vet, staticcheck, golangci-lint
 	@./scripts/lint.sh $(MODULES)

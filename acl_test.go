@@ -91,7 +91,7 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 		reply, err := role.acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Second})
 		do(reply, err)
 		do(role.acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Second})) // adopts
-		admin.Del(ctx, string(role.keys[0].(string)))
+		admin.Del(ctx, role.keys[0].(string))
 		do(role.renew(ctx, lease.Request{Nonce: "n", Token: reply.Token, Origin: "another", HoldOff: time.Second})) // takes it back
 		do(role.renew(ctx, lease.Request{Nonce: "n", Token: reply.Token, Origin: reply.Origin, HoldOff: time.Second}))
 		do(role.leader(ctx))

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -213,7 +212,7 @@ func TestNoSecretIsTold(t *testing.T) {
 		require.Contains(t, said, sign, "the test shows nothing unless it got that far")
 	}
 	for nonce := range c.nonces {
-		require.Regexp(t, regexp.MustCompile(`^[0-9a-f]{32}$`), nonce)
+		require.Regexp(t, `^[0-9a-f]{32}$`, nonce)
 		if at := strings.Index(said, nonce); at >= 0 {
 			t.Fatalf("a nonce was told: …%s", said[max(0, at-300):at+40])
 		}

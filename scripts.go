@@ -219,7 +219,9 @@ func (e *storeError) Unwrap() []error { return []error{e.kind, e.err} }
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
-func (refusal) RedisError()     {}
+
+// RedisError makes it a redis.Error.
+func (refusal) RedisError() {}
 
 // remedy tells one misconfiguration from another: met by several scripts, it is the same.
 func remedy(err error) string {

@@ -281,9 +281,10 @@ func (w *modelWorld) sameRegistry(model *oracle.Registry) {
 	require.NoError(w, err)
 	for _, e := range page.entries {
 		var record struct {
-			Incarnation, Status string
-			Started             int64 `json:"started_at"`
-			Beat                int64 `json:"last_heartbeat"`
+			Incarnation string `json:"incarnation"`
+			Status      string `json:"status"`
+			Started     int64  `json:"started_at"`
+			Beat        int64  `json:"last_heartbeat"`
 		}
 		require.NoError(w, json.Unmarshal([]byte(e.record), &record))
 		instances[e.id] = oracle.Instance{Incarnation: record.Incarnation, Status: record.Status, Started: record.Started, Beat: record.Beat}

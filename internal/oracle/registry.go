@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -29,18 +30,9 @@ func NewRegistry() *Registry {
 
 // Clone is a snapshot.
 func (r *Registry) Clone() *Registry {
-	c := NewRegistry()
-	c.Hold, c.HoldEnds = r.Hold, r.HoldEnds
-	for id, i := range r.Instances {
-		c.Instances[id] = i
+	return &Registry{
+		Instances: maps.Clone(r.Instances), Beats: maps.Clone(r.Beats), Keys: maps.Clone(r.Keys), Hold: r.Hold, HoldEnds: r.HoldEnds,
 	}
-	for id, at := range r.Beats {
-		c.Beats[id] = at
-	}
-	for id, at := range r.Keys {
-		c.Keys[id] = at
-	}
-	return c
 }
 
 // Beat is one beat.

@@ -1,5 +1,5 @@
 //go:build race
 
-package oracle
+package sim
 
 const raceEnabled = true

@@ -1,0 +1,219 @@
+// Command sim simulates clusters for years: see package sim. It prints one table, and where a promise was broken the seed, how to
+// replay it and the shortest trace it could find.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/figures"
+	"github.com/tenure-go/tenure/internal/sim"
+)
+
+func main() {
+	var c config
+	flag.Float64Var(&c.Years, "years", 3, "simulated cluster-years of the steady profiles, in all")
+	flag.Uint64Var(&c.First, "first", 1, "first seed of each profile")
+	flag.StringVar(&c.profile, "profile", "", "run this profile alone")
+	flag.Uint64Var(&c.seed, "seed", 0, "replay this seed, with a trace; needs -profile")
+	flag.IntVar(&c.Workers, "workers", runtime.NumCPU(), "runs at a time")
+	flag.StringVar(&c.json, "json", "", "write the figures to this file")
+	flag.DurationVar(&c.shrink, "shrink", time.Minute, "how long to look for a shorter history of a failure")
+	list := flag.Bool("list", false, "list the profiles")
+	flag.Parse()
+	if *list {
+		for _, p := range slices.Concat(sim.Profiles, sim.Outside) {
+			fmt.Println(p.Name)
+		}
+		return
+	}
+	if err := c.run(); err != nil {
+		fmt.Fprintln(os.Stderr, "sim:", err)
+		os.Exit(1)
+	}
+}
+
+type config struct {
+	Years   float64
+	First   uint64
+	Workers int
+	profile string
+	seed    uint64
+	json    string
+	shrink  time.Duration
+}
+
+// Report is what -json writes.
+type Report struct {
+	figures.Origin
+	Years    float64
+	Workers  int
+	Profiles []Figures
+	Wall     time.Duration
+}
+
+// Figures are those of one profile.
+type Figures struct {
+	sim.Tally
+	Outside  bool
+	Seeds    [2]uint64 // first and last
+	FaultSum int64
+	Kinds    map[string]int64
+	Wall     time.Duration // of one core
+	Failed   []uint64
+}
+
+func (c *config) run() error {
+	if c.seed != 0 {
+		return c.replay()
+	}
+	profiles := slices.Concat(sim.Profiles, sim.Outside)
+	if c.profile != "" {
+		p, known := sim.Named(c.profile)
+		if !known {
+			return fmt.Errorf("no profile %q; -list lists them", c.profile)
+		}
+		profiles = []sim.Profile{p}
+	}
+	if c.Years <= 0 || c.Workers < 1 {
+		return errors.New("-years and -workers must be positive")
+	}
+	report := Report{Origin: figures.Here(), Years: c.Years, Workers: c.Workers}
+	began := time.Now()
+	header()
+	var all Figures
+	for _, p := range profiles {
+		f := c.measure(p, runs(p, c.Years, profiles))
+		show(&f)
+		all.Tally.Add(&f.Tally)
+		all.Wall += f.Wall
+		all.Failed = append(all.Failed, f.Failed...)
+		report.Profiles = append(report.Profiles, f)
+		for _, seed := range f.Failed[:min(1, len(f.Failed))] {
+			c.explain(p, seed)
+		}
+	}
+	report.Wall = time.Since(began)
+	all.Profile = "all"
+	show(&all)
+	fmt.Printf("%.1f simulated cluster-years, %d faults of machines, %d of messages, %d changes of the leader, %d slots, %d violations; %.1f years a minute of one core, %v in all\n",
+		years(all.Simulated), all.FaultsSum(), all.Messages.Sum(), all.Changes, all.Slots, all.Violations, years(all.Simulated)/all.Wall.Minutes(), report.Wall.Round(time.Second))
+	if c.json != "" {
+		if err := figures.Write(c.json, report); err != nil {
+			return err
+		}
+	}
+	if len(all.Failed) > 0 {
+		return fmt.Errorf("%d runs broke a promise", len(all.Failed))
+	}
+	return nil
+}
+
+// runs is how many seeds of a profile make its share of the years: the steady ones share them; the short ones, in which a fault
+// follows the other, run fifty seeds for each year.
+func runs(p sim.Profile, total float64, of []sim.Profile) uint64 {
+	if p.Length < time.Hour {
+		return uint64(max(50*total, 1))
+	}
+	steady := 0
+	for _, q := range of {
+		if q.Length >= time.Hour {
+			steady++
+		}
+	}
+	return uint64(max(total*365*24/float64(steady)/p.Length.Hours()+0.999, 1))
+}
+
+// measure runs the seeds of one profile.
+func (c *config) measure(p sim.Profile, count uint64) Figures {
+	f := Figures{Outside: p.Outside, Seeds: [2]uint64{c.First, c.First + count - 1}}
+	seeds := make(chan uint64)
+	var mu sync.Mutex
+	var workers sync.WaitGroup
+	for range c.Workers {
+		workers.Go(func() { // ends with the seeds
+			for seed := range seeds {
+				began := time.Now()
+				w := sim.New(sim.Options{Seed: seed, Profile: p}).Run()
+				mu.Lock()
+				f.Tally.Add(&w.Tally)
+				f.Wall += time.Since(began)
+				if w.Wrong != "" {
+					f.Failed = append(f.Failed, seed)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for seed := f.Seeds[0]; seed <= f.Seeds[1]; seed++ {
+		seeds <- seed
+	}
+	close(seeds)
+	workers.Wait()
+	slices.Sort(f.Failed)
+	f.FaultSum, f.Kinds = f.FaultsSum(), f.FaultsByName()
+	return f
+}
+
+// explain shrinks a failure and prints what is left.
+func (c *config) explain(p sim.Profile, seed uint64) {
+	s := sim.Shrink(sim.Options{Seed: seed, Profile: p}, c.shrink)
+	fmt.Printf("\nprofile %q, seed %d: at %v: %s\n", p.Name, seed, s.At, s.Wrong)
+	fmt.Printf("replay: make sim ENGINE=core SEED=%d PROFILE='%s'\n", seed, p.Name)
+	fmt.Printf("of %d faults until then it needs %d: %v (%d replays)\n", s.Drawn, len(s.Kept), s.Kept, s.Replays)
+	fmt.Println(strings.Join(s.Trace[max(0, len(s.Trace)-120):], "\n") + "\n")
+}
+
+// replay runs one seed again and prints its end.
+func (c *config) replay() error {
+	p, known := sim.Named(c.profile)
+	if !known {
+		return fmt.Errorf("-seed needs the -profile that it belongs to; there is no %q, -list lists them", c.profile)
+	}
+	w := sim.New(sim.Options{Seed: c.seed, Profile: p, Trace: true}).Run()
+	trace := w.Trace()
+	fmt.Println(strings.Join(trace[max(0, len(trace)-40):], "\n"))
+	fmt.Printf("profile %q, seed %d: %v simulated, %d faults, %d terms, %d changes of the leader\n", p.Name, c.seed, w.Tally.Simulated, w.Tally.FaultsSum(),
+		w.Tally.Terms, w.Tally.Changes)
+	if w.Wrong != "" {
+		c.explain(p, c.seed)
+		return errors.New(w.Wrong)
+	}
+	return nil
+}
+
+const row = "%-40s %11s %8s %9s %9s %9s %11s %9s %8s %8s %7s %6s %8s\n"
+
+func header() {
+	fmt.Printf(row, "profile", "seeds", "years", "faults", "messages", "terms", "changes", "slots", "reruns", "removed", "wrong", "core s", "years/min")
+}
+
+func show(f *Figures) {
+	wrong := fmt.Sprint(f.Violations)
+	if f.Outside {
+		wrong = "outside"
+	}
+	seeds := fmt.Sprintf("%d–%d", f.Seeds[0], f.Seeds[1])
+	if f.Seeds[0] == 0 {
+		seeds = ""
+	}
+	fmt.Printf(row, f.Profile, seeds, fmt.Sprintf("%.3f", years(f.Simulated)), fmt.Sprint(f.FaultsSum()), fmt.Sprint(f.Messages.Sum()), fmt.Sprint(f.Terms),
+		fmt.Sprint(f.Changes), fmt.Sprint(f.Slots), fmt.Sprint(f.Reruns), fmt.Sprint(f.Removed), wrong, fmt.Sprintf("%.1f", f.Wall.Seconds()),
+		fmt.Sprintf("%.1f", years(f.Simulated)/f.Wall.Minutes()))
+	if f.Crash.Count > 0 {
+		fmt.Printf("    P7: from a crash to the next leader p50 %v p99 %v max %v (%d); from a release p50 %v p99 %v max %v (%d)\n", f.Crash.Quantile(0.5), f.Crash.Quantile(0.99),
+			f.Crash.Max, f.Crash.Count, f.Handover.Quantile(0.5), f.Handover.Quantile(0.99), f.Handover.Max, f.Handover.Count)
+	}
+	if f.Outside {
+		fmt.Printf("    two leaders %d times in %d changes: p50 %v p99 %v max %v\n", f.Overlaps.Count, f.Changes, f.Overlaps.Quantile(0.5), f.Overlaps.Quantile(0.99), f.Overlaps.Max)
+	}
+}
+
+func years(d time.Duration) float64 { return d.Hours() / 24 / 365 }

@@ -1,0 +1,117 @@
+package sim
+
+import "time"
+
+// checks is what has to be remembered to hold the promises.
+type checks struct {
+	w *World
+
+	crashed, freed time.Duration // the leader crashed, or gave its lease back, and nobody has followed yet; 0: no
+	termBegan      time.Duration // of who leads
+
+	beats   [processes]beaten
+	tasks   []taskCheck
+	running []*process // by task: whose run is on
+}
+
+// beaten is the last beat of an instance that Redis has taken.
+type beaten struct {
+	clock   int64 // Redis's
+	crashed time.Duration
+	dead    string // incarnation that crashed
+}
+
+// overlap measures for how long two believed to lead, outside of the conditions of P1.
+type overlap struct{ since time.Duration }
+
+func (c *checks) start(w *World) {
+	c.w = w
+	c.tasks, c.running = make([]taskCheck, len(tasks)), make([]*process, len(tasks))
+}
+
+// took notes that a term began or was renewed: nobody else may believe to lead at this instant (P1).
+func (w *World) took(p *process) {
+	w.lastLed = w.now
+	for _, other := range w.processes {
+		if other != p && other.believes() && !w.profile.Outside {
+			w.fail("P1: overlap: %s has token %d while %s leads with token %d", p.id, p.cand.Token(), other.id, other.cand.Token())
+		}
+	}
+}
+
+// measure adds up how long more than one believed to lead.
+func (w *World) measure() {
+	believers := 0
+	for _, p := range w.processes {
+		if p.believes() {
+			believers++
+		}
+	}
+	switch on := w.overlaps.since > 0; {
+	case believers > 1 && !on:
+		w.overlaps.since = w.now
+	case believers < 2 && on:
+		w.Tally.overlapped(w.now - w.overlaps.since)
+		w.overlaps.since = 0
+	}
+}
+
+// handover notes that a leader is about to give its lease back of its own will.
+func (w *World) handover(*process) { w.checks.crashed = 0 }
+
+func (c *checks) crashing(p *process) {
+	c.beats[p.host].crashed, c.beats[p.host].dead = c.w.now, p.beats.incarnation
+	if p.believes() {
+		c.crashed, c.freed = c.w.now, 0
+	}
+}
+
+// released notes that a lease went back: somebody may take it now.
+func (c *checks) released() { c.freed, c.crashed = c.w.now, 0 }
+
+// began holds P7 in calm profiles.
+func (c *checks) began(p *process) {
+	w := c.w
+	c.termBegan = w.now
+	crashed, freed := c.crashed, c.freed
+	c.crashed, c.freed = 0, 0
+	if !w.profile.Calm {
+		return
+	}
+	const trip = 2 * 3 * time.Millisecond
+	switch {
+	case crashed > 0:
+		gap := w.now - crashed
+		w.Tally.Crash.add(gap)
+		if bound := p.timing.TTL + 50*time.Millisecond + trip; gap > bound {
+			w.fail("P7: %v from the crash to the next leader, at most %v is promised", gap, bound)
+		}
+	case freed > 0:
+		gap := w.now - freed
+		w.Tally.Handover.add(gap)
+		if bound := 20*time.Millisecond + trip; gap > bound {
+			w.fail("P7: %v from the release to the next leader, at most %v is promised", gap, bound)
+		}
+	}
+}
+
+// lostData forgets what only Redis knew, and what a clock said that is no longer asked.
+func (w *World) lostData() {
+	clear(w.checks.tasks)
+	for i := range w.checks.beats {
+		w.checks.beats[i].clock = 0
+	}
+}
+
+// booting: whoever was dead for long enough, under one leader, must have been swept (P9 the other way round).
+func (c *checks) booting(p *process) {
+	w, b := c.w, &c.beats[p.host]
+	t := w.timings()
+	patience := t.down + t.drifted + 12*t.sweep
+	if b.dead != "" && w.now-b.crashed > patience && w.leading() != nil && c.termBegan < b.crashed {
+		if i, there := w.master.registry.Instances[p.id]; there && i.Incarnation == b.dead {
+			w.fail("P9: %s has been dead for %v and was not swept", p.id, w.now-b.crashed)
+		}
+	}
+	b.dead = ""
+}
