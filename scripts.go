@@ -173,7 +173,7 @@ func (s *redisStore) text(ctx context.Context, sc *script, args []any) (string, 
 		err = s.rdb.Process(ctx, cmd)
 	}
 	if err != nil {
-		return "", explain(sc.name, err)
+		return "", s.explain(sc.name, err)
 	}
 	return cmd.Val(), nil
 }
@@ -187,7 +187,7 @@ func (s *redisStore) list(ctx context.Context, sc *script, args []any) ([]any, e
 		err = s.rdb.Process(ctx, cmd)
 	}
 	if err != nil {
-		return nil, explain(sc.name, err)
+		return nil, s.explain(sc.name, err)
 	}
 	return cmd.Val(), nil
 }
@@ -233,6 +233,16 @@ func remedy(err error) string {
 
 // refusedCall is how the prelude of scripts.lua names the command and the key that Redis refused.
 var refusedCall = regexp.MustCompile(`\[([A-Z]+) (.+)\]`)
+
+// explain says what an error means. A cluster whose node is gone may have moved its slots: by itself go-redis looks for them once in
+// ClusterOptions.ClusterStateReloadInterval, a minute, unless a node that answers tells it.
+func (s *redisStore) explain(op string, err error) error {
+	var refused redis.Error
+	if cluster, is := s.rdb.(*redis.ClusterClient); is && !errors.As(err, &refused) {
+		cluster.ReloadState(context.Background()) // in a goroutine of its own, one at a time
+	}
+	return explain(op, err)
+}
 
 // explain tells a misconfiguration, which somebody has to mend, from everything else, which means unknown.
 func explain(op string, err error) error {

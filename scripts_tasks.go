@@ -217,7 +217,7 @@ func (s *redisStore) taskNames(ctx context.Context, limit int) (names []string, 
 	for range maxPages { // whatever else somebody has put there
 		page, next, err := s.rdb.SScan(ctx, s.keys.tasks(), cursor, "", 500).Result()
 		if err != nil {
-			return nil, false, explain("SSCAN", err)
+			return nil, false, s.explain("SSCAN", err)
 		}
 		for _, name := range page {
 			if seen[name] || !rolePattern.MatchString(name) {
@@ -254,7 +254,7 @@ func (s *redisStore) taskRecords(ctx context.Context, names []string) ([]taskRec
 				records[start+i], problems[start+i] = parseTaskRecord(fields)
 				continue
 			}
-			err = explain("HMGET", err)
+			err = s.explain("HMGET", err)
 			if errors.Is(err, ErrUnreachable) {
 				return nil, nil, err
 			}
@@ -267,7 +267,7 @@ func (s *redisStore) taskRecords(ctx context.Context, names []string) ([]taskRec
 func (s *redisStore) taskRuns(ctx context.Context, name string, limit int) ([]TaskRecord, error) {
 	entries, err := s.rdb.XRevRangeN(ctx, s.keys.runs(name), "+", "-", int64(min(limit, maxRuns))).Result()
 	if err != nil {
-		return nil, explain("XREVRANGE", err)
+		return nil, s.explain("XREVRANGE", err)
 	}
 	runs := make([]TaskRecord, 0, len(entries))
 	for _, entry := range entries {

@@ -12,6 +12,7 @@ type config struct {
 	master   *Server
 	username string
 	password string
+	conf     string // of a Sentinel; "": a data server
 }
 
 // Args appends settings to the command line, as in Args("--maxmemory", "3mb"), after the harness's own: of two values the

@@ -149,6 +149,9 @@ func (s *Server) start() error {
 	if running {
 		return errors.New("server runs already")
 	}
+	if err := s.writeConf(); err != nil {
+		return err
+	}
 	log, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -175,6 +178,9 @@ func (s *Server) start() error {
 }
 
 func (s *Server) args() []string {
+	if s.config.conf != "" { // Sentinel takes all of it from the file, which it rewrites
+		return []string{filepath.Join(s.dir, sentinelConf), "--sentinel"}
+	}
 	args := []string{"--bind", "127.0.0.1", "--protected-mode", "yes", "--save", "", "--repl-diskless-sync-delay", "0"}
 	if s.config.persist {
 		args = append(args, "--appendonly", "yes", "--appendfsync", "always")
@@ -200,7 +206,7 @@ func (s *Server) ready(proc *process, logFrom int64) error {
 		return final{fmt.Errorf("%w: %s", errPortTaken, s.Addr())}
 	case ended:
 		return final{fmt.Errorf("redis-server ended (%v):\n%s", proc.err, log)}
-	case !strings.Contains(log, "Ready to accept connections"):
+	case s.config.conf == "" && !strings.Contains(log, "Ready to accept connections"):
 		return fmt.Errorf("redis-server is not ready:\n%s", log)
 	}
 	reply, err := ping(s.Addr())

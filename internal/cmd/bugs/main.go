@@ -1,0 +1,218 @@
+// Command bugs breaks the product on purpose, once for each bug of its list, and expects that a test by name notices. The tree is not
+// touched: the broken file is laid over it for one build. The last line is "N of N caught".
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+func main() {
+	only := flag.String("bug", "", "seed the bugs whose name contains this")
+	workers := flag.Int("workers", runtime.NumCPU(), "bugs at a time")
+	find := flag.Bool("find", false, "run all short tests against each bug and name those that fail")
+	bound := flag.Duration("timeout", 2*time.Minute, "longest run of one test")
+	flag.Parse()
+	if err := run(*only, *workers, *find, *bound); err != nil {
+		fmt.Fprintln(os.Stderr, "bugs:", err)
+		os.Exit(1)
+	}
+}
+
+// outcome is how one bug ended.
+type outcome struct {
+	caught bool
+	text   string // why not
+	took   time.Duration
+}
+
+func run(only string, workers int, find bool, bound time.Duration) error {
+	scratch, err := os.MkdirTemp("", "tenure-bugs-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	var chosen []bug
+	for _, b := range bugs {
+		if strings.Contains(b.name, only) {
+			chosen = append(chosen, b)
+		}
+	}
+	if len(chosen) == 0 {
+		return fmt.Errorf("no bug is called %q", only)
+	}
+	if !find {
+		if err := unbroken(chosen, bound); err != nil {
+			return err
+		}
+	}
+	outcomes := make([]outcome, len(chosen))
+	next := make(chan int)
+	var mu sync.Mutex
+	var crew sync.WaitGroup
+	for range workers {
+		crew.Go(func() { // ends with next
+			for i := range next {
+				dir := filepath.Join(scratch, fmt.Sprint(i))
+				o := seed(chosen[i], dir, find, bound)
+				os.RemoveAll(dir)
+				mu.Lock()
+				outcomes[i] = o
+				show(chosen[i], o)
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range chosen {
+		next <- i
+	}
+	close(next)
+	crew.Wait()
+	caught := 0
+	for _, o := range outcomes {
+		if o.caught {
+			caught++
+		}
+	}
+	fmt.Printf("%d of %d caught\n", caught, len(chosen))
+	if caught < len(chosen) {
+		return errors.New("a bug was not caught")
+	}
+	return nil
+}
+
+func show(b bug, o outcome) {
+	mark := "caught by " + b.test
+	if !o.caught {
+		mark = "NOT CAUGHT: " + o.text
+	} else if b.test == "" {
+		mark = "caught by " + o.text
+	}
+	fmt.Printf("%-38s %5.1f s  %s\n    %s\n", b.name, o.took.Seconds(), mark, b.breaks)
+}
+
+// unbroken runs the named tests against the product as it is: a test that fails anyway catches nothing.
+func unbroken(chosen []bug, bound time.Duration) error {
+	names := map[string][]string{}
+	for _, b := range chosen {
+		if b.test == "" {
+			return fmt.Errorf("%q names no test", b.name)
+		}
+		names[b.in] = append(names[b.in], b.test)
+	}
+	began := time.Now()
+	for in, tests := range names {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*bound)
+		defer cancel()
+		out, err := goTool(ctx, "test", "-count=1", "-run", pattern(tests...), "./"+in)
+		if err != nil {
+			return fmt.Errorf("without a bug the tests of ./%s fail: %w\n%s", in, err, out)
+		}
+	}
+	fmt.Printf("unbroken, the tests pass (%.0f s)\n", time.Since(began).Seconds())
+	return nil
+}
+
+// pattern matches these tests and no others. A name may go on with the name of a part.
+func pattern(tests ...string) string {
+	seen := map[string]bool{}
+	var whole []string
+	for _, test := range tests {
+		name, _, _ := strings.Cut(test, "/")
+		if !seen[name] {
+			seen[name] = true
+			whole = append(whole, regexp.QuoteMeta(name))
+		}
+	}
+	return "^(" + strings.Join(whole, "|") + ")$"
+}
+
+var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+// seed builds one bug and runs its test.
+func seed(b bug, dir string, find bool, bound time.Duration) outcome {
+	began := time.Now()
+	done := func(caught bool, text string) outcome { return outcome{caught, text, time.Since(began)} }
+	overlay, err := b.overlay(dir)
+	if err != nil {
+		return done(false, err.Error())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	args := []string{"test", "-overlay", overlay, "-vet=off", "-count=1", "-timeout", bound.String()}
+	if find {
+		args = append(args, "-short", "./"+b.in)
+	} else {
+		args = append(args, "-failfast", "-run", pattern(b.test), "./"+b.in)
+	}
+	out, err := goTool(ctx, args...)
+	var failed []string
+	for _, found := range failure.FindAllSubmatch(out, -1) {
+		failed = append(failed, string(found[1]))
+	}
+	switch {
+	case err == nil:
+		return done(false, "no test fails")
+	case bytes.Contains(out, []byte("[build failed]")), bytes.Contains(out, []byte("[setup failed]")):
+		return done(false, "it does not compile: "+string(out[:min(len(out), 600)]))
+	case find:
+		text := strings.Join(failed[:min(len(failed), 12)], " ")
+		if bytes.Contains(out, []byte("panic:")) || bytes.Contains(out, []byte("fatal error:")) {
+			text += " (and a panic)"
+		}
+		return done(true, text)
+	case len(failed) == 0 && bytes.Contains(out, []byte("panic: test timed out")):
+		return done(false, "the test hangs")
+	case len(failed) == 0 && !bytes.Contains(out, []byte("panic:")) && !bytes.Contains(out, []byte("fatal error:")):
+		return done(false, "the test did not run: "+string(out[:min(len(out), 600)]))
+	}
+	return done(true, "")
+}
+
+// overlay writes the broken file and says so to the go command.
+func (b bug) overlay(dir string) (string, error) {
+	root, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(root, filepath.FromSlash(b.file))
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if count := strings.Count(string(source), b.old); count != 1 {
+		return "", fmt.Errorf("%s has the text to be broken %d times: %q", b.file, count, b.old)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	broken := filepath.Join(dir, filepath.Base(b.file))
+	if err := os.WriteFile(broken, []byte(strings.Replace(string(source), b.old, b.new, 1)), 0o644); err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {path: broken}})
+	if err != nil {
+		return "", err
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	return overlay, os.WriteFile(overlay, text, 0o644)
+}
+
+// goTool runs the go command.
+func goTool(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.WaitDelay = 5 * time.Second
+	return cmd.CombinedOutput()
+}
