@@ -71,6 +71,16 @@ cover: install-redis ## Print the coverage of the library; COVER_MIN=90 fails be
 bench: install-redis ## Run the benchmarks; BENCH, BENCH_TIME and BENCH_COUNT choose
 	$(call each,$(GO) test -run='^$$' $(BENCH_FLAGS) $(ARGS) ./...)
 
+# Where `make compare` writes, how often it plays each scenario, and what places the faults.
+COMPARE_PAGE ?= docs/comparison.md
+COMPARE_RUNS ?= 5
+COMPARE_SEED ?= 1
+
+.PHONY: compare
+compare: install-redis ## Put tenure and four other libraries through the same faults; writes docs/comparison.md
+	cd bench && $(GO) run ./compare -n $(COMPARE_RUNS) -seed $(COMPARE_SEED) -o '$(abspath $(COMPARE_PAGE))' \
+		-commit "$$(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+
 # The tools are built again when their versions or Go's change.
 LINT_TOOLS = bin/.lint-$(shell $(GO) env GOVERSION)
 

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tenure-go/tenure/bench/contender"
+)
+
+// page renders the comparison; every figure in it is of this campaign.
+func (c *campaign) page() string {
+	var b strings.Builder
+	all := contender.All()
+	fmt.Fprintf(&b, "# Comparison\n\n")
+	fmt.Fprintf(&b, "What tenure and four other Go libraries do under the same faults. `make compare` writes this page; every figure is of that one run.\n\n")
+	fmt.Fprintf(&b, "Figures are **median (maximum)** of %d runs, in milliseconds unless the row says otherwise; looked at every %d ms. Negative: before the lease could have ended in the store. *Not seen*: it did not happen while it was watched.\n", c.runs, lookInterval.Milliseconds())
+	for _, s := range scenarios() {
+		if !c.played(s.name) {
+			continue
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", s.name, upper(s.what))
+		row(&b, "", all, func(w contender.Contender) string { return w.Name })
+		row(&b, "---", all, func(contender.Contender) string { return "---:" })
+		for _, figure := range s.figures {
+			row(&b, figure, all, func(w contender.Contender) string { return c.figure(s.name, w.Name, figure) })
+		}
+	}
+	fmt.Fprintf(&b, "\n## The libraries\n\n| | made for | own check | work context | fencing token |\n|---|---|---|---|---|\n")
+	for _, w := range all {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", w.Name, w.For, w.Own, w.Work, w.Token)
+	}
+	b.WriteString(reading)
+	c.method(&b)
+	return b.String()
+}
+
+// reading is what a reader should know before drawing conclusions; it holds no figures.
+const reading = `
+## What the table does not show
+
+- Where tenure is slower, it is on purpose: the first election on a Redis younger than the TTL waits, an election on an empty one
+  waits for living leaders to speak up, and after a loss of data others hold off while the incumbent takes its lease back.
+- tenure is the largest of the Redis libraries in code and sends more bytes per request: its scripts keep a token, a history and
+  hints beside the lease.
+- redsync and rueidislock can hold a lock by a majority of several independent masters or keys. tenure uses one Redis, or one
+  Sentinel or Cluster deployment; here all of them had one redis-server.
+- The two lock libraries leave extension to their user. Other loops than the one measured are possible, with a time-out on each
+  call, for example; the figures are those of the loop below.
+- client-go keeps its Lease in etcd. The store here is a stand-in, in memory, for the three requests it makes: its figures say how
+  the client behaves, not how an API server does. Loss of data is no scenario there.
+- A belief is not a fence. Only a token that the written resource checks protects it from a writer that was late.
+`
+
+func (c *campaign) method(b *strings.Builder) {
+	fmt.Fprintf(b, "\n## How it was measured\n\n")
+	fmt.Fprintf(b, "Lease %v, renewed every %v (client-go: lease %v, renew deadline %v, retry %v). ", leaseTTL, leaseTTL/3, leaseTTL, leaseTTL*2/3, leaseTTL/3)
+	fmt.Fprintf(b, "redsync and redislock: `Extend` or `Refresh` every %v under the context of the work, which the first failure cancels; redsync's user also looks at `Until`. rueidislock: `WithContext`, one key. Redis clients have their libraries' default options. ", leaseTTL/3)
+	fmt.Fprintf(b, "Each run has a redis-server of its own, %d s old unless the scenario says otherwise, and a TCP proxy per candidate (`internal/redistest`); the moment of the fault within the renew interval is drawn from the seed. Beliefs are read from the libraries' own calls and compared on one host's clock; the end of the lease is read from the store.\n\n", storeAge)
+	fmt.Fprintf(b, "Seed %d, commit %s, %s, %d processors, %s/%s, %s; the whole took %v.\n\n", c.seed, c.commit, runtime.Version(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, redisVersion(), c.took.Round(time.Second))
+	fmt.Fprintf(b, "| module | version |\n|---|---|\n")
+	for _, w := range contender.All() {
+		fmt.Fprintf(b, "| %s | %s |\n", w.Module, c.version(w.Module))
+	}
+	fmt.Fprintf(b, "| github.com/redis/go-redis/v9 | %s |\n", c.version("github.com/redis/go-redis/v9"))
+}
+
+func (c *campaign) version(module string) string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == module && dep.Replace == nil {
+			return dep.Version
+		}
+	}
+	return "commit " + c.commit
+}
+
+func redisVersion() string {
+	out, err := exec.Command("redis-server", "--version").Output()
+	if err != nil {
+		return "redis-server of unknown version"
+	}
+	for field := range strings.FieldsSeq(string(out)) {
+		if v, ok := strings.CutPrefix(field, "v="); ok {
+			return "redis-server " + v
+		}
+	}
+	return "redis-server of unknown version"
+}
+
+func row(b *strings.Builder, head string, all []contender.Contender, text func(contender.Contender) string) {
+	fmt.Fprintf(b, "| %s |", head)
+	for _, w := range all {
+		fmt.Fprintf(b, " %s |", text(w))
+	}
+	b.WriteString("\n")
+}
+
+func (c *campaign) played(scenario string) bool {
+	return slices.ContainsFunc(contender.All(), func(w contender.Contender) bool {
+		return len(c.results[cell{scenario, w.Name}]) > 0
+	})
+}
+
+// figure is one cell of the page.
+func (c *campaign) figure(scenario, who, name string) string {
+	var all []float64
+	for _, r := range c.results[cell{scenario, who}] {
+		all = append(all, r[name])
+	}
+	if len(all) == 0 {
+		return "–"
+	}
+	slices.Sort(all)
+	switch name {
+	case staleOwn, staleWork:
+		var sum float64
+		for _, f := range all {
+			sum += f
+		}
+		return fmt.Sprintf("%.0f of %d", sum, len(all))
+	case commands, idleCmds:
+		return fmt.Sprintf("%.1f", all[len(all)/2])
+	}
+	format := "%.0f"
+	if name == beyondOwn || name == beyondWork {
+		format = "%+.0f"
+	}
+	text := fmt.Sprintf("%s (%s)", number(format, all[len(all)/2]), number(format, all[len(all)-1]))
+	if len(all) < c.runs {
+		text += fmt.Sprintf(", n = %d", len(all))
+	}
+	return text
+}
+
+func number(format string, f float64) string {
+	if math.IsInf(f, 1) {
+		return "not seen"
+	}
+	return fmt.Sprintf(format, f)
+}
+
+func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
