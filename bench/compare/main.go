@@ -16,9 +16,13 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"k8s.io/klog/v2"
 
-	"github.com/tenure-go/tenure/bench/contender"
+	"github.com/tenure-go/tenure/bench/internal/contender"
 	"github.com/tenure-go/tenure/internal/redistest"
 )
+
+// mostFailures is how many runs may come to nothing: a contender that does not lead on a sound store is a finding, and on the
+// page; more of it is a broken harness.
+const mostFailures = 3
 
 func main() {
 	logging.Disable()
@@ -51,7 +55,7 @@ func main() {
 	for _, err := range c.failures {
 		fmt.Fprintln(os.Stderr, "compare:", err)
 	}
-	if len(c.failures) > 0 {
+	if len(c.failures) > mostFailures {
 		os.Exit(1)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"os/exec"
@@ -10,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tenure-go/tenure/bench/contender"
+	"github.com/tenure-go/tenure/bench/internal/contender"
 )
 
 // page renders the comparison; every figure in it is of this campaign.
@@ -36,6 +37,7 @@ func (c *campaign) page() string {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", w.Name, w.For, w.Own, w.Work, w.Token)
 	}
 	b.WriteString(reading)
+	c.notBegun(&b)
 	c.method(&b)
 	return b.String()
 }
@@ -57,9 +59,21 @@ const reading = `
 - A belief is not a fence. Only a token that the written resource checks protects it from a writer that was late.
 `
 
+// notBegun lists the runs that came to nothing.
+func (c *campaign) notBegun(b *strings.Builder) {
+	if len(c.failures) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n## Runs without figures\n\nThey are missing in the n of their cells.\n\n")
+	for _, f := range c.failures {
+		text, _, _ := strings.Cut(f.Error(), "\n")
+		fmt.Fprintf(b, "- %s\n", text)
+	}
+}
+
 func (c *campaign) method(b *strings.Builder) {
 	fmt.Fprintf(b, "\n## How it was measured\n\n")
-	fmt.Fprintf(b, "Lease %v, renewed every %v (client-go: lease %v, renew deadline %v, retry %v). ", leaseTTL, leaseTTL/3, leaseTTL, leaseTTL*2/3, leaseTTL/3)
+	fmt.Fprintf(b, "Lease %v, renewed every %v (client-go: lease %v, renew deadline %v, retry %v, `ReleaseOnCancel`, a new election after each lost one). ", leaseTTL, leaseTTL/3, leaseTTL, leaseTTL*2/3, leaseTTL/3)
 	fmt.Fprintf(b, "redsync and redislock: `Extend` or `Refresh` every %v under the context of the work, which the first failure cancels; redsync's user also looks at `Until`. rueidislock: `WithContext`, one key. Redis clients have their libraries' default options. ", leaseTTL/3)
 	fmt.Fprintf(b, "Each run has a redis-server of its own, %d s old unless the scenario says otherwise, and a TCP proxy per candidate (`internal/redistest`); the moment of the fault within the renew interval is drawn from the seed. Beliefs are read from the libraries' own calls and compared on one host's clock; the end of the lease is read from the store.\n\n", storeAge)
 	fmt.Fprintf(b, "Seed %d, commit %s, %s, %d processors, %s/%s, %s; the whole took %v.\n\n", c.seed, c.commit, runtime.Version(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, redisVersion(), c.took.Round(time.Second))
@@ -84,7 +98,7 @@ func (c *campaign) version(module string) string {
 }
 
 func redisVersion() string {
-	out, err := exec.Command("redis-server", "--version").Output()
+	out, err := exec.CommandContext(context.Background(), "redis-server", "--version").Output()
 	if err != nil {
 		return "redis-server of unknown version"
 	}

@@ -31,7 +31,7 @@ type scenario struct {
 	name      string
 	what      string
 	figures   []string
-	redisOnly bool // loses the store's data, which is not a fault of etcd
+	redisOnly bool // the text says why
 	play      func(*stage) readings
 }
 
@@ -39,15 +39,15 @@ func scenarios() []scenario {
 	return []scenario{
 		{name: "Partition of the holder", what: "everything between the holder and the store vanishes; connections stay open. *Until a candidate leads* counts from the end of the lease.",
 			figures: []string{beyondOwn, beyondWork, overlapOwn, overlapWork, takeover}, play: partition},
-		{name: "Holder frozen for TTL + 1.5 s", what: "SIGSTOP, then SIGCONT, of a holder that is a process of its own.",
+		{name: "Holder frozen for TTL + 3.5 s", what: "SIGSTOP, then SIGCONT, of a holder that is a process of its own; another leads when it wakes. Time counts from its first look.",
 			figures: []string{staleOwn, noticeOwn, staleWork, noticeWork, overlapOwn, overlapWork}, play: frozenHolder},
 		{name: "Acquire answered after the lease has ended", what: "replies take TTL + 0.5 s; the client's read time-out is set to 10 s, or the default of 3 s of go-redis would hide it. A second candidate campaigns without a fault.",
 			figures: []string{overlapOwn, overlapWork}, play: lateAcquire},
-		{name: "Reply of the acquire lost", what: "the store grants, the connection is reset before the reply is read. Time from the start of the campaign.",
-			figures: []string{takeover}, play: lostAcquire},
+		{name: "Reply of the acquire lost", what: "the store grants, the connection is reset before the reply is read. Time from the start of the campaign. Not played with client-go, which reads before it writes: the proxy cannot pick one reply of HTTP.",
+			figures: []string{takeover}, redisOnly: true, play: lostAcquire},
 		{name: "Reply of a renewal lost", what: "the store renews, the connection is reset before the reply is read. Six seconds are watched.",
 			figures: []string{nobody, overlapOwn, overlapWork}, play: lostRenewal},
-		{name: "Store frozen for 8 s", what: "SIGSTOP of redis-server; the stand-in of the API server keeps every request waiting. *Until a candidate leads* counts from the thaw.",
+		{name: "Store frozen for 8 s", what: "SIGSTOP of redis-server; the stand-in of the API server keeps every request waiting. *Until a candidate leads* counts from the thaw; 0: it has not ceased to believe.",
 			figures: []string{beyondOwn, beyondWork, overlapOwn, overlapWork, takeover}, play: frozenStore},
 		{name: "Hand-over", what: "the holder gives up by itself.",
 			figures: []string{takeover}, play: handOver},
@@ -55,9 +55,9 @@ func scenarios() []scenario {
 			figures: []string{takeover}, play: lostWakeUp},
 		{name: "Crash of the holder", what: "SIGKILL of a holder that is a process of its own.",
 			figures: []string{takeover}, play: crash},
-		{name: "Restart of a Redis that keeps nothing", what: "SIGKILL, and a start with no data. Eight seconds are watched.",
+		{name: "Restart of a Redis that keeps nothing", what: "SIGKILL, and a start with no data; not a fault of etcd. Eight seconds are watched.",
 			figures: []string{overlapOwn, overlapWork, nobody}, redisOnly: true, play: restart},
-		{name: "FLUSHALL", what: "under a holder that is well. Eight seconds are watched.",
+		{name: "FLUSHALL", what: "under a holder that is well; not a fault of etcd. Eight seconds are watched.",
 			figures: []string{overlapOwn, overlapWork, nobody}, redisOnly: true, play: flushAll},
 		{name: "First election, store just started", what: "no candidate has been there before.",
 			figures: []string{takeover}, play: firstElection(false)},
@@ -82,8 +82,8 @@ func (s *stage) beyond(expiry time.Time) readings {
 	at := time.Now()
 	s.until(startBound, func() bool { return neither(s.lines[0].last()) && s.lines[1].last().Own })
 	r := s.overlaps(at)
-	r[beyondOwn] = ms(s.endAfter(0, own, at).Sub(expiry))
-	r[beyondWork] = ms(s.endAfter(0, work, at).Sub(expiry))
+	r[beyondOwn] = ms(s.endAfter(own, at).Sub(expiry))
+	r[beyondWork] = ms(s.endAfter(work, at).Sub(expiry))
 	r[takeover] = s.since(1, at, expiry)
 	return r
 }
@@ -100,7 +100,7 @@ func (s *stage) since(i int, at, from time.Time) float64 {
 func (s *stage) leadChild() *redistest.Child {
 	s.age()
 	child := s.joinChild(0)
-	s.must("first leads", startBound, func() bool { return both(s.lines[0].last()) })
+	s.must("first leads", func() bool { return both(s.lines[0].last()) })
 	s.join(1)
 	s.wait(leaseTTL/2 + s.phase)
 	return child
@@ -110,18 +110,18 @@ func frozenHolder(s *stage) readings {
 	child := s.leadChild()
 	child.Pause(s.TB)
 	frozen := time.Now()
-	s.wait(leaseTTL + 1500*time.Millisecond)
+	s.wait(leaseTTL + 3500*time.Millisecond)
 	woken := time.Now()
 	child.Resume(s.TB)
 	s.until(startBound, func() bool { return neither(s.lines[0].last()) })
 	s.wait(stall)
-	r := s.overlaps(woken)
+	first := s.lines[0].firstAfter(woken) // nobody acts on a belief before somebody looks
+	r := s.overlaps(first.at)
 	for name, is := range map[string]belief{noticeOwn: own, noticeWork: work} {
-		end := s.endAfter(0, is, frozen)
-		r[name] = max(0, ms(end.Sub(woken)))
+		end := s.endAfter(is, frozen)
+		r[name] = max(0, ms(end.Sub(first.at)))
 	}
-	first := s.lines[0].firstAfter(woken)
-	r[staleOwn], r[staleWork] = count(first.Own), count(first.Work)
+	r[staleOwn], r[staleWork] = count(first.belief.Own), count(first.belief.Work)
 	return r
 }
 
@@ -136,9 +136,9 @@ func count(is bool) float64 {
 func (s *stage) warm() {
 	s.age()
 	s.join(1)
-	s.must("second leads", startBound, func() bool { return both(s.lines[1].last()) })
+	s.must("second leads", func() bool { return both(s.lines[1].last()) })
 	s.stops[1]()
-	s.must("lease is given back", startBound, func() bool { return s.store.expiry().IsZero() })
+	s.must("lease is given back", func() bool { return s.store.expiry().IsZero() })
 }
 
 func (s *stage) granted() bool { return !s.store.expiry().IsZero() }
@@ -151,7 +151,7 @@ func lateAcquire(s *stage) readings {
 	s.proxies[0].DelayReplies(leaseTTL+500*time.Millisecond, 0)
 	at := time.Now()
 	campaign()
-	s.must("the store grants", startBound, s.granted)
+	s.must("the store grants", s.granted)
 	s.join(1)
 	s.wait(4 * leaseTTL)
 	return s.overlaps(at)
@@ -163,7 +163,7 @@ func lostAcquire(s *stage) readings {
 	s.proxies[0].DropReplies()
 	at := time.Now()
 	campaign()
-	s.must("the store grants", startBound, s.granted)
+	s.must("the store grants", s.granted)
 	s.proxies[0].Heal()
 	s.until(startBound, func() bool { return s.lines[0].last().Own })
 	return readings{takeover: s.since(0, at, at)}
@@ -206,8 +206,8 @@ func frozenStore(s *stage) readings {
 	for name, f := range s.overlaps(at) {
 		r[name] = f
 	}
-	r[beyondOwn] = ms(s.endAfter(0, own, at).Sub(expiry))
-	r[beyondWork] = ms(s.endAfter(0, work, at).Sub(expiry))
+	r[beyondOwn] = ms(s.endAfter(own, at).Sub(expiry))
+	r[beyondWork] = ms(s.endAfter(work, at).Sub(expiry))
 	return r
 }
 

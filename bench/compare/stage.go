@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tenure-go/tenure/bench/contender"
+	"github.com/tenure-go/tenure/bench/internal/contender"
 	"github.com/tenure-go/tenure/internal/redistest"
 )
 
@@ -118,7 +118,7 @@ func (s *stage) joinChild(i int) *redistest.Child {
 func (s *stage) lead() {
 	s.age()
 	s.join(0)
-	s.must("first leads", startBound, func() bool { return both(s.lines[0].last()) })
+	s.must("first leads", func() bool { return both(s.lines[0].last()) })
 	s.join(1)
 	s.wait(leaseTTL/2 + s.phase)
 }
@@ -135,9 +135,9 @@ func (s *stage) until(bound time.Duration, cond func() bool) bool {
 	}
 }
 
-func (s *stage) must(what string, bound time.Duration, cond func() bool) {
-	if !s.until(bound, cond) {
-		s.Fatalf("%s: %s: not within %v", s.contender.Name, what, bound)
+func (s *stage) must(what string, cond func() bool) {
+	if !s.until(startBound, cond) {
+		s.Fatalf("%s: not within %v", what, startBound)
 	}
 }
 
@@ -155,9 +155,9 @@ func (s *stage) overlaps(from time.Time) readings {
 	}
 }
 
-// endAfter returns when a belief of a candidate, held at a time, ended; now if it did not.
-func (s *stage) endAfter(i int, is func(contender.Belief) bool, at time.Time) time.Time {
-	for _, x := range s.lines[i].spans(is, time.Now()) {
+// endAfter returns when a belief of the first candidate, held at a time, ended; now if it did not.
+func (s *stage) endAfter(is belief, at time.Time) time.Time {
+	for _, x := range s.lines[0].spans(is, time.Now()) {
 		if x.to.After(at) && !x.from.After(at) {
 			return x.to
 		}

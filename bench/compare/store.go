@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tenure-go/tenure/bench/contender"
+	"github.com/tenure-go/tenure/bench/internal/contender"
 	"github.com/tenure-go/tenure/internal/redistest"
 )
 

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tenure-go/tenure/bench/contender"
+	"github.com/tenure-go/tenure/bench/internal/contender"
 )
 
 // lookInterval is how often beliefs are looked at: the resolution of every figure.
@@ -61,15 +61,15 @@ func (l *line) spans(is func(contender.Belief) bool, end time.Time) []span {
 }
 
 // firstAfter returns the first belief reported after a time.
-func (l *line) firstAfter(at time.Time) contender.Belief {
+func (l *line) firstAfter(at time.Time) edge {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.edges {
 		if e.at.After(at) {
-			return e.belief
+			return e
 		}
 	}
-	return contender.Belief{}
+	return edge{at: at}
 }
 
 // belief picks one of the two beliefs.

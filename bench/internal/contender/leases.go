@@ -129,5 +129,5 @@ func refuse(w http.ResponseWriter, code int32, reason metav1.StatusReason) {
 func answer(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) // a client that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(body) //nolint:errchkjson // a client that is gone needs no answer
 }

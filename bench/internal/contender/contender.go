@@ -108,15 +108,13 @@ func extendEvery(ctx context.Context, interval time.Duration, extend func(contex
 	}
 }
 
-// pause waits before a next attempt; false: ctx is done.
-func pause(ctx context.Context, d time.Duration) bool {
+// pause waits before a next attempt.
+func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return false
 	case <-timer.C:
-		return true
 	}
 }
 
