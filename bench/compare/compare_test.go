@@ -3,7 +3,9 @@ package main
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,45 +34,51 @@ func needRedis(t *testing.T) {
 	}
 }
 
-// Each contender leads, gives its lease back when it is told to stop, and the next one leads.
-func TestContendersLeadAndRelease(t *testing.T) {
+// withAll runs fn with each contender that is named (none: with all), at once: they wait, they do not work.
+func withAll(t *testing.T, fn func(*stage), names ...string) {
+	t.Helper()
 	needRedis(t)
-	t.Parallel()
+	var all sync.WaitGroup
 	for _, c := range contender.All() {
-		t.Run(c.Name, func(t *testing.T) {
-			t.Parallel()
-			s := newStage(t, c, 0)
-			s.warm()
-			s.join(0)
-			s.must("first leads", func() bool { return both(s.lines[0].last()) })
-			if s.store.expiry().IsZero() {
-				t.Error("it leads and the store knows of no lease")
+		if len(names) > 0 && !slices.Contains(names, c.Name) {
+			continue
+		}
+		all.Go(func() { // bounded by the bounds of its stage; waited for below
+			if err := redistest.Do(func(tb redistest.TB) { fn(newStage(tb, c, 0)) }); err != nil {
+				t.Errorf("%s: %v", c.Name, err)
 			}
-			s.stops[0]()
-			if !neither(s.lines[0].last()) {
-				t.Error("it was stopped and believes to lead")
-			}
-			s.must("the lease is given back", func() bool { return s.store.expiry().IsZero() })
 		})
 	}
+	all.Wait()
+}
+
+// Each contender leads, gives its lease back when it is told to stop, and the next one leads.
+func TestContendersLeadAndRelease(t *testing.T) {
+	t.Parallel()
+	withAll(t, func(s *stage) {
+		s.warm()
+		s.join(0)
+		s.must("first leads", func() bool { return both(s.lines[0].last()) })
+		if s.store.expiry().IsZero() {
+			s.Errorf("it leads and the store knows of no lease")
+		}
+		s.stops[0]()
+		if !neither(s.lines[0].last()) {
+			s.Errorf("it was stopped and believes to lead")
+		}
+		s.must("the lease is given back", func() bool { return s.store.expiry().IsZero() })
+	})
 }
 
 // The scenario finds belief and overlap: redislock's extend loop knows of no deadline, tenure does.
 func TestPartitionTellsApart(t *testing.T) {
-	needRedis(t)
 	t.Parallel()
-	for _, c := range contender.All() {
-		if c.Name != "tenure" && c.Name != "redislock" {
-			continue
+	withAll(t, func(s *stage) {
+		r := partition(s)
+		if safe := r[overlapOwn] == 0 && r[overlapWork] == 0; safe != (s.contender.Name == "tenure") {
+			s.Errorf("two holders at once: %v", r)
 		}
-		t.Run(c.Name, func(t *testing.T) {
-			t.Parallel()
-			r := partition(newStage(t, c, 0))
-			if safe := r[overlapOwn] == 0 && r[overlapWork] == 0; safe != (c.Name == "tenure") {
-				t.Errorf("two holders at once: %v", r)
-			}
-		})
-	}
+	}, "tenure", "redislock")
 }
 
 func TestOverlap(t *testing.T) {
