@@ -48,12 +48,15 @@ const reading = `
 
 - Where tenure is slower, it is on purpose: the first election on a Redis younger than the TTL waits, an election on an empty one
   waits for living leaders to speak up, and after a loss of data others hold off while the incumbent takes its lease back.
-- tenure is the largest of the Redis libraries in code and sends more bytes per request: its scripts keep a token, a history and
-  hints beside the lease.
+- Requests of one library are not those of another: a script of tenure keeps a token, a history and hints beside the lease.
 - redsync and rueidislock can hold a lock by a majority of several independent masters or keys. tenure uses one Redis, or one
   Sentinel or Cluster deployment; here all of them had one redis-server.
 - The two lock libraries leave extension to their user. Other loops than the one measured are possible, with a time-out on each
   call, for example; the figures are those of the loop below.
+- client-go is run with ReleaseOnCancel, as a hand-over without a wait for the lease needs it. It then asks the API server once more
+  before it says that it has stopped leading, and waits for the answer as long as the renew deadline: this is in its belief beyond
+  the lease. Its requests have no time-out of their own unless rest.Config gives them one; here it does not. Its own documentation says
+  that it does not guarantee that only one client acts as a leader.
 - client-go keeps its Lease in etcd. The store here is a stand-in, in memory, for the three requests it makes: its figures say how
   the client behaves, not how an API server does. Loss of data is no scenario there.
 - A belief is not a fence. Only a token that the written resource checks protects it from a writer that was late.
@@ -143,6 +146,8 @@ func (c *campaign) figure(scenario, who, name string) string {
 		return fmt.Sprintf("%.0f of %d", sum, len(all))
 	case commands, idleCmds:
 		return fmt.Sprintf("%.1f", all[len(all)/2])
+	case sent, idleSent:
+		return fmt.Sprintf("%.0f", all[len(all)/2])
 	}
 	format := "%.0f"
 	if name == beyondOwn || name == beyondWork {

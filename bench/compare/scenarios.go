@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"math"
 	"time"
 
@@ -22,8 +23,10 @@ const (
 	noticeOwn   = "until it notices, own check, ms"
 	noticeWork  = "until it notices, work context, ms"
 	nobody      = "nobody leads, ms"
-	commands    = "requests per second"
-	idleCmds    = "requests per second, follower"
+	commands    = "holder, requests per second"
+	idleCmds    = "follower, requests per second"
+	sent        = "holder, bytes sent per second"
+	idleSent    = "follower, bytes sent per second"
 )
 
 // scenario is one fault and what is read off it.
@@ -64,7 +67,7 @@ func scenarios() []scenario {
 		{name: "First election, store older than the TTL", what: "no candidate has been there before.",
 			figures: []string{takeover}, play: firstElection(true)},
 		{name: "Traffic in peace", what: "one holder, one follower, six seconds, counted by the proxies (handshakes of clients and subscriptions are over).",
-			figures: []string{commands, idleCmds}, play: traffic},
+			figures: []string{commands, sent, idleCmds, idleSent}, play: traffic},
 	}
 }
 
@@ -203,9 +206,7 @@ func frozenStore(s *stage) readings {
 		r[takeover] = ms(time.Since(thawed))
 	}
 	s.wait(leaseTTL)
-	for name, f := range s.overlaps(at) {
-		r[name] = f
-	}
+	maps.Copy(r, s.overlaps(at))
 	r[beyondOwn] = ms(s.endAfter(own, at).Sub(expiry))
 	r[beyondWork] = ms(s.endAfter(work, at).Sub(expiry))
 	return r
@@ -268,23 +269,27 @@ func firstElection(old bool) func(*stage) readings {
 func traffic(s *stage) readings {
 	const window = 6 * time.Second
 	s.lead()
+	made := func(i int) int64 { return s.requests[i].Load() }
 	if k, ok := s.store.(*leaseStore); ok {
-		before := [2]int{k.Requests(s.id(0)), k.Requests(s.id(1))}
-		s.wait(window)
-		return readings{
-			commands: float64(k.Requests(s.id(0))-before[0]) / window.Seconds(),
-			idleCmds: float64(k.Requests(s.id(1))-before[1]) / window.Seconds(),
-		}
+		made = func(i int) int64 { return int64(k.Requests(s.id(i))) }
 	}
 	for i, p := range s.proxies {
-		p.ScriptedReply(func([]string) ([]byte, bool) {
+		p.ScriptedReply(func([]string) ([]byte, bool) { // answers nothing, counts
 			s.requests[i].Add(1)
 			return nil, false
 		})
 	}
+	var requests, bytes [2]int64
+	for i, p := range s.proxies {
+		requests[i], bytes[i] = made(i), p.Stats().RequestBytes
+	}
 	s.wait(window)
+	for i, p := range s.proxies {
+		requests[i], bytes[i] = made(i)-requests[i], p.Stats().RequestBytes-bytes[i]
+	}
+	rate := func(n int64) float64 { return float64(n) / window.Seconds() }
 	return readings{
-		commands: float64(s.requests[0].Load()) / window.Seconds(),
-		idleCmds: float64(s.requests[1].Load()) / window.Seconds(),
+		commands: rate(requests[0]), sent: rate(bytes[0]),
+		idleCmds: rate(requests[1]), idleSent: rate(bytes[1]),
 	}
 }
