@@ -244,3 +244,16 @@ func (s *Server) logTail(from int64) string {
 	log = log[min(from, int64(len(log))):]
 	return string(log[max(0, len(log)-most):])
 }
+
+// Version is what the server says of itself on the command line; "" where there is none.
+func Version() string {
+	name := os.Getenv("TENURE_REDIS_SERVER")
+	if name == "" {
+		name = "redis-server"
+	}
+	out, err := exec.Command(name, "--version").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
