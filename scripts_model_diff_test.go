@@ -149,6 +149,9 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 			require.Equal(w, run, runOf(runs[i]))
 		}
 	})
+	if testing.Short() {
+		return // too few to see everything
+	}
 	for _, verdict := range []string{
 		"open fenced", "plan ok", "plan moved", "plan fenced", "claim claimed", "claim moved", "claim early", "claim paused", "claim fenced",
 		"finish done", "finish gone", "finish fenced", "pause ok", "pause absent",
@@ -257,6 +260,9 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 			w.sameRegistry(model)
 		}
 	})
+	if testing.Short() {
+		return // too few to see everything
+	}
 	for _, verdict := range []string{
 		"beat joined", "beat kept", "beat recovered", "beat duplicate", "beat stale", "leave left", "leave absent", "leave other",
 		"sweep fresh", "sweep drifted", "sweep silent", "sweep down",

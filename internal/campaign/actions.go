@@ -38,7 +38,10 @@ var networkFaults = map[string]func(*world){
 	"requests held": func(w *world) { w.through(w.chief(), (*redistest.Proxy).HoldRequests) },
 	"follower cut":  func(w *world) { w.through(w.victim(), (*redistest.Proxy).Cut) },
 	"delays": func(w *world) {
-		w.through(w.victim(), func(p *redistest.Proxy) { p.DelayRequests(w.stage.ttl/20, w.stage.ttl/4); p.DelayReplies(0, w.stage.ttl/4) })
+		w.through(w.victim(), func(p *redistest.Proxy) {
+			p.DelayRequests(w.stage.ttl/20, w.stage.ttl/4)
+			p.DelayReplies(0, w.stage.ttl/4)
+		})
 	},
 	"slow bytes": func(w *world) { w.through(w.chief(), func(p *redistest.Proxy) { p.SlowBytes(40, 5*time.Millisecond) }) },
 	"reply of a script lost": func(w *world) {
@@ -55,9 +58,13 @@ var networkFaults = map[string]func(*world){
 
 // serverFaults happen to a single server without a loss of data.
 var serverFaults = map[string]func(*world){
-	"SCRIPT FLUSH": func(w *world) { w.admin(func(ctx context.Context, c *redis.Client) error { return c.ScriptFlush(ctx).Err() }) },
+	"SCRIPT FLUSH": func(w *world) {
+		w.admin(func(ctx context.Context, c *redis.Client) error { return c.ScriptFlush(ctx).Err() })
+	},
 	"pub/sub killed": func(w *world) {
-		w.admin(func(ctx context.Context, c *redis.Client) error { return c.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Err() })
+		w.admin(func(ctx context.Context, c *redis.Client) error {
+			return c.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Err()
+		})
 	},
 	"Redis SIGSTOP": func(w *world) {
 		w.allIll(func() {
@@ -84,7 +91,9 @@ var restartFaults = map[string]func(*world){
 
 // dataFaults lose data.
 var dataFaults = map[string]func(*world){
-	"FLUSHALL": func(w *world) { w.admin(func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() }) },
+	"FLUSHALL": func(w *world) {
+		w.admin(func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() })
+	},
 	"term hash evicted": func(w *world) {
 		w.admin(func(ctx context.Context, c *redis.Client) error { return c.Del(ctx, namespace+":leader:term").Err() })
 	},
@@ -152,7 +161,9 @@ func rightFaults() map[string]func(*world) {
 		if command, is := strings.CutPrefix(rule, "+"); is {
 			faults["without +"+command] = func(w *world) {
 				set := func(rule string) {
-					w.admin(func(ctx context.Context, c *redis.Client) error { return c.Do(ctx, "ACL", "SETUSER", "app", rule).Err() })
+					w.admin(func(ctx context.Context, c *redis.Client) error {
+						return c.Do(ctx, "ACL", "SETUSER", "app", rule).Err()
+					})
 				}
 				w.allIll(func() {
 					set("-" + command)

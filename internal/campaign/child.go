@@ -42,8 +42,7 @@ type setup struct {
 	Username, Password string
 	CA                 []byte // TLS
 	TTL                time.Duration
-	Margin, EmptyWait  time.Duration
-	Young              bool // the server has just been started on purpose: no restart guard at the very beginning
+	Renew, Margin      time.Duration
 }
 
 // taskEvery is the interval of the children's task.
@@ -72,6 +71,7 @@ func (s *setup) client() redis.UniversalClient {
 //	event <type> <subject>                 what is worth counting
 //	ended <error>                          Run returned
 func childMain() {
+	redis.SetLogger(silent{}) // its pools complain of each server that is down
 	var s setup
 	out := &speaker{}
 	if err := json.Unmarshal([]byte(os.Getenv(envSetup)), &s); err != nil {
@@ -86,11 +86,8 @@ func childMain() {
 	c := &child{out: out, resource: newResourceClient(conn)}
 	opts := tenure.Options{
 		Namespace: s.Namespace, InstanceID: s.Name, ShutdownTimeout: 10 * time.Second,
-		Election: tenure.ElectionOptions{LeaseTTL: s.TTL, FailoverMargin: s.Margin, EmptyHistoryWait: s.EmptyWait},
+		Election: tenure.ElectionOptions{LeaseTTL: s.TTL, RenewInterval: s.Renew, FailoverMargin: s.Margin},
 		Registry: tenure.RegistryOptions{BeatInterval: time.Second, BeatTTL: 3 * time.Second, SweepInterval: time.Second, DriftedAfter: 3 * time.Second, DownAfter: 8 * time.Second},
-	}
-	if s.Young {
-		opts.Election.RestartGuard = -1
 	}
 	coordinator, err := tenure.New(s.client(), opts)
 	if err != nil {
@@ -193,6 +190,11 @@ func (c *child) task(ctx context.Context, run tenure.TaskRun) error {
 	c.resource.write(fmt.Sprintf("end %d %d %d %d %s", run.Token, monotonic(), run.Slot.UnixMilli(), run.Attempt, run.ID))
 	return ctx.Err()
 }
+
+// silent says nothing.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 // speaker writes whole lines to standard output.
 type speaker struct{ mu sync.Mutex }

@@ -129,7 +129,7 @@ func (m *member) hear(line string) {
 		}
 	case "ended":
 		if rest != "<nil>" && !strings.Contains(rest, "still runs") {
-			f.events["stopped with an error"]++
+			f.events["Run: "+rest[:min(len(rest), 200)]]++
 		}
 	}
 }

@@ -19,6 +19,7 @@ type Stage struct {
 	Outside string // which condition of P1 it leaves, "" none: overlaps are then measured, not wrong
 	lossy   bool   // Redis loses writes: a slot may run twice
 	ttl     time.Duration
+	renew   time.Duration
 	margin  time.Duration
 	open    func(w *world) // starts Redis and the fleet
 	actions map[string]func(w *world)
