@@ -226,12 +226,12 @@ func memoryFaults() map[string]func(*world) {
 
 // clockFaults step Redis's clock.
 var clockFaults = map[string]func(*world){
-	"clock ahead": func(w *world) { w.clock.step(w, w.between(0, 4*w.stage.ttl)) },
-	"clock back":  func(w *world) { w.clock.step(w, -w.between(0, 4*w.stage.ttl)) },
+	"clock ahead": func(w *world) { w.clock.Step(w, w.between(0, 4*w.stage.ttl)) },
+	"clock back":  func(w *world) { w.clock.Step(w, -w.between(0, 4*w.stage.ttl)) },
 	"clock back by an hour, and ahead": func(w *world) {
-		w.clock.step(w, -time.Hour)
+		w.clock.Step(w, -time.Hour)
 		pause(w.between(0, 3*w.stage.ttl))
-		w.clock.step(w, time.Hour)
+		w.clock.Step(w, time.Hour)
 	},
 }
 

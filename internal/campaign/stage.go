@@ -34,7 +34,7 @@ type world struct {
 	server   *redistest.Server
 	sentinel *redistest.Sentinel
 	cluster  *redistest.Cluster
-	clock    *fakeClock
+	clock    *redistest.Clock
 	actions  []action
 	failed   int // failovers that were brought about
 }

@@ -4,9 +4,6 @@ package campaign
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -80,60 +77,16 @@ func clustered(w *world) {
 	w.fleet = newFleet(w.TB, setup{Namespace: namespace, TTL: w.stage.ttl, Cluster: w.cluster.Options().Addrs}, "")
 }
 
-// fakeClock is the file that libfaketime reads the offset of a server's clock from.
-type fakeClock struct {
-	path   string
-	offset time.Duration
-}
-
-// faketime is what a server is to be preloaded with, "" where it is not installed: the library, as Debian and others keep it, and after it
-// the C library, so that Redis does without jemalloc, whose first look at a clock comes before libfaketime is ready for it.
-func faketime() string {
-	find := func(patterns ...string) string {
-		for _, pattern := range patterns {
-			if found, err := filepath.Glob(pattern); err == nil && len(found) > 0 {
-				return found[0]
-			}
-		}
-		return ""
-	}
-	library := find("/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1")
-	libc := find("/lib/*/libc.so.6", "/lib64/libc.so.6")
-	if library == "" || libc == "" {
-		return ""
-	}
-	return library + ":" + libc
-}
-
 // Missing says why a stage cannot run on this machine; "" where it can.
 func (s *Stage) Missing() string {
-	if s.Name == "clock" && faketime() == "" {
+	if s.Name == "clock" && !redistest.HasClocks() {
 		return "libfaketime is not installed"
 	}
 	return ""
 }
 
 func clocked(w *world) {
-	dir, err := os.MkdirTemp("", "campaign-clock-")
-	if err != nil {
-		w.Fatalf("campaign: %v", err)
-	}
-	w.Cleanup(func() { _ = os.RemoveAll(dir) })
-	w.clock = &fakeClock{path: filepath.Join(dir, "offset")}
-	w.clock.step(w, 0)
-	w.server = redistest.Start(w.TB, redistest.Env("LD_PRELOAD="+faketime(), "FAKETIME_TIMESTAMP_FILE="+w.clock.path, "FAKETIME_NO_CACHE=1",
-		"FAKETIME_DONT_FAKE_MONOTONIC=1"))
+	clock, option := redistest.NewClock(w.TB)
+	w.clock, w.server = clock, redistest.Start(w.TB, option)
 	w.fleet = newFleet(w.TB, setup{Namespace: namespace, TTL: w.stage.ttl}, w.server.Addr())
-}
-
-// step moves the clock.
-func (c *fakeClock) step(w *world, by time.Duration) {
-	c.offset += by
-	next := c.path + ".next"
-	if err := os.WriteFile(next, []byte(fmt.Sprintf("%+.3f", c.offset.Seconds())), 0o600); err != nil {
-		w.Fatalf("campaign: %v", err)
-	}
-	if err := os.Rename(next, c.path); err != nil {
-		w.Fatalf("campaign: %v", err)
-	}
 }
