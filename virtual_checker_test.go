@@ -21,7 +21,7 @@ type virtualChecker struct {
 	mu       sync.Mutex
 	lives    []*virtualLife
 	foreign  *virtualForeign // takes part beside them; nil: nobody does
-	problems []string
+	problems []virtualProblem
 	overlaps int
 
 	terms    int
@@ -35,14 +35,21 @@ type virtualChecker struct {
 		refused  int
 	}
 
-	tasks    virtualTasks
+	tasks    map[string]*virtualTaskState // by name
+	tap      *virtualTap
+	changes  int           // terms that began on another instance than the one before
 	vacant   time.Duration // when a leader crashed, or had drained; 0: not since the last term began
 	gone     bool          // it crashed
 	failover struct{ crash, handover time.Duration }
 }
 
 func newVirtualChecker(w *virtualWorld) *virtualChecker {
-	return &virtualChecker{w: w, endings: map[error]int{}}
+	c := &virtualChecker{w: w, endings: map[error]int{}, tasks: map[string]*virtualTaskState{}}
+	c.tap = newVirtualTap(c)
+	for _, t := range w.pace.tasks {
+		c.tasks[t.name] = &virtualTaskState{virtualTask: t}
+	}
+	return c
 }
 
 // fail keeps a violation. c.mu is not held.
@@ -55,13 +62,25 @@ func (c *virtualChecker) fail(format string, args ...any) {
 func (c *virtualChecker) failed(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	c.w.note("checker", "VIOLATION", text, 0)
-	c.problems = append(c.problems, fmt.Sprintf("%v: %s", c.w.net.Elapsed(), text))
+	c.problems = append(c.problems, virtualProblem{at: c.w.net.Elapsed(), text: text})
 }
+
+// virtualProblem is a violation: a text that begins with the promise.
+type virtualProblem struct {
+	at   time.Duration
+	text string
+}
+
+func (p virtualProblem) String() string { return fmt.Sprintf("%v: %s", p.at, p.text) }
 
 // finish reports what was violated.
 func (c *virtualChecker) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.w.setup.report != nil {
+		c.w.setup.report(c.problems)
+		return
+	}
 	for _, problem := range c.problems[:min(len(c.problems), 10)] {
 		c.w.Error(problem)
 	}
@@ -76,7 +95,7 @@ func (c *virtualChecker) takeOverlaps() int {
 	defer c.mu.Unlock()
 	count := c.overlaps
 	c.overlaps = 0
-	c.problems = slices.DeleteFunc(c.problems, func(problem string) bool { return strings.Contains(problem, ": P1: ") })
+	c.problems = slices.DeleteFunc(c.problems, func(p virtualProblem) bool { return strings.HasPrefix(p.text, "P1: ") })
 	return count
 }
 
@@ -168,6 +187,9 @@ func (c *virtualChecker) began(l *virtualLife, token int64) {
 		c.failed("P2: %s began a term with token %d after %s had one with %d", l.name, token, c.lastTerm, c.token)
 	}
 	c.terms++
+	if l.name != c.lastTerm {
+		c.changes++
+	}
 	c.token, c.lastTerm = max(token, c.token), l.name
 	c.measure()
 }
@@ -180,13 +202,20 @@ func (c *virtualChecker) measure() {
 	took := c.w.net.Elapsed() - c.vacant
 	longest, bound, what := &c.failover.handover, virtualTrip+20*time.Millisecond, "graceful hand-over"
 	if c.gone {
-		longest, bound, what = &c.failover.crash, virtualTTL+50*time.Millisecond+virtualTrip, "crash failover"
+		longest, bound, what = &c.failover.crash, c.w.pace.ttl+50*time.Millisecond+virtualTrip, "crash failover"
 	}
 	c.vacant = 0
 	*longest = max(*longest, took)
 	if c.w.setup.calm && took > bound {
 		c.failed("P7: %s took %v, more than %v", what, took, bound)
 	}
+}
+
+// count is how many terms there were.
+func (c *virtualChecker) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.terms
 }
 
 // virtualCauses of the end of a term, the special one first.

@@ -24,14 +24,15 @@ type virtualInstance struct {
 // virtualLife is one process.
 type virtualLife struct {
 	*virtualInstance
-	number  int        // of the lives of its instance
-	rand    *rand.Rand // of its leader work
-	client  *redis.Client
-	elector *Elector
-	cancel  context.CancelFunc
-	stopped atomic.Int64  // when a stop was asked for; 0: it was not
-	dead    atomic.Bool   // crashed: what it believes counts no more
-	done    chan struct{} // closed when Run has returned
+	number   int        // of the lives of its instance
+	rand     *rand.Rand // of its leader work
+	client   *redis.Client
+	elector  *Elector
+	registry *Registry // nil where electors stand alone
+	cancel   context.CancelFunc
+	stopped  atomic.Int64  // when a stop was asked for; 0: it was not
+	dead     atomic.Bool   // crashed: what it believes counts no more
+	done     chan struct{} // closed when Run has returned
 
 	// guarded by the mutex of the checker
 	leading int64 // token of the term that is on by the events; 0: none
@@ -54,8 +55,9 @@ func (i *virtualInstance) boot() {
 	draw, secret := virtualDraws(i.seed, i.name, i.lives)
 	options := Options{
 		InstanceID:      i.name,
-		Election:        ElectionOptions{LeaseTTL: virtualTTL},
-		ShutdownTimeout: virtualShutdown,
+		Election:        ElectionOptions{LeaseTTL: i.pace.ttl},
+		ShutdownTimeout: i.pace.shutdown,
+		Registry:        i.pace.registry,
 		random:          draw,
 		secret:          secret,
 	}
@@ -91,17 +93,16 @@ func (l *virtualLife) build(options Options) func(context.Context, ...LeadFunc) 
 		l.elector = elector
 		return elector.Run
 	}
-	options.Registry = RegistryOptions{
-		BeatInterval: 2 * time.Second, BeatTTL: 6 * time.Second, SweepInterval: 3 * time.Second,
-		DriftedAfter: 6 * time.Second, DownAfter: 15 * time.Second,
-	}
 	coordinator, err := New(l.client, options)
 	if err != nil {
 		l.Fatal(err)
 	}
-	if err := coordinator.Tasks().Register(l.task()); err != nil {
-		l.Fatal(err)
+	for _, t := range l.pace.tasks {
+		if err := coordinator.Tasks().Register(l.task(t)); err != nil {
+			l.Fatal(err)
+		}
 	}
+	l.registry = coordinator.Registry()
 	l.elector = coordinator.Elector()
 	return coordinator.Run
 }
@@ -133,7 +134,7 @@ func (l *virtualLife) ended(err error) {
 	switch {
 	case l.stopped.Load() == 0:
 		l.check.fail("P11: Run of %s returned by itself: %v", l.name, err)
-	case since > virtualShutdown:
+	case since > l.pace.shutdown:
 		l.check.fail("P11: Run of %s returned %v after the stop", l.name, since)
 	case err != nil && !errors.Is(err, ErrDrainTimeout):
 		l.check.fail("P11: Run of %s returned %v", l.name, err)
@@ -182,11 +183,11 @@ func (i *virtualInstance) resign() bool {
 	return true
 }
 
-// lead is leader work: it writes its token to the fenced resource every 100 ms, and takes its time to return.
+// lead is leader work: it writes its token to the fenced resource now and then, and takes its time to return.
 func (l *virtualLife) lead(ctx context.Context, term Term) error {
 	l.check.workBegins(l, term)
 	defer l.check.workEnds(l, term)
-	pulse := time.NewTicker(100 * time.Millisecond)
+	pulse := time.NewTicker(l.pace.write)
 	defer pulse.Stop()
 	for {
 		select {

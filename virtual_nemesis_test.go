@@ -2,152 +2,107 @@ package tenure
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/fullstack"
 	"github.com/tenure-go/tenure/internal/simnet"
 )
 
 // Everything here sleeps in virtual time.
 
+// virtualStrike is one deed of the nemesis. It has a generator of its own, so that leaving one out changes nothing that another draws.
+type virtualStrike struct {
+	*virtualNemesis
+	rand   *rand.Rand
+	number int
+	at     time.Duration
+	fault  string
+	victim *virtualInstance
+}
+
+// span draws a duration, given for the hot class, in steps of 10 µs.
+func (s *virtualStrike) span(lo, hi time.Duration) time.Duration {
+	lo, hi = s.pace.span(lo), s.pace.span(hi)
+	return lo + time.Duration(s.rand.Int64N(int64((hi-lo)/virtualOdd)+1))*virtualOdd
+}
+
+// crash lets a process die, and live again after d.
+func (s *virtualStrike) crash(victim *virtualInstance, d time.Duration) {
+	victim.crash()
+	s.plan(d, victim.boot)
+}
+
 // virtualFaults are what the nemesis can do, by name. A fault plans its own end.
-var virtualFaults = map[string]func(n *virtualNemesis, victim *virtualInstance){
-	"crash": func(n *virtualNemesis, victim *virtualInstance) {
-		victim.crash()
-		n.plan(n.between(100*time.Millisecond, 8*time.Second), victim.boot)
-	},
-	"crash-leader": func(n *virtualNemesis, victim *virtualInstance) {
-		if leader := n.leader(); leader != nil {
-			leader.crash()
-			n.plan(n.between(100*time.Millisecond, 8*time.Second), leader.boot)
+var virtualFaults = map[string]func(s *virtualStrike){
+	"crash": func(s *virtualStrike) { s.crash(s.victim, s.span(100*time.Millisecond, 8*time.Second)) },
+	"crash-leader": func(s *virtualStrike) {
+		if leader := s.leader(); leader != nil {
+			s.crash(leader, s.span(100*time.Millisecond, 8*time.Second))
 		}
 	},
-	"stop": func(n *virtualNemesis, victim *virtualInstance) {
-		n.running.Go(victim.stop) // returns within virtualShutdown
-		n.plan(virtualShutdown+n.between(100*time.Millisecond, 4*time.Second), victim.boot)
+	"stop": func(s *virtualStrike) {
+		s.running.Go(s.victim.stop) // returns within the shutdown bound
+		s.plan(s.pace.shutdown+s.span(100*time.Millisecond, 4*time.Second), s.victim.boot)
 	},
-	"resign": func(n *virtualNemesis, _ *virtualInstance) {
-		if leader := n.leader(); leader != nil {
+	"resign": func(s *virtualStrike) {
+		if leader := s.leader(); leader != nil {
 			leader.resign()
 		}
 	},
-	"partition": func(n *virtualNemesis, victim *virtualInstance) {
-		way := []simnet.Way{simnet.Both, simnet.Requests, simnet.Replies}[n.rand.IntN(3)]
-		n.net.Partition(victim.name, way, n.between(50*time.Millisecond, 6*time.Second))
+	"partition": func(s *virtualStrike) {
+		way := []simnet.Way{simnet.Both, simnet.Requests, simnet.Replies}[s.rand.IntN(3)]
+		s.net.Partition(s.victim.name, way, s.span(50*time.Millisecond, 6*time.Second))
 	},
-	"partition-leader": func(n *virtualNemesis, victim *virtualInstance) {
-		if leader := n.leader(); leader != nil {
+	"partition-leader": func(s *virtualStrike) {
+		victim := s.victim
+		if leader := s.leader(); leader != nil {
 			victim = leader
 		}
-		n.net.Partition(victim.name, simnet.Both, n.between(virtualTTL/2, 3*virtualTTL))
+		s.net.Partition(victim.name, simnet.Both, s.span(virtualTTL/2, 3*virtualTTL))
 	},
-	"cut": func(n *virtualNemesis, victim *virtualInstance) { n.net.Cut(victim.name) },
-	"pause": func(n *virtualNemesis, _ *virtualInstance) {
-		n.redis.Pause(n.between(50*time.Millisecond, 5*time.Second))
-	},
-	"rate": func(n *virtualNemesis, _ *virtualInstance) { n.redis.SetRate(0.99 + 0.02*n.rand.Float64()) },
+	"cut":   func(s *virtualStrike) { s.net.Cut(s.victim.name) },
+	"pause": func(s *virtualStrike) { s.redis.Pause(s.span(50*time.Millisecond, 5*time.Second)) },
+	"rate":  func(s *virtualStrike) { s.redis.SetRate(0.99 + 0.02*s.rand.Float64()) },
 
-	"script-flush": func(n *virtualNemesis, _ *virtualInstance) { n.redis.ScriptFlush() },
-	"del":          func(n *virtualNemesis, _ *virtualInstance) { n.redis.Del(virtualLeader) },
-	"evict-term":   func(n *virtualNemesis, _ *virtualInstance) { n.redis.Evict(virtualTermHash) },
-	"flush":        func(n *virtualNemesis, _ *virtualInstance) { n.redis.FlushAll() },
-	"restart": func(n *virtualNemesis, _ *virtualInstance) {
-		n.redis.Restart(true, n.between(0, 2*time.Second))
+	// For longer than DownAfter: the registry forgets it, and must take it back.
+	"away": func(s *virtualStrike) { s.crash(s.victim, s.pace.registry.DownAfter+s.span(0, 20*time.Second)) },
+	"partition-long": func(s *virtualStrike) {
+		s.net.Partition(s.victim.name, simnet.Both, s.pace.registry.DownAfter+s.span(0, 20*time.Second))
 	},
-	"restart-empty": func(n *virtualNemesis, _ *virtualInstance) {
-		n.redis.Restart(false, n.between(0, 2*time.Second))
+
+	"script-flush": func(s *virtualStrike) { s.redis.ScriptFlush() },
+	"del":          func(s *virtualStrike) { s.redis.Del(virtualLeader) },
+	"evict-term":   func(s *virtualStrike) { s.redis.Evict(virtualTermHash) },
+	"flush":        func(s *virtualStrike) { s.redis.FlushAll() },
+	"restart":      func(s *virtualStrike) { s.redis.Restart(true, s.span(0, 2*time.Second)) },
+	"restart-empty": func(s *virtualStrike) {
+		s.redis.Restart(false, s.span(0, 2*time.Second))
 	},
-	// The replica that is promoted misses the writes of up to 2.8 s, and its clock may be apart.
-	"failover": func(n *virtualNemesis, _ *virtualInstance) {
-		clock := n.between(0, 2*n.profile.skew) - n.profile.skew
-		if n.rand.Float64() < 0.3 {
-			n.redis.Failover(nil, clock)
+	// The replica that is promoted misses the last writes, and its clock may be apart.
+	"failover": func(s *virtualStrike) {
+		clock := s.span(0, 2*s.profile.skew) - s.pace.span(s.profile.skew)
+		if s.rand.Float64() < 0.3 {
+			s.redis.Failover(nil, clock)
 			return
 		}
-		snapshot := n.redis.Snapshot()
-		n.plan(n.between(0, 2800*time.Millisecond), func() { n.redis.Failover(snapshot, clock) })
+		snapshot := s.redis.Snapshot()
+		s.plan(s.span(0, virtualUnreplicated), func() { s.redis.Failover(snapshot, clock) })
 	},
-	"clock-back": func(n *virtualNemesis, _ *virtualInstance) {
-		n.redis.StepClock(-n.between(time.Second, 50*time.Second))
-	},
+	"clock-back": func(s *virtualStrike) { s.redis.StepClock(-s.span(time.Second, 50*time.Second)) },
 }
 
-// virtualProfile is a mix of faults within the conditions of P1.
-type virtualProfile struct {
-	name    string
-	faults  []string
-	every   time.Duration   // mean pause between two; 0: 4 s
-	network simnet.Faults   // all the time
-	ttls    []time.Duration // of the instances in turn; none: virtualTTL
-	drain   time.Duration
-	empty   time.Duration // EmptyHistoryWait; 0: the default
-	skew    time.Duration // of the clock of a promoted replica, either way
-	noInfo  bool          // i0 may not call INFO
-	tasks   bool          // see virtualSetup
-	kept    bool          // see virtualSetup
-	calm    bool          // see virtualSetup
-}
+// virtualUnreplicated is how many of the last writes a promoted replica misses, in the hot class.
+const virtualUnreplicated = 2800 * time.Millisecond
 
-// The traffic of all rough profiles: what lies delayed reaches back over more than two leases.
-var virtualRough = simnet.Faults{
-	DelayRequest: 0.08, DelayReply: 0.05, DelayMin: 50 * time.Millisecond, DelayMax: 8 * time.Second,
-	LoseRequest: 0.01, LoseReply: 0.03, Cut: 0.01, Duplicate: 0.05, DuplicateWithin: 8 * time.Second, Stuck: 0.5,
-}
-
-var virtualBase = []string{"crash", "crash-leader", "stop", "resign", "partition", "partition-leader", "cut", "pause", "script-flush"}
-
-func virtualWith(faults ...string) []string { return append(slices.Clip(virtualBase), faults...) }
-
-var virtualProfiles = []virtualProfile{
-	{name: "calm", faults: []string{"crash-leader", "resign"}, every: 10 * time.Second, kept: true, calm: true},
-	{name: "base", faults: virtualBase, drain: time.Second, kept: true},
-	{name: "rough", faults: virtualWith(), network: virtualRough, drain: time.Second, kept: true},
-	{name: "rates", faults: virtualWith("rate"), network: virtualRough, drain: time.Second, kept: true},
-	{name: "del", faults: virtualWith("del"), network: virtualRough, drain: time.Second},
-	{name: "failover", faults: virtualWith("failover"), network: virtualRough, drain: time.Second},
-	{name: "failover-skewed", faults: virtualWith("failover"), network: virtualRough, drain: time.Second, skew: time.Second},
-	{name: "restart", faults: virtualWith("restart"), network: virtualRough, drain: time.Second},
-	{name: "restart-empty", faults: virtualWith("restart-empty"), network: virtualRough, drain: time.Second},
-	{name: "flush-waits-ttl", faults: virtualWith("flush"), network: virtualRough, drain: time.Second, empty: virtualTTL},
-	{name: "flush-roll-call", faults: []string{"crash", "crash-leader", "stop", "resign", "flush"}, drain: time.Second},
-	{name: "evict-term", faults: virtualWith("evict-term"), network: virtualRough, drain: time.Second},
-	{
-		name: "ttls-differ", faults: virtualWith("failover"), network: virtualRough, drain: time.Second,
-		ttls: []time.Duration{virtualTTL, 900 * time.Millisecond},
-	},
-	{name: "no-info", faults: virtualWith("del"), network: virtualRough, drain: time.Second, noInfo: true},
-	{name: "clock-back", faults: virtualWith("clock-back"), network: virtualRough, drain: time.Second},
-	{
-		name: "everything-but-the-clock", faults: virtualWith("del", "flush", "failover", "restart", "restart-empty", "evict-term"),
-		network: virtualRough, drain: time.Second, empty: virtualTTL,
-	},
-	{name: "tasks-calm", faults: []string{"crash-leader", "resign"}, every: 10 * time.Second, kept: true, calm: true, tasks: true},
-	{name: "tasks-base", faults: virtualBase, drain: time.Second, kept: true, tasks: true},
-	{name: "tasks-rough", faults: virtualWith(), network: virtualRough, drain: time.Second, kept: true, tasks: true},
-	{
-		name: "tasks-everything", faults: virtualWith("del", "flush", "failover", "restart", "restart-empty", "evict-term"),
-		network: virtualRough, drain: time.Second, empty: virtualTTL, tasks: true,
-	},
-}
-
-// setup is the world that a profile needs.
-func (p virtualProfile) setup() virtualSetup {
-	return virtualSetup{drain: p.drain, tasks: p.tasks, kept: p.kept, calm: p.calm, options: func(number int, options *Options) {
-		if len(p.ttls) > 0 {
-			options.Election.LeaseTTL = p.ttls[number%len(p.ttls)]
-		}
-		options.Election.EmptyHistoryWait = p.empty
-		if number > 1 { // these poll less often
-			options.Election.RetryInterval = orDefault(options.Election.LeaseTTL, virtualTTL)
-		}
-	}}
-}
-
-// virtualNemesis draws faults in one goroutine of the testing/synctest bubble, so that no two of its deeds fall on one instant.
+// virtualNemesis strikes in one goroutine of the testing/synctest bubble, so that no two of its deeds fall on one instant.
 type virtualNemesis struct {
 	*virtualWorld
 	profile virtualProfile
+	request fullstack.Request
 	agenda  map[time.Duration]func() // by instant since the world began
+	fell    []fullstack.Strike
 }
 
 // plan does something later.
@@ -157,57 +112,79 @@ func (n *virtualNemesis) plan(after time.Duration, do func()) {
 	}
 	at := n.net.Elapsed() + after
 	for n.agenda[at] != nil {
-		at += 10 * time.Microsecond
+		at += virtualOdd
 	}
 	n.agenda[at] = do
 }
 
 // run plagues the world for d.
 func (n *virtualNemesis) run(d time.Duration) {
-	if n.profile.every == 0 {
-		n.profile.every = 4 * time.Second
+	n.net.SetFaults("", n.profile.network(n.request.Quiet))
+	begin := n.net.Elapsed()
+	for _, s := range n.draw(d) {
+		out := slices.Contains(n.request.Without, s.number)
+		n.plan(s.at, func() {
+			n.fell = append(n.fell, fullstack.Strike{Number: s.number, At: n.net.Elapsed(), Fault: s.fault, Out: out})
+			if !out {
+				n.note(s.victim.name, "nemesis", s.fault, int64(s.number))
+				virtualFaults[s.fault](s)
+			}
+		})
 	}
-	n.net.SetFaults("", n.profile.network)
-	end := n.net.Elapsed() + d
-	n.strike()
-	n.until(end)
+	n.until(begin + d)
 	n.net.SetFaults("", simnet.Faults{})
 	n.net.Heal("")
-	n.profile.faults = nil // what was begun is brought to its end
-	n.until(end + 10*time.Second)
+	n.until(begin + d + n.pace.span(10*time.Second))
+	for _, instance := range n.instances { // one that was away for longer
+		instance.boot()
+	}
 }
 
-// until works the agenda off as far as end.
+// draw draws every strike of the next d, whatever becomes of the world.
+func (n *virtualNemesis) draw(d time.Duration) (strikes []*virtualStrike) {
+	times := virtualRand(n.seed, "strikes", 0)
+	pause := orDefault(n.profile.every, n.pace.strikes)
+	for at := time.Duration(0); ; {
+		next := 2 * times.Float64()
+		if n.profile.calm { // one fault at a time
+			next = 0.75 + next/4
+		}
+		at += time.Duration(next * float64(pause)).Truncate(virtualOdd)
+		fault, victim := n.profile.faults[times.IntN(len(n.profile.faults))], n.instances[times.IntN(len(n.instances))]
+		if at >= d {
+			return strikes
+		}
+		number := len(strikes)
+		strikes = append(strikes, &virtualStrike{
+			virtualNemesis: n, number: number, at: at, fault: fault, victim: victim, rand: virtualRand(n.seed, "strike", number),
+		})
+	}
+}
+
+// until works the agenda off as far as end, or until the world is over.
 func (n *virtualNemesis) until(end time.Duration) {
 	for len(n.agenda) > 0 {
 		at := slices.Min(slices.Collect(maps.Keys(n.agenda)))
 		if at > end {
 			break
 		}
-		time.Sleep(at - n.net.Elapsed())
+		if !n.sleepUntil(at) {
+			return
+		}
 		do := n.agenda[at]
 		delete(n.agenda, at)
 		do()
 	}
-	time.Sleep(end - n.net.Elapsed())
+	n.sleepUntil(end)
 }
 
-// strike draws a fault and its victim, and the next strike.
-func (n *virtualNemesis) strike() {
-	pause := n.profile.every
-	if n.profile.calm {
-		pause = n.between(pause*3/4, pause*5/4) // one fault at a time
-	} else {
-		pause = n.between(0, 2*pause)
+// sleepUntil reports false where the run was asked to end before.
+func (n *virtualNemesis) sleepUntil(at time.Duration) bool {
+	until := n.request.Until
+	if until == 0 || until > at {
+		time.Sleep(at - n.net.Elapsed())
+		return true
 	}
-	n.plan(pause, func() {
-		if n.profile.faults == nil {
-			return
-		}
-		fault := n.profile.faults[n.rand.IntN(len(n.profile.faults))]
-		victim := n.instances[n.rand.IntN(len(n.instances))]
-		n.note(victim.name, "nemesis", fault, 0)
-		virtualFaults[fault](n, victim)
-		n.strike()
-	})
+	time.Sleep(until - n.net.Elapsed())
+	return false
 }

@@ -103,7 +103,7 @@ func TestVirtualP1_ForeignClientOnTheSameKeyNeverBoth(t *testing.T) {
 			nemesis.run(5 * time.Minute)
 			close(over)
 			synctest.Wait()
-			if terms := w.check.figures().terms; terms < 5 || foreign.terms < 2 {
+			if terms := w.check.count(); terms < 5 || foreign.terms < 2 {
 				t.Errorf("seed %d: only %d terms of ours and %d of the foreign client", seed, terms, foreign.terms)
 			}
 		})

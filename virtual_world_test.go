@@ -19,7 +19,7 @@ import (
 // always on, holds what happens in it against the promises.
 
 const (
-	virtualTTL      = 3 * time.Second
+	virtualTTL      = 3 * time.Second // of the hot class, as all directed scenarios
 	virtualShutdown = 5 * time.Second
 	virtualTrip     = 4 * time.Millisecond // longest round trip on the healthy network
 	virtualLeader   = "tenure:leader"
@@ -28,21 +28,24 @@ const (
 
 // virtualSetup is what a world is made of. The zero value is a healthy world of five like instances.
 type virtualSetup struct {
+	pace      *virtualPace                       // nil: hot
 	instances int                                // 0: 5
 	redis     simnet.ServerOptions               // zero: an hour old, on time
 	options   func(number int, options *Options) // changes the options of an instance; nil: nothing
 	client    func(*redis.Options)               // changes those of its client; nil: nothing
 	drain     time.Duration                      // leader work takes up to this long to return when its context is done
 	kept      bool                               // Redis keeps its data and its clock goes on: P4 is held against the lease in Redis
-	tasks     bool                               // coordinators with a registry and a task, instead of electors
+	tasks     bool                               // coordinators with a registry and two tasks, instead of electors
 	calm      bool                               // nothing but crashes and resignations: P7 is held against each hand-over
 	trace     int                                // events kept for a failure; 0: simnet's default
+	report    func(wrong []virtualProblem)       // takes what was violated; nil: the test fails
 }
 
 // virtualWorld is one Redis, its instances and the checker.
 type virtualWorld struct {
 	*testing.T
 	setup     virtualSetup
+	pace      *virtualPace
 	seed      uint64
 	rand      *rand.Rand // of the goroutine of the test
 	net       *simnet.Network
@@ -59,12 +62,18 @@ func inVirtualTime(t *testing.T, seed uint64, setup virtualSetup, fn func(*virtu
 	if setup.instances == 0 {
 		setup.instances = 5
 	}
+	if setup.pace == nil {
+		setup.pace = virtualHot
+	}
 	synctest.Test(t, func(t *testing.T) {
-		w := &virtualWorld{T: t, setup: setup, seed: seed, rand: virtualRand(seed, "test", 0)}
+		w := &virtualWorld{T: t, setup: setup, pace: setup.pace, seed: seed, rand: virtualRand(seed, "test", 0)}
 		w.net = simnet.New(simnet.Options{Seed: seed, Trace: setup.trace})
 		defer w.net.Close()
 		w.redis = w.net.NewServer(simnet.Addr, setup.redis)
 		w.check = newVirtualChecker(w)
+		if setup.tasks {
+			w.redis.Watch(w.check.tap.see)
+		}
 		defer func() {
 			if t.Failed() {
 				t.Logf("seed %d, the end of its trace:\n%s", seed, w.net.Trace.Tail(120))
@@ -81,8 +90,8 @@ func inVirtualTime(t *testing.T, seed uint64, setup virtualSetup, fn func(*virtu
 			}
 			close(over)
 			w.running.Wait()
-			w.check.finish()
 			digest = w.net.Trace.Digest()
+			w.check.finish()
 		}()
 		time.Sleep(w.net.Stagger("test"))
 		fn(w)
@@ -107,7 +116,7 @@ func (w *virtualWorld) note(host, what, detail string, number int64) {
 // probe asks everybody now and then, at instants that are nobody else's, until over is closed.
 func (w *virtualWorld) probe(over <-chan struct{}) {
 	time.Sleep(w.net.Stagger("prober"))
-	pulse := time.NewTicker(70 * time.Millisecond)
+	pulse := time.NewTicker(w.pace.probe)
 	defer pulse.Stop()
 	for {
 		select {

@@ -25,6 +25,9 @@ type Faults struct {
 	LoseRequest, LoseReply float64 // a segment and all that would follow on its connection is lost, silently
 	Cut                    float64 // the connection is reset instead of taking the segment
 
+	Dribble float64 // a segment arrives in pieces, the last of them up to DelayMax later
+	Tear    float64 // only the first bytes of a segment arrive, within a frame, and nothing that follows on its connection
+
 	Duplicate       float64       // a request is executed twice, as if a client had sent it again;
 	DuplicateWithin time.Duration // the copy, whose reply nobody gets, comes 0 to DuplicateWithin later, whatever became of the connection
 

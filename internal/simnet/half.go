@@ -89,7 +89,39 @@ func (h *half) send(s segment) {
 			s.repeat, s.repeats = true, h.between(0, f.DuplicateWithin)
 		}
 	}
-	s.at = h.next(n.Elapsed() + delay)
+	at := n.Elapsed() + delay
+	if s.kind == payload && len(s.data) > 1 {
+		switch {
+		case h.draw(f.Tear):
+			n.event(c.host.name, "torn", h.way.String(), int64(c.id))
+			h.push(h.piece(&s), at)
+			h.dead = true
+			return
+		case h.draw(f.Dribble):
+			n.event(c.host.name, "dribbled", h.way.String(), int64(c.id))
+			last := at + h.between(0, f.DelayMax)
+			for range 3 {
+				if len(s.data) > 1 {
+					h.push(h.piece(&s), at)
+				}
+			}
+			at = last
+		}
+	}
+	h.push(s, at)
+}
+
+// piece takes bytes off the front of s, never all.
+func (h *half) piece(s *segment) segment {
+	size := 1 + h.rand.IntN(len(s.data)-1)
+	front := segment{data: s.data[:size:size]}
+	s.data = s.data[size:]
+	return front
+}
+
+// push queues s for delivery at that instant, or behind what is queued.
+func (h *half) push(s segment, at time.Duration) {
+	s.at = h.next(at)
 	if len(h.queue) == 0 {
 		h.queue = h.first[:0]
 	}

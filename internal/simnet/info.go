@@ -31,6 +31,9 @@ func (s *Server) hook(peer *server.Peer, cmd string, args ...string) bool {
 			return true
 		}
 	}
+	if s.watch != nil && s.client != "" {
+		s.watch(s.clock.now(), s.client, cmd, args)
+	}
 	switch cmd {
 	case "INFO":
 		if text := s.info(args); text != "" && !s.noInfo[s.client] {

@@ -21,7 +21,7 @@ type ServerOptions struct {
 }
 
 // Server is a miniredis on the network. Its TIME and all expiry follow a clock of its own. Its methods are safe for
-// concurrent use, but must not be called by functions given to Do and Intercept.
+// concurrent use, but must not be called by functions given to Do, Intercept and Watch.
 type Server struct {
 	net  *Network
 	addr string // also its name in the trace
@@ -47,6 +47,7 @@ type Server struct {
 	client    string          // host whose command executes
 	noInfo    map[string]bool // hosts without INFO
 	intercept func(host, cmd string, args []string) string
+	watch     func(now time.Time, host, cmd string, args []string)
 	stopped   bool
 }
 
@@ -140,6 +141,14 @@ func (s *Server) Intercept(fn func(host, cmd string, args []string) string) {
 	s.exec.Lock()
 	defer s.exec.Unlock()
 	s.intercept = fn
+}
+
+// Watch tells fn of each command before it executes, those within scripts included, with the time of the server's clock. fn runs while
+// the server executes; nil ends it.
+func (s *Server) Watch(fn func(now time.Time, host, cmd string, args []string)) {
+	s.exec.Lock()
+	defer s.exec.Unlock()
+	s.watch = fn
 }
 
 // arrive queues a and executes what is queued, unless somebody does so already. Network.mu is held on entry and on

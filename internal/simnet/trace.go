@@ -2,6 +2,7 @@ package simnet
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -21,11 +22,12 @@ func (e Event) String() string {
 	return fmt.Sprintf("%14s  %-12s %-10s %s %d", e.At, e.Host, e.What, e.Detail, e.N)
 }
 
-// Trace keeps the last events and a digest of all of them. It is safe for concurrent use.
+// Trace keeps the last events, how many there were of each kind, and a digest of all of them. It is safe for concurrent use.
 type Trace struct {
 	mu     sync.Mutex
 	ring   []Event
 	count  int64
+	kinds  map[string]int64
 	digest uint64
 }
 
@@ -33,7 +35,7 @@ func newTrace(size int) *Trace {
 	if size <= 0 {
 		size = 4096
 	}
-	return &Trace{ring: make([]Event, 0, size)}
+	return &Trace{ring: make([]Event, 0, size), kinds: map[string]int64{}}
 }
 
 // Add records an event.
@@ -50,6 +52,14 @@ func (t *Trace) Add(e Event) {
 		t.ring[t.count%int64(cap(t.ring))] = e
 	}
 	t.count++
+	t.kinds[e.What]++
+}
+
+// Kinds is how many events there were so far, by what happened.
+func (t *Trace) Kinds() map[string]int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.kinds)
 }
 
 // Count is the number of events so far, including those no longer kept.
