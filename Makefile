@@ -91,19 +91,25 @@ bin/.lint-%: tools/lint/go.mod tools/lint/go.sum
 	@rm -f bin/.lint-* && touch $@
 
 # The simulators: simulated years of the decisions alone, simulated days of the full stack. A failure prints its seed; SEED and
-# PROFILE replay it. OUT is a folder for the figures.
+# PROFILE replay it. OUT is a folder for the figures. WALL=2m bounds the time of the full stack: what it holds of DAYS is run.
 YEARS   ?= 3
+DAYS    ?= 30
+WALL    ?=
 SEED    ?=
 PROFILE ?=
 ENGINE  ?= core stack
 OUT     ?=
 
 .PHONY: sim
-sim: $(ENGINE:%=sim-%) ## Simulate clusters; YEARS, DAYS, ENGINE=core|stack, SEED with PROFILE replays one run
+sim: $(ENGINE:%=sim-%) ## Simulate clusters; YEARS, DAYS, WALL, ENGINE=core|stack, SEED with PROFILE replays one run
 
 .PHONY: sim-core
 sim-core:
 	$(GO) run ./internal/cmd/sim $(if $(SEED),-seed $(SEED),-years $(YEARS)) $(if $(PROFILE),-profile '$(PROFILE)') $(if $(OUT),-json $(OUT)/sim-core.json)
+
+.PHONY: sim-stack
+sim-stack:
+	$(GO) run ./internal/cmd/simstack -days $(DAYS) $(if $(WALL),-wall $(WALL)) $(if $(SEED),-seed $(SEED)) $(if $(PROFILE),-profile '$(PROFILE)') $(if $(OUT),-json $(OUT)/sim-stack.json)
 
 .PHONY: lint
 lint: $(LINT_TOOLS) ## Check every module: gofmt, go vet, staticcheck, golangci-lint

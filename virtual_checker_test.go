@@ -22,6 +22,7 @@ type virtualChecker struct {
 	lives    []*virtualLife
 	foreign  *virtualForeign // takes part beside them; nil: nobody does
 	problems []virtualProblem
+	trace    string // until the first of them
 	overlaps int
 
 	terms    int
@@ -62,6 +63,9 @@ func (c *virtualChecker) fail(format string, args ...any) {
 func (c *virtualChecker) failed(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	c.w.note("checker", "VIOLATION", text, 0)
+	if c.problems == nil {
+		c.trace = c.w.net.Trace.Tail(150)
+	}
 	c.problems = append(c.problems, virtualProblem{at: c.w.net.Elapsed(), text: text})
 }
 

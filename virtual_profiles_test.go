@@ -1,9 +1,11 @@
 package tenure
 
 import (
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/fullstack"
 	"github.com/tenure-go/tenure/internal/simnet"
 )
 
@@ -90,6 +92,15 @@ func virtualProfileNamed(name string) (virtualProfile, bool) {
 		}
 	}
 	return virtualProfile{}, false
+}
+
+// virtualCatalog is what runs there are.
+func virtualCatalog() (c fullstack.Catalog) {
+	for _, p := range slices.Concat(virtualSteadyProfiles, virtualProfiles) {
+		c.Profiles = append(c.Profiles, fullstack.Profile{Name: p.name, Class: p.pace.class, Length: p.pace.length})
+	}
+	c.Quiet = slices.Sorted(maps.Keys(virtualQuiet))
+	return c
 }
 
 // setup is the world that a profile needs.

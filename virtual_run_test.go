@@ -31,6 +31,7 @@ func virtualRunOf(t *testing.T, request fullstack.Request, profile virtualProfil
 	length := orDefault(request.Length, profile.pace.length)
 	result.Calm = max(length-profile.pace.calm(), length/2)
 	setup := profile.setup()
+	var check *virtualChecker
 	setup.report = func(wrong []virtualProblem) {
 		for _, problem := range wrong[:min(len(wrong), 100)] {
 			result.Wrong = append(result.Wrong, problem.text)
@@ -38,6 +39,7 @@ func virtualRunOf(t *testing.T, request fullstack.Request, profile virtualProfil
 		result.Violations = len(wrong)
 		if len(wrong) > 0 {
 			result.At = wrong[0].at
+			result.Trace = virtualLines(check.trace)
 		}
 	}
 	result.Digest = inVirtualTime(t, request.Seed, setup, func(w *virtualWorld) {
@@ -55,10 +57,13 @@ func virtualRunOf(t *testing.T, request fullstack.Request, profile virtualProfil
 		}
 		result.Strikes = nemesis.fell
 		result.Figures = w.check.figures(nemesis)
-		result.Trace = strings.Split(strings.TrimSuffix(w.net.Trace.Tail(150), "\n"), "\n")
+		result.Trace = virtualLines(w.net.Trace.Tail(150))
+		check = w.check
 	})
 	return result
 }
+
+func virtualLines(trace string) []string { return strings.Split(strings.TrimSuffix(trace, "\n"), "\n") }
 
 // settle holds a world in which nothing happens any more against what must come of it.
 func (w *virtualWorld) settle(profile virtualProfile) {
@@ -121,7 +126,7 @@ func (c *virtualChecker) figures(n *virtualNemesis) fullstack.Figures {
 		}
 	}
 	for _, t := range c.tasks {
-		f.Runs += t.runs
+		f.Attempts += t.runs
 		f.Interrupted += t.interrupted
 	}
 	return f

@@ -99,6 +99,7 @@ func (t *virtualTap) claim(now time.Time, name string, r *virtualRecord, args []
 	if field["run"] == "" {
 		return
 	}
+	t.c.w.note(field["instance"], "claims "+name, field["last_scheduled"]+" run "+field["run"]+" crashes "+field["crashes"], 0)
 	slot, err := strconv.ParseInt(field["last_scheduled"], 10, 64)
 	if err != nil {
 		t.reruns++
@@ -134,7 +135,7 @@ func (t *virtualTap) inStep(due int64, name string, r *virtualRecord, slot int64
 		t.c.failed("P10: slot %d of %s was claimed at %d: a later one was due", slot, name, due)
 	case task.missed == RunOnce && t.c.w.setup.calm && slot-r.last > r.every:
 		t.c.failed("P10: after slot %d of %s came %d: a slot was lost", r.last, name, slot)
-	case r.open != 0 && r.crashes < maxCrashes:
+	case r.open != 0 && r.crashes+1 < maxCrashes: // its present leader may have died of it, too
 		t.c.failed("P10: slot %d of %s was claimed while the run of %d was neither done nor given up", slot, name, r.open)
 	}
 }
@@ -154,6 +155,7 @@ func (t *virtualTap) end(name string, r *virtualRecord, args []string) {
 		return
 	}
 	field := virtualFields(args[at:])
+	t.c.w.note(field["instance"], "records "+name, field["slot"]+" run "+field["run"]+" "+field["status"], 0)
 	slot, _ := strconv.ParseInt(field["slot"], 10, 64)
 	switch RunStatus(field["status"]) {
 	case RunSucceeded, RunFailed:

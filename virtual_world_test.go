@@ -1,8 +1,11 @@
 package tenure
 
 import (
+	"crypto/sha1"
+	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -71,6 +74,7 @@ func inVirtualTime(t *testing.T, seed uint64, setup virtualSetup, fn func(*virtu
 		defer w.net.Close()
 		w.redis = w.net.NewServer(simnet.Addr, setup.redis)
 		w.check = newVirtualChecker(w)
+		w.redis.Label(virtualLabel)
 		if setup.tasks {
 			w.redis.Watch(w.check.tap.see)
 		}
@@ -97,6 +101,31 @@ func inVirtualTime(t *testing.T, seed uint64, setup virtualSetup, fn func(*virtu
 		fn(w)
 	})
 	return digest
+}
+
+// virtualScripts are the names of the scripts, by hash.
+var virtualScripts = func() map[string]string {
+	names, c := map[string]string{}, contract
+	for _, s := range []*script{
+		c.acquire, c.renew, c.release, c.leader, c.openTask, c.planTask, c.claimTask, c.finishTask, c.readTask, c.pauseTask,
+		c.beat, c.deregister, c.look, c.hold, c.sweep, c.adopt, c.scan, c.instance,
+	} {
+		names[s.sha] = s.name
+	}
+	return names
+}()
+
+// virtualLabel is what a trace shows of a command: of a script its name.
+func virtualLabel(args []string) string {
+	text := args[1]
+	if strings.EqualFold(args[0], "EVAL") {
+		sum := sha1.Sum([]byte(text))
+		text = hex.EncodeToString(sum[:])
+	}
+	if name, ours := virtualScripts[text]; ours {
+		return name
+	}
+	return text[:min(len(text), 40)]
 }
 
 // virtualRand is a generator that depends on the seed, the name and the number only.

@@ -17,6 +17,7 @@ type Result struct {
 	At      time.Duration // when it was first
 	Trace   []string      // its end
 	Digest  uint64        // of all that happened
+	CPU     time.Duration // that its process took; set by who started that
 }
 
 // Strike is one deed of the nemesis.
@@ -49,10 +50,10 @@ type Figures struct {
 	Faults  map[string]int64 // strikes of the nemesis, by kind
 	Network map[string]int64 // faults of single messages, by kind
 
-	Beats, Joined, Swept      int // of the registry
-	Claims, Runs, Interrupted int // of the tasks: slots claimed, attempts that began, those whose term ended first
-	Reruns                    int
-	Violations                int
+	Beats, Joined, Swept          int // of the registry
+	Claims, Attempts, Interrupted int // of the tasks: slots claimed, attempts that began, those whose term ended first
+	Reruns                        int
+	Violations                    int
 }
 
 // Add adds another run.
@@ -74,7 +75,7 @@ func (f *Figures) Add(g *Figures) {
 	f.Joined += g.Joined
 	f.Swept += g.Swept
 	f.Claims += g.Claims
-	f.Runs += g.Runs
+	f.Attempts += g.Attempts
 	f.Interrupted += g.Interrupted
 	f.Reruns += g.Reruns
 	f.Violations += g.Violations

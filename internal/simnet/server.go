@@ -47,6 +47,7 @@ type Server struct {
 	client    string          // host whose command executes
 	noInfo    map[string]bool // hosts without INFO
 	intercept func(host, cmd string, args []string) string
+	label     func(args []string) string
 	watch     func(now time.Time, host, cmd string, args []string)
 	stopped   bool
 }
@@ -143,6 +144,13 @@ func (s *Server) Intercept(fn func(host, cmd string, args []string) string) {
 	s.intercept = fn
 }
 
+// Label lets fn say what the trace shows of a command beside its name, in place of the first argument.
+func (s *Server) Label(fn func(args []string) string) {
+	s.exec.Lock()
+	defer s.exec.Unlock()
+	s.label = fn
+}
+
 // Watch tells fn of each command before it executes, those within scripts included, with the time of the server's clock. fn runs while
 // the server executes; nil ends it.
 func (s *Server) Watch(fn func(now time.Time, host, cmd string, args []string)) {
@@ -227,6 +235,9 @@ func (s *Server) execute(c *conn, peer *server.Peer, args []string, note string)
 	detail := ""
 	if len(args) > 1 {
 		detail = args[1][:min(len(args[1]), 40)]
+		if s.label != nil {
+			detail = s.label(args)
+		}
 	}
 	s.note(note+args[0], detail, int64(c.id), c.host.name)
 	switch strings.ToUpper(args[0]) {
