@@ -71,6 +71,14 @@ func (c *Cluster) Options() *redis.ClusterOptions {
 	return o
 }
 
+// Client returns a client with the default options that is closed with the test.
+func (c *Cluster) Client(t TB) *redis.ClusterClient {
+	t.Helper()
+	client := redis.NewClusterClient(c.Options())
+	t.Cleanup(func() { _ = client.Close() }) // it has nothing to say
+	return client
+}
+
 // clusterNode is a line of CLUSTER NODES.
 type clusterNode struct {
 	id, addr, master string

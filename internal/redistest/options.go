@@ -12,7 +12,8 @@ type config struct {
 	master   *Server
 	username string
 	password string
-	conf     string // of a Sentinel; "": a data server
+	conf     string     // of a Sentinel; "": a data server
+	secured  *Authority // nil: no TLS
 }
 
 // Args appends settings to the command line, as in Args("--maxmemory", "3mb"), after the harness's own: of two values the
@@ -36,3 +37,6 @@ func ReplicaOf(master *Server) Option { return func(c *config) { c.master = mast
 func Login(username, password string) Option {
 	return func(c *config) { c.username, c.password = username, password }
 }
+
+// Secured has the server speak TLS and nothing else, with a certificate of the authority. [Server.Options] trusts it.
+func Secured(by *Authority) Option { return func(c *config) { c.secured = by } }

@@ -21,6 +21,9 @@ const (
 
 	// DownAfter is how long Sentinel, and Cluster, take to believe that a server is gone.
 	DownAfter = time.Second
+
+	hour       = time.Hour              // a starved Sentinel would retire for 30 s if it had not run for 2 s
+	infoPeriod = 500 * time.Millisecond // how often a Sentinel looks what a server is; 10 s by default
 )
 
 // Sentinel is a master with two replicas, watched by three Sentinels.
@@ -56,6 +59,7 @@ func StartSentinel(t TB, opts ...Option) *Sentinel {
 	if err != nil {
 		t.Fatalf("redistest: the Sentinels do not find each other: %v", err)
 	}
+	s.debug(t, "TILT-TRIGGER", hour, "INFO-PERIOD", infoPeriod)
 	return s
 }
 

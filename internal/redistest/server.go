@@ -4,6 +4,7 @@ package redistest
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -126,7 +127,11 @@ func (s *Server) Addr() string { return loopback(s.port) }
 
 // Options returns new client options for the server, to be changed at will.
 func (s *Server) Options() *redis.Options {
-	return &redis.Options{Addr: s.Addr(), Username: s.config.username, Password: s.config.password}
+	opts := &redis.Options{Addr: s.Addr(), Username: s.config.username, Password: s.config.password}
+	if s.config.secured != nil {
+		opts.TLSConfig = s.config.secured.Trusted()
+	}
+	return opts
 }
 
 // Client returns a client with the default options that is closed with the test.
@@ -188,8 +193,12 @@ func (s *Server) args() []string {
 		args = append(args, "--appendonly", "no", "--rdb-del-sync-files", "yes")
 	}
 	args = append(args, s.config.args...)
-	args = append(args, "--port", strconv.Itoa(s.port), "--dir", s.dir, "--daemonize", "no",
-		"--loglevel", "notice", "--logfile", "")
+	args = append(args, "--dir", s.dir, "--daemonize", "no", "--loglevel", "notice", "--logfile", "")
+	if s.config.secured != nil {
+		args = append(args, s.config.secured.args(s.port)...)
+	} else {
+		args = append(args, "--port", strconv.Itoa(s.port))
+	}
 	if host, port, ok := s.replicaOf(); ok {
 		args = append(args, "--replicaof", host, port)
 	}
@@ -209,7 +218,7 @@ func (s *Server) ready(proc *process, logFrom int64) error {
 	case s.config.conf == "" && !strings.Contains(log, "Ready to accept connections"):
 		return fmt.Errorf("redis-server is not ready:\n%s", log)
 	}
-	reply, err := ping(s.Addr())
+	reply, err := s.ping()
 	if err == nil && strings.HasPrefix(reply, "-LOADING") {
 		err = errors.New(strings.TrimSpace(reply))
 	}
@@ -217,14 +226,17 @@ func (s *Server) ready(proc *process, logFrom int64) error {
 }
 
 // ping asks without a client, since any answer will do: -NOAUTH too comes from a server that serves.
-func ping(addr string) (reply string, err error) {
-	conn, err := net.DialTimeout("tcp", addr, time.Second)
+func (s *Server) ping() (reply string, err error) {
+	conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
 		return "", err
+	}
+	if s.config.secured != nil {
+		conn = tls.Client(conn, s.config.secured.Trusted())
 	}
 	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
 		return "", err
