@@ -45,9 +45,9 @@ func single(opts ...redistest.Option) func(*world) {
 }
 
 func overTLS(w *world) {
-	s, ca := redistest.StartTLS(w.TB)
-	w.server = s.Server
-	w.fleet = newFleet(w.TB, setup{Namespace: namespace, TTL: w.stage.ttl, CA: ca}, s.Addr)
+	authority := redistest.NewAuthority(w.TB)
+	w.server = redistest.Start(w.TB, redistest.Secured(authority))
+	w.fleet = newFleet(w.TB, setup{Namespace: namespace, TTL: w.stage.ttl, CA: authority.PEM(w.TB)}, w.server.Addr())
 }
 
 // limited has a user with exactly the rights that tenure asks for.

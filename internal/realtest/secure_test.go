@@ -4,7 +4,6 @@ package realtest
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"testing"
 	"time"
@@ -18,23 +17,23 @@ import (
 // Over TLS everything is as without; a certificate that is not trusted is told of, and Run goes on trying.
 func TestTLS(t *testing.T) {
 	s := newParallelStage(t, 3*time.Second)
-	server, authority := redistest.StartTLS(t)
-	trusted := x509.NewCertPool()
-	if !trusted.AppendCertsFromPEM(authority) {
-		t.Fatal("no certificate")
-	}
-	client := func(pool *x509.CertPool) *redis.Client {
-		c := redis.NewClient(&redis.Options{Addr: server.Addr, TLSConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}})
+	server := redistest.Start(t, redistest.Secured(redistest.NewAuthority(t)))
+	client := func(trust *tls.Config) *redis.Client {
+		options := server.Options()
+		if trust != nil {
+			options.TLSConfig = trust
+		}
+		c := redis.NewClient(options)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
-	stranger := s.join("stranger", client(x509.NewCertPool()), young)
+	stranger := s.join("stranger", client(redistest.NewAuthority(t).Trusted()), young)
 	s.eventually("the stranger to say what is wrong", func() bool {
 		var untrusted *tls.CertificateVerificationError
 		err := stranger.Status().Err
 		return errors.As(err, &untrusted) && errors.Is(err, tenure.ErrUnreachable)
 	})
-	leader := s.join("leader", client(trusted), young)
+	leader := s.join("leader", client(nil), young)
 	s.leads(leader)
 	if err := leader.quit(s); err != nil {
 		t.Error(err)

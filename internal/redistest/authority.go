@@ -57,6 +57,16 @@ func (a *Authority) Trusted() *tls.Config {
 	return &tls.Config{RootCAs: a.pool, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
 }
 
+// PEM is the certificate of the authority, for a client in another process.
+func (a *Authority) PEM(t TB) []byte {
+	t.Helper()
+	text, err := os.ReadFile(a.authorityFile)
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	return text
+}
+
 // args is what a server that serves TLS on a port, and nothing else, is told.
 func (a *Authority) args(port int) []string {
 	return []string{"--port", "0", "--tls-port", strconv.Itoa(port), "--tls-auth-clients", "no",

@@ -1,0 +1,274 @@
+//go:build unix
+
+package tenure
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/oracle"
+	"github.com/tenure-go/tenure/internal/redistest"
+)
+
+// The lease operations are linearizable: each takes effect at one instant between its call and its answer, as internal/oracle says. One
+// that had no answer took effect at some instant after its call, or never: the check follows both.
+
+// linearCall is one operation of a history.
+type linearCall struct {
+	asker oracle.Asker
+	lease.Request
+}
+
+// linearAnswer is its answer.
+type linearAnswer struct {
+	unknown bool
+	oracle.Reply
+}
+
+// linearState is Redis after some operations. It is comparable.
+type linearState struct {
+	oracle.Data
+	now int64 // of the last operation: Redis's clock does not go back
+}
+
+// linearModel is the oracle as a nondeterministic state machine. times are those at which an operation without an answer may have
+// taken effect, as far as it can make a difference to what others were answered.
+func linearModel(history string, times []int64) porcupine.Model {
+	run := func(s linearState, c linearCall, now int64) (linearState, oracle.Reply) {
+		r := oracle.Redis{Rules: oracle.All, Facts: oracle.Facts{Origin: history, Uptime: math.MaxInt32}, Data: s.Data}
+		var reply oracle.Reply
+		switch c.Kind {
+		case lease.Acquire:
+			reply = r.Acquire(now, c.asker, c.Request)
+		case lease.Renew:
+			reply = r.Renew(now, c.asker, c.Request)
+		default:
+			reply = r.Release(now, c.asker, c.Request)
+		}
+		return linearState{r.Data, now}, reply
+	}
+	model := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{linearState{}} },
+		Step: func(state, input, output any) (next []any) {
+			s, c, a := state.(linearState), input.(linearCall), output.(linearAnswer)
+			if !a.unknown {
+				if a.Now < s.now {
+					return nil
+				}
+				for _, boundary := range []bool{false, true} { // a key may still be there in the very millisecond in which it expires
+					from := s
+					if boundary {
+						if from.Lease.Expires != a.Now {
+							break
+						}
+						from.Lease.Expires++
+					}
+					after, reply := run(from, c, a.Now)
+					if reply.Verdict == a.Verdict && reply.Token == a.Token && reply.Holder == a.Holder && reply.Reason == a.Reason {
+						next = append(next, after)
+					}
+				}
+				return next
+			}
+			next = append(next, s) // never
+			for _, now := range times {
+				if now >= s.now {
+					after, _ := run(s, c, now)
+					next = append(next, after)
+				}
+			}
+			after, _ := run(s, c, s.now)
+			return append(next, after)
+		},
+		Equal: func(a, b any) bool { return a.(linearState) == b.(linearState) },
+	}
+	return model.ToModel()
+}
+
+// linearHistory has three clients work on one lease through a network that loses replies and holds requests up.
+func linearHistory(t *testing.T, server *redistest.Server, proxies []*redistest.Proxy, mutated *scripts, seed uint64) (history []porcupine.Operation) {
+	t.Helper()
+	began := time.Now()
+	var mu sync.Mutex
+	var clients sync.WaitGroup
+	faulty := make(chan struct{})
+	clients.Go(func() { // ends with faulty
+		random := rand.New(rand.NewPCG(seed, 99))
+		for {
+			proxy := proxies[random.IntN(len(proxies))]
+			if random.IntN(2) == 0 {
+				proxy.LoseReply(func(cmd []string) bool { return strings.HasPrefix(strings.ToLower(cmd[0]), "eval") })
+			} else {
+				proxy.HoldRequests()
+			}
+			select {
+			case <-faulty:
+				proxy.Heal()
+				return
+			case <-time.After(time.Duration(random.IntN(6)) * time.Millisecond):
+			}
+			proxy.Heal()
+			select {
+			case <-faulty:
+				return
+			case <-time.After(time.Duration(random.IntN(40)) * time.Millisecond):
+			}
+		}
+	})
+	var asking sync.WaitGroup
+	for number, proxy := range proxies {
+		asking.Go(func() {
+			random := rand.New(rand.NewPCG(seed, uint64(number)))
+			client := redis.NewClient(&redis.Options{
+				Addr: proxy.Addr(), MaxRetries: -1, DialerRetries: 1, PoolSize: 1, ReadTimeout: 60 * time.Millisecond, DisableIdentity: true, Protocol: 2,
+			})
+			defer client.Close()
+			store := newRedisStore(client, &checker{}, Options{Namespace: "{lease}"})
+			if mutated != nil {
+				store.scripts = mutated
+			}
+			w := &leaseWorld{rdb: client, store: store}
+			asker := oracle.Asker{ID: string(rune('a' + number)), TTL: 40, RestartGuard: -1}
+			a, nonces, token := w.asker(asker), 0, int64(0)
+			var old lease.Request // a release of an earlier campaign: it may come at any time
+			nonce := func() string { return fmt.Sprint(asker.ID, seed, "-", nonces) }
+			for range 9 {
+				q := lease.Request{Nonce: nonce(), HoldOff: 40 * time.Millisecond, Kind: lease.Acquire}
+				if token != 0 {
+					q.Kind, q.Token = []lease.Kind{lease.Renew, lease.Renew, lease.Release}[random.IntN(3)], token
+				}
+				late := old.Nonce != "" && random.IntN(5) == 0
+				if late {
+					q = old
+				}
+				call := time.Since(began)
+				reply, err := a.ask(context.Background(), q)
+				op := porcupine.Operation{
+					ClientId: number, Input: linearCall{asker, q}, Call: int64(call), Output: linearAnswer{err != nil, reply}, Return: int64(time.Since(began)),
+				}
+				if err != nil {
+					op.Return = math.MaxInt64 // it may take effect at any time to come
+				}
+				mu.Lock()
+				history = append(history, op)
+				mu.Unlock()
+				switch {
+				case late:
+				case q.Kind == lease.Release, reply.Verdict == lease.Lost:
+					old = lease.Request{Kind: lease.Release, Nonce: q.Nonce, Token: token}
+					token = 0
+					nonces++
+				case reply.Verdict == lease.Won:
+					token = reply.Token
+				}
+				if err != nil { // a client has one operation at a time: what is under way goes on under another name
+					number += len(proxies)
+				}
+				time.Sleep(time.Duration(random.IntN(12)) * time.Millisecond) // not to wait for anything: bounded poll
+			}
+		})
+	}
+	asking.Wait()
+	close(faulty)
+	clients.Wait()
+	return history
+}
+
+// checkLinear reports whether a history can be told as one after the other.
+func checkLinear(origin string, history []porcupine.Operation) porcupine.CheckResult {
+	var times []int64
+	for _, op := range history {
+		c, a := op.Input.(linearCall), op.Output.(linearAnswer)
+		if a.unknown {
+			continue
+		}
+		for _, at := range []int64{a.Token, a.Now, a.Now + a.Wait.Milliseconds() - c.asker.TTL} {
+			if at > 0 {
+				times = append(times, at)
+			}
+		}
+	}
+	return porcupine.CheckOperationsTimeout(linearModel(origin, times), history, 20*time.Second)
+}
+
+// linearRun checks a number of histories and returns how many cannot be told, and how many operations had no answer.
+func linearRun(t *testing.T, mutated *scripts, seeds int, enough func(illegal int) bool) (illegal, unknown, asked int) {
+	t.Helper()
+	server := redistest.Start(t)
+	origin := server.Info(t, "replication")["master_replid"]
+	var proxies []*redistest.Proxy
+	for range 3 {
+		proxies = append(proxies, redistest.NewProxy(t, server.Addr()))
+	}
+	admin := server.Client(t)
+	for seed := range uint64(seeds) {
+		require.NoError(t, admin.FlushAll(t.Context()).Err())
+		history := linearHistory(t, server, proxies, mutated, seed+1)
+		for _, op := range history {
+			asked++
+			if op.Output.(linearAnswer).unknown {
+				unknown++
+			}
+		}
+		result := checkLinear(origin, history)
+		if result == porcupine.Illegal {
+			illegal++
+			if mutated == nil {
+				for _, op := range history {
+					t.Logf("%+v", op)
+				}
+				t.Errorf("seed %d: no order of these operations explains the answers", seed+1)
+			}
+		}
+		if enough(illegal) {
+			break
+		}
+	}
+	return illegal, unknown, asked
+}
+
+func TestLinearizable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	t.Parallel()
+	histories := 120
+	_, unknown, asked := linearRun(t, nil, histories, func(illegal int) bool { return illegal > 0 })
+	t.Logf("%d histories, %d operations, %d without an answer", histories, asked, unknown)
+	if unknown < histories/10 {
+		t.Errorf("only %d operations had no answer", unknown)
+	}
+}
+
+// TestLinearizabilityCanFail: scripts that are wrong are noticed.
+func TestLinearizabilityCanFail(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	t.Parallel()
+	for name, edit := range map[string][2]string{
+		"release without compare":  {"if term.nonce == nonce and (token == 0 or term.token == token) then\n  call('HDEL', term_key, 'until')", "if true then\n  call('HDEL', term_key, 'until')"},
+		"token not increased":      {"math.max(term.token + 1, floor + 1, now)", "math.max(term.token, floor, 1)"},
+		"a lease is granted twice": {"if holder then\n  return answer('held', now, term.token, term.ttl, math.max(left, 1)", "if holder and floor > 0 then\n  return answer('held', now, term.token, term.ttl, math.max(left, 1)"},
+		"a renewal that is lost":   {"if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, ttl)", "if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, 1)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Contains(t, scriptsLua, edit[0])
+			mutated, err := loadScripts(strings.Replace(scriptsLua, edit[0], edit[1], 1))
+			require.NoError(t, err)
+			illegal, _, _ := linearRun(t, mutated, 60, func(illegal int) bool { return illegal > 0 })
+			require.Positive(t, illegal, "60 histories of a broken script are all in order")
+		})
+	}
+}
