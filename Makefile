@@ -111,6 +111,30 @@ sim-core:
 sim-stack:
 	$(GO) run ./internal/cmd/simstack -days $(DAYS) $(if $(WALL),-wall $(WALL)) $(if $(SEED),-seed $(SEED)) $(if $(PROFILE),-profile '$(PROFILE)') $(if $(OUT),-json $(OUT)/sim-stack.json)
 
+.PHONY: bugs
+bugs: install-redis ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=name chooses
+	$(GO) run ./internal/cmd/bugs $(if $(BUG),-bug '$(BUG)')
+
+# Real processes on a real Redis. HOURS is shared by the stages; SEED and STAGES choose, OUT is a folder for the figures.
+HOURS    ?= 0.05
+STAGES   ?=
+PARALLEL ?= 2
+
+.PHONY: campaign
+campaign: install-redis ## Plague real processes on real servers; HOURS, SEED, STAGES, PARALLEL, OUT
+	$(GO) run ./internal/cmd/campaign -hours $(HOURS) -parallel $(PARALLEL) $(if $(SEED),-seed $(SEED)) $(if $(STAGES),-stages '$(STAGES)') $(if $(OUT),-json $(OUT)/campaign.json)
+
+.PHONY: matrix
+matrix: install-redis ## Run the script and fault suites on Redis 7.0, Redis 8.0 and Valkey 8.1; SUITES chooses
+	@./scripts/install-servers.sh
+	$(GO) run ./internal/cmd/matrix $(if $(SUITES),-suites $(SUITES)) $(if $(OUT),-json $(OUT)/matrix.json)
+
+FUZZ_TIME ?= 10s
+
+.PHONY: fuzz
+fuzz: ## Fuzz every parser in turn, for FUZZ_TIME each
+	@./scripts/fuzz.sh $(FUZZ_TIME)
+
 .PHONY: lint
 lint: $(LINT_TOOLS) ## Check every module: gofmt, go vet, staticcheck, golangci-lint
 	@./scripts/lint.sh $(MODULES)

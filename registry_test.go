@@ -888,6 +888,21 @@ func TestListingIsTruncated(t *testing.T) {
 	require.Equal(t, maxInstances, counts.Total)
 }
 
+// TestRecordOfAMegabyteIsNotRead: what cannot be a record does not travel, and is left alone.
+func TestRecordOfAMegabyteIsNotRead(t *testing.T) {
+	onRegistryRedis(t, func(w *registryWorld) {
+		a, huge := w.member("a"), `{"instance_id":"huge","status":"`+strings.Repeat("x", 1<<20)+`"}`
+		w.foreign("huge", huge)
+		entry, _, err := a.store.readInstance(t.Context(), "huge")
+		require.NoError(t, err)
+		require.Empty(t, entry.record)
+		list, err := a.Instances(t.Context(), InstanceQuery{})
+		require.NoError(t, err)
+		require.Empty(t, list)
+		require.Equal(t, huge, w.rdb.HGet(t.Context(), "waf:cluster:instances", "huge").Val())
+	})
+}
+
 // TestRegistryOnAFullRedis: beats, sweeps and removals go on where nothing can be stored.
 func TestRegistryOnAFullRedis(t *testing.T) {
 	w := realRegistryWorld(t)
