@@ -34,51 +34,40 @@ const (
 	evReach                // a process finds the new master
 )
 
-// queue is a heap of events.
+// queue holds the events that are to come, the next one last. There are a few dozen, and most new ones are due within
+// milliseconds: those find their place at the end at once, which no heap does as fast.
 type queue struct {
 	events []event
 	order  uint64
 }
 
-func (a *event) before(b *event) bool { return a.at < b.at || a.at == b.at && a.order < b.order }
-
 func (q *queue) push(e event) {
 	q.order++
 	e.order = q.order
-	q.events = append(q.events, e)
-	i := len(q.events) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !e.before(&q.events[parent]) {
+	low, high := 0, len(q.events) // its place lies between: whatever stands at one instant longer comes first
+	for range 6 {
+		if high == 0 || q.events[high-1].at > e.at {
+			low = high
 			break
 		}
-		q.events[i] = q.events[parent]
-		i = parent
+		high--
 	}
-	q.events[i] = e
+	for low < high {
+		middle := int(uint(low+high) >> 1)
+		if q.events[middle].at > e.at {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	q.events = append(q.events, event{})
+	copy(q.events[low+1:], q.events[low:])
+	q.events[low] = e
 }
 
 func (q *queue) pop() event {
-	first, last := q.events[0], len(q.events)-1
+	last := len(q.events) - 1
 	e := q.events[last]
 	q.events = q.events[:last]
-	i := 0
-	for {
-		child := 2*i + 1
-		if child >= last {
-			break
-		}
-		if child+1 < last && q.events[child+1].before(&q.events[child]) {
-			child++
-		}
-		if !q.events[child].before(&e) {
-			break
-		}
-		q.events[i] = q.events[child]
-		i = child
-	}
-	if last > 0 {
-		q.events[i] = e
-	}
-	return first
+	return e
 }

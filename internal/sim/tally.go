@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/json"
 	"math"
 	"math/bits"
 	"time"
@@ -62,7 +63,7 @@ func (t *Tally) FaultsByName() map[string]int64 {
 // Add adds another run.
 func (t *Tally) Add(u *Tally) {
 	t.Profile = u.Profile
-	t.Runs++
+	t.Runs += max(u.Runs, 1)
 	t.Simulated += u.Simulated
 	t.Events += u.Events
 	t.Requests += u.Requests
@@ -104,6 +105,41 @@ type Times struct {
 }
 
 const subBits = 5
+
+// timesJSON is how Times are written: what a reader wants to know, and the buckets that hold something.
+type timesJSON struct {
+	Count   int64         `json:"count"`
+	P50     time.Duration `json:"p50"`
+	P99     time.Duration `json:"p99"`
+	Max     time.Duration `json:"max"`
+	Buckets map[int]int64 `json:"buckets"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (t Times) MarshalJSON() ([]byte, error) {
+	j := timesJSON{Count: t.Count, P50: t.Quantile(0.5), P99: t.Quantile(0.99), Max: t.Max, Buckets: map[int]int64{}}
+	for i, n := range t.buckets {
+		if n > 0 {
+			j.Buckets[i] = n
+		}
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *Times) UnmarshalJSON(text []byte) error {
+	var j timesJSON
+	if err := json.Unmarshal(text, &j); err != nil {
+		return err
+	}
+	*t = Times{Count: j.Count, Max: j.Max}
+	for i, n := range j.Buckets {
+		if i >= 0 && i < len(t.buckets) {
+			t.buckets[i] = n
+		}
+	}
+	return nil
+}
 
 func bucket(d time.Duration) int {
 	us := uint64(max(d/time.Microsecond, 1))

@@ -21,7 +21,7 @@ var tasks = []struct {
 	{"once", plan.Rules{Schedule: plan.Every(time.Hour), Missed: plan.RunOnce}, time.Minute},
 	{"skip", plan.Rules{Schedule: plan.Every(25 * time.Second), Missed: plan.SkipMissed}, 3 * time.Second},
 	{"daily", plan.Rules{Schedule: mustParse("30 3 * * *"), Missed: plan.RunOnce}, 5 * time.Minute},
-	{"quick", plan.Rules{Schedule: plan.Every(90 * time.Second), Missed: plan.RunAll}, time.Second},
+	{"quick", plan.Rules{Schedule: plan.Every(2 * time.Minute), Missed: plan.RunAll}, time.Second},
 }
 
 func mustParse(spec string) plan.Schedule {

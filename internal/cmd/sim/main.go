@@ -26,6 +26,7 @@ func main() {
 	flag.IntVar(&c.Workers, "workers", runtime.NumCPU(), "runs at a time")
 	flag.StringVar(&c.json, "json", "", "write the figures to this file")
 	flag.DurationVar(&c.shrink, "shrink", time.Minute, "how long to look for a shorter history of a failure")
+	merge := flag.Bool("merge", false, "add up the files of several -json runs, given as arguments, in place of a run")
 	list := flag.Bool("list", false, "list the profiles")
 	flag.Parse()
 	if *list {
@@ -34,7 +35,11 @@ func main() {
 		}
 		return
 	}
-	if err := c.run(); err != nil {
+	run := c.run
+	if *merge {
+		run = func() error { return c.merge(flag.Args()) }
+	}
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "sim:", err)
 		os.Exit(1)
 	}
@@ -57,13 +62,19 @@ type Report struct {
 	Workers  int
 	Profiles []Figures
 	Wall     time.Duration
+	CPU      time.Duration // of the process
+
+	Simulated float64 // years
+	Faults    int64   // of machines
+	Messages  int64   // that went wrong
+	Changes   int64   // of the leader
 }
 
 // Figures are those of one profile.
 type Figures struct {
 	sim.Tally
 	Outside  bool
-	Seeds    [2]uint64 // first and last
+	Seeds    []uint64 // first and last of each run
 	FaultSum int64
 	Kinds    map[string]int64
 	Wall     time.Duration // of one core
@@ -86,25 +97,64 @@ func (c *config) run() error {
 		return errors.New("-years and -workers must be positive")
 	}
 	report := Report{Origin: figures.Here(), Years: c.Years, Workers: c.Workers}
-	began := time.Now()
+	began, burnt := time.Now(), figures.CPU()
 	header()
-	var all Figures
 	for _, p := range profiles {
 		f := c.measure(p, runs(p, c.Years, profiles))
 		show(&f)
-		all.Tally.Add(&f.Tally)
-		all.Wall += f.Wall
-		all.Failed = append(all.Failed, f.Failed...)
 		report.Profiles = append(report.Profiles, f)
 		for _, seed := range f.Failed[:min(1, len(f.Failed))] {
 			c.explain(p, seed)
 		}
 	}
-	report.Wall = time.Since(began)
+	report.Wall, report.CPU = time.Since(began), figures.CPU()-burnt
+	return c.finish(&report)
+}
+
+// merge adds up what several runs have written.
+func (c *config) merge(files []string) error {
+	var all Report
+	header()
+	for i, file := range files {
+		var r Report
+		if err := figures.Read(file, &r); err != nil {
+			return err
+		}
+		if i == 0 {
+			all = r
+			continue
+		}
+		if r.Commit != all.Commit || len(r.Profiles) != len(all.Profiles) {
+			return fmt.Errorf("%s is of commit %s, %s of %s", file, r.Commit, files[0], all.Commit)
+		}
+		all.Years, all.Wall, all.CPU = all.Years+r.Years, all.Wall+r.Wall, all.CPU+r.CPU
+		for k := range r.Profiles {
+			f, g := &all.Profiles[k], &r.Profiles[k]
+			f.Tally.Add(&g.Tally)
+			f.Seeds, f.Wall, f.Failed = append(f.Seeds, g.Seeds...), f.Wall+g.Wall, append(f.Failed, g.Failed...)
+			f.FaultSum, f.Kinds = f.FaultsSum(), f.FaultsByName()
+		}
+	}
+	for k := range all.Profiles {
+		show(&all.Profiles[k])
+	}
+	return c.finish(&all)
+}
+
+// finish adds all profiles up, says so and writes it down.
+func (c *config) finish(report *Report) error {
+	var all Figures
+	for i := range report.Profiles {
+		f := &report.Profiles[i]
+		all.Tally.Add(&f.Tally)
+		all.Wall += f.Wall
+		all.Failed = append(all.Failed, f.Failed...)
+	}
 	all.Profile = "all"
 	show(&all)
+	report.Simulated, report.Faults, report.Messages, report.Changes = years(all.Simulated), all.FaultsSum(), all.Messages.Sum(), all.Changes
 	fmt.Printf("%.1f simulated cluster-years, %d faults of machines, %d of messages, %d changes of the leader, %d slots, %d violations; %.1f years a minute of one core, %v in all\n",
-		years(all.Simulated), all.FaultsSum(), all.Messages.Sum(), all.Changes, all.Slots, all.Violations, years(all.Simulated)/all.Wall.Minutes(), report.Wall.Round(time.Second))
+		report.Simulated, report.Faults, report.Messages, all.Changes, all.Slots, all.Violations, report.Simulated/report.CPU.Minutes(), report.Wall.Round(time.Second))
 	if c.json != "" {
 		if err := figures.Write(c.json, report); err != nil {
 			return err
@@ -133,7 +183,7 @@ func runs(p sim.Profile, total float64, of []sim.Profile) uint64 {
 
 // measure runs the seeds of one profile.
 func (c *config) measure(p sim.Profile, count uint64) Figures {
-	f := Figures{Outside: p.Outside, Seeds: [2]uint64{c.First, c.First + count - 1}}
+	f := Figures{Outside: p.Outside, Seeds: []uint64{c.First, c.First + count - 1}}
 	seeds := make(chan uint64)
 	var mu sync.Mutex
 	var workers sync.WaitGroup
@@ -200,9 +250,9 @@ func show(f *Figures) {
 	if f.Outside {
 		wrong = "outside"
 	}
-	seeds := fmt.Sprintf("%d–%d", f.Seeds[0], f.Seeds[1])
-	if f.Seeds[0] == 0 {
-		seeds = ""
+	seeds := ""
+	if len(f.Seeds) > 0 {
+		seeds = fmt.Sprintf("%d–%d", f.Seeds[0], f.Seeds[1])
 	}
 	fmt.Printf(row, f.Profile, seeds, fmt.Sprintf("%.3f", years(f.Simulated)), fmt.Sprint(f.FaultsSum()), fmt.Sprint(f.Messages.Sum()), fmt.Sprint(f.Terms),
 		fmt.Sprint(f.Changes), fmt.Sprint(f.Slots), fmt.Sprint(f.Reruns), fmt.Sprint(f.Removed), wrong, fmt.Sprintf("%.1f", f.Wall.Seconds()),
