@@ -149,8 +149,9 @@ tidy: ## Tidy every go.mod, also that of the lint tools
 	@cd tools/lint && $(GO) mod tidy
 
 .PHONY: install-redis
-install-redis: ## Install redis-server where it is missing
+install-redis: ## Install redis-server where it is missing, and libfaketime where there is a package
 	@./scripts/install-redis.sh
+	@./scripts/install-faketime.sh
 
 .PHONY: clean
 clean: ## Remove what the other targets have left
