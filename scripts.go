@@ -3,6 +3,7 @@ package tenure
 import (
 	"context"
 	"crypto/sha1"
+	"crypto/tls"
 	_ "embed"
 	"encoding/hex"
 	"errors"
@@ -249,6 +250,9 @@ func explain(op string, err error) error {
 	e := &storeError{kind: ErrUnreachable, op: op, err: err}
 	var refused redis.Error
 	if !errors.As(err, &refused) {
+		if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
+			e.mend = "have the TLSConfig of the Redis client trust the server's certificate (RootCAs, ServerName), or renew that"
+		}
 		return e
 	}
 	text := refused.Error()

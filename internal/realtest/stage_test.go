@@ -31,6 +31,7 @@ type stage struct {
 	ttl     time.Duration
 	beliefs *chronicle
 	players []*player
+	fenced  *resource // what leaders write to; nil: nothing
 }
 
 // newStage sets up an election with leases of ttl. It needs real servers: it skips the test under -short, and only then.
@@ -58,6 +59,7 @@ type player struct {
 	done chan struct{} // closed when Run has returned
 	err  error         // what Run returned; read after done
 	idle chan struct{} // closed when the probe has ended
+	work *resource     // what it writes to while it leads; nil: nothing
 
 	mu        sync.Mutex
 	deadlines map[int64]time.Duration // by token: the last that was seen
@@ -79,7 +81,7 @@ func young(o *tenure.Options) {
 func (s *stage) join(name string, client redis.UniversalClient, changes ...func(*tenure.Options)) *player {
 	s.Helper()
 	p := &player{
-		name: name, log: new(journal), done: make(chan struct{}), idle: make(chan struct{}),
+		name: name, log: new(journal), work: s.fenced, done: make(chan struct{}), idle: make(chan struct{}),
 		deadlines: make(map[int64]time.Duration), endings: make(map[int64]ending),
 	}
 	opts := tenure.Options{
@@ -117,8 +119,11 @@ func (s *stage) join(name string, client redis.UniversalClient, changes ...func(
 	return p
 }
 
-// lead is the work of a leader: it takes note of the end.
+// lead is the work of a leader: it writes to what is fenced, and takes note of the end.
 func (p *player) lead(ctx context.Context, term tenure.Term) error {
+	if p.work != nil {
+		p.work.serve(ctx, term.Token)
+	}
 	<-ctx.Done()
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -113,26 +113,3 @@ func TestP1P2_EvictedTermHashIsRestored(t *testing.T) {
 	s.must(leader.quit(s))
 	s.leader(token) // above that of the hash that was written anew
 }
-
-// A Redis that evicts everything while it is full loses nothing that its leader does not bring back.
-func TestP1P2_EvictionOfEverythingKeepsTheLeader(t *testing.T) {
-	s := newParallelStage(t, 2*time.Second)
-	server := redistest.Start(t)
-	admin := server.Client(t)
-	patient := func(o *tenure.Options) { o.Election.EmptyHistoryWait = s.ttl }
-	s.join("candidate-0", server.Client(t), patient)
-	s.join("candidate-1", server.Client(t), patient)
-	leader, token := s.leader(0)
-	server.ConfigSet(t, "maxmemory-policy", "allkeys-random")
-	server.ConfigSet(t, "maxmemory", "1")
-	s.eventually("everything to be evicted", func() bool {
-		_ = admin.Set(t.Context(), "x", "y", 0).Err() // refused, or evicted by the next one
-		return admin.DBSize(t.Context()).Val() == 0
-	})
-	evicted := monotonic()
-	server.ConfigSet(t, "maxmemory", "0")
-	s.join("newcomer", server.Client(t), patient)
-	s.reclaimed(leader, token, evicted, admin)
-	s.holds(s.ttl, "the same leader", leader.IsLeader)
-	s.onlyTerms(token)
-}
