@@ -115,14 +115,14 @@ sim-stack:
 bugs: install-redis ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=name chooses
 	$(GO) run ./internal/cmd/bugs $(if $(BUG),-bug '$(BUG)')
 
-# Real processes on a real Redis. HOURS is shared by the stages; SEED and STAGES choose, OUT is a folder for the figures.
-HOURS    ?= 0.05
-STAGES   ?=
-PARALLEL ?= 2
+# Fleets of real processes on real servers. HOURS is shared by the stages; SEED and STAGES choose, OUT is a folder for the figures. A
+# failure prints its seed and the log around it.
+HOURS  ?= 0.05
+STAGES ?=
 
 .PHONY: campaign
-campaign: install-redis ## Plague real processes on real servers; HOURS, SEED, STAGES, PARALLEL, OUT
-	$(GO) run ./internal/cmd/campaign -hours $(HOURS) -parallel $(PARALLEL) $(if $(SEED),-seed $(SEED)) $(if $(STAGES),-stages '$(STAGES)') $(if $(OUT),-json $(OUT)/campaign.json)
+campaign: install-redis ## Plague real processes on real servers; HOURS, SEED, STAGES, OUT
+	$(GO) run ./internal/cmd/campaign -hours $(HOURS) $(if $(SEED),-seed $(SEED)) $(if $(STAGES),-stages '$(STAGES)') $(if $(OUT),-json $(OUT)/campaign.json)
 
 .PHONY: matrix
 matrix: install-redis ## Run the script and fault suites on Redis 7.0, Redis 8.0 and Valkey 8.1; SUITES chooses

@@ -1,10 +1,8 @@
-//go:build unix
-
-// Package campaign plagues real processes on a real Redis: fleets of children that embed tenure as a user does, a fenced resource, and
-// a nemesis that draws faults from a seed. It holds the promises against everything that the children and the resource saw, on one
-// host's monotonic clock, and counts.
+// Package campaign runs fleets of real processes, each of which embeds tenure as a user would, on real Redis servers, and does to
+// both whatever a seeded nemesis draws: kills, freezes, partitions, lost data, failovers, clocks that jump. What every process
+// believed and did is written down by the one monotonic clock of the host, and a checker holds the promises against it.
 //
-// A Stage is one kind of Redis with the faults that belong to it: a single server behind a fault proxy for each child, the same with
-// TLS, with an ACL user, with too little memory, with a clock of its own, Sentinel, Cluster. Where a stage leaves the conditions of P1,
-// overlaps are measured instead of failing.
+// A [Stage] is a kind of Redis with the faults that go with it. It is played by one or more arenas at a time, each with servers, a
+// fenced resource and a fleet of its own. An arena goes from round to round: it waits until somebody leads, lets one fault strike,
+// mends what it broke and waits until somebody leads again.
 package campaign

@@ -5,234 +5,193 @@ package campaign
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"slices"
-	"strings"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/hostclock"
 	"github.com/tenure-go/tenure/internal/redistest"
 )
 
-// fleet is a few children, each with a way of its own to Redis, and what was seen of them.
-type fleet struct {
-	redistest.TB
-	resource *resource
-	setup    setup
-	members  []*member
+const (
+	startBound = 60 * time.Second // for a process to call Run, on a starved machine
+	stopSlack  = 10 * time.Second // beyond the shutdown timeout, for the same reason
+)
 
-	mu      sync.Mutex
-	beliefs map[int64]*belief
-	endings []ending
-	events  map[string]int
-	spells  []spell
-	wrong   []Finding
-	hearing sync.WaitGroup
-}
-
-// member is one place of a fleet: its processes follow each other.
-type member struct {
-	*fleet
+// seat is the place of one member in the fleet: its processes come and go, its name and its link to Redis stay.
+type seat struct {
+	arena *arena
 	name  string
-	setup setup
-	proxy *redistest.Proxy // nil: it has none
-	proc  *redistest.Child
-	up    bool
-	cut   bool
-	since time.Duration // it has been up and well
+	link  *link
+	lives int
+
+	mu     sync.Mutex
+	child  *redistest.Child
+	page   *page
+	alive  bool
+	frozen bool
+	ended  chan struct{} // closed when the process is gone and all that it said is in the log
 }
 
-const members = 3
-
-// newFleet starts the resource and the children; addr: of a single server, each child gets a proxy before it.
-func newFleet(t redistest.TB, s setup, addr string) *fleet {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "campaign-")
+// start starts a process and returns when it has called Run.
+func (s *seat) start() {
+	s.lives++
+	t := s.arena.t
+	file := filepath.Join(s.arena.dir, fmt.Sprintf("%s-%d", s.name, s.lives))
+	shared, err := openPage(file)
 	if err != nil {
 		t.Fatalf("campaign: %v", err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	r, err := newResource(dir)
-	if err != nil {
-		t.Fatalf("campaign: %v", err)
-	}
-	t.Cleanup(r.close)
-	s.Resource = r.addr()
-	f := &fleet{TB: t, resource: r, setup: s, beliefs: map[int64]*belief{}, events: map[string]int{}}
-	for i := range members {
-		m := &member{fleet: f, name: fmt.Sprint("n", i), setup: s}
-		m.setup.Name = m.name
-		if addr != "" {
-			m.proxy = redistest.NewProxy(t, addr)
-			m.setup.Addr = m.proxy.Addr()
-		}
-		f.members = append(f.members, m)
-	}
-	for _, m := range f.members {
-		m.start()
-	}
-	return f
-}
-
-// start starts the process of a member.
-func (m *member) start() {
-	text, err := json.Marshal(m.setup)
-	if err != nil {
-		m.Fatalf("campaign: %v", err)
-	}
-	proc := redistest.StartChild(m, childName, envSetup+"="+string(text))
-	m.proc, m.up, m.cut, m.since = proc, true, false, monotonic()
-	m.hearing.Go(func() { // ends with the output of the process
-		for line := range proc.Lines() {
-			m.hear(line)
-		}
+	settings, err := json.Marshal(settings{
+		Namespace: s.arena.world.namespace(), Name: s.name, Life: s.lives, Connection: s.arena.world.connection(s.link),
+		Resource: s.arena.resource.path, Page: file, Election: s.arena.election,
 	})
-}
-
-// hear takes a line of a child.
-func (m *member) hear(line string) {
-	what, rest, _ := strings.Cut(line, " ")
-	f := m.fleet
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch what {
-	case "leads":
-		var token int64
-		var first, last time.Duration
-		if _, err := fmt.Sscan(rest, &token, &first, &last); err != nil {
-			return // cut short by a SIGKILL
-		}
-		b := f.beliefs[token]
-		switch {
-		case b == nil:
-			f.beliefs[token] = &belief{m.name, token, first, last}
-		case b.who != m.name:
-			f.wrong = append(f.wrong, Finding{"P2", fmt.Sprintf("%s and %s both have token %d", b.who, m.name, token), first})
-		default:
-			b.last = max(b.last, last)
-		}
-	case "over":
-		var e ending
-		if _, err := fmt.Sscan(rest, &e.token, &e.at, &e.deadline); err != nil {
-			return
-		}
-		if strings.Contains(rest, "no renewal succeeded in time") {
-			e.cause = "expired"
-		}
-		f.endings = append(f.endings, e)
-	case "event":
-		kind, subject, _ := strings.Cut(rest, " ")
-		f.events[kind]++
-		if kind == "down" {
-			f.removed(m, subject)
-		}
-	case "ended":
-		if rest != "<nil>" && !strings.Contains(rest, "still runs") {
-			f.events["Run: "+rest[:min(len(rest), 200)]]++
-		}
+	if err != nil {
+		t.Fatalf("campaign: %v", err)
 	}
-}
-
-// removed holds P9: nobody is removed that has been well for DownAfter and a few beats.
-func (f *fleet) removed(by *member, id string) {
-	now := monotonic()
-	for _, m := range f.members {
-		if m.name == id && m.up && !m.cut && now-m.since > 20*time.Second {
-			f.wrong = append(f.wrong, Finding{"P9", fmt.Sprintf("%s removed %s, which has been well for %v", by.name, id, now-m.since), now})
-		}
+	child, running, ended := make(chan *redistest.Child, 1), make(chan struct{}), make(chan struct{})
+	go s.live(envSettings+"="+string(settings), shared, child, running, ended) // ends with the process; awaited by gone
+	select {
+	case <-running:
+	case <-ended:
+		t.Fatalf("campaign: %s did not start", s.name)
+	case <-time.After(startBound):
+		t.Fatalf("campaign: %s did not call Run within %v", s.name, startBound)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.child, s.page, s.ended, s.alive, s.frozen = <-child, shared, ended, true, false
 }
 
-// leader is who was last seen to lead, and is up; nil: nobody in the last moment.
-func (f *fleet) leader() *member {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := monotonic()
-	for _, b := range f.beliefs {
-		if now-b.last < 150*time.Millisecond {
-			for _, m := range f.members {
-				if m.name == b.who && m.up {
-					return m
-				}
+// live is the life of one process: it takes down what the process says until it is gone, and then what it could not say.
+func (s *seat) live(env string, shared *page, started chan<- *redistest.Child, running, ended chan struct{}) {
+	defer close(ended)
+	self, said := process{s.name, s.lives}, false
+	err := redistest.Do(func(t redistest.TB) { // a scope of its own: a process of hundreds leaves nothing behind
+		child := redistest.StartChild(t, memberChild, env)
+		started <- child
+		for text := range child.Lines() {
+			var e Entry
+			if err := json.Unmarshal([]byte(text), &e); err != nil {
+				t.Errorf("%v said %q: %v", self, text, err)
+				continue
+			}
+			s.arena.journal.add(e)
+			if e.Kind == Started && !said {
+				said = true
+				close(running)
 			}
 		}
+	})
+	if err != nil {
+		s.arena.t.Errorf("campaign: %v: %v", self, err)
 	}
-	return nil
-}
-
-// settled waits until somebody leads; false: nobody does within the bound.
-func (f *fleet) settled(bound time.Duration) bool {
-	for end := monotonic() + bound; monotonic() < end; {
-		if f.leader() != nil {
-			return true
-		}
-		pause(5 * time.Millisecond)
+	if led, untold := shared.untold(); untold {
+		led.Who, led.Life = self.who, self.life
+		s.arena.journal.add(led)
 	}
-	return false
+	s.arena.journal.add(Entry{Kind: Gone, At: hostclock.Now(), Who: self.who, Life: self.life})
 }
 
-func pause(d time.Duration) { <-time.After(d) }
+// leads reports whether the process believed to lead just now, and under which token.
+func (s *seat) leads() (token int64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.alive || s.frozen {
+		return 0, false
+	}
+	return s.page.fresh(50 * time.Millisecond)
+}
 
-// ill notes that a member is not well from now on, until well is called.
-func (m *member) ill(stopped bool) (well func()) {
-	s := spell{who: m.name, from: monotonic(), stopped: stopped}
-	m.mu.Lock()
-	m.cut = true
-	m.mu.Unlock()
-	return func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		s.to = monotonic()
-		m.spells = append(m.spells, s)
-		m.cut, m.since = false, s.to
+func (s *seat) running() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.alive
+}
+
+// kill ends the process with SIGKILL.
+func (s *seat) kill() {
+	s.child.Kill(s.arena.t)
+	s.gone()
+}
+
+// stop ends the process as a deployment does. That Run returns in time is for the checker; here it must return at all.
+func (s *seat) stop() {
+	s.ask()
+	s.awaitStop()
+}
+
+// ask sends SIGTERM.
+func (s *seat) ask() { s.child.Signal(s.arena.t, syscall.SIGTERM) }
+
+func (s *seat) awaitStop() {
+	select {
+	case <-s.ended:
+	case <-time.After(memberShutdown + stopSlack):
+		s.arena.t.Errorf("campaign: P11: %s has not ended %v after its shutdown timeout", s.name, stopSlack)
+		s.child.Kill(s.arena.t)
+	}
+	s.gone()
+}
+
+// resign has the process resign, if it leads.
+func (s *seat) resign() { s.child.Signal(s.arena.t, syscall.SIGUSR1) }
+
+func (s *seat) freeze() {
+	s.child.Pause(s.arena.t)
+	s.setFrozen(true)
+}
+
+func (s *seat) thaw() {
+	s.setFrozen(false)
+	s.child.Resume(s.arena.t)
+}
+
+func (s *seat) setFrozen(frozen bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.frozen = frozen
+}
+
+// gone waits until all that a process has left is in the log.
+func (s *seat) gone() {
+	<-s.ended
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.alive = false
+	if err := s.page.close(); err != nil {
+		s.arena.t.Errorf("campaign: %v", err)
 	}
 }
 
-// kill is SIGKILL.
-func (m *member) kill() {
-	m.mu.Lock()
-	m.up = false
-	m.mu.Unlock()
-	m.proc.Kill(m)
-}
+// link is the network between one member and every server: a proxy of its own in front of each.
+type link struct{ proxies map[string]*redistest.Proxy }
 
-// stop is SIGTERM: it must end by itself within its shutdown bound (P11).
-func (m *member) stop() {
-	m.mu.Lock()
-	m.up = false
-	m.mu.Unlock()
-	m.proc.Signal(m, syscall.SIGTERM)
-	m.proc.Wait(m, 60*time.Second)
-}
-
-// freeze is SIGSTOP for a while.
-func (m *member) freeze(d time.Duration) {
-	well := m.ill(true)
-	m.proc.Pause(m)
-	pause(d)
-	m.proc.Resume(m)
-	well()
-}
-
-// history is all that was seen so far.
-func (f *fleet) history() *history {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	h := &history{endings: slices.Clone(f.endings), spells: slices.Clone(f.spells)}
-	for _, b := range f.beliefs {
-		h.beliefs = append(h.beliefs, *b)
+// newLink builds the links of one member to the servers at some addresses.
+func newLink(t redistest.TB, addrs []string) *link {
+	t.Helper()
+	l := &link{proxies: map[string]*redistest.Proxy{}}
+	for _, addr := range addrs {
+		l.proxies[addr] = redistest.NewProxy(t, addr)
 	}
-	h.writes, h.runs = f.resource.log()
-	return h
+	return l
 }
 
-// end stops every process.
-func (f *fleet) end() {
-	for _, m := range f.members {
-		if m.up {
-			m.stop()
-		}
+// each does the same to every proxy.
+func (l *link) each(do func(*redistest.Proxy)) {
+	for _, p := range l.proxies {
+		do(p)
 	}
-	f.hearing.Wait()
+}
+
+func (l *link) heal() { l.each((*redistest.Proxy).Heal) }
+
+// via maps the address of a server to that of the proxy in front of it.
+func (l *link) via() map[string]string {
+	via := map[string]string{}
+	for addr, p := range l.proxies {
+		via[addr] = p.Addr()
+	}
+	return via
 }

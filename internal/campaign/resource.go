@@ -4,132 +4,141 @@ package campaign
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"path/filepath"
-	"strings"
 	"sync"
-	"time"
+
+	"github.com/tenure-go/tenure/internal/hostclock"
+	"github.com/tenure-go/tenure/internal/redistest"
 )
 
-// write is one entry of the resource's log.
-type write struct {
-	token    int64
-	at       time.Duration // when it arrived
-	accepted bool
-}
-
-// run is one execution of the children's task, as the resource saw it.
-type run struct {
-	id         string
-	slot       int64
-	attempt    int
-	token      int64
-	start, end time.Duration // by the child; end 0: it never said
-}
-
-// resource is what leaders write to: it refuses a token below the highest that it has seen, and logs everything.
+// resource is what leaders write to: it refuses a token below the highest that it has seen, and logs every write. It is a service
+// of the arena's process: no fault reaches it.
 type resource struct {
-	listener net.Listener
-	serving  sync.WaitGroup
+	path    string
+	journal *journal
 
 	mu      sync.Mutex
 	highest int64
-	writes  []write
-	runs    map[string]*run
-	order   []string // of the runs
-	conns   map[net.Conn]bool
+	conns   map[net.Conn]struct{}
+	closed  bool
 }
 
-// newResource starts one that listens in dir until it is closed.
-func newResource(dir string) (*resource, error) {
-	listener, err := net.Listen("unix", filepath.Join(dir, "resource"))
+// startResource serves until the arena ends.
+func startResource(t redistest.TB, dir string, j *journal) *resource {
+	t.Helper()
+	r := &resource{path: filepath.Join(dir, "resource"), journal: j, conns: map[net.Conn]struct{}{}}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.path, Net: "unix"})
 	if err != nil {
-		return nil, err
+		t.Fatalf("campaign: fenced resource: %v", err)
 	}
-	r := &resource{listener: listener, runs: map[string]*run{}, conns: map[net.Conn]bool{}}
-	r.serving.Go(func() { // ends with the listener; close waits
+	var wg sync.WaitGroup
+	wg.Go(func() { // ends with the listener; awaited by the clean-up
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			r.mu.Lock()
-			r.conns[conn] = true
-			r.mu.Unlock()
-			r.serving.Go(func() { r.serve(conn) }) // ends with the connection
+			if r.enter(conn) {
+				wg.Go(func() { r.serve(conn) }) // ends with the connection; likewise
+			}
 		}
 	})
-	return r, nil
+	t.Cleanup(func() {
+		if err := errors.Join(listener.Close(), r.close()); err != nil {
+			t.Errorf("campaign: close the fenced resource: %v", err)
+		}
+		wg.Wait()
+	})
+	return r
 }
 
-func (r *resource) addr() string { return r.listener.Addr().String() }
-
-func (r *resource) close() {
-	_ = r.listener.Close()
+func (r *resource) enter(conn net.Conn) bool {
 	r.mu.Lock()
-	for conn := range r.conns {
+	defer r.mu.Unlock()
+	if r.closed {
 		_ = conn.Close()
+		return false
 	}
-	r.mu.Unlock()
-	r.serving.Wait()
+	r.conns[conn] = struct{}{}
+	return true
 }
 
+func (r *resource) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	var all error
+	for conn := range r.conns {
+		all = errors.Join(all, conn.Close())
+	}
+	return all
+}
+
+// serve answers one process until it is gone.
 func (r *resource) serve(conn net.Conn) {
 	defer func() {
 		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !r.closed {
+			_ = conn.Close()
+		}
 		delete(r.conns, conn)
-		r.mu.Unlock()
-		_ = conn.Close()
 	}()
-	for lines := bufio.NewScanner(conn); lines.Scan(); {
+	in := bufio.NewReader(conn)
+	for {
+		var e Entry
+		if _, err := fmt.Fscanf(in, "%s %d %d\n", &e.Who, &e.Life, &e.Token); err != nil {
+			return
+		}
 		answer := "refused\n"
-		if r.take(lines.Text()) {
+		if r.write(e) {
 			answer = "accepted\n"
 		}
-		if _, err := conn.Write([]byte(answer)); err != nil {
+		if _, err := io.WriteString(conn, answer); err != nil {
 			return
 		}
 	}
 }
 
-// take decides about one line.
-func (r *resource) take(line string) (accepted bool) {
-	var what, id string
-	var token, slot int64
-	var at time.Duration
-	var attempt int
-	if _, err := fmt.Sscan(line, &what, &token, &at); err != nil {
-		return false
-	}
-	if rest := strings.Fields(line); len(rest) == 6 {
-		_, _ = fmt.Sscan(strings.Join(rest[3:], " "), &slot, &attempt, &id)
-	}
+// write is the whole of what a resource has to do: remember the highest token, refuse lower ones.
+func (r *resource) write(e Entry) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	accepted = token >= r.highest
-	r.highest = max(r.highest, token)
-	r.writes = append(r.writes, write{token: token, at: monotonic(), accepted: accepted})
-	switch what {
-	case "start":
-		key := fmt.Sprint(id, "/", attempt)
-		r.runs[key] = &run{id: id, slot: slot, attempt: attempt, token: token, start: at}
-		r.order = append(r.order, key)
-	case "end":
-		if started := r.runs[fmt.Sprint(id, "/", attempt)]; started != nil {
-			started.end = at
-		}
-	}
-	return accepted
+	e.Kind, e.OK = Wrote, e.Token >= r.highest
+	r.highest = max(r.highest, e.Token)
+	e.At = hostclock.Now()
+	r.journal.add(e)
+	return e.OK
 }
 
-// log is everything so far.
-func (r *resource) log() (writes []write, runs []run) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	writes = append(writes, r.writes...)
-	for _, key := range r.order {
-		runs = append(runs, *r.runs[key])
+// writer is a process's connection to the resource. It is safe for concurrent use.
+type writer struct {
+	of process
+
+	mu   sync.Mutex
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func dialResource(path string, of process) (*writer, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
 	}
-	return writes, runs
+	return &writer{of: of, conn: conn, in: bufio.NewReader(conn)}, nil
+}
+
+// write writes under a token.
+func (w *writer) write(token int64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := fmt.Fprintf(w.conn, "%s %d %d\n", w.of.who, w.of.life, token); err != nil {
+		return err
+	}
+	_, err := w.in.ReadString('\n')
+	return err
 }
