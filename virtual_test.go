@@ -53,6 +53,12 @@ func TestVirtualSteady(t *testing.T) {
 // TestVirtualRequest makes the one run that the environment asks for (TENURE_PROFILE, TENURE_SEED and what else fullstack.Request names).
 // It is what `make sim` runs, in a process each. Alone it prints the trace of the run.
 func TestVirtualRequest(t *testing.T) {
+	if path := os.Getenv(fullstack.EnvCatalog); path != "" {
+		if err := figures.Write(path, virtualCatalog()); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
 	request, asked, err := fullstack.FromEnviron(os.Getenv)
 	if err != nil {
 		t.Fatal(err)
