@@ -86,10 +86,15 @@ func (s *redisStore) subscribed(ctx context.Context, take func(hint)) {
 		case *redis.Subscription:
 			take(hint{Type: hintConnected})
 		case *redis.Message:
-			var h hint
-			if len(m.Payload) <= maxHintBytes && json.Unmarshal([]byte(m.Payload), &h) == nil && h.Type != hintConnected {
+			if h, ok := parseHint(m.Payload); ok {
 				take(h)
 			}
 		}
 	}
+}
+
+// parseHint reads a message of the channel, on which anybody may publish anything.
+func parseHint(payload string) (h hint, ok bool) {
+	ok = len(payload) <= maxHintBytes && json.Unmarshal([]byte(payload), &h) == nil && h.Type != hintConnected
+	return h, ok
 }

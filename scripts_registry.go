@@ -183,6 +183,10 @@ func (s *redisStore) scanInstances(ctx context.Context, cursor string, onlyNew b
 	if err != nil {
 		return scanReply{}, err
 	}
+	return parseScanReply(reply)
+}
+
+func parseScanReply(reply []string) (scanReply, error) {
 	if len(reply) < 3 || len(reply)%3 != 0 {
 		return scanReply{}, malformedReply(reply)
 	}
@@ -204,6 +208,10 @@ func (s *redisStore) lookAtBeats(ctx context.Context, l lookCall) (lookReply, er
 	if err != nil {
 		return lookReply{}, err
 	}
+	return parseLookReply(reply)
+}
+
+func parseLookReply(reply []string) (lookReply, error) {
 	if len(reply) < 7 || natural(reply[0]) == 0 {
 		return lookReply{}, malformedReply(reply)
 	}
