@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,6 +26,7 @@ type seat struct {
 	name  string
 	link  *link
 	lives int
+	asked atomic.Bool // the process is to end
 
 	mu     sync.Mutex
 	child  *redistest.Child
@@ -37,6 +39,7 @@ type seat struct {
 // start starts a process and returns when it has called Run.
 func (s *seat) start() {
 	s.lives++
+	s.asked.Store(false)
 	t := s.arena.t
 	file := filepath.Join(s.arena.dir, fmt.Sprintf("%s-%d", s.name, s.lives))
 	shared, err := openPage(file)
@@ -83,6 +86,9 @@ func (s *seat) live(env string, shared *page, started chan<- *redistest.Child, r
 				close(running)
 			}
 		}
+		if !s.asked.Load() {
+			t.Errorf("it ended by itself")
+		}
 	})
 	if err != nil {
 		s.arena.t.Errorf("campaign: %v: %v", self, err)
@@ -112,6 +118,7 @@ func (s *seat) running() bool {
 
 // kill ends the process with SIGKILL.
 func (s *seat) kill() {
+	s.asked.Store(true)
 	s.child.Kill(s.arena.t)
 	s.gone()
 }
@@ -123,7 +130,10 @@ func (s *seat) stop() {
 }
 
 // ask sends SIGTERM.
-func (s *seat) ask() { s.child.Signal(s.arena.t, syscall.SIGTERM) }
+func (s *seat) ask() {
+	s.asked.Store(true)
+	s.child.Signal(s.arena.t, syscall.SIGTERM)
+}
 
 func (s *seat) awaitStop() {
 	select {
