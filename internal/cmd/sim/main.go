@@ -27,6 +27,7 @@ func main() {
 	flag.StringVar(&c.json, "json", "", "write the figures to this file")
 	flag.DurationVar(&c.shrink, "shrink", time.Minute, "how long to look for a shorter history of a failure")
 	merge := flag.Bool("merge", false, "add up the files of several -json runs, given as arguments, in place of a run")
+	markdown := flag.Bool("markdown", false, "print the tables of a -json file, given as argument, in markdown")
 	list := flag.Bool("list", false, "list the profiles")
 	flag.Parse()
 	if *list {
@@ -38,6 +39,9 @@ func main() {
 	run := c.run
 	if *merge {
 		run = func() error { return c.merge(flag.Args()) }
+	}
+	if *markdown {
+		run = func() error { return page(flag.Arg(0)) }
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "sim:", err)
