@@ -66,7 +66,9 @@ func (w *World) takeBeat(s *machine, m *message, now int64) {
 	m.verdict, m.beat.Started, _ = s.registry.Beat(now, m.beat)
 	if m.verdict != "stale" && m.verdict != "duplicate" {
 		w.Tally.Beats++
-		w.checks.beats[m.host].clock = now
+		if s == w.master { // what a second master is told is lost
+			w.checks.beats[m.host].clock = now
+		}
 	}
 }
 

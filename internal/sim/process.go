@@ -84,7 +84,9 @@ func (p *process) boot() {
 		return p.id + strconv.Itoa(w.nonces)
 	})
 	p.sleep(w.between(0, 500*time.Millisecond))
-	p.beats.start(p)
+	if !w.profile.Alone {
+		p.beats.start(p)
+	}
 	p.sweeps, p.schedule = sweeps{}, schedule{}
 	if w.trace != nil {
 		w.note("%s starts", p.id)
@@ -114,7 +116,9 @@ func (p *process) stop(pause time.Duration) {
 		w.handover(p)
 	}
 	p.apply(p.cand.Stop(p.reading()))
-	p.leave()
+	if !w.profile.Alone {
+		p.leave()
+	}
 	p.turn()
 }
 
@@ -189,8 +193,10 @@ func (p *process) began() {
 		w.Tally.Changes++
 	}
 	last.token, last.id = p.cand.Token(), p.id
-	p.sweeps.start(p)
-	p.schedule.start(p)
+	if !w.profile.Alone {
+		p.sweeps.start(p)
+		p.schedule.start(p)
+	}
 }
 
 func (p *process) over() {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -33,6 +34,7 @@ type Profile struct {
 	Twice   float64 // requests that the client sends again by itself
 	NoInfo  int     // so many processes may not call INFO
 
+	Alone   bool // elections and nothing else: no registry, no tasks, and so several times as many years
 	Calm    bool // one fault at a time and a sound network: P7 is held
 	Outside bool // of the conditions of P1: overlaps are measured, not wrong
 }
@@ -89,6 +91,13 @@ func steady(p Profile) Profile {
 	return p
 }
 
+// alone is steady without a registry and tasks.
+func alone(p Profile) Profile {
+	p = steady(p)
+	p.Name, p.Alone = strings.Replace(p.Name, "steady: ", "election alone: ", 1), true
+	return p
+}
+
 func basic(more ...Fault) []Fault {
 	return append([]Fault{Crash, Stop, Partition, OneWay, Resign, Freeze, Slow}, more...)
 }
@@ -109,9 +118,17 @@ var Profiles = []Profile{
 	steady(Profile{Name: "failovers", Faults: basic(Failover, Failover, Restart)}),
 	steady(Profile{Name: "second masters", Faults: basic(Failover), Second: 8 * time.Second, Margin: 8 * time.Second}),
 	steady(Profile{Name: "restarts without data", Faults: basic(RestartEmpty)}),
-	steady(Profile{Name: "clocks", Faults: basic(ClockBack, RateChange, Suspend, WallSet)}),
+	steady(Profile{Name: "clocks", Faults: basic(ClockBack, RateChange, WallSet)}),
+	steady(Profile{Name: "suspended machines", Faults: basic(RateChange, Suspend)}), // beside wall clocks that are set, P4 is off
 	steady(Profile{Name: "everything, empty waits a TTL", Faults: basic(Del, Flush, Failover, Restart, RestartEmpty, EvictTerm, WorkFails), Empty: 30 * time.Second}),
 	calm(),
+	alone(Profile{Name: "processes and network", Faults: basic()}),
+	alone(Profile{Name: "operator", Faults: basic(Del, EvictTerm, WorkFails)}),
+	alone(Profile{Name: "failovers", Faults: basic(Failover, Failover, Restart)}),
+	alone(Profile{Name: "failovers, clocks apart", Faults: basic(Failover, Failover, Restart), Skew: 10 * time.Second}),
+	alone(Profile{Name: "second masters", Faults: basic(Failover), Second: 8 * time.Second, Margin: 8 * time.Second}),
+	alone(Profile{Name: "restarts without data", Faults: basic(RestartEmpty)}),
+	alone(Profile{Name: "everything, empty waits a TTL", Faults: basic(Del, Flush, Failover, Restart, RestartEmpty, EvictTerm, WorkFails, ClockBack, RateChange), Empty: 30 * time.Second}),
 
 	usual(Profile{Name: "crash, partition, resign", Faults: few()}),
 	rough(Profile{Name: "delayed requests, late replies", Faults: few()}),

@@ -45,7 +45,7 @@ func TestPromisesUnderFaults(t *testing.T) {
 				}
 			}
 			t.Logf("%d seeds: %d terms, %d changes of the leader, %d slots, %d faults", seeds, all.Terms, all.Changes, all.Slots, all.FaultsSum())
-			if all.Terms < int64(seeds) || all.Slots == 0 || all.Beats == 0 || all.Sweeps == 0 {
+			if all.Terms < int64(seeds) || !p.Alone && (all.Slots == 0 || all.Beats == 0 || all.Sweeps == 0) {
 				t.Error("so little happened that it shows nothing")
 			}
 		})

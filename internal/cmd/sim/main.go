@@ -170,19 +170,27 @@ func (c *config) finish(report *Report) error {
 	return nil
 }
 
-// runs is how many seeds of a profile make its share of the years: the steady ones share them; the short ones, in which a fault
+// runs is how many seeds of a profile make its share of the years: the steady ones share them, those of elections
+// alone with four parts each; the short ones, in which a fault
 // follows the other, run fifty seeds for each year.
 func runs(p sim.Profile, total float64, of []sim.Profile) uint64 {
 	if p.Length < time.Hour {
 		return uint64(max(50*total, 1))
 	}
-	steady := 0
-	for _, q := range of {
-		if q.Length >= time.Hour {
-			steady++
+	share := func(p sim.Profile) float64 {
+		switch {
+		case p.Length < time.Hour:
+			return 0
+		case p.Alone:
+			return 4
 		}
+		return 1
 	}
-	return uint64(max(total*365*24/float64(steady)/p.Length.Hours()+0.999, 1))
+	shares := 0.0
+	for _, q := range of {
+		shares += share(q)
+	}
+	return uint64(max(total*365*24*share(p)/shares/p.Length.Hours()+0.999, 1))
 }
 
 // measure runs the seeds of one profile.
