@@ -288,7 +288,8 @@ local function read_task(key, now)
   if task.token ~= '' and (token <= 0 or token > MAX_TOKEN or token > now + CENTURY) then
     refuse('BADTASK the field token holds no fencing token [HGET ' .. key .. ']')
   end
-  if task.next ~= '' and (string.match(task.next, '^%d+$') == nil or #task.next > 16 or natural(task.next) > now + CENTURY) then
+  local due = natural(task.next)
+  if task.next ~= '' and task.next ~= '0' and (due == 0 or due > now + CENTURY) then
     refuse('BADTASK the field next holds no due time [HGET ' .. key .. ']')
   end
   task.fence = token

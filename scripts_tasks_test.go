@@ -224,7 +224,7 @@ func TestTaskScriptsRefuse(t *testing.T) {
 		later := strconv.FormatInt(time.Now().Add(200*365*24*time.Hour).UnixMilli(), 10)
 		for _, bad := range [][2]string{
 			{"token", "x"}, {"token", "-1"}, {"token", "0"}, {"token", "1e3"}, {"token", "99999999999999999999"}, {"token", later},
-			{"next", "soon"}, {"next", "-5"}, {"next", " 1"}, {"next", "12345678901234567"}, {"next", later},
+			{"next", "soon"}, {"next", "-5"}, {"next", " 1"}, {"next", "12345678901234567"}, {"next", "00"}, {"next", later},
 		} {
 			require.NoError(t, rdb.Del(ctx, key).Err())
 			require.NoError(t, rdb.HSet(ctx, key, bad[0], bad[1], "foreign", "yes").Err())

@@ -46,7 +46,7 @@ func (c *checker) checkRuns() {
 func (c *checker) ranTogether(earlier, later *taskRun) {
 	switch {
 	case earlier.process() == later.process():
-	case earlier.end == nil || earlier.end.Stall > scheduled || c.Overlaps:
+	case earlier.end == nil || earlier.end.Stall > scheduled || c.Overlaps || c.stopped(earlier.process().who, earlier.At, later.At):
 		return
 	case c.exempt(later.At, func(s *Strike) bool { return s.Overlap || s.Records }):
 		return
@@ -82,6 +82,16 @@ func (c *checker) checkRemovals() {
 			}
 		}
 	}
+}
+
+// stopped reports whether an instance stood still within some time, whatever it noticed of that itself.
+func (c *checker) stopped(who string, from, to time.Duration) bool {
+	for _, s := range c.strikes {
+		if s.Strike.Stopped && s.At <= to && s.Until >= from && slices.Contains(s.Strike.Targets, who) {
+			return true
+		}
+	}
+	return false
 }
 
 // disturbed reports whether a fault touched an instance, or all, within some time.

@@ -64,6 +64,7 @@ type Entry struct {
 // Strike says what a fault touches, and which promises are not given while it lasts.
 type Strike struct {
 	Targets  []string `json:"targets,omitempty"`  // instances whose process or connection it disturbs
+	Stopped  bool     `json:"stopped,omitempty"`  // SIGSTOP: what ran there could heed nothing
 	All      bool     `json:"all,omitempty"`      // Redis itself, or the whole host
 	Overlap  bool     `json:"overlap,omitempty"`  // outside of the conditions of P1: overlaps are measured, no violation
 	Records  bool     `json:"records,omitempty"`  // Redis may lose the records of tasks and instances

@@ -28,14 +28,14 @@ var processFaults = []fault{
 		a.wait(a.ttls(1.1, 2.5))
 		s.thaw()
 		a.rest(0, a.ttls(0.3, 0.3))
-		return Strike{Targets: names(s)}
+		return Strike{Stopped: true, Targets: names(s)}
 	}},
 	{"freeze the leader for a moment", 1, func(a *arena) Strike {
 		s := a.victim()
 		s.freeze()
 		a.wait(a.ttls(0.05, 1))
 		s.thaw()
-		return Strike{Targets: names(s)}
+		return Strike{Stopped: true, Targets: names(s)}
 	}},
 	{faultStop, 5, func(a *arena) Strike {
 		s := a.victim()
