@@ -116,7 +116,7 @@ type timesJSON struct {
 }
 
 // MarshalJSON implements json.Marshaler.
-func (t Times) MarshalJSON() ([]byte, error) {
+func (t *Times) MarshalJSON() ([]byte, error) {
 	j := timesJSON{Count: t.Count, P50: t.Quantile(0.5), P99: t.Quantile(0.99), Max: t.Max, Buckets: map[int]int64{}}
 	for i, n := range t.buckets {
 		if n > 0 {

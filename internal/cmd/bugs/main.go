@@ -46,7 +46,7 @@ func run(only string, workers int, find bool, bound time.Duration) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(scratch)
+	defer func() { _ = os.RemoveAll(scratch) }()
 	var chosen []bug
 	for _, b := range bugs {
 		if strings.Contains(b.name, only) {
@@ -74,7 +74,7 @@ func run(only string, workers int, find bool, bound time.Duration) error {
 			for i := range next {
 				dir := filepath.Join(scratch, fmt.Sprint(i))
 				o := seed(chosen[i], dir, binary, find, bound)
-				os.RemoveAll(dir)
+				_ = os.RemoveAll(dir)
 				mu.Lock()
 				outcomes[i] = o
 				show(chosen[i], o)

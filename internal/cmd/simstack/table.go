@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -121,7 +122,7 @@ func (r *Report) sum() {
 func (r *Report) print() {
 	fmt.Printf("%-26s %5s %8s %7s %7s %7s %9s %7s %7s %7s %6s %5s %8s %6s\n", "profile", "runs", "sim h", "terms", "changes", "faults",
 		"messages", "slots", "attempts", "reruns", "swept", "wrong", "CPU s", "s/h")
-	for _, row := range append(r.Profiles[:len(r.Profiles):len(r.Profiles)], r.Classes...) {
+	for _, row := range append(slices.Clip(r.Profiles), r.Classes...) {
 		hours := row.Simulated.Hours()
 		fmt.Printf("%-26s %5d %8.1f %7d %7d %7d %9d %7d %7d %7d %6d %5d %8.1f %6.2f\n", row.Profile, row.Runs, hours, row.Terms, row.Changes,
 			fullstack.Sum(row.Faults), fullstack.Sum(row.Network), row.Claims, row.Attempts, row.Reruns, row.Swept, row.Violations,
