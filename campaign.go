@@ -236,9 +236,28 @@ func (c *campaigner) lead(ctx context.Context, i int, work LeadFunc, term Term) 
 		if value := recover(); value != nil {
 			err = &PanicError{Value: value, Stack: debug.Stack()}
 		}
-		c.e.inbox.put(func(m *mail) { m.results = append(m.results, result{work: i, err: err}) })
+		r := result{work: i}
+		if err != nil {
+			r.err, r.heeded = worded(ctx, "leader work "+c.name(i), err)
+		}
+		c.e.inbox.put(func(m *mail) { m.results = append(m.results, r) })
 	}()
 	err = work(ctx, term)
+}
+
+// worded names what an error of the application comes from, and says whether it only tells that ctx is done. The methods of such
+// an error are the application's code, which the loop never calls: it is asked here, for what the loop needs to know. One whose
+// methods panic, a nil pointer mostly, is replaced.
+func worded(ctx context.Context, what string, err error) (named error, heeded bool) {
+	failed := protect(func() error {
+		heeded = errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))
+		named = fmt.Errorf("%s: %w", what, err)
+		return nil
+	})
+	if failed != nil {
+		return fmt.Errorf("%s: a method of its error failed: %w", what, failed), false
+	}
+	return named, heeded
 }
 
 // returned takes note that a piece of leader work has returned.
@@ -246,13 +265,13 @@ func (c *campaigner) returned(now lease.Reading, r result) {
 	c.running[r.work] = false
 	cause := context.Cause(c.tenancy.ctx)
 	switch {
-	case cause != nil && (r.err == nil || errors.Is(r.err, context.Canceled) || errors.Is(r.err, cause)):
+	case cause != nil && (r.err == nil || r.heeded):
 	case r.err == nil:
 		c.apply(now, c.cand.End(now, lease.Resigned), fmt.Errorf("%w: leader work %s returned", ErrResigned, c.name(r.work)))
 	case cause != nil: // it failed while it drained
 		c.e.bus.publish(Event{Type: EventWorkFailed, Role: c.e.opts.Role, Token: c.cand.Token(), Err: r.err})
 	default:
-		c.fail(now, fmt.Errorf("leader work %s: %w", c.name(r.work), r.err))
+		c.fail(now, r.err)
 	}
 }
 
@@ -439,7 +458,7 @@ func (c *campaigner) publishStatus(state ElectionState) {
 	case state == StateFollowing && !c.healthy:
 		s.Waiting = "unhealthy"
 		if c.sick != nil {
-			s.Err = fmt.Errorf("%w: health check: %w", ErrWorkFailed, c.sick)
+			s.Err = fmt.Errorf("%w: %w", ErrWorkFailed, c.sick)
 		}
 	case state == StateFollowing && c.cand.StandsBack(now) > 0:
 		s.Waiting = "penalty"
@@ -454,7 +473,7 @@ func (c *campaigner) checked(now lease.Reading, err error) {
 	c.healthy, c.sick = err == nil, err
 	c.cand.Ready(now, c.healthy)
 	if err != nil {
-		c.fail(now, fmt.Errorf("health check: %w", err))
+		c.fail(now, err)
 	}
 }
 
@@ -481,6 +500,9 @@ func (c *campaigner) watch(ctx context.Context) {
 			defer func() {
 				if value := recover(); value != nil {
 					err = &PanicError{Value: value, Stack: debug.Stack()}
+				}
+				if err != nil {
+					err, _ = worded(bounded, "health check", err)
 				}
 				answer <- err
 			}()

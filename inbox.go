@@ -34,8 +34,9 @@ type reply struct {
 
 // result is what one piece of leader work returned.
 type result struct {
-	work int
-	err  error
+	work   int
+	err    error // names the work
+	heeded bool  // it only tells that the term is over
 }
 
 // put leaves something and wakes the loop.

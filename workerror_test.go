@@ -1,0 +1,111 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// brokenError is an error of the application whose methods do what the test says.
+type brokenError struct{ text, is func() }
+
+func (e brokenError) Error() string {
+	if e.text != nil {
+		e.text()
+	}
+	return "broken"
+}
+
+func (e brokenError) Is(error) bool {
+	if e.is != nil {
+		e.is()
+	}
+	return false
+}
+
+// The methods of an error are the application's code too: one that panics does not take the process down. The commonest is a nil
+// pointer in an error, whose Unwrap is called by errors.Is.
+func TestErrorOfWorkThatPanics(t *testing.T) {
+	var null *fs.PathError
+	for name, broken := range map[string]error{
+		"nil pointer": null,
+		"Is":          brokenError{is: func() { panic("Is") }},
+		"Error":       brokenError{text: func() { panic("Error") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStage(t, nil, func(s *stage) {
+				s.run(func(ctx context.Context, _ Term) error { <-ctx.Done(); return broken })
+				s.at(midTerm)
+				require.NoError(s, s.Resign(context.Background()))
+				require.Len(s, s.told(EventWorkFailed), 1, "it failed while it drained")
+				s.at(time.Minute)
+				require.True(s, s.IsLeader(), "and goes on")
+			})
+		})
+		t.Run(name+", in the term", func(t *testing.T) {
+			onStage(t, nil, func(s *stage) {
+				s.run(s.after(midTerm, func() error { return broken }))
+				s.at(midTerm)
+				require.Len(s, s.told(EventWorkFailed), 1)
+				require.Equal(s, "penalty", s.Status().Waiting)
+			})
+		})
+	}
+}
+
+// An error whose methods block delays the end of its own work only: other terms of the loop's are renewed.
+func TestErrorOfWorkThatBlocks(t *testing.T) {
+	release := make(chan struct{})
+	hang := func() { <-release }
+	for name, broken := range map[string]error{"Is": brokenError{is: hang}, "Error": brokenError{text: hang}} {
+		t.Run(name, func(t *testing.T) {
+			onStage(t, nil, func(s *stage) {
+				release = make(chan struct{})
+				s.run(s.after(midTerm, func() error { return broken }))
+				s.at(midTerm + 2*stageTTL)
+				require.True(s, s.IsLeader(), "the work has not returned yet")
+				close(release)
+				s.pass(0)
+				require.False(s, s.IsLeader())
+				require.Len(s, s.told(EventWorkFailed), 1)
+			})
+		})
+	}
+}
+
+func TestErrorOfHealthThatBlocks(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		release, sick := make(chan struct{}), false
+		s.opts.Health = func(context.Context) error {
+			if sick {
+				return brokenError{text: func() { <-release }}
+			}
+			return nil
+		}
+		s.run(s.honest(0))
+		require.True(s, s.IsLeader())
+		sick = true
+		s.at(3 * stageRenew)
+		require.False(s, s.IsLeader(), "no answer in time")
+		require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrWorkFailed)
+		require.Len(s, s.told(EventReleased), 1, "the loop goes on")
+		close(release)
+		s.pass(0)
+		require.ErrorAs(s, s.Status().Err, new(brokenError))
+	})
+}
+
+func TestErrorOfWorkIsKept(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.run(func(ctx context.Context, _ Term) error { <-ctx.Done(); return errBroken })
+		require.NoError(s, s.Resign(context.Background()))
+		failed := s.told(EventWorkFailed)[0].Err
+		require.ErrorIs(s, failed, errBroken)
+		require.ErrorContains(s, failed, "leader work github.com/tenure-go/tenure.TestErrorOfWorkIsKept")
+		require.False(s, errors.Is(failed, ErrWorkFailed), "its term had ended otherwise")
+	})
+}
