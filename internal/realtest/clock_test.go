@@ -24,7 +24,7 @@ func (s *stage) withClock() (*redistest.Server, *redistest.Clock) {
 // Redis's clock steps ahead by more than a lease: the lease ends under its leader, which hears of it with its next renewal. P1 is
 // not promised for so long; tokens and what they fence are sound.
 func TestP2P3_ClockOfRedisStepsAhead(t *testing.T) {
-	s := newParallelStage(t, 1500*time.Millisecond)
+	s := newParallelStage(t, 4*time.Second)
 	s.fence()
 	s.beliefs.mayOverlap("a clock that steps ahead by more than a lease")
 	server, clock := s.withClock()
@@ -51,12 +51,12 @@ func TestP2P3_ClockOfRedisStepsAhead(t *testing.T) {
 			round(max(0, s.beliefs.overlap(token, latest))))
 		leader, token = next, latest
 	}
-	s.holds(2*s.ttl, "the same leader, once the clock stands", leader.IsLeader)
+	s.holds(s.ttl/2, "the same leader, once the clock stands", leader.IsLeader)
 }
 
 // Redis's clock is set back: nothing that was written by the old one holds the election up for longer than a hold-off.
 func TestP1P2_ClockOfRedisIsSetBack(t *testing.T) {
-	s := newParallelStage(t, 1500*time.Millisecond)
+	s := newParallelStage(t, 3*time.Second)
 	s.fence()
 	server, clock := s.withClock()
 	s.join("candidate-0", server.Client(t), young)
@@ -64,7 +64,7 @@ func TestP1P2_ClockOfRedisIsSetBack(t *testing.T) {
 	leader, token := s.leader(0)
 	for range 2 {
 		clock.Step(t, -time.Hour)
-		s.holds(s.ttl, "the same leader, since its lease is there", leader.IsLeader)
+		s.holds(s.ttl/2, "the same leader, since its lease is there", leader.IsLeader)
 		set := monotonic()
 		s.must(leader.Resign(t.Context()))
 		leader, token = s.leader(token)

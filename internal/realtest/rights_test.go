@@ -18,7 +18,7 @@ import (
 // A right that is taken away while a leader leads: the status names the command and what to grant, one line of the log too, and
 // nobody is deposed before the deadline. Granted again, everything goes on by itself.
 func TestP12_RightTakenAwayIsNamed(t *testing.T) {
-	s := newParallelStage(t, 4*time.Second)
+	s := newParallelStage(t, 10*time.Second)
 	server := redistest.Start(t)
 	admin := server.Client(t)
 	leader := s.join("leader", userOf(s, server, admin), young, func(o *tenure.Options) { o.Election.RenewInterval = 50 * time.Millisecond })
@@ -42,7 +42,7 @@ func TestP12_RightTakenAwayIsNamed(t *testing.T) {
 
 // Without PUBLISH, SUBSCRIBE and INFO an election has no hints and no witness of the history, and works.
 func TestP12_WithoutChannelsAndInfo(t *testing.T) {
-	s := newParallelStage(t, 1500*time.Millisecond)
+	s := newParallelStage(t, 4*time.Second)
 	server := redistest.Start(t)
 	admin := server.Client(t)
 	limited := userOf(s, server, admin)
@@ -53,7 +53,7 @@ func TestP12_WithoutChannelsAndInfo(t *testing.T) {
 	if leader.Status().HistoryWitness {
 		t.Error("a witness of the history, without INFO")
 	}
-	s.holds(2*s.ttl, "the same leader", leader.IsLeader)
+	s.holds(s.ttl/2, "the same leader", leader.IsLeader)
 	s.onlyTerms(token)
 	resigned := monotonic()
 	s.must(leader.Resign(t.Context()))

@@ -135,6 +135,15 @@ func TestP1P2P3_SecondMasterUnderSentinel(t *testing.T) {
 			if tc.margin > 0 && second > tc.margin {
 				s.beliefs.mayOverlap("a second master for longer than FailoverMargin")
 			}
+			demoted := time.Now()
+			s.eventually("another to lead, or Redis to go back to the first master, and with it the leader", func() bool {
+				status := leader.Status()
+				return follower.IsLeader() || status.Token == token && status.LastAnswer.After(demoted) && status.Err == nil
+			})
+			if !follower.IsLeader() {
+				t.Log("this machine is slow: the sentinels took the new master for dead too, and the old leader has its lease again")
+				return
+			}
 			next, higher := s.leader(token)
 			s.eventually("the old leader to step down", func() bool { return !leader.IsLeader() })
 			t.Logf("a failover within %v, then a second master for %v; %s leads %v after the failover; overlap %v",

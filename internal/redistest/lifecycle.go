@@ -14,7 +14,7 @@ import (
 )
 
 // adminBound bounds one administrative command.
-const adminBound = 10 * time.Second
+const adminBound = 30 * time.Second
 
 // Kill kills the server with SIGKILL and returns when it is gone: connections are reset, new ones refused.
 func (s *Server) Kill(t TB) {
@@ -116,7 +116,7 @@ func (s *Server) info(sections ...string) (map[string]string, error) {
 func (s *Server) admin(fn func(context.Context, *redis.Client) error) error {
 	opts := s.Options()
 	opts.MaxRetries, opts.DialerRetries, opts.PoolSize = -1, 1, 1
-	opts.ReadTimeout, opts.ContextTimeoutEnabled = adminBound, true
+	opts.DialTimeout, opts.ReadTimeout, opts.ContextTimeoutEnabled = adminBound, adminBound, true
 	client := redis.NewClient(opts)
 	ctx, cancel := context.WithTimeout(context.Background(), adminBound)
 	defer cancel()
