@@ -214,6 +214,7 @@ func (c *campaigner) apply(now lease.Reading, change lease.Change, cause error) 
 func (c *campaigner) begin(now lease.Reading) {
 	term := Term{Role: c.e.opts.Role, InstanceID: c.e.id, Token: c.cand.Token(), Since: time.Unix(c.cand.Since(), 0)}
 	t := begin(c.parent, term, c.cand.Lease(), c.e.inbox.nudge)
+	t.of = c.e
 	c.tenancy = t
 	c.e.current.Store(t)
 	c.e.bus.publish(Event{Type: EventAcquired, Role: term.Role, Token: term.Token})

@@ -188,7 +188,7 @@ func (e *Elector) Resign(ctx context.Context) error {
 		return ErrNotLeader
 	}
 	term, inside := TermFrom(ctx)
-	inside = inside && term.Role == e.opts.Role && term.InstanceID == e.id
+	inside = inside && term.tenancy.of == e
 	if inside && term.tenancy != t { // work of a term that is over does not end the next one
 		return ErrNotLeader
 	}

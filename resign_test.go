@@ -184,3 +184,16 @@ func TestResignOfAnOlderTermDoesNotHideOneOfNow(t *testing.T) {
 		require.ErrorIs(s, context.Cause(newer.Context()), ErrResigned)
 	})
 }
+
+// Two electors of one process may have role and instance ID in common, in two namespaces.
+func TestResignByTheWorkOfAnotherElector(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.run(s.honest(time.Second))
+		onAnother := begin(context.Background(), Term{InstanceID: "me"}, *s.current.Load().lease.Load(), func() {})
+		defer onAnother.end(ErrStopped)
+		answer := s.resign(onAnother.ctx)
+		require.Empty(s, answer, "it waits for the hand-over")
+		require.NoError(s, <-answer)
+		require.Len(s, s.told(EventReleased), 1)
+	})
+}

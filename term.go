@@ -72,6 +72,7 @@ type tenancy struct {
 	wake   func()                      // tells the loop that the term has ended; does not block
 
 	resigning atomic.Bool   // Resign was called
+	of        *Elector      // whose term it is
 	released  chan struct{} // closed by the loop when the lease was given back, or is left to lapse
 	overrun   error         // set before that where the work still runs
 }
