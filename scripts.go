@@ -272,7 +272,8 @@ func explain(op string, err error) error {
 		return false
 	}
 	switch {
-	case starts("NOPERM") || strings.Contains(text, "executing the script can't"):
+	case starts("NOPERM") || strings.Contains(text, "executing the script can't") || // within a script, up to Redis 7.0
+		strings.Contains(text, "ACL failure in script"): // and since 7.2, and Valkey
 		e.mend = "grant the Redis user +eval +evalsha and access to the keys and channels of the namespace"
 		if key != "" {
 			e.mend = fmt.Sprintf("grant the Redis user +%s and access to ~%s", strings.ToLower(command), key)

@@ -42,6 +42,22 @@ func grants(commands ...string) []any {
 	return rules
 }
 
+// TestNopermIsToldInTheWordsOfEveryServer: each version has its own for a right that a script lacks.
+func TestNopermIsToldInTheWordsOfEveryServer(t *testing.T) {
+	for server, text := range map[string]string{
+		"outside of a script": "NOPERM this user has no permissions to run the 'get' command [GET ns:leader]",
+		"up to Redis 7.0":     "ERR The user executing the script can't run this command or subcommand [GET ns:leader]",
+		"Redis 7.2, Valkey":   "ERR ACL failure in script: User app has no permissions to run the 'get' command [GET ns:leader]",
+	} {
+		t.Run(server, func(t *testing.T) {
+			err := explain("acquire", refusal(text))
+			if !errors.Is(err, ErrMisconfigured) || !strings.Contains(err.Error(), "grant the Redis user +get and access to ~ns:leader") {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestNopermNamesCommandAndMend(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")

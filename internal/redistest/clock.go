@@ -3,6 +3,7 @@
 package redistest
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +16,8 @@ type Clock struct {
 	offset time.Duration
 }
 
-// HasClocks reports whether the machine has what NewClock needs: libfaketime, which `make install-redis` installs where it can.
+// HasClocks reports whether the machine has what NewClock needs: libfaketime, which `make install-redis` installs where it can, and a
+// server that is linked to the machine's own C library.
 func HasClocks() bool { return faketime() != "" }
 
 // NewClock returns a clock that is on time, and the option that makes it a server's.
@@ -52,6 +54,9 @@ func (c *Clock) Step(t TB, by time.Duration) {
 // faketime is what a server is to be preloaded with, "" where it is not installed: the library, as Debian and others keep it, and after
 // it the C library, so that Redis does without jemalloc, whose first look at a clock comes before libfaketime is ready for it.
 func faketime() string {
+	if launched() {
+		return ""
+	}
 	find := func(patterns ...string) string {
 		for _, pattern := range patterns {
 			if found, err := filepath.Glob(pattern); err == nil && len(found) > 0 {
@@ -66,4 +71,10 @@ func faketime() string {
 		return ""
 	}
 	return library + ":" + libc
+}
+
+// launched reports whether TENURE_REDIS_SERVER is a script, which starts a server with a C library that it has brought along.
+func launched() bool {
+	script, err := os.ReadFile(os.Getenv("TENURE_REDIS_SERVER"))
+	return err == nil && bytes.HasPrefix(script, []byte("#!"))
 }
