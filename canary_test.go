@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,9 +70,9 @@ func TestNoSecretIsTold(t *testing.T) {
 	c := &canaries{nonces: map[string]bool{}}
 	inCrew(t, func(w *crew) {
 		w.redis.Do(func(m *miniredis.Miniredis) { m.RequireAuth(canaryPassword) })
-		var unknown bool
+		var unknown atomic.Bool
 		listen := func() {
-			w.redis.Intercept(func(_, cmd string, args []string) string { return c.sent(cmd, args, unknown) })
+			w.redis.Intercept(func(_, cmd string, args []string) string { return c.sent(cmd, args, unknown.Load()) })
 		}
 		listen()
 		logger := slog.New(slog.NewTextHandler(c, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -133,7 +134,7 @@ func TestNoSecretIsTold(t *testing.T) {
 			name       string
 			begin, end func()
 		}{
-			{"unknown command", func() { unknown = true }, func() { unknown = false }},
+			{"unknown command", func() { unknown.Store(true) }, func() { unknown.Store(false) }},
 			{"no rights", func() { w.forbid("tenure:leader:term") }, listen},
 			{"refused", func() { w.refuse("tenure:leader:term", "ERR something quite else") }, listen},
 			{

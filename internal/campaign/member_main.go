@@ -183,6 +183,8 @@ func (m *member) lead(ctx context.Context, term tenure.Term) error {
 	m.say(Entry{Kind: WorkBegan, At: hostclock.Now(), Token: term.Token})
 	pause := time.NewTicker(writeEvery)
 	defer pause.Stop()
+	done := make(chan time.Duration, 1) // when the context was: a write may hang in the resource then
+	defer context.AfterFunc(ctx, func() { done <- hostclock.Now() })()
 	for ctx.Err() == nil {
 		if err := m.writer.write(term.Token); err != nil {
 			return err
@@ -192,7 +194,7 @@ func (m *member) lead(ctx context.Context, term tenure.Term) error {
 		case <-pause.C:
 		}
 	}
-	cancelled := hostclock.Now()
+	cancelled := <-done
 	deadline := time.Duration(m.page.deadline.Load())
 	wait(context.Background(), 5*time.Millisecond+rand.N(drainFor))
 	m.say(Entry{
