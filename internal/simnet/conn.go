@@ -75,6 +75,20 @@ func (c *conn) reset() {
 	}
 }
 
+// resetSoon resets the connection at the next instant that is its own.
+func (c *conn) resetSoon() {
+	n := c.net
+	at := align(n.Elapsed()+1, c.down.slot)
+	// Fires once; does nothing after Close.
+	time.AfterFunc(at-n.Elapsed(), func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if !n.closed && !c.closed {
+			c.reset()
+		}
+	})
+}
+
 func (c *conn) Read(p []byte) (int, error) {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
@@ -95,6 +109,7 @@ func (c *conn) Read(p []byte) (int, error) {
 			return 0, c.err
 		}
 		if expires {
+			wait = c.own(wait)
 			if c.alarm == nil {
 				c.alarm = time.AfterFunc(wait, c.wake)
 			} else {
@@ -106,6 +121,16 @@ func (c *conn) Read(p []byte) (int, error) {
 			c.alarm.Stop()
 		}
 	}
+}
+
+// own gives a wait that is up to 10 µs longer and ends at an instant that is the connection's own: two calls that began at one instant do
+// not time out at one.
+func (c *conn) own(wait time.Duration) time.Duration {
+	now := c.net.Elapsed()
+	if end := now + wait; end > now && end < 1<<62 {
+		return align(end, c.down.slot) - now
+	}
+	return wait
 }
 
 func (c *conn) wake() {

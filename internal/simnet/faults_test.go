@@ -198,7 +198,9 @@ func TestCut(t *testing.T) {
 		}
 		n.SetFaults("a", simnet.Faults{})
 		warm(t, c)
-		n.Cut("") // go-redis's check of an idle connection sees it
+		n.Cut("")
+		time.Sleep(20 * time.Microsecond)
+		// go-redis's check of an idle connection sees it
 		check(t, c.Incr(ctx, "n").Err())
 		equal(t, "n", counter(s, "n"), "1")
 	})
@@ -308,6 +310,31 @@ func TestConn(t *testing.T) {
 		wg.Wait()
 		if _, err := c.Write(p); !errors.Is(err, net.ErrClosed) {
 			t.Error("Write after Close:", err)
+		}
+	})
+}
+
+// A frame that arrives in pieces is one frame; of a torn one nothing executes, or no reply is understood, and the call is bounded.
+func TestDribbleAndTear(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *simnet.Network, s *simnet.Server) {
+		c := n.Client("a", once)
+		warm(t, c)
+		n.SetFaults("a", simnet.Faults{Dribble: 1, DelayMax: 200 * time.Millisecond})
+		for range 50 {
+			check(t, c.Incr(ctx, "n").Err())
+		}
+		equal(t, "n", counter(s, "n"), "50")
+		for range 20 {
+			n.SetFaults("a", simnet.Faults{})
+			warm(t, c)
+			n.SetFaults("a", simnet.Faults{Tear: 1})
+			start := time.Now()
+			timesOut(t, "a torn request", c.Incr(ctx, "n").Err())
+			between(t, "its time", time.Since(start), time.Second, time.Second+100*time.Millisecond)
+		}
+		equal(t, "n", counter(s, "n"), "50")
+		if kinds := n.Trace.Kinds(); kinds["dribbled"] < 50 || kinds["torn"] < 20 {
+			t.Fatal("too few faults:", kinds)
 		}
 	})
 }

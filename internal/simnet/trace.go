@@ -1,6 +1,7 @@
 package simnet
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -85,7 +86,7 @@ func (t *Trace) Events() []Event {
 		if a.At != b.At {
 			return int(a.At - b.At)
 		}
-		return strings.Compare(a.Host+a.What+a.Detail, b.Host+b.What+b.Detail)
+		return cmp.Or(strings.Compare(a.Host, b.Host), strings.Compare(a.What, b.What), strings.Compare(a.Detail, b.Detail), cmp.Compare(a.N, b.N))
 	})
 	return events
 }

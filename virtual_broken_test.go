@@ -1,0 +1,110 @@
+package tenure
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/fullstack"
+	"github.com/tenure-go/tenure/internal/simnet"
+)
+
+// What the virtual tests are worth: scripts that are broken on purpose are found out, and the run that shows it shrinks to its cause.
+
+// breakScripts replaces one piece of scripts.lua until the test is over.
+func breakScripts(t *testing.T, before, after string) {
+	t.Helper()
+	if n := strings.Count(scriptsLua, before); n != 1 {
+		t.Fatalf("%q is %d times in scripts.lua", before, n)
+	}
+	broken, err := loadScripts(strings.Replace(scriptsLua, before, after, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sound := contract
+	contract = broken
+	t.Cleanup(func() { contract = sound })
+}
+
+// TestVirtualNoticesBrokenScripts holds the checks of the registry and of tasks to account: each finds what it is for. All is virtual time.
+func TestVirtualNoticesBrokenScripts(t *testing.T) {
+	if contract.sweep.sha != mustLoadScripts(scriptsLua).sweep.sha {
+		t.Skip("the scripts are broken already")
+	}
+	simnet.Exact(t)
+	virtualGC(t)
+	for _, tt := range []struct{ name, before, after, profile, wrong string }{
+		{
+			"a sweep removes whoever is listed", "local silence = now - score --", "local silence = 1e15 --",
+			"tasks-rough", "P9: ",
+		},
+		{
+			"a sweep removes nobody", "local silence = now - score --", "local silence = 0 --",
+			"tasks-calm", "P9: ",
+		},
+		{
+			"a slot is claimed although it has moved on", "if task.next ~= ARGV[4] or task.spec ~= ARGV[7] then", "if false then",
+			"tasks-rough", "P10: ",
+		},
+		{
+			"every second slot is lost", "= ARGV[6], ARGV[5], '0'", "= integer(2 * tonumber(ARGV[6]) - tonumber(ARGV[5])), ARGV[5], '0'",
+			"tasks-calm", "P10: ",
+		},
+		{
+			"a claimed slot is forgotten", "if task.token ~= '' and (token <= 0", "task.run = '' if task.token ~= '' and (token <= 0",
+			"tasks-base", "P10: ",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			breakScripts(t, tt.before, tt.after)
+			for seed := range uint64(4) {
+				r := virtualRun(t, fullstack.Request{Profile: tt.profile, Seed: seed, Length: 4 * time.Minute})
+				if slices.ContainsFunc(r.Wrong, func(wrong string) bool { return strings.HasPrefix(wrong, tt.wrong) }) {
+					t.Logf("seed %d, at %v: %s", seed, r.At, r.Wrong[0])
+					return
+				}
+			}
+			t.Errorf("no run of %s has violated %s", tt.profile, tt.wrong)
+		})
+	}
+}
+
+// TestVirtualShrinks: without the rule that honours a lease that vanished, an operator's DEL makes two leaders. Of a run with a hundred
+// faults one is left, on a network without any. All is virtual time.
+func TestVirtualShrinks(t *testing.T) {
+	if !simnet.Exact(t) {
+		t.Skip("the race detector disturbs the order of goroutines")
+	}
+	virtualGC(t)
+	request := fullstack.Request{Profile: "del", Seed: 5, Length: 4 * time.Minute}
+	kinds := virtualCatalog().Quiet
+	var smallest fullstack.Result
+	t.Run("broken", func(t *testing.T) {
+		breakScripts(t, "if not term.released and term.ends > now then -- rule until", "if false then -- rule until")
+		failed := virtualRun(t, request)
+		if failed.Promise() != "P1" {
+			t.Fatalf("without the rule nothing happened but %q", failed.Promise())
+		}
+		var replays int
+		smallest, replays = fullstack.Shrink(failed, kinds, time.Minute, func(r fullstack.Request) (fullstack.Result, error) {
+			return virtualRun(t, r), nil
+		})
+		var kept []string
+		for _, strike := range smallest.Strikes {
+			if !strike.Out {
+				kept = append(kept, strike.Fault)
+			}
+		}
+		t.Logf("%d strikes until then, kept after %d replays: %q, without %q", len(failed.Strikes), replays, kept, smallest.Quiet)
+		if len(kept) > 2 || !slices.Contains(kept, "del") {
+			t.Errorf("kept %q", kept)
+		}
+		if again := virtualRun(t, smallest.Request); again.Promise() != "P1" {
+			t.Errorf("the smallest run does not fail again: %q", again.Promise())
+		}
+	})
+	if r := virtualRun(t, smallest.Request); len(r.Wrong) > 0 {
+		t.Errorf("with the rule: %s", r.Wrong[0])
+	}
+}
