@@ -25,7 +25,7 @@
 // connection draws from a generator of its own, and every delivery falls on a nanosecond that no other
 // connection uses (its time modulo 10 µs is the connection's), because a bubble runs timers of one instant
 // in random order. Timers that a host derives from a delivery, with durations in multiples of 10 µs, inherit its
-// residue; Stagger gives each host a first instant of its own. What the code under test draws itself (math/rand/v2, a
+// residue; a reset of all connections, and the deadline of a read, come at instants of the connection, too. Stagger gives each host a first instant of its own. What the code under test draws itself (math/rand/v2, a
 // select with two ready cases, two equal timers of one host) is its own to keep in order; testing/cryptotest makes crypto/rand
 // repeat. The digest of a Trace does not depend on the order of events within one instant.
 //
@@ -35,6 +35,7 @@
 //   - go-redis waits at an exhausted connection pool with timers that it shares across the process. Pools that run dry in two
 //     bubbles end the test binary ("select on synctest channel from outside bubble"), hence the large PoolSize of Client:
 //     connections are made on demand.
+//   - A bubble has one clock: Redis's may have a rate of its own, two clients' can not.
 //   - Replicas, a restart from an RDB file (it makes the old replication ID the second one) and databases other than 0 are
 //     not modelled.
 //   - By default go-redis ignores context deadlines on a call in flight: it returns after ReadTimeout (5 s), retries.
