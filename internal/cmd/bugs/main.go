@@ -34,6 +34,9 @@ func main() {
 // hangBound is longer than any of the tests takes that show a bug by hanging.
 const hangBound = 15 * time.Second
 
+// buildBound is for the build of one bug, on a machine that has other things to do.
+const buildBound = 3 * time.Minute
+
 // outcome is how one bug ended.
 type outcome struct {
 	caught bool
@@ -159,7 +162,7 @@ func seed(b bug, dir, binary string, find bool, bound time.Duration) outcome {
 	if b.hangs {
 		bound = min(bound, hangBound)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*bound)
+	ctx, cancel := context.WithTimeout(context.Background(), bound+buildBound)
 	defer cancel()
 	which := []string{"-run", pattern(b.test), "-failfast"}
 	if find {
