@@ -186,7 +186,10 @@ func (p *process) began() {
 	w.took(p)
 	w.checks.began(p)
 	last := &w.lastToken
-	if p.cand.Token() <= last.token {
+	switch back := p.cand.Token() <= last.token; {
+	case back && w.profile.Outside:
+		w.Tally.TokensBack++
+	case back:
 		w.fail("P2: token back: %s has %d after %s had %d", p.id, p.cand.Token(), last.id, last.token)
 	}
 	if last.id != "" && last.id != p.id {

@@ -32,6 +32,7 @@ type Tally struct {
 	Crash      Times // from the crash of a leader to the next, in calm profiles
 	Handover   Times // from the release to the next leader, in calm profiles
 	Overlaps   Times // outside of the conditions of P1
+	TokensBack int64 // outside too: a term was lost with its token, and nobody lived who remembered it
 	Violations int64
 }
 
@@ -92,6 +93,7 @@ func (t *Tally) Add(u *Tally) {
 	t.Crash.merge(&u.Crash)
 	t.Handover.merge(&u.Handover)
 	t.Overlaps.merge(&u.Overlaps)
+	t.TokensBack += u.TokensBack
 	t.Violations += u.Violations
 }
 
