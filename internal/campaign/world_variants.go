@@ -87,14 +87,18 @@ func openMemory(t redistest.TB, _ int) world {
 // load fills the server with what nobody needs, twice its memory, and takes away what is left of it.
 func (w *single) load(a *arena) {
 	const count, size = 300, 20_000
-	ctx, cancel := bounded()
-	defer cancel()
 	text := strings.Repeat("x", size)
+	filling, filled := bounded()
 	var names []string
 	for i := range count {
 		names = append(names, fmt.Sprintf("load:%d", i))
-		_ = w.operator.Set(ctx, names[i], text, time.Minute).Err() // refused where there is nothing left to make room of
+		if w.operator.Set(filling, names[i], text, time.Minute).Err() != nil && i > count/2 {
+			break // there is nothing left to make room of; the client asks several times
+		}
 	}
+	filled()
+	ctx, cancel := bounded()
+	defer cancel()
 	if err := w.operator.Unlink(ctx, names...).Err(); err != nil {
 		a.t.Errorf("campaign: unlink: %v", err)
 	}
