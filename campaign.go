@@ -239,7 +239,7 @@ func (c *campaigner) lead(ctx context.Context, i int, work LeadFunc, term Term) 
 		}
 		r := result{work: i}
 		if err != nil {
-			r.err, r.heeded = worded(ctx, "leader work "+c.name(i), err)
+			r.heeded, r.err = worded(ctx, "leader work "+c.name(i), err)
 		}
 		c.e.inbox.put(func(m *mail) { m.results = append(m.results, r) })
 	}()
@@ -249,16 +249,16 @@ func (c *campaigner) lead(ctx context.Context, i int, work LeadFunc, term Term) 
 // worded names what an error of the application comes from, and says whether it only tells that ctx is done. The methods of such
 // an error are the application's code, which the loop never calls: it is asked here, for what the loop needs to know. One whose
 // methods panic, a nil pointer mostly, is replaced.
-func worded(ctx context.Context, what string, err error) (named error, heeded bool) {
+func worded(ctx context.Context, what string, err error) (heeded bool, named error) {
 	failed := protect(func() error {
 		heeded = errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))
 		named = fmt.Errorf("%s: %w", what, err)
 		return nil
 	})
 	if failed != nil {
-		return fmt.Errorf("%s: a method of its error failed: %w", what, failed), false
+		return false, fmt.Errorf("%s: a method of its error failed: %w", what, failed)
 	}
-	return named, heeded
+	return heeded, named
 }
 
 // returned takes note that a piece of leader work has returned.
@@ -503,7 +503,7 @@ func (c *campaigner) watch(ctx context.Context) {
 					err = &PanicError{Value: value, Stack: debug.Stack()}
 				}
 				if err != nil {
-					err, _ = worded(bounded, "health check", err)
+					_, err = worded(bounded, "health check", err)
 				}
 				answer <- err
 			}()

@@ -106,6 +106,6 @@ func TestErrorOfWorkIsKept(t *testing.T) {
 		failed := s.told(EventWorkFailed)[0].Err
 		require.ErrorIs(s, failed, errBroken)
 		require.ErrorContains(s, failed, "leader work github.com/tenure-go/tenure.TestErrorOfWorkIsKept")
-		require.False(s, errors.Is(failed, ErrWorkFailed), "its term had ended otherwise")
+		require.NotErrorIs(s, failed, ErrWorkFailed, "its term had ended otherwise")
 	})
 }
