@@ -2,7 +2,6 @@ package tenure
 
 import (
 	"context"
-	"errors"
 	"io/fs"
 	"testing"
 	"time"
