@@ -19,6 +19,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/oracle"
 	"github.com/tenure-go/tenure/internal/redistest"
+	"github.com/tenure-go/tenure/internal/simnet"
 )
 
 // modelWorld is a Redis beside the oracle's models of the task and registry scripts, which are asked the same.
@@ -149,7 +150,7 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 			require.Equal(w, run, runOf(runs[i]))
 		}
 	})
-	if testing.Short() {
+	if testing.Short() || simnet.Race {
 		return // too few to see everything
 	}
 	for _, verdict := range []string{
@@ -260,7 +261,7 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 			w.sameRegistry(model)
 		}
 	})
-	if testing.Short() {
+	if testing.Short() || simnet.Race {
 		return // too few to see everything
 	}
 	for _, verdict := range []string{

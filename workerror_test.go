@@ -3,6 +3,7 @@ package tenure
 import (
 	"context"
 	"io/fs"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,16 +79,17 @@ func TestErrorOfWorkThatBlocks(t *testing.T) {
 
 func TestErrorOfHealthThatBlocks(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
-		release, sick := make(chan struct{}), false
+		release := make(chan struct{})
+		var sick atomic.Bool
 		s.opts.Health = func(context.Context) error {
-			if sick {
+			if sick.Load() {
 				return brokenError{text: func() { <-release }}
 			}
 			return nil
 		}
 		s.run(s.honest(0))
 		require.True(s, s.IsLeader())
-		sick = true
+		sick.Store(true)
 		s.at(3 * stageRenew)
 		require.False(s, s.IsLeader(), "no answer in time")
 		require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrWorkFailed)
