@@ -128,7 +128,7 @@ var Profiles = []Profile{
 	alone(Profile{Name: "failovers, clocks apart", Faults: basic(Failover, Failover, Restart), Skew: 10 * time.Second}),
 	alone(Profile{Name: "second masters", Faults: basic(Failover), Second: 8 * time.Second, Margin: 8 * time.Second}),
 	alone(Profile{Name: "restarts without data", Faults: basic(RestartEmpty)}),
-	alone(Profile{Name: "everything, empty waits a TTL", Faults: basic(Del, Flush, Failover, Restart, RestartEmpty, EvictTerm, WorkFails, RateChange), Empty: 30 * time.Second}),
+	alone(Profile{Name: "everything, empty waits a TTL", Faults: basic(Del, Flush, Failover, Restart, RestartEmpty, EvictTerm, WorkFails, ClockBack, RateChange), Empty: 30 * time.Second}),
 
 	usual(Profile{Name: "crash, partition, resign", Faults: few()}),
 	rough(Profile{Name: "delayed requests, late replies", Faults: few()}),
