@@ -259,7 +259,7 @@ func TestLinearizabilityCanFail(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string][2]string{
 		"release without compare":  {"if term.nonce == nonce and (token == 0 or term.token == token) then\n  call('HDEL', term_key, 'until')", "if true then\n  call('HDEL', term_key, 'until')"},
-		"token not increased":      {"math.max(term.token + 1, floor + 1, now)", "math.max(term.token, floor, 1)"},
+		"token not increased":      {"math.max(term.token + 1, floor + 1, term.known + 1, now)", "math.max(term.token, floor, 1)"},
 		"a lease is granted twice": {"if holder then\n  return answer('held', now, term.token, term.ttl, math.max(left, 1)", "if holder and floor > 0 then\n  return answer('held', now, term.token, term.ttl, math.max(left, 1)"},
 		"a renewal that is lost":   {"if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, ttl)", "if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, 1)"},
 	} {

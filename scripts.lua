@@ -72,16 +72,18 @@ end
 
 -- read_term reads the term hash. A token that tenure cannot have written refuses: nothing is granted on top of it.
 local function read_term(key, now)
-  local raw = call('HMGET', key, 'token', 'nonce', 'holder', 'until', 'ttl', 'released', 'origin', 'hold')
+  local raw = call('HMGET', key, 'token', 'nonce', 'holder', 'until', 'ttl', 'released', 'origin', 'hold', 'floor')
   local token = natural(raw[1])
   if raw[1] and (token <= 0 or token > MAX_TOKEN or token > now + CENTURY) then
     refuse('BADTERM the field token holds no fencing token [HGET ' .. key .. ']')
   end
   local ttl = natural(raw[5])
   if ttl > MAX_TTL then ttl = 0 end
+  local known = natural(raw[9])
+  if known > MAX_TOKEN or known > now + CENTURY then known = 0 end
   return {
     token = token, nonce = raw[2] or nil, holder = raw[3] or nil, ends = natural(raw[4]), ttl = ttl,
-    released = raw[6] == '1', origin = raw[7] or '', hold = natural(raw[8]),
+    released = raw[6] == '1', origin = raw[7] or '', hold = natural(raw[8]), known = known,
   }
 end
 
@@ -154,12 +156,15 @@ if origin ~= '' and origin ~= term.origin then -- rule unknown-origin
   note('HSET', term_key, 'origin', origin, 'hold', integer(term.hold))
 end
 
-if holder == id and term.nonce == nonce and term.hold <= now and term.token >= floor then -- rule adopt-guard
+if holder == id and term.nonce == nonce and term.hold <= now and term.token >= math.max(floor, term.known) then -- rule adopt-guard
   local since = natural(call('GET', since_key))
   call('PEXPIRE', lease_key, ttl) -- our own lost reply, or the client's own retry
   call('PEXPIRE', since_key, ttl)
   call('HSET', term_key, 'until', integer(now + ttl), 'ttl', integer(ttl))
   return answer('won', now, term.token, ttl, 0, since, origin, nil, id)
+end
+if holder and math.max(term.token, term.known) < floor then -- rule memory, beside another's lease: others may be granted the next one
+  note('HSET', term_key, 'floor', integer(floor))
 end
 if holder then
   return answer('held', now, term.token, term.ttl, math.max(left, 1), 0, origin, tenured and 'lease' or 'foreign', holder)
@@ -184,7 +189,7 @@ if not term.released and term.ends > now then -- rule until: the lease vanished 
   return answer('held', now, term.token, term.ttl, term.ends - now, 0, origin, 'until')
 end
 
-local token = math.max(term.token + 1, floor + 1, now) -- rule time
+local token = math.max(term.token + 1, floor + 1, term.known + 1, now) -- rule time
 local since = math.floor(now / 1000)
 call('GET', since_key) -- refuses where the key is something else's, before anything is written
 call('HSET', term_key, 'token', integer(token), 'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))

@@ -49,11 +49,14 @@ func (m mutant) scripts(t *testing.T) *scripts {
 // withoutRule are the rules of the design, each left out.
 var withoutRule = []mutant{
 	{"until", oracle.Until, []edit{{"if not term.released and term.ends > now then -- rule until", "if false then -- rule until", 1}}},
-	{"memory", oracle.Memory, []edit{{"if term.token < floor then -- rule memory", "if false then -- rule memory", 1}}},
+	{"memory", oracle.Memory, []edit{
+		{"if term.token < floor then -- rule memory", "if false then -- rule memory", 1},
+		{"if holder and math.max(term.token, term.known) < floor then -- rule memory", "if false then -- rule memory", 1},
+	}},
 	{"guard", oracle.Guard, []edit{{"if origin ~= '' and origin ~= term.origin then -- rule unknown-origin", "if false then", 1}}},
 	{"rollcall", oracle.RollCall, []edit{{"if unasked and term.token == 0 and empty_wait > 0 then -- rule rollcall", "if false then -- rule rollcall", 1}}},
 	{"reclaim", oracle.Reclaim, []edit{{"if lost_data and mine and ARGV[9] ~= '1' then -- rule reclaim", "if false then", 1}}},
-	{"time", oracle.Time, []edit{{"math.max(term.token + 1, floor + 1, now) -- rule time", "math.max(term.token + 1, floor + 1)", 1}}},
+	{"time", oracle.Time, []edit{{"math.max(term.token + 1, floor + 1, term.known + 1, now) -- rule time", "math.max(term.token + 1, floor + 1, term.known + 1)", 1}}},
 	{"not-after", oracle.NotAfter, []edit{{"if not_after > 0 and now > not_after then", "if false then", 2}}},
 	{"arm-in-renew", oracle.ArmInRenew, []edit{{"math.max(term.hold, now + hold_off + tonumber(ARGV[7])) -- rule arm-in-renew", "term.hold", 1}}},
 	{"longest-ttl", oracle.LongestTTL, []edit{{"local hold_off = math.max(tonumber(ARGV[6]), ttl, term.ttl)", "local hold_off = ttl", 2}}},
@@ -68,7 +71,7 @@ var withoutRule = []mutant{
 		{"local known = origin ~= '' and ARGV[8] ~= ''", "local known = true", 1},
 	}},
 	{"nonce-holder", oracle.NonceHolder, []edit{{"(holder ~= id or (term.nonce and term.nonce ~= nonce)) then -- rule nonce-holder", "holder ~= id then", 1}}},
-	{"adopt-guard", oracle.AdoptGuard, []edit{{" and term.hold <= now and term.token >= floor then -- rule adopt-guard", " then", 1}}},
+	{"adopt-guard", oracle.AdoptGuard, []edit{{" and term.hold <= now and term.token >= math.max(floor, term.known) then -- rule adopt-guard", " then", 1}}},
 }
 
 // mistaken are other mistakes.
@@ -87,9 +90,12 @@ var mistaken = []mutant{
 	{"reclaim without loss", 0, []edit{{"if lost_data and mine and ARGV[9] ~= '1' then", "if mine and ARGV[9] ~= '1' then", 1}}},
 	{"reclaim leaves the released marker", 0, []edit{{"  call('HDEL', term_key, 'released')\n  return keep()", "  return keep()", 1}}},
 	{"grant leaves the released marker", 0, []edit{{"call('HDEL', term_key, 'released')\ncall('SET', lease_key", "call('SET', lease_key", 1}}},
-	{"grant at the clock's word", 0, []edit{{"math.max(term.token + 1, floor + 1, now)", "now", 1}}},
+	{"grant at the clock's word", 0, []edit{{"math.max(term.token + 1, floor + 1, term.known + 1, now)", "now", 1}}},
 	{"grant without a holder", 0, []edit{{"'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))\ncall('HDEL'", "'nonce', nonce, 'until', integer(now + ttl), 'ttl', integer(ttl))\ncall('HDEL'", 1}}},
 	{"memory restores no counter", 0, []edit{{"note('HSET', term_key, 'token', integer(floor), 'hold', integer(term.hold))", "note('HSET', term_key, 'hold', integer(term.hold))", 1}}},
+	{"memory is not shared", 0, []edit{{"floor + 1, term.known + 1, now)", "floor + 1, now)", 1}}},
+	{"memory beside a lease is not kept", 0, []edit{{"note('HSET', term_key, 'floor', integer(floor))", "", 1}}},
+	{"adopts below what another remembers", 0, []edit{{"math.max(floor, term.known) then -- rule adopt-guard", "floor then -- rule adopt-guard", 1}}},
 	{"memory leaves the nonce", 0, []edit{{"note('HDEL', term_key, 'nonce', 'released')", "", 1}}},
 	{"adopt compares no nonce", 0, []edit{{"if holder == id and term.nonce == nonce and term.hold <= now", "if holder == id and term.hold <= now", 1}}},
 	{"adopt extends nothing", 0, []edit{{"call('PEXPIRE', lease_key, ttl) -- our own lost reply", "-- our own lost reply", 1}}},

@@ -155,6 +155,7 @@ func termFields(t oracle.Term) []any {
 	}
 	text("origin", t.Origin)
 	number("hold", t.Hold)
+	number("floor", t.Floor)
 	return fields
 }
 
@@ -197,7 +198,7 @@ func (w *leaseWorld) dump(ctx context.Context) (oracle.Data, error) {
 	}
 	d.Term = oracle.Term{
 		Token: number("token"), Nonce: f["nonce"], Holder: f["holder"], Until: number("until"), TTL: number("ttl"),
-		Released: f["released"] == "1", Origin: f["origin"], Hold: number("hold"),
+		Released: f["released"] == "1", Origin: f["origin"], Hold: number("hold"), Floor: number("floor"),
 	}
 	return d, nil
 }

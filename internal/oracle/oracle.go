@@ -57,6 +57,7 @@ type Term struct {
 	Released bool
 	Origin   string
 	Hold     int64
+	Floor    int64 // of somebody who asked while a lease was on
 }
 
 // Asker is what one candidate says with each of its requests.
@@ -107,6 +108,9 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 		return answer
 	}
 	if holder := r.Lease.Holder; holder != "" {
+		if r.Rules.Has(Memory) && max(t.Token, t.Floor) < q.Floor {
+			t.Floor = q.Floor // beside the lease, which is another's; whoever remembers may not be the next to ask
+		}
 		answer.Reason, answer.Holder, answer.Wait = "foreign", holder, ms(max(left, 1))
 		if r.tenured() {
 			answer.Reason = "lease"
@@ -132,7 +136,7 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 		return answer
 	}
 
-	token := max(t.Token, q.Floor) + 1
+	token := max(t.Token, q.Floor, t.Floor) + 1
 	if r.Rules.Has(Time) {
 		token = max(token, now)
 	}
@@ -303,7 +307,7 @@ func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64) {
 // adoptable reports whether a lease of the asker's own campaign may be taken for granted: it is not what an older snapshot, or
 // another history, has brought back.
 func (r *Redis) adoptable(now int64, q lease.Request) bool {
-	return !r.Rules.Has(AdoptGuard) || r.Term.Hold <= now && r.Term.Token >= q.Floor
+	return !r.Rules.Has(AdoptGuard) || r.Term.Hold <= now && r.Term.Token >= max(q.Floor, r.Term.Floor)
 }
 
 // comparable reports whether a replication id may be compared and stored.
