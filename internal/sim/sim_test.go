@@ -207,3 +207,13 @@ func TestTimes(t *testing.T) {
 		t.Errorf("of nothing: %v", got)
 	}
 }
+
+// TestP2_RefusedCandidatesAreRemembered: those who remember a lost token may be refused while a lease is on, and another may be the next
+// to ask. Seed 55 is how that was found.
+func TestP2_RefusedCandidatesAreRemembered(t *testing.T) {
+	p := named(t, "election alone: everything, empty waits a TTL")
+	w := New(Options{Seed: 55, Profile: p, Until: 28 * time.Hour}).Run()
+	if w.Wrong != "" {
+		t.Errorf("at %v: %s", w.At, w.Wrong)
+	}
+}
