@@ -36,8 +36,8 @@ func TestVirtualNoticesBrokenScripts(t *testing.T) {
 	virtualGC(t)
 	for _, tt := range []struct{ name, before, after, profile, wrong string }{
 		{
-			"a sweep removes whoever is listed", "local silence = now - score --", "local silence = 1e15 --",
-			"tasks-rough", "P9: ",
+			"a sweep removes the drifted", "if silence >= down and removable > 0 and", "if silence >= drifted and",
+			"tasks-base", "P9: ",
 		},
 		{
 			"a sweep removes nobody", "local silence = now - score --", "local silence = 0 --",

@@ -10,37 +10,12 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/tenure-go/tenure/internal/hostclock"
 	"github.com/tenure-go/tenure/internal/redistest"
 )
 
-// monotonic reads the monotonic clock of the host, which is the same for all its processes.
-func monotonic() time.Duration { return started.host + time.Since(started.here) }
-
-// started is one instant by the host's clock and by that of this process: asking the process costs no system call, and a probe
-// that costs little disturbs little.
-var started = func() (at struct {
-	host time.Duration
-	here time.Time
-}) {
-	for best := time.Duration(1<<63 - 1); best > 10*time.Microsecond; { // until nothing came in between
-		before := hostClock()
-		here := time.Now()
-		if took := hostClock() - before; took < best {
-			best, at.host, at.here = took, before, here
-		}
-	}
-	return at
-}()
-
-func hostClock() time.Duration {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		panic(err) // every Unix has this clock
-	}
-	return time.Duration(now.Nano())
-}
+// monotonic reads the clock that all processes of the host have in common.
+func monotonic() time.Duration { return hostclock.Now() }
 
 // belief is one term as it was seen from outside: believed in at least from first to last, since a term that ended never comes
 // back. Times are of the host's monotonic clock.
