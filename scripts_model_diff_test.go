@@ -299,4 +299,15 @@ func (w *modelWorld) sameRegistry(model *oracle.Registry) {
 	if !reflect.DeepEqual(model.Instances, instances) {
 		require.Equal(w, model.Instances, instances)
 	}
+	for _, id := range []string{"a", "b", "c", "d"} {
+		earliest := w.now()
+		left, err := w.rdb.PTTL(ctx, w.store.keys.heartbeat(id)).Result()
+		require.NoError(w, err)
+		latest, ends := w.now(), model.Keys[id]
+		if left < 0 {
+			require.LessOrEqual(w, ends, latest+5000, "the heartbeat of %s is not there", id)
+			continue
+		}
+		require.InDelta(w, (earliest+latest)/2+left.Milliseconds(), ends, float64(latest-earliest)/2+5000, "the heartbeat of %s ends", id)
+	}
 }

@@ -44,16 +44,12 @@ func (w watched) faults() []fault {
 			return struck
 		}},
 		fault{"the master is killed", 10, func(a *arena) Strike {
-			w.dies(a, func(*redistest.Server) {})
+			w.dies(a, func() {})
 			return struck
 		}},
 		fault{"the master is killed, its last writes are lost", 6, func(a *arena) Strike {
-			w.dies(a, func(master *redistest.Server) {
-				for _, server := range w.Data {
-					if server != master {
-						server.DetachFrom(a.t, master)
-					}
-				}
+			w.dies(a, func() {
+				w.HoldReplication(a.t)
 				a.rest(200*time.Millisecond, 700*time.Millisecond)
 			})
 			return struck
@@ -70,9 +66,9 @@ func (w watched) faults() []fault {
 }
 
 // dies kills the master and starts it again when another one is there.
-func (w watched) dies(a *arena, first func(master *redistest.Server)) {
+func (w watched) dies(a *arena, first func()) {
 	old := w.master(a)
-	first(old)
+	first()
 	old.Kill(a.t)
 	w.AwaitMaster(a.t, old)
 	old.Start(a.t)

@@ -198,10 +198,3 @@ func (s *Sentinel) Settle(t TB) {
 		t.Fatalf("redistest: the replicas do not come back: %v", err)
 	}
 }
-
-// DetachFrom has a replica of a master lose its link, until Sentinel sets it right or it is told otherwise: what the master is told from
-// now on, the replica misses.
-func (s *Server) DetachFrom(t TB, master *Server) {
-	t.Helper()
-	s.must(t, "detach", s.replicate(refusingHost, refusingPort))
-}

@@ -57,7 +57,7 @@ func (w *World) measure() {
 }
 
 // handover notes that a leader is about to give its lease back of its own will.
-func (w *World) handover(*process) { w.checks.crashed = 0 }
+func (w *World) handover() { w.checks.crashed = 0 }
 
 func (c *checks) crashing(p *process) {
 	c.beats[p.host].crashed, c.beats[p.host].dead = c.w.now, p.beats.incarnation

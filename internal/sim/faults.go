@@ -112,7 +112,7 @@ func (w *World) strikeNow(s *strike) {
 		}
 		for _, p := range w.processes {
 			if p.awake() && p.cand.State() == lease.Leading {
-				w.handover(p)
+				w.handover()
 				p.apply(p.cand.End(p.reading(), why))
 				p.turn()
 			}

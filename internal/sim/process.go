@@ -31,7 +31,6 @@ type process struct {
 	ended    int64         // token of the last term that has ended
 	reach    *machine      // the server it talks to
 	flying   lease.Request
-	draining time.Duration // the term ended then
 
 	beats    beats
 	sweeps   sweeps
@@ -113,7 +112,7 @@ func (p *process) stop(pause time.Duration) {
 	}
 	p.stopping = true
 	if p.cand.State() == lease.Leading {
-		w.handover(p)
+		w.handover()
 	}
 	p.apply(p.cand.Stop(p.reading()))
 	if !w.profile.Alone {
@@ -207,7 +206,7 @@ func (p *process) over() {
 	if w.trace != nil {
 		w.note("%s's term %d is over: %v", p.id, p.cand.Token(), p.cand.Reason())
 	}
-	p.ended, p.draining = p.cand.Token(), w.now
+	p.ended = p.cand.Token()
 	w.Tally.Ended[p.cand.Reason()]++
 	p.schedule.over(p)
 	w.queue.push(event{at: w.now + w.between(0, w.profile.Drain), what: evDrained, host: p.host, life: p.life})
