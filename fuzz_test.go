@@ -1,7 +1,9 @@
 package tenure
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +107,122 @@ func FuzzSchedule(f *testing.F) {
 			}
 			require.True(t, next.After(at), "%q after %v gives %v", spec, at, next)
 			at = next
+		}
+	})
+}
+
+// FuzzTask: a task that is accepted has a schedule that moves on and policies within bounds; one that is not says which field.
+func FuzzTask(f *testing.F) {
+	f.Add("cleanup", "@daily", int64(0), int64(0), int64(0), int64(0), int64(0), 0, 0, uint8(0))
+	f.Add("a.b-c_d", "", int64(100*time.Millisecond), int64(time.Second), int64(time.Hour), int64(time.Millisecond), int64(time.Minute), 1000, 1000, uint8(4))
+	f.Add("bad name", "CRON_TZ=Europe/Berlin 30 2 29 2 *", int64(1), int64(-1), int64(25*time.Hour), int64(1), int64(-1), -1, 1<<40, uint8(255))
+	f.Add("x", "0 0 30 2 *", int64(1<<63-1), int64(1<<63-1), int64(-1<<63), int64(1<<63-1), int64(1<<63-1), 1001, -1, uint8(1))
+	run := func(context.Context, TaskRun) error { return nil }
+	f.Fuzz(func(t *testing.T, name, spec string, period, timeout, jitter, backoff, maxBackoff int64, attempts, catchUp int, policies uint8) {
+		task := Task{
+			Name: name, Schedule: Every(time.Duration(period)), Run: run, Timeout: time.Duration(timeout), Jitter: time.Duration(jitter), MaxCatchUp: catchUp,
+			Overlap: OverlapPolicy(policies & 3), Missed: MissedPolicy(policies >> 2 & 3), Abandoned: AbandonedPolicy(policies >> 4 & 3),
+			Retry: RetryPolicy{Attempts: attempts, Backoff: time.Duration(backoff), MaxBackoff: time.Duration(maxBackoff)},
+		}
+		if spec != "" {
+			task.Schedule = Cron(spec)
+		}
+		s := newTaskScheduler(newLocalTasks(), newEventBus("x"), "x")
+		if err := s.Register(task); err != nil {
+			require.ErrorIs(t, err, ErrMisconfigured)
+			require.Empty(t, s.known())
+			var problem *OptionError
+			require.True(t, errors.As(err, &problem) && strings.HasPrefix(problem.Field, "Task.") && problem.Reason != "")
+			return
+		}
+		require.ErrorIs(t, s.Register(task), ErrMisconfigured, "a name is taken once")
+		r := s.known()[0]
+		slot := time.UnixMilli(1_700_000_000_000).UTC()
+		for range 5 {
+			next := r.Schedule.Next(slot)
+			if next.IsZero() {
+				break
+			}
+			require.True(t, next.After(slot), "%v, then %v", slot, next)
+			delay := r.delay(next.UnixMilli())
+			require.True(t, delay == 0 || 0 < delay && delay < r.Jitter, "%v of %v", delay, r.Jitter)
+			slot = next
+		}
+		require.True(t, 1 <= r.Retry.Attempts && r.Retry.Attempts <= 1000)
+		require.True(t, time.Millisecond <= r.Retry.Backoff && r.Retry.Backoff <= r.Retry.MaxBackoff && r.Retry.MaxBackoff <= maxPeriod)
+		require.True(t, r.MaxCatchUp > 0 && r.Timeout >= 0)
+	})
+}
+
+// FuzzKeys: names that are accepted lead to keys that no two things share, and on a cluster to one slot.
+func FuzzKeys(f *testing.F) {
+	f.Add("{waf}:a", "leader", "a", "b", "x:heartbeat", "x")
+	f.Add("tenure", "", "runs", "x.runs", "a", "a:metrics")
+	f.Add("a:{b}:c", "x", "term", "sinces", "instance", "leader:x")
+	f.Fuzz(func(t *testing.T, namespace, role, task, otherTask, id, otherID string) {
+		var c checker
+		c.namespace("Namespace", namespace)
+		ElectionOptions{Role: role}.complete(&c, "")
+		accepted := rolePattern.MatchString(task) && rolePattern.MatchString(otherTask) && idPattern.MatchString(id) && idPattern.MatchString(otherID)
+		if c.err() != nil || !accepted || task == otherTask || id == otherID {
+			return
+		}
+		k := keys{namespace}
+		all := []string{
+			k.instances(), k.beats(), k.hold(), k.tasks(), k.heartbeat(id), k.heartbeat(otherID), k.task(task), k.task(otherTask),
+			k.runs(task), k.runs(otherTask), k.lease(""), k.lease("") + ":since", k.lease("") + ":term",
+		}
+		if role != "" {
+			all = append(all, k.lease(role), k.lease(role)+":since", k.lease(role)+":term")
+		}
+		hashed, seen := map[string]bool{}, map[string]bool{}
+		for _, key := range all {
+			require.False(t, seen[key], key)
+			seen[key] = true
+			hashed[hashTag(key)] = true
+		}
+		if tagPattern.MatchString(namespace) {
+			require.Len(t, hashed, 1)
+		}
+	})
+}
+
+// hashTag is what Redis Cluster hashes of a key: what stands between the first brace and the next closing one, if anything does.
+func hashTag(key string) string {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			return tag
+		}
+	}
+	return key
+}
+
+// redisText is an error reply.
+type redisText string
+
+func (e redisText) Error() string { return string(e) }
+func (redisText) RedisError()     {}
+
+// FuzzRedisError: an error reply means either unknown or misconfigured, never both. What may be over in a moment is unknown, and the
+// arguments that Redis repeats, a nonce among them, are told to nobody.
+func FuzzRedisError(f *testing.F) {
+	for _, text := range []string{
+		"NOPERM this user has no permissions to run the 'get' command [GET ns:leader]", "BUSY Redis is busy running a script",
+		"WRONGTYPE Operation against a key holding the wrong kind of value [HMGET ns:leader:term]", "BADTERM the field token [HGET k]", "OOM command not allowed",
+		"LOADING Redis is loading", "READONLY", "NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "CROSSSLOT Keys", "NOAUTH", "WRONGPASS invalid",
+		"ERR ACL failure in script: User app has no permissions to run the 'get' command [GET ns:leader]", "ERR unknown command 'evalsha'", "ERR AUTH <password> called without any password", "[A ]", "NOPERM [SET \x00\xff]", "",
+	} {
+		f.Add(text, "'secret'")
+	}
+	const repeats = ", with args beginning with:"
+	f.Fuzz(func(t *testing.T, text, secret string) {
+		text, _, _ = strings.Cut(text, repeats)
+		err := explain("acquire", redisText(text))
+		require.NotEqual(t, errors.Is(err, ErrUnreachable), errors.Is(err, ErrMisconfigured))
+		require.Equal(t, err.Error(), explain("acquire", redisText(text+repeats+secret)).Error())
+		code, _, _ := strings.Cut(text, " ")
+		if passing := "BUSY LOADING READONLY CLUSTERDOWN MASTERDOWN TRYAGAIN NOREPLICAS OOM"; code == text && code != "" && slices.Contains(strings.Fields(passing), code) {
+			require.ErrorIs(t, err, ErrUnreachable)
 		}
 	})
 }
