@@ -112,8 +112,8 @@ sim-stack:
 	$(GO) run ./internal/cmd/simstack -days $(DAYS) $(if $(WALL),-wall $(WALL)) $(if $(SEED),-seed $(SEED)) $(if $(PROFILE),-profile '$(PROFILE)') $(if $(OUT),-json $(OUT)/sim-stack.json)
 
 .PHONY: bugs
-bugs: install-redis ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=name chooses
-	$(GO) run ./internal/cmd/bugs $(if $(BUG),-bug '$(BUG)')
+bugs: install-redis ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=name chooses, OUT
+	$(GO) run ./internal/cmd/bugs $(if $(BUG),-bug '$(BUG)') $(if $(OUT),-json $(OUT)/bugs.json)
 
 # Fleets of real processes on real servers. HOURS is shared by the stages; SEED and STAGES choose, OUT is a folder for the figures. A
 # failure prints its seed and the log around it.
@@ -128,6 +128,10 @@ campaign: install-redis ## Plague real processes on real servers; HOURS, SEED, S
 matrix: install-redis ## Run the script and fault suites on Redis 7.0, Redis 8.0 and Valkey 8.1; SUITES chooses
 	@./scripts/install-servers.sh
 	$(GO) run ./internal/cmd/matrix $(if $(SUITES),-suites $(SUITES)) $(if $(OUT),-json $(OUT)/matrix.json)
+
+.PHONY: pages
+pages: ## Write the figures of a folder, OUT, into docs/campaign.md and docs/guarantees.md
+	@./scripts/pages.sh $(OUT)
 
 FUZZ_TIME ?= 10s
 

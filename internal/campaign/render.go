@@ -7,13 +7,30 @@ import (
 	"time"
 )
 
-// Render writes the tables of a report in markdown.
-func (r *Report) Render(out io.Writer) {
+// Render writes the tables of some reports in markdown, and before them what they add up to.
+func Render(out io.Writer, reports ...*Report) {
+	changes, violations, failovers, accepted, refused := 0, 0, map[string]int{}, 0, 0
+	for _, r := range reports {
+		for _, s := range r.Stages {
+			changes, violations, accepted, refused = changes+s.Changes, violations+len(s.Violations), accepted+s.Accepted, refused+s.Refused
+			failovers[strings.TrimSuffix(s.Name, "-bare")] += s.Failovers
+		}
+	}
+	fmt.Fprintf(out, "**%d changes of the leader, %d failovers of Sentinel, %d of Cluster, %d fenced writes accepted, %d refused, %d violations.**\n",
+		changes, failovers["sentinel"], failovers["cluster"], accepted, refused, violations)
+	for _, r := range reports {
+		fmt.Fprintln(out)
+		r.render(out)
+	}
+}
+
+// render writes the tables of one report.
+func (r *Report) render(out io.Writer) {
 	rounds, changes, failovers, violations := 0, 0, 0, 0
 	for _, s := range r.Stages {
 		rounds, changes, failovers, violations = rounds+s.Rounds, changes+s.Changes, failovers+s.Failovers, violations+len(s.Violations)
 	}
-	fmt.Fprintf(out, "Seed %d, %v on %d processors, commit %s, %s, %s, %s: **%d faults, %d changes of the leader, %d failovers of Redis, %d violations.**\n\n",
+	fmt.Fprintf(out, "### Seed %d\n\n%v on %d processors, commit %s, %s, %s, %s: **%d faults, %d changes of the leader, %d failovers of Redis, %d violations.**\n\n",
 		r.Seed, r.Wall.Round(time.Second), r.CPUs, r.Commit, r.Date, r.Go, r.Redis, rounds, changes, failovers, violations)
 	fmt.Fprintln(out, "| Stage | Lease | Fleets | Faults | Changes | Failovers | Crash: no leader for p50 · p99 · max | Hand-over p50 · p99 · max | Overlaps | Writes accepted · refused | Slots | Violations |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|---|---|")
@@ -28,7 +45,7 @@ func (r *Report) Render(out io.Writer) {
 
 // render writes the table of one stage.
 func (r *StageReport) render(out io.Writer) {
-	fmt.Fprintf(out, "\n### %s\n\n%s.", r.Name, sentence(r.About))
+	fmt.Fprintf(out, "\n#### %s\n\n%s.", r.Name, sentence(r.About))
 	if r.Outside != "" {
 		fmt.Fprintf(out, " Outside of the conditions of P1: %s.", r.Outside)
 	}

@@ -13,9 +13,9 @@ func TestRender_TablesOfAReport(t *testing.T) {
 	stage.fill(m)
 	report := Report{Seed: 7, Stages: []StageReport{stage}}
 	var out strings.Builder
-	report.Render(&out)
+	Render(&out, &report)
 	for _, want := range []string{
-		"Seed 7", "**2 faults, 2 changes of the leader", "| single | 1s | 1 | 2 | 2 | 0 | 990 ms · 990 ms · 990 ms (1) | 5.00 ms",
+		"**2 changes of the leader, 0 failovers of Sentinel, 0 of Cluster, 2 fenced writes accepted, 1 refused, 0 violations.**", "### Seed 7", "**2 faults, 2 changes of the leader", "| single | 1s | 1 | 2 | 2 | 0 | 990 ms · 990 ms · 990 ms (1) | 5.00 ms",
 		"| 1, max 3.00 ms | 2 · 1 | 2 | 0 |", "| kill the leader | 1 | 1 |", "Two leaders at once after kill the leader: 1.",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -33,10 +34,13 @@ func Here() Origin {
 	return o
 }
 
-// Write writes figures to a file.
+// Write writes figures to a file, in a folder that it makes where there is none: what has run for hours is not lost for it.
 func Write(path string, of any) error {
 	text, err := json.MarshalIndent(of, "", "\t")
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	return os.WriteFile(path, append(text, '\n'), 0o644)

@@ -43,9 +43,9 @@ func run() error {
 	file := flag.String("json", "", "write the figures to this file")
 	every := flag.Duration("progress", 10*time.Second, "how often to tell how far it is")
 	list := flag.Bool("list", false, "list the stages")
-	render := flag.Bool("render", false, "write the tables of the files that -json has written, in markdown")
+	markdown := flag.Bool("markdown", false, "print the tables of -json files, given as arguments, in markdown")
 	flag.Parse()
-	if *render {
+	if *markdown {
 		return tables(flag.Args())
 	}
 	if *list {
@@ -79,14 +79,16 @@ func run() error {
 	return nil
 }
 
-// tables writes the figures of some files in markdown.
+// tables prints the figures of some files in markdown.
 func tables(files []string) error {
+	var reports []*campaign.Report
 	for _, file := range files {
-		var report campaign.Report
-		if err := figures.Read(file, &report); err != nil {
+		report := new(campaign.Report)
+		if err := figures.Read(file, report); err != nil {
 			return err
 		}
-		report.Render(os.Stdout)
+		reports = append(reports, report)
 	}
+	campaign.Render(os.Stdout, reports...)
 	return nil
 }

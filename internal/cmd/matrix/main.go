@@ -45,8 +45,13 @@ type Result struct {
 func main() {
 	out := flag.String("json", "", "write the results to this file")
 	only := flag.String("suites", "", "comma-separated; empty: all")
+	markdown := flag.Bool("markdown", false, "print the table of a -json file, given as argument, in markdown")
 	flag.Parse()
-	if err := run(*out, *only); err != nil {
+	show := func() error { return run(*out, *only) }
+	if *markdown {
+		show = func() error { return page(flag.Arg(0)) }
+	}
+	if err := show(); err != nil {
 		fmt.Fprintln(os.Stderr, "matrix:", err)
 		os.Exit(1)
 	}
@@ -96,6 +101,19 @@ func run(out, only string) error {
 	}
 	if failed > 0 {
 		return errors.New("a suite failed")
+	}
+	return nil
+}
+
+// page prints what a run has written as a table of a page.
+func page(file string) error {
+	var r Report
+	if err := figures.Read(file, &r); err != nil {
+		return err
+	}
+	fmt.Printf("Commit %s, %s, %s.\n\n| Server | Suite | Passed | Failed | Skipped | Seconds |\n|---|---|---|---|---|---|\n", r.Commit, r.Date, r.Go)
+	for _, s := range r.Results {
+		fmt.Printf("| %s %s | %s | %d | %d | %d | %.0f |\n", s.Server, s.Version, s.Suite, s.Passed, s.Failed, s.Skipped, s.Took.Seconds())
 	}
 	return nil
 }

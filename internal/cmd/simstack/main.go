@@ -27,9 +27,14 @@ func main() {
 	flag.IntVar(&c.Workers, "workers", runtime.NumCPU(), "runs at a time")
 	flag.StringVar(&c.json, "json", "", "write the figures to this file")
 	flag.DurationVar(&c.shrink, "shrink", 2*time.Minute, "how long to look for a smaller run that fails")
+	markdown := flag.Bool("markdown", false, "print the tables of a -json file, given as argument, in markdown")
 	list := flag.Bool("list", false, "list the profiles")
 	flag.Parse()
-	if err := c.run(*list); err != nil {
+	run := func() error { return c.run(*list) }
+	if *markdown {
+		run = func() error { return page(flag.Arg(0)) }
+	}
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "simstack:", err)
 		os.Exit(1)
 	}

@@ -1,0 +1,54 @@
+#!/bin/sh
+# Writes the figures of runs into the pages; called by `make pages`, with the
+# folder of the JSON files. Whatever stands there is written: sim-core.json,
+# sim-stack.json, campaign*.json, matrix.json, bugs.json. What stands between
+#   <!-- figures: NAME -->  and  <!-- end of figures -->
+# is replaced; the words around it are for people to write.
+set -eu
+
+folder=$1
+block=$(mktemp)
+trap 'rm -f "$block" "$block.page"' EXIT
+
+# put PAGE NAME replaces a block by what stands in the file $block.
+put() {
+    grep -q "^<!-- figures: $2 -->\$" "$1" || { echo "pages: $1 has no block for $2" >&2; exit 1; }
+    awk -v begin="<!-- figures: $2 -->" -v end='<!-- end of figures -->' -v block="$block" '
+        $0 == begin { print; print ""; while ((getline line < block) > 0) print line; print ""; inside = 1 }
+        inside && $0 == end { inside = 0 }
+        !inside && $0 != begin { print }
+    ' "$1" >"$block.page"
+    cat "$block.page" >"$1"
+    echo "$1: $2"
+}
+
+# tables PROGRAM FILE... renders them.
+tables() {
+    program=$1
+    shift
+    go run "./internal/cmd/$program" -markdown "$@" >"$block"
+}
+
+page=docs/campaign.md
+if [ -f "$folder/sim-core.json" ]; then
+    tables sim "$folder/sim-core.json"
+    put $page sim-core
+    sed -i.all -n '/^| Outside of one condition/,$p' "$block" && rm -f "$block.all"
+    put docs/guarantees.md outside
+fi
+if [ -f "$folder/sim-stack.json" ]; then
+    tables simstack "$folder/sim-stack.json"
+    put $page sim-stack
+fi
+if ls "$folder"/campaign*.json >/dev/null 2>&1; then
+    tables campaign "$folder"/campaign*.json
+    put $page campaign
+fi
+if [ -f "$folder/matrix.json" ]; then
+    tables matrix "$folder/matrix.json"
+    put $page matrix
+fi
+if [ -f "$folder/bugs.json" ]; then
+    tables bugs "$folder/bugs.json"
+    put $page bugs
+fi
