@@ -266,7 +266,7 @@ func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listenin
 	if err := c.registry.deregister(bounded); err != nil { // the record is left to be swept
 		c.bus.publish(Event{Type: EventBeatFailed, Err: err})
 	}
-	calls := c.registry.flush(last)
+	calls := errors.Join(c.registry.calls.flush(last, "a call of the registry to Redis"), c.tasks.calls.flush(last, "a call of the tasks to Redis"))
 	return errors.Join(beat, calls, await(listening, last, "the subscription to hints"), c.bus.flush(by))
 }
 

@@ -93,6 +93,31 @@ func TestP11_ATaskThatIgnoresItsContext(t *testing.T) {
 	})
 }
 
+// TestP11_CallOfTheTasksHangs: a single call that never returns is not waited for longer than the bound, and not passed over in silence.
+func TestP11_CallOfTheTasksHangs(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a := c.member("a", func(o *Options) { o.ShutdownTimeout = 20 * time.Second })
+		shaky := &shakyTasks{taskStore: a.tasks.store, healed: make(chan struct{})}
+		a.tasks.store = shaky
+		require.NoError(c, a.Tasks().Register(a.counts("tidy", Every(10*time.Second))))
+		a.start()
+		c.pass(15 * time.Second)
+		shaky.on(func(op string, number int) taskFate {
+			if op == "claim" && number == 1 {
+				return taskLate
+			}
+			return taskFine
+		})
+		c.pass(10 * time.Second)
+		took, err := a.stop()
+		require.ErrorIs(c, err, ErrDrainTimeout)
+		require.ErrorContains(c, err, "a call of the tasks to Redis")
+		require.LessOrEqual(c, took, 20*time.Second)
+		close(shaky.healed)
+		c.pass(time.Second)
+	})
+}
+
 func TestP11_RedisHangsAtTheStop(t *testing.T) {
 	for name, test := range map[string]struct {
 		client func(*redis.Options)

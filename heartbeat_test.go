@@ -384,9 +384,9 @@ func TestHungBeatsAreBounded(t *testing.T) {
 		require.LessOrEqual(m.w, time.Since(began), registryBound)
 		require.ErrorIs(m.w, m.deregister(context.Background()), ErrUnreachable)
 		require.LessOrEqual(m.w, time.Since(began), 2*registryBound)
-		require.ErrorIs(m.w, m.flush(time.Now().Add(time.Second)), ErrDrainTimeout)
+		require.ErrorIs(m.w, m.calls.flush(time.Now().Add(time.Second), "a call"), ErrDrainTimeout)
 		heal()
-		require.NoError(m.w, m.flush(time.Now().Add(time.Second)))
+		require.NoError(m.w, m.calls.flush(time.Now().Add(time.Second), "a call"))
 	})
 }
 
@@ -499,7 +499,7 @@ func TestLocalRegistry(t *testing.T) {
 		counts, err := r.Counts(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, counts)
-		require.NoError(t, r.flush(time.Now().Add(time.Second)))
+		require.NoError(t, r.calls.flush(time.Now().Add(time.Second), "a call"))
 		require.NoError(t, bus.flush(time.Now().Add(time.Second)))
 		synctest.Wait()
 	})

@@ -81,16 +81,15 @@ type Registry struct {
 
 	wake                       chan struct{} // size 1: the beat loop beats at once
 	beating, leaving, sweeping callGate
+	calls                      inFlight
 
 	entered atomic.Bool // a beat was sent
 	left    atomic.Bool // deregister was called: no beat is sent any more
 
 	mu        sync.Mutex
-	status    InstanceStatus  // what the next beat says
-	rival     string          // the other incarnation of our ID that was told of last
-	rivalSeen time.Time       // when it was last heard of; zero: it is gone
-	running   int             // calls in flight
-	idle      []chan struct{} // closed when there is none
+	status    InstanceStatus // what the next beat says
+	rival     string         // the other incarnation of our ID that was told of last
+	rivalSeen time.Time      // when it was last heard of; zero: it is gone
 }
 
 // newRegistry wants completed options.
@@ -373,11 +372,10 @@ func (r *Registry) do(ctx context.Context, g *callGate, call func(context.Contex
 		return errGateFull
 	}
 	done := make(chan error, 1)
-	r.mu.Lock()
-	r.running++
-	r.mu.Unlock()
-	go func() { // ends when the client returns; flush waits for it
-		defer r.returned(g)
+	r.calls.begin()
+	go func() { // ends when the client returns; counted in calls
+		defer r.calls.end()
+		defer g.flying.Add(-1)
 		done <- call(ctx)
 	}()
 	select {
@@ -391,33 +389,6 @@ func (r *Registry) do(ctx context.Context, g *callGate, call func(context.Contex
 	default:
 		return fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx))
 	}
-}
-
-// returned takes note that a call has returned.
-func (r *Registry) returned(g *callGate) {
-	g.flying.Add(-1)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.running--; r.running == 0 {
-		for _, idle := range r.idle {
-			close(idle)
-		}
-		r.idle = nil
-	}
-}
-
-// flush waits until no call of ours is in flight, at the latest until the deadline. A call may begin meanwhile, which a WaitGroup
-// does not allow: a beat that was not awaited to the end, or the application that asks for the instances.
-func (r *Registry) flush(deadline time.Time) error {
-	idle := make(chan struct{})
-	r.mu.Lock()
-	if r.running == 0 {
-		close(idle)
-	} else {
-		r.idle = append(r.idle, idle)
-	}
-	r.mu.Unlock()
-	return await(idle, deadline, "a call of the registry to Redis")
 }
 
 // trouble tells of errors of Redis once for each change of state.

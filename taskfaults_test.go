@@ -84,7 +84,7 @@ func TestHungCalls(t *testing.T) {
 		g.pass(30 * time.Minute)
 		a.store.on(func(string, int) taskFate { return taskLate })
 		g.pass(90 * time.Minute)
-		require.Equal(g, int32(maxCalls), a.calls.Load())
+		require.Equal(g, maxCalls, a.calls.count())
 		stuck := g.told(EventCallsStuck)
 		require.Len(g, stuck, 1)
 		require.Equal(g, maxCalls, stuck[0].Count)
@@ -101,7 +101,7 @@ func TestHungCalls(t *testing.T) {
 		close(a.store.healed)
 		g.pass(10 * time.Second)
 		require.Len(g, g.noted(), 2)
-		require.Zero(g, a.calls.Load())
+		require.Zero(g, a.calls.count())
 		a.end()
 	})
 }

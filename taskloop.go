@@ -235,7 +235,7 @@ func (l *taskLoop) pursue(t *leadTask) (wait time.Duration) {
 // send makes one call in a goroutine of its own: whatever the client does with its context, the loop goes on. Where too many
 // are in flight it waits for one to return.
 func (l *taskLoop) send(t *leadTask, a *asking) {
-	if flying := int(l.s.calls.Load()); flying >= maxCalls {
+	if flying := l.s.calls.count(); flying >= maxCalls {
 		if flying-(l.calls-l.given) >= maxCalls && !l.stuck {
 			l.stuck = true
 			l.s.bus.publish(Event{Type: EventCallsStuck, Count: flying, Err: fmt.Errorf("%w: %d calls of tasks hang", ErrUnreachable, flying)})
@@ -246,7 +246,7 @@ func (l *taskLoop) send(t *leadTask, a *asking) {
 	a.tries++
 	a.inFlight, a.at = true, l.now+callBound
 	l.calls++
-	l.s.calls.Add(1)
+	l.s.calls.begin()
 	try := a.tries
 	parent := context.WithoutCancel(l.ctx)
 	go func() { // ends when the client returns; counted in calls
@@ -255,7 +255,7 @@ func (l *taskLoop) send(t *leadTask, a *asking) {
 		sent := time.Since(l.origin)
 		reply, err := a.send(ctx)
 		received := time.Since(l.origin)
-		l.s.calls.Add(-1)
+		l.s.calls.end()
 		l.post(func() {
 			l.calls--
 			if err == nil {

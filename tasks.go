@@ -113,7 +113,7 @@ type TaskScheduler struct {
 	random func() float64 // draws what is taken off a backoff
 
 	wake  chan struct{} // size 1: the loop looks for news
-	calls atomic.Int32  // to the store in flight, abandoned ones of earlier terms included
+	calls inFlight      // to the store, abandoned ones of earlier terms included
 
 	// What alive looks at: whether the loop is at work, and since when.
 	working atomic.Bool

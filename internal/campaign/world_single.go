@@ -33,7 +33,11 @@ func newSingle(t redistest.TB, keeps bool, opts ...redistest.Option) *single {
 		opts = append(opts, redistest.Persist())
 	}
 	server := redistest.Start(t, opts...)
-	return &single{server: server, keeps: keeps, operator: server.Client(t)}
+	patient := server.Options()
+	patient.ReadTimeout = operatorBound // a slow script that is sent again meets itself
+	operator := redis.NewClient(patient)
+	t.Cleanup(func() { _ = operator.Close() })
+	return &single{server: server, keeps: keeps, operator: operator}
 }
 
 func (w *single) namespace() string   { return prefix }
@@ -64,7 +68,10 @@ func (w *single) faults() []fault {
 	return slices.Concat(processFaults, networkFaults, w.serverFaults())
 }
 
+// operatorBound is for one command of the operator.
+const operatorBound = 10 * time.Second
+
 // bounded bounds what the operator does.
 func bounded() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), 10*time.Second)
+	return context.WithTimeout(context.Background(), operatorBound)
 }
