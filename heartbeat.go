@@ -113,14 +113,15 @@ func (b *beater) send(ctx context.Context) (beatReply, error) {
 		rest:        `,"status":` + quoted(string(status)) + b.tail,
 		started:     b.started,
 	}
-	sent := readClock().Mono
 	bound := min(r.opts.BeatInterval, registryBound)
-	if b.clock.known {
-		c.notAfter = b.clock.read(sent) + (bound + b.clock.spread + beatMargin).Milliseconds()
-	}
-	var reply beatReply
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), bound, fmt.Errorf("no answer within %v", bound))
 	defer cancel()
+	if err := b.askTime(ctx); err != nil {
+		return beatReply{}, err
+	}
+	sent := readClock().Mono
+	c.notAfter = b.clock.read(sent) + (bound + b.clock.spread + beatMargin).Milliseconds()
+	var reply beatReply
 	r.entered.Store(true)
 	err := r.do(ctx, &r.beating, func(ctx context.Context) (err error) {
 		reply, err = r.store.beatInstance(ctx, c)
@@ -131,6 +132,27 @@ func (b *beater) send(ctx context.Context) (beatReply, error) {
 	}
 	b.clock.learn(sent, readClock().Mono, reply.now)
 	return reply, nil
+}
+
+// askTime asks Redis what time it is, where that is not known yet: without it no beat could say until when it is good.
+func (b *beater) askTime(ctx context.Context) error {
+	if b.clock.known {
+		return nil
+	}
+	r := b.r
+	var now int64
+	sent := readClock().Mono
+	err := r.do(ctx, &r.beating, func(ctx context.Context) (err error) {
+		if _, now, err = r.store.readInstance(ctx, r.id); errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	b.clock.learn(sent, readClock().Mono, now)
+	return nil
 }
 
 // beatMargin is what the estimate of Redis's clock may be wrong by.

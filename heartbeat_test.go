@@ -292,6 +292,29 @@ func TestLateBeatOfADeadProcess(t *testing.T) {
 	})
 }
 
+// TestLateFirstBeat: nor does the very first beat of a process that never heard of Redis.
+func TestLateFirstBeat(t *testing.T) {
+	inFleet(t, func(f *registryFleet) {
+		b := f.member("b", "b") // its beats bring the scripts to Redis
+		f.pass(time.Second)
+		client := f.net.Client("a", nil)
+		defer func() { _ = client.Close() }()
+		require.NoError(f, client.Ping(f.Context()).Err()) // a connection is there
+		m := (&registryWorld{T: f.T, rdb: client}).start("a", func() string { return "a" })
+		f.net.SetFaults("a", simnet.Faults{Stuck: 1})
+		f.net.Partition("a", simnet.Both, 0)
+		ctx, stop := context.WithCancel(f.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); m.Registry.beat(ctx) }()
+		f.pass(time.Second)
+		stop()
+		<-ended
+		f.net.Heal("a")
+		f.pass(10 * time.Second)
+		require.Equal(f, []string{"b active"}, b.list())
+	})
+}
+
 // stuckRegistry is a store whose calls hang, whatever their context says.
 type stuckRegistry struct {
 	registryStore
