@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // bug is one deliberately broken variant of the product: an exact text that is replaced in one file, and the test that must then fail.
 type bug struct {
 	name     string
@@ -17,8 +19,11 @@ const (
 	leaseGo   = "internal/lease/lease.go"
 )
 
-// bugs are all that `make bugs` seeds. The rules of the lease model come first, under the names that internal/oracle gives them.
-var bugs = []bug{
+// bugs are all that `make bugs` seeds.
+var bugs = slices.Concat(promises, guards)
+
+// promises break what is promised. The rules of the lease model come first, under the names that internal/oracle gives them.
+var promises = []bug{
 	{name: "rule until", test: "TestVirtualP1_DeletedLeaseDeposesWithoutAnOverlap", breaks: "after an operator's DEL somebody leads beside the old leader", file: lua,
 		old: "if not term.released and term.ends > now then -- rule until", new: "if false then -- rule until"},
 	{name: "rule memory", test: "TestLeaseScripts", breaks: "after a loss of data the old lease is forgotten though a candidate remembers it", file: lua,

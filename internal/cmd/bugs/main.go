@@ -151,6 +151,9 @@ func pattern(tests ...string) string {
 
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
+// noScript is how Redis and miniredis tell of a script that is no Lua, or that names what is not there: any test notices that.
+var noScript = regexp.MustCompile(`Error compiling script.*|nonexistent global variable.*`)
+
 // seed builds one bug and runs its test. A broken script needs no build: the tests take it in place of the embedded one.
 func seed(b bug, dir, binary string, find bool, bound time.Duration) outcome {
 	began := time.Now()
@@ -164,7 +167,7 @@ func seed(b bug, dir, binary string, find bool, bound time.Duration) outcome {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), bound+buildBound)
 	defer cancel()
-	which := []string{"-run", pattern(b.test), "-failfast"}
+	which := []string{"-run", pattern(b.test), "-failfast", "-v"} // -v says which test ran
 	if find {
 		which = []string{"-short"}
 	}
@@ -202,7 +205,10 @@ func seed(b bug, dir, binary string, find bool, bound time.Duration) outcome {
 			return done(true, "")
 		}
 		return done(false, "the test hangs")
-	case len(failed) == 0 && !bytes.Contains(out, []byte("panic:")) && !bytes.Contains(out, []byte("fatal error:")):
+	case noScript.Match(out):
+		return done(false, "the broken script does not run: "+string(noScript.Find(out)))
+	case !bytes.Contains(out, []byte("=== RUN   "+b.test)),
+		len(failed) == 0 && !bytes.Contains(out, []byte("panic:")) && !bytes.Contains(out, []byte("fatal error:")):
 		return done(false, "the test did not run: "+string(out[:min(len(out), 600)]))
 	}
 	return done(true, "")
