@@ -251,7 +251,8 @@ func TestTokenThatTenureCannotHaveWritten(t *testing.T) {
 func TestWhatIsReadBackIsUntrusted(t *testing.T) {
 	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
 		ctx, a := t.Context(), w.candidateA()
-		w.rdb.HSet(ctx, leaseKey+":term", "token", "41", "until", "soon", "ttl", "99999999999", "hold", "-1", "released", "yes", "origin", w.here())
+		w.rdb.HSet(ctx, leaseKey+":term", "token", "41", "until", "soon", "ttl", "99999999999", "hold", "-1", "released", "yes", "origin", w.here(),
+			"floor", "9007199254740991")
 		reply := a.must(ctx, t, lease.Won, acquiring(nil))
 		if reply.Token != reply.Now {
 			t.Errorf("token %d, want %d", reply.Token, reply.Now)
