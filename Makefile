@@ -112,8 +112,8 @@ sim-stack:
 	$(GO) run ./internal/cmd/simstack -days $(DAYS) $(if $(WALL),-wall $(WALL)) $(if $(SEED),-seed $(SEED)) $(if $(PROFILE),-profile '$(PROFILE)') $(if $(OUT),-json $(OUT)/sim-stack.json)
 
 .PHONY: bugs
-bugs: install-redis ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=name chooses, OUT
-	$(GO) run ./internal/cmd/bugs $(if $(BUG),-bug '$(BUG)') $(if $(OUT),-json $(OUT)/bugs.json)
+bugs: install-redis ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=name chooses, WORKERS, OUT
+	$(GO) run ./internal/cmd/bugs $(if $(BUG),-bug '$(BUG)') $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-json $(OUT)/bugs.json)
 
 # Fleets of real processes on real servers. HOURS is shared by the stages; SEED and STAGES choose, OUT is a folder for the figures. A
 # failure prints its seed and the log around it.

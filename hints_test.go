@@ -133,6 +133,7 @@ func TestForgedHintsAreIgnored(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	told, ended := aSubscription(ctx, client)
 	require.Equal(t, hint{Type: hintConnected}, <-told)
 	for _, forged := range []string{

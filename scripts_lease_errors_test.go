@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -247,11 +250,58 @@ func TestTokenThatTenureCannotHaveWritten(t *testing.T) {
 	})
 }
 
+// TestP12_WhatRedisAnswersMeanwhileIsUnknown: nobody has to mend what passes by itself, and FailFast does not end a process over it.
+func TestP12_WhatRedisAnswersMeanwhileIsUnknown(t *testing.T) {
+	for _, text := range []string{
+		"READONLY You can't write against a read only replica.",
+		"LOADING Redis is loading the dataset in memory",
+		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+		"CLUSTERDOWN The cluster is down",
+		"TRYAGAIN Multiple keys request during rehashing of slot",
+		"NOREPLICAS Not enough good replicas to write.",
+		"OOM command not allowed when used memory > 'maxmemory'.",
+	} {
+		if err := explain("renew", refusal(text)); !errors.Is(err, ErrUnreachable) || errors.Is(err, ErrMisconfigured) {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSlotsOfADeadMasterAreLookedFor: by itself go-redis does so once a minute; what a node refuses moves no slots.
+func TestSlotsOfADeadMasterAreLookedFor(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want int64
+	}{{errors.New("no route to it"), 2}, {refusal("NOPERM not for you"), 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			var looks atomic.Int64
+			client := redis.NewClusterClient(&redis.ClusterOptions{
+				MaxRedirects: -1,
+				ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+					looks.Add(1)
+					return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:1"}}}}, nil
+				},
+				Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, tt.err },
+			})
+			defer client.Close()
+			if _, err := newLeaseStore(client).forRole(ElectionOptions{LeaseTTL: time.Second}, "a").acquire(t.Context(), acquiring(nil)); !errors.Is(err, tt.err) {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+			if got := looks.Load(); got != tt.want {
+				t.Errorf("after %q it has looked %d times, want %d", tt.err, got, tt.want)
+			}
+		})
+	}
+}
+
 // TestWhatIsReadBackIsUntrusted: fields that tenure did not write count as absent, and a holder may be called anything.
 func TestWhatIsReadBackIsUntrusted(t *testing.T) {
 	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
 		ctx, a := t.Context(), w.candidateA()
-		w.rdb.HSet(ctx, leaseKey+":term", "token", "41", "until", "soon", "ttl", "99999999999", "hold", "-1", "released", "yes", "origin", w.here())
+		w.rdb.HSet(ctx, leaseKey+":term", "token", "41", "until", "soon", "ttl", "99999999999", "hold", "-1", "released", "yes", "origin", w.here(),
+			"floor", "9007199254740991")
 		reply := a.must(ctx, t, lease.Won, acquiring(nil))
 		if reply.Token != reply.Now {
 			t.Errorf("token %d, want %d", reply.Token, reply.Now)

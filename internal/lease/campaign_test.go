@@ -29,6 +29,21 @@ func TestFollowerSleepsUntilTheLeaseEnds(t *testing.T) {
 	}
 }
 
+// TestFollowersDoNotAskInStep: of two that wait for the same lease one asks first.
+func TestFollowersDoNotAskInStep(t *testing.T) {
+	sleep := func(chance float64) time.Duration {
+		b := newBench(t)
+		b.chance = chance
+		a := b.reply(Held)
+		a.Wait = 4 * time.Second
+		b.says(b.next(), a, Nothing)
+		return b.c.Wait(b.now)
+	}
+	if early, late := sleep(0), sleep(0.9); late-early < wakeSpread/2 {
+		t.Errorf("they ask after %v and %v", early, late)
+	}
+}
+
 // TestP6_NonceIsKeptThroughUnknowns: what an acquire without an answer was granted is adopted by the next one.
 func TestP6_NonceIsKeptThroughUnknowns(t *testing.T) {
 	b := newBench(t)
@@ -378,6 +393,9 @@ func TestP7_CandidateThatHearsNothing(t *testing.T) {
 		b.answers(r, Unknown, Nothing)
 		if b.c.Releasing() {
 			break
+		}
+		if b.now.Since(start) > 3*ttl {
+			t.Fatal("it goes on without an answer")
 		}
 	}
 	near(t, "patience", b.now.Since(start), ttl, 2*ttl)
