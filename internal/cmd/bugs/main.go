@@ -24,8 +24,14 @@ func main() {
 	workers := flag.Int("workers", runtime.NumCPU(), "bugs at a time")
 	find := flag.Bool("find", false, "run all short tests against each bug and name those that fail")
 	bound := flag.Duration("timeout", 2*time.Minute, "longest run of one test")
+	file := flag.String("json", "", "write what came of each to this file")
+	markdown := flag.Bool("markdown", false, "print the table of a -json file, given as argument, in markdown")
 	flag.Parse()
-	if err := run(*only, *workers, *find, *bound); err != nil {
+	do := func() error { return run(*only, *workers, *find, *bound, *file) }
+	if *markdown {
+		do = func() error { return page(flag.Arg(0)) }
+	}
+	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "bugs:", err)
 		os.Exit(1)
 	}
@@ -44,7 +50,8 @@ type outcome struct {
 	took   time.Duration
 }
 
-func run(only string, workers int, find bool, bound time.Duration) error {
+func run(only string, workers int, find bool, bound time.Duration, file string) error {
+	began := time.Now()
 	scratch, err := os.MkdirTemp("", "tenure-bugs-")
 	if err != nil {
 		return err
@@ -99,6 +106,11 @@ func run(only string, workers int, find bool, bound time.Duration) error {
 	for _, o := range outcomes {
 		if o.caught {
 			caught++
+		}
+	}
+	if file != "" {
+		if err := write(file, chosen, outcomes, time.Since(began)); err != nil {
+			return err
 		}
 	}
 	fmt.Printf("%d of %d caught\n", caught, len(chosen))
