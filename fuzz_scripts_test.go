@@ -3,11 +3,11 @@
 package tenure
 
 import (
-	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
@@ -205,7 +205,7 @@ func FuzzTaskHash(f *testing.F) {
 	})
 }
 
-// FuzzTaskHistory: whatever somebody has put into the history of a task is read within bounds, and can be shown as JSON.
+// FuzzTaskHistory: whatever somebody has put into the history of a task is read within bounds, and can be shown.
 func FuzzTaskHistory(f *testing.F) {
 	f.Add("r1", "1700000000000", "succeeded", "1", "41", "me", "")
 	f.Add("\xff", "9999999999999999", "", "1073741825", "-1", "\x00", strings.Repeat("\xff", 2000))
@@ -221,12 +221,9 @@ func FuzzTaskHistory(f *testing.F) {
 		runs, err := store.taskRuns(ctx, "t", 5)
 		require.NoError(t, err)
 		require.Len(t, runs, 1)
-		written, err := json.Marshal(runs[0])
-		require.NoError(t, err)
-		require.Less(t, len(written), 128<<10)
-		var again TaskRecord
-		require.NoError(t, json.Unmarshal(written, &again))
-		require.Equal(t, runs[0], again)
+		for _, shown := range []string{runs[0].Run, string(runs[0].Status), runs[0].InstanceID, runs[0].Error} {
+			require.True(t, len(shown) <= 1024 && utf8.ValidString(shown), "%q", shown)
+		}
 		require.GreaterOrEqual(t, runs[0].Attempt, 0)
 		require.GreaterOrEqual(t, runs[0].Token, int64(0))
 	})

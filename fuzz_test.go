@@ -197,11 +197,11 @@ func hashTag(key string) string {
 	return key
 }
 
-// redisText is an error reply.
-type redisText string
+// replyError is an error reply.
+type replyError string
 
-func (e redisText) Error() string { return string(e) }
-func (redisText) RedisError()     {}
+func (e replyError) Error() string { return string(e) }
+func (replyError) RedisError()     {}
 
 // FuzzRedisError: an error reply means either unknown or misconfigured, never both. What may be over in a moment is unknown, and the
 // arguments that Redis repeats, a nonce among them, are told to nobody.
@@ -217,9 +217,9 @@ func FuzzRedisError(f *testing.F) {
 	const repeats = ", with args beginning with:"
 	f.Fuzz(func(t *testing.T, text, secret string) {
 		text, _, _ = strings.Cut(text, repeats)
-		err := explain("acquire", redisText(text))
+		err := explain("acquire", replyError(text))
 		require.NotEqual(t, errors.Is(err, ErrUnreachable), errors.Is(err, ErrMisconfigured))
-		require.Equal(t, err.Error(), explain("acquire", redisText(text+repeats+secret)).Error())
+		require.Equal(t, err.Error(), explain("acquire", replyError(text+repeats+secret)).Error())
 		code, _, _ := strings.Cut(text, " ")
 		if passing := "BUSY LOADING READONLY CLUSTERDOWN MASTERDOWN TRYAGAIN NOREPLICAS OOM"; code == text && code != "" && slices.Contains(strings.Fields(passing), code) {
 			require.ErrorIs(t, err, ErrUnreachable)
