@@ -179,7 +179,7 @@ func parseTaskRecord(fields []any) (taskRecord, error) {
 	}
 	for i, field := range fields {
 		text, _ := field.(string)
-		raw[i] = strings.ToValidUTF8(text[:min(len(text), maxTaskText)], "\uFFFD")
+		raw[i] = taskText(text)
 	}
 	r := taskRecord{
 		due: raw[0], next: natural(raw[0]), spec: raw[1], token: natural(raw[2]), run: raw[3], done: raw[4], status: RunStatus(raw[5]),
@@ -198,6 +198,12 @@ const (
 	maxRuns     = 1000 // entries of a history that are read at once
 	maxPages    = 100  // of the index
 )
+
+// taskText is as much of a text as is kept, or read back.
+func taskText(text string) string {
+	text = strings.ToValidUTF8(text[:min(len(text), maxTaskText)], "\uFFFD") // may be longer than what it replaces
+	return strings.ToValidUTF8(text[:min(len(text), maxTaskText)], "")
+}
 
 // natural reads a number that tenure wrote, and 0 where the text is none.
 func natural(text string) int64 {
@@ -273,7 +279,7 @@ func (s *redisStore) taskRuns(ctx context.Context, name string, limit int) ([]Ta
 	for _, entry := range entries {
 		text := func(field string) string {
 			value, _ := entry.Values[field].(string)
-			return strings.ToValidUTF8(value[:min(len(value), maxTaskText)], "\uFFFD")
+			return taskText(value)
 		}
 		runs = append(runs, TaskRecord{
 			Task: name, Run: text("run"), Slot: redisTime(natural(text("slot"))), Started: redisTime(natural(text("started"))),

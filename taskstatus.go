@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -162,6 +161,5 @@ func errorText(err error) string {
 	if panicked, ok := err.(*PanicError); ok && len(panicked.Stack) > 0 { //nolint:errorlint // the one that protect has made
 		text += "\n" + string(panicked.Stack)
 	}
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	return strings.ToValidUTF8(text[:min(len(text), maxTaskText)], "")
+	return taskText(text)
 }
