@@ -108,7 +108,7 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 		return answer
 	}
 	if holder := r.Lease.Holder; holder != "" {
-		if r.Rules.Has(Memory) && max(t.Token, t.Floor) < q.Floor {
+		if r.Rules.Has(Memory) && max(t.Token, r.known(now)) < q.Floor {
 			t.Floor = q.Floor // beside the lease, which is another's; whoever remembers may not be the next to ask
 		}
 		answer.Reason, answer.Holder, answer.Wait = "foreign", holder, ms(max(left, 1))
@@ -136,7 +136,7 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 		return answer
 	}
 
-	token := max(t.Token, q.Floor, t.Floor) + 1
+	token := max(t.Token, q.Floor, r.known(now)) + 1
 	if r.Rules.Has(Time) {
 		token = max(token, now)
 	}
@@ -260,6 +260,14 @@ func (r *Redis) sane(now int64) bool {
 	return r.Term.Token >= 0 && r.Term.Token <= lease.MaxToken && r.Term.Token <= now+century
 }
 
+// known is what a refused candidate remembered, unless tenure cannot have written it.
+func (r *Redis) known(now int64) int64 {
+	if r.Term.Floor > lease.MaxToken || r.Term.Floor > now+century {
+		return 0
+	}
+	return r.Term.Floor
+}
+
 func (r *Redis) holdOff(a Asker, q lease.Request) int64 {
 	if !r.Rules.Has(LongestTTL) {
 		return a.TTL
@@ -307,7 +315,7 @@ func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64) {
 // adoptable reports whether a lease of the asker's own campaign may be taken for granted: it is not what an older snapshot, or
 // another history, has brought back.
 func (r *Redis) adoptable(now int64, q lease.Request) bool {
-	return !r.Rules.Has(AdoptGuard) || r.Term.Hold <= now && r.Term.Token >= max(q.Floor, r.Term.Floor)
+	return !r.Rules.Has(AdoptGuard) || r.Term.Hold <= now && r.Term.Token >= max(q.Floor, r.known(now))
 }
 
 // comparable reports whether a replication id may be compared and stored.
