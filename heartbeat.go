@@ -74,7 +74,10 @@ func (b *beater) beat(ctx context.Context) (pause time.Duration) {
 	interval := b.r.opts.BeatInterval
 	began := time.Now()
 	reply, err := b.send(ctx)
-	if err == nil && reply.verdict == beatStale && ctx.Err() == nil { // it was late, or Redis's clock was set: now that is known better
+	if err == nil && reply.verdict == beatStale { // it was late, or Redis's clock was not known, or set: now that is known better
+		if ctx.Err() != nil {
+			return 0
+		}
 		reply, err = b.send(ctx)
 	}
 	if err == nil && reply.verdict == beatStale {
@@ -97,7 +100,8 @@ func (b *beater) beat(ctx context.Context) (pause time.Duration) {
 }
 
 // send makes one call. A beat that is not there by the time it is given up must not take effect any more: it could undo a younger
-// one, or enter a record after its process has gone.
+// one, enter a record after its process has gone, or push aside that of the next process of the same ID. So whoever does not know
+// Redis's clock asks for it first: by a beat that is too late by any clock, which is answered with the time and changes nothing.
 func (b *beater) send(ctx context.Context) (beatReply, error) {
 	r := b.r
 	r.mu.Lock()
@@ -112,16 +116,16 @@ func (b *beater) send(ctx context.Context) (beatReply, error) {
 		head:        b.head,
 		rest:        `,"status":` + quoted(string(status)) + b.tail,
 		started:     b.started,
-	}
-	bound := min(r.opts.BeatInterval, registryBound)
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), bound, fmt.Errorf("no answer within %v", bound))
-	defer cancel()
-	if err := b.askTime(ctx); err != nil {
-		return beatReply{}, err
+		notAfter:    1,
 	}
 	sent := readClock().Mono
-	c.notAfter = b.clock.read(sent) + (bound + b.clock.spread + beatMargin).Milliseconds()
+	bound := min(r.opts.BeatInterval, registryBound)
+	if b.clock.known { // where it is wrong the beat is stale, and sent once more
+		c.notAfter = b.clock.read(sent) + (bound - b.clock.spread).Milliseconds()
+	}
 	var reply beatReply
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), bound, fmt.Errorf("no answer within %v", bound))
+	defer cancel()
 	r.entered.Store(true)
 	err := r.do(ctx, &r.beating, func(ctx context.Context) (err error) {
 		reply, err = r.store.beatInstance(ctx, c)
@@ -133,30 +137,6 @@ func (b *beater) send(ctx context.Context) (beatReply, error) {
 	b.clock.learn(sent, readClock().Mono, reply.now)
 	return reply, nil
 }
-
-// askTime asks Redis what time it is, where that is not known yet: without it no beat could say until when it is good.
-func (b *beater) askTime(ctx context.Context) error {
-	if b.clock.known {
-		return nil
-	}
-	r := b.r
-	var now int64
-	sent := readClock().Mono
-	err := r.do(ctx, &r.beating, func(ctx context.Context) (err error) {
-		if _, now, err = r.store.readInstance(ctx, r.id); errors.Is(err, ErrNotFound) {
-			return nil
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	b.clock.learn(sent, readClock().Mono, now)
-	return nil
-}
-
-// beatMargin is what the estimate of Redis's clock may be wrong by.
-const beatMargin = time.Second
 
 // take takes a good answer.
 func (b *beater) take(reply beatReply) {

@@ -292,27 +292,63 @@ func TestLateBeatOfADeadProcess(t *testing.T) {
 	})
 }
 
-// TestLateFirstBeat: nor does the very first beat of a process that never heard of Redis.
-func TestLateFirstBeat(t *testing.T) {
-	inFleet(t, func(f *registryFleet) {
-		b := f.member("b", "b") // its beats bring the scripts to Redis
-		f.pass(time.Second)
-		client := f.net.Client("a", nil)
-		defer func() { _ = client.Close() }()
-		require.NoError(f, client.Ping(f.Context()).Err()) // a connection is there
-		m := (&registryWorld{T: f.T, rdb: client}).start("a", func() string { return "a" })
-		f.net.SetFaults("a", simnet.Faults{Stuck: 1})
-		f.net.Partition("a", simnet.Both, 0)
-		ctx, stop := context.WithCancel(f.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); m.Registry.beat(ctx) }()
-		f.pass(time.Second)
-		stop()
-		<-ended
-		f.net.Heal("a")
-		f.pass(10 * time.Second)
-		require.Equal(f, []string{"b active"}, b.list())
-	})
+// slowRegistry is a store that one beat reaches late, after its caller gave it up.
+type slowRegistry struct {
+	registryStore
+	late time.Duration // of the next beat
+}
+
+func (s *slowRegistry) beatInstance(ctx context.Context, b beatCall) (beatReply, error) {
+	late := s.late
+	s.late = 0
+	time.Sleep(late)
+	return s.registryStore.beatInstance(context.WithoutCancel(ctx), b)
+}
+
+// TestBeatThatWasGivenUpEntersNothing: the process leaves right after it gave up a beat, which comes right after that.
+func TestBeatThatWasGivenUpEntersNothing(t *testing.T) {
+	for _, late := range []time.Duration{10 * time.Millisecond, 900 * time.Millisecond, 2 * time.Second} {
+		inFleet(t, func(f *registryFleet) {
+			m := f.member("a", "a")
+			f.pass(time.Minute)
+			store := &slowRegistry{registryStore: m.Registry.store}
+			m.Registry.store = store
+			store.late = registryBound + late
+			m.setStatus(StatusActive)
+			f.pass(time.Millisecond)
+			m.stop()
+			m.running.Wait()
+			require.NoError(f, m.deregister(context.Background()))
+			f.pass(time.Minute)
+			require.Empty(f, m.list())
+		})
+	}
+}
+
+// TestLateFirstBeatOfADeadProcess: neither does the first one, of a process that never heard of Redis's clock; nor does it push
+// aside the process that came after it under the same ID.
+func TestLateFirstBeatOfADeadProcess(t *testing.T) {
+	for _, successor := range []bool{false, true} {
+		inFleet(t, func(f *registryFleet) {
+			a := (&registryWorld{T: f.T, rdb: f.net.Client("a", nil)}).start("pod", func() string { return "a" })
+			a.Registry.store = &slowRegistry{registryStore: a.Registry.store, late: 10 * time.Second}
+			ctx, stop := context.WithCancel(context.Background())
+			time.AfterFunc(time.Second, stop)
+			a.Registry.beat(ctx)
+			require.NoError(f, a.deregister(context.Background()))
+			if !successor {
+				f.pass(time.Minute)
+				f.redis.Do(func(r *miniredis.Miniredis) { require.Empty(f, r.Keys()) })
+				return
+			}
+			b := f.member("b", "pod")
+			f.pass(time.Minute)
+			require.Equal(f, []string{"registered"}, b.told())
+			instance, err := b.Instance(context.Background(), "pod")
+			require.NoError(f, err)
+			require.Equal(f, "b", instance.Incarnation)
+		})
+	}
 }
 
 // stuckRegistry is a store whose calls hang, whatever their context says.

@@ -51,7 +51,7 @@ func (s *localRegistry) readInstance(_ context.Context, id string) (instanceEntr
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.there || s.own.id != id {
-		return instanceEntry{}, s.now(), ErrNotFound
+		return instanceEntry{}, 0, ErrNotFound
 	}
 	return s.own, s.now(), nil
 }

@@ -15,7 +15,7 @@ import (
 type registryStore interface {
 	beatInstance(ctx context.Context, b beatCall) (beatReply, error)
 	removeInstance(ctx context.Context, id, incarnation string) (verdict string, err error)
-	readInstance(ctx context.Context, id string) (e instanceEntry, now int64, err error) // ErrNotFound has a time too
+	readInstance(ctx context.Context, id string) (e instanceEntry, now int64, err error) // ErrNotFound
 	scanInstances(ctx context.Context, cursor string, onlyNew bool) (scanReply, error)
 
 	lookAtBeats(ctx context.Context, l lookCall) (lookReply, error)
@@ -167,7 +167,7 @@ func (s *redisStore) readInstance(ctx context.Context, id string) (instanceEntry
 		return instanceEntry{}, 0, malformedReply(reply)
 	}
 	if reply[1] != "1" {
-		return instanceEntry{}, natural(reply[0]), ErrNotFound
+		return instanceEntry{}, 0, ErrNotFound
 	}
 	last, beaten := score(reply[2])
 	return instanceEntry{id: id, beaten: beaten, last: last, record: reply[3]}, natural(reply[0]), nil

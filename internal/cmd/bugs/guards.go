@@ -92,9 +92,10 @@ var guards = []bug{
 		old: "\tpause := c.timing.TTL / 20 << min(n-1, 2)", new: "\tpause := c.timing.TTL / 20000 << min(n-1, 2)"},
 	{name: "followers in step", test: "TestFollowersDoNotAskInStep", in: "internal/lease", breaks: "all followers ask at the same instant", file: candidate,
 		old: "return time.Duration(c.random() * float64(d))", new: "return d / 2"},
-	{name: "first beat good for ever", test: "TestLateFirstBeat", breaks: "an abandoned first beat enters a process that has gone", file: "heartbeat.go",
-		old: "\tif err := b.askTime(ctx); err != nil {\n\t\treturn beatReply{}, err\n\t}\n\tsent := readClock().Mono\n\tc.notAfter = b.clock.read(sent) + (bound + b.clock.spread + beatMargin).Milliseconds()\n",
-		new: "\tsent := readClock().Mono\n\tif b.clock.known {\n\t\tc.notAfter = b.clock.read(sent) + (bound + b.clock.spread + beatMargin).Milliseconds()\n\t}\n"},
+	{name: "first beat good for ever", test: "TestLateFirstBeatOfADeadProcess", breaks: "an abandoned first beat enters a process that has gone", file: "heartbeat.go",
+		old: "\t\tnotAfter:    1,\n", new: ""},
+	{name: "beat good for longer than it is waited for", test: "TestBeatThatWasGivenUpEntersNothing", breaks: "an abandoned beat enters a process that has deregistered", file: "heartbeat.go",
+		old: "(bound - b.clock.spread)", new: "(bound + time.Second)"},
 	{name: "hung calls of tasks not awaited", test: "TestP11_CallOfTheTasksHangs", breaks: "Run returns nil while a call of ours is still out", file: "coordinator.go",
 		old: ", c.tasks.calls.flush(last, \"a call of the tasks to Redis\"))", new: ")"},
 }
