@@ -90,8 +90,8 @@ bin/.lint-%: tools/lint/go.mod tools/lint/go.sum
 	@cd tools/lint && $(GO) build -o ../../bin/ tool
 	@rm -f bin/.lint-* && touch $@
 
-# The simulators: simulated years of the decisions alone, simulated days of the full stack. A failure prints its seed; SEED and
-# PROFILE replay it. OUT is a folder for the figures. WALL=2m bounds the time of the full stack: what it holds of DAYS is run.
+# The simulators: simulated years of the decisions alone, simulated days of the full stack; every profile is played at least once,
+# however small YEARS is. A failure prints its seed; SEED and PROFILE together replay it. OUT is a folder for the figures. WALL=2m bounds the time of the full stack: what it holds of DAYS is run.
 YEARS   ?= 3
 DAYS    ?= 30
 WALL    ?=
@@ -101,7 +101,7 @@ ENGINE  ?= core stack
 OUT     ?=
 
 .PHONY: sim
-sim: $(ENGINE:%=sim-%) ## Simulate clusters; YEARS, DAYS, WALL, ENGINE=core|stack, SEED with PROFILE replays one run
+sim: $(ENGINE:%=sim-%) ## Simulate clusters; YEARS, DAYS, WALL, OUT, ENGINE=core|stack, SEED with PROFILE replays one run
 
 .PHONY: sim-core
 sim-core:
@@ -112,7 +112,7 @@ sim-stack:
 	$(GO) run ./internal/cmd/simstack -days $(DAYS) $(if $(WALL),-wall $(WALL)) $(if $(SEED),-seed $(SEED)) $(if $(PROFILE),-profile '$(PROFILE)') $(if $(OUT),-json $(OUT)/sim-stack.json)
 
 .PHONY: bugs
-bugs: install-redis ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=name chooses, WORKERS, OUT
+bugs: install-redis ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=text chooses by name, WORKERS, OUT
 	$(GO) run ./internal/cmd/bugs $(if $(BUG),-bug '$(BUG)') $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-json $(OUT)/bugs.json)
 
 # Fleets of real processes on real servers. HOURS is shared by the stages; SEED and STAGES choose, OUT is a folder for the figures. A
@@ -125,7 +125,7 @@ campaign: install-redis ## Plague real processes on real servers; HOURS, SEED, S
 	$(GO) run ./internal/cmd/campaign -hours $(HOURS) $(if $(SEED),-seed $(SEED)) $(if $(STAGES),-stages '$(STAGES)') $(if $(OUT),-json $(OUT)/campaign.json)
 
 .PHONY: matrix
-matrix: install-redis ## Run the script and fault suites on Redis 7.0, Redis 8.0 and Valkey 8.1; SUITES chooses
+matrix: install-redis ## Run the script and fault suites on this redis-server, Redis 8.0 and Valkey 8.1; SUITES chooses, OUT
 	@./scripts/install-servers.sh
 	$(GO) run ./internal/cmd/matrix $(if $(SUITES),-suites $(SUITES)) $(if $(OUT),-json $(OUT)/matrix.json)
 

@@ -27,7 +27,8 @@ var clientCommands = []string{
 // release finds it at its own next attempt; without info a restart or failover of Redis is not noticed (ElectionStatus.HistoryWitness).
 // A client of Sentinel needs no more of the data servers; what it may ask the Sentinels is their own user's.
 //
-// An empty namespace is the default one. A namespace or key that Options would refuse is an *OptionError.
+// An empty namespace is the default one. For a namespace or key that Options would refuse the error is that of New: errors.As finds
+// an *OptionError in it.
 func ACLRules(namespace string, leaderKeys ...string) ([]string, error) {
 	if namespace == "" {
 		namespace = defaultNamespace

@@ -143,15 +143,16 @@ func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) 
 	return e, nil
 }
 
-// Observe calls fn with every event from now on, in order, from one goroutine at a time, until stop is called. A slow fn delays
-// nobody: beyond a backlog of 1,024 events the oldest are dropped, and Event.Missed of the next one counts them. A panic of
-// fn is swallowed.
+// Observe calls fn with every event from now on, in order, from one goroutine at a time, until stop is called, which does not
+// wait for a call of fn that is under way. A slow fn delays nobody: beyond a backlog of 1,024 events the oldest are dropped, and
+// Event.Missed of the next one counts them. A panic of fn is swallowed.
 func (c *Coordinator) Observe(fn func(Event)) (stop func()) { return c.bus.observe(fn) }
 
 // Run registers this process, beats, campaigns for the default role and every further one, and while it leads runs the given
 // work, the registered tasks and the sweeps. It blocks until ctx is done and then drains: each term ends, its work is awaited,
 // its lease released, and the process deregisters. It returns nil after a requested stop, ErrDrainTimeout where something of
-// ours still runs after ShutdownTimeout (the error says what), and ErrRunning or ErrStopped where it was called before.
+// ours still runs after ShutdownTimeout (the error says what), the first error of Redis with FailFast, ErrRunning or ErrStopped where it
+// was called before, and ErrMisconfigured for a nil LeadFunc.
 func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	for _, work := range lead {
 		if work == nil {

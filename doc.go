@@ -20,7 +20,9 @@
 // make it unconditional.
 //
 // A resource that refuses tokens below the highest it has seen never accepts a write of an older leader after one of a newer.
-// This holds whatever the clocks do. Where it matters, hand Term.Token to what the leader writes to.
+// This holds however late anything comes, as long as tokens increase, which they do unless Redis loses the last one, no living
+// candidate remembers it and Redis's clock is behind it, all at once. Where it matters, hand Term.Token to what the leader writes
+// to.
 //
 // A deadline is counted from before the request was sent. An independent timer cancels the term's context before the lease
 // can have expired, and IsLeader looks at both clocks of the machine, so that after a pause past the deadline its first answer is
@@ -32,9 +34,9 @@
 // # Limits
 //
 // A callback that ignores its context goes on running when the term is over: its token fences it, nothing else does. On an empty
-// Redis nobody is granted a lease for EmptyHistoryWait, and on one younger than the hold-off for that long. Across a FLUSHALL the
-// promise about IsLeader needs a leader that can be reached, or EmptyHistoryWait set to LeaseTTL. With Redis replication it needs
-// min-replicas-to-write or a FailoverMargin. Give tenure a Redis client of its own.
+// Redis nobody is granted a lease for EmptyHistoryWait, 250 ms, and on one that is younger than the longest TTL known not before
+// it is that old. Across a FLUSHALL the promise about IsLeader needs a leader that can be reached, or EmptyHistoryWait set to
+// LeaseTTL. With Redis replication it needs min-replicas-to-write or a FailoverMargin. Give tenure a Redis client of its own.
 //
 // # Compatibility
 //

@@ -37,14 +37,17 @@ type ElectionStatus struct {
 	LeaderToken int64
 	// LastAnswer is when Redis last gave a usable answer; zero: never.
 	LastAnswer time.Time
-	// Waiting says why this candidate was not granted the lease: lease, foreign, hold, until, empty, penalty, unhealthy, or "".
+	// Waiting says why this candidate was not granted the lease. lease: another instance holds it; foreign: another program does;
+	// hold: Redis lost data or is young; until: the lease vanished before its end; empty: Redis knows nothing of the role yet; penalty:
+	// it stands back, after a resignation, failed work or a long silence of Redis; unhealthy: its health check fails; "": none of these.
 	Waiting string
 	// HistoryWitness is false while Redis does not tell its replication id (INFO refused): a failover or a restart is then
 	// noticed only by what is missing.
 	HistoryWitness bool
 	// CallsInFlight counts the calls to Redis that have not returned, abandoned ones included.
 	CallsInFlight int
-	// Err is the last error, nil again after a usable answer.
+	// Err is the last error of Redis, nil again after a usable answer; or what the health check says, while that keeps it from
+	// campaigning (ErrWorkFailed).
 	Err error
 }
 
@@ -210,8 +213,9 @@ func (e *Elector) Resign(ctx context.Context) error {
 func (e *Elector) Observe(fn func(Event)) (stop func()) { return e.bus.observe(fn) }
 
 // Run campaigns until ctx is done, for ever anew after each term, and runs the given leader work during each. It returns nil
-// after a requested stop, ErrDrainTimeout where something of ours still runs after ShutdownTimeout (the error says what), and
-// ErrRunning or ErrStopped where it was called before.
+// after a requested stop, ErrDrainTimeout where something of ours still runs after ShutdownTimeout (the error says what), the
+// first error of Redis with FailFast, ErrRunning or ErrStopped where it was called before, ErrRunning also where a coordinator
+// runs this elector, and ErrMisconfigured for a nil LeadFunc.
 func (e *Elector) Run(ctx context.Context, lead ...LeadFunc) error {
 	if !e.own {
 		return fmt.Errorf("%w: the coordinator runs this elector", ErrRunning)

@@ -27,18 +27,18 @@ var (
 	ErrMisconfigured = errors.New("tenure: misconfigured")
 	// ErrDrainTimeout: Run returned while something of ours was still running; the error says what.
 	ErrDrainTimeout = errors.New("tenure: still running at the end of the shutdown timeout")
-	// ErrRunning: Run was called a second time, or something that must happen before Run happened during it.
+	// ErrRunning: Run was called while it goes on, or on an elector that a coordinator runs.
 	ErrRunning = errors.New("tenure: already running")
 	// ErrNotFound: there is no such instance or task.
 	ErrNotFound = errors.New("tenure: not found")
 	// ErrTruncated: a listing stopped at its cap; what was read is returned beside the error.
 	ErrTruncated = errors.New("tenure: listing truncated")
-	// ErrFenced: a newer leader has written to the record; nothing was changed.
+	// ErrFenced: a newer leader has written to the record; nothing was changed. It comes with EventTaskFailed alone.
 	ErrFenced = errors.New("tenure: fenced by a newer leader")
 )
 
 // OptionError is one problem with one option. New and its siblings join all problems into one error that matches
-// ErrMisconfigured.
+// ErrMisconfigured; errors.As finds the first of them.
 type OptionError struct {
 	Field  string // path of the field, such as "Election.LeaseTTL"
 	Value  string // what it was set to, quoted where it is text

@@ -8,20 +8,20 @@ import (
 // EventType says what happened.
 type EventType string
 
-// The events. Each names the fields it sets beside Type, Time and InstanceID.
+// The events. Each names the fields it sets beside Type, Time, InstanceID and Missed.
 const (
-	EventAcquired      EventType = "acquired"       // a term of ours began: Role, Token
-	EventEnded         EventType = "ended"          // a term of ours ended: Role, Token, Err (the cause of its context)
-	EventReleased      EventType = "released"       // our lease was given back: Role, Token
-	EventLeaderChanged EventType = "leader_changed" // we heard of another leader: Role, Subject (its ID; "": none)
-	EventRenewFailed   EventType = "renew_failed"   // a renewal had no usable answer, first of a row: Role, Token, Err
-	EventRedisDown     EventType = "redis_down"     // Redis gives no usable answer, first of a row: Role, Err
-	EventRedisUp       EventType = "redis_up"       // it answers again: Role
-	EventMisconfigured EventType = "misconfigured"  // somebody has to mend something: Role, Err
-	EventClockStep     EventType = "redis_clock_step"
-	EventWorkFailed    EventType = "work_failed" // leader work or the health check failed, or work returned early: Role, Token, Err
-	EventOverrun       EventType = "overrun"     // work, or a task, ignores the end of its context: Role, Token, Task, Err
-	EventCallsStuck    EventType = "calls_stuck" // so many calls to Redis hang that no more are made: Role, Err
+	EventAcquired      EventType = "acquired"         // a term of ours began: Role, Token
+	EventEnded         EventType = "ended"            // a term of ours ended: Role, Token, Err (the cause of its context)
+	EventReleased      EventType = "released"         // our lease was given back: Role, Token
+	EventLeaderChanged EventType = "leader_changed"   // another leader than before: Role, Token (0: foreign), Subject (its ID, ours too; "": none)
+	EventRenewFailed   EventType = "renew_failed"     // a renewal had no usable answer, first of a row: Role, Token, Err
+	EventRedisDown     EventType = "redis_down"       // Redis gives no usable answer, first of a row: Role, Err
+	EventRedisUp       EventType = "redis_up"         // it answers again: Role
+	EventMisconfigured EventType = "misconfigured"    // somebody has to mend something: Role, Err
+	EventClockStep     EventType = "redis_clock_step" // Redis's clock was set: Role, Step
+	EventWorkFailed    EventType = "work_failed"      // leader work or the health check failed: Role, Token, Err
+	EventOverrun       EventType = "overrun"          // work, or a task, ignores the end of its context: Role, Token, Err; of a task also Task, Slot, Attempt
+	EventCallsStuck    EventType = "calls_stuck"      // so many calls to Redis hang that no more are made: Count, Err; of an election also Role
 
 	EventRegistered  EventType = "registered"   // this instance entered the registry, or entered it again
 	EventBeatFailed  EventType = "beat_failed"  // a beat had no usable answer, first of a row: Err
@@ -36,8 +36,8 @@ const (
 
 	EventTaskStarted  EventType = "task_started"  // Task, Slot, Attempt, Token
 	EventTaskFinished EventType = "task_finished" // Task, Slot, Attempt, Token, Took, Err (nil: it succeeded)
-	EventTaskSkipped  EventType = "task_skipped"  // slots were skipped by policy: Task, Slot (the first), Count
-	EventTaskFailed   EventType = "task_error"    // the record of a task could not be read or written: Task, Err
+	EventTaskSkipped  EventType = "task_skipped"  // slots were skipped by policy: Task, Slot (the first), Count, Token
+	EventTaskFailed   EventType = "task_error"    // the record of a task could not be read or written, or its Schedule fails: Task, Token, Err
 
 )
 

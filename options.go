@@ -21,7 +21,8 @@ type Options struct {
 	// Cluster a tag is needed: "{tenure}".
 	Namespace string
 	// InstanceID names this process: [A-Za-z0-9._:-]{1,128}. Default $HOSTNAME, else <host>-<pid>, else unknown-<pid>. It is a
-	// label: ownership of a lease never rests on it.
+	// label: ownership of a lease never rests on it. Processes that share a $HOSTNAME need one each: the registry keeps one record
+	// an ID (EventDuplicateID).
 	InstanceID string
 	// Election holds the options of the default role.
 	Election ElectionOptions
@@ -30,9 +31,10 @@ type Options struct {
 	// ShutdownTimeout is how long after the end of its context Run returns at the latest, with ErrDrainTimeout where something still
 	// runs; the last of it (5 %, at most 250 ms) is for observers and Logger to hear of that. It also bounds the hand-over of a
 	// term that ends otherwise: work that is still running then keeps its lease only until it lapses. Default 25 s, below the 30 s
-	// that Kubernetes waits.
+	// that Kubernetes waits; between 1 ms and 24 h.
 	ShutdownTimeout time.Duration
-	// FailFast makes Run return the first error of Redis that comes before its first good answer, instead of trying for ever.
+	// FailFast makes Run return the first error of Redis that comes before its first good answer, ErrUnreachable or ErrMisconfigured,
+	// instead of trying for ever.
 	FailFast bool
 	// Logger gets state changes at Info and above. Nil is silent. It runs apart from every loop: a slow handler delays nothing.
 	Logger *slog.Logger
@@ -51,28 +53,33 @@ type ElectionOptions struct {
 	LeaderKey string
 	// LeaseTTL is what a lease is granted for, whole milliseconds between 300 ms and 24 h. Default 30 s.
 	LeaseTTL time.Duration
-	// RenewInterval is the mean interval between renewals. Default LeaseTTL/3. Two of them must fit before the cancel point:
-	// 1.1 · RenewInterval ≤ (L − g)/2.
+	// RenewInterval is the mean interval between renewals, at least 10 ms. Default LeaseTTL/3. Two of them must fit before the point
+	// at which a term that is not renewed is cancelled: 1.1 · RenewInterval ≤ (L − g)/2, where L = LeaseTTL − DriftMargin − 2 ms and
+	// g = max(50 ms, LeaseTTL/50).
 	RenewInterval time.Duration
-	// RetryInterval is the longest sleep of a follower, which otherwise wakes when the lease it knows of ends. Default LeaseTTL/2,
-	// between 10 ms and LeaseTTL.
+	// RetryInterval is the longest sleep of a follower, which otherwise wakes when the lease it knows of ends, and for how long this
+	// process stands back after it resigned. Default LeaseTTL/2, between 10 ms and LeaseTTL.
 	RetryInterval time.Duration
-	// DriftMargin is how far Redis's clock may run ahead of ours within a TTL. Default max(1 % of LeaseTTL, 10 ms); negative: none.
+	// DriftMargin is how far Redis's clock may run ahead of ours within a TTL. Default max(1 % of LeaseTTL, 10 ms), at most
+	// LeaseTTL/2; negative: none.
 	DriftMargin time.Duration
 	// EmptyHistoryWait is how long nobody is granted a lease on a Redis without any history of this role, while living leaders
-	// are asked to renew. Default 250 ms; negative: none. With LeaseTTL no two lead across a FLUSHALL even when the leader is
-	// out of reach.
+	// are asked to renew. Default 250 ms, at most 24 h; negative: none. Set to LeaseTTL, no two lead across a FLUSHALL
+	// even when the leader is out of reach.
 	EmptyHistoryWait time.Duration
-	// HoldOff lengthens the time for which nobody is granted a lease after Redis lost data. Default: the longest TTL known.
+	// HoldOff lengthens the time for which nobody is granted a lease after Redis lost data: the hold-off, at least the longest TTL
+	// that is known. At most 24 h; default 0, no longer than that.
 	HoldOff time.Duration
-	// RestartGuard is how old a Redis without history must be before a lease is granted. Default: the hold-off; negative: off,
-	// and then two may lead across a restart of a Redis that kept nothing.
+	// RestartGuard is how old a Redis without history must be before a lease is granted. Default: the hold-off, at most 24 h;
+	// negative: off, and then two may lead across a restart of a Redis that kept nothing.
 	RestartGuard time.Duration
 	// FailoverMargin lengthens the hold-off after a failover by the time for which a second master may still take writes.
-	// FailoverMargin + RenewInterval + LeaseTTL/3 must be below LeaseTTL.
+	// FailoverMargin + RenewInterval + LeaseTTL/3 must be below LeaseTTL: with the default of a third, a LeaseTTL of more than three
+	// times the margin. Default: none.
 	FailoverMargin time.Duration
 	// Health is called every RenewInterval in a goroutine of its own, bounded by RenewInterval. While its last answer was an error,
-	// or none came in time, this candidate gives its term up and does not campaign.
+	// or none came in time, this candidate gives its term up and does not campaign; one that gave a term up for it does not for
+	// max(LeaseTTL, 30 s) either.
 	Health func(context.Context) error
 	// Lead is leader work of this role, beside what is passed to Run.
 	Lead []LeadFunc
@@ -80,17 +87,18 @@ type ElectionOptions struct {
 
 // RegistryOptions configure the instance registry.
 type RegistryOptions struct {
-	// BeatInterval is the interval between beats. Default 15 s. Negative: this process is not registered.
+	// BeatInterval is the interval between beats, between 100 ms and 30 days. Default 15 s. Negative: this process is not registered.
 	BeatInterval time.Duration
-	// BeatTTL is the expiry of the heartbeat key, whole seconds. Default 90 s.
+	// BeatTTL is the expiry of the heartbeat key, whole seconds, between 2 · BeatInterval and 30 days. Default 90 s.
 	BeatTTL time.Duration
-	// SweepInterval is the interval between the leader's sweeps. Default 10 s. Negative: this process never sweeps.
+	// SweepInterval is the interval between the leader's sweeps, between 100 ms and 30 days. Default 10 s. Negative: this process never sweeps.
 	SweepInterval time.Duration
-	// DriftedAfter is the silence after which an instance is drifted. Default 60 s.
+	// DriftedAfter is the silence after which an instance is drifted, between 2 · BeatInterval and 30 days. Default 60 s.
 	DriftedAfter time.Duration
-	// DownAfter is the silence after which an instance is removed. Default 300 s.
+	// DownAfter is the silence after which an instance is removed, between DriftedAfter and 30 days. Default 300 s. A leader removes
+	// nobody before it has watched for DriftedAfter, and holds back where many are silent at once (EventSweepHeld).
 	DownAfter time.Duration
-	// WorkerCount is published in the record. Default 1.
+	// WorkerCount is published in the record, at most 1,048,576. Default 1.
 	WorkerCount int
 	// Metadata is published in the record: at most 32 pairs, 4 KiB in all.
 	Metadata map[string]string

@@ -18,7 +18,8 @@ type Schedule interface {
 	String() string
 }
 
-// Every is due in steps of d, whole milliseconds of at least 100 ms, counted from the first slot: across leaders and restarts.
+// Every is due in steps of d, whole milliseconds between 100 ms and ten years, counted from the first slot: across leaders and
+// restarts. That is d after a leader saw the task for the first time, or Task.InitialDelay after it. A bad d is an error of Register.
 func Every(d time.Duration) Schedule { return every{plan.Every(d)} }
 
 type every struct{ plan.Every }
@@ -30,8 +31,8 @@ func (e every) problem() string {
 	return ""
 }
 
-// Cron is due by a cron expression of five fields (minute, hour, day of month, month, day of week), or @hourly, @daily, @weekly,
-// @monthly or @yearly. The zone is UTC, or what is named before it: "CRON_TZ=Europe/Berlin 30 2 * * *". A fixed time that the
+// Cron is due by a cron expression of five fields (minute, hour, day of month, month, day of week), or @hourly, @daily (@midnight),
+// @weekly, @monthly or @yearly (@annually). The zone is UTC, or what is named before it: "CRON_TZ=Europe/Berlin 30 2 * * *". A fixed time that the
 // zone's clock skips comes right after the gap, one that it shows twice comes once. A bad spec is an error of Register.
 func Cron(spec string) Schedule {
 	parsed, err := cron.Parse(spec)

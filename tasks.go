@@ -23,12 +23,12 @@ type Task struct {
 	Schedule Schedule
 	// Run does the work. It must return soon after its context is done.
 	Run TaskFunc
-	// Timeout bounds each attempt. Zero: only the term does.
+	// Timeout bounds each attempt, at most 30 days. Zero: only the term does.
 	Timeout time.Duration
 	// Jitter delays each slot by up to so much; by how much follows from name and slot. At most 24 h.
 	Jitter time.Duration
-	// InitialDelay puts off the first slot of a task that has no record yet: of Every to so long after its registration by a
-	// leader, of any other schedule to the first slot after that.
+	// InitialDelay, at most 30 days, sets the first slot of a task that has no record yet: of Every to so long after a leader saw the
+	// task for the first time, of any other schedule to the first slot after that. Zero: with Every, one interval.
 	InitialDelay time.Duration
 	// Overlap says what becomes of a slot that is due while the run before it is on. Default Skip.
 	Overlap OverlapPolicy
@@ -95,9 +95,9 @@ type RetryPolicy struct {
 	// Attempts is how many there are in all, at most 1000. Default 1.
 	Attempts int
 	// Backoff is the pause before the second attempt, doubled before each further one. Up to half of it is taken off, at random.
-	// Default 1 s.
+	// At least 1 ms; default 1 s.
 	Backoff time.Duration
-	// MaxBackoff is the longest pause. Default 1 min, or Backoff where that is longer.
+	// MaxBackoff is the longest pause, no less than Backoff, at most 30 days. Default 1 min, or Backoff where that is longer.
 	MaxBackoff time.Duration
 }
 
@@ -134,8 +134,8 @@ func newTaskScheduler(store taskStore, bus *eventBus, id string) *TaskScheduler 
 	return &TaskScheduler{store: store, bus: bus, id: id, secret: nonce, random: rand.Float64, wake: make(chan struct{}, 1)}
 }
 
-// Register adds a task, before or during Run. The error has all its problems at once and matches ErrMisconfigured. A task should
-// be registered by every instance: one that the leader does not know does not run.
+// Register adds a task, before or during Run; after it, it has no effect. The error has all its problems at once and matches
+// ErrMisconfigured. A task should be registered by every instance: one that the leader does not know does not run.
 func (s *TaskScheduler) Register(t Task) error {
 	var c checker
 	text := t.complete(&c)
