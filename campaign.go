@@ -310,8 +310,9 @@ func (c *campaigner) drain(now lease.Reading) {
 		} else if !c.abandoned && !time.Now().Before(c.drainBy) {
 			c.abandoned = true
 			c.cand.Abandon()
-			c.e.bus.publish(Event{Type: EventOverrun, Role: c.e.opts.Role, Token: c.cand.Token(),
-				Err: fmt.Errorf("%w: %s", ErrDrainTimeout, c.runningWork())})
+			overrun := fmt.Errorf("%w: %s", ErrDrainTimeout, c.runningWork())
+			c.e.bus.publish(Event{Type: EventOverrun, Role: c.e.opts.Role, Token: c.cand.Token(), Err: overrun})
+			c.tenancy.handOver(overrun) // the work may itself be what waits for it
 		}
 	}
 }

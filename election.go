@@ -180,8 +180,9 @@ func (e *Elector) Leader(ctx context.Context) (LeaderInfo, error) {
 
 // Resign gives the term up: IsLeader turns false, the context of the term is cancelled, and when its work has returned the
 // lease is released. Resign waits for that, or until ctx is done. Called with the context of leader work it starts the
-// hand-over and returns. This process then stands back for RetryInterval. It returns ErrNotLeader without a term, ErrStopped
-// after Run, ErrDrainTimeout where Run returned before the work did.
+// hand-over and returns; with any other context leader work waits for itself there. This process then stands back for RetryInterval.
+// It returns ErrNotLeader without a term, ErrStopped after Run, and ErrDrainTimeout where the work has not returned within
+// ShutdownTimeout: the lease is then left to lapse.
 func (e *Elector) Resign(ctx context.Context) error {
 	t := e.current.Load()
 	switch {

@@ -242,6 +242,8 @@ func TestP8_WorkThatIgnoresItsContext(t *testing.T) {
 		require.Len(s, overruns, 1)
 		require.ErrorIs(s, overruns[0].Err, ErrDrainTimeout)
 		require.ErrorContains(s, overruns[0].Err, "TestP8_WorkThatIgnoresItsContext.func", "names the work")
+		require.Len(s, resigned, 1)
+		require.ErrorIs(s, <-resigned, ErrDrainTimeout)
 
 		renewals := len(s.store.made("renew"))
 		s.at(time.Minute)
@@ -250,12 +252,11 @@ func TestP8_WorkThatIgnoresItsContext(t *testing.T) {
 		require.Len(s, s.store.made("acquire"), 1, "no new campaign while old work runs")
 		require.Empty(s, s.store.made("release"))
 		require.Equal(s, StateDraining, s.Status().State)
-		require.Empty(s, resigned, "the hand-over is not over")
+		require.ErrorIs(s, s.Resign(context.Background()), ErrNotLeader, "there is no term any more")
 
 		close(release)
 		s.pass(0)
 		require.Len(s, s.store.made("release"), 1)
-		require.NoError(s, <-resigned)
 		s.pass(stageRetry + time.Second)
 		require.Len(s, s.told(EventAcquired), 2)
 	})

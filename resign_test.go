@@ -168,6 +168,30 @@ func TestResignReturnsWhenRunDoes(t *testing.T) {
 	})
 }
 
+// Leader work that calls Resign without its context waits for itself. So does whoever it waits for. It ends with the drain bound, when
+// the lease is left to lapse, and not with Run; then the elector goes on.
+func TestResignThatWaitsForItsCallerEnds(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		answer := make(chan error, 1)
+		s.run(s.after(time.Second, func() error {
+			answer <- s.Resign(context.Background())
+			return nil
+		}))
+		s.at(time.Second + stageDrain - 1)
+		require.Empty(s, answer)
+		require.Equal(s, StateDraining, s.Status().State)
+		s.at(time.Second + stageDrain)
+		require.Len(s, answer, 1)
+		err := <-answer
+		require.ErrorIs(s, err, ErrDrainTimeout)
+		require.ErrorContains(s, err, "leader work github.com/tenure-go/tenure.")
+		require.Len(s, s.told(EventOverrun), 1)
+		require.Equal(s, StateFollowing, s.Status().State)
+		s.pass(stageTTL + stageRetry)
+		require.Len(s, s.told(EventAcquired), 2)
+	})
+}
+
 // A Resign that was called in an earlier term, and got no time to run since, does not hide one of now.
 func TestResignOfAnOlderTermDoesNotHideOneOfNow(t *testing.T) {
 	onStage(t, nil, func(s *stage) {

@@ -151,8 +151,13 @@ func (t *tenancy) end(cause error) {
 	t.cancel(cause)
 }
 
-// handOver ends the wait of Resign. overrun says what work still runs, if any does. Only the loop calls it, once.
+// handOver ends the wait of Resign. overrun says what work still runs, if any does. Only the loop calls it; the first time counts.
 func (t *tenancy) handOver(overrun error) {
+	select {
+	case <-t.released:
+		return
+	default:
+	}
 	t.overrun = overrun
 	close(t.released)
 }
