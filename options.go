@@ -29,9 +29,10 @@ type Options struct {
 	// Registry holds the options of the instance registry; an Elector that stands alone has none.
 	Registry RegistryOptions
 	// ShutdownTimeout is how long after the end of its context Run returns at the latest, with ErrDrainTimeout where something still
-	// runs; the last of it (5 %, at most 250 ms) is for observers and Logger to hear of that. It also bounds the hand-over of a
-	// term that ends otherwise: work that is still running then keeps its lease only until it lapses. Default 25 s, below the 30 s
-	// that Kubernetes waits; between 1 ms and 24 h.
+	// runs. The last of it (5 %, at most 250 ms) is for observers and Logger to hear of that, and a Coordinator keeps another 10 %, at
+	// most 1 s, to deregister: leader work has what is left. It also bounds the hand-over of a term that ends otherwise: work that is
+	// still running then keeps its lease only until it lapses. Default 25 s, below the 30 s that Kubernetes waits; between 1 ms and
+	// 24 h.
 	ShutdownTimeout time.Duration
 	// FailFast makes Run return the first error of Redis that comes before its first good answer, ErrUnreachable or ErrMisconfigured,
 	// instead of trying for ever.

@@ -32,8 +32,8 @@ func (e every) problem() string {
 }
 
 // Cron is due by a cron expression of five fields (minute, hour, day of month, month, day of week), or @hourly, @daily (@midnight),
-// @weekly, @monthly or @yearly (@annually). The zone is UTC, or what is named before it: "CRON_TZ=Europe/Berlin 30 2 * * *". A fixed time that the
-// zone's clock skips comes right after the gap, one that it shows twice comes once. A bad spec is an error of Register.
+// @weekly, @monthly or @yearly (@annually). The zone is UTC, or what is named before it: "CRON_TZ=Europe/Berlin 30 2 * * *". A fixed
+// time that the zone's clock skips comes right after the gap, one that it shows twice comes once. A bad spec is an error of Register.
 func Cron(spec string) Schedule {
 	parsed, err := cron.Parse(spec)
 	return calendar{Schedule: parsed, spec: spec, err: err}
