@@ -106,7 +106,7 @@ func (c *Coordinator) Tasks() *TaskScheduler { return c.tasks }
 func (c *Coordinator) InstanceID() string { return c.opts.InstanceID }
 
 // Role adds the election of a further role: the same identity, subscription and Run. Its work is opts.Lead. It may be called
-// before and during Run; after it, it returns ErrStopped. opts.Role may be left empty. FailFast is for what Run begins with: a role
+// before and during Run; from its stop on it returns ErrStopped. opts.Role may be left empty. FailFast is for what Run begins with: a role
 // that is added later tries for ever.
 func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) {
 	var check checker
@@ -151,8 +151,8 @@ func (c *Coordinator) Observe(fn func(Event)) (stop func()) { return c.bus.obser
 // Run registers this process, beats, campaigns for the default role and every further one, and while it leads runs the given
 // work, the registered tasks and the sweeps. It blocks until ctx is done and then drains: each term ends, its work is awaited,
 // its lease released, and the process deregisters. It returns nil after a requested stop, ErrDrainTimeout where something of
-// ours still runs after ShutdownTimeout (the error says what), the first error of Redis with FailFast, ErrRunning or ErrStopped where it
-// was called before, and ErrMisconfigured for a nil LeadFunc.
+// ours still runs after ShutdownTimeout (the error says what), the first error of Redis with FailFast, and ErrMisconfigured for a nil
+// LeadFunc. Where it was called before it returns ErrRunning, or ErrStopped from the stop of that on, also while it drains.
 func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	for _, work := range lead {
 		if work == nil {

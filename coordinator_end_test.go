@@ -30,6 +30,23 @@ func TestCoordinatorRunsOnce(t *testing.T) {
 	})
 }
 
+func TestCoordinatorRunAgainWhileItDrains(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a := c.member("a")
+		a.start(a.works("work", time.Second))
+		c.pass(time.Minute)
+		require.True(c, a.IsLeader())
+		a.halt(nil)
+		c.pass(0)
+		require.Equal(c, StateDraining, a.Elector().Status().State)
+		require.ErrorIs(c, a.Run(context.Background()), ErrStopped)
+		_, err := a.Role("late", ElectionOptions{})
+		require.ErrorIs(c, err, ErrStopped)
+		_, err = a.stop()
+		require.NoError(c, err)
+	})
+}
+
 func TestCoordinatorWithADoneContextSendsNothing(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		a := c.member("a")

@@ -215,8 +215,8 @@ func (e *Elector) Observe(fn func(Event)) (stop func()) { return e.bus.observe(f
 
 // Run campaigns until ctx is done, for ever anew after each term, and runs the given leader work during each. It returns nil
 // after a requested stop, ErrDrainTimeout where something of ours still runs after ShutdownTimeout (the error says what), the
-// first error of Redis with FailFast, ErrRunning or ErrStopped where it was called before, ErrRunning also where a coordinator
-// runs this elector, and ErrMisconfigured for a nil LeadFunc.
+// first error of Redis with FailFast, and ErrMisconfigured for a nil LeadFunc. Where it was called before it returns ErrRunning, or
+// ErrStopped once that has returned; ErrRunning also where a coordinator runs this elector.
 func (e *Elector) Run(ctx context.Context, lead ...LeadFunc) error {
 	if !e.own {
 		return fmt.Errorf("%w: the coordinator runs this elector", ErrRunning)

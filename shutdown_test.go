@@ -25,6 +25,18 @@ func TestRunIsCalledOnce(t *testing.T) {
 	})
 }
 
+func TestRunAgainWhileItDrains(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.run(s.honest(time.Second))
+		s.halt(nil)
+		s.pass(0)
+		require.Equal(s, StateDraining, s.Status().State)
+		require.ErrorIs(s, s.Elector.Run(context.Background()), ErrRunning)
+		require.NoError(s, s.stop())
+		require.ErrorIs(s, s.Elector.Run(context.Background()), ErrStopped)
+	})
+}
+
 func TestRunWithADoneContextAsksNothing(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.listen = func(context.Context) { s.Error("listens") }
