@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 )
 
@@ -187,4 +188,30 @@ func TestRolesFromCallbacks(t *testing.T) {
 		_, err := a.stop()
 		require.NoError(c, err)
 	})
+}
+
+// A roll-call is heard over the subscription. Where the leader's is down, or its user has no right to the channel, a candidate that
+// remembers nothing is granted the lease of a leader that could be reached; EmptyHistoryWait: LeaseTTL keeps P1 then too.
+func TestP1_ARollCallThatIsNotHeard(t *testing.T) {
+	for _, wait := range []time.Duration{0, 10 * time.Second} {
+		inCrew(t, func(c *crew) {
+			waits := func(o *Options) { o.Election.EmptyHistoryWait = wait }
+			a := c.member("a", waits)
+			a.backend.listen = func(ctx context.Context, _ func(hint)) { <-ctx.Done() }
+			a.start()
+			c.pass(time.Minute)
+			term, leads := a.Elector().Term()
+			require.True(c, leads)
+			for renewed := a.Elector().Status().Deadline; a.Elector().Status().Deadline.Equal(renewed); {
+				c.pass(10 * time.Millisecond)
+			}
+			c.redis.Do(func(r *miniredis.Miniredis) { r.FlushAll() })
+			b := c.member("b", waits).start()
+			c.pass(time.Second)
+			require.True(c, term.Valid())
+			require.Equal(c, wait == 0, b.IsLeader(), "beside it")
+			c.pass(4 * time.Second)
+			require.Equal(c, wait != 0, term.Valid(), "its next renewal tells it, or takes the lease back")
+		})
+	}
 }
