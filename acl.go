@@ -23,8 +23,9 @@ var clientCommands = []string{
 //
 //	ACL SETUSER app reset on >password <rules>
 //
-// Three rights may be left out at a price: without publish, subscribe or the channel no hint arrives and a follower that waits for a
-// release finds it at its own next attempt; without info a restart or failover of Redis is not noticed (ElectionStatus.HistoryWitness).
+// Three rights may be left out at a price: without publish, subscribe or the channel no hint arrives: a follower that waits for a
+// release finds it at its own next attempt, and a leader hears no roll-call (see ElectionOptions.EmptyHistoryWait); without info a
+// restart or failover of Redis is not noticed (ElectionStatus.HistoryWitness).
 // A client of Sentinel needs no more of the data servers; what it may ask the Sentinels is their own user's.
 //
 // An empty namespace is the default one. For a namespace or key that Options would refuse the error is that of New: errors.As finds
