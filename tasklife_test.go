@@ -269,3 +269,34 @@ func TestPause(t *testing.T) {
 		c.end()
 	})
 }
+
+// TestP10_ACrashBetweenClaimAndStart: nobody can tell whether the run began. With Rerun the next leader runs the slot, as the attempt
+// after the one that may have been; with MarkFailed it is not run again.
+func TestP10_ACrashBetweenClaimAndStart(t *testing.T) {
+	for policy, want := range map[AbandonedPolicy][]string{Rerun: {"1h1m0s t 1h0m0s #2 starts"}, MarkFailed: {}} {
+		onTaskStage(t, func(g *taskStage) {
+			task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), Abandoned: policy}
+			a := g.member("a", task)
+			a.store.on(func(op string, _ int) taskFate {
+				if op == "claim" {
+					return taskMute
+				}
+				return taskFine
+			})
+			a.begin()
+			g.pass(time.Hour + time.Second)
+			require.True(g, a.status().Running, "claimed")
+			a.crash()
+			close(a.store.healed)
+			g.pass(59 * time.Second)
+			require.Empty(g, g.noted())
+			b := g.leader("b", task)
+			g.pass(time.Minute)
+			require.Equal(g, want, append([]string{}, g.noted()...))
+			runs, err := b.Runs(context.Background(), "t", 10)
+			require.NoError(g, err)
+			require.Equal(g, RunAbandoned, runs[len(runs)-1].Status)
+			b.end()
+		})
+	}
+}
