@@ -369,7 +369,7 @@ func (c *campaigner) reply(now lease.Reading, r reply) {
 	if c.calls <= maxCalls/2 { // not below the cap already: calls that return one by one would tell of it each time
 		c.stuck = false
 	}
-	cause := fmt.Errorf("%w: the lease was %s", ErrLost, r.answer.reason)
+	cause := fmt.Errorf("%w: Redis answers %q", ErrLost, r.answer.reason)
 	c.apply(now, c.cand.Answer(now, r.request, r.answer.Answer), cause)
 	if r.err != nil && r.request.Seq < c.heard {
 		return // an older request: a younger one had a usable answer

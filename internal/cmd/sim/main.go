@@ -19,7 +19,7 @@ import (
 
 func main() {
 	var c config
-	flag.Float64Var(&c.Years, "years", 3, "simulated cluster-years of the steady profiles, in all")
+	flag.Float64Var(&c.Years, "years", 3, "simulated cluster-years of the steady profiles, in all; each profile is played once at least")
 	flag.Uint64Var(&c.First, "first", 1, "first seed of each profile")
 	flag.StringVar(&c.profile, "profile", "", "run this profile alone")
 	flag.Uint64Var(&c.seed, "seed", 0, "replay this seed, with a trace; needs -profile")
