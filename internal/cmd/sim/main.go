@@ -105,7 +105,7 @@ func (c *config) run() error {
 	header()
 	for _, p := range profiles {
 		f := c.measure(p, runs(p, c.Years, profiles))
-		show(&f)
+		show(&f, years(f.Simulated))
 		report.Profiles = append(report.Profiles, f)
 		for _, seed := range f.Failed[:min(1, len(f.Failed))] {
 			c.explain(p, seed)
@@ -140,7 +140,7 @@ func (c *config) merge(files []string) error {
 		}
 	}
 	for k := range all.Profiles {
-		show(&all.Profiles[k])
+		show(&all.Profiles[k], years(all.Profiles[k].Simulated))
 	}
 	return c.finish(&all)
 }
@@ -148,15 +148,17 @@ func (c *config) merge(files []string) error {
 // finish adds all profiles up, says so and writes it down.
 func (c *config) finish(report *Report) error {
 	var all Figures
+	report.Simulated = 0
 	for i := range report.Profiles {
 		f := &report.Profiles[i]
 		all.Tally.Add(&f.Tally)
 		all.Wall += f.Wall
 		all.Failed = append(all.Failed, f.Failed...)
+		report.Simulated += years(f.Simulated) // a Duration ends after 292 of them
 	}
 	all.Profile = "all"
-	show(&all)
-	report.Simulated, report.Faults, report.Messages, report.Changes = years(all.Simulated), all.FaultsSum(), all.Messages.Sum(), all.Changes
+	show(&all, report.Simulated)
+	report.Faults, report.Messages, report.Changes = all.FaultsSum(), all.Messages.Sum(), all.Changes
 	fmt.Printf("%.1f simulated cluster-years, %d faults of machines, %d of messages, %d changes of the leader, %d slots, %d violations; %.1f years a minute of one core, %v in all\n",
 		report.Simulated, report.Faults, report.Messages, all.Changes, all.Slots, all.Violations, report.Simulated/report.CPU.Minutes(), report.Wall.Round(time.Second))
 	if c.json != "" {
@@ -257,7 +259,7 @@ func header() {
 	fmt.Printf(row, "profile", "seeds", "years", "faults", "messages", "terms", "changes", "slots", "reruns", "removed", "wrong", "core s", "years/min")
 }
 
-func show(f *Figures) {
+func show(f *Figures, simulated float64) {
 	wrong := fmt.Sprint(f.Violations)
 	if f.Outside {
 		wrong = "outside"
@@ -266,9 +268,9 @@ func show(f *Figures) {
 	if len(f.Seeds) > 0 {
 		seeds = fmt.Sprintf("%d–%d", f.Seeds[0], f.Seeds[1])
 	}
-	fmt.Printf(row, f.Profile, seeds, fmt.Sprintf("%.3f", years(f.Simulated)), fmt.Sprint(f.FaultsSum()), fmt.Sprint(f.Messages.Sum()), fmt.Sprint(f.Terms),
+	fmt.Printf(row, f.Profile, seeds, fmt.Sprintf("%.3f", simulated), fmt.Sprint(f.FaultsSum()), fmt.Sprint(f.Messages.Sum()), fmt.Sprint(f.Terms),
 		fmt.Sprint(f.Changes), fmt.Sprint(f.Slots), fmt.Sprint(f.Reruns), fmt.Sprint(f.Removed), wrong, fmt.Sprintf("%.1f", f.Wall.Seconds()),
-		fmt.Sprintf("%.1f", years(f.Simulated)/f.Wall.Minutes()))
+		fmt.Sprintf("%.1f", simulated/f.Wall.Minutes()))
 	if f.Crash.Count > 0 {
 		fmt.Printf("    P7: from a crash to the next leader p50 %v p99 %v max %v (%d); from a release p50 %v p99 %v max %v (%d)\n", f.Crash.Quantile(0.5), f.Crash.Quantile(0.99),
 			f.Crash.Max, f.Crash.Count, f.Handover.Quantile(0.5), f.Handover.Quantile(0.99), f.Handover.Max, f.Handover.Count)

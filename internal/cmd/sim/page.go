@@ -20,6 +20,9 @@ func page(file string) error {
 	fmt.Printf("**%.1f simulated cluster-years, %s faults of machines, %s of messages, %s changes of the leader, %d violations**, %.1f years a minute of one core; "+
 		"commit %s, %s, %s, %d processors.\n\n", r.Simulated, grouped(r.Faults), grouped(r.Messages), grouped(r.Changes), violations(&r), r.Simulated/r.CPU.Minutes(), r.Commit,
 		r.Date, r.Go, r.CPUs)
+	if len(r.Profiles) > 0 {
+		fmt.Print(further(r.Profiles[0].Seeds))
+	}
 	fmt.Print("| Profile | Seeds | Years | Faults | of messages | Terms | Changes | Slots | Runs again | Removed | Violations |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, f := range r.Profiles {
 		if f.Outside {
@@ -45,10 +48,10 @@ func page(file string) error {
 			fmt.Printf("\nWithout a leader in the profile %q, by virtual time: after a crash %s, of a lease of 30 s; after a release %s.\n", f.Profile, spread(&f.Crash), spread(&f.Handover))
 		}
 	}
-	fmt.Print("\n| Outside of one condition of P1 | Seeds | Changes | Two leaders in | for p50 | p99 | max | Tokens back |\n|---|---|---|---|---|---|---|---|\n")
+	fmt.Print("\n| Outside of one condition of P1 | Changes | Two leaders in | for p50 | p99 | max | Tokens back |\n|---|---|---|---|---|---|---|\n")
 	for _, f := range r.Profiles {
 		if f.Outside {
-			fmt.Printf("| %s | %s | %s | %s (%.2f %%) | %s | %s | %s | %d |\n", f.Profile, seeds(f.Seeds), grouped(f.Changes), grouped(f.Overlaps.Count), 100*float64(f.Overlaps.Count)/float64(max(f.Changes, 1)),
+			fmt.Printf("| %s | %s | %s (%.2f %%) | %s | %s | %s | %d |\n", f.Profile, grouped(f.Changes), grouped(f.Overlaps.Count), 100*float64(f.Overlaps.Count)/float64(max(f.Changes, 1)),
 				rounded(f.Overlaps.Quantile(0.5)), rounded(f.Overlaps.Quantile(0.99)), rounded(f.Overlaps.Max), f.TokensBack)
 		}
 	}
@@ -73,12 +76,28 @@ func rounded(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 
+// seeds names the seeds of a profile: the first range, and how many ranges of that length there are.
 func seeds(all []uint64) string {
-	var parts []string
-	for i := 0; i+1 < len(all); i += 2 {
-		parts = append(parts, fmt.Sprintf("%d–%d", all[i], all[i+1]))
+	if len(all) < 2 {
+		return ""
 	}
-	return strings.Join(parts, ", ")
+	text := fmt.Sprintf("%d–%d", all[0], all[1])
+	if len(all) > 2 {
+		text += fmt.Sprintf(" ×%d", len(all)/2)
+	}
+	return text
+}
+
+// further says where the further ranges begin.
+func further(all []uint64) string {
+	var from []string
+	for i := 2; i < len(all); i += 2 {
+		from = append(from, fmt.Sprint(all[i]))
+	}
+	if len(from) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Seeds ×%d: and as many from %s on.\n\n", len(from)+1, strings.Join(from, ", "))
 }
 
 // grouped writes a number with commas.
