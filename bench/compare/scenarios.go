@@ -42,7 +42,7 @@ func scenarios() []scenario {
 	return []scenario{
 		{name: "Partition of the holder", what: "everything between the holder and the store vanishes; connections stay open. *Until a candidate leads* counts from the end of the lease.",
 			figures: []string{beyondOwn, beyondWork, overlapOwn, overlapWork, takeover}, play: partition},
-		{name: "Holder frozen for TTL + 3.5 s", what: "SIGSTOP, then SIGCONT, of a holder that is a process of its own; another leads when it wakes. Time counts from its first look.",
+		{name: "Holder frozen for TTL + 3.5 s", what: "SIGSTOP, then SIGCONT, of a holder that is a process of its own; another leads when it wakes. Time counts from its first look. A context is cancelled by a timer, which a process that wakes has yet to run: what tenure promises then is its own check.",
 			figures: []string{staleOwn, noticeOwn, staleWork, noticeWork, overlapOwn, overlapWork}, play: frozenHolder},
 		{name: "Acquire answered after the lease has ended", what: "replies take TTL + 0.5 s; the client's read time-out is set to 10 s, or the default of 3 s of go-redis would hide it. A second candidate campaigns without a fault.",
 			figures: []string{overlapOwn, overlapWork}, play: lateAcquire},

@@ -32,7 +32,7 @@ type Tally struct {
 	Crash      Times // from the crash of a leader to the next, in calm profiles
 	Handover   Times // from the release to the next leader, in calm profiles
 	Overlaps   Times // outside of the conditions of P1
-	TokensBack int64 // outside too: a term was lost with its token, and nobody lived who remembered it
+	TokensBack int64 // outside too: a term began after that of a newer token, whose reply was faster
 	Violations int64
 }
 

@@ -48,7 +48,7 @@ func page(file string) error {
 			fmt.Printf("\nWithout a leader in the profile %q, by virtual time: after a crash %s, of a lease of 30 s; after a release %s.\n", f.Profile, spread(&f.Crash), spread(&f.Handover))
 		}
 	}
-	fmt.Print("\n| Outside of one condition of P1 | Changes | Two leaders in | for p50 | p99 | max | Tokens back |\n|---|---|---|---|---|---|---|\n")
+	fmt.Print("\n| Outside of one condition of P1 | Changes | Two leaders in | for p50 | p99 | max | The older began last |\n|---|---|---|---|---|---|---|\n")
 	for _, f := range r.Profiles {
 		if f.Outside {
 			fmt.Printf("| %s | %s | %s (%.2f %%) | %s | %s | %s | %d |\n", f.Profile, grouped(f.Changes), grouped(f.Overlaps.Count), 100*float64(f.Overlaps.Count)/float64(max(f.Changes, 1)),
