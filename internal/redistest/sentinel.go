@@ -146,38 +146,58 @@ func (s *Sentinel) Master() *Server {
 	return nil
 }
 
-// Failover asks for a failover and returns the new master.
-func (s *Sentinel) Failover(t TB) *Server {
+// failoverBound is longer than a Sentinel takes to give a failover up, by the time-out in its configuration.
+const failoverBound = 12 * time.Second
+
+// Failover asks for a failover and returns the new master. It asks again where that comes to nothing: another Sentinel may take the
+// promoted replica for a stray and tell it to follow again, and then the first one gives up.
+func (s *Sentinel) Failover(t TB) (master *Server) {
 	t.Helper()
 	old := s.Master()
-	err := poll(readyBound, func() error { // it refuses while no replica is good enough, or another failover is on
-		return s.ask(s.Watchers[0], func(ctx context.Context, c *redis.SentinelClient) error {
+	var asked time.Time
+	err := poll(2*readyBound, func() (err error) {
+		if master, err = s.other(old); err == nil || time.Since(asked) < failoverBound {
+			return err
+		}
+		refused := s.ask(s.Watchers[0], func(ctx context.Context, c *redis.SentinelClient) error {
 			return c.Failover(ctx, sentinelMaster).Err()
 		})
+		if refused != nil { // while no replica is good enough, or another failover is on
+			return refused
+		}
+		asked = time.Now()
+		return err
 	})
 	if err != nil {
 		t.Fatalf("redistest: SENTINEL FAILOVER: %v", err)
 	}
-	return s.AwaitMaster(t, old)
+	return master
 }
 
 // AwaitMaster returns when the Sentinels agree on a master that is another than old, and that it is one.
 func (s *Sentinel) AwaitMaster(t TB, old *Server) (master *Server) {
 	t.Helper()
-	err := poll(2*readyBound, func() error {
-		if master = s.Master(); master == nil || master == old {
-			return errors.New("there is no other master yet")
-		}
-		info, err := master.info("replication")
-		if err == nil && info["role"] != "master" {
-			err = fmt.Errorf("its role is %q", info["role"])
-		}
+	err := poll(2*readyBound, func() (err error) {
+		master, err = s.other(old)
 		return err
 	})
 	if err != nil {
 		t.Fatalf("redistest: no failover: %v", err)
 	}
 	return master
+}
+
+// other is the master that the Sentinels agree on, if it is another than old and knows it.
+func (s *Sentinel) other(old *Server) (*Server, error) {
+	master := s.Master()
+	if master == nil || master == old {
+		return nil, errors.New("there is no other master yet")
+	}
+	info, err := master.info("replication")
+	if err == nil && info["role"] != "master" {
+		err = fmt.Errorf("its role is %q", info["role"])
+	}
+	return master, err
 }
 
 // Settle returns when the master has both replicas, so that another failover is possible.
