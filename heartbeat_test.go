@@ -315,14 +315,14 @@ func TestBeatThatWasGivenUpEntersNothing(t *testing.T) {
 	for _, late := range []time.Duration{10 * time.Millisecond, 900 * time.Millisecond, 2 * time.Second} {
 		inFleet(t, func(f *registryFleet) {
 			m := f.member("a", "a")
-			f.pass(time.Minute)
-			store := &slowRegistry{registryStore: m.Registry.store}
+			f.pass(time.Minute + time.Second) // between two beats
+			store := &slowRegistry{registryStore: m.Registry.store, late: registryBound + late}
 			m.Registry.store = store
-			store.late = registryBound + late
 			m.setStatus(StatusActive)
 			f.pass(time.Millisecond)
 			m.stop()
 			m.running.Wait()
+			require.Zero(f, store.late, "the slow beat was not sent")
 			require.NoError(f, m.deregister(context.Background()))
 			f.pass(time.Minute)
 			require.Empty(f, m.list())
