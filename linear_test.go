@@ -24,22 +24,36 @@ import (
 // The lease operations are linearizable: each takes effect at one instant between its call and its answer, as internal/oracle says. One
 // that had no answer took effect at some instant after its call, or never: the check follows both.
 
+//
+// An operation takes effect at the time that it reads by TIME. Redis 7.0 looks at its clock again for each expiry that it sets, and
+// before for those that it judges: on a machine with other things to do these are different milliseconds. The times of the call and of
+// its answer, by the clock that this process shares with its redis-server, bound them.
+
 // linearCall is one operation of a history.
 type linearCall struct {
 	asker oracle.Asker
 	lease.Request
+	sent int64 // Unix time in ms
 }
 
 // linearAnswer is its answer.
 type linearAnswer struct {
 	unknown bool
 	oracle.Reply
+	came int64 // Unix time in ms
 }
 
 // linearState is Redis after some operations. It is comparable.
 type linearState struct {
 	oracle.Data
-	now int64 // of the last operation: Redis's clock does not go back
+	now         int64 // of the last operation: Redis's clock does not go back
+	early, late int64 // by how much the lease may end before Lease.Expires, and after it; late < 0: by as much as passes to the next operation
+}
+
+// linearOutcome is what one operation may come to.
+type linearOutcome struct {
+	linearState
+	reply oracle.Reply
 }
 
 // linearModel is the oracle as a nondeterministic state machine. times are those at which an operation without an answer may have
@@ -56,7 +70,37 @@ func linearModel(history string, times []int64) porcupine.Model {
 		default:
 			reply = r.Release(now, c.asker, c.Request)
 		}
-		return linearState{r.Data, now}, reply
+		s.Data, s.now = r.Data, now
+		return s, reply
+	}
+	// outcomes plays an operation that reads the time now and has ended by the time came (negative: nobody knows).
+	outcomes := func(s linearState, c linearCall, now, came int64) (all []linearOutcome) {
+		since := min(max(s.now, c.sent), now)
+		if s.late < 0 {
+			s.late = now - s.now
+		}
+		for _, gone := range []bool{false, true} {
+			from := s
+			switch {
+			case gone && (s.Lease.Holder == "" || s.Lease.Expires-s.early > now), !gone && s.Lease.Expires+s.late < since && s.Lease.Holder != "":
+				continue
+			case gone:
+				from.Lease.Expires = now
+			case s.Lease.Holder != "":
+				from.Lease.Expires = max(from.Lease.Expires, now+1)
+			}
+			after, reply := run(from, c, now)
+			switch {
+			case reply.Verdict == lease.Won || reply.Verdict == lease.Kept:
+				after.early, after.late = now-since, max(came-now, -1)
+			case after.Lease.Holder == "":
+				after.early, after.late = 0, 0
+			default:
+				after.Lease.Expires = s.Lease.Expires
+			}
+			all = append(all, linearOutcome{after, reply})
+		}
+		return all
 	}
 	model := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{linearState{}} },
@@ -66,30 +110,22 @@ func linearModel(history string, times []int64) porcupine.Model {
 				if a.Now < s.now {
 					return nil
 				}
-				for _, boundary := range []bool{false, true} { // a key may still be there in the very millisecond in which it expires
-					from := s
-					if boundary {
-						if from.Lease.Expires != a.Now {
-							break
-						}
-						from.Lease.Expires++
-					}
-					after, reply := run(from, c, a.Now)
-					if reply.Verdict == a.Verdict && reply.Token == a.Token && reply.Holder == a.Holder && reply.Reason == a.Reason {
-						next = append(next, after)
+				for _, o := range outcomes(s, c, a.Now, a.came) {
+					if o.reply.Verdict == a.Verdict && o.reply.Token == a.Token && o.reply.Holder == a.Holder && o.reply.Reason == a.Reason {
+						next = append(next, o.linearState)
 					}
 				}
 				return next
 			}
 			next = append(next, s) // never
-			for _, now := range times {
+			for _, now := range append([]int64{s.now}, times...) {
 				if now >= s.now {
-					after, _ := run(s, c, now)
-					next = append(next, after)
+					for _, o := range outcomes(s, c, now, -1) {
+						next = append(next, o.linearState)
+					}
 				}
 			}
-			after, _ := run(s, c, s.now)
-			return append(next, after)
+			return next
 		},
 		Equal: func(a, b any) bool { return a.(linearState) == b.(linearState) },
 	}
@@ -152,10 +188,11 @@ func linearHistory(t *testing.T, server *redistest.Server, proxies []*redistest.
 				if late {
 					q = old
 				}
-				call := time.Since(began)
+				sent, call := time.Now().UnixMilli(), time.Since(began)
 				reply, err := a.ask(context.Background(), q)
 				op := porcupine.Operation{
-					ClientId: number, Input: linearCall{asker, q}, Call: int64(call), Output: linearAnswer{err != nil, reply}, Return: int64(time.Since(began)),
+					ClientId: number, Call: int64(call), Return: int64(time.Since(began)),
+					Input: linearCall{asker, q, sent}, Output: linearAnswer{err != nil, reply, time.Now().UnixMilli()},
 				}
 				if err != nil {
 					op.Return = math.MaxInt64 // it may take effect at any time to come
@@ -261,6 +298,7 @@ func TestLinearizabilityCanFail(t *testing.T) {
 		"release without compare":  {"if term.nonce == nonce and (token == 0 or term.token == token) then\n  call('HDEL', term_key, 'until')", "if true then\n  call('HDEL', term_key, 'until')"},
 		"token not increased":      {"math.max(term.token + 1, floor + 1, term.known + 1, now)", "math.max(term.token, floor, 1)"},
 		"a lease is granted twice": {"if holder then\n  return answer('held', now, term.token, term.ttl, math.max(left, 1)", "if holder and floor > 0 then\n  return answer('held', now, term.token, term.ttl, math.max(left, 1)"},
+		"a lease is too short":     {"call('SET', lease_key, id, 'PX', ttl)\ncall('SET', since_key", "call('SET', lease_key, id, 'PX', math.ceil(ttl / 2))\ncall('SET', since_key"},
 		"a renewal that is lost":   {"if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, ttl)", "if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, 1)"},
 	} {
 		t.Run(name, func(t *testing.T) {

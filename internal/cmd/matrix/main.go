@@ -132,26 +132,40 @@ func versionOf(server string) (name, version string, err error) {
 	return found[1], found[2], nil
 }
 
-// play runs one suite and counts its tests, not their parts.
+// play runs one suite and counts its tests, not their parts. What a failed test said goes to stderr.
 func (r *Result) play(server, pkg, pattern string) {
 	began := time.Now()
 	cmd := exec.CommandContext(context.Background(), "go", "test", "-json", "-count=1", "-timeout=15m", "-run", pattern, pkg)
 	cmd.Env = append(os.Environ(), "TENURE_REDIS_SERVER="+server)
 	out, err := cmd.Output()
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+	said := map[string]*strings.Builder{}
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	lines.Buffer(nil, len(out)+1) // a line may be long
+	for lines.Scan() {
 		var event struct {
 			Action string `json:"Action"`
 			Test   string `json:"Test"`
+			Output string `json:"Output"`
 		}
-		if json.Unmarshal(lines.Bytes(), &event) != nil || event.Test == "" || strings.Contains(event.Test, "/") {
+		if json.Unmarshal(lines.Bytes(), &event) != nil || event.Test == "" {
+			continue
+		}
+		test, part, _ := strings.Cut(event.Test, "/")
+		if said[test] == nil {
+			said[test] = new(strings.Builder)
+		}
+		said[test].WriteString(event.Output)
+		if part != "" {
 			continue
 		}
 		switch event.Action {
 		case "pass":
 			r.Passed++
+			delete(said, test)
 		case "fail":
 			r.Failed++
-			r.Failures = append(r.Failures, event.Test)
+			r.Failures = append(r.Failures, test)
+			fmt.Fprint(os.Stderr, said[test])
 		case "skip":
 			r.Skipped++
 		}
