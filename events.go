@@ -70,8 +70,8 @@ type eventBus struct {
 
 	mu        sync.Mutex
 	observers map[*observer]struct{}
-	busy      int             // observers that are working off their backlog
-	idle      []chan struct{} // closed when there is none
+
+	working inFlight // observers that work off their backlog
 }
 
 type observer struct {
@@ -114,7 +114,7 @@ func (b *eventBus) publish(e Event) {
 		o.backlog = append(o.backlog, e)
 		if !o.busy {
 			o.busy = true
-			b.busy++
+			b.working.begin()
 			go o.work() // ends when the backlog is empty; flush waits for it
 		}
 	}
@@ -131,7 +131,7 @@ func (o *observer) work() {
 		o.bus.mu.Lock()
 		if len(o.backlog) == 0 {
 			o.busy, o.backlog = false, nil
-			o.bus.rested()
+			o.bus.working.end()
 			o.bus.mu.Unlock()
 			done = true
 			return
@@ -150,26 +150,7 @@ func (o *observer) deliver(e Event) {
 	o.call(e)
 }
 
-// rested takes note that an observer has nothing left to work off. The mutex is held.
-func (b *eventBus) rested() {
-	if b.busy--; b.busy > 0 {
-		return
-	}
-	for _, idle := range b.idle {
-		close(idle)
-	}
-	b.idle = nil
-}
-
 // flush waits until no observer has anything left to work off, at the latest until the deadline. Others may go on publishing.
 func (b *eventBus) flush(deadline time.Time) error {
-	idle := make(chan struct{})
-	b.mu.Lock()
-	if b.busy == 0 {
-		close(idle)
-	} else {
-		b.idle = append(b.idle, idle)
-	}
-	b.mu.Unlock()
-	return await(idle, deadline, "an observer of events")
+	return b.working.flush(deadline, "an observer of events")
 }

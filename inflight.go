@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// inFlight counts calls that may outlive whoever made them. One may begin while it is waited for, which a WaitGroup does not allow:
-// an application asks whenever it likes.
+// inFlight counts what may outlive whoever began it: calls to Redis, observers at work. One may begin while they are waited for, which
+// a WaitGroup does not allow: an application asks whenever it likes.
 type inFlight struct {
 	mu   sync.Mutex
 	n    int
