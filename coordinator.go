@@ -106,8 +106,8 @@ func (c *Coordinator) Tasks() *TaskScheduler { return c.tasks }
 func (c *Coordinator) InstanceID() string { return c.opts.InstanceID }
 
 // Role adds the election of a further role: the same identity, subscription and Run. Its work is opts.Lead. It may be called
-// before and during Run; from its stop on it returns ErrStopped. opts.Role may be left empty. FailFast is for what Run begins with: a role
-// that is added later tries for ever.
+// before and during Run; from its stop on it returns ErrStopped. opts.Role may be left empty. FailFast is for what Run begins with:
+// a role that is added later tries for ever.
 func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) {
 	var check checker
 	if name == "" {
@@ -166,7 +166,7 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 		return ErrRunning
 	}
 	if ctx.Err() != nil {
-		c.stopRoles()
+		c.stopEntry()
 		return nil
 	}
 
@@ -221,7 +221,7 @@ func (c *Coordinator) elect(ctx context.Context, lead []LeadFunc) (stopped time.
 	c.mu.Unlock()
 	<-ctx.Done()
 	stopped = time.Now()
-	c.stopRoles()
+	c.stopEntry()
 	c.registry.setStatus(StatusDraining)
 	electors.Wait()
 	mu.Lock()
@@ -245,8 +245,9 @@ func (c *Coordinator) settled() {
 	}
 }
 
-// stopRoles lets no further role in.
-func (c *Coordinator) stopRoles() {
+// stopEntry lets no further role and no further task in.
+func (c *Coordinator) stopEntry() {
+	c.tasks.stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.start = nil

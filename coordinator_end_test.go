@@ -30,6 +30,8 @@ func TestCoordinatorRunsOnce(t *testing.T) {
 	})
 }
 
+func doNothing(context.Context, TaskRun) error { return nil }
+
 func TestCoordinatorRunAgainWhileItDrains(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		a := c.member("a")
@@ -42,6 +44,8 @@ func TestCoordinatorRunAgainWhileItDrains(t *testing.T) {
 		require.ErrorIs(c, a.Run(context.Background()), ErrStopped)
 		_, err := a.Role("late", ElectionOptions{})
 		require.ErrorIs(c, err, ErrStopped)
+		require.ErrorIs(c, a.Tasks().Register(Task{}), ErrMisconfigured)
+		require.ErrorIs(c, a.Tasks().Register(Task{Name: "late", Schedule: Every(time.Hour), Run: doNothing}), ErrStopped)
 		_, err = a.stop()
 		require.NoError(c, err)
 	})
@@ -64,6 +68,7 @@ func TestCoordinatorWithADoneContextSendsNothing(t *testing.T) {
 		require.ErrorIs(c, a.Run(ctx), ErrStopped)
 		_, err = a.Role("late", ElectionOptions{})
 		require.ErrorIs(c, err, ErrStopped)
+		require.ErrorIs(c, a.Tasks().Register(Task{Name: "late", Schedule: Every(time.Hour), Run: doNothing}), ErrStopped)
 	})
 }
 
@@ -135,7 +140,7 @@ func TestP11_CallOfTheTasksHangs(t *testing.T) {
 			heal := sync.OnceFunc(func() { close(healed) })
 			defer heal()
 			a.tasks.store = &hungTasks{taskStore: a.tasks.store, healed: healed}
-			require.NoError(c, a.Tasks().Register(Task{Name: "t", Schedule: Every(time.Minute), Run: func(context.Context, TaskRun) error { return nil }}))
+			require.NoError(c, a.Tasks().Register(Task{Name: "t", Schedule: Every(time.Minute), Run: doNothing}))
 			a.start()
 			c.pass(time.Minute)
 			require.NoError(c, a.Elector().Resign(context.Background()))

@@ -119,8 +119,9 @@ type TaskScheduler struct {
 	working atomic.Bool
 	since   atomic.Int64
 
-	mu    sync.Mutex
-	tasks []*registered // in the order of registration; it only grows
+	mu      sync.Mutex
+	tasks   []*registered // in the order of registration; it only grows
+	stopped bool          // no further one is let in
 }
 
 // registered is a task with its defaults filled in. It never changes.
@@ -134,8 +135,8 @@ func newTaskScheduler(store taskStore, bus *eventBus, id string) *TaskScheduler 
 	return &TaskScheduler{store: store, bus: bus, id: id, secret: nonce, random: rand.Float64, wake: make(chan struct{}, 1)}
 }
 
-// Register adds a task, before or during Run; after it, it has no effect. The error has all its problems at once and matches
-// ErrMisconfigured. A task should be registered by every instance: one that the leader does not know does not run.
+// Register adds a task, before or during Run; from its stop on it returns ErrStopped. Any other error has all the task's problems at
+// once and matches ErrMisconfigured. A task should be registered by every instance: one that the leader does not know does not run.
 func (s *TaskScheduler) Register(t Task) error {
 	var c checker
 	text := t.complete(&c)
@@ -147,9 +148,19 @@ func (s *TaskScheduler) Register(t Task) error {
 	if err := c.err(); err != nil {
 		return err
 	}
+	if s.stopped {
+		return ErrStopped
+	}
 	s.tasks = append(s.tasks, &registered{Task: t, text: text, spec: plan.Hash(text)})
 	s.nudge()
 	return nil
+}
+
+// stop lets no further task in.
+func (s *TaskScheduler) stop() {
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
 }
 
 // find returns the task of that name. The mutex is held.

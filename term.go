@@ -11,8 +11,8 @@ import (
 // LeadFunc does a leader's work and blocks until ctx is done. The lease is not released until it returns.
 //
 // Returning nil earlier resigns, and this process stands back for RetryInterval; returning an error or panicking gives the term up
-// and keeps this process from campaigning for max(LeaseTTL, 30 s). An error that it
-// returns once ctx is done is only told (EventWorkFailed), and not where it says that ctx is done.
+// and keeps this process from campaigning for max(LeaseTTL, 30 s). An error that it returns once ctx is done is only told
+// (EventWorkFailed), and not where it says that ctx is done.
 type LeadFunc func(ctx context.Context, term Term) error
 
 // Term is one unbroken leadership of this process. The zero value is a term that is not valid.
