@@ -6,7 +6,8 @@
 # is replaced; the words around it are for people to write.
 set -eu
 
-folder=$1
+folder=${1:?which folder of figures? make pages OUT=folder}
+[ -d "$folder" ] || { echo "pages: there is no folder $folder" >&2; exit 1; }
 block=$(mktemp)
 trap 'rm -f "$block" "$block.page"' EXIT
 
@@ -17,7 +18,8 @@ put() {
         $0 == begin { print; print ""; while ((getline line < block) > 0) print line; print ""; inside = 1 }
         inside && $0 == end { inside = 0 }
         !inside && $0 != begin { print }
-    ' "$1" >"$block.page"
+        END { exit inside }
+    ' "$1" >"$block.page" || { echo "pages: the block for $2 in $1 has no end" >&2; exit 1; }
     cat "$block.page" >"$1"
     echo "$1: $2"
 }

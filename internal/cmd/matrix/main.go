@@ -137,6 +137,7 @@ func (r *Result) play(server, pkg, pattern string) {
 	began := time.Now()
 	cmd := exec.CommandContext(context.Background(), "go", "test", "-json", "-count=1", "-timeout=15m", "-run", pattern, pkg)
 	cmd.Env = append(os.Environ(), "TENURE_REDIS_SERVER="+server)
+	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	said := map[string]*strings.Builder{}
 	lines := bufio.NewScanner(bytes.NewReader(out))
