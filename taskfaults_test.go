@@ -148,21 +148,11 @@ func TestFinishCannotBeTold(t *testing.T) {
 func TestFinishIsRepeated(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Minute)})
-		a.store.on(func(op string, number int) taskFate {
-			if op == "finish" && number <= 3 {
-				return taskMute
-			}
-			return taskFine
-		})
+		a.store.on(befalls("finish", 3, taskMute))
 		g.pass(time.Hour + 2*time.Minute)
 		require.Equal(g, RunSucceeded, a.status().Last.Status)
 		g.pass(58*time.Minute + time.Second)
-		a.store.on(func(op string, number int) taskFate {
-			if op == "finish" && number <= 3 {
-				return taskLost
-			}
-			return taskFine
-		})
+		a.store.on(befalls("finish", 3, taskLost))
 		a.end()
 		require.Equal(g, RunInterrupted, a.status().Last.Status)
 	})
@@ -173,12 +163,7 @@ func TestSkipWhileRunEnds(t *testing.T) {
 	for _, end := range []bool{false, true} {
 		onTaskStage(t, func(g *taskStage) {
 			a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Hour + time.Second)})
-			a.store.on(func(op string, number int) taskFate {
-				if op == "plan" && number <= 2 {
-					return taskLost
-				}
-				return taskFine
-			})
+			a.store.on(befalls("plan", 2, taskLost))
 			g.pass(2*time.Hour + 100*time.Millisecond)
 			if end {
 				a.end()

@@ -16,12 +16,7 @@ func TestP10_LostReplyOfClaim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onTaskStage(t, func(g *taskStage) {
 				a := g.member("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
-				a.store.on(func(op string, number int) taskFate {
-					if op == "claim" && number <= 3 {
-						return fate
-					}
-					return taskFine
-				})
+				a.store.on(befalls("claim", 3, fate))
 				a.begin()
 				g.pass(time.Hour + 20*time.Second)
 				require.Len(g, g.noted(), 1)
@@ -51,12 +46,7 @@ func TestP10_ClaimAtTheEndOfTheTerm(t *testing.T) {
 			onTaskStage(t, func(g *taskStage) {
 				task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), Abandoned: MarkFailed}
 				a := g.member("a", task)
-				a.store.on(func(op string, _ int) taskFate {
-					if op == "claim" {
-						return fate
-					}
-					return taskFine
-				})
+				a.store.on(befalls("claim", always, fate))
 				a.begin()
 				g.pass(time.Hour + time.Second)
 				a.stop()
@@ -277,12 +267,7 @@ func TestP10_ACrashBetweenClaimAndStart(t *testing.T) {
 		onTaskStage(t, func(g *taskStage) {
 			task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), Abandoned: policy}
 			a := g.member("a", task)
-			a.store.on(func(op string, _ int) taskFate {
-				if op == "claim" {
-					return taskMute
-				}
-				return taskFine
-			})
+			a.store.on(befalls("claim", always, taskMute))
 			a.begin()
 			g.pass(time.Hour + time.Second)
 			require.True(g, a.status().Running, "claimed")

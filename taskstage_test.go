@@ -3,6 +3,7 @@ package tenure
 import (
 	"context"
 	"errors"
+	"math"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -229,6 +230,18 @@ func (s *shakyTasks) on(script func(op string, number int) taskFate) {
 	defer s.mu.Unlock()
 	s.script, s.counts = script, make(map[string]int)
 }
+
+// befalls is a script: so many calls of one kind, the first ones, meet this fate, and everything else is fine.
+func befalls(op string, times int, fate taskFate) func(string, int) taskFate {
+	return func(called string, number int) taskFate {
+		if called == op && number <= times {
+			return fate
+		}
+		return taskFine
+	}
+}
+
+const always = math.MaxInt
 
 func (s *shakyTasks) through(op string, call func() (taskReply, error)) (taskReply, error) {
 	s.calls.Add(1)
