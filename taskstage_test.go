@@ -3,8 +3,8 @@ package tenure
 import (
 	"context"
 	"errors"
-	"math"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
