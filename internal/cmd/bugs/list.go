@@ -20,7 +20,7 @@ const (
 )
 
 // bugs are all that `make bugs` seeds.
-var bugs = slices.Concat(promises, guards)
+var bugs = slices.Concat(promises, guards, hearing, rules, elector, planning, runs, registry, liveness, mutants)
 
 // promises break what is promised. The rules of the lease model come first, under the names that internal/oracle gives them.
 var promises = []bug{

@@ -1,0 +1,4 @@
+package main
+
+// planning breaks when a task is due: clocks, schedules, jitter, catch-up.
+var planning = []bug{}

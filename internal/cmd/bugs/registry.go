@@ -1,0 +1,4 @@
+package main
+
+// registry breaks heartbeats, sweeps, and what is said of instances.
+var registry = []bug{}
