@@ -212,6 +212,26 @@ func TestHungHealthCheckIsNotStartedTwice(t *testing.T) {
 	})
 }
 
+// A check that answers after its time has failed, whatever it answers.
+func TestLateAnswerOfAHealthCheckIsAFailure(t *testing.T) {
+	onStage(t, failing(func(_ context.Context, number int) error {
+		switch number {
+		case 1:
+			<-time.After(2 * stageRenew)
+			return nil
+		default:
+			<-time.After(time.Second)
+			return errBroken
+		}
+	}), func(s *stage) {
+		s.run(s.honest(0))
+		s.at(3 * stageRenew)
+		require.Empty(s, s.store.made("acquire"))
+		require.Equal(s, "unhealthy", s.Status().Waiting)
+		require.ErrorIs(s, s.Status().Err, errBroken)
+	})
+}
+
 func TestIsLeaderAllocatesNothing(t *testing.T) {
 	if simnet.Race {
 		t.Skip("the race detector allocates")

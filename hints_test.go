@@ -204,6 +204,37 @@ func TestSubscriptionInVirtualTime(t *testing.T) {
 	})
 }
 
+// While Redis refuses connections the pauses between subscriptions grow to maxReconnect, and no further.
+func TestSubscriptionPausesGrowAndAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dials []time.Time
+		client := redis.NewClient(&redis.Options{
+			MaxRetries: -1, DialerRetries: 1,
+			Dialer: func(context.Context, string, string) (net.Conn, error) {
+				dials = append(dials, time.Now())
+				return nil, errors.New("refused")
+			},
+		})
+		defer client.Close()
+		ctx, cancel := context.WithCancel(context.Background())
+		_, ended := aSubscription(ctx, client)
+		const during = 10 * time.Minute
+		time.Sleep(during)
+		cancel()
+		<-ended
+		var pauses []time.Duration // between the instants at which it tries, each with one dial or more
+		for i, at := range dials[1:] {
+			if pause := at.Sub(dials[i]); pause > 0 {
+				pauses = append(pauses, pause)
+			}
+		}
+		require.Less(t, pauses[0], 200*time.Millisecond, "a blip costs little")
+		require.Greater(t, pauses[len(pauses)-1], maxReconnect/2)
+		require.LessOrEqual(t, len(pauses), int(during/maxReconnect)+20)
+		require.GreaterOrEqual(t, len(pauses), int(during/maxReconnect)*9/10)
+	})
+}
+
 // A client that connects for ever, whatever its context says, does not hold up Run past the shutdown bound.
 func TestP11_SubscriptionThatHangs(t *testing.T) {
 	redistest.NoLeaks(t)

@@ -221,3 +221,18 @@ func TestResignByTheWorkOfAnotherElector(t *testing.T) {
 		require.Len(s, s.told(EventReleased), 1)
 	})
 }
+
+// Work that goes on after its term has ended does not end the next one: not even that of an elector that leads again meanwhile.
+func TestResignByTheWorkOfATermThatIsOver(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.run(s.honest(0))
+		over, _ := s.Term()
+		require.NoError(s, s.Resign(context.Background()))
+		s.pass(stageRetry + time.Second)
+		require.True(s, s.IsLeader(), "it leads again")
+		require.ErrorIs(s, s.Resign(over.Context()), ErrNotLeader)
+		s.pass(time.Second)
+		require.True(s, s.IsLeader())
+		require.Len(s, s.told(EventEnded), 1)
+	})
+}

@@ -68,6 +68,25 @@ func TestP11_StopAtAnyMoment(t *testing.T) {
 	}
 }
 
+// A stop does not wait for the next health check, and ends the context of the one that runs.
+func TestP11_StopEndsTheHealthCheck(t *testing.T) {
+	for name, check := range map[string]func(context.Context) error{
+		"between two checks": func(context.Context) error { return nil },
+		"during the first":   func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"unhealthy":          func(context.Context) error { return errBroken },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStage(t, func(o *Options) { o.Election.Health = check }, func(s *stage) {
+				s.run(s.honest(0))
+				s.at(time.Second)
+				require.NoError(s, s.stop())
+				require.Equal(s, time.Second, s.now())
+				require.True(s, s.store.free())
+			})
+		})
+	}
+}
+
 func TestStopWaitsForAnAcquireInFlight(t *testing.T) {
 	for name, test := range map[string]struct {
 		fate     fate

@@ -73,6 +73,19 @@ func TestP4_TimerFollowsTheLease(t *testing.T) {
 	})
 }
 
+// The first timer of a term, before any renewal, fires at the cancel point and not at the deadline.
+func TestP4_FirstTimerIsAtTheCancelPoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tenancy, wakes := aTenancy(t)
+		time.Sleep(900*time.Millisecond - 1)
+		require.NoError(t, tenancy.ctx.Err())
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		require.ErrorIs(t, context.Cause(tenancy.ctx), ErrLost)
+		require.EqualValues(t, 1, wakes.Load())
+	})
+}
+
 // A timer that fires although the lease was renewed meanwhile arms itself anew.
 func TestP4_TimerThatFiresAfterARenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -129,6 +142,23 @@ func TestP4_RenewalOfALapsedLease(t *testing.T) {
 		late := readClock()
 		late.Mono += time.Second
 		require.False(t, tenancy.renew(leaseOf(late), late))
+	})
+}
+
+// A reader sees a clock that the loop does not: the wall clock jumps ahead and is set back. The loop ends the term all the same.
+func TestP4_LoopEndsATermThatAReaderHasEnded(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.run(s.honest(time.Second))
+		s.at(time.Second)
+		tenancy := s.current.Load()
+		suspended := *tenancy.lease.Load()
+		suspended.Sent.Wall -= time.Minute
+		tenancy.lease.Store(&suspended)
+		require.False(s, s.IsLeader())
+		s.pass(0)
+		require.Len(s, s.told(EventEnded), 1)
+		s.pass(time.Second)
+		require.Len(s, s.store.made("release"), 1)
 	})
 }
 

@@ -284,6 +284,18 @@ func TestStop(t *testing.T) {
 			t.Errorf("release %+v", release)
 		}
 	})
+	t.Run("refused after one without an answer", func(t *testing.T) {
+		b := newBench(t)
+		unanswered := b.next()
+		b.answers(unanswered, Unknown, Nothing)
+		b.sleep()
+		b.answers(b.next(), Held, Nothing) // by the holder before us: the unanswered one may still arrive
+		b.c.Stop(b.now)
+		b.is(Stopped)
+		if release := b.next(); release.Kind != Release || release.Nonce != unanswered.Nonce || release.Token != 0 {
+			t.Errorf("release %+v", release)
+		}
+	})
 	t.Run("leading", func(t *testing.T) {
 		b := newBench(t)
 		b.lead()

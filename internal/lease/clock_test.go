@@ -66,6 +66,24 @@ func TestSlowReplyIsNoClock(t *testing.T) {
 	}
 }
 
+// TestEstimateIsFromTheYoungestRequest: an older one that is answered later says nothing newer.
+func TestEstimateIsFromTheYoungestRequest(t *testing.T) {
+	b := newBench(t)
+	b.answers(b.next(), Unknown, Nothing)
+	b.sleep()
+	b.lead()
+	b.c.End(b.now, Expired)
+	b.c.Drained(b.now)
+	release := b.next() // does not hold up the campaign
+	b.sleep()
+	b.answers(b.next(), Held, Nothing)
+	b.pass(time.Second)
+	b.answers(release, Done, Nothing)
+	if r := b.acquire(); r.NotAfter != b.redis()+r.Bound.Milliseconds() {
+		t.Errorf("not-after %d, want %d", r.NotAfter, b.redis()+r.Bound.Milliseconds())
+	}
+}
+
 // TestClockStep: a step of Redis's clock is told once; what a round trip or a suspension explains is none.
 func TestClockStep(t *testing.T) {
 	for _, tt := range []struct {

@@ -1,4 +1,23 @@
 package main
 
 // mutants are changes by hand that once survived every test.
-var mutants = []bug{}
+var mutants = []bug{
+	{name: "old work resigns the next term", test: "TestResignByTheWorkOfATermThatIsOver", breaks: "work that outlived its term ends the term that this process has won since", file: "election.go",
+		old: "if inside && term.tenancy != t {", new: "if inside && false {"},
+	{name: "first timer at the deadline", test: "TestP4_FirstTimerIsAtTheCancelPoint", breaks: "the first term of a process is cancelled when another may lead already", file: "term.go",
+		old: "time.AfterFunc(first.CancelIn(readClock()),", new: "time.AfterFunc(first.EndsIn(readClock()),"},
+	{name: "end by a reader not noticed", test: "TestP4_LoopEndsATermThatAReaderHasEnded", breaks: "a term that IsLeader has ended is not given back before the next renewal", file: "campaign.go",
+		old: "if t := c.tenancy; t != nil && t.lease.Load() == nil {", new: "if false {"},
+	{name: "unanswered acquire forgotten at a refusal", in: "internal/lease", test: "TestStop", breaks: "a process that stops leaves a lease behind that an earlier request of it is granted later", file: candidate,
+		old: "\tcase Held, RollCall:\n", new: "\tcase Held, RollCall:\n\t\tc.uncertain = false\n"},
+	{name: "estimate from an older request", in: "internal/lease", test: "TestEstimateIsFromTheYoungestRequest", breaks: "an answer out of order lets a late request take effect for longer", file: candidate,
+		old: "trip <= c.timing.Attempt() && r.Sent.Mono >= c.clock.at.Mono {", new: "trip <= c.timing.Attempt() {"},
+	{name: "late health is health", test: "TestLateAnswerOfAHealthCheckIsAFailure", breaks: "a process whose health check takes too long campaigns", file: "campaign.go",
+		old: "\t\t\tif err == nil {\n\t\t\t\terr = errHealth\n\t\t\t}\n", new: ""},
+	{name: "health check not stopped", test: "TestP11_StopEndsTheHealthCheck", breaks: "Run waits out ShutdownTimeout and says ErrDrainTimeout wherever there is a health check", file: "campaign.go",
+		old: "\t\t\tunwatch()\n", new: ""},
+	{name: "subscription tried without a pause", test: "TestSubscriptionPausesGrowAndAreBounded", breaks: "a Redis that is down is asked for a subscription twenty times a second by every process", file: "hints.go",
+		old: "pause = min(2*pause, maxReconnect)", new: "pause = min(pause, maxReconnect)"},
+	{name: "subscription tried ever more rarely", test: "TestSubscriptionPausesGrowAndAreBounded", breaks: "after an outage of Redis the hints stay away for as long again", file: "hints.go",
+		old: "pause = min(2*pause, maxReconnect)", new: "pause = 2 * pause"},
+}
