@@ -53,7 +53,7 @@ type ElectionStatus struct {
 
 // LeaderInfo is what Redis knows of the current leader.
 type LeaderInfo struct {
-	InstanceID string        // untrusted where Token is 0: a foreign client holds the lease
+	InstanceID string        // if Token is 0, what a foreign client wrote: untrusted, and perhaps ""
 	Token      int64         // fencing token; 0: not a tenure client
 	Since      time.Time     // by Redis's clock, whole seconds; zero where it is unknown
 	Remaining  time.Duration // of the lease; negative: a foreign lease without expiry
@@ -168,7 +168,7 @@ func (e *Elector) Leader(ctx context.Context) (LeaderInfo, error) {
 	switch {
 	case err != nil:
 		return LeaderInfo{}, err
-	case reply.holder == "":
+	case reply.Verdict != lease.Held:
 		return LeaderInfo{}, ErrNoLeader
 	}
 	info := LeaderInfo{InstanceID: reply.holder, Token: reply.Token, Remaining: reply.Wait}

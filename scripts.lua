@@ -8,8 +8,8 @@
 --   * Numbers travel as decimal text; tokens are printed with %.0f (tostring loses digits).
 --   * What was read back is untrusted: a field that is not what tenure wrote counts as absent, a bad token refuses.
 --   * A script may be run again (a client re-sends when a reply is lost): running it twice is running it once.
---   * A reply is one line of fields separated by a blank; an absent field is "-"; the last field may hold anything. Tasks reply with a
---     list, since more than one of their fields may.
+--   * A reply is one line of fields separated by a blank; an absent field is "-"; the last field may hold anything: it is "-", or "="
+--     and a value. Tasks reply with a list, since more than one of their fields may.
 
 --@ prelude
 local MAX_TOKEN = 9007199254740992 -- 2^53
@@ -93,10 +93,27 @@ local function field(value)
 end
 
 -- answer is the reply of every lease script: verdict, Redis's time (ms), token, TTL in the term hash (ms), wait (ms), start of the
--- term (Unix seconds), replication id, reason, holder.
+-- term (Unix seconds), replication id, reason, holder ("=" and the value of the lease key, which a foreign client may leave empty).
 local function answer(verdict, now, token, ttl, wait, since, origin, reason, holder)
   return verdict .. ' ' .. integer(now) .. ' ' .. integer(token or 0) .. ' ' .. integer(ttl or 0) .. ' ' .. integer(wait or 0) .. ' ' ..
-    integer(since or 0) .. ' ' .. field(origin) .. ' ' .. field(reason) .. ' ' .. field(holder)
+    integer(since or 0) .. ' ' .. field(origin) .. ' ' .. field(reason) .. ' ' .. (holder and '=' .. holder or '-')
+end
+
+-- tenured_by reports whether the lease was granted by tenure. Otherwise a foreign client has taken the key.
+local function tenured_by(term, holder) return holder and term.holder == holder and not term.released end
+
+-- read_since returns the text of the since key, false if there is none, and nil if the key is of another type. No decision rests on
+-- it, so that a key that something else uses is left alone and stops nothing.
+local function read_since(key)
+  local text = redis.pcall('GET', key)
+  if type(text) ~= 'table' then return text end
+  if not string.find(text.err, 'WRONGTYPE', 1, true) then refuse(text.err .. ' [GET ' .. key .. ']') end
+  return nil
+end
+
+-- write_since makes the since key say when the term began.
+local function write_since(key, since, ttl)
+  if read_since(key) ~= nil then call('SET', key, since, 'PX', ttl) end
 end
 
 -- The lease scripts all take KEYS: 1 lease, 2 since, 3 term hash.
@@ -128,7 +145,7 @@ if term.hold > now + furthest then
   term.hold = now + furthest
   note('HSET', term_key, 'hold', integer(term.hold))
 end
-local tenured = holder and term.holder == holder and not term.released -- granted by tenure, not by a foreign client
+local tenured = tenured_by(term, holder)
 local left = 0
 if holder then
   left = call('PTTL', lease_key)
@@ -157,9 +174,10 @@ if origin ~= '' and origin ~= term.origin then -- rule unknown-origin
 end
 
 if holder == id and term.nonce == nonce and term.hold <= now and term.token >= math.max(floor, term.known) then -- rule adopt-guard
-  local since = natural(call('GET', since_key))
+  local since = natural(read_since(since_key))
+  if since == 0 then since = math.floor(now / 1000) end
   call('PEXPIRE', lease_key, ttl) -- our own lost reply, or the client's own retry
-  call('PEXPIRE', since_key, ttl)
+  write_since(since_key, integer(since), ttl)
   call('HSET', term_key, 'until', integer(now + ttl), 'ttl', integer(ttl))
   return answer('won', now, term.token, ttl, 0, since, origin, nil, id)
 end
@@ -191,11 +209,10 @@ end
 
 local token = math.max(term.token + 1, floor + 1, term.known + 1, now) -- rule time
 local since = math.floor(now / 1000)
-call('GET', since_key) -- refuses where the key is something else's, before anything is written
 call('HSET', term_key, 'token', integer(token), 'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))
 call('HDEL', term_key, 'released')
 call('SET', lease_key, id, 'PX', ttl)
-call('SET', since_key, integer(since), 'PX', ttl)
+write_since(since_key, integer(since), ttl)
 publish(ARGV[10], 'granted', ARGV[11])
 return answer('won', now, token, ttl, 0, since, origin, nil, id)
 
@@ -203,7 +220,7 @@ return answer('won', now, token, ttl, 0, since, origin, nil, id)
 -- Keeps the lease of this very term, or takes it back where Redis lost data. Begins with a write that a full Redis allows.
 -- ARGV: 1 instance ID, 2 nonce, 3 token, 4 TTL, 5 not-after (0: none), 6 hold-off, 7 failover margin, 8 replication id of the last
 --       confirmation ('': unknown), 9 draining (1: never reclaim), 10 start of the term (Unix seconds).
--- Verdicts: kept | lost (reason taken, released, vanished) | stale.
+-- Verdicts: kept | lost (reason taken, foreign, released, vanished) | stale.
 local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
 local id, nonce, token, ttl, not_after = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local now = time()
@@ -219,7 +236,8 @@ local function keep()
     local hold = math.max(term.hold, now + hold_off + tonumber(ARGV[7])) -- rule arm-in-renew
     call('HSET', term_key, 'origin', origin, 'hold', integer(hold))
   end
-  if call('GET', since_key) then call('PEXPIRE', since_key, ttl) else call('SET', since_key, ARGV[10], 'PX', ttl) end
+  local since = read_since(since_key)
+  if since then call('PEXPIRE', since_key, ttl) elseif since == false then call('SET', since_key, ARGV[10], 'PX', ttl) end
   return answer('kept', now, token, ttl, 0, tonumber(ARGV[10]), origin, nil, id)
 end
 
@@ -229,7 +247,7 @@ if holder == id and term.nonce == nonce and term.token == token then
   return keep()
 end
 if holder and (holder ~= id or (term.nonce and term.nonce ~= nonce)) then -- rule nonce-holder
-  return answer('lost', now, term.token, term.ttl, 0, 0, origin, 'taken', holder)
+  return answer('lost', now, term.token, term.ttl, 0, 0, origin, tenured_by(term, holder) and 'taken' or 'foreign', holder)
 end
 local known = origin ~= '' and ARGV[8] ~= ''
 local lost_data = (known and origin ~= ARGV[8]) or term.token < token or not term.nonce
@@ -256,7 +274,7 @@ if term.nonce == nonce and (token == 0 or term.token == token) then
   local holder = call('GET', lease_key)
   if holder == id then
     call('DEL', lease_key)
-    if type(redis.pcall('GET', since_key)) == 'string' then call('DEL', since_key) end
+    if read_since(since_key) then call('DEL', since_key) end
     publish(ARGV[4], 'vacant', ARGV[5])
   elseif term.ends > now and not holder then -- an operator's DEL: others wait for what would have been its end
     publish(ARGV[4], 'vacant', ARGV[5])
@@ -271,8 +289,8 @@ local now = time()
 local holder = call('GET', KEYS[1])
 if not holder then return answer('free', now) end
 local term = read_term(KEYS[3], now)
-local tenured = term.holder == holder and not term.released
-return answer('held', now, tenured and term.token or 0, term.ttl, call('PTTL', KEYS[1]), natural(call('GET', KEYS[2])), term.origin,
+local tenured = tenured_by(term, holder)
+return answer('held', now, tenured and term.token or 0, term.ttl, call('PTTL', KEYS[1]), natural(read_since(KEYS[2])), term.origin,
   tenured and 'lease' or 'foreign', holder)
 
 -- The task scripts all take KEYS: 1 record of the task, but for what they name beside it. They reply with a list: verdict, Redis's

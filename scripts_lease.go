@@ -22,8 +22,12 @@ type leaseStore interface {
 // leaseReply is the typed reply of a lease script.
 type leaseReply struct {
 	lease.Answer
-	reason string // why it was refused: lease, foreign, hold, until, empty, taken, released, vanished
-	holder string // instance ID of the holder, where there is one; untrusted where it is foreign
+	// reason is why it was refused: lease, hold, until, empty, taken, released, vanished; or foreign, from acquire and renew
+	// alike, if the holder is no tenure client: then Token is not the holder's.
+	reason string
+	// holder is the value of the lease key: the instance ID of the holder, or whatever a foreign client wrote, which may be "".
+	// It is "" if nobody holds the lease, too; the verdict tells them apart.
+	holder string
 }
 
 // roleStore binds the lease scripts to one role. What never changes is boxed once, so that a renewal allocates little.
@@ -138,6 +142,13 @@ func parseLeaseReply(line string) (leaseReply, error) {
 		}
 		return text
 	}
+	holder, held := strings.CutPrefix(rest, "=")
+	if !held && rest != "-" {
+		return leaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
+	}
+	if !held {
+		holder = ""
+	}
 	return leaseReply{
 		Answer: lease.Answer{
 			Verdict: verdict,
@@ -149,7 +160,7 @@ func parseLeaseReply(line string) (leaseReply, error) {
 			Origin:  absent(fields[6]),
 		},
 		reason: absent(fields[7]),
-		holder: absent(rest),
+		holder: holder,
 	}, nil
 }
 

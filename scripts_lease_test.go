@@ -155,7 +155,9 @@ var renewCases = []leaseCase{
 		asker: oracle.Asker{Margin: 200}, ask: renewing(func(r *lease.Request) { r.Origin = "0d" }), want: lease.Kept, token: 41},
 	{name: "stale", data: held(aLease, aTerm), ask: renewing(func(r *lease.Request) { r.NotAfter = -1 }), want: lease.Stale},
 	{name: "taken by another", data: held(bLease, bTerm), ask: renewing(nil), want: lease.Lost, reason: "taken", token: 41},
-	{name: "taken by a foreign client", data: held(foreign, aTerm), ask: renewing(nil), want: lease.Lost, reason: "taken", token: 41},
+	{name: "taken by a foreign client", data: held(foreign, aTerm), ask: renewing(nil), want: lease.Lost, reason: "foreign", token: 41},
+	{name: "taken by a foreign client under the ID of the last leader", data: held(bLease, with(bTerm, func(t *oracle.Term) { t.Released = true })),
+		ask: renewing(nil), want: lease.Lost, reason: "foreign", token: 41},
 	{name: "taken by another campaign under our ID", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Nonce, t.Token = "other", 40 })), ask: renewing(nil),
 		want: lease.Lost, reason: "taken", token: 40},
 	{name: "released", data: oracle.Data{Term: with(aTerm, func(t *oracle.Term) { t.Released, t.Until = true, 0 })}, ask: renewing(nil), want: lease.Lost, reason: "released", token: 41},
@@ -174,7 +176,7 @@ var renewCases = []leaseCase{
 		ask: renewing(func(r *lease.Request) { r.Origin = "0d" }), want: lease.Lost, reason: "released", token: 41},
 	{name: "no reclaim of another's token", data: oracle.Data{Term: with(bTerm, func(t *oracle.Term) { t.Origin = "0d" })},
 		ask: renewing(func(r *lease.Request) { r.Origin = "0d" }), want: lease.Lost, reason: "vanished", token: 41},
-	{name: "no reclaim from another", data: oracle.Data{Lease: bLease}, ask: renewing(nil), want: lease.Lost, reason: "taken"},
+	{name: "no reclaim from another", data: oracle.Data{Lease: bLease}, ask: renewing(nil), want: lease.Lost, reason: "foreign"},
 	{name: "token past belief", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Token = 9_000_000_000_000_000 })), ask: renewing(nil), want: lease.Unknown, reason: "BADTERM"},
 }
 

@@ -103,6 +103,9 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	answer := reply(lease.Held, now)
 	answer.Origin = facts.Origin
 	if r.Lease.Holder == a.ID && t.Nonce == q.Nonce && r.adoptable(now, q) {
+		if r.Since.Unix == 0 { // lost
+			r.Since = Since{There: true, Unix: now / second}
+		}
 		r.extend(now, a)
 		answer.Verdict, answer.Token, answer.TTL, answer.Since, answer.Holder = lease.Won, t.Token, ms(a.TTL), r.Since.Unix, a.ID
 		return answer
@@ -181,7 +184,10 @@ func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 	answer.Verdict, answer.Token, answer.TTL, answer.Holder = lease.Lost, t.Token, ms(t.TTL), holder
 	other := t.Nonce != "" && t.Nonce != q.Nonce
 	if holder != "" && (holder != a.ID || r.Rules.Has(NonceHolder) && other) {
-		answer.Reason = "taken"
+		answer.Reason = "foreign"
+		if r.tenured() {
+			answer.Reason = "taken"
+		}
 		return answer
 	}
 	newHistory := facts.Origin != q.Origin && r.comparable(facts.Origin) && r.comparable(q.Origin)
