@@ -209,6 +209,7 @@ func TestSubscriptionPausesGrowAndAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dials []time.Time
 		client := redis.NewClient(&redis.Options{
+			Addr:       "127.0.0.1:6379", // a name would be looked up, which ties the resolver to this bubble
 			MaxRetries: -1, DialerRetries: 1,
 			Dialer: func(context.Context, string, string) (net.Conn, error) {
 				dials = append(dials, time.Now())
