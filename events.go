@@ -44,7 +44,7 @@ const (
 // Event is one change of state. Unset fields are zero.
 type Event struct {
 	Type       EventType
-	Time       time.Time // this machine's clock
+	Time       time.Time // this machine's clock; an observer never gets an earlier one after a later one
 	InstanceID string    // of this process
 	Role       string
 	Token      int64
@@ -56,6 +56,10 @@ type Event struct {
 	Step       time.Duration // of Redis's clock, with EventClockStep
 	Took       time.Duration
 	Err        error
+	// Remote is set if another process did it and this one has only heard of it. It comes with
+	// EventJoined, EventDrifted, EventRecovered, EventDown and EventLeft, which are logged at Debug
+	// then. The leader that swept, or the instance that it is about, has the event without Remote.
+	Remote bool
 	// Missed is how many events were dropped right before this one, because the observer did not keep up.
 	Missed int
 }
@@ -103,9 +107,9 @@ func (b *eventBus) observe(call func(Event)) (stop func()) {
 }
 
 func (b *eventBus) publish(e Event) {
-	e.Time, e.InstanceID = time.Now(), b.instance
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	e.Time, e.InstanceID = time.Now(), b.instance // under the lock: the order of times is that of delivery
 	for o := range b.observers {
 		if len(o.backlog) == observerBacklog {
 			o.backlog = o.backlog[1:]

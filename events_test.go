@@ -80,6 +80,28 @@ func TestObserverHearsInOrderOneAtATime(t *testing.T) {
 	})
 }
 
+// TestEventTimesAreInTheOrderOfDelivery: many publishers at once, and no event is older than the one
+// before it.
+func TestEventTimesAreInTheOrderOfDelivery(t *testing.T) {
+	b := newEventBus("me")
+	told, _ := observed(t, b, func(Event) {})
+	var publishing sync.WaitGroup
+	for range 8 {
+		publishing.Go(func() {
+			for range 20_000 {
+				b.publish(Event{})
+			}
+		})
+	}
+	publishing.Wait()
+	require.NoError(t, b.flush(time.Now().Add(time.Minute)))
+	before := time.Time{}
+	for _, e := range told() {
+		require.False(t, e.Time.Before(before), "%v after %v", e.Time, before)
+		before = e.Time
+	}
+}
+
 func TestObserverThatDoesNotKeepUpMissesTheOldest(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *eventBus) {
 		blocked := make(chan struct{})

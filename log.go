@@ -13,6 +13,9 @@ func logEvents(logger *slog.Logger) func(Event) {
 		if message == "" {
 			return
 		}
+		if e.Remote {
+			level = slog.LevelDebug // the process that did it logs it
+		}
 		attrs := []slog.Attr{slog.String("instance", e.InstanceID)}
 		add := func(set bool, attr slog.Attr) {
 			if set {

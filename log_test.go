@@ -51,6 +51,7 @@ func TestLogLines(t *testing.T) {
 		{Event{Type: EventRecovered, InstanceID: "me", Subject: "x"}, `level=INFO msg="instance recovered" instance=me subject=x`},
 		{Event{Type: EventDown, InstanceID: "me", Subject: "x"}, `level=ERROR msg="removing stale instance" instance=me subject=x`},
 		{Event{Type: EventLeft, InstanceID: "me", Subject: "x"}, `level=INFO msg="instance left" instance=me subject=x`},
+		{Event{Type: EventDown, InstanceID: "me", Subject: "x", Remote: true}, `level=DEBUG msg="removing stale instance" instance=me subject=x`},
 		{Event{Type: EventDuplicateID, InstanceID: "me"}, `level=ERROR msg="another living process uses this instance ID" instance=me`},
 		{Event{Type: EventSweepFailed, InstanceID: "me"}, `level=WARN msg="sweep failed" instance=me`},
 		{Event{Type: EventSweepHeld, InstanceID: "me", Count: 9}, `level=ERROR msg="too many instances are silent at once, holding the rest" instance=me count=9`},

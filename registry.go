@@ -340,7 +340,7 @@ func (r *Registry) hint(h hint) {
 		return
 	}
 	if kind, known := membership[h.Type]; known {
-		r.bus.publish(Event{Type: kind, Subject: h.Subject})
+		r.bus.publish(Event{Type: kind, Subject: h.Subject, Remote: true})
 	}
 	if h.Type == hintDuplicate && h.Subject == r.id && r.opts.BeatInterval > 0 && incarnationPattern.MatchString(h.Source) {
 		r.duplicate(h.Source, false)

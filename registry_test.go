@@ -522,6 +522,29 @@ func TestMembershipReachesEverybodyOnce(t *testing.T) {
 	})
 }
 
+// TestOnlyWhoDidItHasAnEventOfItsOwn: who hears of a change from another process has it as Remote.
+func TestOnlyWhoDidItHasAnEventOfItsOwn(t *testing.T) {
+	w := miniRegistryWorld(t)
+	hints := w.hints()
+	a, other, leader := w.member("a"), w.member("other"), w.member("leader")
+	a.beats()
+	other.hint(hints())
+	s := leader.watched()
+	w.silence(400*time.Second, "a")
+	leader.pass(s)
+	other.hint(hints())
+	remote := func(m *registryMember) (remote []bool) {
+		require.NoError(t, m.Registry.bus.flush(time.Now().Add(time.Minute)))
+		for _, e := range m.events {
+			remote = append(remote, e.Remote)
+		}
+		return remote
+	}
+	require.Equal(t, []bool{false}, remote(a), "registered")
+	require.Equal(t, []bool{false}, remote(leader), "down")
+	require.Equal(t, []bool{true, true}, remote(other), "joined, down")
+}
+
 func TestHostileHints(t *testing.T) {
 	w := miniRegistryWorld(t)
 	m := w.member("a")
