@@ -376,8 +376,8 @@ func (c *campaigner) reply(now lease.Reading, r reply) {
 	}
 	if r.err != nil {
 		c.lastErr = r.err
-		if mend := remedy(r.err); errors.Is(r.err, ErrMisconfigured) && !slices.Contains(c.told, mend) {
-			c.told = append(c.told, mend)
+		if fix := remedy(r.err); errors.Is(r.err, ErrMisconfigured) && !slices.Contains(c.told, fix) {
+			c.told = append(c.told, fix)
 			c.e.bus.publish(Event{Type: EventMisconfigured, Role: c.e.opts.Role, Err: r.err})
 		}
 		return

@@ -121,12 +121,14 @@ func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) 
 	c.backend.check(&check, "", opts)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := func(o ElectionOptions) string { return cmp.Or(o.LeaderKey, keys{c.opts.Namespace}.lease(o.Role)) }
+	table := keys{c.opts.Namespace}
+	check.leaderKey("", table.ns, opts.LeaderKey)
+	key := func(o ElectionOptions) string { return cmp.Or(o.LeaderKey, table.lease(o.Role)) }
 	for _, other := range c.roles {
 		if other.opts.Role == name {
 			check.refuse("Role", name, "is there already")
-		} else if key(opts) == key(other.opts) {
-			check.refuse("LeaderKey", key(opts), "is the key of role %q", other.opts.Role)
+		} else if part := table.shared(key(opts), key(other.opts)); part != "" {
+			check.refuse("LeaderKey", key(opts), "would share %q with role %q", part, other.opts.Role)
 		}
 	}
 	if err := check.err(); err != nil {
@@ -268,7 +270,14 @@ func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listenin
 	if err := c.registry.deregister(bounded); err != nil { // the record is left to be swept
 		c.bus.publish(Event{Type: EventBeatFailed, Err: err})
 	}
-	calls := errors.Join(c.registry.calls.flush(last, "a call of the registry to Redis"), c.tasks.calls.flush(last, "a call of the tasks to Redis"))
+	calls := errors.Join(c.registry.calls.flush(last, "a call of the registry to Redis"), c.tasks.calls.flush(last, "a call of the tasks to Redis"),
+		c.registry.asked.flush(last), c.tasks.asked.flush(last))
+	c.mu.Lock()
+	roles := c.roles
+	c.mu.Unlock()
+	for _, e := range roles {
+		calls = errors.Join(calls, e.asked.flush(last))
+	}
 	return errors.Join(beat, calls, await(listening, last, "the subscription to hints"), c.bus.flush(by))
 }
 

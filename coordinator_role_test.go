@@ -3,6 +3,7 @@ package tenure
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -70,9 +71,9 @@ func TestRoleRefusesWhatIsWrong(t *testing.T) {
 			"a name that is no name":   {"a b", ElectionOptions{}, []string{`Role = "a b"`}},
 			"a name of ours":           {"since", ElectionOptions{}, []string{`Role = "since"`}},
 			"twice":                    {"one", ElectionOptions{}, []string{`Role = "one": is there already`}},
-			"the key of another":       {"three", ElectionOptions{LeaderKey: "leader:one"}, []string{`LeaderKey = "leader:one": is the key of role "one"`}},
-			"the key of the default":   {"three", ElectionOptions{LeaderKey: "leader:main"}, []string{`LeaderKey = "leader:main": is the key of role ""`}},
-			"a key that is another's":  {"three", ElectionOptions{LeaderKey: "tenure:leader:two"}, []string{`is the key of role "two"`}},
+			"the key of another":       {"three", ElectionOptions{LeaderKey: "leader:one"}, []string{`LeaderKey = "leader:one": would share "leader:one" with role "one"`}},
+			"the key of the default":   {"three", ElectionOptions{LeaderKey: "leader:main"}, []string{`LeaderKey = "leader:main": would share "leader:main" with role ""`}},
+			"a key that is another's":  {"three", ElectionOptions{LeaderKey: "tenure:leader:two"}, []string{`would share "tenure:leader:two" with role "two"`}},
 			"nil work":                 {"three", ElectionOptions{Lead: []LeadFunc{nil}}, []string{"Lead[0]"}},
 			"everything that is wrong": {"one", ElectionOptions{Role: "x", LeaseTTL: 1, LeaderKey: "*"}, []string{`Role = "x"`, `Role = "one"`, "LeaseTTL = 1ns", `LeaderKey = "*"`}},
 		} {
@@ -94,7 +95,46 @@ func TestRoleRefusesANameWhoseKeyIsTaken(t *testing.T) {
 		a := c.member("a", func(o *Options) { o.Election.LeaderKey = "tenure:leader:x" })
 		_, err := a.Role("x", ElectionOptions{})
 		require.ErrorIs(c, err, ErrMisconfigured)
-		require.ErrorContains(c, err, `LeaderKey = "tenure:leader:x": is the key of role ""`)
+		require.ErrorContains(c, err, `LeaderKey = "tenure:leader:x": would share "tenure:leader:x" with role ""`)
+	})
+}
+
+// Two leases, or a lease and something else of the namespace, never write to one key.
+func TestLeaderKeysShareNothing(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a := c.member("a")
+		_, err := a.Role("one", ElectionOptions{LeaderKey: "leader:one:since"})
+		require.NoError(c, err)
+		for key, says := range map[string]string{
+			"tenure:leader:since":  `would share "tenure:leader:since" with role ""`,
+			"tenure:leader:term":   `would share "tenure:leader:term" with role ""`,
+			"tenure:leader:terms":  `would share "tenure:leader:terms" with role ""`,
+			"tenure:leader:events": `would share "tenure:leader:events" with role ""`,
+			"leader:one":           `would share "leader:one:since" with role "one"`,
+			"leader:one:since":     `would share "leader:one:since" with role "one"`,
+			"tenure":               `would share "tenure:events" with the registry or the tasks`,
+			"tenure:instances":     `would share "tenure:instances" with the registry or the tasks`,
+			"tenure:beats":         `would share "tenure:beats" with the registry or the tasks`,
+			"tenure:beats:hold":    `would share "tenure:beats:hold"`,
+			"tenure:tasks":         `would share "tenure:tasks"`,
+			"tenure:events":        `would share "tenure:events"`,
+			"tenure:metrics":       `would share "tenure:metrics"`,
+			"tenure:log":           `would share "tenure:log"`,
+			"tenure:task:backup":   `would share "tenure:task:backup"`,
+			"tenure:task":          `would share "tenure:task:since"`,
+			"tenure:instance:a":    `would share "tenure:instance:a"`,
+			"tenure:instance":      `would share "tenure:instance:since"`,
+		} {
+			_, err := a.Role("two", ElectionOptions{LeaderKey: key})
+			require.ErrorIs(c, err, ErrMisconfigured, key)
+			require.ErrorContains(c, err, says)
+			if strings.HasSuffix(says, "the tasks") {
+				_, err := completed(func(o *Options) { o.Election.LeaderKey = key })
+				require.ErrorContains(c, err, "Election.LeaderKey = \""+key+"\": "+says)
+			}
+		}
+		_, err = a.Role("two", ElectionOptions{LeaderKey: "tenure:leader:one"})
+		require.NoError(c, err)
 	})
 }
 

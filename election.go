@@ -88,6 +88,7 @@ type Elector struct {
 	status  atomic.Pointer[ElectionStatus]
 	phase   atomic.Int32 // idle, running, stopped
 	inbox   inbox
+	asked   questions
 }
 
 // phases of an elector or a coordinator.
@@ -161,10 +162,11 @@ func (e *Elector) Status() ElectionStatus {
 	return s
 }
 
-// Leader asks Redis who leads. It returns ErrNoLeader where nobody does, ErrUnreachable or ErrMisconfigured where Redis gives no
-// answer. It works without Run.
+// Leader asks Redis who leads. It returns ErrNoLeader if nobody does, and ErrUnreachable or ErrMisconfigured if Redis gives no
+// answer. It returns as soon as ctx is done, with ErrUnreachable and the cause of ctx, though the client may go on with the call.
+// It works without Run.
 func (e *Elector) Leader(ctx context.Context) (LeaderInfo, error) {
-	reply, err := e.store.leader(ctx)
+	reply, err := ask(ctx, &e.asked, e.store.leader)
 	switch {
 	case err != nil:
 		return LeaderInfo{}, err
@@ -240,7 +242,7 @@ func (e *Elector) Run(ctx context.Context, lead ...LeadFunc) error {
 	}()
 	deadline, err := e.run(ctx, lead)
 	stop()
-	return errors.Join(err, e.bus.flush(deadline), await(listening, deadline, "the subscription to hints"))
+	return errors.Join(err, e.asked.flush(deadline), e.bus.flush(deadline), await(listening, deadline, "the subscription to hints"))
 }
 
 // await waits until done is closed, at the latest until the deadline: then it says what still runs.

@@ -23,7 +23,7 @@ var (
 	ErrUnreachable = errors.New("tenure: redis gave no usable answer")
 	// ErrStopped: the call came after, or the term ended by, a requested stop.
 	ErrStopped = errors.New("tenure: stopped")
-	// ErrMisconfigured: options, rights or keys are wrong; the error says what is wrong and how it is mended.
+	// ErrMisconfigured: options, rights or keys are wrong; the error says what is wrong and how to fix it.
 	ErrMisconfigured = errors.New("tenure: misconfigured")
 	// ErrDrainTimeout: Run returned while something of ours was still running; the error says what.
 	ErrDrainTimeout = errors.New("tenure: still running at the end of the shutdown timeout")

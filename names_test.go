@@ -39,11 +39,13 @@ func TestHostileNames(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for _, name := range []string{"a", "A-Z_a.z:0", strings.Repeat("x", 128), "{tag}", "waf:{cluster}", "{a}:b", "since"} {
-		_, err := completed(func(o *Options) { o.Namespace, o.Election.LeaderKey = name, name })
+		_, err := completed(func(o *Options) { o.Namespace = name })
+		require.NoError(t, err, name)
+		_, err = completed(func(o *Options) { o.Election.LeaderKey = name })
 		require.NoError(t, err, name)
 	}
 	for name, legal := range map[string]bool{
-		"": true, "cleanup": true, "a.b-c_d": true, "since1": true, strings.Repeat("x", 128): true, "since": false, "term": false, "a:b": false, "{a}": false,
+		"": true, "cleanup": true, "a.b-c_d": true, "since1": true, strings.Repeat("x", 128): true, "since": false, "term": false, "terms": false, "events": false, "a:b": false, "{a}": false,
 	} {
 		_, err := completed(func(o *Options) { o.Election.Role = name })
 		require.Equal(t, legal, err == nil, name)
@@ -82,6 +84,8 @@ func TestClients(t *testing.T) {
 	defer ring.Close()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer client.Close()
+	pipeliner, err := cluster.AutoPipeline()
+	require.NoError(t, err)
 	const none = "rdb = \"nil\": must be a go-redis client; without Redis use NewStandalone"
 	for name, test := range map[string]struct {
 		rdb  redis.UniversalClient
@@ -94,10 +98,14 @@ func TestClients(t *testing.T) {
 		"typed nil cluster": {(*redis.ClusterClient)(nil), Options{Namespace: "{a}"}, []string{none}},
 		"ring":              {ring, Options{}, []string{"rdb = \"*redis.Ring\": cannot be used"}},
 		"cluster": {cluster, Options{Namespace: "waf", Election: ElectionOptions{LeaderKey: "leader:x"}}, []string{
-			`Namespace = "waf": needs a {hash tag} on a Redis Cluster, so that its keys share a slot: "{waf}"`,
-			`Election.LeaderKey = "leader:x": needs a {hash tag} on a Redis Cluster, so that its keys share a slot: "{leader:x}"`,
+			`Namespace = "waf": needs a {hash tag} on a Redis Cluster, and with any client but a *redis.Client, so that its keys share a slot: "{waf}"`,
+			`Election.LeaderKey = "leader:x": needs a {hash tag} on a Redis Cluster,`, `so that its keys share a slot: "{leader:x}"`,
 		}},
-		"cluster with tags": {cluster, Options{Namespace: "{waf}:a", Election: ElectionOptions{LeaderKey: "leader:{x}"}}, nil},
+		"what may be a cluster": {pipeliner, Options{Namespace: "waf", Election: ElectionOptions{LeaderKey: "leader:x"}}, []string{
+			`Namespace = "waf": needs a {hash tag}`, `Election.LeaderKey = "leader:x": needs a {hash tag}`,
+		}},
+		"what may be a cluster, with tags": {pipeliner, Options{Namespace: "{waf}"}, nil},
+		"cluster with tags":                {cluster, Options{Namespace: "{waf}:a", Election: ElectionOptions{LeaderKey: "leader:{x}"}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.opts.InstanceID = "me"
@@ -125,7 +133,7 @@ func FuzzNames(f *testing.F) {
 	safe := regexp.MustCompile(`^[A-Za-z0-9._:-]*(\{[A-Za-z0-9._:-]+\})?[A-Za-z0-9._:-]*$`)
 	f.Fuzz(func(t *testing.T, name string) {
 		o, err := completed(func(o *Options) {
-			o.Namespace, o.InstanceID, o.Election.Role, o.Election.LeaderKey = name, name, name, name
+			o.Namespace, o.InstanceID, o.Election.Role, o.Election.LeaderKey = name, name, name, "leader:"+name
 		})
 		if err != nil {
 			require.ErrorIs(t, err, ErrMisconfigured)
@@ -137,7 +145,7 @@ func FuzzNames(f *testing.F) {
 			require.LessOrEqual(t, len(name), 128)
 			require.Regexp(t, safe, name)
 		}
-		require.NotContains(t, []string{"since", "term"}, o.Election.Role)
+		require.NotContains(t, reservedRoles, o.Election.Role)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,10 +48,11 @@ type Options struct {
 
 // ElectionOptions configure the election of one role.
 type ElectionOptions struct {
-	// Role is what is being led: [A-Za-z0-9._-]{1,128}, not "since" or "term". "" is the default role.
+	// Role is what is being led: [A-Za-z0-9._-]{1,128}, not "since", "term", "terms" or "events". "" is the default role.
 	Role string
-	// LeaderKey is the key of the lease where it is not <Namespace>:leader or <Namespace>:leader:<Role>, to share one with
-	// another program. All candidates of a role must use the same key.
+	// LeaderKey is the key of the lease if it is not <Namespace>:leader or <Namespace>:leader:<Role>, to share one with
+	// another program. All candidates of a role must use the same key. It, and what is derived from it (:since, :term, :terms, :events),
+	// must be no other key of the namespace.
 	LeaderKey string
 	// LeaseTTL is what a lease is granted for, whole milliseconds between 300 ms and 24 h. Default 30 s.
 	LeaseTTL time.Duration
@@ -104,6 +106,9 @@ type RegistryOptions struct {
 	// Metadata is published in the record: at most 32 pairs, 4 KiB in all.
 	Metadata map[string]string
 }
+
+// reservedRoles are names whose lease key would be one that belongs to the lease of the default role.
+var reservedRoles = []string{"since", "term", "terms", "events"}
 
 // checker gathers the problems of a set of options.
 type checker struct{ problems optionErrors }
@@ -177,6 +182,7 @@ func (o Options) complete(c *checker) Options {
 	o.ShutdownTimeout = orDefault(o.ShutdownTimeout, 25*time.Second)
 	c.between("ShutdownTimeout", o.ShutdownTimeout, time.Millisecond, lease.MaxTTL)
 	o.Election = o.Election.complete(c, "Election.")
+	c.leaderKey("Election.", o.Namespace, o.Election.LeaderKey)
 	o.Registry = o.Registry.complete(c, "Registry.")
 	return o
 }
@@ -192,6 +198,16 @@ func (c *checker) namespace(field, name string) {
 	}
 }
 
+// leaderKey refuses a key of a lease that would share a key, or the channel, with something else of the namespace.
+func (c *checker) leaderKey(prefix, namespace, key string) {
+	if key == "" {
+		return
+	}
+	if part := (keys{namespace}).taken(key); part != "" {
+		c.refuse(prefix+"LeaderKey", key, "would share %q with the registry or the tasks of Namespace %q", part, namespace)
+	}
+}
+
 func defaultInstanceID(env string, hostname func() (string, error), pid int) string {
 	if env != "" {
 		return env
@@ -203,8 +219,8 @@ func defaultInstanceID(env string, hostname func() (string, error), pid int) str
 }
 
 func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
-	if o.Role != "" && (!rolePattern.MatchString(o.Role) || o.Role == "since" || o.Role == "term") {
-		c.refuse(prefix+"Role", o.Role, `must match %s and be neither "since" nor "term"`, rolePattern)
+	if o.Role != "" && (!rolePattern.MatchString(o.Role) || slices.Contains(reservedRoles, o.Role)) {
+		c.refuse(prefix+"Role", o.Role, "must match %s and be none of %q", rolePattern, reservedRoles)
 	}
 	if o.LeaderKey != "" {
 		c.namespace(prefix+"LeaderKey", o.LeaderKey)

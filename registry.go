@@ -70,7 +70,8 @@ const (
 )
 
 // Registry is the registry of instances: this process beats in it, the leader sweeps it, anybody reads it. Its methods are safe
-// for concurrent use and work without Run.
+// for concurrent use and work without Run. They return as soon as their context is done, with ErrUnreachable and its cause, though
+// the client may go on with a call.
 type Registry struct {
 	store       registryStore
 	bus         *eventBus
@@ -82,6 +83,7 @@ type Registry struct {
 	wake                       chan struct{} // size 1: the beat loop beats at once
 	beating, leaving, sweeping callGate
 	calls                      inFlight
+	asked                      questions
 
 	entered atomic.Bool // a beat was sent
 	left    atomic.Bool // deregister was called: no beat is sent any more
@@ -145,7 +147,11 @@ func (r *Registry) Instance(ctx context.Context, id string) (Instance, error) {
 	if !idPattern.MatchString(id) {
 		return Instance{}, fmt.Errorf("%w: %.100q is no instance ID", ErrNotFound, id)
 	}
-	entry, now, err := r.store.readInstance(ctx, id)
+	var now int64
+	entry, err := ask(ctx, &r.asked, func(ctx context.Context) (entry instanceEntry, err error) {
+		entry, now, err = r.store.readInstance(ctx, id)
+		return entry, err
+	})
 	if errors.Is(err, ErrNotFound) {
 		return Instance{}, fmt.Errorf("%w: instance %s", ErrNotFound, id)
 	}
@@ -191,7 +197,7 @@ func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malforme
 	seen := make(map[string]struct{}) // a scan may repeat itself
 	looked := 0
 	for cursor := "0"; ; {
-		page, err := r.store.scanInstances(ctx, cursor, false)
+		page, err := ask(ctx, &r.asked, func(ctx context.Context) (scanReply, error) { return r.store.scanInstances(ctx, cursor, false) })
 		if err != nil {
 			return malformed, err
 		}

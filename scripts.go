@@ -8,7 +8,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -23,6 +26,36 @@ func (k keys) lease(role string) string {
 	}
 	return k.ns + ":leader:" + role
 }
+
+// parts are the key of a lease and all that is derived from it: keys, and the channel of its hints.
+func (keys) parts(lease string) []string {
+	return []string{lease, lease + ":since", lease + ":term", lease + ":terms", lease + ":events"}
+}
+
+// taken says which key or channel of the namespace, that is none of a lease, a lease key would share; "": none.
+func (k keys) taken(lease string) string {
+	for _, part := range k.parts(lease) {
+		switch part {
+		case k.instances(), k.beats(), k.hold(), k.tasks(), k.events(), k.ns + ":metrics", k.ns + ":log":
+			return part
+		}
+		if strings.HasPrefix(part, k.task("")) || strings.HasPrefix(part, k.ns+":instance:") {
+			return part
+		}
+	}
+	return ""
+}
+
+// shared says which key or channel two leases would share; "": none.
+func (k keys) shared(lease, other string) string {
+	for _, part := range k.parts(lease) {
+		if slices.Contains(k.parts(other), part) {
+			return part
+		}
+	}
+	return ""
+}
+
 func (k keys) instances() string          { return k.ns + ":instances" }
 func (k keys) heartbeat(id string) string { return k.ns + ":instance:" + id + ":heartbeat" }
 func (k keys) beats() string              { return k.ns + ":beats" }
@@ -121,33 +154,42 @@ type redisStore struct {
 	rdb     redis.UniversalClient
 	keys    keys
 	scripts *scripts
+	spread  bool // the keys may lie on several nodes: a Redis Cluster, or a client of which that is not known
+	tls     bool // the client speaks TLS
 }
 
 // newRedisStore checks that the client can serve the contract.
 func newRedisStore(rdb redis.UniversalClient, c *checker, opts Options) *redisStore {
+	s := &redisStore{rdb: rdb, keys: keys{opts.Namespace}, scripts: contract}
+	missing := rdb == nil
 	switch client := rdb.(type) {
-	case nil:
-		c.refuse("rdb", "nil", "must be a go-redis client; without Redis use NewStandalone")
+	case *redis.Client:
+		if missing = client == nil; !missing {
+			s.tls = client.Options().TLSConfig != nil
+		}
+	case *redis.ClusterClient:
+		if missing = client == nil; !missing {
+			s.tls = client.Options().TLSConfig != nil
+		}
+		s.spread = true
 	case *redis.Ring:
 		c.refuse("rdb", "*redis.Ring", "cannot be used: its shards do not know of each other's leases; use *redis.Client or *redis.ClusterClient")
-	case *redis.ClusterClient:
-		if client == nil {
-			c.refuse("rdb", "nil", "must be a go-redis client; without Redis use NewStandalone")
-		}
-		c.tagged("Namespace", opts.Namespace)
-	case *redis.Client:
-		if client == nil {
-			c.refuse("rdb", "nil", "must be a go-redis client; without Redis use NewStandalone")
-		}
+	default: // an AutoPipeliner, or a wrapper of the application's own: either may stand before a cluster
+		s.spread = true
 	}
-	s := &redisStore{rdb: rdb, keys: keys{opts.Namespace}, scripts: contract}
+	if missing {
+		s.spread = false
+		c.refuse("rdb", "nil", "must be a go-redis client; without Redis use NewStandalone")
+	} else if s.spread {
+		c.tagged("Namespace", opts.Namespace)
+	}
 	s.checkElection(c, "Election.", opts.Election)
 	return s
 }
 
 // checkElection refuses what only this client cannot serve.
 func (s *redisStore) checkElection(c *checker, prefix string, opts ElectionOptions) {
-	if _, cluster := s.rdb.(*redis.ClusterClient); cluster && opts.LeaderKey != "" {
+	if s.spread && opts.LeaderKey != "" {
 		c.tagged(prefix+"LeaderKey", opts.LeaderKey)
 	}
 }
@@ -155,7 +197,8 @@ func (s *redisStore) checkElection(c *checker, prefix string, opts ElectionOptio
 // tagged refuses a name that a Redis Cluster would scatter over its slots.
 func (c *checker) tagged(field, name string) {
 	if !tagPattern.MatchString(name) {
-		c.refuse(field, name, "needs a {hash tag} on a Redis Cluster, so that its keys share a slot: %q", "{"+name+"}")
+		c.refuse(field, name, "needs a {hash tag} on a Redis Cluster, and with any client but a *redis.Client, so that its keys share a slot: %q",
+			"{"+name+"}")
 	}
 }
 
@@ -165,13 +208,22 @@ func (s *script) args(keyCount string, room int) []any {
 	return append(args, "evalsha", s.sha, keyCount)
 }
 
+// process sends a command and waits for its answer. A client that sends later, an asynchronous AutoPipeliner, returns nil from Process
+// at once: the error of the command is the one that counts, and asking for it waits.
+func (s *redisStore) process(ctx context.Context, cmd redis.Cmder) error {
+	if err := s.rdb.Process(ctx, cmd); err != nil {
+		return err
+	}
+	return cmd.Err()
+}
+
 // text runs a script that replies with one line.
 func (s *redisStore) text(ctx context.Context, sc *script, args []any) (string, error) {
 	cmd := redis.NewStringCmd(ctx, args...)
-	err := s.rdb.Process(ctx, cmd)
+	err := s.process(ctx, cmd)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = redis.NewStringCmd(ctx, sc.whole(args)...)
-		err = s.rdb.Process(ctx, cmd)
+		err = s.process(ctx, cmd)
 	}
 	if err != nil {
 		return "", s.explain(sc.name, err)
@@ -182,10 +234,10 @@ func (s *redisStore) text(ctx context.Context, sc *script, args []any) (string, 
 // list runs a script that replies with a list.
 func (s *redisStore) list(ctx context.Context, sc *script, args []any) ([]any, error) {
 	cmd := redis.NewSliceCmd(ctx, args...)
-	err := s.rdb.Process(ctx, cmd)
+	err := s.process(ctx, cmd)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = redis.NewSliceCmd(ctx, sc.whole(args)...)
-		err = s.rdb.Process(ctx, cmd)
+		err = s.process(ctx, cmd)
 	}
 	if err != nil {
 		return nil, s.explain(sc.name, err)
@@ -202,14 +254,14 @@ func (s *script) whole(args []any) []any {
 type storeError struct {
 	kind error  // ErrUnreachable or ErrMisconfigured
 	op   string // script or command
-	mend string // what to do about it; "" where there is nothing to do but wait
+	fix  string // what to do about it; "" if there is nothing to do but wait
 	err  error
 }
 
 func (e *storeError) Error() string {
 	text := fmt.Sprintf("%v: %s: %v", e.kind, e.op, e.err)
-	if e.mend != "" {
-		text += " (mend: " + e.mend + ")"
+	if e.fix != "" {
+		text += " (fix: " + e.fix + ")"
 	}
 	return text
 }
@@ -227,7 +279,7 @@ func (refusal) RedisError() {}
 // remedy tells one misconfiguration from another: met by several scripts, it is the same.
 func remedy(err error) string {
 	if e, ok := errors.AsType[*storeError](err); ok {
-		return e.mend
+		return e.fix
 	}
 	return err.Error()
 }
@@ -242,16 +294,47 @@ func (s *redisStore) explain(op string, err error) error {
 	if cluster, is := s.rdb.(*redis.ClusterClient); is && !errors.As(err, &refused) {
 		cluster.ReloadState(context.Background()) // in a goroutine of its own, one at a time
 	}
-	return explain(op, err)
+	explained := explain(op, err)
+	if e, ok := errors.AsType[*storeError](explained); ok && e.fix == "" && e.kind == ErrUnreachable { //nolint:errorlint // our own
+		e.fix = s.likely(err)
+	}
+	return explained
 }
 
-// explain tells a misconfiguration, which somebody has to mend, from everything else, which means unknown.
+// What is likely wrong if client and server do not agree on TLS. Neither side reports it: a server that expects TLS closes a plain
+// connection, and one that does not waits for the end of what it takes for a command.
+const (
+	needsTLS = "if this port of Redis expects TLS, set TLSConfig of the Redis client"
+	noTLS    = "if this port of Redis does not speak TLS, remove TLSConfig of the Redis client"
+)
+
+// likely guesses what is wrong from an error that does not say so; "": no idea.
+func (s *redisStore) likely(err error) string {
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	switch {
+	case s.tls && (plain || timedOut(err)):
+		return noTLS
+	case !s.tls && errors.Is(err, io.EOF):
+		return needsTLS
+	}
+	return ""
+}
+
+func timedOut(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded)
+}
+
+// silence guesses what is wrong if Redis has never answered within the bound of an attempt; "": no idea.
+func (s *redisStore) silence() string { return s.likely(context.DeadlineExceeded) }
+
+// explain tells a misconfiguration, which somebody has to fix, from everything else, which means unknown.
 func explain(op string, err error) error {
 	e := &storeError{kind: ErrUnreachable, op: op, err: err}
 	var refused redis.Error
 	if !errors.As(err, &refused) {
 		if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
-			e.mend = "have the TLSConfig of the Redis client trust the server's certificate (RootCAs, ServerName), or renew that"
+			e.fix = "have the TLSConfig of the Redis client trust the server's certificate (RootCAs, ServerName), or renew that"
 		}
 		return e
 	}
@@ -274,26 +357,26 @@ func explain(op string, err error) error {
 	switch {
 	case starts("NOPERM") || strings.Contains(text, "executing the script can't") || // within a script, up to Redis 7.0
 		strings.Contains(text, "ACL failure in script"): // and since 7.2, and Valkey
-		e.mend = "grant the Redis user +eval +evalsha and access to the keys and channels of the namespace"
+		e.fix = "grant the Redis user +eval +evalsha and access to the keys and channels of the namespace"
 		if key != "" {
-			e.mend = fmt.Sprintf("grant the Redis user +%s and access to ~%s", strings.ToLower(command), key)
+			e.fix = fmt.Sprintf("grant the Redis user +%s and access to ~%s", strings.ToLower(command), key)
 		}
 	case starts("WRONGTYPE"):
-		e.mend = "the key belongs to something else: choose another Namespace, or LeaderKey, or remove it"
+		e.fix = "the key belongs to something else: choose another Namespace, or LeaderKey, or remove it"
 		if key != "" {
-			e.mend = fmt.Sprintf("the key %s belongs to something else: choose another Namespace, or LeaderKey, or remove it", key)
+			e.fix = fmt.Sprintf("the key %s belongs to something else: choose another Namespace, or LeaderKey, or remove it", key)
 		}
 	case starts("BADTERM"):
-		e.mend = fmt.Sprintf("the hash %s was written by something else: repair its field token, or remove it while nobody leads", key)
+		e.fix = fmt.Sprintf("the hash %s was written by something else: repair its field token, or remove it while nobody leads", key)
 	case starts("BADTASK"):
-		e.mend = fmt.Sprintf("the hash %s was written by something else: repair the field, or remove the hash and with it what the task has run", key)
+		e.fix = fmt.Sprintf("the hash %s was written by something else: repair the field, or remove the hash and with it what the task has run", key)
 	case starts("CROSSSLOT"):
-		e.mend = "give Namespace and LeaderKey a {hash tag}"
+		e.fix = "give Namespace and LeaderKey a {hash tag}"
 	case starts("NOAUTH", "WRONGPASS"), strings.Contains(text, "AUTH <password> called without any password"),
 		strings.Contains(text, "unauthenticated"): // more arguments than Redis reads of a client that has not logged in
-		e.mend = "set Username and Password of the Redis client"
+		e.fix = "set Username and Password of the Redis client"
 	case starts("ERR unknown command"):
-		e.mend = "tenure needs Redis 6.2 or later with Lua scripting"
+		e.fix = "tenure needs Redis 6.2 or later with Lua scripting"
 	default:
 		return e
 	}

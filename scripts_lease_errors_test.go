@@ -118,14 +118,14 @@ func everything(token int64) []lease.Request {
 	return []lease.Request{acquiring(nil), renewing(func(r *lease.Request) { r.Token = token }), releasing("na", token), {Kind: askLeader}}
 }
 
-// misconfigured fails unless the error tells somebody what to mend.
+// misconfigured fails unless the error tells somebody what to fix.
 func misconfigured(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if !errors.Is(err, ErrMisconfigured) || errors.Is(err, ErrUnreachable) {
 		t.Errorf("error %v, want ErrMisconfigured", err)
 		return
 	}
-	for _, part := range append(parts, "mend: ") {
+	for _, part := range append(parts, "fix: ") {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("error %q does not name %q", err, part)
 		}

@@ -216,7 +216,7 @@ func TestTaskScripts(t *testing.T) {
 	})
 }
 
-// TestTaskScriptsRefuse: what tenure cannot have written is refused with a mend, and left as it is.
+// TestTaskScriptsRefuse: what tenure cannot have written is refused with a fix, and left as it is.
 func TestTaskScriptsRefuse(t *testing.T) {
 	onTaskRedis(t, func(t *testing.T, store *redisStore) {
 		ctx := t.Context()
@@ -242,7 +242,7 @@ func TestTaskScriptsRefuse(t *testing.T) {
 				_, err := call()
 				require.ErrorIs(t, err, ErrMisconfigured, "%s %v", name, bad)
 				require.ErrorContains(t, err, key)
-				require.ErrorContains(t, err, "mend")
+				require.ErrorContains(t, err, "fix: ")
 			}
 			require.Equal(t, before, rdb.HGetAll(ctx, key).Val())
 			_, problems, err := store.taskRecords(ctx, []string{"t"})

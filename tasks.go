@@ -104,7 +104,8 @@ type RetryPolicy struct {
 // maxCrashes is how many leaders may die during the runs of one slot before it is not run again.
 const maxCrashes = 3
 
-// TaskScheduler runs the registered tasks while this process leads. Its methods are safe for concurrent use.
+// TaskScheduler runs the registered tasks while this process leads. Its methods are safe for concurrent use. Those that ask Redis
+// return as soon as their context is done, with ErrUnreachable and its cause, though the client may go on with a call.
 type TaskScheduler struct {
 	store  taskStore
 	bus    *eventBus
@@ -114,6 +115,7 @@ type TaskScheduler struct {
 
 	wake  chan struct{} // size 1: the loop looks for news
 	calls inFlight      // to the store, abandoned ones of earlier terms included
+	asked questions
 
 	// What alive looks at: whether the loop is at work, and since when.
 	working atomic.Bool

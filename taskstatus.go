@@ -60,10 +60,13 @@ type TaskStatus struct {
 
 const maxTasks = 1000 // that are listed
 
-// Tasks lists the registered tasks and the orphans, by name. It asks Redis, in a few round trips bounded by ctx as far as the
-// client heeds it, and works on any instance. With ErrTruncated the list is of the registered tasks and the first 1000 others.
+// Tasks lists the registered tasks and the orphans, by name. It asks Redis, in a few round trips, and works on any instance. With ErrTruncated the list is of the registered tasks and the first 1000 others.
 func (s *TaskScheduler) Tasks(ctx context.Context) ([]TaskStatus, error) {
-	names, more, err := s.store.taskNames(ctx, maxTasks)
+	more := false
+	names, err := ask(ctx, &s.asked, func(ctx context.Context) (names []string, err error) {
+		names, more, err = s.store.taskNames(ctx, maxTasks)
+		return names, err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +77,11 @@ func (s *TaskScheduler) Tasks(ctx context.Context) ([]TaskStatus, error) {
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	records, problems, err := s.store.taskRecords(ctx, names)
+	var problems []error
+	records, err := ask(ctx, &s.asked, func(ctx context.Context) (records []taskRecord, err error) {
+		records, problems, err = s.store.taskRecords(ctx, names)
+		return records, err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +124,7 @@ func (s *TaskScheduler) Runs(ctx context.Context, name string, limit int) ([]Tas
 	if err := checkTask(name); err != nil || limit <= 0 {
 		return nil, err
 	}
-	return s.store.taskRuns(ctx, name, limit)
+	return ask(ctx, &s.asked, func(ctx context.Context) ([]TaskRecord, error) { return s.store.taskRuns(ctx, name, limit) })
 }
 
 // Pause lets the slots of a task pass without a run, until Resume; a run that is on goes on. It works on any instance, and for
@@ -135,7 +142,7 @@ func (s *TaskScheduler) pause(ctx context.Context, name string, paused bool) err
 	if err := checkTask(name); err != nil {
 		return err
 	}
-	reply, err := s.store.pauseTask(ctx, name, paused)
+	reply, err := ask(ctx, &s.asked, func(ctx context.Context) (taskReply, error) { return s.store.pauseTask(ctx, name, paused) })
 	if err == nil && reply.verdict == taskAbsent {
 		return fmt.Errorf("%w: task %q has no record", ErrNotFound, name)
 	}

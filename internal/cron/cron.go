@@ -127,7 +127,7 @@ func splitZone(spec string) (*time.Location, string, error) {
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, "", err
+		return nil, "", fmt.Errorf("%w (if there is such a zone, this machine lacks the zone database: import _ \"time/tzdata\")", err)
 	}
 	return zone, rest, nil
 }

@@ -35,7 +35,7 @@ func TestP12_TLS(t *testing.T) {
 	s.eventually("the stranger to say whom it does not trust", func() bool {
 		err := stranger.Status().Err
 		return errors.Is(err, tenure.ErrUnreachable) && strings.Contains(err.Error(), "unknown authority") &&
-			strings.Contains(err.Error(), "mend: have the TLSConfig")
+			strings.Contains(err.Error(), "fix: have the TLSConfig")
 	})
 	s.holds(s.ttl/2, "the stranger tries on", func() bool { return stranger.Status().State == tenure.StateFollowing && !stranger.IsLeader() })
 	if n := stranger.log.count("redis gives no usable answer"); n != 1 {

@@ -29,7 +29,7 @@ func TestP12_RightTakenAwayIsNamed(t *testing.T) {
 		s.eventually("the status to name "+command, func() bool {
 			err := leader.Status().Err
 			return errors.Is(err, tenure.ErrMisconfigured) && strings.Contains(err.Error(), "+"+command) &&
-				strings.Contains(err.Error(), "mend: grant the Redis user")
+				strings.Contains(err.Error(), "fix: grant the Redis user")
 		})
 		s.allow(admin, "+"+command)
 		s.eventually("recovery", func() bool { return leader.Status().Err == nil })
