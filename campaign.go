@@ -27,7 +27,8 @@ type campaigner struct {
 	running   []bool   // by work: it has not returned
 	abandoned bool     // the drain bound of the term has passed
 	drainBy   time.Time
-	handed    *tenancy // the term whose lease is being given back
+	finishBy  time.Time // by then the context of the tasks is cancelled, if the end of the term was voluntary
+	handed    *tenancy  // the term whose lease is being given back
 	handedTok int64
 
 	calls    int // to Redis in flight
@@ -187,6 +188,9 @@ func (c *campaigner) wait() time.Duration {
 	wait := c.cand.Wait(readClock())
 	if c.cand.State() == lease.Draining && !c.abandoned {
 		wait = min(wait, max(time.Until(c.drainBy), 0))
+		if c.tenancy.tasks.ctx.Err() == nil {
+			wait = min(wait, max(time.Until(c.finishBy), 0))
+		}
 	}
 	return wait
 }
@@ -197,16 +201,22 @@ func (c *campaigner) apply(now lease.Reading, change lease.Change, cause error) 
 	case lease.Began:
 		c.begin(now)
 	case lease.Renewed:
-		if !c.tenancy.renew(c.cand.Lease(), now) { // a reader or the timer was faster: once false it stays false
+		// A reader or a timer may have been faster: once false it stays false.
+		if !c.tenancy.renew(c.cand.Lease(), now) {
 			c.apply(now, c.cand.End(now, lease.Expired), errExpired)
 		}
 	case lease.Ended:
 		if c.cand.Reason() == lease.Expired {
 			cause = errExpired
 		}
-		c.tenancy.end(cause)
+		if why := c.cand.Reason(); why == lease.Resigned || why == lease.Shutdown {
+			c.tenancy.retire(cause)
+		} else {
+			c.tenancy.end(cause)
+		}
 		c.e.current.Store(nil)
-		c.abandoned, c.drainBy = false, time.Now().Add(c.e.drain)
+		ended := time.Now()
+		c.abandoned, c.drainBy, c.finishBy = false, ended.Add(c.e.drain), ended.Add(c.e.drain*3/4)
 		c.e.bus.publish(Event{Type: EventEnded, Role: c.e.opts.Role, Token: c.cand.Token(), Err: context.Cause(c.tenancy.ctx)})
 	}
 }
@@ -214,7 +224,7 @@ func (c *campaigner) apply(now lease.Reading, change lease.Change, cause error) 
 func (c *campaigner) begin(now lease.Reading) {
 	term := Term{Role: c.e.opts.Role, InstanceID: c.e.id, Token: c.cand.Token(), Since: time.Unix(c.cand.Since(), 0)}
 	t := begin(c.parent, term, c.cand.Lease(), c.e.inbox.nudge)
-	t.of = c.e
+	t.of, t.tasks.of = c.e, c.e
 	c.tenancy = t
 	c.e.current.Store(t)
 	c.e.bus.publish(Event{Type: EventAcquired, Role: term.Role, Token: term.Token})
@@ -296,9 +306,17 @@ func (c *campaigner) works() int {
 	return count
 }
 
-// drain gives the lease back when the work of an ended term has returned, and leaves it to lapse where it does not.
+// drain ends what the tasks of an ended term run in when their time is up, or when the lease is no longer kept for them. It gives
+// the lease back when all work has returned, and leaves it to lapse if that takes too long.
 func (c *campaigner) drain(now lease.Reading) {
 	if c.cand.State() == lease.Draining {
+		switch tasks := c.tenancy.tasks; {
+		case tasks.ctx.Err() != nil:
+		case !c.cand.Keeps():
+			tasks.end(fmt.Errorf("%w while its tasks finished", ErrLost))
+		case c.works() == 0 || !time.Now().Before(c.finishBy):
+			tasks.end(context.Cause(c.tenancy.ctx))
+		}
 		if c.works() == 0 {
 			c.handOver() // an older one that Redis has not confirmed yet
 			c.handed, c.handedTok = c.tenancy, c.cand.Token()
@@ -371,6 +389,9 @@ func (c *campaigner) reply(now lease.Reading, r reply) {
 	}
 	cause := fmt.Errorf("%w: Redis answers %q", ErrLost, r.answer.reason)
 	c.apply(now, c.cand.Answer(now, r.request, r.answer.Answer), cause)
+	if c.cand.Keeps() {
+		c.tenancy.tasks.renew(c.cand.Lease(), now)
+	}
 	if r.err != nil && r.request.Seq < c.heard {
 		return // an older request: a younger one had a usable answer
 	}

@@ -70,6 +70,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	c.registry = newRegistry(b.registry, c.bus, opts)
 	c.tasks = newTaskScheduler(b.tasks, c.bus, opts.InstanceID)
 	c.tasks.secret, c.tasks.random = opts.secret, opts.random
+	c.tasks.patience = min(overrunAfter, opts.ShutdownTimeout/10) // what is left after the bound of the tasks is a quarter
 	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.lead, c.tasks.lead})
 	c.elector = c.newElector(opts.Election)
 	c.elector.alive = c.tasks.alive
@@ -151,8 +152,9 @@ func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) 
 func (c *Coordinator) Observe(fn func(Event)) (stop func()) { return c.bus.observe(fn) }
 
 // Run registers this process, beats, campaigns for the default role and every further one, and while it leads runs the given
-// work, the registered tasks and the sweeps. It blocks until ctx is done and then drains: each term ends, its work is awaited,
-// its lease released, and the process deregisters. It returns nil after a requested stop, ErrDrainTimeout where something of
+// work, the registered tasks and the sweeps. It blocks until ctx is done and then drains: each term ends, its work is awaited, its
+// lease released, and the process deregisters. Running tasks may finish, for at most 3/4 of ShutdownTimeout, before their context is
+// cancelled. It returns nil after a requested stop, ErrDrainTimeout where something of
 // ours still runs after ShutdownTimeout (the error says what), the first error of Redis with FailFast, and ErrMisconfigured for a nil
 // LeadFunc. Where it was called before it returns ErrRunning, or ErrStopped from the stop of that on, also while it drains.
 func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {

@@ -170,6 +170,9 @@ func (c *crew) holder(key string) (id string) {
 	return id
 }
 
+// del removes a key behind everybody's back.
+func (c *crew) del(key string) { c.redis.Do(func(m *miniredis.Miniredis) { m.Del(key) }) }
+
 // refuse makes Redis answer with an error whatever begins with that key.
 func (c *crew) refuse(key, refusal string) {
 	c.redis.Intercept(func(_, _ string, args []string) string {

@@ -181,8 +181,9 @@ func (e *Elector) Leader(ctx context.Context) (LeaderInfo, error) {
 }
 
 // Resign gives the term up: IsLeader turns false, the context of the term is cancelled, and when its work has returned the
-// lease is released. Resign waits for that, or until ctx is done. Called with the context of leader work it starts the
-// hand-over and returns; with any other context leader work waits for itself there. This process then stands back for RetryInterval.
+// lease is released. Running tasks may finish before that, for at most 3/4 of ShutdownTimeout. Resign waits for the release, or
+// until ctx is done. Called with the context of leader work, or of a task, it starts the hand-over and returns; with any other
+// context that work waits for itself there. This process then stands back for RetryInterval.
 // It returns ErrNotLeader without a term, ErrStopped after Run, and ErrDrainTimeout where the work has not returned within
 // ShutdownTimeout: the lease is then left to lapse.
 func (e *Elector) Resign(ctx context.Context) error {
@@ -195,7 +196,7 @@ func (e *Elector) Resign(ctx context.Context) error {
 	}
 	term, inside := TermFrom(ctx)
 	inside = inside && term.tenancy.of == e
-	if inside && term.tenancy != t { // work of a term that is over does not end the next one
+	if inside && term.tenancy != t && term.tenancy != t.tasks { // work of a term that is over does not end the next one
 		return ErrNotLeader
 	}
 	t.resigning.Store(true)

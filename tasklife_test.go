@@ -98,7 +98,7 @@ func TestP10_TermIsCheckedInTheLastMoment(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(24 * time.Hour), Run: g.run(0)})
 		term, _ := TermFrom(a.t.ctx)
-		l := &taskLoop{s: a.TaskScheduler, ctx: a.t.ctx, term: term, origin: time.Now()}
+		l := &taskLoop{s: a.TaskScheduler, ctx: a.t.ctx, runs: a.t.tasks.ctx, term: term, origin: time.Now()}
 		task := &leadTask{registered: a.known()[0]}
 		task.run = &liveRun{id: "r", attempt: 1, first: 1}
 		a.t.lease.Store(nil)

@@ -23,7 +23,8 @@ const (
 // that may block, but for Schedule.Next, which alive watches.
 type taskLoop struct {
 	s     *TaskScheduler
-	ctx   context.Context //nolint:containedctx // of the term: the loop ends with it
+	ctx   context.Context //nolint:containedctx // of the term: nothing starts once it is done
+	runs  context.Context //nolint:containedctx // of the runs: it may outlast that of the term, see tenancy.tasks
 	term  Term
 	clock redisClock
 	tasks []*leadTask
@@ -35,6 +36,8 @@ type taskLoop struct {
 	stuck  bool          // all that may be in flight hang
 	over   bool          // the term has ended
 	ended  time.Duration // when that was noticed
+	cut    bool          // so has the context of the runs
+	cutAt  time.Duration // when that was noticed
 
 	mu   sync.Mutex
 	mail []func()
@@ -76,11 +79,11 @@ type asking struct {
 // lead runs the tasks while the term lasts. It returns when ctx is done, every run has returned and its end was told, or was
 // tried to be told for finishBound.
 func (s *TaskScheduler) lead(ctx context.Context, term Term) error {
-	l := &taskLoop{s: s, ctx: ctx, term: term, origin: time.Now()}
+	l := &taskLoop{s: s, ctx: ctx, runs: term.tenancy.tasks.ctx, term: term, origin: time.Now()}
 	defer s.working.Store(false)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	done := ctx.Done()
+	done, cut := ctx.Done(), l.runs.Done()
 	for {
 		l.now = time.Since(l.origin)
 		s.since.Store(int64(readClock().Mono))
@@ -96,6 +99,8 @@ func (s *TaskScheduler) lead(ctx context.Context, term Term) error {
 		case <-timer.C:
 		case <-done:
 			done = nil
+		case <-cut:
+			cut = nil
 		}
 	}
 }
@@ -119,6 +124,9 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 	}
 	if !l.over && (l.ctx.Err() != nil || !l.term.Valid()) {
 		l.over, l.ended = true, l.now
+	}
+	if !l.cut && l.runs.Err() != nil {
+		l.cut, l.cutAt = true, l.now
 	}
 	for _, r := range l.s.known()[len(l.tasks):] {
 		l.tasks = append(l.tasks, &leadTask{registered: r, extra: r.RunOnElection})

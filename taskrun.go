@@ -110,7 +110,7 @@ func (l *taskLoop) start(t *leadTask) {
 
 // attempt calls the task and reports how that ended, whatever way it does. The last step before is to look at the term.
 func (l *taskLoop) attempt(t *leadTask, r *liveRun, run TaskRun) {
-	ctx, cancel := l.ctx, context.CancelFunc(func() {})
+	ctx, cancel := l.runs, context.CancelFunc(func() {})
 	if t.Timeout > 0 {
 		ctx, cancel = context.WithTimeout(ctx, t.Timeout)
 	}
@@ -167,16 +167,16 @@ func (l *taskLoop) tend(t *leadTask) (wait time.Duration) {
 	switch {
 	case r.finished:
 	case r.active:
-		bound := r.began + t.Timeout + overrunAfter
-		if l.over && (t.Timeout == 0 || l.ended+overrunAfter < bound) {
-			bound = l.ended + overrunAfter
+		bound := r.began + t.Timeout + l.s.patience
+		if l.cut && (t.Timeout == 0 || l.cutAt+l.s.patience < bound) {
+			bound = l.cutAt + l.s.patience
 		}
-		if r.overran || !l.over && t.Timeout == 0 {
+		if r.overran || !l.cut && t.Timeout == 0 {
 			return time.Hour
 		}
 		if wait = bound - l.now; wait <= 0 {
 			r.overran = true
-			err := fmt.Errorf("task %q runs on %v after the end of its context", t.Name, l.now-bound+overrunAfter)
+			err := fmt.Errorf("task %q runs on %v after the end of its context", t.Name, l.now-bound+l.s.patience)
 			l.s.bus.publish(Event{Type: EventOverrun, Role: l.term.Role, Task: t.Name, Slot: r.slot, Attempt: r.attempt, Token: l.term.Token, Err: err})
 			return time.Hour
 		}

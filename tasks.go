@@ -21,7 +21,7 @@ type Task struct {
 	Name string
 	// Schedule says when it is due. When its String changes, the next slot is computed anew: for Every in step with the last run.
 	Schedule Schedule
-	// Run does the work. It must return soon after its context is done.
+	// Run does the work. It must return soon after its context is done: TaskFunc says how soon.
 	Run TaskFunc
 	// Timeout bounds each attempt, at most 30 days. Zero: only the term does.
 	Timeout time.Duration
@@ -44,8 +44,11 @@ type Task struct {
 	RunOnElection bool
 }
 
-// TaskFunc is the work of a task. Its context carries the term (see TermFrom), and is done when the term ends or the timeout
-// has passed. An error or a panic is recorded and retried by policy; it never ends the term.
+// TaskFunc is the work of a task. Its context carries the term (see TermFrom). It is done when the timeout has passed or the term
+// ends, but a voluntary end (Resign, the stop of Run) leaves a running task up to 3/4 of ShutdownTimeout to finish first. Once the
+// context is done, the task must return within max(50 ms, LeaseTTL/50): if the lease was lost, another leader may run the task again
+// after that. What takes longer to stop must be fenced by TaskRun.Token. An error or a panic is recorded and retried by policy; it
+// never ends the term.
 type TaskFunc func(ctx context.Context, run TaskRun) error
 
 // TaskRun tells a TaskFunc what it runs for.
@@ -113,6 +116,8 @@ type TaskScheduler struct {
 	secret func() string  // draws the IDs of runs
 	random func() float64 // draws what is taken off a backoff
 
+	patience time.Duration // a run that goes on for so long after the end of its context is reported
+
 	wake  chan struct{} // size 1: the loop looks for news
 	calls inFlight      // to the store, abandoned ones of earlier terms included
 	asked questions
@@ -134,7 +139,9 @@ type registered struct {
 }
 
 func newTaskScheduler(store taskStore, bus *eventBus, id string) *TaskScheduler {
-	return &TaskScheduler{store: store, bus: bus, id: id, secret: nonce, random: rand.Float64, wake: make(chan struct{}, 1)}
+	return &TaskScheduler{
+		store: store, bus: bus, id: id, secret: nonce, random: rand.Float64, patience: overrunAfter, wake: make(chan struct{}, 1),
+	}
 }
 
 // Register adds a task, before or during Run; from its stop on it returns ErrStopped. Any other error has all the task's problems at

@@ -29,10 +29,13 @@ type Term struct {
 }
 
 // Valid reports whether this very term leads now, like IsLeader. Once false it stays false. It is safe for concurrent use.
+//
+// The Term of a task (see TermFrom) outlives IsLeader on a voluntary end, which is a Resign or the stop of Run. The lease is kept
+// while the running tasks finish, so their Term stays valid until their context is done. The token is still the highest there is.
 func (t Term) Valid() bool { return t.tenancy != nil && t.tenancy.leading() }
 
-// Context is done when the term ends; context.Cause says why: ErrLost, ErrResigned, ErrWorkFailed or ErrStopped. The context of the
-// zero Term is done, with cause ErrNotLeader.
+// Context is done when Valid turns false; context.Cause says why: ErrLost, ErrResigned, ErrWorkFailed or ErrStopped. The context
+// of the zero Term is done, with cause ErrNotLeader.
 func (t Term) Context() context.Context {
 	if t.tenancy == nil {
 		return ended
@@ -48,7 +51,7 @@ var ended = func() context.Context {
 
 type termKey struct{}
 
-// TermFrom returns the term that leader work or a task runs in.
+// TermFrom returns the term that leader work or a task runs in. That of a task may be valid for longer, see Term.Valid.
 func TermFrom(ctx context.Context) (Term, bool) {
 	term, ok := ctx.Value(termKey{}).(Term)
 	return term, ok
@@ -76,22 +79,35 @@ type tenancy struct {
 	of        *Elector      // whose term it is
 	released  chan struct{} // closed by the loop when the lease was given back, or is left to lapse
 	overrun   error         // set before that where the work still runs
+
+	// A term has a second tenancy, which its tasks run in. It ends right after the term, but for a voluntary end: then it lasts until
+	// the tasks have returned or their time is up, while the lease is kept. It never lasts past the cancel point of that lease: until
+	// the term ends the timer of the term sees to that, then its own.
+	tasks *tenancy // nil in that second one
+	term  *tenancy // of the second one: the first; nil in the first
 }
 
 // begin starts the clock of a term.
 func begin(parent context.Context, term Term, first lease.Lease, wake func()) *tenancy {
 	t := &tenancy{wake: wake, released: make(chan struct{})}
+	t.tasks = &tenancy{wake: func() {}, term: t}
+	t.tasks.start(parent, term, first, eternity)
+	t.start(parent, term, first, first.CancelIn(readClock()))
+	return t
+}
+
+// start makes the context, and a timer that fires after d.
+func (t *tenancy) start(parent context.Context, term Term, first lease.Lease, d time.Duration) {
 	ctx, cancel := context.WithCancelCause(parent)
 	term.tenancy = t
 	t.ctx, t.cancel = context.WithValue(ctx, termKey{}, term), cancel
 	t.lease.Store(&first)
 	ready := make(chan struct{})
-	t.timer = time.AfterFunc(first.CancelIn(readClock()), func() { // ends at once; stopped by end
+	t.timer = time.AfterFunc(d, func() { // ends at once; stopped by stop
 		<-ready // t.timer is set
 		t.expire()
 	})
 	close(ready)
-	return t
 }
 
 // leading is IsLeader: no lock, no allocation, no I/O. The first reading at or past the deadline ends the term for good.
@@ -112,7 +128,7 @@ func (t *tenancy) leading() bool {
 	}
 }
 
-// expire runs at the cancel point: first IsLeader becomes false, then the context is cancelled.
+// expire runs at the cancel point: first IsLeader becomes false, then the context is cancelled, then that of the tasks.
 func (t *tenancy) expire() {
 	for {
 		current := t.lease.Load()
@@ -130,8 +146,18 @@ func (t *tenancy) expire() {
 			break
 		}
 	}
+	if t.term != nil { // no task hears of the end while the term leads: a reader among the tasks may have been first
+		led := t.term.lease.Swap(nil) != nil
+		t.term.cancel(errExpired)
+		if led {
+			t.term.wake()
+		}
+	}
 	t.cancel(errExpired)
 	t.wake()
+	if t.tasks != nil {
+		t.tasks.expire()
+	}
 }
 
 // renew puts a later lease in place. It reports false where the term has ended, by this or an earlier reading.
@@ -140,12 +166,32 @@ func (t *tenancy) renew(next lease.Lease, now lease.Reading) bool {
 	if current == nil || !current.Leading(now) || !t.lease.CompareAndSwap(current, &next) {
 		return false
 	}
+	if t.tasks != nil {
+		if current := t.tasks.lease.Load(); current == nil || !t.tasks.lease.CompareAndSwap(current, &next) {
+			return false // a reader among the tasks was first
+		}
+	}
 	t.timer.Reset(next.CancelIn(readClock()))
 	return true
 }
 
-// end ends the term: first IsLeader becomes false, then the context is cancelled.
+// end ends the term: first IsLeader becomes false, then the context is cancelled, then that of its tasks.
 func (t *tenancy) end(cause error) {
+	t.stop(cause)
+	if t.tasks != nil {
+		t.tasks.stop(cause)
+	}
+}
+
+// retire ends the term and lets its tasks finish while the lease lasts.
+func (t *tenancy) retire(cause error) {
+	t.stop(cause)
+	if current := t.tasks.lease.Load(); current != nil {
+		t.tasks.timer.Reset(current.CancelIn(readClock()))
+	}
+}
+
+func (t *tenancy) stop(cause error) {
 	t.lease.Store(nil)
 	t.timer.Stop()
 	t.cancel(cause)

@@ -183,6 +183,9 @@ func (c *Candidate) Finished() bool { return c.state == Stopped && !c.flying && 
 // StandsBack is how much longer the candidate will not campaign.
 func (c *Candidate) StandsBack(now Reading) time.Duration { return max(c.back-now.Mono, 0) }
 
+// Keeps reports whether the lease of a term that has ended is still renewed while its work drains.
+func (c *Candidate) Keeps() bool { return c.state == Draining && c.keep }
+
 // StepSeen returns the last unexplained step of Redis's clock once, and zero after that.
 func (c *Candidate) StepSeen() time.Duration {
 	step := c.step
