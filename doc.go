@@ -34,8 +34,8 @@
 // # Limits
 //
 // A callback that ignores its context goes on running when the term is over: its token fences it, nothing else does. On an empty
-// Redis nobody is granted a lease for EmptyHistoryWait, 250 ms, and on one that is younger than the longest TTL known not before
-// it is that old. Across a FLUSHALL the promise about IsLeader needs a leader that can be reached, or EmptyHistoryWait set to
+// Redis nobody is granted a lease for EmptyHistoryWait, 250 ms; on one that is younger than the longest TTL known not before it is
+// that old; and on one that was promoted from a replica not for that TTL. Across a FLUSHALL the promise about IsLeader needs a leader that can be reached, or EmptyHistoryWait set to
 // LeaseTTL. With Redis replication it needs min-replicas-to-write or a FailoverMargin. Give tenure a Redis client of its own.
 //
 // # Compatibility

@@ -116,7 +116,13 @@ local function write_since(key, since, ttl)
   if read_since(key) ~= nil then call('SET', key, since, 'PX', ttl) end
 end
 
--- The lease scripts all take KEYS: 1 lease, 2 since, 3 term hash.
+-- note_token notes the highest token that an asker names, if the term hash knows lower ones only: this server has lost data. The
+-- next token is then higher, whoever is granted it.
+local function note_token(key, term, token)
+  if token > math.max(term.token, term.known) then note('HSET', key, 'floor', integer(token)) end
+end
+
+-- The lease scripts all take KEYS: 1 lease, 2 since, 3 term hash. Whatever they decide, they note the tokens that their asker names.
 
 --@ acquire
 -- Grants the lease where it is free and no witness objects; says until when to wait where it is not.
@@ -126,7 +132,10 @@ end
 local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
 local id, nonce, ttl, not_after, floor = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local now = time()
-if not_after > 0 and now > not_after then return answer('stale', now) end -- rule not-after
+if not_after > 0 and now > not_after then -- rule not-after
+  note_token(term_key, read_term(term_key, now), floor) -- rule memory-ended: late, but a witness of lost data
+  return answer('stale', now)
+end
 
 local holder = call('GET', lease_key)
 local term = read_term(term_key, now)
@@ -181,10 +190,8 @@ if holder == id and term.nonce == nonce and term.hold <= now and term.token >= m
   call('HSET', term_key, 'until', integer(now + ttl), 'ttl', integer(ttl))
   return answer('won', now, term.token, ttl, 0, since, origin, nil, id)
 end
-if holder and math.max(term.token, term.known) < floor then -- rule memory, beside another's lease: others may be granted the next one
-  note('HSET', term_key, 'floor', integer(floor))
-end
 if holder then
+  note_token(term_key, term, floor) -- rule memory: another may be granted the next lease
   return answer('held', now, term.token, term.ttl, math.max(left, 1), 0, origin, tenured and 'lease' or 'foreign', holder)
 end
 if term.token < floor then -- rule memory: data was lost; the counter is restored, so that this arms once
@@ -219,15 +226,20 @@ return answer('won', now, token, ttl, 0, since, origin, nil, id)
 --@ renew
 -- Keeps the lease of this very term, or takes it back where Redis lost data. Begins with a write that a full Redis allows.
 -- ARGV: 1 instance ID, 2 nonce, 3 token, 4 TTL, 5 not-after (0: none), 6 hold-off, 7 failover margin, 8 replication id of the last
---       confirmation ('': unknown), 9 draining (1: never reclaim), 10 start of the term (Unix seconds).
+--       confirmation ('': unknown), 9 draining (1: never reclaim), 10 start of the term (Unix seconds), 11 floor.
 -- Verdicts: kept | lost (reason taken, foreign, released, vanished) | stale.
 local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
 local id, nonce, token, ttl, not_after = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local named = math.max(token, tonumber(ARGV[11]))
 local now = time()
-if not_after > 0 and now > not_after then return answer('stale', now) end -- rule not-after
+if not_after > 0 and now > not_after then -- rule not-after
+  note_token(term_key, read_term(term_key, now), named) -- rule memory-ended: late, but a witness of lost data
+  return answer('stale', now)
+end
 
 local holder = call('GET', lease_key)
 local term = read_term(term_key, now)
+local tenured = tenured_by(term, holder)
 local origin = history()
 
 local function keep()
@@ -238,7 +250,17 @@ local function keep()
   end
   local since = read_since(since_key)
   if since then call('PEXPIRE', since_key, ttl) elseif since == false then call('SET', since_key, ARGV[10], 'PX', ttl) end
+  term.token = token
+  note_token(term_key, term, named)
   return answer('kept', now, token, ttl, 0, tonumber(ARGV[10]), origin, nil, id)
+end
+
+-- lost answers that the lease is not the asker's. It begins with a write without effect, which a full Redis allows and a replica
+-- refuses: a replica may lag behind, and must not depose a leader.
+local function lost(reason)
+  call('HDEL', term_key, '-')
+  note_token(term_key, term, named) -- rule memory-ended: this leader may be the only one that knows of its token
+  return answer('lost', now, term.token, term.ttl, 0, 0, origin, reason, holder)
 end
 
 if holder == id and term.nonce == nonce and term.token == token then
@@ -246,8 +268,9 @@ if holder == id and term.nonce == nonce and term.token == token then
   call('HSET', term_key, 'until', integer(now + ttl), 'ttl', integer(ttl))
   return keep()
 end
-if holder and (holder ~= id or (term.nonce and term.nonce ~= nonce)) then -- rule nonce-holder
-  return answer('lost', now, term.token, term.ttl, 0, 0, origin, tenured_by(term, holder) and 'taken' or 'foreign', holder)
+local relic = tenured and term.token < token -- rule relic: the lease of an older term, which a promoted replica still shows
+if holder and not relic and (holder ~= id or (term.nonce and term.nonce ~= nonce)) then -- rule nonce-holder
+  return lost(tenured and 'taken' or 'foreign')
 end
 local known = origin ~= '' and ARGV[8] ~= ''
 local lost_data = (known and origin ~= ARGV[8]) or term.token < token or not term.nonce
@@ -258,11 +281,11 @@ if lost_data and mine and ARGV[9] ~= '1' then -- rule reclaim
   call('HDEL', term_key, 'released')
   return keep()
 end
-return answer('lost', now, term.token, term.ttl, 0, 0, origin, term.released and 'released' or 'vanished', holder)
+return lost(term.released and 'released' or relic and 'taken' or 'vanished')
 
 --@ release
 -- Gives back what this campaign holds, and nothing else. Begins with a write that a full Redis allows.
--- ARGV: 1 instance ID, 2 nonce, 3 token (0: whatever this campaign was granted), 4 channel, 5 role.
+-- ARGV: 1 instance ID, 2 nonce, 3 token (0: whatever this campaign was granted), 4 channel, 5 role, 6 floor.
 -- Verdict: done, whether there was anything to give back or not.
 local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
 local id, nonce, token = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -279,7 +302,10 @@ if term.nonce == nonce and (token == 0 or term.token == token) then
   elseif term.ends > now and not holder then -- an operator's DEL: others wait for what would have been its end
     publish(ARGV[4], 'vacant', ARGV[5])
   end
+else
+  call('HDEL', term_key, '-') -- without effect; a replica, which may not have seen the lease yet, refuses it
 end
+note_token(term_key, term, math.max(token, tonumber(ARGV[6]))) -- rule memory-ended
 return answer('done', now, term.token, term.ttl)
 
 --@ leader

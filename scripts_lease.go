@@ -86,13 +86,13 @@ func (s *roleStore) renew(ctx context.Context, r lease.Request) (leaseReply, err
 		draining = "1"
 	}
 	sc := s.scripts.renew
-	return s.ask(ctx, sc, append(s.args(sc, 10), s.id, r.Nonce, r.Token, s.ttl, r.NotAfter, r.HoldOff.Milliseconds(), s.margin, r.Origin,
-		draining, r.Since))
+	return s.ask(ctx, sc, append(s.args(sc, 11), s.id, r.Nonce, r.Token, s.ttl, r.NotAfter, r.HoldOff.Milliseconds(), s.margin, r.Origin,
+		draining, r.Since, r.Floor))
 }
 
 func (s *roleStore) release(ctx context.Context, r lease.Request) (leaseReply, error) {
 	sc := s.scripts.release
-	return s.ask(ctx, sc, append(s.args(sc, 5), s.id, r.Nonce, r.Token, s.channel, s.roleArg))
+	return s.ask(ctx, sc, append(s.args(sc, 6), s.id, r.Nonce, r.Token, s.channel, s.roleArg, r.Floor))
 }
 
 func (s *roleStore) leader(ctx context.Context) (leaseReply, error) {

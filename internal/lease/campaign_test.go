@@ -113,6 +113,18 @@ func TestP5_LateKeptIsReleasedAgain(t *testing.T) {
 	}
 }
 
+// TestReleaseNamesWhatIsRemembered: the one who remembers the highest token may be leaving, and has nothing else to ask.
+func TestReleaseNamesWhatIsRemembered(t *testing.T) {
+	b := newBench(t)
+	b.answers(b.next(), Held, Nothing)
+	b.pass(retry)
+	b.answers(b.next(), Unknown, Nothing)
+	b.c.Stop(b.now)
+	if r := b.next(); r.Kind != Release || r.Token != 0 || r.Floor != epoch {
+		t.Errorf("request %+v, want a release that names the floor %d", r, epoch)
+	}
+}
+
 // TestP8_LeaseIsReleasedAfterTheDrain, and renewed until then where the end was our own will.
 func TestP8_LeaseIsReleasedAfterTheDrain(t *testing.T) {
 	for _, tt := range []struct {

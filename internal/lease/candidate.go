@@ -221,7 +221,7 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 		if r := &c.releases[i]; !r.flying && now.Mono >= r.due {
 			r.flying = true
 			r.tries++
-			r.request.Seq, r.request.Sent = c.number(), now
+			r.request.Seq, r.request.Sent, r.request.Floor = c.number(), now, c.floor
 			return r.request, true
 		}
 	}

@@ -57,7 +57,7 @@ type Term struct {
 	Released bool
 	Origin   string
 	Hold     int64
-	Floor    int64 // of somebody who asked while a lease was on
+	Floor    int64 // highest token that an asker named, if it was above those known here
 }
 
 // Asker is what one candidate says with each of its requests.
@@ -87,7 +87,7 @@ const century = 100 * 365 * 24 * 3600 * second
 func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	r.expire(now)
 	if r.late(now, q) {
-		return reply(lease.Stale, now)
+		return r.stale(now, q)
 	}
 	if !r.sane(now) {
 		return refusal
@@ -111,8 +111,8 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 		return answer
 	}
 	if holder := r.Lease.Holder; holder != "" {
-		if r.Rules.Has(Memory) && max(t.Token, r.known(now)) < q.Floor {
-			t.Floor = q.Floor // beside the lease, which is another's; whoever remembers may not be the next to ask
+		if r.Rules.Has(Memory) { // beside the lease, which is another's; whoever remembers may not be the next to ask
+			r.named(now, q.Floor)
 		}
 		answer.Reason, answer.Holder, answer.Wait = "foreign", holder, ms(max(left, 1))
 		if r.tenured() {
@@ -153,7 +153,7 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 	r.expire(now)
 	if r.late(now, q) {
-		return reply(lease.Stale, now)
+		return r.stale(now, q)
 	}
 	if !r.sane(now) {
 		return refusal
@@ -175,36 +175,45 @@ func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 		answer.Token, answer.TTL, answer.Since, answer.Holder = q.Token, ms(a.TTL), q.Since, a.ID
 		return answer
 	}
+	lost := func(reason string) Reply {
+		answer.Verdict, answer.Token, answer.TTL, answer.Holder = lease.Lost, t.Token, ms(t.TTL), holder
+		answer.Reason = reason
+		r.ended(now, q)
+		return answer
+	}
 	if holder == a.ID && t.Nonce == q.Nonce && t.Token == q.Token {
 		kept := keep()
 		r.extend(now, a)
+		r.named(now, q.Floor)
 		return kept
 	}
 
-	answer.Verdict, answer.Token, answer.TTL, answer.Holder = lease.Lost, t.Token, ms(t.TTL), holder
 	other := t.Nonce != "" && t.Nonce != q.Nonce
-	if holder != "" && (holder != a.ID || r.Rules.Has(NonceHolder) && other) {
-		answer.Reason = "foreign"
-		if r.tenured() {
-			answer.Reason = "taken"
+	relic := r.Rules.Has(Relic) && r.tenured() && t.Token < q.Token
+	if holder != "" && !relic && (holder != a.ID || r.Rules.Has(NonceHolder) && other) {
+		if !r.tenured() {
+			return lost("foreign")
 		}
-		return answer
+		return lost("taken")
 	}
 	newHistory := facts.Origin != q.Origin && r.comparable(facts.Origin) && r.comparable(q.Origin)
 	lostData := newHistory || t.Token < q.Token || t.Nonce == ""
 	mine := t.Token < q.Token || t.Token == q.Token && !other && !t.Released
 	if r.Rules.Has(Reclaim) && lostData && mine && !q.Draining {
-		answer.Verdict = lease.Kept
 		kept := keep() // compares the TTLs from before the loss
 		r.grant(now, a, q.Nonce, q.Token)
 		r.extend(now, a)
+		r.named(now, q.Floor)
 		return kept
 	}
-	answer.Reason = "vanished"
-	if t.Released {
-		answer.Reason = "released"
+	switch {
+	case t.Released:
+		return lost("released")
+	case relic:
+		return lost("taken")
+	default:
+		return lost("vanished")
 	}
-	return answer
 }
 
 // Release gives back what this campaign holds and nothing else.
@@ -220,9 +229,33 @@ func (r *Redis) Release(now int64, a Asker, q lease.Request) Reply {
 			r.Lease, r.Since = Lease{}, Since{}
 		}
 	}
+	r.ended(now, q)
 	answer := reply(lease.Done, now)
 	answer.Token, answer.TTL = t.Token, ms(t.TTL)
 	return answer
+}
+
+// stale answers a request that came too late.
+func (r *Redis) stale(now int64, q lease.Request) Reply {
+	if !r.sane(now) {
+		return refusal
+	}
+	r.ended(now, q)
+	return reply(lease.Stale, now)
+}
+
+// ended notes the tokens of an asker that may be on its way out, and the only one that knows of them.
+func (r *Redis) ended(now int64, q lease.Request) {
+	if r.Rules.Has(MemoryEnded) {
+		r.named(now, max(q.Token, q.Floor))
+	}
+}
+
+// named notes a token that is higher than all that this server knows.
+func (r *Redis) named(now, token int64) {
+	if token > max(r.Term.Token, r.known(now)) {
+		r.Term.Floor = token
+	}
 }
 
 // Leader says who leads and changes nothing. Unknown without a reason means that nobody does.

@@ -6,7 +6,7 @@ import (
 )
 
 // Rules is a set of rules that are in force. Each is named after what it takes care of; DESIGN says why it is there.
-type Rules uint16
+type Rules uint32
 
 // The rules of the lease scripts.
 const (
@@ -23,6 +23,8 @@ const (
 	UnknownOrigin                   // a history that is not told is never stored and never compared
 	NonceHolder                     // a lease under the own ID but of another campaign is another's
 	AdoptGuard                      // a lease is adopted only where no hold runs and no data were lost
+	MemoryEnded                     // so is what late requests, refused renewals and releases name noted: who remembers may be leaving
+	Relic                           // a lease of an older term than the asker's, shown by a promoted replica, is taken back like lost data
 	end
 
 	All = end - 1
@@ -30,7 +32,7 @@ const (
 
 var ruleNames = [...]string{
 	"until", "memory", "guard", "rollcall", "reclaim", "time", "not-after", "arm-in-renew", "longest-ttl", "clamp", "unknown-origin",
-	"nonce-holder", "adopt-guard",
+	"nonce-holder", "adopt-guard", "memory-ended", "relic",
 }
 
 // Has reports whether all of the given rules are in force.

@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
+)
 
 // checks is what has to be remembered to hold the promises.
 type checks struct {
@@ -8,6 +12,7 @@ type checks struct {
 
 	crashed, freed time.Duration // the leader crashed, or gave its lease back, and nobody has followed yet; 0: no
 	termBegan      time.Duration // of who leads
+	grants         map[int64]grant
 
 	beats   [processes]beaten
 	tasks   []taskCheck
@@ -21,11 +26,18 @@ type beaten struct {
 	dead    string // incarnation that crashed
 }
 
+// grant is what a server knew when it granted a token.
+type grant struct {
+	clock int64 // Redis's
+	named int64 // the highest token that a request had named there
+}
+
 // overlap measures for how long two believed to lead, outside of the conditions of P1.
 type overlap struct{ since time.Duration }
 
 func (c *checks) start(w *World) {
 	c.w = w
+	c.grants = map[int64]grant{}
 	c.tasks, c.running = make([]taskCheck, len(tasks)), make([]*process, len(tasks))
 }
 
@@ -37,6 +49,25 @@ func (w *World) took(p *process) {
 			w.fail("P1: overlap: %s has token %d while %s leads with token %d", p.id, p.cand.Token(), other.id, other.cand.Token())
 		}
 	}
+}
+
+// answered holds P2 where tokens come from: none is granted that a request has named before, since the server lost data.
+func (c *checks) answered(m *machine, r lease.Request, a lease.Answer, before, now int64) {
+	known := max(m.named, r.Floor)
+	if a.Verdict == lease.Won && a.Token != before {
+		if a.Token <= known {
+			c.w.fail("P2: token %d is granted though a request has named %d", a.Token, known)
+		}
+		c.grants[a.Token] = grant{now, known}
+	}
+	m.named = max(known, r.Token, a.Token)
+}
+
+// forgotten reports whether a token may be below that of an earlier term, as P2 says: nobody who remembers could ask since the data
+// were lost, and Redis's clock is not past the earlier token.
+func (c *checks) forgotten(token, earlier int64) bool {
+	g, known := c.grants[token]
+	return known && g.named < earlier && g.clock <= earlier
 }
 
 // measure adds up how long more than one believed to lead.

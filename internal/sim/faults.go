@@ -132,7 +132,7 @@ func (w *World) strikeNow(s *strike) {
 	case Del:
 		m.Lease = oracle.Lease{}
 	case EvictTerm:
-		m.Term = oracle.Term{}
+		m.Term, m.named = oracle.Term{}, 0
 	case Flush:
 		m.clear()
 		w.lostData()

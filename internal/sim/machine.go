@@ -14,6 +14,7 @@ type machine struct {
 	registry *oracle.Registry
 	tasks    []oracle.Task
 
+	named    int64   // highest token that a request has named here, since data were lost
 	base     float64 // ms at virtual time 0
 	rate     float64
 	started  int64         // by its own clock
@@ -26,6 +27,7 @@ type data struct {
 	lease    oracle.Data
 	registry *oracle.Registry
 	tasks    []oracle.Task
+	named    int64
 }
 
 // snapshot is what a replica of a machine has, until it is promoted.
@@ -48,10 +50,12 @@ func (m *machine) save() data {
 	for i := range tasks {
 		tasks[i].History = nil // nothing is decided by it
 	}
-	return data{m.Data, m.registry.Clone(), tasks}
+	return data{m.Data, m.registry.Clone(), tasks, m.named}
 }
 
-func (m *machine) load(d data) { m.Data, m.registry, m.tasks = d.lease, d.registry, d.tasks }
+func (m *machine) load(d data) {
+	m.Data, m.registry, m.tasks, m.named = d.lease, d.registry, d.tasks, d.named
+}
 
 // clear forgets everything.
 func (m *machine) clear() {

@@ -186,7 +186,7 @@ func (p *process) began() {
 	w.checks.began(p)
 	last := &w.lastToken
 	switch back := p.cand.Token() <= last.token; {
-	case back && w.profile.Outside:
+	case back && (w.profile.Outside || w.checks.forgotten(p.cand.Token(), last.token)):
 		w.Tally.TokensBack++
 	case back:
 		w.fail("P2: token back: %s has %d after %s had %d", p.id, p.cand.Token(), last.id, last.token)

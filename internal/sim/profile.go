@@ -150,6 +150,7 @@ var Profiles = []Profile{
 	hot(Profile{Name: "hand-overs and failovers", Faults: []Fault{Resign, Failover, Partition}}),
 	hot(Profile{Name: "hand-overs and failovers, TTLs differ", Faults: []Fault{Resign, Failover, Partition}, TTLs: twoTTLs, HoldOff: hotTTL}),
 	secondMaster(),
+	hot(Profile{Name: "hand-overs and failovers, clock set back", Faults: []Fault{Partition, Partition, Partition, Resign, Resign, Failover, ClockBack}, Alone: true}),
 	hot(Profile{Name: "failovers, far back", Faults: []Fault{Failover, Partition}, Lag: 8400 * time.Millisecond}),
 	rough(Profile{Name: "frozen, suspended", Faults: few(Freeze, Suspend, WorkFails)}),
 	rough(Profile{Name: "frozen, wall clocks set", Faults: few(Freeze, WallSet, WorkFails)}),

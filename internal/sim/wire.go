@@ -194,10 +194,12 @@ func (w *World) execute(m *machine, p *process, r lease.Request, now int64) leas
 	default:
 		reply = m.Release(now, p.asker, r)
 	}
-	if before.Holder != "" && owner != "" && owner != r.Nonce &&
+	relic := reply.Verdict == lease.Kept && token < r.Token // of an older term: it is not another's any more
+	if before.Holder != "" && owner != "" && owner != r.Nonce && !relic &&
 		(m.Lease.Holder != before.Holder || m.Lease.Expires > before.Expires || m.Term.Token != token) {
 		w.fail("P5: %s with nonce %s changed the lease of nonce %s: %+v, was %+v", word(reply.Verdict), r.Nonce, owner, m.Lease, before)
 	}
+	w.checks.answered(m, r, reply.Answer, token, now)
 	if w.trace != nil {
 		w.note("%s asks to %s (nonce %s, token %d, floor %d): %s, token %d, wait %v %s; lease %s until %d, term token %d until %d hold %d, clock %d",
 			p.id, [...]string{"acquire", "renew", "release"}[r.Kind], r.Nonce, r.Token, r.Floor, word(reply.Verdict), reply.Token, reply.Wait,
