@@ -91,7 +91,8 @@ bin/.lint-%: tools/lint/go.mod tools/lint/go.sum
 	@rm -f bin/.lint-* && touch $@
 
 # The simulators: simulated years of the decisions alone, simulated days of the full stack; every profile is played at least once,
-# however small YEARS is. A failure prints its seed; SEED and PROFILE together replay it. OUT is a folder for the figures. WALL=2m bounds
+# however small YEARS is. PROFILE is a profile, or how the names of some begin: PROFILE=random runs those that each seed draws anew.
+# A failure prints its seed; SEED and PROFILE together replay it. OUT is a folder for the figures. WALL=2m bounds
 # the time of the full stack: what it holds of DAYS is run.
 YEARS   ?= 3
 DAYS    ?= 30

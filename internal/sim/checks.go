@@ -43,7 +43,6 @@ func (c *checks) start(w *World) {
 
 // took notes that a term began or was renewed: nobody else may believe to lead at this instant (P1).
 func (w *World) took(p *process) {
-	w.lastLed = w.now
 	for _, other := range w.processes {
 		if other != p && other.believes() && !w.profile.Outside {
 			w.fail("P1: overlap: %s has token %d while %s leads with token %d", p.id, p.cand.Token(), other.id, other.cand.Token())

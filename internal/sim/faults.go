@@ -33,12 +33,13 @@ const (
 	ClockBack                 // Redis's clock is set back, by far more than a TTL
 	ClockAhead                // and ahead
 	RateChange                // Redis's clock goes at another speed
+	Deafen                    // a subscription dies without a sign
 	numFault
 )
 
 var faultNames = [numFault]string{
 	"crash", "stop", "partition", "one way", "resign", "freeze", "suspend", "wall clock set", "work fails", "slow", "DEL", "evict term", "FLUSHALL",
-	"failover", "restart", "restart empty", "clock back", "clock ahead", "rate change",
+	"failover", "restart", "restart empty", "clock back", "clock ahead", "rate change", "deafen",
 }
 
 func (f Fault) String() string { return faultNames[f] }
@@ -64,6 +65,9 @@ func (w *World) plan() {
 		gap = w.profile.Every/2 + gap/2
 	}
 	w.nextStrike = max(w.nextStrike, w.profile.Quiet) + gap
+	if until, quiet := w.quiet(w.nextStrike); quiet {
+		w.nextStrike = until + gap
+	}
 	w.queue.push(event{at: w.nextStrike, what: evStrike})
 }
 
@@ -72,7 +76,7 @@ func (w *World) strike() {
 	w.struck++
 	s.fault = w.profile.Faults[s.rand.IntN(len(w.profile.Faults))]
 	s.victim = s.rand.IntN(len(w.processes))
-	if w.now < w.profile.Length-w.peace() {
+	if w.now < w.profile.Length-w.peaceful {
 		w.plan()
 		if !w.without(s.number) {
 			w.Tally.Faults[s.fault]++
@@ -83,6 +87,7 @@ func (w *World) strike() {
 
 func (w *World) strikeNow(s *strike) {
 	p, m, ttl := w.processes[s.victim], w.master, w.profile.TTLs[0]
+	defer w.disturbedBy(p, m)
 	if w.trace != nil {
 		w.note("strike %d: %v (%s)", s.number, s.fault, p.id)
 	}
@@ -103,6 +108,9 @@ func (w *World) strikeNow(s *strike) {
 		p.stop(s.between(ttl, 3*ttl))
 	case Partition:
 		p.cutTill = w.now + s.between(100*time.Millisecond, 2*ttl)
+		if p.cutTill-w.now > p.earBound() {
+			p.hangUp(s.rand)
+		}
 	case OneWay:
 		p.muteTill = w.now + s.between(100*time.Millisecond, 2*ttl)
 	case Resign, WorkFails:
@@ -145,10 +153,12 @@ func (w *World) strikeNow(s *strike) {
 		w.queue.push(event{at: w.now + lag, what: evPromote, arg: int32(len(w.snapshots) - 1)})
 	case Restart:
 		m.Origin, m.Promoted, m.started = m.Origin+"k", true, m.clock(w.now)
+		w.hangUp(s.rand)
 	case RestartEmpty:
 		m.clear()
 		m.Origin, m.Promoted, m.started = m.Origin+"r", false, m.clock(w.now)
 		w.lostData()
+		w.hangUp(s.rand)
 	case ClockBack:
 		m.base -= 50_000
 		w.lostData()
@@ -157,6 +167,8 @@ func (w *World) strikeNow(s *strike) {
 		w.lostData()
 	case RateChange:
 		m.setRate(w.now, 1+(2*s.rand.Float64()-1)*w.profile.Rate)
+	case Deafen:
+		p.deafen(s.rand)
 	}
 }
 
@@ -185,6 +197,16 @@ func (w *World) promote(s snapshot) {
 			w.queue.push(event{at: w.now + between(s.rand, 0, p.Second), what: evReach, host: process.host, life: process.life})
 		}
 	}
+	w.disturb(w.now + p.Second)
+	for _, process := range w.processes {
+		switch {
+		case process.ear.at != old:
+		case s.rand.IntN(4) == 0: // its server stands still, with the connection open
+			process.deafen(s.rand)
+		default:
+			process.hangUp(s.rand)
+		}
+	}
 	if w.trace != nil {
 		w.note("%s is master now, %d strikes in", w.master.Origin, w.struck)
 	}
@@ -204,8 +226,17 @@ func (w *World) newMachine(clock int64, origin string, r *rand.Rand) *machine {
 	return m
 }
 
-// peace is how long nothing goes wrong at the end.
-func (w *World) peace() time.Duration { return 14 * w.profile.TTLs[0] }
+// disturbedBy notes until when the fault lasts that has just struck.
+func (w *World) disturbedBy(p *process, m *machine) {
+	w.disturb(max(w.now, p.cutTill, p.muteTill, p.frozen, m.slowTill))
+}
+
+// hangUp closes every subscription.
+func (w *World) hangUp(r *rand.Rand) {
+	for _, p := range w.processes {
+		p.hangUp(r)
+	}
+}
 
 // note adds a line to the trace.
 func (w *World) note(format string, args ...any) {

@@ -30,7 +30,9 @@ type process struct {
 	wall     time.Duration // offset of the wall clock
 	ended    int64         // token of the last term that has ended
 	reach    *machine      // the server it talks to
+	ear      ear           // its subscription there
 	flying   lease.Request
+	asked    time.Duration // a request about the lease arrived
 
 	beats    beats
 	sweeps   sweeps
@@ -76,7 +78,9 @@ func (p *process) boot() {
 	w := p.w
 	w.checks.booting(p)
 	p.down, p.stopping, p.cutTill, p.muteTill, p.frozen, p.reach = false, false, 0, 0, 0, w.master
-	p.ended, p.timer, p.expected = 0, 0, 0
+	p.ended, p.timer, p.expected, p.asked = 0, 0, 0, w.now
+	p.ear = ear{at: w.master, due: p.ear.due}
+	w.disturb(w.now + 500*time.Millisecond)
 	p.life++
 	p.cand = lease.NewCandidate(p.timing, w.rand.Float64, func() string {
 		w.nonces++
@@ -141,6 +145,9 @@ func (p *process) awoken(at time.Duration) {
 // turn lets time pass, sends what is due and sleeps.
 func (p *process) turn() {
 	now := p.reading()
+	if p.w.broken.WaitsForEver && p.cand.Unanswered() > 0 {
+		return
+	}
 	p.apply(p.cand.Tick(now))
 	for {
 		r, due := p.cand.Next(now)
@@ -149,6 +156,9 @@ func (p *process) turn() {
 		}
 		if r.Kind != lease.Release {
 			p.flying = r
+		}
+		if p.w.broken.NeverRenews && r.Kind == lease.Renew {
+			continue
 		}
 		if p.w.broken.NoFloor {
 			r.Floor = 0

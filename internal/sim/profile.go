@@ -37,6 +37,7 @@ type Profile struct {
 	Alone   bool // elections and nothing else: no registry, no tasks, and so several times as many years
 	Calm    bool // one fault at a time and a sound network: P7 is held
 	Outside bool // of the conditions of P1: overlaps are measured, not wrong
+	Random  bool // everything but the name, the length and Alone is drawn from the seed: see Drawn
 }
 
 const hotTTL = 3 * time.Second
@@ -154,6 +155,10 @@ var Profiles = []Profile{
 	hot(Profile{Name: "failovers, far back", Faults: []Fault{Failover, Partition}, Lag: 8400 * time.Millisecond}),
 	rough(Profile{Name: "frozen, suspended", Faults: few(Freeze, Suspend, WorkFails)}),
 	rough(Profile{Name: "frozen, wall clocks set", Faults: few(Freeze, WallSet, WorkFails)}),
+
+	{Name: "random: minutes", Random: true, Alone: true, Length: 5 * time.Minute},
+	{Name: "random: minutes, tasks too", Random: true, Length: 5 * time.Minute},
+	{Name: "random: days", Random: true, Alone: true, Length: 10 * 24 * time.Hour},
 }
 
 // calm has one fault at a time, on a sound network.
@@ -169,7 +174,7 @@ var Outside = []Profile{
 	outside(rough(Profile{Name: "second master, no FailoverMargin", Faults: few(Failover), Second: 3 * time.Second})),
 	outside(rough(Profile{Name: "Redis's clock jumps ahead by up to 2 TTL", Faults: few(ClockAhead)})),
 	outside(usual(Profile{Name: "clock rates apart by up to 5 %", Faults: few(), Rate: 0.05})),
-	outside(rough(Profile{Name: "TTLs differ, HoldOff not set", Faults: few(Failover), TTLs: twoTTLs})),
+	outside(hot(Profile{Name: "TTLs differ, HoldOff not set", Faults: few(Failover, Stop), TTLs: twoTTLs})),
 	outside(rough(Profile{Name: "nobody may call INFO, failover", Faults: few(Failover), NoInfo: processes})),
 }
 

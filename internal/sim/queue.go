@@ -32,6 +32,8 @@ const (
 	evDemote               // an old master takes no writes any more
 	evResume               // Redis goes on
 	evReach                // a process finds the new master
+	evEar                  // a process makes its subscription anew: arg is the number of that
+	evLook                 // is everything in order?
 )
 
 // queue holds the events that are to come, the next one last. There are a few dozen, and most new ones are due within

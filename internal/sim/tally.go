@@ -32,7 +32,9 @@ type Tally struct {
 	Crash      Times // from the crash of a leader to the next, in calm profiles
 	Handover   Times // from the release to the next leader, in calm profiles
 	Overlaps   Times // outside of the conditions of P1
-	TokensBack int64 // outside too: a term began after that of a newer token, whose reply was faster
+	TokensBack int64 // outside too: a term began after that of a newer token, whose reply was faster; or see forgotten, the exception of P2
+	Deafened   int64 // subscriptions that died without a sign
+	Looks      int64 // at a world that had been calm for long enough: was everything in order?
 	Violations int64
 }
 
@@ -94,6 +96,8 @@ func (t *Tally) Add(u *Tally) {
 	t.Handover.merge(&u.Handover)
 	t.Overlaps.merge(&u.Overlaps)
 	t.TokensBack += u.TokensBack
+	t.Deafened += u.Deafened
+	t.Looks += u.Looks
 	t.Violations += u.Violations
 }
 

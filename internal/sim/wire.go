@@ -62,12 +62,15 @@ func (p *process) send(m message) {
 		delay = w.between(100*time.Millisecond, w.profile.TTLs[0]*8/3)
 		w.Tally.Messages.Delayed++
 		w.astray(&m)
+		w.upset(&m, w.now+delay)
 	}
 	w.queue.push(event{at: w.now + delay, what: evArrive, arg: w.post(m)})
 	w.Tally.Requests++
 	if w.chance(w.profile.Twice) {
 		m.again = true
-		w.queue.push(event{at: w.now + delay + w.between(0, time.Second), what: evArrive, arg: w.post(m)})
+		again := w.now + delay + w.between(0, time.Second)
+		w.queue.push(event{at: again, what: evArrive, arg: w.post(m)})
+		w.upset(&m, again)
 		w.Tally.Messages.Repeated++
 	}
 }
@@ -79,6 +82,7 @@ func (w *World) astray(m *message) {
 		return
 	}
 	m.strayed = true
+	w.upset(m, w.now)
 	switch m.about {
 	case aboutLease:
 		p.expected--
@@ -98,17 +102,18 @@ func (w *World) arrive(e event) {
 	alive := p.life == m.life && !p.down
 	if alive && p.cut() {
 		w.astray(m)
-		if w.chance(0.5) { // stuck in the socket: it arrives when the partition heals
+		if w.rand.Float64() < 0.5 { // stuck in the socket: it arrives when the partition heals
 			e.at = p.cutTill + w.between(0, 300*time.Millisecond)
 			w.queue.push(e)
+			w.upset(m, e.at)
 		} else {
 			w.drop(e.arg)
 		}
 		w.Tally.Messages.Lost++
 		return
 	}
-	server := p.reach
-	if server.demoted || !alive {
+	server := p.server()
+	if !alive {
 		server = w.master
 	}
 	if server.slowTill > w.now {
@@ -121,6 +126,9 @@ func (w *World) arrive(e event) {
 	switch m.about {
 	case aboutLease:
 		m.answer = w.execute(server, p, m.lease, now)
+		if alive {
+			p.asked = w.now
+		}
 	case aboutBeat:
 		w.takeBeat(server, m, now)
 	case aboutLeave:
@@ -138,6 +146,9 @@ func (w *World) arrive(e event) {
 	}
 	luck := w.rand.Float64()
 	lost, late := w.profile.Lost, w.profile.Late
+	if w.sound() {
+		lost, late = 0, 0
+	}
 	switch {
 	case luck < lost*(1-w.profile.Noticed), w.now < p.muteTill:
 		w.Tally.Messages.Lost++
@@ -146,11 +157,13 @@ func (w *World) arrive(e event) {
 		return
 	case luck < lost: // a connection that breaks
 		m.failed = true
+		w.upset(m, w.now)
 		w.Tally.Messages.Broken++
 	case luck < lost+late:
 		w.astray(m)
 		delay = w.between(100*time.Millisecond, w.profile.TTLs[0]*4/3)
 		w.Tally.Messages.Late++
+		w.upset(m, w.now+delay)
 	}
 	w.queue.push(event{at: w.now + delay, what: evAnswer, host: m.host, life: m.life, arg: e.arg})
 }
@@ -207,9 +220,9 @@ func (w *World) execute(m *machine, p *process, r lease.Request, now int64) leas
 	}
 	switch {
 	case reply.Verdict == lease.RollCall:
-		w.hint(evRollCall)
+		w.hint(m, evRollCall)
 	case r.Kind == lease.Release && before.Holder != "" && m.Lease.Holder == "":
-		w.hint(evVacant)
+		w.hint(m, evVacant)
 		w.checks.released()
 	}
 	if reply.Verdict == lease.Won && (p.down || r.Nonce != p.flying.Nonce || p.cand.State() == lease.Draining) {

@@ -1,4 +1,15 @@
 package main
 
 // liveness breaks what should happen after the last fault: a leader, a run, a beat, a subscription that hears.
-var liveness = []bug{}
+var liveness = []bug{
+	{name: "lost answer waited for", test: "TestCalmIsNoticedWhereItIsWrong", in: "internal/sim", breaks: "a candidate whose question had no answer never asks again", file: candidate,
+		old: "if c.flying && now.Mono-c.flight.Sent.Mono >= c.flight.Bound {", new: "if c.flying && c.state != Following && now.Mono-c.flight.Sent.Mono >= c.flight.Bound {"},
+	{name: "stands back for ever", test: "TestEveryRunEndsCalm", in: "internal/sim", breaks: "an instance whose work failed never campaigns again", file: candidate,
+		old: "pause = c.timing.Penalty + c.part(c.timing.Penalty/10)", new: "pause = MaxTTL"},
+	{name: "calm without a leader not noticed", test: "TestCalmIsNoticedWhereItIsWrong", in: "internal/sim", breaks: "the simulator is content with nothing happening", file: "internal/sim/calm.go",
+		old: "	if leader == nil {\n", new: "	if false {\n"},
+	{name: "deaf subscription not noticed", test: "TestCalmIsNoticedWhereItIsWrong", in: "internal/sim", breaks: "the simulator does not ask whether subscriptions hear", file: "internal/sim/calm.go",
+		old: "if p.listening() && (p.ear.dead || p.ear.at != w.master) {", new: "if false {"},
+	{name: "change in the calm not noticed", test: "TestCalmIsNoticedWhereItIsWrong", in: "internal/sim", breaks: "the simulator is content with a leader that changes for no reason", file: "internal/sim/calm.go",
+		old: "c.token != 0 && c.token != token", new: "false && c.token != token"},
+}

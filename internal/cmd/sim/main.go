@@ -21,7 +21,7 @@ func main() {
 	var c config
 	flag.Float64Var(&c.Years, "years", 3, "simulated cluster-years of the steady profiles, in all; each profile is played once at least")
 	flag.Uint64Var(&c.First, "first", 1, "first seed of each profile")
-	flag.StringVar(&c.profile, "profile", "", "run this profile alone")
+	flag.StringVar(&c.profile, "profile", "", "run this profile alone, or all whose names begin so: random")
 	flag.Uint64Var(&c.seed, "seed", 0, "replay this seed, with a trace; needs -profile")
 	flag.IntVar(&c.Workers, "workers", runtime.NumCPU(), "runs at a time")
 	flag.StringVar(&c.json, "json", "", "write the figures to this file")
@@ -78,6 +78,7 @@ type Report struct {
 type Figures struct {
 	sim.Tally
 	Outside  bool
+	Random   bool
 	Seeds    []uint64 // first and last of each run
 	FaultSum int64
 	Kinds    map[string]int64
@@ -91,11 +92,13 @@ func (c *config) run() error {
 	}
 	profiles := slices.Concat(sim.Profiles, sim.Outside)
 	if c.profile != "" {
-		p, known := sim.Named(c.profile)
-		if !known {
+		profiles = slices.DeleteFunc(profiles, func(p sim.Profile) bool { return !strings.HasPrefix(p.Name, c.profile) })
+		if p, known := sim.Named(c.profile); known {
+			profiles = []sim.Profile{p}
+		}
+		if len(profiles) == 0 {
 			return fmt.Errorf("no profile %q; -list lists them", c.profile)
 		}
-		profiles = []sim.Profile{p}
 	}
 	if c.Years <= 0 || c.Workers < 1 {
 		return errors.New("-years and -workers must be positive")
@@ -197,7 +200,7 @@ func runs(p sim.Profile, total float64, of []sim.Profile) uint64 {
 
 // measure runs the seeds of one profile.
 func (c *config) measure(p sim.Profile, count uint64) Figures {
-	f := Figures{Outside: p.Outside, Seeds: []uint64{c.First, c.First + count - 1}}
+	f := Figures{Outside: p.Outside, Random: p.Random, Seeds: []uint64{c.First, c.First + count - 1}}
 	seeds := make(chan uint64)
 	var mu sync.Mutex
 	var workers sync.WaitGroup
@@ -230,6 +233,9 @@ func (c *config) measure(p sim.Profile, count uint64) Figures {
 func (c *config) explain(p sim.Profile, seed uint64) {
 	s := sim.Shrink(sim.Options{Seed: seed, Profile: p}, c.shrink)
 	fmt.Printf("\nprofile %q, seed %d: at %v: %s\n", p.Name, seed, s.At, s.Wrong)
+	if p.Random {
+		fmt.Printf("drawn: %v\n", p.Drawn(seed))
+	}
 	fmt.Printf("replay: make sim ENGINE=core SEED=%d PROFILE='%s'\n", seed, p.Name)
 	fmt.Printf("of %d faults until then it needs %d: %v (%d replays)\n", s.Drawn, len(s.Kept), s.Kept, s.Replays)
 	fmt.Println(strings.Join(s.Trace[max(0, len(s.Trace)-120):], "\n") + "\n")
@@ -277,6 +283,9 @@ func show(f *Figures, simulated float64) {
 	}
 	if f.Outside {
 		fmt.Printf("    two leaders %d times in %d changes: p50 %v p99 %v max %v\n", f.Overlaps.Count, f.Changes, f.Overlaps.Quantile(0.5), f.Overlaps.Quantile(0.99), f.Overlaps.Max)
+	}
+	if f.Random {
+		fmt.Printf("    %d looks at a calm cluster; %d times the older token began last, or was granted again and nobody had named it; outside of P1 two leaders %d times\n", f.Looks, f.TokensBack, f.Overlaps.Count)
 	}
 }
 

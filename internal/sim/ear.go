@@ -1,0 +1,96 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// ear is the subscription of a process: hints come over it, from the server that it stands at. When it dies without a sign, nothing
+// comes over it and nobody knows, until the process has checked it.
+type ear struct {
+	at   *machine
+	dead bool
+	due  int32 // number of the event that makes it anew; others are out of date
+}
+
+// reconnect is the longest that a broken subscription takes to stand again on a sound network.
+const reconnect = 200 * time.Millisecond
+
+// earBound is the longest that a dead subscription stays unnoticed: a process checks its own at least so often.
+func (p *process) earBound() time.Duration { return max(5*time.Second, p.timing.TTL/2) }
+
+// deafen lets the subscription die without a sign.
+func (p *process) deafen(r *rand.Rand) {
+	if p.down || p.ear.dead {
+		return
+	}
+	p.ear.dead = true
+	p.w.Tally.Deafened++
+	p.w.disturb(p.w.now)
+	if p.w.broken.NeverChecksItsEar {
+		return
+	}
+	p.resubscribe(between(r, 0, p.earBound()))
+}
+
+// hangUp closes the subscription: the process knows at once.
+func (p *process) hangUp(r *rand.Rand) {
+	if p.down {
+		return
+	}
+	p.ear.dead = true
+	p.resubscribe(between(r, 0, reconnect))
+}
+
+// resubscribe makes the subscription anew after a while.
+func (p *process) resubscribe(after time.Duration) {
+	p.ear.due++
+	p.w.disturb(p.w.now + after)
+	p.w.queue.push(event{at: p.w.now + after, what: evEar, host: p.host, life: p.life, arg: p.ear.due})
+}
+
+// listen makes the subscription anew, where the calls go, once Redis can be reached. Hints may have been missed: a leader renews at once,
+// a follower asks.
+func (p *process) listen(number int32) {
+	w := p.w
+	switch {
+	case number != p.ear.due:
+		return
+	case p.cut() || w.now < p.muteTill:
+		p.resubscribe(max(p.cutTill, p.muteTill) - w.now + w.between(0, reconnect))
+		return
+	case p.reach.slowTill > w.now:
+		p.resubscribe(p.reach.slowTill - w.now + w.between(0, reconnect))
+		return
+	}
+	p.ear.at, p.ear.dead = p.server(), false
+	p.cand.RollCall(p.reading())
+	p.cand.Vacant(p.reading())
+	p.turn()
+	if p.ear.at != w.master && !w.broken.NeverChecksItsEar { // it stands at a second master: what it checks it with goes elsewhere soon
+		p.resubscribe(p.earBound())
+	}
+}
+
+// server is where the calls of the process go.
+func (p *process) server() *machine {
+	if p.reach.demoted {
+		return p.w.master
+	}
+	return p.reach
+}
+
+// hint lets everybody hear who is subscribed at that server and can be reached.
+func (w *World) hint(from *machine, what kind) {
+	for _, p := range w.processes {
+		if p.down || p.cut() || p.ear.dead || p.ear.at != from {
+			continue
+		}
+		if w.chance(w.profile.Deaf) {
+			w.Tally.Messages.Deaf++
+			w.disturb(w.now)
+			continue
+		}
+		w.queue.push(event{at: w.now + w.transit(), what: what, host: p.host, life: p.life})
+	}
+}
