@@ -99,5 +99,5 @@ var guards = []bug{
 	{name: "resignation that waits for itself", test: "TestResignThatWaitsForItsCallerEnds", breaks: "work that calls Resign without its context never returns, and its process never campaigns again", file: "campaign.go",
 		old: "\t\t\tc.tenancy.handOver(overrun)", new: "\t\t\t_ = overrun"},
 	{name: "hung calls of tasks not awaited", test: "TestP11_CallOfTheTasksHangs", breaks: "Run returns nil while a call of ours is still out", file: "coordinator.go",
-		old: ", c.tasks.calls.flush(last, \"a call of the tasks to Redis\"))", new: ")"},
+		old: ", c.tasks.calls.flush(last, \"a call of the tasks to Redis\"),\n", new: ",\n"},
 }

@@ -20,7 +20,7 @@ const (
 )
 
 // bugs are all that `make bugs` seeds.
-var bugs = slices.Concat(promises, guards, hearing, rules, elector, planning, runs, registry, liveness, mutants)
+var bugs = slices.Concat(promises, guards, hearing, rules, elector, planning, runs, registry, liveness, mutants, claims)
 
 // promises break what is promised. The rules of the lease model come first, under the names that internal/oracle gives them.
 var promises = []bug{
@@ -64,7 +64,7 @@ var promises = []bug{
 	{name: "drift forgotten", test: "TestP1_DeadlineFromBeforeTheRequest", breaks: "a clock of Redis that is faster ends the lease under its leader", file: leaseGo, in: "internal/lease",
 		old: "return t.TTL - t.Drift - Rounding", new: "return t.TTL"},
 	{name: "deadline enforced by the loop alone", test: "TestP4_TimerFollowsTheLease", breaks: "a loop that is busy keeps the context alive past the lease", file: "term.go",
-		old: "\tt.cancel(errExpired)\n\tt.wake()\n}", new: "\tt.wake()\n}"},
+		old: "<-ready // t.timer is set\n\t\tt.expire()", new: "<-ready // t.timer is set\n\t\tt.wake()"},
 	{name: "timer not armed anew", test: "TestP4_TimerFollowsTheLease", breaks: "a renewed term is cancelled at its first deadline, or never", file: "term.go",
 		old: "\tt.timer.Reset(next.CancelIn(readClock()))\n\treturn true", new: "\tt.timer.Stop()\n\treturn true"},
 	{name: "context taken for leadership", test: "TestP4_OnceFalseStaysFalse", breaks: "after a pause IsLeader is true until the timer has run", file: "term.go",

@@ -5,22 +5,22 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tenure-go/tenure/internal/overlay"
 )
 
 func main() {
-	only := flag.String("bug", "", "seed the bugs whose name contains this")
+	only := flag.String("bug", "", "seed the bugs whose name matches this regular expression")
 	workers := flag.Int("workers", runtime.NumCPU(), "bugs at a time")
 	find := flag.Bool("find", false, "run all short tests against each bug and name those that fail")
 	bound := flag.Duration("timeout", 2*time.Minute, "longest run of one test")
@@ -40,9 +40,6 @@ func main() {
 // hangBound is longer than any of the tests takes that show a bug by hanging.
 const hangBound = 5 * time.Second
 
-// buildBound is for the build of one bug, on a machine that has other things to do.
-const buildBound = 3 * time.Minute
-
 // outcome is how one bug ended.
 type outcome struct {
 	caught bool
@@ -57,9 +54,13 @@ func run(only string, workers int, find bool, bound time.Duration, file string) 
 		return err
 	}
 	defer func() { _ = os.RemoveAll(scratch) }()
+	wanted, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
 	var chosen []bug
 	for _, b := range bugs {
-		if strings.Contains(b.name, only) {
+		if wanted.MatchString(b.name) {
 			chosen = append(chosen, b)
 		}
 	}
@@ -70,7 +71,7 @@ func run(only string, workers int, find bool, bound time.Duration, file string) 
 	for _, b := range chosen {
 		if whole[b.in] == "" {
 			whole[b.in] = filepath.Join(scratch, fmt.Sprintf("whole-%d.test", len(whole)))
-			if err := compile(b.in, whole[b.in]); err != nil {
+			if err := overlay.Compile(b.in, whole[b.in]); err != nil {
 				return err
 			}
 		}
@@ -143,7 +144,7 @@ func unbroken(chosen []bug, whole map[string]string, bound time.Duration) error 
 	ctx, cancel := context.WithTimeout(context.Background(), 3*bound)
 	defer cancel()
 	for in, tests := range names {
-		if out, err := command(ctx, in, whole[in], "-test.run", pattern(tests...)).CombinedOutput(); err != nil {
+		if out, err := overlay.Command(ctx, in, whole[in], "-test.run", pattern(tests...)).CombinedOutput(); err != nil {
 			return fmt.Errorf("without a bug the tests of ./%s fail: %w\n%s", in, err, out)
 		}
 	}
@@ -174,19 +175,19 @@ var noScript = regexp.MustCompile(`Error compiling script.*|nonexistent global v
 func seed(b bug, dir, binary string, find bool, bound time.Duration) outcome {
 	began := time.Now()
 	done := func(caught bool, text string) outcome { return outcome{caught, text, time.Since(began)} }
-	broken, overlay, err := b.write(dir)
+	broken, laid, err := b.write(dir)
 	if err != nil {
 		return done(false, err.Error())
 	}
 	if b.hangs {
 		bound = min(bound, hangBound)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), buildBound+2*bound)
+	ctx, cancel := context.WithTimeout(context.Background(), overlay.BuildBound+2*bound)
 	defer cancel()
 	env := "TENURE_SCRIPTS=" + broken
 	if b.file != lua || b.in != "" {
 		env, binary = "TENURE_SCRIPTS=", filepath.Join(dir, "broken.test")
-		if err := compile(b.in, binary, "-overlay", overlay); err != nil {
+		if err := overlay.Compile(b.in, binary, "-overlay", laid); err != nil {
 			return done(false, err.Error())
 		}
 	}
@@ -194,7 +195,7 @@ func seed(b bug, dir, binary string, find bool, bound time.Duration) outcome {
 	if find {
 		args = []string{"-test.timeout", bound.String(), "-test.short"}
 	}
-	cmd := command(ctx, b.in, binary, args...)
+	cmd := overlay.Command(ctx, b.in, binary, args...)
 	cmd.Env = append(os.Environ(), env)
 	out, err := cmd.CombinedOutput()
 	var failed []string
@@ -225,51 +226,13 @@ func seed(b bug, dir, binary string, find bool, bound time.Duration) outcome {
 }
 
 // write writes the broken file, and the overlay that has the go command take it.
-func (b bug) write(dir string) (broken, overlay string, err error) {
-	root, err := os.Getwd()
-	if err != nil {
-		return "", "", err
-	}
-	path := filepath.Join(root, filepath.FromSlash(b.file))
-	source, err := os.ReadFile(path)
+func (b bug) write(dir string) (broken, laid string, err error) {
+	source, err := os.ReadFile(filepath.FromSlash(b.file))
 	if err != nil {
 		return "", "", err
 	}
 	if count := strings.Count(string(source), b.old); count != 1 {
 		return "", "", fmt.Errorf("%s has the text to be broken %d times: %q", b.file, count, b.old)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", "", err
-	}
-	broken, overlay = filepath.Join(dir, filepath.Base(b.file)), filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(broken, []byte(strings.Replace(string(source), b.old, b.new, 1)), 0o644); err != nil {
-		return "", "", err
-	}
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {path: broken}})
-	if err != nil {
-		return "", "", err
-	}
-	return broken, overlay, os.WriteFile(overlay, text, 0o644)
-}
-
-// compile builds the tests of a package into binary. The compiler leaves out what would make them faster, and collects its garbage less
-// often: most of them are over long before their build is.
-func compile(in, binary string, flags ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), buildBound)
-	defer cancel()
-	args := append([]string{"test", "-c", "-vet=off", "-gcflags=-N -l", "-ldflags=-s -w", "-o", binary}, flags...)
-	cmd := command(ctx, "", "go", append(args, "./"+in)...)
-	cmd.Env = append(os.Environ(), "GOGC=400")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the tests of ./%s: %w: %s", in, err, out[:min(len(out), 600)])
-	}
-	return nil
-}
-
-// command is a program that runs where the tests of a package do.
-func command(ctx context.Context, in, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir = filepath.FromSlash(in)
-	cmd.WaitDelay = 5 * time.Second
-	return cmd
+	return overlay.Write(dir, b.file, []byte(strings.Replace(string(source), b.old, b.new, 1)))
 }

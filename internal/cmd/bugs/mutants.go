@@ -3,9 +3,9 @@ package main
 // mutants are changes by hand that once survived every test.
 var mutants = []bug{
 	{name: "old work resigns the next term", test: "TestResignByTheWorkOfATermThatIsOver", breaks: "work that outlived its term ends the term that this process has won since", file: "election.go",
-		old: "if inside && term.tenancy != t {", new: "if inside && false {"},
+		old: "if inside && term.tenancy != t && ", new: "if inside && false && "},
 	{name: "first timer at the deadline", test: "TestP4_FirstTimerIsAtTheCancelPoint", breaks: "the first term of a process is cancelled when another may lead already", file: "term.go",
-		old: "time.AfterFunc(first.CancelIn(readClock()),", new: "time.AfterFunc(first.EndsIn(readClock()),"},
+		old: "t.start(parent, term, first, first.CancelIn(readClock()))", new: "t.start(parent, term, first, first.EndsIn(readClock()))"},
 	{name: "end by a reader not noticed", test: "TestP4_LoopEndsATermThatAReaderHasEnded", breaks: "a term that IsLeader has ended is not given back before the next renewal", file: "campaign.go",
 		old: "if t := c.tenancy; t != nil && t.lease.Load() == nil {", new: "if false {"},
 	{name: "unanswered acquire forgotten at a refusal", in: "internal/lease", test: "TestStop", breaks: "a process that stops leaves a lease behind that an earlier request of it is granted later", file: candidate,

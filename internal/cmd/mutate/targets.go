@@ -1,0 +1,55 @@
+package main
+
+import (
+	"slices"
+	"strings"
+)
+
+// suite is tests that may notice: those of a package, or those of it whose names match.
+type suite struct {
+	in  string // "": the root
+	run string // "": all
+}
+
+// target is what is broken, and the tests that must notice. A mutant that the first suite lets pass goes to the next one.
+type target struct {
+	name   string
+	files  []string
+	chosen func(section string) bool // of scripts.lua
+	suites []suite
+}
+
+const leaseSuite = "^(TestLeaseScripts|TestLeaseScriptsAgreeWithTheOracle|TestLeaseHints|TestWhatIsReadBackIsUntrusted|TestTokenThatTenureCannotHaveWritten|" +
+	"TestP2_HugeTokensAreExact|TestP6_ClientThatSendsAgain|TestWrongType.*|TestReleaseLeaves.*|TestVirtualP.*)$"
+
+const registrySuite = "^(Test.*(Sweep|Swept|Crowd|Drift|Registry|Registered|Beat|Look|Instance|Foreign|Record|Listing|Pages|Hold|Hints|Membership|Deregister|" +
+	"Duplicate|Term|Clock|Outage|Fleet|Dead).*|TestWithoutBeats.*)$"
+
+const taskSuite = "^Test(P10|Task|Missed|Overlap|First|Jitter|Changed|Abandoned|Run|Retry|Timeout|Pause|Orphan|Lost|Record|Sick|Skip|Finish|Decide|RedisClock|Broken|Schedule|Two|Idle|Many).*"
+
+func sections(names ...string) func(string) bool {
+	return func(section string) bool { return slices.Contains(names, section) }
+}
+
+// targets are the rules that are broken by machine.
+var targets = []target{
+	{name: "lease", files: []string{"internal/lease/lease.go", "internal/lease/candidate.go"}, suites: []suite{{in: "internal/lease"}}},
+	{name: "plan", files: []string{"internal/plan/plan.go", "internal/plan/record.go", "internal/plan/schedule.go"}, suites: []suite{{in: "internal/plan"}}},
+	{name: "cron", files: []string{"internal/cron/cron.go", "internal/cron/next.go"}, suites: []suite{{in: "internal/cron"}}},
+	{name: "term", files: []string{"term.go"}, suites: []suite{{run: "^(TestP4|TestP8|TestZero|TestTermFrom|TestResign|TestErrorOf).*"}}},
+	{name: "slots", files: []string{"slots.go"}, suites: []suite{{run: taskSuite}}},
+	{name: "sweep", files: []string{"sweep.go"}, suites: []suite{{run: registrySuite}}},
+	{
+		name: "lua-lease", files: []string{"scripts.lua"}, chosen: sections("prelude1", "acquire", "renew", "release", "leader"),
+		suites: []suite{{run: leaseSuite}},
+	},
+	{
+		name: "lua-tasks", files: []string{"scripts.lua"}, chosen: func(s string) bool { return s == "prelude2" || strings.HasSuffix(s, "_task") },
+		suites: []suite{{run: "^(TestTaskScripts|TestTaskScriptsRefuse|TestTaskScriptsAgreeWithTheOracle|TestTaskHistory.*|TestTaskIndex.*|TestTasksOnRedis)$"}, {run: taskSuite}},
+	},
+	{
+		name: "lua-registry", files: []string{"scripts.lua"},
+		chosen: sections("prelude3", "beat", "deregister", "look", "hold", "sweep", "adopt", "scan", "instance"),
+		suites: []suite{{run: registrySuite}},
+	},
+}
