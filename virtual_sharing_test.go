@@ -109,3 +109,49 @@ func TestVirtualP1_ForeignClientOnTheSameKeyNeverBoth(t *testing.T) {
 		})
 	}
 }
+
+// One candidate may not call INFO, the others may: hand-overs cost no hold-off, whoever of them asks first.
+func TestVirtualP7_OneCandidateWithoutInfo(t *testing.T) {
+	inVirtualTime(t, 1, virtualSetup{}, func(w *virtualWorld) {
+		blind := w.instances[0]
+		w.redis.SetInfo(blind.name, false)
+		w.start()
+		leader, _ := w.awaitLeader(2*virtualTTL, nil)
+		led := map[bool]int{}
+		for range 20 {
+			time.Sleep(virtualTTL) // everybody has asked
+			if status := leader.life.Load().elector.Status(); status.HistoryWitness == (leader == blind) {
+				t.Errorf("%s says %v of the witness", leader.name, status.HistoryWitness)
+			}
+			led[leader == blind]++
+			leader.resign()
+			leader, _ = w.awaitLeader(virtualHandoverBound, leader)
+		}
+		if led[true] == 0 || led[false] == 0 {
+			t.Errorf("led without INFO %d times, with it %d times: nothing was shown", led[true], led[false])
+		}
+	})
+}
+
+// A candidate with a short lease has seen a leader with a long one: after a loss of data it holds off for the longer of the two.
+func TestVirtualP1_HoldOffIsTheLongestTTLKnown(t *testing.T) {
+	const long = 4 * virtualTTL
+	setup := virtualSetup{instances: 2, options: func(number int, options *Options) {
+		if number == 0 {
+			options.Election.LeaseTTL = long
+		}
+	}}
+	inVirtualTime(t, 1, setup, func(w *virtualWorld) {
+		leader, short := w.instances[0], w.instances[1]
+		leader.boot()
+		w.awaitLeader(time.Second, nil)
+		short.boot()
+		time.Sleep(long) // it was refused, and knows
+		w.net.Partition(leader.name, simnet.Both, 2*long)
+		w.redis.Restart(false, 0)
+		_, took := w.awaitLeader(long+time.Second+virtualTTL, leader) // + 1 s of rounding, + the follower's retry
+		if took < long-time.Second {
+			t.Errorf("another leads after %v, beside a lease of %v", took, long)
+		}
+	})
+}

@@ -17,7 +17,8 @@ import (
 
 // Where hints cannot be heard, a hand-over still happens when the follower wakes by itself.
 func TestP7_HandOverWithoutHints(t *testing.T) {
-	s := newParallelStage(t, 2*time.Second)
+	const ttl, retry = 40 * time.Second, time.Second
+	s := newParallelStage(t, ttl)
 	server := redistest.Start(t, redistest.Args("--user", "mute", "on", ">secret", "~*", "+@all", "resetchannels"))
 	mute := func() *redis.Client {
 		opts := server.Options()
@@ -26,8 +27,9 @@ func TestP7_HandOverWithoutHints(t *testing.T) {
 		t.Cleanup(func() { _ = client.Close() })
 		return client
 	}
-	s.join("candidate-0", mute(), young)
-	s.join("candidate-1", mute(), young)
+	wakeful := func(o *tenure.Options) { o.Election.RetryInterval = retry }
+	s.join("candidate-0", mute(), young, wakeful)
+	s.join("candidate-1", mute(), young, wakeful)
 	token := int64(0)
 	for range 3 {
 		var leader *player
@@ -41,8 +43,8 @@ func TestP7_HandOverWithoutHints(t *testing.T) {
 		last := s.beliefs.term(token).last
 		_, higher := s.leader(token)
 		after := s.beliefs.term(higher).first - last
-		t.Logf("hand-over without hints after %v, a follower sleeps %v at most", round(after), s.ttl/2)
-		if after > s.ttl/2+10*time.Second {
+		t.Logf("hand-over without hints after %v, a follower sleeps %v at most", round(after), retry)
+		if after > retry+20*time.Second { // it would be the rest of the lease
 			t.Errorf("hand-over after %v", after)
 		}
 	}
