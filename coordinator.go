@@ -70,6 +70,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	c.registry = newRegistry(b.registry, c.bus, opts)
 	c.tasks = newTaskScheduler(b.tasks, c.bus, opts.InstanceID)
 	c.tasks.secret, c.tasks.random = opts.secret, opts.random
+	c.tasks.lease = cmp.Or(opts.Election.LeaderKey, keys{opts.Namespace}.lease(opts.Election.Role))
 	c.tasks.patience = min(overrunAfter, opts.ShutdownTimeout/10) // what is left after the bound of the tasks is a quarter
 	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.lead, c.tasks.lead})
 	c.elector = c.newElector(opts.Election)

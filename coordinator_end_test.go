@@ -124,11 +124,11 @@ type hungTasks struct {
 	once   atomic.Bool
 }
 
-func (s *hungTasks) openTask(ctx context.Context, name string, token int64) (taskReply, error) {
+func (s *hungTasks) openTask(ctx context.Context, name string, o taskOpen) (taskReply, error) {
 	if !s.once.Swap(true) {
 		<-s.healed
 	}
-	return s.taskStore.openTask(ctx, name, token)
+	return s.taskStore.openTask(ctx, name, o)
 }
 
 // A call about a task that was given up in an earlier term is still ours: Run waits for it, or says so.

@@ -33,6 +33,9 @@ var (
 	ErrNotFound = errors.New("tenure: not found")
 	// ErrTruncated: a listing stopped at its cap; what was read is returned beside the error.
 	ErrTruncated = errors.New("tenure: listing truncated")
+	// ErrAbandoned: a run of a task was given up, since its leader did not report its end and the task is not to be run again (see
+	// Task.Abandoned). It may have ended well all the same. It comes with EventTaskFinished alone.
+	ErrAbandoned = errors.New("tenure: its leader did not report its end")
 	// ErrFenced: a newer leader has written to the record; nothing was changed. It comes with EventTaskFailed alone.
 	ErrFenced = errors.New("tenure: fenced by a newer leader")
 )

@@ -35,7 +35,7 @@ const (
 	EventSweepHeld   EventType = "sweep_held"   // too many instances are silent at once: Count of them are held for another DownAfter
 
 	EventTaskStarted  EventType = "task_started"  // Task, Slot, Attempt, Token
-	EventTaskFinished EventType = "task_finished" // Task, Slot, Attempt, Token, Took, Err (nil: it succeeded)
+	EventTaskFinished EventType = "task_finished" // an attempt ended, or a run was given up as abandoned: Task, Slot, Attempt, Token, Took, Status, Err (nil: it succeeded)
 	EventTaskSkipped  EventType = "task_skipped"  // slots were skipped by policy: Task, Slot (the first), Count, Token
 	EventTaskFailed   EventType = "task_error"    // the record of a task could not be read or written, or its Schedule fails: Task, Token, Err
 
@@ -55,6 +55,7 @@ type Event struct {
 	Count      int
 	Step       time.Duration // of Redis's clock, with EventClockStep
 	Took       time.Duration
+	Status     RunStatus // of the attempt, with EventTaskFinished: succeeded, failed, interrupted or abandoned
 	Err        error
 	// Remote is set if another process did it and this one has only heard of it. It comes with
 	// EventJoined, EventDrifted, EventRecovered, EventDown and EventLeft, which are logged at Debug

@@ -4,6 +4,7 @@ package tenure
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -179,7 +180,7 @@ func FuzzTaskHash(f *testing.F) {
 		}
 
 		leader := max(listed[0].token, w.now) + 1
-		opened, err := store.openTask(ctx, "t", leader)
+		opened, err := store.openTask(ctx, "t", taskOpen{token: leader})
 		if read.verdict == "" {
 			require.ErrorIs(t, err, ErrMisconfigured)
 			after, err := w.rdb.HGetAll(ctx, record).Result()
@@ -192,7 +193,7 @@ func FuzzTaskHash(f *testing.F) {
 		if run != "" || paused == "1" || done == "mine" {
 			return
 		}
-		claimed, err := store.claimTask(ctx, "t", taskClaim{token: leader, run: "mine", kind: claimExtra, instance: "me", attempt: 1})
+		claimed, err := store.claimTask(ctx, "t", taskClaim{token: leader, run: "mine", kind: claimExtra, expect: strconv.FormatInt(opened.record.finished, 10), instance: "me", attempt: 1})
 		require.NoError(t, err)
 		require.Equal(t, taskClaimed, claimed.verdict)
 		finished, err := store.finishTask(ctx, "t", taskFinish{token: leader, run: "mine", status: RunFailed, text: text})

@@ -47,9 +47,9 @@ func (s *localTasks) decide(name string, token int64, decide func(r *taskRecord,
 	return taskReply{verdict: verdict, now: now, record: *r}, nil
 }
 
-func (s *localTasks) openTask(_ context.Context, name string, token int64) (taskReply, error) {
-	return s.decide(name, token, func(r *taskRecord, _ int64) string {
-		r.token = token
+func (s *localTasks) openTask(_ context.Context, name string, o taskOpen) (taskReply, error) {
+	return s.decide(name, o.token, func(r *taskRecord, _ int64) string {
+		r.token, r.lease = o.token, o.lease // nobody else's: one coordinator has these records
 		if s.records[name] == nil {
 			s.records[name] = r
 			s.names = append(s.names, name)
@@ -70,7 +70,8 @@ func (s *localTasks) planTask(_ context.Context, name string, p taskPlan) (taskR
 			return taskMoved
 		}
 		r.due, r.next, r.spec = due, p.next, p.spec
-		r.skipped += int64(p.skipped)
+		r.skipped += p.skipped
+		r.paused = r.paused || p.paused && r.pauses == ""
 		return taskOK
 	})
 }
@@ -95,23 +96,38 @@ func (s *localTasks) claimTask(_ context.Context, name string, c taskClaim) (tas
 			if r.paused {
 				return taskPaused
 			}
-			r.scheduled, r.crashes = c.slot, 0
+			r.scheduled, r.failures = c.slot, 0
 			r.skipped += int64(c.skipped)
 		default:
 			switch {
 			case c.kind == claimAgain && r.run != c.expect && (r.run != "" || r.done != c.expect):
 				return taskMoved
+			case c.kind == claimExtra && strconv.FormatInt(r.finished, 10) != c.expect:
+				return taskMoved
 			case r.paused:
 				return taskPaused
 			case c.kind == claimExtra:
-				r.scheduled, r.crashes = now, 0
+				r.scheduled, r.failures = now, 0
 			case r.run != "":
 				r.crashes++
 				s.remember(name, r, now, r.run, RunAbandoned, "")
 			}
 		}
 		r.run, r.runToken, r.status, r.started, r.attempt, r.instance = c.run, c.token, RunRunning, now, c.attempt, c.instance
+		r.retryAt = 0
 		return taskClaimed
+	})
+}
+
+func (s *localTasks) retryTask(_ context.Context, name string, t taskRetry) (taskReply, error) {
+	return s.decide(name, t.token, func(r *taskRecord, now int64) string {
+		switch {
+		case r.run != t.run:
+			return taskGone
+		case r.attempt != t.attempt || r.failures != t.failures:
+			r.attempt, r.failures, r.retryAt = t.attempt, t.failures, now+t.in.Milliseconds()
+		}
+		return taskOK
 	})
 }
 
@@ -129,7 +145,16 @@ func (s *localTasks) finishTask(_ context.Context, name string, f taskFinish) (t
 		}
 		r.run, r.done, r.status, r.finished, r.text = "", f.run, f.status, now, f.text
 		if f.attempt > 0 {
-			r.attempt = f.attempt
+			r.attempt, r.failures = f.attempt, f.failures
+		}
+		if f.retryIn > 0 {
+			r.retryAt = now + f.retryIn.Milliseconds()
+		}
+		switch f.status {
+		case RunAbandoned:
+			r.crashes++
+		case RunSucceeded, RunFailed:
+			r.crashes = 0
 		}
 		if f.status != runReturned {
 			s.remember(name, r, now, f.run, f.status, f.text)
@@ -152,12 +177,15 @@ func (s *localTasks) readTask(_ context.Context, name string) (taskReply, error)
 	return s.decide(name, lease.MaxToken, func(*taskRecord, int64) string { return taskOK })
 }
 
-func (s *localTasks) pauseTask(_ context.Context, name string, paused bool) (taskReply, error) {
+func (s *localTasks) pauseTask(_ context.Context, name string, paused bool, expect string) (taskReply, error) {
 	return s.decide(name, lease.MaxToken, func(r *taskRecord, _ int64) string {
 		if s.records[name] == nil {
 			return taskAbsent
 		}
-		r.paused = paused
+		if r.pauses != expect {
+			return taskMoved
+		}
+		r.paused, r.pauses = paused, strconv.FormatInt(natural(r.pauses)+1, 10)
 		return taskOK
 	})
 }

@@ -89,7 +89,12 @@ func logLine(e Event) (slog.Level, string) {
 	case EventTaskStarted:
 		return slog.LevelDebug, "task started"
 	case EventTaskFinished:
-		if e.Err != nil {
+		switch {
+		case e.Status == RunInterrupted:
+			return slog.LevelInfo, "task interrupted"
+		case e.Status == RunAbandoned:
+			return slog.LevelError, "task abandoned"
+		case e.Err != nil:
 			return slog.LevelError, "task failed"
 		}
 		return slog.LevelInfo, "task finished"

@@ -36,7 +36,7 @@ func (d *deaf) taskNames(context.Context, int) ([]string, bool, error) { return 
 func (d *deaf) taskRuns(context.Context, string, int) ([]TaskRecord, error) {
 	return nil, d.hang()
 }
-func (d *deaf) pauseTask(context.Context, string, bool) (taskReply, error) {
+func (d *deaf) readTask(context.Context, string) (taskReply, error) {
 	return taskReply{}, d.hang()
 }
 

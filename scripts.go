@@ -77,6 +77,7 @@ type scripts struct {
 	openTask   *script
 	planTask   *script
 	claimTask  *script
+	retryTask  *script
 	finishTask *script
 	readTask   *script
 	pauseTask  *script
@@ -111,7 +112,7 @@ func loadScripts(source string) (*scripts, error) {
 	fields := map[string]**script{
 		"acquire": &loaded.acquire, "renew": &loaded.renew, "release": &loaded.release, "leader": &loaded.leader,
 		"open_task": &loaded.openTask, "plan_task": &loaded.planTask, "claim_task": &loaded.claimTask,
-		"finish_task": &loaded.finishTask, "read_task": &loaded.readTask, "pause_task": &loaded.pauseTask,
+		"retry_task": &loaded.retryTask, "finish_task": &loaded.finishTask, "read_task": &loaded.readTask, "pause_task": &loaded.pauseTask,
 		"beat": &loaded.beat, "deregister": &loaded.deregister, "look": &loaded.look, "hold": &loaded.hold, "sweep": &loaded.sweep,
 		"adopt": &loaded.adopt, "scan": &loaded.scan, "instance": &loaded.instance,
 	}
@@ -370,6 +371,8 @@ func explain(op string, err error) error {
 		e.fix = fmt.Sprintf("the hash %s was written by something else: repair its field token, or remove it while nobody leads", key)
 	case starts("BADTASK"):
 		e.fix = fmt.Sprintf("the hash %s was written by something else: repair the field, or remove the hash and with it what the task has run", key)
+	case starts("BADRUNS"):
+		e.fix = fmt.Sprintf("the stream %s takes no further entry, since one has the last ID that there can be: remove it", key)
 	case starts("CROSSSLOT"):
 		e.fix = "give Namespace and LeaderKey a {hash tag}"
 	case starts("NOAUTH", "WRONGPASS"), strings.Contains(text, "AUTH <password> called without any password"),

@@ -324,7 +324,7 @@ return answer('held', now, tenured and term.token or 0, term.ttl, call('PTTL', K
 
 --@ prelude
 local task_fields = { 'next', 'spec', 'token', 'run', 'done', 'status', 'last_scheduled', 'last_started', 'last_finished', 'attempt',
-  'crashes', 'skipped', 'paused', 'instance', 'run_token', 'error' }
+  'crashes', 'skipped', 'paused', 'instance', 'run_token', 'error', 'failures', 'retry_at', 'lease', 'pauses' }
 local HISTORY = 100 -- runs kept, about
 
 -- read_task reads the record of a task. One that says by whom, or until when, in a way that tenure does not write is refused:
@@ -368,23 +368,34 @@ local function entry(now, task, run, status, text)
     'attempt', task.attempt, 'token', task.run_token, 'instance', task.instance, 'error', text }
 end
 
--- remember comes last: where Redis refuses it the error is told, and the call asked again answers that it was done.
-local function remember(runs, run) call('XADD', runs, 'MAXLEN', '~', HISTORY, '*', unpack(run)) end
+-- remember comes last: if Redis refuses it, the error is reported, and the call asked again answers that it was done.
+local function remember(runs, run)
+  local reply = redis.pcall('XADD', runs, 'MAXLEN', '~', HISTORY, '*', unpack(run))
+  if type(reply) ~= 'table' or not reply.err then return end
+  local text = reply.err
+  if string.sub(text, 1, 4) == 'ERR ' then text = 'BADRUNS ' .. string.sub(text, 5) end -- the last ID that there can be is taken
+  refuse(text .. ' [XADD ' .. runs .. ']')
+end
 
 --@ open_task
--- Fences the record for a new leader, and puts the task into the index. KEYS 2: the index.
--- ARGV: 1 token, 2 name.
--- Verdicts: ok | fenced.
+-- Fences the record for a new leader, and puts the task into the index. Tokens of two leases say nothing of each other: a record that
+-- is another lease's is taken over once that lease has no holder.
+-- KEYS: 2 index, 3 the lease that the record was another's of when it was read, else one's own.
+-- ARGV: 1 token, 2 name, 3 own lease ('': there is only one).
+-- Verdicts: ok | fenced | foreign (another lease's).
 local now, token = time(), tonumber(ARGV[1])
 local task = read_task(KEYS[1], now)
-if token < task.fence then return task_answer('fenced', now, task) end -- rule task-fence
-if token > task.fence then set_task(KEYS[1], task, { token = integer(token) }) end
+local foreign = task.lease ~= '' and task.lease ~= ARGV[3]
+if foreign and (KEYS[3] ~= task.lease or call('EXISTS', KEYS[3]) == 1) then return task_answer('foreign', now, task) end -- rule one-lease
+if not foreign and token < task.fence then return task_answer('fenced', now, task) end -- rule task-fence
+if token ~= task.fence or task.lease ~= ARGV[3] then set_task(KEYS[1], task, { token = integer(token), lease = ARGV[3] }) end
 call('SADD', KEYS[2], ARGV[2])
 return task_answer('ok', now, task)
 
 --@ plan_task
 -- Moves the next slot without a run: for a new record, a changed schedule, slots that are skipped.
--- ARGV: 1 token, 2 next slot as it was read ('': none), 3 next slot, 4 hash of the spec, 5 slots skipped.
+-- ARGV: 1 token, 2 next slot as it was read ('': none), 3 next slot, 4 hash of the spec, 5 slots skipped, 6 whether the task was paused
+--       before its record was lost (1 or 0).
 -- Verdicts: ok | moved | fenced.
 local now, token = time(), tonumber(ARGV[1])
 local task = read_task(KEYS[1], now)
@@ -392,14 +403,17 @@ if token < task.fence then return task_answer('fenced', now, task) end -- rule t
 if token > task.fence then return task_answer('moved', now, task) end -- the record was lost since it was opened
 if task.next == ARGV[3] and task.spec == ARGV[4] then return task_answer('ok', now, task) end -- done before: skipped is counted once
 if task.next ~= ARGV[2] then return task_answer('moved', now, task) end
-set_task(KEYS[1], task, { next = ARGV[3], spec = ARGV[4], skipped = integer(natural(task.skipped) + tonumber(ARGV[5])) })
+local fields = { next = ARGV[3], spec = ARGV[4], skipped = integer(natural(task.skipped) + tonumber(ARGV[5])) }
+if ARGV[6] == '1' and task.pauses == '' then fields.paused = '1' end -- nobody has paused or resumed it since
+set_task(KEYS[1], task, fields)
 return task_answer('ok', now, task)
 
 --@ claim_task
--- Claims a slot for one run. The answer to a run ID that has been claimed is the same however often it is asked for. KEYS 2: history.
+-- Claims a slot for one run. The answer to a run ID that has been claimed is the same however often it is asked for. The index is
+-- written again, in case it was lost. KEYS: 2 history, 3 index.
 -- ARGV: 1 token, 2 run ID, 3 kind (slot: a due slot | again: the run that another leader left behind | extra: no slot),
---       4 what is to be there still (slot: the next slot; again: ID of the run left behind; extra: nothing), 5 slot, 6 the slot
---       after it, 7 hash of the spec, 8 instance ID, 9 slots skipped, 10 attempt.
+--       4 what is to be there still (slot: the next slot; again: ID of the run left behind; extra: when a run last ended), 5 slot,
+--       6 the slot after it, 7 hash of the spec, 8 instance ID, 9 slots skipped, 10 attempt, 11 name of the task.
 -- Verdicts: claimed | early | paused | moved | fenced.
 local now, token, run, kind = time(), tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local task = read_task(KEYS[1], now)
@@ -408,7 +422,8 @@ if task.run == run then return task_answer('claimed', now, task) end -- rule sam
 if token > task.fence or task.done == run or (task.run ~= '' and kind ~= 'again') then return task_answer('moved', now, task) end
 
 local lost -- the run that a dead leader left behind
-local fields = { run = run, status = 'running', last_started = integer(now), attempt = ARGV[10], instance = ARGV[8], run_token = ARGV[1] }
+local fields = { run = run, status = 'running', last_started = integer(now), attempt = ARGV[10], instance = ARGV[8], run_token = ARGV[1],
+  retry_at = '0' }
 if kind == 'slot' then
   if task.next ~= ARGV[4] or task.spec ~= ARGV[7] then return task_answer('moved', now, task) end -- rule once
   if now < tonumber(ARGV[5]) then return task_answer('early', now, task) end -- rule redis-clock
@@ -416,26 +431,44 @@ if kind == 'slot' then
     set_task(KEYS[1], task, { next = ARGV[6] })
     return task_answer('paused', now, task)
   end
-  fields.next, fields.last_scheduled, fields.crashes = ARGV[6], ARGV[5], '0'
+  fields.next, fields.last_scheduled, fields.failures = ARGV[6], ARGV[5], '0'
   fields.skipped = integer(natural(task.skipped) + tonumber(ARGV[9]))
 else
   if kind == 'again' and task.run ~= ARGV[4] and (task.run ~= '' or task.done ~= ARGV[4]) then return task_answer('moved', now, task) end
+  if kind == 'extra' and natural(task.last_finished) ~= tonumber(ARGV[4]) then return task_answer('moved', now, task) end -- rule once
   if task.paused == '1' then return task_answer('paused', now, task) end
   if kind == 'extra' then
-    fields.last_scheduled, fields.crashes = integer(now), '0'
+    fields.last_scheduled, fields.failures = integer(now), '0'
   elseif task.run ~= '' then
     fields.crashes = integer(natural(task.crashes) + 1)
     lost = entry(now, task, task.run, 'abandoned', '')
   end
 end
 set_task(KEYS[1], task, fields)
+note('SADD', KEYS[3], ARGV[11])
 if lost then remember(KEYS[2], lost) end
 return task_answer('claimed', now, task)
 
+--@ retry_task
+-- Notes that an attempt of a run has failed and that another one follows, before that begins: whoever leads by then goes on from there.
+-- Begins with a write that a full Redis allows.
+-- ARGV: 1 token, 2 run ID, 3 the next attempt, 4 attempts that have failed, 5 ms until the next one.
+-- Verdicts: ok | gone (no such run) | fenced.
+local now, token = time(), tonumber(ARGV[1])
+local task = read_task(KEYS[1], now)
+if token < task.fence then return task_answer('fenced', now, task) end -- rule task-fence
+if task.run ~= ARGV[2] then return task_answer('gone', now, task) end
+if natural(task.attempt) ~= tonumber(ARGV[3]) or natural(task.failures) ~= tonumber(ARGV[4]) then -- else it was noted before
+  call('HDEL', KEYS[1], 'retry_at')
+  set_task(KEYS[1], task, { attempt = ARGV[3], failures = ARGV[4], retry_at = integer(now + ARGV[5]) })
+end
+return task_answer('ok', now, task)
+
 --@ finish_task
--- Ends a run, once. Begins with a write that a full Redis allows. KEYS 2: history.
+-- Ends a run, once. Begins with a write that a full Redis allows. Leaders that died in a row of the task are counted from the last run
+-- that came to an end. KEYS 2: history.
 -- ARGV: 1 token, 2 run ID, 3 status (succeeded, failed, interrupted, abandoned; returned: claimed, never started), 4 error, 5 attempt
---       ('': leave it).
+--       ('': leave it), 6 attempts that have failed ('': leave it), 7 ms until the next attempt ('': leave it).
 -- Verdicts: done | gone (no such run) | fenced.
 local now, token, run, status = time(), tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local task = read_task(KEYS[1], now)
@@ -451,6 +484,13 @@ call('HDEL', KEYS[1], 'run')
 task.run = ''
 local fields = { done = run, status = status, last_finished = integer(now), error = ARGV[4] }
 if ARGV[5] ~= '' then fields.attempt = ARGV[5] end
+if ARGV[6] ~= '' then fields.failures = ARGV[6] end
+if ARGV[7] ~= '' then fields.retry_at = integer(now + ARGV[7]) end
+if status == 'abandoned' then
+  fields.crashes = integer(natural(task.crashes) + 1)
+elseif status == 'succeeded' or status == 'failed' then
+  fields.crashes = '0'
+end
 set_task(KEYS[1], task, fields)
 if status ~= 'returned' then remember(KEYS[2], entry(now, task, run, status, ARGV[4])) end
 return task_answer('done', now, task)
@@ -462,18 +502,18 @@ local now = time()
 return task_answer('ok', now, read_task(KEYS[1], now))
 
 --@ pause_task
--- Pauses a task, or lets it go on.
--- ARGV: 1 whether it pauses (1 or 0).
--- Verdicts: ok | absent.
+-- Pauses a task, or lets it go on. Every one of both counts, so that a request that comes late, after another one, changes nothing.
+-- ARGV: 1 whether it pauses (1 or 0), 2 the count as it was read.
+-- Verdicts: ok | absent | moved.
 local now = time()
 local task = read_task(KEYS[1], now)
 if call('EXISTS', KEYS[1]) == 0 then return task_answer('absent', now, task) end
-if ARGV[1] == '1' then
-  set_task(KEYS[1], task, { paused = '1' })
-else
-  call('HDEL', KEYS[1], 'paused')
-  task.paused = ''
-end
+if task.pauses ~= ARGV[2] then return task_answer('moved', now, task) end -- rule pause-order
+call('HDEL', KEYS[1], 'paused')
+task.paused = ''
+local fields = { pauses = integer(natural(task.pauses) + 1) }
+if ARGV[1] == '1' then fields.paused = '1' end
+set_task(KEYS[1], task, fields)
 return task_answer('ok', now, task)
 
 -- The registry scripts. An instance is a record in the hash of the instances, its last beat in the zset of the beats and a heartbeat

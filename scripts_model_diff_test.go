@@ -104,14 +104,23 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 			var reply taskReply
 			var err error
 			var want, what string
-			switch what = oneOf(w, "open", "plan", "claim", "claim", "claim", "finish", "finish", "pause", "read"); what {
+			switch what = oneOf(w, "open", "plan", "claim", "claim", "claim", "retry", "finish", "finish", "pause", "read"); what {
 			case "open":
-				reply, err = w.store.openTask(ctx, "t", as)
-				want = model.Open(as)
+				o := taskOpen{token: as, lease: oneOf(w, "model:leader", "model:leader", "model:leader:other"), other: oneOf(w, "", model.Lease)}
+				held := w.rand.IntN(2) == 0
+				for _, key := range []string{"model:leader", "model:leader:other"} {
+					if held {
+						require.NoError(w, w.rdb.Set(ctx, key, "somebody", 0).Err())
+					} else {
+						require.NoError(w, w.rdb.Del(ctx, key).Err())
+					}
+				}
+				reply, err = w.store.openTask(ctx, "t", o)
+				want = model.Open(as, o.lease, !held && o.other == model.Lease)
 			case "plan":
-				p := taskPlan{token: as, expect: expect, next: slots(), spec: spec, skipped: w.rand.IntN(3)}
+				p := taskPlan{token: as, expect: expect, next: slots(), spec: spec, skipped: w.rand.Int64N(3), paused: w.rand.IntN(5) == 0}
 				reply, err = w.store.planTask(ctx, "t", p)
-				want = model.Plan(as, p.expect, strconv.FormatInt(p.next, 10), p.spec, int64(p.skipped))
+				want = model.Plan(as, p.expect, strconv.FormatInt(p.next, 10), p.spec, p.skipped, p.paused)
 			case "claim":
 				c := taskClaim{
 					token: as, run: run, kind: oneOf(w, claimSlot, claimSlot, claimAgain, claimExtra), expect: expect, slot: slots(),
@@ -120,19 +129,29 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 				if c.kind == claimAgain {
 					c.expect = oneOf(w, model.Run, model.Done, "r1")
 				}
+				if c.kind == claimExtra {
+					c.expect = strconv.FormatInt(oneOf(w, model.Finished, model.Finished, 7), 10)
+				}
 				reply, err = w.store.claimTask(ctx, "t", c)
 				want = model.Claim(reply.now, oracle.Claim{
 					Token: c.token, Run: c.run, Kind: c.kind, Expect: c.expect, Slot: c.slot, Next: strconv.FormatInt(c.next, 10), Spec: c.spec,
 					Instance: c.instance, Skipped: int64(c.skipped), Attempt: int64(c.attempt),
 				})
+			case "retry":
+				r := taskRetry{token: as, run: run, attempt: 1 + w.rand.IntN(3), failures: w.rand.IntN(3), in: time.Duration(w.rand.IntN(5)) * time.Second}
+				reply, err = w.store.retryTask(ctx, "t", r)
+				want = model.Retry(reply.now, r.token, r.run, int64(r.attempt), int64(r.failures), r.in.Milliseconds())
 			case "finish":
-				f := taskFinish{token: as, run: run, status: oneOf(w, RunSucceeded, RunFailed, runReturned), text: oneOf(w, "", "oops"), attempt: w.rand.IntN(3)}
+				f := taskFinish{
+					token: as, run: run, status: oneOf(w, RunSucceeded, RunFailed, RunInterrupted, RunAbandoned, runReturned), text: oneOf(w, "", "oops"),
+					attempt: w.rand.IntN(3), failures: w.rand.IntN(3), retryIn: time.Duration(w.rand.IntN(3)) * time.Second,
+				}
 				reply, err = w.store.finishTask(ctx, "t", f)
-				want = model.Finish(reply.now, f.token, f.run, string(f.status), f.text, int64(f.attempt))
+				want = model.Finish(reply.now, f.token, f.run, string(f.status), f.text, int64(f.attempt), int64(f.failures), f.retryIn.Milliseconds())
 			case "pause":
-				paused := oneOf(w, true, false, false)
-				reply, err = w.store.pauseTask(ctx, "t", paused)
-				want = model.Pause(paused)
+				paused, count := oneOf(w, true, false, false), oneOf(w, model.Pauses, model.Pauses, "1")
+				reply, err = w.store.pauseTask(ctx, "t", paused, count)
+				want = model.Pause(paused, count)
 			case "read":
 				reply, err = w.store.readTask(ctx, "t")
 				want = taskOK
@@ -154,7 +173,7 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 		return // too few to see everything
 	}
 	for _, verdict := range []string{
-		"open fenced", "plan ok", "plan moved", "plan fenced", "claim claimed", "claim moved", "claim early", "claim paused", "claim fenced",
+		"open fenced", "open foreign", "retry ok", "retry gone", "retry fenced", "pause moved", "plan ok", "plan moved", "plan fenced", "claim claimed", "claim moved", "claim early", "claim paused", "claim fenced",
 		"finish done", "finish gone", "finish fenced", "pause ok", "pause absent",
 	} {
 		require.Positive(t, seen[verdict], "%s was not seen: %v", verdict, seen)
@@ -165,7 +184,7 @@ func recordOf(r taskRecord, there bool) oracle.Record {
 	return oracle.Record{
 		Next: r.due, Spec: r.spec, Token: r.token, Run: r.run, Done: r.done, Status: string(r.status), Scheduled: r.scheduled, Started: r.started,
 		Finished: r.finished, Attempt: int64(r.attempt), Crashes: int64(r.crashes), Skipped: r.skipped, Paused: r.paused, Instance: r.instance,
-		RunToken: r.runToken, Error: r.text, There: there,
+		RunToken: r.runToken, Error: r.text, Failures: int64(r.failures), RetryAt: r.retryAt, Lease: r.lease, Pauses: r.pauses, There: there,
 	}
 }
 

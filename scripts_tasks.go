@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,12 +17,14 @@ import (
 // taskStore keeps the records of tasks. Each method is one decision there, which may be asked for again when its answer was
 // lost. They are bounded by ctx only as far as the client heeds it, and safe for concurrent use.
 type taskStore interface {
-	openTask(ctx context.Context, name string, token int64) (taskReply, error)
+	openTask(ctx context.Context, name string, o taskOpen) (taskReply, error)
 	planTask(ctx context.Context, name string, p taskPlan) (taskReply, error)
 	claimTask(ctx context.Context, name string, c taskClaim) (taskReply, error)
+	retryTask(ctx context.Context, name string, r taskRetry) (taskReply, error)
 	finishTask(ctx context.Context, name string, f taskFinish) (taskReply, error)
 	readTask(ctx context.Context, name string) (taskReply, error)
-	pauseTask(ctx context.Context, name string, paused bool) (taskReply, error)
+	// pauseTask wants the field pauses of the record as it was read.
+	pauseTask(ctx context.Context, name string, paused bool, expect string) (taskReply, error)
 
 	// taskNames lists the index, at most limit names, and whether there are more.
 	taskNames(ctx context.Context, limit int) (names []string, more bool, err error)
@@ -30,13 +33,21 @@ type taskStore interface {
 	taskRuns(ctx context.Context, name string, limit int) ([]TaskRecord, error)
 }
 
+// taskOpen takes a record over for a term.
+type taskOpen struct {
+	token int64
+	lease string // key of the lease; "": there is only one
+	other string // that of another role, which the record was found to belong to; "": none
+}
+
 // taskPlan moves the next slot without a run.
 type taskPlan struct {
 	token   int64
 	expect  string // the field next as it was read
 	next    int64
 	spec    string
-	skipped int
+	skipped int64
+	paused  bool // it was, before its record was lost
 }
 
 // taskClaim claims a slot, or what else is to run, for one run.
@@ -44,7 +55,7 @@ type taskClaim struct {
 	token      int64
 	run        string // ID, drawn for this claim
 	kind       string
-	expect     string // slot: the field next as it was read; again: ID of the run left behind
+	expect     string // slot: the field next as it was read; again: ID of the run left behind; extra: when a run last ended, as it was read
 	slot, next int64
 	spec       string
 	instance   string
@@ -59,13 +70,24 @@ const (
 	claimExtra = "extra" // outside the schedule
 )
 
+// taskRetry notes the attempt that is to follow a failed one.
+type taskRetry struct {
+	token    int64
+	run      string
+	attempt  int
+	failures int
+	in       time.Duration
+}
+
 // taskFinish ends a run.
 type taskFinish struct {
-	token   int64
-	run     string
-	status  RunStatus
-	text    string
-	attempt int // 0: leave it
+	token    int64
+	run      string
+	status   RunStatus
+	text     string
+	attempt  int           // 0: leave it, and the failures
+	failures int           // attempts that have failed
+	retryIn  time.Duration // until the next attempt; 0: leave it
 }
 
 // verdicts of the task scripts.
@@ -78,6 +100,7 @@ const (
 	taskDone    = "done"
 	taskGone    = "gone" // the record knows no such run
 	taskFenced  = "fenced"
+	taskForeign = "foreign" // the record is another lease's
 	taskAbsent  = "absent"
 )
 
@@ -104,43 +127,60 @@ type taskRecord struct {
 	instance                     string
 	runToken                     int64 // of the last run; token is that of the last leader
 	text                         string
+	failures                     int    // attempts of the last run that have failed
+	retryAt                      int64  // its next attempt is due; 0: at once
+	lease                        string // key of the lease whose leader runs the task
+	pauses                       string // how often it was paused or resumed, as it is there
 }
 
 // taskFields are the fields of a record in the order in which scripts.lua replies with them.
 var taskFields = []string{"next", "spec", "token", "run", "done", "status", "last_scheduled", "last_started", "last_finished", "attempt",
-	"crashes", "skipped", "paused", "instance", "run_token", "error"}
+	"crashes", "skipped", "paused", "instance", "run_token", "error", "failures", "retry_at", "lease", "pauses"}
 
-func (s *redisStore) openTask(ctx context.Context, name string, token int64) (taskReply, error) {
-	return s.askTask(ctx, s.scripts.openTask, "2", s.keys.task(name), s.keys.tasks(), token, name)
+func (s *redisStore) openTask(ctx context.Context, name string, o taskOpen) (taskReply, error) {
+	other := cmp.Or(o.other, o.lease, s.keys.lease(""))
+	return s.askTask(ctx, s.scripts.openTask, "3", s.keys.task(name), s.keys.tasks(), other, o.token, name, o.lease)
 }
 
 func (s *redisStore) planTask(ctx context.Context, name string, p taskPlan) (taskReply, error) {
-	return s.askTask(ctx, s.scripts.planTask, "1", s.keys.task(name), p.token, p.expect, p.next, p.spec, p.skipped)
+	return s.askTask(ctx, s.scripts.planTask, "1", s.keys.task(name), p.token, p.expect, p.next, p.spec, p.skipped, flag(p.paused))
 }
 
 func (s *redisStore) claimTask(ctx context.Context, name string, c taskClaim) (taskReply, error) {
-	return s.askTask(ctx, s.scripts.claimTask, "2", s.keys.task(name), s.keys.runs(name), c.token, c.run, c.kind, c.expect, c.slot, c.next,
-		c.spec, c.instance, c.skipped, c.attempt)
+	return s.askTask(ctx, s.scripts.claimTask, "3", s.keys.task(name), s.keys.runs(name), s.keys.tasks(), c.token, c.run, c.kind, c.expect,
+		c.slot, c.next, c.spec, c.instance, c.skipped, c.attempt, name)
 }
 
 func (s *redisStore) finishTask(ctx context.Context, name string, f taskFinish) (taskReply, error) {
-	attempt := ""
+	attempt, failures, retryIn := "", "", ""
 	if f.attempt > 0 {
-		attempt = strconv.Itoa(f.attempt)
+		attempt, failures = strconv.Itoa(f.attempt), strconv.Itoa(f.failures)
 	}
-	return s.askTask(ctx, s.scripts.finishTask, "2", s.keys.task(name), s.keys.runs(name), f.token, f.run, string(f.status), f.text, attempt)
+	if f.retryIn > 0 {
+		retryIn = strconv.FormatInt(f.retryIn.Milliseconds(), 10)
+	}
+	return s.askTask(ctx, s.scripts.finishTask, "2", s.keys.task(name), s.keys.runs(name), f.token, f.run, string(f.status), f.text, attempt,
+		failures, retryIn)
+}
+
+func (s *redisStore) retryTask(ctx context.Context, name string, r taskRetry) (taskReply, error) {
+	return s.askTask(ctx, s.scripts.retryTask, "1", s.keys.task(name), r.token, r.run, r.attempt, r.failures, r.in.Milliseconds())
 }
 
 func (s *redisStore) readTask(ctx context.Context, name string) (taskReply, error) {
 	return s.askTask(ctx, s.scripts.readTask, "1", s.keys.task(name))
 }
 
-func (s *redisStore) pauseTask(ctx context.Context, name string, paused bool) (taskReply, error) {
-	argument := "0"
-	if paused {
-		argument = "1"
+func (s *redisStore) pauseTask(ctx context.Context, name string, paused bool, expect string) (taskReply, error) {
+	return s.askTask(ctx, s.scripts.pauseTask, "1", s.keys.task(name), flag(paused), expect)
+}
+
+// flag is how the scripts take a yes or a no.
+func flag(yes bool) string {
+	if yes {
+		return "1"
 	}
-	return s.askTask(ctx, s.scripts.pauseTask, "1", s.keys.task(name), argument)
+	return "0"
 }
 
 func (s *redisStore) askTask(ctx context.Context, sc *script, keyCount string, args ...any) (taskReply, error) {
@@ -173,7 +213,7 @@ func parseTaskReply(reply []any) (taskReply, error) {
 // parseTaskRecord reads the fields of a record, where nil is an absent one. What is refused, and what only counts as absent, is
 // what read_task() in scripts.lua says.
 func parseTaskRecord(fields []any) (taskRecord, error) {
-	var raw [16]string
+	var raw [20]string
 	if len(fields) != len(raw) {
 		return taskRecord{}, fmt.Errorf("%w: a record of %d fields", ErrUnreachable, len(fields))
 	}
@@ -185,6 +225,7 @@ func parseTaskRecord(fields []any) (taskRecord, error) {
 		due: raw[0], next: natural(raw[0]), spec: raw[1], token: natural(raw[2]), run: raw[3], done: raw[4], status: RunStatus(raw[5]),
 		scheduled: natural(raw[6]), started: natural(raw[7]), finished: natural(raw[8]), attempt: int(min(natural(raw[9]), maxCount)),
 		crashes: int(min(natural(raw[10]), maxCount)), skipped: natural(raw[11]), paused: raw[12] == "1", instance: raw[13], runToken: natural(raw[14]), text: raw[15],
+		failures: int(min(natural(raw[16]), maxCount)), retryAt: natural(raw[17]), lease: raw[18], pauses: raw[19],
 	}
 	if raw[2] != "" && (r.token <= 0 || r.token > lease.MaxToken) || r.due != "" && r.next == 0 && r.due != "0" {
 		return taskRecord{}, fmt.Errorf("%w: the record of the task was written by something else", ErrMisconfigured)

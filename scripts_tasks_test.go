@@ -67,16 +67,16 @@ func (s *taskTeller) tell(what string, reply taskReply, err error) taskRecord {
 		case max(ms-s.base, s.base-ms) < 60_000:
 			return "now"
 		}
-		return (time.Duration(ms-s.base) * time.Millisecond).String()
+		return (time.Duration(ms-s.base) * time.Millisecond).Round(time.Minute).String()
 	}
 	due := "-"
 	if r.due != "" {
 		due = relative(r.next)
 		require.Equal(s, strconv.FormatInt(r.next, 10), r.due)
 	}
-	s.told = append(s.told, fmt.Sprintf("%-27s %-7s | next %s spec %s token %d run %s done %s | %s slot %s %s..%s attempt %d by %d %s | crashes %d skipped %d paused %v %s",
+	s.told = append(s.told, fmt.Sprintf("%-27s %-7s | next %s spec %s token %d run %s done %s | %s slot %s %s..%s attempt %d by %d %s | crashes %d failures %d retry %s skipped %d paused %v/%s %s",
 		what, reply.verdict, due, dash(r.spec), r.token, dash(r.run), dash(r.done), dash(string(r.status)), relative(r.scheduled),
-		relative(r.started), relative(r.finished), r.attempt, r.runToken, dash(r.instance), r.crashes, r.skipped, r.paused, dash(r.text)))
+		relative(r.started), relative(r.finished), r.attempt, r.runToken, dash(r.instance), r.crashes, r.failures, relative(r.retryAt), r.skipped, r.paused, dash(r.pauses), dash(r.text)))
 	return r
 }
 
@@ -88,7 +88,7 @@ func dash(text string) string {
 }
 
 func (s *taskTeller) open(token int64) {
-	reply, err := s.store.openTask(s.Context(), "t", token)
+	reply, err := s.store.openTask(s.Context(), "t", taskOpen{token: token})
 	s.tell(fmt.Sprint("open ", token), reply, err)
 }
 
@@ -100,6 +100,11 @@ func (s *taskTeller) plan(p taskPlan) {
 func (s *taskTeller) claim(c taskClaim) {
 	reply, err := s.store.claimTask(s.Context(), "t", c)
 	s.tell(fmt.Sprint("claim ", c.kind, " ", c.token, " ", c.run), reply, err)
+}
+
+func (s *taskTeller) retry(r taskRetry) {
+	reply, err := s.store.retryTask(s.Context(), "t", r)
+	s.tell(fmt.Sprint("retry ", r.token, " ", r.run), reply, err)
 }
 
 func (s *taskTeller) finish(f taskFinish) {
@@ -115,12 +120,17 @@ func TestTaskScripts(t *testing.T) {
 		ctx := t.Context()
 		reply, err := store.readTask(ctx, "t")
 		s.tell("read", reply, err)
-		reply, err = store.pauseTask(ctx, "t", true)
+		reply, err = store.pauseTask(ctx, "t", true, "")
 		s.tell("pause", reply, err)
 		s.plan(taskPlan{token: 100, next: 1, spec: "A"})
 		s.finish(taskFinish{token: 100, run: "r0", status: RunSucceeded})
 		s.open(100)
 		s.open(100)
+		finished := func() string {
+			reply, err := store.readTask(ctx, "t")
+			require.NoError(t, err)
+			return strconv.FormatInt(reply.record.finished, 10)
+		}
 		at := func(hours int64) string { return strconv.FormatInt(s.base+hours*hour, 10) }
 		slot := func(token int64, run string, hours, next int64) taskClaim {
 			return taskClaim{token: token, run: run, kind: claimSlot, expect: at(hours), slot: s.base + hours*hour, next: s.base + next*hour,
@@ -136,9 +146,13 @@ func TestTaskScripts(t *testing.T) {
 		s.claim(slot(100, "r1", -1, 1))
 		s.claim(slot(100, "r1", -1, 1))
 		s.claim(slot(100, "r2", 1, 2))
-		s.claim(taskClaim{token: 100, run: "r2", kind: claimExtra})
+		s.claim(taskClaim{token: 100, run: "r2", kind: claimExtra, expect: "0"})
 		s.finish(taskFinish{token: 100, run: "r2", status: RunSucceeded})
-		s.finish(taskFinish{token: 100, run: "r1", status: RunFailed, text: "too bad", attempt: 3})
+		s.retry(taskRetry{token: 100, run: "r1", attempt: 2, failures: 1, in: 2 * time.Hour})
+		s.retry(taskRetry{token: 100, run: "r1", attempt: 2, failures: 1, in: 3 * time.Hour}) // the same
+		s.retry(taskRetry{token: 100, run: "r0", attempt: 3, failures: 2, in: time.Hour})
+		s.retry(taskRetry{token: 99, run: "r1", attempt: 3, failures: 2, in: time.Hour})
+		s.finish(taskFinish{token: 100, run: "r1", status: RunFailed, text: "too bad", attempt: 3, failures: 3})
 		s.finish(taskFinish{token: 100, run: "r1", status: RunSucceeded})
 		s.claim(slot(100, "r1", 1, 2))
 		s.claim(slot(100, "r2", -1, 1)) // the slot that has run
@@ -146,7 +160,7 @@ func TestTaskScripts(t *testing.T) {
 		// An older leader changes nothing.
 		s.open(99)
 		s.plan(taskPlan{token: 99, expect: at(1), next: s.base - hour, spec: "A"})
-		s.claim(taskClaim{token: 99, run: "r2", kind: claimExtra})
+		s.claim(taskClaim{token: 99, run: "r2", kind: claimExtra, expect: "0"})
 		s.finish(taskFinish{token: 99, run: "r1", status: RunSucceeded})
 
 		// A newer one has to open the record first. It finds a run, and another one dies of it.
@@ -165,7 +179,7 @@ func TestTaskScripts(t *testing.T) {
 		s.claim(again(200, "r3", "r2", 2))
 		s.open(300)
 		s.claim(again(300, "r4", "r3", 3))
-		s.finish(taskFinish{token: 300, run: "r4", status: RunInterrupted, text: "the end", attempt: 3})
+		s.finish(taskFinish{token: 300, run: "r4", status: RunInterrupted, text: "the end", attempt: 3, failures: 1, retryIn: time.Hour})
 		s.claim(again(300, "r5", "r4", 4))
 		s.finish(taskFinish{token: 300, run: "r5", status: runReturned})
 		s.claim(again(300, "r5", "r4", 4)) // late
@@ -177,14 +191,17 @@ func TestTaskScripts(t *testing.T) {
 		s.finish(taskFinish{token: 300, run: "r7", status: runReturned})
 		s.claim(slot(300, "r7", -1, 1))
 
-		reply, err = store.pauseTask(ctx, "t", true)
+		reply, err = store.pauseTask(ctx, "t", true, "")
 		s.tell("pause", reply, err)
 		s.claim(slot(300, "r8", -1, 1))
-		s.claim(taskClaim{token: 300, run: "r8", kind: claimExtra})
+		s.claim(taskClaim{token: 300, run: "r8", kind: claimExtra, expect: finished()})
 		s.claim(again(300, "r8", "r7", 4))
-		reply, err = store.pauseTask(ctx, "t", false)
+		reply, err = store.pauseTask(ctx, "t", false, "")
 		s.tell("resume", reply, err)
-		s.claim(taskClaim{token: 300, run: "r8", kind: claimExtra, instance: "i8", attempt: 1})
+		reply, err = store.pauseTask(ctx, "t", false, "1")
+		s.tell("resume", reply, err)
+		s.claim(taskClaim{token: 300, run: "r8", kind: claimExtra, expect: "7", instance: "i8", attempt: 1})
+		s.claim(taskClaim{token: 300, run: "r8", kind: claimExtra, expect: finished(), instance: "i8", attempt: 1})
 		s.finish(taskFinish{token: 300, run: "r8", status: RunSucceeded, attempt: 1})
 		reply, err = store.readTask(ctx, "t")
 		last := s.tell("read", reply, err)
@@ -230,14 +247,15 @@ func TestTaskScriptsRefuse(t *testing.T) {
 			require.NoError(t, rdb.HSet(ctx, key, bad[0], bad[1], "foreign", "yes").Err())
 			before := rdb.HGetAll(ctx, key).Val()
 			for name, call := range map[string]func() (taskReply, error){
-				"open": func() (taskReply, error) { return store.openTask(ctx, "t", 5) },
+				"open": func() (taskReply, error) { return store.openTask(ctx, "t", taskOpen{token: 5}) },
 				"plan": func() (taskReply, error) { return store.planTask(ctx, "t", taskPlan{token: 5, next: 1}) },
 				"claim": func() (taskReply, error) {
-					return store.claimTask(ctx, "t", taskClaim{token: 5, run: "r", kind: claimExtra})
+					return store.claimTask(ctx, "t", taskClaim{token: 5, run: "r", kind: claimExtra, expect: "0"})
 				},
+				"retry":  func() (taskReply, error) { return store.retryTask(ctx, "t", taskRetry{token: 5, run: "r"}) },
 				"finish": func() (taskReply, error) { return store.finishTask(ctx, "t", taskFinish{token: 5, run: "r"}) },
 				"read":   func() (taskReply, error) { return store.readTask(ctx, "t") },
-				"pause":  func() (taskReply, error) { return store.pauseTask(ctx, "t", true) },
+				"pause":  func() (taskReply, error) { return store.pauseTask(ctx, "t", true, "") },
 			} {
 				_, err := call()
 				require.ErrorIs(t, err, ErrMisconfigured, "%s %v", name, bad)
@@ -256,14 +274,14 @@ func TestTaskScriptsRefuse(t *testing.T) {
 		// The other fields count as absent.
 		require.NoError(t, rdb.Del(ctx, key).Err())
 		require.NoError(t, rdb.HSet(ctx, key, "attempt", "many", "skipped", "-4", "crashes", "1e9", "last_started", "never", "error", strings.Repeat("ä", 4000)).Err())
-		reply, err := store.openTask(ctx, "t", 5)
+		reply, err := store.openTask(ctx, "t", taskOpen{token: 5})
 		require.NoError(t, err)
 		require.Zero(t, reply.record.attempt+reply.record.crashes+int(reply.record.skipped+reply.record.started))
 		require.Equal(t, strings.Repeat("ä", maxTaskText/2), reply.record.text)
 
 		// Keys of another type.
 		require.NoError(t, rdb.Set(ctx, store.keys.task("s"), "mine", 0).Err())
-		_, err = store.openTask(ctx, "s", 5)
+		_, err = store.openTask(ctx, "s", taskOpen{token: 5})
 		require.ErrorIs(t, err, ErrMisconfigured)
 		require.ErrorContains(t, err, store.keys.task("s"))
 		_, problems, err := store.taskRecords(ctx, []string{"t", "s"})
@@ -276,7 +294,7 @@ func TestTaskScriptsRefuse(t *testing.T) {
 		require.ErrorIs(t, err, ErrMisconfigured)
 
 		// The end of a run is recorded even so; the error is told once.
-		_, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: "r", kind: claimExtra})
+		_, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: "r", kind: claimExtra, expect: "0"})
 		require.NoError(t, err)
 		_, err = store.finishTask(ctx, "t", taskFinish{token: 5, run: "r", status: RunSucceeded})
 		require.ErrorIs(t, err, ErrMisconfigured)
@@ -297,13 +315,15 @@ func TestTaskScriptsRefuse(t *testing.T) {
 func TestTaskHistoryIsCapped(t *testing.T) {
 	onTaskStores(t, func(t *testing.T, store taskStore) {
 		ctx := t.Context()
-		_, err := store.openTask(ctx, "t", 5)
+		_, err := store.openTask(ctx, "t", taskOpen{token: 5})
 		require.NoError(t, err)
+		ended := int64(0)
 		for i := range 400 {
 			run := fmt.Sprint("r", i)
-			_, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: run, kind: claimExtra, attempt: 1})
+			_, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: run, kind: claimExtra, expect: strconv.FormatInt(ended, 10), attempt: 1})
 			require.NoError(t, err)
-			_, err = store.finishTask(ctx, "t", taskFinish{token: 5, run: run, status: RunSucceeded})
+			reply, err := store.finishTask(ctx, "t", taskFinish{token: 5, run: run, status: RunSucceeded})
+			ended = reply.record.finished
 			require.NoError(t, err)
 		}
 		runs, err := store.taskRuns(ctx, "t", 5000)
@@ -326,7 +346,7 @@ func TestTaskIndexIsCapped(t *testing.T) {
 	onTaskStores(t, func(t *testing.T, store taskStore) {
 		ctx := t.Context()
 		for i := range 30 {
-			_, err := store.openTask(ctx, fmt.Sprint("t", i), 5)
+			_, err := store.openTask(ctx, fmt.Sprint("t", i), taskOpen{token: 5})
 			require.NoError(t, err)
 		}
 		names, more, err := store.taskNames(ctx, 20)
@@ -353,15 +373,16 @@ func TestTaskFinishOnFullRedis(t *testing.T) {
 	var c checker
 	store := newRedisStore(client, &c, Options{Namespace: "tasks"})
 	ctx := t.Context()
-	_, err := store.openTask(ctx, "t", 5)
+	_, err := store.openTask(ctx, "t", taskOpen{token: 5})
 	require.NoError(t, err)
-	_, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: "r", kind: claimExtra})
+	_, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: "r", kind: claimExtra, expect: "0"})
 	require.NoError(t, err)
 	require.NoError(t, client.ConfigSet(ctx, "maxmemory", "1").Err())
 	reply, err := store.finishTask(ctx, "t", taskFinish{token: 5, run: "r", status: RunSucceeded})
 	require.NoError(t, err)
 	require.Equal(t, taskDone, reply.verdict)
-	_, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: "s", kind: claimExtra})
+	ended := strconv.FormatInt(reply.record.finished, 10)
+	_, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: "s", kind: claimExtra, expect: ended})
 	require.ErrorIs(t, err, ErrUnreachable)
 	require.ErrorContains(t, err, "OOM")
 	require.NoError(t, client.ConfigSet(ctx, "maxmemory", "0").Err())

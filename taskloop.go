@@ -2,8 +2,8 @@ package tenure
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -11,9 +11,8 @@ import (
 const (
 	callBound    = 3 * time.Second // one call to the store is waited for
 	firstPause   = 100 * time.Millisecond
-	longestPause = 5 * time.Second  // between two calls without an answer
-	mendPause    = 30 * time.Second // where somebody has to mend something first
-	finishBound  = 5 * time.Second  // the end of a run is told for so long after the term, or the run, has ended
+	longestPause = 5 * time.Second // between two calls without an answer
+	finishBound  = 5 * time.Second // the end of a run is told for so long after the term, or the run, has ended
 	reopenPause  = 10 * time.Millisecond
 	lookEvery    = time.Minute // Redis's clock is looked at while something is scheduled
 	overrunAfter = time.Second // a run ignores the end of its context
@@ -51,6 +50,8 @@ type leadTask struct {
 	checked bool       // its next slot is one that the schedule may have led to
 	next    taskRecord // as it was when it last had a next slot: a record that was lost goes on from there
 	again   string     // ID of a run that another leader left behind, to be run again
+	moved   int        // how often in a row the record was not what it was
+	other   string     // key of the lease that the record belongs to, if it is not ours
 	extra   bool       // RunOnElection is still to be done
 	asking  *asking
 	queued  *asking // the end of a run, behind what is being asked
@@ -81,6 +82,7 @@ type asking struct {
 func (s *TaskScheduler) lead(ctx context.Context, term Term) error {
 	l := &taskLoop{s: s, ctx: ctx, runs: term.tenancy.tasks.ctx, term: term, origin: time.Now()}
 	defer s.working.Store(false)
+	defer s.forget()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	done, cut := ctx.Done(), l.runs.Done()
@@ -185,11 +187,14 @@ func (l *taskLoop) decide(t *leadTask) (wait time.Duration) {
 			return l.decide(t)
 		}
 	case t.again != "":
+		if wait := l.clock.until(t.record.retryAt, l.now); wait > 0 && wait <= t.Retry.MaxBackoff {
+			return wait // it was about to be retried
+		}
 		l.claim(t, decision{}, claimAgain, t.again)
 	case t.record.next != 0 && l.clock.until(t.record.next, l.now)+t.delay(t.record.next) <= 0:
 		l.due(t, redis)
-	case t.extra:
-		l.claim(t, decision{}, claimExtra, "")
+	case t.extra && t.record.crashes < maxCrashes:
+		l.claim(t, decision{}, claimExtra, strconv.FormatInt(t.record.finished, 10))
 	case t.record.next != 0:
 		return l.clock.until(t.record.next, l.now) + t.delay(t.record.next)
 	}
@@ -283,14 +288,16 @@ func (l *taskLoop) answer(t *leadTask, a *asking, try int, reply taskReply, err 
 	switch {
 	case t.asking != a: // it was answered, or given up
 	case err == nil:
-		t.asking, t.failing = nil, false
+		t.asking = nil
+		if reply.verdict != taskFenced && reply.verdict != taskForeign {
+			l.goesOn(t)
+		}
 		t.record = reply.record
 		if t.record.due != "" {
 			t.next = t.record
 		}
 		if reply.verdict == taskFenced {
-			t.off = true
-			l.failed(t, fmt.Errorf("%w: token %d", ErrFenced, reply.record.token))
+			l.refused(t, fmt.Errorf("%w: the record has token %d; if no leader has that, remove the record", ErrFenced, reply.record.token))
 		}
 		a.take(reply)
 	case current:
@@ -301,14 +308,23 @@ func (l *taskLoop) answer(t *leadTask, a *asking, try int, reply taskReply, err 
 
 // unanswered sets the next try. What went wrong is told once, until it goes right.
 func (l *taskLoop) unanswered(t *leadTask, a *asking, err error) {
-	pause := min(firstPause<<min(a.tries-1, 10), longestPause)
-	if errors.Is(err, ErrMisconfigured) && !a.finish && a.tries > 1 {
-		pause = mendPause
-	}
-	a.at = l.now + pause
+	a.at = l.now + min(firstPause<<min(a.tries-1, 10), longestPause)
+	l.stands(t, err)
+}
+
+// stands says what keeps a task from going on: to observers once, to Tasks until it goes on.
+func (l *taskLoop) stands(t *leadTask, err error) {
+	l.s.stands(t.Name, err)
 	if !t.failing {
 		t.failing = true
 		l.failed(t, err)
+	}
+}
+
+func (l *taskLoop) goesOn(t *leadTask) {
+	if t.failing {
+		t.failing = false
+		l.s.stands(t.Name, nil)
 	}
 }
 
@@ -334,7 +350,8 @@ func (l *taskLoop) look() (wait time.Duration) {
 	l.ask(first, &asking{
 		send: func(ctx context.Context) (taskReply, error) { return l.s.store.readTask(ctx, first.Name) },
 		take: func(reply taskReply) {
-			first.opened, first.checked = first.run != nil || reply.record.token == l.term.Token, false
+			ours := reply.record.token == l.term.Token && reply.record.run == "" // or Redis has forgotten the end of a run
+			first.opened, first.checked = first.run != nil || ours, false
 		},
 	})
 	return l.pursue(first)

@@ -19,7 +19,11 @@ func (l *taskLoop) plan(t *leadTask, redis int64) bool {
 	if next == t.record.next && t.record.due != "" && t.record.spec == t.spec {
 		return true
 	}
-	l.move(t, taskPlan{expect: t.record.due, next: next, spec: t.spec}, decision{})
+	p := taskPlan{expect: t.record.due, next: next, spec: t.spec}
+	if t.record.due == "" { // what else is worth keeping
+		p.skipped, p.paused = max(from.skipped-t.record.skipped, 0), from.paused
+	}
+	l.move(t, p, decision{})
 	return false
 }
 
@@ -30,11 +34,16 @@ func (l *taskLoop) due(t *leadTask, redis int64) {
 	if !l.guard(t, func() { d = t.decide(at) }) {
 		return
 	}
+	ran := l.s.ran(t.Name)
+	if d.run && ran.passed(d.slot, redis) && (!ran.ended || ran.of != d.slot) { // the record is older than what this process has run
+		l.move(t, taskPlan{expect: t.record.due, next: d.next, spec: t.spec, skipped: int64(d.skipped)}, d)
+		return
+	}
 	if d.run {
 		l.claim(t, d, claimSlot, t.record.due)
 		return
 	}
-	l.move(t, taskPlan{expect: t.record.due, next: d.next, spec: t.spec, skipped: d.skipped}, d)
+	l.move(t, taskPlan{expect: t.record.due, next: d.next, spec: t.spec, skipped: int64(d.skipped)}, d)
 }
 
 // guard asks the application's schedule; where that fails the task is over for this term, and only the task.
@@ -42,7 +51,7 @@ func (l *taskLoop) guard(t *leadTask, ask func()) bool {
 	err := protect(func() error { ask(); return nil })
 	if err != nil {
 		t.off = true
-		l.failed(t, fmt.Errorf("%w: schedule %q: %w", ErrMisconfigured, t.text, err))
+		l.stands(t, fmt.Errorf("%w: schedule %q: %w", ErrMisconfigured, t.text, err))
 	}
 	return err == nil
 }

@@ -14,43 +14,70 @@ type liveRun struct {
 	id      string
 	slot    time.Time
 	attempt int // the one that is on, or was last
-	first   int
+	first   int // of this leader
+	failed  int // attempts that have failed, of earlier leaders too
 
 	active   bool          // the attempt has not returned
 	began    time.Duration // the attempt
-	retryAt  time.Duration // the next one; where none is active
+	noting   bool          // the attempt that is to follow is being noted
+	retryAt  int64         // when that is due, by Redis's clock
 	text     string        // error of the last attempt
-	overran  bool          // was told
-	finished bool          // its end is being told
+	overran  bool          // was reported
+	finished bool          // its end is being recorded
 }
 
-// open takes the record over for this term.
+// open takes the record over for this term. One that belongs to another role is asked for once more, by the name of that role's lease:
+// it is free once nobody holds that.
 func (l *taskLoop) open(t *leadTask) {
+	o := taskOpen{token: l.term.Token, lease: l.s.lease, other: t.other}
 	l.ask(t, &asking{
-		send: func(ctx context.Context) (taskReply, error) { return l.s.store.openTask(ctx, t.Name, l.term.Token) },
+		send: func(ctx context.Context) (taskReply, error) { return l.s.store.openTask(ctx, t.Name, o) },
 		take: func(reply taskReply) {
-			t.opened, t.checked = true, false
-			if reply.verdict == taskOK {
-				l.adopt(t, reply.record)
+			switch r := reply.record; {
+			case reply.verdict == taskOK:
+				t.opened, t.checked, t.other = true, false, ""
+				l.adopt(t, r)
+			case reply.verdict == taskForeign && t.other != r.lease:
+				t.other = r.lease
+			case reply.verdict == taskForeign:
+				t.other = ""
+				l.refused(t, fmt.Errorf("%w: task %q is run by the leader of %q: names of tasks are unique in a namespace; this process looks "+
+					"again each minute", ErrMisconfigured, t.Name, r.lease))
 			}
 		},
 	})
 }
 
+// refused leaves a record alone that is not ours, and looks again later.
+func (l *taskLoop) refused(t *leadTask, err error) {
+	t.opened, t.rest = false, l.now+lookEvery
+	l.stands(t, err)
+}
+
 // reopen reads the record again, which is not what it was: not at once, lest two that write there chase each other.
 func (l *taskLoop) reopen(t *leadTask) {
 	t.opened, t.again = false, ""
-	t.rest = l.now + reopenPause
+	t.rest = l.now + min(reopenPause<<min(t.moved, 10), longestPause)
+	t.moved++
 }
 
-// adopt finds out whether another leader has left a run behind. Whoever wrote the record before is fenced by now.
+// adopt finds out whether a run was left behind: by another leader, or by this process, which then knows how it ended. Whoever wrote the
+// record before is fenced by now.
 func (l *taskLoop) adopt(t *leadTask, r taskRecord) {
-	switch {
+	t.again = ""
+	switch ran := l.s.ran(t.Name); {
 	case t.run != nil: // of this very term
+	case r.run != "" && ran.knows(r.run):
+		l.record(t, ran.end)
 	case r.run != "" && t.Abandoned == Rerun && r.crashes+1 < maxCrashes:
 		t.again = r.run
 	case r.run != "":
-		l.finish(t, taskFinish{run: r.run, status: RunAbandoned, text: "its leader died"}, nil)
+		l.finish(t, taskFinish{run: r.run, status: RunAbandoned, text: ErrAbandoned.Error()}, func(taskReply) {
+			l.s.bus.publish(Event{
+				Type: EventTaskFinished, Task: t.Name, Slot: redisTime(r.scheduled), Attempt: r.attempt, Token: r.runToken, Status: RunAbandoned,
+				Err: ErrAbandoned,
+			})
+		})
 	case r.status == runReturned, r.status == RunInterrupted && t.Abandoned == Rerun:
 		t.again = r.done
 	}
@@ -68,9 +95,16 @@ func (l *taskLoop) claim(t *leadTask, d decision, kind, expect string) {
 	case kind == claimAgain:
 		c.attempt = t.record.attempt + 1
 	}
+	if run := l.s.ran(t.Name).again(c, l.clock.read(l.now)); run != "" {
+		c.run = run // Redis has lost it: it is claimed to be ended at once, see claimed
+	}
 	l.ask(t, &asking{
 		send: func(ctx context.Context) (taskReply, error) { return l.s.store.claimTask(ctx, t.Name, c) },
-		give: func() { l.giveBack(t, c.run) },
+		give: func() {
+			if !l.s.ran(t.Name).knows(c.run) {
+				l.giveBack(t, c.run)
+			}
+		},
 		take: func(reply taskReply) { l.claimed(t, c, d, reply) },
 	})
 }
@@ -93,11 +127,19 @@ func (l *taskLoop) claimed(t *leadTask, c taskClaim, d decision, reply taskReply
 	case taskFenced:
 		return
 	}
-	t.again, t.extra = "", false
+	t.again, t.extra, t.moved = "", false, 0
 	t.began = reply.record.started
 	t.late = c.kind != claimSlot || t.isLate(c.slot, t.began)
 	l.skipped(t, d)
-	t.run = &liveRun{id: c.run, slot: redisTime(reply.record.scheduled), first: c.attempt, attempt: c.attempt}
+	ran := l.s.ran(t.Name)
+	if ran.knows(c.run) {
+		l.record(t, ran.end)
+		return
+	}
+	ran.claimed(c, reply.now)
+	t.run = &liveRun{
+		id: c.run, slot: redisTime(reply.record.scheduled), first: c.attempt, attempt: c.attempt, failed: reply.record.failures,
+	}
 	l.start(t)
 }
 
@@ -122,9 +164,18 @@ func (l *taskLoop) attempt(t *leadTask, r *liveRun, run TaskRun) {
 			err = &PanicError{Value: value, Stack: debug.Stack()}
 		}
 		took := time.Since(began)
-		text := errorText(err)
-		l.s.bus.publish(Event{Type: EventTaskFinished, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token, Took: took, Err: err})
-		l.post(func() { l.attempted(t, r, started, err, text) })
+		text, cut := errorText(err), l.runs.Err() != nil
+		status := RunFailed
+		switch {
+		case err == nil:
+			status = RunSucceeded
+		case t.Abandoned == Rerun && (!started || cut && heeds(l.runs, err)):
+			status = RunInterrupted
+		}
+		l.s.bus.publish(Event{
+			Type: EventTaskFinished, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token, Took: took, Status: status, Err: err,
+		})
+		l.post(func() { l.attempted(t, r, started, cut, err, text) })
 	}()
 	l.s.bus.publish(Event{Type: EventTaskStarted, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token})
 	if !l.term.Valid() || l.ctx.Err() != nil {
@@ -135,29 +186,73 @@ func (l *taskLoop) attempt(t *leadTask, r *liveRun, run TaskRun) {
 	err = t.Run(ctx, run)
 }
 
-// attempted says how the run goes on after an attempt.
-func (l *taskLoop) attempted(t *leadTask, r *liveRun, started bool, err error, text string) {
+// heeds reports whether an error of the application only says that ctx is done.
+func heeds(ctx context.Context, err error) bool {
+	heeded, _ := worded(ctx, "task", err)
+	return heeded
+}
+
+// attempted says how the run goes on after an attempt. cut: the context of the runs was done when it returned.
+func (l *taskLoop) attempted(t *leadTask, r *liveRun, started, cut bool, err error, text string) {
 	r.active = false
-	switch {
-	case started:
-		r.text = text
-	case r.attempt > r.first: // as if the attempt before were the last
-		r.attempt--
-	default:
-		l.giveBack(t, r.id)
-		return
-	}
 	over := l.over || l.ctx.Err() != nil || !l.term.Valid()
 	switch {
-	case err == nil:
-		l.end(t, RunSucceeded)
-	case over && t.Abandoned == Rerun:
-		l.end(t, RunInterrupted)
-	case !over && r.attempt-r.first+1 < t.Retry.Attempts:
-		r.retryAt = l.now + plan.Backoff(r.attempt-r.first+1, t.Retry.Backoff, t.Retry.MaxBackoff, l.s.random())
-	default:
-		l.end(t, RunFailed)
+	case !started && r.attempt == r.first:
+		l.giveBack(t, r.id)
+		return
+	case !started: // as if the attempt before were the last
+		r.attempt--
+		l.leave(t)
+		return
 	}
+	r.text = text
+	switch {
+	case err == nil:
+		l.end(t, RunSucceeded, 0)
+	case cut && t.Abandoned == Rerun: // not to be held against the task
+		l.end(t, RunInterrupted, 0)
+	default:
+		r.failed++
+		pause := plan.Backoff(r.failed, t.Retry.Backoff, t.Retry.MaxBackoff, l.s.random())
+		switch {
+		case r.failed >= t.Retry.Attempts:
+			l.end(t, RunFailed, 0)
+		case over && t.Abandoned == Rerun:
+			l.end(t, RunInterrupted, pause)
+		case over:
+			l.end(t, RunFailed, 0)
+		default:
+			l.retry(t, pause)
+		}
+	}
+}
+
+// leave ends a run that waits for an attempt which this process does not start any more.
+func (l *taskLoop) leave(t *leadTask) {
+	if t.Abandoned == Rerun {
+		l.end(t, RunInterrupted, l.clock.until(t.run.retryAt, l.now))
+		return
+	}
+	l.end(t, RunFailed, 0)
+}
+
+// retry notes the next attempt, and then waits for it. It does not begin before it was noted: else the next leader could not know of it.
+func (l *taskLoop) retry(t *leadTask, pause time.Duration) {
+	r := t.run
+	r.noting, r.retryAt = true, l.clock.read(l.now)+pause.Milliseconds()
+	note := taskRetry{token: l.term.Token, run: r.id, attempt: r.attempt + 1, failures: r.failed, in: pause}
+	l.ask(t, &asking{
+		send: func(ctx context.Context) (taskReply, error) { return l.s.store.retryTask(ctx, t.Name, note) },
+		take: func(reply taskReply) {
+			r.noting = false
+			switch reply.verdict {
+			case taskOK:
+				r.retryAt = min(reply.record.retryAt, reply.now+pause.Milliseconds())
+			case taskFenced:
+				l.end(t, RunFailed, 0)
+			}
+		},
+	})
 }
 
 // tend looks after the run that is on: its next attempt, and whether it heeds its context.
@@ -181,9 +276,10 @@ func (l *taskLoop) tend(t *leadTask) (wait time.Duration) {
 			return time.Hour
 		}
 	case l.over: // it waits for a retry that will not come
-		l.attempted(t, r, true, ErrNotLeader, r.text)
+		l.leave(t)
+	case r.noting:
 	default:
-		if wait = r.retryAt - l.now; wait <= 0 {
+		if wait = l.clock.until(r.retryAt, l.now); wait <= 0 {
 			r.attempt++
 			l.start(t)
 			return time.Hour
@@ -192,29 +288,42 @@ func (l *taskLoop) tend(t *leadTask) (wait time.Duration) {
 	return wait
 }
 
-// end tells the store how the run has ended.
-func (l *taskLoop) end(t *leadTask, status RunStatus) {
+// end records how the run has ended. retryIn is when the next leader may go on with it; 0 or less: at once.
+func (l *taskLoop) end(t *leadTask, status RunStatus, retryIn time.Duration) {
 	r := t.run
 	r.finished = true
 	busy := l.clock.read(l.now)
-	l.finish(t, taskFinish{run: r.id, status: status, text: r.text, attempt: r.attempt}, func() { t.busy = busy })
+	f := taskFinish{run: r.id, status: status, text: r.text, attempt: r.attempt, failures: r.failed, retryIn: retryIn}
+	ran := l.s.ran(t.Name)
+	ran.ended, ran.end = true, f
+	l.finish(t, f, func(taskReply) { t.busy = busy })
 }
 
-// giveBack tells that a run was claimed, perhaps, and certainly not started.
+// record ends a run in the record that has ended here before, which Redis does not know, or has forgotten.
+func (l *taskLoop) record(t *leadTask, f taskFinish) {
+	l.finish(t, f, func(reply taskReply) {
+		if reply.verdict == taskDone {
+			l.adopt(t, reply.record)
+		}
+	})
+}
+
+// giveBack says that a run was claimed, perhaps, and certainly not started.
 func (l *taskLoop) giveBack(t *leadTask, run string) {
+	l.s.ran(t.Name).returned(run)
 	l.finish(t, taskFinish{run: run, status: runReturned}, nil)
 }
 
-// finish ends a run in the record, behind what is being asked about the task.
-func (l *taskLoop) finish(t *leadTask, f taskFinish, then func()) {
+// finish ends a run in the record, behind what is being asked about the task. then may be nil.
+func (l *taskLoop) finish(t *leadTask, f taskFinish, then func(taskReply)) {
 	f.token = l.term.Token
 	l.ask(t, &asking{
 		finish: true,
 		send:   func(ctx context.Context) (taskReply, error) { return l.s.store.finishTask(ctx, t.Name, f) },
 		take: func(reply taskReply) {
 			t.run = nil
-			if then != nil {
-				then()
+			if then != nil && (reply.verdict == taskDone || f.status != RunAbandoned) {
+				then(reply)
 			}
 			if reply.verdict == taskGone && f.status != runReturned {
 				l.reopen(t)

@@ -40,7 +40,8 @@ type Task struct {
 	Abandoned AbandonedPolicy
 	// Retry says how often a failed attempt is repeated within its run. Default: never.
 	Retry RetryPolicy
-	// RunOnElection runs the task once when a term begins, or when it is registered during one, unless a slot is due then.
+	// RunOnElection runs the task once when a term begins, or when it is registered during one, unless a slot is due then. If three
+	// leaders have died of the task in a row, only its next slot runs it again.
 	RunOnElection bool
 }
 
@@ -54,12 +55,13 @@ type TaskFunc func(ctx context.Context, run TaskRun) error
 // TaskRun tells a TaskFunc what it runs for.
 type TaskRun struct {
 	Task string
-	// ID is that of the run: the same for all attempts of a leader, another one for a rerun.
+	// ID is that of the run: the same for all attempts of a leader, another one if another leader goes on with it.
 	ID string
 	// Slot is when it was due, in UTC by Redis's clock: the same for every attempt and rerun. Of a run outside the schedule it is
 	// when that began.
 	Slot time.Time
-	// Attempt counts from 1, retries and reruns alike.
+	// Attempt counts from 1, retries and reruns alike. It never repeats for one Slot while the record survives, and may pass over a
+	// number if a leader died.
 	Attempt int
 	// Token is the fencing token of the term.
 	Token int64
@@ -89,22 +91,23 @@ type AbandonedPolicy int
 
 // The policies for abandoned runs.
 const (
-	Rerun      AbandonedPolicy = iota // the next leader runs the slot again; after three leaders died of it, it has failed
+	Rerun      AbandonedPolicy = iota // the next leader runs the slot again; after three leaders died of the task in a row, it has failed
 	MarkFailed                        // it has failed
 )
 
 // RetryPolicy says how often a failed attempt is repeated. A run that retries is still on: Overlap applies.
 type RetryPolicy struct {
-	// Attempts is how many there are in all, at most 1000. Default 1.
+	// Attempts is how many there are in all, at most 1000, whoever leads meanwhile. One that the end of its leader or of its term cut
+	// short does not count. Default 1.
 	Attempts int
-	// Backoff is the pause before the second attempt, doubled before each further one. Up to half of it is taken off, at random.
-	// At least 1 ms; default 1 s.
+	// Backoff is the pause before the second attempt, doubled before each further one. Up to half of it is taken off, at random. A
+	// change of the leader does not shorten it. At least 1 ms; default 1 s.
 	Backoff time.Duration
 	// MaxBackoff is the longest pause, no less than Backoff, at most 30 days. Default 1 min, or Backoff where that is longer.
 	MaxBackoff time.Duration
 }
 
-// maxCrashes is how many leaders may die during the runs of one slot before it is not run again.
+// maxCrashes is how many leaders may die during runs of a task, in a row, before a run is not repeated.
 const maxCrashes = 3
 
 // TaskScheduler runs the registered tasks while this process leads. Its methods are safe for concurrent use. Those that ask Redis
@@ -118,6 +121,9 @@ type TaskScheduler struct {
 
 	patience time.Duration // a run that goes on for so long after the end of its context is reported
 
+	lease  string              // key of the lease whose leader runs the tasks; "": there is only one
+	memory map[string]*ranTask // by name; belongs to the loop
+
 	wake  chan struct{} // size 1: the loop looks for news
 	calls inFlight      // to the store, abandoned ones of earlier terms included
 	asked questions
@@ -129,6 +135,8 @@ type TaskScheduler struct {
 	mu      sync.Mutex
 	tasks   []*registered // in the order of registration; it only grows
 	stopped bool          // no further one is let in
+
+	problems map[string]error // by name: what keeps the loop from going on with a task; empty while this process does not lead
 }
 
 // registered is a task with its defaults filled in. It never changes.
@@ -141,6 +149,7 @@ type registered struct {
 func newTaskScheduler(store taskStore, bus *eventBus, id string) *TaskScheduler {
 	return &TaskScheduler{
 		store: store, bus: bus, id: id, secret: nonce, random: rand.Float64, patience: overrunAfter, wake: make(chan struct{}, 1),
+		memory: make(map[string]*ranTask), problems: make(map[string]error),
 	}
 }
 

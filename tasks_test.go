@@ -83,7 +83,7 @@ func TestTasksListing(t *testing.T) {
 	store := newLocalTasks()
 	s := newTaskScheduler(store, newEventBus("i"), "i")
 	for i := range maxTasks + 5 {
-		_, err := store.openTask(t.Context(), fmt.Sprintf("t%04d", i), 5)
+		_, err := store.openTask(t.Context(), fmt.Sprintf("t%04d", i), taskOpen{token: 5})
 		require.NoError(t, err)
 	}
 	require.NoError(t, s.Register(Task{Name: "z", Schedule: Every(time.Hour), Run: noTask}))
@@ -105,7 +105,7 @@ func TestTasksOnRedis(t *testing.T) {
 		ctx := t.Context()
 		s := newTaskScheduler(store, newEventBus("i"), "i")
 		for i := range 150 {
-			_, err := store.openTask(ctx, fmt.Sprintf("t%03d", i), 5)
+			_, err := store.openTask(ctx, fmt.Sprintf("t%03d", i), taskOpen{token: 5})
 			require.NoError(t, err)
 		}
 		require.NoError(t, store.rdb.Del(ctx, store.keys.task("t007")).Err())

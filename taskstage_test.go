@@ -270,8 +270,8 @@ func (s *shakyTasks) through(op string, call func() (taskReply, error)) (taskRep
 	return call()
 }
 
-func (s *shakyTasks) openTask(ctx context.Context, name string, token int64) (taskReply, error) {
-	return s.through("open", func() (taskReply, error) { return s.taskStore.openTask(ctx, name, token) })
+func (s *shakyTasks) openTask(ctx context.Context, name string, o taskOpen) (taskReply, error) {
+	return s.through("open", func() (taskReply, error) { return s.taskStore.openTask(ctx, name, o) })
 }
 
 func (s *shakyTasks) planTask(ctx context.Context, name string, p taskPlan) (taskReply, error) {
@@ -280,6 +280,10 @@ func (s *shakyTasks) planTask(ctx context.Context, name string, p taskPlan) (tas
 
 func (s *shakyTasks) claimTask(ctx context.Context, name string, c taskClaim) (taskReply, error) {
 	return s.through("claim", func() (taskReply, error) { return s.taskStore.claimTask(ctx, name, c) })
+}
+
+func (s *shakyTasks) retryTask(ctx context.Context, name string, r taskRetry) (taskReply, error) {
+	return s.through("retry", func() (taskReply, error) { return s.taskStore.retryTask(ctx, name, r) })
 }
 
 func (s *shakyTasks) finishTask(ctx context.Context, name string, f taskFinish) (taskReply, error) {

@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,7 +17,7 @@ const (
 	RunSucceeded   RunStatus = "succeeded"   //
 	RunFailed      RunStatus = "failed"      // its last attempt had an error or a panic
 	RunInterrupted RunStatus = "interrupted" // its term ended first: it is run again
-	RunAbandoned   RunStatus = "abandoned"   // its leader died
+	RunAbandoned   RunStatus = "abandoned"   // its leader did not report its end
 
 	runReturned RunStatus = "returned" // claimed, but the term ended before it started: it is run again
 )
@@ -54,7 +55,8 @@ type TaskStatus struct {
 	Skipped int64
 	// Token is that of the last leader that took the task over.
 	Token int64
-	// Err says why the record could not be read. The other tasks are not affected.
+	// Err says why the record could not be read; in the process that leads also what keeps the task from going on, until it does. The
+	// other tasks are not affected.
 	Err error
 }
 
@@ -91,7 +93,7 @@ func (s *TaskScheduler) Tasks(ctx context.Context) ([]TaskStatus, error) {
 		schedule, known := schedules[name]
 		list[i] = TaskStatus{
 			Name: name, Known: known, Schedule: schedule, Next: redisTime(r.next), Paused: r.paused, Running: r.run != "", Last: r.last(name),
-			Skipped: r.skipped, Token: r.token, Err: problems[i],
+			Skipped: r.skipped, Token: r.token, Err: cmp.Or(problems[i], s.problem(name)),
 		}
 	}
 	if more {
@@ -128,7 +130,8 @@ func (s *TaskScheduler) Runs(ctx context.Context, name string, limit int) ([]Tas
 }
 
 // Pause lets the slots of a task pass without a run, until Resume; a run that is on goes on. It works on any instance, and for
-// orphans. ErrNotFound: the task has no record.
+// orphans. A request that failed here but reaches Redis late changes nothing once a later Pause or Resume was made. The leader keeps a
+// Pause that it has seen even if the record is lost. ErrNotFound: the task has no record.
 func (s *TaskScheduler) Pause(ctx context.Context, name string) error {
 	return s.pause(ctx, name, true)
 }
@@ -142,11 +145,52 @@ func (s *TaskScheduler) pause(ctx context.Context, name string, paused bool) err
 	if err := checkTask(name); err != nil {
 		return err
 	}
-	reply, err := ask(ctx, &s.asked, func(ctx context.Context) (taskReply, error) { return s.store.pauseTask(ctx, name, paused) })
-	if err == nil && reply.verdict == taskAbsent {
+	const tries = 10
+	reply, err := ask(ctx, &s.asked, func(ctx context.Context) (taskReply, error) {
+		for try := 1; ; try++ { // somebody else may pause or resume it at the same time
+			read, err := s.store.readTask(ctx, name)
+			if err != nil {
+				return read, err
+			}
+			reply, err := s.store.pauseTask(ctx, name, paused, read.record.pauses)
+			if err != nil || reply.verdict != taskMoved || try == tries {
+				return reply, err
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case reply.verdict == taskAbsent:
 		return fmt.Errorf("%w: task %q has no record", ErrNotFound, name)
+	case reply.verdict == taskMoved:
+		return fmt.Errorf("%w: task %q is paused and resumed by others all the time", ErrUnreachable, name)
 	}
-	return err
+	return nil
+}
+
+// stands notes what keeps the loop from going on with a task; nil: nothing.
+func (s *TaskScheduler) stands(name string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		delete(s.problems, name)
+		return
+	}
+	s.problems[name] = err
+}
+
+// forget drops all of that: this process does not lead any more.
+func (s *TaskScheduler) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.problems)
+}
+
+func (s *TaskScheduler) problem(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problems[name]
 }
 
 func checkTask(name string) error {

@@ -1,5 +1,7 @@
 package oracle
 
+import "strconv"
+
 // Task is the record of one task with its history: the rules of the task scripts. It is a plain value, but for History: a copy is a
 // snapshot if History is cloned.
 type Task struct {
@@ -24,7 +26,11 @@ type Record struct {
 	Instance  string
 	RunToken  int64
 	Error     string
-	There     bool // there is a hash
+	Failures  int64
+	RetryAt   int64
+	Lease     string
+	Pauses    string // "" absent
+	There     bool   // there is a hash
 }
 
 // Run is one entry of the history.
@@ -54,19 +60,23 @@ type Claim struct {
 	Attempt  int64
 }
 
-// Open fences the record for a new leader.
-func (t *Task) Open(token int64) string {
-	if token < t.Token {
+// Open fences the record for a new leader of a lease. gone says that the lease which the record belongs to was named, and has no
+// holder.
+func (t *Task) Open(token int64, lease string, gone bool) string {
+	foreign := t.Lease != "" && t.Lease != lease
+	switch {
+	case foreign && !gone:
+		return "foreign"
+	case !foreign && token < t.Token:
 		return "fenced"
-	}
-	if token > t.Token {
-		t.Token, t.There = token, true
+	case token != t.Token || t.Lease != lease:
+		t.Token, t.Lease, t.There = token, lease, true
 	}
 	return "ok"
 }
 
 // Plan moves the next slot without a run.
-func (t *Task) Plan(token int64, expect, next, spec string, skipped int64) string {
+func (t *Task) Plan(token int64, expect, next, spec string, skipped int64, paused bool) string {
 	switch {
 	case token < t.Token:
 		return "fenced"
@@ -78,6 +88,7 @@ func (t *Task) Plan(token int64, expect, next, spec string, skipped int64) strin
 		return "moved"
 	}
 	t.Next, t.Spec, t.Skipped, t.There = next, spec, t.Skipped+skipped, true
+	t.Paused = t.Paused || paused && t.Pauses == ""
 	return "ok"
 }
 
@@ -103,28 +114,45 @@ func (t *Task) Claim(now int64, c Claim) string {
 			t.Next = c.Next
 			return "paused"
 		}
-		r.Next, r.Scheduled, r.Crashes, r.Skipped = c.Next, c.Slot, 0, r.Skipped+c.Skipped
+		r.Next, r.Scheduled, r.Failures, r.Skipped = c.Next, c.Slot, 0, r.Skipped+c.Skipped
 	default:
 		if c.Kind == "again" && t.Run != c.Expect && (t.Run != "" || t.Done != c.Expect) {
+			return "moved"
+		}
+		if c.Kind == "extra" && strconv.FormatInt(t.Finished, 10) != c.Expect {
 			return "moved"
 		}
 		if t.Paused {
 			return "paused"
 		}
 		if c.Kind == "extra" {
-			r.Scheduled, r.Crashes = now, 0
+			r.Scheduled, r.Failures = now, 0
 		} else if t.Run != "" {
 			r.Crashes++
 			t.remember(now, t.Run, "abandoned", "")
 		}
 	}
 	r.Run, r.Status, r.Started, r.Attempt, r.Instance, r.RunToken, r.There = c.Run, "running", now, c.Attempt, c.Instance, c.Token, true
+	r.RetryAt = 0
 	t.Record = r
 	return "claimed"
 }
 
-// Finish ends a run, once. An attempt of 0 leaves the one that is there.
-func (t *Task) Finish(now, token int64, run, status, text string, attempt int64) string {
+// Retry notes the attempt that is to follow a failed one after so many ms.
+func (t *Task) Retry(now, token int64, run string, attempt, failures, in int64) string {
+	switch {
+	case token < t.Token:
+		return "fenced"
+	case t.Run != run:
+		return "gone"
+	case t.Attempt != attempt || t.Failures != failures:
+		t.Attempt, t.Failures, t.RetryAt, t.There = attempt, failures, now+in, true
+	}
+	return "ok"
+}
+
+// Finish ends a run, once. An attempt of 0 leaves the one that is there and the failures, and retryIn of 0 the next attempt.
+func (t *Task) Finish(now, token int64, run, status, text string, attempt, failures, retryIn int64) string {
 	if token < t.Token {
 		return "fenced"
 	}
@@ -139,7 +167,16 @@ func (t *Task) Finish(now, token int64, run, status, text string, attempt int64)
 	}
 	t.Run, t.Done, t.Status, t.Finished, t.Error, t.There = "", run, status, now, text, true
 	if attempt != 0 {
-		t.Attempt = attempt
+		t.Attempt, t.Failures = attempt, failures
+	}
+	if retryIn != 0 {
+		t.RetryAt = now + retryIn
+	}
+	switch status {
+	case "abandoned":
+		t.Crashes++
+	case "succeeded", "failed":
+		t.Crashes = 0
 	}
 	if status != "returned" {
 		t.remember(now, run, status, text)
@@ -148,11 +185,15 @@ func (t *Task) Finish(now, token int64, run, status, text string, attempt int64)
 }
 
 // Pause pauses the task, or lets it go on.
-func (t *Task) Pause(paused bool) string {
-	if !t.There {
+func (t *Task) Pause(paused bool, expect string) string {
+	switch {
+	case !t.There:
 		return "absent"
+	case t.Pauses != expect:
+		return "moved"
 	}
-	t.Paused = paused
+	count, _ := strconv.ParseUint(t.Pauses, 10, 63)
+	t.Paused, t.Pauses = paused, strconv.FormatUint(count+1, 10)
 	return "ok"
 }
 

@@ -224,16 +224,16 @@ func (w *World) takeQuestion(server *machine, p *process, m *message, now int64)
 	before := record.Record
 	switch q.op {
 	case opOpen:
-		m.verdict = record.Open(q.token)
+		m.verdict = record.Open(q.token, "", false)
 	case opPlan:
-		m.verdict = record.Plan(q.token, q.expect, q.next, taskSpec, q.skip)
+		m.verdict = record.Plan(q.token, q.expect, q.next, taskSpec, q.skip, false)
 	case opClaim:
 		if w.broken.ClaimsBlindly {
 			record.Next = q.claim.Expect
 		}
 		m.verdict = record.Claim(now, q.claim)
 	case opFinish:
-		m.verdict = record.Finish(now, q.token, q.run, q.status, "", 0)
+		m.verdict = record.Finish(now, q.token, q.run, q.status, "", 0, 0, 0)
 	}
 	q.record = record.Record
 	record.History = nil // nothing is decided by it

@@ -1,0 +1,61 @@
+package tenure
+
+// ranTask is what this process knows of the runs of a task, whatever its record says: Redis may have lost its last second, or the end of
+// a run may never have reached it. It lasts for longer than a term, and belongs to the loop of the one that is on.
+type ranTask struct {
+	slot int64 // the latest slot that was claimed for a run here; 0: none
+	at   int64 // when, by Redis's clock
+
+	run   string // the last one
+	of    int64  // its slot; 0: it was none of the schedule
+	left  string // the run that it went on with; "": none
+	ended bool
+	end   taskFinish // if ended: what was, or should have been, recorded
+}
+
+// claimed notes a run that has been claimed.
+func (m *ranTask) claimed(c taskClaim, now int64) {
+	m.run, m.of, m.left, m.ended = c.run, c.slot, "", false
+	switch c.kind {
+	case claimSlot:
+		m.slot, m.at = c.slot, now
+	case claimAgain:
+		m.left = c.expect
+	}
+}
+
+// returned notes that it was given back without having begun.
+func (m *ranTask) returned(run string) {
+	if m.run != run {
+		return
+	}
+	if m.of != 0 {
+		m.slot = m.of - 1
+	}
+	m.run, m.of, m.left, m.ended = "", 0, "", false
+}
+
+// again is the run that a claim would repeat: one that has ended here, so that the record only needs to be told of it. "": none.
+func (m *ranTask) again(c taskClaim, now int64) string {
+	if m.ended && (c.kind == claimAgain && m.left == c.expect || c.kind == claimSlot && m.of == c.slot && m.passed(c.slot, now)) {
+		return m.run
+	}
+	return ""
+}
+
+// knows reports whether the end of that run is known here.
+func (m *ranTask) knows(run string) bool { return m.ended && m.run == run }
+
+// passed reports whether a slot is the latest that was run here, or an older one. If Redis's clock was set back since, slots of the
+// same time come anew and nothing is known of them.
+func (m *ranTask) passed(slot, now int64) bool { return m.slot != 0 && slot <= m.slot && now >= m.at }
+
+// ran is the memory of a task. Only the loop calls it.
+func (s *TaskScheduler) ran(name string) *ranTask {
+	m := s.memory[name]
+	if m == nil {
+		m = new(ranTask)
+		s.memory[name] = m
+	}
+	return m
+}

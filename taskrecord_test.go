@@ -1,0 +1,300 @@
+package tenure
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// saved is a copy of the record of the one task, as an old snapshot of Redis.
+func (g *taskStage) saved() *taskRecord {
+	g.local.mu.Lock()
+	defer g.local.mu.Unlock()
+	r := *g.local.records["t"]
+	return &r
+}
+
+// restore puts it back, as a failover that lost the last second does; nil: the record is gone.
+func (g *taskStage) restore(r *taskRecord) {
+	g.local.mu.Lock()
+	defer g.local.mu.Unlock()
+	if r == nil {
+		delete(g.local.records, "t")
+		return
+	}
+	token := g.local.records["t"].token
+	*g.local.records["t"] = *r
+	g.local.records["t"].token = token
+}
+
+// TestOwnRunIsNotRepeated: the end of a run that Redis did not hear of is known to the process, which does not run it again when it leads
+// again.
+func TestOwnRunIsNotRepeated(t *testing.T) {
+	onTaskStage(t, func(g *taskStage) {
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Minute)})
+		g.pass(time.Hour + time.Second)
+		a.store.on(func(string, int) taskFate { return taskLost })
+		g.pass(2 * time.Minute)
+		a.end()
+		require.True(g, a.status().Running)
+		a.store.on(nil)
+		a.begin()
+		g.pass(10 * time.Minute)
+		require.Equal(g, []string{"1h0m0s t 1h0m0s #1 starts"}, g.noted())
+		require.Equal(g, RunSucceeded, a.status().Last.Status)
+		require.False(g, a.status().Running)
+		g.pass(time.Hour)
+		require.Equal(g, []string{"2h0m0s t 2h0m0s #1 starts"}, g.noted())
+		a.end()
+	})
+}
+
+// TestRecordThatWentBack: Redis loses its last second, and with it the claim of a run, its end, or both. The process that ran it does
+// not run it again.
+func TestRecordThatWentBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		save, lose time.Duration
+		again      bool // it leads anew after that
+	}{
+		"the claim and the end":            {59*time.Minute + 59*time.Second, 62 * time.Minute, false},
+		"the end":                          {60*time.Minute + 30*time.Second, 62 * time.Minute, false},
+		"the claim, during the run":        {59*time.Minute + 59*time.Second, 60*time.Minute + 30*time.Second, false},
+		"the claim and the end, then anew": {59*time.Minute + 59*time.Second, 62 * time.Minute, true},
+		"the end, then anew":               {60*time.Minute + 30*time.Second, 62 * time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onTaskStage(t, func(g *taskStage) {
+				a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Missed: RunAll, Run: g.run(time.Minute)})
+				g.pass(c.save)
+				old := g.saved()
+				g.pass(c.lose - c.save)
+				g.restore(old)
+				if c.again {
+					a.end()
+					a.begin()
+				}
+				g.pass(110*time.Minute - c.lose)
+				require.Equal(g, []string{"1h0m0s t 1h0m0s #1 starts"}, g.noted())
+				require.Equal(g, RunSucceeded, a.status().Last.Status, "the record knows of it again")
+				require.False(g, a.status().Running)
+				g.pass(20 * time.Minute)
+				require.Equal(g, []string{"2h0m0s t 2h0m0s #1 starts"}, g.noted())
+				require.Zero(g, a.status().Skipped)
+				a.end()
+			})
+		})
+	}
+}
+
+// TestRecordThatWentBackByFar: slots before the last one that ran here are not run either, whatever Missed says.
+func TestRecordThatWentBackByFar(t *testing.T) {
+	onTaskStage(t, func(g *taskStage) {
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Second), Missed: RunAll, Run: g.run(0)})
+		g.pass(10*time.Second + 500*time.Millisecond)
+		old := g.saved()
+		g.pass(5 * time.Second)
+		g.restore(old)
+		g.pass(3 * time.Second)
+		slots := map[string]int{}
+		for _, line := range g.noted() {
+			slots[strings.Fields(line)[2]]++
+		}
+		require.Len(g, slots, 18)
+		for slot, times := range maps.All(slots) {
+			require.Equal(g, 1, times, slot)
+		}
+		a.end()
+	})
+}
+
+// TestRerunIsNotRepeated: what this process ran again for another one stays done when Redis forgets that.
+func TestRerunIsNotRepeated(t *testing.T) {
+	onTaskStage(t, func(g *taskStage) {
+		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Minute)}
+		a := g.leader("a", task)
+		g.pass(time.Hour + time.Second)
+		a.crash()
+		old := g.saved()
+		g.noted()
+		b := g.leader("b", task)
+		g.pass(2 * time.Minute)
+		require.Len(g, g.noted(), 1)
+		g.restore(old)
+		b.end()
+		b.begin()
+		g.pass(10 * time.Minute)
+		require.Empty(g, g.noted())
+		require.Equal(g, RunSucceeded, b.status().Last.Status)
+		b.end()
+	})
+}
+
+// TestPauseOutlivesItsRecord: the leader knows that the task is paused, and how much was skipped.
+func TestPauseOutlivesItsRecord(t *testing.T) {
+	onTaskStage(t, func(g *taskStage) {
+		ctx := context.Background()
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(90 * time.Minute)})
+		g.pass(3 * time.Hour)
+		require.NoError(g, a.Pause(ctx, "t"))
+		g.pass(90 * time.Minute)
+		g.noted()
+		skipped := a.status().Skipped
+		require.Positive(g, skipped)
+		g.restore(nil)
+		g.pass(2 * time.Hour)
+		require.Empty(g, g.noted())
+		require.True(g, a.status().Paused)
+		require.Equal(g, skipped, a.status().Skipped)
+		require.NoError(g, a.Resume(ctx, "t"))
+		g.pass(time.Hour)
+		require.NotEmpty(g, g.noted())
+		a.end()
+	})
+}
+
+// TestResumeOfALostRecord: who resumes a task whose record was lost is not overruled by what the leader remembers.
+func TestResumeOfALostRecord(t *testing.T) {
+	onTaskStores(t, func(t *testing.T, store taskStore) {
+		ctx := t.Context()
+		_, err := store.openTask(ctx, "t", taskOpen{token: 5})
+		require.NoError(t, err)
+		_, err = store.pauseTask(ctx, "t", false, "")
+		require.NoError(t, err)
+		reply, err := store.planTask(ctx, "t", taskPlan{token: 5, next: 1, spec: "s", paused: true})
+		require.NoError(t, err)
+		require.False(t, reply.record.paused)
+	})
+}
+
+// TestLatePause: a Pause that was given up and reaches Redis after a Resume changes nothing.
+func TestLatePause(t *testing.T) {
+	onTaskStage(t, func(g *taskStage) {
+		ctx := context.Background()
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
+		late := a.store.taskStore
+		read, err := late.readTask(ctx, "t")
+		require.NoError(g, err)
+		require.NoError(g, a.Resume(ctx, "t"), "it ends no pause, and counts all the same")
+		reply, err := late.pauseTask(ctx, "t", true, read.record.pauses)
+		require.NoError(g, err)
+		require.Equal(g, taskMoved, reply.verdict)
+		require.False(g, a.status().Paused)
+		a.end()
+	})
+}
+
+// TestLateExtraClaim: the claim of a RunOnElection that gets through after later runs does not run the task once more.
+func TestLateExtraClaim(t *testing.T) {
+	onTaskStage(t, func(g *taskStage) {
+		a := g.member("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), RunOnElection: true})
+		a.store.on(befalls("claim", 1, taskLate))
+		a.begin()
+		g.pass(90 * time.Minute)
+		want := []string{"3.1s t 3.1s #1 starts", "1h0m0s t 1h0m0s #1 starts"}
+		require.Equal(g, want, g.noted())
+		close(a.store.healed)
+		g.pass(29 * time.Minute)
+		require.Empty(g, g.noted())
+		require.False(g, a.status().Running)
+		g.pass(2 * time.Minute)
+		require.Equal(g, []string{"2h0m0s t 2h0m0s #1 starts"}, g.noted())
+		a.end()
+	})
+}
+
+// TestTwoRolesWithOneTask: names of tasks are unique in a namespace. Of two roles with one the first runs it, the other says so, and takes
+// over within a minute once nobody holds the lease of the first.
+func TestTwoRolesWithOneTask(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		lead := func(name, role string) *crewMember {
+			m := c.member(name, func(o *Options) { o.Election.Role = role })
+			require.NoError(c, m.Tasks().Register(m.counts("t", Every(10*time.Second))))
+			return m.start()
+		}
+		a := lead("a", "one")
+		c.pass(5 * time.Second)
+		b := lead("b", "two")
+		c.pass(time.Minute)
+		require.True(c, a.IsLeader() && b.IsLeader())
+		require.InDelta(c, 6, len(c.noted()), 1, "once each slot")
+		require.Len(c, b.told(EventTaskFailed), 1)
+		require.Empty(c, a.told(EventTaskFailed))
+		status, err := b.Tasks().Tasks(context.Background())
+		require.NoError(c, err)
+		require.ErrorIs(c, status[0].Err, ErrMisconfigured)
+		require.ErrorContains(c, status[0].Err, "tenure:leader:one")
+		_, err = a.stop()
+		require.NoError(c, err)
+		c.noted()
+		c.pass(2 * time.Minute)
+		runs := c.noted()
+		require.InDelta(c, 9, len(runs), 3)
+		require.True(c, strings.HasPrefix(runs[0], "b "))
+		status, err = b.Tasks().Tasks(context.Background())
+		require.NoError(c, err)
+		require.NoError(c, status[0].Err)
+	})
+}
+
+// TestIndexIsWrittenAgain: an index that was evicted is there again with the next runs.
+func TestIndexIsWrittenAgain(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a := c.member("a")
+		require.NoError(c, a.Tasks().Register(a.counts("t", Every(time.Minute))))
+		a.start()
+		c.pass(30 * time.Second)
+		c.del("tenure:tasks")
+		c.pass(time.Minute)
+		c.redis.Do(func(m *miniredis.Miniredis) {
+			names, err := m.Members("tenure:tasks")
+			require.NoError(c, err)
+			require.Equal(c, []string{"t"}, names)
+		})
+	})
+}
+
+// TestFencedRecordIsLookedAtAgain: a token in a record that is ahead of all leaders, after an excursion of Redis's clock, is reported with
+// what to do, and the task goes on soon after the record was removed.
+func TestFencedRecordIsLookedAtAgain(t *testing.T) {
+	onTaskStage(t, func(g *taskStage) {
+		_, err := g.local.openTask(context.Background(), "t", taskOpen{token: 1 << 40})
+		require.NoError(g, err)
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
+		g.pass(time.Hour)
+		fenced := g.told(EventTaskFailed)
+		require.Len(g, fenced, 1)
+		require.ErrorIs(g, fenced[0].Err, ErrFenced)
+		require.ErrorContains(g, fenced[0].Err, "remove the record")
+		require.ErrorIs(g, a.status().Err, ErrFenced)
+		g.restore(nil)
+		g.pass(lookEvery)
+		require.NoError(g, a.status().Err)
+		g.pass(time.Hour)
+		require.NotEmpty(g, g.noted())
+		a.end()
+	})
+}
+
+// TestHistoryThatTakesNoEntry: a stream whose last ID is the last that there can be is a misconfiguration, and the run has ended all the
+// same.
+func TestHistoryThatTakesNoEntry(t *testing.T) {
+	onTaskRedis(t, func(t *testing.T, store *redisStore) {
+		ctx := t.Context()
+		_, err := store.openTask(ctx, "t", taskOpen{token: 5})
+		require.NoError(t, err)
+		require.NoError(t, store.rdb.Do(ctx, "XADD", store.keys.runs("t"), "18446744073709551615-18446744073709551615", "a", "b").Err())
+		_, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: "r", kind: claimExtra, expect: "0"})
+		require.NoError(t, err)
+		_, err = store.finishTask(ctx, "t", taskFinish{token: 5, run: "r", status: RunSucceeded})
+		require.ErrorIs(t, err, ErrMisconfigured)
+		require.ErrorContains(t, err, store.keys.runs("t"))
+		reply, err := store.finishTask(ctx, "t", taskFinish{token: 5, run: "r", status: RunSucceeded})
+		require.NoError(t, err)
+		require.Equal(t, RunSucceeded, reply.record.status)
+	})
+}
