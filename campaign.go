@@ -366,6 +366,9 @@ func (c *campaigner) send(now lease.Reading, r lease.Request) {
 		ctx, cancel := context.WithTimeout(c.parent, r.Bound)
 		defer cancel()
 		answer, err := c.ask(ctx, r)
+		if err == nil && !answer.Answers(r) {
+			answer, err = leaseReply{}, fmt.Errorf("%w: a reply to something else", ErrUnreachable)
+		}
 		c.e.inbox.put(func(m *mail) { m.replies = append(m.replies, reply{request: r, answer: answer, err: err}) })
 	}()
 }

@@ -85,6 +85,27 @@ type Answer struct {
 	Origin  string        // replication id; "": unknown
 }
 
+// Answers reports whether a is an answer to r at all. A verdict on another kind of request, a renewal of another term and a win
+// under a token that cannot be one say nothing: they can only come from a mix-up, and mean that nothing is known.
+func (a Answer) Answers(r Request) bool {
+	switch a.Verdict {
+	case Won:
+		return r.Kind == Acquire && SaneToken(a.Token, a.Now)
+	case Held, RollCall:
+		return r.Kind == Acquire
+	case Kept:
+		return r.Kind == Renew && a.Token == r.Token
+	case Lost:
+		return r.Kind == Renew
+	case Stale:
+		return r.Kind != Release
+	case Done:
+		return r.Kind == Release
+	default:
+		return false
+	}
+}
+
 // Change is what an input did to the term. The driver acts on it; everything else it asks for with Next and Wait.
 type Change int
 
@@ -102,6 +123,7 @@ const (
 	wakeSpread  = 2 * time.Millisecond    // so that followers do not ask in step
 	past        = time.Duration(-1 << 61) // before every reading: a monotonic clock may start below zero
 	maxStep     = time.Second             // of Redis's clock, beyond what is explained by the round trip
+	kept        = 4                       // a TTL that was seen is remembered for so many times its length
 )
 
 // Candidate is the state of one candidate of one role. It is a plain value with one owner and is not safe for concurrent use.
@@ -118,8 +140,12 @@ type Candidate struct {
 	uncertain bool          // an acquire of this nonce had no answer: it may hold a lease without knowing
 	heard     time.Duration // monotonic: the last usable answer of this campaign, or its beginning
 	floor     int64
-	longest   time.Duration
-	clock     struct {
+	seen      struct { // TTLs of others, in answers
+		last      time.Duration // in the last one
+		longest   time.Duration
+		longestAt time.Duration // monotonic: the last answer with it
+	}
+	clock struct {
 		redis int64
 		at    Reading
 		known bool
@@ -157,7 +183,7 @@ type release struct {
 
 // NewCandidate returns a candidate that asks at once. random yields numbers in [0, 1); secret a fresh nonce at each call.
 func NewCandidate(timing Timing, random func() float64, secret func() string) *Candidate {
-	c := &Candidate{timing: timing, random: random, secret: secret, ready: true, longest: max(timing.TTL, timing.HoldOff)}
+	c := &Candidate{timing: timing, random: random, secret: secret, ready: true}
 	c.wake, c.back, c.heeded = past, past, past
 	return c
 }
@@ -231,7 +257,7 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 	request := Request{
 		Nonce:   c.nonce,
 		Floor:   c.floor,
-		HoldOff: c.longest,
+		HoldOff: c.holdOff(now),
 		Sent:    now,
 		Bound:   c.timing.Attempt(),
 	}
@@ -280,8 +306,11 @@ func (c *Candidate) Wait(now Reading) time.Duration {
 	return max(wait, 0)
 }
 
-// Answer takes the reply to a request, however late it is.
+// Answer takes the reply to a request, however late it is. One that is no answer to it is taken for Unknown.
 func (c *Candidate) Answer(now Reading, r Request, a Answer) Change {
+	if !a.Answers(r) {
+		a = Answer{}
+	}
 	c.learn(now, r, a)
 	if r.Kind == Release {
 		c.released(now, r, a)
@@ -357,7 +386,9 @@ func (c *Candidate) renewed(now Reading, r Request, a Answer) Change {
 		return c.Tick(now) // the old master may grant our lease when it ends there, and then a term must not be on
 	}
 	c.lease = Lease{Sent: r.Sent, Life: c.timing.Life(), Guard: c.timing.Guard()}
-	c.origin = a.Origin
+	if a.Origin != "" { // the last that is known: INFO may be refused for a moment
+		c.origin = a.Origin
+	}
 	if c.state == Leading {
 		return Renewed
 	}
@@ -513,7 +544,10 @@ func (c *Candidate) learn(now Reading, r Request, a Answer) {
 		c.floor = max(c.floor, a.Token)
 	}
 	if a.TTL > 0 && a.TTL <= MaxTTL {
-		c.longest = max(c.longest, a.TTL)
+		c.seen.last = a.TTL
+		if a.TTL >= c.remembered(now) {
+			c.seen.longest, c.seen.longestAt = a.TTL, now.Mono
+		}
 	}
 	trip := now.Mono - r.Sent.Mono
 	if c.clock.known && r.Sent.Mono >= c.clock.at.Mono {
@@ -530,6 +564,20 @@ func (c *Candidate) learn(now Reading, r Request, a Answer) {
 	if !c.clock.known || trip <= c.timing.Attempt() && r.Sent.Mono >= c.clock.at.Mono {
 		c.clock.redis, c.clock.at, c.clock.known = a.Now, r.Sent, true
 	}
+}
+
+// holdOff is the longest TTL known: our own, or the HoldOff option if that is longer, and those of others.
+func (c *Candidate) holdOff(now Reading) time.Duration {
+	return max(c.timing.TTL, c.timing.HoldOff, c.seen.last, c.remembered(now))
+}
+
+// remembered is the longest TTL seen, unless it has not been seen for so long that no lease of it can be on any more: one that was
+// a mistake must not lengthen every hold-off for the life of the process.
+func (c *Candidate) remembered(now Reading) time.Duration {
+	if now.Mono-c.seen.longestAt > kept*c.seen.longest {
+		return 0
+	}
+	return c.seen.longest
 }
 
 // giveBack queues the release of a lease of a campaign that is over. Its nonce is unique, so it can harm nobody however late

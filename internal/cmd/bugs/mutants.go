@@ -9,7 +9,7 @@ var mutants = []bug{
 	{name: "end by a reader not noticed", test: "TestP4_LoopEndsATermThatAReaderHasEnded", breaks: "a term that IsLeader has ended is not given back before the next renewal", file: "campaign.go",
 		old: "if t := c.tenancy; t != nil && t.lease.Load() == nil {", new: "if false {"},
 	{name: "unanswered acquire forgotten at a refusal", in: "internal/lease", test: "TestStop", breaks: "a process that stops leaves a lease behind that an earlier request of it is granted later", file: candidate,
-		old: "\tcase Held, RollCall:\n", new: "\tcase Held, RollCall:\n\t\tc.uncertain = false\n"},
+		old: "\tcase Held, RollCall:\n\t\twait", new: "\tcase Held, RollCall:\n\t\tc.uncertain = false\n\t\twait"},
 	{name: "estimate from an older request", in: "internal/lease", test: "TestEstimateIsFromTheYoungestRequest", breaks: "an answer out of order lets a late request take effect for longer", file: candidate,
 		old: "trip <= c.timing.Attempt() && r.Sent.Mono >= c.clock.at.Mono {", new: "trip <= c.timing.Attempt() {"},
 	{name: "late health is health", test: "TestLateAnswerOfAHealthCheckIsAFailure", breaks: "a process whose health check takes too long campaigns", file: "campaign.go",

@@ -28,4 +28,10 @@ var rules = []bug{
 		old: "  call('HDEL', term_key, '-')\n  note_token(", new: "  note_token("},
 	{name: "replica confirms a release", test: "TestP12_ReplicaDeposesNobody", breaks: "a release that reaches a replica is taken for done, and nobody leads for a TTL", file: lua,
 		old: "  call('HDEL', term_key, '-') -- without effect; a replica", new: "  -- a replica"},
+	{name: "any verdict believed", test: "TestAnswerToSomethingElse", in: "internal/lease", breaks: "a reply that was mixed up with another prolongs a term", file: candidate,
+		old: "\tif !a.Answers(r) {\n", new: "\tif false {\n"},
+	{name: "TTL remembered for ever", test: "TestTTLIsForgotten", in: "internal/lease", breaks: "an instance with a long lease, stopped at once, lengthens every later hold-off", file: candidate,
+		old: "if now.Mono-c.seen.longestAt > kept*c.seen.longest {", new: "if false {"},
+	{name: "history forgotten", test: "TestP1_HistoryIsKeptThroughAnswersWithoutOne", in: "internal/lease", breaks: "one answer without INFO switches the rule of FailoverMargin off", file: candidate,
+		old: "if a.Origin != \"\" { // the last that", new: "if true { // the last that"},
 }
