@@ -31,6 +31,7 @@ func main() {
 	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "mutants at a time")
 	flag.DurationVar(&o.bound, "timeout", 30*time.Second, "longest run of the tests of one mutant")
 	flag.StringVar(&o.json, "json", "", "write what came of each to this file")
+	flag.StringVar(&o.again, "again", "", "only what survived in this file, which -json has written")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -41,9 +42,9 @@ func main() {
 }
 
 type options struct {
-	targets, scope, change, json string
-	workers                      int
-	bound                        time.Duration
+	targets, scope, change, json, again string
+	workers                             int
+	bound                               time.Duration
 }
 
 // The ends of a mutant.
@@ -68,6 +69,10 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	only, err := survivors(o.again)
+	if err != nil {
+		return err
+	}
 	scratch, err := os.MkdirTemp("", "tenure-mutate-")
 	if err != nil {
 		return err
@@ -78,7 +83,7 @@ func run(ctx context.Context, o options) error {
 		if o.targets != "all" && !slices.Contains(strings.Split(o.targets, ","), t.name) {
 			continue
 		}
-		outcomes, err := t.run(ctx, o, known, filepath.Join(scratch, t.name))
+		outcomes, err := t.run(ctx, o, known, only, filepath.Join(scratch, t.name))
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
@@ -96,11 +101,31 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	return summary(all, known, o.scope == "" && o.change == "")
+	return summary(all, known, o.scope == "" && o.change == "" && o.again == "")
+}
+
+// survivors are the keys of what survived in an earlier run; nil without one.
+func survivors(file string) (map[string]bool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var earlier []outcome
+	if err := json.Unmarshal(text, &earlier); err != nil {
+		return nil, err
+	}
+	keys := map[string]bool{}
+	for _, m := range earlier {
+		keys[m.key()] = m.End == survived
+	}
+	return keys, nil
 }
 
 // run breaks everything of one target.
-func (t target) run(ctx context.Context, o options, known map[string]string, scratch string) ([]outcome, error) {
+func (t target) run(ctx context.Context, o options, known map[string]string, only map[string]bool, scratch string) ([]outcome, error) {
 	var mutants []mutant
 	for _, file := range t.files {
 		source, err := os.ReadFile(file)
@@ -114,8 +139,11 @@ func (t target) run(ctx context.Context, o options, known map[string]string, scr
 			return nil, err
 		}
 		mutants = append(mutants, slices.DeleteFunc(found, func(m mutant) bool {
-			return o.scope != "" && m.Scope != o.scope || !strings.Contains(m.Text+"\n"+m.Change, o.change)
+			return only != nil && !only[m.key()] || o.scope != "" && m.Scope != o.scope || !strings.Contains(m.Text+"\n"+m.Change, o.change)
 		})...)
+	}
+	if len(mutants) == 0 {
+		return nil, nil
 	}
 	binaries := map[string]string{} // of the tests with nothing broken, which read broken scripts
 	for i, s := range t.suites {
