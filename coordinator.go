@@ -72,6 +72,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	c.tasks.secret, c.tasks.random = opts.secret, opts.random
 	c.tasks.lease = cmp.Or(opts.Election.LeaderKey, keys{opts.Namespace}.lease(opts.Election.Role))
 	c.tasks.patience = min(overrunAfter, opts.ShutdownTimeout/10) // what is left after the bound of the tasks is a quarter
+	c.tasks.grace = max(c.tasks.grace, opts.Election.LeaseTTL+30*time.Second)
 	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.lead, c.tasks.lead})
 	c.elector = c.newElector(opts.Election)
 	c.elector.alive = c.tasks.alive
@@ -274,6 +275,7 @@ func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listenin
 		c.bus.publish(Event{Type: EventBeatFailed, Err: err})
 	}
 	calls := errors.Join(c.registry.calls.flush(last, "a call of the registry to Redis"), c.tasks.calls.flush(last, "a call of the tasks to Redis"),
+		c.tasks.schedules.flush(last, "a Next of a task's Schedule"),
 		c.registry.asked.flush(last), c.tasks.asked.flush(last))
 	c.mu.Lock()
 	roles := c.roles

@@ -18,7 +18,7 @@ const (
 	EventRedisDown     EventType = "redis_down"       // Redis gives no usable answer, first of a row: Role, Err
 	EventRedisUp       EventType = "redis_up"         // it answers again: Role
 	EventMisconfigured EventType = "misconfigured"    // somebody has to mend something: Role, Err
-	EventClockStep     EventType = "redis_clock_step" // Redis's clock was set: Role, Step
+	EventClockStep     EventType = "redis_clock_step" // Redis's clock was set: Role, Step; seen by the tasks also Token
 	EventWorkFailed    EventType = "work_failed"      // leader work or the health check failed: Role, Token, Err
 	EventOverrun       EventType = "overrun"          // work, or a task, ignores the end of its context: Role, Token, Err; of a task also Task, Slot, Attempt
 	EventCallsStuck    EventType = "calls_stuck"      // so many calls to Redis hang that no more are made: Count, Err; of an election also Role
@@ -37,6 +37,7 @@ const (
 	EventTaskStarted  EventType = "task_started"  // Task, Slot, Attempt, Token
 	EventTaskFinished EventType = "task_finished" // an attempt ended, or a run was given up as abandoned: Task, Slot, Attempt, Token, Took, Status, Err (nil: it succeeded)
 	EventTaskSkipped  EventType = "task_skipped"  // slots were skipped by policy: Task, Slot (the first), Count, Token
+	EventTaskTardy    EventType = "task_tardy"    // a task waits for a call to Redis for more than a second, because all are in use, first of a row: Task, Token, Took (so far)
 	EventTaskFailed   EventType = "task_error"    // the record of a task could not be read or written, or its Schedule fails: Task, Token, Err
 
 )

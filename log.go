@@ -100,6 +100,8 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelInfo, "task finished"
 	case EventTaskSkipped:
 		return slog.LevelWarn, "task slots skipped"
+	case EventTaskTardy:
+		return slog.LevelWarn, "tasks wait for calls to redis"
 	case EventTaskFailed:
 		return slog.LevelError, "task record unusable"
 	}

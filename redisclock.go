@@ -11,18 +11,25 @@ type redisClock struct {
 	heard  time.Duration // when it was last heard of
 }
 
-// learn takes the time in a reply. One that took long says less than a better one does that is not too old.
-func (c *redisClock) learn(sent, received time.Duration, ms int64) {
+// learn takes the time in a reply. One that took long says less than a better one does that is not too old. step is by how much
+// Redis's clock was set since, where nothing else explains the time; zero: it was not.
+func (c *redisClock) learn(sent, received time.Duration, ms int64) (step time.Duration) {
 	next := redisClock{known: true, base: ms, at: sent + (received-sent)/2, spread: (received - sent) / 2, heard: received}
 	if c.known {
 		doubt := c.spread + (next.at-c.at)/100 // as far as the rates of two clocks may differ
 		apart := time.Duration(next.base-c.read(next.at)) * time.Millisecond
-		if next.spread > doubt && max(apart, -apart) <= next.spread+doubt+2*time.Millisecond {
+		switch explained := max(apart, -apart) <= next.spread+doubt+2*time.Millisecond; {
+		case !explained && next.at < c.at: // older news, from before a step
+			return 0
+		case !explained:
+			step = apart
+		case next.spread > doubt:
 			c.heard = max(c.heard, received)
-			return
+			return 0
 		}
 	}
 	*c = next
+	return step
 }
 
 // read is the estimate for an instant of the monotonic clock.

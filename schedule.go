@@ -3,6 +3,7 @@ package tenure
 import (
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/cron"
@@ -12,7 +13,9 @@ import (
 // Schedule says when a task is due. Every and Cron return one; any other that is a pure function of its argument will do.
 type Schedule interface {
 	// Next returns the first due time after the given one, which is the slot before it, in UTC. It must depend on nothing else, and
-	// not block; it is asked for slots in the past as well. The zero time, or one that is not later, ends the schedule.
+	// not block: a call that takes more than a second is reported with ErrMisconfigured, and its task stands still until it returns.
+	// It is asked for slots in the past as well, by one goroutine at a time for each task. The zero time, or one that is not later,
+	// ends the schedule.
 	Next(after time.Time) time.Time
 	// String identifies the schedule: when it changes, the next slot is computed anew.
 	String() string
@@ -63,15 +66,44 @@ const (
 // become the error.
 func protect(call func() error) error {
 	answer := make(chan error, 1)
-	go func() { // ends with the call; waited for below
-		err := error(&PanicError{})
-		defer func() {
-			if value := recover(); value != nil {
-				err = &PanicError{Value: value, Stack: debug.Stack()}
-			}
-			answer <- err
-		}()
-		err = call()
-	}()
+	go protected(call, func(err error) { answer <- err }) // ends with the call; waited for below
 	return <-answer
+}
+
+// protected makes a call and hands its error on, which a panic and runtime.Goexit become.
+func protected(call func() error, done func(error)) {
+	err := error(&PanicError{})
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{Value: value, Stack: debug.Stack()}
+		}
+		done(err)
+	}()
+	err = call()
+}
+
+// nextBound is how long a call of Next of the application's may take.
+const nextBound = time.Second
+
+// errHungSchedule is why a task stands still.
+var errHungSchedule = fmt.Errorf("its Next has not returned within %v", nextBound)
+
+// ours reports whether a schedule is one of this package: it never blocks.
+func ours(s Schedule) bool {
+	switch s.(type) {
+	case every, calendar:
+		return true
+	}
+	return false
+}
+
+// counted counts the calls of Next, so that one that hangs is told from many that take long together.
+type counted struct {
+	Schedule
+	calls *atomic.Int64
+}
+
+func (c counted) Next(after time.Time) time.Time {
+	c.calls.Add(1)
+	return c.Schedule.Next(after)
 }

@@ -1,6 +1,9 @@
 package tenure
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -121,6 +124,43 @@ func TestManyTasks(t *testing.T) {
 		g.pass(time.Hour + time.Millisecond)
 		require.Len(g, g.noted(), 200)
 		require.Empty(g, g.told(EventCallsStuck))
+		a.end()
+	})
+}
+
+// farTasks is a store at a distance.
+type farTasks struct{ taskStore }
+
+func (s farTasks) claimTask(ctx context.Context, name string, c taskClaim) (taskReply, error) {
+	time.Sleep(200 * time.Millisecond)
+	return s.taskStore.claimTask(ctx, name, c)
+}
+
+func (s farTasks) finishTask(ctx context.Context, name string, f taskFinish) (taskReply, error) {
+	time.Sleep(200 * time.Millisecond)
+	return s.taskStore.finishTask(ctx, name, f)
+}
+
+// TestTasksTakeTurnsAtTheCalls: where calls are the bottleneck every task has its share, whatever its place, and it is reported.
+func TestTasksTakeTurnsAtTheCalls(t *testing.T) {
+	onTaskStage(t, func(g *taskStage) {
+		g.store = farTasks{g.local} // 80 calls a second, for the 200 that there would be
+		a := g.member("a")
+		runs := make([]int, 100)
+		for n := range runs {
+			require.NoError(g, a.Register(Task{Name: fmt.Sprint("t", n), Schedule: Every(time.Second), Run: func(context.Context, TaskRun) error {
+				g.lock(func() { runs[n]++ })
+				return nil
+			}}))
+		}
+		a.begin()
+		g.pass(2 * time.Minute)
+		require.Greater(g, slices.Min(runs), 40)
+		require.Less(g, slices.Max(runs)-slices.Min(runs), 10)
+		tardy := g.told(EventTaskTardy)
+		require.Len(g, tardy, 1, "once, until there are calls enough")
+		require.Greater(g, tardy[0].Took, tardyAfter)
+		require.Equal(g, g.token, tardy[0].Token)
 		a.end()
 	})
 }

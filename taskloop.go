@@ -14,12 +14,15 @@ const (
 	longestPause = 5 * time.Second // between two calls without an answer
 	finishBound  = 5 * time.Second // the end of a run is told for so long after the term, or the run, has ended
 	reopenPause  = 10 * time.Millisecond
-	lookEvery    = time.Minute // Redis's clock is looked at while something is scheduled
-	overrunAfter = time.Second // a run ignores the end of its context
+	lookEvery    = time.Minute           // Redis's clock is looked at while something is scheduled
+	overrunAfter = time.Second           // a run ignores the end of its context
+	tardyAfter   = time.Second           // that is due and waits for a call
+	turnBound    = 20 * time.Millisecond // a turn that has asked schedules for so long looks at mailbox and time again
+	slotStep     = time.Minute           // a step of Redis's clock by so much may leave a slot where it would be waited for too long
 )
 
 // taskLoop runs the tasks of one term. Its fields belong to the loop, but for what its mailbox guards. The loop calls nothing
-// that may block, but for Schedule.Next, which alive watches.
+// that may block: calls to the store and the application's own schedules have goroutines of their own, see send and consult.
 type taskLoop struct {
 	s     *TaskScheduler
 	ctx   context.Context //nolint:containedctx // of the term: nothing starts once it is done
@@ -28,15 +31,19 @@ type taskLoop struct {
 	clock redisClock
 	tasks []*leadTask
 
-	origin time.Time     // all times of the loop count from here, by the monotonic clock
-	now    time.Duration // in this turn
-	calls  int           // of this term in flight
-	given  int           // of those, abandoned ones
-	stuck  bool          // all that may be in flight hang
-	over   bool          // the term has ended
-	ended  time.Duration // when that was noticed
-	cut    bool          // so has the context of the runs
-	cutAt  time.Duration // when that was noticed
+	origin  time.Time     // all times of the loop count from here, by the monotonic clock
+	now     time.Duration // in this turn
+	calls   int           // of this term in flight
+	given   int           // of those, abandoned ones
+	stuck   bool          // all that may be in flight hang
+	first   int           // the task that this turn begins with
+	asked   int           // schedules that are asked, but for those that hang
+	thought time.Duration // spent on schedules in this turn
+	tardy   bool          // a task that is due waits for a call: was reported
+	over    bool          // the term has ended
+	ended   time.Duration // when that was noticed
+	cut     bool          // so has the context of the runs
+	cutAt   time.Duration // when that was noticed
 
 	mu   sync.Mutex
 	mail []func()
@@ -45,23 +52,26 @@ type taskLoop struct {
 // leadTask is a task while this process leads.
 type leadTask struct {
 	*registered
-	record  taskRecord // as it was last heard of
-	opened  bool       // it is ours
-	checked bool       // its next slot is one that the schedule may have led to
-	next    taskRecord // as it was when it last had a next slot: a record that was lost goes on from there
-	again   string     // ID of a run that another leader left behind, to be run again
-	moved   int        // how often in a row the record was not what it was
-	other   string     // key of the lease that the record belongs to, if it is not ours
-	extra   bool       // RunOnElection is still to be done
-	asking  *asking
-	queued  *asking // the end of a run, behind what is being asked
-	run     *liveRun
-	began   int64 // see situation
-	busy    int64
-	late    bool
+	record   taskRecord // as it was last heard of
+	opened   bool       // it is ours
+	checked  bool       // its next slot is one that the schedule may have led to
+	next     taskRecord // as it was when it last had a next slot: a record that was lost goes on from there
+	again    string     // ID of a run that another leader left behind, to be run again
+	moved    int        // how often in a row the record was not what it was
+	other    string     // key of the lease that the record belongs to, if it is not ours
+	extra    bool       // RunOnElection is still to be done
+	asking   *asking
+	queued   *asking   // the end of a run, behind what is being asked
+	question *question // what its schedule is being asked
+	run      *liveRun
+	began    int64 // see situation
+	busy     int64
+	backlog
 	rest    time.Duration // nothing is decided before
 	failing bool          // the record: has been told
+	hung    bool          // the schedule: has been reported
 	off     bool          // nothing more in this term
+	refused bool          // in this turn it got no call, or could not ask its schedule
 }
 
 // asking is one decision that the store is asked for until it answers. A task has one at a time.
@@ -135,9 +145,25 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 	}
 	wait = time.Hour
 	finished = l.ctx.Err() != nil // a reader of the term may have noticed first
-	for _, t := range l.tasks {
+	refused := -1
+	l.thought = 0
+	for i := range l.tasks {
+		at := (l.first + i) % len(l.tasks)
+		t := l.tasks[at]
 		wait = min(wait, l.step(t))
 		finished = finished && t.run == nil && t.asking == nil && t.queued == nil
+		if refused < 0 && t.refused {
+			refused = at
+		}
+		if l.thought > turnBound { // long walks of schedules: see what else there is
+			l.first = at + 1
+			return 0, false
+		}
+	}
+	if refused >= 0 { // whoever was refused first is served first
+		l.first = refused
+	} else {
+		l.tardy = false
 	}
 	wait = min(wait, l.look())
 	if finished && l.calls > 0 { // they may change nothing any more, but they are ours: wait a little
@@ -150,6 +176,7 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 // step takes one task as far as it goes without waiting.
 func (l *taskLoop) step(t *leadTask) (wait time.Duration) {
 	wait = time.Hour
+	t.refused = false
 	if t.run != nil {
 		wait = l.tend(t)
 	}
@@ -158,7 +185,9 @@ func (l *taskLoop) step(t *leadTask) (wait time.Duration) {
 		t.queued = nil
 		l.ask(t, queued)
 	}
-	if t.asking == nil && !l.over && !t.off {
+	if t.question != nil {
+		wait = min(wait, l.attend(t))
+	} else if t.asking == nil && !l.over && !t.off {
 		wait = min(wait, l.decide(t))
 	}
 	if t.asking != nil {
@@ -173,30 +202,36 @@ func (l *taskLoop) decide(t *leadTask) (wait time.Duration) {
 		return t.rest - l.now
 	}
 	redis := l.clock.read(l.now)
+	starts := l.clock.until(t.record.next, l.now) + t.delay(t.record.next) // the next slot
 	switch {
 	case !t.opened:
 		l.open(t)
+	case t.run != nil && t.record.due != "" && t.record.spec != t.spec:
+		return l.plan(t, redis) // what it runs was owed under another schedule
 	case t.run != nil && (t.record.next <= t.began || t.late || t.Overlap == Queue):
 		return time.Hour // what is due waits for the run
-	case t.run != nil && t.record.next > redis:
-		return l.clock.until(t.record.next, l.now)
+	case t.run != nil && starts > 0:
+		return starts
 	case t.run != nil:
-		l.due(t, redis)
-	case !t.checked || t.record.due == "" || t.record.spec != t.spec:
-		if l.plan(t, redis) {
-			return l.decide(t)
-		}
+		return l.due(t, redis)
 	case t.again != "":
 		if wait := l.clock.until(t.record.retryAt, l.now); wait > 0 && wait <= t.Retry.MaxBackoff {
 			return wait // it was about to be retried
 		}
-		l.claim(t, decision{}, claimAgain, t.again)
-	case t.record.next != 0 && l.clock.until(t.record.next, l.now)+t.delay(t.record.next) <= 0:
-		l.due(t, redis)
+		return l.rerun(t, redis)
+	case t.record.due != "" && t.record.spec != t.spec && t.record.next != 0 && t.record.next <= redis:
+		if starts > 0 {
+			return starts
+		}
+		return l.owed(t, redis)
+	case !t.checked || t.record.due == "" || t.record.spec != t.spec:
+		return l.plan(t, redis)
+	case t.record.next != 0 && starts <= 0:
+		return l.due(t, redis)
 	case t.extra && t.record.crashes < maxCrashes:
 		l.claim(t, decision{}, claimExtra, strconv.FormatInt(t.record.finished, 10))
 	case t.record.next != 0:
-		return l.clock.until(t.record.next, l.now) + t.delay(t.record.next)
+		return starts
 	}
 	return time.Hour
 }
@@ -253,6 +288,11 @@ func (l *taskLoop) send(t *leadTask, a *asking) {
 			l.stuck = true
 			l.s.bus.publish(Event{Type: EventCallsStuck, Count: flying, Err: fmt.Errorf("%w: %d calls of tasks hang", ErrUnreachable, flying)})
 		}
+		t.refused = true
+		if waited := l.now - a.at; waited > tardyAfter && !l.stuck && !l.tardy {
+			l.tardy = true
+			l.s.bus.publish(Event{Type: EventTaskTardy, Task: t.Name, Token: l.term.Token, Took: waited})
+		}
 		return
 	}
 	l.stuck = false
@@ -272,11 +312,27 @@ func (l *taskLoop) send(t *leadTask, a *asking) {
 		l.post(func() {
 			l.calls--
 			if err == nil {
-				l.clock.learn(sent, received, reply.now)
+				l.stepped(l.clock.learn(sent, received, reply.now))
 			}
 			l.answer(t, a, try, reply, err)
 		})
 	}()
+}
+
+// stepped looks at every task anew where Redis's clock was set by a step that may have left its next slot out of reach.
+func (l *taskLoop) stepped(by time.Duration) {
+	if max(by, -by) < slotStep {
+		return
+	}
+	l.s.bus.publish(Event{Type: EventClockStep, Role: l.term.Role, Token: l.term.Token, Step: by})
+	for _, t := range l.tasks {
+		t.checked, t.rest = false, 0
+		t.began += by.Milliseconds()
+		t.busy += by.Milliseconds()
+		if t.until != 0 {
+			t.until += by.Milliseconds()
+		}
+	}
 }
 
 // answer takes what a call came back with.

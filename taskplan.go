@@ -3,57 +3,170 @@ package tenure
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 )
 
-// plan gives the record its next slot by the schedule of this process. It reports whether that stands there already.
-func (l *taskLoop) plan(t *leadTask, redis int64) bool {
+// maxConsulted is how many of the application's schedules are asked at a time, but for those that hang.
+const maxConsulted = 4
+
+// question is what the application's schedule of a task is asked, in a goroutine of its own.
+type question struct {
+	calls atomic.Int64 // of Next
+	seen  int64        // of those, at the last look
+	looks int          // since then, that saw no further one
+	at    time.Duration
+	hangs bool // was reported
+}
+
+// consult asks the schedule of a task for something, and then goes on with the answer. One of the application's is asked in a
+// goroutine of its own; the answer is dropped where the task has moved on meanwhile. It returns how long to wait.
+func (l *taskLoop) consult(t *leadTask, ask func(*Task), then func()) (wait time.Duration) {
+	task := t.Task
+	if ours(t.Schedule) {
+		began := time.Now()
+		protected(func() error { ask(&task); return nil }, func(err error) { l.consulted(t, err, then) })
+		l.thought += time.Since(began)
+		if t.asking != nil || t.off {
+			return time.Hour
+		}
+		return 0
+	}
+	if l.asked >= maxConsulted {
+		t.refused = true
+		return time.Hour // for one that returns
+	}
+	if !t.inUse.CompareAndSwap(false, true) { // since an earlier term
+		l.hung(t)
+		return time.Hour
+	}
+	q := &question{at: l.now + nextBound/2}
+	task.Schedule = counted{t.Schedule, &q.calls}
+	t.question = q
+	l.asked++
+	l.s.schedules.begin()
+	run, due, began := t.run, t.record.due, t.began
+	go protected(func() error { ask(&task); return nil }, func(err error) { // ends with the call of Next; counted in schedules
+		t.inUse.Store(false)
+		l.s.schedules.end()
+		l.post(func() {
+			t.question = nil
+			if !q.hangs {
+				l.asked--
+			}
+			if l.over || t.asking != nil || t.run != run || t.record.due != due || t.began != began {
+				return
+			}
+			l.consulted(t, err, then)
+		})
+	})
+	return l.attend(t)
+}
+
+// consulted goes on with what a schedule has answered. Where it failed the task is over for this term, and only the task.
+func (l *taskLoop) consulted(t *leadTask, err error, then func()) {
+	if err != nil {
+		t.off = true
+		l.stands(t, fmt.Errorf("%w: schedule %q: %w", ErrMisconfigured, t.text, err))
+		return
+	}
+	if t.hung {
+		t.hung = false
+		l.goesOn(t)
+	}
+	then()
+}
+
+// attend looks whether a schedule that is being asked gets on. Where it does not, its task stands still until it does. Two looks in
+// a row have to find the same call: after a suspension of the process the first proves nothing.
+func (l *taskLoop) attend(t *leadTask) (wait time.Duration) {
+	q := t.question
+	if q.hangs {
+		return time.Hour
+	}
+	if l.now >= q.at {
+		if calls := q.calls.Load(); calls != q.seen {
+			q.seen, q.looks = calls, 0
+		} else {
+			q.looks++
+		}
+		if q.at = l.now + nextBound/2; q.looks >= 2 {
+			q.hangs = true
+			l.asked--
+			l.hung(t)
+			return time.Hour
+		}
+	}
+	return q.at - l.now
+}
+
+// hung reports, once until it answers, that the schedule of a task does not.
+func (l *taskLoop) hung(t *leadTask) {
+	if !t.hung {
+		t.hung = true
+		l.stands(t, fmt.Errorf("%w: schedule %q: %w", ErrMisconfigured, t.text, errHungSchedule))
+	}
+}
+
+// plan gives the record its next slot by the schedule of this process.
+func (l *taskLoop) plan(t *leadTask, redis int64) (wait time.Duration) {
 	from := t.record
 	if from.due == "" && t.next.spec == t.spec {
 		from = t.next // the record was lost while we led
 	}
 	var next int64
-	if !l.guard(t, func() { next = t.replan(from, t.spec, redis) }) {
-		return false
-	}
-	t.checked = true
-	if next == t.record.next && t.record.due != "" && t.record.spec == t.spec {
-		return true
-	}
-	p := taskPlan{expect: t.record.due, next: next, spec: t.spec}
-	if t.record.due == "" { // what else is worth keeping
-		p.skipped, p.paused = max(from.skipped-t.record.skipped, 0), from.paused
-	}
-	l.move(t, p, decision{})
-	return false
+	return l.consult(t, func(task *Task) { next = task.replan(from, t.spec, redis) }, func() {
+		t.checked = true
+		if next == t.record.next && t.record.due != "" && t.record.spec == t.spec {
+			return
+		}
+		p := taskPlan{expect: t.record.due, next: next, spec: t.spec}
+		if t.record.due == "" { // what else is worth keeping
+			p.skipped, p.paused = max(from.skipped-t.record.skipped, 0), from.paused
+		}
+		l.move(t, p, decision{})
+	})
 }
 
 // due decides about the slots that are due, and carries it out.
-func (l *taskLoop) due(t *leadTask, redis int64) {
+func (l *taskLoop) due(t *leadTask, redis int64) (wait time.Duration) {
+	at := situation{first: t.record.next, now: redis, running: t.run != nil, began: t.began, busy: t.busy, backlog: t.backlog}
 	var d decision
-	at := situation{first: t.record.next, now: redis, running: t.run != nil, began: t.began, busy: t.busy, late: t.late}
-	if !l.guard(t, func() { d = t.decide(at) }) {
-		return
-	}
+	return l.consult(t, func(task *Task) { d = task.decide(at) }, func() { l.settle(t, d, redis) })
+}
+
+// settle claims what was decided, or moves on without a run.
+func (l *taskLoop) settle(t *leadTask, d decision, redis int64) {
 	ran := l.s.ran(t.Name)
-	if d.run && ran.passed(d.slot, redis) && (!ran.ended || ran.of != d.slot) { // the record is older than what this process has run
-		l.move(t, taskPlan{expect: t.record.due, next: d.next, spec: t.spec, skipped: int64(d.skipped)}, d)
-		return
-	}
-	if d.run {
+	known := ran.passed(d.slot, redis) && (!ran.ended || ran.of != d.slot) // the record is older than what this process has run
+	if d.run && !known {
 		l.claim(t, d, claimSlot, t.record.due)
 		return
 	}
 	l.move(t, taskPlan{expect: t.record.due, next: d.next, spec: t.spec, skipped: int64(d.skipped)}, d)
 }
 
-// guard asks the application's schedule; where that fails the task is over for this term, and only the task.
-func (l *taskLoop) guard(t *leadTask, ask func()) bool {
-	err := protect(func() error { ask(); return nil })
-	if err != nil {
-		t.off = true
-		l.stands(t, fmt.Errorf("%w: schedule %q: %w", ErrMisconfigured, t.text, err))
-	}
-	return err == nil
+// owed decides about a slot that is due under the schedule that the record still has.
+func (l *taskLoop) owed(t *leadTask, redis int64) (wait time.Duration) {
+	from := t.record
+	var d decision
+	return l.consult(t, func(task *Task) { d = task.owed(from, t.spec, redis) }, func() { l.settle(t, d, redis) })
+}
+
+// rerun runs again what another leader has left behind, unless Missed asks for no run of its slot by now.
+func (l *taskLoop) rerun(t *leadTask, redis int64) (wait time.Duration) {
+	from, outdated := t.record, false
+	return l.consult(t, func(task *Task) { outdated = task.outdated(from, redis) }, func() {
+		if !outdated {
+			l.claim(t, decision{}, claimAgain, t.again)
+			return
+		}
+		t.again = ""
+		l.skipped(t, decision{skipped: 1, first: from.scheduled})
+		if from.run != "" {
+			l.abandon(t, from)
+		}
+	})
 }
 
 // move moves the next slot without a run.

@@ -329,7 +329,7 @@ func TestChangedSchedule(t *testing.T) {
 		want          string
 	}{
 		"cron":                   {Cron("0 2 * * *"), Cron("0 3 * * *"), 0, "27h0m0s t 27h0m0s #1 starts"},
-		"cron, owed":             {Cron("0 2 * * *"), Cron("0 3 * * *"), 24 * time.Hour, "28h0m0s t 27h0m0s #1 starts"},
+		"cron, owed":             {Cron("0 2 * * *"), Cron("0 3 * * *"), 24 * time.Hour, "28h0m0s t 26h0m0s #1 starts"},
 		"every, in step":         {Every(2 * time.Hour), Every(3 * time.Hour), 0, "7h0m0s t 7h0m0s #1 starts"},
 		"every, overdue":         {Every(2 * time.Hour), Every(time.Hour), 90 * time.Minute, "5h30m0s t 5h30m0s #1 starts"},
 		"every, due at once":     {Every(2 * time.Hour), Every(100 * time.Minute), -10 * time.Minute, "3h50m0s t 3h50m0s #1 starts"},

@@ -1,8 +1,10 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"time"
 
@@ -72,21 +74,26 @@ func (l *taskLoop) adopt(t *leadTask, r taskRecord) {
 	case r.run != "" && t.Abandoned == Rerun && r.crashes+1 < maxCrashes:
 		t.again = r.run
 	case r.run != "":
-		l.finish(t, taskFinish{run: r.run, status: RunAbandoned, text: ErrAbandoned.Error()}, func(taskReply) {
-			l.s.bus.publish(Event{
-				Type: EventTaskFinished, Task: t.Name, Slot: redisTime(r.scheduled), Attempt: r.attempt, Token: r.runToken, Status: RunAbandoned,
-				Err: ErrAbandoned,
-			})
-		})
+		l.abandon(t, r)
 	case r.status == runReturned, r.status == RunInterrupted && t.Abandoned == Rerun:
 		t.again = r.done
 	}
 }
 
+// abandon ends a run that its leader left behind, and reports it.
+func (l *taskLoop) abandon(t *leadTask, r taskRecord) {
+	l.finish(t, taskFinish{run: r.run, status: RunAbandoned, text: ErrAbandoned.Error()}, func(taskReply) {
+		l.s.bus.publish(Event{
+			Type: EventTaskFinished, Task: t.Name, Slot: redisTime(r.scheduled), Attempt: r.attempt, Token: r.runToken, Status: RunAbandoned,
+			Err: ErrAbandoned,
+		})
+	})
+}
+
 // claim claims a run, with one ID for as long as it takes to get an answer.
 func (l *taskLoop) claim(t *leadTask, d decision, kind, expect string) {
 	c := taskClaim{
-		token: l.term.Token, run: l.s.secret(), kind: kind, expect: expect, slot: d.slot, next: d.next, spec: t.spec, instance: l.s.id,
+		token: l.term.Token, run: l.s.secret(), kind: kind, expect: expect, slot: d.slot, next: d.next, spec: cmp.Or(d.spec, t.spec), instance: l.s.id,
 		skipped: d.skipped, attempt: 1,
 	}
 	switch {
@@ -113,7 +120,11 @@ func (l *taskLoop) claim(t *leadTask, d decision, kind, expect string) {
 func (l *taskLoop) claimed(t *leadTask, c taskClaim, d decision, reply taskReply) {
 	switch reply.verdict {
 	case taskEarly:
-		t.rest = l.now + time.Duration(c.slot-reply.now)*time.Millisecond // our estimate was ahead; now it is not
+		if early := time.Duration(c.slot-reply.now) * time.Millisecond; early < slotStep {
+			t.rest = l.now + early // our estimate was ahead; now it is not
+		} else {
+			t.checked, t.rest = false, l.now+reopenPause // Redis's clock was set back
+		}
 		return
 	case taskPaused:
 		if c.kind == claimAgain {
@@ -129,7 +140,10 @@ func (l *taskLoop) claimed(t *leadTask, c taskClaim, d decision, reply taskReply
 	}
 	t.again, t.extra, t.moved = "", false, 0
 	t.began = reply.record.started
-	t.late = c.kind != claimSlot || t.isLate(c.slot, t.began)
+	t.backlog = d.backlog
+	if c.kind != claimSlot {
+		t.backlog = backlog{late: true, lag: math.MaxInt64}
+	}
 	l.skipped(t, d)
 	ran := l.s.ran(t.Name)
 	if ran.knows(c.run) {

@@ -25,7 +25,8 @@ type Task struct {
 	Run TaskFunc
 	// Timeout bounds each attempt, at most 30 days. Zero: only the term does.
 	Timeout time.Duration
-	// Jitter delays each slot by up to so much; by how much follows from name and slot. At most 24 h.
+	// Jitter delays each slot by up to so much; by how much follows from name and slot. At most 24 h, and less than the interval of
+	// Every. With any other schedule it should be less than the time between two slots, or some of them start together.
 	Jitter time.Duration
 	// InitialDelay, at most 30 days, sets the first slot of a task that has no record yet: of Every to so long after a leader saw the
 	// task for the first time, of any other schedule to the first slot after that. Zero: with Every, one interval.
@@ -34,7 +35,10 @@ type Task struct {
 	Overlap OverlapPolicy
 	// Missed says what becomes of slots that were due while nobody led, or Redis could not be reached. Default RunOnce.
 	Missed MissedPolicy
-	// MaxCatchUp bounds RunAll: of more slots than that only the latest run. Default 100, at most 10,000.
+	// Grace is how late a slot may start under SkipMissed, at most 30 days; the jitter comes on top. Zero: a minute, or LeaseTTL + 30 s
+	// if that is longer, so that a failover loses nothing.
+	Grace time.Duration
+	// MaxCatchUp bounds RunAll: of more slots that were missed at a time only the latest run. Default 100, at most 10,000.
 	MaxCatchUp int
 	// Abandoned says what becomes of a run whose leader died, or whose term ended before it succeeded. Default Rerun.
 	Abandoned AbandonedPolicy
@@ -76,13 +80,14 @@ const (
 	Queue                      // one run waits, for the latest such slot, and starts right after
 )
 
-// MissedPolicy says what becomes of slots that nobody took up.
+// MissedPolicy says what becomes of slots that nobody took up. What comes due while they are caught up on is caught up on too, as long
+// as the task gets less late by that; after that it is a matter of Overlap: a task slower than its interval would be late for ever.
 type MissedPolicy int
 
 // The policies for missed slots.
 const (
 	RunOnce    MissedPolicy = iota // one run for the latest of them
-	SkipMissed                     // none, unless the latest is no more than a minute late
+	SkipMissed                     // none, unless the latest is no later than Grace
 	RunAll                         // one run each, oldest first, at most MaxCatchUp
 )
 
@@ -91,8 +96,11 @@ type AbandonedPolicy int
 
 // The policies for abandoned runs.
 const (
-	Rerun      AbandonedPolicy = iota // the next leader runs the slot again; after three leaders died of the task in a row, it has failed
-	MarkFailed                        // it has failed
+	// Rerun: the next leader runs the slot again, but for what Missed then asks no run for: with SkipMissed if the next slot is due, or the
+	// run was interrupted longer ago than Grace; with RunOnce if two further slots are due. After three leaders died of the task in a row,
+	// it has failed.
+	Rerun      AbandonedPolicy = iota
+	MarkFailed                 // it has failed
 )
 
 // RetryPolicy says how often a failed attempt is repeated. A run that retries is still on: Overlap applies.
@@ -118,6 +126,7 @@ type TaskScheduler struct {
 	id     string
 	secret func() string  // draws the IDs of runs
 	random func() float64 // draws what is taken off a backoff
+	grace  time.Duration  // of a task that names none
 
 	patience time.Duration // a run that goes on for so long after the end of its context is reported
 
@@ -127,6 +136,8 @@ type TaskScheduler struct {
 	wake  chan struct{} // size 1: the loop looks for news
 	calls inFlight      // to the store, abandoned ones of earlier terms included
 	asked questions
+
+	schedules inFlight // of the application's, that are being asked, hung ones of earlier terms included
 
 	// What alive looks at: whether the loop is at work, and since when.
 	working atomic.Bool
@@ -139,16 +150,18 @@ type TaskScheduler struct {
 	problems map[string]error // by name: what keeps the loop from going on with a task; empty while this process does not lead
 }
 
-// registered is a task with its defaults filled in. It never changes.
+// registered is a task with its defaults filled in. It never changes, but for inUse.
 type registered struct {
 	Task
 	text string // of the schedule
 	spec string // its hash
+
+	inUse atomic.Bool // a question to the schedule has not been answered, maybe one of an earlier term
 }
 
 func newTaskScheduler(store taskStore, bus *eventBus, id string) *TaskScheduler {
 	return &TaskScheduler{
-		store: store, bus: bus, id: id, secret: nonce, random: rand.Float64, patience: overrunAfter, wake: make(chan struct{}, 1),
+		store: store, bus: bus, id: id, secret: nonce, random: rand.Float64, patience: overrunAfter, grace: plan.DefaultGrace, wake: make(chan struct{}, 1),
 		memory: make(map[string]*ranTask), problems: make(map[string]error),
 	}
 }
@@ -157,7 +170,7 @@ func newTaskScheduler(store taskStore, bus *eventBus, id string) *TaskScheduler 
 // once and matches ErrMisconfigured. A task should be registered by every instance: one that the leader does not know does not run.
 func (s *TaskScheduler) Register(t Task) error {
 	var c checker
-	text := t.complete(&c)
+	text := t.complete(&c, &s.schedules, s.grace)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.find(t.Name) != nil {
@@ -204,17 +217,23 @@ func (s *TaskScheduler) nudge() {
 }
 
 // complete fills in the defaults and checks everything. It returns the text of the schedule.
-func (t *Task) complete(c *checker) (text string) {
+func (t *Task) complete(c *checker, schedules *inFlight, grace time.Duration) (text string) {
 	if !rolePattern.MatchString(t.Name) {
 		c.refuse("Task.Name", t.Name, "must match %s", rolePattern)
 	}
 	if t.Run == nil {
 		c.refuse("Task.Run", "nil", "must be a function")
 	}
-	text = checkSchedule(c, t.Schedule)
+	text = checkSchedule(c, t.Schedule, schedules)
 	c.between("Task.Timeout", t.Timeout, 0, maxPeriod)
-	c.between("Task.Jitter", t.Jitter, 0, lease.MaxTTL)
+	if c.between("Task.Jitter", t.Jitter, 0, lease.MaxTTL) {
+		if steps, ok := t.Schedule.(every); ok && t.Jitter > 0 && t.Jitter >= time.Duration(steps.Every) {
+			c.refuse("Task.Jitter", t.Jitter, "must be less than the interval of its schedule, %v", time.Duration(steps.Every))
+		}
+	}
 	c.between("Task.InitialDelay", t.InitialDelay, 0, maxPeriod)
+	t.Grace = orDefault(t.Grace, grace)
+	c.between("Task.Grace", t.Grace, 0, maxPeriod)
 	if t.Overlap < Skip || t.Overlap > Queue {
 		c.refuse("Task.Overlap", int(t.Overlap), "must be Skip or Queue")
 	}
@@ -246,7 +265,7 @@ func (t *Task) complete(c *checker) (text string) {
 }
 
 // checkSchedule refuses what is no schedule, tries one that is the application's own, and returns its text.
-func checkSchedule(c *checker, s Schedule) (text string) {
+func checkSchedule(c *checker, s Schedule, schedules *inFlight) (text string) {
 	switch s := s.(type) {
 	case nil:
 		c.refuse("Task.Schedule", "nil", "must be a Schedule, such as Every or Cron")
@@ -256,27 +275,43 @@ func checkSchedule(c *checker, s Schedule) (text string) {
 			c.refuse("Task.Schedule", fmt.Sprint(s), "%s", problem)
 		}
 	}
-	err := protect(func() error {
-		text = s.String()
-		if now := time.Now().UTC(); !s.Next(now).IsZero() && !s.Next(now).After(now) {
+	answer := make(chan error, 1)
+	var own string
+	schedules.begin()
+	go protected(func() error { // ends with the call; waited for below, or counted in schedules
+		own = s.String()
+		now := time.Now().UTC()
+		if next := s.Next(now); !next.IsZero() && !next.After(now) {
 			return errors.New("its Next must return a time after its argument, or the zero time")
 		}
 		return nil
+	}, func(err error) {
+		schedules.end()
+		answer <- err
 	})
+	bound := time.NewTimer(nextBound)
+	defer bound.Stop()
+	var err error
+	select {
+	case err = <-answer:
+		text = own
+	case <-bound.C:
+		err = fmt.Errorf("its String and Next have not returned within %v", nextBound)
+	}
 	if err != nil {
 		c.refuse("Task.Schedule", fmt.Sprintf("%T", s), "%v", err)
 	}
 	return text
 }
 
-// alive reports an error where the loop does not get on: a Next of the application hangs. It does not block, and there is
-// none where the loop does not run.
+// alive reports an error if the loop does not get on, which nothing that it waits for can cause: it is a defect of this package. It
+// does not block, and there is none if the loop does not run.
 func (s *TaskScheduler) alive() error {
 	if !s.working.Load() {
 		return nil
 	}
 	if stuck := readClock().Mono - time.Duration(s.since.Load()); stuck > hungAfter {
-		return fmt.Errorf("the scheduler has made no progress for %v: a Schedule.Next hangs", stuck)
+		return fmt.Errorf("the scheduler has made no progress for %v", stuck)
 	}
 	return nil
 }

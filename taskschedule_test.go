@@ -1,13 +1,19 @@
 package tenure
 
 import (
+	"context"
+	"fmt"
 	"runtime"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/plan"
 )
 
 // schedule is one of the application's own.
@@ -19,32 +25,156 @@ type schedule struct {
 func (s schedule) Next(after time.Time) time.Time { return s.next(after) }
 func (s schedule) String() string                 { return s.text }
 
-// TestHungSchedule: alive tells of it, without waiting, and only as long as it lasts.
+// hangingSchedule is one whose Next blocks while it is told to.
+type hangingSchedule struct {
+	hang    atomic.Bool
+	release chan struct{}
+	every   time.Duration
+}
+
+func (s *hangingSchedule) Next(after time.Time) time.Time {
+	if s.hang.Load() {
+		<-s.release
+	}
+	return after.Truncate(s.every).Add(s.every)
+}
+
+func (s *hangingSchedule) String() string { return "hanging" }
+
+// TestHungSchedule: a Next that hangs costs its task and nothing else: the loop goes on, and so does the task when it returns.
 func TestHungSchedule(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
-		release := make(chan struct{})
-		var hang atomic.Bool
-		a := g.member("a")
+		own := &hangingSchedule{release: make(chan struct{}), every: time.Hour}
+		a := g.leader("a", Task{Name: "t", Run: g.run(0), Schedule: own}, Task{Name: "u", Schedule: Every(time.Hour), Run: g.run(0)})
+		g.pass(90 * time.Minute)
+		require.Len(g, g.noted(), 2)
+		own.hang.Store(true)
+		g.pass(24 * time.Hour)
+		noted := g.noted()
+		require.Len(g, noted, 24, "the other task goes on: %v", noted)
 		require.NoError(g, a.alive())
-		require.NoError(g, a.Register(Task{Name: "t", Run: g.run(0), Schedule: schedule{func(after time.Time) time.Time {
-			if hang.Load() {
-				<-release
-			}
-			return after.Add(time.Hour)
-		}, "own"}}))
-		hang.Store(true)
+		failed := g.told(EventTaskFailed)
+		require.Len(g, failed, 1)
+		require.Equal(g, "t", failed[0].Task)
+		require.ErrorIs(g, failed[0].Err, ErrMisconfigured)
+		require.ErrorContains(g, failed[0].Err, "has not returned within 1s")
+		require.Less(g, failed[0].Time.Sub(g.began), 2*time.Hour+2*nextBound)
+		require.Equal(g, 1, a.schedules.count())
+
+		a.end() // and does not wait for it
+		g.pass(time.Minute)
 		a.begin()
-		require.NoError(g, a.alive())
-		g.pass(hungAfter - time.Millisecond)
-		require.NoError(g, a.alive())
+		g.pass(90 * time.Minute)
+		require.Len(g, g.told(EventTaskFailed), 2, "once a term")
+		require.Equal(g, 1, a.schedules.count(), "no further call is made")
+		g.noted()
+
+		own.hang.Store(false)
+		close(own.release)
 		g.pass(time.Second)
-		require.ErrorContains(g, a.alive(), "no progress")
-		close(release)
-		synctest.Wait()
-		require.NoError(g, a.alive())
+		require.Zero(g, a.schedules.count())
+		require.Len(g, g.noted(), 1, "the task goes on")
 		a.end()
-		require.NoError(g, a.alive())
 	})
+}
+
+// TestSlowSchedule: a Next that takes half a second each time is slow, and no more.
+func TestSlowSchedule(t *testing.T) {
+	onTaskStage(t, func(g *taskStage) {
+		slow := schedule{func(after time.Time) time.Time {
+			if g.now() > 0 {
+				time.Sleep(nextBound * 3 / 4)
+			}
+			return after.Truncate(time.Hour).Add(time.Hour)
+		}, "slow"}
+		task := Task{Name: "t", Schedule: slow, Run: g.run(0), Missed: RunAll}
+		a := g.leader("a", task)
+		g.pass(90 * time.Minute)
+		a.end()
+		g.noted()
+		g.pass(20 * time.Hour)
+		b := g.leader("b", task)
+		g.pass(10 * time.Minute)
+		require.Len(g, g.noted(), 20)
+		require.Empty(g, g.told(EventTaskFailed))
+		b.end()
+	})
+}
+
+// TestRegisterIsBounded: a schedule that hangs from the start is refused.
+func TestRegisterIsBounded(t *testing.T) {
+	onTaskStage(t, func(g *taskStage) {
+		a := g.member("a")
+		own := &hangingSchedule{release: make(chan struct{}), every: time.Hour}
+		own.hang.Store(true)
+		err := a.Register(Task{Name: "t", Schedule: own, Run: g.run(0)})
+		require.ErrorIs(g, err, ErrMisconfigured)
+		require.ErrorContains(g, err, "have not returned within 1s")
+		require.Equal(g, nextBound, g.now())
+		require.Equal(g, 1, a.schedules.count())
+		close(own.release)
+	})
+}
+
+// TestP11_RunSaysThatAScheduleHangs: it is left behind, and Run says so.
+func TestP11_RunSaysThatAScheduleHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewStandalone(Options{InstanceID: "i"})
+		require.NoError(t, err)
+		own := &hangingSchedule{release: make(chan struct{}), every: time.Hour}
+		require.NoError(t, c.Tasks().Register(Task{Name: "t", Schedule: own, Run: noTask}))
+		own.hang.Store(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- c.Run(ctx) }() // awaited below
+		time.Sleep(time.Hour)
+		require.True(t, c.IsLeader(), "a schedule that hangs costs no leadership")
+		stopped := time.Now()
+		cancel()
+		err = <-ran
+		require.ErrorIs(t, err, ErrDrainTimeout)
+		require.ErrorContains(t, err, "a Next of a task's Schedule")
+		require.LessOrEqual(t, time.Since(stopped), c.opts.ShutdownTimeout)
+		close(own.release)
+	})
+}
+
+// TestLongWalksDoNotStopTheLoop: after a long outage the loop looks at its mailbox between the walks of its schedules.
+func TestLongWalksDoNotStopTheLoop(t *testing.T) {
+	s := newTaskScheduler(newLocalTasks(), newEventBus("i"), "i")
+	now := time.Now()
+	for n := range 200 {
+		require.NoError(t, s.Register(Task{Name: fmt.Sprint("t", n), Schedule: Cron("* * * * *"), Missed: RunAll, MaxCatchUp: plan.MaxSteps, Run: noTask}))
+	}
+	tenancy := begin(t.Context(), Term{Token: 1}, lease.Lease{Sent: readClock(), Life: time.Hour}, func() {})
+	defer tenancy.end(ErrStopped)
+	term, _ := TermFrom(tenancy.ctx)
+	l := &taskLoop{s: s, ctx: tenancy.ctx, runs: tenancy.tasks.ctx, term: term, origin: time.Now()}
+	l.clock.learn(0, 0, now.UnixMilli())
+	due := now.Add(-10_000 * time.Minute).Truncate(time.Minute).UnixMilli()
+	for _, r := range s.known() {
+		record := taskRecord{due: strconv.FormatInt(due, 10), next: due, spec: r.spec, token: 1}
+		l.tasks = append(l.tasks, &leadTask{registered: r, record: record, opened: true, checked: true})
+	}
+	seen := make(map[string]bool)
+	decided := func() int {
+		for _, t := range l.tasks {
+			if t.asking != nil || !t.opened {
+				seen[t.Name] = true
+			}
+		}
+		return len(seen)
+	}
+	wait, finished := l.turn()
+	require.Zero(t, wait)
+	require.False(t, finished)
+	first := decided()
+	require.Positive(t, first)
+	require.Less(t, first, 200, "one turn takes as long as all walks together")
+	for turns := 0; decided() < 200 && turns < 1000; turns++ {
+		l.turn()
+	}
+	require.Equal(t, 200, decided())
 }
 
 // TestBrokenSchedule: a Next that panics, or ends its goroutine, costs its task and nothing else.

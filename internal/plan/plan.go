@@ -101,7 +101,7 @@ func (r Rules) onTime(slot, now time.Time) bool {
 // negative, now. With any other schedule it is the first slot after now + InitialDelay, a negative one counting as zero.
 func First(r Rules, now time.Time) time.Time {
 	delay := max(r.InitialDelay, 0)
-	d := interval(r.Schedule)
+	d := Interval(r.Schedule)
 	if d <= 0 {
 		return following(r.Schedule, now.Add(delay))
 	}
@@ -145,14 +145,14 @@ func Due(r Rules, next, now time.Time) Decision {
 		return Decision{Ended: true, Wait: Never}
 	}
 	next, now = wholeMillis(next), now.UTC()
-	if next.UnixMilli() < 0 || next.After(now) && misplaced(r, next, now) {
+	if Misplaced(r, next, now) {
 		return Decision{Reset: true}.until(First(r, now), now)
 	}
 	if next.After(now) {
 		return Decision{}.until(next, now)
 	}
 	var m missed
-	if d := interval(r.Schedule); d > 0 {
+	if d := Interval(r.Schedule); d > 0 {
 		m = missedFixed(r, d, next, now)
 	} else {
 		m = missedAny(r, next, now)
@@ -173,8 +173,21 @@ func (d Decision) until(next, now time.Time) Decision {
 	return d
 }
 
-// misplaced reports whether a slot ahead lies where the schedule cannot have put it by now.
-func misplaced(r Rules, next, now time.Time) bool {
+// One runs the stored slot, which is due, and leaves what follows it for the next decision, due or not. It is Due for a task that is
+// known to catch up: the slots that it has missed are not walked through again for each of them.
+func One(r Rules, next, now time.Time) Decision {
+	slot := wholeMillis(next)
+	return Decision{Run: true, Slot: slot}.until(following(r.Schedule, slot), now)
+}
+
+// Misplaced reports whether a stored slot lies where the schedule cannot have put it by now: see Due.
+func Misplaced(r Rules, next, now time.Time) bool {
+	if next.UnixMilli() < 0 {
+		return true
+	}
+	if !next.After(now) {
+		return false
+	}
 	// What was stored at some earlier time was at most the first slot as of then, or the one after that time.
 	latest := First(r, now)
 	if latest.IsZero() {

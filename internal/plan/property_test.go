@@ -146,7 +146,7 @@ func TestWaysToFindTheNewestSlots(t *testing.T) {
 	for seed := first; seed < first+500; seed++ {
 		r := rand.New(rand.NewPCG(seed, 0))
 		rules := Rules{Schedule: Every(1 + r.Int64N(int64(time.Second))), Missed: RunAll, MaxCatchUp: 1 + r.IntN(50)}
-		d := interval(rules.Schedule)
+		d := Interval(rules.Schedule)
 		now := noon.Add(time.Duration(r.Int64N(int64(200 * d))))
 		divided := missedFixed(rules, d, noon, now)
 		if walked := missedAny(rules, noon, now); walked != divided {

@@ -11,8 +11,8 @@ import (
 // a time that is not after the argument and one beyond the year 9999 end the schedule. Fractions of a millisecond are
 // rounded up.
 //
-// A schedule whose slots are always equally far apart may have a method Interval() time.Duration that says how far, so
-// that any number of missed slots costs one division. It must agree with Next.
+// The slots of an Every, and of a struct that embeds one, are always equally far apart: any number of missed ones costs one
+// division. No method of another type makes it one: it might mean something else.
 type Schedule interface {
 	Next(time.Time) time.Time
 }
@@ -26,11 +26,11 @@ func (e Every) Next(after time.Time) time.Time {
 	if e <= 0 {
 		return time.Time{}
 	}
-	return after.Add(e.Interval())
+	return after.Add(e.fixed())
 }
 
-// Interval returns the interval in whole milliseconds.
-func (e Every) Interval() time.Duration {
+// fixed is the interval in whole milliseconds.
+func (e Every) fixed() time.Duration {
 	d := time.Duration(e)
 	if part := d % time.Millisecond; part > 0 && d < math.MaxInt64-time.Millisecond {
 		d += time.Millisecond - part
@@ -41,13 +41,12 @@ func (e Every) Interval() time.Duration {
 // String returns "every 15m0s".
 func (e Every) String() string { return "every " + time.Duration(e).String() }
 
-// interval returns the fixed interval of a schedule in whole milliseconds, or zero if it has none.
-func interval(s Schedule) time.Duration {
-	fixed, ok := s.(interface{ Interval() time.Duration })
-	if !ok {
-		return 0
+// Interval returns the fixed interval of a schedule in whole milliseconds, or zero if it has none.
+func Interval(s Schedule) time.Duration {
+	if fixed, ok := s.(interface{ fixed() time.Duration }); ok {
+		return max(fixed.fixed(), 0)
 	}
-	return Every(max(fixed.Interval(), 0)).Interval()
+	return 0
 }
 
 // following returns the first slot after the given time, or the zero time where the schedule ends.

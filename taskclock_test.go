@@ -1,0 +1,113 @@
+package tenure
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/simnet"
+)
+
+// clockTask is a task that counts its runs by slot.
+type clockTask struct {
+	Task
+	every time.Duration
+	runs  atomic.Int64
+	slots map[int64]int // guarded by the stage
+}
+
+func (g *taskStage) clockTasks(schedules map[string]Schedule, every map[string]time.Duration) (tasks []*clockTask) {
+	for name, s := range schedules {
+		c := &clockTask{every: every[name], slots: make(map[int64]int)}
+		c.Task = Task{Name: name, Schedule: s, Run: func(_ context.Context, run TaskRun) error {
+			c.runs.Add(1)
+			g.lock(func() { c.slots[run.Slot.UnixMilli()]++ })
+			return nil
+		}}
+		tasks = append(tasks, c)
+	}
+	return tasks
+}
+
+// TestTasksKeepTheirRhythmAcrossClockSteps: Redis's clock is set back or ahead, by whatever, whoever is at a claim when it is. Every
+// task goes on within two of its slots and the minute after which the clock is looked at.
+func TestTasksKeepTheirRhythmAcrossClockSteps(t *testing.T) {
+	for _, step := range []time.Duration{-10 * time.Minute, -time.Hour, -24 * time.Hour, 24 * time.Hour} {
+		for _, claiming := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, in a claim %v", step, claiming), func(t *testing.T) {
+				onTaskNet(t, func(g *taskStage, _ *simnet.Network, server *simnet.Server) {
+					tasks := g.clockTasks(map[string]Schedule{
+						"seconds": Every(30 * time.Second), "minutes": Every(time.Minute), "cron": Cron("*/20 * * * *"), "hourly": Every(time.Hour),
+					}, map[string]time.Duration{"seconds": 30 * time.Second, "minutes": time.Minute, "cron": 20 * time.Minute, "hourly": time.Hour})
+					a := g.member("m")
+					for _, c := range tasks {
+						require.NoError(g, a.Register(c.Task))
+					}
+					a.begin()
+					pause := 5 * time.Second
+					if claiming {
+						pause = -time.Millisecond // the claims meet the new clock first
+					}
+					g.pass(2*time.Hour + pause)
+					server.StepClock(step)
+					for _, c := range tasks {
+						c.runs.Store(0)
+					}
+					const watched = 3 * time.Hour
+					g.pass(watched)
+					for _, c := range tasks {
+						least := int64((watched-time.Minute)/c.every) - 2
+						require.GreaterOrEqual(g, c.runs.Load(), least, c.Name)
+						require.LessOrEqual(g, c.runs.Load(), int64(watched/c.every)+2, c.Name)
+						if c.every < -step { // the schedule's own clock has gone back: its slots come again
+							continue
+						}
+						for slot, n := range c.slots {
+							require.Equal(g, 1, n, "%s, slot %v", c.Name, slot)
+						}
+					}
+					stepped := g.told(EventClockStep)
+					require.Len(g, stepped, 1)
+					require.InDelta(g, step.Seconds(), stepped[0].Step.Seconds(), 1)
+					require.NotZero(g, stepped[0].Token)
+					a.end()
+				})
+			})
+		}
+	}
+}
+
+// TestOverlapAcrossAClockStep: what a run has overlapped is known by the clock as it now is.
+func TestOverlapAcrossAClockStep(t *testing.T) {
+	onTaskNet(t, func(g *taskStage, _ *simnet.Network, server *simnet.Server) {
+		runs := 0
+		a := g.leader("m", Task{Name: "t", Schedule: Cron("* * * * *"), Run: func(ctx context.Context, _ TaskRun) error {
+			if runs++; runs == 1 {
+				return g.run(5*time.Minute+10*time.Second)(ctx, TaskRun{})
+			}
+			return nil
+		}})
+		g.pass(6*time.Minute + 30*time.Second) // the first run has overlapped five slots
+		require.Equal(g, 1, runs)
+		server.StepClock(-10 * time.Minute)
+		g.pass(12*time.Minute + 30*time.Second)
+		require.GreaterOrEqual(g, runs, 11)
+		a.end()
+	})
+}
+
+// TestRedisClockBelievesTheLatestNews: a reply that was made before a step, and comes after it, is no step back.
+func TestRedisClockBelievesTheLatestNews(t *testing.T) {
+	var c redisClock
+	s := time.Second
+	require.Zero(t, c.learn(0, 0, 1_000_000))
+	require.Zero(t, c.learn(10*s, 10*s, 1_010_000))
+	require.Equal(t, time.Hour, c.learn(20*s, 20*s, 1_020_000+3_600_000))
+	require.Zero(t, c.learn(17*s, 21*s, 1_018_000))
+	require.Equal(t, int64(1_030_000+3_600_000), c.read(30*s))
+	require.Equal(t, -time.Hour, c.learn(40*s, 40*s, 1_040_000))
+}
