@@ -5,7 +5,7 @@ var scriptCommands = []string{
 	"time", "info", "publish",
 	"get", "set", "del", "exists", "pttl", "pexpire",
 	"hget", "hset", "hdel", "hlen", "hmget", "hscan", "hstrlen",
-	"zadd", "zcard", "zcount", "zmscore", "zrangebyscore", "zrem", "zremrangebyrank", "zscore",
+	"zadd", "zcard", "zcount", "zmscore", "zrangebyscore", "zrem", "zremrangebyrank", "zremrangebyscore", "zscore",
 	"sadd", "xadd",
 }
 

@@ -117,11 +117,13 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	admin.HSet(ctx, store.keys.instances(), "foreign", `{"instance_id":"foreign","status":"active"}`)
 	do(store.scanInstances(ctx, "0", true))
 	do(store.adoptInstances(ctx, "i", []string{"foreign"}))
-	do(nil, store.holdInstances(ctx, 1, time.Minute))
 	admin.ZAdd(ctx, store.keys.beats(), redis.Z{Score: 5, Member: "a"}, redis.Z{Score: 9e15, Member: "foreign"})
-	do(store.lookAtBeats(ctx, lookCall{silence: time.Minute, down: time.Hour}))
-	do(store.sweepInstances(ctx, sweepCall{drifted: time.Minute, down: 1 << 60, incarnation: "i", ids: []string{"a", "foreign"}}))
-	do(store.sweepInstances(ctx, sweepCall{drifted: time.Minute, down: time.Hour, removable: 9, held: "1", incarnation: "i", ids: []string{"a", "foreign"}}))
+	do(store.lookAtBeats(ctx, lookCall{silence: time.Minute}))
+	sweep := sweepCall{drifted: time.Minute, down: 1 << 60, window: time.Minute, mark: true, remove: true, incarnation: "i", ids: []string{"a", "foreign"}}
+	do(store.sweepInstances(ctx, sweep))
+	sweep.down = time.Hour
+	do(store.sweepInstances(ctx, sweep)) // removes one and holds the other
+	do(store.sweepInstances(ctx, sweep))
 	do(store.beatInstance(ctx, beat))
 	_, _, err = store.readInstance(ctx, "a")
 	do(nil, err)

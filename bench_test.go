@@ -234,7 +234,7 @@ func populated(b *testing.B, count int, silence func(i int) time.Duration) (*red
 		require.NoError(b, err)
 	}
 	r := newRegistry(store, newEventBus("bench"), opts)
-	return rdb, r, lookCall{silence: opts.Registry.DriftedAfter / 2, down: opts.Registry.DownAfter}
+	return rdb, r, lookCall{silence: opts.Registry.DriftedAfter / 2}
 }
 
 func BenchmarkBeat(b *testing.B) {

@@ -69,7 +69,8 @@ func FuzzHint(f *testing.F) {
 // FuzzRegistryReplies: lists that the registry scripts may have sent give bounded numbers, and no entry that was not there.
 func FuzzRegistryReplies(f *testing.F) {
 	f.Add("0|1700000000000|0|a|1700000000000|{}")
-	f.Add("1700000000000|2|2||0|||a|b")
+	f.Add("1700000000000|2|2||0|a|b")
+	f.Add("1700000000000|2|down|silent")
 	f.Add("|||")
 	f.Fuzz(func(t *testing.T, text string) {
 		reply := strings.Split(text, "|")
@@ -84,8 +85,14 @@ func FuzzRegistryReplies(f *testing.F) {
 		}
 		if look, err := parseLookReply(reply); err == nil {
 			require.Positive(t, look.now)
-			require.Len(t, look.ids, len(reply)-7)
-			require.True(t, look.down >= 0 && look.beats >= 0 && look.skip >= 0)
+			require.Len(t, look.ids, len(reply)-5)
+			require.True(t, look.records >= 0 && look.beats >= 0 && look.skip >= 0)
+		} else {
+			require.ErrorIs(t, err, ErrUnreachable)
+		}
+		if sweep, err := parseSweepReply(reply, 2); err == nil {
+			require.Len(t, sweep.verdicts, 2)
+			require.True(t, sweep.heldSince >= 0 && sweep.held >= 0)
 		} else {
 			require.ErrorIs(t, err, ErrUnreachable)
 		}

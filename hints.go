@@ -23,7 +23,9 @@ type hint struct {
 	Type    string `json:"type"`
 	Role    string `json:"role"`
 	Subject string `json:"instance,omitempty"`
-	Source  string `json:"source,omitempty"` // incarnation of the sender
+	// Subjects are the instances that one sweep has changed.
+	Subjects []string `json:"instances,omitempty"`
+	Source   string   `json:"source,omitempty"` // incarnation of the sender
 
 	all bool // meant for every role
 }

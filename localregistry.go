@@ -72,11 +72,9 @@ func (s *localRegistry) lookAtBeats(context.Context, lookCall) (lookReply, error
 	return lookReply{now: s.now()}, nil
 }
 
-func (s *localRegistry) sweepInstances(_ context.Context, c sweepCall) ([]string, error) {
-	return make([]string, len(c.ids)), nil
+func (s *localRegistry) sweepInstances(_ context.Context, c sweepCall) (sweepReply, error) {
+	return sweepReply{verdicts: make([]string, len(c.ids))}, nil
 }
-
-func (s *localRegistry) holdInstances(context.Context, int64, time.Duration) error { return nil }
 
 func (s *localRegistry) adoptInstances(context.Context, string, []string) ([]string, error) {
 	return nil, nil

@@ -98,8 +98,16 @@ type RegistryOptions struct {
 	SweepInterval time.Duration
 	// DriftedAfter is the silence after which an instance is drifted, between 2 · BeatInterval and 30 days. Default 60 s.
 	DriftedAfter time.Duration
-	// DownAfter is the silence after which an instance is removed, between DriftedAfter and 30 days. Default 300 s. A leader removes
-	// nobody before it has watched for DriftedAfter, and holds back where many are silent at once (EventSweepHeld).
+	// DownAfter is the silence after which an instance is removed, above DriftedAfter and at most 30
+	// days. Default 300 s. A leader removes nobody before it has watched for DriftedAfter.
+	//
+	// Mass silence is a sign of a broken network rather than of dead instances, so removals are capped:
+	// of n instances at most max(1, ⌊n/4⌋) are removed within 2 · BeatInterval, longest silent first. If
+	// more have been silent for DriftedAfter when one of them is due, nobody else is removed for another
+	// DownAfter (EventSweepHeld), and then the same applies again. Redis keeps the count and the hold, so
+	// that neither SweepInterval nor a change of leader matters. Of 3 instances of which 2 die at once,
+	// one is removed after DownAfter and the other after two; of 10 of which 9 die, the last after 7; of
+	// 60 of which 59 die, after 15.
 	DownAfter time.Duration
 	// WorkerCount is published in the record, at most 1,048,576. Default 1.
 	WorkerCount int

@@ -88,6 +88,8 @@ type Registry struct {
 	entered atomic.Bool // a beat was sent
 	left    atomic.Bool // deregister was called: no beat is sent any more
 
+	heldSince atomic.Int64 // begin of the hold that was reported last, by Redis's clock in ms
+
 	mu        sync.Mutex
 	status    InstanceStatus // what the next beat says
 	rival     string         // the other incarnation of our ID that was told of last
@@ -340,13 +342,17 @@ var membership = map[string]EventType{
 // hintDuplicate is sent by an incarnation that was replaced and lives.
 const hintDuplicate = "duplicate_id"
 
-// hint takes a hint from the subscription. What this process did itself it has told of already.
+// hint takes a hint from the subscription. What this process did itself it has reported already.
 func (r *Registry) hint(h hint) {
-	if h.Source == r.incarnation || !idPattern.MatchString(h.Subject) {
+	if h.Source == r.incarnation {
 		return
 	}
 	if kind, known := membership[h.Type]; known {
-		r.bus.publish(Event{Type: kind, Subject: h.Subject, Remote: true})
+		for _, subject := range append(h.Subjects, h.Subject) {
+			if idPattern.MatchString(subject) {
+				r.bus.publish(Event{Type: kind, Subject: subject, Remote: true})
+			}
+		}
 	}
 	if h.Type == hintDuplicate && h.Subject == r.id && r.opts.BeatInterval > 0 && incarnationPattern.MatchString(h.Source) {
 		r.duplicate(h.Source, false)

@@ -85,7 +85,6 @@ type scripts struct {
 	beat       *script
 	deregister *script
 	look       *script
-	hold       *script
 	sweep      *script
 	adopt      *script
 	scan       *script
@@ -113,7 +112,7 @@ func loadScripts(source string) (*scripts, error) {
 		"acquire": &loaded.acquire, "renew": &loaded.renew, "release": &loaded.release, "leader": &loaded.leader,
 		"open_task": &loaded.openTask, "plan_task": &loaded.planTask, "claim_task": &loaded.claimTask,
 		"retry_task": &loaded.retryTask, "finish_task": &loaded.finishTask, "read_task": &loaded.readTask, "pause_task": &loaded.pauseTask,
-		"beat": &loaded.beat, "deregister": &loaded.deregister, "look": &loaded.look, "hold": &loaded.hold, "sweep": &loaded.sweep,
+		"beat": &loaded.beat, "deregister": &loaded.deregister, "look": &loaded.look, "sweep": &loaded.sweep,
 		"adopt": &loaded.adopt, "scan": &loaded.scan, "instance": &loaded.instance,
 	}
 	parts := strings.Split(source, "\n--@ ")

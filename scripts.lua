@@ -522,6 +522,7 @@ return task_answer('ok', now, task)
 
 --@ prelude
 local MAX_RECORD = 65536
+local MAX_IDS = 3500 -- bytes of IDs in one hint; nobody reads a hint of more than 4096
 
 -- is_id tells the ID of an instance from anything else that somebody may have put there, which is left alone.
 local function is_id(id) return #id <= 128 and string.match(id, '^[A-Za-z0-9._:-]+$') ~= nil end
@@ -548,6 +549,18 @@ end
 local function dirty(beats) call('ZREMRANGEBYRANK', beats, 1, 0) end
 
 local function about(id, source) return ',"instance":"' .. id .. '","source":"' .. source .. '"' end
+
+-- announce publishes what befell many instances: each message names as many of them as fit, since everybody reads all of them.
+local function announce(channel, kind, ids, source)
+  local first, size = 1, 0
+  for i, id in ipairs(ids) do
+    size = size + #id + 3
+    if i == #ids or size + #ids[i + 1] + 3 > MAX_IDS then
+      publish(channel, kind, '', ',"instances":["' .. table.concat(ids, '","', first, i) .. '"],"source":"' .. source .. '"')
+      first, size = i + 1, 0
+    end
+  end
+end
 
 --@ beat
 -- Registers an instance, or keeps it registered. KEYS: 1 heartbeat, 2 instances, 3 beats.
@@ -599,65 +612,53 @@ publish(ARGV[3], 'left', '', about(ARGV[1], ARGV[2]))
 return 'left'
 
 --@ look
--- Lists who has been silent, longest first, one page: O(log N + page). KEYS: 1 beats, 2 instances, 3 hold.
--- ARGV: 1 silence in ms from which an instance is listed, 2 silence in ms after which it is down, 3 score to go on from (-inf: the
---       first page), 4 how many entries of that score to pass over, 5 size of the page.
--- Reply: Redis's time (ms), records, beats, score up to which nobody is removed ('': no hold), how many above it are down, score and
---        entries of it for the next page ('': there is none), then IDs.
-local now, down = time(), tonumber(ARGV[2])
-if ARGV[3] == '-inf' and ARGV[4] == '0' then -- a beat lies ahead where Redis's clock was set back: it counts from now
+-- Lists who has been silent, longest first, one page: O(log N + page). KEYS: 1 beats, 2 instances.
+-- ARGV: 1 silence in ms from which an instance is listed, 2 score to go on from (-inf: the first page), 3 how many entries of
+--       that score to pass over, 4 size of the page.
+-- Reply: Redis's time (ms), records, beats, score and entries of it for the next page ('': there is none), then IDs.
+local now = time()
+if ARGV[2] == '-inf' and ARGV[3] == '0' then -- a beat lies ahead if Redis's clock was set back: it counts from now
   for _, id in ipairs(call('ZRANGEBYSCORE', KEYS[1], '(' .. integer(now + 1000), '+inf', 'LIMIT', 0, 100)) do
     call('ZADD', KEYS[1], 'XX', integer(now), id)
   end
 end
-local held = call('GET', KEYS[3]) or ''
-if natural(held) == 0 then held = '' end
-if held ~= '' then
-  local left = call('PTTL', KEYS[3])
-  if left < 0 or left > down then call('PEXPIRE', KEYS[3], ARGV[2]) end -- nothing is held for longer
-end
-local page = call('ZRANGEBYSCORE', KEYS[1], ARGV[3], integer(now - ARGV[1]), 'WITHSCORES', 'LIMIT', ARGV[4], ARGV[5])
-local last, ties = ARGV[3], tonumber(ARGV[4])
-local reply = { integer(now), integer(call('HLEN', KEYS[2])), integer(call('ZCARD', KEYS[1])), held,
-  integer(call('ZCOUNT', KEYS[1], held == '' and '-inf' or '(' .. held, integer(now - down))), '', '0' }
+local page = call('ZRANGEBYSCORE', KEYS[1], ARGV[2], integer(now - ARGV[1]), 'WITHSCORES', 'LIMIT', ARGV[3], ARGV[4])
+local last, ties, strange = ARGV[2], tonumber(ARGV[3]), {}
+local reply = { integer(now), integer(call('HLEN', KEYS[2])), integer(call('ZCARD', KEYS[1])), '', '0' }
 for i = 1, #page, 2 do
-  if page[i + 1] == last then ties = ties + 1 else last, ties = page[i + 1], 1 end
-  if is_id(page[i]) then reply[#reply + 1] = page[i] end
+  if page[i + 1] ~= last then last, ties = page[i + 1], 0 end
+  if is_id(page[i]) then
+    ties = ties + 1
+    reply[#reply + 1] = page[i]
+  else
+    strange[#strange + 1] = page[i]
+  end
 end
-if #page >= 2 * tonumber(ARGV[5]) then reply[6], reply[7] = last, integer(ties) end
+if #page >= 2 * tonumber(ARGV[4]) then reply[4], reply[5] = last, integer(ties) end
+if #strange > 0 then call('ZREM', KEYS[1], unpack(strange)) end -- or they would count as silent for ever
 return reply
 
---@ hold
--- Holds everybody with a score up to the given one for a while. KEYS: 1 hold. ARGV: 1 score, 2 ms.
-call('DEL', KEYS[1]) -- a full Redis allows it, and then the write after it
-call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return 'done'
-
 --@ sweep
--- Marks, or removes, the silent ones among the given instances. KEYS: 1 beats, 2 instances, then the heartbeat of each.
--- ARGV: 1 silence in ms after which an instance is drifted, 2 and down, 3 how many may be removed, 4 score up to which nobody is ('': no
---       hold), 5 silence in ms of a foreign instance that nobody has watched (0: it was watched), 6 channel, 7 incarnation of the leader,
---       then IDs.
--- Reply: a verdict for each: fresh | beating (foreign) | recovered (foreign) | drifted | silent (marked before, or without a status) |
---        down (removed) | left (removed by somebody else before).
+-- Marks, or removes, the silent ones among the given instances. Who may be removed is decided here alone, from what Redis keeps:
+-- so a repeated request, and leaders that follow on each other, share one cap.
+-- KEYS: 1 beats, 2 instances, 3 hold, 4 removed, then the heartbeat of each.
+-- ARGV: 1 silence in ms after which an instance is drifted, 2 and down, 3 time in ms over which removals are counted against the cap,
+--       4 whether the silent are marked, 5 and removed (1 or 0), 6 silence in ms of a foreign instance that nobody has watched (0: it was
+--       watched), 7 channel, 8 incarnation of the leader, then IDs.
+-- Reply: when the hold that runs began (ms; 0: none that this leader began), how many it held then, then a verdict for each: fresh |
+--        beating (foreign) | recovered (foreign) | drifted | silent (marked before, or not to be marked) | down (removed) | left
+--        (removed by somebody else before).
 local now, beats, instances = time(), KEYS[1], KEYS[2]
-local drifted, down, removable, held, unwatched = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local channel, source = ARGV[6], ARGV[7]
+local hold_key, removed_key = KEYS[3], KEYS[4]
+local drifted, down, window, unwatched = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
+local marks, channel, source = ARGV[4] == '1', ARGV[7], ARGV[8]
 dirty(beats)
 
-local ids = {}
-for i = 8, #ARGV do ids[i - 7] = ARGV[i] end
-local scores = call('ZMSCORE', beats, unpack(ids))
-local beaten, marked, removed, removed_keys, hints = {}, {}, {}, {}, {} -- what is written at the end, each with one command
-
-local function beat(id, at)
-  beaten[#beaten + 1] = integer(at)
-  beaten[#beaten + 1] = id
-end
+local marked, removed, removed_keys, dead, hints = {}, {}, {}, {}, {} -- what is written at the end, each with one command
 
 local function tell(kind, id)
-  hints[#hints + 1] = kind
-  hints[#hints + 1] = id
+  hints[kind] = hints[kind] or {}
+  table.insert(hints[kind], id)
   return kind
 end
 
@@ -670,47 +671,103 @@ local function mark(id, record, status)
   return true
 end
 
-local function judge(id, score, heartbeat)
-  if not score then return 'fresh' end
-  score = tonumber(score) or 0
-  local record = read_record(instances, id)
-  if not record then
-    removed[#removed + 1] = id
-    return tell('left', id)
-  end
-  if not incarnation_of(record) then
-    if call('EXISTS', heartbeat) == 1 then
-      beat(id, now)
-      if status_of(record) == 'drifted' and mark(id, record, 'active') then return tell('recovered', id) end
-      return 'beating'
+-- First who is there, and when it last beat: a foreign instance has beaten if its heartbeat key is there, and counts as such from here.
+local ids, reply, records, beaten, gone = {}, { '0', '0' }, {}, {}, {}
+for i = 9, #ARGV do ids[i - 8] = ARGV[i] end
+local scores = call('ZMSCORE', beats, unpack(ids))
+for i, id in ipairs(ids) do
+  local record = scores[i] and read_record(instances, id)
+  if not scores[i] then
+    reply[i + 2] = 'fresh'
+  elseif not record then
+    gone[#gone + 1] = id
+    reply[i + 2] = tell('left', id)
+  else
+    records[i], scores[i] = record, tonumber(scores[i]) or 0
+    if not incarnation_of(record) then
+      local at = scores[i]
+      if call('EXISTS', KEYS[i + 4]) == 1 then
+        at = now
+        reply[i + 2] = status_of(record) == 'drifted' and mark(id, record, 'active') and tell('recovered', id) or 'beating'
+      elseif unwatched > 0 then
+        at = math.max(at, now - unwatched)
+      end
+      if at ~= scores[i] then
+        beaten[#beaten + 1] = integer(at)
+        beaten[#beaten + 1] = id
+        scores[i] = at
+      end
     end
-    if unwatched > 0 and now - score > unwatched then
-      score = now - unwatched
-      beat(id, score)
+  end
+end
+if #gone > 0 then call('ZREM', beats, unpack(gone)) end
+if #beaten > 0 then call('ZADD', beats, unpack(beaten)) end
+
+-- read_hold reads the hold that runs: when it began, how many may still be removed while it runs, how many it held, and who began it.
+local function read_hold()
+  local text = call('GET', hold_key)
+  if not text then return nil end
+  local left = call('PTTL', hold_key)
+  if left < 0 or left > down then call('PEXPIRE', hold_key, ARGV[2]) end -- nothing is held for longer
+  local began, may, held, by = string.match(text, '^(%d+) (%d+) (%d+) ([%w_-]+)$')
+  return { began = natural(began), may = natural(may), held = natural(held), by = by }
+end
+
+-- Mass silence: who cannot be heard is not dead for certain. Of n instances at most max(1, n/4) are removed within the window. If
+-- more are silent than may still be removed, the rest is held: nobody else is removed for as long as it takes to be down.
+local removable, hold, begins = 0, nil, false
+if ARGV[5] == '1' then
+  local gone = call('ZCOUNT', removed_key, '(' .. integer(now - window), '+inf')
+  removable = math.max(1, math.floor((call('ZCARD', beats) + gone) / 4)) - gone -- rule cap
+  hold = read_hold()
+  if hold then
+    removable = math.min(removable, hold.may) -- rule hold
+  else
+    local lost = call('ZCOUNT', beats, '-inf', integer(now - down))
+    local silent = call('ZCOUNT', beats, '-inf', integer(now - drifted)) -- rule crowd: last beats lie up to an interval apart
+    if lost > 0 and silent > removable then
+      begins, removable = true, math.max(removable, 0)
+      hold = { began = now, may = removable, held = silent - math.min(removable, lost), by = source }
     end
   end
-  local silence = now - score -- rule re-check: it may have beaten since it was listed
-  if silence >= down and removable > 0 and not (held and score <= held) then
+end
+
+local function judge(i, id)
+  local silence = now - scores[i] -- rule re-check: it may have beaten since it was listed
+  if silence >= down and removable > 0 then
     removable = removable - 1
     removed[#removed + 1] = id
-    removed_keys[#removed_keys + 1] = heartbeat
+    removed_keys[#removed_keys + 1] = KEYS[i + 4]
+    dead[#dead + 1] = integer(now)
+    dead[#dead + 1] = id
     return tell('down', id)
   end
   if silence < drifted then return 'fresh' end
-  if status_of(record) ~= 'drifted' and mark(id, record, 'drifted') then return tell('drifted', id) end
+  if marks and status_of(records[i]) ~= 'drifted' and mark(id, records[i], 'drifted') then return tell('drifted', id) end
   return 'silent'
 end
 
-local reply = {}
-for i, id in ipairs(ids) do reply[i] = judge(id, scores[i], KEYS[i + 2]) end
-if #beaten > 0 then call('ZADD', beats, unpack(beaten)) end
-if #marked > 0 then call('HSET', instances, unpack(marked)) end
+for i, id in ipairs(ids) do reply[i + 2] = reply[i + 2] or judge(i, id) end
+if hold then -- it is there before anybody is removed
+  if hold.by == source then reply[1], reply[2] = integer(hold.began), integer(hold.held) end
+  hold.may = hold.may - #dead / 2
+  local text = integer(hold.began) .. ' ' .. integer(hold.may) .. ' ' .. integer(hold.held) .. ' ' .. (hold.by or '-')
+  if begins then
+    call('SET', hold_key, text, 'PX', ARGV[2])
+  elseif #dead > 0 then
+    call('SET', hold_key, text, 'KEEPTTL')
+  end
+end
 if #removed > 0 then
+  call('ZREMRANGEBYSCORE', removed_key, '-inf', integer(now - window))
+  call('ZADD', removed_key, unpack(dead))
+  call('PEXPIRE', removed_key, ARGV[3])
   call('HDEL', instances, unpack(removed))
   call('ZREM', beats, unpack(removed))
+  call('DEL', unpack(removed_keys))
 end
-if #removed_keys > 0 then call('DEL', unpack(removed_keys)) end
-for i = 1, #hints, 2 do publish(channel, hints[i], '', about(hints[i + 1], source)) end
+if #marked > 0 then call('HSET', instances, unpack(marked)) end
+for _, kind in ipairs({ 'left', 'recovered', 'down', 'drifted' }) do announce(channel, kind, hints[kind] or {}, source) end
 return reply
 
 --@ adopt
@@ -722,11 +779,9 @@ dirty(KEYS[1])
 for i = 3, #ARGV do
   local id = ARGV[i]
   local record = read_record(KEYS[2], id)
-  if record and call('ZADD', KEYS[1], 'NX', integer(now), id) == 1 and not incarnation_of(record) then
-    publish(ARGV[1], 'joined', '', about(id, ARGV[2]))
-    reply[#reply + 1] = id
-  end
+  if record and call('ZADD', KEYS[1], 'NX', integer(now), id) == 1 and not incarnation_of(record) then reply[#reply + 1] = id end
 end
+announce(ARGV[1], 'joined', reply, ARGV[2])
 return reply
 
 --@ scan

@@ -203,12 +203,12 @@ func runOf(r TaskRecord) oracle.Run {
 
 // TestRegistryScriptsAgreeWithTheOracle does the same with beats, sweeps and departures of a few instances and incarnations.
 func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
-	const drifted, down = 60_000, 300_000
+	const drifted, down, window = 60_000, 300_000, 30_000
 	seen := map[string]int{}
 	onModelWorlds(t, 60, func(w *modelWorld) {
 		ctx, model := w.Context(), oracle.NewRegistry()
-		ids := []string{"a", "b", "c", "d"}
-		for range 50 {
+		ids := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+		for range 80 {
 			w.pass(20 * time.Second)
 			id, incarnation := oneOf(w, ids...), oneOf(w, "i1", "i1", "i2")
 			what := oneOf(w, "beat", "beat", "beat", "leave", "look", "sweep", "sweep", "silence", "hold")
@@ -241,38 +241,48 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 					require.NoError(w, w.rdb.ZIncrBy(ctx, w.store.keys.beats(), -float64(d), id).Err())
 					model.Beats[id] -= d
 				}
-			case "hold":
-				score, d := w.now()-w.rand.Int64N(down), time.Duration(w.rand.Int64N(400))*time.Second+time.Second
-				before := w.now()
-				require.NoError(w, w.store.holdInstances(ctx, score, d))
-				model.HoldUpTo(before, score, d.Milliseconds())
+			case "hold": // it ends sooner, or another one does not know of it
+				if model.Hold == nil || w.now() >= model.Hold.Ends {
+					break
+				}
+				if left := w.rand.Int64N(200_000); left > 10_000 {
+					require.NoError(w, w.rdb.PExpire(ctx, w.store.keys.hold(), time.Duration(left)*time.Millisecond).Err())
+					model.Hold.Ends = w.now() + left
+				} else {
+					require.NoError(w, w.rdb.Del(ctx, w.store.keys.hold(), w.store.keys.removed()).Err())
+					model.Hold = nil
+					clear(model.Removed)
+				}
 			case "look":
 				silence := oneOf(w, int64(drifted/2), drifted)
-				reply, err := w.store.lookAtBeats(ctx, lookCall{silence: time.Duration(silence) * time.Millisecond, down: down * time.Millisecond})
+				reply, err := w.store.lookAtBeats(ctx, lookCall{silence: time.Duration(silence) * time.Millisecond})
 				require.NoError(w, err)
-				silent, dead, held := model.Look(reply.now, silence, down)
-				require.Equal(w, fmt.Sprint(silent), fmt.Sprint(reply.ids))
-				require.Equal(w, dead, reply.down)
-				require.Equal(w, held, natural(reply.held))
+				require.Equal(w, fmt.Sprint(model.Look(reply.now, silence)), fmt.Sprint(reply.ids))
 			case "sweep":
-				removable, held := w.rand.IntN(3), oneOf(w, 0, 0, w.now()-w.rand.Int64N(2*down))
-				heldText := ""
-				if held != 0 {
-					heldText = strconv.FormatInt(held, 10)
-				}
 				of := slices.Clone(ids)
 				w.rand.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
-				before := w.now()
-				got, err := w.store.sweepInstances(ctx, sweepCall{
-					drifted: drifted * time.Millisecond, down: down * time.Millisecond, removable: removable, held: heldText, incarnation: "i", ids: of,
-				})
-				require.NoError(w, err)
-				late := model.Clone() // the script ran at an instant between
-				if want := model.Sweep(before, drifted, down, removable, held, of); !slices.Equal(want, got) {
-					model = late
-					require.Equal(w, model.Sweep(w.now(), drifted, down, removable, held, of), got)
+				c := sweepCall{
+					drifted: drifted * time.Millisecond, down: down * time.Millisecond, window: window * time.Millisecond,
+					mark: w.rand.IntN(4) > 0, remove: w.rand.IntN(3) > 0, incarnation: oneOf(w, "i", "j"), ids: of,
 				}
-				for _, v := range got {
+				before := w.now()
+				got, err := w.store.sweepInstances(ctx, c)
+				require.NoError(w, err)
+				ask := oracle.Sweep{Drifted: drifted, Down: down, Window: window, Mark: c.mark, Remove: c.remove, By: c.incarnation, IDs: of}
+				late := model.Clone() // the script ran at an instant between
+				began, held, want := model.Sweep(before, ask)
+				if !slices.Equal(want, got.verdicts) {
+					model = late
+					began, held, want = model.Sweep(w.now(), ask)
+				}
+				require.Equal(w, want, got.verdicts)
+				require.Equal(w, held, got.held)
+				require.InDelta(w, began, got.heldSince, float64(w.now()-before))
+				if model.Hold != nil && got.heldSince != 0 {
+					model.Hold.Began = got.heldSince
+					verdict = "held"
+				}
+				for _, v := range got.verdicts {
 					seen["sweep "+v]++
 				}
 			}
@@ -285,7 +295,7 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 	}
 	for _, verdict := range []string{
 		"beat joined", "beat kept", "beat recovered", "beat duplicate", "beat stale", "leave left", "leave absent", "leave other",
-		"sweep fresh", "sweep drifted", "sweep silent", "sweep down",
+		"sweep fresh", "sweep drifted", "sweep silent", "sweep down", "sweep held",
 	} {
 		require.Positive(t, seen[verdict], "%s was not seen: %v", verdict, seen)
 	}
@@ -302,6 +312,14 @@ func (w *modelWorld) sameRegistry(model *oracle.Registry) {
 		beats[z.Member.(string)] = int64(z.Score)
 	}
 	require.Equal(w, model.Beats, beats)
+	hold, err := w.rdb.Get(ctx, w.store.keys.hold()).Result()
+	if model.Hold == nil || w.now() >= model.Hold.Ends {
+		require.ErrorIs(w, err, redis.Nil)
+	} else {
+		require.NoError(w, err, "%+v %d", model.Hold, w.now())
+		h := model.Hold
+		require.Equal(w, fmt.Sprint(h.Began, " ", h.May, " ", h.Held, " ", h.By), hold)
+	}
 	instances := map[string]oracle.Instance{}
 	page, err := w.store.scanInstances(ctx, "0", false)
 	require.NoError(w, err)
@@ -318,7 +336,7 @@ func (w *modelWorld) sameRegistry(model *oracle.Registry) {
 	if !reflect.DeepEqual(model.Instances, instances) {
 		require.Equal(w, model.Instances, instances)
 	}
-	for _, id := range []string{"a", "b", "c", "d"} {
+	for _, id := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 		earliest := w.now()
 		left, err := w.rdb.PTTL(ctx, w.store.keys.heartbeat(id)).Result()
 		require.NoError(w, err)

@@ -19,8 +19,7 @@ type registryStore interface {
 	scanInstances(ctx context.Context, cursor string, onlyNew bool) (scanReply, error)
 
 	lookAtBeats(ctx context.Context, l lookCall) (lookReply, error)
-	sweepInstances(ctx context.Context, s sweepCall) (verdicts []string, err error)
-	holdInstances(ctx context.Context, score int64, d time.Duration) error
+	sweepInstances(ctx context.Context, s sweepCall) (sweepReply, error)
 	adoptInstances(ctx context.Context, incarnation string, ids []string) (foreign []string, err error)
 }
 
@@ -70,17 +69,15 @@ type scanReply struct {
 
 // lookCall asks who has been silent, longest first, one page at a time.
 type lookCall struct {
-	silence, down time.Duration
-	from          string // score to go on from; "": the first page
-	skip          int64
+	silence time.Duration
+	from    string // score to go on from; "": the first page
+	skip    int64
 }
 
 // lookReply is one page of the silent ones, and what the first one needs to know beside.
 type lookReply struct {
 	now            int64
 	records, beats int
-	held           string // score up to which nobody is removed; "": no hold
-	down           int    // instances above it that are down
 	from           string // of the next page; "": there is none
 	skip           int64
 	ids            []string
@@ -89,11 +86,20 @@ type lookReply struct {
 // sweepCall marks, or removes, the silent ones among the given instances.
 type sweepCall struct {
 	drifted, down time.Duration
-	removable     int
-	held          string
-	unwatched     time.Duration
+	window        time.Duration // over which removals are counted against the cap
+	mark, remove  bool          // what may be done about the silent
+	unwatched     time.Duration // silence of a foreign instance that nobody has watched; 0: it was watched
 	incarnation   string
 	ids           []string
+}
+
+// sweepReply has a verdict for each instance of the call.
+type sweepReply struct {
+	// heldSince is when the hold that runs began, by Redis's clock in ms, and held how many it held
+	// then. Both are 0 if none runs that this incarnation began.
+	heldSince int64
+	held      int
+	verdicts  []string
 }
 
 // Verdicts of a sweep. What changed nothing has none of these.
@@ -115,17 +121,16 @@ const (
 	sweepBatch = 100 // instances that one call sweeps
 )
 
-// hold is the key of the score up to which nobody is removed; it expires with the hold.
+// hold is the key that is there while the removal of silent instances is held.
 func (k keys) hold() string { return k.ns + ":beats:hold" }
 
+// removed is the zset of the instances that sweeps have removed of late.
+func (k keys) removed() string { return k.ns + ":beats:removed" }
+
 func (s *redisStore) beatInstance(ctx context.Context, b beatCall) (beatReply, error) {
-	first := "0"
-	if b.first {
-		first = "1"
-	}
 	sc := s.scripts.beat
 	line, err := s.text(ctx, sc, append(sc.args("3", 13), s.keys.heartbeat(b.id), s.keys.instances(), s.keys.beats(), b.id, b.incarnation,
-		first, b.notAfter, int64(b.ttl/time.Second), b.takeOver.Milliseconds(), s.keys.events(), b.head, b.started, b.rest))
+		oneIf(b.first), b.notAfter, int64(b.ttl/time.Second), b.takeOver.Milliseconds(), s.keys.events(), b.head, b.started, b.rest))
 	if err != nil {
 		return beatReply{}, err
 	}
@@ -203,8 +208,8 @@ func (s *redisStore) lookAtBeats(ctx context.Context, l lookCall) (lookReply, er
 		l.from, l.skip = "-inf", 0
 	}
 	sc := s.scripts.look
-	reply, err := s.texts(ctx, sc, append(sc.args("3", 8), s.keys.beats(), s.keys.instances(), s.keys.hold(), l.silence.Milliseconds(),
-		l.down.Milliseconds(), l.from, l.skip, sweepBatch))
+	reply, err := s.texts(ctx, sc, append(sc.args("2", 6), s.keys.beats(), s.keys.instances(), l.silence.Milliseconds(), l.from, l.skip,
+		sweepBatch))
 	if err != nil {
 		return lookReply{}, err
 	}
@@ -212,34 +217,43 @@ func (s *redisStore) lookAtBeats(ctx context.Context, l lookCall) (lookReply, er
 }
 
 func parseLookReply(reply []string) (lookReply, error) {
-	if len(reply) < 7 || natural(reply[0]) == 0 {
+	if len(reply) < 5 || natural(reply[0]) == 0 {
 		return lookReply{}, malformedReply(reply)
 	}
 	return lookReply{
-		now: natural(reply[0]), records: int(natural(reply[1])), beats: int(natural(reply[2])), held: reply[3], down: int(natural(reply[4])),
-		from: reply[5], skip: natural(reply[6]), ids: reply[7:],
+		now: natural(reply[0]), records: int(natural(reply[1])), beats: int(natural(reply[2])), from: reply[3], skip: natural(reply[4]),
+		ids: reply[5:],
 	}, nil
 }
 
-func (s *redisStore) sweepInstances(ctx context.Context, c sweepCall) ([]string, error) {
+func (s *redisStore) sweepInstances(ctx context.Context, c sweepCall) (sweepReply, error) {
 	sc := s.scripts.sweep
-	args := append(sc.args(strconv.Itoa(2+len(c.ids)), 9+2*len(c.ids)), s.keys.beats(), s.keys.instances())
+	args := append(sc.args(strconv.Itoa(4+len(c.ids)), 12+2*len(c.ids)), s.keys.beats(), s.keys.instances(), s.keys.hold(), s.keys.removed())
 	for _, id := range c.ids {
 		args = append(args, s.keys.heartbeat(id))
 	}
-	args = append(args, c.drifted.Milliseconds(), c.down.Milliseconds(), c.removable, c.held, c.unwatched.Milliseconds(), s.keys.events(),
-		c.incarnation)
-	verdicts, err := s.texts(ctx, sc, withTexts(args, c.ids))
-	if err == nil && len(verdicts) != len(c.ids) {
-		err = malformedReply(verdicts)
+	args = append(args, c.drifted.Milliseconds(), c.down.Milliseconds(), c.window.Milliseconds(), oneIf(c.mark), oneIf(c.remove),
+		c.unwatched.Milliseconds(), s.keys.events(), c.incarnation)
+	reply, err := s.texts(ctx, sc, withTexts(args, c.ids))
+	if err != nil {
+		return sweepReply{}, err
 	}
-	return verdicts, err
+	return parseSweepReply(reply, len(c.ids))
 }
 
-func (s *redisStore) holdInstances(ctx context.Context, score int64, d time.Duration) error {
-	sc := s.scripts.hold
-	_, err := s.text(ctx, sc, append(sc.args("1", 3), s.keys.hold(), score, d.Milliseconds()))
-	return err
+func parseSweepReply(reply []string, ids int) (sweepReply, error) {
+	if len(reply) != 2+ids {
+		return sweepReply{}, malformedReply(reply)
+	}
+	return sweepReply{heldSince: natural(reply[0]), held: int(natural(reply[1])), verdicts: reply[2:]}, nil
+}
+
+// oneIf is a condition as a script reads it.
+func oneIf(condition bool) string {
+	if condition {
+		return "1"
+	}
+	return "0"
 }
 
 func (s *redisStore) adoptInstances(ctx context.Context, incarnation string, ids []string) ([]string, error) {

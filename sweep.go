@@ -6,23 +6,26 @@ import (
 	"time"
 )
 
-// A sweep marks who has been silent for DriftedAfter and removes who has been for DownAfter. Redis's clock decides, and the script
-// that removes looks again (P9). Three rules keep it from removing crowds that are silent because they cannot beat:
+// A sweep marks who has been silent for DriftedAfter and removes who has been for DownAfter. Redis's
+// clock decides, and the script that removes looks again (P9). Three rules keep it from marking or
+// removing crowds that are silent because they cannot beat:
 //
-//   - Grace. Whoever begins to sweep has not seen whether anybody could beat before: after an outage of Redis, whose end always
-//     begins a new term where it was longer than a lease, all are silent. Nobody is removed before the sweeper has watched for
-//     DriftedAfter, two beats or more. It begins anew where Redis's clock jumped, or no sweep succeeded for DriftedAfter.
-//   - Cap. One pass removes at most max(10, a quarter) of the instances, longest silent first.
-//   - Hold. Where more are down, the rest is held for another DownAfter. The hold is written down in Redis before anybody is removed,
-//     and expires there, so that the next leader keeps to it. It names a score: who falls silent later is not held. Where Redis
-//     loses it, its loss makes a new term, and grace and cap apply again.
+//   - Grace. Whoever begins to sweep has not seen whether anybody could beat before: after an outage
+//     of Redis, whose end begins a new term if it was longer than a lease, all are silent. Nobody is
+//     marked before the sweeper has watched for two beats, and nobody is removed before it has watched
+//     for DriftedAfter. The watch begins anew if Redis's clock jumped, or if the last look that
+//     succeeded is further back than a SweepInterval and a beat.
+//   - Cap. Of n instances at most max(1, n/4) are removed within two beats, longest silent first. Redis
+//     keeps the count (<ns>:beats:removed), so that sweeps may be as frequent as they like, and so that
+//     it holds across leaders and repeated requests.
+//   - Hold. If somebody is down, and more are silent for DriftedAfter than may still be removed, the
+//     rest is held: nobody else is removed for another DownAfter (<ns>:beats:hold). DriftedAfter, since
+//     the last beats of a crowd that died at once lie up to a beat apart: those who are about to be
+//     down are of the crowd. When the hold ends the same rules apply again, so that of a crowd that
+//     stays silent at least one instance, and as a rule a quarter of all, goes each DownAfter.
 //
-// All of it sees only instances that are silent for longer than DownAfter.
-const (
-	sweepPages = 100 // of sweepBatch instances in one pass; the next one goes on from there
-	removeMin  = 10  // instances that one pass may remove however few there are
-	removePart = 4   // of the instances one pass may remove one in so many
-)
+// The last two are rules of the script sweep, which sees and decides in one step.
+const sweepPages = 100 // of sweepBatch instances in one pass; the next one goes on from there
 
 // sweeper sweeps during one term. Its fields belong to the loop.
 type sweeper struct {
@@ -30,7 +33,7 @@ type sweeper struct {
 	term Term
 
 	seen     bool
-	now      int64         // Redis's clock at the last pass that succeeded
+	now      int64         // Redis's clock at the last look that succeeded
 	sent     time.Duration // before it was asked, by the monotonic clock
 	watching time.Duration // since then without a gap
 	gap      bool          // not every silent instance was looked at since
@@ -86,109 +89,102 @@ func (s *sweeper) sweep(ctx context.Context) (pause time.Duration) {
 }
 
 func (s *sweeper) pass(ctx context.Context) error {
-	sent := readClock().Mono
 	first, err := s.look(ctx, lookCall{})
 	if err != nil {
 		return err
 	}
-	s.watch(readClock().Mono, first.now)
-	removable, err := s.removable(ctx, first)
-	if err != nil {
+	if err := s.judge(ctx, first); err != nil {
 		return err
 	}
-	if err := s.judge(ctx, first, removable); err != nil {
-		return err
-	}
-	s.seen, s.now, s.sent = true, first.now, sent
 	return s.adopt(ctx, first)
 }
 
-// watch keeps account of how long this sweeper has watched without a gap.
-func (s *sweeper) watch(received time.Duration, now int64) {
-	if s.seen {
-		gap := received - s.sent
-		step := milliseconds(now-s.now) - gap
-		if gap < s.r.opts.DriftedAfter && step < gap/100+clockStep {
-			return
-		}
+// watch keeps account of how long this sweeper has watched without a gap. It hears of every look.
+func (s *sweeper) watch(sent, received time.Duration, now int64) {
+	unseen := received - s.sent
+	step := milliseconds(now-s.now) - unseen
+	if !s.seen || unseen >= s.r.opts.SweepInterval+s.r.opts.beat() || step >= unseen/100+clockStep {
+		s.watching, s.gap = received, true
+		s.from = ""
 	}
-	s.watching, s.gap = received, true
-	s.from = ""
+	s.seen, s.now, s.sent = true, now, sent
 }
 
 // clockStep is by how much Redis's clock may be ahead of what it should read before that is a step.
 const clockStep = time.Second
 
-// removable says how many instances this pass may remove. It holds the rest first.
-func (s *sweeper) removable(ctx context.Context, first lookReply) (int, error) {
-	r := s.r
-	if s.gap || readClock().Mono-s.watching < r.opts.DriftedAfter || first.down == 0 {
-		return 0, nil
+// beat is the time within which a living instance beats. A process that does not beat itself goes by
+// the least DriftedAfter that it would need.
+func (o RegistryOptions) beat() time.Duration {
+	if o.BeatInterval > 0 {
+		return o.BeatInterval
 	}
-	most := max(removeMin, first.beats/removePart)
-	if first.down <= most {
-		return first.down, nil
-	}
-	if !s.term.Valid() {
-		return 0, errTermOver
-	}
-	err := s.do(ctx, func(ctx context.Context) error {
-		return r.store.holdInstances(ctx, first.now-r.opts.DownAfter.Milliseconds(), r.opts.DownAfter)
-	})
-	if err != nil {
-		return 0, err
-	}
-	r.bus.publish(Event{Type: EventSweepHeld, Count: first.down - most})
-	return most, nil
+	return o.DriftedAfter / 2
 }
 
 var errTermOver = fmt.Errorf("%w: the term is over", ErrNotLeader)
 
-// judge goes through the silent ones, page by page.
-func (s *sweeper) judge(ctx context.Context, first lookReply, removable int) error {
-	r, page := s.r, first
-	unwatched := time.Duration(0)
-	if s.gap { // a heartbeat key that is gone tells no more: a foreign instance is not taken for silent any longer than that
-		unwatched = r.opts.BeatTTL
-	}
-	if s.from != "" && removable == 0 { // the last pass did not come to the end: the longest silent were seen then
-		var err error
-		if page, err = s.look(ctx, lookCall{from: s.from, skip: s.skip}); err != nil {
+// judge goes through the silent ones, page by page. The longest silent always come first: the dead are
+// among them. If the last pass did not come to the end, it then goes on from there.
+func (s *sweeper) judge(ctx context.Context, page lookReply) error {
+	watching, resume := s.watching, lookCall{from: s.from, skip: s.skip}
+	for range sweepPages {
+		removed, err := s.rule(ctx, page.ids)
+		if err != nil {
 			return err
 		}
-	}
-	for range sweepPages {
-		if len(page.ids) > 0 {
-			if !s.term.Valid() {
-				return errTermOver
-			}
-			c := sweepCall{
-				drifted: r.opts.DriftedAfter, down: r.opts.DownAfter, removable: removable, held: first.held, unwatched: unwatched,
-				incarnation: r.incarnation, ids: page.ids,
-			}
-			var verdicts []string
-			err := s.do(ctx, func(ctx context.Context) (err error) {
-				verdicts, err = r.store.sweepInstances(ctx, c)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			removable -= s.tell(page.ids, verdicts)
+		next := lookCall{from: page.from, skip: page.skip}
+		if resume.from != "" && removed == 0 {
+			next = resume
 		}
-		if s.from, s.skip = page.from, page.skip; page.from == "" {
+		resume = lookCall{}
+		if s.from, s.skip = next.from, next.skip; next.from == "" {
 			s.gap = false
 			return nil
 		}
-		var err error
-		if page, err = s.look(ctx, lookCall{from: page.from, skip: page.skip}); err != nil {
+		if page, err = s.look(ctx, next); err != nil {
 			return err
+		}
+		if s.watching != watching { // a gap: the pages before it are to be judged again
+			return nil
 		}
 	}
 	return nil
 }
 
-// tell tells of what a sweep changed, and how many it removed.
+// rule marks, or removes, the silent ones among the given instances, and returns how many it removed.
+func (s *sweeper) rule(ctx context.Context, ids []string) (removed int, err error) {
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	if !s.term.Valid() {
+		return 0, errTermOver
+	}
+	r := s.r
+	watched := readClock().Mono - s.watching
+	c := sweepCall{
+		drifted: r.opts.DriftedAfter, down: r.opts.DownAfter, window: 2 * r.opts.beat(),
+		mark: watched >= 2*r.opts.beat(), remove: watched >= r.opts.DriftedAfter && !s.gap,
+		incarnation: r.incarnation, ids: ids,
+	}
+	if s.gap { // a heartbeat key that is gone says no more: a foreign instance is not taken for silent any longer than that
+		c.unwatched = r.opts.BeatTTL
+	}
+	var reply sweepReply
+	err = s.do(ctx, func(ctx context.Context) (err error) {
+		reply, err = r.store.sweepInstances(ctx, c)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	if reply.heldSince != 0 && r.heldSince.Swap(reply.heldSince) != reply.heldSince {
+		r.bus.publish(Event{Type: EventSweepHeld, Count: reply.held})
+	}
+	return s.tell(ids, reply.verdicts), nil
+}
+
+// tell reports what a sweep changed, and returns how many it removed.
 func (s *sweeper) tell(ids, verdicts []string) (removed int) {
 	for i, verdict := range verdicts {
 		if kind, changed := membership[verdict]; changed {
@@ -249,8 +245,9 @@ func (s *sweeper) adopt(ctx context.Context, first lookReply) error {
 
 // look lists who has been silent for half of DriftedAfter: a foreign instance has to be looked at before it seems drifted.
 func (s *sweeper) look(ctx context.Context, c lookCall) (lookReply, error) {
-	c.silence, c.down = s.r.opts.DriftedAfter/2, s.r.opts.DownAfter
+	c.silence = s.r.opts.DriftedAfter / 2
 	var reply lookReply
+	sent := readClock().Mono
 	err := s.do(ctx, func(ctx context.Context) (err error) {
 		reply, err = s.r.store.lookAtBeats(ctx, c)
 		return err
@@ -258,6 +255,7 @@ func (s *sweeper) look(ctx context.Context, c lookCall) (lookReply, error) {
 	if err != nil { // the call may still be writing to reply
 		return lookReply{}, err
 	}
+	s.watch(sent, readClock().Mono, reply.now)
 	return reply, nil
 }
 

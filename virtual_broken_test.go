@@ -36,11 +36,11 @@ func TestVirtualNoticesBrokenScripts(t *testing.T) {
 	virtualGC(t)
 	for _, tt := range []struct{ name, before, after, profile, wrong string }{
 		{
-			"a sweep removes the drifted", "if silence >= down and removable > 0 and", "if silence >= drifted and",
+			"a sweep removes the drifted", "if silence >= down and removable > 0", "if silence >= drifted and removable > 0",
 			"tasks-base", "P9: ",
 		},
 		{
-			"a sweep removes nobody", "local silence = now - score --", "local silence = 0 --",
+			"a sweep removes nobody", "local silence = now - scores[i] --", "local silence = 0 --",
 			"tasks-calm", "P9: ",
 		},
 		{

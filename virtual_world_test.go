@@ -108,7 +108,7 @@ var virtualScripts = func() map[string]string {
 	names, c := map[string]string{}, contract
 	for _, s := range []*script{
 		c.acquire, c.renew, c.release, c.leader, c.openTask, c.planTask, c.claimTask, c.finishTask, c.readTask, c.pauseTask,
-		c.beat, c.deregister, c.look, c.hold, c.sweep, c.adopt, c.scan, c.instance,
+		c.beat, c.deregister, c.look, c.sweep, c.adopt, c.scan, c.instance,
 	} {
 		names[s.sha] = s.name
 	}

@@ -11,8 +11,16 @@ type Registry struct {
 	Instances map[string]Instance // the records
 	Beats     map[string]int64    // last beat in ms
 	Keys      map[string]int64    // heartbeat keys: when they expire
-	Hold      int64               // score up to which nobody is removed; 0: none
-	HoldEnds  int64
+	Removed   map[string]int64    // by sweeps: when
+	Hold      *Hold               // nil: none
+}
+
+// Hold keeps the silent from being removed.
+type Hold struct {
+	Began, Ends int64
+	May         int    // how many may still be removed while it runs
+	Held        int    // how many it held when it began
+	By          string // incarnation of the leader that began it
 }
 
 // Instance is what a record says.
@@ -25,14 +33,19 @@ type Instance struct {
 
 // NewRegistry is an empty one.
 func NewRegistry() *Registry {
-	return &Registry{Instances: map[string]Instance{}, Beats: map[string]int64{}, Keys: map[string]int64{}}
+	return &Registry{Instances: map[string]Instance{}, Beats: map[string]int64{}, Keys: map[string]int64{}, Removed: map[string]int64{}}
 }
 
 // Clone is a snapshot.
 func (r *Registry) Clone() *Registry {
-	return &Registry{
-		Instances: maps.Clone(r.Instances), Beats: maps.Clone(r.Beats), Keys: maps.Clone(r.Keys), Hold: r.Hold, HoldEnds: r.HoldEnds,
+	clone := &Registry{
+		Instances: maps.Clone(r.Instances), Beats: maps.Clone(r.Beats), Keys: maps.Clone(r.Keys), Removed: maps.Clone(r.Removed),
 	}
+	if r.Hold != nil {
+		hold := *r.Hold
+		clone.Hold = &hold
+	}
+	return clone
 }
 
 // Beat is one beat.
@@ -87,61 +100,83 @@ func (r *Registry) Deregister(id, incarnation string) string {
 	return "left"
 }
 
-// Look lists who has been silent for so many ms, longest first, and how many above the hold are down.
-func (r *Registry) Look(now, silence, down int64) (ids []string, dead int, held int64) {
+// Look lists who has been silent for so many ms, longest first.
+func (r *Registry) Look(now, silence int64) (ids []string) {
 	for id, at := range r.Beats {
 		if at > now+second { // Redis's clock was set back
 			r.Beats[id] = now
 		}
 	}
-	if r.HoldEnds <= now {
-		r.Hold = 0
-	}
-	if r.Hold != 0 && r.HoldEnds-now > down {
-		r.HoldEnds = now + down
-	}
 	for id, at := range r.Beats {
 		if at <= now-silence {
 			ids = append(ids, id)
 		}
-		if at <= now-down && (r.Hold == 0 || at > r.Hold) {
-			dead++
-		}
 	}
 	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(cmp.Compare(r.Beats[a], r.Beats[b]), cmp.Compare(a, b)) })
-	return ids, dead, r.Hold
+	return ids
 }
 
-// HoldUpTo keeps everybody with a score up to the given one for so many ms.
-func (r *Registry) HoldUpTo(now, score, d int64) { r.Hold, r.HoldEnds = score, now+d }
+// silent counts who has been silent for so many ms.
+func (r *Registry) silent(now, silence int64) (count int) {
+	for _, at := range r.Beats {
+		if at <= now-silence {
+			count++
+		}
+	}
+	return count
+}
 
-// Sweep marks, or removes, the silent ones among the given instances.
-func (r *Registry) Sweep(now, drifted, down int64, removable int, held int64, ids []string) (verdicts []string) {
-	scores := make([]int64, len(ids))
-	for i, id := range ids {
+// Sweep is one call of a sweep. Times are in ms.
+type Sweep struct {
+	Drifted, Down int64
+	Window        int64 // over which removals are counted against the cap
+	Mark, Remove  bool  // what may be done about the silent
+	By            string
+	IDs           []string
+}
+
+// Sweep marks, or removes, the silent ones among the given instances. It returns the begin and the
+// size of the hold that runs, if this leader began it.
+func (r *Registry) Sweep(now int64, s Sweep) (began int64, held int, verdicts []string) {
+	scores := make([]int64, len(s.IDs))
+	for i, id := range s.IDs {
 		score, beaten := r.Beats[id]
+		if _, there := r.Instances[id]; !there {
+			delete(r.Beats, id)
+		}
 		if !beaten {
 			score = -1
 		}
 		scores[i] = score
 	}
-	for n, id := range ids {
+	if r.Hold != nil && now >= r.Hold.Ends {
+		r.Hold = nil
+	}
+	removable, hold := 0, (*Hold)(nil)
+	if s.Remove {
+		removable = r.removable(now, s)
+		hold = r.Hold
+	}
+	for n, id := range s.IDs {
 		verdict := "fresh"
 		i, there := r.Instances[id]
 		silence := now - scores[n]
 		switch {
 		case scores[n] < 0:
 		case !there:
-			delete(r.Beats, id)
 			verdict = "left"
-		case silence >= down && removable > 0 && (held == 0 || scores[n] > held):
+		case silence >= s.Down && removable > 0:
 			removable--
+			if hold != nil {
+				hold.May--
+			}
 			delete(r.Instances, id)
 			delete(r.Beats, id)
 			delete(r.Keys, id)
+			r.Removed[id] = now
 			verdict = "down"
-		case silence < drifted:
-		case i.Status != "drifted":
+		case silence < s.Drifted:
+		case s.Mark && i.Status != "drifted":
 			i.Status = "drifted"
 			r.Instances[id] = i
 			verdict = "drifted"
@@ -150,5 +185,30 @@ func (r *Registry) Sweep(now, drifted, down int64, removable int, held int64, id
 		}
 		verdicts = append(verdicts, verdict)
 	}
-	return verdicts
+	if hold != nil && hold.By == s.By {
+		began, held = hold.Began, hold.Held
+	}
+	return began, held, verdicts
+}
+
+// removable says how many may be removed now. It begins a hold if there are more who cannot be heard.
+func (r *Registry) removable(now int64, s Sweep) int {
+	gone := 0
+	for id, at := range r.Removed {
+		if at > now-s.Window {
+			gone++
+		} else {
+			delete(r.Removed, id)
+		}
+	}
+	may := max(1, (len(r.Beats)+gone)/4) - gone // rule cap
+	if r.Hold != nil {
+		r.Hold.Ends = min(r.Hold.Ends, now+s.Down)
+		return min(may, r.Hold.May)
+	}
+	if lost, silent := r.silent(now, s.Down), r.silent(now, s.Drifted); lost > 0 && silent > may {
+		may = max(may, 0)
+		r.Hold = &Hold{Began: now, Ends: now + s.Down, May: may, Held: silent - min(may, lost), By: s.By}
+	}
+	return may
 }

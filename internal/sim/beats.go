@@ -126,17 +126,19 @@ func (p *process) sweep(number int32) {
 func (w *World) takeSweep(server *machine, p *process, m *message, now int64) {
 	t := w.timings()
 	if m.verdict == "look" {
-		var dead int
-		m.silent, dead, _ = server.registry.Look(now, t.drifted.Milliseconds()/2, t.down.Milliseconds())
-		m.lease.Seq = uint64(dead)
+		m.silent = server.registry.Look(now, t.drifted.Milliseconds()/2)
 		return
 	}
 	w.Tally.Sweeps++
-	down := t.down.Milliseconds()
+	call := *m.sweep
 	if w.broken.SweepsBlindly {
-		down, m.lease.Seq = 0, uint64(len(m.silent))
+		call.Down = 0
 	}
-	for i, verdict := range server.registry.Sweep(now, t.drifted.Milliseconds(), down, int(m.lease.Seq), 0, m.silent) {
+	_, _, verdicts := server.registry.Sweep(now, call)
+	if hold := server.registry.Hold; hold != nil && server == w.master {
+		w.checks.held = w.now + time.Duration(hold.Ends-now)*time.Millisecond
+	}
+	for i, verdict := range verdicts {
 		if verdict != "down" {
 			continue
 		}
@@ -158,11 +160,9 @@ func (p *process) swept(m *message) {
 	if m.verdict != "look" || m.failed || m.number != s.number || len(m.silent) == 0 || !p.believes() {
 		return
 	}
-	removable := uint64(0)
-	if p.w.now-s.watching >= p.w.timings().drifted {
-		removable = m.lease.Seq
-	}
-	sweep := message{about: aboutSweep, verdict: "sweep", silent: m.silent}
-	sweep.lease.Seq = removable
-	p.send(sweep)
+	t, watched := p.w.timings(), p.w.now-s.watching
+	p.send(message{about: aboutSweep, verdict: "sweep", silent: m.silent, sweep: &oracle.Sweep{
+		Drifted: t.drifted.Milliseconds(), Down: t.down.Milliseconds(), Window: 2 * t.beat.Milliseconds(),
+		Mark: watched >= 2*t.beat, Remove: watched >= t.drifted, By: p.beats.incarnation, IDs: m.silent,
+	}})
 }

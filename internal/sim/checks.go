@@ -14,6 +14,7 @@ type checks struct {
 	termBegan      time.Duration // of who leads
 	grants         map[int64]grant
 
+	held    time.Duration // end of the last hold of the sweeps
 	beats   [processes]beaten
 	tasks   []taskCheck
 	running []*process // by task: whose run is on
@@ -137,8 +138,8 @@ func (w *World) lostData() {
 func (c *checks) booting(p *process) {
 	w, b := c.w, &c.beats[p.host]
 	t := w.timings()
-	patience := t.down + t.drifted + 12*t.sweep
-	if b.dead != "" && w.now-b.crashed > patience && w.leading() != nil && c.termBegan < b.crashed {
+	due := max(b.crashed+t.down+t.drifted, c.held) // a hold ends after the last one that it began with was down
+	if b.dead != "" && w.now > due+12*t.sweep && w.leading() != nil && c.termBegan < b.crashed {
 		if i, there := w.master.registry.Instances[p.id]; there && i.Incarnation == b.dead {
 			w.fail("P9: %s has been dead for %v and was not swept", p.id, w.now-b.crashed)
 		}

@@ -34,6 +34,7 @@ type message struct {
 	clock   int64 // Redis's, in the answer
 	task    *question
 	silent  []string // in the answer to a sweep: who was swept
+	sweep   *oracle.Sweep
 }
 
 // post puts a message into the mail.
