@@ -31,23 +31,16 @@ type campaigner struct {
 	handed    *tenancy  // the term whose lease is being given back
 	handedTok int64
 
-	calls    int // to Redis in flight
+	calls    int    // to Redis in flight
+	sent     uint64 // calls so far: each has a number
 	stuck    bool
 	healthy  bool
 	sick     error // of the last health check
 	watching bool  // the health check goroutine runs
 	stopping bool
+	unheard  bool // no request can have reached Redis: there is nothing to give back
 
-	down     bool     // Redis gives no usable answer
-	lastErr  error    // of Redis
-	told     []string // what is to be mended, as far as it was told since the last usable answer
-	answered time.Time
-	settled  bool   // the coordinator was told that Redis answers
-	heard    uint64 // number of the youngest request that told of a leader
-	leader   string
-	leadTok  int64
-	waiting  string
-	witness  bool
+	report report
 }
 
 // run is the loop. It returns when nothing of ours runs, or at the deadline with what still does.
@@ -59,6 +52,8 @@ func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time,
 		cand:    lease.NewCandidate(e.timing, e.random, e.secret),
 		healthy: true,
 	}
+	c.report.knownAt = readClock().Mono
+	c.report.lookedAt = c.report.knownAt - lookSpacing
 	defer c.dismiss()
 	defer e.phase.Store(phaseStopped)
 	defer c.publishStatus(StateStopped)
@@ -78,8 +73,9 @@ func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time,
 	var late <-chan time.Time
 	for {
 		c.turn()
-		if e.fast && !c.stopping && c.answered.IsZero() && c.down {
-			err = c.lastErr
+		if e.fast && !c.stopping && c.report.answered.IsZero() && c.report.down {
+			err = c.report.lastErr
+			c.unheard = neverSent(err)
 			stop = closed
 		}
 		if c.stopping && c.finished() {
@@ -117,7 +113,7 @@ const lastWords = 250 * time.Millisecond
 // finished reports whether nothing of ours runs in a loop that is stopping. A Redis that never answered is not asked for ever to
 // take back what it may have granted: once is enough.
 func (c *campaigner) finished() bool {
-	done := c.cand.Finished() || c.cand.State() == lease.Stopped && c.answered.IsZero()
+	done := c.cand.Finished() || c.cand.State() == lease.Stopped && c.report.answered.IsZero()
 	return done && c.works() == 0 && c.calls == 0 && !c.watching
 }
 
@@ -162,6 +158,9 @@ func (c *campaigner) turn() {
 	if mail.rollCall {
 		c.cand.RollCall(now)
 	}
+	if mail.granted {
+		c.report.granted = true
+	}
 	c.apply(now, c.cand.Tick(now), errExpired)
 	if c.e.alive != nil && c.cand.State() == lease.Leading {
 		if err := c.e.alive(); err != nil {
@@ -169,14 +168,15 @@ func (c *campaigner) turn() {
 		}
 	}
 	c.drain(now)
-	for {
+	for !c.unheard {
 		request, due := c.cand.Next(now)
 		if !due {
 			break
 		}
 		c.send(now, request)
 	}
-	c.report()
+	c.look(now)
+	c.tell(now)
 	c.publishStatus(states[c.cand.State()])
 	if !c.cand.Releasing() { // after the status: who has resigned may ask for it
 		c.handOver()
@@ -185,7 +185,8 @@ func (c *campaigner) turn() {
 
 // wait is how long the loop may sleep.
 func (c *campaigner) wait() time.Duration {
-	wait := c.cand.Wait(readClock())
+	now := readClock()
+	wait := min(c.cand.Wait(now), c.untilLook(now))
 	if c.cand.State() == lease.Draining && !c.abandoned {
 		wait = min(wait, max(time.Until(c.drainBy), 0))
 		if c.tenancy.tasks.ctx.Err() == nil {
@@ -217,7 +218,7 @@ func (c *campaigner) apply(now lease.Reading, change lease.Change, cause error) 
 		c.e.current.Store(nil)
 		ended := time.Now()
 		c.abandoned, c.drainBy, c.finishBy = false, ended.Add(c.e.drain), ended.Add(c.e.drain*3/4)
-		c.e.bus.publish(Event{Type: EventEnded, Role: c.e.opts.Role, Token: c.cand.Token(), Err: context.Cause(c.tenancy.ctx)})
+		c.e.bus.publish(Event{Type: EventEnded, Role: c.e.opts.Role, Token: c.cand.Token(), Reason: c.cand.Reason().String(), Err: context.Cause(c.tenancy.ctx)})
 	}
 }
 
@@ -228,6 +229,11 @@ func (c *campaigner) begin(now lease.Reading) {
 	c.tenancy = t
 	c.e.current.Store(t)
 	c.e.bus.publish(Event{Type: EventAcquired, Role: term.Role, Token: term.Token})
+	// The loop may have stood still since it took the reply: no work begins in a term that is over, or is about to be cancelled.
+	if first := c.cand.Lease(); first.CancelIn(readClock()) <= 0 || !t.leading() {
+		c.apply(now, c.cand.End(now, lease.Expired), errExpired)
+		return
+	}
 	if !c.healthy {
 		c.apply(now, c.cand.End(now, lease.Failed), ErrWorkFailed)
 		return
@@ -325,6 +331,7 @@ func (c *campaigner) drain(now lease.Reading) {
 			}
 			c.tenancy, c.running = nil, nil
 			c.cand.Drained(now)
+			c.report.backFor = "penalty"
 		} else if !c.abandoned && !time.Now().Before(c.drainBy) {
 			c.abandoned = true
 			c.cand.Abandon()
@@ -361,15 +368,25 @@ func (c *campaigner) send(now lease.Reading, r lease.Request) {
 		c.apply(now, c.cand.Answer(now, r, lease.Answer{}), errExpired)
 		return
 	}
-	c.calls++
-	go func() { // ends when the client returns; counted in calls, which Run waits for
-		ctx, cancel := context.WithTimeout(c.parent, r.Bound)
-		defer cancel()
+	c.call(reply{request: r}, r.Bound, func(ctx context.Context) (leaseReply, error) {
 		answer, err := c.ask(ctx, r)
 		if err == nil && !answer.Answers(r) {
-			answer, err = leaseReply{}, fmt.Errorf("%w: a reply to something else", ErrUnreachable)
+			return leaseReply{}, fmt.Errorf("%w: a reply to something else", ErrUnreachable)
 		}
-		c.e.inbox.put(func(m *mail) { m.replies = append(m.replies, reply{request: r, answer: answer, err: err}) })
+		return answer, err
+	})
+}
+
+// call makes one call, whose answer comes as mail.
+func (c *campaigner) call(r reply, bound time.Duration, ask func(context.Context) (leaseReply, error)) {
+	c.calls++
+	c.sent++
+	r.number = c.sent
+	go func() { // ends when the client returns; counted in calls, which Run waits for
+		ctx, cancel := context.WithTimeout(c.parent, bound)
+		defer cancel()
+		r.answer, r.err = ask(ctx)
+		c.e.inbox.put(func(m *mail) { m.replies = append(m.replies, r) })
 	}()
 }
 
@@ -387,111 +404,34 @@ func (c *campaigner) ask(ctx context.Context, r lease.Request) (leaseReply, erro
 // reply takes an answer of Redis, or an error, which means that nothing is known.
 func (c *campaigner) reply(now lease.Reading, r reply) {
 	c.calls--
-	if c.calls <= maxCalls/2 { // not below the cap already: calls that return one by one would tell of it each time
+	if c.calls <= maxCalls/2 { // not below the cap already: calls that return one by one would report it each time
 		c.stuck = false
+	}
+	if r.look {
+		c.looked(now, r)
+		return
 	}
 	cause := fmt.Errorf("%w: Redis answers %q", ErrLost, r.answer.reason)
 	c.apply(now, c.cand.Answer(now, r.request, r.answer.Answer), cause)
 	if c.cand.Keeps() {
 		c.tenancy.tasks.renew(c.cand.Lease(), now)
 	}
-	if r.err != nil && r.request.Seq < c.heard {
-		return // an older request: a younger one had a usable answer
-	}
 	if r.err != nil {
-		c.lastErr = r.err
-		if fix := remedy(r.err); errors.Is(r.err, ErrMisconfigured) && !slices.Contains(c.told, fix) {
-			c.told = append(c.told, fix)
-			c.e.bus.publish(Event{Type: EventMisconfigured, Role: c.e.opts.Role, Err: r.err})
-		}
+		c.refused(r)
 		return
 	}
-	c.answered = time.Now()
+	c.report.answered = time.Now()
 	if r.request.Kind == lease.Release { // it says nothing of what else is refused
 		if r.request.Token != 0 && r.request.Token == c.handedTok {
 			c.handedTok = 0
 			c.e.bus.publish(Event{Type: EventReleased, Role: c.e.opts.Role, Token: r.request.Token})
 		}
-		if r.request.Token != 0 && r.request.Token == c.leadTok {
-			c.leader, c.leadTok = "", 0
+		if r.request.Token != 0 && r.request.Token == c.report.leadTok {
+			c.report.leader, c.report.leadTok = "", 0
 		}
 		return
 	}
-	c.lastErr, c.told = nil, nil
-	if !c.settled && c.e.settled != nil {
-		c.e.settled()
-	}
-	c.settled = true
-	if r.request.Seq < c.heard || r.answer.Verdict == lease.Stale {
-		return
-	}
-	c.heard = r.request.Seq
-	c.witness, c.waiting = r.answer.Origin != "", r.answer.reason
-	c.leadTok = r.answer.Token
-	if r.answer.reason == "foreign" || r.answer.holder == "" {
-		c.leadTok = 0
-	}
-	if r.answer.holder != c.leader {
-		c.leader = r.answer.holder
-		c.e.bus.publish(Event{Type: EventLeaderChanged, Role: c.e.opts.Role, Subject: c.leader, Token: c.leadTok})
-	}
-}
-
-// report tells of changes in how Redis answers, once each.
-func (c *campaigner) report() {
-	down := c.cand.Unanswered() > 0
-	if down != c.down {
-		c.down = down
-		e := Event{Type: EventRedisUp, Role: c.e.opts.Role}
-		if down {
-			if c.lastErr == nil {
-				c.lastErr = fmt.Errorf("%w within %v", ErrUnreachable, c.e.timing.Attempt())
-			}
-			e.Type, e.Err = EventRedisDown, c.lastErr
-			if c.cand.State() == lease.Leading {
-				e.Type, e.Token = EventRenewFailed, c.cand.Token()
-			}
-		}
-		if !down || c.cand.State() == lease.Leading || len(c.told) == 0 { // a misconfiguration was told of already
-			c.e.bus.publish(e)
-		}
-	}
-	if step := c.cand.StepSeen(); step != 0 {
-		c.e.bus.publish(Event{Type: EventClockStep, Role: c.e.opts.Role, Step: step})
-	}
-}
-
-var states = map[lease.State]ElectionState{
-	lease.Following: StateFollowing, lease.Leading: StateLeading, lease.Draining: StateDraining, lease.Stopped: StateStopped,
-}
-
-func (c *campaigner) publishStatus(state ElectionState) {
-	s := &ElectionStatus{
-		Role:           c.e.opts.Role,
-		State:          state,
-		Leader:         c.leader,
-		LeaderToken:    c.leadTok,
-		LastAnswer:     c.answered,
-		HistoryWitness: c.witness,
-		CallsInFlight:  c.calls,
-		Err:            c.lastErr,
-	}
-	now := readClock()
-	switch {
-	case state == StateLeading:
-		s.Token = c.cand.Token()
-		s.Deadline = time.Now().Add(c.cand.Lease().EndsIn(now))
-	case state == StateFollowing && !c.healthy:
-		s.Waiting = "unhealthy"
-		if c.sick != nil {
-			s.Err = fmt.Errorf("%w: %w", ErrWorkFailed, c.sick)
-		}
-	case state == StateFollowing && c.cand.StandsBack(now) > 0:
-		s.Waiting = "penalty"
-	case state == StateFollowing:
-		s.Waiting = c.waiting
-	}
-	c.e.status.Store(s)
+	c.usable(now, r)
 }
 
 // checked takes an answer of the health check.

@@ -76,7 +76,6 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.lead, c.tasks.lead})
 	c.elector = c.newElector(opts.Election)
 	c.elector.alive = c.tasks.alive
-	c.elector.settled = c.settled
 	c.roles = []*Elector{c.elector}
 	return c
 }
@@ -242,15 +241,6 @@ func leadOf(isDefault bool, lead []LeadFunc) []LeadFunc {
 	return nil
 }
 
-// settled hears that Redis has answered the default role for the first time. That may be during the drain, and is no news then.
-func (c *Coordinator) settled() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.phase.Load() == phaseRunning {
-		c.registry.setStatus(StatusActive)
-	}
-}
-
 // stopEntry lets no further role and no further task in.
 func (c *Coordinator) stopEntry() {
 	c.tasks.stop()
@@ -260,7 +250,7 @@ func (c *Coordinator) stopEntry() {
 	c.phase.Store(phaseStopped)
 	for _, e := range c.roles {
 		if e.phase.CompareAndSwap(phaseIdle, phaseStopped) {
-			e.status.Store(&ElectionStatus{Role: e.opts.Role, State: StateStopped})
+			e.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: e.opts.Role, State: StateStopped}})
 		}
 	}
 }

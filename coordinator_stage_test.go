@@ -229,7 +229,7 @@ func (c *crew) token(token int64) string {
 	return fmt.Sprint("#", slices.Index(c.tokens, token)+1)
 }
 
-// told are the events so far, one a line: of the given types, or all.
+// told are the events so far, one a line: of the given types, or all but EventWaiting.
 func (m *crewMember) told(types ...EventType) []string {
 	synctest.Wait()
 	m.mu.Lock()
@@ -237,7 +237,7 @@ func (m *crewMember) told(types ...EventType) []string {
 	m.mu.Unlock()
 	told := []string{}
 	for _, e := range events {
-		if len(types) > 0 && !slices.Contains(types, e.Type) {
+		if len(types) > 0 && !slices.Contains(types, e.Type) || len(types) == 0 && e.Type == EventWaiting {
 			continue
 		}
 		line := []string{string(e.Type)}

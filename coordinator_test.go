@@ -51,32 +51,35 @@ func TestCoordinatorLife(t *testing.T) {
 	})
 }
 
-func TestJoiningUntilRedisAnswersTheElection(t *testing.T) {
-	inCrew(t, func(c *crew) {
-		c.refuse("tenure:leader", "LOADING Redis is loading the dataset in memory")
-		a := c.member("a").start()
-		require.Empty(c, a.record())
-		c.pass(5 * time.Second)
-		require.Equal(c, "joining", a.record())
-		c.redis.Intercept(nil)
-		c.until(3*time.Second, func() bool { return a.record() == "active" })
-	})
+// An instance takes part from its first good beat on, also while it does not campaign: its health check fails, or Redis refuses the
+// election.
+func TestActiveFromTheFirstGoodBeat(t *testing.T) {
+	for name, prepare := range map[string]func(*crew, *Options){
+		"unhealthy": func(_ *crew, o *Options) { o.Election.Health = func(context.Context) error { return errBroken } },
+		"refused":   func(c *crew, _ *Options) { c.refuse("tenure:leader", "LOADING Redis is loading the dataset in memory") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCrew(t, func(c *crew) {
+				a := c.member("a", func(o *Options) { prepare(c, o) }).start()
+				c.pass(time.Second)
+				require.Equal(c, "active", a.record())
+				require.False(c, a.IsLeader())
+			})
+		})
+	}
 }
 
-// A first answer that comes during the drain does not make an instance active again.
+// A first beat that succeeds during the drain does not make an instance active.
 func TestDrainingStaysDraining(t *testing.T) {
 	inCrew(t, func(c *crew) {
-		a := c.member("a")
-		_, err := a.Role("other", ElectionOptions{Lead: []LeadFunc{a.works("other", 5*time.Second)}})
-		require.NoError(c, err)
-		c.refuse("tenure:leader", "LOADING Redis is loading the dataset in memory")
-		a.start()
+		c.refuse("tenure:instances", "LOADING Redis is loading the dataset in memory")
+		a := c.member("a").start(c.member("b").works("default", 5*time.Second))
 		c.pass(time.Second)
-		require.Equal(c, "joining", a.record())
+		require.Empty(c, a.record())
 		a.halt(nil)
 		c.redis.Intercept(nil)
-		c.until(time.Second, func() bool { return a.record() == "draining" })
-		a.settled()
+		c.until(5*time.Second, func() bool { return a.record() != "" })
+		require.Equal(c, "draining", a.record())
 		c.pass(time.Second)
 		require.Equal(c, "draining", a.record())
 	})

@@ -31,24 +31,35 @@ type ElectionStatus struct {
 	// Token is that of the term that is on; 0 without one. Deadline is when it ends unless it is renewed.
 	Token    int64
 	Deadline time.Time
-	// Leader is the instance that held the lease at the last answer of Redis, "" where none was known. LeaderToken is its token,
-	// 0 where it is a foreign client.
+	// Leader is the instance that held the lease at the last answer of Redis, "" if nobody did, or if that lease must have ended since
+	// without another answer: nothing is known then. LeaderToken is its token, 0 for a foreign client. While this candidate does not
+	// campaign it asks once per RetryInterval, and when it hears that a lease was granted.
 	Leader      string
 	LeaderToken int64
 	// LastAnswer is when Redis last gave a usable answer; zero: never.
 	LastAnswer time.Time
-	// Waiting says why this candidate was not granted the lease. lease: another instance holds it; foreign: another program does;
-	// hold: Redis lost data or is young; until: the lease vanished before its end; empty: Redis knows nothing of the role yet; penalty:
-	// it stands back, after a resignation, failed work or a long silence of Redis; unhealthy: its health check fails; "": none of these.
+	// Waiting says why this candidate does not lead. lease: another instance holds the lease; foreign: another program does; hold: Redis
+	// has lost data or is young; until: the lease vanished before its end; empty: Redis knows nothing of the role yet; penalty: it stands
+	// back after a term of its own; silence: it stands back since Redis gave no usable answer for a LeaseTTL; unhealthy: its health check
+	// fails; "": none of these. EventWaiting reports each change.
 	Waiting string
-	// HistoryWitness is false while Redis does not tell its replication id (INFO refused): a failover or a restart is then
-	// noticed only by what is missing.
+	// WaitingUntil is when that may change, by this machine's clock: when the lease ends unless it is renewed, or when leases are granted
+	// again. Zero if that is not known.
+	WaitingUntil time.Time
+	// HistoryWitness is false while Redis does not report its replication id (INFO refused): a failover or a restart is then
+	// noticed only by what is missing. EventHistoryUnread reports it.
 	HistoryWitness bool
 	// CallsInFlight counts the calls to Redis that have not returned, abandoned ones included.
 	CallsInFlight int
 	// Err is the last error of Redis, nil again after a usable answer; or what the health check says, while that keeps it from
 	// campaigning (ErrWorkFailed).
 	Err error
+}
+
+// snapshot is what Status answers from.
+type snapshot struct {
+	ElectionStatus
+	leaderEnds time.Time // Leader is not known to lead from here on; zero: there is no such time
 }
 
 // LeaderInfo is what Redis knows of the current leader.
@@ -79,13 +90,13 @@ type Elector struct {
 	timing lease.Timing
 	random func() float64
 	secret func() string
-	// alive says whether what leads is getting on, settled hears of the first usable answer. They do not block; nil: not called.
-	alive   func() error
-	settled func()
-	own     bool // Run is the caller's; false: the coordinator's
+	// alive returns an error while the leader's own work makes no progress; the loop then gives the term up. It must not block. Nil: not
+	// called.
+	alive func() error
+	own   bool // Run is the caller's; false: the coordinator's
 
 	current atomic.Pointer[tenancy]
-	status  atomic.Pointer[ElectionStatus]
+	status  atomic.Pointer[snapshot]
 	phase   atomic.Int32 // idle, running, stopped
 	inbox   inbox
 	asked   questions
@@ -129,7 +140,7 @@ func newElector(store leaseStore, bus *eventBus, opts Options) *Elector {
 		secret: opts.secret,
 		inbox:  inbox{wake: make(chan struct{}, 1)},
 	}
-	e.status.Store(&ElectionStatus{Role: e.opts.Role, State: StateIdle})
+	e.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: e.opts.Role, State: StateIdle}})
 	return e
 }
 
@@ -155,7 +166,11 @@ func (e *Elector) Role() string { return e.opts.Role }
 
 // Status returns the cached state of this elector.
 func (e *Elector) Status() ElectionStatus {
-	s := *e.status.Load()
+	shot := e.status.Load()
+	s := shot.ElectionStatus
+	if !shot.leaderEnds.IsZero() && !time.Now().Before(shot.leaderEnds) {
+		s.Leader, s.LeaderToken = "", 0
+	}
 	if s.State == StateLeading && !e.IsLeader() {
 		s.State, s.Token, s.Deadline = StateDraining, 0, time.Time{}
 	}
@@ -279,6 +294,8 @@ func (e *Elector) hint(h hint) {
 	switch {
 	case h.Type == hintConnected, h.Type == hintVacant && h.Role == e.opts.Role:
 		e.inbox.put(func(m *mail) { m.vacant = true })
+	case h.Type == hintGranted && h.Role == e.opts.Role:
+		e.inbox.put(func(m *mail) { m.granted = true })
 	case h.Type == hintRollCall && (h.all || h.Role == e.opts.Role):
 		e.inbox.put(func(m *mail) { m.rollCall = true })
 	}

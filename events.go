@@ -11,13 +11,16 @@ type EventType string
 // The events. Each names the fields it sets beside Type, Time, InstanceID and Missed.
 const (
 	EventAcquired      EventType = "acquired"         // a term of ours began: Role, Token
-	EventEnded         EventType = "ended"            // a term of ours ended: Role, Token, Err (the cause of its context)
+	EventEnded         EventType = "ended"            // a term of ours ended: Role, Token, Reason (expired, lost, resigned, failed, stopped), Err (the cause of its context)
 	EventReleased      EventType = "released"         // our lease was given back: Role, Token
+	EventReclaimed     EventType = "reclaimed"        // Redis had lost the lease of our term, which has taken it back: Role, Token
+	EventWaiting       EventType = "waiting"          // why we do not lead has changed: Role, Reason (see ElectionStatus.Waiting; never silence), Until (zero: not known)
 	EventLeaderChanged EventType = "leader_changed"   // another leader than before: Role, Token (0: foreign), Subject (its ID, ours too; "": none)
-	EventRenewFailed   EventType = "renew_failed"     // a renewal had no usable answer, first of a row: Role, Token, Err
+	EventRenewFailed   EventType = "renew_failed"     // a renewal had no usable answer, first of a row: Role, Token, Err; beside redis_down
 	EventRedisDown     EventType = "redis_down"       // Redis gives no usable answer, first of a row: Role, Err
-	EventRedisUp       EventType = "redis_up"         // it answers again: Role
-	EventMisconfigured EventType = "misconfigured"    // somebody has to mend something: Role, Err
+	EventRedisUp       EventType = "redis_up"         // it answers again, after each redis_down unless Run ends first: Role
+	EventMisconfigured EventType = "misconfigured"    // somebody has to fix something: Role, Err
+	EventHistoryUnread EventType = "history_unread"   // Redis does not report its history (no right to INFO), so that a failover may be missed: Role
 	EventClockStep     EventType = "redis_clock_step" // Redis's clock was set: Role, Step; seen by the tasks also Token
 	EventWorkFailed    EventType = "work_failed"      // leader work or the health check failed: Role, Token, Err
 	EventOverrun       EventType = "overrun"          // work, or a task, ignores the end of its context: Role, Token, Err; of a task also Task, Slot, Attempt
@@ -57,6 +60,8 @@ type Event struct {
 	Step       time.Duration // of Redis's clock, with EventClockStep
 	Took       time.Duration
 	Status     RunStatus // of the attempt, with EventTaskFinished: succeeded, failed, interrupted or abandoned
+	Reason     string    // one word
+	Until      time.Time // this machine's clock
 	Err        error
 	// Remote is set if another process did it and this one has only heard of it. It comes with
 	// EventJoined, EventDrifted, EventRecovered, EventDown and EventLeft, which are logged at Debug

@@ -63,9 +63,23 @@ func (r *Registry) setStatus(status InstanceStatus) {
 	r.mu.Lock()
 	r.status = status
 	r.mu.Unlock()
+	r.nudge()
+}
+
+func (r *Registry) nudge() {
 	select {
 	case r.wake <- struct{}{}:
 	default: // it will beat already
+	}
+}
+
+// takePart makes this instance active: it beats, whether it campaigns or not. One that is on its way out stays so.
+func (r *Registry) takePart() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.status == StatusJoining {
+		r.status = StatusActive
+		r.nudge()
 	}
 }
 
@@ -126,11 +140,13 @@ func (b *beater) send(ctx context.Context) (beatReply, error) {
 	var reply beatReply
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), bound, fmt.Errorf("no answer within %v", bound))
 	defer cancel()
-	r.entered.Store(true)
 	err := r.do(ctx, &r.beating, func(ctx context.Context) (err error) {
 		reply, err = r.store.beatInstance(ctx, c)
 		return err
 	})
+	if !neverSent(err) { // also if its answer was lost
+		r.entered.Store(true)
+	}
 	if err != nil {
 		return beatReply{}, err
 	}
@@ -151,6 +167,9 @@ func (b *beater) take(reply beatReply) {
 		r.mu.Lock()
 		r.rivalSeen = time.Time{}
 		r.mu.Unlock()
+	}
+	if !b.registered {
+		r.takePart()
 	}
 	if reply.verdict == beatJoined || !b.registered {
 		r.bus.publish(Event{Type: EventRegistered})

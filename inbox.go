@@ -20,6 +20,7 @@ type mail struct {
 	replies   []reply
 	results   []result
 	vacant    bool   // hint: the lease may be free
+	granted   bool   // hint: somebody leads now
 	rollCall  bool   // hint: leaders should renew now
 	health    *error // the last answer of the health check, where there is a new one
 	unwatched bool   // the health check has returned for the last time
@@ -27,6 +28,8 @@ type mail struct {
 
 // reply is the answer to a request, or its error.
 type reply struct {
+	number  uint64 // of the call, in the order in which they were sent
+	look    bool   // it asked who leads; there is no request
 	request lease.Request
 	answer  leaseReply
 	err     error

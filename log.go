@@ -1,8 +1,11 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+
+	"github.com/tenure-go/tenure/internal/lease"
 )
 
 // logEvents renders events as log records. Repeated errors of Redis come as one event per change of state, so they are one
@@ -31,12 +34,30 @@ func logEvents(logger *slog.Logger) func(Event) {
 		add(e.Count != 0, slog.Int("count", e.Count))
 		add(e.Step != 0, slog.Duration("step", e.Step))
 		add(e.Took != 0, slog.Duration("took", e.Took))
-		if e.Err != nil {
+		add(e.Reason != "", slog.String("reason", e.Reason))
+		add(!e.Until.IsZero(), slog.Time("until", e.Until))
+		if e.Err != nil && !asked(e) {
 			attrs = append(attrs, slog.String("error", e.Err.Error()))
 		}
 		add(e.Missed != 0, slog.Int("missed", e.Missed))
 		logger.LogAttrs(context.Background(), level, message, attrs...)
 	}
+}
+
+// asked reports whether a term ended since somebody asked for it: no error, then.
+func asked(e Event) bool {
+	return e.Type == EventEnded && (e.Reason == lease.Shutdown.String() || e.Reason == lease.Resigned.String())
+}
+
+// waitingWords are the reasons of EventWaiting.
+var waitingWords = map[string]string{
+	"lease":     "waiting: another instance leads",
+	"foreign":   "waiting: another program holds the lease",
+	"hold":      "waiting: redis has lost data or is young, no lease is granted yet",
+	"until":     "waiting: the lease vanished before its end, none is granted until then",
+	"empty":     "waiting: redis knows nothing of this role, leaders are asked to renew",
+	"penalty":   "standing back after a term of its own",
+	"unhealthy": "standing back: the health check fails",
 }
 
 // logLine is the level and the message of an event; "" for events that are not logged.
@@ -45,10 +66,20 @@ func logLine(e Event) (slog.Level, string) {
 	case EventAcquired:
 		return slog.LevelInfo, "acquired leadership"
 	case EventEnded:
-		return slog.LevelInfo, "leadership ended"
+		if asked(e) {
+			return slog.LevelInfo, "leadership ended"
+		}
+		return slog.LevelWarn, "leadership ended"
+	case EventReclaimed:
+		return slog.LevelWarn, "redis had lost the lease, taken back"
+	case EventWaiting:
+		return slog.LevelInfo, cmp.Or(waitingWords[e.Reason], "waiting")
 	case EventReleased:
 		return slog.LevelInfo, "released leadership"
 	case EventLeaderChanged:
+		if e.Subject == "" {
+			return slog.LevelInfo, "nobody leads"
+		}
 		return slog.LevelInfo, "leader changed"
 	case EventRenewFailed:
 		return slog.LevelError, "failed to renew leadership"
@@ -58,6 +89,8 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelInfo, "redis answers again"
 	case EventMisconfigured:
 		return slog.LevelError, "misconfigured"
+	case EventHistoryUnread:
+		return slog.LevelWarn, "redis does not report its history, a failover may be missed: grant +info"
 	case EventClockStep:
 		return slog.LevelWarn, "the clock of redis stepped"
 	case EventWorkFailed:

@@ -33,7 +33,18 @@ func TestLogLines(t *testing.T) {
 		line  string
 	}{
 		{Event{Type: EventAcquired, InstanceID: "me", Role: "r", Token: 7}, `level=INFO msg="acquired leadership" instance=me role=r token=7`},
-		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Err: ErrLost}, `level=INFO msg="leadership ended" instance=me token=7 error="tenure: leadership lost"`},
+		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "lost", Err: ErrLost}, `level=WARN msg="leadership ended" instance=me token=7 reason=lost error="tenure: leadership lost"`},
+		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "failed", Err: ErrWorkFailed}, `level=WARN msg="leadership ended" instance=me token=7 reason=failed error="tenure: leader work failed"`},
+		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "stopped", Err: ErrStopped}, `level=INFO msg="leadership ended" instance=me token=7 reason=stopped`},
+		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "resigned", Err: ErrResigned}, `level=INFO msg="leadership ended" instance=me token=7 reason=resigned`},
+		{Event{Type: EventReclaimed, InstanceID: "me", Token: 7}, `level=WARN msg="redis had lost the lease, taken back" instance=me token=7`},
+		{
+			Event{Type: EventWaiting, InstanceID: "me", Reason: "hold", Until: time.Unix(0, 0).UTC()},
+			`level=INFO msg="waiting: redis has lost data or is young, no lease is granted yet" instance=me reason=hold until=1970-01-01T00:00:00.000Z`,
+		},
+		{Event{Type: EventWaiting, InstanceID: "me", Reason: "unhealthy"}, `level=INFO msg="standing back: the health check fails" instance=me reason=unhealthy`},
+		{Event{Type: EventHistoryUnread, InstanceID: "me"}, `level=WARN msg="redis does not report its history, a failover may be missed: grant +info" instance=me`},
+		{Event{Type: EventLeaderChanged, InstanceID: "me"}, `level=INFO msg="nobody leads" instance=me`},
 		{Event{Type: EventReleased, InstanceID: "me", Token: 7}, `level=INFO msg="released leadership" instance=me token=7`},
 		{Event{Type: EventLeaderChanged, InstanceID: "me", Subject: "x\n\x1b[31m"}, `level=INFO msg="leader changed" instance=me subject="x\n\x1b[31m"`},
 		{Event{Type: EventRenewFailed, InstanceID: "me", Err: errBroken}, `level=ERROR msg="failed to renew leadership" instance=me error="the disk is full"`},
@@ -114,8 +125,11 @@ func TestRepeatedErrorsAreOneRecordEach(t *testing.T) {
 			}
 		}
 		require.Equal(s, []string{
-			"INFO acquired leadership", "INFO leader changed", "ERROR failed to renew leadership", "INFO leadership ended",
-			"INFO acquired leadership", "INFO redis answers again", "INFO leadership ended", "INFO leader changed",
+			"INFO acquired leadership", "INFO leader changed",
+			"WARN redis gives no usable answer", "ERROR failed to renew leadership", "WARN leadership ended",
+			"INFO standing back after a term of its own",
+			"INFO nobody leads", "INFO redis answers again", "INFO acquired leadership", "INFO leader changed",
+			"WARN leadership ended", "INFO leader changed", "INFO standing back after a term of its own", "INFO waiting: another instance leads",
 		}, lines)
 	})
 }

@@ -85,7 +85,7 @@ type Registry struct {
 	calls                      inFlight
 	asked                      questions
 
-	entered atomic.Bool // a beat was sent
+	entered atomic.Bool // a beat may have reached Redis
 	left    atomic.Bool // deregister was called: no beat is sent any more
 
 	heldSince atomic.Int64 // begin of the hold that was reported last, by Redis's clock in ms

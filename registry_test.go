@@ -248,7 +248,7 @@ func TestBeatOfARemovedInstanceRegistersItAgain(t *testing.T) {
 		m.beats()
 		require.Equal(w, []string{"registered"}, m.told())
 		require.Contains(w, w.record("pod-0"), started, "the process did not start again")
-		require.Equal(w, []string{"pod-0 joining"}, m.list())
+		require.Equal(w, []string{"pod-0 active"}, m.list())
 	})
 }
 
@@ -267,7 +267,7 @@ func TestBeatOfADriftedInstanceRecovers(t *testing.T) {
 		require.Empty(w, leader.told(), "once")
 		m.beats()
 		require.Equal(w, []string{"recovered pod-0"}, m.told())
-		require.Equal(w, []string{"pod-0 joining"}, leader.list())
+		require.Equal(w, []string{"pod-0 active"}, leader.list())
 	})
 }
 

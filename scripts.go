@@ -320,6 +320,12 @@ func (s *redisStore) likely(err error) string {
 	return ""
 }
 
+// neverSent reports whether an error says that there was no connection, so that nothing can have reached Redis.
+func neverSent(err error) bool {
+	dialled, ok := errors.AsType[*net.OpError](err)
+	return ok && dialled.Op == "dial"
+}
+
 func timedOut(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded)

@@ -227,7 +227,7 @@ return answer('won', now, token, ttl, 0, since, origin, nil, id)
 -- Keeps the lease of this very term, or takes it back where Redis lost data. Begins with a write that a full Redis allows.
 -- ARGV: 1 instance ID, 2 nonce, 3 token, 4 TTL, 5 not-after (0: none), 6 hold-off, 7 failover margin, 8 replication id of the last
 --       confirmation ('': unknown), 9 draining (1: never reclaim), 10 start of the term (Unix seconds), 11 floor.
--- Verdicts: kept | lost (reason taken, foreign, released, vanished) | stale.
+-- Verdicts: kept (reason reclaimed, if it was taken back) | lost (reason taken, foreign, released, vanished) | stale.
 local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
 local id, nonce, token, ttl, not_after = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local named = math.max(token, tonumber(ARGV[11]))
@@ -242,7 +242,7 @@ local term = read_term(term_key, now)
 local tenured = tenured_by(term, holder)
 local origin = history()
 
-local function keep()
+local function keep(reason)
   if origin ~= '' and term.origin ~= origin then
     local hold_off = math.max(tonumber(ARGV[6]), ttl, term.ttl)
     local hold = math.max(term.hold, now + hold_off + tonumber(ARGV[7])) -- rule arm-in-renew
@@ -252,7 +252,7 @@ local function keep()
   if since then call('PEXPIRE', since_key, ttl) elseif since == false then call('SET', since_key, ARGV[10], 'PX', ttl) end
   term.token = token
   note_token(term_key, term, named)
-  return answer('kept', now, token, ttl, 0, tonumber(ARGV[10]), origin, nil, id)
+  return answer('kept', now, token, ttl, 0, tonumber(ARGV[10]), origin, reason, id)
 end
 
 -- lost answers that the lease is not the asker's. It begins with a write without effect, which a full Redis allows and a replica
@@ -279,7 +279,7 @@ if lost_data and mine and ARGV[9] ~= '1' then -- rule reclaim
   call('SET', lease_key, id, 'PX', ttl)
   call('HSET', term_key, 'token', integer(token), 'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))
   call('HDEL', term_key, 'released')
-  return keep()
+  return keep('reclaimed')
 end
 return lost(term.released and 'released' or relic and 'taken' or 'vanished')
 

@@ -22,7 +22,7 @@ type leaseStore interface {
 // leaseReply is the typed reply of a lease script.
 type leaseReply struct {
 	lease.Answer
-	// reason is why it was refused: lease, hold, until, empty, taken, released, vanished; or foreign, from acquire and renew
+	// reason is "reclaimed" if a renewal took back a lease that Redis had lost. Else it is why it was refused: lease, hold, until, empty, taken, released, vanished; or foreign, from acquire and renew
 	// alike, if the holder is no tenure client: then Token is not the holder's.
 	reason string
 	// holder is the value of the lease key: the instance ID of the holder, or whatever a foreign client wrote, which may be "".

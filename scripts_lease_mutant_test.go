@@ -95,7 +95,7 @@ var mistaken = []mutant{
 	{"reclaim of another's token", 0, []edit{{"(not term.nonce or term.nonce == nonce) and not term.released)", "not term.released)", 1}}},
 	{"reclaim while draining", 0, []edit{{"if lost_data and mine and ARGV[9] ~= '1' then", "if lost_data and mine then", 1}}},
 	{"reclaim without loss", 0, []edit{{"if lost_data and mine and ARGV[9] ~= '1' then", "if mine and ARGV[9] ~= '1' then", 1}}},
-	{"reclaim leaves the released marker", 0, []edit{{"  call('HDEL', term_key, 'released')\n  return keep()", "  return keep()", 1}}},
+	{"reclaim leaves the released marker", 0, []edit{{"  call('HDEL', term_key, 'released')\n  return keep('reclaimed')", "  return keep('reclaimed')", 1}}},
 	{"grant leaves the released marker", 0, []edit{{"call('HDEL', term_key, 'released')\ncall('SET', lease_key", "call('SET', lease_key", 1}}},
 	{"grant at the clock's word", 0, []edit{{"math.max(term.token + 1, floor + 1, term.known + 1, now)", "now", 1}}},
 	{"grant without a holder", 0, []edit{{"'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))\ncall('HDEL'", "'nonce', nonce, 'until', integer(now + ttl), 'ttl', integer(ttl))\ncall('HDEL'", 1}}},

@@ -1,0 +1,327 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
+)
+
+// Whoever does not campaign learns who leads: from a hint at once, else within RetryInterval.
+func TestWhoStandsBackKnowsTheLeader(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*Options)
+		work   func(*stage) LeadFunc // what ends the term of ours, if there is one
+	}{
+		"resigned": {nil, func(s *stage) LeadFunc {
+			return s.after(time.Second, func() error { return nil })
+		}},
+		"failed work": {nil, func(s *stage) LeadFunc {
+			return s.after(time.Second, func() error { return errBroken })
+		}},
+		"unhealthy": {func(o *Options) { o.Election.Health = func(context.Context) error { return errBroken } }, nil},
+	} {
+		for _, hinted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, hinted %v", name, hinted), func(t *testing.T) {
+				onStage(t, test.change, func(s *stage) {
+					if test.work == nil {
+						s.run()
+					} else {
+						s.run(test.work(s))
+					}
+					s.at(1500 * time.Millisecond)
+					require.Equal(s, StateFollowing, s.Status().State)
+					s.store.hold("other", time.Hour)
+					within := stageRetry + time.Second
+					if hinted {
+						s.hint(hint{Type: hintGranted})
+						s.hint(hint{Type: hintGranted}) // one question for both
+						within = 10 * time.Millisecond
+					}
+					before := len(s.store.made("leader"))
+					s.pass(within)
+					status := s.Status()
+					require.Equal(s, "other", status.Leader)
+					require.NotZero(s, status.LeaderToken)
+					require.LessOrEqual(s, time.Since(status.LastAnswer), within)
+					require.LessOrEqual(s, len(s.store.made("leader"))-before, 2)
+					require.Equal(s, "other", s.told(EventLeaderChanged)[len(s.told(EventLeaderChanged))-1].Subject)
+					asked := len(s.store.made("leader"))
+					s.pass(2 * stageRetry)
+					if test.change != nil { // it stands back for as long as that
+						require.InDelta(s, 2, len(s.store.made("leader"))-asked, 1, "one question per RetryInterval")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A candidate that campaigns, and a leader, hear it by their own requests.
+func TestWhoCampaignsAsksNothingBeside(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.run(s.honest(0))
+		s.hint(hint{Type: hintGranted})
+		s.at(time.Minute)
+		s.store.hold("other", time.Hour)
+		s.at(70 * time.Second)
+		s.hint(hint{Type: hintGranted})
+		s.at(5 * time.Minute)
+		require.Equal(s, "other", s.Status().Leader)
+		require.Empty(s, s.store.made("leader"))
+	})
+}
+
+// A flood of forged hints leads to one question in 25 ms, and never to two at once.
+func TestFloodOfGrantedHints(t *testing.T) {
+	onStage(t, func(o *Options) { o.Election.Health = func(context.Context) error { return errBroken } }, func(s *stage) {
+		s.run()
+		s.at(time.Second)
+		before := len(s.store.made("leader"))
+		for range 1000 {
+			s.hint(hint{Type: hintGranted})
+			s.pass(time.Millisecond)
+		}
+		require.InDelta(s, 40, len(s.store.made("leader"))-before, 2)
+	})
+}
+
+// In an outage the last leader is not reported for longer than its lease can have lasted. What is known again is not news.
+func TestLeaderOfBeforeAnOutageIsForgotten(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.store.hold("other", stageTTL)
+		s.run()
+		s.at(time.Second)
+		s.store.on(on("", fate{err: errNetwork}))
+		s.at(stageTTL - time.Second)
+		require.Equal(s, "other", s.Status().Leader, "its lease is on")
+		s.at(stageTTL + stageTTL/3 + time.Second)
+		require.Empty(s, s.Status().Leader)
+		require.Zero(s, s.Status().LeaderToken)
+		s.store.hold("other", time.Hour)
+		s.store.on(nil)
+		s.at(3 * stageTTL)
+		require.Equal(s, "other", s.Status().Leader)
+		require.Len(s, s.told(EventLeaderChanged), 1)
+		require.Len(s, s.told(EventRedisDown), 1)
+		require.Len(s, s.told(EventRedisUp), 1)
+	})
+}
+
+// A foreign program that took our lease over leads with token 0, and is reported once.
+func TestForeignProgramHasNoToken(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.run(s.honest(0))
+		s.at(time.Second)
+		s.store.on(func(c storeCall) fate {
+			f := fate{answer: &leaseReply{reason: "foreign", holder: "a cron job", Answer: lease.Answer{
+				Verdict: lease.Lost, Token: 1, Now: 1_000_000_000_000 + c.at.Milliseconds(), TTL: stageTTL, Origin: "origin",
+			}}}
+			if c.op != "renew" {
+				f.answer.Verdict, f.answer.Wait = lease.Held, time.Minute
+			}
+			if c.op == "release" {
+				f = fate{}
+			}
+			return f
+		})
+		s.at(stageTTL)
+		changes := s.told(EventLeaderChanged)
+		require.Len(s, changes, 2)
+		require.Equal(s, "a cron job", changes[1].Subject)
+		require.Zero(s, changes[1].Token)
+		require.Equal(s, "a cron job", s.Status().Leader)
+		require.Zero(s, s.Status().LeaderToken)
+	})
+}
+
+// Why it does not lead, and until when, is reported at each change of the reason, and not at each answer.
+func TestWaitingIsReported(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		wait := func(reason string, verdict lease.Verdict, left time.Duration) {
+			s.store.on(func(c storeCall) fate {
+				return fate{answer: &leaseReply{reason: reason, Answer: lease.Answer{
+					Verdict: verdict, Wait: left, Now: 1_000_000_000_000 + c.at.Milliseconds(), Origin: "origin",
+				}}}
+			})
+		}
+		wait("empty", lease.RollCall, 250*time.Millisecond)
+		s.run()
+		require.Equal(s, "empty", s.Status().Waiting)
+		require.Equal(s, 250*time.Millisecond, time.Until(s.Status().WaitingUntil))
+		wait("hold", lease.Held, 31*time.Second)
+		s.at(time.Second)
+		require.Equal(s, "hold", s.Status().Waiting)
+		s.at(20 * time.Second)
+		s.store.on(nil)
+		s.at(40 * time.Second)
+		require.True(s, s.IsLeader())
+		require.Empty(s, s.Status().Waiting)
+		require.Zero(s, s.Status().WaitingUntil)
+		told := s.told(EventWaiting)
+		require.Len(s, told, 2)
+		require.Equal(s, []string{"empty", "hold"}, []string{told[0].Reason, told[1].Reason})
+		require.Equal(s, 31*time.Second, told[1].Until.Sub(told[1].Time))
+		require.NoError(s, s.Resign(context.Background()))
+		told = s.told(EventWaiting)
+		require.Equal(s, "penalty", told[2].Reason)
+		require.InDelta(s, stageRetry, time.Until(told[2].Until), float64(stageRetry/10))
+	})
+}
+
+// A candidate that stands back since Redis was silent says so; redis_down has reported it.
+func TestSilenceIsNoPenalty(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.store.on(on("", fate{err: errNetwork}))
+		s.run()
+		s.at(stageTTL + time.Second)
+		require.Equal(s, "silence", s.Status().Waiting)
+		s.store.on(nil)
+		s.at(2 * stageTTL)
+		require.True(s, s.IsLeader())
+		require.Empty(s, s.told(EventWaiting))
+	})
+}
+
+// redis_up follows each redis_down, whoever leads, and also while no question of the campaign is due.
+func TestDownAndUpPair(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.run(s.after(2*stageTTL, func() error { return errBroken }))
+		for i := range 6 {
+			s.at(time.Duration(i)*stageTTL + 2*time.Second)
+			s.store.on(on("", fate{err: errNetwork}))
+			s.at(time.Duration(i)*stageTTL + 7*time.Second)
+			s.store.on(nil)
+		}
+		s.at(7 * stageTTL)
+		var order []EventType
+		for _, e := range s.told(EventRedisDown, EventRedisUp) {
+			order = append(order, e.Type)
+		}
+		require.GreaterOrEqual(s, len(order), 8, "the leader, the one that drains and the one that stands back")
+		for i, kind := range order {
+			require.Equal(s, []EventType{EventRedisDown, EventRedisUp}[i%2], kind, "%v", order)
+		}
+		require.Equal(s, EventRedisUp, order[len(order)-1])
+		require.Len(s, s.told(EventRenewFailed), 3, "of the leader alone")
+	})
+}
+
+// A leader that took back a lease that Redis had lost says so, once.
+func TestReclaimIsReported(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.run(s.honest(0))
+		s.store.on(func(c storeCall) fate {
+			if c.op != "renew" || c.number != 2 {
+				return fate{}
+			}
+			return fate{answer: &leaseReply{reason: "reclaimed", holder: "me", Answer: lease.Answer{
+				Verdict: lease.Kept, Token: 1, TTL: stageTTL, Now: 1_000_000_000_000 + c.at.Milliseconds(), Origin: "another",
+			}}}
+		})
+		s.at(time.Minute)
+		told := s.told(EventReclaimed)
+		require.Len(s, told, 1)
+		require.EqualValues(s, 1, told[0].Token)
+		require.True(s, s.IsLeader())
+	})
+}
+
+// A Redis that does not report its history is reported once, and again after it did.
+func TestUnreadHistoryIsReportedOnce(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		unread := func(c storeCall) fate {
+			return fate{answer: &leaseReply{holder: "me", Answer: lease.Answer{
+				Verdict: map[string]lease.Verdict{"acquire": lease.Won, "renew": lease.Kept, "release": lease.Done}[c.op],
+				Token:   1, TTL: stageTTL, Now: 1_000_000_000_000 + c.at.Milliseconds(),
+			}}}
+		}
+		s.store.on(unread)
+		s.run()
+		s.at(time.Minute)
+		require.Len(s, s.told(EventHistoryUnread), 1)
+		require.False(s, s.Status().HistoryWitness)
+		s.store.on(nil)
+		s.at(2 * time.Minute)
+		require.True(s, s.Status().HistoryWitness)
+		s.store.on(unread)
+		s.at(3 * time.Minute)
+		require.Len(s, s.told(EventHistoryUnread), 2)
+	})
+}
+
+// An event whose name is a fault is logged at Warn at least.
+func TestFaultsAreLoggedAtWarn(t *testing.T) {
+	for _, fault := range []EventType{
+		EventReclaimed, EventRenewFailed, EventRedisDown, EventMisconfigured, EventHistoryUnread, EventClockStep, EventWorkFailed, EventOverrun,
+		EventCallsStuck, EventBeatFailed, EventDrifted, EventDown, EventDuplicateID, EventSweepFailed, EventSweepHeld, EventTaskSkipped,
+		EventTaskFailed,
+	} {
+		level, _ := logLine(Event{Type: fault})
+		require.GreaterOrEqual(t, level, slog.LevelWarn, "%s", fault)
+	}
+}
+
+// With FailFast nothing is given back if no connection was made: nothing can have been granted.
+func TestFailFastHasNothingToGiveBack(t *testing.T) {
+	refused := fmt.Errorf("%w: %w", ErrUnreachable, &net.OpError{Op: "dial", Err: errBroken})
+	for name, test := range map[string]struct {
+		err      error
+		releases int
+	}{
+		"no connection":    {refused, 0},
+		"no usable answer": {errNetwork, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStage(t, func(o *Options) { o.FailFast = true }, func(s *stage) {
+				s.store.on(on("", fate{back: time.Second, err: test.err}))
+				s.run()
+				s.at(time.Second)
+				if test.releases == 0 {
+					require.Equal(s, StateStopped, s.Status().State, "at once")
+				}
+				require.ErrorIs(s, <-s.ended, ErrUnreachable)
+				require.Len(s, s.store.made("release"), test.releases)
+			})
+		})
+	}
+}
+
+// The loop stands still between the reply and the begin of the term: no work starts in a term that is over.
+func TestP4_NoWorkBeginsInATermThatHasLapsed(t *testing.T) {
+	stall := false
+	onStage(t, func(o *Options) {
+		o.random = func() float64 {
+			if stall {
+				stall = false
+				time.Sleep(stageTTL)
+			}
+			return 0.5
+		}
+	}, func(s *stage) {
+		var began []int64
+		stall = true // the first jitter is drawn when the term is granted
+		s.run(func(ctx context.Context, term Term) error {
+			began = append(began, term.Token)
+			if !term.Valid() {
+				return errors.New("began in a term that is over")
+			}
+			<-ctx.Done()
+			return nil
+		})
+		s.at(stageTTL)
+		require.Len(s, s.told(EventEnded), 1)
+		require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrLost)
+		require.Empty(s, s.told(EventWorkFailed))
+		s.at(2 * stageTTL)
+		require.True(s, s.IsLeader(), "the next campaign")
+		require.Equal(s, []int64{2}, began)
+	})
+}
