@@ -131,6 +131,8 @@ func logLine(e Event) (slog.Level, string) {
 			return slog.LevelError, "task failed"
 		}
 		return slog.LevelInfo, "task finished"
+	case EventTaskSlow:
+		return slog.LevelWarn, "task takes far longer than usual"
 	case EventTaskSkipped:
 		return slog.LevelWarn, "task slots skipped"
 	case EventTaskTardy:

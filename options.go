@@ -18,7 +18,8 @@ import (
 // Options configure a Coordinator or an Elector. The zero value is a working default; a negative duration switches a thing
 // off where off makes sense. The constructor refuses what is wrong with all problems at once and corrects nothing.
 type Options struct {
-	// Namespace is the prefix of every key: [A-Za-z0-9._:-]{1,128}, and at most one {hash tag}. Default "tenure". On a Redis
+	// Namespace is the prefix of every key: [A-Za-z0-9._:-]{1,128}, and at most one {hash tag}. No part of it after a colon may be
+	// "leader", "task" or "instance": its keys would be those of another namespace. Default "tenure". On a Redis
 	// Cluster a tag is needed: "{tenure}".
 	Namespace string
 	// InstanceID names this process: [A-Za-z0-9._:-]{1,128}. Default $HOSTNAME, else <host>-<pid>, else unknown-<pid>. It is a
@@ -203,6 +204,14 @@ func (c *checker) namespace(field, name string) {
 	}
 	if !idPattern.MatchString(bare) || len(name) > 128 {
 		c.refuse(field, name, "must match %s, with at most one {hash tag}", idPattern)
+	}
+	parts := strings.Split(name, ":")
+	for i, part := range parts[1:] {
+		if part == "leader" || part == "task" || part == "instance" {
+			c.refuse(field, name, "must not have %q between colons: its keys could be those of a role, task or instance of Namespace %q",
+				part, strings.Join(parts[:i+1], ":"))
+			return
+		}
 	}
 }
 

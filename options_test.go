@@ -273,3 +273,18 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	}, fields)
 	require.Len(t, strings.Split(err.Error(), "\n"), len(fields)+1, "one a line")
 }
+
+// A namespace that another one's keys of roles, tasks or instances begin with would share keys with that.
+func TestNamespaceWithinAnother(t *testing.T) {
+	for name, refused := range map[string]bool{
+		"app:task": true, "app:leader:x": true, "app:instance": true, "a:b:task": true, "{app}:task": true,
+		"task": false, "leader": false, "app:tasks": false, "{app:task}": false, "waf:cluster": false,
+	} {
+		var c checker
+		Options{Namespace: name}.complete(&c)
+		require.Equal(t, refused, c.err() != nil, name)
+		if refused {
+			require.ErrorContains(t, c.err(), "of Namespace")
+		}
+	}
+}

@@ -212,6 +212,8 @@ func (l *taskLoop) decide(t *leadTask) (wait time.Duration) {
 		return time.Hour // what is due waits for the run
 	case t.run != nil && starts > 0:
 		return starts
+	case t.run != nil && t.run.quiet > l.now:
+		return t.run.quiet - l.now
 	case t.run != nil:
 		return l.due(t, redis)
 	case t.again != "":

@@ -1,5 +1,7 @@
 package tenure
 
+import "time"
+
 // ranTask is what this process knows of the runs of a task, whatever its record says: Redis may have lost its last second, or the end of
 // a run may never have reached it. It lasts for longer than a term, and belongs to the loop of the one that is on.
 type ranTask struct {
@@ -11,6 +13,26 @@ type ranTask struct {
 	left  string // the run that it went on with; "": none
 	ended bool
 	end   taskFinish // if ended: what was, or should have been, recorded
+
+	usual time.Duration // mean of the attempts that have succeeded here, younger ones count for more; 0: none has
+}
+
+// took counts the duration of an attempt that has succeeded.
+func (m *ranTask) took(d time.Duration) {
+	if m.usual == 0 {
+		m.usual = max(d, 1)
+		return
+	}
+	m.usual += (d - m.usual) / 4
+}
+
+// limit is how long an attempt may take before that is reported: ten times as long as usual, or, as long as none has succeeded here, to
+// the next slot; at least a minute.
+func (m *ranTask) limit(toNext time.Duration) time.Duration {
+	if m.usual > 0 {
+		return max(10*m.usual, time.Minute)
+	}
+	return max(toNext, time.Minute)
 }
 
 // claimed notes a run that has been claimed.

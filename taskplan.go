@@ -185,8 +185,26 @@ func (l *taskLoop) move(t *leadTask, p taskPlan, d decision) {
 	})
 }
 
+// skipped reports slots that were passed over. Those of one run that is on are looked at once a minute from the first on, and reported
+// when it ends: a run that hangs must not flood Redis and the log.
 func (l *taskLoop) skipped(t *leadTask, d decision) {
-	if d.skipped > 0 {
-		l.s.bus.publish(Event{Type: EventTaskSkipped, Task: t.Name, Slot: redisTime(d.first), Count: d.skipped, Token: l.term.Token})
+	if d.skipped == 0 {
+		return
 	}
+	if r := t.run; r != nil {
+		before := r.quiet
+		r.quiet = l.now + lookEvery
+		if before != 0 {
+			if r.folded.skipped == 0 {
+				r.folded.first = d.first
+			}
+			r.folded.skipped += d.skipped
+			return
+		}
+	}
+	l.publishSkipped(t, d)
+}
+
+func (l *taskLoop) publishSkipped(t *leadTask, d decision) {
+	l.s.bus.publish(Event{Type: EventTaskSkipped, Task: t.Name, Slot: redisTime(d.first), Count: d.skipped, Token: l.term.Token})
 }

@@ -23,6 +23,10 @@ type liveRun struct {
 	began    time.Duration // the attempt
 	noting   bool          // the attempt that is to follow is being noted
 	retryAt  int64         // when that is due, by Redis's clock
+	limit    time.Duration // an attempt that takes longer is reported as slow
+	slow     bool          // was reported
+	quiet    time.Duration // slots that are due are not looked at before
+	folded   decision      // slots that were passed over meanwhile, and are reported when the run ends
 	text     string        // error of the last attempt
 	overran  bool          // was reported
 	finished bool          // its end is being recorded
@@ -160,7 +164,8 @@ func (l *taskLoop) claimed(t *leadTask, c taskClaim, d decision, reply taskReply
 // start begins an attempt of the run that is on.
 func (l *taskLoop) start(t *leadTask) {
 	r := t.run
-	r.active, r.began = true, l.now
+	r.active, r.began, r.overran = true, l.now, false
+	r.limit = l.s.ran(t.Name).limit(time.Duration(t.record.next-t.began) * time.Millisecond)
 	go l.attempt(t, r, TaskRun{Task: t.Name, ID: r.id, Slot: r.slot, Attempt: r.attempt, Token: l.term.Token}) // tend waits for it
 }
 
@@ -189,7 +194,12 @@ func (l *taskLoop) attempt(t *leadTask, r *liveRun, run TaskRun) {
 		l.s.bus.publish(Event{
 			Type: EventTaskFinished, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token, Took: took, Status: status, Err: err,
 		})
-		l.post(func() { l.attempted(t, r, started, cut, err, text) })
+		l.post(func() {
+			if err == nil {
+				l.s.ran(t.Name).took(took)
+			}
+			l.attempted(t, r, started, cut, err, text)
+		})
 	}()
 	l.s.bus.publish(Event{Type: EventTaskStarted, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token})
 	if !l.term.Valid() || l.ctx.Err() != nil {
@@ -276,19 +286,7 @@ func (l *taskLoop) tend(t *leadTask) (wait time.Duration) {
 	switch {
 	case r.finished:
 	case r.active:
-		bound := r.began + t.Timeout + l.s.patience
-		if l.cut && (t.Timeout == 0 || l.cutAt+l.s.patience < bound) {
-			bound = l.cutAt + l.s.patience
-		}
-		if r.overran || !l.cut && t.Timeout == 0 {
-			return time.Hour
-		}
-		if wait = bound - l.now; wait <= 0 {
-			r.overran = true
-			err := fmt.Errorf("task %q runs on %v after the end of its context", t.Name, l.now-bound+l.s.patience)
-			l.s.bus.publish(Event{Type: EventOverrun, Role: l.term.Role, Task: t.Name, Slot: r.slot, Attempt: r.attempt, Token: l.term.Token, Err: err})
-			return time.Hour
-		}
+		return min(l.watchEnd(t), l.watchDuration(t))
 	case l.over: // it waits for a retry that will not come
 		l.leave(t)
 	case r.noting:
@@ -298,6 +296,39 @@ func (l *taskLoop) tend(t *leadTask) (wait time.Duration) {
 			l.start(t)
 			return time.Hour
 		}
+	}
+	return wait
+}
+
+// watchEnd reports an attempt that runs on after the end of its context, once.
+func (l *taskLoop) watchEnd(t *leadTask) (wait time.Duration) {
+	r := t.run
+	bound := r.began + t.Timeout + l.s.patience
+	if l.cut && (t.Timeout == 0 || l.cutAt+l.s.patience < bound) {
+		bound = l.cutAt + l.s.patience
+	}
+	if r.overran || !l.cut && t.Timeout == 0 {
+		return time.Hour
+	}
+	if wait = bound - l.now; wait <= 0 {
+		r.overran = true
+		err := fmt.Errorf("task %q runs on %v after the end of its context", t.Name, l.now-bound+l.s.patience)
+		l.s.bus.publish(Event{Type: EventOverrun, Role: l.term.Role, Task: t.Name, Slot: r.slot, Attempt: r.attempt, Token: l.term.Token, Err: err})
+		return time.Hour
+	}
+	return wait
+}
+
+// watchDuration reports an attempt that takes far longer than usual, once a run.
+func (l *taskLoop) watchDuration(t *leadTask) (wait time.Duration) {
+	r := t.run
+	if r.slow {
+		return time.Hour
+	}
+	if wait = r.began + r.limit - l.now; wait <= 0 {
+		r.slow = true
+		l.s.bus.publish(Event{Type: EventTaskSlow, Task: t.Name, Slot: r.slot, Attempt: r.attempt, Token: l.term.Token, Took: l.now - r.began})
+		return time.Hour
 	}
 	return wait
 }
@@ -335,6 +366,9 @@ func (l *taskLoop) finish(t *leadTask, f taskFinish, then func(taskReply)) {
 		finish: true,
 		send:   func(ctx context.Context) (taskReply, error) { return l.s.store.finishTask(ctx, t.Name, f) },
 		take: func(reply taskReply) {
+			if t.run != nil && t.run.folded.skipped > 0 {
+				l.publishSkipped(t, t.run.folded)
+			}
 			t.run = nil
 			if then != nil && (reply.verdict == taskDone || f.status != RunAbandoned) {
 				then(reply)
