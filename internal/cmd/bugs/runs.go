@@ -35,7 +35,7 @@ var runs = []bug{
 	{name: "own end not remembered", test: "TestOwnRunIsNotRepeated", breaks: "a run that succeeded while Redis was away is run again", file: "taskmemory.go",
 		old: "return m.ended && m.run == run", new: "return false"},
 	{name: "older slots run again", test: "TestRecordThatWentBackByFar", breaks: "slots that have run are run again when Redis forgets them", file: "taskplan.go",
-		old: "if d.run && ran.passed(d.slot, redis) &&", new: "if false &&"},
+		old: "known := ran.passed(d.slot, redis) &&", new: "known := false &&"},
 	{name: "record of another role taken", test: "TestTwoRolesWithOneTask", breaks: "of two roles with one task the older one is fenced off", file: lua,
 		old: "local foreign = task.lease ~= '' and task.lease ~= ARGV[3]", new: "local foreign = false"},
 	{name: "crashes forgotten with the next run", test: "TestPoisonIsRunRarely", breaks: "RunOnElection kills one leader after the other", file: "taskloop.go",
