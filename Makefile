@@ -155,9 +155,10 @@ tidy: ## Tidy every go.mod, also that of the lint tools
 	@cd tools/lint && $(GO) mod tidy
 
 .PHONY: install-redis
-install-redis: ## Install redis-server where it is missing, and libfaketime where there is a package
+install-redis: ## Install redis-server where it is missing, and libfaketime and iproute2 where there are packages
 	@./scripts/install-redis.sh
 	@./scripts/install-faketime.sh
+	@./scripts/install-iproute2.sh
 
 .PHONY: clean
 clean: ## Remove what the other targets have left
