@@ -13,10 +13,11 @@ import (
 // localTasks keeps the records of tasks in memory, for a coordinator without Redis: what scripts.lua does, in Go. Its clock is
 // this machine's.
 type localTasks struct {
-	began time.Time
+	clock func() lease.Reading
 
 	mu      sync.Mutex
-	names   []string // in the order of their first opening
+	began   lease.Reading // what the time is counted from
+	names   []string      // in the order of their first opening
 	records map[string]*taskRecord
 	history map[string][]TaskRecord
 }
@@ -25,11 +26,19 @@ type localTasks struct {
 const maxHistory = 100
 
 func newLocalTasks() *localTasks {
-	return &localTasks{began: time.Now(), records: make(map[string]*taskRecord), history: make(map[string][]TaskRecord)}
+	return &localTasks{clock: readClock, began: readClock(), records: make(map[string]*taskRecord), history: make(map[string][]TaskRecord)}
 }
 
-// now goes on with the monotonic clock, so that nothing is due twice where somebody sets the other one.
-func (s *localTasks) now() int64 { return s.began.Add(time.Since(s.began)).UnixMilli() }
+// now is the time by this machine's wall clock, ms. It goes on with the monotonic clock as long as the two agree. If they are more than
+// a second apart, the machine was suspended or its clock was set: the wall clock is right, as Redis's own is. The mutex is held.
+func (s *localTasks) now() int64 {
+	reading := s.clock()
+	counted := s.began.Wall + reading.Mono - s.began.Mono
+	if apart := reading.Wall - counted; max(apart, -apart) > time.Second {
+		s.began, counted = reading, reading.Wall
+	}
+	return counted.Milliseconds()
+}
 
 // decide runs one decision on a record, as a script does.
 func (s *localTasks) decide(name string, token int64, decide func(r *taskRecord, now int64) string) (taskReply, error) {

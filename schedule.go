@@ -35,8 +35,11 @@ func (e every) problem() string {
 }
 
 // Cron is due by a cron expression of five fields (minute, hour, day of month, month, day of week), or @hourly, @daily (@midnight),
-// @weekly, @monthly or @yearly (@annually). The zone is UTC, or what is named before it: "CRON_TZ=Europe/Berlin 30 2 * * *". A fixed
-// time that the zone's clock skips comes right after the gap, one that it shows twice comes once. A bad spec is an error of Register.
+// @weekly, @monthly or @yearly (@annually). A spec means what it means in Kubernetes and robfig/cron: if the day of the month and the day
+// of the week are both restricted, either is enough, and a step such as */2 restricts. 0 and 7 are Sunday. A step beyond the values of its
+// field is refused: */90 minutes would come once an hour. The zone is UTC, or what is named before it: "CRON_TZ=Europe/Berlin 30 2 * * *".
+// A fixed time that the zone's clock skips comes right after the gap, one that it shows twice comes once. A bad spec is an error of
+// Register.
 func Cron(spec string) Schedule {
 	parsed, err := cron.Parse(spec)
 	return calendar{Schedule: parsed, spec: spec, err: err}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/simnet"
 )
 
@@ -36,7 +37,11 @@ func (g *taskStage) clockTasks(schedules map[string]Schedule, every map[string]t
 // TestTasksKeepTheirRhythmAcrossClockSteps: Redis's clock is set back or ahead, by whatever, whoever is at a claim when it is. Every
 // task goes on within two of its slots and the minute after which the clock is looked at.
 func TestTasksKeepTheirRhythmAcrossClockSteps(t *testing.T) {
-	for _, step := range []time.Duration{-10 * time.Minute, -time.Hour, -24 * time.Hour, 24 * time.Hour} {
+	steps := []time.Duration{-10 * time.Minute, -time.Hour, -24 * time.Hour, 24 * time.Hour}
+	if testing.Short() {
+		steps = steps[1:3]
+	}
+	for _, step := range steps {
 		for _, claiming := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, in a claim %v", step, claiming), func(t *testing.T) {
 				onTaskNet(t, func(g *taskStage, _ *simnet.Network, server *simnet.Server) {
@@ -98,6 +103,34 @@ func TestOverlapAcrossAClockStep(t *testing.T) {
 		require.GreaterOrEqual(g, runs, 11)
 		a.end()
 	})
+}
+
+// TestStandaloneKeepsTheTimeOfTheDay: after a suspension of the machine, and after its clock was set, tasks without Redis are due by the
+// wall clock.
+func TestStandaloneKeepsTheTimeOfTheDay(t *testing.T) {
+	for _, step := range []time.Duration{8 * time.Hour, -3 * time.Hour, 30 * time.Second, -30 * time.Second} {
+		t.Run(step.String(), func(t *testing.T) {
+			onTaskStage(t, func(g *taskStage) {
+				var apart atomic.Int64 // how far the wall clock is ahead of the monotonic one
+				g.local.clock = func() lease.Reading {
+					reading := readClock()
+					reading.Wall += time.Duration(apart.Load())
+					return reading
+				}
+				a := g.leader("a", Task{Name: "t", Schedule: Cron("0 * * * *"), Run: g.run(0)})
+				g.pass(30 * time.Minute)
+				apart.Store(int64(step))
+				g.pass(5 * time.Hour)
+				noted := g.noted()
+				require.GreaterOrEqual(g, len(noted), 4)
+				for i, line := range noted[max(0, len(noted)-3):] {
+					wall := g.began.Add(g.now() + step).Truncate(time.Hour).Add(time.Duration(i-2) * time.Hour)
+					require.Equal(g, fmt.Sprintf("%v t %v #1 starts", wall.Sub(g.began)-step, wall.Sub(g.began)), line)
+				}
+				a.end()
+			})
+		})
+	}
 }
 
 // TestRedisClockBelievesTheLatestNews: a reply that was made before a step, and comes after it, is no step back.

@@ -11,13 +11,13 @@
 //     gap, several that it skips in one gap come as one, and a time that it shows twice comes the first time.
 //   - A spec whose hour field begins with * follows *elapsed time*: it is due whenever the clock shows a matching minute,
 //     in both of two equal hours, and never in a gap.
-//   - Where the day of the month and the day of the week are both restricted, either is enough; where one of them begins
-//     with *, both must match. That a step such as */2 counts as a star is the classic rule, and makes "0 9 */100,1-7 * 1"
-//     the first Monday of the month.
+//   - If the day of the month and the day of the week are both restricted, either is enough. If one of them has a star, both must match. A
+//     star with a step, such as */2, restricts: so it is in robfig's own schedules, and with that in Kubernetes. In Vixie cron it counts
+//     as a star.
 //
-// Fields, stars and the two kinds are those of Vixie cron, with one difference: there a minute field that begins with *
-// makes a spec follow elapsed time too, so that "*/15 2 * * *" never ran in a night without that hour and eight times in
-// one that had it twice. Here it runs once, right after the gap, and four times.
+// The two kinds are those of Vixie cron, with one difference: there a minute field that begins with * makes a spec follow elapsed
+// time too, so that "*/15 2 * * *" never ran in a night without that hour and eight times in one that had it twice. Here it runs
+// once, right after the gap, and four times.
 //
 // Nothing here reads a clock or starts a goroutine.
 package cron
@@ -25,6 +25,8 @@ package cron
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -58,7 +60,7 @@ var descriptors = map[string]string{
 	"@annually": "0 0 1 1 *",
 }
 
-// Parse reads a spec: minute, hour, day of month, month and day of week (Sunday is 0), or one of @hourly, @daily,
+// Parse reads a spec: minute, hour, day of month, month and day of week (Sunday is 0, and 7), or one of @hourly, @daily,
 // @midnight, @weekly, @monthly, @yearly and @annually; before it, optionally, CRON_TZ=Zone or TZ=Zone and a space.
 //
 // The error names the spec and what is wrong with it. A spec that no day of the 400 years after which the calendar repeats
@@ -90,17 +92,18 @@ func parse(spec string) (Schedule, error) {
 	if err := checkFields(fields); err != nil {
 		return Schedule{}, err
 	}
+	fields[4] = sundays(fields[4])
 	bits, err := guard(robfig.NewParser(robfig.Minute|robfig.Hour|robfig.Dom|robfig.Month|robfig.Dow).Parse, strings.Join(fields, " "))
 	if err != nil {
 		return Schedule{}, err
 	}
-	const values = 1<<60 - 1 // the parser marks a star above them
+	const values, starred = 1<<60 - 1, 1 << 63 // the parser marks a star above the values
 	s := Schedule{
 		spec: spec, zone: zone,
 		minute: bits.Minute & values, hour: bits.Hour & values,
 		day: bits.Dom & values, month: bits.Month & values, weekday: bits.Dow & values,
 		wild:   star(fields[1]),
-		either: !star(fields[2]) && !star(fields[4]),
+		either: bits.Dom&starred == 0 && bits.Dow&starred == 0,
 	}
 	if _, ok := s.match(cycleStart); !ok {
 		return Schedule{}, errors.New("no such day ever comes")
@@ -137,7 +140,7 @@ func checkFields(fields []string) error {
 	if len(fields) != 5 {
 		return fmt.Errorf("%d fields, want 5: minute, hour, day of month, month, day of week", len(fields))
 	}
-	for _, field := range fields {
+	for i, field := range fields {
 		for part := range strings.SplitSeq(field, ",") {
 			if part == "" {
 				return fmt.Errorf("field %q: an element is empty", field)
@@ -145,12 +148,60 @@ func checkFields(fields []string) error {
 			if star(part) && len(part) > 1 && part[1] != '/' {
 				return fmt.Errorf("field %q: only a step may follow %c", field, part[0])
 			}
+			if _, text, ok := strings.Cut(part, "/"); ok {
+				if step, err := strconv.Atoi(text); err == nil && step > fieldValues[i] {
+					return fmt.Errorf("field %q: a step of %d goes beyond the %d values of %s: it would come once, not every %d", field, step,
+						fieldValues[i], fieldNames[i], step)
+				}
+			}
 		}
 	}
 	return nil
 }
 
-// star reports whether a field counts as unrestricted: by the rule of Vixie cron, that it begins with a star.
+// How many values each field has, and what it is called.
+var (
+	fieldValues = [5]int{60, 24, 31, 12, 7}
+	fieldNames  = [5]string{"the minute", "the hour", "the day of the month", "the month", "the day of the week"}
+)
+
+// sundays rewrites the days of the week that name Sunday as 7, which the parser does not know, as lists of days.
+func sundays(field string) string {
+	parts := strings.Split(field, ",")
+	for i, part := range parts {
+		days, text, stepped := strings.Cut(part, "/")
+		low, high, ranged := strings.Cut(days, "-")
+		if !ranged {
+			high = low
+		}
+		if high != "7" {
+			continue
+		}
+		from, step := slices.Index(weekdays[:], strings.ToLower(low)), 1
+		if n, err := strconv.Atoi(low); err == nil {
+			from = n
+		}
+		if n, err := strconv.Atoi(text); stepped {
+			if err != nil || n < 1 {
+				continue // the parser says what is wrong
+			}
+			step = n
+		}
+		if from < 0 || from > 7 {
+			continue
+		}
+		var list []string
+		for day := from; day <= 7; day += step {
+			list = append(list, strconv.Itoa(day%7))
+		}
+		parts[i] = strings.Join(list, ",")
+	}
+	return strings.Join(parts, ",")
+}
+
+var weekdays = [7]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+
+// star reports whether a field begins with a star.
 func star(field string) bool { return field[0] == '*' || field[0] == '?' }
 
 // guard turns a panic of the parser into an error.

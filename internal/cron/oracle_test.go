@@ -18,7 +18,7 @@ func randomField(r *rand.Rand, low, high int) (string, func(int) bool) {
 	case 0, 1:
 		return "*", func(int) bool { return true }
 	case 2:
-		step := 1 + r.IntN(high)
+		step := 1 + r.IntN(high-low+1)
 		return fmt.Sprintf("*/%d", step), func(n int) bool { return (n-low)%step == 0 }
 	case 3:
 		a, b := pick(), pick()
@@ -68,11 +68,14 @@ func (o oracle) matches(wall time.Time) bool {
 	fields := strings.Fields(o.spec)[1:]
 	day, weekday := o.day(wall.Day()), o.weekday(int(wall.Weekday()))
 	dayMatches := day && weekday
-	if fields[2][0] != '*' && fields[4][0] != '*' {
+	if restricts(fields[2]) && restricts(fields[4]) {
 		dayMatches = day || weekday
 	}
 	return o.minute(wall.Minute()) && o.hour(wall.Hour()) && dayMatches
 }
+
+// restricts reports whether a field has no star but with a step.
+func restricts(field string) bool { return field != "*" && field != "*/1" }
 
 // slots lists what is due in [from, until), both whole minutes.
 func (o oracle) slots(from, until time.Time) []time.Time {

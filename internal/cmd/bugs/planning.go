@@ -53,4 +53,13 @@ var planning = []bug{
 		old: "		return due(r.next) || r.run", new: "		return r.run"},
 	{name: "grace shorter than a failover", test: "TestGrace", breaks: "each crash right before a slot loses it", file: "coordinator.go",
 		old: "	c.tasks.grace = max(c.tasks.grace, opts.Election.LeaseTTL+30*time.Second)\n", new: ""},
+
+	{name: "standalone by the monotonic clock alone", test: "TestStandaloneKeepsTheTimeOfTheDay", breaks: "after a suspension of the machine cron comes hours late, for good", file: "localtasks.go",
+		old: "max(apart, -apart) > time.Second {", new: "max(apart, -apart) < 0 {"},
+	{name: "star with a step taken for a star", test: "TestMeansWhatRobfigMeans", in: "internal/cron", breaks: "a spec from Kubernetes runs on other days here", file: "internal/cron/cron.go",
+		old: "either: bits.Dom&starred == 0 && bits.Dow&starred == 0,", new: "either: !star(fields[2]) && !star(fields[4]),"},
+	{name: "step beyond its field", test: "TestParseRefuses", in: "internal/cron", breaks: "every 90 minutes comes once an hour, in silence", file: "internal/cron/cron.go",
+		old: "err == nil && step > fieldValues[i] {", new: "err == nil && step > 1000*fieldValues[i] {"},
+	{name: "7 is no Sunday", test: "TestDaysAreCombinedAsInRobfig", in: "internal/cron", breaks: "a usual way to write Sunday is refused, or another day", file: "internal/cron/cron.go",
+		old: "strconv.Itoa(day%7))", new: "strconv.Itoa(day%8))"},
 }
