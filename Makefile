@@ -122,6 +122,14 @@ bugs: install-redis ## Break the product on purpose, bug by bug: each must be ca
 HOURS  ?= 0.05
 STAGES ?=
 
+# What is broken by machine: lease, plan, cron, term, slots, sweep, lua-lease, lua-tasks, lua-registry, or all. term, slots and
+# sweep build the whole package for each mutant, which takes its time.
+TARGETS ?=
+
+.PHONY: mutate
+mutate: ## Break each comparison, condition and constant of the rules in turn: a short test must notice; TARGETS, WORKERS, OUT
+	$(GO) run ./internal/cmd/mutate $(if $(TARGETS),-targets $(TARGETS)) $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-json $(OUT)/mutate.json)
+
 .PHONY: campaign
 campaign: install-redis ## Plague real processes on real servers; HOURS, SEED, STAGES, OUT
 	$(GO) run ./internal/cmd/campaign -hours $(HOURS) $(if $(SEED),-seed $(SEED)) $(if $(STAGES),-stages '$(STAGES)') $(if $(OUT),-json $(OUT)/campaign.json)

@@ -64,7 +64,7 @@ var claims = []bug{
 	{name: "late answer taken for the one awaited", test: "TestCandidateProperties", in: "internal/lease", breaks: "an answer to a request that was given up prolongs the term", file: candidate,
 		old: "if !c.flying || c.flight.Seq != r.Seq {", new: "if !c.flying {"},
 	{name: "P4 silence taken for a renewal", test: "TestVirtualP4_LostRepliesEndTheTermThoughRedisShowsTheLease", breaks: "a leader whose replies are lost leads on", file: candidate,
-		old: "\t\tc.flying = false\n\t\tc.failed(now, c.flight)\n", new: "\t\tc.flying = false\n\t\tc.lease.Sent = c.flight.Sent\n\t\tif c.state == Leading {\n\t\t\treturn Renewed\n\t\t}\n\t\tc.failed(now, c.flight)\n"},
+		old: silence, new: taken},
 	{name: "P6 late answer of one's own campaign", test: "TestP6_AcquireReplySlowerThanTheLease", breaks: "a late answer gives the lease of the term away that is on", file: candidate,
 		old: "over := r.Nonce != c.nonce || c.state == Stopped", new: "over := true"},
 	{name: "P7 deaf candidate goes on", test: "TestVirtualP4_RepliesSlowerThanTheLeaseNeverMakeALeader", breaks: "a candidate whose replies are slow keeps the lease from everybody", file: candidate,
@@ -75,4 +75,25 @@ var claims = []bug{
 		old: "if at := max(now.Mono, c.heeded+hintSpacing); at < c.wake {", new: "if at := now.Mono; at < c.wake {"},
 	{name: "P11 stop forgets what it may hold", test: "TestP11_StopAtAnyMoment", breaks: "a process that is stopped while it asks leaves a lease behind", file: candidate,
 		old: "\tif c.uncertain {\n\t\tc.giveBack(now, c.nonce, 0)\n\t}\n\tc.nonce, c.uncertain, c.state", new: "\tc.nonce, c.uncertain, c.state"},
+
+	{name: "FailFast that says nothing", test: "TestFailFast", breaks: "Run ends at once, and nobody is told why", file: "campaign.go",
+		old: "\t\t\terr = c.lastErr\n", new: ""},
+	{name: "P3 next leader with the same token", in: realtest, test: "TestP3P4_FrozenLeaderWakesDeposed", breaks: "a resource that is fenced takes the write of a deposed leader", file: lua,
+		old: "local token = math.max(term.token + 1, floor + 1, term.known + 1, now)", new: "local token = math.max(term.token, 1)"},
+	{name: "P4 starved leader believes its context", in: realtest, test: "TestP4_StarvedLeaderStepsDownInTime", breaks: "a process without a processor leads past its lease", file: "term.go",
+		old: "\t\tif current.Leading(readClock()) {\n\t\t\treturn true\n\t\t}", new: "\t\tif t.ctx.Err() == nil {\n\t\t\treturn true\n\t\t}"},
+	{name: "P7 lease of a dead leader overridden", in: realtest, test: "TestP7_KilledLeaderIsReplacedWhenItsLeaseEnds", breaks: "another leads before the lease of a killed leader has ended", file: lua,
+		old: "if holder then\n  note_token(", new: "if false then\n  note_token("},
+	{name: "P4 exhausted pool taken for a renewal", in: realtest, test: "TestP4_ExhaustedPool", breaks: "a leader that gets no connection leads on", file: candidate,
+		old: silence, new: taken},
+	{name: "P4 black hole taken for a renewal", in: realtest, test: "TestP4_BlackHoleBehindADefaultClient", breaks: "a leader behind a half-open connection leads on", file: candidate,
+		old: silence, new: taken},
 }
+
+const realtest = "internal/realtest"
+
+// silence is where a candidate gives up a request that nobody has answered, taken what it becomes: as if it had been granted.
+const (
+	silence = "\t\tc.flying = false\n\t\tc.failed(now, c.flight)\n"
+	taken   = "\t\tc.flying = false\n\t\tc.lease.Sent = c.flight.Sent\n\t\tif c.state == Leading {\n\t\t\treturn Renewed\n\t\t}\n\t\tc.failed(now, c.flight)\n"
+)

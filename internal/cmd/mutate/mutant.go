@@ -32,6 +32,9 @@ func newMutant(file, scope string, source []byte, from, to int, text string) mut
 		File: file, Scope: scope, Line: bytes.Count(source[:from], []byte("\n")) + 1, Text: squeezed(string(source[start:end])),
 		Change: fmt.Sprintf("%s -> %s", squeezed(old), squeezed(text)), source: source, from: from, to: to, text: text,
 	}
+	if text == "" {
+		m.Change = squeezed(old) + " removed"
+	}
 	if before := strings.Count(string(source[start:from]), old); before > 0 && len(old) < 12 {
 		m.Change += fmt.Sprintf(" #%d", before+1)
 	}
