@@ -1,14 +1,21 @@
+//go:build unix
+
 package tenure
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/oracle"
 )
+
+// What the lease scripts do at their very edges. `make mutate TARGETS=lua-lease` moves each of these by one.
 
 // What is a limit in the scripts is the same limit in the decisions: a token or a TTL that one of them believes the other believes too.
 func TestLimitsOfTheScriptsAreThoseOfTheDecisions(t *testing.T) {
@@ -23,4 +30,120 @@ func TestLimitsOfTheScriptsAreThoseOfTheDecisions(t *testing.T) {
 	const now = 1_700_000_000_000
 	require.True(t, lease.SaneToken(now+century.Milliseconds(), now))
 	require.False(t, lease.SaneToken(now+century.Milliseconds()+1, now))
+}
+
+func TestLeaseScriptsAtTheirEdges(t *testing.T) {
+	blank := with(lapsed, func(t *oracle.Term) { t.Origin = "" })
+	for _, tt := range []leaseCase{
+		{name: "hold of sixteen digits", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Hold = 1_000_000_000_000_000 })},
+			ask: acquiring(nil), want: lease.Held, reason: "hold", token: 41, wait: 2000},
+		{name: "restart guard of a millisecond", data: oracle.Data{Term: blank}, facts: oracle.Facts{Origin: "be", Uptime: 2000}, asker: oracle.Asker{RestartGuard: 1},
+			ask: acquiring(nil), want: lease.Won, token: askNow},
+		{name: "restart guard between two seconds", data: oracle.Data{Term: blank}, facts: oracle.Facts{Origin: "be", Uptime: 2000}, asker: oracle.Asker{RestartGuard: 1001},
+			ask: acquiring(nil), want: lease.Held, reason: "hold", token: 41, wait: 1},
+		{name: "server exactly as old as the guard", data: oracle.Data{Term: blank}, facts: oracle.Facts{Origin: "be", Uptime: 2000}, asker: oracle.Asker{RestartGuard: 1000},
+			ask: acquiring(nil), want: lease.Won, token: askNow},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.check(t.Context(), t, miniLeaseWorld(t)) })
+	}
+}
+
+// onMini runs fn on a miniredis with an old server of a known history.
+func onMini(t *testing.T, name string, fn func(t *testing.T, w *leaseWorld)) {
+	t.Run(name, func(t *testing.T) {
+		w := miniLeaseWorld(t)
+		w.set(w.now, oracle.Facts{Origin: "aa", Uptime: 3_600_000}, false)
+		fn(t, w)
+	})
+}
+
+func TestLeaseScriptsAtTheEdgeOfWhatTheyRead(t *testing.T) {
+	const century, day = 3_153_600_000_000, 86_400_000
+	term := leaseKey + ":term"
+	onMini(t, "number of seventeen digits", func(t *testing.T, w *leaseWorld) {
+		w.rdb.HSet(t.Context(), term, "token", 41, "released", 1, "origin", "aa", "hold", "10000000000000000")
+		w.candidateA().must(t.Context(), t, lease.Won, acquiring(nil))
+	})
+	onMini(t, "token a century ahead", func(t *testing.T, w *leaseWorld) {
+		w.rdb.HSet(t.Context(), term, "token", w.now+century, "holder", "b", "nonce", "nb", "origin", "aa")
+		w.rdb.Set(t.Context(), leaseKey, "b", time.Second)
+		require.Equal(t, w.now+century, w.candidateA().must(t.Context(), t, lease.Held, acquiring(nil)).Token)
+	})
+	onMini(t, "remembered token a century ahead", func(t *testing.T, w *leaseWorld) {
+		w.rdb.HSet(t.Context(), term, "token", 41, "released", 1, "origin", "aa", "floor", w.now+century)
+		require.Equal(t, w.now+century+1, w.candidateA().must(t.Context(), t, lease.Won, acquiring(nil)).Token)
+	})
+	onMini(t, "TTL of a day", func(t *testing.T, w *leaseWorld) {
+		w.rdb.Set(t.Context(), leaseKey, "b", time.Second)
+		for stored, want := range map[int64]int64{day: day, day + 1: 0} {
+			w.rdb.HSet(t.Context(), term, "token", 41, "holder", "b", "nonce", "nb", "origin", "aa", "ttl", stored)
+			require.Equal(t, want, w.candidateA().must(t.Context(), t, lease.Held, acquiring(nil)).TTL.Milliseconds())
+		}
+	})
+	onMini(t, "microseconds", func(t *testing.T, w *leaseWorld) {
+		w.mini.SetTime(time.UnixMicro(1_700_000_000_999_999))
+		require.EqualValues(t, 1_700_000_000_999, w.candidateA().must(t.Context(), t, lease.Won, acquiring(nil)).Now)
+	})
+	onMini(t, "roll-call of a millisecond", func(t *testing.T, w *leaseWorld) {
+		brief := w.asker(oracle.Asker{ID: "a", TTL: 1000, EmptyWait: 1, RestartGuard: -1})
+		require.Equal(t, time.Millisecond, brief.must(t.Context(), t, lease.RollCall, acquiring(nil)).Wait)
+	})
+	onMini(t, "lease with less than a millisecond left", func(t *testing.T, w *leaseWorld) {
+		for _, holder := range []string{"b", "cron-7"} {
+			w.rdb.HSet(t.Context(), term, "token", 41, "holder", "b", "nonce", "nb", "origin", "aa", "ttl", 1000)
+			w.rdb.Set(t.Context(), leaseKey, holder, time.Second)
+			w.mini.SetTTL(leaseKey, 400*time.Microsecond)
+			require.Equal(t, time.Millisecond, w.candidateA().must(t.Context(), t, lease.Held, acquiring(nil)).Wait)
+		}
+	})
+	onMini(t, "own lease at the end of a hold", func(t *testing.T, w *leaseWorld) {
+		w.rdb.Set(t.Context(), leaseKey, "a", time.Second)
+		w.rdb.HSet(t.Context(), term, "token", 41, "holder", "a", "nonce", "na", "origin", "aa", "hold", w.now)
+		require.EqualValues(t, 41, w.candidateA().must(t.Context(), t, lease.Won, acquiring(nil)).Token)
+	})
+}
+
+// refusing makes a command of the scripts fail, on a key where one is given.
+func (w *leaseWorld) refusing(command, key, with string) {
+	w.mini.Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
+		if cmd == command && (key == "" || strings.HasPrefix(strings.Join(args, " "), key)) {
+			peer.WriteError(with)
+			return true
+		}
+		return w.info(peer, cmd, args...)
+	})
+}
+
+func TestLeaseScriptsAtTheEdgeOfWhatIsRefused(t *testing.T) {
+	term := leaseKey + ":term"
+	clamped := func(t *testing.T, w *leaseWorld) {
+		w.rdb.HSet(t.Context(), term, "token", 41, "released", 1, "origin", "aa", "hold", w.now+500_000)
+	}
+	onMini(t, "bookkeeping on a full Redis", func(t *testing.T, w *leaseWorld) {
+		clamped(t, w)
+		w.refusing("HSET", "", "OOM command not allowed when used memory > 'maxmemory'.")
+		w.candidateA().must(t.Context(), t, lease.Held, acquiring(nil))
+	})
+	for command, key := range map[string]string{"HSET": term, "TIME": leaseKey, "GET": leaseKey + ":since"} {
+		onMini(t, command, func(t *testing.T, w *leaseWorld) {
+			clamped(t, w)
+			if command == "GET" {
+				w.rdb.HSet(t.Context(), term, "hold", 0)
+			}
+			prefix := key
+			if command == "TIME" {
+				prefix = ""
+			}
+			w.refusing(command, prefix, "NOPERM this user has no permissions to run the command")
+			_, err := w.candidateA().ask(t.Context(), acquiring(nil))
+			require.ErrorIs(t, err, ErrMisconfigured)
+			require.ErrorContains(t, err, command+" "+key+"]")
+		})
+	}
+	onMini(t, "uptime", func(t *testing.T, w *leaseWorld) { // as young as it gets
+		w.rdb.HSet(t.Context(), term, "token", 41, "released", 1)
+		w.refusing("INFO", "server", "NOPERM this user has no permissions to run the command")
+		careful := w.asker(oracle.Asker{ID: "a", TTL: 1000})
+		require.Equal(t, 2*time.Second, careful.must(t.Context(), t, lease.Held, acquiring(nil)).Wait)
+	})
 }

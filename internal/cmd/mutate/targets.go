@@ -21,8 +21,8 @@ type target struct {
 
 // leaseSuites are in the order of what they cost: most mutants die in the first, within a tenth of a second.
 var leaseSuites = []suite{
-	{run: "^TestLeaseScripts$"},
-	{run: "^(TestLeaseHints|TestWhatIsReadBackIsUntrusted|TestTokenThatTenureCannotHaveWritten|TestP2_.*|TestP6_ClientThatSendsAgain|" +
+	{run: "^TestLeaseScripts(At.*)?$"},
+	{run: "^(TestLimitsOf.*|TestLeaseHints|TestWhatIsReadBackIsUntrusted|TestTokenThatTenureCannotHaveWritten|TestP2_.*|TestP6_ClientThatSendsAgain|" +
 		"TestP12_Replica.*|TestWrongType.*|TestReleaseLeaves.*|TestSince.*|TestAdoption.*|TestHolderOf.*|TestLoadScripts)$"},
 	{run: "^TestLeaseScriptsAgreeWithTheOracle$"},
 }
