@@ -111,7 +111,7 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	do(nil, err)
 	do(store.taskRuns(ctx, "t", 10))
 
-	beat := beatCall{id: "a", incarnation: "i", first: true, ttl: time.Minute, takeOver: time.Minute, head: `{"incarnation":"i","started_at":`, rest: `,"status":"active"}`}
+	beat := beatCall{id: "a", incarnation: "i", first: true, ttl: time.Minute, takeOver: time.Minute, head: `{"instance_id":"a","started_at":`, rest: `,"status":"active","worker_count":1,"incarnation":"i"}`}
 	do(store.beatInstance(ctx, beat))
 	do(store.beatInstance(ctx, beat))
 	admin.HSet(ctx, store.keys.instances(), "foreign", `{"instance_id":"foreign","status":"active"}`)

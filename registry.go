@@ -25,6 +25,11 @@ const (
 	StatusDraining InstanceStatus = "draining" // it is on its way out
 	StatusDrifted  InstanceStatus = "drifted"  // it has been silent for DriftedAfter
 	StatusDown     InstanceStatus = "down"     // it has been silent for DownAfter and is about to be removed
+
+	// StatusUnknown is that of an instance of another program that beats and says something that is
+	// no word. A word of its own that is none of these, such as "dead", is its Status as it stands, and
+	// counts as unknown too.
+	StatusUnknown InstanceStatus = "unknown"
 )
 
 // Instance is one process, or what another program wrote of one. Metadata that another program wrote are untrusted, and left out
@@ -33,7 +38,8 @@ type Instance struct {
 	ID string
 	// Incarnation tells one start of the process from the next. "" where another program wrote the record.
 	Incarnation string
-	Status      InstanceStatus
+	// Status is one of the constants, or the word of another program: see StatusUnknown.
+	Status InstanceStatus
 	// StartedAt and LastHeartbeat are what the record says, in whole seconds of Redis's clock (of the other program's where that wrote
 	// it); zero where it says nothing.
 	StartedAt     time.Time
@@ -47,7 +53,8 @@ type Instance struct {
 
 // InstanceQuery narrows a listing. The zero value asks for all.
 type InstanceQuery struct {
-	// Status is the only one to be listed. Default: every status.
+	// Status is the only one to be listed. Default: every status. StatusUnknown lists every instance
+	// whose status is none of the other constants. Anything else is refused with an *OptionError.
 	Status InstanceStatus
 	// Limit is the largest number of instances to list, 100,000 at most. Default: that.
 	Limit int
@@ -56,6 +63,7 @@ type InstanceQuery struct {
 // Counts says how many instances there are, by status.
 type Counts struct {
 	Joining, Active, Draining, Drifted, Down int
+	Unknown                                  int // instances of other programs with a word of their own
 	Total                                    int // of these
 	Malformed                                int // entries that are no record of an instance: they are skipped
 }
@@ -117,6 +125,9 @@ func (r *Registry) Incarnation() string { return r.incarnation }
 // them. Where there are more than the query, or a listing, may have, it returns some of them and ErrTruncated. Other errors are
 // ErrUnreachable and ErrMisconfigured.
 func (r *Registry) Instances(ctx context.Context, q InstanceQuery) ([]Instance, error) {
+	if q.Status != "" && q.Status.known() != q.Status {
+		return nil, &OptionError{Field: "InstanceQuery.Status", Value: fmt.Sprintf("%.200q", q.Status), Reason: "is no InstanceStatus: use a constant, such as StatusActive"}
+	}
 	limit := maxInstances
 	if q.Limit > 0 {
 		limit = min(q.Limit, limit)
@@ -124,7 +135,7 @@ func (r *Registry) Instances(ctx context.Context, q InstanceQuery) ([]Instance, 
 	var all []Instance
 	size, full := 0, false
 	_, err := r.each(ctx, func(i Instance) bool {
-		if q.Status != "" && i.Status != q.Status {
+		if q.Status != "" && i.Status.known() != q.Status {
 			return true
 		}
 		size += i.size()
@@ -184,6 +195,8 @@ func (r *Registry) Counts(ctx context.Context) (Counts, error) {
 			c.Drifted++
 		case StatusDown:
 			c.Down++
+		default:
+			c.Unknown++
 		}
 		return true
 	})
@@ -234,33 +247,38 @@ func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malforme
 	}
 }
 
-// record is the JSON of an instance as it is read back: leniently, since other programs write it too.
-type record struct {
-	StartedAt     json.RawMessage `json:"started_at"`
-	LastHeartbeat json.RawMessage `json:"last_heartbeat"`
-	Status        json.RawMessage `json:"status"`
-	WorkerCount   json.RawMessage `json:"worker_count"`
-	Incarnation   json.RawMessage `json:"incarnation"`
-	Metadata      json.RawMessage `json:"metadata"`
+// known is the status, or StatusUnknown for a word that tenure does not know.
+func (s InstanceStatus) known() InstanceStatus {
+	switch s {
+	case StatusJoining, StatusActive, StatusDraining, StatusDrifted, StatusDown:
+		return s
+	}
+	return StatusUnknown
 }
+
+// ownRecord is how a record of tenure begins: its fields in this order, without blanks. Any other record
+// is foreign, whatever words it has in it. The scripts read it alike (OWN).
+var ownRecord = regexp.MustCompile(`^\{"instance_id":"[A-Za-z0-9._:-]+","started_at":[0-9]+,"last_heartbeat":[0-9]+,` +
+	`"status":"[A-Za-z0-9_-]*","worker_count":[0-9]+,"incarnation":"([A-Za-z0-9_-]{1,64})"[,}]`)
 
 var incarnationPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// instance makes sense of an entry, as far as there is any.
+// instance makes sense of an entry, as far as there is any: leniently, since other programs write
+// records too. Names of fields are taken as they are, in lower case, as the scripts do.
 func (r *Registry) instance(e instanceEntry, now int64) (Instance, bool) {
-	var raw *record
-	if json.Unmarshal([]byte(e.record), &raw) != nil || raw == nil || !idPattern.MatchString(e.id) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal([]byte(e.record), &fields) != nil || fields == nil || !idPattern.MatchString(e.id) {
 		return Instance{}, false
 	}
 	i := Instance{
 		ID:            e.id,
-		StartedAt:     unixSeconds(raw.StartedAt),
-		LastHeartbeat: unixSeconds(raw.LastHeartbeat),
-		WorkerCount:   int(min(max(jsonNumber(raw.WorkerCount), 0), 1<<20)),
-		Metadata:      metadata(raw.Metadata),
+		StartedAt:     unixSeconds(fields["started_at"]),
+		LastHeartbeat: unixSeconds(fields["last_heartbeat"]),
+		WorkerCount:   int(min(max(jsonNumber(fields["worker_count"]), 0), 1<<20)),
+		Metadata:      metadata(fields["metadata"]),
 	}
-	if incarnation := jsonText(raw.Incarnation); incarnationPattern.MatchString(incarnation) {
-		i.Incarnation = incarnation
+	if own := ownRecord.FindStringSubmatch(e.record); own != nil {
+		i.Incarnation = own[1]
 	}
 	switch {
 	case e.beaten:
@@ -268,21 +286,38 @@ func (r *Registry) instance(e instanceEntry, now int64) (Instance, bool) {
 	case !i.LastHeartbeat.IsZero():
 		i.Age = max(milliseconds(now-i.LastHeartbeat.UnixMilli()), 0)
 	}
-	i.Status = r.statusOf(InstanceStatus(jsonText(raw.Status)), i.Age)
+	i.Status = r.statusOf(ownWord(fields["status"]), i.Age)
 	return i, true
 }
 
-// statusOf is the status of an instance by its age, and by its own word while it beats.
+// ownWord is the status that a record says. An instance that says none is active: it beats.
+func ownWord(raw json.RawMessage) InstanceStatus {
+	var word *string
+	switch {
+	case raw == nil:
+		return StatusActive
+	case json.Unmarshal(raw, &word) != nil:
+		return StatusUnknown
+	case word == nil, *word == "":
+		return StatusActive
+	case !incarnationPattern.MatchString(*word): // the same characters
+		return StatusUnknown
+	}
+	return InstanceStatus(*word)
+}
+
+// statusOf is the status of an instance by its age, and by its own word while it beats. Drifted is no
+// word of its own but what a sweep wrote before it beat again.
 func (r *Registry) statusOf(says InstanceStatus, age time.Duration) InstanceStatus {
 	switch {
 	case age >= r.opts.DownAfter:
 		return StatusDown
 	case age >= r.opts.DriftedAfter:
 		return StatusDrifted
-	case says == StatusJoining, says == StatusDraining:
-		return says
+	case says == StatusDrifted:
+		return StatusActive
 	}
-	return StatusActive
+	return says
 }
 
 func (i Instance) size() int {
@@ -291,12 +326,6 @@ func (i Instance) size() int {
 		size += 32 + len(name) + len(value)
 	}
 	return size
-}
-
-func jsonText(raw json.RawMessage) string {
-	var s string
-	_ = json.Unmarshal(raw, &s) // what is no text is none
-	return s
 }
 
 func jsonNumber(raw json.RawMessage) float64 {

@@ -357,7 +357,7 @@ func TestRegistryRulesAreTested(t *testing.T) {
 		require.NotEqual(t, foreignStory, w.foreignInstances())
 	})
 	t.Run("metadata", func(t *testing.T) {
-		w := broken(t, "(not incarnation_of(record) and string.find", "(false and string.find")
+		w := broken(t, "(string.find(record, '[{%[]', 2) or 0) - 1", "-1")
 		require.NotEqual(t, foreignStory, w.foreignInstances())
 	})
 }
@@ -577,7 +577,7 @@ var foreignStory = []string{
 	"[recovered waf-0] strange active, waf-0 active, waf-1 active", // its heartbeat key is there
 	"[drifted waf-0] strange drifted, waf-0 drifted, waf-1 active",
 	`{"instance_id":"waf-0", "status":"drifted","last_heartbeat":1}`,
-	`{"checks":{"status":"ok"},"status":"active"}`,
+	`{"checks":{"status":"ok"}}`,
 	"[down waf-0 sweep_held 1] strange down, waf-1 active", // of three one may go
 	"[down strange] waf-1 active",
 	"[drifted waf-1] waf-1 drifted", // who begins to sweep does not take it for down
@@ -598,7 +598,7 @@ func (w *registryWorld) foreignInstances() (story []string) {
 	fresh := strconv.FormatInt(w.now()/1000, 10)
 	w.foreign("waf-0", `{"instance_id":"waf-0", "status" : "drifted","last_heartbeat":1}`)
 	w.foreign("waf-1", strings.Replace(foreignRecord, "1734567950", fresh, 1))
-	w.foreign("strange", `{"checks":{"status":"ok"},"status":"active"}`) // which of them is its own?
+	w.foreign("strange", `{"checks":{"status":"ok"}}`) // that is not its own
 	s := leader.watched()
 	tell()
 
@@ -955,7 +955,7 @@ func TestHostileRecords(t *testing.T) {
 		for _, i := range list {
 			require.Regexp(w, idPattern, i.ID)
 			require.GreaterOrEqual(w, i.Age, time.Duration(0))
-			require.Contains(w, []InstanceStatus{StatusActive, StatusDrifted, StatusDown}, i.Status)
+			require.Contains(w, []InstanceStatus{StatusActive, StatusDrifted, StatusDown, StatusUnknown}, i.Status)
 			_, err := m.Instance(ctx, i.ID)
 			require.NoError(w, err)
 		}
@@ -976,6 +976,75 @@ func (w *registryWorld) adoptable() (count int) {
 		}
 	}
 	return count
+}
+
+// TestOwnWords: another program's word is kept while the instance beats, and does not count as active.
+func TestOwnWords(t *testing.T) {
+	w := miniRegistryWorld(t)
+	m := w.member("reader")
+	words := map[string]string{
+		"a": `"active"`, "b": `"joining"`, "c": `"draining"`, "d": `"drifted"`, "e": `"down"`, "f": `"dead"`, "g": `"Active"`, "h": `7`,
+		"i": `"two words"`, "j": `""`, "k": `null`, "l": `"unknown"`,
+	}
+	for id, word := range words {
+		w.foreign(id, `{"status":`+word+`}`)
+	}
+	w.foreign("m", `{"Status":"draining"}`) // the scripts do not see it either
+	m.watched()
+	m.told()
+	require.Equal(t, []string{
+		"a active", "b joining", "c draining", "d active", "e down", "f dead", "g Active", "h unknown", "i unknown", "j active", "k active",
+		"l unknown", "m active",
+	}, m.list())
+	counts, err := m.Counts(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, Counts{Active: 5, Joining: 1, Draining: 1, Down: 1, Unknown: 5, Total: 13}, counts)
+	for status, want := range map[InstanceStatus]int{StatusUnknown: 5, StatusActive: 5, StatusDown: 1, StatusDrifted: 0, "": 13} {
+		list, err := m.Instances(t.Context(), InstanceQuery{Status: status})
+		require.NoError(t, err)
+		require.Len(t, list, want, "%s", status)
+	}
+	for _, status := range []InstanceStatus{"dead", "Active", "\x1b"} {
+		_, err := m.Instances(t.Context(), InstanceQuery{Status: status})
+		require.ErrorIs(t, err, ErrMisconfigured)
+		require.ErrorContains(t, err, "InstanceQuery.Status")
+		require.NotContains(t, err.Error(), "\x1b")
+	}
+}
+
+// TestForeignIsWhoSaysSo: whether a record is tenure's is told by how it begins, in Go and in the
+// scripts alike. A foreign instance whose heartbeat key is there is never removed.
+func TestForeignIsWhoSaysSo(t *testing.T) {
+	const own = `{"instance_id":"x","started_at":1,"last_heartbeat":2,"status":"active","worker_count":4,"incarnation":"i-1"`
+	onRegistryRedis(t, func(w *registryWorld) {
+		for record, incarnation := range map[string]string{
+			own + `}`: "i-1",
+			own + `,"metadata":{"incarnation":"blue"}}`:            "i-1",
+			strings.Replace(own, `"active"`, `"drifted"`, 1) + `}`: "i-1",
+			`{"status":"active","labels":{"incarnation":"blue"}}`:  "",
+			`{"labels":{"incarnation":"blue"},"status":"active"}`:  "",
+			`{"status":"active","incarnation":"blue"}`:             "",
+			` ` + own + `}`: "",
+			strings.Replace(own, `"incarnation"`, `"Incarnation"`, 1) + `}`:                "",
+			strings.Replace(own, `i-1`, ``, 1) + `}`:                                       "",
+			strings.Replace(own, `i-1`, strings.Repeat("i", 65), 1) + `}`:                  "",
+			strings.Replace(own, `"worker_count":4,`, ``, 1) + `}`:                         "",
+			strings.Replace(own, `"status":"active"`, `"status":"two words"`, 1) + `}`:     "",
+			`{"instance_id":"x","started_at":1,"more":` + own + `}}`:                       "",
+			strings.Replace(own, `"started_at":1`, `"started_at":1.5`, 1) + `,"status":1}`: "",
+		} {
+			require.NoError(w, w.rdb.FlushAll(w.Context()).Err())
+			leader := w.member("leader")
+			w.foreign("x", record)
+			s := leader.watched()
+			i, err := leader.Instance(w.Context(), "x")
+			require.NoError(w, err, record)
+			require.Equal(w, incarnation, i.Incarnation, record)
+			w.silence(400*time.Second, "x")
+			leader.pass(s)
+			require.Equal(w, incarnation == "", w.record("x") != "", "the heartbeat key counts for a foreign one: %s", record)
+		}
+	})
 }
 
 // FuzzInstanceEntry: whatever a record says, it is an instance within bounds or none.

@@ -527,15 +527,25 @@ local MAX_IDS = 3500 -- bytes of IDs in one hint; nobody reads a hint of more th
 -- is_id tells the ID of an instance from anything else that somebody may have put there, which is left alone.
 local function is_id(id) return #id <= 128 and string.match(id, '^[A-Za-z0-9._:-]+$') ~= nil end
 
--- What a record says first is its own: the metadata, which may hold the same words, come last. Within a JSON string a quote has a
--- backslash, so that these are never found there.
-local function incarnation_of(record) return string.match(record, '"incarnation"%s*:%s*"([%w_-]+)"') end
-local function status_of(record) return string.match(record, '"status"%s*:%s*"([%w_-]*)"') end
+-- OWN is how a record of tenure begins: its fields in this order, without blanks. Any other record is foreign, whatever words it
+-- has in it. The Go side reads it alike (ownRecord).
+local OWN = '^{"instance_id":"[%w._:-]+","started_at":%d+,"last_heartbeat":%d+,"status":"[%w_-]*","worker_count":%d+,"incarnation":"([%w_-]+)"[,}]'
+local function incarnation_of(record)
+  local incarnation = string.match(record, OWN)
+  if incarnation and #incarnation <= 64 then return incarnation end
+end
 
--- with_status replaces the status; nil where there is none, or where a foreign record has two of that name.
+-- The status of a record stands before its first nested object or list, which may have words of the same name. Within a JSON string
+-- a quote has a backslash, so that none is found there.
+local STATUS = '"status"%s*:%s*"([%w_-]*)"'
+local function own_fields(record) return string.sub(record, 1, (string.find(record, '[{%[]', 2) or 0) - 1) end
+local function status_of(record) return string.match(own_fields(record), STATUS) end
+
+-- with_status replaces the status; nil if there is none, or if there are two.
 local function with_status(record, status)
-  local from, to = string.find(record, '"status"%s*:%s*"[%w_-]*"')
-  if not from or (not incarnation_of(record) and string.find(record, '"status"%s*:', to + 1)) then return nil end
+  local fields = own_fields(record)
+  local from, to = string.find(fields, STATUS)
+  if not from or string.find(fields, '"status"%s*:', to + 1) then return nil end
   return string.sub(record, 1, from - 1) .. '"status":"' .. status .. '"' .. string.sub(record, to + 1)
 end
 

@@ -221,7 +221,7 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 				}
 				b := beatCall{
 					id: id, incarnation: incarnation, first: w.rand.IntN(3) == 0, notAfter: notAfter, ttl: 90 * time.Second, takeOver: drifted * time.Millisecond,
-					head: `{"instance_id":"` + id + `","started_at":`, rest: `,"status":"active","incarnation":"` + incarnation + `"}`, started: oneOf(w, int64(0), 1234),
+					head: `{"instance_id":"` + id + `","started_at":`, rest: `,"status":"active","worker_count":1,"incarnation":"` + incarnation + `"}`, started: oneOf(w, int64(0), 1234),
 				}
 				reply, err := w.store.beatInstance(ctx, b)
 				require.NoError(w, err)
