@@ -258,4 +258,14 @@ func TestP8_TasksEndAfterTheTerm(t *testing.T) {
 		synctest.Wait()
 		require.True(t, errors.Is(context.Cause(tenancy.tasks.ctx), ErrLost))
 	})
+	synctest.Test(t, func(t *testing.T) { // no renewal after the end of the term
+		tenancy, _ := aTenancy(t)
+		time.Sleep(500 * time.Millisecond)
+		tenancy.retire(ErrStopped)
+		time.Sleep(400*time.Millisecond - 1)
+		require.NoError(t, tenancy.tasks.ctx.Err())
+		time.Sleep(1)
+		synctest.Wait()
+		require.ErrorIs(t, context.Cause(tenancy.tasks.ctx), ErrLost)
+	})
 }
