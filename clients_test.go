@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -84,4 +85,29 @@ func TestTLSOnOneSideIsNamed(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnreachable)
 	require.ErrorContains(t, err, "fix: "+noTLS)
 	require.Equal(t, noTLS, store.silence())
+}
+
+// A call of an election ends with its attempt, also with a client that would wait for ever: its connection, and its place among the calls
+// in flight, are free again.
+func TestCallsOfAnElectionEndWithTheirAttempt(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // connections stand, and nothing is answered
+	require.NoError(t, err)
+	defer mute.Close()
+	client := redis.NewClient(&redis.Options{Addr: mute.Addr().String(), ReadTimeout: -1, MaxRetries: -1, Protocol: 2, DisableIdentity: true})
+	defer client.Close()
+	var c checker
+	opts := Options{InstanceID: "me", Election: ElectionOptions{LeaseTTL: minLeaseTTL}}.complete(&c)
+	store := newRedisStore(client, &c, opts)
+	require.NoError(t, c.err())
+	done := make(chan error, 1)
+	go func() {
+		_, err := store.forRole(opts.Election, "me").leader(context.Background())
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		require.ErrorIs(t, err, ErrUnreachable)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the call hangs")
+	}
 }

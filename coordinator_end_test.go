@@ -179,12 +179,12 @@ func TestP11_RedisHangsAtTheStop(t *testing.T) {
 		"partition, a client that waits for ever": {
 			client: func(o *redis.Options) { o.ReadTimeout, o.PoolTimeout = -1, time.Hour },
 			hang:   func(c *crew) { c.net.Partition("a", simnet.Both, 0) },
-			says:   []string{`role "": `, `role "other": `, "calls to Redis", "a call of the registry to Redis"},
+			says:   []string{"a call of the registry to Redis"}, // those of the elections end with their attempt
 		},
 		"pause, a client that waits for ever": {
 			client: func(o *redis.Options) { o.ReadTimeout, o.PoolTimeout = -1, time.Hour },
 			hang:   func(c *crew) { c.redis.Pause(time.Hour) },
-			says:   []string{`role "": `, `role "other": `, "calls to Redis", "a call of the registry to Redis"},
+			says:   []string{"a call of the registry to Redis"}, // those of the elections end with their attempt
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

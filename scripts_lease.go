@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tenure-go/tenure/internal/lease"
 )
 
@@ -46,7 +48,7 @@ func (s *redisStore) forRole(opts ElectionOptions, id string) *roleStore {
 		key = s.keys.lease(opts.Role)
 	}
 	return &roleStore{
-		redisStore:   s,
+		redisStore:   s.within(opts.timing().Attempt()),
 		role:         opts.Role,
 		keys:         [3]any{key, key + ":since", key + ":term"},
 		id:           id,
@@ -57,6 +59,22 @@ func (s *redisStore) forRole(opts ElectionOptions, id string) *roleStore {
 		channel:      s.keys.events(),
 		roleArg:      opts.Role,
 	}
+}
+
+// within is the store with a client whose calls end after one attempt: a call that hangs holds a connection, which may have died without
+// a sign, and one of the few calls that are in flight at most. It shares the pool of the client that was given. A cluster's client has
+// no such face.
+func (s *redisStore) within(attempt time.Duration) *redisStore {
+	client, ok := s.rdb.(*redis.Client)
+	if !ok || client == nil || attempt <= 0 {
+		return s
+	}
+	if read := client.Options().ReadTimeout; 0 < read && read <= attempt {
+		return s
+	}
+	bounded := *s
+	bounded.rdb = client.WithTimeout(attempt)
+	return &bounded
 }
 
 // restartGuardArg keeps a guard of less than a millisecond from turning into "the default".
