@@ -41,6 +41,7 @@ const (
 	EventTaskFinished EventType = "task_finished" // an attempt ended, or a run was given up as abandoned: Task, Slot, Attempt, Token, Took, Status, Err (nil: it succeeded)
 	EventTaskSlow     EventType = "task_slow"     // an attempt takes ten times as long as usual, or, if none has succeeded in this process, is still on when the next slot is due; at least a minute, once a run: Task, Slot, Attempt, Token, Took (so far)
 	EventTaskSkipped  EventType = "task_skipped"  // slots were skipped by policy: Task, Slot (the first), Count, Token. Of the slots that pass during one run the first comes at once, the others when it ends
+	EventTaskChanged  EventType = "task_changed"  // the schedule of a task is another one than its record had: Task, Slot (the next), Token
 	EventTaskTardy    EventType = "task_tardy"    // a task waits for a call to Redis for more than a second, because all are in use, first of a row: Task, Token, Took (so far)
 	EventTaskFailed   EventType = "task_error"    // the record of a task could not be read or written, or its Schedule fails: Task, Token, Err
 

@@ -135,6 +135,8 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelWarn, "task takes far longer than usual"
 	case EventTaskSkipped:
 		return slog.LevelWarn, "task slots skipped"
+	case EventTaskChanged:
+		return slog.LevelInfo, "task goes on by another schedule"
 	case EventTaskTardy:
 		return slog.LevelWarn, "tasks wait for calls to redis"
 	case EventTaskFailed:

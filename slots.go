@@ -1,8 +1,11 @@
 package tenure
 
 import (
+	"cmp"
+	"fmt"
 	"hash/fnv"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/plan"
@@ -140,9 +143,9 @@ func (t *Task) replan(r taskRecord, spec string, now int64) int64 {
 	case r.due == "":
 		rules.InitialDelay = t.InitialDelay
 		return stored(plan.First(rules, at), now)
-	case r.spec == spec && r.next != 0 && !plan.Misplaced(rules, redisTime(r.next), at):
+	case r.follows(spec) && r.next != 0 && !plan.Misplaced(rules, redisTime(r.next), at):
 		return r.next
-	case r.spec == spec:
+	case r.follows(spec):
 		return stored(plan.First(rules, at), now)
 	case interval > 0 && r.scheduled > 0 && r.scheduled <= now: // versions that lead by turns must not push it away for ever
 		next := r.scheduled + interval
@@ -152,10 +155,58 @@ func (t *Task) replan(r taskRecord, spec string, now int64) int64 {
 		return max(next, now)
 	}
 	first := stored(plan.First(plan.Rules{Schedule: t.Schedule}, at), now)
-	if interval > 0 && r.next != 0 {
-		return min(r.next, first)
+	if r.next != 0 && (interval > 0 || r.putOff(now)) {
+		return min(r.next, cmp.Or(first, r.next))
 	}
 	return first // what would have been due under a schedule that was not in force was never due
+}
+
+// The field spec of a record is the hash of the schedule. Behind it stands, once the schedule has changed, when that was and which slot of
+// the old one was dropped for it, both in ms of Redis's clock: "<hash> <changed> <dropped>". Two versions of a program that lead by turns
+// would else put a task off for ever.
+
+// follows reports whether a record is that of a schedule.
+func (r taskRecord) follows(spec string) bool {
+	hash, _, _ := strings.Cut(r.spec, " ")
+	return hash == spec
+}
+
+// under is the field spec as it stands, if the record is that of the schedule.
+func (r taskRecord) under(spec string) string {
+	if r.follows(spec) {
+		return r.spec
+	}
+	return spec
+}
+
+// putOff reports whether a slot was dropped by a change of the schedule, has passed since, and nothing has run since the change.
+func (r taskRecord) putOff(now int64) bool {
+	changed, dropped := r.change()
+	return dropped != 0 && dropped <= now && r.started < changed
+}
+
+func (r taskRecord) change() (changed, dropped int64) {
+	if parts := strings.Fields(r.spec); len(parts) == 3 {
+		changed, _ = strconv.ParseInt(parts[1], 10, 64)
+		dropped, _ = strconv.ParseInt(parts[2], 10, 64)
+	}
+	return changed, dropped
+}
+
+// changedTo is the field spec of a record that goes on at next, by another schedule or by its own.
+func (r taskRecord) changedTo(spec string, next, now int64) string {
+	if r.due == "" || r.follows(spec) {
+		return r.under(spec)
+	}
+	changed, dropped := r.change()
+	switch {
+	case dropped != 0 && r.started < changed: // it is still the first one
+	case r.next > now && (next == 0 || next > r.next):
+		changed, dropped = now, r.next
+	default:
+		return spec
+	}
+	return fmt.Sprint(spec, " ", changed, " ", dropped)
 }
 
 // start is when a slot starts.

@@ -285,3 +285,40 @@ func TestGrace(t *testing.T) {
 		})
 	}
 }
+
+// TestTwoVersionsLeadByTurns: of two cron specs the one that is not due leads at each slot of the other. The task runs all the same, once a
+// day, and each change is reported.
+func TestTwoVersionsLeadByTurns(t *testing.T) {
+	onTaskStage(t, func(g *taskStage) {
+		old := Task{Name: "t", Schedule: Cron("0 2 * * *"), Run: g.run(0)}
+		young := Task{Name: "t", Schedule: Cron("30 2 * * *"), Run: g.run(0)}
+		until := func(at time.Duration) { g.pass(at - g.now()) }
+		a := g.leader("old", old)
+		for day := range 7 {
+			d := time.Duration(day) * 24 * time.Hour
+			until(d + time.Hour + 59*time.Minute)
+			a.end()
+			b := g.leader("young", young)
+			until(d + 2*time.Hour + 29*time.Minute)
+			b.end()
+			a = g.leader("old", old)
+		}
+		until(7 * 24 * time.Hour)
+		require.Len(g, g.noted(), 7)
+		require.Zero(g, a.status().Skipped)
+		require.Len(g, g.told(EventTaskChanged), 14)
+		a.end()
+	})
+}
+
+// TestOneChangeDropsASlot: a deploy, and one that takes it back, run nothing that neither version asked for.
+func TestOneChangeDropsASlot(t *testing.T) {
+	onTaskStage(t, func(g *taskStage) {
+		g.leader("a", Task{Name: "t", Schedule: Cron("0 5 * * *"), Run: g.run(0)}).end()
+		g.leader("b", Task{Name: "t", Schedule: Cron("0 6 * * *"), Run: g.run(0)}).end()
+		c := g.leader("c", Task{Name: "t", Schedule: Cron("0 5 * * *"), Run: g.run(0)})
+		g.pass(48 * time.Hour)
+		require.Equal(g, []string{"5h0m0s t 5h0m0s #1 starts", "29h0m0s t 29h0m0s #1 starts"}, g.noted())
+		c.end()
+	})
+}

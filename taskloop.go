@@ -206,7 +206,7 @@ func (l *taskLoop) decide(t *leadTask) (wait time.Duration) {
 	switch {
 	case !t.opened:
 		l.open(t)
-	case t.run != nil && t.record.due != "" && t.record.spec != t.spec:
+	case t.run != nil && t.record.due != "" && !t.record.follows(t.spec):
 		return l.plan(t, redis) // what it runs was owed under another schedule
 	case t.run != nil && (t.record.next <= t.began || t.late || t.Overlap == Queue):
 		return time.Hour // what is due waits for the run
@@ -221,12 +221,12 @@ func (l *taskLoop) decide(t *leadTask) (wait time.Duration) {
 			return wait // it was about to be retried
 		}
 		return l.rerun(t, redis)
-	case t.record.due != "" && t.record.spec != t.spec && t.record.next != 0 && t.record.next <= redis:
+	case t.record.due != "" && !t.record.follows(t.spec) && t.record.next != 0 && t.record.next <= redis:
 		if starts > 0 {
 			return starts
 		}
 		return l.owed(t, redis)
-	case !t.checked || t.record.due == "" || t.record.spec != t.spec:
+	case !t.checked || t.record.due == "" || !t.record.follows(t.spec):
 		return l.plan(t, redis)
 	case t.record.next != 0 && starts <= 0:
 		return l.due(t, redis)

@@ -111,16 +111,16 @@ func (l *taskLoop) hung(t *leadTask) {
 // plan gives the record its next slot by the schedule of this process.
 func (l *taskLoop) plan(t *leadTask, redis int64) (wait time.Duration) {
 	from := t.record
-	if from.due == "" && t.next.spec == t.spec {
+	if from.due == "" && t.next.follows(t.spec) {
 		from = t.next // the record was lost while we led
 	}
 	var next int64
 	return l.consult(t, func(task *Task) { next = task.replan(from, t.spec, redis) }, func() {
 		t.checked = true
-		if next == t.record.next && t.record.due != "" && t.record.spec == t.spec {
+		if next == t.record.next && t.record.due != "" && t.record.follows(t.spec) {
 			return
 		}
-		p := taskPlan{expect: t.record.due, next: next, spec: t.spec}
+		p := taskPlan{expect: t.record.due, next: next, spec: t.record.changedTo(t.spec, next, redis)}
 		if t.record.due == "" { // what else is worth keeping
 			p.skipped, p.paused = max(from.skipped-t.record.skipped, 0), from.paused
 		}
@@ -143,7 +143,7 @@ func (l *taskLoop) settle(t *leadTask, d decision, redis int64) {
 		l.claim(t, d, claimSlot, t.record.due)
 		return
 	}
-	l.move(t, taskPlan{expect: t.record.due, next: d.next, spec: t.spec, skipped: int64(d.skipped)}, d)
+	l.move(t, taskPlan{expect: t.record.due, next: d.next, spec: t.record.under(t.spec), skipped: int64(d.skipped)}, d)
 }
 
 // owed decides about a slot that is due under the schedule that the record still has.
@@ -172,11 +172,15 @@ func (l *taskLoop) rerun(t *leadTask, redis int64) (wait time.Duration) {
 // move moves the next slot without a run.
 func (l *taskLoop) move(t *leadTask, p taskPlan, d decision) {
 	p.token = l.term.Token
+	changed := t.record.due != "" && !t.record.follows(t.spec)
 	l.ask(t, &asking{
 		send: func(ctx context.Context) (taskReply, error) { return l.s.store.planTask(ctx, t.Name, p) },
 		take: func(reply taskReply) {
 			switch reply.verdict {
 			case taskOK:
+				if changed {
+					l.s.bus.publish(Event{Type: EventTaskChanged, Task: t.Name, Slot: redisTime(p.next), Token: p.token})
+				}
 				l.skipped(t, d)
 			case taskMoved:
 				l.reopen(t)

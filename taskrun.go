@@ -97,7 +97,7 @@ func (l *taskLoop) abandon(t *leadTask, r taskRecord) {
 // claim claims a run, with one ID for as long as it takes to get an answer.
 func (l *taskLoop) claim(t *leadTask, d decision, kind, expect string) {
 	c := taskClaim{
-		token: l.term.Token, run: l.s.secret(), kind: kind, expect: expect, slot: d.slot, next: d.next, spec: cmp.Or(d.spec, t.spec), instance: l.s.id,
+		token: l.term.Token, run: l.s.secret(), kind: kind, expect: expect, slot: d.slot, next: d.next, spec: cmp.Or(d.spec, t.record.under(t.spec)), instance: l.s.id,
 		skipped: d.skipped, attempt: 1,
 	}
 	switch {

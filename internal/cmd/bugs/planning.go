@@ -62,4 +62,9 @@ var planning = []bug{
 		old: "err == nil && step > fieldValues[i] {", new: "err == nil && step > 1000*fieldValues[i] {"},
 	{name: "7 is no Sunday", test: "TestDaysAreCombinedAsInRobfig", in: "internal/cron", breaks: "a usual way to write Sunday is refused, or another day", file: "internal/cron/cron.go",
 		old: "strconv.Itoa(day%7))", new: "strconv.Itoa(day%8))"},
+
+	{name: "put off by each change", test: "TestTwoVersionsLeadByTurns", breaks: "while two versions lead by turns a daily task never runs", file: "slots.go",
+		old: "(interval > 0 || r.putOff(now)) {", new: "interval > 0 {"},
+	{name: "change of a schedule in silence", test: "TestTwoVersionsLeadByTurns", breaks: "nobody hears that two versions lead by turns", file: "taskplan.go",
+		old: "				if changed {\n", new: "				if changed && l.over {\n"},
 }
