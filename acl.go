@@ -18,13 +18,15 @@ var clientCommands = []string{
 }
 
 // ACLRules returns the rights that a Redis user needs for everything in the namespace, and for each LeaderKey outside of it, as
-// arguments of ACL SETUSER: keys, one channel, and each command by name. Nothing in it is wider than what tenure calls. It grants
+// arguments of ACL SETUSER: keys, the channels of hints, and each command by name. Nothing in it is wider than what tenure calls. It grants
 // no user a name or a password:
 //
 //	ACL SETUSER app reset on >password <rules>
 //
-// Three rights may be left out at a price: without publish, subscribe or the channel no hint arrives: a follower that waits for a
-// release finds it at its own next attempt, and a leader hears no roll-call (see ElectionOptions.EmptyHistoryWait); without info a
+// Some rights may be left out at a price. Without subscribe or the channels no hint arrives, and without publish none is sent
+// (ElectionStatus.Subscription): a follower that waits for a release finds it at its own next attempt, and a leader hears no roll-call
+// (see ElectionOptions.EmptyHistoryWait). Without the channel of <namespace>:instance:* a check of the subscription shows only that
+// it is connected, not that it is connected to the server that the scripts run on. Without info a
 // restart or failover of Redis is not noticed (ElectionStatus.HistoryWitness).
 // A client of Sentinel needs no more of the data servers; what it may ask the Sentinels is their own user's.
 //
@@ -46,7 +48,11 @@ func ACLRules(namespace string, leaderKeys ...string) ([]string, error) {
 	for _, key := range leaderKeys {
 		rules = append(rules, "~"+key, "~"+key+":since", "~"+key+":term")
 	}
-	rules = append(rules, "&"+keys{namespace}.events())
+	table := keys{namespace}
+	rules = append(rules, "&"+table.events(), "&"+table.leaseEvents(ElectionOptions{}), "&"+table.leaseEvents(ElectionOptions{Role: "*"}), "&"+table.own("*"))
+	for _, key := range leaderKeys {
+		rules = append(rules, "&"+table.leaseEvents(ElectionOptions{LeaderKey: key}))
+	}
 	for _, command := range scriptCommands {
 		rules = append(rules, "+"+command)
 	}

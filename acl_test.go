@@ -43,7 +43,7 @@ func TestACLRulesRefuseWhatIsNoName(t *testing.T) {
 	}
 	rules, err := ACLRules("", "leader:cleanup-worker")
 	require.NoError(t, err)
-	require.Subset(t, rules, []string{"~tenure:*", "&tenure:events", "~leader:cleanup-worker", "~leader:cleanup-worker:since", "~leader:cleanup-worker:term"})
+	require.Subset(t, rules, []string{"~tenure:*", "&tenure:events", "&tenure:leader:events", "&tenure:leader:*:events", "&tenure:instance:*:events", "&leader:cleanup-worker:events", "~leader:cleanup-worker", "~leader:cleanup-worker:since", "~leader:cleanup-worker:term"})
 }
 
 // aclUser makes a client of a user with these rights and no others.
@@ -129,8 +129,13 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	do(nil, err)
 	do(store.removeInstance(ctx, "a", "i"))
 
-	subscription := rdb.Subscribe(ctx, store.keys.events())
-	do(subscription.Receive(ctx))
+	do(nil, store.publish(ctx, store.keys.own("a"), "x"))
+	named := ElectionOptions{Role: "cleanup", LeaderKey: ""}
+	channels := []string{store.keys.events(), store.keys.leaseEvents(ElectionOptions{}), store.keys.leaseEvents(named), leaderKey + ":events", store.keys.own("a")}
+	subscription := rdb.Subscribe(ctx, channels...)
+	for range channels {
+		do(subscription.Receive(ctx))
+	}
 	do(nil, subscription.Ping(ctx))
 	do(subscription.Receive(ctx))
 	do(nil, subscription.Unsubscribe(ctx))
@@ -170,8 +175,8 @@ func TestACLRulesAreAllNeeded(t *testing.T) {
 		t.Skip("starts a redis-server")
 	}
 	const namespace, key = "waf:cluster", "leader:cleanup-worker"
-	lesser := []string{"publish", "info", "&" + namespace + ":events"} // features, and nothing that fails
-	cluster := []string{"cluster|slots", "command", "asking"}          // see the cluster's own test
+	lesser := []string{"publish", "info"}                     // features, and nothing that fails
+	cluster := []string{"cluster|slots", "command", "asking"} // see the cluster's own test
 	server := redistest.Start(t)
 	admin := server.Client(t)
 	rules, err := ACLRules(namespace, key)
@@ -189,7 +194,7 @@ func TestACLRulesAreAllNeeded(t *testing.T) {
 			if strings.HasPrefix(rule, "+") {
 				require.Contains(t, refused, name)
 			}
-			if slices.Contains(lesser, name) {
+			if slices.Contains(lesser, name) || strings.HasPrefix(rule, "&") {
 				return
 			}
 			if slices.Contains(scriptCommands, name) {
@@ -205,6 +210,6 @@ func ExampleACLRules() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println("ACL SETUSER app reset on >password", strings.Join(rules[:4], " "), "…")
-	// Output: ACL SETUSER app reset on >password ~waf:cluster:* &waf:cluster:events +time +info …
+	fmt.Println("ACL SETUSER app reset on >password", strings.Join(rules[:7], " "), "…")
+	// Output: ACL SETUSER app reset on >password ~waf:cluster:* &waf:cluster:events &waf:cluster:leader:events &waf:cluster:leader:*:events &waf:cluster:instance:*:events +time +info …
 }

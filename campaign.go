@@ -40,6 +40,8 @@ type campaigner struct {
 	stopping bool
 	unheard  bool // no request can have reached Redis: there is nothing to give back
 
+	askAt time.Duration // monotonic: when to ask for a vacancy that may have been missed; 0: not
+
 	report report
 }
 
@@ -152,7 +154,11 @@ func (c *campaigner) turn() {
 	if t := c.tenancy; t != nil && t.resigning.Load() {
 		c.apply(now, c.cand.End(now, lease.Resigned), ErrResigned)
 	}
-	if mail.vacant {
+	if mail.connected { // to many processes at one moment: they do not ask at one moment too
+		c.askAt = now.Mono + time.Duration(c.e.random()*float64(c.e.timing.Retry/askSpread))
+	}
+	if mail.vacant || c.askAt != 0 && now.Mono >= c.askAt {
+		c.askAt = 0
 		c.cand.Vacant(now)
 	}
 	if mail.rollCall {
@@ -183,10 +189,16 @@ func (c *campaigner) turn() {
 	}
 }
 
+// askSpread: followers whose subscription stands again ask within that part of RetryInterval.
+const askSpread = 15
+
 // wait is how long the loop may sleep.
 func (c *campaigner) wait() time.Duration {
 	now := readClock()
 	wait := min(c.cand.Wait(now), c.untilLook(now))
+	if c.askAt != 0 {
+		wait = min(wait, max(c.askAt-now.Mono, 0))
+	}
 	if c.cand.State() == lease.Draining && !c.abandoned {
 		wait = min(wait, max(time.Until(c.drainBy), 0))
 		if c.tenancy.tasks.ctx.Err() == nil {

@@ -114,7 +114,7 @@ func TestNoSecretIsTold(t *testing.T) {
 		}
 		a, b := join("a"), join("b")
 		stranger := w.net.Client("stranger", password)
-		wire := stranger.Subscribe(w.Context(), "tenure:events")
+		wire := stranger.Subscribe(w.Context(), "tenure:events", "tenure:leader:events")
 		hints := wire.Channel(redis.WithChannelHealthCheckInterval(0))
 		listened := make(chan struct{})
 		go func() { // ends with the subscription

@@ -22,7 +22,7 @@ type backend struct {
 	timing   func(*lease.Timing)                                   // what only the backend times
 	registry registryStore
 	tasks    taskStore
-	listen   func(ctx context.Context, take func(hint)) // blocks until ctx is done
+	listen   func(ctx context.Context, a audience) // blocks until ctx is done
 }
 
 // Coordinator is one process's part in everything: it registers, elects, beats, and while it leads it sweeps and runs tasks.
@@ -35,6 +35,9 @@ type Coordinator struct {
 	registry *Registry
 	tasks    *TaskScheduler
 	phase    atomic.Int32
+
+	subscription *atomic.Pointer[Subscription]
+	more         chan struct{} // size 1: a role was added
 
 	mu    sync.Mutex
 	roles []*Elector     // the default one first
@@ -58,12 +61,14 @@ func New(rdb redis.UniversalClient, opts Options) (*Coordinator, error) {
 		timing:   func(*lease.Timing) {},
 		registry: store,
 		tasks:    store,
-		listen:   func(ctx context.Context, take func(hint)) { listenForHints(ctx, store, take) },
+		listen:   func(ctx context.Context, a audience) { newListener(store, a).run(ctx) },
 	}), nil
 }
 
 func newCoordinator(opts Options, b backend) *Coordinator {
-	c := &Coordinator{opts: opts, backend: b, bus: newEventBus(opts.InstanceID)}
+	c := &Coordinator{
+		opts: opts, backend: b, bus: newEventBus(opts.InstanceID), subscription: newSubscription(), more: make(chan struct{}, 1),
+	}
 	if opts.Logger != nil {
 		c.bus.observe(logEvents(opts.Logger))
 	}
@@ -85,6 +90,7 @@ func (c *Coordinator) newElector(election ElectionOptions) *Elector {
 	opts.Election = election
 	opts.ShutdownTimeout -= deregisterTime(opts.ShutdownTimeout)
 	e := newElector(c.backend.leases(election, opts.InstanceID), c.bus, opts)
+	e.subscription = c.subscription
 	c.backend.timing(&e.timing)
 	return e
 }
@@ -125,7 +131,7 @@ func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) 
 	defer c.mu.Unlock()
 	table := keys{c.opts.Namespace}
 	check.leaderKey("", table.ns, opts.LeaderKey)
-	key := func(o ElectionOptions) string { return cmp.Or(o.LeaderKey, table.lease(o.Role)) }
+	key := table.leaseKey
 	for _, other := range c.roles {
 		if other.opts.Role == name {
 			check.refuse("Role", name, "is there already")
@@ -141,6 +147,10 @@ func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) 
 	}
 	e := c.newElector(opts)
 	c.roles = append(c.roles, e)
+	select {
+	case c.more <- struct{}{}:
+	default: // it is looked at anyway
+	}
 	if c.start != nil {
 		c.start(e)
 	}
@@ -181,7 +191,7 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	listening, beating := make(chan struct{}), make(chan struct{})
 	go func() { // ends with serving; awaited by close, or said to run
 		defer close(listening)
-		c.backend.listen(serving, c.hint)
+		c.backend.listen(serving, c.audience())
 	}()
 	go func() { // likewise
 		defer close(beating)
@@ -276,13 +286,48 @@ func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listenin
 	return errors.Join(beat, calls, await(listening, last, "the subscription to hints"), c.bus.flush(by))
 }
 
+// audience is whom the one subscription of this process serves.
+func (c *Coordinator) audience() audience {
+	shortest := func(of func(ElectionOptions) time.Duration) func() time.Duration {
+		return func() time.Duration {
+			roles := c.all()
+			least := of(roles[0].opts)
+			for _, e := range roles[1:] {
+				least = min(least, of(e.opts))
+			}
+			return least
+		}
+	}
+	return audience{
+		channels: func() []string {
+			channels := []string{keys{c.opts.Namespace}.events()}
+			for _, e := range c.all() {
+				channels = append(channels, e.channel)
+			}
+			return channels
+		},
+		more:    c.more,
+		ttl:     shortest(func(o ElectionOptions) time.Duration { return o.LeaseTTL }),
+		wait:    shortest(func(o ElectionOptions) time.Duration { return o.EmptyHistoryWait }),
+		take:    c.hint,
+		publish: c.bus.publish,
+		state:   c.subscription,
+	}
+}
+
+// all returns the electors of now, the default one first.
+func (c *Coordinator) all() []*Elector {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.roles // only ever appended to
+}
+
 // hint hands a hint to those whom it may concern.
 func (c *Coordinator) hint(h hint) {
-	c.mu.Lock()
-	roles := c.roles
-	c.mu.Unlock()
-	for _, e := range roles {
+	for _, e := range c.all() {
 		e.hint(h)
 	}
-	c.registry.hint(h)
+	if h.channel == (keys{c.opts.Namespace}).events() {
+		c.registry.hint(h)
+	}
 }

@@ -194,6 +194,7 @@ func TestP11_RedisHangsAtTheStop(t *testing.T) {
 				require.NoError(c, err)
 				a.start(a.works("work", time.Second))
 				c.pass(time.Minute)
+				a.spare() // what hangs has a connection
 				test.hang(c)
 				took, err := a.stop()
 				require.LessOrEqual(c, took, crewShutdown)
@@ -338,10 +339,10 @@ func TestP11_ASubscriptionThatHangs(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		a := c.member("a")
 		listen, release := a.backend.listen, make(chan struct{})
-		a.backend.listen = func(ctx context.Context, take func(hint)) {
-			listen(ctx, take)
+		a.backend.listen = func(ctx context.Context, to audience) {
+			listen(ctx, to)
 			<-release
-			take(hint{Type: hintConnected}) // finds nobody, harms nobody
+			to.take(hint{Type: hintConnected}) // finds nobody, harms nobody
 		}
 		a.start(a.works("work", 0))
 		c.pass(time.Minute)

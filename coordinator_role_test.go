@@ -180,7 +180,7 @@ func TestRolesAreAddedAtAnyMoment(t *testing.T) {
 				adding.Go(func() {
 					time.Sleep(time.Duration(n) * time.Millisecond)
 					e, err := a.Role(fmt.Sprint("role-", n), ElectionOptions{})
-					a.hint(hint{Type: hintConnected})
+					a.hint(hint{Type: hintConnected, all: true})
 					if err != nil {
 						require.ErrorIs(c, err, ErrStopped)
 						return
@@ -237,7 +237,7 @@ func TestP1_ARollCallThatIsNotHeard(t *testing.T) {
 		inCrew(t, func(c *crew) {
 			waits := func(o *Options) { o.Election.EmptyHistoryWait = wait }
 			a := c.member("a", waits)
-			a.backend.listen = func(ctx context.Context, _ func(hint)) { <-ctx.Done() }
+			a.backend.listen = func(ctx context.Context, _ audience) { <-ctx.Done() }
 			a.start()
 			c.pass(time.Minute)
 			term, leads := a.Elector().Term()

@@ -44,6 +44,15 @@ type crewMember struct {
 	events []Event
 }
 
+// spare opens connections.
+func (m *crewMember) spare() {
+	var pings sync.WaitGroup
+	for range 10 {
+		pings.Go(func() { _ = m.registry.store.(*redisStore).rdb.Ping(m.crew.Context()).Err() })
+	}
+	pings.Wait()
+}
+
 // inCrew runs act in a bubble. Whatever still runs when it returns is stopped; a goroutine that does not end fails the test.
 func inCrew(t *testing.T, act func(*crew)) {
 	t.Helper()

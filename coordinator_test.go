@@ -240,7 +240,7 @@ func TestHintsReachTheElectorsOfAllRoles(t *testing.T) {
 		before, _ := follower.Term()
 		c.redis.FlushAll()
 		for _, role := range []string{"", "other"} {
-			c.redis.Do(func(m *miniredis.Miniredis) { m.Publish("tenure:events", `{"type":"roll-call","role":"`+role+`"}`) })
+			c.redis.Do(func(m *miniredis.Miniredis) { m.Publish(keys{"tenure"}.lease(role)+":events", `{"type":"roll-call"}`) })
 		}
 		c.pass(100 * time.Millisecond)
 		require.Equal(c, "a", c.holder("tenure:leader"))

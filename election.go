@@ -49,6 +49,8 @@ type ElectionStatus struct {
 	// HistoryWitness is false while Redis does not report its replication id (INFO refused): a failover or a restart is then
 	// noticed only by what is missing. EventHistoryUnread reports it.
 	HistoryWitness bool
+	// Subscription is the state of the one subscription of this process, on which it hears hints.
+	Subscription Subscription
 	// CallsInFlight counts the calls to Redis that have not returned, abandoned ones included.
 	CallsInFlight int
 	// Err is the last error of Redis, nil again after a usable answer; or what the health check says, while that keeps it from
@@ -95,6 +97,9 @@ type Elector struct {
 	alive func() error
 	own   bool // Run is the caller's; false: the coordinator's
 
+	channel      string                        // of the hints of the lease
+	subscription *atomic.Pointer[Subscription] // of the process
+
 	current atomic.Pointer[tenancy]
 	status  atomic.Pointer[snapshot]
 	phase   atomic.Int32 // idle, running, stopped
@@ -123,7 +128,15 @@ func NewElector(rdb redis.UniversalClient, opts Options) (*Elector, error) {
 	}
 	e := newElector(store.forRole(opts.Election, opts.InstanceID), bus, opts)
 	e.own = true
-	e.listen = func(ctx context.Context) { listenForHints(ctx, store, e.hint) }
+	listener := newListener(store, audience{
+		channels: func() []string { return []string{e.channel} },
+		ttl:      func() time.Duration { return e.opts.LeaseTTL },
+		wait:     func() time.Duration { return e.opts.EmptyHistoryWait },
+		take:     e.hint,
+		publish:  bus.publish,
+		state:    e.subscription,
+	})
+	e.listen = listener.run
 	return e, nil
 }
 
@@ -139,6 +152,9 @@ func newElector(store leaseStore, bus *eventBus, opts Options) *Elector {
 		random: opts.random,
 		secret: opts.secret,
 		inbox:  inbox{wake: make(chan struct{}, 1)},
+
+		channel:      keys{opts.Namespace}.leaseEvents(opts.Election),
+		subscription: newSubscription(),
 	}
 	e.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: e.opts.Role, State: StateIdle}})
 	return e
@@ -171,6 +187,7 @@ func (e *Elector) Status() ElectionStatus {
 	if !shot.leaderEnds.IsZero() && !time.Now().Before(shot.leaderEnds) {
 		s.Leader, s.LeaderToken = "", 0
 	}
+	s.Subscription = *e.subscription.Load()
 	if s.State == StateLeading && !e.IsLeader() {
 		s.State, s.Token, s.Deadline = StateDraining, 0, time.Time{}
 	}
@@ -291,12 +308,17 @@ func (e *Elector) start() error {
 
 // hint takes a hint from the subscription.
 func (e *Elector) hint(h hint) {
-	switch {
-	case h.Type == hintConnected, h.Type == hintVacant && h.Role == e.opts.Role:
+	if !h.all && h.channel != e.channel {
+		return
+	}
+	switch h.Type {
+	case hintVacant:
 		e.inbox.put(func(m *mail) { m.vacant = true })
-	case h.Type == hintGranted && h.Role == e.opts.Role:
+	case hintGranted:
 		e.inbox.put(func(m *mail) { m.granted = true })
-	case h.Type == hintRollCall && (h.all || h.Role == e.opts.Role):
+	case hintRollCall:
 		e.inbox.put(func(m *mail) { m.rollCall = true })
+	case hintConnected: // either may have been missed
+		e.inbox.put(func(m *mail) { m.rollCall, m.connected = true, true })
 	}
 }

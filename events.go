@@ -26,6 +26,11 @@ const (
 	EventOverrun       EventType = "overrun"          // work, or a task, ignores the end of its context: Role, Token, Err; of a task also Task, Slot, Attempt
 	EventCallsStuck    EventType = "calls_stuck"      // so many calls to Redis hang that no more are made: Count, Err; of an election also Role
 
+	EventSubscriptionLost     EventType = "subscription_lost"     // no hints arrive, first of a row: Err
+	EventSubscriptionRestored EventType = "subscription_restored" // they arrive again
+	EventHintsRefused         EventType = "hints_refused"         // Redis does not publish the hints of this process: Err
+	EventRollCallSlow         EventType = "roll_call_slow"        // its leaders may not answer a roll-call in time: Count (roles), Took (what they need), Err
+
 	EventRegistered  EventType = "registered"   // this instance entered the registry, or entered it again
 	EventBeatFailed  EventType = "beat_failed"  // a beat had no usable answer, first of a row: Err
 	EventJoined      EventType = "joined"       // an instance entered the registry: Subject

@@ -61,7 +61,7 @@ func (f *registryFleet) member(name, id string, change ...func(*Options)) *fleet
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	store := m.Registry.store.(*redisStore)
-	m.running.Go(func() { listenForHints(ctx, store, m.hint) })
+	m.running.Go(func() { store.listenFor(ctx, m.hint, store.keys.events()) })
 	synctest.Wait()
 	m.setStatus(StatusActive)
 	m.running.Go(func() { m.Registry.beat(ctx) })

@@ -24,8 +24,8 @@ func TestVacantWakesAFollowerAtOnce(t *testing.T) {
 		asks bool
 	}{
 		"vacant":             {hint{Type: hintVacant, Role: "cleanup"}, true},
-		"of another role":    {hint{Type: hintVacant, Role: "other"}, false},
-		"subscribed again":   {hint{Type: hintConnected}, true},
+		"another role name":  {hint{Type: hintVacant, Role: "other"}, true},
+		"of another lease":   {hint{Type: hintVacant, Role: "cleanup", channel: "tenure:leader:other:events"}, false},
 		"granted to another": {hint{Type: hintGranted, Role: "cleanup"}, false},
 		"roll-call":          {hint{Type: hintRollCall, Role: "cleanup"}, false},
 		"unknown":            {hint{Type: "reboot", Role: "cleanup"}, false},
@@ -82,10 +82,11 @@ func TestRollCallMakesALeaderRenewAtOnce(t *testing.T) {
 		hint   hint
 		renews int
 	}{
-		"its role":     {hint{Type: hintRollCall}, 1},
-		"every role":   {hint{Type: hintRollCall, Role: "any", all: true}, 1},
-		"another role": {hint{Type: hintRollCall, Role: "other"}, 0},
-		"vacant":       {hint{Type: hintVacant}, 0},
+		"its lease":        {hint{Type: hintRollCall}, 1},
+		"every lease":      {hint{Type: hintRollCall, channel: "any", all: true}, 1},
+		"another lease":    {hint{Type: hintRollCall, channel: "other"}, 0},
+		"vacant":           {hint{Type: hintVacant}, 0},
+		"subscribed again": {hint{Type: hintConnected}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onStage(t, nil, func(s *stage) {
@@ -115,14 +116,26 @@ func TestHintsWhileStandingBackAreIgnored(t *testing.T) {
 	}
 }
 
+// listenFor listens on channels until ctx is done, and hands over what it hears.
+func (s *redisStore) listenFor(ctx context.Context, take func(hint), channels ...string) {
+	newListener(s, audience{
+		channels: func() []string { return channels },
+		ttl:      func() time.Duration { return 30 * time.Second },
+		wait:     func() time.Duration { return 250 * time.Millisecond },
+		take:     take,
+		publish:  func(Event) {},
+		state:    newSubscription(),
+	}).run(ctx)
+}
+
 // aSubscription listens on a client and hands over what it is told.
 func aSubscription(ctx context.Context, client redis.UniversalClient) (<-chan hint, <-chan struct{}) {
 	var c checker
-	store := newRedisStore(client, &c, Options{Namespace: "ns"})
+	store := newRedisStore(client, &c, Options{Namespace: "ns", InstanceID: "a", secret: nonce})
 	told, ended := make(chan hint, 1000), make(chan struct{})
 	go func() {
 		defer close(ended)
-		listenForHints(ctx, store, func(h hint) { told <- h })
+		store.listenFor(ctx, func(h hint) { told <- h }, "ns:events")
 	}()
 	return told, ended
 }
@@ -135,7 +148,7 @@ func TestForgedHintsAreIgnored(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	told, ended := aSubscription(ctx, client)
-	require.Equal(t, hint{Type: hintConnected}, <-told)
+	require.Equal(t, hint{Type: hintConnected, channel: "ns:events"}, <-told)
 	for _, forged := range []string{
 		"", "{", "[]", `"vacant"`, `{"type":7}`, `{"type":"connected"}`, `{"type":"vacant","role":` + strings.Repeat("[", 2000),
 		`{"type":"vacant","role":"` + strings.Repeat("x", maxHintBytes) + `"}`, "\xff\xfe", "{\"type\":\"vacant\"}\x00",
@@ -144,7 +157,7 @@ func TestForgedHintsAreIgnored(t *testing.T) {
 	}
 	server.Publish("other:events", `{"type":"vacant"}`)
 	server.Publish("ns:events", `{"type":"roll-call","role":"r","instance":"i","source":"s","all":true,"more":1}`)
-	require.Equal(t, hint{Type: hintRollCall, Role: "r", Subject: "i", Source: "s"}, <-told, "the first that is one")
+	require.Equal(t, hint{Type: hintRollCall, Role: "r", Subject: "i", Source: "s", channel: "ns:events"}, <-told, "the first that is one")
 	cancel()
 	<-ended
 }
@@ -204,7 +217,7 @@ func TestSubscriptionInVirtualTime(t *testing.T) {
 	})
 }
 
-// While Redis refuses connections the pauses between subscriptions grow to maxReconnect, and no further.
+// While Redis refuses connections the pauses between subscriptions grow to mostPause, and no further.
 func TestSubscriptionPausesGrowAndAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dials []time.Time
@@ -230,9 +243,9 @@ func TestSubscriptionPausesGrowAndAreBounded(t *testing.T) {
 			}
 		}
 		require.Less(t, pauses[0], 200*time.Millisecond, "a blip costs little")
-		require.Greater(t, pauses[len(pauses)-1], maxReconnect/2)
-		require.LessOrEqual(t, len(pauses), int(during/maxReconnect)+20)
-		require.GreaterOrEqual(t, len(pauses), int(during/maxReconnect)*9/10)
+		require.Greater(t, pauses[len(pauses)-1], mostPause/2)
+		require.LessOrEqual(t, len(pauses), int(during/mostPause)+20)
+		require.GreaterOrEqual(t, len(pauses), int(during/mostPause)*9/10)
 	})
 }
 

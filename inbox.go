@@ -22,6 +22,7 @@ type mail struct {
 	vacant    bool   // hint: the lease may be free
 	granted   bool   // hint: somebody leads now
 	rollCall  bool   // hint: leaders should renew now
+	connected bool   // hints may have been missed
 	health    *error // the last answer of the health check, where there is a new one
 	unwatched bool   // the health check has returned for the last time
 }

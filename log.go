@@ -99,6 +99,14 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelError, "work ignores the end of its context"
 	case EventCallsStuck:
 		return slog.LevelError, "calls to redis hang"
+	case EventSubscriptionLost:
+		return slog.LevelWarn, "hints do not arrive"
+	case EventSubscriptionRestored:
+		return slog.LevelInfo, "hints arrive again"
+	case EventHintsRefused:
+		return slog.LevelWarn, "redis refuses to publish hints"
+	case EventRollCallSlow:
+		return slog.LevelWarn, "leaders may not answer a roll-call in time"
 	case EventRegistered:
 		return slog.LevelInfo, "registered instance"
 	case EventBeatFailed:

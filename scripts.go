@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"crypto/tls"
@@ -63,6 +64,12 @@ func (k keys) tasks() string              { return k.ns + ":tasks" }
 func (k keys) task(name string) string    { return k.ns + ":task:" + name }
 func (k keys) runs(name string) string    { return k.ns + ":task:" + name + ":runs" }
 func (k keys) events() string             { return k.ns + ":events" }
+func (k keys) own(id string) string       { return k.ns + ":instance:" + id + ":events" }
+
+// leaseKey is the key of the lease of a role, and leaseEvents the channel of its hints: whoever shares the lease hears them,
+// whatever they call their namespace and the role.
+func (k keys) leaseKey(o ElectionOptions) string    { return cmp.Or(o.LeaderKey, k.lease(o.Role)) }
+func (k keys) leaseEvents(o ElectionOptions) string { return k.leaseKey(o) + ":events" }
 
 // script is one section of scripts.lua.
 type script struct{ name, source, sha string }
@@ -151,16 +158,21 @@ error(reply, 0)
 
 // redisStore is the Redis side of everything: the only code that knows Redis. It is safe for concurrent use.
 type redisStore struct {
-	rdb     redis.UniversalClient
-	keys    keys
-	scripts *scripts
-	spread  bool // the keys may lie on several nodes: a Redis Cluster, or a client of which that is not known
-	tls     bool // the client speaks TLS
+	rdb      redis.UniversalClient
+	keys     keys
+	scripts  *scripts
+	renewals *renewals
+	id       string
+	secret   func() string
+	spread   bool // the keys may lie on several nodes: a Redis Cluster, or a client of which that is not known
+	tls      bool // the client speaks TLS
 }
 
 // newRedisStore checks that the client can serve the contract.
 func newRedisStore(rdb redis.UniversalClient, c *checker, opts Options) *redisStore {
-	s := &redisStore{rdb: rdb, keys: keys{opts.Namespace}, scripts: contract}
+	s := &redisStore{
+		rdb: rdb, keys: keys{opts.Namespace}, scripts: contract, renewals: newRenewals(), id: opts.InstanceID, secret: opts.secret,
+	}
 	missing := rdb == nil
 	switch client := rdb.(type) {
 	case *redis.Client:
@@ -206,15 +218,6 @@ func (c *checker) tagged(field, name string) {
 func (s *script) args(keyCount string, room int) []any {
 	args := make([]any, 0, 3+room)
 	return append(args, "evalsha", s.sha, keyCount)
-}
-
-// process sends a command and waits for its answer. A client that sends later, an asynchronous AutoPipeliner, returns nil from Process
-// at once: the error of the command is the one that counts, and asking for it waits.
-func (s *redisStore) process(ctx context.Context, cmd redis.Cmder) error {
-	if err := s.rdb.Process(ctx, cmd); err != nil {
-		return err
-	}
-	return cmd.Err()
 }
 
 // text runs a script that replies with one line.

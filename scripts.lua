@@ -14,6 +14,7 @@
 --@ prelude
 local MAX_TOKEN = 9007199254740992 -- 2^53
 local MAX_TTL = 86400000 -- a day
+local MAX_ID = 128 -- bytes of an instance ID
 local CENTURY = 3153600000000
 
 -- refuse ends the script with an error.
@@ -87,16 +88,22 @@ local function read_term(key, now)
   }
 end
 
+-- cut bounds a text that anybody may have written. What is longer than an ID is none, and does not look like one.
+local function cut(text)
+  if #text > MAX_ID then return string.sub(text, 1, MAX_ID) .. '…' end
+  return text
+end
+
 local function field(value)
   if value == nil or value == false or value == '' then return '-' end
-  return value
+  return cut(value)
 end
 
 -- answer is the reply of every lease script: verdict, Redis's time (ms), token, TTL in the term hash (ms), wait (ms), start of the
 -- term (Unix seconds), replication id, reason, holder ("=" and the value of the lease key, which a foreign client may leave empty).
 local function answer(verdict, now, token, ttl, wait, since, origin, reason, holder)
   return verdict .. ' ' .. integer(now) .. ' ' .. integer(token or 0) .. ' ' .. integer(ttl or 0) .. ' ' .. integer(wait or 0) .. ' ' ..
-    integer(since or 0) .. ' ' .. field(origin) .. ' ' .. field(reason) .. ' ' .. (holder and '=' .. holder or '-')
+    integer(since or 0) .. ' ' .. field(origin) .. ' ' .. field(reason) .. ' ' .. (holder and '=' .. cut(holder) or '-')
 end
 
 -- tenured_by reports whether the lease was granted by tenure. Otherwise a foreign client has taken the key.

@@ -36,6 +36,7 @@ type leaseReply struct {
 type roleStore struct {
 	*redisStore
 	role string
+	key  string // lease
 	keys [3]any // lease, since, term hash
 	id   any
 
@@ -43,20 +44,18 @@ type roleStore struct {
 }
 
 func (s *redisStore) forRole(opts ElectionOptions, id string) *roleStore {
-	key := opts.LeaderKey
-	if key == "" {
-		key = s.keys.lease(opts.Role)
-	}
+	key := s.keys.leaseKey(opts)
 	return &roleStore{
 		redisStore:   s.within(opts.timing().Attempt()),
 		role:         opts.Role,
+		key:          key,
 		keys:         [3]any{key, key + ":since", key + ":term"},
 		id:           id,
 		ttl:          opts.LeaseTTL.Milliseconds(),
 		emptyWait:    max(opts.EmptyHistoryWait.Milliseconds(), 0),
 		margin:       opts.FailoverMargin.Milliseconds(),
 		restartGuard: restartGuardArg(opts.RestartGuard),
-		channel:      s.keys.events(),
+		channel:      s.keys.leaseEvents(opts),
 		roleArg:      opts.Role,
 	}
 }
@@ -104,8 +103,13 @@ func (s *roleStore) renew(ctx context.Context, r lease.Request) (leaseReply, err
 		draining = "1"
 	}
 	sc := s.scripts.renew
-	return s.ask(ctx, sc, append(s.args(sc, 11), s.id, r.Nonce, r.Token, s.ttl, r.NotAfter, r.HoldOff.Milliseconds(), s.margin, r.Origin,
-		draining, r.Since, r.Floor))
+	args := append(s.args(sc, 11), s.id, r.Nonce, r.Token, s.ttl, r.NotAfter, r.HoldOff.Milliseconds(), s.margin, r.Origin,
+		draining, r.Since, r.Floor)
+	line, err := s.renewals.text(ctx, s.redisStore, sc, s.key, args)
+	if err != nil {
+		return leaseReply{}, err
+	}
+	return parseLeaseReply(line)
 }
 
 func (s *roleStore) release(ctx context.Context, r lease.Request) (leaseReply, error) {
@@ -175,11 +179,20 @@ func parseLeaseReply(line string) (leaseReply, error) {
 			TTL:     milliseconds(numbers[2]),
 			Wait:    milliseconds(numbers[3]),
 			Since:   numbers[4],
-			Origin:  absent(fields[6]),
+			Origin:  bounded(absent(fields[6])),
 		},
 		reason: absent(fields[7]),
-		holder: holder,
+		holder: bounded(holder),
 	}, nil
+}
+
+// bounded cuts a text as cut() in scripts.lua does, if that has not: a server may answer anything.
+func bounded(text string) string {
+	const most, mark = 128, "…"
+	if len(text) <= most+len(mark) {
+		return text
+	}
+	return text[:most] + mark
 }
 
 // milliseconds reads a duration that came from outside: nothing is longer than a century.

@@ -219,7 +219,7 @@ func TestLeaseHints(t *testing.T) {
 		ctx := t.Context()
 		rdb := redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr, Protocol: 2, DisableIdentity: true})
 		defer rdb.Close()
-		sub := rdb.Subscribe(ctx, "{lease}:events")
+		sub := rdb.Subscribe(ctx, leaseKey+":events")
 		defer sub.Close()
 		if _, err := sub.Receive(ctx); err != nil {
 			t.Fatal(err)
@@ -233,7 +233,7 @@ func TestLeaseHints(t *testing.T) {
 		deleted := a.must(ctx, t, lease.Won, acquiring(nil)).Token
 		w.rdb.Del(ctx, leaseKey)
 		a.must(ctx, t, lease.Done, releasing("na", deleted))
-		w.rdb.Publish(ctx, "{lease}:events", "end")
+		w.rdb.Publish(ctx, leaseKey+":events", "end")
 		for _, want := range []string{hintRollCall, hintGranted, hintVacant, hintGranted, hintVacant, ""} {
 			message, err := sub.ReceiveMessage(ctx)
 			if err != nil {

@@ -262,10 +262,11 @@ func (s *redisStore) taskNames(ctx context.Context, limit int) (names []string, 
 	var cursor uint64
 	seen := make(map[string]bool)
 	for range maxPages { // whatever else somebody has put there
-		page, next, err := s.rdb.SScan(ctx, s.keys.tasks(), cursor, "", 500).Result()
-		if err != nil {
+		cmd := redis.NewScanCmd(ctx, nil, "sscan", s.keys.tasks(), cursor, "count", 500)
+		if err := s.process(ctx, cmd); err != nil {
 			return nil, false, s.explain("SSCAN", err)
 		}
+		page, next := cmd.Val()
 		for _, name := range page {
 			if seen[name] || !rolePattern.MatchString(name) {
 				continue // SSCAN may repeat itself; what is no name of a task is not ours
@@ -288,17 +289,19 @@ func (s *redisStore) taskRecords(ctx context.Context, names []string) ([]taskRec
 	const batch = 100
 	for start := 0; start < len(names); start += batch {
 		part := names[start:min(start+batch, len(names))]
-		replies := make([]*redis.SliceCmd, len(part))
-		_, _ = s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
-			for i, name := range part {
-				replies[i] = pipe.HMGet(ctx, s.keys.task(name), taskFields...)
+		replies := make([]redis.Cmder, len(part))
+		for i, name := range part {
+			args := []any{"hmget", s.keys.task(name)}
+			for _, field := range taskFields {
+				args = append(args, field)
 			}
-			return nil
-		})
+			replies[i] = redis.NewSliceCmd(ctx, args...)
+		}
+		s.pipelined(ctx, s.keys.task(part[0]), replies)
 		for i, reply := range replies {
-			fields, err := reply.Result()
+			err := reply.Err()
 			if err == nil {
-				records[start+i], problems[start+i] = parseTaskRecord(fields)
+				records[start+i], problems[start+i] = parseTaskRecord(reply.(*redis.SliceCmd).Val())
 				continue
 			}
 			err = s.explain("HMGET", err)
@@ -312,12 +315,12 @@ func (s *redisStore) taskRecords(ctx context.Context, names []string) ([]taskRec
 }
 
 func (s *redisStore) taskRuns(ctx context.Context, name string, limit int) ([]TaskRecord, error) {
-	entries, err := s.rdb.XRevRangeN(ctx, s.keys.runs(name), "+", "-", int64(min(limit, maxRuns))).Result()
-	if err != nil {
+	cmd := redis.NewXMessageSliceCmd(ctx, "xrevrange", s.keys.runs(name), "+", "-", "count", min(limit, maxRuns))
+	if err := s.process(ctx, cmd); err != nil {
 		return nil, s.explain("XREVRANGE", err)
 	}
-	runs := make([]TaskRecord, 0, len(entries))
-	for _, entry := range entries {
+	runs := make([]TaskRecord, 0, len(cmd.Val()))
+	for _, entry := range cmd.Val() {
 		text := func(field string) string {
 			value, _ := entry.Values[field].(string)
 			return taskText(value)

@@ -92,6 +92,14 @@ func (s *stage) run(lead ...LeadFunc) {
 	synctest.Wait()
 }
 
+// hint tells the elector something on the channel of its lease, if on no other.
+func (s *stage) hint(h hint) {
+	if h.channel == "" {
+		h.channel = s.channel
+	}
+	s.Elector.hint(h)
+}
+
 // stop asks Run to stop and waits for its answer.
 func (s *stage) stop() error {
 	s.halt(nil)

@@ -73,14 +73,15 @@ func (c *localControl) grants() bool {
 }
 
 // listen wakes every elector after a change.
-func (c *localControl) listen(ctx context.Context, take func(hint)) {
+func (c *localControl) listen(ctx context.Context, a audience) {
+	a.state.Store(&Subscription{Active: true, Since: time.Now()})
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.hints:
-			take(hint{Type: hintConnected})
-			take(hint{Type: hintRollCall, all: true})
+			a.take(hint{Type: hintVacant, all: true})
+			a.take(hint{Type: hintRollCall, all: true})
 		}
 	}
 }

@@ -158,6 +158,8 @@ func TestVirtualP4_RepliesSlowerThanTheLeaseNeverMakeALeader(t *testing.T) {
 func TestVirtualP4_DeadlineCountsFromBeforeTheRequest(t *testing.T) {
 	inVirtualScene(t, virtualSetup{kept: true}, func(w *virtualWorld, leader *virtualInstance) {
 		for range 3 {
+			leader.renewed() // Redis knows the script
+			leader.spare()   // a connection that has to be opened would take longer than an attempt may
 			w.net.SetFaults(leader.name, simnet.Faults{DelayReply: 1, DelayMin: 850 * time.Millisecond, DelayMax: 900 * time.Millisecond})
 			time.Sleep(2 * virtualTTL)
 			leader.renewed()

@@ -48,9 +48,9 @@ func TestP7_HandOverWithoutHints(t *testing.T) {
 			t.Errorf("hand-over after %v", after)
 		}
 	}
-	heard, err := server.Client(t).PubSubNumSub(t.Context(), namespace+":events").Result()
+	heard, err := server.Client(t).PubSubNumSub(t.Context(), leaderKey+":events").Result()
 	s.must(err)
-	if heard[namespace+":events"] != 0 {
+	if heard[leaderKey+":events"] != 0 {
 		t.Error("hints were heard: nothing was shown")
 	}
 }
@@ -65,7 +65,7 @@ func TestForgedHintsCoalesce(t *testing.T) {
 	follower := s.join("follower", server.Client(t), young)
 	s.follows(follower, leader)
 	s.eventually("both to listen", func() bool {
-		return admin.PubSubNumSub(t.Context(), namespace+":events").Val()[namespace+":events"] == 2
+		return admin.PubSubNumSub(t.Context(), leaderKey+":events").Val()[leaderKey+":events"] == 2
 	})
 	calls := func() int {
 		for part := range strings.SplitSeq(server.Info(t, "commandstats")["cmdstat_evalsha"], ",") {
@@ -82,7 +82,7 @@ func TestForgedHintsCoalesce(t *testing.T) {
 	for range flood / batch {
 		pipe := admin.Pipeline()
 		for range batch {
-			pipe.Publish(t.Context(), namespace+":events", `{"type":"vacant","role":""}`)
+			pipe.Publish(t.Context(), leaderKey+":events", `{"type":"vacant","role":""}`)
 		}
 		_, err := pipe.Exec(t.Context())
 		s.must(err)

@@ -142,3 +142,19 @@ func (n *Network) Crash(host string) {
 		h.healed = make(chan struct{})
 	}
 }
+
+// Silence lets the subscriptions that host ("": every host) has on this server die without a sign, as a middlebox does that drops a
+// connection: it stays open and nothing passes any more. Other connections are not touched.
+func (s *Server) Silence(host string) {
+	s.exec.Lock()
+	defer s.exec.Unlock()
+	s.net.mu.Lock()
+	defer s.net.mu.Unlock()
+	for _, c := range s.conns {
+		if c.subscribed && (host == "" || c.host.name == host) {
+			s.net.event(c.host.name, "silenced", s.addr, int64(c.id))
+			c.up.clear()
+			c.down.clear()
+		}
+	}
+}

@@ -16,8 +16,8 @@ var mutants = []bug{
 		old: "\t\t\tif err == nil {\n\t\t\t\terr = errHealth\n\t\t\t}\n", new: ""},
 	{name: "health check not stopped", test: "TestP11_StopEndsTheHealthCheck", breaks: "Run waits out ShutdownTimeout and says ErrDrainTimeout wherever there is a health check", file: "campaign.go",
 		old: "\t\t\tunwatch()\n", new: ""},
-	{name: "subscription tried without a pause", test: "TestSubscriptionPausesGrowAndAreBounded", breaks: "a Redis that is down is asked for a subscription twenty times a second by every process", file: "hints.go",
-		old: "pause = min(2*pause, maxReconnect)", new: "pause = min(pause, maxReconnect)"},
-	{name: "subscription tried ever more rarely", test: "TestSubscriptionPausesGrowAndAreBounded", breaks: "after an outage of Redis the hints stay away for as long again", file: "hints.go",
-		old: "pause = min(2*pause, maxReconnect)", new: "pause = 2 * pause"},
+	{name: "subscription tried without a pause", test: "TestSubscriptionPausesGrowAndAreBounded", breaks: "a Redis that is down is asked for a subscription twenty times a second by every process", file: "subscription.go",
+		old: "pause = min(2*pause, mostPause)", new: "pause = min(pause, mostPause)"},
+	{name: "subscription tried ever more rarely", test: "TestSubscriptionPausesGrowAndAreBounded", breaks: "after an outage of Redis the hints stay away for as long again", file: "subscription.go",
+		old: "pause = min(2*pause, mostPause)", new: "pause = 2 * pause"},
 }

@@ -1,0 +1,245 @@
+package tenure
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/simnet"
+)
+
+// hearingBound is how long a subscription may be dead: max(5 s, LeaseTTL/2), with the lease of a crew.
+const hearingBound = 5 * time.Second
+
+// TestVirtualP7_SubscriptionThatDiesSilently: a connection that is dropped without a sign is noticed and made anew; hand-overs take
+// milliseconds again; the state is shown meanwhile and reported once.
+func TestVirtualP7_SubscriptionThatDiesSilently(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Second, 2400 * time.Millisecond} { // since the last check
+		inCrew(t, func(c *crew) {
+			a := c.member("a").start()
+			c.pass(5 * time.Second)
+			b := c.member("b").start()
+			c.pass(10*time.Second + after)
+			require.True(c, a.IsLeader())
+			require.True(c, b.Elector().Status().Subscription.Active)
+			c.redis.Silence("b")
+			died := c.now()
+			for b.Elector().Status().Subscription.Active {
+				require.Less(c, c.now()-died, 4500*time.Millisecond, "noticed")
+				c.pass(10 * time.Millisecond)
+			}
+			state := b.Elector().Status().Subscription
+			require.ErrorIs(c, state.Err, ErrUnreachable)
+			require.Less(c, time.Since(state.Since), 50*time.Millisecond)
+			for !b.Elector().Status().Subscription.Active {
+				require.Less(c, c.now()-died, hearingBound, "restored")
+				c.pass(10 * time.Millisecond)
+			}
+			require.NoError(c, b.Elector().Status().Subscription.Err)
+			require.True(c, a.Elector().Status().Subscription.Active)
+			require.Equal(c, []string{"subscription_lost", "subscription_restored"}, b.told(EventSubscriptionLost, EventSubscriptionRestored))
+			require.Empty(c, a.told(EventSubscriptionLost, EventSubscriptionRestored))
+			require.NoError(c, a.Elector().Resign(c.Context()))
+			c.until(20*time.Millisecond, b.IsLeader)
+		})
+	}
+}
+
+// TestVirtualP1_DeafLeaderHearsTheNextRollCall: a leader whose subscription died silently hears the roll-call again within the bound.
+func TestVirtualP1_DeafLeaderHearsTheNextRollCall(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a := c.member("a").start()
+		c.pass(20 * time.Second)
+		c.redis.Silence("a")
+		c.pass(hearingBound)
+		term, _ := a.Elector().Term()
+		c.redis.FlushAll()
+		b := c.member("b").start()
+		for range 5000 {
+			c.pass(time.Millisecond)
+			require.False(c, b.IsLeader())
+		}
+		require.True(c, term.Valid())
+	})
+}
+
+// TestVirtualP1_ColdStandby: Redis is replaced by another one that is empty and has been up for long. All connections break at once, so
+// the leader misses the roll-call of a newcomer that is faster: it renews as soon as its subscription stands again.
+func TestVirtualP1_ColdStandby(t *testing.T) {
+	for n := range 20 {
+		inCrew(t, func(c *crew) {
+			a := c.member("a").start()
+			c.pass(21 * time.Second) // right after a renewal, so that the next one is far
+			term, leads := a.Elector().Term()
+			require.True(c, leads)
+			c.net.NewServer(simnet.Addr, simnet.ServerOptions{})
+			c.net.Cut("a")
+			c.pass(time.Duration(n) * 5 * time.Millisecond)
+			b := c.member("b").start()
+			for range 5000 {
+				c.pass(time.Millisecond)
+				require.False(c, b.IsLeader() && term.Valid(), "two lead")
+			}
+			require.True(c, term.Valid())
+		})
+	}
+}
+
+// TestVirtualP1_RollCallOfManyRoles: FLUSHALL, one process leads 1,000 roles over a round trip of 10 ms, and a newcomer that remembers
+// nothing asks for all of them: none is led twice.
+func TestVirtualP1_RollCallOfManyRoles(t *testing.T) {
+	many := 1000
+	if testing.Short() {
+		many = 250
+	}
+	slow := simnet.Faults{MinLatency: 5 * time.Millisecond, MaxLatency: 5 * time.Millisecond}
+	inCrew(t, func(c *crew) {
+		member := func(name string) (m *crewMember, electors []*Elector) {
+			m = c.on(name, func(o *redis.Options) { o.PoolSize = 4 * many }) // see "Traps" in simnet
+			for i := range many {
+				e, err := m.Role(fmt.Sprint("r", i), ElectionOptions{LeaseTTL: time.Minute})
+				require.NoError(c, err)
+				electors = append(electors, e)
+			}
+			return m.start(), electors
+		}
+		c.net.SetFaults("a", slow)
+		_, led := member("a")
+		c.pass(5 * time.Second)
+		for _, e := range led {
+			require.True(c, e.IsLeader(), e.Role())
+		}
+		c.redis.FlushAll()
+		_, asked := member("b")
+		for range 600 {
+			c.pass(time.Millisecond)
+			for i, e := range asked {
+				require.False(c, e.IsLeader() && led[i].IsLeader(), "%s is led twice %v after the flush", e.Role(), c.now())
+			}
+		}
+		for _, e := range led {
+			require.True(c, e.IsLeader(), e.Role())
+		}
+	})
+}
+
+// TestSubscriptionOfRoles: one subscription serves all leases, of whatever name, and those that are added later.
+func TestSubscriptionOfRoles(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		shared := ElectionOptions{LeaderKey: "leader:shared", LeaseTTL: 10 * time.Second}
+		a := c.member("a", func(o *Options) { o.Namespace = "one" }).start()
+		b := c.member("b", func(o *Options) { o.Namespace = "two" }).start()
+		c.pass(5 * time.Second)
+		ours, err := a.Role("cleanup", shared)
+		require.NoError(c, err)
+		c.pass(5 * time.Second)
+		theirs, err := b.Role("sweeper", shared)
+		require.NoError(c, err)
+		c.pass(time.Second)
+		require.True(c, ours.IsLeader())
+		term, _ := ours.Term()
+
+		c.redis.FlushAll()
+		newcomer := c.member("c", func(o *Options) { o.Namespace, o.Election.LeaderKey = "three", "leader:shared" }).start()
+		for range 2000 {
+			c.pass(time.Millisecond)
+			require.False(c, newcomer.IsLeader() || theirs.IsLeader())
+		}
+		require.True(c, term.Valid())
+		_, _ = newcomer.stop()
+
+		require.NoError(c, ours.Resign(c.Context()))
+		c.until(20*time.Millisecond, theirs.IsLeader)
+	})
+}
+
+// TestChecksOfTheSubscription: what a check costs, and what it makes of a Redis that does not publish.
+func TestChecksOfTheSubscription(t *testing.T) {
+	refuse := func(what string) func(host, cmd string, args []string) string {
+		return func(host, cmd string, args []string) string {
+			if cmd == what && host == "a" {
+				return "NOPERM User app has no permissions to run the '" + what + "' command"
+			}
+			return ""
+		}
+	}
+	for name, test := range map[string]struct {
+		refused string
+		says    string // Subscription.Err
+		events  []string
+		counted string // what each check costs
+	}{
+		"as it should be":    {counted: "PUBLISH"},
+		"publishing refused": {refused: "PUBLISH", says: "+publish", events: []string{"hints_refused"}, counted: "PING"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCrew(t, func(c *crew) {
+				c.redis.Intercept(refuse(test.refused))
+				a := c.member("a").start()
+				c.pass(time.Minute)
+				counts := map[string]int{}
+				c.redis.Watch(func(_ time.Time, _, cmd string, args []string) {
+					counts[cmd]++
+				})
+				c.pass(time.Minute)
+				c.redis.Watch(nil)
+				require.InDelta(c, 24, counts[test.counted], 1, "one each 2.5 s")
+				state := a.Elector().Status().Subscription
+				require.True(c, state.Active)
+				if test.says == "" {
+					require.NoError(c, state.Err)
+				} else {
+					require.ErrorIs(c, state.Err, ErrMisconfigured)
+					require.ErrorContains(c, state.Err, test.says)
+				}
+				require.ElementsMatch(c, test.events, a.told(EventSubscriptionLost, EventSubscriptionRestored, EventHintsRefused))
+			})
+		})
+	}
+}
+
+// TestRenewalsTravelTogether: what comes while four calls are on their way goes in one pipeline, at most 200 in each; one that comes alone
+// goes alone; a script that the server does not know is loaded once.
+func TestRenewalsTravelTogether(t *testing.T) {
+	for _, many := range []int{1, 4, 5, 300, 1000} {
+		synctest.Test(t, func(t *testing.T) {
+			network := simnet.New(simnet.Options{Seed: 1})
+			defer network.Close()
+			network.NewServer(simnet.Addr, simnet.ServerOptions{})
+			client := network.Client("a", nil)
+			var c checker
+			store := newRedisStore(client, &c, Options{Namespace: "ns", InstanceID: "a", secret: nonce})
+			require.NoError(t, client.Ping(t.Context()).Err())
+			ask := func() (took time.Duration) {
+				began, done := time.Now(), make(chan error)
+				for i := range many {
+					role := store.forRole(ElectionOptions{Role: fmt.Sprint("r", i), LeaseTTL: 10 * time.Second}, "a")
+					go func() { // ends with its answer
+						ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+						defer cancel()
+						reply, err := role.renew(ctx, lease.Request{Nonce: "n", Token: int64(i + 1), HoldOff: time.Second, Draining: true})
+						if err == nil && reply.reason != "vanished" {
+							err = fmt.Errorf("answered %+v", reply)
+						}
+						done <- err
+					}()
+				}
+				for range many {
+					require.NoError(t, <-done)
+				}
+				return time.Since(began)
+			}
+			first, second := ask(), ask()
+			t.Logf("%d renewals: %v on a server that does not know the script, then %v", many, first, second)
+			trips := 1 + (many-maxPipelines+799)/800
+			require.LessOrEqual(t, second, time.Duration(trips+2)*virtualTrip)
+			require.LessOrEqual(t, first, time.Duration(trips+6)*virtualTrip)
+		})
+	}
+}

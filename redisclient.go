@@ -1,0 +1,98 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// clientPanic is the error of a call in which the client panicked.
+type clientPanic struct{ value any }
+
+func (e *clientPanic) Error() string {
+	return fmt.Sprintf("the reply is none of Redis: the client panicked: %.200s", fmt.Sprint(e.value))
+}
+
+// recovering calls the client. go-redis panics over replies that no Redis sends, such as a text of 2^62 bytes: the panic becomes
+// an error, which means what silence means. Every call of the client goes through it.
+func recovering(call func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &clientPanic{value}
+		}
+	}()
+	return call()
+}
+
+// process sends a command and waits for its answer. A client that sends later, an asynchronous AutoPipeliner, returns nil from Process
+// at once: the error of the command is the one that counts, and asking for it waits.
+func (s *redisStore) process(ctx context.Context, cmd redis.Cmder) error {
+	return recovering(func() error {
+		_ = s.rdb.Process(ctx, cmd)
+		return cmd.Err()
+	})
+}
+
+// pipelined sends commands in one round trip; each has its own error then. key is one of theirs: in a cluster they must share
+// its slot.
+func (s *redisStore) pipelined(ctx context.Context, key string, cmds []redis.Cmder) {
+	s.pipeline(ctx, key, cmds)
+	if _, clustered := s.rdb.(*redis.ClusterClient); !clustered {
+		return
+	}
+	for _, cmd := range cmds { // the cluster client follows a slot that has moved
+		if cmd.Err() != nil {
+			cmd.SetErr(s.process(ctx, cmd))
+		}
+	}
+}
+
+// pipeline is pipelined, but that it does not follow a slot of a cluster. A cluster client would read the replies in goroutines of
+// its own, in which a panic ends the process: the commands go to the master of the slot.
+func (s *redisStore) pipeline(ctx context.Context, key string, cmds []redis.Cmder) {
+	if !s.pipelines() {
+		for _, cmd := range cmds {
+			cmd.SetErr(s.process(ctx, cmd))
+		}
+		return
+	}
+	sent := false
+	err := recovering(func() error {
+		master, err := s.masterFor(ctx, key)
+		if err != nil {
+			return err
+		}
+		batch := master.Pipeline()
+		for _, cmd := range cmds {
+			_ = batch.Process(ctx, cmd)
+		}
+		sent = true
+		_, err = batch.Exec(ctx)
+		return err
+	})
+	if _, panicked := errors.AsType[*clientPanic](err); !panicked && sent {
+		return
+	}
+	for _, cmd := range cmds { // the client has not said which of them the error is about
+		cmd.SetErr(err)
+	}
+}
+
+// pipelines reports whether the client reads the replies of a pipeline in the goroutine of the caller. One that is not known may not.
+func (s *redisStore) pipelines() bool {
+	switch s.rdb.(type) {
+	case *redis.Client, *redis.ClusterClient:
+		return true
+	}
+	return false
+}
+
+// masterFor returns the client of the server that serves a key: in a cluster that of the master of its slot.
+func (s *redisStore) masterFor(ctx context.Context, key string) (redis.UniversalClient, error) {
+	if cluster, clustered := s.rdb.(*redis.ClusterClient); clustered {
+		return cluster.MasterForKey(ctx, key)
+	}
+	return s.rdb, nil
+}

@@ -1,0 +1,40 @@
+package tenure
+
+import (
+	"fmt"
+	"time"
+)
+
+// rollCallTimer watches whether the leaders of this process can answer a roll-call in time. It belongs to one goroutine.
+type rollCallTimer struct {
+	trips    [3]time.Duration // round trips of late
+	measures int
+	slow     bool // it was reported
+}
+
+// rollCallTime is how long the leaders of so many roles take, at most, to renew after a roll-call:
+//
+//	(3 + ⌈roles / 800⌉) · round trip
+//
+// One half is the way of the question, one half that of the renewals, two are for connections that are opened for it, one for each
+// 800 renewals: four pipelines of 200 travel at a time.
+func rollCallTime(roles int, trip time.Duration) time.Duration {
+	const atATime = maxPipelines * maxPipelined
+	return time.Duration(3+(roles+atATime-1)/atATime) * trip
+}
+
+// measured takes a round trip. It reports once that a roll-call takes more than half of what is waited for it, by the shortest of
+// three round trips: the other half is for scheduling.
+func (r *rollCallTimer) measured(trip time.Duration, roles int, wait time.Duration, publish func(Event)) {
+	r.trips[r.measures%len(r.trips)] = trip
+	if r.measures++; r.measures < len(r.trips) || wait <= 0 {
+		return
+	}
+	need := rollCallTime(roles, min(r.trips[0], r.trips[1], r.trips[2]))
+	slow := need > wait/2
+	if slow && !r.slow {
+		publish(Event{Type: EventRollCallSlow, Count: roles, Took: need, Err: fmt.Errorf(
+			"%w: %d roles need %v to answer a roll-call, and EmptyHistoryWait is %v: set it to %v or more", ErrMisconfigured, roles, need, wait, 2*need)})
+	}
+	r.slow = slow
+}

@@ -1,0 +1,345 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Subscription is the state of the one subscription on which a process hears hints. Without it a hand-over waits for a follower's
+// own wake-up, and a leader does not hear the roll-call after Redis lost its data (see ElectionOptions.EmptyHistoryWait).
+//
+// With T the shortest LeaseTTL of the process: a subscription that dies without a sign is noticed within max(4.5 s, 0.45 · T), and
+// another one stands within max(5 s, T/2) of its death if Redis can be reached by then.
+type Subscription struct {
+	// Active reports whether hints arrive, by the last check. A check is made every max(2.5 s, T/4).
+	Active bool
+	// Since is when Active last changed; zero if it was never true.
+	Since time.Time
+	// Err says why Active is false: ErrUnreachable or ErrMisconfigured, nil before the first attempt has ended. While Active is
+	// true it is nil, or ErrMisconfigured if Redis refuses to publish the hints of this process.
+	Err error
+}
+
+// newSubscription is the state before the first attempt.
+func newSubscription() *atomic.Pointer[Subscription] {
+	var state atomic.Pointer[Subscription]
+	state.Store(&Subscription{})
+	return &state
+}
+
+// audience is whom a subscription serves. Its functions do not block and may be called from several goroutines.
+type audience struct {
+	channels func() []string      // to listen on; the first one names the slot in a cluster
+	more     <-chan struct{}      // channels returns more than before; nil: never
+	ttl      func() time.Duration // shortest lease
+	wait     func() time.Duration // shortest EmptyHistoryWait
+	take     func(hint)
+	publish  func(Event)
+	state    *atomic.Pointer[Subscription]
+}
+
+// The times of a subscription. A check publishes a message, by the client that runs the scripts, to a channel that only this
+// process listens on: it must come back. If it cannot be published the subscription itself is asked (PING).
+//
+//	every    = max(2.5 s, T/4)   between two checks
+//	patience = 2/5 · every       for the message, and as long again for the answer to PING
+//
+// So a dead subscription is noticed within every + 2 · patience = 1.8 · every.
+const (
+	leastCheck  = 2500 * time.Millisecond
+	firstCheck  = 50 * time.Millisecond // after the subscription stands
+	leastPause  = 50 * time.Millisecond // between two subscriptions, doubled up to
+	mostPause   = 2 * time.Second
+	quietTime   = time.Minute // a subscription that broke over nonsense is reported as restored after so long without any
+	mostHanging = 4           // subscriptions that hang in the client, and as many checks
+)
+
+// listener keeps a subscription up. Its fields belong to the goroutine of run.
+type listener struct {
+	store *redisStore
+	audience
+	tag string // our messages begin with it
+
+	opening, checking chan struct{}  // slots of what may hang in the client
+	calls             sync.WaitGroup // what hangs there
+	deaf              bool           // the channel of our own messages is refused: PING serves
+	reported          bool           // a loss was reported, and not yet the restoration
+	nonsense          time.Time      // when a subscription last broke over what is no frame of Redis
+	refused           error          // Redis does not publish for us
+	rollCall          rollCallTimer
+}
+
+func newListener(s *redisStore, a audience) *listener {
+	return &listener{
+		store: s, audience: a, tag: s.secret(),
+		opening: make(chan struct{}, mostHanging), checking: make(chan struct{}, mostHanging),
+	}
+}
+
+func (l *listener) every() time.Duration    { return max(leastCheck, l.ttl()/4) }
+func (l *listener) patience() time.Duration { return l.every() * 2 / 5 }
+
+// run listens until ctx is done, and returns when nothing of it hangs in the client any more.
+func (l *listener) run(ctx context.Context) {
+	defer l.calls.Wait()
+	pause := leastPause
+	for {
+		select {
+		case l.opening <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		began := time.Now()
+		err := l.listen(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, errOwnChannel) {
+			l.deaf = true
+			continue
+		}
+		l.down(err)
+		if time.Since(began) > mostPause {
+			pause = leastPause
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, mostPause)
+	}
+}
+
+// down takes note that hints do not arrive.
+func (l *listener) down(err error) {
+	l.deaf = false // the next subscription tries again
+	if isNonsense(err) {
+		l.nonsense = time.Now()
+	}
+	err = explainHearing(err, l.channels())
+	before := l.state.Load()
+	now := Subscription{Since: before.Since, Err: err}
+	if before.Active {
+		now.Since = time.Now()
+	}
+	l.state.Store(&now)
+	if !l.reported {
+		l.reported = true
+		l.publish(Event{Type: EventSubscriptionLost, Err: err})
+	}
+}
+
+// up takes note that a check has come back.
+func (l *listener) up() {
+	before := l.state.Load()
+	now := Subscription{Active: true, Since: before.Since, Err: l.refused}
+	if !before.Active {
+		now.Since = time.Now()
+	}
+	l.state.Store(&now)
+	if l.reported && (l.nonsense.IsZero() || time.Since(l.nonsense) >= quietTime) {
+		l.reported = false
+		l.publish(Event{Type: EventSubscriptionRestored})
+	}
+}
+
+// answered takes note of how Redis answered to a message of our own.
+func (l *listener) answered(trip time.Duration, err error) {
+	if err == nil {
+		l.refused = nil
+		l.rollCall.measured(trip, len(l.channels())-1, l.wait(), l.publish)
+		return
+	}
+	if !errors.Is(err, ErrMisconfigured) {
+		return
+	}
+	if l.refused == nil {
+		l.publish(Event{Type: EventHintsRefused, Err: err})
+	}
+	l.refused = err
+}
+
+// hearingReport is what the goroutines of one subscription have for the loop.
+type hearingReport struct {
+	kind    reportKind
+	channel string
+	trip    time.Duration
+	err     error
+}
+
+type reportKind int
+
+const (
+	reportSubscribed reportKind = iota // channel is confirmed
+	reportOwn                          // a message of our own
+	reportPong                         // the subscription has answered
+	reportPublished                    // our message was: err, else trip is the round trip
+	reportEnded                        // the subscription is over: err
+)
+
+// hearing is one subscription as the loop sees it. Its fields belong to that.
+type hearing struct {
+	*listener
+	wire    *wire
+	reports chan hearingReport
+	timer   *time.Timer
+
+	own     string          // channel of our own messages; "": PING serves
+	pending map[string]bool // channels that are not confirmed, own among them
+	known   map[string]bool // channels that were asked for
+	stands  bool
+	asking  bool // a check is on
+	sent    bool // its message was published
+	pinged  bool // PING was sent for it
+}
+
+// listen serves one subscription until it is over.
+func (l *listener) listen(ctx context.Context) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	h := &hearing{
+		listener: l, reports: make(chan hearingReport), timer: time.NewTimer(l.every()),
+		pending: make(map[string]bool), known: make(map[string]bool),
+	}
+	defer h.timer.Stop()
+	if !l.deaf {
+		h.own = l.store.keys.own(l.store.id)
+		h.pending[h.own] = true
+	}
+	channels := h.fresh()
+	h.wire = &wire{store: l.store, own: h.own, tag: l.tag, take: l.take}
+	h.background(ctx, func() hearingReport {
+		defer func() { <-l.opening }()
+		err := h.wire.serve(ctx, channels, 3*l.every(), func(r hearingReport) { h.tell(ctx, r) })
+		return hearingReport{kind: reportEnded, err: err}
+	})
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.more:
+			h.subscribeMore(ctx)
+		case r := <-h.reports:
+			err = h.heard(ctx, r)
+		case <-h.timer.C:
+			err = h.due(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// background runs what may hang in the client, and hands its report to the loop if that still waits for it.
+func (h *hearing) background(ctx context.Context, do func() hearingReport) {
+	h.calls.Go(func() { h.tell(ctx, do()) }) // ends with ctx, or when the client returns; awaited by run
+}
+
+func (h *hearing) tell(ctx context.Context, r hearingReport) {
+	select {
+	case h.reports <- r:
+	case <-ctx.Done():
+	}
+}
+
+// fresh returns the channels that were not asked for yet.
+func (h *hearing) fresh() (fresh []string) {
+	for _, channel := range h.channels() {
+		if !h.known[channel] {
+			h.known[channel], h.pending[channel] = true, true
+			fresh = append(fresh, channel)
+		}
+	}
+	return fresh
+}
+
+// subscribeMore asks for the channels of roles that were added.
+func (h *hearing) subscribeMore(ctx context.Context) {
+	if !h.stands {
+		return // it asks when it stands
+	}
+	if fresh := h.fresh(); len(fresh) > 0 {
+		h.calls.Go(func() { h.wire.subscribe(fresh) }) // ends with the write, or with the subscription; awaited by run
+	}
+}
+
+// heard takes a report. An error ends the subscription, whatever it is: behind it the stream may not be aligned any more, and what
+// somebody published would be read as protocol.
+func (h *hearing) heard(ctx context.Context, r hearingReport) error {
+	switch r.kind {
+	case reportSubscribed:
+		delete(h.pending, r.channel)
+		if r.channel != h.own {
+			h.take(hint{Type: hintConnected, channel: r.channel})
+		}
+		if !h.stands && len(h.pending) == 0 {
+			h.stands = true
+			h.timer.Reset(firstCheck)
+			h.subscribeMore(ctx)
+		}
+	case reportPublished:
+		h.answered(r.trip, r.err)
+		if h.sent = r.err == nil; h.asking && !h.sent {
+			h.ping()
+		}
+	case reportOwn, reportPong:
+		if h.asking && (r.kind == reportOwn || h.pinged) {
+			h.asking = false
+			h.up()
+			h.timer.Reset(h.every())
+		}
+	case reportEnded:
+		if r.err != nil && len(h.pending) == 1 && h.pending[h.own] && isRefusal(r.err) {
+			return errOwnChannel
+		}
+		return r.err
+	}
+	return nil
+}
+
+// due takes the end of a wait.
+func (h *hearing) due(ctx context.Context) error {
+	switch {
+	case !h.stands, h.asking && (h.sent || h.pinged):
+		return errSilent
+	case h.asking: // publishing hangs: that says nothing of the subscription
+		h.ping()
+	default:
+		h.asking, h.sent, h.pinged = true, false, false
+		h.timer.Reset(h.patience())
+		h.publishOwn(ctx)
+	}
+	return nil
+}
+
+// publishOwn sends the message that must come back.
+func (h *hearing) publishOwn(ctx context.Context) {
+	if h.own == "" {
+		h.ping()
+		return
+	}
+	select {
+	case h.checking <- struct{}{}:
+	default: // too many hang
+		h.ping()
+		return
+	}
+	h.background(ctx, func() hearingReport {
+		defer func() { <-h.checking }()
+		began := time.Now()
+		err := h.store.publish(ctx, h.own, h.tag)
+		return hearingReport{kind: reportPublished, trip: time.Since(began), err: err}
+	})
+}
+
+// ping asks the subscription itself.
+func (h *hearing) ping() {
+	h.pinged = true
+	h.timer.Reset(h.patience())
+	h.calls.Go(h.wire.ping) // ends with the write, or with the subscription; awaited by run
+}
