@@ -68,7 +68,8 @@ type ElectionOptions struct {
 	// LeaseTTL/2; negative: none.
 	DriftMargin time.Duration
 	// EmptyHistoryWait is how long nobody is granted a lease on a Redis without any history of this role, while living leaders
-	// are asked to renew. Default 250 ms, at most 24 h; negative: none. Set to LeaseTTL, no two lead across a FLUSHALL even when
+	// are asked to renew. Each must have renewed by then, which takes (3 + ⌈roles / 800⌉) round trips with the roles of its process:
+	// EventRollCallSlow warns if that is more than half of the wait. Default 250 ms, at most 24 h; negative: none. Set to LeaseTTL, no two lead across a FLUSHALL even when
 	// the leader is out of reach, or does not hear the question: its subscription is down, or its user has no right to the channel.
 	EmptyHistoryWait time.Duration
 	// HoldOff lengthens the time for which nobody is granted a lease after Redis lost data: the hold-off, at least the longest TTL
