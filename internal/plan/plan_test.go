@@ -211,6 +211,21 @@ func TestMissedString(t *testing.T) {
 	}
 }
 
+// odd is a schedule with a method that means something else.
+type odd struct{ Schedule }
+
+func (odd) Interval() time.Duration { return time.Minute }
+
+// Only an Every, and what embeds one, has an interval.
+func TestNoMethodMakesAnInterval(t *testing.T) {
+	if got := Interval(odd{grid(Every(time.Hour))}); got != 0 {
+		t.Error(got)
+	}
+	if got := Interval(struct{ Every }{Every(time.Hour)}); got != time.Hour {
+		t.Error(got)
+	}
+}
+
 func TestEvery(t *testing.T) {
 	if got := Every(15 * time.Minute).String(); got != "every 15m0s" {
 		t.Error(got)

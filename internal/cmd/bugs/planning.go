@@ -43,7 +43,7 @@ var planning = []bug{
 		old: "if t.Missed == RunAll && s.first <= s.until {", new: "if false {"},
 	{name: "InitialDelay of a known task", test: "TestInitialDelayIsForANewTask", breaks: "after a step of the clock a task waits for its InitialDelay", file: "slots.go",
 		old: "if r.scheduled == 0 || t.RunOnElection {", new: "if true {"},
-	{name: "a method named Interval", test: "TestNoMethodReplacesNext", breaks: "a schedule of the application's is not asked", file: "internal/plan/schedule.go",
+	{name: "a method named Interval", test: "TestNoMethodMakesAnInterval", in: "internal/plan", breaks: "a schedule of the application's is not asked", file: "internal/plan/schedule.go",
 		old: "	return 0\n}\n\n// following returns", new: "	if odd, ok := s.(interface{ Interval() time.Duration }); ok {\n		return odd.Interval()\n	}\n	return 0\n}\n\n// following returns"},
 	{name: "slots of a schedule that was not in force", test: "TestOwedSlotStandsAlone", breaks: "a changed schedule runs a hundred times at once", file: "taskloop.go",
 		old: "t.record.next != 0 && t.record.next <= redis:\n		if starts", new: "t.record.next != 0 && redis < 0:\n		if starts"},
