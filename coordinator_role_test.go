@@ -116,6 +116,7 @@ func TestLeaderKeysShareNothing(t *testing.T) {
 			"tenure:instances":     `would share "tenure:instances" with the registry or the tasks`,
 			"tenure:beats":         `would share "tenure:beats" with the registry or the tasks`,
 			"tenure:beats:hold":    `would share "tenure:beats:hold"`,
+			"tenure:beats:removed": `would share "tenure:beats:removed"`,
 			"tenure:tasks":         `would share "tenure:tasks"`,
 			"tenure:events":        `would share "tenure:events"`,
 			"tenure:metrics":       `would share "tenure:metrics"`,

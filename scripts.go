@@ -37,7 +37,7 @@ func (keys) parts(lease string) []string {
 func (k keys) taken(lease string) string {
 	for _, part := range k.parts(lease) {
 		switch part {
-		case k.instances(), k.beats(), k.hold(), k.tasks(), k.events(), k.ns + ":metrics", k.ns + ":log":
+		case k.instances(), k.beats(), k.hold(), k.removed(), k.tasks(), k.events(), k.ns + ":metrics", k.ns + ":log":
 			return part
 		}
 		if strings.HasPrefix(part, k.task("")) || strings.HasPrefix(part, k.ns+":instance:") {
