@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -250,5 +251,53 @@ func TestHugeHolderIsCut(t *testing.T) {
 		reply, err := parseLeaseReply("held 1 0 0 1 0 " + strings.Repeat("o", 1<<20) + " foreign =" + strings.Repeat("h", 1<<20))
 		require.NoError(c, err)
 		require.Less(c, len(reply.holder)+len(reply.Origin), 300, "though the server does not cut it")
+	})
+}
+
+// claims are lengths that the client would allocate: its memory is not what FuzzFrames is about. Longer ones make it panic.
+var claims = regexp.MustCompile(`[$*%~>=!|][+]?\d{5,16}\r\n`)
+
+// FuzzFrames: whatever bytes come over a subscription, or as the answer to a call, the process goes on and Run ends in time.
+func FuzzFrames(f *testing.F) {
+	for i, frame := range nonsense {
+		f.Add([]byte(frame), i%2 == 0, i%3 == 0)
+	}
+	f.Add([]byte(messageFrame("tenure:leader:events", `{"type":"vacant"}`)), true, false)
+	f.Fuzz(func(t *testing.T, frame []byte, subscription, resp3 bool) {
+		if len(frame) > 4096 || claims.Match(frame) {
+			t.Skip()
+		}
+		synctest.Test(t, func(t *testing.T) {
+			server := &framedServer{reply: func(args []string, _ func(string)) (string, bool) {
+				switch {
+				case args[0] == "hello":
+					return "", false
+				case args[0] == "subscribe" && subscription:
+					return subscribedFrame(args[1]) + string(frame), true
+				case !subscription:
+					return string(frame), true
+				}
+				return "", false
+			}}
+			protocol := 2
+			if resp3 {
+				protocol = 3
+			}
+			client := server.client(func(o *redis.Options) { o.Protocol = protocol })
+			c, err := New(client, Options{InstanceID: "a", ShutdownTimeout: time.Second})
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(context.Background())
+			ended := make(chan error)
+			go func() { ended <- c.Run(ctx) }()
+			time.Sleep(5 * time.Second)
+			cancel()
+			stopped := time.Now()
+			if err := <-ended; err != nil {
+				require.ErrorIs(t, err, ErrDrainTimeout)
+			}
+			require.LessOrEqual(t, time.Since(stopped), time.Second)
+			require.NoError(t, client.Close())
+			server.ended.Wait()
+		})
 	})
 }
