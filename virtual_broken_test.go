@@ -27,7 +27,8 @@ func breakScripts(t *testing.T, before, after string) {
 	t.Cleanup(func() { contract = sound })
 }
 
-// TestVirtualNoticesBrokenScripts holds the checks of the registry and of tasks to account: each finds what it is for. All is virtual time.
+// TestVirtualNoticesBrokenScripts holds the checks of the registry and of tasks to account, and those of liveness: each finds what it is for.
+// All is virtual time.
 func TestVirtualNoticesBrokenScripts(t *testing.T) {
 	if contract.sweep.sha != mustLoadScripts(scriptsLua).sweep.sha {
 		t.Skip("the scripts are broken already")
@@ -55,6 +56,15 @@ func TestVirtualNoticesBrokenScripts(t *testing.T) {
 			"a claimed slot is forgotten", "if task.token ~= '' and (token <= 0", "task.run = '' if task.token ~= '' and (token <= 0",
 			"tasks-base", "P10: ",
 		},
+		{
+			"nobody is granted a second lease", "if term.hold > now then\n  return answer('held', now, term.token, term.ttl, term.hold - now",
+			"if term.hold > now or term.token > 0 then\n  return answer('held', now, term.token, term.ttl, 1000",
+			"base", "P7: nobody leads",
+		},
+		{
+			"no slot is ever due", "if now < tonumber(ARGV[5]) then return task_answer('early'", "if true then return task_answer('early'",
+			"tasks-calm", "P10: no run of",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			breakScripts(t, tt.before, tt.after)
@@ -67,6 +77,30 @@ func TestVirtualNoticesBrokenScripts(t *testing.T) {
 			}
 			t.Errorf("no run of %s has violated %s", tt.profile, tt.wrong)
 		})
+	}
+}
+
+// TestVirtualNoticesDeafSubscriptions: the check of subscriptions finds one that has just died, and is content once that was noticed. All is
+// virtual time.
+func TestVirtualNoticesDeafSubscriptions(t *testing.T) {
+	var wrong []string
+	setup := virtualSetup{report: func(problems []virtualProblem) {
+		for _, p := range problems {
+			wrong = append(wrong, p.text)
+		}
+	}}
+	inVirtualTime(t, 1, setup, func(w *virtualWorld) {
+		w.start()
+		w.awaitLeader(virtualTTL, nil)
+		time.Sleep(time.Second)
+		w.hear()
+		w.net.Deafen("i1")
+		w.hear()
+		time.Sleep(w.hearingBound())
+		w.hear()
+	})
+	if len(wrong) != 1 || !strings.HasPrefix(wrong[0], "P7: the subscription of i1 is dead") {
+		t.Errorf("one subscription died once, and was noticed: %q", wrong)
 	}
 }
 

@@ -62,9 +62,10 @@ var virtualFaults = map[string]func(s *virtualStrike){
 		}
 		s.net.Partition(victim.name, simnet.Both, s.span(virtualTTL/2, 3*virtualTTL))
 	},
-	"cut":   func(s *virtualStrike) { s.net.Cut(s.victim.name) },
-	"pause": func(s *virtualStrike) { s.redis.Pause(s.span(50*time.Millisecond, 5*time.Second)) },
-	"rate":  func(s *virtualStrike) { s.redis.SetRate(0.99 + 0.02*s.rand.Float64()) },
+	"deafen": func(s *virtualStrike) { s.net.Deafen(s.victim.name) },
+	"cut":    func(s *virtualStrike) { s.net.Cut(s.victim.name) },
+	"pause":  func(s *virtualStrike) { s.redis.Pause(s.span(50*time.Millisecond, 5*time.Second)) },
+	"rate":   func(s *virtualStrike) { s.redis.SetRate(0.99 + 0.02*s.rand.Float64()) },
 
 	// For longer than DownAfter: the registry forgets it, and must take it back.
 	"away": func(s *virtualStrike) { s.crash(s.victim, s.pace.registry.DownAfter+s.span(0, 20*time.Second)) },
@@ -131,13 +132,35 @@ func (n *virtualNemesis) run(d time.Duration) {
 			}
 		})
 	}
+	if lull := n.lull(d); lull > 0 {
+		n.until(begin + d/2)
+		n.quieten(begin + d/2)
+		n.note("test", "lull", "", 0)
+		n.calm(n.profile)
+		n.until(begin + d/2 + lull)
+		n.net.SetFaults("", n.profile.network(n.request.Quiet))
+	}
 	n.until(begin + d)
-	n.net.SetFaults("", simnet.Faults{})
-	n.net.Heal("")
-	n.until(begin + d + n.pace.span(10*time.Second))
+	n.quieten(begin + d)
 	for _, instance := range n.instances { // one that was away for longer
 		instance.boot()
 	}
+}
+
+// quieten ends what goes wrong on the network, and waits for what else is to end.
+func (n *virtualNemesis) quieten(at time.Duration) {
+	n.net.SetFaults("", simnet.Faults{})
+	n.net.Heal("")
+	n.until(at + n.pace.span(10*time.Second))
+}
+
+// lull is for how long nothing new goes wrong in the middle of a run of length d; a short one has none.
+func (n *virtualNemesis) lull(d time.Duration) time.Duration {
+	lull := n.pace.span(10*time.Second) + max(n.leaderBound(n.profile), n.hearingBound()) + time.Second
+	if n.profile.calm || n.request.Until > 0 && n.request.Until < d/2 || d < 8*lull {
+		return 0
+	}
+	return lull.Round(virtualOdd)
 }
 
 // draw draws every strike of the next d, whatever becomes of the world.
@@ -151,6 +174,9 @@ func (n *virtualNemesis) draw(d time.Duration) (strikes []*virtualStrike) {
 		}
 		at += time.Duration(next * float64(pause)).Truncate(virtualOdd)
 		fault, victim := n.profile.faults[times.IntN(len(n.profile.faults))], n.instances[times.IntN(len(n.instances))]
+		if lull := n.lull(d); at >= d/2 && at < d/2+lull {
+			at = d/2 + lull
+		}
 		if at >= d {
 			return strikes
 		}

@@ -24,6 +24,10 @@ type virtualProfile struct {
 	tasks  bool            // see virtualSetup
 	kept   bool            // see virtualSetup
 	calm   bool            // see virtualSetup
+
+	holdOff, margin time.Duration  // the options HoldOff and FailoverMargin
+	traffic         *simnet.Faults // in place of those of the pace, where it is rough
+	random          bool           // all is drawn from the seed: see drawn
 }
 
 var virtualBase = []string{"crash", "crash-leader", "stop", "resign", "partition", "partition-leader", "cut", "pause", "script-flush"}
@@ -54,6 +58,8 @@ var virtualProfiles = []virtualProfile{
 		name: "everything-but-the-clock", faults: virtualWith("del", "flush", "failover", "restart", "restart-empty", "evict-term"),
 		rough: true, drain: true, wait: true,
 	},
+	{name: "deaf", faults: virtualWith("deafen", "deafen", "deafen"), rough: true, drain: true},
+	{name: "random", random: true},
 	{name: "tasks-calm", faults: []string{"crash-leader", "resign"}, every: 10 * time.Second, kept: true, calm: true, tasks: true},
 	{name: "tasks-base", faults: virtualBase, drain: true, kept: true, tasks: true},
 	{name: "tasks-rough", faults: append(virtualWith(), virtualOutages...), rough: true, drain: true, kept: true, tasks: true},
@@ -61,6 +67,7 @@ var virtualProfiles = []virtualProfile{
 		name: "tasks-everything", faults: virtualWith("del", "flush", "failover", "restart", "restart-empty", "evict-term"),
 		rough: true, drain: true, wait: true, tasks: true,
 	},
+	{name: "tasks-random", random: true, tasks: true},
 }
 
 // The profiles of the steady class: coordinators with a registry and two tasks.
@@ -69,6 +76,7 @@ var virtualSteadyProfiles = []virtualProfile{
 	{name: "steady-base", faults: append(virtualWith(), virtualOutages...), drain: true, kept: true},
 	{name: "steady-rough", faults: append(virtualWith("rate"), virtualOutages...), rough: true, drain: true, kept: true},
 	{name: "steady-failover", faults: virtualWith("failover", "restart", "del"), rough: true, drain: true, skew: 100 * time.Millisecond},
+	{name: "steady-random", random: true},
 	{
 		name: "steady-everything", faults: append(virtualWith("del", "flush", "failover", "restart", "restart-empty", "evict-term"), virtualOutages...),
 		rough: true, drain: true, wait: true,
@@ -112,6 +120,7 @@ func (p virtualProfile) setup() virtualSetup {
 		if p.wait {
 			options.Election.EmptyHistoryWait = p.pace.ttl
 		}
+		options.Election.HoldOff, options.Election.FailoverMargin = p.holdOff, p.margin
 		if number > 1 { // these poll less often
 			options.Election.RetryInterval = options.Election.LeaseTTL
 		}
@@ -128,6 +137,9 @@ func (p virtualProfile) network(quiet []string) simnet.Faults {
 		return simnet.Faults{}
 	}
 	f := p.pace.rough()
+	if p.traffic != nil {
+		f = *p.traffic
+	}
 	for _, kind := range quiet {
 		virtualQuiet[kind](&f)
 	}

@@ -13,6 +13,7 @@ import (
 func virtualRun(t *testing.T, request fullstack.Request) fullstack.Result {
 	t.Helper()
 	profile, known := virtualProfileNamed(request.Profile)
+	profile = profile.drawn(request.Seed)
 	if !known {
 		t.Fatalf("there is no profile %q", request.Profile)
 	}
@@ -68,11 +69,7 @@ func virtualLines(trace string) []string { return strings.Split(strings.TrimSuff
 // settle holds a world in which nothing happens any more against what must come of it.
 func (w *virtualWorld) settle(profile virtualProfile) {
 	w.note("test", "calm", "", 0)
-	time.Sleep(w.pace.span(20 * time.Second))
-	settled := w.leader()
-	if settled == nil {
-		w.check.fail("P7: nobody leads after ten leases of calm")
-	}
+	settled := w.calm(profile)
 	for range 30 {
 		time.Sleep(w.pace.span(time.Second))
 		if leader := w.leader(); leader != settled {
@@ -83,6 +80,8 @@ func (w *virtualWorld) settle(profile virtualProfile) {
 	if profile.tasks {
 		w.checkRegistry()
 		w.check.tap.upToDate(w.redis.Now())
+		w.ran()
+		w.hear()
 	}
 }
 

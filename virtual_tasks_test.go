@@ -22,6 +22,7 @@ type virtualTaskState struct {
 	runs        int
 	interrupted int
 	slot        time.Time // of the last run that began
+	began       time.Time // when that was, by Redis's clock
 }
 
 // task honours its context, and fails now and then.
@@ -69,7 +70,7 @@ func (c *virtualChecker) taskBegins(ctx context.Context, l *virtualLife, run Tas
 	if c.w.setup.kept && run.Slot.Before(t.slot) {
 		c.failed("P10: slot %v of %s began after %v", run.Slot, run.Task, t.slot)
 	}
-	t.running, t.slot = l, run.Slot
+	t.running, t.slot, t.began = l, run.Slot, now
 	t.runs++
 }
 

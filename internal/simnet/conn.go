@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,7 +36,7 @@ type conn struct {
 	gone       bool // closed by the server; guarded by Network.mu
 	peer       *server.Peer
 	in         []byte // the beginning of a request
-	subscribed bool
+	subscribed atomic.Bool
 	inTx       bool
 }
 

@@ -122,6 +122,35 @@ func (n *Network) Cut(host string) {
 	}
 }
 
+// Deafen lets every subscription of host die without a sign, as behind a middlebox that has forgotten it: nothing comes over its
+// connection any more.
+func (n *Network) Deafen(host string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, h := range n.each(host) {
+		for _, c := range h.conns {
+			if c.subscribed.Load() && !c.closed {
+				n.event(h.name, "deafened", Replies.String(), int64(c.id))
+				c.down.clear()
+			}
+		}
+	}
+}
+
+// Hears reports whether host has a subscription over which messages arrive.
+func (n *Network) Hears(host string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, h := range n.each(host) {
+		for _, c := range h.conns {
+			if c.subscribed.Load() && !c.closed && !c.gone && c.err == nil && !c.down.dead && h.cut&Replies == 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Crash is the death of the process on host: its connections end, what it had written is still delivered, and nothing
 // that its clients try from now on leaves the machine. Cancel what runs there only after Crash, so that no farewell gets
 // out. A Dialer and a Client made later belong to its next life.

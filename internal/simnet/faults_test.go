@@ -338,3 +338,24 @@ func TestDribbleAndTear(t *testing.T) {
 		}
 	})
 }
+
+// A subscription that dies without a sign: nobody hears of it, and calls go on.
+func TestDeafen(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *simnet.Network, s *simnet.Server) {
+		c := n.Client("a", nil)
+		subscription := c.Subscribe(ctx, "hints")
+		defer subscription.Close()
+		_, err := subscription.Receive(ctx)
+		check(t, err)
+		if !n.Hears("a") {
+			t.Error("a subscription that stands does not hear")
+		}
+		n.Deafen("a")
+		if n.Hears("a") {
+			t.Error("a dead subscription hears")
+		}
+		check(t, c.Publish(ctx, "hints", "hello").Err())
+		_, err = subscription.ReceiveTimeout(ctx, time.Minute)
+		timesOut(t, "a message over a dead subscription", err)
+	})
+}

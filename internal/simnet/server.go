@@ -246,7 +246,7 @@ func (s *Server) execute(c *conn, peer *server.Peer, args []string, note string)
 	case "EXEC", "DISCARD":
 		c.inTx = false
 	case "SUBSCRIBE", "PSUBSCRIBE":
-		c.subscribed = true
+		c.subscribed.Store(true)
 	}
 	s.offset++
 	s.client = c.host.name
@@ -294,7 +294,7 @@ func (s *Server) hangUp(c *conn) {
 		c.down.send(segment{kind: finish})
 	}
 	s.net.mu.Unlock()
-	if c.subscribed { // its subscriber has two goroutines in miniredis; they end with the last subscription
+	if c.subscribed.Load() { // its subscriber has two goroutines in miniredis; they end with the last subscription
 		s.quietly(c.peer, "DISCARD")
 		s.quietly(c.peer, "UNSUBSCRIBE")
 		s.quietly(c.peer, "PUNSUBSCRIBE")

@@ -1,0 +1,58 @@
+package tenure
+
+import "time"
+
+// What must hold after the last fault, in virtual time: the other checks say that nothing wrong has happened, these that what should
+// happen has. All of it sleeps in virtual time.
+
+// leaderBound is the longest that a role may be without a leader after the last fault (P7): the lease that its dead leader left runs
+// out; whoever sleeps longest wakes; what it asks first has no answer; it finds that data were lost, and holds off, for a second more
+// where a server is young.
+func (w *virtualWorld) leaderBound(p virtualProfile) time.Duration {
+	ttl := w.pace.ttl
+	for _, other := range p.ttls {
+		ttl = max(ttl, other)
+	}
+	holdOff := max(ttl, p.holdOff) + p.margin + time.Second
+	asks := ttl*11/10 + ttl/3 + 2*ttl/6 // RetryInterval is the TTL for most, with its jitter; an attempt, two pauses after errors
+	return (ttl + w.setup.drain + asks + holdOff + time.Second) * 102 / 100
+}
+
+// hearingBound is the longest that a dead subscription stays so: a check notices it, and another one is made.
+func (w *virtualWorld) hearingBound() time.Duration {
+	return max(5*time.Second, w.pace.ttl/2) + 4*time.Second
+}
+
+// calm waits for what must come after the last fault, keeps what did not, and returns who leads.
+func (w *virtualWorld) calm(profile virtualProfile) *virtualInstance {
+	bound, hearing := w.leaderBound(profile), w.hearingBound()
+	time.Sleep(max(bound, hearing).Round(virtualOdd))
+	leader := w.leader()
+	if leader == nil {
+		w.check.fail("P7: nobody leads %v after the last fault", bound)
+	}
+	w.hear()
+	return leader
+}
+
+// hear holds every process to its subscription.
+func (w *virtualWorld) hear() {
+	for _, instance := range w.instances {
+		if instance.life.Load() != nil && !w.net.Hears(instance.name) {
+			w.check.fail("P7: the subscription of %s is dead, and nobody has noticed within %v", instance.name, w.hearingBound())
+		}
+	}
+}
+
+// ran holds every task to its policy after a calm: it has begun a run of late, and the last slot is not overdue.
+func (w *virtualWorld) ran() {
+	now := w.redis.Now()
+	w.check.mu.Lock()
+	defer w.check.mu.Unlock()
+	for name, t := range w.check.tasks {
+		patience := t.every + 2*t.work + 4*time.Second // the run of the slot before may be on, and be tried again
+		if late := now.Sub(t.began); t.began.IsZero() || late > patience {
+			w.check.failed("P10: no run of %s began within %v of calm: the last one began %v ago", name, patience, late)
+		}
+	}
+}
