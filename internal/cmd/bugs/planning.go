@@ -55,7 +55,7 @@ var planning = []bug{
 		old: "	c.tasks.grace = max(c.tasks.grace, opts.Election.LeaseTTL+30*time.Second)\n", new: ""},
 
 	{name: "standalone by the monotonic clock alone", test: "TestStandaloneKeepsTheTimeOfTheDay", breaks: "after a suspension of the machine cron comes hours late, for good", file: "localtasks.go",
-		old: "max(apart, -apart) > time.Second {", new: "max(apart, -apart) < 0 {"},
+		old: "max(apart, -apart) > time.Second {", new: "max(apart, -apart) < -time.Second {"},
 	{name: "star with a step taken for a star", test: "TestMeansWhatRobfigMeans", in: "internal/cron", breaks: "a spec from Kubernetes runs on other days here", file: "internal/cron/cron.go",
 		old: "either: bits.Dom&starred == 0 && bits.Dow&starred == 0,", new: "either: !star(fields[2]) && !star(fields[4]),"},
 	{name: "step beyond its field", test: "TestParseRefuses", in: "internal/cron", breaks: "every 90 minutes comes once an hour, in silence", file: "internal/cron/cron.go",
