@@ -206,6 +206,9 @@ func (c *checker) namespace(field, name string) {
 	if !idPattern.MatchString(bare) || len(name) > 128 {
 		c.refuse(field, name, "must match %s, with at most one {hash tag}", idPattern)
 	}
+	if field != "Namespace" {
+		return // a LeaderKey may be a key of another namespace: it is for sharing one
+	}
 	parts := strings.Split(name, ":")
 	for i, part := range parts[1:] {
 		if part == "leader" || part == "task" || part == "instance" {
