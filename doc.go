@@ -16,7 +16,7 @@
 // At no instant do two electors of one role answer IsLeader with true, as long as: the clocks' rates differ by less than the
 // drift margin; Redis's clock does not jump ahead within a lease; Redis keeps its data, or loses it in a way that a witness
 // sees (a new replication id, a young server, a token below one that a living candidate remembers, a lease that vanished before
-// its end); and the candidates of a role know the longest TTL in use. This is a conditional promise, and no lock in Redis can
+// its end); and, while TTLs differ, Redis keeps the longest that was named. This is a conditional promise, and no lock in Redis can
 // make it unconditional.
 //
 // A resource that refuses tokens below the highest it has seen never accepts a write of an older leader after one of a newer.

@@ -72,8 +72,8 @@ type ElectionOptions struct {
 	// EventRollCallSlow warns if that is more than half of the wait. Default 250 ms, at most 24 h; negative: none. Set to LeaseTTL, no two lead across a FLUSHALL even when
 	// the leader is out of reach, or does not hear the question: its subscription is down, or its user has no right to the channel.
 	EmptyHistoryWait time.Duration
-	// HoldOff lengthens the time for which nobody is granted a lease after Redis lost data: the hold-off, at least the longest TTL
-	// that is known. At most 24 h; default 0, no longer than that.
+	// HoldOff is the least time for which no lease is granted after Redis has lost data. The longest of HoldOff, LeaseTTL and
+	// those that other candidates of the role have named applies. Default 0; at most 24 h.
 	HoldOff time.Duration
 	// RestartGuard is how old a Redis without history must be before a lease is granted. Default: the hold-off, at most 24 h;
 	// negative: off, and then two may lead across a restart of a Redis that kept nothing.

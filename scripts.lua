@@ -16,6 +16,7 @@ local MAX_TOKEN = 9007199254740992 -- 2^53
 local MAX_TTL = 86400000 -- a day
 local MAX_ID = 128 -- bytes of an instance ID
 local CENTURY = 3153600000000
+local KEPT = 4 -- what askers have named is remembered for so many times its length
 
 -- refuse ends the script with an error.
 local function refuse(text) error({ text = text }) end
@@ -73,18 +74,21 @@ end
 
 -- read_term reads the term hash. A token that tenure cannot have written refuses: nothing is granted on top of it.
 local function read_term(key, now)
-  local raw = call('HMGET', key, 'token', 'nonce', 'holder', 'until', 'ttl', 'released', 'origin', 'hold', 'floor')
+  local raw = call('HMGET', key, 'token', 'nonce', 'holder', 'until', 'ttl', 'released', 'origin', 'hold', 'floor', 'asked',
+    'longest', 'longest_at', 'margin', 'margin_at')
   local token = natural(raw[1])
   if raw[1] and (token <= 0 or token > MAX_TOKEN or token > now + CENTURY) then
     refuse('BADTERM the field token holds no fencing token [HGET ' .. key .. ']')
   end
   local ttl = natural(raw[5])
   if ttl > MAX_TTL then ttl = 0 end
+  local function bounded(n) return n <= MAX_TTL and n or 0 end
   local known = natural(raw[9])
   if known > MAX_TOKEN or known > now + CENTURY then known = 0 end
   return {
     token = token, nonce = raw[2] or nil, holder = raw[3] or nil, ends = natural(raw[4]), ttl = ttl,
-    released = raw[6] == '1', origin = raw[7] or '', hold = natural(raw[8]), known = known,
+    released = raw[6] == '1', origin = raw[7] or '', hold = natural(raw[8]), known = known, asked = natural(raw[10]),
+    longest = bounded(natural(raw[11])), longest_at = natural(raw[12]), margin = bounded(natural(raw[13])), margin_at = natural(raw[14]),
   }
 end
 
@@ -129,12 +133,41 @@ local function note_token(key, term, token)
   if token > math.max(term.token, term.known) then note('HSET', key, 'floor', integer(token)) end
 end
 
+-- Askers name their own TTL (or HoldOff, if that is longer) and FailoverMargin, and the longest of each is in the term hash: whoever
+-- has just started knows it too, and the least careful does not decide for all. It is forgotten when it was not named for long.
+-- elsewhere: on a new history its time was another machine's, and is not compared.
+
+-- remembered gives such a duration, or 0 once it was not named for KEPT * period.
+local function remembered(length, at, now, period, elsewhere)
+  if not elsewhere and math.abs(now - at) > KEPT * period then return 0 end
+  return length
+end
+
+-- name adds to fields what is to be written so that a duration is remembered: rarely something, since once a period is enough.
+local function name(fields, field, own, known, at, now, period, elsewhere)
+  if own > known or (known > 0 and (elsewhere or (own == known and math.abs(now - at) > period))) then
+    for _, text in ipairs({ field, integer(math.max(own, known)), field .. '_at', integer(now) }) do fields[#fields + 1] = text end
+  end
+end
+
+-- careful gives the longest hold-off and margin that anybody has named, and the fields to be written for them.
+local function careful(term, own, margin, now, elsewhere)
+  local fields = {}
+  local longest = remembered(term.longest, term.longest_at, now, term.longest, elsewhere) -- rule ttl-named
+  name(fields, 'longest', own, longest, term.longest_at, now, own, elsewhere)
+  longest = math.max(longest, own)
+  local widest = remembered(term.margin, term.margin_at, now, longest, elsewhere) -- rule margin-named
+  name(fields, 'margin', margin, widest, term.margin_at, now, longest, elsewhere)
+  return longest, math.max(widest, margin), fields
+end
+
 -- The lease scripts all take KEYS: 1 lease, 2 since, 3 term hash. Whatever they decide, they note the tokens that their asker names.
 
 --@ acquire
 -- Grants the lease where it is free and no witness objects; says until when to wait where it is not.
 -- ARGV: 1 instance ID, 2 nonce, 3 TTL, 4 not-after (0: none), 5 floor, 6 hold-off, 7 wait on an empty history, 8 failover margin,
---       9 restart guard (0: the hold-off, negative: off), 10 channel, 11 role. Durations and times in ms.
+--       9 restart guard (0: the hold-off, negative: off), 10 channel, 11 role, 12 TTL, or HoldOff if that is longer. Durations and times
+--       in ms.
 -- Verdicts: won | held (reason lease, foreign, hold, until) | rollcall (reason empty) | stale.
 local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
 local id, nonce, ttl, not_after, floor = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -146,13 +179,20 @@ end
 
 local holder = call('GET', lease_key)
 local term = read_term(term_key, now)
-local hold_off = math.max(tonumber(ARGV[6]), ttl, term.ttl) -- rule longest-ttl
-local guard = hold_off + tonumber(ARGV[8])
-local restart_guard = tonumber(ARGV[9])
-local unasked = term.token == 0 and term.hold == 0 -- nobody was asked yet who leads
+local origin, promoted = history()
+local elsewhere = origin ~= '' and origin ~= term.origin -- rule unknown-origin
+local longest, margin, named = careful(term, math.max(ttl, tonumber(ARGV[12])), tonumber(ARGV[8]), now, elsewhere)
+if #named > 0 then note('HSET', term_key, unpack(named)) end
+term.ttl = math.max(term.ttl, longest)
+local hold_off = math.max(tonumber(ARGV[6]), term.ttl) -- rule longest-ttl
+local guard = hold_off + margin
+local restart_guard, empty_wait = tonumber(ARGV[9]), tonumber(ARGV[7])
+local empty = term.token == 0 -- nobody was granted anything since data were lost, if any were
+local unasked = empty and term.asked == 0 -- and nobody was asked who leads
+if unasked then term.asked = now end
 
 -- Clamp: Redis's clock may have been set back, or this is a promoted machine whose clock is behind. Nothing lasts longer than it can.
-local furthest = math.max(guard, restart_guard) + 1000
+local furthest = math.max(guard, restart_guard, empty_wait) + 1000
 if term.ends > now + hold_off then
   term.ends = now + hold_off
   note('HSET', term_key, 'until', integer(term.ends))
@@ -160,6 +200,10 @@ end
 if term.hold > now + furthest then
   term.hold = now + furthest
   note('HSET', term_key, 'hold', integer(term.hold))
+end
+if empty and term.asked > now then
+  term.asked = now
+  note('HSET', term_key, 'asked', integer(now))
 end
 local tenured = tenured_by(term, holder)
 local left = 0
@@ -174,19 +218,21 @@ if holder then
 end
 
 -- Guard: a history that is not the one the term hash was written under, or a server so young that it may have forgotten a lease.
-local origin, promoted = history()
-if origin ~= '' and origin ~= term.origin then -- rule unknown-origin
-  local arm = 0
-  if term.origin ~= '' or promoted then
-    arm = now + guard
+-- While nobody was granted anything, whoever asks adds a longer guard of its own, counted from the first question on.
+if elsewhere or (empty and not unasked and origin ~= '') then
+  local arm, from = 0, elsewhere and now or term.asked
+  if promoted or (elsewhere and term.origin ~= '') then
+    arm = from + guard
   elseif restart_guard >= 0 then
     local least = restart_guard > 0 and restart_guard or guard
     local age = uptime()
-    if age < least + 1000 then arm = now - age + least + 1000 end -- whole seconds: it may be up to one less
+    if age < least + 1000 then arm = math.min(now - age, from) + least + 1000 end -- whole seconds: it may be up to one less
   end
-  term.origin = origin
-  term.hold = math.max(term.hold, arm) -- rule guard
-  note('HSET', term_key, 'origin', origin, 'hold', integer(term.hold))
+  if elsewhere or arm > term.hold + 1000 then -- the same guard, by whole seconds, is not longer
+    term.origin = origin
+    term.hold = math.max(term.hold, arm) -- rule guard
+    note('HSET', term_key, 'origin', origin, 'hold', integer(term.hold))
+  end
 end
 
 if holder == id and term.nonce == nonce and term.hold <= now and term.token >= math.max(floor, term.known) then -- rule adopt-guard
@@ -207,12 +253,16 @@ if term.token < floor then -- rule memory: data was lost; the counter is restore
   note('HDEL', term_key, 'nonce', 'released')
   note('HSET', term_key, 'token', integer(floor), 'hold', integer(term.hold))
 end
-local empty_wait = tonumber(ARGV[7])
-if unasked and term.token == 0 and empty_wait > 0 then -- rule rollcall: ask who leads, wait a moment
-  term.hold = math.max(term.hold, now + empty_wait) -- a guard that is on may be over sooner, and has asked nobody
-  note('HSET', term_key, 'hold', integer(term.hold))
-  publish(ARGV[10], 'roll-call', ARGV[11])
-  return answer('rollcall', now, 0, term.ttl, term.hold - now, 0, origin, 'empty')
+if term.token == 0 and empty_wait > 0 then -- rule rollcall: ask who leads, wait a moment
+  local hold = math.max(term.hold, term.asked + empty_wait) -- a guard that is on may be over sooner, and has asked nobody
+  if unasked or hold > term.hold then -- rule longest-wait: of all who ask, from the first question on
+    term.hold = hold
+    note('HSET', term_key, 'hold', integer(hold), 'asked', integer(term.asked))
+  end
+  if unasked then
+    publish(ARGV[10], 'roll-call', ARGV[11])
+    return answer('rollcall', now, 0, term.ttl, hold - now, 0, origin, 'empty')
+  end
 end
 if term.hold > now then
   return answer('held', now, term.token, term.ttl, term.hold - now, 0, origin, 'hold')
@@ -233,7 +283,8 @@ return answer('won', now, token, ttl, 0, since, origin, nil, id)
 --@ renew
 -- Keeps the lease of this very term, or takes it back where Redis lost data. Begins with a write that a full Redis allows.
 -- ARGV: 1 instance ID, 2 nonce, 3 token, 4 TTL, 5 not-after (0: none), 6 hold-off, 7 failover margin, 8 replication id of the last
---       confirmation ('': unknown), 9 draining (1: never reclaim), 10 start of the term (Unix seconds), 11 floor.
+--       confirmation ('': unknown), 9 draining (1: never reclaim), 10 start of the term (Unix seconds), 11 floor, 12 TTL, or HoldOff if
+--       that is longer.
 -- Verdicts: kept (reason reclaimed, if it was taken back) | lost (reason taken, foreign, released, vanished) | stale.
 local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
 local id, nonce, token, ttl, not_after = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -248,11 +299,13 @@ local holder = call('GET', lease_key)
 local term = read_term(term_key, now)
 local tenured = tenured_by(term, holder)
 local origin = history()
+local elsewhere = origin ~= '' and origin ~= term.origin
+local longest, margin, mentioned = careful(term, math.max(ttl, tonumber(ARGV[12])), tonumber(ARGV[7]), now, elsewhere)
 
 local function keep(reason)
-  if origin ~= '' and term.origin ~= origin then
-    local hold_off = math.max(tonumber(ARGV[6]), ttl, term.ttl)
-    local hold = math.max(term.hold, now + hold_off + tonumber(ARGV[7])) -- rule arm-in-renew
+  if elsewhere then
+    local hold_off = math.max(tonumber(ARGV[6]), longest, term.ttl)
+    local hold = math.max(term.hold, now + hold_off + margin) -- rule arm-in-renew
     call('HSET', term_key, 'origin', origin, 'hold', integer(hold))
   end
   local since = read_since(since_key)
@@ -272,7 +325,7 @@ end
 
 if holder == id and term.nonce == nonce and term.token == token then
   call('PEXPIRE', lease_key, ttl)
-  call('HSET', term_key, 'until', integer(now + ttl), 'ttl', integer(ttl))
+  call('HSET', term_key, 'until', integer(now + ttl), 'ttl', integer(ttl), unpack(mentioned))
   return keep()
 end
 local relic = tenured and term.token < token -- rule relic: the lease of an older term, which a promoted replica still shows
@@ -284,7 +337,8 @@ local lost_data = (known and origin ~= ARGV[8]) or term.token < token or not ter
 local mine = term.token < token or (term.token == token and (not term.nonce or term.nonce == nonce) and not term.released)
 if lost_data and mine and ARGV[9] ~= '1' then -- rule reclaim
   call('SET', lease_key, id, 'PX', ttl)
-  call('HSET', term_key, 'token', integer(token), 'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))
+  call('HSET', term_key, 'token', integer(token), 'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl),
+    unpack(mentioned))
   call('HDEL', term_key, 'released')
   return keep('reclaimed')
 end

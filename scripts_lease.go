@@ -41,6 +41,7 @@ type roleStore struct {
 	id   any
 
 	ttl, emptyWait, margin, restartGuard, channel, roleArg any
+	careful                                                any // TTL, or HoldOff if that is longer
 }
 
 func (s *redisStore) forRole(opts ElectionOptions, id string) *roleStore {
@@ -52,6 +53,7 @@ func (s *redisStore) forRole(opts ElectionOptions, id string) *roleStore {
 		keys:         [3]any{key, key + ":since", key + ":term"},
 		id:           id,
 		ttl:          opts.LeaseTTL.Milliseconds(),
+		careful:      max(opts.LeaseTTL, opts.HoldOff).Milliseconds(),
 		emptyWait:    max(opts.EmptyHistoryWait.Milliseconds(), 0),
 		margin:       opts.FailoverMargin.Milliseconds(),
 		restartGuard: restartGuardArg(opts.RestartGuard),
@@ -93,8 +95,8 @@ func (s *roleStore) args(sc *script, room int) []any {
 
 func (s *roleStore) acquire(ctx context.Context, r lease.Request) (leaseReply, error) {
 	sc := s.scripts.acquire
-	return s.ask(ctx, sc, append(s.args(sc, 11), s.id, r.Nonce, s.ttl, r.NotAfter, r.Floor, r.HoldOff.Milliseconds(), s.emptyWait,
-		s.margin, s.restartGuard, s.channel, s.roleArg))
+	return s.ask(ctx, sc, append(s.args(sc, 12), s.id, r.Nonce, s.ttl, r.NotAfter, r.Floor, r.HoldOff.Milliseconds(), s.emptyWait,
+		s.margin, s.restartGuard, s.channel, s.roleArg, s.careful))
 }
 
 func (s *roleStore) renew(ctx context.Context, r lease.Request) (leaseReply, error) {
@@ -103,8 +105,8 @@ func (s *roleStore) renew(ctx context.Context, r lease.Request) (leaseReply, err
 		draining = "1"
 	}
 	sc := s.scripts.renew
-	args := append(s.args(sc, 11), s.id, r.Nonce, r.Token, s.ttl, r.NotAfter, r.HoldOff.Milliseconds(), s.margin, r.Origin,
-		draining, r.Since, r.Floor)
+	args := append(s.args(sc, 12), s.id, r.Nonce, r.Token, s.ttl, r.NotAfter, r.HoldOff.Milliseconds(), s.margin, r.Origin,
+		draining, r.Since, r.Floor, s.careful)
 	line, err := s.renewals.text(ctx, s.redisStore, sc, s.key, args)
 	if err != nil {
 		return leaseReply{}, err

@@ -46,7 +46,7 @@ func newDuel(ctx context.Context, w *leaseWorld, seed uint64, rules oracle.Rules
 	for i, id := range []string{"a", "b", "c"} {
 		d.rivals = append(d.rivals, &rival{leaseAsker: w.asker(oracle.Asker{
 			ID: id, TTL: pick(d, 1000, 1000, 400), EmptyWait: pick(d, 250, 250, 0, 1000), Margin: pick(d, 0, 0, 200),
-			RestartGuard: pick(d, guards...), NoInfo: w.mini != nil && i == 2 && d.chance(0.3),
+			HoldOff: pick(d, 0, 0, 3000), RestartGuard: pick(d, guards...), NoInfo: w.mini != nil && i == 2 && d.chance(0.3),
 		})})
 		d.fresh(d.rivals[i])
 	}
@@ -108,7 +108,8 @@ func (d *duel) move(by int64) {
 		}
 		return
 	}
-	for _, at := range []*int64{&d.model.Lease.Expires, &d.model.Since.Expires, &d.model.Term.Until, &d.model.Term.Hold} {
+	for _, at := range []*int64{&d.model.Lease.Expires, &d.model.Since.Expires, &d.model.Term.Until, &d.model.Term.Hold, &d.model.Term.Asked,
+		&d.model.Term.Longest.At, &d.model.Term.Margin.At} {
 		if *at != 0 {
 			*at = max(*at-by, 1)
 		}
@@ -141,6 +142,7 @@ func (d *duel) fault(ctx context.Context) error {
 		m.Term.Until, m.Term.Hold = pick(d, 0, d.now+100_000), pick(d, 0, d.now+100_000)
 	case 10:
 		m.Term.TTL = pick(d, 0, 3000)
+		m.Term.Longest.Length, m.Term.Margin.Length = pick(d, 0, 1000, 5000), pick(d, 0, 100, 800)
 	case 11:
 		m.Term.Origin = either(d, "", d.hex())
 	case 12:

@@ -114,7 +114,7 @@ func TestLeaseWithoutChannelsAndInfo(t *testing.T) {
 			if reply := a.must(ctx, t, lease.RollCall, acquiring(nil)); (reply.Origin != "") != (name == "no channels") {
 				t.Errorf("history %q", reply.Origin)
 			}
-			w.rdb.HSet(ctx, leaseKey+":term", "hold", 1)
+			w.rdb.HSet(ctx, leaseKey+":term", "hold", 1, "asked", 1)
 			token := a.must(ctx, t, lease.Won, acquiring(nil)).Token
 			a.must(ctx, t, lease.Kept, renewing(func(r *lease.Request) { r.Token = token }))
 			b.must(ctx, t, lease.Held, acquiring(func(r *lease.Request) { r.Nonce = "nb" }))
@@ -226,7 +226,7 @@ func TestLeaseHints(t *testing.T) {
 		}
 		a := w.asker(oracle.Asker{ID: "a", TTL: 60_000, EmptyWait: 250, RestartGuard: -1})
 		a.must(ctx, t, lease.RollCall, acquiring(nil))
-		w.rdb.HSet(ctx, leaseKey+":term", "hold", 1)
+		w.rdb.HSet(ctx, leaseKey+":term", "hold", 1, "asked", 1)
 		token := a.must(ctx, t, lease.Won, acquiring(nil)).Token
 		a.must(ctx, t, lease.Done, releasing("na", token))
 		a.must(ctx, t, lease.Done, releasing("na", token)) // says nothing

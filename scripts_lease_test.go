@@ -115,13 +115,34 @@ var acquireCases = []leaseCase{
 	{name: "memory: not our own below it", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Floor = 99 })), ask: acquiring(nil),
 		want: lease.Held, reason: "lease", token: 41, wait: 600},
 	{name: "rollcall", ask: acquiring(nil), want: lease.RollCall, reason: "empty", wait: 250},
-	{name: "rollcall goes on", data: oracle.Data{Term: oracle.Term{Origin: "here", Hold: 200}}, ask: acquiring(nil), want: lease.Held, reason: "hold", wait: 200},
-	{name: "rollcall is over", data: oracle.Data{Term: oracle.Term{Origin: "here", Hold: -1}}, ask: acquiring(nil), want: lease.Won, token: askNow},
+	{name: "rollcall goes on", data: oracle.Data{Term: oracle.Term{Origin: "here", Hold: 200, Asked: -50}}, ask: acquiring(nil), want: lease.Held, reason: "hold", wait: 200},
+	{name: "rollcall is over", data: oracle.Data{Term: oracle.Term{Origin: "here", Hold: -1, Asked: -251}}, ask: acquiring(nil), want: lease.Won, token: askNow},
+	{name: "rollcall: another waits for longer", data: oracle.Data{Term: oracle.Term{Origin: "here", Hold: 200, Asked: -50}},
+		asker: oracle.Asker{EmptyWait: 1000}, ask: acquiring(nil), want: lease.Held, reason: "hold", wait: 950},
+	{name: "rollcall: another waits for less", data: oracle.Data{Term: oracle.Term{Origin: "here", Hold: 950, Asked: -50}},
+		ask: acquiring(nil), want: lease.Held, reason: "hold", wait: 950},
+	{name: "rollcall: clock set back", data: oracle.Data{Term: oracle.Term{Origin: "here", Hold: 500_250, Asked: 500_000}},
+		ask: acquiring(nil), want: lease.Held, reason: "hold", wait: 2000},
 	{name: "rollcall is off", asker: oracle.Asker{EmptyWait: askNow}, ask: acquiring(nil), want: lease.Won, token: askNow},
 	{name: "guard: another history", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Origin = "0d" })}, ask: acquiring(nil),
 		want: lease.Held, reason: "hold", token: 41, wait: 1000},
 	{name: "guard: margin", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Origin = "0d" })}, asker: oracle.Asker{Margin: 250}, ask: acquiring(nil),
 		want: lease.Held, reason: "hold", token: 41, wait: 1250},
+	{name: "guard: margin of another", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Origin, t.Margin = "0d", oracle.Named{Length: 250, At: -100_000} })},
+		ask: acquiring(nil), want: lease.Held, reason: "hold", token: 41, wait: 1250},
+	{name: "guard: an older margin than another has armed is not clamped", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Hold, t.Margin = 9000, oracle.Named{Length: 8000, At: -3000} })},
+		ask: acquiring(nil), want: lease.Held, reason: "hold", token: 41, wait: 9000},
+	{name: "guard: margin that was not named for long", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Hold, t.Margin = 9000, oracle.Named{Length: 8000, At: -4001} })},
+		ask: acquiring(nil), want: lease.Held, reason: "hold", token: 41, wait: 2000, mini: true},
+	{name: "guard: longer for another on a young server", facts: oracle.Facts{Origin: "here", Uptime: 2000},
+		data:  oracle.Data{Term: oracle.Term{Origin: "here", Hold: 1000, Asked: -100}},
+		asker: oracle.Asker{RestartGuard: 5000}, ask: acquiring(nil), want: lease.Held, reason: "hold", wait: 4000, mini: true},
+	{name: "guard: the same for another on a young server", facts: oracle.Facts{Origin: "here", Uptime: 2000},
+		data:  oracle.Data{Term: oracle.Term{Origin: "here", Hold: 3400, Asked: -100}},
+		asker: oracle.Asker{RestartGuard: 5000}, ask: acquiring(nil), want: lease.Held, reason: "hold", wait: 3400, mini: true},
+	{name: "guard: longer for another on a promoted server", facts: oracle.Facts{Origin: "here", Promoted: true, Uptime: 100_000},
+		data:  oracle.Data{Term: oracle.Term{Origin: "here", Hold: 900, Asked: -100}},
+		asker: oracle.Asker{Margin: 3000}, ask: acquiring(nil), want: lease.Held, reason: "hold", wait: 3900, mini: true},
 	{name: "guard: not our own in another history", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Origin = "0d" })), ask: acquiring(nil),
 		want: lease.Held, reason: "lease", token: 41, wait: 600},
 	{name: "guard: promoted without history", facts: oracle.Facts{Origin: "here", Promoted: true, Uptime: 100_000}, ask: acquiring(nil),
@@ -140,6 +161,18 @@ var acquireCases = []leaseCase{
 	{name: "unknown history is not compared", data: oracle.Data{Term: released}, asker: oracle.Asker{NoInfo: true}, ask: acquiring(nil), want: lease.Won, token: askNow, mini: true},
 	{name: "longest TTL: term hash", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Origin, t.TTL = "0d", 9000 })}, ask: acquiring(nil),
 		want: lease.Held, reason: "hold", token: 41, wait: 9000},
+	{name: "longest TTL: named", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Origin, t.Longest = "0d", oracle.Named{Length: 9000, At: -100_000} })},
+		ask: acquiring(nil), want: lease.Held, reason: "hold", token: 41, wait: 9000},
+	{name: "longest TTL: named on this history", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Longest = oracle.Named{Length: 9000, At: -35_000} })},
+		ask: floor(42), want: lease.Held, reason: "hold", token: 42, wait: 9000},
+	{name: "longest TTL: not named for long", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Longest = oracle.Named{Length: 9000, At: -37_000} })},
+		ask: floor(42), want: lease.Held, reason: "hold", token: 42, wait: 1000},
+	{name: "longest TTL: named long ago by a clock that was set back", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Longest = oracle.Named{Length: 9000, At: 900_000} })},
+		ask: floor(42), want: lease.Held, reason: "hold", token: 42, wait: 1000},
+	{name: "longest TTL: HoldOff of another counts", asker: oracle.Asker{HoldOff: 4000}, data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Longest = oracle.Named{Length: 4000, At: -5000} })},
+		ask: floor(42), want: lease.Held, reason: "hold", token: 42, wait: 4000},
+	{name: "longest TTL: absurd", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Longest = oracle.Named{Length: 90_000_000, At: -1} })},
+		ask: floor(42), want: lease.Held, reason: "hold", token: 42, wait: 1000},
 	{name: "longest TTL: learned", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Origin = "0d" })},
 		ask: acquiring(func(r *lease.Request) { r.HoldOff = milliseconds(7000) }), want: lease.Held, reason: "hold", token: 41, wait: 7000},
 	{name: "memory: late", data: oracle.Data{Term: released}, ask: acquiring(func(r *lease.Request) { r.NotAfter, r.Floor = -1, 99 }), want: lease.Stale},
@@ -188,6 +221,14 @@ var renewCases = []leaseCase{
 	{name: "reclaim: an older token, released", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Token = 40 })}, ask: renewing(nil), want: lease.Kept, reason: "reclaimed", token: 41},
 	{name: "reclaim: nonce lost", data: oracle.Data{Term: with(aTerm, func(t *oracle.Term) { t.Nonce = "" })}, ask: renewing(nil), want: lease.Kept, reason: "reclaimed", token: 41},
 	{name: "reclaim: term hash evicted", data: oracle.Data{Lease: aLease}, ask: renewing(nil), want: lease.Kept, reason: "reclaimed", token: 41},
+	{name: "kept under another history: the longest TTL and margin that were named", ask: renewing(func(r *lease.Request) { r.Origin = "0d" }), want: lease.Kept, token: 41,
+		data: held(aLease, with(aTerm, func(t *oracle.Term) {
+			t.Origin, t.Longest, t.Margin = "0d", oracle.Named{Length: 9000, At: -100_000}, oracle.Named{Length: 700, At: -100_000}
+		}))},
+	{name: "kept: names its TTL again", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Longest = oracle.Named{Length: 1000, At: -1001} })),
+		ask: renewing(nil), want: lease.Kept, token: 41, mini: true},
+	{name: "kept: named a while ago", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Longest = oracle.Named{Length: 1000, At: -1000} })),
+		ask: renewing(nil), want: lease.Kept, token: 41, mini: true},
 	{name: "reclaim: another history", data: oracle.Data{Term: with(aTerm, func(t *oracle.Term) { t.Origin = "0d" })},
 		ask: renewing(func(r *lease.Request) { r.Origin = "0d" }), want: lease.Kept, reason: "reclaimed", token: 41},
 	{name: "no reclaim: history was not known", data: oracle.Data{Term: aTerm}, ask: renewing(func(r *lease.Request) { r.Origin = "" }), want: lease.Lost, reason: "vanished", token: 41},
@@ -309,10 +350,12 @@ func (tt leaseCase) check(ctx context.Context, t *testing.T, w *leaseWorld) {
 
 // asking completes the asker of a case.
 func (tt leaseCase) asking() oracle.Asker {
-	a := oracle.Asker{ID: "a", TTL: 1000, EmptyWait: 250, Margin: tt.asker.Margin, RestartGuard: -1, NoInfo: tt.asker.NoInfo}
+	a := oracle.Asker{ID: "a", TTL: 1000, HoldOff: tt.asker.HoldOff, EmptyWait: 250, Margin: tt.asker.Margin, RestartGuard: -1, NoInfo: tt.asker.NoInfo}
 	switch {
 	case tt.asker.EmptyWait == askNow:
 		a.EmptyWait = 0
+	case tt.asker.EmptyWait > 1:
+		a.EmptyWait = tt.asker.EmptyWait
 	case strings.HasPrefix(tt.name, "guard: young"):
 		a.RestartGuard = 0
 	}
@@ -346,7 +389,7 @@ func (tt leaseCase) model(w *leaseWorld, now int64) oracle.Redis {
 	if m.Facts == (oracle.Facts{}) {
 		m.Facts = oracle.Facts{Origin: "here", Uptime: 100_000}
 	}
-	for _, at := range []*int64{&m.Lease.Expires, &m.Since.Expires, &m.Term.Until, &m.Term.Hold} {
+	for _, at := range []*int64{&m.Lease.Expires, &m.Since.Expires, &m.Term.Until, &m.Term.Hold, &m.Term.Asked, &m.Term.Longest.At, &m.Term.Margin.At} {
 		if *at != 0 {
 			*at += now
 		}

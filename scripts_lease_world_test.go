@@ -156,6 +156,11 @@ func termFields(t oracle.Term) []any {
 	text("origin", t.Origin)
 	number("hold", t.Hold)
 	number("floor", t.Floor)
+	number("asked", t.Asked)
+	number("longest", t.Longest.Length)
+	number("longest_at", t.Longest.At)
+	number("margin", t.Margin.Length)
+	number("margin_at", t.Margin.At)
 	return fields
 }
 
@@ -199,6 +204,8 @@ func (w *leaseWorld) dump(ctx context.Context) (oracle.Data, error) {
 	d.Term = oracle.Term{
 		Token: number("token"), Nonce: f["nonce"], Holder: f["holder"], Until: number("until"), TTL: number("ttl"),
 		Released: f["released"] == "1", Origin: f["origin"], Hold: number("hold"), Floor: number("floor"),
+		Asked: number("asked"), Longest: oracle.Named{Length: number("longest"), At: number("longest_at")},
+		Margin: oracle.Named{Length: number("margin"), At: number("margin_at")},
 	}
 	return d, nil
 }
@@ -212,7 +219,7 @@ type leaseAsker struct {
 func (w *leaseWorld) asker(a oracle.Asker) leaseAsker {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	return leaseAsker{a, w.store.forRole(ElectionOptions{
-		LeaseTTL: ms(a.TTL), EmptyHistoryWait: ms(a.EmptyWait), FailoverMargin: ms(a.Margin), RestartGuard: ms(a.RestartGuard),
+		LeaseTTL: ms(a.TTL), HoldOff: ms(a.HoldOff), EmptyHistoryWait: ms(a.EmptyWait), FailoverMargin: ms(a.Margin), RestartGuard: ms(a.RestartGuard),
 	}, a.ID)}
 }
 

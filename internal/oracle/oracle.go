@@ -57,13 +57,44 @@ type Term struct {
 	Released bool
 	Origin   string
 	Hold     int64
+	Asked    int64 // when leaders were first asked to speak up, on an empty history
+	Longest  Named // TTL
+	Margin   Named // FailoverMargin
 	Floor    int64 // highest token that an asker named, if it was above those known here
+}
+
+// Named is the longest of a duration that askers have named, and when it was last named.
+type Named struct {
+	Length int64
+	At     int64
+}
+
+// kept says for how many times its length a duration is remembered.
+const kept = 4
+
+// name takes note of a duration, and returns the longest that is known. It is forgotten when it was not named for long, but for a new
+// history, where the time was another machine's.
+func (n *Named) name(now, own, known, period int64, elsewhere bool) int64 {
+	overdue := now-n.At > period || n.At-now > period
+	if own > known || known > 0 && (elsewhere || own == known && overdue) {
+		*n = Named{Length: max(own, known), At: now}
+	}
+	return max(own, known)
+}
+
+func (n *Named) recall(now, period int64, elsewhere bool) int64 {
+	late := !elsewhere && (now-n.At > kept*period || n.At-now > kept*period)
+	if late || n.Length > lease.MaxTTL.Milliseconds() { // tenure did not write that
+		return 0
+	}
+	return n.Length
 }
 
 // Asker is what one candidate says with each of its requests.
 type Asker struct {
 	ID           string
 	TTL          int64
+	HoldOff      int64 // the option; 0: no longer than the TTL
 	EmptyWait    int64 // 0: none
 	Margin       int64 // FailoverMargin
 	RestartGuard int64 // 0: the hold-off; negative: off
@@ -92,13 +123,22 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	if !r.sane(now) {
 		return refusal
 	}
-	t := &r.Term
-	holdOff := r.holdOff(a, q)
-	guard := holdOff + a.Margin
-	left := r.clamp(now, a, holdOff)
-	facts := r.told(a)
-	unasked := t.Token == 0 && t.Hold == 0 // nobody was asked yet who leads
-	r.witness(now, a, facts, guard)
+	t, facts := &r.Term, r.told(a)
+	longest, margin := r.careful(now, a, r.elsewhere(facts))
+	ttl := max(t.TTL, longest) // of anybody
+	holdOff := r.holdOff(a, q, ttl)
+	guard := holdOff + margin
+	empty := t.Token == 0
+	unasked := empty && t.Asked == 0 // nobody was asked yet who leads
+	asked := t.Asked
+	if unasked {
+		asked = now
+	}
+	left := r.clamp(now, a, holdOff, guard)
+	if empty {
+		asked = min(asked, now)
+	}
+	r.witness(now, a, facts, guard, unasked)
 
 	answer := reply(lease.Held, now)
 	answer.Origin = facts.Origin
@@ -118,17 +158,20 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 		if r.tenured() {
 			answer.Reason = "lease"
 		}
-		answer.Token, answer.TTL = t.Token, ms(t.TTL)
+		answer.Token, answer.TTL = t.Token, ms(ttl)
 		return answer
 	}
 	if r.Rules.Has(Memory) && t.Token < q.Floor {
 		t.Token, t.Nonce, t.Released = q.Floor, "", false
 		t.Hold = max(t.Hold, now+holdOff)
 	}
-	answer.Token, answer.TTL = t.Token, ms(t.TTL)
+	answer.Token, answer.TTL = t.Token, ms(ttl)
+	waits := r.Rules.Has(RollCall) && t.Token == 0 && a.EmptyWait > 0
+	if hold := max(t.Hold, asked+a.EmptyWait); waits && (unasked || hold > t.Hold && r.Rules.Has(LongestWait)) {
+		t.Hold, t.Asked = hold, asked // a guard that is on may be over sooner, and has asked nobody
+	}
 	switch {
-	case r.Rules.Has(RollCall) && unasked && t.Token == 0 && a.EmptyWait > 0:
-		t.Hold = max(t.Hold, now+a.EmptyWait) // a guard that is on may be over sooner, and has asked nobody
+	case waits && unasked:
 		answer.Verdict, answer.Reason, answer.Wait = lease.RollCall, "empty", ms(t.Hold-now)
 		return answer
 	case t.Hold > now:
@@ -163,9 +206,11 @@ func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 	answer.Origin = facts.Origin
 
 	keep := func() Reply {
-		if facts.Origin != t.Origin && r.comparable(facts.Origin) {
+		elsewhere := r.elsewhere(facts)
+		longest, margin := r.careful(now, a, elsewhere)
+		if elsewhere {
 			if r.Rules.Has(ArmInRenew) {
-				t.Hold = max(t.Hold, now+r.holdOff(a, q)+a.Margin)
+				t.Hold = max(t.Hold, now+r.holdOff(a, q, max(t.TTL, longest))+margin)
 			}
 			t.Origin = facts.Origin
 		}
@@ -308,20 +353,41 @@ func (r *Redis) known(now int64) int64 {
 	return r.Term.Floor
 }
 
-func (r *Redis) holdOff(a Asker, q lease.Request) int64 {
+func (r *Redis) holdOff(a Asker, q lease.Request, others int64) int64 {
 	if !r.Rules.Has(LongestTTL) {
 		return a.TTL
 	}
-	return max(a.TTL, r.Term.TTL, q.HoldOff.Milliseconds())
+	return max(a.TTL, others, q.HoldOff.Milliseconds())
+}
+
+// careful is the longest TTL and margin that anybody has named, this asker included.
+func (r *Redis) careful(now int64, a Asker, elsewhere bool) (longest, margin int64) {
+	t, own := &r.Term, max(a.TTL, a.HoldOff)
+	if r.Rules.Has(TTLNamed) {
+		longest = t.Longest.recall(now, t.Longest.Length, elsewhere)
+	}
+	longest = t.Longest.name(now, own, longest, own, elsewhere)
+	if r.Rules.Has(MarginNamed) {
+		margin = t.Margin.recall(now, longest, elsewhere)
+	}
+	return longest, t.Margin.name(now, a.Margin, margin, longest, elsewhere)
+}
+
+// elsewhere reports whether the term hash was written under another history.
+func (r *Redis) elsewhere(facts Facts) bool {
+	return facts.Origin != r.Term.Origin && r.comparable(facts.Origin)
 }
 
 // clamp pulls back what lies further ahead than it can, and returns what is left of the lease.
-func (r *Redis) clamp(now int64, a Asker, holdOff int64) (left int64) {
+func (r *Redis) clamp(now int64, a Asker, holdOff, guard int64) (left int64) {
 	lasting := r.Lease.Expires == 0
 	left = r.Lease.Expires - now
 	if r.Rules.Has(Clamp) {
 		r.Term.Until = min(r.Term.Until, now+holdOff)
-		r.Term.Hold = min(r.Term.Hold, now+max(holdOff+a.Margin, a.RestartGuard)+second)
+		r.Term.Hold = min(r.Term.Hold, now+max(guard, a.RestartGuard, a.EmptyWait)+second)
+		if r.Term.Token == 0 {
+			r.Term.Asked = min(r.Term.Asked, now)
+		}
 		if r.tenured() && (lasting || left > holdOff) {
 			r.Lease.Expires = now + holdOff
 			return holdOff
@@ -333,23 +399,30 @@ func (r *Redis) clamp(now int64, a Asker, holdOff int64) (left int64) {
 	return left
 }
 
-// witness looks at the history of the server: a new one arms the hold-off, once.
-func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64) {
-	t := &r.Term
-	if !r.Rules.Has(Guard) || facts.Origin == t.Origin || !r.comparable(facts.Origin) {
+// witness looks at the history of the server: a new one arms the hold-off, once. While nobody was granted anything, whoever asks adds a
+// longer guard of its own.
+func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64, unasked bool) {
+	t, elsewhere := &r.Term, r.elsewhere(facts)
+	if !r.Rules.Has(Guard) || !elsewhere && (t.Token != 0 || unasked || !r.comparable(facts.Origin)) {
 		return
 	}
 	least := guard
 	if a.RestartGuard != 0 {
 		least = a.RestartGuard
 	}
-	switch {
-	case t.Origin != "" || facts.Promoted:
-		t.Hold = max(t.Hold, now+guard)
-	case least >= 0 && facts.Uptime < least+second:
-		t.Hold = max(t.Hold, now-facts.Uptime+least+second)
+	arm, from := int64(0), now
+	if !elsewhere {
+		from = t.Asked // nothing that is told later moves it
 	}
-	t.Origin = facts.Origin
+	switch {
+	case facts.Promoted, elsewhere && t.Origin != "":
+		arm = from + guard
+	case least >= 0 && facts.Uptime < least+second:
+		arm = min(now-facts.Uptime, from) + least + second
+	}
+	if elsewhere || arm > t.Hold+second { // by whole seconds the same guard may seem longer
+		t.Hold, t.Origin = max(t.Hold, arm), facts.Origin
+	}
 }
 
 // adoptable reports whether a lease of the asker's own campaign may be taken for granted: it is not what an older snapshot, or
@@ -382,7 +455,7 @@ func (r *Redis) extend(now int64, a Asker) {
 
 // told is what INFO tells this candidate.
 func (r *Redis) told(a Asker) Facts {
-	if a.NoInfo {
+	if a.NoInfo || r.Origin == "" { // INFO is refused as a whole
 		return Facts{}
 	}
 	return r.Facts

@@ -25,6 +25,9 @@ const (
 	AdoptGuard                      // a lease is adopted only where no hold runs and no data were lost
 	MemoryEnded                     // so is what late requests, refused renewals and releases name noted: who remembers may be leaving
 	Relic                           // a lease of an older term than the asker's, shown by a promoted replica, is taken back like lost data
+	TTLNamed                        // the longest TTL that askers name counts, for as long as it is named and a while after
+	MarginNamed                     // so does the longest FailoverMargin
+	LongestWait                     // on an empty history the longest wait of all who ask counts, from the first question on
 	end
 
 	All = end - 1
@@ -32,7 +35,7 @@ const (
 
 var ruleNames = [...]string{
 	"until", "memory", "guard", "rollcall", "reclaim", "time", "not-after", "arm-in-renew", "longest-ttl", "clamp", "unknown-origin",
-	"nonce-holder", "adopt-guard", "memory-ended", "relic",
+	"nonce-holder", "adopt-guard", "memory-ended", "relic", "ttl-named", "margin-named", "longest-wait",
 }
 
 // Has reports whether all of the given rules are in force.

@@ -52,7 +52,7 @@ func newProcess(w *World, number int) *process {
 	return &process{
 		w: w, host: uint8(number), id: string(rune('a' + number)),
 		asker: oracle.Asker{
-			ID: string(rune('a' + number)), TTL: ttl.Milliseconds(), EmptyWait: c.Empty.Milliseconds(), Margin: margin.Milliseconds(), NoInfo: number < c.NoInfo,
+			ID: string(rune('a' + number)), TTL: ttl.Milliseconds(), HoldOff: c.HoldOff.Milliseconds(), EmptyWait: c.Empty.Milliseconds(), Margin: margin.Milliseconds(), NoInfo: number < c.NoInfo,
 		},
 		timing: lease.Timing{TTL: ttl, Renew: ttl / 3, Retry: ttl / 2, Drift: drift, HoldOff: c.HoldOff, Penalty: 2 * ttl, Margin: margin},
 		wall:   time.Duration(epoch) * time.Millisecond, down: true,

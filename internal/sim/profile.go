@@ -143,6 +143,7 @@ var Profiles = []Profile{
 	usual(Profile{Name: "FLUSHALL, roll-call", Faults: []Fault{Crash, Resign, Flush}, Noticed: 1}),
 	rough(Profile{Name: "term hash evicted", Faults: few(EvictTerm)}),
 	rough(Profile{Name: "TTLs differ, failover", Faults: few(Failover), TTLs: twoTTLs, HoldOff: hotTTL}),
+	hot(Profile{Name: "TTLs differ, HoldOff not set", Faults: few(Failover, Stop), TTLs: twoTTLs}),
 	rough(Profile{Name: "one without INFO", Faults: few(), NoInfo: 1}),
 	rough(Profile{Name: "clock set back", Faults: few(ClockBack)}),
 	rough(Profile{Name: "all data losses", Faults: few(Del, Flush, Failover, RestartEmpty, EvictTerm), Empty: hotTTL}),
@@ -174,7 +175,6 @@ var Outside = []Profile{
 	outside(rough(Profile{Name: "second master, no FailoverMargin", Faults: few(Failover), Second: 3 * time.Second})),
 	outside(rough(Profile{Name: "Redis's clock jumps ahead by up to 2 TTL", Faults: few(ClockAhead)})),
 	outside(usual(Profile{Name: "clock rates apart by up to 5 %", Faults: few(), Rate: 0.05})),
-	outside(hot(Profile{Name: "TTLs differ, HoldOff not set", Faults: few(Failover, Stop), TTLs: twoTTLs})),
 	outside(rough(Profile{Name: "nobody may call INFO, failover", Faults: few(Failover), NoInfo: processes})),
 }
 

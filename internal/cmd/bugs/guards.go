@@ -9,7 +9,7 @@ var guards = []bug{
 	{name: "lease not clamped", test: "TestLeaseScripts", breaks: "a lease of ours without an expiry, or with an absurd one, stops the election", file: lua,
 		old: "if tenured and (left < 0 or left > hold_off) then", new: "if false then"},
 	{name: "promoted server trusted", test: "TestLeaseScripts", breaks: "a replica that became a master and never saw the lease grants it at once", file: lua,
-		old: "if term.origin ~= '' or promoted then", new: "if term.origin ~= '' then"},
+		old: "if promoted or (elsewhere", new: "if (elsewhere"},
 	{name: "young server trusted", test: "TestLeaseScripts", breaks: "a Redis that has just lost everything grants the lease beside its old leader", file: lua,
 		old: "if age < least + 1000 then arm", new: "if false then arm"},
 	{name: "hold not honoured", test: "TestLeaseScripts", breaks: "the witnesses object and nobody listens", file: lua,
