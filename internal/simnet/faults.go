@@ -180,7 +180,7 @@ func (s *Server) Silence(host string) {
 	s.net.mu.Lock()
 	defer s.net.mu.Unlock()
 	for _, c := range s.conns {
-		if c.subscribed && (host == "" || c.host.name == host) {
+		if c.subscribed.Load() && (host == "" || c.host.name == host) {
 			s.net.event(c.host.name, "silenced", s.addr, int64(c.id))
 			c.up.clear()
 			c.down.clear()
