@@ -48,7 +48,7 @@ var planning = []bug{
 	{name: "slots of a schedule that was not in force", test: "TestOwedSlotStandsAlone", breaks: "a changed schedule runs a hundred times at once", file: "taskloop.go",
 		old: "t.record.next != 0 && t.record.next <= redis:\n		if starts", new: "t.record.next != 0 && redis < 0:\n		if starts"},
 	{name: "ended for good", test: "TestEndedScheduleComesBack", breaks: "dates that are added to a list never come", file: "slots.go",
-		old: "case r.follows(spec) && r.next != 0 && !plan.Misplaced", new: "case r.follows(spec) && !plan.Misplaced"},
+		old: "r.next != 0 && !plan.Misplaced(rules, redisTime(r.next), at):", new: "(r.next == 0 || !plan.Misplaced(rules, redisTime(r.next), at)):"},
 	{name: "run of months ago", test: "TestOutdatedRun", breaks: "a run for a slot of months ago, with SkipMissed too", file: "slots.go",
 		old: "		return due(r.next) || r.run", new: "		return r.run"},
 	{name: "grace shorter than a failover", test: "TestGrace", breaks: "each crash right before a slot loses it", file: "coordinator.go",
