@@ -194,16 +194,6 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// hashTag is what Redis Cluster hashes of a key: what stands between the first brace and the next closing one, if anything does.
-func hashTag(key string) string {
-	if _, rest, ok := strings.Cut(key, "{"); ok {
-		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
-			return tag
-		}
-	}
-	return key
-}
-
 // replyError is an error reply.
 type replyError string
 

@@ -197,13 +197,18 @@ func (o Options) complete(c *checker) Options {
 	return o
 }
 
-// namespace refuses what is not a key prefix: the characters of an ID and at most one hash tag.
-func (c *checker) namespace(field, name string) {
+// isKey reports whether a Namespace or LeaderKey can be called so: the characters of an ID and at most one hash tag.
+func isKey(name string) bool {
 	bare := name
 	if tag := tagPattern.FindString(name); tag != "" {
 		bare = strings.Replace(name, tag, tag[1:len(tag)-1], 1)
 	}
-	if !idPattern.MatchString(bare) || len(name) > 128 {
+	return idPattern.MatchString(bare) && len(name) <= 128
+}
+
+// namespace refuses what is not a key prefix.
+func (c *checker) namespace(field, name string) {
+	if !isKey(name) {
 		c.refuse(field, name, "must match %s, with at most one {hash tag}", idPattern)
 	}
 	if field != "Namespace" {

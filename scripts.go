@@ -71,6 +71,17 @@ func (k keys) own(id string) string       { return k.ns + ":instance:" + id + ":
 func (k keys) leaseKey(o ElectionOptions) string    { return cmp.Or(o.LeaderKey, k.lease(o.Role)) }
 func (k keys) leaseEvents(o ElectionOptions) string { return k.leaseKey(o) + ":events" }
 
+// hashTag is what a Redis Cluster hashes of a key: what stands between the first brace and the next closing one, if anything does.
+// Keys of one hash tag lie in one slot.
+func hashTag(key string) string {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			return tag
+		}
+	}
+	return key
+}
+
 // script is one section of scripts.lua.
 type script struct{ name, source, sha string }
 

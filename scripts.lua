@@ -441,7 +441,7 @@ end
 --@ open_task
 -- Fences the record for a new leader, and puts the task into the index. Tokens of two leases say nothing of each other: a record that
 -- is another lease's is taken over once that lease has no holder.
--- KEYS: 2 index, 3 the lease that the record was another's of when it was read, else one's own.
+-- KEYS: 2 index, 3 the lease that the record was another's of when it was read, if there was one that may be asked for.
 -- ARGV: 1 token, 2 name, 3 own lease ('': there is only one).
 -- Verdicts: ok | fenced | foreign (another lease's).
 local now, token = time(), tonumber(ARGV[1])

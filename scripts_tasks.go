@@ -1,7 +1,6 @@
 package tenure
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +36,7 @@ type taskStore interface {
 type taskOpen struct {
 	token int64
 	lease string // key of the lease; "": there is only one
-	other string // that of another role, which the record was found to belong to; "": none
+	other string // that of another role, which the record was found to say it belongs to: untrusted; "": none
 }
 
 // taskPlan moves the next slot without a run.
@@ -138,8 +137,22 @@ var taskFields = []string{"next", "spec", "token", "run", "done", "status", "las
 	"crashes", "skipped", "paused", "instance", "run_token", "error", "failures", "retry_at", "lease", "pauses"}
 
 func (s *redisStore) openTask(ctx context.Context, name string, o taskOpen) (taskReply, error) {
-	other := cmp.Or(o.other, o.lease, s.keys.lease(""))
-	return s.askTask(ctx, s.scripts.openTask, "3", s.keys.task(name), s.keys.tasks(), other, o.token, name, o.lease)
+	record, index := s.keys.task(name), s.keys.tasks()
+	if s.askable(o.other) {
+		reply, err := s.askTask(ctx, s.scripts.openTask, "3", record, index, o.other, o.token, name, o.lease)
+		if !errors.Is(err, ErrMisconfigured) { // perhaps this client may not read that key: the record stays foreign then
+			return reply, err
+		}
+	}
+	return s.askTask(ctx, s.scripts.openTask, "2", record, index, o.token, name, o.lease)
+}
+
+// askable reports whether a script may be given the key of a lease that a record names: the text is untrusted, and on a Redis Cluster
+// one key in another slot refuses the whole call.
+func (s *redisStore) askable(lease string) bool {
+	role, isRole := strings.CutPrefix(lease, s.keys.lease("")+":")
+	written := isRole && rolePattern.MatchString(role) || lease == s.keys.lease("") || isKey(lease) && s.keys.taken(lease) == ""
+	return written && (!s.spread || hashTag(lease) == hashTag(s.keys.tasks()))
 }
 
 func (s *redisStore) planTask(ctx context.Context, name string, p taskPlan) (taskReply, error) {

@@ -58,7 +58,7 @@ type leadTask struct {
 	next     taskRecord // as it was when it last had a next slot: a record that was lost goes on from there
 	again    string     // ID of a run that another leader left behind, to be run again
 	moved    int        // how often in a row the record was not what it was
-	other    string     // key of the lease that the record belongs to, if it is not ours
+	other    string     // key of the lease that the record says it belongs to, if it is not ours: untrusted
 	extra    bool       // RunOnElection is still to be done
 	asking   *asking
 	queued   *asking   // the end of a run, behind what is being asked

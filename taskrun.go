@@ -47,8 +47,9 @@ func (l *taskLoop) open(t *leadTask) {
 				t.other = r.lease
 			case reply.verdict == taskForeign:
 				t.other = ""
-				l.refused(t, fmt.Errorf("%w: task %q is run by the leader of %q: names of tasks are unique in a namespace; this process looks "+
-					"again each minute", ErrMisconfigured, t.Name, r.lease))
+				l.refused(t, fmt.Errorf("%w: task %q is run by the leader of %.100q: names of tasks are unique in a namespace; this "+
+					"process looks again each minute; if no role has that lease any more, remove the fields lease and token of the record",
+					ErrMisconfigured, t.Name, r.lease))
 			}
 		},
 	})

@@ -1,0 +1,196 @@
+package tenure
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// gate answers script calls as a server would that serves some keys only. It takes down the keys of all calls.
+type gate struct {
+	refuse func(keys []string) error
+	keys   []string
+}
+
+func (*gate) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !strings.HasPrefix(cmd.Name(), "eval") {
+			return next(ctx, cmd)
+		}
+		args := cmd.Args()
+		count, err := strconv.Atoi(args[2].(string))
+		if err != nil {
+			return err
+		}
+		var named []string
+		for _, key := range args[3 : 3+count] {
+			named = append(named, key.(string))
+		}
+		g.keys = append(g.keys, named...)
+		if err := g.refuse(named); err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// crossSlot refuses keys of several slots, as each node of a Redis Cluster does.
+func crossSlot(keys []string) error {
+	for _, key := range keys {
+		if hashTag(key) != hashTag(keys[0]) {
+			return replyError("CROSSSLOT Keys in request don't hash to the same slot")
+		}
+	}
+	return nil
+}
+
+// gatedStore is a store whose calls go through a gate. A spread one believes that it is on a Redis Cluster.
+func gatedStore(t *testing.T, namespace string, spread bool, refuse func([]string) error) (*redisStore, *gate) {
+	t.Helper()
+	m := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	g := &gate{refuse: refuse}
+	client.AddHook(g)
+	var c checker
+	store := newRedisStore(client, &c, Options{Namespace: namespace, Election: ElectionOptions{LeaseTTL: time.Second}})
+	require.NoError(t, c.err())
+	store.spread = spread
+	return store, g
+}
+
+// TestLeaseOfAnotherSlot: the lease that a record says it belongs to is named to Redis only if it can be one, and on a Redis Cluster only if
+// it lies where the record lies. All that tasks ask for lies in one slot, whatever a LeaderKey or a record says.
+func TestLeaseOfAnotherSlot(t *testing.T) {
+	for lease, named := range map[string][2]bool{ // on one server, on a Cluster
+		"{ns}:a:leader":     {true, true},
+		"{ns}:a:leader:two": {true, true},
+		"{ns}:a:leader:" + strings.Repeat("r", 128): {true, true},
+		"{ns}:mine":                          {true, true},
+		"x{ns}":                              {true, true},
+		"{other}:mine":                       {true, false},
+		"mine":                               {true, false},
+		"":                                   {false, false},
+		"{ns}:a:instances":                   {false, false},
+		"{ns}:a:task:u":                      {false, false},
+		"{ns}:{other}":                       {false, false},
+		"{ns}:a:leader:two:three four":       {false, false},
+		"{ns}:" + strings.Repeat("k", 1<<20): {false, false},
+	} {
+		for i, spread := range []bool{false, true} {
+			store, g := gatedStore(t, "{ns}:a", spread, func(keys []string) error {
+				if spread {
+					return crossSlot(keys)
+				}
+				return nil
+			})
+			ctx := t.Context()
+			// One's own lease is in another slot, too: it is text here, and no key.
+			reply, err := store.openTask(ctx, "t", taskOpen{token: 5, lease: "{own}:leader"})
+			require.NoError(t, err)
+			require.Equal(t, taskOK, reply.verdict)
+			if lease != "" {
+				require.NoError(t, store.rdb.HSet(ctx, store.keys.task("t"), "lease", lease).Err())
+			}
+			g.keys = nil
+			reply, err = store.openTask(ctx, "t", taskOpen{token: 7, lease: "{own}:leader", other: taskText(lease)})
+			require.NoError(t, err, "%.60s", lease)
+			require.Equal(t, named[i], slices.Contains(g.keys, lease), "%.60s on a Cluster: %v", lease, spread)
+			want := taskForeign
+			if named[i] || lease == "" {
+				want = taskOK // nobody holds it
+			}
+			require.Equal(t, want, reply.verdict, "%.60s on a Cluster: %v", lease, spread)
+		}
+	}
+}
+
+// TestTaskScriptsAskForOneSlot: no call for a task asks for keys of two slots.
+func TestTaskScriptsAskForOneSlot(t *testing.T) {
+	store, g := gatedStore(t, "{ns}:a", true, crossSlot)
+	ctx := t.Context()
+	o := taskOpen{token: 1, lease: "{own}:leader"}
+	for name, call := range map[string]func() (taskReply, error){
+		"open": func() (taskReply, error) { return store.openTask(ctx, "t", o) },
+		"plan": func() (taskReply, error) { return store.planTask(ctx, "t", taskPlan{token: 1, next: 1000, spec: "s"}) },
+		"claim": func() (taskReply, error) {
+			return store.claimTask(ctx, "t", taskClaim{token: 1, run: "r", kind: claimExtra, expect: "0"})
+		},
+		"retry": func() (taskReply, error) { return store.retryTask(ctx, "t", taskRetry{token: 1, run: "r", attempt: 2}) },
+		"finish": func() (taskReply, error) {
+			return store.finishTask(ctx, "t", taskFinish{token: 1, run: "r", status: RunSucceeded})
+		},
+		"pause": func() (taskReply, error) { return store.pauseTask(ctx, "t", true, "") },
+		"read":  func() (taskReply, error) { return store.readTask(ctx, "t") },
+	} {
+		_, err := call()
+		require.NoError(t, err, name)
+	}
+	require.NoError(t, crossSlot(g.keys))
+}
+
+// TestUnreadableLease: a record that names a key which this client may not read is another role's until somebody repairs it as the error
+// says. The rest of what it says stays.
+func TestUnreadableLease(t *testing.T) {
+	const lease = "somebody:else"
+	store, _ := gatedStore(t, "ns", false, func(keys []string) error {
+		if slices.Contains(keys, lease) {
+			return replyError("NOPERM No permissions to access a key")
+		}
+		return nil
+	})
+	ctx, record := t.Context(), store.keys.task("t")
+	_, err := store.openTask(ctx, "t", taskOpen{token: 9, lease: lease})
+	require.NoError(t, err)
+	_, err = store.planTask(ctx, "t", taskPlan{token: 9, next: 1000, spec: "s"})
+	require.NoError(t, err)
+	reply, err := store.openTask(ctx, "t", taskOpen{token: 5, lease: "ns:leader", other: lease})
+	require.NoError(t, err)
+	require.Equal(t, taskForeign, reply.verdict)
+	require.NoError(t, store.rdb.HDel(ctx, record, "lease", "token").Err())
+	reply, err = store.openTask(ctx, "t", taskOpen{token: 5, lease: "ns:leader"})
+	require.NoError(t, err)
+	require.Equal(t, taskOK, reply.verdict)
+	require.EqualValues(t, 1000, reply.record.next)
+}
+
+// TestForeignRecordSaysHowToRepairIt: a task whose record says that it belongs to a lease that nobody can have is reported once, with what to
+// do, and goes on within a minute of that.
+func TestForeignRecordSaysHowToRepairIt(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		c.redis.Do(func(m *miniredis.Miniredis) {
+			m.HSet("tenure:task:t", "lease", strings.Repeat("no lease ", 1000), "token", "900000000000")
+		})
+		a := c.member("a")
+		require.NoError(t, a.Tasks().Register(a.counts("t", Every(10*time.Second))))
+		a.start()
+		c.pass(5 * time.Minute)
+		require.Empty(c, c.noted())
+		require.Len(c, a.told(EventTaskFailed), 1)
+		status, err := a.Tasks().Tasks(context.Background())
+		require.NoError(c, err)
+		require.ErrorIs(c, status[0].Err, ErrMisconfigured)
+		require.ErrorContains(c, status[0].Err, "remove the fields lease and token")
+		require.Less(c, len(status[0].Err.Error()), 500)
+		c.redis.Do(func(m *miniredis.Miniredis) {
+			m.HDel("tenure:task:t", "lease")
+			m.HDel("tenure:task:t", "token")
+		})
+		c.pass(90 * time.Second)
+		require.NotEmpty(c, c.noted())
+	})
+}
