@@ -9,6 +9,10 @@
 // the term ends, for whatever reason, IsLeader turns false first, then the context is cancelled, then the work is awaited, and
 // only then is the lease released. Then the process campaigns again, for ever.
 //
+// A deploy lets running tasks finish. After Resign, or the stop of Run, no task starts, and one that runs keeps its context, its term
+// and the lease for up to 3/4 of ShutdownTimeout. Then its context is cancelled, its run is recorded as interrupted, and the next leader
+// runs it again, unless Task.Abandoned says otherwise. If the lease is lost, or work or health fails, tasks are cancelled at once.
+//
 // Most programs need New, Coordinator.Run, Coordinator.IsLeader and TaskScheduler.Register, and nothing else.
 //
 // # Promises

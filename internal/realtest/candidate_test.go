@@ -3,6 +3,7 @@
 package realtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -24,6 +25,15 @@ const (
 	envAddr  = "TENURE_REALTEST_ADDR"
 	envTTL   = "TENURE_REALTEST_TTL"
 	envVigil = "TENURE_REALTEST_VIGIL" // "1": a leader spins to be awake first
+
+	envTask     = "TENURE_REALTEST_TASK"     // "1": a task runs when a term begins
+	envShutdown = "TENURE_REALTEST_SHUTDOWN" // of Options.ShutdownTimeout; "": shutdownTimeout
+)
+
+const (
+	taskName        = "report"
+	finishKey       = "finish" // the task returns once this key is there
+	shutdownTimeout = 5 * time.Second
 )
 
 const fenceKey = "resource"
@@ -45,19 +55,26 @@ return 'accepted'`)
 //	woke <token> <gap> true|false        the first IsLeader after not having run for longer than a lease
 //	late write <token> accepted|refused  what the resource said after that
 //	cancelled <token> <at> <deadline>    the context of the term ended
+//	runs <token>                         the task began
+//	ran <token> <at> leads=<bool> holder=<who> <error>  the task is about to return; who holds the lease
 //	starved                              the processors are busy
 //	ended <error>                        Run returned
 func candidateMain() {
 	out := &speaker{}
 	ttl, err := time.ParseDuration(os.Getenv(envTTL))
 	out.must(err)
+	shutdown, err := time.ParseDuration(cmp.Or(os.Getenv(envShutdown), shutdownTimeout.String()))
+	out.must(err)
 	client := redis.NewClient(&redis.Options{Addr: os.Getenv(envAddr)})
 	coordinator, err := tenure.New(client, tenure.Options{
-		Namespace: namespace, InstanceID: os.Getenv(envName), ShutdownTimeout: 5 * time.Second,
+		Namespace: namespace, InstanceID: os.Getenv(envName), ShutdownTimeout: shutdown,
 		Election: tenure.ElectionOptions{LeaseTTL: ttl, RestartGuard: -1, EmptyHistoryWait: -1},
 	})
 	out.must(err)
 	c := &candidate{Elector: coordinator.Elector(), out: out, client: client, ttl: ttl, vigil: os.Getenv(envVigil) == "1"}
+	if os.Getenv(envTask) == "1" {
+		out.must(coordinator.Tasks().Register(c.task()))
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -132,6 +149,22 @@ func (c *candidate) lead(ctx context.Context, term tenure.Term) error {
 	<-ctx.Done()
 	c.out.say("cancelled %d %d %d", term.Token, monotonic(), c.deadline.Load())
 	return nil
+}
+
+// task runs once when a term begins, until it may return or its context is done.
+func (c *candidate) task() tenure.Task {
+	return tenure.Task{Name: taskName, Schedule: tenure.Every(24 * time.Hour), RunOnElection: true, Run: func(ctx context.Context, run tenure.TaskRun) error {
+		c.out.say("runs %d", run.Token)
+		for there := int64(0); there == 0 && ctx.Err() == nil; time.Sleep(look) {
+			there, _ = c.client.Exists(ctx, finishKey).Result() // without an answer it asks again
+		}
+		holder, err := c.client.Get(context.Background(), leaderKey).Result()
+		if err != nil {
+			holder = err.Error()
+		}
+		c.out.say("ran %d %d leads=%v holder=%s %v", run.Token, monotonic(), c.IsLeader(), holder, ctx.Err())
+		return ctx.Err()
+	}}
 }
 
 func (c *candidate) write(term tenure.Term) string {
