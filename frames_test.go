@@ -56,7 +56,27 @@ func (s *framedServer) serve(conn net.Conn) {
 		n, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
 		return n
 	}
-	say := func(frame string) { _, _ = io.WriteString(conn, frame) }
+	// A connection of the system takes what is written before the other end reads: a client may send two commands and then read.
+	out, done := make(chan string, 1000), make(chan struct{})
+	defer close(done)
+	s.ended.Go(func() { // ends with serve, or with the connection
+		for {
+			select {
+			case frame := <-out:
+				if _, err := io.WriteString(conn, frame); err != nil {
+					return
+				}
+			case <-done:
+				return
+			}
+		}
+	})
+	say := func(frame string) {
+		select {
+		case out <- frame:
+		case <-done:
+		}
+	}
 	for {
 		count := number()
 		if count < 0 {
@@ -219,6 +239,7 @@ func acrossTheDeadline(t *testing.T, protocol int, message string, cut int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	told, ended := aSubscription(ctx, client)
 	time.Sleep(2 * time.Minute)
+	require.NotEmpty(t, told, "it was subscribed")
 	for len(told) > 0 {
 		require.Equal(t, hint{Type: hintConnected, channel: "ns:events"}, <-told, "and nothing else")
 	}
@@ -228,6 +249,37 @@ func acrossTheDeadline(t *testing.T, protocol int, message string, cut int) {
 	require.NoError(t, client.Close())
 	later.Wait()
 	server.ended.Wait()
+}
+
+// TestAnyErrorEndsTheSubscription: behind an error, even one that the client takes for the answer to a command, nothing is read.
+func TestAnyErrorEndsTheSubscription(t *testing.T) {
+	for _, protocol := range []int{2, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			subscriptions := 0
+			server := &framedServer{reply: func(args []string, _ func(string)) (string, bool) {
+				if args[0] != "subscribe" || args[1] != "ns:events" {
+					return "", false
+				}
+				if subscriptions++; subscriptions > 1 {
+					return "", false
+				}
+				return subscribedFrame(args[1]) + "-ERR torn\r\n" + messageFrame("ns:events", `{"type":"vacant","role":"forged"}`), true
+			}}
+			client := server.client(func(o *redis.Options) { o.Protocol = protocol })
+			ctx, cancel := context.WithCancel(context.Background())
+			told, ended := aSubscription(ctx, client)
+			time.Sleep(time.Minute)
+			cancel()
+			<-ended
+			require.NoError(t, client.Close())
+			server.ended.Wait()
+			require.Greater(t, subscriptions, 1, "another subscription")
+			require.NotEmpty(t, told, "it was subscribed")
+			for len(told) > 0 {
+				require.Equal(t, hint{Type: hintConnected, channel: "ns:events"}, <-told, "and nothing else")
+			}
+		})
+	}
 }
 
 // TestHugeHolderIsCut: whatever a foreign client writes into the lease key, or the term hash, it takes a few bytes with us, and never
@@ -248,6 +300,12 @@ func TestHugeHolderIsCut(t *testing.T) {
 		leader, err := a.Elector().Leader(c.Context())
 		require.NoError(c, err)
 		require.Equal(c, long+"…", leader.InstanceID)
+		var checks checker
+		store := newRedisStore(c.net.Client("raw", nil), &checks, Options{Namespace: "tenure", InstanceID: "raw", secret: nonce}).
+			forRole(ElectionOptions{LeaseTTL: 10 * time.Second}, "raw")
+		line, err := store.text(c.Context(), store.scripts.leader, store.args(store.scripts.leader, 0))
+		require.NoError(c, err)
+		require.Less(c, len(line), 500, "what Redis sends")
 		reply, err := parseLeaseReply("held 1 0 0 1 0 " + strings.Repeat("o", 1<<20) + " foreign =" + strings.Repeat("h", 1<<20))
 		require.NoError(c, err)
 		require.Less(c, len(reply.holder)+len(reply.Origin), 300, "though the server does not cut it")

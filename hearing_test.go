@@ -3,11 +3,15 @@ package tenure
 import (
 	"context"
 	"fmt"
+	"net"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -161,9 +165,9 @@ func TestSubscriptionOfRoles(t *testing.T) {
 
 // TestChecksOfTheSubscription: what a check costs, and what it makes of a Redis that does not publish.
 func TestChecksOfTheSubscription(t *testing.T) {
-	refuse := func(what string) func(host, cmd string, args []string) string {
+	refuse := func(what, channel string) func(host, cmd string, args []string) string {
 		return func(host, cmd string, args []string) string {
-			if cmd == what && host == "a" {
+			if cmd == what && host == "a" && strings.Contains(strings.Join(args, " "), channel) {
 				return "NOPERM User app has no permissions to run the '" + what + "' command"
 			}
 			return ""
@@ -171,16 +175,18 @@ func TestChecksOfTheSubscription(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		refused string
+		channel string // part of its name; "": every channel
 		says    string // Subscription.Err
 		events  []string
 		counted string // what each check costs
 	}{
 		"as it should be":    {counted: "PUBLISH"},
 		"publishing refused": {refused: "PUBLISH", says: "+publish", events: []string{"hints_refused"}, counted: "PING"},
+		"its own channel":    {refused: "SUBSCRIBE", channel: "instance:a:events", counted: "PING"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCrew(t, func(c *crew) {
-				c.redis.Intercept(refuse(test.refused))
+				c.redis.Intercept(refuse(test.refused, test.channel))
 				a := c.member("a").start()
 				c.pass(time.Minute)
 				counts := map[string]int{}
@@ -199,6 +205,82 @@ func TestChecksOfTheSubscription(t *testing.T) {
 					require.ErrorContains(c, state.Err, test.says)
 				}
 				require.ElementsMatch(c, test.events, a.told(EventSubscriptionLost, EventSubscriptionRestored, EventHintsRefused))
+			})
+		})
+	}
+}
+
+// TestRollCallThatIsTooSlowIsReported: once, with what to set, by the process whose leaders cannot answer in time and by no other.
+func TestRollCallThatIsTooSlowIsReported(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		c.net.SetFaults("a", simnet.Faults{MinLatency: 20 * time.Millisecond, MaxLatency: 20 * time.Millisecond})
+		a, b := c.member("a").start(), c.member("b").start()
+		c.pass(5 * time.Minute)
+		require.Len(c, a.told(EventRollCallSlow), 1)
+		require.Empty(c, b.told(EventRollCallSlow))
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, e := range a.events {
+			if e.Type == EventRollCallSlow {
+				require.Equal(c, 1, e.Count)
+				require.Greater(c, e.Took, 125*time.Millisecond, "half of EmptyHistoryWait")
+				require.ErrorIs(c, e.Err, ErrMisconfigured)
+				require.ErrorContains(c, e.Err, "set it to")
+			}
+		}
+	})
+}
+
+// TestSubscriptionGoesToTheMaster: a client of a cluster that reads from replicas listens, and checks, at the master all the same.
+func TestSubscriptionGoesToTheMaster(t *testing.T) {
+	for name, change := range map[string]func(*redis.ClusterOptions){
+		"ReadOnly":       func(o *redis.ClusterOptions) { o.ReadOnly = true },
+		"RouteRandomly":  func(o *redis.ClusterOptions) { o.RouteRandomly = true },
+		"RouteByLatency": func(o *redis.ClusterOptions) { o.RouteByLatency = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				asked := map[string]int{} // by command and address
+				servers := map[string]*framedServer{}
+				var slot redis.ClusterSlot
+				slot.End = 16383
+				for _, addr := range []string{"10.0.0.1:6379", "10.0.0.2:6379"} { // master, replica
+					slot.Nodes = append(slot.Nodes, redis.ClusterNode{Addr: addr})
+					servers[addr] = &framedServer{reply: func(args []string, _ func(string)) (string, bool) {
+						mu.Lock()
+						defer mu.Unlock()
+						asked[args[0]+" "+addr]++
+						return "", false
+					}}
+				}
+				opts := &redis.ClusterOptions{
+					ClusterSlots:             func(context.Context) ([]redis.ClusterSlot, error) { return []redis.ClusterSlot{slot}, nil },
+					MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+					Dialer: func(_ context.Context, _, addr string) (net.Conn, error) {
+						here, there := net.Pipe()
+						server := servers[addr]
+						server.ended.Go(func() { server.serve(there) }) // ends when the client closes its end
+						return here, nil
+					},
+				}
+				change(opts)
+				for range 10 { // it may draw lots
+					client := redis.NewClusterClient(opts)
+					ctx, cancel := context.WithCancel(context.Background())
+					_, ended := aSubscription(ctx, client)
+					time.Sleep(30 * time.Second)
+					cancel()
+					<-ended
+					require.NoError(t, client.Close())
+				}
+				for _, server := range servers {
+					server.ended.Wait()
+				}
+				require.GreaterOrEqual(t, asked["subscribe 10.0.0.1:6379"], 20, "hints, and what checks them")
+				require.Zero(t, asked["subscribe 10.0.0.2:6379"])
+				require.Positive(t, asked["publish 10.0.0.1:6379"], asked)
+				require.Zero(t, asked["publish 10.0.0.2:6379"])
 			})
 		})
 	}

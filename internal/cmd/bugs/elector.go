@@ -2,8 +2,8 @@ package main
 
 // elector breaks what an elector reports, which clients and options it takes, and how it stands back.
 var elector = []bug{
-	{name: "error of Process alone", test: "TestAsynchronousClient", breaks: "with an asynchronous AutoPipeliner nobody ever leads", file: "scripts.go",
-		old: "	return cmd.Err()\n", new: "	return nil\n"},
+	{name: "error of Process alone", test: "TestAsynchronousClient", breaks: "with an asynchronous AutoPipeliner nobody ever leads", file: "redisclient.go",
+		old: "_ = s.rdb.Process(ctx, cmd)\n\t\treturn cmd.Err()", new: "return s.rdb.Process(ctx, cmd)"},
 	{name: "unknown client trusted with any key", test: "TestClients", breaks: "a cluster behind an AutoPipeliner refuses every call", file: "scripts.go",
 		old: "	default: // an AutoPipeliner, or a wrapper of the application's own: either may stand before a cluster\n		s.spread = true\n", new: ""},
 	{name: "question past its context", test: "TestQuestionsHeedTheirContext", breaks: "a handler that asks who leads hangs for as long as the client does", file: "questions.go",

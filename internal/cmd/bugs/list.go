@@ -204,7 +204,7 @@ var promises = []bug{
 	{name: "term not checked before a task", test: "TestP10_TermIsCheckedLast", breaks: "a task starts in a process that was deposed a moment ago", file: "taskrun.go",
 		old: "if !l.term.Valid() || l.ctx.Err() != nil {\n\t\terr = fmt.Errorf(\"not started", new: "if false {\n\t\terr = fmt.Errorf(\"not started"},
 	{name: "schedule begun anew by each leader", test: "TestMissed", breaks: "a daily job never runs where leaders live shorter than a day", file: "slots.go",
-		old: "\tcase r.spec == spec:\n", new: "\tcase r.spec == spec && now < 0:\n"},
+		old: "case r.follows(spec) && r.next != 0 &&", new: "case now < 0 && r.next != 0 &&"},
 	{name: "missed slots forgotten", test: "TestP10_EachSlotIsRunOrSkippedOnce", breaks: "an hourly job that was due during a failover is not run", file: "internal/plan/plan.go", in: "internal/plan",
 		old: "return Decision{Run: true, Slot: m.slot, Skipped: m.skipped, AtLeast: m.atLeast}.until(m.next, now)", new: "return Decision{Skipped: m.skipped + 1, AtLeast: m.atLeast}.until(m.next, now)"},
 	{name: "run of a dead leader forgotten", test: "TestAbandoned", breaks: "a run that its leader left behind is not run again", file: "taskrun.go",
