@@ -16,28 +16,30 @@ import (
 	"github.com/tenure-go/tenure/internal/redistest"
 )
 
-// hears waits until a subscription that stands since after a moment is there, and returns when it was.
-func (s *stage) hears(p *player, after time.Time) time.Time {
+// hears waits until a player hears hints.
+func (s *stage) hears(p *player) {
 	s.Helper()
-	var since time.Time
-	s.eventually(p.name+" to hear hints", func() bool {
-		state := p.Status().Subscription
-		since = state.Since
-		return state.Active && since.After(after)
-	})
-	return since
+	s.eventually(p.name+" to hear hints", func() bool { return p.Status().Subscription.Active })
 }
 
-// deaf waits until a player says that it hears nothing.
-func (s *stage) deaf(p *player) time.Time {
+// hearsAgain waits until each player has said that it hears nothing, and then that it hears again.
+func (s *stage) hearsAgain(since time.Time, players ...*player) {
 	s.Helper()
-	var since time.Time
-	s.eventually(p.name+" to say that it hears nothing", func() bool {
-		state := p.Status().Subscription
-		since = state.Since
-		return !state.Active && errors.Is(state.Err, tenure.ErrUnreachable)
+	deaf, again := map[*player]bool{}, map[*player]bool{}
+	s.eventually("a subscription that dies to be noticed, shown, and made anew", func() bool {
+		for _, p := range players {
+			state := p.Status().Subscription
+			switch {
+			case !deaf[p] && !state.Active && errors.Is(state.Err, tenure.ErrUnreachable):
+				deaf[p] = true
+				s.Logf("%s says after %v that it hears nothing", p.name, round(time.Since(since)))
+			case deaf[p] && !again[p] && state.Active:
+				again[p] = true
+				s.Logf("%s hears again after %v", p.name, round(time.Since(since)))
+			}
+		}
+		return len(again) == len(players)
 	})
-	return since
 }
 
 // quickHandOver resigns, and shows that the next leader was not left to its own wake-up.
@@ -65,21 +67,19 @@ func TestP7_SentinelFailoverOfAFrozenMaster(t *testing.T) {
 	s.join("candidate-1", sentinel.Client(t), young, s.sleepy)
 	_, token := s.leader(0)
 	for _, p := range s.players {
-		s.hears(p, time.Time{})
+		s.hears(p)
 	}
 	old := sentinel.Master()
 	frozen := time.Now()
 	old.Pause(t)
-	for _, p := range s.players {
-		t.Logf("%s says after %v that it hears nothing", p.name, round(s.deaf(p).Sub(frozen)))
-	}
-	sentinel.AwaitMaster(t, old)
-	t.Logf("the failover was seen after %v", round(time.Since(frozen)))
-	for _, p := range s.players {
-		t.Logf("%s hears again after %v", p.name, round(s.hears(p, frozen).Sub(frozen)))
-	}
+	s.hearsAgain(frozen, s.players...)
+	sentinel.AwaitMaster(t, old) // the subscriptions stand: it was replaced by then
 	leader, token := s.leader(token - 1)
-	s.eventually("the new master to have answered", func() bool { return leader.Status().Err == nil && leader.Status().LastAnswer.After(frozen) })
+	s.eventually("the new master to have answered the leader", func() bool {
+		status := leader.Status()
+		return status.Err == nil && status.LastAnswer.After(frozen)
+	})
+	s.holds(s.ttl+time.Second, "the leader; until then nobody else is granted anything after a failover", leader.IsLeader)
 	s.quickHandOver(leader, token)
 }
 
@@ -92,12 +92,11 @@ func TestP7_ConnectionsDroppedWithoutASign(t *testing.T) {
 	token := s.leads(leader)
 	follower := s.join("follower", clientOf(t, proxy.Addr()), young, s.sleepy)
 	s.follows(follower, leader)
-	s.hears(follower, time.Time{})
+	s.hears(follower)
 	dropped := time.Now()
 	proxy.Blackhole()
 	proxy.HealNew()
-	t.Logf("it says after %v that it hears nothing", round(s.deaf(follower).Sub(dropped)))
-	t.Logf("it hears again after %v", round(s.hears(follower, dropped).Sub(dropped)))
+	s.hearsAgain(dropped, follower)
 	s.quickHandOver(leader, token)
 }
 
@@ -125,7 +124,7 @@ func TestP1_ColdStandby(t *testing.T) {
 				own := func(o *tenure.Options) { o.Namespace = fmt.Sprint("round-", n) }
 				leader := s.join("leader", way.client(t), own, young)
 				token := s.leads(leader)
-				s.hears(leader, time.Time{})
+				s.hears(leader)
 				for d := leader.Status().Deadline; leader.Status().Deadline.Sub(d) < 100*time.Millisecond; {
 					time.Sleep(look) // right after a renewal, so that the next one is far
 				}
