@@ -42,6 +42,10 @@ type campaigner struct {
 
 	askAt time.Duration // monotonic: when to ask for a vacancy that may have been missed; 0: not
 
+	second   lease.Request // a renewal without an answer: at askSecond it is sent once more
+	secondAt time.Duration // monotonic; 0: not
+	aside    bool          // a second copy is in flight: one at a time
+
 	report report
 }
 
@@ -181,6 +185,9 @@ func (c *campaigner) turn() {
 		}
 		c.send(now, request)
 	}
+	if c.secondAt != 0 && now.Mono >= c.secondAt {
+		c.sendAside(now)
+	}
 	c.look(now)
 	c.tell(now)
 	c.publishStatus(states[c.cand.State()])
@@ -198,6 +205,9 @@ func (c *campaigner) wait() time.Duration {
 	wait := min(c.cand.Wait(now), c.untilLook(now))
 	if c.askAt != 0 {
 		wait = min(wait, max(c.askAt-now.Mono, 0))
+	}
+	if c.secondAt != 0 {
+		wait = min(wait, max(c.secondAt-now.Mono, 0))
 	}
 	if c.cand.State() == lease.Draining && !c.abandoned {
 		wait = min(wait, max(time.Until(c.drainBy), 0))
@@ -372,21 +382,45 @@ func (c *campaigner) dismiss() {
 
 // send hands a request to the client in a goroutine of its own: whatever the client does with its context, the loop goes on.
 func (c *campaigner) send(now lease.Reading, r lease.Request) {
-	if c.calls >= maxCalls {
-		if !c.stuck {
-			c.stuck = true
-			c.e.bus.publish(Event{Type: EventCallsStuck, Role: c.e.opts.Role, Count: c.calls, Err: fmt.Errorf("%w: %d calls hang", ErrUnreachable, c.calls)})
-		}
-		c.apply(now, c.cand.Answer(now, r, lease.Answer{}), errExpired)
+	if r.Kind != lease.Release {
+		c.second, c.secondAt = r, 0
+	}
+	if r.Kind == lease.Renew {
+		c.secondAt = now.Mono + r.Bound/secondCopy
+	}
+	if c.calls < maxCalls {
+		c.call(reply{request: r}, r.Bound, func(ctx context.Context) (leaseReply, error) { return request(ctx, c.e.store, r) })
 		return
 	}
-	c.call(reply{request: r}, r.Bound, func(ctx context.Context) (leaseReply, error) {
-		answer, err := c.ask(ctx, r)
-		if err == nil && !answer.Answers(r) {
-			return leaseReply{}, fmt.Errorf("%w: a reply to something else", ErrUnreachable)
-		}
-		return answer, err
+	if !c.stuck {
+		c.stuck = true
+		c.e.bus.publish(Event{Type: EventCallsStuck, Role: c.e.opts.Role, Count: c.calls, Err: fmt.Errorf("%w: %d calls hang", ErrUnreachable, c.calls)})
+	}
+	if r.Kind == lease.Release || !c.sendAside(now) {
+		c.apply(now, c.cand.Answer(now, r, lease.Answer{}), errExpired)
+	}
+}
+
+// secondCopy: a renewal that has no answer after that part of its bound is sent once more.
+const secondCopy = 4
+
+// sendAside sends the same request again, over a connection of its own: whatever ails the pool of the client, one way to Redis is left.
+// It is the same request: whichever copy is answered first counts, Redis grants nothing for the other, and the lease runs from before
+// the first. It reports whether it did: one such copy is in flight at most, and not every client has a connection beside its pool.
+func (c *campaigner) sendAside(now lease.Reading) bool {
+	c.secondAt = 0
+	store, able := c.e.store.(interface {
+		askAside(ctx context.Context, r lease.Request) (leaseReply, error)
 	})
+	r := c.second
+	bound := r.Bound - (now.Mono - r.Sent.Mono)
+	over := r.Kind == lease.Renew && c.cand.State() != lease.Leading && !c.cand.Keeps()
+	if !able || c.aside || over || bound <= 0 {
+		return false
+	}
+	c.aside = true
+	c.call(reply{request: r, aside: true}, bound, func(ctx context.Context) (leaseReply, error) { return store.askAside(ctx, r) })
+	return true
 }
 
 // call makes one call, whose answer comes as mail.
@@ -402,15 +436,20 @@ func (c *campaigner) call(r reply, bound time.Duration, ask func(context.Context
 	}()
 }
 
-func (c *campaigner) ask(ctx context.Context, r lease.Request) (leaseReply, error) {
+// request makes the call of a request.
+func request(ctx context.Context, store leaseStore, r lease.Request) (leaseReply, error) {
+	ask := store.release
 	switch r.Kind {
 	case lease.Acquire:
-		return c.e.store.acquire(ctx, r)
+		ask = store.acquire
 	case lease.Renew:
-		return c.e.store.renew(ctx, r)
-	default:
-		return c.e.store.release(ctx, r)
+		ask = store.renew
 	}
+	answer, err := ask(ctx, r)
+	if err == nil && !answer.Answers(r) {
+		return leaseReply{}, fmt.Errorf("%w: a reply to something else", ErrUnreachable)
+	}
+	return answer, err
 }
 
 // reply takes an answer of Redis, or an error, which means that nothing is known.
@@ -422,6 +461,15 @@ func (c *campaigner) reply(now lease.Reading, r reply) {
 	if r.look {
 		c.looked(now, r)
 		return
+	}
+	if r.aside {
+		c.aside = false
+		if r.err != nil { // the other copy, or its silence, says what is wrong
+			return
+		}
+	}
+	if r.request.Seq == c.second.Seq { // answered: no second copy
+		c.secondAt = 0
 	}
 	cause := fmt.Errorf("%w: Redis answers %q", ErrLost, r.answer.reason)
 	c.apply(now, c.cand.Answer(now, r.request, r.answer.Answer), cause)

@@ -31,6 +31,7 @@ type mail struct {
 type reply struct {
 	number  uint64 // of the call, in the order in which they were sent
 	look    bool   // it asked who leads; there is no request
+	aside   bool   // it went over a connection of its own
 	request lease.Request
 	answer  leaseReply
 	err     error

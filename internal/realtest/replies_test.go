@@ -3,8 +3,11 @@
 package realtest
 
 import (
+	"context"
 	"errors"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,12 +138,21 @@ func TestP12_WrongPassword(t *testing.T) {
 	}
 }
 
-// An application that uses the pool up starves renewals: the leader steps down in time, and comes back by itself.
+// An application that uses the pool up does not starve renewals: their second copies go over connections of their own. If there are no
+// more of those either, the leader steps down in time, and comes back by itself.
 func TestP4_ExhaustedPool(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t)
 	opts := server.Options()
 	opts.PoolSize = 1
+	var full atomic.Bool
+	opts.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if full.Load() {
+			return nil, errors.New("max number of clients reached")
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, network, addr)
+	}
 	shared := redis.NewClient(opts)
 	t.Cleanup(func() { _ = shared.Close() })
 	leader := s.join("leader", shared, young)
@@ -149,8 +161,11 @@ func TestP4_ExhaustedPool(t *testing.T) {
 	s.follows(follower, leader)
 	conn := shared.Conn()
 	s.must(conn.Ping(t.Context()).Err())
+	s.holds(2*s.ttl, "the same leader", leader.IsLeader)
+	full.Store(true)
 	s.eventually("the leader to tell of it", func() bool { return leader.log.count("failed to renew") == 1 })
 	s.steppedDownInTime(leader, token)
+	full.Store(false)
 	s.leads(follower)
 	s.must(conn.Close())
 	s.follows(leader, follower)

@@ -1,0 +1,159 @@
+package tenure
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
+)
+
+// asideStore is a scripted store with a way to Redis that the script does not touch.
+type asideStore struct {
+	*scriptedStore
+	err  error // what it says instead of an answer
+	hang bool
+
+	mu   sync.Mutex
+	sent []time.Duration
+}
+
+func (s *asideStore) askAside(_ context.Context, r lease.Request) (leaseReply, error) {
+	s.mu.Lock()
+	s.sent = append(s.sent, s.stage.now())
+	s.mu.Unlock()
+	if s.hang {
+		<-s.healed
+	}
+	if s.err != nil {
+		return leaseReply{}, s.err
+	}
+	if r.Kind == lease.Acquire {
+		return s.execute("acquire", r), nil
+	}
+	return s.execute("renew", r), nil
+}
+
+func (s *asideStore) copies() []time.Duration {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]time.Duration(nil), s.sent...)
+}
+
+// No renewal over the pool of the client is ever answered, and each holds its call for ever. The term goes on by the second copies, also
+// at the cap of calls, and its deadline counts from before the first.
+func TestSecondCopyKeepsTheTerm(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.store.on(on("renew", fate{lost: true, hang: true}))
+		store := &asideStore{scriptedStore: s.store}
+		s.Elector.store = store
+		s.run(s.honest(0))
+		first := s.Status().Token
+		second := stageRenew + stageTTL/3/secondCopy
+		s.at(second - time.Millisecond)
+		require.Empty(s, store.copies())
+		s.at(second)
+		require.Len(s, store.copies(), 1)
+		require.WithinDuration(s, s.began.Add(stageRenew+stageLife), s.Status().Deadline, time.Millisecond)
+		for range 30 {
+			s.pass(stageRenew)
+			require.True(s, s.IsLeader())
+		}
+		require.Equal(s, first, s.Status().Token)
+		require.Len(s, s.told(EventCallsStuck), 1)
+		require.LessOrEqual(s, s.Status().CallsInFlight, maxCalls+1)
+		require.Empty(s, s.told(EventRedisDown))
+	})
+}
+
+// A second copy that fails says nothing: the first is still on its way. An answer to the first makes one needless.
+func TestSecondCopyThatFailsIsNoNews(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.store.on(on("renew", fate{back: 2 * time.Second}))
+		store := &asideStore{scriptedStore: s.store, err: errNetwork}
+		s.Elector.store = store
+		s.run(s.honest(0))
+		s.at(stageRenew + time.Second)
+		require.Len(s, store.copies(), 1)
+		s.store.on(nil)
+		s.pass(time.Minute)
+		require.Len(s, store.copies(), 1, "Redis answers at once")
+		require.True(s, s.IsLeader())
+		require.Empty(s, s.told(EventRedisDown))
+		require.NoError(s, s.Status().Err)
+	})
+}
+
+func TestOneSecondCopyAtATime(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.store.on(on("renew", fate{back: 2 * time.Second}))
+		store := &asideStore{scriptedStore: s.store, hang: true}
+		s.Elector.store = store
+		s.run(s.honest(0))
+		s.pass(time.Minute)
+		require.Len(s, store.copies(), 1)
+		require.True(s, s.IsLeader())
+	})
+}
+
+// A candidate whose calls all hang asks on over the way aside.
+func TestProbeAtTheCapOfCalls(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.store.on(on("acquire", fate{lost: true, hang: true}))
+		s.Elector.store = &asideStore{scriptedStore: s.store}
+		s.run(s.honest(0))
+		s.pass(10 * time.Minute)
+		require.Len(s, s.store.made("acquire"), maxCalls)
+		require.True(s, s.IsLeader())
+	})
+}
+
+// A call aside the pool needs no connection of it, leaves none behind, and is what the client is else: its dialer, its server.
+func TestAskAside(t *testing.T) {
+	server := miniredis.RunT(t)
+	single := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 1, PoolTimeout: 100 * time.Millisecond, MaxRetries: -1})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr()}, PoolSize: 1, MaxRetries: -1})
+	for name, client := range map[string]redis.UniversalClient{"{single}": single, "{cluster}": cluster} {
+		t.Run(name, func(t *testing.T) {
+			defer client.Close()
+			role := roleOf(t, client, name)
+			if client == single { // the application has its only connection
+				taken := single.Conn()
+				defer taken.Close()
+				require.NoError(t, taken.Ping(t.Context()).Err())
+			}
+			if client == cluster {
+				_, err := role.leader(t.Context())
+				require.NoError(t, err)
+			}
+			before := server.CurrentConnectionCount()
+			reply, err := role.askAside(t.Context(), lease.Request{Kind: lease.Acquire, Nonce: "nonce", Bound: 20 * time.Second})
+			require.NoError(t, err)
+			require.Equal(t, lease.Won, reply.Verdict)
+			require.Eventually(t, func() bool { return server.CurrentConnectionCount() == before }, 20*time.Second, time.Millisecond)
+		})
+	}
+	other := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer other.Close()
+	pipeliner, err := other.AsyncAutoPipeline()
+	require.NoError(t, err)
+	_, err = roleOf(t, pipeliner, "{ns}").askAside(t.Context(), lease.Request{Kind: lease.Acquire, Nonce: "nonce", Bound: time.Second})
+	require.ErrorIs(t, err, errNoAside)
+}
+
+// roleOf is the default role of a namespace.
+func roleOf(t *testing.T, client redis.UniversalClient, namespace string) *roleStore {
+	t.Helper()
+	var c checker
+	opts := Options{Namespace: namespace, InstanceID: "me", Election: ElectionOptions{RestartGuard: -1, EmptyHistoryWait: -1}}.complete(&c)
+	store := newRedisStore(client, &c, opts)
+	require.NoError(t, c.err())
+	return store.forRole(opts.Election, "me")
+}

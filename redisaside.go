@@ -1,0 +1,53 @@
+package tenure
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tenure-go/tenure/internal/lease"
+)
+
+// errNoAside: of this client, an AutoPipeliner or a wrapper, no other one can be made.
+var errNoAside = fmt.Errorf("%w: this client has no connection beside its pool", ErrUnreachable)
+
+// askAside makes the call of a request over a connection that is made for it. Those of the pool may all have died without a sign, or
+// be in use.
+func (s *roleStore) askAside(ctx context.Context, r lease.Request) (leaseReply, error) {
+	aside := *s
+	err := recovering(func() (err error) {
+		aside.redisStore, err = s.aside(ctx, s.key, r.Bound)
+		return err
+	})
+	if err != nil {
+		return leaseReply{}, err
+	}
+	defer func() { _ = recovering(aside.rdb.(*redis.Client).Close) }()
+	return request(ctx, &aside, r)
+}
+
+// aside is the store with a client of its own for one call, to be closed: the application's, with its dialer, TLS and credentials, but
+// without its pool and hooks. Each of its waits ends after bound.
+func (s *redisStore) aside(ctx context.Context, key string, bound time.Duration) (*redisStore, error) {
+	given, err := s.masterFor(ctx, key)
+	if err != nil {
+		return nil, s.explain("aside", err)
+	}
+	client, ok := given.(*redis.Client)
+	if !ok || bound <= 0 {
+		return nil, errNoAside
+	}
+	opts := client.WithTimeout(bound).Options() // a copy
+	opts.ContextTimeoutEnabled = true
+	opts.DialTimeout, opts.PoolTimeout = bound, bound
+	opts.MaxRetries, opts.DialerRetries = -1, 1
+	opts.PoolSize, opts.MinIdleConns, opts.MaxIdleConns, opts.MaxActiveConns, opts.PipelinePoolSize = 1, 0, 0, 0, -1
+	opts.ClientSideCache, opts.ClientSideCacheConfig, opts.PushNotificationProcessor = nil, nil, nil
+	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	own := *s
+	own.rdb, own.renewals = redis.NewClient(opts), newRenewals()
+	return &own, nil
+}
