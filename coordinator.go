@@ -47,7 +47,7 @@ type Coordinator struct {
 // New returns a coordinator on Redis. It refuses bad options with all problems at once, and a client that cannot serve: nil, a
 // *redis.Ring, a *redis.ClusterClient without a hash tag in the namespace. It does not talk to Redis.
 //
-// Give it a client of its own: a pool that the application exhausts starves the renewals.
+// Give it a client of its own: a pool that the application exhausts delays everything but renewals.
 func New(rdb redis.UniversalClient, opts Options) (*Coordinator, error) {
 	var c checker
 	opts = opts.complete(&c)
