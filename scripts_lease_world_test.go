@@ -218,9 +218,11 @@ type leaseAsker struct {
 
 func (w *leaseWorld) asker(a oracle.Asker) leaseAsker {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-	return leaseAsker{a, w.store.forRole(ElectionOptions{
+	role := w.store.forRole(ElectionOptions{
 		LeaseTTL: ms(a.TTL), HoldOff: ms(a.HoldOff), EmptyHistoryWait: ms(a.EmptyWait), FailoverMargin: ms(a.Margin), RestartGuard: ms(a.RestartGuard),
-	}, a.ID)}
+	}, a.ID)
+	role.redisStore = w.store // time is virtual, the network is not: an attempt of a short lease is no bound for it
+	return leaseAsker{a, role}
 }
 
 const askLeader lease.Kind = -1
