@@ -1,7 +1,7 @@
 #!/bin/sh
 # Writes the figures of runs into the pages; called by `make pages`, with the
 # folder of the JSON files. Whatever stands there is written: sim-core.json,
-# sim-stack.json, campaign*.json, matrix.json, bugs.json. What stands between
+# sim-random.json (random profiles alone), sim-stack.json, campaign*.json, matrix.json, bugs.json. What stands between
 #   <!-- figures: NAME -->  and  <!-- end of figures -->
 # is replaced; the words around it are for people to write.
 set -eu
@@ -37,6 +37,10 @@ if [ -f "$folder/sim-core.json" ]; then
     put $page sim-core
     sed -i.all -n '/^| Outside of one condition/,$p' "$block" && rm -f "$block.all"
     put docs/guarantees.md outside
+fi
+if [ -f "$folder/sim-random.json" ]; then
+    tables sim "$folder/sim-random.json"
+    put $page sim-random
 fi
 if [ -f "$folder/sim-stack.json" ]; then
     tables simstack "$folder/sim-stack.json"
