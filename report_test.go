@@ -294,7 +294,7 @@ func TestFailFastHasNothingToGiveBack(t *testing.T) {
 	}
 }
 
-// The loop stands still between the reply and the begin of the term: no work starts in a term that is over.
+// In virtual time: the loop stands still between the reply and the begin of the term: no work starts in a term that is over.
 func TestP4_NoWorkBeginsInATermThatHasLapsed(t *testing.T) {
 	stall := false
 	onStage(t, func(o *Options) {

@@ -128,7 +128,7 @@ func TestManyTasks(t *testing.T) {
 	})
 }
 
-// farTasks is a store at a distance.
+// farTasks is a store at a distance, in virtual time.
 type farTasks struct{ taskStore }
 
 func (s farTasks) claimTask(ctx context.Context, name string, c taskClaim) (taskReply, error) {

@@ -151,7 +151,7 @@ func (c *candidate) lead(ctx context.Context, term tenure.Term) error {
 	return nil
 }
 
-// task runs once when a term begins, until it may return or its context is done.
+// task runs once when a term begins, until it may return or its context is done: a bounded poll.
 func (c *candidate) task() tenure.Task {
 	return tenure.Task{Name: taskName, Schedule: tenure.Every(24 * time.Hour), RunOnElection: true, Run: func(ctx context.Context, run tenure.TaskRun) error {
 		c.out.say("runs %d", run.Token)

@@ -126,7 +126,7 @@ func TestP1_ColdStandby(t *testing.T) {
 				token := s.leads(leader)
 				s.hears(leader)
 				for d := leader.Status().Deadline; leader.Status().Deadline.Sub(d) < 100*time.Millisecond; {
-					time.Sleep(look) // right after a renewal, so that the next one is far
+					time.Sleep(look) // a bounded poll, until right after a renewal, so that the next one is far
 				}
 				lead(after)
 				before.Cut()
