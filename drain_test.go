@@ -233,6 +233,7 @@ func TestP8_TasksEndAfterTheTerm(t *testing.T) {
 					seen = append(seen, tenancy.leading() || tenancy.ctx.Err() == nil)
 					cancel(cause)
 				}
+				require.True(t, tenancy.renew(leaseOf(readClock()), readClock())) // sets the timers, which are to see the above
 				end(tenancy)
 				synctest.Wait()
 				require.NotEmpty(t, seen)
