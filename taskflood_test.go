@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,19 +41,20 @@ func TestHungRunDoesNotFlood(t *testing.T) {
 // TestSlowRunIsReported: once, against what is usual in this process, or against the next slot.
 func TestSlowRunIsReported(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
-		takes := 10 * time.Minute // of the first run: an interval of an hour is not reached
-		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: func(ctx context.Context, run TaskRun) error { return g.run(takes)(ctx, run) }})
+		var takes atomic.Int64
+		takes.Store(int64(10 * time.Minute)) // the first run: an interval of an hour is not reached
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: func(ctx context.Context, run TaskRun) error { return g.run(time.Duration(takes.Load()))(ctx, run) }})
 		g.pass(90 * time.Minute)
-		takes = 99 * time.Minute
+		takes.Store(int64(99 * time.Minute))
 		g.pass(time.Hour)
 		require.Empty(g, g.told(EventTaskSlow))
-		takes = 5 * time.Hour
+		takes.Store(int64(5 * time.Hour))
 		g.pass(5*time.Hour - time.Minute) // begun at 4 h; the mean is 10 + 89/4 minutes
 		require.Empty(g, g.told(EventTaskSlow), "not ten times as long as usual")
 		g.pass(10 * time.Hour)
 		slow := g.told(EventTaskSlow)
 		require.Empty(g, slow, "nor before it ended")
-		takes = 100 * time.Hour
+		takes.Store(int64(100 * time.Hour))
 		g.pass(40 * time.Hour)
 		slow = g.told(EventTaskSlow)
 		require.Len(g, slow, 1)
