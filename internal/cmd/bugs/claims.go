@@ -80,8 +80,8 @@ var claims = []bug{
 		old: "\t\t\tc.unheard = neverSent(err)\n", new: "\t\t\tc.unheard = neverSent(err)\n\t\t\terr = nil\n"},
 	{name: "P3 next leader with the same token", in: realtest, test: "TestP3P4_FrozenLeaderWakesDeposed", breaks: "a resource that is fenced takes the write of a deposed leader", file: lua,
 		old: "local token = math.max(term.token + 1, floor + 1, term.known + 1, now)", new: "local token = math.max(term.token, 1)"},
-	{name: "P4 exhausted pool taken for a renewal", in: realtest, test: "TestP4_ExhaustedPool", breaks: "a leader that gets no connection leads on", file: candidate,
-		old: silence, new: taken},
+	{name: "P4 exhausted pool ends no term", in: realtest, test: "TestP4_ExhaustedPool", breaks: "a leader that gets no connection leads on", file: "internal/lease/lease.go",
+		old: "return t.TTL - t.Drift - Rounding }", new: "return 4 * t.TTL }"},
 	{name: "P4 black hole taken for a renewal", in: realtest, test: "TestP4_BlackHoleBehindADefaultClient", breaks: "a leader behind a half-open connection leads on", file: candidate,
 		old: silence, new: taken},
 }
