@@ -64,7 +64,7 @@ func TestTLSOnOneSideIsNamed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")
 	}
-	ask := func(server *redistest.Server, change func(*redis.Options)) (error, *redisStore) {
+	ask := func(server *redistest.Server, change func(*redis.Options)) (*redisStore, error) {
 		opts := server.Options()
 		opts.MaxRetries, opts.DialerRetries, opts.DialTimeout = -1, 1, 500*time.Millisecond
 		change(opts)
@@ -74,14 +74,14 @@ func TestTLSOnOneSideIsNamed(t *testing.T) {
 		store := newRedisStore(client, &c, Options{}.complete(&c))
 		require.NoError(t, c.err())
 		_, err := store.forRole(ElectionOptions{}, "me").leader(context.Background())
-		return err, store
+		return store, err
 	}
 	authority := redistest.NewAuthority(t)
-	err, store := ask(redistest.Start(t, redistest.Secured(authority)), func(o *redis.Options) { o.TLSConfig = nil })
+	store, err := ask(redistest.Start(t, redistest.Secured(authority)), func(o *redis.Options) { o.TLSConfig = nil })
 	require.ErrorIs(t, err, ErrUnreachable)
 	require.ErrorContains(t, err, "fix: "+needsTLS)
 	require.Empty(t, store.silence())
-	err, store = ask(redistest.Start(t), func(o *redis.Options) { o.TLSConfig = authority.Trusted() })
+	store, err = ask(redistest.Start(t), func(o *redis.Options) { o.TLSConfig = authority.Trusted() })
 	require.ErrorIs(t, err, ErrUnreachable)
 	require.ErrorContains(t, err, "fix: "+noTLS)
 	require.Equal(t, noTLS, store.silence())

@@ -2,7 +2,6 @@ package tenure
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"slices"
 	"testing"
@@ -253,19 +252,19 @@ func TestP8_TasksEndAfterTheTerm(t *testing.T) {
 			require.True(t, tenancy.tasks.renew(leaseOf(readClock()), readClock()))
 			require.False(t, tenancy.leading())
 		}
-		time.Sleep(900*time.Millisecond - 1)
+		time.Sleep(900*time.Millisecond - time.Nanosecond)
 		require.NoError(t, tenancy.tasks.ctx.Err())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		require.True(t, errors.Is(context.Cause(tenancy.tasks.ctx), ErrLost))
+		require.ErrorIs(t, context.Cause(tenancy.tasks.ctx), ErrLost)
 	})
 	synctest.Test(t, func(t *testing.T) { // no renewal after the end of the term
 		tenancy, _ := aTenancy(t)
 		time.Sleep(500 * time.Millisecond)
 		tenancy.retire(ErrStopped)
-		time.Sleep(400*time.Millisecond - 1)
+		time.Sleep(400*time.Millisecond - time.Nanosecond)
 		require.NoError(t, tenancy.tasks.ctx.Err())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		require.ErrorIs(t, context.Cause(tenancy.tasks.ctx), ErrLost)
 	})

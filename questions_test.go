@@ -2,7 +2,6 @@ package tenure
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,5 +108,5 @@ func TestQuestionThatPanics(t *testing.T) {
 	_, err := ask(t.Context(), &q, func(context.Context) (int, error) { panic("a reply that the client cannot read") })
 	require.ErrorIs(t, err, ErrUnreachable)
 	var panicked *PanicError
-	require.True(t, errors.As(err, &panicked))
+	require.ErrorAs(t, err, &panicked)
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// clientPanic is the error of a call in which the client panicked.
-type clientPanic struct{ value any }
+// clientPanicError is the error of a call in which the client panicked.
+type clientPanicError struct{ value any }
 
-func (e *clientPanic) Error() string {
+func (e *clientPanicError) Error() string {
 	return fmt.Sprintf("the reply is none of Redis: the client panicked: %.200s", fmt.Sprint(e.value))
 }
 
@@ -20,7 +20,7 @@ func (e *clientPanic) Error() string {
 func recovering(call func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			err = &clientPanic{value}
+			err = &clientPanicError{value}
 		}
 	}()
 	return call()
@@ -72,7 +72,7 @@ func (s *redisStore) pipeline(ctx context.Context, key string, cmds []redis.Cmde
 		_, err = batch.Exec(ctx)
 		return err
 	})
-	if _, panicked := errors.AsType[*clientPanic](err); !panicked && sent {
+	if _, panicked := errors.AsType[*clientPanicError](err); !panicked && sent {
 		return
 	}
 	for _, cmd := range cmds { // the client has not said which of them the error is about

@@ -106,6 +106,7 @@ type counted struct {
 	calls *atomic.Int64
 }
 
+// Next counts, and asks the schedule.
 func (c counted) Next(after time.Time) time.Time {
 	c.calls.Add(1)
 	return c.Schedule.Next(after)

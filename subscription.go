@@ -223,9 +223,9 @@ func (l *listener) listen(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-l.more:
-			h.subscribeMore(ctx)
+			h.subscribeMore()
 		case r := <-h.reports:
-			err = h.heard(ctx, r)
+			err = h.heard(r)
 		case <-h.timer.C:
 			err = h.due(ctx)
 		}
@@ -259,7 +259,7 @@ func (h *hearing) fresh() (fresh []string) {
 }
 
 // subscribeMore asks for the channels of roles that were added.
-func (h *hearing) subscribeMore(ctx context.Context) {
+func (h *hearing) subscribeMore() {
 	if !h.stands {
 		return // it asks when it stands
 	}
@@ -270,7 +270,7 @@ func (h *hearing) subscribeMore(ctx context.Context) {
 
 // heard takes a report. An error ends the subscription, whatever it is: behind it the stream may not be aligned any more, and what
 // somebody published would be read as protocol.
-func (h *hearing) heard(ctx context.Context, r hearingReport) error {
+func (h *hearing) heard(r hearingReport) error {
 	switch r.kind {
 	case reportSubscribed:
 		delete(h.pending, r.channel)
@@ -280,7 +280,7 @@ func (h *hearing) heard(ctx context.Context, r hearingReport) error {
 		if !h.stands && len(h.pending) == 0 {
 			h.stands = true
 			h.timer.Reset(firstCheck)
-			h.subscribeMore(ctx)
+			h.subscribeMore()
 		}
 	case reportPublished:
 		h.answered(r.trip, r.err)

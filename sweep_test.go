@@ -155,13 +155,13 @@ func TestDeadCrowdIsRemoved(t *testing.T) {
 				for i := 1; i < c.size; i++ {
 					c.crash(fmt.Sprint("i", i))
 				}
-				turns := time.Duration(holdsUntilGone(c.size, c.size-1))
-				bound := c.options.BeatInterval + turns*(c.options.DownAfter+c.options.SweepInterval+time.Second)
+				turns := holdsUntilGone(c.size, c.size-1)
+				bound := c.options.BeatInterval + times(turns, c.options.DownAfter+c.options.SweepInterval+time.Second)
 				c.pass(bound)
 				removed, _ := c.downs()
 				c.capped(removed)
 				require.Len(c, removed, c.size-1, "within %v", bound)
-				require.GreaterOrEqual(c, removed[len(removed)-1], (turns-1)*c.options.DownAfter)
+				require.GreaterOrEqual(c, removed[len(removed)-1], times(turns-1, c.options.DownAfter))
 			})
 		})
 	}
@@ -256,3 +256,5 @@ func TestInstancesThatDieOneByOne(t *testing.T) {
 		})
 	}
 }
+
+func times(n int, d time.Duration) time.Duration { return time.Duration(n * int(d)) }

@@ -143,11 +143,10 @@ func isRefusal(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 
 // isNonsense reports whether a subscription ended over what is no frame of Redis.
 func isNonsense(err error) bool {
-	if _, panicked := errors.AsType[*clientPanic](err); panicked {
+	if _, panicked := errors.AsType[*clientPanicError](err); panicked {
 		return true
 	}
-	var refused redis.Error
-	if errors.As(err, &refused) {
+	if _, refused := errors.AsType[redis.Error](err); refused {
 		return false
 	}
 	return slices.ContainsFunc([]string{"redis: can't parse", "redis: invalid", "redis: unsupported pubsub"}, func(prefix string) bool {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,7 +52,7 @@ func TestCalmIsNoticedWhereItIsWrong(t *testing.T) {
 
 // TestEveryRunEndsCalm: each run is held to it at least once, in its quiet tail.
 func TestEveryRunEndsCalm(t *testing.T) {
-	for _, p := range append(Profiles[:len(Profiles):len(Profiles)], Outside...) {
+	for _, p := range slices.Concat(Profiles, Outside) {
 		if p.Alone && !p.Random {
 			continue // as their likes with tasks
 		}

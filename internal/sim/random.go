@@ -27,7 +27,7 @@ func (p Profile) Drawn(seed uint64) Profile {
 	}
 }
 
-func (p *Profile) draw(d dice) Profile {
+func (p Profile) draw(d dice) Profile {
 	q := Profile{Name: p.Name, Length: p.Length, Alone: p.Alone, Random: true}
 	q.Faults = d.faults()
 	if p.Length < time.Hour {
@@ -116,12 +116,12 @@ func (d dice) rate(highest float64) float64 {
 	return highest * math.Pow(0.01, d.Float64())
 }
 
-func (p *Profile) has(faults ...Fault) bool {
+func (p Profile) has(faults ...Fault) bool {
 	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return slices.Contains(faults, f) })
 }
 
 // broken are the conditions of P1 that the profile does not keep.
-func (p *Profile) broken() (conditions []string) {
+func (p Profile) broken() (conditions []string) {
 	breaks := func(broken bool, condition string) {
 		if broken {
 			conditions = append(conditions, condition)
@@ -156,8 +156,5 @@ func (p Profile) String() string {
 	text := fmt.Sprintf("%s, every %v; TTL %v, HoldOff %v, EmptyHistoryWait %v, FailoverMargin %v; lag %v, second master %v, skew %v, rate %.3f, drain %v, without INFO %d; "+
 		"delayed %.4f, late %.4f, lost %.4f (noticed %.2f), hints lost %.4f, twice %.4f", strings.Join(faults, ", "), p.Every, p.TTLs, p.HoldOff, p.Empty, p.Margin,
 		p.Lag, p.Second, p.Skew, p.Rate, p.Drain, p.NoInfo, p.Delayed, p.Late, p.Lost, p.Noticed, p.Deaf, p.Twice)
-	for _, condition := range p.broken() {
-		text += "; outside of P1: " + condition
-	}
-	return text
+	return strings.Join(append([]string{text}, p.broken()...), "; outside of P1: ")
 }
