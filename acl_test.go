@@ -134,7 +134,12 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	channels := []string{store.keys.events(), store.keys.leaseEvents(ElectionOptions{}), store.keys.leaseEvents(named), leaderKey + ":events", store.keys.own("a")}
 	subscription := rdb.Subscribe(ctx, channels...)
 	for range channels {
-		do(subscription.Receive(ctx))
+		message, err := subscription.Receive(ctx)
+		do(message, err)
+		if err != nil { // of the whole request: nothing more is answered
+			_ = subscription.Close()
+			return errors.Join(problems...)
+		}
 	}
 	do(nil, subscription.Ping(ctx))
 	do(subscription.Receive(ctx))
