@@ -36,7 +36,10 @@ type taskLoop struct {
 	calls   int           // of this term in flight
 	given   int           // of those, abandoned ones
 	stuck   bool          // all that may be in flight hang
-	first   int           // the task that this turn begins with
+	first   int           // the task that this turn begins with, behind those that wait
+	waiting []*leadTask   // refused a call, or a question to their schedule: the longest first
+	turns   uint64
+	full    bool          // somebody was refused a call in this turn: a place that is free by now is theirs
 	asked   int           // schedules that are asked, but for those that hang
 	thought time.Duration // spent on schedules in this turn
 	tardy   bool          // a task that is due waits for a call: was reported
@@ -72,6 +75,7 @@ type leadTask struct {
 	hung    bool          // the schedule: has been reported
 	off     bool          // nothing more in this term
 	refused bool          // in this turn it got no call, or could not ask its schedule
+	turn    uint64        // the last one in which it was stepped
 }
 
 // asking is one decision that the store is asked for until it answers. A task has one at a time.
@@ -145,24 +149,32 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 	}
 	wait = time.Hour
 	finished = l.ctx.Err() != nil // a reader of the term may have noticed first
-	refused := -1
+	l.turns++
+	l.full = false
 	l.thought = 0
+	waited := l.waiting
+	l.waiting = nil
+	for i, t := range waited {
+		wait = min(wait, l.serve(t))
+		if l.thought > turnBound { // long walks of schedules: see what else there is
+			l.waiting = append(l.waiting, waited[i+1:]...)
+			return 0, false
+		}
+	}
 	for i := range l.tasks {
 		at := (l.first + i) % len(l.tasks)
-		t := l.tasks[at]
-		wait = min(wait, l.step(t))
-		finished = finished && t.run == nil && t.asking == nil && t.queued == nil
-		if refused < 0 && t.refused {
-			refused = at
+		if t := l.tasks[at]; t.turn != l.turns {
+			wait = min(wait, l.serve(t))
 		}
-		if l.thought > turnBound { // long walks of schedules: see what else there is
+		if l.thought > turnBound {
 			l.first = at + 1
 			return 0, false
 		}
 	}
-	if refused >= 0 { // whoever was refused first is served first
-		l.first = refused
-	} else {
+	for _, t := range l.tasks {
+		finished = finished && t.run == nil && t.asking == nil && t.queued == nil
+	}
+	if len(l.waiting) == 0 {
 		l.tardy = false
 	}
 	wait = min(wait, l.look())
@@ -171,6 +183,16 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 		return max(left, 0), left <= 0
 	}
 	return max(wait, 0), finished
+}
+
+// serve takes one task's turn. One that is refused waits behind those that were refused before it.
+func (l *taskLoop) serve(t *leadTask) (wait time.Duration) {
+	t.turn = l.turns
+	wait = l.step(t)
+	if t.refused {
+		l.waiting = append(l.waiting, t)
+	}
+	return wait
 }
 
 // step takes one task as far as it goes without waiting.
@@ -285,7 +307,8 @@ func (l *taskLoop) pursue(t *leadTask) (wait time.Duration) {
 // send makes one call in a goroutine of its own: whatever the client does with its context, the loop goes on. Where too many
 // are in flight it waits for one to return.
 func (l *taskLoop) send(t *leadTask, a *asking) {
-	if flying := l.s.calls.count(); flying >= maxCalls {
+	if flying := l.s.calls.count(); l.full || flying >= maxCalls {
+		l.full = true
 		if flying-(l.calls-l.given) >= maxCalls && !l.stuck {
 			l.stuck = true
 			l.s.bus.publish(Event{Type: EventCallsStuck, Count: flying, Err: fmt.Errorf("%w: %d calls of tasks hang", ErrUnreachable, flying)})

@@ -25,7 +25,9 @@ var planning = []bug{
 	{name: "turn as long as all walks together", test: "TestLongWalksDoNotStopTheLoop", breaks: "after a long outage a healthy scheduler is taken for hung and its term given up", file: "taskloop.go",
 		old: "if l.thought > turnBound {", new: "if l.thought > 1000*time.Hour {"},
 	{name: "calls to the first that asks", test: "TestTasksTakeTurnsAtTheCalls", breaks: "tasks registered late starve where calls are the bottleneck", file: "taskloop.go",
-		old: "		l.first = refused\n", new: "		l.first = 0\n"},
+		old: "		l.waiting = append(l.waiting, t)\n", new: ""},
+	{name: "place of a call taken from those who wait", test: "TestTasksTakeTurnsAtTheCalls", breaks: "tasks that come later are served before those that were refused", file: "taskloop.go",
+		old: "l.full || flying >= maxCalls", new: "flying >= maxCalls"},
 	{name: "tardy tasks in silence", test: "TestTasksTakeTurnsAtTheCalls", breaks: "nobody hears that tasks are late because calls are the bottleneck", file: "taskloop.go",
 		old: "waited > tardyAfter && !l.stuck", new: "waited < 0 && !l.stuck"},
 
