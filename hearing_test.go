@@ -99,7 +99,7 @@ func TestVirtualP1_ColdStandby(t *testing.T) {
 // nothing asks for all of them: none is led twice.
 func TestVirtualP1_RollCallOfManyRoles(t *testing.T) {
 	many := 1000
-	if testing.Short() {
+	if testing.Short() || simnet.Race {
 		many = 250
 	}
 	slow := simnet.Faults{MinLatency: 5 * time.Millisecond, MaxLatency: 5 * time.Millisecond}

@@ -299,12 +299,12 @@ func TestLinearizabilityCanFail(t *testing.T) {
 	for name, edit := range map[string][2]string{
 		"release without compare":  {"if term.nonce == nonce and (token == 0 or term.token == token) then\n  call('HDEL', term_key, 'until')", "if true then\n  call('HDEL', term_key, 'until')"},
 		"token not increased":      {"math.max(term.token + 1, floor + 1, term.known + 1, now)", "math.max(term.token, floor, 1)"},
-		"a lease is granted twice": {"if holder then\n  return answer('held', now, term.token, term.ttl, math.max(left, 1)", "if holder and floor > 0 then\n  return answer('held', now, term.token, term.ttl, math.max(left, 1)"},
-		"a lease is too short":     {"call('SET', lease_key, id, 'PX', ttl)\ncall('SET', since_key", "call('SET', lease_key, id, 'PX', ttl / 8)\ncall('SET', since_key"},
+		"a lease is granted twice": {"if holder then\n  note_token(", "if holder and floor > 0 then\n  note_token("},
+		"a lease is too short":     {"call('SET', lease_key, id, 'PX', ttl)\nwrite_since(", "call('SET', lease_key, id, 'PX', math.floor(ttl / 8))\nwrite_since("},
 		"a renewal that is lost":   {"if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, ttl)", "if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, 1)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Contains(t, scriptsLua, edit[0])
+			require.Equal(t, 1, strings.Count(scriptsLua, edit[0]), "the scripts have no such text, or more than one: %s", edit[0])
 			mutated, err := loadScripts(strings.Replace(scriptsLua, edit[0], edit[1], 1))
 			require.NoError(t, err)
 			illegal, _, _ := linearRun(t, mutated, 60, func(illegal int) bool { return illegal > 0 })

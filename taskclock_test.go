@@ -38,7 +38,7 @@ func (g *taskStage) clockTasks(schedules map[string]Schedule, every map[string]t
 // task goes on within two of its slots and the minute after which the clock is looked at.
 func TestTasksKeepTheirRhythmAcrossClockSteps(t *testing.T) {
 	steps := []time.Duration{-10 * time.Minute, -time.Hour, -24 * time.Hour, 24 * time.Hour}
-	if testing.Short() {
+	if testing.Short() || simnet.Race {
 		steps = steps[1:3]
 	}
 	for _, step := range steps {

@@ -81,7 +81,13 @@ func (c *virtualChecker) taskEnds(ctx context.Context, l *virtualLife, run TaskR
 	if t.running == l {
 		t.running = nil
 	}
-	if ctx.Err() != nil && !l.dead.Load() {
+	if l.dead.Load() {
+		return
+	}
+	if ctx.Err() != nil {
 		t.interrupted++
+	}
+	if c.vacant != 0 && c.token == run.Token { // the hand-over begins when the last run of the term has ended
+		c.vacant = c.w.net.Elapsed()
 	}
 }

@@ -67,7 +67,7 @@ var claims = []bug{
 		old: silence, new: taken},
 	{name: "P6 late answer of one's own campaign", test: "TestP6_AcquireReplySlowerThanTheLease", breaks: "a late answer gives the lease of the term away that is on", file: candidate,
 		old: "over := r.Nonce != c.nonce || c.state == Stopped", new: "over := true"},
-	{name: "P7 deaf candidate goes on", test: "TestVirtualP4_RepliesSlowerThanTheLeaseNeverMakeALeader", breaks: "a candidate whose replies are slow keeps the lease from everybody", file: candidate,
+	{name: "P7 deaf candidate goes on", test: "TestVirtualP7_DeafCandidateDoesNotHoldTheElectionUp", breaks: "a candidate whose replies are slow keeps the lease from everybody", file: candidate,
 		old: "if now.Mono-c.heard >= c.timing.TTL {", new: "if false {"},
 	{name: "P1 TTL of another not learned", test: "TestVirtualP1_HoldOffIsTheLongestTTLKnown", breaks: "after a loss of data a candidate with a short lease leads beside a leader with a long one", file: candidate,
 		old: "if a.TTL > 0 && a.TTL <= MaxTTL {", new: "if false {"},

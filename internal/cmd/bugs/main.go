@@ -67,14 +67,9 @@ func run(only string, workers int, find bool, bound time.Duration, file string) 
 	if len(chosen) == 0 {
 		return fmt.Errorf("no bug is called %q", only)
 	}
-	whole := map[string]string{} // the tests of each package, with nothing broken
-	for _, b := range chosen {
-		if whole[b.in] == "" {
-			whole[b.in] = filepath.Join(scratch, fmt.Sprintf("whole-%d.test", len(whole)))
-			if err := overlay.Compile(b.in, whole[b.in]); err != nil {
-				return err
-			}
-		}
+	whole, alone, err := build(chosen, filepath.Join(scratch, "whole"))
+	if err != nil {
+		return err
 	}
 	if !find {
 		if err := unbroken(chosen, whole, bound); err != nil {
@@ -89,7 +84,11 @@ func run(only string, workers int, find bool, bound time.Duration, file string) 
 		crew.Go(func() { // ends with next
 			for i := range next {
 				dir := filepath.Join(scratch, fmt.Sprint(i))
-				o := seed(chosen[i], dir, whole[chosen[i].in], find, bound)
+				edit := i + 1
+				if alone[i] {
+					edit = 0
+				}
+				o := seed(chosen[i], dir, whole[chosen[i].in], edit, find, bound)
 				_ = os.RemoveAll(dir)
 				mu.Lock()
 				outcomes[i] = o
@@ -119,6 +118,29 @@ func run(only string, workers int, find bool, bound time.Duration, file string) 
 		return errors.New("a bug was not caught")
 	}
 	return nil
+}
+
+// build compiles the tests of each package once, with all bugs in it that can be switched on for one process; nothing is broken in one
+// that switches none on. alone tells which bugs are not in it.
+func build(chosen []bug, dir string) (whole map[string]string, alone []bool, err error) {
+	edits := make([]overlay.Edit, len(chosen))
+	for i, b := range chosen {
+		edits[i] = overlay.Edit{File: b.file, Old: b.old, New: b.new}
+	}
+	laid, alone, err := overlay.Switch(dir, edits)
+	if err != nil {
+		return nil, nil, err
+	}
+	whole = map[string]string{}
+	for _, b := range chosen {
+		if whole[b.in] == "" {
+			whole[b.in] = filepath.Join(dir, fmt.Sprintf("whole-%d.test", len(whole)))
+			if err := overlay.Compile(b.in, whole[b.in], "-overlay", laid); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return whole, alone, nil
 }
 
 func show(b bug, o outcome) {
@@ -171,32 +193,37 @@ var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 // noScript is how Redis and miniredis tell of a script that is no Lua, or that names what is not there: any test notices that.
 var noScript = regexp.MustCompile(`Error compiling script.*|nonexistent global variable.*`)
 
-// seed builds one bug and runs its test. A broken script needs no build: the tests take it in place of the embedded one.
-func seed(b bug, dir, binary string, find bool, bound time.Duration) outcome {
+// seed runs the test of one bug, which is edit of binary. Else, at 0, it is built first, but for a script: the tests take that in
+// place of the embedded one.
+func seed(b bug, dir, binary string, edit int, find bool, bound time.Duration) outcome {
 	began := time.Now()
 	done := func(caught bool, text string) outcome { return outcome{caught, text, time.Since(began)} }
-	broken, laid, err := b.write(dir)
-	if err != nil {
-		return done(false, err.Error())
+	scripts := ""
+	if edit == 0 {
+		broken, laid, err := b.write(dir)
+		if err != nil {
+			return done(false, err.Error())
+		}
+		if b.file == lua && b.in == "" {
+			scripts = broken
+		} else {
+			binary = filepath.Join(dir, "broken.test")
+			if err := overlay.Compile(b.in, binary, "-overlay", laid); err != nil {
+				return done(false, err.Error())
+			}
+		}
 	}
 	if b.hangs {
 		bound = min(bound, hangBound)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), overlay.BuildBound+2*bound)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*bound)
 	defer cancel()
-	env := "TENURE_SCRIPTS=" + broken
-	if b.file != lua || b.in != "" {
-		env, binary = "TENURE_SCRIPTS=", filepath.Join(dir, "broken.test")
-		if err := overlay.Compile(b.in, binary, "-overlay", laid); err != nil {
-			return done(false, err.Error())
-		}
-	}
 	args := []string{"-test.timeout", bound.String(), "-test.run", pattern(b.test), "-test.failfast", "-test.v"} // -test.v says which test ran
 	if find {
 		args = []string{"-test.timeout", bound.String(), "-test.short"}
 	}
 	cmd := overlay.Command(ctx, b.in, binary, args...)
-	cmd.Env = append(os.Environ(), env)
+	cmd.Env = append(os.Environ(), "TENURE_SCRIPTS="+scripts, fmt.Sprint(overlay.EnvEdit, "=", edit))
 	out, err := cmd.CombinedOutput()
 	var failed []string
 	for _, found := range failure.FindAllSubmatch(out, -1) {
@@ -231,8 +258,9 @@ func (b bug) write(dir string) (broken, laid string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	if count := strings.Count(string(source), b.old); count != 1 {
-		return "", "", fmt.Errorf("%s has the text to be broken %d times: %q", b.file, count, b.old)
+	text, _, err := overlay.Edit{File: b.file, Old: b.old, New: b.new}.Apply(string(source))
+	if err != nil {
+		return "", "", err
 	}
-	return overlay.Write(dir, b.file, []byte(strings.Replace(string(source), b.old, b.new, 1)))
+	return overlay.Write(dir, b.file, []byte(text))
 }

@@ -23,7 +23,7 @@ var planning = []bug{
 	{name: "hung schedule not said by Run", test: "TestP11_RunSaysThatAScheduleHangs", breaks: "Run returns nil while a goroutine of ours is left behind", file: "coordinator.go",
 		old: "c.tasks.schedules.flush(last, \"a Next of a task's Schedule\")", new: "error(nil)"},
 	{name: "turn as long as all walks together", test: "TestLongWalksDoNotStopTheLoop", breaks: "after a long outage a healthy scheduler is taken for hung and its term given up", file: "taskloop.go",
-		old: "if l.thought > turnBound {", new: "if l.thought > 1000*time.Hour {"},
+		old: "if l.thought > turnBound {\n			l.first", new: "if l.thought > 1000*time.Hour {\n			l.first"},
 	{name: "calls to the first that asks", test: "TestTasksTakeTurnsAtTheCalls", breaks: "tasks registered late starve where calls are the bottleneck", file: "taskloop.go",
 		old: "		l.waiting = append(l.waiting, t)\n", new: ""},
 	{name: "place of a call taken from those who wait", test: "TestTasksTakeTurnsAtTheCalls", breaks: "tasks that come later are served before those that were refused", file: "taskloop.go",
