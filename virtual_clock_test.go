@@ -29,8 +29,8 @@ func TestVirtualTasksGoOnAfterAFailoverToAClockBehind(t *testing.T) {
 				net := simnet.New(simnet.Options{Seed: 1})
 				defer net.Close()
 				server := net.NewServer(simnet.Addr, simnet.ServerOptions{Uptime: 48 * time.Hour})
-				every := map[string]time.Duration{"seconds": time.Minute, "minutes": 3 * time.Minute, "cron": 20 * time.Minute, "rare": 4 * time.Hour}
-				schedules := map[string]Schedule{"seconds": Every(time.Minute), "minutes": Every(3 * time.Minute), "cron": Cron("*/20 * * * *")}
+				every := map[string]time.Duration{"often": 2 * time.Minute, "minutes": 6 * time.Minute, "cron": 20 * time.Minute, "rare": 4 * time.Hour}
+				schedules := map[string]Schedule{"often": Every(2 * time.Minute), "minutes": Every(6 * time.Minute), "cron": Cron("*/20 * * * *")}
 				now := server.Now().UTC().Add(25 * time.Minute)
 				schedules["rare"] = Cron(fmt.Sprintf("%d %d/4 * * *", now.Minute(), now.Hour()%4))
 
@@ -42,7 +42,8 @@ func TestVirtualTasksGoOnAfterAFailoverToAClockBehind(t *testing.T) {
 				for i := range 3 {
 					c, err := New(net.Client(fmt.Sprint("h", i), nil), Options{
 						InstanceID: fmt.Sprint("i", i), Namespace: "n",
-						Election: ElectionOptions{LeaseTTL: time.Minute}, Registry: RegistryOptions{BeatInterval: 30 * time.Second},
+						Election: ElectionOptions{LeaseTTL: 4 * time.Minute},
+						Registry: RegistryOptions{BeatInterval: 2 * time.Minute, BeatTTL: 5 * time.Minute, DriftedAfter: 5 * time.Minute, DownAfter: 10 * time.Minute},
 					})
 					require.NoError(t, err)
 					for name, s := range schedules {
@@ -88,7 +89,7 @@ func TestVirtualTasksGoOnAfterAFailoverToAClockBehind(t *testing.T) {
 						require.Zero(t, runs[name], name)
 						continue
 					}
-					require.GreaterOrEqual(t, runs[name], int((watched-time.Minute)/d)-2, name)
+					require.GreaterOrEqual(t, runs[name], int((watched-2*time.Minute)/d)-2, name)
 				}
 				for slot, n := range slots {
 					for name, d := range every {

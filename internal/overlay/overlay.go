@@ -42,11 +42,11 @@ func Write(dir, file string, source []byte) (broken, overlay string, err error) 
 func Compile(in, binary string, flags ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), BuildBound)
 	defer cancel()
-	args := append([]string{"test", "-c", "-vet=off", "-gcflags=-N -l", "-ldflags=-s -w", "-o", binary}, flags...)
+	args := append([]string{"test", "-c", "-vet=off", "-gcflags=-N -l -e", "-ldflags=-s -w", "-o", binary}, flags...)
 	cmd := Command(ctx, "", "go", append(args, "./"+in)...)
 	cmd.Env = append(os.Environ(), "GOGC=400")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the tests of ./%s: %w: %s", in, err, out[:min(len(out), 600)])
+		return fmt.Errorf("build the tests of ./%s: %w: %s", in, err, out)
 	}
 	return nil
 }

@@ -8,44 +8,84 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// EnvEdit names the edit that a process built with Switch runs with, counted from 1. Without it, or at 0, nothing is broken.
+// EnvEdit names the edit that a process built by Build runs with, counted from 1. Without it, or at 0, nothing is broken.
 const EnvEdit = "TENURE_EDIT"
 
-// Edit replaces a text of a file of this repository, which is in it once. File is as in Write.
-type Edit struct{ File, Old, New string }
-
-// Apply gives the source with the edit in it, and the offset at which it begins.
-func (e Edit) Apply(source string) (broken string, at int, err error) {
-	if count := strings.Count(source, e.Old); count != 1 {
-		return "", 0, fmt.Errorf("%s has the text to be broken %d times: %q", e.File, count, e.Old)
-	}
-	at = strings.Index(source, e.Old)
-	return source[:at] + e.New + source[at+len(e.Old):], at, nil
+// Edit replaces a piece of a file of this repository, given by offsets. File is as in Write.
+type Edit struct {
+	File     string
+	From, To int
+	Text     string
 }
 
-// Switch writes sources that have many edits in them, and the overlay that makes the go command take them: one build then stands for
-// all of them, and EnvEdit chooses which function goes wrong in a process. An edit within the body of a function is a second copy of
-// that function, called in its place. alone tells of each edit that it cannot be had so: it wants a build of its own.
-func Switch(dir string, edits []Edit) (overlay string, alone []bool, err error) {
+// Replace is the edit that replaces a text of a file. It must be in the file once.
+func Replace(file, source, old, text string) (Edit, error) {
+	if count := strings.Count(source, old); count != 1 {
+		return Edit{}, fmt.Errorf("%s has the text to be broken %d times: %q", file, count, old)
+	}
+	at := strings.Index(source, old)
+	return Edit{file, at, at + len(old), text}, nil
+}
+
+// Apply gives the source with the edit in it.
+func (e Edit) Apply(source string) string { return source[:e.From] + e.Text + source[e.To:] }
+
+// Build compiles the tests of packages, each once, with edits in them: EnvEdit chooses which function goes wrong in a process. An edit
+// within the body of a function is a second copy of that function, called in its place. alone tells of each edit that it is not in the
+// binaries: it is none of a body, or no program, and wants a build of its own.
+func Build(dir string, edits []Edit, packages []string) (binaries map[string]string, alone []bool, err error) {
+	alone = make([]bool, len(edits))
+	for {
+		laid, err := lay(dir, edits, alone)
+		if err != nil {
+			return nil, nil, err
+		}
+		wrong := 0
+		binaries = map[string]string{}
+		for i, in := range packages {
+			binaries[in] = filepath.Join(dir, fmt.Sprintf("whole-%d.test", i))
+			err = Compile(in, binaries[in], "-overlay", laid)
+			if err == nil {
+				continue
+			}
+			for _, found := range named.FindAllStringSubmatch(err.Error(), -1) {
+				if i, _ := strconv.Atoi(found[1]); i > 0 && i <= len(edits) && !alone[i-1] {
+					alone[i-1] = true
+					wrong++
+				}
+			}
+			break
+		}
+		if err == nil || wrong == 0 {
+			return binaries, alone, err
+		}
+	}
+}
+
+// named finds the edits in the errors of the compiler: the copy of edit 7 pretends to be a file of the name edit7.
+var named = regexp.MustCompile(`\bedit(\d+):\d+`)
+
+// lay writes the sources with all edits in them that are not alone, or turn out to be, and the overlay.
+func lay(dir string, edits []Edit, alone []bool) (overlay string, err error) {
 	root, err := os.Getwd()
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", nil, err
+		return "", err
 	}
 	replace := map[string]string{}
-	lay := func(path, text string) error {
+	write := func(path, text string) error {
 		broken := filepath.Join(dir, strconv.Itoa(len(replace))+"_"+filepath.Base(path))
 		replace[filepath.Join(root, path)] = broken
 		return os.WriteFile(broken, []byte(text), 0o644)
 	}
-	alone = make([]bool, len(edits))
 	of := map[string][]int{}
 	for i, e := range edits {
 		if strings.HasSuffix(e.File, ".go") {
@@ -58,29 +98,29 @@ func Switch(dir string, edits []Edit) (overlay string, alone []bool, err error) 
 	for file, members := range of {
 		source, err := os.ReadFile(filepath.FromSlash(file))
 		if err != nil {
-			return "", nil, err
+			return "", err
 		}
 		text, name, err := switched(string(source), edits, members, alone)
 		if err != nil {
-			return "", nil, err
+			return "", fmt.Errorf("%s: %w", file, err)
 		}
-		if err := lay(filepath.FromSlash(file), text); err != nil {
-			return "", nil, err
+		if err := write(filepath.FromSlash(file), text); err != nil {
+			return "", err
 		}
 		packages[filepath.Dir(filepath.FromSlash(file))] = name
 	}
 	for folder, name := range packages {
 		text := fmt.Sprintf("package %s\n\nimport (\n\t\"os\"\n\t\"strconv\"\n)\n\nvar overlayEdit, _ = strconv.Atoi(os.Getenv(%q))\n", name, EnvEdit)
-		if err := lay(filepath.Join(folder, "overlay_edit.go"), text); err != nil {
-			return "", nil, err
+		if err := write(filepath.Join(folder, "overlay_edit.go"), text); err != nil {
+			return "", err
 		}
 	}
 	text, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
 	overlay = filepath.Join(dir, "overlay.json")
-	return overlay, alone, os.WriteFile(overlay, text, 0o644)
+	return overlay, os.WriteFile(overlay, text, 0o644)
 }
 
 // switched gives the source of a file with those of its edits in it that can be switched, and the name of its package.
@@ -96,22 +136,20 @@ func switched(source string, edits []Edit, members []int, alone []bool) (text, n
 	var calls []insertion
 	var copies strings.Builder
 	for _, i := range members {
-		broken, at, err := edits[i].Apply(source)
-		if err != nil {
-			return "", "", err
+		if alone[i] {
+			continue
 		}
+		e := edits[i]
+		broken := e.Apply(source)
 		_, others, err := bodies(broken)
-		if err != nil {
-			return "", "", fmt.Errorf("%s: %q: %w", edits[i].File, edits[i].New, err)
-		}
-		whole, ok := around(functions, at, at+len(edits[i].Old))
-		other, otherToo := around(others, at, at+len(edits[i].New))
+		whole, ok := around(functions, e.From, e.To)
+		other, otherToo := around(others, e.From, e.From+len(e.Text))
 		call, callable := whole.call(fmt.Sprint("edit", i+1, "_"))
-		if alone[i] = !ok || !otherToo || !callable; alone[i] {
+		if alone[i] = err != nil || !ok || !otherToo || !callable; alone[i] {
 			continue
 		}
 		calls = append(calls, insertion{whole.body + 1, fmt.Sprintf(" if overlayEdit == %d { %s };", i+1, call)})
-		fmt.Fprintf(&copies, "\n%sedit%d_%s\n", broken[other.begin:other.name], i+1, broken[other.name:other.end])
+		fmt.Fprintf(&copies, "\n//line edit%d:1\n%sedit%d_%s\n", i+1, broken[other.begin:other.name], i+1, broken[other.name:other.end])
 	}
 	slices.SortStableFunc(calls, func(a, b insertion) int { return b.at - a.at })
 	text = source

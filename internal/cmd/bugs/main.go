@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -120,27 +121,20 @@ func run(only string, workers int, find bool, bound time.Duration, file string) 
 	return nil
 }
 
-// build compiles the tests of each package once, with all bugs in it that can be switched on for one process; nothing is broken in one
-// that switches none on. alone tells which bugs are not in it.
+// build compiles the tests of each package once, with all bugs in it that can be switched on for one process. alone tells which bugs
+// are not in it.
 func build(chosen []bug, dir string) (whole map[string]string, alone []bool, err error) {
 	edits := make([]overlay.Edit, len(chosen))
+	var packages []string
 	for i, b := range chosen {
-		edits[i] = overlay.Edit{File: b.file, Old: b.old, New: b.new}
-	}
-	laid, alone, err := overlay.Switch(dir, edits)
-	if err != nil {
-		return nil, nil, err
-	}
-	whole = map[string]string{}
-	for _, b := range chosen {
-		if whole[b.in] == "" {
-			whole[b.in] = filepath.Join(dir, fmt.Sprintf("whole-%d.test", len(whole)))
-			if err := overlay.Compile(b.in, whole[b.in], "-overlay", laid); err != nil {
-				return nil, nil, err
-			}
+		if edits[i], _, err = b.edit(); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", b.name, err)
+		}
+		if !slices.Contains(packages, b.in) {
+			packages = append(packages, b.in)
 		}
 	}
-	return whole, alone, nil
+	return overlay.Build(dir, edits, packages)
 }
 
 func show(b bug, o outcome) {
@@ -252,13 +246,21 @@ func seed(b bug, dir, binary string, edit int, find bool, bound time.Duration) o
 	return done(true, "")
 }
 
-// write writes the broken file, and the overlay that has the go command take it.
-func (b bug) write(dir string) (broken, laid string, err error) {
+// edit is the bug, and what becomes of its file.
+func (b bug) edit() (e overlay.Edit, broken string, err error) {
 	source, err := os.ReadFile(filepath.FromSlash(b.file))
 	if err != nil {
-		return "", "", err
+		return e, "", err
 	}
-	text, _, err := overlay.Edit{File: b.file, Old: b.old, New: b.new}.Apply(string(source))
+	if e, err = overlay.Replace(b.file, string(source), b.old, b.new); err != nil {
+		return e, "", err
+	}
+	return e, e.Apply(string(source)), nil
+}
+
+// write writes the broken file, and the overlay that has the go command take it.
+func (b bug) write(dir string) (broken, laid string, err error) {
+	_, text, err := b.edit()
 	if err != nil {
 		return "", "", err
 	}

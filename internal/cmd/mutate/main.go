@@ -146,15 +146,21 @@ func (t target) run(ctx context.Context, o options, known map[string]string, onl
 	if len(mutants) == 0 {
 		return nil, nil
 	}
-	binaries := map[string]string{} // of the tests with nothing broken, which read broken scripts
-	for i, s := range t.suites {
-		if binaries[s.in] == "" {
-			binaries[s.in] = filepath.Join(scratch, fmt.Sprintf("whole-%d.test", i))
-			if err := overlay.Compile(s.in, binaries[s.in]); err != nil {
-				return nil, err
-			}
+	edits, packages := make([]overlay.Edit, len(mutants)), []string{}
+	for i, m := range mutants {
+		edits[i] = overlay.Edit{File: m.File, From: m.from, To: m.to, Text: m.text}
+	}
+	for _, s := range t.suites {
+		if !slices.Contains(packages, s.in) {
+			packages = append(packages, s.in)
 		}
-		if end, by, out := attempt(ctx, s, binaries[s.in], "", 3*o.bound); end != survived {
+	}
+	binaries, alone, err := overlay.Build(filepath.Join(scratch, "whole"), edits, packages)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range t.suites {
+		if end, by, out := attempt(ctx, s, binaries[s.in], "", 0, 3*o.bound); end != survived {
 			return nil, fmt.Errorf("without a mutant %s %s\n%s", by, end, out)
 		}
 	}
@@ -169,7 +175,11 @@ func (t target) run(ctx context.Context, o options, known map[string]string, onl
 					m.End = equivalent
 				} else {
 					dir := filepath.Join(scratch, fmt.Sprint(i))
-					m.End, m.By = t.try(ctx, m.mutant, binaries, dir, o.bound)
+					edit := i + 1
+					if alone[i] {
+						edit = 0
+					}
+					m.End, m.By = t.try(ctx, m.mutant, binaries, edit, dir, o.bound)
 					_ = os.RemoveAll(dir)
 				}
 				outcomes[i] = m
@@ -190,27 +200,29 @@ func (t target) run(ctx context.Context, o options, known map[string]string, onl
 	return outcomes, ctx.Err()
 }
 
-// try builds one mutant and runs the suites of its target until one notices.
-func (t target) try(ctx context.Context, m mutant, whole map[string]string, dir string, bound time.Duration) (end, by string) {
-	broken, laid, err := overlay.Write(dir, m.File, m.broken())
-	if err != nil {
-		return unbuilt, err.Error()
-	}
-	scripts := strings.HasSuffix(m.File, ".lua")
-	built := map[string]string{}
-	for i, s := range t.suites {
-		binary, env := whole[s.in], broken
-		if !scripts {
-			env = ""
-			if binary = built[s.in]; binary == "" {
-				binary = filepath.Join(dir, fmt.Sprintf("broken-%d.test", i))
-				if err := overlay.Compile(s.in, binary, "-overlay", laid); err != nil {
+// try runs the suites of the target until one notices the mutant, which is edit of the binaries. At 0 it is built first, but for a script.
+func (t target) try(ctx context.Context, m mutant, whole map[string]string, edit int, dir string, bound time.Duration) (end, by string) {
+	scripts := ""
+	if edit == 0 {
+		broken, laid, err := overlay.Write(dir, m.File, m.broken())
+		if err != nil {
+			return unbuilt, err.Error()
+		}
+		if strings.HasSuffix(m.File, ".lua") {
+			scripts = broken
+		} else {
+			built := map[string]string{}
+			for in := range whole {
+				built[in] = filepath.Join(dir, fmt.Sprintf("broken-%d.test", len(built)))
+				if err := overlay.Compile(in, built[in], "-overlay", laid); err != nil {
 					return unbuilt, err.Error()
 				}
-				built[s.in] = binary
 			}
+			whole = built
 		}
-		if end, by, _ = attempt(ctx, s, binary, env, bound); end != survived {
+	}
+	for _, s := range t.suites {
+		if end, by, _ = attempt(ctx, s, whole[s.in], scripts, edit, bound); end != survived {
 			return end, by
 		}
 	}
@@ -222,12 +234,12 @@ var (
 	noScript = regexp.MustCompile(`Error compiling script|nonexistent global variable|tenure: scripts.lua`)
 )
 
-// attempt runs a suite with the embedded scripts, or those of a file.
-func attempt(ctx context.Context, s suite, binary, scripts string, bound time.Duration) (end, by string, out []byte) {
+// attempt runs a suite with the embedded scripts, or those of a file, and with one of the edits of the binary, or none.
+func attempt(ctx context.Context, s suite, binary, scripts string, edit int, bound time.Duration) (end, by string, out []byte) {
 	ctx, cancel := context.WithTimeout(ctx, bound+10*time.Second)
 	defer cancel()
 	cmd := overlay.Command(ctx, s.in, binary, "-test.short", "-test.failfast", "-test.timeout", bound.String(), "-test.run", s.run)
-	cmd.Env = append(os.Environ(), "TENURE_SCRIPTS="+scripts)
+	cmd.Env = append(os.Environ(), "TENURE_SCRIPTS="+scripts, fmt.Sprint(overlay.EnvEdit, "=", edit))
 	out, err := cmd.CombinedOutput()
 	if found := failure.FindSubmatch(out); found != nil {
 		by = string(found[1])
