@@ -165,8 +165,7 @@ tidy: ## Tidy every go.mod, also that of the lint tools
 .PHONY: install-redis
 install-redis: ## Install redis-server where it is missing, and libfaketime and iproute2 where there are packages
 	@./scripts/install-redis.sh
-	@./scripts/install-faketime.sh
-	@./scripts/install-iproute2.sh
+	@./scripts/install-optional.sh
 
 .PHONY: clean
 clean: ## Remove what the other targets have left

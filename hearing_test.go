@@ -32,7 +32,7 @@ func TestVirtualP7_SubscriptionThatDiesSilently(t *testing.T) {
 			c.pass(10*time.Second + after)
 			require.True(c, a.IsLeader())
 			require.True(c, b.Elector().Status().Subscription.Active)
-			c.redis.Silence("b")
+			c.net.Deafen("b")
 			died := c.now()
 			for b.Elector().Status().Subscription.Active {
 				require.Less(c, c.now()-died, 4500*time.Millisecond, "noticed")
@@ -60,7 +60,7 @@ func TestVirtualP1_DeafLeaderHearsTheNextRollCall(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		a := c.member("a").start()
 		c.pass(20 * time.Second)
-		c.redis.Silence("a")
+		c.net.Deafen("a")
 		c.pass(hearingBound)
 		term, _ := a.Elector().Term()
 		c.redis.FlushAll()

@@ -122,15 +122,16 @@ func (n *Network) Cut(host string) {
 	}
 }
 
-// Deafen lets every subscription of host die without a sign, as behind a middlebox that has forgotten it: nothing comes over its
-// connection any more.
+// Deafen lets every subscription of host die without a sign, as behind a middlebox that has
+// forgotten it: the connection stays open and nothing passes any more. Others are not touched.
 func (n *Network) Deafen(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, h := range n.each(host) {
 		for _, c := range h.conns {
 			if c.subscribed.Load() && !c.closed {
-				n.event(h.name, "deafened", Replies.String(), int64(c.id))
+				n.event(h.name, "deafened", Both.String(), int64(c.id))
+				c.up.clear()
 				c.down.clear()
 			}
 		}
@@ -169,21 +170,5 @@ func (n *Network) Crash(host string) {
 		}
 		close(h.healed) // wake its dials
 		h.healed = make(chan struct{})
-	}
-}
-
-// Silence lets the subscriptions that host ("": every host) has on this server die without a sign, as a middlebox does that drops a
-// connection: it stays open and nothing passes any more. Other connections are not touched.
-func (s *Server) Silence(host string) {
-	s.exec.Lock()
-	defer s.exec.Unlock()
-	s.net.mu.Lock()
-	defer s.net.mu.Unlock()
-	for _, c := range s.conns {
-		if c.subscribed.Load() && (host == "" || c.host.name == host) {
-			s.net.event(c.host.name, "silenced", s.addr, int64(c.id))
-			c.up.clear()
-			c.down.clear()
-		}
 	}
 }
