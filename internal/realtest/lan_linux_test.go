@@ -25,18 +25,6 @@ func TestP1P2P3P7_PartitionedMachinesUnderSentinel(t *testing.T) { //nolint:tpar
 		s.follows(second, first)
 		return s, sentinel, first, second
 	}
-	// agree waits until both have heard from Redis, and one of them leads and the other knows.
-	agree := func(s *stage, first, second *player) {
-		s.Helper()
-		healed := time.Now()
-		s.eventually("both to hear from Redis, and to know the same leader", func() bool {
-			one, other := first.Status(), second.Status()
-			return one.LastAnswer.After(healed) && other.LastAnswer.After(healed) && one.Leader != "" && one.Leader == other.Leader &&
-				first.IsLeader() != second.IsLeader()
-		})
-		s.Logf("healed: both agree %v later", round(time.Since(healed)))
-	}
-
 	t.Run("the master with the leader, against the rest", func(t *testing.T) {
 		s, sentinel, first, second := begin(t)
 		_, token := s.leader(0)
@@ -56,7 +44,7 @@ func TestP1P2P3P7_PartitionedMachinesUnderSentinel(t *testing.T) { //nolint:tpar
 		t.Logf("a failover within %v, another leader %v after the cut, the old one ended %v before", round(replaced-cut),
 			round(s.beliefs.term(higher).first-cut), round(s.beliefs.term(higher).first-s.beliefs.term(token).last))
 		sentinel.Heal(t, minority, majority)
-		agree(s, first, second)
+		s.agree(first, second)
 	})
 	t.Run("the leader's client alone", func(t *testing.T) {
 		s, sentinel, first, second := begin(t)
@@ -70,6 +58,18 @@ func TestP1P2P3P7_PartitionedMachinesUnderSentinel(t *testing.T) { //nolint:tpar
 		t.Logf("another leads %v after the cut, the old one ended %v before", round(s.beliefs.term(higher).first-cut),
 			round(s.beliefs.term(higher).first-s.beliefs.term(token).last))
 		sentinel.Heal(t, []string{"c0"}, machines)
-		agree(s, first, second)
+		s.agree(first, second)
 	})
+}
+
+// agree waits until both have heard from Redis, and one of them leads and the other knows.
+func (s *stage) agree(first, second *player) {
+	s.Helper()
+	healed := time.Now()
+	s.eventually("both to hear from Redis, and to know the same leader", func() bool {
+		one, other := first.Status(), second.Status()
+		return one.LastAnswer.After(healed) && other.LastAnswer.After(healed) && one.Leader != "" && one.Leader == other.Leader &&
+			first.IsLeader() != second.IsLeader()
+	})
+	s.Logf("healed: both agree %v later", round(time.Since(healed)))
 }

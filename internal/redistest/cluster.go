@@ -109,15 +109,21 @@ type clusterNode struct {
 func (c *Cluster) view(node *Server) (nodes []clusterNode) {
 	_ = node.admin(func(ctx context.Context, r *redis.Client) error {
 		text, err := r.ClusterNodes(ctx).Result()
-		for line := range strings.Lines(text) {
-			if f := strings.Fields(line); len(f) >= 8 {
-				addr, _, _ := strings.Cut(f[1], "@")
-				epoch, _ := strconv.Atoi(f[6])
-				nodes = append(nodes, clusterNode{id: f[0], epoch: epoch, addr: addr, flags: f[2], master: f[3], slots: f[8:]})
-			}
-		}
+		nodes = clusterNodes(text)
 		return err
 	})
+	return nodes
+}
+
+// clusterNodes reads the answer to CLUSTER NODES.
+func clusterNodes(text string) (nodes []clusterNode) {
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) >= 8 {
+			addr, _, _ := strings.Cut(f[1], "@")
+			epoch, _ := strconv.Atoi(f[6])
+			nodes = append(nodes, clusterNode{id: f[0], epoch: epoch, addr: addr, flags: f[2], master: f[3], slots: f[8:]})
+		}
+	}
 	return nodes
 }
 

@@ -225,3 +225,22 @@ func (n *lanNode) run(t TB, port int, name string, args ...string) {
 		t.Fatalf("redistest: %s on %s: %v", name, n.name, err)
 	}
 }
+
+// lanServer is the redis-server to run on nodes, and a folder for what they write, which is removed with the test.
+func lanServer(t TB) (binary, dir string) {
+	t.Helper()
+	binary = os.Getenv("TENURE_REDIS_SERVER")
+	if binary == "" {
+		binary = "redis-server"
+	}
+	binary, err := exec.LookPath(binary)
+	if err != nil {
+		skip(t, fmt.Errorf("%w (%w)", ErrNoServer, err))
+	}
+	dir, err = os.MkdirTemp("", "redistest-lan-")
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return binary, dir
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 
 	"github.com/redis/go-redis/v9"
@@ -26,19 +25,7 @@ type LANSentinel struct {
 // StartSentinel starts one on three nodes. The arguments are for the data servers.
 func (l *LAN) StartSentinel(t TB, machines []string, args ...string) *LANSentinel {
 	t.Helper()
-	name := os.Getenv("TENURE_REDIS_SERVER")
-	if name == "" {
-		name = "redis-server"
-	}
-	binary, err := exec.LookPath(name)
-	if err != nil {
-		skip(t, fmt.Errorf("%w (%w)", ErrNoServer, err))
-	}
-	dir, err := os.MkdirTemp("", "redistest-lan-")
-	if err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	binary, dir := lanServer(t)
 	master := l.Addr(machines[0])
 	for i, machine := range machines {
 		data := filepath.Join(dir, machine)
