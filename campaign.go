@@ -202,7 +202,10 @@ const askSpread = 15
 // wait is how long the loop may sleep.
 func (c *campaigner) wait() time.Duration {
 	now := readClock()
-	wait := min(c.cand.Wait(now), c.untilLook(now))
+	wait := c.untilLook(now)
+	if !c.unheard { // else nothing is asked any more, whatever is due
+		wait = min(wait, c.cand.Wait(now))
+	}
 	if c.askAt != 0 {
 		wait = min(wait, max(c.askAt-now.Mono, 0))
 	}

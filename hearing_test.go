@@ -1,11 +1,13 @@
 package tenure
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,6 +95,83 @@ func TestVirtualP1_ColdStandby(t *testing.T) {
 			require.True(c, term.Valid())
 		})
 	}
+}
+
+// slowReplies delays what a connection of commands reads. A subscription is left alone.
+type slowReplies struct {
+	net.Conn
+	hears atomic.Bool
+	delay *atomic.Int64
+}
+
+func (s *slowReplies) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("subscribe")) {
+		s.hears.Store(true)
+	}
+	return s.Conn.Write(p)
+}
+
+func (s *slowReplies) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	if !s.hears.Load() {
+		time.Sleep(time.Duration(s.delay.Load()))
+	}
+	return n, err
+}
+
+// TestVirtualP1_RollCallBeforeTheGrantIsKnown: FLUSHALL and the roll-call of a newcomer come while the reply of a grant is under way.
+func TestVirtualP1_RollCallBeforeTheGrantIsKnown(t *testing.T) {
+	for _, late := range []time.Duration{20 * time.Millisecond, 50 * time.Millisecond} {
+		inCrew(t, func(c *crew) {
+			var delay atomic.Int64
+			long := func(o *Options) { o.Election.LeaseTTL = 30 * time.Second }
+			a := c.on("a", func(o *redis.Options) {
+				dial := c.net.Dialer("a")
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					conn, err := dial(ctx, network, addr)
+					return &slowReplies{Conn: conn, delay: &delay}, err
+				}
+			}, long).start()
+			c.pass(200 * time.Millisecond)
+			delay.Store(int64(late))
+			c.until(time.Second, func() bool { return c.holder("tenure:leader") == "a" })
+			require.False(c, a.IsLeader(), "the grant is not known yet")
+			c.redis.FlushAll()
+			b := c.member("b", long).start()
+			c.pass(160 * time.Millisecond)
+			delay.Store(0)
+			for range 15_000 {
+				c.pass(time.Millisecond)
+				require.False(c, a.IsLeader() && b.IsLeader(), "two lead at %v", c.now())
+			}
+			require.True(c, a.IsLeader())
+		})
+	}
+}
+
+// TestVirtualP8_TasksThatFinishHearTheRollCall: the lease of a term that has ended is kept for them. FLUSHALL takes it away.
+func TestVirtualP8_TasksThatFinishHearTheRollCall(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		long := func(o *Options) { o.Election.LeaseTTL, o.ShutdownTimeout = 30*time.Second, time.Minute }
+		a := c.member("a", long)
+		var ended error
+		require.NoError(c, a.Tasks().Register(Task{Name: "report", Schedule: Every(time.Hour), RunOnElection: true, Run: func(ctx context.Context, _ TaskRun) error {
+			<-ctx.Done()
+			ended = context.Cause(ctx)
+			return ctx.Err()
+		}}))
+		a.start()
+		c.until(time.Minute, a.IsLeader)
+		c.pass(5 * time.Second)
+		a.halt(nil)
+		c.pass(time.Second)
+		require.NoError(c, ended, "it may finish")
+		c.redis.FlushAll()
+		b := c.member("b", long).start()
+		c.until(time.Minute, b.IsLeader)
+		require.ErrorIs(c, ended, ErrLost)
+		c.pass(time.Minute)
+	})
 }
 
 // TestVirtualP1_RollCallOfManyRoles: FLUSHALL, one process leads 1,000 roles over a round trip of 10 ms, and a newcomer that remembers

@@ -294,6 +294,26 @@ func TestFailFastHasNothingToGiveBack(t *testing.T) {
 	}
 }
 
+// TestFailFastWaitsWithoutAskingInACircle: what is due is not asked any more, and the loop sleeps until the health check returns. A
+// loop that does not sleep lets no virtual time pass, and hangs.
+func TestFailFastWaitsWithoutAskingInACircle(t *testing.T) {
+	checks := 0
+	onStage(t, func(o *Options) {
+		o.FailFast, o.ShutdownTimeout, o.Election.RenewInterval = true, 10*time.Second, time.Second/2
+		o.Election.Health = func(context.Context) error {
+			if checks++; checks > 1 {
+				time.Sleep(6 * time.Second)
+			}
+			return nil
+		}
+	}, func(s *stage) {
+		s.store.on(on("", fate{back: 1500 * time.Millisecond, err: fmt.Errorf("%w: %w", ErrUnreachable, &net.OpError{Op: "dial", Err: errBroken})}))
+		s.run()
+		require.ErrorIs(s, <-s.ended, ErrUnreachable)
+		require.Equal(s, 2, checks)
+	})
+}
+
 // In virtual time: the loop stands still between the reply and the begin of the term: no work starts in a term that is over.
 func TestP4_NoWorkBeginsInATermThatHasLapsed(t *testing.T) {
 	stall := false

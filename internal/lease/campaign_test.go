@@ -183,6 +183,7 @@ func TestDrainRenewsBeforeTheDeadlineOnly(t *testing.T) {
 	b.c.End(b.now, Resigned)
 	b.pass(life)
 	b.none()
+	b.c.Tick(b.now)
 	near(t, "sleep", b.c.Wait(b.now), ttl, MaxTTL)
 
 	b = newBench(t)

@@ -158,6 +158,7 @@ type Candidate struct {
 	wake    time.Duration // monotonic: the next acquire or renew is due
 	back    time.Duration // monotonic: standing back until then, whatever hints say
 	hinted  bool          // a hint came while a request was in flight
+	called  bool          // and that was a roll-call
 	heeded  time.Duration // monotonic: the last request that a hint has caused, or will
 	stale   bool          // the last answer was Stale
 	unknown int           // answers in a row that were Unknown
@@ -235,6 +236,9 @@ func (c *Candidate) Tick(now Reading) Change {
 	if c.stopping && c.state == Following && !c.flying {
 		c.giveUp(now)
 	}
+	if c.Keeps() && c.lease.CancelIn(now) <= 0 {
+		c.keep = false
+	}
 	if c.state == Leading && c.lease.CancelIn(now) <= 0 {
 		return c.End(now, Expired)
 	}
@@ -267,7 +271,7 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 			c.nonce, c.heard = c.secret(), now.Mono
 		}
 		request.Kind, request.Nonce = Acquire, c.nonce
-	case c.state == Leading, c.state == Draining && c.keep && c.lease.Leading(now):
+	case c.state == Leading, c.Keeps() && c.lease.Leading(now):
 		request.Kind = Renew
 		request.Token, request.Origin, request.Since = c.token, c.origin, c.since
 		request.Draining = c.state == Draining
@@ -279,7 +283,7 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 		request.NotAfter = c.clock.redis + (now.Mono - c.clock.at.Mono + request.Bound).Milliseconds()
 	}
 	request.Seq = c.number()
-	c.flying, c.flight, c.hinted = true, request, false
+	c.flying, c.flight, c.hinted, c.called = true, request, false, false
 	return request, true
 }
 
@@ -297,10 +301,10 @@ func (c *Candidate) Wait(now Reading) time.Duration {
 	switch {
 	case c.flying:
 		sooner(c.flight.Sent.Mono + c.flight.Bound)
-	case c.state == Following && c.ready, c.state == Leading, c.state == Draining && c.keep && c.lease.Leading(now):
+	case c.state == Following && c.ready, c.state == Leading, c.Keeps():
 		sooner(c.wake)
 	}
-	if c.state == Leading {
+	if c.state == Leading || c.Keeps() {
 		wait = min(wait, c.lease.CancelIn(now))
 	}
 	return max(wait, 0)
@@ -356,6 +360,9 @@ func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
 		c.state, c.lease, c.token, c.since, c.origin = Leading, won, a.Token, a.Since, a.Origin
 		c.uncertain = false
 		c.wake = r.Sent.Mono + c.renewIn()
+		if c.called { // it may have come before the reply that says that the lease is ours
+			c.hint(now)
+		}
 		return Began
 	case Held, RollCall:
 		wait := a.Wait + wakeLag + c.part(wakeSpread)
@@ -474,10 +481,14 @@ func (c *Candidate) Vacant(now Reading) {
 	}
 }
 
-// RollCall takes the hint that leaders should renew now.
+// RollCall takes the hint that leaders should renew now. Whoever keeps the lease while its work
+// drains hears it too, and whoever may have been granted one by a reply that is still under way.
 func (c *Candidate) RollCall(now Reading) {
-	if c.state == Leading {
+	switch {
+	case c.state == Leading, c.Keeps():
 		c.hint(now)
+	case c.flying:
+		c.called = true
 	}
 }
 

@@ -69,6 +69,44 @@ func TestHintInFlight(t *testing.T) {
 	}
 }
 
+// TestRollCallBeforeTheGrantIsKnown: the lease may be granted already, and the reply under way. Commands and hints travel on two
+// connections, so that the roll-call may come first.
+func TestRollCallBeforeTheGrantIsKnown(t *testing.T) {
+	for _, trip := range []time.Duration{0, time.Millisecond, time.Second} {
+		b := newBench(t)
+		r := b.next()
+		b.c.RollCall(b.now)
+		b.none()
+		b.pass(trip)
+		b.says(r, b.reply(Won), Began)
+		near(t, "sleep", b.c.Wait(b.now), 0, hintSpacing)
+		b.sleep()
+		if r := b.next(); r.Kind != Renew {
+			t.Errorf("request %+v", r)
+		}
+		b.none()
+	}
+	b := newBench(t) // another hint does not ask a leader for anything
+	r := b.next()
+	b.c.Vacant(b.now)
+	b.says(r, b.reply(Won), Began)
+	near(t, "sleep", b.c.Wait(b.now), renew/2, ttl)
+}
+
+// TestRollCallWhileWorkDrains: what drains keeps its lease, and must hear as soon as a leader that it is lost.
+func TestRollCallWhileWorkDrains(t *testing.T) {
+	b := newBench(t)
+	b.lead()
+	b.c.End(b.now, Resigned)
+	b.none()
+	b.c.RollCall(b.now)
+	near(t, "sleep", b.c.Wait(b.now), 0, hintSpacing)
+	b.sleep()
+	if r := b.next(); r.Kind != Renew || !r.Draining {
+		t.Errorf("request %+v", r)
+	}
+}
+
 // TestHintFloodIsBounded: forged hints cost at most one request each hintSpacing, and none while one is under way.
 func TestHintFloodIsBounded(t *testing.T) {
 	for _, leading := range []bool{false, true} {

@@ -182,6 +182,26 @@ func TestP4_SuspendedMachine(t *testing.T) {
 	}
 }
 
+// TestP8_SuspendedMachineThatDrains: a lease that is kept for the work of an ended term is kept until it would have ended, by
+// whichever clock says so first.
+func TestP8_SuspendedMachineThatDrains(t *testing.T) {
+	b := newBench(t)
+	b.lead()
+	b.c.End(b.now, Resigned)
+	b.now.Wall += life - guard - time.Second
+	near(t, "sleep", b.c.Wait(b.now), 0, time.Second)
+	b.c.Tick(b.now)
+	if !b.c.Keeps() {
+		t.Error("given up while it can still be renewed")
+	}
+	b.now.Wall += time.Second
+	b.c.Tick(b.now)
+	b.none()
+	if b.c.Keeps() {
+		t.Error("kept past its end")
+	}
+}
+
 // TestP4_WallClockSet: a wall clock that is set back prolongs nothing, one that is set forward costs the term at most.
 func TestP4_WallClockSet(t *testing.T) {
 	b := newBench(t)

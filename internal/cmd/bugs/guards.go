@@ -73,7 +73,7 @@ var guards = []bug{
 	{name: "stale answers asked again at once", test: "TestStaleSetsTheEstimateRight", in: "internal/lease", breaks: "a clock that cannot be estimated makes a flood of requests", file: candidate,
 		old: "again := a.Verdict == Stale && c.stale", new: "again := false"},
 	{name: "lapsed lease renewed while work drains", test: "TestDrainRenewsBeforeTheDeadlineOnly", in: "internal/lease", breaks: "a leader that drains takes a lease back that another may have", file: candidate,
-		old: "case c.state == Leading, c.state == Draining && c.keep && c.lease.Leading(now):\n\t\trequest.Kind", new: "case c.state == Leading, c.state == Draining && c.keep:\n\t\trequest.Kind"},
+		old: "case c.state == Leading, c.Keeps() && c.lease.Leading(now):", new: "case c.state == Leading, c.Keeps():"},
 	{name: "unanswered acquire forgotten at the stop", test: "TestStop", in: "internal/lease", breaks: "a process that stops leaves a lease behind that it does not know of", file: candidate,
 		old: "\tif c.uncertain {\n\t\tc.giveBack(now, c.nonce, 0)\n\t}\n\tc.nonce, c.uncertain, c.state", new: "\tc.nonce, c.uncertain, c.state"},
 	{name: "campaign that hears nothing goes on", test: "TestP7_CandidateThatHearsNothing", in: "internal/lease", breaks: "requests without replies hold the lease for nobody", file: candidate,
