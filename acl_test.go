@@ -218,3 +218,42 @@ func ExampleACLRules() {
 	fmt.Println("ACL SETUSER app reset on >password", strings.Join(rules[:7], " "), "…")
 	// Output: ACL SETUSER app reset on >password ~waf:cluster:* &waf:cluster:events &waf:cluster:leader:events &waf:cluster:leader:*:events &waf:cluster:instance:*:events +time +info …
 }
+
+// TestNopermOfAConnection: options of the client make go-redis send commands that ACLRules does not grant.
+func TestNopermOfAConnection(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	server := redistest.Start(t)
+	rules, err := ACLRules("")
+	require.NoError(t, err)
+	admin := server.Client(t)
+	args := []any{"acl", "setuser", "app", "reset", "on", ">secret"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	require.NoError(t, admin.Do(t.Context(), args...).Err())
+	for right, change := range map[string]func(*redis.Options){
+		"+select":         func(o *redis.Options) { o.DB = 1 },
+		"+client|setname": func(o *redis.Options) { o.ClientName = "app" },
+	} {
+		t.Run(right, func(t *testing.T) {
+			opts := *admin.Options()
+			opts.Username, opts.Password = "app", "secret"
+			change(&opts)
+			rdb := redis.NewClient(&opts)
+			defer func() { _ = rdb.Close() }()
+			e, err := NewElector(rdb, Options{InstanceID: "a", FailFast: true})
+			require.NoError(t, err)
+			err = e.Run(t.Context())
+			require.ErrorIs(t, err, ErrMisconfigured)
+			require.ErrorContains(t, err, "grant the Redis user "+right+",")
+			require.NoError(t, admin.Do(t.Context(), "acl", "setuser", "app", right).Err())
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			e, err = NewElector(rdb, Options{InstanceID: "a", FailFast: true})
+			require.NoError(t, err)
+			require.NoError(t, e.Run(ctx, func(context.Context, Term) error { cancel(); return nil }), "the named right is what was missing")
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -74,7 +75,8 @@ type Event struct {
 	// EventJoined, EventDrifted, EventRecovered, EventDown and EventLeft, which are logged at Debug
 	// then. The leader that swept, or the instance that it is about, has the event without Remote.
 	Remote bool
-	// Missed is how many events were dropped right before this one, because the observer did not keep up.
+	// Missed is how many events were dropped since the one before this, because the observer did not keep
+	// up. Those with Remote are dropped first.
 	Missed int
 }
 
@@ -126,8 +128,11 @@ func (b *eventBus) publish(e Event) {
 	e.Time, e.InstanceID = time.Now(), b.instance // under the lock: the order of times is that of delivery
 	for o := range b.observers {
 		if len(o.backlog) == observerBacklog {
-			o.backlog = o.backlog[1:]
 			o.missed++
+			if e.Remote {
+				continue
+			}
+			o.makeRoom()
 		}
 		o.backlog = append(o.backlog, e)
 		if !o.busy {
@@ -136,6 +141,16 @@ func (b *eventBus) publish(e Event) {
 			go o.work() // ends when the backlog is empty; flush waits for it
 		}
 	}
+}
+
+// makeRoom drops an event: the oldest that this process has only heard of, since anybody who may
+// publish can send those without end, or else the oldest of all.
+func (o *observer) makeRoom() {
+	oldest := slices.IndexFunc(o.backlog, func(e Event) bool { return e.Remote })
+	if oldest < 0 {
+		oldest = 0
+	}
+	o.backlog = slices.Delete(o.backlog, oldest, oldest+1)
 }
 
 func (o *observer) work() {

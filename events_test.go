@@ -125,6 +125,38 @@ func TestObserverThatDoesNotKeepUpMissesTheOldest(t *testing.T) {
 	})
 }
 
+// TestFloodOfHearsayHidesNothing: whoever may publish can tell of changes without end. What this process did itself is delivered.
+func TestFloodOfHearsayHidesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *eventBus) {
+		blocked := make(chan struct{})
+		told, _ := observed(t, b, func(Event) { <-blocked })
+		b.publish(Event{Count: -1})
+		synctest.Wait() // it blocks
+		flood := func() {
+			for range 2 * observerBacklog {
+				b.publish(Event{Type: EventDown, Remote: true})
+			}
+		}
+		for i := range observerBacklog {
+			b.publish(Event{Count: i})
+			if i < 10 {
+				flood()
+			}
+		}
+		flood()
+		close(blocked)
+		require.NoError(t, b.flush(time.Now().Add(time.Second)))
+		require.Len(t, told(), 1+observerBacklog)
+		for i, e := range told()[1:] {
+			require.False(t, e.Remote)
+			require.Equal(t, i, e.Count, "in order")
+		}
+		b.publish(Event{})
+		require.NoError(t, b.flush(time.Now().Add(time.Second)))
+		require.Equal(t, 22*observerBacklog, told()[1].Missed+told()[1+observerBacklog].Missed)
+	})
+}
+
 func TestObserverThatPanicsOrExitsHearsTheRest(t *testing.T) {
 	for name, fail := range map[string]func(){"panic": func() { panic(errBroken) }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {

@@ -301,6 +301,9 @@ func remedy(err error) string {
 // refusedCall is how the prelude of scripts.lua names the command and the key that Redis refused.
 var refusedCall = regexp.MustCompile(`\[([A-Z]+) (.+)\]`)
 
+// refusedCommand is how Redis names a command that a user may not send.
+var refusedCommand = regexp.MustCompile(`run the '([a-z|]+)' command`)
+
 // explain says what an error means. A cluster whose node is gone may have moved its slots: by itself go-redis looks for them once in
 // ClusterOptions.ClusterStateReloadInterval, a minute, unless a node that answers tells it.
 func (s *redisStore) explain(op string, err error) error {
@@ -378,8 +381,11 @@ func explain(op string, err error) error {
 	case starts("NOPERM") || strings.Contains(text, "executing the script can't") || // within a script, up to Redis 7.0
 		strings.Contains(text, "ACL failure in script"): // and since 7.2, and Valkey
 		e.fix = "grant the Redis user +eval +evalsha and access to the keys and channels of the namespace"
-		if key != "" {
+		switch {
+		case key != "":
 			e.fix = fmt.Sprintf("grant the Redis user +%s and access to ~%s", strings.ToLower(command), key)
+		case refusedCommand.MatchString(text): // go-redis sends some as it connects, for options of the client
+			e.fix = fmt.Sprintf("grant the Redis user +%s, and what else ACLRules returns", refusedCommand.FindStringSubmatch(text)[1])
 		}
 	case starts("WRONGTYPE"):
 		e.fix = "the key belongs to something else: choose another Namespace, or LeaderKey, or remove it"

@@ -166,6 +166,9 @@ func explainHearing(err error, channels []string) error {
 func explainChannels(op, commands string, err error, channels []string) error {
 	explained := explain(op, err)
 	if e, ok := errors.AsType[*storeError](explained); ok && isRefusal(err) {
+		if found := refusedCommand.FindStringSubmatch(err.Error()); found != nil && !strings.Contains(commands+" ", "+"+found[1]+" ") {
+			return explained // not this command, but one that go-redis sends as it connects
+		}
 		const most = 3
 		named := channels[:min(len(channels), most)]
 		e.fix = fmt.Sprintf("grant the Redis user %s and access to the channels &%s", commands, strings.Join(named, " &"))
