@@ -256,6 +256,29 @@ func TestClockStepRemovesNobody(t *testing.T) {
 	})
 }
 
+// TestClockStepDoesNotKeepTheDead: Redis's clock is ahead while one is removed, and is put right seconds later.
+func TestClockStepDoesNotKeepTheDead(t *testing.T) {
+	inFleet(t, func(f *registryFleet) {
+		for i := range 4 {
+			f.member(fmt.Sprint("i", i), fmt.Sprint("i", i))
+		}
+		leader := f.members["i0"]
+		defer leader.leads()()
+		f.pass(time.Minute)
+		f.redis.StepClock(7 * 24 * time.Hour)
+		f.pass(10 * time.Minute)
+		f.crash("i1")
+		for len(leader.when(f.began, EventDown)) == 0 {
+			f.pass(time.Second)
+		}
+		f.redis.StepClock(-7 * 24 * time.Hour)
+		f.pass(time.Minute)
+		f.crash("i2")
+		f.pass(leader.opts.DownAfter + 2*time.Minute)
+		require.Len(f, leader.list(), 2)
+	})
+}
+
 // TestDuplicateIDIsToldByBoth: two living processes with one ID both tell of it, once.
 func TestDuplicateIDIsToldByBoth(t *testing.T) {
 	inFleet(t, func(f *registryFleet) {

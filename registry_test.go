@@ -754,6 +754,41 @@ func TestHoldWithoutEndIsBounded(t *testing.T) {
 	})
 }
 
+// TestRemovalsAheadOfTheClockAreBounded: they count against the cap for two beats, not until Redis's clock is there.
+func TestRemovalsAheadOfTheClockAreBounded(t *testing.T) {
+	for name, ahead := range map[string]float64{"a clock set back": float64(time.Now().Add(7 * 24 * time.Hour).UnixMilli()), "forged": 9e15} {
+		t.Run(name, func(t *testing.T) {
+			onRegistryRedis(t, func(w *registryWorld) {
+				const removed = "waf:cluster:beats:removed"
+				leader := w.member("leader")
+				for i := range 3 {
+					w.member(fmt.Sprint("i", i)).beats()
+				}
+				for i := range 1500 {
+					require.NoError(w, w.rdb.ZAdd(w.Context(), removed, redis.Z{Score: ahead, Member: fmt.Sprint("x", i)}).Err())
+				}
+				w.silence(400*time.Second, "i0")
+				s := leader.watched()
+				leader.pass(s)
+				require.NotEmpty(w, w.record("i0"), "they were removed just now, for all that is known")
+				require.Zero(w, w.rdb.ZCount(w.Context(), removed, fmt.Sprint(w.now()+1000), "+inf").Val())
+				require.Equal(w, int64(1000), w.rdb.ZCard(w.Context(), removed).Val())
+				left, window := w.rdb.PTTL(w.Context(), removed).Val(), 2*leader.opts.BeatInterval
+				require.True(w, 0 < left && left <= window+time.Second, left)
+
+				then := w.rdb.ZRangeWithScores(w.Context(), removed, 0, -1).Val()
+				for i := range then {
+					then[i].Score -= float64(window.Milliseconds() + 1)
+				}
+				require.NoError(w, w.rdb.ZAdd(w.Context(), removed, then...).Err())
+				w.rdb.Del(w.Context(), "waf:cluster:beats:hold")
+				leader.pass(s)
+				require.Empty(w, w.record("i0"))
+			})
+		})
+	}
+}
+
 // TestJunkAmongTheBeatsHoldsNobody: what is no ID cannot be swept, and does not count as silent.
 func TestJunkAmongTheBeatsHoldsNobody(t *testing.T) {
 	w := miniRegistryWorld(t)

@@ -723,6 +723,7 @@ local now, beats, instances = time(), KEYS[1], KEYS[2]
 local hold_key, removed_key = KEYS[3], KEYS[4]
 local drifted, down, window, unwatched = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
 local marks, channel, source = ARGV[4] == '1', ARGV[7], ARGV[8]
+local kept = window + 1000 -- ms that removals are
 dirty(beats)
 
 local marked, removed, removed_keys, dead, hints = {}, {}, {}, {}, {} -- what is written at the end, each with one command
@@ -784,11 +785,28 @@ local function read_hold()
   return { began = natural(began), may = natural(may), held = natural(held), by = by }
 end
 
+-- read_gone counts who was removed within the window. A removal lies ahead if Redis's clock was set back: it counts from now, as do
+-- a thousand of them, and the rest for nothing. Nothing counts for longer, whoever wrote it.
+local function read_gone()
+  local ahead, set_back = '(' .. integer(now + 1000), {}
+  for _, id in ipairs(call('ZRANGEBYSCORE', removed_key, ahead, '+inf', 'LIMIT', 0, 1000)) do
+    set_back[#set_back + 1] = integer(now)
+    set_back[#set_back + 1] = id
+  end
+  if #set_back > 0 then
+    call('ZADD', removed_key, unpack(set_back))
+    call('ZREMRANGEBYSCORE', removed_key, ahead, '+inf')
+  end
+  local left = call('PTTL', removed_key)
+  if left < 0 or left > kept then call('PEXPIRE', removed_key, kept) end
+  return call('ZCOUNT', removed_key, '(' .. integer(now - window), '+inf')
+end
+
 -- Mass silence: who cannot be heard is not dead for certain. Of n instances at most max(1, n/4) are removed within the window. If
 -- more are silent than may still be removed, the rest is held: nobody else is removed for as long as it takes to be down.
 local removable, hold, begins = 0, nil, false
 if ARGV[5] == '1' then
-  local gone = call('ZCOUNT', removed_key, '(' .. integer(now - window), '+inf')
+  local gone = read_gone()
   removable = math.max(1, math.floor((call('ZCARD', beats) + gone) / 4)) - gone -- rule cap
   hold = read_hold()
   if hold then
@@ -832,7 +850,7 @@ end
 if #removed > 0 then
   call('ZREMRANGEBYSCORE', removed_key, '-inf', integer(now - window))
   call('ZADD', removed_key, unpack(dead))
-  call('PEXPIRE', removed_key, ARGV[3])
+  call('PEXPIRE', removed_key, kept)
   call('HDEL', instances, unpack(removed))
   call('ZREM', beats, unpack(removed))
   call('DEL', unpack(removed_keys))

@@ -211,7 +211,7 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 		for range 80 {
 			w.pass(20 * time.Second)
 			id, incarnation := oneOf(w, ids...), oneOf(w, "i1", "i1", "i2")
-			what := oneOf(w, "beat", "beat", "beat", "leave", "look", "sweep", "sweep", "silence", "hold")
+			what := oneOf(w, "beat", "beat", "beat", "leave", "look", "sweep", "sweep", "silence", "hold", "ahead")
 			verdict := ""
 			switch what {
 			case "beat":
@@ -253,6 +253,11 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 					model.Hold = nil
 					clear(model.Removed)
 				}
+			case "ahead": // a removal from before Redis's clock was set back
+				at := w.now() + 2*window + w.rand.Int64N(down)
+				require.NoError(w, w.rdb.ZAdd(ctx, w.store.keys.removed(), redis.Z{Score: float64(at), Member: id}).Err())
+				w.rdb.Persist(ctx, w.store.keys.removed())
+				model.Removed[id] = at
 			case "look":
 				silence := oneOf(w, int64(drifted/2), drifted)
 				reply, err := w.store.lookAtBeats(ctx, lookCall{silence: time.Duration(silence) * time.Millisecond})

@@ -195,6 +195,9 @@ func (r *Registry) Sweep(now int64, s Sweep) (began int64, held int, verdicts []
 func (r *Registry) removable(now int64, s Sweep) int {
 	gone := 0
 	for id, at := range r.Removed {
+		if at > now+second { // Redis's clock was set back
+			r.Removed[id] = now
+		}
 		if at > now-s.Window {
 			gone++
 		} else {

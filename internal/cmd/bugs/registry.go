@@ -10,7 +10,7 @@ var registry = []bug{
 		old: "Subject: subject, Remote: true})", new: "Subject: subject})"},
 
 	{name: "cap of a pass", test: "TestCrowdIsHeld", breaks: "of a crowd that dies at once each sweep removes another quarter", file: lua,
-		old: "local gone = call('ZCOUNT', removed_key, '(' .. integer(now - window), '+inf')", new: "local gone = 0"},
+		old: "local gone = read_gone()", new: "local gone = 0"},
 	{name: "crowd of those who are down", test: "TestCrowdIsHeld", breaks: "a crowd that comes down over a beat is removed in parts", file: lua,
 		old: "integer(now - drifted)) -- rule crowd", new: "integer(now - down)) -- rule crowd"},
 	{name: "hold of a small cluster", test: "TestP9_CrowdThatIsCutOff", breaks: "of three instances two that are cut off are removed at once", file: lua,
