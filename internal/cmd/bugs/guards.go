@@ -87,7 +87,7 @@ var guards = []bug{
 	{name: "step of Redis's clock unseen", test: "TestClockStep", in: "internal/lease", breaks: "nobody is told that Redis's clock jumped", file: candidate,
 		old: "\t\t\tc.step = ahead\n", new: "\t\t\t_ = ahead\n"},
 	{name: "roll-call ignored", test: "TestRollCallHint", in: "internal/lease", breaks: "after FLUSHALL a second leader is granted the lease though the first can be asked", file: candidate,
-		old: "\tif c.state == Leading {\n\t\tc.hint(now)\n\t}\n}", new: "\t_ = now\n}"},
+		old: "\tcase c.state == Leading, c.Keeps():\n\t\tc.hint(now)\n\tcase c.flying:", new: "\tcase c.flying && now.Mono >= 0:"},
 	{name: "hint in flight forgotten", test: "TestHintInFlight", in: "internal/lease", breaks: "a hint that comes while a request is out is lost", file: candidate,
 		old: "\t\tc.hinted = true\n\t\treturn", new: "\t\treturn"},
 	{name: "retries without a pause", test: "TestP12_ErrorsMeanUnknown", in: "internal/lease", breaks: "a Redis that is down is asked as often as the loop can", file: candidate,
