@@ -17,6 +17,8 @@ const (
 	fleetSize = 3
 	patience  = 60 * time.Second // for somebody to lead, on a starved machine
 	look      = 2 * time.Millisecond
+	calmEvery = 10 * time.Minute // and at the end
+	calmLooks = 4                // a second apart, at the end of a calm
 )
 
 // world is the Redis of an arena.
@@ -48,6 +50,7 @@ type arena struct {
 	resource *resource
 	seats    []*seat
 	deck     []fault
+	calmFor  time.Duration
 
 	rounds atomic.Int64
 	now    atomic.Pointer[string] // name of the last fault
@@ -88,11 +91,17 @@ func openArena(t redistest.TB, name string, seed uint64, e election, w world) *a
 
 // play goes from round to round until the time is over, and ends the fleet in peace.
 func (a *arena) play(until time.Duration) {
+	next := hostclock.Now() + calmEvery
 	for hostclock.Now() < until && !a.t.Failed() {
 		a.awaitLeader()
 		a.rest(50*time.Millisecond, a.election.LeaseTTL/2)
 		a.round(a.draw())
+		if hostclock.Now() >= next {
+			a.calm()
+			next = hostclock.Now() + calmEvery
+		}
 	}
+	a.calm()
 	for _, s := range a.seats {
 		s.stop()
 	}
@@ -128,6 +137,28 @@ func (a *arena) round(f fault) {
 	e.Until, e.Strike = hostclock.Now(), &strike
 	a.journal.add(e)
 	a.rounds.Add(1)
+}
+
+// calm lets the fleet run undisturbed after a fault was mended, for so long that everything must be
+// in order, and has each member say what it sees.
+func (a *arena) calm() {
+	a.now.Store(new("calm"))
+	e := Entry{Kind: Calm, At: hostclock.Now()}
+	a.wait(a.calmFor)
+	asked := hostclock.Now()
+	for range calmLooks {
+		for _, s := range a.seats {
+			s.tell()
+		}
+		a.wait(time.Second)
+	}
+	for _, s := range a.seats { // the last look may be on its way; one that never comes is for the checker
+		for begin := hostclock.Now(); hostclock.Now()-begin < patience && !a.journal.has(Listed, s.name, asked); {
+			a.wait(look)
+		}
+	}
+	e.Until = hostclock.Now()
+	a.journal.add(e)
 }
 
 // leader is the member that leads now, by its own belief; nil where none does.

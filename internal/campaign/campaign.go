@@ -118,6 +118,8 @@ func (p *play) run() StageReport {
 	<-told
 	r.Wall, r.Broken, r.Guard = time.Since(began), p.broken, p.rules().Guard
 	r.fill(&p.all)
+	rules := p.rules()
+	r.Calm.For = rules.calmBound()
 	return r
 }
 
@@ -126,6 +128,7 @@ func (p *play) rules() Rules {
 	return Rules{
 		LeaseTTL: ttl, Guard: max(50*time.Millisecond, ttl/50), Drift: max(ttl/100, 10*time.Millisecond) + 2*time.Millisecond,
 		Shutdown: memberShutdown, DownAfter: memberDown, BeatInterval: memberBeat, Overlaps: p.stage.outside != "",
+		FailoverMargin: p.stage.election.FailoverMargin, Tasks: memberTasks, Replan: p.stage.replan,
 	}
 }
 
@@ -135,6 +138,8 @@ func (p *play) arena(i int) {
 	err := redistest.Do(func(t redistest.TB) {
 		name := fmt.Sprintf("%s-%d", p.stage.Name, i)
 		a = openArena(t, name, p.seed(name), p.stage.election, p.stage.open(t, i))
+		rules := p.rules()
+		a.calmFor = rules.calmBound()
 		p.mu.Lock()
 		p.arenas = append(p.arenas, a)
 		p.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"github.com/tenure-go/tenure/internal/redistest"
 )
 
-// A short campaign: the engine works, and what it sees breaks no promise.
+// A short campaign: the engine works, what it sees breaks no promise, and after the last fault
+// every arena was held to what should happen.
 func TestRun_ShortCampaign(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plays a campaign on real servers for some seconds")
@@ -29,6 +30,9 @@ func TestRun_ShortCampaign(t *testing.T) {
 	stage := report.Stages[0]
 	if report.Failed() || stage.Rounds == 0 || stage.Terms == 0 || stage.Accepted == 0 || stage.Runs == 0 {
 		t.Error("the campaign has failed, or has shown nothing")
+	}
+	if c := stage.Calm; c.Calms != stage.Arenas || c.Members != c.Calms*fleetSize || c.Runs == 0 {
+		t.Errorf("after the last fault %d arenas have shown %+v", stage.Arenas, c)
 	}
 }
 

@@ -15,7 +15,10 @@ type Rules struct {
 	Shutdown time.Duration // of a member
 	DownAfter,
 	BeatInterval time.Duration
-	Overlaps bool // P1 is not given at all: overlaps are measured
+	FailoverMargin time.Duration
+	Tasks          map[string]time.Duration // intervals, by name
+	Replan         time.Duration            // how long a task may wait after Redis's clock was set back
+	Overlaps       bool                     // P1 is not given at all: overlaps are measured
 }
 
 // scheduled is how long a process may have stood still at most to be called scheduled. Of one that stood longer, times say nothing.
@@ -48,6 +51,7 @@ type checker struct {
 	released map[work]time.Duration // leases given back
 	found    []Violation
 	overlaps []Overlap
+	calms    []calmFigures
 }
 
 // work is leader work, or a term, of one process.
@@ -87,6 +91,7 @@ func check(rules Rules, entries []Entry) *checker {
 	c.checkStops()
 	c.checkRuns()
 	c.checkRemovals()
+	c.checkCalms()
 	slices.SortStableFunc(c.found, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
 	return c
 }

@@ -21,11 +21,14 @@ const (
 	Removed   Kind = "removed"    // it swept an instance out of the registry: Text
 	StopAsked Kind = "stop_asked" // it was told to end
 	Stopped   Kind = "stopped"    // Run returned: Text is its error
+	Heard     Kind = "heard"      // whether its subscription hears: OK, or Text says why not
+	Listed    Kind = "listed"     // the instances that it sees as active: Text, by blanks
 	Told      Kind = "told"       // an event of tenure that helps to understand a log
 
 	Wrote  Kind = "wrote"  // the fenced resource was written to: OK says whether it accepted
 	Gone   Kind = "gone"   // a process was killed, at the latest then
 	Struck Kind = "struck" // a fault, from At to Until: Text is its name
+	Calm   Kind = "calm"   // nothing is disturbed, from At to Until
 )
 
 // The ends of a term, as [WorkEnded] names them.
@@ -100,6 +103,9 @@ func (e *Entry) line(zero time.Duration) string {
 	}
 	if e.Task != "" {
 		fmt.Fprintf(&b, " task %s slot %d attempt %d run %s", e.Task, e.Slot, e.Attempt, e.Run)
+	}
+	if e.Kind == Heard {
+		fmt.Fprintf(&b, " %v", e.OK)
 	}
 	if e.Kind == Wrote {
 		fmt.Fprintf(&b, " accepted %v", e.OK)

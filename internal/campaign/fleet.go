@@ -145,6 +145,9 @@ func (s *seat) awaitStop() {
 	s.gone()
 }
 
+// tell has the process say what it sees.
+func (s *seat) tell() { s.child.Signal(s.arena.t, syscall.SIGUSR2) }
+
 // resign has the process resign, if it leads.
 func (s *seat) resign() { s.child.Signal(s.arena.t, syscall.SIGUSR1) }
 

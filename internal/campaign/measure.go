@@ -40,6 +40,7 @@ type tally struct {
 	slots      int
 	runs       int
 	removed    int
+	calms      []calmFigures
 	violations []Violation
 }
 
@@ -59,7 +60,7 @@ const (
 
 // measure takes the figures of a log that was checked.
 func (c *checker) measure() *tally {
-	m := &tally{faults: map[string]*faultTally{}, terms: len(c.terms), overlaps: c.overlaps, violations: c.found}
+	m := &tally{faults: map[string]*faultTally{}, terms: len(c.terms), overlaps: c.overlaps, calms: c.calms, violations: c.found}
 	for _, s := range c.strikes {
 		f := m.fault(s.Text)
 		f.rounds++
@@ -193,5 +194,6 @@ func (m *tally) add(o *tally) {
 	m.slots += o.slots
 	m.runs += o.runs
 	m.removed += o.removed
+	m.calms = append(m.calms, o.calms...)
 	m.violations = append(m.violations, o.violations...)
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -65,7 +66,11 @@ const (
 	runFor         = 100 * time.Millisecond // at most
 	drainFor       = 60 * time.Millisecond  // at most
 	writeEvery     = 50 * time.Millisecond
+	listBound      = 10 * time.Second // for one listing
 )
+
+// memberTasks are the intervals of the tasks of a member.
+var memberTasks = map[string]time.Duration{"rerun": rerunEvery, "once": onceEvery}
 
 // member is a process of the fleet: it embeds tenure as a service would, and says what it sees on standard output.
 type member struct {
@@ -84,7 +89,7 @@ type member struct {
 	out *json.Encoder
 }
 
-// memberMain runs until SIGTERM. SIGUSR1 has it resign.
+// memberMain runs until SIGTERM. SIGUSR1 has it resign, SIGUSR2 has it say what it sees.
 func memberMain() {
 	if err := runMember(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -128,8 +133,11 @@ func runMember() error {
 	defer stop()
 	m.ctx = ctx
 	m.coordinator.Observe(m.observe)
-	go m.resignals() // ends with the process
-	go m.probe()     // likewise
+	looks := make(chan os.Signal, 1)
+	signal.Notify(looks, syscall.SIGUSR2)
+	go m.looks(looks) // ends with the process
+	go m.resignals()  // likewise
+	go m.probe()      // likewise
 	unhook := context.AfterFunc(ctx, func() { m.say(Entry{Kind: StopAsked, At: hostclock.Now()}) })
 	defer unhook()
 	m.say(Entry{Kind: Started, At: hostclock.Now()})
@@ -152,6 +160,30 @@ func (m *member) resignals() {
 		ctx, cancel := context.WithTimeout(m.ctx, memberShutdown)
 		_ = m.coordinator.Elector().Resign(ctx) // who does not lead has nothing to resign
 		cancel()
+	}
+}
+
+// looks says at each signal whether the subscription hears, and who is listed as active.
+func (m *member) looks(asked <-chan os.Signal) {
+	for range asked {
+		hearing := m.coordinator.Elector().Status().Subscription
+		heard := Entry{Kind: Heard, At: hostclock.Now(), OK: hearing.Active}
+		if hearing.Err != nil {
+			heard.Text = hearing.Err.Error()
+		}
+		m.say(heard)
+		ctx, cancel := context.WithTimeout(m.ctx, listBound)
+		instances, err := m.coordinator.Registry().Instances(ctx, tenure.InstanceQuery{Status: tenure.StatusActive})
+		cancel()
+		if err != nil {
+			m.say(Entry{Kind: Told, At: hostclock.Now(), Text: err.Error()})
+			continue
+		}
+		var ids []string
+		for _, i := range instances {
+			ids = append(ids, i.ID)
+		}
+		m.say(Entry{Kind: Listed, At: hostclock.Now(), Text: strings.Join(ids, " ")})
 	}
 }
 

@@ -56,6 +56,10 @@ func (r *StageReport) render(out io.Writer) {
 	fmt.Fprintf(out, "\nContexts of terms that expired ended this long after the cancel point, %v before the deadline: %s; %d more in processes that were not "+
 		"scheduled. Run returned after SIGTERM within %s, %d times with ErrDrainTimeout. %d runs of tasks, %d instances swept.\n",
 		r.Guard, r.Cancels.cell(), r.Stalled, r.Stops.cell(), r.DrainLate, r.Runs, r.Removed)
+	if r.Calm.Calms > 0 {
+		fmt.Fprintf(out, "After the last fault nothing was disturbed for %v, %d times: the longest time without a leader was %s, without a run of a task %s; "+
+			"%d processes were listed as active and heard hints.\n", r.Calm.For, r.Calm.Calms, ms(r.Calm.Leaderless.Max), ms(r.Calm.Runless.Max), r.Calm.Members)
+	}
 	for _, text := range r.overlapsBy() {
 		fmt.Fprintf(out, "Two leaders at once after %s.\n", text)
 	}

@@ -9,6 +9,7 @@ import (
 func TestRender_TablesOfAReport(t *testing.T) {
 	m := check(testRules, sortedCopy(calm())).measure()
 	m.overlaps = []Overlap{{For: 3 * time.Millisecond, Fault: faultKill}}
+	m.calms = []calmFigures{{leaderless: 2 * time.Millisecond, runless: time.Second, members: 3}}
 	stage := StageReport{Name: "single", About: "one server", LeaseTTL: time.Second, Arenas: 1}
 	stage.fill(m)
 	report := Report{Seed: 7, Stages: []StageReport{stage}}
@@ -17,6 +18,7 @@ func TestRender_TablesOfAReport(t *testing.T) {
 	for _, want := range []string{
 		"**2 changes of the leader, 0 failovers of Sentinel, 0 of Cluster, 2 fenced writes accepted, 1 refused, 0 violations.**", "### Seed 7", "**2 faults, 2 changes of the leader", "| single | 1s | 1 | 2 | 2 | 0 | 990 ms · 990 ms · 990 ms (1) | 5.00 ms",
 		"| 1, max 3.00 ms | 2 · 1 | 2 | 0 |", "| kill the leader | 1 | 1 |", "Two leaders at once after kill the leader: 1.",
+		"1 times: the longest time without a leader was 2.00 ms, without a run of a task 1000 ms; 3 processes were listed",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &out)

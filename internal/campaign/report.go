@@ -46,8 +46,19 @@ type StageReport struct {
 	DrainLate   int   // of which with ErrDrainTimeout
 	Slots, Runs int   // of tasks
 	Removed     int   // instances swept
+	Calm        CalmReport
 	Violations  []Violation
 	Broken      []string `json:",omitempty"` // what went wrong with the campaign itself
+}
+
+// CalmReport is what happened after the last fault.
+type CalmReport struct {
+	Calms      int
+	For        time.Duration // each lasted so long at least
+	Leaderless Times         // the longest time without a leader in each
+	Runless    Times         // the longest time without a run of some task in each
+	Runs       int           // of tasks
+	Members    int           // processes held to be listed as active and to hear
 }
 
 // FaultReport is what came of one kind of fault.
@@ -90,5 +101,12 @@ func (r *StageReport) fill(m *tally) {
 	r.Cancels, r.Stalled = sum(m.cancels), m.stalled
 	r.Stops, r.DrainLate = sum(m.stops), m.drainLate
 	r.Slots, r.Runs, r.Removed = m.slots, m.runs, m.removed
+	var leaderless, runless []time.Duration
+	for _, f := range m.calms {
+		leaderless, runless = append(leaderless, f.leaderless), append(runless, f.runless)
+		r.Calm.Runs += f.runs
+		r.Calm.Members += f.members
+	}
+	r.Calm.Calms, r.Calm.Leaderless, r.Calm.Runless = len(m.calms), sum(leaderless), sum(runless)
 	r.Violations = m.violations
 }

@@ -21,6 +21,8 @@ func (r *StageReport) Show(out io.Writer) {
 	fmt.Fprintf(out, "  P4: contexts ended after the cancel point (guard %v): %s; %d more in stalled processes\n", r.Guard, r.Cancels, r.Stalled)
 	fmt.Fprintf(out, "  P11: Run returned after SIGTERM: %s, %d with ErrDrainTimeout; %d slots, %d runs, %d instances swept; %d failovers\n", r.Stops, r.DrainLate,
 		r.Slots, r.Runs, r.Removed, r.Failovers)
+	fmt.Fprintf(out, "  after the last fault: %d calms of %v; longest without a leader %s, without a run of a task %s; %d runs; %d processes held to hear and be listed\n",
+		r.Calm.Calms, r.Calm.For, r.Calm.Leaderless, r.Calm.Runless, r.Calm.Runs, r.Calm.Members)
 	fmt.Fprintf(out, "  violations: %d\n", len(r.Violations))
 	for _, text := range r.Broken {
 		fmt.Fprintf(out, "  BROKEN: %s\n", text)

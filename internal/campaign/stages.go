@@ -14,7 +14,8 @@ type Stage struct {
 	act         int // stages of one act are played side by side
 	arenas      int
 	election    election
-	outside     string // the condition of P1 that it leaves, "" none: overlaps are then measured
+	outside     string        // the condition of P1 that it leaves, "" none: overlaps are then measured
+	replan      time.Duration // what a step of Redis's clock may add to the wait for a run
 	missing     func() string
 	open        func(t redistest.TB, i int) world
 }
@@ -36,7 +37,7 @@ var Stages = []Stage{
 	},
 	{
 		Name: "clock", About: "a Redis whose clock is stepped", act: 2, arenas: 1,
-		election: election{LeaseTTL: time.Second}, open: openClock, missing: noClocks,
+		election: election{LeaseTTL: time.Second}, open: openClock, missing: noClocks, replan: time.Minute,
 	},
 	{
 		Name: "sentinel", About: "a master, two replicas and three Sentinels, with min-replicas-to-write 1 and FailoverMargin", act: 3, arenas: 2,
