@@ -231,7 +231,8 @@ if elsewhere or (empty and not unasked and origin ~= '') then
   if elsewhere or arm > term.hold + 1000 then -- the same guard, by whole seconds, is not longer
     term.origin = origin
     term.hold = math.max(term.hold, arm) -- rule guard
-    note('HSET', term_key, 'origin', origin, 'hold', integer(term.hold))
+    term.ttl = hold_off -- rule careful-clamp: else whoever knows less shortens the hold
+    note('HSET', term_key, 'origin', origin, 'hold', integer(term.hold), 'ttl', integer(term.ttl))
   end
 end
 
@@ -248,10 +249,10 @@ if holder then
   return answer('held', now, term.token, term.ttl, math.max(left, 1), 0, origin, tenured and 'lease' or 'foreign', holder)
 end
 if term.token < floor then -- rule memory: data was lost; the counter is restored, so that this arms once
-  term.token, term.released = floor, false
+  term.token, term.released, term.ttl = floor, false, hold_off -- rule careful-clamp
   term.hold = math.max(term.hold, now + hold_off)
   note('HDEL', term_key, 'nonce', 'released')
-  note('HSET', term_key, 'token', integer(floor), 'hold', integer(term.hold))
+  note('HSET', term_key, 'token', integer(floor), 'hold', integer(term.hold), 'ttl', integer(term.ttl))
 end
 if term.token == 0 and empty_wait > 0 then -- rule rollcall: ask who leads, wait a moment
   local hold = math.max(term.hold, term.asked + empty_wait) -- a guard that is on may be over sooner, and has asked nobody

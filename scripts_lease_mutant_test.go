@@ -65,6 +65,11 @@ var withoutRule = []mutant{
 	}},
 	{"ttl-named", oracle.TTLNamed, []edit{{"local longest = remembered(", "local longest = 0 --", 1}}},
 	{"margin-named", oracle.MarginNamed, []edit{{"local widest = remembered(", "local widest = 0 --", 1}}},
+	{"careful-clamp", oracle.CarefulClamp, []edit{
+		{"'hold', integer(term.hold), 'ttl', integer(term.ttl))", "'hold', integer(term.hold))", 2},
+		{"    term.ttl = hold_off -- rule careful-clamp", "    -- rule careful-clamp", 1},
+		{"term.token, term.released, term.ttl = floor, false, hold_off -- rule careful-clamp", "term.token, term.released = floor, false", 1},
+	}},
 	{"longest-wait", oracle.LongestWait, []edit{{"if unasked or hold > term.hold then -- rule longest-wait", "if unasked then --", 1}}},
 	{"clamp", oracle.Clamp, []edit{
 		{"if term.ends > now + hold_off then", "if false then", 1},
@@ -105,7 +110,7 @@ var mistaken = []mutant{
 	{"grant leaves the released marker", 0, []edit{{"call('HDEL', term_key, 'released')\ncall('SET', lease_key", "call('SET', lease_key", 1}}},
 	{"grant at the clock's word", 0, []edit{{"math.max(term.token + 1, floor + 1, term.known + 1, now)", "now", 1}}},
 	{"grant without a holder", 0, []edit{{"'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))\ncall('HDEL'", "'nonce', nonce, 'until', integer(now + ttl), 'ttl', integer(ttl))\ncall('HDEL'", 1}}},
-	{"memory restores no counter", 0, []edit{{"note('HSET', term_key, 'token', integer(floor), 'hold', integer(term.hold))", "note('HSET', term_key, 'hold', integer(term.hold))", 1}}},
+	{"memory restores no counter", 0, []edit{{"note('HSET', term_key, 'token', integer(floor), 'hold', integer(term.hold),", "note('HSET', term_key, 'hold', integer(term.hold),", 1}}},
 	{"memory is not shared", 0, []edit{{"floor + 1, term.known + 1, now)", "floor + 1, now)", 1}}},
 	{"memory beside a lease is not kept", 0, []edit{{"  note_token(term_key, term, floor) -- rule memory: another", "  -- another", 1}}},
 	{"memory of a late acquire is not kept", 0, []edit{{"note_token(term_key, read_term(term_key, now), floor) --", "read_term(term_key, now) --", 1}}},

@@ -138,7 +138,9 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	if empty {
 		asked = min(asked, now)
 	}
-	r.witness(now, a, facts, guard, unasked)
+	if r.witness(now, a, facts, guard, unasked) {
+		ttl = r.armed(ttl, holdOff)
+	}
 
 	answer := reply(lease.Held, now)
 	answer.Origin = facts.Origin
@@ -164,6 +166,7 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	if r.Rules.Has(Memory) && t.Token < q.Floor {
 		t.Token, t.Nonce, t.Released = q.Floor, "", false
 		t.Hold = max(t.Hold, now+holdOff)
+		ttl = r.armed(ttl, holdOff)
 	}
 	answer.Token, answer.TTL = t.Token, ms(ttl)
 	waits := r.Rules.Has(RollCall) && t.Token == 0 && a.EmptyWait > 0
@@ -401,10 +404,10 @@ func (r *Redis) clamp(now int64, a Asker, holdOff, guard int64) (left int64) {
 
 // witness looks at the history of the server: a new one arms the hold-off, once. While nobody was granted anything, whoever asks adds a
 // longer guard of its own.
-func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64, unasked bool) {
+func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64, unasked bool) (armed bool) {
 	t, elsewhere := &r.Term, r.elsewhere(facts)
 	if !r.Rules.Has(Guard) || !elsewhere && (t.Token != 0 || unasked || !r.comparable(facts.Origin)) {
-		return
+		return false
 	}
 	least := guard
 	if a.RestartGuard != 0 {
@@ -422,7 +425,19 @@ func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64, unasked bo
 	}
 	if elsewhere || arm > t.Hold+second { // by whole seconds the same guard may seem longer
 		t.Hold, t.Origin = max(t.Hold, arm), facts.Origin
+		return true
 	}
+	return false
+}
+
+// armed notes the hold-off that was armed as the TTL of the term, which may be of a lease that is lost: whoever knows less would
+// shorten the hold.
+func (r *Redis) armed(ttl, holdOff int64) int64 {
+	if !r.Rules.Has(CarefulClamp) {
+		return ttl
+	}
+	r.Term.TTL = holdOff
+	return holdOff
 }
 
 // adoptable reports whether a lease of the asker's own campaign may be taken for granted: it is not what an older snapshot, or

@@ -27,6 +27,7 @@ const (
 	Relic                           // a lease of an older term than the asker's, shown by a promoted replica, is taken back like lost data
 	TTLNamed                        // the longest TTL that askers name counts, for as long as it is named and a while after
 	MarginNamed                     // so does the longest FailoverMargin
+	CarefulClamp                    // what armed a hold-off is known to whoever asks next, so that it does not shorten it
 	LongestWait                     // on an empty history the longest wait of all who ask counts, from the first question on
 	end
 
@@ -35,7 +36,7 @@ const (
 
 var ruleNames = [...]string{
 	"until", "memory", "guard", "rollcall", "reclaim", "time", "not-after", "arm-in-renew", "longest-ttl", "clamp", "unknown-origin",
-	"nonce-holder", "adopt-guard", "memory-ended", "relic", "ttl-named", "margin-named", "longest-wait",
+	"nonce-holder", "adopt-guard", "memory-ended", "relic", "ttl-named", "margin-named", "careful-clamp", "longest-wait",
 }
 
 // Has reports whether all of the given rules are in force.
