@@ -202,7 +202,9 @@ func (w *World) execute(m *machine, p *process, r lease.Request, now int64) leas
 	var reply oracle.Reply
 	switch r.Kind {
 	case lease.Acquire:
-		reply = m.Acquire(now, p.asker, r)
+		if reply = m.Acquire(now, p.asker, r); reply.Reason == "foreign" {
+			w.disturb(w.now) // it is respected for as long as it stands, and witnesses count from its end
+		}
 	case lease.Renew:
 		reply = m.Renew(now, p.asker, r)
 	default:
