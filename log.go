@@ -44,9 +44,10 @@ func logEvents(logger *slog.Logger) func(Event) {
 	}
 }
 
-// asked reports whether a term ended since somebody asked for it: no error, then.
+// asked reports whether a term ended because somebody asked for it: no error, then. Leader work that
+// returned resigns too, and its error names it.
 func asked(e Event) bool {
-	return e.Type == EventEnded && (e.Reason == lease.Shutdown.String() || e.Reason == lease.Resigned.String())
+	return e.Type == EventEnded && (e.Reason == lease.Shutdown.String() || e.Reason == lease.Resigned.String() && e.Err == ErrResigned) //nolint:errorlint // exactly this
 }
 
 // waitingWords are the reasons of EventWaiting.

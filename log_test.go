@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"regexp"
@@ -37,6 +38,10 @@ func TestLogLines(t *testing.T) {
 		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "failed", Err: ErrWorkFailed}, `level=WARN msg="leadership ended" instance=me token=7 reason=failed error="tenure: leader work failed"`},
 		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "stopped", Err: ErrStopped}, `level=INFO msg="leadership ended" instance=me token=7 reason=stopped`},
 		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "resigned", Err: ErrResigned}, `level=INFO msg="leadership ended" instance=me token=7 reason=resigned`},
+		{
+			Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "resigned", Err: fmt.Errorf("%w: leader work f returned", ErrResigned)},
+			`level=WARN msg="leadership ended" instance=me token=7 reason=resigned error="tenure: leadership resigned: leader work f returned"`,
+		},
 		{Event{Type: EventReclaimed, InstanceID: "me", Token: 7}, `level=WARN msg="redis had lost the lease, taken back" instance=me token=7`},
 		{
 			Event{Type: EventWaiting, InstanceID: "me", Reason: "hold", Until: time.Unix(0, 0).UTC()},

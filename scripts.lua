@@ -168,7 +168,7 @@ end
 -- ARGV: 1 instance ID, 2 nonce, 3 TTL, 4 not-after (0: none), 5 floor, 6 hold-off, 7 wait on an empty history, 8 failover margin,
 --       9 restart guard (0: the hold-off, negative: off), 10 channel, 11 role, 12 TTL, or HoldOff if that is longer. Durations and times
 --       in ms.
--- Verdicts: won | held (reason lease, foreign, hold, until) | rollcall (reason empty) | stale.
+-- Verdicts: won | held (reason lease, foreign, hold, until, empty) | rollcall (reason empty) | stale.
 local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
 local id, nonce, ttl, not_after, floor = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local now = time()
@@ -266,7 +266,8 @@ if term.token == 0 and empty_wait > 0 then -- rule rollcall: ask who leads, wait
   end
 end
 if term.hold > now then
-  return answer('held', now, term.token, term.ttl, term.hold - now, 0, origin, 'hold')
+  local asking = term.token == 0 and term.hold <= term.asked + empty_wait -- nothing but the roll-call holds
+  return answer('held', now, term.token, term.ttl, term.hold - now, 0, origin, asking and 'empty' or 'hold')
 end
 if not term.released and term.ends > now then -- rule until: the lease vanished before its end
   return answer('held', now, term.token, term.ttl, term.ends - now, 0, origin, 'until')

@@ -53,7 +53,8 @@ type Task struct {
 // ends, but a voluntary end (Resign, the stop of Run) leaves a running task up to 3/4 of ShutdownTimeout to finish first. Once the
 // context is done, the task must return within max(50 ms, LeaseTTL/50): if the lease was lost, another leader may run the task again
 // after that. What takes longer to stop must be fenced by TaskRun.Token. An error or a panic is recorded and retried by policy; it
-// never ends the term.
+// never ends the term. Work that was cut off must return an error (ctx.Err() will do): nil means that the slot is done, and that it is
+// not run again.
 type TaskFunc func(ctx context.Context, run TaskRun) error
 
 // TaskRun tells a TaskFunc what it runs for.

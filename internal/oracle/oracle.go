@@ -179,6 +179,9 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 		return answer
 	case t.Hold > now:
 		answer.Reason, answer.Wait = "hold", ms(t.Hold-now)
+		if t.Token == 0 && t.Hold <= asked+a.EmptyWait { // nothing but the roll-call holds
+			answer.Reason = "empty"
+		}
 		return answer
 	case r.Rules.Has(Until) && !t.Released && t.Until > now:
 		answer.Reason, answer.Wait = "until", ms(t.Until-now)

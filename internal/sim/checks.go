@@ -139,7 +139,7 @@ func (c *checks) booting(p *process) {
 	w, b := c.w, &c.beats[p.host]
 	t := w.timings()
 	due := max(b.crashed+t.down+t.drifted, c.held) // a hold ends after the last one that it began with was down
-	known := b.clock != 0 // Redis's clock was not set since its last beat
+	known := b.clock != 0                          // Redis's clock was not set since its last beat
 	if b.dead != "" && known && w.now > due+12*t.sweep && w.leading() != nil && c.termBegan < b.crashed {
 		if i, there := w.master.registry.Instances[p.id]; there && i.Incarnation == b.dead {
 			w.fail("P9: %s has been dead for %v and was not swept", p.id, w.now-b.crashed)
