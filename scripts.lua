@@ -390,12 +390,19 @@ local task_fields = { 'next', 'spec', 'token', 'run', 'done', 'status', 'last_sc
   'crashes', 'skipped', 'paused', 'instance', 'run_token', 'error', 'failures', 'retry_at', 'lease', 'pauses' }
 local HISTORY = 100 -- runs kept, about
 
+-- compared are the texts that a later request names as it has read them: the reply has to give them as they are compared. What is
+-- too long for a reply, or not plain ASCII, was not written by tenure.
+local compared = { 'spec', 'run', 'done', 'pauses' }
+
 -- read_task reads the record of a task. One that says by whom, or until when, in a way that tenure does not write is refused:
 -- nothing is claimed, nor repaired, on top of it.
 local function read_task(key, now)
   local raw = call('HMGET', key, unpack(task_fields))
   local task = {}
   for i, name in ipairs(task_fields) do task[name] = raw[i] or '' end
+  for _, name in ipairs(compared) do
+    if #task[name] > 1024 or string.find(task[name], '[^ -~]') then task[name] = '' end
+  end
   local token = natural(task.token)
   if task.token ~= '' and (token <= 0 or token > MAX_TOKEN or token > now + CENTURY) then
     refuse('BADTASK the field token holds no fencing token [HGET ' .. key .. ']')

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -136,6 +137,14 @@ type taskRecord struct {
 var taskFields = []string{"next", "spec", "token", "run", "done", "status", "last_scheduled", "last_started", "last_finished", "attempt",
 	"crashes", "skipped", "paused", "instance", "run_token", "error", "failures", "retry_at", "lease", "pauses"}
 
+// comparedFields are texts that count as absent unless they are plain: scripts compare them with what was read.
+var comparedFields = []string{"spec", "run", "done", "pauses"}
+
+// isPlain reports whether a text may be one that tenure wrote for the scripts to compare.
+func isPlain(text string) bool {
+	return len(text) <= maxTaskText && strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
+}
+
 func (s *redisStore) openTask(ctx context.Context, name string, o taskOpen) (taskReply, error) {
 	record, index := s.keys.task(name), s.keys.tasks()
 	if s.askable(o.other) {
@@ -233,6 +242,9 @@ func parseTaskRecord(fields []any) (taskRecord, error) {
 	for i, field := range fields {
 		text, _ := field.(string)
 		raw[i] = taskText(text)
+		if slices.Contains(comparedFields, taskFields[i]) && !isPlain(text) {
+			raw[i] = ""
+		}
 	}
 	r := taskRecord{
 		due: raw[0], next: natural(raw[0]), spec: raw[1], token: natural(raw[2]), run: raw[3], done: raw[4], status: RunStatus(raw[5]),

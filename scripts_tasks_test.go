@@ -311,6 +311,34 @@ func TestTaskScriptsRefuse(t *testing.T) {
 	})
 }
 
+// TestForgedTextsOfATaskCountAsAbsent: what was read is what the next request is compared with, else the two never agree.
+func TestForgedTextsOfATaskCountAsAbsent(t *testing.T) {
+	onTaskRedis(t, func(t *testing.T, store *redisStore) {
+		ctx := t.Context()
+		key := store.keys.task("t")
+		for _, forged := range []string{strings.Repeat("1", 2000), "x\xff", "s1 \x00", "ä"} {
+			for _, field := range comparedFields {
+				require.NoError(t, store.rdb.Del(ctx, key).Err())
+				require.NoError(t, store.rdb.HSet(ctx, key, "next", "1000", "spec", "s1", "status", "running").Err())
+				require.NoError(t, store.rdb.HSet(ctx, key, field, forged).Err())
+				reply, err := store.openTask(ctx, "t", taskOpen{token: 5})
+				require.NoError(t, err)
+				r := reply.record
+				require.Empty(t, r.run+r.done+r.pauses, "%s %.9q", field, forged)
+				records, _, err := store.taskRecords(ctx, []string{"t"})
+				require.NoError(t, err)
+				require.Equal(t, r, records[0])
+				reply, err = store.pauseTask(ctx, "t", false, r.pauses)
+				require.NoError(t, err)
+				require.Equal(t, taskOK, reply.verdict, "%s %.9q", field, forged)
+				reply, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: "r", kind: claimSlot, expect: r.due, slot: r.next, next: 2000, spec: r.spec})
+				require.NoError(t, err)
+				require.Equal(t, taskClaimed, reply.verdict, "%s %.9q", field, forged)
+			}
+		}
+	})
+}
+
 // TestTaskHistoryIsCapped: the stream does not grow for ever, and foreign entries in it do no harm.
 func TestTaskHistoryIsCapped(t *testing.T) {
 	onTaskStores(t, func(t *testing.T, store taskStore) {

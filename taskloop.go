@@ -14,6 +14,7 @@ const (
 	longestPause = 5 * time.Second // between two calls without an answer
 	finishBound  = 5 * time.Second // the end of a run is told for so long after the term, or the run, has ended
 	reopenPause  = 10 * time.Millisecond
+	maxDisputed  = 10                    // answers that the record has moved, where it has not, until that is told
 	lookEvery    = time.Minute           // Redis's clock is looked at while something is scheduled
 	overrunAfter = time.Second           // a run ignores the end of its context
 	tardyAfter   = time.Second           // that is due and waits for a call
@@ -60,7 +61,9 @@ type leadTask struct {
 	checked  bool       // its next slot is one that the schedule may have led to
 	next     taskRecord // as it was when it last had a next slot: a record that was lost goes on from there
 	again    string     // ID of a run that another leader left behind, to be run again
+	before   taskRecord // as it was before the last answer
 	moved    int        // how often in a row the record was not what it was
+	disputed int        // how often in a row that was said though nothing in it had changed
 	other    string     // key of the lease that the record says it belongs to, if it is not ours: untrusted
 	extra    bool       // RunOnElection is still to be done
 	asking   *asking
@@ -370,10 +373,10 @@ func (l *taskLoop) answer(t *leadTask, a *asking, try int, reply taskReply, err 
 	case t.asking != a: // it was answered, or given up
 	case err == nil:
 		t.asking = nil
-		if reply.verdict != taskFenced && reply.verdict != taskForeign {
+		if reply.verdict != taskFenced && reply.verdict != taskForeign && t.disputed < maxDisputed {
 			l.goesOn(t)
 		}
-		t.record = reply.record
+		t.before, t.record = t.record, reply.record
 		if t.record.due != "" {
 			t.next = t.record
 		}

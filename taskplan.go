@@ -178,6 +178,7 @@ func (l *taskLoop) move(t *leadTask, p taskPlan, d decision) {
 		take: func(reply taskReply) {
 			switch reply.verdict {
 			case taskOK:
+				l.agreed(t)
 				if changed {
 					l.s.bus.publish(Event{Type: EventTaskChanged, Task: t.Name, Slot: redisTime(p.next), Token: p.token})
 				}

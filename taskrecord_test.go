@@ -112,6 +112,30 @@ func TestRecordThatWentBackByFar(t *testing.T) {
 	})
 }
 
+// TestRecordInDispute: a record that is said to have changed, again and again, and has not, is reported once, and asked for seldom.
+func TestRecordInDispute(t *testing.T) {
+	for _, op := range []string{"plan", "claim"} {
+		onTaskStage(t, func(g *taskStage) {
+			a := g.member("a", Task{Name: "t", Schedule: Every(time.Minute), Run: g.run(0)})
+			a.store.on(befalls(op, always, taskDenied))
+			a.begin()
+			g.pass(10 * time.Minute)
+			require.Empty(g, g.noted())
+			require.ErrorContains(g, a.status().Err, "is said to have changed", op)
+			require.Len(g, g.told(EventTaskFailed), 1, op)
+			calls := a.store.calls.Load()
+			g.pass(time.Minute)
+			require.Less(g, a.store.calls.Load()-calls, int64(50))
+			require.Error(g, a.status().Err)
+			a.store.on(nil)
+			g.pass(2 * time.Minute)
+			require.NotEmpty(g, g.noted())
+			require.NoError(g, a.status().Err)
+			a.end()
+		})
+	}
+}
+
 // TestRerunIsNotRepeated: what this process ran again for another one stays done when Redis forgets that.
 func TestRerunIsNotRepeated(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {

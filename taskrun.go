@@ -66,6 +66,19 @@ func (l *taskLoop) reopen(t *leadTask) {
 	t.opened, t.again = false, ""
 	t.rest = l.now + min(reopenPause<<min(t.moved, 10), longestPause)
 	t.moved++
+	if t.disputed++; t.record != t.before {
+		t.disputed = 0
+	}
+	if t.disputed >= maxDisputed {
+		l.stands(t, fmt.Errorf("%w: the record of task %q is said to have changed, and has not: repair it, or remove it and with it what "+
+			"the task has run", ErrMisconfigured, t.Name))
+	}
+}
+
+// agreed notes that the record was what it was read as.
+func (l *taskLoop) agreed(t *leadTask) {
+	t.disputed = 0
+	l.goesOn(t)
 }
 
 // adopt finds out whether a run was left behind: by another leader, or by this process, which then knows how it ended. Whoever wrote the
@@ -144,6 +157,7 @@ func (l *taskLoop) claimed(t *leadTask, c taskClaim, d decision, reply taskReply
 		return
 	}
 	t.again, t.extra, t.moved = "", false, 0
+	l.agreed(t)
 	t.began = reply.record.started
 	t.backlog = d.backlog
 	if c.kind != claimSlot {
@@ -376,7 +390,7 @@ func (l *taskLoop) finish(t *leadTask, f taskFinish, then func(taskReply)) {
 			}
 			if reply.verdict == taskGone && f.status != runReturned {
 				l.reopen(t)
-				if !l.over {
+				if !l.over && t.disputed <= 1 {
 					l.failed(t, fmt.Errorf("%w: the record does not know run %s any more", ErrNotFound, f.run))
 				}
 			}

@@ -204,12 +204,13 @@ func (m *taskMember) status() TaskStatus {
 type taskFate int
 
 const (
-	taskFine taskFate = iota
-	taskLost          // neither the request nor the reply gets through
-	taskMute          // the request gets through, the reply does not
-	taskHung          // the request gets through and the call never returns, until it is healed
-	taskLate          // the request gets through when it is healed
-	taskSick          // an answer that somebody has to mend something for
+	taskFine   taskFate = iota
+	taskLost            // neither the request nor the reply gets through
+	taskMute            // the request gets through, the reply does not
+	taskHung            // the request gets through and the call never returns, until it is healed
+	taskLate            // the request gets through when it is healed
+	taskDenied          // the record is said to have changed, and has not
+	taskSick            // an answer that somebody has to mend something for
 )
 
 var errShaky = errors.New("connection reset")
@@ -264,6 +265,10 @@ func (s *shakyTasks) through(op string, call func() (taskReply, error)) (taskRep
 		return reply, err
 	case taskLate:
 		<-s.healed
+	case taskDenied:
+		reply, err := s.taskStore.readTask(context.Background(), "t")
+		reply.verdict = taskMoved
+		return reply, err
 	case taskSick:
 		return taskReply{}, &storeError{kind: ErrMisconfigured, op: op, err: errShaky}
 	}
