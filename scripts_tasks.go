@@ -104,6 +104,17 @@ const (
 	taskAbsent  = "absent"
 )
 
+// taskVerdicts are the answers that each task script may give. Any other is the reply of something else.
+var taskVerdicts = map[string][]string{
+	"open_task":   {taskOK, taskFenced, taskForeign},
+	"plan_task":   {taskOK, taskMoved, taskFenced},
+	"claim_task":  {taskClaimed, taskEarly, taskPaused, taskMoved, taskFenced},
+	"retry_task":  {taskOK, taskGone, taskFenced},
+	"finish_task": {taskDone, taskGone, taskFenced},
+	"read_task":   {taskOK},
+	"pause_task":  {taskOK, taskAbsent, taskMoved},
+}
+
 // taskReply is the typed reply of a task script.
 type taskReply struct {
 	verdict string
@@ -169,8 +180,12 @@ func (s *redisStore) planTask(ctx context.Context, name string, p taskPlan) (tas
 }
 
 func (s *redisStore) claimTask(ctx context.Context, name string, c taskClaim) (taskReply, error) {
-	return s.askTask(ctx, s.scripts.claimTask, "3", s.keys.task(name), s.keys.runs(name), s.keys.tasks(), c.token, c.run, c.kind, c.expect,
-		c.slot, c.next, c.spec, c.instance, c.skipped, c.attempt, name)
+	reply, err := s.askTask(ctx, s.scripts.claimTask, "3", s.keys.task(name), s.keys.runs(name), s.keys.tasks(), c.token, c.run, c.kind,
+		c.expect, c.slot, c.next, c.spec, c.instance, c.skipped, c.attempt, name)
+	if err == nil && reply.verdict == taskClaimed && reply.record.run != c.run {
+		return taskReply{}, fmt.Errorf("%w: %s answers about run %.100q", ErrUnreachable, s.scripts.claimTask.name, reply.record.run)
+	}
+	return reply, err
 }
 
 func (s *redisStore) finishTask(ctx context.Context, name string, f taskFinish) (taskReply, error) {
@@ -210,7 +225,11 @@ func (s *redisStore) askTask(ctx context.Context, sc *script, keyCount string, a
 	if err != nil {
 		return taskReply{}, err
 	}
-	return parseTaskReply(reply)
+	answer, err := parseTaskReply(reply)
+	if err == nil && !slices.Contains(taskVerdicts[sc.name], answer.verdict) {
+		return taskReply{}, fmt.Errorf("%w: %s answers %.100q", ErrUnreachable, sc.name, answer.verdict)
+	}
+	return answer, err
 }
 
 // parseTaskReply reads the list that task_answer() in scripts.lua writes.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -336,6 +337,104 @@ func TestForgedTextsOfATaskCountAsAbsent(t *testing.T) {
 				require.Equal(t, taskClaimed, reply.verdict, "%s %.9q", field, forged)
 			}
 		}
+	})
+}
+
+// verdictHook puts another verdict, or the ID of another run, into the replies of the task scripts.
+type verdictHook struct {
+	verdict, run string
+	asked        int
+}
+
+func (h *verdictHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *verdictHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *verdictHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if reply, ok := cmd.(*redis.SliceCmd); ok && err == nil && len(reply.Val()) == 2+len(taskFields) {
+			h.asked++
+			value := reply.Val()
+			if h.verdict != "" {
+				value[0] = h.verdict
+			}
+			if h.run != "" {
+				value[5] = h.run
+			}
+			reply.SetVal(value)
+		}
+		return err
+	}
+}
+
+// TestTaskVerdictOfAnotherScript: a verdict that a script does not give is no answer, and never a permission to run.
+func TestTaskVerdictOfAnotherScript(t *testing.T) {
+	ctx := t.Context()
+	m := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	hook := &verdictHook{}
+	client.AddHook(hook)
+	store := newRedisStore(client, &checker{}, Options{Namespace: "tasks"})
+	_, err := store.openTask(ctx, "t", taskOpen{token: 5})
+	require.NoError(t, err)
+	claim := func() (taskReply, error) {
+		return store.claimTask(ctx, "t", taskClaim{token: 5, run: "r", kind: claimExtra, expect: "0"})
+	}
+	asks := map[string]func() (taskReply, error){
+		"open_task":   func() (taskReply, error) { return store.openTask(ctx, "t", taskOpen{token: 5}) },
+		"plan_task":   func() (taskReply, error) { return store.planTask(ctx, "t", taskPlan{token: 5, next: 1}) },
+		"claim_task":  claim,
+		"retry_task":  func() (taskReply, error) { return store.retryTask(ctx, "t", taskRetry{token: 5, run: "r"}) },
+		"finish_task": func() (taskReply, error) { return store.finishTask(ctx, "t", taskFinish{token: 5, run: "x"}) },
+		"read_task":   func() (taskReply, error) { return store.readTask(ctx, "t") },
+		"pause_task":  func() (taskReply, error) { return store.pauseTask(ctx, "t", true, "") },
+	}
+	_, err = claim()
+	require.NoError(t, err)
+	for script, own := range taskVerdicts {
+		for _, verdict := range []string{
+			taskOK, taskClaimed, taskEarly, taskPaused, taskMoved, taskDone, taskGone, taskFenced, taskForeign, taskAbsent, "nonsense", " ",
+		} {
+			hook.verdict = verdict
+			reply, err := asks[script]()
+			if slices.Contains(own, verdict) {
+				require.NoError(t, err, "%s %s", script, verdict)
+				require.Equal(t, verdict, reply.verdict)
+			} else {
+				require.ErrorIs(t, err, ErrUnreachable, "%s %s", script, verdict)
+				require.ErrorContains(t, err, verdict)
+			}
+		}
+	}
+	require.Len(t, asks, len(taskVerdicts))
+	hook.verdict, hook.run = "", "another"
+	_, err = claim()
+	require.ErrorIs(t, err, ErrUnreachable)
+	hook.run = ""
+	_, err = claim()
+	require.NoError(t, err)
+}
+
+// TestTaskVerdictsThatNobodyGives: they run nothing, are told once, and are asked for with pauses.
+func TestTaskVerdictsThatNobodyGives(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a := c.member("a")
+		hook := &verdictHook{}
+		a.Tasks().store.(*redisStore).rdb.AddHook(hook)
+		require.NoError(t, a.Tasks().Register(a.counts("t", Every(10*time.Second))))
+		hook.verdict = "nonsense"
+		a.start()
+		c.pass(5 * time.Minute)
+		require.Empty(t, c.noted())
+		require.Less(t, hook.asked, 5*60)
+		require.Len(t, a.told(EventTaskFailed), 1)
+		hook.verdict = ""
+		c.pass(time.Minute)
+		require.NotEmpty(t, c.noted())
 	})
 }
 

@@ -153,7 +153,8 @@ func (l *taskLoop) claimed(t *leadTask, c taskClaim, d decision, reply taskReply
 	case taskMoved:
 		l.reopen(t)
 		return
-	case taskFenced:
+	case taskClaimed:
+	default: // nothing was granted
 		return
 	}
 	t.again, t.extra, t.moved = "", false, 0
