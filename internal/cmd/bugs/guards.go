@@ -15,7 +15,7 @@ var guards = []bug{
 	{name: "hold not honoured", test: "TestLeaseScripts", breaks: "the witnesses object and nobody listens", file: lua,
 		old: "if term.hold > now then\n  return answer('held'", new: "if false then\n  return answer('held'"},
 	{name: "counter not restored", test: "TestLeaseScripts", breaks: "after a loss of data each acquire arms the hold-off anew: nobody leads for ever", file: lua,
-		old: "note('HSET', term_key, 'token', integer(floor), 'hold', integer(term.hold))", new: "note('HSET', term_key, 'hold', integer(term.hold))"},
+		old: "note('HSET', term_key, 'token', integer(floor), 'hold', integer(term.hold), ", new: "note('HSET', term_key, 'hold', integer(term.hold), "},
 	{name: "token by the clock alone", test: "TestLeaseScripts", breaks: "a clock of Redis that is set back makes tokens go back", file: lua,
 		old: "math.max(term.token + 1, floor + 1, term.known + 1, now) -- rule time", new: "now -- rule time"},
 	{name: "what the refused remember not noted", test: "TestLeaseScripts", breaks: "a token goes back where only a candidate that is refused remembers the last one", file: lua,
