@@ -51,10 +51,30 @@ func TestVirtualP7_SubscriptionThatDiesSilently(t *testing.T) {
 			require.True(c, a.Elector().Status().Subscription.Active)
 			require.Equal(c, []string{"subscription_lost", "subscription_restored"}, b.told(EventSubscriptionLost, EventSubscriptionRestored))
 			require.Empty(c, a.told(EventSubscriptionLost, EventSubscriptionRestored))
+			c.pass(time.Second) // it has asked who leads since, and hints are heeded 25 ms apart
 			require.NoError(c, a.Elector().Resign(c.Context()))
 			c.until(20*time.Millisecond, b.IsLeader)
 		})
 	}
+}
+
+// TestVirtualP7_SubscriptionAfterALongOutage: the pauses between attempts have grown meanwhile. Later losses are none of that.
+func TestVirtualP7_SubscriptionAfterALongOutage(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a := c.member("a").start()
+		c.pass(5 * time.Second)
+		hears := func() bool { return a.Elector().Status().Subscription.Active }
+		c.redis.Restart(true, time.Minute)
+		c.pass(time.Minute)
+		c.until(5*time.Second, hears)
+		for range 3 {
+			c.pass(20 * time.Second)
+			c.net.Cut("a")
+			c.pass(10 * time.Millisecond)
+			require.False(c, hears())
+			c.until(time.Second, hears)
+		}
+	})
 }
 
 // TestVirtualP1_DeafLeaderHearsTheNextRollCall: a leader whose subscription died silently hears the roll-call again within the bound.

@@ -266,3 +266,30 @@ func TestTwoTermsOfOneScheduler(t *testing.T) {
 		require.Equal(g, []string{"1h0m0s t 1h0m0s #1 starts", "2h30m0s t 2h0m0s #1 starts", "3h0m0s t 3h0m0s #1 starts"}, g.noted())
 	})
 }
+
+// TestHungSchedulesStopNoOther: as many as may be asked at a time hang; the next one is asked all the same.
+func TestHungSchedulesStopNoOther(t *testing.T) {
+	onTaskStage(t, func(g *taskStage) {
+		own := func() *hangingSchedule { return &hangingSchedule{release: make(chan struct{}), every: time.Hour} }
+		var hung []*hangingSchedule
+		var tasks []Task
+		for _, name := range []string{"a", "b", "c", "d"} {
+			hung = append(hung, own())
+			tasks = append(tasks, Task{Name: name, Run: g.run(0), Schedule: hung[len(hung)-1]})
+		}
+		m := g.leader("a", append(tasks, Task{Name: "healthy", Run: g.run(0), Schedule: own()})...)
+		g.pass(90 * time.Minute)
+		g.noted()
+		for _, s := range hung {
+			s.hang.Store(true)
+		}
+		g.pass(24 * time.Hour)
+		require.GreaterOrEqual(g, len(g.noted()), 24)
+		for _, s := range hung {
+			s.hang.Store(false)
+			close(s.release)
+		}
+		g.pass(time.Second)
+		m.end()
+	})
+}
