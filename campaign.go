@@ -248,7 +248,7 @@ func (c *campaigner) apply(now lease.Reading, change lease.Change, cause error) 
 }
 
 func (c *campaigner) begin(now lease.Reading) {
-	term := Term{Role: c.e.opts.Role, InstanceID: c.e.id, Token: c.cand.Token(), Since: time.Unix(c.cand.Since(), 0)}
+	term := Term{Role: c.e.opts.Role, InstanceID: c.e.id, Token: c.cand.Token(), Since: startTime(c.cand.Since())}
 	t := begin(c.parent, term, c.cand.Lease(), c.e.inbox.nudge)
 	t.of, t.tasks.of = c.e, c.e
 	c.tenancy = t

@@ -206,9 +206,7 @@ func (e *Elector) Leader(ctx context.Context) (LeaderInfo, error) {
 		return LeaderInfo{}, ErrNoLeader
 	}
 	info := LeaderInfo{InstanceID: reply.holder, Token: reply.Token, Remaining: reply.Wait}
-	if reply.Since > 0 {
-		info.Since = time.Unix(reply.Since, 0)
-	}
+	info.Since = startTime(reply.Since)
 	return info, nil
 }
 

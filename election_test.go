@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -89,6 +90,19 @@ func TestLeader(t *testing.T) {
 		s.store.on(on("leader", fate{err: errNetwork}))
 		_, err = s.Leader(ctx)
 		require.ErrorIs(s, err, ErrUnreachable)
+	})
+}
+
+// TestForgedStartOfATerm: anybody who may write can forge it. What is no date is none, so that the answer can be written as JSON.
+func TestForgedStartOfATerm(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		for _, since := range []int64{1 << 40, 1 << 62} {
+			s.store.on(on("leader", fate{answer: &leaseReply{Answer: lease.Answer{Verdict: lease.Held, Token: 1, Since: since}, holder: "x"}}))
+			info, err := s.Leader(context.Background())
+			require.NoError(s, err)
+			_, err = json.Marshal(info)
+			require.NoError(s, err)
+		}
 	})
 }
 

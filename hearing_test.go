@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
@@ -191,6 +192,22 @@ func TestVirtualP8_TasksThatFinishHearTheRollCall(t *testing.T) {
 		c.until(time.Minute, b.IsLeader)
 		require.ErrorIs(c, ended, ErrLost)
 		c.pass(time.Minute)
+	})
+}
+
+// TestForgedOrigin: what is no replication id does not come into a reply.
+func TestForgedOrigin(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		a := c.member("a").start()
+		c.until(time.Second, a.IsLeader)
+		for _, forged := range []string{"x - =other", "x\ny", strings.Repeat("f", 65), "é"} {
+			c.redis.Do(func(m *miniredis.Miniredis) { m.HSet("tenure:leader:term", "origin", forged) })
+			info, err := a.Elector().Leader(c.Context())
+			require.NoError(c, err)
+			require.Equal(c, "a", info.InstanceID)
+		}
+		c.pass(time.Minute)
+		require.True(c, a.IsLeader())
 	})
 }
 

@@ -211,7 +211,9 @@ func (r *Registry) Counts(ctx context.Context) (Counts, error) {
 func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malformed int, err error) {
 	seen := make(map[string]struct{}) // a scan may repeat itself
 	looked := 0
-	for cursor := "0"; ; {
+	const mostPages = 10 * maxInstances / scanCount // small pages are Redis's right, a scan without an end is not
+	cursor := "0"
+	for range mostPages {
 		page, err := ask(ctx, &r.asked, func(ctx context.Context) (scanReply, error) { return r.store.scanInstances(ctx, cursor, false) })
 		if err != nil {
 			return malformed, err
@@ -245,6 +247,7 @@ func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malforme
 			return malformed, fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx))
 		}
 	}
+	return malformed, ErrTruncated
 }
 
 // known is the status, or StatusUnknown for a word that tenure does not know.

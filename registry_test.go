@@ -1140,6 +1140,25 @@ func TestListingIsTruncated(t *testing.T) {
 	require.Equal(t, maxInstances, counts.Total)
 }
 
+// endlessScan answers each page with another cursor, as no Redis does.
+type endlessScan struct {
+	registryStore
+	pages int
+}
+
+func (s *endlessScan) scanInstances(context.Context, string, bool) (scanReply, error) {
+	s.pages++
+	return scanReply{next: "7"}, nil
+}
+
+// TestScanWithoutAnEnd is given up.
+func TestScanWithoutAnEnd(t *testing.T) {
+	m := miniRegistryWorld(t).member("reader")
+	m.store = &endlessScan{registryStore: m.store}
+	_, err := m.Counts(t.Context())
+	require.ErrorIs(t, err, ErrTruncated)
+}
+
 // TestRecordOfAMegabyteIsNotRead: what cannot be a record does not travel, and is left alone.
 func TestRecordOfAMegabyteIsNotRead(t *testing.T) {
 	onRegistryRedis(t, func(w *registryWorld) {

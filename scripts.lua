@@ -83,11 +83,13 @@ local function read_term(key, now)
   local ttl = natural(raw[5])
   if ttl > MAX_TTL then ttl = 0 end
   local function bounded(n) return n <= MAX_TTL and n or 0 end
+  local origin = raw[7] or ''
+  if #origin > 64 or not string.match(origin, '^%w*$') then origin = '' end -- no replication id: another history
   local known = natural(raw[9])
   if known > MAX_TOKEN or known > now + CENTURY then known = 0 end
   return {
     token = token, nonce = raw[2] or nil, holder = raw[3] or nil, ends = natural(raw[4]), ttl = ttl,
-    released = raw[6] == '1', origin = raw[7] or '', hold = natural(raw[8]), known = known, asked = natural(raw[10]),
+    released = raw[6] == '1', origin = origin, hold = natural(raw[8]), known = known, asked = natural(raw[10]),
     longest = bounded(natural(raw[11])), longest_at = natural(raw[12]), margin = bounded(natural(raw[13])), margin_at = natural(raw[14]),
   }
 end
