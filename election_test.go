@@ -100,7 +100,7 @@ func TestForgedStartOfATerm(t *testing.T) {
 			s.store.on(on("leader", fate{answer: &leaseReply{Answer: lease.Answer{Verdict: lease.Held, Token: 1, Since: since}, holder: "x"}}))
 			info, err := s.Leader(context.Background())
 			require.NoError(s, err)
-			_, err = json.Marshal(info)
+			_, err = json.Marshal(info.Since)
 			require.NoError(s, err)
 		}
 	})

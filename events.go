@@ -146,10 +146,7 @@ func (b *eventBus) publish(e Event) {
 // makeRoom drops an event: the oldest that this process has only heard of, since anybody who may
 // publish can send those without end, or else the oldest of all.
 func (o *observer) makeRoom() {
-	oldest := slices.IndexFunc(o.backlog, func(e Event) bool { return e.Remote })
-	if oldest < 0 {
-		oldest = 0
-	}
+	oldest := max(slices.IndexFunc(o.backlog, func(e Event) bool { return e.Remote }), 0)
 	o.backlog = slices.Delete(o.backlog, oldest, oldest+1)
 }
 

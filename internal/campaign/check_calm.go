@@ -128,7 +128,7 @@ func (c *checker) checkMembers(calm *Entry, f *calmFigures) {
 		case Heard:
 			heard[e.process()] = heard[e.process()] || e.OK
 		case Listed:
-			for _, id := range strings.Fields(e.Text) {
+			for id := range strings.FieldsSeq(e.Text) {
 				listed[id] = true
 			}
 		}

@@ -11,7 +11,7 @@ import (
 // The machines of a Redis Cluster are cut from each other. One leader at most (P1), tokens that
 // increase (P2, P3), and after the partition one leader, whom both know, and who can be replaced
 // (P7).
-func TestP1P2P3P7_PartitionedMachinesUnderCluster(t *testing.T) {
+func TestP1P2P3P7_PartitionedMachinesUnderCluster(t *testing.T) { //nolint:tparallel // its parts share a name for their machines: one after the other
 	t.Parallel()
 	machines := []string{"m0", "m1", "m2"}
 	begin := func(t *testing.T) (*stage, *redistest.LANCluster, *player, *player) {
