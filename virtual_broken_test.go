@@ -57,8 +57,8 @@ func TestVirtualNoticesBrokenScripts(t *testing.T) {
 			"tasks-base", "P10: ",
 		},
 		{
-			"nobody is granted a second lease", "if term.hold > now then\n  return answer('held', now, term.token, term.ttl, term.hold - now",
-			"if term.hold > now or term.token > 0 then\n  return answer('held', now, term.token, term.ttl, 1000",
+			"nobody is granted a second lease", "if term.hold > now then\n",
+			"if term.token > 0 then return answer('held', now, term.token, term.ttl, 1000, 0, origin, 'hold') end\nif term.hold > now then\n",
 			"base", "P7: nobody leads",
 		},
 		{
