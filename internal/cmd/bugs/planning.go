@@ -27,7 +27,7 @@ var planning = []bug{
 	{name: "calls to the first that asks", test: "TestTasksTakeTurnsAtTheCalls", breaks: "tasks registered late starve where calls are the bottleneck", file: "taskloop.go",
 		old: "		l.waiting = append(l.waiting, t)\n", new: ""},
 	{name: "place of a call taken from those who wait", test: "TestTasksTakeTurnsAtTheCalls", breaks: "tasks that come later are served before those that were refused", file: "taskloop.go",
-		old: "l.full || flying >= maxCalls", new: "flying >= maxCalls"},
+		old: "		l.waiting = append(l.waiting, t)\n", new: "		l.waiting = append([]*leadTask{t}, l.waiting...)\n"},
 	{name: "tardy tasks in silence", test: "TestTasksTakeTurnsAtTheCalls", breaks: "nobody hears that tasks are late because calls are the bottleneck", file: "taskloop.go",
 		old: "waited > tardyAfter && !l.stuck", new: "waited < 0 && !l.stuck"},
 
