@@ -86,6 +86,24 @@ func TestTasksKeepTheirRhythmAcrossClockSteps(t *testing.T) {
 	}
 }
 
+// TestClockIsSetWhileARunEnds: Redis's clock is set back before it hears of the end, so that the reply to that shows the step.
+func TestClockIsSetWhileARunEnds(t *testing.T) {
+	onTaskNet(t, func(g *taskStage, _ *simnet.Network, server *simnet.Server) {
+		a := g.member("m")
+		var runs atomic.Int64
+		require.NoError(g, a.Register(Task{Name: "t", Schedule: Every(2 * time.Second), Run: func(context.Context, TaskRun) error {
+			if runs.Add(1) == 5 {
+				server.StepClock(-time.Hour)
+			}
+			return nil
+		}}))
+		a.begin()
+		g.pass(2 * time.Minute)
+		require.GreaterOrEqual(g, runs.Load(), int64(50), "what comes due after the step overlaps nothing")
+		a.end()
+	})
+}
+
 // TestOverlapAcrossAClockStep: what a run has overlapped is known by the clock as it now is.
 func TestOverlapAcrossAClockStep(t *testing.T) {
 	onTaskNet(t, func(g *taskStage, _ *simnet.Network, server *simnet.Server) {

@@ -353,11 +353,11 @@ func (l *taskLoop) watchDuration(t *leadTask) (wait time.Duration) {
 func (l *taskLoop) end(t *leadTask, status RunStatus, retryIn time.Duration) {
 	r := t.run
 	r.finished = true
-	busy := l.clock.read(l.now)
+	ended := l.now
 	f := taskFinish{run: r.id, status: status, text: r.text, attempt: r.attempt, failures: r.failed, retryIn: retryIn}
 	ran := l.s.ran(t.Name)
 	ran.ended, ran.end = true, f
-	l.finish(t, f, func(taskReply) { t.busy = busy })
+	l.finish(t, f, func(taskReply) { t.busy = l.clock.read(ended) }) // by the clock as it is then: it may have been set meanwhile
 }
 
 // record ends a run in the record that has ended here before, which Redis does not know, or has forgotten.

@@ -10,6 +10,8 @@ var planning = []bug{
 		old: "	l.s.bus.publish(Event{Type: EventClockStep, Role: l.term.Role, Token: l.term.Token, Step: by})\n", new: ""},
 	{name: "end of a run by the old clock", test: "TestOverlapAcrossAClockStep", breaks: "after a clock set back slots are taken for overlapped that are not", file: "taskloop.go",
 		old: "t.busy += by.Milliseconds()", new: "_ = t.busy"},
+	{name: "end of a run by the clock before its reply", test: "TestClockIsSetWhileARunEnds", breaks: "a clock set back while a run ends stops its task for as long as the step", file: "taskrun.go",
+		old: "l.finish(t, f, func(taskReply) { t.busy = l.clock.read(ended) })", new: "busy := l.clock.read(ended)\n\tl.finish(t, f, func(taskReply) { t.busy = busy })"},
 	{name: "older news believed", test: "TestRedisClockBelievesTheLatestNews", breaks: "a reply from before a step sets the estimate back again", file: "redisclock.go",
 		old: "case !explained && next.at < c.at:", new: "case false:"},
 	{name: "schedule asked in the loop", test: "TestHungSchedule", breaks: "one Next that hangs stops every task of the term", file: "taskplan.go",
