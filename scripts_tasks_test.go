@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -342,8 +343,17 @@ func TestForgedTextsOfATaskCountAsAbsent(t *testing.T) {
 
 // verdictHook puts another verdict, or the ID of another run, into the replies of the task scripts.
 type verdictHook struct {
+	mu           sync.Mutex
 	verdict, run string
 	asked        int
+}
+
+// lies sets the verdict from now on, and returns how often was asked.
+func (h *verdictHook) lies(verdict string) (asked int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.verdict = verdict
+	return h.asked
 }
 
 func (h *verdictHook) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -356,6 +366,8 @@ func (h *verdictHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if reply, ok := cmd.(*redis.SliceCmd); ok && err == nil && len(reply.Val()) == 2+len(taskFields) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
 			h.asked++
 			value := reply.Val()
 			if h.verdict != "" {
@@ -426,13 +438,12 @@ func TestTaskVerdictsThatNobodyGives(t *testing.T) {
 		hook := &verdictHook{}
 		a.Tasks().store.(*redisStore).rdb.AddHook(hook)
 		require.NoError(t, a.Tasks().Register(a.counts("t", Every(10*time.Second))))
-		hook.verdict = "nonsense"
+		hook.lies("nonsense")
 		a.start()
 		c.pass(5 * time.Minute)
 		require.Empty(t, c.noted())
-		require.Less(t, hook.asked, 5*60)
 		require.Len(t, a.told(EventTaskFailed), 1)
-		hook.verdict = ""
+		require.Less(t, hook.lies(""), 5*60)
 		c.pass(time.Minute)
 		require.NotEmpty(t, c.noted())
 	})
