@@ -67,7 +67,7 @@ func (w *World) takeBeat(s *machine, m *message, now int64) {
 	if m.verdict != "stale" && m.verdict != "duplicate" {
 		w.Tally.Beats++
 		if s == w.master { // what a second master is told is lost
-			w.checks.beats[m.host].clock = now
+			w.checks.beats[m.host].clock, w.checks.beats[m.host].back = now, w.checks.back
 		}
 	}
 }

@@ -15,6 +15,7 @@ type checks struct {
 	grants         map[int64]grant
 
 	held    time.Duration // end of the last hold of the sweeps
+	back    time.Duration // by how much Redis's clock was set back, in all
 	beats   [processes]beaten
 	tasks   []taskCheck
 	running []*process // by task: whose run is on
@@ -24,7 +25,8 @@ type checks struct {
 type beaten struct {
 	clock   int64 // Redis's
 	crashed time.Duration
-	dead    string // incarnation that crashed
+	dead    string        // incarnation that crashed
+	back    time.Duration // checks.back at that time
 }
 
 // grant is what a server knew when it granted a token.
@@ -139,8 +141,8 @@ func (c *checks) booting(p *process) {
 	w, b := c.w, &c.beats[p.host]
 	t := w.timings()
 	due := max(b.crashed+t.down+t.drifted, c.held) // a hold ends after the last one that it began with was down
-	known := b.clock != 0                          // Redis's clock was not set since its last beat
-	if b.dead != "" && known && w.now > due+12*t.sweep && w.leading() != nil && c.termBegan < b.crashed {
+	due += c.back - b.back                         // by Redis's clock it has been silent for so much less
+	if b.dead != "" && w.now > due+12*t.sweep && w.leading() != nil && c.termBegan < b.crashed {
 		if i, there := w.master.registry.Instances[p.id]; there && i.Incarnation == b.dead {
 			w.fail("P9: %s has been dead for %v and was not swept", p.id, w.now-b.crashed)
 		}

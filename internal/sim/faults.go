@@ -160,7 +160,9 @@ func (w *World) strikeNow(s *strike) {
 		w.lostData()
 		w.hangUp(s.rand)
 	case ClockBack:
-		m.base -= 50_000
+		const by = 50 * time.Second
+		m.base -= float64(by.Milliseconds())
+		w.checks.back += by
 		w.lostData()
 	case ClockAhead:
 		m.base += float64(s.between(0, 2*ttl).Milliseconds())
