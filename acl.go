@@ -28,8 +28,8 @@ var clientCommands = []string{
 // (see ElectionOptions.EmptyHistoryWait). Without the channel of <namespace>:instance:* a check of the subscription shows only that
 // it is connected, not that it is connected to the server that the scripts run on. Without info a
 // restart or failover of Redis is not noticed (ElectionStatus.HistoryWitness).
-// Options of the client that make go-redis send more as it connects need more: ClientName +client|setname, DB +select, and
-// ReadOnly of a cluster +readonly.
+// Some options of the client make go-redis send more as it connects, and need a right more:
+// ClientName +client|setname, DB +select, and ReadOnly of a cluster +readonly.
 // A client of Sentinel needs no more of the data servers; what it may ask the Sentinels is their own user's.
 //
 // An empty namespace is the default one. For a namespace or key that Options would refuse the error is that of New: errors.As finds

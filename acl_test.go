@@ -219,7 +219,8 @@ func ExampleACLRules() {
 	// Output: ACL SETUSER app reset on >password ~waf:cluster:* &waf:cluster:events &waf:cluster:leader:events &waf:cluster:leader:*:events &waf:cluster:instance:*:events +time +info …
 }
 
-// TestNopermOfAConnection: options of the client make go-redis send commands that ACLRules does not grant.
+// TestNopermOfAConnection: some options of the client make go-redis send commands that ACLRules does
+// not grant. The error names the right.
 func TestNopermOfAConnection(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")

@@ -5,13 +5,16 @@
 //
 // A role is led under a lease: a key in Redis that expires. A candidate that finds it free gets it with a fencing token greater
 // than that of every leader before, and its term begins: IsLeader is true, leader work runs under a context, tasks run when
-// they are due. The leader renews the lease; a follower sleeps until the lease it knows of would end, at most LeaseTTL/2, or a hint wakes it. When
-// the term ends, for whatever reason, IsLeader turns false first, then the context is cancelled, then the work is awaited, and
+// they are due. The leader renews the lease; a follower sleeps until the lease that it knows of
+// would end, at most RetryInterval (LeaseTTL/2), or a hint wakes it. When the term ends, for whatever
+// reason, IsLeader turns false first, then the context is cancelled, then the work is awaited, and
 // only then is the lease released. Then the process campaigns again, for ever.
 //
-// A deploy lets running tasks finish. After Resign, or the stop of Run, no task starts, and one that runs keeps its context, its term
-// and the lease for up to 3/4 of ShutdownTimeout. Then its context is cancelled. If it returns an error, its run is recorded as
-// interrupted, and the next leader runs it again, unless Task.Abandoned says otherwise; nil means that the work is complete. If the lease is lost, or work or health fails, tasks are cancelled at once.
+// A deploy lets running tasks finish. After Resign, or the stop of Run, no task starts. A task that
+// runs keeps its context, its term and the lease for up to 3/4 of ShutdownTimeout. Then its context
+// is cancelled. If the task returns an error, its run is recorded as interrupted, and the next leader
+// runs it again, unless Task.Abandoned says otherwise. Nil means that the work is complete. If the
+// lease is lost, or work or health fails, tasks are cancelled at once.
 //
 // Most programs need New, Coordinator.Run, Coordinator.IsLeader and TaskScheduler.Register, and nothing else.
 //

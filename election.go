@@ -205,9 +205,7 @@ func (e *Elector) Leader(ctx context.Context) (LeaderInfo, error) {
 	case reply.Verdict != lease.Held:
 		return LeaderInfo{}, ErrNoLeader
 	}
-	info := LeaderInfo{InstanceID: reply.holder, Token: reply.Token, Remaining: reply.Wait}
-	info.Since = startTime(reply.Since)
-	return info, nil
+	return LeaderInfo{InstanceID: reply.holder, Token: reply.Token, Remaining: reply.Wait, Since: startTime(reply.Since)}, nil
 }
 
 // Resign gives the term up: IsLeader turns false, the context of the term is cancelled, and when its work has returned the

@@ -93,7 +93,8 @@ func TestLeader(t *testing.T) {
 	})
 }
 
-// TestForgedStartOfATerm: anybody who may write can forge it. What is no date is none, so that the answer can be written as JSON.
+// TestForgedStartOfATerm: anybody who may write keys can forge it. What is no date is the zero time,
+// which JSON can hold.
 func TestForgedStartOfATerm(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		for _, since := range []int64{1 << 40, 1 << 62} {

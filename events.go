@@ -146,8 +146,12 @@ func (b *eventBus) publish(e Event) {
 // makeRoom drops an event: the oldest that this process has only heard of, since anybody who may
 // publish can send those without end, or else the oldest of all.
 func (o *observer) makeRoom() {
-	oldest := max(slices.IndexFunc(o.backlog, func(e Event) bool { return e.Remote }), 0)
-	o.backlog = slices.Delete(o.backlog, oldest, oldest+1)
+	heard := slices.IndexFunc(o.backlog, func(e Event) bool { return e.Remote })
+	if heard > 0 {
+		o.backlog = slices.Delete(o.backlog, heard, heard+1)
+		return
+	}
+	o.backlog = o.backlog[1:]
 }
 
 func (o *observer) work() {

@@ -125,7 +125,8 @@ func TestObserverThatDoesNotKeepUpMissesTheOldest(t *testing.T) {
 	})
 }
 
-// TestFloodOfHearsayHidesNothing: whoever may publish can tell of changes without end. What this process did itself is delivered.
+// TestFloodOfHearsayHidesNothing: anybody who may publish can send hints of changes without end. What
+// this process did itself is delivered.
 func TestFloodOfHearsayHidesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *eventBus) {
 		blocked := make(chan struct{})

@@ -59,7 +59,8 @@ func TestVirtualP7_SubscriptionThatDiesSilently(t *testing.T) {
 	}
 }
 
-// TestVirtualP7_SubscriptionAfterALongOutage: the pauses between attempts have grown meanwhile. Later losses are none of that.
+// TestVirtualP7_SubscriptionAfterALongOutage: the pauses between attempts grow during an outage. They
+// are short again at later losses.
 func TestVirtualP7_SubscriptionAfterALongOutage(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		a := c.member("a").start()
@@ -140,7 +141,8 @@ func (s *slowReplies) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestVirtualP1_RollCallBeforeTheGrantIsKnown: FLUSHALL and the roll-call of a newcomer come while the reply of a grant is under way.
+// TestVirtualP1_RollCallBeforeTheGrantIsKnown: FLUSHALL and the roll-call of a newcomer come while the
+// reply of a grant is under way.
 func TestVirtualP1_RollCallBeforeTheGrantIsKnown(t *testing.T) {
 	for _, late := range []time.Duration{20 * time.Millisecond, 50 * time.Millisecond} {
 		inCrew(t, func(c *crew) {
@@ -170,7 +172,8 @@ func TestVirtualP1_RollCallBeforeTheGrantIsKnown(t *testing.T) {
 	}
 }
 
-// TestVirtualP8_TasksThatFinishHearTheRollCall: the lease of a term that has ended is kept for them. FLUSHALL takes it away.
+// TestVirtualP8_TasksThatFinishHearTheRollCall: the lease of a term that has ended is kept for them.
+// FLUSHALL takes it away, and they are cancelled.
 func TestVirtualP8_TasksThatFinishHearTheRollCall(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		long := func(o *Options) { o.Election.LeaseTTL, o.ShutdownTimeout = 30*time.Second, time.Minute }

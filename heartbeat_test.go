@@ -256,7 +256,8 @@ func TestClockStepRemovesNobody(t *testing.T) {
 	})
 }
 
-// TestClockStepDoesNotKeepTheDead: Redis's clock is ahead while one is removed, and is put right seconds later.
+// TestClockStepDoesNotKeepTheDead: Redis's clock is ahead while one is removed, and is put right
+// seconds later.
 func TestClockStepDoesNotKeepTheDead(t *testing.T) {
 	inFleet(t, func(f *registryFleet) {
 		for i := range 4 {

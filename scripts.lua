@@ -809,7 +809,7 @@ local function read_gone()
     call('ZREMRANGEBYSCORE', removed_key, ahead, '+inf')
   end
   local left = call('PTTL', removed_key)
-  if left < 0 or left > kept then call('PEXPIRE', removed_key, kept) end
+  if left == -1 or left > kept then call('PEXPIRE', removed_key, kept) end
   return call('ZCOUNT', removed_key, '(' .. integer(now - window), '+inf')
 end
 

@@ -202,3 +202,12 @@ func milliseconds(n int64) time.Duration {
 	const century = 100 * 365 * 24 * int64(time.Hour/time.Millisecond)
 	return time.Duration(min(max(n, -century), century)) * time.Millisecond
 }
+
+// startTime is the start of a term, in Unix seconds. Anybody may have written it: what is no date is
+// the zero time.
+func startTime(seconds int64) time.Time {
+	if t := redisTime(min(seconds, 1<<50) * 1000); !t.IsZero() {
+		return t.Local()
+	}
+	return time.Time{}
+}

@@ -378,14 +378,6 @@ func (s *redisStore) taskRuns(ctx context.Context, name string, limit int) ([]Ta
 	return runs, nil
 }
 
-// startTime is a start of a term, in Unix seconds. Anybody may have written it.
-func startTime(seconds int64) time.Time {
-	if t := redisTime(min(seconds, 1<<50) * 1000); !t.IsZero() {
-		return t.Local()
-	}
-	return time.Time{}
-}
-
 // redisTime is a time of Redis's clock; 0 is none.
 func redisTime(ms int64) time.Time {
 	const year10000 = 253402300800000 // no date from there on can be written as JSON

@@ -118,7 +118,7 @@ var crowds = map[string]struct {
 func TestP9_CrowdThatIsCutOff(t *testing.T) {
 	for name, test := range crowds {
 		if simnet.Race && test.size == 60 && test.options.SweepInterval != time.Second {
-			continue
+			continue // `make bugs` runs them without the race detector
 		}
 		t.Run(name, func(t *testing.T) {
 			inCrowd(t, test.size, test.together, test.options, func(c *crowd) {

@@ -3,6 +3,7 @@ package tenure
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -14,7 +15,7 @@ const (
 	longestPause = 5 * time.Second // between two calls without an answer
 	finishBound  = 5 * time.Second // the end of a run is told for so long after the term, or the run, has ended
 	reopenPause  = 10 * time.Millisecond
-	maxDisputed  = 10                    // answers that the record has moved, where it has not, until that is told
+	maxDisputed  = 10                    // wrong answers that the record has moved until that is reported
 	lookEvery    = time.Minute           // Redis's clock is looked at while something is scheduled
 	overrunAfter = time.Second           // a run ignores the end of its context
 	tardyAfter   = time.Second           // that is due and waits for a call
@@ -174,9 +175,7 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 			return 0, false
 		}
 	}
-	for _, t := range l.tasks {
-		finished = finished && t.run == nil && t.asking == nil && t.queued == nil
-	}
+	finished = finished && !slices.ContainsFunc(l.tasks, func(t *leadTask) bool { return t.run != nil || t.asking != nil || t.queued != nil })
 	if len(l.waiting) == 0 {
 		l.tardy = false
 	}

@@ -1,5 +1,7 @@
-// Package overlay builds and runs the tests of a package with one file of the product broken. The tree is not touched: the broken
-// file is laid over it for one build. `make bugs` and `make mutate` stand on it.
+// Package overlay builds and runs the tests of a package with the product broken on purpose. The tree
+// is not touched: broken files are laid over it for one build. Build makes one build for many edits,
+// which a process switches on; Write and Compile make one for a single file. `make bugs` and
+// `make mutate` use it.
 package overlay
 
 import (

@@ -112,7 +112,7 @@ var guards = []bug{
 		old: ", c.tasks.calls.flush(last, \"a call of the tasks to Redis\"),\n", new: ",\n"},
 	{name: "scan followed for ever", test: "TestScanWithoutAnEnd", breaks: "a server that never ends its scan keeps a listing busy for ever", file: "registry.go",
 		old: "for range mostPages {", new: "for range 1 << 60 {", hangs: true},
-	{name: "any start of a term", test: "TestForgedStartOfATerm", breaks: "who writes a year of 35,000 into a key breaks every page that shows the leader as JSON", file: "scripts_tasks.go",
+	{name: "any start of a term", test: "TestForgedStartOfATerm", breaks: "who writes a year of 35,000 into a key breaks every page that shows the leader as JSON", file: "scripts_lease.go",
 		old: "if t := redisTime(min(seconds, 1<<50) * 1000); !t.IsZero() {", new: "if t := time.Unix(seconds, 0); !t.IsZero() {"},
 	{name: "any origin", test: "TestForgedOrigin", breaks: "who writes blanks into the term hash chooses the words of the reply", file: lua,
 		old: "if #origin > 64 or not string.match(origin, '^%w*$') then origin = '' end", new: ""},

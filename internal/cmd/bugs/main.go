@@ -121,8 +121,8 @@ func run(only string, workers int, find bool, bound time.Duration, file string) 
 	return nil
 }
 
-// build compiles the tests of each package once, with all bugs in it that can be switched on for one process. alone tells which bugs
-// are not in it.
+// build compiles the tests of each package once, with all bugs in it that can be switched on for one
+// process. alone says which bugs are not in it.
 func build(chosen []bug, dir string) (whole map[string]string, alone []bool, err error) {
 	edits := make([]overlay.Edit, len(chosen))
 	var packages []string
