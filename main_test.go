@@ -20,3 +20,10 @@ func TestMain(m *testing.M) {
 	}
 	m.Run()
 }
+
+// together lets the parts of a test run beside each other. The test itself runs alone, since others
+// of this package need the machine to have one processor (see simnet.Exact).
+func together(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+}

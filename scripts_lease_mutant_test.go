@@ -146,6 +146,7 @@ func TestEveryLeaseRuleIsTested(t *testing.T) {
 			continue // seen without the race detector
 		}
 		t.Run(m.name, func(t *testing.T) {
+			together(t)
 			w := miniLeaseWorld(t)
 			w.store.scripts = m.scripts(t)
 			asked, _, err := duels(t.Context(), w, oracle.All, 1, most, questions)

@@ -121,6 +121,7 @@ func TestP9_CrowdThatIsCutOff(t *testing.T) {
 			continue // `make bugs` runs them without the race detector
 		}
 		t.Run(name, func(t *testing.T) {
+			together(t)
 			inCrowd(t, test.size, test.together, test.options, func(c *crowd) {
 				away := c.options.DownAfter + c.options.SweepInterval + max(2*c.options.BeatInterval, c.options.DownAfter/2)
 				for i := 1; i < c.size; i++ {
@@ -154,6 +155,7 @@ func TestDeadCrowdIsRemoved(t *testing.T) {
 			continue // an hour of each takes long, and shows the same
 		}
 		t.Run(name, func(t *testing.T) {
+			together(t)
 			inCrowd(t, test.size, test.together, test.options, func(c *crowd) {
 				for i := 1; i < c.size; i++ {
 					c.crash(fmt.Sprint("i", i))
@@ -196,6 +198,7 @@ func TestNobodyDriftsInAnOutage(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			together(t)
 			inCrowd(t, 12, false, RegistryOptions{}, func(c *crowd) {
 				for _, d := range outages {
 					act(c, d)
@@ -247,6 +250,7 @@ func TestWatchBeginsAnew(t *testing.T) {
 func TestInstancesThatDieOneByOne(t *testing.T) {
 	for _, pause := range []time.Duration{time.Second, 20 * time.Second, time.Minute, 4 * time.Minute, 6 * time.Minute} {
 		t.Run(pause.String(), func(t *testing.T) {
+			together(t)
 			inCrowd(t, 8, false, RegistryOptions{}, func(c *crowd) {
 				for i := 1; i < c.size; i++ {
 					c.crash(fmt.Sprint("i", i))

@@ -44,6 +44,7 @@ func TestTasksKeepTheirRhythmAcrossClockSteps(t *testing.T) {
 	for _, step := range steps {
 		for _, claiming := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, in a claim %v", step, claiming), func(t *testing.T) {
+				together(t)
 				onTaskNet(t, func(g *taskStage, _ *simnet.Network, server *simnet.Server) {
 					tasks := g.clockTasks(map[string]Schedule{
 						"seconds": Every(30 * time.Second), "minutes": Every(time.Minute), "cron": Cron("*/20 * * * *"), "hourly": Every(time.Hour),

@@ -25,6 +25,7 @@ func TestVirtualTasksGoOnAfterAFailoverToAClockBehind(t *testing.T) {
 		"set back": {func(s *simnet.Server) { s.StepClock(-time.Hour) }, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
+			together(t)
 			synctest.Test(t, func(t *testing.T) {
 				net := simnet.New(simnet.Options{Seed: 1})
 				defer net.Close()

@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,20 +23,28 @@ func TestVirtualFaults(t *testing.T) {
 	simnet.Exact(t)
 	virtualGC(t)
 	first, count := virtualSeeds(t)
+	var mu sync.Mutex
 	var all fullstack.Figures
 	began := time.Now()
 	step := uint64(1)
 	if simnet.Race {
 		step = 3 // ten times as slow; `make sim` plays them all
 	}
+	t.Cleanup(func() {
+		t.Logf("%d seeds: %+v in %v", (count+step-1)/step, all, time.Since(began).Round(time.Millisecond))
+	})
 	for seed := first; seed < first+count; seed += step {
 		profile := virtualProfiles[seed%uint64(len(virtualProfiles))]
 		t.Run(fmt.Sprintf("seed=%d/%s", seed, profile.name), func(t *testing.T) {
+			if simnet.Race {
+				together(t)
+			}
 			r := virtualMust(t, fullstack.Request{Profile: profile.name, Seed: seed})
+			mu.Lock()
+			defer mu.Unlock()
 			all.Add(&r.Figures)
 		})
 	}
-	t.Logf("%d seeds: %+v in %v", (count+step-1)/step, all, time.Since(began).Round(time.Millisecond))
 }
 
 // TestVirtualSteady runs each profile of the steady class for an hour or, where there is little time, one of them.
