@@ -107,15 +107,15 @@ sim: $(ENGINE:%=sim-%) ## Simulate clusters; YEARS, DAYS, WALL, OUT, ENGINE=core
 
 .PHONY: sim-core
 sim-core:
-	$(GO) run ./internal/cmd/sim $(if $(SEED),-seed $(SEED),-years $(YEARS)) $(if $(PROFILE),-profile '$(PROFILE)') $(if $(OUT),-json $(OUT)/sim-core.json)
+	$(GO) run ./internal/proof/cmd/sim $(if $(SEED),-seed $(SEED),-years $(YEARS)) $(if $(PROFILE),-profile '$(PROFILE)') $(if $(OUT),-json $(OUT)/sim-core.json)
 
 .PHONY: sim-stack
 sim-stack:
-	$(GO) run ./internal/cmd/simstack -days $(DAYS) $(if $(WALL),-wall $(WALL)) $(if $(SEED),-seed $(SEED)) $(if $(PROFILE),-profile '$(PROFILE)') $(if $(OUT),-json $(OUT)/sim-stack.json)
+	$(GO) run ./internal/proof/cmd/virtual -days $(DAYS) $(if $(WALL),-wall $(WALL)) $(if $(SEED),-seed $(SEED)) $(if $(PROFILE),-profile '$(PROFILE)') $(if $(OUT),-json $(OUT)/sim-stack.json)
 
 .PHONY: bugs
 bugs: install-redis ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=text chooses by name, WORKERS, OUT
-	$(GO) run ./internal/cmd/bugs $(if $(BUG),-bug '$(BUG)') $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-json $(OUT)/bugs.json)
+	$(GO) run ./internal/proof/cmd/bugs $(if $(BUG),-bug '$(BUG)') $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-json $(OUT)/bugs.json)
 
 # Fleets of real processes on real servers. HOURS is shared by the stages; SEED and STAGES choose, OUT is a folder for the figures. A
 # failure prints its seed and the log around it.
@@ -128,16 +128,16 @@ TARGETS ?=
 
 .PHONY: mutate
 mutate: ## Break each comparison, condition and constant of the rules in turn: a short test must notice; TARGETS, WORKERS, OUT
-	$(GO) run ./internal/cmd/mutate $(if $(TARGETS),-targets $(TARGETS)) $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-json $(OUT)/mutate.json)
+	$(GO) run ./internal/proof/cmd/mutate $(if $(TARGETS),-targets $(TARGETS)) $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-json $(OUT)/mutate.json)
 
 .PHONY: campaign
 campaign: install-redis ## Plague real processes on real servers; HOURS, SEED, STAGES, OUT
-	$(GO) run ./internal/cmd/campaign -hours $(HOURS) $(if $(SEED),-seed $(SEED)) $(if $(STAGES),-stages '$(STAGES)') $(if $(OUT),-json $(OUT)/campaign.json)
+	$(GO) run ./internal/proof/cmd/fleet -hours $(HOURS) $(if $(SEED),-seed $(SEED)) $(if $(STAGES),-stages '$(STAGES)') $(if $(OUT),-json $(OUT)/campaign.json)
 
 .PHONY: matrix
 matrix: install-redis ## Run the script and fault suites on this redis-server, Redis 8.0 and Valkey 8.1; SUITES chooses, OUT
 	@./scripts/install-servers.sh
-	$(GO) run ./internal/cmd/matrix $(if $(SUITES),-suites $(SUITES)) $(if $(OUT),-json $(OUT)/matrix.json)
+	$(GO) run ./internal/proof/cmd/matrix $(if $(SUITES),-suites $(SUITES)) $(if $(OUT),-json $(OUT)/matrix.json)
 
 .PHONY: pages
 pages: ## Write the figures of a folder, OUT, into docs/campaign.md and docs/guarantees.md

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
-	"github.com/tenure-go/tenure/internal/redistest"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
 // TestACLRulesAreWhatTheScriptsCall: no command that a script calls is missing, and none is granted that no script calls.

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenure-go/tenure/internal/simnet"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
 // crew is a Redis in virtual time and the coordinators on it, each on a host of its own. It keeps what happens in order.

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
-	"github.com/tenure-go/tenure/internal/oracle"
+	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
 // What others have written into the keys goes through the real scripts here, on a miniredis, and through the client.

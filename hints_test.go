@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenure-go/tenure/internal/redistest"
-	"github.com/tenure-go/tenure/internal/simnet"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
 func TestVacantWakesAFollowerAtOnce(t *testing.T) {

@@ -18,11 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
-	"github.com/tenure-go/tenure/internal/oracle"
-	"github.com/tenure-go/tenure/internal/redistest"
+	"github.com/tenure-go/tenure/internal/proof/oracle"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// The lease operations are linearizable: each takes effect at one instant between its call and its answer, as internal/oracle says. One
+// The lease operations are linearizable: each takes effect at one instant between its call and its answer, as internal/proof/oracle says. One
 // that had no answer took effect at some instant after its call, or never: the check follows both.
 
 //

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/oracle"
-	"github.com/tenure-go/tenure/internal/redistest"
-	"github.com/tenure-go/tenure/internal/simnet"
+	"github.com/tenure-go/tenure/internal/proof/oracle"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
 // leaseSeeds are the seeds of a differential test: TENURE_LEASE_SEED replays one, TENURE_LEASE_RUNS runs another number.

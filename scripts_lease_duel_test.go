@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/tenure-go/tenure/internal/lease"
-	"github.com/tenure-go/tenure/internal/oracle"
+	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
 // duel asks the scripts and the oracle the same random questions, through random faults, and compares every reply and every key.

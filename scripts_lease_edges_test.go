@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
-	"github.com/tenure-go/tenure/internal/oracle"
+	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
 // What the lease scripts do at their very edges. `make mutate TARGETS=lua-lease` moves each of these by one.

@@ -18,8 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tenure-go/tenure/internal/lease"
-	"github.com/tenure-go/tenure/internal/oracle"
-	"github.com/tenure-go/tenure/internal/redistest"
+	"github.com/tenure-go/tenure/internal/proof/oracle"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
 func TestLoadScripts(t *testing.T) {

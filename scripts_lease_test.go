@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/tenure-go/tenure/internal/lease"
-	"github.com/tenure-go/tenure/internal/oracle"
-	"github.com/tenure-go/tenure/internal/redistest"
+	"github.com/tenure-go/tenure/internal/proof/oracle"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
 // leaseCase is one question and its answer. Times are relative to the moment of the question; "here" is the history of the server.

@@ -17,8 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tenure-go/tenure/internal/lease"
-	"github.com/tenure-go/tenure/internal/oracle"
-	"github.com/tenure-go/tenure/internal/redistest"
+	"github.com/tenure-go/tenure/internal/proof/oracle"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
 // leaseWorld is a Redis that the lease scripts run on, and what a test may do to the keys of one role: on a miniredis with a clock

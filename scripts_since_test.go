@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
-	"github.com/tenure-go/tenure/internal/oracle"
+	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
 // TestSinceKeyOfAnotherTypeStopsNothing: no decision rests on the key, so that the election passes by whatever uses it.

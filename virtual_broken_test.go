@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/fullstack"
-	"github.com/tenure-go/tenure/internal/simnet"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/proof/virtual"
 )
 
 // What the virtual tests are worth: scripts that are broken on purpose are found out, and the run that shows it shrinks to its cause.
@@ -70,7 +70,7 @@ func TestVirtualNoticesBrokenScripts(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			breakScripts(t, tt.before, tt.after)
 			for seed := range uint64(4) {
-				r := virtualRun(t, fullstack.Request{Profile: tt.profile, Seed: seed, Length: 4 * time.Minute})
+				r := virtualRun(t, virtual.Request{Profile: tt.profile, Seed: seed, Length: 4 * time.Minute})
 				if slices.ContainsFunc(r.Wrong, func(wrong string) bool { return strings.HasPrefix(wrong, tt.wrong) }) {
 					t.Logf("seed %d, at %v: %s", seed, r.At, r.Wrong[0])
 					return
@@ -112,9 +112,9 @@ func TestVirtualShrinks(t *testing.T) {
 		t.Skip("the race detector disturbs the order of goroutines")
 	}
 	virtualGC(t)
-	request := fullstack.Request{Profile: "del", Seed: 5, Length: 4 * time.Minute}
+	request := virtual.Request{Profile: "del", Seed: 5, Length: 4 * time.Minute}
 	kinds := virtualCatalog().Quiet
-	var smallest fullstack.Result
+	var smallest virtual.Result
 	t.Run("broken", func(t *testing.T) {
 		breakScripts(t, "if not term.released and term.ends > now then -- rule until", "if false then -- rule until")
 		failed := virtualRun(t, request)
@@ -122,7 +122,7 @@ func TestVirtualShrinks(t *testing.T) {
 			t.Fatalf("without the rule nothing happened but %q", failed.Promise())
 		}
 		var replays int
-		smallest, replays = fullstack.Shrink(failed, kinds, time.Minute, func(r fullstack.Request) (fullstack.Result, error) {
+		smallest, replays = virtual.Shrink(failed, kinds, time.Minute, func(r virtual.Request) (virtual.Result, error) {
 			return virtualRun(t, r), nil
 		})
 		var kept []string

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenure-go/tenure/internal/simnet"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
 // TestVirtualTasksGoOnAfterAFailoverToAClockBehind: the full stack, three coordinators on one Redis. A failover to a machine whose clock

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/fullstack"
-	"github.com/tenure-go/tenure/internal/simnet"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/proof/virtual"
 )
 
 // Everything here sleeps in virtual time.
@@ -101,9 +101,9 @@ const virtualUnreplicated = 2800 * time.Millisecond
 type virtualNemesis struct {
 	*virtualWorld
 	profile virtualProfile
-	request fullstack.Request
+	request virtual.Request
 	agenda  map[time.Duration]func() // by instant since the world began
-	fell    []fullstack.Strike
+	fell    []virtual.Strike
 }
 
 // plan does something later.
@@ -125,7 +125,7 @@ func (n *virtualNemesis) run(d time.Duration) {
 	for _, s := range n.draw(d) {
 		out := slices.Contains(n.request.Without, s.number)
 		n.plan(s.at, func() {
-			n.fell = append(n.fell, fullstack.Strike{Number: s.number, At: n.net.Elapsed(), Fault: s.fault, Out: out})
+			n.fell = append(n.fell, virtual.Strike{Number: s.number, At: n.net.Elapsed(), Fault: s.fault, Out: out})
 			if !out {
 				n.note(s.victim.name, "nemesis", s.fault, int64(s.number))
 				virtualFaults[s.fault](s)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tenure-go/tenure/internal/simnet"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
 // Directed scenarios in virtual time (testing/synctest): what the network does. The checker is on in each.

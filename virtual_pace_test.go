@@ -3,8 +3,8 @@ package tenure
 import (
 	"time"
 
-	"github.com/tenure-go/tenure/internal/fullstack"
-	"github.com/tenure-go/tenure/internal/simnet"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/proof/virtual"
 )
 
 // virtualPace is how fast a world lives: its leases and intervals, and with them how long its faults last. All is virtual time.
@@ -38,7 +38,7 @@ var virtualHot = &virtualPace{
 
 // The steady class has the default options, and a fault every few minutes.
 var virtualSteady = &virtualPace{
-	class: fullstack.Steady, length: 6 * time.Hour, strikes: 3 * time.Minute, stretch: 10, ttl: 30 * time.Second, shutdown: 25 * time.Second,
+	class: virtual.Steady, length: 6 * time.Hour, strikes: 3 * time.Minute, stretch: 10, ttl: 30 * time.Second, shutdown: 25 * time.Second,
 	registry: RegistryOptions{
 		BeatInterval: 15 * time.Second, BeatTTL: 90 * time.Second, SweepInterval: 10*time.Second + 7*virtualOdd,
 		DriftedAfter: 60 * time.Second, DownAfter: 300 * time.Second,

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/fullstack"
-	"github.com/tenure-go/tenure/internal/simnet"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/proof/virtual"
 )
 
 // virtualProfile is a mix of faults within the conditions of P1, in virtual time.
@@ -103,9 +103,9 @@ func virtualProfileNamed(name string) (virtualProfile, bool) {
 }
 
 // virtualCatalog is what runs there are.
-func virtualCatalog() (c fullstack.Catalog) {
+func virtualCatalog() (c virtual.Catalog) {
 	for _, p := range slices.Concat(virtualSteadyProfiles, virtualProfiles) {
-		c.Profiles = append(c.Profiles, fullstack.Profile{Name: p.name, Class: p.pace.class, Length: p.pace.length})
+		c.Profiles = append(c.Profiles, virtual.Profile{Name: p.name, Class: p.pace.class, Length: p.pace.length})
 	}
 	c.Quiet = slices.Sorted(maps.Keys(virtualQuiet))
 	return c

@@ -6,11 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/simnet"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
 // Random profiles in virtual time: the faults that meet, their rates and the options come from the seed. All that is drawn is within the
-// conditions of P1 and P2: this engine has no numbers for what is outside of them (internal/sim has).
+// conditions of P1 and P2: this engine has no numbers for what is outside of them (internal/proof/sim has).
 
 // virtualDrawn are the faults that a seed draws from, those of an operator and of Redis's data last.
 var virtualDrawn = []string{

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/fullstack"
-	"github.com/tenure-go/tenure/internal/simnet"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/proof/virtual"
 )
 
 // TestVirtualReplay: a seed repeats the very same history, at the second try unless the machine is so busy that the runtime takes
@@ -23,7 +23,7 @@ func TestVirtualReplay(t *testing.T) {
 	for seed, profile := range slices.Concat(virtualProfiles, virtualSteadyProfiles[:1]) {
 		seen := map[uint64]bool{}
 		for tries := 1; ; tries++ {
-			r := virtualRun(t, fullstack.Request{Profile: profile.name, Seed: uint64(seed), Length: time.Duration(profile.pace.stretch) * length})
+			r := virtualRun(t, virtual.Request{Profile: profile.name, Seed: uint64(seed), Length: time.Duration(profile.pace.stretch) * length})
 			if seen[r.Digest] {
 				break
 			}

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/fullstack"
+	"github.com/tenure-go/tenure/internal/proof/virtual"
 )
 
 // virtualRun plagues one world, in virtual time (testing/synctest), and says what came of it. The last part of the run is calm:
 // somebody must lead well before its end and stay, and what is kept in Redis must be right.
-func virtualRun(t *testing.T, request fullstack.Request) fullstack.Result {
+func virtualRun(t *testing.T, request virtual.Request) virtual.Result {
 	t.Helper()
 	profile, known := virtualProfileNamed(request.Profile)
 	profile = profile.drawn(request.Seed)
@@ -26,9 +26,9 @@ func virtualRun(t *testing.T, request fullstack.Request) fullstack.Result {
 }
 
 // virtualRunOf makes a run of a profile that need not be in the lists; meddle, unless nil, is called before the world starts.
-func virtualRunOf(t *testing.T, request fullstack.Request, profile virtualProfile, meddle func(*virtualWorld)) fullstack.Result {
+func virtualRunOf(t *testing.T, request virtual.Request, profile virtualProfile, meddle func(*virtualWorld)) virtual.Result {
 	t.Helper()
-	result := fullstack.Result{Request: request}
+	result := virtual.Result{Request: request}
 	length := orDefault(request.Length, profile.pace.length)
 	result.Calm = max(length-profile.pace.calm(), length/2)
 	setup := profile.setup()
@@ -98,10 +98,10 @@ func (t *virtualTap) upToDate(now time.Time) {
 }
 
 // figures count what has happened.
-func (c *virtualChecker) figures(n *virtualNemesis) fullstack.Figures {
+func (c *virtualChecker) figures(n *virtualNemesis) virtual.Figures {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := fullstack.Figures{
+	f := virtual.Figures{
 		Simulated: c.w.net.Elapsed(), Events: c.w.net.Trace.Count(), Terms: c.terms, Changes: c.changes,
 		Expired: c.endings[errExpired], Lost: c.endings[ErrLost], Resigned: c.endings[ErrResigned], Stopped: c.endings[ErrStopped],
 		Accepted: c.resource.accepted, Refused: c.resource.refused, Faults: map[string]int64{}, Network: map[string]int64{},

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tenure-go/tenure/internal/simnet"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
 // virtualForeign is a client of another make on the same key: SET key id NX EX 30, and renewals and a delete that compare first.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/figures"
-	"github.com/tenure-go/tenure/internal/fullstack"
-	"github.com/tenure-go/tenure/internal/simnet"
+	"github.com/tenure-go/tenure/internal/proof/figures"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/proof/virtual"
 )
 
 // Everything here sleeps in virtual time.
@@ -24,7 +24,7 @@ func TestVirtualFaults(t *testing.T) {
 	virtualGC(t)
 	first, count := virtualSeeds(t)
 	var mu sync.Mutex
-	var all fullstack.Figures
+	var all virtual.Figures
 	began := time.Now()
 	step := uint64(1)
 	if simnet.Race {
@@ -39,7 +39,7 @@ func TestVirtualFaults(t *testing.T) {
 			if simnet.Race {
 				together(t)
 			}
-			r := virtualMust(t, fullstack.Request{Profile: profile.name, Seed: seed})
+			r := virtualMust(t, virtual.Request{Profile: profile.name, Seed: seed})
 			mu.Lock()
 			defer mu.Unlock()
 			all.Add(&r.Figures)
@@ -57,22 +57,22 @@ func TestVirtualSteady(t *testing.T) {
 	}
 	for _, profile := range profiles {
 		t.Run(profile.name, func(t *testing.T) {
-			r := virtualMust(t, fullstack.Request{Profile: profile.name, Seed: 1, Length: time.Hour})
+			r := virtualMust(t, virtual.Request{Profile: profile.name, Seed: 1, Length: time.Hour})
 			t.Logf("%+v", r.Figures)
 		})
 	}
 }
 
-// TestVirtualRequest makes the one run that the environment asks for (TENURE_PROFILE, TENURE_SEED and what else fullstack.Request names).
+// TestVirtualRequest makes the one run that the environment asks for (TENURE_PROFILE, TENURE_SEED and what else virtual.Request names).
 // It is what `make sim` runs, in a process each. Alone it prints the trace of the run.
 func TestVirtualRequest(t *testing.T) {
-	if path := os.Getenv(fullstack.EnvCatalog); path != "" {
+	if path := os.Getenv(virtual.EnvCatalog); path != "" {
 		if err := figures.Write(path, virtualCatalog()); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	request, asked, err := fullstack.FromEnviron(os.Getenv)
+	request, asked, err := virtual.FromEnviron(os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestVirtualRequest(t *testing.T) {
 	simnet.Exact(t)
 	virtualGC(t)
 	result := virtualRun(t, request)
-	if path := os.Getenv(fullstack.EnvResult); path != "" {
+	if path := os.Getenv(virtual.EnvResult); path != "" {
 		if err := figures.Write(path, result); err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +130,7 @@ func virtualGC(t *testing.T) {
 }
 
 // virtualMust makes a run in which nothing may be violated.
-func virtualMust(t *testing.T, request fullstack.Request) fullstack.Result {
+func virtualMust(t *testing.T, request virtual.Request) virtual.Result {
 	t.Helper()
 	r := virtualRun(t, request)
 	if len(r.Wrong) > 0 {

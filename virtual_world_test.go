@@ -14,11 +14,11 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tenure-go/tenure/internal/simnet"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
 // The full stack in virtual time: electors on real go-redis clients and a real miniredis, on a network and a clock that belong to
-// the test (testing/synctest, internal/simnet). A virtualWorld is one such Redis with its instances; a virtualChecker, which is
+// the test (testing/synctest, internal/proof/simnet). A virtualWorld is one such Redis with its instances; a virtualChecker, which is
 // always on, holds what happens in it against the promises.
 
 const (

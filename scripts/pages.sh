@@ -28,7 +28,7 @@ put() {
 tables() {
     program=$1
     shift
-    go run "./internal/cmd/$program" -markdown "$@" >"$block"
+    go run "./internal/proof/cmd/$program" -markdown "$@" >"$block"
 }
 
 page=docs/campaign.md
@@ -43,11 +43,11 @@ if [ -f "$folder/sim-random.json" ]; then
     put $page sim-random
 fi
 if [ -f "$folder/sim-stack.json" ]; then
-    tables simstack "$folder/sim-stack.json"
+    tables virtual "$folder/sim-stack.json"
     put $page sim-stack
 fi
 if ls "$folder"/campaign*.json >/dev/null 2>&1; then
-    tables campaign "$folder"/campaign*.json
+    tables fleet "$folder"/campaign*.json
     put $page campaign
 fi
 if [ -f "$folder/matrix.json" ]; then

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/tenure-go/tenure/bench/internal/contender"
-	"github.com/tenure-go/tenure/internal/redistest"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
 func TestMain(m *testing.M) {

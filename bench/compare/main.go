@@ -17,7 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tenure-go/tenure/bench/internal/contender"
-	"github.com/tenure-go/tenure/internal/redistest"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
 // mostFailures is how many runs may come to nothing: a contender that does not lead on a sound store is a finding, and on the

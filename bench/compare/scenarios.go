@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/redistest"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
 // readings are the figures of one run, by name: milliseconds, or a count. +Inf: it did not happen within the bound.

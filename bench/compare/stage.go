@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/bench/internal/contender"
-	"github.com/tenure-go/tenure/internal/redistest"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
 const (

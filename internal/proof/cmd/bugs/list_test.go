@@ -1,0 +1,43 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestEveryBugCanBeSeeded: the text that a bug breaks is there, once, and so is the test that must notice. Names are told apart.
+func TestEveryBugCanBeSeeded(t *testing.T) {
+	root := filepath.Join("..", "..", "..", "..")
+	sources, named := map[string]string{}, map[string]bool{}
+	read := func(pattern string) string {
+		if _, known := sources[pattern]; !known {
+			files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sources[pattern] += string(text)
+			}
+		}
+		return sources[pattern]
+	}
+	for _, b := range bugs {
+		if named[b.name] {
+			t.Errorf("%s: there are two of that name", b.name)
+		}
+		named[b.name] = true
+		if n := strings.Count(read(b.file), b.old); n != 1 {
+			t.Errorf("%s: %s has the text to be broken %d times: %q", b.name, b.file, n, b.old)
+		}
+		test, _, _ := strings.Cut(b.test, "/")
+		if in := strings.TrimPrefix(b.in+"/*_test.go", "/"); !strings.Contains(read(in), "\nfunc "+test+"(") {
+			t.Errorf("%s: %s has no test %s", b.name, in, b.test)
+		}
+	}
+}

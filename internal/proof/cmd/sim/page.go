@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/proof/figures"
+	"github.com/tenure-go/tenure/internal/proof/sim"
+)
+
+// page prints what a run has written as the tables of a page.
+func page(file string) error {
+	var r Report
+	if err := figures.Read(file, &r); err != nil {
+		return err
+	}
+	fmt.Printf("**%.1f simulated cluster-years, %s faults of machines, %s of messages, %s changes of the leader, %d violations**, %.1f years a minute of one core; "+
+		"commit %s, %s, %s, %d processors.\n\n", r.Simulated, grouped(r.Faults), grouped(r.Messages), grouped(r.Changes), violations(&r), r.Simulated/r.CPU.Minutes(), r.Commit,
+		r.Date, r.Go, r.CPUs)
+	if len(r.Profiles) > 0 {
+		fmt.Print(further(r.Profiles[0].Seeds))
+	}
+	fmt.Print("| Profile | Seeds | Years | Faults | of messages | Terms | Changes | Slots | Runs again | Removed | Violations |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, f := range r.Profiles {
+		if f.Outside {
+			continue
+		}
+		fmt.Printf("| %s | %s | %.3f | %s | %s | %s | %s | %s | %s | %s | %d |\n", f.Profile, seeds(f.Seeds), years(f.Simulated), grouped(f.FaultSum), grouped(f.Messages.Sum()),
+			grouped(f.Terms), grouped(f.Changes), grouped(f.Slots), grouped(f.Reruns), grouped(f.Removed), f.Violations)
+	}
+	total := map[string]int64{}
+	for _, f := range r.Profiles {
+		for kind, n := range f.Kinds {
+			total[kind] += n
+		}
+	}
+	kinds := slices.SortedFunc(maps.Keys(total), func(a, b string) int { return int(total[b] - total[a]) })
+	var counts []string
+	for _, kind := range kinds {
+		counts = append(counts, fmt.Sprintf("%s %s", grouped(total[kind]), kind))
+	}
+	fmt.Printf("\nFaults of machines: %s.\n", strings.Join(counts, ", "))
+	var looks, deafened, overlaps, back int64
+	for _, f := range r.Profiles {
+		looks, deafened = looks+f.Looks, deafened+f.Deafened
+		if f.Random {
+			overlaps, back = overlaps+f.Overlaps.Count, back+f.TokensBack
+		}
+	}
+	fmt.Printf("\nLiveness: %s looks at a cluster in which nothing had gone wrong for longer than its bound. %s subscriptions died without a sign.\n",
+		grouped(looks), grouped(deafened))
+	fmt.Printf("\nOf the drawn profiles those that broke a condition of P1 saw two leaders %s times; %s times the older token began last, or "+
+		"was granted again after Redis had lost it and its clock was set back, when nobody had named it since (the exception of P2).\n", grouped(overlaps), grouped(back))
+	for _, f := range r.Profiles {
+		if f.Crash.Count > 0 {
+			fmt.Printf("\nWithout a leader in the profile %q, by virtual time: after a crash %s, of a lease of 30 s; after a release %s.\n", f.Profile, spread(&f.Crash), spread(&f.Handover))
+		}
+	}
+	fmt.Print("\n| Outside of one condition of P1 | Changes | Two leaders in | for p50 | p99 | max | The older began last |\n|---|---|---|---|---|---|---|\n")
+	for _, f := range r.Profiles {
+		if f.Outside {
+			fmt.Printf("| %s | %s | %s (%.2f %%) | %s | %s | %s | %d |\n", f.Profile, grouped(f.Changes), grouped(f.Overlaps.Count), 100*float64(f.Overlaps.Count)/float64(max(f.Changes, 1)),
+				rounded(f.Overlaps.Quantile(0.5)), rounded(f.Overlaps.Quantile(0.99)), rounded(f.Overlaps.Max), f.TokensBack)
+		}
+	}
+	return nil
+}
+
+func violations(r *Report) (n int64) {
+	for _, f := range r.Profiles {
+		n += f.Violations
+	}
+	return n
+}
+
+func spread(t *sim.Times) string {
+	return fmt.Sprintf("p50 %s, p99 %s, max %s (%s)", rounded(t.Quantile(0.5)), rounded(t.Quantile(0.99)), rounded(t.Max), grouped(t.Count))
+}
+
+func rounded(d time.Duration) string {
+	if d >= time.Second {
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	}
+	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+}
+
+// seeds names the seeds of a profile: the first range, and how many ranges of that length there are.
+func seeds(all []uint64) string {
+	if len(all) < 2 {
+		return ""
+	}
+	text := fmt.Sprintf("%d–%d", all[0], all[1])
+	if len(all) > 2 {
+		text += fmt.Sprintf(" ×%d", len(all)/2)
+	}
+	return text
+}
+
+// further says where the further ranges begin.
+func further(all []uint64) string {
+	var from []string
+	for i := 2; i < len(all); i += 2 {
+		from = append(from, fmt.Sprint(all[i]))
+	}
+	if len(from) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Seeds ×%d: and as many from %s on.\n\n", len(from)+1, strings.Join(from, ", "))
+}
+
+// grouped writes a number with commas.
+func grouped(n int64) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}

@@ -1,0 +1,83 @@
+//go:build unix
+
+package fleet
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/proof/redistest"
+)
+
+// watched is a master with two replicas under three Sentinels.
+type watched struct{ *redistest.Sentinel }
+
+// openSentinel starts one whose master takes writes only as long as a replica follows it.
+func openSentinel(t redistest.TB, _ int) world {
+	return watched{redistest.StartSentinel(t, redistest.Args("--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"))}
+}
+
+// openBareSentinel starts one whose master takes writes when it is cut off, too.
+func openBareSentinel(t redistest.TB, _ int) world { return watched{redistest.StartSentinel(t)} }
+
+func (w watched) namespace() string { return prefix }
+
+func (w watched) addresses() (addrs []string) {
+	for _, server := range w.Data {
+		addrs = append(addrs, server.Addr())
+	}
+	return addrs
+}
+
+func (w watched) connection(l *link) connection {
+	options := w.Options()
+	return connection{Sentinel: options.MasterName, Addrs: options.SentinelAddrs, Via: l.via()}
+}
+
+func (w watched) settle(t redistest.TB) { w.Settle(t) }
+
+func (w watched) faults() []fault {
+	struck := Strike{All: true, Records: true, Failover: true}
+	return append(slices.Clone(turnover),
+		fault{"SENTINEL FAILOVER", 14, func(a *arena) Strike {
+			w.Failover(a.t)
+			return struck
+		}},
+		fault{"the master is killed", 10, func(a *arena) Strike {
+			w.dies(a, func() {})
+			return struck
+		}},
+		fault{"the master is killed, its last writes are lost", 6, func(a *arena) Strike {
+			w.dies(a, func() {
+				w.HoldReplication(a.t)
+				a.rest(200*time.Millisecond, 700*time.Millisecond)
+			})
+			return struck
+		}},
+		fault{"the master is frozen and wakes as a second one", 3, func(a *arena) Strike {
+			old := w.master(a)
+			old.Pause(a.t)
+			w.AwaitMaster(a.t, old)
+			old.Resume(a.t)
+			a.rest(0, 10*time.Second)
+			return struck
+		}},
+	)
+}
+
+// dies kills the master and starts it again when another one is there.
+func (w watched) dies(a *arena, first func()) {
+	old := w.master(a)
+	first()
+	old.Kill(a.t)
+	w.AwaitMaster(a.t, old)
+	old.Start(a.t)
+}
+
+func (w watched) master(a *arena) *redistest.Server {
+	master := w.Master()
+	if master == nil {
+		a.t.Fatalf("campaign: the Sentinels do not agree on a master")
+	}
+	return master
+}

@@ -1,0 +1,37 @@
+//go:build unix
+
+// Package scenario holds the promises of package tenure against real redis-server processes, real networks and real processes
+// that are killed, frozen and starved. Every test starts servers of its own.
+//
+// What is asserted is order: who believed to lead, under which token, and that no two beliefs ever met. What depends on how
+// fast this machine is, is measured and logged.
+package scenario
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/tenure-go/tenure/internal/proof/redistest"
+)
+
+// parallel is how many tests run at once where -parallel is not given: they mostly wait for leases to end.
+const parallel = "6"
+
+func TestMain(m *testing.M) {
+	redistest.ChildMain("candidate", candidateMain)
+	if redistest.RunChild() {
+		return
+	}
+	logging.Disable() // go-redis reports every connection that it loses
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", parallel); err != nil {
+			panic(err)
+		}
+	}
+	m.Run()
+}

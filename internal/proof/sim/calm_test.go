@@ -1,0 +1,66 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tenure-go/tenure/internal/proof/oracle"
+)
+
+// TestCalmIsNoticedWhereItIsWrong: after the last fault somebody leads and stays, and every subscription hears. Without a rule, or with
+// a mistake of a client, that is not so, and the checker says so.
+func TestCalmIsNoticedWhereItIsWrong(t *testing.T) {
+	deaf := rough(Profile{Name: "subscriptions die", Faults: few(Deafen)})
+	tests := []struct {
+		name    string
+		profile Profile
+		rules   oracle.Rules // that are off
+		broken  Broken
+		sign    string
+	}{
+		{"a hold that a clock left behind", named(t, "clock set back"), oracle.Clamp, Broken{}, "P7: nobody leads"},
+		{"a history that is stored untold", named(t, "one without INFO"), oracle.UnknownOrigin, Broken{}, "P7: nobody leads"},
+		{"leases that lapse", named(t, "crash, partition, resign"), 0, Broken{NeverRenews: true}, "P12: in the calm the leader changed"},
+		{"candidates that wait for ever", named(t, "delayed requests, late replies"), 0, Broken{WaitsForEver: true}, "P7"},
+		{"subscriptions that nobody checks", deaf, 0, Broken{NeverChecksItsEar: true}, "P7: the subscription of"},
+		{"subscriptions to a master that was", named(t, "failover"), 0, Broken{NeverChecksItsEar: true}, "P7: the subscription of"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			seen, clean := 0, 0
+			for seed := firstSeed; seed < firstSeed+20; seed++ {
+				w := New(Options{Seed: seed, Profile: tt.profile, Rules: oracle.All.Without(tt.rules), Broken: tt.broken}).Run()
+				if strings.HasPrefix(w.Wrong, tt.sign) {
+					seen++
+				} else if w.Wrong != "" {
+					t.Logf("seed %d: %s", seed, w.Wrong)
+				}
+				if w := New(Options{Seed: seed, Profile: tt.profile}).Run(); w.Wrong != "" || w.Tally.Looks == 0 {
+					t.Errorf("seed %d, as it should be: %d looks, %s", seed, w.Tally.Looks, w.Wrong)
+				} else {
+					clean++
+				}
+			}
+			t.Logf("seen in %d of 20 runs", seen)
+			if seen == 0 {
+				t.Errorf("never seen: %s", tt.sign)
+			}
+		})
+	}
+}
+
+// TestEveryRunEndsCalm: each run is held to it at least once, in its quiet tail.
+func TestEveryRunEndsCalm(t *testing.T) {
+	for _, p := range slices.Concat(Profiles, Outside) {
+		if p.Alone && !p.Random {
+			continue // as their likes with tasks
+		}
+		p.Length = min(p.Length, 12*60*60*1e9)
+		for seed := firstSeed; seed < firstSeed+3; seed++ {
+			if w := New(Options{Seed: seed, Profile: p}).Run(); w.Wrong != "" || w.Tally.Looks == 0 {
+				t.Errorf("%s, seed %d: %d looks, %s", p.Name, seed, w.Tally.Looks, w.Wrong)
+			}
+		}
+	}
+}

@@ -1,0 +1,379 @@
+package sim
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/cron"
+	"github.com/tenure-go/tenure/internal/plan"
+	"github.com/tenure-go/tenure/internal/proof/oracle"
+)
+
+// tasks are what every world runs: the three policies, with a fixed interval and with the calendar. A run that its leader left
+// behind is run again.
+var tasks = []struct {
+	name  string
+	rules plan.Rules
+	takes time.Duration
+}{
+	{"all", plan.Rules{Schedule: plan.Every(10 * time.Minute), Missed: plan.RunAll}, 20 * time.Second},
+	{"once", plan.Rules{Schedule: plan.Every(time.Hour), Missed: plan.RunOnce}, time.Minute},
+	{"skip", plan.Rules{Schedule: plan.Every(25 * time.Second), Missed: plan.SkipMissed}, 3 * time.Second},
+	{"daily", plan.Rules{Schedule: mustParse("30 3 * * *"), Missed: plan.RunOnce}, 5 * time.Minute},
+	{"quick", plan.Rules{Schedule: plan.Every(2 * time.Minute), Missed: plan.RunAll}, time.Second},
+}
+
+func mustParse(spec string) plan.Schedule {
+	schedule, err := cron.Parse(spec)
+	if err != nil {
+		panic(err) // it is a constant
+	}
+	return schedule
+}
+
+const (
+	taskSpec   = "spec"
+	taskBound  = 3 * time.Second // a question is waited for
+	maxCrashes = 3
+)
+
+// schedule is the scheduler of one term.
+type schedule struct {
+	term   int64 // token; 0: none yet
+	on     bool
+	number int32 // of questions
+	clock  int64 // Redis's at the local time at
+	at     time.Duration
+	known  bool
+	tasks  [5]taskTurn
+}
+
+// taskTurn is a task while its process leads.
+type taskTurn struct {
+	opened, off bool
+	planned     bool // this term
+	record      oracle.Record
+	again       string        // run that another leader left behind
+	rest        time.Duration // nothing is decided before
+	asking      question      // what is being asked; op 0: nothing
+	until       time.Duration // for so long
+	tries       int
+	run         taskRun
+}
+
+// taskRun is one execution.
+type taskRun struct {
+	id      string
+	active  bool
+	ended   bool // its end is to be told
+	tainted bool // its process stood still while it was on: it could not heed the end of its context
+	status  string
+}
+
+// question is what is asked about a task.
+type question struct {
+	op     op
+	task   int
+	number int32
+	token  int64
+	claim  oracle.Claim
+	expect string // of a plan
+	next   string
+	skip   int64
+	reset  bool   // the grid begins anew
+	run    string // of a finish
+	status string
+	record oracle.Record // in the answer
+}
+
+type op uint8
+
+const (
+	_ op = iota
+	opOpen
+	opPlan
+	opClaim
+	opFinish
+)
+
+// start opens every task for the term.
+func (s *schedule) start(p *process) {
+	*s = schedule{term: p.cand.Token(), on: true, number: s.number}
+	for i := range tasks {
+		p.step(i)
+	}
+}
+
+// over ends the runs: they heed their context.
+func (s *schedule) over(p *process) {
+	s.on = false
+	for i := range s.tasks {
+		if s.tasks[i].run.active {
+			p.w.queue.push(event{at: p.w.now + p.w.between(0, 40*time.Millisecond), what: evRunEnds, host: p.host, life: p.life, arg: int32(i)})
+		}
+	}
+}
+
+// busy: a run is on, or its end is being told.
+func (s *schedule) busy() bool {
+	for i := range s.tasks {
+		if s.tasks[i].run.active || s.tasks[i].asking.op == opFinish {
+			return true
+		}
+	}
+	return false
+}
+
+// runsDie ends them with their process.
+func (p *process) runsDie() {
+	for i := range tasks {
+		if p.w.checks.running[i] == p {
+			p.w.checks.running[i] = nil
+		}
+	}
+}
+
+// redisNow estimates Redis's clock.
+func (p *process) redisNow() int64 {
+	s := &p.schedule
+	return s.clock + (p.w.now + p.mono - s.at).Milliseconds()
+}
+
+// task is the timer of a task going off.
+func (p *process) task(i int32) { p.step(int(i)) }
+
+// step takes one task as far as it goes without waiting, as the loop of package tenure does.
+func (p *process) step(i int) {
+	s, t, w := &p.schedule, &p.schedule.tasks[i], p.w
+	if t.asking.op != 0 {
+		switch {
+		case w.now < t.until:
+		case !s.on && (t.asking.op != opFinish || t.tries > 2): // the next leader finds it
+			t.asking = question{}
+			if t.run.ended {
+				t.run = taskRun{}
+			}
+		default:
+			p.ask(i, t.asking)
+		}
+		return
+	}
+	switch {
+	case t.run.ended:
+		p.ask(i, question{op: opFinish, run: t.run.id, status: t.run.status})
+	case !s.on || t.off || t.run.active || !p.believes():
+	case t.rest > w.now:
+		p.wake(i, t.rest)
+	case !t.opened:
+		p.ask(i, question{op: opOpen})
+	case t.record.Next == "" || t.record.Spec != taskSpec || w.broken.FreshGrid && !t.planned:
+		t.planned = true
+		next := plan.First(tasks[i].rules, time.UnixMilli(p.redisNow()))
+		p.ask(i, question{op: opPlan, expect: t.record.Next, next: strconv.FormatInt(next.UnixMilli(), 10), reset: t.record.Next == ""})
+	case t.again != "":
+		p.ask(i, question{op: opClaim, claim: oracle.Claim{Kind: "again", Expect: t.again, Attempt: t.record.Attempt + 1}})
+	default:
+		p.due(i)
+	}
+}
+
+// due decides about the slots that are due.
+func (p *process) due(i int) {
+	t, now := &p.schedule.tasks[i], p.redisNow()
+	next, _ := strconv.ParseInt(t.record.Next, 10, 64)
+	d := plan.Due(tasks[i].rules, time.UnixMilli(next), time.UnixMilli(now))
+	if !d.Run && !d.Reset && d.Next.UnixMilli() == next {
+		p.wake(i, p.w.now+d.Wait)
+		return
+	}
+	after := strconv.FormatInt(d.Next.UnixMilli(), 10)
+	if d.Run {
+		p.ask(i, question{op: opClaim, claim: oracle.Claim{
+			Kind: "slot", Expect: t.record.Next, Slot: d.Slot.UnixMilli(), Next: after, Skipped: int64(d.Skipped), Attempt: 1,
+		}})
+		return
+	}
+	p.ask(i, question{op: opPlan, expect: t.record.Next, next: after, skip: int64(d.Skipped), reset: d.Reset})
+}
+
+func (p *process) wake(i int, at time.Duration) {
+	p.w.queue.push(event{at: max(at, p.w.now), what: evTask, host: p.host, life: p.life, arg: int32(i)})
+}
+
+// ask sends a question until it is answered.
+func (p *process) ask(i int, q question) {
+	s, t := &p.schedule, &p.schedule.tasks[i]
+	if t.asking.op == 0 {
+		s.number++
+		q.number, q.task, q.token = s.number, i, s.term
+		if q.op == opClaim {
+			q.claim.Token, q.claim.Run, q.claim.Spec, q.claim.Instance = s.term, p.id+"-"+strconv.FormatInt(s.term, 10)+"-"+strconv.Itoa(int(s.number)), taskSpec, p.id
+		}
+		t.asking, t.tries = q, 0
+	}
+	t.tries++
+	t.until = p.w.now + taskBound
+	p.send(message{about: aboutTask, task: &q, number: q.number})
+}
+
+// takeQuestion runs the script of a question.
+func (w *World) takeQuestion(server *machine, p *process, m *message, now int64) {
+	q := m.task
+	record := &server.tasks[q.task]
+	before := record.Record
+	switch q.op {
+	case opOpen:
+		m.verdict = record.Open(q.token, "", false)
+	case opPlan:
+		m.verdict = record.Plan(q.token, q.expect, q.next, taskSpec, q.skip, false)
+	case opClaim:
+		if w.broken.ClaimsBlindly {
+			record.Next = q.claim.Expect
+		}
+		m.verdict = record.Claim(now, q.claim)
+	case opFinish:
+		m.verdict = record.Finish(now, q.token, q.run, q.status, "", 0, 0, 0)
+	}
+	q.record = record.Record
+	record.History = nil // nothing is decided by it
+	if server == w.master {
+		w.checks.question(p, q, m.verdict, &before)
+	}
+	if w.trace != nil {
+		w.note("%s about task %s: %s: %s; next %s run %q token %d", p.id, tasks[q.task].name, [...]string{"", "open", "plan", "claim", "finish"}[q.op],
+			m.verdict, record.Next, record.Run, record.Token)
+	}
+}
+
+// told takes the answer to a question.
+func (p *process) told(m *message) {
+	s, i := &p.schedule, m.task.task
+	t := &s.tasks[i]
+	if !m.failed && (!s.known || m.clock > 0) {
+		s.clock, s.at, s.known = m.clock, p.w.now+p.mono, true
+	}
+	if t.asking.op == 0 || t.asking.number != m.number || m.task.token != s.term {
+		return
+	}
+	if m.failed {
+		p.wake(i, t.until) // asks again
+		return
+	}
+	q := t.asking
+	t.asking, t.record = question{}, m.task.record
+	switch {
+	case q.op == opFinish:
+		t.run = taskRun{}
+	case m.verdict == "fenced":
+		t.off = true
+	case m.verdict == "moved":
+		t.opened, t.rest = false, p.w.now+10*time.Millisecond
+	case q.op == opOpen:
+		t.opened = true
+		switch {
+		case t.record.Run != "" && t.record.Crashes+1 < maxCrashes:
+			t.again = t.record.Run
+		case t.record.Run != "":
+			t.run = taskRun{id: t.record.Run, ended: true, status: "abandoned"}
+		case t.record.Status == "returned" || t.record.Status == "interrupted":
+			t.again = t.record.Done
+		default:
+			t.again = ""
+		}
+	case m.verdict == "early":
+		t.rest = p.w.now + time.Duration(q.claim.Slot-m.clock)*time.Millisecond
+	case q.op == opClaim:
+		t.again = ""
+		p.claimed(i, q.claim)
+	}
+	p.step(i)
+}
+
+// claimed starts a run. The last step before is to look at the term (P10).
+func (p *process) claimed(i int, c oracle.Claim) {
+	t, w := &p.schedule.tasks[i], p.w
+	if !p.schedule.on || !p.believes() {
+		t.run = taskRun{id: c.Run, ended: true, status: "returned"}
+		return
+	}
+	if other := w.checks.running[i]; other != nil && other != p && !other.schedule.tasks[i].run.tainted && !w.profile.Outside {
+		w.fail("P10: task %s starts in %s while it runs in %s", tasks[i].name, p.id, other.id)
+	}
+	w.Tally.TaskRuns++
+	if c.Kind == "again" {
+		w.Tally.Reruns++
+	}
+	w.checks.running[i] = p
+	t.run = taskRun{id: c.Run, active: true, status: "succeeded"}
+	w.queue.push(event{at: w.now + tasks[i].takes, what: evRunEnds, host: p.host, life: p.life, arg: int32(i)})
+}
+
+// runEnds: the task has returned, by itself or because its context is done.
+func (p *process) runEnds(i int32) {
+	t := &p.schedule.tasks[i]
+	if !t.run.active {
+		return
+	}
+	if !p.schedule.on {
+		t.run.status = "interrupted"
+	}
+	t.run.active, t.run.ended = false, true
+	if p.w.checks.running[i] == p {
+		p.w.checks.running[i] = nil
+	}
+	p.step(int(i))
+}
+
+// taint marks the runs of a process that stands still.
+func (p *process) taint() {
+	for i := range p.schedule.tasks {
+		p.schedule.tasks[i].run.tainted = true
+	}
+}
+
+// taskCheck is what Redis has granted of a task since it last lost data.
+type taskCheck struct {
+	claimed   []int64 // the last slots
+	known     bool
+	scheduled int64 // the slot that was claimed last
+	finished  bool  // its run came to an end, or was given up after maxCrashes
+}
+
+// question holds P10 against what a script did: between the old next slot and the new one, each slot was claimed or counted as skipped,
+// none twice, and none before the run of the one before it had ended.
+func (c *checks) question(p *process, q *question, verdict string, before *oracle.Record) {
+	w, t, after := c.w, &c.tasks[q.task], &q.record
+	switch {
+	case q.op == opFinish && verdict == "done" && q.status != "returned" && q.status != "interrupted":
+		t.finished = true
+	case q.op == opClaim && verdict == "claimed" && before.Run != q.claim.Run && q.claim.Kind == "slot":
+		w.Tally.Slots++
+		if slices.Contains(t.claimed, q.claim.Slot) {
+			w.fail("P10: slot %d of task %s was claimed twice, now by %s", q.claim.Slot, tasks[q.task].name, p.id)
+		}
+		if t.known && !t.finished && before.Run != "" {
+			w.fail("P10: slot %d of task %s was claimed while the run of %d had not ended", q.claim.Slot, tasks[q.task].name, t.scheduled)
+		}
+		t.claimed = append(t.claimed[max(0, len(t.claimed)-50):], q.claim.Slot)
+		t.known, t.scheduled, t.finished = true, q.claim.Slot, false
+		c.grid(q.task, before, after, 1)
+	case q.op == opPlan && verdict == "ok" && before.Next != after.Next && !q.reset:
+		c.grid(q.task, before, after, 0)
+	}
+}
+
+// grid counts the slots between.
+func (c *checks) grid(task int, before, after *oracle.Record, claimed int64) {
+	from, _ := strconv.ParseInt(before.Next, 10, 64)
+	to, _ := strconv.ParseInt(after.Next, 10, 64)
+	slots := int64(0)
+	for at := time.UnixMilli(from).UTC(); at.UnixMilli() < to && slots < plan.MaxSteps; slots++ {
+		at = tasks[task].rules.Schedule.Next(at)
+	}
+	skipped := after.Skipped - before.Skipped
+	c.w.Tally.Skipped += skipped
+	if slots != claimed+skipped && slots < plan.MaxSteps {
+		c.w.fail("P10: of %d slots of task %s %d were claimed and %d counted as skipped", slots, tasks[task].name, claimed, skipped)
+	}
+}
