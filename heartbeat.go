@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
 )
 
 // beater is the beat loop. Its fields belong to the loop.
@@ -16,7 +18,7 @@ type beater struct {
 
 	registered bool // a beat has had a good answer
 	started    int64
-	clock      redisClock
+	clock      lease.RedisClock
 	trouble    trouble
 	failures   int
 }
@@ -134,8 +136,8 @@ func (b *beater) send(ctx context.Context) (beatReply, error) {
 	}
 	sent := readClock().Mono
 	bound := min(r.opts.BeatInterval, registryBound)
-	if b.clock.known { // where it is wrong the beat is stale, and sent once more
-		c.notAfter = b.clock.read(sent) + (bound - b.clock.spread).Milliseconds()
+	if b.clock.Known() { // where it is wrong the beat is stale, and sent once more
+		c.notAfter = b.clock.Read(sent) + (bound - b.clock.Spread()).Milliseconds()
 	}
 	var reply beatReply
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), bound, fmt.Errorf("no answer within %v", bound))
@@ -150,7 +152,7 @@ func (b *beater) send(ctx context.Context) (beatReply, error) {
 	if err != nil {
 		return beatReply{}, err
 	}
-	b.clock.learn(sent, readClock().Mono, reply.now)
+	b.clock.Learn(sent, readClock().Mono, reply.now)
 	return reply, nil
 }
 

@@ -151,15 +151,3 @@ func TestStandaloneKeepsTheTimeOfTheDay(t *testing.T) {
 		})
 	}
 }
-
-// TestRedisClockBelievesTheLatestNews: a reply that was made before a step, and comes after it, is no step back.
-func TestRedisClockBelievesTheLatestNews(t *testing.T) {
-	var c redisClock
-	s := time.Second
-	require.Zero(t, c.learn(0, 0, 1_000_000))
-	require.Zero(t, c.learn(10*s, 10*s, 1_010_000))
-	require.Equal(t, time.Hour, c.learn(20*s, 20*s, 1_020_000+3_600_000))
-	require.Zero(t, c.learn(17*s, 21*s, 1_018_000))
-	require.Equal(t, int64(1_030_000+3_600_000), c.read(30*s))
-	require.Equal(t, -time.Hour, c.learn(40*s, 40*s, 1_040_000))
-}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
 )
 
 const (
@@ -30,7 +32,7 @@ type taskLoop struct {
 	ctx   context.Context //nolint:containedctx // of the term: nothing starts once it is done
 	runs  context.Context //nolint:containedctx // of the runs: it may outlast that of the term, see tenancy.tasks
 	term  Term
-	clock redisClock
+	clock lease.RedisClock
 	tasks []*leadTask
 
 	origin  time.Time     // all times of the loop count from here, by the monotonic clock
@@ -225,8 +227,8 @@ func (l *taskLoop) decide(t *leadTask) (wait time.Duration) {
 	if t.rest > l.now {
 		return t.rest - l.now
 	}
-	redis := l.clock.read(l.now)
-	starts := l.clock.until(t.record.next, l.now) + t.delay(t.record.next) // the next slot
+	redis := l.clock.Read(l.now)
+	starts := l.clock.Until(t.record.next, l.now) + t.delay(t.record.next) // the next slot
 	switch {
 	case !t.opened:
 		l.open(t)
@@ -241,7 +243,7 @@ func (l *taskLoop) decide(t *leadTask) (wait time.Duration) {
 	case t.run != nil:
 		return l.due(t, redis)
 	case t.again != "":
-		if wait := l.clock.until(t.record.retryAt, l.now); wait > 0 && wait <= t.Retry.MaxBackoff {
+		if wait := l.clock.Until(t.record.retryAt, l.now); wait > 0 && wait <= t.Retry.MaxBackoff {
 			return wait // it was about to be retried
 		}
 		return l.rerun(t, redis)
@@ -339,7 +341,7 @@ func (l *taskLoop) send(t *leadTask, a *asking) {
 		l.post(func() {
 			l.calls--
 			if err == nil {
-				l.stepped(l.clock.learn(sent, received, reply.now))
+				l.stepped(l.clock.Learn(sent, received, reply.now))
 			}
 			l.answer(t, a, try, reply, err)
 		})
@@ -427,7 +429,7 @@ func (l *taskLoop) look() (wait time.Duration) {
 	if first == nil {
 		return time.Hour
 	}
-	if wait := l.clock.heard + lookEvery - l.now; wait > 0 {
+	if wait := l.clock.Heard() + lookEvery - l.now; wait > 0 {
 		return wait
 	}
 	l.ask(first, &asking{

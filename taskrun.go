@@ -120,7 +120,7 @@ func (l *taskLoop) claim(t *leadTask, d decision, kind, expect string) {
 	case kind == claimAgain:
 		c.attempt = t.record.attempt + 1
 	}
-	if run := l.s.ran(t.Name).again(c, l.clock.read(l.now)); run != "" {
+	if run := l.s.ran(t.Name).again(c, l.clock.Read(l.now)); run != "" {
 		c.run = run // Redis has lost it: it is claimed to be ended at once, see claimed
 	}
 	l.ask(t, &asking{
@@ -270,7 +270,7 @@ func (l *taskLoop) attempted(t *leadTask, r *liveRun, started, cut bool, err err
 // leave ends a run that waits for an attempt which this process does not start any more.
 func (l *taskLoop) leave(t *leadTask) {
 	if t.Abandoned == Rerun {
-		l.end(t, RunInterrupted, l.clock.until(t.run.retryAt, l.now))
+		l.end(t, RunInterrupted, l.clock.Until(t.run.retryAt, l.now))
 		return
 	}
 	l.end(t, RunFailed, 0)
@@ -279,7 +279,7 @@ func (l *taskLoop) leave(t *leadTask) {
 // retry notes the next attempt, and then waits for it. It does not begin before it was noted: else the next leader could not know of it.
 func (l *taskLoop) retry(t *leadTask, pause time.Duration) {
 	r := t.run
-	r.noting, r.retryAt = true, l.clock.read(l.now)+pause.Milliseconds()
+	r.noting, r.retryAt = true, l.clock.Read(l.now)+pause.Milliseconds()
 	note := taskRetry{token: l.term.Token, run: r.id, attempt: r.attempt + 1, failures: r.failed, in: pause}
 	l.ask(t, &asking{
 		send: func(ctx context.Context) (taskReply, error) { return l.s.store.retryTask(ctx, t.Name, note) },
@@ -307,7 +307,7 @@ func (l *taskLoop) tend(t *leadTask) (wait time.Duration) {
 		l.leave(t)
 	case r.noting:
 	default:
-		if wait = l.clock.until(r.retryAt, l.now); wait <= 0 {
+		if wait = l.clock.Until(r.retryAt, l.now); wait <= 0 {
 			r.attempt++
 			l.start(t)
 			return time.Hour
@@ -357,7 +357,7 @@ func (l *taskLoop) end(t *leadTask, status RunStatus, retryIn time.Duration) {
 	f := taskFinish{run: r.id, status: status, text: r.text, attempt: r.attempt, failures: r.failed, retryIn: retryIn}
 	ran := l.s.ran(t.Name)
 	ran.ended, ran.end = true, f
-	l.finish(t, f, func(taskReply) { t.busy = l.clock.read(ended) }) // by the clock as it is then: it may have been set meanwhile
+	l.finish(t, f, func(taskReply) { t.busy = l.clock.Read(ended) }) // by the clock as it is then: it may have been set meanwhile
 }
 
 // record ends a run in the record that has ended here before, which Redis does not know, or has forgotten.

@@ -125,28 +125,6 @@ func TestTasksOnRedis(t *testing.T) {
 	})
 }
 
-// TestRedisClock: what took long says less than what did not, unless that is old, or they contradict each other.
-func TestRedisClock(t *testing.T) {
-	var c redisClock
-	ms := time.Millisecond
-	c.learn(0, 10*ms, 1000)
-	require.Equal(t, int64(1000), c.read(5*ms))
-	require.Equal(t, int64(1095), c.read(100*ms))
-	require.Equal(t, 400*ms, c.until(1500, 105*ms))
-	require.Equal(t, -600*ms, c.until(500, 105*ms))
-	require.Equal(t, 100*365*24*time.Hour, c.until(math.MaxInt64, 5*ms))
-
-	c.learn(100*ms, 300*ms, 1250) // off by 55 ms, sure to 100 ms
-	require.Equal(t, int64(1000), c.base)
-	require.Equal(t, 300*ms, c.heard)
-	c.learn(20*time.Second, 20*time.Second+300*ms, 21200) // the old one is worth no more than this by now
-	require.Equal(t, int64(21200), c.base)
-	c.learn(21*time.Second, 21*time.Second+10*ms, 22000)
-	require.Equal(t, int64(22000), c.base)
-	c.learn(22*time.Second, 23*time.Second, 90000) // a step is believed
-	require.Equal(t, int64(90000), c.base)
-}
-
 // TestDecideAfterOverlap: slots that a run has overlapped, and that could not be passed over while it was on.
 func TestDecideAfterOverlap(t *testing.T) {
 	const minute = int64(60_000)

@@ -150,7 +150,7 @@ func TestLongWalksDoNotStopTheLoop(t *testing.T) {
 	defer tenancy.end(ErrStopped)
 	term, _ := TermFrom(tenancy.ctx)
 	l := &taskLoop{s: s, ctx: tenancy.ctx, runs: tenancy.tasks.ctx, term: term, origin: time.Now()}
-	l.clock.learn(0, 0, now.UnixMilli())
+	l.clock.Learn(0, 0, now.UnixMilli())
 	due := now.Add(-10_000 * time.Minute).Truncate(time.Minute).UnixMilli()
 	for _, r := range s.known() {
 		record := taskRecord{due: strconv.FormatInt(due, 10), next: due, spec: r.spec, token: 1}

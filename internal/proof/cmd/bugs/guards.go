@@ -105,7 +105,7 @@ var guards = []bug{
 	{name: "first beat good for ever", test: "TestLateFirstBeatOfADeadProcess", breaks: "an abandoned first beat enters a process that has gone", file: "heartbeat.go",
 		old: "\t\tnotAfter:    1,\n", new: ""},
 	{name: "beat good for longer than it is waited for", test: "TestBeatThatWasGivenUpEntersNothing", breaks: "an abandoned beat enters a process that has deregistered", file: "heartbeat.go",
-		old: "(bound - b.clock.spread)", new: "(bound + time.Second)"},
+		old: "(bound - b.clock.Spread())", new: "(bound + time.Second)"},
 	{name: "resignation that waits for itself", test: "TestResignThatWaitsForItsCallerEnds", breaks: "work that calls Resign without its context never returns, and its process never campaigns again", file: "campaign.go",
 		old: "\t\t\tc.tenancy.handOver(overrun)", new: "\t\t\t_ = overrun"},
 	{name: "hung calls of tasks not awaited", test: "TestP11_CallOfTheTasksHangs", breaks: "Run returns nil while a call of ours is still out", file: "coordinator.go",
