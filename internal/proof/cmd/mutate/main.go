@@ -55,6 +55,7 @@ const (
 	survived   = "survived"
 	equivalent = "equivalent"
 	unbuilt    = "not built" // it is no program
+	untried    = "not tried" // the run was interrupted
 )
 
 // outcome is what came of one mutant.
@@ -89,6 +90,9 @@ func run(ctx context.Context, o options) error {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 		all = append(all, outcomes...)
+		if ctx.Err() != nil {
+			break
+		}
 	}
 	if len(all) == 0 {
 		return errors.New("nothing was chosen")
@@ -102,7 +106,8 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	return summary(all, known, o.scope == "" && o.change == "" && o.again == "")
+	whole := o.scope == "" && o.change == "" && o.again == "" && ctx.Err() == nil
+	return errors.Join(summary(all, known, whole), ctx.Err())
 }
 
 // survivors are the keys of what survived in an earlier run; nil without one.
@@ -165,6 +170,9 @@ func (t target) run(ctx context.Context, o options, known map[string]string, onl
 		}
 	}
 	outcomes := make([]outcome, len(mutants))
+	for i, m := range mutants {
+		outcomes[i] = outcome{mutant: m, End: untried}
+	}
 	next := make(chan int)
 	var crew sync.WaitGroup
 	for range o.workers {
@@ -182,6 +190,9 @@ func (t target) run(ctx context.Context, o options, known map[string]string, onl
 					m.End, m.By = t.try(ctx, m.mutant, binaries, edit, dir, o.bound)
 					_ = os.RemoveAll(dir)
 				}
+				if ctx.Err() != nil { // the tests may have ended for that
+					continue
+				}
 				outcomes[i] = m
 				if m.End == survived {
 					fmt.Printf("%s:%d: survived\n%s\n\n", m.File, m.Line, m.key())
@@ -197,7 +208,7 @@ func (t target) run(ctx context.Context, o options, known map[string]string, onl
 	}
 	close(next)
 	crew.Wait()
-	return outcomes, ctx.Err()
+	return outcomes, nil
 }
 
 // try runs the suites of the target until one notices the mutant, which is edit of the binaries. At 0 it is built first, but for a script.
@@ -238,7 +249,8 @@ var (
 func attempt(ctx context.Context, s suite, binary, scripts string, edit int, bound time.Duration) (end, by string, out []byte) {
 	ctx, cancel := context.WithTimeout(ctx, bound+10*time.Second)
 	defer cancel()
-	cmd := overlay.Command(ctx, s.in, binary, "-test.short", "-test.failfast", "-test.timeout", bound.String(), "-test.run", s.run)
+	cmd := overlay.Command(ctx, s.in, binary, "-test.short", "-test.failfast", "-test.timeout", bound.String(),
+		"-test.run", s.run, "-test.skip", s.skip)
 	cmd.Env = append(os.Environ(), "TENURE_SCRIPTS="+scripts, fmt.Sprint(overlay.EnvEdit, "=", edit))
 	out, err := cmd.CombinedOutput()
 	if found := failure.FindSubmatch(out); found != nil {
@@ -257,7 +269,7 @@ func attempt(ctx context.Context, s suite, binary, scripts string, edit int, bou
 
 // summary prints a table, a row a file, and fails where something survived, or where the list of equivalents is out of date.
 func summary(all []outcome, known map[string]string, whole bool) error {
-	ends := []string{killed, timedOut, survived, equivalent, unbuilt}
+	ends := []string{killed, timedOut, survived, equivalent, untried, unbuilt}
 	counts, files, seen := map[string]map[string]int{}, []string{}, map[string]bool{}
 	bad := 0
 	for _, m := range all {
@@ -271,14 +283,14 @@ func summary(all []outcome, known map[string]string, whole bool) error {
 			bad++
 		}
 	}
-	fmt.Println("| File | Mutants | Killed | Timed out | Survived | Equivalent |\n|---|---|---|---|---|---|")
+	fmt.Println("| File | Mutants | Killed | Timed out | Survived | Equivalent | Not tried |\n|---|---|---|---|---|---|---|")
 	for _, file := range append(files, "all") {
 		row := counts[file]
 		total := 0
-		for _, end := range ends[:4] {
+		for _, end := range ends[:5] {
 			total += row[end]
 		}
-		fmt.Printf("| %s | %d | %d | %d | %d | %d |\n", file, total, row[killed], row[timedOut], row[survived], row[equivalent])
+		fmt.Printf("| %s | %d | %d | %d | %d | %d | %d |\n", file, total, row[killed], row[timedOut], row[survived], row[equivalent], row[untried])
 		if file != "all" {
 			if counts["all"] == nil {
 				counts["all"] = map[string]int{}
