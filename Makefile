@@ -90,64 +90,7 @@ bin/.lint-%: tools/lint/go.mod tools/lint/go.sum
 	@cd tools/lint && $(GO) build -o ../../bin/ tool
 	@rm -f bin/.lint-* && touch $@
 
-# The simulators: simulated years of the decisions alone, simulated days of the full stack; every profile is played at least once,
-# however small YEARS is. PROFILE is a profile, or how the names of some begin: PROFILE=random runs those that each seed draws anew.
-# A failure prints its seed; SEED and PROFILE together replay it. OUT is a folder for the figures. WALL=2m bounds
-# the time of the full stack: what it holds of DAYS is run.
-YEARS   ?= 3
-DAYS    ?= 30
-WALL    ?=
-SEED    ?=
-PROFILE ?=
-ENGINE  ?= core stack
-OUT     ?=
-
-.PHONY: sim
-sim: $(ENGINE:%=sim-%) ## Simulate clusters; YEARS, DAYS, WALL, OUT, ENGINE=core|stack, SEED with PROFILE replays one run
-
-.PHONY: sim-core
-sim-core:
-	$(GO) run ./internal/proof/cmd/sim $(if $(SEED),-seed $(SEED),-years $(YEARS)) $(if $(PROFILE),-profile '$(PROFILE)') $(if $(OUT),-json $(OUT)/sim-core.json)
-
-.PHONY: sim-stack
-sim-stack:
-	$(GO) run ./internal/proof/cmd/virtual -days $(DAYS) $(if $(WALL),-wall $(WALL)) $(if $(SEED),-seed $(SEED)) $(if $(PROFILE),-profile '$(PROFILE)') $(if $(OUT),-json $(OUT)/sim-stack.json)
-
-.PHONY: bugs
-bugs: install-redis ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=text chooses by name, WORKERS, OUT
-	$(GO) run ./internal/proof/cmd/bugs $(if $(BUG),-bug '$(BUG)') $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-json $(OUT)/bugs.json)
-
-# Fleets of real processes on real servers. HOURS is shared by the stages; SEED and STAGES choose, OUT is a folder for the figures. A
-# failure prints its seed and the log around it.
-HOURS  ?= 0.05
-STAGES ?=
-
-# What is broken by machine: lease, plan, cron, term, slots, sweep, lua-lease, lua-tasks, lua-registry, or all. term, slots and
-# sweep build the whole package for each mutant, which takes its time.
-TARGETS ?=
-
-.PHONY: mutate
-mutate: ## Break each comparison, condition and constant of the rules in turn: a short test must notice; TARGETS, WORKERS, OUT
-	$(GO) run ./internal/proof/cmd/mutate $(if $(TARGETS),-targets $(TARGETS)) $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-json $(OUT)/mutate.json)
-
-.PHONY: campaign
-campaign: install-redis ## Plague real processes on real servers; HOURS, SEED, STAGES, OUT
-	$(GO) run ./internal/proof/cmd/fleet -hours $(HOURS) $(if $(SEED),-seed $(SEED)) $(if $(STAGES),-stages '$(STAGES)') $(if $(OUT),-json $(OUT)/campaign.json)
-
-.PHONY: matrix
-matrix: install-redis ## Run the script and fault suites on this redis-server, Redis 8.0 and Valkey 8.1; SUITES chooses, OUT
-	@./scripts/install-servers.sh
-	$(GO) run ./internal/proof/cmd/matrix $(if $(SUITES),-suites $(SUITES)) $(if $(OUT),-json $(OUT)/matrix.json)
-
-.PHONY: pages
-pages: ## Write the figures of a folder, OUT, into docs/campaign.md and docs/guarantees.md
-	@./scripts/pages.sh $(OUT)
-
-FUZZ_TIME ?= 10s
-
-.PHONY: fuzz
-fuzz: ## Fuzz every parser in turn, for FUZZ_TIME each
-	@./scripts/fuzz.sh $(FUZZ_TIME)
+include proof.mk
 
 .PHONY: lint
 lint: $(LINT_TOOLS) ## Check every module: gofmt, go vet, staticcheck, golangci-lint

@@ -28,7 +28,7 @@ func TestVirtualFaults(t *testing.T) {
 	began := time.Now()
 	step := uint64(1)
 	if simnet.Race {
-		step = 3 // ten times as slow; `make sim` plays them all
+		step = 3 // ten times as slow; `make virtual` plays them all
 	}
 	t.Cleanup(func() {
 		t.Logf("%d seeds: %+v in %v", (count+step-1)/step, all, time.Since(began).Round(time.Millisecond))
@@ -64,7 +64,7 @@ func TestVirtualSteady(t *testing.T) {
 }
 
 // TestVirtualRequest makes the one run that the environment asks for (TENURE_PROFILE, TENURE_SEED and what else virtual.Request names).
-// It is what `make sim` runs, in a process each. Alone it prints the trace of the run.
+// It is what `make virtual` runs, in a process each. Alone it prints the trace of the run.
 func TestVirtualRequest(t *testing.T) {
 	if path := os.Getenv(virtual.EnvCatalog); path != "" {
 		if err := figures.Write(path, virtualCatalog()); err != nil {
@@ -134,7 +134,7 @@ func virtualMust(t *testing.T, request virtual.Request) virtual.Result {
 	t.Helper()
 	r := virtualRun(t, request)
 	if len(r.Wrong) > 0 {
-		t.Errorf("first at %v: %s\nthe end of its trace:\n%s\nreplay and shrink it: make sim ENGINE=stack PROFILE=%s SEED=%d",
+		t.Errorf("first at %v: %s\nthe end of its trace:\n%s\nreplay and shrink it: make virtual PROFILE=%s SEED=%d",
 			r.At, strings.Join(r.Wrong[:min(len(r.Wrong), 10)], "\n"), strings.Join(r.Trace, "\n"), request.Profile, request.Seed)
 	}
 	return r

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Writes the figures of runs into the pages; called by `make pages`, with the
-# folder of the JSON files. Whatever stands there is written: sim-core.json,
-# sim-random.json (random profiles alone), sim-stack.json, campaign*.json, matrix.json, bugs.json. What stands between
+# folder of the JSON files. Whatever stands there is written: sim.json,
+# sim-random.json (random profiles alone), virtual.json, fleet*.json, matrix.json, bugs.json. What stands between
 #   <!-- figures: NAME -->  and  <!-- end of figures -->
 # is replaced; the words around it are for people to write.
 set -eu
@@ -31,10 +31,10 @@ tables() {
     go run "./internal/proof/cmd/$program" -markdown "$@" >"$block"
 }
 
-page=docs/campaign.md
-if [ -f "$folder/sim-core.json" ]; then
-    tables sim "$folder/sim-core.json"
-    put $page sim-core
+page=docs/proof.md
+if [ -f "$folder/sim.json" ]; then
+    tables sim "$folder/sim.json"
+    put $page sim
     sed -i.all -n '/^| Outside of one condition/,$p' "$block" && rm -f "$block.all"
     put docs/guarantees.md outside
 fi
@@ -42,13 +42,13 @@ if [ -f "$folder/sim-random.json" ]; then
     tables sim "$folder/sim-random.json"
     put $page sim-random
 fi
-if [ -f "$folder/sim-stack.json" ]; then
-    tables virtual "$folder/sim-stack.json"
-    put $page sim-stack
+if [ -f "$folder/virtual.json" ]; then
+    tables virtual "$folder/virtual.json"
+    put $page virtual
 fi
-if ls "$folder"/campaign*.json >/dev/null 2>&1; then
-    tables fleet "$folder"/campaign*.json
-    put $page campaign
+if ls "$folder"/fleet*.json >/dev/null 2>&1; then
+    tables fleet "$folder"/fleet*.json
+    put $page fleet
 fi
 if [ -f "$folder/matrix.json" ]; then
     tables matrix "$folder/matrix.json"

@@ -123,7 +123,7 @@ func TestReportSurvivesThePipe(t *testing.T) {
 
 // A figure that was never measured is no zero, and one that did not happen is no number.
 func TestPageShowsWhatIsMissing(t *testing.T) {
-	c := campaign{runs: 1, results: map[cell][]readings{
+	c := comparison{runs: 1, results: map[cell][]readings{
 		{"Hand-over", "tenure"}: {{takeover: 1.2}},
 	}}
 	page := c.page()

@@ -41,7 +41,7 @@ func main() {
 		commit   = flag.String("commit", "unknown", "commit that is measured")
 	)
 	flag.Parse()
-	c := campaign{runs: *runs, seed: *seed, commit: *commit, results: make(map[cell][]readings)}
+	c := comparison{runs: *runs, seed: *seed, commit: *commit, results: make(map[cell][]readings)}
 	start := time.Now()
 	c.play(*parallel, *only)
 	c.took = time.Since(start)
@@ -91,8 +91,8 @@ func tell(candidate contender.Candidate) {
 // cell is one scenario with one contender.
 type cell struct{ scenario, contender string }
 
-// campaign is all runs of a comparison.
-type campaign struct {
+// comparison is all runs of a comparison.
+type comparison struct {
 	runs   int
 	seed   uint64
 	commit string
@@ -103,7 +103,7 @@ type campaign struct {
 	failures []error
 }
 
-func (c *campaign) play(parallel int, only string) {
+func (c *comparison) play(parallel int, only string) {
 	slots := make(chan struct{}, parallel)
 	random := rand.New(rand.NewPCG(c.seed, 0))
 	var all sync.WaitGroup
@@ -128,7 +128,7 @@ func (c *campaign) play(parallel int, only string) {
 	all.Wait()
 }
 
-func (c *campaign) run(s scenario, who contender.Contender, phase time.Duration) {
+func (c *comparison) run(s scenario, who contender.Contender, phase time.Duration) {
 	var r readings
 	err := redistest.Do(func(t redistest.TB) { r = s.play(newStage(t, who, phase)) })
 	c.mu.Lock()

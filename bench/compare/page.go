@@ -14,8 +14,8 @@ import (
 	"github.com/tenure-go/tenure/bench/internal/contender"
 )
 
-// page renders the comparison; every figure in it is of this campaign.
-func (c *campaign) page() string {
+// page renders the comparison; every figure in it is of this comparison.
+func (c *comparison) page() string {
 	var b strings.Builder
 	all := contender.All()
 	fmt.Fprintf(&b, "# Comparison\n\n")
@@ -64,7 +64,7 @@ const reading = `
 `
 
 // notBegun lists the runs that came to nothing.
-func (c *campaign) notBegun(b *strings.Builder) {
+func (c *comparison) notBegun(b *strings.Builder) {
 	if len(c.failures) == 0 {
 		return
 	}
@@ -75,7 +75,7 @@ func (c *campaign) notBegun(b *strings.Builder) {
 	}
 }
 
-func (c *campaign) method(b *strings.Builder) {
+func (c *comparison) method(b *strings.Builder) {
 	fmt.Fprintf(b, "\n## How it was measured\n\n")
 	fmt.Fprintf(b, "Lease %v, renewed every %v (client-go: lease %v, renew deadline %v, retry %v, `ReleaseOnCancel`, a new election after each lost one). ", leaseTTL, leaseTTL/3, leaseTTL, leaseTTL*2/3, leaseTTL/3)
 	fmt.Fprintf(b, "redsync and redislock: `Extend` or `Refresh` every %v under the context of the work, which the first failure cancels; redsync's user also looks at `Until`. rueidislock: `WithContext`, one key. Redis clients have their libraries' default options. ", leaseTTL/3)
@@ -88,7 +88,7 @@ func (c *campaign) method(b *strings.Builder) {
 	fmt.Fprintf(b, "| github.com/redis/go-redis/v9 | %s |\n", c.version("github.com/redis/go-redis/v9"))
 }
 
-func (c *campaign) version(module string) string {
+func (c *comparison) version(module string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
@@ -122,14 +122,14 @@ func row(b *strings.Builder, head string, all []contender.Contender, text func(c
 	b.WriteString("\n")
 }
 
-func (c *campaign) played(scenario string) bool {
+func (c *comparison) played(scenario string) bool {
 	return slices.ContainsFunc(contender.All(), func(w contender.Contender) bool {
 		return len(c.results[cell{scenario, w.Name}]) > 0
 	})
 }
 
 // figure is one cell of the page.
-func (c *campaign) figure(scenario, who, name string) string {
+func (c *comparison) figure(scenario, who, name string) string {
 	var all []float64
 	for _, r := range c.results[cell{scenario, who}] {
 		all = append(all, r[name])

@@ -59,13 +59,13 @@ type arena struct {
 // open builds an arena and its fleet. It ends with t.
 func openArena(t redistest.TB, name string, seed uint64, e election, w world) *arena {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "campaign-")
+	dir, err := os.MkdirTemp("", "fleet-")
 	if err != nil {
-		t.Fatalf("campaign: %v", err)
+		t.Fatalf("fleet: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("campaign: %v", err)
+			t.Errorf("fleet: %v", err)
 		}
 	})
 	a := &arena{
@@ -179,7 +179,7 @@ func (a *arena) awaitLeader() *seat {
 			return s
 		}
 	}
-	a.t.Fatalf("campaign: P7: nobody has led for %v after %q", patience, *a.now.Load())
+	a.t.Fatalf("fleet: P7: nobody has led for %v after %q", patience, *a.now.Load())
 	return nil
 }
 

@@ -72,7 +72,7 @@ var processFaults = []fault{
 			a.wait(a.ttls(1, 3))
 		})
 		if err != nil {
-			a.t.Errorf("campaign: %v", err)
+			a.t.Errorf("fleet: %v", err)
 		}
 		return Strike{All: true}
 	}},

@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	memberChild  = "campaign-member"
-	spinnerChild = "campaign-spinner"
-	envSettings  = "TENURE_CAMPAIGN_SETTINGS"
+	memberChild  = "fleet-member"
+	spinnerChild = "fleet-spinner"
+	envSettings  = "TENURE_FLEET_SETTINGS"
 )
 
-// Children names what the campaign's child processes are to run; it comes before [redistest.RunChild].
+// Children names what the fleet's child processes are to run; it comes before [redistest.RunChild].
 func Children() {
 	redistest.ChildMain(memberChild, memberMain)
 	redistest.ChildMain(spinnerChild, spinnerMain)

@@ -44,23 +44,23 @@ func (s *seat) start() {
 	file := filepath.Join(s.arena.dir, fmt.Sprintf("%s-%d", s.name, s.lives))
 	shared, err := openPage(file)
 	if err != nil {
-		t.Fatalf("campaign: %v", err)
+		t.Fatalf("fleet: %v", err)
 	}
 	settings, err := json.Marshal(settings{
 		Namespace: s.arena.world.namespace(), Name: s.name, Life: s.lives, Connection: s.arena.world.connection(s.link),
 		Resource: s.arena.resource.path, Page: file, Election: s.arena.election,
 	})
 	if err != nil {
-		t.Fatalf("campaign: %v", err)
+		t.Fatalf("fleet: %v", err)
 	}
 	child, running, ended := make(chan *redistest.Child, 1), make(chan struct{}), make(chan struct{})
 	go s.live(envSettings+"="+string(settings), shared, child, running, ended) // ends with the process; awaited by gone
 	select {
 	case <-running:
 	case <-ended:
-		t.Fatalf("campaign: %s did not start", s.name)
+		t.Fatalf("fleet: %s did not start", s.name)
 	case <-time.After(startBound):
-		t.Fatalf("campaign: %s did not call Run within %v", s.name, startBound)
+		t.Fatalf("fleet: %s did not call Run within %v", s.name, startBound)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *seat) live(env string, shared *page, started chan<- *redistest.Child, r
 		}
 	})
 	if err != nil {
-		s.arena.t.Errorf("campaign: %v: %v", self, err)
+		s.arena.t.Errorf("fleet: %v: %v", self, err)
 	}
 	if led, untold := shared.untold(); untold {
 		led.Who, led.Life = self.who, self.life
@@ -139,7 +139,7 @@ func (s *seat) awaitStop() {
 	select {
 	case <-s.ended:
 	case <-time.After(memberShutdown + stopSlack):
-		s.arena.t.Errorf("campaign: P11: %s has not ended %v after its shutdown timeout", s.name, stopSlack)
+		s.arena.t.Errorf("fleet: P11: %s has not ended %v after its shutdown timeout", s.name, stopSlack)
 		s.child.Kill(s.arena.t)
 	}
 	s.gone()
@@ -174,7 +174,7 @@ func (s *seat) gone() {
 	defer s.mu.Unlock()
 	s.alive = false
 	if err := s.page.close(); err != nil {
-		s.arena.t.Errorf("campaign: %v", err)
+		s.arena.t.Errorf("fleet: %v", err)
 	}
 }
 

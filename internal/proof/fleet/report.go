@@ -9,7 +9,7 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/figures"
 )
 
-// Report is what a campaign has shown. It is what -json writes.
+// Report is what a run has shown. It is what -json writes.
 type Report struct {
 	figures.Origin
 	Seed   uint64
@@ -48,7 +48,7 @@ type StageReport struct {
 	Removed     int   // instances swept
 	Calm        CalmReport
 	Violations  []Violation
-	Broken      []string `json:",omitempty"` // what went wrong with the campaign itself
+	Broken      []string `json:",omitempty"` // what went wrong with the run itself
 }
 
 // CalmReport is what happened after the last fault.
@@ -70,7 +70,7 @@ type FaultReport struct {
 	Gaps    Times
 }
 
-// Failed reports whether a promise was broken, or the campaign itself was.
+// Failed reports whether a promise was broken, or the run itself was.
 func (r *Report) Failed() bool {
 	return slices.ContainsFunc(r.Stages, func(s StageReport) bool { return len(s.Violations)+len(s.Broken) > 0 })
 }

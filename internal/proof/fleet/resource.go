@@ -33,7 +33,7 @@ func startResource(t redistest.TB, dir string, j *journal) *resource {
 	r := &resource{path: filepath.Join(dir, "resource"), journal: j, conns: map[net.Conn]struct{}{}}
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.path, Net: "unix"})
 	if err != nil {
-		t.Fatalf("campaign: fenced resource: %v", err)
+		t.Fatalf("fleet: fenced resource: %v", err)
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { // ends with the listener; awaited by the clean-up
@@ -49,7 +49,7 @@ func startResource(t redistest.TB, dir string, j *journal) *resource {
 	})
 	t.Cleanup(func() {
 		if err := errors.Join(listener.Close(), r.close()); err != nil {
-			t.Errorf("campaign: close the fenced resource: %v", err)
+			t.Errorf("fleet: close the fenced resource: %v", err)
 		}
 		wg.Wait()
 	})

@@ -26,7 +26,7 @@ type Config struct {
 	Every    time.Duration // how often
 }
 
-// Run plays a campaign. The error says that the configuration is wrong; what the campaign has shown is in the report.
+// Run plays the stages. The error says that the configuration is wrong; what the run has shown is in the report.
 func Run(c Config) (Report, error) {
 	stages, err := chosen(c.Stages)
 	if err != nil {
@@ -191,5 +191,5 @@ func (p *play) tell(over <-chan struct{}) {
 	}
 }
 
-// ErrBroken says that a campaign has found a broken promise, or broke down itself.
-var ErrBroken = errors.New("the campaign has failed")
+// ErrBroken says that a run has found a broken promise, or broke down itself.
+var ErrBroken = errors.New("the run has failed")

@@ -10,11 +10,11 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// A short campaign: the engine works, what it sees breaks no promise, and after the last fault
+// A short run: the engine works, what it sees breaks no promise, and after the last fault
 // every arena was held to what should happen.
-func TestRun_ShortCampaign(t *testing.T) {
+func TestRun_Short(t *testing.T) {
 	if testing.Short() {
-		t.Skip("plays a campaign on real servers for some seconds")
+		t.Skip("plays a fleet on real servers for some seconds")
 	}
 	redistest.NoLeaks(t)
 	seed := uint64(time.Now().UnixNano())
@@ -29,7 +29,7 @@ func TestRun_ShortCampaign(t *testing.T) {
 	t.Logf("seed %d%s", seed, &text)
 	stage := report.Stages[0]
 	if report.Failed() || stage.Rounds == 0 || stage.Terms == 0 || stage.Accepted == 0 || stage.Runs == 0 {
-		t.Error("the campaign has failed, or has shown nothing")
+		t.Error("the run has failed, or has shown nothing")
 	}
 	if c := stage.Calm; c.Calms != stage.Arenas || c.Members != c.Calms*fleetSize || c.Runs == 0 {
 		t.Errorf("after the last fault %d arenas have shown %+v", stage.Arenas, c)

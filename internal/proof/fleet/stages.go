@@ -53,7 +53,7 @@ var Stages = []Stage{
 	},
 }
 
-// acts are the parts of a campaign and their shares of the time.
+// acts are the parts of a run and their shares of the time.
 var acts = map[int]int{1: 35, 2: 25, 3: 40}
 
 func noClocks() string {

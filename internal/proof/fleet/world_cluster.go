@@ -65,7 +65,7 @@ func (w *sharded) faults() []fault {
 func (w *sharded) owner(a *arena) *redistest.Server {
 	owner, _ := w.Owner(w.slot)
 	if owner == nil {
-		a.t.Fatalf("campaign: slot %d has no master", w.slot)
+		a.t.Fatalf("fleet: slot %d has no master", w.slot)
 	}
 	return owner
 }

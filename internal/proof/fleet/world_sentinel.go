@@ -77,7 +77,7 @@ func (w watched) dies(a *arena, first func()) {
 func (w watched) master(a *arena) *redistest.Server {
 	master := w.Master()
 	if master == nil {
-		a.t.Fatalf("campaign: the Sentinels do not agree on a master")
+		a.t.Fatalf("fleet: the Sentinels do not agree on a master")
 	}
 	return master
 }

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	prefix    = "campaign"
+	prefix    = "fleet"
 	leaderKey = prefix + ":leader"
 )
 
@@ -56,7 +56,7 @@ func (w *single) must(a *arena, args ...any) {
 	ctx, cancel := bounded()
 	defer cancel()
 	if err := w.operator.Do(ctx, args...).Err(); err != nil {
-		a.t.Errorf("campaign: %v: %v", args, err)
+		a.t.Errorf("fleet: %v: %v", args, err)
 	}
 }
 

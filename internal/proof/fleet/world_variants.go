@@ -22,7 +22,7 @@ func openPlain(t redistest.TB, i int) world { return newSingle(t, i%2 == 0, slow
 func openRights(t redistest.TB, _ int) world {
 	rules, err := tenure.ACLRules(prefix)
 	if err != nil {
-		t.Fatalf("campaign: %v", err)
+		t.Fatalf("fleet: %v", err)
 	}
 	const name, password = "app", "secret"
 	w := newSingle(t, true, redistest.Args(append([]string{"--user", name, "on", ">" + password}, rules...)...))
@@ -100,7 +100,7 @@ func (w *single) load(a *arena) {
 	ctx, cancel := bounded()
 	defer cancel()
 	if err := w.operator.Unlink(ctx, names...).Err(); err != nil {
-		a.t.Errorf("campaign: unlink: %v", err)
+		a.t.Errorf("fleet: unlink: %v", err)
 	}
 }
 

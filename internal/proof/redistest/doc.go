@@ -5,5 +5,5 @@
 //
 // Nothing survives its test: every process dies with the process that started it (on Linux even when that one is killed),
 // every port and folder is the harness's own, all traffic stays on the loopback interface and every wait is bounded.
-// The same calls work outside of tests, in benchmarks and long campaigns, through [Do].
+// The same calls work outside of tests, in benchmarks and long runs, through [Do].
 package redistest

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Command fleet plays the fleets of package fleet and prints what it has shown. Where a promise was broken it prints
+// Command fleet plays the stages of package fleet and prints what they have shown. Where a promise was broken it prints
 // the log around it and fails.
 package main
 

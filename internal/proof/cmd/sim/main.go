@@ -236,7 +236,7 @@ func (c *config) explain(p sim.Profile, seed uint64) {
 	if p.Random {
 		fmt.Printf("drawn: %v\n", p.Drawn(seed))
 	}
-	fmt.Printf("replay: make sim ENGINE=core SEED=%d PROFILE='%s'\n", seed, p.Name)
+	fmt.Printf("replay: make sim SEED=%d PROFILE='%s'\n", seed, p.Name)
 	fmt.Printf("of %d faults until then it needs %d: %v (%d replays)\n", s.Drawn, len(s.Kept), s.Kept, s.Replays)
 	fmt.Println(strings.Join(s.Trace[max(0, len(s.Trace)-120):], "\n") + "\n")
 }

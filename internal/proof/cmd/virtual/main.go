@@ -154,5 +154,5 @@ func (c *config) explain(bench *bench, failed virtual.Result) {
 	}
 	fmt.Printf("  %d of %d strikes, and of the network everything but: %s (after %d replays)\n", kept, len(failed.Strikes), strings.Join(smallest.Quiet, ", "), replays)
 	fmt.Printf("%s\n%v: %s\n", strings.Join(smallest.Trace, "\n"), smallest.At, smallest.Wrong[0])
-	fmt.Printf("replay: %s make sim ENGINE=stack PROFILE=%s SEED=%d\n", strings.Join(smallest.Environ()[2:], " "), smallest.Profile, smallest.Seed)
+	fmt.Printf("replay: %s make virtual PROFILE=%s SEED=%d\n", strings.Join(smallest.Environ()[2:], " "), smallest.Profile, smallest.Seed)
 }
