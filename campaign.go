@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -47,6 +46,36 @@ type campaigner struct {
 	aside    bool          // a second copy is in flight: one at a time
 
 	report report
+}
+
+// mail is what others leave for the loop of an elector. Flags coalesce. The replies are bounded by maxCalls, the results by the
+// number of works.
+type mail struct {
+	replies   []reply
+	results   []result
+	vacant    bool   // hint: the lease may be free
+	granted   bool   // hint: somebody leads now
+	rollCall  bool   // hint: leaders should renew now
+	connected bool   // hints may have been missed
+	health    *error // the last answer of the health check, if there is a new one
+	unwatched bool   // the health check has returned for the last time
+}
+
+// reply is the answer to a request, or its error.
+type reply struct {
+	number  uint64 // of the call, in the order in which they were sent
+	look    bool   // it asked who leads; there is no request
+	aside   bool   // it went over a connection of its own
+	request lease.Request
+	answer  leaseReply
+	err     error
+}
+
+// result is what one piece of leader work returned.
+type result struct {
+	work   int
+	err    error // names the work
+	heeded bool  // it only tells that the term is over
 }
 
 // run is the loop. It returns when nothing of ours runs, or at the deadline with what still does.
@@ -89,7 +118,7 @@ func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time,
 		}
 		timer.Reset(c.wait())
 		select {
-		case <-e.inbox.wake:
+		case <-e.inbox.wakeup:
 		case <-timer.C:
 		case <-stop:
 			stop = nil
@@ -102,7 +131,7 @@ func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time,
 			c.apply(now, c.cand.Stop(now), cause)
 			unwatch()
 			deadline = time.Now().Add(e.drain)
-			bound := time.NewTimer(e.drain - min(e.drain/20, lastWords))
+			bound := time.NewTimer(e.drain - lastWords(e.drain))
 			defer bound.Stop()
 			late = bound.C
 		case <-late:
@@ -112,9 +141,6 @@ func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time,
 		}
 	}
 }
-
-// lastWords is the end of the shutdown bound that is left to observers, at most: what the loop tells last should be heard.
-const lastWords = 250 * time.Millisecond
 
 // finished reports whether nothing of ours runs in a loop that is stopping. A Redis that never answered is not asked for ever to
 // take back what it may have granted: once is enough.
@@ -242,7 +268,7 @@ func (c *campaigner) apply(now lease.Reading, change lease.Change, cause error) 
 		}
 		c.e.current.Store(nil)
 		ended := time.Now()
-		c.abandoned, c.drainBy, c.finishBy = false, ended.Add(c.e.drain), ended.Add(c.e.drain*3/4)
+		c.abandoned, c.drainBy, c.finishBy = false, ended.Add(c.e.drain), ended.Add(finishTime(c.e.drain))
 		c.e.bus.publish(Event{Type: EventEnded, Role: c.e.opts.Role, Token: c.cand.Token(), Reason: c.cand.Reason().String(), Err: context.Cause(c.tenancy.ctx)})
 	}
 }
@@ -273,33 +299,13 @@ func (c *campaigner) begin(now lease.Reading) {
 
 // lead runs one piece of leader work and reports how it ended, whatever way that is.
 func (c *campaigner) lead(ctx context.Context, i int, work LeadFunc, term Term) {
-	err := error(&PanicError{})
-	defer func() {
-		if value := recover(); value != nil {
-			err = &PanicError{Value: value, Stack: debug.Stack()}
-		}
+	catch(func() error { return work(ctx, term) }, func(err error) {
 		r := result{work: i}
 		if err != nil {
 			r.heeded, r.err = worded(ctx, "leader work "+c.name(i), err)
 		}
 		c.e.inbox.put(func(m *mail) { m.results = append(m.results, r) })
-	}()
-	err = work(ctx, term)
-}
-
-// worded names what an error of the application comes from, and says whether it only tells that ctx is done. The methods of such
-// an error are the application's code, which the loop never calls: it is asked here, for what the loop needs to know. One whose
-// methods panic, a nil pointer mostly, is replaced.
-func worded(ctx context.Context, what string, err error) (heeded bool, named error) {
-	failed := protect(func() error {
-		heeded = errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))
-		named = fmt.Errorf("%s: %w", what, err)
-		return nil
 	})
-	if failed != nil {
-		return false, fmt.Errorf("%s: a method of its error failed: %w", what, failed)
-	}
-	return heeded, named
 }
 
 // returned takes note that a piece of leader work has returned.
@@ -397,7 +403,7 @@ func (c *campaigner) send(now lease.Reading, r lease.Request) {
 	}
 	if !c.stuck {
 		c.stuck = true
-		c.e.bus.publish(Event{Type: EventCallsStuck, Role: c.e.opts.Role, Count: c.calls, Err: fmt.Errorf("%w: %d calls hang", ErrUnreachable, c.calls)})
+		c.e.bus.publish(Event{Type: EventCallsStuck, Role: c.e.opts.Role, Count: c.calls, Err: &callsHangError{count: c.calls}})
 	}
 	if r.Kind == lease.Release || !c.sendAside(now) {
 		c.apply(now, c.cand.Answer(now, r, lease.Answer{}), errExpired)
@@ -524,19 +530,12 @@ func (c *campaigner) watch(ctx context.Context) {
 		pause.Reset(interval)
 		bounded, cancel := context.WithTimeout(ctx, interval)
 		answer := make(chan error, 1)
-		go func() { // ends with the check; watch waits for it
-			err := error(&PanicError{})
-			defer func() {
-				if value := recover(); value != nil {
-					err = &PanicError{Value: value, Stack: debug.Stack()}
-				}
-				if err != nil {
-					_, err = worded(bounded, "health check", err)
-				}
-				answer <- err
-			}()
-			err = c.e.opts.Health(bounded)
-		}()
+		go catch(func() error { return c.e.opts.Health(bounded) }, func(err error) { // ends with the check; watch waits for it
+			if err != nil {
+				_, err = worded(bounded, "health check", err)
+			}
+			answer <- err
+		})
 		var err error
 		select {
 		case err = <-answer:

@@ -55,7 +55,7 @@ func TestLikelyCause(t *testing.T) {
 	} {
 		err := (&redisStore{tls: test.tls}).explain("beat", test.err)
 		require.ErrorIs(t, err, ErrUnreachable)
-		require.Equal(t, test.says, remedy(err), "TLS %v: %v", test.tls, test.err)
+		require.Equal(t, test.says, fixOf(err), "TLS %v: %v", test.tls, test.err)
 	}
 }
 

@@ -37,7 +37,7 @@ type Coordinator struct {
 	phase    atomic.Int32
 
 	subscription *atomic.Pointer[Subscription]
-	more         chan struct{} // size 1: a role was added
+	more         wakeup // a role was added
 
 	mu    sync.Mutex
 	roles []*Elector     // the default one first
@@ -67,7 +67,7 @@ func New(rdb redis.UniversalClient, opts Options) (*Coordinator, error) {
 
 func newCoordinator(opts Options, b backend) *Coordinator {
 	c := &Coordinator{
-		opts: opts, backend: b, bus: newEventBus(opts.InstanceID), subscription: newSubscription(), more: make(chan struct{}, 1),
+		opts: opts, backend: b, bus: newEventBus(opts.InstanceID), subscription: newSubscription(), more: newWakeup(),
 	}
 	if opts.Logger != nil {
 		c.bus.observe(logEvents(opts.Logger))
@@ -76,7 +76,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	c.tasks = newTaskScheduler(b.tasks, c.bus, opts.InstanceID)
 	c.tasks.secret, c.tasks.random = opts.secret, opts.random
 	c.tasks.lease = cmp.Or(opts.Election.LeaderKey, keys{opts.Namespace}.lease(opts.Election.Role))
-	c.tasks.patience = min(overrunAfter, opts.ShutdownTimeout/10) // what is left after the bound of the tasks is a quarter
+	c.tasks.patience = overrunPatience(opts.ShutdownTimeout)
 	c.tasks.grace = max(c.tasks.grace, opts.Election.LeaseTTL+30*time.Second)
 	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.lead, c.tasks.lead})
 	c.elector = c.newElector(opts.Election)
@@ -94,9 +94,6 @@ func (c *Coordinator) newElector(election ElectionOptions) *Elector {
 	c.backend.timing(&e.timing)
 	return e
 }
-
-// deregisterTime is the part of the shutdown that is kept for the last round trip.
-func deregisterTime(shutdown time.Duration) time.Duration { return min(shutdown/10, time.Second) }
 
 // IsLeader reports whether this process leads the default role now; see Elector.IsLeader.
 func (c *Coordinator) IsLeader() bool { return c.elector.IsLeader() }
@@ -147,10 +144,7 @@ func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) 
 	}
 	e := c.newElector(opts)
 	c.roles = append(c.roles, e)
-	select {
-	case c.more <- struct{}{}:
-	default: // it is looked at anyway
-	}
+	c.more.nudge()
 	if c.start != nil {
 		c.start(e)
 	}
@@ -267,21 +261,19 @@ func (c *Coordinator) stopEntry() {
 
 // close deregisters and waits for what served the electors, at the latest until the deadline. The end of that is left to observers.
 func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listening <-chan struct{}) error {
-	last := by.Add(-min(c.opts.ShutdownTimeout/20, lastWords))
+	last := by.Add(-lastWords(c.opts.ShutdownTimeout))
 	beat := await(beating, last, "the heartbeat")
 	bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), last)
 	defer cancel()
 	if err := c.registry.deregister(bounded); err != nil { // the record is left to be swept
 		c.bus.publish(Event{Type: EventBeatFailed, Err: err})
 	}
-	calls := errors.Join(c.registry.calls.flush(last, "a call of the registry to Redis"), c.tasks.calls.flush(last, "a call of the tasks to Redis"),
-		c.tasks.schedules.flush(last, "a Next of a task's Schedule"),
-		c.registry.asked.flush(last), c.tasks.asked.flush(last))
+	calls := errors.Join(c.registry.flush(last), c.tasks.flush(last))
 	c.mu.Lock()
 	roles := c.roles
 	c.mu.Unlock()
 	for _, e := range roles {
-		calls = errors.Join(calls, e.asked.flush(last))
+		calls = errors.Join(calls, e.asked.flush(last, questionsLeft))
 	}
 	return errors.Join(beat, calls, await(listening, last, "the subscription to hints"), c.bus.flush(by))
 }

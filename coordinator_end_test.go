@@ -349,7 +349,7 @@ func TestP11_ASubscriptionThatHangs(t *testing.T) {
 		took, err := a.stop()
 		defer close(release)
 		require.EqualError(c, err, ErrDrainTimeout.Error()+": the subscription to hints")
-		require.Equal(c, crewShutdown-lastWords, took)
+		require.Equal(c, crewShutdown-lastWords(crewShutdown), took)
 		require.Empty(c, a.record(), "deregistered all the same")
 		require.Empty(c, c.holder("tenure:leader"))
 		require.False(c, a.IsLeader())

@@ -78,8 +78,6 @@ var (
 	errHealth  = errors.New("health check gave no answer in time")
 )
 
-const maxCalls = 16 // to Redis in flight at once, abandoned ones included
-
 // Elector takes part in the election of one role. Its methods are safe for concurrent use.
 type Elector struct {
 	opts   ElectionOptions
@@ -103,8 +101,8 @@ type Elector struct {
 	current atomic.Pointer[tenancy]
 	status  atomic.Pointer[snapshot]
 	phase   atomic.Int32 // idle, running, stopped
-	inbox   inbox
-	asked   questions
+	inbox   mailbox[mail]
+	asked   callGate
 }
 
 // phases of an elector or a coordinator.
@@ -151,7 +149,8 @@ func newElector(store leaseStore, bus *eventBus, opts Options) *Elector {
 		timing: opts.Election.timing(),
 		random: opts.random,
 		secret: opts.secret,
-		inbox:  inbox{wake: make(chan struct{}, 1)},
+		inbox:  mailbox[mail]{wakeup: newWakeup()},
+		asked:  callGate{most: maxQuestions},
 
 		channel:      keys{opts.Namespace}.leaseEvents(opts.Election),
 		subscription: newSubscription(),
@@ -271,24 +270,7 @@ func (e *Elector) Run(ctx context.Context, lead ...LeadFunc) error {
 	}()
 	deadline, err := e.run(ctx, lead)
 	stop()
-	return errors.Join(err, e.asked.flush(deadline), e.bus.flush(deadline), await(listening, deadline, "the subscription to hints"))
-}
-
-// await waits until done is closed, at the latest until the deadline: then it says what still runs.
-func await(done <-chan struct{}, deadline time.Time, what string) error {
-	bound := time.NewTimer(time.Until(deadline))
-	defer bound.Stop()
-	select {
-	case <-done:
-		return nil
-	case <-bound.C:
-	}
-	select {
-	case <-done:
-		return nil
-	default:
-		return fmt.Errorf("%w: %s", ErrDrainTimeout, what)
-	}
+	return errors.Join(err, e.asked.flush(deadline, questionsLeft), e.bus.flush(deadline), await(listening, deadline, "the subscription to hints"))
 }
 
 // start makes sure that an elector runs once.

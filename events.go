@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -155,36 +156,66 @@ func (o *observer) makeRoom() {
 }
 
 func (o *observer) work() {
-	done := false
-	defer func() {
-		if !done { // the observer has ended this goroutine (runtime.Goexit): the rest of its backlog needs another
-			go o.work()
-		}
-	}()
 	for {
 		o.bus.mu.Lock()
 		if len(o.backlog) == 0 {
 			o.busy, o.backlog = false, nil
 			o.bus.working.end()
 			o.bus.mu.Unlock()
-			done = true
 			return
 		}
 		e := o.backlog[0]
 		o.backlog = o.backlog[1:]
 		e.Missed, o.missed = o.missed, 0
 		o.bus.mu.Unlock()
-		o.deliver(e)
+		_ = protect(func() error { o.call(e); return nil }) // neither a panic nor runtime.Goexit keeps the next event from it
 	}
-}
-
-// deliver keeps a panicking observer from taking the process down.
-func (o *observer) deliver(e Event) {
-	defer func() { _ = recover() }()
-	o.call(e)
 }
 
 // flush waits until no observer has anything left to work off, at the latest until the deadline. Others may go on publishing.
 func (b *eventBus) flush(deadline time.Time) error {
 	return b.working.flush(deadline, "an observer of events")
+}
+
+// reportOnce says which faults of a row are news: the first, and each thing that somebody has to fix. A row ends with over.
+type reportOnce struct {
+	reported bool
+	fixes    []string // that were reported
+	stuck    bool     // so was that calls hang
+}
+
+// first notes a fault and reports whether it is the first of a row.
+func (o *reportOnce) first() bool {
+	first := !o.reported
+	o.reported = true
+	return first
+}
+
+// newFix reports whether an error asks for a fix that none of this row asked for.
+func (o *reportOnce) newFix(err error) bool {
+	fix := fixOf(err)
+	if !errors.Is(err, ErrMisconfigured) || slices.Contains(o.fixes, fix) {
+		return false
+	}
+	o.fixes = append(o.fixes, fix)
+	return true
+}
+
+// report publishes a fault if it is news.
+func (o *reportOnce) report(bus *eventBus, kind EventType, err error) {
+	if hang, ok := errors.AsType[*callsHangError](err); ok && !o.stuck {
+		o.stuck = true
+		bus.publish(Event{Type: EventCallsStuck, Count: hang.count, Err: err})
+	}
+	newFix := o.newFix(err)
+	if o.first() || newFix {
+		bus.publish(Event{Type: kind, Err: err})
+	}
+}
+
+// over ends the row, and reports whether there was one.
+func (o *reportOnce) over() bool {
+	was := o.reported
+	*o = reportOnce{}
+	return was
 }

@@ -19,7 +19,7 @@ type beater struct {
 	registered bool // a beat has had a good answer
 	started    int64
 	clock      lease.RedisClock
-	trouble    trouble
+	trouble    reportOnce
 	failures   int
 }
 
@@ -65,14 +65,7 @@ func (r *Registry) setStatus(status InstanceStatus) {
 	r.mu.Lock()
 	r.status = status
 	r.mu.Unlock()
-	r.nudge()
-}
-
-func (r *Registry) nudge() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // it will beat already
-	}
+	r.wake.nudge()
 }
 
 // takePart makes this instance active: it beats, whether it campaigns or not. One that is on its way out stays so.
@@ -81,7 +74,7 @@ func (r *Registry) takePart() {
 	defer r.mu.Unlock()
 	if r.status == StatusJoining {
 		r.status = StatusActive
-		r.nudge()
+		r.wake.nudge()
 	}
 }
 
@@ -102,7 +95,7 @@ func (b *beater) beat(ctx context.Context) (pause time.Duration) {
 	if err != nil {
 		b.trouble.report(b.r.bus, EventBeatFailed, err)
 		b.failures++
-		pause = min(interval/30<<min(b.failures-1, 10), interval/3)
+		pause = lease.Backoff(interval/30, b.failures, interval/3)
 		if errors.Is(err, ErrMisconfigured) {
 			pause = interval / 3
 		}
@@ -139,13 +132,9 @@ func (b *beater) send(ctx context.Context) (beatReply, error) {
 	if b.clock.Known() { // where it is wrong the beat is stale, and sent once more
 		c.notAfter = b.clock.Read(sent) + (bound - b.clock.Spread()).Milliseconds()
 	}
-	var reply beatReply
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), bound, fmt.Errorf("no answer within %v", bound))
+	ctx, cancel := within(context.WithoutCancel(ctx), bound)
 	defer cancel()
-	err := r.do(ctx, &r.beating, func(ctx context.Context) (err error) {
-		reply, err = r.store.beatInstance(ctx, c)
-		return err
-	})
+	reply, err := ask(ctx, &r.beating, func(ctx context.Context) (beatReply, error) { return r.store.beatInstance(ctx, c) })
 	if !neverSent(err) { // also if its answer was lost
 		r.entered.Store(true)
 	}
@@ -188,13 +177,9 @@ func (r *Registry) deregister(ctx context.Context) error {
 	if r.left.Swap(true) || !r.entered.Load() {
 		return nil
 	}
-	var verdict string
-	ctx, cancel := context.WithTimeoutCause(ctx, registryBound, fmt.Errorf("no answer within %v", registryBound))
+	ctx, cancel := within(ctx, registryBound)
 	defer cancel()
-	err := r.do(ctx, &r.leaving, func(ctx context.Context) (err error) {
-		verdict, err = r.store.removeInstance(ctx, r.id, r.incarnation)
-		return err
-	})
+	verdict, err := ask(ctx, &r.leaving, func(ctx context.Context) (string, error) { return r.store.removeInstance(ctx, r.id, r.incarnation) })
 	if err != nil {
 		return err
 	}

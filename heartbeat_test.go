@@ -472,9 +472,9 @@ func TestHungBeatsAreBounded(t *testing.T) {
 		require.LessOrEqual(m.w, time.Since(began), registryBound)
 		require.ErrorIs(m.w, m.deregister(context.Background()), ErrUnreachable)
 		require.LessOrEqual(m.w, time.Since(began), 2*registryBound)
-		require.ErrorIs(m.w, m.calls.flush(time.Now().Add(time.Second), "a call"), ErrDrainTimeout)
+		require.ErrorIs(m.w, m.flush(time.Now().Add(time.Second)), ErrDrainTimeout)
 		heal()
-		require.NoError(m.w, m.calls.flush(time.Now().Add(time.Second), "a call"))
+		require.NoError(m.w, m.flush(time.Now().Add(time.Second)))
 	})
 }
 
@@ -587,7 +587,7 @@ func TestLocalRegistry(t *testing.T) {
 		counts, err := r.Counts(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, counts)
-		require.NoError(t, r.calls.flush(time.Now().Add(time.Second), "a call"))
+		require.NoError(t, r.flush(time.Now().Add(time.Second)))
 		require.NoError(t, bus.flush(time.Now().Add(time.Second)))
 		synctest.Wait()
 	})

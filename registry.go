@@ -73,7 +73,6 @@ const (
 	maxInstanceBytes = 64 << 20
 	maxMetadataPairs = 32
 	maxMetadataBytes = 4096
-	maxRegistryCalls = 4 // to Redis in flight at once of each kind, abandoned ones included
 	registryBound    = 3 * time.Second
 )
 
@@ -88,10 +87,9 @@ type Registry struct {
 	opts        RegistryOptions
 	random      func() float64
 
-	wake                       chan struct{} // size 1: the beat loop beats at once
+	wake                       wakeup // the beat loop beats at once
 	beating, leaving, sweeping callGate
-	calls                      inFlight
-	asked                      questions
+	asked                      callGate
 
 	entered atomic.Bool // a beat may have reached Redis
 	left    atomic.Bool // deregister was called: no beat is sent any more
@@ -114,7 +112,11 @@ func newRegistry(store registryStore, bus *eventBus, opts Options) *Registry {
 		opts:        opts.Registry,
 		random:      opts.random,
 		status:      StatusJoining,
-		wake:        make(chan struct{}, 1),
+		wake:        newWakeup(),
+		beating:     callGate{most: maxRegistryCalls},
+		leaving:     callGate{most: maxRegistryCalls},
+		sweeping:    callGate{most: maxRegistryCalls},
+		asked:       callGate{most: maxQuestions},
 	}
 }
 
@@ -403,61 +405,11 @@ func (r *Registry) duplicate(other string, seen bool) {
 	}
 }
 
-// callGate bounds calls that may hang: whatever the client does with its context, the caller goes on.
-type callGate struct{ flying atomic.Int32 }
-
-// errGateFull is the error of a call that was not made.
-var errGateFull = fmt.Errorf("%w: %d calls hang", ErrUnreachable, maxRegistryCalls)
-
-// do waits for a call, at the latest until ctx is done. What the call leaves may be read only where do returns nil.
-func (r *Registry) do(ctx context.Context, g *callGate, call func(context.Context) error) error {
-	if g.flying.Add(1) > maxRegistryCalls {
-		g.flying.Add(-1)
-		return errGateFull
+// flush waits for the calls that were left, at the latest until the deadline.
+func (r *Registry) flush(deadline time.Time) error {
+	var left error
+	for _, gate := range []*callGate{&r.beating, &r.leaving, &r.sweeping} {
+		left = cmp.Or(left, gate.flush(deadline, "a call of the registry to Redis"))
 	}
-	done := make(chan error, 1)
-	r.calls.begin()
-	go func() { // ends when the client returns; counted in calls
-		defer r.calls.end()
-		defer g.flying.Add(-1)
-		done <- call(ctx)
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-done:
-		return err
-	default:
-		return fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx))
-	}
+	return errors.Join(left, r.asked.flush(deadline, questionsLeft))
 }
-
-// trouble tells of errors of Redis once for each change of state.
-type trouble struct {
-	told  bool
-	mend  string // the misconfiguration that was told of last
-	stuck bool
-}
-
-func (t *trouble) report(bus *eventBus, kind EventType, err error) {
-	if errors.Is(err, errGateFull) && !t.stuck {
-		t.stuck = true
-		bus.publish(Event{Type: EventCallsStuck, Count: maxRegistryCalls, Err: err})
-	}
-	mend := ""
-	if errors.Is(err, ErrMisconfigured) {
-		mend = err.Error()
-	}
-	if !t.told || mend != "" && mend != t.mend {
-		bus.publish(Event{Type: kind, Err: err})
-	}
-	t.told = true
-	if mend != "" {
-		t.mend = mend
-	}
-}
-
-func (t *trouble) over() { *t = trouble{} }

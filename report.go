@@ -3,7 +3,6 @@ package tenure
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -13,11 +12,11 @@ import (
 // belongs to the loop.
 type report struct {
 	// Whether Redis answers.
-	down       bool     // it gives no usable answer, as far as it was reported
-	failing    bool     // the same, as it is
-	unanswered int      // what the candidate counted last
-	lastErr    error    // of Redis
-	told       []string // what is to be fixed, as far as it was reported since the last usable answer
+	down       bool       // it gives no usable answer, as far as it was reported
+	failing    bool       // the same, as it is
+	unanswered int        // what the candidate counted last
+	lastErr    error      // of Redis
+	faults     reportOnce // since the last usable answer
 	answered   time.Time
 
 	// Who leads.
@@ -104,15 +103,14 @@ func (c *campaigner) refused(r reply) {
 		return // an older call: a younger one had a usable answer
 	}
 	c.report.lastErr = r.err
-	if fix := remedy(r.err); errors.Is(r.err, ErrMisconfigured) && !slices.Contains(c.report.told, fix) {
-		c.report.told = append(c.report.told, fix)
+	if c.report.faults.newFix(r.err) {
 		c.e.bus.publish(Event{Type: EventMisconfigured, Role: c.e.opts.Role, Err: r.err})
 	}
 }
 
 // usable takes a usable answer to an acquire or a renewal.
 func (c *campaigner) usable(now lease.Reading, r reply) {
-	c.report.lastErr, c.report.told = nil, nil
+	c.report.lastErr, c.report.faults = nil, reportOnce{}
 	if r.number < c.report.heard || r.answer.Verdict == lease.Stale {
 		return
 	}

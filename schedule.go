@@ -2,7 +2,6 @@ package tenure
 
 import (
 	"fmt"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -64,26 +63,6 @@ const (
 	minEvery = 100 * time.Millisecond
 	maxEvery = 10 * 366 * 24 * time.Hour
 )
-
-// protect calls what may be the application's code in a goroutine of its own and waits for it. A panic, and runtime.Goexit,
-// become the error.
-func protect(call func() error) error {
-	answer := make(chan error, 1)
-	go protected(call, func(err error) { answer <- err }) // ends with the call; waited for below
-	return <-answer
-}
-
-// protected makes a call and hands its error on, which a panic and runtime.Goexit become.
-func protected(call func() error, done func(error)) {
-	err := error(&PanicError{})
-	defer func() {
-		if value := recover(); value != nil {
-			err = &PanicError{Value: value, Stack: debug.Stack()}
-		}
-		done(err)
-	}()
-	err = call()
-}
 
 // nextBound is how long a call of Next of the application's may take.
 const nextBound = time.Second

@@ -290,8 +290,8 @@ func (r refusal) Error() string { return string(r) }
 // RedisError makes it a redis.Error.
 func (refusal) RedisError() {}
 
-// remedy tells one misconfiguration from another: met by several scripts, it is the same.
-func remedy(err error) string {
+// fixOf tells one misconfiguration from another: met by several scripts, it is the same.
+func fixOf(err error) string {
 	if e, ok := errors.AsType[*storeError](err); ok {
 		return e.fix
 	}

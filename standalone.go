@@ -35,7 +35,7 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordin
 	if err := c.err(); err != nil {
 		return nil, nil, err
 	}
-	control := &localControl{granting: granting, hints: make(chan hint, 1)}
+	control := &localControl{granting: granting, changed: newWakeup()}
 	coordinator := newCoordinator(opts, backend{
 		leases:   func(o ElectionOptions, id string) leaseStore { return &localLease{control: control, id: id} },
 		check:    func(*checker, string, ElectionOptions) {},
@@ -49,7 +49,7 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordin
 
 // localControl grants the leases of all roles of one process, or does not.
 type localControl struct {
-	hints chan hint
+	changed wakeup
 
 	mu       sync.Mutex
 	granting bool
@@ -60,10 +60,7 @@ func (c *localControl) Grant(granting bool) {
 	c.mu.Lock()
 	c.granting = granting
 	c.mu.Unlock()
-	select {
-	case c.hints <- hint{}:
-	default: // one is on its way
-	}
+	c.changed.nudge()
 }
 
 func (c *localControl) grants() bool {
@@ -79,7 +76,7 @@ func (c *localControl) listen(ctx context.Context, a audience) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.hints:
+		case <-c.changed:
 			a.take(hint{Type: hintVacant, all: true})
 			a.take(hint{Type: hintRollCall, all: true})
 		}

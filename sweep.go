@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
 )
 
 // A sweep marks who has been silent for DriftedAfter and removes who has been for DownAfter. Redis's
@@ -45,7 +47,7 @@ type sweeper struct {
 	scanned  bool // stranger is known
 	scanAt   time.Duration
 
-	trouble  trouble
+	trouble  reportOnce
 	failures int
 }
 
@@ -85,7 +87,7 @@ func (s *sweeper) sweep(ctx context.Context) (pause time.Duration) {
 	}
 	s.trouble.report(s.r.bus, EventSweepFailed, err)
 	s.failures++
-	return min(interval/10<<min(s.failures-1, 10), interval/2)
+	return lease.Backoff(interval/10, s.failures, interval/2)
 }
 
 func (s *sweeper) pass(ctx context.Context) error {
@@ -170,11 +172,7 @@ func (s *sweeper) rule(ctx context.Context, ids []string) (removed int, err erro
 	if s.gap { // a heartbeat key that is gone says no more: a foreign instance is not taken for silent any longer than that
 		c.unwatched = r.opts.BeatTTL
 	}
-	var reply sweepReply
-	err = s.do(ctx, func(ctx context.Context) (err error) {
-		reply, err = r.store.sweepInstances(ctx, c)
-		return err
-	})
+	reply, err := sweeping(ctx, s, func(ctx context.Context) (sweepReply, error) { return r.store.sweepInstances(ctx, c) })
 	if err != nil {
 		return 0, err
 	}
@@ -207,23 +205,16 @@ func (s *sweeper) adopt(ctx context.Context, first lookReply) error {
 	s.scanned = false
 	cursor := "0"
 	for range maxInstances / scanCount {
-		var page scanReply
-		err := s.do(ctx, func(ctx context.Context) (err error) {
-			page, err = r.store.scanInstances(ctx, cursor, true)
-			return err
-		})
+		page, err := sweeping(ctx, s, func(ctx context.Context) (scanReply, error) { return r.store.scanInstances(ctx, cursor, true) })
 		if err != nil {
 			return err
 		}
 		for start := 0; start < len(page.entries); start += scanCount {
-			var ids, foreign []string
+			var ids []string
 			for _, entry := range page.entries[start:min(start+scanCount, len(page.entries))] {
 				ids = append(ids, entry.id)
 			}
-			err := s.do(ctx, func(ctx context.Context) (err error) {
-				foreign, err = r.store.adoptInstances(ctx, r.incarnation, ids)
-				return err
-			})
+			foreign, err := sweeping(ctx, s, func(ctx context.Context) ([]string, error) { return r.store.adoptInstances(ctx, r.incarnation, ids) })
 			if err != nil {
 				return err
 			}
@@ -246,22 +237,19 @@ func (s *sweeper) adopt(ctx context.Context, first lookReply) error {
 // look lists who has been silent for half of DriftedAfter: a foreign instance has to be looked at before it seems drifted.
 func (s *sweeper) look(ctx context.Context, c lookCall) (lookReply, error) {
 	c.silence = s.r.opts.DriftedAfter / 2
-	var reply lookReply
 	sent := readClock().Mono
-	err := s.do(ctx, func(ctx context.Context) (err error) {
-		reply, err = s.r.store.lookAtBeats(ctx, c)
-		return err
-	})
-	if err != nil { // the call may still be writing to reply
+	reply, err := sweeping(ctx, s, func(ctx context.Context) (lookReply, error) { return s.r.store.lookAtBeats(ctx, c) })
+	if err != nil {
 		return lookReply{}, err
 	}
 	s.watch(sent, readClock().Mono, reply.now)
 	return reply, nil
 }
 
-// do makes one call and waits for it, but not past the end of the term: it changes nothing that another leader's would not.
-func (s *sweeper) do(ctx context.Context, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, registryBound, fmt.Errorf("no answer within %v", registryBound))
+// sweeping makes one call and waits for it, but not past the end of the term: it changes nothing that another leader's would
+// not.
+func sweeping[T any](ctx context.Context, s *sweeper, call func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := within(ctx, registryBound)
 	defer cancel()
-	return s.r.do(ctx, &s.r.sweeping, call)
+	return ask(ctx, &s.r.sweeping, call)
 }

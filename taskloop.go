@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -19,13 +18,12 @@ const (
 	reopenPause  = 10 * time.Millisecond
 	maxDisputed  = 10                    // wrong answers that the record has moved until that is reported
 	lookEvery    = time.Minute           // Redis's clock is looked at while something is scheduled
-	overrunAfter = time.Second           // a run ignores the end of its context
 	tardyAfter   = time.Second           // that is due and waits for a call
 	turnBound    = 20 * time.Millisecond // a turn that has asked schedules for so long looks at mailbox and time again
 	slotStep     = time.Minute           // a step of Redis's clock by so much may leave a slot where it would be waited for too long
 )
 
-// taskLoop runs the tasks of one term. Its fields belong to the loop, but for what its mailbox guards. The loop calls nothing
+// taskLoop runs the tasks of one term. Its fields belong to the loop, but for its mailbox. The loop calls nothing
 // that may block: calls to the store and the application's own schedules have goroutines of their own, see send and consult.
 type taskLoop struct {
 	s     *TaskScheduler
@@ -52,8 +50,7 @@ type taskLoop struct {
 	cut     bool          // so has the context of the runs
 	cutAt   time.Duration // when that was noticed
 
-	mu   sync.Mutex
-	mail []func()
+	inbox mailbox[[]func()] // shares its wake-up with the scheduler
 }
 
 // leadTask is a task while this process leads.
@@ -77,7 +74,7 @@ type leadTask struct {
 	busy     int64
 	backlog
 	rest    time.Duration // nothing is decided before
-	failing bool          // the record: has been told
+	faults  reportOnce    // of the record
 	hung    bool          // the schedule: has been reported
 	off     bool          // nothing more in this term
 	refused bool          // in this turn it got no call, or could not ask its schedule
@@ -100,7 +97,7 @@ type asking struct {
 // lead runs the tasks while the term lasts. It returns when ctx is done, every run has returned and its end was told, or was
 // tried to be told for finishBound.
 func (s *TaskScheduler) lead(ctx context.Context, term Term) error {
-	l := &taskLoop{s: s, ctx: ctx, runs: term.tenancy.tasks.ctx, term: term, origin: time.Now()}
+	l := &taskLoop{s: s, ctx: ctx, runs: term.tenancy.tasks.ctx, term: term, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake}}
 	defer s.working.Store(false)
 	defer s.forget()
 	timer := time.NewTimer(0)
@@ -129,19 +126,12 @@ func (s *TaskScheduler) lead(ctx context.Context, term Term) error {
 
 // post leaves something for the loop to do, from any goroutine.
 func (l *taskLoop) post(do func()) {
-	l.mu.Lock()
-	l.mail = append(l.mail, do)
-	l.mu.Unlock()
-	l.s.nudge()
+	l.inbox.put(func(mail *[]func()) { *mail = append(*mail, do) })
 }
 
 // turn does what is due and says how long nothing else will be.
 func (l *taskLoop) turn() (wait time.Duration, finished bool) {
-	l.mu.Lock()
-	mail := l.mail
-	l.mail = nil
-	l.mu.Unlock()
-	for _, do := range mail {
+	for _, do := range l.inbox.take() {
 		do()
 	}
 	if !l.over && (l.ctx.Err() != nil || !l.term.Valid()) {
@@ -315,7 +305,7 @@ func (l *taskLoop) send(t *leadTask, a *asking) {
 		l.full = true
 		if flying-(l.calls-l.given) >= maxCalls && !l.stuck {
 			l.stuck = true
-			l.s.bus.publish(Event{Type: EventCallsStuck, Count: flying, Err: fmt.Errorf("%w: %d calls of tasks hang", ErrUnreachable, flying)})
+			l.s.bus.publish(Event{Type: EventCallsStuck, Count: flying, Err: &callsHangError{count: flying, of: " of tasks"}})
 		}
 		t.refused = true
 		if waited := l.now - a.at; waited > tardyAfter && !l.stuck && !l.tardy {
@@ -393,22 +383,20 @@ func (l *taskLoop) answer(t *leadTask, a *asking, try int, reply taskReply, err 
 
 // unanswered sets the next try. What went wrong is told once, until it goes right.
 func (l *taskLoop) unanswered(t *leadTask, a *asking, err error) {
-	a.at = l.now + min(firstPause<<min(a.tries-1, 10), longestPause)
+	a.at = l.now + lease.Backoff(firstPause, a.tries, longestPause)
 	l.stands(t, err)
 }
 
 // stands says what keeps a task from going on: to observers once, to Tasks until it goes on.
 func (l *taskLoop) stands(t *leadTask, err error) {
 	l.s.stands(t.Name, err)
-	if !t.failing {
-		t.failing = true
+	if t.faults.first() {
 		l.failed(t, err)
 	}
 }
 
 func (l *taskLoop) goesOn(t *leadTask) {
-	if t.failing {
-		t.failing = false
+	if t.faults.over() {
 		l.s.stands(t.Name, nil)
 	}
 }

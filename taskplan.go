@@ -25,7 +25,7 @@ func (l *taskLoop) consult(t *leadTask, ask func(*Task), then func()) (wait time
 	task := t.Task
 	if ours(t.Schedule) {
 		began := time.Now()
-		protected(func() error { ask(&task); return nil }, func(err error) { l.consulted(t, err, then) })
+		catch(func() error { ask(&task); return nil }, func(err error) { l.consulted(t, err, then) })
 		l.thought += time.Since(began)
 		if t.asking != nil || t.off {
 			return time.Hour
@@ -46,7 +46,7 @@ func (l *taskLoop) consult(t *leadTask, ask func(*Task), then func()) (wait time
 	l.asked++
 	l.s.schedules.begin()
 	run, due, began := t.run, t.record.due, t.began
-	go protected(func() error { ask(&task); return nil }, func(err error) { // ends with the call of Next; counted in schedules
+	go catch(func() error { ask(&task); return nil }, func(err error) { // ends with the call of Next; counted in schedules
 		t.inUse.Store(false)
 		l.s.schedules.end()
 		l.post(func() {

@@ -5,9 +5,9 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"runtime/debug"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/plan"
 )
 
@@ -64,7 +64,7 @@ func (l *taskLoop) refused(t *leadTask, err error) {
 // reopen reads the record again, which is not what it was: not at once, lest two that write there chase each other.
 func (l *taskLoop) reopen(t *leadTask) {
 	t.opened, t.again = false, ""
-	t.rest = l.now + min(reopenPause<<min(t.moved, 10), longestPause)
+	t.rest = l.now + lease.Backoff(reopenPause, t.moved+1, longestPause)
 	t.moved++
 	if t.disputed++; t.record != t.before {
 		t.disputed = 0
@@ -193,11 +193,14 @@ func (l *taskLoop) attempt(t *leadTask, r *liveRun, run TaskRun) {
 	}
 	defer cancel()
 	started, began := false, time.Now()
-	err := error(&PanicError{})
-	defer func() {
-		if value := recover(); value != nil {
-			err = &PanicError{Value: value, Stack: debug.Stack()}
+	catch(func() error {
+		l.s.bus.publish(Event{Type: EventTaskStarted, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token})
+		if !l.term.Valid() || l.ctx.Err() != nil {
+			return fmt.Errorf("not started: the term is over: %w", ErrNotLeader)
 		}
+		started = true
+		return t.Run(ctx, run)
+	}, func(err error) {
 		took := time.Since(began)
 		text, cut := errorText(err), l.runs.Err() != nil
 		status := RunFailed
@@ -216,14 +219,7 @@ func (l *taskLoop) attempt(t *leadTask, r *liveRun, run TaskRun) {
 			}
 			l.attempted(t, r, started, cut, err, text)
 		})
-	}()
-	l.s.bus.publish(Event{Type: EventTaskStarted, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token})
-	if !l.term.Valid() || l.ctx.Err() != nil {
-		err = fmt.Errorf("not started: the term is over: %w", ErrNotLeader)
-		return
-	}
-	started = true
-	err = t.Run(ctx, run)
+	})
 }
 
 // heeds reports whether an error of the application only says that ctx is done.

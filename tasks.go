@@ -134,9 +134,9 @@ type TaskScheduler struct {
 	lease  string              // key of the lease whose leader runs the tasks; "": there is only one
 	memory map[string]*ranTask // by name; belongs to the loop
 
-	wake  chan struct{} // size 1: the loop looks for news
-	calls inFlight      // to the store, abandoned ones of earlier terms included
-	asked questions
+	wake  wakeup   // the loop looks for news
+	calls inFlight // to the store, abandoned ones of earlier terms included
+	asked callGate
 
 	schedules inFlight // of the application's, that are being asked, hung ones of earlier terms included
 
@@ -162,7 +162,7 @@ type registered struct {
 
 func newTaskScheduler(store taskStore, bus *eventBus, id string) *TaskScheduler {
 	return &TaskScheduler{
-		store: store, bus: bus, id: id, secret: nonce, random: rand.Float64, patience: overrunAfter, grace: plan.DefaultGrace, wake: make(chan struct{}, 1),
+		store: store, bus: bus, id: id, secret: nonce, random: rand.Float64, patience: overrunAfter, grace: plan.DefaultGrace, wake: newWakeup(), asked: callGate{most: maxQuestions},
 		memory: make(map[string]*ranTask), problems: make(map[string]error),
 	}
 }
@@ -184,7 +184,7 @@ func (s *TaskScheduler) Register(t Task) error {
 		return ErrStopped
 	}
 	s.tasks = append(s.tasks, &registered{Task: t, text: text, spec: plan.Hash(text)})
-	s.nudge()
+	s.wake.nudge()
 	return nil
 }
 
@@ -193,6 +193,15 @@ func (s *TaskScheduler) stop() {
 	s.mu.Lock()
 	s.stopped = true
 	s.mu.Unlock()
+}
+
+// flush waits for what was left behind, at the latest until the deadline: then it says what still runs.
+func (s *TaskScheduler) flush(deadline time.Time) error {
+	return errors.Join(
+		s.calls.flush(deadline, "a call of the tasks to Redis"),
+		s.schedules.flush(deadline, "a Next of a task's Schedule"),
+		s.asked.flush(deadline, questionsLeft),
+	)
 }
 
 // find returns the task of that name. The mutex is held.
@@ -208,13 +217,6 @@ func (s *TaskScheduler) known() []*registered {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clip(s.tasks)
-}
-
-func (s *TaskScheduler) nudge() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // it will wake already
-	}
 }
 
 // complete fills in the defaults and checks everything. It returns the text of the schedule.
@@ -279,7 +281,7 @@ func checkSchedule(c *checker, s Schedule, schedules *inFlight) (text string) {
 	answer := make(chan error, 1)
 	var own string
 	schedules.begin()
-	go protected(func() error { // ends with the call; waited for below, or counted in schedules
+	go catch(func() error { // ends with the call; waited for below, or counted in schedules
 		own = s.String()
 		now := time.Now().UTC()
 		if next := s.Next(now); !next.IsZero() && !next.After(now) {

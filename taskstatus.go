@@ -199,18 +199,3 @@ func checkTask(name string) error {
 	}
 	return nil
 }
-
-// errorText is an error as it is recorded: bounded, valid UTF-8. It asks the application's code and is not for the loop.
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	text := ""
-	if protect(func() error { text = err.Error(); return nil }) != nil {
-		text = "the Error method of the error failed"
-	}
-	if panicked, ok := err.(*PanicError); ok && len(panicked.Stack) > 0 { //nolint:errorlint // the one that protect has made
-		text += "\n" + string(panicked.Stack)
-	}
-	return taskText(text)
-}

@@ -527,8 +527,7 @@ func (c *Candidate) despair(now Reading) {
 
 // backoff is the pause after n unknown answers in a row: TTL/20, doubled up to TTL/6, less up to a quarter of it.
 func (c *Candidate) backoff(n int) time.Duration {
-	pause := c.timing.TTL / 20 << min(n-1, 2)
-	pause = min(pause, c.timing.TTL/6)
+	pause := Backoff(c.timing.TTL/20, n, c.timing.TTL/6)
 	return pause - c.part(pause/4)
 }
 

@@ -85,3 +85,8 @@ const farAhead = 100 * 365 * 24 * time.Hour
 func SaneToken(token, now int64) bool {
 	return token > 0 && token <= MaxToken && token <= now+farAhead.Milliseconds()
 }
+
+// Backoff is the pause after so many failures in a row, 1 or more: first, doubled with each further one, at most most.
+func Backoff(first time.Duration, failures int, most time.Duration) time.Duration {
+	return min(first<<min(failures-1, 10), most)
+}

@@ -4,8 +4,8 @@ package main
 var runs = []bug{
 	{name: "voluntary end cuts its tasks off", test: "TestP8_RunningTasksFinishOnAVoluntaryEnd", breaks: "every deploy interrupts every running task", file: "campaign.go",
 		old: "\t\t\tc.tenancy.retire(cause)", new: "\t\t\tc.tenancy.end(cause)"},
-	{name: "tasks cut off too late", test: "TestP8_RunningTasksAreCutAtTheirBound", breaks: "a task that would heed its context hears of the stop too late to end in time", file: "campaign.go",
-		old: "ended.Add(c.e.drain*3/4)", new: "ended.Add(c.e.drain*19/20)"},
+	{name: "tasks cut off too late", test: "TestP8_RunningTasksAreCutAtTheirBound", breaks: "a task that would heed its context hears of the stop too late to end in time", file: "shutdown.go",
+		old: "return drain * 3 / 4", new: "return drain * 19 / 20"},
 	{name: "tasks outlive a failed term", test: "TestP8_RunningTasksAreCutOnAnInvoluntaryEnd", breaks: "a task runs on in a term that was given up", file: "campaign.go",
 		old: "why == lease.Resigned || why == lease.Shutdown {", new: "why != lease.Refused {"},
 	{name: "tasks outlive the lease that drains", test: "TestP8_TasksEndAfterTheTerm", breaks: "a task believes in a lease that nobody renews any more", file: "term.go",

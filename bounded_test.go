@@ -82,7 +82,7 @@ func TestQuestionsHeedTheirContext(t *testing.T) {
 
 func TestQuestionsThatHangAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var q questions
+		q := callGate{most: maxQuestions}
 		released := make(chan struct{})
 		try := func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
@@ -104,7 +104,7 @@ func TestQuestionsThatHangAreBounded(t *testing.T) {
 }
 
 func TestQuestionThatPanics(t *testing.T) {
-	var q questions
+	q := callGate{most: maxQuestions}
 	_, err := ask(t.Context(), &q, func(context.Context) (int, error) { panic("a reply that the client cannot read") })
 	require.ErrorIs(t, err, ErrUnreachable)
 	var panicked *PanicError

@@ -1,0 +1,209 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// This file is for what may hang or panic: calls of the Redis client, which may ignore their context, and the application's code.
+// Nobody who must go on calls either directly.
+
+// How many calls to Redis may be in flight at once, abandoned ones included. Beyond that no more are made.
+const (
+	maxCalls         = 16 // of one election, and of all tasks
+	maxRegistryCalls = 4  // of the registry, of each kind
+	maxQuestions     = 64 // of the application, that it does not wait for any more
+)
+
+// questionsLeft is what Run says of calls of the application that still run.
+const questionsLeft = "a call of the application to Redis"
+
+// callsHangError is the error of a call that is not made because too many hang.
+type callsHangError struct {
+	count int
+	of    string // whose; "": not said
+}
+
+func (e *callsHangError) Error() string {
+	return fmt.Sprintf("%v: %d calls%s hang", ErrUnreachable, e.count, e.of)
+}
+
+func (*callsHangError) Unwrap() error { return ErrUnreachable }
+
+// callGate bounds calls by the context of their caller, whatever the client does with that context: by default go-redis does
+// not interrupt a call in flight. It is safe for concurrent use.
+type callGate struct {
+	most int      // that may be left; no more are made then
+	left inFlight // calls whose caller has stopped waiting; Run waits for them at its end
+}
+
+// flush waits for the calls that were left, at the latest until the deadline: then it says what still runs.
+func (g *callGate) flush(deadline time.Time, what string) error { return g.left.flush(deadline, what) }
+
+// ask makes one call and waits for it, at the latest until ctx is done. The call may go on then, and its result is dropped. A
+// panic in it becomes the error.
+func ask[T any](ctx context.Context, g *callGate, call func(context.Context) (T, error)) (T, error) {
+	var none T
+	if ctx.Done() == nil { // the caller waits for as long as the client does
+		return call(ctx)
+	}
+	if ctx.Err() != nil {
+		return none, fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx))
+	}
+	if left := g.left.count(); left >= g.most {
+		return none, &callsHangError{count: left}
+	}
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	var first atomic.Bool // set by the call or by its caller, whoever is through first
+	var value T
+	go catch(func() (err error) { // ends when the client returns; counted in left from when nobody waits for it any more
+		value, err = call(ctx)
+		return err
+	}, func(err error) {
+		if _, panicked := err.(*PanicError); panicked { //nolint:errorlint // the one that catch has made
+			err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+		}
+		done <- outcome{value, err}
+		if first.Swap(true) {
+			g.left.end()
+		}
+	})
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-ctx.Done():
+	}
+	g.left.begin()
+	if first.Swap(true) { // the call has returned meanwhile
+		g.left.end()
+		o := <-done
+		return o.value, o.err
+	}
+	return none, fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx))
+}
+
+// within bounds a call of this package: where it has no answer by then, the error says so.
+func within(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, bound, fmt.Errorf("no answer within %v", bound))
+}
+
+// inFlight counts work that may outlive its caller: calls to Redis and running observers. Unlike sync.WaitGroup it allows begin
+// during a wait, because applications may call the public methods at any time.
+type inFlight struct {
+	mu   sync.Mutex
+	n    int
+	idle []chan struct{} // closed when nothing is in flight
+}
+
+func (f *inFlight) begin() {
+	f.mu.Lock()
+	f.n++
+	f.mu.Unlock()
+}
+
+func (f *inFlight) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.n--; f.n > 0 {
+		return
+	}
+	for _, idle := range f.idle {
+		close(idle)
+	}
+	f.idle = nil
+}
+
+func (f *inFlight) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.n
+}
+
+// flush waits until nothing is in flight, at the latest until the deadline: then it says what still is.
+func (f *inFlight) flush(deadline time.Time, what string) error {
+	idle := make(chan struct{})
+	f.mu.Lock()
+	if f.n == 0 {
+		close(idle)
+	} else {
+		f.idle = append(f.idle, idle)
+	}
+	f.mu.Unlock()
+	return await(idle, deadline, what)
+}
+
+// await waits until done is closed, at the latest until the deadline: then it says what still runs.
+func await(done <-chan struct{}, deadline time.Time, what string) error {
+	bound := time.NewTimer(time.Until(deadline))
+	defer bound.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-bound.C:
+	}
+	select {
+	case <-done:
+		return nil
+	default:
+		return fmt.Errorf("%w: %s", ErrDrainTimeout, what)
+	}
+}
+
+// catch makes a call that may be the application's code, and hands its error to done, whatever way the call ends: a panic, and
+// runtime.Goexit, become a *PanicError. After runtime.Goexit the goroutine ends behind done.
+func catch(call func() error, done func(error)) {
+	err := error(&PanicError{})
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{Value: value, Stack: debug.Stack()}
+		}
+		done(err)
+	}()
+	err = call()
+}
+
+// protect is catch in a goroutine of its own, which it waits for: its caller survives runtime.Goexit too.
+func protect(call func() error) error {
+	answer := make(chan error, 1)
+	go catch(call, func(err error) { answer <- err }) // ends with the call; waited for below
+	return <-answer
+}
+
+// worded names what an error of the application comes from. heeded reports whether the error only says that ctx is done. The
+// methods of such an error are the application's code, which no loop calls: they are called here, for what the loop needs to
+// know. An error whose methods panic, mostly a nil pointer, is replaced.
+func worded(ctx context.Context, what string, err error) (heeded bool, named error) {
+	failed := protect(func() error {
+		heeded = errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))
+		named = fmt.Errorf("%s: %w", what, err)
+		return nil
+	})
+	if failed != nil {
+		return false, fmt.Errorf("%s: a method of its error failed: %w", what, failed)
+	}
+	return heeded, named
+}
+
+// errorText is an error as it is recorded: bounded, valid UTF-8. It calls the application's code and is not for a loop.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := ""
+	if protect(func() error { text = err.Error(); return nil }) != nil {
+		text = "the Error method of the error failed"
+	}
+	if panicked, ok := err.(*PanicError); ok && len(panicked.Stack) > 0 { //nolint:errorlint // the one that catch has made
+		text += "\n" + string(panicked.Stack)
+	}
+	return taskText(text)
+}

@@ -1,0 +1,28 @@
+package tenure
+
+import "time"
+
+// This file says who gets which part of ShutdownTimeout. From the stop of Run on:
+//
+//	S              ShutdownTimeout: Run returns
+//	S − lastWords  what still runs is reported; observers hear of that
+//	D              the drain bound of each election: S for an Elector that stands alone, S − deregisterTime in a Coordinator
+//	D − lastWords  the loop of an election returns with what still runs
+//	3/4 · D        the context of running tasks is cancelled
+//
+// D bounds the hand-over of a term that ends otherwise as well, from that end on.
+
+// deregisterTime is what a Coordinator keeps for the last round trip of its registry.
+func deregisterTime(shutdown time.Duration) time.Duration { return min(shutdown/10, time.Second) }
+
+// lastWords is what is kept for observers and the Logger: what is said last should be heard.
+func lastWords(bound time.Duration) time.Duration { return min(bound/20, 250*time.Millisecond) }
+
+// finishTime is for how long running tasks may finish after the voluntary end of a term.
+func finishTime(drain time.Duration) time.Duration { return drain * 3 / 4 }
+
+// overrunPatience is how long after the end of its context a task may go on before that is reported. It is less than what the
+// drain has left then, a quarter.
+func overrunPatience(shutdown time.Duration) time.Duration { return min(overrunAfter, shutdown/10) }
+
+const overrunAfter = time.Second
