@@ -181,17 +181,21 @@ func TestPauseOutlivesItsRecord(t *testing.T) {
 	})
 }
 
-// TestResumeOfALostRecord: who resumes a task whose record was lost is not overruled by what the leader remembers.
+// TestResumeOfALostRecord: a task stays paused when its record was lost, but the leader's memory does not overrule a resume since then.
 func TestResumeOfALostRecord(t *testing.T) {
 	onTaskStores(t, func(t *testing.T, store taskStore) {
 		ctx := t.Context()
-		_, err := store.openTask(ctx, "t", taskOpen{token: 5})
-		require.NoError(t, err)
-		_, err = store.pauseTask(ctx, "t", false, "")
-		require.NoError(t, err)
-		reply, err := store.planTask(ctx, "t", taskPlan{token: 5, next: 1, spec: "s", paused: true})
-		require.NoError(t, err)
-		require.False(t, reply.record.paused)
+		for name, resumed := range map[string]bool{"kept": false, "resumed": true} {
+			_, err := store.openTask(ctx, name, taskOpen{token: 5})
+			require.NoError(t, err)
+			if resumed {
+				_, err = store.pauseTask(ctx, name, false, "")
+				require.NoError(t, err)
+			}
+			reply, err := store.planTask(ctx, name, taskPlan{token: 5, next: 1, spec: "s", paused: true})
+			require.NoError(t, err)
+			require.Equal(t, !resumed, reply.record.paused, name)
+		}
 	})
 }
 

@@ -161,8 +161,8 @@ func checkFields(fields []string) error {
 
 // How many values each field has, and what it is called.
 var (
-	fieldValues = [5]int{60, 24, 31, 12, 7}
-	fieldNames  = [5]string{"the minute", "the hour", "the day of the month", "the month", "the day of the week"}
+	fieldValues = [...]int{60, 24, 31, 12, 7}
+	fieldNames  = [...]string{"the minute", "the hour", "the day of the month", "the month", "the day of the week"}
 )
 
 // sundays rewrites the days of the week that name Sunday as 7, which the parser does not know, as lists of days.
@@ -199,7 +199,7 @@ func sundays(field string) string {
 	return strings.Join(parts, ",")
 }
 
-var weekdays = [7]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+var weekdays = [...]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
 // star reports whether a field begins with a star.
 func star(field string) bool { return field[0] == '*' || field[0] == '?' }

@@ -2,6 +2,7 @@ package cron
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,8 @@ func TestParseRefuses(t *testing.T) {
 		"* * * * 8":                   "above maximum (6)",
 		"* * * * 5-8":                 "above maximum (6)",
 		"* * * * 7-1":                 "beyond end of range",
+		"* * * * 8-7":                 "above maximum (6)",
+		"* * * * x-7":                 "failed to parse",
 		"* * * * 1-7/0":               "above maximum (6)",
 		"*/90 * * * *":                "a step of 90 goes beyond the 60 values of the minute",
 		"5/61 * * * *":                "a step of 61 goes beyond the 60 values of the minute",
@@ -109,6 +112,8 @@ func TestParseAccepts(t *testing.T) {
 		{"0 0 * * 7", "2026-02-15T00:00:00Z"},
 		{"0 0 * * 3-7/4", "2026-02-11T00:00:00Z"},
 		{"0 0 * * sat-7", "2026-02-14T00:00:00Z"},
+		{"0 0 * * 1,7", "2026-02-15T00:00:00Z"},
+		{"0 0 * * 5-7/1", "2026-02-13T00:00:00Z"},
 		{"  0   13  *  *  * ", "2026-02-10T13:00:00Z"},
 		{"\t0\t13\t*\t*\t?", "2026-02-10T13:00:00Z"},
 		{"@hourly", "2026-02-10T13:00:00Z"},
@@ -185,6 +190,18 @@ func TestNextEnds(t *testing.T) {
 	}
 	if got, want := mustParse(t, "0 0 1 1 *").Next(time.Unix(-1<<62, 0)), at(t, "0001-01-01T00:00:00Z"); !got.Equal(want) {
 		t.Errorf("from before all dates: %v, want %v", got, want)
+	}
+}
+
+// The loops over clock changes end for a zone that has none, and begin at whole minutes.
+func TestPeriodsAndMinutes(t *testing.T) {
+	if offset, end := mustParse(t, "* * * * *").period(0); offset != 0 || end != math.MaxInt64 {
+		t.Errorf("UTC has offset %d until %d", offset, end)
+	}
+	for at, want := range map[int64][2]int64{-61: {-60, -60}, -60: {-60, 0}, -1: {0, 0}, 0: {0, 60}, 1: {60, 60}, 45: {60, 60}, 60: {60, 120}} {
+		if got := [2]int64{ceilMinute(at), afterMinute(at)}; got != want {
+			t.Errorf("whole minutes from %d on, and after it: %d, want %d", at, got, want)
+		}
 	}
 }
 

@@ -81,6 +81,7 @@ func TestDaysAreCombinedAsInRobfig(t *testing.T) {
 		"0 0 1 * */2":   "22 Nov, 24 Nov, 26 Nov, 28 Nov, 29 Nov",
 		"0 0 13 * FRI":  "27 Nov, 04 Dec, 11 Dec, 13 Dec, 18 Dec",
 		"0 0 13 * 0-7":  "22 Nov, 23 Nov, 24 Nov, 25 Nov, 26 Nov",
+		"0 0 * * 1-7/3": "22 Nov, 23 Nov, 26 Nov, 29 Nov, 30 Nov",
 		"0 0 * * 6-7,2": "22 Nov, 24 Nov, 28 Nov, 29 Nov, 01 Dec",
 	} {
 		at, got := from, []string{}

@@ -144,7 +144,7 @@ func Due(r Rules, next, now time.Time) Decision {
 	if next.IsZero() {
 		return Decision{Ended: true, Wait: Never}
 	}
-	next, now = wholeMillis(next), now.UTC()
+	next = wholeMillis(next)
 	if Misplaced(r, next, now) {
 		return Decision{Reset: true}.until(First(r, now), now)
 	}

@@ -238,7 +238,43 @@ func TestEvery(t *testing.T) {
 			t.Errorf("%v: %v, want %v", d, got, want)
 		}
 	}
-	if got := Every(time.Second).Next(noon); !got.Equal(noon.Add(time.Second)) {
+	for d, want := range map[Every]time.Time{
+		Every(time.Second): noon.Add(time.Second), 1: noon.Add(time.Millisecond), 0: {}, -1: {}, Every(-time.Hour): {},
+	} {
+		if got := d.Next(noon); !got.Equal(want) {
+			t.Errorf("%v: %v, want %v", d, got, want)
+		}
+	}
+}
+
+// A date beyond 9999 cannot be written as JSON: the schedule ends before it.
+func TestScheduleEndsWithTheDates(t *testing.T) {
+	for year, want := range map[int]bool{9998: true, 9999: true, 10_000: false, 10_001: false} {
+		slot := time.Date(year, 12, 31, 0, 0, 0, 0, time.UTC)
+		if got := following(at(slot), noon); got.IsZero() == want {
+			t.Errorf("%d: %v", year, got)
+		}
+	}
+}
+
+// One runs the slot that is stored, and leaves the rest of what was missed to the next decision.
+func TestOne(t *testing.T) {
+	hourly := Rules{Schedule: Every(time.Hour), Missed: RunAll}
+	late := noon.Add(150 * time.Minute)
+	if got, want := One(hourly, noon, late), (Decision{Run: true, Slot: noon, Next: noon.Add(time.Hour)}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got, want := One(Rules{Schedule: at(noon)}, noon, late), (Decision{Run: true, Slot: noon, Ended: true, Wait: Never}); got != want {
+		t.Errorf("the last one: %+v, want %+v", got, want)
+	}
+}
+
+// The numbers that docs and options name.
+func TestBounds(t *testing.T) {
+	if DefaultMaxCatchUp != 100 || DefaultGrace != time.Minute || MaxSteps != 10_000 {
+		t.Error(DefaultMaxCatchUp, DefaultGrace, MaxSteps)
+	}
+	if got := add(math.MaxInt, 1); got != math.MaxInt {
 		t.Error(got)
 	}
 }

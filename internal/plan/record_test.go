@@ -52,11 +52,16 @@ func TestBackoff(t *testing.T) {
 		{3, time.Second, 0, 0, 2 * time.Second},
 		{1000, time.Second, -1, 0, math.MaxInt64/2 + 1},
 		{1000, time.Second, 0, 1, math.MaxInt64},
+		{2, 25 * time.Second, time.Minute, 0, 25 * time.Second},
+		{2, 1, 3, 0, 1},
+		{3, 1, 3, 0, 2},
 		{5, 0, time.Minute, 0.5, 0},
+		{math.MaxInt, 0, time.Minute, 0.5, 0},
 		{5, -time.Second, time.Minute, 0.5, 0},
 		{1, 1, 1, 0.5, 1},
 		{1, time.Second, time.Minute, math.NaN(), 500 * time.Millisecond},
 		{1, time.Second, time.Minute, math.Inf(1), time.Second},
+		{1000, time.Second, 0, math.Inf(1), math.MaxInt64},
 		{1, time.Second, time.Minute, -3, 500 * time.Millisecond},
 	} {
 		if got := Backoff(c.attempt, c.base, c.limit, c.jitter); got != c.want {

@@ -40,7 +40,7 @@ var registrySuites = []suite{
 		run: "^Test.*(Sweep|Swept|Crowd|Drift|Registry|Registered|Beat|Look|Instance|Foreign|Record|Listing|Pages|Hold|Hints|Membership|Deregister|" +
 			"Duplicate|Term|Clock|Outage|Fleet|Dead).*",
 		skip: "^(TestP9_CrowdThatIsCutOff|TestNobodyDriftsInAnOutage|TestDeadCrowdIsRemoved|TestInstancesThatDieOneByOne|.*RulesAreTested|TestVirtual.*|" +
-			"TestTasks.*|TestRegistryScriptsAgree.*)$",
+			"TestTasks.*|TestRedisClockSteps|TestRegistryScriptsAgree.*)$",
 	},
 }
 
@@ -75,7 +75,10 @@ var targets = []target{
 	},
 	{
 		name: "lua-tasks", files: []string{"scripts.lua"}, chosen: func(s string) bool { return s == "prelude2" || strings.HasSuffix(s, "_task") },
-		suites: []suite{{run: "^(TestTaskScripts|TestTaskScriptsRefuse|TestTaskScriptsAgreeWithTheOracle|TestTaskHistory.*|TestTaskIndex.*|TestTasksOnRedis)$"}, taskSuites[1]},
+		suites: append([]suite{{
+			run: "^(TestTaskScripts|TestTaskScriptsRefuse|TestTaskScriptsAgreeWithTheOracle|TestTaskHistory.*|TestHistoryThatTakes.*|TestTaskIndex.*|" +
+				"TestIndexIs.*|TestTasksOnRedis)$",
+		}}, taskSuites...),
 	},
 	{
 		name: "lua-registry", files: []string{"scripts.lua"},
