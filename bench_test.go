@@ -52,7 +52,7 @@ func leading(b testing.TB) *Elector {
 	first := lease.Lease{Sent: readClock(), Life: time.Hour, Guard: time.Second}
 	t := begin(b.Context(), Term{}, first, func() {})
 	b.Cleanup(func() { t.end(ErrStopped) })
-	e.current.Store(t)
+	e.loop.current.Store(t)
 	return e
 }
 
@@ -265,7 +265,7 @@ func BenchmarkSweep(b *testing.B) {
 			})
 			ctx := b.Context()
 			e := leading(b)
-			term, _ := TermFrom(e.current.Load().ctx)
+			term, _ := TermFrom(e.loop.current.Load().ctx)
 			sweeper := &sweeper{r: r, term: term}
 			for b.Loop() {
 				require.NoError(b, sweeper.pass(ctx))
