@@ -1,5 +1,9 @@
 package tenure
 
+import (
+	"github.com/tenure-go/tenure/internal/store"
+)
+
 // scriptCommands are the commands that scripts.lua calls.
 var scriptCommands = []string{
 	"time", "info", "publish",
@@ -50,10 +54,10 @@ func ACLRules(namespace string, leaderKeys ...string) ([]string, error) {
 	for _, key := range leaderKeys {
 		rules = append(rules, "~"+key, "~"+key+":since", "~"+key+":term")
 	}
-	table := keys{namespace}
-	rules = append(rules, "&"+table.events(), "&"+table.leaseEvents(ElectionOptions{}), "&"+table.leaseEvents(ElectionOptions{Role: "*"}), "&"+table.own("*"))
+	table := store.Keys(namespace)
+	rules = append(rules, "&"+table.Events(), "&"+store.LeaseEvents(table.Lease("")), "&"+store.LeaseEvents(table.Lease("*")), "&"+table.Own("*"))
 	for _, key := range leaderKeys {
-		rules = append(rules, "&"+table.leaseEvents(ElectionOptions{LeaderKey: key}))
+		rules = append(rules, "&"+store.LeaseEvents(key))
 	}
 	for _, command := range scriptCommands {
 		rules = append(rules, "+"+command)

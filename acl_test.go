@@ -15,6 +15,8 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // TestACLRulesAreWhatTheScriptsCall: no command that a script calls is missing, and none is granted that no script calls.
@@ -77,7 +79,7 @@ func denied(t *testing.T, admin *redis.Client) (objects []string) {
 func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKey string) error {
 	var c checker
 	opts := Options{Namespace: namespace, InstanceID: "a"}.complete(&c)
-	store := newRedisStore(rdb, &c, opts)
+	db := newRedisStore(rdb, &c, opts)
 	if err := c.err(); err != nil {
 		return err
 	}
@@ -87,51 +89,51 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	do := func(_ any, err error) { problems = append(problems, err) }
 	for _, key := range []string{"", leaderKey} {
 		election := ElectionOptions{LeaderKey: key, RestartGuard: -1, EmptyHistoryWait: -1}.complete(&c, "")
-		role := store.forRole(election, "a")
-		reply, err := role.acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Second})
+		role := db.forRole(election, "a")
+		reply, err := role.Acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Second})
 		do(reply, err)
-		do(role.acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Second})) // adopts
+		do(role.Acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Second})) // adopts
 		admin.Del(ctx, role.keys[0].(string))
-		do(role.renew(ctx, lease.Request{Nonce: "n", Token: reply.Token, Origin: "another", HoldOff: time.Second})) // takes it back
-		do(role.renew(ctx, lease.Request{Nonce: "n", Token: reply.Token, Origin: reply.Origin, HoldOff: time.Second}))
-		do(role.leader(ctx))
-		do(role.release(ctx, lease.Request{Nonce: "n", Token: reply.Token}))
+		do(role.Renew(ctx, lease.Request{Nonce: "n", Token: reply.Token, Origin: "another", HoldOff: time.Second})) // takes it back
+		do(role.Renew(ctx, lease.Request{Nonce: "n", Token: reply.Token, Origin: reply.Origin, HoldOff: time.Second}))
+		do(role.Leader(ctx))
+		do(role.Release(ctx, lease.Request{Nonce: "n", Token: reply.Token}))
 	}
-	do(store.openTask(ctx, "t", taskOpen{token: 1}))
-	do(store.planTask(ctx, "t", taskPlan{token: 1, next: 1000, spec: "s"}))
-	do(store.claimTask(ctx, "t", taskClaim{token: 1, run: "r", kind: claimSlot, expect: "1000", slot: 1000, next: 2000, spec: "s", instance: "a", attempt: 1}))
-	do(store.retryTask(ctx, "t", taskRetry{token: 1, run: "r", attempt: 2, failures: 1, in: time.Second}))
-	do(store.finishTask(ctx, "t", taskFinish{token: 1, run: "r", status: RunSucceeded}))
-	do(store.pauseTask(ctx, "t", true, ""))
-	do(store.pauseTask(ctx, "t", false, "1"))
-	do(store.readTask(ctx, "t"))
-	names, _, err := store.taskNames(ctx, 10)
+	do(db.Open(ctx, "t", store.TaskOpen{Token: 1}))
+	do(db.Plan(ctx, "t", store.TaskPlan{Token: 1, Next: 1000, Spec: "s"}))
+	do(db.Claim(ctx, "t", store.TaskClaim{Token: 1, Run: "r", Kind: store.ClaimSlot, Expect: "1000", Slot: 1000, Next: 2000, Spec: "s", Instance: "a", Attempt: 1}))
+	do(db.Retry(ctx, "t", store.TaskRetry{Token: 1, Run: "r", Attempt: 2, Failures: 1, In: time.Second}))
+	do(db.Finish(ctx, "t", store.TaskFinish{Token: 1, Run: "r", Status: store.RunSucceeded}))
+	do(db.Pause(ctx, "t", true, ""))
+	do(db.Pause(ctx, "t", false, "1"))
+	do(db.Record(ctx, "t"))
+	names, _, err := db.Names(ctx, 10)
 	do(names, err)
-	_, _, err = store.taskRecords(ctx, []string{"t"})
+	_, _, err = db.Records(ctx, []string{"t"})
 	do(nil, err)
-	do(store.taskRuns(ctx, "t", 10))
+	do(db.Runs(ctx, "t", 10))
 
-	beat := beatCall{id: "a", incarnation: "i", first: true, ttl: time.Minute, takeOver: time.Minute, head: `{"instance_id":"a","started_at":`, rest: `,"status":"active","worker_count":1,"incarnation":"i"}`}
-	do(store.beatInstance(ctx, beat))
-	do(store.beatInstance(ctx, beat))
-	admin.HSet(ctx, store.keys.instances(), "foreign", `{"instance_id":"foreign","status":"active"}`)
-	do(store.scanInstances(ctx, "0", true))
-	do(store.adoptInstances(ctx, "i", []string{"foreign"}))
-	admin.ZAdd(ctx, store.keys.beats(), redis.Z{Score: 5, Member: "a"}, redis.Z{Score: 9e15, Member: "foreign"})
-	do(store.lookAtBeats(ctx, lookCall{silence: time.Minute}))
-	sweep := sweepCall{drifted: time.Minute, down: 1 << 60, window: time.Minute, mark: true, remove: true, incarnation: "i", ids: []string{"a", "foreign"}}
-	do(store.sweepInstances(ctx, sweep))
-	sweep.down = time.Hour
-	do(store.sweepInstances(ctx, sweep)) // removes one and holds the other
-	do(store.sweepInstances(ctx, sweep))
-	do(store.beatInstance(ctx, beat))
-	_, _, err = store.readInstance(ctx, "a")
+	beat := store.Heartbeat{ID: "a", Incarnation: "i", First: true, TTL: time.Minute, TakeOver: time.Minute, Head: `{"instance_id":"a","started_at":`, Rest: `,"status":"active","worker_count":1,"incarnation":"i"}`}
+	do(db.Heartbeat(ctx, beat))
+	do(db.Heartbeat(ctx, beat))
+	admin.HSet(ctx, db.keys.Instances(), "foreign", `{"instance_id":"foreign","status":"active"}`)
+	do(db.Scan(ctx, "0", true))
+	do(db.Adopt(ctx, "i", []string{"foreign"}))
+	admin.ZAdd(ctx, db.keys.Beats(), redis.Z{Score: 5, Member: "a"}, redis.Z{Score: 9e15, Member: "foreign"})
+	do(db.Look(ctx, store.Look{Silence: time.Minute}))
+	sweep := store.Sweep{Drifted: time.Minute, Down: 1 << 60, Window: time.Minute, Mark: true, Remove: true, Incarnation: "i", IDs: []string{"a", "foreign"}}
+	do(db.Sweep(ctx, sweep))
+	sweep.Down = time.Hour
+	do(db.Sweep(ctx, sweep)) // removes one and holds the other
+	do(db.Sweep(ctx, sweep))
+	do(db.Heartbeat(ctx, beat))
+	_, _, err = db.Instance(ctx, "a")
 	do(nil, err)
-	do(store.removeInstance(ctx, "a", "i"))
+	do(db.Remove(ctx, "a", "i"))
 
-	do(nil, store.publish(ctx, store.keys.own("a"), "x"))
+	do(nil, db.publish(ctx, db.keys.Own("a"), "x"))
 	named := ElectionOptions{Role: "cleanup", LeaderKey: ""}
-	channels := []string{store.keys.events(), store.keys.leaseEvents(ElectionOptions{}), store.keys.leaseEvents(named), leaderKey + ":events", store.keys.own("a")}
+	channels := []string{db.keys.Events(), store.LeaseEvents(db.keys.Lease("")), store.LeaseEvents(named.leaseKey("ns")), leaderKey + ":events", db.keys.Own("a")}
 	subscription := rdb.Subscribe(ctx, channels...)
 	for range channels {
 		message, err := subscription.Receive(ctx)

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // asideStore is a scripted store with a way to Redis that the script does not touch.
@@ -24,7 +26,7 @@ type asideStore struct {
 	sent []time.Duration
 }
 
-func (s *asideStore) askAside(_ context.Context, r lease.Request) (leaseReply, error) {
+func (s *asideStore) AskAside(_ context.Context, r lease.Request) (store.LeaseReply, error) {
 	s.mu.Lock()
 	s.sent = append(s.sent, s.stage.now())
 	s.mu.Unlock()
@@ -32,7 +34,7 @@ func (s *asideStore) askAside(_ context.Context, r lease.Request) (leaseReply, e
 		<-s.healed
 	}
 	if s.err != nil {
-		return leaseReply{}, s.err
+		return store.LeaseReply{}, s.err
 	}
 	if r.Kind == lease.Acquire {
 		return s.execute("acquire", r), nil
@@ -53,7 +55,7 @@ func TestSecondCopyKeepsTheTerm(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.store.on(on("renew", fate{lost: true, hang: true}))
 		store := &asideStore{scriptedStore: s.store}
-		s.Elector.loop.store = store
+		s.Elector.store = store
 		s.run(s.honest(0))
 		first := s.Status().Token
 		second := stageRenew + stageTTL/3/secondCopy
@@ -78,7 +80,7 @@ func TestSecondCopyThatFailsIsNoNews(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.store.on(on("renew", fate{back: 2 * time.Second}))
 		store := &asideStore{scriptedStore: s.store, err: errNetwork}
-		s.Elector.loop.store = store
+		s.Elector.store = store
 		s.run(s.honest(0))
 		s.at(stageRenew + time.Second)
 		require.Len(s, store.copies(), 1)
@@ -95,7 +97,7 @@ func TestOneSecondCopyAtATime(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.store.on(on("renew", fate{back: 2 * time.Second}))
 		store := &asideStore{scriptedStore: s.store, hang: true}
-		s.Elector.loop.store = store
+		s.Elector.store = store
 		s.run(s.honest(0))
 		s.pass(time.Minute)
 		require.Len(s, store.copies(), 1)
@@ -107,7 +109,7 @@ func TestOneSecondCopyAtATime(t *testing.T) {
 func TestProbeAtTheCapOfCalls(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.store.on(on("acquire", fate{lost: true, hang: true}))
-		s.Elector.loop.store = &asideStore{scriptedStore: s.store}
+		s.Elector.store = &asideStore{scriptedStore: s.store}
 		s.run(s.honest(0))
 		s.pass(10 * time.Minute)
 		require.Len(s, s.store.made("acquire"), maxCalls)
@@ -130,11 +132,11 @@ func TestAskAside(t *testing.T) {
 				require.NoError(t, taken.Ping(t.Context()).Err())
 			}
 			if client == cluster {
-				_, err := role.leader(t.Context())
+				_, err := role.Leader(t.Context())
 				require.NoError(t, err)
 			}
 			before := server.CurrentConnectionCount()
-			reply, err := role.askAside(t.Context(), lease.Request{Kind: lease.Acquire, Nonce: "nonce", Bound: 20 * time.Second})
+			reply, err := role.AskAside(t.Context(), lease.Request{Kind: lease.Acquire, Nonce: "nonce", Bound: 20 * time.Second})
 			require.NoError(t, err)
 			require.Equal(t, lease.Won, reply.Verdict)
 			require.Eventually(t, func() bool { return server.CurrentConnectionCount() == before }, 20*time.Second, time.Millisecond)
@@ -144,7 +146,7 @@ func TestAskAside(t *testing.T) {
 	defer other.Close()
 	pipeliner, err := other.AsyncAutoPipeline()
 	require.NoError(t, err)
-	_, err = roleOf(t, pipeliner, "{ns}").askAside(t.Context(), lease.Request{Kind: lease.Acquire, Nonce: "nonce", Bound: time.Second})
+	_, err = roleOf(t, pipeliner, "{ns}").AskAside(t.Context(), lease.Request{Kind: lease.Acquire, Nonce: "nonce", Bound: time.Second})
 	require.ErrorIs(t, err, errNoAside)
 }
 

@@ -17,6 +17,8 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // The benchmarks measure tenure beside the bare command in the same run and report the ratio as "×floor". They assert nothing
@@ -52,7 +54,7 @@ func leading(b testing.TB) *Elector {
 	first := lease.Lease{Sent: readClock(), Life: time.Hour, Guard: time.Second}
 	t := begin(b.Context(), Term{}, first, func() {})
 	b.Cleanup(func() { t.end(ErrStopped) })
-	e.loop.current.Store(t)
+	e.current.Store(t)
 	return e
 }
 
@@ -133,13 +135,13 @@ func microseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1
 func BenchmarkRenew(b *testing.B) {
 	rdb, store := storeFor(b)
 	ctx := b.Context()
-	won, err := store.acquire(ctx, lease.Request{Nonce: "n", HoldOff: 30 * time.Second})
+	won, err := store.Acquire(ctx, lease.Request{Nonce: "n", HoldOff: 30 * time.Second})
 	require.NoError(b, err)
 	require.Equal(b, lease.Won, won.Verdict)
 	request := lease.Request{Nonce: "n", Token: won.Token, HoldOff: 30 * time.Second, NotAfter: won.Now + 1e9, Origin: won.Origin, Since: won.Since}
 	rdb.Set(ctx, "bare", "bench", 0)
 	floor := func() { guarded.Run(ctx, rdb, []string{"bare"}, "bench", 30000) }
-	ours := func() { _, _ = store.renew(ctx, request) }
+	ours := func() { _, _ = store.Renew(ctx, request) }
 	floor()
 	beside(b, floor, ours)
 	b.ReportMetric(testing.AllocsPerRun(500, floor), "floor-allocs")
@@ -161,9 +163,9 @@ func BenchmarkAcquireRelease(b *testing.B) {
 	}
 	var floorToken int64
 	ours := func() {
-		won, _ := store.acquire(ctx, lease.Request{Nonce: "n", HoldOff: 30 * time.Second, Floor: floorToken})
+		won, _ := store.Acquire(ctx, lease.Request{Nonce: "n", HoldOff: 30 * time.Second, Floor: floorToken})
 		floorToken = won.Token
-		_, _ = store.release(ctx, lease.Request{Nonce: "n", Token: won.Token})
+		_, _ = store.Release(ctx, lease.Request{Nonce: "n", Token: won.Token})
 	}
 	floor()
 	ours()
@@ -192,17 +194,17 @@ func TestAllocations(t *testing.T) {
 	ctx := t.Context()
 	var token int64
 	pair := func() {
-		won, _ := store.acquire(ctx, lease.Request{Nonce: "n", HoldOff: 30 * time.Second, Floor: token})
+		won, _ := store.Acquire(ctx, lease.Request{Nonce: "n", HoldOff: 30 * time.Second, Floor: token})
 		token = won.Token
-		_, _ = store.release(ctx, lease.Request{Nonce: "n", Token: won.Token})
+		_, _ = store.Release(ctx, lease.Request{Nonce: "n", Token: won.Token})
 	}
 	pair()
 	require.LessOrEqual(t, testing.AllocsPerRun(500, pair), 34.0)
 
-	won, err := store.acquire(ctx, lease.Request{Nonce: "m", HoldOff: 30 * time.Second, Floor: token})
+	won, err := store.Acquire(ctx, lease.Request{Nonce: "m", HoldOff: 30 * time.Second, Floor: token})
 	require.NoError(t, err)
 	renew := func() {
-		_, _ = store.renew(ctx, lease.Request{Nonce: "m", Token: won.Token, HoldOff: 30 * time.Second, NotAfter: won.Now + 1e9,
+		_, _ = store.Renew(ctx, lease.Request{Nonce: "m", Token: won.Token, HoldOff: 30 * time.Second, NotAfter: won.Now + 1e9,
 			Origin: won.Origin, Since: won.Since})
 	}
 	renew()
@@ -216,25 +218,25 @@ func TestAllocations(t *testing.T) {
 }
 
 // populated puts instances into the registry, each with a beat of so long ago.
-func populated(b *testing.B, count int, silence func(i int) time.Duration) (*redis.Client, *Registry, lookCall) {
+func populated(b *testing.B, count int, silence func(i int) time.Duration) (*redis.Client, *Registry, store.Look) {
 	rdb := redistest.Start(b).Client(b)
 	var c checker
 	opts := Options{InstanceID: "bench"}.complete(&c)
-	store := newRedisStore(rdb, &c, opts)
+	db := newRedisStore(rdb, &c, opts)
 	require.NoError(b, c.err())
 	now := time.Now()
 	for first := 0; first < count; first += 1000 {
 		pipe := rdb.Pipeline()
 		for i := first; i < min(first+1000, count); i++ {
 			id := fmt.Sprint("instance-", i)
-			pipe.HSet(b.Context(), store.keys.instances(), id, `{"instance_id":"`+id+`","started_at":1,"last_heartbeat":1,"status":"active","worker_count":1,"incarnation":"x"}`)
-			pipe.ZAdd(b.Context(), store.keys.beats(), redis.Z{Score: float64(now.Add(-silence(i)).UnixMilli()), Member: id})
+			pipe.HSet(b.Context(), db.keys.Instances(), id, `{"instance_id":"`+id+`","started_at":1,"last_heartbeat":1,"status":"active","worker_count":1,"incarnation":"x"}`)
+			pipe.ZAdd(b.Context(), db.keys.Beats(), redis.Z{Score: float64(now.Add(-silence(i)).UnixMilli()), Member: id})
 		}
 		_, err := pipe.Exec(b.Context())
 		require.NoError(b, err)
 	}
-	r := newRegistry(store, newEventBus("bench"), opts)
-	return rdb, r, lookCall{silence: opts.Registry.DriftedAfter / 2}
+	r := newRegistry(db, newEventBus("bench"), opts)
+	return rdb, r, store.Look{Silence: opts.Registry.DriftedAfter / 2}
 }
 
 func BenchmarkBeat(b *testing.B) {
@@ -265,14 +267,14 @@ func BenchmarkSweep(b *testing.B) {
 			})
 			ctx := b.Context()
 			e := leading(b)
-			term, _ := TermFrom(e.loop.current.Load().ctx)
+			term, _ := TermFrom(e.current.Load().ctx)
 			sweeper := &sweeper{r: r, term: term}
 			for b.Loop() {
 				require.NoError(b, sweeper.pass(ctx))
 			}
 			rdb.ConfigResetStat(ctx)
 			for range 100 {
-				_, err := r.store.lookAtBeats(ctx, look)
+				_, err := r.store.Look(ctx, look)
 				require.NoError(b, err)
 			}
 			_, each := spentByRedis(b, rdb, "evalsha")

@@ -9,13 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // deaf is a store of which every call hangs until it is released, whatever its context says.
 type deaf struct {
-	leaseStore
-	registryStore
-	taskStore
+	store.Lease
+	store.Registry
+	store.Tasks
 	released chan struct{}
 }
 
@@ -24,19 +26,19 @@ func (d *deaf) hang() error {
 	return errNetwork
 }
 
-func (d *deaf) leader(context.Context) (leaseReply, error) { return leaseReply{}, d.hang() }
-func (d *deaf) readInstance(context.Context, string) (instanceEntry, int64, error) {
-	return instanceEntry{}, 0, d.hang()
+func (d *deaf) Leader(context.Context) (store.LeaseReply, error) { return store.LeaseReply{}, d.hang() }
+func (d *deaf) Instance(context.Context, string) (store.Entry, int64, error) {
+	return store.Entry{}, 0, d.hang()
 }
-func (d *deaf) scanInstances(context.Context, string, bool) (scanReply, error) {
-	return scanReply{}, d.hang()
+func (d *deaf) Scan(context.Context, string, bool) (store.ScanReply, error) {
+	return store.ScanReply{}, d.hang()
 }
-func (d *deaf) taskNames(context.Context, int) ([]string, bool, error) { return nil, false, d.hang() }
-func (d *deaf) taskRuns(context.Context, string, int) ([]TaskRecord, error) {
+func (d *deaf) Names(context.Context, int) ([]string, bool, error) { return nil, false, d.hang() }
+func (d *deaf) Runs(context.Context, string, int) ([]store.Run, error) {
 	return nil, d.hang()
 }
-func (d *deaf) readTask(context.Context, string) (taskReply, error) {
-	return taskReply{}, d.hang()
+func (d *deaf) Record(context.Context, string) (store.TaskReply, error) {
+	return store.TaskReply{}, d.hang()
 }
 
 // Every public method that asks Redis comes back when its context is done, though the client does not.
@@ -61,7 +63,7 @@ func TestQuestionsHeedTheirContext(t *testing.T) {
 				opts := Options{InstanceID: "me"}.complete(&check)
 				require.NoError(t, check.err())
 				c := newCoordinator(opts, backend{
-					leases: func(ElectionOptions, string) leaseStore { return d }, timing: func(*lease.Timing) {}, registry: d, tasks: d,
+					leases: func(ElectionOptions, string) store.Lease { return d }, timing: func(*lease.Timing) {}, registry: d, tasks: d,
 				})
 				ctx, cancel := context.WithTimeoutCause(context.Background(), 200*time.Millisecond, errBroken)
 				defer cancel()

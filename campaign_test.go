@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // A renewal that never returns, because the client ignores its context, moves nothing.
@@ -94,9 +96,9 @@ func TestP4_ReaderThatNoticesFirstEndsTheTerm(t *testing.T) {
 		s.run(s.honest(0))
 		s.at(time.Second)
 		term, _ := s.Term()
-		suspended := *term.live.lease.Load()
+		suspended := *term.tenancy.lease.Load()
 		suspended.Sent.Wall -= time.Minute
-		term.live.lease.Store(&suspended)
+		term.tenancy.lease.Store(&suspended)
 		require.False(s, s.IsLeader(), "the first reading")
 		require.Equal(s, StateDraining, s.Status().State)
 		s.pass(0)
@@ -112,9 +114,9 @@ func TestP4_ReaderThatNoticesFirstEndsTheTerm(t *testing.T) {
 
 // The renewal is kept, but by the reading that it is taken with the term leads no more, or a reader has ended it.
 func TestP4_RenewalOfATermThatLeadsNoMore(t *testing.T) {
-	for name, lapse := range map[string]func(*liveTerm){
-		"ended by a reader": func(t *liveTerm) { t.lease.Store(nil) }, // and its wake-up comes after the reply
-		"past its deadline": func(t *liveTerm) {
+	for name, lapse := range map[string]func(*tenancy){
+		"ended by a reader": func(t *tenancy) { t.lease.Store(nil) }, // and its wake-up comes after the reply
+		"past its deadline": func(t *tenancy) {
 			suspended := *t.lease.Load()
 			suspended.Sent.Wall -= time.Minute
 			t.lease.Store(&suspended)
@@ -126,7 +128,7 @@ func TestP4_RenewalOfATermThatLeadsNoMore(t *testing.T) {
 				term, _ := s.Term()
 				s.store.on(func(c storeCall) fate {
 					if c.op == "renew" && c.number == 1 {
-						lapse(term.live)
+						lapse(term.tenancy)
 					}
 					return fate{}
 				})
@@ -226,7 +228,7 @@ func TestP12_ErrorsAndSilenceNeverEndATerm(t *testing.T) {
 		"lost request":  {lost: true},
 		"misconfigured": {err: fmt.Errorf("%w: NOPERM", ErrMisconfigured)},
 		"silence":       {hang: true},
-		"stale":         {answer: &leaseReply{Answer: lease.Answer{Verdict: lease.Stale, Now: 1_000_000_000_000}}},
+		"stale":         {answer: &store.LeaseReply{Answer: lease.Answer{Verdict: lease.Stale, Now: 1_000_000_000_000}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onStage(t, nil, func(s *stage) {
@@ -327,7 +329,7 @@ func TestP12_ErrorOfAnAbandonedCallIsForgotten(t *testing.T) {
 func TestStepOfTheClockIsTold(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.run(s.honest(0))
-		s.store.on(on("renew", fate{answer: &leaseReply{Answer: lease.Answer{
+		s.store.on(on("renew", fate{answer: &store.LeaseReply{Answer: lease.Answer{
 			Verdict: lease.Kept, Token: 1, Now: 1_000_000_000_000 + (stageRenew + time.Hour).Milliseconds(),
 		}}}))
 		s.at(stageRenew)

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // An asynchronous AutoPipeliner returns nil from Process before the command has run. What the command says counts: that the server does
@@ -28,13 +30,13 @@ func TestAsynchronousClient(t *testing.T) {
 	opts := Options{Namespace: "{ns}", InstanceID: "me"}.complete(&c)
 	store := newRedisStore(pipeliner, &c, opts)
 	require.NoError(t, c.err())
-	reply, err := store.forRole(opts.Election, "me").leader(t.Context())
+	reply, err := store.forRole(opts.Election, "me").Leader(t.Context())
 	require.NoError(t, err, "NOSCRIPT is heard of, and the script sent")
-	require.Empty(t, reply.holder)
-	_, _, err = store.readInstance(t.Context(), "me")
+	require.Empty(t, reply.Holder)
+	_, _, err = store.Instance(t.Context(), "me")
 	require.ErrorIs(t, err, ErrNotFound)
 	server.SetError("LOADING wait")
-	_, err = store.forRole(opts.Election, "me").leader(t.Context())
+	_, err = store.forRole(opts.Election, "me").Leader(t.Context())
 	require.ErrorIs(t, err, ErrUnreachable)
 	require.ErrorContains(t, err, "LOADING wait", "and not that the reply is malformed")
 }
@@ -55,7 +57,7 @@ func TestLikelyCause(t *testing.T) {
 	} {
 		err := (&redisStore{tls: test.tls}).explain("beat", test.err)
 		require.ErrorIs(t, err, ErrUnreachable)
-		require.Equal(t, test.says, fixOf(err), "TLS %v: %v", test.tls, test.err)
+		require.Equal(t, test.says, store.FixOf(err), "TLS %v: %v", test.tls, test.err)
 	}
 }
 
@@ -73,18 +75,18 @@ func TestTLSOnOneSideIsNamed(t *testing.T) {
 		var c checker
 		store := newRedisStore(client, &c, Options{}.complete(&c))
 		require.NoError(t, c.err())
-		_, err := store.forRole(ElectionOptions{}, "me").leader(context.Background())
+		_, err := store.forRole(ElectionOptions{}, "me").Leader(context.Background())
 		return store, err
 	}
 	authority := redistest.NewAuthority(t)
 	store, err := ask(redistest.Start(t, redistest.Secured(authority)), func(o *redis.Options) { o.TLSConfig = nil })
 	require.ErrorIs(t, err, ErrUnreachable)
 	require.ErrorContains(t, err, "fix: "+needsTLS)
-	require.Empty(t, store.silence())
+	require.Empty(t, store.Silence())
 	store, err = ask(redistest.Start(t), func(o *redis.Options) { o.TLSConfig = authority.Trusted() })
 	require.ErrorIs(t, err, ErrUnreachable)
 	require.ErrorContains(t, err, "fix: "+noTLS)
-	require.Equal(t, noTLS, store.silence())
+	require.Equal(t, noTLS, store.Silence())
 }
 
 // A call of an election ends with its attempt, also with a client that would wait for ever: its connection, and its place among the calls
@@ -101,7 +103,7 @@ func TestCallsOfAnElectionEndWithTheirAttempt(t *testing.T) {
 	require.NoError(t, c.err())
 	done := make(chan error, 1)
 	go func() {
-		_, err := store.forRole(opts.Election, "me").leader(context.Background())
+		_, err := store.forRole(opts.Election, "me").Leader(context.Background())
 		done <- err
 	}()
 	select {

@@ -1,7 +1,6 @@
 package tenure
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,16 +12,18 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // backend is what a coordinator stands on: Redis, or this process alone.
 type backend struct {
-	leases   func(opts ElectionOptions, id string) leaseStore
+	leases   func(opts ElectionOptions, id string) store.Lease
 	check    func(c *checker, prefix string, opts ElectionOptions) // what only the backend can refuse
 	timing   func(*lease.Timing)                                   // what only the backend times
-	registry registryStore
-	tasks    taskStore
-	listen   func(ctx context.Context, a audience) // blocks until ctx is done
+	registry store.Registry
+	tasks    store.Tasks
+	listen   func(ctx context.Context, a store.Audience) // blocks until ctx is done
 }
 
 // Coordinator is one process's part in everything: it registers, elects, beats, and while it leads it sweeps and runs tasks.
@@ -36,7 +37,7 @@ type Coordinator struct {
 	tasks    *TaskScheduler
 	phase    atomic.Int32
 
-	subscription *atomic.Pointer[Subscription]
+	subscription *atomic.Pointer[store.Subscription]
 	more         wakeup // a role was added
 
 	mu    sync.Mutex
@@ -51,23 +52,23 @@ type Coordinator struct {
 func New(rdb redis.UniversalClient, opts Options) (*Coordinator, error) {
 	var c checker
 	opts = opts.complete(&c)
-	store := newRedisStore(rdb, &c, opts)
+	backing := newRedisStore(rdb, &c, opts)
 	if err := c.err(); err != nil {
 		return nil, err
 	}
 	return newCoordinator(opts, backend{
-		leases:   func(o ElectionOptions, id string) leaseStore { return store.forRole(o, id) },
-		check:    store.checkElection,
+		leases:   func(o ElectionOptions, id string) store.Lease { return backing.forRole(o, id) },
+		check:    backing.checkElection,
 		timing:   func(*lease.Timing) {},
-		registry: store,
-		tasks:    store,
-		listen:   func(ctx context.Context, a audience) { newListener(store, a).run(ctx) },
+		registry: backing,
+		tasks:    backing,
+		listen:   func(ctx context.Context, a store.Audience) { newListener(backing, a).run(ctx) },
 	}), nil
 }
 
 func newCoordinator(opts Options, b backend) *Coordinator {
 	c := &Coordinator{
-		opts: opts, backend: b, bus: newEventBus(opts.InstanceID), subscription: newSubscription(), more: newWakeup(),
+		opts: opts, backend: b, bus: newEventBus(opts.InstanceID), subscription: store.NewSubscription(), more: newWakeup(),
 	}
 	if opts.Logger != nil {
 		c.bus.observe(logEvents(opts.Logger))
@@ -75,24 +76,24 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	c.registry = newRegistry(b.registry, c.bus, opts)
 	c.tasks = newTaskScheduler(b.tasks, c.bus, opts.InstanceID)
 	c.tasks.secret, c.tasks.random = opts.secret, opts.random
-	c.tasks.lease = cmp.Or(opts.Election.LeaderKey, keys{opts.Namespace}.lease(opts.Election.Role))
+	c.tasks.lease = opts.Election.leaseKey(opts.Namespace)
 	c.tasks.patience = overrunPatience(opts.ShutdownTimeout)
 	c.tasks.grace = max(c.tasks.grace, opts.Election.LeaseTTL+30*time.Second)
 	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.lead, c.tasks.lead})
-	c.elector = c.newElector(opts.Election, func(election *electionConfig) { election.stuck = c.tasks.stuck })
+	c.elector = c.newElector(opts.Election)
+	c.elector.alive = c.tasks.alive
 	c.roles = []*Elector{c.elector}
 	return c
 }
 
-// newElector returns the elector of a role. set changes what is special about that.
-func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)) *Elector {
-	of := c.opts
-	of.Election = opts
-	election := of.electionConfig(c.backend.leases(opts, of.InstanceID), c.bus)
-	election.drainTimeout -= deregisterTime(of.ShutdownTimeout)
-	c.backend.timing(&election.timing)
-	set(&election)
-	return newElector(election, c.subscription)
+func (c *Coordinator) newElector(election ElectionOptions) *Elector {
+	opts := c.opts
+	opts.Election = election
+	opts.ShutdownTimeout -= deregisterTime(opts.ShutdownTimeout)
+	e := newElector(c.backend.leases(election, opts.InstanceID), c.bus, opts)
+	e.subscription = c.subscription
+	c.backend.timing(&e.timing)
+	return e
 }
 
 // IsLeader reports whether this process leads the default role now; see Elector.IsLeader.
@@ -126,14 +127,13 @@ func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) 
 	c.backend.check(&check, "", opts)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	table := keys{c.opts.Namespace}
-	check.leaderKey("", table.ns, opts.LeaderKey)
-	key := table.leaseKey
+	check.leaderKey("", c.opts.Namespace, opts.LeaderKey)
+	key := func(o ElectionOptions) string { return o.leaseKey(c.opts.Namespace) }
 	for _, other := range c.roles {
-		if other.Role() == name {
+		if other.opts.Role == name {
 			check.refuse("Role", name, "is there already")
-		} else if part := table.shared(key(opts), key(other.loop.opts)); part != "" {
-			check.refuse("LeaderKey", key(opts), "would share %q with role %q", part, other.Role())
+		} else if part := store.Shared(key(opts), key(other.opts)); part != "" {
+			check.refuse("LeaderKey", key(opts), "would share %q with role %q", part, other.opts.Role)
 		}
 	}
 	if err := check.err(); err != nil {
@@ -142,7 +142,7 @@ func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) 
 	if c.phase.Load() == phaseStopped {
 		return nil, ErrStopped
 	}
-	e := c.newElector(opts, func(election *electionConfig) { election.failFast = election.failFast && c.start == nil })
+	e := c.newElector(opts)
 	c.roles = append(c.roles, e)
 	c.more.nudge()
 	if c.start != nil {
@@ -223,6 +223,7 @@ func (c *Coordinator) elect(ctx context.Context, lead []LeadFunc) (stopped time.
 	}
 	c.start = func(e *Elector) {
 		if e.start() == nil {
+			e.fast = false
 			run(e, nil)
 		}
 	}
@@ -253,7 +254,7 @@ func (c *Coordinator) stopEntry() {
 	c.phase.Store(phaseStopped)
 	for _, e := range c.roles {
 		if e.phase.CompareAndSwap(phaseIdle, phaseStopped) {
-			e.loop.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: e.Role(), State: StateStopped}})
+			e.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: e.opts.Role, State: StateStopped}})
 		}
 	}
 }
@@ -278,31 +279,31 @@ func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listenin
 }
 
 // audience is whom the one subscription of this process serves.
-func (c *Coordinator) audience() audience {
+func (c *Coordinator) audience() store.Audience {
 	shortest := func(of func(ElectionOptions) time.Duration) func() time.Duration {
 		return func() time.Duration {
 			roles := c.all()
-			least := of(roles[0].loop.opts)
+			least := of(roles[0].opts)
 			for _, e := range roles[1:] {
-				least = min(least, of(e.loop.opts))
+				least = min(least, of(e.opts))
 			}
 			return least
 		}
 	}
-	return audience{
-		channels: func() []string {
-			channels := []string{keys{c.opts.Namespace}.events()}
+	return store.Audience{
+		Channels: func() []string {
+			channels := []string{store.Keys(c.opts.Namespace).Events()}
 			for _, e := range c.all() {
-				channels = append(channels, e.loop.channel)
+				channels = append(channels, e.channel)
 			}
 			return channels
 		},
-		more:    c.more,
-		ttl:     shortest(func(o ElectionOptions) time.Duration { return o.LeaseTTL }),
-		wait:    shortest(func(o ElectionOptions) time.Duration { return o.EmptyHistoryWait }),
-		take:    c.hint,
-		publish: c.bus.publish,
-		state:   c.subscription,
+		More:   c.more,
+		TTL:    shortest(func(o ElectionOptions) time.Duration { return o.LeaseTTL }),
+		Wait:   shortest(func(o ElectionOptions) time.Duration { return o.EmptyHistoryWait }),
+		Take:   c.hint,
+		Report: c.bus.notice,
+		State:  c.subscription,
 	}
 }
 
@@ -314,11 +315,11 @@ func (c *Coordinator) all() []*Elector {
 }
 
 // hint hands a hint to those whom it may concern.
-func (c *Coordinator) hint(h hint) {
+func (c *Coordinator) hint(h store.Hint) {
 	for _, e := range c.all() {
 		e.hint(h)
 	}
-	if h.channel == (keys{c.opts.Namespace}).events() {
+	if h.Channel == store.Keys(c.opts.Namespace).Events() {
 		c.registry.hint(h)
 	}
 }

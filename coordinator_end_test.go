@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 const crewShutdown = 25 * time.Second // the default
@@ -120,16 +122,16 @@ func TestP11_ATaskThatIgnoresItsContext(t *testing.T) {
 
 // hungTasks is a store of tasks whose first call hangs until healed is closed, whatever its context says.
 type hungTasks struct {
-	taskStore
+	store.Tasks
 	healed <-chan struct{}
 	once   atomic.Bool
 }
 
-func (s *hungTasks) openTask(ctx context.Context, name string, o taskOpen) (taskReply, error) {
+func (s *hungTasks) Open(ctx context.Context, name string, o store.TaskOpen) (store.TaskReply, error) {
 	if !s.once.Swap(true) {
 		<-s.healed
 	}
-	return s.taskStore.openTask(ctx, name, o)
+	return s.Tasks.Open(ctx, name, o)
 }
 
 // A call about a task that was given up in an earlier term is still ours: Run waits for it, or says so.
@@ -140,7 +142,7 @@ func TestP11_CallOfTheTasksHangs(t *testing.T) {
 			healed := make(chan struct{})
 			heal := sync.OnceFunc(func() { close(healed) })
 			defer heal()
-			a.tasks.store = &hungTasks{taskStore: a.tasks.store, healed: healed}
+			a.tasks.store = &hungTasks{Tasks: a.tasks.store, healed: healed}
 			require.NoError(c, a.Tasks().Register(Task{Name: "t", Schedule: Every(time.Minute), Run: doNothing}))
 			a.start()
 			c.pass(time.Minute)
@@ -339,10 +341,10 @@ func TestP11_ASubscriptionThatHangs(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		a := c.member("a")
 		listen, release := a.backend.listen, make(chan struct{})
-		a.backend.listen = func(ctx context.Context, to audience) {
+		a.backend.listen = func(ctx context.Context, to store.Audience) {
 			listen(ctx, to)
 			<-release
-			to.take(hint{Type: hintConnected}) // finds nobody, harms nobody
+			to.Take(store.Hint{Type: store.HintConnected}) // finds nobody, harms nobody
 		}
 		a.start(a.works("work", 0))
 		c.pass(time.Minute)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // Everything here sleeps in virtual time: inCrew opens a bubble.
@@ -181,7 +183,7 @@ func TestRolesAreAddedAtAnyMoment(t *testing.T) {
 				adding.Go(func() {
 					time.Sleep(time.Duration(n) * time.Millisecond)
 					e, err := a.Role(fmt.Sprint("role-", n), ElectionOptions{})
-					a.hint(hint{Type: hintConnected, all: true})
+					a.hint(store.Hint{Type: store.HintConnected, All: true})
 					if err != nil {
 						require.ErrorIs(c, err, ErrStopped)
 						return
@@ -238,7 +240,7 @@ func TestP1_ARollCallThatIsNotHeard(t *testing.T) {
 		inCrew(t, func(c *crew) {
 			waits := func(o *Options) { o.Election.EmptyHistoryWait = wait }
 			a := c.member("a", waits)
-			a.backend.listen = func(ctx context.Context, _ audience) { <-ctx.Done() }
+			a.backend.listen = func(ctx context.Context, _ store.Audience) { <-ctx.Done() }
 			a.start()
 			c.pass(time.Minute)
 			term, leads := a.Elector().Term()

@@ -13,6 +13,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // The whole life of a coordinator, as an observer hears of it.
@@ -240,7 +242,9 @@ func TestHintsReachTheElectorsOfAllRoles(t *testing.T) {
 		before, _ := follower.Term()
 		c.redis.FlushAll()
 		for _, role := range []string{"", "other"} {
-			c.redis.Do(func(m *miniredis.Miniredis) { m.Publish(keys{"tenure"}.lease(role)+":events", `{"type":"roll-call"}`) })
+			c.redis.Do(func(m *miniredis.Miniredis) {
+				m.Publish(store.Keys("tenure").Lease(role)+":events", `{"type":"roll-call"}`)
+			})
 		}
 		c.pass(100 * time.Millisecond)
 		require.Equal(c, "a", c.holder("tenure:leader"))

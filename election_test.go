@@ -15,6 +15,8 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 func TestStatusInEachState(t *testing.T) {
@@ -61,8 +63,8 @@ func TestStatusInEachState(t *testing.T) {
 
 func TestStatusOfAForeignHolder(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
-		s.store.on(on("acquire", fate{lost: true, answer: &leaseReply{
-			Answer: lease.Answer{Verdict: lease.Held, Now: 1, Token: 9, Wait: time.Minute}, reason: "foreign", holder: "a cron job",
+		s.store.on(on("acquire", fate{lost: true, answer: &store.LeaseReply{
+			Answer: lease.Answer{Verdict: lease.Held, Now: 1, Token: 9, Wait: time.Minute}, Reason: "foreign", Holder: "a cron job",
 		}}))
 		s.run()
 		status := s.Status()
@@ -83,7 +85,7 @@ func TestLeader(t *testing.T) {
 		info, err := s.Leader(ctx)
 		require.NoError(s, err, "it works without Run")
 		require.Equal(s, LeaderInfo{InstanceID: "other", Token: 1, Since: time.Unix(1_000_000_000, 0), Remaining: stageTTL}, info)
-		s.store.on(on("leader", fate{answer: &leaseReply{Answer: lease.Answer{Verdict: lease.Held, Wait: -time.Millisecond}, holder: "x"}}))
+		s.store.on(on("leader", fate{answer: &store.LeaseReply{Answer: lease.Answer{Verdict: lease.Held, Wait: -time.Millisecond}, Holder: "x"}}))
 		info, err = s.Leader(ctx)
 		require.NoError(s, err)
 		require.Equal(s, LeaderInfo{InstanceID: "x", Remaining: -time.Millisecond}, info, "a foreign one without expiry")
@@ -98,7 +100,7 @@ func TestLeader(t *testing.T) {
 func TestForgedStartOfATerm(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		for _, since := range []int64{1 << 40, 1 << 62} {
-			s.store.on(on("leader", fate{answer: &leaseReply{Answer: lease.Answer{Verdict: lease.Held, Token: 1, Since: since}, holder: "x"}}))
+			s.store.on(on("leader", fate{answer: &store.LeaseReply{Answer: lease.Answer{Verdict: lease.Held, Token: 1, Since: since}, Holder: "x"}}))
 			info, err := s.Leader(context.Background())
 			require.NoError(s, err)
 			_, err = json.Marshal(info.Since)
@@ -112,7 +114,7 @@ func TestEveryLeadFuncRuns(t *testing.T) {
 		o.Election.Lead = []LeadFunc{func(ctx context.Context, _ Term) error { <-ctx.Done(); return nil }}
 	}, func(s *stage) {
 		tokens := make(chan int64, 10)
-		s.loop.opts.Lead = append(s.loop.opts.Lead, func(ctx context.Context, term Term) error {
+		s.opts.Lead = append(s.opts.Lead, func(ctx context.Context, term Term) error {
 			tokens <- term.Token
 			<-ctx.Done()
 			return nil
@@ -123,7 +125,7 @@ func TestEveryLeadFuncRuns(t *testing.T) {
 			return nil
 		}, s.after(midTerm, func() error { return nil }))
 		require.Equal(s, []int64{1, 1}, []int64{<-tokens, <-tokens})
-		require.Len(s, s.loop.opts.Lead, 2, "what Run is given is not kept")
+		require.Len(s, s.opts.Lead, 2, "what Run is given is not kept")
 		s.at(midTerm)
 		require.Len(s, s.told(EventReleased), 1, "one that returns ends it for all")
 		require.ErrorContains(s, s.told(EventEnded)[0].Err, "returned")
@@ -144,7 +146,7 @@ func TestElectorWithoutWorkLeads(t *testing.T) {
 // What leads says that it does not get on: a coordinator's scheduler loop that hangs.
 func TestTermIsGivenUpWhenWhatLeadsIsStuck(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
-		s.loop.stuck = func() error {
+		s.alive = func() error {
 			if s.now() > stageRenew {
 				return errBroken
 			}
@@ -173,7 +175,7 @@ func TestUnhealthyCandidateNeverCampaigns(t *testing.T) {
 		}
 	}, func(s *stage) {
 		s.run(s.honest(0))
-		s.hint(hint{Type: hintVacant})
+		s.hint(store.Hint{Type: store.HintVacant})
 		s.at(time.Minute)
 		require.Empty(s, s.store.made("acquire"))
 		require.Equal(s, "unhealthy", s.Status().Waiting)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // The errors of this package. Every error it returns matches at least one of them with errors.Is, or is the error of the
@@ -20,17 +22,17 @@ var (
 	// ErrWorkFailed: the term was given up because leader work, or the health check, failed or hung.
 	ErrWorkFailed = errors.New("tenure: leader work failed")
 	// ErrUnreachable: Redis gave no usable answer. Nothing is known, nothing is lost.
-	ErrUnreachable = errors.New("tenure: redis gave no usable answer")
+	ErrUnreachable = store.ErrUnreachable
 	// ErrStopped: the call came after, or the term ended by, a requested stop.
 	ErrStopped = errors.New("tenure: stopped")
 	// ErrMisconfigured: options, rights or keys are wrong; the error says what is wrong and how to fix it.
-	ErrMisconfigured = errors.New("tenure: misconfigured")
+	ErrMisconfigured = store.ErrMisconfigured
 	// ErrDrainTimeout: Run returned while something of ours was still running; the error says what.
 	ErrDrainTimeout = errors.New("tenure: still running at the end of the shutdown timeout")
 	// ErrRunning: Run was called while it goes on, or on an elector that a coordinator runs.
 	ErrRunning = errors.New("tenure: already running")
 	// ErrNotFound: there is no such instance or task.
-	ErrNotFound = errors.New("tenure: not found")
+	ErrNotFound = store.ErrNotFound
 	// ErrTruncated: a listing stopped at its cap; what was read is returned beside the error.
 	ErrTruncated = errors.New("tenure: listing truncated")
 	// ErrAbandoned: a run of a task was given up, since its leader did not report its end and the task is not to be run again (see

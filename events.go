@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // EventType says what happened.
@@ -123,6 +125,16 @@ func (b *eventBus) observe(call func(Event)) (stop func()) {
 	}
 }
 
+// notices are the events of what a subscription reports.
+var notices = map[store.NoticeKind]EventType{
+	store.SubscriptionLost: EventSubscriptionLost, store.SubscriptionRestored: EventSubscriptionRestored, store.HintsRefused: EventHintsRefused, store.RollCallSlow: EventRollCallSlow,
+}
+
+// notice publishes what a subscription reports.
+func (b *eventBus) notice(n store.Notice) {
+	b.publish(Event{Type: notices[n.Kind], Count: n.Roles, Took: n.Need, Err: n.Err})
+}
+
 func (b *eventBus) publish(e Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -193,7 +205,7 @@ func (o *reportOnce) first() bool {
 
 // newFix reports whether an error asks for a fix that none of this row asked for.
 func (o *reportOnce) newFix(err error) bool {
-	fix := fixOf(err)
+	fix := store.FixOf(err)
 	if !errors.Is(err, ErrMisconfigured) || slices.Contains(o.fixes, fix) {
 		return false
 	}

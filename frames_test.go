@@ -18,6 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // framedServer answers with the bytes that a test gives it, whatever they are.
@@ -241,7 +243,7 @@ func acrossTheDeadline(t *testing.T, protocol int, message string, cut int) {
 	time.Sleep(2 * time.Minute)
 	require.NotEmpty(t, told, "it was subscribed")
 	for len(told) > 0 {
-		require.Equal(t, hint{Type: hintConnected, channel: "ns:events"}, <-told, "and nothing else")
+		require.Equal(t, store.Hint{Type: store.HintConnected, Channel: "ns:events"}, <-told, "and nothing else")
 	}
 	require.Greater(t, dials, 1, "another subscription")
 	cancel()
@@ -276,7 +278,7 @@ func TestAnyErrorEndsTheSubscription(t *testing.T) {
 			require.Greater(t, subscriptions, 1, "another subscription")
 			require.NotEmpty(t, told, "it was subscribed")
 			for len(told) > 0 {
-				require.Equal(t, hint{Type: hintConnected, channel: "ns:events"}, <-told, "and nothing else")
+				require.Equal(t, store.Hint{Type: store.HintConnected, Channel: "ns:events"}, <-told, "and nothing else")
 			}
 		})
 	}
@@ -296,7 +298,7 @@ func TestHugeHolderIsCut(t *testing.T) {
 		status := a.Elector().Status()
 		require.Equal(c, long+"…", status.Leader)
 		require.Zero(c, status.LeaderToken)
-		require.False(c, idPattern.MatchString(status.Leader))
+		require.False(c, store.IDPattern.MatchString(status.Leader))
 		leader, err := a.Elector().Leader(c.Context())
 		require.NoError(c, err)
 		require.Equal(c, long+"…", leader.InstanceID)
@@ -308,7 +310,7 @@ func TestHugeHolderIsCut(t *testing.T) {
 		require.Less(c, len(line), 500, "what Redis sends")
 		reply, err := parseLeaseReply("held 1 0 0 1 0 " + strings.Repeat("o", 1<<20) + " foreign =" + strings.Repeat("h", 1<<20))
 		require.NoError(c, err)
-		require.Less(c, len(reply.holder)+len(reply.Origin), 300, "though the server does not cut it")
+		require.Less(c, len(reply.Holder)+len(reply.Origin), 300, "though the server does not cut it")
 	})
 }
 

@@ -16,6 +16,8 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // What others have written into the keys goes through the real scripts here, on a miniredis, and through the client.
@@ -76,12 +78,12 @@ func FuzzTermHash(f *testing.F) {
 		if floor < 0 || floor >= lease.MaxToken || !lease.SaneToken(floor+1, start) {
 			floor = 0
 		}
-		stored := natural(token)
+		stored := store.Natural(token)
 		before, err := w.rdb.HGetAll(ctx, leaseKey+":term").Result()
 		require.NoError(t, err)
 
 		a, q := w.asker(fuzzCandidate), lease.Request{Kind: lease.Acquire, Nonce: "nm", HoldOff: time.Second, Floor: floor}
-		_, err = a.store.acquire(ctx, q)
+		_, err = a.store.Acquire(ctx, q)
 		if token != "" && !lease.SaneToken(stored, start) {
 			require.ErrorIs(t, err, ErrMisconfigured)
 			after, err := w.rdb.HGetAll(ctx, leaseKey+":term").Result()
@@ -90,12 +92,12 @@ func FuzzTermHash(f *testing.F) {
 			return
 		}
 		require.NoError(t, err)
-		longest := time.Duration(max(1000, min(natural(ttl), lease.MaxTTL.Milliseconds()))+1000+250) * time.Millisecond
+		longest := time.Duration(max(1000, min(store.Natural(ttl), lease.MaxTTL.Milliseconds()))+1000+250) * time.Millisecond
 		won := w.settles(t, a, q, facts, longest)
 		if lessee != "me" || nonce != "nm" { // not our own lost reply
 			require.Greater(t, won.Token, stored)
 			require.Greater(t, won.Token, floor)
-			if known := natural(noted); lease.SaneToken(known, start) {
+			if known := store.Natural(noted); lease.SaneToken(known, start) {
 				require.Greater(t, won.Token, known)
 			}
 		}
@@ -155,8 +157,8 @@ func FuzzTaskHash(f *testing.F) {
 	f.Add("", "9007199254740993", "", "", "", "", "", "", "")
 	f.Add("9999999999999999", "+1", "", "", "", "", "", "", strings.Repeat("é", 600))
 	w := miniLeaseWorld(f)
-	store := newRedisStore(w.rdb, &checker{}, Options{Namespace: "tasks"})
-	record := store.keys.task("t")
+	db := newRedisStore(w.rdb, &checker{}, Options{Namespace: "tasks"})
+	record := db.keys.Task("t")
 	f.Fuzz(func(t *testing.T, next, token, run, done, attempt, crashes, skipped, paused, text string) {
 		ctx := t.Context()
 		w.mini.FlushAll()
@@ -169,19 +171,19 @@ func FuzzTaskHash(f *testing.F) {
 		}
 		before, err := w.rdb.HGetAll(ctx, record).Result()
 		require.NoError(t, err)
-		listed, problems, err := store.taskRecords(ctx, []string{"t"})
+		listed, problems, err := db.Records(ctx, []string{"t"})
 		require.NoError(t, err)
-		read, err := store.readTask(ctx, "t")
+		read, err := db.Record(ctx, "t")
 		if err == nil {
 			require.NoError(t, problems[0], "what the script reads the list has")
-			require.Equal(t, listed[0], read.record)
+			require.Equal(t, listed[0], read.Record)
 		} else {
 			require.ErrorIs(t, err, ErrMisconfigured)
 		}
 
-		leader := max(listed[0].token, w.now) + 1
-		opened, err := store.openTask(ctx, "t", taskOpen{token: leader})
-		if read.verdict == "" {
+		leader := max(listed[0].Token, w.now) + 1
+		opened, err := db.Open(ctx, "t", store.TaskOpen{Token: leader})
+		if read.Verdict == "" {
 			require.ErrorIs(t, err, ErrMisconfigured)
 			after, err := w.rdb.HGetAll(ctx, record).Result()
 			require.NoError(t, err)
@@ -189,17 +191,17 @@ func FuzzTaskHash(f *testing.F) {
 			return
 		}
 		require.NoError(t, err)
-		require.Equal(t, leader, opened.record.token)
+		require.Equal(t, leader, opened.Record.Token)
 		if run != "" || paused == "1" || done == "mine" {
 			return
 		}
-		claimed, err := store.claimTask(ctx, "t", taskClaim{token: leader, run: "mine", kind: claimExtra, expect: strconv.FormatInt(opened.record.finished, 10), instance: "me", attempt: 1})
+		claimed, err := db.Claim(ctx, "t", store.TaskClaim{Token: leader, Run: "mine", Kind: store.ClaimExtra, Expect: strconv.FormatInt(opened.Record.Finished, 10), Instance: "me", Attempt: 1})
 		require.NoError(t, err)
-		require.Equal(t, taskClaimed, claimed.verdict)
-		finished, err := store.finishTask(ctx, "t", taskFinish{token: leader, run: "mine", status: RunFailed, text: text})
+		require.Equal(t, store.TaskClaimed, claimed.Verdict)
+		finished, err := db.Finish(ctx, "t", store.TaskFinish{Token: leader, Run: "mine", Status: store.RunFailed, Text: text})
 		require.NoError(t, err)
-		require.Equal(t, taskDone, finished.verdict)
-		runs, err := store.taskRuns(ctx, "t", 5)
+		require.Equal(t, store.TaskDone, finished.Verdict)
+		runs, err := db.Runs(ctx, "t", 5)
 		require.NoError(t, err)
 		require.Len(t, runs, 1)
 		require.Equal(t, "mine", runs[0].Run)
@@ -218,8 +220,8 @@ func FuzzTaskHistory(f *testing.F) {
 		values := []string{
 			"run", run, "slot", slot, "started", slot, "finished", slot, "status", status, "attempt", attempt, "token", token, "instance", instance, "error", text,
 		}
-		require.NoError(t, w.rdb.XAdd(ctx, &redis.XAddArgs{Stream: store.keys.runs("t"), Values: values}).Err())
-		runs, err := store.taskRuns(ctx, "t", 5)
+		require.NoError(t, w.rdb.XAdd(ctx, &redis.XAddArgs{Stream: store.keys.Runs("t"), Values: values}).Err())
+		runs, err := store.Runs(ctx, "t", 5)
 		require.NoError(t, err)
 		require.Len(t, runs, 1)
 		for _, shown := range []string{runs[0].Run, string(runs[0].Status), runs[0].InstanceID, runs[0].Error} {

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // The other fuzz targets stand beside what they fuzz; `make fuzz` runs all of them. What they have found lies in testdata/fuzz.
@@ -46,7 +48,7 @@ func FuzzOptions(f *testing.F) {
 		if r := done.Registry; r.BeatInterval > 0 {
 			require.True(t, r.DriftedAfter >= 2*r.BeatInterval && r.DownAfter > r.DriftedAfter && r.BeatTTL >= 2*r.BeatInterval)
 		}
-		require.Regexp(t, idPattern, done.InstanceID)
+		require.Regexp(t, store.IDPattern, done.InstanceID)
 		require.NotContains(t, done.Namespace, "*")
 	})
 }
@@ -59,8 +61,8 @@ func FuzzHint(f *testing.F) {
 		f.Add(payload)
 	}
 	f.Fuzz(func(t *testing.T, payload string) {
-		h, ok := parseHint(payload)
-		if ok && (len(payload) > maxHintBytes || h.Type == hintConnected || h.all) {
+		h, ok := store.ParseHint(payload)
+		if ok && (len(payload) > store.MaxHintBytes || h.Type == store.HintConnected || h.All) {
 			t.Errorf("%q goes for the hint %+v", payload, h)
 		}
 	})
@@ -75,24 +77,24 @@ func FuzzRegistryReplies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		reply := strings.Split(text, "|")
 		if page, err := parseScanReply(reply); err == nil {
-			require.Len(t, page.entries, len(reply)/3-1)
-			for _, e := range page.entries {
-				require.True(t, e.last >= 0 && e.last <= 1<<53)
+			require.Len(t, page.Entries, len(reply)/3-1)
+			for _, e := range page.Entries {
+				require.True(t, e.Last >= 0 && e.Last <= 1<<53)
 			}
 		} else {
 			require.ErrorIs(t, err, ErrUnreachable)
 			require.Less(t, len(err.Error()), 500)
 		}
 		if look, err := parseLookReply(reply); err == nil {
-			require.Positive(t, look.now)
-			require.Len(t, look.ids, len(reply)-5)
-			require.True(t, look.records >= 0 && look.beats >= 0 && look.skip >= 0)
+			require.Positive(t, look.Now)
+			require.Len(t, look.IDs, len(reply)-5)
+			require.True(t, look.Records >= 0 && look.Beats >= 0 && look.Skip >= 0)
 		} else {
 			require.ErrorIs(t, err, ErrUnreachable)
 		}
 		if sweep, err := parseSweepReply(reply, 2); err == nil {
-			require.Len(t, sweep.verdicts, 2)
-			require.True(t, sweep.heldSince >= 0 && sweep.held >= 0)
+			require.Len(t, sweep.Verdicts, 2)
+			require.True(t, sweep.HeldSince >= 0 && sweep.Held >= 0)
 		} else {
 			require.ErrorIs(t, err, ErrUnreachable)
 		}
@@ -170,25 +172,25 @@ func FuzzKeys(f *testing.F) {
 		var c checker
 		c.namespace("Namespace", namespace)
 		ElectionOptions{Role: role}.complete(&c, "")
-		accepted := rolePattern.MatchString(task) && rolePattern.MatchString(otherTask) && idPattern.MatchString(id) && idPattern.MatchString(otherID)
+		accepted := store.RolePattern.MatchString(task) && store.RolePattern.MatchString(otherTask) && store.IDPattern.MatchString(id) && store.IDPattern.MatchString(otherID)
 		if c.err() != nil || !accepted || task == otherTask || id == otherID {
 			return
 		}
-		k := keys{namespace}
+		k := store.Keys(namespace)
 		all := []string{
-			k.instances(), k.beats(), k.hold(), k.tasks(), k.heartbeat(id), k.heartbeat(otherID), k.task(task), k.task(otherTask),
-			k.runs(task), k.runs(otherTask), k.lease(""), k.lease("") + ":since", k.lease("") + ":term",
+			k.Instances(), k.Beats(), k.Hold(), k.Tasks(), k.Heartbeat(id), k.Heartbeat(otherID), k.Task(task), k.Task(otherTask),
+			k.Runs(task), k.Runs(otherTask), k.Lease(""), k.Lease("") + ":since", k.Lease("") + ":term",
 		}
 		if role != "" {
-			all = append(all, k.lease(role), k.lease(role)+":since", k.lease(role)+":term")
+			all = append(all, k.Lease(role), k.Lease(role)+":since", k.Lease(role)+":term")
 		}
 		hashed, seen := map[string]bool{}, map[string]bool{}
 		for _, key := range all {
 			require.False(t, seen[key], key)
 			seen[key] = true
-			hashed[hashTag(key)] = true
+			hashed[store.HashTag(key)] = true
 		}
-		if tagPattern.MatchString(namespace) {
+		if store.TagPattern.MatchString(namespace) {
 			require.Len(t, hashed, 1)
 		}
 	})

@@ -424,8 +424,8 @@ func TestRenewalsTravelTogether(t *testing.T) {
 					go func() { // ends with its answer
 						ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 						defer cancel()
-						reply, err := role.renew(ctx, lease.Request{Nonce: "n", Token: int64(i + 1), HoldOff: time.Second, Draining: true})
-						if err == nil && reply.reason != "vanished" {
+						reply, err := role.Renew(ctx, lease.Request{Nonce: "n", Token: int64(i + 1), HoldOff: time.Second, Draining: true})
+						if err == nil && reply.Reason != "vanished" {
 							err = fmt.Errorf("answered %+v", reply)
 						}
 						done <- err

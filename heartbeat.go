@@ -2,19 +2,19 @@ package tenure
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // beater is the beat loop. Its fields belong to the loop.
 type beater struct {
-	r          *Registry
-	head, tail string // of the record: what never changes
+	r      *Registry
+	record store.Instance
 
 	registered bool // a beat has had a good answer
 	started    int64
@@ -48,17 +48,8 @@ func (r *Registry) beat(ctx context.Context) {
 }
 
 func newBeater(r *Registry) *beater {
-	b := &beater{r: r, head: `{"instance_id":` + quoted(r.id) + `,"started_at":`}
-	b.tail = `,"worker_count":` + strconv.Itoa(r.opts.WorkerCount) + `,"incarnation":` + quoted(r.incarnation)
-	if pairs, err := json.Marshal(r.opts.Metadata); err == nil && len(r.opts.Metadata) > 0 {
-		b.tail += `,"metadata":` + string(pairs) // last, since it may hold the names of other fields
-	}
-	b.tail += "}"
-	return b
+	return &beater{r: r, record: store.Instance{Incarnation: r.incarnation, WorkerCount: r.opts.WorkerCount, Metadata: r.opts.Metadata}}
 }
-
-// quoted is for what needs no escape in JSON: IDs and statuses.
-func quoted(s string) string { return `"` + s + `"` }
 
 // setStatus sets what this instance says of itself and has it beat at once.
 func (r *Registry) setStatus(status InstanceStatus) {
@@ -83,13 +74,13 @@ func (b *beater) beat(ctx context.Context) (pause time.Duration) {
 	interval := b.r.opts.BeatInterval
 	began := time.Now()
 	reply, err := b.send(ctx)
-	if err == nil && reply.verdict == beatStale { // it was late, or Redis's clock was not known, or set: now that is known better
+	if err == nil && reply.Verdict == store.HeartbeatStale { // it was late, or Redis's clock was not known, or set: now that is known better
 		if ctx.Err() != nil {
 			return 0
 		}
 		reply, err = b.send(ctx)
 	}
-	if err == nil && reply.verdict == beatStale {
+	if err == nil && reply.Verdict == store.HeartbeatStale {
 		err = fmt.Errorf("%w: the beat came too late", ErrUnreachable)
 	}
 	if err != nil {
@@ -111,50 +102,51 @@ func (b *beater) beat(ctx context.Context) (pause time.Duration) {
 // send makes one call. A beat that is not there by the time it is given up must not take effect any more: it could undo a younger
 // one, enter a record after its process has gone, or push aside that of the next process of the same ID. So whoever does not know
 // Redis's clock asks for it first: by a beat that is too late by any clock, which is answered with the time and changes nothing.
-func (b *beater) send(ctx context.Context) (beatReply, error) {
+func (b *beater) send(ctx context.Context) (store.HeartbeatReply, error) {
 	r := b.r
 	r.mu.Lock()
-	status := r.status
+	b.record.Status = string(r.status)
 	r.mu.Unlock()
-	c := beatCall{
-		id:          r.id,
-		incarnation: r.incarnation,
-		first:       !b.registered,
-		ttl:         r.opts.BeatTTL,
-		takeOver:    r.opts.DriftedAfter,
-		head:        b.head,
-		rest:        `,"status":` + quoted(string(status)) + b.tail,
-		started:     b.started,
-		notAfter:    1,
+	head, rest := b.record.Pieces(r.id)
+	c := store.Heartbeat{
+		ID:          r.id,
+		Incarnation: r.incarnation,
+		First:       !b.registered,
+		TTL:         r.opts.BeatTTL,
+		TakeOver:    r.opts.DriftedAfter,
+		Head:        head,
+		Rest:        rest,
+		Started:     b.started,
+		NotAfter:    1,
 	}
 	sent := readClock().Mono
 	bound := min(r.opts.BeatInterval, registryBound)
 	if b.clock.Known() { // where it is wrong the beat is stale, and sent once more
-		c.notAfter = b.clock.Read(sent) + (bound - b.clock.Spread()).Milliseconds()
+		c.NotAfter = b.clock.Read(sent) + (bound - b.clock.Spread()).Milliseconds()
 	}
 	ctx, cancel := within(context.WithoutCancel(ctx), bound)
 	defer cancel()
-	reply, err := ask(ctx, &r.beating, func(ctx context.Context) (beatReply, error) { return r.store.beatInstance(ctx, c) })
-	if !neverSent(err) { // also if its answer was lost
+	reply, err := ask(ctx, &r.beating, func(ctx context.Context) (store.HeartbeatReply, error) { return r.store.Heartbeat(ctx, c) })
+	if !store.NeverSent(err) { // also if its answer was lost
 		r.entered.Store(true)
 	}
 	if err != nil {
-		return beatReply{}, err
+		return store.HeartbeatReply{}, err
 	}
-	b.clock.Learn(sent, readClock().Mono, reply.now)
+	b.clock.Learn(sent, readClock().Mono, reply.Now)
 	return reply, nil
 }
 
 // take takes a good answer.
-func (b *beater) take(reply beatReply) {
+func (b *beater) take(reply store.HeartbeatReply) {
 	r := b.r
-	switch reply.verdict {
-	case beatDuplicate:
-		r.duplicate(reply.other, true)
+	switch reply.Verdict {
+	case store.HeartbeatDuplicate:
+		r.duplicate(reply.Other, true)
 		return
-	case beatOverwritten:
+	case store.HeartbeatOverwritten:
 		r.duplicate("", true)
-	case beatJoined:
+	case store.HeartbeatJoined:
 		r.mu.Lock()
 		r.rivalSeen = time.Time{}
 		r.mu.Unlock()
@@ -162,13 +154,13 @@ func (b *beater) take(reply beatReply) {
 	if !b.registered {
 		r.takePart()
 	}
-	if reply.verdict == beatJoined || !b.registered {
+	if reply.Verdict == store.HeartbeatJoined || !b.registered {
 		r.bus.publish(Event{Type: EventRegistered})
 	}
-	if reply.verdict == beatRecovered {
+	if reply.Verdict == store.HeartbeatRecovered {
 		r.bus.publish(Event{Type: EventRecovered, Subject: r.id})
 	}
-	b.registered, b.started = true, reply.started
+	b.registered, b.started = true, reply.Started
 }
 
 // deregister removes the record of this very incarnation, and nothing of another one. No beat is sent any more. It is to be called
@@ -179,11 +171,11 @@ func (r *Registry) deregister(ctx context.Context) error {
 	}
 	ctx, cancel := within(ctx, registryBound)
 	defer cancel()
-	verdict, err := ask(ctx, &r.leaving, func(ctx context.Context) (string, error) { return r.store.removeInstance(ctx, r.id, r.incarnation) })
+	verdict, err := ask(ctx, &r.leaving, func(ctx context.Context) (string, error) { return r.store.Remove(ctx, r.id, r.incarnation) })
 	if err != nil {
 		return err
 	}
-	if verdict == removedLeft || verdict == removedAbsent { // absent: the client has asked twice
+	if verdict == store.RemovedLeft || verdict == store.RemovedAbsent { // absent: the client has asked twice
 		r.bus.publish(Event{Type: EventLeft, Subject: r.id})
 	}
 	return nil

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // registryFleet is a Redis with instances, in virtual time.
@@ -61,7 +63,7 @@ func (f *registryFleet) member(name, id string, change ...func(*Options)) *fleet
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	store := m.Registry.store.(*redisStore)
-	m.running.Go(func() { store.listenFor(ctx, m.hint, store.keys.events()) })
+	m.running.Go(func() { store.listenFor(ctx, m.hint, store.keys.Events()) })
 	synctest.Wait()
 	m.setStatus(StatusActive)
 	m.running.Go(func() { m.Registry.beat(ctx) })
@@ -323,15 +325,15 @@ func TestLateBeatOfADeadProcess(t *testing.T) {
 
 // slowRegistry is a store that one beat reaches late, after its caller gave it up.
 type slowRegistry struct {
-	registryStore
+	store.Registry
 	late time.Duration // of the next beat
 }
 
-func (s *slowRegistry) beatInstance(ctx context.Context, b beatCall) (beatReply, error) {
+func (s *slowRegistry) Heartbeat(ctx context.Context, b store.Heartbeat) (store.HeartbeatReply, error) {
 	late := s.late
 	s.late = 0
 	time.Sleep(late)
-	return s.registryStore.beatInstance(context.WithoutCancel(ctx), b)
+	return s.Registry.Heartbeat(context.WithoutCancel(ctx), b)
 }
 
 // TestBeatThatWasGivenUpEntersNothing: the process leaves right after it gave up a beat, which comes right after that.
@@ -340,7 +342,7 @@ func TestBeatThatWasGivenUpEntersNothing(t *testing.T) {
 		inFleet(t, func(f *registryFleet) {
 			m := f.member("a", "a")
 			f.pass(time.Minute + time.Second) // between two beats
-			store := &slowRegistry{registryStore: m.Registry.store, late: registryBound + late}
+			store := &slowRegistry{Registry: m.Registry.store, late: registryBound + late}
 			m.Registry.store = store
 			m.setStatus(StatusActive)
 			f.pass(time.Millisecond)
@@ -360,7 +362,7 @@ func TestLateFirstBeatOfADeadProcess(t *testing.T) {
 	for _, successor := range []bool{false, true} {
 		inFleet(t, func(f *registryFleet) {
 			a := (&registryWorld{T: f.T, rdb: f.net.Client("a", nil)}).start("pod", func() string { return "a" })
-			a.Registry.store = &slowRegistry{registryStore: a.Registry.store, late: 10 * time.Second}
+			a.Registry.store = &slowRegistry{Registry: a.Registry.store, late: 10 * time.Second}
 			ctx, stop := context.WithCancel(context.Background())
 			time.AfterFunc(time.Second, stop)
 			a.Registry.beat(ctx)
@@ -382,7 +384,7 @@ func TestLateFirstBeatOfADeadProcess(t *testing.T) {
 
 // stuckRegistry is a store whose calls hang, whatever their context says.
 type stuckRegistry struct {
-	registryStore
+	store.Registry
 	mu     sync.Mutex
 	healed chan struct{} // nil: a good one
 	calls  int
@@ -404,19 +406,19 @@ func (s *stuckRegistry) made() int {
 	return s.calls
 }
 
-func (s *stuckRegistry) beatInstance(ctx context.Context, b beatCall) (beatReply, error) {
+func (s *stuckRegistry) Heartbeat(ctx context.Context, b store.Heartbeat) (store.HeartbeatReply, error) {
 	s.wait()
-	return s.registryStore.beatInstance(ctx, b)
+	return s.Registry.Heartbeat(ctx, b)
 }
 
-func (s *stuckRegistry) removeInstance(ctx context.Context, id, incarnation string) (string, error) {
+func (s *stuckRegistry) Remove(ctx context.Context, id, incarnation string) (string, error) {
 	s.wait()
-	return s.registryStore.removeInstance(ctx, id, incarnation)
+	return s.Registry.Remove(ctx, id, incarnation)
 }
 
-func (s *stuckRegistry) lookAtBeats(ctx context.Context, l lookCall) (lookReply, error) {
+func (s *stuckRegistry) Look(ctx context.Context, l store.Look) (store.LookReply, error) {
 	s.wait()
-	return s.registryStore.lookAtBeats(ctx, l)
+	return s.Registry.Look(ctx, l)
 }
 
 // onStuckRegistry runs act with a registry before a store that hangs once hang was called.
@@ -425,7 +427,7 @@ func onStuckRegistry(t *testing.T, act func(m *registryMember, store *stuckRegis
 		w := &registryWorld{T: t, rdb: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})}
 		defer func() { _ = w.rdb.Close() }()
 		m := w.member("a")
-		store := &stuckRegistry{registryStore: newLocalRegistry()}
+		store := &stuckRegistry{Registry: newLocalRegistry()}
 		m.Registry.store = store
 		hang := func() {
 			store.mu.Lock()

@@ -16,19 +16,21 @@ import (
 
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 func TestVacantWakesAFollowerAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
-		hint hint
+		hint store.Hint
 		asks bool
 	}{
-		"vacant":             {hint{Type: hintVacant, Role: "cleanup"}, true},
-		"another role name":  {hint{Type: hintVacant, Role: "other"}, true},
-		"of another lease":   {hint{Type: hintVacant, Role: "cleanup", channel: "tenure:leader:other:events"}, false},
-		"granted to another": {hint{Type: hintGranted, Role: "cleanup"}, false},
-		"roll-call":          {hint{Type: hintRollCall, Role: "cleanup"}, false},
-		"unknown":            {hint{Type: "reboot", Role: "cleanup"}, false},
+		"vacant":             {store.Hint{Type: store.HintVacant, Role: "cleanup"}, true},
+		"another role name":  {store.Hint{Type: store.HintVacant, Role: "other"}, true},
+		"of another lease":   {store.Hint{Type: store.HintVacant, Role: "cleanup", Channel: "tenure:leader:other:events"}, false},
+		"granted to another": {store.Hint{Type: store.HintGranted, Role: "cleanup"}, false},
+		"roll-call":          {store.Hint{Type: store.HintRollCall, Role: "cleanup"}, false},
+		"unknown":            {store.Hint{Type: "reboot", Role: "cleanup"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onStage(t, func(o *Options) { o.Election.Role = "cleanup" }, func(s *stage) {
@@ -52,7 +54,7 @@ func TestHintDuringARequest(t *testing.T) {
 		s.run(s.honest(0))
 		s.at(5 * time.Millisecond)
 		s.store.hold("other", 0)
-		s.hint(hint{Type: hintVacant})
+		s.hint(store.Hint{Type: store.HintVacant})
 		s.at(25*time.Millisecond + 10*time.Millisecond)
 		require.True(s, s.IsLeader())
 	})
@@ -64,8 +66,8 @@ func TestFloodOfHintsIsNoFloodOfRequests(t *testing.T) {
 		s.run(s.honest(0))
 		for s.now() < time.Second {
 			for range 100 {
-				s.hint(hint{Type: hintVacant})
-				s.hint(hint{Type: hintConnected})
+				s.hint(store.Hint{Type: store.HintVacant})
+				s.hint(store.Hint{Type: store.HintConnected})
 			}
 			s.pass(time.Millisecond)
 		}
@@ -79,14 +81,14 @@ func TestFloodOfHintsIsNoFloodOfRequests(t *testing.T) {
 
 func TestRollCallMakesALeaderRenewAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
-		hint   hint
+		hint   store.Hint
 		renews int
 	}{
-		"its lease":        {hint{Type: hintRollCall}, 1},
-		"every lease":      {hint{Type: hintRollCall, channel: "any", all: true}, 1},
-		"another lease":    {hint{Type: hintRollCall, channel: "other"}, 0},
-		"vacant":           {hint{Type: hintVacant}, 0},
-		"subscribed again": {hint{Type: hintConnected}, 1},
+		"its lease":        {store.Hint{Type: store.HintRollCall}, 1},
+		"every lease":      {store.Hint{Type: store.HintRollCall, Channel: "any", All: true}, 1},
+		"another lease":    {store.Hint{Type: store.HintRollCall, Channel: "other"}, 0},
+		"vacant":           {store.Hint{Type: store.HintVacant}, 0},
+		"subscribed again": {store.Hint{Type: store.HintConnected}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onStage(t, nil, func(s *stage) {
@@ -107,7 +109,7 @@ func TestHintsWhileStandingBackAreIgnored(t *testing.T) {
 				s.run(s.after(time.Second, func() error { return fail }))
 				s.at(time.Second)
 				for range 100 {
-					s.hint(hint{Type: hintVacant})
+					s.hint(store.Hint{Type: store.HintVacant})
 					s.pass(40 * time.Millisecond)
 				}
 				require.Len(s, s.store.made("acquire"), 1)
@@ -117,25 +119,25 @@ func TestHintsWhileStandingBackAreIgnored(t *testing.T) {
 }
 
 // listenFor listens on channels until ctx is done, and hands over what it hears.
-func (s *redisStore) listenFor(ctx context.Context, take func(hint), channels ...string) {
-	newListener(s, audience{
-		channels: func() []string { return channels },
-		ttl:      func() time.Duration { return 30 * time.Second },
-		wait:     func() time.Duration { return 250 * time.Millisecond },
-		take:     take,
-		publish:  func(Event) {},
-		state:    newSubscription(),
+func (s *redisStore) listenFor(ctx context.Context, take func(store.Hint), channels ...string) {
+	newListener(s, store.Audience{
+		Channels: func() []string { return channels },
+		TTL:      func() time.Duration { return 30 * time.Second },
+		Wait:     func() time.Duration { return 250 * time.Millisecond },
+		Take:     take,
+		Report:   func(store.Notice) {},
+		State:    store.NewSubscription(),
 	}).run(ctx)
 }
 
 // aSubscription listens on a client and hands over what it is told.
-func aSubscription(ctx context.Context, client redis.UniversalClient) (<-chan hint, <-chan struct{}) {
+func aSubscription(ctx context.Context, client redis.UniversalClient) (<-chan store.Hint, <-chan struct{}) {
 	var c checker
-	store := newRedisStore(client, &c, Options{Namespace: "ns", InstanceID: "a", secret: nonce})
-	told, ended := make(chan hint, 1000), make(chan struct{})
+	db := newRedisStore(client, &c, Options{Namespace: "ns", InstanceID: "a", secret: nonce})
+	told, ended := make(chan store.Hint, 1000), make(chan struct{})
 	go func() {
 		defer close(ended)
-		store.listenFor(ctx, func(h hint) { told <- h }, "ns:events")
+		db.listenFor(ctx, func(h store.Hint) { told <- h }, "ns:events")
 	}()
 	return told, ended
 }
@@ -148,16 +150,16 @@ func TestForgedHintsAreIgnored(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	told, ended := aSubscription(ctx, client)
-	require.Equal(t, hint{Type: hintConnected, channel: "ns:events"}, <-told)
+	require.Equal(t, store.Hint{Type: store.HintConnected, Channel: "ns:events"}, <-told)
 	for _, forged := range []string{
 		"", "{", "[]", `"vacant"`, `{"type":7}`, `{"type":"connected"}`, `{"type":"vacant","role":` + strings.Repeat("[", 2000),
-		`{"type":"vacant","role":"` + strings.Repeat("x", maxHintBytes) + `"}`, "\xff\xfe", "{\"type\":\"vacant\"}\x00",
+		`{"type":"vacant","role":"` + strings.Repeat("x", store.MaxHintBytes) + `"}`, "\xff\xfe", "{\"type\":\"vacant\"}\x00",
 	} {
 		server.Publish("ns:events", forged)
 	}
 	server.Publish("other:events", `{"type":"vacant"}`)
 	server.Publish("ns:events", `{"type":"roll-call","role":"r","instance":"i","source":"s","all":true,"more":1}`)
-	require.Equal(t, hint{Type: hintRollCall, Role: "r", Subject: "i", Source: "s", channel: "ns:events"}, <-told, "the first that is one")
+	require.Equal(t, store.Hint{Type: store.HintRollCall, Role: "r", Subject: "i", Source: "s", Channel: "ns:events"}, <-told, "the first that is one")
 	cancel()
 	<-ended
 }
@@ -170,12 +172,12 @@ func TestSubscriptionStandsAgain(t *testing.T) {
 	defer client.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	told, ended := aSubscription(ctx, client)
-	require.Equal(t, hintConnected, (<-told).Type)
+	require.Equal(t, store.HintConnected, (<-told).Type)
 	server.Close()
 	require.NoError(t, server.Restart())
-	require.Equal(t, hintConnected, (<-told).Type)
+	require.Equal(t, store.HintConnected, (<-told).Type)
 	server.Publish("ns:events", `{"type":"vacant"}`)
-	require.Equal(t, hintVacant, (<-told).Type)
+	require.Equal(t, store.HintVacant, (<-told).Type)
 	cancel()
 	<-ended
 }
@@ -194,11 +196,11 @@ func TestSubscriptionInVirtualTime(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		time.Sleep(time.Second)
-		require.Equal(t, hintConnected, (<-told).Type)
+		require.Equal(t, store.HintConnected, (<-told).Type)
 		time.Sleep(time.Hour)
 		require.Empty(t, told, "one subscription for all of a silent hour")
 		publish()
-		require.Equal(t, hintVacant, (<-told).Type)
+		require.Equal(t, store.HintVacant, (<-told).Type)
 
 		network.Partition("a", simnet.Both, time.Hour)
 		time.Sleep(30 * time.Minute)
@@ -206,12 +208,12 @@ func TestSubscriptionInVirtualTime(t *testing.T) {
 		require.Empty(t, told)
 		network.Heal("a")
 		time.Sleep(20 * time.Second)
-		require.Equal(t, hintConnected, (<-told).Type)
+		require.Equal(t, store.HintConnected, (<-told).Type)
 		for len(told) > 0 {
 			<-told
 		}
 		publish()
-		require.Equal(t, hintVacant, (<-told).Type)
+		require.Equal(t, store.HintVacant, (<-told).Type)
 		cancel()
 		<-ended
 	})
@@ -278,7 +280,7 @@ func TestP11_SubscriptionThatHangs(t *testing.T) {
 
 func TestHintJSONIsWhatTheScriptsSend(t *testing.T) {
 	require.Contains(t, scriptsLua, `'{"type":"' .. kind .. '","role":"' .. role .. '"'`)
-	for _, kind := range []string{hintVacant, hintGranted, hintRollCall} {
+	for _, kind := range []string{store.HintVacant, store.HintGranted, store.HintRollCall} {
 		require.Contains(t, scriptsLua, fmt.Sprintf("'%s'", kind))
 	}
 }

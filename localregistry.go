@@ -2,9 +2,10 @@ package tenure
 
 import (
 	"context"
-	"strconv"
 	"sync"
 	"time"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // localRegistry keeps the instance of a coordinator without Redis. It is safe for concurrent use.
@@ -13,7 +14,7 @@ type localRegistry struct {
 
 	mu    sync.Mutex
 	there bool
-	own   instanceEntry
+	own   store.Entry
 }
 
 func newLocalRegistry() *localRegistry { return &localRegistry{began: time.Now()} }
@@ -21,61 +22,61 @@ func newLocalRegistry() *localRegistry { return &localRegistry{began: time.Now()
 // now goes on with the monotonic clock, so that nobody grows old where somebody sets the other one.
 func (s *localRegistry) now() int64 { return s.began.Add(time.Since(s.began)).UnixMilli() }
 
-func (s *localRegistry) beatInstance(_ context.Context, b beatCall) (beatReply, error) {
+func (s *localRegistry) Heartbeat(_ context.Context, b store.Heartbeat) (store.HeartbeatReply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	reply := beatReply{verdict: beatKept, now: s.now(), started: b.started}
-	seconds := reply.now / 1000
+	reply := store.HeartbeatReply{Verdict: store.HeartbeatKept, Now: s.now(), Started: b.Started}
+	seconds := reply.Now / 1000
 	if !s.there {
-		reply.verdict = beatJoined
+		reply.Verdict = store.HeartbeatJoined
 	}
-	if reply.started == 0 {
-		reply.started = seconds
+	if reply.Started == 0 {
+		reply.Started = seconds
 	}
-	record := b.head + strconv.FormatInt(reply.started, 10) + `,"last_heartbeat":` + strconv.FormatInt(seconds, 10) + b.rest
-	s.there, s.own = true, instanceEntry{id: b.id, beaten: true, last: reply.now, record: record}
+	record := b.Head + store.RecordTimes(reply.Started, seconds) + b.Rest
+	s.there, s.own = true, store.Entry{ID: b.ID, Beaten: true, Last: reply.Now, Record: record}
 	return reply, nil
 }
 
-func (s *localRegistry) removeInstance(context.Context, string, string) (string, error) {
+func (s *localRegistry) Remove(context.Context, string, string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.there {
-		return removedAbsent, nil
+		return store.RemovedAbsent, nil
 	}
 	s.there = false
-	return removedLeft, nil
+	return store.RemovedLeft, nil
 }
 
-func (s *localRegistry) readInstance(_ context.Context, id string) (instanceEntry, int64, error) {
+func (s *localRegistry) Instance(_ context.Context, id string) (store.Entry, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.there || s.own.id != id {
-		return instanceEntry{}, 0, ErrNotFound
+	if !s.there || s.own.ID != id {
+		return store.Entry{}, 0, ErrNotFound
 	}
 	return s.own, s.now(), nil
 }
 
-func (s *localRegistry) scanInstances(_ context.Context, _ string, onlyNew bool) (scanReply, error) {
+func (s *localRegistry) Scan(_ context.Context, _ string, onlyNew bool) (store.ScanReply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	page := scanReply{next: "0", now: s.now()}
+	page := store.ScanReply{Next: "0", Now: s.now()}
 	if s.there && !onlyNew {
-		page.entries = []instanceEntry{s.own}
+		page.Entries = []store.Entry{s.own}
 	}
 	return page, nil
 }
 
 // There is nobody to sweep: who could would be the one that is silent.
 
-func (s *localRegistry) lookAtBeats(context.Context, lookCall) (lookReply, error) {
-	return lookReply{now: s.now()}, nil
+func (s *localRegistry) Look(context.Context, store.Look) (store.LookReply, error) {
+	return store.LookReply{Now: s.now()}, nil
 }
 
-func (s *localRegistry) sweepInstances(_ context.Context, c sweepCall) (sweepReply, error) {
-	return sweepReply{verdicts: make([]string, len(c.ids))}, nil
+func (s *localRegistry) Sweep(_ context.Context, c store.Sweep) (store.SweepReply, error) {
+	return store.SweepReply{Verdicts: make([]string, len(c.IDs))}, nil
 }
 
-func (s *localRegistry) adoptInstances(context.Context, string, []string) ([]string, error) {
+func (s *localRegistry) Adopt(context.Context, string, []string) ([]string, error) {
 	return nil, nil
 }

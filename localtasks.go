@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // localTasks keeps the records of tasks in memory, for a coordinator without Redis: what scripts.lua does, in Go. Its clock is
@@ -18,15 +20,15 @@ type localTasks struct {
 	mu      sync.Mutex
 	began   lease.Reading // what the time is counted from
 	names   []string      // in the order of their first opening
-	records map[string]*taskRecord
-	history map[string][]TaskRecord
+	records map[string]*store.TaskRecord
+	history map[string][]store.Run
 }
 
 // maxHistory is how many runs of a task are kept.
 const maxHistory = 100
 
 func newLocalTasks() *localTasks {
-	return &localTasks{clock: readClock, began: readClock(), records: make(map[string]*taskRecord), history: make(map[string][]TaskRecord)}
+	return &localTasks{clock: readClock, began: readClock(), records: make(map[string]*store.TaskRecord), history: make(map[string][]store.Run)}
 }
 
 // now is the time by this machine's wall clock, ms. It goes on with the monotonic clock as long as the two agree. If they are more than
@@ -41,174 +43,174 @@ func (s *localTasks) now() int64 {
 }
 
 // decide runs one decision on a record, as a script does.
-func (s *localTasks) decide(name string, token int64, decide func(r *taskRecord, now int64) string) (taskReply, error) {
+func (s *localTasks) decide(name string, token int64, decide func(r *store.TaskRecord, now int64) string) (store.TaskReply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	r := s.records[name]
 	if r == nil {
-		r = new(taskRecord)
+		r = new(store.TaskRecord)
 	}
-	verdict := taskFenced
-	if token >= r.token {
+	verdict := store.TaskFenced
+	if token >= r.Token {
 		verdict = decide(r, now)
 	}
-	return taskReply{verdict: verdict, now: now, record: *r}, nil
+	return store.TaskReply{Verdict: verdict, Now: now, Record: *r}, nil
 }
 
-func (s *localTasks) openTask(_ context.Context, name string, o taskOpen) (taskReply, error) {
-	return s.decide(name, o.token, func(r *taskRecord, _ int64) string {
-		r.token, r.lease = o.token, o.lease // nobody else's: one coordinator has these records
+func (s *localTasks) Open(_ context.Context, name string, o store.TaskOpen) (store.TaskReply, error) {
+	return s.decide(name, o.Token, func(r *store.TaskRecord, _ int64) string {
+		r.Token, r.Lease = o.Token, o.Lease // nobody else's: one coordinator has these records
 		if s.records[name] == nil {
 			s.records[name] = r
 			s.names = append(s.names, name)
 		}
-		return taskOK
+		return store.TaskOK
 	})
 }
 
-func (s *localTasks) planTask(_ context.Context, name string, p taskPlan) (taskReply, error) {
-	return s.decide(name, p.token, func(r *taskRecord, _ int64) string {
-		due := strconv.FormatInt(p.next, 10)
+func (s *localTasks) Plan(_ context.Context, name string, p store.TaskPlan) (store.TaskReply, error) {
+	return s.decide(name, p.Token, func(r *store.TaskRecord, _ int64) string {
+		due := strconv.FormatInt(p.Next, 10)
 		switch {
-		case p.token > r.token:
-			return taskMoved
-		case r.due == due && r.spec == p.spec:
-			return taskOK
-		case r.due != p.expect:
-			return taskMoved
+		case p.Token > r.Token:
+			return store.TaskMoved
+		case r.Due == due && r.Spec == p.Spec:
+			return store.TaskOK
+		case r.Due != p.Expect:
+			return store.TaskMoved
 		}
-		r.due, r.next, r.spec = due, p.next, p.spec
-		r.skipped += p.skipped
-		r.paused = r.paused || p.paused && r.pauses == ""
-		return taskOK
+		r.Due, r.Next, r.Spec = due, p.Next, p.Spec
+		r.Skipped += p.Skipped
+		r.Paused = r.Paused || p.Paused && r.Pauses == ""
+		return store.TaskOK
 	})
 }
 
-func (s *localTasks) claimTask(_ context.Context, name string, c taskClaim) (taskReply, error) {
-	return s.decide(name, c.token, func(r *taskRecord, now int64) string {
+func (s *localTasks) Claim(_ context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
+	return s.decide(name, c.Token, func(r *store.TaskRecord, now int64) string {
 		switch {
-		case r.run == c.run:
-			return taskClaimed
-		case c.token > r.token, r.done == c.run, r.run != "" && c.kind != claimAgain:
-			return taskMoved
+		case r.Run == c.Run:
+			return store.TaskClaimed
+		case c.Token > r.Token, r.Done == c.Run, r.Run != "" && c.Kind != store.ClaimAgain:
+			return store.TaskMoved
 		}
-		switch c.kind {
-		case claimSlot:
+		switch c.Kind {
+		case store.ClaimSlot:
 			switch {
-			case r.due != c.expect, r.spec != c.spec:
-				return taskMoved
-			case now < c.slot:
-				return taskEarly
+			case r.Due != c.Expect, r.Spec != c.Spec:
+				return store.TaskMoved
+			case now < c.Slot:
+				return store.TaskEarly
 			}
-			r.due, r.next = strconv.FormatInt(c.next, 10), c.next
-			if r.paused {
-				return taskPaused
+			r.Due, r.Next = strconv.FormatInt(c.Next, 10), c.Next
+			if r.Paused {
+				return store.TaskPaused
 			}
-			r.scheduled, r.failures = c.slot, 0
-			r.skipped += int64(c.skipped)
+			r.Scheduled, r.Failures = c.Slot, 0
+			r.Skipped += int64(c.Skipped)
 		default:
 			switch {
-			case c.kind == claimAgain && r.run != c.expect && (r.run != "" || r.done != c.expect):
-				return taskMoved
-			case c.kind == claimExtra && strconv.FormatInt(r.finished, 10) != c.expect:
-				return taskMoved
-			case r.paused:
-				return taskPaused
-			case c.kind == claimExtra:
-				r.scheduled, r.failures = now, 0
-			case r.run != "":
-				r.crashes++
-				s.remember(name, r, now, r.run, RunAbandoned, "")
+			case c.Kind == store.ClaimAgain && r.Run != c.Expect && (r.Run != "" || r.Done != c.Expect):
+				return store.TaskMoved
+			case c.Kind == store.ClaimExtra && strconv.FormatInt(r.Finished, 10) != c.Expect:
+				return store.TaskMoved
+			case r.Paused:
+				return store.TaskPaused
+			case c.Kind == store.ClaimExtra:
+				r.Scheduled, r.Failures = now, 0
+			case r.Run != "":
+				r.Crashes++
+				s.remember(name, r, now, r.Run, store.RunAbandoned, "")
 			}
 		}
-		r.run, r.runToken, r.status, r.started, r.attempt, r.instance = c.run, c.token, RunRunning, now, c.attempt, c.instance
-		r.retryAt = 0
-		return taskClaimed
+		r.Run, r.RunToken, r.Status, r.Started, r.Attempt, r.Instance = c.Run, c.Token, store.RunRunning, now, c.Attempt, c.Instance
+		r.RetryAt = 0
+		return store.TaskClaimed
 	})
 }
 
-func (s *localTasks) retryTask(_ context.Context, name string, t taskRetry) (taskReply, error) {
-	return s.decide(name, t.token, func(r *taskRecord, now int64) string {
+func (s *localTasks) Retry(_ context.Context, name string, t store.TaskRetry) (store.TaskReply, error) {
+	return s.decide(name, t.Token, func(r *store.TaskRecord, now int64) string {
 		switch {
-		case r.run != t.run:
-			return taskGone
-		case r.attempt != t.attempt || r.failures != t.failures:
-			r.attempt, r.failures, r.retryAt = t.attempt, t.failures, now+t.in.Milliseconds()
+		case r.Run != t.Run:
+			return store.TaskGone
+		case r.Attempt != t.Attempt || r.Failures != t.Failures:
+			r.Attempt, r.Failures, r.RetryAt = t.Attempt, t.Failures, now+t.In.Milliseconds()
 		}
-		return taskOK
+		return store.TaskOK
 	})
 }
 
-func (s *localTasks) finishTask(_ context.Context, name string, f taskFinish) (taskReply, error) {
-	return s.decide(name, f.token, func(r *taskRecord, now int64) string {
+func (s *localTasks) Finish(_ context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
+	return s.decide(name, f.Token, func(r *store.TaskRecord, now int64) string {
 		switch {
-		case r.run == f.run:
-		case r.done == f.run:
-			return taskDone
+		case r.Run == f.Run:
+		case r.Done == f.Run:
+			return store.TaskDone
 		default:
-			if f.status == runReturned && f.token == r.token {
-				r.done = f.run
+			if f.Status == store.RunReturned && f.Token == r.Token {
+				r.Done = f.Run
 			}
-			return taskGone
+			return store.TaskGone
 		}
-		r.run, r.done, r.status, r.finished, r.text = "", f.run, f.status, now, f.text
-		if f.attempt > 0 {
-			r.attempt, r.failures = f.attempt, f.failures
+		r.Run, r.Done, r.Status, r.Finished, r.Text = "", f.Run, f.Status, now, f.Text
+		if f.Attempt > 0 {
+			r.Attempt, r.Failures = f.Attempt, f.Failures
 		}
-		if f.retryIn > 0 {
-			r.retryAt = now + f.retryIn.Milliseconds()
+		if f.RetryIn > 0 {
+			r.RetryAt = now + f.RetryIn.Milliseconds()
 		}
-		switch f.status {
-		case RunAbandoned:
-			r.crashes++
-		case RunSucceeded, RunFailed:
-			r.crashes = 0
+		switch f.Status {
+		case store.RunAbandoned:
+			r.Crashes++
+		case store.RunSucceeded, store.RunFailed:
+			r.Crashes = 0
 		}
-		if f.status != runReturned {
-			s.remember(name, r, now, f.run, f.status, f.text)
+		if f.Status != store.RunReturned {
+			s.remember(name, r, now, f.Run, f.Status, f.Text)
 		}
-		return taskDone
+		return store.TaskDone
 	})
 }
 
-func (s *localTasks) remember(name string, r *taskRecord, now int64, run string, status RunStatus, text string) {
-	s.history[name] = append(s.history[name], TaskRecord{
-		Task: name, Run: run, Slot: redisTime(r.scheduled), Started: redisTime(r.started), Finished: redisTime(now), Status: status,
-		Attempt: r.attempt, Token: r.runToken, InstanceID: r.instance, Error: text,
+func (s *localTasks) remember(name string, r *store.TaskRecord, now int64, run string, status store.RunStatus, text string) {
+	s.history[name] = append(s.history[name], store.Run{
+		Run: run, Slot: store.Time(r.Scheduled), Started: store.Time(r.Started), Finished: store.Time(now), Status: status,
+		Attempt: r.Attempt, Token: r.RunToken, InstanceID: r.Instance, Error: text,
 	})
 	if runs := s.history[name]; len(runs) > maxHistory {
 		s.history[name] = slices.Clone(runs[len(runs)-maxHistory:])
 	}
 }
 
-func (s *localTasks) readTask(_ context.Context, name string) (taskReply, error) {
-	return s.decide(name, lease.MaxToken, func(*taskRecord, int64) string { return taskOK })
+func (s *localTasks) Record(_ context.Context, name string) (store.TaskReply, error) {
+	return s.decide(name, lease.MaxToken, func(*store.TaskRecord, int64) string { return store.TaskOK })
 }
 
-func (s *localTasks) pauseTask(_ context.Context, name string, paused bool, expect string) (taskReply, error) {
-	return s.decide(name, lease.MaxToken, func(r *taskRecord, _ int64) string {
+func (s *localTasks) Pause(_ context.Context, name string, paused bool, expect string) (store.TaskReply, error) {
+	return s.decide(name, lease.MaxToken, func(r *store.TaskRecord, _ int64) string {
 		if s.records[name] == nil {
-			return taskAbsent
+			return store.TaskAbsent
 		}
-		if r.pauses != expect {
-			return taskMoved
+		if r.Pauses != expect {
+			return store.TaskMoved
 		}
-		r.paused, r.pauses = paused, strconv.FormatInt(natural(r.pauses)+1, 10)
-		return taskOK
+		r.Paused, r.Pauses = paused, strconv.FormatInt(store.Natural(r.Pauses)+1, 10)
+		return store.TaskOK
 	})
 }
 
-func (s *localTasks) taskNames(_ context.Context, limit int) ([]string, bool, error) {
+func (s *localTasks) Names(_ context.Context, limit int) ([]string, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.names[:min(len(s.names), limit)]), len(s.names) > limit, nil
 }
 
-func (s *localTasks) taskRecords(_ context.Context, names []string) ([]taskRecord, []error, error) {
+func (s *localTasks) Records(_ context.Context, names []string) ([]store.TaskRecord, []error, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	records := make([]taskRecord, len(names))
+	records := make([]store.TaskRecord, len(names))
 	for i, name := range names {
 		if r := s.records[name]; r != nil {
 			records[i] = *r
@@ -217,7 +219,7 @@ func (s *localTasks) taskRecords(_ context.Context, names []string) ([]taskRecor
 	return records, make([]error, len(names)), nil
 }
 
-func (s *localTasks) taskRuns(_ context.Context, name string, limit int) ([]TaskRecord, error) {
+func (s *localTasks) Runs(_ context.Context, name string, limit int) ([]store.Run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	runs := slices.Clone(s.history[name])

@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // hostile names are no instance ID, no role, no namespace and no key.
@@ -163,12 +165,12 @@ func FuzzLeaseReply(f *testing.F) {
 		reply, err := parseLeaseReply(line)
 		if err != nil {
 			require.ErrorIs(t, err, ErrUnreachable)
-			require.Equal(t, leaseReply{}, reply)
+			require.Equal(t, store.LeaseReply{}, reply)
 			require.Less(t, len(err.Error()), 1000)
 			return
 		}
 		require.Contains(t, verdicts, strings.Fields(line)[0])
-		require.True(t, strings.HasSuffix(line, reply.holder) || reply.holder == "")
+		require.True(t, strings.HasSuffix(line, reply.Holder) || reply.Holder == "")
 		const century = 100 * 366 * 24 * time.Hour
 		require.True(t, -century <= reply.TTL && reply.TTL <= century)
 		require.True(t, -century <= reply.Wait && reply.Wait <= century)

@@ -1,18 +1,20 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // Options configure a Coordinator or an Elector. The zero value is a working default; a negative duration switches a thing
@@ -157,12 +159,6 @@ const (
 	minLeaseTTL = 300 * time.Millisecond
 )
 
-var (
-	idPattern   = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
-	rolePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
-	tagPattern  = regexp.MustCompile(`\{[A-Za-z0-9._:-]+\}`)
-)
-
 // orDefault returns d, or the default where d is zero.
 func orDefault(d, otherwise time.Duration) time.Duration {
 	if d == 0 {
@@ -180,8 +176,8 @@ func (o Options) complete(c *checker) Options {
 	if o.InstanceID == "" {
 		o.InstanceID = defaultInstanceID(os.Getenv("HOSTNAME"), os.Hostname, os.Getpid())
 	}
-	if !idPattern.MatchString(o.InstanceID) {
-		c.refuse("InstanceID", o.InstanceID, "must match %s", idPattern)
+	if !store.IDPattern.MatchString(o.InstanceID) {
+		c.refuse("InstanceID", o.InstanceID, "must match %s", store.IDPattern)
 	}
 	if o.random == nil {
 		o.random = rand.Float64
@@ -197,19 +193,10 @@ func (o Options) complete(c *checker) Options {
 	return o
 }
 
-// isKey reports whether a Namespace or LeaderKey can be called so: the characters of an ID and at most one hash tag.
-func isKey(name string) bool {
-	bare := name
-	if tag := tagPattern.FindString(name); tag != "" {
-		bare = strings.Replace(name, tag, tag[1:len(tag)-1], 1)
-	}
-	return idPattern.MatchString(bare) && len(name) <= 128
-}
-
 // namespace refuses what is not a key prefix.
 func (c *checker) namespace(field, name string) {
-	if !isKey(name) {
-		c.refuse(field, name, "must match %s, with at most one {hash tag}", idPattern)
+	if !store.IsKey(name) {
+		c.refuse(field, name, "must match %s, with at most one {hash tag}", store.IDPattern)
 	}
 	if field != "Namespace" {
 		return // a LeaderKey may be a key of another namespace: it is for sharing one
@@ -229,7 +216,7 @@ func (c *checker) leaderKey(prefix, namespace, key string) {
 	if key == "" {
 		return
 	}
-	if part := (keys{namespace}).taken(key); part != "" {
+	if part := store.Keys(namespace).Taken(key); part != "" {
 		c.refuse(prefix+"LeaderKey", key, "would share %q with the registry or the tasks of Namespace %q", part, namespace)
 	}
 }
@@ -238,15 +225,15 @@ func defaultInstanceID(env string, hostname func() (string, error), pid int) str
 	if env != "" {
 		return env
 	}
-	if host, err := hostname(); err == nil && idPattern.MatchString(host) {
+	if host, err := hostname(); err == nil && store.IDPattern.MatchString(host) {
 		return fmt.Sprintf("%s-%d", host, pid)
 	}
 	return fmt.Sprintf("unknown-%d", pid)
 }
 
 func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
-	if o.Role != "" && (!rolePattern.MatchString(o.Role) || slices.Contains(reservedRoles, o.Role)) {
-		c.refuse(prefix+"Role", o.Role, "must match %s and be none of %q", rolePattern, reservedRoles)
+	if o.Role != "" && (!store.RolePattern.MatchString(o.Role) || slices.Contains(reservedRoles, o.Role)) {
+		c.refuse(prefix+"Role", o.Role, "must match %s and be none of %q", store.RolePattern, reservedRoles)
 	}
 	if o.LeaderKey != "" {
 		c.namespace(prefix+"LeaderKey", o.LeaderKey)
@@ -293,6 +280,11 @@ func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
 		c.refuse(prefix+"DriftMargin", o.DriftMargin, "must be at most LeaseTTL/2 = %v", o.LeaseTTL/2)
 	}
 	return o
+}
+
+// leaseKey is the key of the lease.
+func (o ElectionOptions) leaseKey(namespace string) string {
+	return cmp.Or(o.LeaderKey, store.Keys(namespace).Lease(o.Role))
 }
 
 // timing is what the pure core needs of completed options.
@@ -343,8 +335,9 @@ func (o RegistryOptions) complete(c *checker, prefix string) RegistryOptions {
 	for name, value := range o.Metadata {
 		size += len(name) + len(value)
 	}
-	if len(o.Metadata) > 32 || size > 4096 {
-		c.refuse(prefix+"Metadata", fmt.Sprintf("%d pairs, %d bytes", len(o.Metadata), size), "must have at most 32 pairs and 4096 bytes")
+	if len(o.Metadata) > store.MaxMetadataPairs || size > store.MaxMetadataBytes {
+		c.refuse(prefix+"Metadata", fmt.Sprintf("%d pairs, %d bytes", len(o.Metadata), size), "must have at most %d pairs and %d bytes",
+			store.MaxMetadataPairs, store.MaxMetadataBytes)
 	}
 	return o
 }

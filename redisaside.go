@@ -9,24 +9,26 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // errNoAside: of this client, an AutoPipeliner or a wrapper, no other one can be made.
 var errNoAside = fmt.Errorf("%w: this client has no connection beside its pool", ErrUnreachable)
 
-// askAside makes the call of a request over a connection that is made for it. Those of the pool may all have died without a sign, or
+// AskAside makes the call of a request over a connection that is made for it. Those of the pool may all have died without a sign, or
 // be in use.
-func (s *roleStore) askAside(ctx context.Context, r lease.Request) (leaseReply, error) {
+func (s *roleStore) AskAside(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	aside := *s
 	err := recovering(func() (err error) {
 		aside.redisStore, err = s.aside(ctx, s.key, r.Bound)
 		return err
 	})
 	if err != nil {
-		return leaseReply{}, err
+		return store.LeaseReply{}, err
 	}
 	defer func() { _ = recovering(aside.rdb.(*redis.Client).Close) }()
-	return request(ctx, &aside, r)
+	return store.Send(ctx, &aside, r)
 }
 
 // aside is the store with a client of its own for one call, to be closed: the application's, with its dialer, TLS and credentials, but

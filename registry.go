@@ -3,16 +3,14 @@ package tenure
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
-	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // InstanceStatus is how an instance stands.
@@ -71,8 +69,6 @@ type Counts struct {
 const (
 	maxInstances     = 100_000 // entries that a listing looks at
 	maxInstanceBytes = 64 << 20
-	maxMetadataPairs = 32
-	maxMetadataBytes = 4096
 	registryBound    = 3 * time.Second
 )
 
@@ -80,7 +76,7 @@ const (
 // for concurrent use and work without Run. They return as soon as their context is done, with ErrUnreachable and its cause, though
 // the client may go on with a call.
 type Registry struct {
-	store       registryStore
+	store       store.Registry
 	bus         *eventBus
 	id          string
 	incarnation string
@@ -103,7 +99,7 @@ type Registry struct {
 }
 
 // newRegistry wants completed options.
-func newRegistry(store registryStore, bus *eventBus, opts Options) *Registry {
+func newRegistry(store store.Registry, bus *eventBus, opts Options) *Registry {
 	return &Registry{
 		store:       store,
 		bus:         bus,
@@ -159,12 +155,12 @@ func (r *Registry) Instances(ctx context.Context, q InstanceQuery) ([]Instance, 
 
 // Instance returns one instance, or ErrNotFound.
 func (r *Registry) Instance(ctx context.Context, id string) (Instance, error) {
-	if !idPattern.MatchString(id) {
+	if !store.IDPattern.MatchString(id) {
 		return Instance{}, fmt.Errorf("%w: %.100q is no instance ID", ErrNotFound, id)
 	}
 	var now int64
-	entry, err := ask(ctx, &r.asked, func(ctx context.Context) (entry instanceEntry, err error) {
-		entry, now, err = r.store.readInstance(ctx, id)
+	entry, err := ask(ctx, &r.asked, func(ctx context.Context) (entry store.Entry, err error) {
+		entry, now, err = r.store.Instance(ctx, id)
 		return entry, err
 	})
 	if errors.Is(err, ErrNotFound) {
@@ -213,24 +209,24 @@ func (r *Registry) Counts(ctx context.Context) (Counts, error) {
 func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malformed int, err error) {
 	seen := make(map[string]struct{}) // a scan may repeat itself
 	looked := 0
-	const mostPages = 10 * maxInstances / scanCount // small pages are Redis's right, a scan without an end is not
+	const mostPages = 10 * maxInstances / store.ScanCount // small pages are Redis's right, a scan without an end is not
 	cursor := "0"
 	for range mostPages {
-		page, err := ask(ctx, &r.asked, func(ctx context.Context) (scanReply, error) { return r.store.scanInstances(ctx, cursor, false) })
+		page, err := ask(ctx, &r.asked, func(ctx context.Context) (store.ScanReply, error) { return r.store.Scan(ctx, cursor, false) })
 		if err != nil {
 			return malformed, err
 		}
-		malformed += page.malformed
-		looked += page.malformed
-		for _, entry := range page.entries {
-			if _, again := seen[entry.id]; again {
+		malformed += page.Malformed
+		looked += page.Malformed
+		for _, entry := range page.Entries {
+			if _, again := seen[entry.ID]; again {
 				continue
 			}
 			if looked++; looked > maxInstances {
 				return malformed, ErrTruncated
 			}
-			seen[entry.id] = struct{}{}
-			instance, ok := r.instance(entry, page.now)
+			seen[entry.ID] = struct{}{}
+			instance, ok := r.instance(entry, page.Now)
 			if !ok {
 				malformed++
 				continue
@@ -239,7 +235,7 @@ func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malforme
 				return malformed, nil
 			}
 		}
-		if cursor = page.next; cursor == "0" {
+		if cursor = page.Next; cursor == "0" {
 			return malformed, nil
 		}
 		if looked >= maxInstances {
@@ -261,54 +257,24 @@ func (s InstanceStatus) known() InstanceStatus {
 	return StatusUnknown
 }
 
-// ownRecord is how a record of tenure begins: its fields in this order, without blanks. Any other record
-// is foreign, whatever words it has in it. The scripts read it alike (OWN).
-var ownRecord = regexp.MustCompile(`^\{"instance_id":"[A-Za-z0-9._:-]+","started_at":[0-9]+,"last_heartbeat":[0-9]+,` +
-	`"status":"[A-Za-z0-9_-]*","worker_count":[0-9]+,"incarnation":"([A-Za-z0-9_-]{1,64})"[,}]`)
-
-var incarnationPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-
-// instance makes sense of an entry, as far as there is any: leniently, since other programs write
-// records too. Names of fields are taken as they are, in lower case, as the scripts do.
-func (r *Registry) instance(e instanceEntry, now int64) (Instance, bool) {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal([]byte(e.record), &fields) != nil || fields == nil || !idPattern.MatchString(e.id) {
+// instance makes sense of an entry, as far as there is any.
+func (r *Registry) instance(e store.Entry, now int64) (Instance, bool) {
+	record, ok := store.ParseInstance(e.Record)
+	if !ok || !store.IDPattern.MatchString(e.ID) {
 		return Instance{}, false
 	}
 	i := Instance{
-		ID:            e.id,
-		StartedAt:     unixSeconds(fields["started_at"]),
-		LastHeartbeat: unixSeconds(fields["last_heartbeat"]),
-		WorkerCount:   int(min(max(jsonNumber(fields["worker_count"]), 0), 1<<20)),
-		Metadata:      metadata(fields["metadata"]),
-	}
-	if own := ownRecord.FindStringSubmatch(e.record); own != nil {
-		i.Incarnation = own[1]
+		ID: e.ID, Incarnation: record.Incarnation, StartedAt: record.StartedAt, LastHeartbeat: record.LastHeartbeat,
+		WorkerCount: record.WorkerCount, Metadata: record.Metadata,
 	}
 	switch {
-	case e.beaten:
-		i.Age = max(milliseconds(now-e.last), 0)
+	case e.Beaten:
+		i.Age = max(store.Milliseconds(now-e.Last), 0)
 	case !i.LastHeartbeat.IsZero():
-		i.Age = max(milliseconds(now-i.LastHeartbeat.UnixMilli()), 0)
+		i.Age = max(store.Milliseconds(now-i.LastHeartbeat.UnixMilli()), 0)
 	}
-	i.Status = r.statusOf(ownWord(fields["status"]), i.Age)
+	i.Status = r.statusOf(InstanceStatus(record.Status), i.Age)
 	return i, true
-}
-
-// ownWord is the status that a record says. An instance that says none is active: it beats.
-func ownWord(raw json.RawMessage) InstanceStatus {
-	var word *string
-	switch {
-	case raw == nil:
-		return StatusActive
-	case json.Unmarshal(raw, &word) != nil:
-		return StatusUnknown
-	case word == nil, *word == "":
-		return StatusActive
-	case !incarnationPattern.MatchString(*word): // the same characters
-		return StatusUnknown
-	}
-	return InstanceStatus(*word)
 }
 
 // statusOf is the status of an instance by its age, and by its own word while it beats. Drifted is no
@@ -333,62 +299,24 @@ func (i Instance) size() int {
 	return size
 }
 
-func jsonNumber(raw json.RawMessage) float64 {
-	var f float64
-	_ = json.Unmarshal(raw, &f) // what is no number is none
-	return f
-}
-
-func unixSeconds(raw json.RawMessage) time.Time {
-	const year10000 = 253402300800
-	f := jsonNumber(raw)
-	if f < 1 || f >= year10000 {
-		return time.Time{}
-	}
-	return time.Unix(int64(math.Floor(f)), 0)
-}
-
-func metadata(raw json.RawMessage) map[string]string {
-	var all map[string]json.RawMessage
-	if json.Unmarshal(raw, &all) != nil {
-		return nil
-	}
-	kept, size := make(map[string]string), 0
-	for name, value := range all {
-		var text *string
-		if json.Unmarshal(value, &text) != nil || text == nil {
-			continue
-		}
-		kept[strings.Clone(name)] = *text
-		size += len(name) + len(*text)
-	}
-	if len(kept) == 0 || len(kept) > maxMetadataPairs || size > maxMetadataBytes {
-		return nil
-	}
-	return kept
-}
-
 // membership is what a hint says of an instance.
 var membership = map[string]EventType{
-	"joined": EventJoined, sweepDrifted: EventDrifted, sweepRecovered: EventRecovered, sweepDown: EventDown, sweepLeft: EventLeft,
+	"joined": EventJoined, store.SweepDrifted: EventDrifted, store.SweepRecovered: EventRecovered, store.SweepDown: EventDown, store.SweepLeft: EventLeft,
 }
 
-// hintDuplicate is sent by an incarnation that was replaced and lives.
-const hintDuplicate = "duplicate_id"
-
 // hint takes a hint from the subscription. What this process did itself it has reported already.
-func (r *Registry) hint(h hint) {
+func (r *Registry) hint(h store.Hint) {
 	if h.Source == r.incarnation {
 		return
 	}
 	if kind, known := membership[h.Type]; known {
 		for _, subject := range append(h.Subjects, h.Subject) {
-			if idPattern.MatchString(subject) {
+			if store.IDPattern.MatchString(subject) {
 				r.bus.publish(Event{Type: kind, Subject: subject, Remote: true})
 			}
 		}
 	}
-	if h.Type == hintDuplicate && h.Subject == r.id && r.opts.BeatInterval > 0 && incarnationPattern.MatchString(h.Source) {
+	if h.Type == store.HintDuplicate && h.Subject == r.id && r.opts.BeatInterval > 0 && store.IncarnationPattern.MatchString(h.Source) {
 		r.duplicate(h.Source, false)
 	}
 }

@@ -19,6 +19,8 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // registryWorld is one Redis with registries on it.
@@ -138,9 +140,9 @@ func (m *registryMember) pass(s *sweeper) {
 // validTerm is a term that leads until the end of the test. Its timer is never to fire.
 func validTerm(t testing.TB) Term {
 	now := readClock()
-	live := begin(context.Background(), Term{Token: 1}, lease.Lease{Sent: now, Life: 1000 * time.Hour}, func() {})
-	live.timer.Stop()
-	term, ok := TermFrom(live.ctx)
+	tenancy := begin(context.Background(), Term{Token: 1}, lease.Lease{Sent: now, Life: 1000 * time.Hour}, func() {})
+	tenancy.timer.Stop()
+	term, ok := TermFrom(tenancy.ctx)
 	require.True(t, ok)
 	return term
 }
@@ -303,15 +305,15 @@ func (w *registryWorld) beatBetweenLookAndSweep() []string {
 	a.beats()
 	b.beats()
 	w.silence(400*time.Second, "a", "b")
-	listed, err := leader.store.lookAtBeats(w.Context(), lookCall{silence: time.Minute})
+	listed, err := leader.store.Look(w.Context(), store.Look{Silence: time.Minute})
 	require.NoError(w, err)
-	require.Equal(w, []string{"a", "b"}, listed.ids)
+	require.Equal(w, []string{"a", "b"}, listed.IDs)
 	a.beats()
-	reply, err := leader.store.sweepInstances(w.Context(), sweepCall{
-		drifted: time.Minute, down: 300 * time.Second, window: 30 * time.Second, mark: true, remove: true, incarnation: "leader-1", ids: listed.ids,
+	reply, err := leader.store.Sweep(w.Context(), store.Sweep{
+		Drifted: time.Minute, Down: 300 * time.Second, Window: 30 * time.Second, Mark: true, Remove: true, Incarnation: "leader-1", IDs: listed.IDs,
 	})
 	require.NoError(w, err)
-	return reply.verdicts
+	return reply.Verdicts
 }
 
 // TestRegistryRulesAreTested leaves a rule out of a script and sees the difference.
@@ -374,9 +376,9 @@ func (w *registryWorld) lateBeat() string {
 	m := w.member("a")
 	m.beats()
 	require.NoError(w, m.deregister(w.Context()))
-	reply, err := m.store.beatInstance(w.Context(), beatCall{id: "a", incarnation: "a-1", notAfter: w.now() - 1, ttl: 90 * time.Second, head: "{", rest: "}"})
+	reply, err := m.store.Heartbeat(w.Context(), store.Heartbeat{ID: "a", Incarnation: "a-1", NotAfter: w.now() - 1, TTL: 90 * time.Second, Head: "{", Rest: "}"})
 	require.NoError(w, err)
-	return reply.verdict
+	return reply.Verdict
 }
 
 // TestBeatAfterAClockStep: where Redis's clock was set, a beat looks late and is sent once more.
@@ -472,19 +474,19 @@ func TestDuplicateID(t *testing.T) {
 }
 
 // hints subscribes and returns what yields the next hint.
-func (w *registryWorld) hints() func() hint {
+func (w *registryWorld) hints() func() store.Hint {
 	w.Helper()
 	subscription := w.rdb.Subscribe(w.Context(), "waf:cluster:events")
 	w.Cleanup(func() { _ = subscription.Close() })
 	_, err := subscription.Receive(w.Context())
 	require.NoError(w, err)
-	return func() hint {
+	return func() store.Hint {
 		w.Helper()
 		ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
 		defer cancel()
 		message, err := subscription.ReceiveMessage(ctx)
 		require.NoError(w, err)
-		var h hint
+		var h store.Hint
 		require.NoError(w, json.Unmarshal([]byte(message.Payload), &h), message.Payload)
 		return h
 	}
@@ -559,14 +561,14 @@ func TestHostileHints(t *testing.T) {
 	w := miniRegistryWorld(t)
 	m := w.member("a")
 	for _, subject := range []string{"", "a b", "a\n", strings.Repeat("a", 129), "\x1b[2J", "é"} {
-		m.hint(hint{Type: "down", Subject: subject, Source: "x"})
+		m.hint(store.Hint{Type: "down", Subject: subject, Source: "x"})
 	}
-	m.hint(hint{Type: "down", Subjects: []string{"", "a b", "a\n", strings.Repeat("a", 129)}, Source: "x"})
-	m.hint(hint{Type: "grown", Subject: "b", Source: "x"})
+	m.hint(store.Hint{Type: "down", Subjects: []string{"", "a b", "a\n", strings.Repeat("a", 129)}, Source: "x"})
+	m.hint(store.Hint{Type: "grown", Subject: "b", Source: "x"})
 	require.Empty(t, m.told())
 	for i := range 100_000 {
-		m.hint(hint{Type: hintDuplicate, Subject: "a", Source: fmt.Sprint("forged-", i)})
-		m.hint(hint{Type: hintDuplicate, Subject: "b", Source: fmt.Sprint("forged-", i)})
+		m.hint(store.Hint{Type: store.HintDuplicate, Subject: "a", Source: fmt.Sprint("forged-", i)})
+		m.hint(store.Hint{Type: store.HintDuplicate, Subject: "b", Source: fmt.Sprint("forged-", i)})
 	}
 	require.Equal(t, []string{"duplicate_id forged-0"}, m.told())
 }
@@ -639,7 +641,7 @@ func TestForeignRecordIsFoundCheaply(t *testing.T) {
 		leader, a := w.member("leader"), w.member("a")
 		a.beats()
 		w.foreign("not an ID", foreignRecord) // cannot be adopted, for ever
-		counting := &countingRegistry{registryStore: leader.Registry.store}
+		counting := &countingRegistry{Registry: leader.Registry.store}
 		leader.Registry.store = counting
 		s := leader.watched()
 		require.Equal(w, 1, counting.scans)
@@ -659,13 +661,13 @@ func TestForeignRecordIsFoundCheaply(t *testing.T) {
 }
 
 type countingRegistry struct {
-	registryStore
+	store.Registry
 	scans int
 }
 
-func (c *countingRegistry) scanInstances(ctx context.Context, cursor string, onlyNew bool) (scanReply, error) {
+func (c *countingRegistry) Scan(ctx context.Context, cursor string, onlyNew bool) (store.ScanReply, error) {
 	c.scans++
-	return c.registryStore.scanInstances(ctx, cursor, onlyNew)
+	return c.Registry.Scan(ctx, cursor, onlyNew)
 }
 
 // heldStory is how many of 40 instances are left after each step. 26 of them are down, four have
@@ -824,7 +826,7 @@ func TestHintsOfACrowdAreFew(t *testing.T) {
 				message, err := subscription.ReceiveMessage(ctx)
 				cancel()
 				require.NoError(w, err)
-				h, ok := parseHint(message.Payload)
+				h, ok := store.ParseHint(message.Payload)
 				require.True(w, ok, "%d bytes", len(message.Payload))
 				other.hint(h)
 				require.NoError(w, other.Registry.bus.flush(time.Now().Add(time.Minute)))
@@ -855,23 +857,23 @@ func TestSweepThatIsRepeated(t *testing.T) {
 		}
 		w.silence(400*time.Second, ids[:6]...)
 		leader := w.member("leader")
-		c := sweepCall{
-			drifted: time.Minute, down: 300 * time.Second, window: 30 * time.Second, mark: true, remove: true, incarnation: "leader-1", ids: ids,
+		c := store.Sweep{
+			Drifted: time.Minute, Down: 300 * time.Second, Window: 30 * time.Second, Mark: true, Remove: true, Incarnation: "leader-1", IDs: ids,
 		}
-		first, err := leader.store.sweepInstances(w.Context(), c)
+		first, err := leader.store.Sweep(w.Context(), c)
 		require.NoError(w, err)
-		require.Equal(w, []string{"down", "down", "drifted", "drifted", "drifted", "drifted", "fresh", "fresh"}, first.verdicts)
-		require.Equal(w, 4, first.held)
+		require.Equal(w, []string{"down", "down", "drifted", "drifted", "drifted", "drifted", "fresh", "fresh"}, first.Verdicts)
+		require.Equal(w, 4, first.Held)
 		require.InDelta(w, 300, w.rdb.PTTL(w.Context(), "waf:cluster:beats:hold").Val().Seconds(), 20)
 		require.InDelta(w, 30, w.rdb.PTTL(w.Context(), "waf:cluster:beats:removed").Val().Seconds(), 20)
-		second, err := leader.store.sweepInstances(w.Context(), c)
+		second, err := leader.store.Sweep(w.Context(), c)
 		require.NoError(w, err)
-		require.Equal(w, []string{"fresh", "fresh", "silent", "silent", "silent", "silent", "fresh", "fresh"}, second.verdicts)
-		require.Equal(w, []any{first.heldSince, first.held}, []any{second.heldSince, second.held})
-		c.incarnation = "another"
-		third, err := leader.store.sweepInstances(w.Context(), c)
+		require.Equal(w, []string{"fresh", "fresh", "silent", "silent", "silent", "silent", "fresh", "fresh"}, second.Verdicts)
+		require.Equal(w, []any{first.HeldSince, first.Held}, []any{second.HeldSince, second.Held})
+		c.Incarnation = "another"
+		third, err := leader.store.Sweep(w.Context(), c)
 		require.NoError(w, err)
-		require.Zero(w, third.heldSince, "it is not its own")
+		require.Zero(w, third.HeldSince, "it is not its own")
 	})
 }
 
@@ -991,7 +993,7 @@ func TestHostileRecords(t *testing.T) {
 		require.NoError(w, err)
 		require.Len(w, list, good)
 		for _, i := range list {
-			require.Regexp(w, idPattern, i.ID)
+			require.Regexp(w, store.IDPattern, i.ID)
 			require.GreaterOrEqual(w, i.Age, time.Duration(0))
 			require.Contains(w, []InstanceStatus{StatusActive, StatusDrifted, StatusDown, StatusUnknown}, i.Status)
 			_, err := m.Instance(ctx, i.ID)
@@ -1009,7 +1011,7 @@ func TestHostileRecords(t *testing.T) {
 // adoptable counts the records whose field is an instance ID.
 func (w *registryWorld) adoptable() (count int) {
 	for id := range w.rdb.HGetAll(w.Context(), "waf:cluster:instances").Val() {
-		if idPattern.MatchString(id) {
+		if store.IDPattern.MatchString(id) {
 			count++
 		}
 	}
@@ -1095,7 +1097,7 @@ func FuzzInstanceEntry(f *testing.F) {
 	r := newRegistry(newLocalRegistry(), newEventBus("x"), opts)
 	f.Fuzz(func(t *testing.T, text string, now int64, beat string) {
 		last, beaten := score(beat)
-		i, ok := r.instance(instanceEntry{id: "x", beaten: beaten, last: last, record: text}, now)
+		i, ok := r.instance(store.Entry{ID: "x", Beaten: beaten, Last: last, Record: text}, now)
 		if !ok {
 			return
 		}
@@ -1110,8 +1112,8 @@ func FuzzBeatReply(f *testing.F) {
 	f.Add("kept 1 2 -")
 	f.Fuzz(func(t *testing.T, line string) {
 		if reply, err := parseBeatReply(line); err == nil {
-			require.Positive(t, reply.now)
-			require.GreaterOrEqual(t, reply.started, int64(0))
+			require.Positive(t, reply.Now)
+			require.GreaterOrEqual(t, reply.Started, int64(0))
 		} else {
 			require.ErrorIs(t, err, ErrUnreachable)
 			require.Less(t, len(err.Error()), 500)
@@ -1142,19 +1144,19 @@ func TestListingIsTruncated(t *testing.T) {
 
 // endlessScan answers each page with another cursor, as no Redis does.
 type endlessScan struct {
-	registryStore
+	store.Registry
 	pages int
 }
 
-func (s *endlessScan) scanInstances(context.Context, string, bool) (scanReply, error) {
+func (s *endlessScan) Scan(context.Context, string, bool) (store.ScanReply, error) {
 	s.pages++
-	return scanReply{next: "7"}, nil
+	return store.ScanReply{Next: "7"}, nil
 }
 
 // TestScanWithoutAnEnd is given up.
 func TestScanWithoutAnEnd(t *testing.T) {
 	m := miniRegistryWorld(t).member("reader")
-	m.store = &endlessScan{registryStore: m.store}
+	m.store = &endlessScan{Registry: m.store}
 	_, err := m.Counts(t.Context())
 	require.ErrorIs(t, err, ErrTruncated)
 }
@@ -1164,9 +1166,9 @@ func TestRecordOfAMegabyteIsNotRead(t *testing.T) {
 	onRegistryRedis(t, func(w *registryWorld) {
 		a, huge := w.member("a"), `{"instance_id":"huge","status":"`+strings.Repeat("x", 1<<20)+`"}`
 		w.foreign("huge", huge)
-		entry, _, err := a.store.readInstance(t.Context(), "huge")
+		entry, _, err := a.store.Instance(t.Context(), "huge")
 		require.NoError(t, err)
-		require.Empty(t, entry.record)
+		require.Empty(t, entry.Record)
 		list, err := a.Instances(t.Context(), InstanceQuery{})
 		require.NoError(t, err)
 		require.Empty(t, list)
@@ -1252,8 +1254,8 @@ func TestRegistryRights(t *testing.T) {
 
 // TestRegistryKeysShareASlot: on a cluster a namespace has a hash tag, and every key has the namespace.
 func TestRegistryKeysShareASlot(t *testing.T) {
-	k := keys{"{waf}:cluster"}
-	for _, key := range []string{k.instances(), k.beats(), k.hold(), k.removed(), k.heartbeat("x")} {
+	k := store.Keys("{waf}:cluster")
+	for _, key := range []string{k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Heartbeat("x")} {
 		require.True(t, strings.HasPrefix(key, "{waf}:cluster:"), key)
 	}
 }

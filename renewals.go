@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 const (
@@ -126,7 +128,7 @@ func (q *renewals) next() (batch []*renewal) {
 	defer q.mu.Unlock()
 	var kept []*renewal
 	for _, r := range q.queue {
-		if len(batch) < maxPipelined && (len(batch) == 0 || tagPattern.FindString(r.key) == tagPattern.FindString(batch[0].key)) {
+		if len(batch) < maxPipelined && (len(batch) == 0 || store.TagPattern.FindString(r.key) == store.TagPattern.FindString(batch[0].key)) {
 			r.taken = true
 			batch = append(batch, r)
 		} else {

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // Whoever does not campaign learns who leads: from a hint at once, else within RetryInterval.
@@ -41,8 +43,8 @@ func TestWhoStandsBackKnowsTheLeader(t *testing.T) {
 					s.store.hold("other", time.Hour)
 					within := stageRetry + time.Second
 					if hinted {
-						s.hint(hint{Type: hintGranted})
-						s.hint(hint{Type: hintGranted}) // one question for both
+						s.hint(store.Hint{Type: store.HintGranted})
+						s.hint(store.Hint{Type: store.HintGranted}) // one question for both
 						within = 10 * time.Millisecond
 					}
 					before := len(s.store.made("leader"))
@@ -68,11 +70,11 @@ func TestWhoStandsBackKnowsTheLeader(t *testing.T) {
 func TestWhoCampaignsAsksNothingBeside(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.run(s.honest(0))
-		s.hint(hint{Type: hintGranted})
+		s.hint(store.Hint{Type: store.HintGranted})
 		s.at(time.Minute)
 		s.store.hold("other", time.Hour)
 		s.at(70 * time.Second)
-		s.hint(hint{Type: hintGranted})
+		s.hint(store.Hint{Type: store.HintGranted})
 		s.at(5 * time.Minute)
 		require.Equal(s, "other", s.Status().Leader)
 		require.Empty(s, s.store.made("leader"))
@@ -86,7 +88,7 @@ func TestFloodOfGrantedHints(t *testing.T) {
 		s.at(time.Second)
 		before := len(s.store.made("leader"))
 		for range 1000 {
-			s.hint(hint{Type: hintGranted})
+			s.hint(store.Hint{Type: store.HintGranted})
 			s.pass(time.Millisecond)
 		}
 		require.InDelta(s, 40, len(s.store.made("leader"))-before, 2)
@@ -121,7 +123,7 @@ func TestForeignProgramHasNoToken(t *testing.T) {
 		s.run(s.honest(0))
 		s.at(time.Second)
 		s.store.on(func(c storeCall) fate {
-			f := fate{answer: &leaseReply{reason: "foreign", holder: "a cron job", Answer: lease.Answer{
+			f := fate{answer: &store.LeaseReply{Reason: "foreign", Holder: "a cron job", Answer: lease.Answer{
 				Verdict: lease.Lost, Token: 1, Now: 1_000_000_000_000 + c.at.Milliseconds(), TTL: stageTTL, Origin: "origin",
 			}}}
 			if c.op != "renew" {
@@ -147,7 +149,7 @@ func TestWaitingIsReported(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		wait := func(reason string, verdict lease.Verdict, left time.Duration) {
 			s.store.on(func(c storeCall) fate {
-				return fate{answer: &leaseReply{reason: reason, Answer: lease.Answer{
+				return fate{answer: &store.LeaseReply{Reason: reason, Answer: lease.Answer{
 					Verdict: verdict, Wait: left, Now: 1_000_000_000_000 + c.at.Milliseconds(), Origin: "origin",
 				}}}
 			})
@@ -222,7 +224,7 @@ func TestReclaimIsReported(t *testing.T) {
 			if c.op != "renew" || c.number != 2 {
 				return fate{}
 			}
-			return fate{answer: &leaseReply{reason: "reclaimed", holder: "me", Answer: lease.Answer{
+			return fate{answer: &store.LeaseReply{Reason: "reclaimed", Holder: "me", Answer: lease.Answer{
 				Verdict: lease.Kept, Token: 1, TTL: stageTTL, Now: 1_000_000_000_000 + c.at.Milliseconds(), Origin: "another",
 			}}}
 		})
@@ -238,7 +240,7 @@ func TestReclaimIsReported(t *testing.T) {
 func TestUnreadHistoryIsReportedOnce(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		unread := func(c storeCall) fate {
-			return fate{answer: &leaseReply{holder: "me", Answer: lease.Answer{
+			return fate{answer: &store.LeaseReply{Holder: "me", Answer: lease.Answer{
 				Verdict: map[string]lease.Verdict{"acquire": lease.Won, "renew": lease.Kept, "release": lease.Done}[c.op],
 				Token:   1, TTL: stageTTL, Now: 1_000_000_000_000 + c.at.Milliseconds(),
 			}}}

@@ -3,6 +3,8 @@ package tenure
 import (
 	"fmt"
 	"time"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // rollCallTimer watches whether the leaders of this process can answer a roll-call in time. It belongs to one goroutine.
@@ -25,7 +27,7 @@ func rollCallTime(roles int, trip time.Duration) time.Duration {
 
 // measured takes a round trip. It reports once that a roll-call takes more than half of what is waited for it, by the shortest of
 // three round trips: the other half is for scheduling.
-func (r *rollCallTimer) measured(trip time.Duration, roles int, wait time.Duration, publish func(Event)) {
+func (r *rollCallTimer) measured(trip time.Duration, roles int, wait time.Duration, publish func(store.Notice)) {
 	r.trips[r.measures%len(r.trips)] = trip
 	if r.measures++; r.measures < len(r.trips) || wait <= 0 {
 		return
@@ -33,7 +35,7 @@ func (r *rollCallTimer) measured(trip time.Duration, roles int, wait time.Durati
 	need := rollCallTime(roles, min(r.trips[0], r.trips[1], r.trips[2]))
 	slow := need > wait/2
 	if slow && !r.slow {
-		publish(Event{Type: EventRollCallSlow, Count: roles, Took: need, Err: fmt.Errorf(
+		publish(store.Notice{Kind: store.RollCallSlow, Roles: roles, Need: need, Err: fmt.Errorf(
 			"%w: %d roles need %v to answer a roll-call, and EmptyHistoryWait is %v: set it to %v or more", ErrMisconfigured, roles, need, wait, 2*need)})
 	}
 	r.slow = slow

@@ -1,7 +1,6 @@
 package tenure
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha1"
 	"crypto/tls"
@@ -12,75 +11,12 @@ import (
 	"io"
 	"net"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
-
-// keys is the key table of one namespace. Everything of one role lies in one hash slot.
-type keys struct{ ns string }
-
-func (k keys) lease(role string) string {
-	if role == "" {
-		return k.ns + ":leader"
-	}
-	return k.ns + ":leader:" + role
-}
-
-// parts are the key of a lease and all that is derived from it: keys, and the channel of its hints.
-func (keys) parts(lease string) []string {
-	return []string{lease, lease + ":since", lease + ":term", lease + ":terms", lease + ":events"}
-}
-
-// taken says which key or channel of the namespace, that is none of a lease, a lease key would share; "": none.
-func (k keys) taken(lease string) string {
-	for _, part := range k.parts(lease) {
-		switch part {
-		case k.instances(), k.beats(), k.hold(), k.removed(), k.tasks(), k.events(), k.ns + ":metrics", k.ns + ":log":
-			return part
-		}
-		if strings.HasPrefix(part, k.task("")) || strings.HasPrefix(part, k.ns+":instance:") {
-			return part
-		}
-	}
-	return ""
-}
-
-// shared says which key or channel two leases would share; "": none.
-func (k keys) shared(lease, other string) string {
-	for _, part := range k.parts(lease) {
-		if slices.Contains(k.parts(other), part) {
-			return part
-		}
-	}
-	return ""
-}
-
-func (k keys) instances() string          { return k.ns + ":instances" }
-func (k keys) heartbeat(id string) string { return k.ns + ":instance:" + id + ":heartbeat" }
-func (k keys) beats() string              { return k.ns + ":beats" }
-func (k keys) tasks() string              { return k.ns + ":tasks" }
-func (k keys) task(name string) string    { return k.ns + ":task:" + name }
-func (k keys) runs(name string) string    { return k.ns + ":task:" + name + ":runs" }
-func (k keys) events() string             { return k.ns + ":events" }
-func (k keys) own(id string) string       { return k.ns + ":instance:" + id + ":events" }
-
-// leaseKey is the key of the lease of a role, and leaseEvents the channel of its hints: whoever shares the lease hears them,
-// whatever they call their namespace and the role.
-func (k keys) leaseKey(o ElectionOptions) string    { return cmp.Or(o.LeaderKey, k.lease(o.Role)) }
-func (k keys) leaseEvents(o ElectionOptions) string { return k.leaseKey(o) + ":events" }
-
-// hashTag is what a Redis Cluster hashes of a key: what stands between the first brace and the next closing one, if anything does.
-// Keys of one hash tag lie in one slot.
-func hashTag(key string) string {
-	if _, rest, ok := strings.Cut(key, "{"); ok {
-		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
-			return tag
-		}
-	}
-	return key
-}
 
 // script is one section of scripts.lua.
 type script struct{ name, source, sha string }
@@ -170,7 +106,7 @@ error(reply, 0)
 // redisStore is the Redis side of everything: the only code that knows Redis. It is safe for concurrent use.
 type redisStore struct {
 	rdb      redis.UniversalClient
-	keys     keys
+	keys     store.Keys
 	scripts  *scripts
 	renewals *renewals
 	id       string
@@ -182,7 +118,7 @@ type redisStore struct {
 // newRedisStore checks that the client can serve the contract.
 func newRedisStore(rdb redis.UniversalClient, c *checker, opts Options) *redisStore {
 	s := &redisStore{
-		rdb: rdb, keys: keys{opts.Namespace}, scripts: contract, renewals: newRenewals(), id: opts.InstanceID, secret: opts.secret,
+		rdb: rdb, keys: store.Keys(opts.Namespace), scripts: contract, renewals: newRenewals(), id: opts.InstanceID, secret: opts.secret,
 	}
 	missing := rdb == nil
 	switch client := rdb.(type) {
@@ -219,7 +155,7 @@ func (s *redisStore) checkElection(c *checker, prefix string, opts ElectionOptio
 
 // tagged refuses a name that a Redis Cluster would scatter over its slots.
 func (c *checker) tagged(field, name string) {
-	if !tagPattern.MatchString(name) {
+	if !store.TagPattern.MatchString(name) {
 		c.refuse(field, name, "needs a {hash tag} on a Redis Cluster, and with any client but a *redis.Client, so that its keys share a slot: %q",
 			"{"+name+"}")
 	}
@@ -264,24 +200,6 @@ func (s *script) whole(args []any) []any {
 	return append([]any{"eval", s.source}, args[2:]...)
 }
 
-// storeError is an error of Redis with what it means for us.
-type storeError struct {
-	kind error  // ErrUnreachable or ErrMisconfigured
-	op   string // script or command
-	fix  string // what to do about it; "" if there is nothing to do but wait
-	err  error
-}
-
-func (e *storeError) Error() string {
-	text := fmt.Sprintf("%v: %s: %v", e.kind, e.op, e.err)
-	if e.fix != "" {
-		text += " (fix: " + e.fix + ")"
-	}
-	return text
-}
-
-func (e *storeError) Unwrap() []error { return []error{e.kind, e.err} }
-
 // refusal is an error of Redis of which a part is left out.
 type refusal string
 
@@ -289,14 +207,6 @@ func (r refusal) Error() string { return string(r) }
 
 // RedisError makes it a redis.Error.
 func (refusal) RedisError() {}
-
-// fixOf tells one misconfiguration from another: met by several scripts, it is the same.
-func fixOf(err error) string {
-	if e, ok := errors.AsType[*storeError](err); ok {
-		return e.fix
-	}
-	return err.Error()
-}
 
 // refusedCall is how the prelude of scripts.lua names the command and the key that Redis refused.
 var refusedCall = regexp.MustCompile(`\[([A-Z]+) (.+)\]`)
@@ -312,8 +222,8 @@ func (s *redisStore) explain(op string, err error) error {
 		cluster.ReloadState(context.Background()) // in a goroutine of its own, one at a time
 	}
 	explained := explain(op, err)
-	if e, ok := errors.AsType[*storeError](explained); ok && e.fix == "" && e.kind == ErrUnreachable { //nolint:errorlint // our own
-		e.fix = s.likely(err)
+	if e, ok := errors.AsType[*store.Error](explained); ok && e.Fix == "" && e.Kind == ErrUnreachable { //nolint:errorlint // our own
+		e.Fix = s.likely(err)
 	}
 	return explained
 }
@@ -337,33 +247,27 @@ func (s *redisStore) likely(err error) string {
 	return ""
 }
 
-// neverSent reports whether an error says that there was no connection, so that nothing can have reached Redis.
-func neverSent(err error) bool {
-	dialled, ok := errors.AsType[*net.OpError](err)
-	return ok && dialled.Op == "dial"
-}
-
 func timedOut(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded)
 }
 
-// silence guesses what is wrong if Redis has never answered within the bound of an attempt; "": no idea.
-func (s *redisStore) silence() string { return s.likely(context.DeadlineExceeded) }
+// Silence guesses what is wrong if Redis has never answered within the bound of an attempt; "": no idea.
+func (s *redisStore) Silence() string { return s.likely(context.DeadlineExceeded) }
 
 // explain tells a misconfiguration, which somebody has to fix, from everything else, which means unknown.
 func explain(op string, err error) error {
-	e := &storeError{kind: ErrUnreachable, op: op, err: err}
+	e := &store.Error{Kind: ErrUnreachable, Op: op, Err: err}
 	var refused redis.Error
 	if !errors.As(err, &refused) {
 		if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
-			e.fix = "have the TLSConfig of the Redis client trust the server's certificate (RootCAs, ServerName), or renew that"
+			e.Fix = "have the TLSConfig of the Redis client trust the server's certificate (RootCAs, ServerName), or renew that"
 		}
 		return e
 	}
 	text := refused.Error()
 	if told, _, more := strings.Cut(text, ", with args beginning with:"); more { // a nonce may be among them
-		text, e.err = told, refusal(told)
+		text, e.Err = told, refusal(told)
 	}
 	command, key := op, ""
 	if found := refusedCall.FindStringSubmatch(text); found != nil {
@@ -380,34 +284,34 @@ func explain(op string, err error) error {
 	switch {
 	case starts("NOPERM") || strings.Contains(text, "executing the script can't") || // within a script, up to Redis 7.0
 		strings.Contains(text, "ACL failure in script"): // and since 7.2, and Valkey
-		e.fix = "grant the Redis user +eval +evalsha and access to the keys and channels of the namespace"
+		e.Fix = "grant the Redis user +eval +evalsha and access to the keys and channels of the namespace"
 		switch {
 		case key != "":
-			e.fix = fmt.Sprintf("grant the Redis user +%s and access to ~%s", strings.ToLower(command), key)
+			e.Fix = fmt.Sprintf("grant the Redis user +%s and access to ~%s", strings.ToLower(command), key)
 		case refusedCommand.MatchString(text): // go-redis sends some as it connects, for options of the client
-			e.fix = fmt.Sprintf("grant the Redis user +%s, and what else ACLRules returns", refusedCommand.FindStringSubmatch(text)[1])
+			e.Fix = fmt.Sprintf("grant the Redis user +%s, and what else ACLRules returns", refusedCommand.FindStringSubmatch(text)[1])
 		}
 	case starts("WRONGTYPE"):
-		e.fix = "the key belongs to something else: choose another Namespace, or LeaderKey, or remove it"
+		e.Fix = "the key belongs to something else: choose another Namespace, or LeaderKey, or remove it"
 		if key != "" {
-			e.fix = fmt.Sprintf("the key %s belongs to something else: choose another Namespace, or LeaderKey, or remove it", key)
+			e.Fix = fmt.Sprintf("the key %s belongs to something else: choose another Namespace, or LeaderKey, or remove it", key)
 		}
 	case starts("BADTERM"):
-		e.fix = fmt.Sprintf("the hash %s was written by something else: repair its field token, or remove it while nobody leads", key)
+		e.Fix = fmt.Sprintf("the hash %s was written by something else: repair its field token, or remove it while nobody leads", key)
 	case starts("BADTASK"):
-		e.fix = fmt.Sprintf("the hash %s was written by something else: repair the field, or remove the hash and with it what the task has run", key)
+		e.Fix = fmt.Sprintf("the hash %s was written by something else: repair the field, or remove the hash and with it what the task has run", key)
 	case starts("BADRUNS"):
-		e.fix = fmt.Sprintf("the stream %s takes no further entry, since one has the last ID that there can be: remove it", key)
+		e.Fix = fmt.Sprintf("the stream %s takes no further entry, since one has the last ID that there can be: remove it", key)
 	case starts("CROSSSLOT"):
-		e.fix = "give Namespace and LeaderKey a {hash tag}"
+		e.Fix = "give Namespace and LeaderKey a {hash tag}"
 	case starts("NOAUTH", "WRONGPASS"), strings.Contains(text, "AUTH <password> called without any password"),
 		strings.Contains(text, "unauthenticated"): // more arguments than Redis reads of a client that has not logged in
-		e.fix = "set Username and Password of the Redis client"
+		e.Fix = "set Username and Password of the Redis client"
 	case starts("ERR unknown command"):
-		e.fix = "tenure needs Redis 6.2 or later with Lua scripting"
+		e.Fix = "tenure needs Redis 6.2 or later with Lua scripting"
 	default:
 		return e
 	}
-	e.kind = ErrMisconfigured
+	e.Kind = ErrMisconfigured
 	return e
 }

@@ -10,27 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
-
-// leaseStore is what an elector asks of Redis for one role. Every method is one round trip, bounded by ctx only as far as the
-// client heeds it, and safe for concurrent use.
-type leaseStore interface {
-	acquire(ctx context.Context, r lease.Request) (leaseReply, error)
-	renew(ctx context.Context, r lease.Request) (leaseReply, error)
-	release(ctx context.Context, r lease.Request) (leaseReply, error)
-	leader(ctx context.Context) (leaseReply, error)
-}
-
-// leaseReply is the typed reply of a lease script.
-type leaseReply struct {
-	lease.Answer
-	// reason is "reclaimed" if a renewal took back a lease that Redis had lost. Else it is why it was refused: lease, hold, until, empty, taken, released, vanished; or foreign, from acquire and renew
-	// alike, if the holder is no tenure client: then Token is not the holder's.
-	reason string
-	// holder is the value of the lease key: the instance ID of the holder, or whatever a foreign client wrote, which may be "".
-	// It is "" if nobody holds the lease, too; the verdict tells them apart.
-	holder string
-}
 
 // roleStore binds the lease scripts to one role. What never changes is boxed once, so that a renewal allocates little.
 type roleStore struct {
@@ -45,7 +27,7 @@ type roleStore struct {
 }
 
 func (s *redisStore) forRole(opts ElectionOptions, id string) *roleStore {
-	key := s.keys.leaseKey(opts)
+	key := opts.leaseKey(string(s.keys))
 	return &roleStore{
 		redisStore:   s.within(opts.timing().Attempt()),
 		role:         opts.Role,
@@ -57,7 +39,7 @@ func (s *redisStore) forRole(opts ElectionOptions, id string) *roleStore {
 		emptyWait:    max(opts.EmptyHistoryWait.Milliseconds(), 0),
 		margin:       opts.FailoverMargin.Milliseconds(),
 		restartGuard: restartGuardArg(opts.RestartGuard),
-		channel:      s.keys.leaseEvents(opts),
+		channel:      store.LeaseEvents(key),
 		roleArg:      opts.Role,
 	}
 }
@@ -93,13 +75,13 @@ func (s *roleStore) args(sc *script, room int) []any {
 	return append(sc.args("3", 3+room), s.keys[0], s.keys[1], s.keys[2])
 }
 
-func (s *roleStore) acquire(ctx context.Context, r lease.Request) (leaseReply, error) {
+func (s *roleStore) Acquire(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	sc := s.scripts.acquire
 	return s.ask(ctx, sc, append(s.args(sc, 12), s.id, r.Nonce, s.ttl, r.NotAfter, r.Floor, r.HoldOff.Milliseconds(), s.emptyWait,
 		s.margin, s.restartGuard, s.channel, s.roleArg, s.careful))
 }
 
-func (s *roleStore) renew(ctx context.Context, r lease.Request) (leaseReply, error) {
+func (s *roleStore) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	draining := "0"
 	if r.Draining {
 		draining = "1"
@@ -109,25 +91,25 @@ func (s *roleStore) renew(ctx context.Context, r lease.Request) (leaseReply, err
 		draining, r.Since, r.Floor, s.careful)
 	line, err := s.renewals.text(ctx, s.redisStore, sc, s.key, args)
 	if err != nil {
-		return leaseReply{}, err
+		return store.LeaseReply{}, err
 	}
 	return parseLeaseReply(line)
 }
 
-func (s *roleStore) release(ctx context.Context, r lease.Request) (leaseReply, error) {
+func (s *roleStore) Release(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	sc := s.scripts.release
 	return s.ask(ctx, sc, append(s.args(sc, 6), s.id, r.Nonce, r.Token, s.channel, s.roleArg, r.Floor))
 }
 
-func (s *roleStore) leader(ctx context.Context) (leaseReply, error) {
+func (s *roleStore) Leader(ctx context.Context) (store.LeaseReply, error) {
 	sc := s.scripts.leader
 	return s.ask(ctx, sc, s.args(sc, 0))
 }
 
-func (s *roleStore) ask(ctx context.Context, sc *script, args []any) (leaseReply, error) {
+func (s *roleStore) ask(ctx context.Context, sc *script, args []any) (store.LeaseReply, error) {
 	line, err := s.text(ctx, sc, args)
 	if err != nil {
-		return leaseReply{}, err
+		return store.LeaseReply{}, err
 	}
 	return parseLeaseReply(line)
 }
@@ -139,24 +121,24 @@ var verdicts = map[string]lease.Verdict{
 }
 
 // parseLeaseReply reads the line that answer() in scripts.lua writes.
-func parseLeaseReply(line string) (leaseReply, error) {
+func parseLeaseReply(line string) (store.LeaseReply, error) {
 	var fields [8]string
 	rest := line
 	for i := range fields {
 		var ok bool
 		if fields[i], rest, ok = strings.Cut(rest, " "); !ok {
-			return leaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
+			return store.LeaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
 		}
 	}
 	verdict, ok := verdicts[fields[0]]
 	if !ok {
-		return leaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
+		return store.LeaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
 	}
 	var numbers [5]int64
 	for i := range numbers {
 		n, err := strconv.ParseInt(fields[i+1], 10, 64)
 		if err != nil {
-			return leaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
+			return store.LeaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
 		}
 		numbers[i] = n
 	}
@@ -168,23 +150,23 @@ func parseLeaseReply(line string) (leaseReply, error) {
 	}
 	holder, held := strings.CutPrefix(rest, "=")
 	if !held && rest != "-" {
-		return leaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
+		return store.LeaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
 	}
 	if !held {
 		holder = ""
 	}
-	return leaseReply{
+	return store.LeaseReply{
 		Answer: lease.Answer{
 			Verdict: verdict,
 			Now:     numbers[0],
 			Token:   numbers[1],
-			TTL:     milliseconds(numbers[2]),
-			Wait:    milliseconds(numbers[3]),
+			TTL:     store.Milliseconds(numbers[2]),
+			Wait:    store.Milliseconds(numbers[3]),
 			Since:   numbers[4],
 			Origin:  bounded(absent(fields[6])),
 		},
-		reason: absent(fields[7]),
-		holder: bounded(holder),
+		Reason: absent(fields[7]),
+		Holder: bounded(holder),
 	}, nil
 }
 
@@ -195,19 +177,4 @@ func bounded(text string) string {
 		return text
 	}
 	return text[:most] + mark
-}
-
-// milliseconds reads a duration that came from outside: nothing is longer than a century.
-func milliseconds(n int64) time.Duration {
-	const century = 100 * 365 * 24 * int64(time.Hour/time.Millisecond)
-	return time.Duration(min(max(n, -century), century)) * time.Millisecond
-}
-
-// startTime is the start of a term, in Unix seconds. Anybody may have written it: what is no date is
-// the zero time.
-func startTime(seconds int64) time.Time {
-	if t := redisTime(min(seconds, 1<<50) * 1000); !t.IsZero() {
-		return t.Local()
-	}
-	return time.Time{}
 }

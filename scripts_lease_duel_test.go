@@ -10,6 +10,8 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // duel asks the scripts and the oracle the same random questions, through random faults, and compares every reply and every key.
@@ -217,7 +219,7 @@ func (d *duel) onTheEdge(data oracle.Data) bool {
 // compose makes up a question: mostly an honest one, else late, of another campaign, or with a wrong token.
 func (d *duel) compose(r *rival) lease.Request {
 	m := d.model
-	q := lease.Request{Nonce: r.nonce, Floor: r.floor, HoldOff: milliseconds(pick(d, r.TTL, r.TTL, max(r.longest, r.TTL), 2000)), Since: 1_699_999_999}
+	q := lease.Request{Nonce: r.nonce, Floor: r.floor, HoldOff: store.Milliseconds(pick(d, r.TTL, r.TTL, max(r.longest, r.TTL), 2000)), Since: 1_699_999_999}
 	if d.chance(0.3) {
 		q.NotAfter = max(pick(d, d.now, d.now-1, d.now-5000, d.now+1, d.now+5000), 1)
 	}

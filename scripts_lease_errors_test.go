@@ -20,6 +20,8 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 func TestLoadScripts(t *testing.T) {
@@ -231,9 +233,9 @@ func TestTokenThatTenureCannotHaveWritten(t *testing.T) {
 						continue
 					}
 					a := w.candidateA()
-					call := map[lease.Kind]func(context.Context, lease.Request) (leaseReply, error){
-						lease.Acquire: a.store.acquire, lease.Renew: a.store.renew, lease.Release: a.store.release,
-						askLeader: func(ctx context.Context, _ lease.Request) (leaseReply, error) { return a.store.leader(ctx) },
+					call := map[lease.Kind]func(context.Context, lease.Request) (store.LeaseReply, error){
+						lease.Acquire: a.store.Acquire, lease.Renew: a.store.Renew, lease.Release: a.store.Release,
+						askLeader: func(ctx context.Context, _ lease.Request) (store.LeaseReply, error) { return a.store.Leader(ctx) },
 					}[r.Kind]
 					_, err := call(ctx, r)
 					misconfigured(t, err, "BADTERM", leaseKey+":term", "HGET")
@@ -281,7 +283,7 @@ func TestSlotsOfADeadMasterAreLookedFor(t *testing.T) {
 				Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, tt.err },
 			})
 			defer client.Close()
-			if _, err := newLeaseStore(client).forRole(ElectionOptions{LeaseTTL: time.Second}, "a").acquire(t.Context(), acquiring(nil)); !errors.Is(err, tt.err) {
+			if _, err := newLeaseStore(client).forRole(ElectionOptions{LeaseTTL: time.Second}, "a").Acquire(t.Context(), acquiring(nil)); !errors.Is(err, tt.err) {
 				t.Fatal(err)
 			}
 			time.Sleep(10 * time.Second)

@@ -15,6 +15,8 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // leaseRights is all that the lease scripts need to do their work.
@@ -234,7 +236,7 @@ func TestLeaseHints(t *testing.T) {
 		w.rdb.Del(ctx, leaseKey)
 		a.must(ctx, t, lease.Done, releasing("na", deleted))
 		w.rdb.Publish(ctx, leaseKey+":events", "end")
-		for _, want := range []string{hintRollCall, hintGranted, hintVacant, hintGranted, hintVacant, ""} {
+		for _, want := range []string{store.HintRollCall, store.HintGranted, store.HintVacant, store.HintGranted, store.HintVacant, ""} {
 			message, err := sub.ReceiveMessage(ctx)
 			if err != nil {
 				t.Fatal(err)

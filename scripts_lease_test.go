@@ -10,6 +10,8 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // leaseCase is one question and its answer. Times are relative to the moment of the question; "here" is the history of the server.
@@ -49,7 +51,7 @@ func with(t oracle.Term, change func(*oracle.Term)) oracle.Term {
 }
 
 func acquiring(change func(*lease.Request)) lease.Request {
-	r := lease.Request{Kind: lease.Acquire, Nonce: "na", HoldOff: milliseconds(1000)}
+	r := lease.Request{Kind: lease.Acquire, Nonce: "na", HoldOff: store.Milliseconds(1000)}
 	if change != nil {
 		change(&r)
 	}
@@ -57,7 +59,7 @@ func acquiring(change func(*lease.Request)) lease.Request {
 }
 
 func renewing(change func(*lease.Request)) lease.Request {
-	r := lease.Request{Kind: lease.Renew, Nonce: "na", Token: 41, HoldOff: milliseconds(1000), Origin: "here", Since: 1_699_999_000}
+	r := lease.Request{Kind: lease.Renew, Nonce: "na", Token: 41, HoldOff: store.Milliseconds(1000), Origin: "here", Since: 1_699_999_000}
 	if change != nil {
 		change(&r)
 	}
@@ -174,7 +176,7 @@ var acquireCases = []leaseCase{
 	{name: "longest TTL: absurd", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Longest = oracle.Named{Length: 90_000_000, At: -1} })},
 		ask: floor(42), want: lease.Held, reason: "hold", token: 42, wait: 1000},
 	{name: "longest TTL: learned", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Origin = "0d" })},
-		ask: acquiring(func(r *lease.Request) { r.HoldOff = milliseconds(7000) }), want: lease.Held, reason: "hold", token: 41, wait: 7000},
+		ask: acquiring(func(r *lease.Request) { r.HoldOff = store.Milliseconds(7000) }), want: lease.Held, reason: "hold", token: 41, wait: 7000},
 	{name: "memory: late", data: oracle.Data{Term: released}, ask: acquiring(func(r *lease.Request) { r.NotAfter, r.Floor = -1, 99 }), want: lease.Stale},
 	{name: "stale, on a token past belief", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Token = 9_000_000_000_000_000 })},
 		ask: acquiring(func(r *lease.Request) { r.NotAfter = -1 }), want: lease.Unknown, reason: "BADTERM"},

@@ -19,6 +19,8 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // leaseWorld is a Redis that the lease scripts run on, and what a test may do to the keys of one role: on a miniredis with a clock
@@ -229,20 +231,20 @@ const askLeader lease.Kind = -1
 
 // ask runs a script; an error that it raises itself becomes its code.
 func (a leaseAsker) ask(ctx context.Context, r lease.Request) (oracle.Reply, error) {
-	call := a.store.release
+	call := a.store.Release
 	switch r.Kind {
 	case lease.Acquire:
-		call = a.store.acquire
+		call = a.store.Acquire
 	case lease.Renew:
-		call = a.store.renew
+		call = a.store.Renew
 	case askLeader:
-		call = func(ctx context.Context, _ lease.Request) (leaseReply, error) { return a.store.leader(ctx) }
+		call = func(ctx context.Context, _ lease.Request) (store.LeaseReply, error) { return a.store.Leader(ctx) }
 	}
 	reply, err := call(ctx, r)
 	if err != nil && strings.Contains(err.Error(), "BADTERM") {
 		return oracle.Reply{Reason: "BADTERM"}, nil
 	}
-	return oracle.Reply{Answer: reply.Answer, Reason: reply.reason, Holder: reply.holder}, err
+	return oracle.Reply{Answer: reply.Answer, Reason: reply.Reason, Holder: reply.Holder}, err
 }
 
 // predict is what the oracle says to the same question.

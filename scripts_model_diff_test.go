@@ -20,6 +20,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // modelWorld is a Redis beside the oracle's models of the task and registry scripts, which are asked the same.
@@ -101,12 +103,12 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 				run = "r4"
 			}
 			expect, spec := oneOf(w, model.Next, model.Next, strconv.FormatInt(slots(), 10)), oneOf(w, model.Spec, "s1", "s1", "s2")
-			var reply taskReply
+			var reply store.TaskReply
 			var err error
 			var want, what string
 			switch what = oneOf(w, "open", "plan", "claim", "claim", "claim", "retry", "finish", "finish", "pause", "read"); what {
 			case "open":
-				o := taskOpen{token: as, lease: oneOf(w, "model:leader", "model:leader", "model:leader:other"), other: oneOf(w, "", model.Lease)}
+				o := store.TaskOpen{Token: as, Lease: oneOf(w, "model:leader", "model:leader", "model:leader:other"), Other: oneOf(w, "", model.Lease)}
 				held := w.rand.IntN(2) == 0
 				for _, key := range []string{"model:leader", "model:leader:other"} {
 					if held {
@@ -115,53 +117,53 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 						require.NoError(w, w.rdb.Del(ctx, key).Err())
 					}
 				}
-				reply, err = w.store.openTask(ctx, "t", o)
-				want = model.Open(as, o.lease, !held && o.other == model.Lease)
+				reply, err = w.store.Open(ctx, "t", o)
+				want = model.Open(as, o.Lease, !held && o.Other == model.Lease)
 			case "plan":
-				p := taskPlan{token: as, expect: expect, next: slots(), spec: spec, skipped: w.rand.Int64N(3), paused: w.rand.IntN(5) == 0}
-				reply, err = w.store.planTask(ctx, "t", p)
-				want = model.Plan(as, p.expect, strconv.FormatInt(p.next, 10), p.spec, p.skipped, p.paused)
+				p := store.TaskPlan{Token: as, Expect: expect, Next: slots(), Spec: spec, Skipped: w.rand.Int64N(3), Paused: w.rand.IntN(5) == 0}
+				reply, err = w.store.Plan(ctx, "t", p)
+				want = model.Plan(as, p.Expect, strconv.FormatInt(p.Next, 10), p.Spec, p.Skipped, p.Paused)
 			case "claim":
-				c := taskClaim{
-					token: as, run: run, kind: oneOf(w, claimSlot, claimSlot, claimAgain, claimExtra), expect: expect, slot: slots(),
-					next: slots() + 5000, spec: spec, instance: oneOf(w, "a", "b"), skipped: w.rand.IntN(3), attempt: 1 + w.rand.IntN(3),
+				c := store.TaskClaim{
+					Token: as, Run: run, Kind: oneOf(w, store.ClaimSlot, store.ClaimSlot, store.ClaimAgain, store.ClaimExtra), Expect: expect, Slot: slots(),
+					Next: slots() + 5000, Spec: spec, Instance: oneOf(w, "a", "b"), Skipped: w.rand.IntN(3), Attempt: 1 + w.rand.IntN(3),
 				}
-				if c.kind == claimAgain {
-					c.expect = oneOf(w, model.Run, model.Done, "r1")
+				if c.Kind == store.ClaimAgain {
+					c.Expect = oneOf(w, model.Run, model.Done, "r1")
 				}
-				if c.kind == claimExtra {
-					c.expect = strconv.FormatInt(oneOf(w, model.Finished, model.Finished, 7), 10)
+				if c.Kind == store.ClaimExtra {
+					c.Expect = strconv.FormatInt(oneOf(w, model.Finished, model.Finished, 7), 10)
 				}
-				reply, err = w.store.claimTask(ctx, "t", c)
-				want = model.Claim(reply.now, oracle.Claim{
-					Token: c.token, Run: c.run, Kind: c.kind, Expect: c.expect, Slot: c.slot, Next: strconv.FormatInt(c.next, 10), Spec: c.spec,
-					Instance: c.instance, Skipped: int64(c.skipped), Attempt: int64(c.attempt),
+				reply, err = w.store.Claim(ctx, "t", c)
+				want = model.Claim(reply.Now, oracle.Claim{
+					Token: c.Token, Run: c.Run, Kind: c.Kind, Expect: c.Expect, Slot: c.Slot, Next: strconv.FormatInt(c.Next, 10), Spec: c.Spec,
+					Instance: c.Instance, Skipped: int64(c.Skipped), Attempt: int64(c.Attempt),
 				})
 			case "retry":
-				r := taskRetry{token: as, run: run, attempt: 1 + w.rand.IntN(3), failures: w.rand.IntN(3), in: time.Duration(w.rand.IntN(5)) * time.Second}
-				reply, err = w.store.retryTask(ctx, "t", r)
-				want = model.Retry(reply.now, r.token, r.run, int64(r.attempt), int64(r.failures), r.in.Milliseconds())
+				r := store.TaskRetry{Token: as, Run: run, Attempt: 1 + w.rand.IntN(3), Failures: w.rand.IntN(3), In: time.Duration(w.rand.IntN(5)) * time.Second}
+				reply, err = w.store.Retry(ctx, "t", r)
+				want = model.Retry(reply.Now, r.Token, r.Run, int64(r.Attempt), int64(r.Failures), r.In.Milliseconds())
 			case "finish":
-				f := taskFinish{
-					token: as, run: run, status: oneOf(w, RunSucceeded, RunFailed, RunInterrupted, RunAbandoned, runReturned), text: oneOf(w, "", "oops"),
-					attempt: w.rand.IntN(3), failures: w.rand.IntN(3), retryIn: time.Duration(w.rand.IntN(3)) * time.Second,
+				f := store.TaskFinish{
+					Token: as, Run: run, Status: oneOf(w, store.RunSucceeded, store.RunFailed, store.RunInterrupted, store.RunAbandoned, store.RunReturned), Text: oneOf(w, "", "oops"),
+					Attempt: w.rand.IntN(3), Failures: w.rand.IntN(3), RetryIn: time.Duration(w.rand.IntN(3)) * time.Second,
 				}
-				reply, err = w.store.finishTask(ctx, "t", f)
-				want = model.Finish(reply.now, f.token, f.run, string(f.status), f.text, int64(f.attempt), int64(f.failures), f.retryIn.Milliseconds())
+				reply, err = w.store.Finish(ctx, "t", f)
+				want = model.Finish(reply.Now, f.Token, f.Run, string(f.Status), f.Text, int64(f.Attempt), int64(f.Failures), f.RetryIn.Milliseconds())
 			case "pause":
 				paused, count := oneOf(w, true, false, false), oneOf(w, model.Pauses, model.Pauses, "1")
-				reply, err = w.store.pauseTask(ctx, "t", paused, count)
+				reply, err = w.store.Pause(ctx, "t", paused, count)
 				want = model.Pause(paused, count)
 			case "read":
-				reply, err = w.store.readTask(ctx, "t")
-				want = taskOK
+				reply, err = w.store.Record(ctx, "t")
+				want = store.TaskOK
 			}
 			require.NoError(w, err, what)
-			require.Equal(w, want, reply.verdict, "%s as %d of %+v", what, as, model.Record)
-			require.Equal(w, model.Record, recordOf(reply.record, model.There), what)
+			require.Equal(w, want, reply.Verdict, "%s as %d of %+v", what, as, model.Record)
+			require.Equal(w, model.Record, recordOf(reply.Record, model.There), what)
 			seen[what+" "+want]++
 		}
-		runs, err := w.store.taskRuns(ctx, "t", 1000)
+		runs, err := w.store.Runs(ctx, "t", 1000)
 		require.NoError(w, err)
 		slices.Reverse(runs)
 		require.Len(w, runs, len(model.History))
@@ -180,15 +182,15 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 	}
 }
 
-func recordOf(r taskRecord, there bool) oracle.Record {
+func recordOf(r store.TaskRecord, there bool) oracle.Record {
 	return oracle.Record{
-		Next: r.due, Spec: r.spec, Token: r.token, Run: r.run, Done: r.done, Status: string(r.status), Scheduled: r.scheduled, Started: r.started,
-		Finished: r.finished, Attempt: int64(r.attempt), Crashes: int64(r.crashes), Skipped: r.skipped, Paused: r.paused, Instance: r.instance,
-		RunToken: r.runToken, Error: r.text, Failures: int64(r.failures), RetryAt: r.retryAt, Lease: r.lease, Pauses: r.pauses, There: there,
+		Next: r.Due, Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: string(r.Status), Scheduled: r.Scheduled, Started: r.Started,
+		Finished: r.Finished, Attempt: int64(r.Attempt), Crashes: int64(r.Crashes), Skipped: r.Skipped, Paused: r.Paused, Instance: r.Instance,
+		RunToken: r.RunToken, Error: r.Text, Failures: int64(r.Failures), RetryAt: r.RetryAt, Lease: r.Lease, Pauses: r.Pauses, There: there,
 	}
 }
 
-func runOf(r TaskRecord) oracle.Run {
+func runOf(r store.Run) oracle.Run {
 	ms := func(t time.Time) int64 {
 		if t.IsZero() {
 			return 0
@@ -219,26 +221,26 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 				if w.rand.IntN(4) == 0 {
 					notAfter = w.now() + oneOf(w, int64(-1000), 60_000)
 				}
-				b := beatCall{
-					id: id, incarnation: incarnation, first: w.rand.IntN(3) == 0, notAfter: notAfter, ttl: 90 * time.Second, takeOver: drifted * time.Millisecond,
-					head: `{"instance_id":"` + id + `","started_at":`, rest: `,"status":"active","worker_count":1,"incarnation":"` + incarnation + `"}`, started: oneOf(w, int64(0), 1234),
+				b := store.Heartbeat{
+					ID: id, Incarnation: incarnation, First: w.rand.IntN(3) == 0, NotAfter: notAfter, TTL: 90 * time.Second, TakeOver: drifted * time.Millisecond,
+					Head: `{"instance_id":"` + id + `","started_at":`, Rest: `,"status":"active","worker_count":1,"incarnation":"` + incarnation + `"}`, Started: oneOf(w, int64(0), 1234),
 				}
-				reply, err := w.store.beatInstance(ctx, b)
+				reply, err := w.store.Heartbeat(ctx, b)
 				require.NoError(w, err)
-				want, started, other := model.Beat(reply.now, oracle.Beat{
-					ID: id, Incarnation: incarnation, First: b.first, NotAfter: notAfter, TTL: b.ttl.Milliseconds(), TakeOver: drifted, Status: "active", Started: b.started,
+				want, started, other := model.Beat(reply.Now, oracle.Beat{
+					ID: id, Incarnation: incarnation, First: b.First, NotAfter: notAfter, TTL: b.TTL.Milliseconds(), TakeOver: drifted, Status: "active", Started: b.Started,
 				})
-				require.Equal(w, []any{want, started, other}, []any{reply.verdict, reply.started, reply.other})
+				require.Equal(w, []any{want, started, other}, []any{reply.Verdict, reply.Started, reply.Other})
 				verdict = want
 			case "leave":
-				got, err := w.store.removeInstance(ctx, id, incarnation)
+				got, err := w.store.Remove(ctx, id, incarnation)
 				require.NoError(w, err)
 				verdict = model.Deregister(id, incarnation)
 				require.Equal(w, verdict, got)
 			case "silence": // time passes for one of them
 				if _, beats := model.Beats[id]; beats {
 					d := w.rand.Int64N(2 * down)
-					require.NoError(w, w.rdb.ZIncrBy(ctx, w.store.keys.beats(), -float64(d), id).Err())
+					require.NoError(w, w.rdb.ZIncrBy(ctx, w.store.keys.Beats(), -float64(d), id).Err())
 					model.Beats[id] -= d
 				}
 			case "hold": // it ends sooner, or another one does not know of it
@@ -246,48 +248,48 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 					break
 				}
 				if left := w.rand.Int64N(200_000); left > 10_000 {
-					require.NoError(w, w.rdb.PExpire(ctx, w.store.keys.hold(), time.Duration(left)*time.Millisecond).Err())
+					require.NoError(w, w.rdb.PExpire(ctx, w.store.keys.Hold(), time.Duration(left)*time.Millisecond).Err())
 					model.Hold.Ends = w.now() + left
 				} else {
-					require.NoError(w, w.rdb.Del(ctx, w.store.keys.hold(), w.store.keys.removed()).Err())
+					require.NoError(w, w.rdb.Del(ctx, w.store.keys.Hold(), w.store.keys.Removed()).Err())
 					model.Hold = nil
 					clear(model.Removed)
 				}
 			case "ahead": // a removal from before Redis's clock was set back
 				at := w.now() + 2*window + w.rand.Int64N(down)
-				require.NoError(w, w.rdb.ZAdd(ctx, w.store.keys.removed(), redis.Z{Score: float64(at), Member: id}).Err())
-				w.rdb.Persist(ctx, w.store.keys.removed())
+				require.NoError(w, w.rdb.ZAdd(ctx, w.store.keys.Removed(), redis.Z{Score: float64(at), Member: id}).Err())
+				w.rdb.Persist(ctx, w.store.keys.Removed())
 				model.Removed[id] = at
 			case "look":
 				silence := oneOf(w, int64(drifted/2), drifted)
-				reply, err := w.store.lookAtBeats(ctx, lookCall{silence: time.Duration(silence) * time.Millisecond})
+				reply, err := w.store.Look(ctx, store.Look{Silence: time.Duration(silence) * time.Millisecond})
 				require.NoError(w, err)
-				require.Equal(w, fmt.Sprint(model.Look(reply.now, silence)), fmt.Sprint(reply.ids))
+				require.Equal(w, fmt.Sprint(model.Look(reply.Now, silence)), fmt.Sprint(reply.IDs))
 			case "sweep":
 				of := slices.Clone(ids)
 				w.rand.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
-				c := sweepCall{
-					drifted: drifted * time.Millisecond, down: down * time.Millisecond, window: window * time.Millisecond,
-					mark: w.rand.IntN(4) > 0, remove: w.rand.IntN(3) > 0, incarnation: oneOf(w, "i", "j"), ids: of,
+				c := store.Sweep{
+					Drifted: drifted * time.Millisecond, Down: down * time.Millisecond, Window: window * time.Millisecond,
+					Mark: w.rand.IntN(4) > 0, Remove: w.rand.IntN(3) > 0, Incarnation: oneOf(w, "i", "j"), IDs: of,
 				}
 				before := w.now()
-				got, err := w.store.sweepInstances(ctx, c)
+				got, err := w.store.Sweep(ctx, c)
 				require.NoError(w, err)
-				ask := oracle.Sweep{Drifted: drifted, Down: down, Window: window, Mark: c.mark, Remove: c.remove, By: c.incarnation, IDs: of}
+				ask := oracle.Sweep{Drifted: drifted, Down: down, Window: window, Mark: c.Mark, Remove: c.Remove, By: c.Incarnation, IDs: of}
 				late := model.Clone() // the script ran at an instant between
 				began, held, want := model.Sweep(before, ask)
-				if !slices.Equal(want, got.verdicts) {
+				if !slices.Equal(want, got.Verdicts) {
 					model = late
 					began, held, want = model.Sweep(w.now(), ask)
 				}
-				require.Equal(w, want, got.verdicts)
-				require.Equal(w, held, got.held)
-				require.InDelta(w, began, got.heldSince, float64(w.now()-before))
-				if model.Hold != nil && got.heldSince != 0 {
-					model.Hold.Began = got.heldSince
+				require.Equal(w, want, got.Verdicts)
+				require.Equal(w, held, got.Held)
+				require.InDelta(w, began, got.HeldSince, float64(w.now()-before))
+				if model.Hold != nil && got.HeldSince != 0 {
+					model.Hold.Began = got.HeldSince
 					verdict = "held"
 				}
-				for _, v := range got.verdicts {
+				for _, v := range got.Verdicts {
 					seen["sweep "+v]++
 				}
 			}
@@ -311,13 +313,13 @@ func (w *modelWorld) sameRegistry(model *oracle.Registry) {
 	w.Helper()
 	ctx := w.Context()
 	beats := map[string]int64{}
-	scores, err := w.rdb.ZRangeWithScores(ctx, w.store.keys.beats(), 0, -1).Result()
+	scores, err := w.rdb.ZRangeWithScores(ctx, w.store.keys.Beats(), 0, -1).Result()
 	require.NoError(w, err)
 	for _, z := range scores {
 		beats[z.Member.(string)] = int64(z.Score)
 	}
 	require.Equal(w, model.Beats, beats)
-	hold, err := w.rdb.Get(ctx, w.store.keys.hold()).Result()
+	hold, err := w.rdb.Get(ctx, w.store.keys.Hold()).Result()
 	if model.Hold == nil || w.now() >= model.Hold.Ends {
 		require.ErrorIs(w, err, redis.Nil)
 	} else {
@@ -326,24 +328,24 @@ func (w *modelWorld) sameRegistry(model *oracle.Registry) {
 		require.Equal(w, fmt.Sprint(h.Began, " ", h.May, " ", h.Held, " ", h.By), hold)
 	}
 	instances := map[string]oracle.Instance{}
-	page, err := w.store.scanInstances(ctx, "0", false)
+	page, err := w.store.Scan(ctx, "0", false)
 	require.NoError(w, err)
-	for _, e := range page.entries {
+	for _, e := range page.Entries {
 		var record struct {
 			Incarnation string `json:"incarnation"`
 			Status      string `json:"status"`
 			Started     int64  `json:"started_at"`
 			Beat        int64  `json:"last_heartbeat"`
 		}
-		require.NoError(w, json.Unmarshal([]byte(e.record), &record))
-		instances[e.id] = oracle.Instance{Incarnation: record.Incarnation, Status: record.Status, Started: record.Started, Beat: record.Beat}
+		require.NoError(w, json.Unmarshal([]byte(e.Record), &record))
+		instances[e.ID] = oracle.Instance{Incarnation: record.Incarnation, Status: record.Status, Started: record.Started, Beat: record.Beat}
 	}
 	if !reflect.DeepEqual(model.Instances, instances) {
 		require.Equal(w, model.Instances, instances)
 	}
 	for _, id := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 		earliest := w.now()
-		left, err := w.rdb.PTTL(ctx, w.store.keys.heartbeat(id)).Result()
+		left, err := w.rdb.PTTL(ctx, w.store.keys.Heartbeat(id)).Result()
 		require.NoError(w, err)
 		latest, ends := w.now(), model.Keys[id]
 		if left < 0 {

@@ -56,7 +56,7 @@ func TestHolderOfAnyName(t *testing.T) {
 		ctx := t.Context()
 		dash := w.asker(oracle.Asker{ID: "-", TTL: 60_000, RestartGuard: -1})
 		token := dash.must(ctx, t, lease.Won, acquiring(nil)).Token
-		elector := newElector(electionConfig{store: dash.store}, newSubscription())
+		elector := &Elector{store: dash.store}
 		leader, err := elector.Leader(ctx)
 		require.NoError(t, err)
 		require.Equal(t, "-", leader.InstanceID)

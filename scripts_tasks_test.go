@@ -16,10 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // onTaskStores runs fn on every store of tasks there is.
-func onTaskStores(t *testing.T, fn func(t *testing.T, store taskStore)) {
+func onTaskStores(t *testing.T, fn func(t *testing.T, store store.Tasks)) {
 	t.Run("memory", func(t *testing.T) { fn(t, newLocalTasks()) })
 	onTaskRedis(t, func(t *testing.T, store *redisStore) { fn(t, store) })
 }
@@ -50,18 +52,18 @@ func onTaskRedis(t *testing.T, fn func(t *testing.T, store *redisStore)) {
 // taskTeller asks a store and writes down what it says, with times relative to the first answer.
 type taskTeller struct {
 	*testing.T
-	store taskStore
+	store store.Tasks
 	base  int64
 	told  []string
 }
 
-func (s *taskTeller) tell(what string, reply taskReply, err error) taskRecord {
+func (s *taskTeller) tell(what string, reply store.TaskReply, err error) store.TaskRecord {
 	s.Helper()
 	require.NoError(s, err, what)
 	if s.base == 0 {
-		s.base = reply.now
+		s.base = reply.Now
 	}
-	r := reply.record
+	r := reply.Record
 	relative := func(ms int64) string {
 		switch {
 		case ms == 0:
@@ -72,13 +74,13 @@ func (s *taskTeller) tell(what string, reply taskReply, err error) taskRecord {
 		return (time.Duration(ms-s.base) * time.Millisecond).Round(time.Minute).String()
 	}
 	due := "-"
-	if r.due != "" {
-		due = relative(r.next)
-		require.Equal(s, strconv.FormatInt(r.next, 10), r.due)
+	if r.Due != "" {
+		due = relative(r.Next)
+		require.Equal(s, strconv.FormatInt(r.Next, 10), r.Due)
 	}
 	s.told = append(s.told, fmt.Sprintf("%-27s %-7s | next %s spec %s token %d run %s done %s | %s slot %s %s..%s attempt %d by %d %s | crashes %d failures %d retry %s skipped %d paused %v/%s %s",
-		what, reply.verdict, due, dash(r.spec), r.token, dash(r.run), dash(r.done), dash(string(r.status)), relative(r.scheduled),
-		relative(r.started), relative(r.finished), r.attempt, r.runToken, dash(r.instance), r.crashes, r.failures, relative(r.retryAt), r.skipped, r.paused, dash(r.pauses), dash(r.text)))
+		what, reply.Verdict, due, dash(r.Spec), r.Token, dash(r.Run), dash(r.Done), dash(string(r.Status)), relative(r.Scheduled),
+		relative(r.Started), relative(r.Finished), r.Attempt, r.RunToken, dash(r.Instance), r.Crashes, r.Failures, relative(r.RetryAt), r.Skipped, r.Paused, dash(r.Pauses), dash(r.Text)))
 	return r
 }
 
@@ -90,140 +92,140 @@ func dash(text string) string {
 }
 
 func (s *taskTeller) open(token int64) {
-	reply, err := s.store.openTask(s.Context(), "t", taskOpen{token: token})
+	reply, err := s.store.Open(s.Context(), "t", store.TaskOpen{Token: token})
 	s.tell(fmt.Sprint("open ", token), reply, err)
 }
 
-func (s *taskTeller) plan(p taskPlan) {
-	reply, err := s.store.planTask(s.Context(), "t", p)
-	s.tell(fmt.Sprint("plan ", p.token, " ", p.spec), reply, err)
+func (s *taskTeller) plan(p store.TaskPlan) {
+	reply, err := s.store.Plan(s.Context(), "t", p)
+	s.tell(fmt.Sprint("plan ", p.Token, " ", p.Spec), reply, err)
 }
 
-func (s *taskTeller) claim(c taskClaim) {
-	reply, err := s.store.claimTask(s.Context(), "t", c)
-	s.tell(fmt.Sprint("claim ", c.kind, " ", c.token, " ", c.run), reply, err)
+func (s *taskTeller) claim(c store.TaskClaim) {
+	reply, err := s.store.Claim(s.Context(), "t", c)
+	s.tell(fmt.Sprint("claim ", c.Kind, " ", c.Token, " ", c.Run), reply, err)
 }
 
-func (s *taskTeller) retry(r taskRetry) {
-	reply, err := s.store.retryTask(s.Context(), "t", r)
-	s.tell(fmt.Sprint("retry ", r.token, " ", r.run), reply, err)
+func (s *taskTeller) retry(r store.TaskRetry) {
+	reply, err := s.store.Retry(s.Context(), "t", r)
+	s.tell(fmt.Sprint("retry ", r.Token, " ", r.Run), reply, err)
 }
 
-func (s *taskTeller) finish(f taskFinish) {
-	reply, err := s.store.finishTask(s.Context(), "t", f)
-	s.tell(fmt.Sprint("finish ", f.status, " ", f.token, " ", f.run), reply, err)
+func (s *taskTeller) finish(f store.TaskFinish) {
+	reply, err := s.store.Finish(s.Context(), "t", f)
+	s.tell(fmt.Sprint("finish ", f.Status, " ", f.Token, " ", f.Run), reply, err)
 }
 
 // TestTaskScripts tells one long story to every store; all of them must answer the same.
 func TestTaskScripts(t *testing.T) {
 	const hour = int64(time.Hour / time.Millisecond)
-	onTaskStores(t, func(t *testing.T, store taskStore) {
-		s := &taskTeller{T: t, store: store}
+	onTaskStores(t, func(t *testing.T, db store.Tasks) {
+		s := &taskTeller{T: t, store: db}
 		ctx := t.Context()
-		reply, err := store.readTask(ctx, "t")
+		reply, err := db.Record(ctx, "t")
 		s.tell("read", reply, err)
-		reply, err = store.pauseTask(ctx, "t", true, "")
+		reply, err = db.Pause(ctx, "t", true, "")
 		s.tell("pause", reply, err)
-		s.plan(taskPlan{token: 100, next: 1, spec: "A"})
-		s.finish(taskFinish{token: 100, run: "r0", status: RunSucceeded})
+		s.plan(store.TaskPlan{Token: 100, Next: 1, Spec: "A"})
+		s.finish(store.TaskFinish{Token: 100, Run: "r0", Status: store.RunSucceeded})
 		s.open(100)
 		s.open(100)
 		finished := func() string {
-			reply, err := store.readTask(ctx, "t")
+			reply, err := db.Record(ctx, "t")
 			require.NoError(t, err)
-			return strconv.FormatInt(reply.record.finished, 10)
+			return strconv.FormatInt(reply.Record.Finished, 10)
 		}
 		at := func(hours int64) string { return strconv.FormatInt(s.base+hours*hour, 10) }
-		slot := func(token int64, run string, hours, next int64) taskClaim {
-			return taskClaim{token: token, run: run, kind: claimSlot, expect: at(hours), slot: s.base + hours*hour, next: s.base + next*hour,
-				spec: "A", instance: "i" + run, skipped: 1, attempt: 1}
+		slot := func(token int64, run string, hours, next int64) store.TaskClaim {
+			return store.TaskClaim{Token: token, Run: run, Kind: store.ClaimSlot, Expect: at(hours), Slot: s.base + hours*hour, Next: s.base + next*hour,
+				Spec: "A", Instance: "i" + run, Skipped: 1, Attempt: 1}
 		}
 		s.claim(slot(100, "r1", -1, 1))
-		s.plan(taskPlan{token: 100, next: s.base + hour, spec: "A", skipped: 2})
-		s.plan(taskPlan{token: 100, next: s.base + hour, spec: "A", skipped: 2})
-		s.plan(taskPlan{token: 100, next: s.base + 2*hour, spec: "A"})
+		s.plan(store.TaskPlan{Token: 100, Next: s.base + hour, Spec: "A", Skipped: 2})
+		s.plan(store.TaskPlan{Token: 100, Next: s.base + hour, Spec: "A", Skipped: 2})
+		s.plan(store.TaskPlan{Token: 100, Next: s.base + 2*hour, Spec: "A"})
 		s.claim(slot(100, "r1", 1, 2))
-		s.plan(taskPlan{token: 100, expect: at(1), next: s.base - hour, spec: "A"})
-		s.claim(taskClaim{token: 100, run: "r1", kind: claimSlot, expect: at(-1), slot: s.base - hour, next: s.base, spec: "B"})
+		s.plan(store.TaskPlan{Token: 100, Expect: at(1), Next: s.base - hour, Spec: "A"})
+		s.claim(store.TaskClaim{Token: 100, Run: "r1", Kind: store.ClaimSlot, Expect: at(-1), Slot: s.base - hour, Next: s.base, Spec: "B"})
 		s.claim(slot(100, "r1", -1, 1))
 		s.claim(slot(100, "r1", -1, 1))
 		s.claim(slot(100, "r2", 1, 2))
-		s.claim(taskClaim{token: 100, run: "r2", kind: claimExtra, expect: "0"})
-		s.finish(taskFinish{token: 100, run: "r2", status: RunSucceeded})
-		s.retry(taskRetry{token: 100, run: "r1", attempt: 2, failures: 1, in: 2 * time.Hour})
-		s.retry(taskRetry{token: 100, run: "r1", attempt: 2, failures: 1, in: 3 * time.Hour}) // the same
-		s.retry(taskRetry{token: 100, run: "r0", attempt: 3, failures: 2, in: time.Hour})
-		s.retry(taskRetry{token: 99, run: "r1", attempt: 3, failures: 2, in: time.Hour})
-		s.finish(taskFinish{token: 100, run: "r1", status: RunFailed, text: "too bad", attempt: 3, failures: 3})
-		s.finish(taskFinish{token: 100, run: "r1", status: RunSucceeded})
+		s.claim(store.TaskClaim{Token: 100, Run: "r2", Kind: store.ClaimExtra, Expect: "0"})
+		s.finish(store.TaskFinish{Token: 100, Run: "r2", Status: store.RunSucceeded})
+		s.retry(store.TaskRetry{Token: 100, Run: "r1", Attempt: 2, Failures: 1, In: 2 * time.Hour})
+		s.retry(store.TaskRetry{Token: 100, Run: "r1", Attempt: 2, Failures: 1, In: 3 * time.Hour}) // the same
+		s.retry(store.TaskRetry{Token: 100, Run: "r0", Attempt: 3, Failures: 2, In: time.Hour})
+		s.retry(store.TaskRetry{Token: 99, Run: "r1", Attempt: 3, Failures: 2, In: time.Hour})
+		s.finish(store.TaskFinish{Token: 100, Run: "r1", Status: store.RunFailed, Text: "too bad", Attempt: 3, Failures: 3})
+		s.finish(store.TaskFinish{Token: 100, Run: "r1", Status: store.RunSucceeded})
 		s.claim(slot(100, "r1", 1, 2))
 		s.claim(slot(100, "r2", -1, 1)) // the slot that has run
 
 		// An older leader changes nothing.
 		s.open(99)
-		s.plan(taskPlan{token: 99, expect: at(1), next: s.base - hour, spec: "A"})
-		s.claim(taskClaim{token: 99, run: "r2", kind: claimExtra, expect: "0"})
-		s.finish(taskFinish{token: 99, run: "r1", status: RunSucceeded})
+		s.plan(store.TaskPlan{Token: 99, Expect: at(1), Next: s.base - hour, Spec: "A"})
+		s.claim(store.TaskClaim{Token: 99, Run: "r2", Kind: store.ClaimExtra, Expect: "0"})
+		s.finish(store.TaskFinish{Token: 99, Run: "r1", Status: store.RunSucceeded})
 
 		// A newer one has to open the record first. It finds a run, and another one dies of it.
-		s.plan(taskPlan{token: 100, expect: at(1), next: s.base - 2*hour, spec: "A"})
+		s.plan(store.TaskPlan{Token: 100, Expect: at(1), Next: s.base - 2*hour, Spec: "A"})
 		s.claim(slot(100, "r2", -2, -1))
-		s.claim(taskClaim{token: 200, run: "r3", kind: claimAgain, expect: "r2"})
-		s.plan(taskPlan{token: 200, expect: at(-1), next: s.base, spec: "A"})
+		s.claim(store.TaskClaim{Token: 200, Run: "r3", Kind: store.ClaimAgain, Expect: "r2"})
+		s.plan(store.TaskPlan{Token: 200, Expect: at(-1), Next: s.base, Spec: "A"})
 		s.open(200)
-		s.finish(taskFinish{token: 100, run: "r2", status: RunSucceeded})
+		s.finish(store.TaskFinish{Token: 100, Run: "r2", Status: store.RunSucceeded})
 		s.claim(slot(200, "r3", -1, 1))
-		again := func(token int64, run, left string, attempt int) taskClaim {
-			return taskClaim{token: token, run: run, kind: claimAgain, expect: left, instance: "i" + run, attempt: attempt}
+		again := func(token int64, run, left string, attempt int) store.TaskClaim {
+			return store.TaskClaim{Token: token, Run: run, Kind: store.ClaimAgain, Expect: left, Instance: "i" + run, Attempt: attempt}
 		}
 		s.claim(again(200, "r3", "r1", 2))
 		s.claim(again(200, "r3", "r2", 2))
 		s.claim(again(200, "r3", "r2", 2))
 		s.open(300)
 		s.claim(again(300, "r4", "r3", 3))
-		s.finish(taskFinish{token: 300, run: "r4", status: RunInterrupted, text: "the end", attempt: 3, failures: 1, retryIn: time.Hour})
+		s.finish(store.TaskFinish{Token: 300, Run: "r4", Status: store.RunInterrupted, Text: "the end", Attempt: 3, Failures: 1, RetryIn: time.Hour})
 		s.claim(again(300, "r5", "r4", 4))
-		s.finish(taskFinish{token: 300, run: "r5", status: runReturned})
+		s.finish(store.TaskFinish{Token: 300, Run: "r5", Status: store.RunReturned})
 		s.claim(again(300, "r5", "r4", 4)) // late
 		s.claim(again(300, "r6", "r5", 4))
-		s.finish(taskFinish{token: 300, run: "r9", status: runReturned}) // another one is on: it stays
-		s.finish(taskFinish{token: 300, run: "r6", status: RunAbandoned})
+		s.finish(store.TaskFinish{Token: 300, Run: "r9", Status: store.RunReturned}) // another one is on: it stays
+		s.finish(store.TaskFinish{Token: 300, Run: "r6", Status: store.RunAbandoned})
 
 		// A claim that was given back before it came.
-		s.finish(taskFinish{token: 300, run: "r7", status: runReturned})
+		s.finish(store.TaskFinish{Token: 300, Run: "r7", Status: store.RunReturned})
 		s.claim(slot(300, "r7", -1, 1))
 
-		reply, err = store.pauseTask(ctx, "t", true, "")
+		reply, err = db.Pause(ctx, "t", true, "")
 		s.tell("pause", reply, err)
 		s.claim(slot(300, "r8", -1, 1))
-		s.claim(taskClaim{token: 300, run: "r8", kind: claimExtra, expect: finished()})
+		s.claim(store.TaskClaim{Token: 300, Run: "r8", Kind: store.ClaimExtra, Expect: finished()})
 		s.claim(again(300, "r8", "r7", 4))
-		reply, err = store.pauseTask(ctx, "t", false, "")
+		reply, err = db.Pause(ctx, "t", false, "")
 		s.tell("resume", reply, err)
-		reply, err = store.pauseTask(ctx, "t", false, "1")
+		reply, err = db.Pause(ctx, "t", false, "1")
 		s.tell("resume", reply, err)
-		s.claim(taskClaim{token: 300, run: "r8", kind: claimExtra, expect: "7", instance: "i8", attempt: 1})
-		s.claim(taskClaim{token: 300, run: "r8", kind: claimExtra, expect: finished(), instance: "i8", attempt: 1})
-		s.finish(taskFinish{token: 300, run: "r8", status: RunSucceeded, attempt: 1})
-		reply, err = store.readTask(ctx, "t")
+		s.claim(store.TaskClaim{Token: 300, Run: "r8", Kind: store.ClaimExtra, Expect: "7", Instance: "i8", Attempt: 1})
+		s.claim(store.TaskClaim{Token: 300, Run: "r8", Kind: store.ClaimExtra, Expect: finished(), Instance: "i8", Attempt: 1})
+		s.finish(store.TaskFinish{Token: 300, Run: "r8", Status: store.RunSucceeded, Attempt: 1})
+		reply, err = db.Record(ctx, "t")
 		last := s.tell("read", reply, err)
 
-		runs, err := store.taskRuns(ctx, "t", 10)
+		runs, err := db.Runs(ctx, "t", 10)
 		require.NoError(t, err)
 		for _, r := range runs {
-			require.WithinDuration(t, redisTime(reply.now), r.Started, time.Minute)
-			require.WithinDuration(t, redisTime(reply.now), r.Finished, time.Minute)
-			s.told = append(s.told, fmt.Sprintf("run %s %s %s %s attempt %d by %d %s %q", r.Task, r.Run, r.Slot.Sub(redisTime(s.base)).Round(time.Minute),
+			require.WithinDuration(t, store.Time(reply.Now), r.Started, time.Minute)
+			require.WithinDuration(t, store.Time(reply.Now), r.Finished, time.Minute)
+			s.told = append(s.told, fmt.Sprintf("run %s %s %s %s attempt %d by %d %s %q", "t", r.Run, r.Slot.Sub(store.Time(s.base)).Round(time.Minute),
 				r.Status, r.Attempt, r.Token, r.InstanceID, r.Error))
 		}
-		names, more, err := store.taskNames(ctx, 10)
+		names, more, err := db.Names(ctx, 10)
 		require.NoError(t, err)
 		require.False(t, more)
 		require.Equal(t, []string{"t"}, names)
-		records, problems, err := store.taskRecords(ctx, []string{"t", "other"})
+		records, problems, err := db.Records(ctx, []string{"t", "other"})
 		require.NoError(t, err)
 		require.Equal(t, []error{nil, nil}, problems)
-		require.Equal(t, []taskRecord{last, {}}, records)
+		require.Equal(t, []store.TaskRecord{last, {}}, records)
 
 		story, err := os.ReadFile("testdata/task_story.txt")
 		require.NoError(t, err)
@@ -237,9 +239,9 @@ func TestTaskScripts(t *testing.T) {
 
 // TestTaskScriptsRefuse: what tenure cannot have written is refused with a fix, and left as it is.
 func TestTaskScriptsRefuse(t *testing.T) {
-	onTaskRedis(t, func(t *testing.T, store *redisStore) {
+	onTaskRedis(t, func(t *testing.T, db *redisStore) {
 		ctx := t.Context()
-		key, rdb := store.keys.task("t"), store.rdb
+		key, rdb := db.keys.Task("t"), db.rdb
 		later := strconv.FormatInt(time.Now().Add(200*365*24*time.Hour).UnixMilli(), 10)
 		for _, bad := range [][2]string{
 			{"token", "x"}, {"token", "-1"}, {"token", "0"}, {"token", "1e3"}, {"token", "99999999999999999999"}, {"token", later},
@@ -248,16 +250,16 @@ func TestTaskScriptsRefuse(t *testing.T) {
 			require.NoError(t, rdb.Del(ctx, key).Err())
 			require.NoError(t, rdb.HSet(ctx, key, bad[0], bad[1], "foreign", "yes").Err())
 			before := rdb.HGetAll(ctx, key).Val()
-			for name, call := range map[string]func() (taskReply, error){
-				"open": func() (taskReply, error) { return store.openTask(ctx, "t", taskOpen{token: 5}) },
-				"plan": func() (taskReply, error) { return store.planTask(ctx, "t", taskPlan{token: 5, next: 1}) },
-				"claim": func() (taskReply, error) {
-					return store.claimTask(ctx, "t", taskClaim{token: 5, run: "r", kind: claimExtra, expect: "0"})
+			for name, call := range map[string]func() (store.TaskReply, error){
+				"open": func() (store.TaskReply, error) { return db.Open(ctx, "t", store.TaskOpen{Token: 5}) },
+				"plan": func() (store.TaskReply, error) { return db.Plan(ctx, "t", store.TaskPlan{Token: 5, Next: 1}) },
+				"claim": func() (store.TaskReply, error) {
+					return db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "r", Kind: store.ClaimExtra, Expect: "0"})
 				},
-				"retry":  func() (taskReply, error) { return store.retryTask(ctx, "t", taskRetry{token: 5, run: "r"}) },
-				"finish": func() (taskReply, error) { return store.finishTask(ctx, "t", taskFinish{token: 5, run: "r"}) },
-				"read":   func() (taskReply, error) { return store.readTask(ctx, "t") },
-				"pause":  func() (taskReply, error) { return store.pauseTask(ctx, "t", true, "") },
+				"retry":  func() (store.TaskReply, error) { return db.Retry(ctx, "t", store.TaskRetry{Token: 5, Run: "r"}) },
+				"finish": func() (store.TaskReply, error) { return db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r"}) },
+				"read":   func() (store.TaskReply, error) { return db.Record(ctx, "t") },
+				"pause":  func() (store.TaskReply, error) { return db.Pause(ctx, "t", true, "") },
 			} {
 				_, err := call()
 				require.ErrorIs(t, err, ErrMisconfigured, "%s %v", name, bad)
@@ -265,77 +267,77 @@ func TestTaskScriptsRefuse(t *testing.T) {
 				require.ErrorContains(t, err, "fix: ")
 			}
 			require.Equal(t, before, rdb.HGetAll(ctx, key).Val())
-			_, problems, err := store.taskRecords(ctx, []string{"t"})
+			_, problems, err := db.Records(ctx, []string{"t"})
 			require.NoError(t, err)
 			if bad[1] != later {
 				require.ErrorIs(t, problems[0], ErrMisconfigured, "%v", bad)
 			}
 		}
-		require.Empty(t, rdb.SMembers(ctx, store.keys.tasks()).Val())
+		require.Empty(t, rdb.SMembers(ctx, db.keys.Tasks()).Val())
 
 		// The other fields count as absent.
 		require.NoError(t, rdb.Del(ctx, key).Err())
 		require.NoError(t, rdb.HSet(ctx, key, "attempt", "many", "skipped", "-4", "crashes", "1e9", "last_started", "never", "error", strings.Repeat("ä", 4000)).Err())
-		reply, err := store.openTask(ctx, "t", taskOpen{token: 5})
+		reply, err := db.Open(ctx, "t", store.TaskOpen{Token: 5})
 		require.NoError(t, err)
-		require.Zero(t, reply.record.attempt+reply.record.crashes+int(reply.record.skipped+reply.record.started))
-		require.Equal(t, strings.Repeat("ä", maxTaskText/2), reply.record.text)
+		require.Zero(t, reply.Record.Attempt+reply.Record.Crashes+int(reply.Record.Skipped+reply.Record.Started))
+		require.Equal(t, strings.Repeat("ä", store.MaxTaskText/2), reply.Record.Text)
 
 		// Keys of another type.
-		require.NoError(t, rdb.Set(ctx, store.keys.task("s"), "mine", 0).Err())
-		_, err = store.openTask(ctx, "s", taskOpen{token: 5})
+		require.NoError(t, rdb.Set(ctx, db.keys.Task("s"), "mine", 0).Err())
+		_, err = db.Open(ctx, "s", store.TaskOpen{Token: 5})
 		require.ErrorIs(t, err, ErrMisconfigured)
-		require.ErrorContains(t, err, store.keys.task("s"))
-		_, problems, err := store.taskRecords(ctx, []string{"t", "s"})
+		require.ErrorContains(t, err, db.keys.Task("s"))
+		_, problems, err := db.Records(ctx, []string{"t", "s"})
 		require.NoError(t, err)
 		require.NoError(t, problems[0])
 		require.ErrorIs(t, problems[1], ErrMisconfigured)
-		require.Equal(t, "mine", rdb.Get(ctx, store.keys.task("s")).Val())
-		require.NoError(t, rdb.Set(ctx, store.keys.runs("t"), "mine", 0).Err())
-		_, err = store.taskRuns(ctx, "t", 5)
+		require.Equal(t, "mine", rdb.Get(ctx, db.keys.Task("s")).Val())
+		require.NoError(t, rdb.Set(ctx, db.keys.Runs("t"), "mine", 0).Err())
+		_, err = db.Runs(ctx, "t", 5)
 		require.ErrorIs(t, err, ErrMisconfigured)
 
 		// The end of a run is recorded even so; the error is told once.
-		_, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: "r", kind: claimExtra, expect: "0"})
+		_, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "r", Kind: store.ClaimExtra, Expect: "0"})
 		require.NoError(t, err)
-		_, err = store.finishTask(ctx, "t", taskFinish{token: 5, run: "r", status: RunSucceeded})
+		_, err = db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r", Status: store.RunSucceeded})
 		require.ErrorIs(t, err, ErrMisconfigured)
-		require.ErrorContains(t, err, store.keys.runs("t"))
-		reply, err = store.finishTask(ctx, "t", taskFinish{token: 5, run: "r", status: RunSucceeded})
+		require.ErrorContains(t, err, db.keys.Runs("t"))
+		reply, err = db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r", Status: store.RunSucceeded})
 		require.NoError(t, err)
-		require.Equal(t, taskDone, reply.verdict)
-		require.Equal(t, RunSucceeded, reply.record.status)
+		require.Equal(t, store.TaskDone, reply.Verdict)
+		require.Equal(t, store.RunSucceeded, reply.Record.Status)
 
-		require.NoError(t, rdb.Del(ctx, store.keys.tasks()).Err())
-		require.NoError(t, rdb.Set(ctx, store.keys.tasks(), "mine", 0).Err())
-		_, _, err = store.taskNames(ctx, 5)
+		require.NoError(t, rdb.Del(ctx, db.keys.Tasks()).Err())
+		require.NoError(t, rdb.Set(ctx, db.keys.Tasks(), "mine", 0).Err())
+		_, _, err = db.Names(ctx, 5)
 		require.ErrorIs(t, err, ErrMisconfigured)
 	})
 }
 
 // TestForgedTextsOfATaskCountAsAbsent: what was read is what the next request is compared with, else the two never agree.
 func TestForgedTextsOfATaskCountAsAbsent(t *testing.T) {
-	onTaskRedis(t, func(t *testing.T, store *redisStore) {
+	onTaskRedis(t, func(t *testing.T, db *redisStore) {
 		ctx := t.Context()
-		key := store.keys.task("t")
+		key := db.keys.Task("t")
 		for _, forged := range []string{strings.Repeat("1", 2000), "x\xff", "s1 \x00", "ä"} {
 			for _, field := range comparedFields {
-				require.NoError(t, store.rdb.Del(ctx, key).Err())
-				require.NoError(t, store.rdb.HSet(ctx, key, "next", "1000", "spec", "s1", "status", "running").Err())
-				require.NoError(t, store.rdb.HSet(ctx, key, field, forged).Err())
-				reply, err := store.openTask(ctx, "t", taskOpen{token: 5})
+				require.NoError(t, db.rdb.Del(ctx, key).Err())
+				require.NoError(t, db.rdb.HSet(ctx, key, "next", "1000", "spec", "s1", "status", "running").Err())
+				require.NoError(t, db.rdb.HSet(ctx, key, field, forged).Err())
+				reply, err := db.Open(ctx, "t", store.TaskOpen{Token: 5})
 				require.NoError(t, err)
-				r := reply.record
-				require.Empty(t, r.run+r.done+r.pauses, "%s %.9q", field, forged)
-				records, _, err := store.taskRecords(ctx, []string{"t"})
+				r := reply.Record
+				require.Empty(t, r.Run+r.Done+r.Pauses, "%s %.9q", field, forged)
+				records, _, err := db.Records(ctx, []string{"t"})
 				require.NoError(t, err)
 				require.Equal(t, r, records[0])
-				reply, err = store.pauseTask(ctx, "t", false, r.pauses)
+				reply, err = db.Pause(ctx, "t", false, r.Pauses)
 				require.NoError(t, err)
-				require.Equal(t, taskOK, reply.verdict, "%s %.9q", field, forged)
-				reply, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: "r", kind: claimSlot, expect: r.due, slot: r.next, next: 2000, spec: r.spec})
+				require.Equal(t, store.TaskOK, reply.Verdict, "%s %.9q", field, forged)
+				reply, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "r", Kind: store.ClaimSlot, Expect: r.Due, Slot: r.Next, Next: 2000, Spec: r.Spec})
 				require.NoError(t, err)
-				require.Equal(t, taskClaimed, reply.verdict, "%s %.9q", field, forged)
+				require.Equal(t, store.TaskClaimed, reply.Verdict, "%s %.9q", field, forged)
 			}
 		}
 	})
@@ -390,32 +392,32 @@ func TestTaskVerdictOfAnotherScript(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	hook := &verdictHook{}
 	client.AddHook(hook)
-	store := newRedisStore(client, &checker{}, Options{Namespace: "tasks"})
-	_, err := store.openTask(ctx, "t", taskOpen{token: 5})
+	db := newRedisStore(client, &checker{}, Options{Namespace: "tasks"})
+	_, err := db.Open(ctx, "t", store.TaskOpen{Token: 5})
 	require.NoError(t, err)
-	claim := func() (taskReply, error) {
-		return store.claimTask(ctx, "t", taskClaim{token: 5, run: "r", kind: claimExtra, expect: "0"})
+	claim := func() (store.TaskReply, error) {
+		return db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "r", Kind: store.ClaimExtra, Expect: "0"})
 	}
-	asks := map[string]func() (taskReply, error){
-		"open_task":   func() (taskReply, error) { return store.openTask(ctx, "t", taskOpen{token: 5}) },
-		"plan_task":   func() (taskReply, error) { return store.planTask(ctx, "t", taskPlan{token: 5, next: 1}) },
+	asks := map[string]func() (store.TaskReply, error){
+		"open_task":   func() (store.TaskReply, error) { return db.Open(ctx, "t", store.TaskOpen{Token: 5}) },
+		"plan_task":   func() (store.TaskReply, error) { return db.Plan(ctx, "t", store.TaskPlan{Token: 5, Next: 1}) },
 		"claim_task":  claim,
-		"retry_task":  func() (taskReply, error) { return store.retryTask(ctx, "t", taskRetry{token: 5, run: "r"}) },
-		"finish_task": func() (taskReply, error) { return store.finishTask(ctx, "t", taskFinish{token: 5, run: "x"}) },
-		"read_task":   func() (taskReply, error) { return store.readTask(ctx, "t") },
-		"pause_task":  func() (taskReply, error) { return store.pauseTask(ctx, "t", true, "") },
+		"retry_task":  func() (store.TaskReply, error) { return db.Retry(ctx, "t", store.TaskRetry{Token: 5, Run: "r"}) },
+		"finish_task": func() (store.TaskReply, error) { return db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "x"}) },
+		"read_task":   func() (store.TaskReply, error) { return db.Record(ctx, "t") },
+		"pause_task":  func() (store.TaskReply, error) { return db.Pause(ctx, "t", true, "") },
 	}
 	_, err = claim()
 	require.NoError(t, err)
 	for script, own := range taskVerdicts {
 		for _, verdict := range []string{
-			taskOK, taskClaimed, taskEarly, taskPaused, taskMoved, taskDone, taskGone, taskFenced, taskForeign, taskAbsent, "nonsense", " ",
+			store.TaskOK, store.TaskClaimed, store.TaskEarly, store.TaskPaused, store.TaskMoved, store.TaskDone, store.TaskGone, store.TaskFenced, store.TaskForeign, store.TaskAbsent, "nonsense", " ",
 		} {
 			hook.verdict = verdict
 			reply, err := asks[script]()
 			if slices.Contains(own, verdict) {
 				require.NoError(t, err, "%s %s", script, verdict)
-				require.Equal(t, verdict, reply.verdict)
+				require.Equal(t, verdict, reply.Verdict)
 			} else {
 				require.ErrorIs(t, err, ErrUnreachable, "%s %s", script, verdict)
 				require.ErrorContains(t, err, verdict)
@@ -451,50 +453,50 @@ func TestTaskVerdictsThatNobodyGives(t *testing.T) {
 
 // TestTaskHistoryIsCapped: the stream does not grow for ever, and foreign entries in it do no harm.
 func TestTaskHistoryIsCapped(t *testing.T) {
-	onTaskStores(t, func(t *testing.T, store taskStore) {
+	onTaskStores(t, func(t *testing.T, db store.Tasks) {
 		ctx := t.Context()
-		_, err := store.openTask(ctx, "t", taskOpen{token: 5})
+		_, err := db.Open(ctx, "t", store.TaskOpen{Token: 5})
 		require.NoError(t, err)
 		ended := int64(0)
 		for i := range 400 {
 			run := fmt.Sprint("r", i)
-			_, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: run, kind: claimExtra, expect: strconv.FormatInt(ended, 10), attempt: 1})
+			_, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: run, Kind: store.ClaimExtra, Expect: strconv.FormatInt(ended, 10), Attempt: 1})
 			require.NoError(t, err)
-			reply, err := store.finishTask(ctx, "t", taskFinish{token: 5, run: run, status: RunSucceeded})
-			ended = reply.record.finished
+			reply, err := db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: run, Status: store.RunSucceeded})
+			ended = reply.Record.Finished
 			require.NoError(t, err)
 		}
-		runs, err := store.taskRuns(ctx, "t", 5000)
+		runs, err := db.Runs(ctx, "t", 5000)
 		require.NoError(t, err)
 		require.Less(t, len(runs), 250)
 		require.GreaterOrEqual(t, len(runs), 100)
 		require.Equal(t, "r399", runs[0].Run)
-		if store, ok := store.(*redisStore); ok {
-			add := &redis.XAddArgs{Stream: store.keys.runs("t"), Values: []any{"slot", "x", "finished", strings.Repeat("9", 15), "error", strings.Repeat("x", 1<<20)}}
-			require.NoError(t, store.rdb.XAdd(ctx, add).Err())
-			runs, err = store.taskRuns(ctx, "t", 1)
+		if db, ok := db.(*redisStore); ok {
+			add := &redis.XAddArgs{Stream: db.keys.Runs("t"), Values: []any{"slot", "x", "finished", strings.Repeat("9", 15), "error", strings.Repeat("x", 1<<20)}}
+			require.NoError(t, db.rdb.XAdd(ctx, add).Err())
+			runs, err = db.Runs(ctx, "t", 1)
 			require.NoError(t, err)
-			require.Equal(t, []TaskRecord{{Task: "t", Error: strings.Repeat("x", maxTaskText)}}, runs)
+			require.Equal(t, []store.Run{{Error: strings.Repeat("x", store.MaxTaskText)}}, runs)
 		}
 	})
 }
 
 // TestTaskIndexIsCapped: what else somebody has put into the index costs a bounded time and shows nothing.
 func TestTaskIndexIsCapped(t *testing.T) {
-	onTaskStores(t, func(t *testing.T, store taskStore) {
+	onTaskStores(t, func(t *testing.T, db store.Tasks) {
 		ctx := t.Context()
 		for i := range 30 {
-			_, err := store.openTask(ctx, fmt.Sprint("t", i), taskOpen{token: 5})
+			_, err := db.Open(ctx, fmt.Sprint("t", i), store.TaskOpen{Token: 5})
 			require.NoError(t, err)
 		}
-		names, more, err := store.taskNames(ctx, 20)
+		names, more, err := db.Names(ctx, 20)
 		require.NoError(t, err)
 		require.True(t, more)
 		require.Len(t, names, 20)
-		if store, ok := store.(*redisStore); ok {
-			require.NoError(t, store.rdb.SAdd(ctx, store.keys.tasks(), "", "no name", "\x1b[1m", "{}", strings.Repeat("x", 129)).Err())
+		if store, ok := db.(*redisStore); ok {
+			require.NoError(t, store.rdb.SAdd(ctx, store.keys.Tasks(), "", "no name", "\x1b[1m", "{}", strings.Repeat("x", 129)).Err())
 		}
-		names, more, err = store.taskNames(ctx, 100)
+		names, more, err = db.Names(ctx, 100)
 		require.NoError(t, err)
 		require.False(t, more)
 		require.Len(t, names, 30)
@@ -509,22 +511,22 @@ func TestTaskFinishOnFullRedis(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client(t)
 	var c checker
-	store := newRedisStore(client, &c, Options{Namespace: "tasks"})
+	db := newRedisStore(client, &c, Options{Namespace: "tasks"})
 	ctx := t.Context()
-	_, err := store.openTask(ctx, "t", taskOpen{token: 5})
+	_, err := db.Open(ctx, "t", store.TaskOpen{Token: 5})
 	require.NoError(t, err)
-	_, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: "r", kind: claimExtra, expect: "0"})
+	_, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "r", Kind: store.ClaimExtra, Expect: "0"})
 	require.NoError(t, err)
 	require.NoError(t, client.ConfigSet(ctx, "maxmemory", "1").Err())
-	reply, err := store.finishTask(ctx, "t", taskFinish{token: 5, run: "r", status: RunSucceeded})
+	reply, err := db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r", Status: store.RunSucceeded})
 	require.NoError(t, err)
-	require.Equal(t, taskDone, reply.verdict)
-	ended := strconv.FormatInt(reply.record.finished, 10)
-	_, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: "s", kind: claimExtra, expect: ended})
+	require.Equal(t, store.TaskDone, reply.Verdict)
+	ended := strconv.FormatInt(reply.Record.Finished, 10)
+	_, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "s", Kind: store.ClaimExtra, Expect: ended})
 	require.ErrorIs(t, err, ErrUnreachable)
 	require.ErrorContains(t, err, "OOM")
 	require.NoError(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
-	runs, err := store.taskRuns(ctx, "t", 5)
+	runs, err := db.Runs(ctx, "t", 5)
 	require.NoError(t, err)
 	require.Len(t, runs, 1)
 }
@@ -540,10 +542,10 @@ func FuzzParseTaskRecord(f *testing.F) {
 			require.ErrorIs(t, err, ErrMisconfigured)
 			return
 		}
-		require.GreaterOrEqual(t, r.next, int64(0))
-		require.GreaterOrEqual(t, r.attempt, 0)
-		require.LessOrEqual(t, len(r.text), 3*maxTaskText)
-		_, err = redisTime(r.next).MarshalJSON()
+		require.GreaterOrEqual(t, r.Next, int64(0))
+		require.GreaterOrEqual(t, r.Attempt, 0)
+		require.LessOrEqual(t, len(r.Text), 3*store.MaxTaskText)
+		_, err = store.Time(r.Next).MarshalJSON()
 		require.NoError(t, err)
 	})
 }
@@ -575,6 +577,6 @@ func TestTaskStoreUnreachable(t *testing.T) {
 	_, err = s.Runs(ctx, "t", 1)
 	require.ErrorIs(t, err, ErrUnreachable)
 	require.ErrorIs(t, s.Pause(ctx, "t"), ErrUnreachable)
-	_, _, err = s.store.taskRecords(ctx, []string{"t"})
+	_, _, err = s.store.Records(ctx, []string{"t"})
 	require.ErrorIs(t, err, ErrUnreachable)
 }

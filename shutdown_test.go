@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 func TestRunIsCalledOnce(t *testing.T) {
@@ -20,7 +22,7 @@ func TestRunIsCalledOnce(t *testing.T) {
 		require.ErrorIs(s, s.Elector.Run(ctx), ErrRunning)
 		require.NoError(s, s.stop())
 		require.ErrorIs(s, s.Elector.Run(ctx), ErrStopped)
-		s.standalone = false
+		s.own = false
 		require.ErrorIs(s, s.Elector.Run(ctx), ErrRunning, "the coordinator's")
 	})
 }
@@ -96,7 +98,7 @@ func TestStopWaitsForAnAcquireInFlight(t *testing.T) {
 		"won":                    {fate{there: time.Second, back: time.Second}, 2 * time.Second, 1},
 		"lost reply":             {fate{back: time.Second, err: errNetwork}, time.Second, 1},
 		"won after the attempt":  {fate{there: 3 * time.Second, back: 3 * time.Second}, 6 * time.Second, 2}, // as soon as it is given up, and again
-		"held":                   {fate{lost: true, back: time.Second, answer: &leaseReply{Answer: lease.Answer{Verdict: lease.Held}}}, time.Second, 0},
+		"held":                   {fate{lost: true, back: time.Second, answer: &store.LeaseReply{Answer: lease.Answer{Verdict: lease.Held}}}, time.Second, 0},
 		"error after an attempt": {fate{lost: true, back: 5 * time.Second}, 5 * time.Second, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +140,7 @@ func TestP11_RunSaysWhatStillRuns(t *testing.T) {
 		},
 		"observer": {
 			act: func(s *stage, hang LeadFunc) {
-				s.loop.bus.observe(func(Event) { _ = hang(nil, Term{}) })
+				s.bus.observe(func(Event) { _ = hang(nil, Term{}) })
 				s.run()
 			},
 			says: []string{"an observer of events"},
@@ -157,9 +159,9 @@ func TestP11_RunSaysWhatStillRuns(t *testing.T) {
 			act: func(s *stage, hang LeadFunc) {
 				s.listen = func(context.Context) { _ = hang(nil, Term{}) }
 				s.store.on(on("", fate{hang: true}))
-				s.loop.bus.observe(func(Event) { _ = hang(nil, Term{}) })
-				s.loop.bus.publish(Event{})
-				s.loop.inputs.put(func(in *loopInputs) { var well error; in.health = &well })
+				s.bus.observe(func(Event) { _ = hang(nil, Term{}) })
+				s.bus.publish(Event{})
+				s.inbox.put(func(m *mail) { var well error; m.health = &well })
 				s.run()
 			},
 			says: []string{"calls to Redis, the health check", "an observer of events", "the subscription to hints"},
@@ -199,7 +201,7 @@ func TestP11_OverrunAtTheEndIsHeard(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		release := make(chan struct{})
 		defer close(release)
-		s.loop.bus.observe(func(e Event) {
+		s.bus.observe(func(e Event) {
 			<-time.After(10 * time.Millisecond) // a log that takes its time
 			s.note("%s", e.Type)
 		})
@@ -220,7 +222,7 @@ func TestAnswersAfterRun(t *testing.T) {
 		require.ErrorIs(s, s.stop(), ErrDrainTimeout)
 		close(release)
 		s.store.heal()
-		s.hint(hint{Type: hintVacant})
+		s.hint(store.Hint{Type: store.HintVacant})
 		s.pass(time.Hour)
 		require.False(s, s.IsLeader())
 		require.Equal(s, StateStopped, s.Status().State)

@@ -2,13 +2,13 @@ package tenure
 
 import (
 	"cmp"
-	"fmt"
 	"hash/fnv"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/plan"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // This file applies the policies of a task to its slots. All times are in ms of Redis's clock; nothing here reads a clock.
@@ -48,7 +48,7 @@ type decision struct {
 func (t *Task) decide(s situation) decision {
 	rules := t.rules()
 	if t.Missed == RunAll && s.first <= s.until {
-		return t.outcome(plan.One(rules, redisTime(s.first), redisTime(s.now)), s)
+		return t.outcome(plan.One(rules, store.Time(s.first), store.Time(s.now)), s)
 	}
 	now, since := s.now, s.began
 	if s.until != 0 {
@@ -64,9 +64,9 @@ func (t *Task) decide(s situation) decision {
 			now = min(now, s.busy)
 		}
 	}
-	d := plan.Due(rules, redisTime(s.first), redisTime(now))
+	d := plan.Due(rules, store.Time(s.first), store.Time(now))
 	if latest := stored(d.Slot, s.now); d.Run && latest > s.first && t.start(latest) > now {
-		d = plan.Due(rules, redisTime(s.first), redisTime(latest-1)) // its time to start has not come
+		d = plan.Due(rules, store.Time(s.first), store.Time(latest-1)) // its time to start has not come
 	}
 	chosen := t.outcome(d, s)
 	if overlapped && t.Overlap == Skip && chosen.run {
@@ -77,10 +77,10 @@ func (t *Task) decide(s situation) decision {
 
 // owed says what becomes of a slot that is due under a schedule which has changed since. It stands alone: the new schedule was not in
 // force before.
-func (t *Task) owed(r taskRecord, spec string, now int64) decision {
-	d := decision{run: true, slot: r.next, spec: r.spec, first: r.next}
-	d.next = t.replan(taskRecord{due: r.due, spec: r.spec, scheduled: r.next, started: now}, spec, now)
-	if t.Missed == SkipMissed && now-r.next > (t.Grace+t.Jitter).Milliseconds() {
+func (t *Task) owed(r store.TaskRecord, spec string, now int64) decision {
+	d := decision{run: true, slot: r.Next, spec: r.Spec, first: r.Next}
+	d.next = t.replan(store.TaskRecord{Due: r.Due, Spec: r.Spec, Scheduled: r.Next, Started: now}, spec, now)
+	if t.Missed == SkipMissed && now-r.Next > (t.Grace+t.Jitter).Milliseconds() {
 		d.run, d.skipped = false, 1
 	}
 	return d
@@ -88,15 +88,15 @@ func (t *Task) owed(r taskRecord, spec string, now int64) decision {
 
 // outdated reports whether a run that was left behind is not to be run again, because Missed asks for none of its slot by now. That of
 // a paused task waits.
-func (t *Task) outdated(r taskRecord, now int64) bool {
+func (t *Task) outdated(r store.TaskRecord, now int64) bool {
 	due := func(slot int64) bool { return slot != 0 && slot <= now }
 	switch {
-	case t.Missed == RunAll || r.paused:
+	case t.Missed == RunAll || r.Paused:
 		return false
 	case t.Missed == SkipMissed:
-		return due(r.next) || r.run == "" && now-max(r.finished, r.scheduled) > (t.Grace+t.Jitter).Milliseconds()
+		return due(r.Next) || r.Run == "" && now-max(r.Finished, r.Scheduled) > (t.Grace+t.Jitter).Milliseconds()
 	default: // two slots have come due since: a run for the latest is one for all
-		return due(r.next) && due(stored(plan.One(t.rules(), redisTime(r.next), redisTime(now)).Next, now))
+		return due(r.Next) && due(stored(plan.One(t.rules(), store.Time(r.Next), store.Time(now)).Next, now))
 	}
 }
 
@@ -133,80 +133,32 @@ func stored(slot time.Time, now int64) int64 {
 
 // replan gives the next slot to a new record, to one whose schedule was another, or had ended, and to one that no clock of Redis can
 // have led to.
-func (t *Task) replan(r taskRecord, spec string, now int64) int64 {
-	rules, at := t.rules(), redisTime(now)
-	if r.scheduled == 0 || t.RunOnElection { // its first slot may be still to come
+func (t *Task) replan(r store.TaskRecord, spec string, now int64) int64 {
+	rules, at := t.rules(), store.Time(now)
+	if r.Scheduled == 0 || t.RunOnElection { // its first slot may be still to come
 		rules.InitialDelay = t.InitialDelay
 	}
 	interval := plan.Interval(t.Schedule).Milliseconds()
 	switch {
-	case r.due == "":
+	case r.Due == "":
 		rules.InitialDelay = t.InitialDelay
 		return stored(plan.First(rules, at), now)
-	case r.follows(spec) && r.next != 0 && !plan.Misplaced(rules, redisTime(r.next), at):
-		return r.next
-	case r.follows(spec):
+	case r.Follows(spec) && r.Next != 0 && !plan.Misplaced(rules, store.Time(r.Next), at):
+		return r.Next
+	case r.Follows(spec):
 		return stored(plan.First(rules, at), now)
-	case interval > 0 && r.scheduled > 0 && r.scheduled <= now: // versions that lead by turns must not push it away for ever
-		next := r.scheduled + interval
-		if next <= now && r.started+interval > now { // the last run was late: go on in step
+	case interval > 0 && r.Scheduled > 0 && r.Scheduled <= now: // versions that lead by turns must not push it away for ever
+		next := r.Scheduled + interval
+		if next <= now && r.Started+interval > now { // the last run was late: go on in step
 			next += (now - next + interval) / interval * interval
 		}
 		return max(next, now)
 	}
 	first := stored(plan.First(plan.Rules{Schedule: t.Schedule}, at), now)
-	if r.next != 0 && (interval > 0 || r.putOff(now)) {
-		return min(r.next, cmp.Or(first, r.next))
+	if r.Next != 0 && (interval > 0 || r.PutOff(now)) {
+		return min(r.Next, cmp.Or(first, r.Next))
 	}
 	return first // what would have been due under a schedule that was not in force was never due
-}
-
-// The field spec of a record is the hash of the schedule. Behind it stands, once the schedule has changed, when that was and which slot of
-// the old one was dropped for it, both in ms of Redis's clock: "<hash> <changed> <dropped>". Two versions of a program that lead by turns
-// would else put a task off for ever.
-
-// follows reports whether a record is that of a schedule.
-func (r taskRecord) follows(spec string) bool {
-	hash, _, _ := strings.Cut(r.spec, " ")
-	return hash == spec
-}
-
-// under is the field spec as it stands, if the record is that of the schedule.
-func (r taskRecord) under(spec string) string {
-	if r.follows(spec) {
-		return r.spec
-	}
-	return spec
-}
-
-// putOff reports whether a slot was dropped by a change of the schedule, has passed since, and nothing has run since the change.
-func (r taskRecord) putOff(now int64) bool {
-	changed, dropped := r.change()
-	return dropped != 0 && dropped <= now && r.started < changed
-}
-
-func (r taskRecord) change() (changed, dropped int64) {
-	if parts := strings.Fields(r.spec); len(parts) == 3 {
-		changed, _ = strconv.ParseInt(parts[1], 10, 64)
-		dropped, _ = strconv.ParseInt(parts[2], 10, 64)
-	}
-	return changed, dropped
-}
-
-// changedTo is the field spec of a record that goes on at next, by another schedule or by its own.
-func (r taskRecord) changedTo(spec string, next, now int64) string {
-	if r.due == "" || r.follows(spec) {
-		return r.under(spec)
-	}
-	changed, dropped := r.change()
-	switch {
-	case dropped != 0 && r.started < changed: // it is still the first one
-	case r.next > now && (next == 0 || next > r.next):
-		changed, dropped = now, r.next
-	default:
-		return spec
-	}
-	return fmt.Sprint(spec, " ", changed, " ", dropped)
 }
 
 // start is when a slot starts.

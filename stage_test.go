@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // The times of an elector on a stage. Without jitter it renews 3 s after it was granted, and is cancelled at 9.698 s.
@@ -63,9 +65,9 @@ func onStage(t *testing.T, change func(*Options), act func(*stage)) {
 		require.NoError(t, c.err())
 		s := &stage{T: t, began: time.Now(), ended: make(chan error, 1)}
 		s.store = &scriptedStore{stage: s, healed: make(chan struct{})}
-		s.Elector = newElector(opts.electionConfig(s.store, newEventBus("me")), newSubscription())
-		s.standalone = true
-		s.loop.bus.observe(func(e Event) {
+		s.Elector = newElector(s.store, newEventBus("me"), opts)
+		s.own = true
+		s.bus.observe(func(e Event) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.events = append(s.events, e)
@@ -93,9 +95,9 @@ func (s *stage) run(lead ...LeadFunc) {
 }
 
 // hint tells the elector something on the channel of its lease, if on no other.
-func (s *stage) hint(h hint) {
-	if h.channel == "" {
-		h.channel = s.loop.channel
+func (s *stage) hint(h store.Hint) {
+	if h.Channel == "" {
+		h.Channel = s.channel
 	}
 	s.Elector.hint(h)
 }
@@ -174,10 +176,10 @@ func (s *stage) after(d time.Duration, do func() error) LeadFunc {
 // fate is what becomes of a call: when it reaches Redis, if it does, and what its caller hears when.
 type fate struct {
 	there, back time.Duration
-	lost        bool        // it never reaches Redis
-	err         error       // what the caller hears instead of the reply
-	hang        bool        // the caller hears nothing before the end: the client ignores its context
-	answer      *leaseReply // instead of what Redis would say
+	lost        bool              // it never reaches Redis
+	err         error             // what the caller hears instead of the reply
+	hang        bool              // the caller hears nothing before the end: the client ignores its context
+	answer      *store.LeaseReply // instead of what Redis would say
 }
 
 // storeCall is one call of the elector.
@@ -247,25 +249,25 @@ func (s *scriptedStore) hold(id string, until time.Duration) {
 	s.holder, s.nonce, s.until = id, "theirs", until
 }
 
-func (s *scriptedStore) acquire(ctx context.Context, r lease.Request) (leaseReply, error) {
+func (s *scriptedStore) Acquire(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	return s.call(ctx, "acquire", r)
 }
 
-func (s *scriptedStore) renew(ctx context.Context, r lease.Request) (leaseReply, error) {
+func (s *scriptedStore) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	return s.call(ctx, "renew", r)
 }
 
-func (s *scriptedStore) release(ctx context.Context, r lease.Request) (leaseReply, error) {
+func (s *scriptedStore) Release(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	return s.call(ctx, "release", r)
 }
 
-func (s *scriptedStore) leader(ctx context.Context) (leaseReply, error) {
+func (s *scriptedStore) Leader(ctx context.Context) (store.LeaseReply, error) {
 	return s.call(ctx, "leader", lease.Request{})
 }
 
 var errNetwork = fmt.Errorf("%w: connection reset by peer", ErrUnreachable)
 
-func (s *scriptedStore) call(ctx context.Context, op string, r lease.Request) (leaseReply, error) {
+func (s *scriptedStore) call(ctx context.Context, op string, r lease.Request) (store.LeaseReply, error) {
 	c := storeCall{Request: r, at: s.stage.now(), op: op, number: 1, leader: s.stage.IsLeader()}
 	s.mu.Lock()
 	for _, before := range s.calls {
@@ -284,35 +286,35 @@ func (s *scriptedStore) call(ctx context.Context, op string, r lease.Request) (l
 		s.stage.note("release leader=%v", c.leader)
 	}
 	time.Sleep(f.there)
-	reply := leaseReply{}
+	reply := store.LeaseReply{}
 	if !f.lost {
 		reply = s.execute(op, r)
 	}
 	time.Sleep(f.back)
 	if f.hang {
 		<-s.healed
-		return leaseReply{}, errNetwork
+		return store.LeaseReply{}, errNetwork
 	}
 	switch {
 	case f.err != nil:
-		return leaseReply{}, f.err
+		return store.LeaseReply{}, f.err
 	case f.answer != nil:
 		return *f.answer, nil
 	case f.lost:
-		return leaseReply{}, errNetwork
+		return store.LeaseReply{}, errNetwork
 	}
 	return reply, nil
 }
 
 // execute is what Redis does at the instant at which a call reaches it.
-func (s *scriptedStore) execute(op string, r lease.Request) leaseReply {
+func (s *scriptedStore) execute(op string, r lease.Request) store.LeaseReply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.stage.now()
 	if now >= s.until {
 		s.holder = ""
 	}
-	reply := leaseReply{holder: s.holder, Answer: lease.Answer{
+	reply := store.LeaseReply{Holder: s.holder, Answer: lease.Answer{
 		Now: 1_000_000_000_000 + now.Milliseconds(), Token: s.token, TTL: stageTTL, Since: 1_000_000_000, Origin: "origin",
 	}}
 	mine := s.holder != "" && s.nonce == r.Nonce
@@ -322,14 +324,14 @@ func (s *scriptedStore) execute(op string, r lease.Request) leaseReply {
 			s.token = max(s.token, r.Floor) + 1
 		}
 		s.holder, s.nonce, s.until = "me", r.Nonce, now+stageTTL
-		reply.Verdict, reply.Token, reply.holder = lease.Won, s.token, "me"
+		reply.Verdict, reply.Token, reply.Holder = lease.Won, s.token, "me"
 	case op == "acquire":
-		reply.Verdict, reply.Wait, reply.reason = lease.Held, s.until-now, "lease"
+		reply.Verdict, reply.Wait, reply.Reason = lease.Held, s.until-now, "lease"
 	case op == "renew" && mine && s.token == r.Token:
 		s.until = now + stageTTL
 		reply.Verdict = lease.Kept
 	case op == "renew":
-		reply.Verdict, reply.reason = lease.Lost, "taken"
+		reply.Verdict, reply.Reason = lease.Lost, "taken"
 	case op == "release":
 		if mine && (r.Token == 0 || r.Token == s.token) {
 			s.holder = ""

@@ -7,22 +7,27 @@ import (
 
 	"github.com/tenure-go/tenure/internal/hook"
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // NewStandalone returns a coordinator without Redis, for a service that runs as one instance: while Run goes on it leads every
 // role, but for the stand-back after a resignation or failed work. The registry lists this process only, tasks keep their
 // records in memory. Tokens start from the wall clock, so that they go on increasing through restarts.
 func NewStandalone(opts Options) (*Coordinator, error) {
-	coordinator, _, err := newLocal(opts, true, neverExpires)
+	coordinator, _, err := newLocal(opts, true, unending)
 	return coordinator, err
 }
 
-// neverExpires makes a lease one that is believed in for ever.
-func neverExpires(t *lease.Timing) { t.Drift = -forever }
+// eternity is how long a lease is believed in that nobody else can take.
+const eternity = 100 * 365 * 24 * time.Hour
 
-// forTests is neverExpires, and quick to lead again after it was deposed.
-func forTests(t *lease.Timing) {
-	neverExpires(t)
+// unending makes a lease one that is believed in for ever.
+func unending(t *lease.Timing) { t.Drift = -eternity }
+
+// prompt is unending, and quick to lead again after it was deposed.
+func prompt(t *lease.Timing) {
+	unending(t)
 	t.TTL, t.Retry = minLeaseTTL, time.Second
 }
 
@@ -34,7 +39,7 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordin
 	}
 	control := &localControl{granting: granting, changed: newWakeup()}
 	coordinator := newCoordinator(opts, backend{
-		leases:   func(o ElectionOptions, id string) leaseStore { return &localLease{control: control, id: id} },
+		leases:   func(o ElectionOptions, id string) store.Lease { return &localLease{control: control, id: id} },
 		check:    func(*checker, string, ElectionOptions) {},
 		timing:   timing,
 		registry: newLocalRegistry(),
@@ -67,15 +72,15 @@ func (c *localControl) grants() bool {
 }
 
 // listen wakes every elector after a change.
-func (c *localControl) listen(ctx context.Context, a audience) {
-	a.state.Store(&Subscription{Active: true, Since: time.Now()})
+func (c *localControl) listen(ctx context.Context, a store.Audience) {
+	a.State.Store(&store.Subscription{Active: true, Since: time.Now()})
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.changed:
-			a.take(hint{Type: hintVacant, all: true})
-			a.take(hint{Type: hintRollCall, all: true})
+			a.Take(store.Hint{Type: store.HintVacant, All: true})
+			a.Take(store.Hint{Type: store.HintRollCall, All: true})
 		}
 	}
 }
@@ -91,25 +96,25 @@ type localLease struct {
 	since int64
 }
 
-func (l *localLease) answer(v lease.Verdict) leaseReply {
-	reply := leaseReply{Answer: lease.Answer{Verdict: v, Now: time.Now().UnixMilli(), Token: l.token, Since: l.since, Origin: "local"}}
+func (l *localLease) answer(v lease.Verdict) store.LeaseReply {
+	reply := store.LeaseReply{Answer: lease.Answer{Verdict: v, Now: time.Now().UnixMilli(), Token: l.token, Since: l.since, Origin: "local"}}
 	if l.nonce != "" {
-		reply.holder = l.id
+		reply.Holder = l.id
 	}
 	return reply
 }
 
-func (l *localLease) acquire(_ context.Context, r lease.Request) (leaseReply, error) {
+func (l *localLease) Acquire(_ context.Context, r lease.Request) (store.LeaseReply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.control.grants() {
 		reply := l.answer(lease.Held)
-		reply.Wait, reply.reason = forever, "hold"
+		reply.Wait, reply.Reason = eternity, "hold"
 		return reply, nil
 	}
 	if l.nonce != "" && l.nonce != r.Nonce { // of another campaign of ours, which is about to give it back
 		reply := l.answer(lease.Held)
-		reply.Wait, reply.reason = 10*time.Millisecond, "lease"
+		reply.Wait, reply.Reason = 10*time.Millisecond, "lease"
 		return reply, nil
 	}
 	now := time.Now()
@@ -117,7 +122,7 @@ func (l *localLease) acquire(_ context.Context, r lease.Request) (leaseReply, er
 	return l.answer(lease.Won), nil
 }
 
-func (l *localLease) renew(_ context.Context, r lease.Request) (leaseReply, error) {
+func (l *localLease) Renew(_ context.Context, r lease.Request) (store.LeaseReply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.nonce == r.Nonce {
@@ -127,11 +132,11 @@ func (l *localLease) renew(_ context.Context, r lease.Request) (leaseReply, erro
 		l.nonce = ""
 	}
 	reply := l.answer(lease.Lost)
-	reply.reason = "taken"
+	reply.Reason = "taken"
 	return reply, nil
 }
 
-func (l *localLease) release(_ context.Context, r lease.Request) (leaseReply, error) {
+func (l *localLease) Release(_ context.Context, r lease.Request) (store.LeaseReply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.nonce == r.Nonce {
@@ -140,20 +145,20 @@ func (l *localLease) release(_ context.Context, r lease.Request) (leaseReply, er
 	return l.answer(lease.Done), nil
 }
 
-func (l *localLease) leader(context.Context) (leaseReply, error) {
+func (l *localLease) Leader(context.Context) (store.LeaseReply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.nonce == "" {
 		return l.answer(lease.Unknown), nil
 	}
 	reply := l.answer(lease.Held)
-	reply.Wait = forever
+	reply.Wait = eternity
 	return reply, nil
 }
 
 func init() { //nolint:gochecknoinits // the only way in for tenuretest without a public name; it does nothing else
 	hook.NewControlled = func(opts any) (any, hook.Control, error) {
-		coordinator, control, err := newLocal(opts.(Options), false, forTests)
+		coordinator, control, err := newLocal(opts.(Options), false, prompt)
 		return coordinator, controlled{control, coordinator}, err
 	}
 }

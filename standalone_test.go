@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 func TestStandaloneLife(t *testing.T) {
@@ -31,7 +33,7 @@ func TestStandaloneLife(t *testing.T) {
 		term, _ := a.Elector().Term()
 		leader, err := a.Elector().Leader(context.Background())
 		require.NoError(c, err)
-		require.Equal(c, LeaderInfo{InstanceID: "alone", Token: term.Token, Since: term.Since, Remaining: forever}, leader)
+		require.Equal(c, LeaderInfo{InstanceID: "alone", Token: term.Token, Since: term.Since, Remaining: eternity}, leader)
 		c.pass(10 * time.Hour)
 		require.True(c, term.Valid())
 
@@ -132,7 +134,7 @@ func TestStandaloneRefusesBadOptions(t *testing.T) {
 // A coordinator whose leases a test grants.
 func TestControlledCoordinator(t *testing.T) {
 	inCrew(t, func(c *crew) {
-		coordinator, control, err := newLocal(Options{InstanceID: "alone"}, false, forTests)
+		coordinator, control, err := newLocal(Options{InstanceID: "alone"}, false, prompt)
 		require.NoError(c, err)
 		a := c.join("alone", coordinator)
 		other, err := a.Role("other", ElectionOptions{})
@@ -167,27 +169,27 @@ func TestControlledCoordinator(t *testing.T) {
 func TestP5_LocalLease(t *testing.T) {
 	l := &localLease{control: &localControl{granting: true}, id: "alone"}
 	old, young := lease.Request{Nonce: "old", Floor: 1e15}, lease.Request{Nonce: "young"}
-	ask := func(call func(context.Context, lease.Request) (leaseReply, error), r lease.Request) leaseReply {
+	ask := func(call func(context.Context, lease.Request) (store.LeaseReply, error), r lease.Request) store.LeaseReply {
 		reply, err := call(context.Background(), r)
 		require.NoError(t, err)
 		return reply
 	}
-	first := ask(l.acquire, old)
+	first := ask(l.Acquire, old)
 	require.Equal(t, lease.Won, first.Verdict)
 	require.Equal(t, int64(1e15)+1, first.Token, "past every token that was ever seen")
-	require.Equal(t, lease.Held, ask(l.acquire, young).Verdict)
-	require.Equal(t, lease.Done, ask(l.release, old).Verdict)
-	second := ask(l.acquire, young)
+	require.Equal(t, lease.Held, ask(l.Acquire, young).Verdict)
+	require.Equal(t, lease.Done, ask(l.Release, old).Verdict)
+	second := ask(l.Acquire, young)
 	require.Equal(t, lease.Won, second.Verdict)
 	require.Greater(t, second.Token, first.Token)
-	require.Equal(t, lease.Held, ask(l.acquire, old).Verdict)
-	require.Equal(t, lease.Lost, ask(l.renew, old).Verdict)
-	require.Equal(t, lease.Done, ask(l.release, old).Verdict)
-	require.Equal(t, lease.Kept, ask(l.renew, young).Verdict)
+	require.Equal(t, lease.Held, ask(l.Acquire, old).Verdict)
+	require.Equal(t, lease.Lost, ask(l.Renew, old).Verdict)
+	require.Equal(t, lease.Done, ask(l.Release, old).Verdict)
+	require.Equal(t, lease.Kept, ask(l.Renew, young).Verdict)
 	l.control.granting = false
-	require.Equal(t, lease.Held, ask(l.acquire, young).Verdict)
-	require.Equal(t, lease.Lost, ask(l.renew, young).Verdict)
-	reply, err := l.leader(context.Background())
+	require.Equal(t, lease.Held, ask(l.Acquire, young).Verdict)
+	require.Equal(t, lease.Lost, ask(l.Renew, young).Verdict)
+	reply, err := l.Leader(context.Background())
 	require.NoError(t, err)
-	require.Empty(t, reply.holder)
+	require.Empty(t, reply.Holder)
 }

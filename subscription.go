@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // Subscription is the state of the one subscription on which a process hears hints. Without it a hand-over waits for a follower's
@@ -21,24 +22,6 @@ type Subscription struct {
 	// Err says why Active is false: ErrUnreachable or ErrMisconfigured, nil before the first attempt has ended. While Active is
 	// true it is nil, or ErrMisconfigured if Redis refuses to publish the hints of this process.
 	Err error
-}
-
-// newSubscription is the state before the first attempt.
-func newSubscription() *atomic.Pointer[Subscription] {
-	var state atomic.Pointer[Subscription]
-	state.Store(&Subscription{})
-	return &state
-}
-
-// audience is whom a subscription serves. Its functions do not block and may be called from several goroutines.
-type audience struct {
-	channels func() []string      // to listen on; the first one names the slot in a cluster
-	more     <-chan struct{}      // channels returns more than before; nil: never
-	ttl      func() time.Duration // shortest lease
-	wait     func() time.Duration // shortest EmptyHistoryWait
-	take     func(hint)
-	publish  func(Event)
-	state    *atomic.Pointer[Subscription]
 }
 
 // The times of a subscription. A check publishes a message, by the client that runs the scripts, to a channel that only this
@@ -60,7 +43,7 @@ const (
 // listener keeps a subscription up. Its fields belong to the goroutine of run.
 type listener struct {
 	store *redisStore
-	audience
+	store.Audience
 	tag string // our messages begin with it
 
 	opening, checking chan struct{}  // slots of what may hang in the client
@@ -72,14 +55,14 @@ type listener struct {
 	rollCall          rollCallTimer
 }
 
-func newListener(s *redisStore, a audience) *listener {
+func newListener(s *redisStore, a store.Audience) *listener {
 	return &listener{
-		store: s, audience: a, tag: s.secret(),
+		store: s, Audience: a, tag: s.secret(),
 		opening: make(chan struct{}, mostHanging), checking: make(chan struct{}, mostHanging),
 	}
 }
 
-func (l *listener) every() time.Duration    { return max(leastCheck, l.ttl()/4) }
+func (l *listener) every() time.Duration    { return max(leastCheck, l.TTL()/4) }
 func (l *listener) patience() time.Duration { return l.every() * 2 / 5 }
 
 // run listens until ctx is done, and returns when nothing of it hangs in the client any more.
@@ -120,30 +103,30 @@ func (l *listener) down(err error) {
 	if isNonsense(err) {
 		l.nonsense = time.Now()
 	}
-	err = explainHearing(err, l.channels())
-	before := l.state.Load()
-	now := Subscription{Since: before.Since, Err: err}
+	err = explainHearing(err, l.Channels())
+	before := l.State.Load()
+	now := store.Subscription{Since: before.Since, Err: err}
 	if before.Active {
 		now.Since = time.Now()
 	}
-	l.state.Store(&now)
+	l.State.Store(&now)
 	if !l.reported {
 		l.reported = true
-		l.publish(Event{Type: EventSubscriptionLost, Err: err})
+		l.Report(store.Notice{Kind: store.SubscriptionLost, Err: err})
 	}
 }
 
 // up takes note that a check has come back.
 func (l *listener) up() {
-	before := l.state.Load()
-	now := Subscription{Active: true, Since: before.Since, Err: l.refused}
+	before := l.State.Load()
+	now := store.Subscription{Active: true, Since: before.Since, Err: l.refused}
 	if !before.Active {
 		now.Since = time.Now()
 	}
-	l.state.Store(&now)
+	l.State.Store(&now)
 	if l.reported && (l.nonsense.IsZero() || time.Since(l.nonsense) >= quietTime) {
 		l.reported = false
-		l.publish(Event{Type: EventSubscriptionRestored})
+		l.Report(store.Notice{Kind: store.SubscriptionRestored})
 	}
 }
 
@@ -151,14 +134,14 @@ func (l *listener) up() {
 func (l *listener) answered(trip time.Duration, err error) {
 	if err == nil {
 		l.refused = nil
-		l.rollCall.measured(trip, len(l.channels())-1, l.wait(), l.publish)
+		l.rollCall.measured(trip, len(l.Channels())-1, l.Wait(), l.Report)
 		return
 	}
 	if !errors.Is(err, ErrMisconfigured) {
 		return
 	}
 	if l.refused == nil {
-		l.publish(Event{Type: EventHintsRefused, Err: err})
+		l.Report(store.Notice{Kind: store.HintsRefused, Err: err})
 	}
 	l.refused = err
 }
@@ -207,11 +190,11 @@ func (l *listener) listen(ctx context.Context) error {
 	}
 	defer h.timer.Stop()
 	if !l.deaf {
-		h.own = l.store.keys.own(l.store.id)
+		h.own = l.store.keys.Own(l.store.id)
 		h.pending[h.own] = true
 	}
 	channels := h.fresh()
-	h.wire = &wire{store: l.store, own: h.own, tag: l.tag, take: l.take}
+	h.wire = &wire{store: l.store, own: h.own, tag: l.tag, take: l.Take}
 	h.background(ctx, func() hearingReport {
 		defer func() { <-l.opening }()
 		err := h.wire.serve(ctx, channels, 3*l.every(), func(r hearingReport) { h.tell(ctx, r) })
@@ -222,7 +205,7 @@ func (l *listener) listen(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-l.more:
+		case <-l.More:
 			h.subscribeMore()
 		case r := <-h.reports:
 			err = h.heard(r)
@@ -249,7 +232,7 @@ func (h *hearing) tell(ctx context.Context, r hearingReport) {
 
 // fresh returns the channels that were not asked for yet.
 func (h *hearing) fresh() (fresh []string) {
-	for _, channel := range h.channels() {
+	for _, channel := range h.Channels() {
 		if !h.known[channel] {
 			h.known[channel], h.pending[channel] = true, true
 			fresh = append(fresh, channel)
@@ -275,7 +258,7 @@ func (h *hearing) heard(r hearingReport) error {
 	case reportSubscribed:
 		delete(h.pending, r.channel)
 		if r.channel != h.own {
-			h.take(hint{Type: hintConnected, channel: r.channel})
+			h.Take(store.Hint{Type: store.HintConnected, Channel: r.channel})
 		}
 		if !h.stands && len(h.pending) == 0 {
 			h.stands = true

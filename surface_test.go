@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // goTool runs the go command without a network.
@@ -60,4 +62,16 @@ func TestDependencies(t *testing.T) {
 func TestGoDocFitsAScreen(t *testing.T) {
 	doc := goTool(t, "doc", "-short", ".")
 	require.LessOrEqual(t, strings.Count(doc, "\n"), 60, doc)
+}
+
+// TestWordsOfTheStore: what the store calls the status of a run, or of an instance, is what this package exports.
+func TestWordsOfTheStore(t *testing.T) {
+	for word, stored := range map[RunStatus]store.RunStatus{
+		RunRunning: store.RunRunning, RunSucceeded: store.RunSucceeded, RunFailed: store.RunFailed, RunInterrupted: store.RunInterrupted,
+		RunAbandoned: store.RunAbandoned,
+	} {
+		require.EqualValues(t, word, stored)
+	}
+	require.EqualValues(t, StatusActive, store.WordActive)
+	require.EqualValues(t, StatusUnknown, store.WordUnknown)
 }

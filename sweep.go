@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // A sweep marks who has been silent for DriftedAfter and removes who has been for DownAfter. Redis's
@@ -27,7 +29,7 @@ import (
 //     stays silent at least one instance, and as a rule a quarter of all, goes each DownAfter.
 //
 // The last two are rules of the script sweep, which sees and decides in one step.
-const sweepPages = 100 // of sweepBatch instances in one pass; the next one goes on from there
+const sweepPages = 100 // of store.SweepBatch instances in one pass; the next one goes on from there
 
 // sweeper sweeps during one term. Its fields belong to the loop.
 type sweeper struct {
@@ -91,7 +93,7 @@ func (s *sweeper) sweep(ctx context.Context) (pause time.Duration) {
 }
 
 func (s *sweeper) pass(ctx context.Context) error {
-	first, err := s.look(ctx, lookCall{})
+	first, err := s.look(ctx, store.Look{})
 	if err != nil {
 		return err
 	}
@@ -104,7 +106,7 @@ func (s *sweeper) pass(ctx context.Context) error {
 // watch keeps account of how long this sweeper has watched without a gap. It hears of every look.
 func (s *sweeper) watch(sent, received time.Duration, now int64) {
 	unseen := received - s.sent
-	step := milliseconds(now-s.now) - unseen
+	step := store.Milliseconds(now-s.now) - unseen
 	if !s.seen || unseen >= s.r.opts.SweepInterval+s.r.opts.beat() || step >= unseen/100+clockStep {
 		s.watching, s.gap = received, true
 		s.from = ""
@@ -128,19 +130,19 @@ var errTermOver = fmt.Errorf("%w: the term is over", ErrNotLeader)
 
 // judge goes through the silent ones, page by page. The longest silent always come first: the dead are
 // among them. If the last pass did not come to the end, it then goes on from there.
-func (s *sweeper) judge(ctx context.Context, page lookReply) error {
-	watching, resume := s.watching, lookCall{from: s.from, skip: s.skip}
+func (s *sweeper) judge(ctx context.Context, page store.LookReply) error {
+	watching, resume := s.watching, store.Look{From: s.from, Skip: s.skip}
 	for range sweepPages {
-		removed, err := s.rule(ctx, page.ids)
+		removed, err := s.rule(ctx, page.IDs)
 		if err != nil {
 			return err
 		}
-		next := lookCall{from: page.from, skip: page.skip}
-		if resume.from != "" && removed == 0 {
+		next := store.Look{From: page.From, Skip: page.Skip}
+		if resume.From != "" && removed == 0 {
 			next = resume
 		}
-		resume = lookCall{}
-		if s.from, s.skip = next.from, next.skip; next.from == "" {
+		resume = store.Look{}
+		if s.from, s.skip = next.From, next.Skip; next.From == "" {
 			s.gap = false
 			return nil
 		}
@@ -164,22 +166,22 @@ func (s *sweeper) rule(ctx context.Context, ids []string) (removed int, err erro
 	}
 	r := s.r
 	watched := readClock().Mono - s.watching
-	c := sweepCall{
-		drifted: r.opts.DriftedAfter, down: r.opts.DownAfter, window: 2 * r.opts.beat(),
-		mark: watched >= 2*r.opts.beat(), remove: watched >= r.opts.DriftedAfter && !s.gap,
-		incarnation: r.incarnation, ids: ids,
+	c := store.Sweep{
+		Drifted: r.opts.DriftedAfter, Down: r.opts.DownAfter, Window: 2 * r.opts.beat(),
+		Mark: watched >= 2*r.opts.beat(), Remove: watched >= r.opts.DriftedAfter && !s.gap,
+		Incarnation: r.incarnation, IDs: ids,
 	}
 	if s.gap { // a heartbeat key that is gone says no more: a foreign instance is not taken for silent any longer than that
-		c.unwatched = r.opts.BeatTTL
+		c.Unwatched = r.opts.BeatTTL
 	}
-	reply, err := sweeping(ctx, s, func(ctx context.Context) (sweepReply, error) { return r.store.sweepInstances(ctx, c) })
+	reply, err := sweeping(ctx, s, func(ctx context.Context) (store.SweepReply, error) { return r.store.Sweep(ctx, c) })
 	if err != nil {
 		return 0, err
 	}
-	if reply.heldSince != 0 && r.heldSince.Swap(reply.heldSince) != reply.heldSince {
-		r.bus.publish(Event{Type: EventSweepHeld, Count: reply.held})
+	if reply.HeldSince != 0 && r.heldSince.Swap(reply.HeldSince) != reply.HeldSince {
+		r.bus.publish(Event{Type: EventSweepHeld, Count: reply.Held})
 	}
-	return s.tell(ids, reply.verdicts), nil
+	return s.tell(ids, reply.Verdicts), nil
 }
 
 // tell reports what a sweep changed, and returns how many it removed.
@@ -188,7 +190,7 @@ func (s *sweeper) tell(ids, verdicts []string) (removed int) {
 		if kind, changed := membership[verdict]; changed {
 			s.r.bus.publish(Event{Type: kind, Subject: ids[i]})
 		}
-		if verdict == sweepDown {
+		if verdict == store.SweepDown {
 			removed++
 		}
 	}
@@ -197,24 +199,24 @@ func (s *sweeper) tell(ids, verdicts []string) (removed int) {
 
 // adopt takes up the records that other programs wrote: all are read when the sweeper begins, when their number has changed
 // against that of the beats, and each DownAfter.
-func (s *sweeper) adopt(ctx context.Context, first lookReply) error {
+func (s *sweeper) adopt(ctx context.Context, first store.LookReply) error {
 	r := s.r
-	if s.scanned && first.records-first.beats == s.stranger && readClock().Mono-s.scanAt < r.opts.DownAfter {
+	if s.scanned && first.Records-first.Beats == s.stranger && readClock().Mono-s.scanAt < r.opts.DownAfter {
 		return nil
 	}
 	s.scanned = false
 	cursor := "0"
-	for range maxInstances / scanCount {
-		page, err := sweeping(ctx, s, func(ctx context.Context) (scanReply, error) { return r.store.scanInstances(ctx, cursor, true) })
+	for range maxInstances / store.ScanCount {
+		page, err := sweeping(ctx, s, func(ctx context.Context) (store.ScanReply, error) { return r.store.Scan(ctx, cursor, true) })
 		if err != nil {
 			return err
 		}
-		for start := 0; start < len(page.entries); start += scanCount {
+		for start := 0; start < len(page.Entries); start += store.ScanCount {
 			var ids []string
-			for _, entry := range page.entries[start:min(start+scanCount, len(page.entries))] {
-				ids = append(ids, entry.id)
+			for _, entry := range page.Entries[start:min(start+store.ScanCount, len(page.Entries))] {
+				ids = append(ids, entry.ID)
 			}
-			foreign, err := sweeping(ctx, s, func(ctx context.Context) ([]string, error) { return r.store.adoptInstances(ctx, r.incarnation, ids) })
+			foreign, err := sweeping(ctx, s, func(ctx context.Context) ([]string, error) { return r.store.Adopt(ctx, r.incarnation, ids) })
 			if err != nil {
 				return err
 			}
@@ -222,27 +224,27 @@ func (s *sweeper) adopt(ctx context.Context, first lookReply) error {
 				r.bus.publish(Event{Type: EventJoined, Subject: id})
 			}
 		}
-		if cursor = page.next; cursor == "0" {
+		if cursor = page.Next; cursor == "0" {
 			break
 		}
 	}
-	after, err := s.look(ctx, lookCall{})
+	after, err := s.look(ctx, store.Look{})
 	if err != nil {
 		return err
 	}
-	s.scanned, s.scanAt, s.stranger = true, readClock().Mono, after.records-after.beats
+	s.scanned, s.scanAt, s.stranger = true, readClock().Mono, after.Records-after.Beats
 	return nil
 }
 
 // look lists who has been silent for half of DriftedAfter: a foreign instance has to be looked at before it seems drifted.
-func (s *sweeper) look(ctx context.Context, c lookCall) (lookReply, error) {
-	c.silence = s.r.opts.DriftedAfter / 2
+func (s *sweeper) look(ctx context.Context, c store.Look) (store.LookReply, error) {
+	c.Silence = s.r.opts.DriftedAfter / 2
 	sent := readClock().Mono
-	reply, err := sweeping(ctx, s, func(ctx context.Context) (lookReply, error) { return s.r.store.lookAtBeats(ctx, c) })
+	reply, err := sweeping(ctx, s, func(ctx context.Context) (store.LookReply, error) { return s.r.store.Look(ctx, c) })
 	if err != nil {
-		return lookReply{}, err
+		return store.LookReply{}, err
 	}
-	s.watch(sent, readClock().Mono, reply.now)
+	s.watch(sent, readClock().Mono, reply.Now)
 	return reply, nil
 }
 

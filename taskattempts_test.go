@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // badTask fails in each attempt, and notes it.
@@ -108,7 +110,7 @@ func TestRetryIsNotedFirst(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) { // a newer leader has the record: nothing is tried again
 		a := g.leader("a", g.badTask(RetryPolicy{Attempts: 3, Backoff: time.Second}))
 		g.token += 1000
-		_, err := g.local.openTask(context.Background(), "t", taskOpen{token: g.token})
+		_, err := g.local.Open(context.Background(), "t", store.TaskOpen{Token: g.token})
 		require.NoError(g, err)
 		g.pass(time.Minute)
 		require.Len(g, g.noted(), 2, "the one that was noted before")

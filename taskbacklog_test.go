@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // TestSkipWithJitter: what jitter has put off is overlapped only if it would start while the run before it is on.
@@ -107,13 +109,13 @@ func TestCatchUpWalksOnce(t *testing.T) {
 func TestInitialDelayIsForANewTask(t *testing.T) {
 	const now, hour, day = int64(1_700_000_000_000), int64(3_600_000), 24 * int64(3_600_000)
 	task := Task{Name: "t", Schedule: Every(time.Hour), InitialDelay: 20 * 24 * time.Hour}
-	record := taskRecord{due: "x", next: now + 5*day, spec: "s", scheduled: now + 5*day - hour}
+	record := store.TaskRecord{Due: "x", Next: now + 5*day, Spec: "s", Scheduled: now + 5*day - hour}
 	require.Equal(t, now+hour, task.replan(record, "s", now))
-	record.scheduled = 0 // its first slot is still to come
+	record.Scheduled = 0 // its first slot is still to come
 	require.Equal(t, now+5*day, task.replan(record, "s", now))
-	record.next = now + 20*day + hour
-	require.Equal(t, record.next, task.replan(record, "s", now))
-	record.next = now + 30*day
+	record.Next = now + 20*day + hour
+	require.Equal(t, record.Next, task.replan(record, "s", now))
+	record.Next = now + 30*day
 	require.Equal(t, now+20*day, task.replan(record, "s", now))
 }
 
@@ -164,7 +166,7 @@ func TestOwedSlotStandsAlone(t *testing.T) {
 				g.pass(11*time.Minute - time.Second)
 				require.Equal(g, c.want, rounded(g.noted()))
 				require.Equal(g, c.skipped, b.status().Skipped)
-				require.Equal(g, b.known()[0].spec, g.local.records["t"].spec)
+				require.Equal(g, b.known()[0].spec, g.local.records["t"].Spec)
 				b.end()
 			})
 		})
@@ -198,11 +200,11 @@ func TestEndedScheduleComesBack(t *testing.T) {
 // TestScheduleBeyondACentury: so far a slot is as good as none, until that has changed.
 func TestScheduleBeyondACentury(t *testing.T) {
 	const now = int64(1_700_000_000_000)
-	at := redisTime(now).AddDate(101, 0, 0)
+	at := store.Time(now).AddDate(101, 0, 0)
 	task := Task{Schedule: schedule{func(time.Time) time.Time { return at }, "far"}}
-	require.Zero(t, task.replan(taskRecord{}, "s", now))
+	require.Zero(t, task.replan(store.TaskRecord{}, "s", now))
 	later := now + 2*366*24*time.Hour.Milliseconds()
-	require.Equal(t, at.UnixMilli(), task.replan(taskRecord{due: "0", spec: "s"}, "s", later))
+	require.Equal(t, at.UnixMilli(), task.replan(store.TaskRecord{Due: "0", Spec: "s"}, "s", later))
 }
 
 // TestOutdatedRun: a run that was left behind long ago is run again only if Missed asks for its slot.

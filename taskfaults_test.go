@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // TestLostRecord: a record that is gone goes on where the leader knows it was.
@@ -43,8 +45,8 @@ func TestRecordMovesUnderTheLeader(t *testing.T) {
 			g.local.mu.Lock()
 			defer g.local.mu.Unlock()
 			r := g.local.records["t"]
-			r.next = g.began.Add(d).UnixMilli()
-			r.due = strconv.FormatInt(r.next, 10)
+			r.Next = g.began.Add(d).UnixMilli()
+			r.Due = strconv.FormatInt(r.Next, 10)
 		}
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(90 * time.Minute)})
 		g.pass(time.Hour - time.Second)
@@ -129,16 +131,16 @@ func TestManyTasks(t *testing.T) {
 }
 
 // farTasks is a store at a distance, in virtual time.
-type farTasks struct{ taskStore }
+type farTasks struct{ store.Tasks }
 
-func (s farTasks) claimTask(ctx context.Context, name string, c taskClaim) (taskReply, error) {
+func (s farTasks) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
 	time.Sleep(200 * time.Millisecond)
-	return s.taskStore.claimTask(ctx, name, c)
+	return s.Tasks.Claim(ctx, name, c)
 }
 
-func (s farTasks) finishTask(ctx context.Context, name string, f taskFinish) (taskReply, error) {
+func (s farTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
 	time.Sleep(200 * time.Millisecond)
-	return s.taskStore.finishTask(ctx, name, f)
+	return s.Tasks.Finish(ctx, name, f)
 }
 
 // TestTasksTakeTurnsAtTheCalls: where calls are the bottleneck every task has its share, whatever its place, and it is reported.

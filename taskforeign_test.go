@@ -11,6 +11,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // gate answers script calls as a server would that serves some keys only. It takes down the keys of all calls.
@@ -51,7 +53,7 @@ func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // crossSlot refuses keys of several slots, as each node of a Redis Cluster does.
 func crossSlot(keys []string) error {
 	for _, key := range keys {
-		if hashTag(key) != hashTag(keys[0]) {
+		if store.HashTag(key) != store.HashTag(keys[0]) {
 			return replyError("CROSSSLOT Keys in request don't hash to the same slot")
 		}
 	}
@@ -92,7 +94,7 @@ func TestLeaseOfAnotherSlot(t *testing.T) {
 		"{ns}:" + strings.Repeat("k", 1<<20): {false, false},
 	} {
 		for i, spread := range []bool{false, true} {
-			store, g := gatedStore(t, "{ns}:a", spread, func(keys []string) error {
+			db, g := gatedStore(t, "{ns}:a", spread, func(keys []string) error {
 				if spread {
 					return crossSlot(keys)
 				}
@@ -100,42 +102,46 @@ func TestLeaseOfAnotherSlot(t *testing.T) {
 			})
 			ctx := t.Context()
 			// One's own lease is in another slot, too: it is text here, and no key.
-			reply, err := store.openTask(ctx, "t", taskOpen{token: 5, lease: "{own}:leader"})
+			reply, err := db.Open(ctx, "t", store.TaskOpen{Token: 5, Lease: "{own}:leader"})
 			require.NoError(t, err)
-			require.Equal(t, taskOK, reply.verdict)
+			require.Equal(t, store.TaskOK, reply.Verdict)
 			if lease != "" {
-				require.NoError(t, store.rdb.HSet(ctx, store.keys.task("t"), "lease", lease).Err())
+				require.NoError(t, db.rdb.HSet(ctx, db.keys.Task("t"), "lease", lease).Err())
 			}
 			g.keys = nil
-			reply, err = store.openTask(ctx, "t", taskOpen{token: 7, lease: "{own}:leader", other: taskText(lease)})
+			reply, err = db.Open(ctx, "t", store.TaskOpen{Token: 7, Lease: "{own}:leader", Other: store.TaskText(lease)})
 			require.NoError(t, err, "%.60s", lease)
 			require.Equal(t, named[i], slices.Contains(g.keys, lease), "%.60s on a Cluster: %v", lease, spread)
-			want := taskForeign
+			want := store.TaskForeign
 			if named[i] || lease == "" {
-				want = taskOK // nobody holds it
+				want = store.TaskOK // nobody holds it
 			}
-			require.Equal(t, want, reply.verdict, "%.60s on a Cluster: %v", lease, spread)
+			require.Equal(t, want, reply.Verdict, "%.60s on a Cluster: %v", lease, spread)
 		}
 	}
 }
 
 // TestTaskScriptsAskForOneSlot: no call for a task asks for keys of two slots.
 func TestTaskScriptsAskForOneSlot(t *testing.T) {
-	store, g := gatedStore(t, "{ns}:a", true, crossSlot)
+	db, g := gatedStore(t, "{ns}:a", true, crossSlot)
 	ctx := t.Context()
-	o := taskOpen{token: 1, lease: "{own}:leader"}
-	for name, call := range map[string]func() (taskReply, error){
-		"open": func() (taskReply, error) { return store.openTask(ctx, "t", o) },
-		"plan": func() (taskReply, error) { return store.planTask(ctx, "t", taskPlan{token: 1, next: 1000, spec: "s"}) },
-		"claim": func() (taskReply, error) {
-			return store.claimTask(ctx, "t", taskClaim{token: 1, run: "r", kind: claimExtra, expect: "0"})
+	o := store.TaskOpen{Token: 1, Lease: "{own}:leader"}
+	for name, call := range map[string]func() (store.TaskReply, error){
+		"open": func() (store.TaskReply, error) { return db.Open(ctx, "t", o) },
+		"plan": func() (store.TaskReply, error) {
+			return db.Plan(ctx, "t", store.TaskPlan{Token: 1, Next: 1000, Spec: "s"})
 		},
-		"retry": func() (taskReply, error) { return store.retryTask(ctx, "t", taskRetry{token: 1, run: "r", attempt: 2}) },
-		"finish": func() (taskReply, error) {
-			return store.finishTask(ctx, "t", taskFinish{token: 1, run: "r", status: RunSucceeded})
+		"claim": func() (store.TaskReply, error) {
+			return db.Claim(ctx, "t", store.TaskClaim{Token: 1, Run: "r", Kind: store.ClaimExtra, Expect: "0"})
 		},
-		"pause": func() (taskReply, error) { return store.pauseTask(ctx, "t", true, "") },
-		"read":  func() (taskReply, error) { return store.readTask(ctx, "t") },
+		"retry": func() (store.TaskReply, error) {
+			return db.Retry(ctx, "t", store.TaskRetry{Token: 1, Run: "r", Attempt: 2})
+		},
+		"finish": func() (store.TaskReply, error) {
+			return db.Finish(ctx, "t", store.TaskFinish{Token: 1, Run: "r", Status: store.RunSucceeded})
+		},
+		"pause": func() (store.TaskReply, error) { return db.Pause(ctx, "t", true, "") },
+		"read":  func() (store.TaskReply, error) { return db.Record(ctx, "t") },
 	} {
 		_, err := call()
 		require.NoError(t, err, name)
@@ -147,25 +153,25 @@ func TestTaskScriptsAskForOneSlot(t *testing.T) {
 // says. The rest of what it says stays.
 func TestUnreadableLease(t *testing.T) {
 	const lease = "somebody:else"
-	store, _ := gatedStore(t, "ns", false, func(keys []string) error {
+	db, _ := gatedStore(t, "ns", false, func(keys []string) error {
 		if slices.Contains(keys, lease) {
 			return replyError("NOPERM No permissions to access a key")
 		}
 		return nil
 	})
-	ctx, record := t.Context(), store.keys.task("t")
-	_, err := store.openTask(ctx, "t", taskOpen{token: 9, lease: lease})
+	ctx, record := t.Context(), db.keys.Task("t")
+	_, err := db.Open(ctx, "t", store.TaskOpen{Token: 9, Lease: lease})
 	require.NoError(t, err)
-	_, err = store.planTask(ctx, "t", taskPlan{token: 9, next: 1000, spec: "s"})
+	_, err = db.Plan(ctx, "t", store.TaskPlan{Token: 9, Next: 1000, Spec: "s"})
 	require.NoError(t, err)
-	reply, err := store.openTask(ctx, "t", taskOpen{token: 5, lease: "ns:leader", other: lease})
+	reply, err := db.Open(ctx, "t", store.TaskOpen{Token: 5, Lease: "ns:leader", Other: lease})
 	require.NoError(t, err)
-	require.Equal(t, taskForeign, reply.verdict)
-	require.NoError(t, store.rdb.HDel(ctx, record, "lease", "token").Err())
-	reply, err = store.openTask(ctx, "t", taskOpen{token: 5, lease: "ns:leader"})
+	require.Equal(t, store.TaskForeign, reply.Verdict)
+	require.NoError(t, db.rdb.HDel(ctx, record, "lease", "token").Err())
+	reply, err = db.Open(ctx, "t", store.TaskOpen{Token: 5, Lease: "ns:leader"})
 	require.NoError(t, err)
-	require.Equal(t, taskOK, reply.verdict)
-	require.EqualValues(t, 1000, reply.record.next)
+	require.Equal(t, store.TaskOK, reply.Verdict)
+	require.EqualValues(t, 1000, reply.Record.Next)
 }
 
 // TestForeignRecordSaysHowToRepairIt: a task whose record says that it belongs to a lease that nobody can have is reported once, with what to

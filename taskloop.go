@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 const (
@@ -28,7 +30,7 @@ const (
 type taskLoop struct {
 	s     *TaskScheduler
 	ctx   context.Context //nolint:containedctx // of the term: nothing starts once it is done
-	runs  context.Context //nolint:containedctx // of the runs: it may outlast that of the term, see liveTerm.tasks
+	runs  context.Context //nolint:containedctx // of the runs: it may outlast that of the term, see tenancy.tasks
 	term  Term
 	clock lease.RedisClock
 	tasks []*leadTask
@@ -56,16 +58,16 @@ type taskLoop struct {
 // leadTask is a task while this process leads.
 type leadTask struct {
 	*registered
-	record   taskRecord // as it was last heard of
-	opened   bool       // it is ours
-	checked  bool       // its next slot is one that the schedule may have led to
-	next     taskRecord // as it was when it last had a next slot: a record that was lost goes on from there
-	again    string     // ID of a run that another leader left behind, to be run again
-	before   taskRecord // as it was before the last answer
-	moved    int        // how often in a row the record was not what it was
-	disputed int        // how often in a row that was said though nothing in it had changed
-	other    string     // key of the lease that the record says it belongs to, if it is not ours: untrusted
-	extra    bool       // RunOnElection is still to be done
+	record   store.TaskRecord // as it was last heard of
+	opened   bool             // it is ours
+	checked  bool             // its next slot is one that the schedule may have led to
+	next     store.TaskRecord // as it was when it last had a next slot: a record that was lost goes on from there
+	again    string           // ID of a run that another leader left behind, to be run again
+	before   store.TaskRecord // as it was before the last answer
+	moved    int              // how often in a row the record was not what it was
+	disputed int              // how often in a row that was said though nothing in it had changed
+	other    string           // key of the lease that the record says it belongs to, if it is not ours: untrusted
+	extra    bool             // RunOnElection is still to be done
 	asking   *asking
 	queued   *asking   // the end of a run, behind what is being asked
 	question *question // what its schedule is being asked
@@ -83,8 +85,8 @@ type leadTask struct {
 
 // asking is one decision that the store is asked for until it answers. A task has one at a time.
 type asking struct {
-	send   func(context.Context) (taskReply, error)
-	take   func(taskReply)
+	send   func(context.Context) (store.TaskReply, error)
+	take   func(store.TaskReply)
 	give   func() // what is done where the term ends before the answer; nil: nothing
 	finish bool   // told also when the term is over
 	since  time.Duration
@@ -97,7 +99,7 @@ type asking struct {
 // lead runs the tasks while the term lasts. It returns when ctx is done, every run has returned and its end was told, or was
 // tried to be told for finishBound.
 func (s *TaskScheduler) lead(ctx context.Context, term Term) error {
-	l := &taskLoop{s: s, ctx: ctx, runs: term.live.tasks.ctx, term: term, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake}}
+	l := &taskLoop{s: s, ctx: ctx, runs: term.tenancy.tasks.ctx, term: term, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake}}
 	defer s.working.Store(false)
 	defer s.forget()
 	timer := time.NewTimer(0)
@@ -218,13 +220,13 @@ func (l *taskLoop) decide(t *leadTask) (wait time.Duration) {
 		return t.rest - l.now
 	}
 	redis := l.clock.Read(l.now)
-	starts := l.clock.Until(t.record.next, l.now) + t.delay(t.record.next) // the next slot
+	starts := l.clock.Until(t.record.Next, l.now) + t.delay(t.record.Next) // the next slot
 	switch {
 	case !t.opened:
 		l.open(t)
-	case t.run != nil && t.record.due != "" && !t.record.follows(t.spec):
+	case t.run != nil && t.record.Due != "" && !t.record.Follows(t.spec):
 		return l.plan(t, redis) // what it runs was owed under another schedule
-	case t.run != nil && (t.record.next <= t.began || t.late || t.Overlap == Queue):
+	case t.run != nil && (t.record.Next <= t.began || t.late || t.Overlap == Queue):
 		return time.Hour // what is due waits for the run
 	case t.run != nil && starts > 0:
 		return starts
@@ -233,22 +235,22 @@ func (l *taskLoop) decide(t *leadTask) (wait time.Duration) {
 	case t.run != nil:
 		return l.due(t, redis)
 	case t.again != "":
-		if wait := l.clock.Until(t.record.retryAt, l.now); wait > 0 && wait <= t.Retry.MaxBackoff {
+		if wait := l.clock.Until(t.record.RetryAt, l.now); wait > 0 && wait <= t.Retry.MaxBackoff {
 			return wait // it was about to be retried
 		}
 		return l.rerun(t, redis)
-	case t.record.due != "" && !t.record.follows(t.spec) && t.record.next != 0 && t.record.next <= redis:
+	case t.record.Due != "" && !t.record.Follows(t.spec) && t.record.Next != 0 && t.record.Next <= redis:
 		if starts > 0 {
 			return starts
 		}
 		return l.owed(t, redis)
-	case !t.checked || t.record.due == "" || !t.record.follows(t.spec):
+	case !t.checked || t.record.Due == "" || !t.record.Follows(t.spec):
 		return l.plan(t, redis)
-	case t.record.next != 0 && starts <= 0:
+	case t.record.Next != 0 && starts <= 0:
 		return l.due(t, redis)
-	case t.extra && t.record.crashes < maxCrashes:
-		l.claim(t, decision{}, claimExtra, strconv.FormatInt(t.record.finished, 10))
-	case t.record.next != 0:
+	case t.extra && t.record.Crashes < maxCrashes:
+		l.claim(t, decision{}, store.ClaimExtra, strconv.FormatInt(t.record.Finished, 10))
+	case t.record.Next != 0:
 		return starts
 	}
 	return time.Hour
@@ -277,7 +279,7 @@ func (l *taskLoop) pursue(t *leadTask) (wait time.Duration) {
 	last := max(l.ended, a.since) + finishBound
 	if l.over && l.now >= last {
 		t.asking = nil
-		a.take(taskReply{verdict: taskGone}) // unknown: the next leader will find it
+		a.take(store.TaskReply{Verdict: store.TaskGone}) // unknown: the next leader will find it
 		l.failed(t, fmt.Errorf("%w: the end of a run could not be told within %v", ErrUnreachable, finishBound))
 		return 0
 	}
@@ -331,7 +333,7 @@ func (l *taskLoop) send(t *leadTask, a *asking) {
 		l.post(func() {
 			l.calls--
 			if err == nil {
-				l.stepped(l.clock.Learn(sent, received, reply.now))
+				l.stepped(l.clock.Learn(sent, received, reply.Now))
 			}
 			l.answer(t, a, try, reply, err)
 		})
@@ -355,7 +357,7 @@ func (l *taskLoop) stepped(by time.Duration) {
 }
 
 // answer takes what a call came back with.
-func (l *taskLoop) answer(t *leadTask, a *asking, try int, reply taskReply, err error) {
+func (l *taskLoop) answer(t *leadTask, a *asking, try int, reply store.TaskReply, err error) {
 	current := a.inFlight && a.tries == try
 	if !current {
 		l.given--
@@ -364,15 +366,15 @@ func (l *taskLoop) answer(t *leadTask, a *asking, try int, reply taskReply, err 
 	case t.asking != a: // it was answered, or given up
 	case err == nil:
 		t.asking = nil
-		if reply.verdict != taskFenced && reply.verdict != taskForeign && t.disputed < maxDisputed {
+		if reply.Verdict != store.TaskFenced && reply.Verdict != store.TaskForeign && t.disputed < maxDisputed {
 			l.goesOn(t)
 		}
-		t.before, t.record = t.record, reply.record
-		if t.record.due != "" {
+		t.before, t.record = t.record, reply.Record
+		if t.record.Due != "" {
 			t.next = t.record
 		}
-		if reply.verdict == taskFenced {
-			l.refused(t, fmt.Errorf("%w: the record has token %d; if no leader has that, remove the record", ErrFenced, reply.record.token))
+		if reply.Verdict == store.TaskFenced {
+			l.refused(t, fmt.Errorf("%w: the record has token %d; if no leader has that, remove the record", ErrFenced, reply.Record.Token))
 		}
 		a.take(reply)
 	case current:
@@ -410,7 +412,7 @@ func (l *taskLoop) failed(t *leadTask, err error) {
 func (l *taskLoop) look() (wait time.Duration) {
 	var first *leadTask
 	for _, t := range l.tasks {
-		if !l.over && t.opened && !t.off && t.asking == nil && t.record.next != 0 && (first == nil || t.record.next < first.record.next) {
+		if !l.over && t.opened && !t.off && t.asking == nil && t.record.Next != 0 && (first == nil || t.record.Next < first.record.Next) {
 			first = t
 		}
 	}
@@ -421,9 +423,9 @@ func (l *taskLoop) look() (wait time.Duration) {
 		return wait
 	}
 	l.ask(first, &asking{
-		send: func(ctx context.Context) (taskReply, error) { return l.s.store.readTask(ctx, first.Name) },
-		take: func(reply taskReply) {
-			ours := reply.record.token == l.term.Token && reply.record.run == "" // or Redis has forgotten the end of a run
+		send: func(ctx context.Context) (store.TaskReply, error) { return l.s.store.Record(ctx, first.Name) },
+		take: func(reply store.TaskReply) {
+			ours := reply.Record.Token == l.term.Token && reply.Record.Run == "" // or Redis has forgotten the end of a run
 			first.opened, first.checked = first.run != nil || ours, false
 		},
 	})

@@ -71,9 +71,9 @@ func TestP10_HourlyTaskUnderRandomFailovers(t *testing.T) {
 					})
 					leader.begin()
 					g.pass(time.Duration(g.draw(300)) * time.Minute)
-					record, err := g.local.readTask(context.Background(), "hourly")
+					record, err := g.local.Record(context.Background(), "hourly")
 					require.NoError(g, err)
-					if g.draw(3) == 0 && live == 1 && record.record.crashes+1 < maxCrashes {
+					if g.draw(3) == 0 && live == 1 && record.Record.Crashes+1 < maxCrashes {
 						leader.crash() // in the middle: a run that was over, but could not say so, would be repeated
 					} else {
 						leader.end()
@@ -84,15 +84,15 @@ func TestP10_HourlyTaskUnderRandomFailovers(t *testing.T) {
 				for g.pass(100 * time.Hour); last.status().Running; {
 					g.pass(time.Minute)
 				}
-				records, _, err := g.local.taskRecords(t.Context(), []string{"hourly"})
+				records, _, err := g.local.Records(t.Context(), []string{"hourly"})
 				require.NoError(g, err)
-				require.Zero(g, records[0].skipped)
+				require.Zero(g, records[0].Skipped)
 				require.Zero(g, overlaps)
-				first := records[0].next
+				first := records[0].Next
 				for slot := range finished {
 					first = min(first, slot.UnixMilli())
 				}
-				want := int((records[0].next - first) / time.Hour.Milliseconds())
+				want := int((records[0].Next - first) / time.Hour.Milliseconds())
 				require.Greater(g, want, 200)
 				require.Len(g, finished, want, "a slot was lost")
 				for slot, n := range finished {

@@ -1,6 +1,10 @@
 package tenure
 
-import "time"
+import (
+	"time"
+
+	"github.com/tenure-go/tenure/internal/store"
+)
 
 // ranTask is what this process knows of the runs of a task, whatever its record says: Redis may have lost its last second, or the end of
 // a run may never have reached it. It lasts for longer than a term, and belongs to the loop of the one that is on.
@@ -12,7 +16,7 @@ type ranTask struct {
 	of    int64  // its slot; 0: it was none of the schedule
 	left  string // the run that it went on with; "": none
 	ended bool
-	end   taskFinish // if ended: what was, or should have been, recorded
+	end   store.TaskFinish // if ended: what was, or should have been, recorded
 
 	usual time.Duration // mean of the attempts that have succeeded here, younger ones count for more; 0: none has
 }
@@ -36,13 +40,13 @@ func (m *ranTask) limit(toNext time.Duration) time.Duration {
 }
 
 // claimed notes a run that has been claimed.
-func (m *ranTask) claimed(c taskClaim, now int64) {
-	m.run, m.of, m.left, m.ended = c.run, c.slot, "", false
-	switch c.kind {
-	case claimSlot:
-		m.slot, m.at = c.slot, now
-	case claimAgain:
-		m.left = c.expect
+func (m *ranTask) claimed(c store.TaskClaim, now int64) {
+	m.run, m.of, m.left, m.ended = c.Run, c.Slot, "", false
+	switch c.Kind {
+	case store.ClaimSlot:
+		m.slot, m.at = c.Slot, now
+	case store.ClaimAgain:
+		m.left = c.Expect
 	}
 }
 
@@ -58,8 +62,8 @@ func (m *ranTask) returned(run string) {
 }
 
 // again is the run that a claim would repeat: one that has ended here, so that the record only needs to be told of it. "": none.
-func (m *ranTask) again(c taskClaim, now int64) string {
-	if m.ended && (c.kind == claimAgain && m.left == c.expect || c.kind == claimSlot && m.of == c.slot && m.passed(c.slot, now)) {
+func (m *ranTask) again(c store.TaskClaim, now int64) string {
+	if m.ended && (c.Kind == store.ClaimAgain && m.left == c.Expect || c.Kind == store.ClaimSlot && m.of == c.Slot && m.passed(c.Slot, now)) {
 		return m.run
 	}
 	return ""

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // maxConsulted is how many of the application's schedules are asked at a time, but for those that hang.
@@ -45,7 +47,7 @@ func (l *taskLoop) consult(t *leadTask, ask func(*Task), then func()) (wait time
 	t.question = q
 	l.asked++
 	l.s.schedules.begin()
-	run, due, began := t.run, t.record.due, t.began
+	run, due, began := t.run, t.record.Due, t.began
 	go catch(func() error { ask(&task); return nil }, func(err error) { // ends with the call of Next; counted in schedules
 		t.inUse.Store(false)
 		l.s.schedules.end()
@@ -54,7 +56,7 @@ func (l *taskLoop) consult(t *leadTask, ask func(*Task), then func()) (wait time
 			if !q.hangs {
 				l.asked--
 			}
-			if l.over || t.asking != nil || t.run != run || t.record.due != due || t.began != began {
+			if l.over || t.asking != nil || t.run != run || t.record.Due != due || t.began != began {
 				return
 			}
 			l.consulted(t, err, then)
@@ -111,18 +113,18 @@ func (l *taskLoop) hung(t *leadTask) {
 // plan gives the record its next slot by the schedule of this process.
 func (l *taskLoop) plan(t *leadTask, redis int64) (wait time.Duration) {
 	from := t.record
-	if from.due == "" && t.next.follows(t.spec) {
+	if from.Due == "" && t.next.Follows(t.spec) {
 		from = t.next // the record was lost while we led
 	}
 	var next int64
 	return l.consult(t, func(task *Task) { next = task.replan(from, t.spec, redis) }, func() {
 		t.checked = true
-		if next == t.record.next && t.record.due != "" && t.record.follows(t.spec) {
+		if next == t.record.Next && t.record.Due != "" && t.record.Follows(t.spec) {
 			return
 		}
-		p := taskPlan{expect: t.record.due, next: next, spec: t.record.changedTo(t.spec, next, redis)}
-		if t.record.due == "" { // what else is worth keeping
-			p.skipped, p.paused = max(from.skipped-t.record.skipped, 0), from.paused
+		p := store.TaskPlan{Expect: t.record.Due, Next: next, Spec: t.record.ChangedTo(t.spec, next, redis)}
+		if t.record.Due == "" { // what else is worth keeping
+			p.Skipped, p.Paused = max(from.Skipped-t.record.Skipped, 0), from.Paused
 		}
 		l.move(t, p, decision{})
 	})
@@ -130,7 +132,7 @@ func (l *taskLoop) plan(t *leadTask, redis int64) (wait time.Duration) {
 
 // due decides about the slots that are due, and carries it out.
 func (l *taskLoop) due(t *leadTask, redis int64) (wait time.Duration) {
-	at := situation{first: t.record.next, now: redis, running: t.run != nil, began: t.began, busy: t.busy, backlog: t.backlog}
+	at := situation{first: t.record.Next, now: redis, running: t.run != nil, began: t.began, busy: t.busy, backlog: t.backlog}
 	var d decision
 	return l.consult(t, func(task *Task) { d = task.decide(at) }, func() { l.settle(t, d, redis) })
 }
@@ -140,10 +142,10 @@ func (l *taskLoop) settle(t *leadTask, d decision, redis int64) {
 	ran := l.s.ran(t.Name)
 	known := ran.passed(d.slot, redis) && (!ran.ended || ran.of != d.slot) // the record is older than what this process has run
 	if d.run && !known {
-		l.claim(t, d, claimSlot, t.record.due)
+		l.claim(t, d, store.ClaimSlot, t.record.Due)
 		return
 	}
-	l.move(t, taskPlan{expect: t.record.due, next: d.next, spec: t.record.under(t.spec), skipped: int64(d.skipped)}, d)
+	l.move(t, store.TaskPlan{Expect: t.record.Due, Next: d.next, Spec: t.record.Under(t.spec), Skipped: int64(d.skipped)}, d)
 }
 
 // owed decides about a slot that is due under the schedule that the record still has.
@@ -158,32 +160,32 @@ func (l *taskLoop) rerun(t *leadTask, redis int64) (wait time.Duration) {
 	from, outdated := t.record, false
 	return l.consult(t, func(task *Task) { outdated = task.outdated(from, redis) }, func() {
 		if !outdated {
-			l.claim(t, decision{}, claimAgain, t.again)
+			l.claim(t, decision{}, store.ClaimAgain, t.again)
 			return
 		}
 		t.again = ""
-		l.skipped(t, decision{skipped: 1, first: from.scheduled})
-		if from.run != "" {
+		l.skipped(t, decision{skipped: 1, first: from.Scheduled})
+		if from.Run != "" {
 			l.abandon(t, from)
 		}
 	})
 }
 
 // move moves the next slot without a run.
-func (l *taskLoop) move(t *leadTask, p taskPlan, d decision) {
-	p.token = l.term.Token
-	changed := t.record.due != "" && !t.record.follows(t.spec)
+func (l *taskLoop) move(t *leadTask, p store.TaskPlan, d decision) {
+	p.Token = l.term.Token
+	changed := t.record.Due != "" && !t.record.Follows(t.spec)
 	l.ask(t, &asking{
-		send: func(ctx context.Context) (taskReply, error) { return l.s.store.planTask(ctx, t.Name, p) },
-		take: func(reply taskReply) {
-			switch reply.verdict {
-			case taskOK:
+		send: func(ctx context.Context) (store.TaskReply, error) { return l.s.store.Plan(ctx, t.Name, p) },
+		take: func(reply store.TaskReply) {
+			switch reply.Verdict {
+			case store.TaskOK:
 				l.agreed(t)
 				if changed {
-					l.s.bus.publish(Event{Type: EventTaskChanged, Task: t.Name, Slot: redisTime(p.next), Token: p.token})
+					l.s.bus.publish(Event{Type: EventTaskChanged, Task: t.Name, Slot: store.Time(p.Next), Token: p.Token})
 				}
 				l.skipped(t, d)
-			case taskMoved:
+			case store.TaskMoved:
 				l.reopen(t)
 			}
 		},
@@ -211,5 +213,5 @@ func (l *taskLoop) skipped(t *leadTask, d decision) {
 }
 
 func (l *taskLoop) publishSkipped(t *leadTask, d decision) {
-	l.s.bus.publish(Event{Type: EventTaskSkipped, Task: t.Name, Slot: redisTime(d.first), Count: d.skipped, Token: l.term.Token})
+	l.s.bus.publish(Event{Type: EventTaskSkipped, Task: t.Name, Slot: store.Time(d.first), Count: d.skipped, Token: l.term.Token})
 }

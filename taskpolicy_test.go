@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // TestMissed: what becomes of the slots of an outage.
@@ -190,7 +192,7 @@ func TestTaskFailures(t *testing.T) {
 				require.Equal(g, RunFailed, last.Status)
 				require.Equal(g, 3, last.Attempt)
 				require.True(g, strings.HasPrefix(last.Error, c.text), last.Error)
-				require.LessOrEqual(g, len(last.Error), maxTaskText)
+				require.LessOrEqual(g, len(last.Error), store.MaxTaskText)
 				finished := g.told(EventTaskFinished)
 				require.Len(g, finished, 3)
 				for i, e := range finished {

@@ -9,10 +9,12 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // saved is a copy of the record of the one task, as an old snapshot of Redis.
-func (g *taskStage) saved() *taskRecord {
+func (g *taskStage) saved() *store.TaskRecord {
 	g.local.mu.Lock()
 	defer g.local.mu.Unlock()
 	r := *g.local.records["t"]
@@ -20,16 +22,16 @@ func (g *taskStage) saved() *taskRecord {
 }
 
 // restore puts it back, as a failover that lost the last second does; nil: the record is gone.
-func (g *taskStage) restore(r *taskRecord) {
+func (g *taskStage) restore(r *store.TaskRecord) {
 	g.local.mu.Lock()
 	defer g.local.mu.Unlock()
 	if r == nil {
 		delete(g.local.records, "t")
 		return
 	}
-	token := g.local.records["t"].token
+	token := g.local.records["t"].Token
 	*g.local.records["t"] = *r
-	g.local.records["t"].token = token
+	g.local.records["t"].Token = token
 }
 
 // TestOwnRunIsNotRepeated: the end of a run that Redis did not hear of is known to the process, which does not run it again when it leads
@@ -183,18 +185,18 @@ func TestPauseOutlivesItsRecord(t *testing.T) {
 
 // TestResumeOfALostRecord: a task stays paused when its record was lost, but the leader's memory does not overrule a resume since then.
 func TestResumeOfALostRecord(t *testing.T) {
-	onTaskStores(t, func(t *testing.T, store taskStore) {
+	onTaskStores(t, func(t *testing.T, db store.Tasks) {
 		ctx := t.Context()
 		for name, resumed := range map[string]bool{"kept": false, "resumed": true} {
-			_, err := store.openTask(ctx, name, taskOpen{token: 5})
+			_, err := db.Open(ctx, name, store.TaskOpen{Token: 5})
 			require.NoError(t, err)
 			if resumed {
-				_, err = store.pauseTask(ctx, name, false, "")
+				_, err = db.Pause(ctx, name, false, "")
 				require.NoError(t, err)
 			}
-			reply, err := store.planTask(ctx, name, taskPlan{token: 5, next: 1, spec: "s", paused: true})
+			reply, err := db.Plan(ctx, name, store.TaskPlan{Token: 5, Next: 1, Spec: "s", Paused: true})
 			require.NoError(t, err)
-			require.Equal(t, !resumed, reply.record.paused, name)
+			require.Equal(t, !resumed, reply.Record.Paused, name)
 		}
 	})
 }
@@ -204,13 +206,13 @@ func TestLatePause(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		ctx := context.Background()
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
-		late := a.store.taskStore
-		read, err := late.readTask(ctx, "t")
+		late := a.store.Tasks
+		read, err := late.Record(ctx, "t")
 		require.NoError(g, err)
 		require.NoError(g, a.Resume(ctx, "t"), "it ends no pause, and counts all the same")
-		reply, err := late.pauseTask(ctx, "t", true, read.record.pauses)
+		reply, err := late.Pause(ctx, "t", true, read.Record.Pauses)
 		require.NoError(g, err)
-		require.Equal(g, taskMoved, reply.verdict)
+		require.Equal(g, store.TaskMoved, reply.Verdict)
 		require.False(g, a.status().Paused)
 		a.end()
 	})
@@ -290,7 +292,7 @@ func TestIndexIsWrittenAgain(t *testing.T) {
 // what to do, and the task goes on soon after the record was removed.
 func TestFencedRecordIsLookedAtAgain(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
-		_, err := g.local.openTask(context.Background(), "t", taskOpen{token: 1 << 40})
+		_, err := g.local.Open(context.Background(), "t", store.TaskOpen{Token: 1 << 40})
 		require.NoError(g, err)
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
 		g.pass(time.Hour)
@@ -311,18 +313,18 @@ func TestFencedRecordIsLookedAtAgain(t *testing.T) {
 // TestHistoryThatTakesNoEntry: a stream whose last ID is the last that there can be is a misconfiguration, and the run has ended all the
 // same.
 func TestHistoryThatTakesNoEntry(t *testing.T) {
-	onTaskRedis(t, func(t *testing.T, store *redisStore) {
+	onTaskRedis(t, func(t *testing.T, db *redisStore) {
 		ctx := t.Context()
-		_, err := store.openTask(ctx, "t", taskOpen{token: 5})
+		_, err := db.Open(ctx, "t", store.TaskOpen{Token: 5})
 		require.NoError(t, err)
-		require.NoError(t, store.rdb.Do(ctx, "XADD", store.keys.runs("t"), "18446744073709551615-18446744073709551615", "a", "b").Err())
-		_, err = store.claimTask(ctx, "t", taskClaim{token: 5, run: "r", kind: claimExtra, expect: "0"})
+		require.NoError(t, db.rdb.Do(ctx, "XADD", db.keys.Runs("t"), "18446744073709551615-18446744073709551615", "a", "b").Err())
+		_, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "r", Kind: store.ClaimExtra, Expect: "0"})
 		require.NoError(t, err)
-		_, err = store.finishTask(ctx, "t", taskFinish{token: 5, run: "r", status: RunSucceeded})
+		_, err = db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r", Status: store.RunSucceeded})
 		require.ErrorIs(t, err, ErrMisconfigured)
-		require.ErrorContains(t, err, store.keys.runs("t"))
-		reply, err := store.finishTask(ctx, "t", taskFinish{token: 5, run: "r", status: RunSucceeded})
+		require.ErrorContains(t, err, db.keys.Runs("t"))
+		reply, err := db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r", Status: store.RunSucceeded})
 		require.NoError(t, err)
-		require.Equal(t, RunSucceeded, reply.record.status)
+		require.Equal(t, RunSucceeded, reply.Record.Status)
 	})
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/plan"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // liveRun is a run that this process has claimed. It belongs to the loop.
@@ -35,21 +37,21 @@ type liveRun struct {
 // open takes the record over for this term. One that belongs to another role is asked for once more, by the name of that role's lease:
 // it is free once nobody holds that.
 func (l *taskLoop) open(t *leadTask) {
-	o := taskOpen{token: l.term.Token, lease: l.s.lease, other: t.other}
+	o := store.TaskOpen{Token: l.term.Token, Lease: l.s.lease, Other: t.other}
 	l.ask(t, &asking{
-		send: func(ctx context.Context) (taskReply, error) { return l.s.store.openTask(ctx, t.Name, o) },
-		take: func(reply taskReply) {
-			switch r := reply.record; {
-			case reply.verdict == taskOK:
+		send: func(ctx context.Context) (store.TaskReply, error) { return l.s.store.Open(ctx, t.Name, o) },
+		take: func(reply store.TaskReply) {
+			switch r := reply.Record; {
+			case reply.Verdict == store.TaskOK:
 				t.opened, t.checked, t.other = true, false, ""
 				l.adopt(t, r)
-			case reply.verdict == taskForeign && t.other != r.lease:
-				t.other = r.lease
-			case reply.verdict == taskForeign:
+			case reply.Verdict == store.TaskForeign && t.other != r.Lease:
+				t.other = r.Lease
+			case reply.Verdict == store.TaskForeign:
 				t.other = ""
 				l.refused(t, fmt.Errorf("%w: task %q is run by the leader of %.100q: names of tasks are unique in a namespace; this "+
 					"process looks again each minute; if no role has that lease any more, remove the fields lease and token of the record",
-					ErrMisconfigured, t.Name, r.lease))
+					ErrMisconfigured, t.Name, r.Lease))
 			}
 		},
 	})
@@ -83,26 +85,26 @@ func (l *taskLoop) agreed(t *leadTask) {
 
 // adopt finds out whether a run was left behind: by another leader, or by this process, which then knows how it ended. Whoever wrote the
 // record before is fenced by now.
-func (l *taskLoop) adopt(t *leadTask, r taskRecord) {
+func (l *taskLoop) adopt(t *leadTask, r store.TaskRecord) {
 	t.again = ""
 	switch ran := l.s.ran(t.Name); {
 	case t.run != nil: // of this very term
-	case r.run != "" && ran.knows(r.run):
+	case r.Run != "" && ran.knows(r.Run):
 		l.record(t, ran.end)
-	case r.run != "" && t.Abandoned == Rerun && r.crashes+1 < maxCrashes:
-		t.again = r.run
-	case r.run != "":
+	case r.Run != "" && t.Abandoned == Rerun && r.Crashes+1 < maxCrashes:
+		t.again = r.Run
+	case r.Run != "":
 		l.abandon(t, r)
-	case r.status == runReturned, r.status == RunInterrupted && t.Abandoned == Rerun:
-		t.again = r.done
+	case r.Status == store.RunReturned, r.Status == store.RunInterrupted && t.Abandoned == Rerun:
+		t.again = r.Done
 	}
 }
 
 // abandon ends a run that its leader left behind, and reports it.
-func (l *taskLoop) abandon(t *leadTask, r taskRecord) {
-	l.finish(t, taskFinish{run: r.run, status: RunAbandoned, text: ErrAbandoned.Error()}, func(taskReply) {
+func (l *taskLoop) abandon(t *leadTask, r store.TaskRecord) {
+	l.finish(t, store.TaskFinish{Run: r.Run, Status: store.RunAbandoned, Text: ErrAbandoned.Error()}, func(store.TaskReply) {
 		l.s.bus.publish(Event{
-			Type: EventTaskFinished, Task: t.Name, Slot: redisTime(r.scheduled), Attempt: r.attempt, Token: r.runToken, Status: RunAbandoned,
+			Type: EventTaskFinished, Task: t.Name, Slot: store.Time(r.Scheduled), Attempt: r.Attempt, Token: r.RunToken, Status: RunAbandoned,
 			Err: ErrAbandoned,
 		})
 	})
@@ -110,69 +112,69 @@ func (l *taskLoop) abandon(t *leadTask, r taskRecord) {
 
 // claim claims a run, with one ID for as long as it takes to get an answer.
 func (l *taskLoop) claim(t *leadTask, d decision, kind, expect string) {
-	c := taskClaim{
-		token: l.term.Token, run: l.s.secret(), kind: kind, expect: expect, slot: d.slot, next: d.next, spec: cmp.Or(d.spec, t.record.under(t.spec)), instance: l.s.id,
-		skipped: d.skipped, attempt: 1,
+	c := store.TaskClaim{
+		Token: l.term.Token, Run: l.s.secret(), Kind: kind, Expect: expect, Slot: d.slot, Next: d.next, Spec: cmp.Or(d.spec, t.record.Under(t.spec)), Instance: l.s.id,
+		Skipped: d.skipped, Attempt: 1,
 	}
 	switch {
-	case kind == claimAgain && t.record.status == runReturned:
-		c.attempt = max(t.record.attempt, 1) // it has not begun
-	case kind == claimAgain:
-		c.attempt = t.record.attempt + 1
+	case kind == store.ClaimAgain && t.record.Status == store.RunReturned:
+		c.Attempt = max(t.record.Attempt, 1) // it has not begun
+	case kind == store.ClaimAgain:
+		c.Attempt = t.record.Attempt + 1
 	}
 	if run := l.s.ran(t.Name).again(c, l.clock.Read(l.now)); run != "" {
-		c.run = run // Redis has lost it: it is claimed to be ended at once, see claimed
+		c.Run = run // Redis has lost it: it is claimed to be ended at once, see claimed
 	}
 	l.ask(t, &asking{
-		send: func(ctx context.Context) (taskReply, error) { return l.s.store.claimTask(ctx, t.Name, c) },
+		send: func(ctx context.Context) (store.TaskReply, error) { return l.s.store.Claim(ctx, t.Name, c) },
 		give: func() {
-			if !l.s.ran(t.Name).knows(c.run) {
-				l.giveBack(t, c.run)
+			if !l.s.ran(t.Name).knows(c.Run) {
+				l.giveBack(t, c.Run)
 			}
 		},
-		take: func(reply taskReply) { l.claimed(t, c, d, reply) },
+		take: func(reply store.TaskReply) { l.claimed(t, c, d, reply) },
 	})
 }
 
 // claimed starts the run that was claimed.
-func (l *taskLoop) claimed(t *leadTask, c taskClaim, d decision, reply taskReply) {
-	switch reply.verdict {
-	case taskEarly:
-		if early := time.Duration(c.slot-reply.now) * time.Millisecond; early < slotStep {
+func (l *taskLoop) claimed(t *leadTask, c store.TaskClaim, d decision, reply store.TaskReply) {
+	switch reply.Verdict {
+	case store.TaskEarly:
+		if early := time.Duration(c.Slot-reply.Now) * time.Millisecond; early < slotStep {
 			t.rest = l.now + early // our estimate was ahead; now it is not
 		} else {
 			t.checked, t.rest = false, l.now+reopenPause // Redis's clock was set back
 		}
 		return
-	case taskPaused:
-		if c.kind == claimAgain {
+	case store.TaskPaused:
+		if c.Kind == store.ClaimAgain {
 			t.rest = l.now + lookEvery // it waits until it may
 		}
-		t.extra = t.extra && c.kind == claimSlot
+		t.extra = t.extra && c.Kind == store.ClaimSlot
 		return
-	case taskMoved:
+	case store.TaskMoved:
 		l.reopen(t)
 		return
-	case taskClaimed:
+	case store.TaskClaimed:
 	default: // nothing was granted
 		return
 	}
 	t.again, t.extra, t.moved = "", false, 0
 	l.agreed(t)
-	t.began = reply.record.started
+	t.began = reply.Record.Started
 	t.backlog = d.backlog
-	if c.kind != claimSlot {
+	if c.Kind != store.ClaimSlot {
 		t.backlog = backlog{late: true, lag: math.MaxInt64}
 	}
 	l.skipped(t, d)
 	ran := l.s.ran(t.Name)
-	if ran.knows(c.run) {
+	if ran.knows(c.Run) {
 		l.record(t, ran.end)
 		return
 	}
-	ran.claimed(c, reply.now)
+	ran.claimed(c, reply.Now)
 	t.run = &liveRun{
-		id: c.run, slot: redisTime(reply.record.scheduled), first: c.attempt, attempt: c.attempt, failed: reply.record.failures,
+		id: c.Run, slot: store.Time(reply.Record.Scheduled), first: c.Attempt, attempt: c.Attempt, failed: reply.Record.Failures,
 	}
 	l.start(t)
 }
@@ -181,7 +183,7 @@ func (l *taskLoop) claimed(t *leadTask, c taskClaim, d decision, reply taskReply
 func (l *taskLoop) start(t *leadTask) {
 	r := t.run
 	r.active, r.began, r.overran = true, l.now, false
-	r.limit = l.s.ran(t.Name).limit(time.Duration(t.record.next-t.began) * time.Millisecond)
+	r.limit = l.s.ran(t.Name).limit(time.Duration(t.record.Next-t.began) * time.Millisecond)
 	go l.attempt(t, r, TaskRun{Task: t.Name, ID: r.id, Slot: r.slot, Attempt: r.attempt, Token: l.term.Token}) // tend waits for it
 }
 
@@ -276,15 +278,15 @@ func (l *taskLoop) leave(t *leadTask) {
 func (l *taskLoop) retry(t *leadTask, pause time.Duration) {
 	r := t.run
 	r.noting, r.retryAt = true, l.clock.Read(l.now)+pause.Milliseconds()
-	note := taskRetry{token: l.term.Token, run: r.id, attempt: r.attempt + 1, failures: r.failed, in: pause}
+	note := store.TaskRetry{Token: l.term.Token, Run: r.id, Attempt: r.attempt + 1, Failures: r.failed, In: pause}
 	l.ask(t, &asking{
-		send: func(ctx context.Context) (taskReply, error) { return l.s.store.retryTask(ctx, t.Name, note) },
-		take: func(reply taskReply) {
+		send: func(ctx context.Context) (store.TaskReply, error) { return l.s.store.Retry(ctx, t.Name, note) },
+		take: func(reply store.TaskReply) {
 			r.noting = false
-			switch reply.verdict {
-			case taskOK:
-				r.retryAt = min(reply.record.retryAt, reply.now+pause.Milliseconds())
-			case taskFenced:
+			switch reply.Verdict {
+			case store.TaskOK:
+				r.retryAt = min(reply.Record.RetryAt, reply.Now+pause.Milliseconds())
+			case store.TaskFenced:
 				l.end(t, RunFailed, 0)
 			}
 		},
@@ -350,17 +352,17 @@ func (l *taskLoop) end(t *leadTask, status RunStatus, retryIn time.Duration) {
 	r := t.run
 	r.finished = true
 	ended := l.now
-	f := taskFinish{run: r.id, status: status, text: r.text, attempt: r.attempt, failures: r.failed, retryIn: retryIn}
+	f := store.TaskFinish{Run: r.id, Status: store.RunStatus(status), Text: r.text, Attempt: r.attempt, Failures: r.failed, RetryIn: retryIn}
 	ran := l.s.ran(t.Name)
 	ran.ended, ran.end = true, f
-	l.finish(t, f, func(taskReply) { t.busy = l.clock.Read(ended) }) // by the clock as it is then: it may have been set meanwhile
+	l.finish(t, f, func(store.TaskReply) { t.busy = l.clock.Read(ended) }) // by the clock as it is then: it may have been set meanwhile
 }
 
 // record ends a run in the record that has ended here before, which Redis does not know, or has forgotten.
-func (l *taskLoop) record(t *leadTask, f taskFinish) {
-	l.finish(t, f, func(reply taskReply) {
-		if reply.verdict == taskDone {
-			l.adopt(t, reply.record)
+func (l *taskLoop) record(t *leadTask, f store.TaskFinish) {
+	l.finish(t, f, func(reply store.TaskReply) {
+		if reply.Verdict == store.TaskDone {
+			l.adopt(t, reply.Record)
 		}
 	})
 }
@@ -368,27 +370,27 @@ func (l *taskLoop) record(t *leadTask, f taskFinish) {
 // giveBack says that a run was claimed, perhaps, and certainly not started.
 func (l *taskLoop) giveBack(t *leadTask, run string) {
 	l.s.ran(t.Name).returned(run)
-	l.finish(t, taskFinish{run: run, status: runReturned}, nil)
+	l.finish(t, store.TaskFinish{Run: run, Status: store.RunReturned}, nil)
 }
 
 // finish ends a run in the record, behind what is being asked about the task. then may be nil.
-func (l *taskLoop) finish(t *leadTask, f taskFinish, then func(taskReply)) {
-	f.token = l.term.Token
+func (l *taskLoop) finish(t *leadTask, f store.TaskFinish, then func(store.TaskReply)) {
+	f.Token = l.term.Token
 	l.ask(t, &asking{
 		finish: true,
-		send:   func(ctx context.Context) (taskReply, error) { return l.s.store.finishTask(ctx, t.Name, f) },
-		take: func(reply taskReply) {
+		send:   func(ctx context.Context) (store.TaskReply, error) { return l.s.store.Finish(ctx, t.Name, f) },
+		take: func(reply store.TaskReply) {
 			if t.run != nil && t.run.folded.skipped > 0 {
 				l.publishSkipped(t, t.run.folded)
 			}
 			t.run = nil
-			if then != nil && (reply.verdict == taskDone || f.status != RunAbandoned) {
+			if then != nil && (reply.Verdict == store.TaskDone || f.Status != store.RunAbandoned) {
 				then(reply)
 			}
-			if reply.verdict == taskGone && f.status != runReturned {
+			if reply.Verdict == store.TaskGone && f.Status != store.RunReturned {
 				l.reopen(t)
 				if !l.over && t.disputed <= 1 {
-					l.failed(t, fmt.Errorf("%w: the record does not know run %s any more", ErrNotFound, f.run))
+					l.failed(t, fmt.Errorf("%w: the record does not know run %s any more", ErrNotFound, f.Run))
 				}
 			}
 		},

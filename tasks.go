@@ -12,6 +12,8 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/plan"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // Task is a callback that runs on the leader when its schedule is due. Its slots are kept in Redis: the next leader goes on where the
@@ -122,7 +124,7 @@ const maxCrashes = 3
 // TaskScheduler runs the registered tasks while this process leads. Its methods are safe for concurrent use. Those that ask Redis
 // return as soon as their context is done, with ErrUnreachable and its cause, though the client may go on with a call.
 type TaskScheduler struct {
-	store  taskStore
+	store  store.Tasks
 	bus    *eventBus
 	id     string
 	secret func() string  // draws the IDs of runs
@@ -140,7 +142,7 @@ type TaskScheduler struct {
 
 	schedules inFlight // of the application's, that are being asked, hung ones of earlier terms included
 
-	// What stuck looks at: whether the loop is at work, and since when.
+	// What alive looks at: whether the loop is at work, and since when.
 	working atomic.Bool
 	since   atomic.Int64
 
@@ -160,7 +162,7 @@ type registered struct {
 	inUse atomic.Bool // a question to the schedule has not been answered, maybe one of an earlier term
 }
 
-func newTaskScheduler(store taskStore, bus *eventBus, id string) *TaskScheduler {
+func newTaskScheduler(store store.Tasks, bus *eventBus, id string) *TaskScheduler {
 	return &TaskScheduler{
 		store: store, bus: bus, id: id, secret: nonce, random: rand.Float64, patience: overrunAfter, grace: plan.DefaultGrace, wake: newWakeup(), asked: callGate{most: maxQuestions},
 		memory: make(map[string]*ranTask), problems: make(map[string]error),
@@ -221,8 +223,8 @@ func (s *TaskScheduler) known() []*registered {
 
 // complete fills in the defaults and checks everything. It returns the text of the schedule.
 func (t *Task) complete(c *checker, schedules *inFlight, grace time.Duration) (text string) {
-	if !rolePattern.MatchString(t.Name) {
-		c.refuse("Task.Name", t.Name, "must match %s", rolePattern)
+	if !store.RolePattern.MatchString(t.Name) {
+		c.refuse("Task.Name", t.Name, "must match %s", store.RolePattern)
 	}
 	if t.Run == nil {
 		c.refuse("Task.Run", "nil", "must be a function")
@@ -307,9 +309,9 @@ func checkSchedule(c *checker, s Schedule, schedules *inFlight) (text string) {
 	return text
 }
 
-// stuck returns an error if the loop makes no progress, which nothing that it waits for can cause: it is a defect of this package. It
+// alive reports an error if the loop does not get on, which nothing that it waits for can cause: it is a defect of this package. It
 // does not block, and there is none if the loop does not run.
-func (s *TaskScheduler) stuck() error {
+func (s *TaskScheduler) alive() error {
 	if !s.working.Load() {
 		return nil
 	}

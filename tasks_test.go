@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 func noTask(context.Context, TaskRun) error { return nil }
@@ -81,10 +83,10 @@ func TestRegisterRefuses(t *testing.T) {
 }
 
 func TestTasksListing(t *testing.T) {
-	store := newLocalTasks()
-	s := newTaskScheduler(store, newEventBus("i"), "i")
+	db := newLocalTasks()
+	s := newTaskScheduler(db, newEventBus("i"), "i")
 	for i := range maxTasks + 5 {
-		_, err := store.openTask(t.Context(), fmt.Sprintf("t%04d", i), taskOpen{token: 5})
+		_, err := db.Open(t.Context(), fmt.Sprintf("t%04d", i), store.TaskOpen{Token: 5})
 		require.NoError(t, err)
 	}
 	require.NoError(t, s.Register(Task{Name: "z", Schedule: Every(time.Hour), Run: noTask}))
@@ -102,16 +104,16 @@ func TestTasksListing(t *testing.T) {
 
 // TestTasksOnRedis: one bad record is its own problem.
 func TestTasksOnRedis(t *testing.T) {
-	onTaskRedis(t, func(t *testing.T, store *redisStore) {
+	onTaskRedis(t, func(t *testing.T, db *redisStore) {
 		ctx := t.Context()
-		s := newTaskScheduler(store, newEventBus("i"), "i")
+		s := newTaskScheduler(db, newEventBus("i"), "i")
 		for i := range 150 {
-			_, err := store.openTask(ctx, fmt.Sprintf("t%03d", i), taskOpen{token: 5})
+			_, err := db.Open(ctx, fmt.Sprintf("t%03d", i), store.TaskOpen{Token: 5})
 			require.NoError(t, err)
 		}
-		require.NoError(t, store.rdb.Del(ctx, store.keys.task("t007")).Err())
-		require.NoError(t, store.rdb.Set(ctx, store.keys.task("t007"), "x", 0).Err())
-		require.NoError(t, store.rdb.HSet(ctx, store.keys.task("t008"), "next", "soon").Err())
+		require.NoError(t, db.rdb.Del(ctx, db.keys.Task("t007")).Err())
+		require.NoError(t, db.rdb.Set(ctx, db.keys.Task("t007"), "x", 0).Err())
+		require.NoError(t, db.rdb.HSet(ctx, db.keys.Task("t008"), "next", "soon").Err())
 		require.NoError(t, s.Pause(ctx, "t009"))
 		require.ErrorIs(t, s.Pause(ctx, "t007"), ErrMisconfigured)
 		list, err := s.Tasks(ctx)

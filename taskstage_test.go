@@ -17,12 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // taskStage is a store of tasks in virtual time, and leaders that come and go.
 type taskStage struct {
 	*testing.T
-	store   taskStore // a localTasks, unless the test has another one
+	store   store.Tasks // a localTasks, unless the test has another one
 	local   *localTasks
 	began   time.Time
 	token   int64
@@ -111,7 +113,7 @@ type taskMember struct {
 	g     *taskStage
 	store *shakyTasks
 	ended chan error
-	t     *liveTerm
+	t     *tenancy
 }
 
 func (g *taskStage) member(id string, tasks ...Task) *taskMember {
@@ -121,7 +123,7 @@ func (g *taskStage) member(id string, tasks ...Task) *taskMember {
 		defer g.mu.Unlock()
 		g.events = append(g.events, e)
 	})
-	store := &shakyTasks{taskStore: g.store, healed: make(chan struct{})}
+	store := &shakyTasks{Tasks: g.store, healed: make(chan struct{})}
 	m := &taskMember{TaskScheduler: newTaskScheduler(store, bus, id), g: g, store: store}
 	m.random = func() float64 { return 1 } // nothing is taken off a backoff
 	m.secret = func() string { return fmt.Sprintf("%s-%d", id, g.runs.Add(1)) }
@@ -217,7 +219,7 @@ var errShaky = errors.New("connection reset")
 
 // shakyTasks is a way to the store that does what the test says.
 type shakyTasks struct {
-	taskStore
+	store.Tasks
 	calls  atomic.Int64
 	healed chan struct{}
 
@@ -244,7 +246,7 @@ func befalls(op string, times int, fate taskFate) func(string, int) taskFate {
 
 const always = math.MaxInt
 
-func (s *shakyTasks) through(op string, call func() (taskReply, error)) (taskReply, error) {
+func (s *shakyTasks) through(op string, call func() (store.TaskReply, error)) (store.TaskReply, error) {
 	s.calls.Add(1)
 	s.mu.Lock()
 	fate := taskFine
@@ -255,10 +257,10 @@ func (s *shakyTasks) through(op string, call func() (taskReply, error)) (taskRep
 	s.mu.Unlock()
 	switch fate {
 	case taskLost:
-		return taskReply{}, explain(op, errShaky)
+		return store.TaskReply{}, explain(op, errShaky)
 	case taskMute:
 		_, _ = call()
-		return taskReply{}, explain(op, errShaky)
+		return store.TaskReply{}, explain(op, errShaky)
 	case taskHung:
 		reply, err := call()
 		<-s.healed
@@ -266,37 +268,37 @@ func (s *shakyTasks) through(op string, call func() (taskReply, error)) (taskRep
 	case taskLate:
 		<-s.healed
 	case taskDenied:
-		reply, err := s.taskStore.readTask(context.Background(), "t")
-		reply.verdict = taskMoved
+		reply, err := s.Tasks.Record(context.Background(), "t")
+		reply.Verdict = store.TaskMoved
 		return reply, err
 	case taskSick:
-		return taskReply{}, &storeError{kind: ErrMisconfigured, op: op, err: errShaky}
+		return store.TaskReply{}, &store.Error{Kind: ErrMisconfigured, Op: op, Err: errShaky}
 	}
 	return call()
 }
 
-func (s *shakyTasks) openTask(ctx context.Context, name string, o taskOpen) (taskReply, error) {
-	return s.through("open", func() (taskReply, error) { return s.taskStore.openTask(ctx, name, o) })
+func (s *shakyTasks) Open(ctx context.Context, name string, o store.TaskOpen) (store.TaskReply, error) {
+	return s.through("open", func() (store.TaskReply, error) { return s.Tasks.Open(ctx, name, o) })
 }
 
-func (s *shakyTasks) planTask(ctx context.Context, name string, p taskPlan) (taskReply, error) {
-	return s.through("plan", func() (taskReply, error) { return s.taskStore.planTask(ctx, name, p) })
+func (s *shakyTasks) Plan(ctx context.Context, name string, p store.TaskPlan) (store.TaskReply, error) {
+	return s.through("plan", func() (store.TaskReply, error) { return s.Tasks.Plan(ctx, name, p) })
 }
 
-func (s *shakyTasks) claimTask(ctx context.Context, name string, c taskClaim) (taskReply, error) {
-	return s.through("claim", func() (taskReply, error) { return s.taskStore.claimTask(ctx, name, c) })
+func (s *shakyTasks) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
+	return s.through("claim", func() (store.TaskReply, error) { return s.Tasks.Claim(ctx, name, c) })
 }
 
-func (s *shakyTasks) retryTask(ctx context.Context, name string, r taskRetry) (taskReply, error) {
-	return s.through("retry", func() (taskReply, error) { return s.taskStore.retryTask(ctx, name, r) })
+func (s *shakyTasks) Retry(ctx context.Context, name string, r store.TaskRetry) (store.TaskReply, error) {
+	return s.through("retry", func() (store.TaskReply, error) { return s.Tasks.Retry(ctx, name, r) })
 }
 
-func (s *shakyTasks) finishTask(ctx context.Context, name string, f taskFinish) (taskReply, error) {
-	return s.through("finish", func() (taskReply, error) { return s.taskStore.finishTask(ctx, name, f) })
+func (s *shakyTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
+	return s.through("finish", func() (store.TaskReply, error) { return s.Tasks.Finish(ctx, name, f) })
 }
 
-func (s *shakyTasks) readTask(ctx context.Context, name string) (taskReply, error) {
-	return s.through("read", func() (taskReply, error) { return s.taskStore.readTask(ctx, name) })
+func (s *shakyTasks) Record(ctx context.Context, name string) (store.TaskReply, error) {
+	return s.through("read", func() (store.TaskReply, error) { return s.Tasks.Record(ctx, name) })
 }
 
 // sortedTrace puts what was noted at one instant in order.

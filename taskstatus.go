@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // RunStatus is how a run stands, or ended.
@@ -18,8 +20,6 @@ const (
 	RunFailed      RunStatus = "failed"      // its last attempt had an error or a panic
 	RunInterrupted RunStatus = "interrupted" // its term ended first: it is run again
 	RunAbandoned   RunStatus = "abandoned"   // its leader did not report its end
-
-	runReturned RunStatus = "returned" // claimed, but the term ended before it started: it is run again
 )
 
 // TaskRecord is one run of a task. Its texts come from Redis and are untrusted; its times are by Redis's clock, in UTC.
@@ -66,7 +66,7 @@ const maxTasks = 1000 // that are listed
 func (s *TaskScheduler) Tasks(ctx context.Context) ([]TaskStatus, error) {
 	more := false
 	names, err := ask(ctx, &s.asked, func(ctx context.Context) (names []string, err error) {
-		names, more, err = s.store.taskNames(ctx, maxTasks)
+		names, more, err = s.store.Names(ctx, maxTasks)
 		return names, err
 	})
 	if err != nil {
@@ -80,8 +80,8 @@ func (s *TaskScheduler) Tasks(ctx context.Context) ([]TaskStatus, error) {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	var problems []error
-	records, err := ask(ctx, &s.asked, func(ctx context.Context) (records []taskRecord, err error) {
-		records, problems, err = s.store.taskRecords(ctx, names)
+	records, err := ask(ctx, &s.asked, func(ctx context.Context) (records []store.TaskRecord, err error) {
+		records, problems, err = s.store.Records(ctx, names)
 		return records, err
 	})
 	if err != nil {
@@ -92,8 +92,8 @@ func (s *TaskScheduler) Tasks(ctx context.Context) ([]TaskStatus, error) {
 		r := records[i]
 		schedule, known := schedules[name]
 		list[i] = TaskStatus{
-			Name: name, Known: known, Schedule: schedule, Next: redisTime(r.next), Paused: r.paused, Running: r.run != "", Last: r.last(name),
-			Skipped: r.skipped, Token: r.token, Err: cmp.Or(problems[i], s.problem(name)),
+			Name: name, Known: known, Schedule: schedule, Next: store.Time(r.Next), Paused: r.Paused, Running: r.Run != "", Last: lastRun(name, r),
+			Skipped: r.Skipped, Token: r.Token, Err: cmp.Or(problems[i], s.problem(name)),
 		}
 	}
 	if more {
@@ -102,20 +102,20 @@ func (s *TaskScheduler) Tasks(ctx context.Context) ([]TaskStatus, error) {
 	return list, nil
 }
 
-// last is the last run of a record.
-func (r taskRecord) last(name string) TaskRecord {
-	if r.status == "" {
+// lastRun is the last run of a record.
+func lastRun(name string, r store.TaskRecord) TaskRecord {
+	if r.Status == "" {
 		return TaskRecord{}
 	}
 	run := TaskRecord{
-		Task: name, Run: r.run, Slot: redisTime(r.scheduled), Started: redisTime(r.started), Status: r.status, Attempt: r.attempt,
-		Token: r.runToken, InstanceID: r.instance,
+		Task: name, Run: r.Run, Slot: store.Time(r.Scheduled), Started: store.Time(r.Started), Status: RunStatus(r.Status), Attempt: r.Attempt,
+		Token: r.RunToken, InstanceID: r.Instance,
 	}
-	if r.status == runReturned {
+	if r.Status == store.RunReturned {
 		run.Status = RunInterrupted
 	}
-	if r.run == "" {
-		run.Run, run.Finished, run.Error = r.done, redisTime(r.finished), r.text
+	if r.Run == "" {
+		run.Run, run.Finished, run.Error = r.Done, store.Time(r.Finished), r.Text
 	}
 	return run
 }
@@ -126,7 +126,18 @@ func (s *TaskScheduler) Runs(ctx context.Context, name string, limit int) ([]Tas
 	if err := checkTask(name); err != nil || limit <= 0 {
 		return nil, err
 	}
-	return ask(ctx, &s.asked, func(ctx context.Context) ([]TaskRecord, error) { return s.store.taskRuns(ctx, name, limit) })
+	runs, err := ask(ctx, &s.asked, func(ctx context.Context) ([]store.Run, error) { return s.store.Runs(ctx, name, limit) })
+	if err != nil {
+		return nil, err
+	}
+	records := make([]TaskRecord, len(runs))
+	for i, r := range runs {
+		records[i] = TaskRecord{
+			Task: name, Run: r.Run, Slot: r.Slot, Started: r.Started, Finished: r.Finished, Status: RunStatus(r.Status), Attempt: r.Attempt,
+			Token: r.Token, InstanceID: r.InstanceID, Error: r.Error,
+		}
+	}
+	return records, nil
 }
 
 // Pause lets the slots of a task pass without a run, until Resume; a run that is on goes on. It works on any instance, and for
@@ -146,14 +157,14 @@ func (s *TaskScheduler) pause(ctx context.Context, name string, paused bool) err
 		return err
 	}
 	const tries = 10
-	reply, err := ask(ctx, &s.asked, func(ctx context.Context) (taskReply, error) {
+	reply, err := ask(ctx, &s.asked, func(ctx context.Context) (store.TaskReply, error) {
 		for try := 1; ; try++ { // somebody else may pause or resume it at the same time
-			read, err := s.store.readTask(ctx, name)
+			read, err := s.store.Record(ctx, name)
 			if err != nil {
 				return read, err
 			}
-			reply, err := s.store.pauseTask(ctx, name, paused, read.record.pauses)
-			if err != nil || reply.verdict != taskMoved || try == tries {
+			reply, err := s.store.Pause(ctx, name, paused, read.Record.Pauses)
+			if err != nil || reply.Verdict != store.TaskMoved || try == tries {
 				return reply, err
 			}
 		}
@@ -161,9 +172,9 @@ func (s *TaskScheduler) pause(ctx context.Context, name string, paused bool) err
 	switch {
 	case err != nil:
 		return err
-	case reply.verdict == taskAbsent:
+	case reply.Verdict == store.TaskAbsent:
 		return fmt.Errorf("%w: task %q has no record", ErrNotFound, name)
-	case reply.verdict == taskMoved:
+	case reply.Verdict == store.TaskMoved:
 		return fmt.Errorf("%w: task %q is paused and resumed by others all the time", ErrUnreachable, name)
 	}
 	return nil
@@ -194,8 +205,8 @@ func (s *TaskScheduler) problem(name string) error {
 }
 
 func checkTask(name string) error {
-	if !rolePattern.MatchString(name) {
-		return fmt.Errorf("%w: task %.200q: a name must match %s", ErrMisconfigured, name, rolePattern)
+	if !store.RolePattern.MatchString(name) {
+		return fmt.Errorf("%w: task %.200q: a name must match %s", ErrMisconfigured, name, store.RolePattern)
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 var (
@@ -21,7 +23,7 @@ var (
 type wire struct {
 	store    *redisStore
 	own, tag string // messages of our own: channel ("": none), text
-	take     func(hint)
+	take     func(store.Hint)
 
 	pubsub atomic.Pointer[redis.PubSub]
 	done   context.Context //nolint:containedctx // done from the beginning: see serve
@@ -87,8 +89,8 @@ func (w *wire) received(message any, tell func(hearingReport)) {
 			if m.Payload == w.tag {
 				tell(hearingReport{kind: reportOwn})
 			}
-		} else if h, ok := parseHint(m.Payload); ok {
-			h.channel = m.Channel
+		} else if h, ok := store.ParseHint(m.Payload); ok {
+			h.Channel = m.Channel
 			w.take(h)
 		}
 	}
@@ -165,15 +167,15 @@ func explainHearing(err error, channels []string) error {
 // explainChannels is explain for commands whose rights are those to channels.
 func explainChannels(op, commands string, err error, channels []string) error {
 	explained := explain(op, err)
-	if e, ok := errors.AsType[*storeError](explained); ok && isRefusal(err) {
+	if e, ok := errors.AsType[*store.Error](explained); ok && isRefusal(err) {
 		if found := refusedCommand.FindStringSubmatch(err.Error()); found != nil && !strings.Contains(commands+" ", "+"+found[1]+" ") {
 			return explained // not this command, but one that go-redis sends as it connects
 		}
 		const most = 3
 		named := channels[:min(len(channels), most)]
-		e.fix = fmt.Sprintf("grant the Redis user %s and access to the channels &%s", commands, strings.Join(named, " &"))
+		e.Fix = fmt.Sprintf("grant the Redis user %s and access to the channels &%s", commands, strings.Join(named, " &"))
 		if len(channels) > most {
-			e.fix += fmt.Sprintf(" and %d more (ACLRules lists patterns for all)", len(channels)-most)
+			e.Fix += fmt.Sprintf(" and %d more (ACLRules lists patterns for all)", len(channels)-most)
 		}
 	}
 	return explained

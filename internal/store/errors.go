@@ -1,0 +1,50 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"net"
+)
+
+// What the errors of a store are. Package tenure exports them.
+var (
+	// ErrUnreachable: no usable answer. Nothing is known, nothing is lost.
+	ErrUnreachable = errors.New("tenure: redis gave no usable answer")
+	// ErrMisconfigured: options, rights or keys are wrong, and somebody has to mend them.
+	ErrMisconfigured = errors.New("tenure: misconfigured")
+	// ErrNotFound: there is no such instance.
+	ErrNotFound = errors.New("tenure: not found")
+)
+
+// Error is an error of Redis with what it means for tenure.
+type Error struct {
+	Kind error  // ErrUnreachable or ErrMisconfigured
+	Op   string // script or command
+	Fix  string // what to do about it; "" if there is nothing to do but wait
+	Err  error
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("%v: %s: %v", e.Kind, e.Op, e.Err)
+	if e.Fix != "" {
+		text += " (fix: " + e.Fix + ")"
+	}
+	return text
+}
+
+// Unwrap makes it match its kind and its cause.
+func (e *Error) Unwrap() []error { return []error{e.Kind, e.Err} }
+
+// FixOf tells one misconfiguration from another: met by several scripts, it is the same.
+func FixOf(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Fix
+	}
+	return err.Error()
+}
+
+// NeverSent reports whether an error says that there was no connection, so that nothing can have reached Redis.
+func NeverSent(err error) bool {
+	dialled, ok := errors.AsType[*net.OpError](err)
+	return ok && dialled.Op == "dial"
+}

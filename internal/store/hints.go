@@ -1,0 +1,37 @@
+package store
+
+import "encoding/json"
+
+// Hints of a lease travel on <leaderkey>:events, those of the registry on <ns>:events. Losing, repeating or forging
+// one costs latency or a request, never correctness, but for the roll-call.
+const (
+	HintVacant    = "vacant"    // a lease was released: followers ask at once
+	HintGranted   = "granted"   // a lease was granted
+	HintRollCall  = "roll-call" // Redis has no history: leaders renew at once
+	HintConnected = "connected" // not sent: the channel is listened on (again), hints may have been missed
+)
+
+// HintDuplicate is sent by an incarnation that was replaced and lives.
+const HintDuplicate = "duplicate_id"
+
+// Hint is one message of a channel. Everything in it is untrusted.
+type Hint struct {
+	Type    string `json:"type"`
+	Role    string `json:"role"` // as the sender calls it: the lease is known by the channel
+	Subject string `json:"instance,omitempty"`
+	// Subjects are the instances that one sweep has changed.
+	Subjects []string `json:"instances,omitempty"`
+	Source   string   `json:"source,omitempty"` // incarnation of the sender
+
+	Channel string `json:"-"` // that it came on
+	All     bool   `json:"-"` // meant for every role
+}
+
+// MaxHintBytes is the longest hint that is read.
+const MaxHintBytes = 4096
+
+// ParseHint reads a message of a channel, on which anybody may publish anything.
+func ParseHint(payload string) (h Hint, ok bool) {
+	ok = len(payload) <= MaxHintBytes && json.Unmarshal([]byte(payload), &h) == nil && h.Type != HintConnected
+	return h, ok
+}

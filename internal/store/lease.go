@@ -1,0 +1,45 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tenure-go/tenure/internal/lease"
+)
+
+// Lease is what an elector asks of a store for one role. Every method is one round trip, bounded by ctx only as far as
+// the client heeds it, and safe for concurrent use.
+type Lease interface {
+	Acquire(ctx context.Context, r lease.Request) (LeaseReply, error)
+	Renew(ctx context.Context, r lease.Request) (LeaseReply, error)
+	Release(ctx context.Context, r lease.Request) (LeaseReply, error)
+	Leader(ctx context.Context) (LeaseReply, error)
+}
+
+// LeaseReply is the typed reply of a Lease.
+type LeaseReply struct {
+	lease.Answer
+	// Reason is "reclaimed" if a renewal took back a lease that Redis had lost. Else it is why it was refused: lease,
+	// hold, until, empty, taken, released, vanished; or foreign, from Acquire and Renew alike, if the holder is no
+	// tenure client: then Token is not the holder's.
+	Reason string
+	// Holder is the value of the lease key: the instance ID of the holder, or whatever a foreign client wrote, which
+	// may be "". It is "" if nobody holds the lease, too; the verdict tells them apart.
+	Holder string
+}
+
+// Send makes the call of a request.
+func Send(ctx context.Context, to Lease, r lease.Request) (LeaseReply, error) {
+	call := to.Release
+	switch r.Kind {
+	case lease.Acquire:
+		call = to.Acquire
+	case lease.Renew:
+		call = to.Renew
+	}
+	reply, err := call(ctx, r)
+	if err == nil && !reply.Answers(r) {
+		return LeaseReply{}, fmt.Errorf("%w: a reply to something else", ErrUnreachable)
+	}
+	return reply, err
+}

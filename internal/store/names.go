@@ -1,0 +1,27 @@
+package store
+
+import (
+	"regexp"
+	"strings"
+)
+
+// What names are made of.
+var (
+	// IDPattern is that of an instance ID, and of a Namespace or LeaderKey without a hash tag.
+	IDPattern = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+	// RolePattern is that of a role, and of a task.
+	RolePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+	// TagPattern finds a hash tag.
+	TagPattern = regexp.MustCompile(`\{[A-Za-z0-9._:-]+\}`)
+	// IncarnationPattern is that of an incarnation, and of the status of an instance.
+	IncarnationPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+)
+
+// IsKey reports whether a Namespace or LeaderKey can be called so: the characters of an ID and at most one hash tag.
+func IsKey(name string) bool {
+	bare := name
+	if tag := TagPattern.FindString(name); tag != "" {
+		bare = strings.Replace(name, tag, tag[1:len(tag)-1], 1)
+	}
+	return IDPattern.MatchString(bare) && len(name) <= 128
+}

@@ -1,0 +1,117 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// Registry keeps the instances. Each method is one decision there, which may be asked for again if its answer was lost.
+// They are bounded by ctx only as far as the client heeds it, and safe for concurrent use.
+type Registry interface {
+	Heartbeat(ctx context.Context, h Heartbeat) (HeartbeatReply, error)
+	Remove(ctx context.Context, id, incarnation string) (verdict string, err error)
+	Instance(ctx context.Context, id string) (e Entry, now int64, err error) // ErrNotFound
+	Scan(ctx context.Context, cursor string, onlyNew bool) (ScanReply, error)
+
+	Look(ctx context.Context, l Look) (LookReply, error)
+	Sweep(ctx context.Context, s Sweep) (SweepReply, error)
+	Adopt(ctx context.Context, incarnation string, ids []string) (foreign []string, err error)
+}
+
+// Heartbeat registers an instance, or keeps it registered. The record comes in pieces: Redis's time goes between them.
+type Heartbeat struct {
+	ID, Incarnation string
+	First           bool  // never registered before: the record of another incarnation is replaced
+	NotAfter        int64 // by Redis's clock, ms; 0: none
+	TTL, TakeOver   time.Duration
+	Head, Rest      string // the record up to started_at, and after last_heartbeat
+	Started         int64  // Unix seconds; 0: now
+}
+
+// HeartbeatReply is the typed reply to a heartbeat.
+type HeartbeatReply struct {
+	Verdict string
+	Now     int64 // by Redis's clock, ms
+	Started int64
+	Other   string // the other incarnation; untrusted
+}
+
+// Verdicts of a heartbeat.
+const (
+	HeartbeatJoined      = "joined"
+	HeartbeatKept        = "kept"
+	HeartbeatRecovered   = "recovered"
+	HeartbeatOverwritten = "overwritten"
+	HeartbeatDuplicate   = "duplicate"
+	HeartbeatStale       = "stale"
+)
+
+// Entry is one entry of the registry. All of it is untrusted, but that the ID is one.
+type Entry struct {
+	ID     string
+	Beaten bool
+	Last   int64 // heartbeat, by Redis's clock, ms; 0 if there is none
+	Record string
+}
+
+// ScanReply is one page of a listing.
+type ScanReply struct {
+	Next      string // cursor of the next page; "0": there is none
+	Now       int64
+	Malformed int
+	Entries   []Entry
+}
+
+// Look asks who has been silent, longest first, one page at a time.
+type Look struct {
+	Silence time.Duration
+	From    string // score to go on from; "": the first page
+	Skip    int64
+}
+
+// LookReply is one page of the silent ones, and what the first one needs to know beside.
+type LookReply struct {
+	Now            int64
+	Records, Beats int
+	From           string // of the next page; "": there is none
+	Skip           int64
+	IDs            []string
+}
+
+// Sweep marks, or removes, the silent ones among the given instances.
+type Sweep struct {
+	Drifted, Down time.Duration
+	Window        time.Duration // over which removals are counted against the cap
+	Mark, Remove  bool          // what may be done about the silent
+	Unwatched     time.Duration // silence of a foreign instance that nobody has watched; 0: it was watched
+	Incarnation   string
+	IDs           []string
+}
+
+// SweepReply has a verdict for each instance of the call.
+type SweepReply struct {
+	// HeldSince is when the hold that runs began, by Redis's clock in ms, and Held how many it held then. Both are 0 if none runs that this incarnation began.
+	HeldSince int64
+	Held      int
+	Verdicts  []string
+}
+
+// Verdicts of a sweep. What changed nothing has none of these.
+const (
+	SweepDrifted   = "drifted"
+	SweepRecovered = "recovered"
+	SweepDown      = "down"
+	SweepLeft      = "left"
+)
+
+// Verdicts of the removal of one's own record.
+const (
+	RemovedLeft   = "left"
+	RemovedAbsent = "absent"
+)
+
+// The sizes of a page.
+const (
+	ScanCount  = 500 // entries that one page of a listing has, about
+	SweepBatch = 100 // instances that one call sweeps
+)

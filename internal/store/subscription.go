@@ -1,0 +1,50 @@
+package store
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Audience is whom a subscription to hints serves. Its functions do not block and may be called from several goroutines.
+type Audience struct {
+	Channels func() []string      // to listen on; the first one names the slot in a cluster
+	More     <-chan struct{}      // Channels returns more than before; nil: never
+	TTL      func() time.Duration // shortest lease
+	Wait     func() time.Duration // shortest EmptyHistoryWait
+	Take     func(Hint)
+	Report   func(Notice)
+	State    *atomic.Pointer[Subscription]
+}
+
+// Subscription is the state of a subscription.
+type Subscription struct {
+	Active bool      // hints arrive, by the last check
+	Since  time.Time // when Active last changed; zero: it was never true
+	Err    error     // why it is not active, or why Redis refuses to publish the hints of this process
+}
+
+// NewSubscription is the state before the first attempt.
+func NewSubscription() *atomic.Pointer[Subscription] {
+	var state atomic.Pointer[Subscription]
+	state.Store(&Subscription{})
+	return &state
+}
+
+// Notice is a change that a subscription reports.
+type Notice struct {
+	Kind  NoticeKind
+	Roles int           // RollCallSlow: how many roles this process has
+	Need  time.Duration // RollCallSlow: what they need to answer a roll-call
+	Err   error
+}
+
+// NoticeKind is what has changed.
+type NoticeKind int
+
+// What a subscription reports.
+const (
+	SubscriptionLost     NoticeKind = iota // no hints arrive
+	SubscriptionRestored                   // they arrive again
+	HintsRefused                           // Redis does not publish the hints of this process
+	RollCallSlow                           // its roles cannot all answer a roll-call in time
+)

@@ -1,0 +1,152 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// Tasks keeps the records of tasks. Each method is one decision there, which may be asked for again if its answer was
+// lost. They are bounded by ctx only as far as the client heeds it, and safe for concurrent use.
+type Tasks interface {
+	Open(ctx context.Context, name string, o TaskOpen) (TaskReply, error)
+	Plan(ctx context.Context, name string, p TaskPlan) (TaskReply, error)
+	Claim(ctx context.Context, name string, c TaskClaim) (TaskReply, error)
+	Retry(ctx context.Context, name string, r TaskRetry) (TaskReply, error)
+	Finish(ctx context.Context, name string, f TaskFinish) (TaskReply, error)
+	Record(ctx context.Context, name string) (TaskReply, error)
+	// Pause wants the field pauses of the record as it was read.
+	Pause(ctx context.Context, name string, paused bool, expect string) (TaskReply, error)
+
+	// Names lists the index, at most limit names, and whether there are more.
+	Names(ctx context.Context, limit int) (names []string, more bool, err error)
+	// Records reads many records; each has an error of its own.
+	Records(ctx context.Context, names []string) ([]TaskRecord, []error, error)
+	// Runs reads the last runs that have ended, newest first.
+	Runs(ctx context.Context, name string, limit int) ([]Run, error)
+}
+
+// RunStatus is how a run stands, or ended.
+type RunStatus string
+
+// How a run stands, or ended. All but the last are words of the public contract too.
+const (
+	RunRunning     RunStatus = "running"
+	RunSucceeded   RunStatus = "succeeded"
+	RunFailed      RunStatus = "failed"
+	RunInterrupted RunStatus = "interrupted"
+	RunAbandoned   RunStatus = "abandoned"
+	RunReturned    RunStatus = "returned" // claimed, but the term ended before it started: it is run again
+)
+
+// Run is one run of a task that has ended. Its texts are untrusted.
+type Run struct {
+	Run                     string // its ID
+	Slot, Started, Finished time.Time
+	Status                  RunStatus
+	Attempt                 int
+	Token                   int64
+	InstanceID              string
+	Error                   string
+}
+
+// TaskOpen takes a record over for a term.
+type TaskOpen struct {
+	Token int64
+	Lease string // key of the lease; "": there is only one
+	Other string // that of another role, which the record was found to say it belongs to: untrusted; "": none
+}
+
+// TaskPlan moves the next slot without a run.
+type TaskPlan struct {
+	Token   int64
+	Expect  string // the field next as it was read
+	Next    int64
+	Spec    string
+	Skipped int64
+	Paused  bool // it was, before its record was lost
+}
+
+// TaskClaim claims a slot, or what else is to run, for one run.
+type TaskClaim struct {
+	Token int64
+	Run   string // ID, drawn for this claim
+	Kind  string
+	// Expect is what the record must still say, as it was read. ClaimSlot: its field next; ClaimAgain: the ID of the run
+	// that was left behind; ClaimExtra: when a run last ended.
+	Expect     string
+	Slot, Next int64
+	Spec       string
+	Instance   string
+	Skipped    int
+	Attempt    int
+}
+
+// What is claimed.
+const (
+	ClaimSlot  = "slot"
+	ClaimAgain = "again" // a run that another leader left behind
+	ClaimExtra = "extra" // outside the schedule
+)
+
+// TaskRetry notes the attempt that is to follow a failed one.
+type TaskRetry struct {
+	Token    int64
+	Run      string
+	Attempt  int
+	Failures int
+	In       time.Duration
+}
+
+// TaskFinish ends a run.
+type TaskFinish struct {
+	Token    int64
+	Run      string
+	Status   RunStatus
+	Text     string
+	Attempt  int           // 0: leave it, and the failures
+	Failures int           // attempts that have failed
+	RetryIn  time.Duration // until the next attempt; 0: leave it
+}
+
+// Verdicts of a decision on a task.
+const (
+	TaskOK      = "ok"
+	TaskClaimed = "claimed"
+	TaskEarly   = "early"  // not due by Redis's clock
+	TaskPaused  = "paused" // the slot has passed without a run
+	TaskMoved   = "moved"  // the record is not what it was when it was read
+	TaskDone    = "done"
+	TaskGone    = "gone" // the record knows no such run
+	TaskFenced  = "fenced"
+	TaskForeign = "foreign" // the record is another lease's
+	TaskAbsent  = "absent"
+)
+
+// TaskReply is the typed reply of a decision on a task.
+type TaskReply struct {
+	Verdict string
+	Now     int64 // by Redis's clock, ms
+	Record  TaskRecord
+}
+
+// TaskRecord is what the record of a task holds. Texts are untrusted, times are in ms of Redis's clock, and what is no
+// number there is 0 here.
+type TaskRecord struct {
+	Due                          string // the field next as it is there; "" in a new record
+	Next                         int64  // 0: no further slot, or none yet
+	Spec                         string
+	Token                        int64
+	Run, Done                    string // ID of the run that is on, of the last one that ended
+	Status                       RunStatus
+	Scheduled, Started, Finished int64
+	Attempt, Crashes             int
+	Skipped                      int64
+	Paused                       bool
+	Instance                     string
+	RunToken                     int64 // of the last run; Token is that of the last leader
+	Text                         string
+	Failures                     int    // attempts of the last run that have failed
+	RetryAt                      int64  // its next attempt is due; 0: at once
+	Lease                        string // key of the lease whose leader runs the task
+	Pauses                       string // how often it was paused or resumed, as it is there
+}
