@@ -31,7 +31,7 @@ func main() {
 	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "mutants at a time")
 	flag.DurationVar(&o.bound, "timeout", 30*time.Second, "longest run of the tests of one mutant")
 	flag.StringVar(&o.json, "json", "", "write what came of each to this file")
-	flag.StringVar(&o.again, "again", "", "only what survived in this file, which -json has written")
+	flag.StringVar(&o.again, "again", "", "only what survived, or was not tried, in this file, which -json has written")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, o)
@@ -110,7 +110,7 @@ func run(ctx context.Context, o options) error {
 	return errors.Join(summary(all, known, whole), ctx.Err())
 }
 
-// survivors are the keys of what survived in an earlier run; nil without one.
+// survivors are the keys of what survived in an earlier run, or was not tried; nil without one.
 func survivors(file string) (map[string]bool, error) {
 	if file == "" {
 		return nil, nil
@@ -125,7 +125,7 @@ func survivors(file string) (map[string]bool, error) {
 	}
 	keys := map[string]bool{}
 	for _, m := range earlier {
-		keys[m.key()] = m.End == survived
+		keys[m.key()] = m.End == survived || m.End == untried
 	}
 	return keys, nil
 }
