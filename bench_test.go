@@ -241,15 +241,21 @@ func populated(b *testing.B, count int, silence func(i int) time.Duration) (*red
 
 func BenchmarkBeat(b *testing.B) {
 	rdb, r, _ := populated(b, 10_000, func(int) time.Duration { return 0 })
-	beater := newBeater(r)
+	l := newBeatLoop(r)
 	ctx := b.Context()
-	for b.Loop() {
-		_, err := beater.send(ctx)
-		require.NoError(b, err)
+	send := func() {
+		l.beat.Nudge()
+		for h, due := l.beat.Next(monotonic()); due; h, due = l.beat.Next(monotonic()) {
+			l.send(ctx, h)
+		}
 	}
+	for b.Loop() {
+		send()
+	}
+	require.False(b, l.trouble.reported)
 	rdb.ConfigResetStat(ctx)
 	for range 2000 {
-		_, _ = beater.send(ctx)
+		send()
 	}
 	_, each := spentByRedis(b, rdb, "evalsha")
 	b.ReportMetric(microseconds(each), "redis-µs")
@@ -268,7 +274,8 @@ func BenchmarkSweep(b *testing.B) {
 			ctx := b.Context()
 			e := leading(b)
 			term, _ := TermFrom(e.current.Load().ctx)
-			sweeper := &sweeper{r: r, term: term}
+			sweeper := &testSweeper{}
+			sweeper.sweeper = newSweeper(r, term, func() time.Duration { return monotonic() + sweeper.ahead })
 			for b.Loop() {
 				require.NoError(b, sweeper.pass(ctx))
 			}

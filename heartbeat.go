@@ -6,31 +6,29 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/lease"
-
+	"github.com/tenure-go/tenure/internal/membership"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// beater is the beat loop. Its fields belong to the loop.
-type beater struct {
+// beatLoop drives membership.Beat. Its fields belong to the loop.
+type beatLoop struct {
 	r      *Registry
+	beat   *membership.Beat
 	record store.Instance
-
-	registered bool // a beat has had a good answer
-	started    int64
-	clock      lease.RedisClock
+	// head and rest are the record as it was last sent, up to started_at and after last_heartbeat.
+	head, rest string
 	trouble    reportOnce
-	failures   int
 }
 
-// beat registers this instance at once and beats until ctx is done, in the caller's goroutine. It returns within registryBound of
-// that, when no beat is in flight any more, but for one that ignores its context.
+// beat registers this instance at once and sends heartbeats until ctx is done, in the caller's
+// goroutine. It returns within registryBound of that, when no heartbeat is in flight any more, but
+// for one that ignores its context.
 func (r *Registry) beat(ctx context.Context) {
 	if r.opts.BeatInterval < 0 {
 		<-ctx.Done()
 		return
 	}
-	b := newBeater(r)
+	l := newBeatLoop(r)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -39,16 +37,27 @@ func (r *Registry) beat(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-r.wake:
+			l.beat.Nudge()
+		}
+		for ctx.Err() == nil && !r.left.Load() {
+			h, due := l.beat.Next(monotonic())
+			if !due {
+				break
+			}
+			l.send(ctx, h)
 		}
 		if ctx.Err() != nil || r.left.Load() {
 			return
 		}
-		timer.Reset(b.beat(ctx))
+		timer.Reset(l.beat.Wait(monotonic()))
 	}
 }
 
-func newBeater(r *Registry) *beater {
-	return &beater{r: r, record: store.Instance{Incarnation: r.incarnation, WorkerCount: r.opts.WorkerCount, Metadata: r.opts.Metadata}}
+func newBeatLoop(r *Registry) *beatLoop {
+	return &beatLoop{
+		r: r, beat: membership.NewBeat(monotonic(), r.opts.BeatInterval, r.random),
+		record: store.Instance{Incarnation: r.incarnation, WorkerCount: r.opts.WorkerCount, Metadata: r.opts.Metadata},
+	}
 }
 
 // setStatus sets what this instance says of itself and has it beat at once.
@@ -69,98 +78,74 @@ func (r *Registry) takePart() {
 	}
 }
 
-// beat beats once and says when to beat again. The call outlives ctx, so that what follows it at shutdown finds none in flight.
-func (b *beater) beat(ctx context.Context) (pause time.Duration) {
-	interval := b.r.opts.BeatInterval
-	began := time.Now()
-	reply, err := b.send(ctx)
-	if err == nil && reply.Verdict == store.HeartbeatStale { // it was late, or Redis's clock was not known, or set: now that is known better
-		if ctx.Err() != nil {
-			return 0
-		}
-		reply, err = b.send(ctx)
-	}
-	if err == nil && reply.Verdict == store.HeartbeatStale {
-		err = fmt.Errorf("%w: the beat came too late", ErrUnreachable)
-	}
-	if err != nil {
-		b.trouble.report(b.r.bus, EventBeatFailed, err)
-		b.failures++
-		pause = lease.Backoff(interval/30, b.failures, interval/3)
-		if errors.Is(err, ErrMisconfigured) {
-			pause = interval / 3
-		}
-		return max(pause/4*3+time.Duration(b.r.random()*float64(pause/4)), time.Millisecond)
-	}
-	b.trouble.over()
-	b.failures = 0
-	b.take(reply)
-	pause = interval/20*19 + time.Duration(b.r.random()*float64(interval/10)) // ± 5 %
-	return max(pause-time.Since(began), 0)
-}
-
-// send makes one call. A beat that is not there by the time it is given up must not take effect any more: it could undo a younger
-// one, enter a record after its process has gone, or push aside that of the next process of the same ID. So whoever does not know
-// Redis's clock asks for it first: by a beat that is too late by any clock, which is answered with the time and changes nothing.
-func (b *beater) send(ctx context.Context) (store.HeartbeatReply, error) {
-	r := b.r
+// send makes one call and takes its answer. The call outlives ctx, so that what follows the loop at
+// shutdown finds none in flight.
+func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat) {
+	r := l.r
 	r.mu.Lock()
-	b.record.Status = string(r.status)
+	status := string(r.status)
 	r.mu.Unlock()
-	head, rest := b.record.Pieces(r.id)
+	if l.record.Status != status {
+		l.record.Status = status
+		l.head, l.rest = l.record.Pieces(r.id)
+	}
 	c := store.Heartbeat{
 		ID:          r.id,
 		Incarnation: r.incarnation,
-		First:       !b.registered,
+		First:       h.First,
 		TTL:         r.opts.BeatTTL,
 		TakeOver:    r.opts.DriftedAfter,
-		Head:        head,
-		Rest:        rest,
-		Started:     b.started,
-		NotAfter:    1,
+		Head:        l.head,
+		Rest:        l.rest,
+		Started:     h.Started,
+		NotAfter:    h.NotAfter,
 	}
-	sent := readClock().Mono
-	bound := min(r.opts.BeatInterval, registryBound)
-	if b.clock.Known() { // where it is wrong the beat is stale, and sent once more
-		c.NotAfter = b.clock.Read(sent) + (bound - b.clock.Spread()).Milliseconds()
-	}
-	ctx, cancel := within(context.WithoutCancel(ctx), bound)
+	ctx, cancel := within(context.WithoutCancel(ctx), h.Bound)
 	defer cancel()
 	reply, err := ask(ctx, &r.beating, func(ctx context.Context) (store.HeartbeatReply, error) { return r.store.Heartbeat(ctx, c) })
 	if !store.NeverSent(err) { // also if its answer was lost
 		r.entered.Store(true)
 	}
 	if err != nil {
-		return store.HeartbeatReply{}, err
+		l.trouble.report(r.bus, EventBeatFailed, err)
+		l.beat.Failed(monotonic(), h, errors.Is(err, ErrMisconfigured))
+		return
 	}
-	b.clock.Learn(sent, readClock().Mono, reply.Now)
-	return reply, nil
+	l.take(reply, l.beat.Answer(monotonic(), h, membership.BeatAnswer{
+		Verdict: membership.Verdict(reply.Verdict), Now: reply.Now, Started: reply.Started,
+	}))
 }
 
-// take takes a good answer.
-func (b *beater) take(reply store.HeartbeatReply) {
-	r := b.r
-	switch reply.Verdict {
-	case store.HeartbeatDuplicate:
-		r.duplicate(reply.Other, true)
+// take reports what an answer has changed.
+func (l *beatLoop) take(reply store.HeartbeatReply, change membership.BeatChange) {
+	r := l.r
+	switch {
+	case change.TooLate:
+		l.trouble.report(r.bus, EventBeatFailed, fmt.Errorf("%w: the beat came too late", ErrUnreachable))
 		return
-	case store.HeartbeatOverwritten:
+	case reply.Verdict == string(membership.Stale): // one more follows
+		return
+	}
+	l.trouble.over()
+	switch {
+	case change.Duplicate:
+		r.duplicate(reply.Other, true)
+	case change.Replaced:
 		r.duplicate("", true)
-	case store.HeartbeatJoined:
+	case change.Joined:
 		r.mu.Lock()
 		r.rivalSeen = time.Time{}
 		r.mu.Unlock()
 	}
-	if !b.registered {
+	if change.First {
 		r.takePart()
 	}
-	if reply.Verdict == store.HeartbeatJoined || !b.registered {
+	if change.First || change.Joined {
 		r.bus.publish(Event{Type: EventRegistered})
 	}
-	if reply.Verdict == store.HeartbeatRecovered {
+	if change.Recovered {
 		r.bus.publish(Event{Type: EventRecovered, Subject: r.id})
 	}
-	b.registered, b.started = true, reply.Started
 }
 
 // deregister removes the record of this very incarnation, and nothing of another one. No beat is sent any more. It is to be called

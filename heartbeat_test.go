@@ -219,8 +219,12 @@ func TestP9_OutageOfRedis(t *testing.T) {
 				if grace {
 					defer leader.leads()()
 				} else { // what the grace is for
-					s := &sweeper{r: leader.Registry, term: validTerm(f.T), watching: readClock().Mono - time.Hour, seen: true, now: f.redis.Now().UnixMilli(), sent: readClock().Mono}
-					for s.pass(f.Context()) != nil { // it comes back now
+					watched := func() *testSweeper {
+						s := leader.sweeper()
+						s.watchesAt(f.redis.Now().UnixMilli(), 0, time.Hour)
+						return s
+					}
+					for watched().pass(f.Context()) != nil { // it comes back now
 						f.pass(time.Millisecond)
 					}
 				}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/membership"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -69,7 +70,7 @@ type Counts struct {
 const (
 	maxInstances     = 100_000 // entries that a listing looks at
 	maxInstanceBytes = 64 << 20
-	registryBound    = 3 * time.Second
+	registryBound    = membership.MaxBound
 )
 
 // Registry is the registry of instances: this process beats in it, the leader sweeps it, anybody reads it. Its methods are safe
@@ -299,8 +300,8 @@ func (i Instance) size() int {
 	return size
 }
 
-// membership is what a hint says of an instance.
-var membership = map[string]EventType{
+// memberEvents is what a hint, or a verdict of a sweep, says of an instance.
+var memberEvents = map[string]EventType{
 	"joined": EventJoined, store.SweepDrifted: EventDrifted, store.SweepRecovered: EventRecovered, store.SweepDown: EventDown, store.SweepLeft: EventLeft,
 }
 
@@ -309,7 +310,7 @@ func (r *Registry) hint(h store.Hint) {
 	if h.Source == r.incarnation {
 		return
 	}
-	if kind, known := membership[h.Type]; known {
+	if kind, known := memberEvents[h.Type]; known {
 		for _, subject := range append(h.Subjects, h.Subject) {
 			if store.IDPattern.MatchString(subject) {
 				r.bus.publish(Event{Type: kind, Subject: subject, Remote: true})

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/membership"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 
 	"github.com/tenure-go/tenure/internal/store"
@@ -58,7 +59,7 @@ func realRegistryWorld(t *testing.T) *registryWorld {
 type registryMember struct {
 	*Registry
 	w *registryWorld
-	*beater
+	*beatLoop
 
 	mu     sync.Mutex
 	events []Event
@@ -89,7 +90,7 @@ func (w *registryWorld) start(id string, secret func() string, change ...func(*O
 	}
 	bus := newEventBus(id)
 	m := &registryMember{w: w, Registry: newRegistry(store, bus, opts)}
-	m.beater = newBeater(m.Registry)
+	m.beatLoop = newBeatLoop(m.Registry)
 	bus.observe(func(e Event) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -119,20 +120,72 @@ func (m *registryMember) told() []string {
 	return told
 }
 
-// beats beats once.
-func (m *registryMember) beats() time.Duration { return m.beater.beat(context.Background()) }
+// beats sends one heartbeat, or two if the first came too late, and returns how long it is to the next.
+func (m *registryMember) beats() time.Duration {
+	l := m.beatLoop
+	l.beat.Nudge()
+	for h, due := l.beat.Next(monotonic()); due; h, due = l.beat.Next(monotonic()) {
+		l.send(context.Background(), h)
+	}
+	return l.beat.Wait(monotonic())
+}
+
+// testSweeper is a sweeper that makes a pass when it is told to: its clock is set ahead to the next one.
+type testSweeper struct {
+	*sweeper
+	ahead time.Duration
+}
+
+func (m *registryMember) sweeper() *testSweeper {
+	s := &testSweeper{}
+	s.sweeper = newSweeper(m.Registry, validTerm(m.w.T), func() time.Duration { return monotonic() + s.ahead })
+	return s
+}
+
+// watches lets time go by in which the sweeper sees nobody who is silent.
+func (s *testSweeper) watches(t testing.TB, d time.Duration) {
+	t.Helper()
+	reply, err := s.r.store.Look(context.Background(), store.Look{Silence: s.sweep.Silence()})
+	require.NoError(t, err)
+	s.watchesAt(reply.Now, reply.Records-reply.Beats, d)
+}
+
+// watchesAt is watches without a question to Redis.
+func (s *testSweeper) watchesAt(redis int64, excess int, d time.Duration) {
+	for end := s.now() + d; s.now() < end; {
+		s.ahead += s.sweep.Wait(s.now())
+		for done := false; !done; {
+			q, _ := s.sweep.Next(s.now())
+			if q.Kind == membership.Scan {
+				s.sweep.Scanned(q, nil, "0")
+			} else {
+				done = s.sweep.Looked(s.now(), q, membership.Page{Now: redis, Records: excess})
+			}
+		}
+	}
+}
+
+func (s *testSweeper) pass(ctx context.Context) error {
+	s.ahead += s.sweep.Wait(s.now())
+	for {
+		q, _ := s.sweep.Next(s.now())
+		if done, err := s.ask(ctx, q); done || err != nil {
+			return err
+		}
+	}
+}
 
 // watched is a sweeper that has watched for long enough to remove.
-func (m *registryMember) watched() *sweeper {
+func (m *registryMember) watched() *testSweeper {
 	m.w.Helper()
-	s := &sweeper{r: m.Registry, term: validTerm(m.w.T)}
+	s := m.sweeper()
 	m.pass(s)
-	s.watching -= m.opts.DriftedAfter
+	s.watches(m.w.T, m.opts.DriftedAfter)
 	return s
 }
 
 // pass makes one pass, as if the sweeper had watched all the time before it.
-func (m *registryMember) pass(s *sweeper) {
+func (m *registryMember) pass(s *testSweeper) {
 	m.w.Helper()
 	require.NoError(m.w, s.pass(m.w.Context()))
 }
@@ -654,8 +707,10 @@ func TestForeignRecordIsFoundCheaply(t *testing.T) {
 		leader.pass(s)
 		require.Equal(w, 2, counting.scans)
 		require.Equal(w, []string{"joined waf-0"}, leader.told())
-		s.scanAt -= leader.opts.DownAfter // one has come and one has gone at the same time
-		leader.pass(s)
+		s.watches(w.T, leader.opts.DownAfter-3*leader.opts.SweepInterval) // one has come and one has gone at the same time
+		for range 4 {
+			leader.pass(s)
+		}
 		require.Equal(w, 3, counting.scans)
 	})
 }
@@ -700,7 +755,7 @@ func (w *registryWorld) heldCrowd() (story []string) {
 	late := []string{"i36", "i37", "i38", "i39"}
 	w.silence(200*time.Second, late...)
 	leader, next := w.member("leader"), w.member("next")
-	sweeps := map[*registryMember]*sweeper{leader: leader.watched(), next: next.watched()}
+	sweeps := map[*registryMember]*testSweeper{leader: leader.watched(), next: next.watched()}
 	pass := func(by *registryMember, expired ...string) {
 		w.rdb.Del(ctx, append(expired, "nothing")...)
 		for now, looks := w.now(), 0; w.now() == now && looks < 1000; looks++ {
@@ -1306,7 +1361,7 @@ func TestRegistryCost(t *testing.T) {
 		ids[i] = fmt.Sprintf("forms-waf-openresty-%d", i)
 	}
 	fill(ids, 0)
-	m, leader := w.member(ids[17]), w.member("leader")
+	m, leader := w.member(ids[17]), w.member("leader", func(o *Options) { o.Registry.SweepInterval = time.Second }) // records are read each DownAfter
 	m.beats()
 	s := leader.watched()
 	sweep := func() { leader.pass(s) }

@@ -213,38 +213,6 @@ func TestNobodyDriftsInAnOutage(t *testing.T) {
 	}
 }
 
-// TestWatchBeginsAnew: a sweeper has seen nothing while its looks failed for longer than a sweep and a
-// beat, 25 s, or when Redis's clock jumped.
-func TestWatchBeginsAnew(t *testing.T) {
-	opts, err := completed(func(*Options) {})
-	require.NoError(t, err)
-	for name, test := range map[string]struct {
-		unseen, redis time.Duration
-		anew          bool
-	}{
-		"in time":             {10 * time.Second, 10 * time.Second, false},
-		"late":                {24 * time.Second, 24 * time.Second, false},
-		"too late":            {25 * time.Second, 25 * time.Second, true},
-		"clock a bit ahead":   {10 * time.Second, 11 * time.Second, false},
-		"clock far ahead":     {10 * time.Second, 12 * time.Second, true},
-		"clock was set back":  {10 * time.Second, -time.Hour, false},
-		"late, and set ahead": {time.Minute, time.Hour, true},
-	} {
-		s := &sweeper{r: &Registry{opts: opts.Registry}}
-		s.watch(0, 0, 1000)
-		require.True(t, s.gap, "nothing was seen before")
-		s.gap, s.from = false, "5"
-		s.watch(test.unseen, test.unseen, 1000+test.redis.Milliseconds())
-		require.Equal(t, test.anew, s.gap, name)
-		if test.anew {
-			require.Equal(t, test.unseen, s.watching, name)
-			require.Empty(t, s.from, name)
-		} else {
-			require.Zero(t, s.watching, name)
-		}
-	}
-}
-
 // TestInstancesThatDieOneByOne: each is removed, though they are a crowd for the rule, and no later than
 // a hold after its turn.
 func TestInstancesThatDieOneByOne(t *testing.T) {

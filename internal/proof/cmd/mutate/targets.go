@@ -71,7 +71,7 @@ var targets = []target{
 	{name: "cron", files: []string{"internal/cron/cron.go", "internal/cron/next.go"}, suites: []suite{{in: "internal/cron"}}},
 	{name: "term", files: []string{"term.go"}, suites: []suite{{run: "^(TestP4|TestP8|TestZero|TestTermFrom|TestResign|TestErrorOf).*"}}},
 	{name: "slots", files: []string{"slots.go"}, suites: taskSuites},
-	{name: "sweep", files: []string{"sweep.go"}, suites: registrySuites},
+	{name: "membership", files: []string{"internal/membership/beat.go", "internal/membership/sweep.go"}, suites: []suite{{in: "internal/membership"}}},
 	{
 		name: "lua-lease", files: []string{"scripts.lua"}, chosen: sections("prelude1", "acquire", "renew", "release", "leader"),
 		suites: leaseSuites,
