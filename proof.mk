@@ -39,8 +39,8 @@ matrix: install-redis ## Run the script and scenario suites on this redis-server
 bugs: install-redis ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=text chooses by name, WORKERS, OUT
 	$(GO) run ./internal/proof/cmd/bugs $(if $(BUG),-bug '$(BUG)') $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-json $(OUT)/bugs.json)
 
-# What is broken by machine: lease, plan, cron, term, slots, sweep, lua-lease, lua-tasks, lua-registry, or all. term, slots and
-# sweep build the whole package for each mutant, which takes its time.
+# What is broken by machine: lease, membership, plan, cron, term, slots, lua-lease, lua-tasks, lua-registry, or all. term and slots
+# build the whole package for each mutant, which takes its time.
 TARGETS ?=
 
 .PHONY: mutate
