@@ -55,7 +55,7 @@ func TestSecondCopyKeepsTheTerm(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.store.on(on("renew", fate{lost: true, hang: true}))
 		store := &asideStore{scriptedStore: s.store}
-		s.Elector.store = store
+		s.Elector.loop.store = store
 		s.run(s.honest(0))
 		first := s.Status().Token
 		second := stageRenew + stageTTL/3/secondCopy
@@ -80,7 +80,7 @@ func TestSecondCopyThatFailsIsNoNews(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.store.on(on("renew", fate{back: 2 * time.Second}))
 		store := &asideStore{scriptedStore: s.store, err: errNetwork}
-		s.Elector.store = store
+		s.Elector.loop.store = store
 		s.run(s.honest(0))
 		s.at(stageRenew + time.Second)
 		require.Len(s, store.copies(), 1)
@@ -97,7 +97,7 @@ func TestOneSecondCopyAtATime(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.store.on(on("renew", fate{back: 2 * time.Second}))
 		store := &asideStore{scriptedStore: s.store, hang: true}
-		s.Elector.store = store
+		s.Elector.loop.store = store
 		s.run(s.honest(0))
 		s.pass(time.Minute)
 		require.Len(s, store.copies(), 1)
@@ -109,7 +109,7 @@ func TestOneSecondCopyAtATime(t *testing.T) {
 func TestProbeAtTheCapOfCalls(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.store.on(on("acquire", fate{lost: true, hang: true}))
-		s.Elector.store = &asideStore{scriptedStore: s.store}
+		s.Elector.loop.store = &asideStore{scriptedStore: s.store}
 		s.run(s.honest(0))
 		s.pass(10 * time.Minute)
 		require.Len(s, s.store.made("acquire"), maxCalls)

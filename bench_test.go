@@ -54,7 +54,7 @@ func leading(b testing.TB) *Elector {
 	first := lease.Lease{Sent: readClock(), Life: time.Hour, Guard: time.Second}
 	t := begin(b.Context(), Term{}, first, func() {})
 	b.Cleanup(func() { t.end(ErrStopped) })
-	e.current.Store(t)
+	e.loop.current.Store(t)
 	return e
 }
 
@@ -273,7 +273,7 @@ func BenchmarkSweep(b *testing.B) {
 			})
 			ctx := b.Context()
 			e := leading(b)
-			term, _ := TermFrom(e.current.Load().ctx)
+			term, _ := TermFrom(e.loop.current.Load().ctx)
 			sweeper := &testSweeper{}
 			sweeper.sweeper = newSweeper(r, term, func() time.Duration { return monotonic() + sweeper.ahead })
 			for b.Loop() {

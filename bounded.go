@@ -12,10 +12,11 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// This file is for what may hang or panic: calls of the Redis client, which may ignore their context, and the application's code.
-// Nobody who must go on calls either directly.
+// This file is for what may hang or panic: calls of the Redis client, which may ignore their
+// context, and the application's code. Nobody who must go on calls either directly.
 
-// How many calls to Redis may be in flight at once, abandoned ones included. Beyond that no more are made.
+// How many calls to Redis may be in flight at once, abandoned ones included. Beyond that no more
+// are made.
 const (
 	maxCalls         = 16 // of one election, and of all tasks
 	maxRegistryCalls = 4  // of the registry, of each kind
@@ -37,18 +38,19 @@ func (e *callsHangError) Error() string {
 
 func (*callsHangError) Unwrap() error { return ErrUnreachable }
 
-// callGate bounds calls by the context of their caller, whatever the client does with that context: by default go-redis does
-// not interrupt a call in flight. It is safe for concurrent use.
+// callGate bounds calls by the context of their caller, whatever the client does with that context:
+// by default go-redis does not interrupt a call in flight. It is safe for concurrent use.
 type callGate struct {
 	most int      // that may be left; no more are made then
 	left inFlight // calls whose caller has stopped waiting; Run waits for them at its end
 }
 
-// flush waits for the calls that were left, at the latest until the deadline: then it says what still runs.
+// flush waits for the calls that were left, at the latest until the deadline: then it says what
+// still runs.
 func (g *callGate) flush(deadline time.Time, what string) error { return g.left.flush(deadline, what) }
 
-// ask makes one call and waits for it, at the latest until ctx is done. The call may go on then, and its result is dropped. A
-// panic in it becomes the error.
+// ask makes one call and waits for it, at the latest until ctx is done. The call may go on then,
+// and its result is dropped. A panic in it becomes the error.
 func ask[T any](ctx context.Context, g *callGate, call func(context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Done() == nil { // the caller waits for as long as the client does
@@ -98,8 +100,9 @@ func within(ctx context.Context, bound time.Duration) (context.Context, context.
 	return context.WithTimeoutCause(ctx, bound, fmt.Errorf("no answer within %v", bound))
 }
 
-// inFlight counts work that may outlive its caller: calls to Redis and running observers. Unlike sync.WaitGroup it allows begin
-// during a wait, because applications may call the public methods at any time.
+// inFlight counts work that may outlive its caller: calls to Redis and running observers. Unlike
+// sync.WaitGroup it allows begin during a wait, because applications may call the public methods at
+// any time.
 type inFlight struct {
 	mu   sync.Mutex
 	n    int
@@ -130,7 +133,8 @@ func (f *inFlight) count() int {
 	return f.n
 }
 
-// flush waits until nothing is in flight, at the latest until the deadline: then it says what still is.
+// flush waits until nothing is in flight, at the latest until the deadline: then it says what still
+// is.
 func (f *inFlight) flush(deadline time.Time, what string) error {
 	idle := make(chan struct{})
 	f.mu.Lock()
@@ -160,8 +164,9 @@ func await(done <-chan struct{}, deadline time.Time, what string) error {
 	}
 }
 
-// catch makes a call that may be the application's code, and hands its error to done, whatever way the call ends: a panic, and
-// runtime.Goexit, become a *PanicError. After runtime.Goexit the goroutine ends behind done.
+// catch makes a call that may be the application's code, and hands its error to done, whatever way
+// the call ends: a panic, and runtime.Goexit, become a *PanicError. After runtime.Goexit the
+// goroutine ends behind done.
 func catch(call func() error, done func(error)) {
 	err := error(&PanicError{})
 	defer func() {
@@ -173,16 +178,18 @@ func catch(call func() error, done func(error)) {
 	err = call()
 }
 
-// protect is catch in a goroutine of its own, which it waits for: its caller survives runtime.Goexit too.
+// protect is catch in a goroutine of its own, which it waits for: its caller survives
+// runtime.Goexit too.
 func protect(call func() error) error {
 	answer := make(chan error, 1)
 	go catch(call, func(err error) { answer <- err }) // ends with the call; waited for below
 	return <-answer
 }
 
-// worded names what an error of the application comes from. heeded reports whether the error only says that ctx is done. The
-// methods of such an error are the application's code, which no loop calls: they are called here, for what the loop needs to
-// know. An error whose methods panic, mostly a nil pointer, is replaced.
+// worded names what an error of the application comes from. heeded reports whether the error only
+// says that ctx is done. The methods of such an error are the application's code, which no loop
+// calls: they are called here, for what the loop needs to know. An error whose methods panic,
+// mostly a nil pointer, is replaced.
 func worded(ctx context.Context, what string, err error) (heeded bool, named error) {
 	failed := protect(func() error {
 		heeded = errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))
@@ -195,7 +202,8 @@ func worded(ctx context.Context, what string, err error) (heeded bool, named err
 	return heeded, named
 }
 
-// errorText is an error as it is recorded: bounded, valid UTF-8. It calls the application's code and is not for a loop.
+// errorText is an error as it is recorded: bounded, valid UTF-8. It calls the application's code
+// and is not for a loop.
 func errorText(err error) string {
 	if err == nil {
 		return ""

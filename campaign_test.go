@@ -96,9 +96,9 @@ func TestP4_ReaderThatNoticesFirstEndsTheTerm(t *testing.T) {
 		s.run(s.honest(0))
 		s.at(time.Second)
 		term, _ := s.Term()
-		suspended := *term.tenancy.lease.Load()
+		suspended := *term.live.lease.Load()
 		suspended.Sent.Wall -= time.Minute
-		term.tenancy.lease.Store(&suspended)
+		term.live.lease.Store(&suspended)
 		require.False(s, s.IsLeader(), "the first reading")
 		require.Equal(s, StateDraining, s.Status().State)
 		s.pass(0)
@@ -114,9 +114,9 @@ func TestP4_ReaderThatNoticesFirstEndsTheTerm(t *testing.T) {
 
 // The renewal is kept, but by the reading that it is taken with the term leads no more, or a reader has ended it.
 func TestP4_RenewalOfATermThatLeadsNoMore(t *testing.T) {
-	for name, lapse := range map[string]func(*tenancy){
-		"ended by a reader": func(t *tenancy) { t.lease.Store(nil) }, // and its wake-up comes after the reply
-		"past its deadline": func(t *tenancy) {
+	for name, lapse := range map[string]func(*liveTerm){
+		"ended by a reader": func(t *liveTerm) { t.lease.Store(nil) }, // and its wake-up comes after the reply
+		"past its deadline": func(t *liveTerm) {
 			suspended := *t.lease.Load()
 			suspended.Sent.Wall -= time.Minute
 			t.lease.Store(&suspended)
@@ -128,7 +128,7 @@ func TestP4_RenewalOfATermThatLeadsNoMore(t *testing.T) {
 				term, _ := s.Term()
 				s.store.on(func(c storeCall) fate {
 					if c.op == "renew" && c.number == 1 {
-						lapse(term.tenancy)
+						lapse(term.live)
 					}
 					return fate{}
 				})

@@ -80,20 +80,20 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	c.tasks.patience = overrunPatience(opts.ShutdownTimeout)
 	c.tasks.grace = max(c.tasks.grace, opts.Election.LeaseTTL+30*time.Second)
 	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.lead, c.tasks.lead})
-	c.elector = c.newElector(opts.Election)
-	c.elector.alive = c.tasks.alive
+	c.elector = c.newElector(opts.Election, func(election *electionConfig) { election.stuck = c.tasks.stuck })
 	c.roles = []*Elector{c.elector}
 	return c
 }
 
-func (c *Coordinator) newElector(election ElectionOptions) *Elector {
-	opts := c.opts
-	opts.Election = election
-	opts.ShutdownTimeout -= deregisterTime(opts.ShutdownTimeout)
-	e := newElector(c.backend.leases(election, opts.InstanceID), c.bus, opts)
-	e.subscription = c.subscription
-	c.backend.timing(&e.timing)
-	return e
+// newElector returns the elector of a role. set changes what is special about that.
+func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)) *Elector {
+	of := c.opts
+	of.Election = opts
+	election := of.electionConfig(c.backend.leases(opts, of.InstanceID), c.bus)
+	election.drainTimeout -= deregisterTime(of.ShutdownTimeout)
+	c.backend.timing(&election.timing)
+	set(&election)
+	return newElector(election, c.subscription)
 }
 
 // IsLeader reports whether this process leads the default role now; see Elector.IsLeader.
@@ -130,10 +130,10 @@ func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) 
 	check.leaderKey("", c.opts.Namespace, opts.LeaderKey)
 	key := func(o ElectionOptions) string { return o.leaseKey(c.opts.Namespace) }
 	for _, other := range c.roles {
-		if other.opts.Role == name {
+		if other.Role() == name {
 			check.refuse("Role", name, "is there already")
-		} else if part := store.Shared(key(opts), key(other.opts)); part != "" {
-			check.refuse("LeaderKey", key(opts), "would share %q with role %q", part, other.opts.Role)
+		} else if part := store.Shared(key(opts), key(other.loop.opts)); part != "" {
+			check.refuse("LeaderKey", key(opts), "would share %q with role %q", part, other.Role())
 		}
 	}
 	if err := check.err(); err != nil {
@@ -142,7 +142,7 @@ func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) 
 	if c.phase.Load() == phaseStopped {
 		return nil, ErrStopped
 	}
-	e := c.newElector(opts)
+	e := c.newElector(opts, func(election *electionConfig) { election.failFast = election.failFast && c.start == nil })
 	c.roles = append(c.roles, e)
 	c.more.nudge()
 	if c.start != nil {
@@ -223,7 +223,6 @@ func (c *Coordinator) elect(ctx context.Context, lead []LeadFunc) (stopped time.
 	}
 	c.start = func(e *Elector) {
 		if e.start() == nil {
-			e.fast = false
 			run(e, nil)
 		}
 	}
@@ -254,7 +253,7 @@ func (c *Coordinator) stopEntry() {
 	c.phase.Store(phaseStopped)
 	for _, e := range c.roles {
 		if e.phase.CompareAndSwap(phaseIdle, phaseStopped) {
-			e.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: e.opts.Role, State: StateStopped}})
+			e.loop.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: e.Role(), State: StateStopped}})
 		}
 	}
 }
@@ -283,9 +282,9 @@ func (c *Coordinator) audience() store.Audience {
 	shortest := func(of func(ElectionOptions) time.Duration) func() time.Duration {
 		return func() time.Duration {
 			roles := c.all()
-			least := of(roles[0].opts)
+			least := of(roles[0].loop.opts)
 			for _, e := range roles[1:] {
-				least = min(least, of(e.opts))
+				least = min(least, of(e.loop.opts))
 			}
 			return least
 		}
@@ -294,7 +293,7 @@ func (c *Coordinator) audience() store.Audience {
 		Channels: func() []string {
 			channels := []string{store.Keys(c.opts.Namespace).Events()}
 			for _, e := range c.all() {
-				channels = append(channels, e.channel)
+				channels = append(channels, e.loop.channel)
 			}
 			return channels
 		},

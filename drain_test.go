@@ -213,59 +213,59 @@ func TestP8_NoAttemptStartsWhileTasksFinish(t *testing.T) {
 
 // Whatever ends what the tasks run in, nobody can see its context cancelled while the term leads, nor the other way round for long.
 func TestP8_TasksEndAfterTheTerm(t *testing.T) {
-	for name, end := range map[string]func(*tenancy){
-		"loop":   func(t *tenancy) { t.end(ErrLost) },
-		"timers": func(*tenancy) { time.Sleep(900 * time.Millisecond) },
-		"timer of tasks": func(t *tenancy) {
+	for name, end := range map[string]func(*liveTerm){
+		"loop":   func(t *liveTerm) { t.end(ErrLost) },
+		"timers": func(*liveTerm) { time.Sleep(900 * time.Millisecond) },
+		"timer of tasks": func(t *liveTerm) {
 			t.timer.Stop()
 			t.tasks.timer.Reset(900 * time.Millisecond)
 			time.Sleep(900 * time.Millisecond)
 		},
-		"reader in tasks": func(t *tenancy) { past := leaseOf(lease.Reading{}); t.tasks.lease.Store(&past); t.tasks.leading() },
+		"reader in tasks": func(t *liveTerm) { past := leaseOf(lease.Reading{}); t.tasks.lease.Store(&past); t.tasks.leading() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				tenancy, _ := aTenancy(t)
+				live, _ := aLiveTerm(t)
 				var seen []bool
-				cancel := tenancy.tasks.cancel
-				tenancy.tasks.cancel = func(cause error) {
-					seen = append(seen, tenancy.leading() || tenancy.ctx.Err() == nil)
+				cancel := live.tasks.cancel
+				live.tasks.cancel = func(cause error) {
+					seen = append(seen, live.leading() || live.ctx.Err() == nil)
 					cancel(cause)
 				}
-				require.True(t, tenancy.renew(leaseOf(readClock()), readClock())) // sets the timers, which are to see the above
-				end(tenancy)
+				require.True(t, live.renew(leaseOf(readClock()), readClock())) // sets the timers, which are to see the above
+				end(live)
 				synctest.Wait()
 				require.NotEmpty(t, seen)
 				require.False(t, slices.Contains(seen, true), "the term led, or its context lasted")
-				require.False(t, tenancy.tasks.leading())
-				require.False(t, tenancy.tasks.renew(leaseOf(readClock()), readClock()), "once false it stays false")
+				require.False(t, live.tasks.leading())
+				require.False(t, live.tasks.renew(leaseOf(readClock()), readClock()), "once false it stays false")
 			})
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		tenancy, _ := aTenancy(t)
-		tenancy.retire(ErrResigned)
-		require.Error(t, tenancy.ctx.Err())
-		require.True(t, tenancy.tasks.leading())
+		live, _ := aLiveTerm(t)
+		live.retire(ErrResigned)
+		require.Error(t, live.ctx.Err())
+		require.True(t, live.tasks.leading())
 		for range 5 {
 			time.Sleep(500 * time.Millisecond)
-			require.True(t, tenancy.tasks.renew(leaseOf(readClock()), readClock()))
-			require.False(t, tenancy.leading())
+			require.True(t, live.tasks.renew(leaseOf(readClock()), readClock()))
+			require.False(t, live.leading())
 		}
 		time.Sleep(900*time.Millisecond - time.Nanosecond)
-		require.NoError(t, tenancy.tasks.ctx.Err())
+		require.NoError(t, live.tasks.ctx.Err())
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		require.ErrorIs(t, context.Cause(tenancy.tasks.ctx), ErrLost)
+		require.ErrorIs(t, context.Cause(live.tasks.ctx), ErrLost)
 	})
 	synctest.Test(t, func(t *testing.T) { // no renewal after the end of the term
-		tenancy, _ := aTenancy(t)
+		live, _ := aLiveTerm(t)
 		time.Sleep(500 * time.Millisecond)
-		tenancy.retire(ErrStopped)
+		live.retire(ErrStopped)
 		time.Sleep(400*time.Millisecond - time.Nanosecond)
-		require.NoError(t, tenancy.tasks.ctx.Err())
+		require.NoError(t, live.tasks.ctx.Err())
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		require.ErrorIs(t, context.Cause(tenancy.tasks.ctx), ErrLost)
+		require.ErrorIs(t, context.Cause(live.tasks.ctx), ErrLost)
 	})
 }

@@ -114,7 +114,7 @@ func TestEveryLeadFuncRuns(t *testing.T) {
 		o.Election.Lead = []LeadFunc{func(ctx context.Context, _ Term) error { <-ctx.Done(); return nil }}
 	}, func(s *stage) {
 		tokens := make(chan int64, 10)
-		s.opts.Lead = append(s.opts.Lead, func(ctx context.Context, term Term) error {
+		s.loop.opts.Lead = append(s.loop.opts.Lead, func(ctx context.Context, term Term) error {
 			tokens <- term.Token
 			<-ctx.Done()
 			return nil
@@ -125,7 +125,7 @@ func TestEveryLeadFuncRuns(t *testing.T) {
 			return nil
 		}, s.after(midTerm, func() error { return nil }))
 		require.Equal(s, []int64{1, 1}, []int64{<-tokens, <-tokens})
-		require.Len(s, s.opts.Lead, 2, "what Run is given is not kept")
+		require.Len(s, s.loop.opts.Lead, 2, "what Run is given is not kept")
 		s.at(midTerm)
 		require.Len(s, s.told(EventReleased), 1, "one that returns ends it for all")
 		require.ErrorContains(s, s.told(EventEnded)[0].Err, "returned")
@@ -146,7 +146,7 @@ func TestElectorWithoutWorkLeads(t *testing.T) {
 // What leads says that it does not get on: a coordinator's scheduler loop that hangs.
 func TestTermIsGivenUpWhenWhatLeadsIsStuck(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
-		s.alive = func() error {
+		s.loop.stuck = func() error {
 			if s.now() > stageRenew {
 				return errBroken
 			}

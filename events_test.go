@@ -242,7 +242,7 @@ func TestBlockedObserverDelaysNothing(t *testing.T) {
 		blocked := make(chan struct{})
 		defer close(blocked)
 		var calls atomic.Int32
-		s.bus.observe(func(Event) { calls.Add(1); <-blocked })
+		s.loop.bus.observe(func(Event) { calls.Add(1); <-blocked })
 		s.run(s.honest(0))
 		s.at(time.Minute)
 		renewals := s.store.made("renew")
@@ -259,7 +259,7 @@ func TestBlockedObserverDelaysNothing(t *testing.T) {
 // Run returns when every observer has heard what there was to tell.
 func TestRunFlushesEvents(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
-		s.bus.observe(func(e Event) {
+		s.loop.bus.observe(func(e Event) {
 			<-time.After(100 * time.Millisecond)
 			s.note("%s", e.Type)
 		})

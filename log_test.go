@@ -114,7 +114,7 @@ func (h slowHandler) Handle(_ context.Context, r slog.Record) error {
 
 func TestRepeatedErrorsAreOneRecordEach(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
-		s.bus.observe(logEvents(slog.New(slowHandler{stage: s})))
+		s.loop.bus.observe(logEvents(slog.New(slowHandler{stage: s})))
 		s.run()
 		s.store.on(on("", fate{err: errNetwork}))
 		s.at(5 * time.Minute)
@@ -141,7 +141,7 @@ func TestRepeatedErrorsAreOneRecordEach(t *testing.T) {
 
 func TestSlowLoggerDelaysNothing(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
-		s.bus.observe(logEvents(slog.New(slowHandler{stage: s, takes: 10 * time.Minute})))
+		s.loop.bus.observe(logEvents(slog.New(slowHandler{stage: s, takes: 10 * time.Minute})))
 		s.run(s.honest(0))
 		s.at(time.Minute)
 		require.Len(s, s.store.made("renew"), 20)

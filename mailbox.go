@@ -2,8 +2,8 @@ package tenure
 
 import "sync"
 
-// wakeup wakes the loop that waits for it. It coalesces: many calls of nudge before the loop looks wake it once. Anybody may
-// call nudge; it never blocks.
+// wakeup wakes the loop that waits for it. It coalesces: many calls of nudge before the loop looks
+// wake it once. Anybody may call nudge; it never blocks.
 type wakeup chan struct{}
 
 func newWakeup() wakeup { return make(wakeup, 1) }
@@ -15,8 +15,8 @@ func (w wakeup) nudge() {
 	}
 }
 
-// mailbox is what other goroutines leave for a loop. T says whether it coalesces or grows. It is safe for concurrent use and
-// never blocks.
+// mailbox is what other goroutines leave for a loop. T says whether it coalesces or grows. It is
+// safe for concurrent use and never blocks.
 type mailbox[T any] struct {
 	wakeup
 

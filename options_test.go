@@ -71,7 +71,7 @@ func TestTimingOfOptions(t *testing.T) {
 	require.Equal(t, 30*time.Second-lease.Rounding, timing.Life())
 }
 
-const forever = time.Duration(math.MaxInt64)
+const longest = time.Duration(math.MaxInt64)
 
 // durations are the fields that are durations, each with values that are legal beside the defaults and values that are not.
 var durations = map[string]struct {
@@ -83,12 +83,12 @@ var durations = map[string]struct {
 	"ShutdownTimeout": {
 		func(o *Options, d time.Duration) { o.ShutdownTimeout = d },
 		[]time.Duration{0, time.Millisecond, 24 * time.Hour},
-		[]time.Duration{-1, 1, time.Millisecond - 1, 24*time.Hour + 1, forever}, "must be between 1ms and 24h0m0s",
+		[]time.Duration{-1, 1, time.Millisecond - 1, 24*time.Hour + 1, longest}, "must be between 1ms and 24h0m0s",
 	},
 	"Election.LeaseTTL": {
 		func(o *Options, d time.Duration) { o.Election.LeaseTTL = d },
 		[]time.Duration{0, 300 * time.Millisecond, 24 * time.Hour},
-		[]time.Duration{-1, 1, 300*time.Millisecond - 1, 24*time.Hour + 1, forever}, "must be between 300ms and 24h0m0s",
+		[]time.Duration{-1, 1, 300*time.Millisecond - 1, 24*time.Hour + 1, longest}, "must be between 300ms and 24h0m0s",
 	},
 	"Election.LeaseTTL of whole ms": {
 		func(o *Options, d time.Duration) { o.Election.LeaseTTL = d },
@@ -97,7 +97,7 @@ var durations = map[string]struct {
 	"Election.RenewInterval": {
 		func(o *Options, d time.Duration) { o.Election.RenewInterval = d },
 		[]time.Duration{0, 10 * time.Millisecond, 13 * time.Second},
-		[]time.Duration{-1, 1, 10*time.Millisecond - 1, 30*time.Second + 1, forever}, "must be between 10ms and 30s",
+		[]time.Duration{-1, 1, 10*time.Millisecond - 1, 30*time.Second + 1, longest}, "must be between 10ms and 30s",
 	},
 	"Election.RenewInterval within L": {
 		func(o *Options, d time.Duration) { o.Election.RenewInterval = d },
@@ -108,43 +108,43 @@ var durations = map[string]struct {
 	"Election.RetryInterval": {
 		func(o *Options, d time.Duration) { o.Election.RetryInterval = d },
 		[]time.Duration{0, 10 * time.Millisecond, 30 * time.Second},
-		[]time.Duration{-1, 1, 30*time.Second + 1, forever}, "must be between 10ms and 30s",
+		[]time.Duration{-1, 1, 30*time.Second + 1, longest}, "must be between 10ms and 30s",
 	},
 	"Election.DriftMargin": {
 		func(o *Options, d time.Duration) { o.Election.DriftMargin = d },
-		[]time.Duration{0, -1, -forever, 1, 7 * time.Second},
-		[]time.Duration{15*time.Second + 1, forever}, "must be at most LeaseTTL/2 = 15s",
+		[]time.Duration{0, -1, -longest, 1, 7 * time.Second},
+		[]time.Duration{15*time.Second + 1, longest}, "must be at most LeaseTTL/2 = 15s",
 	},
 	"Election.EmptyHistoryWait": {
 		func(o *Options, d time.Duration) { o.Election.EmptyHistoryWait = d },
-		[]time.Duration{0, -1, -forever, 1, 24 * time.Hour},
-		[]time.Duration{24*time.Hour + 1, forever}, "must be at most 24h0m0s",
+		[]time.Duration{0, -1, -longest, 1, 24 * time.Hour},
+		[]time.Duration{24*time.Hour + 1, longest}, "must be at most 24h0m0s",
 	},
 	"Election.HoldOff": {
 		func(o *Options, d time.Duration) { o.Election.HoldOff = d },
 		[]time.Duration{0, 1, 24 * time.Hour},
-		[]time.Duration{-1, 24*time.Hour + 1, forever}, "must be between 0 (the longest TTL known) and 24h0m0s",
+		[]time.Duration{-1, 24*time.Hour + 1, longest}, "must be between 0 (the longest TTL known) and 24h0m0s",
 	},
 	"Election.RestartGuard": {
 		func(o *Options, d time.Duration) { o.Election.RestartGuard = d },
 		[]time.Duration{0, -1, 1, 24 * time.Hour},
-		[]time.Duration{24*time.Hour + 1, forever}, "must be at most 24h0m0s",
+		[]time.Duration{24*time.Hour + 1, longest}, "must be at most 24h0m0s",
 	},
 	"Election.FailoverMargin": {
 		func(o *Options, d time.Duration) { o.Election.FailoverMargin = d },
 		[]time.Duration{0, 1, 10*time.Second - 1},
-		[]time.Duration{-1, 10 * time.Second, 30 * time.Second, forever},
+		[]time.Duration{-1, 10 * time.Second, 30 * time.Second, longest},
 		"must not be negative, and FailoverMargin + RenewInterval (10s) + LeaseTTL/3 (10s) must be below LeaseTTL (30s)",
 	},
 	"Registry.BeatInterval": {
 		func(o *Options, d time.Duration) { o.Registry.BeatInterval = d },
-		[]time.Duration{0, -1, -forever, 100 * time.Millisecond, 30 * time.Second},
-		[]time.Duration{1, 100*time.Millisecond - 1, 30*24*time.Hour + 1, forever}, "must be between 100ms and 720h0m0s",
+		[]time.Duration{0, -1, -longest, 100 * time.Millisecond, 30 * time.Second},
+		[]time.Duration{1, 100*time.Millisecond - 1, 30*24*time.Hour + 1, longest}, "must be between 100ms and 720h0m0s",
 	},
 	"Registry.BeatTTL": {
 		func(o *Options, d time.Duration) { o.Registry.BeatTTL = d },
 		[]time.Duration{0, 30 * time.Second, 30 * 24 * time.Hour},
-		[]time.Duration{-1, 1, 30*24*time.Hour + 1, forever}, "must be between 1s and 720h0m0s",
+		[]time.Duration{-1, 1, 30*24*time.Hour + 1, longest}, "must be between 1s and 720h0m0s",
 	},
 	"Registry.BeatTTL of whole seconds": {
 		func(o *Options, d time.Duration) { o.Registry.BeatTTL = d },
@@ -156,13 +156,13 @@ var durations = map[string]struct {
 	},
 	"Registry.SweepInterval": {
 		func(o *Options, d time.Duration) { o.Registry.SweepInterval = d },
-		[]time.Duration{0, -1, -forever, 100 * time.Millisecond, 30 * 24 * time.Hour},
-		[]time.Duration{1, 30*24*time.Hour + 1, forever}, "must be between 100ms and 720h0m0s",
+		[]time.Duration{0, -1, -longest, 100 * time.Millisecond, 30 * 24 * time.Hour},
+		[]time.Duration{1, 30*24*time.Hour + 1, longest}, "must be between 100ms and 720h0m0s",
 	},
 	"Registry.DriftedAfter": {
 		func(o *Options, d time.Duration) { o.Registry.DriftedAfter = d },
 		[]time.Duration{0, 30 * time.Second, 5*time.Minute - 1},
-		[]time.Duration{-1, 1, 30*24*time.Hour + 1, forever}, "must be between 200ms and 720h0m0s",
+		[]time.Duration{-1, 1, 30*24*time.Hour + 1, longest}, "must be between 200ms and 720h0m0s",
 	},
 	"Registry.DriftedAfter of two beats": {
 		func(o *Options, d time.Duration) { o.Registry.DriftedAfter = d },
@@ -171,7 +171,7 @@ var durations = map[string]struct {
 	"Registry.DownAfter": {
 		func(o *Options, d time.Duration) { o.Registry.DownAfter = d },
 		[]time.Duration{0, time.Minute + 1, 30 * 24 * time.Hour},
-		[]time.Duration{-1, 1, 30*24*time.Hour + 1, forever}, "must be between 200ms and 720h0m0s",
+		[]time.Duration{-1, 1, 30*24*time.Hour + 1, longest}, "must be between 200ms and 720h0m0s",
 	},
 	"Registry.DownAfter above DriftedAfter": {
 		func(o *Options, d time.Duration) { o.Registry.DownAfter = d },
@@ -253,7 +253,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	_, err := NewElector(nil, Options{
 		Namespace: "a b", InstanceID: "ü", ShutdownTimeout: -1,
 		Election: ElectionOptions{
-			Role: "since", LeaderKey: "{}", LeaseTTL: -1, HoldOff: -1, EmptyHistoryWait: forever, RestartGuard: forever, Lead: []LeadFunc{nil},
+			Role: "since", LeaderKey: "{}", LeaseTTL: -1, HoldOff: -1, EmptyHistoryWait: longest, RestartGuard: longest, Lead: []LeadFunc{nil},
 		},
 		Registry: RegistryOptions{BeatInterval: 1, BeatTTL: 1, SweepInterval: 1, DriftedAfter: 1, WorkerCount: -1},
 	})

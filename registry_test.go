@@ -193,9 +193,9 @@ func (m *registryMember) pass(s *testSweeper) {
 // validTerm is a term that leads until the end of the test. Its timer is never to fire.
 func validTerm(t testing.TB) Term {
 	now := readClock()
-	tenancy := begin(context.Background(), Term{Token: 1}, lease.Lease{Sent: now, Life: 1000 * time.Hour}, func() {})
-	tenancy.timer.Stop()
-	term, ok := TermFrom(tenancy.ctx)
+	live := begin(context.Background(), Term{Token: 1}, lease.Lease{Sent: now, Life: 1000 * time.Hour}, func() {})
+	live.timer.Stop()
+	term, ok := TermFrom(live.ctx)
 	require.True(t, ok)
 	return term
 }

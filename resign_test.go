@@ -201,10 +201,10 @@ func TestResignOfAnOlderTermDoesNotHideOneOfNow(t *testing.T) {
 		s.pass(stageRetry + time.Second)
 		newer, leads := s.Term()
 		require.True(s, leads)
-		newer.tenancy.resigning.Store(true)
-		older.tenancy.resigning.Store(true)
-		s.inbox.nudge()
-		<-newer.tenancy.released
+		newer.live.resigning.Store(true)
+		older.live.resigning.Store(true)
+		s.loop.inputs.nudge()
+		<-newer.live.released
 		require.ErrorIs(s, context.Cause(newer.Context()), ErrResigned)
 	})
 }
@@ -213,7 +213,7 @@ func TestResignOfAnOlderTermDoesNotHideOneOfNow(t *testing.T) {
 func TestResignByTheWorkOfAnotherElector(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.run(s.honest(time.Second))
-		onAnother := begin(context.Background(), Term{InstanceID: "me"}, *s.current.Load().lease.Load(), func() {})
+		onAnother := begin(context.Background(), Term{InstanceID: "me"}, *s.loop.current.Load().lease.Load(), func() {})
 		defer onAnother.end(ErrStopped)
 		answer := s.resign(onAnother.ctx)
 		require.Empty(s, answer, "it waits for the hand-over")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // TestSinceKeyOfAnotherTypeStopsNothing: no decision rests on the key, so that the election passes by whatever uses it.
@@ -56,7 +57,7 @@ func TestHolderOfAnyName(t *testing.T) {
 		ctx := t.Context()
 		dash := w.asker(oracle.Asker{ID: "-", TTL: 60_000, RestartGuard: -1})
 		token := dash.must(ctx, t, lease.Won, acquiring(nil)).Token
-		elector := &Elector{store: dash.store}
+		elector := newElector(electionConfig{store: dash.store}, store.NewSubscription())
 		leader, err := elector.Leader(ctx)
 		require.NoError(t, err)
 		require.Equal(t, "-", leader.InstanceID)

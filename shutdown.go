@@ -21,8 +21,8 @@ func lastWords(bound time.Duration) time.Duration { return min(bound/20, 250*tim
 // finishTime is for how long running tasks may finish after the voluntary end of a term.
 func finishTime(drain time.Duration) time.Duration { return drain * 3 / 4 }
 
-// overrunPatience is how long after the end of its context a task may go on before that is reported. It is less than what the
-// drain has left then, a quarter.
+// overrunPatience is how long after the end of its context a task may go on before that is
+// reported. It is less than what the drain has left then, a quarter.
 func overrunPatience(shutdown time.Duration) time.Duration { return min(overrunAfter, shutdown/10) }
 
 const overrunAfter = time.Second

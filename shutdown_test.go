@@ -22,7 +22,7 @@ func TestRunIsCalledOnce(t *testing.T) {
 		require.ErrorIs(s, s.Elector.Run(ctx), ErrRunning)
 		require.NoError(s, s.stop())
 		require.ErrorIs(s, s.Elector.Run(ctx), ErrStopped)
-		s.own = false
+		s.standalone = false
 		require.ErrorIs(s, s.Elector.Run(ctx), ErrRunning, "the coordinator's")
 	})
 }
@@ -140,7 +140,7 @@ func TestP11_RunSaysWhatStillRuns(t *testing.T) {
 		},
 		"observer": {
 			act: func(s *stage, hang LeadFunc) {
-				s.bus.observe(func(Event) { _ = hang(nil, Term{}) })
+				s.loop.bus.observe(func(Event) { _ = hang(nil, Term{}) })
 				s.run()
 			},
 			says: []string{"an observer of events"},
@@ -159,9 +159,9 @@ func TestP11_RunSaysWhatStillRuns(t *testing.T) {
 			act: func(s *stage, hang LeadFunc) {
 				s.listen = func(context.Context) { _ = hang(nil, Term{}) }
 				s.store.on(on("", fate{hang: true}))
-				s.bus.observe(func(Event) { _ = hang(nil, Term{}) })
-				s.bus.publish(Event{})
-				s.inbox.put(func(m *mail) { var well error; m.health = &well })
+				s.loop.bus.observe(func(Event) { _ = hang(nil, Term{}) })
+				s.loop.bus.publish(Event{})
+				s.loop.inputs.put(func(in *loopInputs) { var well error; in.health = &well })
 				s.run()
 			},
 			says: []string{"calls to Redis, the health check", "an observer of events", "the subscription to hints"},
@@ -201,7 +201,7 @@ func TestP11_OverrunAtTheEndIsHeard(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		release := make(chan struct{})
 		defer close(release)
-		s.bus.observe(func(e Event) {
+		s.loop.bus.observe(func(e Event) {
 			<-time.After(10 * time.Millisecond) // a log that takes its time
 			s.note("%s", e.Type)
 		})

@@ -65,9 +65,9 @@ func onStage(t *testing.T, change func(*Options), act func(*stage)) {
 		require.NoError(t, c.err())
 		s := &stage{T: t, began: time.Now(), ended: make(chan error, 1)}
 		s.store = &scriptedStore{stage: s, healed: make(chan struct{})}
-		s.Elector = newElector(s.store, newEventBus("me"), opts)
-		s.own = true
-		s.bus.observe(func(e Event) {
+		s.Elector = newElector(opts.electionConfig(s.store, newEventBus("me")), store.NewSubscription())
+		s.standalone = true
+		s.loop.bus.observe(func(e Event) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.events = append(s.events, e)
@@ -97,7 +97,7 @@ func (s *stage) run(lead ...LeadFunc) {
 // hint tells the elector something on the channel of its lease, if on no other.
 func (s *stage) hint(h store.Hint) {
 	if h.Channel == "" {
-		h.Channel = s.channel
+		h.Channel = s.loop.channel
 	}
 	s.Elector.hint(h)
 }

@@ -15,19 +15,16 @@ import (
 // role, but for the stand-back after a resignation or failed work. The registry lists this process only, tasks keep their
 // records in memory. Tokens start from the wall clock, so that they go on increasing through restarts.
 func NewStandalone(opts Options) (*Coordinator, error) {
-	coordinator, _, err := newLocal(opts, true, unending)
+	coordinator, _, err := newLocal(opts, true, neverExpires)
 	return coordinator, err
 }
 
-// eternity is how long a lease is believed in that nobody else can take.
-const eternity = 100 * 365 * 24 * time.Hour
+// neverExpires makes a lease one that is believed in for ever.
+func neverExpires(t *lease.Timing) { t.Drift = -forever }
 
-// unending makes a lease one that is believed in for ever.
-func unending(t *lease.Timing) { t.Drift = -eternity }
-
-// prompt is unending, and quick to lead again after it was deposed.
-func prompt(t *lease.Timing) {
-	unending(t)
+// forTests is neverExpires, and quick to lead again after it was deposed.
+func forTests(t *lease.Timing) {
+	neverExpires(t)
 	t.TTL, t.Retry = minLeaseTTL, time.Second
 }
 
@@ -109,7 +106,7 @@ func (l *localLease) Acquire(_ context.Context, r lease.Request) (store.LeaseRep
 	defer l.mu.Unlock()
 	if !l.control.grants() {
 		reply := l.answer(lease.Held)
-		reply.Wait, reply.Reason = eternity, "hold"
+		reply.Wait, reply.Reason = forever, "hold"
 		return reply, nil
 	}
 	if l.nonce != "" && l.nonce != r.Nonce { // of another campaign of ours, which is about to give it back
@@ -152,13 +149,13 @@ func (l *localLease) Leader(context.Context) (store.LeaseReply, error) {
 		return l.answer(lease.Unknown), nil
 	}
 	reply := l.answer(lease.Held)
-	reply.Wait = eternity
+	reply.Wait = forever
 	return reply, nil
 }
 
 func init() { //nolint:gochecknoinits // the only way in for tenuretest without a public name; it does nothing else
 	hook.NewControlled = func(opts any) (any, hook.Control, error) {
-		coordinator, control, err := newLocal(opts.(Options), false, prompt)
+		coordinator, control, err := newLocal(opts.(Options), false, forTests)
 		return coordinator, controlled{control, coordinator}, err
 	}
 }

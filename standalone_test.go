@@ -33,7 +33,7 @@ func TestStandaloneLife(t *testing.T) {
 		term, _ := a.Elector().Term()
 		leader, err := a.Elector().Leader(context.Background())
 		require.NoError(c, err)
-		require.Equal(c, LeaderInfo{InstanceID: "alone", Token: term.Token, Since: term.Since, Remaining: eternity}, leader)
+		require.Equal(c, LeaderInfo{InstanceID: "alone", Token: term.Token, Since: term.Since, Remaining: forever}, leader)
 		c.pass(10 * time.Hour)
 		require.True(c, term.Valid())
 
@@ -134,7 +134,7 @@ func TestStandaloneRefusesBadOptions(t *testing.T) {
 // A coordinator whose leases a test grants.
 func TestControlledCoordinator(t *testing.T) {
 	inCrew(t, func(c *crew) {
-		coordinator, control, err := newLocal(Options{InstanceID: "alone"}, false, prompt)
+		coordinator, control, err := newLocal(Options{InstanceID: "alone"}, false, forTests)
 		require.NoError(c, err)
 		a := c.join("alone", coordinator)
 		other, err := a.Role("other", ElectionOptions{})

@@ -30,7 +30,7 @@ const (
 type taskLoop struct {
 	s     *TaskScheduler
 	ctx   context.Context //nolint:containedctx // of the term: nothing starts once it is done
-	runs  context.Context //nolint:containedctx // of the runs: it may outlast that of the term, see tenancy.tasks
+	runs  context.Context //nolint:containedctx // of the runs: it may outlast that of the term, see liveTerm.tasks
 	term  Term
 	clock lease.RedisClock
 	tasks []*leadTask
@@ -99,7 +99,7 @@ type asking struct {
 // lead runs the tasks while the term lasts. It returns when ctx is done, every run has returned and its end was told, or was
 // tried to be told for finishBound.
 func (s *TaskScheduler) lead(ctx context.Context, term Term) error {
-	l := &taskLoop{s: s, ctx: ctx, runs: term.tenancy.tasks.ctx, term: term, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake}}
+	l := &taskLoop{s: s, ctx: ctx, runs: term.live.tasks.ctx, term: term, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake}}
 	defer s.working.Store(false)
 	defer s.forget()
 	timer := time.NewTimer(0)

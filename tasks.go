@@ -142,7 +142,7 @@ type TaskScheduler struct {
 
 	schedules inFlight // of the application's, that are being asked, hung ones of earlier terms included
 
-	// What alive looks at: whether the loop is at work, and since when.
+	// What stuck looks at: whether the loop is at work, and since when.
 	working atomic.Bool
 	since   atomic.Int64
 
@@ -309,9 +309,9 @@ func checkSchedule(c *checker, s Schedule, schedules *inFlight) (text string) {
 	return text
 }
 
-// alive reports an error if the loop does not get on, which nothing that it waits for can cause: it is a defect of this package. It
+// stuck returns an error if the loop makes no progress, which nothing that it waits for can cause: it is a defect of this package. It
 // does not block, and there is none if the loop does not run.
-func (s *TaskScheduler) alive() error {
+func (s *TaskScheduler) stuck() error {
 	if !s.working.Load() {
 		return nil
 	}

@@ -54,7 +54,7 @@ func TestHungSchedule(t *testing.T) {
 		g.pass(24 * time.Hour)
 		noted := g.noted()
 		require.Len(g, noted, 24, "the other task goes on: %v", noted)
-		require.NoError(g, a.alive())
+		require.NoError(g, a.stuck())
 		failed := g.told(EventTaskFailed)
 		require.Len(g, failed, 1)
 		require.Equal(g, "t", failed[0].Task)
@@ -148,10 +148,10 @@ func TestLongWalksDoNotStopTheLoop(t *testing.T) {
 	for n := range 200 {
 		require.NoError(t, s.Register(Task{Name: fmt.Sprint("t", n), Schedule: Cron("* * * * *"), Missed: RunAll, MaxCatchUp: plan.MaxSteps, Run: noTask}))
 	}
-	tenancy := begin(t.Context(), Term{Token: 1}, lease.Lease{Sent: readClock(), Life: time.Hour}, func() {})
-	defer tenancy.end(ErrStopped)
-	term, _ := TermFrom(tenancy.ctx)
-	l := &taskLoop{s: s, ctx: tenancy.ctx, runs: tenancy.tasks.ctx, term: term, origin: time.Now()}
+	live := begin(t.Context(), Term{Token: 1}, lease.Lease{Sent: readClock(), Life: time.Hour}, func() {})
+	defer live.end(ErrStopped)
+	term, _ := TermFrom(live.ctx)
+	l := &taskLoop{s: s, ctx: live.ctx, runs: live.tasks.ctx, term: term, origin: time.Now()}
 	l.clock.Learn(0, 0, now.UnixMilli())
 	due := now.Add(-10_000 * time.Minute).Truncate(time.Minute).UnixMilli()
 	for _, r := range s.known() {

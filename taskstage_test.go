@@ -113,7 +113,7 @@ type taskMember struct {
 	g     *taskStage
 	store *shakyTasks
 	ended chan error
-	t     *tenancy
+	t     *liveTerm
 }
 
 func (g *taskStage) member(id string, tasks ...Task) *taskMember {

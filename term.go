@@ -2,45 +2,50 @@ package tenure
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
 )
 
-// LeadFunc does a leader's work and blocks until ctx is done. The lease is not released until it returns.
+// LeadFunc does a leader's work and blocks until ctx is done. The lease is not released until it
+// returns.
 //
-// Returning nil earlier resigns, and this process stands back for RetryInterval; returning an error or panicking gives the term up
-// and keeps this process from campaigning for max(LeaseTTL, 30 s). An error that it returns once ctx is done is only told
-// (EventWorkFailed), and not where it says that ctx is done.
+// Returning nil earlier resigns, and this process stands back for RetryInterval; returning an error
+// or panicking gives the term up and keeps this process from campaigning for max(LeaseTTL, 30 s).
+// After ctx is done an error no longer affects the election. It is reported as EventWorkFailed
+// unless it is ctx.Err() or context.Cause(ctx).
 type LeadFunc func(ctx context.Context, term Term) error
 
 // Term is one unbroken leadership of this process. The zero value is a term that is not valid.
 type Term struct {
 	Role       string
 	InstanceID string
-	// Token is the fencing token: greater than that of every leader before. Hand it to what the leader writes to, and let that
-	// refuse a token below the highest it has seen.
+	// Token is the fencing token: greater than that of every leader before. Hand it to what the
+	// leader writes to, and let that refuse a token below the highest it has seen.
 	Token int64
 	// Since is when the leadership began, by Redis's clock, in whole seconds.
 	Since time.Time
 
-	tenancy *tenancy
+	live *liveTerm
 }
 
-// Valid reports whether this very term leads now, like IsLeader. Once false it stays false. It is safe for concurrent use.
+// Valid reports whether this very term leads now, like IsLeader. Once false it stays false. It is
+// safe for concurrent use.
 //
-// The Term of a task (see TermFrom) outlives IsLeader on a voluntary end, which is a Resign or the stop of Run. The lease is kept
-// while the running tasks finish, so their Term stays valid until their context is done. The token is still the highest there is.
-func (t Term) Valid() bool { return t.tenancy != nil && t.tenancy.leading() }
+// The Term of a task (see TermFrom) outlives IsLeader on a voluntary end, which is a Resign or the
+// stop of Run. The lease is kept while the running tasks finish, so their Term stays valid until
+// their context is done. The token is still the highest there is.
+func (t Term) Valid() bool { return t.live != nil && t.live.leading() }
 
-// Context is done when Valid turns false; context.Cause says why: ErrLost, ErrResigned, ErrWorkFailed or ErrStopped. The context
-// of the zero Term is done, with cause ErrNotLeader.
+// Context is done when Valid turns false; context.Cause says why: ErrLost, ErrResigned,
+// ErrWorkFailed or ErrStopped. The context of the zero Term is done, with cause ErrNotLeader.
 func (t Term) Context() context.Context {
-	if t.tenancy == nil {
+	if t.live == nil {
 		return ended
 	}
-	return t.tenancy.ctx
+	return t.live.ctx
 }
 
 var ended = func() context.Context {
@@ -51,11 +56,18 @@ var ended = func() context.Context {
 
 type termKey struct{}
 
-// TermFrom returns the term that leader work or a task runs in. That of a task may be valid for longer, see Term.Valid.
+// TermFrom returns the term that leader work or a task runs in. That of a task may be valid for
+// longer, see Term.Valid.
 func TermFrom(ctx context.Context) (Term, bool) {
 	term, ok := ctx.Value(termKey{}).(Term)
 	return term, ok
 }
+
+// errExpired is the cause of the end of a term that was not renewed.
+var errExpired = fmt.Errorf("%w: no renewal succeeded in time", ErrLost)
+
+// forever is how long a lease is believed in that nobody else can take.
+const forever = 100 * 365 * 24 * time.Hour
 
 // epoch is the start of the monotonic readings.
 var epoch = time.Now()
@@ -66,40 +78,42 @@ func readClock() lease.Reading {
 	return lease.Reading{Mono: now.Sub(epoch), Wall: time.Duration(now.UnixNano())}
 }
 
-// tenancy is the live side of a term: what readers ask without a lock, and the timer that ends it in time whatever else
-// hangs. Its loop is the only one that renews it; readers and the timer may only end it.
-type tenancy struct {
-	ctx    context.Context //nolint:containedctx // of the term: that is what a tenancy is
+// liveTerm is the live side of a term: what readers ask without a lock, and the timer that ends it
+// in time whatever else hangs. Its loop is the only one that renews it; readers and the timer may
+// only end it.
+type liveTerm struct {
+	ctx    context.Context //nolint:containedctx // of the term
 	cancel context.CancelCauseFunc
 	lease  atomic.Pointer[lease.Lease] // nil once the term has ended: never set again
 	timer  *time.Timer                 // fires at the cancel point
 	wake   func()                      // tells the loop that the term has ended; does not block
 
-	resigning atomic.Bool   // Resign was called
-	of        *Elector      // whose term it is
-	released  chan struct{} // closed by the loop when the lease was given back, or is left to lapse
-	overrun   error         // set before that where the work still runs
+	resigning atomic.Bool               // Resign was called
+	home      *atomic.Pointer[liveTerm] // where its election keeps the term that is on: tells its terms from those of another
+	released  chan struct{}             // closed by the loop when the lease was given back, or is left to lapse
+	overrun   error                     // set before that if the work still runs
 
-	// A term has a second tenancy, which its tasks run in. It ends right after the term, but for a voluntary end: then it lasts until
-	// the tasks have returned or their time is up, while the lease is kept. It never lasts past the cancel point of that lease: until
-	// the term ends the timer of the term sees to that, then its own.
-	tasks *tenancy // nil in that second one
-	term  *tenancy // of the second one: the first; nil in the first
+	// A term has a second one, which its tasks run in. It ends right after the term, but for a
+	// voluntary end: then it lasts until the tasks have returned or their time is up, while the
+	// lease is kept. It never lasts past the cancel point of that lease: until the term ends the
+	// timer of the term sees to that, then its own.
+	tasks *liveTerm // nil in that second one
+	term  *liveTerm // of the second one: the first; nil in the first
 }
 
 // begin starts the clock of a term.
-func begin(parent context.Context, term Term, first lease.Lease, wake func()) *tenancy {
-	t := &tenancy{wake: wake, released: make(chan struct{})}
-	t.tasks = &tenancy{wake: func() {}, term: t}
-	t.tasks.start(parent, term, first, eternity)
+func begin(parent context.Context, term Term, first lease.Lease, wake func()) *liveTerm {
+	t := &liveTerm{wake: wake, released: make(chan struct{})}
+	t.tasks = &liveTerm{wake: func() {}, term: t}
+	t.tasks.start(parent, term, first, forever)
 	t.start(parent, term, first, first.CancelIn(readClock()))
 	return t
 }
 
 // start makes the context, and a timer that fires after d.
-func (t *tenancy) start(parent context.Context, term Term, first lease.Lease, d time.Duration) {
+func (t *liveTerm) start(parent context.Context, term Term, first lease.Lease, d time.Duration) {
 	ctx, cancel := context.WithCancelCause(parent)
-	term.tenancy = t
+	term.live = t
 	t.ctx, t.cancel = context.WithValue(ctx, termKey{}, term), cancel
 	t.lease.Store(&first)
 	ready := make(chan struct{})
@@ -110,8 +124,9 @@ func (t *tenancy) start(parent context.Context, term Term, first lease.Lease, d 
 	close(ready)
 }
 
-// leading is IsLeader: no lock, no allocation, no I/O. The first reading at or past the deadline ends the term for good.
-func (t *tenancy) leading() bool {
+// leading is IsLeader: no lock, no allocation, no I/O. The first reading at or past the deadline
+// ends the term for good.
+func (t *liveTerm) leading() bool {
 	for {
 		current := t.lease.Load()
 		if current == nil {
@@ -128,8 +143,9 @@ func (t *tenancy) leading() bool {
 	}
 }
 
-// expire runs at the cancel point: first IsLeader becomes false, then the context is cancelled, then that of the tasks.
-func (t *tenancy) expire() {
+// expire runs at the cancel point: first IsLeader becomes false, then the context is cancelled,
+// then that of the tasks.
+func (t *liveTerm) expire() {
 	for {
 		current := t.lease.Load()
 		if current == nil {
@@ -160,8 +176,9 @@ func (t *tenancy) expire() {
 	}
 }
 
-// renew puts a later lease in place. It reports false where the term has ended, by this or an earlier reading.
-func (t *tenancy) renew(next lease.Lease, now lease.Reading) bool {
+// renew puts a later lease in place. It reports false if the term has ended, by this or an earlier
+// reading.
+func (t *liveTerm) renew(next lease.Lease, now lease.Reading) bool {
 	current := t.lease.Load()
 	if current == nil || !current.Leading(now) || !t.lease.CompareAndSwap(current, &next) {
 		return false
@@ -175,8 +192,9 @@ func (t *tenancy) renew(next lease.Lease, now lease.Reading) bool {
 	return true
 }
 
-// end ends the term: first IsLeader becomes false, then the context is cancelled, then that of its tasks.
-func (t *tenancy) end(cause error) {
+// end ends the term: first IsLeader becomes false, then the context is cancelled, then that of its
+// tasks.
+func (t *liveTerm) end(cause error) {
 	t.stop(cause)
 	if t.tasks != nil {
 		t.tasks.stop(cause)
@@ -184,21 +202,22 @@ func (t *tenancy) end(cause error) {
 }
 
 // retire ends the term and lets its tasks finish while the lease lasts.
-func (t *tenancy) retire(cause error) {
+func (t *liveTerm) retire(cause error) {
 	t.stop(cause)
 	if current := t.tasks.lease.Load(); current != nil {
 		t.tasks.timer.Reset(current.CancelIn(readClock()))
 	}
 }
 
-func (t *tenancy) stop(cause error) {
+func (t *liveTerm) stop(cause error) {
 	t.lease.Store(nil)
 	t.timer.Stop()
 	t.cancel(cause)
 }
 
-// handOver ends the wait of Resign. overrun says what work still runs, if any does. Only the loop calls it; the first time counts.
-func (t *tenancy) handOver(overrun error) {
+// resignDone ends the wait of Resign. overrun says what work still runs, if any does. Only the loop
+// calls it; the first time counts.
+func (t *liveTerm) resignDone(overrun error) {
 	select {
 	case <-t.released:
 		return

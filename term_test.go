@@ -14,12 +14,12 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 )
 
-// aTenancy begins a term of a second, that is cancelled 100 ms before its end, and counts how often it wakes the loop.
-func aTenancy(t *testing.T) (*tenancy, *atomic.Int32) {
+// aLiveTerm begins a term of a second, that is cancelled 100 ms before its end, and counts how often it wakes the loop.
+func aLiveTerm(t *testing.T) (*liveTerm, *atomic.Int32) {
 	var wakes atomic.Int32
-	tenancy := begin(context.Background(), Term{Role: "r", InstanceID: "me", Token: 7}, leaseOf(readClock()), func() { wakes.Add(1) })
-	t.Cleanup(func() { tenancy.end(ErrStopped) })
-	return tenancy, &wakes
+	live := begin(context.Background(), Term{Role: "r", InstanceID: "me", Token: 7}, leaseOf(readClock()), func() { wakes.Add(1) })
+	t.Cleanup(func() { live.end(ErrStopped) })
+	return live, &wakes
 }
 
 func leaseOf(sent lease.Reading) lease.Lease {
@@ -28,25 +28,25 @@ func leaseOf(sent lease.Reading) lease.Lease {
 
 // Whatever ends a term, nobody can see its context cancelled and the term leading.
 func TestP8_NotLeadingBeforeCancelled(t *testing.T) {
-	for name, end := range map[string]func(*tenancy){
-		"loop":   func(t *tenancy) { t.end(ErrResigned) },
-		"timer":  func(t *tenancy) { time.Sleep(900 * time.Millisecond) },
-		"reader": func(t *tenancy) { past := leaseOf(lease.Reading{}); t.lease.Store(&past); t.leading() },
+	for name, end := range map[string]func(*liveTerm){
+		"loop":   func(t *liveTerm) { t.end(ErrResigned) },
+		"timer":  func(t *liveTerm) { time.Sleep(900 * time.Millisecond) },
+		"reader": func(t *liveTerm) { past := leaseOf(lease.Reading{}); t.lease.Store(&past); t.leading() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(context.Background())
 				var cancelled atomic.Int32
-				tenancy := &tenancy{ctx: ctx, wake: func() {}}
-				tenancy.cancel = func(cause error) {
+				live := &liveTerm{ctx: ctx, wake: func() {}}
+				live.cancel = func(cause error) {
 					cancelled.Add(1)
-					assert.False(t, tenancy.leading(), "when the context is cancelled")
+					assert.False(t, live.leading(), "when the context is cancelled")
 					cancel(cause)
 				}
 				first := leaseOf(readClock())
-				tenancy.lease.Store(&first)
-				tenancy.timer = time.AfterFunc(first.CancelIn(readClock()), tenancy.expire)
-				end(tenancy)
+				live.lease.Store(&first)
+				live.timer = time.AfterFunc(first.CancelIn(readClock()), live.expire)
+				end(live)
 				synctest.Wait()
 				require.Positive(t, cancelled.Load())
 				require.Error(t, ctx.Err())
@@ -57,18 +57,18 @@ func TestP8_NotLeadingBeforeCancelled(t *testing.T) {
 
 func TestP4_TimerFollowsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tenancy, wakes := aTenancy(t)
+		live, wakes := aLiveTerm(t)
 		for range 5 {
 			time.Sleep(500 * time.Millisecond)
-			require.True(t, tenancy.renew(leaseOf(readClock()), readClock()))
+			require.True(t, live.renew(leaseOf(readClock()), readClock()))
 		}
 		time.Sleep(900*time.Millisecond - 1)
-		require.True(t, tenancy.leading())
-		require.NoError(t, tenancy.ctx.Err())
+		require.True(t, live.leading())
+		require.NoError(t, live.ctx.Err())
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		require.False(t, tenancy.leading())
-		require.ErrorIs(t, context.Cause(tenancy.ctx), ErrLost)
+		require.False(t, live.leading())
+		require.ErrorIs(t, context.Cause(live.ctx), ErrLost)
 		require.EqualValues(t, 1, wakes.Load())
 	})
 }
@@ -76,12 +76,12 @@ func TestP4_TimerFollowsTheLease(t *testing.T) {
 // The first timer of a term, before any renewal, fires at the cancel point and not at the deadline.
 func TestP4_FirstTimerIsAtTheCancelPoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tenancy, wakes := aTenancy(t)
+		live, wakes := aLiveTerm(t)
 		time.Sleep(900*time.Millisecond - 1)
-		require.NoError(t, tenancy.ctx.Err())
+		require.NoError(t, live.ctx.Err())
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		require.ErrorIs(t, context.Cause(tenancy.ctx), ErrLost)
+		require.ErrorIs(t, context.Cause(live.ctx), ErrLost)
 		require.EqualValues(t, 1, wakes.Load())
 	})
 }
@@ -89,30 +89,30 @@ func TestP4_FirstTimerIsAtTheCancelPoint(t *testing.T) {
 // A timer that fires although the lease was renewed meanwhile arms itself anew.
 func TestP4_TimerThatFiresAfterARenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tenancy, _ := aTenancy(t)
+		live, _ := aLiveTerm(t)
 		time.Sleep(500 * time.Millisecond)
 		next := leaseOf(readClock())
-		tenancy.lease.Store(&next) // as renew does, right before it resets the timer
+		live.lease.Store(&next) // as renew does, right before it resets the timer
 		time.Sleep(400 * time.Millisecond)
 		synctest.Wait()
-		require.True(t, tenancy.leading())
+		require.True(t, live.leading())
 		time.Sleep(500 * time.Millisecond)
 		synctest.Wait()
-		require.False(t, tenancy.leading())
-		require.Error(t, tenancy.ctx.Err())
+		require.False(t, live.leading())
+		require.Error(t, live.ctx.Err())
 	})
 }
 
 func TestP4_OnceFalseStaysFalse(t *testing.T) {
-	for name, end := range map[string]func(*tenancy){
-		"loop":  func(t *tenancy) { t.end(ErrResigned) },
-		"timer": func(t *tenancy) { t.timer.Reset(0); past := leaseOf(lease.Reading{}); t.lease.Store(&past) },
-		"wall clock": func(t *tenancy) {
+	for name, end := range map[string]func(*liveTerm){
+		"loop":  func(t *liveTerm) { t.end(ErrResigned) },
+		"timer": func(t *liveTerm) { t.timer.Reset(0); past := leaseOf(lease.Reading{}); t.lease.Store(&past) },
+		"wall clock": func(t *liveTerm) {
 			suspended := leaseOf(readClock())
 			suspended.Sent.Wall -= time.Minute
 			t.lease.Store(&suspended)
 		},
-		"monotonic clock": func(t *tenancy) {
+		"monotonic clock": func(t *liveTerm) {
 			set := leaseOf(readClock())
 			set.Sent.Mono -= time.Second
 			set.Sent.Wall += time.Hour // somebody set it back
@@ -121,15 +121,15 @@ func TestP4_OnceFalseStaysFalse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				tenancy, _ := aTenancy(t)
-				end(tenancy)
-				require.False(t, tenancy.leading(), "the first reading")
-				require.False(t, tenancy.renew(leaseOf(readClock()), readClock()), "a late renewal")
+				live, _ := aLiveTerm(t)
+				end(live)
+				require.False(t, live.leading(), "the first reading")
+				require.False(t, live.renew(leaseOf(readClock()), readClock()), "a late renewal")
 				synctest.Wait()
-				require.False(t, tenancy.leading())
-				require.Error(t, tenancy.ctx.Err())
+				require.False(t, live.leading())
+				require.Error(t, live.ctx.Err())
 				time.Sleep(2 * time.Second)
-				require.False(t, tenancy.leading())
+				require.False(t, live.leading())
 			})
 		})
 	}
@@ -138,10 +138,10 @@ func TestP4_OnceFalseStaysFalse(t *testing.T) {
 // A renewal counts only if, by the same reading, the term still leads.
 func TestP4_RenewalOfALapsedLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tenancy, _ := aTenancy(t)
+		live, _ := aLiveTerm(t)
 		late := readClock()
 		late.Mono += time.Second
-		require.False(t, tenancy.renew(leaseOf(late), late))
+		require.False(t, live.renew(leaseOf(late), late))
 	})
 }
 
@@ -150,10 +150,10 @@ func TestP4_LoopEndsATermThatAReaderHasEnded(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.run(s.honest(time.Second))
 		s.at(time.Second)
-		tenancy := s.current.Load()
-		suspended := *tenancy.lease.Load()
+		live := s.loop.current.Load()
+		suspended := *live.lease.Load()
 		suspended.Sent.Wall -= time.Minute
-		tenancy.lease.Store(&suspended)
+		live.lease.Store(&suspended)
 		require.False(s, s.IsLeader())
 		s.pass(0)
 		require.Len(s, s.told(EventEnded), 1)
@@ -166,12 +166,12 @@ func TestP4_ReadersTimerAndLoopRace(t *testing.T) {
 	for range 200 {
 		var wakes atomic.Int32
 		life := lease.Lease{Sent: readClock(), Life: 150 * time.Microsecond, Guard: 50 * time.Microsecond}
-		tenancy := begin(context.Background(), Term{}, life, func() { wakes.Add(1) })
+		live := begin(context.Background(), Term{}, life, func() { wakes.Add(1) })
 		var racing sync.WaitGroup
 		for range 3 {
 			racing.Go(func() {
-				for tenancy.leading() {
-					if tenancy.ctx.Err() != nil && tenancy.leading() {
+				for live.leading() {
+					if live.ctx.Err() != nil && live.leading() {
 						t.Error("leads with a cancelled context")
 					}
 				}
@@ -179,15 +179,15 @@ func TestP4_ReadersTimerAndLoopRace(t *testing.T) {
 		}
 		for range 3 {
 			next := lease.Lease{Sent: readClock(), Life: life.Life, Guard: life.Guard}
-			if !tenancy.renew(next, readClock()) {
+			if !live.renew(next, readClock()) {
 				break
 			}
 		}
 		racing.Wait()
-		<-tenancy.ctx.Done()
-		require.ErrorIs(t, context.Cause(tenancy.ctx), ErrLost)
-		require.False(t, tenancy.renew(leaseOf(readClock()), readClock()))
-		tenancy.end(ErrStopped)
+		<-live.ctx.Done()
+		require.ErrorIs(t, context.Cause(live.ctx), ErrLost)
+		require.False(t, live.renew(leaseOf(readClock()), readClock()))
+		live.end(ErrStopped)
 		require.Positive(t, wakes.Load())
 	}
 }

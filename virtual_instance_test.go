@@ -72,7 +72,7 @@ func (i *virtualInstance) boot() {
 	})
 	life.client = client
 	run := life.build(options)
-	life.elector.bus.observe(life.observe)
+	life.elector.loop.bus.observe(life.observe)
 	i.check.join(life)
 	i.life.Store(life)
 	i.running.Go(func() { // ends after cancel

@@ -81,7 +81,7 @@ func TestErrorOfHealthThatBlocks(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		release := make(chan struct{})
 		var sick atomic.Bool
-		s.opts.Health = func(context.Context) error {
+		s.loop.opts.Health = func(context.Context) error {
 			if sick.Load() {
 				return brokenError{text: func() { <-release }}
 			}

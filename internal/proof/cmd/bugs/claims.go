@@ -76,8 +76,8 @@ var claims = []bug{
 	{name: "P11 stop forgets what it may hold", test: "TestP11_StopAtAnyMoment", breaks: "a process that is stopped while it asks leaves a lease behind", file: candidate,
 		old: "\tif c.uncertain {\n\t\tc.giveBack(now, c.nonce, 0)\n\t}\n\tc.nonce, c.uncertain, c.state", new: "\tc.nonce, c.uncertain, c.state"},
 
-	{name: "FailFast that says nothing", test: "TestFailFast", breaks: "Run ends at once, and nobody is told why", file: "campaign.go",
-		old: "\t\t\tc.unheard = store.NeverSent(err)\n", new: "\t\t\tc.unheard = store.NeverSent(err)\n\t\t\terr = nil\n"},
+	{name: "FailFast that says nothing", test: "TestFailFast", breaks: "Run ends at once, and nobody is told why", file: "election_loop.go",
+		old: "\t\t\tl.unheard = store.NeverSent(err)\n", new: "\t\t\tl.unheard = store.NeverSent(err)\n\t\t\terr = nil\n"},
 	{name: "P3 next leader with the same token", in: scenario, test: "TestP3P4_FrozenLeaderWakesDeposed", breaks: "a resource that is fenced takes the write of a deposed leader", file: lua,
 		old: "local token = math.max(term.token + 1, floor + 1, term.known + 1, now)", new: "local token = math.max(term.token, 1)"},
 	{name: "P4 exhausted pool ends no term", in: scenario, test: "TestP4_ExhaustedPool", breaks: "a leader that gets no connection leads on", file: "internal/lease/lease.go",

@@ -1,0 +1,600 @@
+package tenure
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// electionConfig is what an election goes by. It never changes.
+type electionConfig struct {
+	opts         ElectionOptions // completed
+	id           string          // of this instance
+	channel      string          // of the hints of the lease
+	store        store.Lease
+	bus          *eventBus
+	timing       lease.Timing
+	drainTimeout time.Duration
+	failFast     bool
+	random       func() float64
+	secret       func() string
+	// stuck returns an error while the leader's own work makes no progress; the loop then gives the
+	// term up. It may be nil and must not block.
+	stuck func() error
+}
+
+// electionConfig is that of the default role.
+func (o Options) electionConfig(leases store.Lease, bus *eventBus) electionConfig {
+	return electionConfig{
+		opts:         o.Election,
+		id:           o.InstanceID,
+		channel:      store.LeaseEvents(o.Election.leaseKey(o.Namespace)),
+		store:        leases,
+		bus:          bus,
+		timing:       o.Election.timing(),
+		drainTimeout: o.ShutdownTimeout,
+		failFast:     o.FailFast,
+		random:       o.random,
+		secret:       o.secret,
+	}
+}
+
+// electionLoop is the one loop of an elector: it drives the pure lease.Candidate with real clocks,
+// calls to Redis and leader work. The loop itself never calls anything that may block.
+type electionLoop struct {
+	electionConfig
+
+	// Others read these, and leave something.
+	current atomic.Pointer[liveTerm] // the term that is on
+	status  atomic.Pointer[snapshot]
+	inputs  mailbox[loopInputs]
+
+	// All others belong to the loop.
+	parent context.Context //nolint:containedctx // values of Run's context, never its end, for all that the loop starts
+	cand   *lease.Candidate
+	work   leaderWork
+
+	term           *liveTerm // the term that is on, or whose work drains
+	abandoned      bool      // the drain bound of the term has passed
+	drainBy        time.Time
+	finishBy       time.Time // by then the context of the tasks is cancelled, if the end of the term was voluntary
+	releasing      *liveTerm // the term whose lease is being given back
+	releasingToken int64
+
+	calls      int    // to Redis in flight
+	sent       uint64 // calls so far: each has a number
+	callsStuck bool
+	watching   bool // the health check goroutine runs
+	stopping   bool
+	unheard    bool // no request can have reached Redis: there is nothing to give back
+
+	askAt time.Duration // monotonic: when to ask for a vacancy that may have been missed; 0: not
+
+	second   lease.Request // a renewal without an answer: at secondAt it is sent once more
+	secondAt time.Duration // monotonic; 0: not
+	aside    bool          // a second copy is in flight: one at a time
+
+	granted  bool          // a hint: somebody leads now
+	looking  bool          // a look is in flight, and was not given up
+	lookedAt time.Duration // monotonic: when the last look began
+
+	report electionReport
+}
+
+// loopInputs is what others leave for the loop of an elector. Flags coalesce. The answers are
+// bounded by maxCalls, the ends by the number of works.
+type loopInputs struct {
+	answers   []storeAnswer
+	ended     []workEnded
+	vacant    bool   // hint: the lease may be free
+	granted   bool   // hint: somebody leads now
+	rollCall  bool   // hint: leaders should renew now
+	connected bool   // hints may have been missed
+	health    *error // the last answer of the health check, if there is a new one
+	unwatched bool   // the health check has returned for the last time
+}
+
+// storeAnswer is the answer to a request, or its error.
+type storeAnswer struct {
+	number  uint64 // of the call, in the order in which they were sent
+	look    bool   // it asked who leads; there is no request
+	aside   bool   // it went over a connection of its own
+	request lease.Request
+	answer  store.LeaseReply
+	err     error
+}
+
+// init takes the config. The loop is part of its elector, and not copied.
+func (l *electionLoop) init(c electionConfig) {
+	l.electionConfig = c
+	l.inputs.wakeup = newWakeup()
+	l.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: c.opts.Role, State: StateIdle}})
+	l.report = electionReport{role: c.opts.Role, bus: c.bus, timing: c.timing, healthy: true}
+	if s, ok := c.store.(interface{ Silence() string }); ok {
+		l.report.suspect = s.Silence
+	}
+}
+
+// run returns when nothing of ours runs, or at the deadline with what still does.
+func (l *electionLoop) run(ctx context.Context, lead []LeadFunc) (deadline time.Time, err error) {
+	l.parent = context.WithoutCancel(ctx)
+	l.work = leaderWork{funcs: slices.Concat(l.opts.Lead, lead), ended: func(e workEnded) {
+		l.inputs.put(func(in *loopInputs) { in.ended = append(in.ended, e) })
+	}}
+	l.cand = lease.NewCandidate(l.timing, l.random, l.secret)
+	l.report.knownAt = readClock().Mono
+	l.lookedAt = l.report.knownAt - lookSpacing
+	defer l.publishStatus(StateStopped)
+	if ctx.Err() != nil {
+		return time.Now().Add(l.drainTimeout), nil
+	}
+	watched, unwatch := context.WithCancel(l.parent)
+	defer unwatch()
+	if l.opts.Health != nil {
+		l.report.healthy, l.watching = false, true
+		l.cand.Ready(readClock(), false)
+		go l.watch(watched) // ends with watched; its last word is awaited below
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	stop := ctx.Done()
+	var late <-chan time.Time
+	for {
+		l.turn()
+		if l.failFast && !l.stopping && l.report.lastAnswer.IsZero() && l.report.down {
+			err = l.report.lastErr
+			l.unheard = store.NeverSent(err)
+			stop = closed
+		}
+		if l.stopping && l.finished() {
+			return deadline, err
+		}
+		timer.Reset(l.wait())
+		select {
+		case <-l.inputs.wakeup:
+		case <-timer.C:
+		case <-stop:
+			stop = nil
+			cause := ErrStopped
+			if ctx.Err() != nil {
+				cause = fmt.Errorf("%w: %w", ErrStopped, context.Cause(ctx))
+			}
+			now := readClock()
+			l.stopping = true
+			l.apply(now, l.cand.Stop(now), cause)
+			unwatch()
+			deadline = time.Now().Add(l.drainTimeout)
+			bound := time.NewTimer(l.drainTimeout - lastWords(l.drainTimeout))
+			defer bound.Stop()
+			late = bound.C
+		case <-late:
+			l.drainBy = time.Now()
+			l.turn()
+			return deadline, errors.Join(err, l.leftovers())
+		}
+	}
+}
+
+// finished reports whether nothing of ours runs in a loop that is stopping. A Redis that never
+// answered is not asked for ever to take back what it may have granted: once is enough.
+func (l *electionLoop) finished() bool {
+	done := l.cand.Finished() || l.cand.State() == lease.Stopped && l.report.lastAnswer.IsZero()
+	return done && l.work.idle() && l.calls == 0 && !l.watching
+}
+
+var closed = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// nonce is the secret of a campaign: 128 random bits.
+func nonce() string {
+	var bits [16]byte
+	_, _ = rand.Read(bits[:]) // never fails
+	return fmt.Sprintf("%x", bits)
+}
+
+// turn takes what has come in, lets time pass and sends what is due.
+func (l *electionLoop) turn() {
+	in := l.inputs.take()
+	now := readClock()
+	if t := l.term; t != nil && t.lease.Load() == nil { // a reader or the timer noticed first
+		l.apply(now, l.cand.End(now, lease.Expired), errExpired)
+	}
+	for _, a := range in.answers {
+		l.answer(now, a)
+	}
+	for _, e := range in.ended {
+		l.returned(now, e)
+	}
+	if in.health != nil {
+		l.checked(now, *in.health)
+	}
+	if in.unwatched {
+		l.watching = false
+	}
+	if t := l.term; t != nil && t.resigning.Load() {
+		l.apply(now, l.cand.End(now, lease.Resigned), ErrResigned)
+	}
+	if in.connected { // to many processes at one moment: they do not ask at one moment too
+		l.askAt = now.Mono + time.Duration(l.random()*float64(l.timing.Retry/askSpread))
+	}
+	if in.vacant || l.askAt != 0 && now.Mono >= l.askAt {
+		l.askAt = 0
+		l.cand.Vacant(now)
+	}
+	if in.rollCall {
+		l.cand.RollCall(now)
+	}
+	if in.granted {
+		l.granted = true
+	}
+	l.apply(now, l.cand.Tick(now), errExpired)
+	if l.stuck != nil && l.cand.State() == lease.Leading {
+		if err := l.stuck(); err != nil {
+			l.fail(now, err)
+		}
+	}
+	l.drain(now)
+	for !l.unheard {
+		request, due := l.cand.Next(now)
+		if !due {
+			break
+		}
+		l.send(now, request)
+	}
+	if l.secondAt != 0 && now.Mono >= l.secondAt {
+		l.sendAside(now)
+	}
+	l.look(now)
+	l.report.publish(now, l.cand)
+	l.publishStatus(states[l.cand.State()])
+	if !l.cand.Releasing() { // after the status: who has resigned may ask for it
+		l.resignDone()
+	}
+}
+
+// askSpread: followers whose subscription stands again ask within that part of RetryInterval.
+const askSpread = 15
+
+// wait is how long the loop may sleep.
+func (l *electionLoop) wait() time.Duration {
+	now := readClock()
+	wait := l.untilLook(now)
+	if !l.unheard { // else nothing is asked any more, whatever is due
+		wait = min(wait, l.cand.Wait(now))
+	}
+	if l.askAt != 0 {
+		wait = min(wait, max(l.askAt-now.Mono, 0))
+	}
+	if l.secondAt != 0 {
+		wait = min(wait, max(l.secondAt-now.Mono, 0))
+	}
+	if l.cand.State() == lease.Draining && !l.abandoned {
+		wait = min(wait, max(time.Until(l.drainBy), 0))
+		if l.term.tasks.ctx.Err() == nil {
+			wait = min(wait, max(time.Until(l.finishBy), 0))
+		}
+	}
+	return wait
+}
+
+// apply carries a change of the term out. cause is that of an end.
+func (l *electionLoop) apply(now lease.Reading, change lease.Change, cause error) {
+	switch change {
+	case lease.Began:
+		l.begin(now)
+	case lease.Renewed:
+		// A reader or a timer may have been faster: once false it stays false.
+		if !l.term.renew(l.cand.Lease(), now) {
+			l.apply(now, l.cand.End(now, lease.Expired), errExpired)
+		}
+	case lease.Ended:
+		if l.cand.Reason() == lease.Expired {
+			cause = errExpired
+		}
+		if why := l.cand.Reason(); why == lease.Resigned || why == lease.Shutdown {
+			l.term.retire(cause)
+		} else {
+			l.term.end(cause)
+		}
+		l.current.Store(nil)
+		ended := time.Now()
+		l.abandoned, l.drainBy, l.finishBy = false, ended.Add(l.drainTimeout), ended.Add(finishTime(l.drainTimeout))
+		l.bus.publish(Event{
+			Type: EventEnded, Role: l.opts.Role, Token: l.cand.Token(), Reason: l.cand.Reason().String(), Err: context.Cause(l.term.ctx),
+		})
+	}
+}
+
+func (l *electionLoop) begin(now lease.Reading) {
+	term := Term{Role: l.opts.Role, InstanceID: l.id, Token: l.cand.Token(), Since: store.StartTime(l.cand.Since())}
+	t := begin(l.parent, term, l.cand.Lease(), l.inputs.nudge)
+	t.home, t.tasks.home = &l.current, &l.current
+	l.term = t
+	l.current.Store(t)
+	l.bus.publish(Event{Type: EventAcquired, Role: term.Role, Token: term.Token})
+	// The loop may have stood still since it took the answer: no work begins in a term that is
+	// over, or is about to be cancelled.
+	if first := l.cand.Lease(); first.CancelIn(readClock()) <= 0 || !t.leading() {
+		l.apply(now, l.cand.End(now, lease.Expired), errExpired)
+		return
+	}
+	if !l.report.healthy {
+		l.apply(now, l.cand.End(now, lease.Failed), ErrWorkFailed)
+		return
+	}
+	term, _ = TermFrom(t.ctx)
+	l.work.start(t.ctx, term)
+}
+
+// returned takes note that a piece of leader work has returned.
+func (l *electionLoop) returned(now lease.Reading, e workEnded) {
+	l.work.running[e.work] = false
+	cause := context.Cause(l.term.ctx)
+	switch {
+	case cause != nil && (e.err == nil || e.heeded):
+	case e.err == nil:
+		l.apply(now, l.cand.End(now, lease.Resigned), fmt.Errorf("%w: leader work %s returned", ErrResigned, l.work.name(e.work)))
+	case cause != nil: // it failed while it drained
+		l.bus.publish(Event{Type: EventWorkFailed, Role: l.opts.Role, Token: l.cand.Token(), Err: e.err})
+	default:
+		l.fail(now, e.err)
+	}
+}
+
+// fail gives the term up because what it is for does not work.
+func (l *electionLoop) fail(now lease.Reading, err error) {
+	if l.cand.State() != lease.Leading {
+		return
+	}
+	l.bus.publish(Event{Type: EventWorkFailed, Role: l.opts.Role, Token: l.cand.Token(), Err: err})
+	l.apply(now, l.cand.End(now, lease.Failed), fmt.Errorf("%w: %w", ErrWorkFailed, err))
+}
+
+// drain cancels the context of the tasks of an ended term when their time is up, or when the lease
+// is no longer kept for them. It gives the lease back when all work has returned, and leaves it to
+// lapse if that takes too long.
+func (l *electionLoop) drain(now lease.Reading) {
+	if l.cand.State() != lease.Draining {
+		return
+	}
+	switch tasks := l.term.tasks; {
+	case tasks.ctx.Err() != nil:
+	case !l.cand.Keeps():
+		tasks.end(fmt.Errorf("%w while its tasks finished", ErrLost))
+	case l.work.idle() || !time.Now().Before(l.finishBy):
+		tasks.end(context.Cause(l.term.ctx))
+	}
+	if l.work.idle() {
+		l.resignDone() // of an older one that Redis has not confirmed yet
+		l.releasing, l.releasingToken = l.term, l.cand.Token()
+		if l.cand.Reason() == lease.Refused { // there is nothing of ours to give back
+			l.releasingToken = 0
+		}
+		l.term, l.work.running = nil, nil
+		l.cand.Drained(now)
+		l.report.backFor = "penalty"
+	} else if !l.abandoned && !time.Now().Before(l.drainBy) {
+		l.abandoned = true
+		l.cand.Abandon()
+		overrun := fmt.Errorf("%w: %s", ErrDrainTimeout, l.work.left())
+		l.bus.publish(Event{Type: EventOverrun, Role: l.opts.Role, Token: l.cand.Token(), Err: overrun})
+		l.term.resignDone(overrun) // the work may itself be what waits for it
+	}
+}
+
+// resignDone ends the wait of Resign for a term whose work has returned.
+func (l *electionLoop) resignDone() {
+	if l.releasing != nil {
+		l.releasing.resignDone(nil)
+		l.releasing = nil
+	}
+}
+
+// wakeResigners ends every wait of Resign, when the loop has ended.
+func (l *electionLoop) wakeResigners() {
+	l.resignDone()
+	if l.term != nil {
+		l.term.resignDone(l.leftovers())
+	}
+}
+
+// send hands a request to the client in a goroutine of its own: whatever the client does with its
+// context, the loop goes on.
+func (l *electionLoop) send(now lease.Reading, r lease.Request) {
+	if r.Kind != lease.Release {
+		l.second, l.secondAt = r, 0
+	}
+	if r.Kind == lease.Renew {
+		l.secondAt = now.Mono + r.Bound/secondCopy
+	}
+	if l.calls < maxCalls {
+		l.call(storeAnswer{request: r}, r.Bound, func(ctx context.Context) (store.LeaseReply, error) { return store.Send(ctx, l.store, r) })
+		return
+	}
+	if !l.callsStuck {
+		l.callsStuck = true
+		l.bus.publish(Event{Type: EventCallsStuck, Role: l.opts.Role, Count: l.calls, Err: &callsHangError{count: l.calls}})
+	}
+	if r.Kind == lease.Release || !l.sendAside(now) {
+		l.apply(now, l.cand.Answer(now, r, lease.Answer{}), errExpired)
+	}
+}
+
+// secondCopy: a renewal that has no answer after that part of its bound is sent once more.
+const secondCopy = 4
+
+// sendAside sends the same request again, over a connection of its own: whatever ails the pool of
+// the client, one way to Redis is left. It is the same request: whichever copy is answered first
+// counts, Redis grants nothing for the other, and the lease runs from before the first. It reports
+// whether it did: one such copy is in flight at most, and not every client has a connection beside
+// its pool.
+func (l *electionLoop) sendAside(now lease.Reading) bool {
+	l.secondAt = 0
+	beside, able := l.store.(interface {
+		AskAside(ctx context.Context, r lease.Request) (store.LeaseReply, error)
+	})
+	r := l.second
+	bound := r.Bound - (now.Mono - r.Sent.Mono)
+	over := r.Kind == lease.Renew && l.cand.State() != lease.Leading && !l.cand.Keeps()
+	if !able || l.aside || over || bound <= 0 {
+		return false
+	}
+	l.aside = true
+	l.call(storeAnswer{request: r, aside: true}, bound, func(ctx context.Context) (store.LeaseReply, error) { return beside.AskAside(ctx, r) })
+	return true
+}
+
+// call makes one call, whose answer comes as an input.
+func (l *electionLoop) call(a storeAnswer, bound time.Duration, ask func(context.Context) (store.LeaseReply, error)) {
+	l.calls++
+	l.sent++
+	a.number = l.sent
+	go func() { // ends when the client returns; counted in calls, which Run waits for
+		ctx, cancel := context.WithTimeout(l.parent, bound)
+		defer cancel()
+		a.answer, a.err = ask(ctx)
+		l.inputs.put(func(in *loopInputs) { in.answers = append(in.answers, a) })
+	}()
+}
+
+// answer takes an answer of Redis, or an error, which means that nothing is known.
+func (l *electionLoop) answer(now lease.Reading, a storeAnswer) {
+	l.calls--
+	if l.calls <= maxCalls/2 { // not below the cap already: calls that return one by one would report it each time
+		l.callsStuck = false
+	}
+	if a.look {
+		l.looked(now, a)
+		return
+	}
+	if a.aside {
+		l.aside = false
+		if a.err != nil { // the other copy, or its silence, says what is wrong
+			return
+		}
+	}
+	if a.request.Seq == l.second.Seq { // answered: no second copy
+		l.secondAt = 0
+	}
+	cause := fmt.Errorf("%w: Redis answers %q", ErrLost, a.answer.Reason)
+	l.apply(now, l.cand.Answer(now, a.request, a.answer.Answer), cause)
+	if l.cand.Keeps() {
+		l.term.tasks.renew(l.cand.Lease(), now)
+	}
+	switch {
+	case a.err != nil:
+		l.report.refused(a.number, a.err)
+	case a.request.Kind == lease.Release:
+		if a.request.Token != 0 && a.request.Token == l.releasingToken {
+			l.releasingToken = 0
+			l.bus.publish(Event{Type: EventReleased, Role: l.opts.Role, Token: a.request.Token})
+		}
+		l.report.released(a.request.Token)
+	default:
+		l.report.usable(now, a.number, a.answer)
+	}
+}
+
+// checked takes an answer of the health check.
+func (l *electionLoop) checked(now lease.Reading, err error) {
+	l.report.healthy, l.report.sick = err == nil, err
+	l.cand.Ready(now, err == nil)
+	if err != nil {
+		l.fail(now, err)
+	}
+}
+
+// watch runs the health check until ctx is done and it has returned.
+func (l *electionLoop) watch(ctx context.Context) {
+	defer l.inputs.put(func(in *loopInputs) { in.unwatched = true })
+	check := healthCheck{call: l.opts.Health, interval: l.opts.RenewInterval, answered: func(err error) {
+		l.inputs.put(func(in *loopInputs) { in.health = &err })
+	}}
+	check.watch(ctx)
+}
+
+const lookSpacing = 25 * time.Millisecond // between looks that hints cause: a flood of them costs no flood of requests
+
+// asks reports whether the candidate hears who leads by its own requests.
+func (l *electionLoop) asks(now lease.Reading) bool {
+	switch l.cand.State() {
+	case lease.Leading:
+		return true
+	case lease.Following:
+		return l.report.healthy && l.cand.StandsBack(now) == 0
+	}
+	return false
+}
+
+// untilLook is how long it is until a look is due.
+func (l *electionLoop) untilLook(now lease.Reading) time.Duration {
+	switch {
+	case l.looking:
+		return max(l.lookedAt+l.timing.Attempt()-now.Mono, 0)
+	case l.stopping || l.calls >= maxCalls/2 || l.asks(now): // a call that is needed comes first
+		return lease.MaxTTL
+	case l.granted:
+		return max(l.lookedAt+lookSpacing-now.Mono, 0)
+	}
+	return max(l.report.knownAt+l.opts.RetryInterval-now.Mono, 0)
+}
+
+// look asks who leads while the candidate does not: it stands back, is not healthy, or its work
+// drains. So what Status says stays true.
+func (l *electionLoop) look(now lease.Reading) {
+	if l.asks(now) {
+		l.granted = false // it learns of it by itself
+	}
+	if l.untilLook(now) > 0 {
+		return
+	}
+	if l.looking { // whenever its answer comes, it is taken
+		l.looking, l.report.failing, l.report.lastErr = false, true, l.report.silence()
+		return
+	}
+	l.granted, l.looking, l.lookedAt, l.report.knownAt = false, true, now.Mono, now.Mono
+	l.call(storeAnswer{look: true}, l.timing.Attempt(), l.store.Leader)
+}
+
+// looked takes the answer to a look.
+func (l *electionLoop) looked(now lease.Reading, a storeAnswer) {
+	l.looking = false
+	if a.err != nil {
+		l.report.lookRefused(a.number, a.err)
+		return
+	}
+	l.report.looked(now, a.number, a.answer)
+}
+
+func (l *electionLoop) publishStatus(state ElectionState) {
+	l.status.Store(l.report.snapshot(state, l.cand, l.calls))
+}
+
+// leftovers says what still runs.
+func (l *electionLoop) leftovers() error {
+	var left []string
+	if !l.work.idle() {
+		left = append(left, l.work.left())
+	}
+	if l.calls > 0 {
+		left = append(left, fmt.Sprintf("%d calls to Redis", l.calls))
+	}
+	if l.watching {
+		left = append(left, "the health check")
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: role %q: %s", ErrDrainTimeout, l.opts.Role, strings.Join(left, ", "))
+}

@@ -1,0 +1,292 @@
+package tenure
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// ElectionState is where an elector stands.
+type ElectionState string
+
+// The states of an elector.
+const (
+	StateIdle      ElectionState = "idle"      // Run was not called yet
+	StateFollowing ElectionState = "following" // no term: asking, waiting or standing back
+	StateLeading   ElectionState = "leading"   // a term is on
+	StateDraining  ElectionState = "draining"  // a term is over, its work is not
+	StateStopped   ElectionState = "stopped"   // Run has returned, or is about to
+)
+
+// ElectionStatus is a snapshot of an elector. It is cached: asking for it costs no round trip.
+type ElectionStatus struct {
+	Role  string
+	State ElectionState
+	// Token is that of the term that is on; 0 without one. Deadline is when it ends unless it is
+	// renewed.
+	Token    int64
+	Deadline time.Time
+	// Leader is the instance that held the lease at the last answer of Redis, "" if nobody did, or
+	// if that lease must have ended since without another answer: nothing is known then.
+	// LeaderToken is its token, 0 for a foreign client. While this candidate does not campaign it
+	// asks once per RetryInterval, and when it hears that a lease was granted.
+	Leader      string
+	LeaderToken int64
+	// LastAnswer is when Redis last gave a usable answer; zero: never.
+	LastAnswer time.Time
+	// Waiting says why this candidate does not lead. lease: another instance holds the lease;
+	// foreign: another program does; hold: Redis has lost data or is young; until: the lease
+	// vanished before its end; empty: Redis knows nothing of the role yet; penalty: it stands back
+	// after a term of its own; silence: it stands back since Redis gave no usable answer for a
+	// LeaseTTL; unhealthy: its health check fails; "": none of these. EventWaiting reports each
+	// change.
+	Waiting string
+	// WaitingUntil is when that may change, by this machine's clock: when the lease ends unless it
+	// is renewed, or when leases are granted again. Zero if that is not known.
+	WaitingUntil time.Time
+	// HistoryWitness is false while Redis does not report its replication id (INFO refused): a
+	// failover or a restart is then noticed only by what is missing. EventHistoryUnread reports it.
+	HistoryWitness bool
+	// Subscription is the state of the one subscription of this process, on which it hears hints.
+	Subscription Subscription
+	// CallsInFlight counts the calls to Redis that have not returned, abandoned ones included.
+	CallsInFlight int
+	// Err is the last error of Redis, nil again after a usable answer; or what the health check
+	// says, while that keeps it from campaigning (ErrWorkFailed).
+	Err error
+}
+
+// snapshot is what Status answers from.
+type snapshot struct {
+	ElectionStatus
+	leaderEnds time.Time // Leader is not known to lead from here on; zero: there is no such time
+}
+
+// electionReport is what an election knows beside its own term, and has reported: whether Redis
+// answers, who leads, why it waits itself. Its fields belong to the loop.
+type electionReport struct {
+	role    string
+	bus     *eventBus
+	timing  lease.Timing
+	suspect func() string // what is likely wrong if Redis has never answered, "": no idea; nil: nobody knows
+
+	// Whether Redis answers.
+	down       bool       // it gives no usable answer, as far as it was reported
+	failing    bool       // the same, as it is
+	unanswered int        // what the candidate counted last
+	lastErr    error      // of Redis
+	faults     reportOnce // since the last usable answer
+	lastAnswer time.Time
+
+	// Who leads.
+	heard       uint64 // number of the youngest call that said who leads
+	leader      string
+	leaderToken int64
+	leaderEnds  time.Time     // it is not known to lead from here on; zero: there is no such time
+	knownAt     time.Duration // monotonic: when it was last heard, or asked in vain, who leads
+
+	// Why it waits.
+	healthy      bool  // by the last answer of the health check
+	sick         error // that answer
+	waiting      string
+	waitUntil    time.Time
+	reportedWait string // waiting, as it was reported
+	backFor      string // why it stands back; "" if it does not
+	witness      bool
+	unread       bool // that the witness is off was reported
+}
+
+// refused takes an error of Redis, which is what a call came back with.
+func (r *electionReport) refused(number uint64, err error) {
+	if number < r.heard {
+		return // an older call: a younger one had a usable answer
+	}
+	r.lastErr = err
+	if r.faults.newFix(err) {
+		r.bus.publish(Event{Type: EventMisconfigured, Role: r.role, Err: err})
+	}
+}
+
+// lookRefused is refused for a look.
+func (r *electionReport) lookRefused(number uint64, err error) {
+	r.refused(number, err)
+	r.failing = r.failing || number > r.heard
+}
+
+// looked takes the answer to a look. Like the answer to a release it does not say what else is
+// refused.
+func (r *electionReport) looked(now lease.Reading, number uint64, answer store.LeaseReply) {
+	r.lastAnswer = time.Now()
+	if !errors.Is(r.lastErr, ErrMisconfigured) {
+		r.lastErr, r.failing = nil, false
+	}
+	r.leads(now, number, answer)
+}
+
+// released takes the answer to the release of that term. It says nothing of what else is refused.
+func (r *electionReport) released(token int64) {
+	r.lastAnswer = time.Now()
+	if token != 0 && token == r.leaderToken {
+		r.leader, r.leaderToken = "", 0
+	}
+}
+
+// usable takes a usable answer to an acquire or a renewal.
+func (r *electionReport) usable(now lease.Reading, number uint64, answer store.LeaseReply) {
+	r.lastAnswer, r.lastErr, r.faults = time.Now(), nil, reportOnce{}
+	if number < r.heard || answer.Verdict == lease.Stale {
+		return
+	}
+	r.waiting, r.waitUntil = "", time.Time{}
+	if v := answer.Verdict; v == lease.Held || v == lease.RollCall {
+		r.waiting, r.waitUntil = answer.Reason, time.Now().Add(answer.Wait)
+	}
+	if r.witness = answer.Origin != ""; r.witness {
+		r.unread = false
+	} else if !r.unread {
+		r.unread = true
+		r.bus.publish(Event{Type: EventHistoryUnread, Role: r.role})
+	}
+	if answer.Verdict == lease.Kept && answer.Reason == "reclaimed" {
+		r.bus.publish(Event{Type: EventReclaimed, Role: r.role, Token: answer.Token})
+	}
+	r.leads(now, number, answer)
+}
+
+// leads takes what an answer says of who leads.
+func (r *electionReport) leads(now lease.Reading, number uint64, answer store.LeaseReply) {
+	if number < r.heard {
+		return
+	}
+	r.heard, r.knownAt = number, now.Mono
+	r.leaderEnds = r.knownUntil(answer)
+	r.leaderToken = answer.Token
+	if answer.Reason == "foreign" || answer.Holder == "" {
+		r.leaderToken = 0
+	}
+	if answer.Holder != r.leader {
+		r.leader = answer.Holder
+		r.bus.publish(Event{
+			Type: EventLeaderChanged, Role: r.role, Subject: r.leader, Token: r.leaderToken,
+		})
+	}
+}
+
+// knownUntil is when the lease that an answer shows must have ended if it is not renewed, and one
+// more attempt to hear of that. Zero: a foreign lease without an expiry never ends.
+func (r *electionReport) knownUntil(answer store.LeaseReply) time.Time {
+	left := answer.Wait
+	switch {
+	case left < 0:
+		return time.Time{}
+	case answer.Verdict != lease.Held: // it does not say: ours was just prolonged, another's may have been
+		left = max(answer.TTL, r.timing.TTL)
+	}
+	return time.Now().Add(left + r.timing.Attempt())
+}
+
+// publish reports what has changed, once each.
+func (r *electionReport) publish(now lease.Reading, candidate *lease.Candidate) {
+	if unanswered := candidate.Unanswered(); unanswered != r.unanswered {
+		r.failing, r.unanswered = unanswered > 0, unanswered
+	}
+	if r.failing != r.down {
+		r.down = r.failing
+		r.publishDown(candidate)
+	}
+	switch back := candidate.StandsBack(now) > 0; {
+	case !back:
+		r.backFor = ""
+	case r.backFor == "": // after a term of its own it is "penalty" already
+		r.backFor = "silence"
+	}
+	waiting, until := r.waits(now, candidate)
+	if waiting != r.reportedWait {
+		r.reportedWait = waiting
+		if waiting != "" && waiting != "silence" { // redis_down reports that
+			r.bus.publish(Event{Type: EventWaiting, Role: r.role, Reason: waiting, Until: until})
+		}
+	}
+	if step := candidate.StepSeen(); step != 0 {
+		r.bus.publish(Event{Type: EventClockStep, Role: r.role, Step: step})
+	}
+}
+
+// publishDown reports that Redis gives no usable answer, or answers again: in pairs, whoever leads.
+func (r *electionReport) publishDown(candidate *lease.Candidate) {
+	if !r.down {
+		r.bus.publish(Event{Type: EventRedisUp, Role: r.role})
+		return
+	}
+	if r.lastErr == nil {
+		r.lastErr = r.silence()
+	}
+	r.bus.publish(Event{Type: EventRedisDown, Role: r.role, Err: r.lastErr})
+	if candidate.State() == lease.Leading {
+		r.bus.publish(Event{
+			Type: EventRenewFailed, Role: r.role, Token: candidate.Token(), Err: r.lastErr,
+		})
+	}
+}
+
+// silence is the error of an attempt that had no answer within its bound, with what is likely wrong
+// if no other had one either.
+func (r *electionReport) silence() error {
+	err := fmt.Errorf("%w within %v", ErrUnreachable, r.timing.Attempt())
+	if r.suspect == nil || !r.lastAnswer.IsZero() {
+		return err
+	}
+	if fix := r.suspect(); fix != "" {
+		err = fmt.Errorf("%w (fix: %s)", err, fix)
+	}
+	return err
+}
+
+var states = map[lease.State]ElectionState{
+	lease.Following: StateFollowing, lease.Leading: StateLeading, lease.Draining: StateDraining, lease.Stopped: StateStopped,
+}
+
+// waits says why this candidate does not lead, and until when.
+func (r *electionReport) waits(now lease.Reading, candidate *lease.Candidate) (reason string, until time.Time) {
+	back := candidate.StandsBack(now)
+	switch {
+	case candidate.State() != lease.Following:
+		return "", time.Time{}
+	case !r.healthy && r.sick == nil: // the first check has not returned
+		return "", time.Time{}
+	case !r.healthy:
+		return "unhealthy", time.Time{}
+	case back > 0:
+		return r.backFor, time.Now().Add(back)
+	}
+	return r.waiting, r.waitUntil
+}
+
+// snapshot is the status of now.
+func (r *electionReport) snapshot(state ElectionState, candidate *lease.Candidate, calls int) *snapshot {
+	now := readClock()
+	s := &snapshot{leaderEnds: r.leaderEnds, ElectionStatus: ElectionStatus{
+		Role:           r.role,
+		State:          state,
+		Leader:         r.leader,
+		LeaderToken:    r.leaderToken,
+		LastAnswer:     r.lastAnswer,
+		HistoryWitness: r.witness,
+		CallsInFlight:  calls,
+		Err:            r.lastErr,
+	}}
+	if state == StateFollowing {
+		s.Waiting, s.WaitingUntil = r.waits(now, candidate)
+	}
+	switch {
+	case state == StateLeading:
+		s.Token = candidate.Token()
+		s.Deadline = time.Now().Add(candidate.Lease().EndsIn(now))
+	case s.Waiting == "unhealthy":
+		s.Err = fmt.Errorf("%w: %w", ErrWorkFailed, r.sick)
+	}
+	return s
+}

@@ -1,0 +1,124 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// leaderWork is the application's work of one election. Its fields belong to the loop, which calls
+// nothing of the application itself.
+type leaderWork struct {
+	funcs   []LeadFunc
+	running []bool          // by work: it has not returned
+	ended   func(workEnded) // hears of each end, from any goroutine; must not block
+}
+
+// workEnded is what one piece of leader work returned.
+type workEnded struct {
+	work   int
+	err    error // names the work
+	heeded bool  // it only says that the term is over
+}
+
+// start starts all of it in a term.
+func (w *leaderWork) start(ctx context.Context, term Term) {
+	w.running = make([]bool, len(w.funcs))
+	for i := range w.funcs {
+		w.running[i] = true
+		go w.do(ctx, i, term) // ends with the work; the drain waits for it, or says that it still runs
+	}
+}
+
+// do runs one piece and reports how it ended, whatever way that is.
+func (w *leaderWork) do(ctx context.Context, i int, term Term) {
+	catch(func() error { return w.funcs[i](ctx, term) }, func(err error) {
+		e := workEnded{work: i}
+		if err != nil {
+			e.heeded, e.err = worded(ctx, "leader work "+w.name(i), err)
+		}
+		w.ended(e)
+	})
+}
+
+// idle reports whether all of it has returned.
+func (w *leaderWork) idle() bool { return !slices.Contains(w.running, true) }
+
+// name is how a piece of leader work is called in errors.
+func (w *leaderWork) name(i int) string {
+	if f := runtime.FuncForPC(reflect.ValueOf(w.funcs[i]).Pointer()); f != nil {
+		return f.Name()
+	}
+	return fmt.Sprint(i)
+}
+
+// left says what has not returned.
+func (w *leaderWork) left() string {
+	var names []string
+	for i, running := range w.running {
+		if running {
+			names = append(names, "leader work "+w.name(i))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+var errHealth = errors.New("health check gave no answer in time")
+
+// healthCheck calls the health check of the application every interval.
+type healthCheck struct {
+	call     func(context.Context) error
+	interval time.Duration
+	answered func(error) // hears of each answer; must not block
+}
+
+// watch calls the health check until ctx is done. A check that does not return within the interval
+// has failed; no other one is started beside it.
+func (h healthCheck) watch(ctx context.Context) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+		case <-pause.C:
+		}
+		if ctx.Err() != nil { // also if both were ready: a check that hung until now is the last
+			return
+		}
+		pause.Reset(h.interval)
+		h.check(ctx)
+	}
+}
+
+// check calls it once and returns when it has.
+func (h healthCheck) check(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, h.interval)
+	defer cancel()
+	answer := make(chan error, 1)
+	go catch(func() error { return h.call(bounded) }, func(err error) { // ends with the check; waited for below
+		if err != nil {
+			_, err = worded(bounded, "health check", err)
+		}
+		answer <- err
+	})
+	var err error
+	select {
+	case err = <-answer:
+	case <-bounded.Done():
+		if ctx.Err() == nil {
+			h.answered(errHealth)
+		}
+		err = <-answer
+		if err == nil {
+			err = errHealth
+		}
+	}
+	if ctx.Err() == nil {
+		h.answered(err)
+	}
+}
