@@ -252,7 +252,7 @@ func BenchmarkBeat(b *testing.B) {
 	for b.Loop() {
 		send()
 	}
-	require.False(b, l.trouble.reported)
+	require.False(b, l.faults.reported)
 	rdb.ConfigResetStat(ctx)
 	for range 2000 {
 		send()

@@ -26,8 +26,8 @@ type backend struct {
 	listen   func(ctx context.Context, a store.Audience) // blocks until ctx is done
 }
 
-// Coordinator is one process's part in everything: it registers, elects, beats, and while it leads it sweeps and runs tasks.
-// Its methods are safe for concurrent use.
+// Coordinator is one process's part in everything: it registers, elects, beats, and while it leads
+// it sweeps and runs tasks. Its methods are safe for concurrent use.
 type Coordinator struct {
 	opts     Options
 	bus      *eventBus
@@ -45,8 +45,9 @@ type Coordinator struct {
 	start func(*Elector) // while Run goes on: runs a role
 }
 
-// New returns a coordinator on Redis. It refuses bad options with all problems at once, and a client that cannot serve: nil, a
-// *redis.Ring, a *redis.ClusterClient without a hash tag in the namespace. It does not talk to Redis.
+// New returns a coordinator on Redis. It refuses bad options with all problems at once, and a
+// client that cannot serve: nil, a *redis.Ring, a *redis.ClusterClient without a hash tag in the
+// namespace. It does not talk to Redis.
 //
 // Give it a client of its own: a pool that the application exhausts delays everything but renewals.
 func New(rdb redis.UniversalClient, opts Options) (*Coordinator, error) {
@@ -74,12 +75,8 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 		c.bus.observe(logEvents(opts.Logger))
 	}
 	c.registry = newRegistry(b.registry, c.bus, opts)
-	c.tasks = newTaskScheduler(b.tasks, c.bus, opts.InstanceID)
-	c.tasks.secret, c.tasks.random = opts.secret, opts.random
-	c.tasks.lease = opts.Election.leaseKey(opts.Namespace)
-	c.tasks.patience = overrunPatience(opts.ShutdownTimeout)
-	c.tasks.grace = max(c.tasks.grace, opts.Election.LeaseTTL+30*time.Second)
-	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.lead, c.tasks.lead})
+	c.tasks = newTaskScheduler(opts.taskConfig(b.tasks, c.bus))
+	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.sweepLoop, c.tasks.runTerm})
 	c.elector = c.newElector(opts.Election, func(election *electionConfig) { election.stuck = c.tasks.stuck })
 	c.roles = []*Elector{c.elector}
 	return c
@@ -111,9 +108,10 @@ func (c *Coordinator) Tasks() *TaskScheduler { return c.tasks }
 // InstanceID is the ID that this process goes by.
 func (c *Coordinator) InstanceID() string { return c.opts.InstanceID }
 
-// Role adds the election of a further role: the same identity, subscription and Run. Its work is opts.Lead. It may be called
-// before and during Run; from its stop on it returns ErrStopped. opts.Role may be left empty. FailFast is for what Run begins with:
-// a role that is added later tries for ever.
+// Role adds the election of a further role: the same identity, subscription and Run. Its work is
+// opts.Lead. It may be called before and during Run; from its stop on it returns ErrStopped.
+// opts.Role may be left empty. FailFast is for what Run begins with: a role that is added later
+// tries for ever.
 func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) {
 	var check checker
 	if name == "" {
@@ -151,17 +149,22 @@ func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) 
 	return e, nil
 }
 
-// Observe calls fn with every event from now on, in order, from one goroutine at a time, until stop is called, which does not
-// wait for a call of fn that is under way. A slow fn delays nobody: beyond a backlog of 1,024 events the oldest are dropped, and
-// Event.Missed of the next one counts them. A panic of fn is swallowed.
+// Observe calls fn with every event from now on, in order, from one goroutine at a time, until stop
+// is called, which does not wait for a call of fn that is under way. A slow fn delays nobody:
+// beyond a backlog of 1,024 events the oldest are dropped, and Event.Missed of the next one counts
+// them. A panic of fn is swallowed.
 func (c *Coordinator) Observe(fn func(Event)) (stop func()) { return c.bus.observe(fn) }
 
-// Run registers this process, beats, campaigns for the default role and every further one, and while it leads runs the given
-// work, the registered tasks and the sweeps. It blocks until ctx is done and then drains: each term ends, its work is awaited, its
-// lease released, and the process deregisters. Running tasks may finish, for at most 3/4 of ShutdownTimeout, before their context is
-// cancelled. It returns nil after a requested stop, ErrDrainTimeout where something of
-// ours still runs after ShutdownTimeout (the error says what), the first error of Redis with FailFast, and ErrMisconfigured for a nil
-// LeadFunc. Where it was called before it returns ErrRunning, or ErrStopped from the stop of that on, also while it drains.
+// Run registers this process, beats, campaigns for the default role and every further one, and
+// while it leads runs the given work, the registered tasks and the sweeps. It blocks until ctx is
+// done and then drains: each term ends, its work is awaited, its lease released, and the process
+// deregisters. Running tasks may finish, for at most 3/4 of ShutdownTimeout, before their context
+// is cancelled.
+//
+// Run returns nil after a requested stop, ErrDrainTimeout if something of ours still runs after
+// ShutdownTimeout (the error says what), the first error of Redis with FailFast, and
+// ErrMisconfigured for a nil LeadFunc. Run may be called once. A second call returns ErrRunning
+// while the first is running, and ErrStopped once the first has been told to stop.
 func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	for _, work := range lead {
 		if work == nil {
@@ -196,7 +199,8 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	return errors.Join(err, c.close(ctx, stopped.Add(c.opts.ShutdownTimeout), beating, listening))
 }
 
-// elect runs the electors of all roles until ctx is done, or one of them fails fast, and waits for them. stopped is when that was.
+// elect runs the electors of all roles until ctx is done, or one of them fails fast, and waits for
+// them. stopped is when that was.
 func (c *Coordinator) elect(ctx context.Context, lead []LeadFunc) (stopped time.Time, err error) {
 	ctx, halt := context.WithCancelCause(ctx)
 	defer halt(nil)
@@ -258,7 +262,8 @@ func (c *Coordinator) stopEntry() {
 	}
 }
 
-// close deregisters and waits for what served the electors, at the latest until the deadline. The end of that is left to observers.
+// close deregisters and waits for what served the electors, at the latest until the deadline. The
+// end of that is left to observers.
 func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listening <-chan struct{}) error {
 	last := by.Add(-lastWords(c.opts.ShutdownTimeout))
 	beat := await(beating, last, "the heartbeat")

@@ -69,12 +69,12 @@ type electionLoop struct {
 	releasing      *liveTerm // the term whose lease is being given back
 	releasingToken int64
 
-	calls      int    // to Redis in flight
-	sent       uint64 // calls so far: each has a number
-	callsStuck bool
-	watching   bool // the health check goroutine runs
-	stopping   bool
-	unheard    bool // no request can have reached Redis: there is nothing to give back
+	calls         int    // to Redis in flight
+	sent          uint64 // calls so far: each has a number
+	callsStuck    bool
+	healthRunning bool // the goroutine of the health check
+	stopping      bool
+	unheard       bool // no request can have reached Redis: there is nothing to give back
 
 	askAt time.Duration // monotonic: when to ask for a vacancy that may have been missed; 0: not
 
@@ -139,7 +139,7 @@ func (l *electionLoop) run(ctx context.Context, lead []LeadFunc) (deadline time.
 	watched, unwatch := context.WithCancel(l.parent)
 	defer unwatch()
 	if l.opts.Health != nil {
-		l.report.healthy, l.watching = false, true
+		l.report.healthy, l.healthRunning = false, true
 		l.cand.Ready(readClock(), false)
 		go l.watch(watched) // ends with watched; its last word is awaited below
 	}
@@ -187,7 +187,7 @@ func (l *electionLoop) run(ctx context.Context, lead []LeadFunc) (deadline time.
 // answered is not asked for ever to take back what it may have granted: once is enough.
 func (l *electionLoop) finished() bool {
 	done := l.cand.Finished() || l.cand.State() == lease.Stopped && l.report.lastAnswer.IsZero()
-	return done && l.work.idle() && l.calls == 0 && !l.watching
+	return done && l.work.idle() && l.calls == 0 && !l.healthRunning
 }
 
 var closed = func() <-chan struct{} {
@@ -220,7 +220,7 @@ func (l *electionLoop) turn() {
 		l.checked(now, *in.health)
 	}
 	if in.unwatched {
-		l.watching = false
+		l.healthRunning = false
 	}
 	if t := l.term; t != nil && t.resigning.Load() {
 		l.apply(now, l.cand.End(now, lease.Resigned), ErrResigned)
@@ -590,7 +590,7 @@ func (l *electionLoop) leftovers() error {
 	if l.calls > 0 {
 		left = append(left, fmt.Sprintf("%d calls to Redis", l.calls))
 	}
-	if l.watching {
+	if l.healthRunning {
 		left = append(left, "the health check")
 	}
 	if len(left) == 0 {

@@ -78,16 +78,16 @@ type Event struct {
 	// EventJoined, EventDrifted, EventRecovered, EventDown and EventLeft, which are logged at Debug
 	// then. The leader that swept, or the instance that it is about, has the event without Remote.
 	Remote bool
-	// Missed is how many events were dropped since the one before this, because the observer did not keep
-	// up. Those with Remote are dropped first.
+	// Missed is how many events were dropped since the one before this, because the observer did
+	// not keep up. Those with Remote are dropped first.
 	Missed int
 }
 
 // observerBacklog is how many events an observer may lag behind before the oldest are dropped.
 const observerBacklog = 1024
 
-// eventBus hands events to observers. Publishing never blocks: each observer has a bounded backlog, and a goroutine that
-// exists only while there is something in it. It is safe for concurrent use.
+// eventBus hands events to observers. Publishing never blocks: each observer has a bounded backlog,
+// and a goroutine that exists only while there is something in it. It is safe for concurrent use.
 type eventBus struct {
 	instance string
 
@@ -111,7 +111,8 @@ func newEventBus(instance string) *eventBus {
 	return &eventBus{instance: instance, observers: make(map[*observer]struct{})}
 }
 
-// observe adds an observer; the returned function removes it and does not wait for a call that is under way.
+// observe adds an observer; the returned function removes it and does not wait for a call that is
+// under way.
 func (b *eventBus) observe(call func(Event)) (stop func()) {
 	o := &observer{bus: b, call: call}
 	b.mu.Lock()
@@ -184,12 +185,14 @@ func (o *observer) work() {
 	}
 }
 
-// flush waits until no observer has anything left to work off, at the latest until the deadline. Others may go on publishing.
+// flush waits until no observer has anything left to work off, at the latest until the deadline.
+// Others may go on publishing.
 func (b *eventBus) flush(deadline time.Time) error {
 	return b.working.flush(deadline, "an observer of events")
 }
 
-// reportOnce says which faults of a row are news: the first, and each thing that somebody has to fix. A row ends with over.
+// reportOnce says which faults of a row are news: the first, and each thing that somebody has to
+// fix. A row ends with over.
 type reportOnce struct {
 	reported bool
 	fixes    []string // that were reported

@@ -136,7 +136,7 @@ func FuzzTask(f *testing.F) {
 		if spec != "" {
 			task.Schedule = Cron(spec)
 		}
-		s := newTaskScheduler(newLocalTasks(), newEventBus("x"), "x")
+		s := newTasks(newLocalTasks(), newEventBus("x"), "x")
 		if err := s.Register(task); err != nil {
 			require.ErrorIs(t, err, ErrMisconfigured)
 			require.Empty(t, s.known())

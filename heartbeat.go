@@ -17,7 +17,7 @@ type beatLoop struct {
 	record store.Instance
 	// head and rest are the record as it was last sent, up to started_at and after last_heartbeat.
 	head, rest string
-	trouble    reportOnce
+	faults     reportOnce
 }
 
 // beat registers this instance at once and sends heartbeats until ctx is done, in the caller's
@@ -107,7 +107,7 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat) {
 		r.entered.Store(true)
 	}
 	if err != nil {
-		l.trouble.report(r.bus, EventBeatFailed, err)
+		l.faults.report(r.bus, EventBeatFailed, err)
 		l.beat.Failed(monotonic(), h, errors.Is(err, ErrMisconfigured))
 		return
 	}
@@ -121,12 +121,12 @@ func (l *beatLoop) take(reply store.HeartbeatReply, change membership.BeatChange
 	r := l.r
 	switch {
 	case change.TooLate:
-		l.trouble.report(r.bus, EventBeatFailed, fmt.Errorf("%w: the beat came too late", ErrUnreachable))
+		l.faults.report(r.bus, EventBeatFailed, fmt.Errorf("%w: the beat came too late", ErrUnreachable))
 		return
 	case reply.Verdict == string(membership.Stale): // one more follows
 		return
 	}
-	l.trouble.over()
+	l.faults.over()
 	switch {
 	case change.Duplicate:
 		r.duplicate(reply.Other, true)
@@ -134,7 +134,7 @@ func (l *beatLoop) take(reply store.HeartbeatReply, change membership.BeatChange
 		r.duplicate("", true)
 	case change.Joined:
 		r.mu.Lock()
-		r.rivalSeen = time.Time{}
+		r.duplicateSeen = time.Time{}
 		r.mu.Unlock()
 	}
 	if change.First {

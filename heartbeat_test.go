@@ -75,7 +75,7 @@ func (f *registryFleet) member(name, id string, change ...func(*Options)) *fleet
 func (m *fleetMember) leads() (resign func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	term := validTerm(m.w.T)
-	m.running.Go(func() { _ = m.lead(ctx, term) })
+	m.running.Go(func() { _ = m.sweepLoop(ctx, term) })
 	return cancel
 }
 
@@ -515,7 +515,7 @@ func TestHungSweepsAreBounded(t *testing.T) {
 		ended := make(chan error, 1)
 		hang()
 		term := validTerm(m.w.T)
-		go func() { ended <- m.lead(ctx, term) }()
+		go func() { ended <- m.sweepLoop(ctx, term) }()
 		time.Sleep(10 * time.Minute)
 		require.Equal(m.w, maxRegistryCalls, store.made())
 		require.Equal(m.w, []string{"sweep_failed", "calls_stuck 4"}, m.told())
@@ -572,7 +572,7 @@ func TestLocalRegistry(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { defer close(ended); r.beat(ctx) }()
 		term := validTerm(t)
-		go func() { _ = r.lead(ctx, term) }()
+		go func() { _ = r.sweepLoop(ctx, term) }()
 		r.setStatus(StatusActive)
 		time.Sleep(time.Hour + time.Second)
 		list, err = r.Instances(t.Context(), InstanceQuery{})

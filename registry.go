@@ -93,10 +93,10 @@ type Registry struct {
 
 	heldSince atomic.Int64 // begin of the hold that was reported last, by Redis's clock in ms
 
-	mu        sync.Mutex
-	status    InstanceStatus // what the next beat says
-	rival     string         // the other incarnation of our ID that was told of last
-	rivalSeen time.Time      // when it was last heard of; zero: it is gone
+	mu            sync.Mutex
+	status        InstanceStatus // what the next beat says
+	duplicateID   string         // the other incarnation of our ID that was told of last
+	duplicateSeen time.Time      // when it was last heard of; zero: it is gone
 }
 
 // newRegistry wants completed options.
@@ -326,8 +326,8 @@ func (r *Registry) hint(h store.Hint) {
 // ourselves is told again where it is yet another one: hints may be forged.
 func (r *Registry) duplicate(other string, seen bool) {
 	r.mu.Lock()
-	known := !r.rivalSeen.IsZero() && time.Since(r.rivalSeen) < r.opts.DownAfter && (!seen || r.rival == other)
-	r.rival, r.rivalSeen = other, time.Now()
+	known := !r.duplicateSeen.IsZero() && time.Since(r.duplicateSeen) < r.opts.DownAfter && (!seen || r.duplicateID == other)
+	r.duplicateID, r.duplicateSeen = other, time.Now()
 	r.mu.Unlock()
 	if !known {
 		r.bus.publish(Event{Type: EventDuplicateID, Subject: other})

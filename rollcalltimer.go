@@ -7,7 +7,8 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// rollCallTimer watches whether the leaders of this process can answer a roll-call in time. It belongs to one goroutine.
+// rollCallTimer watches whether the leaders of this process can answer a roll-call in time. It
+// belongs to one goroutine.
 type rollCallTimer struct {
 	trips    [3]time.Duration // round trips of late
 	measures int
@@ -18,15 +19,15 @@ type rollCallTimer struct {
 //
 //	(3 + ⌈roles / 800⌉) · round trip
 //
-// One half is the way of the question, one half that of the renewals, two are for connections that are opened for it, one for each
-// 800 renewals: four pipelines of 200 travel at a time.
+// One half is the way of the question, one half that of the renewals, two are for connections that
+// are opened for it, one for each 800 renewals: four pipelines of 200 travel at a time.
 func rollCallTime(roles int, trip time.Duration) time.Duration {
 	const atATime = maxPipelines * maxPipelined
 	return time.Duration(3+(roles+atATime-1)/atATime) * trip
 }
 
-// measured takes a round trip. It reports once that a roll-call takes more than half of what is waited for it, by the shortest of
-// three round trips: the other half is for scheduling.
+// measured takes a round trip. It reports once that a roll-call takes more than half of what is
+// waited for it, by the shortest of three round trips: the other half is for scheduling.
 func (r *rollCallTimer) measured(trip time.Duration, roles int, wait time.Duration, publish func(store.Notice)) {
 	r.trips[r.measures%len(r.trips)] = trip
 	if r.measures++; r.measures < len(r.trips) || wait <= 0 {

@@ -570,7 +570,7 @@ func TestTaskStoreUnreachable(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	defer client.Close()
 	var c checker
-	s := newTaskScheduler(newRedisStore(client, &c, Options{Namespace: "tasks"}), newEventBus("i"), "i")
+	s := newTasks(newRedisStore(client, &c, Options{Namespace: "tasks"}), newEventBus("i"), "i")
 	ctx := context.Background()
 	_, err := s.Tasks(ctx)
 	require.ErrorIs(t, err, ErrUnreachable)

@@ -96,9 +96,9 @@ type asking struct {
 	at       time.Duration // when it is sent, or, in flight, abandoned
 }
 
-// lead runs the tasks while the term lasts. It returns when ctx is done, every run has returned and its end was told, or was
+// runTerm runs the tasks while the term lasts. It returns when ctx is done, every run has returned and its end was told, or was
 // tried to be told for finishBound.
-func (s *TaskScheduler) lead(ctx context.Context, term Term) error {
+func (s *TaskScheduler) runTerm(ctx context.Context, term Term) error {
 	l := &taskLoop{s: s, ctx: ctx, runs: term.live.tasks.ctx, term: term, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake}}
 	defer s.working.Store(false)
 	defer s.forget()

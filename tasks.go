@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,65 +15,76 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// Task is a callback that runs on the leader when its schedule is due. Its slots are kept in Redis: the next leader goes on where the
-// last one stopped. The zero value of a field is its default.
+// Task is a callback that runs on the leader when its schedule is due. Its slots are kept in Redis:
+// the next leader goes on where the last one stopped. The zero value of a field is its default.
 type Task struct {
 	// Name identifies the task in the namespace: [A-Za-z0-9._-]{1,128}.
 	Name string
-	// Schedule says when it is due. When its String changes, the next slot is computed anew: for Every in step with the last run.
+	// Schedule says when it is due. When its String changes, the next slot is computed anew: for
+	// Every in step with the last run.
 	Schedule Schedule
 	// Run does the work. It must return soon after its context is done: TaskFunc says how soon.
 	Run TaskFunc
 	// Timeout bounds each attempt, at most 30 days. Zero: only the term does.
 	Timeout time.Duration
-	// Jitter delays each slot by up to so much; by how much follows from name and slot. At most 24 h, and less than the interval of
-	// Every. With any other schedule it should be less than the time between two slots, or some of them start together.
+	// Jitter delays each slot by up to so much; by how much follows from name and slot. At most 24
+	// h, and less than the interval of Every. With any other schedule it should be less than the
+	// time between two slots, or some of them start together.
 	Jitter time.Duration
-	// InitialDelay, at most 30 days, sets the first slot of a task that has no record yet: of Every to so long after a leader saw the
-	// task for the first time, of any other schedule to the first slot after that. Zero: with Every, one interval.
+	// InitialDelay, at most 30 days, sets the first slot of a task that has no record yet: of Every
+	// to so long after a leader saw the task for the first time, of any other schedule to the first
+	// slot after that. Zero: with Every, one interval.
 	InitialDelay time.Duration
 	// Overlap says what becomes of a slot that is due while the run before it is on. Default Skip.
 	Overlap OverlapPolicy
-	// Missed says what becomes of slots that were due while nobody led, or Redis could not be reached. Default RunOnce.
+	// Missed says what becomes of slots that were due while nobody led, or Redis could not be
+	// reached. Default RunOnce.
 	Missed MissedPolicy
-	// Grace is how late a slot may start under SkipMissed, at most 30 days; the jitter comes on top. Zero: a minute, or LeaseTTL + 30 s
-	// if that is longer, so that a failover loses nothing.
+	// Grace is how late a slot may start under SkipMissed, at most 30 days; the jitter comes on
+	// top. Zero: a minute, or LeaseTTL + 30 s if that is longer, so that a failover loses nothing.
 	Grace time.Duration
-	// MaxCatchUp bounds RunAll: of more slots that were missed at a time only the latest run. Default 100, at most 10,000.
+	// MaxCatchUp bounds RunAll: of more slots that were missed at a time only the latest run.
+	// Default 100, at most 10,000.
 	MaxCatchUp int
-	// Abandoned says what becomes of a run whose leader died, or whose term ended before it succeeded. Default Rerun.
+	// Abandoned says what becomes of a run whose leader died, or whose term ended before it
+	// succeeded. Default Rerun.
 	Abandoned AbandonedPolicy
 	// Retry says how often a failed attempt is repeated within its run. Default: never.
 	Retry RetryPolicy
-	// RunOnElection runs the task once when a term begins, or when it is registered during one, unless a slot is due then. If three
-	// leaders have died of the task in a row, only its next slot runs it again.
+	// RunOnElection runs the task once when a term begins, or when it is registered during one,
+	// unless a slot is due then. If three leaders have died of the task in a row, only its next
+	// slot runs it again.
 	RunOnElection bool
 }
 
-// TaskFunc is the work of a task. Its context carries the term (see TermFrom). It is done when the timeout has passed or the term
-// ends, but a voluntary end (Resign, the stop of Run) leaves a running task up to 3/4 of ShutdownTimeout to finish first. Once the
-// context is done, the task must return within max(50 ms, LeaseTTL/50): if the lease was lost, another leader may run the task again
-// after that. What takes longer to stop must be fenced by TaskRun.Token. An error or a panic is recorded and retried by policy; it
-// never ends the term. Work that was cut off must return an error (ctx.Err() will do): nil means that the slot is done, and that it is
-// not run again.
+// TaskFunc is the work of a task. Its context carries the term (see TermFrom). It is done when the
+// timeout has passed or the term ends, but a voluntary end (Resign, the stop of Run) leaves a
+// running task up to 3/4 of ShutdownTimeout to finish first. Once the context is done, the task
+// must return within max(50 ms, LeaseTTL/50): if the lease was lost, another leader may run the
+// task again after that. What takes longer to stop must be fenced by TaskRun.Token. An error or a
+// panic is recorded and retried by policy; it never ends the term. Work that was cut off must
+// return an error (ctx.Err() will do): nil means that the slot is done, and that it is not run
+// again.
 type TaskFunc func(ctx context.Context, run TaskRun) error
 
 // TaskRun tells a TaskFunc what it runs for.
 type TaskRun struct {
 	Task string
-	// ID is that of the run: the same for all attempts of a leader, another one if another leader goes on with it.
+	// ID is that of the run: the same for all attempts of a leader, another one if another leader
+	// goes on with it.
 	ID string
-	// Slot is when it was due, in UTC by Redis's clock: the same for every attempt and rerun. Of a run outside the schedule it is
-	// when that began.
+	// Slot is when it was due, in UTC by Redis's clock: the same for every attempt and rerun. Of a
+	// run outside the schedule it is when that began.
 	Slot time.Time
-	// Attempt counts from 1, retries and reruns alike. It never repeats for one Slot while the record survives, and may pass over a
-	// number if a leader died.
+	// Attempt counts from 1, retries and reruns alike. It never repeats for one Slot while the
+	// record survives, and may pass over a number if a leader died.
 	Attempt int
 	// Token is the fencing token of the term.
 	Token int64
 }
 
-// OverlapPolicy says what becomes of a slot that is due while the run before it is on. A task never overlaps itself.
+// OverlapPolicy says what becomes of a slot that is due while the run before it is on. A task never
+// overlaps itself.
 type OverlapPolicy int
 
 // The overlap policies.
@@ -83,8 +93,9 @@ const (
 	Queue                      // one run waits, for the latest such slot, and starts right after
 )
 
-// MissedPolicy says what becomes of slots that nobody took up. What comes due while they are caught up on is caught up on too, as long
-// as the task gets less late by that; after that it is a matter of Overlap: a task slower than its interval would be late for ever.
+// MissedPolicy says what becomes of slots that nobody took up. What comes due while they are caught
+// up on is caught up on too, as long as the task gets less late by that; after that it is a matter
+// of Overlap: a task slower than its interval would be late for ever.
 type MissedPolicy int
 
 // The policies for missed slots.
@@ -99,41 +110,39 @@ type AbandonedPolicy int
 
 // The policies for abandoned runs.
 const (
-	// Rerun: the next leader runs the slot again, but for what Missed then asks no run for: with SkipMissed if the next slot is due, or the
-	// run was interrupted longer ago than Grace; with RunOnce if two further slots are due. After three leaders died of the task in a row,
-	// it has failed.
+	// Rerun: the next leader runs the slot again, but for what Missed then asks no run for: with
+	// SkipMissed if the next slot is due, or the run was interrupted longer ago than Grace; with
+	// RunOnce if two further slots are due. After three leaders died of the task in a row, it has
+	// failed.
 	Rerun      AbandonedPolicy = iota
 	MarkFailed                 // it has failed
 )
 
-// RetryPolicy says how often a failed attempt is repeated. A run that retries is still on: Overlap applies.
+// RetryPolicy says how often a failed attempt is repeated. A run that retries is still on: Overlap
+// applies.
 type RetryPolicy struct {
-	// Attempts is how many there are in all, at most 1000, whoever leads meanwhile. One that the end of its leader or of its term cut
-	// short does not count. Default 1.
+	// Attempts is how many there are in all, at most 1000, whoever leads meanwhile. One that the
+	// end of its leader or of its term cut short does not count. Default 1.
 	Attempts int
-	// Backoff is the pause before the second attempt, doubled before each further one. Up to half of it is taken off, at random. A
-	// change of the leader does not shorten it. At least 1 ms; default 1 s.
+	// Backoff is the pause before the second attempt, doubled before each further one. Up to half
+	// of it is taken off, at random. A change of the leader does not shorten it. At least 1 ms;
+	// default 1 s.
 	Backoff time.Duration
-	// MaxBackoff is the longest pause, no less than Backoff, at most 30 days. Default 1 min, or Backoff where that is longer.
+	// MaxBackoff is the longest pause, no less than Backoff, at most 30 days. Default 1 min, or
+	// Backoff where that is longer.
 	MaxBackoff time.Duration
 }
 
-// maxCrashes is how many leaders may die during runs of a task, in a row, before a run is not repeated.
+// maxCrashes is how many leaders may die during runs of a task, in a row, before a run is not
+// repeated.
 const maxCrashes = 3
 
-// TaskScheduler runs the registered tasks while this process leads. Its methods are safe for concurrent use. Those that ask Redis
-// return as soon as their context is done, with ErrUnreachable and its cause, though the client may go on with a call.
+// TaskScheduler runs the registered tasks while this process leads. Its methods are safe for
+// concurrent use. Those that ask Redis return as soon as their context is done, with ErrUnreachable
+// and its cause, though the client may go on with a call.
 type TaskScheduler struct {
-	store  store.Tasks
-	bus    *eventBus
-	id     string
-	secret func() string  // draws the IDs of runs
-	random func() float64 // draws what is taken off a backoff
-	grace  time.Duration  // of a task that names none
+	taskConfig
 
-	patience time.Duration // a run that goes on for so long after the end of its context is reported
-
-	lease  string              // key of the lease whose leader runs the tasks; "": there is only one
 	memory map[string]*ranTask // by name; belongs to the loop
 
 	wake  wakeup   // the loop looks for news
@@ -162,15 +171,45 @@ type registered struct {
 	inUse atomic.Bool // a question to the schedule has not been answered, maybe one of an earlier term
 }
 
-func newTaskScheduler(store store.Tasks, bus *eventBus, id string) *TaskScheduler {
-	return &TaskScheduler{
-		store: store, bus: bus, id: id, secret: nonce, random: rand.Float64, patience: overrunAfter, grace: plan.DefaultGrace, wake: newWakeup(), asked: callGate{most: maxQuestions},
-		memory: make(map[string]*ranTask), problems: make(map[string]error),
+// taskConfig is what a scheduler goes by. It never changes.
+type taskConfig struct {
+	store    store.Tasks
+	bus      *eventBus
+	id       string         // of this instance
+	lease    string         // key of the lease whose leader runs the tasks; "": there is only one
+	secret   func() string  // draws the IDs of runs
+	random   func() float64 // draws what is taken off a backoff
+	grace    time.Duration  // of a task that names none
+	patience time.Duration  // a run that goes on for so long after the end of its context is reported
+}
+
+// taskConfig is that of the tasks that the leader of the default role runs.
+func (o Options) taskConfig(tasks store.Tasks, bus *eventBus) taskConfig {
+	return taskConfig{
+		store:    tasks,
+		bus:      bus,
+		id:       o.InstanceID,
+		lease:    o.Election.leaseKey(o.Namespace),
+		secret:   o.secret,
+		random:   o.random,
+		grace:    max(plan.DefaultGrace, o.Election.LeaseTTL+30*time.Second),
+		patience: overrunPatience(o.ShutdownTimeout),
 	}
 }
 
-// Register adds a task, before or during Run; from its stop on it returns ErrStopped. Any other error has all the task's problems at
-// once and matches ErrMisconfigured. A task should be registered by every instance: one that the leader does not know does not run.
+func newTaskScheduler(c taskConfig) *TaskScheduler {
+	return &TaskScheduler{
+		taskConfig: c,
+		memory:     make(map[string]*ranTask),
+		wake:       newWakeup(),
+		asked:      callGate{most: maxQuestions},
+		problems:   make(map[string]error),
+	}
+}
+
+// Register adds a task, before or during Run; from its stop on it returns ErrStopped. Any other
+// error has all the task's problems at once and matches ErrMisconfigured. A task should be
+// registered by every instance: one that the leader does not know does not run.
 func (s *TaskScheduler) Register(t Task) error {
 	var c checker
 	text := t.complete(&c, &s.schedules, s.grace)
@@ -197,7 +236,8 @@ func (s *TaskScheduler) stop() {
 	s.mu.Unlock()
 }
 
-// flush waits for what was left behind, at the latest until the deadline: then it says what still runs.
+// flush waits for what was left behind, at the latest until the deadline: then it says what still
+// runs.
 func (s *TaskScheduler) flush(deadline time.Time) error {
 	return errors.Join(
 		s.calls.flush(deadline, "a call of the tasks to Redis"),
@@ -269,7 +309,8 @@ func (t *Task) complete(c *checker, schedules *inFlight, grace time.Duration) (t
 	return text
 }
 
-// checkSchedule refuses what is no schedule, tries one that is the application's own, and returns its text.
+// checkSchedule refuses what is no schedule, tries one that is the application's own, and returns
+// its text.
 func checkSchedule(c *checker, s Schedule, schedules *inFlight) (text string) {
 	switch s := s.(type) {
 	case nil:
@@ -309,8 +350,8 @@ func checkSchedule(c *checker, s Schedule, schedules *inFlight) (text string) {
 	return text
 }
 
-// stuck returns an error if the loop makes no progress, which nothing that it waits for can cause: it is a defect of this package. It
-// does not block, and there is none if the loop does not run.
+// stuck returns an error if the loop makes no progress, which nothing that it waits for can cause:
+// it is a defect of this package. It does not block, and there is none if the loop does not run.
 func (s *TaskScheduler) stuck() error {
 	if !s.working.Load() {
 		return nil

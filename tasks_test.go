@@ -18,7 +18,7 @@ func noTask(context.Context, TaskRun) error { return nil }
 
 // TestRegisterRefuses: all problems at once, each with field, value and reason.
 func TestRegisterRefuses(t *testing.T) {
-	s := newTaskScheduler(newLocalTasks(), newEventBus("i"), "i")
+	s := newTasks(newLocalTasks(), newEventBus("i"), "i")
 	good := Task{Name: "t", Schedule: Every(time.Hour), Run: noTask}
 	with := func(change func(*Task)) Task {
 		task := good
@@ -84,7 +84,7 @@ func TestRegisterRefuses(t *testing.T) {
 
 func TestTasksListing(t *testing.T) {
 	db := newLocalTasks()
-	s := newTaskScheduler(db, newEventBus("i"), "i")
+	s := newTasks(db, newEventBus("i"), "i")
 	for i := range maxTasks + 5 {
 		_, err := db.Open(t.Context(), fmt.Sprintf("t%04d", i), store.TaskOpen{Token: 5})
 		require.NoError(t, err)
@@ -106,7 +106,7 @@ func TestTasksListing(t *testing.T) {
 func TestTasksOnRedis(t *testing.T) {
 	onTaskRedis(t, func(t *testing.T, db *redisStore) {
 		ctx := t.Context()
-		s := newTaskScheduler(db, newEventBus("i"), "i")
+		s := newTasks(db, newEventBus("i"), "i")
 		for i := range 150 {
 			_, err := db.Open(ctx, fmt.Sprintf("t%03d", i), store.TaskOpen{Token: 5})
 			require.NoError(t, err)

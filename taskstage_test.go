@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/plan"
 
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -124,7 +125,7 @@ func (g *taskStage) member(id string, tasks ...Task) *taskMember {
 		g.events = append(g.events, e)
 	})
 	store := &shakyTasks{Tasks: g.store, healed: make(chan struct{})}
-	m := &taskMember{TaskScheduler: newTaskScheduler(store, bus, id), g: g, store: store}
+	m := &taskMember{TaskScheduler: newTasks(store, bus, id), g: g, store: store}
 	m.random = func() float64 { return 1 } // nothing is taken off a backoff
 	m.secret = func() string { return fmt.Sprintf("%s-%d", id, g.runs.Add(1)) }
 	g.members = append(g.members, m)
@@ -147,7 +148,7 @@ func (m *taskMember) begin() {
 	m.t = begin(context.Background(), Term{InstanceID: m.id, Token: m.g.token}, lease.Lease{Sent: readClock(), Life: 1e5 * time.Hour}, func() {})
 	m.ended = make(chan error, 1)
 	term, _ := TermFrom(m.t.ctx)
-	go func() { m.ended <- m.lead(m.t.ctx, term) }() // awaited by end
+	go func() { m.ended <- m.runTerm(m.t.ctx, term) }() // awaited by end
 	synctest.Wait()
 }
 
@@ -312,4 +313,11 @@ func sortedTrace(trace []string) []string {
 		return strings.Compare(restA, restB)
 	})
 	return trace
+}
+
+// newTasks returns a scheduler with the defaults, of an instance before a store.
+func newTasks(tasks store.Tasks, bus *eventBus, id string) *TaskScheduler {
+	return newTaskScheduler(taskConfig{
+		store: tasks, bus: bus, id: id, secret: nonce, random: rand.Float64, grace: plan.DefaultGrace, patience: overrunAfter,
+	})
 }

@@ -55,8 +55,8 @@ var planning = []bug{
 		old: "r.Next != 0 && !plan.Misplaced(rules, store.Time(r.Next), at):", new: "(r.Next == 0 || !plan.Misplaced(rules, store.Time(r.Next), at)):"},
 	{name: "run of months ago", test: "TestOutdatedRun", breaks: "a run for a slot of months ago, with SkipMissed too", file: "slots.go",
 		old: "		return due(r.Next) || r.Run", new: "		return r.Run"},
-	{name: "grace shorter than a failover", test: "TestGrace", breaks: "each crash right before a slot loses it", file: "coordinator.go",
-		old: "	c.tasks.grace = max(c.tasks.grace, opts.Election.LeaseTTL+30*time.Second)\n", new: ""},
+	{name: "grace shorter than a failover", test: "TestGrace", breaks: "each crash right before a slot loses it", file: "tasks.go",
+		old: "max(plan.DefaultGrace, o.Election.LeaseTTL+30*time.Second)", new: "plan.DefaultGrace"},
 
 	{name: "standalone by the monotonic clock alone", test: "TestStandaloneKeepsTheTimeOfTheDay", breaks: "after a suspension of the machine cron comes hours late, for good", file: "localtasks.go",
 		old: "max(apart, -apart) > time.Second {", new: "max(apart, -apart) < -time.Second {"},

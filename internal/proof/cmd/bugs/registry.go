@@ -4,7 +4,7 @@ package main
 var registry = []bug{
 	{name: "event times before the lock", test: "TestEventTimesAreInTheOrderOfDelivery", breaks: "an observer is given an earlier time after a later one", file: "events.go",
 		old: "\tb.mu.Lock()\n\tdefer b.mu.Unlock()\n\te.Time, e.InstanceID = time.Now(), b.instance", new: "\te.Time, e.InstanceID = time.Now(), b.instance\n\tb.mu.Lock()\n\tdefer b.mu.Unlock()"},
-	{name: "removal logged by everybody", test: "TestLogLines", breaks: "what the leader removed stands in the log of each instance", file: "log.go",
+	{name: "removal logged by everybody", test: "TestLogLines", breaks: "what the leader removed stands in the log of each instance", file: "events_log.go",
 		old: "if e.Remote {", new: "if false {"},
 	{name: "hint taken for one's own deed", test: "TestOnlyWhoDidItHasAnEventOfItsOwn", breaks: "every instance claims to have removed the silent one", file: "registry.go",
 		old: "Subject: subject, Remote: true})", new: "Subject: subject})"},
@@ -21,7 +21,7 @@ var registry = []bug{
 		old: "hold.may = hold.may - #dead / 2", new: "hold.may = hold.may"},
 	{name: "repeated sweep without its hold", test: "TestSweepThatIsRepeated", breaks: "when a reply is lost nobody hears of the hold", file: lua,
 		old: "  if hold.by == source then reply[1]", new: "  if begins then reply[1]"},
-	{name: "hold reported at each pass", test: "TestCrowdIsHeld", breaks: "a hold fills the log", file: "sweep.go",
+	{name: "hold reported at each pass", test: "TestCrowdIsHeld", breaks: "a hold fills the log", file: "registry_sweep.go",
 		old: "r.heldSince.Swap(reply.HeldSince) != reply.HeldSince", new: "r.heldSince.Swap(reply.HeldSince) >= 0"},
 	{name: "marked without a look", test: "TestNobodyDriftsInAnOutage", breaks: "after each outage of Redis all instances are said to have drifted", file: sweep,
 		old: "q.Mark, q.Remove = watched >= 2*s.timing.Heartbeat, ", new: "q.Mark, q.Remove = true, "},

@@ -24,7 +24,7 @@ var runs = []bug{
 		old: "if natural(task.attempt) ~= tonumber(ARGV[3]) or natural(task.failures) ~= tonumber(ARGV[4]) then -- else", new: "if false then -- else"},
 	{name: "abandoned run not reported", test: "TestAbandonedIsReported", breaks: "a task that killed its leaders has failed, and nobody hears of it", file: "taskrun.go",
 		old: "if then != nil && (reply.Verdict == store.TaskDone || f.Status != store.RunAbandoned) {", new: "if then != nil && f.Status != store.RunAbandoned {"},
-	{name: "interrupted run logged as an error", test: "TestDeployLogsNoError", breaks: "every deploy logs errors of tasks that did what they should", file: "log.go",
+	{name: "interrupted run logged as an error", test: "TestDeployLogsNoError", breaks: "every deploy logs errors of tasks that did what they should", file: "events_log.go",
 		old: "case e.Status == RunInterrupted:", new: "case false:"},
 	{name: "pause lost with the record", test: "TestPauseOutlivesItsRecord", breaks: "a paused task runs once Redis has evicted its record", file: "taskplan.go",
 		old: "from.Paused\n", new: "false\n"},

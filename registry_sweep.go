@@ -11,11 +11,11 @@ import (
 
 // sweeper drives membership.Sweep during one term. Its fields belong to the loop.
 type sweeper struct {
-	r       *Registry
-	term    Term
-	sweep   *membership.Sweep
-	now     func() time.Duration // monotonic
-	trouble reportOnce
+	r      *Registry
+	term   Term
+	sweep  *membership.Sweep
+	now    func() time.Duration // monotonic
+	faults reportOnce
 }
 
 func newSweeper(r *Registry, term Term, now func() time.Duration) *sweeper {
@@ -27,8 +27,8 @@ func newSweeper(r *Registry, term Term, now func() time.Duration) *sweeper {
 
 func monotonic() time.Duration { return readClock().Mono }
 
-// lead sweeps until ctx is done. It is leader work.
-func (r *Registry) lead(ctx context.Context, term Term) error {
+// sweepLoop sweeps until ctx is done. It is leader work.
+func (r *Registry) sweepLoop(ctx context.Context, term Term) error {
 	if r.opts.SweepInterval < 0 {
 		<-ctx.Done()
 		return nil
@@ -49,9 +49,9 @@ func (r *Registry) lead(ctx context.Context, term Term) error {
 			}
 			switch done, err := s.ask(ctx, q); {
 			case err != nil && ctx.Err() == nil: // else the term is over
-				s.trouble.report(r.bus, EventSweepFailed, err)
+				s.faults.report(r.bus, EventSweepFailed, err)
 			case done:
-				s.trouble.over()
+				s.faults.over()
 			}
 		}
 		if ctx.Err() != nil {

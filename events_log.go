@@ -8,8 +8,8 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 )
 
-// logEvents renders events as log records. Repeated errors of Redis come as one event per change of state, so they are one
-// record each.
+// logEvents renders events as log records. Repeated errors of Redis come as one event per change of
+// state, so they are one record each.
 func logEvents(logger *slog.Logger) func(Event) {
 	return func(e Event) {
 		level, message := logLine(e)
@@ -44,8 +44,8 @@ func logEvents(logger *slog.Logger) func(Event) {
 	}
 }
 
-// asked reports whether a term ended because somebody asked for it: no error, then. Leader work that
-// returned resigns too, and its error names it.
+// asked reports whether a term ended because somebody asked for it: no error, then. Leader work
+// that returned resigns too, and its error names it.
 func asked(e Event) bool {
 	return e.Type == EventEnded && (e.Reason == lease.Shutdown.String() || e.Reason == lease.Resigned.String() && e.Err == ErrResigned) //nolint:errorlint // exactly this
 }
