@@ -56,7 +56,7 @@ demo: ## Run a small fleet with an embedded Redis; FOR=20s ends it after that
 	$(GO) run ./examples/demo $(if $(FOR),-for $(FOR))
 
 .PHONY: test
-test: install-redis ## Test every module with the race detector, on real redis-servers too
+test: setup ## Test every module with the race detector, on real redis-servers too
 	$(call each,$(GO) test $(TEST_FLAGS) $(ARGS) ./...)
 
 .PHONY: test-short
@@ -64,11 +64,11 @@ test-short: ## Test what needs nothing but Go
 	$(call each,$(GO) test $(SHORT_FLAGS) $(ARGS) ./...)
 
 .PHONY: cover
-cover: install-redis ## Print the coverage of the library; COVER_MIN=90 fails below that
+cover: setup ## Print the coverage of the library; COVER_MIN=90 fails below that
 	@./scripts/cover.sh $(COVER_FLAGS) $(ARGS)
 
 .PHONY: bench
-bench: install-redis ## Run the benchmarks; BENCH, BENCH_TIME and BENCH_COUNT choose
+bench: setup ## Run the benchmarks; BENCH, BENCH_TIME and BENCH_COUNT choose
 	$(call each,$(GO) test -run='^$$' $(BENCH_FLAGS) $(ARGS) ./...)
 
 # Where `make compare` writes, how often it plays each scenario, and what places the faults.
@@ -77,7 +77,7 @@ COMPARE_RUNS ?= 5
 COMPARE_SEED ?= 1
 
 .PHONY: compare
-compare: install-redis ## Put tenure and four other libraries through the same faults; writes docs/comparison.md
+compare: setup ## Put tenure and four other libraries through the same faults; writes docs/comparison.md
 	cd bench && $(GO) run ./compare -n $(COMPARE_RUNS) -seed $(COMPARE_SEED) -o '$(abspath $(COMPARE_PAGE))' \
 		-commit "$$(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
 
@@ -96,6 +96,26 @@ include proof.mk
 lint: $(LINT_TOOLS) ## Check every module: gofmt, go vet, staticcheck, golangci-lint
 	@./scripts/lint.sh $(MODULES)
 
+# Systems that everything must compile for, the tests too where there can be a redis-server.
+.PHONY: cross
+cross: ## Build everything for Windows, and everything with its tests for macOS and FreeBSD
+	$(call each,GOOS=windows CGO_ENABLED=0 $(GO) build ./...)
+	$(call each,GOOS=darwin CGO_ENABLED=0 $(GO) vet ./...)
+	$(call each,GOOS=freebsd CGO_ENABLED=0 $(GO) vet ./...)
+
+.PHONY: api
+api: ## Compare the public API with that of the last tag
+	@./scripts/api.sh
+
+# Not among the lint tools: its database has to be fetched.
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities that the code of any module reaches
+	$(call each,$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...)
+
+.PHONY: ci
+ci: ## Run what CI runs: lint, test, bugs, and a slice of sim, virtual and the demo
+	@./scripts/ci.sh
+
 .PHONY: fmt
 fmt: $(LINT_TOOLS) ## Format the code and order its imports
 	@bin/golangci-lint fmt
@@ -104,6 +124,11 @@ fmt: $(LINT_TOOLS) ## Format the code and order its imports
 tidy: ## Tidy every go.mod, also that of the lint tools
 	$(call each,$(GO) mod tidy)
 	@cd tools/lint && $(GO) mod tidy
+
+# In CI and as root it installs what is missing, else it says what is.
+.PHONY: setup
+setup:
+	@./scripts/setup.sh
 
 .PHONY: install-redis
 install-redis: ## Install redis-server where it is missing, and libfaketime and iproute2 where there are packages

@@ -12,7 +12,7 @@ YEARS ?= 3
 
 .PHONY: sim
 sim: ## Simulate years of the decisions alone; YEARS, PROFILE, SEED, OUT
-	$(GO) run ./internal/proof/cmd/sim $(if $(SEED),-seed $(SEED),-years $(YEARS)) $(if $(PROFILE),-profile '$(PROFILE)') $(if $(OUT),-json $(OUT)/sim.json)
+	$(GO) run ./internal/proof/cmd/sim $(if $(SEED),-seed $(SEED),-years $(YEARS)) $(if $(PROFILE),-profile '$(PROFILE)') $(if $(OUT),-json $(OUT)/sim$(if $(filter random,$(PROFILE)),-random).json)
 
 # Simulated days of the full stack. WALL=2m bounds the real time: the runs of DAYS that begin within it are made.
 DAYS ?= 30
@@ -27,16 +27,16 @@ HOURS  ?= 0.05
 STAGES ?=
 
 .PHONY: fleet
-fleet: install-redis ## Plague fleets of real processes on real servers; HOURS, SEED, STAGES, OUT
+fleet: setup ## Plague fleets of real processes on real servers; HOURS, SEED, STAGES, OUT
 	$(GO) run ./internal/proof/cmd/fleet -hours $(HOURS) $(if $(SEED),-seed $(SEED)) $(if $(STAGES),-stages '$(STAGES)') $(if $(OUT),-json $(OUT)/fleet.json)
 
 .PHONY: matrix
-matrix: install-redis ## Run the script and scenario suites on this redis-server, Redis 8.0 and Valkey 8.1; SUITES chooses, OUT
+matrix: setup ## Run the script and scenario suites on this redis-server, Redis 8.0 and Valkey 8.1; SUITES chooses, OUT
 	@./scripts/install-servers.sh
 	$(GO) run ./internal/proof/cmd/matrix $(if $(SUITES),-suites $(SUITES)) $(if $(OUT),-json $(OUT)/matrix.json)
 
 .PHONY: bugs
-bugs: install-redis ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=text chooses by name, WORKERS, OUT
+bugs: setup ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=text chooses by name, WORKERS, OUT
 	$(GO) run ./internal/proof/cmd/bugs $(if $(BUG),-bug '$(BUG)') $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-json $(OUT)/bugs.json)
 
 # What is broken by machine: lease, membership, plan, cron, term, slots, lua-lease, lua-tasks, lua-registry, or all. term and slots

@@ -1,9 +1,12 @@
 #!/bin/sh
 # Installs what only some tests need, if there is a package of it; they are skipped
-# without. Never fails, and says what it could not do.
+# without. Never fails, and says what it could not do. With -missing it installs nothing and lists what it would.
 #   ip           networks of a test's own, of machines that are cut from each other
 #   libfaketime  a redis-server whose clock is set
 set -u
+
+listing=${1:-}
+listed=
 
 present() {
     case $1 in
@@ -25,7 +28,11 @@ package() {
     elif command -v dnf >/dev/null 2>&1; then
         install="dnf install -y $3"
     else
-        echo "$0: no package of $1 is known here: $4 will be skipped"
+        [ -n "$listing" ] || echo "$0: no package of $1 is known here: $4 will be skipped"
+        return
+    fi
+    if [ -n "$listing" ]; then
+        listed="$listed${listed:+, }$1"
         return
     fi
     if [ "$(id -u)" -eq 0 ]; then
@@ -44,4 +51,5 @@ package() {
 
 package ip iproute2 iproute 'tests of partitioned machines'
 package libfaketime libfaketime libfaketime 'tests that set the clock of Redis'
+[ -z "$listing" ] || printf '%s\n' "$listed"
 exit 0

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Command compare puts tenure and four other libraries through the same faults and writes what was measured as a page.
 package main
 

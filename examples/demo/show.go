@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -122,8 +121,7 @@ func (s *show) start(name string) error {
 	cmd := exec.Command(self, "-member", name, "-namespace", s.namespace)
 	cmd.Env = append(os.Environ(), "REDIS_URL="+s.url)
 	cmd.Stderr = os.Stderr
-	// Not the demo's process group: an interrupt on the terminal ends the demo, which then ends its members in order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	apart(cmd)
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		return err
