@@ -32,7 +32,7 @@ var leaseSuites = []suite{
 // registrySuites leave out the tests that break the rules themselves, and crowds that live for days:
 // a survivor would pay for them each time, and on a busy machine pass for a mutant that never ends.
 var registrySuites = []suite{
-	{run: "^Test(RegistryEntriesAt|BeatAt|LookAt|SweepAt|ScanAt).*"},
+	{run: "^Test(RegistryEntriesAt|BeatAt|LookAt|SweepAt|ScanAt|HintsAtTheir).*"},
 	{
 		run: "^Test(Beat|Sweep|Deregister|Listing|Pages|CrowdIsHeld|Foreign|Late|Removals|Hostile|Junk|Hold|TheNext|P9_Beat|EndedTerm|Duplicate|Hung|Stop|" +
 			"Active|WithoutBeats|Membership|Registry(Cost|Rights|Keys|On)).*",
