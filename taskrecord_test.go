@@ -325,6 +325,6 @@ func TestHistoryThatTakesNoEntry(t *testing.T) {
 		require.ErrorContains(t, err, db.keys.Runs("t"))
 		reply, err := db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r", Status: store.RunSucceeded})
 		require.NoError(t, err)
-		require.Equal(t, RunSucceeded, reply.Record.Status)
+		require.Equal(t, store.RunSucceeded, reply.Record.Status)
 	})
 }
