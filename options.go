@@ -17,31 +17,34 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// Options configure a Coordinator or an Elector. The zero value is a working default; a negative duration switches a thing
-// off where off makes sense. The constructor refuses what is wrong with all problems at once and corrects nothing.
+// Options configure a Coordinator or an Elector. The zero value is a working default; a negative
+// duration switches a thing off where off makes sense. The constructor refuses what is wrong with
+// all problems at once and corrects nothing.
 type Options struct {
-	// Namespace is the prefix of every key: [A-Za-z0-9._:-]{1,128}, and at most one {hash tag}. No part of it after a colon may be
-	// "leader", "task" or "instance": its keys would be those of another namespace. Default "tenure". On a Redis
-	// Cluster a tag is needed: "{tenure}".
+	// Namespace is the prefix of every key: [A-Za-z0-9._:-]{1,128}, and at most one {hash tag}. No
+	// part of it after a colon may be "leader", "task" or "instance": its keys would be those of
+	// another namespace. Default "tenure". On a Redis Cluster a tag is needed: "{tenure}".
 	Namespace string
-	// InstanceID names this process: [A-Za-z0-9._:-]{1,128}. Default $HOSTNAME, else <host>-<pid>, else unknown-<pid>. It is a
-	// label: ownership of a lease never rests on it. Processes that share a $HOSTNAME need one each: the registry keeps one record
-	// an ID (EventDuplicateID).
+	// InstanceID names this process: [A-Za-z0-9._:-]{1,128}. Default $HOSTNAME, else <host>-<pid>,
+	// else unknown-<pid>. It is a label: ownership of a lease never rests on it. Processes that
+	// share a $HOSTNAME need one each: the registry keeps one record an ID (EventDuplicateID).
 	InstanceID string
 	// Election holds the options of the default role.
 	Election ElectionOptions
 	// Registry holds the options of the instance registry; an Elector that stands alone has none.
 	Registry RegistryOptions
-	// ShutdownTimeout is how long after the end of its context Run returns at the latest, with ErrDrainTimeout where something still
-	// runs. The last of it (5 %, at most 250 ms) is for observers and Logger to hear of that, and a Coordinator keeps another 10 %, at
-	// most 1 s, to deregister: leader work has what is left. It also bounds the hand-over of a term that ends otherwise: work that is
-	// still running then keeps its lease only until it lapses. Default 25 s, below the 30 s that Kubernetes waits; between 1 ms and
-	// 24 h.
+	// ShutdownTimeout is how long after the end of its context Run returns at the latest, with
+	// ErrDrainTimeout where something still runs. The last of it (5 %, at most 250 ms) is for
+	// observers and Logger to hear of that, and a Coordinator keeps another 10 %, at most 1 s, to
+	// deregister: leader work has what is left. It also bounds the hand-over of a term that ends
+	// otherwise: work that is still running then keeps its lease only until it lapses. Default 25
+	// s, below the 30 s that Kubernetes waits; between 1 ms and 24 h.
 	ShutdownTimeout time.Duration
-	// FailFast makes Run return the first error of Redis that comes before its first good answer, ErrUnreachable or ErrMisconfigured,
-	// instead of trying for ever.
+	// FailFast makes Run return the first error of Redis that comes before its first good answer,
+	// ErrUnreachable or ErrMisconfigured, instead of trying for ever.
 	FailFast bool
-	// Logger gets state changes at Info and above. Nil is silent. It runs apart from every loop: a slow handler delays nothing.
+	// Logger gets state changes at Info and above. Nil is silent. It runs apart from every loop: a
+	// slow handler delays nothing.
 	Logger *slog.Logger
 
 	// random yields jitter in [0, 1), secret the nonces. Tests make them repeatable.
@@ -51,42 +54,52 @@ type Options struct {
 
 // ElectionOptions configure the election of one role.
 type ElectionOptions struct {
-	// Role is what is being led: [A-Za-z0-9._-]{1,128}, not "since", "term", "terms" or "events". "" is the default role.
+	// Role is what is being led: [A-Za-z0-9._-]{1,128}, not "since", "term", "terms" or "events".
+	// "" is the default role.
 	Role string
-	// LeaderKey is the key of the lease if it is not <Namespace>:leader or <Namespace>:leader:<Role>, to share one with
-	// another program. All candidates of a role must use the same key. It, and what is derived from it (:since, :term, :terms, :events),
-	// must be no other key of the namespace.
+	// LeaderKey is the key of the lease if it is not <Namespace>:leader or
+	// <Namespace>:leader:<Role>, to share one with another program. All candidates of a role must
+	// use the same key. It, and what is derived from it (:since, :term, :terms, :events), must be
+	// no other key of the namespace.
 	LeaderKey string
-	// LeaseTTL is what a lease is granted for, whole milliseconds between 300 ms and 24 h. Default 30 s.
+	// LeaseTTL is what a lease is granted for, whole milliseconds between 300 ms and 24 h. Default
+	// 30 s.
 	LeaseTTL time.Duration
-	// RenewInterval is the mean interval between renewals, at least 10 ms. Default LeaseTTL/3. Two of them must fit before the point
-	// at which a term that is not renewed is cancelled: 1.1 · RenewInterval ≤ (L − g)/2, where L = LeaseTTL − DriftMargin − 2 ms and
-	// g = max(50 ms, LeaseTTL/50).
+	// RenewInterval is the mean interval between renewals, at least 10 ms. Default LeaseTTL/3. Two
+	// of them must fit before the point at which a term that is not renewed is cancelled: 1.1 ·
+	// RenewInterval ≤ (L − g)/2, where L = LeaseTTL − DriftMargin − 2 ms and g = max(50 ms,
+	// LeaseTTL/50).
 	RenewInterval time.Duration
-	// RetryInterval is the longest sleep of a follower, which otherwise wakes when the lease it knows of ends, and for how long this
-	// process stands back after it resigned. Default LeaseTTL/2, between 10 ms and LeaseTTL.
+	// RetryInterval is the longest sleep of a follower, which otherwise wakes when the lease it
+	// knows of ends, and for how long this process stands back after it resigned. Default
+	// LeaseTTL/2, between 10 ms and LeaseTTL.
 	RetryInterval time.Duration
-	// DriftMargin is how far Redis's clock may run ahead of ours within a TTL. Default max(1 % of LeaseTTL, 10 ms), at most
-	// LeaseTTL/2; negative: none.
+	// DriftMargin is how far Redis's clock may run ahead of ours within a TTL. Default max(1 % of
+	// LeaseTTL, 10 ms), at most LeaseTTL/2; negative: none.
 	DriftMargin time.Duration
-	// EmptyHistoryWait is how long nobody is granted a lease on a Redis without any history of this role, while living leaders
-	// are asked to renew. Each must have renewed by then, which takes (3 + ⌈roles / 800⌉) round trips with the roles of its process:
-	// EventRollCallSlow warns if that is more than half of the wait. Default 250 ms, at most 24 h; negative: none. Set to LeaseTTL, no two lead across a FLUSHALL even when
-	// the leader is out of reach, or does not hear the question: its subscription is down, or its user has no right to the channel.
+	// EmptyHistoryWait is how long nobody is granted a lease on a Redis without any history of this
+	// role, while living leaders are asked to renew. Each must have renewed by then, which takes (3
+	// + ⌈roles / 800⌉) round trips with the roles of its process: EventRollCallSlow warns if that
+	// is more than half of the wait. Default 250 ms, at most 24 h; negative: none. Set to LeaseTTL,
+	// no two lead across a FLUSHALL even when the leader is out of reach, or does not hear the
+	// question: its subscription is down, or its user has no right to the channel.
 	EmptyHistoryWait time.Duration
-	// HoldOff is the least time for which no lease is granted after Redis has lost data. The longest of HoldOff, LeaseTTL and
-	// those that other candidates of the role have named applies. Default 0; at most 24 h.
+	// HoldOff is the least time for which no lease is granted after Redis has lost data. The
+	// longest of HoldOff, LeaseTTL and those that other candidates of the role have named applies.
+	// Default 0; at most 24 h.
 	HoldOff time.Duration
-	// RestartGuard is how old a Redis without history must be before a lease is granted. Default: the hold-off, at most 24 h;
-	// negative: off, and then two may lead across a restart of a Redis that kept nothing.
+	// RestartGuard is how old a Redis without history must be before a lease is granted. Default:
+	// the hold-off, at most 24 h; negative: off, and then two may lead across a restart of a Redis
+	// that kept nothing.
 	RestartGuard time.Duration
-	// FailoverMargin lengthens the hold-off after a failover by the time for which a second master may still take writes.
-	// FailoverMargin + RenewInterval + LeaseTTL/3 must be below LeaseTTL: with the default of a third, a LeaseTTL of more than three
-	// times the margin. Default: none.
+	// FailoverMargin lengthens the hold-off after a failover by the time for which a second master
+	// may still take writes. FailoverMargin + RenewInterval + LeaseTTL/3 must be below LeaseTTL:
+	// with the default of a third, a LeaseTTL of more than three times the margin. Default: none.
 	FailoverMargin time.Duration
-	// Health is called every RenewInterval in a goroutine of its own, bounded by RenewInterval. While its last answer was an error,
-	// or none came in time, this candidate gives its term up and does not campaign; one that gave a term up for it does not for
-	// max(LeaseTTL, 30 s) either.
+	// Health is called every RenewInterval in a goroutine of its own, bounded by RenewInterval.
+	// While its last answer was an error, or none came in time, this candidate gives its term up
+	// and does not campaign; one that gave a term up for it does not for max(LeaseTTL, 30 s)
+	// either.
 	Health func(context.Context) error
 	// Lead is leader work of this role, beside what is passed to Run.
 	Lead []LeadFunc
@@ -94,24 +107,28 @@ type ElectionOptions struct {
 
 // RegistryOptions configure the instance registry.
 type RegistryOptions struct {
-	// BeatInterval is the interval between beats, between 100 ms and 30 days. Default 15 s. Negative: this process is not registered.
+	// BeatInterval is the interval between beats, between 100 ms and 30 days. Default 15 s.
+	// Negative: this process is not registered.
 	BeatInterval time.Duration
-	// BeatTTL is the expiry of the heartbeat key, whole seconds, between 2 · BeatInterval and 30 days. Default 90 s.
+	// BeatTTL is the expiry of the heartbeat key, whole seconds, between 2 · BeatInterval and 30
+	// days. Default 90 s.
 	BeatTTL time.Duration
-	// SweepInterval is the interval between the leader's sweeps, between 100 ms and 30 days. Default 10 s. Negative: this process never sweeps.
+	// SweepInterval is the interval between the leader's sweeps, between 100 ms and 30 days.
+	// Default 10 s. Negative: this process never sweeps.
 	SweepInterval time.Duration
-	// DriftedAfter is the silence after which an instance is drifted, between 2 · BeatInterval and 30 days. Default 60 s.
+	// DriftedAfter is the silence after which an instance is drifted, between 2 · BeatInterval and
+	// 30 days. Default 60 s.
 	DriftedAfter time.Duration
-	// DownAfter is the silence after which an instance is removed, above DriftedAfter and at most 30
-	// days. Default 300 s. A leader removes nobody before it has watched for DriftedAfter.
+	// DownAfter is the silence after which an instance is removed, above DriftedAfter and at most
+	// 30 days. Default 300 s. A leader removes nobody before it has watched for DriftedAfter.
 	//
-	// Mass silence is a sign of a broken network rather than of dead instances, so removals are capped:
-	// of n instances at most max(1, ⌊n/4⌋) are removed within 2 · BeatInterval, longest silent first. If
-	// more have been silent for DriftedAfter when one of them is due, nobody else is removed for another
-	// DownAfter (EventSweepHeld), and then the same applies again. Redis keeps the count and the hold, so
-	// that neither SweepInterval nor a change of leader matters. Of 3 instances of which 2 die at once,
-	// one is removed after DownAfter and the other after two; of 10 of which 9 die, the last after 7; of
-	// 60 of which 59 die, after 15.
+	// Mass silence is a sign of a broken network rather than of dead instances, so removals are
+	// capped: of n instances at most max(1, ⌊n/4⌋) are removed within 2 · BeatInterval, longest
+	// silent first. If more have been silent for DriftedAfter when one of them is due, nobody else
+	// is removed for another DownAfter (EventSweepHeld), and then the same applies again. Redis
+	// keeps the count and the hold, so that neither SweepInterval nor a change of leader matters.
+	// Of 3 instances of which 2 die at once, one is removed after DownAfter and the other after
+	// two; of 10 of which 9 die, the last after 7; of 60 of which 59 die, after 15.
 	DownAfter time.Duration
 	// WorkerCount is published in the record, at most 1,048,576. Default 1.
 	WorkerCount int
@@ -119,7 +136,8 @@ type RegistryOptions struct {
 	Metadata map[string]string
 }
 
-// reservedRoles are names whose lease key would be one that belongs to the lease of the default role.
+// reservedRoles are names whose lease key would be one that belongs to the lease of the default
+// role.
 var reservedRoles = []string{"since", "term", "terms", "events"}
 
 // checker gathers the problems of a set of options.
@@ -211,7 +229,8 @@ func (c *checker) namespace(field, name string) {
 	}
 }
 
-// leaderKey refuses a key of a lease that would share a key, or the channel, with something else of the namespace.
+// leaderKey refuses a key of a lease that would share a key, or the channel, with something else of
+// the namespace.
 func (c *checker) leaderKey(prefix, namespace, key string) {
 	if key == "" {
 		return

@@ -11,28 +11,29 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// This file applies the policies of a task to its slots. All times are in ms of Redis's clock; nothing here reads a clock.
+// This file applies the policies of a task to its slots. All times are in ms of Redis's clock;
+// nothing here reads a clock.
 
-// situation is where a task stands when its next slot is due.
-type situation struct {
-	first   int64 // that slot
-	now     int64
-	running bool
-	began   int64 // when the last run of this term was claimed, and when it ended
-	busy    int64
+// slotState is where a task stands when its next slot is due.
+type slotState struct {
+	first     int64 // that slot
+	now       int64
+	running   bool
+	began     int64 // when the last run of this term was claimed, and when it ended
+	lastEnded int64
 	backlog
 }
 
-// backlog is what was missed at one instant and is being caught up on, in a row of runs. The zero value is none: the last run was on
-// time.
+// backlog is what was missed at one instant and is being caught up on, in a row of runs. The zero
+// value is none: the last run was on time.
 type backlog struct {
 	late  bool  // the last run is one of that row, or a rerun, or outside the schedule
 	until int64 // that instant: what came due later came due during such a run; 0: nothing was counted yet
 	lag   int64 // how late the oldest slot was then, ms
 }
 
-// decision is what becomes of the slots that are due.
-type decision struct {
+// slotPlan is what becomes of the slots that are due.
+type slotPlan struct {
 	run     bool // claim slot; false: move on
 	slot    int64
 	next    int64 // 0: none
@@ -42,10 +43,11 @@ type decision struct {
 	backlog        // once the slot is claimed
 }
 
-// decide says what becomes of the slots that are due. One that came due while a run was on is a matter of Overlap; every other one of
-// Missed. So is, under Skip or RunAll, what came due while a backlog was caught up on: else a failover would lose it. But only if the
-// task is less late by then: one that takes longer than its interval would be late for ever.
-func (t *Task) decide(s situation) decision {
+// decide says what becomes of the slots that are due. One that came due while a run was on is a
+// matter of Overlap; every other one of Missed. So is, under Skip or RunAll, what came due while a
+// backlog was caught up on: else a failover would lose it. But only if the task is less late by
+// then: one that takes longer than its interval would be late for ever.
+func (t *Task) decide(s slotState) slotPlan {
 	rules := t.rules()
 	if t.Missed == RunAll && s.first <= s.until {
 		return t.outcome(plan.One(rules, store.Time(s.first), store.Time(s.now)), s)
@@ -54,18 +56,18 @@ func (t *Task) decide(s situation) decision {
 	if s.until != 0 {
 		since = s.until
 	}
-	overlapped := s.first > since && (s.running || t.start(s.first) <= s.busy)
+	overlapped := s.first > since && (s.running || t.start(s.first) <= s.lastEnded)
 	if s.late && (t.Overlap == Skip || t.Missed == RunAll) && s.now-t.start(s.first) < s.lag {
 		overlapped = false
 	}
 	if overlapped {
 		rules.Missed = plan.RunOnce
 		if t.Overlap == Skip && !s.running {
-			now = min(now, s.busy)
+			now = min(now, s.lastEnded)
 		}
 	}
 	d := plan.Due(rules, store.Time(s.first), store.Time(now))
-	if latest := stored(d.Slot, s.now); d.Run && latest > s.first && t.start(latest) > now {
+	if latest := slotMillis(d.Slot, s.now); d.Run && latest > s.first && t.start(latest) > now {
 		d = plan.Due(rules, store.Time(s.first), store.Time(latest-1)) // its time to start has not come
 	}
 	chosen := t.outcome(d, s)
@@ -75,10 +77,10 @@ func (t *Task) decide(s situation) decision {
 	return chosen
 }
 
-// owed says what becomes of a slot that is due under a schedule which has changed since. It stands alone: the new schedule was not in
-// force before.
-func (t *Task) owed(r store.TaskRecord, spec string, now int64) decision {
-	d := decision{run: true, slot: r.Next, spec: r.Spec, first: r.Next}
+// owed says what becomes of a slot that is due under a schedule which has changed since. It stands
+// alone: the new schedule was not in force before.
+func (t *Task) owed(r store.TaskRecord, spec string, now int64) slotPlan {
+	d := slotPlan{run: true, slot: r.Next, spec: r.Spec, first: r.Next}
 	d.next = t.replan(store.TaskRecord{Due: r.Due, Spec: r.Spec, Scheduled: r.Next, Started: now}, spec, now)
 	if t.Missed == SkipMissed && now-r.Next > (t.Grace+t.Jitter).Milliseconds() {
 		d.run, d.skipped = false, 1
@@ -86,8 +88,8 @@ func (t *Task) owed(r store.TaskRecord, spec string, now int64) decision {
 	return d
 }
 
-// outdated reports whether a run that was left behind is not to be run again, because Missed asks for none of its slot by now. That of
-// a paused task waits.
+// outdated reports whether a run that was left behind is not to be run again, because Missed asks
+// for none of its slot by now. That of a paused task waits.
 func (t *Task) outdated(r store.TaskRecord, now int64) bool {
 	due := func(slot int64) bool { return slot != 0 && slot <= now }
 	switch {
@@ -96,7 +98,7 @@ func (t *Task) outdated(r store.TaskRecord, now int64) bool {
 	case t.Missed == SkipMissed:
 		return due(r.Next) || r.Run == "" && now-max(r.Finished, r.Scheduled) > (t.Grace+t.Jitter).Milliseconds()
 	default: // two slots have come due since: a run for the latest is one for all
-		return due(r.Next) && due(stored(plan.One(t.rules(), store.Time(r.Next), store.Time(now)).Next, now))
+		return due(r.Next) && due(slotMillis(plan.One(t.rules(), store.Time(r.Next), store.Time(now)).Next, now))
 	}
 }
 
@@ -105,8 +107,8 @@ func (t *Task) isLate(slot, now int64) bool {
 	return now-slot > (plan.DefaultGrace + t.Jitter).Milliseconds()
 }
 
-func (t *Task) outcome(d plan.Decision, s situation) decision {
-	chosen := decision{run: d.Run, slot: stored(d.Slot, s.now), next: stored(d.Next, s.now), skipped: d.Skipped, first: s.first}
+func (t *Task) outcome(d plan.Decision, s slotState) slotPlan {
+	chosen := slotPlan{run: d.Run, slot: slotMillis(d.Slot, s.now), next: slotMillis(d.Next, s.now), skipped: d.Skipped, first: s.first}
 	more, lag := chosen.next != 0 && chosen.next <= s.now, s.now-t.start(chosen.slot)
 	switch {
 	case chosen.slot <= s.until:
@@ -122,8 +124,8 @@ func (t *Task) rules() plan.Rules {
 	return plan.Rules{Schedule: t.Schedule, Missed: plan.Missed(t.Missed), MaxCatchUp: t.MaxCatchUp, Grace: t.Grace + t.Jitter}
 }
 
-// stored is a slot as it is stored; 0: there is none, or none that anybody would live to see.
-func stored(slot time.Time, now int64) int64 {
+// slotMillis is a slot as it is stored; 0: there is none, or none that anybody would live to see.
+func slotMillis(slot time.Time, now int64) int64 {
 	const century = 100 * 365 * 24 * int64(time.Hour/time.Millisecond)
 	if ms := slot.UnixMilli(); ms > 0 && ms < now+century {
 		return ms
@@ -131,8 +133,8 @@ func stored(slot time.Time, now int64) int64 {
 	return 0
 }
 
-// replan gives the next slot to a new record, to one whose schedule was another, or had ended, and to one that no clock of Redis can
-// have led to.
+// replan gives the next slot to a new record, to one whose schedule was another, or had ended, and
+// to one that no clock of Redis can have led to.
 func (t *Task) replan(r store.TaskRecord, spec string, now int64) int64 {
 	rules, at := t.rules(), store.Time(now)
 	if r.Scheduled == 0 || t.RunOnElection { // its first slot may be still to come
@@ -142,11 +144,11 @@ func (t *Task) replan(r store.TaskRecord, spec string, now int64) int64 {
 	switch {
 	case r.Due == "":
 		rules.InitialDelay = t.InitialDelay
-		return stored(plan.First(rules, at), now)
+		return slotMillis(plan.First(rules, at), now)
 	case r.Follows(spec) && r.Next != 0 && !plan.Misplaced(rules, store.Time(r.Next), at):
 		return r.Next
 	case r.Follows(spec):
-		return stored(plan.First(rules, at), now)
+		return slotMillis(plan.First(rules, at), now)
 	case interval > 0 && r.Scheduled > 0 && r.Scheduled <= now: // versions that lead by turns must not push it away for ever
 		next := r.Scheduled + interval
 		if next <= now && r.Started+interval > now { // the last run was late: go on in step
@@ -154,7 +156,7 @@ func (t *Task) replan(r store.TaskRecord, spec string, now int64) int64 {
 		}
 		return max(next, now)
 	}
-	first := stored(plan.First(plan.Rules{Schedule: t.Schedule}, at), now)
+	first := slotMillis(plan.First(plan.Rules{Schedule: t.Schedule}, at), now)
 	if r.Next != 0 && (interval > 0 || r.PutOff(now)) {
 		return min(r.Next, cmp.Or(first, r.Next))
 	}

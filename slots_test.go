@@ -24,55 +24,55 @@ func TestSlotDecisions(t *testing.T) {
 		return Task{Name: "t", Schedule: Every(10 * time.Minute), Overlap: overlap, Missed: missed, MaxCatchUp: 2, Grace: time.Minute}
 	}
 	late := func(now, lag int64) backlog { return backlog{late: true, until: now, lag: lag} }
-	runs := func(slot, next int64, b backlog) decision {
-		return decision{run: true, slot: base + slot, next: base + next, first: base, backlog: b}
+	runs := func(slot, next int64, b backlog) slotPlan {
+		return slotPlan{run: true, slot: base + slot, next: base + next, first: base, backlog: b}
 	}
 	for name, c := range map[string]struct {
 		task Task
-		s    situation // first: base
-		want decision
+		s    slotState // first: base
+		want slotPlan
 	}{
-		"on time":                 {every(Skip, RunOnce), situation{now: base}, runs(0, min10, backlog{})},
-		"as late as on time goes": {every(Skip, RunOnce), situation{now: base + tableMinute}, runs(0, min10, backlog{})},
-		"late": {every(Skip, RunOnce), situation{now: base + tableMinute + 1},
+		"on time":                 {every(Skip, RunOnce), slotState{now: base}, runs(0, min10, backlog{})},
+		"as late as on time goes": {every(Skip, RunOnce), slotState{now: base + tableMinute}, runs(0, min10, backlog{})},
+		"late": {every(Skip, RunOnce), slotState{now: base + tableMinute + 1},
 			runs(0, min10, late(base+tableMinute+1, tableMinute+1))},
-		"the next one is due, all run": {every(Skip, RunAll), situation{now: base + min10}, runs(0, min10, late(base+min10, min10))},
-		"the next one is not due yet":  {every(Skip, RunAll), situation{now: base + min10 - 1}, runs(0, min10, late(base+min10-1, min10-1))},
+		"the next one is due, all run": {every(Skip, RunAll), slotState{now: base + min10}, runs(0, min10, late(base+min10, min10))},
+		"the next one is not due yet":  {every(Skip, RunAll), slotState{now: base + min10 - 1}, runs(0, min10, late(base+min10-1, min10-1))},
 
 		// What came due during a run.
-		"began with the slot": {every(Skip, RunOnce), situation{now: base + 30_000, began: base, running: true}, runs(0, min10, backlog{})},
-		"began before the slot": {every(Skip, RunOnce), situation{now: base + 30_000, began: base - 1, running: true},
-			decision{slot: base, next: base + min10, skipped: 1, first: base}},
-		"ended with the slot": {every(Skip, RunOnce), situation{now: base + 30_000, began: base - 1, busy: base},
-			decision{slot: base, next: base + min10, skipped: 1, first: base}},
-		"ended before the slot": {every(Skip, RunOnce), situation{now: base + 30_000, began: base - 1, busy: base - 1}, runs(0, min10, backlog{})},
-		"two during a run": {every(Skip, RunAll), situation{now: base + min10, began: base - 1, running: true},
-			decision{slot: base + min10, next: base + 2*min10, skipped: 2, first: base}},
-		"one during a run, one after it": {every(Skip, RunAll), situation{now: base + min10, began: base - 1, busy: base + min10 - 1},
-			decision{slot: base, next: base + min10, skipped: 1, first: base}},
-		"queued": {every(Queue, RunAll), situation{now: base + min10, began: base - 1, busy: base + min10 - 1},
-			decision{run: true, slot: base + min10, next: base + 2*min10, skipped: 1, first: base}},
+		"began with the slot": {every(Skip, RunOnce), slotState{now: base + 30_000, began: base, running: true}, runs(0, min10, backlog{})},
+		"began before the slot": {every(Skip, RunOnce), slotState{now: base + 30_000, began: base - 1, running: true},
+			slotPlan{slot: base, next: base + min10, skipped: 1, first: base}},
+		"ended with the slot": {every(Skip, RunOnce), slotState{now: base + 30_000, began: base - 1, lastEnded: base},
+			slotPlan{slot: base, next: base + min10, skipped: 1, first: base}},
+		"ended before the slot": {every(Skip, RunOnce), slotState{now: base + 30_000, began: base - 1, lastEnded: base - 1}, runs(0, min10, backlog{})},
+		"two during a run": {every(Skip, RunAll), slotState{now: base + min10, began: base - 1, running: true},
+			slotPlan{slot: base + min10, next: base + 2*min10, skipped: 2, first: base}},
+		"one during a run, one after it": {every(Skip, RunAll), slotState{now: base + min10, began: base - 1, lastEnded: base + min10 - 1},
+			slotPlan{slot: base, next: base + min10, skipped: 1, first: base}},
+		"queued": {every(Queue, RunAll), slotState{now: base + min10, began: base - 1, lastEnded: base + min10 - 1},
+			slotPlan{run: true, slot: base + min10, next: base + 2*min10, skipped: 1, first: base}},
 
 		// A backlog.
-		"of the backlog": {every(Skip, RunAll), situation{now: base + 5*min10, backlog: backlog{late: true, until: base, lag: 7}},
+		"of the backlog": {every(Skip, RunAll), slotState{now: base + 5*min10, backlog: backlog{late: true, until: base, lag: 7}},
 			runs(0, min10, backlog{late: true, until: base, lag: 7})},
-		"behind the backlog": {every(Skip, RunAll), situation{now: base + 5*min10, backlog: backlog{late: true, until: base - 1, lag: 7}},
-			decision{run: true, slot: base + 4*min10, next: base + 5*min10, skipped: 4, first: base, backlog: late(base+5*min10, min10)}},
+		"behind the backlog": {every(Skip, RunAll), slotState{now: base + 5*min10, backlog: backlog{late: true, until: base - 1, lag: 7}},
+			slotPlan{run: true, slot: base + 4*min10, next: base + 5*min10, skipped: 4, first: base, backlog: late(base+5*min10, min10)}},
 		"came due before the backlog was counted": {every(Skip, RunOnce),
-			situation{now: base + 30_000, began: base - 5, running: true, backlog: backlog{until: base + 1}}, runs(0, min10, backlog{until: base + 1})},
+			slotState{now: base + 30_000, began: base - 5, running: true, backlog: backlog{until: base + 1}}, runs(0, min10, backlog{until: base + 1})},
 		"came due as the backlog was counted": {every(Skip, RunOnce),
-			situation{now: base + 30_000, began: base - 5, running: true, backlog: backlog{until: base}}, runs(0, min10, backlog{until: base})},
-		"catches up": {every(Skip, RunOnce), situation{now: base + 2000, began: base - 1, running: true, backlog: backlog{late: true, lag: 2001}},
+			slotState{now: base + 30_000, began: base - 5, running: true, backlog: backlog{until: base}}, runs(0, min10, backlog{until: base})},
+		"catches up": {every(Skip, RunOnce), slotState{now: base + 2000, began: base - 1, running: true, backlog: backlog{late: true, lag: 2001}},
 			runs(0, min10, late(base+2000, 2000))},
-		"does not": {every(Skip, RunOnce), situation{now: base + 2000, began: base - 1, running: true, backlog: backlog{late: true, lag: 2000}},
-			decision{slot: base, next: base + min10, skipped: 1, first: base}},
+		"does not": {every(Skip, RunOnce), slotState{now: base + 2000, began: base - 1, running: true, backlog: backlog{late: true, lag: 2000}},
+			slotPlan{slot: base, next: base + min10, skipped: 1, first: base}},
 		"catches up in a queue": {every(Queue, RunOnce),
-			situation{now: base + 2*min10, began: base - 1, busy: base + 1, backlog: backlog{late: true, lag: tableDay}},
-			decision{run: true, slot: base + 2*min10, next: base + 3*min10, skipped: 2, first: base}},
-		"a second late":        {every(Skip, RunOnce), situation{now: base + 1000, backlog: backlog{late: true}}, runs(0, min10, backlog{})},
-		"more than a second":   {every(Skip, RunOnce), situation{now: base + 1001, backlog: backlog{late: true}}, runs(0, min10, late(base+1001, 1001))},
-		"a second, on time":    {every(Skip, RunOnce), situation{now: base + 1001}, runs(0, min10, backlog{})},
-		"missed, and too late": {every(Skip, SkipMissed), situation{now: base + tableMinute + 1}, decision{next: base + min10, skipped: 1, first: base}},
+			slotState{now: base + 2*min10, began: base - 1, lastEnded: base + 1, backlog: backlog{late: true, lag: tableDay}},
+			slotPlan{run: true, slot: base + 2*min10, next: base + 3*min10, skipped: 2, first: base}},
+		"a second late":        {every(Skip, RunOnce), slotState{now: base + 1000, backlog: backlog{late: true}}, runs(0, min10, backlog{})},
+		"more than a second":   {every(Skip, RunOnce), slotState{now: base + 1001, backlog: backlog{late: true}}, runs(0, min10, late(base+1001, 1001))},
+		"a second, on time":    {every(Skip, RunOnce), slotState{now: base + 1001}, runs(0, min10, backlog{})},
+		"missed, and too late": {every(Skip, SkipMissed), slotState{now: base + tableMinute + 1}, slotPlan{next: base + min10, skipped: 1, first: base}},
 	} {
 		c.s.first = base
 		require.Equal(t, c.want, c.task.decide(c.s), name)
@@ -91,7 +91,7 @@ func TestOwedSlots(t *testing.T) {
 		{SkipMissed, 90_000, true}, {SkipMissed, 90_001, false}, {RunOnce, tableDay, true}, {RunAll, tableDay, true},
 	} {
 		task := Task{Name: "t", Schedule: Every(10 * time.Minute), Missed: c.missed, Grace: time.Minute, Jitter: 30 * time.Second}
-		want := decision{run: c.run, slot: base, spec: "old", first: base, next: base + (c.late/min10+1)*min10}
+		want := slotPlan{run: c.run, slot: base, spec: "old", first: base, next: base + (c.late/min10+1)*min10}
 		if !c.run {
 			want.skipped = 1
 		}
@@ -237,6 +237,6 @@ func TestSlotsAreStoredForACentury(t *testing.T) {
 	for ms, want := range map[int64]int64{
 		-1: 0, 0: 0, 1: 1, tableBase: tableBase, tableBase + century - 1: tableBase + century - 1, tableBase + century: 0,
 	} {
-		require.Equal(t, want, stored(time.UnixMilli(ms), tableBase), ms)
+		require.Equal(t, want, slotMillis(time.UnixMilli(ms), tableBase), ms)
 	}
 }

@@ -39,7 +39,7 @@ func TestJitterOfALateDecision(t *testing.T) {
 	for task.delay(slot) < 40*time.Second || task.delay(slot+60*second) < 40*time.Second {
 		slot += 60 * second
 	}
-	d := task.decide(situation{first: slot, now: slot + 65*second})
+	d := task.decide(slotState{first: slot, now: slot + 65*second})
 	require.True(t, d.run)
 	require.Equal(t, slot, d.slot)
 	require.Equal(t, slot+60*second, d.next)

@@ -109,10 +109,10 @@ func TestP10_TermIsCheckedInTheLastMoment(t *testing.T) {
 		finished := g.told(EventTaskFinished)
 		require.Len(g, finished, 1)
 		require.ErrorIs(g, finished[0].Err, ErrNotLeader)
-		require.True(g, task.asking.finish, "it is given back")
+		require.True(g, task.op.finish, "it is given back")
 
 		// A further attempt that does not start leaves the run as the one before left it.
-		task.asking, task.run = nil, &liveRun{id: "s", attempt: 2, first: 1, text: "bad"}
+		task.op, task.run = nil, &liveRun{id: "s", attempt: 2, first: 1, text: "bad"}
 		l.start(task)
 		synctest.Wait()
 		l.turn()

@@ -161,7 +161,7 @@ func TestLongWalksDoNotStopTheLoop(t *testing.T) {
 	seen := make(map[string]bool)
 	decided := func() int {
 		for _, t := range l.tasks {
-			if t.asking != nil || !t.opened {
+			if t.op != nil || !t.opened {
 				seen[t.Name] = true
 			}
 		}

@@ -50,7 +50,7 @@ var guards = []bug{
 		old: "  if #set_back > 0 then\n    call('ZADD', removed_key", new: "  if false then\n    call('ZADD', removed_key"},
 	{name: "forged texts of a task compared", test: "TestForgedTextsOfATaskCountAsAbsent", breaks: "one wrong field in Redis, and a task never runs again", file: lua,
 		old: "if #task[name] > 1024 or string.find(task[name], '[^ -~]') then", new: "if #task[name] > MAX_TOKEN then"},
-	{name: "dispute about a record untold", test: "TestRecordInDispute", breaks: "a task that is turned away for ever stands still, and nobody is told", file: "taskrun.go",
+	{name: "dispute about a record untold", test: "TestRecordInDispute", breaks: "a task that is turned away for ever stands still, and nobody is told", file: "tasks_run.go",
 		old: "if t.disputed >= maxDisputed {", new: "if false {"},
 	{name: "any verdict of a task script believed", test: "TestTaskVerdictOfAnotherScript", breaks: "a task runs though Redis has granted nothing", file: "scripts_tasks.go",
 		old: "if err == nil && !slices.Contains(taskVerdicts[sc.name], answer.Verdict) {", new: "if false {"},

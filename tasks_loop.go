@@ -25,8 +25,9 @@ const (
 	slotStep     = time.Minute           // a step of Redis's clock by so much may leave a slot where it would be waited for too long
 )
 
-// taskLoop runs the tasks of one term. Its fields belong to the loop, but for its mailbox. The loop calls nothing
-// that may block: calls to the store and the application's own schedules have goroutines of their own, see send and consult.
+// taskLoop runs the tasks of one term. Its fields belong to the loop, but for its mailbox. The loop
+// calls nothing that may block: calls to the store and the application's own schedules have
+// goroutines of their own, see send and consult.
 type taskLoop struct {
 	s     *TaskScheduler
 	ctx   context.Context //nolint:containedctx // of the term: nothing starts once it is done
@@ -35,22 +36,22 @@ type taskLoop struct {
 	clock lease.RedisClock
 	tasks []*leadTask
 
-	origin  time.Time     // all times of the loop count from here, by the monotonic clock
-	now     time.Duration // in this turn
-	calls   int           // of this term in flight
-	given   int           // of those, abandoned ones
-	stuck   bool          // all that may be in flight hang
-	first   int           // the task that this turn begins with, behind those that wait
-	waiting []*leadTask   // refused a call, or a question to their schedule: the longest first
-	turns   uint64
-	full    bool          // somebody was refused a call in this turn: a place that is free by now is theirs
-	asked   int           // schedules that are asked, but for those that hang
-	thought time.Duration // spent on schedules in this turn
-	tardy   bool          // a task that is due waits for a call: was reported
-	over    bool          // the term has ended
-	ended   time.Duration // when that was noticed
-	cut     bool          // so has the context of the runs
-	cutAt   time.Duration // when that was noticed
+	origin         time.Time     // all times of the loop count from here, by the monotonic clock
+	now            time.Duration // in this turn
+	calls          int           // of this term in flight
+	abandonedCalls int           // of those
+	stuck          bool          // all that may be in flight hang
+	first          int           // the task that this turn begins with, behind those that wait
+	waiting        []*leadTask   // refused a call, or a question to their schedule: the longest first
+	turns          uint64
+	full           bool          // somebody was refused a call in this turn: a place that is free by now is theirs
+	consulting     int           // schedules that are asked, but for those that hang
+	thought        time.Duration // spent on schedules in this turn
+	tardy          bool          // a task that is due waits for a call: was reported
+	over           bool          // the term has ended
+	ended          time.Duration // when that was noticed
+	cut            bool          // so has the context of the runs
+	cutAt          time.Duration // when that was noticed
 
 	inbox mailbox[[]func()] // shares its wake-up with the scheduler
 }
@@ -58,33 +59,33 @@ type taskLoop struct {
 // leadTask is a task while this process leads.
 type leadTask struct {
 	*registered
-	record   store.TaskRecord // as it was last heard of
-	opened   bool             // it is ours
-	checked  bool             // its next slot is one that the schedule may have led to
-	next     store.TaskRecord // as it was when it last had a next slot: a record that was lost goes on from there
-	again    string           // ID of a run that another leader left behind, to be run again
-	before   store.TaskRecord // as it was before the last answer
-	moved    int              // how often in a row the record was not what it was
-	disputed int              // how often in a row that was said though nothing in it had changed
-	other    string           // key of the lease that the record says it belongs to, if it is not ours: untrusted
-	extra    bool             // RunOnElection is still to be done
-	asking   *asking
-	queued   *asking   // the end of a run, behind what is being asked
-	question *question // what its schedule is being asked
-	run      *liveRun
-	began    int64 // see situation
-	busy     int64
+	record        store.TaskRecord // as it was last heard of
+	opened        bool             // it is ours
+	checked       bool             // its next slot is one that the schedule may have led to
+	next          store.TaskRecord // as it was when it last had a next slot: a record that was lost goes on from there
+	rerunOf       string           // ID of a run that another leader left behind, to be run again
+	before        store.TaskRecord // as it was before the last answer
+	moved         int              // how often in a row the record was not what it was
+	disputed      int              // how often in a row that was said though nothing in it had changed
+	other         string           // key of the lease that the record says it belongs to, if it is not ours: untrusted
+	runOnElection bool             // RunOnElection is still to be done
+	op            *storeOp
+	queued        *storeOp  // the end of a run, behind what is being asked
+	question      *question // what its schedule is being asked
+	run           *liveRun
+	began         int64 // see slotState
+	lastEnded     int64
 	backlog
-	rest    time.Duration // nothing is decided before
-	faults  reportOnce    // of the record
-	hung    bool          // the schedule: has been reported
-	off     bool          // nothing more in this term
-	refused bool          // in this turn it got no call, or could not ask its schedule
-	turn    uint64        // the last one in which it was stepped
+	notBefore time.Duration // nothing is decided before
+	faults    reportOnce    // of the record
+	hung      bool          // the schedule: has been reported
+	disabled  bool          // nothing more in this term
+	refused   bool          // in this turn it got no call, or could not ask its schedule
+	turn      uint64        // the last one in which it was stepped
 }
 
-// asking is one decision that the store is asked for until it answers. A task has one at a time.
-type asking struct {
+// storeOp is one decision that the store is asked for until it answers. A task has one at a time.
+type storeOp struct {
 	send   func(context.Context) (store.TaskReply, error)
 	take   func(store.TaskReply)
 	give   func() // what is done where the term ends before the answer; nil: nothing
@@ -96,8 +97,8 @@ type asking struct {
 	at       time.Duration // when it is sent, or, in flight, abandoned
 }
 
-// runTerm runs the tasks while the term lasts. It returns when ctx is done, every run has returned and its end was told, or was
-// tried to be told for finishBound.
+// runTerm runs the tasks while the term lasts. It returns when ctx is done, every run has returned
+// and its end was told, or was tried to be told for finishBound.
 func (s *TaskScheduler) runTerm(ctx context.Context, term Term) error {
 	l := &taskLoop{s: s, ctx: ctx, runs: term.live.tasks.ctx, term: term, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake}}
 	defer s.working.Store(false)
@@ -143,7 +144,7 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 		l.cut, l.cutAt = true, l.now
 	}
 	for _, r := range l.s.known()[len(l.tasks):] {
-		l.tasks = append(l.tasks, &leadTask{registered: r, extra: r.RunOnElection})
+		l.tasks = append(l.tasks, &leadTask{registered: r, runOnElection: r.RunOnElection})
 	}
 	wait = time.Hour
 	finished = l.ctx.Err() != nil // a reader of the term may have noticed first
@@ -169,7 +170,7 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 			return 0, false
 		}
 	}
-	finished = finished && !slices.ContainsFunc(l.tasks, func(t *leadTask) bool { return t.run != nil || t.asking != nil || t.queued != nil })
+	finished = finished && !slices.ContainsFunc(l.tasks, func(t *leadTask) bool { return t.run != nil || t.op != nil || t.queued != nil })
 	if len(l.waiting) == 0 {
 		l.tardy = false
 	}
@@ -198,26 +199,26 @@ func (l *taskLoop) step(t *leadTask) (wait time.Duration) {
 	if t.run != nil {
 		wait = l.tend(t)
 	}
-	if t.asking == nil && t.queued != nil {
+	if t.op == nil && t.queued != nil {
 		queued := t.queued
 		t.queued = nil
-		l.ask(t, queued)
+		l.enqueue(t, queued)
 	}
 	if t.question != nil {
 		wait = min(wait, l.attend(t))
-	} else if t.asking == nil && !l.over && !t.off {
+	} else if t.op == nil && !l.over && !t.disabled {
 		wait = min(wait, l.decide(t))
 	}
-	if t.asking != nil {
-		wait = min(wait, l.pursue(t))
+	if t.op != nil {
+		wait = min(wait, l.drive(t))
 	}
 	return wait
 }
 
 // decide finds what is to be asked next.
 func (l *taskLoop) decide(t *leadTask) (wait time.Duration) {
-	if t.rest > l.now {
-		return t.rest - l.now
+	if t.notBefore > l.now {
+		return t.notBefore - l.now
 	}
 	redis := l.clock.Read(l.now)
 	starts := l.clock.Until(t.record.Next, l.now) + t.delay(t.record.Next) // the next slot
@@ -234,7 +235,7 @@ func (l *taskLoop) decide(t *leadTask) (wait time.Duration) {
 		return t.run.quiet - l.now
 	case t.run != nil:
 		return l.due(t, redis)
-	case t.again != "":
+	case t.rerunOf != "":
 		if wait := l.clock.Until(t.record.RetryAt, l.now); wait > 0 && wait <= t.Retry.MaxBackoff {
 			return wait // it was about to be retried
 		}
@@ -248,50 +249,50 @@ func (l *taskLoop) decide(t *leadTask) (wait time.Duration) {
 		return l.plan(t, redis)
 	case t.record.Next != 0 && starts <= 0:
 		return l.due(t, redis)
-	case t.extra && t.record.Crashes < maxCrashes:
-		l.claim(t, decision{}, store.ClaimExtra, strconv.FormatInt(t.record.Finished, 10))
+	case t.runOnElection && t.record.Crashes < maxCrashes:
+		l.claim(t, slotPlan{}, store.ClaimExtra, strconv.FormatInt(t.record.Finished, 10))
 	case t.record.Next != 0:
 		return starts
 	}
 	return time.Hour
 }
 
-// ask starts to ask the store for something, behind what is being asked.
-func (l *taskLoop) ask(t *leadTask, a *asking) {
-	if t.asking != nil {
-		t.queued = a
+// enqueue starts to ask the store for something, behind what is being asked.
+func (l *taskLoop) enqueue(t *leadTask, op *storeOp) {
+	if t.op != nil {
+		t.queued = op
 		return
 	}
-	a.since, a.at = l.now, l.now
-	t.asking = a
+	op.since, op.at = l.now, l.now
+	t.op = op
 }
 
-// pursue sends what is being asked, and gives up on it where the term is over.
-func (l *taskLoop) pursue(t *leadTask) (wait time.Duration) {
-	a := t.asking
-	if l.over && !a.finish {
-		t.asking = nil
-		if a.give != nil {
-			a.give()
+// drive sends what is being asked, and gives up on it where the term is over.
+func (l *taskLoop) drive(t *leadTask) (wait time.Duration) {
+	op := t.op
+	if l.over && !op.finish {
+		t.op = nil
+		if op.give != nil {
+			op.give()
 		}
 		return 0
 	}
-	last := max(l.ended, a.since) + finishBound
+	last := max(l.ended, op.since) + finishBound
 	if l.over && l.now >= last {
-		t.asking = nil
-		a.take(store.TaskReply{Verdict: store.TaskGone}) // unknown: the next leader will find it
+		t.op = nil
+		op.take(store.TaskReply{Verdict: store.TaskGone}) // unknown: the next leader will find it
 		l.failed(t, fmt.Errorf("%w: the end of a run could not be told within %v", ErrUnreachable, finishBound))
 		return 0
 	}
-	if a.inFlight && l.now >= a.at {
-		a.inFlight = false
-		l.given++
-		l.unanswered(t, a, fmt.Errorf("%w within %v", ErrUnreachable, callBound))
+	if op.inFlight && l.now >= op.at {
+		op.inFlight = false
+		l.abandonedCalls++
+		l.unanswered(t, op, fmt.Errorf("%w within %v", ErrUnreachable, callBound))
 	}
-	if !a.inFlight && l.now >= a.at {
-		l.send(t, a)
+	if !op.inFlight && l.now >= op.at {
+		l.send(t, op)
 	}
-	if wait = a.at - l.now; wait <= 0 {
+	if wait = op.at - l.now; wait <= 0 {
 		wait = time.Hour // for a call that returns
 	}
 	if l.over {
@@ -300,34 +301,34 @@ func (l *taskLoop) pursue(t *leadTask) (wait time.Duration) {
 	return wait
 }
 
-// send makes one call in a goroutine of its own: whatever the client does with its context, the loop goes on. Where too many
-// are in flight it waits for one to return.
-func (l *taskLoop) send(t *leadTask, a *asking) {
+// send makes one call in a goroutine of its own: whatever the client does with its context, the
+// loop goes on. Where too many are in flight it waits for one to return.
+func (l *taskLoop) send(t *leadTask, op *storeOp) {
 	if flying := l.s.calls.count(); l.full || flying >= maxCalls {
 		l.full = true
-		if flying-(l.calls-l.given) >= maxCalls && !l.stuck {
+		if flying-(l.calls-l.abandonedCalls) >= maxCalls && !l.stuck {
 			l.stuck = true
 			l.s.bus.publish(Event{Type: EventCallsStuck, Count: flying, Err: &callsHangError{count: flying, of: " of tasks"}})
 		}
 		t.refused = true
-		if waited := l.now - a.at; waited > tardyAfter && !l.stuck && !l.tardy {
+		if waited := l.now - op.at; waited > tardyAfter && !l.stuck && !l.tardy {
 			l.tardy = true
 			l.s.bus.publish(Event{Type: EventTaskTardy, Task: t.Name, Token: l.term.Token, Took: waited})
 		}
 		return
 	}
 	l.stuck = false
-	a.tries++
-	a.inFlight, a.at = true, l.now+callBound
+	op.tries++
+	op.inFlight, op.at = true, l.now+callBound
 	l.calls++
 	l.s.calls.begin()
-	try := a.tries
+	try := op.tries
 	parent := context.WithoutCancel(l.ctx)
 	go func() { // ends when the client returns; counted in calls
 		ctx, cancel := context.WithTimeout(parent, callBound)
 		defer cancel()
 		sent := time.Since(l.origin)
-		reply, err := a.send(ctx)
+		reply, err := op.send(ctx)
 		received := time.Since(l.origin)
 		l.s.calls.end()
 		l.post(func() {
@@ -335,21 +336,22 @@ func (l *taskLoop) send(t *leadTask, a *asking) {
 			if err == nil {
 				l.stepped(l.clock.Learn(sent, received, reply.Now))
 			}
-			l.answer(t, a, try, reply, err)
+			l.answer(t, op, try, reply, err)
 		})
 	}()
 }
 
-// stepped looks at every task anew where Redis's clock was set by a step that may have left its next slot out of reach.
+// stepped looks at every task anew where Redis's clock was set by a step that may have left its
+// next slot out of reach.
 func (l *taskLoop) stepped(by time.Duration) {
 	if max(by, -by) < slotStep {
 		return
 	}
 	l.s.bus.publish(Event{Type: EventClockStep, Role: l.term.Role, Token: l.term.Token, Step: by})
 	for _, t := range l.tasks {
-		t.checked, t.rest = false, 0
+		t.checked, t.notBefore = false, 0
 		t.began += by.Milliseconds()
-		t.busy += by.Milliseconds()
+		t.lastEnded += by.Milliseconds()
 		if t.until != 0 {
 			t.until += by.Milliseconds()
 		}
@@ -357,15 +359,15 @@ func (l *taskLoop) stepped(by time.Duration) {
 }
 
 // answer takes what a call came back with.
-func (l *taskLoop) answer(t *leadTask, a *asking, try int, reply store.TaskReply, err error) {
-	current := a.inFlight && a.tries == try
+func (l *taskLoop) answer(t *leadTask, op *storeOp, try int, reply store.TaskReply, err error) {
+	current := op.inFlight && op.tries == try
 	if !current {
-		l.given--
+		l.abandonedCalls--
 	}
 	switch {
-	case t.asking != a: // it was answered, or given up
+	case t.op != op: // it was answered, or given up
 	case err == nil:
-		t.asking = nil
+		t.op = nil
 		if reply.Verdict != store.TaskFenced && reply.Verdict != store.TaskForeign && t.disputed < maxDisputed {
 			l.goesOn(t)
 		}
@@ -376,16 +378,16 @@ func (l *taskLoop) answer(t *leadTask, a *asking, try int, reply store.TaskReply
 		if reply.Verdict == store.TaskFenced {
 			l.refused(t, fmt.Errorf("%w: the record has token %d; if no leader has that, remove the record", ErrFenced, reply.Record.Token))
 		}
-		a.take(reply)
+		op.take(reply)
 	case current:
-		a.inFlight = false
-		l.unanswered(t, a, err)
+		op.inFlight = false
+		l.unanswered(t, op, err)
 	}
 }
 
 // unanswered sets the next try. What went wrong is told once, until it goes right.
-func (l *taskLoop) unanswered(t *leadTask, a *asking, err error) {
-	a.at = l.now + lease.Backoff(firstPause, a.tries, longestPause)
+func (l *taskLoop) unanswered(t *leadTask, op *storeOp, err error) {
+	op.at = l.now + lease.Backoff(firstPause, op.tries, longestPause)
 	l.stands(t, err)
 }
 
@@ -408,11 +410,12 @@ func (l *taskLoop) failed(t *leadTask, err error) {
 	l.s.bus.publish(Event{Type: EventTaskFailed, Task: t.Name, Token: l.term.Token, Err: err})
 }
 
-// look reads the record that is due next, where Redis's clock was not heard of for long: two clocks drift apart, one may step.
+// look reads the record that is due next, where Redis's clock was not heard of for long: two clocks
+// drift apart, one may step.
 func (l *taskLoop) look() (wait time.Duration) {
 	var first *leadTask
 	for _, t := range l.tasks {
-		if !l.over && t.opened && !t.off && t.asking == nil && t.record.Next != 0 && (first == nil || t.record.Next < first.record.Next) {
+		if !l.over && t.opened && !t.disabled && t.op == nil && t.record.Next != 0 && (first == nil || t.record.Next < first.record.Next) {
 			first = t
 		}
 	}
@@ -422,12 +425,12 @@ func (l *taskLoop) look() (wait time.Duration) {
 	if wait := l.clock.Heard() + lookEvery - l.now; wait > 0 {
 		return wait
 	}
-	l.ask(first, &asking{
+	l.enqueue(first, &storeOp{
 		send: func(ctx context.Context) (store.TaskReply, error) { return l.s.store.Record(ctx, first.Name) },
 		take: func(reply store.TaskReply) {
 			ours := reply.Record.Token == l.term.Token && reply.Record.Run == "" // or Redis has forgotten the end of a run
 			first.opened, first.checked = first.run != nil || ours, false
 		},
 	})
-	return l.pursue(first)
+	return l.drive(first)
 }

@@ -28,17 +28,17 @@ type liveRun struct {
 	limit    time.Duration // an attempt that takes longer is reported as slow
 	slow     bool          // was reported
 	quiet    time.Duration // slots that are due are not looked at before
-	folded   decision      // slots that were passed over meanwhile, and are reported when the run ends
+	folded   slotPlan      // slots that were passed over meanwhile, and are reported when the run ends
 	text     string        // error of the last attempt
 	overran  bool          // was reported
 	finished bool          // its end is being recorded
 }
 
-// open takes the record over for this term. One that belongs to another role is asked for once more, by the name of that role's lease:
-// it is free once nobody holds that.
+// open takes the record over for this term. One that belongs to another role is asked for once
+// more, by the name of that role's lease: it is free once nobody holds that.
 func (l *taskLoop) open(t *leadTask) {
 	o := store.TaskOpen{Token: l.term.Token, Lease: l.s.lease, Other: t.other}
-	l.ask(t, &asking{
+	l.enqueue(t, &storeOp{
 		send: func(ctx context.Context) (store.TaskReply, error) { return l.s.store.Open(ctx, t.Name, o) },
 		take: func(reply store.TaskReply) {
 			switch r := reply.Record; {
@@ -59,14 +59,15 @@ func (l *taskLoop) open(t *leadTask) {
 
 // refused leaves a record alone that is not ours, and looks again later.
 func (l *taskLoop) refused(t *leadTask, err error) {
-	t.opened, t.rest = false, l.now+lookEvery
+	t.opened, t.notBefore = false, l.now+lookEvery
 	l.stands(t, err)
 }
 
-// reopen reads the record again, which is not what it was: not at once, lest two that write there chase each other.
+// reopen reads the record again, which is not what it was: not at once, lest two that write there
+// chase each other.
 func (l *taskLoop) reopen(t *leadTask) {
-	t.opened, t.again = false, ""
-	t.rest = l.now + lease.Backoff(reopenPause, t.moved+1, longestPause)
+	t.opened, t.rerunOf = false, ""
+	t.notBefore = l.now + lease.Backoff(reopenPause, t.moved+1, longestPause)
 	t.moved++
 	if t.disputed++; t.record != t.before {
 		t.disputed = 0
@@ -83,20 +84,20 @@ func (l *taskLoop) agreed(t *leadTask) {
 	l.goesOn(t)
 }
 
-// adopt finds out whether a run was left behind: by another leader, or by this process, which then knows how it ended. Whoever wrote the
-// record before is fenced by now.
+// adopt finds out whether a run was left behind: by another leader, or by this process, which then
+// knows how it ended. Whoever wrote the record before is fenced by now.
 func (l *taskLoop) adopt(t *leadTask, r store.TaskRecord) {
-	t.again = ""
+	t.rerunOf = ""
 	switch ran := l.s.ran(t.Name); {
 	case t.run != nil: // of this very term
 	case r.Run != "" && ran.knows(r.Run):
 		l.record(t, ran.end)
 	case r.Run != "" && t.Abandoned == Rerun && r.Crashes+1 < maxCrashes:
-		t.again = r.Run
+		t.rerunOf = r.Run
 	case r.Run != "":
 		l.abandon(t, r)
 	case r.Status == store.RunReturned, r.Status == store.RunInterrupted && t.Abandoned == Rerun:
-		t.again = r.Done
+		t.rerunOf = r.Done
 	}
 }
 
@@ -111,7 +112,7 @@ func (l *taskLoop) abandon(t *leadTask, r store.TaskRecord) {
 }
 
 // claim claims a run, with one ID for as long as it takes to get an answer.
-func (l *taskLoop) claim(t *leadTask, d decision, kind, expect string) {
+func (l *taskLoop) claim(t *leadTask, d slotPlan, kind, expect string) {
 	c := store.TaskClaim{
 		Token: l.term.Token, Run: l.s.secret(), Kind: kind, Expect: expect, Slot: d.slot, Next: d.next, Spec: cmp.Or(d.spec, t.record.Under(t.spec)), Instance: l.s.id,
 		Skipped: d.skipped, Attempt: 1,
@@ -122,10 +123,10 @@ func (l *taskLoop) claim(t *leadTask, d decision, kind, expect string) {
 	case kind == store.ClaimAgain:
 		c.Attempt = t.record.Attempt + 1
 	}
-	if run := l.s.ran(t.Name).again(c, l.clock.Read(l.now)); run != "" {
+	if run := l.s.ran(t.Name).repeats(c, l.clock.Read(l.now)); run != "" {
 		c.Run = run // Redis has lost it: it is claimed to be ended at once, see claimed
 	}
-	l.ask(t, &asking{
+	l.enqueue(t, &storeOp{
 		send: func(ctx context.Context) (store.TaskReply, error) { return l.s.store.Claim(ctx, t.Name, c) },
 		give: func() {
 			if !l.s.ran(t.Name).knows(c.Run) {
@@ -137,20 +138,20 @@ func (l *taskLoop) claim(t *leadTask, d decision, kind, expect string) {
 }
 
 // claimed starts the run that was claimed.
-func (l *taskLoop) claimed(t *leadTask, c store.TaskClaim, d decision, reply store.TaskReply) {
+func (l *taskLoop) claimed(t *leadTask, c store.TaskClaim, d slotPlan, reply store.TaskReply) {
 	switch reply.Verdict {
 	case store.TaskEarly:
 		if early := time.Duration(c.Slot-reply.Now) * time.Millisecond; early < slotStep {
-			t.rest = l.now + early // our estimate was ahead; now it is not
+			t.notBefore = l.now + early // our estimate was ahead; now it is not
 		} else {
-			t.checked, t.rest = false, l.now+reopenPause // Redis's clock was set back
+			t.checked, t.notBefore = false, l.now+reopenPause // Redis's clock was set back
 		}
 		return
 	case store.TaskPaused:
 		if c.Kind == store.ClaimAgain {
-			t.rest = l.now + lookEvery // it waits until it may
+			t.notBefore = l.now + lookEvery // it waits until it may
 		}
-		t.extra = t.extra && c.Kind == store.ClaimSlot
+		t.runOnElection = t.runOnElection && c.Kind == store.ClaimSlot
 		return
 	case store.TaskMoved:
 		l.reopen(t)
@@ -159,7 +160,7 @@ func (l *taskLoop) claimed(t *leadTask, c store.TaskClaim, d decision, reply sto
 	default: // nothing was granted
 		return
 	}
-	t.again, t.extra, t.moved = "", false, 0
+	t.rerunOf, t.runOnElection, t.moved = "", false, 0
 	l.agreed(t)
 	t.began = reply.Record.Started
 	t.backlog = d.backlog
@@ -187,7 +188,8 @@ func (l *taskLoop) start(t *leadTask) {
 	go l.attempt(t, r, TaskRun{Task: t.Name, ID: r.id, Slot: r.slot, Attempt: r.attempt, Token: l.term.Token}) // tend waits for it
 }
 
-// attempt calls the task and reports how that ended, whatever way it does. The last step before is to look at the term.
+// attempt calls the task and reports how that ended, whatever way it does. The last step before is
+// to look at the term.
 func (l *taskLoop) attempt(t *leadTask, r *liveRun, run TaskRun) {
 	ctx, cancel := l.runs, context.CancelFunc(func() {})
 	if t.Timeout > 0 {
@@ -230,7 +232,8 @@ func heeds(ctx context.Context, err error) bool {
 	return heeded
 }
 
-// attempted says how the run goes on after an attempt. cut: the context of the runs was done when it returned.
+// attempted says how the run goes on after an attempt. cut: the context of the runs was done when
+// it returned.
 func (l *taskLoop) attempted(t *leadTask, r *liveRun, started, cut bool, err error, text string) {
 	r.active = false
 	over := l.over || l.ctx.Err() != nil || !l.term.Valid()
@@ -274,12 +277,13 @@ func (l *taskLoop) leave(t *leadTask) {
 	l.end(t, RunFailed, 0)
 }
 
-// retry notes the next attempt, and then waits for it. It does not begin before it was noted: else the next leader could not know of it.
+// retry notes the next attempt, and then waits for it. It does not begin before it was noted: else
+// the next leader could not know of it.
 func (l *taskLoop) retry(t *leadTask, pause time.Duration) {
 	r := t.run
 	r.noting, r.retryAt = true, l.clock.Read(l.now)+pause.Milliseconds()
 	note := store.TaskRetry{Token: l.term.Token, Run: r.id, Attempt: r.attempt + 1, Failures: r.failed, In: pause}
-	l.ask(t, &asking{
+	l.enqueue(t, &storeOp{
 		send: func(ctx context.Context) (store.TaskReply, error) { return l.s.store.Retry(ctx, t.Name, note) },
 		take: func(reply store.TaskReply) {
 			r.noting = false
@@ -347,7 +351,8 @@ func (l *taskLoop) watchDuration(t *leadTask) (wait time.Duration) {
 	return wait
 }
 
-// end records how the run has ended. retryIn is when the next leader may go on with it; 0 or less: at once.
+// end records how the run has ended. retryIn is when the next leader may go on with it; 0 or less:
+// at once.
 func (l *taskLoop) end(t *leadTask, status RunStatus, retryIn time.Duration) {
 	r := t.run
 	r.finished = true
@@ -355,10 +360,11 @@ func (l *taskLoop) end(t *leadTask, status RunStatus, retryIn time.Duration) {
 	f := store.TaskFinish{Run: r.id, Status: store.RunStatus(status), Text: r.text, Attempt: r.attempt, Failures: r.failed, RetryIn: retryIn}
 	ran := l.s.ran(t.Name)
 	ran.ended, ran.end = true, f
-	l.finish(t, f, func(store.TaskReply) { t.busy = l.clock.Read(ended) }) // by the clock as it is then: it may have been set meanwhile
+	l.finish(t, f, func(store.TaskReply) { t.lastEnded = l.clock.Read(ended) }) // by the clock as it is then: it may have been set meanwhile
 }
 
-// record ends a run in the record that has ended here before, which Redis does not know, or has forgotten.
+// record ends a run in the record that has ended here before, which Redis does not know, or has
+// forgotten.
 func (l *taskLoop) record(t *leadTask, f store.TaskFinish) {
 	l.finish(t, f, func(reply store.TaskReply) {
 		if reply.Verdict == store.TaskDone {
@@ -376,7 +382,7 @@ func (l *taskLoop) giveBack(t *leadTask, run string) {
 // finish ends a run in the record, behind what is being asked about the task. then may be nil.
 func (l *taskLoop) finish(t *leadTask, f store.TaskFinish, then func(store.TaskReply)) {
 	f.Token = l.term.Token
-	l.ask(t, &asking{
+	l.enqueue(t, &storeOp{
 		finish: true,
 		send:   func(ctx context.Context) (store.TaskReply, error) { return l.s.store.Finish(ctx, t.Name, f) },
 		take: func(reply store.TaskReply) {

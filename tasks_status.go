@@ -22,7 +22,8 @@ const (
 	RunAbandoned   RunStatus = "abandoned"   // its leader did not report its end
 )
 
-// TaskRecord is one run of a task. Its texts come from Redis and are untrusted; its times are by Redis's clock, in UTC.
+// TaskRecord is one run of a task. Its texts come from Redis and are untrusted; its times are by
+// Redis's clock, in UTC.
 type TaskRecord struct {
 	Task       string
 	Run        string // TaskRun.ID
@@ -39,11 +40,13 @@ type TaskRecord struct {
 // TaskStatus is where a task stands, by its record in Redis.
 type TaskStatus struct {
 	Name string
-	// Known says that this process has registered the task; false: an orphan, of which there is only a record.
+	// Known says that this process has registered the task; false: an orphan, of which there is
+	// only a record.
 	Known bool
 	// Schedule is the String of its schedule here; "" where it is not known.
 	Schedule string
-	// Next is the next slot; zero: there is none, or no leader has seen the task yet. One in the past waits for a leader.
+	// Next is the next slot; zero: there is none, or no leader has seen the task yet. One in the
+	// past waits for a leader.
 	Next time.Time
 	// Paused says that slots pass without a run.
 	Paused bool
@@ -55,14 +58,16 @@ type TaskStatus struct {
 	Skipped int64
 	// Token is that of the last leader that took the task over.
 	Token int64
-	// Err says why the record could not be read; in the process that leads also what keeps the task from going on, until it does. The
-	// other tasks are not affected.
+	// Err says why the record could not be read; in the process that leads also what keeps the task
+	// from going on, until it does. The other tasks are not affected.
 	Err error
 }
 
 const maxTasks = 1000 // that are listed
 
-// Tasks lists the registered tasks and the orphans, by name. It asks Redis, in a few round trips, and works on any instance. With ErrTruncated the list is of the registered tasks and the first 1000 others.
+// Tasks lists the registered tasks and the orphans, by name. It asks Redis, in a few round trips,
+// and works on any instance. With ErrTruncated the list is of the registered tasks and the first
+// 1000 others.
 func (s *TaskScheduler) Tasks(ctx context.Context) ([]TaskStatus, error) {
 	more := false
 	names, err := ask(ctx, &s.asked, func(ctx context.Context) (names []string, err error) {
@@ -120,8 +125,8 @@ func lastRun(name string, r store.TaskRecord) TaskRecord {
 	return run
 }
 
-// Runs returns the last runs of a task that have ended, newest first: at most limit of them, of which about 100 are kept. A task
-// without any, or without a record, has none.
+// Runs returns the last runs of a task that have ended, newest first: at most limit of them, of
+// which about 100 are kept. A task without any, or without a record, has none.
 func (s *TaskScheduler) Runs(ctx context.Context, name string, limit int) ([]TaskRecord, error) {
 	if err := checkTask(name); err != nil || limit <= 0 {
 		return nil, err
@@ -140,14 +145,16 @@ func (s *TaskScheduler) Runs(ctx context.Context, name string, limit int) ([]Tas
 	return records, nil
 }
 
-// Pause lets the slots of a task pass without a run, until Resume; a run that is on goes on. It works on any instance, and for
-// orphans. A request that failed here but reaches Redis late changes nothing once a later Pause or Resume was made. The leader keeps a
-// Pause that it has seen even if the record is lost. ErrNotFound: the task has no record.
+// Pause lets the slots of a task pass without a run, until Resume; a run that is on goes on. It
+// works on any instance, and for orphans. A request that failed here but reaches Redis late changes
+// nothing once a later Pause or Resume was made. The leader keeps a Pause that it has seen even if
+// the record is lost. ErrNotFound: the task has no record.
 func (s *TaskScheduler) Pause(ctx context.Context, name string) error {
 	return s.pause(ctx, name, true)
 }
 
-// Resume ends a Pause. Slots that have passed are not run; one that nobody has looked at since is missed.
+// Resume ends a Pause. Slots that have passed are not run; one that nobody has looked at since is
+// missed.
 func (s *TaskScheduler) Resume(ctx context.Context, name string) error {
 	return s.pause(ctx, name, false)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// maxConsulted is how many of the application's schedules are asked at a time, but for those that hang.
+// maxConsulted is how many of the application's schedules are asked at a time, but for those that
+// hang.
 const maxConsulted = 4
 
 // question is what the application's schedule of a task is asked, in a goroutine of its own.
@@ -21,20 +22,21 @@ type question struct {
 	hangs bool // was reported
 }
 
-// consult asks the schedule of a task for something, and then goes on with the answer. One of the application's is asked in a
-// goroutine of its own; the answer is dropped where the task has moved on meanwhile. It returns how long to wait.
+// consult asks the schedule of a task for something, and then goes on with the answer. One of the
+// application's is asked in a goroutine of its own; the answer is dropped where the task has moved
+// on meanwhile. It returns how long to wait.
 func (l *taskLoop) consult(t *leadTask, ask func(*Task), then func()) (wait time.Duration) {
 	task := t.Task
 	if ours(t.Schedule) {
 		began := time.Now()
 		catch(func() error { ask(&task); return nil }, func(err error) { l.consulted(t, err, then) })
 		l.thought += time.Since(began)
-		if t.asking != nil || t.off {
+		if t.op != nil || t.disabled {
 			return time.Hour
 		}
 		return 0
 	}
-	if l.asked >= maxConsulted {
+	if l.consulting >= maxConsulted {
 		t.refused = true
 		return time.Hour // for one that returns
 	}
@@ -45,7 +47,7 @@ func (l *taskLoop) consult(t *leadTask, ask func(*Task), then func()) (wait time
 	q := &question{at: l.now + nextBound/2}
 	task.Schedule = counted{t.Schedule, &q.calls}
 	t.question = q
-	l.asked++
+	l.consulting++
 	l.s.schedules.begin()
 	run, due, began := t.run, t.record.Due, t.began
 	go catch(func() error { ask(&task); return nil }, func(err error) { // ends with the call of Next; counted in schedules
@@ -54,9 +56,9 @@ func (l *taskLoop) consult(t *leadTask, ask func(*Task), then func()) (wait time
 		l.post(func() {
 			t.question = nil
 			if !q.hangs {
-				l.asked--
+				l.consulting--
 			}
-			if l.over || t.asking != nil || t.run != run || t.record.Due != due || t.began != began {
+			if l.over || t.op != nil || t.run != run || t.record.Due != due || t.began != began {
 				return
 			}
 			l.consulted(t, err, then)
@@ -65,10 +67,11 @@ func (l *taskLoop) consult(t *leadTask, ask func(*Task), then func()) (wait time
 	return l.attend(t)
 }
 
-// consulted goes on with what a schedule has answered. Where it failed the task is over for this term, and only the task.
+// consulted goes on with what a schedule has answered. Where it failed the task is over for this
+// term, and only the task.
 func (l *taskLoop) consulted(t *leadTask, err error, then func()) {
 	if err != nil {
-		t.off = true
+		t.disabled = true
 		l.stands(t, fmt.Errorf("%w: schedule %q: %w", ErrMisconfigured, t.text, err))
 		return
 	}
@@ -79,8 +82,9 @@ func (l *taskLoop) consulted(t *leadTask, err error, then func()) {
 	then()
 }
 
-// attend looks whether a schedule that is being asked gets on. Where it does not, its task stands still until it does. Two looks in
-// a row have to find the same call: after a suspension of the process the first proves nothing.
+// attend looks whether a schedule that is being asked gets on. Where it does not, its task stands
+// still until it does. Two looks in a row have to find the same call: after a suspension of the
+// process the first proves nothing.
 func (l *taskLoop) attend(t *leadTask) (wait time.Duration) {
 	q := t.question
 	if q.hangs {
@@ -94,7 +98,7 @@ func (l *taskLoop) attend(t *leadTask) (wait time.Duration) {
 		}
 		if q.at = l.now + nextBound/2; q.looks >= 2 {
 			q.hangs = true
-			l.asked--
+			l.consulting--
 			l.hung(t)
 			return time.Hour
 		}
@@ -126,19 +130,19 @@ func (l *taskLoop) plan(t *leadTask, redis int64) (wait time.Duration) {
 		if t.record.Due == "" { // what else is worth keeping
 			p.Skipped, p.Paused = max(from.Skipped-t.record.Skipped, 0), from.Paused
 		}
-		l.move(t, p, decision{})
+		l.move(t, p, slotPlan{})
 	})
 }
 
 // due decides about the slots that are due, and carries it out.
 func (l *taskLoop) due(t *leadTask, redis int64) (wait time.Duration) {
-	at := situation{first: t.record.Next, now: redis, running: t.run != nil, began: t.began, busy: t.busy, backlog: t.backlog}
-	var d decision
+	at := slotState{first: t.record.Next, now: redis, running: t.run != nil, began: t.began, lastEnded: t.lastEnded, backlog: t.backlog}
+	var d slotPlan
 	return l.consult(t, func(task *Task) { d = task.decide(at) }, func() { l.settle(t, d, redis) })
 }
 
 // settle claims what was decided, or moves on without a run.
-func (l *taskLoop) settle(t *leadTask, d decision, redis int64) {
+func (l *taskLoop) settle(t *leadTask, d slotPlan, redis int64) {
 	ran := l.s.ran(t.Name)
 	known := ran.passed(d.slot, redis) && (!ran.ended || ran.of != d.slot) // the record is older than what this process has run
 	if d.run && !known {
@@ -151,20 +155,21 @@ func (l *taskLoop) settle(t *leadTask, d decision, redis int64) {
 // owed decides about a slot that is due under the schedule that the record still has.
 func (l *taskLoop) owed(t *leadTask, redis int64) (wait time.Duration) {
 	from := t.record
-	var d decision
+	var d slotPlan
 	return l.consult(t, func(task *Task) { d = task.owed(from, t.spec, redis) }, func() { l.settle(t, d, redis) })
 }
 
-// rerun runs again what another leader has left behind, unless Missed asks for no run of its slot by now.
+// rerun runs again what another leader has left behind, unless Missed asks for no run of its slot
+// by now.
 func (l *taskLoop) rerun(t *leadTask, redis int64) (wait time.Duration) {
 	from, outdated := t.record, false
 	return l.consult(t, func(task *Task) { outdated = task.outdated(from, redis) }, func() {
 		if !outdated {
-			l.claim(t, decision{}, store.ClaimAgain, t.again)
+			l.claim(t, slotPlan{}, store.ClaimAgain, t.rerunOf)
 			return
 		}
-		t.again = ""
-		l.skipped(t, decision{skipped: 1, first: from.Scheduled})
+		t.rerunOf = ""
+		l.skipped(t, slotPlan{skipped: 1, first: from.Scheduled})
 		if from.Run != "" {
 			l.abandon(t, from)
 		}
@@ -172,10 +177,10 @@ func (l *taskLoop) rerun(t *leadTask, redis int64) (wait time.Duration) {
 }
 
 // move moves the next slot without a run.
-func (l *taskLoop) move(t *leadTask, p store.TaskPlan, d decision) {
+func (l *taskLoop) move(t *leadTask, p store.TaskPlan, d slotPlan) {
 	p.Token = l.term.Token
 	changed := t.record.Due != "" && !t.record.Follows(t.spec)
-	l.ask(t, &asking{
+	l.enqueue(t, &storeOp{
 		send: func(ctx context.Context) (store.TaskReply, error) { return l.s.store.Plan(ctx, t.Name, p) },
 		take: func(reply store.TaskReply) {
 			switch reply.Verdict {
@@ -192,9 +197,10 @@ func (l *taskLoop) move(t *leadTask, p store.TaskPlan, d decision) {
 	})
 }
 
-// skipped reports slots that were passed over. Those of one run that is on are looked at once a minute from the first on, and reported
-// when it ends: a run that hangs must not flood Redis and the log.
-func (l *taskLoop) skipped(t *leadTask, d decision) {
+// skipped reports slots that were passed over. Those of one run that is on are looked at once a
+// minute from the first on, and reported when it ends: a run that hangs must not flood Redis and
+// the log.
+func (l *taskLoop) skipped(t *leadTask, d slotPlan) {
 	if d.skipped == 0 {
 		return
 	}
@@ -212,6 +218,6 @@ func (l *taskLoop) skipped(t *leadTask, d decision) {
 	l.publishSkipped(t, d)
 }
 
-func (l *taskLoop) publishSkipped(t *leadTask, d decision) {
+func (l *taskLoop) publishSkipped(t *leadTask, d slotPlan) {
 	l.s.bus.publish(Event{Type: EventTaskSkipped, Task: t.Name, Slot: store.Time(d.first), Count: d.skipped, Token: l.term.Token})
 }

@@ -9,19 +9,22 @@ import (
 	"github.com/tenure-go/tenure/internal/plan"
 )
 
-// Schedule says when a task is due. Every and Cron return one; any other that is a pure function of its argument will do.
+// Schedule says when a task is due. Every and Cron return one; any other that is a pure function of
+// its argument will do.
 type Schedule interface {
-	// Next returns the first due time after the given one, which is the slot before it, in UTC. It must depend on nothing else, and
-	// not block: a call that takes more than a second is reported with ErrMisconfigured, and its task stands still until it returns.
-	// It is asked for slots in the past as well, by one goroutine at a time for each task. The zero time, or one that is not later,
-	// ends the schedule.
+	// Next returns the first due time after the given one, which is the slot before it, in UTC. It
+	// must depend on nothing else, and not block: a call that takes more than a second is reported
+	// with ErrMisconfigured, and its task stands still until it returns. It is asked for slots in
+	// the past as well, by one goroutine at a time for each task. The zero time, or one that is not
+	// later, ends the schedule.
 	Next(after time.Time) time.Time
 	// String identifies the schedule: when it changes, the next slot is computed anew.
 	String() string
 }
 
-// Every is due in steps of d, whole milliseconds between 100 ms and ten years, counted from the first slot: across leaders and
-// restarts. That is d after a leader saw the task for the first time, or Task.InitialDelay after it. A bad d is an error of Register.
+// Every is due in steps of d, whole milliseconds between 100 ms and ten years, counted from the
+// first slot: across leaders and restarts. That is d after a leader saw the task for the first
+// time, or Task.InitialDelay after it. A bad d is an error of Register.
 func Every(d time.Duration) Schedule { return every{plan.Every(d)} }
 
 type every struct{ plan.Every }
@@ -33,11 +36,13 @@ func (e every) problem() string {
 	return ""
 }
 
-// Cron is due by a cron expression of five fields (minute, hour, day of month, month, day of week), or @hourly, @daily (@midnight),
-// @weekly, @monthly or @yearly (@annually). A spec means what it means in Kubernetes and robfig/cron: if the day of the month and the day
-// of the week are both restricted, either is enough, and a step such as */2 restricts. 0 and 7 are Sunday. A step beyond the values of its
-// field is refused: */90 minutes would come once an hour. The zone is UTC, or what is named before it: "CRON_TZ=Europe/Berlin 30 2 * * *".
-// A fixed time that the zone's clock skips comes right after the gap, one that it shows twice comes once. A bad spec is an error of
+// Cron is due by a cron expression of five fields (minute, hour, day of month, month, day of week),
+// or @hourly, @daily (@midnight), @weekly, @monthly or @yearly (@annually). A spec means what it
+// means in Kubernetes and robfig/cron: if the day of the month and the day of the week are both
+// restricted, either is enough, and a step such as */2 restricts. 0 and 7 are Sunday. A step beyond
+// the values of its field is refused: */90 minutes would come once an hour. The zone is UTC, or
+// what is named before it: "CRON_TZ=Europe/Berlin 30 2 * * *". A fixed time that the zone's clock
+// skips comes right after the gap, one that it shows twice comes once. A bad spec is an error of
 // Register.
 func Cron(spec string) Schedule {
 	parsed, err := cron.Parse(spec)
@@ -79,7 +84,8 @@ func ours(s Schedule) bool {
 	return false
 }
 
-// counted counts the calls of Next, so that one that hangs is told from many that take long together.
+// counted counts the calls of Next, so that one that hangs is told from many that take long
+// together.
 type counted struct {
 	Schedule
 	calls *atomic.Int64

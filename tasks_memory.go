@@ -6,8 +6,9 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// ranTask is what this process knows of the runs of a task, whatever its record says: Redis may have lost its last second, or the end of
-// a run may never have reached it. It lasts for longer than a term, and belongs to the loop of the one that is on.
+// ranTask is what this process knows of the runs of a task, whatever its record says: Redis may
+// have lost its last second, or the end of a run may never have reached it. It lasts for longer
+// than a term, and belongs to the loop of the one that is on.
 type ranTask struct {
 	slot int64 // the latest slot that was claimed for a run here; 0: none
 	at   int64 // when, by Redis's clock
@@ -30,8 +31,8 @@ func (m *ranTask) took(d time.Duration) {
 	m.usual += (d - m.usual) / 4
 }
 
-// limit is how long an attempt may take before that is reported: ten times as long as usual, or, as long as none has succeeded here, to
-// the next slot; at least a minute.
+// limit is how long an attempt may take before that is reported: ten times as long as usual, or, as
+// long as none has succeeded here, to the next slot; at least a minute.
 func (m *ranTask) limit(toNext time.Duration) time.Duration {
 	if m.usual > 0 {
 		return max(10*m.usual, time.Minute)
@@ -61,8 +62,9 @@ func (m *ranTask) returned(run string) {
 	m.run, m.of, m.left, m.ended = "", 0, "", false
 }
 
-// again is the run that a claim would repeat: one that has ended here, so that the record only needs to be told of it. "": none.
-func (m *ranTask) again(c store.TaskClaim, now int64) string {
+// repeats is the run that a claim would repeat: one that has ended here, so that the record only
+// needs to be told of it. "": none.
+func (m *ranTask) repeats(c store.TaskClaim, now int64) string {
 	if m.ended && (c.Kind == store.ClaimAgain && m.left == c.Expect || c.Kind == store.ClaimSlot && m.of == c.Slot && m.passed(c.Slot, now)) {
 		return m.run
 	}
@@ -72,8 +74,8 @@ func (m *ranTask) again(c store.TaskClaim, now int64) string {
 // knows reports whether the end of that run is known here.
 func (m *ranTask) knows(run string) bool { return m.ended && m.run == run }
 
-// passed reports whether a slot is the latest that was run here, or an older one. If Redis's clock was set back since, slots of the
-// same time come anew and nothing is known of them.
+// passed reports whether a slot is the latest that was run here, or an older one. If Redis's clock
+// was set back since, slots of the same time come anew and nothing is known of them.
 func (m *ranTask) passed(slot, now int64) bool { return m.slot != 0 && slot <= m.slot && now >= m.at }
 
 // ran is the memory of a task. Only the loop calls it.
