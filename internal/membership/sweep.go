@@ -88,7 +88,7 @@ type Sweep struct {
 	timing SweepTiming
 
 	seq      uint64
-	flying   uint64    // Seq of the question that is out; 0: none
+	flying   Question  // that is out; Seq 0: none
 	ask      *Question // the next one; nil: the next pass is not due
 	due      time.Duration
 	failures int // in a row
@@ -141,7 +141,7 @@ func NewSweep(now time.Duration, timing SweepTiming) *Sweep {
 // Next returns the question that is due now, if there is one. Only one is out at a time: the driver
 // hands it back with its answer, or with its failure.
 func (s *Sweep) Next(now time.Duration) (q Question, due bool) {
-	if s.flying != 0 {
+	if s.flying.Seq != 0 {
 		return Question{}, false
 	}
 	if s.ask == nil {
@@ -153,7 +153,7 @@ func (s *Sweep) Next(now time.Duration) (q Question, due bool) {
 	}
 	q, s.ask = *s.ask, nil
 	s.seq++
-	q.Seq, q.Sent, s.flying = s.seq, now, s.seq
+	q.Seq, q.Sent = s.seq, now
 	if q.Kind == Judge {
 		watched := now - s.watching
 		q.Mark, q.Remove = watched >= 2*s.timing.Heartbeat, watched >= s.timing.Drifted && !s.gap // rule grace
@@ -161,14 +161,16 @@ func (s *Sweep) Next(now time.Duration) (q Question, due bool) {
 			q.Unwatched = s.timing.TTL
 		}
 	}
+	s.flying = q
 	return q, true
 }
 
-// Wait is how long the driver may sleep if no answer wakes it.
+// Wait is how long the driver may sleep if nothing else wakes it: until then Next has nothing to ask,
+// or the answer that is waited for may still come.
 func (s *Sweep) Wait(now time.Duration) time.Duration {
 	switch {
-	case s.flying != 0:
-		return MaxBound
+	case s.flying.Seq != 0:
+		return max(s.flying.Sent+MaxBound-now, 0)
 	case s.ask != nil:
 		return 0
 	}
@@ -305,9 +307,9 @@ func (s *Sweep) Failed(now time.Duration, q Question) {
 
 // takes reports whether a question is the one that is out, and takes it back.
 func (s *Sweep) takes(q Question) bool {
-	if q.Seq == 0 || q.Seq != s.flying {
+	if q.Seq == 0 || q.Seq != s.flying.Seq {
 		return false
 	}
-	s.flying = 0
+	s.flying = Question{}
 	return true
 }

@@ -108,7 +108,8 @@ func TestPassOfASweep(t *testing.T) {
 	require.Equal(t, Question{Seq: q.Seq, Kind: Look, Sent: l.now + usual.Interval}, q)
 	require.Equal(t, 30*time.Second, l.Silence())
 	require.Equal(t, 30*time.Second, l.Window())
-	require.Equal(t, MaxBound, l.Wait(l.now))
+	require.Equal(t, MaxBound, l.Wait(q.Sent))
+	require.Zero(t, l.Wait(q.Sent+MaxBound))
 }
 
 // TestGraceOfASweep: nobody is marked before two heartbeats were watched, nobody is removed before DriftedAfter.
@@ -249,7 +250,7 @@ func TestRecordsOfOtherPrograms(t *testing.T) {
 	l.answer(l.question())
 	l.answer(l.question())
 	require.Len(t, l.question().IDs, maxAdopt)
-	l.Failed(l.now, Question{Seq: l.flying})
+	l.Failed(l.now, l.flying)
 	require.Equal(t, []string{"look ", "scan 0", "look "}, l.pass(), "it was not read to the end")
 }
 

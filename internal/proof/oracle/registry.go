@@ -3,6 +3,7 @@ package oracle
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -114,6 +115,31 @@ func (r *Registry) Look(now, silence int64) (ids []string) {
 	}
 	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(cmp.Compare(r.Beats[a], r.Beats[b]), cmp.Compare(a, b)) })
 	return ids
+}
+
+// Page is one page of Look: at most most of those who are silent, from a last heartbeat on, past so
+// many with just that one. It returns where the next page begins; skip 0: there is none.
+func (r *Registry) Page(now, silence, from, skip int64, most int) (ids []string, next, past int64) {
+	all := r.Look(now, silence)
+	if from == 0 {
+		from = math.MinInt64
+	}
+	rest := slices.DeleteFunc(all, func(id string) bool { return r.Beats[id] < from })
+	rest = rest[min(int(skip), len(rest)):]
+	if len(rest) < most {
+		return rest, 0, 0
+	}
+	ids = rest[:most]
+	next = r.Beats[ids[most-1]]
+	if next == from {
+		past = skip
+	}
+	for _, id := range ids {
+		if r.Beats[id] == next {
+			past++
+		}
+	}
+	return ids, next, past
 }
 
 // silent counts who has been silent for so many ms.

@@ -4,61 +4,97 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/membership"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
-// timings are the periods of the registry; with a TTL of 30 s they are the default options.
+// sweepPage is how many of the silent one look lists: few, so that a pass has several pages.
+const sweepPage = 2
+
+// timings are the periods of the registry.
 type timings struct{ beat, beatTTL, sweep, drifted, down time.Duration }
 
+// timings are those of the profile. Without any they are in proportion to the first TTL: with 30 s
+// they are the default options.
 func (w *World) timings() timings {
 	ttl := w.profile.TTLs[0]
-	return timings{beat: ttl / 2, beatTTL: 3 * ttl, sweep: ttl / 3, drifted: 2 * ttl, down: 10 * ttl}
+	t := timings{beat: ttl / 2, beatTTL: 3 * ttl, sweep: ttl / 3, drifted: 2 * ttl, down: 10 * ttl}
+	orElse(&t.beat, w.profile.Beat)
+	orElse(&t.sweep, w.profile.Sweep)
+	orElse(&t.drifted, w.profile.Drifted)
+	orElse(&t.down, w.profile.Down)
+	return t
 }
 
-// beats is the beat loop of one life.
+func orElse(d *time.Duration, drawn time.Duration) {
+	if drawn != 0 {
+		*d = drawn
+	}
+}
+
+// local is the monotonic clock of a process.
+func (p *process) local() time.Duration { return p.w.now + p.mono }
+
+// beats drives the heartbeats of one life.
 type beats struct {
+	*membership.Beat
 	incarnation string
-	registered  bool
-	started     int64
-	number      int32 // of the beat that is waited for, or of the timer
-	clock       int64 // Redis's, at the local time at; 0: unknown
-	at          time.Duration
-	failures    int
+	status      string
+	flying      membership.Heartbeat
+	strayed     bool          // no answer to it will come in time
+	timer       time.Duration // the youngest one
 }
 
 func (b *beats) start(p *process) {
-	*b = beats{incarnation: p.id + strconv.Itoa(int(p.life))}
-	p.w.queue.push(event{at: p.w.now, what: evBeat, host: p.host, life: p.life})
+	*b = beats{
+		Beat: membership.NewBeat(p.local(), p.w.timings().beat, p.w.rand.Float64), incarnation: p.id + strconv.Itoa(int(p.life)), status: "joining",
+	}
+	p.beat()
 }
 
-// beat sends a beat, or gives one up that had no answer.
-func (p *process) beat(number int32) {
+// beat sends the heartbeat that is due, or gives one up that had no answer.
+func (p *process) beat() {
 	b, t := &p.beats, p.w.timings()
-	if number != b.number || p.stopping {
+	if p.stopping {
 		return
 	}
-	if number%2 == 1 { // it was waited for
-		b.number++
-		b.failures++
-		p.nextBeat(min(t.beat/30<<min(b.failures-1, 10), t.beat/3))
-		return
+	if b.strayed && b.Wait(p.local()) == 0 {
+		if p.w.broken.LivesInSilence {
+			return
+		}
+		b.strayed = false
+		b.Failed(p.local(), b.flying, false)
 	}
-	b.number++
-	m := oracle.Beat{
-		ID: p.id, Incarnation: b.incarnation, First: !b.registered, TTL: t.beatTTL.Milliseconds(), TakeOver: t.drifted.Milliseconds(), Status: "active",
-		Started: b.started,
+	h, due := b.Next(p.local())
+	if due {
+		b.flying, b.strayed = h, false
+		p.send(message{about: aboutBeat, heartbeat: h, beat: oracle.Beat{
+			ID: p.id, Incarnation: b.incarnation, First: h.First, NotAfter: h.NotAfter, TTL: t.beatTTL.Milliseconds(),
+			TakeOver: t.drifted.Milliseconds(), Status: b.status, Started: h.Started,
+		}})
+		return // its answer comes, or it strays
 	}
-	if b.clock != 0 {
-		m.NotAfter = b.clock + (p.w.now + p.mono - b.at + p.w.beatBound() + time.Second).Milliseconds()
-	}
-	p.send(message{about: aboutBeat, beat: m, number: b.number})
+	p.beatAt(b.Wait(p.local()))
 }
 
-// beatBound is how long the answer to a beat is waited for.
-func (w *World) beatBound() time.Duration { return min(w.timings().beat, 3*time.Second) }
+func (p *process) beatAt(wait time.Duration) {
+	p.beats.timer = p.w.now + wait
+	p.w.queue.push(event{at: p.beats.timer, what: evBeat, host: p.host, life: p.life})
+}
 
-func (p *process) nextBeat(pause time.Duration) {
-	p.w.queue.push(event{at: p.w.now + pause, what: evBeat, host: p.host, life: p.life, arg: p.beats.number})
+// beatTimer is the timer of the heartbeats going off. After a freeze it is late.
+func (p *process) beatTimer(at time.Duration) {
+	if at >= p.beats.timer {
+		p.beat()
+	}
+}
+
+// beatStrays: the answer to a heartbeat will not come in time.
+func (p *process) beatStrays(h membership.Heartbeat) {
+	if b := &p.beats; h.Seq == b.flying.Seq && !b.strayed {
+		b.strayed = true
+		p.beatAt(b.Wait(p.local()))
+	}
 }
 
 // takeBeat runs the script.
@@ -72,27 +108,21 @@ func (w *World) takeBeat(s *machine, m *message, now int64) {
 	}
 }
 
-// beaten takes the answer to a beat.
+// beaten takes the answer to a heartbeat.
 func (p *process) beaten(m *message) {
-	b, t := &p.beats, p.w.timings()
-	if m.number != b.number {
-		return
-	}
+	b := &p.beats
 	if m.failed {
-		p.beat(m.number) // as if it had been waited for
-		return
+		b.Failed(p.local(), m.heartbeat, false)
+	} else {
+		change := b.Answer(p.local(), m.heartbeat, membership.BeatAnswer{
+			Verdict: membership.Verdict(m.verdict), Now: m.clock, Started: m.beat.Started,
+		})
+		if change.First {
+			b.status = "active"
+			b.Nudge()
+		}
 	}
-	b.number++
-	b.clock, b.at = m.clock, p.w.now+p.mono
-	if m.verdict == "stale" {
-		p.nextBeat(time.Millisecond)
-		return
-	}
-	b.failures = 0
-	if m.verdict != "duplicate" {
-		b.registered, b.started = true, m.beat.Started
-	}
-	p.nextBeat(t.beat/20*19 + p.w.between(0, t.beat/10))
+	p.beat()
 }
 
 // leave deregisters.
@@ -100,37 +130,87 @@ func (p *process) leave() {
 	p.send(message{about: aboutLeave, beat: oracle.Beat{Incarnation: p.beats.incarnation}})
 }
 
-// sweeps is the sweeper of one term.
+// sweeps drives the sweeps of one term.
 type sweeps struct {
-	number   int32
-	watching time.Duration
+	*membership.Sweep
+	term    int32
+	flying  membership.Question
+	strayed bool
+	timer   time.Duration
 }
 
 func (s *sweeps) start(p *process) {
-	*s = sweeps{number: s.number + 1, watching: p.w.now}
-	p.w.queue.push(event{at: p.w.now, what: evSweep, host: p.host, life: p.life, arg: s.number})
+	t := p.w.timings()
+	*s = sweeps{term: s.term + 1, Sweep: membership.NewSweep(p.local(), membership.SweepTiming{
+		Interval: t.sweep, Heartbeat: t.beat, TTL: t.beatTTL, Drifted: t.drifted, Down: t.down,
+	})}
+	p.sweep()
 }
 
-// sweep looks who is silent.
-func (p *process) sweep(number int32) {
-	s, t := &p.sweeps, p.w.timings()
-	if number != s.number || !p.believes() {
+// sweep asks what is due, or gives a question up that had no answer.
+func (p *process) sweep() {
+	s := &p.sweeps
+	if s.Sweep == nil || !p.believes() {
 		return
 	}
-	s.number++
-	p.send(message{about: aboutSweep, verdict: "look", number: s.number})
-	p.w.queue.push(event{at: p.w.now + t.sweep, what: evSweep, host: p.host, life: p.life, arg: s.number})
+	if s.strayed && s.Wait(p.local()) == 0 {
+		s.strayed = false
+		s.Failed(p.local(), s.flying)
+	}
+	if q, due := s.Next(p.local()); due {
+		s.flying, s.strayed = q, false
+		p.send(message{about: aboutSweep, number: s.term, asked: q})
+		return
+	}
+	p.sweepAt(s.Wait(p.local()))
+}
+
+func (p *process) sweepAt(wait time.Duration) {
+	p.sweeps.timer = p.w.now + wait
+	p.w.queue.push(event{at: p.sweeps.timer, what: evSweep, host: p.host, life: p.life, arg: p.sweeps.term})
+}
+
+// sweepTimer is the timer of the sweeps going off.
+func (p *process) sweepTimer(at time.Duration, term int32) {
+	if term == p.sweeps.term && at >= p.sweeps.timer {
+		p.sweep()
+	}
+}
+
+// sweepStrays: the answer to a question will not come in time.
+func (p *process) sweepStrays(m *message) {
+	if s := &p.sweeps; m.number == s.term && m.asked.Seq == s.flying.Seq && !s.strayed {
+		s.strayed = true
+		p.sweepAt(s.Wait(p.local()))
+	}
 }
 
 // takeSweep runs the scripts.
 func (w *World) takeSweep(server *machine, p *process, m *message, now int64) {
-	t := w.timings()
-	if m.verdict == "look" {
-		m.silent = server.registry.Look(now, t.drifted.Milliseconds()/2)
-		return
+	switch m.asked.Kind {
+	case membership.Look:
+		from, _ := strconv.ParseInt(m.asked.From, 10, 64)
+		silence := w.timings().drifted / 2
+		ids, next, skip := server.registry.Page(now, silence.Milliseconds(), from, m.asked.Skip, sweepPage)
+		m.page = membership.Page{
+			Now: now, Records: len(server.registry.Instances), Beats: len(server.registry.Beats), Skip: skip, IDs: ids,
+		}
+		if skip > 0 {
+			m.page.From = strconv.FormatInt(next, 10)
+		}
+	case membership.Judge:
+		m.removed = w.judge(server, p, m.asked, now)
 	}
+}
+
+// judge runs the script that marks and removes.
+func (w *World) judge(server *machine, p *process, q membership.Question, now int64) (removed int) {
+	t := w.timings()
 	w.Tally.Sweeps++
-	call := *m.sweep
+	call := oracle.Sweep{
+		Drifted: t.drifted.Milliseconds(), Down: t.down.Milliseconds(), Window: 2 * t.beat.Milliseconds(), Mark: q.Mark, Remove: q.Remove,
+		By: p.beats.incarnation, IDs: q.IDs,
+	}
 	if w.broken.SweepsBlindly {
 		call.Down = 0
 	}
@@ -142,27 +222,35 @@ func (w *World) takeSweep(server *machine, p *process, m *message, now int64) {
 		if verdict != "down" {
 			continue
 		}
+		removed++
 		w.Tally.Removed++
 		for _, other := range w.processes {
-			if b := w.checks.beats[other.host]; server == w.master && other.id == m.silent[i] && b.clock != 0 && now-b.clock < t.down.Milliseconds() && !w.profile.Outside {
+			if b := w.checks.beats[other.host]; server == w.master && other.id == q.IDs[i] && b.clock != 0 && now-b.clock < t.down.Milliseconds() && !w.profile.Outside {
 				w.fail("P9: %s was swept %d ms after it had beaten", other.id, now-b.clock)
 			}
 		}
 		if w.trace != nil {
-			w.note("%s sweeps %s", p.id, m.silent[i])
+			w.note("%s sweeps %s", p.id, q.IDs[i])
 		}
 	}
+	return removed
 }
 
-// swept takes the answer to a look: who may be removed is swept.
+// swept takes the answer to a question of a sweep.
 func (p *process) swept(m *message) {
-	s := &p.sweeps
-	if m.verdict != "look" || m.failed || m.number != s.number || len(m.silent) == 0 || !p.believes() {
+	s, now := &p.sweeps, p.local()
+	if m.number != s.term {
 		return
 	}
-	t, watched := p.w.timings(), p.w.now-s.watching
-	p.send(message{about: aboutSweep, verdict: "sweep", silent: m.silent, sweep: &oracle.Sweep{
-		Drifted: t.drifted.Milliseconds(), Down: t.down.Milliseconds(), Window: 2 * t.beat.Milliseconds(),
-		Mark: watched >= 2*t.beat, Remove: watched >= t.drifted, By: p.beats.incarnation, IDs: m.silent,
-	}})
+	switch q := m.asked; {
+	case m.failed:
+		s.Failed(now, q)
+	case q.Kind == membership.Look:
+		s.Looked(now, q, m.page)
+	case q.Kind == membership.Judge:
+		s.Judged(now, q, m.removed)
+	case q.Kind == membership.Scan: // there are no other programs
+		s.Scanned(q, nil, "0")
+	}
+	p.sweep()
 }

@@ -3,10 +3,12 @@ package sim
 import (
 	"slices"
 	"time"
+
+	"github.com/tenure-go/tenure/internal/membership"
 )
 
 // lookout is what holds a world in which nothing has gone wrong for a while: somebody leads, the same who led when it was looked last,
-// everybody asks, and every subscription hears. The other checks say that nothing wrong has happened, this one that what should happen has.
+// everybody asks, is active, and hears. The other checks say that nothing wrong has happened, this one that what should happen has.
 type lookout struct {
 	disturbed time.Duration // until then something was wrong
 	since     time.Duration // disturbed, when it was looked last
@@ -43,6 +45,9 @@ func (w *World) calmBound() time.Duration {
 	bound := w.leaderBound()
 	for _, p := range w.processes {
 		bound = max(bound, p.earBound()+reconnect)
+	}
+	if !w.profile.Alone {
+		bound = max(bound, w.beatPatience())
 	}
 	return bound
 }
@@ -136,8 +141,35 @@ func (w *World) calmly(leader *process) {
 		if silent := w.now - p.asked; p.listening() && silent > patience {
 			w.fail("P7: %s has asked nothing for %v, at most %v is promised", p.id, silent, patience)
 		}
+		w.beats(p)
 		if p.listening() && (p.ear.dead || p.ear.at != w.master) {
 			w.fail("P7: the subscription of %s has been deaf for %v, at most %v is promised", p.id, w.now-c.disturbed, p.earBound()+reconnect)
 		}
 	}
+}
+
+// beats: in the calm each living instance is registered, active, and has just sent a heartbeat (P9).
+func (w *World) beats(p *process) {
+	if w.profile.Alone || !p.listening() || w.now-w.checks.booted[p.host] < w.beatPatience() {
+		return
+	}
+	i, there := w.master.registry.Instances[p.id]
+	silent := w.master.clock(w.now) - w.master.registry.Beats[p.id]
+	switch {
+	case !there:
+		w.fail("P9: %s lives and is not registered", p.id)
+	case i.Incarnation != p.beats.incarnation:
+		w.fail("P9: %s lives and the record is that of %s", p.id, i.Incarnation)
+	case i.Status != "active":
+		w.fail("P9: %s lives and counts as %s", p.id, i.Status)
+	case silent > w.beatPatience().Milliseconds():
+		w.fail("P9: the last heartbeat of %s is %d ms old", p.id, silent)
+	}
+}
+
+// beatPatience is how old the last heartbeat may be in the calm: an interval with its jitter, the
+// bound of a first one that came too late, as far as two clocks may differ.
+func (w *World) beatPatience() time.Duration {
+	patience := w.timings().beat*105/100 + 2*membership.MaxBound
+	return patience + time.Duration(2*w.profile.Rate*float64(patience)) + 100*time.Millisecond
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
-// TestCalmIsNoticedWhereItIsWrong: after the last fault somebody leads and stays, and every subscription hears. Without a rule, or with
+// TestCalmIsNoticedWhereItIsWrong: after the last fault somebody leads and stays, every instance is active, every subscription hears. Without a rule, or with
 // a mistake of a client, that is not so, and the checker says so.
 func TestCalmIsNoticedWhereItIsWrong(t *testing.T) {
 	deaf := rough(Profile{Name: "subscriptions die", Faults: few(Deafen)})
@@ -22,6 +22,7 @@ func TestCalmIsNoticedWhereItIsWrong(t *testing.T) {
 		{"a hold that a clock left behind", named(t, "clock set back"), oracle.Clamp, Broken{}, "P7: nobody leads"},
 		{"a history that is stored untold", named(t, "one without INFO"), oracle.UnknownOrigin, Broken{}, "P7: nobody leads"},
 		{"leases that lapse", named(t, "crash, partition, resign"), 0, Broken{NeverRenews: true}, "P12: in the calm the leader changed"},
+		{"instances that live in silence", named(t, "delayed requests, late replies"), 0, Broken{LivesInSilence: true}, "P9:"},
 		{"candidates that wait for ever", named(t, "delayed requests, late replies"), 0, Broken{WaitsForEver: true}, "P7"},
 		{"subscriptions that nobody checks", deaf, 0, Broken{NeverChecksItsEar: true}, "P7: the subscription of"},
 		{"subscriptions to a master that was", named(t, "failover"), 0, Broken{NeverChecksItsEar: true}, "P7: the subscription of"},

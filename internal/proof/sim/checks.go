@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/membership"
 )
 
 // checks is what has to be remembered to hold the promises.
@@ -17,6 +18,7 @@ type checks struct {
 	held    time.Duration // end of the last hold of the sweeps
 	back    time.Duration // by how much Redis's clock was set back, in all
 	beats   [processes]beaten
+	booted  [processes]time.Duration
 	tasks   []taskCheck
 	running []*process // by task: whose run is on
 }
@@ -139,10 +141,15 @@ func (w *World) lostData() {
 // booting: whoever was dead for long enough, under one leader, must have been swept (P9 the other way round).
 func (c *checks) booting(p *process) {
 	w, b := c.w, &c.beats[p.host]
+	c.booted[p.host] = w.now
 	t := w.timings()
 	due := max(b.crashed+t.down+t.drifted, c.held) // a hold ends after the last one that it began with was down
 	due += c.back - b.back                         // by Redis's clock it has been silent for so much less
-	if b.dead != "" && w.now > due+12*t.sweep && w.leading() != nil && c.termBegan < b.crashed {
+	due += 12 * t.sweep
+	if w.profile.Random { // a sweep may be far shorter than the time that a lost answer is waited for
+		due += 15 * membership.MaxBound
+	}
+	if b.dead != "" && w.now > due && w.leading() != nil && c.termBegan < b.crashed {
 		if i, there := w.master.registry.Instances[p.id]; there && i.Incarnation == b.dead {
 			w.fail("P9: %s has been dead for %v and was not swept", p.id, w.now-b.crashed)
 		}

@@ -1,4 +1,4 @@
-// Package sim simulates clusters for years: the decisions that package tenure really makes (internal/lease, internal/plan) driven by
+// Package sim simulates clusters for years: the decisions that package tenure really makes (internal/lease, internal/membership, internal/plan) driven by
 // discrete events against the Go models of its scripts (internal/proof/oracle), through faults of processes, networks, clocks and Redis.
 //
 // A World is one cluster: a Redis, or two for a while, and a few processes, each with a candidate for the lease, a beat loop and, while
@@ -10,7 +10,7 @@
 // nothing of another campaign (P5), in calm profiles a crash and a hand-over take no longer than promised (P7), nobody that has beaten
 // is swept and whoever is dead is (P9), a slot is claimed once and none is lost, no two runs of a task overlap (P10), only an explicit
 // refusal ends a term as lost (P12). Whenever nothing has gone wrong for longer than its bound, which is computed from the options and the
-// state, somebody leads and goes on leading (P7), everybody asks, and every subscription hears: see calm.go. Each run has quiet times, in its middle
+// state, somebody leads and goes on leading (P7), everybody asks, each instance is active (P9), and every subscription hears: see calm.go. Each run has quiet times, in its middle
 // and at its end, in which that shows.
 //
 // Besides the listed profiles there are random ones: the seed draws the faults, their rates and the options, and what was drawn says

@@ -26,6 +26,8 @@ type Profile struct {
 	Rate   float64       // by how much Redis's clock may be fast or slow
 	Drain  time.Duration // longest drain of work
 
+	Beat, Sweep, Drifted, Down time.Duration // of the registry; zero: in proportion to the TTL
+
 	Delayed float64 // requests
 	Late    float64 // replies
 	Lost    float64 // requests or replies

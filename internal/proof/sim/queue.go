@@ -23,8 +23,8 @@ const (
 	evRollCall             //
 	evBoot                 // a process starts
 	evDrained              // leader work has returned
-	evBeat                 // the timer of the beat loop
-	evSweep                // of the sweeper
+	evBeat                 // the timer of the heartbeats
+	evSweep                // of the sweeps
 	evTask                 // of a task: arg
 	evRunEnds              // a run of a task returns: arg
 	evStrike               // a fault

@@ -66,6 +66,12 @@ func (p Profile) draw(d dice) Profile {
 	q.Delayed, q.Late, q.Lost = d.rate(0.3*steady), d.rate(0.1*steady), d.rate(0.1*steady)
 	q.Noticed = d.Float64()
 	q.Deaf, q.Twice = d.rate(0.3), d.rate(0.05*steady)
+	if !p.Alone && d.IntN(3) > 0 {
+		q.Beat = d.duration(ttl/10, 2*ttl)
+		q.Sweep = d.duration(ttl/20, 2*ttl)
+		q.Drifted = d.duration(2*q.Beat, 6*q.Beat)
+		q.Down = d.duration(q.Drifted+q.Beat, 6*q.Drifted)
+	}
 	q.Outside = len(q.broken()) > 0
 	return q
 }

@@ -72,7 +72,7 @@ func TestP2_DrawnProfilesFindWhatNoListHad(t *testing.T) {
 	}{
 		{"random: minutes", 1230}, // a late request
 		{"random: minutes", 1981},
-		{"random: minutes, tasks too", 1836},
+		{"random: minutes, tasks too", 463},
 	} {
 		p := named(t, tt.profile)
 		without := New(Options{Seed: tt.seed, Profile: p, Rules: oracle.All.Without(oracle.MemoryEnded)}).Run()

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/membership"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
@@ -28,13 +29,16 @@ type message struct {
 	strayed bool // see astray
 	lease   lease.Request
 	answer  lease.Answer
-	number  int32 // of a beat, a sweep, or a question about a task: who waits knows it
+	number  int32 // of the term that sweeps, or of a question about a task: who waits knows it
 	beat    oracle.Beat
 	verdict string
 	clock   int64 // Redis's, in the answer
 	task    *question
-	silent  []string // in the answer to a sweep: who was swept
-	sweep   *oracle.Sweep
+
+	heartbeat membership.Heartbeat
+	asked     membership.Question // of a sweep
+	page      membership.Page     // in its answer
+	removed   int                 // likewise
 }
 
 // post puts a message into the mail.
@@ -90,7 +94,9 @@ func (w *World) astray(m *message) {
 		w.queue.push(event{at: w.now, what: evWake, host: m.host, life: m.life})
 		p.timer = min(p.timer, w.now)
 	case aboutBeat:
-		w.queue.push(event{at: w.now + w.beatBound(), what: evBeat, host: m.host, life: m.life, arg: m.number})
+		p.beatStrays(m.heartbeat)
+	case aboutSweep:
+		p.sweepStrays(m)
 	case aboutTask:
 		p.wake(m.task.task, w.now+taskBound)
 	}

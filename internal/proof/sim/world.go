@@ -30,6 +30,7 @@ type Broken struct {
 
 	NeverChecksItsEar bool // trusts a subscription that says nothing
 	NeverRenews       bool // leaves each lease to lapse
+	LivesInSilence    bool // sends no heartbeat any more once one had no answer, until the process starts again
 	WaitsForEver      bool // asks no more once a question had no answer, until the process starts again
 }
 
@@ -197,9 +198,9 @@ func (w *World) happen(e event) {
 	case evDrained:
 		p.drained()
 	case evBeat:
-		p.beat(e.arg)
+		p.beatTimer(e.at)
 	case evSweep:
-		p.sweep(e.arg)
+		p.sweepTimer(e.at, e.arg)
 	case evTask:
 		p.task(e.arg)
 	case evRunEnds:
