@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 

@@ -17,7 +17,6 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/proof/redistest"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/proof/simnet"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 

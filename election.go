@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tenure-go/tenure/internal/lease"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 

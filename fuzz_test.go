@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
-
+	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -136,7 +136,7 @@ func FuzzTask(f *testing.F) {
 		if spec != "" {
 			task.Schedule = Cron(spec)
 		}
-		s := newTasks(newLocalTasks(), newEventBus("x"), "x")
+		s := newTasks(memstore.NewTasks(readClock), newEventBus("x"), "x")
 		if err := s.Register(task); err != nil {
 			require.ErrorIs(t, err, ErrMisconfigured)
 			require.Empty(t, s.known())

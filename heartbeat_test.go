@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -431,7 +431,7 @@ func onStuckRegistry(t *testing.T, act func(m *registryMember, store *stuckRegis
 		w := &registryWorld{T: t, rdb: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})}
 		defer func() { _ = w.rdb.Close() }()
 		m := w.member("a")
-		store := &stuckRegistry{Registry: newLocalRegistry()}
+		store := &stuckRegistry{Registry: memstore.NewRegistry()}
 		m.Registry.store = store
 		hang := func() {
 			store.mu.Lock()
@@ -560,7 +560,7 @@ func TestLocalRegistry(t *testing.T) {
 		})
 		require.NoError(t, err)
 		bus := newEventBus("me")
-		r := newRegistry(newLocalRegistry(), bus, opts)
+		r := newRegistry(memstore.NewRegistry(), bus, opts)
 		require.Regexp(t, `^[0-9a-f]{32}$`, r.Incarnation())
 		list, err := r.Instances(t.Context(), InstanceQuery{})
 		require.NoError(t, err)

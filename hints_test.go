@@ -16,7 +16,6 @@ import (
 
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 

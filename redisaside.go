@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/tenure-go/tenure/internal/lease"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 

@@ -19,8 +19,8 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/membership"
+	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -1149,7 +1149,7 @@ func FuzzInstanceEntry(f *testing.F) {
 	}
 	f.Add(foreignRecord, int64(math.MaxInt64), "-inf")
 	opts, _ := completed(func(*Options) {})
-	r := newRegistry(newLocalRegistry(), newEventBus("x"), opts)
+	r := newRegistry(memstore.NewRegistry(), newEventBus("x"), opts)
 	f.Fuzz(func(t *testing.T, text string, now int64, beat string) {
 		last, beaten := score(beat)
 		i, ok := r.instance(store.Entry{ID: "x", Beaten: beaten, Last: last, Record: text}, now)

@@ -15,7 +15,6 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 

@@ -19,7 +19,6 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 

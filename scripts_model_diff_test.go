@@ -20,7 +20,6 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 

@@ -15,14 +15,14 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 
 // onTaskStores runs fn on every store of tasks there is.
 func onTaskStores(t *testing.T, fn func(t *testing.T, store store.Tasks)) {
-	t.Run("memory", func(t *testing.T) { fn(t, newLocalTasks()) })
+	t.Run("memory", func(t *testing.T) { fn(t, memstore.NewTasks(readClock)) })
 	onTaskRedis(t, func(t *testing.T, store *redisStore) { fn(t, store) })
 }
 

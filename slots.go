@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/plan"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 

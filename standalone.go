@@ -1,13 +1,11 @@
 package tenure
 
 import (
-	"context"
-	"sync"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/hook"
 	"github.com/tenure-go/tenure/internal/lease"
-
+	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -28,129 +26,22 @@ func forTests(t *lease.Timing) {
 	t.TTL, t.Retry = minLeaseTTL, time.Second
 }
 
-func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordinator, *localControl, error) {
+func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordinator, *memstore.Leases, error) {
 	var c checker
 	opts = opts.complete(&c)
 	if err := c.err(); err != nil {
 		return nil, nil, err
 	}
-	control := &localControl{granting: granting, changed: newWakeup()}
+	control := memstore.NewLeases(granting)
 	coordinator := newCoordinator(opts, backend{
-		leases:   func(o ElectionOptions, id string) store.Lease { return &localLease{control: control, id: id} },
+		leases:   func(_ ElectionOptions, id string) store.Lease { return control.Lease(id) },
 		check:    func(*checker, string, ElectionOptions) {},
 		timing:   timing,
-		registry: newLocalRegistry(),
-		tasks:    newLocalTasks(),
-		listen:   control.listen,
+		registry: memstore.NewRegistry(),
+		tasks:    memstore.NewTasks(readClock),
+		listen:   control.Listen,
 	})
 	return coordinator, control, nil
-}
-
-// localControl grants the leases of all roles of one process, or does not.
-type localControl struct {
-	changed wakeup
-
-	mu       sync.Mutex
-	granting bool
-}
-
-// Grant switches granting on or off; what leads is deposed.
-func (c *localControl) Grant(granting bool) {
-	c.mu.Lock()
-	c.granting = granting
-	c.mu.Unlock()
-	c.changed.nudge()
-}
-
-func (c *localControl) grants() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.granting
-}
-
-// listen wakes every elector after a change.
-func (c *localControl) listen(ctx context.Context, a store.Audience) {
-	a.State.Store(&store.Subscription{Active: true, Since: time.Now()})
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.changed:
-			a.Take(store.Hint{Type: store.HintVacant, All: true})
-			a.Take(store.Hint{Type: store.HintRollCall, All: true})
-		}
-	}
-}
-
-// localLease is the lease of one role that only this process campaigns for.
-type localLease struct {
-	control *localControl
-	id      string
-
-	mu    sync.Mutex
-	token int64
-	nonce string // of the holder; "": free
-	since int64
-}
-
-func (l *localLease) answer(v lease.Verdict) store.LeaseReply {
-	reply := store.LeaseReply{Answer: lease.Answer{Verdict: v, Now: time.Now().UnixMilli(), Token: l.token, Since: l.since, Origin: "local"}}
-	if l.nonce != "" {
-		reply.Holder = l.id
-	}
-	return reply
-}
-
-func (l *localLease) Acquire(_ context.Context, r lease.Request) (store.LeaseReply, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.control.grants() {
-		reply := l.answer(lease.Held)
-		reply.Wait, reply.Reason = forever, "hold"
-		return reply, nil
-	}
-	if l.nonce != "" && l.nonce != r.Nonce { // of another campaign of ours, which is about to give it back
-		reply := l.answer(lease.Held)
-		reply.Wait, reply.Reason = 10*time.Millisecond, "lease"
-		return reply, nil
-	}
-	now := time.Now()
-	l.token, l.nonce, l.since = max(l.token+1, r.Floor+1, now.UnixMilli()), r.Nonce, now.Unix()
-	return l.answer(lease.Won), nil
-}
-
-func (l *localLease) Renew(_ context.Context, r lease.Request) (store.LeaseReply, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.nonce == r.Nonce {
-		if l.control.grants() {
-			return l.answer(lease.Kept), nil
-		}
-		l.nonce = ""
-	}
-	reply := l.answer(lease.Lost)
-	reply.Reason = "taken"
-	return reply, nil
-}
-
-func (l *localLease) Release(_ context.Context, r lease.Request) (store.LeaseReply, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.nonce == r.Nonce {
-		l.nonce = ""
-	}
-	return l.answer(lease.Done), nil
-}
-
-func (l *localLease) Leader(context.Context) (store.LeaseReply, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.nonce == "" {
-		return l.answer(lease.Unknown), nil
-	}
-	reply := l.answer(lease.Held)
-	reply.Wait = forever
-	return reply, nil
 }
 
 func init() { //nolint:gochecknoinits // the only way in for tenuretest without a public name; it does nothing else
@@ -162,7 +53,7 @@ func init() { //nolint:gochecknoinits // the only way in for tenuretest without 
 
 // controlled is what tenuretest holds of a coordinator.
 type controlled struct {
-	*localControl
+	*memstore.Leases
 	coordinator *Coordinator
 }
 

@@ -6,10 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/tenure-go/tenure/internal/lease"
-
-	"github.com/tenure-go/tenure/internal/store"
 )
 
 func TestStandaloneLife(t *testing.T) {
@@ -163,33 +159,4 @@ func TestControlledCoordinator(t *testing.T) {
 		require.Len(c, a.told(EventAcquired), 6)
 		require.Len(c, a.told(EventEnded), 6)
 	})
-}
-
-// What an earlier campaign asks late changes nothing of a newer one.
-func TestP5_LocalLease(t *testing.T) {
-	l := &localLease{control: &localControl{granting: true}, id: "alone"}
-	old, young := lease.Request{Nonce: "old", Floor: 1e15}, lease.Request{Nonce: "young"}
-	ask := func(call func(context.Context, lease.Request) (store.LeaseReply, error), r lease.Request) store.LeaseReply {
-		reply, err := call(context.Background(), r)
-		require.NoError(t, err)
-		return reply
-	}
-	first := ask(l.Acquire, old)
-	require.Equal(t, lease.Won, first.Verdict)
-	require.Equal(t, int64(1e15)+1, first.Token, "past every token that was ever seen")
-	require.Equal(t, lease.Held, ask(l.Acquire, young).Verdict)
-	require.Equal(t, lease.Done, ask(l.Release, old).Verdict)
-	second := ask(l.Acquire, young)
-	require.Equal(t, lease.Won, second.Verdict)
-	require.Greater(t, second.Token, first.Token)
-	require.Equal(t, lease.Held, ask(l.Acquire, old).Verdict)
-	require.Equal(t, lease.Lost, ask(l.Renew, old).Verdict)
-	require.Equal(t, lease.Done, ask(l.Release, old).Verdict)
-	require.Equal(t, lease.Kept, ask(l.Renew, young).Verdict)
-	l.control.granting = false
-	require.Equal(t, lease.Held, ask(l.Acquire, young).Verdict)
-	require.Equal(t, lease.Lost, ask(l.Renew, young).Verdict)
-	reply, err := l.Leader(context.Background())
-	require.NoError(t, err)
-	require.Empty(t, reply.Holder)
 }

@@ -166,7 +166,7 @@ func TestOwedSlotStandsAlone(t *testing.T) {
 				g.pass(11*time.Minute - time.Second)
 				require.Equal(g, c.want, rounded(g.noted()))
 				require.Equal(g, c.skipped, b.status().Skipped)
-				require.Equal(g, b.known()[0].spec, g.local.records["t"].Spec)
+				require.Equal(g, b.known()[0].spec, g.saved().Spec)
 				b.end()
 			})
 		})

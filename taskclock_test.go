@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
@@ -130,15 +129,9 @@ func TestStandaloneKeepsTheTimeOfTheDay(t *testing.T) {
 	for _, step := range []time.Duration{8 * time.Hour, -3 * time.Hour, 30 * time.Second, -30 * time.Second} {
 		t.Run(step.String(), func(t *testing.T) {
 			onTaskStage(t, func(g *taskStage) {
-				var apart atomic.Int64 // how far the wall clock is ahead of the monotonic one
-				g.local.clock = func() lease.Reading {
-					reading := readClock()
-					reading.Wall += time.Duration(apart.Load())
-					return reading
-				}
 				a := g.leader("a", Task{Name: "t", Schedule: Cron("0 * * * *"), Run: g.run(0)})
 				g.pass(30 * time.Minute)
-				apart.Store(int64(step))
+				g.apart.Store(int64(step))
 				g.pass(5 * time.Hour)
 				noted := g.noted()
 				require.GreaterOrEqual(g, len(noted), 4)

@@ -17,12 +17,7 @@ import (
 func TestLostRecord(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(20 * time.Minute)})
-		lose := func() {
-			g.local.mu.Lock()
-			defer g.local.mu.Unlock()
-			clear(g.local.records)
-			g.local.names = nil
-		}
+		lose := func() { g.local.Change(func(records map[string]*store.TaskRecord) { clear(records) }) }
 		g.pass(70 * time.Minute)
 		lose() // during a run
 		g.pass(30 * time.Minute)
@@ -42,11 +37,11 @@ func TestLostRecord(t *testing.T) {
 func TestRecordMovesUnderTheLeader(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		move := func(d time.Duration) {
-			g.local.mu.Lock()
-			defer g.local.mu.Unlock()
-			r := g.local.records["t"]
-			r.Next = g.began.Add(d).UnixMilli()
-			r.Due = strconv.FormatInt(r.Next, 10)
+			g.local.Change(func(records map[string]*store.TaskRecord) {
+				r := records["t"]
+				r.Next = g.began.Add(d).UnixMilli()
+				r.Due = strconv.FormatInt(r.Next, 10)
+			})
 		}
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(90 * time.Minute)})
 		g.pass(time.Hour - time.Second)

@@ -15,23 +15,22 @@ import (
 
 // saved is a copy of the record of the one task, as an old snapshot of Redis.
 func (g *taskStage) saved() *store.TaskRecord {
-	g.local.mu.Lock()
-	defer g.local.mu.Unlock()
-	r := *g.local.records["t"]
-	return &r
+	reply, err := g.local.Record(g.Context(), "t")
+	require.NoError(g, err)
+	return &reply.Record
 }
 
 // restore puts it back, as a failover that lost the last second does; nil: the record is gone.
 func (g *taskStage) restore(r *store.TaskRecord) {
-	g.local.mu.Lock()
-	defer g.local.mu.Unlock()
-	if r == nil {
-		delete(g.local.records, "t")
-		return
-	}
-	token := g.local.records["t"].Token
-	*g.local.records["t"] = *r
-	g.local.records["t"].Token = token
+	g.local.Change(func(records map[string]*store.TaskRecord) {
+		if r == nil {
+			delete(records, "t")
+			return
+		}
+		token := records["t"].Token
+		*records["t"] = *r
+		records["t"].Token = token
+	})
 }
 
 // TestOwnRunIsNotRepeated: the end of a run that Redis did not hear of is known to the process, which does not run it again when it leads

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/plan"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 

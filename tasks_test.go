@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -18,7 +19,7 @@ func noTask(context.Context, TaskRun) error { return nil }
 
 // TestRegisterRefuses: all problems at once, each with field, value and reason.
 func TestRegisterRefuses(t *testing.T) {
-	s := newTasks(newLocalTasks(), newEventBus("i"), "i")
+	s := newTasks(memstore.NewTasks(readClock), newEventBus("i"), "i")
 	good := Task{Name: "t", Schedule: Every(time.Hour), Run: noTask}
 	with := func(change func(*Task)) Task {
 		task := good
@@ -83,7 +84,7 @@ func TestRegisterRefuses(t *testing.T) {
 }
 
 func TestTasksListing(t *testing.T) {
-	db := newLocalTasks()
+	db := memstore.NewTasks(readClock)
 	s := newTasks(db, newEventBus("i"), "i")
 	for i := range maxTasks + 5 {
 		_, err := db.Open(t.Context(), fmt.Sprintf("t%04d", i), store.TaskOpen{Token: 5})

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/plan"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -143,7 +143,7 @@ func TestP11_RunSaysThatAScheduleHangs(t *testing.T) {
 
 // TestLongWalksDoNotStopTheLoop: after a long outage the loop looks at its mailbox between the walks of its schedules.
 func TestLongWalksDoNotStopTheLoop(t *testing.T) {
-	s := newTasks(newLocalTasks(), newEventBus("i"), "i")
+	s := newTasks(memstore.NewTasks(readClock), newEventBus("i"), "i")
 	now := time.Now()
 	for n := range 200 {
 		require.NoError(t, s.Register(Task{Name: fmt.Sprint("t", n), Schedule: Cron("* * * * *"), Missed: RunAll, MaxCatchUp: plan.MaxSteps, Run: noTask}))

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/plan"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -26,7 +26,8 @@ import (
 type taskStage struct {
 	*testing.T
 	store   store.Tasks // a localTasks, unless the test has another one
-	local   *localTasks
+	local   *memstore.Tasks
+	apart   atomic.Int64 // how far the wall clock is ahead of the monotonic one
 	began   time.Time
 	token   int64
 	members []*taskMember
@@ -42,8 +43,13 @@ type taskStage struct {
 func onTaskStage(t *testing.T, act func(*taskStage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		local := newLocalTasks()
-		g := &taskStage{T: t, store: local, local: local, began: time.Now(), token: 1000, random: rand.New(rand.NewPCG(1, 1))}
+		g := &taskStage{T: t, began: time.Now(), token: 1000, random: rand.New(rand.NewPCG(1, 1))}
+		g.local = memstore.NewTasks(func() lease.Reading {
+			reading := readClock()
+			reading.Wall += time.Duration(g.apart.Load())
+			return reading
+		})
+		g.store = g.local
 		defer func() {
 			for _, m := range g.members {
 				if m.ended != nil {

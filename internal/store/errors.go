@@ -43,7 +43,8 @@ func FixOf(err error) string {
 	return err.Error()
 }
 
-// NeverSent reports whether an error says that there was no connection, so that nothing can have reached Redis.
+// NeverSent reports whether an error says that there was no connection, so that nothing can have
+// reached Redis.
 func NeverSent(err error) bool {
 	dialled, ok := errors.AsType[*net.OpError](err)
 	return ok && dialled.Op == "dial"

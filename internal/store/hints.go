@@ -2,8 +2,8 @@ package store
 
 import "encoding/json"
 
-// Hints of a lease travel on <leaderkey>:events, those of the registry on <ns>:events. Losing, repeating or forging
-// one costs latency or a request, never correctness, but for the roll-call.
+// Hints of a lease travel on <leaderkey>:events, those of the registry on <ns>:events. Losing,
+// repeating or forging one costs latency or a request, never correctness, but for the roll-call.
 const (
 	HintVacant    = "vacant"    // a lease was released: followers ask at once
 	HintGranted   = "granted"   // a lease was granted

@@ -22,11 +22,12 @@ func LeaseSince(lease string) string { return lease + ":since" }
 // LeaseTerm is the key of the hash that outlives the lease: its history.
 func LeaseTerm(lease string) string { return lease + ":term" }
 
-// LeaseEvents is the channel of the hints of a lease: all who share the lease hear them, whatever they call their
-// namespace and the role.
+// LeaseEvents is the channel of the hints of a lease: all who share the lease hear them, whatever
+// they call their namespace and the role.
 func LeaseEvents(lease string) string { return lease + ":events" }
 
-// leaseParts are the key of a lease and all that is derived from it: keys, and the channel of its hints.
+// leaseParts are the key of a lease and all that is derived from it: keys, and the channel of its
+// hints.
 func leaseParts(lease string) []string {
 	return []string{lease, LeaseSince(lease), LeaseTerm(lease), lease + ":terms", LeaseEvents(lease)}
 }
@@ -61,7 +62,8 @@ func (k Keys) Task(name string) string { return string(k) + ":task:" + name }
 // Runs is the stream of the last runs of a task.
 func (k Keys) Runs(name string) string { return string(k) + ":task:" + name + ":runs" }
 
-// Taken says which key or channel of the namespace, that is none of a lease, a lease key would share; "": none.
+// Taken says which key or channel of the namespace, that is none of a lease, a lease key would
+// share; "": none.
 func (k Keys) Taken(lease string) string {
 	for _, part := range leaseParts(lease) {
 		switch part {
@@ -85,8 +87,8 @@ func Shared(lease, other string) string {
 	return ""
 }
 
-// HashTag is what a Redis Cluster hashes of a key: what stands between the first brace and the next closing one, if
-// anything does. Keys of one hash tag lie in one slot.
+// HashTag is what a Redis Cluster hashes of a key: what stands between the first brace and the next
+// closing one, if anything does. Keys of one hash tag lie in one slot.
 func HashTag(key string) string {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {

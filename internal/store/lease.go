@@ -7,8 +7,8 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 )
 
-// Lease is what an elector asks of a store for one role. Every method is one round trip, bounded by ctx only as far as
-// the client heeds it, and safe for concurrent use.
+// Lease is what an elector asks of a store for one role. Every method is one round trip, bounded by
+// ctx only as far as the client heeds it, and safe for concurrent use.
 type Lease interface {
 	Acquire(ctx context.Context, r lease.Request) (LeaseReply, error)
 	Renew(ctx context.Context, r lease.Request) (LeaseReply, error)
@@ -19,12 +19,13 @@ type Lease interface {
 // LeaseReply is the typed reply of a Lease.
 type LeaseReply struct {
 	lease.Answer
-	// Reason is "reclaimed" if a renewal took back a lease that Redis had lost. Else it is why it was refused: lease,
-	// hold, until, empty, taken, released, vanished; or foreign, from Acquire and Renew alike, if the holder is no
-	// tenure client: then Token is not the holder's.
+	// Reason is "reclaimed" if a renewal took back a lease that Redis had lost. Else it is why it
+	// was refused: lease, hold, until, empty, taken, released, vanished; or foreign, from Acquire
+	// and Renew alike, if the holder is no tenure client: then Token is not the holder's.
 	Reason string
-	// Holder is the value of the lease key: the instance ID of the holder, or whatever a foreign client wrote, which
-	// may be "". It is "" if nobody holds the lease, too; the verdict tells them apart.
+	// Holder is the value of the lease key: the instance ID of the holder, or whatever a foreign
+	// client wrote, which may be "". It is "" if nobody holds the lease, too; the verdict tells
+	// them apart.
 	Holder string
 }
 

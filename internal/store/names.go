@@ -17,7 +17,8 @@ var (
 	IncarnationPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 )
 
-// IsKey reports whether a Namespace or LeaderKey can be called so: the characters of an ID and at most one hash tag.
+// IsKey reports whether a Namespace or LeaderKey can be called so: the characters of an ID and at
+// most one hash tag.
 func IsKey(name string) bool {
 	bare := name
 	if tag := TagPattern.FindString(name); tag != "" {

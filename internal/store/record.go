@@ -31,8 +31,8 @@ const (
 	MaxMetadataBytes = 4096
 )
 
-// Pieces returns the record that tenure writes of an instance: its times go between the two. Words and IDs need no
-// escape in JSON.
+// Pieces returns the record that tenure writes of an instance: its times go between the two. Words
+// and IDs need no escape in JSON.
 func (i Instance) Pieces(id string) (head, rest string) {
 	head = `{"instance_id":` + quoted(id) + `,"started_at":`
 	rest = `,"status":` + quoted(i.Status) + `,"worker_count":` + strconv.Itoa(i.WorkerCount) + `,"incarnation":` + quoted(i.Incarnation)
@@ -49,13 +49,13 @@ func RecordTimes(started, lastHeartbeat int64) string {
 
 func quoted(s string) string { return `"` + s + `"` }
 
-// ownRecord is how a record of tenure begins: its fields in this order, without blanks. Any other record is foreign,
-// whatever words it has in it. The scripts read it alike (OWN).
+// ownRecord is how a record of tenure begins: its fields in this order, without blanks. Any other
+// record is foreign, whatever words it has in it. The scripts read it alike (OWN).
 var ownRecord = regexp.MustCompile(`^\{"instance_id":"[A-Za-z0-9._:-]+","started_at":[0-9]+,"last_heartbeat":[0-9]+,` +
 	`"status":"[A-Za-z0-9_-]*","worker_count":[0-9]+,"incarnation":"([A-Za-z0-9_-]{1,64})"[,}]`)
 
-// ParseInstance makes sense of a record, as far as there is any: leniently, since other programs write records too.
-// Names of fields are taken as they are, in lower case, as the scripts do.
+// ParseInstance makes sense of a record, as far as there is any: leniently, since other programs
+// write records too. Names of fields are taken as they are, in lower case, as the scripts do.
 func ParseInstance(record string) (i Instance, ok bool) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal([]byte(record), &fields) != nil || fields == nil {

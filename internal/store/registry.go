@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Registry keeps the instances. Each method is one decision there, which may be asked for again if its answer was lost.
-// They are bounded by ctx only as far as the client heeds it, and safe for concurrent use.
+// Registry keeps the instances. Each method is one decision there, which may be asked for again if
+// its answer was lost. They are bounded by ctx only as far as the client heeds it, and safe for
+// concurrent use.
 type Registry interface {
 	Heartbeat(ctx context.Context, h Heartbeat) (HeartbeatReply, error)
 	Remove(ctx context.Context, id, incarnation string) (verdict string, err error)
@@ -18,7 +19,8 @@ type Registry interface {
 	Adopt(ctx context.Context, incarnation string, ids []string) (foreign []string, err error)
 }
 
-// Heartbeat registers an instance, or keeps it registered. The record comes in pieces: Redis's time goes between them.
+// Heartbeat registers an instance, or keeps it registered. The record comes in pieces: Redis's time
+// goes between them.
 type Heartbeat struct {
 	ID, Incarnation string
 	First           bool  // never registered before: the record of another incarnation is replaced
@@ -90,7 +92,8 @@ type Sweep struct {
 
 // SweepReply has a verdict for each instance of the call.
 type SweepReply struct {
-	// HeldSince is when the hold that runs began, by Redis's clock in ms, and Held how many it held then. Both are 0 if none runs that this incarnation began.
+	// HeldSince is when the hold that runs began, by Redis's clock in ms, and Held how many it held
+	// then. Both are 0 if none runs that this incarnation began.
 	HeldSince int64
 	Held      int
 	Verdicts  []string

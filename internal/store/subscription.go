@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Audience is whom a subscription to hints serves. Its functions do not block and may be called from several goroutines.
+// Audience is whom a subscription to hints serves. Its functions do not block and may be called
+// from several goroutines.
 type Audience struct {
 	Channels func() []string      // to listen on; the first one names the slot in a cluster
 	More     <-chan struct{}      // Channels returns more than before; nil: never

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Tasks keeps the records of tasks. Each method is one decision there, which may be asked for again if its answer was
-// lost. They are bounded by ctx only as far as the client heeds it, and safe for concurrent use.
+// Tasks keeps the records of tasks. Each method is one decision there, which may be asked for again
+// if its answer was lost. They are bounded by ctx only as far as the client heeds it, and safe for
+// concurrent use.
 type Tasks interface {
 	Open(ctx context.Context, name string, o TaskOpen) (TaskReply, error)
 	Plan(ctx context.Context, name string, p TaskPlan) (TaskReply, error)
@@ -71,8 +72,8 @@ type TaskClaim struct {
 	Token int64
 	Run   string // ID, drawn for this claim
 	Kind  string
-	// Expect is what the record must still say, as it was read. ClaimSlot: its field next; ClaimAgain: the ID of the run
-	// that was left behind; ClaimExtra: when a run last ended.
+	// Expect is what the record must still say, as it was read. ClaimSlot: its field next;
+	// ClaimAgain: the ID of the run that was left behind; ClaimExtra: when a run last ended.
 	Expect     string
 	Slot, Next int64
 	Spec       string
@@ -129,8 +130,8 @@ type TaskReply struct {
 	Record  TaskRecord
 }
 
-// TaskRecord is what the record of a task holds. Texts are untrusted, times are in ms of Redis's clock, and what is no
-// number there is 0 here.
+// TaskRecord is what the record of a task holds. Texts are untrusted, times are in ms of Redis's
+// clock, and what is no number there is 0 here.
 type TaskRecord struct {
 	Due                          string // the field next as it is there; "" in a new record
 	Next                         int64  // 0: no further slot, or none yet

@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// The field spec of a record is the hash of the schedule. Behind it stands, once the schedule has changed, when that was
-// and which slot of the old one was dropped for it, both in ms of Redis's clock: "<hash> <changed> <dropped>". Two
-// versions of a program that lead by turns would else put a task off for ever.
+// The field spec of a record is the hash of the schedule. Behind it stands, once the schedule has
+// changed, when that was and which slot of the old one was dropped for it, both in ms of Redis's
+// clock: "<hash> <changed> <dropped>". Two versions of a program that lead by turns would else put
+// a task off for ever.
 
 // Follows reports whether a record is that of a schedule.
 func (r TaskRecord) Follows(spec string) bool {
@@ -24,8 +25,8 @@ func (r TaskRecord) Under(spec string) string {
 	return spec
 }
 
-// PutOff reports whether a slot was dropped by a change of the schedule, has passed since, and nothing has run since the
-// change.
+// PutOff reports whether a slot was dropped by a change of the schedule, has passed since, and
+// nothing has run since the change.
 func (r TaskRecord) PutOff(now int64) bool {
 	changed, dropped := r.change()
 	return dropped != 0 && dropped <= now && r.Started < changed

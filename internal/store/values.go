@@ -33,7 +33,8 @@ func Time(ms int64) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// StartTime is the start of a term, in Unix seconds. Anybody may have written it: what is no date is the zero time.
+// StartTime is the start of a term, in Unix seconds. Anybody may have written it: what is no date
+// is the zero time.
 func StartTime(seconds int64) time.Time {
 	if t := Time(min(seconds, 1<<50) * 1000); !t.IsZero() {
 		return t.Local()

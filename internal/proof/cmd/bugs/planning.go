@@ -58,7 +58,7 @@ var planning = []bug{
 	{name: "grace shorter than a failover", test: "TestGrace", breaks: "each crash right before a slot loses it", file: "tasks.go",
 		old: "max(plan.DefaultGrace, o.Election.LeaseTTL+30*time.Second)", new: "plan.DefaultGrace"},
 
-	{name: "standalone by the monotonic clock alone", test: "TestStandaloneKeepsTheTimeOfTheDay", breaks: "after a suspension of the machine cron comes hours late, for good", file: "localtasks.go",
+	{name: "standalone by the monotonic clock alone", test: "TestStandaloneKeepsTheTimeOfTheDay", breaks: "after a suspension of the machine cron comes hours late, for good", file: "internal/memstore/tasks.go",
 		old: "max(apart, -apart) > time.Second {", new: "max(apart, -apart) < -time.Second {"},
 	{name: "star with a step taken for a star", test: "TestMeansWhatRobfigMeans", in: "internal/cron", breaks: "a spec from Kubernetes runs on other days here", file: "internal/cron/cron.go",
 		old: "either: bits.Dom&starred == 0 && bits.Dow&starred == 0,", new: "either: !star(fields[2]) && !star(fields[4]),"},

@@ -1,4 +1,4 @@
-package tenure
+package memstore
 
 import (
 	"context"
@@ -8,13 +8,12 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
-
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// localTasks keeps the records of tasks in memory, for a coordinator without Redis: what scripts.lua does, in Go. Its clock is
-// this machine's.
-type localTasks struct {
+// Tasks keeps the records of tasks in memory, for a coordinator without Redis: what scripts.lua
+// does, in Go. Its clock is this machine's.
+type Tasks struct {
 	clock func() lease.Reading
 
 	mu      sync.Mutex
@@ -27,13 +26,15 @@ type localTasks struct {
 // maxHistory is how many runs of a task are kept.
 const maxHistory = 100
 
-func newLocalTasks() *localTasks {
-	return &localTasks{clock: readClock, began: readClock(), records: make(map[string]*store.TaskRecord), history: make(map[string][]store.Run)}
+// NewTasks returns a store without records that lives by the given clocks.
+func NewTasks(clock func() lease.Reading) *Tasks {
+	return &Tasks{clock: clock, began: clock(), records: make(map[string]*store.TaskRecord), history: make(map[string][]store.Run)}
 }
 
-// now is the time by this machine's wall clock, ms. It goes on with the monotonic clock as long as the two agree. If they are more than
-// a second apart, the machine was suspended or its clock was set: the wall clock is right, as Redis's own is. The mutex is held.
-func (s *localTasks) now() int64 {
+// now is the time by this machine's wall clock, ms. It goes on with the monotonic clock as long as
+// the two agree. If they are more than a second apart, the machine was suspended or its clock was
+// set: the wall clock is right, as Redis's own is. The mutex is held.
+func (s *Tasks) now() int64 {
 	reading := s.clock()
 	counted := s.began.Wall + reading.Mono - s.began.Mono
 	if apart := reading.Wall - counted; max(apart, -apart) > time.Second {
@@ -42,8 +43,17 @@ func (s *localTasks) now() int64 {
 	return counted.Milliseconds()
 }
 
+// Change lets somebody else write to the records, as another program does, or a failover of Redis
+// that loses some. Only tests call it.
+func (s *Tasks) Change(change func(records map[string]*store.TaskRecord)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s.records)
+	s.names = slices.DeleteFunc(s.names, func(name string) bool { return s.records[name] == nil })
+}
+
 // decide runs one decision on a record, as a script does.
-func (s *localTasks) decide(name string, token int64, decide func(r *store.TaskRecord, now int64) string) (store.TaskReply, error) {
+func (s *Tasks) decide(name string, token int64, decide func(r *store.TaskRecord, now int64) string) (store.TaskReply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -58,7 +68,7 @@ func (s *localTasks) decide(name string, token int64, decide func(r *store.TaskR
 	return store.TaskReply{Verdict: verdict, Now: now, Record: *r}, nil
 }
 
-func (s *localTasks) Open(_ context.Context, name string, o store.TaskOpen) (store.TaskReply, error) {
+func (s *Tasks) Open(_ context.Context, name string, o store.TaskOpen) (store.TaskReply, error) {
 	return s.decide(name, o.Token, func(r *store.TaskRecord, _ int64) string {
 		r.Token, r.Lease = o.Token, o.Lease // nobody else's: one coordinator has these records
 		if s.records[name] == nil {
@@ -69,7 +79,7 @@ func (s *localTasks) Open(_ context.Context, name string, o store.TaskOpen) (sto
 	})
 }
 
-func (s *localTasks) Plan(_ context.Context, name string, p store.TaskPlan) (store.TaskReply, error) {
+func (s *Tasks) Plan(_ context.Context, name string, p store.TaskPlan) (store.TaskReply, error) {
 	return s.decide(name, p.Token, func(r *store.TaskRecord, _ int64) string {
 		due := strconv.FormatInt(p.Next, 10)
 		switch {
@@ -87,7 +97,7 @@ func (s *localTasks) Plan(_ context.Context, name string, p store.TaskPlan) (sto
 	})
 }
 
-func (s *localTasks) Claim(_ context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
+func (s *Tasks) Claim(_ context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
 	return s.decide(name, c.Token, func(r *store.TaskRecord, now int64) string {
 		switch {
 		case r.Run == c.Run:
@@ -130,7 +140,7 @@ func (s *localTasks) Claim(_ context.Context, name string, c store.TaskClaim) (s
 	})
 }
 
-func (s *localTasks) Retry(_ context.Context, name string, t store.TaskRetry) (store.TaskReply, error) {
+func (s *Tasks) Retry(_ context.Context, name string, t store.TaskRetry) (store.TaskReply, error) {
 	return s.decide(name, t.Token, func(r *store.TaskRecord, now int64) string {
 		switch {
 		case r.Run != t.Run:
@@ -142,7 +152,7 @@ func (s *localTasks) Retry(_ context.Context, name string, t store.TaskRetry) (s
 	})
 }
 
-func (s *localTasks) Finish(_ context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
+func (s *Tasks) Finish(_ context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
 	return s.decide(name, f.Token, func(r *store.TaskRecord, now int64) string {
 		switch {
 		case r.Run == f.Run:
@@ -174,7 +184,7 @@ func (s *localTasks) Finish(_ context.Context, name string, f store.TaskFinish) 
 	})
 }
 
-func (s *localTasks) remember(name string, r *store.TaskRecord, now int64, run string, status store.RunStatus, text string) {
+func (s *Tasks) remember(name string, r *store.TaskRecord, now int64, run string, status store.RunStatus, text string) {
 	s.history[name] = append(s.history[name], store.Run{
 		Run: run, Slot: store.Time(r.Scheduled), Started: store.Time(r.Started), Finished: store.Time(now), Status: status,
 		Attempt: r.Attempt, Token: r.RunToken, InstanceID: r.Instance, Error: text,
@@ -184,11 +194,11 @@ func (s *localTasks) remember(name string, r *store.TaskRecord, now int64, run s
 	}
 }
 
-func (s *localTasks) Record(_ context.Context, name string) (store.TaskReply, error) {
+func (s *Tasks) Record(_ context.Context, name string) (store.TaskReply, error) {
 	return s.decide(name, lease.MaxToken, func(*store.TaskRecord, int64) string { return store.TaskOK })
 }
 
-func (s *localTasks) Pause(_ context.Context, name string, paused bool, expect string) (store.TaskReply, error) {
+func (s *Tasks) Pause(_ context.Context, name string, paused bool, expect string) (store.TaskReply, error) {
 	return s.decide(name, lease.MaxToken, func(r *store.TaskRecord, _ int64) string {
 		if s.records[name] == nil {
 			return store.TaskAbsent
@@ -201,13 +211,13 @@ func (s *localTasks) Pause(_ context.Context, name string, paused bool, expect s
 	})
 }
 
-func (s *localTasks) Names(_ context.Context, limit int) ([]string, bool, error) {
+func (s *Tasks) Names(_ context.Context, limit int) ([]string, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.names[:min(len(s.names), limit)]), len(s.names) > limit, nil
 }
 
-func (s *localTasks) Records(_ context.Context, names []string) ([]store.TaskRecord, []error, error) {
+func (s *Tasks) Records(_ context.Context, names []string) ([]store.TaskRecord, []error, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	records := make([]store.TaskRecord, len(names))
@@ -219,7 +229,7 @@ func (s *localTasks) Records(_ context.Context, names []string) ([]store.TaskRec
 	return records, make([]error, len(names)), nil
 }
 
-func (s *localTasks) Runs(_ context.Context, name string, limit int) ([]store.Run, error) {
+func (s *Tasks) Runs(_ context.Context, name string, limit int) ([]store.Run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	runs := slices.Clone(s.history[name])
