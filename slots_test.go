@@ -23,6 +23,9 @@ func TestSlotDecisions(t *testing.T) {
 	every := func(overlap OverlapPolicy, missed MissedPolicy) Task {
 		return Task{Name: "t", Schedule: Every(10 * time.Minute), Overlap: overlap, Missed: missed, MaxCatchUp: 2, Grace: time.Minute}
 	}
+	jittered := func(missed MissedPolicy) *Task {
+		return &Task{Name: "t", Schedule: Every(10 * time.Minute), Missed: missed, Grace: time.Minute, Jitter: 30 * time.Second}
+	}
 	late := func(now, lag int64) backlog { return backlog{late: true, until: now, lag: lag} }
 	runs := func(slot, next int64, b backlog) slotPlan {
 		return slotPlan{run: true, slot: base + slot, next: base + next, first: base, backlog: b}
@@ -53,6 +56,15 @@ func TestSlotDecisions(t *testing.T) {
 		"queued": {every(Queue, RunAll), slotState{now: base + min10, began: base - 1, lastEnded: base + min10 - 1},
 			slotPlan{run: true, slot: base + min10, next: base + 2*min10, skipped: 1, first: base}},
 
+		"jittered, as late as on time goes": {*jittered(RunOnce), slotState{now: base + 90_000}, runs(0, min10, backlog{})},
+		"jittered, late": {*jittered(RunOnce), slotState{now: base + 90_001},
+			runs(0, min10, late(base+90_001, 90_001-jittered(RunOnce).delay(base).Milliseconds()))},
+		"jittered, in the grace":     {*jittered(SkipMissed), slotState{now: base + 90_000}, runs(0, min10, backlog{})},
+		"jittered, behind the grace": {*jittered(SkipMissed), slotState{now: base + 90_001}, slotPlan{next: base + min10, skipped: 1, first: base}},
+		"the next one is due soon after": {Task{Name: "t", Schedule: Every(10 * time.Second), Missed: RunAll}, slotState{now: base + 10_000},
+			runs(0, 10_000, late(base+10_000, 10_000))},
+		"the last one": {Task{Name: "t", Schedule: slotAt(base)}, slotState{now: base + 10_000}, slotPlan{run: true, slot: base, first: base}},
+
 		// A backlog.
 		"of the backlog": {every(Skip, RunAll), slotState{now: base + 5*min10, backlog: backlog{late: true, until: base, lag: 7}},
 			runs(0, min10, backlog{late: true, until: base, lag: 7})},
@@ -69,6 +81,9 @@ func TestSlotDecisions(t *testing.T) {
 		"catches up in a queue": {every(Queue, RunOnce),
 			slotState{now: base + 2*min10, began: base - 1, lastEnded: base + 1, backlog: backlog{late: true, lag: tableDay}},
 			slotPlan{run: true, slot: base + 2*min10, next: base + 3*min10, skipped: 2, first: base}},
+		"catches up on all in a queue": {every(Queue, RunAll),
+			slotState{now: base + min10, began: base - 1, lastEnded: base + min10 - 1, backlog: backlog{late: true, lag: tableDay}},
+			runs(0, min10, late(base+min10, min10))},
 		"a second late":        {every(Skip, RunOnce), slotState{now: base + 1000, backlog: backlog{late: true}}, runs(0, min10, backlog{})},
 		"more than a second":   {every(Skip, RunOnce), slotState{now: base + 1001, backlog: backlog{late: true}}, runs(0, min10, late(base+1001, 1001))},
 		"a second, on time":    {every(Skip, RunOnce), slotState{now: base + 1001}, runs(0, min10, backlog{})},
@@ -141,31 +156,32 @@ func TestReplan(t *testing.T) {
 		record store.TaskRecord
 		want   int64
 	}{
-		"new":                                  {every, store.TaskRecord{}, now + tableMinute},
-		"new, cron":                            {cron, store.TaskRecord{}, now + 90*tableMinute},
-		"new, what it says counts for nothing": {every, store.TaskRecord{Next: now + 7, Scheduled: now - 1}, now + tableMinute},
-		"as it is":                             {every, store.TaskRecord{Due: "x", Spec: "s", Next: now - 5, Scheduled: now - min10 - 5}, now - 5},
-		"as it is, since it changed":           {every, store.TaskRecord{Due: "x", Spec: "s 1 2", Next: now - 5, Scheduled: now - min10 - 5}, now - 5},
-		"had ended":                            {every, store.TaskRecord{Due: "0", Spec: "s", Scheduled: now - tableDay}, now + min10},
-		"had ended, never ran":                 {every, store.TaskRecord{Due: "0", Spec: "s"}, now + tableMinute},
-		"had ended, run on election":           {once, store.TaskRecord{Due: "0", Spec: "s", Scheduled: now - tableDay}, now + tableMinute},
-		"no clock led to it":                   {every, store.TaskRecord{Due: "x", Spec: "s", Next: now + tableDay, Scheduled: now - tableDay}, now + min10},
-		"another interval":                     {every, store.TaskRecord{Due: "x", Spec: "o", Next: now + tableDay, Scheduled: now - tableMinute}, now + 9*tableMinute},
-		"another interval, over":               {every, store.TaskRecord{Due: "x", Spec: "o", Next: now + tableDay, Scheduled: now - min10}, now},
-		"another interval, long over":          {every, store.TaskRecord{Due: "x", Spec: "o", Next: now + tableDay, Scheduled: now - tableDay - 1}, now},
-		"another interval, the run was late":   {every, store.TaskRecord{Due: "x", Spec: "o", Scheduled: now - 3*min10 - 7, Started: now - min10 + 1}, now + min10 - 7},
-		"the same, in step with now":           {every, store.TaskRecord{Due: "x", Spec: "o", Scheduled: now - 3*min10, Started: now - min10 + 1}, now + min10},
-		"the same, but one interval ago":       {every, store.TaskRecord{Due: "x", Spec: "o", Scheduled: now - 3*min10 - 7, Started: now - min10}, now},
-		"ran just now":                         {every, store.TaskRecord{Due: "x", Spec: "o", Scheduled: now, Started: now}, now + min10},
-		"ran in the future":                    {every, store.TaskRecord{Due: "x", Spec: "o", Next: now + 7, Scheduled: now + 1}, now + 7},
-		"ran in the future, ended":             {every, store.TaskRecord{Due: "0", Spec: "o", Scheduled: now + 1}, now + min10},
-		"never ran, comes sooner":              {every, store.TaskRecord{Due: "x", Spec: "o", Next: now + 7}, now + 7},
-		"never ran, would come later":          {every, store.TaskRecord{Due: "x", Spec: "o", Next: now + tableDay}, now + min10},
-		"cron":                                 {cron, store.TaskRecord{Due: "x", Spec: "o", Next: now + 7, Scheduled: now - tableDay}, now + 30*tableMinute},
-		"cron, put off":                        {cron, store.TaskRecord{Due: "x", Spec: "o 9 8", Next: now + 7, Scheduled: 5, Started: 8}, now + 7},
-		"cron, put off, then it ran":           {cron, store.TaskRecord{Due: "x", Spec: "o 9 8", Next: now + 7, Scheduled: 5, Started: 9}, now + 30*tableMinute},
-		"cron, put off, comes later":           {cron, store.TaskRecord{Due: "x", Spec: "o 9 8", Next: now + tableDay, Scheduled: 5, Started: 8}, now + 30*tableMinute},
-		"cron, put off, has ended":             {cron, store.TaskRecord{Due: "0", Spec: "o 9 8", Scheduled: 5, Started: 8}, now + 30*tableMinute},
+		"new":                                      {every, store.TaskRecord{}, now + tableMinute},
+		"new, cron":                                {cron, store.TaskRecord{}, now + 90*tableMinute},
+		"new, what it says counts for nothing":     {every, store.TaskRecord{Next: now + 7, Scheduled: now - 1}, now + tableMinute},
+		"as it is":                                 {every, store.TaskRecord{Due: "x", Spec: "s", Next: now - 5, Scheduled: now - min10 - 5}, now - 5},
+		"as it is, since it changed":               {every, store.TaskRecord{Due: "x", Spec: "s 1 2", Next: now - 5, Scheduled: now - min10 - 5}, now - 5},
+		"had ended":                                {every, store.TaskRecord{Due: "0", Spec: "s", Scheduled: now - tableDay}, now + min10},
+		"had ended, never ran":                     {every, store.TaskRecord{Due: "0", Spec: "s"}, now + tableMinute},
+		"had ended, run on election":               {once, store.TaskRecord{Due: "0", Spec: "s", Scheduled: now - tableDay}, now + tableMinute},
+		"no clock led to it":                       {every, store.TaskRecord{Due: "x", Spec: "s", Next: now + tableDay, Scheduled: now - tableDay}, now + min10},
+		"another interval":                         {every, store.TaskRecord{Due: "x", Spec: "o", Next: now + tableDay, Scheduled: now - tableMinute}, now + 9*tableMinute},
+		"another interval, over":                   {every, store.TaskRecord{Due: "x", Spec: "o", Next: now + tableDay, Scheduled: now - min10}, now},
+		"another interval, long over":              {every, store.TaskRecord{Due: "x", Spec: "o", Next: now + tableDay, Scheduled: now - tableDay - 1}, now},
+		"another interval, the run was late":       {every, store.TaskRecord{Due: "x", Spec: "o", Scheduled: now - 3*min10 - 7, Started: now - min10 + 1}, now + min10 - 7},
+		"the same, in step with now":               {every, store.TaskRecord{Due: "x", Spec: "o", Scheduled: now - 3*min10, Started: now - min10 + 1}, now + min10},
+		"another interval, over, the run was late": {every, store.TaskRecord{Due: "x", Spec: "o", Scheduled: now - min10, Started: now - 1}, now + min10},
+		"the same, but one interval ago":           {every, store.TaskRecord{Due: "x", Spec: "o", Scheduled: now - 3*min10 - 7, Started: now - min10}, now},
+		"ran just now":                             {every, store.TaskRecord{Due: "x", Spec: "o", Scheduled: now, Started: now}, now + min10},
+		"ran in the future":                        {every, store.TaskRecord{Due: "x", Spec: "o", Next: now + 7, Scheduled: now + 1}, now + 7},
+		"ran in the future, ended":                 {every, store.TaskRecord{Due: "0", Spec: "o", Scheduled: now + 1}, now + min10},
+		"never ran, comes sooner":                  {every, store.TaskRecord{Due: "x", Spec: "o", Next: now + 7}, now + 7},
+		"never ran, would come later":              {every, store.TaskRecord{Due: "x", Spec: "o", Next: now + tableDay}, now + min10},
+		"cron":                                     {cron, store.TaskRecord{Due: "x", Spec: "o", Next: now + 7, Scheduled: now - tableDay}, now + 30*tableMinute},
+		"cron, put off":                            {cron, store.TaskRecord{Due: "x", Spec: "o 9 8", Next: now + 7, Scheduled: 5, Started: 8}, now + 7},
+		"cron, put off, then it ran":               {cron, store.TaskRecord{Due: "x", Spec: "o 9 8", Next: now + 7, Scheduled: 5, Started: 9}, now + 30*tableMinute},
+		"cron, put off, comes later":               {cron, store.TaskRecord{Due: "x", Spec: "o 9 8", Next: now + tableDay, Scheduled: 5, Started: 8}, now + 30*tableMinute},
+		"cron, put off, has ended":                 {cron, store.TaskRecord{Due: "0", Spec: "o 9 8", Scheduled: 5, Started: 8}, now + 30*tableMinute},
 	} {
 		require.Equal(t, c.want, c.task.replan(c.record, "s", now), name)
 	}

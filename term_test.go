@@ -55,6 +55,17 @@ func TestP8_NotLeadingBeforeCancelled(t *testing.T) {
 	}
 }
 
+// A reader among the tasks may be the first to notice the deadline: then the term is not renewed any more, and can still be retired.
+func TestP4_TasksThatNoticedTheEndFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		live, _ := aLiveTerm(t)
+		live.tasks.lease.Store(nil)
+		require.False(t, live.renew(leaseOf(readClock()), readClock()))
+		live.retire(ErrResigned)
+		require.ErrorIs(t, context.Cause(live.ctx), ErrResigned)
+	})
+}
+
 func TestP4_TimerFollowsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		live, wakes := aLiveTerm(t)
