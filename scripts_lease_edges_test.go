@@ -37,7 +37,7 @@ func TestLeaseScriptsAtTheirEdges(t *testing.T) {
 	for _, tt := range []leaseCase{
 		{name: "hold of sixteen digits", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Hold = 1_000_000_000_000_000 })},
 			ask: acquiring(nil), want: lease.Held, reason: "hold", token: 41, wait: 2000},
-		{name: "restart guard of a millisecond", data: oracle.Data{Term: blank}, facts: oracle.Facts{Origin: "be", Uptime: 2000}, asker: oracle.Asker{RestartGuard: 1},
+		{name: "restart guard of a millisecond", data: oracle.Data{Term: blank}, facts: oracle.Facts{Origin: "be", Uptime: 2000}, asker: oracle.Asker{RestartGuard: 1, HoldOff: 3000},
 			ask: acquiring(nil), want: lease.Won, token: askNow},
 		{name: "restart guard between two seconds", data: oracle.Data{Term: blank}, facts: oracle.Facts{Origin: "be", Uptime: 2000}, asker: oracle.Asker{RestartGuard: 1001},
 			ask: acquiring(nil), want: lease.Held, reason: "hold", token: 41, wait: 1},
