@@ -5,7 +5,7 @@ MAKEFLAGS     += --no-print-directory
 
 GO ?= go
 
-# Every module of the repository. tools/ only pins what `make lint` runs.
+# Every module of the repository, but for tools/lint, which only pins what `make lint` runs.
 MODULES ?= $(shell find . \( -name .git -o -name bin -o -name testdata -o -path ./tools \) -prune \
 	-o -name go.mod -exec dirname {} \; | sort)
 
@@ -65,7 +65,7 @@ test-short: ## Test what needs nothing but Go
 
 .PHONY: cover
 cover: setup ## Print the coverage of the library; COVER_MIN=90 fails below that
-	@./scripts/cover.sh $(COVER_FLAGS) $(ARGS)
+	@./tools/cover.sh $(COVER_FLAGS) $(ARGS)
 
 .PHONY: bench
 bench: setup ## Run the benchmarks; BENCH, BENCH_TIME and BENCH_COUNT choose
@@ -94,7 +94,7 @@ include proof.mk
 
 .PHONY: lint
 lint: $(LINT_TOOLS) ## Check every module: gofmt, go vet, staticcheck, golangci-lint
-	@./scripts/lint.sh $(MODULES)
+	@./tools/lint.sh $(MODULES)
 
 # Systems that everything must compile for, the tests too where there can be a redis-server.
 .PHONY: cross
@@ -105,7 +105,7 @@ cross: ## Build everything for Windows, and everything with its tests for macOS 
 
 .PHONY: api
 api: ## Compare the public API with that of the last tag
-	@./scripts/api.sh
+	@./tools/api.sh
 
 # Not among the lint tools: its database has to be fetched.
 .PHONY: vulncheck
@@ -114,7 +114,7 @@ vulncheck: ## Look for known vulnerabilities that the code of any module reaches
 
 .PHONY: ci
 ci: ## Run what CI runs: lint, test, bugs, and a slice of sim, virtual and the demo
-	@./scripts/ci.sh
+	@./tools/ci.sh
 
 .PHONY: fmt
 fmt: $(LINT_TOOLS) ## Format the code and order its imports
@@ -128,12 +128,12 @@ tidy: ## Tidy every go.mod, also that of the lint tools
 # In CI and as root it installs what is missing, else it says what is.
 .PHONY: setup
 setup:
-	@./scripts/setup.sh
+	@./tools/setup.sh
 
 .PHONY: install-redis
 install-redis: ## Install redis-server where it is missing, and libfaketime and iproute2 where there are packages
-	@./scripts/install-redis.sh
-	@./scripts/install-optional.sh
+	@./tools/install-redis.sh
+	@./tools/install-optional.sh
 
 .PHONY: clean
 clean: ## Remove what the other targets have left

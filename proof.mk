@@ -32,7 +32,7 @@ fleet: setup ## Plague fleets of real processes on real servers; HOURS, SEED, ST
 
 .PHONY: matrix
 matrix: setup ## Run the script and scenario suites on this redis-server, Redis 8.0 and Valkey 8.1; SUITES chooses, OUT
-	@./scripts/install-servers.sh
+	@./tools/install-servers.sh
 	$(GO) run ./internal/proof/cmd/matrix $(if $(SUITES),-suites $(SUITES)) $(if $(OUT),-json $(OUT)/matrix.json)
 
 .PHONY: bugs
@@ -51,8 +51,8 @@ FUZZ_TIME ?= 10s
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser in turn, for FUZZ_TIME each
-	@./scripts/fuzz.sh $(FUZZ_TIME)
+	@./tools/fuzz.sh $(FUZZ_TIME)
 
 .PHONY: pages
 pages: ## Write the figures of a folder, OUT, into docs/proof.md and docs/guarantees.md
-	@./scripts/pages.sh $(OUT)
+	@./tools/pages.sh $(OUT)

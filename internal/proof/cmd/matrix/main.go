@@ -1,5 +1,5 @@
 // Command matrix runs the script and fault suites on every server that there is: the system's redis-server and those that
-// scripts/install-servers.sh has put into bin/servers. It prints one table.
+// tools/install-servers.sh has put into bin/servers. It prints one table.
 package main
 
 import (
