@@ -11,7 +11,7 @@ import (
 // Kind says what an entry of the log is about.
 type Kind string
 
-// The kinds of entries. The first are written by members of a fleet, the others by the arena.
+// The kinds of entries. The first are written by members of a fleet, the others by the cluster.
 const (
 	Started   Kind = "started"    // a process called Run
 	Led       Kind = "led"        // it believed to lead from At to Until: at least so long

@@ -10,69 +10,69 @@ import (
 
 // processFaults are what happens to the members of a fleet.
 var processFaults = []fault{
-	{faultKill, 6, func(a *arena) Strike {
-		s := a.victim()
+	{faultKill, 6, func(c *cluster) Strike {
+		s := c.victim()
 		s.kill()
-		a.awaitOther(s, a.ttls(2, 2))
+		c.awaitOther(s, c.ttls(2, 2))
 		return Strike{Targets: names(s)}
 	}},
-	{"kill a follower", 1, func(a *arena) Strike {
-		s := a.follower()
+	{"kill a follower", 1, func(c *cluster) Strike {
+		s := c.follower()
 		s.kill()
-		a.rest(0, a.ttls(1, 1))
+		c.rest(0, c.ttls(1, 1))
 		return Strike{Targets: names(s)}
 	}},
-	{"freeze the leader past its lease", 4, func(a *arena) Strike {
-		s := a.victim()
+	{"freeze the leader past its lease", 4, func(c *cluster) Strike {
+		s := c.victim()
 		s.freeze()
-		a.wait(a.ttls(1.1, 2.5))
+		c.wait(c.ttls(1.1, 2.5))
 		s.thaw()
-		a.rest(0, a.ttls(0.3, 0.3))
+		c.rest(0, c.ttls(0.3, 0.3))
 		return Strike{Stopped: true, Targets: names(s)}
 	}},
-	{"freeze the leader for a moment", 1, func(a *arena) Strike {
-		s := a.victim()
+	{"freeze the leader for a moment", 1, func(c *cluster) Strike {
+		s := c.victim()
 		s.freeze()
-		a.wait(a.ttls(0.05, 1))
+		c.wait(c.ttls(0.05, 1))
 		s.thaw()
 		return Strike{Stopped: true, Targets: names(s)}
 	}},
-	{faultStop, 5, func(a *arena) Strike {
-		s := a.victim()
+	{faultStop, 5, func(c *cluster) Strike {
+		s := c.victim()
 		s.stop()
-		a.awaitOther(s, a.ttls(2, 2))
+		c.awaitOther(s, c.ttls(2, 2))
 		return Strike{Targets: names(s)}
 	}},
-	{faultResign, 4, func(a *arena) Strike {
-		s := a.victim()
+	{faultResign, 4, func(c *cluster) Strike {
+		s := c.victim()
 		s.resign()
-		a.awaitOther(s, a.ttls(1, 1))
+		c.awaitOther(s, c.ttls(1, 1))
 		return Strike{}
 	}},
-	{"roll out", 1, func(a *arena) Strike { // one after the other, as a deployment does
-		for _, s := range a.seats {
+	{"roll out", 1, func(c *cluster) Strike { // one after the other, as a deployment does
+		for _, s := range c.instances {
 			s.stop()
-			a.rest(0, a.ttls(0.3, 0.3))
+			c.rest(0, c.ttls(0.3, 0.3))
 			s.start()
 		}
-		return Strike{Targets: names(a.seats...)}
+		return Strike{Targets: names(c.instances...)}
 	}},
-	{"stop all, start all", 1, func(a *arena) Strike {
-		for _, s := range a.seats {
+	{"stop all, start all", 1, func(c *cluster) Strike {
+		for _, s := range c.instances {
 			s.ask()
 		}
-		for _, s := range a.seats {
+		for _, s := range c.instances {
 			s.awaitStop()
 		}
-		return Strike{Targets: names(a.seats...)}
+		return Strike{Targets: names(c.instances...)}
 	}},
-	{"busy processors", 1, func(a *arena) Strike {
+	{"busy processors", 1, func(c *cluster) Strike {
 		err := redistest.Do(func(t redistest.TB) {
 			redistest.StartChild(t, spinnerChild)
-			a.wait(a.ttls(1, 3))
+			c.wait(c.ttls(1, 3))
 		})
 		if err != nil {
-			a.t.Errorf("fleet: %v", err)
+			c.t.Errorf("fleet: %v", err)
 		}
 		return Strike{All: true}
 	}},

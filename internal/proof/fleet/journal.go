@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// journal gathers the entries of one arena. It is safe for concurrent use.
+// journal gathers the entries of one cluster. It is safe for concurrent use.
 type journal struct {
 	mu      sync.Mutex
 	entries []Entry

@@ -23,7 +23,7 @@ func sum(samples []time.Duration) Times {
 	return Times{Count: len(samples), P50: at(0.5), P99: at(0.99), Max: samples[len(samples)-1]}
 }
 
-// tally is what was measured in one arena, or in several.
+// tally is what was measured in one cluster, or in several.
 type tally struct {
 	faults     map[string]*faultTally
 	terms      int
@@ -171,7 +171,7 @@ func (m *tally) fault(name string) *faultTally {
 	return f
 }
 
-// add adds another arena.
+// add adds another cluster.
 func (m *tally) add(o *tally) {
 	for name, f := range o.faults {
 		mine := m.fault(name)

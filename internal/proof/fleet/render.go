@@ -37,7 +37,7 @@ func (r *Report) render(out io.Writer) {
 	fmt.Fprintln(out, "| Stage | Lease | Fleets | Faults | Changes | Failovers | Crash: no leader for p50 · p99 · max | Hand-over p50 · p99 · max | Overlaps | Writes accepted · refused | Slots | Violations |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, s := range r.Stages {
-		fmt.Fprintf(out, "| %s | %v | %d | %d | %d | %d | %s | %s | %s | %d · %d | %d | %d |\n", s.Name, s.LeaseTTL, s.Arenas, s.Rounds, s.Changes, s.Failovers,
+		fmt.Fprintf(out, "| %s | %v | %d | %d | %d | %d | %s | %s | %s | %d · %d | %d | %d |\n", s.Name, s.LeaseTTL, s.Clusters, s.Rounds, s.Changes, s.Failovers,
 			s.Crash.cell(), s.HandOver.cell(), s.overlapCell(), s.Accepted, s.Refused, s.Slots, len(s.Violations))
 	}
 	for i := range r.Stages {

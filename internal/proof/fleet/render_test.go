@@ -12,7 +12,7 @@ func TestRender_TablesOfAReport(t *testing.T) {
 	m := check(testRules, sortedCopy(calm())).measure()
 	m.overlaps = []Overlap{{For: 3 * time.Millisecond, Fault: faultKill}}
 	m.calms = []calmFigures{{leaderless: 2 * time.Millisecond, runless: time.Second, members: 3}}
-	stage := StageReport{Name: "single", About: "one server", LeaseTTL: time.Second, Arenas: 1}
+	stage := StageReport{Name: "single", About: "one server", LeaseTTL: time.Second, Clusters: 1}
 	stage.fill(m)
 	report := Report{Seed: 7, Stages: []StageReport{stage}}
 	var out strings.Builder

@@ -25,7 +25,7 @@ type Report struct {
 type StageReport struct {
 	Name, About string
 	Outside     string `json:",omitempty"` // the condition of P1 that it leaves
-	Arenas      int
+	Clusters    int
 	LeaseTTL    time.Duration
 	Wall        time.Duration
 	Rounds      int

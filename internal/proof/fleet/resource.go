@@ -16,7 +16,7 @@ import (
 )
 
 // resource is what leaders write to: it refuses a token below the highest that it has seen, and logs every write. It is a service
-// of the arena's process: no fault reaches it.
+// of the cluster's process: no fault reaches it.
 type resource struct {
 	path    string
 	journal *journal
@@ -27,7 +27,7 @@ type resource struct {
 	closed  bool
 }
 
-// startResource serves until the arena ends.
+// startResource serves until the cluster ends.
 func startResource(t redistest.TB, dir string, j *journal) *resource {
 	t.Helper()
 	r := &resource{path: filepath.Join(dir, "resource"), journal: j, conns: map[net.Conn]struct{}{}}

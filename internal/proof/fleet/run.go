@@ -93,27 +93,27 @@ type play struct {
 	stage Stage
 	lasts time.Duration
 
-	mu     sync.Mutex
-	arenas []*arena
-	all    tally
-	broken []string
+	mu       sync.Mutex
+	clusters []*cluster
+	all      tally
+	broken   []string
 }
 
-// run plays all arenas of the stage side by side.
+// run plays all clusters of the stage side by side.
 func (p *play) run() StageReport {
 	began := time.Now()
-	r := StageReport{Name: p.stage.Name, About: p.stage.About, Arenas: p.stage.arenas, LeaseTTL: p.stage.election.LeaseTTL, Outside: p.stage.outside}
+	r := StageReport{Name: p.stage.Name, About: p.stage.About, Clusters: p.stage.clusters, LeaseTTL: p.stage.election.LeaseTTL, Outside: p.stage.outside}
 	p.all.faults = map[string]*faultTally{}
-	var arenas sync.WaitGroup
-	for i := range p.stage.arenas {
-		arenas.Go(func() { p.arena(i) }) // ends when its time is over; awaited below
+	var clusters sync.WaitGroup
+	for i := range p.stage.clusters {
+		clusters.Go(func() { p.cluster(i) }) // ends when its time is over; awaited below
 	}
 	over, told := make(chan struct{}), make(chan struct{})
-	go func() { // ends with the arenas; awaited below
+	go func() { // ends with the clusters; awaited below
 		defer close(told)
 		p.tell(over)
 	}()
-	arenas.Wait()
+	clusters.Wait()
 	close(over)
 	<-told
 	r.Wall, r.Broken, r.Guard = time.Since(began), p.broken, p.rules().Guard
@@ -132,37 +132,37 @@ func (p *play) rules() Rules {
 	}
 }
 
-// arena plays one arena and holds its log against the promises.
-func (p *play) arena(i int) {
-	var a *arena
+// cluster plays one cluster and holds its log against the promises.
+func (p *play) cluster(i int) {
+	var c *cluster
 	err := redistest.Do(func(t redistest.TB) {
 		name := fmt.Sprintf("%s-%d", p.stage.Name, i)
-		a = openArena(t, name, p.seed(name), p.stage.election, p.stage.open(t, i))
+		c = newCluster(t, name, p.seed(name), p.stage.election, p.stage.open(t, i))
 		rules := p.rules()
-		a.calmFor = rules.calmBound()
+		c.calmFor = rules.calmBound()
 		p.mu.Lock()
-		p.arenas = append(p.arenas, a)
+		p.clusters = append(p.clusters, c)
 		p.mu.Unlock()
-		a.play(hostclock.Now() + p.lasts)
+		c.play(hostclock.Now() + p.lasts)
 	})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		p.broken = append(p.broken, fmt.Sprintf("arena %d: %v", i, err))
+		p.broken = append(p.broken, fmt.Sprintf("cluster %d: %v", i, err))
 	}
-	if a != nil { // its log is complete: every process is gone
-		m := check(p.rules(), a.journal.sorted()).measure()
+	if c != nil { // its log is complete: every process is gone
+		m := check(p.rules(), c.journal.sorted()).measure()
 		for v := range m.violations {
-			m.violations[v].Text = a.name + ": " + m.violations[v].Text
+			m.violations[v].Text = c.name + ": " + m.violations[v].Text
 		}
 		p.all.add(m)
 	}
 }
 
-// seed gives each arena draws of its own, the same for whoever plays it beside what else.
-func (p *play) seed(arena string) uint64 {
+// seed gives each cluster draws of its own, the same for whoever plays it beside what else.
+func (p *play) seed(cluster string) uint64 {
 	h := fnv.New64a()
-	_, _ = io.WriteString(h, arena) // never fails
+	_, _ = io.WriteString(h, cluster) // never fails
 	return p.Seed ^ h.Sum64()
 }
 
@@ -183,8 +183,8 @@ func (p *play) tell(over <-chan struct{}) {
 		}
 		var parts []string
 		p.mu.Lock()
-		for _, a := range p.arenas {
-			parts = append(parts, fmt.Sprintf("%d %s", a.rounds.Load(), *a.now.Load()))
+		for _, c := range p.clusters {
+			parts = append(parts, fmt.Sprintf("%d %s", c.rounds.Load(), *c.now.Load()))
 		}
 		p.mu.Unlock()
 		fmt.Fprintf(p.Progress, "%s %v of %v: %s\n", p.stage.Name, time.Since(began).Round(time.Second), p.lasts, strings.Join(parts, " | "))

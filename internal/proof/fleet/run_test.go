@@ -11,7 +11,7 @@ import (
 )
 
 // A short run: the engine works, what it sees breaks no promise, and after the last fault
-// every arena was held to what should happen.
+// every cluster was held to what should happen.
 func TestRun_Short(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plays a fleet on real servers for some seconds")
@@ -31,8 +31,8 @@ func TestRun_Short(t *testing.T) {
 	if report.Failed() || stage.Rounds == 0 || stage.Terms == 0 || stage.Accepted == 0 || stage.Runs == 0 {
 		t.Error("the run has failed, or has shown nothing")
 	}
-	if c := stage.Calm; c.Calms != stage.Arenas || c.Members != c.Calms*fleetSize || c.Runs == 0 {
-		t.Errorf("after the last fault %d arenas have shown %+v", stage.Arenas, c)
+	if c := stage.Calm; c.Calms != stage.Clusters || c.Members != c.Calms*fleetSize || c.Runs == 0 {
+		t.Errorf("after the last fault %d clusters have shown %+v", stage.Clusters, c)
 	}
 }
 

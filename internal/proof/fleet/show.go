@@ -12,7 +12,7 @@ import (
 
 // Show writes the figures of a stage for people.
 func (r *StageReport) Show(out io.Writer) {
-	fmt.Fprintf(out, "\n%s: %s; %d arenas, lease of %v, %v\n", r.Name, r.About, r.Arenas, r.LeaseTTL, r.Wall.Round(time.Second))
+	fmt.Fprintf(out, "\n%s: %s; %d clusters, lease of %v, %v\n", r.Name, r.About, r.Clusters, r.LeaseTTL, r.Wall.Round(time.Second))
 	fmt.Fprintf(out, "  %-52s %6s %7s %9s %9s %9s\n", "fault", "rounds", "changes", "gap p50", "p99", "max")
 	for _, f := range r.Faults {
 		fmt.Fprintf(out, "  %-52s %6d %7d %9s %9s %9s\n", f.title(), f.Rounds, f.Changes, ms(f.Gaps.P50), ms(f.Gaps.P99), ms(f.Gaps.Max))

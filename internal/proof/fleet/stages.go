@@ -12,44 +12,44 @@ import (
 type Stage struct {
 	Name, About string
 	act         int // stages of one act are played side by side
-	arenas      int
+	clusters    int
 	election    election
 	outside     string        // the condition of P1 that it leaves, "" none: overlaps are then measured
 	replan      time.Duration // what a step of Redis's clock may add to the wait for a run
 	missing     func() string
-	open        func(t redistest.TB, i int) world
+	open        func(t redistest.TB, i int) servers
 }
 
 // Stages are all stages, in the order in which they are played.
 var Stages = []Stage{
 	{
-		Name: "single", About: "one redis-server, with an append-only file in every other arena", act: 1, arenas: 4,
+		Name: "single", About: "one redis-server, with an append-only file in every other cluster", act: 1, clusters: 4,
 		election: election{LeaseTTL: time.Second}, open: openPlain,
 	},
-	{Name: "tls", About: "one redis-server over TLS", act: 2, arenas: 1, election: election{LeaseTTL: time.Second}, open: openTLS},
+	{Name: "tls", About: "one redis-server over TLS", act: 2, clusters: 1, election: election{LeaseTTL: time.Second}, open: openTLS},
 	{
-		Name: "acl", About: "a user with exactly the rights of ACLRules, each of which is taken away", act: 2, arenas: 2,
+		Name: "acl", About: "a user with exactly the rights of ACLRules, each of which is taken away", act: 2, clusters: 2,
 		election: election{LeaseTTL: time.Second}, open: openRights,
 	},
 	{
-		Name: "memory", About: "a Redis that is full, or evicts", act: 2, arenas: 1,
+		Name: "memory", About: "a Redis that is full, or evicts", act: 2, clusters: 1,
 		election: election{LeaseTTL: time.Second}, open: openMemory,
 	},
 	{
-		Name: "clock", About: "a Redis whose clock is stepped", act: 2, arenas: 1,
+		Name: "clock", About: "a Redis whose clock is stepped", act: 2, clusters: 1,
 		election: election{LeaseTTL: time.Second}, open: openClock, missing: noClocks, replan: time.Minute,
 	},
 	{
-		Name: "sentinel", About: "a master, two replicas and three Sentinels, with min-replicas-to-write 1 and FailoverMargin", act: 3, arenas: 2,
+		Name: "sentinel", About: "a master, two replicas and three Sentinels, with min-replicas-to-write 1 and FailoverMargin", act: 3, clusters: 2,
 		election: election{LeaseTTL: 6 * time.Second, RenewInterval: time.Second, FailoverMargin: 2900 * time.Millisecond}, open: openSentinel,
 	},
 	{
-		Name: "sentinel-bare", About: "the same with neither", act: 3, arenas: 1, election: election{LeaseTTL: 2 * time.Second}, open: openBareSentinel,
+		Name: "sentinel-bare", About: "the same with neither", act: 3, clusters: 1, election: election{LeaseTTL: 2 * time.Second}, open: openBareSentinel,
 		outside: "a second master takes writes for longer than FailoverMargin",
 	},
 	{
-		Name: "cluster", About: "a Redis Cluster of three masters and three replicas", act: 3, arenas: 2,
-		election: election{LeaseTTL: 2 * time.Second}, open: openCluster,
+		Name: "cluster", About: "a Redis Cluster of three masters and three replicas", act: 3, clusters: 2,
+		election: election{LeaseTTL: 2 * time.Second}, open: openSharded,
 	},
 }
 

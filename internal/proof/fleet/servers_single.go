@@ -52,11 +52,11 @@ func (w *single) connection(l *link) connection {
 func (w *single) settle(redistest.TB) {} // its faults return when the server answers
 
 // must has the operator give a command: no fault is in its way.
-func (w *single) must(a *arena, args ...any) {
+func (w *single) must(c *cluster, args ...any) {
 	ctx, cancel := bounded()
 	defer cancel()
 	if err := w.operator.Do(ctx, args...).Err(); err != nil {
-		a.t.Errorf("fleet: %v: %v", args, err)
+		c.t.Errorf("fleet: %v: %v", args, err)
 	}
 }
 

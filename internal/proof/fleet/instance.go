@@ -20,13 +20,13 @@ const (
 	stopSlack  = 10 * time.Second // beyond the shutdown timeout, for the same reason
 )
 
-// seat is the place of one member in the fleet: its processes come and go, its name and its link to Redis stay.
-type seat struct {
-	arena *arena
-	name  string
-	link  *link
-	lives int
-	asked atomic.Bool // the process is to end
+// instance is the place of one process in the fleet: its processes come and go, its name and its link to Redis stay.
+type instance struct {
+	cluster *cluster
+	name    string
+	link    *link
+	lives   int
+	asked   atomic.Bool // the process is to end
 
 	mu     sync.Mutex
 	child  *redistest.Child
@@ -37,18 +37,18 @@ type seat struct {
 }
 
 // start starts a process and returns when it has called Run.
-func (s *seat) start() {
+func (s *instance) start() {
 	s.lives++
 	s.asked.Store(false)
-	t := s.arena.t
-	file := filepath.Join(s.arena.dir, fmt.Sprintf("%s-%d", s.name, s.lives))
+	t := s.cluster.t
+	file := filepath.Join(s.cluster.dir, fmt.Sprintf("%s-%d", s.name, s.lives))
 	shared, err := openPage(file)
 	if err != nil {
 		t.Fatalf("fleet: %v", err)
 	}
 	settings, err := json.Marshal(settings{
-		Namespace: s.arena.world.namespace(), Name: s.name, Life: s.lives, Connection: s.arena.world.connection(s.link),
-		Resource: s.arena.resource.path, Page: file, Election: s.arena.election,
+		Namespace: s.cluster.servers.namespace(), Name: s.name, Life: s.lives, Connection: s.cluster.servers.connection(s.link),
+		Resource: s.cluster.resource.path, Page: file, Election: s.cluster.election,
 	})
 	if err != nil {
 		t.Fatalf("fleet: %v", err)
@@ -68,7 +68,7 @@ func (s *seat) start() {
 }
 
 // live is the life of one process: it takes down what the process says until it is gone, and then what it could not say.
-func (s *seat) live(env string, shared *page, started chan<- *redistest.Child, running, ended chan struct{}) {
+func (s *instance) live(env string, shared *page, started chan<- *redistest.Child, running, ended chan struct{}) {
 	defer close(ended)
 	self, said := process{s.name, s.lives}, false
 	err := redistest.Do(func(t redistest.TB) { // a scope of its own: a process of hundreds leaves nothing behind
@@ -80,7 +80,7 @@ func (s *seat) live(env string, shared *page, started chan<- *redistest.Child, r
 				t.Errorf("%v said %q: %v", self, text, err)
 				continue
 			}
-			s.arena.journal.add(e)
+			s.cluster.journal.add(e)
 			if e.Kind == Started && !said {
 				said = true
 				close(running)
@@ -91,17 +91,17 @@ func (s *seat) live(env string, shared *page, started chan<- *redistest.Child, r
 		}
 	})
 	if err != nil {
-		s.arena.t.Errorf("fleet: %v: %v", self, err)
+		s.cluster.t.Errorf("fleet: %v: %v", self, err)
 	}
 	if led, untold := shared.untold(); untold {
 		led.Who, led.Life = self.who, self.life
-		s.arena.journal.add(led)
+		s.cluster.journal.add(led)
 	}
-	s.arena.journal.add(Entry{Kind: Gone, At: hostclock.Now(), Who: self.who, Life: self.life})
+	s.cluster.journal.add(Entry{Kind: Gone, At: hostclock.Now(), Who: self.who, Life: self.life})
 }
 
 // leads reports whether the process believed to lead just now, and under which token.
-func (s *seat) leads() (token int64, ok bool) {
+func (s *instance) leads() (token int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.alive || s.frozen {
@@ -110,71 +110,71 @@ func (s *seat) leads() (token int64, ok bool) {
 	return s.page.fresh(50 * time.Millisecond)
 }
 
-func (s *seat) running() bool {
+func (s *instance) running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.alive
 }
 
 // kill ends the process with SIGKILL.
-func (s *seat) kill() {
+func (s *instance) kill() {
 	s.asked.Store(true)
-	s.child.Kill(s.arena.t)
+	s.child.Kill(s.cluster.t)
 	s.gone()
 }
 
 // stop ends the process as a deployment does. That Run returns in time is for the checker; here it must return at all.
-func (s *seat) stop() {
+func (s *instance) stop() {
 	s.ask()
 	s.awaitStop()
 }
 
 // ask sends SIGTERM.
-func (s *seat) ask() {
+func (s *instance) ask() {
 	s.asked.Store(true)
-	s.child.Signal(s.arena.t, syscall.SIGTERM)
+	s.child.Signal(s.cluster.t, syscall.SIGTERM)
 }
 
-func (s *seat) awaitStop() {
+func (s *instance) awaitStop() {
 	select {
 	case <-s.ended:
 	case <-time.After(memberShutdown + stopSlack):
-		s.arena.t.Errorf("fleet: P11: %s has not ended %v after its shutdown timeout", s.name, stopSlack)
-		s.child.Kill(s.arena.t)
+		s.cluster.t.Errorf("fleet: P11: %s has not ended %v after its shutdown timeout", s.name, stopSlack)
+		s.child.Kill(s.cluster.t)
 	}
 	s.gone()
 }
 
 // tell has the process say what it sees.
-func (s *seat) tell() { s.child.Signal(s.arena.t, syscall.SIGUSR2) }
+func (s *instance) tell() { s.child.Signal(s.cluster.t, syscall.SIGUSR2) }
 
 // resign has the process resign, if it leads.
-func (s *seat) resign() { s.child.Signal(s.arena.t, syscall.SIGUSR1) }
+func (s *instance) resign() { s.child.Signal(s.cluster.t, syscall.SIGUSR1) }
 
-func (s *seat) freeze() {
-	s.child.Pause(s.arena.t)
+func (s *instance) freeze() {
+	s.child.Pause(s.cluster.t)
 	s.setFrozen(true)
 }
 
-func (s *seat) thaw() {
+func (s *instance) thaw() {
 	s.setFrozen(false)
-	s.child.Resume(s.arena.t)
+	s.child.Resume(s.cluster.t)
 }
 
-func (s *seat) setFrozen(frozen bool) {
+func (s *instance) setFrozen(frozen bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.frozen = frozen
 }
 
 // gone waits until all that a process has left is in the log.
-func (s *seat) gone() {
+func (s *instance) gone() {
 	<-s.ended
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.alive = false
 	if err := s.page.close(); err != nil {
-		s.arena.t.Errorf("fleet: %v", err)
+		s.cluster.t.Errorf("fleet: %v", err)
 	}
 }
 

@@ -15,11 +15,11 @@ import (
 // slowScripts has a server answer BUSY soon.
 var slowScripts = redistest.Args("--busy-reply-threshold", "50")
 
-func openPlain(t redistest.TB, i int) world { return newSingle(t, i%2 == 0, slowScripts) }
+func openPlain(t redistest.TB, i int) servers { return newSingle(t, i%2 == 0, slowScripts) }
 
 // openRights starts a server whose members log in as a user with the rights that tenure asks for, and no more. Those are taken away
 // one by one.
-func openRights(t redistest.TB, _ int) world {
+func openRights(t redistest.TB, _ int) servers {
 	rules, err := tenure.ACLRules(prefix)
 	if err != nil {
 		t.Fatalf("fleet: %v", err)
@@ -33,14 +33,14 @@ func openRights(t redistest.TB, _ int) world {
 		if !is {
 			continue
 		}
-		w.deck = append(w.deck, fault{"a right is taken away", 1, func(a *arena) Strike {
-			w.must(a, "ACL", "SETUSER", name, "-"+command)
-			a.wait(a.ttls(0.2, 1))
-			if a.rng.IntN(2) == 0 {
-				a.victim().resign() // what a renewal does without, a hand-over may need
+		w.deck = append(w.deck, fault{"a right is taken away", 1, func(c *cluster) Strike {
+			w.must(c, "ACL", "SETUSER", name, "-"+command)
+			c.wait(c.ttls(0.2, 1))
+			if c.rng.IntN(2) == 0 {
+				c.victim().resign() // what a renewal does without, a hand-over may need
 			}
-			a.wait(a.ttls(0.2, 1))
-			w.must(a, "ACL", "SETUSER", name, "+"+command)
+			c.wait(c.ttls(0.2, 1))
+			w.must(c, "ACL", "SETUSER", name, "+"+command)
 			return Strike{All: true, What: command}
 		}})
 	}
@@ -53,31 +53,31 @@ var evictions = []string{
 }
 
 // openMemory starts a server whose memory gets short.
-func openMemory(t redistest.TB, _ int) world {
+func openMemory(t redistest.TB, _ int) servers {
 	w := newSingle(t, true)
-	full := func(a *arena, then func()) Strike {
-		w.server.ConfigSet(a.t, "maxmemory-policy", "noeviction")
-		w.server.ConfigSet(a.t, "maxmemory", "1")
+	full := func(c *cluster, then func()) Strike {
+		w.server.ConfigSet(c.t, "maxmemory-policy", "noeviction")
+		w.server.ConfigSet(c.t, "maxmemory", "1")
 		then()
-		a.wait(a.ttls(0.5, 3))
-		w.server.ConfigSet(a.t, "maxmemory", "0")
+		c.wait(c.ttls(0.5, 3))
+		w.server.ConfigSet(c.t, "maxmemory", "0")
 		return Strike{All: true}
 	}
 	w.deck = append(slices.Clone(turnover),
-		fault{"Redis is full", 5, func(a *arena) Strike { return full(a, func() {}) }},
-		fault{"Redis is full at a hand-over", 5, func(a *arena) Strike { return full(a, func() { a.victim().resign() }) }},
-		fault{"Redis is full when the leader is killed", 5, func(a *arena) Strike {
-			s := a.victim()
-			return full(a, s.kill)
+		fault{"Redis is full", 5, func(c *cluster) Strike { return full(c, func() {}) }},
+		fault{"Redis is full at a hand-over", 5, func(c *cluster) Strike { return full(c, func() { c.victim().resign() }) }},
+		fault{"Redis is full when the leader is killed", 5, func(c *cluster) Strike {
+			s := c.victim()
+			return full(c, s.kill)
 		}},
 	)
 	for _, policy := range evictions {
-		w.deck = append(w.deck, fault{"eviction, " + policy, 2, func(a *arena) Strike {
-			w.server.ConfigSet(a.t, "maxmemory-policy", policy)
-			w.server.ConfigSet(a.t, "maxmemory", "3mb")
-			w.load(a)
-			w.server.ConfigSet(a.t, "maxmemory", "0")
-			a.wait(a.ttls(0.2, 1))
+		w.deck = append(w.deck, fault{"eviction, " + policy, 2, func(c *cluster) Strike {
+			w.server.ConfigSet(c.t, "maxmemory-policy", policy)
+			w.server.ConfigSet(c.t, "maxmemory", "3mb")
+			w.load(c)
+			w.server.ConfigSet(c.t, "maxmemory", "0")
+			c.wait(c.ttls(0.2, 1))
 			return Strike{All: true, Records: true}
 		}})
 	}
@@ -85,7 +85,7 @@ func openMemory(t redistest.TB, _ int) world {
 }
 
 // load fills the server with what nobody needs, twice its memory, and takes away what is left of it.
-func (w *single) load(a *arena) {
+func (w *single) load(c *cluster) {
 	const count, size = 300, 20_000
 	text := strings.Repeat("x", size)
 	filling, filled := bounded()
@@ -100,33 +100,33 @@ func (w *single) load(a *arena) {
 	ctx, cancel := bounded()
 	defer cancel()
 	if err := w.operator.Unlink(ctx, names...).Err(); err != nil {
-		a.t.Errorf("fleet: unlink: %v", err)
+		c.t.Errorf("fleet: unlink: %v", err)
 	}
 }
 
 // openClock starts a server with a wall clock of its own, which is stepped.
-func openClock(t redistest.TB, _ int) world {
+func openClock(t redistest.TB, _ int) servers {
 	clock, option := redistest.NewClock(t)
 	w := newSingle(t, true, option)
-	step := func(name string, weight int, ahead bool, by func(a *arena) time.Duration) fault {
-		return fault{name, weight, func(a *arena) Strike {
-			clock.Step(a.t, by(a))
-			a.wait(a.ttls(0.5, 2))
+	step := func(name string, weight int, ahead bool, by func(c *cluster) time.Duration) fault {
+		return fault{name, weight, func(c *cluster) Strike {
+			clock.Step(c.t, by(c))
+			c.wait(c.ttls(0.5, 2))
 			return Strike{All: true, Records: true, Overlap: ahead}
 		}}
 	}
 	w.deck = append(slices.Clone(turnover),
-		step("Redis's clock jumps ahead within a lease", 5, true, func(a *arena) time.Duration { return a.ttls(0.1, 1) }),
-		step("Redis's clock jumps ahead by more than a lease", 5, true, func(a *arena) time.Duration { return a.ttls(1, 10) }),
-		step("Redis's clock jumps back", 5, false, func(a *arena) time.Duration { return -a.ttls(0.1, 10) }),
-		step("Redis's clock jumps back by an hour", 2, false, func(*arena) time.Duration { return -time.Hour }),
-		step("Redis's clock jumps ahead by an hour", 2, true, func(*arena) time.Duration { return time.Hour }),
+		step("Redis's clock jumps ahead within a lease", 5, true, func(c *cluster) time.Duration { return c.ttls(0.1, 1) }),
+		step("Redis's clock jumps ahead by more than a lease", 5, true, func(c *cluster) time.Duration { return c.ttls(1, 10) }),
+		step("Redis's clock jumps back", 5, false, func(c *cluster) time.Duration { return -c.ttls(0.1, 10) }),
+		step("Redis's clock jumps back by an hour", 2, false, func(*cluster) time.Duration { return -time.Hour }),
+		step("Redis's clock jumps ahead by an hour", 2, true, func(*cluster) time.Duration { return time.Hour }),
 	)
 	return w
 }
 
 // openTLS starts a server that speaks TLS.
-func openTLS(t redistest.TB, _ int) world {
+func openTLS(t redistest.TB, _ int) servers {
 	authority := redistest.NewAuthority(t)
 	w := newSingle(t, true, redistest.Secured(authority))
 	w.conn.CA = authority.PEM(t)

@@ -17,7 +17,7 @@ type sharded struct {
 
 const tagged = "{" + prefix + "}"
 
-func openCluster(t redistest.TB, _ int) world {
+func openSharded(t redistest.TB, _ int) servers {
 	c := redistest.StartCluster(t)
 	return &sharded{Cluster: c, slot: c.Slot(tagged)}
 }
@@ -35,37 +35,37 @@ func (w *sharded) settle(t redistest.TB) { w.Settle(t) }
 func (w *sharded) faults() []fault {
 	struck := Strike{All: true, Records: true, Failover: true}
 	return append(slices.Clone(turnover),
-		fault{"CLUSTER FAILOVER", 14, func(a *arena) Strike {
-			w.Failover(a.t, w.slot)
+		fault{"CLUSTER FAILOVER", 14, func(c *cluster) Strike {
+			w.Failover(c.t, w.slot)
 			return struck
 		}},
-		fault{"the master is killed", 10, func(a *arena) Strike {
-			old := w.owner(a)
-			old.Kill(a.t)
-			w.AwaitOwner(a.t, w.slot, old)
-			old.Start(a.t)
+		fault{"the master is killed", 10, func(c *cluster) Strike {
+			old := w.owner(c)
+			old.Kill(c.t)
+			w.AwaitOwner(c.t, w.slot, old)
+			old.Start(c.t)
 			return struck
 		}},
-		fault{"the master is frozen and wakes as a second one", 3, func(a *arena) Strike {
-			old := w.owner(a)
-			old.Pause(a.t)
-			w.AwaitOwner(a.t, w.slot, old)
-			old.Resume(a.t)
+		fault{"the master is frozen and wakes as a second one", 3, func(c *cluster) Strike {
+			old := w.owner(c)
+			old.Pause(c.t)
+			w.AwaitOwner(c.t, w.slot, old)
+			old.Resume(c.t)
 			second := struck
 			second.Overlap = true // nothing keeps it from taking writes for a moment
 			return second
 		}},
-		fault{"the slot moves", 5, func(a *arena) Strike {
-			w.Migrate(a.t, w.slot, func() { a.rest(0, 30*time.Millisecond) })
+		fault{"the slot moves", 5, func(c *cluster) Strike {
+			w.Migrate(c.t, w.slot, func() { c.rest(0, 30*time.Millisecond) })
 			return Strike{All: true}
 		}},
 	)
 }
 
-func (w *sharded) owner(a *arena) *redistest.Server {
+func (w *sharded) owner(c *cluster) *redistest.Server {
 	owner, _ := w.Owner(w.slot)
 	if owner == nil {
-		a.t.Fatalf("fleet: slot %d has no master", w.slot)
+		c.t.Fatalf("fleet: slot %d has no master", w.slot)
 	}
 	return owner
 }

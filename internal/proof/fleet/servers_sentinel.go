@@ -13,12 +13,12 @@ import (
 type watched struct{ *redistest.Sentinel }
 
 // openSentinel starts one whose master takes writes only as long as a replica follows it.
-func openSentinel(t redistest.TB, _ int) world {
+func openSentinel(t redistest.TB, _ int) servers {
 	return watched{redistest.StartSentinel(t, redistest.Args("--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"))}
 }
 
 // openBareSentinel starts one whose master takes writes when it is cut off, too.
-func openBareSentinel(t redistest.TB, _ int) world { return watched{redistest.StartSentinel(t)} }
+func openBareSentinel(t redistest.TB, _ int) servers { return watched{redistest.StartSentinel(t)} }
 
 func (w watched) namespace() string { return prefix }
 
@@ -39,45 +39,45 @@ func (w watched) settle(t redistest.TB) { w.Settle(t) }
 func (w watched) faults() []fault {
 	struck := Strike{All: true, Records: true, Failover: true}
 	return append(slices.Clone(turnover),
-		fault{"SENTINEL FAILOVER", 14, func(a *arena) Strike {
-			w.Failover(a.t)
+		fault{"SENTINEL FAILOVER", 14, func(c *cluster) Strike {
+			w.Failover(c.t)
 			return struck
 		}},
-		fault{"the master is killed", 10, func(a *arena) Strike {
-			w.dies(a, func() {})
+		fault{"the master is killed", 10, func(c *cluster) Strike {
+			w.dies(c, func() {})
 			return struck
 		}},
-		fault{"the master is killed, its last writes are lost", 6, func(a *arena) Strike {
-			w.dies(a, func() {
-				w.HoldReplication(a.t)
-				a.rest(200*time.Millisecond, 700*time.Millisecond)
+		fault{"the master is killed, its last writes are lost", 6, func(c *cluster) Strike {
+			w.dies(c, func() {
+				w.HoldReplication(c.t)
+				c.rest(200*time.Millisecond, 700*time.Millisecond)
 			})
 			return struck
 		}},
-		fault{"the master is frozen and wakes as a second one", 3, func(a *arena) Strike {
-			old := w.master(a)
-			old.Pause(a.t)
-			w.AwaitMaster(a.t, old)
-			old.Resume(a.t)
-			a.rest(0, 10*time.Second)
+		fault{"the master is frozen and wakes as a second one", 3, func(c *cluster) Strike {
+			old := w.master(c)
+			old.Pause(c.t)
+			w.AwaitMaster(c.t, old)
+			old.Resume(c.t)
+			c.rest(0, 10*time.Second)
 			return struck
 		}},
 	)
 }
 
 // dies kills the master and starts it again when another one is there.
-func (w watched) dies(a *arena, first func()) {
-	old := w.master(a)
+func (w watched) dies(c *cluster, first func()) {
+	old := w.master(c)
 	first()
-	old.Kill(a.t)
-	w.AwaitMaster(a.t, old)
-	old.Start(a.t)
+	old.Kill(c.t)
+	w.AwaitMaster(c.t, old)
+	old.Start(c.t)
 }
 
-func (w watched) master(a *arena) *redistest.Server {
+func (w watched) master(c *cluster) *redistest.Server {
 	master := w.Master()
 	if master == nil {
-		a.t.Fatalf("fleet: the Sentinels do not agree on a master")
+		c.t.Fatalf("fleet: the Sentinels do not agree on a master")
 	}
 	return master
 }
