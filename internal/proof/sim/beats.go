@@ -16,13 +16,13 @@ type timings struct{ beat, beatTTL, sweep, drifted, down time.Duration }
 
 // timings are those of the profile. Without any they are in proportion to the first TTL: with 30 s
 // they are the default options.
-func (w *World) timings() timings {
-	ttl := w.profile.TTLs[0]
+func (c *Cluster) timings() timings {
+	ttl := c.profile.TTLs[0]
 	t := timings{beat: ttl / 2, beatTTL: 3 * ttl, sweep: ttl / 3, drifted: 2 * ttl, down: 10 * ttl}
-	orElse(&t.beat, w.profile.Beat)
-	orElse(&t.sweep, w.profile.Sweep)
-	orElse(&t.drifted, w.profile.Drifted)
-	orElse(&t.down, w.profile.Down)
+	orElse(&t.beat, c.profile.Beat)
+	orElse(&t.sweep, c.profile.Sweep)
+	orElse(&t.drifted, c.profile.Drifted)
+	orElse(&t.down, c.profile.Down)
 	return t
 }
 
@@ -33,7 +33,7 @@ func orElse(d *time.Duration, drawn time.Duration) {
 }
 
 // local is the monotonic clock of a process.
-func (p *process) local() time.Duration { return p.w.now + p.mono }
+func (p *instance) local() time.Duration { return p.cluster.now + p.mono }
 
 // beats drives the heartbeats of one life.
 type beats struct {
@@ -45,21 +45,21 @@ type beats struct {
 	timer       time.Duration // the youngest one
 }
 
-func (b *beats) start(p *process) {
+func (b *beats) start(p *instance) {
 	*b = beats{
-		Beat: membership.NewBeat(p.local(), p.w.timings().beat, p.w.rand.Float64), incarnation: p.id + strconv.Itoa(int(p.life)), status: "joining",
+		Beat: membership.NewBeat(p.local(), p.cluster.timings().beat, p.cluster.rand.Float64), incarnation: p.id + strconv.Itoa(int(p.life)), status: "joining",
 	}
 	p.beat()
 }
 
 // beat sends the heartbeat that is due, or gives one up that had no answer.
-func (p *process) beat() {
-	b, t := &p.beats, p.w.timings()
+func (p *instance) beat() {
+	b, t := &p.beats, p.cluster.timings()
 	if p.stopping {
 		return
 	}
 	if b.strayed && b.Wait(p.local()) == 0 {
-		if p.w.broken.LivesInSilence {
+		if p.cluster.broken.LivesInSilence {
 			return
 		}
 		b.strayed = false
@@ -77,20 +77,20 @@ func (p *process) beat() {
 	p.beatAt(b.Wait(p.local()))
 }
 
-func (p *process) beatAt(wait time.Duration) {
-	p.beats.timer = p.w.now + wait
-	p.w.queue.push(event{at: p.beats.timer, what: evBeat, host: p.host, life: p.life})
+func (p *instance) beatAt(wait time.Duration) {
+	p.beats.timer = p.cluster.now + wait
+	p.cluster.queue.push(event{at: p.beats.timer, what: evBeat, host: p.host, life: p.life})
 }
 
 // beatTimer is the timer of the heartbeats going off. After a freeze it is late.
-func (p *process) beatTimer(at time.Duration) {
+func (p *instance) beatTimer(at time.Duration) {
 	if at >= p.beats.timer {
 		p.beat()
 	}
 }
 
 // beatStrays: the answer to a heartbeat will not come in time.
-func (p *process) beatStrays(h membership.Heartbeat) {
+func (p *instance) beatStrays(h membership.Heartbeat) {
 	if b := &p.beats; h.Seq == b.flying.Seq && !b.strayed {
 		b.strayed = true
 		p.beatAt(b.Wait(p.local()))
@@ -98,18 +98,18 @@ func (p *process) beatStrays(h membership.Heartbeat) {
 }
 
 // takeBeat runs the script.
-func (w *World) takeBeat(s *machine, m *message, now int64) {
+func (c *Cluster) takeBeat(s *machine, m *message, now int64) {
 	m.verdict, m.beat.Started, _ = s.registry.Beat(now, m.beat)
 	if m.verdict != "stale" && m.verdict != "duplicate" {
-		w.Tally.Beats++
-		if s == w.master { // what a second master is told is lost
-			w.checks.beats[m.host].clock, w.checks.beats[m.host].back = now, w.checks.back
+		c.Tally.Beats++
+		if s == c.master { // what a second master is told is lost
+			c.checks.beats[m.host].clock, c.checks.beats[m.host].back = now, c.checks.back
 		}
 	}
 }
 
 // beaten takes the answer to a heartbeat.
-func (p *process) beaten(m *message) {
+func (p *instance) beaten(m *message) {
 	b := &p.beats
 	if m.failed {
 		b.Failed(p.local(), m.heartbeat, false)
@@ -126,7 +126,7 @@ func (p *process) beaten(m *message) {
 }
 
 // leave deregisters.
-func (p *process) leave() {
+func (p *instance) leave() {
 	p.send(message{about: aboutLeave, beat: oracle.Beat{Incarnation: p.beats.incarnation}})
 }
 
@@ -139,8 +139,8 @@ type sweeps struct {
 	timer   time.Duration
 }
 
-func (s *sweeps) start(p *process) {
-	t := p.w.timings()
+func (s *sweeps) start(p *instance) {
+	t := p.cluster.timings()
 	*s = sweeps{term: s.term + 1, Sweep: membership.NewSweep(p.local(), membership.SweepTiming{
 		Interval: t.sweep, Heartbeat: t.beat, TTL: t.beatTTL, Drifted: t.drifted, Down: t.down,
 	})}
@@ -148,7 +148,7 @@ func (s *sweeps) start(p *process) {
 }
 
 // sweep asks what is due, or gives a question up that had no answer.
-func (p *process) sweep() {
+func (p *instance) sweep() {
 	s := &p.sweeps
 	if s.Sweep == nil || !p.believes() {
 		return
@@ -165,20 +165,20 @@ func (p *process) sweep() {
 	p.sweepAt(s.Wait(p.local()))
 }
 
-func (p *process) sweepAt(wait time.Duration) {
-	p.sweeps.timer = p.w.now + wait
-	p.w.queue.push(event{at: p.sweeps.timer, what: evSweep, host: p.host, life: p.life, arg: p.sweeps.term})
+func (p *instance) sweepAt(wait time.Duration) {
+	p.sweeps.timer = p.cluster.now + wait
+	p.cluster.queue.push(event{at: p.sweeps.timer, what: evSweep, host: p.host, life: p.life, arg: p.sweeps.term})
 }
 
 // sweepTimer is the timer of the sweeps going off.
-func (p *process) sweepTimer(at time.Duration, term int32) {
+func (p *instance) sweepTimer(at time.Duration, term int32) {
 	if term == p.sweeps.term && at >= p.sweeps.timer {
 		p.sweep()
 	}
 }
 
 // sweepStrays: the answer to a question will not come in time.
-func (p *process) sweepStrays(m *message) {
+func (p *instance) sweepStrays(m *message) {
 	if s := &p.sweeps; m.number == s.term && m.asked.Seq == s.flying.Seq && !s.strayed {
 		s.strayed = true
 		p.sweepAt(s.Wait(p.local()))
@@ -186,11 +186,11 @@ func (p *process) sweepStrays(m *message) {
 }
 
 // takeSweep runs the scripts.
-func (w *World) takeSweep(server *machine, p *process, m *message, now int64) {
+func (c *Cluster) takeSweep(server *machine, p *instance, m *message, now int64) {
 	switch m.asked.Kind {
 	case membership.Look:
 		from, _ := strconv.ParseInt(m.asked.From, 10, 64)
-		silence := w.timings().drifted / 2
+		silence := c.timings().drifted / 2
 		ids, next, skip := server.registry.Page(now, silence.Milliseconds(), from, m.asked.Skip, sweepPage)
 		m.page = membership.Page{
 			Now: now, Records: len(server.registry.Instances), Beats: len(server.registry.Beats), Skip: skip, IDs: ids,
@@ -199,45 +199,45 @@ func (w *World) takeSweep(server *machine, p *process, m *message, now int64) {
 			m.page.From = strconv.FormatInt(next, 10)
 		}
 	case membership.Judge:
-		m.removed = w.judge(server, p, m.asked, now)
+		m.removed = c.judge(server, p, m.asked, now)
 	}
 }
 
 // judge runs the script that marks and removes.
-func (w *World) judge(server *machine, p *process, q membership.Question, now int64) (removed int) {
-	t := w.timings()
-	w.Tally.Sweeps++
+func (c *Cluster) judge(server *machine, p *instance, q membership.Question, now int64) (removed int) {
+	t := c.timings()
+	c.Tally.Sweeps++
 	call := oracle.Sweep{
 		Drifted: t.drifted.Milliseconds(), Down: t.down.Milliseconds(), Window: 2 * t.beat.Milliseconds(), Mark: q.Mark, Remove: q.Remove,
 		By: p.beats.incarnation, IDs: q.IDs,
 	}
-	if w.broken.SweepsBlindly {
+	if c.broken.SweepsBlindly {
 		call.Down = 0
 	}
 	_, _, verdicts := server.registry.Sweep(now, call)
-	if hold := server.registry.Hold; hold != nil && server == w.master {
-		w.checks.held = w.now + time.Duration(hold.Ends-now)*time.Millisecond
+	if hold := server.registry.Hold; hold != nil && server == c.master {
+		c.checks.held = c.now + time.Duration(hold.Ends-now)*time.Millisecond
 	}
 	for i, verdict := range verdicts {
 		if verdict != "down" {
 			continue
 		}
 		removed++
-		w.Tally.Removed++
-		for _, other := range w.processes {
-			if b := w.checks.beats[other.host]; server == w.master && other.id == q.IDs[i] && b.clock != 0 && now-b.clock < t.down.Milliseconds() && !w.profile.Outside {
-				w.fail("P9: %s was swept %d ms after it had beaten", other.id, now-b.clock)
+		c.Tally.Removed++
+		for _, other := range c.instances {
+			if b := c.checks.beats[other.host]; server == c.master && other.id == q.IDs[i] && b.clock != 0 && now-b.clock < t.down.Milliseconds() && !c.profile.Outside {
+				c.fail("P9: %s was swept %d ms after it had beaten", other.id, now-b.clock)
 			}
 		}
-		if w.trace != nil {
-			w.note("%s sweeps %s", p.id, q.IDs[i])
+		if c.trace != nil {
+			c.note("%s sweeps %s", p.id, q.IDs[i])
 		}
 	}
 	return removed
 }
 
 // swept takes the answer to a question of a sweep.
-func (p *process) swept(m *message) {
+func (p *instance) swept(m *message) {
 	s, now := &p.sweeps, p.local()
 	if m.number != s.term {
 		return

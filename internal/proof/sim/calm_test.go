@@ -31,14 +31,14 @@ func TestCalmIsNoticedWhereItIsWrong(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			seen, clean := 0, 0
 			for seed := firstSeed; seed < firstSeed+20; seed++ {
-				w := New(Options{Seed: seed, Profile: tt.profile, Rules: oracle.All.Without(tt.rules), Broken: tt.broken}).Run()
-				if strings.HasPrefix(w.Wrong, tt.sign) {
+				c := New(Options{Seed: seed, Profile: tt.profile, Rules: oracle.All.Without(tt.rules), Broken: tt.broken}).Run()
+				if strings.HasPrefix(c.Wrong, tt.sign) {
 					seen++
-				} else if w.Wrong != "" {
-					t.Logf("seed %d: %s", seed, w.Wrong)
+				} else if c.Wrong != "" {
+					t.Logf("seed %d: %s", seed, c.Wrong)
 				}
-				if w := New(Options{Seed: seed, Profile: tt.profile}).Run(); w.Wrong != "" || w.Tally.Looks == 0 {
-					t.Errorf("seed %d, as it should be: %d looks, %s", seed, w.Tally.Looks, w.Wrong)
+				if c := New(Options{Seed: seed, Profile: tt.profile}).Run(); c.Wrong != "" || c.Tally.Looks == 0 {
+					t.Errorf("seed %d, as it should be: %d looks, %s", seed, c.Tally.Looks, c.Wrong)
 				} else {
 					clean++
 				}
@@ -59,8 +59,8 @@ func TestEveryRunEndsCalm(t *testing.T) {
 		}
 		p.Length = min(p.Length, 12*60*60*1e9)
 		for seed := firstSeed; seed < firstSeed+3; seed++ {
-			if w := New(Options{Seed: seed, Profile: p}).Run(); w.Wrong != "" || w.Tally.Looks == 0 {
-				t.Errorf("%s, seed %d: %d looks, %s", p.Name, seed, w.Tally.Looks, w.Wrong)
+			if c := New(Options{Seed: seed, Profile: p}).Run(); c.Wrong != "" || c.Tally.Looks == 0 {
+				t.Errorf("%s, seed %d: %d looks, %s", p.Name, seed, c.Tally.Looks, c.Wrong)
 			}
 		}
 	}

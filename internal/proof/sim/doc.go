@@ -1,7 +1,7 @@
 // Package sim simulates clusters for years: the decisions that package tenure really makes (internal/lease, internal/membership, internal/plan) driven by
 // discrete events against the Go models of its scripts (internal/proof/oracle), through faults of processes, networks, clocks and Redis.
 //
-// A World is one cluster: a Redis, or two for a while, and a few processes, each with a candidate for the lease, a beat loop and, while
+// A Cluster is a Redis, or two for a while, and a few instances, each with a candidate for the lease, a beat loop and, while
 // it leads, a sweeper and a scheduler. A Profile says what goes wrong in it and how often. A seed replays exactly: faults of
 // machines are drawn one by one from generators of their own, so that leaving one out changes nothing about the others, which is
 // what Shrink needs.

@@ -17,24 +17,24 @@ type ear struct {
 const reconnect = 200 * time.Millisecond
 
 // earBound is the longest that a dead subscription stays unnoticed: a process checks its own at least so often.
-func (p *process) earBound() time.Duration { return max(5*time.Second, p.timing.TTL/2) }
+func (p *instance) earBound() time.Duration { return max(5*time.Second, p.timing.TTL/2) }
 
 // deafen lets the subscription die without a sign.
-func (p *process) deafen(r *rand.Rand) {
+func (p *instance) deafen(r *rand.Rand) {
 	if p.down || p.ear.dead {
 		return
 	}
 	p.ear.dead = true
-	p.w.Tally.Deafened++
-	p.w.disturb(p.w.now)
-	if p.w.broken.NeverChecksItsEar {
+	p.cluster.Tally.Deafened++
+	p.cluster.disturb(p.cluster.now)
+	if p.cluster.broken.NeverChecksItsEar {
 		return
 	}
 	p.resubscribe(between(r, 0, p.earBound()))
 }
 
 // hangUp closes the subscription: the process knows at once.
-func (p *process) hangUp(r *rand.Rand) {
+func (p *instance) hangUp(r *rand.Rand) {
 	if p.down {
 		return
 	}
@@ -43,54 +43,54 @@ func (p *process) hangUp(r *rand.Rand) {
 }
 
 // resubscribe makes the subscription anew after a while.
-func (p *process) resubscribe(after time.Duration) {
+func (p *instance) resubscribe(after time.Duration) {
 	p.ear.due++
-	p.w.disturb(p.w.now + after)
-	p.w.queue.push(event{at: p.w.now + after, what: evEar, host: p.host, life: p.life, arg: p.ear.due})
+	p.cluster.disturb(p.cluster.now + after)
+	p.cluster.queue.push(event{at: p.cluster.now + after, what: evEar, host: p.host, life: p.life, arg: p.ear.due})
 }
 
 // listen makes the subscription anew, where the calls go, once Redis can be reached. Hints may have been missed: a leader renews at once,
 // a follower asks.
-func (p *process) listen(number int32) {
-	w := p.w
+func (p *instance) listen(number int32) {
+	c := p.cluster
 	switch {
 	case number != p.ear.due:
 		return
-	case p.cut() || w.now < p.muteTill:
-		p.resubscribe(max(p.cutTill, p.muteTill) - w.now + w.between(0, reconnect))
+	case p.cut() || c.now < p.muteTill:
+		p.resubscribe(max(p.cutTill, p.muteTill) - c.now + c.between(0, reconnect))
 		return
-	case p.reach.slowTill > w.now:
-		p.resubscribe(p.reach.slowTill - w.now + w.between(0, reconnect))
+	case p.reach.slowTill > c.now:
+		p.resubscribe(p.reach.slowTill - c.now + c.between(0, reconnect))
 		return
 	}
 	p.ear.at, p.ear.dead = p.server(), false
 	p.cand.RollCall(p.reading())
 	p.cand.Vacant(p.reading())
 	p.turn()
-	if p.ear.at != w.master && !w.broken.NeverChecksItsEar { // it stands at a second master: what it checks it with goes elsewhere soon
+	if p.ear.at != c.master && !c.broken.NeverChecksItsEar { // it stands at a second master: what it checks it with goes elsewhere soon
 		p.resubscribe(p.earBound())
 	}
 }
 
 // server is where the calls of the process go.
-func (p *process) server() *machine {
+func (p *instance) server() *machine {
 	if p.reach.demoted {
-		return p.w.master
+		return p.cluster.master
 	}
 	return p.reach
 }
 
 // hint lets everybody hear who is subscribed at that server and can be reached.
-func (w *World) hint(from *machine, what kind) {
-	for _, p := range w.processes {
+func (c *Cluster) hint(from *machine, what kind) {
+	for _, p := range c.instances {
 		if p.down || p.cut() || p.ear.dead || p.ear.at != from {
 			continue
 		}
-		if w.chance(w.profile.Deaf) {
-			w.Tally.Messages.Deaf++
-			w.disturb(w.now)
+		if c.chance(c.profile.Deaf) {
+			c.Tally.Messages.Deaf++
+			c.disturb(c.now)
 			continue
 		}
-		w.queue.push(event{at: w.now + w.transit(), what: what, host: p.host, life: p.life})
+		c.queue.push(event{at: c.now + c.transit(), what: what, host: p.host, life: p.life})
 	}
 }

@@ -59,40 +59,40 @@ func between(r *rand.Rand, low, high time.Duration) time.Duration {
 }
 
 // plan draws the next strike. What is left out is drawn all the same.
-func (w *World) plan() {
-	gap := time.Duration(w.strikes.ExpFloat64() * float64(w.profile.Every))
-	if w.profile.Calm { // one at a time
-		gap = w.profile.Every/2 + gap/2
+func (c *Cluster) plan() {
+	gap := time.Duration(c.strikes.ExpFloat64() * float64(c.profile.Every))
+	if c.profile.Calm { // one at a time
+		gap = c.profile.Every/2 + gap/2
 	}
-	w.nextStrike = max(w.nextStrike, w.profile.Quiet) + gap
-	if until, quiet := w.quiet(w.nextStrike); quiet {
-		w.nextStrike = until + gap
+	c.nextStrike = max(c.nextStrike, c.profile.Quiet) + gap
+	if until, quiet := c.quiet(c.nextStrike); quiet {
+		c.nextStrike = until + gap
 	}
-	w.queue.push(event{at: w.nextStrike, what: evStrike})
+	c.queue.push(event{at: c.nextStrike, what: evStrike})
 }
 
-func (w *World) strike() {
-	s := strike{number: w.struck, rand: rand.New(rand.NewPCG(w.seed, uint64(w.struck)+1000))}
-	w.struck++
-	s.fault = w.profile.Faults[s.rand.IntN(len(w.profile.Faults))]
-	s.victim = s.rand.IntN(len(w.processes))
-	if w.now < w.profile.Length-w.peaceful {
-		w.plan()
-		if !w.without(s.number) {
-			w.Tally.Faults[s.fault]++
-			w.strikeNow(&s)
+func (c *Cluster) strike() {
+	s := strike{number: c.struck, rand: rand.New(rand.NewPCG(c.seed, uint64(c.struck)+1000))}
+	c.struck++
+	s.fault = c.profile.Faults[s.rand.IntN(len(c.profile.Faults))]
+	s.victim = s.rand.IntN(len(c.instances))
+	if c.now < c.profile.Length-c.peaceful {
+		c.plan()
+		if !c.without(s.number) {
+			c.Tally.Faults[s.fault]++
+			c.strikeNow(&s)
 		}
 	}
 }
 
-func (w *World) strikeNow(s *strike) {
-	p, m, ttl := w.processes[s.victim], w.master, w.profile.TTLs[0]
-	defer w.disturbedBy(p, m)
-	if w.trace != nil {
-		w.note("strike %d: %v (%s)", s.number, s.fault, p.id)
+func (c *Cluster) strikeNow(s *strike) {
+	p, m, ttl := c.instances[s.victim], c.master, c.profile.TTLs[0]
+	defer c.disturbedBy(p, m)
+	if c.trace != nil {
+		c.note("strike %d: %v (%s)", s.number, s.fault, p.id)
 	}
-	if w.profile.Calm { // the one that counts
-		if leader := w.leading(); leader != nil {
+	if c.profile.Calm { // the one that counts
+		if leader := c.leading(); leader != nil {
 			p = leader
 		}
 	}
@@ -103,80 +103,80 @@ func (w *World) strikeNow(s *strike) {
 		if s.rand.IntN(4) == 0 && ttl > hotTTL {
 			down = s.between(0, 20*time.Minute) // long enough to be swept
 		}
-		w.queue.push(event{at: w.now + down, what: evBoot, host: p.host, life: p.life})
+		c.queue.push(event{at: c.now + down, what: evBoot, host: p.host, life: p.life})
 	case Stop:
 		p.stop(s.between(ttl, 3*ttl))
 	case Partition:
-		p.cutTill = w.now + s.between(100*time.Millisecond, 2*ttl)
-		if p.cutTill-w.now > p.earBound() {
+		p.cutTill = c.now + s.between(100*time.Millisecond, 2*ttl)
+		if p.cutTill-c.now > p.earBound() {
 			p.hangUp(s.rand)
 		}
 	case OneWay:
-		p.muteTill = w.now + s.between(100*time.Millisecond, 2*ttl)
+		p.muteTill = c.now + s.between(100*time.Millisecond, 2*ttl)
 	case Resign, WorkFails:
 		why := lease.Resigned
 		if s.fault == WorkFails {
 			why = lease.Failed
 		}
-		for _, p := range w.processes {
+		for _, p := range c.instances {
 			if p.awake() && p.cand.State() == lease.Leading {
-				w.handover()
+				c.handover()
 				p.apply(p.cand.End(p.reading(), why))
 				p.turn()
 			}
 		}
 	case Freeze:
-		p.frozen = max(p.frozen, w.now+s.between(0, ttl*5/3))
+		p.frozen = max(p.frozen, c.now+s.between(0, ttl*5/3))
 		p.taint()
 	case Suspend:
 		d := s.between(0, ttl*5/3)
-		p.frozen = max(p.frozen, w.now+d)
+		p.frozen = max(p.frozen, c.now+d)
 		p.taint()
 		p.mono -= d
 	case WallSet:
 		p.wall += s.between(-time.Hour, time.Hour)
 	case Slow:
-		m.slowTill = w.now + s.between(50*time.Millisecond, ttl*5/3)
+		m.slowTill = c.now + s.between(50*time.Millisecond, ttl*5/3)
 	case Del:
 		m.Lease = oracle.Lease{}
 	case EvictTerm:
 		m.Term, m.named = oracle.Term{}, 0
 	case Flush:
 		m.clear()
-		w.lostData()
+		c.lostData()
 	case Failover:
 		lag := time.Duration(0)
 		if s.rand.Float64() < 0.7 {
-			lag = s.between(0, w.profile.Lag)
+			lag = s.between(0, c.profile.Lag)
 		}
-		w.snapshots = append(w.snapshots, snapshot{m.save(), m, s.rand})
-		w.queue.push(event{at: w.now + lag, what: evPromote, arg: int32(len(w.snapshots) - 1)})
+		c.snapshots = append(c.snapshots, snapshot{m.save(), m, s.rand})
+		c.queue.push(event{at: c.now + lag, what: evPromote, arg: int32(len(c.snapshots) - 1)})
 	case Restart:
-		m.Origin, m.Promoted, m.started = m.Origin+"k", true, m.clock(w.now)
-		w.hangUp(s.rand)
+		m.Origin, m.Promoted, m.started = m.Origin+"k", true, m.clock(c.now)
+		c.hangUp(s.rand)
 	case RestartEmpty:
 		m.clear()
-		m.Origin, m.Promoted, m.started = m.Origin+"r", false, m.clock(w.now)
-		w.lostData()
-		w.hangUp(s.rand)
+		m.Origin, m.Promoted, m.started = m.Origin+"r", false, m.clock(c.now)
+		c.lostData()
+		c.hangUp(s.rand)
 	case ClockBack:
 		const by = 50 * time.Second
 		m.base -= float64(by.Milliseconds())
-		w.checks.back += by
-		w.lostData()
+		c.checks.back += by
+		c.lostData()
 	case ClockAhead:
 		m.base += float64(s.between(0, 2*ttl).Milliseconds())
-		w.lostData()
+		c.lostData()
 	case RateChange:
-		m.setRate(w.now, 1+(2*s.rand.Float64()-1)*w.profile.Rate)
+		m.setRate(c.now, 1+(2*s.rand.Float64()-1)*c.profile.Rate)
 	case Deafen:
 		p.deafen(s.rand)
 	}
 }
 
 // promote makes another machine the master. The old one may take writes a little longer.
-func (w *World) promote(s snapshot) {
-	old, p := w.master, w.profile
+func (c *Cluster) promote(s snapshot) {
+	old, p := c.master, c.profile
 	if s.of != old {
 		return // another failover was quicker
 	}
@@ -184,23 +184,23 @@ func (w *World) promote(s snapshot) {
 	if p.Skew > 0 {
 		skew = between(s.rand, -p.Skew, p.Skew)
 	}
-	w.master = w.newMachine(old.clock(w.now)+skew.Milliseconds(), old.Origin+"p", s.rand)
-	w.master.Promoted = true
-	w.master.load(s.data)
-	w.lostData()
+	c.master = c.newMachine(old.clock(c.now)+skew.Milliseconds(), old.Origin+"p", s.rand)
+	c.master.Promoted = true
+	c.master.load(s.data)
+	c.lostData()
 	old.demoted = p.Second == 0
-	w.machines = append(w.machines, old)
-	w.queue.push(event{at: w.now + p.Second, what: evDemote, arg: int32(len(w.machines) - 1)})
-	for _, process := range w.processes {
+	c.machines = append(c.machines, old)
+	c.queue.push(event{at: c.now + p.Second, what: evDemote, arg: int32(len(c.machines) - 1)})
+	for _, process := range c.instances {
 		switch {
 		case p.Second == 0 || s.rand.IntN(2) == 0:
-			process.reach = w.master
+			process.reach = c.master
 		case process.reach == old:
-			w.queue.push(event{at: w.now + between(s.rand, 0, p.Second), what: evReach, host: process.host, life: process.life})
+			c.queue.push(event{at: c.now + between(s.rand, 0, p.Second), what: evReach, host: process.host, life: process.life})
 		}
 	}
-	w.disturb(w.now + p.Second)
-	for _, process := range w.processes {
+	c.disturb(c.now + p.Second)
+	for _, process := range c.instances {
 		switch {
 		case process.ear.at != old:
 		case s.rand.IntN(4) == 0: // its server stands still, with the connection open
@@ -209,44 +209,44 @@ func (w *World) promote(s snapshot) {
 			process.hangUp(s.rand)
 		}
 	}
-	if w.trace != nil {
-		w.note("%s is master now, %d strikes in", w.master.Origin, w.struck)
+	if c.trace != nil {
+		c.note("%s is master now, %d strikes in", c.master.Origin, c.struck)
 	}
 }
 
 // newMachine is a server with a clock of its own.
-func (w *World) newMachine(clock int64, origin string, r *rand.Rand) *machine {
+func (c *Cluster) newMachine(clock int64, origin string, r *rand.Rand) *machine {
 	m := &machine{started: clock, rate: 1}
-	if w.profile.Rate != 0 {
-		m.rate += (2*r.Float64() - 1) * w.profile.Rate
+	if c.profile.Rate != 0 {
+		m.rate += (2*r.Float64() - 1) * c.profile.Rate
 	}
-	m.base = float64(clock) - m.rate*w.now.Seconds()*1000
-	m.Rules, m.Origin = w.rules, origin
+	m.base = float64(clock) - m.rate*c.now.Seconds()*1000
+	m.Rules, m.Origin = c.rules, origin
 	if len(m.Origin) > 60 { // of many failovers
-		m.Origin = "o" + strconv.Itoa(w.struck)
+		m.Origin = "o" + strconv.Itoa(c.struck)
 	}
 	return m
 }
 
 // disturbedBy notes until when the fault lasts that has just struck.
-func (w *World) disturbedBy(p *process, m *machine) {
-	w.disturb(max(w.now, p.cutTill, p.muteTill, p.frozen, m.slowTill))
+func (c *Cluster) disturbedBy(p *instance, m *machine) {
+	c.disturb(max(c.now, p.cutTill, p.muteTill, p.frozen, m.slowTill))
 }
 
 // hangUp closes every subscription.
-func (w *World) hangUp(r *rand.Rand) {
-	for _, p := range w.processes {
+func (c *Cluster) hangUp(r *rand.Rand) {
+	for _, p := range c.instances {
 		p.hangUp(r)
 	}
 }
 
 // note adds a line to the trace.
-func (w *World) note(format string, args ...any) {
-	line := fmt.Sprintf("%14v  ", w.now.Round(10*time.Microsecond)) + fmt.Sprintf(format, args...)
-	if len(w.trace) >= 2*keptLines {
-		w.trace = append(w.trace[:0], w.trace[len(w.trace)-keptLines:]...)
+func (c *Cluster) note(format string, args ...any) {
+	line := fmt.Sprintf("%14v  ", c.now.Round(10*time.Microsecond)) + fmt.Sprintf(format, args...)
+	if len(c.trace) >= 2*keptLines {
+		c.trace = append(c.trace[:0], c.trace[len(c.trace)-keptLines:]...)
 	}
-	w.trace = append(w.trace, line)
+	c.trace = append(c.trace, line)
 }
 
 const keptLines = 400

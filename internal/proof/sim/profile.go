@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Profile is what goes wrong in a world, and what its processes are set up for.
+// Profile is what goes wrong in a cluster, and what its instances are set up for.
 type Profile struct {
 	Name   string
 	Faults []Fault

@@ -34,7 +34,7 @@ func Shrink(o Options, patience time.Duration) Shrunk {
 	if o.Until >= o.Profile.Length {
 		o.Until = 0
 	}
-	run := func(kept []int, trace bool) *World {
+	run := func(kept []int, trace bool) *Cluster {
 		s.Replays++
 		o.Trace = trace
 		o.Without = func(strike int) bool {
@@ -47,14 +47,14 @@ func Shrink(o Options, patience time.Duration) Shrunk {
 		if time.Now().After(deadline) {
 			return false
 		}
-		w := run(kept, false)
-		again, _, _ := strings.Cut(w.Wrong, ":")
+		c := run(kept, false)
+		again, _, _ := strings.Cut(c.Wrong, ":")
 		if again != promise {
 			return false
 		}
 		s.Kept = kept
 		if o.Until > 0 {
-			o.Until = min(o.Until, w.At+time.Millisecond)
+			o.Until = min(o.Until, c.At+time.Millisecond)
 		}
 		return true
 	}
@@ -70,7 +70,7 @@ func Shrink(o Options, patience time.Duration) Shrunk {
 			}
 		}
 	}
-	w := run(s.Kept, true)
-	s.Wrong, s.At, s.Trace = w.Wrong, w.At, w.Trace()
+	c := run(s.Kept, true)
+	s.Wrong, s.At, s.Trace = c.Wrong, c.At, c.Trace()
 	return s
 }

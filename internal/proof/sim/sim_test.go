@@ -37,11 +37,11 @@ func TestPromisesUnderFaults(t *testing.T) {
 			}
 			var all Tally
 			for seed := firstSeed; seed < firstSeed+seeds; seed++ {
-				w := New(Options{Seed: seed, Profile: p}).Run()
-				all.Add(&w.Tally)
-				if w.Wrong != "" {
+				c := New(Options{Seed: seed, Profile: p}).Run()
+				all.Add(&c.Tally)
+				if c.Wrong != "" {
 					s := Shrink(Options{Seed: seed, Profile: p}, 10*time.Second)
-					t.Fatalf("seed %d at %v: %s\n%s", seed, w.At, w.Wrong, strings.Join(s.Trace, "\n"))
+					t.Fatalf("seed %d at %v: %s\n%s", seed, c.At, c.Wrong, strings.Join(s.Trace, "\n"))
 				}
 			}
 			t.Logf("%d seeds: %d terms, %d changes of the leader, %d slots, %d faults", seeds, all.Terms, all.Changes, all.Slots, all.FaultsSum())
@@ -116,17 +116,17 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		t.Run(tt.without, func(t *testing.T) {
 			t.Parallel()
 			for seed := firstSeed; seed < firstSeed+tt.seeds; seed++ {
-				w := New(Options{Seed: seed, Profile: tt.profile, Rules: oracle.All.Without(tt.rules), Broken: tt.broken}).Run()
-				if w.Wrong == "" {
+				c := New(Options{Seed: seed, Profile: tt.profile, Rules: oracle.All.Without(tt.rules), Broken: tt.broken}).Run()
+				if c.Wrong == "" {
 					continue
 				}
-				if w := New(Options{Seed: seed, Profile: tt.profile}).Run(); w.Wrong != "" {
-					t.Fatalf("seed %d, with the rule: %s", seed, w.Wrong)
+				if c := New(Options{Seed: seed, Profile: tt.profile}).Run(); c.Wrong != "" {
+					t.Fatalf("seed %d, with the rule: %s", seed, c.Wrong)
 				}
-				if !strings.HasPrefix(w.Wrong, tt.sign+":") {
-					t.Errorf("seed %d: %s, want %s", seed, w.Wrong, tt.sign)
+				if !strings.HasPrefix(c.Wrong, tt.sign+":") {
+					t.Errorf("seed %d: %s, want %s", seed, c.Wrong, tt.sign)
 				}
-				t.Logf("seed %d at %v: %s", seed, w.At, w.Wrong)
+				t.Logf("seed %d at %v: %s", seed, c.At, c.Wrong)
 				return
 			}
 			t.Errorf("not seen in %d runs of %q", tt.seeds, tt.profile.Name)
@@ -154,11 +154,11 @@ func TestHoldOffIsNotShortened(t *testing.T) {
 func TestRulesThatKeepLeaders(t *testing.T) {
 	count := func(name string, rules oracle.Rules) (refused, ghosts int64) {
 		for seed := firstSeed; seed < firstSeed+20; seed++ {
-			w := New(Options{Seed: seed, Profile: named(t, name), Rules: rules}).Run()
-			if w.Wrong != "" {
-				t.Errorf("%s, seed %d: %s", name, seed, w.Wrong)
+			c := New(Options{Seed: seed, Profile: named(t, name), Rules: rules}).Run()
+			if c.Wrong != "" {
+				t.Errorf("%s, seed %d: %s", name, seed, c.Wrong)
 			}
-			refused, ghosts = refused+w.Tally.Ended[lease.Refused], ghosts+w.Tally.Ghosts
+			refused, ghosts = refused+c.Tally.Ended[lease.Refused], ghosts+c.Tally.Ghosts
 		}
 		return refused, ghosts
 	}
@@ -187,10 +187,10 @@ func TestOutsideTheConditionsLeadersOverlap(t *testing.T) {
 	for _, p := range Outside {
 		var all Tally
 		for seed := firstSeed; seed < firstSeed+1500 && all.Overlaps.Count == 0; seed++ {
-			w := New(Options{Seed: seed, Profile: p}).Run()
-			all.Add(&w.Tally)
-			if w.Wrong != "" {
-				t.Errorf("%s, seed %d: %s", p.Name, seed, w.Wrong)
+			c := New(Options{Seed: seed, Profile: p}).Run()
+			all.Add(&c.Tally)
+			if c.Wrong != "" {
+				t.Errorf("%s, seed %d: %s", p.Name, seed, c.Wrong)
 			}
 		}
 		if all.Overlaps.Count == 0 && !raceEnabled {
@@ -202,7 +202,7 @@ func TestOutsideTheConditionsLeadersOverlap(t *testing.T) {
 // TestShrink: a history of many faults is cut down to the few that matter, and replays.
 func TestShrink(t *testing.T) {
 	o := Options{Seed: firstSeed + 1, Profile: named(t, "failover"), Rules: oracle.All.Without(oracle.Guard)}
-	for w := New(o).Run(); w.Wrong == "" || w.Strikes() < 10; w = New(o).Run() {
+	for c := New(o).Run(); c.Wrong == "" || c.Strikes() < 10; c = New(o).Run() {
 		o.Seed++
 	}
 	s := Shrink(o, time.Minute)
@@ -211,8 +211,8 @@ func TestShrink(t *testing.T) {
 		t.Errorf("%d faults were drawn, %v are kept: %s", s.Drawn, s.Kept, s.Wrong)
 	}
 	o.Without = func(strike int) bool { return !slices.Contains(s.Kept, strike) }
-	if w := New(o).Run(); w.Wrong != s.Wrong || w.At != s.At {
-		t.Errorf("at %v %q, when replayed at %v %q", s.At, s.Wrong, w.At, w.Wrong)
+	if c := New(o).Run(); c.Wrong != s.Wrong || c.At != s.At {
+		t.Errorf("at %v %q, when replayed at %v %q", s.At, s.Wrong, c.At, c.Wrong)
 	}
 }
 
@@ -235,8 +235,8 @@ func TestTimes(t *testing.T) {
 // to ask. Seed 55 is how that was found.
 func TestP2_RefusedCandidatesAreRemembered(t *testing.T) {
 	p := named(t, "election alone: everything, empty waits a TTL")
-	w := New(Options{Seed: 55, Profile: p, Until: 28 * time.Hour}).Run()
-	if w.Wrong != "" {
-		t.Errorf("at %v: %s", w.At, w.Wrong)
+	c := New(Options{Seed: 55, Profile: p, Until: 28 * time.Hour}).Run()
+	if c.Wrong != "" {
+		t.Errorf("at %v: %s", c.At, c.Wrong)
 	}
 }

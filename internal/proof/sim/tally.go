@@ -34,7 +34,7 @@ type Tally struct {
 	Overlaps   Times // outside of the conditions of P1
 	TokensBack int64 // outside too: a term began after that of a newer token, whose reply was faster; or see forgotten, the exception of P2
 	Deafened   int64 // subscriptions that died without a sign
-	Looks      int64 // at a world that had been calm for long enough: was everything in order?
+	Looks      int64 // at a cluster that had been calm for long enough: was everything in order?
 	Violations int64
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
-// tasks are what every world runs: the three policies, with a fixed interval and with the calendar. A run that its leader left
+// tasks are what every cluster runs: the three policies, with a fixed interval and with the calendar. A run that its leader left
 // behind is run again.
 var tasks = []struct {
 	name  string
@@ -98,7 +98,7 @@ const (
 )
 
 // start opens every task for the term.
-func (s *schedule) start(p *process) {
+func (s *schedule) start(p *instance) {
 	*s = schedule{term: p.cand.Token(), on: true, number: s.number}
 	for i := range tasks {
 		p.step(i)
@@ -106,11 +106,11 @@ func (s *schedule) start(p *process) {
 }
 
 // over ends the runs: they heed their context.
-func (s *schedule) over(p *process) {
+func (s *schedule) over(p *instance) {
 	s.on = false
 	for i := range s.tasks {
 		if s.tasks[i].run.active {
-			p.w.queue.push(event{at: p.w.now + p.w.between(0, 40*time.Millisecond), what: evRunEnds, host: p.host, life: p.life, arg: int32(i)})
+			p.cluster.queue.push(event{at: p.cluster.now + p.cluster.between(0, 40*time.Millisecond), what: evRunEnds, host: p.host, life: p.life, arg: int32(i)})
 		}
 	}
 }
@@ -126,29 +126,29 @@ func (s *schedule) busy() bool {
 }
 
 // runsDie ends them with their process.
-func (p *process) runsDie() {
+func (p *instance) runsDie() {
 	for i := range tasks {
-		if p.w.checks.running[i] == p {
-			p.w.checks.running[i] = nil
+		if p.cluster.checks.running[i] == p {
+			p.cluster.checks.running[i] = nil
 		}
 	}
 }
 
 // redisNow estimates Redis's clock.
-func (p *process) redisNow() int64 {
+func (p *instance) redisNow() int64 {
 	s := &p.schedule
-	return s.clock + (p.w.now + p.mono - s.at).Milliseconds()
+	return s.clock + (p.cluster.now + p.mono - s.at).Milliseconds()
 }
 
 // task is the timer of a task going off.
-func (p *process) task(i int32) { p.step(int(i)) }
+func (p *instance) task(i int32) { p.step(int(i)) }
 
 // step takes one task as far as it goes without waiting, as the loop of package tenure does.
-func (p *process) step(i int) {
-	s, t, w := &p.schedule, &p.schedule.tasks[i], p.w
+func (p *instance) step(i int) {
+	s, t, c := &p.schedule, &p.schedule.tasks[i], p.cluster
 	if t.asking.op != 0 {
 		switch {
-		case w.now < t.until:
+		case c.now < t.until:
 		case !s.on && (t.asking.op != opFinish || t.tries > 2): // the next leader finds it
 			t.asking = question{}
 			if t.run.ended {
@@ -163,11 +163,11 @@ func (p *process) step(i int) {
 	case t.run.ended:
 		p.ask(i, question{op: opFinish, run: t.run.id, status: t.run.status})
 	case !s.on || t.off || t.run.active || !p.believes():
-	case t.rest > w.now:
+	case t.rest > c.now:
 		p.wake(i, t.rest)
 	case !t.opened:
 		p.ask(i, question{op: opOpen})
-	case t.record.Next == "" || t.record.Spec != taskSpec || w.broken.FreshGrid && !t.planned:
+	case t.record.Next == "" || t.record.Spec != taskSpec || c.broken.FreshGrid && !t.planned:
 		t.planned = true
 		next := plan.First(tasks[i].rules, time.UnixMilli(p.redisNow()))
 		p.ask(i, question{op: opPlan, expect: t.record.Next, next: strconv.FormatInt(next.UnixMilli(), 10), reset: t.record.Next == ""})
@@ -179,12 +179,12 @@ func (p *process) step(i int) {
 }
 
 // due decides about the slots that are due.
-func (p *process) due(i int) {
+func (p *instance) due(i int) {
 	t, now := &p.schedule.tasks[i], p.redisNow()
 	next, _ := strconv.ParseInt(t.record.Next, 10, 64)
 	d := plan.Due(tasks[i].rules, time.UnixMilli(next), time.UnixMilli(now))
 	if !d.Run && !d.Reset && d.Next.UnixMilli() == next {
-		p.wake(i, p.w.now+d.Wait)
+		p.wake(i, p.cluster.now+d.Wait)
 		return
 	}
 	after := strconv.FormatInt(d.Next.UnixMilli(), 10)
@@ -197,12 +197,12 @@ func (p *process) due(i int) {
 	p.ask(i, question{op: opPlan, expect: t.record.Next, next: after, skip: int64(d.Skipped), reset: d.Reset})
 }
 
-func (p *process) wake(i int, at time.Duration) {
-	p.w.queue.push(event{at: max(at, p.w.now), what: evTask, host: p.host, life: p.life, arg: int32(i)})
+func (p *instance) wake(i int, at time.Duration) {
+	p.cluster.queue.push(event{at: max(at, p.cluster.now), what: evTask, host: p.host, life: p.life, arg: int32(i)})
 }
 
 // ask sends a question until it is answered.
-func (p *process) ask(i int, q question) {
+func (p *instance) ask(i int, q question) {
 	s, t := &p.schedule, &p.schedule.tasks[i]
 	if t.asking.op == 0 {
 		s.number++
@@ -213,12 +213,12 @@ func (p *process) ask(i int, q question) {
 		t.asking, t.tries = q, 0
 	}
 	t.tries++
-	t.until = p.w.now + taskBound
+	t.until = p.cluster.now + taskBound
 	p.send(message{about: aboutTask, task: &q, number: q.number})
 }
 
 // takeQuestion runs the script of a question.
-func (w *World) takeQuestion(server *machine, p *process, m *message, now int64) {
+func (c *Cluster) takeQuestion(server *machine, p *instance, m *message, now int64) {
 	q := m.task
 	record := &server.tasks[q.task]
 	before := record.Record
@@ -228,7 +228,7 @@ func (w *World) takeQuestion(server *machine, p *process, m *message, now int64)
 	case opPlan:
 		m.verdict = record.Plan(q.token, q.expect, q.next, taskSpec, q.skip, false)
 	case opClaim:
-		if w.broken.ClaimsBlindly {
+		if c.broken.ClaimsBlindly {
 			record.Next = q.claim.Expect
 		}
 		m.verdict = record.Claim(now, q.claim)
@@ -237,21 +237,21 @@ func (w *World) takeQuestion(server *machine, p *process, m *message, now int64)
 	}
 	q.record = record.Record
 	record.History = nil // nothing is decided by it
-	if server == w.master {
-		w.checks.question(p, q, m.verdict, &before)
+	if server == c.master {
+		c.checks.question(p, q, m.verdict, &before)
 	}
-	if w.trace != nil {
-		w.note("%s about task %s: %s: %s; next %s run %q token %d", p.id, tasks[q.task].name, [...]string{"", "open", "plan", "claim", "finish"}[q.op],
+	if c.trace != nil {
+		c.note("%s about task %s: %s: %s; next %s run %q token %d", p.id, tasks[q.task].name, [...]string{"", "open", "plan", "claim", "finish"}[q.op],
 			m.verdict, record.Next, record.Run, record.Token)
 	}
 }
 
 // told takes the answer to a question.
-func (p *process) told(m *message) {
+func (p *instance) told(m *message) {
 	s, i := &p.schedule, m.task.task
 	t := &s.tasks[i]
 	if !m.failed && (!s.known || m.clock > 0) {
-		s.clock, s.at, s.known = m.clock, p.w.now+p.mono, true
+		s.clock, s.at, s.known = m.clock, p.cluster.now+p.mono, true
 	}
 	if t.asking.op == 0 || t.asking.number != m.number || m.task.token != s.term {
 		return
@@ -268,7 +268,7 @@ func (p *process) told(m *message) {
 	case m.verdict == "fenced":
 		t.off = true
 	case m.verdict == "moved":
-		t.opened, t.rest = false, p.w.now+10*time.Millisecond
+		t.opened, t.rest = false, p.cluster.now+10*time.Millisecond
 	case q.op == opOpen:
 		t.opened = true
 		switch {
@@ -282,7 +282,7 @@ func (p *process) told(m *message) {
 			t.again = ""
 		}
 	case m.verdict == "early":
-		t.rest = p.w.now + time.Duration(q.claim.Slot-m.clock)*time.Millisecond
+		t.rest = p.cluster.now + time.Duration(q.claim.Slot-m.clock)*time.Millisecond
 	case q.op == opClaim:
 		t.again = ""
 		p.claimed(i, q.claim)
@@ -291,26 +291,26 @@ func (p *process) told(m *message) {
 }
 
 // claimed starts a run. The last step before is to look at the term (P10).
-func (p *process) claimed(i int, c oracle.Claim) {
-	t, w := &p.schedule.tasks[i], p.w
+func (p *instance) claimed(i int, claim oracle.Claim) {
+	t, c := &p.schedule.tasks[i], p.cluster
 	if !p.schedule.on || !p.believes() {
-		t.run = taskRun{id: c.Run, ended: true, status: "returned"}
+		t.run = taskRun{id: claim.Run, ended: true, status: "returned"}
 		return
 	}
-	if other := w.checks.running[i]; other != nil && other != p && !other.schedule.tasks[i].run.tainted && !w.profile.Outside {
-		w.fail("P10: task %s starts in %s while it runs in %s", tasks[i].name, p.id, other.id)
+	if other := c.checks.running[i]; other != nil && other != p && !other.schedule.tasks[i].run.tainted && !c.profile.Outside {
+		c.fail("P10: task %s starts in %s while it runs in %s", tasks[i].name, p.id, other.id)
 	}
-	w.Tally.TaskRuns++
-	if c.Kind == "again" {
-		w.Tally.Reruns++
+	c.Tally.TaskRuns++
+	if claim.Kind == "again" {
+		c.Tally.Reruns++
 	}
-	w.checks.running[i] = p
-	t.run = taskRun{id: c.Run, active: true, status: "succeeded"}
-	w.queue.push(event{at: w.now + tasks[i].takes, what: evRunEnds, host: p.host, life: p.life, arg: int32(i)})
+	c.checks.running[i] = p
+	t.run = taskRun{id: claim.Run, active: true, status: "succeeded"}
+	c.queue.push(event{at: c.now + tasks[i].takes, what: evRunEnds, host: p.host, life: p.life, arg: int32(i)})
 }
 
 // runEnds: the task has returned, by itself or because its context is done.
-func (p *process) runEnds(i int32) {
+func (p *instance) runEnds(i int32) {
 	t := &p.schedule.tasks[i]
 	if !t.run.active {
 		return
@@ -319,14 +319,14 @@ func (p *process) runEnds(i int32) {
 		t.run.status = "interrupted"
 	}
 	t.run.active, t.run.ended = false, true
-	if p.w.checks.running[i] == p {
-		p.w.checks.running[i] = nil
+	if p.cluster.checks.running[i] == p {
+		p.cluster.checks.running[i] = nil
 	}
 	p.step(int(i))
 }
 
 // taint marks the runs of a process that stands still.
-func (p *process) taint() {
+func (p *instance) taint() {
 	for i := range p.schedule.tasks {
 		p.schedule.tasks[i].run.tainted = true
 	}
@@ -342,29 +342,29 @@ type taskCheck struct {
 
 // question holds P10 against what a script did: between the old next slot and the new one, each slot was claimed or counted as skipped,
 // none twice, and none before the run of the one before it had ended.
-func (c *checks) question(p *process, q *question, verdict string, before *oracle.Record) {
-	w, t, after := c.w, &c.tasks[q.task], &q.record
+func (k *checker) question(p *instance, q *question, verdict string, before *oracle.Record) {
+	c, t, after := k.cluster, &k.tasks[q.task], &q.record
 	switch {
 	case q.op == opFinish && verdict == "done" && q.status != "returned" && q.status != "interrupted":
 		t.finished = true
 	case q.op == opClaim && verdict == "claimed" && before.Run != q.claim.Run && q.claim.Kind == "slot":
-		w.Tally.Slots++
+		c.Tally.Slots++
 		if slices.Contains(t.claimed, q.claim.Slot) {
-			w.fail("P10: slot %d of task %s was claimed twice, now by %s", q.claim.Slot, tasks[q.task].name, p.id)
+			c.fail("P10: slot %d of task %s was claimed twice, now by %s", q.claim.Slot, tasks[q.task].name, p.id)
 		}
 		if t.known && !t.finished && before.Run != "" {
-			w.fail("P10: slot %d of task %s was claimed while the run of %d had not ended", q.claim.Slot, tasks[q.task].name, t.scheduled)
+			c.fail("P10: slot %d of task %s was claimed while the run of %d had not ended", q.claim.Slot, tasks[q.task].name, t.scheduled)
 		}
 		t.claimed = append(t.claimed[max(0, len(t.claimed)-50):], q.claim.Slot)
 		t.known, t.scheduled, t.finished = true, q.claim.Slot, false
-		c.grid(q.task, before, after, 1)
+		k.grid(q.task, before, after, 1)
 	case q.op == opPlan && verdict == "ok" && before.Next != after.Next && !q.reset:
-		c.grid(q.task, before, after, 0)
+		k.grid(q.task, before, after, 0)
 	}
 }
 
 // grid counts the slots between.
-func (c *checks) grid(task int, before, after *oracle.Record, claimed int64) {
+func (k *checker) grid(task int, before, after *oracle.Record, claimed int64) {
 	from, _ := strconv.ParseInt(before.Next, 10, 64)
 	to, _ := strconv.ParseInt(after.Next, 10, 64)
 	slots := int64(0)
@@ -372,8 +372,8 @@ func (c *checks) grid(task int, before, after *oracle.Record, claimed int64) {
 		at = tasks[task].rules.Schedule.Next(at)
 	}
 	skipped := after.Skipped - before.Skipped
-	c.w.Tally.Skipped += skipped
+	k.cluster.Tally.Skipped += skipped
 	if slots != claimed+skipped && slots < plan.MaxSteps {
-		c.w.fail("P10: of %d slots of task %s %d were claimed and %d counted as skipped", slots, tasks[task].name, claimed, skipped)
+		k.cluster.fail("P10: of %d slots of task %s %d were claimed and %d counted as skipped", slots, tasks[task].name, claimed, skipped)
 	}
 }

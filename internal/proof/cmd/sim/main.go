@@ -208,11 +208,11 @@ func (c *config) measure(p sim.Profile, count uint64) Figures {
 		workers.Go(func() { // ends with the seeds
 			for seed := range seeds {
 				began := time.Now()
-				w := sim.New(sim.Options{Seed: seed, Profile: p}).Run()
+				cluster := sim.New(sim.Options{Seed: seed, Profile: p}).Run()
 				mu.Lock()
-				f.Tally.Add(&w.Tally)
+				f.Tally.Add(&cluster.Tally)
 				f.Wall += time.Since(began)
-				if w.Wrong != "" {
+				if cluster.Wrong != "" {
 					f.Failed = append(f.Failed, seed)
 				}
 				mu.Unlock()
@@ -247,14 +247,14 @@ func (c *config) replay() error {
 	if !known {
 		return fmt.Errorf("-seed needs the -profile that it belongs to; there is no %q, -list lists them", c.profile)
 	}
-	w := sim.New(sim.Options{Seed: c.seed, Profile: p, Trace: true}).Run()
-	trace := w.Trace()
+	cluster := sim.New(sim.Options{Seed: c.seed, Profile: p, Trace: true}).Run()
+	trace := cluster.Trace()
 	fmt.Println(strings.Join(trace[max(0, len(trace)-40):], "\n"))
-	fmt.Printf("profile %q, seed %d: %v simulated, %d faults, %d terms, %d changes of the leader\n", p.Name, c.seed, w.Tally.Simulated, w.Tally.FaultsSum(),
-		w.Tally.Terms, w.Tally.Changes)
-	if w.Wrong != "" {
+	fmt.Printf("profile %q, seed %d: %v simulated, %d faults, %d terms, %d changes of the leader\n", p.Name, c.seed, cluster.Tally.Simulated, cluster.Tally.FaultsSum(),
+		cluster.Tally.Terms, cluster.Tally.Changes)
+	if cluster.Wrong != "" {
 		c.explain(p, c.seed)
-		return errors.New(w.Wrong)
+		return errors.New(cluster.Wrong)
 	}
 	return nil
 }

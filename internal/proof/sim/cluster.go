@@ -34,7 +34,7 @@ type Broken struct {
 	WaitsForEver      bool // asks no more once a question had no answer, until the process starts again
 }
 
-// Options of a World.
+// Options of a Cluster.
 type Options struct {
 	Seed    uint64
 	Profile Profile
@@ -45,8 +45,8 @@ type Options struct {
 	Trace   bool
 }
 
-// World is one cluster in virtual time.
-type World struct {
+// Cluster is a Redis with its instances, in virtual time.
+type Cluster struct {
 	Tally Tally
 	Wrong string // the first promise that was broken, "" for none
 	At    time.Duration
@@ -70,22 +70,22 @@ type World struct {
 	master    *machine
 	machines  []*machine // that were master
 	snapshots []snapshot
-	processes []*process
+	instances []*instance
 	nonces    int
 
 	lastToken struct {
 		token int64
 		id    string
 	}
-	checks   checks
+	checks   checker
 	lookout  lookout
 	peaceful time.Duration // see peace
 	trace    []string
 	overlaps overlap
 }
 
-// New is a world before its first instant.
-func New(o Options) *World {
+// New is a cluster before its first instant.
+func New(o Options) *Cluster {
 	o.Profile = o.Profile.Drawn(o.Seed)
 	if o.Rules == 0 {
 		o.Rules = oracle.All
@@ -93,79 +93,79 @@ func New(o Options) *World {
 	if o.Without == nil {
 		o.Without = func(int) bool { return false }
 	}
-	w := &World{
+	c := &Cluster{
 		profile: o.Profile, rules: o.Rules, broken: o.Broken, seed: o.Seed, without: o.Without, end: o.Profile.Length,
 		rand: rand.New(rand.NewPCG(o.Seed, 7)), strikes: rand.New(rand.NewPCG(o.Seed, 8)),
 	}
 	if o.Until > 0 {
-		w.end = min(w.end, o.Until)
+		c.end = min(c.end, o.Until)
 	}
 	if o.Trace {
-		w.trace = []string{}
+		c.trace = []string{}
 	}
-	w.Tally.Profile = o.Profile.Name
-	w.master = w.newMachine(epoch, "1", w.strikes)
-	w.master.started = epoch - oldAge.Milliseconds()
-	w.master.clear()
-	w.checks.start(w)
+	c.Tally.Profile = o.Profile.Name
+	c.master = c.newMachine(epoch, "1", c.strikes)
+	c.master.started = epoch - oldAge.Milliseconds()
+	c.master.clear()
+	c.checks.start(c)
 	for i := range processes {
-		w.processes = append(w.processes, newProcess(w, i))
+		c.instances = append(c.instances, newInstance(c, i))
 	}
-	w.peaceful = w.peace()
-	return w
+	c.peaceful = c.peace()
+	return c
 }
 
-// Run runs the world to its end, or to the first promise that is broken.
-func (w *World) Run() *World {
-	for _, p := range w.processes {
+// Run runs the cluster to its end, or to the first promise that is broken.
+func (c *Cluster) Run() *Cluster {
+	for _, p := range c.instances {
 		p.boot()
 	}
-	w.plan()
-	w.look()
-	for len(w.queue.events) > 0 && w.Wrong == "" {
-		e := w.queue.pop()
-		if e.at > w.end {
+	c.plan()
+	c.look()
+	for len(c.queue.events) > 0 && c.Wrong == "" {
+		e := c.queue.pop()
+		if e.at > c.end {
 			break
 		}
-		w.now = e.at
-		w.happen(e)
-		w.Tally.Events++
-		if w.profile.Outside {
-			w.measure()
+		c.now = e.at
+		c.happen(e)
+		c.Tally.Events++
+		if c.profile.Outside {
+			c.measure()
 		}
 	}
-	if w.Wrong == "" {
-		w.now = w.end
+	if c.Wrong == "" {
+		c.now = c.end
 	}
-	w.Tally.Simulated += w.now
-	return w
+	c.Tally.Simulated += c.now
+	return c
 }
 
 // Trace is the end of what happened, one line each, where Options asked for it.
-func (w *World) Trace() []string { return w.trace[max(0, len(w.trace)-keptLines):] }
+func (c *Cluster) Trace() []string { return c.trace[max(0, len(c.trace)-keptLines):] }
 
 // Strikes is how many faults were drawn.
-func (w *World) Strikes() int { return w.struck }
+func (c *Cluster) Strikes() int { return c.struck }
 
-func (w *World) happen(e event) {
+func (c *Cluster) happen(e event) {
 	switch e.what {
 	case evStrike:
-		w.strike()
+		c.strike()
 		return
 	case evArrive:
-		w.arrive(e)
+		c.arrive(e)
 		return
 	case evPromote:
-		w.promote(w.snapshots[e.arg])
+		c.promote(c.snapshots[e.arg])
 		return
 	case evDemote:
-		w.machines[e.arg].demoted = true
+		c.machines[e.arg].demoted = true
 		return
 	case evLook:
-		w.look()
+		c.look()
 		return
 	}
-	p := w.processes[e.host]
+	p := c.instances[e.host]
 	if e.what == evBoot {
 		if p.life == e.life {
 			p.crash() // one that stops, and has not come to the end
@@ -175,13 +175,13 @@ func (w *World) happen(e event) {
 	}
 	if p.down || p.life != e.life {
 		if e.what == evAnswer {
-			w.drop(e.arg)
+			c.drop(e.arg)
 		}
 		return
 	}
-	if w.now < p.frozen { // as soon as it does not stand still any more
+	if c.now < p.frozen { // as soon as it does not stand still any more
 		e.at = p.frozen
-		w.queue.push(e)
+		c.queue.push(e)
 		return
 	}
 	switch e.what {
@@ -206,34 +206,34 @@ func (w *World) happen(e event) {
 	case evRunEnds:
 		p.runEnds(e.arg)
 	case evReach:
-		p.reach = w.master
+		p.reach = c.master
 	case evEar:
 		p.listen(e.arg)
 	}
 }
 
 // between draws a duration.
-func (w *World) between(low, high time.Duration) time.Duration { return between(w.rand, low, high) }
+func (c *Cluster) between(low, high time.Duration) time.Duration { return between(c.rand, low, high) }
 
-func (w *World) chance(p float64) bool { return p > 0 && w.rand.Float64() < p && !w.sound() }
+func (c *Cluster) chance(p float64) bool { return p > 0 && c.rand.Float64() < p && !c.sound() }
 
 // transit is how long a message normally travels.
-func (w *World) transit() time.Duration { return w.between(200*time.Microsecond, 3*time.Millisecond) }
+func (c *Cluster) transit() time.Duration { return c.between(200*time.Microsecond, 3*time.Millisecond) }
 
-func (w *World) fail(format string, args ...any) {
-	if w.Wrong != "" {
+func (c *Cluster) fail(format string, args ...any) {
+	if c.Wrong != "" {
 		return
 	}
-	w.Wrong, w.At = fmt.Sprintf(format, args...), w.now
-	w.Tally.Violations++
-	if w.trace != nil {
-		w.note("WRONG %s", w.Wrong)
+	c.Wrong, c.At = fmt.Sprintf(format, args...), c.now
+	c.Tally.Violations++
+	if c.trace != nil {
+		c.note("WRONG %s", c.Wrong)
 	}
 }
 
 // leading is who believes to lead.
-func (w *World) leading() *process {
-	for _, p := range w.processes {
+func (c *Cluster) leading() *instance {
+	for _, p := range c.instances {
 		if p.believes() {
 			return p
 		}
