@@ -2,7 +2,6 @@ package tenure
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -195,13 +194,6 @@ var closed = func() <-chan struct{} {
 	close(c)
 	return c
 }()
-
-// nonce is the secret of a campaign: 128 random bits.
-func nonce() string {
-	var bits [16]byte
-	_, _ = rand.Read(bits[:]) // never fails
-	return fmt.Sprintf("%x", bits)
-}
 
 // turn takes what has come in, lets time pass and sends what is due.
 func (l *electionLoop) turn() {

@@ -3,6 +3,7 @@ package tenure
 import (
 	"cmp"
 	"context"
+	crand "crypto/rand"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -358,4 +359,11 @@ func (o RegistryOptions) complete(c *checker, prefix string) RegistryOptions {
 			store.MaxMetadataPairs, store.MaxMetadataBytes)
 	}
 	return o
+}
+
+// nonce is the secret of a campaign: 128 random bits.
+func nonce() string {
+	var bits [16]byte
+	_, _ = crand.Read(bits[:]) // never fails
+	return fmt.Sprintf("%x", bits)
 }

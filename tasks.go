@@ -253,6 +253,16 @@ func (s *TaskScheduler) find(name string) *registered {
 	return nil
 }
 
+// ran is the memory of a task. Only the loop calls it.
+func (s *TaskScheduler) ran(name string) *ranTask {
+	m := s.memory[name]
+	if m == nil {
+		m = new(ranTask)
+		s.memory[name] = m
+	}
+	return m
+}
+
 // known are the tasks registered so far.
 func (s *TaskScheduler) known() []*registered {
 	s.mu.Lock()

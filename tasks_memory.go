@@ -77,13 +77,3 @@ func (m *ranTask) knows(run string) bool { return m.ended && m.run == run }
 // passed reports whether a slot is the latest that was run here, or an older one. If Redis's clock
 // was set back since, slots of the same time come anew and nothing is known of them.
 func (m *ranTask) passed(slot, now int64) bool { return m.slot != 0 && slot <= m.slot && now >= m.at }
-
-// ran is the memory of a task. Only the loop calls it.
-func (s *TaskScheduler) ran(name string) *ranTask {
-	m := s.memory[name]
-	if m == nil {
-		m = new(ranTask)
-		s.memory[name] = m
-	}
-	return m
-}

@@ -1,0 +1,127 @@
+package tenure
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// floors are the files of this package from the ground up. A file may name what files below it have,
+// and what the others of its own floor have.
+var floors = [][]string{
+	{"doc.go"},
+	{"errors.go"},
+	{"bounded.go"},
+	{"shutdown.go", "mailbox.go"},
+	{"term.go"},
+	{"tasks_schedule.go"},
+	{"events.go"},
+	{"options.go"},
+	{"election_status.go"},
+	{"election_work.go"},
+	{"tasks_memory.go"},
+	{"tasks.go"},
+	{"tasks_status.go"},
+	{"events_log.go"},
+	{"slots.go"},
+	{"acl.go", "redisaside.go", "redisclient.go", "renewals.go", "rollcalltimer.go", "scripts.go", "scripts_lease.go", "scripts_registry.go", "scripts_tasks.go",
+		"subscription.go", "wire.go"},
+	{"election_loop.go"},
+	{"election.go"},
+	{"registry.go"},
+	{"registry_sweep.go"},
+	{"heartbeat.go"},
+	{"tasks_loop.go", "tasks_plan.go", "tasks_run.go"}, // one loop: what is decided in it will leave for internal/schedule
+	{"localregistry.go", "localtasks.go"},
+	{"coordinator.go"},
+	{"standalone.go"},
+}
+
+// upward are the names that a file may use of one above it.
+var upward = map[string][]string{
+	"events.go → tasks_status.go": {"RunStatus"}, // a word of the public surface
+}
+
+// TestFilesReferDownwards: the files of the root have an order, so that each can be read with those
+// below it alone. It holds for functions and types, and for methods and fields as well.
+func TestFilesReferDownwards(t *testing.T) {
+	floor := make(map[string]int)
+	for i, files := range floors {
+		for _, file := range files {
+			floor[file] = i
+		}
+	}
+	used := make(map[string]bool)
+	for _, r := range references(t, floor) {
+		if floor[r.from] >= floor[r.to] {
+			continue
+		}
+		pair := r.from + " → " + r.to
+		if slices.Contains(upward[pair], r.name) {
+			used[pair+": "+r.name] = true
+			continue
+		}
+		t.Errorf("%s: %s stands in %s, which is above", r.at, r.name, r.to)
+	}
+	for pair, names := range upward {
+		for _, name := range names {
+			require.True(t, used[pair+": "+name], "%s: %s is not used any more", pair, name)
+		}
+	}
+}
+
+// reference is a place in one file of this package that names something of another.
+type reference struct {
+	from, to string
+	name     string
+	at       token.Position
+}
+
+// references are those of all files, which the given table must have.
+func references(t *testing.T, floor map[string]int) (all []reference) {
+	t.Helper()
+	paths, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	set := token.NewFileSet()
+	var files []*ast.File
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		require.Contains(t, floor, path, "a file without a floor")
+		file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		files = append(files, file)
+	}
+	info := &types.Info{Uses: make(map[*ast.Ident]types.Object)}
+	config := types.Config{Importer: empty{}, Error: func(error) {}}
+	pkg, _ := config.Check("tenure", set, files, info) // what other packages have is not known, and not asked for
+	for ident, object := range info.Uses {
+		if object.Pkg() != pkg || !object.Pos().IsValid() {
+			continue
+		}
+		at := set.Position(ident.Pos())
+		if to := set.Position(object.Pos()).Filename; to != at.Filename {
+			all = append(all, reference{from: at.Filename, to: to, name: ident.Name, at: at})
+		}
+	}
+	require.Greater(t, len(all), 1000)
+	slices.SortFunc(all, func(a, b reference) int { return strings.Compare(a.at.String(), b.at.String()) })
+	return all
+}
+
+// empty imports every package as one without anything in it: reading them would take seconds.
+type empty struct{}
+
+func (empty) Import(path string) (*types.Package, error) {
+	pkg := types.NewPackage(path, filepath.Base(path))
+	pkg.MarkComplete()
+	return pkg, nil
+}
