@@ -274,6 +274,8 @@ func TestSweepAtItsLimits(t *testing.T) {
 			state: "a-10000 drifted b+0 c+0 | removed, for 5s: x-3999 | hold, for 10s: now 0 1 lead"},
 		{name: "one was removed before it", silent: []int64{10_000, 0, 0}, more: func() { removedAt("x", -4000) }, verdict: "down fresh fresh",
 			state: "b+0 c+0 | removed, for 5s: a+0"},
+		{name: "one of eight was removed in the window", silent: []int64{10_000, 0, 0, 0, 0, 0, 0}, more: func() { removedAt("x", -3999) },
+			verdict: "down fresh fresh fresh fresh fresh fresh", state: "b+0 c+0 d+0 e+0 f+0 g+0 | removed, for 5s: x-3999 a+0"},
 		{name: "more were removed than may be", silent: []int64{10_000, 0, 0}, more: func() { removedAt("x", -1); removedAt("y", -1) }, verdict: "drifted fresh fresh",
 			held: "now 1", state: "a-10000 drifted b+0 c+0 | removed, for 5s: x-1 y-1 | hold, for 10s: now 0 1 lead"},
 		{name: "removed a second ahead", silent: []int64{0}, more: func() { removedAt("x", 1000) }, verdict: "fresh", state: "a+0 | removed, for 5s: x+1000"},
