@@ -42,8 +42,9 @@ func (e every) problem() string {
 // restricted, either is enough, and a step such as */2 restricts. 0 and 7 are Sunday. A step beyond
 // the values of its field is refused: */90 minutes would come once an hour. The zone is UTC, or
 // what is named before it: "CRON_TZ=Europe/Berlin 30 2 * * *". A fixed time that the zone's clock
-// skips comes right after the gap, one that it shows twice comes once. A bad spec is an error of
-// Register.
+// skips comes right after the gap, one that it shows twice comes once. If the hour or the minute
+// begins with a star, what is due in an hour that is repeated comes in both. A bad spec is an error
+// of Register.
 func Cron(spec string) Schedule {
 	parsed, err := cron.Parse(spec)
 	return calendar{Schedule: parsed, spec: spec, err: err}

@@ -11,13 +11,16 @@
 //     gap, several that it skips in one gap come as one, and a time that it shows twice comes the first time.
 //   - A spec whose hour field begins with * follows *elapsed time*: it is due whenever the clock shows a matching minute,
 //     in both of two equal hours, and never in a gap.
+//   - A spec whose minute field begins with * and whose hour field does not has its fixed times, and is due also whenever
+//     the clock shows one of them again: "*/5 0-5 * * *" does not pause for the hour that is repeated.
 //   - If the day of the month and the day of the week are both restricted, either is enough. If one of them has a star, both must match. A
 //     star with a step, such as */2, restricts: so it is in robfig's own schedules, and with that in Kubernetes. In Vixie cron it counts
 //     as a star.
 //
-// The two kinds are those of Vixie cron, with one difference: there a minute field that begins with * makes a spec follow elapsed
-// time too, so that "*/15 2 * * *" never ran in a night without that hour and eight times in one that had it twice. Here it runs
-// once, right after the gap, and four times.
+// So it is in Vixie cron, with one difference: there a spec of the third kind follows elapsed time alone, so that "*/15 2 * * *"
+// never ran in a night without that hour. Here it runs once, right after the gap. In a night that has the hour twice it runs
+// eight times, as in Vixie cron and in robfig's own schedules, and with those in Kubernetes. They run a fixed time twice as
+// well; here, as in Vixie cron, it comes once.
 //
 // Nothing here reads a clock or starts a goroutine.
 package cron
@@ -43,6 +46,7 @@ type Schedule struct {
 	minute, hour, day, month, weekday uint64
 
 	wild   bool // follows elapsed time
+	again  bool // has fixed times, which come again if the clock shows them twice
 	either bool // a matching day of the month or of the week is enough
 }
 
@@ -103,6 +107,7 @@ func parse(spec string) (Schedule, error) {
 		minute: bits.Minute & values, hour: bits.Hour & values,
 		day: bits.Dom & values, month: bits.Month & values, weekday: bits.Dow & values,
 		wild:   star(fields[1]),
+		again:  star(fields[0]) && !star(fields[1]),
 		either: bits.Dom&starred == 0 && bits.Dow&starred == 0,
 	}
 	if _, ok := s.match(cycleStart); !ok {

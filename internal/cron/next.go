@@ -37,6 +37,11 @@ func (s Schedule) Next(after time.Time) time.Time {
 		next = s.nextWild
 	}
 	at, ok := next(from)
+	if s.again {
+		if shown, found := s.nextWild(from); found && (!ok || shown < at) {
+			at, ok = shown, true
+		}
+	}
 	if !ok || at > lastInstant {
 		return time.Time{}
 	}

@@ -79,7 +79,9 @@ func restricts(field string) bool { return field != "*" && field != "*/1" }
 
 // slots lists what is due in [from, until), both whole minutes.
 func (o oracle) slots(from, until time.Time) []time.Time {
-	wild := strings.Fields(o.spec)[2][0] == '*'
+	fields := strings.Fields(o.spec)
+	wild := fields[2][0] == '*'
+	follows := wild || fields[1][0] == '*'
 	wall := func(at time.Time) time.Time {
 		l := at.In(o.zone)
 		return time.Date(l.Year(), l.Month(), l.Day(), l.Hour(), l.Minute(), 0, 0, time.UTC)
@@ -88,7 +90,7 @@ func (o oracle) slots(from, until time.Time) []time.Time {
 	shown := wall(from.Add(-72 * time.Hour)) // the furthest that the clock has been
 	for at := from.Add(-72 * time.Hour); at.Before(until); at = at.Add(time.Minute) {
 		now := wall(at)
-		due := wild && o.matches(now)
+		due := follows && o.matches(now)
 		for ; shown.Before(now); shown = shown.Add(time.Minute) {
 			due = due || !wild && o.matches(shown.Add(time.Minute))
 		}

@@ -225,3 +225,20 @@ func TestHeartbeatProperties(t *testing.T) {
 		require.Greater(t, lastTaken, time.Hour-interval*2, seed)
 	}
 }
+
+// TestSecondHeartbeatOfARound: one that came too late is sent again at once, and the next round counts from the first of the two.
+func TestSecondHeartbeatOfARound(t *testing.T) {
+	b := registered(t)
+	b.Nudge()
+	h, due := b.Next(time.Second)
+	require.True(t, due)
+	require.Equal(t, time.Second, b.Wait(3*time.Second))
+	require.Zero(t, b.Wait(4*time.Second))
+	require.Zero(t, b.Wait(5*time.Second), "its answer is overdue")
+	require.Zero(t, b.Answer(2*time.Second, h, taken(Stale, 1_002_000)))
+	require.Zero(t, b.Wait(2*time.Second))
+	h, due = b.Next(3 * time.Second)
+	require.True(t, due)
+	require.Zero(t, b.Answer(3*time.Second, h, taken(Kept, 1_003_000)))
+	require.Equal(t, interval-2*time.Second, b.Wait(3*time.Second))
+}
