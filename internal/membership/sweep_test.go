@@ -142,6 +142,8 @@ func TestWatchBeginsAnew(t *testing.T) {
 		"late":                {24 * time.Second, 24 * time.Second, false},
 		"too late":            {25 * time.Second, 25 * time.Second, true},
 		"clock a bit ahead":   {10 * time.Second, 11 * time.Second, false},
+		"clock not far ahead": {20 * time.Second, 21_199 * time.Millisecond, false},
+		"clock just so far":   {20 * time.Second, 21_200 * time.Millisecond, true},
 		"clock far ahead":     {10 * time.Second, 12 * time.Second, true},
 		"clock was set back":  {10 * time.Second, -time.Hour, false},
 		"late, and set ahead": {time.Minute, time.Hour, true},
@@ -225,6 +227,31 @@ func TestFailedPass(t *testing.T) {
 	require.Equal(t, time.Second, l.Wait(l.now))
 }
 
+// TestLateAnswers: what was given up is answered for nothing, whatever it asked.
+func TestLateAnswers(t *testing.T) {
+	l := lead(t)
+	q := l.question()
+	require.Equal(t, MaxBound, l.Wait(l.now))
+	require.Zero(t, l.Wait(l.now+MaxBound))
+	require.Zero(t, l.Wait(l.now+MaxBound+1), "its answer is overdue")
+	l.Failed(l.now, q)
+	for range 2 {
+		require.False(t, l.Looked(l.now, q, Page{Now: l.redis()}))
+		l.Scanned(q, []string{"x"}, "0")
+		l.Adopted(q)
+		require.False(t, l.Judged(l.now, q, 1))
+		require.Equal(t, time.Second, l.Wait(l.now))
+		_, due := l.Next(l.now)
+		require.False(t, due)
+	}
+	l.now += 2 * time.Second
+	require.Zero(t, l.Wait(l.now), "it has been due for a second")
+	require.False(t, l.answer(l.question()))
+	require.Zero(t, l.Wait(l.now), "the pass goes on")
+	_, due := l.Next(l.now)
+	require.True(t, due)
+}
+
 // TestRecordsOfOtherPrograms: all are read at first, when their number changes, and each DownAfter.
 func TestRecordsOfOtherPrograms(t *testing.T) {
 	l := lead(t)
@@ -251,6 +278,7 @@ func TestRecordsOfOtherPrograms(t *testing.T) {
 	l.answer(l.question())
 	require.Len(t, l.question().IDs, maxAdopt)
 	l.Failed(l.now, l.flying)
+	l.records = 2 // as it was when all were read
 	require.Equal(t, []string{"look ", "scan 0", "look "}, l.pass(), "it was not read to the end")
 }
 
