@@ -38,8 +38,8 @@ func (s Schedule) Next(after time.Time) time.Time {
 	}
 	at, ok := next(from)
 	if s.again {
-		if shown, found := s.nextWild(from); found && (!ok || shown < at) {
-			at, ok = shown, true
+		if shown, found := s.nextWild(from); found && shown < at { // never without a fixed time that is to come
+			at = shown
 		}
 	}
 	if !ok || at > lastInstant {
