@@ -95,7 +95,7 @@ func ask[T any](ctx context.Context, g *callGate, call func(context.Context) (T,
 	return none, fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx))
 }
 
-// within bounds a call of this package: where it has no answer by then, the error says so.
+// within bounds a call of this package: if it has no answer by then, the error says so.
 func within(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, bound, fmt.Errorf("no answer within %v", bound))
 }

@@ -68,7 +68,8 @@ func (r *Registry) setStatus(status InstanceStatus) {
 	r.wake.nudge()
 }
 
-// takePart makes this instance active: it beats, whether it campaigns or not. One that is on its way out stays so.
+// takePart makes this instance active: it beats, whether it campaigns or not. One that is on its
+// way out stays so.
 func (r *Registry) takePart() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,8 +149,8 @@ func (l *beatLoop) take(reply store.HeartbeatReply, change membership.BeatChange
 	}
 }
 
-// deregister removes the record of this very incarnation, and nothing of another one. No beat is sent any more. It is to be called
-// when beat has returned.
+// deregister removes the record of this very incarnation, and nothing of another one. No beat is
+// sent any more. It is to be called when beat has returned.
 func (r *Registry) deregister(ctx context.Context) error {
 	if r.left.Swap(true) || !r.entered.Load() {
 		return nil

@@ -34,7 +34,7 @@ type Options struct {
 	// Registry holds the options of the instance registry; an Elector that stands alone has none.
 	Registry RegistryOptions
 	// ShutdownTimeout is how long after the end of its context Run returns at the latest, with
-	// ErrDrainTimeout where something still runs. The last of it (5 %, at most 250 ms) is for
+	// ErrDrainTimeout if something still runs. The last of it (5 %, at most 250 ms) is for
 	// observers and Logger to hear of that, and a Coordinator keeps another 10 %, at most 1 s, to
 	// deregister: leader work has what is left. It also bounds the hand-over of a term that ends
 	// otherwise: work that is still running then keeps its lease only until it lapses. Default 25
@@ -177,7 +177,7 @@ const (
 	minLeaseTTL = 300 * time.Millisecond
 )
 
-// orDefault returns d, or the default where d is zero.
+// orDefault returns d, or the default if d is zero.
 func orDefault(d, otherwise time.Duration) time.Duration {
 	if d == 0 {
 		return otherwise

@@ -26,25 +26,28 @@ const (
 	StatusDown     InstanceStatus = "down"     // it has been silent for DownAfter and is about to be removed
 
 	// StatusUnknown is that of an instance of another program that beats and says something that is
-	// no word. A word of its own that is none of these, such as "dead", is its Status as it stands, and
-	// counts as unknown too.
+	// no word. A word of its own that is none of these, such as "dead", is its Status as it stands,
+	// and counts as unknown too.
 	StatusUnknown InstanceStatus = "unknown"
 )
 
-// Instance is one process, or what another program wrote of one. Metadata that another program wrote are untrusted, and left out
-// where they are no texts, or more of them than RegistryOptions allow.
+// Instance is one process, or what another program wrote of one. Metadata that another program
+// wrote are untrusted, and left out if they are no texts, or more of them than RegistryOptions
+// allow.
 type Instance struct {
 	ID string
-	// Incarnation tells one start of the process from the next. "" where another program wrote the record.
+	// Incarnation tells one start of the process from the next. "" if another program wrote the
+	// record.
 	Incarnation string
 	// Status is one of the constants, or the word of another program: see StatusUnknown.
 	Status InstanceStatus
-	// StartedAt and LastHeartbeat are what the record says, in whole seconds of Redis's clock (of the other program's where that wrote
-	// it); zero where it says nothing.
+	// StartedAt and LastHeartbeat are what the record says, in whole seconds of Redis's clock (of
+	// the other program's if that wrote it); zero if it says nothing.
 	StartedAt     time.Time
 	LastHeartbeat time.Time
-	// Age is the time since the last beat, by Redis's clock. A record of another program counts as beaten each time a leader saw
-	// its heartbeat key, and goes by its own last_heartbeat until a leader has seen it at all.
+	// Age is the time since the last beat, by Redis's clock. A record of another program counts as
+	// beaten each time a leader saw its heartbeat key, and goes by its own last_heartbeat until a
+	// leader has seen it at all.
 	Age         time.Duration
 	WorkerCount int
 	Metadata    map[string]string
@@ -52,8 +55,9 @@ type Instance struct {
 
 // InstanceQuery narrows a listing. The zero value asks for all.
 type InstanceQuery struct {
-	// Status is the only one to be listed. Default: every status. StatusUnknown lists every instance
-	// whose status is none of the other constants. Anything else is refused with an *OptionError.
+	// Status is the only one to be listed. Default: every status. StatusUnknown lists every
+	// instance whose status is none of the other constants. Anything else is refused with an
+	// *OptionError.
 	Status InstanceStatus
 	// Limit is the largest number of instances to list, 100,000 at most. Default: that.
 	Limit int
@@ -73,9 +77,10 @@ const (
 	registryBound    = membership.MaxBound
 )
 
-// Registry is the registry of instances: this process beats in it, the leader sweeps it, anybody reads it. Its methods are safe
-// for concurrent use and work without Run. They return as soon as their context is done, with ErrUnreachable and its cause, though
-// the client may go on with a call.
+// Registry is the registry of instances: this process beats in it, the leader sweeps it, anybody
+// reads it. Its methods are safe for concurrent use and work without Run. They return as soon as
+// their context is done, with ErrUnreachable and its cause, though the client may go on with a
+// call.
 type Registry struct {
 	store       store.Registry
 	bus         *eventBus
@@ -120,9 +125,10 @@ func newRegistry(store store.Registry, bus *eventBus, opts Options) *Registry {
 // Incarnation tells this start of the process from every other. It is random and public.
 func (r *Registry) Incarnation() string { return r.incarnation }
 
-// Instances lists the instances, in the order of their IDs. Entries that are no record of an instance are skipped; Counts counts
-// them. Where there are more than the query, or a listing, may have, it returns some of them and ErrTruncated. Other errors are
-// ErrUnreachable and ErrMisconfigured.
+// Instances lists the instances, in the order of their IDs. Entries that are no record of an
+// instance are skipped; Counts counts them. If there are more than the query, or a listing, may
+// have, it returns some of them and ErrTruncated. Other errors are ErrUnreachable and
+// ErrMisconfigured.
 func (r *Registry) Instances(ctx context.Context, q InstanceQuery) ([]Instance, error) {
 	if q.Status != "" && q.Status.known() != q.Status {
 		return nil, &OptionError{Field: "InstanceQuery.Status", Value: fmt.Sprintf("%.200q", q.Status), Reason: "is no InstanceStatus: use a constant, such as StatusActive"}
@@ -177,8 +183,8 @@ func (r *Registry) Instance(ctx context.Context, id string) (Instance, error) {
 	return instance, nil
 }
 
-// Counts counts the instances. Where there are more entries than a listing looks at, it returns what it has counted and ErrTruncated.
-// Other errors are ErrUnreachable and ErrMisconfigured.
+// Counts counts the instances. If there are more entries than a listing looks at, it returns
+// what it has counted and ErrTruncated. Other errors are ErrUnreachable and ErrMisconfigured.
 func (r *Registry) Counts(ctx context.Context) (Counts, error) {
 	var c Counts
 	malformed, err := r.each(ctx, func(i Instance) bool {
@@ -278,8 +284,8 @@ func (r *Registry) instance(e store.Entry, now int64) (Instance, bool) {
 	return i, true
 }
 
-// statusOf is the status of an instance by its age, and by its own word while it beats. Drifted is no
-// word of its own but what a sweep wrote before it beat again.
+// statusOf is the status of an instance by its age, and by its own word while it beats. Drifted is
+// no word of its own but what a sweep wrote before it beat again.
 func (r *Registry) statusOf(says InstanceStatus, age time.Duration) InstanceStatus {
 	switch {
 	case age >= r.opts.DownAfter:
@@ -322,8 +328,9 @@ func (r *Registry) hint(h store.Hint) {
 	}
 }
 
-// duplicate tells of another living process with our ID, once until it was not heard of for DownAfter. Only what we saw
-// ourselves is told again where it is yet another one: hints may be forged.
+// duplicate tells of another living process with our ID, once until it was not heard of for
+// DownAfter. Only what we saw ourselves is reported again if it is yet another one: hints may be
+// forged.
 func (r *Registry) duplicate(other string, seen bool) {
 	r.mu.Lock()
 	known := !r.duplicateSeen.IsZero() && time.Since(r.duplicateSeen) < r.opts.DownAfter && (!seen || r.duplicateID == other)

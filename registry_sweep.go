@@ -61,8 +61,8 @@ func (r *Registry) sweepLoop(ctx context.Context, term Term) error {
 	}
 }
 
-// beat is the time within which a living instance sends a heartbeat. A process that sends none itself
-// goes by the least DriftedAfter that it would need.
+// beat is the time within which a living instance sends a heartbeat. A process that sends none
+// itself goes by the least DriftedAfter that it would need.
 func (o RegistryOptions) beat() time.Duration {
 	if o.BeatInterval > 0 {
 		return o.BeatInterval
@@ -159,8 +159,8 @@ func (s *sweeper) adopt(ctx context.Context, q membership.Question) error {
 	return nil
 }
 
-// sweeping makes one call and waits for it, but not past the end of the term: it changes nothing that
-// another leader's would not.
+// sweeping makes one call and waits for it, but not past the end of the term: it changes nothing
+// that another leader's would not.
 func sweeping[T any](ctx context.Context, s *sweeper, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := within(ctx, registryBound)
 	defer cancel()

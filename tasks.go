@@ -128,7 +128,7 @@ type RetryPolicy struct {
 	// default 1 s.
 	Backoff time.Duration
 	// MaxBackoff is the longest pause, no less than Backoff, at most 30 days. Default 1 min, or
-	// Backoff where that is longer.
+	// Backoff if that is longer.
 	MaxBackoff time.Duration
 }
 

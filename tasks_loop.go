@@ -87,7 +87,7 @@ type leadTask struct {
 type storeOp struct {
 	send   func(context.Context) (store.TaskReply, error)
 	take   func(store.TaskReply)
-	give   func() // what is done where the term ends before the answer; nil: nothing
+	give   func() // what is done if the term ends before the answer; nil: nothing
 	finish bool   // told also when the term is over
 	since  time.Duration
 
@@ -266,7 +266,7 @@ func (l *taskLoop) enqueue(t *leadTask, op *storeOp) {
 	t.op = op
 }
 
-// drive sends what is being asked, and gives up on it where the term is over.
+// drive sends what is being asked, and gives up on it if the term is over.
 func (l *taskLoop) drive(t *leadTask) (wait time.Duration) {
 	op := t.op
 	if l.over && !op.finish {
@@ -301,7 +301,7 @@ func (l *taskLoop) drive(t *leadTask) (wait time.Duration) {
 }
 
 // send makes one call in a goroutine of its own: whatever the client does with its context, the
-// loop goes on. Where too many are in flight it waits for one to return.
+// loop goes on. If too many are in flight it waits for one to return.
 func (l *taskLoop) send(t *leadTask, op *storeOp) {
 	if flying := l.s.calls.count(); l.full || flying >= maxCalls {
 		l.full = true
@@ -340,7 +340,7 @@ func (l *taskLoop) send(t *leadTask, op *storeOp) {
 	}()
 }
 
-// stepped looks at every task anew where Redis's clock was set by a step that may have left its
+// stepped looks at every task anew if Redis's clock was set by a step that may have left its
 // next slot out of reach.
 func (l *taskLoop) stepped(by time.Duration) {
 	if max(by, -by) < slotStep {
@@ -409,7 +409,7 @@ func (l *taskLoop) failed(t *leadTask, err error) {
 	l.s.bus.publish(Event{Type: EventTaskFailed, Task: t.Name, Token: l.term.Token, Err: err})
 }
 
-// look reads the record that is due next, where Redis's clock was not heard of for long: two clocks
+// look reads the record that is due next, if Redis's clock was not heard of for long: two clocks
 // drift apart, one may step.
 func (l *taskLoop) look() (wait time.Duration) {
 	var first *leadTask

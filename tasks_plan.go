@@ -23,7 +23,7 @@ type question struct {
 }
 
 // consult asks the schedule of a task for something, and then goes on with the answer. One of the
-// application's is asked in a goroutine of its own; the answer is dropped where the task has moved
+// application's is asked in a goroutine of its own; the answer is dropped if the task has moved
 // on meanwhile. It returns how long to wait.
 func (l *taskLoop) consult(t *leadTask, ask func(*Task), then func()) (wait time.Duration) {
 	task := t.Task
@@ -67,7 +67,7 @@ func (l *taskLoop) consult(t *leadTask, ask func(*Task), then func()) (wait time
 	return l.attend(t)
 }
 
-// consulted goes on with what a schedule has answered. Where it failed the task is over for this
+// consulted goes on with what a schedule has answered. If it failed, the task is over for this
 // term, and only the task.
 func (l *taskLoop) consulted(t *leadTask, err error, then func()) {
 	if err != nil {
@@ -82,7 +82,7 @@ func (l *taskLoop) consulted(t *leadTask, err error, then func()) {
 	then()
 }
 
-// attend looks whether a schedule that is being asked gets on. Where it does not, its task stands
+// attend looks whether a schedule that is being asked gets on. If it does not, its task stands
 // still until it does. Two looks in a row have to find the same call: after a suspension of the
 // process the first proves nothing.
 func (l *taskLoop) attend(t *leadTask) (wait time.Duration) {

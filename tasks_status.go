@@ -43,7 +43,7 @@ type TaskStatus struct {
 	// Known says that this process has registered the task; false: an orphan, of which there is
 	// only a record.
 	Known bool
-	// Schedule is the String of its schedule here; "" where it is not known.
+	// Schedule is the String of its schedule here; "" if it is not known.
 	Schedule string
 	// Next is the next slot; zero: there is none, or no leader has seen the task yet. One in the
 	// past waits for a leader.
