@@ -400,7 +400,9 @@ func TestHintsAtTheirLimits(t *testing.T) {
 		var all []string
 		var counts []int
 		for _, hint := range hints {
-			var h struct{ Instances []string }
+			var h struct {
+				Instances []string `json:"instances"`
+			}
 			require.NoError(e, json.Unmarshal([]byte(hint), &h), hint)
 			all, counts = append(all, h.Instances...), append(counts, len(h.Instances))
 		}

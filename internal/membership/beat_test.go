@@ -116,11 +116,11 @@ func TestNudgedHeartbeat(t *testing.T) {
 func TestFailedHeartbeatIsTriedSoon(t *testing.T) {
 	b := registered(t)
 	now := interval
-	for n, pause := range []time.Duration{500, 1000, 2000, 4000, 5000, 5000} {
+	for n, ms := range []int{500, 1000, 2000, 4000, 5000, 5000} {
 		h, due := b.Next(now)
 		require.True(t, due)
 		b.Failed(now, h, false)
-		require.Equal(t, pause*time.Millisecond*7/8, b.Wait(now), n)
+		require.Equal(t, time.Duration(ms)*time.Millisecond*7/8, b.Wait(now), n)
 		now += b.Wait(now)
 	}
 	h, _ := b.Next(now)

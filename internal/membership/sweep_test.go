@@ -209,15 +209,16 @@ func TestFailedPass(t *testing.T) {
 	l := lead(t)
 	l.pass()
 	l.silent = []string{"a", "b", "c"}
-	for n, pause := range []time.Duration{1, 2, 4, 5, 5} {
+	for n, seconds := range []int{1, 2, 4, 5, 5} {
+		pause := time.Duration(seconds) * time.Second
 		l.now += l.Wait(l.now)
 		require.False(t, l.answer(l.question()))
 		q := l.question()
 		l.Failed(l.now, q)
-		require.Equal(t, pause*time.Second, l.Wait(l.now), n)
+		require.Equal(t, pause, l.Wait(l.now), n)
 		l.Failed(l.now, q)
 		require.False(t, l.Judged(l.now, q, 1))
-		require.Equal(t, pause*time.Second, l.Wait(l.now), "it was given up")
+		require.Equal(t, pause, l.Wait(l.now), "it was given up")
 	}
 	require.Equal(t, "look ", l.pass()[0])
 	l.now += l.Wait(l.now)

@@ -200,10 +200,7 @@ func (t target) run(ctx context.Context, o options, known map[string]string, onl
 			}
 		})
 	}
-	for i := range mutants {
-		if ctx.Err() != nil {
-			break
-		}
+	for i := 0; i < len(mutants) && ctx.Err() == nil; i++ { // what was interrupted reports what it has
 		next <- i
 	}
 	close(next)
