@@ -13,7 +13,7 @@ MODULES ?= $(shell find . \( -name .git -o -name bin -o -name testdata -o -path 
 # per package. A suite that starts servers is never answered from the cache.
 RACE          ?= $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race,$(warning no C compiler: testing without the race detector))
 TEST_TIMEOUT  ?= 12m
-SHORT_TIMEOUT ?= 3m
+SHORT_TIMEOUT ?= 8m
 TEST_FLAGS    ?= $(RACE) -count=1 -timeout=$(TEST_TIMEOUT)
 SHORT_FLAGS   ?= $(RACE) -short -timeout=$(SHORT_TIMEOUT)
 COVER_FLAGS   ?= -count=1 -timeout=$(TEST_TIMEOUT)

@@ -89,10 +89,14 @@ func TestObserverHearsInOrderOneAtATime(t *testing.T) {
 func TestEventTimesAreInTheOrderOfDelivery(t *testing.T) {
 	b := newEventBus("me")
 	told, _ := observed(t, b, func(Event) {})
+	events := 20_000
+	if testing.Short() {
+		events = 2_000
+	}
 	var publishing sync.WaitGroup
 	for range 8 {
 		publishing.Go(func() {
-			for range 20_000 {
+			for range events {
 				b.publish(Event{})
 			}
 		})

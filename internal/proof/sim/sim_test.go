@@ -35,6 +35,9 @@ func TestPromisesUnderFaults(t *testing.T) {
 			if testing.Short() || raceEnabled {
 				seeds = (seeds + 9) / 10
 			}
+			if testing.Short() && raceEnabled {
+				p.Length, seeds = min(p.Length, 12*time.Hour), (seeds+1)/2
+			}
 			var all Tally
 			for seed := firstSeed; seed < firstSeed+seeds; seed++ {
 				c := New(Options{Seed: seed, Profile: p}).Run()
@@ -55,6 +58,9 @@ func TestPromisesUnderFaults(t *testing.T) {
 func TestSeedReplays(t *testing.T) {
 	for _, p := range slices.Concat(Profiles, Outside) {
 		p.Length = min(p.Length, 12*time.Hour)
+		if testing.Short() {
+			p.Length = min(p.Length, time.Hour)
+		}
 		trace := func() string {
 			return strings.Join(New(Options{Seed: 3, Profile: p, Trace: true}).Run().Trace(), "\n")
 		}
@@ -184,9 +190,13 @@ func TestRulesThatKeepLeaders(t *testing.T) {
 
 // TestOutsideTheConditionsLeadersOverlap: the checker can see it, and how long it lasts is a number.
 func TestOutsideTheConditionsLeadersOverlap(t *testing.T) {
+	seeds := uint64(1500)
+	if testing.Short() && raceEnabled {
+		seeds = 50
+	}
 	for _, p := range Outside {
 		var all Tally
-		for seed := firstSeed; seed < firstSeed+1500 && all.Overlaps.Count == 0; seed++ {
+		for seed := firstSeed; seed < firstSeed+seeds && all.Overlaps.Count == 0; seed++ {
 			c := New(Options{Seed: seed, Profile: p}).Run()
 			all.Add(&c.Tally)
 			if c.Wrong != "" {
