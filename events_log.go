@@ -3,6 +3,7 @@ package tenure
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -39,9 +40,25 @@ func logEvents(logger *slog.Logger) func(Event) {
 		if e.Err != nil && !asked(e) {
 			attrs = append(attrs, slog.String("error", e.Err.Error()))
 		}
+		if stack := stackOf(e); stack != "" {
+			attrs = append(attrs, slog.String("stack", stack))
+		}
 		add(e.Missed != 0, slog.Int("missed", e.Missed))
 		logger.LogAttrs(context.Background(), level, message, attrs...)
 	}
+}
+
+// stackOf is where the application's code panicked, in the event that reports the failure: the end
+// of the term, or of the run, which follows from it, names the error only.
+func stackOf(e Event) string {
+	if e.Type != EventTaskFailed && e.Type != EventWorkFailed {
+		return ""
+	}
+	var panicked *PanicError
+	if !errors.As(e.Err, &panicked) {
+		return ""
+	}
+	return string(panicked.Stack)
 }
 
 // asked reports whether a term ended because somebody asked for it: no error, then. Leader work

@@ -86,6 +86,20 @@ func TestLogLines(t *testing.T) {
 }
 
 // Every event there is has a line, so that none is forgotten when one is added.
+// TestPanicsAreLoggedWithTheirStack: where the panic was stands in the record of the failure, and in that alone.
+func TestPanicsAreLoggedWithTheirStack(t *testing.T) {
+	panicked := &PanicError{Value: "oops", Stack: []byte("goroutine 1")}
+	for _, kind := range []EventType{EventTaskFailed, EventWorkFailed} {
+		require.Contains(t, logged(Event{Type: kind, Err: panicked}), `stack="goroutine 1"`)
+		require.Contains(t, logged(Event{Type: kind, Err: fmt.Errorf("cache: %w", panicked)}), `stack="goroutine 1"`)
+		require.NotContains(t, logged(Event{Type: kind, Err: &PanicError{}}), "stack", "runtime.Goexit leaves none")
+		require.NotContains(t, logged(Event{Type: kind, Err: errors.New("no")}), "stack")
+	}
+	for _, kind := range []EventType{EventEnded, EventTaskFinished} {
+		require.NotContains(t, logged(Event{Type: kind, Err: panicked}), "stack", "it was logged before")
+	}
+}
+
 func TestEveryEventIsLogged(t *testing.T) {
 	source, err := os.ReadFile("events.go")
 	require.NoError(t, err)
