@@ -78,7 +78,7 @@ func denied(t *testing.T, admin *redis.Client) (objects []string) {
 func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKey string) error {
 	var c checker
 	opts := Options{Namespace: namespace, InstanceID: "a"}.complete(&c)
-	db := newRedisStore(rdb, &c, opts)
+	db, keys := newRedisStore(rdb, &c, opts), store.Keys(namespace)
 	if err := c.err(); err != nil {
 		return err
 	}
@@ -88,11 +88,11 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	do := func(_ any, err error) { problems = append(problems, err) }
 	for _, key := range []string{"", leaderKey} {
 		election := ElectionOptions{LeaderKey: key, RestartGuard: -1, EmptyHistoryWait: -1}.complete(&c, "")
-		role := db.forRole(election, "a")
+		role := db.ForRole(election.role(namespace, "a"))
 		reply, err := role.Acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Second})
 		do(reply, err)
 		do(role.Acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Second})) // adopts
-		admin.Del(ctx, role.keys[0].(string))
+		admin.Del(ctx, election.leaseKey(namespace))
 		do(role.Renew(ctx, lease.Request{Nonce: "n", Token: reply.Token, Origin: "another", HoldOff: time.Second})) // takes it back
 		do(role.Renew(ctx, lease.Request{Nonce: "n", Token: reply.Token, Origin: reply.Origin, HoldOff: time.Second}))
 		do(role.Leader(ctx))
@@ -115,10 +115,10 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	beat := store.Heartbeat{ID: "a", Incarnation: "i", First: true, TTL: time.Minute, TakeOver: time.Minute, Head: `{"instance_id":"a","started_at":`, Rest: `,"status":"active","worker_count":1,"incarnation":"i"}`}
 	do(db.Heartbeat(ctx, beat))
 	do(db.Heartbeat(ctx, beat))
-	admin.HSet(ctx, db.keys.Instances(), "foreign", `{"instance_id":"foreign","status":"active"}`)
+	admin.HSet(ctx, keys.Instances(), "foreign", `{"instance_id":"foreign","status":"active"}`)
 	do(db.Scan(ctx, "0", true))
 	do(db.Adopt(ctx, "i", []string{"foreign"}))
-	admin.ZAdd(ctx, db.keys.Beats(), redis.Z{Score: 5, Member: "a"}, redis.Z{Score: 9e15, Member: "foreign"})
+	admin.ZAdd(ctx, keys.Beats(), redis.Z{Score: 5, Member: "a"}, redis.Z{Score: 9e15, Member: "foreign"})
 	do(db.Look(ctx, store.Look{Silence: time.Minute}))
 	sweep := store.Sweep{Drifted: time.Minute, Down: 1 << 60, Window: time.Minute, Mark: true, Remove: true, Incarnation: "i", IDs: []string{"a", "foreign"}}
 	do(db.Sweep(ctx, sweep))
@@ -130,9 +130,9 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	do(nil, err)
 	do(db.Remove(ctx, "a", "i"))
 
-	do(nil, db.publish(ctx, db.keys.Own("a"), "x"))
+	do(nil, rdb.Publish(ctx, keys.Own("a"), "x").Err())
 	named := ElectionOptions{Role: "cleanup", LeaderKey: ""}
-	channels := []string{db.keys.Events(), store.LeaseEvents(db.keys.Lease("")), store.LeaseEvents(named.leaseKey("ns")), leaderKey + ":events", db.keys.Own("a")}
+	channels := []string{keys.Events(), store.LeaseEvents(keys.Lease("")), store.LeaseEvents(named.leaseKey(namespace)), leaderKey + ":events", keys.Own("a")}
 	subscription := rdb.Subscribe(ctx, channels...)
 	for range channels {
 		message, err := subscription.Receive(ctx)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/redisstore"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -146,15 +147,15 @@ func TestAskAside(t *testing.T) {
 	pipeliner, err := other.AsyncAutoPipeline()
 	require.NoError(t, err)
 	_, err = roleOf(t, pipeliner, "{ns}").AskAside(t.Context(), lease.Request{Kind: lease.Acquire, Nonce: "nonce", Bound: time.Second})
-	require.ErrorIs(t, err, errNoAside)
+	require.ErrorContains(t, err, "no connection beside its pool")
 }
 
 // roleOf is the default role of a namespace.
-func roleOf(t *testing.T, client redis.UniversalClient, namespace string) *roleStore {
+func roleOf(t *testing.T, client redis.UniversalClient, namespace string) *redisstore.Lease {
 	t.Helper()
 	var c checker
 	opts := Options{Namespace: namespace, InstanceID: "me", Election: ElectionOptions{RestartGuard: -1, EmptyHistoryWait: -1}}.complete(&c)
 	store := newRedisStore(client, &c, opts)
 	require.NoError(t, c.err())
-	return store.forRole(opts.Election, "me")
+	return store.ForRole(opts.Election.role(opts.Namespace, "me"))
 }

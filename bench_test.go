@@ -17,6 +17,7 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/redisstore"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -109,13 +110,13 @@ func BenchmarkIsLeader_Parallel(b *testing.B) {
 var guarded = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0`)
 
 // storeFor returns the lease store of one role on a server of its own.
-func storeFor(b testing.TB) (*redis.Client, *roleStore) {
+func storeFor(b testing.TB) (*redis.Client, *redisstore.Lease) {
 	rdb := redistest.Start(b).Client(b)
 	var c checker
 	opts := Options{InstanceID: "bench", Election: ElectionOptions{RestartGuard: -1, EmptyHistoryWait: -1}}.complete(&c)
 	store := newRedisStore(rdb, &c, opts)
 	require.NoError(b, c.err())
-	return rdb, store.forRole(opts.Election, opts.InstanceID)
+	return rdb, store.ForRole(opts.Election.role(opts.Namespace, opts.InstanceID))
 }
 
 // spentByRedis is what Redis spent on the calls of one command since the last reset of its statistics, per call.
@@ -228,8 +229,8 @@ func populated(b *testing.B, count int, silence func(i int) time.Duration) (*red
 		pipe := rdb.Pipeline()
 		for i := first; i < min(first+1000, count); i++ {
 			id := fmt.Sprint("instance-", i)
-			pipe.HSet(b.Context(), db.keys.Instances(), id, `{"instance_id":"`+id+`","started_at":1,"last_heartbeat":1,"status":"active","worker_count":1,"incarnation":"x"}`)
-			pipe.ZAdd(b.Context(), db.keys.Beats(), redis.Z{Score: float64(now.Add(-silence(i)).UnixMilli()), Member: id})
+			pipe.HSet(b.Context(), store.Keys(opts.Namespace).Instances(), id, `{"instance_id":"`+id+`","started_at":1,"last_heartbeat":1,"status":"active","worker_count":1,"incarnation":"x"}`)
+			pipe.ZAdd(b.Context(), store.Keys(opts.Namespace).Beats(), redis.Z{Score: float64(now.Add(-silence(i)).UnixMilli()), Member: id})
 		}
 		_, err := pipe.Exec(b.Context())
 		require.NoError(b, err)

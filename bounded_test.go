@@ -62,7 +62,7 @@ func TestQuestionsHeedTheirContext(t *testing.T) {
 				opts := Options{InstanceID: "me"}.complete(&check)
 				require.NoError(t, check.err())
 				c := newCoordinator(opts, backend{
-					leases: func(ElectionOptions, string) store.Lease { return d }, timing: func(*lease.Timing) {}, registry: d, tasks: d,
+					leases: func(store.Role) store.Lease { return d }, timing: func(*lease.Timing) {}, registry: d, tasks: d,
 				})
 				ctx, cancel := context.WithTimeoutCause(context.Background(), 200*time.Millisecond, errBroken)
 				defer cancel()

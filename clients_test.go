@@ -2,9 +2,6 @@ package tenure
 
 import (
 	"context"
-	"crypto/tls"
-	"fmt"
-	"io"
 	"net"
 	"testing"
 	"time"
@@ -12,9 +9,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-
-	"github.com/tenure-go/tenure/internal/proof/redistest"
-	"github.com/tenure-go/tenure/internal/store"
 )
 
 // An asynchronous AutoPipeliner returns nil from Process before the command has run. What the command says counts: that the server does
@@ -29,63 +23,15 @@ func TestAsynchronousClient(t *testing.T) {
 	opts := Options{Namespace: "{ns}", InstanceID: "me"}.complete(&c)
 	store := newRedisStore(pipeliner, &c, opts)
 	require.NoError(t, c.err())
-	reply, err := store.forRole(opts.Election, "me").Leader(t.Context())
+	reply, err := store.ForRole(opts.Election.role(opts.Namespace, "me")).Leader(t.Context())
 	require.NoError(t, err, "NOSCRIPT is heard of, and the script sent")
 	require.Empty(t, reply.Holder)
 	_, _, err = store.Instance(t.Context(), "me")
 	require.ErrorIs(t, err, ErrNotFound)
 	server.SetError("LOADING wait")
-	_, err = store.forRole(opts.Election, "me").Leader(t.Context())
+	_, err = store.ForRole(opts.Election.role(opts.Namespace, "me")).Leader(t.Context())
 	require.ErrorIs(t, err, ErrUnreachable)
 	require.ErrorContains(t, err, "LOADING wait", "and not that the reply is malformed")
-}
-
-func TestLikelyCause(t *testing.T) {
-	slow := fmt.Errorf("dial: %w", context.DeadlineExceeded)
-	for _, test := range []struct {
-		tls  bool
-		err  error
-		says string // "": nothing is guessed
-	}{
-		{false, fmt.Errorf("HELLO: %w", io.EOF), needsTLS},
-		{false, slow, ""},
-		{false, errBroken, ""},
-		{true, tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, noTLS},
-		{true, slow, noTLS},
-		{true, io.EOF, ""},
-	} {
-		err := (&redisStore{tls: test.tls}).explain("beat", test.err)
-		require.ErrorIs(t, err, ErrUnreachable)
-		require.Equal(t, test.says, store.FixOf(err), "TLS %v: %v", test.tls, test.err)
-	}
-}
-
-// Client and server that do not agree on TLS: the error says what it likely is, whichever way round.
-func TestTLSOnOneSideIsNamed(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a redis-server")
-	}
-	ask := func(server *redistest.Server, change func(*redis.Options)) (*redisStore, error) {
-		opts := server.Options()
-		opts.MaxRetries, opts.DialerRetries, opts.DialTimeout = -1, 1, 500*time.Millisecond
-		change(opts)
-		client := redis.NewClient(opts)
-		t.Cleanup(func() { _ = client.Close() })
-		var c checker
-		store := newRedisStore(client, &c, Options{}.complete(&c))
-		require.NoError(t, c.err())
-		_, err := store.forRole(ElectionOptions{}, "me").Leader(context.Background())
-		return store, err
-	}
-	authority := redistest.NewAuthority(t)
-	store, err := ask(redistest.Start(t, redistest.Secured(authority)), func(o *redis.Options) { o.TLSConfig = nil })
-	require.ErrorIs(t, err, ErrUnreachable)
-	require.ErrorContains(t, err, "fix: "+needsTLS)
-	require.Empty(t, store.Silence())
-	store, err = ask(redistest.Start(t), func(o *redis.Options) { o.TLSConfig = authority.Trusted() })
-	require.ErrorIs(t, err, ErrUnreachable)
-	require.ErrorContains(t, err, "fix: "+noTLS)
-	require.Equal(t, noTLS, store.Silence())
 }
 
 // A call of an election ends with its attempt, also with a client that would wait for ever: its connection, and its place among the calls
@@ -102,7 +48,7 @@ func TestCallsOfAnElectionEndWithTheirAttempt(t *testing.T) {
 	require.NoError(t, c.err())
 	done := make(chan error, 1)
 	go func() {
-		_, err := store.forRole(opts.Election, "me").Leader(context.Background())
+		_, err := store.ForRole(opts.Election.role(opts.Namespace, "me")).Leader(context.Background())
 		done <- err
 	}()
 	select {

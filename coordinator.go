@@ -17,7 +17,7 @@ import (
 
 // backend is what a coordinator stands on: Redis, or this process alone.
 type backend struct {
-	leases   func(opts ElectionOptions, id string) store.Lease
+	leases   func(store.Role) store.Lease
 	check    func(c *checker, prefix string, opts ElectionOptions) // what only the backend can refuse
 	timing   func(*lease.Timing)                                   // what only the backend times
 	registry store.Registry
@@ -57,12 +57,16 @@ func New(rdb redis.UniversalClient, opts Options) (*Coordinator, error) {
 		return nil, err
 	}
 	return newCoordinator(opts, backend{
-		leases:   func(o ElectionOptions, id string) store.Lease { return backing.forRole(o, id) },
-		check:    backing.checkElection,
+		leases: func(r store.Role) store.Lease { return backing.ForRole(r) },
+		check: func(c *checker, prefix string, o ElectionOptions) {
+			if backing.IsSpread() {
+				c.spreadElection(prefix, o)
+			}
+		},
 		timing:   func(*lease.Timing) {},
 		registry: backing,
 		tasks:    backing,
-		listen:   func(ctx context.Context, a store.Audience) { newListener(backing, a).run(ctx) },
+		listen:   backing.Listen,
 	}), nil
 }
 
@@ -85,7 +89,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)) *Elector {
 	of := c.opts
 	of.Election = opts
-	election := of.electionConfig(c.backend.leases(opts, of.InstanceID), c.bus)
+	election := of.electionConfig(c.backend.leases(opts.role(of.Namespace, of.InstanceID)), c.bus)
 	election.drainTimeout -= deregisterTime(of.ShutdownTimeout)
 	c.backend.timing(&election.timing)
 	set(&election)

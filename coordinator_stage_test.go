@@ -34,11 +34,12 @@ type crew struct {
 // crewMember is one process.
 type crewMember struct {
 	*Coordinator
-	crew  *crew
-	name  string
-	halt  context.CancelCauseFunc
-	ended chan error // what Run returned; nil: it was not called
-	when  time.Duration
+	client *redis.Client // nil without Redis
+	crew   *crew
+	name   string
+	halt   context.CancelCauseFunc
+	ended  chan error // what Run returned; nil: it was not called
+	when   time.Duration
 
 	mu     sync.Mutex
 	events []Event
@@ -48,7 +49,7 @@ type crewMember struct {
 func (m *crewMember) spare() {
 	var pings sync.WaitGroup
 	for range 10 {
-		pings.Go(func() { _ = m.registry.store.(*redisStore).rdb.Ping(m.crew.Context()).Err() })
+		pings.Go(func() { _ = m.client.Ping(m.crew.Context()).Err() })
 	}
 	pings.Wait()
 }
@@ -85,9 +86,12 @@ func (c *crew) on(name string, client func(*redis.Options), change ...func(*Opti
 	for _, change := range change {
 		change(&opts)
 	}
-	coordinator, err := New(c.net.Client(name, client), opts)
+	rdb := c.net.Client(name, client)
+	coordinator, err := New(rdb, opts)
 	require.NoError(c, err)
-	return c.join(name, coordinator)
+	m := c.join(name, coordinator)
+	m.client = rdb
+	return m
 }
 
 // alone is a coordinator without Redis.

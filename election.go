@@ -50,17 +50,17 @@ func NewElector(rdb redis.UniversalClient, opts Options) (*Elector, error) {
 	if opts.Logger != nil {
 		bus.observe(logEvents(opts.Logger))
 	}
-	e := newElector(opts.electionConfig(backing.forRole(opts.Election, opts.InstanceID), bus), store.NewSubscription())
+	e := newElector(opts.electionConfig(backing.ForRole(opts.Election.role(opts.Namespace, opts.InstanceID)), bus), store.NewSubscription())
 	e.standalone = true
-	listener := newListener(backing, store.Audience{
+	audience := store.Audience{
 		Channels: func() []string { return []string{e.loop.channel} },
 		TTL:      func() time.Duration { return opts.Election.LeaseTTL },
 		Wait:     func() time.Duration { return opts.Election.EmptyHistoryWait },
 		Take:     e.hint,
 		Report:   bus.notice,
 		State:    e.subscription,
-	})
-	e.listen = listener.run
+	}
+	e.listen = func(ctx context.Context) { backing.Listen(ctx, audience) }
 	return e, nil
 }
 

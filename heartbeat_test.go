@@ -15,6 +15,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/redisstore"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -62,8 +63,8 @@ func (f *registryFleet) member(name, id string, change ...func(*Options)) *fleet
 	m := &fleetMember{registryMember: w.start(id, func() string { return name }, change...), client: client}
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
-	store := m.Registry.store.(*redisStore)
-	m.running.Go(func() { store.listenFor(ctx, m.hint, store.keys.Events()) })
+	db := m.Registry.store.(*redisstore.Store)
+	m.running.Go(func() { listenFor(ctx, db, m.hint, "waf:cluster:events") })
 	synctest.Wait()
 	m.setStatus(StatusActive)
 	m.running.Go(func() { m.Registry.beat(ctx) })

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/redisstore"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -117,16 +118,19 @@ func TestHintsWhileStandingBackAreIgnored(t *testing.T) {
 	}
 }
 
+// longestPauseOfHearing is the longest pause between two attempts to subscribe.
+const longestPauseOfHearing = 2 * time.Second
+
 // listenFor listens on channels until ctx is done, and hands over what it hears.
-func (s *redisStore) listenFor(ctx context.Context, take func(store.Hint), channels ...string) {
-	newListener(s, store.Audience{
+func listenFor(ctx context.Context, db *redisstore.Store, take func(store.Hint), channels ...string) {
+	db.Listen(ctx, store.Audience{
 		Channels: func() []string { return channels },
 		TTL:      func() time.Duration { return 30 * time.Second },
 		Wait:     func() time.Duration { return 250 * time.Millisecond },
 		Take:     take,
 		Report:   func(store.Notice) {},
 		State:    store.NewSubscription(),
-	}).run(ctx)
+	})
 }
 
 // aSubscription listens on a client and hands over what it is told.
@@ -136,7 +140,7 @@ func aSubscription(ctx context.Context, client redis.UniversalClient) (<-chan st
 	told, ended := make(chan store.Hint, 1000), make(chan struct{})
 	go func() {
 		defer close(ended)
-		db.listenFor(ctx, func(h store.Hint) { told <- h }, "ns:events")
+		listenFor(ctx, db, func(h store.Hint) { told <- h }, "ns:events")
 	}()
 	return told, ended
 }
@@ -218,7 +222,7 @@ func TestSubscriptionInVirtualTime(t *testing.T) {
 	})
 }
 
-// While Redis refuses connections the pauses between subscriptions grow to mostPause, and no further.
+// While Redis refuses connections the pauses between subscriptions grow to longestPauseOfHearing, and no further.
 func TestSubscriptionPausesGrowAndAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dials []time.Time
@@ -244,9 +248,9 @@ func TestSubscriptionPausesGrowAndAreBounded(t *testing.T) {
 			}
 		}
 		require.Less(t, pauses[0], 200*time.Millisecond, "a blip costs little")
-		require.Greater(t, pauses[len(pauses)-1], mostPause/2)
-		require.LessOrEqual(t, len(pauses), int(during/mostPause)+20)
-		require.GreaterOrEqual(t, len(pauses), int(during/mostPause)*9/10)
+		require.Greater(t, pauses[len(pauses)-1], longestPauseOfHearing/2)
+		require.LessOrEqual(t, len(pauses), int(during/longestPauseOfHearing)+20)
+		require.GreaterOrEqual(t, len(pauses), int(during/longestPauseOfHearing)*9/10)
 	})
 }
 

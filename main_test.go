@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/tenure-go/tenure/internal/redisstore"
 )
 
 // TestMain takes the scripts of TENURE_SCRIPTS in place of the embedded ones, where it is set: that is how `make bugs` breaks them.
@@ -11,7 +13,7 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv("TENURE_SCRIPTS"); path != "" {
 		source, err := os.ReadFile(path)
 		if err == nil {
-			contract, err = loadScripts(string(source))
+			contract, err = redisstore.Load(string(source))
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

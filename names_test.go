@@ -4,13 +4,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-
-	"github.com/tenure-go/tenure/internal/store"
 )
 
 // hostile names are no instance ID, no role, no namespace and no key.
@@ -148,31 +145,5 @@ func FuzzNames(f *testing.F) {
 			require.Regexp(t, safe, name)
 		}
 		require.NotContains(t, reservedRoles, o.Election.Role)
-	})
-}
-
-// FuzzLeaseReply: whatever stands in a reply, it is read as what it is, or refused as no usable answer.
-func FuzzLeaseReply(f *testing.F) {
-	for _, line := range []string{
-		"", "won", "won 1 2 3 4 5 - - =me", "held 1790000000000 7 30000 29000 0 abcdef lease =other one", "free 1 0 0 0 0 - - -",
-		"kept 1 2 3 9223372036854775807 5 - - =me", "lost -1 -2 -3 -9223372036854775808 -5 - foreign =", "stolen 1 2 3 4 5 - - =me",
-		"won 1 2 3 4 five - - =me", "won  2 3 4 5 - - =me", "done 99999999999999999999 2 3 4 5 - - -", "won 1 2 3 4 5 - - =\x00\n\xff",
-		"held 1 2 3 4 5 - lease me",
-	} {
-		f.Add(line)
-	}
-	f.Fuzz(func(t *testing.T, line string) {
-		reply, err := parseLeaseReply(line)
-		if err != nil {
-			require.ErrorIs(t, err, ErrUnreachable)
-			require.Equal(t, store.LeaseReply{}, reply)
-			require.Less(t, len(err.Error()), 1000)
-			return
-		}
-		require.Contains(t, verdicts, strings.Fields(line)[0])
-		require.True(t, strings.HasSuffix(line, reply.Holder) || reply.Holder == "")
-		const century = 100 * 366 * 24 * time.Hour
-		require.True(t, -century <= reply.TTL && reply.TTL <= century)
-		require.True(t, -century <= reply.Wait && reply.Wait <= century)
 	})
 }

@@ -13,7 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/redisstore"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -240,6 +243,48 @@ func (c *checker) leaderKey(prefix, namespace, key string) {
 	}
 }
 
+// client refuses one that cannot serve.
+func (c *checker) client(rdb redis.UniversalClient) {
+	missing := rdb == nil
+	switch client := rdb.(type) {
+	case *redis.Client:
+		missing = client == nil
+	case *redis.ClusterClient:
+		missing = client == nil
+	case *redis.Ring:
+		c.refuse("rdb", "*redis.Ring", "cannot be used: its shards do not know of each other's leases; use *redis.Client or *redis.ClusterClient")
+	}
+	if missing {
+		c.refuse("rdb", "nil", "must be a go-redis client; without Redis use NewStandalone")
+	}
+}
+
+// tagged refuses a name that a Redis Cluster would scatter over its slots.
+func (c *checker) tagged(field, name string) {
+	if !store.TagPattern.MatchString(name) {
+		c.refuse(field, name, "needs a {hash tag} on a Redis Cluster, and with any client but a *redis.Client, so that its keys share a slot: %q",
+			"{"+name+"}")
+	}
+}
+
+// spreadElection refuses what only a store whose keys lie on several nodes cannot serve.
+func (c *checker) spreadElection(prefix string, opts ElectionOptions) {
+	if opts.LeaderKey != "" {
+		c.tagged(prefix+"LeaderKey", opts.LeaderKey)
+	}
+}
+
+// newRedisStore checks that the client can serve the options.
+func newRedisStore(rdb redis.UniversalClient, c *checker, opts Options) *redisstore.Store {
+	c.client(rdb)
+	s := redisstore.New(rdb, contract, opts.Namespace, opts.InstanceID, opts.secret)
+	if s.IsSpread() {
+		c.tagged("Namespace", opts.Namespace)
+		c.spreadElection("Election.", opts.Election)
+	}
+	return s
+}
+
 func defaultInstanceID(env string, hostname func() (string, error), pid int) string {
 	if env != "" {
 		return env
@@ -304,6 +349,14 @@ func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
 // leaseKey is the key of the lease.
 func (o ElectionOptions) leaseKey(namespace string) string {
 	return cmp.Or(o.LeaderKey, store.Keys(namespace).Lease(o.Role))
+}
+
+// role is what a store needs to know of completed options.
+func (o ElectionOptions) role(namespace, id string) store.Role {
+	return store.Role{
+		Name: o.Role, Key: o.leaseKey(namespace), Holder: id, TTL: o.LeaseTTL, Attempt: o.timing().Attempt(), EmptyWait: o.EmptyHistoryWait,
+		HoldOff: o.HoldOff, Margin: o.FailoverMargin, RestartGuard: o.RestartGuard,
+	}
 }
 
 // timing is what the pure core needs of completed options.

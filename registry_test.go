@@ -21,6 +21,7 @@ import (
 	"github.com/tenure-go/tenure/internal/membership"
 	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/internal/redisstore"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -28,8 +29,8 @@ import (
 type registryWorld struct {
 	*testing.T
 	rdb     redis.UniversalClient
-	real    *redistest.Server // nil: miniredis
-	scripts *scripts          // nil: those of the contract
+	real    *redistest.Server   // nil: miniredis
+	scripts *redisstore.Scripts // nil: those of the contract
 }
 
 // onRegistryRedis runs act on miniredis and on a real Redis.
@@ -86,7 +87,7 @@ func (w *registryWorld) start(id string, secret func() string, change ...func(*O
 	store := newRedisStore(w.rdb, &c, opts)
 	require.NoError(w, c.err())
 	if w.scripts != nil {
-		store.scripts = w.scripts
+		store = redisstore.New(w.rdb, w.scripts, opts.Namespace, opts.InstanceID, opts.secret)
 	}
 	bus := newEventBus(id)
 	m := &registryMember{w: w, Registry: newRegistry(store, bus, opts)}
@@ -375,7 +376,7 @@ func TestRegistryRulesAreTested(t *testing.T) {
 		require.Equal(t, 1, strings.Count(scriptsLua, before), before)
 		w := miniRegistryWorld(t)
 		var err error
-		w.scripts, err = loadScripts(strings.Replace(scriptsLua, before, after, 1))
+		w.scripts, err = redisstore.Load(strings.Replace(scriptsLua, before, after, 1))
 		require.NoError(t, err)
 		return w
 	}
@@ -1151,28 +1152,14 @@ func FuzzInstanceEntry(f *testing.F) {
 	opts, _ := completed(func(*Options) {})
 	r := newRegistry(memstore.NewRegistry(), newEventBus("x"), opts)
 	f.Fuzz(func(t *testing.T, text string, now int64, beat string) {
-		last, beaten := score(beat)
-		i, ok := r.instance(store.Entry{ID: "x", Beaten: beaten, Last: last, Record: text}, now)
+		last, err := strconv.ParseInt(beat, 10, 64)
+		i, ok := r.instance(store.Entry{ID: "x", Beaten: err == nil, Last: last, Record: text}, now)
 		if !ok {
 			return
 		}
 		require.GreaterOrEqual(t, i.Age, time.Duration(0))
 		require.GreaterOrEqual(t, i.WorkerCount, 0)
 		require.Less(t, i.size(), 16<<10)
-	})
-}
-
-// FuzzBeatReply: whatever a script answers, it is a reply or an error.
-func FuzzBeatReply(f *testing.F) {
-	f.Add("kept 1 2 -")
-	f.Fuzz(func(t *testing.T, line string) {
-		if reply, err := parseBeatReply(line); err == nil {
-			require.Positive(t, reply.Now)
-			require.GreaterOrEqual(t, reply.Started, int64(0))
-		} else {
-			require.ErrorIs(t, err, ErrUnreachable)
-			require.Less(t, len(err.Error()), 500)
-		}
 	})
 }
 

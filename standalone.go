@@ -34,7 +34,7 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordin
 	}
 	control := memstore.NewLeases(granting)
 	coordinator := newCoordinator(opts, backend{
-		leases:   func(_ ElectionOptions, id string) store.Lease { return control.Lease(id) },
+		leases:   func(r store.Role) store.Lease { return control.Lease(r.Holder) },
 		check:    func(*checker, string, ElectionOptions) {},
 		timing:   timing,
 		registry: memstore.NewRegistry(),

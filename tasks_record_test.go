@@ -182,24 +182,6 @@ func TestPauseOutlivesItsRecord(t *testing.T) {
 	})
 }
 
-// TestResumeOfALostRecord: a task stays paused when its record was lost, but the leader's memory does not overrule a resume since then.
-func TestResumeOfALostRecord(t *testing.T) {
-	onTaskStores(t, func(t *testing.T, db store.Tasks) {
-		ctx := t.Context()
-		for name, resumed := range map[string]bool{"kept": false, "resumed": true} {
-			_, err := db.Open(ctx, name, store.TaskOpen{Token: 5})
-			require.NoError(t, err)
-			if resumed {
-				_, err = db.Pause(ctx, name, false, "")
-				require.NoError(t, err)
-			}
-			reply, err := db.Plan(ctx, name, store.TaskPlan{Token: 5, Next: 1, Spec: "s", Paused: true})
-			require.NoError(t, err)
-			require.Equal(t, !resumed, reply.Record.Paused, name)
-		}
-	})
-}
-
 // TestLatePause: a Pause that was given up and reaches Redis after a Resume changes nothing.
 func TestLatePause(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
@@ -306,24 +288,5 @@ func TestFencedRecordIsLookedAtAgain(t *testing.T) {
 		g.pass(time.Hour)
 		require.NotEmpty(g, g.noted())
 		a.end()
-	})
-}
-
-// TestHistoryThatTakesNoEntry: a stream whose last ID is the last that there can be is a misconfiguration, and the run has ended all the
-// same.
-func TestHistoryThatTakesNoEntry(t *testing.T) {
-	onTaskRedis(t, func(t *testing.T, db *redisStore) {
-		ctx := t.Context()
-		_, err := db.Open(ctx, "t", store.TaskOpen{Token: 5})
-		require.NoError(t, err)
-		require.NoError(t, db.rdb.Do(ctx, "XADD", db.keys.Runs("t"), "18446744073709551615-18446744073709551615", "a", "b").Err())
-		_, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "r", Kind: store.ClaimExtra, Expect: "0"})
-		require.NoError(t, err)
-		_, err = db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r", Status: store.RunSucceeded})
-		require.ErrorIs(t, err, ErrMisconfigured)
-		require.ErrorContains(t, err, db.keys.Runs("t"))
-		reply, err := db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r", Status: store.RunSucceeded})
-		require.NoError(t, err)
-		require.Equal(t, store.RunSucceeded, reply.Record.Status)
 	})
 }

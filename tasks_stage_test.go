@@ -264,10 +264,10 @@ func (s *shakyTasks) through(op string, call func() (store.TaskReply, error)) (s
 	s.mu.Unlock()
 	switch fate {
 	case taskLost:
-		return store.TaskReply{}, explain(op, errShaky)
+		return store.TaskReply{}, &store.Error{Kind: ErrUnreachable, Op: op, Err: errShaky}
 	case taskMute:
 		_, _ = call()
-		return store.TaskReply{}, explain(op, errShaky)
+		return store.TaskReply{}, &store.Error{Kind: ErrUnreachable, Op: op, Err: errShaky}
 	case taskHung:
 		reply, err := call()
 		<-s.healed

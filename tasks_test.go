@@ -9,9 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/memstore"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -105,16 +108,18 @@ func TestTasksListing(t *testing.T) {
 
 // TestTasksOnRedis: one bad record is its own problem.
 func TestTasksOnRedis(t *testing.T) {
-	onTaskRedis(t, func(t *testing.T, db *redisStore) {
+	onRedis(t, func(t *testing.T, client *redis.Client) {
 		ctx := t.Context()
+		var c checker
+		db, keys := newRedisStore(client, &c, Options{Namespace: "tasks"}), store.Keys("tasks")
 		s := newTasks(db, newEventBus("i"), "i")
 		for i := range 150 {
 			_, err := db.Open(ctx, fmt.Sprintf("t%03d", i), store.TaskOpen{Token: 5})
 			require.NoError(t, err)
 		}
-		require.NoError(t, db.rdb.Del(ctx, db.keys.Task("t007")).Err())
-		require.NoError(t, db.rdb.Set(ctx, db.keys.Task("t007"), "x", 0).Err())
-		require.NoError(t, db.rdb.HSet(ctx, db.keys.Task("t008"), "next", "soon").Err())
+		require.NoError(t, client.Del(ctx, keys.Task("t007")).Err())
+		require.NoError(t, client.Set(ctx, keys.Task("t007"), "x", 0).Err())
+		require.NoError(t, client.HSet(ctx, keys.Task("t008"), "next", "soon").Err())
 		require.NoError(t, s.Pause(ctx, "t009"))
 		require.ErrorIs(t, s.Pause(ctx, "t007"), ErrMisconfigured)
 		list, err := s.Tasks(ctx)
@@ -168,4 +173,40 @@ func FuzzDecide(f *testing.F) {
 			require.Positive(t, d.skipped)
 		}
 	})
+}
+
+// onRedis runs fn on miniredis and on a real Redis.
+func onRedis(t *testing.T, fn func(t *testing.T, client *redis.Client)) {
+	open := func(t *testing.T, opts *redis.Options) *redis.Client {
+		client := redis.NewClient(opts)
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}
+	t.Run("miniredis", func(t *testing.T) {
+		m := miniredis.RunT(t)
+		m.ClockTTL(true)
+		fn(t, open(t, &redis.Options{Addr: m.Addr()}))
+	})
+	t.Run("redis", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("starts a redis-server")
+		}
+		fn(t, open(t, redistest.Start(t).Options()))
+	})
+}
+
+// TestTaskStoreUnreachable: every call says that nothing is known.
+func TestTaskStoreUnreachable(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	defer client.Close()
+	var c checker
+	s := newTasks(newRedisStore(client, &c, Options{Namespace: "tasks"}), newEventBus("i"), "i")
+	ctx := context.Background()
+	_, err := s.Tasks(ctx)
+	require.ErrorIs(t, err, ErrUnreachable)
+	_, err = s.Runs(ctx, "t", 1)
+	require.ErrorIs(t, err, ErrUnreachable)
+	require.ErrorIs(t, s.Pause(ctx, "t"), ErrUnreachable)
+	_, _, err = s.store.Records(ctx, []string{"t"})
+	require.ErrorIs(t, err, ErrUnreachable)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/proof/virtual"
+	"github.com/tenure-go/tenure/internal/redisstore"
 )
 
 // What the virtual tests are worth: scripts that are broken on purpose are found out, and the run that shows it shrinks to its cause.
@@ -18,7 +19,7 @@ func breakScripts(t *testing.T, before, after string) {
 	if n := strings.Count(scriptsLua, before); n != 1 {
 		t.Fatalf("%q is %d times in scripts.lua", before, n)
 	}
-	broken, err := loadScripts(strings.Replace(scriptsLua, before, after, 1))
+	broken, err := redisstore.Load(strings.Replace(scriptsLua, before, after, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,7 @@ func breakScripts(t *testing.T, before, after string) {
 // TestVirtualNoticesBrokenScripts holds the checks of the registry and of tasks to account, and those of liveness: each finds what it is for.
 // All is virtual time.
 func TestVirtualNoticesBrokenScripts(t *testing.T) {
-	if contract.sweep.sha != mustLoadScripts(scriptsLua).sweep.sha {
+	if contract.Digests()["sweep"] != redisstore.MustLoad(scriptsLua).Digests()["sweep"] {
 		t.Skip("the scripts are broken already")
 	}
 	simnet.Exact(t)

@@ -105,12 +105,9 @@ func inVirtualTime(t *testing.T, seed uint64, setup virtualSetup, fn func(*virtu
 
 // virtualScripts are the names of the scripts, by hash.
 var virtualScripts = func() map[string]string {
-	names, c := map[string]string{}, contract
-	for _, s := range []*script{
-		c.acquire, c.renew, c.release, c.leader, c.openTask, c.planTask, c.claimTask, c.finishTask, c.readTask, c.pauseTask,
-		c.beat, c.deregister, c.look, c.sweep, c.adopt, c.scan, c.instance,
-	} {
-		names[s.sha] = s.name
+	names := map[string]string{}
+	for name, digest := range contract.Digests() {
+		names[digest] = name
 	}
 	return names
 }()

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
 )
@@ -14,6 +15,20 @@ type Lease interface {
 	Renew(ctx context.Context, r lease.Request) (LeaseReply, error)
 	Release(ctx context.Context, r lease.Request) (LeaseReply, error)
 	Leader(ctx context.Context) (LeaseReply, error)
+}
+
+// Role is what a store needs to know of one role.
+type Role struct {
+	Name    string
+	Key     string        // of the lease
+	Holder  string        // instance ID of who campaigns
+	TTL     time.Duration // of the lease
+	Attempt time.Duration // after that a call is given up
+
+	EmptyWait    time.Duration // see EmptyHistoryWait
+	HoldOff      time.Duration
+	Margin       time.Duration // see FailoverMargin
+	RestartGuard time.Duration // 0: the hold-off; negative: none
 }
 
 // LeaseReply is the typed reply of a Lease.

@@ -40,17 +40,17 @@ var claims = []bug{
 		old: "if holder == id and term.nonce == nonce and term.hold <= now", new: "if false and term.hold <= now"},
 	{name: "P7 release that deletes nothing", test: "TestVirtualP7_HandoverWithoutHintsTakesTheFollowersWakeUp", breaks: "a hand-over takes the rest of the lease", file: lua,
 		old: "    call('DEL', lease_key)\n", new: "    local _ = lease_key\n"},
-	{name: "P1 script apart from its rule", test: "TestLeaseScriptsAgreeWithTheOracle", breaks: "the simulated years hold rules that the script does not", file: lua,
+	{name: "P1 script apart from its rule", in: redisstore, test: "TestLeaseScriptsAgreeWithTheOracle", breaks: "the simulated years hold rules that the script does not", file: lua,
 		old: "if term.token < floor then -- rule memory", new: "if false then -- rule memory"},
-	{name: "P9 script apart from its rule", test: "TestRegistryScriptsAgreeWithTheOracle", breaks: "the same of the registry", file: lua,
+	{name: "P9 script apart from its rule", in: redisstore, test: "TestRegistryScriptsAgreeWithTheOracle", breaks: "the same of the registry", file: lua,
 		old: "if silence >= down and removable > 0 then", new: "if removable > 0 then"},
-	{name: "P10 script apart from its rule", test: "TestTaskScriptsAgreeWithTheOracle", breaks: "the same of the tasks", file: lua,
+	{name: "P10 script apart from its rule", in: redisstore, test: "TestTaskScriptsAgreeWithTheOracle", breaks: "the same of the tasks", file: lua,
 		old: "if task.run == run then return task_answer('claimed', now, task) end -- rule same-claim", new: "-- rule same-claim"},
 	{name: "beat on a full Redis", test: "TestRegistryOnAFullRedis", breaks: "a full Redis removes every instance from the registry", file: lua,
 		old: "call('PEXPIRE', KEYS[1], ARGV[5] * 1000) -- a full Redis allows it, and then the writes after it\n", new: ""},
-	{name: "refusal that names no command", test: "TestNopermNamesCommandAndMend", breaks: "whoever operates Redis is not told which right is missing", file: lua,
+	{name: "refusal that names no command", in: redisstore, test: "TestNopermNamesCommandAndMend", breaks: "whoever operates Redis is not told which right is missing", file: lua,
 		old: "  if type(reply) == 'table' and reply.err then refuse(reply.err .. ' [' .. command .. ' ' .. key .. ']') end\n  return reply", new: "  if type(reply) == 'table' and reply.err then refuse(reply.err) end\n  return reply"},
-	{name: "wrong type that names no key", test: "TestWrongTypeNamesKeyCommandAndMend", breaks: "nobody is told which key is in the way", file: lua,
+	{name: "wrong type that names no key", in: redisstore, test: "TestWrongTypeNamesKeyCommandAndMend", breaks: "nobody is told which key is in the way", file: lua,
 		old: "  if type(reply) == 'table' and reply.err then refuse(reply.err .. ' [' .. command .. ' ' .. key .. ']') end\n  return reply", new: "  if type(reply) == 'table' and reply.err then refuse(reply.err) end\n  return reply"},
 
 	{name: "P1 clock rates without a margin", test: "TestVirtualP1_ClockRates", breaks: "clocks that run apart within the margin make two leaders", file: leaseGo,
@@ -86,7 +86,10 @@ var claims = []bug{
 		old: silence, new: taken},
 }
 
-const scenario = "internal/proof/scenario"
+const (
+	scenario   = "internal/proof/scenario"
+	redisstore = "internal/redisstore"
+)
 
 // silence is where a candidate gives up a request that nobody has answered, taken what it becomes: as if it had been granted.
 const (

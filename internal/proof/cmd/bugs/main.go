@@ -198,7 +198,7 @@ func seed(b bug, dir, binary string, edit int, find bool, bound time.Duration) o
 		if err != nil {
 			return done(false, err.Error())
 		}
-		if b.file == lua && b.in == "" {
+		if b.file == lua && (b.in == "" || b.in == redisstore) {
 			scripts = broken
 		} else {
 			binary = filepath.Join(dir, "broken.test")

@@ -20,24 +20,30 @@ type target struct {
 	suites []suite
 }
 
+// redisstore holds the scripts against the oracle, and takes them from TENURE_SCRIPTS as the root does.
+const redisstore = "internal/redisstore"
+
 // leaseSuites are in the order of what they cost: most mutants die in the first, within a tenth of a second.
 var leaseSuites = []suite{
-	{run: "^TestLeaseScripts(At.*)?$"},
-	{run: "^(TestLimitsOf.*|TestLeaseHints|TestWhatIsReadBackIsUntrusted|TestTokenThatTenureCannotHaveWritten|TestP2_.*|TestP6_ClientThatSendsAgain|" +
-		"TestP12_Replica.*|TestWrongType.*|TestReleaseLeaves.*|TestSince.*|TestAdoption.*|TestHolderOf.*|TestLoadScripts)$"},
-	{run: "^TestLeaseScriptsAgreeWithTheOracle$"},
+	{in: redisstore, run: "^TestLeaseScripts(At.*)?$"},
+	{
+		in: redisstore,
+		run: "^(TestLimitsOf.*|TestLeaseHints|TestWhatIsReadBackIsUntrusted|TestTokenThatTenureCannotHaveWritten|TestP2_.*|TestP6_ClientThatSendsAgain|" +
+			"TestP12_Replica.*|TestWrongType.*|TestReleaseLeaves.*|TestSince.*|TestAdoption.*|TestHolderOf.*|TestLoadScripts)$",
+	},
+	{in: redisstore, run: "^TestLeaseScriptsAgreeWithTheOracle$"},
 	{run: "^Test(BeatWritesTheContract|DuplicateID|Deregister)$"}, // they use what stands above the lease scripts
 }
 
 // registrySuites leave out the tests that break the rules themselves, and crowds that live for days:
 // a survivor would pay for them each time, and on a busy machine pass for a mutant that never ends.
 var registrySuites = []suite{
-	{run: "^Test(RegistryEntriesAt|BeatAt|LookAt|SweepAt|ScanAt|HintsAtTheir).*"},
+	{in: redisstore, run: "^Test(RegistryEntriesAt|BeatAt|LookAt|SweepAt|ScanAt|HintsAtTheir).*"},
 	{
 		run: "^Test(Beat|Sweep|Deregister|Listing|Pages|CrowdIsHeld|Foreign|Late|Removals|Hostile|Junk|Hold|TheNext|P9_Beat|EndedTerm|Duplicate|Hung|Stop|" +
 			"Active|WithoutBeats|Membership|Registry(Cost|Rights|Keys|On)).*",
 	},
-	{run: "^TestRegistryScriptsAgreeWithTheOracle$"},
+	{in: redisstore, run: "^TestRegistryScriptsAgreeWithTheOracle$"},
 	{
 		run: "^Test.*(Sweep|Swept|Crowd|Drift|Registry|Registered|Beat|Look|Instance|Foreign|Record|Listing|Pages|Hold|Hints|Membership|Deregister|" +
 			"Duplicate|Term|Clock|Outage|Fleet|Dead).*",
@@ -79,8 +85,9 @@ var targets = []target{
 	{
 		name: "lua-tasks", files: []string{"scripts.lua"}, chosen: func(s string) bool { return s == "prelude2" || strings.HasSuffix(s, "_task") },
 		suites: append([]suite{{
+			in: redisstore,
 			run: "^(TestTaskScripts|TestTaskScriptsRefuse|TestTaskScriptsAgreeWithTheOracle|TestTaskHistory.*|TestHistoryThatTakes.*|TestTaskIndex.*|" +
-				"TestIndexIs.*|TestTasksOnRedis)$",
+				"TestIndexIs.*|TestLeaseOf.*|TestUnreadable.*|TestResumeOf.*)$",
 		}}, taskSuites...),
 	},
 	{

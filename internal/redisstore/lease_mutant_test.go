@@ -1,6 +1,6 @@
 //go:build unix
 
-package tenure
+package redisstore
 
 import (
 	"slices"
@@ -24,7 +24,7 @@ type edit struct {
 	count    int
 }
 
-func (m mutant) scripts(t *testing.T) *scripts {
+func (m mutant) scripts(t *testing.T) *Scripts {
 	t.Helper()
 	source, others := scriptsLua, ""
 	if at := strings.Index(source, "\n--@ leader\n"); at >= 0 {
@@ -39,7 +39,7 @@ func (m mutant) scripts(t *testing.T) *scripts {
 		}
 		source = strings.ReplaceAll(source, e.old, e.new)
 	}
-	loaded, err := loadScripts(source + others)
+	loaded, err := Load(source + others)
 	if err != nil {
 		t.Fatal(err)
 	}

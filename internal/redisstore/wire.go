@@ -1,4 +1,4 @@
-package tenure
+package redisstore
 
 import (
 	"context"
@@ -15,13 +15,14 @@ import (
 )
 
 var (
-	errSilent     = fmt.Errorf("%w: the subscription does not answer, or hears nothing of what is published", ErrUnreachable)
+	errSilent     = fmt.Errorf("%w: the subscription does not answer, or hears nothing of what is published", store.ErrUnreachable)
 	errOwnChannel = errors.New("the channel of our own messages is refused")
 )
 
-// wire is one subscription in the client. What comes over it is untrusted: anybody may publish, and a server may send anything.
+// wire is one subscription in the client. What comes over it is untrusted: anybody may publish, and
+// a server may send anything.
 type wire struct {
-	store    *redisStore
+	store    *Store
 	own, tag string // messages of our own: channel ("": none), text
 	take     func(store.Hint)
 
@@ -29,7 +30,8 @@ type wire struct {
 	done   context.Context //nolint:containedctx // done from the beginning: see serve
 }
 
-// serve subscribes and reads until ctx is done, or anything is not as it must be. A read that takes longer than bound is an error.
+// serve subscribes and reads until ctx is done, or anything is not as it must be. A read that takes
+// longer than bound is an error.
 func (w *wire) serve(ctx context.Context, channels []string, bound time.Duration, tell func(hearingReport)) error {
 	pubsub, err := w.store.subscriber(ctx, channels[0])
 	if err != nil {
@@ -57,8 +59,8 @@ func (w *wire) serve(ctx context.Context, channels []string, bound time.Duration
 			<-closed
 		}
 	}()
-	// With a context that is done the client does not connect again by itself when a connection breaks: it would hold a lock
-	// meanwhile that Close waits for, and heed no context.
+	// With a context that is done the client does not connect again by itself when a connection
+	// breaks: it would hold a lock meanwhile that Close waits for, and heed no context.
 	done, cancel := context.WithCancel(ctx)
 	cancel()
 	w.done = done
@@ -110,9 +112,10 @@ func (w *wire) ping() {
 	}
 }
 
-// subscriber returns a subscription to nothing that is not connected yet. In a cluster it will be at the master of the slot, where
-// the scripts run: a client that reads from replicas (ReadOnly, RouteByLatency, RouteRandomly) would subscribe at one of them.
-func (s *redisStore) subscriber(ctx context.Context, key string) (pubsub *redis.PubSub, err error) {
+// subscriber returns a subscription to nothing that is not connected yet. In a cluster it will be
+// at the master of the slot, where the scripts run: a client that reads from replicas (ReadOnly,
+// RouteByLatency, RouteRandomly) would subscribe at one of them.
+func (s *Store) subscriber(ctx context.Context, key string) (pubsub *redis.PubSub, err error) {
 	err = recovering(func() error {
 		master, err := s.masterFor(ctx, key)
 		if err == nil {
@@ -124,7 +127,7 @@ func (s *redisStore) subscriber(ctx context.Context, key string) (pubsub *redis.
 }
 
 // publish sends a message by the client that runs the scripts, so that it takes their way.
-func (s *redisStore) publish(ctx context.Context, channel, text string) error {
+func (s *Store) publish(ctx context.Context, channel, text string) error {
 	cmd := redis.NewIntCmd(ctx, "publish", channel, text)
 	err := recovering(func() error {
 		master, err := s.masterFor(ctx, channel)
@@ -158,7 +161,7 @@ func isNonsense(err error) bool {
 
 // explainHearing says what the end of a subscription means.
 func explainHearing(err error, channels []string) error {
-	if errors.Is(err, ErrUnreachable) {
+	if errors.Is(err, store.ErrUnreachable) {
 		return err
 	}
 	return explainChannels("SUBSCRIBE", "+subscribe +unsubscribe +ping", err, channels)

@@ -1,4 +1,4 @@
-package tenure
+package redisstore
 
 import (
 	"context"
@@ -13,9 +13,10 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// roleStore binds the lease scripts to one role. What never changes is boxed once, so that a renewal allocates little.
-type roleStore struct {
-	*redisStore
+// Lease binds the lease scripts to one role. What never changes is boxed once, so that a renewal
+// allocates little.
+type Lease struct {
+	*Store
 	role string
 	key  string // lease
 	keys [3]any // lease, since, term hash
@@ -25,28 +26,28 @@ type roleStore struct {
 	careful                                                any // TTL, or HoldOff if that is longer
 }
 
-func (s *redisStore) forRole(opts ElectionOptions, id string) *roleStore {
-	key := opts.leaseKey(string(s.keys))
-	return &roleStore{
-		redisStore:   s.within(opts.timing().Attempt()),
-		role:         opts.Role,
-		key:          key,
-		keys:         [3]any{key, key + ":since", key + ":term"},
-		id:           id,
-		ttl:          opts.LeaseTTL.Milliseconds(),
-		careful:      max(opts.LeaseTTL, opts.HoldOff).Milliseconds(),
-		emptyWait:    max(opts.EmptyHistoryWait.Milliseconds(), 0),
-		margin:       opts.FailoverMargin.Milliseconds(),
-		restartGuard: restartGuardArg(opts.RestartGuard),
-		channel:      store.LeaseEvents(key),
-		roleArg:      opts.Role,
+// ForRole returns the lease of a role.
+func (s *Store) ForRole(r store.Role) *Lease {
+	return &Lease{
+		Store:        s.within(r.Attempt),
+		role:         r.Name,
+		key:          r.Key,
+		keys:         [3]any{r.Key, store.LeaseSince(r.Key), store.LeaseTerm(r.Key)},
+		id:           r.Holder,
+		ttl:          r.TTL.Milliseconds(),
+		careful:      max(r.TTL, r.HoldOff).Milliseconds(),
+		emptyWait:    max(r.EmptyWait.Milliseconds(), 0),
+		margin:       r.Margin.Milliseconds(),
+		restartGuard: restartGuardArg(r.RestartGuard),
+		channel:      store.LeaseEvents(r.Key),
+		roleArg:      r.Name,
 	}
 }
 
-// within is the store with a client whose calls end after one attempt: a call that hangs holds a connection, which may have died without
-// a sign, and one of the few calls that are in flight at most. It shares the pool of the client that was given. A cluster's client has
-// no such face.
-func (s *redisStore) within(attempt time.Duration) *redisStore {
+// within is the store with a client whose calls end after one attempt: a call that hangs holds a
+// connection, which may have died without a sign, and one of the few calls that are in flight at
+// most. It shares the pool of the client that was given. A cluster's client has no such face.
+func (s *Store) within(attempt time.Duration) *Store {
 	client, ok := s.rdb.(*redis.Client)
 	if !ok || client == nil || attempt <= 0 {
 		return s
@@ -70,17 +71,17 @@ func restartGuardArg(d time.Duration) int64 {
 	return max(d.Milliseconds(), 1)
 }
 
-func (s *roleStore) args(sc *script, room int) []any {
+func (s *Lease) args(sc *script, room int) []any {
 	return append(sc.args("3", 3+room), s.keys[0], s.keys[1], s.keys[2])
 }
 
-func (s *roleStore) Acquire(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
+func (s *Lease) Acquire(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	sc := s.scripts.acquire
 	return s.ask(ctx, sc, append(s.args(sc, 12), s.id, r.Nonce, s.ttl, r.NotAfter, r.Floor, r.HoldOff.Milliseconds(), s.emptyWait,
 		s.margin, s.restartGuard, s.channel, s.roleArg, s.careful))
 }
 
-func (s *roleStore) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
+func (s *Lease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	draining := "0"
 	if r.Draining {
 		draining = "1"
@@ -88,24 +89,24 @@ func (s *roleStore) Renew(ctx context.Context, r lease.Request) (store.LeaseRepl
 	sc := s.scripts.renew
 	args := append(s.args(sc, 12), s.id, r.Nonce, r.Token, s.ttl, r.NotAfter, r.HoldOff.Milliseconds(), s.margin, r.Origin,
 		draining, r.Since, r.Floor, s.careful)
-	line, err := s.renewals.text(ctx, s.redisStore, sc, s.key, args)
+	line, err := s.renewals.text(ctx, s.Store, sc, s.key, args)
 	if err != nil {
 		return store.LeaseReply{}, err
 	}
 	return parseLeaseReply(line)
 }
 
-func (s *roleStore) Release(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
+func (s *Lease) Release(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	sc := s.scripts.release
 	return s.ask(ctx, sc, append(s.args(sc, 6), s.id, r.Nonce, r.Token, s.channel, s.roleArg, r.Floor))
 }
 
-func (s *roleStore) Leader(ctx context.Context) (store.LeaseReply, error) {
+func (s *Lease) Leader(ctx context.Context) (store.LeaseReply, error) {
 	sc := s.scripts.leader
 	return s.ask(ctx, sc, s.args(sc, 0))
 }
 
-func (s *roleStore) ask(ctx context.Context, sc *script, args []any) (store.LeaseReply, error) {
+func (s *Lease) ask(ctx context.Context, sc *script, args []any) (store.LeaseReply, error) {
 	line, err := s.text(ctx, sc, args)
 	if err != nil {
 		return store.LeaseReply{}, err
@@ -126,18 +127,18 @@ func parseLeaseReply(line string) (store.LeaseReply, error) {
 	for i := range fields {
 		var ok bool
 		if fields[i], rest, ok = strings.Cut(rest, " "); !ok {
-			return store.LeaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
+			return store.LeaseReply{}, fmt.Errorf("%w: malformed reply %.100q", store.ErrUnreachable, line)
 		}
 	}
 	verdict, ok := verdicts[fields[0]]
 	if !ok {
-		return store.LeaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
+		return store.LeaseReply{}, fmt.Errorf("%w: malformed reply %.100q", store.ErrUnreachable, line)
 	}
 	var numbers [5]int64
 	for i := range numbers {
 		n, err := strconv.ParseInt(fields[i+1], 10, 64)
 		if err != nil {
-			return store.LeaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
+			return store.LeaseReply{}, fmt.Errorf("%w: malformed reply %.100q", store.ErrUnreachable, line)
 		}
 		numbers[i] = n
 	}
@@ -149,7 +150,7 @@ func parseLeaseReply(line string) (store.LeaseReply, error) {
 	}
 	holder, held := strings.CutPrefix(rest, "=")
 	if !held && rest != "-" {
-		return store.LeaseReply{}, fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, line)
+		return store.LeaseReply{}, fmt.Errorf("%w: malformed reply %.100q", store.ErrUnreachable, line)
 	}
 	if !held {
 		holder = ""

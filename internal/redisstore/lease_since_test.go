@@ -1,6 +1,6 @@
 //go:build unix
 
-package tenure
+package redisstore
 
 import (
 	"testing"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
-	"github.com/tenure-go/tenure/internal/store"
 )
 
 // TestSinceKeyOfAnotherTypeStopsNothing: no decision rests on the key, so that the election passes by whatever uses it.
@@ -57,19 +56,23 @@ func TestHolderOfAnyName(t *testing.T) {
 		ctx := t.Context()
 		dash := w.asker(oracle.Asker{ID: "-", TTL: 60_000, RestartGuard: -1})
 		token := dash.must(ctx, t, lease.Won, acquiring(nil)).Token
-		elector := newElector(electionConfig{store: dash.store}, store.NewSubscription())
-		leader, err := elector.Leader(ctx)
+		leader, err := dash.store.Leader(ctx)
 		require.NoError(t, err)
-		require.Equal(t, "-", leader.InstanceID)
+		require.Equal(t, lease.Held, leader.Verdict)
+		require.Equal(t, "-", leader.Holder)
 		require.Equal(t, token, leader.Token)
 		dash.must(ctx, t, lease.Done, releasing("na", token))
-		_, err = elector.Leader(ctx)
-		require.ErrorIs(t, err, ErrNoLeader)
+		leader, err = dash.store.Leader(ctx)
+		require.NoError(t, err)
+		require.Equal(t, lease.Unknown, leader.Verdict, "nobody")
 
 		w.rdb.Set(ctx, leaseKey, "", time.Minute)
-		leader, err = elector.Leader(ctx)
+		leader, err = dash.store.Leader(ctx)
 		require.NoError(t, err)
-		require.Equal(t, LeaderInfo{Remaining: leader.Remaining}, leader)
-		require.Positive(t, leader.Remaining)
+		require.Equal(t, lease.Held, leader.Verdict)
+		require.Empty(t, leader.Holder)
+		require.Zero(t, leader.Token)
+		require.Zero(t, leader.Since)
+		require.Positive(t, leader.Wait)
 	})
 }

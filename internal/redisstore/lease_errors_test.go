@@ -1,6 +1,6 @@
 //go:build unix
 
-package tenure
+package redisstore
 
 import (
 	"context"
@@ -31,13 +31,13 @@ func TestLoadScripts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := loadScripts(strings.Replace(scriptsLua, tt.old, tt.new, 1))
+			_, err := Load(strings.Replace(scriptsLua, tt.old, tt.new, 1))
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("loadScripts: %v, want %s", err, tt.want)
 			}
 		})
 	}
-	if _, err := loadScripts(scriptsLua); err != nil {
+	if _, err := Load(scriptsLua); err != nil {
 		t.Error(err)
 	}
 }
@@ -122,7 +122,7 @@ func everything(token int64) []lease.Request {
 // misconfigured fails unless the error tells somebody what to fix.
 func misconfigured(t *testing.T, err error, parts ...string) {
 	t.Helper()
-	if !errors.Is(err, ErrMisconfigured) || errors.Is(err, ErrUnreachable) {
+	if !errors.Is(err, store.ErrMisconfigured) || errors.Is(err, store.ErrUnreachable) {
 		t.Errorf("error %v, want ErrMisconfigured", err)
 		return
 	}
@@ -259,7 +259,7 @@ func TestP12_WhatRedisAnswersMeanwhileIsUnknown(t *testing.T) {
 		"NOREPLICAS Not enough good replicas to write.",
 		"OOM command not allowed when used memory > 'maxmemory'.",
 	} {
-		if err := explain("renew", refusal(text)); !errors.Is(err, ErrUnreachable) || errors.Is(err, ErrMisconfigured) {
+		if err := explain("renew", refusal(text)); !errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrMisconfigured) {
 			t.Error(err)
 		}
 	}
@@ -282,7 +282,7 @@ func TestSlotsOfADeadMasterAreLookedFor(t *testing.T) {
 				Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, tt.err },
 			})
 			defer client.Close()
-			if _, err := newLeaseStore(client).forRole(ElectionOptions{LeaseTTL: time.Second}, "a").Acquire(t.Context(), acquiring(nil)); !errors.Is(err, tt.err) {
+			if _, err := newLeaseStore(client).ForRole(store.Role{Key: leaseKey, Holder: "a", TTL: time.Second}).Acquire(t.Context(), acquiring(nil)); !errors.Is(err, tt.err) {
 				t.Fatal(err)
 			}
 			time.Sleep(10 * time.Second)

@@ -1,6 +1,6 @@
 //go:build unix
 
-package tenure
+package redisstore
 
 import (
 	"context"
@@ -134,7 +134,7 @@ func linearModel(history string, times []int64) porcupine.Model {
 }
 
 // linearHistory has three clients work on one lease through a network that loses replies and holds requests up.
-func linearHistory(t *testing.T, proxies []*redistest.Proxy, mutated *scripts, seed uint64) (history []porcupine.Operation) {
+func linearHistory(t *testing.T, proxies []*redistest.Proxy, mutated *Scripts, seed uint64) (history []porcupine.Operation) {
 	t.Helper()
 	began := time.Now()
 	var mu sync.Mutex
@@ -171,7 +171,7 @@ func linearHistory(t *testing.T, proxies []*redistest.Proxy, mutated *scripts, s
 				Addr: proxy.Addr(), MaxRetries: -1, DialerRetries: 1, PoolSize: 1, ReadTimeout: 60 * time.Millisecond, DisableIdentity: true, Protocol: 2,
 			})
 			defer client.Close()
-			store := newRedisStore(client, &checker{}, Options{Namespace: fmt.Sprintf("{lease-%d}", seed)}) // a late request finds the keys of its own history
+			store := openStore(client, fmt.Sprintf("{lease-%d}", seed)) // a late request finds the keys of its own history
 			if mutated != nil {
 				store.scripts = mutated
 			}
@@ -244,7 +244,7 @@ func checkLinear(origin string, history []porcupine.Operation) porcupine.CheckRe
 }
 
 // linearRun checks a number of histories and returns how many cannot be told, and how many operations had no answer.
-func linearRun(t *testing.T, mutated *scripts, seeds int, enough func(illegal int) bool) (illegal, unknown, asked int) {
+func linearRun(t *testing.T, mutated *Scripts, seeds int, enough func(illegal int) bool) (illegal, unknown, asked int) {
 	t.Helper()
 	server := redistest.Start(t)
 	origin := server.Info(t, "replication")["master_replid"]
@@ -305,7 +305,7 @@ func TestLinearizabilityCanFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, 1, strings.Count(scriptsLua, edit[0]), "the scripts have no such text, or more than one: %s", edit[0])
-			mutated, err := loadScripts(strings.Replace(scriptsLua, edit[0], edit[1], 1))
+			mutated, err := Load(strings.Replace(scriptsLua, edit[0], edit[1], 1))
 			require.NoError(t, err)
 			illegal, _, _ := linearRun(t, mutated, 60, func(illegal int) bool { return illegal > 0 })
 			require.Positive(t, illegal, "60 histories of a broken script are all in order")

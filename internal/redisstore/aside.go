@@ -1,4 +1,4 @@
-package tenure
+package redisstore
 
 import (
 	"context"
@@ -13,14 +13,14 @@ import (
 )
 
 // errNoAside: of this client, an AutoPipeliner or a wrapper, no other one can be made.
-var errNoAside = fmt.Errorf("%w: this client has no connection beside its pool", ErrUnreachable)
+var errNoAside = fmt.Errorf("%w: this client has no connection beside its pool", store.ErrUnreachable)
 
-// AskAside makes the call of a request over a connection that is made for it. Those of the pool may all have died without a sign, or
-// be in use.
-func (s *roleStore) AskAside(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
+// AskAside makes the call of a request over a connection that is made for it. Those of the pool may
+// all have died without a sign, or be in use.
+func (s *Lease) AskAside(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	aside := *s
 	err := recovering(func() (err error) {
-		aside.redisStore, err = s.aside(ctx, s.key, r.Bound)
+		aside.Store, err = s.aside(ctx, s.key, r.Bound)
 		return err
 	})
 	if err != nil {
@@ -30,9 +30,10 @@ func (s *roleStore) AskAside(ctx context.Context, r lease.Request) (store.LeaseR
 	return store.Send(ctx, &aside, r)
 }
 
-// aside is the store with a client of its own for one call, to be closed: the application's, with its dialer, TLS and credentials, but
-// without its pool and hooks. Each of its waits ends after bound.
-func (s *redisStore) aside(ctx context.Context, key string, bound time.Duration) (*redisStore, error) {
+// aside is the store with a client of its own for one call, to be closed: the application's, with
+// its dialer, TLS and credentials, but without its pool and hooks. Each of its waits ends after
+// bound.
+func (s *Store) aside(ctx context.Context, key string, bound time.Duration) (*Store, error) {
 	given, err := s.masterFor(ctx, key)
 	if err != nil {
 		return nil, s.explain("aside", err)

@@ -1,6 +1,6 @@
 //go:build unix
 
-package tenure
+package redisstore
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package tenure
+package redisstore
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-func (s *redisStore) Heartbeat(ctx context.Context, b store.Heartbeat) (store.HeartbeatReply, error) {
+func (s *Store) Heartbeat(ctx context.Context, b store.Heartbeat) (store.HeartbeatReply, error) {
 	sc := s.scripts.beat
 	line, err := s.text(ctx, sc, append(sc.args("3", 13), s.keys.Heartbeat(b.ID), s.keys.Instances(), s.keys.Beats(), b.ID, b.Incarnation,
 		oneIf(b.First), b.NotAfter, int64(b.TTL/time.Second), b.TakeOver.Milliseconds(), s.keys.Events(), b.Head, b.Started, b.Rest))
@@ -42,12 +42,12 @@ func parseBeatReply(line string) (store.HeartbeatReply, error) {
 	return r, nil
 }
 
-func (s *redisStore) Remove(ctx context.Context, id, incarnation string) (string, error) {
+func (s *Store) Remove(ctx context.Context, id, incarnation string) (string, error) {
 	sc := s.scripts.deregister
 	return s.text(ctx, sc, append(sc.args("3", 6), s.keys.Heartbeat(id), s.keys.Instances(), s.keys.Beats(), id, incarnation, s.keys.Events()))
 }
 
-func (s *redisStore) Instance(ctx context.Context, id string) (store.Entry, int64, error) {
+func (s *Store) Instance(ctx context.Context, id string) (store.Entry, int64, error) {
 	sc := s.scripts.instance
 	reply, err := s.texts(ctx, sc, append(sc.args("2", 3), s.keys.Instances(), s.keys.Beats(), id))
 	if err != nil {
@@ -57,13 +57,13 @@ func (s *redisStore) Instance(ctx context.Context, id string) (store.Entry, int6
 		return store.Entry{}, 0, malformedReply(reply)
 	}
 	if reply[1] != "1" {
-		return store.Entry{}, 0, ErrNotFound
+		return store.Entry{}, 0, store.ErrNotFound
 	}
 	last, beaten := score(reply[2])
 	return store.Entry{ID: id, Beaten: beaten, Last: last, Record: reply[3]}, store.Natural(reply[0]), nil
 }
 
-func (s *redisStore) Scan(ctx context.Context, cursor string, onlyNew bool) (store.ScanReply, error) {
+func (s *Store) Scan(ctx context.Context, cursor string, onlyNew bool) (store.ScanReply, error) {
 	which := "all"
 	if onlyNew {
 		which = "new"
@@ -88,7 +88,7 @@ func parseScanReply(reply []string) (store.ScanReply, error) {
 	return page, nil
 }
 
-func (s *redisStore) Look(ctx context.Context, l store.Look) (store.LookReply, error) {
+func (s *Store) Look(ctx context.Context, l store.Look) (store.LookReply, error) {
 	if l.From == "" {
 		l.From, l.Skip = "-inf", 0
 	}
@@ -111,7 +111,7 @@ func parseLookReply(reply []string) (store.LookReply, error) {
 	}, nil
 }
 
-func (s *redisStore) Sweep(ctx context.Context, c store.Sweep) (store.SweepReply, error) {
+func (s *Store) Sweep(ctx context.Context, c store.Sweep) (store.SweepReply, error) {
 	sc := s.scripts.sweep
 	args := append(sc.args(strconv.Itoa(4+len(c.IDs)), 12+2*len(c.IDs)), s.keys.Beats(), s.keys.Instances(), s.keys.Hold(), s.keys.Removed())
 	for _, id := range c.IDs {
@@ -141,7 +141,7 @@ func oneIf(condition bool) string {
 	return "0"
 }
 
-func (s *redisStore) Adopt(ctx context.Context, incarnation string, ids []string) ([]string, error) {
+func (s *Store) Adopt(ctx context.Context, incarnation string, ids []string) ([]string, error) {
 	sc := s.scripts.adopt
 	args := append(sc.args("2", 4+len(ids)), s.keys.Beats(), s.keys.Instances(), s.keys.Events(), incarnation)
 	return s.texts(ctx, sc, withTexts(args, ids))
@@ -155,7 +155,7 @@ func withTexts(args []any, texts []string) []any {
 }
 
 // texts runs a script that replies with a list of texts.
-func (s *redisStore) texts(ctx context.Context, sc *script, args []any) ([]string, error) {
+func (s *Store) texts(ctx context.Context, sc *script, args []any) ([]string, error) {
 	reply, err := s.list(ctx, sc, args)
 	if err != nil {
 		return nil, err
@@ -173,7 +173,7 @@ func (s *redisStore) texts(ctx context.Context, sc *script, args []any) ([]strin
 
 func malformedReply(reply any) error {
 	text := fmt.Sprintf("%.300q", reply)
-	return fmt.Errorf("%w: malformed reply %s", ErrUnreachable, text[:min(len(text), 300)])
+	return fmt.Errorf("%w: malformed reply %s", store.ErrUnreachable, text[:min(len(text), 300)])
 }
 
 // score reads the score of a beat. Somebody may have put anything there that a float64 holds.

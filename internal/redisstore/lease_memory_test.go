@@ -1,6 +1,6 @@
 //go:build unix
 
-package tenure
+package redisstore
 
 import (
 	"testing"
@@ -10,6 +10,7 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // TestP2_TokenOfALostGrantIsNotGrantedAgain: tokens lie ahead of Redis's clock, which was set back; a failover loses the last grant;
@@ -74,7 +75,7 @@ func TestP12_ReplicaDeposesNobody(t *testing.T) {
 			replica.WaitReplicated(t)
 			for _, q := range []lease.Request{renewing(nil), renewing(func(q *lease.Request) { q.Draining = true }), releasing("na", 41), releasing("na", 0)} {
 				_, err := r.candidateA().ask(ctx, q)
-				require.ErrorIs(t, err, ErrUnreachable, "%+v", q)
+				require.ErrorIs(t, err, store.ErrUnreachable, "%+v", q)
 				require.ErrorContains(t, err, "READONLY")
 			}
 		})

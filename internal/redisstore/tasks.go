@@ -1,4 +1,4 @@
-package tenure
+package redisstore
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// taskVerdicts are the answers that each task script may give. Any other is the reply of something else.
+// taskVerdicts are the answers that each task script may give. Any other is the reply of something
+// else.
 var taskVerdicts = map[string][]string{
 	"open_task":   {store.TaskOK, store.TaskFenced, store.TaskForeign},
 	"plan_task":   {store.TaskOK, store.TaskMoved, store.TaskFenced},
@@ -29,7 +30,8 @@ var taskVerdicts = map[string][]string{
 var taskFields = []string{"next", "spec", "token", "run", "done", "status", "last_scheduled", "last_started", "last_finished", "attempt",
 	"crashes", "skipped", "paused", "instance", "run_token", "error", "failures", "retry_at", "lease", "pauses"}
 
-// comparedFields are texts that count as absent unless they are plain: scripts compare them with what was read.
+// comparedFields are texts that count as absent unless they are plain: scripts compare them with
+// what was read.
 var comparedFields = []string{"spec", "run", "done", "pauses"}
 
 // isPlain reports whether a text may be one that tenure wrote for the scripts to compare.
@@ -37,39 +39,39 @@ func isPlain(text string) bool {
 	return len(text) <= store.MaxTaskText && strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
 
-func (s *redisStore) Open(ctx context.Context, name string, o store.TaskOpen) (store.TaskReply, error) {
+func (s *Store) Open(ctx context.Context, name string, o store.TaskOpen) (store.TaskReply, error) {
 	record, index := s.keys.Task(name), s.keys.Tasks()
 	if s.askable(o.Other) {
 		reply, err := s.askTask(ctx, s.scripts.openTask, "3", record, index, o.Other, o.Token, name, o.Lease)
-		if !errors.Is(err, ErrMisconfigured) { // perhaps this client may not read that key: the record stays foreign then
+		if !errors.Is(err, store.ErrMisconfigured) { // perhaps this client may not read that key: the record stays foreign then
 			return reply, err
 		}
 	}
 	return s.askTask(ctx, s.scripts.openTask, "2", record, index, o.Token, name, o.Lease)
 }
 
-// askable reports whether a script may be given the key of a lease that a record names: the text is untrusted, and on a Redis Cluster
-// one key in another slot refuses the whole call.
-func (s *redisStore) askable(lease string) bool {
+// askable reports whether a script may be given the key of a lease that a record names: the text is
+// untrusted, and on a Redis Cluster one key in another slot refuses the whole call.
+func (s *Store) askable(lease string) bool {
 	role, isRole := strings.CutPrefix(lease, s.keys.Lease("")+":")
 	written := isRole && store.RolePattern.MatchString(role) || lease == s.keys.Lease("") || store.IsKey(lease) && s.keys.Taken(lease) == ""
 	return written && (!s.spread || store.HashTag(lease) == store.HashTag(s.keys.Tasks()))
 }
 
-func (s *redisStore) Plan(ctx context.Context, name string, p store.TaskPlan) (store.TaskReply, error) {
+func (s *Store) Plan(ctx context.Context, name string, p store.TaskPlan) (store.TaskReply, error) {
 	return s.askTask(ctx, s.scripts.planTask, "1", s.keys.Task(name), p.Token, p.Expect, p.Next, p.Spec, p.Skipped, flag(p.Paused))
 }
 
-func (s *redisStore) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
+func (s *Store) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
 	reply, err := s.askTask(ctx, s.scripts.claimTask, "3", s.keys.Task(name), s.keys.Runs(name), s.keys.Tasks(), c.Token, c.Run, c.Kind,
 		c.Expect, c.Slot, c.Next, c.Spec, c.Instance, c.Skipped, c.Attempt, name)
 	if err == nil && reply.Verdict == store.TaskClaimed && reply.Record.Run != c.Run {
-		return store.TaskReply{}, fmt.Errorf("%w: %s answers about run %.100q", ErrUnreachable, s.scripts.claimTask.name, reply.Record.Run)
+		return store.TaskReply{}, fmt.Errorf("%w: %s answers about run %.100q", store.ErrUnreachable, s.scripts.claimTask.name, reply.Record.Run)
 	}
 	return reply, err
 }
 
-func (s *redisStore) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
+func (s *Store) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
 	attempt, failures, retryIn := "", "", ""
 	if f.Attempt > 0 {
 		attempt, failures = strconv.Itoa(f.Attempt), strconv.Itoa(f.Failures)
@@ -81,15 +83,15 @@ func (s *redisStore) Finish(ctx context.Context, name string, f store.TaskFinish
 		failures, retryIn)
 }
 
-func (s *redisStore) Retry(ctx context.Context, name string, r store.TaskRetry) (store.TaskReply, error) {
+func (s *Store) Retry(ctx context.Context, name string, r store.TaskRetry) (store.TaskReply, error) {
 	return s.askTask(ctx, s.scripts.retryTask, "1", s.keys.Task(name), r.Token, r.Run, r.Attempt, r.Failures, r.In.Milliseconds())
 }
 
-func (s *redisStore) Record(ctx context.Context, name string) (store.TaskReply, error) {
+func (s *Store) Record(ctx context.Context, name string) (store.TaskReply, error) {
 	return s.askTask(ctx, s.scripts.readTask, "1", s.keys.Task(name))
 }
 
-func (s *redisStore) Pause(ctx context.Context, name string, paused bool, expect string) (store.TaskReply, error) {
+func (s *Store) Pause(ctx context.Context, name string, paused bool, expect string) (store.TaskReply, error) {
 	return s.askTask(ctx, s.scripts.pauseTask, "1", s.keys.Task(name), flag(paused), expect)
 }
 
@@ -101,21 +103,21 @@ func flag(yes bool) string {
 	return "0"
 }
 
-func (s *redisStore) askTask(ctx context.Context, sc *script, keyCount string, args ...any) (store.TaskReply, error) {
+func (s *Store) askTask(ctx context.Context, sc *script, keyCount string, args ...any) (store.TaskReply, error) {
 	reply, err := s.list(ctx, sc, append(sc.args(keyCount, len(args)), args...))
 	if err != nil {
 		return store.TaskReply{}, err
 	}
 	answer, err := parseTaskReply(reply)
 	if err == nil && !slices.Contains(taskVerdicts[sc.name], answer.Verdict) {
-		return store.TaskReply{}, fmt.Errorf("%w: %s answers %.100q", ErrUnreachable, sc.name, answer.Verdict)
+		return store.TaskReply{}, fmt.Errorf("%w: %s answers %.100q", store.ErrUnreachable, sc.name, answer.Verdict)
 	}
 	return answer, err
 }
 
 // parseTaskReply reads the list that task_answer() in scripts.lua writes.
 func parseTaskReply(reply []any) (store.TaskReply, error) {
-	malformed := fmt.Errorf("%w: malformed reply %.100q", ErrUnreachable, reply)
+	malformed := fmt.Errorf("%w: malformed reply %.100q", store.ErrUnreachable, reply)
 	if len(reply) != 2+len(taskFields) {
 		return store.TaskReply{}, malformed
 	}
@@ -132,12 +134,12 @@ func parseTaskReply(reply []any) (store.TaskReply, error) {
 	return store.TaskReply{Verdict: verdict, Now: now, Record: record}, nil
 }
 
-// parseTaskRecord reads the fields of a record, where nil is an absent one. What is refused, and what only counts as absent, is
-// what read_task() in scripts.lua says.
+// parseTaskRecord reads the fields of a record, where nil is an absent one. What is refused, and
+// what only counts as absent, is what read_task() in scripts.lua says.
 func parseTaskRecord(fields []any) (store.TaskRecord, error) {
 	var raw [20]string
 	if len(fields) != len(raw) {
-		return store.TaskRecord{}, fmt.Errorf("%w: a record of %d fields", ErrUnreachable, len(fields))
+		return store.TaskRecord{}, fmt.Errorf("%w: a record of %d fields", store.ErrUnreachable, len(fields))
 	}
 	for i, field := range fields {
 		text, _ := field.(string)
@@ -153,7 +155,7 @@ func parseTaskRecord(fields []any) (store.TaskRecord, error) {
 		Failures: int(min(store.Natural(raw[16]), maxCount)), RetryAt: store.Natural(raw[17]), Lease: raw[18], Pauses: raw[19],
 	}
 	if raw[2] != "" && (r.Token <= 0 || r.Token > lease.MaxToken) || r.Due != "" && r.Next == 0 && r.Due != "0" {
-		return store.TaskRecord{}, fmt.Errorf("%w: the record of the task was written by something else", ErrMisconfigured)
+		return store.TaskRecord{}, fmt.Errorf("%w: the record of the task was written by something else", store.ErrMisconfigured)
 	}
 	return r, nil
 }
@@ -164,7 +166,7 @@ const (
 	maxPages = 100  // of the index
 )
 
-func (s *redisStore) Names(ctx context.Context, limit int) (names []string, more bool, err error) {
+func (s *Store) Names(ctx context.Context, limit int) (names []string, more bool, err error) {
 	var cursor uint64
 	seen := make(map[string]bool)
 	for range maxPages { // whatever else somebody has put there
@@ -190,7 +192,7 @@ func (s *redisStore) Names(ctx context.Context, limit int) (names []string, more
 	return names, true, nil
 }
 
-func (s *redisStore) Records(ctx context.Context, names []string) ([]store.TaskRecord, []error, error) {
+func (s *Store) Records(ctx context.Context, names []string) ([]store.TaskRecord, []error, error) {
 	records, problems := make([]store.TaskRecord, len(names)), make([]error, len(names))
 	const batch = 100
 	for start := 0; start < len(names); start += batch {
@@ -211,7 +213,7 @@ func (s *redisStore) Records(ctx context.Context, names []string) ([]store.TaskR
 				continue
 			}
 			err = s.explain("HMGET", err)
-			if errors.Is(err, ErrUnreachable) {
+			if errors.Is(err, store.ErrUnreachable) {
 				return nil, nil, err
 			}
 			problems[start+i] = err
@@ -220,7 +222,7 @@ func (s *redisStore) Records(ctx context.Context, names []string) ([]store.TaskR
 	return records, problems, nil
 }
 
-func (s *redisStore) Runs(ctx context.Context, name string, limit int) ([]store.Run, error) {
+func (s *Store) Runs(ctx context.Context, name string, limit int) ([]store.Run, error) {
 	cmd := redis.NewXMessageSliceCmd(ctx, "xrevrange", s.keys.Runs(name), "+", "-", "count", min(limit, maxRuns))
 	if err := s.process(ctx, cmd); err != nil {
 		return nil, s.explain("XREVRANGE", err)

@@ -1,4 +1,4 @@
-package tenure
+package redisstore
 
 import (
 	"context"
@@ -17,9 +17,10 @@ const (
 	pipelinePatience = 100 * time.Millisecond // a renewal waits no longer for one of them to come back
 )
 
-// renewals lets renewals of one process travel together. A roll-call, or a connection that stands again, makes every leader of the
-// process renew at once: what comes while maxPipelines calls are on their way waits for one of them to return, and goes in one
-// pipeline. A renewal that comes alone goes alone and at once. It is safe for concurrent use.
+// renewals lets renewals of one process travel together. A roll-call, or a connection that stands
+// again, makes every leader of the process renew at once: what comes while maxPipelines calls are
+// on their way waits for one of them to return, and goes in one pipeline. A renewal that comes
+// alone goes alone and at once. It is safe for concurrent use.
 type renewals struct {
 	slots chan struct{} // taken by calls
 
@@ -39,8 +40,9 @@ type renewal struct {
 
 func newRenewals() *renewals { return &renewals{slots: make(chan struct{}, maxPipelines)} }
 
-// text is redisStore.text for a script that renews the lease key. If another call sends it, it returns when ctx is done at the latest.
-func (q *renewals) text(ctx context.Context, s *redisStore, sc *script, key string, args []any) (string, error) {
+// text is Store.text for a script that renews the lease key. If another call sends it, it
+// returns when ctx is done at the latest.
+func (q *renewals) text(ctx context.Context, s *Store, sc *script, key string, args []any) (string, error) {
 	if !s.pipelines() {
 		return s.text(ctx, sc, args)
 	}
@@ -58,7 +60,7 @@ func (q *renewals) text(ctx context.Context, s *redisStore, sc *script, key stri
 	q.queue = append(q.queue, own)
 	q.mu.Unlock()
 	if err := q.travel(ctx, s, own); err != nil {
-		return "", fmt.Errorf("%w: %s: %w", ErrUnreachable, sc.name, err)
+		return "", fmt.Errorf("%w: %s: %w", store.ErrUnreachable, sc.name, err)
 	}
 	_, clustered := s.rdb.(*redis.ClusterClient)
 	switch err := own.cmd.Err(); {
@@ -71,8 +73,9 @@ func (q *renewals) text(ctx context.Context, s *redisStore, sc *script, key stri
 	}
 }
 
-// travel waits until own has its answer, and sends what waits, own or not, if a slot is free or those who have one hang.
-func (q *renewals) travel(ctx context.Context, s *redisStore, own *renewal) error {
+// travel waits until own has its answer, and sends what waits, own or not, if a slot is free or
+// those who have one hang.
+func (q *renewals) travel(ctx context.Context, s *Store, own *renewal) error {
 	patience := time.NewTimer(pipelinePatience)
 	defer patience.Stop()
 	slots, hang := q.slots, patience.C
@@ -122,7 +125,8 @@ func (q *renewals) leave(r *renewal) {
 	}
 }
 
-// next takes the next pipeline out of the queue. In a cluster the keys of one share a hash tag, and with it a slot.
+// next takes the next pipeline out of the queue. In a cluster the keys of one share a hash tag, and
+// with it a slot.
 func (q *renewals) next() (batch []*renewal) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -139,8 +143,9 @@ func (q *renewals) next() (batch []*renewal) {
 	return batch
 }
 
-// send sends a pipeline and hands each its answer. Its bound is the latest of all: none is cut short by another.
-func (q *renewals) send(s *redisStore, batch []*renewal) {
+// send sends a pipeline and hands each its answer. Its bound is the latest of all: none is cut
+// short by another.
+func (q *renewals) send(s *Store, batch []*renewal) {
 	if len(batch) == 0 {
 		return
 	}
@@ -167,8 +172,9 @@ func (q *renewals) send(s *redisStore, batch []*renewal) {
 	}
 }
 
-// load mends a pipeline that came to a server which does not know the script: one goes with its source, the rest together again.
-func (q *renewals) load(ctx context.Context, s *redisStore, batch []*renewal) {
+// load mends a pipeline that came to a server which does not know the script: one goes with its
+// source, the rest together again.
+func (q *renewals) load(ctx context.Context, s *Store, batch []*renewal) {
 	loaded := false
 	var again []redis.Cmder
 	for _, r := range batch {

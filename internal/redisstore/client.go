@@ -1,4 +1,4 @@
-package tenure
+package redisstore
 
 import (
 	"context"
@@ -15,8 +15,9 @@ func (e *clientPanicError) Error() string {
 	return fmt.Sprintf("the reply is none of Redis: the client panicked: %.200s", fmt.Sprint(e.value))
 }
 
-// recovering calls the client. go-redis panics over replies that no Redis sends, such as a text of 2^62 bytes: the panic becomes
-// an error, which means what silence means. Every call of the client goes through it.
+// recovering calls the client. go-redis panics over replies that no Redis sends, such as a text of
+// 2^62 bytes: the panic becomes an error, which means what silence means. Every call of the client
+// goes through it.
 func recovering(call func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -26,18 +27,19 @@ func recovering(call func() error) (err error) {
 	return call()
 }
 
-// process sends a command and waits for its answer. A client that sends later, an asynchronous AutoPipeliner, returns nil from Process
-// at once: the error of the command is the one that counts, and asking for it waits.
-func (s *redisStore) process(ctx context.Context, cmd redis.Cmder) error {
+// process sends a command and waits for its answer. A client that sends later, an asynchronous
+// AutoPipeliner, returns nil from Process at once: the error of the command is the one that counts,
+// and asking for it waits.
+func (s *Store) process(ctx context.Context, cmd redis.Cmder) error {
 	return recovering(func() error {
 		_ = s.rdb.Process(ctx, cmd)
 		return cmd.Err()
 	})
 }
 
-// pipelined sends commands in one round trip; each has its own error then. key is one of theirs: in a cluster they must share
-// its slot.
-func (s *redisStore) pipelined(ctx context.Context, key string, cmds []redis.Cmder) {
+// pipelined sends commands in one round trip; each has its own error then. key is one of theirs: in
+// a cluster they must share its slot.
+func (s *Store) pipelined(ctx context.Context, key string, cmds []redis.Cmder) {
 	s.pipeline(ctx, key, cmds)
 	if _, clustered := s.rdb.(*redis.ClusterClient); !clustered {
 		return
@@ -49,9 +51,10 @@ func (s *redisStore) pipelined(ctx context.Context, key string, cmds []redis.Cmd
 	}
 }
 
-// pipeline is pipelined, but that it does not follow a slot of a cluster. A cluster client would read the replies in goroutines of
-// its own, in which a panic ends the process: the commands go to the master of the slot.
-func (s *redisStore) pipeline(ctx context.Context, key string, cmds []redis.Cmder) {
+// pipeline is pipelined, but that it does not follow a slot of a cluster. A cluster client would
+// read the replies in goroutines of its own, in which a panic ends the process: the commands go to
+// the master of the slot.
+func (s *Store) pipeline(ctx context.Context, key string, cmds []redis.Cmder) {
 	if !s.pipelines() {
 		for _, cmd := range cmds {
 			cmd.SetErr(s.process(ctx, cmd))
@@ -80,8 +83,9 @@ func (s *redisStore) pipeline(ctx context.Context, key string, cmds []redis.Cmde
 	}
 }
 
-// pipelines reports whether the client reads the replies of a pipeline in the goroutine of the caller. One that is not known may not.
-func (s *redisStore) pipelines() bool {
+// pipelines reports whether the client reads the replies of a pipeline in the goroutine of the
+// caller. One that is not known may not.
+func (s *Store) pipelines() bool {
 	switch s.rdb.(type) {
 	case *redis.Client, *redis.ClusterClient:
 		return true
@@ -89,8 +93,9 @@ func (s *redisStore) pipelines() bool {
 	return false
 }
 
-// masterFor returns the client of the server that serves a key: in a cluster that of the master of its slot.
-func (s *redisStore) masterFor(ctx context.Context, key string) (redis.UniversalClient, error) {
+// masterFor returns the client of the server that serves a key: in a cluster that of the master of
+// its slot.
+func (s *Store) masterFor(ctx context.Context, key string) (redis.UniversalClient, error) {
 	if cluster, clustered := s.rdb.(*redis.ClusterClient); clustered {
 		return cluster.MasterForKey(ctx, key)
 	}

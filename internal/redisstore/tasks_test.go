@@ -1,4 +1,4 @@
-package tenure
+package redisstore
 
 import (
 	"context"
@@ -22,19 +22,16 @@ import (
 
 // onTaskStores runs fn on every store of tasks there is.
 func onTaskStores(t *testing.T, fn func(t *testing.T, store store.Tasks)) {
-	t.Run("memory", func(t *testing.T) { fn(t, memstore.NewTasks(readClock)) })
-	onTaskRedis(t, func(t *testing.T, store *redisStore) { fn(t, store) })
+	t.Run("memory", func(t *testing.T) { fn(t, memstore.NewTasks(clock)) })
+	onTaskRedis(t, func(t *testing.T, store *Store) { fn(t, store) })
 }
 
 // onTaskRedis runs fn on miniredis and on a real Redis.
-func onTaskRedis(t *testing.T, fn func(t *testing.T, store *redisStore)) {
-	newStore := func(t *testing.T, opts *redis.Options) *redisStore {
+func onTaskRedis(t *testing.T, fn func(t *testing.T, store *Store)) {
+	newStore := func(t *testing.T, opts *redis.Options) *Store {
 		client := redis.NewClient(opts)
 		t.Cleanup(func() { _ = client.Close() })
-		var c checker
-		store := newRedisStore(client, &c, Options{Namespace: "tasks", Election: ElectionOptions{LeaseTTL: time.Second}})
-		require.NoError(t, c.err())
-		return store
+		return openStore(client, "tasks")
 	}
 	t.Run("miniredis", func(t *testing.T) {
 		m := miniredis.RunT(t)
@@ -239,7 +236,7 @@ func TestTaskScripts(t *testing.T) {
 
 // TestTaskScriptsRefuse: what tenure cannot have written is refused with a fix, and left as it is.
 func TestTaskScriptsRefuse(t *testing.T) {
-	onTaskRedis(t, func(t *testing.T, db *redisStore) {
+	onTaskRedis(t, func(t *testing.T, db *Store) {
 		ctx := t.Context()
 		key, rdb := db.keys.Task("t"), db.rdb
 		later := strconv.FormatInt(time.Now().Add(200*365*24*time.Hour).UnixMilli(), 10)
@@ -262,7 +259,7 @@ func TestTaskScriptsRefuse(t *testing.T) {
 				"pause":  func() (store.TaskReply, error) { return db.Pause(ctx, "t", true, "") },
 			} {
 				_, err := call()
-				require.ErrorIs(t, err, ErrMisconfigured, "%s %v", name, bad)
+				require.ErrorIs(t, err, store.ErrMisconfigured, "%s %v", name, bad)
 				require.ErrorContains(t, err, key)
 				require.ErrorContains(t, err, "fix: ")
 			}
@@ -270,7 +267,7 @@ func TestTaskScriptsRefuse(t *testing.T) {
 			_, problems, err := db.Records(ctx, []string{"t"})
 			require.NoError(t, err)
 			if bad[1] != later {
-				require.ErrorIs(t, problems[0], ErrMisconfigured, "%v", bad)
+				require.ErrorIs(t, problems[0], store.ErrMisconfigured, "%v", bad)
 			}
 		}
 		require.Empty(t, rdb.SMembers(ctx, db.keys.Tasks()).Val())
@@ -286,22 +283,22 @@ func TestTaskScriptsRefuse(t *testing.T) {
 		// Keys of another type.
 		require.NoError(t, rdb.Set(ctx, db.keys.Task("s"), "mine", 0).Err())
 		_, err = db.Open(ctx, "s", store.TaskOpen{Token: 5})
-		require.ErrorIs(t, err, ErrMisconfigured)
+		require.ErrorIs(t, err, store.ErrMisconfigured)
 		require.ErrorContains(t, err, db.keys.Task("s"))
 		_, problems, err := db.Records(ctx, []string{"t", "s"})
 		require.NoError(t, err)
 		require.NoError(t, problems[0])
-		require.ErrorIs(t, problems[1], ErrMisconfigured)
+		require.ErrorIs(t, problems[1], store.ErrMisconfigured)
 		require.Equal(t, "mine", rdb.Get(ctx, db.keys.Task("s")).Val())
 		require.NoError(t, rdb.Set(ctx, db.keys.Runs("t"), "mine", 0).Err())
 		_, err = db.Runs(ctx, "t", 5)
-		require.ErrorIs(t, err, ErrMisconfigured)
+		require.ErrorIs(t, err, store.ErrMisconfigured)
 
 		// The end of a run is recorded even so; the error is told once.
 		_, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "r", Kind: store.ClaimExtra, Expect: "0"})
 		require.NoError(t, err)
 		_, err = db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r", Status: store.RunSucceeded})
-		require.ErrorIs(t, err, ErrMisconfigured)
+		require.ErrorIs(t, err, store.ErrMisconfigured)
 		require.ErrorContains(t, err, db.keys.Runs("t"))
 		reply, err = db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r", Status: store.RunSucceeded})
 		require.NoError(t, err)
@@ -311,13 +308,13 @@ func TestTaskScriptsRefuse(t *testing.T) {
 		require.NoError(t, rdb.Del(ctx, db.keys.Tasks()).Err())
 		require.NoError(t, rdb.Set(ctx, db.keys.Tasks(), "mine", 0).Err())
 		_, _, err = db.Names(ctx, 5)
-		require.ErrorIs(t, err, ErrMisconfigured)
+		require.ErrorIs(t, err, store.ErrMisconfigured)
 	})
 }
 
 // TestForgedTextsOfATaskCountAsAbsent: what was read is what the next request is compared with, else the two never agree.
 func TestForgedTextsOfATaskCountAsAbsent(t *testing.T) {
-	onTaskRedis(t, func(t *testing.T, db *redisStore) {
+	onTaskRedis(t, func(t *testing.T, db *Store) {
 		ctx := t.Context()
 		key := db.keys.Task("t")
 		for _, forged := range []string{strings.Repeat("1", 2000), "x\xff", "s1 \x00", "ä"} {
@@ -392,7 +389,7 @@ func TestTaskVerdictOfAnotherScript(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	hook := &verdictHook{}
 	client.AddHook(hook)
-	db := newRedisStore(client, &checker{}, Options{Namespace: "tasks"})
+	db := openStore(client, "tasks")
 	_, err := db.Open(ctx, "t", store.TaskOpen{Token: 5})
 	require.NoError(t, err)
 	claim := func() (store.TaskReply, error) {
@@ -419,7 +416,7 @@ func TestTaskVerdictOfAnotherScript(t *testing.T) {
 				require.NoError(t, err, "%s %s", script, verdict)
 				require.Equal(t, verdict, reply.Verdict)
 			} else {
-				require.ErrorIs(t, err, ErrUnreachable, "%s %s", script, verdict)
+				require.ErrorIs(t, err, store.ErrUnreachable, "%s %s", script, verdict)
 				require.ErrorContains(t, err, verdict)
 			}
 		}
@@ -427,28 +424,10 @@ func TestTaskVerdictOfAnotherScript(t *testing.T) {
 	require.Len(t, asks, len(taskVerdicts))
 	hook.verdict, hook.run = "", "another"
 	_, err = claim()
-	require.ErrorIs(t, err, ErrUnreachable)
+	require.ErrorIs(t, err, store.ErrUnreachable)
 	hook.run = ""
 	_, err = claim()
 	require.NoError(t, err)
-}
-
-// TestTaskVerdictsThatNobodyGives: they run nothing, are told once, and are asked for with pauses.
-func TestTaskVerdictsThatNobodyGives(t *testing.T) {
-	inCrew(t, func(c *crew) {
-		a := c.member("a")
-		hook := &verdictHook{}
-		a.Tasks().store.(*redisStore).rdb.AddHook(hook)
-		require.NoError(t, a.Tasks().Register(a.counts("t", Every(10*time.Second))))
-		hook.lies("nonsense")
-		a.start()
-		c.pass(5 * time.Minute)
-		require.Empty(t, c.noted())
-		require.Len(t, a.told(EventTaskFailed), 1)
-		require.Less(t, hook.lies(""), 5*60)
-		c.pass(time.Minute)
-		require.NotEmpty(t, c.noted())
-	})
 }
 
 // TestTaskHistoryIsCapped: the stream does not grow for ever, and foreign entries in it do no harm.
@@ -471,7 +450,7 @@ func TestTaskHistoryIsCapped(t *testing.T) {
 		require.Less(t, len(runs), 250)
 		require.GreaterOrEqual(t, len(runs), 100)
 		require.Equal(t, "r399", runs[0].Run)
-		if db, ok := db.(*redisStore); ok {
+		if db, ok := db.(*Store); ok {
 			add := &redis.XAddArgs{Stream: db.keys.Runs("t"), Values: []any{"slot", "x", "finished", strings.Repeat("9", 15), "error", strings.Repeat("x", 1<<20)}}
 			require.NoError(t, db.rdb.XAdd(ctx, add).Err())
 			runs, err = db.Runs(ctx, "t", 1)
@@ -493,7 +472,7 @@ func TestTaskIndexIsCapped(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, more)
 		require.Len(t, names, 20)
-		if store, ok := db.(*redisStore); ok {
+		if store, ok := db.(*Store); ok {
 			require.NoError(t, store.rdb.SAdd(ctx, store.keys.Tasks(), "", "no name", "\x1b[1m", "{}", strings.Repeat("x", 129)).Err())
 		}
 		names, more, err = db.Names(ctx, 100)
@@ -510,8 +489,7 @@ func TestTaskFinishOnFullRedis(t *testing.T) {
 	}
 	server := redistest.Start(t)
 	client := server.Client(t)
-	var c checker
-	db := newRedisStore(client, &c, Options{Namespace: "tasks"})
+	db := openStore(client, "tasks")
 	ctx := t.Context()
 	_, err := db.Open(ctx, "t", store.TaskOpen{Token: 5})
 	require.NoError(t, err)
@@ -523,7 +501,7 @@ func TestTaskFinishOnFullRedis(t *testing.T) {
 	require.Equal(t, store.TaskDone, reply.Verdict)
 	ended := strconv.FormatInt(reply.Record.Finished, 10)
 	_, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "s", Kind: store.ClaimExtra, Expect: ended})
-	require.ErrorIs(t, err, ErrUnreachable)
+	require.ErrorIs(t, err, store.ErrUnreachable)
 	require.ErrorContains(t, err, "OOM")
 	require.NoError(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
 	runs, err := db.Runs(ctx, "t", 5)
@@ -539,7 +517,7 @@ func FuzzParseTaskRecord(f *testing.F) {
 		fields[0], fields[2], fields[9], fields[15] = next, token, attempt, text
 		r, err := parseTaskRecord(fields)
 		if err != nil {
-			require.ErrorIs(t, err, ErrMisconfigured)
+			require.ErrorIs(t, err, store.ErrMisconfigured)
 			return
 		}
 		require.GreaterOrEqual(t, r.Next, int64(0))
@@ -554,29 +532,50 @@ func TestParseTaskReplyMalformed(t *testing.T) {
 	fields := make([]any, 2+len(taskFields))
 	for _, reply := range [][]any{nil, {"ok"}, fields, append([]any{"ok", "x"}, fields[2:]...), append([]any{"ok", "0"}, fields[2:]...), append([]any{int64(1), "1"}, fields[2:]...)} {
 		_, err := parseTaskReply(reply)
-		require.ErrorIs(t, err, ErrUnreachable)
+		require.ErrorIs(t, err, store.ErrUnreachable)
 	}
 	_, err := parseTaskReply(append([]any{"ok", "1"}, fields[2:]...))
 	require.NoError(t, err)
 	fields[4] = "a token"
 	_, err = parseTaskReply(append([]any{"ok", "1"}, fields[2:]...))
-	require.ErrorIs(t, err, ErrMisconfigured)
+	require.ErrorIs(t, err, store.ErrMisconfigured)
 	_, err = parseTaskRecord(nil)
-	require.ErrorIs(t, err, ErrUnreachable)
+	require.ErrorIs(t, err, store.ErrUnreachable)
 }
 
-// TestTaskStoreUnreachable: every call says that nothing is known.
-func TestTaskStoreUnreachable(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
-	defer client.Close()
-	var c checker
-	s := newTasks(newRedisStore(client, &c, Options{Namespace: "tasks"}), newEventBus("i"), "i")
-	ctx := context.Background()
-	_, err := s.Tasks(ctx)
-	require.ErrorIs(t, err, ErrUnreachable)
-	_, err = s.Runs(ctx, "t", 1)
-	require.ErrorIs(t, err, ErrUnreachable)
-	require.ErrorIs(t, s.Pause(ctx, "t"), ErrUnreachable)
-	_, _, err = s.store.Records(ctx, []string{"t"})
-	require.ErrorIs(t, err, ErrUnreachable)
+// TestResumeOfALostRecord: a task stays paused when its record was lost, but the leader's memory does not overrule a resume since then.
+func TestResumeOfALostRecord(t *testing.T) {
+	onTaskStores(t, func(t *testing.T, db store.Tasks) {
+		ctx := t.Context()
+		for name, resumed := range map[string]bool{"kept": false, "resumed": true} {
+			_, err := db.Open(ctx, name, store.TaskOpen{Token: 5})
+			require.NoError(t, err)
+			if resumed {
+				_, err = db.Pause(ctx, name, false, "")
+				require.NoError(t, err)
+			}
+			reply, err := db.Plan(ctx, name, store.TaskPlan{Token: 5, Next: 1, Spec: "s", Paused: true})
+			require.NoError(t, err)
+			require.Equal(t, !resumed, reply.Record.Paused, name)
+		}
+	})
+}
+
+// TestHistoryThatTakesNoEntry: a stream whose last ID is the last that there can be is a misconfiguration, and the run has ended all the
+// same.
+func TestHistoryThatTakesNoEntry(t *testing.T) {
+	onTaskRedis(t, func(t *testing.T, db *Store) {
+		ctx := t.Context()
+		_, err := db.Open(ctx, "t", store.TaskOpen{Token: 5})
+		require.NoError(t, err)
+		require.NoError(t, db.rdb.Do(ctx, "XADD", db.keys.Runs("t"), "18446744073709551615-18446744073709551615", "a", "b").Err())
+		_, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "r", Kind: store.ClaimExtra, Expect: "0"})
+		require.NoError(t, err)
+		_, err = db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r", Status: store.RunSucceeded})
+		require.ErrorIs(t, err, store.ErrMisconfigured)
+		require.ErrorContains(t, err, db.keys.Runs("t"))
+		reply, err := db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r", Status: store.RunSucceeded})
+		require.NoError(t, err)
+		require.Equal(t, store.RunSucceeded, reply.Record.Status)
+	})
 }

@@ -1,4 +1,4 @@
-package tenure
+package redisstore
 
 import (
 	"fmt"
@@ -37,7 +37,7 @@ func (r *rollCallTimer) measured(trip time.Duration, roles int, wait time.Durati
 	slow := need > wait/2
 	if slow && !r.slow {
 		publish(store.Notice{Kind: store.RollCallSlow, Roles: roles, Need: need, Err: fmt.Errorf(
-			"%w: %d roles need %v to answer a roll-call, and EmptyHistoryWait is %v: set it to %v or more", ErrMisconfigured, roles, need, wait, 2*need)})
+			"%w: %d roles need %v to answer a roll-call, and EmptyHistoryWait is %v: set it to %v or more", store.ErrMisconfigured, roles, need, wait, 2*need)})
 	}
 	r.slow = slow
 }

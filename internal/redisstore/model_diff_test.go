@@ -1,6 +1,6 @@
 //go:build unix
 
-package tenure
+package redisstore
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 // modelWorld is a Redis beside the oracle's models of the task and registry scripts, which are asked the same.
 type modelWorld struct {
 	*testing.T
-	store *redisStore
+	store *Store
 	rdb   *redis.Client
 	mini  *miniredis.Miniredis // nil: a real one, whose clock goes by itself
 	rand  *rand.Rand
@@ -52,7 +52,7 @@ func onModelWorlds(t *testing.T, seeds int, run func(*modelWorld)) {
 		t.Run(name, func(t *testing.T) {
 			w := world(t)
 			t.Cleanup(func() { _ = w.rdb.Close() })
-			w.store = newRedisStore(w.rdb, &checker{}, Options{Namespace: "model"})
+			w.store = openStore(w.rdb, "model")
 			first, last := leaseSeeds(t, seeds)
 			for seed := first; seed <= last; seed++ {
 				w.rand = rand.New(rand.NewPCG(seed, 2))

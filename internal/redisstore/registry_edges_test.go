@@ -1,4 +1,4 @@
-package tenure
+package redisstore
 
 import (
 	"encoding/json"
@@ -24,7 +24,7 @@ type registryEdge struct {
 	*testing.T
 	mini  *miniredis.Miniredis
 	rdb   *redis.Client
-	store *redisStore
+	store *Store
 }
 
 func newRegistryEdge(t *testing.T) *registryEdge {
@@ -33,7 +33,7 @@ func newRegistryEdge(t *testing.T) *registryEdge {
 	m.SetTime(time.UnixMilli(edgeNow))
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	return &registryEdge{T: t, mini: m, rdb: rdb, store: newRedisStore(rdb, &checker{}, Options{Namespace: "edge"})}
+	return &registryEdge{T: t, mini: m, rdb: rdb, store: openStore(rdb, "edge")}
 }
 
 // ownRecordOf is a record as tenure writes it.

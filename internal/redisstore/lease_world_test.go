@@ -1,6 +1,6 @@
 //go:build unix
 
-package tenure
+package redisstore
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 // and an INFO of the test's own, or on a real redis-server, where time passes by moving every stored time back.
 type leaseWorld struct {
 	rdb     *redis.Client
-	store   *redisStore
+	store   *Store
 	mini    *miniredis.Miniredis // nil: a real redis-server
 	history string               // replication id of a real one
 	now     int64                // of a miniredis
@@ -38,8 +38,8 @@ type leaseWorld struct {
 
 const leaseKey = "{lease}:leader"
 
-func newLeaseStore(rdb redis.UniversalClient) *redisStore {
-	return newRedisStore(rdb, &checker{}, Options{Namespace: "{lease}"})
+func newLeaseStore(rdb redis.UniversalClient) *Store {
+	return openStore(rdb, "{lease}")
 }
 
 func miniLeaseWorld(t testing.TB) *leaseWorld {
@@ -214,15 +214,15 @@ func (w *leaseWorld) dump(ctx context.Context) (oracle.Data, error) {
 // leaseAsker is a candidate with the store that asks for it.
 type leaseAsker struct {
 	oracle.Asker
-	store *roleStore
+	store *Lease
 }
 
 func (w *leaseWorld) asker(a oracle.Asker) leaseAsker {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-	role := w.store.forRole(ElectionOptions{
-		LeaseTTL: ms(a.TTL), HoldOff: ms(a.HoldOff), EmptyHistoryWait: ms(a.EmptyWait), FailoverMargin: ms(a.Margin), RestartGuard: ms(a.RestartGuard),
-	}, a.ID)
-	role.redisStore = w.store // time is virtual, the network is not: an attempt of a short lease is no bound for it
+	role := w.store.ForRole(store.Role{ // without an Attempt: time is virtual, the network is not
+		Key: leaseKey, Holder: a.ID, TTL: ms(a.TTL), HoldOff: ms(a.HoldOff), EmptyWait: ms(a.EmptyWait), Margin: ms(a.Margin),
+		RestartGuard: ms(a.RestartGuard),
+	})
 	return leaseAsker{a, role}
 }
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-package tenure
+package redisstore
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // What the lease scripts do at their very edges. `make mutate TARGETS=lua-lease` moves each of these by one.
@@ -136,7 +137,7 @@ func TestLeaseScriptsAtTheEdgeOfWhatIsRefused(t *testing.T) {
 			}
 			w.refusing(command, prefix, "NOPERM this user has no permissions to run the command")
 			_, err := w.candidateA().ask(t.Context(), acquiring(nil))
-			require.ErrorIs(t, err, ErrMisconfigured)
+			require.ErrorIs(t, err, store.ErrMisconfigured)
 			require.ErrorContains(t, err, command+" "+key+"]")
 		})
 	}
@@ -146,4 +147,20 @@ func TestLeaseScriptsAtTheEdgeOfWhatIsRefused(t *testing.T) {
 		careful := w.asker(oracle.Asker{ID: "a", TTL: 1000})
 		require.Equal(t, 2*time.Second, careful.must(t.Context(), t, lease.Held, acquiring(nil)).Wait)
 	})
+}
+
+// TestAnswersAreCut: whatever others write into the keys, an answer is short, and it is cut again if the server has not cut it.
+func TestAnswersAreCut(t *testing.T) {
+	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+		ctx := t.Context()
+		w.rdb.Set(ctx, leaseKey, strings.Repeat("y", 1<<20), 0)
+		w.rdb.HSet(ctx, leaseKey+":term", "origin", strings.Repeat("z", 1<<20))
+		s := w.asker(oracle.Asker{ID: "raw", TTL: 10_000}).store
+		line, err := s.text(ctx, s.scripts.leader, s.args(s.scripts.leader, 0))
+		require.NoError(t, err)
+		require.Less(t, len(line), 500, "what Redis sends")
+	})
+	reply, err := parseLeaseReply("held 1 0 0 1 0 " + strings.Repeat("o", 1<<20) + " foreign =" + strings.Repeat("h", 1<<20))
+	require.NoError(t, err)
+	require.Less(t, len(reply.Holder)+len(reply.Origin), 300, "though the server does not cut it")
 }

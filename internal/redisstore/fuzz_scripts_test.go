@@ -1,6 +1,6 @@
 //go:build unix
 
-package tenure
+package redisstore
 
 import (
 	"regexp"
@@ -84,7 +84,7 @@ func FuzzTermHash(f *testing.F) {
 		a, q := w.asker(fuzzCandidate), lease.Request{Kind: lease.Acquire, Nonce: "nm", HoldOff: time.Second, Floor: floor}
 		_, err = a.store.Acquire(ctx, q)
 		if token != "" && !lease.SaneToken(stored, start) {
-			require.ErrorIs(t, err, ErrMisconfigured)
+			require.ErrorIs(t, err, store.ErrMisconfigured)
 			after, err := w.rdb.HGetAll(ctx, leaseKey+":term").Result()
 			require.NoError(t, err)
 			require.Equal(t, before, after, "nothing is written on top of it")
@@ -156,7 +156,7 @@ func FuzzTaskHash(f *testing.F) {
 	f.Add("", "9007199254740993", "", "", "", "", "", "", "")
 	f.Add("9999999999999999", "+1", "", "", "", "", "", "", strings.Repeat("é", 600))
 	w := miniLeaseWorld(f)
-	db := newRedisStore(w.rdb, &checker{}, Options{Namespace: "tasks"})
+	db := openStore(w.rdb, "tasks")
 	record := db.keys.Task("t")
 	f.Fuzz(func(t *testing.T, next, token, run, done, attempt, crashes, skipped, paused, text string) {
 		ctx := t.Context()
@@ -177,13 +177,13 @@ func FuzzTaskHash(f *testing.F) {
 			require.NoError(t, problems[0], "what the script reads the list has")
 			require.Equal(t, listed[0], read.Record)
 		} else {
-			require.ErrorIs(t, err, ErrMisconfigured)
+			require.ErrorIs(t, err, store.ErrMisconfigured)
 		}
 
 		leader := max(listed[0].Token, w.now) + 1
 		opened, err := db.Open(ctx, "t", store.TaskOpen{Token: leader})
 		if read.Verdict == "" {
-			require.ErrorIs(t, err, ErrMisconfigured)
+			require.ErrorIs(t, err, store.ErrMisconfigured)
 			after, err := w.rdb.HGetAll(ctx, record).Result()
 			require.NoError(t, err)
 			require.Equal(t, before, after, "what is refused is left as it is")
@@ -212,7 +212,7 @@ func FuzzTaskHistory(f *testing.F) {
 	f.Add("r1", "1700000000000", "succeeded", "1", "41", "me", "")
 	f.Add("\xff", "9999999999999999", "", "1073741825", "-1", "\x00", strings.Repeat("\xff", 2000))
 	w := miniLeaseWorld(f)
-	store := newRedisStore(w.rdb, &checker{}, Options{Namespace: "tasks"})
+	store := openStore(w.rdb, "tasks")
 	f.Fuzz(func(t *testing.T, run, slot, status, attempt, token, instance, text string) {
 		ctx := t.Context()
 		w.mini.FlushAll()

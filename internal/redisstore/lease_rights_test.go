@@ -1,6 +1,6 @@
 //go:build unix
 
-package tenure
+package redisstore
 
 import (
 	"errors"
@@ -52,7 +52,7 @@ func TestNopermIsToldInTheWordsOfEveryServer(t *testing.T) {
 	} {
 		t.Run(server, func(t *testing.T) {
 			err := explain("acquire", refusal(text))
-			if !errors.Is(err, ErrMisconfigured) || !strings.Contains(err.Error(), "grant the Redis user +get and access to ~ns:leader") {
+			if !errors.Is(err, store.ErrMisconfigured) || !strings.Contains(err.Error(), "grant the Redis user +get and access to ~ns:leader") {
 				t.Error(err)
 			}
 		})
@@ -140,7 +140,7 @@ func TestFullRedis(t *testing.T) {
 	}
 	unknown := func(what string, a leaseAsker, r lease.Request) {
 		t.Helper()
-		if _, err := a.ask(ctx, r); !errors.Is(err, ErrUnreachable) || errors.Is(err, ErrMisconfigured) || !strings.Contains(err.Error(), "OOM") {
+		if _, err := a.ask(ctx, r); !errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrMisconfigured) || !strings.Contains(err.Error(), "OOM") {
 			t.Errorf("%s: %v, want ErrUnreachable with OOM", what, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package tenure
+package redisstore
 
 import (
 	"context"
@@ -9,8 +9,9 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// The times of a subscription. A check publishes a message, by the client that runs the scripts, to a channel that only this
-// process listens on: it must come back. If it cannot be published the subscription itself is asked (PING).
+// The times of a subscription. A check publishes a message, by the client that runs the scripts, to
+// a channel that only this process listens on: it must come back. If it cannot be published the
+// subscription itself is asked (PING).
 //
 //	every    = max(2.5 s, T/4)   between two checks
 //	patience = 2/5 · every       for the message, and as long again for the answer to PING
@@ -27,7 +28,7 @@ const (
 
 // listener keeps a subscription up. Its fields belong to the goroutine of run.
 type listener struct {
-	store *redisStore
+	store *Store
 	store.Audience
 	tag string // our messages begin with it
 
@@ -40,7 +41,11 @@ type listener struct {
 	rollCall          rollCallTimer
 }
 
-func newListener(s *redisStore, a store.Audience) *listener {
+// Listen keeps a subscription up for an audience until ctx is done, and returns when nothing of it
+// hangs in the client any more.
+func (s *Store) Listen(ctx context.Context, a store.Audience) { newListener(s, a).run(ctx) }
+
+func newListener(s *Store, a store.Audience) *listener {
 	return &listener{
 		store: s, Audience: a, tag: s.secret(),
 		opening: make(chan struct{}, mostHanging), checking: make(chan struct{}, mostHanging),
@@ -122,7 +127,7 @@ func (l *listener) answered(trip time.Duration, err error) {
 		l.rollCall.measured(trip, len(l.Channels())-1, l.Wait(), l.Report)
 		return
 	}
-	if !errors.Is(err, ErrMisconfigured) {
+	if !errors.Is(err, store.ErrMisconfigured) {
 		return
 	}
 	if l.refused == nil {
@@ -165,7 +170,7 @@ type hearing struct {
 	pinged  bool // PING was sent for it
 }
 
-// listen serves one subscription until it is over.
+// Listen serves one subscription until it is over.
 func (l *listener) listen(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -203,7 +208,8 @@ func (l *listener) listen(ctx context.Context) error {
 	}
 }
 
-// background runs what may hang in the client, and hands its report to the loop if that still waits for it.
+// background runs what may hang in the client, and hands its report to the loop if that still waits
+// for it.
 func (h *hearing) background(ctx context.Context, do func() hearingReport) {
 	h.calls.Go(func() { h.tell(ctx, do()) }) // ends with ctx, or when the client returns; awaited by run
 }
@@ -236,8 +242,8 @@ func (h *hearing) subscribeMore() {
 	}
 }
 
-// heard takes a report. An error ends the subscription, whatever it is: behind it the stream may not be aligned any more, and what
-// somebody published would be read as protocol.
+// heard takes a report. An error ends the subscription, whatever it is: behind it the stream may
+// not be aligned any more, and what somebody published would be read as protocol.
 func (h *hearing) heard(r hearingReport) error {
 	switch r.kind {
 	case reportSubscribed:

@@ -1,0 +1,307 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha1"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// script is one section of scripts.lua.
+type script struct{ name, source, sha string }
+
+// Scripts holds every script of scripts.lua, one field a section.
+type Scripts struct {
+	acquire *script
+	renew   *script
+	release *script
+	leader  *script
+
+	openTask   *script
+	planTask   *script
+	claimTask  *script
+	retryTask  *script
+	finishTask *script
+	readTask   *script
+	pauseTask  *script
+
+	beat       *script
+	deregister *script
+	look       *script
+	sweep      *script
+	adopt      *script
+	scan       *script
+	instance   *script
+}
+
+// MustLoad is Load for a file that is part of the program.
+func MustLoad(source string) *Scripts {
+	loaded, err := Load(source)
+	if err != nil {
+		panic(err) // the file is part of this package
+	}
+	return loaded
+}
+
+// Load reads the sections into the typed fields. A section without a field, and a field without a
+// section, is an error.
+func Load(source string) (*Scripts, error) {
+	var loaded Scripts
+	fields := map[string]**script{
+		"acquire": &loaded.acquire, "renew": &loaded.renew, "release": &loaded.release, "leader": &loaded.leader,
+		"open_task": &loaded.openTask, "plan_task": &loaded.planTask, "claim_task": &loaded.claimTask,
+		"retry_task": &loaded.retryTask, "finish_task": &loaded.finishTask, "read_task": &loaded.readTask, "pause_task": &loaded.pauseTask,
+		"beat": &loaded.beat, "deregister": &loaded.deregister, "look": &loaded.look, "sweep": &loaded.sweep,
+		"adopt": &loaded.adopt, "scan": &loaded.scan, "instance": &loaded.instance,
+	}
+	parts := strings.Split(source, "\n--@ ")
+	var preludes []string // a later one adds to those before, for the sections behind it
+	for _, part := range parts[1:] {
+		name, body, _ := strings.Cut(part, "\n")
+		if name == "prelude" {
+			preludes = append(preludes, body)
+			continue
+		}
+		field, known := fields[name]
+		if !known || *field != nil {
+			return nil, fmt.Errorf("tenure: scripts.lua: section %q has no field, or is there twice", name)
+		}
+		*field = newScript(name, strings.Join(preludes, ""), body)
+	}
+	for name, field := range fields {
+		if *field == nil {
+			return nil, fmt.Errorf("tenure: scripts.lua: section %q is missing", name)
+		}
+	}
+	return &loaded, nil
+}
+
+// Digests returns the digest of every script, by its name.
+func (s *Scripts) Digests() map[string]string {
+	digests := make(map[string]string)
+	for _, sc := range []*script{
+		s.acquire, s.renew, s.release, s.leader, s.openTask, s.planTask, s.claimTask, s.retryTask, s.finishTask, s.readTask, s.pauseTask,
+		s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.instance,
+	} {
+		digests[sc.name] = sc.sha
+	}
+	return digests
+}
+
+// newScript makes a section the body of a function, so that a refusal anywhere in it becomes the
+// error reply of the script.
+func newScript(name, prelude, body string) *script {
+	source := prelude + "local function body()\n" + body + `end
+local ok, reply = pcall(body)
+if ok then return reply end
+if type(reply) == 'table' then return { err = reply.text } end
+error(reply, 0)
+`
+	sum := sha1.Sum([]byte(source))
+	return &script{name: name, source: source, sha: hex.EncodeToString(sum[:])}
+}
+
+// Store is the Redis side of everything: the only code that knows Redis. It is safe for concurrent
+// use.
+type Store struct {
+	rdb      redis.UniversalClient
+	keys     store.Keys
+	scripts  *Scripts
+	renewals *renewals
+	id       string
+	secret   func() string
+	spread   bool // the keys may lie on several nodes: a Redis Cluster, or a client of which that is not known
+	tls      bool // the client speaks TLS
+}
+
+// New returns a store that speaks by a client and runs these scripts. Of a nil client nothing may
+// be asked. secret draws texts that nobody can guess.
+func New(rdb redis.UniversalClient, sections *Scripts, namespace, id string, secret func() string) *Store {
+	s := &Store{rdb: rdb, keys: store.Keys(namespace), scripts: sections, renewals: newRenewals(), id: id, secret: secret}
+	switch client := rdb.(type) {
+	case nil, *redis.Ring: // neither can serve
+	case *redis.Client:
+		s.tls = client != nil && client.Options().TLSConfig != nil
+	case *redis.ClusterClient:
+		s.spread = client != nil
+		s.tls = client != nil && client.Options().TLSConfig != nil
+	default: // an AutoPipeliner, or a wrapper of the application's own: either may stand before a cluster
+		s.spread = true
+	}
+	return s
+}
+
+// IsSpread reports whether the keys may lie on several nodes: on a Redis Cluster, or with a client
+// of which that is not known.
+func (s *Store) IsSpread() bool { return s.spread }
+
+// args builds the arguments of one script call: keys, then ARGV. Their count is known to the
+// caller, so that one slice serves.
+func (s *script) args(keyCount string, room int) []any {
+	args := make([]any, 0, 3+room)
+	return append(args, "evalsha", s.sha, keyCount)
+}
+
+// text runs a script that replies with one line.
+func (s *Store) text(ctx context.Context, sc *script, args []any) (string, error) {
+	cmd := redis.NewStringCmd(ctx, args...)
+	err := s.process(ctx, cmd)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd = redis.NewStringCmd(ctx, sc.whole(args)...)
+		err = s.process(ctx, cmd)
+	}
+	if err != nil {
+		return "", s.explain(sc.name, err)
+	}
+	return cmd.Val(), nil
+}
+
+// list runs a script that replies with a list.
+func (s *Store) list(ctx context.Context, sc *script, args []any) ([]any, error) {
+	cmd := redis.NewSliceCmd(ctx, args...)
+	err := s.process(ctx, cmd)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd = redis.NewSliceCmd(ctx, sc.whole(args)...)
+		err = s.process(ctx, cmd)
+	}
+	if err != nil {
+		return nil, s.explain(sc.name, err)
+	}
+	return cmd.Val(), nil
+}
+
+// whole is the same call with the source instead of its digest, for a server that does not know the
+// script.
+func (s *script) whole(args []any) []any {
+	return append([]any{"eval", s.source}, args[2:]...)
+}
+
+// refusal is an error of Redis of which a part is left out.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// RedisError makes it a redis.Error.
+func (refusal) RedisError() {}
+
+// refusedCall is how the prelude of scripts.lua names the command and the key that Redis refused.
+var refusedCall = regexp.MustCompile(`\[([A-Z]+) (.+)\]`)
+
+// refusedCommand is how Redis names a command that a user may not send.
+var refusedCommand = regexp.MustCompile(`run the '([a-z|]+)' command`)
+
+// explain says what an error means. A cluster whose node is gone may have moved its slots: by
+// itself go-redis looks for them once in ClusterOptions.ClusterStateReloadInterval, a minute,
+// unless a node that answers tells it.
+func (s *Store) explain(op string, err error) error {
+	var refused redis.Error
+	if cluster, is := s.rdb.(*redis.ClusterClient); is && !errors.As(err, &refused) {
+		cluster.ReloadState(context.Background()) // in a goroutine of its own, one at a time
+	}
+	explained := explain(op, err)
+	if e, ok := errors.AsType[*store.Error](explained); ok && e.Fix == "" && e.Kind == store.ErrUnreachable { //nolint:errorlint // our own
+		e.Fix = s.likely(err)
+	}
+	return explained
+}
+
+// What is likely wrong if client and server do not agree on TLS. Neither side reports it: a server
+// that expects TLS closes a plain connection, and one that does not waits for the end of what it
+// takes for a command.
+const (
+	needsTLS = "if this port of Redis expects TLS, set TLSConfig of the Redis client"
+	noTLS    = "if this port of Redis does not speak TLS, remove TLSConfig of the Redis client"
+)
+
+// likely guesses what is wrong from an error that does not say so; "": no idea.
+func (s *Store) likely(err error) string {
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	switch {
+	case s.tls && (plain || timedOut(err)):
+		return noTLS
+	case !s.tls && errors.Is(err, io.EOF):
+		return needsTLS
+	}
+	return ""
+}
+
+func timedOut(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded)
+}
+
+// Silence guesses what is wrong if Redis has never answered within the bound of an attempt; "": no
+// idea.
+func (s *Store) Silence() string { return s.likely(context.DeadlineExceeded) }
+
+// explain tells a misconfiguration, which somebody has to fix, from everything else, which means
+// unknown.
+func explain(op string, err error) error {
+	e := &store.Error{Kind: store.ErrUnreachable, Op: op, Err: err}
+	var refused redis.Error
+	if !errors.As(err, &refused) {
+		if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
+			e.Fix = "have the TLSConfig of the Redis client trust the server's certificate (RootCAs, ServerName), or renew that"
+		}
+		return e
+	}
+	text := refused.Error()
+	if told, _, more := strings.Cut(text, ", with args beginning with:"); more { // a nonce may be among them
+		text, e.Err = told, refusal(told)
+	}
+	command, key := op, ""
+	if found := refusedCall.FindStringSubmatch(text); found != nil {
+		command, key = found[1], found[2]
+	}
+	starts := func(prefixes ...string) bool {
+		for _, prefix := range prefixes {
+			if strings.HasPrefix(text, prefix) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case starts("NOPERM") || strings.Contains(text, "executing the script can't") || // within a script, up to Redis 7.0
+		strings.Contains(text, "ACL failure in script"): // and since 7.2, and Valkey
+		e.Fix = "grant the Redis user +eval +evalsha and access to the keys and channels of the namespace"
+		switch {
+		case key != "":
+			e.Fix = fmt.Sprintf("grant the Redis user +%s and access to ~%s", strings.ToLower(command), key)
+		case refusedCommand.MatchString(text): // go-redis sends some as it connects, for options of the client
+			e.Fix = fmt.Sprintf("grant the Redis user +%s, and what else ACLRules returns", refusedCommand.FindStringSubmatch(text)[1])
+		}
+	case starts("WRONGTYPE"):
+		e.Fix = "the key belongs to something else: choose another Namespace, or LeaderKey, or remove it"
+		if key != "" {
+			e.Fix = fmt.Sprintf("the key %s belongs to something else: choose another Namespace, or LeaderKey, or remove it", key)
+		}
+	case starts("BADTERM"):
+		e.Fix = fmt.Sprintf("the hash %s was written by something else: repair its field token, or remove it while nobody leads", key)
+	case starts("BADTASK"):
+		e.Fix = fmt.Sprintf("the hash %s was written by something else: repair the field, or remove the hash and with it what the task has run", key)
+	case starts("BADRUNS"):
+		e.Fix = fmt.Sprintf("the stream %s takes no further entry, since one has the last ID that there can be: remove it", key)
+	case starts("CROSSSLOT"):
+		e.Fix = "give Namespace and LeaderKey a {hash tag}"
+	case starts("NOAUTH", "WRONGPASS"), strings.Contains(text, "AUTH <password> called without any password"),
+		strings.Contains(text, "unauthenticated"): // more arguments than Redis reads of a client that has not logged in
+		e.Fix = "set Username and Password of the Redis client"
+	case starts("ERR unknown command"):
+		e.Fix = "tenure needs Redis 6.2 or later with Lua scripting"
+	default:
+		return e
+	}
+	e.Kind = store.ErrMisconfigured
+	return e
+}
