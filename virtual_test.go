@@ -39,7 +39,11 @@ func TestVirtualFaults(t *testing.T) {
 			if simnet.Race {
 				together(t)
 			}
-			r := virtualMust(t, virtual.Request{Profile: profile.name, Seed: seed})
+			request := virtual.Request{Profile: profile.name, Seed: seed}
+			if testing.Short() && simnet.Race {
+				request.Length = 4 * time.Minute
+			}
+			r := virtualMust(t, request)
 			mu.Lock()
 			defer mu.Unlock()
 			all.Add(&r.Figures)
@@ -51,13 +55,16 @@ func TestVirtualFaults(t *testing.T) {
 func TestVirtualSteady(t *testing.T) {
 	simnet.Exact(t)
 	virtualGC(t)
-	profiles := virtualSteadyProfiles
+	profiles, length := virtualSteadyProfiles, time.Hour
 	if testing.Short() || simnet.Race {
 		profiles = profiles[len(profiles)-1:]
 	}
+	if testing.Short() && simnet.Race {
+		length = 40 * time.Minute
+	}
 	for _, profile := range profiles {
 		t.Run(profile.name, func(t *testing.T) {
-			r := virtualMust(t, virtual.Request{Profile: profile.name, Seed: 1, Length: time.Hour})
+			r := virtualMust(t, virtual.Request{Profile: profile.name, Seed: 1, Length: length})
 			t.Logf("%+v", r.Figures)
 		})
 	}

@@ -205,7 +205,7 @@ func (t target) run(ctx context.Context, o options, known map[string]string, onl
 	}
 	close(next)
 	crew.Wait()
-	return outcomes, nil
+	return outcomes, nil //nolint:nilerr // what was interrupted is no failure
 }
 
 // try runs the suites of the target until one notices the mutant, which is edit of the binaries. At 0 it is built first, but for a script.
