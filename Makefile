@@ -12,7 +12,7 @@ MODULES ?= $(shell find . \( -name .git -o -name bin -o -name testdata -o -path 
 # Flags of the test runs; add to them with ARGS='-run TestP4 -v'. Timeouts are
 # per package. A suite that starts servers is never answered from the cache.
 RACE          ?= $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race,$(warning no C compiler: testing without the race detector))
-TEST_TIMEOUT  ?= 12m
+TEST_TIMEOUT  ?= 16m
 SHORT_TIMEOUT ?= 8m
 TEST_FLAGS    ?= $(RACE) -count=1 -timeout=$(TEST_TIMEOUT)
 SHORT_FLAGS   ?= $(RACE) -short -timeout=$(SHORT_TIMEOUT)

@@ -13,31 +13,35 @@ var scriptCommands = []string{
 	"sadd", "xadd",
 }
 
-// clientCommands are those that the client sends: the scripts, the reading of task records, the subscription to hints, and what
-// go-redis sends for itself as it connects, or moves about in a cluster. It introduces itself with CLIENT SETINFO too, which a Redis
-// before 7.2 does not know as a rule, and does not mind a refusal.
+// clientCommands are those that the client sends: the scripts, the reading of task records, the
+// subscription to hints, and what go-redis sends for itself as it connects, or moves about in a
+// cluster. It introduces itself with CLIENT SETINFO too, which a Redis before 7.2 does not know as
+// a rule, and does not mind a refusal.
 var clientCommands = []string{
 	"eval", "evalsha", "sscan", "xrevrange", "subscribe", "unsubscribe", "ping",
 	"cluster|slots", "command", "asking",
 }
 
-// ACLRules returns the rights that a Redis user needs for everything in the namespace, and for each LeaderKey outside of it, as
-// arguments of ACL SETUSER: keys, the channels of hints, and each command by name. Nothing in it is wider than what tenure calls. It grants
-// no user a name or a password:
+// ACLRules returns the rights that a Redis user needs for everything in the namespace, and for each
+// LeaderKey outside of it, as arguments of ACL SETUSER: keys, the channels of hints, and each
+// command by name. Nothing in it is wider than what tenure calls. It grants no user a name or a
+// password:
 //
 //	ACL SETUSER app reset on >password <rules>
 //
-// Some rights may be left out at a price. Without subscribe or the channels no hint arrives, and without publish none is sent
-// (ElectionStatus.Subscription): a follower that waits for a release finds it at its own next attempt, and a leader hears no roll-call
-// (see ElectionOptions.EmptyHistoryWait). Without the channel of <namespace>:instance:* a check of the subscription shows only that
-// it is connected, not that it is connected to the server that the scripts run on. Without info a
-// restart or failover of Redis is not noticed (ElectionStatus.HistoryWitness).
-// Some options of the client make go-redis send more as it connects, and need a right more:
-// ClientName +client|setname, DB +select, and ReadOnly of a cluster +readonly.
-// A client of Sentinel needs no more of the data servers; what it may ask the Sentinels is their own user's.
+// Some rights may be left out at a price. Without subscribe or the channels no hint arrives, and
+// without publish none is sent (ElectionStatus.Subscription): a follower that waits for a release
+// finds it at its own next attempt, and a leader hears no roll-call (see
+// ElectionOptions.EmptyHistoryWait). Without the channel of <namespace>:instance:* a check of the
+// subscription shows only that it is connected, not that it is connected to the server that the
+// scripts run on. Without info a restart or failover of Redis is not noticed
+// (ElectionStatus.HistoryWitness). Some options of the client make go-redis send more as it
+// connects, and need a right more: ClientName +client|setname, DB +select, and ReadOnly of a
+// cluster +readonly. A client of Sentinel needs no more of the data servers; what it may ask the
+// Sentinels is their own user's.
 //
-// An empty namespace is the default one. For a namespace or key that Options would refuse the error is that of New: errors.As finds
-// an *OptionError in it.
+// An empty namespace is the default one. For a namespace or key that Options would refuse the error
+// is that of New: errors.As finds an *OptionError in it.
 func ACLRules(namespace string, leaderKeys ...string) ([]string, error) {
 	if namespace == "" {
 		namespace = defaultNamespace

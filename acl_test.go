@@ -18,7 +18,8 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// TestACLRulesAreWhatTheScriptsCall: no command that a script calls is missing, and none is granted that no script calls.
+// TestACLRulesAreWhatTheScriptsCall: no command that a script calls is missing, and none is granted
+// that no script calls.
 func TestACLRulesAreWhatTheScriptsCall(t *testing.T) {
 	source := regexp.MustCompile(`--[^\n]*`).ReplaceAllString(scriptsLua, "")
 	var called []string
@@ -74,7 +75,8 @@ func denied(t *testing.T, admin *redis.Client) (objects []string) {
 	return objects
 }
 
-// aclDeeds does all that tenure ever asks of Redis, in the namespace and beside it under a LeaderKey.
+// aclDeeds does all that tenure ever asks of Redis, in the namespace and beside it under a
+// LeaderKey.
 func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKey string) error {
 	var c checker
 	opts := Options{Namespace: namespace, InstanceID: "a"}.complete(&c)
@@ -174,8 +176,8 @@ func TestACLRulesSuffice(t *testing.T) {
 	}
 }
 
-// TestACLRulesAreAllNeeded: each right that is left out is missed, and the error of a script names it, but where tenure does
-// without.
+// TestACLRulesAreAllNeeded: each right that is left out is missed, and the error of a script names
+// it, but where tenure does without.
 func TestACLRulesAreAllNeeded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")
@@ -220,8 +222,8 @@ func ExampleACLRules() {
 	// Output: ACL SETUSER app reset on >password ~waf:cluster:* &waf:cluster:events &waf:cluster:leader:events &waf:cluster:leader:*:events &waf:cluster:instance:*:events +time +info …
 }
 
-// TestNopermOfAConnection: some options of the client make go-redis send commands that ACLRules does
-// not grant. The error names the right.
+// TestNopermOfAConnection: some options of the client make go-redis send commands that ACLRules
+// does not grant. The error names the right.
 func TestNopermOfAConnection(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")

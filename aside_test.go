@@ -49,8 +49,9 @@ func (s *asideStore) copies() []time.Duration {
 	return append([]time.Duration(nil), s.sent...)
 }
 
-// No renewal over the pool of the client is ever answered, and each holds its call for ever. The term goes on by the second copies, also
-// at the cap of calls, and its deadline counts from before the first.
+// No renewal over the pool of the client is ever answered, and each holds its call for ever. The
+// term goes on by the second copies, also at the cap of calls, and its deadline counts from before
+// the first.
 func TestSecondCopyKeepsTheTerm(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.store.on(on("renew", fate{lost: true, hang: true}))
@@ -75,7 +76,8 @@ func TestSecondCopyKeepsTheTerm(t *testing.T) {
 	})
 }
 
-// A second copy that fails says nothing: the first is still on its way. An answer to the first makes one needless.
+// A second copy that fails says nothing: the first is still on its way. An answer to the first
+// makes one needless.
 func TestSecondCopyThatFailsIsNoNews(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.store.on(on("renew", fate{back: 2 * time.Second}))
@@ -117,7 +119,8 @@ func TestProbeAtTheCapOfCalls(t *testing.T) {
 	})
 }
 
-// A call aside the pool needs no connection of it, leaves none behind, and is what the client is else: its dialer, its server.
+// A call aside the pool needs no connection of it, leaves none behind, and is what the client is
+// else: its dialer, its server.
 func TestAskAside(t *testing.T) {
 	server := miniredis.RunT(t)
 	single := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 1, PoolTimeout: 100 * time.Millisecond, MaxRetries: -1})

@@ -21,8 +21,9 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// The benchmarks measure tenure beside the bare command in the same run and report the ratio as "×floor". They assert nothing
-// about time: machines differ and are shared. `make bench` runs them; docs/benchmarks.md has figures.
+// The benchmarks measure tenure beside the bare command in the same run and report the ratio as
+// "×floor". They assert nothing about time: machines differ and are shared. `make bench` runs them;
+// docs/benchmarks.md has figures.
 
 // beside times ours and the floor in turns, so that a machine whose speed drifts slows both down.
 func beside(b *testing.B, floor, ours func()) {
@@ -119,7 +120,8 @@ func storeFor(b testing.TB) (*redis.Client, *redisstore.Lease) {
 	return rdb, store.ForRole(opts.Election.role(opts.Namespace, opts.InstanceID))
 }
 
-// spentByRedis is what Redis spent on the calls of one command since the last reset of its statistics, per call.
+// spentByRedis is what Redis spent on the calls of one command since the last reset of its
+// statistics, per call.
 func spentByRedis(b testing.TB, rdb *redis.Client, command string) (calls int, each time.Duration) {
 	info, err := rdb.Info(b.Context(), "commandstats").Result()
 	require.NoError(b, err)
@@ -181,8 +183,8 @@ func BenchmarkAcquireRelease(b *testing.B) {
 	b.ReportMetric(microseconds(each), "redis-µs")
 }
 
-// What a renewal, and an acquire with its release, may cost the process: round trips, and allocations of the client
-// included.
+// What a renewal, and an acquire with its release, may cost the process: round trips, and
+// allocations of the client included.
 func TestAllocations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs redis-server")
@@ -261,7 +263,8 @@ func BenchmarkBeat(b *testing.B) {
 	b.ReportMetric(microseconds(each), "redis-µs")
 }
 
-// One pass over 10,000 instances: what Redis spends on a call with none overdue, and with a hundred.
+// One pass over 10,000 instances: what Redis spends on a call with none overdue, and with a
+// hundred.
 func BenchmarkSweep(b *testing.B) {
 	for _, overdue := range []int{0, 100} {
 		b.Run(fmt.Sprint("overdue=", overdue), func(b *testing.B) {
@@ -443,7 +446,8 @@ func BenchmarkHandOver(b *testing.B) {
 	}
 }
 
-// The commands that an idle election costs Redis: one leader and ten followers with the default lease.
+// The commands that an idle election costs Redis: one leader and ten followers with the default
+// lease.
 func BenchmarkIdle(b *testing.B) {
 	s := &electors{b: b, redis: redistest.Start(b), led: make(chan *benched, 1), opts: ElectionOptions{RestartGuard: -1}}
 	asking := s.redis.Client(b)
@@ -474,7 +478,8 @@ func BenchmarkIdle(b *testing.B) {
 	}
 }
 
-// What an idle instance holds: heap and goroutines beside those of its Redis client and of Run's caller.
+// What an idle instance holds: heap and goroutines beside those of its Redis client and of Run's
+// caller.
 func BenchmarkFootprint(b *testing.B) {
 	server := redistest.Start(b)
 	const instances = 50
@@ -507,7 +512,8 @@ func BenchmarkFootprint(b *testing.B) {
 		return m.HeapAlloc, runtime.NumGoroutine()
 	}
 	for b.Loop() {
-		// The client's part is what a first run leaves in its pool, and one connection that listens.
+		// The client's part is what a first run leaves in its pool, and one connection that
+		// listens.
 		run(func() {})
 		listening := make([]*redis.PubSub, instances)
 		for i, rdb := range clients {

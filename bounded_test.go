@@ -40,7 +40,8 @@ func (d *deaf) Record(context.Context, string) (store.TaskReply, error) {
 	return store.TaskReply{}, d.hang()
 }
 
-// Every public method that asks Redis comes back when its context is done, though the client does not.
+// Every public method that asks Redis comes back when its context is done, though the client does
+// not.
 func TestQuestionsHeedTheirContext(t *testing.T) {
 	for name, question := range map[string]func(context.Context, *Coordinator) error{
 		"Leader": func(ctx context.Context, c *Coordinator) error { _, err := c.Elector().Leader(ctx); return err },

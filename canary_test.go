@@ -30,8 +30,8 @@ type canaries struct {
 	said   bytes.Buffer
 }
 
-// sent keeps the nonce of a lease script: ARGV 2 of acquire, renew and release, with an error that repeats as much of the command
-// as Redis does where it does not know it.
+// sent keeps the nonce of a lease script: ARGV 2 of acquire, renew and release, with an error that
+// repeats as much of the command as Redis does where it does not know it.
 func (c *canaries) sent(cmd string, args []string, unknown bool) string {
 	if !strings.HasPrefix(cmd, "EVAL") || len(args) < 7 || args[1] != "3" || !strings.HasSuffix(args[4], ":term") {
 		return ""
@@ -64,8 +64,8 @@ func (c *canaries) hears(values ...any) {
 	}
 }
 
-// TestNoSecretIsTold: nonces and the password of Redis are in no log, event, status, record, hint or error, whatever goes wrong, and
-// a nonce lies nowhere in Redis but in the term hash.
+// TestNoSecretIsTold: nonces and the password of Redis are in no log, event, status, record, hint
+// or error, whatever goes wrong, and a nonce lies nowhere in Redis but in the term hash.
 func TestNoSecretIsTold(t *testing.T) {
 	c := &canaries{nonces: map[string]bool{}}
 	inCrew(t, func(w *crew) {

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An asynchronous AutoPipeliner returns nil from Process before the command has run. What the command says counts: that the server does
-// not know the script, and that there is none.
+// An asynchronous AutoPipeliner returns nil from Process before the command has run. What the
+// command says counts: that the server does not know the script, and that there is none.
 func TestAsynchronousClient(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
@@ -34,8 +34,8 @@ func TestAsynchronousClient(t *testing.T) {
 	require.ErrorContains(t, err, "LOADING wait", "and not that the reply is malformed")
 }
 
-// A call of an election ends with its attempt, also with a client that would wait for ever: its connection, and its place among the calls
-// in flight, are free again.
+// A call of an election ends with its attempt, also with a client that would wait for ever: its
+// connection, and its place among the calls in flight, are free again.
 func TestCallsOfAnElectionEndWithTheirAttempt(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // connections stand, and nothing is answered
 	require.NoError(t, err)

@@ -97,7 +97,8 @@ func TestP11_WorkThatIgnoresItsContext(t *testing.T) {
 	})
 }
 
-// A task that ignores its context is named by the work that waits for it, and its late end harms nobody.
+// A task that ignores its context is named by the work that waits for it, and its late end harms
+// nobody.
 func TestP11_ATaskThatIgnoresItsContext(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		a := c.member("a", func(o *Options) { o.ShutdownTimeout = 5 * time.Second })
@@ -119,7 +120,8 @@ func TestP11_ATaskThatIgnoresItsContext(t *testing.T) {
 	})
 }
 
-// hungTasks is a store of tasks whose first call hangs until healed is closed, whatever its context says.
+// hungTasks is a store of tasks whose first call hangs until healed is closed, whatever its context
+// says.
 type hungTasks struct {
 	store.Tasks
 	healed <-chan struct{}
@@ -133,7 +135,8 @@ func (s *hungTasks) Open(ctx context.Context, name string, o store.TaskOpen) (st
 	return s.Tasks.Open(ctx, name, o)
 }
 
-// A call about a task that was given up in an earlier term is still ours: Run waits for it, or says so.
+// A call about a task that was given up in an earlier term is still ours: Run waits for it, or says
+// so.
 func TestP11_CallOfTheTasksHangs(t *testing.T) {
 	for _, heals := range []bool{false, true} {
 		inCrew(t, func(c *crew) {

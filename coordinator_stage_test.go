@@ -18,7 +18,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
-// crew is a Redis in virtual time and the coordinators on it, each on a host of its own. It keeps what happens in order.
+// crew is a Redis in virtual time and the coordinators on it, each on a host of its own. It keeps
+// what happens in order.
 type crew struct {
 	*testing.T
 	net     *simnet.Network
@@ -54,7 +55,8 @@ func (m *crewMember) spare() {
 	pings.Wait()
 }
 
-// inCrew runs act in a bubble. Whatever still runs when it returns is stopped; a goroutine that does not end fails the test.
+// inCrew runs act in a bubble. Whatever still runs when it returns is stopped; a goroutine that
+// does not end fails the test.
 func inCrew(t *testing.T, act func(*crew)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

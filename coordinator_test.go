@@ -53,8 +53,8 @@ func TestCoordinatorLife(t *testing.T) {
 	})
 }
 
-// An instance takes part from its first good beat on, also while it does not campaign: its health check fails, or Redis refuses the
-// election.
+// An instance takes part from its first good beat on, also while it does not campaign: its health
+// check fails, or Redis refuses the election.
 func TestActiveFromTheFirstGoodBeat(t *testing.T) {
 	for name, prepare := range map[string]func(*crew, *Options){
 		"unhealthy": func(_ *crew, o *Options) { o.Election.Health = func(context.Context) error { return errBroken } },
@@ -190,7 +190,8 @@ func TestTasksGoOnAcrossAFailOver(t *testing.T) {
 	})
 }
 
-// The loop of the scheduler waits for nobody. If it stands still all the same, that is a defect, here of what draws the IDs of runs.
+// The loop of the scheduler waits for nobody. If it stands still all the same, that is a defect,
+// here of what draws the IDs of runs.
 func TestAHungSchedulerGivesTheTermUp(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		a, b := c.member("a"), c.member("b")

@@ -1,53 +1,59 @@
-// Package tenure elects a leader among the instances of a service that share a Redis, keeps a registry of them, and runs tasks
-// on the leader only.
+// Package tenure elects a leader among the instances of a service that share a Redis, keeps a
+// registry of them, and runs tasks on the leader only.
 //
 // # Model
 //
-// A role is led under a lease: a key in Redis that expires. A candidate that finds it free gets it with a fencing token greater
-// than that of every leader before, and its term begins: IsLeader is true, leader work runs under a context, tasks run when
-// they are due. The leader renews the lease; a follower sleeps until the lease that it knows of
-// would end, at most RetryInterval (LeaseTTL/2), or a hint wakes it. When the term ends, for whatever
-// reason, IsLeader turns false first, then the context is cancelled, then the work is awaited, and
-// only then is the lease released. Then the process campaigns again, for ever.
+// A role is led under a lease: a key in Redis that expires. A candidate that finds it free gets it
+// with a fencing token greater than that of every leader before, and its term begins: IsLeader is
+// true, leader work runs under a context, tasks run when they are due. The leader renews the lease;
+// a follower sleeps until the lease that it knows of would end, at most RetryInterval (LeaseTTL/2),
+// or a hint wakes it. When the term ends, for whatever reason, IsLeader turns false first, then the
+// context is cancelled, then the work is awaited, and only then is the lease released. Then the
+// process campaigns again, for ever.
 //
 // A deploy lets running tasks finish. After Resign, or the stop of Run, no task starts. A task that
 // runs keeps its context, its term and the lease for up to 3/4 of ShutdownTimeout. Then its context
-// is cancelled. If the task returns an error, its run is recorded as interrupted, and the next leader
-// runs it again, unless Task.Abandoned says otherwise. Nil means that the work is complete. If the
-// lease is lost, or work or health fails, tasks are cancelled at once.
+// is cancelled. If the task returns an error, its run is recorded as interrupted, and the next
+// leader runs it again, unless Task.Abandoned says otherwise. Nil means that the work is complete.
+// If the lease is lost, or work or health fails, tasks are cancelled at once.
 //
-// Most programs need New, Coordinator.Run, Coordinator.IsLeader and TaskScheduler.Register, and nothing else.
+// Most programs need New, Coordinator.Run, Coordinator.IsLeader and TaskScheduler.Register, and
+// nothing else.
 //
 // # Promises
 //
-// At no instant do two electors of one role answer IsLeader with true, as long as: the clocks' rates differ by less than the
-// drift margin; Redis's clock does not jump ahead within a lease; Redis keeps its data, or loses it in a way that a witness
-// sees (a new replication id, a young server, a token below one that a living candidate remembers, a lease that vanished before
-// its end); and, while TTLs differ, Redis keeps the longest that was named. This is a conditional promise, and no lock in Redis can
-// make it unconditional.
+// At no instant do two electors of one role answer IsLeader with true, as long as: the clocks'
+// rates differ by less than the drift margin; Redis's clock does not jump ahead within a lease;
+// Redis keeps its data, or loses it in a way that a witness sees (a new replication id, a young
+// server, a token below one that a living candidate remembers, a lease that vanished before its
+// end); and, while TTLs differ, Redis keeps the longest that was named. This is a conditional
+// promise, and no lock in Redis can make it unconditional.
 //
-// A resource that refuses tokens below the highest it has seen never accepts a write of an older leader after one of a newer.
-// This holds however late anything comes, as long as tokens increase, which they do unless Redis loses the last one, no living
-// candidate remembers it and Redis's clock is behind it, all at once. Where it matters, hand Term.Token to what the leader writes
-// to.
+// A resource that refuses tokens below the highest it has seen never accepts a write of an older
+// leader after one of a newer. This holds however late anything comes, as long as tokens increase,
+// which they do unless Redis loses the last one, no living candidate remembers it and Redis's clock
+// is behind it, all at once. Where it matters, hand Term.Token to what the leader writes to.
 //
-// A deadline is counted from before the request was sent. An independent timer cancels the term's context before the lease
-// can have expired, and IsLeader looks at both clocks of the machine, so that after a pause past the deadline its first answer is
-// already false. Once false it stays false for that term.
+// A deadline is counted from before the request was sent. An independent timer cancels the term's
+// context before the lease can have expired, and IsLeader looks at both clocks of the machine, so
+// that after a pause past the deadline its first answer is already false. Once false it stays false
+// for that term.
 //
-// An error or silence of Redis means that nothing is known: before the deadline only an explicit refusal or our own decision
-// ends a term.
+// An error or silence of Redis means that nothing is known: before the deadline only an explicit
+// refusal or our own decision ends a term.
 //
 // # Limits
 //
-// A callback that ignores its context goes on running when the term is over: its token fences it, nothing else does. On an empty
-// Redis nobody is granted a lease for EmptyHistoryWait, 250 ms; on one that is younger than the longest TTL known not before it is
-// that old; and on one that was promoted from a replica not for that TTL. Across a FLUSHALL the promise about IsLeader needs a leader that can be reached, or EmptyHistoryWait set to
-// LeaseTTL. With Redis replication it needs min-replicas-to-write or a FailoverMargin. Give tenure a Redis client of its own.
+// A callback that ignores its context goes on running when the term is over: its token fences it,
+// nothing else does. On an empty Redis nobody is granted a lease for EmptyHistoryWait, 250 ms; on
+// one that is younger than the longest TTL known not before it is that old; and on one that was
+// promoted from a replica not for that TTL. Across a FLUSHALL the promise about IsLeader needs a
+// leader that can be reached, or EmptyHistoryWait set to LeaseTTL. With Redis replication it needs
+// min-replicas-to-write or a FailoverMargin. Give tenure a Redis client of its own.
 //
 // # Compatibility
 //
-// The exported names, the Redis keys and their types, the JSON of instance records and the lease's plain value follow semantic
-// versioning. The arguments and replies of the scripts, and the fields of the term hash beyond token, do not. Redis 6.2 or later
-// is needed.
+// The exported names, the Redis keys and their types, the JSON of instance records and the lease's
+// plain value follow semantic versioning. The arguments and replies of the scripts, and the fields
+// of the term hash beyond token, do not. Redis 6.2 or later is needed.
 package tenure

@@ -14,9 +14,11 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
-// These tests hold P8 for tasks: on a voluntary end running tasks may finish while the lease is kept, on any other end not.
+// These tests hold P8 for tasks: on a voluntary end running tasks may finish while the lease is
+// kept, on any other end not.
 
-// drains is a task that begins with the term, takes a while unless its context is done before, and notes what it sees.
+// drains is a task that begins with the term, takes a while unless its context is done before, and
+// notes what it sees.
 func (m *crewMember) drains(takes time.Duration) Task {
 	return Task{Name: "report", Schedule: Every(time.Hour), RunOnElection: true, Run: func(ctx context.Context, run TaskRun) error {
 		term, _ := TermFrom(ctx)
@@ -65,7 +67,8 @@ func TestP8_RunningTasksFinishOnAVoluntaryEnd(t *testing.T) {
 	}
 }
 
-// Tasks have three quarters of the shutdown timeout; what then heeds its context is interrupted, and the rest has its quarter.
+// Tasks have three quarters of the shutdown timeout; what then heeds its context is interrupted,
+// and the rest has its quarter.
 func TestP8_RunningTasksAreCutAtTheirBound(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		const shutdown = 40 * time.Second
@@ -84,7 +87,8 @@ func TestP8_RunningTasksAreCutAtTheirBound(t *testing.T) {
 	})
 }
 
-// An end that is not voluntary ends the context of the tasks at once, right after that of leader work.
+// An end that is not voluntary ends the context of the tasks at once, right after that of leader
+// work.
 func TestP8_RunningTasksAreCutOnAnInvoluntaryEnd(t *testing.T) {
 	for name, end := range map[string]struct {
 		act   func(*crew)
@@ -134,7 +138,8 @@ func TestP8_RunningTasksAreCutOnAnInvoluntaryEnd(t *testing.T) {
 	}
 }
 
-// While tasks finish, the lease may be lost all the same: their context is done before it can have ended, by their own timer.
+// While tasks finish, the lease may be lost all the same: their context is done before it can have
+// ended, by their own timer.
 func TestP8_LeaseIsLostWhileTasksFinish(t *testing.T) {
 	for name, lose := range map[string]struct {
 		act    func(*crew)
@@ -211,7 +216,8 @@ func TestP8_NoAttemptStartsWhileTasksFinish(t *testing.T) {
 	})
 }
 
-// Whatever ends what the tasks run in, nobody can see its context cancelled while the term leads, nor the other way round for long.
+// Whatever ends what the tasks run in, nobody can see its context cancelled while the term leads,
+// nor the other way round for long.
 func TestP8_TasksEndAfterTheTerm(t *testing.T) {
 	for name, end := range map[string]func(*liveTerm){
 		"loop":   func(t *liveTerm) { t.end(ErrLost) },

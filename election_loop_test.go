@@ -89,7 +89,8 @@ func TestP4_DeadlineCountsFromBeforeTheRequest(t *testing.T) {
 	}
 }
 
-// A suspended machine: the wall clock went on, timers and the monotonic clock did not. The first reader ends the term.
+// A suspended machine: the wall clock went on, timers and the monotonic clock did not. The first
+// reader ends the term.
 func TestP4_ReaderThatNoticesFirstEndsTheTerm(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.run(s.honest(0))
@@ -111,7 +112,8 @@ func TestP4_ReaderThatNoticesFirstEndsTheTerm(t *testing.T) {
 	})
 }
 
-// The renewal is kept, but by the reading that it is taken with the term leads no more, or a reader has ended it.
+// The renewal is kept, but by the reading that it is taken with the term leads no more, or a reader
+// has ended it.
 func TestP4_RenewalOfATermThatLeadsNoMore(t *testing.T) {
 	for name, lapse := range map[string]func(*liveTerm){
 		"ended by a reader": func(t *liveTerm) { t.lease.Store(nil) }, // and its wake-up comes after the reply
@@ -297,7 +299,8 @@ func TestP12_MisconfigurationIsToldOnceAndAgainAfterRecovery(t *testing.T) {
 	})
 }
 
-// What a candidate gives back when it hears nothing for a TTL is answered: that does not mend what is refused.
+// What a candidate gives back when it hears nothing for a TTL is answered: that does not fix what
+// is refused.
 func TestP12_MisconfigurationIsToldOnceThoughReleasesAreAnswered(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.store.on(on("acquire", fate{err: fmt.Errorf("%w: NOPERM", ErrMisconfigured)}))

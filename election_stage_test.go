@@ -17,7 +17,8 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// The times of an elector on a stage. Without jitter it renews 3 s after it was granted, and is cancelled at 9.698 s.
+// The times of an elector on a stage. Without jitter it renews 3 s after it was granted, and is
+// cancelled at 9.698 s.
 const (
 	stageTTL    = 10 * time.Second
 	stageRenew  = 3 * time.Second
@@ -28,7 +29,8 @@ const (
 	stageDrain  = 4 * time.Second
 )
 
-// stage is one elector in virtual time, before a store that does what the test says. It keeps what happens in order.
+// stage is one elector in virtual time, before a store that does what the test says. It keeps what
+// happens in order.
 type stage struct {
 	*testing.T
 	*Elector
@@ -43,8 +45,8 @@ type stage struct {
 	events []Event
 }
 
-// onStage runs act in a bubble with an elector that does not run yet. Whatever is left running when act returns is stopped; a
-// goroutine that does not end fails the test.
+// onStage runs act in a bubble with an elector that does not run yet. Whatever is left running when
+// act returns is stopped; a goroutine that does not end fails the test.
 func onStage(t *testing.T, change func(*Options), act func(*stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -160,7 +162,8 @@ func (s *stage) honest(drain time.Duration) LeadFunc {
 	}
 }
 
-// after is leader work that does something once, a while after the begin of each term, and then what an honest one does.
+// after is leader work that does something once, a while after the begin of each term, and then
+// what an honest one does.
 func (s *stage) after(d time.Duration, do func() error) LeadFunc {
 	return func(ctx context.Context, _ Term) error {
 		select {
@@ -172,7 +175,8 @@ func (s *stage) after(d time.Duration, do func() error) LeadFunc {
 	}
 }
 
-// fate is what becomes of a call: when it reaches Redis, if it does, and what its caller hears when.
+// fate is what becomes of a call: when it reaches Redis, if it does, and what its caller hears
+// when.
 type fate struct {
 	there, back time.Duration
 	lost        bool              // it never reaches Redis
@@ -190,8 +194,8 @@ type storeCall struct {
 	leader bool // what IsLeader said then
 }
 
-// scriptedStore is a Redis of one role whose network does what the test says. It grants, keeps and takes back leases like the
-// scripts do on a Redis that loses nothing.
+// scriptedStore is a Redis of one role whose network does what the test says. It grants, keeps and
+// takes back leases like the scripts do on a Redis that loses nothing.
 type scriptedStore struct {
 	stage  *stage
 	healed chan struct{} // closed: hanging calls return

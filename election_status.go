@@ -65,18 +65,22 @@ type snapshot struct {
 	leaderEnds time.Time // Leader is not known to lead from here on; zero: there is no such time
 }
 
-// Subscription is the state of the one subscription on which a process hears hints. Without it a hand-over waits for a follower's
-// own wake-up, and a leader does not hear the roll-call after Redis lost its data (see ElectionOptions.EmptyHistoryWait).
+// Subscription is the state of the one subscription on which a process hears hints. Without it a
+// hand-over waits for a follower's own wake-up, and a leader does not hear the roll-call after
+// Redis lost its data (see ElectionOptions.EmptyHistoryWait).
 //
-// With T the shortest LeaseTTL of the process: a subscription that dies without a sign is noticed within max(4.5 s, 0.45 · T), and
-// another one stands within max(5 s, T/2) of its death if Redis can be reached by then.
+// With T the shortest LeaseTTL of the process: a subscription that dies without a sign is noticed
+// within max(4.5 s, 0.45 · T), and another one stands within max(5 s, T/2) of its death if Redis
+// can be reached by then.
 type Subscription struct {
-	// Active reports whether hints arrive, by the last check. A check is made every max(2.5 s, T/4).
+	// Active reports whether hints arrive, by the last check. A check is made every max(2.5 s,
+	// T/4).
 	Active bool
 	// Since is when Active last changed; zero if it was never true.
 	Since time.Time
-	// Err says why Active is false: ErrUnreachable or ErrMisconfigured, nil before the first attempt has ended. While Active is
-	// true it is nil, or ErrMisconfigured if Redis refuses to publish the hints of this process.
+	// Err says why Active is false: ErrUnreachable or ErrMisconfigured, nil before the first
+	// attempt has ended. While Active is true it is nil, or ErrMisconfigured if Redis refuses to
+	// publish the hints of this process.
 	Err error
 }
 

@@ -94,7 +94,8 @@ func TestFloodOfGrantedHints(t *testing.T) {
 	})
 }
 
-// In an outage the last leader is not reported for longer than its lease can have lasted. What is known again is not news.
+// In an outage the last leader is not reported for longer than its lease can have lasted. What is
+// known again is not news.
 func TestLeaderOfBeforeAnOutageIsForgotten(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.store.hold("other", stageTTL)
@@ -143,7 +144,8 @@ func TestForeignProgramHasNoToken(t *testing.T) {
 	})
 }
 
-// Why it does not lead, and until when, is reported at each change of the reason, and not at each answer.
+// Why it does not lead, and until when, is reported at each change of the reason, and not at each
+// answer.
 func TestWaitingIsReported(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		wait := func(reason string, verdict lease.Verdict, left time.Duration) {
@@ -191,7 +193,8 @@ func TestSilenceIsNoPenalty(t *testing.T) {
 	})
 }
 
-// redis_up follows each redis_down, whoever leads, and also while no question of the campaign is due.
+// redis_up follows each redis_down, whoever leads, and also while no question of the campaign is
+// due.
 func TestDownAndUpPair(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.run(s.after(2*stageTTL, func() error { return errBroken }))
@@ -295,8 +298,8 @@ func TestFailFastHasNothingToGiveBack(t *testing.T) {
 	}
 }
 
-// TestFailFastWaitsWithoutAskingInACircle: what is due is not asked any more, and the loop sleeps until the health check returns. A
-// loop that does not sleep lets no virtual time pass, and hangs.
+// TestFailFastWaitsWithoutAskingInACircle: what is due is not asked any more, and the loop sleeps
+// until the health check returns. A loop that does not sleep lets no virtual time pass, and hangs.
 func TestFailFastWaitsWithoutAskingInACircle(t *testing.T) {
 	checks := 0
 	onStage(t, func(o *Options) {
@@ -315,7 +318,8 @@ func TestFailFastWaitsWithoutAskingInACircle(t *testing.T) {
 	})
 }
 
-// In virtual time: the loop stands still between the reply and the begin of the term: no work starts in a term that is over.
+// In virtual time: the loop stands still between the reply and the begin of the term: no work
+// starts in a term that is over.
 func TestP4_NoWorkBeginsInATermThatHasLapsed(t *testing.T) {
 	stall := false
 	onStage(t, func(o *Options) {

@@ -94,8 +94,8 @@ func TestLeader(t *testing.T) {
 	})
 }
 
-// TestForgedStartOfATerm: anybody who may write keys can forge it. What is no date is the zero time,
-// which JSON can hold.
+// TestForgedStartOfATerm: anybody who may write keys can forge it. What is no date is the zero
+// time, which JSON can hold.
 func TestForgedStartOfATerm(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		for _, since := range []int64{1 << 40, 1 << 62} {
@@ -259,7 +259,8 @@ func TestIsLeaderAllocatesNothing(t *testing.T) {
 	})
 }
 
-// The whole of an elector that stands alone: two of them on one Redis, a hand-over by hint, no goroutine left.
+// The whole of an elector that stands alone: two of them on one Redis, a hand-over by hint, no
+// goroutine left.
 func TestNewElector(t *testing.T) {
 	redistest.NoLeaks(t)
 	server := miniredis.RunT(t)

@@ -27,8 +27,8 @@ func (e brokenError) Is(error) bool {
 	return false
 }
 
-// The methods of an error are the application's code too: one that panics does not take the process down. The commonest is a nil
-// pointer in an error, whose Unwrap is called by errors.Is.
+// The methods of an error are the application's code too: one that panics does not take the process
+// down. The commonest is a nil pointer in an error, whose Unwrap is called by errors.Is.
 func TestErrorOfWorkThatPanics(t *testing.T) {
 	var null *fs.PathError
 	for name, broken := range map[string]error{
@@ -57,7 +57,8 @@ func TestErrorOfWorkThatPanics(t *testing.T) {
 	}
 }
 
-// An error whose methods block delays the end of its own work only: other terms of the loop's are renewed.
+// An error whose methods block delays the end of its own work only: other terms of the loop's are
+// renewed.
 func TestErrorOfWorkThatBlocks(t *testing.T) {
 	release := make(chan struct{})
 	hang := func() { <-release }

@@ -171,7 +171,8 @@ func TestP8_OrderOfTheEnd(t *testing.T) {
 	}
 }
 
-// The work drains for longer than a lease lasts, and nobody else gets it before the work has returned.
+// The work drains for longer than a lease lasts, and nobody else gets it before the work has
+// returned.
 func TestP8_LeaseIsKeptWhileWorkDrains(t *testing.T) {
 	for _, end := range endings {
 		t.Run(end.name, func(t *testing.T) {
@@ -213,7 +214,8 @@ func TestP8_LeaseIsKeptWhileWorkDrains(t *testing.T) {
 	}
 }
 
-// A renewal of a lease whose work drains is not sent past its deadline: the lease is not ours to keep any more.
+// A renewal of a lease whose work drains is not sent past its deadline: the lease is not ours to
+// keep any more.
 func TestP8_DrainingLeaseIsNotKeptPastItsDeadline(t *testing.T) {
 	onStage(t, func(o *Options) { o.ShutdownTimeout = time.Minute }, func(s *stage) {
 		s.run(s.honest(3 * stageTTL))

@@ -8,24 +8,27 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// The errors of this package. Every error it returns matches at least one of them with errors.Is, or is the error of the
-// caller's own context.
+// The errors of this package. Every error it returns matches at least one of them with errors.Is,
+// or is the error of the caller's own context.
 var (
 	// ErrNoLeader: nobody holds the lease.
 	ErrNoLeader = errors.New("tenure: no leader")
 	// ErrNotLeader: the call needs this process to lead, and it does not.
 	ErrNotLeader = errors.New("tenure: not the leader")
-	// ErrLost: the term ended without our will: Redis refused a renewal, or no renewal succeeded in time.
+	// ErrLost: the term ended without our will: Redis refused a renewal, or no renewal succeeded in
+	// time.
 	ErrLost = errors.New("tenure: leadership lost")
 	// ErrResigned: the term ended because this process gave it up while it went on running.
 	ErrResigned = errors.New("tenure: leadership resigned")
-	// ErrWorkFailed: the term was given up because leader work, or the health check, failed or hung.
+	// ErrWorkFailed: the term was given up because leader work, or the health check, failed or
+	// hung.
 	ErrWorkFailed = errors.New("tenure: leader work failed")
 	// ErrUnreachable: Redis gave no usable answer. Nothing is known, nothing is lost.
 	ErrUnreachable = store.ErrUnreachable
 	// ErrStopped: the call came after, or the term ended by, a requested stop.
 	ErrStopped = errors.New("tenure: stopped")
-	// ErrMisconfigured: options, rights or keys are wrong; the error says what is wrong and how to fix it.
+	// ErrMisconfigured: options, rights or keys are wrong; the error says what is wrong and how to
+	// fix it.
 	ErrMisconfigured = store.ErrMisconfigured
 	// ErrDrainTimeout: Run returned while something of ours was still running; the error says what.
 	ErrDrainTimeout = errors.New("tenure: still running at the end of the shutdown timeout")
@@ -35,15 +38,17 @@ var (
 	ErrNotFound = store.ErrNotFound
 	// ErrTruncated: a listing stopped at its cap; what was read is returned beside the error.
 	ErrTruncated = errors.New("tenure: listing truncated")
-	// ErrAbandoned: a run of a task was given up, since its leader did not report its end and the task is not to be run again (see
-	// Task.Abandoned). It may have ended well all the same. It comes with EventTaskFinished alone.
+	// ErrAbandoned: a run of a task was given up, since its leader did not report its end and the
+	// task is not to be run again (see Task.Abandoned). It may have ended well all the same. It
+	// comes with EventTaskFinished alone.
 	ErrAbandoned = errors.New("tenure: its leader did not report its end")
-	// ErrFenced: a newer leader has written to the record; nothing was changed. It comes with EventTaskFailed alone.
+	// ErrFenced: a newer leader has written to the record; nothing was changed. It comes with
+	// EventTaskFailed alone.
 	ErrFenced = errors.New("tenure: fenced by a newer leader")
 )
 
-// OptionError is one problem with one option. New and its siblings join all problems into one error that matches
-// ErrMisconfigured; errors.As finds the first of them.
+// OptionError is one problem with one option. New and its siblings join all problems into one error
+// that matches ErrMisconfigured; errors.As finds the first of them.
 type OptionError struct {
 	Field  string // path of the field, such as "Election.LeaseTTL"
 	Value  string // what it was set to, quoted where it is text
@@ -74,7 +79,8 @@ func (e optionErrors) Unwrap() []error {
 	return all
 }
 
-// PanicError is the error of a callback that panicked, or that ended its goroutine with runtime.Goexit.
+// PanicError is the error of a callback that panicked, or that ended its goroutine with
+// runtime.Goexit.
 type PanicError struct {
 	Value any    // what was passed to panic; nil after runtime.Goexit
 	Stack []byte // the stack at the panic

@@ -86,7 +86,8 @@ func TestLogLines(t *testing.T) {
 }
 
 // Every event there is has a line, so that none is forgotten when one is added.
-// TestPanicsAreLoggedWithTheirStack: where the panic was stands in the record of the failure, and in that alone.
+// TestPanicsAreLoggedWithTheirStack: where the panic was stands in the record of the failure, and
+// in that alone.
 func TestPanicsAreLoggedWithTheirStack(t *testing.T) {
 	panicked := &PanicError{Value: "oops", Stack: []byte("goroutine 1")}
 	for _, kind := range []EventType{EventTaskFailed, EventWorkFailed} {

@@ -84,8 +84,8 @@ func TestObserverHearsInOrderOneAtATime(t *testing.T) {
 	})
 }
 
-// TestEventTimesAreInTheOrderOfDelivery: many publishers at once, and no event is older than the one
-// before it.
+// TestEventTimesAreInTheOrderOfDelivery: many publishers at once, and no event is older than the
+// one before it.
 func TestEventTimesAreInTheOrderOfDelivery(t *testing.T) {
 	b := newEventBus("me")
 	told, _ := observed(t, b, func(Event) {})
@@ -129,8 +129,8 @@ func TestObserverThatDoesNotKeepUpMissesTheOldest(t *testing.T) {
 	})
 }
 
-// TestFloodOfHearsayHidesNothing: anybody who may publish can send hints of changes without end. What
-// this process did itself is delivered.
+// TestFloodOfHearsayHidesNothing: anybody who may publish can send hints of changes without end.
+// What this process did itself is delivered.
 func TestFloodOfHearsayHidesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *eventBus) {
 		blocked := make(chan struct{})

@@ -21,7 +21,8 @@ import (
 
 func cleanup(context.Context, int64) error { return nil }
 
-// A service with a handler that answers by IsLeader and a leader-only task. This is the quick start of the README.
+// A service with a handler that answers by IsLeader and a leader-only task. This is the quick start
+// of the README.
 func Example() { //nolint:testableexamples // it serves until a signal comes
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379", ReadTimeout: 3 * time.Second}) // a client of its own
 	c, err := tenure.New(rdb, tenure.Options{Namespace: "shop", Logger: slog.Default()})

@@ -24,8 +24,9 @@ import (
 
 // framedServer answers with the bytes that a test gives it, whatever they are.
 type framedServer struct {
-	// reply gives what is written for a command; say writes more to the same connection, then and later. ok is false for commands that
-	// the server answers by itself: those that a client connects with.
+	// reply gives what is written for a command; say writes more to the same connection, then and
+	// later. ok is false for commands that the server answers by itself: those that a client
+	// connects with.
 	reply func(args []string, say func(string)) (frame string, ok bool)
 	ended sync.WaitGroup
 }
@@ -58,7 +59,8 @@ func (s *framedServer) serve(conn net.Conn) {
 		n, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
 		return n
 	}
-	// A connection of the system takes what is written before the other end reads: a client may send two commands and then read.
+	// A connection of the system takes what is written before the other end reads: a client may
+	// send two commands and then read.
 	out, done := make(chan string, 1000), make(chan struct{})
 	defer close(done)
 	s.ended.Go(func() { // ends with serve, or with the connection
@@ -125,7 +127,8 @@ var nonsense = []string{
 	"?\r\n", "\r\n", "+\r\n", "|1\r\n+a\r\n+b\r\n*0\r\n", ">1\r\n:1\r\n", ">0\r\n", "(x\r\n", "#x\r\n", ",x\r\n", "!1\r\nx\r\n", "-\r\n", "~1\r\n$-1\r\n", "*3\r\n+message\r\n+a\r\n*1\r\n:1\r\n",
 }
 
-// TestFramesOfAServer: whatever a server answers, on a subscription or to a call, the process goes on, believes nothing and reports it.
+// TestFramesOfAServer: whatever a server answers, on a subscription or to a call, the process goes
+// on, believes nothing and reports it.
 func TestFramesOfAServer(t *testing.T) {
 	for _, protocol := range []int{2, 3} {
 		for _, frame := range nonsense {
@@ -189,8 +192,9 @@ func framesOfAServer(t *testing.T, protocol int, frame string, where []string) {
 	server.ended.Wait()
 }
 
-// TestPublishedFramesAcrossTheDeadline: somebody publishes a message whose rest comes when the subscriber has given up waiting, cut at
-// any place. Behind the cut nothing may be read as protocol: not what would end the process, nor a hint, nor an address to go to.
+// TestPublishedFramesAcrossTheDeadline: somebody publishes a message whose rest comes when the
+// subscriber has given up waiting, cut at any place. Behind the cut nothing may be read as
+// protocol: not what would end the process, nor a hint, nor an address to go to.
 func TestPublishedFramesAcrossTheDeadline(t *testing.T) {
 	forged := messageFrame("ns:events", `{"type":"vacant","role":"forged"}`)
 	for _, protocol := range []int{2, 3} {
@@ -253,7 +257,8 @@ func acrossTheDeadline(t *testing.T, protocol int, message string, cut int) {
 	server.ended.Wait()
 }
 
-// TestAnyErrorEndsTheSubscription: behind an error, even one that the client takes for the answer to a command, nothing is read.
+// TestAnyErrorEndsTheSubscription: behind an error, even one that the client takes for the answer
+// to a command, nothing is read.
 func TestAnyErrorEndsTheSubscription(t *testing.T) {
 	for _, protocol := range []int{2, 3} {
 		synctest.Test(t, func(t *testing.T) {
@@ -284,8 +289,8 @@ func TestAnyErrorEndsTheSubscription(t *testing.T) {
 	}
 }
 
-// TestHugeHolderIsCut: whatever a foreign client writes into the lease key, or the term hash, it takes a few bytes with us, and never
-// passes for an ID.
+// TestHugeHolderIsCut: whatever a foreign client writes into the lease key, or the term hash, it
+// takes a few bytes with us, and never passes for an ID.
 func TestHugeHolderIsCut(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		long := strings.Repeat("x", 128)
@@ -305,10 +310,12 @@ func TestHugeHolderIsCut(t *testing.T) {
 	})
 }
 
-// claims are lengths that the client would allocate: its memory is not what FuzzFrames is about. Longer ones make it panic.
+// claims are lengths that the client would allocate: its memory is not what FuzzFrames is about.
+// Longer ones make it panic.
 var claims = regexp.MustCompile(`[$*%~>=!|][+]?0*[1-9]\d{4,15}\r\n`)
 
-// FuzzFrames: whatever bytes come over a subscription, or as the answer to a call, the process goes on and Run ends in time.
+// FuzzFrames: whatever bytes come over a subscription, or as the answer to a call, the process goes
+// on and Run ends in time.
 func FuzzFrames(f *testing.F) {
 	for i, frame := range nonsense {
 		f.Add([]byte(frame), i%2 == 0, i%3 == 0)

@@ -14,9 +14,11 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// The other fuzz targets stand beside what they fuzz; `make fuzz` runs all of them. What they have found lies in testdata/fuzz.
+// The other fuzz targets stand beside what they fuzz; `make fuzz` runs all of them. What they have
+// found lies in testdata/fuzz.
 
-// FuzzOptions: options that are accepted keep every relation that the promises rest on; those that are refused say which field.
+// FuzzOptions: options that are accepted keep every relation that the promises rest on; those that
+// are refused say which field.
 func FuzzOptions(f *testing.F) {
 	f.Add("waf:cluster", "a", "role", "", int64(30*time.Second), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0))
 	f.Add("{x}", "h-1", "", "leader:x", int64(300*time.Millisecond), int64(100*time.Millisecond), int64(-1), int64(1), int64(1<<62), int64(-1<<63), int64(1), int64(1<<63-1), int64(7))
@@ -52,7 +54,8 @@ func FuzzOptions(f *testing.F) {
 	})
 }
 
-// FuzzHint: whatever is published, it is a hint of a few bytes or nothing, and never the one that only the client may give.
+// FuzzHint: whatever is published, it is a hint of a few bytes or nothing, and never the one that
+// only the client may give.
 func FuzzHint(f *testing.F) {
 	for _, payload := range []string{
 		`{"type":"vacant","role":""}`, `{"type":"roll-call","role":"x"}`, `{"type":"connected"}`, `{"type":1}`, `[]`, `null`, "\x00", `{"type":"vacant","role":"` + strings.Repeat("x", 5000) + `"}`,
@@ -67,7 +70,8 @@ func FuzzHint(f *testing.F) {
 	})
 }
 
-// FuzzSchedule: a cron specification is refused, or its slots increase strictly from wherever they are asked for.
+// FuzzSchedule: a cron specification is refused, or its slots increase strictly from wherever they
+// are asked for.
 func FuzzSchedule(f *testing.F) {
 	for _, spec := range []string{"0 0 * * *", "*/5 * * * *", "@hourly", "CRON_TZ=Europe/Berlin 30 2 * * *", "0 0 30 2 *", "", "* * * * * *", "TZ= * * * * *"} {
 		f.Add(spec, int64(1_700_000_000))
@@ -86,7 +90,8 @@ func FuzzSchedule(f *testing.F) {
 	})
 }
 
-// FuzzTask: a task that is accepted has a schedule that moves on and policies within bounds; one that is not says which field.
+// FuzzTask: a task that is accepted has a schedule that moves on and policies within bounds; one
+// that is not says which field.
 func FuzzTask(f *testing.F) {
 	f.Add("cleanup", "@daily", int64(0), int64(0), int64(0), int64(0), int64(0), 0, 0, uint8(0))
 	f.Add("a.b-c_d", "", int64(100*time.Millisecond), int64(time.Second), int64(time.Hour), int64(time.Millisecond), int64(time.Minute), 1000, 1000, uint8(4))
@@ -129,7 +134,8 @@ func FuzzTask(f *testing.F) {
 	})
 }
 
-// FuzzKeys: names that are accepted lead to keys that no two things share, and on a cluster to one slot.
+// FuzzKeys: names that are accepted lead to keys that no two things share, and on a cluster to one
+// slot.
 func FuzzKeys(f *testing.F) {
 	f.Add("{waf}:a", "leader", "a", "b", "x:heartbeat", "x")
 	f.Add("tenure", "", "runs", "x.runs", "a", "a:metrics")

@@ -21,11 +21,13 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
-// hearingBound is how long a subscription may be dead: max(5 s, LeaseTTL/2), with the lease of a crew.
+// hearingBound is how long a subscription may be dead: max(5 s, LeaseTTL/2), with the lease of a
+// crew.
 const hearingBound = 5 * time.Second
 
-// TestVirtualP7_SubscriptionThatDiesSilently: a connection that is dropped without a sign is noticed and made anew; hand-overs take
-// milliseconds again; the state is shown meanwhile and reported once.
+// TestVirtualP7_SubscriptionThatDiesSilently: a connection that is dropped without a sign is
+// noticed and made anew; hand-overs take milliseconds again; the state is shown meanwhile and
+// reported once.
 func TestVirtualP7_SubscriptionThatDiesSilently(t *testing.T) {
 	for _, after := range []time.Duration{0, time.Second, 2400 * time.Millisecond} { // since the last check
 		inCrew(t, func(c *crew) {
@@ -59,8 +61,8 @@ func TestVirtualP7_SubscriptionThatDiesSilently(t *testing.T) {
 	}
 }
 
-// TestVirtualP7_SubscriptionAfterALongOutage: the pauses between attempts grow during an outage. They
-// are short again at later losses.
+// TestVirtualP7_SubscriptionAfterALongOutage: the pauses between attempts grow during an outage.
+// They are short again at later losses.
 func TestVirtualP7_SubscriptionAfterALongOutage(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		a := c.member("a").start()
@@ -79,7 +81,8 @@ func TestVirtualP7_SubscriptionAfterALongOutage(t *testing.T) {
 	})
 }
 
-// TestVirtualP1_DeafLeaderHearsTheNextRollCall: a leader whose subscription died silently hears the roll-call again within the bound.
+// TestVirtualP1_DeafLeaderHearsTheNextRollCall: a leader whose subscription died silently hears the
+// roll-call again within the bound.
 func TestVirtualP1_DeafLeaderHearsTheNextRollCall(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		a := c.member("a").start()
@@ -97,8 +100,9 @@ func TestVirtualP1_DeafLeaderHearsTheNextRollCall(t *testing.T) {
 	})
 }
 
-// TestVirtualP1_ColdStandby: Redis is replaced by another one that is empty and has been up for long. All connections break at once, so
-// the leader misses the roll-call of a newcomer that is faster: it renews as soon as its subscription stands again.
+// TestVirtualP1_ColdStandby: Redis is replaced by another one that is empty and has been up for
+// long. All connections break at once, so the leader misses the roll-call of a newcomer that is
+// faster: it renews as soon as its subscription stands again.
 func TestVirtualP1_ColdStandby(t *testing.T) {
 	for n := range 20 {
 		inCrew(t, func(c *crew) {
@@ -141,8 +145,8 @@ func (s *slowReplies) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestVirtualP1_RollCallBeforeTheGrantIsKnown: FLUSHALL and the roll-call of a newcomer come while the
-// reply of a grant is under way.
+// TestVirtualP1_RollCallBeforeTheGrantIsKnown: FLUSHALL and the roll-call of a newcomer come while
+// the reply of a grant is under way.
 func TestVirtualP1_RollCallBeforeTheGrantIsKnown(t *testing.T) {
 	for _, late := range []time.Duration{20 * time.Millisecond, 50 * time.Millisecond} {
 		inCrew(t, func(c *crew) {
@@ -172,8 +176,8 @@ func TestVirtualP1_RollCallBeforeTheGrantIsKnown(t *testing.T) {
 	}
 }
 
-// TestVirtualP8_TasksThatFinishHearTheRollCall: the lease of a term that has ended is kept for them.
-// FLUSHALL takes it away, and they are cancelled.
+// TestVirtualP8_TasksThatFinishHearTheRollCall: the lease of a term that has ended is kept for
+// them. FLUSHALL takes it away, and they are cancelled.
 func TestVirtualP8_TasksThatFinishHearTheRollCall(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		long := func(o *Options) { o.Election.LeaseTTL, o.ShutdownTimeout = 30*time.Second, time.Minute }
@@ -214,8 +218,8 @@ func TestForgedOrigin(t *testing.T) {
 	})
 }
 
-// TestVirtualP1_RollCallOfManyRoles: FLUSHALL, one process leads 1,000 roles over a round trip of 10 ms, and a newcomer that remembers
-// nothing asks for all of them: none is led twice.
+// TestVirtualP1_RollCallOfManyRoles: FLUSHALL, one process leads 1,000 roles over a round trip of
+// 10 ms, and a newcomer that remembers nothing asks for all of them: none is led twice.
 func TestVirtualP1_RollCallOfManyRoles(t *testing.T) {
 	many := 1000
 	if testing.Short() || simnet.Race {
@@ -252,7 +256,8 @@ func TestVirtualP1_RollCallOfManyRoles(t *testing.T) {
 	})
 }
 
-// TestSubscriptionOfRoles: one subscription serves all leases, of whatever name, and those that are added later.
+// TestSubscriptionOfRoles: one subscription serves all leases, of whatever name, and those that are
+// added later.
 func TestSubscriptionOfRoles(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		shared := ElectionOptions{LeaderKey: "leader:shared", LeaseTTL: 10 * time.Second}
@@ -282,7 +287,8 @@ func TestSubscriptionOfRoles(t *testing.T) {
 	})
 }
 
-// TestChecksOfTheSubscription: what a check costs, and what it makes of a Redis that does not publish.
+// TestChecksOfTheSubscription: what a check costs, and what it makes of a Redis that does not
+// publish.
 func TestChecksOfTheSubscription(t *testing.T) {
 	refuse := func(what, channel string) func(host, cmd string, args []string) string {
 		return func(host, cmd string, args []string) string {
@@ -329,7 +335,8 @@ func TestChecksOfTheSubscription(t *testing.T) {
 	}
 }
 
-// TestRollCallThatIsTooSlowIsReported: once, with what to set, by the process whose leaders cannot answer in time and by no other.
+// TestRollCallThatIsTooSlowIsReported: once, with what to set, by the process whose leaders cannot
+// answer in time and by no other.
 func TestRollCallThatIsTooSlowIsReported(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		c.net.SetFaults("a", simnet.Faults{MinLatency: 20 * time.Millisecond, MaxLatency: 20 * time.Millisecond})
@@ -350,7 +357,8 @@ func TestRollCallThatIsTooSlowIsReported(t *testing.T) {
 	})
 }
 
-// TestSubscriptionGoesToTheMaster: a client of a cluster that reads from replicas listens, and checks, at the master all the same.
+// TestSubscriptionGoesToTheMaster: a client of a cluster that reads from replicas listens, and
+// checks, at the master all the same.
 func TestSubscriptionGoesToTheMaster(t *testing.T) {
 	for name, change := range map[string]func(*redis.ClusterOptions){
 		"ReadOnly":       func(o *redis.ClusterOptions) { o.ReadOnly = true },
@@ -405,8 +413,9 @@ func TestSubscriptionGoesToTheMaster(t *testing.T) {
 	}
 }
 
-// TestRenewalsTravelTogether: what comes while four calls are on their way goes in one pipeline, at most 200 in each; one that comes alone
-// goes alone; a script that the server does not know is loaded once.
+// TestRenewalsTravelTogether: what comes while four calls are on their way goes in one pipeline, at
+// most 200 in each; one that comes alone goes alone; a script that the server does not know is
+// loaded once.
 func TestRenewalsTravelTogether(t *testing.T) {
 	for _, many := range []int{1, 4, 5, 300, 1000} {
 		synctest.Test(t, func(t *testing.T) {

@@ -143,7 +143,8 @@ func TestFleet(t *testing.T) {
 	})
 }
 
-// within drops the times, each of which must be one beat before that of want at the earliest, and one sweep after it at the latest.
+// within drops the times, each of which must be one beat before that of want at the earliest, and
+// one sweep after it at the latest.
 func (f *registryFleet) within(told []string, want ...string) {
 	f.Helper()
 	require.Len(f, told, len(want), "%q", told)
@@ -201,7 +202,8 @@ func TestBeatInterval(t *testing.T) {
 	})
 }
 
-// TestP9_OutageOfRedis: after an outage that is longer than DownAfter all are silent, and nobody is removed.
+// TestP9_OutageOfRedis: after an outage that is longer than DownAfter all are silent, and nobody is
+// removed.
 func TestP9_OutageOfRedis(t *testing.T) {
 	for _, grace := range []bool{true, false} {
 		t.Run(fmt.Sprint("grace=", grace), func(t *testing.T) {
@@ -341,7 +343,8 @@ func (s *slowRegistry) Heartbeat(ctx context.Context, b store.Heartbeat) (store.
 	return s.Registry.Heartbeat(context.WithoutCancel(ctx), b)
 }
 
-// TestBeatThatWasGivenUpEntersNothing: the process leaves right after it gave up a beat, which comes right after that.
+// TestBeatThatWasGivenUpEntersNothing: the process leaves right after it gave up a beat, which
+// comes right after that.
 func TestBeatThatWasGivenUpEntersNothing(t *testing.T) {
 	for _, late := range []time.Duration{10 * time.Millisecond, 900 * time.Millisecond, 2 * time.Second} {
 		inFleet(t, func(f *registryFleet) {
@@ -361,8 +364,8 @@ func TestBeatThatWasGivenUpEntersNothing(t *testing.T) {
 	}
 }
 
-// TestLateFirstBeatOfADeadProcess: neither does the first one, of a process that never heard of Redis's clock; nor does it push
-// aside the process that came after it under the same ID.
+// TestLateFirstBeatOfADeadProcess: neither does the first one, of a process that never heard of
+// Redis's clock; nor does it push aside the process that came after it under the same ID.
 func TestLateFirstBeatOfADeadProcess(t *testing.T) {
 	for _, successor := range []bool{false, true} {
 		inFleet(t, func(f *registryFleet) {
@@ -452,7 +455,8 @@ func onStuckRegistry(t *testing.T, act func(m *registryMember, store *stuckRegis
 	})
 }
 
-// TestHungBeatsAreBounded: a client that ignores its context neither hangs the loop nor gathers calls.
+// TestHungBeatsAreBounded: a client that ignores its context neither hangs the loop nor gathers
+// calls.
 func TestHungBeatsAreBounded(t *testing.T) {
 	onStuckRegistry(t, func(m *registryMember, store *stuckRegistry, hang, heal func()) {
 		ctx, stop := context.WithCancel(context.Background())
@@ -537,7 +541,8 @@ func TestHungSweepsAreBounded(t *testing.T) {
 	})
 }
 
-// TestRegistrySwitchedOff: who is not registered does not beat, who does not sweep does not sweep; both read.
+// TestRegistrySwitchedOff: who is not registered does not beat, who does not sweep does not sweep;
+// both read.
 func TestRegistrySwitchedOff(t *testing.T) {
 	inFleet(t, func(f *registryFleet) {
 		reader := f.member("reader", "reader", func(o *Options) { o.Registry.BeatInterval, o.Registry.SweepInterval = -1, -1 })

@@ -185,7 +185,8 @@ func TestSubscriptionStandsAgain(t *testing.T) {
 	<-ended
 }
 
-// A connection that is silent is asked; where it does not answer, another one is made. Pauses grow, and are bounded.
+// A connection that is silent is asked; where it does not answer, another one is made. Pauses grow,
+// and are bounded.
 func TestSubscriptionInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := simnet.New(simnet.Options{Seed: 1})
@@ -222,7 +223,8 @@ func TestSubscriptionInVirtualTime(t *testing.T) {
 	})
 }
 
-// While Redis refuses connections the pauses between subscriptions grow to longestPauseOfHearing, and no further.
+// While Redis refuses connections the pauses between subscriptions grow to longestPauseOfHearing,
+// and no further.
 func TestSubscriptionPausesGrowAndAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dials []time.Time
@@ -254,7 +256,8 @@ func TestSubscriptionPausesGrowAndAreBounded(t *testing.T) {
 	})
 }
 
-// A client that connects for ever, whatever its context says, does not hold up Run past the shutdown bound.
+// A client that connects for ever, whatever its context says, does not hold up Run past the
+// shutdown bound.
 func TestP11_SubscriptionThatHangs(t *testing.T) {
 	redistest.NoLeaks(t)
 	release, dialling := make(chan struct{}), make(chan struct{}, 100)

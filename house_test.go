@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// floors are the files of this package from the ground up. A file may name what files below it have,
-// and what the others of its own floor have.
+// floors are the files of this package from the ground up. A file may name what files below it
+// have, and what the others of its own floor have.
 var floors = [][]string{
 	{"doc.go"},
 	{"errors.go"},

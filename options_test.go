@@ -73,7 +73,8 @@ func TestTimingOfOptions(t *testing.T) {
 
 const longest = time.Duration(math.MaxInt64)
 
-// durations are the fields that are durations, each with values that are legal beside the defaults and values that are not.
+// durations are the fields that are durations, each with values that are legal beside the defaults
+// and values that are not.
 var durations = map[string]struct {
 	set   func(*Options, time.Duration)
 	legal []time.Duration
@@ -274,7 +275,8 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	require.Len(t, strings.Split(err.Error(), "\n"), len(fields)+1, "one a line")
 }
 
-// A namespace that another one's keys of roles, tasks or instances begin with would share keys with that.
+// A namespace that another one's keys of roles, tasks or instances begin with would share keys with
+// that.
 func TestNamespaceWithinAnother(t *testing.T) {
 	for name, refused := range map[string]bool{
 		"app:task": true, "app:leader:x": true, "app:instance": true, "a:b:task": true, "{app}:task": true,

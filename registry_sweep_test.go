@@ -22,8 +22,8 @@ type crowd struct {
 	cut     time.Time
 }
 
-// inCrowd runs act when a fleet of so many has been watched for long enough. Its beats are spread over an
-// interval, or come together.
+// inCrowd runs act when a fleet of so many has been watched for long enough. Its beats are spread
+// over an interval, or come together.
 func inCrowd(t *testing.T, size int, together bool, options RegistryOptions, act func(*crowd)) {
 	t.Helper()
 	inFleet(t, func(f *registryFleet) {
@@ -72,8 +72,8 @@ func (c *crowd) downs() (at []time.Duration, holds int) {
 // mayGo is how many of so many instances may be removed within two beats.
 func mayGo(instances int) int { return max(1, instances/4) }
 
-// holdsUntilGone is how many times a DownAfter passes until so many dead of so many instances are all
-// removed.
+// holdsUntilGone is how many times a DownAfter passes until so many dead of so many instances are
+// all removed.
 func holdsUntilGone(instances, dead int) (rounds int) {
 	for ; dead > 0; rounds++ {
 		gone := min(dead, mayGo(instances))
@@ -113,8 +113,8 @@ var crowds = map[string]struct {
 	"2":                             {2, false, RegistryOptions{}},
 }
 
-// TestP9_CrowdThatIsCutOff: whatever the interval of the sweeps and the phase of the beats, a crowd that
-// is cut off loses at most a quarter, and is reported once. All of it comes back.
+// TestP9_CrowdThatIsCutOff: whatever the interval of the sweeps and the phase of the beats, a crowd
+// that is cut off loses at most a quarter, and is reported once. All of it comes back.
 func TestP9_CrowdThatIsCutOff(t *testing.T) {
 	for name, test := range crowds {
 		if simnet.Race && test.size == 60 && test.options.SweepInterval != time.Second {
@@ -172,8 +172,8 @@ func TestDeadCrowdIsRemoved(t *testing.T) {
 	}
 }
 
-// TestNobodyDriftsInAnOutage: when all are silent because Redis was away, or because its clock was set,
-// nobody is said to have drifted: they have two beats of time from when the sweeper sees that.
+// TestNobodyDriftsInAnOutage: when all are silent because Redis was away, or because its clock was
+// set, nobody is said to have drifted: they have two beats of time from when the sweeper sees that.
 func TestNobodyDriftsInAnOutage(t *testing.T) {
 	outages := []time.Duration{20 * time.Second, 50 * time.Second, 70 * time.Second, 90 * time.Second, 2 * time.Minute, 10 * time.Minute}
 	if simnet.Race {
@@ -213,8 +213,8 @@ func TestNobodyDriftsInAnOutage(t *testing.T) {
 	}
 }
 
-// TestInstancesThatDieOneByOne: each is removed, though they are a crowd for the rule, and no later than
-// a hold after its turn.
+// TestInstancesThatDieOneByOne: each is removed, though they are a crowd for the rule, and no later
+// than a hold after its turn.
 func TestInstancesThatDieOneByOne(t *testing.T) {
 	for _, pause := range []time.Duration{time.Second, 20 * time.Second, time.Minute, 4 * time.Minute, 6 * time.Minute} {
 		t.Run(pause.String(), func(t *testing.T) {

@@ -66,7 +66,8 @@ type registryMember struct {
 	events []Event
 }
 
-// member makes a registry that beats only when it is told to. The incarnation is the ID and a number.
+// member makes a registry that beats only when it is told to. The incarnation is the ID and a
+// number.
 func (w *registryWorld) member(id string, change ...func(*Options)) *registryMember {
 	w.Helper()
 	number := 0
@@ -121,7 +122,8 @@ func (m *registryMember) told() []string {
 	return told
 }
 
-// beats sends one heartbeat, or two if the first came too late, and returns how long it is to the next.
+// beats sends one heartbeat, or two if the first came too late, and returns how long it is to the
+// next.
 func (m *registryMember) beats() time.Duration {
 	l := m.beatLoop
 	l.beat.Nudge()
@@ -131,7 +133,8 @@ func (m *registryMember) beats() time.Duration {
 	return l.beat.Wait(monotonic())
 }
 
-// testSweeper is a sweeper that makes a pass when it is told to: its clock is set ahead to the next one.
+// testSweeper is a sweeper that makes a pass when it is told to: its clock is set ahead to the next
+// one.
 type testSweeper struct {
 	*sweeper
 	ahead time.Duration
@@ -639,8 +642,8 @@ var foreignStory = []string{
 	"[drifted waf-1] waf-1 drifted", // who begins to sweep does not take it for down
 }
 
-// TestForeignInstances: records of other programs are adopted, watched by their heartbeat keys and removed. (On miniredis and on
-// Redis alike.)
+// TestForeignInstances: records of other programs are adopted, watched by their heartbeat keys and
+// removed. (On miniredis and on Redis alike.)
 func TestForeignInstances(t *testing.T) {
 	onRegistryRedis(t, func(w *registryWorld) { require.Equal(w, foreignStory, w.foreignInstances()) })
 }
@@ -689,7 +692,8 @@ func sorted(lines []string) []string {
 	return lines
 }
 
-// TestForeignRecordIsFoundCheaply: all records are read at the beginning, when their number has changed, and not else.
+// TestForeignRecordIsFoundCheaply: all records are read at the beginning, when their number has
+// changed, and not else.
 func TestForeignRecordIsFoundCheaply(t *testing.T) {
 	onRegistryRedis(t, func(w *registryWorld) {
 		leader, a := w.member("leader"), w.member("a")
@@ -812,7 +816,8 @@ func TestHoldWithoutEndIsBounded(t *testing.T) {
 	})
 }
 
-// TestRemovalsAheadOfTheClockAreBounded: they count against the cap for two beats, not until Redis's clock is there.
+// TestRemovalsAheadOfTheClockAreBounded: they count against the cap for two beats, not until
+// Redis's clock is there.
 func TestRemovalsAheadOfTheClockAreBounded(t *testing.T) {
 	for name, ahead := range map[string]float64{"a clock set back": float64(time.Now().Add(7 * 24 * time.Hour).UnixMilli()), "forged": 9e15} {
 		t.Run(name, func(t *testing.T) {
@@ -862,7 +867,8 @@ func TestJunkAmongTheBeatsHoldsNobody(t *testing.T) {
 	require.Equal(t, int64(3), w.rdb.ZCard(t.Context(), "waf:cluster:beats").Val())
 }
 
-// TestHintsOfACrowdAreFew: a sweep says in few messages what it has changed, and each of them is read.
+// TestHintsOfACrowdAreFew: a sweep says in few messages what it has changed, and each of them is
+// read.
 func TestHintsOfACrowdAreFew(t *testing.T) {
 	onRegistryRedis(t, func(w *registryWorld) {
 		leader, other := w.member("leader"), w.member("other")
@@ -903,8 +909,8 @@ func TestHintsOfACrowdAreFew(t *testing.T) {
 	})
 }
 
-// TestSweepThatIsRepeated: a client repeats a sweep when a reply is lost. The second one removes nobody
-// else, and is answered with the same hold.
+// TestSweepThatIsRepeated: a client repeats a sweep when a reply is lost. The second one removes
+// nobody else, and is answered with the same hold.
 func TestSweepThatIsRepeated(t *testing.T) {
 	onRegistryRedis(t, func(w *registryWorld) {
 		ids := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
@@ -1004,7 +1010,8 @@ func TestListing(t *testing.T) {
 	})
 }
 
-// hostileRecords are values that somebody may have put into the hash; whether they count as an instance.
+// hostileRecords are values that somebody may have put into the hash; whether they count as an
+// instance.
 var hostileRecords = map[string]bool{
 	``: false, `null`: false, `x`: false, `[]`: false, `"x"`: false, `1`: false, `{`: false, strings.Repeat("[", 50_000): false,
 	`{"status":"` + strings.Repeat("x", 70_000) + `"}`: false,
@@ -1074,7 +1081,8 @@ func (w *registryWorld) adoptable() (count int) {
 	return count
 }
 
-// TestOwnWords: another program's word is kept while the instance beats, and does not count as active.
+// TestOwnWords: another program's word is kept while the instance beats, and does not count as
+// active.
 func TestOwnWords(t *testing.T) {
 	w := miniRegistryWorld(t)
 	m := w.member("reader")
@@ -1259,8 +1267,8 @@ func (w *registryWorld) silence1(d time.Duration, id string) {
 	w.real.ConfigSet(w.T, "maxmemory", "1")
 }
 
-// TestRegistryRights: a user without rights to channels loses the hints and nothing else; one without rights to a command hears
-// which.
+// TestRegistryRights: a user without rights to channels loses the hints and nothing else; one
+// without rights to a command hears which.
 func TestRegistryRights(t *testing.T) {
 	w := realRegistryWorld(t)
 	user := func(rules ...any) *registryWorld {
@@ -1294,7 +1302,8 @@ func TestRegistryRights(t *testing.T) {
 	require.ErrorContains(t, b.events[0].Err, "+zadd and access to ~waf:cluster:beats")
 }
 
-// TestRegistryKeysShareASlot: on a cluster a namespace has a hash tag, and every key has the namespace.
+// TestRegistryKeysShareASlot: on a cluster a namespace has a hash tag, and every key has the
+// namespace.
 func TestRegistryKeysShareASlot(t *testing.T) {
 	k := store.Keys("{waf}:cluster")
 	for _, key := range []string{k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Heartbeat("x")} {
@@ -1302,8 +1311,8 @@ func TestRegistryKeysShareASlot(t *testing.T) {
 	}
 }
 
-// TestRegistryCost measures what Redis spends: a beat, a sweep of 10,000 with none and with 100 silent. It is the best of some rounds,
-// since this machine may be busy, and a generous bound.
+// TestRegistryCost measures what Redis spends: a beat, a sweep of 10,000 with none and with 100
+// silent. It is the best of some rounds, since this machine may be busy, and a generous bound.
 func TestRegistryCost(t *testing.T) {
 	w := realRegistryWorld(t)
 	ctx := t.Context()

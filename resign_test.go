@@ -168,8 +168,9 @@ func TestResignReturnsWhenRunDoes(t *testing.T) {
 	})
 }
 
-// Leader work that calls Resign without its context waits for itself. So does whoever it waits for. It ends with the drain bound, when
-// the lease is left to lapse, and not with Run; then the elector goes on.
+// Leader work that calls Resign without its context waits for itself. So does whoever it waits for.
+// It ends with the drain bound, when the lease is left to lapse, and not with Run; then the elector
+// goes on.
 func TestResignThatWaitsForItsCallerEnds(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		answer := make(chan error, 1)
@@ -192,7 +193,8 @@ func TestResignThatWaitsForItsCallerEnds(t *testing.T) {
 	})
 }
 
-// A Resign that was called in an earlier term, and got no time to run since, does not hide one of now.
+// A Resign that was called in an earlier term, and got no time to run since, does not hide one of
+// now.
 func TestResignOfAnOlderTermDoesNotHideOneOfNow(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.run(s.honest(0))
@@ -222,7 +224,8 @@ func TestResignByTheWorkOfAnotherElector(t *testing.T) {
 	})
 }
 
-// Work that goes on after its term has ended does not end the next one: not even that of an elector that leads again meanwhile.
+// Work that goes on after its term has ended does not end the next one: not even that of an elector
+// that leads again meanwhile.
 func TestResignByTheWorkOfATermThatIsOver(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.run(s.honest(0))

@@ -17,7 +17,8 @@ const (
 	tableBase   = int64(1_700_006_400_000)
 )
 
-// TestSlotDecisions: what becomes of slots that are due, at the last millisecond of each rule and at the first behind it.
+// TestSlotDecisions: what becomes of slots that are due, at the last millisecond of each rule and
+// at the first behind it.
 func TestSlotDecisions(t *testing.T) {
 	const base, min10 = tableBase, 10 * tableMinute
 	every := func(overlap OverlapPolicy, missed MissedPolicy) Task {
@@ -144,7 +145,8 @@ func TestOutdatedRuns(t *testing.T) {
 	}
 }
 
-// TestReplan: where a record goes on that is new, or whose schedule was another, or that no clock can have led to.
+// TestReplan: where a record goes on that is new, or whose schedule was another, or that no clock
+// can have led to.
 func TestReplan(t *testing.T) {
 	const now, min10 = tableBase, 10 * tableMinute
 	every := Task{Name: "t", Schedule: Every(10 * time.Minute), InitialDelay: time.Minute}
@@ -203,7 +205,8 @@ func (s slotAt) Next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// TestChangesOfASchedule: what a record says of the schedule that it follows, and of the slot that a change dropped.
+// TestChangesOfASchedule: what a record says of the schedule that it follows, and of the slot that
+// a change dropped.
 func TestChangesOfASchedule(t *testing.T) {
 	const now = int64(1000)
 	for name, c := range map[string]struct {

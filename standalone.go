@@ -9,9 +9,10 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// NewStandalone returns a coordinator without Redis, for a service that runs as one instance: while Run goes on it leads every
-// role, but for the stand-back after a resignation or failed work. The registry lists this process only, tasks keep their
-// records in memory. Tokens start from the wall clock, so that they go on increasing through restarts.
+// NewStandalone returns a coordinator without Redis, for a service that runs as one instance: while
+// Run goes on it leads every role, but for the stand-back after a resignation or failed work. The
+// registry lists this process only, tasks keep their records in memory. Tokens start from the wall
+// clock, so that they go on increasing through restarts.
 func NewStandalone(opts Options) (*Coordinator, error) {
 	coordinator, _, err := newLocal(opts, true, neverExpires)
 	return coordinator, err

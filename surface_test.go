@@ -26,7 +26,8 @@ func goTool(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// What a program compiles that imports this package: go-redis with what it needs, the cron parser, and nothing else.
+// What a program compiles that imports this package: go-redis with what it needs, the cron parser,
+// and nothing else.
 func TestDependencies(t *testing.T) {
 	allowed := []string{
 		"github.com/tenure-go/tenure",
@@ -64,7 +65,8 @@ func TestGoDocFitsAScreen(t *testing.T) {
 	require.LessOrEqual(t, strings.Count(doc, "\n"), 60, doc)
 }
 
-// TestWordsOfTheStore: what the store calls the status of a run, or of an instance, is what this package exports.
+// TestWordsOfTheStore: what the store calls the status of a run, or of an instance, is what this
+// package exports.
 func TestWordsOfTheStore(t *testing.T) {
 	for word, stored := range map[RunStatus]store.RunStatus{
 		RunRunning: store.RunRunning, RunSucceeded: store.RunSucceeded, RunFailed: store.RunFailed, RunInterrupted: store.RunInterrupted,

@@ -12,7 +12,8 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// TestSkipWithJitter: what jitter has put off is overlapped only if it would start while the run before it is on.
+// TestSkipWithJitter: what jitter has put off is overlapped only if it would start while the run
+// before it is on.
 func TestSkipWithJitter(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		const takes = 30 * time.Second
@@ -32,7 +33,8 @@ func TestSkipWithJitter(t *testing.T) {
 	})
 }
 
-// TestJitterOfALateDecision: a decision that comes late leaves the slot alone whose time to start is still to come.
+// TestJitterOfALateDecision: a decision that comes late leaves the slot alone whose time to start
+// is still to come.
 func TestJitterOfALateDecision(t *testing.T) {
 	task := Task{Name: "t", Schedule: Every(time.Minute), Jitter: 59 * time.Second, Grace: time.Minute}
 	slot, second := int64(1_700_000_040_000), int64(1000)
@@ -46,8 +48,8 @@ func TestJitterOfALateDecision(t *testing.T) {
 	require.Zero(t, d.skipped)
 }
 
-// TestRunAllCatchesUpAndIsDone: after an outage a task that is slower than its interval catches up on what was missed, and then is as
-// it was before.
+// TestRunAllCatchesUpAndIsDone: after an outage a task that is slower than its interval catches up
+// on what was missed, and then is as it was before.
 func TestRunAllCatchesUpAndIsDone(t *testing.T) {
 	for _, takes := range []time.Duration{30 * time.Second, 55 * time.Second, 61 * time.Second, 150 * time.Second} {
 		for _, missed := range []MissedPolicy{RunOnce, RunAll} {
@@ -105,7 +107,8 @@ func TestCatchUpWalksOnce(t *testing.T) {
 	})
 }
 
-// TestInitialDelayIsForANewTask: a task of long standing is not put off by it when Redis's clock was set back.
+// TestInitialDelayIsForANewTask: a task of long standing is not put off by it when Redis's clock
+// was set back.
 func TestInitialDelayIsForANewTask(t *testing.T) {
 	const now, hour, day = int64(1_700_000_000_000), int64(3_600_000), 24 * int64(3_600_000)
 	task := Task{Name: "t", Schedule: Every(time.Hour), InitialDelay: 20 * 24 * time.Hour}
@@ -143,7 +146,8 @@ func TestNoMethodReplacesNext(t *testing.T) {
 	})
 }
 
-// TestOwedSlotStandsAlone: what was owed under the old schedule is run by Missed; the new one begins now.
+// TestOwedSlotStandsAlone: what was owed under the old schedule is run by Missed; the new one
+// begins now.
 func TestOwedSlotStandsAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after Schedule
@@ -207,7 +211,8 @@ func TestScheduleBeyondACentury(t *testing.T) {
 	require.Equal(t, at.UnixMilli(), task.replan(store.TaskRecord{Due: "0", Spec: "s"}, "s", later))
 }
 
-// TestOutdatedRun: a run that was left behind long ago is run again only if Missed asks for its slot.
+// TestOutdatedRun: a run that was left behind long ago is run again only if Missed asks for its
+// slot.
 func TestOutdatedRun(t *testing.T) {
 	for name, c := range map[string]struct {
 		missed MissedPolicy
@@ -288,8 +293,8 @@ func TestGrace(t *testing.T) {
 	}
 }
 
-// TestTwoVersionsLeadByTurns: of two cron specs the one that is not due leads at each slot of the other. The task runs all the same, once a
-// day, and each change is reported.
+// TestTwoVersionsLeadByTurns: of two cron specs the one that is not due leads at each slot of the
+// other. The task runs all the same, once a day, and each change is reported.
 func TestTwoVersionsLeadByTurns(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		old := Task{Name: "t", Schedule: Cron("0 2 * * *"), Run: g.run(0)}
@@ -313,7 +318,8 @@ func TestTwoVersionsLeadByTurns(t *testing.T) {
 	})
 }
 
-// TestOneChangeDropsASlot: a deploy, and one that takes it back, run nothing that neither version asked for.
+// TestOneChangeDropsASlot: a deploy, and one that takes it back, run nothing that neither version
+// asked for.
 func TestOneChangeDropsASlot(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		g.leader("a", Task{Name: "t", Schedule: Cron("0 5 * * *"), Run: g.run(0)}).end()

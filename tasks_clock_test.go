@@ -33,8 +33,9 @@ func (g *taskStage) clockTasks(schedules map[string]Schedule, every map[string]t
 	return tasks
 }
 
-// TestTasksKeepTheirRhythmAcrossClockSteps: Redis's clock is set back or ahead, by whatever, whoever is at a claim when it is. Every
-// task goes on within two of its slots and the minute after which the clock is looked at.
+// TestTasksKeepTheirRhythmAcrossClockSteps: Redis's clock is set back or ahead, by whatever,
+// whoever is at a claim when it is. Every task goes on within two of its slots and the minute after
+// which the clock is looked at.
 func TestTasksKeepTheirRhythmAcrossClockSteps(t *testing.T) {
 	steps := []time.Duration{-10 * time.Minute, -time.Hour, -24 * time.Hour, 24 * time.Hour}
 	if testing.Short() || simnet.Race {
@@ -86,7 +87,8 @@ func TestTasksKeepTheirRhythmAcrossClockSteps(t *testing.T) {
 	}
 }
 
-// TestClockIsSetWhileARunEnds: Redis's clock is set back before it hears of the end, so that the reply to that shows the step.
+// TestClockIsSetWhileARunEnds: Redis's clock is set back before it hears of the end, so that the
+// reply to that shows the step.
 func TestClockIsSetWhileARunEnds(t *testing.T) {
 	onTaskNet(t, func(g *taskStage, _ *simnet.Network, server *simnet.Server) {
 		a := g.member("m")
@@ -123,8 +125,8 @@ func TestOverlapAcrossAClockStep(t *testing.T) {
 	})
 }
 
-// TestStandaloneKeepsTheTimeOfTheDay: after a suspension of the machine, and after its clock was set, tasks without Redis are due by the
-// wall clock.
+// TestStandaloneKeepsTheTimeOfTheDay: after a suspension of the machine, and after its clock was
+// set, tasks without Redis are due by the wall clock.
 func TestStandaloneKeepsTheTimeOfTheDay(t *testing.T) {
 	for _, step := range []time.Duration{8 * time.Hour, -3 * time.Hour, 30 * time.Second, -30 * time.Second} {
 		t.Run(step.String(), func(t *testing.T) {

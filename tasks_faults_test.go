@@ -33,7 +33,8 @@ func TestLostRecord(t *testing.T) {
 	})
 }
 
-// TestRecordMovesUnderTheLeader: what somebody else writes there is taken up, and nothing is run twice.
+// TestRecordMovesUnderTheLeader: what somebody else writes there is taken up, and nothing is run
+// twice.
 func TestRecordMovesUnderTheLeader(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		move := func(d time.Duration) {
@@ -59,7 +60,8 @@ func TestRecordMovesUnderTheLeader(t *testing.T) {
 	})
 }
 
-// TestSickRecord: a record that somebody has to mend is told of once, tried rarely, and does not touch the other tasks.
+// TestSickRecord: a record that somebody has to fix is told of once, tried rarely, and does not
+// touch the other tasks.
 func TestSickRecord(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		a := g.member("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
@@ -81,7 +83,8 @@ func TestSickRecord(t *testing.T) {
 	})
 }
 
-// TestHungCalls: calls that never return are bounded in number, told of, and do not stop the scheduler from going on later.
+// TestHungCalls: calls that never return are bounded in number, told of, and do not stop the
+// scheduler from going on later.
 func TestHungCalls(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)}, Task{Name: "u", Schedule: Every(time.Hour), Run: g.run(0)})
@@ -138,7 +141,8 @@ func (s farTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (
 	return s.Tasks.Finish(ctx, name, f)
 }
 
-// TestTasksTakeTurnsAtTheCalls: where calls are the bottleneck every task has its share, whatever its place, and it is reported.
+// TestTasksTakeTurnsAtTheCalls: where calls are the bottleneck every task has its share, whatever
+// its place, and it is reported.
 func TestTasksTakeTurnsAtTheCalls(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		g.store = farTasks{g.local} // 80 calls a second, for the 200 that there would be
@@ -185,7 +189,8 @@ func TestFinishCannotBeTold(t *testing.T) {
 	}
 }
 
-// TestFinishIsRepeated: what Redis did not answer is asked again while the term lasts, and after it.
+// TestFinishIsRepeated: what Redis did not answer is asked again while the term lasts, and after
+// it.
 func TestFinishIsRepeated(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Minute)})
@@ -199,7 +204,8 @@ func TestFinishIsRepeated(t *testing.T) {
 	})
 }
 
-// TestSkipWhileRunEnds: a run that ends while something else is being asked about the task waits for its turn.
+// TestSkipWhileRunEnds: a run that ends while something else is being asked about the task waits
+// for its turn.
 func TestSkipWhileRunEnds(t *testing.T) {
 	for _, end := range []bool{false, true} {
 		onTaskStage(t, func(g *taskStage) {

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestForeignRecordSaysHowToRepairIt: a task whose record says that it belongs to a lease that nobody can have is reported once, with what to
-// do, and goes on within a minute of that.
+// TestForeignRecordSaysHowToRepairIt: a task whose record says that it belongs to a lease that
+// nobody can have is reported once, with what to do, and goes on within a minute of that.
 func TestForeignRecordSaysHowToRepairIt(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		c.redis.Do(func(m *miniredis.Miniredis) {

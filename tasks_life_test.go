@@ -37,7 +37,8 @@ func TestP10_LostReplyOfClaim(t *testing.T) {
 	}
 }
 
-// TestP10_ClaimAtTheEndOfTheTerm: a claim whose answer did not come in time is given back, and a late one is refused: the slot
+// TestP10_ClaimAtTheEndOfTheTerm: a claim whose answer did not come in time is given back, and a
+// late one is refused: the slot
 
 // is run by the next leader as if nobody had claimed it, even with MarkFailed.
 func TestP10_ClaimAtTheEndOfTheTerm(t *testing.T) {
@@ -69,7 +70,8 @@ func TestP10_ClaimAtTheEndOfTheTerm(t *testing.T) {
 	}
 }
 
-// TestP10_TermIsCheckedLast: a reader notices the end of the term while the claim is under way: the task does not start.
+// TestP10_TermIsCheckedLast: a reader notices the end of the term while the claim is under way: the
+// task does not start.
 func TestP10_TermIsCheckedLast(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), Abandoned: MarkFailed}
@@ -214,7 +216,8 @@ func TestTaskFailsAtTheEnd(t *testing.T) {
 	})
 }
 
-// TestIdleCost: without tasks nothing is asked, with one that sleeps a record is read once a minute.
+// TestIdleCost: without tasks nothing is asked, with one that sleeps a record is read once a
+// minute.
 func TestIdleCost(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		a := g.leader("a")
@@ -228,7 +231,8 @@ func TestIdleCost(t *testing.T) {
 	})
 }
 
-// TestP10_OnNetwork: a daily task on a Redis behind a network that delays, loses and repeats requests, with leaders that come and
+// TestP10_OnNetwork: a daily task on a Redis behind a network that delays, loses and repeats
+// requests, with leaders that come and
 
 // TestPause: slots pass without a run, a run that is owed waits.
 func TestPause(t *testing.T) {
@@ -260,8 +264,9 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// TestP10_ACrashBetweenClaimAndStart: nobody can tell whether the run began. With Rerun the next leader runs the slot, as the attempt
-// after the one that may have been; with MarkFailed it is not run again.
+// TestP10_ACrashBetweenClaimAndStart: nobody can tell whether the run began. With Rerun the next
+// leader runs the slot, as the attempt after the one that may have been; with MarkFailed it is not
+// run again.
 func TestP10_ACrashBetweenClaimAndStart(t *testing.T) {
 	for policy, want := range map[AbandonedPolicy][]string{Rerun: {"1h1m0s t 1h0m0s #2 starts"}, MarkFailed: {}} {
 		onTaskStage(t, func(g *taskStage) {

@@ -15,7 +15,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
-// TestP10_DailyTaskWithShortLivedLeaders: no leader lives as long as an hour, and yet the task runs once a day, at its time.
+// TestP10_DailyTaskWithShortLivedLeaders: no leader lives as long as an hour, and yet the task runs
+// once a day, at its time.
 func TestP10_DailyTaskWithShortLivedLeaders(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		var slots []time.Time
@@ -40,8 +41,8 @@ func TestP10_DailyTaskWithShortLivedLeaders(t *testing.T) {
 	})
 }
 
-// TestP10_HourlyTaskUnderRandomFailovers: every slot is run to its end exactly once, whether leaders hand over, die in the middle
-// of a run, or lose replies.
+// TestP10_HourlyTaskUnderRandomFailovers: every slot is run to its end exactly once, whether
+// leaders hand over, die in the middle of a run, or lose replies.
 func TestP10_HourlyTaskUnderRandomFailovers(t *testing.T) {
 	seeds := uint64(8)
 	if testing.Short() {
@@ -155,7 +156,8 @@ func TestRedisClockSteps(t *testing.T) {
 	})
 }
 
-// TestTaskIsNotEarly: where the estimate is ahead, Redis's clock decides, and the slot is not late for it.
+// TestTaskIsNotEarly: where the estimate is ahead, Redis's clock decides, and the slot is not late
+// for it.
 func TestTaskIsNotEarly(t *testing.T) {
 	onTaskNet(t, func(g *taskStage, net *simnet.Network, server *simnet.Server) {
 		a := g.leader("a", Task{Name: "t", Schedule: Cron("0 * * * *"), Run: g.run(0)})
@@ -219,7 +221,8 @@ func TestP10_OnNetwork(t *testing.T) {
 	})
 }
 
-// TestHungRunDoesNotFlood: the slots that pass during one run are two events, and a write a minute at most.
+// TestHungRunDoesNotFlood: the slots that pass during one run are two events, and a write a minute
+// at most.
 func TestHungRunDoesNotFlood(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		release := make(chan struct{})

@@ -83,7 +83,8 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// TestOverlapWithLateRun: what comes due during a rerun, or during a run that is caught up on, is not lost to Skip.
+// TestOverlapWithLateRun: what comes due during a rerun, or during a run that is caught up on, is
+// not lost to Skip.
 func TestOverlapWithLateRun(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(40 * time.Minute)}
@@ -162,7 +163,8 @@ func TestAbandonedForGood(t *testing.T) {
 	})
 }
 
-// TestTaskFailures: errors, panics and runtime.Goexit are recorded, told and retried; none ends the term.
+// TestTaskFailures: errors, panics and runtime.Goexit are recorded, told and retried; none ends the
+// term.
 func TestTaskFailures(t *testing.T) {
 	bad := errors.New("bad")
 	for name, c := range map[string]struct {
@@ -323,7 +325,8 @@ func TestFirstSlot(t *testing.T) {
 	})
 }
 
-// TestChangedSchedule: a new schedule counts from now; what was owed under the old one stays, and Every stays in step.
+// TestChangedSchedule: a new schedule counts from now; what was owed under the old one stays, and
+// Every stays in step.
 func TestChangedSchedule(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after Schedule
@@ -356,7 +359,8 @@ func TestChangedSchedule(t *testing.T) {
 	}
 }
 
-// TestJitter: it delays a slot by what follows from its name and time, so that a failover does not change it.
+// TestJitter: it delays a slot by what follows from its name and time, so that a failover does not
+// change it.
 func TestJitter(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		task := Task{Name: "t", Schedule: Every(time.Hour), Jitter: 30 * time.Minute, Run: g.run(0)}

@@ -33,8 +33,8 @@ func (g *taskStage) restore(r *store.TaskRecord) {
 	})
 }
 
-// TestOwnRunIsNotRepeated: the end of a run that Redis did not hear of is known to the process, which does not run it again when it leads
-// again.
+// TestOwnRunIsNotRepeated: the end of a run that Redis did not hear of is known to the process,
+// which does not run it again when it leads again.
 func TestOwnRunIsNotRepeated(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Minute)})
@@ -55,8 +55,8 @@ func TestOwnRunIsNotRepeated(t *testing.T) {
 	})
 }
 
-// TestRecordThatWentBack: Redis loses its last second, and with it the claim of a run, its end, or both. The process that ran it does
-// not run it again.
+// TestRecordThatWentBack: Redis loses its last second, and with it the claim of a run, its end, or
+// both. The process that ran it does not run it again.
 func TestRecordThatWentBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		save, lose time.Duration
@@ -92,7 +92,8 @@ func TestRecordThatWentBack(t *testing.T) {
 	}
 }
 
-// TestRecordThatWentBackByFar: slots before the last one that ran here are not run either, whatever Missed says.
+// TestRecordThatWentBackByFar: slots before the last one that ran here are not run either, whatever
+// Missed says.
 func TestRecordThatWentBackByFar(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Second), Missed: RunAll, Run: g.run(0)})
@@ -113,7 +114,8 @@ func TestRecordThatWentBackByFar(t *testing.T) {
 	})
 }
 
-// TestRecordInDispute: a record that is said to have changed, again and again, and has not, is reported once, and asked for seldom.
+// TestRecordInDispute: a record that is said to have changed, again and again, and has not, is
+// reported once, and asked for seldom.
 func TestRecordInDispute(t *testing.T) {
 	for _, op := range []string{"plan", "claim"} {
 		onTaskStage(t, func(g *taskStage) {
@@ -137,7 +139,8 @@ func TestRecordInDispute(t *testing.T) {
 	}
 }
 
-// TestRerunIsNotRepeated: what this process ran again for another one stays done when Redis forgets that.
+// TestRerunIsNotRepeated: what this process ran again for another one stays done when Redis forgets
+// that.
 func TestRerunIsNotRepeated(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Minute)}
@@ -199,7 +202,8 @@ func TestLatePause(t *testing.T) {
 	})
 }
 
-// TestLateExtraClaim: the claim of a RunOnElection that gets through after later runs does not run the task once more.
+// TestLateExtraClaim: the claim of a RunOnElection that gets through after later runs does not run
+// the task once more.
 func TestLateExtraClaim(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		a := g.member("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), RunOnElection: true})
@@ -218,8 +222,9 @@ func TestLateExtraClaim(t *testing.T) {
 	})
 }
 
-// TestTwoRolesWithOneTask: names of tasks are unique in a namespace. Of two roles with one the first runs it, the other says so, and takes
-// over within a minute once nobody holds the lease of the first.
+// TestTwoRolesWithOneTask: names of tasks are unique in a namespace. Of two roles with one the
+// first runs it, the other says so, and takes over within a minute once nobody holds the lease of
+// the first.
 func TestTwoRolesWithOneTask(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		lead := func(name, role string) *crewMember {
@@ -269,8 +274,9 @@ func TestIndexIsWrittenAgain(t *testing.T) {
 	})
 }
 
-// TestFencedRecordIsLookedAtAgain: a token in a record that is ahead of all leaders, after an excursion of Redis's clock, is reported with
-// what to do, and the task goes on soon after the record was removed.
+// TestFencedRecordIsLookedAtAgain: a token in a record that is ahead of all leaders, after an
+// excursion of Redis's clock, is reported with what to do, and the task goes on soon after the
+// record was removed.
 func TestFencedRecordIsLookedAtAgain(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		_, err := g.local.Open(context.Background(), "t", store.TaskOpen{Token: 1 << 40})

@@ -23,7 +23,8 @@ func (g *taskStage) badTask(retry RetryPolicy) Task {
 	}}
 }
 
-// TestAttemptsAreInAll: the attempts of a run, and the pauses between them, are those of all its leaders together.
+// TestAttemptsAreInAll: the attempts of a run, and the pauses between them, are those of all its
+// leaders together.
 func TestAttemptsAreInAll(t *testing.T) {
 	for name, leave := range map[string]func(*taskMember){"hand-over": (*taskMember).end, "crash": (*taskMember).crash} {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +52,8 @@ func TestAttemptsAreInAll(t *testing.T) {
 	}
 }
 
-// TestManyHandOversAreNoMoreAttempts: fifty leaders in fifty minutes make no more attempts than one.
+// TestManyHandOversAreNoMoreAttempts: fifty leaders in fifty minutes make no more attempts than
+// one.
 func TestManyHandOversAreNoMoreAttempts(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		task := g.badTask(RetryPolicy{Attempts: 3, Backoff: 7 * time.Minute, MaxBackoff: 7 * time.Minute})
@@ -94,7 +96,8 @@ func TestAttemptNumbersNeverRepeat(t *testing.T) {
 	})
 }
 
-// TestRetryIsNotedFirst: no attempt begins before Redis has heard of it, for the next leader could not know of it.
+// TestRetryIsNotedFirst: no attempt begins before Redis has heard of it, for the next leader could
+// not know of it.
 func TestRetryIsNotedFirst(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		a := g.member("a", g.badTask(RetryPolicy{Attempts: 3, Backoff: time.Second}))
@@ -133,7 +136,8 @@ func TestRetryIsNotedFirst(t *testing.T) {
 	})
 }
 
-// TestFailsWhileItFinishes: a task that fails after a voluntary end, while it may finish, has failed; the next leader tries again.
+// TestFailsWhileItFinishes: a task that fails after a voluntary end, while it may finish, has
+// failed; the next leader tries again.
 func TestFailsWhileItFinishes(t *testing.T) {
 	for name, c := range map[string]struct {
 		attempts int
@@ -172,7 +176,8 @@ func TestFailsWhileItFinishes(t *testing.T) {
 	}
 }
 
-// TestDeployLogsNoError: a task that heeds its context is interrupted, which is no failure; one that fails then is.
+// TestDeployLogsNoError: a task that heeds its context is interrupted, which is no failure; one
+// that fails then is.
 func TestDeployLogsNoError(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
@@ -235,7 +240,8 @@ func TestAbandonedIsReported(t *testing.T) {
 	})
 }
 
-// TestPoisonIsRunRarely: a task that takes its leaders down with it is not run again because of RunOnElection.
+// TestPoisonIsRunRarely: a task that takes its leaders down with it is not run again because of
+// RunOnElection.
 func TestPoisonIsRunRarely(t *testing.T) {
 	for policy, deaths := range map[AbandonedPolicy]int{Rerun: maxCrashes, MarkFailed: maxCrashes} {
 		onTaskStage(t, func(g *taskStage) {
@@ -260,7 +266,8 @@ func TestPoisonIsRunRarely(t *testing.T) {
 			}
 			require.Equal(g, deaths, died)
 
-			// Its next slot runs it again; once that has come to its end it is a task like any other.
+			// Its next slot runs it again; once that has come to its end it is a task like any
+			// other.
 			poison, begun = false, 0
 			m := g.leader("healthy", task)
 			g.pass(time.Hour)

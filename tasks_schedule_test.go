@@ -43,7 +43,8 @@ func (s *hangingSchedule) Next(after time.Time) time.Time {
 
 func (s *hangingSchedule) String() string { return "hanging" }
 
-// TestHungSchedule: a Next that hangs costs its task and nothing else: the loop goes on, and so does the task when it returns.
+// TestHungSchedule: a Next that hangs costs its task and nothing else: the loop goes on, and so
+// does the task when it returns.
 func TestHungSchedule(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		own := &hangingSchedule{release: make(chan struct{}), every: time.Hour}
@@ -141,7 +142,8 @@ func TestP11_RunSaysThatAScheduleHangs(t *testing.T) {
 	})
 }
 
-// TestLongWalksDoNotStopTheLoop: after a long outage the loop looks at its mailbox between the walks of its schedules.
+// TestLongWalksDoNotStopTheLoop: after a long outage the loop looks at its mailbox between the
+// walks of its schedules.
 func TestLongWalksDoNotStopTheLoop(t *testing.T) {
 	s := newTasks(memstore.NewTasks(readClock), newEventBus("i"), "i")
 	now := time.Now()
@@ -214,7 +216,8 @@ func TestBrokenSchedule(t *testing.T) {
 	}
 }
 
-// TestScheduleBrokenFromTheStart: it has no first slot in this term, and the record stays as it was.
+// TestScheduleBrokenFromTheStart: it has no first slot in this term, and the record stays as it
+// was.
 func TestScheduleBrokenFromTheStart(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		var broken atomic.Bool
@@ -269,7 +272,8 @@ func TestTwoTermsOfOneScheduler(t *testing.T) {
 	})
 }
 
-// TestHungSchedulesStopNoOther: as many as may be asked at a time hang; the next one is asked all the same.
+// TestHungSchedulesStopNoOther: as many as may be asked at a time hang; the next one is asked all
+// the same.
 func TestHungSchedulesStopNoOther(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		own := func() *hangingSchedule { return &hangingSchedule{release: make(chan struct{}), every: time.Hour} }

@@ -39,7 +39,8 @@ type taskStage struct {
 	trace  []string
 }
 
-// onTaskStage runs act in a bubble. Whatever still leads when it returns is ended; a goroutine that does not end fails the test.
+// onTaskStage runs act in a bubble. Whatever still leads when it returns is ended; a goroutine that
+// does not end fails the test.
 func onTaskStage(t *testing.T, act func(*taskStage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -219,7 +220,7 @@ const (
 	taskHung            // the request gets through and the call never returns, until it is healed
 	taskLate            // the request gets through when it is healed
 	taskDenied          // the record is said to have changed, and has not
-	taskSick            // an answer that somebody has to mend something for
+	taskSick            // an answer that somebody has to fix something for
 )
 
 var errShaky = errors.New("connection reset")
@@ -241,7 +242,8 @@ func (s *shakyTasks) on(script func(op string, number int) taskFate) {
 	s.script, s.counts = script, make(map[string]int)
 }
 
-// befalls is a script: so many calls of one kind, the first ones, meet this fate, and everything else is fine.
+// befalls is a script: so many calls of one kind, the first ones, meet this fate, and everything
+// else is fine.
 func befalls(op string, times int, fate taskFate) func(string, int) taskFate {
 	return func(called string, number int) taskFate {
 		if called == op && number <= times {

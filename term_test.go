@@ -14,7 +14,8 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 )
 
-// aLiveTerm begins a term of a second, that is cancelled 100 ms before its end, and counts how often it wakes the loop.
+// aLiveTerm begins a term of a second, that is cancelled 100 ms before its end, and counts how
+// often it wakes the loop.
 func aLiveTerm(t *testing.T) (*liveTerm, *atomic.Int32) {
 	var wakes atomic.Int32
 	live := begin(context.Background(), Term{Role: "r", InstanceID: "me", Token: 7}, leaseOf(readClock()), func() { wakes.Add(1) })
@@ -55,7 +56,8 @@ func TestP8_NotLeadingBeforeCancelled(t *testing.T) {
 	}
 }
 
-// A reader among the tasks may be the first to notice the deadline: then the term is not renewed any more, and can still be retired.
+// A reader among the tasks may be the first to notice the deadline: then the term is not renewed
+// any more, and can still be retired.
 func TestP4_TasksThatNoticedTheEndFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		live, _ := aLiveTerm(t)
@@ -156,7 +158,8 @@ func TestP4_RenewalOfALapsedLease(t *testing.T) {
 	})
 }
 
-// A reader sees a clock that the loop does not: the wall clock jumps ahead and is set back. The loop ends the term all the same.
+// A reader sees a clock that the loop does not: the wall clock jumps ahead and is set back. The
+// loop ends the term all the same.
 func TestP4_LoopEndsATermThatAReaderHasEnded(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.run(s.honest(time.Second))

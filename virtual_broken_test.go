@@ -11,7 +11,8 @@ import (
 	"github.com/tenure-go/tenure/internal/redisstore"
 )
 
-// What the virtual tests are worth: scripts that are broken on purpose are found out, and the run that shows it shrinks to its cause.
+// What the virtual tests are worth: scripts that are broken on purpose are found out, and the run
+// that shows it shrinks to its cause.
 
 // breakScripts replaces one piece of scripts.lua until the test is over.
 func breakScripts(t *testing.T, before, after string) {
@@ -28,8 +29,8 @@ func breakScripts(t *testing.T, before, after string) {
 	t.Cleanup(func() { contract = sound })
 }
 
-// TestVirtualNoticesBrokenScripts holds the checks of the registry and of tasks to account, and those of liveness: each finds what it is for.
-// All is virtual time.
+// TestVirtualNoticesBrokenScripts holds the checks of the registry and of tasks to account, and
+// those of liveness: each finds what it is for. All is virtual time.
 func TestVirtualNoticesBrokenScripts(t *testing.T) {
 	if contract.Digests()["sweep"] != redisstore.MustLoad(scriptsLua).Digests()["sweep"] {
 		t.Skip("the scripts are broken already")
@@ -82,8 +83,8 @@ func TestVirtualNoticesBrokenScripts(t *testing.T) {
 	}
 }
 
-// TestVirtualNoticesDeafSubscriptions: the check of subscriptions finds one that has just died, and is content once that was noticed. All is
-// virtual time.
+// TestVirtualNoticesDeafSubscriptions: the check of subscriptions finds one that has just died, and
+// is content once that was noticed. All is virtual time.
 func TestVirtualNoticesDeafSubscriptions(t *testing.T) {
 	var wrong []string
 	setup := virtualSetup{report: func(problems []virtualProblem) {
@@ -106,8 +107,9 @@ func TestVirtualNoticesDeafSubscriptions(t *testing.T) {
 	}
 }
 
-// TestVirtualShrinks: without the rule that honours a lease that vanished, an operator's DEL makes two leaders. Of a run with a hundred
-// faults one is left, on a network without any. All is virtual time.
+// TestVirtualShrinks: without the rule that honours a lease that vanished, an operator's DEL makes
+// two leaders. Of a run with a hundred faults one is left, on a network without any. All is virtual
+// time.
 func TestVirtualShrinks(t *testing.T) {
 	if !simnet.Exact(t) {
 		t.Skip("the race detector disturbs the order of goroutines")

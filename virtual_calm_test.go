@@ -2,12 +2,12 @@ package tenure
 
 import "time"
 
-// What must hold after the last fault, in virtual time: the other checks say that nothing wrong has happened, these that what should
-// happen has. All of it sleeps in virtual time.
+// What must hold after the last fault, in virtual time: the other checks say that nothing wrong has
+// happened, these that what should happen has. All of it sleeps in virtual time.
 
-// leaderBound is the longest that a role may be without a leader after the last fault (P7): the lease that its dead leader left runs
-// out; whoever sleeps longest wakes; what it asks first has no answer; it finds that data were lost, and holds off, for a second more
-// where a server is young.
+// leaderBound is the longest that a role may be without a leader after the last fault (P7): the
+// lease that its dead leader left runs out; whoever sleeps longest wakes; what it asks first has no
+// answer; it finds that data were lost, and holds off, for a second more where a server is young.
 func (w *virtualWorld) leaderBound(p virtualProfile) time.Duration {
 	ttl := w.pace.ttl
 	for _, other := range p.ttls {
@@ -18,13 +18,14 @@ func (w *virtualWorld) leaderBound(p virtualProfile) time.Duration {
 	return (ttl + w.setup.drain + asks + holdOff + time.Second) * 102 / 100
 }
 
-// hearingBound is the longest that a dead subscription stays so: a check notices it, and another one is made.
+// hearingBound is the longest that a dead subscription stays so: a check notices it, and another
+// one is made.
 func (w *virtualWorld) hearingBound() time.Duration {
 	return max(5*time.Second, w.pace.ttl/2) + 4*time.Second
 }
 
-// calm waits for what must come after the last fault, keeps what did not, and returns who leads: nil if a foreign
-// client does.
+// calm waits for what must come after the last fault, keeps what did not, and returns who leads:
+// nil if a foreign client does.
 func (w *virtualWorld) calm(profile virtualProfile) *virtualInstance {
 	bound, hearing := w.leaderBound(profile), w.hearingBound()
 	time.Sleep(max(bound, hearing).Round(virtualOdd))
@@ -45,7 +46,8 @@ func (w *virtualWorld) hear() {
 	}
 }
 
-// ran holds every task to its policy after a calm: it has begun a run of late, and the last slot is not overdue.
+// ran holds every task to its policy after a calm: it has begun a run of late, and the last slot is
+// not overdue.
 func (w *virtualWorld) ran() {
 	now := w.redis.Now()
 	w.check.mu.Lock()

@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// virtualChecker holds what happens in a world against the promises, always. A violation is kept as text that begins with the
-// promise; a test that provokes one on purpose takes it out again.
+// virtualChecker holds what happens in a world against the promises, always. A violation is kept as
+// text that begins with the promise; a test that provokes one on purpose takes it out again.
 //
-// The belief in a term is one interval: it begins with the event that tells of it, and once it is false it stays false, which
-// the checker verifies. If two intervals meet, the one that began earlier is still believed at the instant at which the later
-// one begins: to ask everybody at each such instant is therefore exact, and needs no dense sampling.
+// The belief in a term is one interval: it begins with the event that tells of it, and once it is
+// false it stays false, which the checker verifies. If two intervals meet, the one that began
+// earlier is still believed at the instant at which the later one begins: to ask everybody at each
+// such instant is therefore exact, and needs no dense sampling.
 type virtualChecker struct {
 	w *virtualWorld
 
@@ -284,8 +285,8 @@ func (c *virtualChecker) works(l *virtualLife) int {
 	return l.working
 }
 
-// cancelled looks at the very instant at which leader work hears of the end: IsLeader is false already, and the lease is still
-// there.
+// cancelled looks at the very instant at which leader work hears of the end: IsLeader is false
+// already, and the lease is still there.
 func (c *virtualChecker) cancelled(l *virtualLife, term Term, cause error) {
 	if l.dead.Load() {
 		return

@@ -13,9 +13,9 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
-// TestVirtualTasksGoOnAfterAFailoverToAClockBehind: the full stack, three coordinators on one Redis. A failover to a machine whose clock
-// is 10 minutes behind, and a clock set back by an hour: the leader stays, every task goes on, and no slot of a schedule slower than the
-// step comes twice.
+// TestVirtualTasksGoOnAfterAFailoverToAClockBehind: the full stack, three coordinators on one
+// Redis. A failover to a machine whose clock is 10 minutes behind, and a clock set back by an hour:
+// the leader stays, every task goes on, and no slot of a schedule slower than the step comes twice.
 func TestVirtualTasksGoOnAfterAFailoverToAClockBehind(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault func(*simnet.Server)

@@ -12,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// virtualInstance is a machine, in the testing/synctest bubble of its world, on which a process lives, again and again.
+// virtualInstance is a machine, in the testing/synctest bubble of its world, on which a process
+// lives, again and again.
 type virtualInstance struct {
 	*virtualWorld
 	number int
@@ -107,7 +108,8 @@ func (l *virtualLife) build(options Options) func(context.Context, ...LeadFunc) 
 	return coordinator.Run
 }
 
-// virtualDraws are the jitter and the nonces of a process, the same for a seed. They may be drawn from any goroutine.
+// virtualDraws are the jitter and the nonces of a process, the same for a seed. They may be drawn
+// from any goroutine.
 func virtualDraws(seed uint64, name string, life int) (random func() float64, secret func() string) {
 	var mu sync.Mutex
 	jitter, nonces := virtualRand(seed, name+" jitter", life), virtualRand(seed, name+" nonce", life)
@@ -183,7 +185,8 @@ func (i *virtualInstance) resign() bool {
 	return true
 }
 
-// lead is leader work: it writes its token to the fenced resource now and then, and takes its time to return.
+// lead is leader work: it writes its token to the fenced resource now and then, and takes its time
+// to return.
 func (l *virtualLife) lead(ctx context.Context, term Term) error {
 	l.check.workBegins(l, term)
 	defer l.check.workEnds(l, term)

@@ -12,7 +12,8 @@ import (
 
 // Everything here sleeps in virtual time.
 
-// virtualStrike is one deed of the nemesis. It has a generator of its own, so that leaving one out changes nothing that another draws.
+// virtualStrike is one deed of the nemesis. It has a generator of its own, so that leaving one out
+// changes nothing that another draws.
 type virtualStrike struct {
 	*virtualNemesis
 	rand   *rand.Rand
@@ -97,7 +98,8 @@ var virtualFaults = map[string]func(s *virtualStrike){
 // virtualUnreplicated is how many of the last writes a promoted replica misses, in the hot class.
 const virtualUnreplicated = 2800 * time.Millisecond
 
-// virtualNemesis strikes in one goroutine of the testing/synctest bubble, so that no two of its deeds fall on one instant.
+// virtualNemesis strikes in one goroutine of the testing/synctest bubble, so that no two of its
+// deeds fall on one instant.
 type virtualNemesis struct {
 	*virtualWorld
 	profile virtualProfile
@@ -154,7 +156,8 @@ func (n *virtualNemesis) quieten(at time.Duration) {
 	n.until(at + n.pace.span(10*time.Second))
 }
 
-// lull is for how long nothing new goes wrong in the middle of a run of length d; a short one has none.
+// lull is for how long nothing new goes wrong in the middle of a run of length d; a short one has
+// none.
 func (n *virtualNemesis) lull(d time.Duration) time.Duration {
 	lull := n.pace.span(10*time.Second) + max(n.leaderBound(n.profile), n.hearingBound()) + time.Second
 	if n.profile.calm || n.request.Until > 0 && n.request.Until < d/2 || d < 8*lull {

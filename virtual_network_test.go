@@ -11,7 +11,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
-// Directed scenarios in virtual time (testing/synctest): what the network does. The checker is on in each.
+// Directed scenarios in virtual time (testing/synctest): what the network does. The checker is on
+// in each.
 
 // inVirtualScene runs act in a world whose first leader has just been elected.
 func inVirtualScene(t *testing.T, setup virtualSetup, act func(w *virtualWorld, leader *virtualInstance)) {
@@ -40,8 +41,8 @@ func (w *virtualWorld) handOver(leader *virtualInstance) *virtualInstance {
 	return next
 }
 
-// virtualSpares lets a process that hears nothing go on speaking, for as long as its connections suffice: to open a new one it
-// must hear. A call that got no reply is not repeated by the client.
+// virtualSpares lets a process that hears nothing go on speaking, for as long as its connections
+// suffice: to open a new one it must hear. A call that got no reply is not repeated by the client.
 func virtualSpares(o *redis.Options) { o.MaxRetries = -1 }
 
 // spare opens connections.
@@ -84,8 +85,8 @@ func TestVirtualP7_PartitionedLeaderIsReplacedWithinTheLease(t *testing.T) {
 	})
 }
 
-// The requests of the leader arrive, the replies do not: Redis shows its lease all the time, and still it leads no longer than the
-// replies allow. Its release arrives too.
+// The requests of the leader arrive, the replies do not: Redis shows its lease all the time, and
+// still it leads no longer than the replies allow. Its release arrives too.
 func TestVirtualP4_LostRepliesEndTheTermThoughRedisShowsTheLease(t *testing.T) {
 	inVirtualScene(t, virtualSetup{kept: true, client: virtualSpares}, func(w *virtualWorld, leader *virtualInstance) {
 		leader = w.handOver(leader) // Redis knows the scripts now
@@ -105,8 +106,8 @@ func TestVirtualP4_LostRepliesEndTheTermThoughRedisShowsTheLease(t *testing.T) {
 	})
 }
 
-// A candidate that hears no reply may have been granted the lease without knowing. It must not keep it from the others for
-// ever, however long the replies stay away.
+// A candidate that hears no reply may have been granted the lease without knowing. It must not keep
+// it from the others for ever, however long the replies stay away.
 func TestVirtualP7_DeafCandidateDoesNotHoldTheElectionUp(t *testing.T) {
 	inVirtualTime(t, 1, virtualSetup{instances: 2, client: virtualSpares}, func(w *virtualWorld) {
 		w.start()
@@ -127,7 +128,8 @@ func TestVirtualP7_DeafCandidateDoesNotHoldTheElectionUp(t *testing.T) {
 	})
 }
 
-// Every reply takes longer than the lease: the candidate never leads, and does not keep others from leading.
+// Every reply takes longer than the lease: the candidate never leads, and does not keep others from
+// leading.
 func TestVirtualP4_RepliesSlowerThanTheLeaseNeverMakeALeader(t *testing.T) {
 	patient := func(o *redis.Options) { o.ReadTimeout = 30 * time.Second }
 	inVirtualTime(t, 1, virtualSetup{instances: 2, client: patient}, func(w *virtualWorld) {
@@ -154,7 +156,8 @@ func TestVirtualP4_RepliesSlowerThanTheLeaseNeverMakeALeader(t *testing.T) {
 	})
 }
 
-// Replies take nearly as long as they are waited for, and then stay away: the lease counts from before the request.
+// Replies take nearly as long as they are waited for, and then stay away: the lease counts from
+// before the request.
 func TestVirtualP4_DeadlineCountsFromBeforeTheRequest(t *testing.T) {
 	inVirtualScene(t, virtualSetup{kept: true}, func(w *virtualWorld, leader *virtualInstance) {
 		for range 3 {
@@ -183,7 +186,8 @@ func TestVirtualP4_LateRepliesNeverReviveATerm(t *testing.T) {
 	})
 }
 
-// Redis answers nothing for three leases; requests of all kinds queue up and execute when it goes on, most of them stale.
+// Redis answers nothing for three leases; requests of all kinds queue up and execute when it goes
+// on, most of them stale.
 func TestVirtualP5_StaleRequestsOfAPausedRedisHarmNobody(t *testing.T) {
 	inVirtualScene(t, virtualSetup{}, func(w *virtualWorld, leader *virtualInstance) {
 		before := w.check.count()
@@ -201,7 +205,8 @@ func TestVirtualP5_StaleRequestsOfAPausedRedisHarmNobody(t *testing.T) {
 	})
 }
 
-// A request that left a process before it died arrives when the lease is free. It must not be granted anything.
+// A request that left a process before it died arrives when the lease is free. It must not be
+// granted anything.
 func TestVirtualP5_LateRequestsOfADeadProcessChangeNothing(t *testing.T) {
 	for _, what := range []string{"renew", "acquire"} {
 		t.Run(what, func(t *testing.T) {
@@ -232,7 +237,8 @@ func TestVirtualP5_LateRequestsOfADeadProcessChangeNothing(t *testing.T) {
 	}
 }
 
-// The reply to the acquire that was granted is lost: the next try finds the lease and adopts it, with the same token.
+// The reply to the acquire that was granted is lost: the next try finds the lease and adopts it,
+// with the same token.
 func TestVirtualP6_LostReplyOfAcquireIsAdopted(t *testing.T) {
 	inVirtualScene(t, virtualSetup{instances: 2}, func(w *virtualWorld, leader *virtualInstance) {
 		heir := w.instances[1-leader.number]
@@ -277,7 +283,8 @@ func TestVirtualP7_HandoverWithoutHintsTakesTheFollowersWakeUp(t *testing.T) {
 	}
 }
 
-// The lease goes back when the work has returned, and not before: the others wait, the checker looks at the end of the work.
+// The lease goes back when the work has returned, and not before: the others wait, the checker
+// looks at the end of the work.
 func TestVirtualP8_LeaseIsKeptWhileWorkDrains(t *testing.T) {
 	inVirtualScene(t, virtualSetup{drain: virtualTTL, kept: true}, func(w *virtualWorld, leader *virtualInstance) {
 		for range 5 {

@@ -7,7 +7,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/virtual"
 )
 
-// virtualPace is how fast a world lives: its leases and intervals, and with them how long its faults last. All is virtual time.
+// virtualPace is how fast a world lives: its leases and intervals, and with them how long its
+// faults last. All is virtual time.
 type virtualPace struct {
 	class    string
 	length   time.Duration // of a run
@@ -21,8 +22,9 @@ type virtualPace struct {
 	write    time.Duration // leader work writes so often
 }
 
-// The hot class lives fast: a fault every few seconds, ten times as fast as a cluster with the default options would see them in its
-// worst hour. Its intervals are a few steps of 10 µs apart: see virtualOdd.
+// The hot class lives fast: a fault every few seconds, ten times as fast as a cluster with the
+// default options would see them in its worst hour. Its intervals are a few steps of 10 µs apart:
+// see virtualOdd.
 var virtualHot = &virtualPace{
 	class: "hot", length: 10 * time.Minute, strikes: 4 * time.Second, stretch: 1, ttl: virtualTTL, shutdown: virtualShutdown,
 	registry: RegistryOptions{
@@ -50,8 +52,9 @@ var virtualSteady = &virtualPace{
 	probe: 5 * time.Second, write: 5*time.Second + virtualOdd,
 }
 
-// virtualOdd keeps the timers of one process apart that would else fall on one instant again and again: a bubble runs those in random
-// order, and a seed would not replay. It is a step of the network's residues (see simnet).
+// virtualOdd keeps the timers of one process apart that would else fall on one instant again and
+// again: a bubble runs those in random order, and a seed would not replay. It is a step of the
+// network's residues (see simnet).
 const virtualOdd = 10 * time.Microsecond
 
 // span is a duration of the hot class, at this pace.
@@ -60,7 +63,8 @@ func (p *virtualPace) span(d time.Duration) time.Duration { return d * time.Dura
 // calm is how long the end of a run is without strikes.
 func (p *virtualPace) calm() time.Duration { return 20 * p.ttl }
 
-// rough is the traffic of all rough profiles: what lies delayed reaches back over more than two leases.
+// rough is the traffic of all rough profiles: what lies delayed reaches back over more than two
+// leases.
 func (p *virtualPace) rough() simnet.Faults {
 	return simnet.Faults{
 		DelayRequest: 0.08, DelayReply: 0.05, DelayMin: 50 * time.Millisecond, DelayMax: p.span(8 * time.Second),

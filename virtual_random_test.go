@@ -9,10 +9,12 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
-// Random profiles in virtual time: the faults that meet, their rates and the options come from the seed. All that is drawn is within the
-// conditions of P1 and P2: this engine has no numbers for what is outside of them (internal/proof/sim has).
+// Random profiles in virtual time: the faults that meet, their rates and the options come from the
+// seed. All that is drawn is within the conditions of P1 and P2: this engine has no numbers for
+// what is outside of them (internal/proof/sim has).
 
-// virtualDrawn are the faults that a seed draws from, those of an operator and of Redis's data last.
+// virtualDrawn are the faults that a seed draws from, those of an operator and of Redis's data
+// last.
 var virtualDrawn = []string{
 	"crash", "crash-leader", "stop", "resign", "partition", "partition-leader", "cut", "pause", "script-flush", "deafen", "rate",
 	"del", "evict-term", "flush", "failover", "restart", "restart-empty", "clock-back",
@@ -45,7 +47,8 @@ func (p virtualProfile) drawn(seed uint64) virtualProfile {
 			p.margin = time.Duration(r.IntN(4)) * ttl / 16
 		}
 	}
-	// Everything may be forgotten while the leader cannot hear the roll-call: only a wait of a lease keeps P1 then.
+	// Everything may be forgotten while the leader cannot hear the roll-call: only a wait of a
+	// lease keeps P1 then.
 	p.wait = has("flush") || has("del") && has("evict-term") || r.IntN(4) == 0
 	if !has("failover", "restart", "restart-empty") && r.IntN(6) == 0 {
 		p.noInfo = true // whoever may not call INFO does not see that the history is another

@@ -8,7 +8,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
-// Directed scenarios in virtual time (testing/synctest): what happens to Redis's data, its history and its clock.
+// Directed scenarios in virtual time (testing/synctest): what happens to Redis's data, its history
+// and its clock.
 
 // stays fails the test unless the same term is on throughout d.
 func (w *virtualWorld) stays(leader *virtualInstance, d time.Duration) {
@@ -57,7 +58,8 @@ func (i *virtualInstance) forgotten() {
 	}
 }
 
-// Only the roll-call protects the leader from candidates that know of nothing: it makes the leader renew at once.
+// Only the roll-call protects the leader from candidates that know of nothing: it makes the leader
+// renew at once.
 func TestVirtualP1_RollCallMakesAReachableLeaderRenew(t *testing.T) {
 	inVirtualScene(t, virtualSetup{}, func(w *virtualWorld, leader *virtualInstance) {
 		for range 5 {
@@ -69,8 +71,8 @@ func TestVirtualP1_RollCallMakesAReachableLeaderRenew(t *testing.T) {
 	})
 }
 
-// virtualFlushUnderAnUnreachableLeader: the followers that remember the token die, the leader is cut off, the data go, and candidates
-// that know of nothing ask for the lease.
+// virtualFlushUnderAnUnreachableLeader: the followers that remember the token die, the leader is
+// cut off, the data go, and candidates that know of nothing ask for the lease.
 func virtualFlushUnderAnUnreachableLeader(t *testing.T, wait time.Duration, act func(w *virtualWorld, leader *virtualInstance)) {
 	setup := virtualSetup{options: func(_ int, options *Options) { options.Election.EmptyHistoryWait = wait }}
 	inVirtualScene(t, setup, func(w *virtualWorld, leader *virtualInstance) {
@@ -94,7 +96,8 @@ func TestVirtualP1_FlushAllWithAnUnreachableLeaderNeedsEmptyHistoryWait(t *testi
 	virtualFlushUnderAnUnreachableLeader(t, virtualTTL, func(*virtualWorld, *virtualInstance) {})
 }
 
-// TestVirtualP1_FlushAllWithAnUnreachableLeaderIsTheException: this is what the package comment excludes, and that the checker can fail.
+// TestVirtualP1_FlushAllWithAnUnreachableLeaderIsTheException: this is what the package comment
+// excludes, and that the checker can fail.
 func TestVirtualP1_FlushAllWithAnUnreachableLeaderIsTheException(t *testing.T) {
 	virtualFlushUnderAnUnreachableLeader(t, 0, func(w *virtualWorld, _ *virtualInstance) {
 		if w.check.takeOverlaps() == 0 {
@@ -113,8 +116,8 @@ func TestVirtualP1_RestartWithoutDataKeepsTheLeader(t *testing.T) {
 	})
 }
 
-// The leader dies with Redis's memory: whoever is next waits until the old lease would have ended, and no longer than Redis is
-// old enough.
+// The leader dies with Redis's memory: whoever is next waits until the old lease would have ended,
+// and no longer than Redis is old enough.
 func TestVirtualP1_RestartWithoutDataAndLeaderHoldsOff(t *testing.T) {
 	inVirtualScene(t, virtualSetup{}, func(w *virtualWorld, leader *virtualInstance) {
 		leader.renewed()
@@ -139,8 +142,8 @@ func TestVirtualP1_FailoverWithoutTheLastWritesKeepsTheLeader(t *testing.T) {
 	})
 }
 
-// The leader, whose term the promoted replica never heard of, cannot be reached: nobody else leads before its lease would have
-// ended, and then with a greater token.
+// The leader, whose term the promoted replica never heard of, cannot be reached: nobody else leads
+// before its lease would have ended, and then with a greater token.
 func TestVirtualP1_FailoverWithoutTheLastWritesAndLeaderHoldsOff(t *testing.T) {
 	inVirtualScene(t, virtualSetup{}, func(w *virtualWorld, leader *virtualInstance) {
 		snapshot := w.redis.Snapshot()
@@ -174,7 +177,8 @@ func TestVirtualP2_EvictedTermHashOfADeadLeader(t *testing.T) {
 	})
 }
 
-// Redis's clock goes back by an hour: what is stored for later must not wedge the election, and tokens go on increasing.
+// Redis's clock goes back by an hour: what is stored for later must not wedge the election, and
+// tokens go on increasing.
 func TestVirtualP2_ClockStepBackHoldsUpNoLongerThanAHoldOff(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		t.Run(fmt.Sprint("crash=", crash), func(t *testing.T) {
@@ -199,7 +203,8 @@ func TestVirtualP2_ClockStepBackHoldsUpNoLongerThanAHoldOff(t *testing.T) {
 	}
 }
 
-// Redis's clock jumps over the end of the lease: P1 may not hold until the leader's next renewal, P2 and P3 do.
+// Redis's clock jumps over the end of the lease: P1 may not hold until the leader's next renewal,
+// P2 and P3 do.
 func TestVirtualP2_ClockStepForwardKeepsTokensIncreasing(t *testing.T) {
 	inVirtualScene(t, virtualSetup{}, func(w *virtualWorld, leader *virtualInstance) {
 		overlaps := 0
@@ -217,7 +222,8 @@ func TestVirtualP2_ClockStepForwardKeepsTokensIncreasing(t *testing.T) {
 	})
 }
 
-// The clocks' rates differ: within the drift margin no two lead, however often a leader is cut off; beyond it the checker must see it.
+// The clocks' rates differ: within the drift margin no two lead, however often a leader is cut off;
+// beyond it the checker must see it.
 func TestVirtualP1_ClockRates(t *testing.T) {
 	for _, c := range []struct {
 		rate    float64

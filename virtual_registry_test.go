@@ -7,8 +7,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// checkRegistry holds a calm world against P9: everybody is registered and counted, one who dies is swept in bounded time and nobody
-// else is, and is taken back. It sleeps in virtual time.
+// checkRegistry holds a calm world against P9: everybody is registered and counted, one who dies is
+// swept in bounded time and nobody else is, and is taken back. It sleeps in virtual time.
 func (w *virtualWorld) checkRegistry() {
 	leader := w.leader()
 	if leader == nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/virtual"
 )
 
-// TestVirtualReplay: a seed repeats the very same history, at the second try unless the machine is so busy that the runtime takes
-// the processor away from a goroutine between two others of one instant. It sleeps in virtual time.
+// TestVirtualReplay: a seed repeats the very same history, at the second try unless the machine is
+// so busy that the runtime takes the processor away from a goroutine between two others of one
+// instant. It sleeps in virtual time.
 func TestVirtualReplay(t *testing.T) {
 	if !simnet.Exact(t) {
 		t.Skip("the race detector disturbs the order of goroutines")

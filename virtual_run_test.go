@@ -8,8 +8,9 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/virtual"
 )
 
-// virtualRun plagues one world, in virtual time (testing/synctest), and says what came of it. The last part of the run is calm:
-// somebody must lead well before its end and stay, and what is kept in Redis must be right.
+// virtualRun plagues one world, in virtual time (testing/synctest), and says what came of it. The
+// last part of the run is calm: somebody must lead well before its end and stay, and what is kept
+// in Redis must be right.
 func virtualRun(t *testing.T, request virtual.Request) virtual.Result {
 	t.Helper()
 	profile, known := virtualProfileNamed(request.Profile)
@@ -25,7 +26,8 @@ func virtualRun(t *testing.T, request virtual.Request) virtual.Result {
 	return virtualRunOf(t, request, profile, nil)
 }
 
-// virtualRunOf makes a run of a profile that need not be in the lists; meddle, unless nil, is called before the world starts.
+// virtualRunOf makes a run of a profile that need not be in the lists; meddle, unless nil, is
+// called before the world starts.
 func virtualRunOf(t *testing.T, request virtual.Request, profile virtualProfile, meddle func(*virtualWorld)) virtual.Result {
 	t.Helper()
 	result := virtual.Result{Request: request}

@@ -12,7 +12,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
-// virtualForeign is a client of another make on the same key: SET key id NX EX 30, and renewals and a delete that compare first.
+// virtualForeign is a client of another make on the same key: SET key id NX EX 30, and renewals and
+// a delete that compare first.
 type virtualForeign struct {
 	*virtualWorld
 	rdb   *redis.Client
@@ -110,7 +111,8 @@ func TestVirtualP1_ForeignClientOnTheSameKeyNeverBoth(t *testing.T) {
 	}
 }
 
-// One candidate may not call INFO, the others may: hand-overs cost no hold-off, whoever of them asks first.
+// One candidate may not call INFO, the others may: hand-overs cost no hold-off, whoever of them
+// asks first.
 func TestVirtualP7_OneCandidateWithoutInfo(t *testing.T) {
 	inVirtualTime(t, 1, virtualSetup{}, func(w *virtualWorld) {
 		blind := w.instances[0]
@@ -133,7 +135,8 @@ func TestVirtualP7_OneCandidateWithoutInfo(t *testing.T) {
 	})
 }
 
-// A candidate with a short lease has seen a leader with a long one: after a loss of data it holds off for the longer of the two.
+// A candidate with a short lease has seen a leader with a long one: after a loss of data it holds
+// off for the longer of the two.
 func TestVirtualP1_HoldOffIsTheLongestTTLKnown(t *testing.T) {
 	const long = 4 * virtualTTL
 	setup := virtualSetup{instances: 2, options: func(number int, options *Options) {

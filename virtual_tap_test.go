@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// virtualTap listens to what Redis is told to write, in virtual time, and holds it against P9 and P10: no script can hide from it what it
-// does. It belongs to the checker, whose mutex guards it.
+// virtualTap listens to what Redis is told to write, in virtual time, and holds it against P9 and
+// P10: no script can hide from it what it does. It belongs to the checker, whose mutex guards it.
 type virtualTap struct {
 	c      *virtualChecker
 	beats  map[string]time.Time // the last beat of an instance, by Redis's clock
@@ -93,7 +93,8 @@ func (t *virtualTap) remove(now time.Time, host string, ids []string) {
 	}
 }
 
-// claim holds the claim of a slot against P10: each slot once, in step; with RunAll every one, else the latest that is due.
+// claim holds the claim of a slot against P10: each slot once, in step; with RunAll every one, else
+// the latest that is due.
 func (t *virtualTap) claim(now time.Time, name string, r *virtualRecord, args []string) {
 	field := virtualFields(args)
 	if field["run"] == "" {

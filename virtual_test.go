@@ -17,8 +17,9 @@ import (
 
 // Everything here sleeps in virtual time.
 
-// TestVirtualFaults plagues worlds of five instances for ten minutes each, every seed with its own faults, and holds P1, P2, P3, P4,
-// P7, P8, P9, P10 and P11 against all that happens. TENURE_SEEDS=200 runs that many seeds (100-200: the second half of them).
+// TestVirtualFaults plagues worlds of five instances for ten minutes each, every seed with its own
+// faults, and holds P1, P2, P3, P4, P7, P8, P9, P10 and P11 against all that happens.
+// TENURE_SEEDS=200 runs that many seeds (100-200: the second half of them).
 func TestVirtualFaults(t *testing.T) {
 	simnet.Exact(t)
 	virtualGC(t)
@@ -51,7 +52,8 @@ func TestVirtualFaults(t *testing.T) {
 	}
 }
 
-// TestVirtualSteady runs each profile of the steady class for an hour or, where there is little time, one of them.
+// TestVirtualSteady runs each profile of the steady class for an hour or, where there is little
+// time, one of them.
 func TestVirtualSteady(t *testing.T) {
 	simnet.Exact(t)
 	virtualGC(t)
@@ -70,8 +72,9 @@ func TestVirtualSteady(t *testing.T) {
 	}
 }
 
-// TestVirtualRequest makes the one run that the environment asks for (TENURE_PROFILE, TENURE_SEED and what else virtual.Request names).
-// It is what `make virtual` runs, in a process each. Alone it prints the trace of the run.
+// TestVirtualRequest makes the one run that the environment asks for (TENURE_PROFILE, TENURE_SEED
+// and what else virtual.Request names). It is what `make virtual` runs, in a process each. Alone it
+// prints the trace of the run.
 func TestVirtualRequest(t *testing.T) {
 	if path := os.Getenv(virtual.EnvCatalog); path != "" {
 		if err := figures.Write(path, virtualCatalog()); err != nil {
@@ -127,7 +130,8 @@ func virtualSeeds(t *testing.T) (first, count uint64) {
 	return 0, 3 * uint64(len(virtualProfiles))
 }
 
-// virtualGC spares the collector work: miniredis builds a Lua state for each script, and all of it is garbage at once.
+// virtualGC spares the collector work: miniredis builds a Lua state for each script, and all of it
+// is garbage at once.
 func virtualGC(t *testing.T) {
 	percent, limit := debug.SetGCPercent(800), debug.SetMemoryLimit(1<<30)
 	t.Cleanup(func() {

@@ -17,9 +17,10 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
-// The full stack in virtual time: electors on real go-redis clients and a real miniredis, on a network and a clock that belong to
-// the test (testing/synctest, internal/proof/simnet). A virtualWorld is one such Redis with its instances; a virtualChecker, which is
-// always on, holds what happens in it against the promises.
+// The full stack in virtual time: electors on real go-redis clients and a real miniredis, on a
+// network and a clock that belong to the test (testing/synctest, internal/proof/simnet). A
+// virtualWorld is one such Redis with its instances; a virtualChecker, which is always on, holds
+// what happens in it against the promises.
 
 const (
 	virtualTTL      = 3 * time.Second // of the hot class, as all directed scenarios
@@ -29,7 +30,8 @@ const (
 	virtualTermHash = virtualLeader + ":term"
 )
 
-// virtualSetup is what a world is made of. The zero value is a healthy world of five like instances.
+// virtualSetup is what a world is made of. The zero value is a healthy world of five like
+// instances.
 type virtualSetup struct {
 	pace      *virtualPace                       // nil: hot
 	instances int                                // 0: 5
@@ -58,8 +60,8 @@ type virtualWorld struct {
 	running   sync.WaitGroup // every life, and what is started beside
 }
 
-// inVirtualTime runs fn in a world of its own, started, and ends it: every process must stop in time and leave nothing behind.
-// It returns the digest of all that happened.
+// inVirtualTime runs fn in a world of its own, started, and ends it: every process must stop in
+// time and leave nothing behind. It returns the digest of all that happened.
 func inVirtualTime(t *testing.T, seed uint64, setup virtualSetup, fn func(*virtualWorld)) (digest uint64) {
 	t.Helper()
 	if setup.instances == 0 {
@@ -161,7 +163,8 @@ func (w *virtualWorld) start() {
 	}
 }
 
-// between draws a duration, in steps of 10 µs: it keeps the instants of the test apart from those of the hosts.
+// between draws a duration, in steps of 10 µs: it keeps the instants of the test apart from those
+// of the hosts.
 func (w *virtualWorld) between(lo, hi time.Duration) time.Duration {
 	const step = 10 * time.Microsecond
 	return lo + time.Duration(w.rand.Int64N(int64((hi-lo)/step)+1))*step
@@ -177,7 +180,8 @@ func (w *virtualWorld) leader() *virtualInstance {
 	return nil
 }
 
-// awaitLeader returns the next instance that leads, other than but, and how long it took; it fails the test after bound.
+// awaitLeader returns the next instance that leads, other than but, and how long it took; it fails
+// the test after bound.
 func (w *virtualWorld) awaitLeader(bound time.Duration, but *virtualInstance) (*virtualInstance, time.Duration) {
 	w.Helper()
 	const step = 100 * time.Microsecond

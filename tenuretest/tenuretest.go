@@ -1,5 +1,5 @@
-// Package tenuretest makes coordinators for tests that decide themselves when the process leads: no Redis, no waiting, and
-// usable in a testing/synctest bubble.
+// Package tenuretest makes coordinators for tests that decide themselves when the process leads: no
+// Redis, no waiting, and usable in a testing/synctest bubble.
 package tenuretest
 
 import (
@@ -10,20 +10,23 @@ import (
 	"github.com/tenure-go/tenure/internal/hook"
 )
 
-// patience is how long Lead and Depose wait for the coordinator. It is only reached where Run was not called.
+// patience is how long Lead and Depose wait for the coordinator. It is only reached where Run was
+// not called.
 const patience = time.Minute
 
-// Control decides whether a coordinator leads. Its methods are for the goroutine of the test, as those of testing.TB are.
+// Control decides whether a coordinator leads. Its methods are for the goroutine of the test, as
+// those of testing.TB are.
 type Control struct {
 	t           testing.TB
 	coordinator *tenure.Coordinator
 	control     hook.Control
 }
 
-// New returns a coordinator that follows until Lead is called. The test starts its Run, as the program would, and ends it by
-// its context. All roles of the coordinator lead and follow together.
+// New returns a coordinator that follows until Lead is called. The test starts its Run, as the
+// program would, and ends it by its context. All roles of the coordinator lead and follow together.
 //
-// The options are checked as those of tenure.New are; wrong ones fail the test. Leases do not expire.
+// The options are checked as those of tenure.New are; wrong ones fail the test. Leases do not
+// expire.
 func New(t testing.TB, opts tenure.Options) (*tenure.Coordinator, *Control) {
 	t.Helper()
 	made, control, err := hook.NewControlled(opts)
@@ -34,16 +37,18 @@ func New(t testing.TB, opts tenure.Options) (*tenure.Coordinator, *Control) {
 	return coordinator, &Control{t: t, coordinator: coordinator, control: control}
 }
 
-// Lead makes the process the leader of every role and returns when it is. A role that stands back after its work failed is waited
-// for. Lead fails the test where Run does not go on, or where a role does not lead within a minute.
+// Lead makes the process the leader of every role and returns when it is. A role that stands back
+// after its work failed is waited for. Lead fails the test where Run does not go on, or where a
+// role does not lead within a minute.
 func (c *Control) Lead() {
 	c.t.Helper()
 	c.control.Grant(true)
 	c.await(func() bool { _, all := c.control.Leading(); return all }, "lead every role")
 }
 
-// Depose takes every leadership away, as if another instance had it now, and returns when IsLeader is false for each role. The
-// contexts of the terms are cancelled with cause tenure.ErrLost; their work may still be draining.
+// Depose takes every leadership away, as if another instance had it now, and returns when IsLeader
+// is false for each role. The contexts of the terms are cancelled with cause tenure.ErrLost; their
+// work may still be draining.
 func (c *Control) Depose() {
 	c.t.Helper()
 	c.control.Grant(false)

@@ -38,6 +38,14 @@ report sleeps "$(
         sed 's/$/: time.Sleep outside of testing\/synctest, without a word why/'
 )"
 
+# A comment on lines of its own ends at column 100; a tab counts four. Tables and code in it, which are indented, may be wider.
+report comments "$(
+    find . -name '*.go' -not -path '*/testdata/*' | while read -r file; do
+        sed 's/\t/    /g' "$file" | LC_ALL=C.UTF-8 grep -nE '^ *// [^ ]' | grep -v '// Output:' | LC_ALL=C.UTF-8 grep -E '^[0-9]+:.{101,}' |
+            sed "s|^\([0-9]*\):.*|$file:\1: the comment is wider than 100 columns|"
+    done
+)"
+
 # Without this an editor does not find its way into a nested module.
 workspace=$(GOWORK=$root/go.work go list -m)
 report go.work "$(

@@ -36,7 +36,8 @@ func needRedis(t *testing.T) {
 	}
 }
 
-// withAll runs fn with each contender that is named (none: with all), at once: they wait, they do not work.
+// withAll runs fn with each contender that is named (none: with all), at once: they wait, they do
+// not work.
 func withAll(t *testing.T, fn func(*stage), names ...string) {
 	t.Helper()
 	needRedis(t)

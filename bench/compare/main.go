@@ -1,6 +1,7 @@
 //go:build unix
 
-// Command compare puts tenure and four other libraries through the same faults and writes what was measured as a page.
+// Command compare puts tenure and four other libraries through the same faults and writes what was
+// measured as a page.
 package main
 
 import (
@@ -22,8 +23,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// mostFailures is how many runs may come to nothing: a contender that does not lead on a sound store is a finding, and on the
-// page; more of it is a broken harness.
+// mostFailures is how many runs may come to nothing: a contender that does not lead on a sound
+// store is a finding, and on the page; more of it is a broken harness.
 const mostFailures = 3
 
 func main() {

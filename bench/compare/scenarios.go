@@ -10,7 +10,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// readings are the figures of one run, by name: milliseconds, or a count. +Inf: it did not happen within the bound.
+// readings are the figures of one run, by name: milliseconds, or a count. +Inf: it did not happen
+// within the bound.
 type readings map[string]float64
 
 // Names of readings.
@@ -137,7 +138,8 @@ func count(is bool) float64 {
 	return 0
 }
 
-// warm has the second candidate lead once: scripts are loaded, and nobody waits for a first election.
+// warm has the second candidate lead once: scripts are loaded, and nobody waits for a first
+// election.
 func (s *stage) warm() {
 	s.age()
 	s.join(1)

@@ -17,7 +17,8 @@ import (
 
 const (
 	leaseTTL = 3 * time.Second
-	// storeAge is how old a redis-server is before a scenario begins: tenure grants nothing on a younger one.
+	// storeAge is how old a redis-server is before a scenario begins: tenure grants nothing on a
+	// younger one.
 	storeAge = 5
 	// startBound bounds what must happen before a scenario can begin.
 	startBound = 20 * time.Second
@@ -25,7 +26,8 @@ const (
 	stopBound = 10 * time.Second
 )
 
-// stage is one run of one scenario: a store, and two candidates that reach it each through a proxy of its own.
+// stage is one run of one scenario: a store, and two candidates that reach it each through a proxy
+// of its own.
 type stage struct {
 	redistest.TB
 	contender contender.Contender
@@ -184,7 +186,8 @@ const (
 	envID        = "TENURE_COMPARE_ID"
 )
 
-// stall is a pause between two looks that shows that the process was frozen: the look after it is reported, changed or not.
+// stall is a pause between two looks that shows that the process was frozen: the look after it is
+// reported, changed or not.
 const stall = 500 * time.Millisecond
 
 func report(at time.Time, b contender.Belief) string {

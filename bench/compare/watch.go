@@ -95,7 +95,8 @@ func overlap(a, b []span, from time.Time) time.Duration {
 	return sum
 }
 
-// covered returns for how long, from a time to another, at least one of the spans of two candidates ran.
+// covered returns for how long, from a time to another, at least one of the spans of two candidates
+// ran.
 func covered(a, b []span, from, to time.Time) time.Duration {
 	window := []span{{from, to}}
 	return overlap(a, window, from) + overlap(b, window, from) - overlap(a, b, from)

@@ -1,5 +1,6 @@
-// Demo shows an election live: three processes over one Redis, the leader killed with SIGKILL, then a graceful hand-over, each
-// with its measured time. It runs on an embedded Redis, or on REDIS_URL in a namespace of its own that it removes at the end.
+// Demo shows an election live: three processes over one Redis, the leader killed with SIGKILL, then
+// a graceful hand-over, each with its measured time. It runs on an embedded Redis, or on REDIS_URL
+// in a namespace of its own that it removes at the end.
 //
 //	go run ./examples/demo -for 20s
 //

@@ -89,7 +89,8 @@ func runMember(ctx context.Context, config memberConfig) error {
 	return coordinator.Run(ctx)
 }
 
-// watchBelief reports when this process was seen to lead, so that the demo can tell whether two ever believed at once.
+// watchBelief reports when this process was seen to lead, so that the demo can tell whether two
+// ever believed at once.
 func watchBelief(ctx context.Context, coordinator *tenure.Coordinator, tell func(report)) {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()

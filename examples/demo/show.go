@@ -219,8 +219,8 @@ func (s *show) finish() error {
 	return nil
 }
 
-// belief is the time for which a term is known to have been believed in: a term that ended never comes back, so that it was
-// believed in all the way between two sightings.
+// belief is the time for which a term is known to have been believed in: a term that ended never
+// comes back, so that it was believed in all the way between two sightings.
 type belief struct{ from, to int64 }
 
 // sight extends the belief of a term by one sighting.

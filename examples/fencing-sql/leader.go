@@ -21,7 +21,8 @@ type account struct {
 
 var errStale = errors.New("stale token")
 
-// openAccount makes the row. It is there before anybody writes, so that a guarded write which finds none was refused.
+// openAccount makes the row. It is there before anybody writes, so that a guarded write which finds
+// none was refused.
 func openAccount(ctx context.Context, db *sql.DB, id int) (*account, error) {
 	const table = `CREATE TABLE IF NOT EXISTS account (id INTEGER PRIMARY KEY, value TEXT NOT NULL, token BIGINT NOT NULL)`
 	if _, err := db.ExecContext(ctx, table); err != nil {
@@ -34,11 +35,12 @@ func openAccount(ctx context.Context, db *sql.DB, id int) (*account, error) {
 	return &account{db: db, id: id}, nil
 }
 
-// write stores the value, or returns errStale where a newer leader has written before. Compare and write are one statement. An
-// equal token is the same leader, which may write more than once.
+// write stores the value, or returns errStale where a newer leader has written before. Compare and
+// write are one statement. An equal token is the same leader, which may write more than once.
 //
-// In a transaction this statement comes first: the lock on the row then keeps another leader out until the commit. MySQL
-// counts rows that were changed, not found, unless its driver is told otherwise (clientFoundRows=true).
+// In a transaction this statement comes first: the lock on the row then keeps another leader out
+// until the commit. MySQL counts rows that were changed, not found, unless its driver is told
+// otherwise (clientFoundRows=true).
 func (a *account) write(ctx context.Context, token int64, value string) error {
 	const guarded = `UPDATE account SET value = ?, token = ? WHERE id = ? AND token <= ?`
 	result, err := a.db.ExecContext(ctx, guarded, value, token, a.id, token)

@@ -1,11 +1,13 @@
-// Fencing-sql shows how a row of a database refuses a leader that is none any more. A leader is paused right before a write,
-// another takes over and writes, the first wakes up and goes on: its UPDATE finds no row whose token is not above its own. The
-// work and the row are in leader.go; examples/fencing does the same in Redis.
+// Fencing-sql shows how a row of a database refuses a leader that is none any more. A leader is
+// paused right before a write, another takes over and writes, the first wakes up and goes on: its
+// UPDATE finds no row whose token is not above its own. The work and the row are in leader.go;
+// examples/fencing does the same in Redis.
 //
 //	go run ./examples/fencing-sql
 //
-// It runs on an embedded database (SQLite, in memory) and an embedded Redis, or on REDIS_URL in a namespace of its own that it
-// removes at the end. It exits with 0 when the stale write was refused, with 1 otherwise.
+// It runs on an embedded database (SQLite, in memory) and an embedded Redis, or on REDIS_URL in a
+// namespace of its own that it removes at the end. It exits with 0 when the stale write was
+// refused, with 1 otherwise.
 package main
 
 import (

@@ -20,9 +20,9 @@ type account struct {
 
 var errStale = errors.New("stale token")
 
-// guardedWrite compares and writes in one step: between two commands another leader could come in. The token is kept with the
-// value, so that neither is lost without the other. An equal token is the same leader, which may write more than once. It
-// returns the highest token.
+// guardedWrite compares and writes in one step: between two commands another leader could come in.
+// The token is kept with the value, so that neither is lost without the other. An equal token is
+// the same leader, which may write more than once. It returns the highest token.
 var guardedWrite = redis.NewScript(`
 local highest = redis.call('HGET', KEYS[1], 'token')
 if highest and tonumber(ARGV[1]) < tonumber(highest) then

@@ -1,11 +1,12 @@
-// Fencing shows why a leader hands its token to what it writes to. A leader is paused right before a write, another takes over
-// and writes, the first wakes up and goes on. No look at a clock before the pause could have helped it; the resource refuses
-// its write, because it has seen a greater token. The work and the resource are in leader.go.
+// Fencing shows why a leader hands its token to what it writes to. A leader is paused right before
+// a write, another takes over and writes, the first wakes up and goes on. No look at a clock before
+// the pause could have helped it; the resource refuses its write, because it has seen a greater
+// token. The work and the resource are in leader.go.
 //
 //	go run ./examples/fencing
 //
-// It runs on an embedded Redis, or on REDIS_URL in a namespace of its own that it removes at the end. It exits with 0 when the
-// stale write was refused, with 1 otherwise.
+// It runs on an embedded Redis, or on REDIS_URL in a namespace of its own that it removes at the
+// end. It exits with 0 when the stale write was refused, with 1 otherwise.
 package main
 
 import (

@@ -1,12 +1,14 @@
-// Quickstart is a service with an HTTP handler that answers by IsLeader and a task that runs on the leader only.
+// Quickstart is a service with an HTTP handler that answers by IsLeader and a task that runs on the
+// leader only.
 //
 //	go run ./examples/quickstart
 //	curl http://127.0.0.1:8080/
 //	curl -X POST http://127.0.0.1:8080/orders
 //
-// It runs on an embedded Redis, or on REDIS_URL, where processes that are started on different ports are instances of one
-// service; the last of them removes their keys. The one that has an embedded Redis logs how to start a second beside it. It
-// exits with 0 after Ctrl-C, SIGTERM or the time of -for, with 1 where it cannot serve.
+// It runs on an embedded Redis, or on REDIS_URL, where processes that are started on different
+// ports are instances of one service; the last of them removes their keys. The one that has an
+// embedded Redis logs how to start a second beside it. It exits with 0 after Ctrl-C, SIGTERM or the
+// time of -for, with 1 where it cannot serve.
 package main
 
 import (
@@ -100,8 +102,8 @@ func run(ctx context.Context, out io.Writer, url, addr string, duration time.Dur
 	return serve(ctx, s, listener)
 }
 
-// removeKeys deletes the keys of the service where no instance is left: an example leaves nothing behind, a service would not
-// do this.
+// removeKeys deletes the keys of the service where no instance is left: an example leaves nothing
+// behind, a service would not do this.
 func removeKeys(client *redis.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

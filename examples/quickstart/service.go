@@ -40,7 +40,8 @@ func (s *shop) handler() http.Handler {
 			http.Error(w, "not the leader", http.StatusServiceUnavailable)
 			return
 		}
-		// Where a second writer would do harm, the token of s.Elector().Term() goes along: see examples/fencing.
+		// Where a second writer would do harm, the token of s.Elector().Term() goes along: see
+		// examples/fencing.
 		n, err := s.store.Incr(r.Context(), s.orders).Result()
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -63,8 +64,9 @@ func (s *shop) report(log *slog.Logger) tenure.TaskFunc {
 	}
 }
 
-// serve runs the HTTP server and the coordinator until ctx is done or one of them ends, and stops them in order: first the
-// requests, which may rely on leading until they are answered, then the term. Both fit into the 30 s that Kubernetes gives.
+// serve runs the HTTP server and the coordinator until ctx is done or one of them ends, and stops
+// them in order: first the requests, which may rely on leading until they are answered, then the
+// term. Both fit into the 30 s that Kubernetes gives.
 func serve(ctx context.Context, s *shop, listener net.Listener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -1,7 +1,9 @@
-// Package cron reads cron expressions and says when they are due, in any time zone and across every change of its clocks.
+// Package cron reads cron expressions and says when they are due, in any time zone and across every
+// change of its clocks.
 //
-// The five fields are parsed by github.com/robfig/cron/v3. When they are due is decided here, because a schedule that is
-// shared by many machines and outlives all of them must neither lose nor repeat a slot:
+// The five fields are parsed by github.com/robfig/cron/v3. When they are due is decided here,
+// because a schedule that is shared by many machines and outlives all of them must neither lose nor
+// repeat a slot:
 //
 //   - The zone is UTC unless the spec begins with CRON_TZ=Zone or TZ=Zone. It is never the zone of the machine, which
 //     may be another one on the next leader. The zone's history comes from the machine (or from time/tzdata, where the
@@ -17,10 +19,11 @@
 //     star with a step, such as */2, restricts: so it is in robfig's own schedules, and with that in Kubernetes. In Vixie cron it counts
 //     as a star.
 //
-// So it is in Vixie cron, with one difference: there a spec of the third kind follows elapsed time alone, so that "*/15 2 * * *"
-// never ran in a night without that hour. Here it runs once, right after the gap. In a night that has the hour twice it runs
-// eight times, as in Vixie cron and in robfig's own schedules, and with those in Kubernetes. They run a fixed time twice as
-// well; here, as in Vixie cron, it comes once.
+// So it is in Vixie cron, with one difference: there a spec of the third kind follows elapsed time
+// alone, so that "*/15 2 * * *" never ran in a night without that hour. Here it runs once, right
+// after the gap. In a night that has the hour twice it runs eight times, as in Vixie cron and in
+// robfig's own schedules, and with those in Kubernetes. They run a fixed time twice as well; here,
+// as in Vixie cron, it comes once.
 //
 // Nothing here reads a clock or starts a goroutine.
 package cron
@@ -37,7 +40,8 @@ import (
 	robfig "github.com/robfig/cron/v3"
 )
 
-// Schedule is a parsed spec. It is a value that never changes, safe for concurrent use. The zero Schedule is never due.
+// Schedule is a parsed spec. It is a value that never changes, safe for concurrent use. The zero
+// Schedule is never due.
 type Schedule struct {
 	spec string
 	zone *time.Location
@@ -64,11 +68,12 @@ var descriptors = map[string]string{
 	"@annually": "0 0 1 1 *",
 }
 
-// Parse reads a spec: minute, hour, day of month, month and day of week (Sunday is 0, and 7), or one of @hourly, @daily,
-// @midnight, @weekly, @monthly, @yearly and @annually; before it, optionally, CRON_TZ=Zone or TZ=Zone and a space.
+// Parse reads a spec: minute, hour, day of month, month and day of week (Sunday is 0, and 7), or
+// one of @hourly, @daily, @midnight, @weekly, @monthly, @yearly and @annually; before it,
+// optionally, CRON_TZ=Zone or TZ=Zone and a space.
 //
-// The error names the spec and what is wrong with it. A spec that no day of the 400 years after which the calendar repeats
-// itself satisfies, such as the 30th of February, is an error.
+// The error names the spec and what is wrong with it. A spec that no day of the 400 years after
+// which the calendar repeats itself satisfies, such as the 30th of February, is an error.
 func Parse(spec string) (Schedule, error) {
 	s, err := parse(spec)
 	if err != nil {
@@ -170,7 +175,8 @@ var (
 	fieldNames  = [...]string{"the minute", "the hour", "the day of the month", "the month", "the day of the week"}
 )
 
-// sundays rewrites the days of the week that name Sunday as 7, which the parser does not know, as lists of days.
+// sundays rewrites the days of the week that name Sunday as 7, which the parser does not know, as
+// lists of days.
 func sundays(field string) string {
 	parts := strings.Split(field, ",")
 	for i, part := range parts {

@@ -6,16 +6,19 @@ import (
 	"time"
 )
 
-// All of this file counts in seconds. An instant is a Unix time; a wall time is what the zone's clock shows at it, read
-// as if it were UTC: instant + offset. Wall times ignore what the clock does, instants are what is asked for and answered.
+// All of this file counts in seconds. An instant is a Unix time; a wall time is what the zone's
+// clock shows at it, read as if it were UTC: instant + offset. Wall times ignore what the clock
+// does, instants are what is asked for and answered.
 const (
 	minute int64 = 60
 	day    int64 = 24 * 60 * minute
 
-	// maxOffset bounds how far a zone's clock may be from UTC, either way. The largest there was is just below 16 h.
+	// maxOffset bounds how far a zone's clock may be from UTC, either way. The largest there was is
+	// just below 16 h.
 	maxOffset = day
 
-	// What Next gives lies between these: after the year 9999 no date can be written as JSON any more.
+	// What Next gives lies between these: after the year 9999 no date can be written as JSON any
+	// more.
 	firstInstant int64 = -62135596800 // 0001-01-01T00:00:00Z
 	lastInstant  int64 = 253402300799 // 9999-12-31T23:59:59Z
 
@@ -23,10 +26,12 @@ const (
 	cycleMonths       = 400 * 12  // then dates fall on the same weekdays again
 )
 
-// Next returns the first time strictly after the given one at which the schedule is due, in UTC and at a whole second.
-// It is the zero time where there is none before the year 10000; a later argument never gives an earlier answer.
+// Next returns the first time strictly after the given one at which the schedule is due, in UTC and
+// at a whole second. It is the zero time where there is none before the year 10000; a later
+// argument never gives an earlier answer.
 //
-// The work does not depend on how far away that is, but for a look at each month and each change of the clock on the way.
+// The work does not depend on how far away that is, but for a look at each month and each change of
+// the clock on the way.
 func (s Schedule) Next(after time.Time) time.Time {
 	from := max(after.Unix(), firstInstant-1)
 	if s.zone == nil || from > lastInstant {
@@ -48,10 +53,11 @@ func (s Schedule) Next(after time.Time) time.Time {
 	return time.Unix(at, 0).UTC()
 }
 
-// nextFixed finds the first matching wall time beyond all that the clock has shown or skipped so far, and when that comes.
+// nextFixed finds the first matching wall time beyond all that the clock has shown or skipped so
+// far, and when that comes.
 func (s Schedule) nextFixed(after int64) (int64, bool) {
-	// What the clock showed before it was last set back may lie ahead of what it shows now. Two clocks of one zone are
-	// at most 2·maxOffset apart, so nothing older matters.
+	// What the clock showed before it was last set back may lie ahead of what it shows now. Two
+	// clocks of one zone are at most 2·maxOffset apart, so nothing older matters.
 	var lower int64 = math.MinInt64
 	offset, end := s.period(after - 2*maxOffset)
 	for end <= after {
@@ -62,7 +68,8 @@ func (s Schedule) nextFixed(after int64) (int64, bool) {
 	if !ok {
 		return 0, false
 	}
-	// The first instant at which the clock shows that or more: the start of a period, if it was skipped.
+	// The first instant at which the clock shows that or more: the start of a period, if it was
+	// skipped.
 	start := wall - maxOffset
 	for {
 		offset, end := s.period(start)
@@ -95,8 +102,8 @@ func (s Schedule) nextWild(after int64) (int64, bool) {
 	}
 }
 
-// period returns the zone's offset at an instant and an end, always later, until which the offset holds. What follows may
-// have the same offset.
+// period returns the zone's offset at an instant and an end, always later, until which the offset
+// holds. What follows may have the same offset.
 func (s Schedule) period(at int64) (offset, end int64) {
 	t := time.Unix(at, 0).In(s.zone)
 	_, seconds := t.Zone()
@@ -105,8 +112,8 @@ func (s Schedule) period(at int64) (offset, end int64) {
 	case bound.IsZero():
 		end = math.MaxInt64
 	case bound.Unix() <= at:
-		// Where a zone follows a yearly rule, Go takes every year to end after 365 days. The rest of a leap year
-		// is the rest of its last day.
+		// Where a zone follows a yearly rule, Go takes every year to end after 365 days. The rest
+		// of a leap year is the rest of its last day.
 		end = at - mod(at, day) + day
 	default:
 		end = bound.Unix()
@@ -114,8 +121,8 @@ func (s Schedule) period(at int64) (offset, end int64) {
 	return int64(seconds), end
 }
 
-// match returns the first wall time that matches, at or after the given one, which must be a whole minute. It reports
-// false where there is none within a cycle of the calendar.
+// match returns the first wall time that matches, at or after the given one, which must be a whole
+// minute. It reports false where there is none within a cycle of the calendar.
 func (s Schedule) match(wall int64) (int64, bool) {
 	t := time.Unix(wall, 0).UTC()
 	year, month, today := t.Date()

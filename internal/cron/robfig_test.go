@@ -10,7 +10,8 @@ import (
 	robfig "github.com/robfig/cron/v3"
 )
 
-// What robfig's standard parser accepts means the same here, in a zone whose clock is never changed. Kubernetes reads its CronJobs with it.
+// What robfig's standard parser accepts means the same here, in a zone whose clock is never
+// changed. Kubernetes reads its CronJobs with it.
 func TestMeansWhatRobfigMeans(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))

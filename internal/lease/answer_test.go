@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestAnswerToSomethingElse: a verdict on another kind of request says nothing, and neither does a token that cannot be meant. It is
-// taken for an error, and nothing is learned from it.
+// TestAnswerToSomethingElse: a verdict on another kind of request says nothing, and neither does a
+// token that cannot be meant. It is taken for an error, and nothing is learned from it.
 func TestAnswerToSomethingElse(t *testing.T) {
 	const absurd = epoch + 200*year
 	acquire, renewal := Request{Kind: Acquire}, Request{Kind: Renew, Token: epoch}
@@ -67,7 +67,8 @@ func TestAnswerToSomethingElse(t *testing.T) {
 	}
 }
 
-// TestTTLIsForgotten: a TTL that was seen for a moment does not lengthen every later hold-off; one that is seen again does.
+// TestTTLIsForgotten: a TTL that was seen for a moment does not lengthen every later hold-off; one
+// that is seen again does.
 func TestTTLIsForgotten(t *testing.T) {
 	b := newBench(t)
 	told := func(seen time.Duration) {
@@ -97,8 +98,8 @@ func TestTTLIsForgotten(t *testing.T) {
 	holdOff(ttl)
 }
 
-// TestP1_HistoryIsKeptThroughAnswersWithoutOne: INFO may be refused for a moment. The next answer from another history is known for
-// one all the same.
+// TestP1_HistoryIsKeptThroughAnswersWithoutOne: INFO may be refused for a moment. The next answer
+// from another history is known for one all the same.
 func TestP1_HistoryIsKeptThroughAnswersWithoutOne(t *testing.T) {
 	const margin = 8 * time.Second
 	b := newBench(t, func(timing *Timing) { timing.Margin = margin })

@@ -44,7 +44,8 @@ func TestFollowersDoNotAskInStep(t *testing.T) {
 	}
 }
 
-// TestP6_NonceIsKeptThroughUnknowns: what an acquire without an answer was granted is adopted by the next one.
+// TestP6_NonceIsKeptThroughUnknowns: what an acquire without an answer was granted is adopted by
+// the next one.
 func TestP6_NonceIsKeptThroughUnknowns(t *testing.T) {
 	b := newBench(t)
 	first := b.next()
@@ -64,7 +65,8 @@ func TestP6_NonceIsKeptThroughUnknowns(t *testing.T) {
 	b.is(Leading)
 }
 
-// TestP5_LateWonOfAnOldCampaignIsReleased: a nonce ends with its campaign; what it is granted later goes back.
+// TestP5_LateWonOfAnOldCampaignIsReleased: a nonce ends with its campaign; what it is granted later
+// goes back.
 func TestP5_LateWonOfAnOldCampaignIsReleased(t *testing.T) {
 	b := newBench(t)
 	late := b.next()
@@ -98,7 +100,8 @@ func TestP5_LateWonOfAnOldCampaignIsReleased(t *testing.T) {
 	}
 }
 
-// TestP5_LateKeptIsReleasedAgain: a renewal that arrived after the release may have prolonged nothing, or reclaimed something.
+// TestP5_LateKeptIsReleasedAgain: a renewal that arrived after the release may have prolonged
+// nothing, or reclaimed something.
 func TestP5_LateKeptIsReleasedAgain(t *testing.T) {
 	b := newBench(t)
 	b.lead()
@@ -113,7 +116,8 @@ func TestP5_LateKeptIsReleasedAgain(t *testing.T) {
 	}
 }
 
-// TestReleaseNamesWhatIsRemembered: the one who remembers the highest token may be leaving, and has nothing else to ask.
+// TestReleaseNamesWhatIsRemembered: the one who remembers the highest token may be leaving, and has
+// nothing else to ask.
 func TestReleaseNamesWhatIsRemembered(t *testing.T) {
 	b := newBench(t)
 	b.answers(b.next(), Held, Nothing)
@@ -176,7 +180,8 @@ func TestP8_AbandonedWorkLetsTheLeaseLapse(t *testing.T) {
 	}
 }
 
-// TestDrainRenewsBeforeTheDeadlineOnly: a lease that may have ended is not renewed, and one that was refused is let go.
+// TestDrainRenewsBeforeTheDeadlineOnly: a lease that may have ended is not renewed, and one that
+// was refused is let go.
 func TestDrainRenewsBeforeTheDeadlineOnly(t *testing.T) {
 	b := newBench(t)
 	b.lead()
@@ -195,7 +200,8 @@ func TestDrainRenewsBeforeTheDeadlineOnly(t *testing.T) {
 	b.none()
 }
 
-// TestStandsBack: how soon a candidate campaigns again depends on why its term ended; no hint shortens it.
+// TestStandsBack: how soon a candidate campaigns again depends on why its term ended; no hint
+// shortens it.
 func TestStandsBack(t *testing.T) {
 	for _, tt := range []struct {
 		why       Reason
@@ -338,8 +344,8 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// TestReleaseIsTriedAgain until it is answered, a few times, for as long as the lease may last; of a process that stops for one
-// attempt's time.
+// TestReleaseIsTriedAgain until it is answered, a few times, for as long as the lease may last; of
+// a process that stops for one attempt's time.
 func TestReleaseIsTriedAgain(t *testing.T) {
 	give := func(t *testing.T) (*bench, Request) {
 		b := newBench(t)
@@ -404,7 +410,8 @@ func TestReleaseIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestP7_CandidateThatHearsNothing for a TTL may hold the lease without knowing: it gives its campaign up and stands back.
+// TestP7_CandidateThatHearsNothing for a TTL may hold the lease without knowing: it gives its
+// campaign up and stands back.
 func TestP7_CandidateThatHearsNothing(t *testing.T) {
 	b := newBench(t)
 	first := b.next()
@@ -433,7 +440,8 @@ func TestP7_CandidateThatHearsNothing(t *testing.T) {
 	}
 }
 
-// TestReleasesAreBounded: give-backs that nobody answers neither hold up a campaign nor are kept for ever.
+// TestReleasesAreBounded: give-backs that nobody answers neither hold up a campaign nor are kept
+// for ever.
 func TestReleasesAreBounded(t *testing.T) {
 	b := newBench(t)
 	for range 100 {

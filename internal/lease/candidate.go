@@ -32,7 +32,8 @@ func (r Reason) String() string {
 	return [numReason]string{"expired", "lost", "resigned", "failed", "stopped"}[r]
 }
 
-// voluntary reports whether the term ended by our own decision: its lease is then kept while the work drains.
+// voluntary reports whether the term ended by our own decision: its lease is then kept while the
+// work drains.
 func (r Reason) voluntary() bool { return r >= Resigned }
 
 // Kind is what a request asks of Redis.
@@ -44,7 +45,8 @@ const (
 	Release
 )
 
-// Request is one question for Redis. It is a value: the driver sends it and hands it back with the answer.
+// Request is one question for Redis. It is a value: the driver sends it and hands it back with the
+// answer.
 type Request struct {
 	Seq      uint64
 	Kind     Kind
@@ -85,8 +87,9 @@ type Answer struct {
 	Origin  string        // replication id; "": unknown
 }
 
-// Answers reports whether a is an answer to r at all. A verdict on another kind of request, a renewal of another term and a win
-// under a token that cannot be one say nothing: they can only come from a mix-up, and mean that nothing is known.
+// Answers reports whether a is an answer to r at all. A verdict on another kind of request, a
+// renewal of another term and a win under a token that cannot be one say nothing: they can only
+// come from a mix-up, and mean that nothing is known.
 func (a Answer) Answers(r Request) bool {
 	switch a.Verdict {
 	case Won:
@@ -106,7 +109,8 @@ func (a Answer) Answers(r Request) bool {
 	}
 }
 
-// Change is what an input did to the term. The driver acts on it; everything else it asks for with Next and Wait.
+// Change is what an input did to the term. The driver acts on it; everything else it asks for with
+// Next and Wait.
 type Change int
 
 const (
@@ -126,7 +130,8 @@ const (
 	kept        = 4                       // a TTL that was seen is remembered for so many times its length
 )
 
-// Candidate is the state of one candidate of one role. It is a plain value with one owner and is not safe for concurrent use.
+// Candidate is the state of one candidate of one role. It is a plain value with one owner and is
+// not safe for concurrent use.
 type Candidate struct {
 	timing Timing
 	random func() float64 // in [0, 1)
@@ -182,15 +187,16 @@ type release struct {
 	flying  bool
 }
 
-// NewCandidate returns a candidate that asks at once. random yields numbers in [0, 1); secret a fresh nonce at each call.
+// NewCandidate returns a candidate that asks at once. random yields numbers in [0, 1); secret a
+// fresh nonce at each call.
 func NewCandidate(timing Timing, random func() float64, secret func() string) *Candidate {
 	c := &Candidate{timing: timing, random: random, secret: secret, ready: true}
 	c.wake, c.back, c.heeded = past, past, past
 	return c
 }
 
-// State, Reason, Lease, Token, Since and Origin say where the candidate stands. Lease, Token and Since are those of the
-// term that is on or was the last.
+// State, Reason, Lease, Token, Since and Origin say where the candidate stands. Lease, Token and
+// Since are those of the term that is on or was the last.
 func (c *Candidate) State() State   { return c.state }
 func (c *Candidate) Reason() Reason { return c.reason }
 func (c *Candidate) Lease() Lease   { return c.lease }
@@ -220,7 +226,8 @@ func (c *Candidate) StepSeen() time.Duration {
 	return step
 }
 
-// Tick notices what time alone has done: a term whose cancel point has passed, a request that was waited for long enough.
+// Tick notices what time alone has done: a term whose cancel point has passed, a request that was
+// waited for long enough.
 func (c *Candidate) Tick(now Reading) Change {
 	if c.flying && now.Mono-c.flight.Sent.Mono >= c.flight.Bound {
 		c.flying = false
@@ -245,7 +252,8 @@ func (c *Candidate) Tick(now Reading) Change {
 	return Nothing
 }
 
-// Next returns a request that is due now, if there is one. It is to be called until it returns false.
+// Next returns a request that is due now, if there is one. It is to be called until it returns
+// false.
 func (c *Candidate) Next(now Reading) (Request, bool) {
 	for i := range c.releases {
 		if r := &c.releases[i]; !r.flying && now.Mono >= r.due {
@@ -287,7 +295,8 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 	return request, true
 }
 
-// Wait is how long the driver may sleep when nothing else wakes it: until then Tick and Next have nothing to say.
+// Wait is how long the driver may sleep when nothing else wakes it: until then Tick and Next have
+// nothing to say.
 func (c *Candidate) Wait(now Reading) time.Duration {
 	wait := MaxTTL
 	sooner := func(at time.Duration) { wait = min(wait, at-now.Mono) }
@@ -310,7 +319,8 @@ func (c *Candidate) Wait(now Reading) time.Duration {
 	return max(wait, 0)
 }
 
-// Answer takes the reply to a request, however late it is. One that is no answer to it is taken for Unknown.
+// Answer takes the reply to a request, however late it is. One that is no answer to it is taken for
+// Unknown.
 func (c *Candidate) Answer(now Reading, r Request, a Answer) Change {
 	if !a.Answers(r) {
 		a = Answer{}
@@ -402,12 +412,14 @@ func (c *Candidate) renewed(now Reading, r Request, a Answer) Change {
 	return Nothing
 }
 
-// elsewhere reports whether an answer comes from another history than the one that the lease was last confirmed under.
+// elsewhere reports whether an answer comes from another history than the one that the lease was
+// last confirmed under.
 func (c *Candidate) elsewhere(a Answer) bool {
 	return a.Origin != "" && c.origin != "" && a.Origin != c.origin
 }
 
-// End ends the term. It is also how the driver reports a deadline that a reader or the timer has noticed first.
+// End ends the term. It is also how the driver reports a deadline that a reader or the timer has
+// noticed first.
 func (c *Candidate) End(now Reading, why Reason) Change {
 	if c.state != Leading {
 		return Nothing
@@ -426,7 +438,8 @@ func (c *Candidate) Abandon() {
 	}
 }
 
-// Drained reports that the work of the term that ended has returned: the lease goes back, the campaign is over.
+// Drained reports that the work of the term that ended has returned: the lease goes back, the
+// campaign is over.
 func (c *Candidate) Drained(now Reading) {
 	if c.state != Draining {
 		return
@@ -458,7 +471,8 @@ func (c *Candidate) Stop(now Reading) Change {
 	return c.End(now, Shutdown)
 }
 
-// giveUp ends a campaign that has not won. What an unanswered acquire may have been granted goes back.
+// giveUp ends a campaign that has not won. What an unanswered acquire may have been granted goes
+// back.
 func (c *Candidate) giveUp(now Reading) {
 	if c.uncertain {
 		c.giveBack(now, c.nonce, 0)
@@ -517,15 +531,17 @@ func (c *Candidate) failed(now Reading, r Request) {
 	}
 }
 
-// despair ends a campaign that has heard nothing for a TTL. Its requests may arrive all the same, and each would prolong a lease
-// that it does not know of: what it was granted goes back, and it stands back so that another may have it.
+// despair ends a campaign that has heard nothing for a TTL. Its requests may arrive all the same,
+// and each would prolong a lease that it does not know of: what it was granted goes back, and it
+// stands back so that another may have it.
 func (c *Candidate) despair(now Reading) {
 	c.giveBack(now, c.nonce, 0)
 	c.nonce, c.uncertain, c.hinted = "", false, false
 	c.back = now.Mono + c.timing.Retry + c.part(c.timing.Retry/10)
 }
 
-// backoff is the pause after n unknown answers in a row: TTL/20, doubled up to TTL/6, less up to a quarter of it.
+// backoff is the pause after n unknown answers in a row: TTL/20, doubled up to TTL/6, less up to a
+// quarter of it.
 func (c *Candidate) backoff(n int) time.Duration {
 	pause := Backoff(c.timing.TTL/20, n, c.timing.TTL/6)
 	return pause - c.part(pause/4)
@@ -569,20 +585,23 @@ func (c *Candidate) learn(now Reading, r Request, a Answer) {
 			c.step = behind
 		}
 	}
-	// A reply that took long says little about when it was made: it is used only where nothing better is known. After a
-	// suspension, or a step of Redis's clock, a prompt one that is Stale sets the estimate right.
+	// A reply that took long says little about when it was made: it is used only where nothing
+	// better is known. After a suspension, or a step of Redis's clock, a prompt one that is Stale
+	// sets the estimate right.
 	if !c.clock.known || trip <= c.timing.Attempt() && r.Sent.Mono >= c.clock.at.Mono {
 		c.clock.redis, c.clock.at, c.clock.known = a.Now, r.Sent, true
 	}
 }
 
-// holdOff is the longest TTL known: our own, or the HoldOff option if that is longer, and those of others.
+// holdOff is the longest TTL known: our own, or the HoldOff option if that is longer, and those of
+// others.
 func (c *Candidate) holdOff(now Reading) time.Duration {
 	return max(c.timing.TTL, c.timing.HoldOff, c.seen.last, c.remembered(now))
 }
 
-// remembered is the longest TTL seen, unless it has not been seen for so long that no lease of it can be on any more: one that was
-// a mistake must not lengthen every hold-off for the life of the process.
+// remembered is the longest TTL seen, unless it has not been seen for so long that no lease of it
+// can be on any more: one that was a mistake must not lengthen every hold-off for the life of the
+// process.
 func (c *Candidate) remembered(now Reading) time.Duration {
 	if now.Mono-c.seen.longestAt > kept*c.seen.longest {
 		return 0
@@ -590,8 +609,8 @@ func (c *Candidate) remembered(now Reading) time.Duration {
 	return c.seen.longest
 }
 
-// giveBack queues the release of a lease of a campaign that is over. Its nonce is unique, so it can harm nobody however late
-// it arrives.
+// giveBack queues the release of a lease of a campaign that is over. Its nonce is unique, so it can
+// harm nobody however late it arrives.
 func (c *Candidate) giveBack(now Reading, nonce string, token int64) {
 	if nonce == "" {
 		return
@@ -624,7 +643,8 @@ func (c *Candidate) released(now Reading, r Request, a Answer) {
 
 func (c *Candidate) retryRelease(now Reading, r *release) { r.due = now.Mono + c.backoff(r.tries) }
 
-// dropReleases forgets releases that are done, were tried often enough, or whose lease has lapsed by itself.
+// dropReleases forgets releases that are done, were tried often enough, or whose lease has lapsed
+// by itself.
 func (c *Candidate) dropReleases(now Reading) {
 	kept := c.releases[:0]
 	for _, r := range c.releases {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestNotAfter is Redis's time at the last answer, the time that has passed since it was asked for, and the bound.
+// TestNotAfter is Redis's time at the last answer, the time that has passed since it was asked for,
+// and the bound.
 func TestNotAfter(t *testing.T) {
 	b := newBench(t)
 	first := b.next()
@@ -23,7 +24,8 @@ func TestNotAfter(t *testing.T) {
 	}
 }
 
-// TestStaleSetsTheEstimateRight: the request was refused as too late; the next one goes out at once, with Redis's time.
+// TestStaleSetsTheEstimateRight: the request was refused as too late; the next one goes out at
+// once, with Redis's time.
 func TestStaleSetsTheEstimateRight(t *testing.T) {
 	b := newBench(t)
 	b.lead()
@@ -50,7 +52,8 @@ func TestStaleSetsTheEstimateRight(t *testing.T) {
 	b.next() // at once again
 }
 
-// TestSlowReplyIsNoClock: a reply that was long under way would put the estimate, and with it not-after, too far ahead.
+// TestSlowReplyIsNoClock: a reply that was long under way would put the estimate, and with it
+// not-after, too far ahead.
 func TestSlowReplyIsNoClock(t *testing.T) {
 	for _, verdict := range []Verdict{Won, Stale, Held} {
 		b := newBench(t)
@@ -84,7 +87,8 @@ func TestEstimateIsFromTheYoungestRequest(t *testing.T) {
 	}
 }
 
-// TestClockStep: a step of Redis's clock is told once; what a round trip or a suspension explains is none.
+// TestClockStep: a step of Redis's clock is told once; what a round trip or a suspension explains
+// is none.
 func TestClockStep(t *testing.T) {
 	for _, tt := range []struct {
 		name      string

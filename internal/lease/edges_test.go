@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// What a rule does at its very edge, and how far its jitter goes. `make mutate` moves each of these by one.
+// What a rule does at its very edge, and how far its jitter goes. `make mutate` moves each of these
+// by one.
 
 // TestLimits are numbers that users, scripts or other clients rely on.
 func TestLimits(t *testing.T) {
@@ -118,7 +119,8 @@ func TestTickBeforeTheBound(t *testing.T) {
 	}
 }
 
-// TestReleaseThatIsGivenUpWaits before it is sent again; a late error of the first says nothing of the second.
+// TestReleaseThatIsGivenUpWaits before it is sent again; a late error of the first says nothing of
+// the second.
 func TestReleaseThatIsGivenUpWaits(t *testing.T) {
 	b := newBench(t)
 	b.lead()
@@ -220,7 +222,8 @@ func TestReadyAgain(t *testing.T) {
 	b.next()
 }
 
-// TestDrainWakesItsDriver for the renewals that keep the lease, the first one an interval after the last.
+// TestDrainWakesItsDriver for the renewals that keep the lease, the first one an interval after the
+// last.
 func TestDrainWakesItsDriver(t *testing.T) {
 	b := newBench(t)
 	b.chance = 0.999
@@ -245,7 +248,8 @@ func TestRenewalSaysWhenTheTermBegan(t *testing.T) {
 	}
 }
 
-// TestPatienceCountsFromTheLastAnswer, and ends exactly a TTL later. What a campaign has not asked for is not given back.
+// TestPatienceCountsFromTheLastAnswer, and ends exactly a TTL later. What a campaign has not asked
+// for is not given back.
 func TestPatienceCountsFromTheLastAnswer(t *testing.T) {
 	b := newBench(t)
 	held := func(r Request) {
@@ -328,7 +332,8 @@ func TestAnswerAtTheBoundIsAClock(t *testing.T) {
 	}
 }
 
-// TestTwoAnswersOfOneInstant: of requests that were sent at once the later answer counts, and shows a step too.
+// TestTwoAnswersOfOneInstant: of requests that were sent at once the later answer counts, and shows
+// a step too.
 func TestTwoAnswersOfOneInstant(t *testing.T) {
 	b := newBench(t)
 	b.lead()
@@ -349,7 +354,8 @@ func TestTwoAnswersOfOneInstant(t *testing.T) {
 	}
 }
 
-// TestStepOfTheClockAtItsEdge: a second, and a twentieth of the time between, are taken for a clock that runs apart.
+// TestStepOfTheClockAtItsEdge: a second, and a twentieth of the time between, are taken for a clock
+// that runs apart.
 func TestStepOfTheClockAtItsEdge(t *testing.T) {
 	const between, slack = 100 * time.Second, 6 * time.Second
 	for _, tt := range []struct{ step, want time.Duration }{

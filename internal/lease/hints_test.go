@@ -69,8 +69,8 @@ func TestHintInFlight(t *testing.T) {
 	}
 }
 
-// TestRollCallBeforeTheGrantIsKnown: the lease may be granted already, and the reply under way. Commands and hints travel on two
-// connections, so that the roll-call may come first.
+// TestRollCallBeforeTheGrantIsKnown: the lease may be granted already, and the reply under way.
+// Commands and hints travel on two connections, so that the roll-call may come first.
 func TestRollCallBeforeTheGrantIsKnown(t *testing.T) {
 	for _, trip := range []time.Duration{0, time.Millisecond, time.Second} {
 		b := newBench(t)
@@ -93,7 +93,8 @@ func TestRollCallBeforeTheGrantIsKnown(t *testing.T) {
 	near(t, "sleep", b.c.Wait(b.now), renew/2, ttl)
 }
 
-// TestRollCallWhileWorkDrains: what drains keeps its lease, and must hear as soon as a leader that it is lost.
+// TestRollCallWhileWorkDrains: what drains keeps its lease, and must hear as soon as a leader that
+// it is lost.
 func TestRollCallWhileWorkDrains(t *testing.T) {
 	b := newBench(t)
 	b.lead()
@@ -107,7 +108,8 @@ func TestRollCallWhileWorkDrains(t *testing.T) {
 	}
 }
 
-// TestHintFloodIsBounded: forged hints cost at most one request each hintSpacing, and none while one is under way.
+// TestHintFloodIsBounded: forged hints cost at most one request each hintSpacing, and none while
+// one is under way.
 func TestHintFloodIsBounded(t *testing.T) {
 	for _, leading := range []bool{false, true} {
 		b := newBench(t)

@@ -1,27 +1,31 @@
-// Package lease holds the decisions of an election as pure values: facts go in (an answer of Redis, a hint, the end of the
-// work), questions and requests come out (does the term still lead, what is to be asked next, how long may we sleep).
+// Package lease holds the decisions of an election as pure values: facts go in (an answer of Redis,
+// a hint, the end of the work), questions and requests come out (does the term still lead, what is
+// to be asked next, how long may we sleep).
 //
-// Nothing here reads a clock, talks to Redis or starts a goroutine; the package imports only time. The elector of package
-// tenure drives it on a real clock, the simulators on a virtual one.
+// Nothing here reads a clock, talks to Redis or starts a goroutine; the package imports only time.
+// The elector of package tenure drives it on a real clock, the simulators on a virtual one.
 package lease
 
 import "time"
 
 // Reading is one look at the two clocks of this machine, taken at the same instant.
 //
-// The monotonic clock never jumps but stands still while a virtual machine is suspended; the wall clock goes on but may be
-// set. Elapsed time is the larger of the two differences, so that neither of them alone can prolong a term.
+// The monotonic clock never jumps but stands still while a virtual machine is suspended; the wall
+// clock goes on but may be set. Elapsed time is the larger of the two differences, so that neither
+// of them alone can prolong a term.
 type Reading struct {
 	Mono time.Duration // since an arbitrary start of this process
 	Wall time.Duration // since the Unix epoch
 }
 
-// Since returns the time that has passed since an earlier reading: the larger of what the two clocks say.
+// Since returns the time that has passed since an earlier reading: the larger of what the two
+// clocks say.
 func (r Reading) Since(earlier Reading) time.Duration {
 	return max(r.Mono-earlier.Mono, r.Wall-earlier.Wall)
 }
 
-// Timing holds the durations of one election, none below zero. The constructor of package tenure has checked their relations.
+// Timing holds the durations of one election, none below zero. The constructor of package tenure
+// has checked their relations.
 type Timing struct {
 	TTL     time.Duration // what the lease is granted for
 	Renew   time.Duration // mean interval between renewals
@@ -45,17 +49,19 @@ func DefaultPenalty(ttl time.Duration) time.Duration { return max(ttl, 30*time.S
 //
 //	L = TTL − Drift − 2 ms
 //
-// Redis starts to count when the request arrives, which is later than the reading before it was sent.
+// Redis starts to count when the request arrives, which is later than the reading before it was
+// sent.
 func (t Timing) Life() time.Duration { return t.TTL - t.Drift - Rounding }
 
-// Guard is how long before the end of its life a term is cancelled, so that its work hears of the end before another may
-// lead: max(50 ms, TTL/50).
+// Guard is how long before the end of its life a term is cancelled, so that its work hears of the
+// end before another may lead: max(50 ms, TTL/50).
 func (t Timing) Guard() time.Duration { return max(50*time.Millisecond, t.TTL/50) }
 
 // Attempt is the longest that one request is waited for: TTL/3.
 func (t Timing) Attempt() time.Duration { return t.TTL / 3 }
 
-// Lease is what a leader knows of its lease. It is a value and never changes; a renewal makes a new one.
+// Lease is what a leader knows of its lease. It is a value and never changes; a renewal makes a new
+// one.
 type Lease struct {
 	Sent  Reading       // before the request that was granted was handed to the client
 	Life  time.Duration // believed in for this long after Sent
@@ -77,16 +83,18 @@ const MaxToken = int64(1) << 53
 // MaxTTL is the longest lease there is. A TTL read back from Redis that is longer is not believed.
 const MaxTTL = 24 * time.Hour
 
-// farAhead is how far past Redis's clock a token may lie: a clock that was wrong by years is survived, a token that would
-// soon leave no room for the next one is not believed.
+// farAhead is how far past Redis's clock a token may lie: a clock that was wrong by years is
+// survived, a token that would soon leave no room for the next one is not believed.
 const farAhead = 100 * 365 * 24 * time.Hour
 
-// SaneToken reports whether a token read back at the Redis time now (Unix ms) can be one that tenure wrote.
+// SaneToken reports whether a token read back at the Redis time now (Unix ms) can be one that
+// tenure wrote.
 func SaneToken(token, now int64) bool {
 	return token > 0 && token <= MaxToken && token <= now+farAhead.Milliseconds()
 }
 
-// Backoff is the pause after so many failures in a row, 1 or more: first, doubled with each further one, at most most.
+// Backoff is the pause after so many failures in a row, 1 or more: first, doubled with each further
+// one, at most most.
 func Backoff(first time.Duration, failures int, most time.Duration) time.Duration {
 	return min(first<<min(failures-1, 10), most)
 }

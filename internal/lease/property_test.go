@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// TestCandidateProperties drives candidates with random answers, early, late, never and twice, with random hints and ends, and holds
-// what must be true after every step. TENURE_LEASE_SEED replays one seed.
+// TestCandidateProperties drives candidates with random answers, early, late, never and twice, with
+// random hints and ends, and holds what must be true after every step. TENURE_LEASE_SEED replays
+// one seed.
 func TestCandidateProperties(t *testing.T) {
 	first, runs := uint64(time.Now().UnixNano())%1_000_000, uint64(200)
 	if testing.Short() {

@@ -2,8 +2,8 @@ package lease
 
 import "time"
 
-// RedisClock estimates what Redis's clock reads, from the times in replies and the monotonic clock of
-// this machine. The zero value knows nothing. It is not safe for concurrent use.
+// RedisClock estimates what Redis's clock reads, from the times in replies and the monotonic clock
+// of this machine. The zero value knows nothing. It is not safe for concurrent use.
 type RedisClock struct {
 	known  bool
 	base   int64         // its time, ms
@@ -46,8 +46,8 @@ func (c *RedisClock) Heard() time.Duration { return c.heard }
 // Read is the estimate, in Unix ms, for an instant of the monotonic clock.
 func (c *RedisClock) Read(now time.Duration) int64 { return c.base + (now - c.at).Milliseconds() }
 
-// Until is how long it is from now to a time of Redis's clock in Unix ms: negative if it has passed,
-// a century at most.
+// Until is how long it is from now to a time of Redis's clock in Unix ms: negative if it has
+// passed, a century at most.
 func (c *RedisClock) Until(ms int64, now time.Duration) time.Duration {
 	const year = 365 * 24 * int64(time.Hour/time.Millisecond)
 	return time.Duration(min(max(ms-c.base, -100*year), 100*year))*time.Millisecond - (now - c.at)

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRedisClock: what took long says less than what did not, unless that is old, or they contradict each other.
+// TestRedisClock: what took long says less than what did not, unless that is old, or they
+// contradict each other.
 func TestRedisClock(t *testing.T) {
 	var c RedisClock
 	ms := time.Millisecond
@@ -30,7 +31,8 @@ func TestRedisClock(t *testing.T) {
 	require.Equal(t, int64(90000), c.base)
 }
 
-// TestRedisClockBelievesTheLatestNews: a reply that was made before a step, and comes after it, is no step back.
+// TestRedisClockBelievesTheLatestNews: a reply that was made before a step, and comes after it, is
+// no step back.
 func TestRedisClockBelievesTheLatestNews(t *testing.T) {
 	var c RedisClock
 	s := time.Second

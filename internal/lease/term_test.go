@@ -89,7 +89,8 @@ func TestP1_RenewalCountsFromBeforeTheRequest(t *testing.T) {
 	}
 }
 
-// TestP1_WonTooLate: an answer that comes after the cancel point begins no term; the lease is asked for again, and adopted.
+// TestP1_WonTooLate: an answer that comes after the cancel point begins no term; the lease is asked
+// for again, and adopted.
 func TestP1_WonTooLate(t *testing.T) {
 	b := newBench(t, func(timing *Timing) { timing.Drift = 21 * time.Second }) // the attempt is longer than what is left of the lease
 	r := b.next()
@@ -121,8 +122,8 @@ func TestP4_CancelledBeforeTheLeaseEnds(t *testing.T) {
 	}
 }
 
-// TestP4_LateRenewNeverRevives: neither an answer past the cancel point, nor one to a request that was given up, nor one after
-// the end brings a term back.
+// TestP4_LateRenewNeverRevives: neither an answer past the cancel point, nor one to a request that
+// was given up, nor one after the end brings a term back.
 func TestP4_LateRenewNeverRevives(t *testing.T) {
 	t.Run("answer past the cancel point", func(t *testing.T) {
 		b := newBench(t)
@@ -166,7 +167,8 @@ func TestP4_LateRenewNeverRevives(t *testing.T) {
 	})
 }
 
-// TestP4_SuspendedMachine: the monotonic clock stands still while a virtual machine is suspended; the wall clock goes on.
+// TestP4_SuspendedMachine: the monotonic clock stands still while a virtual machine is suspended;
+// the wall clock goes on.
 func TestP4_SuspendedMachine(t *testing.T) {
 	b := newBench(t)
 	b.lead()
@@ -182,8 +184,8 @@ func TestP4_SuspendedMachine(t *testing.T) {
 	}
 }
 
-// TestP8_SuspendedMachineThatDrains: a lease that is kept for the work of an ended term is kept until it would have ended, by
-// whichever clock says so first.
+// TestP8_SuspendedMachineThatDrains: a lease that is kept for the work of an ended term is kept
+// until it would have ended, by whichever clock says so first.
 func TestP8_SuspendedMachineThatDrains(t *testing.T) {
 	b := newBench(t)
 	b.lead()
@@ -202,7 +204,8 @@ func TestP8_SuspendedMachineThatDrains(t *testing.T) {
 	}
 }
 
-// TestP4_WallClockSet: a wall clock that is set back prolongs nothing, one that is set forward costs the term at most.
+// TestP4_WallClockSet: a wall clock that is set back prolongs nothing, one that is set forward
+// costs the term at most.
 func TestP4_WallClockSet(t *testing.T) {
 	b := newBench(t)
 	b.lead()
@@ -223,7 +226,8 @@ func TestP4_WallClockSet(t *testing.T) {
 	}
 }
 
-// TestP12_ErrorsMeanUnknown: errors end no term before its cancel point, and the next answer mends everything.
+// TestP12_ErrorsMeanUnknown: errors end no term before its cancel point, and the next answer fixes
+// everything.
 func TestP12_ErrorsMeanUnknown(t *testing.T) {
 	b := newBench(t)
 	b.lead()
@@ -240,7 +244,7 @@ func TestP12_ErrorsMeanUnknown(t *testing.T) {
 	b.is(Leading)
 	b.answers(b.next(), Kept, Renewed)
 	if b.c.Unanswered() != 0 || !b.c.Lease().Leading(b.now) {
-		t.Error("an answer did not mend it")
+		t.Error("an answer did not fix it")
 	}
 }
 
@@ -257,7 +261,8 @@ func TestP12_OnlyARefusalIsALoss(t *testing.T) {
 	b.none() // a lease that is another's is not renewed while the work drains
 }
 
-// TestRenewals come every interval, 10 % more or less, and say under which history the lease was confirmed.
+// TestRenewals come every interval, 10 % more or less, and say under which history the lease was
+// confirmed.
 func TestRenewals(t *testing.T) {
 	for _, chance := range []float64{0, 0.5, 0.999} {
 		b := newBench(t)
@@ -290,8 +295,8 @@ func TestRenewalIsBoundByTheDeadline(t *testing.T) {
 	}
 }
 
-// TestP1_FailoverMargin: while an old master may still take writes beside a new one, a renewal by the new one counts only if
-// the lease at the old one outlasts that.
+// TestP1_FailoverMargin: while an old master may still take writes beside a new one, a renewal by
+// the new one counts only if the lease at the old one outlasts that.
 func TestP1_FailoverMargin(t *testing.T) {
 	const margin = 8 * time.Second
 	for _, tt := range []struct {

@@ -86,8 +86,8 @@ func (b *Beat) Bound() time.Duration { return min(b.interval, MaxBound) }
 // Nudge makes the next heartbeat due at once: what the instance says of itself has changed.
 func (b *Beat) Nudge() { b.nudged = true }
 
-// Next returns the heartbeat that is due now, if there is one. Only one is on its way at a time: the
-// driver hands it back with its answer, or with its failure.
+// Next returns the heartbeat that is due now, if there is one. Only one is on its way at a time:
+// the driver hands it back with its answer, or with its failure.
 func (b *Beat) Next(now time.Duration) (h Heartbeat, due bool) {
 	if b.flying.Seq != 0 || !b.again && !b.nudged && now < b.due {
 		return Heartbeat{}, false

@@ -46,7 +46,8 @@ func TestFirstHeartbeatAsksForTheClock(t *testing.T) {
 	require.Zero(t, b.Wait(answered))
 	h, due = b.Next(answered)
 	require.True(t, due, "now the clock is known")
-	// It was 1,000 s halfway between asking and hearing, give or take 100 ms; the answer is waited for 3 s.
+	// It was 1,000 s halfway between asking and hearing, give or take 100 ms; the answer is waited
+	// for 3 s.
 	require.Equal(t, int64(1_000_000+100+3000-100), h.NotAfter)
 	require.True(t, h.First)
 	require.Equal(t, BeatChange{First: true, Joined: true}, b.Answer(answered, h, taken(Joined, 1_000_100)))
@@ -93,7 +94,8 @@ func TestHeartbeatPace(t *testing.T) {
 	}
 }
 
-// TestNudgedHeartbeat: what an instance says of itself is heard at once, but not beside a heartbeat that is on its way.
+// TestNudgedHeartbeat: what an instance says of itself is heard at once, but not beside a heartbeat
+// that is on its way.
 func TestNudgedHeartbeat(t *testing.T) {
 	b := registered(t)
 	b.Nudge()
@@ -112,7 +114,8 @@ func TestNudgedHeartbeat(t *testing.T) {
 	require.Equal(t, interval, b.Wait(time.Second))
 }
 
-// TestFailedHeartbeatIsTriedSoon: after 0.5 s, then twice as late each time up to a third of the interval, a quarter less at random.
+// TestFailedHeartbeatIsTriedSoon: after 0.5 s, then twice as late each time up to a third of the
+// interval, a quarter less at random.
 func TestFailedHeartbeatIsTriedSoon(t *testing.T) {
 	b := registered(t)
 	now := interval
@@ -172,8 +175,8 @@ func TestAnswersToHeartbeats(t *testing.T) {
 	require.Zero(t, h.Started)
 }
 
-// TestHeartbeatProperties: whatever Redis and the network do, none takes effect after it was given up, and once they are sound again
-// a heartbeat is taken within an interval and two bounds.
+// TestHeartbeatProperties: whatever Redis and the network do, none takes effect after it was given
+// up, and once they are sound again a heartbeat is taken within an interval and two bounds.
 func TestHeartbeatProperties(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -226,7 +229,8 @@ func TestHeartbeatProperties(t *testing.T) {
 	}
 }
 
-// TestSecondHeartbeatOfARound: one that came too late is sent again at once, and the next round counts from the first of the two.
+// TestSecondHeartbeatOfARound: one that came too late is sent again at once, and the next round
+// counts from the first of the two.
 func TestSecondHeartbeatOfARound(t *testing.T) {
 	b := registered(t)
 	b.Nudge()

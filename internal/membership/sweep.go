@@ -55,7 +55,8 @@ const (
 	Adopt                  // take up those among IDs
 )
 
-// Question is one call that a sweep asks for. The driver sends it and hands it back with its answer.
+// Question is one call that a sweep asks for. The driver sends it and hands it back with its
+// answer.
 type Question struct {
 	Seq  uint64
 	Kind SweepKind
@@ -165,8 +166,8 @@ func (s *Sweep) Next(now time.Duration) (q Question, due bool) {
 	return q, true
 }
 
-// Wait is how long the driver may sleep if nothing else wakes it: until then Next has nothing to ask,
-// or the answer that is waited for may still come.
+// Wait is how long the driver may sleep if nothing else wakes it: until then Next has nothing to
+// ask, or the answer that is waited for may still come.
 func (s *Sweep) Wait(now time.Duration) time.Duration {
 	switch {
 	case s.flying.Seq != 0:
@@ -243,8 +244,8 @@ func (s *Sweep) watch(sent, received time.Duration, redis int64) {
 	s.seen, s.redis, s.sent = true, redis, sent
 }
 
-// foreign takes up the records that other programs wrote. All are read when the sweeper begins, when
-// their number has changed against that of the last heartbeats, and each DownAfter.
+// foreign takes up the records that other programs wrote. All are read when the sweeper begins,
+// when their number has changed against that of the last heartbeats, and each DownAfter.
 func (s *Sweep) foreign(now time.Duration) (done bool) {
 	if s.scanned && s.excess == s.strange && now-s.scanAt < s.timing.Down {
 		return s.over(now)

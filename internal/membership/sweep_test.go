@@ -94,7 +94,8 @@ func (l *leader) pass() (asked []string) {
 	return nil
 }
 
-// TestPassOfASweep: it looks, judges page by page, reads the records of other programs at first, and waits for an interval.
+// TestPassOfASweep: it looks, judges page by page, reads the records of other programs at first,
+// and waits for an interval.
 func TestPassOfASweep(t *testing.T) {
 	l := lead(t)
 	require.Equal(t, []string{"look ", "scan 0", "look "}, l.pass())
@@ -112,7 +113,8 @@ func TestPassOfASweep(t *testing.T) {
 	require.Zero(t, l.Wait(q.Sent+MaxBound))
 }
 
-// TestGraceOfASweep: nobody is marked before two heartbeats were watched, nobody is removed before DriftedAfter.
+// TestGraceOfASweep: nobody is marked before two heartbeats were watched, nobody is removed before
+// DriftedAfter.
 func TestGraceOfASweep(t *testing.T) {
 	l := lead(t)
 	l.silent = []string{"a"}
@@ -131,8 +133,8 @@ func TestGraceOfASweep(t *testing.T) {
 	require.Equal(t, "judge [a] unwatched 1m30s", l.pass()[1])
 }
 
-// TestWatchBeginsAnew: a sweeper has seen nothing while its looks failed for longer than a sweep and a
-// heartbeat, 25 s, or when Redis's clock jumped.
+// TestWatchBeginsAnew: a sweeper has seen nothing while its looks failed for longer than a sweep
+// and a heartbeat, 25 s, or when Redis's clock jumped.
 func TestWatchBeginsAnew(t *testing.T) {
 	for name, test := range map[string]struct {
 		unseen, redis time.Duration
@@ -181,7 +183,8 @@ func TestGapWithinAPass(t *testing.T) {
 	require.Equal(t, []string{"look ", "judge [a b]", "look 2", "judge [c]"}, l.pass())
 }
 
-// TestPassGoesOn: one pass judges a hundred pages; the next begins with the longest silent and then goes on where that one ended.
+// TestPassGoesOn: one pass judges a hundred pages; the next begins with the longest silent and then
+// goes on where that one ended.
 func TestPassGoesOn(t *testing.T) {
 	l := lead(t)
 	for range 8 {

@@ -1,9 +1,10 @@
 // Package plan decides which slot of a task is to run now and which one follows.
 //
-// A slot is one time at which a task is due. The slots of a task lie on a grid: each follows from the one before it by
-// Schedule.Next, never from the time of the day, so that the grid neither drifts with every late start nor starts anew
-// with every leader. What is stored of it is a single time, the next slot. Whoever leads asks Due with that and with
-// Redis's clock, stores Decision.Next in its place and runs Decision.Slot:
+// A slot is one time at which a task is due. The slots of a task lie on a grid: each follows from
+// the one before it by Schedule.Next, never from the time of the day, so that the grid neither
+// drifts with every late start nor starts anew with every leader. What is stored of it is a single
+// time, the next slot. Whoever leads asks Due with that and with Redis's clock, stores
+// Decision.Next in its place and runs Decision.Slot:
 //
 //	next := stored, or First(rules, now) where nothing is stored or the Hash of the schedule has changed
 //	d := Due(rules, next, now)
@@ -11,11 +12,13 @@
 //	if the claim succeeded and d.Run: run d.Slot
 //	wait d.Wait, or until something changes
 //
-// As long as every claim replaces what its decision was made from, each slot is either run or counted in Skipped, and none
-// is both or twice, whoever leads and whenever: TestP10_EachSlotIsRunOrSkippedOnce.
+// As long as every claim replaces what its decision was made from, each slot is either run or
+// counted in Skipped, and none is both or twice, whoever leads and whenever:
+// TestP10_EachSlotIsRunOrSkippedOnce.
 //
-// Everything here is a pure function of its arguments, safe for concurrent use if the schedule is. All times are times of
-// Redis's clock; those returned are in UTC and in whole milliseconds, which is how they are stored.
+// Everything here is a pure function of its arguments, safe for concurrent use if the schedule is.
+// All times are times of Redis's clock; those returned are in UTC and in whole milliseconds, which
+// is how they are stored.
 package plan
 
 import (
@@ -24,8 +27,9 @@ import (
 	"time"
 )
 
-// Missed says what becomes of slots that nobody ran when they were due: because there was no leader, because the run
-// before them took longer than the interval, or because the task was paused.
+// Missed says what becomes of slots that nobody ran when they were due: because there was no
+// leader, because the run before them took longer than the interval, or because the task was
+// paused.
 type Missed int
 
 const (
@@ -50,18 +54,20 @@ const (
 	// DefaultMaxCatchUp is how many missed slots RunAll runs where nothing else is said.
 	DefaultMaxCatchUp = 100
 
-	// DefaultGrace is how late a slot may start under SkipMissed where nothing else is said: later than any failover with
-	// the default lease of 30 s, sooner than what anyone would call an outage.
+	// DefaultGrace is how late a slot may start under SkipMissed where nothing else is said: later
+	// than any failover with the default lease of 30 s, sooner than what anyone would call an
+	// outage.
 	DefaultGrace = time.Minute
 
-	// MaxSteps bounds the work of one decision. More missed slots than this, of a schedule without a fixed interval, are
-	// not walked through one by one; and no RunAll catches up with more.
+	// MaxSteps bounds the work of one decision. More missed slots than this, of a schedule without
+	// a fixed interval, are not walked through one by one; and no RunAll catches up with more.
 	MaxSteps = 10_000
 
 	// Never is the Wait of a schedule that has ended.
 	Never = time.Duration(math.MaxInt64)
 
-	// clockStep is how far Redis's clock may step back without any schedule being taken for misplaced.
+	// clockStep is how far Redis's clock may step back without any schedule being taken for
+	// misplaced.
 	clockStep = time.Minute
 )
 
@@ -94,11 +100,12 @@ func (r Rules) onTime(slot, now time.Time) bool {
 	return now.Sub(slot) <= grace
 }
 
-// First returns the first slot of a task that has no record, or whose schedule has changed. It is the zero time where the
-// schedule has none.
+// First returns the first slot of a task that has no record, or whose schedule has changed. It is
+// the zero time where the schedule has none.
 //
-// With a fixed interval that is now + InitialDelay; where InitialDelay is zero, one interval from now; where it is
-// negative, now. With any other schedule it is the first slot after now + InitialDelay, a negative one counting as zero.
+// With a fixed interval that is now + InitialDelay; where InitialDelay is zero, one interval from
+// now; where it is negative, now. With any other schedule it is the first slot after now +
+// InitialDelay, a negative one counting as zero.
 func First(r Rules, now time.Time) time.Time {
 	delay := max(r.InitialDelay, 0)
 	d := Interval(r.Schedule)
@@ -111,7 +118,8 @@ func First(r Rules, now time.Time) time.Time {
 	return wholeMillis(now.Add(delay))
 }
 
-// Decision is what is to be done with a task at one time. Run or not, Next is to be stored if it differs from what is.
+// Decision is what is to be done with a task at one time. Run or not, Next is to be stored if it
+// differs from what is.
 type Decision struct {
 	Run  bool
 	Slot time.Time     // what runs; zero unless Run
@@ -125,21 +133,23 @@ type Decision struct {
 	Reset bool // the stored slot was out of reach of this schedule, Next is as in First
 }
 
-// Due decides at now for a task whose stored next slot is next, which is not to be believed more than anything else that
-// was read back from Redis. The zero time is what an ended schedule has stored.
+// Due decides at now for a task whose stored next slot is next, which is not to be believed more
+// than anything else that was read back from Redis. The zero time is what an ended schedule has
+// stored.
 //
-// A slot is due when now is not before it. If it is the only one, it runs; if the following one is due as well, it is
-// missed, and Rules.Missed decides. Under SkipMissed a slot is on time until the following one is due, but no longer than
-// Grace.
+// A slot is due when now is not before it. If it is the only one, it runs; if the following one is
+// due as well, it is missed, and Rules.Missed decides. Under SkipMissed a slot is on time until the
+// following one is due, but no longer than Grace.
 //
-// Where more than MaxSteps slots (and those that still run) were missed of a schedule without a fixed interval, the newest
-// are found by bisection. That asks the schedule about times that are not its slots; one whose slots depend on what it is
-// asked with then starts a new grid.
+// Where more than MaxSteps slots (and those that still run) were missed of a schedule without a
+// fixed interval, the newest are found by bisection. That asks the schedule about times that are
+// not its slots; one whose slots depend on what it is asked with then starts a new grid.
 //
-// A stored slot that lies before 1970, or so far ahead that the schedule cannot have put it there, is replaced: Redis's
-// clock was set back, or the record was damaged, and waiting might take for ever. How far that is: more than one slot
-// beyond the first one possible after now, and more than one minute beyond it. In between it is waited for, so that after a
-// small step the slot that has just run does not run again.
+// A stored slot that lies before 1970, or so far ahead that the schedule cannot have put it there,
+// is replaced: Redis's clock was set back, or the record was damaged, and waiting might take for
+// ever. How far that is: more than one slot beyond the first one possible after now, and more than
+// one minute beyond it. In between it is waited for, so that after a small step the slot that has
+// just run does not run again.
 func Due(r Rules, next, now time.Time) Decision {
 	if next.IsZero() {
 		return Decision{Ended: true, Wait: Never}
@@ -173,14 +183,16 @@ func (d Decision) until(next, now time.Time) Decision {
 	return d
 }
 
-// One runs the stored slot, which is due, and leaves what follows it for the next decision, due or not. It is Due for a task that is
-// known to catch up: the slots that it has missed are not walked through again for each of them.
+// One runs the stored slot, which is due, and leaves what follows it for the next decision, due or
+// not. It is Due for a task that is known to catch up: the slots that it has missed are not walked
+// through again for each of them.
 func One(r Rules, next, now time.Time) Decision {
 	slot := wholeMillis(next)
 	return Decision{Run: true, Slot: slot}.until(following(r.Schedule, slot), now)
 }
 
-// Misplaced reports whether a stored slot lies where the schedule cannot have put it by now: see Due.
+// Misplaced reports whether a stored slot lies where the schedule cannot have put it by now: see
+// Due.
 func Misplaced(r Rules, next, now time.Time) bool {
 	if next.UnixMilli() < 0 {
 		return true
@@ -188,7 +200,8 @@ func Misplaced(r Rules, next, now time.Time) bool {
 	if !next.After(now) {
 		return false
 	}
-	// What was stored at some earlier time was at most the first slot as of then, or the one after that time.
+	// What was stored at some earlier time was at most the first slot as of then, or the one after
+	// that time.
 	latest := First(r, now)
 	if latest.IsZero() {
 		return false // nor is there anything to replace it by

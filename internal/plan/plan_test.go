@@ -187,7 +187,8 @@ func TestDueOfStrangeRecords(t *testing.T) {
 	}
 }
 
-// The grid of a cron schedule survives any number of failovers, and the days on which the clocks change.
+// The grid of a cron schedule survives any number of failovers, and the days on which the clocks
+// change.
 func TestDueFollowsTheCronGrid(t *testing.T) {
 	r := Rules{Schedule: mustCron(t, "TZ=Europe/Berlin 30 2 * * *")}
 	stored := First(r, time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC))

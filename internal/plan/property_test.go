@@ -47,7 +47,8 @@ func randomRules(t *testing.T, r *rand.Rand) (Rules, time.Duration) {
 	return rules, spacing
 }
 
-// Leaders come and go at random times and know nothing but the stored slot: each slot is run once or skipped once.
+// Leaders come and go at random times and know nothing but the stored slot: each slot is run once
+// or skipped once.
 func TestP10_EachSlotIsRunOrSkippedOnce(t *testing.T) {
 	first := uint64(time.Now().UnixNano())
 	for seed := first; seed < first+200; seed++ {
@@ -104,8 +105,8 @@ func TestP10_EachSlotIsRunOrSkippedOnce(t *testing.T) {
 	}
 }
 
-// A step of Redis's clock, back by anything, keeps no task waiting for more than two slots and a minute, and runs no slot
-// again that lies within one slot.
+// A step of Redis's clock, back by anything, keeps no task waiting for more than two slots and a
+// minute, and runs no slot again that lies within one slot.
 func TestClockStepsBack(t *testing.T) {
 	first := uint64(time.Now().UnixNano())
 	for seed := first; seed < first+500; seed++ {

@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// Hash returns 16 hexadecimal digits that stand for the given parts in this order, the same in every process and version.
-// It is stored beside a task's next slot: a task whose schedule hashes to something else starts with First.
+// Hash returns 16 hexadecimal digits that stand for the given parts in this order, the same in
+// every process and version. It is stored beside a task's next slot: a task whose schedule hashes
+// to something else starts with First.
 //
-// What belongs into it is what decides where the slots lie: the schedule's text. A change of what becomes of missed slots
-// is no reason to forget which one is next.
+// What belongs into it is what decides where the slots lie: the schedule's text. A change of what
+// becomes of missed slots is no reason to forget which one is next.
 func Hash(parts ...string) string {
 	h := sha256.New()
 	for _, part := range parts {
@@ -25,14 +26,15 @@ func Hash(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// Backoff returns how long to wait before the attempt after the given one, which counts from 1 (what is less counts as 1):
+// Backoff returns how long to wait before the attempt after the given one, which counts from 1
+// (what is less counts as 1):
 //
 //	d = min(base · 2^(attempt-1), limit)
 //	wait = d/2 + jitter · d/2
 //
-// The half that is fixed keeps a task from being hammered, the other half spreads tasks that failed together. jitter is a
-// random number in [0, 1), supplied by the caller; what lies outside counts as the nearest bound. A base of zero or less is
-// no wait; a limit of zero or less is none.
+// The half that is fixed keeps a task from being hammered, the other half spreads tasks that failed
+// together. jitter is a random number in [0, 1), supplied by the caller; what lies outside counts
+// as the nearest bound. A base of zero or less is no wait; a limit of zero or less is none.
 func Backoff(attempt int, base, limit time.Duration, jitter float64) time.Duration {
 	if base <= 0 {
 		return 0

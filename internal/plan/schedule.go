@@ -7,18 +7,19 @@ import (
 
 // Schedule is the grid of a task's slots.
 //
-// Next returns the first slot after the given one, in any zone. It must depend on nothing but its argument. The zero time,
-// a time that is not after the argument and one beyond the year 9999 end the schedule. Fractions of a millisecond are
-// rounded up.
+// Next returns the first slot after the given one, in any zone. It must depend on nothing but its
+// argument. The zero time, a time that is not after the argument and one beyond the year 9999 end
+// the schedule. Fractions of a millisecond are rounded up.
 //
-// The slots of an Every, and of a struct that embeds one, are always equally far apart: any number of missed ones costs one
-// division. No method of another type makes it one: it might mean something else.
+// The slots of an Every, and of a struct that embeds one, are always equally far apart: any number
+// of missed ones costs one division. No method of another type makes it one: it might mean
+// something else.
 type Schedule interface {
 	Next(time.Time) time.Time
 }
 
-// Every is the schedule of a fixed interval, counted in elapsed time: no time zone, no daylight saving. Zero or less is a
-// schedule without slots. Fractions of a millisecond are rounded up.
+// Every is the schedule of a fixed interval, counted in elapsed time: no time zone, no daylight
+// saving. Zero or less is a schedule without slots. Fractions of a millisecond are rounded up.
 type Every time.Duration
 
 // Next returns after + the interval.
@@ -108,10 +109,11 @@ func missedAny(r Rules, next, now time.Time) missed {
 	return m
 }
 
-// bisect returns the oldest of the newest n slots not after now, when there are more than n after from. It asks the schedule
-// at most n+1 times for each halving of the time between.
+// bisect returns the oldest of the newest n slots not after now, when there are more than n after
+// from. It asks the schedule at most n+1 times for each halving of the time between.
 func bisect(s Schedule, from, now time.Time, n int) time.Time {
-	// At most n-1 slots follow high, at least n follow low. When they are neighbours, high is the slot.
+	// At most n-1 slots follow high, at least n follow low. When they are neighbours, high is the
+	// slot.
 	low, high := from.UnixMilli(), now.UnixMilli()
 	for high-low > 1 {
 		middle := low + (high-low)/2

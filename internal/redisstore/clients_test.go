@@ -35,7 +35,8 @@ func TestLikelyCause(t *testing.T) {
 	}
 }
 
-// Client and server that do not agree on TLS: the error says what it likely is, whichever way round.
+// Client and server that do not agree on TLS: the error says what it likely is, whichever way
+// round.
 func TestTLSOnOneSideIsNamed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")

@@ -14,7 +14,8 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// gate answers script calls as a server would that serves some keys only. It takes down the keys of all calls.
+// gate answers script calls as a server would that serves some keys only. It takes down the keys of
+// all calls.
 type gate struct {
 	refuse func(keys []string) error
 	keys   []string
@@ -59,7 +60,8 @@ func crossSlot(keys []string) error {
 	return nil
 }
 
-// gatedStore is a store whose calls go through a gate. A spread one believes that it is on a Redis Cluster.
+// gatedStore is a store whose calls go through a gate. A spread one believes that it is on a Redis
+// Cluster.
 func gatedStore(t *testing.T, namespace string, spread bool, refuse func([]string) error) (*Store, *gate) {
 	t.Helper()
 	m := miniredis.RunT(t)
@@ -72,8 +74,9 @@ func gatedStore(t *testing.T, namespace string, spread bool, refuse func([]strin
 	return db, g
 }
 
-// TestLeaseOfAnotherSlot: the lease that a record says it belongs to is named to Redis only if it can be one, and on a Redis Cluster only if
-// it lies where the record lies. All that tasks ask for lies in one slot, whatever a LeaderKey or a record says.
+// TestLeaseOfAnotherSlot: the lease that a record says it belongs to is named to Redis only if it
+// can be one, and on a Redis Cluster only if it lies where the record lies. All that tasks ask for
+// lies in one slot, whatever a LeaderKey or a record says.
 func TestLeaseOfAnotherSlot(t *testing.T) {
 	for lease, named := range map[string][2]bool{ // on one server, on a Cluster
 		"{ns}:a:leader":     {true, true},
@@ -146,8 +149,8 @@ func TestTaskScriptsAskForOneSlot(t *testing.T) {
 	require.NoError(t, crossSlot(g.keys))
 }
 
-// TestUnreadableLease: a record that names a key which this client may not read is another role's until somebody repairs it as the error
-// says. The rest of what it says stays.
+// TestUnreadableLease: a record that names a key which this client may not read is another role's
+// until somebody repairs it as the error says. The rest of what it says stays.
 func TestUnreadableLease(t *testing.T) {
 	const lease = "somebody:else"
 	db, _ := gatedStore(t, "ns", false, func(keys []string) error {

@@ -19,13 +19,14 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// What others have written into the keys goes through the real scripts here, on a miniredis, and through the client.
+// What others have written into the keys goes through the real scripts here, on a miniredis, and
+// through the client.
 
 // fuzzCandidate is who asks for the lease.
 var fuzzCandidate = oracle.Asker{ID: "me", TTL: 1000, EmptyWait: 250, RestartGuard: -1}
 
-// settles asks for a lease until it is granted, each time after the wait that it was told, and returns the last answer. No wait may
-// be longer than longest.
+// settles asks for a lease until it is granted, each time after the wait that it was told, and
+// returns the last answer. No wait may be longer than longest.
 func (w *leaseWorld) settles(t *testing.T, a leaseAsker, q lease.Request, facts oracle.Facts, longest time.Duration) oracle.Reply {
 	t.Helper()
 	for range 6 {
@@ -46,8 +47,8 @@ func (w *leaseWorld) settles(t *testing.T, a leaseAsker, q lease.Request, facts 
 	return oracle.Reply{}
 }
 
-// FuzzTermHash: whatever somebody has written into the term hash, either it is refused and left as it is, or the election gets on
-// within bounds, and with a token above the one that stood there.
+// FuzzTermHash: whatever somebody has written into the term hash, either it is refused and left as
+// it is, or the election gets on within bounds, and with a token above the one that stood there.
 func FuzzTermHash(f *testing.F) {
 	f.Add("41", "nb", "b", "1700000000600", "1000", "", "abc", "", "1699999999998", "b", int64(600), int64(0))
 	f.Add("1699999999999", "nm", "me", "1700000000600", "1000", "", "abc", "1699999990000", "", "me", int64(600), int64(1699999999999))
@@ -110,7 +111,8 @@ func FuzzTermHash(f *testing.F) {
 	})
 }
 
-// FuzzInfo: whatever INFO says, the scripts read a replication id and an age from it or none, and the election gets on.
+// FuzzInfo: whatever INFO says, the scripts read a replication id and an age from it or none, and
+// the election gets on.
 func FuzzInfo(f *testing.F) {
 	f.Add("# Replication\r\nmaster_replid:0123abcd\r\nsecond_repl_offset:-1\r\n", "# Server\r\nuptime_in_seconds:7\r\n")
 	f.Add("# Replication\r\nmaster_replid:0123abcd\r\nsecond_repl_offset:4711\r\n", "# Server\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\n")
@@ -146,8 +148,9 @@ func FuzzInfo(f *testing.F) {
 	})
 }
 
-// FuzzTaskHash: whatever somebody has written into the record of a task, what Redis refuses is left as it is, what it accepts the
-// client can read, and then the task can be claimed, run and remembered.
+// FuzzTaskHash: whatever somebody has written into the record of a task, what Redis refuses is left
+// as it is, what it accepts the client can read, and then the task can be claimed, run and
+// remembered.
 func FuzzTaskHash(f *testing.F) {
 	f.Add("1700000000000", "41", "", "", "3", "1", "12", "", "")
 	f.Add("0", "5", "r0", "r0", "x", "-1", "9999999999999999", "1", "\xff\xfe")
@@ -207,7 +210,8 @@ func FuzzTaskHash(f *testing.F) {
 	})
 }
 
-// FuzzTaskHistory: whatever somebody has put into the history of a task is read within bounds, and can be shown.
+// FuzzTaskHistory: whatever somebody has put into the history of a task is read within bounds, and
+// can be shown.
 func FuzzTaskHistory(f *testing.F) {
 	f.Add("r1", "1700000000000", "succeeded", "1", "41", "me", "")
 	f.Add("\xff", "9999999999999999", "", "1073741825", "-1", "\x00", strings.Repeat("\xff", 2000))

@@ -12,7 +12,8 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// FuzzRegistryReplies: lists that the registry scripts may have sent give bounded numbers, and no entry that was not there.
+// FuzzRegistryReplies: lists that the registry scripts may have sent give bounded numbers, and no
+// entry that was not there.
 func FuzzRegistryReplies(f *testing.F) {
 	f.Add("0|1700000000000|0|a|1700000000000|{}")
 	f.Add("1700000000000|2|2||0|a|b")
@@ -52,8 +53,9 @@ func (e replyError) Error() string { return string(e) }
 
 func (replyError) RedisError() {}
 
-// FuzzRedisError: an error reply means either unknown or misconfigured, never both. What may be over in a moment is unknown, and the
-// arguments that Redis repeats, a nonce among them, are told to nobody.
+// FuzzRedisError: an error reply means either unknown or misconfigured, never both. What may be
+// over in a moment is unknown, and the arguments that Redis repeats, a nonce among them, are told
+// to nobody.
 func FuzzRedisError(f *testing.F) {
 	for _, text := range []string{
 		"NOPERM this user has no permissions to run the 'get' command [GET ns:leader]", "BUSY Redis is busy running a script",
@@ -76,7 +78,8 @@ func FuzzRedisError(f *testing.F) {
 	})
 }
 
-// FuzzLeaseReply: whatever stands in a reply, it is read as what it is, or refused as no usable answer.
+// FuzzLeaseReply: whatever stands in a reply, it is read as what it is, or refused as no usable
+// answer.
 func FuzzLeaseReply(f *testing.F) {
 	for _, line := range []string{
 		"", "won", "won 1 2 3 4 5 - - =me", "held 1790000000000 7 30000 29000 0 abcdef lease =other one", "free 1 0 0 0 0 - - -",

@@ -21,7 +21,8 @@ var scriptsLua, contract = func() (string, *Scripts) {
 	return string(source), MustLoad(string(source))
 }()
 
-// TestMain takes the scripts of TENURE_SCRIPTS in place of the product's, if it is set: that is how `make bugs` breaks them.
+// TestMain takes the scripts of TENURE_SCRIPTS in place of the product's, if it is set: that is how
+// `make bugs` breaks them.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("TENURE_SCRIPTS"); path != "" {
 		source, err := os.ReadFile(path)

@@ -17,7 +17,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
-// leaseSeeds are the seeds of a differential test: TENURE_LEASE_SEED replays one, TENURE_LEASE_RUNS runs another number.
+// leaseSeeds are the seeds of a differential test: TENURE_LEASE_SEED replays one, TENURE_LEASE_RUNS
+// runs another number.
 func leaseSeeds(t *testing.T, count int) (first, last uint64) {
 	if text := os.Getenv("TENURE_LEASE_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)

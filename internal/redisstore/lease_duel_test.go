@@ -13,7 +13,8 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// duel asks the scripts and the oracle the same random questions, through random faults, and compares every reply and every key.
+// duel asks the scripts and the oracle the same random questions, through random faults, and
+// compares every reply and every key.
 type duel struct {
 	w      *leaseWorld
 	rand   *rand.Rand
@@ -209,13 +210,15 @@ func (d *duel) question(ctx context.Context) error {
 	return nil
 }
 
-// onTheEdge reports whether a key of a real Redis ends so near to the question that its clock alone knows whether before or after.
+// onTheEdge reports whether a key of a real Redis ends so near to the question that its clock alone
+// knows whether before or after.
 func (d *duel) onTheEdge(data oracle.Data) bool {
 	near := func(at int64) bool { return at != 0 && at-d.now < 20 && d.now-at < realSlack }
 	return d.w.mini == nil && (near(data.Lease.Expires) || near(data.Since.Expires))
 }
 
-// compose makes up a question: mostly an honest one, else late, of another campaign, or with a wrong token.
+// compose makes up a question: mostly an honest one, else late, of another campaign, or with a
+// wrong token.
 func (d *duel) compose(r *rival) lease.Request {
 	m := d.model
 	q := lease.Request{Nonce: r.nonce, Floor: r.floor, HoldOff: store.Milliseconds(pick(d, r.TTL, r.TTL, max(r.longest, r.TTL), 2000)), Since: 1_699_999_999}

@@ -16,9 +16,11 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// What the lease scripts do at their very edges. `make mutate TARGETS=lua-lease` moves each of these by one.
+// What the lease scripts do at their very edges. `make mutate TARGETS=lua-lease` moves each of
+// these by one.
 
-// What is a limit in the scripts is the same limit in the decisions: a token or a TTL that one of them believes the other believes too.
+// What is a limit in the scripts is the same limit in the decisions: a token or a TTL that one of
+// them believes the other believes too.
 func TestLimitsOfTheScriptsAreThoseOfTheDecisions(t *testing.T) {
 	const century = 100 * 365 * 24 * time.Hour
 	for _, s := range []*script{contract.acquire, contract.renew, contract.release, contract.leader} {
@@ -149,7 +151,8 @@ func TestLeaseScriptsAtTheEdgeOfWhatIsRefused(t *testing.T) {
 	})
 }
 
-// TestAnswersAreCut: whatever others write into the keys, an answer is short, and it is cut again if the server has not cut it.
+// TestAnswersAreCut: whatever others write into the keys, an answer is short, and it is cut again
+// if the server has not cut it.
 func TestAnswersAreCut(t *testing.T) {
 	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
 		ctx := t.Context()

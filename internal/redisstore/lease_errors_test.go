@@ -95,7 +95,8 @@ func TestScriptsAreLoadedAgainAfterScriptFlush(t *testing.T) {
 	})
 }
 
-// TestP6_ClientThatSendsAgain: go-redis sends a command again whose reply was lost, and tells nobody.
+// TestP6_ClientThatSendsAgain: go-redis sends a command again whose reply was lost, and tells
+// nobody.
 func TestP6_ClientThatSendsAgain(t *testing.T) {
 	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
 		ctx, a := t.Context(), w.candidateA()
@@ -247,7 +248,8 @@ func TestTokenThatTenureCannotHaveWritten(t *testing.T) {
 	})
 }
 
-// TestP12_WhatRedisAnswersMeanwhileIsUnknown: nobody has to mend what passes by itself, and FailFast does not end a process over it.
+// TestP12_WhatRedisAnswersMeanwhileIsUnknown: nobody has to fix what passes by itself, and
+// FailFast does not end a process over it.
 func TestP12_WhatRedisAnswersMeanwhileIsUnknown(t *testing.T) {
 	for _, text := range []string{
 		"READONLY You can't write against a read only replica.",
@@ -265,7 +267,8 @@ func TestP12_WhatRedisAnswersMeanwhileIsUnknown(t *testing.T) {
 	}
 }
 
-// TestSlotsOfADeadMasterAreLookedFor: by itself go-redis does so once a minute; what a node refuses moves no slots.
+// TestSlotsOfADeadMasterAreLookedFor: by itself go-redis does so once a minute; what a node refuses
+// moves no slots.
 func TestSlotsOfADeadMasterAreLookedFor(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
@@ -293,7 +296,8 @@ func TestSlotsOfADeadMasterAreLookedFor(t *testing.T) {
 	}
 }
 
-// TestWhatIsReadBackIsUntrusted: fields that tenure did not write count as absent, and a holder may be called anything.
+// TestWhatIsReadBackIsUntrusted: fields that tenure did not write count as absent, and a holder may
+// be called anything.
 func TestWhatIsReadBackIsUntrusted(t *testing.T) {
 	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
 		ctx, a := t.Context(), w.candidateA()

@@ -13,8 +13,9 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// TestP2_TokenOfALostGrantIsNotGrantedAgain: tokens lie ahead of Redis's clock, which was set back; a failover loses the last grant;
-// and its leader never reclaims it, since it is on its way out. Whatever it asks last is heard.
+// TestP2_TokenOfALostGrantIsNotGrantedAgain: tokens lie ahead of Redis's clock, which was set back;
+// a failover loses the last grant; and its leader never reclaims it, since it is on its way out.
+// Whatever it asks last is heard.
 func TestP2_TokenOfALostGrantIsNotGrantedAgain(t *testing.T) {
 	const ahead = 3_000_000_000_000
 	lastWords := map[string]struct {
@@ -52,7 +53,8 @@ func TestP2_TokenOfALostGrantIsNotGrantedAgain(t *testing.T) {
 	}
 }
 
-// TestP12_ReplicaDeposesNobody: a replica that only reads may lag behind. That it knows nothing of a lease is no refusal.
+// TestP12_ReplicaDeposesNobody: a replica that only reads may lag behind. That it knows nothing of
+// a lease is no refusal.
 func TestP12_ReplicaDeposesNobody(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts redis-servers")

@@ -135,8 +135,9 @@ var mistaken = []mutant{
 	{"too late is a millisecond earlier", 0, []edit{{"now > not_after", "now >= not_after", 2}}},
 }
 
-// TestEveryLeaseRuleIsTested leaves one rule out of the scripts, or breaks them: the comparison with the oracle must see it. An oracle
-// without the same rule agrees with them, so that the names mean the same on both sides.
+// TestEveryLeaseRuleIsTested leaves one rule out of the scripts, or breaks them: the comparison
+// with the oracle must see it. An oracle without the same rule agrees with them, so that the names
+// mean the same on both sides.
 func TestEveryLeaseRuleIsTested(t *testing.T) {
 	const questions, most = 40, 400
 	named := oracle.Rules(0)

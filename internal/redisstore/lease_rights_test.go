@@ -43,7 +43,8 @@ func grants(commands ...string) []any {
 	return rules
 }
 
-// TestNopermIsToldInTheWordsOfEveryServer: each version has its own for a right that a script lacks.
+// TestNopermIsToldInTheWordsOfEveryServer: each version has its own for a right that a script
+// lacks.
 func TestNopermIsToldInTheWordsOfEveryServer(t *testing.T) {
 	for server, text := range map[string]string{
 		"outside of a script": "NOPERM this user has no permissions to run the 'get' command [GET ns:leader]",
@@ -125,7 +126,8 @@ func TestLeaseWithoutChannelsAndInfo(t *testing.T) {
 	}
 }
 
-// TestFullRedis: a leader keeps its lease and gives it back, refusals are answered, and nobody is granted anything.
+// TestFullRedis: a leader keeps its lease and gives it back, refusals are answered, and nobody is
+// granted anything.
 func TestFullRedis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")
@@ -168,7 +170,8 @@ func TestFullRedis(t *testing.T) {
 	b.must(ctx, t, lease.Won, other(nil))
 }
 
-// TestGuardOnRedis: a server that was just started grants nothing for the hold-off, and neither does a promoted one.
+// TestGuardOnRedis: a server that was just started grants nothing for the hold-off, and neither
+// does a promoted one.
 func TestGuardOnRedis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts redis-servers")

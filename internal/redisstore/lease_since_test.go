@@ -12,7 +12,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
-// TestSinceKeyOfAnotherTypeStopsNothing: no decision rests on the key, so that the election passes by whatever uses it.
+// TestSinceKeyOfAnotherTypeStopsNothing: no decision rests on the key, so that the election passes
+// by whatever uses it.
 func TestSinceKeyOfAnotherTypeStopsNothing(t *testing.T) {
 	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
 		ctx, a := t.Context(), w.candidateA()
@@ -29,7 +30,8 @@ func TestSinceKeyOfAnotherTypeStopsNothing(t *testing.T) {
 	})
 }
 
-// TestAdoptionWithoutASinceKey: the key may be evicted alone. The term then begins now, by Redis's clock, and not in 1970.
+// TestAdoptionWithoutASinceKey: the key may be evicted alone. The term then begins now, by Redis's
+// clock, and not in 1970.
 func TestAdoptionWithoutASinceKey(t *testing.T) {
 	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
 		ctx, a := t.Context(), w.candidateA()
@@ -50,7 +52,8 @@ func TestAdoptionWithoutASinceKey(t *testing.T) {
 	})
 }
 
-// TestHolderOfAnyName: whoever holds the lease is reported, whatever the key says. An absent holder is nothing that a key can hold.
+// TestHolderOfAnyName: whoever holds the lease is reported, whatever the key says. An absent holder
+// is nothing that a key can hold.
 func TestHolderOfAnyName(t *testing.T) {
 	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
 		ctx := t.Context()

@@ -13,7 +13,8 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// leaseCase is one question and its answer. Times are relative to the moment of the question; "here" is the history of the server.
+// leaseCase is one question and its answer. Times are relative to the moment of the question;
+// "here" is the history of the server.
 type leaseCase struct {
 	name   string
 	data   oracle.Data
@@ -296,7 +297,8 @@ func TestLeaseScripts(t *testing.T) {
 	}
 }
 
-// check asks a Redis and the oracle, twice: running a script again, with the same question, is running it once.
+// check asks a Redis and the oracle, twice: running a script again, with the same question, is
+// running it once.
 func (tt leaseCase) check(ctx context.Context, t *testing.T, w *leaseWorld) {
 	t.Helper()
 	now, err := w.clock(ctx)

@@ -22,8 +22,9 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// leaseWorld is a Redis that the lease scripts run on, and what a test may do to the keys of one role: on a miniredis with a clock
-// and an INFO of the test's own, or on a real redis-server, where time passes by moving every stored time back.
+// leaseWorld is a Redis that the lease scripts run on, and what a test may do to the keys of one
+// role: on a miniredis with a clock and an INFO of the test's own, or on a real redis-server, where
+// time passes by moving every stored time back.
 type leaseWorld struct {
 	rdb     *redis.Client
 	store   *Store
@@ -220,7 +221,7 @@ type leaseAsker struct {
 func (w *leaseWorld) asker(a oracle.Asker) leaseAsker {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	role := w.store.ForRole(store.Role{ // without an Attempt: time is virtual, the network is not
-		Key: leaseKey, Holder: a.ID, TTL: ms(a.TTL), HoldOff: ms(a.HoldOff), EmptyWait: ms(a.EmptyWait), Margin: ms(a.Margin),
+		Key: w.store.keys.Lease(""), Holder: a.ID, TTL: ms(a.TTL), HoldOff: ms(a.HoldOff), EmptyWait: ms(a.EmptyWait), Margin: ms(a.Margin),
 		RestartGuard: ms(a.RestartGuard),
 	})
 	return leaseAsker{a, role}
@@ -260,11 +261,12 @@ func predict(m *oracle.Redis, now int64, a oracle.Asker, r lease.Request) oracle
 	}
 }
 
-// real time passes within a script, and Redis counts an expiry from another look at the clock than TIME in it: they may lie so many ms apart,
-// either way, on a machine that has other things to do.
+// real time passes within a script, and Redis counts an expiry from another look at the clock than
+// TIME in it: they may lie so many ms apart, either way, on a machine that has other things to do.
 const realSlack = 250
 
-// same compares what Redis answered and holds now with what the oracle says, and takes over the little that real time adds.
+// same compares what Redis answered and holds now with what the oracle says, and takes over the
+// little that real time adds.
 func (w *leaseWorld) same(got, want oracle.Reply, data, model oracle.Data) error {
 	if w.mini == nil {
 		if d := (want.Wait - got.Wait).Milliseconds(); (want.Reason == "lease" || want.Reason == "foreign") && d >= -realSlack && d <= realSlack {

@@ -22,13 +22,15 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// The lease operations are linearizable: each takes effect at one instant between its call and its answer, as internal/proof/oracle says. One
-// that had no answer took effect at some instant after its call, or never: the check follows both.
+// The lease operations are linearizable: each takes effect at one instant between its call and its
+// answer, as internal/proof/oracle says. One that had no answer took effect at some instant after
+// its call, or never: the check follows both.
 
 //
-// An operation takes effect at the time that it reads by TIME. Redis 7.0 looks at its clock again for each expiry that it sets, and
-// before for those that it judges: on a machine with other things to do these are different milliseconds. The times of the call and of
-// its answer, by the clock that this process shares with its redis-server, bound them.
+// An operation takes effect at the time that it reads by TIME. Redis 7.0 looks at its clock again
+// for each expiry that it sets, and before for those that it judges: on a machine with other things
+// to do these are different milliseconds. The times of the call and of its answer, by the clock
+// that this process shares with its redis-server, bound them.
 
 // linearCall is one operation of a history.
 type linearCall struct {
@@ -57,8 +59,9 @@ type linearOutcome struct {
 	reply oracle.Reply
 }
 
-// linearModel is the oracle as a nondeterministic state machine. times are those at which an operation without an answer may have
-// taken effect, as far as it can make a difference to what others were answered.
+// linearModel is the oracle as a nondeterministic state machine. times are those at which an
+// operation without an answer may have taken effect, as far as it can make a difference to what
+// others were answered.
 func linearModel(history string, times []int64) porcupine.Model {
 	run := func(s linearState, c linearCall, now int64) (linearState, oracle.Reply) {
 		r := oracle.Redis{Rules: oracle.All, Facts: oracle.Facts{Origin: history, Uptime: math.MaxInt32}, Data: s.Data}
@@ -74,7 +77,8 @@ func linearModel(history string, times []int64) porcupine.Model {
 		s.Data, s.now = r.Data, now
 		return s, reply
 	}
-	// outcomes plays an operation that reads the time now and has ended by the time came (negative: nobody knows).
+	// outcomes plays an operation that reads the time now and has ended by the time came (negative:
+	// nobody knows).
 	outcomes := func(s linearState, c linearCall, now, came int64) (all []linearOutcome) {
 		since := min(max(s.now, c.sent), now)
 		if s.late < 0 {
@@ -133,7 +137,8 @@ func linearModel(history string, times []int64) porcupine.Model {
 	return model.ToModel()
 }
 
-// linearHistory has three clients work on one lease through a network that loses replies and holds requests up.
+// linearHistory has three clients work on one lease through a network that loses replies and holds
+// requests up.
 func linearHistory(t *testing.T, proxies []*redistest.Proxy, mutated *Scripts, seed uint64) (history []porcupine.Operation) {
 	t.Helper()
 	began := time.Now()
@@ -231,7 +236,8 @@ func checkLinear(origin string, history []porcupine.Operation) porcupine.CheckRe
 		if a.unknown {
 			continue
 		}
-		// a grant, an answer, and the last millisecond from which a lease has ended by then, and the first from which it has not
+		// a grant, an answer, and the last millisecond from which a lease has ended by then, and
+		// the first from which it has not
 		for _, at := range []int64{a.Token, a.Now, a.Now - c.asker.TTL, a.Now - c.asker.TTL + 1} {
 			if at > 0 {
 				times = append(times, at)
@@ -243,7 +249,8 @@ func checkLinear(origin string, history []porcupine.Operation) porcupine.CheckRe
 	return porcupine.CheckOperationsTimeout(linearModel(origin, times), history, 20*time.Second)
 }
 
-// linearRun checks a number of histories and returns how many cannot be told, and how many operations had no answer.
+// linearRun checks a number of histories and returns how many cannot be told, and how many
+// operations had no answer.
 func linearRun(t *testing.T, mutated *Scripts, seeds int, enough func(illegal int) bool) (illegal, unknown, asked int) {
 	t.Helper()
 	server := redistest.Start(t)

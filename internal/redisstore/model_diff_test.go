@@ -23,7 +23,8 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// modelWorld is a Redis beside the oracle's models of the task and registry scripts, which are asked the same.
+// modelWorld is a Redis beside the oracle's models of the task and registry scripts, which are
+// asked the same.
 type modelWorld struct {
 	*testing.T
 	store *Store
@@ -85,7 +86,8 @@ func (w *modelWorld) now() int64 {
 
 func oneOf[T any](w *modelWorld, from ...T) T { return from[w.rand.IntN(len(from))] }
 
-// TestTaskScriptsAgreeWithTheOracle asks random questions, of young leaders and old ones, with what is expected right and wrong.
+// TestTaskScriptsAgreeWithTheOracle asks random questions, of young leaders and old ones, with what
+// is expected right and wrong.
 func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 	seen := map[string]int{}
 	onModelWorlds(t, 60, func(w *modelWorld) {
@@ -202,7 +204,8 @@ func runOf(r store.Run) oracle.Run {
 	}
 }
 
-// TestRegistryScriptsAgreeWithTheOracle does the same with beats, sweeps and departures of a few instances and incarnations.
+// TestRegistryScriptsAgreeWithTheOracle does the same with beats, sweeps and departures of a few
+// instances and incarnations.
 func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 	const drifted, down, window = 60_000, 300_000, 30_000
 	seen := map[string]int{}

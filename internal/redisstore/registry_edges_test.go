@@ -108,7 +108,8 @@ func (e *registryEdge) state() string {
 	return strings.Join(parts, " ")
 }
 
-// TestRegistryEntriesAtTheirLimits: what is as long as it may be counts, what is a byte longer does not.
+// TestRegistryEntriesAtTheirLimits: what is as long as it may be counts, what is a byte longer does
+// not.
 func TestRegistryEntriesAtTheirLimits(t *testing.T) {
 	e, ctx := newRegistryEdge(t), t.Context()
 	for _, size := range []int{65535, 65536, 65537} {
@@ -144,7 +145,8 @@ func TestRegistryEntriesAtTheirLimits(t *testing.T) {
 	}
 }
 
-// TestBeatAtItsLimits: the last instant at which a beat may still be answered, and at which another incarnation is heard of.
+// TestBeatAtItsLimits: the last instant at which a beat may still be answered, and at which another
+// incarnation is heard of.
 func TestBeatAtItsLimits(t *testing.T) {
 	e, ctx := newRegistryEdge(t), t.Context()
 	incarnation := strings.Repeat("c", 64)
@@ -180,7 +182,8 @@ func TestBeatAtItsLimits(t *testing.T) {
 	require.Equal(e, 10*time.Second, e.mini.TTL(e.store.keys.Heartbeat("a")))
 }
 
-// TestLookAtItsLimits: who is silent, which page is the last one, and which beats lie ahead of the clock.
+// TestLookAtItsLimits: who is silent, which page is the last one, and which beats lie ahead of the
+// clock.
 func TestLookAtItsLimits(t *testing.T) {
 	e, ctx := newRegistryEdge(t), t.Context()
 	look := func(c store.Look) store.LookReply {
@@ -235,7 +238,8 @@ func TestLookAtItsLimits(t *testing.T) {
 	require.Equal(e, store.LookReply{Now: edgeNow, Beats: 100, IDs: []string{"n098", "n099"}}, look(store.Look{From: first.From, Skip: first.Skip}))
 }
 
-// TestSweepAtItsLimits: who is drifted and who is down, how many may be removed, and what begins a hold.
+// TestSweepAtItsLimits: who is drifted and who is down, how many may be removed, and what begins a
+// hold.
 func TestSweepAtItsLimits(t *testing.T) {
 	e, ctx := newRegistryEdge(t), t.Context()
 	keys := e.store.keys
@@ -332,7 +336,8 @@ func TestSweepAtItsLimits(t *testing.T) {
 	}
 }
 
-// TestSweepAtMostAThousandAhead: what was removed ahead of the clock is counted from now, but a thousand of it at most.
+// TestSweepAtMostAThousandAhead: what was removed ahead of the clock is counted from now, but a
+// thousand of it at most.
 func TestSweepAtMostAThousandAhead(t *testing.T) {
 	e, ctx := newRegistryEdge(t), t.Context()
 	ahead := make([]redis.Z, 1001)

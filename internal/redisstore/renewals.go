@@ -172,7 +172,7 @@ func (q *renewals) send(s *Store, batch []*renewal) {
 	}
 }
 
-// load mends a pipeline that came to a server which does not know the script: one goes with its
+// load fixes a pipeline that came to a server which does not know the script: one goes with its
 // source, the rest together again.
 func (q *renewals) load(ctx context.Context, s *Store, batch []*renewal) {
 	loaded := false

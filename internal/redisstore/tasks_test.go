@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -312,7 +311,8 @@ func TestTaskScriptsRefuse(t *testing.T) {
 	})
 }
 
-// TestForgedTextsOfATaskCountAsAbsent: what was read is what the next request is compared with, else the two never agree.
+// TestForgedTextsOfATaskCountAsAbsent: what was read is what the next request is compared with,
+// else the two never agree.
 func TestForgedTextsOfATaskCountAsAbsent(t *testing.T) {
 	onTaskRedis(t, func(t *testing.T, db *Store) {
 		ctx := t.Context()
@@ -341,19 +341,7 @@ func TestForgedTextsOfATaskCountAsAbsent(t *testing.T) {
 }
 
 // verdictHook puts another verdict, or the ID of another run, into the replies of the task scripts.
-type verdictHook struct {
-	mu           sync.Mutex
-	verdict, run string
-	asked        int
-}
-
-// lies sets the verdict from now on, and returns how often was asked.
-func (h *verdictHook) lies(verdict string) (asked int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.verdict = verdict
-	return h.asked
-}
+type verdictHook struct{ verdict, run string }
 
 func (h *verdictHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -365,9 +353,6 @@ func (h *verdictHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if reply, ok := cmd.(*redis.SliceCmd); ok && err == nil && len(reply.Val()) == 2+len(taskFields) {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			h.asked++
 			value := reply.Val()
 			if h.verdict != "" {
 				value[0] = h.verdict
@@ -381,7 +366,8 @@ func (h *verdictHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestTaskVerdictOfAnotherScript: a verdict that a script does not give is no answer, and never a permission to run.
+// TestTaskVerdictOfAnotherScript: a verdict that a script does not give is no answer, and never a
+// permission to run.
 func TestTaskVerdictOfAnotherScript(t *testing.T) {
 	ctx := t.Context()
 	m := miniredis.RunT(t)
@@ -460,7 +446,8 @@ func TestTaskHistoryIsCapped(t *testing.T) {
 	})
 }
 
-// TestTaskIndexIsCapped: what else somebody has put into the index costs a bounded time and shows nothing.
+// TestTaskIndexIsCapped: what else somebody has put into the index costs a bounded time and shows
+// nothing.
 func TestTaskIndexIsCapped(t *testing.T) {
 	onTaskStores(t, func(t *testing.T, db store.Tasks) {
 		ctx := t.Context()
@@ -482,7 +469,8 @@ func TestTaskIndexIsCapped(t *testing.T) {
 	})
 }
 
-// TestTaskFinishOnFullRedis: a run that has ended can say so when Redis takes no more data, a claim cannot.
+// TestTaskFinishOnFullRedis: a run that has ended can say so when Redis takes no more data, a claim
+// cannot.
 func TestTaskFinishOnFullRedis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")
@@ -543,7 +531,8 @@ func TestParseTaskReplyMalformed(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrUnreachable)
 }
 
-// TestResumeOfALostRecord: a task stays paused when its record was lost, but the leader's memory does not overrule a resume since then.
+// TestResumeOfALostRecord: a task stays paused when its record was lost, but the leader's memory
+// does not overrule a resume since then.
 func TestResumeOfALostRecord(t *testing.T) {
 	onTaskStores(t, func(t *testing.T, db store.Tasks) {
 		ctx := t.Context()
@@ -561,8 +550,8 @@ func TestResumeOfALostRecord(t *testing.T) {
 	})
 }
 
-// TestHistoryThatTakesNoEntry: a stream whose last ID is the last that there can be is a misconfiguration, and the run has ended all the
-// same.
+// TestHistoryThatTakesNoEntry: a stream whose last ID is the last that there can be is a
+// misconfiguration, and the run has ended all the same.
 func TestHistoryThatTakesNoEntry(t *testing.T) {
 	onTaskRedis(t, func(t *testing.T, db *Store) {
 		ctx := t.Context()

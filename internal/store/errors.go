@@ -10,7 +10,7 @@ import (
 var (
 	// ErrUnreachable: no usable answer. Nothing is known, nothing is lost.
 	ErrUnreachable = errors.New("tenure: redis gave no usable answer")
-	// ErrMisconfigured: options, rights or keys are wrong, and somebody has to mend them.
+	// ErrMisconfigured: options, rights or keys are wrong, and somebody has to fix them.
 	ErrMisconfigured = errors.New("tenure: misconfigured")
 	// ErrNotFound: there is no such instance.
 	ErrNotFound = errors.New("tenure: not found")

@@ -1,6 +1,6 @@
-// Package contender drives tenure and four other libraries behind one face, each as its own documentation tells a careful
-// user: a [Candidate] campaigns for one lease until it is told to stop, and says at any instant whether it believes that it
-// holds it.
+// Package contender drives tenure and four other libraries behind one face, each as its own
+// documentation tells a careful user: a [Candidate] campaigns for one lease until it is told to
+// stop, and says at any instant whether it believes that it holds it.
 package contender
 
 import (
@@ -24,7 +24,8 @@ type Belief struct {
 type Candidate interface {
 	// Belief may be called at any time by any goroutine.
 	Belief() Belief
-	// Run campaigns, holds, and campaigns again, until ctx is done; then it gives back what it holds.
+	// Run campaigns, holds, and campaigns again, until ctx is done; then it gives back what it
+	// holds.
 	Run(ctx context.Context)
 }
 
@@ -91,8 +92,8 @@ func connect(ctx context.Context, cfg Config) (*redis.Client, error) {
 	return client, nil
 }
 
-// extendEvery calls extend at an interval while it succeeds, at most until ctx is done: the loop that users of a library
-// without automatic extension write.
+// extendEvery calls extend at an interval while it succeeds, at most until ctx is done: the loop
+// that users of a library without automatic extension write.
 func extendEvery(ctx context.Context, interval time.Duration, extend func(context.Context) error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -13,8 +13,9 @@ import (
 
 const leasesPath = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
-// Leases is the part of a Kubernetes API server that leader election needs: the Leases of coordination.k8s.io/v1, kept in
-// memory, with the optimistic concurrency of etcd (an update of an older resourceVersion is a conflict).
+// Leases is the part of a Kubernetes API server that leader election needs: the Leases of
+// coordination.k8s.io/v1, kept in memory, with the optimistic concurrency of etcd (an update of an
+// older resourceVersion is a conflict).
 type Leases struct {
 	mux  *http.ServeMux
 	gate sync.RWMutex // held for writing while frozen
@@ -61,8 +62,8 @@ func (l *Leases) Requests(id string) int {
 	return l.requests[id]
 }
 
-// Expiry returns when the lease of [Key] ends unless it is renewed: its duration after the store took it. Zero: nobody
-// holds it.
+// Expiry returns when the lease of [Key] ends unless it is renewed: its duration after the store
+// took it. Zero: nobody holds it.
 func (l *Leases) Expiry() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

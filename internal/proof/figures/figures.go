@@ -1,4 +1,5 @@
-// Package figures keeps what the project's own programs have measured: as JSON, with what it was measured on.
+// Package figures keeps what the project's own programs have measured: as JSON, with what it was
+// measured on.
 package figures
 
 import (
@@ -34,7 +35,8 @@ func Here() Origin {
 	return o
 }
 
-// Write writes figures to a file, in a folder that it makes where there is none: what has run for hours is not lost for it.
+// Write writes figures to a file, in a folder that it makes where there is none: what has run for
+// hours is not lost for it.
 func Write(path string, of any) error {
 	text, err := json.MarshalIndent(of, "", "\t")
 	if err != nil {

@@ -23,7 +23,8 @@ type Rules struct {
 	Overlaps       bool                     // P1 is not given at all: overlaps are measured
 }
 
-// scheduled is how long a process may have stood still at most to be called scheduled. Of one that stood longer, times say nothing.
+// scheduled is how long a process may have stood still at most to be called scheduled. Of one that
+// stood longer, times say nothing.
 const scheduled = 10 * time.Millisecond
 
 // Violation is a broken promise.
@@ -62,7 +63,8 @@ type work struct {
 	token int64
 }
 
-// span is when something went on; Until is when its process was gone at the latest, where it never ended.
+// span is when something went on; Until is when its process was gone at the latest, where it never
+// ended.
 type span struct {
 	from, until time.Duration
 	end         *Entry // nil: it never ended
@@ -183,7 +185,8 @@ func (c *checker) endOf(p process, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// struck returns the strikes that may still have an effect at some time, the latest last: its own time and a while after it.
+// struck returns the strikes that may still have an effect at some time, the latest last: its own
+// time and a while after it.
 func (c *checker) struck(at, after time.Duration) (found []Entry) {
 	for _, s := range c.strikes {
 		if s.At <= at && at <= s.Until+after {

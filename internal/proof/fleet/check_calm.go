@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// The other checks say that nothing wrong has happened. These say that what should happen has: after
-// the last fault, in a time in which nothing is disturbed, somebody leads, every task runs, every
-// process is listed as active, and every subscription hears.
+// The other checks say that nothing wrong has happened. These say that what should happen has:
+// after the last fault, in a time in which nothing is disturbed, somebody leads, every task runs,
+// every process is listed as active, and every subscription hears.
 
 const (
 	machine  = 8 * time.Second // what a busy machine may add to a bound

@@ -61,7 +61,8 @@ func TestCheck_CalmInWhichEverythingHappens(t *testing.T) {
 	}
 }
 
-// Each forged log lacks one thing that should have happened in the calm, and the checker says which.
+// Each forged log lacks one thing that should have happened in the calm, and the checker says
+// which.
 func TestCheck_ForgedCalms(t *testing.T) {
 	without := func(log []Entry, gone func(*Entry) bool) []Entry {
 		return slices.DeleteFunc(log, func(e Entry) bool { return gone(&e) })

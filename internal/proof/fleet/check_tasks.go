@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// checkRuns holds the runs of tasks against P10: no two of one task at a time, each attempt at a slot made once, and none begun when
-// the term was over.
+// checkRuns holds the runs of tasks against P10: no two of one task at a time, each attempt at a
+// slot made once, and none begun when the term was over.
 func (c *checker) checkRuns() {
 	slices.SortStableFunc(c.runs, func(a, b taskRun) int { return cmp.Compare(a.At, b.At) })
 	type attempt struct {
@@ -43,8 +43,9 @@ func (c *checker) checkRuns() {
 	}
 }
 
-// ranTogether holds two runs of one task that went on at the same time against P10. Those of one process never may. Of two
-// processes the earlier one may have stood still, or been killed, and then it did not honour its context.
+// ranTogether holds two runs of one task that went on at the same time against P10. Those of one
+// process never may. Of two processes the earlier one may have stood still, or been killed, and
+// then it did not honour its context.
 func (c *checker) ranTogether(earlier, later *taskRun) {
 	switch {
 	case earlier.process() == later.process():
@@ -86,7 +87,8 @@ func (c *checker) checkRemovals() {
 	}
 }
 
-// stopped reports whether an instance stood still within some time, whatever it noticed of that itself.
+// stopped reports whether an instance stood still within some time, whatever it noticed of that
+// itself.
 func (c *checker) stopped(who string, from, to time.Duration) bool {
 	for _, s := range c.strikes {
 		if s.Strike.Stopped && s.At <= to && s.Until >= from && slices.Contains(s.Strike.Targets, who) {

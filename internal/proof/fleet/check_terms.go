@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// checkTerms holds beliefs against P1 (no two at an instant), P2 (tokens increase) and P4 (not past the deadline, never again).
+// checkTerms holds beliefs against P1 (no two at an instant), P2 (tokens increase) and P4 (not past
+// the deadline, never again).
 func (c *checker) checkTerms() {
 	slices.SortStableFunc(c.terms, func(a, b Entry) int { return cmp.Compare(a.At, b.At) })
 	highest := &Entry{}
@@ -48,7 +49,8 @@ func (c *checker) overlapped(earlier, later *Entry, lasted time.Duration) {
 	}
 }
 
-// checkWrites holds the log of the resource against P3, and its tokens against P2: no two processes share one.
+// checkWrites holds the log of the resource against P3, and its tokens against P2: no two processes
+// share one.
 func (c *checker) checkWrites() {
 	var highest int64
 	owner := map[int64]process{}
@@ -71,7 +73,8 @@ func (c *checker) checkWrites() {
 	}
 }
 
-// checkCancels holds the ends of contexts against P4: a process that was scheduled cancels before the lease can have expired.
+// checkCancels holds the ends of contexts against P4: a process that was scheduled cancels before
+// the lease can have expired.
 func (c *checker) checkCancels() {
 	for of, s := range c.work {
 		if s.end == nil || s.end.Text != endLost || s.end.Deadline == 0 || s.end.Stall > scheduled {

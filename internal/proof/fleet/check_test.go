@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// calm is a log in which every promise is kept: two processes, a hand-over from one to the other, and a kill.
+// calm is a log in which every promise is kept: two processes, a hand-over from one to the other,
+// and a kill.
 func calm() []Entry {
 	at := func(n int) time.Duration { return time.Hour + time.Duration(n)*time.Millisecond }
 	return []Entry{
@@ -173,7 +174,8 @@ func TestCheck_ForgedLogs(t *testing.T) {
 	}
 }
 
-// What a fault puts outside of the conditions of P1 is measured, not held against it; P2 and P3 are.
+// What a fault puts outside of the conditions of P1 is measured, not held against it; P2 and P3
+// are.
 func TestCheck_OverlapsOutsideOfTheConditions(t *testing.T) {
 	log := calm()
 	find(log, Led, 7).Until += 100 * time.Millisecond

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// checkWork holds leader work against P8: within a term of its process, drained before the next campaign of that process leads, and
-// where the term was given up by its own will before anybody else leads.
+// checkWork holds leader work against P8: within a term of its process, drained before the next
+// campaign of that process leads, and where the term was given up by its own will before anybody
+// else leads.
 func (c *checker) checkWork() {
 	for _, of := range slices.SortedFunc(maps.Keys(c.work), byToken) {
 		s := c.work[of]

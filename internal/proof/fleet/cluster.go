@@ -30,8 +30,8 @@ type servers interface {
 	faults() []fault               // what can happen to it
 }
 
-// fault is one thing that can happen. What it breaks it mends, but for processes that it ended and links that it disturbed: the
-// cluster does.
+// fault is one thing that can happen. What it breaks it fixes, but for processes that it ended and
+// links that it disturbed: the cluster does.
 type fault struct {
 	name   string
 	weight int
@@ -122,7 +122,7 @@ func (c *cluster) draw() fault {
 	panic("unreachable")
 }
 
-// round has one fault strike and mends what it broke.
+// round has one fault strike and fixes what it broke.
 func (c *cluster) round(f fault) {
 	c.now.Store(&f.name)
 	e := Entry{Kind: Struck, At: hostclock.Now(), Text: f.name}
@@ -139,7 +139,7 @@ func (c *cluster) round(f fault) {
 	c.rounds.Add(1)
 }
 
-// calm lets the fleet run undisturbed after a fault was mended, for so long that everything must be
+// calm lets the fleet run undisturbed after a fault was fixed, for so long that everything must be
 // in order, and has each member say what it sees.
 func (c *cluster) calm() {
 	c.now.Store(new("calm"))

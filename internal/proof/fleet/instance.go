@@ -20,7 +20,8 @@ const (
 	stopSlack  = 10 * time.Second // beyond the shutdown timeout, for the same reason
 )
 
-// instance is the place of one process in the fleet: its processes come and go, its name and its link to Redis stay.
+// instance is the place of one process in the fleet: its processes come and go, its name and its
+// link to Redis stay.
 type instance struct {
 	cluster *cluster
 	name    string
@@ -67,7 +68,8 @@ func (s *instance) start() {
 	s.child, s.page, s.ended, s.alive, s.frozen = <-child, shared, ended, true, false
 }
 
-// live is the life of one process: it takes down what the process says until it is gone, and then what it could not say.
+// live is the life of one process: it takes down what the process says until it is gone, and then
+// what it could not say.
 func (s *instance) live(env string, shared *page, started chan<- *redistest.Child, running, ended chan struct{}) {
 	defer close(ended)
 	self, said := process{s.name, s.lives}, false
@@ -123,7 +125,8 @@ func (s *instance) kill() {
 	s.gone()
 }
 
-// stop ends the process as a deployment does. That Run returns in time is for the checker; here it must return at all.
+// stop ends the process as a deployment does. That Run returns in time is for the checker; here it
+// must return at all.
 func (s *instance) stop() {
 	s.ask()
 	s.awaitStop()

@@ -28,7 +28,8 @@ func (j *journal) has(kind Kind, who string, since time.Duration) bool {
 	return slices.ContainsFunc(j.entries, func(e Entry) bool { return e.Kind == kind && e.Who == who && e.At >= since })
 }
 
-// sorted returns a copy in the order of time. Entries of one instant keep the order in which they came.
+// sorted returns a copy in the order of time. Entries of one instant keep the order in which they
+// came.
 func (j *journal) sorted() []Entry {
 	j.mu.Lock()
 	entries := slices.Clone(j.entries)

@@ -109,7 +109,8 @@ func (c *checker) measure() *tally {
 	return m
 }
 
-// measureGaps takes the time from the end of one belief to the begin of the next, and the fault that it belongs to.
+// measureGaps takes the time from the end of one belief to the begin of the next, and the fault
+// that it belongs to.
 func (c *checker) measureGaps(m *tally) {
 	var led time.Duration // until when anybody did
 	for i := range c.terms {
@@ -135,7 +136,8 @@ func (c *checker) measureGaps(m *tally) {
 	}
 }
 
-// unsettled reports whether Redis was disturbed within two leases before some time: what P7 says does not hold then.
+// unsettled reports whether Redis was disturbed within two leases before some time: what P7 says
+// does not hold then.
 func (c *checker) unsettled(at time.Duration) bool {
 	return slices.ContainsFunc(c.strikes, func(s Entry) bool {
 		return s.Strike.All && s.At < at && s.Until+2*c.LeaseTTL+time.Second >= at

@@ -56,7 +56,8 @@ func (e election) options() tenure.ElectionOptions {
 	return tenure.ElectionOptions{LeaseTTL: e.LeaseTTL, RenewInterval: e.RenewInterval, FailoverMargin: e.FailoverMargin}
 }
 
-// How a member is set up beside its election: quick enough for a round to see beats, sweeps and slots.
+// How a member is set up beside its election: quick enough for a round to see beats, sweeps and
+// slots.
 const (
 	memberShutdown = 3 * time.Second
 	memberBeat     = 250 * time.Millisecond
@@ -72,7 +73,8 @@ const (
 // memberTasks are the intervals of the tasks of a member.
 var memberTasks = map[string]time.Duration{"rerun": rerunEvery, "once": onceEvery}
 
-// member is a process of the fleet: it embeds tenure as a service would, and says what it sees on standard output.
+// member is a process of the fleet: it embeds tenure as a service would, and says what it sees on
+// standard output.
 type member struct {
 	settings
 	coordinator *tenure.Coordinator
@@ -209,8 +211,8 @@ func (m *member) observe(e tenure.Event) {
 	}
 }
 
-// lead is the work of a leader: it writes to the fenced resource until its context is done, and takes a moment to stop. Later it
-// writes once more, as one would that does not look.
+// lead is the work of a leader: it writes to the fenced resource until its context is done, and
+// takes a moment to stop. Later it writes once more, as one would that does not look.
 func (m *member) lead(ctx context.Context, term tenure.Term) error {
 	m.say(Entry{Kind: WorkBegan, At: hostclock.Now(), Token: term.Token})
 	pause := time.NewTicker(writeEvery)

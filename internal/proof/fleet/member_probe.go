@@ -16,7 +16,8 @@ const (
 	probeFollowing = 5 * time.Millisecond
 )
 
-// probe asks without end whether this process leads, and writes on the page for how long it believed to.
+// probe asks without end whether this process leads, and writes on the page for how long it
+// believed to.
 func (m *member) probe() {
 	last := hostclock.Now()
 	for {
@@ -31,7 +32,8 @@ func (m *member) probe() {
 	}
 }
 
-// look asks once. A belief is never taken for longer than it was: it counts from after the first answer to before the last.
+// look asks once. A belief is never taken for longer than it was: it counts from after the first
+// answer to before the last.
 func (m *member) look() (leads bool) {
 	m.looking.Lock()
 	defer m.looking.Unlock()
@@ -82,7 +84,8 @@ func (m *member) conclude() {
 	m.concluded = true
 }
 
-// stalls remembers for how long the process was not scheduled, over the last one to two seconds. It is safe for concurrent use.
+// stalls remembers for how long the process was not scheduled, over the last one to two seconds. It
+// is safe for concurrent use.
 type stalls struct {
 	began   atomic.Int64 // of the current span
 	current atomic.Int64

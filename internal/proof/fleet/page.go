@@ -14,8 +14,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/hostclock"
 )
 
-// page is memory that a member of the fleet shares with its cluster. What a process believed to the last stays readable when it has
-// been killed, which no message could tell.
+// page is memory that a member of the fleet shares with its cluster. What a process believed to the
+// last stays readable when it has been killed, which no message could tell.
 type page struct {
 	memory []byte
 	*beliefs

@@ -15,8 +15,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// resource is what leaders write to: it refuses a token below the highest that it has seen, and logs every write. It is a service
-// of the cluster's process: no fault reaches it.
+// resource is what leaders write to: it refuses a token below the highest that it has seen, and
+// logs every write. It is a service of the cluster's process: no fault reaches it.
 type resource struct {
 	path    string
 	journal *journal

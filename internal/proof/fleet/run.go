@@ -26,7 +26,8 @@ type Config struct {
 	Every    time.Duration // how often
 }
 
-// Run plays the stages. The error says that the configuration is wrong; what the run has shown is in the report.
+// Run plays the stages. The error says that the configuration is wrong; what the run has shown is
+// in the report.
 func Run(c Config) (Report, error) {
 	stages, err := chosen(c.Stages)
 	if err != nil {
@@ -65,7 +66,8 @@ func sideBySide(plays []*play) []StageReport {
 	return reports
 }
 
-// chosen are the stages of these names, in the order of all; none: those that this machine can play.
+// chosen are the stages of these names, in the order of all; none: those that this machine can
+// play.
 func chosen(names []string) (stages []Stage, err error) {
 	for _, name := range names {
 		if !slices.ContainsFunc(Stages, func(s Stage) bool { return s.Name == name }) {

@@ -9,7 +9,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// sharded is a Redis Cluster of three masters with a replica each. All keys of the fleet lie in one slot.
+// sharded is a Redis Cluster of three masters with a replica each. All keys of the fleet lie in one
+// slot.
 type sharded struct {
 	*redistest.Cluster
 	slot int64

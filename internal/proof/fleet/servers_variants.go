@@ -17,8 +17,8 @@ var slowScripts = redistest.Args("--busy-reply-threshold", "50")
 
 func openPlain(t redistest.TB, i int) servers { return newSingle(t, i%2 == 0, slowScripts) }
 
-// openRights starts a server whose members log in as a user with the rights that tenure asks for, and no more. Those are taken away
-// one by one.
+// openRights starts a server whose members log in as a user with the rights that tenure asks for,
+// and no more. Those are taken away one by one.
 func openRights(t redistest.TB, _ int) servers {
 	rules, err := tenure.ACLRules(prefix)
 	if err != nil {
@@ -84,7 +84,8 @@ func openMemory(t redistest.TB, _ int) servers {
 	return w
 }
 
-// load fills the server with what nobody needs, twice its memory, and takes away what is left of it.
+// load fills the server with what nobody needs, twice its memory, and takes away what is left of
+// it.
 func (w *single) load(c *cluster) {
 	const count, size = 300, 20_000
 	text := strings.Repeat("x", size)

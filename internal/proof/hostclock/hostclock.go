@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package hostclock reads the monotonic clock of the host, which is one for all its processes: what several of them have seen can be
-// put in one order.
+// Package hostclock reads the monotonic clock of the host, which is one for all its processes: what
+// several of them have seen can be put in one order.
 package hostclock
 
 import (
@@ -28,8 +28,8 @@ type instant struct {
 	here time.Time
 }
 
-// anchor is one instant by the host's clock and by that of this process: asking the process costs no system call, and a probe that
-// costs little disturbs little.
+// anchor is one instant by the host's clock and by that of this process: asking the process costs
+// no system call, and a probe that costs little disturbs little.
 var anchor = sync.OnceValue(func() (at instant) {
 	for best := time.Duration(1<<63 - 1); best > 10*time.Microsecond; { // until nothing came in between
 		before := read()

@@ -1,8 +1,10 @@
-// Package oracle states the rules of the lease scripts a second time, in Go and as a pure value: one role on one Redis.
+// Package oracle states the rules of the lease scripts a second time, in Go and as a pure value:
+// one role on one Redis.
 //
-// It is written from the design, not from scripts.lua, so that a difference between the two shows a mistake in one of them:
-// the tests of package tenure hold the scripts against it on miniredis and on a real redis-server, and the simulation in this
-// package drives candidates against it through faults. Every rule can be switched off, to show that its absence is noticed.
+// It is written from the design, not from scripts.lua, so that a difference between the two shows a
+// mistake in one of them: the tests of package tenure hold the scripts against it on miniredis and
+// on a real redis-server, and the simulation in this package drives candidates against it through
+// faults. Every rule can be switched off, to show that its absence is noticed.
 //
 // Times and durations are Redis milliseconds, as in the scripts.
 package oracle
@@ -72,8 +74,8 @@ type Named struct {
 // kept says for how many times its length a duration is remembered.
 const kept = 4
 
-// name takes note of a duration, and returns the longest that is known. It is forgotten when it was not named for long, but for a new
-// history, where the time was another machine's.
+// name takes note of a duration, and returns the longest that is known. It is forgotten when it was
+// not named for long, but for a new history, where the time was another machine's.
 func (n *Named) name(now, own, known, period int64, elsewhere bool) int64 {
 	overdue := now-n.At > period || n.At-now > period
 	if own > known || known > 0 && (elsewhere || own == known && overdue) {
@@ -101,7 +103,8 @@ type Asker struct {
 	NoInfo       bool  // INFO is refused to it
 }
 
-// Reply is the reply of a script. The verdict Unknown stands for an error, whose code Reason then is.
+// Reply is the reply of a script. The verdict Unknown stands for an error, whose code Reason then
+// is.
 type Reply struct {
 	lease.Answer
 	Reason string
@@ -296,7 +299,8 @@ func (r *Redis) stale(now int64, q lease.Request) Reply {
 	return reply(lease.Stale, now)
 }
 
-// ended notes the tokens of an asker that may be on its way out, and the only one that knows of them.
+// ended notes the tokens of an asker that may be on its way out, and the only one that knows of
+// them.
 func (r *Redis) ended(now int64, q lease.Request) {
 	if r.Rules.Has(MemoryEnded) {
 		r.named(now, max(q.Token, q.Floor))
@@ -405,8 +409,8 @@ func (r *Redis) clamp(now int64, a Asker, holdOff, guard int64) (left int64) {
 	return left
 }
 
-// witness looks at the history of the server: a new one arms the hold-off, once. While nobody was granted anything, whoever asks adds a
-// longer guard of its own.
+// witness looks at the history of the server: a new one arms the hold-off, once. While nobody was
+// granted anything, whoever asks adds a longer guard of its own.
 func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64, unasked bool) (armed bool) {
 	t, elsewhere := &r.Term, r.elsewhere(facts)
 	if !r.Rules.Has(Guard) || !elsewhere && (t.Token != 0 || unasked || !r.comparable(facts.Origin)) {
@@ -433,8 +437,8 @@ func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64, unasked bo
 	return false
 }
 
-// armed notes the hold-off that was armed as the TTL of the term, which may be of a lease that is lost: whoever knows less would
-// shorten the hold.
+// armed notes the hold-off that was armed as the TTL of the term, which may be of a lease that is
+// lost: whoever knows less would shorten the hold.
 func (r *Redis) armed(ttl, holdOff int64) int64 {
 	if !r.Rules.Has(CarefulClamp) {
 		return ttl
@@ -443,8 +447,8 @@ func (r *Redis) armed(ttl, holdOff int64) int64 {
 	return holdOff
 }
 
-// adoptable reports whether a lease of the asker's own campaign may be taken for granted: it is not what an older snapshot, or
-// another history, has brought back.
+// adoptable reports whether a lease of the asker's own campaign may be taken for granted: it is not
+// what an older snapshot, or another history, has brought back.
 func (r *Redis) adoptable(now int64, q lease.Request) bool {
 	return !r.Rules.Has(AdoptGuard) || r.Term.Hold <= now && r.Term.Token >= max(q.Floor, r.known(now))
 }
@@ -452,7 +456,8 @@ func (r *Redis) adoptable(now int64, q lease.Request) bool {
 // comparable reports whether a replication id may be compared and stored.
 func (r *Redis) comparable(origin string) bool { return origin != "" || !r.Rules.Has(UnknownOrigin) }
 
-// tenured reports whether the lease on the key was granted by tenure, not taken by a foreign client.
+// tenured reports whether the lease on the key was granted by tenure, not taken by a foreign
+// client.
 func (r *Redis) tenured() bool {
 	return r.Lease.Holder != "" && r.Lease.Holder == r.Term.Holder && !r.Term.Released
 }

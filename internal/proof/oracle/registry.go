@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// Registry is the registry of one namespace: the rules of the registry scripts for instances that tenure wrote.
+// Registry is the registry of one namespace: the rules of the registry scripts for instances that
+// tenure wrote.
 type Registry struct {
 	Instances map[string]Instance // the records
 	Beats     map[string]int64    // last beat in ms
@@ -217,7 +218,8 @@ func (r *Registry) Sweep(now int64, s Sweep) (began int64, held int, verdicts []
 	return began, held, verdicts
 }
 
-// removable says how many may be removed now. It begins a hold if there are more who cannot be heard.
+// removable says how many may be removed now. It begins a hold if there are more who cannot be
+// heard.
 func (r *Registry) removable(now int64, s Sweep) int {
 	gone := 0
 	for id, at := range r.Removed {

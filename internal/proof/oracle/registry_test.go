@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPagesAreTheList: page by page nobody is listed twice and nobody is left out, however many were heard at the same instant.
+// TestPagesAreTheList: page by page nobody is listed twice and nobody is left out, however many
+// were heard at the same instant.
 func TestPagesAreTheList(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 3))

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Rules is a set of rules that are in force. Each is named after what it takes care of; DESIGN says why it is there.
+// Rules is a set of rules that are in force. Each is named after what it takes care of; DESIGN says
+// why it is there.
 type Rules uint32
 
 // The rules of the lease scripts.

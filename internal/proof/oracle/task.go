@@ -2,8 +2,8 @@ package oracle
 
 import "strconv"
 
-// Task is the record of one task with its history: the rules of the task scripts. It is a plain value, but for History: a copy is a
-// snapshot if History is cloned.
+// Task is the record of one task with its history: the rules of the task scripts. It is a plain
+// value, but for History: a copy is a snapshot if History is cloned.
 type Task struct {
 	Record
 	History []Run
@@ -60,8 +60,8 @@ type Claim struct {
 	Attempt  int64
 }
 
-// Open fences the record for a new leader of a lease. gone says that the lease which the record belongs to was named, and has no
-// holder.
+// Open fences the record for a new leader of a lease. gone says that the lease which the record
+// belongs to was named, and has no holder.
 func (t *Task) Open(token int64, lease string, gone bool) string {
 	foreign := t.Lease != "" && t.Lease != lease
 	switch {
@@ -151,7 +151,8 @@ func (t *Task) Retry(now, token int64, run string, attempt, failures, in int64) 
 	return "ok"
 }
 
-// Finish ends a run, once. An attempt of 0 leaves the one that is there and the failures, and retryIn of 0 the next attempt.
+// Finish ends a run, once. An attempt of 0 leaves the one that is there and the failures, and
+// retryIn of 0 the next attempt.
 func (t *Task) Finish(now, token int64, run, status, text string, attempt, failures, retryIn int64) string {
 	if token < t.Token {
 		return "fenced"

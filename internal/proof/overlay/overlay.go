@@ -1,6 +1,6 @@
-// Package overlay builds and runs the tests of a package with the product broken on purpose. The tree
-// is not touched: broken files are laid over it for one build. Build makes one build for many edits,
-// which a process switches on; Write and Compile make one for a single file. `make bugs` and
+// Package overlay builds and runs the tests of a package with the product broken on purpose. The
+// tree is not touched: broken files are laid over it for one build. Build makes one build for many
+// edits, which a process switches on; Write and Compile make one for a single file. `make bugs` and
 // `make mutate` use it.
 package overlay
 
@@ -17,8 +17,9 @@ import (
 // BuildBound is for one build, on a machine that has other things to do.
 const BuildBound = 3 * time.Minute
 
-// Write writes the broken source of a file of this repository into dir, and the overlay that makes the go command take it. file is
-// slash-separated and relative to the working directory, which is the root of the module.
+// Write writes the broken source of a file of this repository into dir, and the overlay that makes
+// the go command take it. file is slash-separated and relative to the working directory, which is
+// the root of the module.
 func Write(dir, file string, source []byte) (broken, overlay string, err error) {
 	root, err := os.Getwd()
 	if err != nil {
@@ -39,8 +40,9 @@ func Write(dir, file string, source []byte) (broken, overlay string, err error) 
 	return broken, overlay, os.WriteFile(overlay, text, 0o644)
 }
 
-// Compile builds the tests of the package in folder in ("": the root) into binary. The compiler leaves out what would make them
-// faster, and collects its garbage less often: most of them are over long before their build is.
+// Compile builds the tests of the package in folder in ("": the root) into binary. The compiler
+// leaves out what would make them faster, and collects its garbage less often: most of them are
+// over long before their build is.
 func Compile(in, binary string, flags ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), BuildBound)
 	defer cancel()

@@ -14,7 +14,8 @@ import (
 	"strings"
 )
 
-// EnvEdit names the edit that a process built by Build runs with, counted from 1. Without it, or at 0, nothing is broken.
+// EnvEdit names the edit that a process built by Build runs with, counted from 1. Without it, or at
+// 0, nothing is broken.
 const EnvEdit = "TENURE_EDIT"
 
 // Edit replaces a piece of a file of this repository, given by offsets. File is as in Write.
@@ -36,9 +37,10 @@ func Replace(file, source, old, text string) (Edit, error) {
 // Apply gives the source with the edit in it.
 func (e Edit) Apply(source string) string { return source[:e.From] + e.Text + source[e.To:] }
 
-// Build compiles the tests of packages, each once, with edits in them: EnvEdit chooses which function goes wrong in a process. An edit
-// within the body of a function is a second copy of that function, called in its place. alone tells of each edit that it is not in the
-// binaries: it is none of a body, or no program, and wants a build of its own.
+// Build compiles the tests of packages, each once, with edits in them: EnvEdit chooses which
+// function goes wrong in a process. An edit within the body of a function is a second copy of that
+// function, called in its place. alone tells of each edit that it is not in the binaries: it is
+// none of a body, or no program, and wants a build of its own.
 func Build(dir string, edits []Edit, packages []string) (binaries map[string]string, alone []bool, err error) {
 	alone = make([]bool, len(edits))
 	for {
@@ -68,10 +70,12 @@ func Build(dir string, edits []Edit, packages []string) (binaries map[string]str
 	}
 }
 
-// named finds the edits in the errors of the compiler: the copy of edit 7 pretends to be a file of the name edit7.
+// named finds the edits in the errors of the compiler: the copy of edit 7 pretends to be a file of
+// the name edit7.
 var named = regexp.MustCompile(`\bedit(\d+):\d+`)
 
-// lay writes the sources with all edits in them that are not alone, or turn out to be, and the overlay.
+// lay writes the sources with all edits in them that are not alone, or turn out to be, and the
+// overlay.
 func lay(dir string, edits []Edit, alone []bool) (overlay string, err error) {
 	root, err := os.Getwd()
 	if err != nil {
@@ -123,7 +127,8 @@ func lay(dir string, edits []Edit, alone []bool) (overlay string, err error) {
 	return overlay, os.WriteFile(overlay, text, 0o644)
 }
 
-// switched gives the source of a file with those of its edits in it that can be switched, and the name of its package.
+// switched gives the source of a file with those of its edits in it that can be switched, and the
+// name of its package.
 func switched(source string, edits []Edit, members []int, alone []bool) (text, name string, err error) {
 	file, functions, err := bodies(source)
 	if err != nil {
@@ -191,7 +196,8 @@ func around(functions []function, from, to int) (function, bool) {
 	return function{}, false
 }
 
-// call gives the statements that call the copy of a function in its place; not if something of it has no name to be passed on by.
+// call gives the statements that call the copy of a function in its place; not if something of it
+// has no name to be passed on by.
 func (f function) call(prefix string) (text string, ok bool) {
 	if f.FuncDecl == nil || f.Type.TypeParams != nil || f.Name.Name == "init" {
 		return "", false

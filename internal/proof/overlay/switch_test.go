@@ -43,7 +43,8 @@ import "testing"
 func TestMain(m *testing.M) { main() }
 `
 
-// TestBuild: one build stands for each edit of a body, and for none; what cannot be switched is told.
+// TestBuild: one build stands for each edit of a body, and for none; what cannot be switched is
+// told.
 func TestBuild(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("go.mod", []byte("module example\n\ngo 1.24\n"), 0o644))

@@ -22,7 +22,8 @@ import (
 // certifiedFor is how long certificates hold: a test, with room for a clock that is stepped.
 const certifiedFor = 48 * time.Hour
 
-// Authority is a certificate authority of the harness's own, and the certificate of all servers on the loopback interface.
+// Authority is a certificate authority of the harness's own, and the certificate of all servers on
+// the loopback interface.
 type Authority struct {
 	pool                             *x509.CertPool
 	authorityFile, certFile, keyFile string

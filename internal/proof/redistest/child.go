@@ -30,7 +30,8 @@ var children struct {
 	asked bool // RunChild has been called: a child of this binary will run its function, not the tests
 }
 
-// ChildMain names a function that [StartChild] can run in a process of its own. It is to be called before [RunChild].
+// ChildMain names a function that [StartChild] can run in a process of its own. It is to be called
+// before [RunChild].
 func ChildMain(name string, fn func()) {
 	children.mu.Lock()
 	defer children.mu.Unlock()
@@ -43,8 +44,8 @@ func ChildMain(name string, fn func()) {
 	children.main[name] = fn
 }
 
-// RunChild runs the function that this process was started for and returns true, or returns false if this process is no
-// child. It comes first in TestMain, or in main:
+// RunChild runs the function that this process was started for and returns true, or returns false
+// if this process is no child. It comes first in TestMain, or in main:
 //
 //	func TestMain(m *testing.M) {
 //		redistest.ChildMain("holder", holder)
@@ -93,8 +94,9 @@ type Child struct {
 	wg    sync.WaitGroup
 }
 
-// StartChild starts a child that runs the function of that name, with env appended to its environment. It is killed at the
-// end of the test, at the latest with this process. What it wrote to standard error is logged if the test failed.
+// StartChild starts a child that runs the function of that name, with env appended to its
+// environment. It is killed at the end of the test, at the latest with this process. What it wrote
+// to standard error is logged if the test failed.
 func StartChild(t TB, name string, env ...string) *Child {
 	t.Helper()
 	c, err := startChild(name, env)
@@ -164,7 +166,8 @@ func (c *Child) read(to chan<- string) {
 	}
 }
 
-// queue keeps lines until they are asked for: a child never blocks because its test looks elsewhere.
+// queue keeps lines until they are asked for: a child never blocks because its test looks
+// elsewhere.
 func (c *Child) queue(from <-chan string) {
 	defer close(c.lines)
 	var waiting []string
@@ -196,8 +199,8 @@ func (c *Child) queue(from <-chan string) {
 // Lines returns the lines that the child writes to standard output; it is closed when they end.
 func (c *Child) Lines() <-chan string { return c.lines }
 
-// Expect reads lines up to one that starts with prefix and returns the rest of that line. It fails the test when the timeout
-// is over or the output ends.
+// Expect reads lines up to one that starts with prefix and returns the rest of that line. It fails
+// the test when the timeout is over or the output ends.
 func (c *Child) Expect(t TB, prefix string, timeout time.Duration) string {
 	t.Helper()
 	timer := time.NewTimer(timeout)

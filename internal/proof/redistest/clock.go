@@ -10,14 +10,15 @@ import (
 	"time"
 )
 
-// Clock is the wall clock of a server, apart from that of the machine: libfaketime's. Its monotonic clock is the machine's.
+// Clock is the wall clock of a server, apart from that of the machine: libfaketime's. Its monotonic
+// clock is the machine's.
 type Clock struct {
 	path   string
 	offset time.Duration
 }
 
-// HasClocks reports whether the machine has what NewClock needs: libfaketime, which `make install-redis` installs where it can, and a
-// server that is linked to the machine's own C library.
+// HasClocks reports whether the machine has what NewClock needs: libfaketime, which `make
+// install-redis` installs where it can, and a server that is linked to the machine's own C library.
 func HasClocks() bool { return faketime() != "" }
 
 // NewClock returns a clock that is on time, and the option that makes it a server's.
@@ -51,8 +52,9 @@ func (c *Clock) Step(t TB, by time.Duration) {
 	}
 }
 
-// faketime is what a server is to be preloaded with, "" where it is not installed: the library, as Debian and others keep it, and after
-// it the C library, so that Redis does without jemalloc, whose first look at a clock comes before libfaketime is ready for it.
+// faketime is what a server is to be preloaded with, "" where it is not installed: the library, as
+// Debian and others keep it, and after it the C library, so that Redis does without jemalloc, whose
+// first look at a clock comes before libfaketime is ready for it.
 func faketime() string {
 	if launched() {
 		return ""
@@ -73,7 +75,8 @@ func faketime() string {
 	return library + ":" + libc
 }
 
-// launched reports whether TENURE_REDIS_SERVER is a script, which starts a server with a C library that it has brought along.
+// launched reports whether TENURE_REDIS_SERVER is a script, which starts a server with a C library
+// that it has brought along.
 func launched() bool {
 	script, err := os.ReadFile(os.Getenv("TENURE_REDIS_SERVER"))
 	return err == nil && bytes.HasPrefix(script, []byte("#!"))

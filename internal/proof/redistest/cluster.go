@@ -163,7 +163,8 @@ func (c *Cluster) selves() map[*Server]clusterNode {
 	return selves
 }
 
-// Owner is the master of a slot and a replica of it; nil where there is none. Of two that call it theirs the younger one counts.
+// Owner is the master of a slot and a replica of it; nil where there is none. Of two that call it
+// theirs the younger one counts.
 func (c *Cluster) Owner(slot int64) (master, replica *Server) {
 	selves := c.selves()
 	for node, n := range selves {
@@ -194,7 +195,8 @@ func (n *clusterNode) owns(slot int64) bool {
 	return false
 }
 
-// Failover makes the replica of a slot's master the master, in order (CLUSTER FAILOVER), and returns when it is.
+// Failover makes the replica of a slot's master the master, in order (CLUSTER FAILOVER), and
+// returns when it is.
 func (c *Cluster) Failover(t TB, slot int64) {
 	t.Helper()
 	old, _ := c.Owner(slot)
@@ -228,7 +230,8 @@ func (c *Cluster) AwaitOwner(t TB, slot int64, old *Server) {
 	}
 }
 
-// Settle returns when every node calls the cluster healthy and each master has a replica that is in step.
+// Settle returns when every node calls the cluster healthy and each master has a replica that is in
+// step.
 func (c *Cluster) Settle(t TB) {
 	t.Helper()
 	err := poll(2*readyBound, func() error {
@@ -258,8 +261,8 @@ func (c *Cluster) Settle(t TB) {
 	}
 }
 
-// Migrate moves a slot to another master, step by step: meanwhile clients are answered with ASK, and with TRYAGAIN where keys of one
-// script lie on both sides. between is called after each step.
+// Migrate moves a slot to another master, step by step: meanwhile clients are answered with ASK,
+// and with TRYAGAIN where keys of one script lie on both sides. between is called after each step.
 func (c *Cluster) Migrate(t TB, slot int64, between func()) {
 	t.Helper()
 	from, _ := c.Owner(slot)

@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// LAN is a network of machines of its own: each node is a network namespace with one address, all of them on one bridge, which lies in a
-// namespace too. Nothing of it is connected with the host's network. Pairs of nodes can be cut from each other, in silence.
+// LAN is a network of machines of its own: each node is a network namespace with one address, all
+// of them on one bridge, which lies in a namespace too. Nothing of it is connected with the host's
+// network. Pairs of nodes can be cut from each other, in silence.
 type LAN struct {
 	prefix string
 	nodes  map[string]*lanNode
@@ -111,7 +112,8 @@ func ip(args ...string) error {
 // Addr is the address of a node.
 func (l *LAN) Addr(node string) string { return l.nodes[node].addr }
 
-// Cut cuts nodes from others: frames between them go nowhere from now on, both ways, connections that stand included.
+// Cut cuts nodes from others: frames between them go nowhere from now on, both ways, connections
+// that stand included.
 func (l *LAN) Cut(t TB, nodes, others []string) {
 	t.Helper()
 	l.neighbours(t, nodes, others, "02:00:00:00:00:ff")
@@ -123,7 +125,8 @@ func (l *LAN) Heal(t TB, nodes, others []string) {
 	l.neighbours(t, nodes, others, "")
 }
 
-// neighbours makes nodes and others send to each other at that hardware address; "": at the right one.
+// neighbours makes nodes and others send to each other at that hardware address; "": at the right
+// one.
 func (l *LAN) neighbours(t TB, nodes, others []string, mac string) {
 	t.Helper()
 	for _, a := range nodes {
@@ -155,7 +158,8 @@ func (l *LAN) Dialer(node string) func(ctx context.Context, network, addr string
 	}
 }
 
-// within runs fn on a thread that is in the namespace of the node: a socket belongs to the namespace of the thread that makes it.
+// within runs fn on a thread that is in the namespace of the node: a socket belongs to the
+// namespace of the thread that makes it.
 func (n *lanNode) within(fn func() error) error {
 	result := make(chan error, 1)
 	go func() { // ends with fn; its thread ends with it, since it stays locked: it is in a namespace that nothing else is to be in
@@ -186,7 +190,8 @@ func setns(path string) error {
 	return nil
 }
 
-// run starts a program on the node, which is killed with the test. It returns when its port answers.
+// run starts a program on the node, which is killed with the test. It returns when its port
+// answers.
 func (n *lanNode) run(t TB, port int, name string, args ...string) {
 	t.Helper()
 	cmd := exec.Command("ip", append([]string{"netns", "exec", n.ns, name}, args...)...)
@@ -226,7 +231,8 @@ func (n *lanNode) run(t TB, port int, name string, args ...string) {
 	}
 }
 
-// lanServer is the redis-server to run on nodes, and a folder for what they write, which is removed with the test.
+// lanServer is the redis-server to run on nodes, and a folder for what they write, which is removed
+// with the test.
 func lanServer(t TB) (binary, dir string) {
 	t.Helper()
 	binary = os.Getenv("TENURE_REDIS_SERVER")

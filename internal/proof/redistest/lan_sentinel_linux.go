@@ -16,7 +16,8 @@ const (
 	lanSentinelPort = 26379
 )
 
-// LANSentinel is Sentinel as it is deployed on three machines: each has a Redis and a Sentinel, the first begins as the master.
+// LANSentinel is Sentinel as it is deployed on three machines: each has a Redis and a Sentinel, the
+// first begins as the master.
 type LANSentinel struct {
 	*LAN
 	Machines []string
@@ -104,7 +105,8 @@ func (s *LANSentinel) Client(t TB, node string) *redis.Client {
 	return client
 }
 
-// MasterBy is the machine that the Sentinel of a machine calls the master; "" if it does not answer.
+// MasterBy is the machine that the Sentinel of a machine calls the master; "" if it does not
+// answer.
 func (s *LANSentinel) MasterBy(machine string) (master string) {
 	_ = s.ask(machine, func(ctx context.Context, c *redis.SentinelClient) error {
 		addr, err := c.GetMasterAddrByName(ctx, sentinelMaster).Result()

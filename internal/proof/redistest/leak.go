@@ -11,8 +11,9 @@ import (
 // leakBound is how long goroutines may take to end: long, since the machine may be starved.
 const leakBound = 10 * time.Second
 
-// NoLeaks fails the test if a goroutine that was started after this call is left when the test has ended. Call it first, so
-// that it looks last, after every other clean-up. It is not for tests that run in parallel with others.
+// NoLeaks fails the test if a goroutine that was started after this call is left when the test has
+// ended. Call it first, so that it looks last, after every other clean-up. It is not for tests that
+// run in parallel with others.
 func NoLeaks(t TB) {
 	t.Helper()
 	before := make(map[string]bool)
@@ -26,7 +27,8 @@ func NoLeaks(t TB) {
 	})
 }
 
-// leaked waits until no goroutine is left but those that were there before and those that no test can end.
+// leaked waits until no goroutine is left but those that were there before and those that no test
+// can end.
 func leaked(before map[string]bool, bound time.Duration) error {
 	return poll(bound, func() error {
 		var left []string
@@ -68,8 +70,8 @@ func goroutines() []goroutine {
 	return all[1:] // the caller is the first
 }
 
-// everlasting reports whether the goroutine belongs to the runtime, to package testing or to this harness for as long as the
-// process lives.
+// everlasting reports whether the goroutine belongs to the runtime, to package testing or to this
+// harness for as long as the process lives.
 func (g goroutine) everlasting() bool {
 	for _, mark := range []string{
 		"created by testing.", // tests, benchmarks and the alarm of -timeout

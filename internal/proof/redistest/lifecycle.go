@@ -16,7 +16,8 @@ import (
 // adminBound bounds one administrative command.
 const adminBound = 30 * time.Second
 
-// Kill kills the server with SIGKILL and returns when it is gone: connections are reset, new ones refused.
+// Kill kills the server with SIGKILL and returns when it is gone: connections are reset, new ones
+// refused.
 func (s *Server) Kill(t TB) {
 	t.Helper()
 	s.must(t, "kill", s.withProcess(func(p *process) error { return p.kill() }))
@@ -28,8 +29,8 @@ func (s *Server) Stop(t TB) {
 	s.must(t, "stop", s.withProcess(func(p *process) error { return p.stop(stopGrace) }))
 }
 
-// Start starts the server again after Kill or Stop, on the same port and with the same options. It returns when the server
-// answers. ConfigSet is forgotten; data come back with [Persist] only.
+// Start starts the server again after Kill or Stop, on the same port and with the same options. It
+// returns when the server answers. ConfigSet is forgotten; data come back with [Persist] only.
 func (s *Server) Start(t TB) {
 	t.Helper()
 	s.must(t, "start", s.start())
@@ -42,8 +43,8 @@ func (s *Server) Restart(t TB) {
 	s.Start(t)
 }
 
-// Pause freezes the server with SIGSTOP: connections stay, the kernel still accepts new ones and takes in requests, nobody
-// answers. It returns when the server stands still.
+// Pause freezes the server with SIGSTOP: connections stay, the kernel still accepts new ones and
+// takes in requests, nobody answers. It returns when the server stands still.
 func (s *Server) Pause(t TB) {
 	t.Helper()
 	s.must(t, "pause", s.withProcess(func(p *process) error {
@@ -77,8 +78,8 @@ func (s *Server) Info(t TB, sections ...string) map[string]string {
 	return info
 }
 
-// WaitUptime returns when INFO says that the server is at least so many seconds old. It is up to one second younger then:
-// Redis rounds both the start and the time of now down to whole seconds.
+// WaitUptime returns when INFO says that the server is at least so many seconds old. It is up to
+// one second younger then: Redis rounds both the start and the time of now down to whole seconds.
 func (s *Server) WaitUptime(t TB, seconds int) {
 	t.Helper()
 	bound := time.Duration(seconds)*time.Second + readyBound

@@ -9,7 +9,7 @@ import (
 // pollInterval is how often a condition is looked at. Nothing but a condition is ever waited for.
 const pollInterval = 5 * time.Millisecond
 
-// final is an error that no further look will mend.
+// final is an error that no further look will fix.
 type final struct{ error }
 
 func (f final) Unwrap() error { return f.error }

@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// Ports come from below the ephemeral range, which starts at 32768 on Linux: no outgoing connection can then take the port
-// of a server that is down for a moment, nor can a client that dials it end up connected to itself. Redis Cluster's bus, at
-// port + 10000, stays below it too.
+// Ports come from below the ephemeral range, which starts at 32768 on Linux: no outgoing connection
+// can then take the port of a server that is down for a moment, nor can a client that dials it end
+// up connected to itself. Redis Cluster's bus, at port + 10000, stays below it too.
 const (
 	firstPort = 12000
 	lastPort  = 21999
@@ -21,7 +21,8 @@ const (
 // errPortTaken says that somebody else listens on the port.
 var errPortTaken = errors.New("port is taken")
 
-// refusingAddr is an address of this machine that refuses connections: a privileged port that nothing serves.
+// refusingAddr is an address of this machine that refuses connections: a privileged port that
+// nothing serves.
 const (
 	refusingHost = "127.0.0.1"
 	refusingPort = "1"

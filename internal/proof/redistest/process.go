@@ -23,8 +23,9 @@ type process struct {
 	err  error         // what Wait returned; read after done
 }
 
-// forks runs functions on one thread that lives as long as this process does. On Linux a process that asked to die with
-// its parent dies with the *thread* that forked it, and Go ends threads when it likes.
+// forks runs functions on one thread that lives as long as this process does. On Linux a process
+// that asked to die with its parent dies with the *thread* that forked it, and Go ends threads when
+// it likes.
 var forks = sync.OnceValue(func() chan<- func() {
 	jobs := make(chan func())
 	go serveForks(jobs) // ends with the process: that is its purpose; NoLeaks knows it by name
@@ -89,8 +90,9 @@ func (p *process) kill() error {
 	return nil
 }
 
-// stop asks the process to end and kills it after grace. It is an error if it had to. It asks again and again: a Redis that
-// writes its first append-only file refuses to stop and forgets that it was asked.
+// stop asks the process to end and kills it after grace. It is an error if it had to. It asks again
+// and again: a Redis that writes its first append-only file refuses to stop and forgets that it was
+// asked.
 func (p *process) stop(grace time.Duration) error {
 	const again = 100 * time.Millisecond
 	for end := time.Now().Add(grace); time.Now().Before(end); {

@@ -14,7 +14,8 @@ func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// frozen reports whether every thread of the process is stopped. SIGSTOP takes effect thread by thread.
+// frozen reports whether every thread of the process is stopped. SIGSTOP takes effect thread by
+// thread.
 func frozen(pid int) bool {
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(stats) == 0 {
@@ -25,7 +26,8 @@ func frozen(pid int) bool {
 		if os.IsNotExist(err) {
 			continue // that thread has ended
 		}
-		// "<tid> (<name>) <state> …": the name may hold anything, so the state is what follows the last parenthesis.
+		// "<tid> (<name>) <state> …": the name may hold anything, so the state is what follows the
+		// last parenthesis.
 		i := bytes.LastIndexByte(stat, ')')
 		if err != nil || i < 0 || i+2 >= len(stat) || !bytes.ContainsRune([]byte("TtZX"), rune(stat[i+2])) {
 			return false

@@ -7,10 +7,12 @@ import (
 	"time"
 )
 
-// Proxy is a TCP proxy in front of one address of the loopback interface, with faults that are switched while it runs.
+// Proxy is a TCP proxy in front of one address of the loopback interface, with faults that are
+// switched while it runs.
 //
-// Faults add up until [Proxy.Heal]. They hold for the connections that exist and for new ones; a request or reply that is
-// just being written when a fault is switched on may still pass, as in a network. All methods are safe for concurrent use.
+// Faults add up until [Proxy.Heal]. They hold for the connections that exist and for new ones; a
+// request or reply that is just being written when a fault is switched on may still pass, as in a
+// network. All methods are safe for concurrent use.
 type Proxy struct {
 	t      TB
 	target string
@@ -107,7 +109,8 @@ func (p *Proxy) Reset() {
 	}
 }
 
-// Blackhole swallows everything. Connections stay, and new ones are accepted, but the target never hears of them.
+// Blackhole swallows everything. Connections stay, and new ones are accepted, but the target never
+// hears of them.
 func (p *Proxy) Blackhole() {
 	p.change(func(f *faults) { f.way[requests].drop, f.way[replies].drop = true, true })
 }
@@ -118,21 +121,23 @@ func (p *Proxy) DropRequests() { p.change(func(f *faults) { f.way[requests].drop
 // DropReplies swallows what the target sends: requests still take effect.
 func (p *Proxy) DropReplies() { p.change(func(f *faults) { f.way[replies].drop = true }) }
 
-// LoseReply passes on the requests that lose picks and swallows their replies, with every later reply on that connection: a
-// stream has no holes. lose is called once per request, by several goroutines of the proxy, and must not block. Nil ends it.
+// LoseReply passes on the requests that lose picks and swallows their replies, with every later
+// reply on that connection: a stream has no holes. lose is called once per request, by several
+// goroutines of the proxy, and must not block. Nil ends it.
 func (p *Proxy) LoseReply(lose func(cmd []string) bool) {
 	p.change(func(f *faults) { f.loseReply = lose })
 }
 
-// HoldRequests keeps what clients send, as the socket buffers of a partitioned host do, until [Proxy.ReleaseHeld] or
-// [Proxy.Heal]. It is delivered even if the client has closed its connection long since.
+// HoldRequests keeps what clients send, as the socket buffers of a partitioned host do, until
+// [Proxy.ReleaseHeld] or [Proxy.Heal]. It is delivered even if the client has closed its connection
+// long since.
 func (p *Proxy) HoldRequests() { p.change(func(f *faults) { f.way[requests].hold = true }) }
 
 // HoldReplies keeps what the target sends.
 func (p *Proxy) HoldReplies() { p.change(func(f *faults) { f.way[replies].hold = true }) }
 
-// ReleaseHeld delivers what is held, in the order in which each connection sent it, and ends the holding, also for
-// connections that [Proxy.HealNew] left behind.
+// ReleaseHeld delivers what is held, in the order in which each connection sent it, and ends the
+// holding, also for connections that [Proxy.HealNew] left behind.
 func (p *Proxy) ReleaseHeld() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +149,8 @@ func (p *Proxy) ReleaseHeld() {
 	p.announce()
 }
 
-// DelayRequests delays every request by d and a random part of jitter. Order is kept, throughput is not limited.
+// DelayRequests delays every request by d and a random part of jitter. Order is kept, throughput is
+// not limited.
 func (p *Proxy) DelayRequests(d, jitter time.Duration) {
 	p.change(func(f *faults) { f.way[requests].delay, f.way[requests].jitter = d, jitter })
 }
@@ -154,8 +160,8 @@ func (p *Proxy) DelayReplies(d, jitter time.Duration) {
 	p.change(func(f *faults) { f.way[replies].delay, f.way[replies].jitter = d, jitter })
 }
 
-// SlowBytes passes on at most n bytes per tick, in each direction of each connection. With a long tick it is how a partial
-// request or reply is made.
+// SlowBytes passes on at most n bytes per tick, in each direction of each connection. With a long
+// tick it is how a partial request or reply is made.
 func (p *Proxy) SlowBytes(n int, tick time.Duration) {
 	p.change(func(f *faults) {
 		for i := range f.way {
@@ -164,16 +170,16 @@ func (p *Proxy) SlowBytes(n int, tick time.Duration) {
 	})
 }
 
-// ScriptedReply has answer speak for the target: where it returns true, the target never sees the request and the client
-// gets the reply, in its turn; an empty reply means that nobody answers, on that connection nothing any more. answer sees
-// every request that was not lost, also the handshake of a client; it is called by several goroutines of the proxy and must
-// not block. Nil ends it.
+// ScriptedReply has answer speak for the target: where it returns true, the target never sees the
+// request and the client gets the reply, in its turn; an empty reply means that nobody answers, on
+// that connection nothing any more. answer sees every request that was not lost, also the handshake
+// of a client; it is called by several goroutines of the proxy and must not block. Nil ends it.
 func (p *Proxy) ScriptedReply(answer func(cmd []string) (reply []byte, ok bool)) {
 	p.change(func(f *faults) { f.answer = answer })
 }
 
-// Heal ends every fault and delivers what is held. Connections that have lost anything are reset: a stream with a hole
-// cannot go on.
+// Heal ends every fault and delivers what is held. Connections that have lost anything are reset: a
+// stream with a hole cannot go on.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	p.faults = new(faults)
@@ -188,8 +194,9 @@ func (p *Proxy) Heal() {
 	p.reopen()
 }
 
-// HealNew ends every fault for new connections and leaves those that exist as they are, for good or until Heal: a path that
-// is dead to its old connections, or whose old buffers drain (ReleaseHeld) when the new path has long been in use.
+// HealNew ends every fault for new connections and leaves those that exist as they are, for good or
+// until Heal: a path that is dead to its old connections, or whose old buffers drain (ReleaseHeld)
+// when the new path has long been in use.
 func (p *Proxy) HealNew() {
 	p.mu.Lock()
 	p.faults = new(faults)
@@ -210,7 +217,8 @@ func (p *Proxy) Stats() Stats {
 	}
 }
 
-// change changes the faults of new connections and of those that HealNew has not left behind: they share one value.
+// change changes the faults of new connections and of those that HealNew has not left behind: they
+// share one value.
 func (p *Proxy) change(fn func(*faults)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

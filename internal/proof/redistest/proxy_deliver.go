@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// queue is what waits in one direction of a link. It has no limit: nothing pushes back on a sender, memory does.
+// queue is what waits in one direction of a link. It has no limit: nothing pushes back on a sender,
+// memory does.
 type queue struct {
 	more chan struct{} // of size 1: something was put
 
@@ -71,8 +72,9 @@ func (p *Proxy) lose(l *link, way direction, n int) {
 	p.lost[way].Add(int64(n))
 }
 
-// look returns the faults of now and a channel that is closed when they change. Where they say that a parcel is lost, this
-// is the moment at which it is: a Heal either comes before it or sees the loss.
+// look returns the faults of now and a channel that is closed when they change. Where they say that
+// a parcel is lost, this is the moment at which it is: a Heal either comes before it or sees the
+// loss.
 func (p *Proxy) look(l *link, way direction) (faults, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,8 +155,8 @@ func (l *link) sleep(d time.Duration, changed <-chan struct{}) bool {
 	return true
 }
 
-// endStream passes on the end of a stream. A client that is gone still has its requests processed; one whose server is gone
-// has nothing to wait for.
+// endStream passes on the end of a stream. A client that is gone still has its requests processed;
+// one whose server is gone has nothing to wait for.
 func endStream(way direction, conn *net.TCPConn) {
 	if way == requests {
 		_ = conn.CloseWrite() // fails when there is nothing left to close

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// link is one client's connection through the proxy: four goroutines, a reader and a writer per direction, with a queue
-// between them so that what waits does not keep later bytes from being read.
+// link is one client's connection through the proxy: four goroutines, a reader and a writer per
+// direction, with a queue between them so that what waits does not keep later bytes from being
+// read.
 type link struct {
 	p      *Proxy
 	client *net.TCPConn
@@ -182,7 +183,8 @@ func (l *link) reply(f frame) {
 	}
 }
 
-// submit decides what becomes of a request whose time has come and reports whether the target is to get it.
+// submit decides what becomes of a request whose time has come and reports whether the target is to
+// get it.
 func (l *link) submit(cmd []string, f faults) bool {
 	if len(cmd) == 0 || l.raw.Load() {
 		return true

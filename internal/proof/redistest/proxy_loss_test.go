@@ -80,7 +80,8 @@ func TestProxy_OneWayLoss(t *testing.T) {
 	}
 }
 
-// A request that is stuck in a socket buffer arrives after its client has given up, and after a later one's.
+// A request that is stuck in a socket buffer arrives after its client has given up, and after a
+// later one's.
 func TestProxy_HeldRequestsOutliveTheirClient(t *testing.T) {
 	_, p, direct := behind(t)
 	old := dialWire(t, p.Addr())
@@ -197,7 +198,8 @@ func TestProxy_SilenceAndLostReplies(t *testing.T) {
 	}
 }
 
-// Faults are switched at random under traffic; a healed proxy works, and Close leaves nothing behind.
+// Faults are switched at random under traffic; a healed proxy works, and Close leaves nothing
+// behind.
 func TestProxy_SurvivesConcurrentFaults(t *testing.T) {
 	s, p, _ := behind(t)
 	opts := s.Options()

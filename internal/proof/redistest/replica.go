@@ -11,7 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Promote makes a replica a master (REPLICAOF NO ONE) and returns when it is one. It stays one through restarts.
+// Promote makes a replica a master (REPLICAOF NO ONE) and returns when it is one. It stays one
+// through restarts.
 func (s *Server) Promote(t TB) {
 	t.Helper()
 	s.setMaster(nil, false)
@@ -25,9 +26,9 @@ func (s *Server) Promote(t TB) {
 	}))
 }
 
-// Detach has a replica receive nothing more, without making it a master: it is told to follow an address that refuses
-// connections. It still answers reads and still refuses writes. Whatever the master is told from now on is lost by a
-// later Promote. It returns when the link is down.
+// Detach has a replica receive nothing more, without making it a master: it is told to follow an
+// address that refuses connections. It still answers reads and still refuses writes. Whatever the
+// master is told from now on is lost by a later Promote. It returns when the link is down.
 func (s *Server) Detach(t TB) {
 	t.Helper()
 	s.must(t, "detach", s.mustBeReplica())
@@ -43,15 +44,16 @@ func (s *Server) Detach(t TB) {
 	}))
 }
 
-// Follow makes the server a replica of master: a new one, a deposed master, or the end of Detach. What it holds and master
-// does not is lost; see [Server.WaitReplicated].
+// Follow makes the server a replica of master: a new one, a deposed master, or the end of Detach.
+// What it holds and master does not is lost; see [Server.WaitReplicated].
 func (s *Server) Follow(t TB, master *Server) {
 	t.Helper()
 	s.setMaster(master, false)
 	s.must(t, "follow", s.replicate("127.0.0.1", strconv.Itoa(master.port)))
 }
 
-// WaitReplicated returns when a replica holds everything that its master held at the time of the call.
+// WaitReplicated returns when a replica holds everything that its master held at the time of the
+// call.
 func (s *Server) WaitReplicated(t TB) {
 	t.Helper()
 	s.must(t, "replicate", s.mustBeReplica())
@@ -71,7 +73,8 @@ func (s *Server) WaitReplicated(t TB) {
 		if err != nil {
 			return err
 		}
-		// The field is missing before the first synchronisation: offset 0 then, and the link is not up.
+		// The field is missing before the first synchronisation: offset 0 then, and the link is not
+		// up.
 		offset, _ := strconv.ParseInt(info["slave_repl_offset"], 10, 64)
 		held := info["master_link_status"] == "up" && info["master_replid"] == source["master_replid"] && offset >= want
 		if !held {

@@ -8,10 +8,12 @@ import (
 	"strings"
 )
 
-// The proxy cuts both streams into whole requests and replies (RESP2 and RESP3), so that it can answer, lose or hold single
-// ones. A stream that is something else (TLS, replication) is passed on as it is.
+// The proxy cuts both streams into whole requests and replies (RESP2 and RESP3), so that it can
+// answer, lose or hold single ones. A stream that is something else (TLS, replication) is passed on
+// as it is.
 
-// errNotRESP says that the bytes returned with it are not RESP, and that nothing after them will be taken for it.
+// errNotRESP says that the bytes returned with it are not RESP, and that nothing after them will be
+// taken for it.
 var errNotRESP = errors.New("not RESP")
 
 const (
@@ -35,7 +37,8 @@ type frame struct {
 // push reports whether a reply is out of band: a RESP3 push, which answers no request.
 func (f frame) push() bool { return len(f.raw) > 0 && f.raw[0] == '>' }
 
-// readRequest reads one request: an array of strings, or a line of words. Bytes read are in the frame even with an error.
+// readRequest reads one request: an array of strings, or a line of words. Bytes read are in the
+// frame even with an error.
 func readRequest(r *bufio.Reader) (frame, error) {
 	raw, n, err := readHead(r, nil, requestTypes)
 	if err != nil {
@@ -98,8 +101,9 @@ func readValue(r *bufio.Reader, raw []byte, depth int) ([]byte, error) {
 	return raw, nil
 }
 
-// readHead appends one line to raw and returns the number that follows its first byte, where that byte wants one. The first
-// byte is one of those given, or this is not RESP: other streams need not hold a line end to wait for.
+// readHead appends one line to raw and returns the number that follows its first byte, where that
+// byte wants one. The first byte is one of those given, or this is not RESP: other streams need not
+// hold a line end to wait for.
 func readHead(r *bufio.Reader, raw []byte, types string) ([]byte, int64, error) {
 	first, err := r.Peek(1)
 	if err != nil {
@@ -132,7 +136,8 @@ func readHead(r *bufio.Reader, raw []byte, types string) ([]byte, int64, error) 
 	return raw, n, nil
 }
 
-// readBody appends the bytes of a string and the line end after them, piece by piece: what was announced need not come.
+// readBody appends the bytes of a string and the line end after them, piece by piece: what was
+// announced need not come.
 func readBody(r *bufio.Reader, raw []byte, size int64) ([]byte, error) {
 	const piece = 64 << 10
 	for left := size + 2; left > 0; {

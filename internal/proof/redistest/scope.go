@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// TB is what the harness needs of a test; every testing.TB is one. Outside of tests [Do] provides one.
+// TB is what the harness needs of a test; every testing.TB is one. Outside of tests [Do] provides
+// one.
 type TB interface {
 	Helper()
 	Cleanup(func())
@@ -19,8 +20,8 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Do runs fn outside of a test. Fatalf ends fn, the clean-ups run in reverse order when fn has ended, and every failure is
-// in the error that Do returns. Logf writes to standard error.
+// Do runs fn outside of a test. Fatalf ends fn, the clean-ups run in reverse order when fn has
+// ended, and every failure is in the error that Do returns. Logf writes to standard error.
 func Do(fn func(t TB)) error {
 	s := new(scope)
 	s.await(func() { fn(s) })
@@ -45,7 +46,8 @@ type scope struct {
 	failures []error
 }
 
-// await runs fn in a goroutine of its own, so that Fatalf can end it, and returns when fn has ended.
+// await runs fn in a goroutine of its own, so that Fatalf can end it, and returns when fn has
+// ended.
 func (s *scope) await(fn func()) {
 	var wg sync.WaitGroup
 	wg.Go(fn) // fn ends by itself or through Fatalf; waited for in the next line

@@ -146,11 +146,13 @@ func (s *Sentinel) Master() *Server {
 	return nil
 }
 
-// failoverBound is longer than a Sentinel takes to give a failover up, by the time-out in its configuration.
+// failoverBound is longer than a Sentinel takes to give a failover up, by the time-out in its
+// configuration.
 const failoverBound = 12 * time.Second
 
-// Failover asks for a failover and returns the new master. It asks again where that comes to nothing: another Sentinel may take the
-// promoted replica for a stray and tell it to follow again, and then the first one gives up.
+// Failover asks for a failover and returns the new master. It asks again where that comes to
+// nothing: another Sentinel may take the promoted replica for a stray and tell it to follow again,
+// and then the first one gives up.
 func (s *Sentinel) Failover(t TB) (master *Server) {
 	t.Helper()
 	old := s.Master()
@@ -174,7 +176,8 @@ func (s *Sentinel) Failover(t TB) (master *Server) {
 	return master
 }
 
-// AwaitMaster returns when the Sentinels agree on a master that is another than old, and that it is one.
+// AwaitMaster returns when the Sentinels agree on a master that is another than old, and that it is
+// one.
 func (s *Sentinel) AwaitMaster(t TB, old *Server) (master *Server) {
 	t.Helper()
 	err := poll(2*readyBound, func() (err error) {

@@ -31,8 +31,9 @@ func (s *Sentinel) Replicas() []*Server {
 	return replicas
 }
 
-// HoldReplication has the replicas receive nothing more: a failover within a few seconds loses whatever the master is told from
-// now on. The Sentinels have them follow again after the time of [Sentinel.MendAfter].
+// HoldReplication has the replicas receive nothing more: a failover within a few seconds loses
+// whatever the master is told from now on. The Sentinels have them follow again after the time of
+// [Sentinel.HealAfter].
 func (s *Sentinel) HoldReplication(t TB) {
 	t.Helper()
 	for _, replica := range s.Replicas() {
@@ -47,10 +48,10 @@ func (s *Sentinel) HoldReplication(t TB) {
 	}
 }
 
-// MendAfter sets for how long the Sentinels look on until they tell a server what it has to be: a second master that came back
-// takes writes for so long and up to a second more, a replica that follows nobody stays one. By default that is 8 s and up to
-// 10 s more.
-func (s *Sentinel) MendAfter(t TB, d time.Duration) {
+// HealAfter sets for how long the Sentinels look on until they tell a server what it has to be: a
+// second master that came back takes writes for so long and up to a second more, a replica that
+// follows nobody stays one. By default that is 8 s and up to 10 s more.
+func (s *Sentinel) HealAfter(t TB, d time.Duration) {
 	t.Helper()
 	const periods = 4 // of publishing pass before a Sentinel enforces a configuration
 	s.debug(t, "PUBLISH-PERIOD", d/periods)

@@ -31,10 +31,11 @@ var ErrNoServer = errors.New("redis-server not found: `make install-redis` insta
 
 var errNotRunning = errors.New("server is not running")
 
-// Server is a redis-server process of the harness's own, on a port and in a folder of its own. The port stays the same
-// through every restart.
+// Server is a redis-server process of the harness's own, on a port and in a folder of its own. The
+// port stays the same through every restart.
 //
-// Addr, Options and Client are safe for concurrent use. What starts, stops and signals is for one goroutine at a time.
+// Addr, Options and Client are safe for concurrent use. What starts, stops and signals is for one
+// goroutine at a time.
 type Server struct {
 	config config
 	binary string
@@ -119,7 +120,8 @@ func (s *Server) Close() error {
 	return os.RemoveAll(s.dir)
 }
 
-// gracefully reports whether the process has ended of its own will; that it had to be killed is no error at the end.
+// gracefully reports whether the process has ended of its own will; that it had to be killed is no
+// error at the end.
 func gracefully(proc *process) bool { return proc.stop(closeGrace) == nil }
 
 // Addr returns the address, an IP literal and a port.
@@ -205,8 +207,8 @@ func (s *Server) args() []string {
 	return args
 }
 
-// ready is nil when the process serves, final when it has ended. Its own log says that the one who answers is this process:
-// another server may have taken the port.
+// ready is nil when the process serves, final when it has ended. Its own log says that the one who
+// answers is this process: another server may have taken the port.
 func (s *Server) ready(proc *process, logFrom int64) error {
 	ended := proc.ended() // before the log is read: all of it is there then
 	log := s.logTail(logFrom)
@@ -225,7 +227,8 @@ func (s *Server) ready(proc *process, logFrom int64) error {
 	return err
 }
 
-// ping asks without a client, since any answer will do: -NOAUTH too comes from a server that serves.
+// ping asks without a client, since any answer will do: -NOAUTH too comes from a server that
+// serves.
 func (s *Server) ping() (reply string, err error) {
 	conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
 	if err != nil {

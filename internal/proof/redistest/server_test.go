@@ -156,7 +156,8 @@ func TestServer_WaitUptime(t *testing.T) {
 	}
 }
 
-// A promoted replica that was detached before the last write: the write is lost, and INFO shows the other history.
+// A promoted replica that was detached before the last write: the write is lost, and INFO shows the
+// other history.
 func TestServer_PromotedReplicaMissesLastWrites(t *testing.T) {
 	NoLeaks(t)
 	master := Start(t)
@@ -264,7 +265,8 @@ func TestServer_TakenPort(t *testing.T) {
 	s.Start(t)
 }
 
-// A locked goroutine takes its thread with it when it ends; a server must not be the child of that thread.
+// A locked goroutine takes its thread with it when it ends; a server must not be the child of that
+// thread.
 func TestServer_OutlivesThreadsOfTheCaller(t *testing.T) {
 	var servers [2]*Server
 	var wg, locked sync.WaitGroup

@@ -17,8 +17,8 @@ import (
 // monotonic reads the clock that all processes of the host have in common.
 func monotonic() time.Duration { return hostclock.Now() }
 
-// belief is one term as it was seen from outside: believed in at least from first to last, since a term that ended never comes
-// back. Times are of the host's monotonic clock.
+// belief is one term as it was seen from outside: believed in at least from first to last, since a
+// term that ended never comes back. Times are of the host's monotonic clock.
 type belief struct {
 	who   string
 	token int64 // 0: of a client that has none
@@ -51,7 +51,8 @@ func newChronicle(t redistest.TB) *chronicle {
 	return c
 }
 
-// mayOverlap says that P1 is not promised from here on, and why: what breaks it is logged, and no failure.
+// mayOverlap says that P1 is not promised from here on, and why: what breaks it is logged, and no
+// failure.
 func (c *chronicle) mayOverlap(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +65,8 @@ func (c *chronicle) unpromised() string {
 	return c.beyond
 }
 
-// overlap is for how long at least two terms were believed in at once; negative: so long after the end of one the other began.
+// overlap is for how long at least two terms were believed in at once; negative: so long after the
+// end of one the other began.
 func (c *chronicle) overlap(one, other int64) time.Duration {
 	if one == other {
 		return 0
@@ -73,8 +75,9 @@ func (c *chronicle) overlap(one, other int64) time.Duration {
 	return min(a.last, b.last) - max(a.first, b.first)
 }
 
-// saw takes note that somebody was asked between two readings of the clock and believed to lead. Whenever in between that was,
-// it is not before the first reading and not after the second: a belief is never taken for longer than it was.
+// saw takes note that somebody was asked between two readings of the clock and believed to lead.
+// Whenever in between that was, it is not before the first reading and not after the second: a
+// belief is never taken for longer than it was.
 func (c *chronicle) saw(who string, token int64, before, after time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

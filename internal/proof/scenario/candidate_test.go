@@ -38,15 +38,16 @@ const (
 
 const fenceKey = "resource"
 
-// fence is the resource that leaders write to: it refuses a token below the highest that it has seen.
+// fence is the resource that leaders write to: it refuses a token below the highest that it has
+// seen.
 var fence = redis.NewScript(`
 if tonumber(ARGV[1]) < tonumber(redis.call('HGET', KEYS[1], 'token') or '0') then return 'refused' end
 redis.call('HSET', KEYS[1], 'token', ARGV[1])
 redis.call('RPUSH', KEYS[1] .. ':accepted', ARGV[1])
 return 'accepted'`)
 
-// candidateMain is a candidate in a process of its own, with a registry and all. It runs until SIGTERM, says what happens on standard output, and starves
-// itself of processors from SIGUSR1 on.
+// candidateMain is a candidate in a process of its own, with a registry and all. It runs until
+// SIGTERM, says what happens on standard output, and starves itself of processors from SIGUSR1 on.
 //
 //	ready                                Run was called
 //	leads <token> <before> <after>       asked between these times, it believed to lead
@@ -175,8 +176,8 @@ func (c *candidate) write(term tenure.Term) string {
 	return reply
 }
 
-// watch asks IsLeader without a pause, so that it is the first to do so when the process wakes up, and then writes as a leader
-// would that does not ask.
+// watch asks IsLeader without a pause, so that it is the first to do so when the process wakes up,
+// and then writes as a leader would that does not ask.
 func (c *candidate) watch(term tenure.Term) {
 	frozen := false // it was in the middle of a call, whose answer may be of before
 	last := monotonic()

@@ -21,8 +21,8 @@ func (s *stage) withClock() (*redistest.Server, *redistest.Clock) {
 	return redistest.Start(s, option), clock
 }
 
-// Redis's clock steps ahead by more than a lease: the lease ends under its leader, which hears of it with its next renewal. P1 is
-// not promised for so long; tokens and what they fence are sound.
+// Redis's clock steps ahead by more than a lease: the lease ends under its leader, which hears of
+// it with its next renewal. P1 is not promised for so long; tokens and what they fence are sound.
 func TestP2P3_ClockOfRedisStepsAhead(t *testing.T) {
 	s := newParallelStage(t, 4*time.Second)
 	s.fence()
@@ -71,7 +71,8 @@ func (p *player) stays(d time.Duration) bool {
 	return true
 }
 
-// Redis's clock is set back: nothing that was written by the old one holds the election up for longer than a hold-off.
+// Redis's clock is set back: nothing that was written by the old one holds the election up for
+// longer than a hold-off.
 func TestP1P2_ClockOfRedisIsSetBack(t *testing.T) {
 	s := newParallelStage(t, 3*time.Second)
 	s.fence()

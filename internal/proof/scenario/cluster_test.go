@@ -14,7 +14,8 @@ const clusterNamespace = "{real}" // all keys in one slot
 
 func tagged(o *tenure.Options) { o.Namespace = clusterNamespace }
 
-// A slot that moves to another master changes no leader: ASK, MOVED and TRYAGAIN are unknown or followed.
+// A slot that moves to another master changes no leader: ASK, MOVED and TRYAGAIN are unknown or
+// followed.
 func TestP12_SlotMigrationChangesNoLeader(t *testing.T) {
 	s := newParallelStage(t, 10*time.Second)
 	cluster := redistest.StartCluster(t)
@@ -39,7 +40,8 @@ func TestP12_SlotMigrationChangesNoLeader(t *testing.T) {
 	s.leads(follower)
 }
 
-// A failover of the master of the lease: the leader goes on under its token, or the next one comes after the hold-off.
+// A failover of the master of the lease: the leader goes on under its token, or the next one comes
+// after the hold-off.
 func TestP1P2P3_ClusterFailover(t *testing.T) {
 	t.Parallel()
 	for name, failOver := range map[string]func(*stage, *redistest.Cluster, int64){
@@ -66,7 +68,8 @@ func TestP1P2P3_ClusterFailover(t *testing.T) {
 	}
 }
 
-// The crash of a cluster's master is over for the election as soon as the cluster has another, not a minute later.
+// The crash of a cluster's master is over for the election as soon as the cluster has another, not
+// a minute later.
 func TestCrashOfAClusterMaster(t *testing.T) {
 	s := newParallelStage(t, 3*time.Second)
 	cluster := redistest.StartCluster(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// An election over TLS is one like any other. A client that does not trust the server says so, with what to do about it, and tries
-// on.
+// An election over TLS is one like any other. A client that does not trust the server says so, with
+// what to do about it, and tries on.
 func TestP12_TLS(t *testing.T) {
 	s := newParallelStage(t, 4*time.Second)
 	server := redistest.Start(t, redistest.Secured(redistest.NewAuthority(t)))
@@ -53,7 +53,8 @@ func TestP12_TLS(t *testing.T) {
 	}
 }
 
-// A name that is not found, at the start and later: told once each time, tried on, and unknown for who leads.
+// A name that is not found, at the start and later: told once each time, tried on, and unknown for
+// who leads.
 func TestP12_NameThatIsNotFound(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t)

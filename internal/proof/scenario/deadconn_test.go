@@ -13,9 +13,10 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// Every connection of the pool has died without a sign, as behind a firewall that has forgotten them, while new ones work. The client
-// has the defaults of go-redis. No attempt on a connection of the pool is answered, and there are more of them than a lease has
-// attempts: the term goes on by the second copy of a renewal, which goes over a connection of its own.
+// Every connection of the pool has died without a sign, as behind a firewall that has forgotten
+// them, while new ones work. The client has the defaults of go-redis. No attempt on a connection of
+// the pool is answered, and there are more of them than a lease has attempts: the term goes on by
+// the second copy of a renewal, which goes over a connection of its own.
 func TestP12_PooledConnectionsThatDiedWithoutASign(t *testing.T) {
 	const idle = 8
 	s := newStage(t, 3*time.Second)

@@ -15,9 +15,9 @@ import (
 
 const runsKey = namespace + ":task:" + taskName + ":runs"
 
-// A deploy in the middle of a run: the run finishes while its leader keeps the lease, for longer than a lease without renewals, and
-// only then another process leads. A run that would not end is cut off after three quarters of the shutdown timeout, and
-// recorded as interrupted.
+// A deploy in the middle of a run: the run finishes while its leader keeps the lease, for longer
+// than a lease without renewals, and only then another process leads. A run that would not end is
+// cut off after three quarters of the shutdown timeout, and recorded as interrupted.
 func TestP8_RunningTaskOutlivesSIGTERM(t *testing.T) {
 	t.Parallel()
 	const ttl = 4 * time.Second
@@ -57,7 +57,8 @@ func TestP8_RunningTaskOutlivesSIGTERM(t *testing.T) {
 			if ended-asked < c.atLeast {
 				t.Errorf("that is too soon, want %v at least", c.atLeast)
 			}
-			// What the run itself saw, right before it returned: its own leader no longer leads and holds the lease.
+			// What the run itself saw, right before it returned: its own leader no longer leads and
+			// holds the lease.
 			if want := "leads=false holder=leader " + c.err; !strings.HasSuffix(ran, want) {
 				t.Errorf("the run ended with %q, want %q", ran, want)
 			}

@@ -12,8 +12,9 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// A Redis that evicts while it is full, under each policy. What evicts everything loses nothing that the leader does not bring
-// back; what evicts the keys with an expiry takes the lease alone, as an operator's DEL does: it deposes, without an overlap.
+// A Redis that evicts while it is full, under each policy. What evicts everything loses nothing
+// that the leader does not bring back; what evicts the keys with an expiry takes the lease alone,
+// as an operator's DEL does: it deposes, without an overlap.
 func TestP1P2_EvictionUnderEveryPolicy(t *testing.T) {
 	t.Parallel()
 	for policy, all := range map[string]bool{
@@ -59,8 +60,8 @@ func TestP1P2_EvictionUnderEveryPolicy(t *testing.T) {
 	}
 }
 
-// Memory pressure that comes and goes, under a policy that takes anything: tokens and what they fence are sound, whatever is lost
-// while somebody asks for the lease.
+// Memory pressure that comes and goes, under a policy that takes anything: tokens and what they
+// fence are sound, whatever is lost while somebody asks for the lease.
 func TestP2P3_EvictionInWaves(t *testing.T) {
 	s := newParallelStage(t, time.Second)
 	s.fence()

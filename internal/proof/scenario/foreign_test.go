@@ -21,8 +21,8 @@ import (
 // foreignKey is the lease that two programs share.
 const foreignKey = "leader:cleanup-worker"
 
-// A client in another language takes the lease with SET NX EX, renews what is its own and knows nothing of terms. Through
-// crashes of both sides the two never lead at once.
+// A client in another language takes the lease with SET NX EX, renews what is its own and knows
+// nothing of terms. Through crashes of both sides the two never lead at once.
 func TestP1_ForeignClientOnTheSameKey(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t)
@@ -103,7 +103,8 @@ func (r *reports) take(t *testing.T, status tenure.ElectionStatus) {
 	}
 }
 
-// A foreign holder is reported with token 0, by the status and by Leader, and is never deposed by us.
+// A foreign holder is reported with token 0, by the status and by Leader, and is never deposed by
+// us.
 func TestP5_ForeignHolderIsReportedAndLeftAlone(t *testing.T) {
 	s := newParallelStage(t, time.Second)
 	server := redistest.Start(t)
@@ -125,8 +126,8 @@ func TestP5_ForeignHolderIsReportedAndLeftAlone(t *testing.T) {
 	s.leads(candidate)
 }
 
-// foreigner is a client of another make: SET NX EX, a guarded renewal and a guarded deletion. It believes for its own TTL from
-// before its request, and crashes now and then.
+// foreigner is a client of another make: SET NX EX, a guarded renewal and a guarded deletion. It
+// believes for its own TTL from before its request, and crashes now and then.
 type foreigner struct {
 	stage *stage
 	addr  string

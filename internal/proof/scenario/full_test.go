@@ -12,7 +12,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// A full Redis deposes nobody: renewing and giving back work, and what cannot be granted is unknown.
+// A full Redis deposes nobody: renewing and giving back work, and what cannot be granted is
+// unknown.
 func TestP12_FullRedisKeepsItsLeaderAndLetsItGo(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t)
@@ -61,8 +62,8 @@ func TestP6_ScriptFlushIsTransparent(t *testing.T) {
 	}
 }
 
-// A Redis that is frozen for longer than the lease: its leader steps down in time, and what it had asked harms nobody when Redis
-// works it off.
+// A Redis that is frozen for longer than the lease: its leader steps down in time, and what it had
+// asked harms nobody when Redis works it off.
 func TestP4P5_FrozenRedisDeposesAndWakesHarmless(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t)

@@ -58,8 +58,8 @@ func (s *stage) quickHandOver(leader *player, token int64) {
 // sleepy candidates look for themselves once a lease only: a quick hand-over is due to a hint.
 func (s *stage) sleepy(o *tenure.Options) { o.Election.RetryInterval = s.ttl }
 
-// Sentinel replaces a master that is frozen: the connection of the subscription stays, and dies without a sign. It is noticed, shown,
-// and made anew at the new master.
+// Sentinel replaces a master that is frozen: the connection of the subscription stays, and dies
+// without a sign. It is noticed, shown, and made anew at the new master.
 func TestP7_SentinelFailoverOfAFrozenMaster(t *testing.T) {
 	s := newParallelStage(t, 10*time.Second)
 	sentinel := redistest.StartSentinel(t)
@@ -83,7 +83,8 @@ func TestP7_SentinelFailoverOfAFrozenMaster(t *testing.T) {
 	s.quickHandOver(leader, token)
 }
 
-// A firewall forgets the connections of a follower: nothing arrives, nothing breaks. It is noticed, shown, and made anew.
+// A firewall forgets the connections of a follower: nothing arrives, nothing breaks. It is noticed,
+// shown, and made anew.
 func TestP7_ConnectionsDroppedWithoutASign(t *testing.T) {
 	s := newParallelStage(t, 10*time.Second)
 	server := redistest.Start(t)
@@ -100,9 +101,10 @@ func TestP7_ConnectionsDroppedWithoutASign(t *testing.T) {
 	s.quickHandOver(leader, token)
 }
 
-// Redis is replaced by an empty one that has been up for longer than a lease, at the same address: the leader renews when its
-// subscription stands again, so that a candidate that comes just then is not granted the lease beside it. Counted, since it is a race
-// against EmptyHistoryWait that a starved machine may lose.
+// Redis is replaced by an empty one that has been up for longer than a lease, at the same address:
+// the leader renews when its subscription stands again, so that a candidate that comes just then is
+// not granted the lease beside it. Counted, since it is a race against EmptyHistoryWait that a
+// starved machine may lose.
 func TestP1_ColdStandby(t *testing.T) {
 	const rounds, ttl = 20, 3 * time.Second
 	if testing.Short() {
@@ -150,8 +152,9 @@ func TestP1_ColdStandby(t *testing.T) {
 // holdsOff lets time pass on a real server.
 func (s *stage) holdsOff(d time.Duration) { s.holds(d, "", func() bool { return true }) }
 
-// FLUSHALL where one process leads 1,000 roles over a round trip of 10 ms, and a newcomer that remembers nothing asks for all of them.
-// Counted, since it is a race against EmptyHistoryWait that a starved machine may lose.
+// FLUSHALL where one process leads 1,000 roles over a round trip of 10 ms, and a newcomer that
+// remembers nothing asks for all of them. Counted, since it is a race against EmptyHistoryWait that
+// a starved machine may lose.
 func TestP1_RollCallOfManyRoles(t *testing.T) {
 	const many, trip = 1000, 10 * time.Millisecond
 	if testing.Short() {

@@ -8,8 +8,9 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// Machines that are cut from each other, with a Redis and a Sentinel on each of three: one leader at most (P1), tokens that increase
-// (P2, P3), and after the partition has healed one leader and nobody left behind (P7).
+// Machines that are cut from each other, with a Redis and a Sentinel on each of three: one leader
+// at most (P1), tokens that increase (P2, P3), and after the partition has healed one leader and
+// nobody left behind (P7).
 func TestP1P2P3P7_PartitionedMachinesUnderSentinel(t *testing.T) { //nolint:tparallel // its parts share a name for their machines: one after the other
 	t.Parallel()
 	machines := []string{"m0", "m1", "m2"}

@@ -1,10 +1,11 @@
 //go:build unix
 
-// Package scenario holds the promises of package tenure against real redis-server processes, real networks and real processes
-// that are killed, frozen and starved. Every test starts servers of its own.
+// Package scenario holds the promises of package tenure against real redis-server processes, real
+// networks and real processes that are killed, frozen and starved. Every test starts servers of its
+// own.
 //
-// What is asserted is order: who believed to lead, under which token, and that no two beliefs ever met. What depends on how
-// fast this machine is, is measured and logged.
+// What is asserted is order: who believed to lead, under which token, and that no two beliefs ever
+// met. What depends on how fast this machine is, is measured and logged.
 package scenario
 
 import (
@@ -16,7 +17,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// parallel is how many tests run at once where -parallel is not given: they mostly wait for leases to end.
+// parallel is how many tests run at once where -parallel is not given: they mostly wait for leases
+// to end.
 const parallel = "6"
 
 func TestMain(m *testing.M) {

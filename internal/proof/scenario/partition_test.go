@@ -14,7 +14,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// A client with nothing but default options hangs for seconds behind a black hole; its leader steps down in time all the same.
+// A client with nothing but default options hangs for seconds behind a black hole; its leader steps
+// down in time all the same.
 func TestP4_BlackHoleBehindADefaultClient(t *testing.T) {
 	redistest.NoLeaks(t)
 	s := newStage(t, 2*time.Second)
@@ -39,7 +40,8 @@ func TestP4_BlackHoleBehindADefaultClient(t *testing.T) {
 	}
 }
 
-// Run does not wait for calls that hang: it says that they are still there, and they end with the client's own time-outs.
+// Run does not wait for calls that hang: it says that they are still there, and they end with the
+// client's own time-outs.
 func TestP11_RunSaysWhatStillHangs(t *testing.T) {
 	redistest.NoLeaks(t)
 	s := newStage(t, time.Second)
@@ -67,7 +69,8 @@ func runs(function string) bool {
 	return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), function)
 }
 
-// Requests arrive and their replies are lost: Redis shows a lease that its holder must not believe in any longer.
+// Requests arrive and their replies are lost: Redis shows a lease that its holder must not believe
+// in any longer.
 func TestP4P6_LostReplies(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t)
@@ -93,7 +96,8 @@ func isScript(cmd []string) bool {
 	return strings.HasPrefix(strings.ToLower(cmd[0]), "eval")
 }
 
-// What a stuck connection delivers late changes nothing: neither of another's lease nor of a later one of the sender's own.
+// What a stuck connection delivers late changes nothing: neither of another's lease nor of a later
+// one of the sender's own.
 func TestP5_LateRequestsHarmNobody(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t)

@@ -149,10 +149,12 @@ func TestP7_KilledLeaderIsReplacedWhenItsLeaseEnds(t *testing.T) {
 	}
 }
 
-// oneProcessor lets a goroutine that spins be the first to run when its process wakes up: before any timer.
+// oneProcessor lets a goroutine that spins be the first to run when its process wakes up: before
+// any timer.
 const oneProcessor = "GOMAXPROCS=1"
 
-// A leader that is frozen past its lease finds itself deposed at its first look, is told so, and its late write is refused.
+// A leader that is frozen past its lease finds itself deposed at its first look, is told so, and
+// its late write is refused.
 func TestP3P4_FrozenLeaderWakesDeposed(t *testing.T) {
 	s := newParallelStage(t, time.Second)
 	server := redistest.Start(t)
@@ -187,7 +189,8 @@ func TestP3P4_FrozenLeaderWakesDeposed(t *testing.T) {
 	s.acceptedInOrder(server)
 }
 
-// acceptedInOrder fails the test if the fenced resource ever accepted a token below one that it had accepted before (P3).
+// acceptedInOrder fails the test if the fenced resource ever accepted a token below one that it had
+// accepted before (P3).
 func (s *stage) acceptedInOrder(server *redistest.Server) {
 	s.Helper()
 	accepted, err := server.Client(s).LRange(s.Context(), fenceKey+":accepted", 0, -1).Result()

@@ -17,8 +17,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// What Redis answers while it cannot serve means that nothing is known: the leader leads on, at most until its deadline, and
-// everything goes on by itself.
+// What Redis answers while it cannot serve means that nothing is known: the leader leads on, at
+// most until its deadline, and everything goes on by itself.
 func TestP12_UnusableAnswersAreUnknown(t *testing.T) {
 	s := newParallelStage(t, 2*time.Second)
 	server := redistest.Start(t)
@@ -91,7 +91,8 @@ func TestP12_RefusedAtStart(t *testing.T) {
 	}
 }
 
-// A missing or wrong password is told once, with what to do about it, at the start and later. It is tried on, and means unknown.
+// A missing or wrong password is told once, with what to do about it, at the start and later. It is
+// tried on, and means unknown.
 func TestP12_WrongPassword(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t, redistest.Args("--requirepass", "secret"), redistest.Login("", "secret"))
@@ -138,8 +139,9 @@ func TestP12_WrongPassword(t *testing.T) {
 	}
 }
 
-// An application that uses the pool up does not starve renewals: their second copies go over connections of their own. If there are no
-// more of those either, the leader steps down in time, and comes back by itself.
+// An application that uses the pool up does not starve renewals: their second copies go over
+// connections of their own. If there are no more of those either, the leader steps down in time,
+// and comes back by itself.
 func TestP4_ExhaustedPool(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t)

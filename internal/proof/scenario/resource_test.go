@@ -13,8 +13,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// resource is what leaders write to: it refuses a token below the highest that it has seen. It stands on a server of its own,
-// which the faults of the election do not touch.
+// resource is what leaders write to: it refuses a token below the highest that it has seen. It
+// stands on a server of its own, which the faults of the election do not touch.
 type resource struct {
 	client *redis.Client
 
@@ -22,7 +22,8 @@ type resource struct {
 	refused map[int64]int // writes, by token
 }
 
-// fence gives the leaders of a stage something to write to, and holds it against P3 at the end of the test.
+// fence gives the leaders of a stage something to write to, and holds it against P3 at the end of
+// the test.
 func (s *stage) fence() {
 	s.Helper()
 	s.fenced = &resource{client: redistest.Start(s).Client(s), refused: make(map[int64]int)}
@@ -52,7 +53,8 @@ func (r *resource) serve(ctx context.Context, token int64) {
 	pace := time.NewTicker(5 * time.Millisecond)
 	defer pace.Stop()
 	for {
-		// A write that is on its way when the term ends is not called back: that is what the token is for.
+		// A write that is on its way when the term ends is not called back: that is what the token
+		// is for.
 		reply, err := fence.Run(context.WithoutCancel(ctx), r.client, []string{fenceKey}, token).Text()
 		if err == nil && reply == "refused" {
 			r.mu.Lock()

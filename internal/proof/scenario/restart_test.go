@@ -17,7 +17,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// A restart of Redis, with or without its data, changes no leader, and nobody else is granted anything in the hold-off.
+// A restart of Redis, with or without its data, changes no leader, and nobody else is granted
+// anything in the hold-off.
 func TestP1P2_RestartedRedisKeepsItsLeader(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]redistest.Option{
@@ -40,8 +41,9 @@ func TestP1P2_RestartedRedisKeepsItsLeader(t *testing.T) {
 	}
 }
 
-// reclaimsOrHoldsOff watches an election after Redis may have lost data: its leader goes on under the same token, or where this
-// machine was too slow for that, the next one comes after the hold-off. Newcomers, which remember nothing, change neither.
+// reclaimsOrHoldsOff watches an election after Redis may have lost data: its leader goes on under
+// the same token, or where this machine was too slow for that, the next one comes after the
+// hold-off. Newcomers, which remember nothing, change neither.
 func (s *stage) reclaimsOrHoldsOff(leader *player, token int64, lost time.Duration, server *redistest.Server) {
 	s.Helper()
 	inTime := leader.IsLeader() && time.Until(leader.Status().Deadline) > s.ttl/4
@@ -69,7 +71,8 @@ func (s *stage) reclaimsOrHoldsOff(leader *player, token int64, lost time.Durati
 	}
 }
 
-// A Redis that stays away for longer than the lease, and comes back empty, grants nothing for the hold-off.
+// A Redis that stays away for longer than the lease, and comes back empty, grants nothing for the
+// hold-off.
 func TestP1P2_EmptyRedisHoldsOffWhenItsLeaderIsGone(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t)
@@ -89,7 +92,8 @@ func TestP1P2_EmptyRedisHoldsOffWhenItsLeaderIsGone(t *testing.T) {
 	}
 }
 
-// The same where the leader is cut off but still believes: nobody else leads before it has stepped down.
+// The same where the leader is cut off but still believes: nobody else leads before it has stepped
+// down.
 func TestP1P2_EmptyRedisHoldsOffWhileItsLeaderIsCutOff(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t)
@@ -108,15 +112,16 @@ func TestP1P2_EmptyRedisHoldsOffWhileItsLeaderIsCutOff(t *testing.T) {
 	s.follows(leader, next)
 }
 
-// A promoted replica that missed the grant of the present term: its leader goes on under the same token.
+// A promoted replica that missed the grant of the present term: its leader goes on under the same
+// token.
 func TestP1P2_PromotedReplicaThatMissedTheGrant(t *testing.T) {
 	s := newParallelStage(t, 3*time.Second)
 	leader, token, lost, replica := s.failOver(true)
 	s.reclaimsOrHoldsOff(leader, token, lost, replica)
 }
 
-// Where the lease of the term before still stands on the replica, nobody can take it for his own: the next leader comes after
-// the hold-off, under a token above both.
+// Where the lease of the term before still stands on the replica, nobody can take it for his own:
+// the next leader comes after the hold-off, under a token above both.
 func TestP1P2_PromotedReplicaThatHoldsAnOldLease(t *testing.T) {
 	s := newParallelStage(t, 2*time.Second)
 	leader, token, lost, replica := s.failOver(false)
@@ -141,8 +146,9 @@ func TestP1P2_PromotedReplicaThatHoldsAnOldLease(t *testing.T) {
 	}
 }
 
-// failOver promotes a replica that has missed how one term was released and the next granted, and returns who leads that one.
-// lapsed says whether the earlier lease has run out on the replica before that.
+// failOver promotes a replica that has missed how one term was released and the next granted, and
+// returns who leads that one. lapsed says whether the earlier lease has run out on the replica
+// before that.
 func (s *stage) failOver(lapsed bool) (leader *player, token int64, lost time.Duration, replica *redistest.Server) {
 	s.Helper()
 	master := redistest.Start(s)
@@ -174,7 +180,8 @@ func (s *stage) failOver(lapsed bool) (leader *player, token int64, lost time.Du
 	return leader, token, lost, replica
 }
 
-// The same where its leader does not come along: the next one comes after the hold-off, under a token above both.
+// The same where its leader does not come along: the next one comes after the hold-off, under a
+// token above both.
 func TestP1P2_PromotedReplicaHoldsOffWhileTheLeaderIsCutOff(t *testing.T) {
 	s := newParallelStage(t, 2*time.Second)
 	master := redistest.Start(t)

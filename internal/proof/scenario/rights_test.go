@@ -15,8 +15,9 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// A right that is taken away while a leader leads: the status names the command and what to grant, one line of the log too, and
-// nobody is deposed before the deadline. Granted again, everything goes on by itself.
+// A right that is taken away while a leader leads: the status names the command and what to grant,
+// one line of the log too, and nobody is deposed before the deadline. Granted again, everything
+// goes on by itself.
 func TestP12_RightTakenAwayIsNamed(t *testing.T) {
 	s := newParallelStage(t, 10*time.Second)
 	server := redistest.Start(t)
@@ -40,7 +41,8 @@ func TestP12_RightTakenAwayIsNamed(t *testing.T) {
 	s.onlyTerms(token)
 }
 
-// Without PUBLISH, SUBSCRIBE and INFO an election has no hints and no witness of the history, and works.
+// Without PUBLISH, SUBSCRIBE and INFO an election has no hints and no witness of the history, and
+// works.
 func TestP12_WithoutChannelsAndInfo(t *testing.T) {
 	s := newParallelStage(t, 4*time.Second)
 	server := redistest.Start(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// A failover by Sentinel: the leader goes on under its token, or the next one comes after the hold-off, whether Redis knew of the
-// term or the promoted replica has missed it.
+// A failover by Sentinel: the leader goes on under its token, or the next one comes after the
+// hold-off, whether Redis knew of the term or the promoted replica has missed it.
 func TestP1P2P3_SentinelFailover(t *testing.T) {
 	t.Parallel()
 	for name, failOver := range map[string]func(*stage, *redistest.Sentinel){
@@ -42,7 +42,7 @@ func TestP1P2P3_SentinelFailover(t *testing.T) {
 		s := newParallelStage(t, 3*time.Second)
 		s.fence()
 		sentinel := redistest.StartSentinel(t)
-		sentinel.MendAfter(t, time.Minute) // longer than all of this takes
+		sentinel.HealAfter(t, time.Minute) // longer than all of this takes
 		first := s.join("first", sentinel.Client(t), young)
 		before := s.leads(first)
 		second := s.join("second", sentinel.Client(t), young)
@@ -65,7 +65,8 @@ func TestP1P2P3_SentinelFailover(t *testing.T) {
 	})
 }
 
-// continued waits until an election goes on after Redis may have lost data: with the same term, or with the next after the hold-off.
+// continued waits until an election goes on after Redis may have lost data: with the same term, or
+// with the next after the hold-off.
 func (s *stage) continued(leader *player, token int64, lost time.Duration) {
 	s.Helper()
 	s.eventually("the same leader to renew, or the next to lead", func() bool {
@@ -91,25 +92,26 @@ func (s *stage) continued(leader *player, token int64, lost time.Duration) {
 	}
 }
 
-// A frozen master is replaced, wakes up, and takes writes beside the new one until Sentinel tells it what it is; a leader that goes
-// on using it goes on leading. min-replicas-to-write, or a FailoverMargin, keeps P1; without either the overlap is measured. Tokens
-// and what they fence are sound always.
+// A frozen master is replaced, wakes up, and takes writes beside the new one until Sentinel tells
+// it what it is; a leader that goes on using it goes on leading. min-replicas-to-write, or a
+// FailoverMargin, keeps P1; without either the overlap is measured. Tokens and what they fence are
+// sound always.
 func TestP1P2P3_SecondMasterUnderSentinel(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		mend   time.Duration // the second master takes writes for so long
+		heal   time.Duration // the second master takes writes for so long
 		args   []string
 		margin time.Duration
 	}{
-		"without protection":      {mend: 10 * time.Second},
-		"min-replicas-to-write 1": {mend: 10 * time.Second, args: []string{"--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"}},
-		"FailoverMargin":          {mend: time.Second, margin: 4 * time.Second},
+		"without protection":      {heal: 10 * time.Second},
+		"min-replicas-to-write 1": {heal: 10 * time.Second, args: []string{"--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"}},
+		"FailoverMargin":          {heal: time.Second, margin: 4 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newParallelStage(t, 7*time.Second)
 			s.fence()
 			sentinel := redistest.StartSentinel(t, redistest.Args(tc.args...))
-			sentinel.MendAfter(t, tc.mend)
+			sentinel.HealAfter(t, tc.heal)
 			timing := func(o *tenure.Options) {
 				o.Election.RenewInterval, o.Election.FailoverMargin = 500*time.Millisecond, tc.margin
 			}

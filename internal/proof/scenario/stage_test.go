@@ -34,7 +34,8 @@ type stage struct {
 	fenced  *resource // what leaders write to; nil: nothing
 }
 
-// newStage sets up an election with leases of ttl. It needs real servers: it skips the test under -short, and only then.
+// newStage sets up an election with leases of ttl. It needs real servers: it skips the test under
+// -short, and only then.
 func newStage(t *testing.T, ttl time.Duration) *stage {
 	t.Helper()
 	if testing.Short() {
@@ -261,7 +262,8 @@ func (s *stage) onlyTerms(tokens ...int64) {
 	}
 }
 
-// steppedDownInTime fails the test unless a term that ended was not believed in at its deadline or later.
+// steppedDownInTime fails the test unless a term that ended was not believed in at its deadline or
+// later.
 func (s *stage) steppedDownInTime(p *player, token int64) {
 	s.Helper()
 	end, last, deadline := p.ending(s, token), s.beliefs.term(token).last, p.deadline(token)
@@ -288,7 +290,8 @@ func (s *stage) stored(client *redis.Client) (holder string, token int64) {
 	return holder, token
 }
 
-// leaseEnd is when the lease in the term hash ends, by the host's monotonic clock, and not later than that.
+// leaseEnd is when the lease in the term hash ends, by the host's monotonic clock, and not later
+// than that.
 func (s *stage) leaseEnd(client *redis.Client) time.Duration {
 	s.Helper()
 	until, err := client.HGet(s.Context(), termKey, "until").Int64()

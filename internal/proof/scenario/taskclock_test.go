@@ -12,8 +12,9 @@ import (
 	"github.com/tenure-go/tenure"
 )
 
-// Redis's clock is set back by ten minutes, and then ahead by an hour, on a real server: the leader's tasks go on, each slot once. A slot
-// that comes again with the clock would be another one.
+// Redis's clock is set back by ten minutes, and then ahead by an hour, on a real server: the
+// leader's tasks go on, each slot once. A slot that comes again with the clock would be another
+// one.
 func TestTasksGoOnWhenTheClockOfRedisIsSet(t *testing.T) {
 	s := newParallelStage(t, 4*time.Second)
 	server, clock := s.withClock()

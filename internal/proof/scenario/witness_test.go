@@ -36,7 +36,8 @@ func TestP1_DeletedLeaseDeposesWithoutOverlap(t *testing.T) {
 	}
 }
 
-// Where the leader cannot hear that its lease was deleted, it is honoured until it would have ended.
+// Where the leader cannot hear that its lease was deleted, it is honoured until it would have
+// ended.
 func TestP1_DeletedLeaseOfUnreachableLeaderIsHonoured(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t)
@@ -77,7 +78,8 @@ func TestP1P2_FlushedRedisKeepsItsLeader(t *testing.T) {
 	s.onlyTerms(token)
 }
 
-// The same on a Redis so young that its guard holds, if only for a moment: that alone has asked nobody who leads.
+// The same on a Redis so young that its guard holds, if only for a moment: that alone has asked
+// nobody who leads.
 func TestP1P2_FlushedYoungRedisKeepsItsLeader(t *testing.T) {
 	s := newParallelStage(t, 4*time.Second)
 	server := redistest.Start(t)

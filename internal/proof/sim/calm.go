@@ -7,8 +7,9 @@ import (
 	"github.com/tenure-go/tenure/internal/membership"
 )
 
-// lookout is what holds a cluster in which nothing has gone wrong for a while: somebody leads, the same who led when it was looked last,
-// everybody asks, is active, and hears. The other checks say that nothing wrong has happened, this one that what should happen has.
+// lookout is what holds a cluster in which nothing has gone wrong for a while: somebody leads, the
+// same who led when it was looked last, everybody asks, is active, and hears. The other checks say
+// that nothing wrong has happened, this one that what should happen has.
 type lookout struct {
 	disturbed time.Duration // until then something was wrong
 	since     time.Duration // disturbed, when it was looked last
@@ -18,16 +19,18 @@ type lookout struct {
 // disturb notes that something is wrong until then.
 func (c *Cluster) disturb(until time.Duration) { c.lookout.disturbed = max(c.lookout.disturbed, until) }
 
-// upset notes it of a message that is held up or lost until then. Beats and sweeps keep nobody from leading.
+// upset notes it of a message that is held up or lost until then. Beats and sweeps keep nobody from
+// leading.
 func (c *Cluster) upset(m *message, until time.Duration) {
 	if m.about == aboutLease || m.about == aboutTask {
 		c.disturb(until)
 	}
 }
 
-// leaderBound is the longest that a role may be without a leader after the last fault (P7): the lease that its dead leader left, or that
-// the late request of a dead campaign was granted, runs out; whoever sleeps longest wakes; what it asks first had no answer; it finds
-// that data were lost and holds off, for a second more where a server is young.
+// leaderBound is the longest that a role may be without a leader after the last fault (P7): the
+// lease that its dead leader left, or that the late request of a dead campaign was granted, runs
+// out; whoever sleeps longest wakes; what it asks first had no answer; it finds that data were lost
+// and holds off, for a second more where a server is young.
 func (c *Cluster) leaderBound() time.Duration {
 	p := &c.profile
 	ttl := slices.Max(p.TTLs)
@@ -52,7 +55,8 @@ func (c *Cluster) calmBound() time.Duration {
 	return bound
 }
 
-// peace is how long nothing new goes wrong in the middle of a run and at its end: what lasts from before ends, and the bound passes.
+// peace is how long nothing new goes wrong in the middle of a run and at its end: what lasts from
+// before ends, and the bound passes.
 func (c *Cluster) peace() time.Duration {
 	ttl := slices.Max(c.profile.TTLs)
 	return max(14*ttl, 5*ttl+c.profile.Lag+c.profile.Second+2*c.calmBound())
@@ -106,8 +110,9 @@ func (c *Cluster) look() {
 	c.queue.push(event{at: due, what: evLook})
 }
 
-// foreign is how much longer a lease stands that has no term beside it, since that was evicted: it looks like a lease of another program,
-// which is respected for as long as it stands, also where the clock was set back.
+// foreign is how much longer a lease stands that has no term beside it, since that was evicted: it
+// looks like a lease of another program, which is respected for as long as it stands, also where
+// the clock was set back.
 func (c *Cluster) foreign() time.Duration {
 	if l, t := c.master.Lease, c.master.Term; l.Holder != "" && l.Holder != t.Holder {
 		return time.Duration(l.Expires-c.master.clock(c.now)) * time.Millisecond
@@ -148,7 +153,8 @@ func (c *Cluster) calmly(leader *instance) {
 	}
 }
 
-// beats: in the calm each living instance is registered, active, and has just sent a heartbeat (P9).
+// beats: in the calm each living instance is registered, active, and has just sent a heartbeat
+// (P9).
 func (c *Cluster) beats(p *instance) {
 	if c.profile.Alone || !p.listening() || c.now-c.checks.booted[p.host] < c.beatPatience() {
 		return

@@ -9,8 +9,9 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
-// TestCalmIsNoticedWhereItIsWrong: after the last fault somebody leads and stays, every instance is active, every subscription hears. Without a rule, or with
-// a mistake of a client, that is not so, and the checker says so.
+// TestCalmIsNoticedWhereItIsWrong: after the last fault somebody leads and stays, every instance is
+// active, every subscription hears. Without a rule, or with a mistake of a client, that is not so,
+// and the checker says so.
 func TestCalmIsNoticedWhereItIsWrong(t *testing.T) {
 	deaf := rough(Profile{Name: "subscriptions die", Faults: few(Deafen)})
 	tests := []struct {

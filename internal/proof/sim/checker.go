@@ -46,7 +46,8 @@ func (k *checker) start(c *Cluster) {
 	k.tasks, k.running = make([]taskCheck, len(tasks)), make([]*instance, len(tasks))
 }
 
-// took notes that a term began or was renewed: nobody else may believe to lead at this instant (P1).
+// took notes that a term began or was renewed: nobody else may believe to lead at this instant
+// (P1).
 func (c *Cluster) took(p *instance) {
 	for _, other := range c.instances {
 		if other != p && other.believes() && !c.profile.Outside {
@@ -55,7 +56,8 @@ func (c *Cluster) took(p *instance) {
 	}
 }
 
-// answered holds P2 where tokens come from: none is granted that a request has named before, since the server lost data.
+// answered holds P2 where tokens come from: none is granted that a request has named before, since
+// the server lost data.
 func (k *checker) answered(m *machine, r lease.Request, a lease.Answer, before, now int64) {
 	known := max(m.named, r.Floor)
 	if a.Verdict == lease.Won && a.Token != before {
@@ -67,8 +69,8 @@ func (k *checker) answered(m *machine, r lease.Request, a lease.Answer, before, 
 	m.named = max(known, r.Token, a.Token)
 }
 
-// forgotten reports whether a token may be below that of an earlier term, as P2 says: nobody who remembers could ask since the data
-// were lost, and Redis's clock is not past the earlier token.
+// forgotten reports whether a token may be below that of an earlier term, as P2 says: nobody who
+// remembers could ask since the data were lost, and Redis's clock is not past the earlier token.
 func (k *checker) forgotten(token, earlier int64) bool {
 	g, known := k.grants[token]
 	return known && g.named < earlier && g.clock <= earlier
@@ -138,7 +140,8 @@ func (c *Cluster) lostData() {
 	}
 }
 
-// booting: whoever was dead for long enough, under one leader, must have been swept (P9 the other way round).
+// booting: whoever was dead for long enough, under one leader, must have been swept (P9 the other
+// way round).
 func (k *checker) booting(p *instance) {
 	c, b := k.cluster, &k.beats[p.host]
 	k.booted[p.host] = c.now

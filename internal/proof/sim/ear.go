@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// ear is the subscription of a process: hints come over it, from the server that it stands at. When it dies without a sign, nothing
-// comes over it and nobody knows, until the process has checked it.
+// ear is the subscription of a process: hints come over it, from the server that it stands at. When
+// it dies without a sign, nothing comes over it and nobody knows, until the process has checked it.
 type ear struct {
 	at   *machine
 	dead bool
@@ -16,7 +16,8 @@ type ear struct {
 // reconnect is the longest that a broken subscription takes to stand again on a sound network.
 const reconnect = 200 * time.Millisecond
 
-// earBound is the longest that a dead subscription stays unnoticed: a process checks its own at least so often.
+// earBound is the longest that a dead subscription stays unnoticed: a process checks its own at
+// least so often.
 func (p *instance) earBound() time.Duration { return max(5*time.Second, p.timing.TTL/2) }
 
 // deafen lets the subscription die without a sign.
@@ -49,8 +50,8 @@ func (p *instance) resubscribe(after time.Duration) {
 	p.cluster.queue.push(event{at: p.cluster.now + after, what: evEar, host: p.host, life: p.life, arg: p.ear.due})
 }
 
-// listen makes the subscription anew, where the calls go, once Redis can be reached. Hints may have been missed: a leader renews at once,
-// a follower asks.
+// listen makes the subscription anew, where the calls go, once Redis can be reached. Hints may have
+// been missed: a leader renews at once, a follower asks.
 func (p *instance) listen(number int32) {
 	c := p.cluster
 	switch {

@@ -8,8 +8,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
-// instance drives a lease.Candidate as the loop of package tenure does, beats, and while it leads it sweeps and
-// runs tasks.
+// instance drives a lease.Candidate as the loop of package tenure does, beats, and while it leads
+// it sweeps and runs tasks.
 type instance struct {
 	cluster *Cluster
 	host    uint8

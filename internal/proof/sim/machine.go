@@ -8,7 +8,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
-// machine is a server with a clock of its own: the three keys of the role, the registry and the records of the tasks.
+// machine is a server with a clock of its own: the three keys of the role, the registry and the
+// records of the tasks.
 type machine struct {
 	oracle.Redis
 	registry *oracle.Registry

@@ -46,7 +46,8 @@ const hotTTL = 3 * time.Second
 
 var twoTTLs = []time.Duration{hotTTL, hotTTL * 3 / 10}
 
-// usual completes a hot profile: leases of three seconds for five minutes, a fault every five seconds.
+// usual completes a hot profile: leases of three seconds for five minutes, a fault every five
+// seconds.
 func usual(p Profile) Profile {
 	if p.TTLs == nil {
 		p.TTLs = []time.Duration{hotTTL}
@@ -83,7 +84,8 @@ func hot(p Profile) Profile {
 	return p
 }
 
-// steady is a cluster with the default options for a month: a fault every seven minutes, one message in a few hundred goes wrong.
+// steady is a cluster with the default options for a month: a fault every seven minutes, one
+// message in a few hundred goes wrong.
 func steady(p Profile) Profile {
 	p.Name = "steady: " + p.Name
 	p.TTLs, p.Length, p.Every = []time.Duration{30 * time.Second}, 30*24*time.Hour, 7*time.Minute
@@ -107,7 +109,8 @@ func basic(more ...Fault) []Fault {
 
 func few(more ...Fault) []Fault { return append([]Fault{Crash, Partition, Resign}, more...) }
 
-// secondMaster has failovers after which the old master still takes writes, while its leader may be out of reach.
+// secondMaster has failovers after which the old master still takes writes, while its leader may be
+// out of reach.
 func secondMaster() Profile {
 	p := rough(Profile{Name: "second master", Faults: []Fault{Failover, Partition, Resign}, Every: time.Second})
 	p.Second, p.Margin = 800*time.Millisecond, 800*time.Millisecond

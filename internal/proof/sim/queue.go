@@ -36,8 +36,9 @@ const (
 	evLook                 // is everything in order?
 )
 
-// queue holds the events that are to come, the next one last. There are a few dozen, and most new ones are due within
-// milliseconds: those find their place at the end at once, which no heap does as fast.
+// queue holds the events that are to come, the next one last. There are a few dozen, and most new
+// ones are due within milliseconds: those find their place at the end at once, which no heap does
+// as fast.
 type queue struct {
 	events []event
 	order  uint64

@@ -11,8 +11,9 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 )
 
-// Random profiles: what goes wrong, how often, and what the processes are set up for is drawn from the seed, so that what meets is not
-// what somebody has thought of. A drawn profile that breaks a condition of P1 is outside of it.
+// Random profiles: what goes wrong, how often, and what the processes are set up for is drawn from
+// the seed, so that what meets is not what somebody has thought of. A drawn profile that breaks a
+// condition of P1 is outside of it.
 
 // Drawn is the profile that a seed draws.
 func (p Profile) Drawn(seed uint64) Profile {

@@ -12,7 +12,8 @@ import (
 
 var randoms = slices.DeleteFunc(slices.Clone(Profiles), func(p Profile) bool { return !p.Random })
 
-// TestConditionsAreJudgedMechanically: of the profiles that somebody has listed each breaks as many conditions as it was listed for.
+// TestConditionsAreJudgedMechanically: of the profiles that somebody has listed each breaks as many
+// conditions as it was listed for.
 func TestConditionsAreJudgedMechanically(t *testing.T) {
 	within := map[string]string{ // though the rules of thumb say otherwise
 		"FLUSHALL, candidates remember": "nobody starts without a memory",
@@ -34,7 +35,8 @@ func TestConditionsAreJudgedMechanically(t *testing.T) {
 	}
 }
 
-// TestDrawnProfiles: a seed draws one profile, and many seeds draw everything, within what the options allow.
+// TestDrawnProfiles: a seed draws one profile, and many seeds draw everything, within what the
+// options allow.
 func TestDrawnProfiles(t *testing.T) {
 	for _, p := range randoms {
 		drawn, faults, outside := map[string]bool{}, map[Fault]bool{}, 0
@@ -63,8 +65,9 @@ func TestDrawnProfiles(t *testing.T) {
 	}
 }
 
-// TestP2_DrawnProfilesFindWhatNoListHad: faults that met in no listed profile, among them a clock set back, made a token go back that a
-// late request, a refused renewal or a release had named. A few thousand seeds found it, and the rule memory-ended fixes it.
+// TestP2_DrawnProfilesFindWhatNoListHad: faults that met in no listed profile, among them a clock
+// set back, made a token go back that a late request, a refused renewal or a release had named. A
+// few thousand seeds found it, and the rule memory-ended fixes it.
 func TestP2_DrawnProfilesFindWhatNoListHad(t *testing.T) {
 	for _, tt := range []struct {
 		profile string

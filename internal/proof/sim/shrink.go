@@ -16,8 +16,9 @@ type Shrunk struct {
 	Replays int
 }
 
-// Shrink looks for the faults that a failing run needs: it leaves strikes out, first all but the last few, then one after the other,
-// until the time is over. What it returns was run, with a trace.
+// Shrink looks for the faults that a failing run needs: it leaves strikes out, first all but the
+// last few, then one after the other, until the time is over. What it returns was run, with a
+// trace.
 func Shrink(o Options, patience time.Duration) Shrunk {
 	deadline := time.Now().Add(patience)
 	first := New(o).Run()

@@ -70,10 +70,11 @@ func TestSeedReplays(t *testing.T) {
 	}
 }
 
-// TestEveryRuleIsNeeded switches one rule of the scripts, or of the client, off and expects that the checker sees it, in runs that are
-// clean with it. What reclaim, not-after and relic are for shows in the next test; arm-in-renew and adopt-guard take so many
-// coincidences that only the tables of package tenure show them. So it is with nonce-holder: without two processes under one ID a
-// lease of another campaign under our own ID is a relic.
+// TestEveryRuleIsNeeded switches one rule of the scripts, or of the client, off and expects that
+// the checker sees it, in runs that are clean with it. What reclaim, not-after and relic are for
+// shows in the next test; arm-in-renew and adopt-guard take so many coincidences that only the
+// tables of package tenure show them. So it is with nonce-holder: without two processes under one
+// ID a lease of another campaign under our own ID is a relic.
 func TestEveryRuleIsNeeded(t *testing.T) {
 	t.Parallel()
 	far := func(name string) Profile {
@@ -140,8 +141,9 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	}
 }
 
-// TestHoldOffIsNotShortened: a failover right after the first grant loses it, with all that Redis knew of its TTL; a candidate that was
-// refused by that lease arms the hold-off, and one that was not asks next.
+// TestHoldOffIsNotShortened: a failover right after the first grant loses it, with all that Redis
+// knew of its TTL; a candidate that was refused by that lease arms the hold-off, and one that was
+// not asks next.
 func TestHoldOffIsNotShortened(t *testing.T) {
 	t.Parallel()
 	const seed = 2045 // of 6,000 the one that showed it
@@ -188,7 +190,8 @@ func TestRulesThatKeepLeaders(t *testing.T) {
 	}
 }
 
-// TestOutsideTheConditionsLeadersOverlap: the checker can see it, and how long it lasts is a number.
+// TestOutsideTheConditionsLeadersOverlap: the checker can see it, and how long it lasts is a
+// number.
 func TestOutsideTheConditionsLeadersOverlap(t *testing.T) {
 	seeds := uint64(1500)
 	if testing.Short() && raceEnabled {
@@ -241,8 +244,8 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// TestP2_RefusedCandidatesAreRemembered: those who remember a lost token may be refused while a lease is on, and another may be the next
-// to ask. Seed 55 is how that was found.
+// TestP2_RefusedCandidatesAreRemembered: those who remember a lost token may be refused while a
+// lease is on, and another may be the next to ask. Seed 55 is how that was found.
 func TestP2_RefusedCandidatesAreRemembered(t *testing.T) {
 	p := named(t, "election alone: everything, empty waits a TTL")
 	c := New(Options{Seed: 55, Profile: p, Until: 28 * time.Hour}).Run()

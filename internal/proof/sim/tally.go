@@ -112,7 +112,8 @@ type Times struct {
 
 const subBits = 5
 
-// timesJSON is how Times are written: what a reader wants to know, and the buckets that hold something.
+// timesJSON is how Times are written: what a reader wants to know, and the buckets that hold
+// something.
 type timesJSON struct {
 	Count   int64         `json:"count"`
 	P50     time.Duration `json:"p50"`

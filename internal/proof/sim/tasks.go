@@ -10,8 +10,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
-// tasks are what every cluster runs: the three policies, with a fixed interval and with the calendar. A run that its leader left
-// behind is run again.
+// tasks are what every cluster runs: the three policies, with a fixed interval and with the
+// calendar. A run that its leader left behind is run again.
 var tasks = []struct {
 	name  string
 	rules plan.Rules
@@ -340,8 +340,9 @@ type taskCheck struct {
 	finished  bool  // its run came to an end, or was given up after maxCrashes
 }
 
-// question holds P10 against what a script did: between the old next slot and the new one, each slot was claimed or counted as skipped,
-// none twice, and none before the run of the one before it had ended.
+// question holds P10 against what a script did: between the old next slot and the new one, each
+// slot was claimed or counted as skipped, none twice, and none before the run of the one before it
+// had ended.
 func (k *checker) question(p *instance, q *question, verdict string, before *oracle.Record) {
 	c, t, after := k.cluster, &k.tasks[q.task], &q.record
 	switch {

@@ -80,7 +80,8 @@ func (p *instance) send(m message) {
 	}
 }
 
-// astray: the answer to a request will not come within a few milliseconds. Only then does whoever waits for it need a timer.
+// astray: the answer to a request will not come within a few milliseconds. Only then does whoever
+// waits for it need a timer.
 func (c *Cluster) astray(m *message) {
 	p := c.instances[m.host]
 	if m.again || m.strayed || p.life != m.life || p.down {

@@ -14,8 +14,8 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// conn is a connection, and as a net.Conn its client end. Network.mu guards it all, but for the fields of the
-// server end, which belong to whoever executes for that server.
+// conn is a connection, and as a net.Conn its client end. Network.mu guards it all, but for the
+// fields of the server end, which belong to whoever executes for that server.
 type conn struct {
 	net      *Network
 	host     *host
@@ -124,8 +124,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 }
 
-// own gives a wait that is up to 10 µs longer and ends at an instant that is the connection's own: two calls that began at one instant do
-// not time out at one.
+// own gives a wait that is up to 10 µs longer and ends at an instant that is the connection's own:
+// two calls that began at one instant do not time out at one.
 func (c *conn) own(wait time.Duration) time.Duration {
 	now := c.net.Elapsed()
 	if end := now + wait; end > now && end < 1<<62 {
@@ -171,8 +171,8 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// forget takes a closed connection that has nothing more to deliver off its host, and tells a server to which no FIN came, in
-// place of a keep-alive. It may let go of the lock for a moment.
+// forget takes a closed connection that has nothing more to deliver off its host, and tells a
+// server to which no FIN came, in place of a keep-alive. It may let go of the lock for a moment.
 func (c *conn) forget() {
 	if !c.closed || len(c.up.queue) > 0 || c.net.closed {
 		return
@@ -205,7 +205,8 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 // SetWriteDeadline does nothing: no write waits.
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
-// SyscallConn serves go-redis's check of an idle connection: it answers from what has arrived, without a descriptor.
+// SyscallConn serves go-redis's check of an idle connection: it answers from what has arrived,
+// without a descriptor.
 func (c *conn) SyscallConn() (syscall.RawConn, error) { return idleCheck{c}, nil }
 
 type idleCheck struct{ c *conn }

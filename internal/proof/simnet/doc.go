@@ -14,20 +14,24 @@
 //
 // # The model
 //
-// A connection is TCP: bytes of one direction stay in order, so a delayed request delays what is behind it; a
-// lost one silences its direction until somebody gives the connection up; what a client wrote before it closed,
-// or crashed, still arrives. A write never blocks. The server is one event loop: it executes a request at the instant at
-// which it arrives, in the goroutine of that delivery, one command at a time. Blocking commands are refused.
+// A connection is TCP: bytes of one direction stay in order, so a delayed request delays what is
+// behind it; a lost one silences its direction until somebody gives the connection up; what a
+// client wrote before it closed, or crashed, still arrives. A write never blocks. The server is one
+// event loop: it executes a request at the instant at which it arrives, in the goroutine of that
+// delivery, one command at a time. Blocking commands are refused.
 //
 // # Replay
 //
-// A seed replays exactly at GOMAXPROCS=1 without the race detector, as far as this package goes. Each direction of each
-// connection draws from a generator of its own, and every delivery falls on a nanosecond that no other
-// connection uses (its time modulo 10 µs is the connection's), because a bubble runs timers of one instant
-// in random order. Timers that a host derives from a delivery, with durations in multiples of 10 µs, inherit its
-// residue; a reset of all connections, and the deadline of a read, come at instants of the connection, too. Stagger gives each host a first instant of its own. What the code under test draws itself (math/rand/v2, a
-// select with two ready cases, two equal timers of one host) is its own to keep in order; testing/cryptotest makes crypto/rand
-// repeat. The digest of a Trace does not depend on the order of events within one instant.
+// A seed replays exactly at GOMAXPROCS=1 without the race detector, as far as this package goes.
+// Each direction of each connection draws from a generator of its own, and every delivery falls on
+// a nanosecond that no other connection uses (its time modulo 10 µs is the connection's), because a
+// bubble runs timers of one instant in random order. Timers that a host derives from a delivery,
+// with durations in multiples of 10 µs, inherit its residue; a reset of all connections, and the
+// deadline of a read, come at instants of the connection, too. Stagger gives each host a first
+// instant of its own. What the code under test draws itself (math/rand/v2, a select with two ready
+// cases, two equal timers of one host) is its own to keep in order; testing/cryptotest makes
+// crypto/rand repeat. The digest of a Trace does not depend on the order of events within one
+// instant.
 //
 // # Traps
 //

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// Exact makes the rest of the test run on one processor, which an exact replay needs, and reports whether it can be had: not
-// under the race detector, where it changes nothing. Such a test must not be parallel.
+// Exact makes the rest of the test run on one processor, which an exact replay needs, and reports
+// whether it can be had: not under the race detector, where it changes nothing. Such a test must
+// not be parallel.
 func Exact(t testing.TB) bool {
 	if Race {
 		return false

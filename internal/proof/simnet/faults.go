@@ -14,8 +14,9 @@ const (
 
 func (w Way) String() string { return [...]string{"none", "requests", "replies", "both"}[w&Both] }
 
-// Faults says how the traffic of a host suffers all the time. Probabilities are per segment: what go-redis writes at once, a
-// command or a pipeline, and what the server answers to it; a pub/sub message. Zero is a healthy network.
+// Faults says how the traffic of a host suffers all the time. Probabilities are per segment: what
+// go-redis writes at once, a command or a pipeline, and what the server answers to it; a pub/sub
+// message. Zero is a healthy network.
 type Faults struct {
 	MinLatency, MaxLatency time.Duration // one way; both 0: 200 µs to 2 ms
 
@@ -46,8 +47,9 @@ func (n *Network) SetFaults(host string, f Faults) {
 	}
 }
 
-// Partition cuts host ("": every host) off in the given direction for d; with d ≤ 0, and until then, Heal ends it. A
-// longer partition of the same direction prevails. What arrives meanwhile is held, or lost, as Faults.Stuck says.
+// Partition cuts host ("": every host) off in the given direction for d; with d ≤ 0, and until
+// then, Heal ends it. A longer partition of the same direction prevails. What arrives meanwhile is
+// held, or lost, as Faults.Stuck says.
 func (n *Network) Partition(host string, way Way, d time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,8 +111,9 @@ func (n *Network) heal(h *host, all bool) {
 	}
 }
 
-// Cut resets every connection of host, or with "" of every host, within 10 µs: each at an instant of its own, so that what the calls on
-// them do next does not begin at one instant. What was on its way is lost.
+// Cut resets every connection of host, or with "" of every host, within 10 µs: each at an instant
+// of its own, so that what the calls on them do next does not begin at one instant. What was on its
+// way is lost.
 func (n *Network) Cut(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -152,9 +155,10 @@ func (n *Network) Hears(host string) bool {
 	return false
 }
 
-// Crash is the death of the process on host: its connections end, what it had written is still delivered, and nothing
-// that its clients try from now on leaves the machine. Cancel what runs there only after Crash, so that no farewell gets
-// out. A Dialer and a Client made later belong to its next life.
+// Crash is the death of the process on host: its connections end, what it had written is still
+// delivered, and nothing that its clients try from now on leaves the machine. Cancel what runs
+// there only after Crash, so that no farewell gets out. A Dialer and a Client made later belong to
+// its next life.
 func (n *Network) Crash(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -88,7 +88,8 @@ func TestHeldRequestsKeepTheirTimes(t *testing.T) {
 	})
 }
 
-// TestDistinctInstants: though all begin at once and latencies hardly differ, no two hosts' events fall on one instant.
+// TestDistinctInstants: though all begin at once and latencies hardly differ, no two hosts' events
+// fall on one instant.
 func TestDistinctInstants(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, n *simnet.Network, s *simnet.Server) {
 		n.SetFaults("", simnet.Faults{MaxLatency: 100 * time.Nanosecond})
@@ -314,7 +315,8 @@ func TestConn(t *testing.T) {
 	})
 }
 
-// A frame that arrives in pieces is one frame; of a torn one nothing executes, or no reply is understood, and the call is bounded.
+// A frame that arrives in pieces is one frame; of a torn one nothing executes, or no reply is
+// understood, and the call is bounded.
 func TestDribbleAndTear(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, n *simnet.Network, s *simnet.Server) {
 		c := n.Client("a", once)

@@ -192,7 +192,8 @@ func (n *Network) reply(c *conn, data []byte) {
 	c.changed.Broadcast()
 }
 
-// heal ends the wait for a partition: what was held arrives now, in order, or the direction is dead.
+// heal ends the wait for a partition: what was held arrives now, in order, or the direction is
+// dead.
 func (h *half) heal() {
 	c, n := h.conn, h.conn.net
 	h.parked = false

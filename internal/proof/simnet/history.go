@@ -8,8 +8,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// Snapshot is a copy of database 0: strings, hashes, sorted sets, sets, lists and streams, with the expiry of whole keys
-// (hash fields' own expiry and consumer groups are not kept).
+// Snapshot is a copy of database 0: strings, hashes, sorted sets, sets, lists and streams, with the
+// expiry of whole keys (hash fields' own expiry and consumer groups are not kept).
 type Snapshot struct {
 	At   time.Time // by the server's clock
 	keys []record
@@ -143,8 +143,8 @@ func (s *Server) ScriptFlush() {
 	s.Do(func(*miniredis.Miniredis) { s.quietly(nil, "SCRIPT", "FLUSH") })
 }
 
-// Pause freezes the server for d: it takes connections and requests, and works them off in order of arrival afterwards.
-// Its clock goes on.
+// Pause freezes the server for d: it takes connections and requests, and works them off in order of
+// arrival afterwards. Its clock goes on.
 func (s *Server) Pause(d time.Duration) {
 	s.note("pause", "", int64(d))
 	n := s.net
@@ -160,8 +160,9 @@ func (s *Server) Pause(d time.Duration) {
 	})
 }
 
-// Restart ends every connection, refuses new ones for down, and begins a new history: another replication ID, no second
-// one, uptime 0, no scripts. With keep the data survive (as with an append-only file), but for what expires meanwhile.
+// Restart ends every connection, refuses new ones for down, and begins a new history: another
+// replication ID, no second one, uptime 0, no scripts. With keep the data survive (as with an
+// append-only file), but for what expires meanwhile.
 func (s *Server) Restart(keep bool, down time.Duration) {
 	s.note("restart", fmt.Sprint("keep=", keep), int64(down))
 	s.dropAll()
@@ -180,9 +181,9 @@ func (s *Server) Restart(keep bool, down time.Duration) {
 	})
 }
 
-// Failover ends every connection; in place of the server there is now a promoted replica that has been running for an
-// hour: it holds the data of snap (nil: all), its clock is ahead of the old one's by clock, and its second replication ID
-// is the old server's. Nobody remembers the scripts.
+// Failover ends every connection; in place of the server there is now a promoted replica that has
+// been running for an hour: it holds the data of snap (nil: all), its clock is ahead of the old
+// one's by clock, and its second replication ID is the old server's. Nobody remembers the scripts.
 func (s *Server) Failover(snap *Snapshot, clock time.Duration) {
 	s.note("failover", "", int64(clock))
 	s.dropAll()
@@ -196,8 +197,9 @@ func (s *Server) Failover(snap *Snapshot, clock time.Duration) {
 	})
 }
 
-// Promote is a failover that leaves the old server running for those who are connected to it, as a second master that
-// still takes writes: new connections go to the replica that is returned. Stop ends the old one.
+// Promote is a failover that leaves the old server running for those who are connected to it, as a
+// second master that still takes writes: new connections go to the replica that is returned. Stop
+// ends the old one.
 func (s *Server) Promote(snap *Snapshot, clock time.Duration) *Server {
 	s.note("promote", "", int64(clock))
 	if snap == nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// SetInfo switches INFO server and INFO replication on (the default) or off for the commands and scripts of host. Off, they
-// answer miniredis's own error, as a server would that refuses them.
+// SetInfo switches INFO server and INFO replication on (the default) or off for the commands and
+// scripts of host. Off, they answer miniredis's own error, as a server would that refuses them.
 func (s *Server) SetInfo(host string, on bool) {
 	s.exec.Lock()
 	defer s.exec.Unlock()
@@ -23,7 +23,8 @@ func (s *Server) ReplicationID() string {
 	return s.replid
 }
 
-// hook runs before each command, those that scripts call included; exec is held, and within scripts miniredis's lock too.
+// hook runs before each command, those that scripts call included; exec is held, and within scripts
+// miniredis's lock too.
 func (s *Server) hook(peer *server.Peer, cmd string, args ...string) bool {
 	if s.intercept != nil && s.client != "" {
 		if refusal := s.intercept(s.client, cmd, args); refusal != "" {
@@ -58,7 +59,8 @@ func (s *Server) info(sections []string) string {
 	for _, section := range sections {
 		switch strings.ToLower(section) {
 		case "server":
-			// Redis subtracts whole seconds of its wall clock: it may be a second off, and moves with a clock step.
+			// Redis subtracts whole seconds of its wall clock: it may be a second off, and moves
+			// with a clock step.
 			uptime := s.clock.now().Unix() - s.born.Unix()
 			parts = append(parts, fmt.Sprintf("# Server\r\nredis_version:7.4.2\r\nredis_mode:standalone\r\n"+
 				"uptime_in_seconds:%d\r\nuptime_in_days:%d\r\n", uptime, uptime/86400))

@@ -13,11 +13,13 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Addr is the address that Client connects to. It is an IP literal: a name would be looked up outside the bubble.
+// Addr is the address that Client connects to. It is an IP literal: a name would be looked up
+// outside the bubble.
 const Addr = "127.0.0.1:6379"
 
-// quantum divides time into slots of 1 ns: see "Replay" in the package comment. A host has hostSlots of them, its own
-// instants in the first, two for each of its connections; servers have those above serverSlot.
+// quantum divides time into slots of 1 ns: see "Replay" in the package comment. A host has
+// hostSlots of them, its own instants in the first, two for each of its connections; servers have
+// those above serverSlot.
 const (
 	quantum    = 10 * time.Microsecond
 	hostSlots  = 200
@@ -85,17 +87,17 @@ func New(opts Options) *Network {
 // Elapsed is the virtual time since New.
 func (n *Network) Elapsed() time.Duration { return time.Since(n.start) }
 
-// Stagger is less than 10 µs and differs between hosts: sleep that long before a host's first action, so
-// that no two hosts ever act at one instant.
+// Stagger is less than 10 µs and differs between hosts: sleep that long before a host's first
+// action, so that no two hosts ever act at one instant.
 func (n *Network) Stagger(host string) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.host(host).slot
 }
 
-// Client returns a go-redis client on host for the server at Addr; mutate (nil: none) may change its options. It has
-// go-redis's defaults but for what does not work in a bubble, what would draw at random (the retry backoff is a fixed
-// 8 ms), and small buffers. Close closes it.
+// Client returns a go-redis client on host for the server at Addr; mutate (nil: none) may change
+// its options. It has go-redis's defaults but for what does not work in a bubble, what would draw
+// at random (the retry backoff is a fixed 8 ms), and small buffers. Close closes it.
 func (n *Network) Client(host string, mutate func(*redis.Options)) *redis.Client {
 	opts := &redis.Options{
 		Addr:                     Addr,
@@ -122,8 +124,8 @@ func (n *Network) Client(host string, mutate func(*redis.Options)) *redis.Client
 	return client
 }
 
-// Dialer returns a function for redis.Options.Dialer. It belongs to the present life of host: after Crash it fails for
-// ever, and a new Dialer is the new life's.
+// Dialer returns a function for redis.Options.Dialer. It belongs to the present life of host: after
+// Crash it fails for ever, and a new Dialer is the new life's.
 func (n *Network) Dialer(host string) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	n.mu.Lock()
 	h := n.host(host)
@@ -194,9 +196,9 @@ func (n *Network) await(ctx context.Context, wake <-chan struct{}, d time.Durati
 	return nil
 }
 
-// Close closes every client, connection and server, and ends what goroutines they have. It sleeps two seconds of virtual
-// time, in which dials that go-redis has abandoned but still repeats come to their end: a bubble does not wait for them.
-// Timers still pending do nothing.
+// Close closes every client, connection and server, and ends what goroutines they have. It sleeps
+// two seconds of virtual time, in which dials that go-redis has abandoned but still repeats come to
+// their end: a bubble does not wait for them. Timers still pending do nothing.
 func (n *Network) Close() {
 	n.mu.Lock()
 	if n.closed {
@@ -222,7 +224,8 @@ func (n *Network) Close() {
 	time.Sleep(2 * time.Second)
 }
 
-// host returns the host of that name, new if need be. n.mu is held, as in all unexported methods below.
+// host returns the host of that name, new if need be. n.mu is held, as in all unexported methods
+// below.
 func (n *Network) host(name string) *host {
 	h := n.hosts[name]
 	if h == nil {

@@ -2,5 +2,6 @@
 
 package simnet
 
-// Race tells whether the race detector is on: it disturbs the order of goroutines, and a seed need not replay exactly.
+// Race tells whether the race detector is on: it disturbs the order of goroutines, and a seed need
+// not replay exactly.
 const Race = false

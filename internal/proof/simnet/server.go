@@ -20,8 +20,9 @@ type ServerOptions struct {
 	Rate   float64       // speed of its clock; 0: 1
 }
 
-// Server is a miniredis on the network. Its TIME and all expiry follow a clock of its own. Its methods are safe for
-// concurrent use, but must not be called by functions given to Do, Intercept and Watch.
+// Server is a miniredis on the network. Its TIME and all expiry follow a clock of its own. Its
+// methods are safe for concurrent use, but must not be called by functions given to Do, Intercept
+// and Watch.
 type Server struct {
 	net  *Network
 	addr string // also its name in the trace
@@ -116,7 +117,8 @@ func (s *Server) SetRate(rate float64) {
 	s.Do(func(*miniredis.Miniredis) { s.clock = s.clock.withRate(rate) })
 }
 
-// StepClock moves the server's clock. Keys expire at a time of that clock, as in Redis: a step back lets them live longer.
+// StepClock moves the server's clock. Keys expire at a time of that clock, as in Redis: a step back
+// lets them live longer.
 func (s *Server) StepClock(d time.Duration) {
 	s.note("clock-step", "", int64(d))
 	s.Do(func(*miniredis.Miniredis) { s.step(d) })
@@ -136,31 +138,33 @@ func (s *Server) tick() {
 	s.mini.DB(0)
 }
 
-// Intercept asks fn before each command, those within scripts included: what it returns, unless "", is the error that the
-// command answers, e.g. "NOPERM …". fn runs while the server executes; nil ends it.
+// Intercept asks fn before each command, those within scripts included: what it returns, unless "",
+// is the error that the command answers, e.g. "NOPERM …". fn runs while the server executes; nil
+// ends it.
 func (s *Server) Intercept(fn func(host, cmd string, args []string) string) {
 	s.exec.Lock()
 	defer s.exec.Unlock()
 	s.intercept = fn
 }
 
-// Label lets fn say what the trace shows of a command beside its name, in place of the first argument.
+// Label lets fn say what the trace shows of a command beside its name, in place of the first
+// argument.
 func (s *Server) Label(fn func(args []string) string) {
 	s.exec.Lock()
 	defer s.exec.Unlock()
 	s.label = fn
 }
 
-// Watch tells fn of each command before it executes, those within scripts included, with the time of the server's clock. fn runs while
-// the server executes; nil ends it.
+// Watch tells fn of each command before it executes, those within scripts included, with the time
+// of the server's clock. fn runs while the server executes; nil ends it.
 func (s *Server) Watch(fn func(now time.Time, host, cmd string, args []string)) {
 	s.exec.Lock()
 	defer s.exec.Unlock()
 	s.watch = fn
 }
 
-// arrive queues a and executes what is queued, unless somebody does so already. Network.mu is held on entry and on
-// return, and not while a command executes.
+// arrive queues a and executes what is queued, unless somebody does so already. Network.mu is held
+// on entry and on return, and not while a command executes.
 func (s *Server) arrive(a arrival) {
 	s.inbox = append(s.inbox, a)
 	s.work()

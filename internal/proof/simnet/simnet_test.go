@@ -227,7 +227,8 @@ func TestIntercept(t *testing.T) {
 	})
 }
 
-// simulate runs hosts that count, ask and publish under every fault, and returns the digest of the trace.
+// simulate runs hosts that count, ask and publish under every fault, and returns the digest of the
+// trace.
 func simulate(t *testing.T, seed uint64, hosts int, length time.Duration) (digest uint64, n *simnet.Network) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -23,7 +23,8 @@ func (e Event) String() string {
 	return fmt.Sprintf("%14s  %-12s %-10s %s %d", e.At, e.Host, e.What, e.Detail, e.N)
 }
 
-// Trace keeps the last events, how many there were of each kind, and a digest of all of them. It is safe for concurrent use.
+// Trace keeps the last events, how many there were of each kind, and a digest of all of them. It is
+// safe for concurrent use.
 type Trace struct {
 	mu     sync.Mutex
 	ring   []Event
@@ -77,7 +78,8 @@ func (t *Trace) Digest() uint64 {
 	return t.digest
 }
 
-// Events returns the events that are still kept, oldest first, those of one instant in a fixed order.
+// Events returns the events that are still kept, oldest first, those of one instant in a fixed
+// order.
 func (t *Trace) Events() []Event {
 	t.mu.Lock()
 	events := slices.Clone(t.ring)

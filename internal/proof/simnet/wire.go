@@ -8,8 +8,8 @@ import (
 
 var errProtocol = errors.New("simnet: not a RESP request")
 
-// parseRequest takes one request, an array of bulk strings, off the front of b. It returns nil, 0 while
-// the request is incomplete.
+// parseRequest takes one request, an array of bulk strings, off the front of b. It returns nil, 0
+// while the request is incomplete.
 func parseRequest(b []byte) (args []string, size int, err error) {
 	count, at, err := parseHeader(b, 0, '*')
 	if at == 0 || err != nil {

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Minimal leaves items out of all for as long as it fails without them (delta debugging), and returns those that are needed: without any
-// one of them it does not fail, unless fails gave up. It looks at the last items first: what happened long before seldom counts.
+// Minimal leaves items out of all for as long as it fails without them (delta debugging), and
+// returns those that are needed: without any one of them it does not fail, unless fails gave up. It
+// looks at the last items first: what happened long before seldom counts.
 func Minimal[T any](all []T, fails func(kept []T) bool) []T {
 	kept := all
 	for n := 0; n < len(all); n = max(2*n, 1) {
@@ -28,8 +29,9 @@ func Minimal[T any](all []T, fails func(kept []T) bool) []T {
 	return kept
 }
 
-// Shrink makes a failing run smaller: it ends at its first violation, and leaves out the strikes, then the kinds of network faults, without
-// which the same promise is broken as well. quiet names the kinds there are. What it returns is the last run that failed.
+// Shrink makes a failing run smaller: it ends at its first violation, and leaves out the strikes,
+// then the kinds of network faults, without which the same promise is broken as well. quiet names
+// the kinds there are. What it returns is the last run that failed.
 func Shrink(failed Result, quiet []string, patience time.Duration, run func(Request) (Result, error)) (smallest Result, replays int) {
 	deadline := time.Now().Add(patience)
 	smallest = failed

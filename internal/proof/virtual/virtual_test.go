@@ -57,7 +57,8 @@ func TestMinimalKeepsWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// fake is a run that fails at the strike numbered 40 if strike 10 fell before and messages are lost; and otherwise now and then.
+// fake is a run that fails at the strike numbered 40 if strike 10 fell before and messages are
+// lost; and otherwise now and then.
 func fake(r Request) (Result, error) {
 	result := Result{Request: r, Calm: time.Hour}
 	for n := range 100 {

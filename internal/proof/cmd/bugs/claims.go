@@ -1,7 +1,8 @@
 package main
 
-// claims break what a row of docs/guarantees.md says, for a test that the row names. A rule that stands in promises or guards stands
-// here again where the row names another test: each of them must be able to fail.
+// claims break what a row of docs/guarantees.md says, for a test that the row names. A rule that
+// stands in promises or guards stands here again where the row names another test: each of them
+// must be able to fail.
 var claims = []bug{
 	{name: "P5 late acquire of a dead process", test: "TestVirtualP5_LateRequestsOfADeadProcessChangeNothing", breaks: "a request of a process that is gone takes the lease for nobody", file: lua,
 		old: "if not_after > 0 and now > not_after then -- rule not-after\n  note_token(term_key, read_term(term_key, now), floor)",
@@ -91,7 +92,8 @@ const (
 	redisstore = "internal/redisstore"
 )
 
-// silence is where a candidate gives up a request that nobody has answered, taken what it becomes: as if it had been granted.
+// silence is where a candidate gives up a request that nobody has answered, taken what it becomes:
+// as if it had been granted.
 const (
 	silence = "\t\tc.flying = false\n\t\tc.failed(now, c.flight)\n"
 	taken   = "\t\tc.flying = false\n\t\tc.lease.Sent = c.flight.Sent\n\t\tif c.state == Leading {\n\t\t\treturn Renewed\n\t\t}\n\t\tc.failed(now, c.flight)\n"

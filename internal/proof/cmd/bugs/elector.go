@@ -1,6 +1,7 @@
 package main
 
-// elector breaks what an elector reports, which clients and options it takes, and how it stands back.
+// elector breaks what an elector reports, which clients and options it takes, and how it stands
+// back.
 var elector = []bug{
 	{name: "error of Process alone", test: "TestAsynchronousClient", breaks: "with an asynchronous AutoPipeliner nobody ever leads", file: "internal/redisstore/client.go",
 		old: "_ = s.rdb.Process(ctx, cmd)\n\t\treturn cmd.Err()", new: "return s.rdb.Process(ctx, cmd)"},

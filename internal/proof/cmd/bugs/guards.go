@@ -1,6 +1,7 @@
 package main
 
-// guards break what stands beside a rule: the clamps, the fences, the second looks and the pauses that only a rare order of events needs.
+// guards break what stands beside a rule: the clamps, the fences, the second looks and the pauses
+// that only a rare order of events needs.
 var guards = []bug{
 	{name: "own lease not adopted", in: redisstore, test: "TestP6_ClientThatSendsAgain", breaks: "a lost reply of an acquire keeps everybody out for a TTL, its own campaign too", file: lua,
 		old: "if holder == id and term.nonce == nonce and term.hold <= now", new: "if false and term.hold <= now"},

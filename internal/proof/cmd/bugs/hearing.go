@@ -1,6 +1,7 @@
 package main
 
-// hearing breaks the subscription to hints, the roll-call, and what a hostile publisher or server may send.
+// hearing breaks the subscription to hints, the roll-call, and what a hostile publisher or server
+// may send.
 var hearing = []bug{
 	{name: "a panic of the client not recovered", test: "TestFramesOfAServer", breaks: "a server that answers nonsense ends the process", file: "internal/redisstore/client.go",
 		old: "if value := recover(); value != nil {", new: "if value := any(nil); value != nil {"},

@@ -2,7 +2,8 @@ package main
 
 import "slices"
 
-// bug is one deliberately broken variant of the product: an exact text that is replaced in one file, and the test that must then fail.
+// bug is one deliberately broken variant of the product: an exact text that is replaced in one
+// file, and the test that must then fail.
 type bug struct {
 	name     string
 	breaks   string // what a user would suffer
@@ -24,7 +25,8 @@ const (
 // bugs are all that `make bugs` seeds.
 var bugs = slices.Concat(promises, guards, hearing, rules, elector, planning, runs, registry, members, liveness, mutants, claims)
 
-// promises break what is promised. The rules of the lease model come first, under the names that internal/proof/oracle gives them.
+// promises break what is promised. The rules of the lease model come first, under the names that
+// internal/proof/oracle gives them.
 var promises = []bug{
 	{name: "rule until", test: "TestVirtualP1_DeletedLeaseDeposesWithoutAnOverlap", breaks: "after an operator's DEL somebody leads beside the old leader", file: lua,
 		old: "if not term.released and term.ends > now then -- rule until", new: "if false then -- rule until"},
@@ -166,7 +168,7 @@ var promises = []bug{
 		old: "case starts(\"NOPERM\") ||", new: "case starts(\"NOPERMX\") ||"},
 	{name: "READONLY taken for a misconfiguration", in: redisstore, test: "TestP12_WhatRedisAnswersMeanwhileIsUnknown", breaks: "a failover ends every process that has FailFast", file: "internal/redisstore/scripts.go",
 		old: "case starts(\"CROSSSLOT\"):", new: "case starts(\"CROSSSLOT\", \"OOM\", \"READONLY\"):"},
-	{name: "NOSCRIPT not mended", in: redisstore, test: "TestScriptsAreLoadedAgainAfterScriptFlush", breaks: "SCRIPT FLUSH or a restart stops the election", file: "internal/redisstore/scripts.go",
+	{name: "NOSCRIPT not fixed", in: redisstore, test: "TestScriptsAreLoadedAgainAfterScriptFlush", breaks: "SCRIPT FLUSH or a restart stops the election", file: "internal/redisstore/scripts.go",
 		old: "\tif redis.HasErrorPrefix(err, \"NOSCRIPT\") {\n\t\tcmd = redis.NewStringCmd(", new: "\tif false {\n\t\tcmd = redis.NewStringCmd("},
 	{name: "a cluster's new master not looked for", in: redisstore, test: "TestSlotsOfADeadMasterAreLookedFor", breaks: "the election stands still for a minute when a master dies", file: "internal/redisstore/scripts.go",
 		old: "cluster.ReloadState(context.Background())", new: "_ = cluster"},

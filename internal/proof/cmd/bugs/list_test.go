@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestEveryBugCanBeSeeded: the text that a bug breaks is there, once, and so is the test that must notice. Names are told apart.
+// TestEveryBugCanBeSeeded: the text that a bug breaks is there, once, and so is the test that must
+// notice. Names are told apart.
 func TestEveryBugCanBeSeeded(t *testing.T) {
 	root := filepath.Join("..", "..", "..", "..")
 	sources, named := map[string]string{}, map[string]bool{}

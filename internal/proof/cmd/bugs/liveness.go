@@ -1,6 +1,7 @@
 package main
 
-// liveness breaks what should happen after the last fault: a leader, a run, a beat, a subscription that hears.
+// liveness breaks what should happen after the last fault: a leader, a run, a beat, a subscription
+// that hears.
 var liveness = []bug{
 	{name: "lost answer waited for", test: "TestCalmIsNoticedWhereItIsWrong", in: "internal/proof/sim", breaks: "a candidate whose question had no answer never asks again", file: candidate,
 		old: "if c.flying && now.Mono-c.flight.Sent.Mono >= c.flight.Bound {", new: "if c.flying && c.state != Following && now.Mono-c.flight.Sent.Mono >= c.flight.Bound {"},

@@ -1,5 +1,6 @@
-// Command bugs breaks the product on purpose, once for each bug of its list, and expects that a test by name notices. The tree is not
-// touched: the broken file is laid over it for one build. The last line is "N of N caught".
+// Command bugs breaks the product on purpose, once for each bug of its list, and expects that a
+// test by name notices. The tree is not touched: the broken file is laid over it for one build. The
+// last line is "N of N caught".
 package main
 
 import (
@@ -121,8 +122,8 @@ func run(only string, workers int, find bool, bound time.Duration, file string) 
 	return nil
 }
 
-// build compiles the tests of each package once, with all bugs in it that can be switched on for one
-// process. alone says which bugs are not in it.
+// build compiles the tests of each package once, with all bugs in it that can be switched on for
+// one process. alone says which bugs are not in it.
 func build(chosen []bug, dir string) (whole map[string]string, alone []bool, err error) {
 	edits := make([]overlay.Edit, len(chosen))
 	var packages []string
@@ -147,7 +148,8 @@ func show(b bug, o outcome) {
 	fmt.Printf("%-38s %5.1f s  %s\n    %s\n", b.name, o.took.Seconds(), mark, b.breaks)
 }
 
-// unbroken runs the named tests against the product as it is: a test that fails anyway catches nothing.
+// unbroken runs the named tests against the product as it is: a test that fails anyway catches
+// nothing.
 func unbroken(chosen []bug, whole map[string]string, bound time.Duration) error {
 	names := map[string][]string{}
 	for _, b := range chosen {
@@ -184,11 +186,12 @@ func pattern(tests ...string) string {
 
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// noScript is how Redis and miniredis tell of a script that is no Lua, or that names what is not there: any test notices that.
+// noScript is how Redis and miniredis tell of a script that is no Lua, or that names what is not
+// there: any test notices that.
 var noScript = regexp.MustCompile(`Error compiling script.*|nonexistent global variable.*`)
 
-// seed runs the test of one bug, which is edit of binary. Else, at 0, it is built first, but for a script: the tests take that in
-// place of the embedded one.
+// seed runs the test of one bug, which is edit of binary. Else, at 0, it is built first, but for a
+// script: the tests take that in place of the embedded one.
 func seed(b bug, dir, binary string, edit int, find bool, bound time.Duration) outcome {
 	began := time.Now()
 	done := func(caught bool, text string) outcome { return outcome{caught, text, time.Since(began)} }

@@ -1,6 +1,7 @@
 package main
 
-// rules break what the lease scripts and the candidate remember across failovers, clock steps and mixed options.
+// rules break what the lease scripts and the candidate remember across failovers, clock steps and
+// mixed options.
 var rules = []bug{
 	{name: "foreign holder reported under our own token", in: redisstore, test: "TestLeaseScripts", breaks: "a foreign program that took the lease over is reported with the token of the old leader", file: lua,
 		old: "return lost(tenured and 'taken' or 'foreign')", new: "return lost('taken')"},

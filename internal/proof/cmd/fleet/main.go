@@ -1,7 +1,7 @@
 //go:build unix
 
-// Command fleet plays the stages of package fleet and prints what they have shown. Where a promise was broken it prints
-// the log around it and fails.
+// Command fleet plays the stages of package fleet and prints what they have shown. Where a promise
+// was broken it prints the log around it and fails.
 package main
 
 import (

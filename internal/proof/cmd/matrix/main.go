@@ -1,5 +1,6 @@
-// Command matrix runs the script and fault suites on every server that there is: the system's redis-server and those that
-// tools/install-servers.sh has put into bin/servers. It prints one table.
+// Command matrix runs the script and fault suites on every server that there is: the system's
+// redis-server and those that tools/install-servers.sh has put into bin/servers. It prints one
+// table.
 package main
 
 import (
@@ -133,7 +134,8 @@ func versionOf(server string) (name, version string, err error) {
 	return found[1], found[2], nil
 }
 
-// play runs one suite and counts its tests, not their parts. What a failed test said goes to stderr.
+// play runs one suite and counts its tests, not their parts. What a failed test said goes to
+// stderr.
 func (r *Result) play(server, pkg, pattern string) {
 	began := time.Now()
 	cmd := exec.CommandContext(context.Background(), "go", "test", "-json", "-count=1", "-timeout=15m", "-run", pattern, pkg)

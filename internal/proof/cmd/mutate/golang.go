@@ -17,8 +17,8 @@ var swaps = map[token.Token][]token.Token{
 	token.SHL: {token.SHR}, token.SHR: {token.SHL},
 }
 
-// goMutants lists what can be broken in a Go file: operators, conditions, constants, booleans, min and max, statements left out, and
-// functions that do nothing.
+// goMutants lists what can be broken in a Go file: operators, conditions, constants, booleans, min
+// and max, statements left out, and functions that do nothing.
 func goMutants(file string, source []byte) ([]mutant, error) {
 	set := token.NewFileSet()
 	parsed, err := parser.ParseFile(set, file, source, parser.SkipObjectResolution)
@@ -117,7 +117,8 @@ func (b *breaker) visit(n ast.Node) bool {
 	return true
 }
 
-// condition makes a condition never and always true; what it reads is still used, so that it builds.
+// condition makes a condition never and always true; what it reads is still used, so that it
+// builds.
 func (b *breaker) condition(cond ast.Expr) {
 	b.replace(cond.Pos(), cond.End(), "("+b.text(cond)+") && false")
 	b.replace(cond.Pos(), cond.End(), "("+b.text(cond)+") || true")

@@ -24,8 +24,9 @@ var (
 	luaAssign = regexp.MustCompile(`^\s*([a-z_.]+(?:, [a-z_.]+)*)( = )`)
 )
 
-// luaMutants lists what can be broken in the sections of a Lua file that are chosen. Strings and comments are left alone, and so is
-// the order of a statement's parts: it works on the text, line by line.
+// luaMutants lists what can be broken in the sections of a Lua file that are chosen. Strings and
+// comments are left alone, and so is the order of a statement's parts: it works on the text, line
+// by line.
 func luaMutants(file string, source []byte, chosen func(section string) bool) []mutant {
 	var mutants []mutant
 	section, preludes, offset := "", 0, 0
@@ -110,7 +111,8 @@ func inWord(code string, i int, op string) bool {
 	return isWord(code[i]) && i > 0 && (isWord(code[i-1]) || code[i-1] == '.') || isWord(op[len(op)-1]) && end < len(code) && isWord(code[end])
 }
 
-// partOfLonger reports whether an operator of one character is half of one of two, or stands for a blanked-out text.
+// partOfLonger reports whether an operator of one character is half of one of two, or stands for a
+// blanked-out text.
 func partOfLonger(code string, i int, op string) bool {
 	switch op {
 	case "<", ">":

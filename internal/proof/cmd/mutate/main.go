@@ -1,7 +1,9 @@
-// Command mutate breaks the rules of the product by machine: every comparison, condition, constant, sum and assignment of the chosen
-// files in turn, and expects that a short test notices. The tree is not touched: the broken file is laid over it for one build, and
-// a broken script is read by tests that are built once. What survives is either a test that is missing or a mutant that nobody can
-// tell from the product: equivalent.txt lists those, with the reason. It fails where anything else survives.
+// Command mutate breaks the rules of the product by machine: every comparison, condition, constant,
+// sum and assignment of the chosen files in turn, and expects that a short test notices. The tree
+// is not touched: the broken file is laid over it for one build, and a broken script is read by
+// tests that are built once. What survives is either a test that is missing or a mutant that nobody
+// can tell from the product: equivalent.txt lists those, with the reason. It fails where anything
+// else survives.
 package main
 
 import (
@@ -205,10 +207,11 @@ func (t target) run(ctx context.Context, o options, known map[string]string, onl
 	}
 	close(next)
 	crew.Wait()
-	return outcomes, nil //nolint:nilerr // what was interrupted is no failure
+	return outcomes, nil
 }
 
-// try runs the suites of the target until one notices the mutant, which is edit of the binaries. At 0 it is built first, but for a script.
+// try runs the suites of the target until one notices the mutant, which is edit of the binaries. At
+// 0 it is built first, but for a script.
 func (t target) try(ctx context.Context, m mutant, whole map[string]string, edit int, dir string, bound time.Duration) (end, by string) {
 	scripts := ""
 	if edit == 0 {
@@ -242,7 +245,8 @@ var (
 	noScript = regexp.MustCompile(`Error compiling script|nonexistent global variable|tenure: scripts.lua`)
 )
 
-// attempt runs a suite with the embedded scripts, or those of a file, and with one of the edits of the binary, or none.
+// attempt runs a suite with the embedded scripts, or those of a file, and with one of the edits of
+// the binary, or none.
 func attempt(ctx context.Context, s suite, binary, scripts string, edit int, bound time.Duration) (end, by string, out []byte) {
 	ctx, cancel := context.WithTimeout(ctx, bound+10*time.Second)
 	defer cancel()
@@ -264,7 +268,8 @@ func attempt(ctx context.Context, s suite, binary, scripts string, edit int, bou
 	return killed, by, out
 }
 
-// summary prints a table, a row a file, and fails where something survived, or where the list of equivalents is out of date.
+// summary prints a table, a row a file, and fails where something survived, or where the list of
+// equivalents is out of date.
 func summary(all []outcome, known map[string]string, whole bool) error {
 	ends := []string{killed, timedOut, survived, equivalent, untried, unbuilt}
 	counts, files, seen := map[string]map[string]int{}, []string{}, map[string]bool{}

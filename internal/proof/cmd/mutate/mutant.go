@@ -51,8 +51,9 @@ func (m mutant) key() string { return strings.Join([]string{m.File, m.Scope, m.T
 //go:embed equivalent.txt
 var equivalentText string
 
-// equivalents are the mutants that nobody can tell from the product, with the reason. An entry has five lines: file, function or
-// section, the line, the change, the reason; a blank line stands between two.
+// equivalents are the mutants that nobody can tell from the product, with the reason. An entry has
+// five lines: file, function or section, the line, the change, the reason; a blank line stands
+// between two.
 func equivalents() (map[string]string, error) {
 	known := map[string]string{}
 	for entry := range strings.SplitSeq(equivalentText, "\n\n") {

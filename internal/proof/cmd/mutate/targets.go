@@ -12,7 +12,8 @@ type suite struct {
 	skip string // of those; "": none
 }
 
-// target is what is broken, and the tests that must notice. A mutant that the first suite lets pass goes to the next one.
+// target is what is broken, and the tests that must notice. A mutant that the first suite lets pass
+// goes to the next one.
 type target struct {
 	name   string
 	files  []string
@@ -20,10 +21,12 @@ type target struct {
 	suites []suite
 }
 
-// redisstore holds the scripts against the oracle, and takes them from TENURE_SCRIPTS as the root does.
+// redisstore holds the scripts against the oracle, and takes them from TENURE_SCRIPTS as the root
+// does.
 const redisstore = "internal/redisstore"
 
-// leaseSuites are in the order of what they cost: most mutants die in the first, within a tenth of a second.
+// leaseSuites are in the order of what they cost: most mutants die in the first, within a tenth of
+// a second.
 var leaseSuites = []suite{
 	{in: redisstore, run: "^TestLeaseScripts(At.*)?$"},
 	{
@@ -35,8 +38,9 @@ var leaseSuites = []suite{
 	{run: "^Test(BeatWritesTheContract|DuplicateID|Deregister)$"}, // they use what stands above the lease scripts
 }
 
-// registrySuites leave out the tests that break the rules themselves, and crowds that live for days:
-// a survivor would pay for them each time, and on a busy machine pass for a mutant that never ends.
+// registrySuites leave out the tests that break the rules themselves, and crowds that live for
+// days: a survivor would pay for them each time, and on a busy machine pass for a mutant that never
+// ends.
 var registrySuites = []suite{
 	{in: redisstore, run: "^Test(RegistryEntriesAt|BeatAt|LookAt|SweepAt|ScanAt|HintsAtTheir).*"},
 	{

@@ -1,5 +1,5 @@
-// Command sim simulates clusters for years: see package sim. It prints one table, and where a promise was broken the seed, how to
-// replay it and the shortest trace it could find.
+// Command sim simulates clusters for years: see package sim. It prints one table, and where a
+// promise was broken the seed, how to replay it and the shortest trace it could find.
 package main
 
 import (
@@ -175,9 +175,9 @@ func (c *config) finish(report *Report) error {
 	return nil
 }
 
-// runs is how many seeds of a profile make its share of the years: the steady ones share them, those of elections
-// alone with four parts each; the short ones, in which a fault
-// follows the other, run fifty seeds for each year.
+// runs is how many seeds of a profile make its share of the years: the steady ones share them,
+// those of elections alone with four parts each; the short ones, in which a fault follows the
+// other, run fifty seeds for each year.
 func runs(p sim.Profile, total float64, of []sim.Profile) uint64 {
 	if p.Length < time.Hour {
 		return uint64(max(50*total, 1))

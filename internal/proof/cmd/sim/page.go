@@ -87,7 +87,8 @@ func rounded(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 
-// seeds names the seeds of a profile: the first range, and how many ranges of that length there are.
+// seeds names the seeds of a profile: the first range, and how many ranges of that length there
+// are.
 func seeds(all []uint64) string {
 	if len(all) < 2 {
 		return ""

@@ -38,8 +38,8 @@ type job struct {
 	request virtual.Request
 }
 
-// plan gives every steady profile its share of the days, and every hot one a run for each ten of them. The runs take turns, so
-// that a bound of the time cuts all profiles alike.
+// plan gives every steady profile its share of the days, and every hot one a run for each ten of
+// them. The runs take turns, so that a bound of the time cuts all profiles alike.
 func (c *config) plan(profiles []virtual.Profile) (rows []*Row, jobs []job) {
 	steady := 0
 	for _, p := range profiles {
