@@ -310,6 +310,20 @@ func TestHugeHolderIsCut(t *testing.T) {
 	})
 }
 
+// TestHolderWithoutANameIsReported: a foreign client may write an empty text into the lease key. That
+// is not the same as no leader.
+func TestHolderWithoutANameIsReported(t *testing.T) {
+	inCrew(t, func(c *crew) {
+		e := c.member("a").Elector()
+		_, err := e.Leader(c.Context())
+		require.ErrorIs(c, err, ErrNoLeader)
+		c.redis.Do(func(m *miniredis.Miniredis) { require.NoError(c, m.Set("tenure:leader", "")) })
+		leader, err := e.Leader(c.Context())
+		require.NoError(c, err)
+		require.Equal(c, LeaderInfo{Remaining: leader.Remaining}, leader)
+	})
+}
+
 // claims are lengths that the client would allocate: its memory is not what FuzzFrames is about.
 // Longer ones make it panic.
 var claims = regexp.MustCompile(`[$*%~>=!|][+]?0*[1-9]\d{4,15}\r\n`)
