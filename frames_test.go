@@ -310,8 +310,8 @@ func TestHugeHolderIsCut(t *testing.T) {
 	})
 }
 
-// TestHolderWithoutANameIsReported: a foreign client may write an empty text into the lease key. That
-// is not the same as no leader.
+// TestHolderWithoutANameIsReported: a foreign client may write an empty text into the lease key.
+// That is not the same as no leader.
 func TestHolderWithoutANameIsReported(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		e := c.member("a").Elector()
