@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What CI runs, called by `make ci`: the checks, the tests, the demo, and a bounded slice of the proof: every seeded
-# bug, three simulated years of the decisions, and as much of thirty simulated days of the full stack as 80 s
+# bug, two simulated years of the decisions, and as much of thirty simulated days of the full stack as 80 s
 # hold. All of them even after a failure. Fails if any failed.
 set -uo pipefail
 
@@ -33,7 +33,7 @@ go version
 step make lint
 step make test
 step make bugs
-step bounded 400 make sim YEARS=3
+step bounded 400 make sim YEARS=2
 step bounded 400 make virtual DAYS=30 WALL=80s
 step bounded 120 make demo FOR=20s
 
