@@ -62,34 +62,33 @@ func ask[T any](ctx context.Context, g *callGate, call func(context.Context) (T,
 	if left := g.left.count(); left >= g.most {
 		return none, &callsHangError{count: left}
 	}
-	type outcome struct {
+	o := &struct { // one allocation
 		value T
 		err   error
-	}
-	done := make(chan outcome, 1)
-	var first atomic.Bool // set by the call or by its caller, whoever is through first
-	var value T
+		done  chan struct{} // closed when value and err are set
+		first atomic.Bool   // set by the call or by its caller, whoever is through first
+	}{done: make(chan struct{})}
 	go catch(func() (err error) { // ends when the client returns; counted in left from when nobody waits for it any more
-		value, err = call(ctx)
+		o.value, err = call(ctx)
 		return err
 	}, func(err error) {
 		if _, panicked := err.(*PanicError); panicked { //nolint:errorlint // the one that catch has made
 			err = fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
-		done <- outcome{value, err}
-		if first.Swap(true) {
+		o.err = err
+		close(o.done)
+		if o.first.Swap(true) {
 			g.left.end()
 		}
 	})
 	select {
-	case o := <-done:
+	case <-o.done:
 		return o.value, o.err
 	case <-ctx.Done():
 	}
 	g.left.begin()
-	if first.Swap(true) { // the call has returned meanwhile
+	if o.first.Swap(true) { // the call has returned meanwhile
 		g.left.end()
-		o := <-done
 		return o.value, o.err
 	}
 	return none, fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx))

@@ -113,7 +113,7 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat) {
 		return
 	}
 	l.take(reply, l.beat.Answer(monotonic(), h, membership.BeatAnswer{
-		Verdict: membership.Verdict(reply.Verdict), Now: reply.Now, Started: reply.Started,
+		Verdict: reply.Verdict, Now: reply.Now, Started: reply.Started,
 	}))
 }
 
@@ -124,7 +124,7 @@ func (l *beatLoop) take(reply store.HeartbeatReply, change membership.BeatChange
 	case change.TooLate:
 		l.faults.report(r.bus, EventBeatFailed, fmt.Errorf("%w: the beat came too late", ErrUnreachable))
 		return
-	case reply.Verdict == string(membership.Stale): // one more follows
+	case reply.Verdict == membership.Stale: // one more follows
 		return
 	}
 	l.faults.over()

@@ -185,7 +185,7 @@ func TestSubscriptionStandsAgain(t *testing.T) {
 	<-ended
 }
 
-// A connection that is silent is asked; where it does not answer, another one is made. Pauses grow,
+// A connection that is silent is asked; if it does not answer, another one is made. Pauses grow,
 // and are bounded.
 func TestSubscriptionInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/tenure-go/tenure/internal/redisstore"
 )
 
-// TestMain takes the scripts of TENURE_SCRIPTS in place of the embedded ones, where it is set: that
+// TestMain takes the scripts of TENURE_SCRIPTS in place of the embedded ones, if it is set: that
 // is how `make bugs` breaks them.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("TENURE_SCRIPTS"); path != "" {

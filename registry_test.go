@@ -435,7 +435,7 @@ func (w *registryWorld) lateBeat() string {
 	require.NoError(w, m.deregister(w.Context()))
 	reply, err := m.store.Heartbeat(w.Context(), store.Heartbeat{ID: "a", Incarnation: "a-1", NotAfter: w.now() - 1, TTL: 90 * time.Second, Head: "{", Rest: "}"})
 	require.NoError(w, err)
-	return reply.Verdict
+	return string(reply.Verdict)
 }
 
 // TestBeatAfterAClockStep: where Redis's clock was set, a beat looks late and is sent once more.

@@ -6,7 +6,8 @@ import "time"
 //
 //	S              ShutdownTimeout: Run returns
 //	S − lastWords  what still runs is reported; observers hear of that
-//	D              the drain bound of each election: S for an Elector that stands alone, S − deregisterTime in a Coordinator
+//	D              the drain bound of each election: S − deregisterTime in a Coordinator,
+//	               S for an Elector that stands alone
 //	D − lastWords  the loop of an election returns with what still runs
 //	3/4 · D        the context of running tasks is cancelled
 //

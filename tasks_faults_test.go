@@ -141,7 +141,7 @@ func (s farTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (
 	return s.Tasks.Finish(ctx, name, f)
 }
 
-// TestTasksTakeTurnsAtTheCalls: where calls are the bottleneck every task has its share, whatever
+// TestTasksTakeTurnsAtTheCalls: if calls are the bottleneck, every task has its share, whatever
 // its place, and it is reported.
 func TestTasksTakeTurnsAtTheCalls(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {

@@ -52,7 +52,7 @@ func TestVirtualFaults(t *testing.T) {
 	}
 }
 
-// TestVirtualSteady runs each profile of the steady class for an hour or, where there is little
+// TestVirtualSteady runs each profile of the steady class for an hour or, if there is little
 // time, one of them.
 func TestVirtualSteady(t *testing.T) {
 	simnet.Exact(t)

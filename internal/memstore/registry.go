@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/membership"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -26,10 +27,10 @@ func (s *Registry) now() int64 { return s.began.Add(time.Since(s.began)).UnixMil
 func (s *Registry) Heartbeat(_ context.Context, b store.Heartbeat) (store.HeartbeatReply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	reply := store.HeartbeatReply{Verdict: store.HeartbeatKept, Now: s.now(), Started: b.Started}
+	reply := store.HeartbeatReply{Verdict: membership.Kept, Now: s.now(), Started: b.Started}
 	seconds := reply.Now / 1000
 	if !s.there {
-		reply.Verdict = store.HeartbeatJoined
+		reply.Verdict = membership.Joined
 	}
 	if reply.Started == 0 {
 		reply.Started = seconds

@@ -51,10 +51,10 @@ func (m Missed) String() string {
 }
 
 const (
-	// DefaultMaxCatchUp is how many missed slots RunAll runs where nothing else is said.
+	// DefaultMaxCatchUp is how many missed slots RunAll runs if nothing else is said.
 	DefaultMaxCatchUp = 100
 
-	// DefaultGrace is how late a slot may start under SkipMissed where nothing else is said: later
+	// DefaultGrace is how late a slot may start under SkipMissed if nothing else is said: later
 	// than any failover with the default lease of 30 s, sooner than what anyone would call an
 	// outage.
 	DefaultGrace = time.Minute
@@ -101,10 +101,10 @@ func (r Rules) onTime(slot, now time.Time) bool {
 }
 
 // First returns the first slot of a task that has no record, or whose schedule has changed. It is
-// the zero time where the schedule has none.
+// the zero time if the schedule has none.
 //
-// With a fixed interval that is now + InitialDelay; where InitialDelay is zero, one interval from
-// now; where it is negative, now. With any other schedule it is the first slot after now +
+// With a fixed interval that is now + InitialDelay; if InitialDelay is zero, one interval from
+// now; if it is negative, now. With any other schedule it is the first slot after now +
 // InitialDelay, a negative one counting as zero.
 func First(r Rules, now time.Time) time.Time {
 	delay := max(r.InitialDelay, 0)

@@ -232,7 +232,7 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 				want, started, other := model.Beat(reply.Now, oracle.Beat{
 					ID: id, Incarnation: incarnation, First: b.First, NotAfter: notAfter, TTL: b.TTL.Milliseconds(), TakeOver: drifted, Status: "active", Started: b.Started,
 				})
-				require.Equal(w, []any{want, started, other}, []any{reply.Verdict, reply.Started, reply.Other})
+				require.Equal(w, []any{want, started, other}, []any{string(reply.Verdict), reply.Started, reply.Other})
 				verdict = want
 			case "leave":
 				got, err := w.store.Remove(ctx, id, incarnation)

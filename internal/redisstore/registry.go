@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/membership"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -27,12 +28,12 @@ func parseBeatReply(line string) (store.HeartbeatReply, error) {
 	if len(fields) != 4 {
 		return store.HeartbeatReply{}, malformedReply(line)
 	}
-	r := store.HeartbeatReply{Verdict: fields[0], Now: store.Natural(fields[1]), Started: store.Natural(fields[2])}
+	r := store.HeartbeatReply{Verdict: membership.Verdict(fields[0]), Now: store.Natural(fields[1]), Started: store.Natural(fields[2])}
 	if fields[3] != "-" {
 		r.Other = fields[3]
 	}
 	switch r.Verdict {
-	case store.HeartbeatJoined, store.HeartbeatKept, store.HeartbeatRecovered, store.HeartbeatOverwritten, store.HeartbeatDuplicate, store.HeartbeatStale:
+	case membership.Joined, membership.Kept, membership.Recovered, membership.Overwritten, membership.Duplicate, membership.Stale:
 	default:
 		return store.HeartbeatReply{}, malformedReply(line)
 	}

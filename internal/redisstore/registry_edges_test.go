@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/membership"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -161,23 +162,23 @@ func TestBeatAtItsLimits(t *testing.T) {
 		require.NoError(e, err)
 		return reply
 	}
-	for ahead, want := range map[int64]string{-1: store.HeartbeatStale, 0: store.HeartbeatJoined, 1: store.HeartbeatJoined} {
+	for ahead, want := range map[int64]membership.Verdict{-1: membership.Stale, 0: membership.Joined, 1: membership.Joined} {
 		require.NoError(e, e.rdb.FlushAll(ctx).Err())
 		require.Equal(e, want, ask(func(b *store.Heartbeat) { b.NotAfter = edgeNow + ahead }).Verdict, "not after %d ms from now", ahead)
 	}
-	require.Equal(e, store.HeartbeatJoined, func() string { e.mini.FlushAll(); return ask(nil).Verdict }(), "without a bound")
-	for silence, want := range map[int64]string{4999: store.HeartbeatDuplicate, 5000: store.HeartbeatJoined, 5001: store.HeartbeatJoined} {
+	require.Equal(e, membership.Joined, func() membership.Verdict { e.mini.FlushAll(); return ask(nil).Verdict }(), "without a bound")
+	for silence, want := range map[int64]membership.Verdict{4999: membership.Duplicate, 5000: membership.Joined, 5001: membership.Joined} {
 		e.record("a", ownRecordOf("a", incarnation, "active"))
 		e.beaten("a", edgeNow-silence)
-		require.Equal(e, store.HeartbeatReply{Verdict: want, Now: edgeNow, Other: incarnation, Started: map[bool]int64{true: edgeNow / 1000}[want == store.HeartbeatJoined]},
+		require.Equal(e, store.HeartbeatReply{Verdict: want, Now: edgeNow, Other: incarnation, Started: map[bool]int64{true: edgeNow / 1000}[want == membership.Joined]},
 			ask(nil), "silent for %d ms", silence)
 	}
 	e.record("a", ownRecordOf("a", incarnation, "active"))
 	require.NoError(e, e.rdb.ZRem(ctx, e.store.keys.Beats(), "a").Err())
-	require.Equal(e, store.HeartbeatJoined, ask(nil).Verdict, "nobody has heard of the other one")
+	require.Equal(e, membership.Joined, ask(nil).Verdict, "nobody has heard of the other one")
 	e.beaten("a", edgeNow)
 	e.record("a", ownRecordOf("a", incarnation, "active"))
-	require.Equal(e, store.HeartbeatJoined, ask(func(b *store.Heartbeat) { b.First = true }).Verdict, "one that was never registered")
+	require.Equal(e, membership.Joined, ask(func(b *store.Heartbeat) { b.First = true }).Verdict, "one that was never registered")
 	require.Equal(e, int64(77), ask(func(b *store.Heartbeat) { b.Started = 77 }).Started)
 	require.Equal(e, 10*time.Second, e.mini.TTL(e.store.keys.Heartbeat("a")))
 }

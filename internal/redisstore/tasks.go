@@ -134,7 +134,7 @@ func parseTaskReply(reply []any) (store.TaskReply, error) {
 	return store.TaskReply{Verdict: verdict, Now: now, Record: record}, nil
 }
 
-// parseTaskRecord reads the fields of a record, where nil is an absent one. What is refused, and
+// parseTaskRecord reads the fields of a record; nil is an absent one. What is refused, and
 // what only counts as absent, is what read_task() in scripts.lua says.
 func parseTaskRecord(fields []any) (store.TaskRecord, error) {
 	var raw [20]string

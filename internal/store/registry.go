@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"time"
+
+	"github.com/tenure-go/tenure/internal/membership"
 )
 
 // Registry keeps the instances. Each method is one decision there, which may be asked for again if
@@ -32,21 +34,11 @@ type Heartbeat struct {
 
 // HeartbeatReply is the typed reply to a heartbeat.
 type HeartbeatReply struct {
-	Verdict string
+	Verdict membership.Verdict
 	Now     int64 // by Redis's clock, ms
 	Started int64
 	Other   string // the other incarnation; untrusted
 }
-
-// Verdicts of a heartbeat.
-const (
-	HeartbeatJoined      = "joined"
-	HeartbeatKept        = "kept"
-	HeartbeatRecovered   = "recovered"
-	HeartbeatOverwritten = "overwritten"
-	HeartbeatDuplicate   = "duplicate"
-	HeartbeatStale       = "stale"
-)
 
 // Entry is one entry of the registry. All of it is untrusted, but that the ID is one.
 type Entry struct {
