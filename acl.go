@@ -40,12 +40,9 @@ var clientCommands = []string{
 // cluster +readonly. A client of Sentinel needs no more of the data servers; what it may ask the
 // Sentinels is their own user's.
 //
-// An empty namespace is the default one. For a namespace or key that Options would refuse the error
-// is that of New: errors.As finds an *OptionError in it.
+// For a namespace or key that Options would refuse the error is that of New: errors.As finds an
+// *OptionError in it.
 func ACLRules(namespace string, leaderKeys ...string) ([]string, error) {
-	if namespace == "" {
-		namespace = defaultNamespace
-	}
 	var c checker
 	c.namespace("Namespace", namespace)
 	for _, key := range leaderKeys {

@@ -37,13 +37,15 @@ func TestACLRulesAreWhatTheScriptsCall(t *testing.T) {
 }
 
 func TestACLRulesRefuseWhatIsNoName(t *testing.T) {
+	_, err := ACLRules("")
+	require.ErrorContains(t, err, `Namespace = "": must be set: use the name of the service`)
 	for name, value := range hostile {
 		_, err := ACLRules(value)
 		require.ErrorIs(t, err, ErrMisconfigured, name)
 		_, err = ACLRules("waf:cluster", value)
 		require.ErrorIs(t, err, ErrMisconfigured, name)
 	}
-	rules, err := ACLRules("", "leader:cleanup-worker")
+	rules, err := ACLRules("tenure", "leader:cleanup-worker")
 	require.NoError(t, err)
 	require.Subset(t, rules, []string{"~tenure:*", "&tenure:events", "&tenure:leader:events", "&tenure:leader:*:events", "&tenure:instance:*:events", "&leader:cleanup-worker:events", "~leader:cleanup-worker", "~leader:cleanup-worker:since", "~leader:cleanup-worker:term"})
 }
@@ -229,7 +231,7 @@ func TestNopermOfAConnection(t *testing.T) {
 		t.Skip("starts a redis-server")
 	}
 	server := redistest.Start(t)
-	rules, err := ACLRules("")
+	rules, err := ACLRules("tenure")
 	require.NoError(t, err)
 	admin := server.Client(t)
 	args := []any{"acl", "setuser", "app", "reset", "on", ">secret"}
@@ -247,7 +249,7 @@ func TestNopermOfAConnection(t *testing.T) {
 			change(&opts)
 			rdb := redis.NewClient(&opts)
 			defer func() { _ = rdb.Close() }()
-			e, err := NewElector(rdb, Options{InstanceID: "a", FailFast: true})
+			e, err := NewElector(rdb, Options{Namespace: "tenure", InstanceID: "a", FailFast: true})
 			require.NoError(t, err)
 			err = e.Run(t.Context())
 			require.ErrorIs(t, err, ErrMisconfigured)
@@ -255,7 +257,7 @@ func TestNopermOfAConnection(t *testing.T) {
 			require.NoError(t, admin.Do(t.Context(), "acl", "setuser", "app", right).Err())
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			e, err = NewElector(rdb, Options{InstanceID: "a", FailFast: true})
+			e, err = NewElector(rdb, Options{Namespace: "tenure", InstanceID: "a", FailFast: true})
 			require.NoError(t, err)
 			require.NoError(t, e.Run(ctx, func(context.Context, Term) error { cancel(); return nil }), "the named right is what was missing")
 		})

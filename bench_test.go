@@ -114,7 +114,7 @@ var guarded = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then ret
 func storeFor(b testing.TB) (*redis.Client, *redisstore.Lease) {
 	rdb := redistest.Start(b).Client(b)
 	var c checker
-	opts := Options{InstanceID: "bench", Election: ElectionOptions{RestartGuard: -1, EmptyHistoryWait: -1}}.complete(&c)
+	opts := Options{Namespace: "tenure", InstanceID: "bench", Election: ElectionOptions{RestartGuard: -1, EmptyHistoryWait: -1}}.complete(&c)
 	store := newRedisStore(rdb, &c, opts)
 	require.NoError(b, c.err())
 	return rdb, store.ForRole(opts.Election.role(opts.Namespace, opts.InstanceID))
@@ -223,7 +223,7 @@ func TestAllocations(t *testing.T) {
 func populated(b *testing.B, count int, silence func(i int) time.Duration) (*redis.Client, *Registry, store.Look) {
 	rdb := redistest.Start(b).Client(b)
 	var c checker
-	opts := Options{InstanceID: "bench"}.complete(&c)
+	opts := Options{Namespace: "tenure", InstanceID: "bench"}.complete(&c)
 	db := newRedisStore(rdb, &c, opts)
 	require.NoError(b, c.err())
 	now := time.Now()
@@ -323,7 +323,7 @@ type benched struct {
 func (s *electors) start() *benched {
 	s.count++
 	x := &benched{rdb: redis.NewClient(s.redis.Options()), done: make(chan struct{})}
-	e, err := NewElector(x.rdb, Options{InstanceID: fmt.Sprint("bench-", s.count), Election: s.opts, ShutdownTimeout: 2 * time.Second})
+	e, err := NewElector(x.rdb, Options{Namespace: "tenure", InstanceID: fmt.Sprint("bench-", s.count), Election: s.opts, ShutdownTimeout: 2 * time.Second})
 	require.NoError(s.b, err)
 	x.Elector = e
 	ctx, cancel := context.WithCancel(context.Background())

@@ -60,7 +60,7 @@ func TestQuestionsHeedTheirContext(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := &deaf{released: make(chan struct{})}
 				var check checker
-				opts := Options{InstanceID: "me"}.complete(&check)
+				opts := Options{Namespace: "tenure", InstanceID: "me"}.complete(&check)
 				require.NoError(t, check.err())
 				c := newCoordinator(opts, backend{
 					leases: func(store.Role) store.Lease { return d }, timing: func(*lease.Timing) {}, registry: d, tasks: d,

@@ -43,7 +43,7 @@ func TestCallsOfAnElectionEndWithTheirAttempt(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: mute.Addr().String(), ReadTimeout: -1, MaxRetries: -1, Protocol: 2, DisableIdentity: true})
 	defer client.Close()
 	var c checker
-	opts := Options{InstanceID: "me", Election: ElectionOptions{LeaseTTL: minLeaseTTL}}.complete(&c)
+	opts := Options{Namespace: "tenure", InstanceID: "me", Election: ElectionOptions{LeaseTTL: minLeaseTTL}}.complete(&c)
 	store := newRedisStore(client, &c, opts)
 	require.NoError(t, c.err())
 	done := make(chan error, 1)

@@ -84,7 +84,7 @@ func (c *crew) member(name string, change ...func(*Options)) *crewMember {
 // on is a member with another client.
 func (c *crew) on(name string, client func(*redis.Options), change ...func(*Options)) *crewMember {
 	c.Helper()
-	opts := Options{InstanceID: name, Election: ElectionOptions{LeaseTTL: 10 * time.Second}}
+	opts := Options{Namespace: "tenure", InstanceID: name, Election: ElectionOptions{LeaseTTL: 10 * time.Second}}
 	for _, change := range change {
 		change(&opts)
 	}

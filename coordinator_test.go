@@ -269,11 +269,12 @@ func TestNewRefusesAClientThatCannotServe(t *testing.T) {
 		opts Options
 		says []string // nothing: it is accepted
 	}{
-		"nil":                      {nil, Options{}, []string{`rdb = "nil"`, "NewStandalone"}},
-		"nil client":               {(*redis.Client)(nil), Options{}, []string{`rdb = "nil"`, "NewStandalone"}},
-		"nil cluster":              {(*redis.ClusterClient)(nil), Options{}, []string{`rdb = "nil"`}},
-		"ring":                     {ring, Options{}, []string{"*redis.Ring", "*redis.ClusterClient"}},
-		"nil ring":                 {(*redis.Ring)(nil), Options{}, []string{"*redis.Ring"}},
+		"nil":                      {nil, Options{Namespace: "shop"}, []string{`rdb = "nil"`, "NewStandalone"}},
+		"nil client":               {(*redis.Client)(nil), Options{Namespace: "shop"}, []string{`rdb = "nil"`, "NewStandalone"}},
+		"nil cluster":              {(*redis.ClusterClient)(nil), Options{Namespace: "shop"}, []string{`rdb = "nil"`}},
+		"ring":                     {ring, Options{Namespace: "shop"}, []string{"*redis.Ring", "*redis.ClusterClient"}},
+		"nil ring":                 {(*redis.Ring)(nil), Options{Namespace: "shop"}, []string{"*redis.Ring"}},
+		"no namespace":             {cluster(), Options{}, []string{`Namespace = "": must be set: use the name of the service, such as "shop" (on a Redis Cluster "{shop}")`}},
 		"cluster without tag":      {cluster(), Options{Namespace: "shop"}, []string{`Namespace = "shop"`, `"{shop}"`}},
 		"cluster with tag":         {cluster(), Options{Namespace: "shop:{eu}"}, nil},
 		"lease key without tag":    {cluster(), Options{Namespace: "{shop}", Election: ElectionOptions{LeaderKey: "leader:x"}}, []string{`Election.LeaderKey = "leader:x"`, `"{leader:x}"`}},

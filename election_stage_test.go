@@ -52,6 +52,7 @@ func onStage(t *testing.T, change func(*Options), act func(*stage)) {
 	synctest.Test(t, func(t *testing.T) {
 		nonces := 0
 		opts := Options{
+			Namespace:       "tenure",
 			InstanceID:      "me",
 			ShutdownTimeout: stageDrain,
 			Election:        ElectionOptions{LeaseTTL: stageTTL, RenewInterval: stageRenew, RetryInterval: stageRetry},

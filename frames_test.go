@@ -157,7 +157,7 @@ func framesOfAServer(t *testing.T, protocol int, frame string, where []string) {
 		return "", false
 	}}
 	client := server.client(func(o *redis.Options) { o.Protocol = protocol })
-	c, err := New(client, Options{InstanceID: "a", ShutdownTimeout: time.Second})
+	c, err := New(client, Options{Namespace: "tenure", InstanceID: "a", ShutdownTimeout: time.Second})
 	require.NoError(t, err)
 	var mu sync.Mutex
 	lost := 0
@@ -356,7 +356,7 @@ func FuzzFrames(f *testing.F) {
 				protocol = 3
 			}
 			client := server.client(func(o *redis.Options) { o.Protocol = protocol })
-			c, err := New(client, Options{InstanceID: "a", ShutdownTimeout: time.Second})
+			c, err := New(client, Options{Namespace: "tenure", InstanceID: "a", ShutdownTimeout: time.Second})
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(context.Background())
 			ended := make(chan error)

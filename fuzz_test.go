@@ -21,6 +21,7 @@ import (
 // are refused say which field.
 func FuzzOptions(f *testing.F) {
 	f.Add("waf:cluster", "a", "role", "", int64(30*time.Second), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0))
+	f.Add("", "a", "", "", int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0))
 	f.Add("{x}", "h-1", "", "leader:x", int64(300*time.Millisecond), int64(100*time.Millisecond), int64(-1), int64(1), int64(1<<62), int64(-1<<63), int64(1), int64(1<<63-1), int64(7))
 	f.Fuzz(func(t *testing.T, namespace, id, role, key string, ttl, renew, retry, drift, margin, hold, beat, drifted, down int64) {
 		opts := Options{

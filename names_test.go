@@ -91,11 +91,11 @@ func TestClients(t *testing.T) {
 		opts Options
 		says []string
 	}{
-		"client":            {client, Options{}, nil},
-		"nil":               {nil, Options{}, []string{none}},
-		"typed nil":         {(*redis.Client)(nil), Options{}, []string{none}},
+		"client":            {client, Options{Namespace: "shop"}, nil},
+		"nil":               {nil, Options{Namespace: "shop"}, []string{none}},
+		"typed nil":         {(*redis.Client)(nil), Options{Namespace: "shop"}, []string{none}},
 		"typed nil cluster": {(*redis.ClusterClient)(nil), Options{Namespace: "{a}"}, []string{none}},
-		"ring":              {ring, Options{}, []string{"rdb = \"*redis.Ring\": cannot be used"}},
+		"ring":              {ring, Options{Namespace: "shop"}, []string{"rdb = \"*redis.Ring\": cannot be used"}},
 		"cluster": {cluster, Options{Namespace: "waf", Election: ElectionOptions{LeaderKey: "leader:x"}}, []string{
 			`Namespace = "waf": needs a {hash tag} on a Redis Cluster, and with any client but a *redis.Client, so that its keys share a slot: "{waf}"`,
 			`Election.LeaderKey = "leader:x": needs a {hash tag} on a Redis Cluster,`, `so that its keys share a slot: "{leader:x}"`,

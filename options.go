@@ -20,13 +20,15 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// Options configure a Coordinator or an Elector. The zero value is a working default; a negative
-// duration switches a thing off where off makes sense. The constructor refuses what is wrong with
-// all problems at once and corrects nothing.
+// Options configure a Coordinator or an Elector. Only Namespace must be set: the zero value of
+// every other field is a working default. A negative duration switches a thing off if it can be
+// off. The constructor refuses what is wrong with all problems at once and corrects nothing.
 type Options struct {
-	// Namespace is the prefix of every key: [A-Za-z0-9._:-]{1,128}, and at most one {hash tag}. No
-	// part of it after a colon may be "leader", "task" or "instance": its keys would be those of
-	// another namespace. Default "tenure". On a Redis Cluster a tag is needed: "{tenure}".
+	// Namespace is the prefix of every key, and must be set: use the name of the service, such as
+	// "shop". Services that share a Redis and a namespace elect one leader between them. It is
+	// [A-Za-z0-9._:-]{1,128}, with at most one {hash tag}, which a Redis Cluster needs: "{shop}".
+	// No part of it after a colon may be "leader", "task" or "instance": its keys would be those of
+	// another namespace.
 	Namespace string
 	// InstanceID names this process: [A-Za-z0-9._:-]{1,128}. Default $HOSTNAME, else <host>-<pid>,
 	// else unknown-<pid>. It is a label: ownership of a lease never rests on it. Processes that
@@ -174,8 +176,6 @@ func (c *checker) between(field string, d, low, high time.Duration) bool {
 }
 
 const (
-	defaultNamespace = "tenure"
-
 	maxPeriod   = 30 * 24 * time.Hour // of beats, sweeps and silences
 	minLeaseTTL = 300 * time.Millisecond
 )
@@ -190,9 +190,6 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 
 // complete fills in the defaults and checks everything.
 func (o Options) complete(c *checker) Options {
-	if o.Namespace == "" {
-		o.Namespace = defaultNamespace
-	}
 	c.namespace("Namespace", o.Namespace)
 	if o.InstanceID == "" {
 		o.InstanceID = defaultInstanceID(os.Getenv("HOSTNAME"), os.Hostname, os.Getpid())
@@ -214,8 +211,14 @@ func (o Options) complete(c *checker) Options {
 	return o
 }
 
-// namespace refuses what is not a key prefix.
+// namespace refuses what is not a key prefix. There is no default: two services that both forgot
+// theirs would elect one leader between them.
 func (c *checker) namespace(field, name string) {
+	if name == "" && field == "Namespace" {
+		c.refuse(field, name, "must be set: use the name of the service, such as %q (on a Redis Cluster %q); "+
+			"services that share a Redis and a namespace elect one leader between them", "shop", "{shop}")
+		return
+	}
 	if !store.IsKey(name) {
 		c.refuse(field, name, "must match %s, with at most one {hash tag}", store.IDPattern)
 	}
@@ -261,7 +264,7 @@ func (c *checker) client(rdb redis.UniversalClient) {
 
 // tagged refuses a name that a Redis Cluster would scatter over its slots.
 func (c *checker) tagged(field, name string) {
-	if !store.TagPattern.MatchString(name) {
+	if name != "" && !store.TagPattern.MatchString(name) { // that it is missing is said already
 		c.refuse(field, name, "needs a {hash tag} on a Redis Cluster, and with any client but a *redis.Client, so that its keys share a slot: %q",
 			"{"+name+"}")
 	}

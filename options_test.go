@@ -14,7 +14,7 @@ import (
 
 // completed returns the options with their defaults, and what is wrong with them.
 func completed(change func(*Options)) (Options, error) {
-	var o Options
+	o := Options{Namespace: "tenure"}
 	change(&o)
 	var c checker
 	o = o.complete(&c)
@@ -273,6 +273,21 @@ func TestAllProblemsAtOnce(t *testing.T) {
 		"Registry.WorkerCount", "Registry.BeatInterval", "Registry.BeatTTL", "Registry.SweepInterval", "Registry.DriftedAfter", "rdb",
 	}, fields)
 	require.Len(t, strings.Split(err.Error(), "\n"), len(fields)+1, "one a line")
+}
+
+// TestNamespaceIsRequired: with a default, two services that forgot theirs would elect one leader
+// between them. Without Redis there is nobody to share one with.
+func TestNamespaceIsRequired(t *testing.T) {
+	_, err := completed(func(o *Options) { o.Namespace = "" })
+	var all optionErrors
+	require.ErrorAs(t, err, &all)
+	require.Len(t, all, 1)
+	require.Equal(t, "Namespace", all[0].Field)
+	require.ErrorContains(t, err, "the name of the service")
+	_, err = NewStandalone(Options{})
+	require.NoError(t, err)
+	_, err = NewStandalone(Options{Namespace: "*"})
+	require.ErrorIs(t, err, ErrMisconfigured)
 }
 
 // A namespace that another one's keys of roles, tasks or instances begin with would share keys with

@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/hook"
@@ -12,7 +13,8 @@ import (
 // NewStandalone returns a coordinator without Redis, for a service that runs as one instance: while
 // Run goes on it leads every role, but for the stand-back after a resignation or failed work. The
 // registry lists this process only, tasks keep their records in memory. Tokens start from the wall
-// clock, so that they go on increasing through restarts.
+// clock, so that they go on increasing through restarts. Options.Namespace may be left empty: there
+// is nobody to share one with.
 func NewStandalone(opts Options) (*Coordinator, error) {
 	coordinator, _, err := newLocal(opts, true, neverExpires)
 	return coordinator, err
@@ -27,8 +29,12 @@ func forTests(t *lease.Timing) {
 	t.TTL, t.Retry = minLeaseTTL, time.Second
 }
 
+// localNamespace is that of a coordinator without Redis.
+const localNamespace = "local"
+
 func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordinator, *memstore.Leases, error) {
 	var c checker
+	opts.Namespace = cmp.Or(opts.Namespace, localNamespace)
 	opts = opts.complete(&c)
 	if err := c.err(); err != nil {
 		return nil, nil, err

@@ -55,6 +55,7 @@ func (i *virtualInstance) boot() {
 	}
 	draw, secret := virtualDraws(i.seed, i.name, i.lives)
 	options := Options{
+		Namespace:       "tenure",
 		InstanceID:      i.name,
 		Election:        ElectionOptions{LeaseTTL: i.pace.ttl},
 		ShutdownTimeout: i.pace.shutdown,

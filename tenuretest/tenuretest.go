@@ -25,8 +25,8 @@ type Control struct {
 // New returns a coordinator that follows until Lead is called. The test starts its Run, as the
 // program would, and ends it by its context. All roles of the coordinator lead and follow together.
 //
-// The options are checked as those of tenure.New are; wrong ones fail the test. Leases do not
-// expire.
+// The options are checked as those of tenure.New are; wrong ones fail the test. Namespace may be left
+// empty. Leases do not expire.
 func New(t testing.TB, opts tenure.Options) (*tenure.Coordinator, *Control) {
 	t.Helper()
 	made, control, err := hook.NewControlled(opts)
