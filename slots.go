@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/plan"
+	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -49,7 +49,7 @@ type slotPlan struct {
 func (t *Task) decide(s slotState) slotPlan {
 	rules := t.rules()
 	if t.Missed == RunAll && s.first <= s.until {
-		return t.outcome(plan.One(rules, store.Time(s.first), store.Time(s.now)), s)
+		return t.outcome(schedule.One(rules, store.Time(s.first), store.Time(s.now)), s)
 	}
 	now, since := s.now, s.began
 	if s.until != 0 {
@@ -60,14 +60,14 @@ func (t *Task) decide(s slotState) slotPlan {
 		overlapped = false
 	}
 	if overlapped {
-		rules.Missed = plan.RunOnce
+		rules.Missed = schedule.RunOnce
 		if t.Overlap == Skip && !s.running {
 			now = min(now, s.lastEnded)
 		}
 	}
-	d := plan.Due(rules, store.Time(s.first), store.Time(now))
+	d := schedule.Due(rules, store.Time(s.first), store.Time(now))
 	if latest := slotMillis(d.Slot, s.now); d.Run && latest > s.first && t.start(latest) > now {
-		d = plan.Due(rules, store.Time(s.first), store.Time(latest-1)) // its time to start has not come
+		d = schedule.Due(rules, store.Time(s.first), store.Time(latest-1)) // its time to start has not come
 	}
 	chosen := t.outcome(d, s)
 	if overlapped && t.Overlap == Skip && chosen.run {
@@ -97,16 +97,16 @@ func (t *Task) outdated(r store.TaskRecord, now int64) bool {
 	case t.Missed == SkipMissed:
 		return due(r.Next) || r.Run == "" && now-max(r.Finished, r.Scheduled) > (t.Grace+t.Jitter).Milliseconds()
 	default: // two slots have come due since: a run for the latest is one for all
-		return due(r.Next) && due(slotMillis(plan.One(t.rules(), store.Time(r.Next), store.Time(now)).Next, now))
+		return due(r.Next) && due(slotMillis(schedule.One(t.rules(), store.Time(r.Next), store.Time(now)).Next, now))
 	}
 }
 
 // isLate reports whether a slot is no longer on time.
 func (t *Task) isLate(slot, now int64) bool {
-	return now-slot > (plan.DefaultGrace + t.Jitter).Milliseconds()
+	return now-slot > (schedule.DefaultGrace + t.Jitter).Milliseconds()
 }
 
-func (t *Task) outcome(d plan.Decision, s slotState) slotPlan {
+func (t *Task) outcome(d schedule.Decision, s slotState) slotPlan {
 	chosen := slotPlan{run: d.Run, slot: slotMillis(d.Slot, s.now), next: slotMillis(d.Next, s.now), skipped: d.Skipped, first: s.first}
 	more, lag := chosen.next != 0 && chosen.next <= s.now, s.now-t.start(chosen.slot)
 	switch {
@@ -119,8 +119,8 @@ func (t *Task) outcome(d plan.Decision, s slotState) slotPlan {
 }
 
 // rules are what the plan needs to know of a task that has a record.
-func (t *Task) rules() plan.Rules {
-	return plan.Rules{Schedule: t.Schedule, Missed: plan.Missed(t.Missed), MaxCatchUp: t.MaxCatchUp, Grace: t.Grace + t.Jitter}
+func (t *Task) rules() schedule.Rules {
+	return schedule.Rules{Schedule: t.Schedule, Missed: schedule.Missed(t.Missed), MaxCatchUp: t.MaxCatchUp, Grace: t.Grace + t.Jitter}
 }
 
 // slotMillis is a slot as it is stored; 0: there is none, or none that anybody would live to see.
@@ -139,15 +139,15 @@ func (t *Task) replan(r store.TaskRecord, spec string, now int64) int64 {
 	if r.Scheduled == 0 || t.RunOnElection { // its first slot may be still to come
 		rules.InitialDelay = t.InitialDelay
 	}
-	interval := plan.Interval(t.Schedule).Milliseconds()
+	interval := schedule.Interval(t.Schedule).Milliseconds()
 	switch {
 	case r.Due == "":
 		rules.InitialDelay = t.InitialDelay
-		return slotMillis(plan.First(rules, at), now)
-	case r.Follows(spec) && r.Next != 0 && !plan.Misplaced(rules, store.Time(r.Next), at):
+		return slotMillis(schedule.First(rules, at), now)
+	case r.Follows(spec) && r.Next != 0 && !schedule.Misplaced(rules, store.Time(r.Next), at):
 		return r.Next
 	case r.Follows(spec):
-		return slotMillis(plan.First(rules, at), now)
+		return slotMillis(schedule.First(rules, at), now)
 	case interval > 0 && r.Scheduled > 0 && r.Scheduled <= now: // versions that lead by turns must not push it away for ever
 		next := r.Scheduled + interval
 		if next <= now && r.Started+interval > now { // the last run was late: go on in step
@@ -155,7 +155,7 @@ func (t *Task) replan(r store.TaskRecord, spec string, now int64) int64 {
 		}
 		return max(next, now)
 	}
-	first := slotMillis(plan.First(plan.Rules{Schedule: t.Schedule}, at), now)
+	first := slotMillis(schedule.First(schedule.Rules{Schedule: t.Schedule}, at), now)
 	if r.Next != 0 && (interval > 0 || r.PutOff(now)) {
 		return min(r.Next, cmp.Or(first, r.Next))
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
-	"github.com/tenure-go/tenure/internal/plan"
+	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -191,7 +191,7 @@ func (o Options) taskConfig(tasks store.Tasks, bus *eventBus) taskConfig {
 		lease:    o.Election.leaseKey(o.Namespace),
 		secret:   o.secret,
 		random:   o.random,
-		grace:    max(plan.DefaultGrace, o.Election.LeaseTTL+30*time.Second),
+		grace:    max(schedule.DefaultGrace, o.Election.LeaseTTL+30*time.Second),
 		patience: overrunPatience(o.ShutdownTimeout),
 	}
 }
@@ -223,7 +223,7 @@ func (s *TaskScheduler) Register(t Task) error {
 	if s.stopped {
 		return ErrStopped
 	}
-	s.tasks = append(s.tasks, &registered{Task: t, text: text, spec: plan.Hash(text)})
+	s.tasks = append(s.tasks, &registered{Task: t, text: text, spec: schedule.Hash(text)})
 	s.wake.nudge()
 	return nil
 }
@@ -298,10 +298,10 @@ func (t *Task) complete(c *checker, schedules *inFlight, grace time.Duration) (t
 		c.refuse("Task.Abandoned", int(t.Abandoned), "must be Rerun or MarkFailed")
 	}
 	if t.MaxCatchUp == 0 {
-		t.MaxCatchUp = plan.DefaultMaxCatchUp
+		t.MaxCatchUp = schedule.DefaultMaxCatchUp
 	}
-	if t.MaxCatchUp < 0 || t.MaxCatchUp > plan.MaxSteps {
-		c.refuse("Task.MaxCatchUp", t.MaxCatchUp, "must be between 1 and %d", plan.MaxSteps)
+	if t.MaxCatchUp < 0 || t.MaxCatchUp > schedule.MaxSteps {
+		c.refuse("Task.MaxCatchUp", t.MaxCatchUp, "must be between 1 and %d", schedule.MaxSteps)
 	}
 	r := &t.Retry
 	if r.Attempts == 0 {

@@ -92,7 +92,7 @@ func TestRunAllCatchesUpAndIsDone(t *testing.T) {
 func TestCatchUpWalksOnce(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		var calls atomic.Int64
-		own := schedule{func(after time.Time) time.Time { calls.Add(1); return after.Truncate(time.Minute).Add(time.Minute) }, "own"}
+		own := ownSchedule{func(after time.Time) time.Time { calls.Add(1); return after.Truncate(time.Minute).Add(time.Minute) }, "own"}
 		task := Task{Name: "t", Schedule: own, Missed: RunAll, MaxCatchUp: 2000, Run: noTask}
 		a := g.leader("a", task)
 		g.pass(90 * time.Second)
@@ -123,14 +123,14 @@ func TestInitialDelayIsForANewTask(t *testing.T) {
 }
 
 // withInterval is a schedule of the application's with a method that tenure knows nothing of.
-type withInterval struct{ schedule }
+type withInterval struct{ ownSchedule }
 
 func (withInterval) Interval() time.Duration { return 5 * time.Minute }
 
 // TestNoMethodReplacesNext: of a schedule of the application's nothing counts but Next and String.
 func TestNoMethodReplacesNext(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
-		nightly := withInterval{schedule{func(after time.Time) time.Time {
+		nightly := withInterval{ownSchedule{func(after time.Time) time.Time {
 			return after.Add(21 * time.Hour).Truncate(24 * time.Hour).Add(3 * time.Hour)
 		}, "nightly"}}
 		task := Task{Name: "t", Schedule: nightly, Missed: RunAll, Run: g.run(0)}
@@ -181,7 +181,7 @@ func TestOwedSlotStandsAlone(t *testing.T) {
 func TestEndedScheduleComesBack(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		dates := func(hours ...int) Task {
-			return Task{Name: "t", Run: g.run(0), Missed: RunAll, Schedule: schedule{func(after time.Time) time.Time {
+			return Task{Name: "t", Run: g.run(0), Missed: RunAll, Schedule: ownSchedule{func(after time.Time) time.Time {
 				for _, h := range hours {
 					if at := g.began.Add(time.Duration(h) * time.Hour); at.After(after) {
 						return at
@@ -205,7 +205,7 @@ func TestEndedScheduleComesBack(t *testing.T) {
 func TestScheduleBeyondACentury(t *testing.T) {
 	const now = int64(1_700_000_000_000)
 	at := store.Time(now).AddDate(101, 0, 0)
-	task := Task{Schedule: schedule{func(time.Time) time.Time { return at }, "far"}}
+	task := Task{Schedule: ownSchedule{func(time.Time) time.Time { return at }, "far"}}
 	require.Zero(t, task.replan(store.TaskRecord{}, "s", now))
 	later := now + 2*366*24*time.Hour.Milliseconds()
 	require.Equal(t, at.UnixMilli(), task.replan(store.TaskRecord{Due: "0", Spec: "s"}, "s", later))

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
-	"github.com/tenure-go/tenure/internal/plan"
+	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -253,7 +253,7 @@ func (l *taskLoop) attempted(t *leadTask, r *liveRun, started, cut bool, err err
 		l.end(t, RunInterrupted, 0)
 	default:
 		r.failed++
-		pause := plan.Backoff(r.failed, t.Retry.Backoff, t.Retry.MaxBackoff, l.s.random())
+		pause := schedule.Backoff(r.failed, t.Retry.Backoff, t.Retry.MaxBackoff, l.s.random())
 		switch {
 		case r.failed >= t.Retry.Attempts:
 			l.end(t, RunFailed, 0)

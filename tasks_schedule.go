@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/cron"
-	"github.com/tenure-go/tenure/internal/plan"
+	"github.com/tenure-go/tenure/internal/schedule"
 )
 
 // Schedule says when a task is due. Every and Cron return one; any other that is a pure function of
@@ -25,9 +25,9 @@ type Schedule interface {
 // Every is due in steps of d, whole milliseconds between 100 ms and ten years, counted from the
 // first slot: across leaders and restarts. That is d after a leader saw the task for the first
 // time, or Task.InitialDelay after it. A bad d is an error of Register.
-func Every(d time.Duration) Schedule { return every{plan.Every(d)} }
+func Every(d time.Duration) Schedule { return every{schedule.Every(d)} }
 
-type every struct{ plan.Every }
+type every struct{ schedule.Every }
 
 func (e every) problem() string {
 	if d := time.Duration(e.Every); d < minEvery || d > maxEvery || d%time.Millisecond != 0 {

@@ -14,18 +14,18 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/memstore"
-	"github.com/tenure-go/tenure/internal/plan"
+	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
 // schedule is one of the application's own.
-type schedule struct {
+type ownSchedule struct {
 	next func(time.Time) time.Time
 	text string
 }
 
-func (s schedule) Next(after time.Time) time.Time { return s.next(after) }
-func (s schedule) String() string                 { return s.text }
+func (s ownSchedule) Next(after time.Time) time.Time { return s.next(after) }
+func (s ownSchedule) String() string                 { return s.text }
 
 // hangingSchedule is one whose Next blocks while it is told to.
 type hangingSchedule struct {
@@ -84,7 +84,7 @@ func TestHungSchedule(t *testing.T) {
 // TestSlowSchedule: a Next that takes half a second each time is slow, and no more.
 func TestSlowSchedule(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
-		slow := schedule{func(after time.Time) time.Time {
+		slow := ownSchedule{func(after time.Time) time.Time {
 			if g.now() > 0 {
 				time.Sleep(nextBound * 3 / 4)
 			}
@@ -148,7 +148,7 @@ func TestLongWalksDoNotStopTheLoop(t *testing.T) {
 	s := newTasks(memstore.NewTasks(readClock), newEventBus("i"), "i")
 	now := time.Now()
 	for n := range 200 {
-		require.NoError(t, s.Register(Task{Name: fmt.Sprint("t", n), Schedule: Cron("* * * * *"), Missed: RunAll, MaxCatchUp: plan.MaxSteps, Run: noTask}))
+		require.NoError(t, s.Register(Task{Name: fmt.Sprint("t", n), Schedule: Cron("* * * * *"), Missed: RunAll, MaxCatchUp: schedule.MaxSteps, Run: noTask}))
 	}
 	live := begin(t.Context(), Term{Token: 1}, lease.Lease{Sent: readClock(), Life: time.Hour}, func() {})
 	defer live.end(ErrStopped)
@@ -188,7 +188,7 @@ func TestBrokenSchedule(t *testing.T) {
 			onTaskStage(t, func(g *taskStage) {
 				var broken atomic.Bool
 				a := g.leader("a", Task{Name: "u", Schedule: Every(time.Hour), Run: g.run(0)},
-					Task{Name: "t", Run: g.run(0), Schedule: schedule{func(after time.Time) time.Time {
+					Task{Name: "t", Run: g.run(0), Schedule: ownSchedule{func(after time.Time) time.Time {
 						if broken.Load() {
 							fail()
 						}
@@ -207,7 +207,7 @@ func TestBrokenSchedule(t *testing.T) {
 				require.ErrorAs(g, failed[0].Err, &panicked)
 				broken.Store(false)
 				a.end()
-				b := g.leader("b", Task{Name: "t", Run: g.run(0), Schedule: schedule{func(after time.Time) time.Time { return after.Add(time.Hour) }, "own"}})
+				b := g.leader("b", Task{Name: "t", Run: g.run(0), Schedule: ownSchedule{func(after time.Time) time.Time { return after.Add(time.Hour) }, "own"}})
 				g.pass(time.Second)
 				require.Equal(g, []string{"3h30m0s t 3h0m0s #1 starts"}, g.noted(), "the slots were kept")
 				b.end()
@@ -221,7 +221,7 @@ func TestBrokenSchedule(t *testing.T) {
 func TestScheduleBrokenFromTheStart(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		var broken atomic.Bool
-		a := g.member("a", Task{Name: "t", Run: g.run(0), Schedule: schedule{func(after time.Time) time.Time {
+		a := g.member("a", Task{Name: "t", Run: g.run(0), Schedule: ownSchedule{func(after time.Time) time.Time {
 			if broken.Load() {
 				panic("broken")
 			}
@@ -239,7 +239,7 @@ func TestScheduleBrokenFromTheStart(t *testing.T) {
 // TestScheduleThatEnds: it has no further slot, and is asked for none.
 func TestScheduleThatEnds(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
-		once := schedule{func(after time.Time) time.Time {
+		once := ownSchedule{func(after time.Time) time.Time {
 			if due := g.began.Add(time.Hour); after.Before(due) {
 				return due
 			}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/memstore"
-	"github.com/tenure-go/tenure/internal/plan"
+	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -326,6 +326,6 @@ func sortedTrace(trace []string) []string {
 // newTasks returns a scheduler with the defaults, of an instance before a store.
 func newTasks(tasks store.Tasks, bus *eventBus, id string) *TaskScheduler {
 	return newTaskScheduler(taskConfig{
-		store: tasks, bus: bus, id: id, secret: nonce, random: rand.Float64, grace: plan.DefaultGrace, patience: overrunAfter,
+		store: tasks, bus: bus, id: id, secret: nonce, random: rand.Float64, grace: schedule.DefaultGrace, patience: overrunAfter,
 	})
 }

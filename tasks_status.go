@@ -95,9 +95,9 @@ func (s *TaskScheduler) Tasks(ctx context.Context) ([]TaskStatus, error) {
 	list := make([]TaskStatus, len(names))
 	for i, name := range names {
 		r := records[i]
-		schedule, known := schedules[name]
+		text, known := schedules[name]
 		list[i] = TaskStatus{
-			Name: name, Known: known, Schedule: schedule, Next: store.Time(r.Next), Paused: r.Paused, Running: r.Run != "", Last: lastRun(name, r),
+			Name: name, Known: known, Schedule: text, Next: store.Time(r.Next), Paused: r.Paused, Running: r.Run != "", Last: lastRun(name, r),
 			Skipped: r.Skipped, Token: r.Token, Err: cmp.Or(problems[i], s.problem(name)),
 		}
 	}

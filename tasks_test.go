@@ -29,7 +29,7 @@ func TestRegisterRefuses(t *testing.T) {
 		change(&task)
 		return task
 	}
-	own := func(next func(time.Time) time.Time) Schedule { return schedule{next, "own"} }
+	own := func(next func(time.Time) time.Time) Schedule { return ownSchedule{next, "own"} }
 	for field, tasks := range map[string][]Task{
 		"Task.Name": {
 			with(func(t *Task) { t.Name = "" }), with(func(t *Task) { t.Name = "a b" }), with(func(t *Task) { t.Name = "a:b" }),
@@ -45,7 +45,7 @@ func TestRegisterRefuses(t *testing.T) {
 			with(func(t *Task) { t.Schedule = Cron("CRON_TZ=Nowhere/City 0 * * * *") }), with(func(t *Task) { t.Schedule = Cron("@every 5m") }),
 			with(func(t *Task) { t.Schedule = own(func(time.Time) time.Time { panic("no") }) }),
 			with(func(t *Task) { t.Schedule = own(func(after time.Time) time.Time { return after }) }),
-			with(func(t *Task) { t.Schedule = (*schedule)(nil) }),
+			with(func(t *Task) { t.Schedule = (*ownSchedule)(nil) }),
 		},
 		"Task.Timeout":          {with(func(t *Task) { t.Timeout = -1 }), with(func(t *Task) { t.Timeout = math.MaxInt64 })},
 		"Task.Jitter":           {with(func(t *Task) { t.Jitter = -1 }), with(func(t *Task) { t.Jitter = 25 * time.Hour }), with(func(t *Task) { t.Jitter = time.Hour })},

@@ -1,5 +1,5 @@
 // Package sim simulates clusters for years: the decisions that package tenure really makes
-// (internal/lease, internal/membership, internal/plan) driven by discrete events against the Go
+// (internal/lease, internal/membership, internal/schedule) driven by discrete events against the Go
 // models of its scripts (internal/proof/oracle), through faults of processes, networks, clocks and
 // Redis.
 //

@@ -34,9 +34,9 @@ type instance struct {
 	flying   lease.Request
 	asked    time.Duration // a request about the lease arrived
 
-	beats    beats
-	sweeps   sweeps
-	schedule schedule
+	beats     beats
+	sweeps    sweeps
+	scheduler scheduler
 }
 
 func newInstance(c *Cluster, number int) *instance {
@@ -90,7 +90,7 @@ func (p *instance) boot() {
 	if !c.profile.Alone {
 		p.beats.start(p)
 	}
-	p.sweeps, p.schedule = sweeps{}, schedule{}
+	p.sweeps, p.scheduler = sweeps{}, scheduler{}
 	if c.trace != nil {
 		c.note("%s starts", p.id)
 	}
@@ -207,7 +207,7 @@ func (p *instance) began() {
 	last.token, last.id = p.cand.Token(), p.id
 	if !c.profile.Alone {
 		p.sweeps.start(p)
-		p.schedule.start(p)
+		p.scheduler.start(p)
 	}
 }
 
@@ -218,7 +218,7 @@ func (p *instance) over() {
 	}
 	p.ended = p.cand.Token()
 	c.Tally.Ended[p.cand.Reason()]++
-	p.schedule.over(p)
+	p.scheduler.over(p)
 	c.queue.push(event{at: c.now + c.between(0, c.profile.Drain), what: evDrained, host: p.host, life: p.life})
 }
 
@@ -226,7 +226,7 @@ func (p *instance) drained() {
 	if p.cand.State() != lease.Draining {
 		return
 	}
-	if p.schedule.busy() { // tasks are work too
+	if p.scheduler.busy() { // tasks are work too
 		p.cluster.queue.push(event{at: p.cluster.now + 10*time.Millisecond, what: evDrained, host: p.host, life: p.life})
 		return
 	}

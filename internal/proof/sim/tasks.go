@@ -6,30 +6,30 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/cron"
-	"github.com/tenure-go/tenure/internal/plan"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
+	"github.com/tenure-go/tenure/internal/schedule"
 )
 
 // tasks are what every cluster runs: the three policies, with a fixed interval and with the
 // calendar. A run that its leader left behind is run again.
 var tasks = []struct {
 	name  string
-	rules plan.Rules
+	rules schedule.Rules
 	takes time.Duration
 }{
-	{"all", plan.Rules{Schedule: plan.Every(10 * time.Minute), Missed: plan.RunAll}, 20 * time.Second},
-	{"once", plan.Rules{Schedule: plan.Every(time.Hour), Missed: plan.RunOnce}, time.Minute},
-	{"skip", plan.Rules{Schedule: plan.Every(25 * time.Second), Missed: plan.SkipMissed}, 3 * time.Second},
-	{"daily", plan.Rules{Schedule: mustParse("30 3 * * *"), Missed: plan.RunOnce}, 5 * time.Minute},
-	{"quick", plan.Rules{Schedule: plan.Every(2 * time.Minute), Missed: plan.RunAll}, time.Second},
+	{"all", schedule.Rules{Schedule: schedule.Every(10 * time.Minute), Missed: schedule.RunAll}, 20 * time.Second},
+	{"once", schedule.Rules{Schedule: schedule.Every(time.Hour), Missed: schedule.RunOnce}, time.Minute},
+	{"skip", schedule.Rules{Schedule: schedule.Every(25 * time.Second), Missed: schedule.SkipMissed}, 3 * time.Second},
+	{"daily", schedule.Rules{Schedule: mustParse("30 3 * * *"), Missed: schedule.RunOnce}, 5 * time.Minute},
+	{"quick", schedule.Rules{Schedule: schedule.Every(2 * time.Minute), Missed: schedule.RunAll}, time.Second},
 }
 
-func mustParse(spec string) plan.Schedule {
-	schedule, err := cron.Parse(spec)
+func mustParse(spec string) schedule.Schedule {
+	parsed, err := cron.Parse(spec)
 	if err != nil {
 		panic(err) // it is a constant
 	}
-	return schedule
+	return parsed
 }
 
 const (
@@ -38,8 +38,8 @@ const (
 	maxCrashes = 3
 )
 
-// schedule is the scheduler of one term.
-type schedule struct {
+// scheduler runs the tasks of one term.
+type scheduler struct {
 	term   int64 // token; 0: none yet
 	on     bool
 	number int32 // of questions
@@ -98,15 +98,15 @@ const (
 )
 
 // start opens every task for the term.
-func (s *schedule) start(p *instance) {
-	*s = schedule{term: p.cand.Token(), on: true, number: s.number}
+func (s *scheduler) start(p *instance) {
+	*s = scheduler{term: p.cand.Token(), on: true, number: s.number}
 	for i := range tasks {
 		p.step(i)
 	}
 }
 
 // over ends the runs: they heed their context.
-func (s *schedule) over(p *instance) {
+func (s *scheduler) over(p *instance) {
 	s.on = false
 	for i := range s.tasks {
 		if s.tasks[i].run.active {
@@ -116,7 +116,7 @@ func (s *schedule) over(p *instance) {
 }
 
 // busy: a run is on, or its end is being told.
-func (s *schedule) busy() bool {
+func (s *scheduler) busy() bool {
 	for i := range s.tasks {
 		if s.tasks[i].run.active || s.tasks[i].asking.op == opFinish {
 			return true
@@ -136,7 +136,7 @@ func (p *instance) runsDie() {
 
 // redisNow estimates Redis's clock.
 func (p *instance) redisNow() int64 {
-	s := &p.schedule
+	s := &p.scheduler
 	return s.clock + (p.cluster.now + p.mono - s.at).Milliseconds()
 }
 
@@ -145,7 +145,7 @@ func (p *instance) task(i int32) { p.step(int(i)) }
 
 // step takes one task as far as it goes without waiting, as the loop of package tenure does.
 func (p *instance) step(i int) {
-	s, t, c := &p.schedule, &p.schedule.tasks[i], p.cluster
+	s, t, c := &p.scheduler, &p.scheduler.tasks[i], p.cluster
 	if t.asking.op != 0 {
 		switch {
 		case c.now < t.until:
@@ -169,7 +169,7 @@ func (p *instance) step(i int) {
 		p.ask(i, question{op: opOpen})
 	case t.record.Next == "" || t.record.Spec != taskSpec || c.broken.FreshGrid && !t.planned:
 		t.planned = true
-		next := plan.First(tasks[i].rules, time.UnixMilli(p.redisNow()))
+		next := schedule.First(tasks[i].rules, time.UnixMilli(p.redisNow()))
 		p.ask(i, question{op: opPlan, expect: t.record.Next, next: strconv.FormatInt(next.UnixMilli(), 10), reset: t.record.Next == ""})
 	case t.again != "":
 		p.ask(i, question{op: opClaim, claim: oracle.Claim{Kind: "again", Expect: t.again, Attempt: t.record.Attempt + 1}})
@@ -180,9 +180,9 @@ func (p *instance) step(i int) {
 
 // due decides about the slots that are due.
 func (p *instance) due(i int) {
-	t, now := &p.schedule.tasks[i], p.redisNow()
+	t, now := &p.scheduler.tasks[i], p.redisNow()
 	next, _ := strconv.ParseInt(t.record.Next, 10, 64)
-	d := plan.Due(tasks[i].rules, time.UnixMilli(next), time.UnixMilli(now))
+	d := schedule.Due(tasks[i].rules, time.UnixMilli(next), time.UnixMilli(now))
 	if !d.Run && !d.Reset && d.Next.UnixMilli() == next {
 		p.wake(i, p.cluster.now+d.Wait)
 		return
@@ -203,7 +203,7 @@ func (p *instance) wake(i int, at time.Duration) {
 
 // ask sends a question until it is answered.
 func (p *instance) ask(i int, q question) {
-	s, t := &p.schedule, &p.schedule.tasks[i]
+	s, t := &p.scheduler, &p.scheduler.tasks[i]
 	if t.asking.op == 0 {
 		s.number++
 		q.number, q.task, q.token = s.number, i, s.term
@@ -248,7 +248,7 @@ func (c *Cluster) takeQuestion(server *machine, p *instance, m *message, now int
 
 // told takes the answer to a question.
 func (p *instance) told(m *message) {
-	s, i := &p.schedule, m.task.task
+	s, i := &p.scheduler, m.task.task
 	t := &s.tasks[i]
 	if !m.failed && (!s.known || m.clock > 0) {
 		s.clock, s.at, s.known = m.clock, p.cluster.now+p.mono, true
@@ -292,12 +292,12 @@ func (p *instance) told(m *message) {
 
 // claimed starts a run. The last step before is to look at the term (P10).
 func (p *instance) claimed(i int, claim oracle.Claim) {
-	t, c := &p.schedule.tasks[i], p.cluster
-	if !p.schedule.on || !p.believes() {
+	t, c := &p.scheduler.tasks[i], p.cluster
+	if !p.scheduler.on || !p.believes() {
 		t.run = taskRun{id: claim.Run, ended: true, status: "returned"}
 		return
 	}
-	if other := c.checks.running[i]; other != nil && other != p && !other.schedule.tasks[i].run.tainted && !c.profile.Outside {
+	if other := c.checks.running[i]; other != nil && other != p && !other.scheduler.tasks[i].run.tainted && !c.profile.Outside {
 		c.fail("P10: task %s starts in %s while it runs in %s", tasks[i].name, p.id, other.id)
 	}
 	c.Tally.TaskRuns++
@@ -311,11 +311,11 @@ func (p *instance) claimed(i int, claim oracle.Claim) {
 
 // runEnds: the task has returned, by itself or because its context is done.
 func (p *instance) runEnds(i int32) {
-	t := &p.schedule.tasks[i]
+	t := &p.scheduler.tasks[i]
 	if !t.run.active {
 		return
 	}
-	if !p.schedule.on {
+	if !p.scheduler.on {
 		t.run.status = "interrupted"
 	}
 	t.run.active, t.run.ended = false, true
@@ -327,8 +327,8 @@ func (p *instance) runEnds(i int32) {
 
 // taint marks the runs of a process that stands still.
 func (p *instance) taint() {
-	for i := range p.schedule.tasks {
-		p.schedule.tasks[i].run.tainted = true
+	for i := range p.scheduler.tasks {
+		p.scheduler.tasks[i].run.tainted = true
 	}
 }
 
@@ -369,12 +369,12 @@ func (k *checker) grid(task int, before, after *oracle.Record, claimed int64) {
 	from, _ := strconv.ParseInt(before.Next, 10, 64)
 	to, _ := strconv.ParseInt(after.Next, 10, 64)
 	slots := int64(0)
-	for at := time.UnixMilli(from).UTC(); at.UnixMilli() < to && slots < plan.MaxSteps; slots++ {
+	for at := time.UnixMilli(from).UTC(); at.UnixMilli() < to && slots < schedule.MaxSteps; slots++ {
 		at = tasks[task].rules.Schedule.Next(at)
 	}
 	skipped := after.Skipped - before.Skipped
 	k.cluster.Tally.Skipped += skipped
-	if slots != claimed+skipped && slots < plan.MaxSteps {
+	if slots != claimed+skipped && slots < schedule.MaxSteps {
 		k.cluster.fail("P10: of %d slots of task %s %d were claimed and %d counted as skipped", slots, tasks[task].name, claimed, skipped)
 	}
 }

@@ -77,7 +77,7 @@ func sections(names ...string) func(string) bool {
 // targets are the rules that are broken by machine.
 var targets = []target{
 	{name: "lease", files: []string{"internal/lease/lease.go", "internal/lease/candidate.go"}, suites: []suite{{in: "internal/lease"}}},
-	{name: "plan", files: []string{"internal/plan/plan.go", "internal/plan/record.go", "internal/plan/schedule.go"}, suites: []suite{{in: "internal/plan"}}},
+	{name: "schedule", files: []string{"internal/schedule/plan.go", "internal/schedule/record.go", "internal/schedule/schedule.go"}, suites: []suite{{in: "internal/schedule"}}},
 	{name: "cron", files: []string{"internal/cron/cron.go", "internal/cron/next.go"}, suites: []suite{{in: "internal/cron"}}},
 	{name: "term", files: []string{"term.go"}, suites: []suite{{run: "^(TestP4|TestP8|TestZero|TestTermFrom|TestResign|TestErrorOf).*"}}},
 	{name: "slots", files: []string{"slots.go"}, suites: taskSuites},

@@ -1,4 +1,4 @@
-// Package plan decides which slot of a task is to run now and which one follows.
+// Package schedule decides which slot of a task is to run now and which one follows.
 //
 // A slot is one time at which a task is due. The slots of a task lie on a grid: each follows from
 // the one before it by Schedule.Next, never from the time of the day, so that the grid neither
@@ -19,7 +19,7 @@
 // Everything here is a pure function of its arguments, safe for concurrent use if the schedule is.
 // All times are times of Redis's clock; those returned are in UTC and in whole milliseconds, which
 // is how they are stored.
-package plan
+package schedule
 
 import (
 	"fmt"
