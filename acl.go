@@ -32,7 +32,7 @@ var clientCommands = []string{
 // Some rights may be left out at a price. Without subscribe or the channels no hint arrives, and
 // without publish none is sent (ElectionStatus.Subscription): a follower that waits for a release
 // finds it at its own next attempt, and a leader hears no roll-call (see
-// ElectionOptions.EmptyHistoryWait). Without the channel of <namespace>:instance:* a check of the
+// SafetyOptions.EmptyHistoryWait). Without the channel of <namespace>:instance:* a check of the
 // subscription shows only that it is connected, not that it is connected to the server that the
 // scripts run on. Without info a restart or failover of Redis is not noticed
 // (ElectionStatus.HistoryWitness). Some options of the client make go-redis send more as it

@@ -91,7 +91,7 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	var problems []error
 	do := func(_ any, err error) { problems = append(problems, err) }
 	for _, key := range []string{"", leaderKey} {
-		election := ElectionOptions{LeaderKey: key, RestartGuard: -1, EmptyHistoryWait: -1}.complete(&c, "")
+		election := ElectionOptions{LeaderKey: key, Safety: SafetyOptions{RestartGuard: -1, EmptyHistoryWait: -1}}.complete(&c, "")
 		role := db.ForRole(election.role(namespace, "a"))
 		reply, err := role.Acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Second})
 		do(reply, err)

@@ -157,7 +157,7 @@ func TestAskAside(t *testing.T) {
 func roleOf(t *testing.T, client redis.UniversalClient, namespace string) *redisstore.Lease {
 	t.Helper()
 	var c checker
-	opts := Options{Namespace: namespace, InstanceID: "me", Election: ElectionOptions{RestartGuard: -1, EmptyHistoryWait: -1}}.complete(&c)
+	opts := Options{Namespace: namespace, InstanceID: "me", Election: ElectionOptions{Safety: SafetyOptions{RestartGuard: -1, EmptyHistoryWait: -1}}}.complete(&c)
 	store := newRedisStore(client, &c, opts)
 	require.NoError(t, c.err())
 	return store.ForRole(opts.Election.role(opts.Namespace, "me"))

@@ -114,7 +114,7 @@ var guarded = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then ret
 func storeFor(b testing.TB) (*redis.Client, *redisstore.Lease) {
 	rdb := redistest.Start(b).Client(b)
 	var c checker
-	opts := Options{Namespace: "tenure", InstanceID: "bench", Election: ElectionOptions{RestartGuard: -1, EmptyHistoryWait: -1}}.complete(&c)
+	opts := Options{Namespace: "tenure", InstanceID: "bench", Election: ElectionOptions{Safety: SafetyOptions{RestartGuard: -1, EmptyHistoryWait: -1}}}.complete(&c)
 	store := newRedisStore(rdb, &c, opts)
 	require.NoError(b, c.err())
 	return rdb, store.ForRole(opts.Election.role(opts.Namespace, opts.InstanceID))
@@ -373,7 +373,7 @@ func BenchmarkTakeOver(b *testing.B) {
 }
 
 func takeOver(b *testing.B, followers, others int) {
-	s := &electors{b: b, redis: redistest.Start(b), led: make(chan *benched, 1), opts: ElectionOptions{LeaseTTL: 300 * time.Millisecond, RestartGuard: -1}}
+	s := &electors{b: b, redis: redistest.Start(b), led: make(chan *benched, 1), opts: ElectionOptions{LeaseTTL: 300 * time.Millisecond, Safety: SafetyOptions{RestartGuard: -1}}}
 	asking := s.redis.Client(b)
 	ctx := context.Background()
 	for i := 0; i < others; i += 1000 {
@@ -411,7 +411,7 @@ func takeOver(b *testing.B, followers, others int) {
 
 // The time from Resign until another leads, beside what a pub/sub message takes.
 func BenchmarkHandOver(b *testing.B) {
-	s := &electors{b: b, redis: redistest.Start(b), led: make(chan *benched, 1), opts: ElectionOptions{LeaseTTL: time.Second, RestartGuard: -1}}
+	s := &electors{b: b, redis: redistest.Start(b), led: make(chan *benched, 1), opts: ElectionOptions{LeaseTTL: time.Second, Safety: SafetyOptions{RestartGuard: -1}}}
 	asking := s.redis.Client(b)
 	ctx := context.Background()
 	var running []*benched
@@ -449,7 +449,7 @@ func BenchmarkHandOver(b *testing.B) {
 // The commands that an idle election costs Redis: one leader and ten followers with the default
 // lease.
 func BenchmarkIdle(b *testing.B) {
-	s := &electors{b: b, redis: redistest.Start(b), led: make(chan *benched, 1), opts: ElectionOptions{RestartGuard: -1}}
+	s := &electors{b: b, redis: redistest.Start(b), led: make(chan *benched, 1), opts: ElectionOptions{Safety: SafetyOptions{RestartGuard: -1}}}
 	asking := s.redis.Client(b)
 	ctx := context.Background()
 	var running []*benched
@@ -492,7 +492,7 @@ func BenchmarkFootprint(b *testing.B) {
 		ctx, cancel := context.WithCancel(b.Context())
 		done := make(chan error, instances)
 		for i, rdb := range clients {
-			c, err := New(rdb, Options{InstanceID: fmt.Sprint("idle-", i), Election: ElectionOptions{RestartGuard: -1}})
+			c, err := New(rdb, Options{Namespace: "tenure", InstanceID: fmt.Sprint("idle-", i), Election: ElectionOptions{Safety: SafetyOptions{RestartGuard: -1}}})
 			require.NoError(b, err)
 			go func() { done <- c.Run(ctx) }() // Run's caller; ends with cancel
 		}

@@ -307,7 +307,7 @@ func (c *Coordinator) audience() store.Audience {
 		},
 		More:   c.more,
 		TTL:    shortest(func(o ElectionOptions) time.Duration { return o.LeaseTTL }),
-		Wait:   shortest(func(o ElectionOptions) time.Duration { return o.EmptyHistoryWait }),
+		Wait:   shortest(func(o ElectionOptions) time.Duration { return o.Safety.EmptyHistoryWait }),
 		Take:   c.hint,
 		Report: c.bus.notice,
 		State:  c.subscription,

@@ -239,7 +239,7 @@ func TestRolesFromCallbacks(t *testing.T) {
 func TestP1_ARollCallThatIsNotHeard(t *testing.T) {
 	for _, wait := range []time.Duration{0, 10 * time.Second} {
 		inCrew(t, func(c *crew) {
-			waits := func(o *Options) { o.Election.EmptyHistoryWait = wait }
+			waits := func(o *Options) { o.Election.Safety.EmptyHistoryWait = wait }
 			a := c.member("a", waits)
 			a.backend.listen = func(ctx context.Context, _ store.Audience) { <-ctx.Done() }
 			a.start()

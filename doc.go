@@ -49,7 +49,7 @@
 // one that is younger than the longest TTL known not before it is that old; and on one that was
 // promoted from a replica not for that TTL. Across a FLUSHALL the promise about IsLeader needs a
 // leader that can be reached, or EmptyHistoryWait set to LeaseTTL. With Redis replication it needs
-// min-replicas-to-write or a FailoverMargin. Give tenure a Redis client of its own.
+// min-replicas-to-write or a FailoverMargin (SafetyOptions). Give tenure a Redis client of its own.
 //
 // # Compatibility
 //

@@ -55,7 +55,7 @@ func NewElector(rdb redis.UniversalClient, opts Options) (*Elector, error) {
 	audience := store.Audience{
 		Channels: func() []string { return []string{e.loop.channel} },
 		TTL:      func() time.Duration { return opts.Election.LeaseTTL },
-		Wait:     func() time.Duration { return opts.Election.EmptyHistoryWait },
+		Wait:     func() time.Duration { return opts.Election.Safety.EmptyHistoryWait },
 		Take:     e.hint,
 		Report:   bus.notice,
 		State:    e.subscription,

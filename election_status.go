@@ -67,7 +67,7 @@ type snapshot struct {
 
 // Subscription is the state of the one subscription on which a process hears hints. Without it a
 // hand-over waits for a follower's own wake-up, and a leader does not hear the roll-call after
-// Redis lost its data (see ElectionOptions.EmptyHistoryWait).
+// Redis lost its data (see SafetyOptions.EmptyHistoryWait).
 //
 // With T the shortest LeaseTTL of the process: a subscription that dies without a sign is noticed
 // within max(4.5 s, 0.45 · T), and another one stands within max(5 s, T/2) of its death if Redis

@@ -28,7 +28,7 @@ func FuzzOptions(f *testing.F) {
 			Namespace: namespace, InstanceID: id,
 			Election: ElectionOptions{
 				Role: role, LeaderKey: key, LeaseTTL: time.Duration(ttl), RenewInterval: time.Duration(renew), RetryInterval: time.Duration(retry),
-				DriftMargin: time.Duration(drift), FailoverMargin: time.Duration(margin), HoldOff: time.Duration(hold),
+				Safety: SafetyOptions{DriftMargin: time.Duration(drift), FailoverMargin: time.Duration(margin), HoldOff: time.Duration(hold)},
 			},
 			Registry: RegistryOptions{BeatInterval: time.Duration(beat), DriftedAfter: time.Duration(drifted), DownAfter: time.Duration(down)},
 		}
@@ -44,7 +44,7 @@ func FuzzOptions(f *testing.F) {
 		e, timing := done.Election, done.Election.timing()
 		require.True(t, e.LeaseTTL >= minLeaseTTL && e.LeaseTTL <= lease.MaxTTL && e.LeaseTTL%time.Millisecond == 0)
 		require.LessOrEqual(t, e.RenewInterval/10*11, (timing.Life()-timing.Guard())/2)
-		require.Less(t, e.FailoverMargin+e.RenewInterval+timing.Attempt(), e.LeaseTTL)
+		require.Less(t, e.Safety.FailoverMargin+e.RenewInterval+timing.Attempt(), e.LeaseTTL)
 		require.Positive(t, timing.Life()-timing.Guard())
 		require.Positive(t, e.RetryInterval)
 		if r := done.Registry; r.BeatInterval > 0 {

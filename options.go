@@ -79,28 +79,8 @@ type ElectionOptions struct {
 	// knows of ends, and for how long this process stands back after it resigned. Default
 	// LeaseTTL/2, between 10 ms and LeaseTTL.
 	RetryInterval time.Duration
-	// DriftMargin is how far Redis's clock may run ahead of ours within a TTL. Default max(1 % of
-	// LeaseTTL, 10 ms), at most LeaseTTL/2; negative: none.
-	DriftMargin time.Duration
-	// EmptyHistoryWait is how long nobody is granted a lease on a Redis without any history of this
-	// role, while living leaders are asked to renew. Each must have renewed by then, which takes (3
-	// + ⌈roles / 800⌉) round trips with the roles of its process: EventRollCallSlow warns if that
-	// is more than half of the wait. Default 250 ms, at most 24 h; negative: none. Set to LeaseTTL,
-	// no two lead across a FLUSHALL even when the leader is out of reach, or does not hear the
-	// question: its subscription is down, or its user has no right to the channel.
-	EmptyHistoryWait time.Duration
-	// HoldOff is the least time for which no lease is granted after Redis has lost data. The
-	// longest of HoldOff, LeaseTTL and those that other candidates of the role have named applies.
-	// Default 0; at most 24 h.
-	HoldOff time.Duration
-	// RestartGuard is how old a Redis without history must be before a lease is granted. Default:
-	// the hold-off, at most 24 h; negative: off, and then two may lead across a restart of a Redis
-	// that kept nothing.
-	RestartGuard time.Duration
-	// FailoverMargin lengthens the hold-off after a failover by the time for which a second master
-	// may still take writes. FailoverMargin + RenewInterval + LeaseTTL/3 must be below LeaseTTL:
-	// with the default of a third, a LeaseTTL of more than three times the margin. Default: none.
-	FailoverMargin time.Duration
+	// Safety holds the waits and margins that the promise about IsLeader rests on.
+	Safety SafetyOptions
 	// Health is called every RenewInterval in a goroutine of its own, bounded by RenewInterval.
 	// While its last answer was an error, or none came in time, this candidate gives its term up
 	// and does not campaign; one that gave a term up for it does not for max(LeaseTTL, 30 s)
@@ -108,6 +88,34 @@ type ElectionOptions struct {
 	Health func(context.Context) error
 	// Lead is leader work of this role, beside what is passed to Run.
 	Lead []LeadFunc
+}
+
+// SafetyOptions are the waits and margins that the promise about IsLeader rests on. For each of
+// them zero is the default, and any negative value switches it off. Most programs need none.
+type SafetyOptions struct {
+	// DriftMargin is how far Redis's clock may run ahead of ours within a LeaseTTL. Default max(1 %
+	// of LeaseTTL, 10 ms), at most LeaseTTL/2. Off: the clocks must run at the same rate.
+	DriftMargin time.Duration
+	// EmptyHistoryWait is how long nobody is granted a lease on a Redis without any history of this
+	// role, while living leaders are asked to renew. Each must have renewed by then, which takes (3
+	// + ⌈roles / 800⌉) round trips with the roles of its process: EventRollCallSlow warns if that
+	// is more than half of the wait. Default 250 ms, at most 24 h. If it is LeaseTTL, no two lead
+	// across a FLUSHALL even if the leader is out of reach, or does not hear the question: its
+	// subscription is down, or its user has no right to the channel. Off: two may lead across every
+	// FLUSHALL.
+	EmptyHistoryWait time.Duration
+	// HoldOff is the least time for which no lease is granted after Redis has lost data. The
+	// longest of HoldOff, LeaseTTL and those that other candidates of the role have named applies.
+	// Default: none, so that the others apply; at most 24 h. Off is the same.
+	HoldOff time.Duration
+	// RestartGuard is how old a Redis without history must be before a lease is granted. Default:
+	// the hold-off, at most 24 h. Off: two may lead across a restart of a Redis that kept nothing.
+	RestartGuard time.Duration
+	// FailoverMargin lengthens the hold-off after a failover by the time for which a second master
+	// may still take writes. FailoverMargin + RenewInterval + LeaseTTL/3 must be below LeaseTTL:
+	// with the default of a third, a LeaseTTL of more than three times the margin. Default: none.
+	// Off is the same.
+	FailoverMargin time.Duration
 }
 
 // RegistryOptions configure the instance registry.
@@ -310,16 +318,7 @@ func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
 			c.refuse(fmt.Sprintf("%sLead[%d]", prefix, i), nil, "must be a function")
 		}
 	}
-	o.EmptyHistoryWait = orDefault(o.EmptyHistoryWait, 250*time.Millisecond)
-	if o.EmptyHistoryWait > lease.MaxTTL {
-		c.refuse(prefix+"EmptyHistoryWait", o.EmptyHistoryWait, "must be at most %v", lease.MaxTTL)
-	}
-	if o.HoldOff < 0 || o.HoldOff > lease.MaxTTL {
-		c.refuse(prefix+"HoldOff", o.HoldOff, "must be between 0 (the longest TTL known) and %v", lease.MaxTTL)
-	}
-	if o.RestartGuard > lease.MaxTTL {
-		c.refuse(prefix+"RestartGuard", o.RestartGuard, "must be at most %v", lease.MaxTTL)
-	}
+	o.Safety = o.Safety.complete(c, prefix+"Safety.")
 	o.LeaseTTL = orDefault(o.LeaseTTL, 30*time.Second)
 	if !c.between(prefix+"LeaseTTL", o.LeaseTTL, minLeaseTTL, lease.MaxTTL) {
 		return o // the rest are relations to it
@@ -329,7 +328,7 @@ func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
 	}
 	o.RenewInterval = orDefault(o.RenewInterval, o.LeaseTTL/3)
 	o.RetryInterval = orDefault(o.RetryInterval, o.LeaseTTL/2)
-	o.DriftMargin = orDefault(o.DriftMargin, lease.DefaultDrift(o.LeaseTTL))
+	o.Safety.DriftMargin = orDefault(o.Safety.DriftMargin, lease.DefaultDrift(o.LeaseTTL))
 	t := o.timing()
 	sane := c.between(prefix+"RenewInterval", o.RenewInterval, 10*time.Millisecond, o.LeaseTTL)
 	if sane {
@@ -338,14 +337,28 @@ func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
 				"DriftMargin = %v and g = %v", room, o.LeaseTTL, t.Drift, t.Guard())
 		}
 	}
-	if m := o.FailoverMargin; m < 0 || sane && m > 0 && m >= o.LeaseTTL-o.RenewInterval-t.Attempt() {
-		c.refuse(prefix+"FailoverMargin", m, "must not be negative, and FailoverMargin + RenewInterval (%v) + LeaseTTL/3 (%v) "+
-			"must be below LeaseTTL (%v)", o.RenewInterval, t.Attempt(), o.LeaseTTL)
+	if m := o.Safety.FailoverMargin; sane && m > 0 && m >= o.LeaseTTL-o.RenewInterval-t.Attempt() {
+		c.refuse(prefix+"Safety.FailoverMargin", m, "FailoverMargin + RenewInterval (%v) + LeaseTTL/3 (%v) must be below LeaseTTL (%v)",
+			o.RenewInterval, t.Attempt(), o.LeaseTTL)
 	}
 	c.between(prefix+"RetryInterval", o.RetryInterval, 10*time.Millisecond, o.LeaseTTL)
-	if o.DriftMargin > o.LeaseTTL/2 {
-		c.refuse(prefix+"DriftMargin", o.DriftMargin, "must be at most LeaseTTL/2 = %v", o.LeaseTTL/2)
+	if o.Safety.DriftMargin > o.LeaseTTL/2 {
+		c.refuse(prefix+"Safety.DriftMargin", o.Safety.DriftMargin, "must be at most LeaseTTL/2 = %v", o.LeaseTTL/2)
 	}
+	return o
+}
+
+// complete is for what has no relation to the LeaseTTL.
+func (o SafetyOptions) complete(c *checker, prefix string) SafetyOptions {
+	o.EmptyHistoryWait = orDefault(o.EmptyHistoryWait, 250*time.Millisecond)
+	atMost := func(field string, d time.Duration) {
+		if d > lease.MaxTTL {
+			c.refuse(prefix+field, d, "must be at most %v", lease.MaxTTL)
+		}
+	}
+	atMost("EmptyHistoryWait", o.EmptyHistoryWait)
+	atMost("HoldOff", o.HoldOff)
+	atMost("RestartGuard", o.RestartGuard)
 	return o
 }
 
@@ -357,8 +370,8 @@ func (o ElectionOptions) leaseKey(namespace string) string {
 // role is what a store needs to know of completed options.
 func (o ElectionOptions) role(namespace, id string) store.Role {
 	return store.Role{
-		Name: o.Role, Key: o.leaseKey(namespace), Holder: id, TTL: o.LeaseTTL, Attempt: o.timing().Attempt(), EmptyWait: o.EmptyHistoryWait,
-		HoldOff: o.HoldOff, Margin: o.FailoverMargin, RestartGuard: o.RestartGuard,
+		Name: o.Role, Key: o.leaseKey(namespace), Holder: id, TTL: o.LeaseTTL, Attempt: o.timing().Attempt(), EmptyWait: o.Safety.EmptyHistoryWait,
+		HoldOff: max(o.Safety.HoldOff, 0), Margin: max(o.Safety.FailoverMargin, 0), RestartGuard: o.Safety.RestartGuard,
 	}
 }
 
@@ -368,10 +381,10 @@ func (o ElectionOptions) timing() lease.Timing {
 		TTL:     o.LeaseTTL,
 		Renew:   o.RenewInterval,
 		Retry:   o.RetryInterval,
-		Drift:   max(o.DriftMargin, 0),
-		HoldOff: o.HoldOff,
+		Drift:   max(o.Safety.DriftMargin, 0),
+		HoldOff: max(o.Safety.HoldOff, 0),
 		Penalty: lease.DefaultPenalty(o.LeaseTTL),
-		Margin:  o.FailoverMargin,
+		Margin:  max(o.Safety.FailoverMargin, 0),
 	}
 }
 

@@ -34,8 +34,8 @@ func TestDefaults(t *testing.T) {
 		Namespace:  "tenure",
 		InstanceID: "pod-7",
 		Election: ElectionOptions{
-			LeaseTTL: 30 * time.Second, RenewInterval: 10 * time.Second, RetryInterval: 15 * time.Second, DriftMargin: 300 * time.Millisecond,
-			EmptyHistoryWait: 250 * time.Millisecond,
+			LeaseTTL: 30 * time.Second, RenewInterval: 10 * time.Second, RetryInterval: 15 * time.Second,
+			Safety: SafetyOptions{DriftMargin: 300 * time.Millisecond, EmptyHistoryWait: 250 * time.Millisecond},
 		},
 		Registry: RegistryOptions{
 			BeatInterval: 15 * time.Second, BeatTTL: 90 * time.Second, SweepInterval: 10 * time.Second,
@@ -54,7 +54,7 @@ func TestDefaultsFollowTheTTL(t *testing.T) {
 	require.NoError(t, err, "every legal TTL has legal defaults")
 	require.Equal(t, 100*time.Millisecond, o.Election.RenewInterval)
 	require.Equal(t, 150*time.Millisecond, o.Election.RetryInterval)
-	require.Equal(t, 10*time.Millisecond, o.Election.DriftMargin)
+	require.Equal(t, 10*time.Millisecond, o.Election.Safety.DriftMargin)
 	for ttl := minLeaseTTL; ttl <= lease.MaxTTL; ttl += ttl/7 - ttl/7%time.Millisecond + time.Millisecond {
 		_, err := completed(func(o *Options) { o.Election.LeaseTTL = ttl })
 		require.NoError(t, err, "%v", ttl)
@@ -62,13 +62,29 @@ func TestDefaultsFollowTheTTL(t *testing.T) {
 }
 
 func TestTimingOfOptions(t *testing.T) {
-	o, err := completed(func(o *Options) { o.Election.DriftMargin, o.Election.HoldOff = -1, time.Hour })
+	o, err := completed(func(o *Options) { o.Election.Safety.DriftMargin, o.Election.Safety.HoldOff = -1, time.Hour })
 	require.NoError(t, err)
 	timing := o.Election.timing()
 	require.Zero(t, timing.Drift, "negative: none")
 	require.Equal(t, time.Hour, timing.HoldOff)
 	require.Equal(t, 30*time.Second, timing.Penalty)
 	require.Equal(t, 30*time.Second-lease.Rounding, timing.Life())
+}
+
+// TestSafetyOff: a negative value switches each of them off.
+func TestSafetyOff(t *testing.T) {
+	o, err := completed(func(o *Options) {
+		o.Election.Safety = SafetyOptions{DriftMargin: -5, EmptyHistoryWait: -5, HoldOff: -5, RestartGuard: -5, FailoverMargin: -5}
+	})
+	require.NoError(t, err)
+	timing, role := o.Election.timing(), o.Election.role("ns", "id")
+	require.Zero(t, timing.Drift)
+	require.Zero(t, timing.HoldOff)
+	require.Zero(t, timing.Margin)
+	require.Zero(t, role.HoldOff)
+	require.Zero(t, role.Margin)
+	require.Negative(t, role.RestartGuard, "zero would be the hold-off")
+	require.LessOrEqual(t, role.EmptyWait, time.Duration(0))
 }
 
 const longest = time.Duration(math.MaxInt64)
@@ -111,31 +127,31 @@ var durations = map[string]struct {
 		[]time.Duration{0, 10 * time.Millisecond, 30 * time.Second},
 		[]time.Duration{-1, 1, 30*time.Second + 1, longest}, "must be between 10ms and 30s",
 	},
-	"Election.DriftMargin": {
-		func(o *Options, d time.Duration) { o.Election.DriftMargin = d },
+	"Election.Safety.DriftMargin": {
+		func(o *Options, d time.Duration) { o.Election.Safety.DriftMargin = d },
 		[]time.Duration{0, -1, -longest, 1, 7 * time.Second},
 		[]time.Duration{15*time.Second + 1, longest}, "must be at most LeaseTTL/2 = 15s",
 	},
-	"Election.EmptyHistoryWait": {
-		func(o *Options, d time.Duration) { o.Election.EmptyHistoryWait = d },
+	"Election.Safety.EmptyHistoryWait": {
+		func(o *Options, d time.Duration) { o.Election.Safety.EmptyHistoryWait = d },
 		[]time.Duration{0, -1, -longest, 1, 24 * time.Hour},
 		[]time.Duration{24*time.Hour + 1, longest}, "must be at most 24h0m0s",
 	},
-	"Election.HoldOff": {
-		func(o *Options, d time.Duration) { o.Election.HoldOff = d },
-		[]time.Duration{0, 1, 24 * time.Hour},
-		[]time.Duration{-1, 24*time.Hour + 1, longest}, "must be between 0 (the longest TTL known) and 24h0m0s",
-	},
-	"Election.RestartGuard": {
-		func(o *Options, d time.Duration) { o.Election.RestartGuard = d },
-		[]time.Duration{0, -1, 1, 24 * time.Hour},
+	"Election.Safety.HoldOff": {
+		func(o *Options, d time.Duration) { o.Election.Safety.HoldOff = d },
+		[]time.Duration{0, -1, -longest, 1, 24 * time.Hour},
 		[]time.Duration{24*time.Hour + 1, longest}, "must be at most 24h0m0s",
 	},
-	"Election.FailoverMargin": {
-		func(o *Options, d time.Duration) { o.Election.FailoverMargin = d },
-		[]time.Duration{0, 1, 10*time.Second - 1},
-		[]time.Duration{-1, 10 * time.Second, 30 * time.Second, longest},
-		"must not be negative, and FailoverMargin + RenewInterval (10s) + LeaseTTL/3 (10s) must be below LeaseTTL (30s)",
+	"Election.Safety.RestartGuard": {
+		func(o *Options, d time.Duration) { o.Election.Safety.RestartGuard = d },
+		[]time.Duration{0, -1, -longest, 1, 24 * time.Hour},
+		[]time.Duration{24*time.Hour + 1, longest}, "must be at most 24h0m0s",
+	},
+	"Election.Safety.FailoverMargin": {
+		func(o *Options, d time.Duration) { o.Election.Safety.FailoverMargin = d },
+		[]time.Duration{0, -1, -longest, 1, 10*time.Second - 1},
+		[]time.Duration{10 * time.Second, 30 * time.Second, longest},
+		"FailoverMargin + RenewInterval (10s) + LeaseTTL/3 (10s) must be below LeaseTTL (30s)",
 	},
 	"Registry.BeatInterval": {
 		func(o *Options, d time.Duration) { o.Registry.BeatInterval = d },
@@ -201,7 +217,7 @@ func TestDurations(t *testing.T) {
 func TestRelationsOfAShortLease(t *testing.T) {
 	_, err := completed(func(o *Options) {
 		o.Election.LeaseTTL, o.Election.RenewInterval, o.Election.RetryInterval = time.Second, 3*time.Second, 2*time.Second
-		o.Election.FailoverMargin = 500 * time.Millisecond
+		o.Election.Safety.FailoverMargin = 500 * time.Millisecond
 	})
 	require.ErrorContains(t, err, "Election.RenewInterval = 3s: must be between 10ms and 1s")
 	require.ErrorContains(t, err, "Election.RetryInterval = 2s: must be between 10ms and 1s")
@@ -254,7 +270,8 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	_, err := NewElector(nil, Options{
 		Namespace: "a b", InstanceID: "ü", ShutdownTimeout: -1,
 		Election: ElectionOptions{
-			Role: "since", LeaderKey: "{}", LeaseTTL: -1, HoldOff: -1, EmptyHistoryWait: longest, RestartGuard: longest, Lead: []LeadFunc{nil},
+			Role: "since", LeaderKey: "{}", LeaseTTL: -1, Lead: []LeadFunc{nil},
+			Safety: SafetyOptions{HoldOff: longest, EmptyHistoryWait: longest, RestartGuard: longest},
 		},
 		Registry: RegistryOptions{BeatInterval: 1, BeatTTL: 1, SweepInterval: 1, DriftedAfter: 1, WorkerCount: -1},
 	})
@@ -268,7 +285,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"Namespace", "InstanceID", "ShutdownTimeout",
-		"Election.Role", "Election.LeaderKey", "Election.Lead[0]", "Election.EmptyHistoryWait", "Election.HoldOff", "Election.RestartGuard",
+		"Election.Role", "Election.LeaderKey", "Election.Lead[0]", "Election.Safety.EmptyHistoryWait", "Election.Safety.HoldOff", "Election.Safety.RestartGuard",
 		"Election.LeaseTTL",
 		"Registry.WorkerCount", "Registry.BeatInterval", "Registry.BeatTTL", "Registry.SweepInterval", "Registry.DriftedAfter", "rdb",
 	}, fields)

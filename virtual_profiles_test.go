@@ -118,9 +118,9 @@ func (p virtualProfile) setup() virtualSetup {
 			options.Election.LeaseTTL = p.ttls[number%len(p.ttls)]
 		}
 		if p.wait {
-			options.Election.EmptyHistoryWait = p.pace.ttl
+			options.Election.Safety.EmptyHistoryWait = p.pace.ttl
 		}
-		options.Election.HoldOff, options.Election.FailoverMargin = p.holdOff, p.margin
+		options.Election.Safety.HoldOff, options.Election.Safety.FailoverMargin = p.holdOff, p.margin
 		if number > 1 { // these poll less often
 			options.Election.RetryInterval = options.Election.LeaseTTL
 		}

@@ -74,7 +74,7 @@ func TestVirtualP1_RollCallMakesAReachableLeaderRenew(t *testing.T) {
 // virtualFlushUnderAnUnreachableLeader: the followers that remember the token die, the leader is
 // cut off, the data go, and candidates that know of nothing ask for the lease.
 func virtualFlushUnderAnUnreachableLeader(t *testing.T, wait time.Duration, act func(w *virtualWorld, leader *virtualInstance)) {
-	setup := virtualSetup{options: func(_ int, options *Options) { options.Election.EmptyHistoryWait = wait }}
+	setup := virtualSetup{options: func(_ int, options *Options) { options.Election.Safety.EmptyHistoryWait = wait }}
 	inVirtualScene(t, setup, func(w *virtualWorld, leader *virtualInstance) {
 		for _, instance := range w.instances {
 			if instance != leader {
@@ -236,7 +236,7 @@ func TestVirtualP1_ClockRates(t *testing.T) {
 		t.Run(fmt.Sprint(c.rate), func(t *testing.T) {
 			setup := virtualSetup{
 				redis:   simnet.ServerOptions{Rate: c.rate},
-				options: func(_ int, options *Options) { options.Election.DriftMargin = c.margin },
+				options: func(_ int, options *Options) { options.Election.Safety.DriftMargin = c.margin },
 			}
 			inVirtualScene(t, setup, func(w *virtualWorld, leader *virtualInstance) {
 				for range 10 {

@@ -53,7 +53,7 @@ type election struct {
 }
 
 func (e election) options() tenure.ElectionOptions {
-	return tenure.ElectionOptions{LeaseTTL: e.LeaseTTL, RenewInterval: e.RenewInterval, FailoverMargin: e.FailoverMargin}
+	return tenure.ElectionOptions{LeaseTTL: e.LeaseTTL, RenewInterval: e.RenewInterval, Safety: tenure.SafetyOptions{FailoverMargin: e.FailoverMargin}}
 }
 
 // How a member is set up beside its election: quick enough for a round to see beats, sweeps and

@@ -69,7 +69,7 @@ func candidateMain() {
 	client := redis.NewClient(&redis.Options{Addr: os.Getenv(envAddr)})
 	coordinator, err := tenure.New(client, tenure.Options{
 		Namespace: namespace, InstanceID: os.Getenv(envName), ShutdownTimeout: shutdown,
-		Election: tenure.ElectionOptions{LeaseTTL: ttl, RestartGuard: -1, EmptyHistoryWait: -1},
+		Election: tenure.ElectionOptions{LeaseTTL: ttl, Safety: tenure.SafetyOptions{RestartGuard: -1, EmptyHistoryWait: -1}},
 	})
 	out.must(err)
 	c := &candidate{Elector: coordinator.Elector(), out: out, client: client, ttl: ttl, vigil: os.Getenv(envVigil) == "1"}

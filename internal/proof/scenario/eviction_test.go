@@ -26,7 +26,7 @@ func TestP1P2_EvictionUnderEveryPolicy(t *testing.T) {
 			s.fence()
 			server := redistest.Start(t)
 			admin := server.Client(t)
-			patient := func(o *tenure.Options) { o.Election.EmptyHistoryWait = s.ttl }
+			patient := func(o *tenure.Options) { o.Election.Safety.EmptyHistoryWait = s.ttl }
 			s.join("candidate-0", server.Client(t), patient)
 			s.join("candidate-1", server.Client(t), patient)
 			leader, token := s.leader(0)
@@ -67,7 +67,7 @@ func TestP2P3_EvictionInWaves(t *testing.T) {
 	s.fence()
 	server := redistest.Start(t)
 	admin := server.Client(t)
-	patient := func(o *tenure.Options) { o.Election.EmptyHistoryWait = s.ttl }
+	patient := func(o *tenure.Options) { o.Election.Safety.EmptyHistoryWait = s.ttl }
 	for i := range 3 {
 		s.join(fmt.Sprint("candidate-", i), server.Client(t), patient)
 	}

@@ -164,7 +164,7 @@ func TestP1_RollCallOfManyRoles(t *testing.T) {
 	proxy := redistest.NewProxy(t, server.Addr())
 	proxy.DelayRequests(trip/2, 0)
 	proxy.DelayReplies(trip/2, 0)
-	timing := tenure.ElectionOptions{LeaseTTL: 30 * time.Second, RestartGuard: -1}
+	timing := tenure.ElectionOptions{LeaseTTL: 30 * time.Second, Safety: tenure.SafetyOptions{RestartGuard: -1}}
 	start := func(id string, client *redis.Client) (electors []*tenure.Elector) {
 		c, err := tenure.New(client, tenure.Options{Namespace: namespace, InstanceID: id, Election: timing})
 		if err != nil {

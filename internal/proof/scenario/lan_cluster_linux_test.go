@@ -19,8 +19,8 @@ func TestP1P2P3P7_PartitionedMachinesUnderCluster(t *testing.T) { //nolint:tpara
 		s.fence()
 		cluster := redistest.NewLAN(t, "m0", "m1", "m2", "c0", "c1").StartCluster(t, machines)
 		timing := func(o *tenure.Options) {
-			o.Election.RenewInterval = 250 * time.Millisecond // some renewals reach the old master after the cut
-			o.Election.FailoverMargin = 3 * time.Second       // a master that is cut off takes writes for DownAfter, and half of it again
+			o.Election.RenewInterval = 250 * time.Millisecond  // some renewals reach the old master after the cut
+			o.Election.Safety.FailoverMargin = 3 * time.Second // a master that is cut off takes writes for DownAfter, and half of it again
 		}
 		first := s.join("first", cluster.Client(t, "c0"), young, tagged, timing)
 		s.leads(first)

@@ -113,7 +113,7 @@ func TestP1P2P3_SecondMasterUnderSentinel(t *testing.T) {
 			sentinel := redistest.StartSentinel(t, redistest.Args(tc.args...))
 			sentinel.HealAfter(t, tc.heal)
 			timing := func(o *tenure.Options) {
-				o.Election.RenewInterval, o.Election.FailoverMargin = 500*time.Millisecond, tc.margin
+				o.Election.RenewInterval, o.Election.Safety.FailoverMargin = 500*time.Millisecond, tc.margin
 			}
 			old := sentinel.Master()
 			leader := s.join("leader", old.Client(t), young, timing)

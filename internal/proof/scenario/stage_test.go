@@ -75,7 +75,7 @@ type ending struct {
 
 // young lets a test that is not about lost data do without the waits of a young Redis.
 func young(o *tenure.Options) {
-	o.Election.RestartGuard, o.Election.EmptyHistoryWait = -1, -1
+	o.Election.Safety.RestartGuard, o.Election.Safety.EmptyHistoryWait = -1, -1
 }
 
 // join starts an elector that is stopped with the test.

@@ -63,7 +63,7 @@ func TestP1P2_FlushedRedisKeepsItsLeader(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t)
 	admin := server.Client(t)
-	patient := func(o *tenure.Options) { o.Election.EmptyHistoryWait = time.Second } // this machine may be slow to hear
+	patient := func(o *tenure.Options) { o.Election.Safety.EmptyHistoryWait = time.Second } // this machine may be slow to hear
 	s.join("candidate-0", server.Client(t), patient)
 	s.join("candidate-1", server.Client(t), patient)
 	leader, token := s.leader(0)
@@ -89,7 +89,7 @@ func TestP1P2_FlushedYoungRedisKeepsItsLeader(t *testing.T) {
 	s.must(admin.FlushAll(t.Context()).Err())
 	flushed := monotonic()
 	s.join("newcomer", server.Client(t), func(o *tenure.Options) {
-		o.Election.RestartGuard, o.Election.EmptyHistoryWait = time.Millisecond, 3*time.Second
+		o.Election.Safety.RestartGuard, o.Election.Safety.EmptyHistoryWait = time.Millisecond, 3*time.Second
 	})
 	s.reclaimed(leader, token, flushed, admin)
 	s.holds(s.ttl/2, "the same leader", leader.IsLeader)
