@@ -51,11 +51,17 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordin
 	return coordinator, control, nil
 }
 
-func init() { //nolint:gochecknoinits // the only way in for tenuretest without a public name; it does nothing else
+func init() { //nolint:gochecknoinits // the only way in for tenuretest and the proof without a public name; it does nothing else
 	hook.NewControlled = func(opts any) (any, hook.Control, error) {
 		coordinator, control, err := newLocal(opts.(Options), false, forTests)
 		return coordinator, controlled{control, coordinator}, err
 	}
+	hook.Repeatable = func(opts any, random func() float64, secret func() string) any {
+		o := opts.(Options)
+		o.random, o.secret = random, secret
+		return o
+	}
+	hook.Scripts, hook.Expired = &contract, errExpired
 }
 
 // controlled is what tenuretest holds of a coordinator.

@@ -1,5 +1,8 @@
-// Package hook is how tenuretest reaches into package tenure without a public name for it.
+// Package hook is how tenuretest and the proof reach into package tenure without public names for
+// it. Package tenure sets the variables when it is loaded.
 package hook
+
+import "github.com/tenure-go/tenure/internal/redisstore"
 
 // Control switches what grants the leases of a coordinator without Redis, and says which of its
 // roles lead. It is safe for concurrent use.
@@ -9,5 +12,20 @@ type Control interface {
 }
 
 // NewControlled makes a *tenure.Coordinator out of tenure.Options whose leases are granted only
-// while its Control says so. Package tenure sets it when it is loaded.
+// while its Control says so.
 var NewControlled func(opts any) (coordinator any, control Control, err error)
+
+// What the proof needs, to repeat a history and to break the scripts.
+var (
+	// Repeatable returns the tenure.Options with these sources of jitter, in [0, 1), and of nonces.
+	// Both may be called by any goroutine.
+	Repeatable func(opts any, random func() float64, secret func() string) any
+
+	// Scripts are those that package tenure runs on Redis. They must not be exchanged while a store
+	// is being made.
+	Scripts **redisstore.Scripts
+
+	// Expired is the cause of the end of a term of which no renewal succeeded in time. It is
+	// tenure.ErrLost, too.
+	Expired error
+)

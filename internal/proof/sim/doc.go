@@ -21,6 +21,6 @@
 // Besides the listed profiles there are random ones: the seed draws the faults, their rates and the
 // options, and what was drawn says whether it is within the conditions of P1 (see random.go).
 //
-// What it leaves to the full stack in virtual time (package tenure's TestVirtual…): go-redis,
+// What it leaves to the full stack in virtual time (internal/proof/virtual): go-redis,
 // goroutines, the loops around the decisions.
 package sim

@@ -1,98 +1,151 @@
 package virtual
 
 import (
-	"errors"
-	"reflect"
-	"slices"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/tenure-go/tenure/internal/proof/figures"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
-func TestRequestTravelsThroughTheEnvironment(t *testing.T) {
-	for _, want := range []Request{
-		{Profile: "base", Seed: 7},
-		{Profile: "rough", Seed: 1 << 63, Length: time.Hour, Until: 90 * time.Second, Without: []int{0, 1, 2, 7, 9}, Quiet: []string{"loss", "tear"}},
-	} {
-		env := map[string]string{}
-		for _, variable := range want.Environ() {
-			name, value, _ := strings.Cut(variable, "=")
-			env[name] = value
-		}
-		got, asked, err := FromEnviron(func(name string) string { return env[name] })
-		if err != nil || !asked || !reflect.DeepEqual(got, want) {
-			t.Errorf("%+v became %+v (%v, %v)", want, got, asked, err)
-		}
-	}
-}
+// Everything here sleeps in virtual time.
 
-func TestRequestRefusesWhatIsNoRange(t *testing.T) {
-	for _, without := range []string{"x", "3-1", "-1", "0-99999999999", "1,,2"} {
-		_, _, err := FromEnviron(func(name string) string {
-			return map[string]string{envProfile: "p", envWithout: without}[name]
+// TestVirtualFaults plagues worlds of five instances for ten minutes each, every seed with its own
+// faults, and holds P1, P2, P3, P4, P7, P8, P9, P10 and P11 against all that happens.
+// TENURE_SEEDS=200 runs that many seeds (100-200: the second half of them).
+func TestVirtualFaults(t *testing.T) {
+	simnet.Exact(t)
+	spareGC(t)
+	first, count := seeds(t)
+	var mu sync.Mutex
+	var all Figures
+	began := time.Now()
+	step := uint64(1)
+	if simnet.Race {
+		step = 3 // ten times as slow; `make virtual` plays them all
+	}
+	t.Cleanup(func() {
+		t.Logf("%d seeds: %+v in %v", (count+step-1)/step, all, time.Since(began).Round(time.Millisecond))
+	})
+	for seed := first; seed < first+count; seed += step {
+		profile := hotProfiles[seed%uint64(len(hotProfiles))]
+		t.Run(fmt.Sprintf("seed=%d/%s", seed, profile.name), func(t *testing.T) {
+			if simnet.Race {
+				together(t)
+			}
+			request := Request{Profile: profile.name, Seed: seed}
+			if testing.Short() && simnet.Race {
+				request.Length = 4 * time.Minute
+			}
+			r := mustPlay(t, request)
+			mu.Lock()
+			defer mu.Unlock()
+			all.Add(&r.Figures)
 		})
-		if err == nil {
-			t.Errorf("%q was taken", without)
-		}
-	}
-	if _, asked, err := FromEnviron(func(string) string { return "" }); asked || err != nil {
-		t.Error("an empty environment asks for a run")
 	}
 }
 
-func TestMinimalKeepsWhatIsNeeded(t *testing.T) {
-	all := make([]int, 200)
-	for i := range all {
-		all[i] = i
+// TestVirtualSteady runs each profile of the steady class for an hour or, if there is little
+// time, one of them.
+func TestVirtualSteady(t *testing.T) {
+	simnet.Exact(t)
+	spareGC(t)
+	profiles, length := steadyProfiles, time.Hour
+	if testing.Short() || simnet.Race {
+		profiles = profiles[len(profiles)-1:]
 	}
-	for _, needed := range [][]int{{}, {0}, {199}, {3, 90}, {0, 1, 100, 199}} {
-		tries := 0
-		got := Minimal(all, func(kept []int) bool {
-			tries++
-			return !slices.ContainsFunc(needed, func(n int) bool { return !slices.Contains(kept, n) })
+	if testing.Short() && simnet.Race {
+		length = 40 * time.Minute
+	}
+	for _, profile := range profiles {
+		t.Run(profile.name, func(t *testing.T) {
+			r := mustPlay(t, Request{Profile: profile.name, Seed: 1, Length: length})
+			t.Logf("%+v", r.Figures)
 		})
-		if !slices.Equal(got, needed) || tries > 100 {
-			t.Errorf("of %v was kept %v, after %d tries", needed, got, tries)
-		}
 	}
 }
 
-// fake is a run that fails at the strike numbered 40 if strike 10 fell before and messages are
-// lost; and otherwise now and then.
-func fake(r Request) (Result, error) {
-	result := Result{Request: r, Calm: time.Hour}
-	for n := range 100 {
-		at := time.Duration(n) * time.Second
-		if r.Until > 0 && at > r.Until {
-			break
+// TestVirtualRequest makes the one run that the environment asks for (TENURE_PROFILE, TENURE_SEED
+// and what else virtual.Request names). It is what `make virtual` runs, in a process each. Alone it
+// prints the trace of the run.
+func TestVirtualRequest(t *testing.T) {
+	if path := os.Getenv(EnvCatalog); path != "" {
+		if err := figures.Write(path, catalog()); err != nil {
+			t.Fatal(err)
 		}
-		result.Strikes = append(result.Strikes, Strike{Number: n, At: at, Out: slices.Contains(r.Without, n)})
+		return
 	}
-	fell := func(n int) bool { return n < len(result.Strikes) && !result.Strikes[n].Out }
+	request, asked, err := FromEnviron(os.Getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !asked {
+		t.Skip("no run is asked for")
+	}
+	simnet.Exact(t)
+	spareGC(t)
+	result := play(t, request)
+	if path := os.Getenv(EnvResult); path != "" {
+		if err := figures.Write(path, result); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Logf("%+v\n%s", result.Figures, strings.Join(result.Trace, "\n"))
+	for _, wrong := range result.Wrong {
+		t.Error(wrong)
+	}
+}
+
+// seeds says which seeds to run.
+func seeds(t *testing.T) (first, count uint64) {
+	number := func(text string) uint64 {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			t.Fatalf("TENURE_SEEDS: %v", err)
+		}
+		return n
+	}
+	if seeds, set := os.LookupEnv("TENURE_SEEDS"); set {
+		from, to, ranged := strings.Cut(seeds, "-")
+		if !ranged {
+			from, to = "0", seeds
+		}
+		first = number(from)
+		return first, number(to) - first
+	}
 	switch {
-	case fell(10) && fell(40) && !slices.Contains(r.Quiet, "loss"):
-		result.Wrong, result.At = []string{"P1: two lead"}, 40*time.Second
-	case fell(11):
-		result.Wrong, result.At = []string{"P7: nobody leads"}, 11*time.Second
-	case len(r.Without) == 3:
-		return result, errors.New("no result")
+	case testing.Short():
+		return 0, 4
+	case simnet.Race:
+		return 0, uint64(len(hotProfiles))
 	}
-	return result, nil
+	return 0, 3 * uint64(len(hotProfiles))
 }
 
-func TestShrinkKeepsThePromiseThatWasBroken(t *testing.T) {
-	failed, _ := fake(Request{Profile: "p", Seed: 1})
-	smallest, _ := Shrink(failed, []string{"cut", "delay", "loss"}, time.Hour, fake)
-	var kept []int
-	for _, s := range smallest.Strikes {
-		if !s.Out {
-			kept = append(kept, s.Number)
-		}
+// spareGC spares the collector work: miniredis builds a Lua state for each script, and all of it
+// is garbage at once.
+func spareGC(t *testing.T) {
+	percent, limit := debug.SetGCPercent(800), debug.SetMemoryLimit(1<<30)
+	t.Cleanup(func() {
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(limit)
+	})
+}
+
+// mustPlay makes a run in which nothing may be violated.
+func mustPlay(t *testing.T, request Request) Result {
+	t.Helper()
+	r := play(t, request)
+	if len(r.Wrong) > 0 {
+		t.Errorf("first at %v: %s\nthe end of its trace:\n%s\nreplay and shrink it: make virtual PROFILE=%s SEED=%d",
+			r.At, strings.Join(r.Wrong[:min(len(r.Wrong), 10)], "\n"), strings.Join(r.Trace, "\n"), request.Profile, request.Seed)
 	}
-	if smallest.Promise() != "P1" || !slices.Equal(kept, []int{10, 40}) || !slices.Equal(smallest.Quiet, []string{"cut", "delay"}) {
-		t.Errorf("%q with strikes %v, without %q", smallest.Promise(), kept, smallest.Quiet)
-	}
-	if none, replays := Shrink(failed, nil, 0, fake); replays != 0 || !reflect.DeepEqual(none, failed) {
-		t.Error("without patience something was run")
-	}
+	return r
 }

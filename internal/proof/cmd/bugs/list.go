@@ -28,15 +28,15 @@ var bugs = slices.Concat(promises, guards, hearing, rules, elector, planning, ru
 // promises break what is promised. The rules of the lease model come first, under the names that
 // internal/proof/oracle gives them.
 var promises = []bug{
-	{name: "rule until", test: "TestVirtualP1_DeletedLeaseDeposesWithoutAnOverlap", breaks: "after an operator's DEL somebody leads beside the old leader", file: lua,
+	{name: "rule until", test: "TestVirtualP1_DeletedLeaseDeposesWithoutAnOverlap", in: virtual, breaks: "after an operator's DEL somebody leads beside the old leader", file: lua,
 		old: "if not term.released and term.ends > now then -- rule until", new: "if false then -- rule until"},
 	{name: "rule memory", in: redisstore, test: "TestLeaseScripts", breaks: "after a loss of data the old lease is forgotten though a candidate remembers it", file: lua,
 		old: "if term.token < floor then -- rule memory", new: "if false then -- rule memory"},
-	{name: "rule guard", test: "TestVirtualP1_RestartWithoutDataAndLeaderHoldsOff", breaks: "a restart or failover makes a second leader", file: lua,
+	{name: "rule guard", test: "TestVirtualP1_RestartWithoutDataAndLeaderHoldsOff", in: virtual, breaks: "a restart or failover makes a second leader", file: lua,
 		old: "term.hold = math.max(term.hold, arm) -- rule guard", new: "-- rule guard"},
 	{name: "rule rollcall", in: redisstore, test: "TestLeaseScripts", breaks: "FLUSHALL makes a second leader though the first can be asked", file: lua,
 		old: "if term.token == 0 and empty_wait > 0 then -- rule rollcall", new: "if false then -- rule rollcall"},
-	{name: "rule reclaim", test: "TestVirtualP1_RestartWithoutDataKeepsTheLeader", breaks: "a restart of Redis deposes the leader", file: lua,
+	{name: "rule reclaim", test: "TestVirtualP1_RestartWithoutDataKeepsTheLeader", in: virtual, breaks: "a restart of Redis deposes the leader", file: lua,
 		old: "if lost_data and mine and ARGV[9] ~= '1' then -- rule reclaim", new: "if false then -- rule reclaim"},
 	{name: "rule time", in: redisstore, test: "TestWhatIsReadBackIsUntrusted", breaks: "tokens go back when all data is lost", file: lua,
 		old: "math.max(term.token + 1, floor + 1, term.known + 1, now) -- rule time", new: "math.max(term.token + 1, floor + 1, term.known + 1) -- rule time"},

@@ -190,6 +190,9 @@ var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 // there: any test notices that.
 var noScript = regexp.MustCompile(`Error compiling script.*|nonexistent global variable.*`)
 
+// takeScripts are the packages whose tests take TENURE_SCRIPTS in place of the embedded scripts.
+var takeScripts = []string{"", redisstore, virtual}
+
 // seed runs the test of one bug, which is edit of binary. Else, at 0, it is built first, but for a
 // script: the tests take that in place of the embedded one.
 func seed(b bug, dir, binary string, edit int, find bool, bound time.Duration) outcome {
@@ -201,7 +204,7 @@ func seed(b bug, dir, binary string, edit int, find bool, bound time.Duration) o
 		if err != nil {
 			return done(false, err.Error())
 		}
-		if b.file == lua && (b.in == "" || b.in == redisstore) {
+		if b.file == lua && slices.Contains(takeScripts, b.in) {
 			scripts = broken
 		} else {
 			binary = filepath.Join(dir, "broken.test")

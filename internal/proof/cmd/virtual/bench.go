@@ -34,7 +34,7 @@ func newBench() (*bench, error) {
 	b := &bench{dir: dir}
 	ctx, cancel := context.WithTimeout(context.Background(), buildBound)
 	defer cancel()
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", b.binary(), "github.com/tenure-go/tenure")
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", b.binary(), "github.com/tenure-go/tenure/internal/proof/virtual")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		_ = os.RemoveAll(dir)

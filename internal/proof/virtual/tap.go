@@ -1,18 +1,20 @@
-package tenure
+package virtual
 
 import (
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tenure-go/tenure"
 )
 
-// virtualTap listens to what Redis is told to write, in virtual time, and holds it against P9 and
+// tap listens to what Redis is told to write, in virtual time, and holds it against P9 and
 // P10: no script can hide from it what it does. It belongs to the checker, whose mutex guards it.
-type virtualTap struct {
-	c      *virtualChecker
+type tap struct {
+	c      *checker
 	beats  map[string]time.Time // the last beat of an instance, by Redis's clock
-	tasks  map[string]*virtualRecord
+	tasks  map[string]*record
 	beaten int
 	joined int
 	swept  int
@@ -20,23 +22,23 @@ type virtualTap struct {
 	reruns int
 }
 
-// virtualRecord is what was written of a task.
-type virtualRecord struct {
+// record is what was written of a task.
+type record struct {
 	every, last int64 // ms; last: the last slot that was claimed, 0: none
 	open        int64 // a slot that was claimed and has neither succeeded nor failed; 0: none
 	crashes     int   // runs of that slot which other leaders left behind
 }
 
-func newVirtualTap(c *virtualChecker) *virtualTap {
-	tap := &virtualTap{c: c, beats: map[string]time.Time{}, tasks: map[string]*virtualRecord{}}
-	for _, t := range c.w.pace.tasks {
-		tap.tasks[t.name] = &virtualRecord{every: t.every.Milliseconds()}
+func newTap(c *checker) *tap {
+	tap := &tap{c: c, beats: map[string]time.Time{}, tasks: map[string]*record{}}
+	for _, t := range c.cluster.pace.tasks {
+		tap.tasks[t.name] = &record{every: t.every.Milliseconds()}
 	}
 	return tap
 }
 
 // see takes a command that is about to execute. Redis executes nothing else meanwhile.
-func (t *virtualTap) see(now time.Time, host, command string, args []string) {
+func (t *tap) see(now time.Time, host, command string, args []string) {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
 	if len(args) == 0 {
@@ -58,7 +60,7 @@ func (t *virtualTap) see(now time.Time, host, command string, args []string) {
 }
 
 // beat takes ZADD of a beat: of whoever asks, or, in a sweep, of one whose heartbeat key was seen.
-func (t *virtualTap) beat(now time.Time, host string, args []string) {
+func (t *tap) beat(now time.Time, host string, args []string) {
 	if slices.Contains(args, "XX") { // a sweep looks for its own
 		return
 	}
@@ -75,7 +77,7 @@ func (t *virtualTap) beat(now time.Time, host string, args []string) {
 }
 
 // remove holds a sweep against P9. An instance that leaves removes itself.
-func (t *virtualTap) remove(now time.Time, host string, ids []string) {
+func (t *tap) remove(now time.Time, host string, ids []string) {
 	for _, id := range ids {
 		last, known := t.beats[id]
 		delete(t.beats, id)
@@ -84,23 +86,26 @@ func (t *virtualTap) remove(now time.Time, host string, ids []string) {
 		}
 		t.swept++
 		silent := now.Sub(last)
-		if !t.c.w.setup.kept { // what a failover lost was a beat of the old master
-			silent += t.c.w.pace.span(virtualUnreplicated)
+		if !t.c.cluster.setup.kept { // what a failover lost was a beat of the old master
+			silent += t.c.cluster.pace.span(unreplicated)
 		}
-		if silent < t.c.w.pace.registry.DownAfter {
+		if silent < t.c.cluster.pace.registry.DownAfter {
 			t.c.failed("P9: %s swept %s, which had beaten %v before", host, id, silent)
 		}
 	}
 }
 
+// crashesOfATask is how many leaders may die during runs of a slot before it is given up.
+const crashesOfATask = 3
+
 // claim holds the claim of a slot against P10: each slot once, in step; with RunAll every one, else
 // the latest that is due.
-func (t *virtualTap) claim(now time.Time, name string, r *virtualRecord, args []string) {
-	field := virtualFields(args)
+func (t *tap) claim(now time.Time, name string, r *record, args []string) {
+	field := fields(args)
 	if field["run"] == "" {
 		return
 	}
-	t.c.w.note(field["instance"], "claims "+name, field["last_scheduled"]+" run "+field["run"]+" crashes "+field["crashes"], 0)
+	t.c.cluster.note(field["instance"], "claims "+name, field["last_scheduled"]+" run "+field["run"]+" crashes "+field["crashes"], 0)
 	slot, err := strconv.ParseInt(field["last_scheduled"], 10, 64)
 	if err != nil {
 		t.reruns++
@@ -113,62 +118,62 @@ func (t *virtualTap) claim(now time.Time, name string, r *virtualRecord, args []
 	if due := now.UnixMilli(); slot > due {
 		t.c.failed("P10: slot %d of %s was claimed at %d, before it was due", slot, name, due)
 	}
-	if t.c.w.setup.kept {
+	if t.c.cluster.setup.kept {
 		t.inStep(now.UnixMilli(), name, r, slot)
 	}
 	r.last, r.open, r.crashes = slot, slot, 0
 }
 
 // inStep holds the slot against the one before.
-func (t *virtualTap) inStep(due int64, name string, r *virtualRecord, slot int64) {
+func (t *tap) inStep(due int64, name string, r *record, slot int64) {
 	if r.last == 0 {
 		return
 	}
-	task := t.c.tasks[name].virtualTask
+	task := t.c.tasks[name].task
 	switch {
 	case slot == r.last:
 		t.c.failed("P10: slot %d of %s was claimed twice", slot, name)
 	case slot < r.last || (slot-r.last)%r.every != 0:
 		t.c.failed("P10: slot %d of %s was claimed after %d", slot, name, r.last)
-	case task.missed == RunAll && slot-r.last > r.every:
+	case task.missed == tenure.RunAll && slot-r.last > r.every:
 		t.c.failed("P10: after slot %d of %s came %d: a slot was lost", r.last, name, slot)
-	case task.missed == RunOnce && due-slot >= r.every+t.c.w.late().Milliseconds():
+	case task.missed == tenure.RunOnce && due-slot >= r.every+t.c.cluster.late().Milliseconds():
 		t.c.failed("P10: slot %d of %s was claimed at %d: a later one was due", slot, name, due)
-	case task.missed == RunOnce && t.c.w.setup.calm && slot-r.last > r.every:
+	case task.missed == tenure.RunOnce && t.c.cluster.setup.calm && slot-r.last > r.every:
 		t.c.failed("P10: after slot %d of %s came %d: a slot was lost", r.last, name, slot)
-	case r.open != 0 && r.crashes+1 < maxCrashes: // its present leader may have died of it, too
+	case r.open != 0 && r.crashes+1 < crashesOfATask: // its present leader may have died of it, too
 		t.c.failed("P10: slot %d of %s was claimed while the run of %d was neither done nor given up", slot, name, r.open)
 	}
 }
 
 // late is how late a claim may arrive: the network holds it up.
-func (w *virtualWorld) late() time.Duration {
-	if w.setup.calm {
+func (c *cluster) late() time.Duration {
+	if c.setup.calm {
 		return 0
 	}
-	return w.pace.span(10 * time.Second)
+	return c.pace.span(10 * time.Second)
 }
 
 // end takes an entry of the history.
-func (t *virtualTap) end(name string, r *virtualRecord, args []string) {
+func (t *tap) end(name string, r *record, args []string) {
 	at := slices.Index(args, "run")
 	if r == nil || at < 0 {
 		return
 	}
-	field := virtualFields(args[at:])
-	t.c.w.note(field["instance"], "records "+name, field["slot"]+" run "+field["run"]+" "+field["status"], 0)
+	field := fields(args[at:])
+	t.c.cluster.note(field["instance"], "records "+name, field["slot"]+" run "+field["run"]+" "+field["status"], 0)
 	slot, _ := strconv.ParseInt(field["slot"], 10, 64)
-	switch RunStatus(field["status"]) {
-	case RunSucceeded, RunFailed:
-		if t.c.w.setup.kept && slot != r.open {
+	switch tenure.RunStatus(field["status"]) {
+	case tenure.RunSucceeded, tenure.RunFailed:
+		if t.c.cluster.setup.kept && slot != r.open {
 			t.c.failed("P10: a run of slot %d of %s ended twice, or was never claimed", slot, name)
 		}
 		r.open = 0
 	}
 }
 
-// virtualFields are the pairs of HSET and XADD.
-func virtualFields(args []string) map[string]string {
+// fields are the pairs of HSET and XADD.
+func fields(args []string) map[string]string {
 	fields := map[string]string{}
 	for i := 0; i+1 < len(args); i += 2 {
 		fields[args[i]] = args[i+1]

@@ -1,4 +1,4 @@
-package tenure
+package virtual
 
 import (
 	"errors"
@@ -7,22 +7,25 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/hook"
 )
 
-// virtualChecker holds what happens in a world against the promises, always. A violation is kept as
+// checker holds what happens in a world against the promises, always. A violation is kept as
 // text that begins with the promise; a test that provokes one on purpose takes it out again.
 //
 // The belief in a term is one interval: it begins with the event that tells of it, and once it is
 // false it stays false, which the checker verifies. If two intervals meet, the one that began
 // earlier is still believed at the instant at which the later one begins: to ask everybody at each
 // such instant is therefore exact, and needs no dense sampling.
-type virtualChecker struct {
-	w *virtualWorld
+type checker struct {
+	cluster *cluster
 
 	mu       sync.Mutex
-	lives    []*virtualLife
-	foreign  *virtualForeign // takes part beside them; nil: nobody does
-	problems []virtualProblem
+	lives    []*life
+	foreign  *foreign // takes part beside them; nil: nobody does
+	problems []problem
 	trace    string // until the first of them
 	overlaps int
 
@@ -37,80 +40,80 @@ type virtualChecker struct {
 		refused  int
 	}
 
-	tasks    map[string]*virtualTaskState // by name
-	tap      *virtualTap
+	tasks    map[string]*taskState // by name
+	tap      *tap
 	changes  int           // terms that began on another instance than the one before
 	vacant   time.Duration // when a leader crashed, or had drained; 0: not since the last term began
 	gone     bool          // it crashed
 	failover struct{ crash, handover time.Duration }
 }
 
-func newVirtualChecker(w *virtualWorld) *virtualChecker {
-	c := &virtualChecker{w: w, endings: map[error]int{}, tasks: map[string]*virtualTaskState{}}
-	c.tap = newVirtualTap(c)
-	for _, t := range w.pace.tasks {
-		c.tasks[t.name] = &virtualTaskState{virtualTask: t}
+func newChecker(of *cluster) *checker {
+	c := &checker{cluster: of, endings: map[error]int{}, tasks: map[string]*taskState{}}
+	c.tap = newTap(c)
+	for _, t := range of.pace.tasks {
+		c.tasks[t.name] = &taskState{task: t}
 	}
 	return c
 }
 
 // fail keeps a violation. c.mu is not held.
-func (c *virtualChecker) fail(format string, args ...any) {
+func (c *checker) fail(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failed(format, args...)
 }
 
-func (c *virtualChecker) failed(format string, args ...any) {
+func (c *checker) failed(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	c.w.note("checker", "VIOLATION", text, 0)
+	c.cluster.note("checker", "VIOLATION", text, 0)
 	if c.problems == nil {
-		c.trace = c.w.net.Trace.Tail(150)
+		c.trace = c.cluster.net.Trace.Tail(150)
 	}
-	c.problems = append(c.problems, virtualProblem{at: c.w.net.Elapsed(), text: text})
+	c.problems = append(c.problems, problem{at: c.cluster.net.Elapsed(), text: text})
 }
 
-// virtualProblem is a violation: a text that begins with the promise.
-type virtualProblem struct {
+// problem is a violation: a text that begins with the promise.
+type problem struct {
 	at   time.Duration
 	text string
 }
 
-func (p virtualProblem) String() string { return fmt.Sprintf("%v: %s", p.at, p.text) }
+func (p problem) String() string { return fmt.Sprintf("%v: %s", p.at, p.text) }
 
 // finish reports what was violated.
-func (c *virtualChecker) finish() {
+func (c *checker) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.w.setup.report != nil {
-		c.w.setup.report(c.problems)
+	if c.cluster.setup.report != nil {
+		c.cluster.setup.report(c.problems)
 		return
 	}
 	for _, problem := range c.problems[:min(len(c.problems), 10)] {
-		c.w.Error(problem)
+		c.cluster.Error(problem)
 	}
 	if more := len(c.problems) - 10; more > 0 {
-		c.w.Errorf("and %d more", more)
+		c.cluster.Errorf("and %d more", more)
 	}
 }
 
 // takeOverlaps returns how many overlaps there were, and forgives them.
-func (c *virtualChecker) takeOverlaps() int {
+func (c *checker) takeOverlaps() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	count := c.overlaps
 	c.overlaps = 0
-	c.problems = slices.DeleteFunc(c.problems, func(p virtualProblem) bool { return strings.HasPrefix(p.text, "P1: ") })
+	c.problems = slices.DeleteFunc(c.problems, func(p problem) bool { return strings.HasPrefix(p.text, "P1: ") })
 	return count
 }
 
-func (c *virtualChecker) join(l *virtualLife) {
+func (c *checker) join(l *life) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lives = append(c.lives, l)
 }
 
-func (c *virtualChecker) leave(l *virtualLife) {
+func (c *checker) leave(l *life) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, other := range c.lives {
@@ -122,24 +125,24 @@ func (c *virtualChecker) leave(l *virtualLife) {
 }
 
 // crashed takes note that a process died, perhaps as the leader.
-func (c *virtualChecker) crashed(l *virtualLife, leading bool) {
+func (c *checker) crashed(l *life, leading bool) {
 	c.leave(l)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if leading {
-		c.vacant, c.gone = c.w.net.Elapsed(), true
+		c.vacant, c.gone = c.cluster.net.Elapsed(), true
 	}
 }
 
 // sample asks everybody, at this very instant.
-func (c *virtualChecker) sample() {
+func (c *checker) sample() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ask()
 }
 
-func (c *virtualChecker) ask() {
-	var first *virtualLife
+func (c *checker) ask() {
+	var first *life
 	foreign := c.foreign != nil && c.foreign.leads()
 	for _, l := range c.lives {
 		if l.dead.Load() {
@@ -164,23 +167,23 @@ func (c *virtualChecker) ask() {
 }
 
 // observe takes the events of a process.
-func (l *virtualLife) observe(e Event) {
+func (l *life) observe(e tenure.Event) {
 	if l.dead.Load() {
 		return
 	}
 	switch e.Type {
-	case EventAcquired:
+	case tenure.EventAcquired:
 		l.check.began(l, e.Token)
-	case EventEnded:
+	case tenure.EventEnded:
 		l.check.ended(l, e.Token, e.Err)
-	case EventReleased, EventOverrun, EventCallsStuck, EventClockStep:
+	case tenure.EventReleased, tenure.EventOverrun, tenure.EventCallsStuck, tenure.EventClockStep:
 		l.note(l.name, string(e.Type), fmt.Sprint(e.Err), e.Token)
 	}
 }
 
 // began takes note of a term, asks everybody and holds its token against all before.
-func (c *virtualChecker) began(l *virtualLife, token int64) {
-	c.w.note(l.name, "acquired", "", token)
+func (c *checker) began(l *life, token int64) {
+	c.cluster.note(l.name, "acquired", "", token)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ask()
@@ -200,41 +203,41 @@ func (c *virtualChecker) began(l *virtualLife, token int64) {
 }
 
 // measure holds the time without a leader against P7.
-func (c *virtualChecker) measure() {
+func (c *checker) measure() {
 	if c.vacant == 0 {
 		return
 	}
-	took := c.w.net.Elapsed() - c.vacant
-	longest, bound, what := &c.failover.handover, virtualTrip+20*time.Millisecond, "graceful hand-over"
+	took := c.cluster.net.Elapsed() - c.vacant
+	longest, bound, what := &c.failover.handover, roundTrip+20*time.Millisecond, "graceful hand-over"
 	if c.gone {
-		longest, bound, what = &c.failover.crash, c.w.pace.ttl+50*time.Millisecond+virtualTrip, "crash failover"
+		longest, bound, what = &c.failover.crash, c.cluster.pace.ttl+50*time.Millisecond+roundTrip, "crash failover"
 	}
 	c.vacant = 0
 	*longest = max(*longest, took)
-	if c.w.setup.calm && took > bound {
+	if c.cluster.setup.calm && took > bound {
 		c.failed("P7: %s took %v, more than %v", what, took, bound)
 	}
 }
 
 // count is how many terms there were.
-func (c *virtualChecker) count() int {
+func (c *checker) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.terms
 }
 
-// virtualCauses of the end of a term, the special one first.
-var virtualCauses = []error{errExpired, ErrLost, ErrResigned, ErrStopped}
+// causes of the end of a term, the special one first.
+var causes = []error{hook.Expired, tenure.ErrLost, tenure.ErrResigned, tenure.ErrStopped}
 
-func (c *virtualChecker) ended(l *virtualLife, token int64, cause error) {
-	c.w.note(l.name, "ended", fmt.Sprint(cause), token)
+func (c *checker) ended(l *life, token int64, cause error) {
+	c.cluster.note(l.name, "ended", fmt.Sprint(cause), token)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l.leading != token {
 		c.failed("P8: %s ended term %d while it was in term %d", l.name, token, l.leading)
 	}
 	l.leading = 0
-	for _, known := range virtualCauses {
+	for _, known := range causes {
 		if errors.Is(cause, known) {
 			c.endings[known]++
 			break
@@ -246,7 +249,7 @@ func (c *virtualChecker) ended(l *virtualLife, token int64, cause error) {
 }
 
 // workBegins and workEnds pair the callbacks: none begins before the one before has ended.
-func (c *virtualChecker) workBegins(l *virtualLife, term Term) {
+func (c *checker) workBegins(l *life, term tenure.Term) {
 	if l.dead.Load() {
 		return
 	}
@@ -263,23 +266,23 @@ func (c *virtualChecker) workBegins(l *virtualLife, term Term) {
 	l.begun = term.Token
 }
 
-func (c *virtualChecker) workEnds(l *virtualLife, term Term) {
+func (c *checker) workEnds(l *life, term tenure.Term) {
 	if l.dead.Load() {
 		return
 	}
-	lease := c.w.lease()
+	lease := c.cluster.lease()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l.working--
 	if lease.token == fmt.Sprint(term.Token) && lease.released {
 		c.failed("P8: the lease of term %d was released while work of %s ran", term.Token, l.name)
 	}
-	if c.w.setup.calm && c.token == term.Token {
-		c.vacant, c.gone = c.w.net.Elapsed(), false
+	if c.cluster.setup.calm && c.token == term.Token {
+		c.vacant, c.gone = c.cluster.net.Elapsed(), false
 	}
 }
 
-func (c *virtualChecker) works(l *virtualLife) int {
+func (c *checker) works(l *life) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return l.working
@@ -287,24 +290,24 @@ func (c *virtualChecker) works(l *virtualLife) int {
 
 // cancelled looks at the very instant at which leader work hears of the end: IsLeader is false
 // already, and the lease is still there.
-func (c *virtualChecker) cancelled(l *virtualLife, term Term, cause error) {
+func (c *checker) cancelled(l *life, term tenure.Term, cause error) {
 	if l.dead.Load() {
 		return
 	}
-	lease := c.w.lease()
+	lease := c.cluster.lease()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l.past = term
 	if term.Valid() {
 		c.failed("P8: the context of term %d of %s is cancelled and the term is valid", term.Token, l.name)
 	}
-	if c.w.setup.kept && errors.Is(cause, errExpired) && (!lease.is(term) || lease.left <= 0) {
+	if c.cluster.setup.kept && errors.Is(cause, hook.Expired) && (!lease.is(term) || lease.left <= 0) {
 		c.failed("P4: the work of %s was cancelled in term %d when its lease had ended: Redis shows %+v", l.name, term.Token, lease)
 	}
 }
 
 // write is the fenced resource: it refuses a token below the highest it has seen.
-func (c *virtualChecker) write(l *virtualLife, term Term) {
+func (c *checker) write(l *life, term tenure.Term) {
 	if l.dead.Load() {
 		return
 	}
@@ -313,7 +316,7 @@ func (c *virtualChecker) write(l *virtualLife, term Term) {
 	r := &c.resource
 	if term.Token < r.highest {
 		r.refused++
-		c.w.note(l.name, "fenced", "", term.Token)
+		c.cluster.note(l.name, "fenced", "", term.Token)
 		if term.Valid() {
 			c.failed("P1: the resource refused token %d of %s, which leads: it had seen %d of %s", term.Token, l.name, r.highest, r.owner)
 		}

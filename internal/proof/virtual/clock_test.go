@@ -1,4 +1,4 @@
-package tenure
+package virtual
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
@@ -31,24 +32,24 @@ func TestVirtualTasksGoOnAfterAFailoverToAClockBehind(t *testing.T) {
 				defer net.Close()
 				server := net.NewServer(simnet.Addr, simnet.ServerOptions{Uptime: 48 * time.Hour})
 				every := map[string]time.Duration{"often": 2 * time.Minute, "minutes": 6 * time.Minute, "cron": 20 * time.Minute, "rare": 4 * time.Hour}
-				schedules := map[string]Schedule{"often": Every(2 * time.Minute), "minutes": Every(6 * time.Minute), "cron": Cron("*/20 * * * *")}
+				schedules := map[string]tenure.Schedule{"often": tenure.Every(2 * time.Minute), "minutes": tenure.Every(6 * time.Minute), "cron": tenure.Cron("*/20 * * * *")}
 				now := server.Now().UTC().Add(25 * time.Minute)
-				schedules["rare"] = Cron(fmt.Sprintf("%d %d/4 * * *", now.Minute(), now.Hour()%4))
+				schedules["rare"] = tenure.Cron(fmt.Sprintf("%d %d/4 * * *", now.Minute(), now.Hour()%4))
 
 				var mu sync.Mutex
 				runs, slots, steps := make(map[string]int), make(map[string]int), 0
 				ctx, cancel := context.WithCancel(context.Background())
 				var running sync.WaitGroup
-				var all []*Coordinator
+				var all []*tenure.Coordinator
 				for i := range 3 {
-					c, err := New(net.Client(fmt.Sprint("h", i), nil), Options{
+					c, err := tenure.New(net.Client(fmt.Sprint("h", i), nil), tenure.Options{
 						InstanceID: fmt.Sprint("i", i), Namespace: "n",
-						Election: ElectionOptions{LeaseTTL: 4 * time.Minute},
-						Registry: RegistryOptions{BeatInterval: 2 * time.Minute, BeatTTL: 5 * time.Minute, DriftedAfter: 5 * time.Minute, DownAfter: 10 * time.Minute},
+						Election: tenure.ElectionOptions{LeaseTTL: 4 * time.Minute},
+						Registry: tenure.RegistryOptions{BeatInterval: 2 * time.Minute, BeatTTL: 5 * time.Minute, DriftedAfter: 5 * time.Minute, DownAfter: 10 * time.Minute},
 					})
 					require.NoError(t, err)
 					for name, s := range schedules {
-						require.NoError(t, c.Tasks().Register(Task{Name: name, Schedule: s, Run: func(_ context.Context, run TaskRun) error {
+						require.NoError(t, c.Tasks().Register(tenure.Task{Name: name, Schedule: s, Run: func(_ context.Context, run tenure.TaskRun) error {
 							mu.Lock()
 							defer mu.Unlock()
 							runs[name]++
@@ -56,8 +57,8 @@ func TestVirtualTasksGoOnAfterAFailoverToAClockBehind(t *testing.T) {
 							return nil
 						}}))
 					}
-					c.Observe(func(e Event) {
-						if e.Type == EventClockStep && e.Token != 0 {
+					c.Observe(func(e tenure.Event) {
+						if e.Type == tenure.EventClockStep && e.Token != 0 {
 							mu.Lock()
 							steps++
 							mu.Unlock()

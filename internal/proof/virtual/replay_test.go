@@ -1,4 +1,4 @@
-package tenure
+package virtual
 
 import (
 	"slices"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/proof/simnet"
-	"github.com/tenure-go/tenure/internal/proof/virtual"
 )
 
 // TestVirtualReplay: a seed repeats the very same history, at the second try unless the machine is
@@ -16,15 +15,15 @@ func TestVirtualReplay(t *testing.T) {
 	if !simnet.Exact(t) {
 		t.Skip("the race detector disturbs the order of goroutines")
 	}
-	virtualGC(t)
+	spareGC(t)
 	length := 3 * time.Minute
 	if testing.Short() {
 		length = 80 * time.Second
 	}
-	for seed, profile := range slices.Concat(virtualProfiles, virtualSteadyProfiles[:1]) {
+	for seed, profile := range slices.Concat(hotProfiles, steadyProfiles[:1]) {
 		seen := map[uint64]bool{}
 		for tries := 1; ; tries++ {
-			r := virtualRun(t, virtual.Request{Profile: profile.name, Seed: uint64(seed), Length: time.Duration(profile.pace.stretch) * length})
+			r := play(t, Request{Profile: profile.name, Seed: uint64(seed), Length: time.Duration(profile.pace.stretch) * length})
 			if seen[r.Digest] {
 				break
 			}

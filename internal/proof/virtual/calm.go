@@ -1,4 +1,4 @@
-package tenure
+package virtual
 
 import "time"
 
@@ -8,54 +8,54 @@ import "time"
 // leaderBound is the longest that a role may be without a leader after the last fault (P7): the
 // lease that its dead leader left runs out; whoever sleeps longest wakes; what it asks first has no
 // answer; it finds that data were lost, and holds off, for a second more where a server is young.
-func (w *virtualWorld) leaderBound(p virtualProfile) time.Duration {
-	ttl := w.pace.ttl
+func (c *cluster) leaderBound(p profile) time.Duration {
+	ttl := c.pace.ttl
 	for _, other := range p.ttls {
 		ttl = max(ttl, other)
 	}
 	holdOff := max(ttl, p.holdOff) + p.margin + time.Second
 	asks := ttl*11/10 + ttl/3 + 2*ttl/6 // RetryInterval is the TTL for most, with its jitter; an attempt, two pauses after errors
-	return (ttl + w.setup.drain + asks + holdOff + time.Second) * 102 / 100
+	return (ttl + c.setup.drain + asks + holdOff + time.Second) * 102 / 100
 }
 
 // hearingBound is the longest that a dead subscription stays so: a check notices it, and another
 // one is made.
-func (w *virtualWorld) hearingBound() time.Duration {
-	return max(5*time.Second, w.pace.ttl/2) + 4*time.Second
+func (c *cluster) hearingBound() time.Duration {
+	return max(5*time.Second, c.pace.ttl/2) + 4*time.Second
 }
 
 // calm waits for what must come after the last fault, keeps what did not, and returns who leads:
 // nil if a foreign client does.
-func (w *virtualWorld) calm(profile virtualProfile) *virtualInstance {
-	bound, hearing := w.leaderBound(profile), w.hearingBound()
-	time.Sleep(max(bound, hearing).Round(virtualOdd))
-	leader := w.leader()
-	if foreign := w.check.foreign; leader == nil && (foreign == nil || !foreign.leads()) {
-		w.check.fail("P7: nobody leads %v after the last fault", bound)
+func (c *cluster) calm(profile profile) *instance {
+	bound, hearing := c.leaderBound(profile), c.hearingBound()
+	time.Sleep(max(bound, hearing).Round(odd))
+	leader := c.leader()
+	if foreign := c.check.foreign; leader == nil && (foreign == nil || !foreign.leads()) {
+		c.check.fail("P7: nobody leads %v after the last fault", bound)
 	}
-	w.hear()
+	c.hear()
 	return leader
 }
 
 // hear holds every process to its subscription.
-func (w *virtualWorld) hear() {
-	for _, instance := range w.instances {
-		if instance.life.Load() != nil && !w.net.Hears(instance.name) {
-			w.check.fail("P7: the subscription of %s is dead, and nobody has noticed within %v", instance.name, w.hearingBound())
+func (c *cluster) hear() {
+	for _, instance := range c.instances {
+		if instance.life.Load() != nil && !c.net.Hears(instance.name) {
+			c.check.fail("P7: the subscription of %s is dead, and nobody has noticed within %v", instance.name, c.hearingBound())
 		}
 	}
 }
 
 // ran holds every task to its policy after a calm: it has begun a run of late, and the last slot is
 // not overdue.
-func (w *virtualWorld) ran() {
-	now := w.redis.Now()
-	w.check.mu.Lock()
-	defer w.check.mu.Unlock()
-	for name, t := range w.check.tasks {
+func (c *cluster) ran() {
+	now := c.redis.Now()
+	c.check.mu.Lock()
+	defer c.check.mu.Unlock()
+	for name, t := range c.check.tasks {
 		patience := t.every + 2*t.work + 4*time.Second // the run of the slot before may be on, and be tried again
 		if late := now.Sub(t.began); t.began.IsZero() || late > patience {
-			w.check.failed("P10: no run of %s began within %v of calm: the last one began %v ago", name, patience, late)
+			c.check.failed("P10: no run of %s began within %v of calm: the last one began %v ago", name, patience, late)
 		}
 	}
 }

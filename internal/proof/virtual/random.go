@@ -1,4 +1,4 @@
-package tenure
+package virtual
 
 import (
 	"math"
@@ -13,27 +13,27 @@ import (
 // seed. All that is drawn is within the conditions of P1 and P2: this engine has no numbers for
 // what is outside of them (internal/proof/sim has).
 
-// virtualDrawn are the faults that a seed draws from, those of an operator and of Redis's data
+// drawnFrom are the faults that a seed draws from, those of an operator and of Redis's data
 // last.
-var virtualDrawn = []string{
+var drawnFrom = []string{
 	"crash", "crash-leader", "stop", "resign", "partition", "partition-leader", "cut", "pause", "script-flush", "deafen", "rate",
 	"del", "evict-term", "flush", "failover", "restart", "restart-empty", "clock-back",
 }
 
 // drawn is the profile that a seed draws.
-func (p virtualProfile) drawn(seed uint64) virtualProfile {
+func (p profile) drawn(seed uint64) profile {
 	if !p.random {
 		return p
 	}
-	r := virtualRand(seed, "profile", 0)
+	r := newRand(seed, "profile", 0)
 	p.faults = drawnFaults(r)
 	p.drain = r.IntN(2) == 0
-	p.every = time.Duration(drawnBetween(r, float64(p.pace.strikes)/3, 3*float64(p.pace.strikes))).Round(virtualOdd)
+	p.every = time.Duration(drawnBetween(r, float64(p.pace.strikes)/3, 3*float64(p.pace.strikes))).Round(odd)
 	if r.IntN(4) > 0 {
 		p.rough, p.traffic = true, drawnTraffic(r, p.pace.rough())
 	}
 	ttl := p.pace.ttl
-	if r.IntN(4) == 0 && p.pace == virtualHot { // a rolling change of the options
+	if r.IntN(4) == 0 && p.pace == hot { // a rolling change of the options
 		p.ttls, p.holdOff = []time.Duration{ttl, ttl * time.Duration(3+r.IntN(6)) / 10}, ttl
 	} else if r.IntN(3) == 0 {
 		p.holdOff = ttl + time.Duration(r.IntN(10))*ttl/10
@@ -61,7 +61,7 @@ func (p virtualProfile) drawn(seed uint64) virtualProfile {
 
 func drawnFaults(r *rand.Rand) (faults []string) {
 	share := 0.15 + 0.6*r.Float64()
-	for _, f := range virtualDrawn {
+	for _, f := range drawnFrom {
 		often := 1 + r.IntN(3)
 		if r.Float64() < share {
 			faults = append(faults, slices.Repeat([]string{f}, often)...)

@@ -1,42 +1,55 @@
-package tenure
+package virtual
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/hook"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
-	"github.com/tenure-go/tenure/internal/proof/virtual"
+
 	"github.com/tenure-go/tenure/internal/redisstore"
 )
 
 // What the virtual tests are worth: scripts that are broken on purpose are found out, and the run
 // that shows it shrinks to its cause.
 
-// breakScripts replaces one piece of scripts.lua until the test is over.
-func breakScripts(t *testing.T, before, after string) {
+// readScripts reads the scripts of the product.
+func readScripts(t *testing.T) string {
 	t.Helper()
-	if n := strings.Count(scriptsLua, before); n != 1 {
-		t.Fatalf("%q is %d times in scripts.lua", before, n)
-	}
-	broken, err := redisstore.Load(strings.Replace(scriptsLua, before, after, 1))
+	source, err := os.ReadFile("../../../scripts.lua")
 	if err != nil {
 		t.Fatal(err)
 	}
-	sound := contract
-	contract = broken
-	t.Cleanup(func() { contract = sound })
+	return string(source)
+}
+
+// breakScripts replaces one piece of scripts.lua until the test is over.
+func breakScripts(t *testing.T, before, after string) {
+	t.Helper()
+	source := readScripts(t)
+	if n := strings.Count(source, before); n != 1 {
+		t.Fatalf("%q is %d times in scripts.lua", before, n)
+	}
+	broken, err := redisstore.Load(strings.Replace(source, before, after, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sound := *hook.Scripts
+	*hook.Scripts = broken
+	t.Cleanup(func() { *hook.Scripts = sound })
 }
 
 // TestVirtualNoticesBrokenScripts holds the checks of the registry and of tasks to account, and
 // those of liveness: each finds what it is for. All is virtual time.
 func TestVirtualNoticesBrokenScripts(t *testing.T) {
-	if contract.Digests()["sweep"] != redisstore.MustLoad(scriptsLua).Digests()["sweep"] {
+	if (*hook.Scripts).Digests()["sweep"] != redisstore.MustLoad(readScripts(t)).Digests()["sweep"] {
 		t.Skip("the scripts are broken already")
 	}
 	simnet.Exact(t)
-	virtualGC(t)
+	spareGC(t)
 	for _, tt := range []struct{ name, before, after, profile, wrong string }{
 		{
 			"a sweep removes the drifted", "if silence >= down and removable > 0", "if silence >= drifted and removable > 0",
@@ -72,7 +85,7 @@ func TestVirtualNoticesBrokenScripts(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			breakScripts(t, tt.before, tt.after)
 			for seed := range uint64(4) {
-				r := virtualRun(t, virtual.Request{Profile: tt.profile, Seed: seed, Length: 4 * time.Minute})
+				r := play(t, Request{Profile: tt.profile, Seed: seed, Length: 4 * time.Minute})
 				if slices.ContainsFunc(r.Wrong, func(wrong string) bool { return strings.HasPrefix(wrong, tt.wrong) }) {
 					t.Logf("seed %d, at %v: %s", seed, r.At, r.Wrong[0])
 					return
@@ -87,20 +100,20 @@ func TestVirtualNoticesBrokenScripts(t *testing.T) {
 // is content once that was noticed. All is virtual time.
 func TestVirtualNoticesDeafSubscriptions(t *testing.T) {
 	var wrong []string
-	setup := virtualSetup{report: func(problems []virtualProblem) {
+	setup := setup{report: func(problems []problem) {
 		for _, p := range problems {
 			wrong = append(wrong, p.text)
 		}
 	}}
-	inVirtualTime(t, 1, setup, func(w *virtualWorld) {
-		w.start()
-		w.awaitLeader(virtualTTL, nil)
+	inCluster(t, 1, setup, func(c *cluster) {
+		c.start()
+		c.awaitLeader(hotTTL, nil)
 		time.Sleep(time.Second)
-		w.hear()
-		w.net.Deafen("i1")
-		w.hear()
-		time.Sleep(w.hearingBound())
-		w.hear()
+		c.hear()
+		c.net.Deafen("i1")
+		c.hear()
+		time.Sleep(c.hearingBound())
+		c.hear()
 	})
 	if len(wrong) != 1 || !strings.HasPrefix(wrong[0], "P7: the subscription of i1 is dead") {
 		t.Errorf("one subscription died once, and was noticed: %q", wrong)
@@ -114,19 +127,19 @@ func TestVirtualShrinks(t *testing.T) {
 	if !simnet.Exact(t) {
 		t.Skip("the race detector disturbs the order of goroutines")
 	}
-	virtualGC(t)
-	request := virtual.Request{Profile: "del", Seed: 5, Length: 4 * time.Minute}
-	kinds := virtualCatalog().Quiet
-	var smallest virtual.Result
+	spareGC(t)
+	request := Request{Profile: "del", Seed: 5, Length: 4 * time.Minute}
+	kinds := catalog().Quiet
+	var smallest Result
 	t.Run("broken", func(t *testing.T) {
 		breakScripts(t, "if not term.released and term.ends > now then -- rule until", "if false then -- rule until")
-		failed := virtualRun(t, request)
+		failed := play(t, request)
 		if failed.Promise() != "P1" {
 			t.Fatalf("without the rule nothing happened but %q", failed.Promise())
 		}
 		var replays int
-		smallest, replays = virtual.Shrink(failed, kinds, time.Minute, func(r virtual.Request) (virtual.Result, error) {
-			return virtualRun(t, r), nil
+		smallest, replays = Shrink(failed, kinds, time.Minute, func(r Request) (Result, error) {
+			return play(t, r), nil
 		})
 		var kept []string
 		for _, strike := range smallest.Strikes {
@@ -138,11 +151,11 @@ func TestVirtualShrinks(t *testing.T) {
 		if len(kept) > 2 || !slices.Contains(kept, "del") {
 			t.Errorf("kept %q", kept)
 		}
-		if again := virtualRun(t, smallest.Request); again.Promise() != "P1" {
+		if again := play(t, smallest.Request); again.Promise() != "P1" {
 			t.Errorf("the smallest run does not fail again: %q", again.Promise())
 		}
 	})
-	if r := virtualRun(t, smallest.Request); len(r.Wrong) > 0 {
+	if r := play(t, smallest.Request); len(r.Wrong) > 0 {
 		t.Errorf("with the rule: %s", r.Wrong[0])
 	}
 }

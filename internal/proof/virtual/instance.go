@@ -1,4 +1,4 @@
-package tenure
+package virtual
 
 import (
 	"context"
@@ -10,59 +10,60 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/hook"
 )
 
-// virtualInstance is a machine, in the testing/synctest bubble of its world, on which a process
+// instance is a machine, in the testing/synctest bubble of its world, on which a process
 // lives, again and again.
-type virtualInstance struct {
-	*virtualWorld
+type instance struct {
+	*cluster
 	number int
 	name   string
-	life   atomic.Pointer[virtualLife] // nil: no process runs
+	life   atomic.Pointer[life] // nil: no process runs
 	lives  int
 }
 
-// virtualLife is one process.
-type virtualLife struct {
-	*virtualInstance
+// life is one process.
+type life struct {
+	*instance
 	number   int        // of the lives of its instance
 	rand     *rand.Rand // of its leader work
 	client   *redis.Client
-	elector  *Elector
-	registry *Registry // nil where electors stand alone
+	elector  *tenure.Elector
+	registry *tenure.Registry // nil where electors stand alone
 	cancel   context.CancelFunc
 	stopped  atomic.Int64  // when a stop was asked for; 0: it was not
 	dead     atomic.Bool   // crashed: what it believes counts no more
 	done     chan struct{} // closed when Run has returned
 
 	// guarded by the mutex of the checker
-	leading int64 // token of the term that is on by the events; 0: none
-	past    Term  // the last one whose work was cancelled
-	working int   // callbacks that have begun and not ended
-	begun   int64 // token of the last callback that began
+	leading int64       // token of the term that is on by the events; 0: none
+	past    tenure.Term // the last one whose work was cancelled
+	working int         // callbacks that have begun and not ended
+	begun   int64       // token of the last callback that began
 }
 
 // boot starts a process, where none runs.
-func (i *virtualInstance) boot() {
+func (i *instance) boot() {
 	if i.life.Load() != nil {
 		return
 	}
 	i.lives++
 	i.note(i.name, "boot", "", int64(i.lives))
 	ctx, cancel := context.WithCancel(context.Background())
-	life := &virtualLife{
-		virtualInstance: i, number: i.lives, rand: virtualRand(i.seed, i.name+" work", i.lives), cancel: cancel, done: make(chan struct{}),
+	life := &life{
+		instance: i, number: i.lives, rand: newRand(i.seed, i.name+" work", i.lives), cancel: cancel, done: make(chan struct{}),
 	}
-	draw, secret := virtualDraws(i.seed, i.name, i.lives)
-	options := Options{
-		Namespace:       "tenure",
+	random, secret := draws(i.seed, i.name, i.lives)
+	options := hook.Repeatable(tenure.Options{
+		Namespace:       namespace,
 		InstanceID:      i.name,
-		Election:        ElectionOptions{LeaseTTL: i.pace.ttl},
+		Election:        tenure.ElectionOptions{LeaseTTL: i.pace.ttl},
 		ShutdownTimeout: i.pace.shutdown,
 		Registry:        i.pace.registry,
-		random:          draw,
-		secret:          secret,
-	}
+	}, random, secret).(tenure.Options)
 	if i.setup.options != nil {
 		i.setup.options(i.number, &options)
 	}
@@ -74,7 +75,7 @@ func (i *virtualInstance) boot() {
 	})
 	life.client = client
 	run := life.build(options)
-	life.elector.loop.bus.observe(life.observe)
+	life.elector.Observe(life.observe)
 	i.check.join(life)
 	i.life.Store(life)
 	i.running.Go(func() { // ends after cancel
@@ -86,16 +87,16 @@ func (i *virtualInstance) boot() {
 }
 
 // build makes the process, and returns its Run.
-func (l *virtualLife) build(options Options) func(context.Context, ...LeadFunc) error {
+func (l *life) build(options tenure.Options) func(context.Context, ...tenure.LeadFunc) error {
 	if !l.setup.tasks {
-		elector, err := NewElector(l.client, options)
+		elector, err := tenure.NewElector(l.client, options)
 		if err != nil {
 			l.Fatal(err)
 		}
 		l.elector = elector
 		return elector.Run
 	}
-	coordinator, err := New(l.client, options)
+	coordinator, err := tenure.New(l.client, options)
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -109,11 +110,11 @@ func (l *virtualLife) build(options Options) func(context.Context, ...LeadFunc) 
 	return coordinator.Run
 }
 
-// virtualDraws are the jitter and the nonces of a process, the same for a seed. They may be drawn
+// draws are the jitter and the nonces of a process, the same for a seed. They may be drawn
 // from any goroutine.
-func virtualDraws(seed uint64, name string, life int) (random func() float64, secret func() string) {
+func draws(seed uint64, name string, life int) (random func() float64, secret func() string) {
 	var mu sync.Mutex
-	jitter, nonces := virtualRand(seed, name+" jitter", life), virtualRand(seed, name+" nonce", life)
+	jitter, nonces := newRand(seed, name+" jitter", life), newRand(seed, name+" nonce", life)
 	random = func() float64 {
 		mu.Lock()
 		defer mu.Unlock()
@@ -128,7 +129,7 @@ func virtualDraws(seed uint64, name string, life int) (random func() float64, se
 }
 
 // ended judges how Run returned.
-func (l *virtualLife) ended(err error) {
+func (l *life) ended(err error) {
 	since := time.Duration(time.Now().UnixNano() - l.stopped.Load())
 	if l.dead.Load() {
 		return
@@ -139,7 +140,7 @@ func (l *virtualLife) ended(err error) {
 		l.check.fail("P11: Run of %s returned by itself: %v", l.name, err)
 	case since > l.pace.shutdown:
 		l.check.fail("P11: Run of %s returned %v after the stop", l.name, since)
-	case err != nil && !errors.Is(err, ErrDrainTimeout):
+	case err != nil && !errors.Is(err, tenure.ErrDrainTimeout):
 		l.check.fail("P11: Run of %s returned %v", l.name, err)
 	case err == nil && l.check.works(l) > 0:
 		l.check.fail("P11: Run of %s returned nil and leader work still runs", l.name)
@@ -147,7 +148,7 @@ func (l *virtualLife) ended(err error) {
 }
 
 // stop asks the process to end and waits for it.
-func (i *virtualInstance) stop() {
+func (i *instance) stop() {
 	life := i.life.Swap(nil)
 	if life == nil {
 		return
@@ -160,7 +161,7 @@ func (i *virtualInstance) stop() {
 }
 
 // crash kills the process: nothing of it gets out any more, and it forgets.
-func (i *virtualInstance) crash() {
+func (i *instance) crash() {
 	life := i.life.Swap(nil)
 	if life == nil {
 		return
@@ -172,7 +173,7 @@ func (i *virtualInstance) crash() {
 }
 
 // resign gives the term up, in a goroutine of its own, and reports whether there is one.
-func (i *virtualInstance) resign() bool {
+func (i *instance) resign() bool {
 	life := i.life.Load()
 	if life == nil || !life.elector.IsLeader() {
 		return false
@@ -188,7 +189,7 @@ func (i *virtualInstance) resign() bool {
 
 // lead is leader work: it writes its token to the fenced resource now and then, and takes its time
 // to return.
-func (l *virtualLife) lead(ctx context.Context, term Term) error {
+func (l *life) lead(ctx context.Context, term tenure.Term) error {
 	l.check.workBegins(l, term)
 	defer l.check.workEnds(l, term)
 	pulse := time.NewTicker(l.pace.write)
