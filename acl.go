@@ -1,26 +1,9 @@
 package tenure
 
 import (
+	"github.com/tenure-go/tenure/internal/redisstore"
 	"github.com/tenure-go/tenure/internal/store"
 )
-
-// scriptCommands are the commands that scripts.lua calls.
-var scriptCommands = []string{
-	"time", "info", "publish",
-	"get", "set", "del", "exists", "pttl", "pexpire",
-	"hget", "hset", "hdel", "hlen", "hmget", "hscan", "hstrlen",
-	"zadd", "zcard", "zcount", "zmscore", "zrangebyscore", "zrem", "zremrangebyrank", "zremrangebyscore", "zscore",
-	"sadd", "xadd",
-}
-
-// clientCommands are those that the client sends: the scripts, the reading of task records, the
-// subscription to hints, and what go-redis sends for itself as it connects, or moves about in a
-// cluster. It introduces itself with CLIENT SETINFO too, which a Redis before 7.2 does not know as
-// a rule, and does not mind a refusal.
-var clientCommands = []string{
-	"eval", "evalsha", "sscan", "xrevrange", "subscribe", "unsubscribe", "ping",
-	"cluster|slots", "command", "asking",
-}
 
 // ACLRules returns the rights that a Redis user needs for everything in the namespace, and for each
 // LeaderKey outside of it, as arguments of ACL SETUSER: keys, the channels of hints, and each
@@ -60,10 +43,10 @@ func ACLRules(namespace string, leaderKeys ...string) ([]string, error) {
 	for _, key := range leaderKeys {
 		rules = append(rules, "&"+store.LeaseEvents(key))
 	}
-	for _, command := range scriptCommands {
+	for _, command := range redisstore.ScriptCommands {
 		rules = append(rules, "+"+command)
 	}
-	for _, command := range clientCommands {
+	for _, command := range redisstore.ClientCommands {
 		rules = append(rules, "+"+command)
 	}
 	return rules, nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,26 +14,9 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/internal/redisstore"
 	"github.com/tenure-go/tenure/internal/store"
 )
-
-// TestACLRulesAreWhatTheScriptsCall: no command that a script calls is missing, and none is granted
-// that no script calls.
-func TestACLRulesAreWhatTheScriptsCall(t *testing.T) {
-	source := regexp.MustCompile(`--[^\n]*`).ReplaceAllString(scriptsLua, "")
-	var called []string
-	computed := 0
-	for _, found := range regexp.MustCompile(`\b(?:call|pcall|note)\((?:'([A-Z]+)')?`).FindAllStringSubmatch(source, -1) {
-		if found[1] == "" {
-			computed++
-		}
-		called = append(called, strings.ToLower(found[1]))
-	}
-	require.Equal(t, 4, computed, "call and note are defined with redis.pcall; any other command that is no literal cannot be compared")
-	slices.Sort(called)
-	called = slices.Compact(called)
-	require.ElementsMatch(t, called[1:], scriptCommands)
-}
 
 func TestACLRulesRefuseWhatIsNoName(t *testing.T) {
 	_, err := ACLRules("")
@@ -207,7 +189,7 @@ func TestACLRulesAreAllNeeded(t *testing.T) {
 			if slices.Contains(lesser, name) || strings.HasPrefix(rule, "&") {
 				return
 			}
-			if slices.Contains(scriptCommands, name) {
+			if slices.Contains(redisstore.ScriptCommands, name) {
 				require.ErrorIs(t, err, ErrMisconfigured)
 				require.ErrorContains(t, err, "+"+name+" ")
 			}

@@ -55,22 +55,6 @@ func FuzzOptions(f *testing.F) {
 	})
 }
 
-// FuzzHint: whatever is published, it is a hint of a few bytes or nothing, and never the one that
-// only the client may give.
-func FuzzHint(f *testing.F) {
-	for _, payload := range []string{
-		`{"type":"vacant","role":""}`, `{"type":"roll-call","role":"x"}`, `{"type":"connected"}`, `{"type":1}`, `[]`, `null`, "\x00", `{"type":"vacant","role":"` + strings.Repeat("x", 5000) + `"}`,
-	} {
-		f.Add(payload)
-	}
-	f.Fuzz(func(t *testing.T, payload string) {
-		h, ok := store.ParseHint(payload)
-		if ok && (len(payload) > store.MaxHintBytes || h.Type == store.HintConnected || h.All) {
-			t.Errorf("%q goes for the hint %+v", payload, h)
-		}
-	})
-}
-
 // FuzzSchedule: a cron specification is refused, or its slots increase strictly from wherever they
 // are asked for.
 func FuzzSchedule(f *testing.F) {

@@ -6,27 +6,20 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
 // hearingBound is how long a subscription may be dead: max(5 s, LeaseTTL/2), with the lease of a
 // crew.
 const hearingBound = 5 * time.Second
-
-// roundTrip is the longest on a network of simnet that nothing is wrong with.
-const roundTrip = 4 * time.Millisecond
 
 // TestVirtualP7_SubscriptionThatDiesSilently: a connection that is dropped without a sign is
 // noticed and made anew; hand-overs take milliseconds again; the state is shown meanwhile and
@@ -358,101 +351,4 @@ func TestRollCallThatIsTooSlowIsReported(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestSubscriptionGoesToTheMaster: a client of a cluster that reads from replicas listens, and
-// checks, at the master all the same.
-func TestSubscriptionGoesToTheMaster(t *testing.T) {
-	for name, change := range map[string]func(*redis.ClusterOptions){
-		"ReadOnly":       func(o *redis.ClusterOptions) { o.ReadOnly = true },
-		"RouteRandomly":  func(o *redis.ClusterOptions) { o.RouteRandomly = true },
-		"RouteByLatency": func(o *redis.ClusterOptions) { o.RouteByLatency = true },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var mu sync.Mutex
-				asked := map[string]int{} // by command and address
-				servers := map[string]*framedServer{}
-				var slot redis.ClusterSlot
-				slot.End = 16383
-				for _, addr := range []string{"10.0.0.1:6379", "10.0.0.2:6379"} { // master, replica
-					slot.Nodes = append(slot.Nodes, redis.ClusterNode{Addr: addr})
-					servers[addr] = &framedServer{reply: func(args []string, _ func(string)) (string, bool) {
-						mu.Lock()
-						defer mu.Unlock()
-						asked[args[0]+" "+addr]++
-						return "", false
-					}}
-				}
-				opts := &redis.ClusterOptions{
-					ClusterSlots:             func(context.Context) ([]redis.ClusterSlot, error) { return []redis.ClusterSlot{slot}, nil },
-					MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-					Dialer: func(_ context.Context, _, addr string) (net.Conn, error) {
-						here, there := net.Pipe()
-						server := servers[addr]
-						server.ended.Go(func() { server.serve(there) }) // ends when the client closes its end
-						return here, nil
-					},
-				}
-				change(opts)
-				for range 10 { // it may draw lots
-					client := redis.NewClusterClient(opts)
-					ctx, cancel := context.WithCancel(context.Background())
-					_, ended := aSubscription(ctx, client)
-					time.Sleep(30 * time.Second)
-					cancel()
-					<-ended
-					require.NoError(t, client.Close())
-				}
-				for _, server := range servers {
-					server.ended.Wait()
-				}
-				require.GreaterOrEqual(t, asked["subscribe 10.0.0.1:6379"], 20, "hints, and what checks them")
-				require.Zero(t, asked["subscribe 10.0.0.2:6379"])
-				require.Positive(t, asked["publish 10.0.0.1:6379"], asked)
-				require.Zero(t, asked["publish 10.0.0.2:6379"])
-			})
-		})
-	}
-}
-
-// TestRenewalsTravelTogether: what comes while four calls are on their way goes in one pipeline, at
-// most 200 in each; one that comes alone goes alone; a script that the server does not know is
-// loaded once.
-func TestRenewalsTravelTogether(t *testing.T) {
-	for _, many := range []int{1, 4, 5, 300, 1000} {
-		synctest.Test(t, func(t *testing.T) {
-			network := simnet.New(simnet.Options{Seed: 1})
-			defer network.Close()
-			network.NewServer(simnet.Addr, simnet.ServerOptions{})
-			client := network.Client("a", nil)
-			var c checker
-			store := newRedisStore(client, &c, Options{Namespace: "ns", InstanceID: "a", secret: nonce})
-			require.NoError(t, client.Ping(t.Context()).Err())
-			ask := func() (took time.Duration) {
-				began, done := time.Now(), make(chan error)
-				for i := range many {
-					role := store.ForRole(ElectionOptions{Role: fmt.Sprint("r", i), LeaseTTL: 10 * time.Second}.role("ns", "a"))
-					go func() { // ends with its answer
-						ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-						defer cancel()
-						reply, err := role.Renew(ctx, lease.Request{Nonce: "n", Token: int64(i + 1), HoldOff: time.Second, Draining: true})
-						if err == nil && reply.Reason != "vanished" {
-							err = fmt.Errorf("answered %+v", reply)
-						}
-						done <- err
-					}()
-				}
-				for range many {
-					require.NoError(t, <-done)
-				}
-				return time.Since(began)
-			}
-			first, second := ask(), ask()
-			t.Logf("%d renewals: %v on a server that does not know the script, then %v", many, first, second)
-			trips := 1 + (many-4+799)/800
-			require.LessOrEqual(t, second, time.Duration(trips+2)*roundTrip)
-			require.LessOrEqual(t, first, time.Duration(trips+6)*roundTrip)
-		})
-	}
 }

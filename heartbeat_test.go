@@ -64,12 +64,24 @@ func (f *registryFleet) member(name, id string, change ...func(*Options)) *fleet
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	db := m.Registry.store.(*redisstore.Store)
-	m.running.Go(func() { listenFor(ctx, db, m.hint, "waf:cluster:events") })
+	m.running.Go(func() { m.listens(ctx, db) })
 	synctest.Wait()
 	m.setStatus(StatusActive)
 	m.running.Go(func() { m.Registry.beat(ctx) })
 	f.members[name] = m
 	return m
+}
+
+// listens hands the hints of the registry over until ctx is done.
+func (m *fleetMember) listens(ctx context.Context, db *redisstore.Store) {
+	db.Listen(ctx, store.Audience{
+		Channels: func() []string { return []string{"waf:cluster:events"} },
+		TTL:      func() time.Duration { return 30 * time.Second },
+		Wait:     func() time.Duration { return 250 * time.Millisecond },
+		Take:     m.hint,
+		Report:   func(store.Notice) {},
+		State:    store.NewSubscription(),
+	})
 }
 
 // leads has it sweep from now on, until the returned function is called.

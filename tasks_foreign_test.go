@@ -3,13 +3,13 @@ package tenure
 import (
 	"context"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
 // TestForeignRecordSaysHowToRepairIt: a task whose record says that it belongs to a lease that
@@ -39,57 +39,19 @@ func TestForeignRecordSaysHowToRepairIt(t *testing.T) {
 	})
 }
 
-// lyingHook puts another verdict into the replies of the task scripts.
-type lyingHook struct {
-	mu      sync.Mutex
-	verdict string
-	asked   int
-}
-
-// lies sets the verdict from now on, and returns how often was asked.
-func (h *lyingHook) lies(verdict string) (asked int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.verdict = verdict
-	return h.asked
-}
-
-func (h *lyingHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *lyingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *lyingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if reply, ok := cmd.(*redis.SliceCmd); ok && err == nil && len(reply.Val()) == 22 {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			h.asked++
-			value := reply.Val()
-			if h.verdict != "" {
-				value[0] = h.verdict
-			}
-			reply.SetVal(value)
-		}
-		return err
-	}
-}
-
 // TestTaskVerdictsThatNobodyGives: they run nothing, are told once, and are asked for with pauses.
 func TestTaskVerdictsThatNobodyGives(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		a := c.member("a")
-		hook := &lyingHook{}
+		hook := &simnet.Liar{}
 		a.client.AddHook(hook)
 		require.NoError(t, a.Tasks().Register(a.counts("t", Every(10*time.Second))))
-		hook.lies("nonsense")
+		hook.Lie("nonsense", "")
 		a.start()
 		c.pass(5 * time.Minute)
 		require.Empty(t, c.noted())
 		require.Len(t, a.told(EventTaskFailed), 1)
-		require.Less(t, hook.lies(""), 5*60)
+		require.Less(t, hook.Lie("", ""), 5*60)
 		c.pass(time.Minute)
 		require.NotEmpty(t, c.noted())
 	})

@@ -5,9 +5,11 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -60,4 +62,46 @@ func TestTLSOnOneSideIsNamed(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrUnreachable)
 	require.ErrorContains(t, err, "fix: "+noTLS)
 	require.Equal(t, noTLS, db.Silence())
+}
+
+// An asynchronous AutoPipeliner returns nil from Process before the command has run. What the
+// command says counts: that the server does not know the script, and that there is none.
+func TestAsynchronousClient(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	defer client.Close()
+	pipeliner, err := client.AsyncAutoPipeline()
+	require.NoError(t, err)
+	db, role := openStore(pipeliner, "{ns}"), roleOf(pipeliner, "{ns}")
+	reply, err := role.Leader(t.Context())
+	require.NoError(t, err, "NOSCRIPT is heard of, and the script sent")
+	require.Empty(t, reply.Holder)
+	_, _, err = db.Instance(t.Context(), "me")
+	require.ErrorIs(t, err, store.ErrNotFound)
+	server.SetError("LOADING wait")
+	_, err = role.Leader(t.Context())
+	require.ErrorIs(t, err, store.ErrUnreachable)
+	require.ErrorContains(t, err, "LOADING wait", "and not that the reply is malformed")
+}
+
+// A call of an election ends with its attempt, also with a client that would wait for ever: its
+// connection, and its place among the calls in flight, are free again.
+func TestCallsOfAnElectionEndWithTheirAttempt(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // connections stand, and nothing is answered
+	require.NoError(t, err)
+	defer mute.Close()
+	client := redis.NewClient(&redis.Options{Addr: mute.Addr().String(), ReadTimeout: -1, MaxRetries: -1, Protocol: 2, DisableIdentity: true})
+	defer client.Close()
+	role := openStore(client, "tenure").ForRole(store.Role{Key: "tenure:leader", Holder: "me", TTL: 300 * time.Millisecond, Attempt: 100 * time.Millisecond})
+	done := make(chan error, 1)
+	go func() {
+		_, err := role.Leader(context.Background())
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		require.ErrorIs(t, err, store.ErrUnreachable)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the call hangs")
+	}
 }

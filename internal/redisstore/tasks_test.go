@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -340,32 +340,6 @@ func TestForgedTextsOfATaskCountAsAbsent(t *testing.T) {
 	})
 }
 
-// verdictHook puts another verdict, or the ID of another run, into the replies of the task scripts.
-type verdictHook struct{ verdict, run string }
-
-func (h *verdictHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *verdictHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *verdictHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if reply, ok := cmd.(*redis.SliceCmd); ok && err == nil && len(reply.Val()) == 2+len(taskFields) {
-			value := reply.Val()
-			if h.verdict != "" {
-				value[0] = h.verdict
-			}
-			if h.run != "" {
-				value[5] = h.run
-			}
-			reply.SetVal(value)
-		}
-		return err
-	}
-}
-
 // TestTaskVerdictOfAnotherScript: a verdict that a script does not give is no answer, and never a
 // permission to run.
 func TestTaskVerdictOfAnotherScript(t *testing.T) {
@@ -373,7 +347,7 @@ func TestTaskVerdictOfAnotherScript(t *testing.T) {
 	m := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
-	hook := &verdictHook{}
+	hook := &simnet.Liar{}
 	client.AddHook(hook)
 	db := openStore(client, "tasks")
 	_, err := db.Open(ctx, "t", store.TaskOpen{Token: 5})
@@ -396,7 +370,7 @@ func TestTaskVerdictOfAnotherScript(t *testing.T) {
 		for _, verdict := range []string{
 			store.TaskOK, store.TaskClaimed, store.TaskEarly, store.TaskPaused, store.TaskMoved, store.TaskDone, store.TaskGone, store.TaskFenced, store.TaskForeign, store.TaskAbsent, "nonsense", " ",
 		} {
-			hook.verdict = verdict
+			hook.Lie(verdict, "")
 			reply, err := asks[script]()
 			if slices.Contains(own, verdict) {
 				require.NoError(t, err, "%s %s", script, verdict)
@@ -408,10 +382,10 @@ func TestTaskVerdictOfAnotherScript(t *testing.T) {
 		}
 	}
 	require.Len(t, asks, len(taskVerdicts))
-	hook.verdict, hook.run = "", "another"
+	hook.Lie("", "another")
 	_, err = claim()
 	require.ErrorIs(t, err, store.ErrUnreachable)
-	hook.run = ""
+	hook.Lie("", "")
 	_, err = claim()
 	require.NoError(t, err)
 }

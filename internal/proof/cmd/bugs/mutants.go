@@ -16,8 +16,8 @@ var mutants = []bug{
 		old: "\t\tif err == nil {\n\t\t\terr = errHealth\n\t\t}\n", new: ""},
 	{name: "health check not stopped", test: "TestP11_StopEndsTheHealthCheck", breaks: "Run waits out ShutdownTimeout and says ErrDrainTimeout wherever there is a health check", file: "election_loop.go",
 		old: "\t\t\tunwatch()\n", new: ""},
-	{name: "subscription tried without a pause", test: "TestSubscriptionPausesGrowAndAreBounded", breaks: "a Redis that is down is asked for a subscription twenty times a second by every process", file: "internal/redisstore/subscription.go",
+	{name: "subscription tried without a pause", test: "TestSubscriptionPausesGrowAndAreBounded", in: redisstore, breaks: "a Redis that is down is asked for a subscription twenty times a second by every process", file: "internal/redisstore/subscription.go",
 		old: "pause = min(2*pause, mostPause)", new: "pause = min(pause, mostPause)"},
-	{name: "subscription tried ever more rarely", test: "TestSubscriptionPausesGrowAndAreBounded", breaks: "after an outage of Redis the hints stay away for as long again", file: "internal/redisstore/subscription.go",
+	{name: "subscription tried ever more rarely", test: "TestSubscriptionPausesGrowAndAreBounded", in: redisstore, breaks: "after an outage of Redis the hints stay away for as long again", file: "internal/redisstore/subscription.go",
 		old: "pause = min(2*pause, mostPause)", new: "pause = 2 * pause"},
 }

@@ -1,0 +1,19 @@
+package redisstore
+
+// ScriptCommands are the commands that scripts.lua calls.
+var ScriptCommands = []string{
+	"time", "info", "publish",
+	"get", "set", "del", "exists", "pttl", "pexpire",
+	"hget", "hset", "hdel", "hlen", "hmget", "hscan", "hstrlen",
+	"zadd", "zcard", "zcount", "zmscore", "zrangebyscore", "zrem", "zremrangebyrank", "zremrangebyscore", "zscore",
+	"sadd", "xadd",
+}
+
+// ClientCommands are those that the client sends: the scripts, the reading of task records, the
+// subscription to hints, and what go-redis sends for itself as it connects, or moves about in a
+// cluster. It introduces itself with CLIENT SETINFO too, which a Redis before 7.2 does not know as
+// a rule, and does not mind a refusal.
+var ClientCommands = []string{
+	"eval", "evalsha", "sscan", "xrevrange", "subscribe", "unsubscribe", "ping",
+	"cluster|slots", "command", "asking",
+}

@@ -1,0 +1,316 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// longestPauseOfHearing is the longest pause between two attempts to subscribe.
+const longestPauseOfHearing = 2 * time.Second
+
+// listenFor listens on channels until ctx is done, and hands over what it hears.
+func listenFor(ctx context.Context, db *Store, take func(store.Hint), channels ...string) {
+	db.Listen(ctx, store.Audience{
+		Channels: func() []string { return channels },
+		TTL:      func() time.Duration { return 30 * time.Second },
+		Wait:     func() time.Duration { return 250 * time.Millisecond },
+		Take:     take,
+		Report:   func(store.Notice) {},
+		State:    store.NewSubscription(),
+	})
+}
+
+// aSubscription listens on a client and hands over what it is told.
+func aSubscription(ctx context.Context, client redis.UniversalClient) (<-chan store.Hint, <-chan struct{}) {
+	db := openStore(client, "ns")
+	told, ended := make(chan store.Hint, 1000), make(chan struct{})
+	go func() {
+		defer close(ended)
+		listenFor(ctx, db, func(h store.Hint) { told <- h }, "ns:events")
+	}()
+	return told, ended
+}
+
+func TestForgedHintsAreIgnored(t *testing.T) {
+	redistest.NoLeaks(t)
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	told, ended := aSubscription(ctx, client)
+	require.Equal(t, store.Hint{Type: store.HintConnected, Channel: "ns:events"}, <-told)
+	for _, forged := range []string{
+		"", "{", "[]", `"vacant"`, `{"type":7}`, `{"type":"connected"}`, `{"type":"vacant","role":` + strings.Repeat("[", 2000),
+		`{"type":"vacant","role":"` + strings.Repeat("x", store.MaxHintBytes) + `"}`, "\xff\xfe", "{\"type\":\"vacant\"}\x00",
+	} {
+		server.Publish("ns:events", forged)
+	}
+	server.Publish("other:events", `{"type":"vacant"}`)
+	server.Publish("ns:events", `{"type":"roll-call","role":"r","instance":"i","source":"s","all":true,"more":1}`)
+	require.Equal(t, store.Hint{Type: store.HintRollCall, Role: "r", Subject: "i", Source: "s", Channel: "ns:events"}, <-told, "the first that is one")
+	cancel()
+	<-ended
+}
+
+// A subscription that breaks is made anew, and the elector told, since hints may have been missed.
+func TestSubscriptionStandsAgain(t *testing.T) {
+	redistest.NoLeaks(t)
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	defer client.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	told, ended := aSubscription(ctx, client)
+	require.Equal(t, store.HintConnected, (<-told).Type)
+	server.Close()
+	require.NoError(t, server.Restart())
+	require.Equal(t, store.HintConnected, (<-told).Type)
+	server.Publish("ns:events", `{"type":"vacant"}`)
+	require.Equal(t, store.HintVacant, (<-told).Type)
+	cancel()
+	<-ended
+}
+
+// A connection that is silent is asked; if it does not answer, another one is made. Pauses grow,
+// and are bounded.
+func TestSubscriptionInVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := simnet.New(simnet.Options{Seed: 1})
+		defer network.Close()
+		server := network.NewServer(simnet.Addr, simnet.ServerOptions{})
+		client := network.Client("a", nil)
+		ctx, cancel := context.WithCancel(context.Background())
+		told, ended := aSubscription(ctx, client)
+		publish := func() {
+			server.Do(func(m *miniredis.Miniredis) { m.Publish("ns:events", `{"type":"vacant"}`) })
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, store.HintConnected, (<-told).Type)
+		time.Sleep(time.Hour)
+		require.Empty(t, told, "one subscription for all of a silent hour")
+		publish()
+		require.Equal(t, store.HintVacant, (<-told).Type)
+
+		network.Partition("a", simnet.Both, time.Hour)
+		time.Sleep(30 * time.Minute)
+		publish()
+		require.Empty(t, told)
+		network.Heal("a")
+		time.Sleep(20 * time.Second)
+		require.Equal(t, store.HintConnected, (<-told).Type)
+		for len(told) > 0 {
+			<-told
+		}
+		publish()
+		require.Equal(t, store.HintVacant, (<-told).Type)
+		cancel()
+		<-ended
+	})
+}
+
+// While Redis refuses connections the pauses between subscriptions grow to longestPauseOfHearing,
+// and no further.
+func TestSubscriptionPausesGrowAndAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dials []time.Time
+		client := redis.NewClient(&redis.Options{
+			Addr:       "127.0.0.1:6379", // a name would be looked up, which ties the resolver to this bubble
+			MaxRetries: -1, DialerRetries: 1,
+			Dialer: func(context.Context, string, string) (net.Conn, error) {
+				dials = append(dials, time.Now())
+				return nil, errors.New("refused")
+			},
+		})
+		defer client.Close()
+		ctx, cancel := context.WithCancel(context.Background())
+		_, ended := aSubscription(ctx, client)
+		const during = 10 * time.Minute
+		time.Sleep(during)
+		cancel()
+		<-ended
+		var pauses []time.Duration // between the instants at which it tries, each with one dial or more
+		for i, at := range dials[1:] {
+			if pause := at.Sub(dials[i]); pause > 0 {
+				pauses = append(pauses, pause)
+			}
+		}
+		require.Less(t, pauses[0], 200*time.Millisecond, "a blip costs little")
+		require.Greater(t, pauses[len(pauses)-1], longestPauseOfHearing/2)
+		require.LessOrEqual(t, len(pauses), int(during/longestPauseOfHearing)+20)
+		require.GreaterOrEqual(t, len(pauses), int(during/longestPauseOfHearing)*9/10)
+	})
+}
+
+func TestHintJSONIsWhatTheScriptsSend(t *testing.T) {
+	require.Contains(t, scriptsLua, `'{"type":"' .. kind .. '","role":"' .. role .. '"'`)
+	for _, kind := range []string{store.HintVacant, store.HintGranted, store.HintRollCall} {
+		require.Contains(t, scriptsLua, fmt.Sprintf("'%s'", kind))
+	}
+}
+
+// TestPublishedFramesAcrossTheDeadline: somebody publishes a message whose rest comes when the
+// subscriber has given up waiting, cut at any place. Behind the cut nothing may be read as
+// protocol: not what would end the process, nor a hint, nor an address to go to.
+func TestPublishedFramesAcrossTheDeadline(t *testing.T) {
+	forged := simnet.MessageFrame("ns:events", `{"type":"vacant","role":"forged"}`)
+	for _, protocol := range []int{2, 3} {
+		for _, attack := range []string{
+			"*0\r\n", forged, "$4611686018427387904\r\n",
+			">4\r\n$6\r\nMOVING\r\n:1\r\n:1\r\n$13\r\n10.0.0.1:6379\r\n",
+		} {
+			payload := "+++\r\n" + strings.Repeat(attack, 3)
+			message := simnet.MessageFrame("ns:events", payload)
+			body := strings.Index(message, payload)
+			for _, cut := range []int{1, 5, 20, body - 2, body, body + 1, body + 4, body + 5, body + 6, len(message) - 1} {
+				t.Run(fmt.Sprintf("RESP%d %q at %d", protocol, attack[:4], cut), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { acrossTheDeadline(t, protocol, message, cut) })
+				})
+			}
+		}
+	}
+}
+
+func acrossTheDeadline(t *testing.T, protocol int, message string, cut int) {
+	dials := 0
+	var later sync.WaitGroup
+	server := &simnet.FramedServer{}
+	server.Reply = func(args []string, say func(string)) (string, bool) {
+		switch {
+		case args[0] == "publish":
+			return ":1\r\n", true // it never arrives
+		case args[0] == "ping" && dials == 1:
+			return "", true // its answer would come behind the message
+		case args[0] == "subscribe" && args[1] == "ns:events":
+			if dials++; dials == 1 {
+				later.Go(func() { // ends after a minute
+					time.Sleep(time.Second)
+					say(message[:cut])
+					time.Sleep(time.Minute)
+					say(message[cut:])
+				})
+			}
+		}
+		return "", false
+	}
+	client := server.Client(func(o *redis.Options) {
+		o.Protocol = protocol
+		if protocol == 3 {
+			o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeEnabled}
+		}
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	told, ended := aSubscription(ctx, client)
+	time.Sleep(2 * time.Minute)
+	require.NotEmpty(t, told, "it was subscribed")
+	for len(told) > 0 {
+		require.Equal(t, store.Hint{Type: store.HintConnected, Channel: "ns:events"}, <-told, "and nothing else")
+	}
+	require.Greater(t, dials, 1, "another subscription")
+	cancel()
+	<-ended
+	require.NoError(t, client.Close())
+	later.Wait()
+	server.Wait()
+}
+
+// TestAnyErrorEndsTheSubscription: behind an error, even one that the client takes for the answer
+// to a command, nothing is read.
+func TestAnyErrorEndsTheSubscription(t *testing.T) {
+	for _, protocol := range []int{2, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			subscriptions := 0
+			server := &simnet.FramedServer{Reply: func(args []string, _ func(string)) (string, bool) {
+				if args[0] != "subscribe" || args[1] != "ns:events" {
+					return "", false
+				}
+				if subscriptions++; subscriptions > 1 {
+					return "", false
+				}
+				return simnet.SubscribedFrame(args[1]) + "-ERR torn\r\n" + simnet.MessageFrame("ns:events", `{"type":"vacant","role":"forged"}`), true
+			}}
+			client := server.Client(func(o *redis.Options) { o.Protocol = protocol })
+			ctx, cancel := context.WithCancel(context.Background())
+			told, ended := aSubscription(ctx, client)
+			time.Sleep(time.Minute)
+			cancel()
+			<-ended
+			require.NoError(t, client.Close())
+			server.Wait()
+			require.Greater(t, subscriptions, 1, "another subscription")
+			require.NotEmpty(t, told, "it was subscribed")
+			for len(told) > 0 {
+				require.Equal(t, store.Hint{Type: store.HintConnected, Channel: "ns:events"}, <-told, "and nothing else")
+			}
+		})
+	}
+}
+
+// TestSubscriptionGoesToTheMaster: a client of a cluster that reads from replicas listens, and
+// checks, at the master all the same.
+func TestSubscriptionGoesToTheMaster(t *testing.T) {
+	for name, change := range map[string]func(*redis.ClusterOptions){
+		"ReadOnly":       func(o *redis.ClusterOptions) { o.ReadOnly = true },
+		"RouteRandomly":  func(o *redis.ClusterOptions) { o.RouteRandomly = true },
+		"RouteByLatency": func(o *redis.ClusterOptions) { o.RouteByLatency = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				asked := map[string]int{} // by command and address
+				servers := map[string]*simnet.FramedServer{}
+				var slot redis.ClusterSlot
+				slot.End = 16383
+				for _, addr := range []string{"10.0.0.1:6379", "10.0.0.2:6379"} { // master, replica
+					slot.Nodes = append(slot.Nodes, redis.ClusterNode{Addr: addr})
+					servers[addr] = &simnet.FramedServer{Reply: func(args []string, _ func(string)) (string, bool) {
+						mu.Lock()
+						defer mu.Unlock()
+						asked[args[0]+" "+addr]++
+						return "", false
+					}}
+				}
+				opts := &redis.ClusterOptions{
+					ClusterSlots:             func(context.Context) ([]redis.ClusterSlot, error) { return []redis.ClusterSlot{slot}, nil },
+					MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+					Dialer: func(_ context.Context, _, addr string) (net.Conn, error) {
+						return servers[addr].Connect(), nil
+					},
+				}
+				change(opts)
+				for range 10 { // it may draw lots
+					client := redis.NewClusterClient(opts)
+					ctx, cancel := context.WithCancel(context.Background())
+					_, ended := aSubscription(ctx, client)
+					time.Sleep(30 * time.Second)
+					cancel()
+					<-ended
+					require.NoError(t, client.Close())
+				}
+				for _, server := range servers {
+					server.Wait()
+				}
+				require.GreaterOrEqual(t, asked["subscribe 10.0.0.1:6379"], 20, "hints, and what checks them")
+				require.Zero(t, asked["subscribe 10.0.0.2:6379"])
+				require.Positive(t, asked["publish 10.0.0.1:6379"], asked)
+				require.Zero(t, asked["publish 10.0.0.2:6379"])
+			})
+		})
+	}
+}
