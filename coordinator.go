@@ -237,7 +237,7 @@ func (c *Coordinator) elect(ctx context.Context, lead []LeadFunc) (stopped time.
 	<-ctx.Done()
 	stopped = time.Now()
 	c.stopEntry()
-	c.registry.setStatus(StatusDraining)
+	c.registry.setStatus(InstanceDraining)
 	electors.Wait()
 	mu.Lock()
 	defer mu.Unlock()
@@ -260,7 +260,7 @@ func (c *Coordinator) stopEntry() {
 	c.phase.Store(phaseStopped)
 	for _, e := range c.roles {
 		if e.phase.CompareAndSwap(phaseIdle, phaseStopped) {
-			e.loop.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: e.Role(), State: StateStopped}})
+			e.loop.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: e.Role(), State: ElectionStopped}})
 		}
 	}
 }
@@ -273,7 +273,7 @@ func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listenin
 	bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), last)
 	defer cancel()
 	if err := c.registry.deregister(bounded); err != nil { // the record is left to be swept
-		c.bus.publish(Event{Type: EventBeatFailed, Err: err})
+		c.bus.publish(Event{Type: EventHeartbeatFailed, Err: err})
 	}
 	calls := errors.Join(c.registry.flush(last), c.tasks.flush(last))
 	c.mu.Lock()

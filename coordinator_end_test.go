@@ -42,7 +42,7 @@ func TestCoordinatorRunAgainWhileItDrains(t *testing.T) {
 		require.True(c, a.IsLeader())
 		a.halt(nil)
 		c.pass(0)
-		require.Equal(c, StateDraining, a.Elector().Status().State)
+		require.Equal(c, ElectionDraining, a.Elector().Status().State)
 		require.ErrorIs(c, a.Run(context.Background()), ErrStopped)
 		_, err := a.Role("late", ElectionOptions{})
 		require.ErrorIs(c, err, ErrStopped)
@@ -64,7 +64,7 @@ func TestCoordinatorWithADoneContextSendsNothing(t *testing.T) {
 		require.Empty(c, a.told())
 		require.Empty(c, c.net.Trace.Tail(10))
 		for _, e := range []*Elector{a.Elector(), role} {
-			require.Equal(c, StateStopped, e.Status().State)
+			require.Equal(c, ElectionStopped, e.Status().State)
 			require.ErrorIs(c, e.Resign(context.Background()), ErrStopped)
 		}
 		require.ErrorIs(c, a.Run(ctx), ErrStopped)
@@ -362,7 +362,7 @@ func TestP11_ASubscriptionThatHangs(t *testing.T) {
 
 func TestWithoutBeatsNothingIsRegistered(t *testing.T) {
 	inCrew(t, func(c *crew) {
-		a := c.member("a", func(o *Options) { o.Registry.BeatInterval = -1 })
+		a := c.member("a", func(o *Options) { o.Registry.HeartbeatInterval = -1 })
 		a.start(a.works("work", 0))
 		c.pass(time.Minute)
 		require.True(c, a.IsLeader())

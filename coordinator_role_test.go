@@ -22,7 +22,7 @@ func TestRolesBeforeDuringAndAfterRun(t *testing.T) {
 		before, err := a.Role("before", ElectionOptions{Lead: []LeadFunc{a.works("before", 0)}})
 		require.NoError(c, err)
 		require.Equal(c, "before", before.Role())
-		require.Equal(c, StateIdle, before.Status().State)
+		require.Equal(c, ElectionIdle, before.Status().State)
 		require.ErrorIs(c, before.Run(context.Background()), ErrRunning, "the coordinator runs it")
 		a.start(a.works("default", 0))
 		c.pass(time.Second)
@@ -47,7 +47,7 @@ func TestRolesBeforeDuringAndAfterRun(t *testing.T) {
 			require.Contains(c, noted, "a "+what+" drained")
 		}
 		for _, e := range []*Elector{a.Elector(), before, during} {
-			require.Equal(c, StateStopped, e.Status().State)
+			require.Equal(c, ElectionStopped, e.Status().State)
 		}
 		require.Empty(c, c.holder("tenure:leader:before"))
 		require.Empty(c, c.holder("leader:cleanup-worker"))
@@ -201,7 +201,7 @@ func TestRolesAreAddedAtAnyMoment(t *testing.T) {
 			adding.Wait()
 			require.NotEmpty(c, added)
 			for _, e := range added {
-				require.Equal(c, StateStopped, e.Status().State)
+				require.Equal(c, ElectionStopped, e.Status().State)
 				require.ErrorIs(c, e.Resign(context.Background()), ErrStopped)
 				require.Empty(c, c.holder("tenure:leader:"+e.Role()))
 			}

@@ -274,7 +274,7 @@ func (m *crewMember) list() (listed []string) {
 	instances, err := m.Registry().Instances(context.Background(), InstanceQuery{})
 	require.NoError(m.crew, err)
 	for _, i := range instances {
-		listed = append(listed, i.ID+" "+string(i.Status))
+		listed = append(listed, i.ID+" "+string(i.State))
 	}
 	return listed
 }

@@ -27,7 +27,7 @@ func TestCoordinatorLife(t *testing.T) {
 		a, b := c.member("a", func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) }), c.member("b")
 		require.Equal(c, "a", a.InstanceID())
 		require.NoError(c, a.Tasks().Register(a.counts("tidy", Every(4*time.Minute))))
-		require.Equal(c, StateIdle, a.Elector().Status().State)
+		require.Equal(c, ElectionIdle, a.Elector().Status().State)
 		a.start(a.works("work", 0))
 		c.pass(10 * time.Second)
 		b.start()
@@ -49,7 +49,7 @@ func TestCoordinatorLife(t *testing.T) {
 		}, a.told())
 		require.Contains(c, log.String(), `msg="acquired leadership" instance=a`)
 		require.ElementsMatch(c, []string{"registered", "leader_changed #1 a", "down ghost", "left b"}, b.told())
-		require.Equal(c, StateStopped, a.Elector().Status().State)
+		require.Equal(c, ElectionStopped, a.Elector().Status().State)
 	})
 }
 
@@ -220,7 +220,7 @@ func TestAHungSchedulerGivesTheTermUp(t *testing.T) {
 		c.until(25*time.Second+10*time.Second, b.IsLeader)
 		close(until)
 		c.pass(time.Second)
-		require.Equal(c, StateFollowing, a.Elector().Status().State)
+		require.Equal(c, ElectionFollowing, a.Elector().Status().State)
 	})
 }
 

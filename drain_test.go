@@ -60,7 +60,7 @@ func TestP8_RunningTasksFinishOnAVoluntaryEnd(t *testing.T) {
 				require.Empty(c, c.holder("tenure:leader"), "released at once")
 				status, err := a.Tasks().Tasks(context.Background())
 				require.NoError(c, err)
-				require.Equal(c, RunSucceeded, status[1].Last.Status)
+				require.Equal(c, RunSucceeded, status[1].Last.State)
 				require.Empty(c, a.told(EventOverrun))
 			})
 		})
@@ -83,7 +83,7 @@ func TestP8_RunningTasksAreCutAtTheirBound(t *testing.T) {
 		require.Equal(c, []string{"task #1 ends leader=false valid=false holder=a stopped"}, c.noted())
 		status, err := a.Tasks().Tasks(context.Background())
 		require.NoError(c, err)
-		require.Equal(c, RunInterrupted, status[0].Last.Status)
+		require.Equal(c, RunInterrupted, status[0].Last.State)
 	})
 }
 

@@ -98,8 +98,8 @@ func (e *Elector) Status() ElectionStatus {
 		s.Leader, s.LeaderToken = "", 0
 	}
 	s.Subscription = Subscription(*e.subscription.Load())
-	if s.State == StateLeading && !e.IsLeader() {
-		s.State, s.Token, s.Deadline = StateDraining, 0, time.Time{}
+	if s.State == ElectionLeading && !e.IsLeader() {
+		s.State, s.Token, s.Deadline = ElectionDraining, 0, time.Time{}
 	}
 	return s
 }

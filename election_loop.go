@@ -115,7 +115,7 @@ type storeAnswer struct {
 func (l *electionLoop) init(c electionConfig) {
 	l.electionConfig = c
 	l.inputs.wakeup = newWakeup()
-	l.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: c.opts.Role, State: StateIdle}})
+	l.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: c.opts.Role, State: ElectionIdle}})
 	l.report = electionReport{role: c.opts.Role, bus: c.bus, timing: c.timing, healthy: true}
 	if s, ok := c.store.(interface{ Silence() string }); ok {
 		l.report.suspect = s.Silence
@@ -131,7 +131,7 @@ func (l *electionLoop) run(ctx context.Context, lead []LeadFunc) (deadline time.
 	l.cand = lease.NewCandidate(l.timing, l.random, l.secret)
 	l.report.knownAt = readClock().Mono
 	l.lookedAt = l.report.knownAt - lookSpacing
-	defer l.publishStatus(StateStopped)
+	defer l.publishStatus(ElectionStopped)
 	if ctx.Err() != nil {
 		return time.Now().Add(l.drainTimeout), nil
 	}

@@ -49,7 +49,7 @@ func TestP4_LateRenewNeverRevives(t *testing.T) {
 		for s.at(stageCancel); s.now() < 2*stageTTL; s.pass(100 * time.Millisecond) {
 			require.False(s, s.IsLeader())
 			require.False(s, term.Valid())
-			require.Equal(s, StateDraining, s.Status().State)
+			require.Equal(s, ElectionDraining, s.Status().State)
 		}
 		require.Len(s, s.told(EventAcquired), 1)
 	})
@@ -100,7 +100,7 @@ func TestP4_ReaderThatNoticesFirstEndsTheTerm(t *testing.T) {
 		suspended.Sent.Wall -= time.Minute
 		term.live.lease.Store(&suspended)
 		require.False(s, s.IsLeader(), "the first reading")
-		require.Equal(s, StateDraining, s.Status().State)
+		require.Equal(s, ElectionDraining, s.Status().State)
 		s.pass(0)
 		require.ErrorIs(s, context.Cause(term.Context()), ErrLost)
 		require.Equal(s, time.Second, s.told(EventEnded)[0].Time.Sub(s.began), "the loop woke up")
@@ -159,7 +159,7 @@ func TestP6_LostAcquireReplyIsAdopted(t *testing.T) {
 		tries := s.store.made("acquire")
 		require.Equal(s, tries[0].Nonce, tries[1].Nonce)
 		s.at(tries[1].at + stageCancel - stageRenew)
-		require.Equal(s, StateLeading, s.Status().State)
+		require.Equal(s, ElectionLeading, s.Status().State)
 	})
 }
 
@@ -238,7 +238,7 @@ func TestP12_ErrorsAndSilenceNeverEndATerm(t *testing.T) {
 				for s.now() < stageCancel-2*time.Second {
 					s.pass(50 * time.Millisecond)
 					require.True(s, s.IsLeader())
-					require.Equal(s, StateLeading, s.Status().State)
+					require.Equal(s, ElectionLeading, s.Status().State)
 				}
 				s.store.on(nil)
 				s.store.heal()
@@ -274,7 +274,7 @@ func TestP12_RetrySpacing(t *testing.T) {
 		}
 		require.Greater(s, len(calls), 100)
 		require.Len(s, s.told(EventRedisDown), 1)
-		require.Equal(s, StateFollowing, s.Status().State)
+		require.Equal(s, ElectionFollowing, s.Status().State)
 		require.ErrorIs(s, s.Status().Err, ErrUnreachable)
 	})
 }

@@ -14,11 +14,11 @@ type ElectionState string
 
 // The states of an elector.
 const (
-	StateIdle      ElectionState = "idle"      // Run was not called yet
-	StateFollowing ElectionState = "following" // no term: asking, waiting or standing back
-	StateLeading   ElectionState = "leading"   // a term is on
-	StateDraining  ElectionState = "draining"  // a term is over, its work is not
-	StateStopped   ElectionState = "stopped"   // Run has returned, or is about to
+	ElectionIdle      ElectionState = "idle"      // Run was not called yet
+	ElectionFollowing ElectionState = "following" // no term: asking, waiting or standing back
+	ElectionLeading   ElectionState = "leading"   // a term is on
+	ElectionDraining  ElectionState = "draining"  // a term is over, its work is not
+	ElectionStopped   ElectionState = "stopped"   // Run has returned, or is about to
 )
 
 // ElectionStatus is a snapshot of an elector. It is cached: asking for it costs no round trip.
@@ -265,7 +265,7 @@ func (r *electionReport) silence() error {
 }
 
 var states = map[lease.State]ElectionState{
-	lease.Following: StateFollowing, lease.Leading: StateLeading, lease.Draining: StateDraining, lease.Stopped: StateStopped,
+	lease.Following: ElectionFollowing, lease.Leading: ElectionLeading, lease.Draining: ElectionDraining, lease.Stopped: ElectionStopped,
 }
 
 // waits says why this candidate does not lead, and until when.
@@ -297,11 +297,11 @@ func (r *electionReport) snapshot(state ElectionState, candidate *lease.Candidat
 		CallsInFlight:  calls,
 		Err:            r.lastErr,
 	}}
-	if state == StateFollowing {
+	if state == ElectionFollowing {
 		s.Waiting, s.WaitingUntil = r.waits(now, candidate)
 	}
 	switch {
-	case state == StateLeading:
+	case state == ElectionLeading:
 		s.Token = candidate.Token()
 		s.Deadline = time.Now().Add(candidate.Lease().EndsIn(now))
 	case s.Waiting == "unhealthy":

@@ -38,7 +38,7 @@ func TestWhoStandsBackKnowsTheLeader(t *testing.T) {
 						s.run(test.work(s))
 					}
 					s.at(1500 * time.Millisecond)
-					require.Equal(s, StateFollowing, s.Status().State)
+					require.Equal(s, ElectionFollowing, s.Status().State)
 					s.store.hold("other", time.Hour)
 					within := stageRetry + time.Second
 					if hinted {
@@ -265,8 +265,8 @@ func TestUnreadHistoryIsReportedOnce(t *testing.T) {
 func TestFaultsAreLoggedAtWarn(t *testing.T) {
 	for _, fault := range []EventType{
 		EventReclaimed, EventRenewFailed, EventRedisDown, EventMisconfigured, EventHistoryUnread, EventClockStep, EventWorkFailed, EventOverrun,
-		EventCallsStuck, EventBeatFailed, EventDrifted, EventDown, EventDuplicateID, EventSweepFailed, EventSweepHeld, EventTaskSkipped,
-		EventTaskFailed,
+		EventCallsStuck, EventHeartbeatFailed, EventDrifted, EventDown, EventDuplicateID, EventSweepFailed, EventSweepHeld, EventTaskSkipped,
+		EventTaskBlocked,
 	} {
 		level, _ := logLine(Event{Type: fault})
 		require.GreaterOrEqual(t, level, slog.LevelWarn, "%s", fault)
@@ -289,7 +289,7 @@ func TestFailFastHasNothingToGiveBack(t *testing.T) {
 				s.run()
 				s.at(time.Second)
 				if test.releases == 0 {
-					require.Equal(s, StateStopped, s.Status().State, "at once")
+					require.Equal(s, ElectionStopped, s.Status().State, "at once")
 				}
 				require.ErrorIs(s, <-s.ended, ErrUnreachable)
 				require.Len(s, s.store.made("release"), test.releases)

@@ -20,12 +20,12 @@ import (
 
 func TestStatusInEachState(t *testing.T) {
 	onStage(t, func(o *Options) { o.Election.Role = "cleanup" }, func(s *stage) {
-		require.Equal(s, ElectionStatus{Role: "cleanup", State: StateIdle}, s.Status())
+		require.Equal(s, ElectionStatus{Role: "cleanup", State: ElectionIdle}, s.Status())
 		require.Equal(s, "cleanup", s.Role())
 		s.store.hold("other", stageTTL)
 		s.run(s.honest(time.Second))
 		require.Equal(s, ElectionStatus{
-			Role: "cleanup", State: StateFollowing, Leader: "other", LeaderToken: 1, LastAnswer: s.began, Waiting: "lease", WaitingUntil: s.began.Add(stageTTL), HistoryWitness: true,
+			Role: "cleanup", State: ElectionFollowing, Leader: "other", LeaderToken: 1, LastAnswer: s.began, Waiting: "lease", WaitingUntil: s.began.Add(stageTTL), HistoryWitness: true,
 		}, s.Status())
 
 		s.at(stageTTL - time.Second)
@@ -39,7 +39,7 @@ func TestStatusInEachState(t *testing.T) {
 
 		s.at(stageTTL + time.Second)
 		status = s.Status()
-		require.Equal(s, StateLeading, status.State)
+		require.Equal(s, ElectionLeading, status.State)
 		require.EqualValues(s, 2, status.Token)
 		require.Equal(s, "me", status.Leader)
 		require.EqualValues(s, 2, status.LeaderToken)
@@ -48,15 +48,15 @@ func TestStatusInEachState(t *testing.T) {
 		require.NoError(s, status.Err)
 
 		resigned := s.resign(context.Background())
-		require.Equal(s, StateDraining, s.Status().State)
+		require.Equal(s, ElectionDraining, s.Status().State)
 		require.Zero(s, s.Status().Token)
 		require.NoError(s, <-resigned)
 		status = s.Status()
-		require.Equal(s, StateFollowing, status.State)
+		require.Equal(s, ElectionFollowing, status.State)
 		require.Equal(s, "penalty", status.Waiting)
 		require.Empty(s, status.Leader)
 		require.NoError(s, s.stop())
-		require.Equal(s, StateStopped, s.Status().State)
+		require.Equal(s, ElectionStopped, s.Status().State)
 	})
 }
 
@@ -217,7 +217,7 @@ func TestHungHealthCheckIsNotStartedTwice(t *testing.T) {
 	}), func(s *stage) {
 		s.run(s.honest(0))
 		s.at(50 * time.Second)
-		require.Equal(s, StateFollowing, s.Status().State)
+		require.Equal(s, ElectionFollowing, s.Status().State)
 		require.Equal(s, "unhealthy", s.Status().Waiting, "the penalty is over, the check still hangs")
 		s.at(2 * time.Minute)
 		require.True(s, s.IsLeader())

@@ -138,7 +138,7 @@ func TestP8_OrderOfTheEnd(t *testing.T) {
 					s.pass(0)
 				}
 				require.False(s, s.IsLeader())
-				require.Equal(s, StateDraining, s.Status().State)
+				require.Equal(s, ElectionDraining, s.Status().State)
 				require.Empty(s, s.store.made("release"), "released before its work has returned")
 				s.at(end.at + drain)
 
@@ -162,7 +162,7 @@ func TestP8_OrderOfTheEnd(t *testing.T) {
 				}
 				s.at(end.at + drain + end.pause - 1)
 				require.Len(s, s.store.made("acquire"), 1, "too early")
-				require.Equal(s, StateFollowing, s.Status().State)
+				require.Equal(s, ElectionFollowing, s.Status().State)
 				s.at(end.at + drain + end.pause)
 				require.Len(s, s.store.made("acquire"), 2)
 				require.NotEqual(s, s.store.made("acquire")[0].Nonce, s.store.made("acquire")[1].Nonce)
@@ -253,7 +253,7 @@ func TestP8_WorkThatIgnoresItsContext(t *testing.T) {
 		require.True(s, s.store.free())
 		require.Len(s, s.store.made("acquire"), 1, "no new campaign while old work runs")
 		require.Empty(s, s.store.made("release"))
-		require.Equal(s, StateDraining, s.Status().State)
+		require.Equal(s, ElectionDraining, s.Status().State)
 		require.ErrorIs(s, s.Resign(context.Background()), ErrNotLeader, "there is no term any more")
 
 		close(release)

@@ -40,10 +40,10 @@ var (
 	ErrTruncated = errors.New("tenure: listing truncated")
 	// ErrAbandoned: a run of a task was given up, since its leader did not report its end and the
 	// task is not to be run again (see Task.Abandoned). It may have ended well all the same. It
-	// comes with EventTaskFinished alone.
+	// comes with EventTaskFailed alone.
 	ErrAbandoned = errors.New("tenure: its leader did not report its end")
 	// ErrFenced: a newer leader has written to the record; nothing was changed. It comes with
-	// EventTaskFailed alone.
+	// EventTaskBlocked alone.
 	ErrFenced = errors.New("tenure: fenced by a newer leader")
 )
 

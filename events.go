@@ -35,25 +35,26 @@ const (
 	EventHintsRefused         EventType = "hints_refused"         // Redis does not publish the hints of this process: Err
 	EventRollCallSlow         EventType = "roll_call_slow"        // its leaders may not answer a roll-call in time: Count (roles), Took (what they need), Err
 
-	EventRegistered  EventType = "registered"   // this instance entered the registry, or entered it again
-	EventBeatFailed  EventType = "beat_failed"  // a beat had no usable answer, first of a row: Err
-	EventJoined      EventType = "joined"       // an instance entered the registry: Subject
-	EventDrifted     EventType = "drifted"      // an instance was silent for DriftedAfter: Subject
-	EventRecovered   EventType = "recovered"    // a drifted instance beat again: Subject
-	EventDown        EventType = "down"         // an instance was silent for DownAfter and was removed: Subject
-	EventLeft        EventType = "left"         // an instance deregistered: Subject
-	EventDuplicateID EventType = "duplicate_id" // two living processes use our instance ID: Subject (the other incarnation)
-	EventSweepFailed EventType = "sweep_failed" // a sweep had no usable answer, first of a row: Err
-	EventSweepHeld   EventType = "sweep_held"   // too many instances are silent at once: Count of them are held for another DownAfter
+	EventRegistered      EventType = "registered"       // this instance entered the registry, or entered it again
+	EventHeartbeatFailed EventType = "heartbeat_failed" // a heartbeat had no usable answer, first of a row: Err
+	EventJoined          EventType = "joined"           // an instance entered the registry: Subject
+	EventDrifted         EventType = "drifted"          // an instance was silent for DriftedAfter: Subject
+	EventRecovered       EventType = "recovered"        // a drifted instance beat again: Subject
+	EventDown            EventType = "down"             // an instance was silent for DownAfter and was removed: Subject
+	EventLeft            EventType = "left"             // an instance deregistered: Subject
+	EventDuplicateID     EventType = "duplicate_id"     // two living processes use our instance ID: Subject (the other incarnation)
+	EventSweepFailed     EventType = "sweep_failed"     // a sweep had no usable answer, first of a row: Err
+	EventSweepHeld       EventType = "sweep_held"       // too many instances are silent at once: Count of them are held for another DownAfter
 
-	EventTaskStarted  EventType = "task_started"  // Task, Slot, Attempt, Token
-	EventTaskFinished EventType = "task_finished" // an attempt ended, or a run was given up as abandoned: Task, Slot, Attempt, Token, Took, Status, Err (nil: it succeeded)
-	EventTaskSlow     EventType = "task_slow"     // an attempt takes ten times as long as usual, or, if none has succeeded in this process, is still on when the next slot is due; at least a minute, once a run: Task, Slot, Attempt, Token, Took (so far)
-	EventTaskSkipped  EventType = "task_skipped"  // slots were skipped by policy: Task, Slot (the first), Count, Token. Of the slots that pass during one run the first comes at once, the others when it ends
-	EventTaskChanged  EventType = "task_changed"  // the schedule of a task is another one than its record had: Task, Slot (the next), Token
-	EventTaskTardy    EventType = "task_tardy"    // a task waits for a call to Redis for more than a second, because all are in use, first of a row: Task, Token, Took (so far)
-	EventTaskFailed   EventType = "task_error"    // the record of a task could not be read or written, or its Schedule fails: Task, Token, Err
-
+	EventTaskStarted     EventType = "task_started"     // an attempt began: Task, Slot, Attempt, Token
+	EventTaskFinished    EventType = "task_finished"    // an attempt succeeded: Task, Slot, Attempt, Token, Took, State
+	EventTaskFailed      EventType = "task_failed"      // an attempt failed, or a run was given up as abandoned: Task, Slot, Attempt, Token, Took, State (failed or abandoned), Err
+	EventTaskInterrupted EventType = "task_interrupted" // the end of the term cut an attempt short, the run is repeated: Task, Slot, Attempt, Token, Took, State, Err
+	EventTaskSlow        EventType = "task_slow"        // an attempt takes ten times as long as usual, or, if none has succeeded in this process, is still on when the next slot is due; at least a minute, once a run: Task, Slot, Attempt, Token, Took (so far)
+	EventTaskSkipped     EventType = "task_skipped"     // slots were skipped by policy: Task, Slot (the first), Count, Token. Of the slots that pass during one run the first comes at once, the others when it ends
+	EventTaskChanged     EventType = "task_changed"     // the schedule of a task is another one than its record had: Task, Slot (the next), Token
+	EventTaskTardy       EventType = "task_tardy"       // a task waits for a call to Redis for more than a second, because all are in use, first of a row: Task, Token, Took (so far)
+	EventTaskBlocked     EventType = "task_blocked"     // a task stands still: its record cannot be read or written, or its Schedule fails: Task, Token, Err
 )
 
 // Event is one change of state. Unset fields are zero.
@@ -70,7 +71,7 @@ type Event struct {
 	Count      int
 	Step       time.Duration // of Redis's clock, with EventClockStep
 	Took       time.Duration
-	Status     RunStatus // of the attempt, with EventTaskFinished: succeeded, failed, interrupted or abandoned
+	State      RunState  // of the attempt, with EventTaskFinished: succeeded, failed, interrupted or abandoned
 	Reason     string    // one word
 	Until      time.Time // this machine's clock
 	Err        error

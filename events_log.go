@@ -49,9 +49,9 @@ func logEvents(logger *slog.Logger) func(Event) {
 }
 
 // stackOf is where the application's code panicked, in the event that reports the failure: the end
-// of the term, or of the run, which follows from it, names the error only.
+// of the term, which follows from it, names the error only.
 func stackOf(e Event) string {
-	if e.Type != EventTaskFailed && e.Type != EventWorkFailed {
+	if e.Type != EventTaskFailed && e.Type != EventTaskBlocked && e.Type != EventWorkFailed {
 		return ""
 	}
 	var panicked *PanicError
@@ -127,7 +127,7 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelWarn, "leaders may not answer a roll-call in time"
 	case EventRegistered:
 		return slog.LevelInfo, "registered instance"
-	case EventBeatFailed:
+	case EventHeartbeatFailed:
 		return slog.LevelWarn, "heartbeat failed"
 	case EventJoined:
 		return slog.LevelInfo, "instance joined"
@@ -148,15 +148,14 @@ func logLine(e Event) (slog.Level, string) {
 	case EventTaskStarted:
 		return slog.LevelDebug, "task started"
 	case EventTaskFinished:
-		switch {
-		case e.Status == RunInterrupted:
-			return slog.LevelInfo, "task interrupted"
-		case e.Status == RunAbandoned:
-			return slog.LevelError, "task abandoned"
-		case e.Err != nil:
-			return slog.LevelError, "task failed"
-		}
 		return slog.LevelInfo, "task finished"
+	case EventTaskFailed:
+		if e.State == RunAbandoned {
+			return slog.LevelError, "task abandoned"
+		}
+		return slog.LevelError, "task failed"
+	case EventTaskInterrupted:
+		return slog.LevelInfo, "task interrupted"
 	case EventTaskSlow:
 		return slog.LevelWarn, "task takes far longer than usual"
 	case EventTaskSkipped:
@@ -165,8 +164,8 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelInfo, "task goes on by another schedule"
 	case EventTaskTardy:
 		return slog.LevelWarn, "tasks wait for calls to redis"
-	case EventTaskFailed:
-		return slog.LevelError, "task record unusable"
+	case EventTaskBlocked:
+		return slog.LevelError, "task stands still"
 	}
 	return 0, ""
 }

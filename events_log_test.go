@@ -61,7 +61,7 @@ func TestLogLines(t *testing.T) {
 		{Event{Type: EventOverrun, InstanceID: "me", Task: "t"}, `level=ERROR msg="work ignores the end of its context" instance=me task=t`},
 		{Event{Type: EventCallsStuck, InstanceID: "me", Count: 16}, `level=ERROR msg="calls to redis hang" instance=me count=16`},
 		{Event{Type: EventRegistered, InstanceID: "me"}, `level=INFO msg="registered instance" instance=me`},
-		{Event{Type: EventBeatFailed, InstanceID: "me"}, `level=WARN msg="heartbeat failed" instance=me`},
+		{Event{Type: EventHeartbeatFailed, InstanceID: "me"}, `level=WARN msg="heartbeat failed" instance=me`},
 		{Event{Type: EventJoined, InstanceID: "me", Subject: "x"}, `level=INFO msg="instance joined" instance=me subject=x`},
 		{Event{Type: EventDrifted, InstanceID: "me", Subject: "x"}, `level=WARN msg="instance drifted" instance=me subject=x`},
 		{Event{Type: EventRecovered, InstanceID: "me", Subject: "x"}, `level=INFO msg="instance recovered" instance=me subject=x`},
@@ -78,7 +78,7 @@ func TestLogLines(t *testing.T) {
 		},
 		{Event{Type: EventTaskFinished, InstanceID: "me", Err: errBroken}, `level=ERROR msg="task failed" instance=me error="the disk is full"`},
 		{Event{Type: EventTaskSkipped, InstanceID: "me"}, `level=WARN msg="task slots skipped" instance=me`},
-		{Event{Type: EventTaskFailed, InstanceID: "me", Missed: 3}, `level=ERROR msg="task record unusable" instance=me missed=3`},
+		{Event{Type: EventTaskBlocked, InstanceID: "me", Missed: 3}, `level=ERROR msg="task record unusable" instance=me missed=3`},
 		{Event{Type: "of another version", InstanceID: "me"}, ""},
 	} {
 		require.Equal(t, test.line, logged(test.event))
@@ -90,7 +90,7 @@ func TestLogLines(t *testing.T) {
 // in that alone.
 func TestPanicsAreLoggedWithTheirStack(t *testing.T) {
 	panicked := &PanicError{Value: "oops", Stack: []byte("goroutine 1")}
-	for _, kind := range []EventType{EventTaskFailed, EventWorkFailed} {
+	for _, kind := range []EventType{EventTaskBlocked, EventWorkFailed} {
 		require.Contains(t, logged(Event{Type: kind, Err: panicked}), `stack="goroutine 1"`)
 		require.Contains(t, logged(Event{Type: kind, Err: fmt.Errorf("cache: %w", panicked)}), `stack="goroutine 1"`)
 		require.NotContains(t, logged(Event{Type: kind, Err: &PanicError{}}), "stack", "runtime.Goexit leaves none")

@@ -30,7 +30,7 @@ func FuzzOptions(f *testing.F) {
 				Role: role, LeaderKey: key, LeaseTTL: time.Duration(ttl), RenewInterval: time.Duration(renew), RetryInterval: time.Duration(retry),
 				Safety: SafetyOptions{DriftMargin: time.Duration(drift), FailoverMargin: time.Duration(margin), HoldOff: time.Duration(hold)},
 			},
-			Registry: RegistryOptions{BeatInterval: time.Duration(beat), DriftedAfter: time.Duration(drifted), DownAfter: time.Duration(down)},
+			Registry: RegistryOptions{HeartbeatInterval: time.Duration(beat), DriftedAfter: time.Duration(drifted), DownAfter: time.Duration(down)},
 		}
 		var c checker
 		done := opts.complete(&c)
@@ -47,8 +47,8 @@ func FuzzOptions(f *testing.F) {
 		require.Less(t, e.Safety.FailoverMargin+e.RenewInterval+timing.Attempt(), e.LeaseTTL)
 		require.Positive(t, timing.Life()-timing.Guard())
 		require.Positive(t, e.RetryInterval)
-		if r := done.Registry; r.BeatInterval > 0 {
-			require.True(t, r.DriftedAfter >= 2*r.BeatInterval && r.DownAfter > r.DriftedAfter && r.BeatTTL >= 2*r.BeatInterval)
+		if r := done.Registry; r.HeartbeatInterval > 0 {
+			require.True(t, r.DriftedAfter >= 2*r.HeartbeatInterval && r.DownAfter > r.DriftedAfter && r.HeartbeatTTL >= 2*r.HeartbeatInterval)
 		}
 		require.Regexp(t, store.IDPattern, done.InstanceID)
 		require.NotContains(t, done.Namespace, "*")

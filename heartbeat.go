@@ -24,7 +24,7 @@ type beatLoop struct {
 // goroutine. It returns within registryBound of that, when no heartbeat is in flight any more, but
 // for one that ignores its context.
 func (r *Registry) beat(ctx context.Context) {
-	if r.opts.BeatInterval < 0 {
+	if r.opts.HeartbeatInterval < 0 {
 		<-ctx.Done()
 		return
 	}
@@ -55,13 +55,13 @@ func (r *Registry) beat(ctx context.Context) {
 
 func newBeatLoop(r *Registry) *beatLoop {
 	return &beatLoop{
-		r: r, beat: membership.NewBeat(monotonic(), r.opts.BeatInterval, r.random),
+		r: r, beat: membership.NewBeat(monotonic(), r.opts.HeartbeatInterval, r.random),
 		record: store.Instance{Incarnation: r.incarnation, WorkerCount: r.opts.WorkerCount, Metadata: r.opts.Metadata},
 	}
 }
 
 // setStatus sets what this instance says of itself and has it beat at once.
-func (r *Registry) setStatus(status InstanceStatus) {
+func (r *Registry) setStatus(status InstanceState) {
 	r.mu.Lock()
 	r.status = status
 	r.mu.Unlock()
@@ -73,8 +73,8 @@ func (r *Registry) setStatus(status InstanceStatus) {
 func (r *Registry) takePart() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.status == StatusJoining {
-		r.status = StatusActive
+	if r.status == InstanceJoining {
+		r.status = InstanceActive
 		r.wake.nudge()
 	}
 }
@@ -94,7 +94,7 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat) {
 		ID:          r.id,
 		Incarnation: r.incarnation,
 		First:       h.First,
-		TTL:         r.opts.BeatTTL,
+		TTL:         r.opts.HeartbeatTTL,
 		TakeOver:    r.opts.DriftedAfter,
 		Head:        l.head,
 		Rest:        l.rest,
@@ -108,7 +108,7 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat) {
 		r.entered.Store(true)
 	}
 	if err != nil {
-		l.faults.report(r.bus, EventBeatFailed, err)
+		l.faults.report(r.bus, EventHeartbeatFailed, err)
 		l.beat.Failed(monotonic(), h, errors.Is(err, ErrMisconfigured))
 		return
 	}
@@ -122,7 +122,7 @@ func (l *beatLoop) take(reply store.HeartbeatReply, change membership.BeatChange
 	r := l.r
 	switch {
 	case change.TooLate:
-		l.faults.report(r.bus, EventBeatFailed, fmt.Errorf("%w: the beat came too late", ErrUnreachable))
+		l.faults.report(r.bus, EventHeartbeatFailed, fmt.Errorf("%w: the beat came too late", ErrUnreachable))
 		return
 	case reply.Verdict == membership.Stale: // one more follows
 		return

@@ -66,7 +66,7 @@ func (f *registryFleet) member(name, id string, change ...func(*Options)) *fleet
 	db := m.Registry.store.(*redisstore.Store)
 	m.running.Go(func() { m.listens(ctx, db) })
 	synctest.Wait()
-	m.setStatus(StatusActive)
+	m.setStatus(InstanceActive)
 	m.running.Go(func() { m.Registry.beat(ctx) })
 	f.members[name] = m
 	return m
@@ -141,9 +141,9 @@ func TestFleet(t *testing.T) {
 		parted := time.Now()
 		f.pass(10 * time.Minute)
 		f.within(a.when(parted, EventDrifted, EventRecovered, EventDown), "1m0s drifted b", "1m40s recovered b")
-		require.Equal(f, []string{"beat_failed"}, named(b.when(parted, EventBeatFailed, EventDown, EventRegistered)))
+		require.Equal(f, []string{"beat_failed"}, named(b.when(parted, EventHeartbeatFailed, EventDown, EventRegistered)))
 
-		b.setStatus(StatusDraining)
+		b.setStatus(InstanceDraining)
 		f.pass(10 * time.Millisecond)
 		require.Equal(f, []string{"a active", "b draining"}, a.list(), "at once")
 		b.stop()
@@ -331,7 +331,7 @@ func TestLateBeatOfADeadProcess(t *testing.T) {
 		f.pass(time.Minute)
 		f.net.SetFaults("a", simnet.Faults{Stuck: 1})
 		f.net.Partition("a", simnet.Both, 0)
-		m.setStatus(StatusDraining)
+		m.setStatus(InstanceDraining)
 		f.pass(10 * time.Second)
 		m.stop()
 		f.pass(10 * time.Second)
@@ -364,7 +364,7 @@ func TestBeatThatWasGivenUpEntersNothing(t *testing.T) {
 			f.pass(time.Minute + time.Second) // between two beats
 			store := &slowRegistry{Registry: m.Registry.store, late: registryBound + late}
 			m.Registry.store = store
-			m.setStatus(StatusActive)
+			m.setStatus(InstanceActive)
 			f.pass(time.Millisecond)
 			m.stop()
 			m.running.Wait()
@@ -557,7 +557,7 @@ func TestHungSweepsAreBounded(t *testing.T) {
 // both read.
 func TestRegistrySwitchedOff(t *testing.T) {
 	inFleet(t, func(f *registryFleet) {
-		reader := f.member("reader", "reader", func(o *Options) { o.Registry.BeatInterval, o.Registry.SweepInterval = -1, -1 })
+		reader := f.member("reader", "reader", func(o *Options) { o.Registry.HeartbeatInterval, o.Registry.SweepInterval = -1, -1 })
 		defer reader.leads()()
 		f.member("a", "a")
 		f.pass(time.Minute)
@@ -591,7 +591,7 @@ func TestLocalRegistry(t *testing.T) {
 		go func() { defer close(ended); r.beat(ctx) }()
 		term := validTerm(t)
 		go func() { _ = r.sweepLoop(ctx, term) }()
-		r.setStatus(StatusActive)
+		r.setStatus(InstanceActive)
 		time.Sleep(time.Hour + time.Second)
 		list, err = r.Instances(t.Context(), InstanceQuery{})
 		require.NoError(t, err)
@@ -604,7 +604,7 @@ func TestLocalRegistry(t *testing.T) {
 		me.Age = 0
 		require.Equal(t, list[0], me)
 		require.Equal(t, map[string]string{"zone": "a"}, me.Metadata)
-		require.Equal(t, StatusActive, me.Status)
+		require.Equal(t, InstanceActive, me.State)
 		stop()
 		<-ended
 		require.NoError(t, r.deregister(t.Context()))

@@ -45,7 +45,7 @@ var floors = [][]string{
 
 // upward are the names that a file may use of one above it.
 var upward = map[string][]string{
-	"events.go → tasks_status.go": {"RunStatus"}, // a word of the public surface
+	"events.go → tasks_status.go": {"RunState"}, // a word of the public surface
 }
 
 // TestFilesReferDownwards: the files of the root have an order, so that each can be read with those

@@ -120,23 +120,23 @@ type SafetyOptions struct {
 
 // RegistryOptions configure the instance registry.
 type RegistryOptions struct {
-	// BeatInterval is the interval between beats, between 100 ms and 30 days. Default 15 s.
+	// HeartbeatInterval is the interval between beats, between 100 ms and 30 days. Default 15 s.
 	// Negative: this process is not registered.
-	BeatInterval time.Duration
-	// BeatTTL is the expiry of the heartbeat key, whole seconds, between 2 · BeatInterval and 30
+	HeartbeatInterval time.Duration
+	// HeartbeatTTL is the expiry of the heartbeat key, whole seconds, between 2 · HeartbeatInterval and 30
 	// days. Default 90 s.
-	BeatTTL time.Duration
+	HeartbeatTTL time.Duration
 	// SweepInterval is the interval between the leader's sweeps, between 100 ms and 30 days.
 	// Default 10 s. Negative: this process never sweeps.
 	SweepInterval time.Duration
-	// DriftedAfter is the silence after which an instance is drifted, between 2 · BeatInterval and
+	// DriftedAfter is the silence after which an instance is drifted, between 2 · HeartbeatInterval and
 	// 30 days. Default 60 s.
 	DriftedAfter time.Duration
 	// DownAfter is the silence after which an instance is removed, above DriftedAfter and at most
 	// 30 days. Default 300 s. A leader removes nobody before it has watched for DriftedAfter.
 	//
 	// Mass silence is a sign of a broken network rather than of dead instances, so removals are
-	// capped: of n instances at most max(1, ⌊n/4⌋) are removed within 2 · BeatInterval, longest
+	// capped: of n instances at most max(1, ⌊n/4⌋) are removed within 2 · HeartbeatInterval, longest
 	// silent first. If more have been silent for DriftedAfter when one of them is due, nobody else
 	// is removed for another DownAfter (EventSweepHeld), and then the same applies again. Redis
 	// keeps the count and the hold, so that neither SweepInterval nor a change of leader matters.
@@ -194,6 +194,14 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 		return otherwise
 	}
 	return d
+}
+
+// oneOf fills in the first of the words if there is none, and refuses any other.
+func oneOf[T ~string](c *checker, field string, word *T, words ...T) {
+	*word = cmp.Or(*word, words[0])
+	if !slices.Contains(words, *word) {
+		c.refuse(field, string(*word), "must be one of %q", words)
+	}
 }
 
 // complete fills in the defaults and checks everything.
@@ -389,8 +397,8 @@ func (o ElectionOptions) timing() lease.Timing {
 }
 
 func (o RegistryOptions) complete(c *checker, prefix string) RegistryOptions {
-	o.BeatInterval = orDefault(o.BeatInterval, 15*time.Second)
-	o.BeatTTL = orDefault(o.BeatTTL, 90*time.Second)
+	o.HeartbeatInterval = orDefault(o.HeartbeatInterval, 15*time.Second)
+	o.HeartbeatTTL = orDefault(o.HeartbeatTTL, 90*time.Second)
 	o.SweepInterval = orDefault(o.SweepInterval, 10*time.Second)
 	o.DriftedAfter = orDefault(o.DriftedAfter, 60*time.Second)
 	o.DownAfter = orDefault(o.DownAfter, 300*time.Second)
@@ -401,16 +409,16 @@ func (o RegistryOptions) complete(c *checker, prefix string) RegistryOptions {
 	if o.WorkerCount < 0 || o.WorkerCount > 1<<20 {
 		c.refuse(prefix+"WorkerCount", o.WorkerCount, "must be between 1 and %d", 1<<20)
 	}
-	if o.BeatInterval > 0 && c.between(prefix+"BeatInterval", o.BeatInterval, 100*time.Millisecond, maxPeriod) {
-		if o.BeatTTL < 2*o.BeatInterval {
-			c.refuse(prefix+"BeatTTL", o.BeatTTL, "must be at least 2 · BeatInterval = %v, so that one lost beat is survived", 2*o.BeatInterval)
+	if o.HeartbeatInterval > 0 && c.between(prefix+"HeartbeatInterval", o.HeartbeatInterval, 100*time.Millisecond, maxPeriod) {
+		if o.HeartbeatTTL < 2*o.HeartbeatInterval {
+			c.refuse(prefix+"HeartbeatTTL", o.HeartbeatTTL, "must be at least 2 · HeartbeatInterval = %v, so that one lost beat is survived", 2*o.HeartbeatInterval)
 		}
-		if o.DriftedAfter < 2*o.BeatInterval {
-			c.refuse(prefix+"DriftedAfter", o.DriftedAfter, "must be at least 2 · BeatInterval = %v, so that one lost beat is survived", 2*o.BeatInterval)
+		if o.DriftedAfter < 2*o.HeartbeatInterval {
+			c.refuse(prefix+"DriftedAfter", o.DriftedAfter, "must be at least 2 · HeartbeatInterval = %v, so that one lost beat is survived", 2*o.HeartbeatInterval)
 		}
 	}
-	if c.between(prefix+"BeatTTL", o.BeatTTL, time.Second, maxPeriod) && o.BeatTTL%time.Second != 0 {
-		c.refuse(prefix+"BeatTTL", o.BeatTTL, "must be whole seconds")
+	if c.between(prefix+"HeartbeatTTL", o.HeartbeatTTL, time.Second, maxPeriod) && o.HeartbeatTTL%time.Second != 0 {
+		c.refuse(prefix+"HeartbeatTTL", o.HeartbeatTTL, "must be whole seconds")
 	}
 	if o.SweepInterval > 0 {
 		c.between(prefix+"SweepInterval", o.SweepInterval, 100*time.Millisecond, maxPeriod)

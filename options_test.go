@@ -38,7 +38,7 @@ func TestDefaults(t *testing.T) {
 			Safety: SafetyOptions{DriftMargin: 300 * time.Millisecond, EmptyHistoryWait: 250 * time.Millisecond},
 		},
 		Registry: RegistryOptions{
-			BeatInterval: 15 * time.Second, BeatTTL: 90 * time.Second, SweepInterval: 10 * time.Second,
+			HeartbeatInterval: 15 * time.Second, HeartbeatTTL: 90 * time.Second, SweepInterval: 10 * time.Second,
 			DriftedAfter: time.Minute, DownAfter: 5 * time.Minute, WorkerCount: 1,
 		},
 		ShutdownTimeout: 25 * time.Second,
@@ -153,23 +153,23 @@ var durations = map[string]struct {
 		[]time.Duration{10 * time.Second, 30 * time.Second, longest},
 		"FailoverMargin + RenewInterval (10s) + LeaseTTL/3 (10s) must be below LeaseTTL (30s)",
 	},
-	"Registry.BeatInterval": {
-		func(o *Options, d time.Duration) { o.Registry.BeatInterval = d },
+	"Registry.HeartbeatInterval": {
+		func(o *Options, d time.Duration) { o.Registry.HeartbeatInterval = d },
 		[]time.Duration{0, -1, -longest, 100 * time.Millisecond, 30 * time.Second},
 		[]time.Duration{1, 100*time.Millisecond - 1, 30*24*time.Hour + 1, longest}, "must be between 100ms and 720h0m0s",
 	},
-	"Registry.BeatTTL": {
-		func(o *Options, d time.Duration) { o.Registry.BeatTTL = d },
+	"Registry.HeartbeatTTL": {
+		func(o *Options, d time.Duration) { o.Registry.HeartbeatTTL = d },
 		[]time.Duration{0, 30 * time.Second, 30 * 24 * time.Hour},
 		[]time.Duration{-1, 1, 30*24*time.Hour + 1, longest}, "must be between 1s and 720h0m0s",
 	},
-	"Registry.BeatTTL of whole seconds": {
-		func(o *Options, d time.Duration) { o.Registry.BeatTTL = d },
+	"Registry.HeartbeatTTL of whole seconds": {
+		func(o *Options, d time.Duration) { o.Registry.HeartbeatTTL = d },
 		nil, []time.Duration{90*time.Second + 1, 90*time.Second + 500*time.Millisecond}, "must be whole seconds",
 	},
-	"Registry.BeatTTL of two beats": {
-		func(o *Options, d time.Duration) { o.Registry.BeatTTL = d },
-		nil, []time.Duration{time.Second, 29 * time.Second}, "must be at least 2 · BeatInterval = 30s",
+	"Registry.HeartbeatTTL of two beats": {
+		func(o *Options, d time.Duration) { o.Registry.HeartbeatTTL = d },
+		nil, []time.Duration{time.Second, 29 * time.Second}, "must be at least 2 · HeartbeatInterval = 30s",
 	},
 	"Registry.SweepInterval": {
 		func(o *Options, d time.Duration) { o.Registry.SweepInterval = d },
@@ -183,7 +183,7 @@ var durations = map[string]struct {
 	},
 	"Registry.DriftedAfter of two beats": {
 		func(o *Options, d time.Duration) { o.Registry.DriftedAfter = d },
-		nil, []time.Duration{29 * time.Second}, "must be at least 2 · BeatInterval = 30s",
+		nil, []time.Duration{29 * time.Second}, "must be at least 2 · HeartbeatInterval = 30s",
 	},
 	"Registry.DownAfter": {
 		func(o *Options, d time.Duration) { o.Registry.DownAfter = d },
@@ -244,7 +244,7 @@ func TestOtherOptions(t *testing.T) {
 		"too many pairs":     {func(o *Options) { o.Registry.Metadata = pairs(33, 1) }, "Registry.Metadata = \"33 pairs, 132 bytes\": must have at most 32 pairs"},
 		"too many bytes":     {func(o *Options) { o.Registry.Metadata = pairs(1, 4094) }, "Registry.Metadata = \"1 pairs, 4097 bytes\": "},
 		"nil work":           {func(o *Options) { o.Election.Lead = []LeadFunc{nil} }, "Election.Lead[0] = <nil>: must be a function"},
-		"no beats, no sweep": {func(o *Options) { o.Registry.BeatInterval, o.Registry.SweepInterval = -1, -1 }, ""},
+		"no beats, no sweep": {func(o *Options) { o.Registry.HeartbeatInterval, o.Registry.SweepInterval = -1, -1 }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := completed(test.change)
@@ -273,7 +273,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 			Role: "since", LeaderKey: "{}", LeaseTTL: -1, Lead: []LeadFunc{nil},
 			Safety: SafetyOptions{HoldOff: longest, EmptyHistoryWait: longest, RestartGuard: longest},
 		},
-		Registry: RegistryOptions{BeatInterval: 1, BeatTTL: 1, SweepInterval: 1, DriftedAfter: 1, WorkerCount: -1},
+		Registry: RegistryOptions{HeartbeatInterval: 1, HeartbeatTTL: 1, SweepInterval: 1, DriftedAfter: 1, WorkerCount: -1},
 	})
 	require.ErrorIs(t, err, ErrMisconfigured)
 	var all optionErrors
@@ -287,7 +287,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 		"Namespace", "InstanceID", "ShutdownTimeout",
 		"Election.Role", "Election.LeaderKey", "Election.Lead[0]", "Election.Safety.EmptyHistoryWait", "Election.Safety.HoldOff", "Election.Safety.RestartGuard",
 		"Election.LeaseTTL",
-		"Registry.WorkerCount", "Registry.BeatInterval", "Registry.BeatTTL", "Registry.SweepInterval", "Registry.DriftedAfter", "rdb",
+		"Registry.WorkerCount", "Registry.HeartbeatInterval", "Registry.HeartbeatTTL", "Registry.SweepInterval", "Registry.DriftedAfter", "rdb",
 	}, fields)
 	require.Len(t, strings.Split(err.Error(), "\n"), len(fields)+1, "one a line")
 }

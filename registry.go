@@ -14,21 +14,21 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// InstanceStatus is how an instance stands.
-type InstanceStatus string
+// InstanceState is how an instance stands.
+type InstanceState string
 
-// The statuses of an instance. The first three are its own word, which counts while it beats.
+// The states of an instance. The first three are its own word, which counts while it beats.
 const (
-	StatusJoining  InstanceStatus = "joining"  // it has registered and does not take part yet
-	StatusActive   InstanceStatus = "active"   // it beats
-	StatusDraining InstanceStatus = "draining" // it is on its way out
-	StatusDrifted  InstanceStatus = "drifted"  // it has been silent for DriftedAfter
-	StatusDown     InstanceStatus = "down"     // it has been silent for DownAfter and is about to be removed
+	InstanceJoining  InstanceState = "joining"  // it has registered and does not take part yet
+	InstanceActive   InstanceState = "active"   // it beats
+	InstanceDraining InstanceState = "draining" // it is on its way out
+	InstanceDrifted  InstanceState = "drifted"  // it has been silent for DriftedAfter
+	InstanceDown     InstanceState = "down"     // it has been silent for DownAfter and is about to be removed
 
-	// StatusUnknown is that of an instance of another program that beats and says something that is
+	// InstanceUnknown is that of an instance of another program that beats and says something that is
 	// no word. A word of its own that is none of these, such as "dead", is its Status as it stands,
 	// and counts as unknown too.
-	StatusUnknown InstanceStatus = "unknown"
+	InstanceUnknown InstanceState = "unknown"
 )
 
 // Instance is one process, or what another program wrote of one. Metadata that another program
@@ -39,8 +39,8 @@ type Instance struct {
 	// Incarnation tells one start of the process from the next. "" if another program wrote the
 	// record.
 	Incarnation string
-	// Status is one of the constants, or the word of another program: see StatusUnknown.
-	Status InstanceStatus
+	// State is one of the constants, or the word of another program: see InstanceUnknown.
+	State InstanceState
 	// StartedAt and LastHeartbeat are what the record says, in whole seconds of Redis's clock (of
 	// the other program's if that wrote it); zero if it says nothing.
 	StartedAt     time.Time
@@ -55,15 +55,14 @@ type Instance struct {
 
 // InstanceQuery narrows a listing. The zero value asks for all.
 type InstanceQuery struct {
-	// Status is the only one to be listed. Default: every status. StatusUnknown lists every
-	// instance whose status is none of the other constants. Anything else is refused with an
-	// *OptionError.
-	Status InstanceStatus
+	// States are those to be listed. Empty: every state. InstanceUnknown lists every instance whose
+	// state is none of the other constants. Anything else is refused with an *OptionError.
+	States []InstanceState
 	// Limit is the largest number of instances to list, 100,000 at most. Default: that.
 	Limit int
 }
 
-// Counts says how many instances there are, by status.
+// Counts says how many instances there are, by state.
 type Counts struct {
 	Joining, Active, Draining, Drifted, Down int
 	Unknown                                  int // instances of other programs with a word of their own
@@ -99,9 +98,9 @@ type Registry struct {
 	heldSince atomic.Int64 // begin of the hold that was reported last, by Redis's clock in ms
 
 	mu            sync.Mutex
-	status        InstanceStatus // what the next beat says
-	duplicateID   string         // the other incarnation of our ID that was told of last
-	duplicateSeen time.Time      // when it was last heard of; zero: it is gone
+	status        InstanceState // what the next beat says
+	duplicateID   string        // the other incarnation of our ID that was told of last
+	duplicateSeen time.Time     // when it was last heard of; zero: it is gone
 }
 
 // newRegistry wants completed options.
@@ -113,7 +112,7 @@ func newRegistry(store store.Registry, bus *eventBus, opts Options) *Registry {
 		incarnation: opts.secret(),
 		opts:        opts.Registry,
 		random:      opts.random,
-		status:      StatusJoining,
+		status:      InstanceJoining,
 		wake:        newWakeup(),
 		beating:     callGate{most: maxRegistryCalls},
 		leaving:     callGate{most: maxRegistryCalls},
@@ -130,8 +129,12 @@ func (r *Registry) Incarnation() string { return r.incarnation }
 // have, it returns some of them and ErrTruncated. Other errors are ErrUnreachable and
 // ErrMisconfigured.
 func (r *Registry) Instances(ctx context.Context, q InstanceQuery) ([]Instance, error) {
-	if q.Status != "" && q.Status.known() != q.Status {
-		return nil, &OptionError{Field: "InstanceQuery.Status", Value: fmt.Sprintf("%.200q", q.Status), Reason: "is no InstanceStatus: use a constant, such as StatusActive"}
+	for i, state := range q.States {
+		if state.known() != state {
+			return nil, &OptionError{
+				Field: fmt.Sprintf("InstanceQuery.States[%d]", i), Value: fmt.Sprintf("%.200q", state), Reason: "is no InstanceState: use a constant, such as InstanceActive",
+			}
+		}
 	}
 	limit := maxInstances
 	if q.Limit > 0 {
@@ -140,7 +143,7 @@ func (r *Registry) Instances(ctx context.Context, q InstanceQuery) ([]Instance, 
 	var all []Instance
 	size, full := 0, false
 	_, err := r.each(ctx, func(i Instance) bool {
-		if q.Status != "" && i.Status.known() != q.Status {
+		if len(q.States) > 0 && !slices.Contains(q.States, i.State.known()) {
 			return true
 		}
 		size += i.size()
@@ -189,16 +192,16 @@ func (r *Registry) Counts(ctx context.Context) (Counts, error) {
 	var c Counts
 	malformed, err := r.each(ctx, func(i Instance) bool {
 		c.Total++
-		switch i.Status {
-		case StatusJoining:
+		switch i.State {
+		case InstanceJoining:
 			c.Joining++
-		case StatusActive:
+		case InstanceActive:
 			c.Active++
-		case StatusDraining:
+		case InstanceDraining:
 			c.Draining++
-		case StatusDrifted:
+		case InstanceDrifted:
 			c.Drifted++
-		case StatusDown:
+		case InstanceDown:
 			c.Down++
 		default:
 			c.Unknown++
@@ -255,13 +258,13 @@ func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malforme
 	return malformed, ErrTruncated
 }
 
-// known is the status, or StatusUnknown for a word that tenure does not know.
-func (s InstanceStatus) known() InstanceStatus {
+// known is the state, or InstanceUnknown for a word that tenure does not know.
+func (s InstanceState) known() InstanceState {
 	switch s {
-	case StatusJoining, StatusActive, StatusDraining, StatusDrifted, StatusDown:
+	case InstanceJoining, InstanceActive, InstanceDraining, InstanceDrifted, InstanceDown:
 		return s
 	}
-	return StatusUnknown
+	return InstanceUnknown
 }
 
 // instance makes sense of an entry, as far as there is any.
@@ -280,20 +283,20 @@ func (r *Registry) instance(e store.Entry, now int64) (Instance, bool) {
 	case !i.LastHeartbeat.IsZero():
 		i.Age = max(store.Milliseconds(now-i.LastHeartbeat.UnixMilli()), 0)
 	}
-	i.Status = r.statusOf(InstanceStatus(record.Status), i.Age)
+	i.State = r.stateOf(InstanceState(record.Status), i.Age)
 	return i, true
 }
 
-// statusOf is the status of an instance by its age, and by its own word while it beats. Drifted is
-// no word of its own but what a sweep wrote before it beat again.
-func (r *Registry) statusOf(says InstanceStatus, age time.Duration) InstanceStatus {
+// stateOf is the state of an instance by its age, and by its own word while it beats. Drifted is no
+// word of its own but what a sweep wrote before it beat again.
+func (r *Registry) stateOf(says InstanceState, age time.Duration) InstanceState {
 	switch {
 	case age >= r.opts.DownAfter:
-		return StatusDown
+		return InstanceDown
 	case age >= r.opts.DriftedAfter:
-		return StatusDrifted
-	case says == StatusDrifted:
-		return StatusActive
+		return InstanceDrifted
+	case says == InstanceDrifted:
+		return InstanceActive
 	}
 	return says
 }
@@ -323,7 +326,7 @@ func (r *Registry) hint(h store.Hint) {
 			}
 		}
 	}
-	if h.Type == store.HintDuplicate && h.Subject == r.id && r.opts.BeatInterval > 0 && store.IncarnationPattern.MatchString(h.Source) {
+	if h.Type == store.HintDuplicate && h.Subject == r.id && r.opts.HeartbeatInterval > 0 && store.IncarnationPattern.MatchString(h.Source) {
 		r.duplicate(h.Source, false)
 	}
 }

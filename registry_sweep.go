@@ -20,7 +20,7 @@ type sweeper struct {
 
 func newSweeper(r *Registry, term Term, now func() time.Duration) *sweeper {
 	return &sweeper{r: r, term: term, now: now, sweep: membership.NewSweep(now(), membership.SweepTiming{
-		Interval: r.opts.SweepInterval, Heartbeat: r.opts.beat(), TTL: r.opts.BeatTTL,
+		Interval: r.opts.SweepInterval, Heartbeat: r.opts.beat(), TTL: r.opts.HeartbeatTTL,
 		Drifted: r.opts.DriftedAfter, Down: r.opts.DownAfter,
 	})}
 }
@@ -64,8 +64,8 @@ func (r *Registry) sweepLoop(ctx context.Context, term Term) error {
 // beat is the time within which a living instance sends a heartbeat. A process that sends none
 // itself goes by the least DriftedAfter that it would need.
 func (o RegistryOptions) beat() time.Duration {
-	if o.BeatInterval > 0 {
-		return o.BeatInterval
+	if o.HeartbeatInterval > 0 {
+		return o.HeartbeatInterval
 	}
 	return o.DriftedAfter / 2
 }

@@ -43,7 +43,7 @@ func inCrowd(t *testing.T, size int, together bool, options RegistryOptions, act
 				defer func() { c.resign() }()
 			}
 			if !together {
-				f.pass(c.options.BeatInterval / time.Duration(size))
+				f.pass(c.options.HeartbeatInterval / time.Duration(size))
 			}
 		}
 		f.pass(c.options.DriftedAfter + 2*c.options.SweepInterval + time.Second)
@@ -87,7 +87,7 @@ func (c *crowd) capped(removed []time.Duration) {
 	c.Helper()
 	for first, at := range removed {
 		last := first
-		for last < len(removed) && removed[last] < at+2*c.options.BeatInterval {
+		for last < len(removed) && removed[last] < at+2*c.options.HeartbeatInterval {
 			last++
 		}
 		require.LessOrEqual(c, last-first, mayGo(c.size-first), "removed within two beats from %v on: %v", at, removed[first:last])
@@ -105,7 +105,7 @@ var crowds = map[string]struct {
 	"60, sweeps each 30 s":          {60, false, RegistryOptions{SweepInterval: 30 * time.Second}},
 	"60, sweeps each 2 s, in step":  {60, true, RegistryOptions{SweepInterval: 2 * time.Second}},
 	"60, sweeps each 10 s, in step": {60, true, RegistryOptions{}},
-	"40, beats 30 s, sweeps 5 s":    {40, false, RegistryOptions{BeatInterval: 30 * time.Second, SweepInterval: 5 * time.Second}},
+	"40, beats 30 s, sweeps 5 s":    {40, false, RegistryOptions{HeartbeatInterval: 30 * time.Second, SweepInterval: 5 * time.Second}},
 	"20, down right after drifted":  {20, false, RegistryOptions{DriftedAfter: 30 * time.Second, DownAfter: 31 * time.Second, SweepInterval: time.Second}},
 	"20, seldom swept":              {20, false, RegistryOptions{SweepInterval: 2 * time.Minute}},
 	"5":                             {5, false, RegistryOptions{}},
@@ -123,7 +123,7 @@ func TestP9_CrowdThatIsCutOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			together(t)
 			inCrowd(t, test.size, test.together, test.options, func(c *crowd) {
-				away := c.options.DownAfter + c.options.SweepInterval + max(2*c.options.BeatInterval, c.options.DownAfter/2)
+				away := c.options.DownAfter + c.options.SweepInterval + max(2*c.options.HeartbeatInterval, c.options.DownAfter/2)
 				for i := 1; i < c.size; i++ {
 					c.net.Partition(fmt.Sprint("i", i), simnet.Both, away)
 				}
@@ -161,7 +161,7 @@ func TestDeadCrowdIsRemoved(t *testing.T) {
 					c.crash(fmt.Sprint("i", i))
 				}
 				turns := holdsUntilGone(c.size, c.size-1)
-				bound := c.options.BeatInterval + times(turns, c.options.DownAfter+c.options.SweepInterval+time.Second)
+				bound := c.options.HeartbeatInterval + times(turns, c.options.DownAfter+c.options.SweepInterval+time.Second)
 				c.pass(bound)
 				removed, _ := c.downs()
 				c.capped(removed)

@@ -245,7 +245,7 @@ func (m *registryMember) list() []string {
 	require.NoError(m.w, err)
 	list := []string{}
 	for _, i := range all {
-		list = append(list, i.ID+" "+string(i.Status))
+		list = append(list, i.ID+" "+string(i.State))
 	}
 	return list
 }
@@ -280,7 +280,7 @@ func TestBeatWritesTheContract(t *testing.T) {
 		score := w.rdb.ZScore(ctx, "waf:cluster:beats", "pod-0").Val()
 		require.True(w, float64(before) <= score && score <= float64(after))
 
-		m.setStatus(StatusActive)
+		m.setStatus(InstanceActive)
 		m.beats()
 		require.Empty(w, m.told())
 		require.Equal(w, strings.Replace(record, "joining", "active", 1), regexp.MustCompile(`"last_heartbeat":\d+`).ReplaceAllString(w.record("pod-0"), `"last_heartbeat":`+found[2]))
@@ -289,7 +289,7 @@ func TestBeatWritesTheContract(t *testing.T) {
 		require.NoError(w, err)
 		require.Equal(w, "pod-0-1", i.Incarnation)
 		require.Equal(w, m.Incarnation(), i.Incarnation)
-		require.Equal(w, StatusActive, i.Status)
+		require.Equal(w, InstanceActive, i.State)
 		require.Equal(w, 4, i.WorkerCount)
 		require.Equal(w, map[string]string{"status": "x", "incarnation": "y", "zone": `a"b`}, i.Metadata)
 		require.Equal(w, started, i.StartedAt.Unix())
@@ -836,7 +836,7 @@ func TestRemovalsAheadOfTheClockAreBounded(t *testing.T) {
 				require.NotEmpty(w, w.record("i0"), "they were removed just now, for all that is known")
 				require.Zero(w, w.rdb.ZCount(w.Context(), removed, fmt.Sprint(w.now()+1000), "+inf").Val())
 				require.Equal(w, int64(1000), w.rdb.ZCard(w.Context(), removed).Val())
-				left, window := w.rdb.PTTL(w.Context(), removed).Val(), 2*leader.opts.BeatInterval
+				left, window := w.rdb.PTTL(w.Context(), removed).Val(), 2*leader.opts.HeartbeatInterval
 				require.True(w, 0 < left && left <= window+time.Second, left)
 
 				then := w.rdb.ZRangeWithScores(w.Context(), removed, 0, -1).Val()
@@ -980,11 +980,11 @@ func TestListing(t *testing.T) {
 		require.Empty(w, m.list())
 		for _, id := range []string{"c", "a", "b"} {
 			other := w.member(id)
-			other.setStatus(StatusActive)
+			other.setStatus(InstanceActive)
 			other.beats()
 		}
 		d := w.member("d")
-		d.setStatus(StatusDraining)
+		d.setStatus(InstanceDraining)
 		d.beats()
 		w.silence(70*time.Second, "b")
 		w.silence(10*time.Minute, "c")
@@ -993,7 +993,7 @@ func TestListing(t *testing.T) {
 		require.NoError(w, err)
 		require.Equal(w, Counts{Active: 1, Drifted: 1, Down: 1, Draining: 1, Total: 4}, counts)
 
-		drifted, err := m.Instances(ctx, InstanceQuery{Status: StatusDrifted, Limit: 1})
+		drifted, err := m.Instances(ctx, InstanceQuery{States: []InstanceState{InstanceDrifted}, Limit: 1})
 		require.NoError(w, err)
 		require.Len(w, drifted, 1)
 		require.InDelta(w, 70, drifted[0].Age.Seconds(), 10)
@@ -1058,7 +1058,7 @@ func TestHostileRecords(t *testing.T) {
 		for _, i := range list {
 			require.Regexp(w, store.IDPattern, i.ID)
 			require.GreaterOrEqual(w, i.Age, time.Duration(0))
-			require.Contains(w, []InstanceStatus{StatusActive, StatusDrifted, StatusDown, StatusUnknown}, i.Status)
+			require.Contains(w, []InstanceState{InstanceActive, InstanceDrifted, InstanceDown, InstanceUnknown}, i.State)
 			_, err := m.Instance(ctx, i.ID)
 			require.NoError(w, err)
 		}
@@ -1103,15 +1103,21 @@ func TestOwnWords(t *testing.T) {
 	counts, err := m.Counts(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, Counts{Active: 5, Joining: 1, Draining: 1, Down: 1, Unknown: 5, Total: 13}, counts)
-	for status, want := range map[InstanceStatus]int{StatusUnknown: 5, StatusActive: 5, StatusDown: 1, StatusDrifted: 0, "": 13} {
-		list, err := m.Instances(t.Context(), InstanceQuery{Status: status})
+	for _, c := range []struct {
+		states []InstanceState
+		want   int
+	}{
+		{[]InstanceState{InstanceUnknown}, 5}, {[]InstanceState{InstanceActive}, 5}, {[]InstanceState{InstanceDown}, 1}, {[]InstanceState{InstanceDrifted}, 0},
+		{[]InstanceState{InstanceDown, InstanceActive}, 6}, {[]InstanceState{}, 13}, {nil, 13},
+	} {
+		list, err := m.Instances(t.Context(), InstanceQuery{States: c.states})
 		require.NoError(t, err)
-		require.Len(t, list, want, "%s", status)
+		require.Len(t, list, c.want, "%s", c.states)
 	}
-	for _, status := range []InstanceStatus{"dead", "Active", "\x1b"} {
-		_, err := m.Instances(t.Context(), InstanceQuery{Status: status})
+	for _, status := range []InstanceState{"dead", "Active", "\x1b", ""} {
+		_, err := m.Instances(t.Context(), InstanceQuery{States: []InstanceState{status}})
 		require.ErrorIs(t, err, ErrMisconfigured)
-		require.ErrorContains(t, err, "InstanceQuery.Status")
+		require.ErrorContains(t, err, "InstanceQuery.States[0]")
 		require.NotContains(t, err.Error(), "\x1b")
 	}
 }

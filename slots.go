@@ -43,12 +43,12 @@ type slotPlan struct {
 }
 
 // decide says what becomes of the slots that are due. One that came due while a run was on is a
-// matter of Overlap; every other one of Missed. So is, under Skip or RunAll, what came due while a
+// matter of Overlap; every other one of Missed. So is, under Skip or MissedRunAll, what came due while a
 // backlog was caught up on: else a failover would lose it. But only if the task is less late by
 // then: one that takes longer than its interval would be late for ever.
 func (t *Task) decide(s slotState) slotPlan {
 	rules := t.rules()
-	if t.Missed == RunAll && s.first <= s.until {
+	if t.Missed == MissedRunAll && s.first <= s.until {
 		return t.outcome(schedule.One(rules, store.Time(s.first), store.Time(s.now)), s)
 	}
 	now, since := s.now, s.began
@@ -56,12 +56,12 @@ func (t *Task) decide(s slotState) slotPlan {
 		since = s.until
 	}
 	overlapped := s.first > since && (s.running || t.start(s.first) <= s.lastEnded)
-	if s.late && (t.Overlap == Skip || t.Missed == RunAll) && s.now-t.start(s.first) < s.lag {
+	if s.late && (t.Overlap == OverlapSkip || t.Missed == MissedRunAll) && s.now-t.start(s.first) < s.lag {
 		overlapped = false
 	}
 	if overlapped {
 		rules.Missed = schedule.RunOnce
-		if t.Overlap == Skip && !s.running {
+		if t.Overlap == OverlapSkip && !s.running {
 			now = min(now, s.lastEnded)
 		}
 	}
@@ -70,7 +70,7 @@ func (t *Task) decide(s slotState) slotPlan {
 		d = schedule.Due(rules, store.Time(s.first), store.Time(latest-1)) // its time to start has not come
 	}
 	chosen := t.outcome(d, s)
-	if overlapped && t.Overlap == Skip && chosen.run {
+	if overlapped && t.Overlap == OverlapSkip && chosen.run {
 		chosen.run, chosen.skipped, chosen.backlog = false, chosen.skipped+1, backlog{}
 	}
 	return chosen
@@ -81,7 +81,7 @@ func (t *Task) decide(s slotState) slotPlan {
 func (t *Task) owed(r store.TaskRecord, spec string, now int64) slotPlan {
 	d := slotPlan{run: true, slot: r.Next, spec: r.Spec, first: r.Next}
 	d.next = t.replan(store.TaskRecord{Due: r.Due, Spec: r.Spec, Scheduled: r.Next, Started: now}, spec, now)
-	if t.Missed == SkipMissed && now-r.Next > (t.Grace+t.Jitter).Milliseconds() {
+	if t.Missed == MissedSkip && now-r.Next > (t.Grace+t.Jitter).Milliseconds() {
 		d.run, d.skipped = false, 1
 	}
 	return d
@@ -92,9 +92,9 @@ func (t *Task) owed(r store.TaskRecord, spec string, now int64) slotPlan {
 func (t *Task) outdated(r store.TaskRecord, now int64) bool {
 	due := func(slot int64) bool { return slot != 0 && slot <= now }
 	switch {
-	case t.Missed == RunAll || r.Paused:
+	case t.Missed == MissedRunAll || r.Paused:
 		return false
-	case t.Missed == SkipMissed:
+	case t.Missed == MissedSkip:
 		return due(r.Next) || r.Run == "" && now-max(r.Finished, r.Scheduled) > (t.Grace+t.Jitter).Milliseconds()
 	default: // two slots have come due since: a run for the latest is one for all
 		return due(r.Next) && due(slotMillis(schedule.One(t.rules(), store.Time(r.Next), store.Time(now)).Next, now))
@@ -118,9 +118,14 @@ func (t *Task) outcome(d schedule.Decision, s slotState) slotPlan {
 	return chosen
 }
 
+// missedRules are the words of internal/schedule for a MissedPolicy.
+var missedRules = map[MissedPolicy]schedule.Missed{
+	MissedRunOnce: schedule.RunOnce, MissedSkip: schedule.SkipMissed, MissedRunAll: schedule.RunAll,
+}
+
 // rules are what the plan needs to know of a task that has a record.
 func (t *Task) rules() schedule.Rules {
-	return schedule.Rules{Schedule: t.Schedule, Missed: schedule.Missed(t.Missed), MaxCatchUp: t.MaxCatchUp, Grace: t.Grace + t.Jitter}
+	return schedule.Rules{Schedule: t.Schedule, Missed: missedRules[t.Missed], MaxCatchUp: t.MaxCatchUp, Grace: t.Grace + t.Jitter}
 }
 
 // slotMillis is a slot as it is stored; 0: there is none, or none that anybody would live to see.

@@ -36,59 +36,59 @@ func TestSlotDecisions(t *testing.T) {
 		s    slotState // first: base
 		want slotPlan
 	}{
-		"on time":                 {every(Skip, RunOnce), slotState{now: base}, runs(0, min10, backlog{})},
-		"as late as on time goes": {every(Skip, RunOnce), slotState{now: base + tableMinute}, runs(0, min10, backlog{})},
-		"late": {every(Skip, RunOnce), slotState{now: base + tableMinute + 1},
+		"on time":                 {every(OverlapSkip, MissedRunOnce), slotState{now: base}, runs(0, min10, backlog{})},
+		"as late as on time goes": {every(OverlapSkip, MissedRunOnce), slotState{now: base + tableMinute}, runs(0, min10, backlog{})},
+		"late": {every(OverlapSkip, MissedRunOnce), slotState{now: base + tableMinute + 1},
 			runs(0, min10, late(base+tableMinute+1, tableMinute+1))},
-		"the next one is due, all run": {every(Skip, RunAll), slotState{now: base + min10}, runs(0, min10, late(base+min10, min10))},
-		"the next one is not due yet":  {every(Skip, RunAll), slotState{now: base + min10 - 1}, runs(0, min10, late(base+min10-1, min10-1))},
+		"the next one is due, all run": {every(OverlapSkip, MissedRunAll), slotState{now: base + min10}, runs(0, min10, late(base+min10, min10))},
+		"the next one is not due yet":  {every(OverlapSkip, MissedRunAll), slotState{now: base + min10 - 1}, runs(0, min10, late(base+min10-1, min10-1))},
 
 		// What came due during a run.
-		"began with the slot": {every(Skip, RunOnce), slotState{now: base + 30_000, began: base, running: true}, runs(0, min10, backlog{})},
-		"began before the slot": {every(Skip, RunOnce), slotState{now: base + 30_000, began: base - 1, running: true},
+		"began with the slot": {every(OverlapSkip, MissedRunOnce), slotState{now: base + 30_000, began: base, running: true}, runs(0, min10, backlog{})},
+		"began before the slot": {every(OverlapSkip, MissedRunOnce), slotState{now: base + 30_000, began: base - 1, running: true},
 			slotPlan{slot: base, next: base + min10, skipped: 1, first: base}},
-		"ended with the slot": {every(Skip, RunOnce), slotState{now: base + 30_000, began: base - 1, lastEnded: base},
+		"ended with the slot": {every(OverlapSkip, MissedRunOnce), slotState{now: base + 30_000, began: base - 1, lastEnded: base},
 			slotPlan{slot: base, next: base + min10, skipped: 1, first: base}},
-		"ended before the slot": {every(Skip, RunOnce), slotState{now: base + 30_000, began: base - 1, lastEnded: base - 1}, runs(0, min10, backlog{})},
-		"two during a run": {every(Skip, RunAll), slotState{now: base + min10, began: base - 1, running: true},
+		"ended before the slot": {every(OverlapSkip, MissedRunOnce), slotState{now: base + 30_000, began: base - 1, lastEnded: base - 1}, runs(0, min10, backlog{})},
+		"two during a run": {every(OverlapSkip, MissedRunAll), slotState{now: base + min10, began: base - 1, running: true},
 			slotPlan{slot: base + min10, next: base + 2*min10, skipped: 2, first: base}},
-		"one during a run, one after it": {every(Skip, RunAll), slotState{now: base + min10, began: base - 1, lastEnded: base + min10 - 1},
+		"one during a run, one after it": {every(OverlapSkip, MissedRunAll), slotState{now: base + min10, began: base - 1, lastEnded: base + min10 - 1},
 			slotPlan{slot: base, next: base + min10, skipped: 1, first: base}},
-		"queued": {every(Queue, RunAll), slotState{now: base + min10, began: base - 1, lastEnded: base + min10 - 1},
+		"queued": {every(OverlapQueue, MissedRunAll), slotState{now: base + min10, began: base - 1, lastEnded: base + min10 - 1},
 			slotPlan{run: true, slot: base + min10, next: base + 2*min10, skipped: 1, first: base}},
 
-		"jittered, as late as on time goes": {*jittered(RunOnce), slotState{now: base + 90_000}, runs(0, min10, backlog{})},
-		"jittered, late": {*jittered(RunOnce), slotState{now: base + 90_001},
-			runs(0, min10, late(base+90_001, 90_001-jittered(RunOnce).delay(base).Milliseconds()))},
-		"jittered, in the grace":     {*jittered(SkipMissed), slotState{now: base + 90_000}, runs(0, min10, backlog{})},
-		"jittered, behind the grace": {*jittered(SkipMissed), slotState{now: base + 90_001}, slotPlan{next: base + min10, skipped: 1, first: base}},
-		"the next one is due soon after": {Task{Name: "t", Schedule: Every(10 * time.Second), Missed: RunAll}, slotState{now: base + 10_000},
+		"jittered, as late as on time goes": {*jittered(MissedRunOnce), slotState{now: base + 90_000}, runs(0, min10, backlog{})},
+		"jittered, late": {*jittered(MissedRunOnce), slotState{now: base + 90_001},
+			runs(0, min10, late(base+90_001, 90_001-jittered(MissedRunOnce).delay(base).Milliseconds()))},
+		"jittered, in the grace":     {*jittered(MissedSkip), slotState{now: base + 90_000}, runs(0, min10, backlog{})},
+		"jittered, behind the grace": {*jittered(MissedSkip), slotState{now: base + 90_001}, slotPlan{next: base + min10, skipped: 1, first: base}},
+		"the next one is due soon after": {Task{Name: "t", Schedule: Every(10 * time.Second), Missed: MissedRunAll}, slotState{now: base + 10_000},
 			runs(0, 10_000, late(base+10_000, 10_000))},
 		"the last one": {Task{Name: "t", Schedule: slotAt(base)}, slotState{now: base + 10_000}, slotPlan{run: true, slot: base, first: base}},
 
 		// A backlog.
-		"of the backlog": {every(Skip, RunAll), slotState{now: base + 5*min10, backlog: backlog{late: true, until: base, lag: 7}},
+		"of the backlog": {every(OverlapSkip, MissedRunAll), slotState{now: base + 5*min10, backlog: backlog{late: true, until: base, lag: 7}},
 			runs(0, min10, backlog{late: true, until: base, lag: 7})},
-		"behind the backlog": {every(Skip, RunAll), slotState{now: base + 5*min10, backlog: backlog{late: true, until: base - 1, lag: 7}},
+		"behind the backlog": {every(OverlapSkip, MissedRunAll), slotState{now: base + 5*min10, backlog: backlog{late: true, until: base - 1, lag: 7}},
 			slotPlan{run: true, slot: base + 4*min10, next: base + 5*min10, skipped: 4, first: base, backlog: late(base+5*min10, min10)}},
-		"came due before the backlog was counted": {every(Skip, RunOnce),
+		"came due before the backlog was counted": {every(OverlapSkip, MissedRunOnce),
 			slotState{now: base + 30_000, began: base - 5, running: true, backlog: backlog{until: base + 1}}, runs(0, min10, backlog{until: base + 1})},
-		"came due as the backlog was counted": {every(Skip, RunOnce),
+		"came due as the backlog was counted": {every(OverlapSkip, MissedRunOnce),
 			slotState{now: base + 30_000, began: base - 5, running: true, backlog: backlog{until: base}}, runs(0, min10, backlog{until: base})},
-		"catches up": {every(Skip, RunOnce), slotState{now: base + 2000, began: base - 1, running: true, backlog: backlog{late: true, lag: 2001}},
+		"catches up": {every(OverlapSkip, MissedRunOnce), slotState{now: base + 2000, began: base - 1, running: true, backlog: backlog{late: true, lag: 2001}},
 			runs(0, min10, late(base+2000, 2000))},
-		"does not": {every(Skip, RunOnce), slotState{now: base + 2000, began: base - 1, running: true, backlog: backlog{late: true, lag: 2000}},
+		"does not": {every(OverlapSkip, MissedRunOnce), slotState{now: base + 2000, began: base - 1, running: true, backlog: backlog{late: true, lag: 2000}},
 			slotPlan{slot: base, next: base + min10, skipped: 1, first: base}},
-		"catches up in a queue": {every(Queue, RunOnce),
+		"catches up in a queue": {every(OverlapQueue, MissedRunOnce),
 			slotState{now: base + 2*min10, began: base - 1, lastEnded: base + 1, backlog: backlog{late: true, lag: tableDay}},
 			slotPlan{run: true, slot: base + 2*min10, next: base + 3*min10, skipped: 2, first: base}},
-		"catches up on all in a queue": {every(Queue, RunAll),
+		"catches up on all in a queue": {every(OverlapQueue, MissedRunAll),
 			slotState{now: base + min10, began: base - 1, lastEnded: base + min10 - 1, backlog: backlog{late: true, lag: tableDay}},
 			runs(0, min10, late(base+min10, min10))},
-		"a second late":        {every(Skip, RunOnce), slotState{now: base + 1000, backlog: backlog{late: true}}, runs(0, min10, backlog{})},
-		"more than a second":   {every(Skip, RunOnce), slotState{now: base + 1001, backlog: backlog{late: true}}, runs(0, min10, late(base+1001, 1001))},
-		"a second, on time":    {every(Skip, RunOnce), slotState{now: base + 1001}, runs(0, min10, backlog{})},
-		"missed, and too late": {every(Skip, SkipMissed), slotState{now: base + tableMinute + 1}, slotPlan{next: base + min10, skipped: 1, first: base}},
+		"a second late":        {every(OverlapSkip, MissedRunOnce), slotState{now: base + 1000, backlog: backlog{late: true}}, runs(0, min10, backlog{})},
+		"more than a second":   {every(OverlapSkip, MissedRunOnce), slotState{now: base + 1001, backlog: backlog{late: true}}, runs(0, min10, late(base+1001, 1001))},
+		"a second, on time":    {every(OverlapSkip, MissedRunOnce), slotState{now: base + 1001}, runs(0, min10, backlog{})},
+		"missed, and too late": {every(OverlapSkip, MissedSkip), slotState{now: base + tableMinute + 1}, slotPlan{next: base + min10, skipped: 1, first: base}},
 	} {
 		c.s.first = base
 		require.Equal(t, c.want, c.task.decide(c.s), name)
@@ -104,7 +104,7 @@ func TestOwedSlots(t *testing.T) {
 		late   int64
 		run    bool
 	}{
-		{SkipMissed, 90_000, true}, {SkipMissed, 90_001, false}, {RunOnce, tableDay, true}, {RunAll, tableDay, true},
+		{MissedSkip, 90_000, true}, {MissedSkip, 90_001, false}, {MissedRunOnce, tableDay, true}, {MissedRunAll, tableDay, true},
 	} {
 		task := Task{Name: "t", Schedule: Every(10 * time.Minute), Missed: c.missed, Grace: time.Minute, Jitter: 30 * time.Second}
 		want := slotPlan{run: c.run, slot: base, spec: "old", first: base, next: base + (c.late/min10+1)*min10}
@@ -126,19 +126,19 @@ func TestOutdatedRuns(t *testing.T) {
 		record store.TaskRecord
 		want   bool
 	}{
-		"all":                            {RunAll, store.TaskRecord{Next: now - tableDay, Run: "r"}, false},
-		"paused":                         {RunOnce, store.TaskRecord{Next: now - tableDay, Run: "r", Paused: true}, false},
-		"skip, the next one is due":      {SkipMissed, store.TaskRecord{Next: now, Run: "r"}, true},
-		"skip, it is not":                {SkipMissed, store.TaskRecord{Next: now + 1, Run: "r"}, false},
-		"skip, there is none":            {SkipMissed, store.TaskRecord{Run: "r"}, false},
-		"skip, interrupted in the grace": {SkipMissed, store.TaskRecord{Next: now + 1, Finished: now - grace, Scheduled: now - tableDay}, false},
-		"skip, before it":                {SkipMissed, store.TaskRecord{Next: now + 1, Finished: now - grace - 1, Scheduled: now - tableDay}, true},
-		"skip, never finished":           {SkipMissed, store.TaskRecord{Next: now + 1, Scheduled: now - grace}, false},
-		"skip, long ago, but it runs":    {SkipMissed, store.TaskRecord{Next: now + 1, Finished: now - tableDay, Run: "r"}, false},
-		"once, one is due":               {RunOnce, store.TaskRecord{Next: now - 10*tableMinute + 1, Run: "r"}, false},
-		"once, two are due":              {RunOnce, store.TaskRecord{Next: now - 10*tableMinute, Run: "r"}, true},
-		"once, there is none":            {RunOnce, store.TaskRecord{Run: "r"}, false},
-		"once, it is not due":            {RunOnce, store.TaskRecord{Next: now + 1}, false},
+		"all":                            {MissedRunAll, store.TaskRecord{Next: now - tableDay, Run: "r"}, false},
+		"paused":                         {MissedRunOnce, store.TaskRecord{Next: now - tableDay, Run: "r", Paused: true}, false},
+		"skip, the next one is due":      {MissedSkip, store.TaskRecord{Next: now, Run: "r"}, true},
+		"skip, it is not":                {MissedSkip, store.TaskRecord{Next: now + 1, Run: "r"}, false},
+		"skip, there is none":            {MissedSkip, store.TaskRecord{Run: "r"}, false},
+		"skip, interrupted in the grace": {MissedSkip, store.TaskRecord{Next: now + 1, Finished: now - grace, Scheduled: now - tableDay}, false},
+		"skip, before it":                {MissedSkip, store.TaskRecord{Next: now + 1, Finished: now - grace - 1, Scheduled: now - tableDay}, true},
+		"skip, never finished":           {MissedSkip, store.TaskRecord{Next: now + 1, Scheduled: now - grace}, false},
+		"skip, long ago, but it runs":    {MissedSkip, store.TaskRecord{Next: now + 1, Finished: now - tableDay, Run: "r"}, false},
+		"once, one is due":               {MissedRunOnce, store.TaskRecord{Next: now - 10*tableMinute + 1, Run: "r"}, false},
+		"once, two are due":              {MissedRunOnce, store.TaskRecord{Next: now - 10*tableMinute, Run: "r"}, true},
+		"once, there is none":            {MissedRunOnce, store.TaskRecord{Run: "r"}, false},
+		"once, it is not due":            {MissedRunOnce, store.TaskRecord{Next: now + 1}, false},
 	} {
 		task := Task{Name: "t", Schedule: Every(10 * time.Minute), Missed: c.missed, Grace: time.Minute, Jitter: 30 * time.Second}
 		require.Equal(t, c.want, task.outdated(c.record, now), name)

@@ -43,7 +43,7 @@ func TestStandaloneLife(t *testing.T) {
 		}
 		require.Empty(c, a.list())
 		require.ErrorIs(c, a.Run(context.Background()), ErrStopped)
-		require.Empty(c, a.told(EventTaskFailed, EventSweepFailed, EventBeatFailed, EventRedisDown, EventWorkFailed))
+		require.Empty(c, a.told(EventTaskBlocked, EventSweepFailed, EventHeartbeatFailed, EventRedisDown, EventWorkFailed))
 	})
 }
 

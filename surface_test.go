@@ -68,12 +68,12 @@ func TestGoDocFitsAScreen(t *testing.T) {
 // TestWordsOfTheStore: what the store calls the status of a run, or of an instance, is what this
 // package exports.
 func TestWordsOfTheStore(t *testing.T) {
-	for word, stored := range map[RunStatus]store.RunStatus{
+	for word, stored := range map[RunState]store.RunState{
 		RunRunning: store.RunRunning, RunSucceeded: store.RunSucceeded, RunFailed: store.RunFailed, RunInterrupted: store.RunInterrupted,
 		RunAbandoned: store.RunAbandoned,
 	} {
 		require.EqualValues(t, word, stored)
 	}
-	require.EqualValues(t, StatusActive, store.WordActive)
-	require.EqualValues(t, StatusUnknown, store.WordUnknown)
+	require.EqualValues(t, InstanceActive, store.WordActive)
+	require.EqualValues(t, InstanceUnknown, store.WordUnknown)
 }

@@ -34,19 +34,19 @@ type Task struct {
 	// to so long after a leader saw the task for the first time, of any other schedule to the first
 	// slot after that. Zero: with Every, one interval.
 	InitialDelay time.Duration
-	// Overlap says what becomes of a slot that is due while the run before it is on. Default Skip.
+	// Overlap says what becomes of a slot that is due while the run before it is on. Default OverlapSkip.
 	Overlap OverlapPolicy
 	// Missed says what becomes of slots that were due while nobody led, or Redis could not be
-	// reached. Default RunOnce.
+	// reached. Default MissedRunOnce.
 	Missed MissedPolicy
-	// Grace is how late a slot may start under SkipMissed, at most 30 days; the jitter comes on
+	// Grace is how late a slot may start under MissedSkip, at most 30 days; the jitter comes on
 	// top. Zero: a minute, or LeaseTTL + 30 s if that is longer, so that a failover loses nothing.
 	Grace time.Duration
-	// MaxCatchUp bounds RunAll: of more slots that were missed at a time only the latest run.
+	// MaxCatchUp bounds MissedRunAll: of more slots that were missed at a time only the latest run.
 	// Default 100, at most 10,000.
 	MaxCatchUp int
 	// Abandoned says what becomes of a run whose leader died, or whose term ended before it
-	// succeeded. Default Rerun.
+	// succeeded. Default AbandonedRerun.
 	Abandoned AbandonedPolicy
 	// Retry says how often a failed attempt is repeated within its run. Default: never.
 	Retry RetryPolicy
@@ -84,37 +84,37 @@ type TaskRun struct {
 
 // OverlapPolicy says what becomes of a slot that is due while the run before it is on. A task never
 // overlaps itself.
-type OverlapPolicy int
+type OverlapPolicy string
 
 // The overlap policies.
 const (
-	Skip  OverlapPolicy = iota // the slot is passed over
-	Queue                      // one run waits, for the latest such slot, and starts right after
+	OverlapSkip  OverlapPolicy = "skip"  // the slot is passed over; the default
+	OverlapQueue OverlapPolicy = "queue" // one run waits, for the latest such slot, and starts right after
 )
 
 // MissedPolicy says what becomes of slots that nobody took up. What comes due while they are caught
 // up on is caught up on too, as long as the task gets less late by that; after that it is a matter
 // of Overlap: a task slower than its interval would be late for ever.
-type MissedPolicy int
+type MissedPolicy string
 
 // The policies for missed slots.
 const (
-	RunOnce    MissedPolicy = iota // one run for the latest of them
-	SkipMissed                     // none, unless the latest is no later than Grace
-	RunAll                         // one run each, oldest first, at most MaxCatchUp
+	MissedRunOnce MissedPolicy = "run_once" // one run for the latest of them; the default
+	MissedSkip    MissedPolicy = "skip"     // none, unless the latest is no later than Grace
+	MissedRunAll  MissedPolicy = "run_all"  // one run each, oldest first, at most MaxCatchUp
 )
 
 // AbandonedPolicy says what becomes of a run that its leader did not bring to an end.
-type AbandonedPolicy int
+type AbandonedPolicy string
 
 // The policies for abandoned runs.
 const (
-	// Rerun: the next leader runs the slot again, but for what Missed then asks no run for: with
-	// SkipMissed if the next slot is due, or the run was interrupted longer ago than Grace; with
-	// RunOnce if two further slots are due. After three leaders died of the task in a row, it has
-	// failed.
-	Rerun      AbandonedPolicy = iota
-	MarkFailed                 // it has failed
+	// AbandonedRerun, the default: the next leader runs the slot again, but for what Missed then
+	// asks no run for: with MissedSkip if the next slot is due, or the run was interrupted longer
+	// ago than Grace; with MissedRunOnce if two further slots are due. After three leaders died of
+	// the task in a row, it has failed.
+	AbandonedRerun AbandonedPolicy = "rerun"
+	AbandonedFail  AbandonedPolicy = "fail" // it has failed
 )
 
 // RetryPolicy says how often a failed attempt is repeated. A run that retries is still on: Overlap
@@ -288,15 +288,9 @@ func (t *Task) complete(c *checker, schedules *inFlight, grace time.Duration) (t
 	c.between("Task.InitialDelay", t.InitialDelay, 0, maxPeriod)
 	t.Grace = orDefault(t.Grace, grace)
 	c.between("Task.Grace", t.Grace, 0, maxPeriod)
-	if t.Overlap < Skip || t.Overlap > Queue {
-		c.refuse("Task.Overlap", int(t.Overlap), "must be Skip or Queue")
-	}
-	if t.Missed < RunOnce || t.Missed > RunAll {
-		c.refuse("Task.Missed", int(t.Missed), "must be RunOnce, SkipMissed or RunAll")
-	}
-	if t.Abandoned < Rerun || t.Abandoned > MarkFailed {
-		c.refuse("Task.Abandoned", int(t.Abandoned), "must be Rerun or MarkFailed")
-	}
+	oneOf(c, "Task.Overlap", &t.Overlap, OverlapSkip, OverlapQueue)
+	oneOf(c, "Task.Missed", &t.Missed, MissedRunOnce, MissedSkip, MissedRunAll)
+	oneOf(c, "Task.Abandoned", &t.Abandoned, AbandonedRerun, AbandonedFail)
 	if t.MaxCatchUp == 0 {
 		t.MaxCatchUp = schedule.DefaultMaxCatchUp
 	}

@@ -52,7 +52,7 @@ func TestJitterOfALateDecision(t *testing.T) {
 // on what was missed, and then is as it was before.
 func TestRunAllCatchesUpAndIsDone(t *testing.T) {
 	for _, takes := range []time.Duration{30 * time.Second, 55 * time.Second, 61 * time.Second, 150 * time.Second} {
-		for _, missed := range []MissedPolicy{RunOnce, RunAll} {
+		for _, missed := range []MissedPolicy{MissedRunOnce, MissedRunAll} {
 			t.Run(fmt.Sprint(takes, missed), func(t *testing.T) {
 				onTaskStage(t, func(g *taskStage) {
 					var lag atomic.Int64
@@ -69,14 +69,14 @@ func TestRunAllCatchesUpAndIsDone(t *testing.T) {
 					g.pass(2*time.Hour - time.Second)
 					b := g.leader("b", task)
 					g.pass(30 * time.Minute)
-					if missed == RunAll {
+					if missed == MissedRunAll {
 						require.GreaterOrEqual(g, time.Duration(lag.Load()), 20*time.Minute)
 					}
 					g.pass(48 * time.Hour)
 					require.Less(g, time.Duration(lag.Load()), 5*time.Second, "it is still late")
 					if takes < time.Minute {
 						lost := b.status().Skipped - skipped
-						require.Equal(g, map[MissedPolicy]int64{RunOnce: 119, RunAll: 70}[missed], lost, "what came due meanwhile was caught up on")
+						require.Equal(g, map[MissedPolicy]int64{MissedRunOnce: 119, MissedRunAll: 70}[missed], lost, "what came due meanwhile was caught up on")
 					}
 					g.noted()
 					g.pass(3 * time.Hour)
@@ -93,7 +93,7 @@ func TestCatchUpWalksOnce(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		var calls atomic.Int64
 		own := ownSchedule{func(after time.Time) time.Time { calls.Add(1); return after.Truncate(time.Minute).Add(time.Minute) }, "own"}
-		task := Task{Name: "t", Schedule: own, Missed: RunAll, MaxCatchUp: 2000, Run: noTask}
+		task := Task{Name: "t", Schedule: own, Missed: MissedRunAll, MaxCatchUp: 2000, Run: noTask}
 		a := g.leader("a", task)
 		g.pass(90 * time.Second)
 		a.end()
@@ -133,7 +133,7 @@ func TestNoMethodReplacesNext(t *testing.T) {
 		nightly := withInterval{ownSchedule{func(after time.Time) time.Time {
 			return after.Add(21 * time.Hour).Truncate(24 * time.Hour).Add(3 * time.Hour)
 		}, "nightly"}}
-		task := Task{Name: "t", Schedule: nightly, Missed: RunAll, Run: g.run(0)}
+		task := Task{Name: "t", Schedule: nightly, Missed: MissedRunAll, Run: g.run(0)}
 		a := g.leader("a", task)
 		g.pass(50 * time.Hour)
 		a.end()
@@ -155,10 +155,10 @@ func TestOwedSlotStandsAlone(t *testing.T) {
 		want          []string
 		skipped       int64
 	}{
-		"cron":        {Cron("0 2 * * *"), Cron("*/10 * * * *"), RunAll, []string{"6h0m1s t 2h0m0s #1 starts", "6h10m0s t 6h10m0s #1 starts"}, 0},
-		"skip":        {Cron("0 2 * * *"), Cron("*/10 * * * *"), SkipMissed, []string{"6h10m0s t 6h10m0s #1 starts"}, 1},
-		"every":       {Every(2 * time.Hour), Every(3 * time.Minute), RunAll, []string{"6h0m1s t 2h0m0s #1 starts", "6h3m0s t 6h3m0s #1 starts", "6h6m0s t 6h6m0s #1 starts", "6h9m0s t 6h9m0s #1 starts"}, 0},
-		"cron, every": {Cron("0 2 * * *"), Every(7 * time.Minute), RunOnce, []string{"6h0m1s t 2h0m0s #1 starts", "6h5m0s t 6h5m0s #1 starts"}, 0},
+		"cron":        {Cron("0 2 * * *"), Cron("*/10 * * * *"), MissedRunAll, []string{"6h0m1s t 2h0m0s #1 starts", "6h10m0s t 6h10m0s #1 starts"}, 0},
+		"skip":        {Cron("0 2 * * *"), Cron("*/10 * * * *"), MissedSkip, []string{"6h10m0s t 6h10m0s #1 starts"}, 1},
+		"every":       {Every(2 * time.Hour), Every(3 * time.Minute), MissedRunAll, []string{"6h0m1s t 2h0m0s #1 starts", "6h3m0s t 6h3m0s #1 starts", "6h6m0s t 6h6m0s #1 starts", "6h9m0s t 6h9m0s #1 starts"}, 0},
+		"cron, every": {Cron("0 2 * * *"), Every(7 * time.Minute), MissedRunOnce, []string{"6h0m1s t 2h0m0s #1 starts", "6h5m0s t 6h5m0s #1 starts"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onTaskStage(t, func(g *taskStage) {
@@ -181,7 +181,7 @@ func TestOwedSlotStandsAlone(t *testing.T) {
 func TestEndedScheduleComesBack(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		dates := func(hours ...int) Task {
-			return Task{Name: "t", Run: g.run(0), Missed: RunAll, Schedule: ownSchedule{func(after time.Time) time.Time {
+			return Task{Name: "t", Run: g.run(0), Missed: MissedRunAll, Schedule: ownSchedule{func(after time.Time) time.Time {
 				for _, h := range hours {
 					if at := g.began.Add(time.Duration(h) * time.Hour); at.After(after) {
 						return at
@@ -220,15 +220,15 @@ func TestOutdatedRun(t *testing.T) {
 		outage time.Duration
 		rerun  bool
 	}{
-		"skip, soon":            {SkipMissed, false, 50 * time.Second, true},
-		"skip, late":            {SkipMissed, false, 5 * time.Minute, false},
-		"skip, months":          {SkipMissed, false, 60*24*time.Hour - time.Hour, false},
-		"skip, a crash":         {SkipMissed, true, 2 * time.Hour, true},
-		"skip, a crash, long":   {SkipMissed, true, 30 * time.Hour, false},
-		"once, a slot later":    {RunOnce, false, 25 * time.Hour, true},
-		"once, two slots later": {RunOnce, false, 49 * time.Hour, false},
-		"once, crash, months":   {RunOnce, true, 60 * 24 * time.Hour, false},
-		"all, months":           {RunAll, true, 60 * 24 * time.Hour, true},
+		"skip, soon":            {MissedSkip, false, 50 * time.Second, true},
+		"skip, late":            {MissedSkip, false, 5 * time.Minute, false},
+		"skip, months":          {MissedSkip, false, 60*24*time.Hour - time.Hour, false},
+		"skip, a crash":         {MissedSkip, true, 2 * time.Hour, true},
+		"skip, a crash, long":   {MissedSkip, true, 30 * time.Hour, false},
+		"once, a slot later":    {MissedRunOnce, false, 25 * time.Hour, true},
+		"once, two slots later": {MissedRunOnce, false, 49 * time.Hour, false},
+		"once, crash, months":   {MissedRunOnce, true, 60 * 24 * time.Hour, false},
+		"all, months":           {MissedRunAll, true, 60 * 24 * time.Hour, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onTaskStage(t, func(g *taskStage) {
@@ -259,7 +259,7 @@ func TestOutdatedRun(t *testing.T) {
 	}
 }
 
-// TestGrace: under SkipMissed a slot may start so late, by default as late as a failover makes it.
+// TestGrace: under MissedSkip a slot may start so late, by default as late as a failover makes it.
 func TestGrace(t *testing.T) {
 	for name, c := range map[string]struct {
 		grace, ttl, late time.Duration
@@ -276,7 +276,7 @@ func TestGrace(t *testing.T) {
 			onTaskStage(t, func(g *taskStage) {
 				of, err := NewStandalone(Options{InstanceID: "i", Election: ElectionOptions{LeaseTTL: c.ttl}})
 				require.NoError(g, err)
-				task := Task{Name: "t", Schedule: Every(time.Hour), Missed: SkipMissed, Grace: c.grace, Run: g.run(0)}
+				task := Task{Name: "t", Schedule: Every(time.Hour), Missed: MissedSkip, Grace: c.grace, Run: g.run(0)}
 				a := g.leader("a", task)
 				g.pass(30 * time.Minute)
 				a.end()

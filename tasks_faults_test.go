@@ -22,7 +22,7 @@ func TestLostRecord(t *testing.T) {
 		lose() // during a run
 		g.pass(30 * time.Minute)
 		require.Equal(g, 2*time.Hour, a.status().Next.Sub(g.began))
-		failed := g.told(EventTaskFailed)
+		failed := g.told(EventTaskBlocked)
 		require.Len(g, failed, 1)
 		require.ErrorIs(g, failed[0].Err, ErrNotFound)
 		lose()
@@ -68,7 +68,7 @@ func TestSickRecord(t *testing.T) {
 		a.store.on(func(op string, _ int) taskFate { return taskSick })
 		a.begin()
 		g.pass(time.Hour)
-		failed := g.told(EventTaskFailed)
+		failed := g.told(EventTaskBlocked)
 		require.Len(g, failed, 1)
 		require.ErrorIs(g, failed[0].Err, ErrMisconfigured)
 		require.InDelta(g, 720, a.store.calls.Load(), 10)
@@ -196,11 +196,11 @@ func TestFinishIsRepeated(t *testing.T) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Minute)})
 		a.store.on(befalls("finish", 3, taskMute))
 		g.pass(time.Hour + 2*time.Minute)
-		require.Equal(g, RunSucceeded, a.status().Last.Status)
+		require.Equal(g, RunSucceeded, a.status().Last.State)
 		g.pass(58*time.Minute + time.Second)
 		a.store.on(befalls("finish", 3, taskLost))
 		a.end()
-		require.Equal(g, RunInterrupted, a.status().Last.Status)
+		require.Equal(g, RunInterrupted, a.status().Last.State)
 	})
 }
 
@@ -214,11 +214,11 @@ func TestSkipWhileRunEnds(t *testing.T) {
 			g.pass(2*time.Hour + 100*time.Millisecond)
 			if end {
 				a.end()
-				require.Equal(g, RunInterrupted, a.status().Last.Status)
+				require.Equal(g, RunInterrupted, a.status().Last.State)
 				return
 			}
 			g.pass(2 * time.Second)
-			require.Equal(g, RunSucceeded, a.status().Last.Status)
+			require.Equal(g, RunSucceeded, a.status().Last.State)
 			require.Equal(g, int64(1), a.status().Skipped)
 			a.end()
 		})

@@ -21,8 +21,8 @@ func TestP10_LostReplyOfClaim(t *testing.T) {
 				g.pass(time.Hour + 20*time.Second)
 				require.Len(g, g.noted(), 1)
 				require.Equal(g, "a-1", a.status().Last.Run)
-				require.Equal(g, RunSucceeded, a.status().Last.Status)
-				failed := g.told(EventTaskFailed)
+				require.Equal(g, RunSucceeded, a.status().Last.State)
+				failed := g.told(EventTaskBlocked)
 				require.Len(g, failed, 1, "a row of failures is told once")
 				require.ErrorIs(g, failed[0].Err, ErrUnreachable)
 				close(a.store.healed)
@@ -40,12 +40,12 @@ func TestP10_LostReplyOfClaim(t *testing.T) {
 // TestP10_ClaimAtTheEndOfTheTerm: a claim whose answer did not come in time is given back, and a
 // late one is refused: the slot
 
-// is run by the next leader as if nobody had claimed it, even with MarkFailed.
+// is run by the next leader as if nobody had claimed it, even with AbandonedFail.
 func TestP10_ClaimAtTheEndOfTheTerm(t *testing.T) {
 	for name, fate := range map[string]taskFate{"no reply": taskMute, "no request": taskLost, "late reply": taskHung, "late request": taskLate} {
 		t.Run(name, func(t *testing.T) {
 			onTaskStage(t, func(g *taskStage) {
-				task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), Abandoned: MarkFailed}
+				task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), Abandoned: AbandonedFail}
 				a := g.member("a", task)
 				a.store.on(befalls("claim", always, fate))
 				a.begin()
@@ -58,12 +58,12 @@ func TestP10_ClaimAtTheEndOfTheTerm(t *testing.T) {
 				require.Empty(g, g.noted())
 				require.False(g, a.status().Running)
 				if fate == taskMute {
-					require.Equal(g, RunInterrupted, a.status().Last.Status)
+					require.Equal(g, RunInterrupted, a.status().Last.State)
 				}
 				b := g.leader("b", task)
 				g.pass(time.Minute)
 				require.Equal(g, []string{"1h1m1s t 1h0m0s #1 starts"}, g.noted())
-				require.Equal(g, RunSucceeded, b.status().Last.Status)
+				require.Equal(g, RunSucceeded, b.status().Last.State)
 				b.end()
 			})
 		})
@@ -74,7 +74,7 @@ func TestP10_ClaimAtTheEndOfTheTerm(t *testing.T) {
 // task does not start.
 func TestP10_TermIsCheckedLast(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
-		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), Abandoned: MarkFailed}
+		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), Abandoned: AbandonedFail}
 		a := g.member("a", task)
 		a.store.on(func(op string, _ int) taskFate {
 			if op == "claim" {
@@ -108,7 +108,7 @@ func TestP10_TermIsCheckedInTheLastMoment(t *testing.T) {
 		synctest.Wait()
 		l.turn()
 		require.Empty(g, g.noted())
-		finished := g.told(EventTaskFinished)
+		finished := g.told(EventTaskInterrupted)
 		require.Len(g, finished, 1)
 		require.ErrorIs(g, finished[0].Err, ErrNotLeader)
 		require.True(g, task.op.finish, "it is given back")
@@ -141,7 +141,7 @@ func TestP10_FencedLeader(t *testing.T) {
 		require.Equal(g, "new", status[0].Last.InstanceID)
 		g.pass(60 * time.Minute)
 		require.Equal(g, []string{"2h0m0s t 2h0m0s #1 starts", "2h0m0s u 2h0m0s #1 starts"}, sortedTrace(g.noted()))
-		fenced := g.told(EventTaskFailed)
+		fenced := g.told(EventTaskBlocked)
 		require.Len(g, fenced, 2)
 		for _, e := range fenced {
 			require.Equal(g, "old", e.InstanceID)
@@ -165,7 +165,7 @@ func TestOrphan(t *testing.T) {
 		require.False(g, status.Known)
 		require.Empty(g, status.Schedule)
 		require.Equal(g, 2*time.Hour, status.Next.Sub(g.began))
-		require.Equal(g, RunSucceeded, status.Last.Status)
+		require.Equal(g, RunSucceeded, status.Last.State)
 		require.Equal(g, int64(1001), status.Token)
 		g.noted()
 		require.NoError(g, b.Register(task))
@@ -197,7 +197,7 @@ func TestTaskIgnoresTheEnd(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		require.Len(g, a.ended, 1)
-		require.Equal(g, RunSucceeded, a.status().Last.Status, "its end is told, however late")
+		require.Equal(g, RunSucceeded, a.status().Last.State, "its end is told, however late")
 	})
 }
 
@@ -210,7 +210,7 @@ func TestTaskFailsAtTheEnd(t *testing.T) {
 		}})
 		g.pass(90 * time.Minute)
 		a.end()
-		require.Equal(g, RunInterrupted, a.status().Last.Status)
+		require.Equal(g, RunInterrupted, a.status().Last.State)
 		require.Equal(g, "half done", a.status().Last.Error)
 		require.Len(g, g.told(EventTaskStarted), 1)
 	})
@@ -264,11 +264,11 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// TestP10_ACrashBetweenClaimAndStart: nobody can tell whether the run began. With Rerun the next
-// leader runs the slot, as the attempt after the one that may have been; with MarkFailed it is not
+// TestP10_ACrashBetweenClaimAndStart: nobody can tell whether the run began. With AbandonedRerun the next
+// leader runs the slot, as the attempt after the one that may have been; with AbandonedFail it is not
 // run again.
 func TestP10_ACrashBetweenClaimAndStart(t *testing.T) {
-	for policy, want := range map[AbandonedPolicy][]string{Rerun: {"1h1m0s t 1h0m0s #2 starts"}, MarkFailed: {}} {
+	for policy, want := range map[AbandonedPolicy][]string{AbandonedRerun: {"1h1m0s t 1h0m0s #2 starts"}, AbandonedFail: {}} {
 		onTaskStage(t, func(g *taskStage) {
 			task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), Abandoned: policy}
 			a := g.member("a", task)
@@ -285,7 +285,7 @@ func TestP10_ACrashBetweenClaimAndStart(t *testing.T) {
 			require.Equal(g, want, append([]string{}, g.noted()...))
 			runs, err := b.Runs(context.Background(), "t", 10)
 			require.NoError(g, err)
-			require.Equal(g, RunAbandoned, runs[len(runs)-1].Status)
+			require.Equal(g, RunAbandoned, runs[len(runs)-1].State)
 			b.end()
 		})
 	}

@@ -226,7 +226,7 @@ func (l *taskLoop) decide(t *leadTask) (wait time.Duration) {
 		l.open(t)
 	case t.run != nil && t.record.Due != "" && !t.record.Follows(t.spec):
 		return l.plan(t, redis) // what it runs was owed under another schedule
-	case t.run != nil && (t.record.Next <= t.began || t.late || t.Overlap == Queue):
+	case t.run != nil && (t.record.Next <= t.began || t.late || t.Overlap == OverlapQueue):
 		return time.Hour // what is due waits for the run
 	case t.run != nil && starts > 0:
 		return starts
@@ -406,7 +406,7 @@ func (l *taskLoop) goesOn(t *leadTask) {
 
 // failed tells that the record of a task could not be read or written.
 func (l *taskLoop) failed(t *leadTask, err error) {
-	l.s.bus.publish(Event{Type: EventTaskFailed, Task: t.Name, Token: l.term.Token, Err: err})
+	l.s.bus.publish(Event{Type: EventTaskBlocked, Task: t.Name, Token: l.term.Token, Err: err})
 }
 
 // look reads the record that is due next, if Redis's clock was not heard of for long: two clocks

@@ -54,7 +54,7 @@ func TestP10_HourlyTaskUnderRandomFailovers(t *testing.T) {
 				g.random = rand.New(rand.NewPCG(seed, 2))
 				finished := make(map[time.Time]int)
 				live, overlaps := 0, 0
-				task := Task{Name: "hourly", Schedule: Every(time.Hour), Missed: RunAll, Run: func(ctx context.Context, run TaskRun) error {
+				task := Task{Name: "hourly", Schedule: Every(time.Hour), Missed: MissedRunAll, Run: func(ctx context.Context, run TaskRun) error {
 					g.lock(func() { live++; overlaps = max(overlaps, live-1) })
 					defer g.lock(func() { live-- })
 					term, ok := TermFrom(ctx)
@@ -186,7 +186,7 @@ func TestP10_OnNetwork(t *testing.T) {
 	onTaskNet(t, func(g *taskStage, net *simnet.Network, server *simnet.Server) {
 		net.SetFaults("", simnet.Faults{DelayRequest: 0.2, DelayReply: 0.2, DelayMax: 8 * time.Second, LoseRequest: 0.05, LoseReply: 0.05, Duplicate: 0.1, DuplicateWithin: 10 * time.Second})
 		finished := make(map[time.Time]int)
-		task := Task{Name: "t", Schedule: Cron("*/30 * * * *"), Missed: RunAll, Run: func(ctx context.Context, run TaskRun) error {
+		task := Task{Name: "t", Schedule: Cron("*/30 * * * *"), Missed: MissedRunAll, Run: func(ctx context.Context, run TaskRun) error {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()

@@ -24,10 +24,10 @@ func TestMissed(t *testing.T) {
 	}{
 		"run once":                   {Task{}, 3*time.Hour + 20*time.Minute, []string{"4h50m0s t 4h0m0s #1 starts", "5h0m0s t 5h0m0s #1 starts"}, 2},
 		"run once, none":             {Task{}, 20 * time.Minute, []string{"2h0m0s t 2h0m0s #1 starts"}, 0},
-		"skip":                       {Task{Missed: SkipMissed}, 3*time.Hour + 20*time.Minute, []string{"5h0m0s t 5h0m0s #1 starts"}, 3},
-		"skip, a failover":           {Task{Missed: SkipMissed}, 150*time.Minute + 50*time.Second, []string{"4h0m50s t 4h0m0s #1 starts"}, 2},
-		"run all":                    {Task{Missed: RunAll}, 3*time.Hour + 20*time.Minute, []string{"4h50m0s t 2h0m0s #1 starts", "4h50m0s t 3h0m0s #1 starts", "4h50m0s t 4h0m0s #1 starts", "5h0m0s t 5h0m0s #1 starts"}, 0},
-		"run all, bounded":           {Task{Missed: RunAll, MaxCatchUp: 2}, 3*time.Hour + 20*time.Minute, []string{"4h50m0s t 3h0m0s #1 starts", "4h50m0s t 4h0m0s #1 starts", "5h0m0s t 5h0m0s #1 starts"}, 1},
+		"skip":                       {Task{Missed: MissedSkip}, 3*time.Hour + 20*time.Minute, []string{"5h0m0s t 5h0m0s #1 starts"}, 3},
+		"skip, a failover":           {Task{Missed: MissedSkip}, 150*time.Minute + 50*time.Second, []string{"4h0m50s t 4h0m0s #1 starts"}, 2},
+		"run all":                    {Task{Missed: MissedRunAll}, 3*time.Hour + 20*time.Minute, []string{"4h50m0s t 2h0m0s #1 starts", "4h50m0s t 3h0m0s #1 starts", "4h50m0s t 4h0m0s #1 starts", "5h0m0s t 5h0m0s #1 starts"}, 0},
+		"run all, bounded":           {Task{Missed: MissedRunAll, MaxCatchUp: 2}, 3*time.Hour + 20*time.Minute, []string{"4h50m0s t 3h0m0s #1 starts", "4h50m0s t 4h0m0s #1 starts", "5h0m0s t 5h0m0s #1 starts"}, 1},
 		"with a run at the election": {Task{RunOnElection: true}, 3*time.Hour + 20*time.Minute, []string{"4h50m0s t 4h0m0s #1 starts", "5h0m0s t 5h0m0s #1 starts"}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,17 +61,17 @@ func TestOverlap(t *testing.T) {
 		skipped int64
 	}{
 		"skip":           {Task{}, []string{"1h0m0s t 1h0m0s #1 starts", "4h0m0s t 4h0m0s #1 starts"}, 2},
-		"skip, run all":  {Task{Missed: RunAll}, []string{"1h0m0s t 1h0m0s #1 starts", "4h0m0s t 4h0m0s #1 starts"}, 2},
-		"queue":          {Task{Overlap: Queue}, []string{"1h0m0s t 1h0m0s #1 starts", "3h30m0s t 3h0m0s #1 starts"}, 1},
-		"queue, skipped": {Task{Overlap: Queue, Missed: SkipMissed}, []string{"1h0m0s t 1h0m0s #1 starts", "3h30m0s t 3h0m0s #1 starts"}, 1},
-		"queue, run all": {Task{Overlap: Queue, Missed: RunAll}, []string{"1h0m0s t 1h0m0s #1 starts", "3h30m0s t 3h0m0s #1 starts"}, 1},
+		"skip, run all":  {Task{Missed: MissedRunAll}, []string{"1h0m0s t 1h0m0s #1 starts", "4h0m0s t 4h0m0s #1 starts"}, 2},
+		"queue":          {Task{Overlap: OverlapQueue}, []string{"1h0m0s t 1h0m0s #1 starts", "3h30m0s t 3h0m0s #1 starts"}, 1},
+		"queue, skipped": {Task{Overlap: OverlapQueue, Missed: MissedSkip}, []string{"1h0m0s t 1h0m0s #1 starts", "3h30m0s t 3h0m0s #1 starts"}, 1},
+		"queue, run all": {Task{Overlap: OverlapQueue, Missed: MissedRunAll}, []string{"1h0m0s t 1h0m0s #1 starts", "3h30m0s t 3h0m0s #1 starts"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onTaskStage(t, func(g *taskStage) {
 				c.task.Name, c.task.Schedule, c.task.Run = "t", Every(time.Hour), g.run(150*time.Minute)
 				a := g.leader("a", c.task)
 				g.pass(2*time.Hour + time.Second)
-				if c.task.Overlap == Skip {
+				if c.task.Overlap == OverlapSkip {
 					require.Equal(g, int64(1), a.status().Skipped, "it is told when it happens")
 				}
 				g.pass(2*time.Hour + time.Second)
@@ -84,7 +84,7 @@ func TestOverlap(t *testing.T) {
 }
 
 // TestOverlapWithLateRun: what comes due during a rerun, or during a run that is caught up on, is
-// not lost to Skip.
+// not lost to OverlapSkip.
 func TestOverlapWithLateRun(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
 		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(40 * time.Minute)}
@@ -106,12 +106,12 @@ func TestAbandoned(t *testing.T) {
 		policy AbandonedPolicy
 		crash  bool
 		want   []string
-		first  RunStatus
+		first  RunState
 	}{
-		"rerun after a crash":           {Rerun, true, []string{"2h0m0s t 1h0m0s #2 starts", "2h30m0s t 2h0m0s #1 starts"}, RunAbandoned},
-		"rerun after a hand-over":       {Rerun, false, []string{"2h0m0s t 1h0m0s #2 starts", "2h30m0s t 2h0m0s #1 starts"}, RunInterrupted},
-		"mark failed after a crash":     {MarkFailed, true, []string{"2h0m0s t 2h0m0s #1 starts"}, RunAbandoned},
-		"mark failed after a hand-over": {MarkFailed, false, []string{"2h0m0s t 2h0m0s #1 starts"}, RunFailed},
+		"rerun after a crash":           {AbandonedRerun, true, []string{"2h0m0s t 1h0m0s #2 starts", "2h30m0s t 2h0m0s #1 starts"}, RunAbandoned},
+		"rerun after a hand-over":       {AbandonedRerun, false, []string{"2h0m0s t 1h0m0s #2 starts", "2h30m0s t 2h0m0s #1 starts"}, RunInterrupted},
+		"mark failed after a crash":     {AbandonedFail, true, []string{"2h0m0s t 2h0m0s #1 starts"}, RunAbandoned},
+		"mark failed after a hand-over": {AbandonedFail, false, []string{"2h0m0s t 2h0m0s #1 starts"}, RunFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onTaskStage(t, func(g *taskStage) {
@@ -132,7 +132,7 @@ func TestAbandoned(t *testing.T) {
 				require.Equal(g, c.want, noted[:min(len(noted), len(c.want))])
 				runs, err := b.Runs(context.Background(), "t", 10)
 				require.NoError(g, err)
-				require.Equal(g, c.first, runs[len(runs)-1].Status)
+				require.Equal(g, c.first, runs[len(runs)-1].State)
 				require.Equal(g, "a", runs[len(runs)-1].InstanceID)
 				require.Equal(g, int64(1001), runs[len(runs)-1].Token)
 				b.end()
@@ -155,7 +155,7 @@ func TestAbandonedForGood(t *testing.T) {
 		require.Equal(g, []string{"24h0m0s t 24h0m0s #1 starts", "24h1m0s t 24h0m0s #1 is told to stop",
 			"24h1m0s t 24h0m0s #2 starts", "24h2m0s t 24h0m0s #2 is told to stop",
 			"24h2m0s t 24h0m0s #3 starts", "24h3m0s t 24h0m0s #3 is told to stop"}, g.noted())
-		require.Equal(g, RunAbandoned, last.status().Last.Status)
+		require.Equal(g, RunAbandoned, last.status().Last.State)
 		require.False(g, last.status().Running)
 		g.pass(24 * time.Hour)
 		require.Equal(g, []string{"48h0m0s t 48h0m0s #1 starts"}, g.noted()[:1])
@@ -191,11 +191,11 @@ func TestTaskFailures(t *testing.T) {
 				g.pass(48 * time.Minute)
 				require.Equal(g, []string{"1h0m0s #1", "1h1m0s #2", "1h2m30s #3"}, g.noted())
 				last := a.status().Last
-				require.Equal(g, RunFailed, last.Status)
+				require.Equal(g, RunFailed, last.State)
 				require.Equal(g, 3, last.Attempt)
 				require.True(g, strings.HasPrefix(last.Error, c.text), last.Error)
 				require.LessOrEqual(g, len(last.Error), store.MaxTaskText)
-				finished := g.told(EventTaskFinished)
+				finished := g.told(EventTaskFailed)
 				require.Len(g, finished, 3)
 				for i, e := range finished {
 					require.Equal(g, i+1, e.Attempt)
@@ -233,12 +233,12 @@ func TestRetryEndsWithTheTerm(t *testing.T) {
 		a := g.leader("a", task)
 		g.pass(65 * time.Minute)
 		a.end()
-		require.Equal(g, RunInterrupted, a.status().Last.Status)
+		require.Equal(g, RunInterrupted, a.status().Last.State)
 		require.Equal(g, "bad", a.status().Last.Error)
 		b := g.leader("b", task)
 		g.pass(30 * time.Minute)
 		require.Equal(g, []string{"1h0m0s #1", "1h10m0s #2", "1h30m0s #3"}, g.noted(), "a hand-over does not shorten a pause")
-		require.Equal(g, RunSucceeded, b.status().Last.Status)
+		require.Equal(g, RunSucceeded, b.status().Last.State)
 		b.end()
 	})
 }
@@ -265,8 +265,8 @@ func TestTimeout(t *testing.T) {
 		g.pass(time.Second)
 		list, err := a.Tasks(context.Background())
 		require.NoError(g, err)
-		require.Equal(g, RunSucceeded, list[0].Last.Status)
-		require.Equal(g, RunFailed, list[1].Last.Status)
+		require.Equal(g, RunSucceeded, list[0].Last.State)
+		require.Equal(g, RunFailed, list[1].Last.State)
 		require.Equal(g, context.DeadlineExceeded.Error(), list[1].Last.Error)
 		a.end()
 	})

@@ -47,7 +47,7 @@ func TestOwnRunIsNotRepeated(t *testing.T) {
 		a.begin()
 		g.pass(10 * time.Minute)
 		require.Equal(g, []string{"1h0m0s t 1h0m0s #1 starts"}, g.noted())
-		require.Equal(g, RunSucceeded, a.status().Last.Status)
+		require.Equal(g, RunSucceeded, a.status().Last.State)
 		require.False(g, a.status().Running)
 		g.pass(time.Hour)
 		require.Equal(g, []string{"2h0m0s t 2h0m0s #1 starts"}, g.noted())
@@ -70,7 +70,7 @@ func TestRecordThatWentBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onTaskStage(t, func(g *taskStage) {
-				a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Missed: RunAll, Run: g.run(time.Minute)})
+				a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Missed: MissedRunAll, Run: g.run(time.Minute)})
 				g.pass(c.save)
 				old := g.saved()
 				g.pass(c.lose - c.save)
@@ -81,7 +81,7 @@ func TestRecordThatWentBack(t *testing.T) {
 				}
 				g.pass(110*time.Minute - c.lose)
 				require.Equal(g, []string{"1h0m0s t 1h0m0s #1 starts"}, g.noted())
-				require.Equal(g, RunSucceeded, a.status().Last.Status, "the record knows of it again")
+				require.Equal(g, RunSucceeded, a.status().Last.State, "the record knows of it again")
 				require.False(g, a.status().Running)
 				g.pass(20 * time.Minute)
 				require.Equal(g, []string{"2h0m0s t 2h0m0s #1 starts"}, g.noted())
@@ -96,7 +96,7 @@ func TestRecordThatWentBack(t *testing.T) {
 // Missed says.
 func TestRecordThatWentBackByFar(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
-		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Second), Missed: RunAll, Run: g.run(0)})
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Second), Missed: MissedRunAll, Run: g.run(0)})
 		g.pass(10*time.Second + 500*time.Millisecond)
 		old := g.saved()
 		g.pass(5 * time.Second)
@@ -125,7 +125,7 @@ func TestRecordInDispute(t *testing.T) {
 			g.pass(10 * time.Minute)
 			require.Empty(g, g.noted())
 			require.ErrorContains(g, a.status().Err, "is said to have changed", op)
-			require.Len(g, g.told(EventTaskFailed), 1, op)
+			require.Len(g, g.told(EventTaskBlocked), 1, op)
 			calls := a.store.calls.Load()
 			g.pass(time.Minute)
 			require.Less(g, a.store.calls.Load()-calls, int64(50))
@@ -157,7 +157,7 @@ func TestRerunIsNotRepeated(t *testing.T) {
 		b.begin()
 		g.pass(10 * time.Minute)
 		require.Empty(g, g.noted())
-		require.Equal(g, RunSucceeded, b.status().Last.Status)
+		require.Equal(g, RunSucceeded, b.status().Last.State)
 		b.end()
 	})
 }
@@ -238,8 +238,8 @@ func TestTwoRolesWithOneTask(t *testing.T) {
 		c.pass(time.Minute)
 		require.True(c, a.IsLeader() && b.IsLeader())
 		require.InDelta(c, 6, len(c.noted()), 1, "once each slot")
-		require.Len(c, b.told(EventTaskFailed), 1)
-		require.Empty(c, a.told(EventTaskFailed))
+		require.Len(c, b.told(EventTaskBlocked), 1)
+		require.Empty(c, a.told(EventTaskBlocked))
 		status, err := b.Tasks().Tasks(context.Background())
 		require.NoError(c, err)
 		require.ErrorIs(c, status[0].Err, ErrMisconfigured)
@@ -283,7 +283,7 @@ func TestFencedRecordIsLookedAtAgain(t *testing.T) {
 		require.NoError(g, err)
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
 		g.pass(time.Hour)
-		fenced := g.told(EventTaskFailed)
+		fenced := g.told(EventTaskBlocked)
 		require.Len(g, fenced, 1)
 		require.ErrorIs(g, fenced[0].Err, ErrFenced)
 		require.ErrorContains(g, fenced[0].Err, "remove the record")

@@ -91,11 +91,11 @@ func (l *taskLoop) adopt(t *leadTask, r store.TaskRecord) {
 	case t.run != nil: // of this very term
 	case r.Run != "" && ran.knows(r.Run):
 		l.record(t, ran.end)
-	case r.Run != "" && t.Abandoned == Rerun && r.Crashes+1 < maxCrashes:
+	case r.Run != "" && t.Abandoned == AbandonedRerun && r.Crashes+1 < maxCrashes:
 		t.rerunOf = r.Run
 	case r.Run != "":
 		l.abandon(t, r)
-	case r.Status == store.RunReturned, r.Status == store.RunInterrupted && t.Abandoned == Rerun:
+	case r.Status == store.RunReturned, r.Status == store.RunInterrupted && t.Abandoned == AbandonedRerun:
 		t.rerunOf = r.Done
 	}
 }
@@ -104,7 +104,7 @@ func (l *taskLoop) adopt(t *leadTask, r store.TaskRecord) {
 func (l *taskLoop) abandon(t *leadTask, r store.TaskRecord) {
 	l.finish(t, store.TaskFinish{Run: r.Run, Status: store.RunAbandoned, Text: ErrAbandoned.Error()}, func(store.TaskReply) {
 		l.s.bus.publish(Event{
-			Type: EventTaskFinished, Task: t.Name, Slot: store.Time(r.Scheduled), Attempt: r.Attempt, Token: r.RunToken, Status: RunAbandoned,
+			Type: EventTaskFailed, Task: t.Name, Slot: store.Time(r.Scheduled), Attempt: r.Attempt, Token: r.RunToken, State: RunAbandoned,
 			Err: ErrAbandoned,
 		})
 	})
@@ -206,15 +206,15 @@ func (l *taskLoop) attempt(t *leadTask, r *liveRun, run TaskRun) {
 	}, func(err error) {
 		took := time.Since(began)
 		text, cut := errorText(err), l.runs.Err() != nil
-		status := RunFailed
+		state, ended := RunFailed, EventTaskFailed
 		switch {
 		case err == nil:
-			status = RunSucceeded
-		case t.Abandoned == Rerun && (!started || cut && heeds(l.runs, err)):
-			status = RunInterrupted
+			state, ended = RunSucceeded, EventTaskFinished
+		case t.Abandoned == AbandonedRerun && (!started || cut && heeds(l.runs, err)):
+			state, ended = RunInterrupted, EventTaskInterrupted
 		}
 		l.s.bus.publish(Event{
-			Type: EventTaskFinished, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token, Took: took, Status: status, Err: err,
+			Type: ended, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token, Took: took, State: state, Err: err,
 		})
 		l.post(func() {
 			if err == nil {
@@ -249,7 +249,7 @@ func (l *taskLoop) attempted(t *leadTask, r *liveRun, started, cut bool, err err
 	switch {
 	case err == nil:
 		l.end(t, RunSucceeded, 0)
-	case cut && t.Abandoned == Rerun: // not to be held against the task
+	case cut && t.Abandoned == AbandonedRerun: // not to be held against the task
 		l.end(t, RunInterrupted, 0)
 	default:
 		r.failed++
@@ -257,7 +257,7 @@ func (l *taskLoop) attempted(t *leadTask, r *liveRun, started, cut bool, err err
 		switch {
 		case r.failed >= t.Retry.Attempts:
 			l.end(t, RunFailed, 0)
-		case over && t.Abandoned == Rerun:
+		case over && t.Abandoned == AbandonedRerun:
 			l.end(t, RunInterrupted, pause)
 		case over:
 			l.end(t, RunFailed, 0)
@@ -269,7 +269,7 @@ func (l *taskLoop) attempted(t *leadTask, r *liveRun, started, cut bool, err err
 
 // leave ends a run that waits for an attempt which this process does not start any more.
 func (l *taskLoop) leave(t *leadTask) {
-	if t.Abandoned == Rerun {
+	if t.Abandoned == AbandonedRerun {
 		l.end(t, RunInterrupted, l.clock.Until(t.run.retryAt, l.now))
 		return
 	}
@@ -352,11 +352,11 @@ func (l *taskLoop) watchDuration(t *leadTask) (wait time.Duration) {
 
 // end records how the run has ended. retryIn is when the next leader may go on with it; 0 or less:
 // at once.
-func (l *taskLoop) end(t *leadTask, status RunStatus, retryIn time.Duration) {
+func (l *taskLoop) end(t *leadTask, status RunState, retryIn time.Duration) {
 	r := t.run
 	r.finished = true
 	ended := l.now
-	f := store.TaskFinish{Run: r.id, Status: store.RunStatus(status), Text: r.text, Attempt: r.attempt, Failures: r.failed, RetryIn: retryIn}
+	f := store.TaskFinish{Run: r.id, Status: store.RunState(status), Text: r.text, Attempt: r.attempt, Failures: r.failed, RetryIn: retryIn}
 	ran := l.s.ran(t.Name)
 	ran.ended, ran.end = true, f
 	l.finish(t, f, func(store.TaskReply) { t.lastEnded = l.clock.Read(ended) }) // by the clock as it is then: it may have been set meanwhile

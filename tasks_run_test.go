@@ -45,7 +45,7 @@ func TestAttemptsAreInAll(t *testing.T) {
 					numbers = []string{"1h0m0s #1", "1h10m0s #3", "1h20m0s #4"}
 				}
 				require.Equal(g, numbers, g.noted())
-				require.Equal(g, RunFailed, last.status().Last.Status)
+				require.Equal(g, RunFailed, last.status().Last.State)
 				last.end()
 			})
 		})
@@ -117,7 +117,7 @@ func TestRetryIsNotedFirst(t *testing.T) {
 		require.NoError(g, err)
 		g.pass(time.Minute)
 		require.Len(g, g.noted(), 2, "the one that was noted before")
-		require.Len(g, g.told(EventTaskFailed), 1)
+		require.Len(g, g.told(EventTaskBlocked), 1)
 		a.end()
 	})
 	onTaskStage(t, func(g *taskStage) { // the term ends while it is noted
@@ -126,7 +126,7 @@ func TestRetryIsNotedFirst(t *testing.T) {
 		a.begin()
 		g.pass(10 * time.Second)
 		a.end()
-		require.Equal(g, RunInterrupted, a.status().Last.Status)
+		require.Equal(g, RunInterrupted, a.status().Last.State)
 		b := g.leader("b", g.badTask(RetryPolicy{Attempts: 3, Backoff: time.Minute}))
 		g.pass(49 * time.Second)
 		require.Len(g, g.noted(), 1)
@@ -142,12 +142,12 @@ func TestFailsWhileItFinishes(t *testing.T) {
 	for name, c := range map[string]struct {
 		attempts int
 		policy   AbandonedPolicy
-		status   RunStatus
+		status   RunState
 		next     []string
 	}{
-		"attempts left":              {3, Rerun, RunInterrupted, []string{"2m30s #2"}},
-		"none left":                  {1, Rerun, RunFailed, nil},
-		"attempts left, mark failed": {3, MarkFailed, RunFailed, nil},
+		"attempts left":              {3, AbandonedRerun, RunInterrupted, []string{"2m30s #2"}},
+		"none left":                  {1, AbandonedRerun, RunFailed, nil},
+		"attempts left, mark failed": {3, AbandonedFail, RunFailed, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onTaskStage(t, func(g *taskStage) {
@@ -165,7 +165,7 @@ func TestFailsWhileItFinishes(t *testing.T) {
 				g.pass(time.Minute)
 				require.Len(g, a.ended, 1)
 				require.Equal(g, []string{"1m30s #1"}, g.noted())
-				require.Equal(g, c.status, a.status().Last.Status)
+				require.Equal(g, c.status, a.status().Last.State)
 				task.Run, task.RunOnElection = bad, false
 				b := g.leader("b", task)
 				g.pass(time.Minute)
@@ -182,12 +182,12 @@ func TestDeployLogsNoError(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
 		policy AbandonedPolicy
-		status RunStatus
+		status RunState
 		logged string
 	}{
-		"heeds":              {nil, Rerun, RunInterrupted, "level=INFO msg=\"task interrupted\""},
-		"fails":              {errors.New("half done"), Rerun, RunFailed, "level=ERROR msg=\"task failed\""},
-		"heeds, mark failed": {nil, MarkFailed, RunFailed, "level=ERROR msg=\"task failed\""},
+		"heeds":              {nil, AbandonedRerun, RunInterrupted, "level=INFO msg=\"task interrupted\""},
+		"fails":              {errors.New("half done"), AbandonedRerun, RunFailed, "level=ERROR msg=\"task failed\""},
+		"heeds, mark failed": {nil, AbandonedFail, RunFailed, "level=ERROR msg=\"task failed\""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onTaskStage(t, func(g *taskStage) {
@@ -206,7 +206,7 @@ func TestDeployLogsNoError(t *testing.T) {
 				synctest.Wait()
 				require.Contains(g, log.String(), c.logged)
 				require.Equal(g, c.status == RunFailed, strings.Contains(log.String(), "ERROR"), log.String())
-				require.Equal(g, c.status, g.told(EventTaskFinished)[0].Status)
+				require.Equal(g, c.status, g.told(EventTaskFailed, EventTaskInterrupted)[0].State)
 			})
 		})
 	}
@@ -215,7 +215,7 @@ func TestDeployLogsNoError(t *testing.T) {
 // TestAbandonedIsReported: a run that is given up is an event and a line at Error.
 func TestAbandonedIsReported(t *testing.T) {
 	onTaskStage(t, func(g *taskStage) {
-		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(30 * time.Minute), Abandoned: MarkFailed}
+		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(30 * time.Minute), Abandoned: AbandonedFail}
 		a := g.leader("a", task)
 		g.pass(70 * time.Minute)
 		a.crash()
@@ -225,13 +225,13 @@ func TestAbandonedIsReported(t *testing.T) {
 		b.begin()
 		g.pass(time.Second)
 		var told []Event
-		for _, e := range g.told(EventTaskFinished) {
+		for _, e := range g.told(EventTaskFailed) {
 			if errors.Is(e.Err, ErrAbandoned) {
 				told = append(told, e)
 			}
 		}
 		require.Len(g, told, 1)
-		require.Equal(g, RunAbandoned, told[0].Status)
+		require.Equal(g, RunAbandoned, told[0].State)
 		require.Equal(g, time.Hour, told[0].Slot.Sub(g.began))
 		require.Equal(g, int64(1001), told[0].Token)
 		require.Contains(g, log.String(), "level=ERROR msg=\"task abandoned\"")
@@ -243,7 +243,7 @@ func TestAbandonedIsReported(t *testing.T) {
 // TestPoisonIsRunRarely: a task that takes its leaders down with it is not run again because of
 // RunOnElection.
 func TestPoisonIsRunRarely(t *testing.T) {
-	for policy, deaths := range map[AbandonedPolicy]int{Rerun: maxCrashes, MarkFailed: maxCrashes} {
+	for policy, deaths := range map[AbandonedPolicy]int{AbandonedRerun: maxCrashes, AbandonedFail: maxCrashes} {
 		onTaskStage(t, func(g *taskStage) {
 			begun, poison := 0, true
 			task := Task{Name: "t", Schedule: Every(time.Hour), RunOnElection: true, Abandoned: policy, Run: func(ctx context.Context, _ TaskRun) error {

@@ -90,7 +90,7 @@ func TestSlowSchedule(t *testing.T) {
 			}
 			return after.Truncate(time.Hour).Add(time.Hour)
 		}, "slow"}
-		task := Task{Name: "t", Schedule: slow, Run: g.run(0), Missed: RunAll}
+		task := Task{Name: "t", Schedule: slow, Run: g.run(0), Missed: MissedRunAll}
 		a := g.leader("a", task)
 		g.pass(90 * time.Minute)
 		a.end()
@@ -148,7 +148,7 @@ func TestLongWalksDoNotStopTheLoop(t *testing.T) {
 	s := newTasks(memstore.NewTasks(readClock), newEventBus("i"), "i")
 	now := time.Now()
 	for n := range 200 {
-		require.NoError(t, s.Register(Task{Name: fmt.Sprint("t", n), Schedule: Cron("* * * * *"), Missed: RunAll, MaxCatchUp: schedule.MaxSteps, Run: noTask}))
+		require.NoError(t, s.Register(Task{Name: fmt.Sprint("t", n), Schedule: Cron("* * * * *"), Missed: MissedRunAll, MaxCatchUp: schedule.MaxSteps, Run: noTask}))
 	}
 	live := begin(t.Context(), Term{Token: 1}, lease.Lease{Sent: readClock(), Life: time.Hour}, func() {})
 	defer live.end(ErrStopped)

@@ -10,27 +10,27 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// RunStatus is how a run stands, or ended.
-type RunStatus string
+// RunState is how a run stands, or ended.
+type RunState string
 
 // How a run stands, or ended.
 const (
-	RunRunning     RunStatus = "running"     // claimed and not ended; or its leader died and no other has led since
-	RunSucceeded   RunStatus = "succeeded"   //
-	RunFailed      RunStatus = "failed"      // its last attempt had an error or a panic
-	RunInterrupted RunStatus = "interrupted" // its term ended first: it is run again
-	RunAbandoned   RunStatus = "abandoned"   // its leader did not report its end
+	RunRunning     RunState = "running"     // claimed and not ended; or its leader died and no other has led since
+	RunSucceeded   RunState = "succeeded"   //
+	RunFailed      RunState = "failed"      // its last attempt had an error or a panic
+	RunInterrupted RunState = "interrupted" // its term ended first: it is run again
+	RunAbandoned   RunState = "abandoned"   // its leader did not report its end
 )
 
 // TaskRecord is one run of a task. Its texts come from Redis and are untrusted; its times are by
 // Redis's clock, in UTC.
-type TaskRecord struct {
+type RunRecord struct {
 	Task       string
 	Run        string // TaskRun.ID
 	Slot       time.Time
 	Started    time.Time
 	Finished   time.Time // zero: not yet
-	Status     RunStatus
+	State      RunState
 	Attempt    int
 	Token      int64
 	InstanceID string
@@ -53,7 +53,7 @@ type TaskStatus struct {
 	// Running says that a run is on, or was when its leader died.
 	Running bool
 	// Last is the last run; zero: it never ran.
-	Last TaskRecord
+	Last RunRecord
 	// Skipped counts the slots that were passed over by policy.
 	Skipped int64
 	// Token is that of the last leader that took the task over.
@@ -108,16 +108,16 @@ func (s *TaskScheduler) Tasks(ctx context.Context) ([]TaskStatus, error) {
 }
 
 // lastRun is the last run of a record.
-func lastRun(name string, r store.TaskRecord) TaskRecord {
+func lastRun(name string, r store.TaskRecord) RunRecord {
 	if r.Status == "" {
-		return TaskRecord{}
+		return RunRecord{}
 	}
-	run := TaskRecord{
-		Task: name, Run: r.Run, Slot: store.Time(r.Scheduled), Started: store.Time(r.Started), Status: RunStatus(r.Status), Attempt: r.Attempt,
+	run := RunRecord{
+		Task: name, Run: r.Run, Slot: store.Time(r.Scheduled), Started: store.Time(r.Started), State: RunState(r.Status), Attempt: r.Attempt,
 		Token: r.RunToken, InstanceID: r.Instance,
 	}
 	if r.Status == store.RunReturned {
-		run.Status = RunInterrupted
+		run.State = RunInterrupted
 	}
 	if r.Run == "" {
 		run.Run, run.Finished, run.Error = r.Done, store.Time(r.Finished), r.Text
@@ -127,7 +127,7 @@ func lastRun(name string, r store.TaskRecord) TaskRecord {
 
 // Runs returns the last runs of a task that have ended, newest first: at most limit of them, of
 // which about 100 are kept. A task without any, or without a record, has none.
-func (s *TaskScheduler) Runs(ctx context.Context, name string, limit int) ([]TaskRecord, error) {
+func (s *TaskScheduler) Runs(ctx context.Context, name string, limit int) ([]RunRecord, error) {
 	if err := checkTask(name); err != nil || limit <= 0 {
 		return nil, err
 	}
@@ -135,10 +135,10 @@ func (s *TaskScheduler) Runs(ctx context.Context, name string, limit int) ([]Tas
 	if err != nil {
 		return nil, err
 	}
-	records := make([]TaskRecord, len(runs))
+	records := make([]RunRecord, len(runs))
 	for i, r := range runs {
-		records[i] = TaskRecord{
-			Task: name, Run: r.Run, Slot: r.Slot, Started: r.Started, Finished: r.Finished, Status: RunStatus(r.Status), Attempt: r.Attempt,
+		records[i] = RunRecord{
+			Task: name, Run: r.Run, Slot: r.Slot, Started: r.Started, Finished: r.Finished, State: RunState(r.Status), Attempt: r.Attempt,
 			Token: r.Token, InstanceID: r.InstanceID, Error: r.Error,
 		}
 	}

@@ -51,9 +51,9 @@ func TestRegisterRefuses(t *testing.T) {
 		"Task.Jitter":           {with(func(t *Task) { t.Jitter = -1 }), with(func(t *Task) { t.Jitter = 25 * time.Hour }), with(func(t *Task) { t.Jitter = time.Hour })},
 		"Task.Grace":            {with(func(t *Task) { t.Grace = -1 }), with(func(t *Task) { t.Grace = math.MaxInt64 })},
 		"Task.InitialDelay":     {with(func(t *Task) { t.InitialDelay = -1 }), with(func(t *Task) { t.InitialDelay = math.MaxInt64 })},
-		"Task.Overlap":          {with(func(t *Task) { t.Overlap = -1 }), with(func(t *Task) { t.Overlap = 2 })},
-		"Task.Missed":           {with(func(t *Task) { t.Missed = -1 }), with(func(t *Task) { t.Missed = 3 })},
-		"Task.Abandoned":        {with(func(t *Task) { t.Abandoned = -1 }), with(func(t *Task) { t.Abandoned = 2 })},
+		"Task.Overlap":          {with(func(t *Task) { t.Overlap = "Skip" }), with(func(t *Task) { t.Overlap = "run_once" })},
+		"Task.Missed":           {with(func(t *Task) { t.Missed = "once" }), with(func(t *Task) { t.Missed = "queue" })},
+		"Task.Abandoned":        {with(func(t *Task) { t.Abandoned = "skip" }), with(func(t *Task) { t.Abandoned = "\x1b" })},
 		"Task.MaxCatchUp":       {with(func(t *Task) { t.MaxCatchUp = -1 }), with(func(t *Task) { t.MaxCatchUp = 10001 })},
 		"Task.Retry.Attempts":   {with(func(t *Task) { t.Retry.Attempts = -1 }), with(func(t *Task) { t.Retry.Attempts = 1001 })},
 		"Task.Retry.Backoff":    {with(func(t *Task) { t.Retry.Backoff = -1 })},
@@ -68,7 +68,7 @@ func TestRegisterRefuses(t *testing.T) {
 			require.Less(t, len(err.Error()), 600)
 		}
 	}
-	err := s.Register(Task{Overlap: 9})
+	err := s.Register(Task{Overlap: "twice"})
 	for _, field := range []string{"Task.Name", "Task.Run", "Task.Schedule", "Task.Overlap"} {
 		require.ErrorContains(t, err, field)
 	}
@@ -146,7 +146,7 @@ func TestDecideAfterOverlap(t *testing.T) {
 	require.Equal(t, slotPlan{run: true, next: base + 30*minute, slot: base + 20*minute, skipped: 2, first: base, backlog: late}, task.decide(s))
 	s.lag = 20 * minute // it does not: it is later than it was
 	require.Equal(t, slotPlan{next: base + 20*minute, slot: base + 10*minute, skipped: 2, first: base}, task.decide(s))
-	s.backlog, task.Overlap = backlog{}, Queue
+	s.backlog, task.Overlap = backlog{}, OverlapQueue
 	require.Equal(t, slotPlan{run: true, next: base + 30*minute, slot: base + 20*minute, skipped: 2, first: base, backlog: late}, task.decide(s))
 	require.Zero(t, slotMillis(time.UnixMilli(base).AddDate(200, 0, 0), base))
 }

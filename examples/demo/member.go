@@ -38,7 +38,7 @@ func runMember(ctx context.Context, config memberConfig) error {
 		Namespace:  config.namespace,
 		InstanceID: config.id,
 		Election:   tenure.ElectionOptions{LeaseTTL: leaseTTL},
-		Registry:   tenure.RegistryOptions{BeatInterval: time.Second, SweepInterval: time.Second, DriftedAfter: 4 * time.Second, DownAfter: 12 * time.Second},
+		Registry:   tenure.RegistryOptions{HeartbeatInterval: time.Second, SweepInterval: time.Second, DriftedAfter: 4 * time.Second, DownAfter: 12 * time.Second},
 	})
 	if err != nil {
 		return err

@@ -196,7 +196,7 @@ func (s *show) registry(ctx context.Context) {
 	}
 	var parts []string
 	for _, instance := range instances {
-		parts = append(parts, fmt.Sprintf("%s %s", instance.ID, instance.Status))
+		parts = append(parts, fmt.Sprintf("%s %s", instance.ID, instance.State))
 	}
 	slices.Sort(parts)
 	s.say("", "registry: %s", strings.Join(parts, ", "))

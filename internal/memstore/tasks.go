@@ -184,7 +184,7 @@ func (s *Tasks) Finish(_ context.Context, name string, f store.TaskFinish) (stor
 	})
 }
 
-func (s *Tasks) remember(name string, r *store.TaskRecord, now int64, run string, status store.RunStatus, text string) {
+func (s *Tasks) remember(name string, r *store.TaskRecord, now int64, run string, status store.RunState, text string) {
 	s.history[name] = append(s.history[name], store.Run{
 		Run: run, Slot: store.Time(r.Scheduled), Started: store.Time(r.Started), Finished: store.Time(now), Status: status,
 		Attempt: r.Attempt, Token: r.RunToken, InstanceID: r.Instance, Error: text,

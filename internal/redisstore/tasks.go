@@ -149,7 +149,7 @@ func parseTaskRecord(fields []any) (store.TaskRecord, error) {
 		}
 	}
 	r := store.TaskRecord{
-		Due: raw[0], Next: store.Natural(raw[0]), Spec: raw[1], Token: store.Natural(raw[2]), Run: raw[3], Done: raw[4], Status: store.RunStatus(raw[5]),
+		Due: raw[0], Next: store.Natural(raw[0]), Spec: raw[1], Token: store.Natural(raw[2]), Run: raw[3], Done: raw[4], Status: store.RunState(raw[5]),
 		Scheduled: store.Natural(raw[6]), Started: store.Natural(raw[7]), Finished: store.Natural(raw[8]), Attempt: int(min(store.Natural(raw[9]), maxCount)),
 		Crashes: int(min(store.Natural(raw[10]), maxCount)), Skipped: store.Natural(raw[11]), Paused: raw[12] == "1", Instance: raw[13], RunToken: store.Natural(raw[14]), Text: raw[15],
 		Failures: int(min(store.Natural(raw[16]), maxCount)), RetryAt: store.Natural(raw[17]), Lease: raw[18], Pauses: raw[19],
@@ -235,7 +235,7 @@ func (s *Store) Runs(ctx context.Context, name string, limit int) ([]store.Run, 
 		}
 		runs = append(runs, store.Run{
 			Run: text("run"), Slot: store.Time(store.Natural(text("slot"))), Started: store.Time(store.Natural(text("started"))),
-			Finished: store.Time(store.Natural(text("finished"))), Status: store.RunStatus(text("status")), Attempt: int(min(store.Natural(text("attempt")), maxCount)),
+			Finished: store.Time(store.Natural(text("finished"))), Status: store.RunState(text("status")), Attempt: int(min(store.Natural(text("attempt")), maxCount)),
 			Token: store.Natural(text("token")), InstanceID: text("instance"), Error: text("error"),
 		})
 	}

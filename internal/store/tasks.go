@@ -26,24 +26,24 @@ type Tasks interface {
 	Runs(ctx context.Context, name string, limit int) ([]Run, error)
 }
 
-// RunStatus is how a run stands, or ended.
-type RunStatus string
+// RunState is how a run stands, or ended.
+type RunState string
 
 // How a run stands, or ended. All but the last are words of the public contract too.
 const (
-	RunRunning     RunStatus = "running"
-	RunSucceeded   RunStatus = "succeeded"
-	RunFailed      RunStatus = "failed"
-	RunInterrupted RunStatus = "interrupted"
-	RunAbandoned   RunStatus = "abandoned"
-	RunReturned    RunStatus = "returned" // claimed, but the term ended before it started: it is run again
+	RunRunning     RunState = "running"
+	RunSucceeded   RunState = "succeeded"
+	RunFailed      RunState = "failed"
+	RunInterrupted RunState = "interrupted"
+	RunAbandoned   RunState = "abandoned"
+	RunReturned    RunState = "returned" // claimed, but the term ended before it started: it is run again
 )
 
 // Run is one run of a task that has ended. Its texts are untrusted.
 type Run struct {
 	Run                     string // its ID
 	Slot, Started, Finished time.Time
-	Status                  RunStatus
+	Status                  RunState
 	Attempt                 int
 	Token                   int64
 	InstanceID              string
@@ -102,7 +102,7 @@ type TaskRetry struct {
 type TaskFinish struct {
 	Token    int64
 	Run      string
-	Status   RunStatus
+	Status   RunState
 	Text     string
 	Attempt  int           // 0: leave it, and the failures
 	Failures int           // attempts that have failed
@@ -138,7 +138,7 @@ type TaskRecord struct {
 	Spec                         string
 	Token                        int64
 	Run, Done                    string // ID of the run that is on, of the last one that ended
-	Status                       RunStatus
+	Status                       RunState
 	Scheduled, Started, Finished int64
 	Attempt, Crashes             int
 	Skipped                      int64

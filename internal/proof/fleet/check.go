@@ -16,7 +16,7 @@ type Rules struct {
 	Drift    time.Duration // between the deadline and the end of the lease
 	Shutdown time.Duration // of a member
 	DownAfter,
-	BeatInterval time.Duration
+	HeartbeatInterval time.Duration
 	FailoverMargin time.Duration
 	Tasks          map[string]time.Duration // intervals, by name
 	Replan         time.Duration            // how long a task may wait after Redis's clock was set back

@@ -44,7 +44,7 @@ func afterwards() []Entry {
 }
 
 var calmRules = Rules{
-	LeaseTTL: time.Second, Shutdown: 3 * time.Second, DownAfter: time.Second, BeatInterval: 250 * time.Millisecond,
+	LeaseTTL: time.Second, Shutdown: 3 * time.Second, DownAfter: time.Second, HeartbeatInterval: 250 * time.Millisecond,
 	Tasks: map[string]time.Duration{"rerun": time.Second, "once": time.Second},
 }
 

@@ -75,7 +75,7 @@ func (c *checker) checkRemovals() {
 		if e.Kind != Removed {
 			continue
 		}
-		since := e.At - c.DownAfter - 4*c.BeatInterval
+		since := e.At - c.DownAfter - 4*c.HeartbeatInterval
 		for p, l := range c.lives {
 			if p.who != e.Text || l.from > since || l.until < e.At || l.asked != 0 && l.asked < e.At {
 				continue

@@ -43,7 +43,7 @@ func calm() []Entry {
 
 var testRules = Rules{
 	LeaseTTL: time.Second, Guard: 50 * time.Millisecond, Drift: 12 * time.Millisecond, Shutdown: 3 * time.Second,
-	DownAfter: time.Second, BeatInterval: 250 * time.Millisecond,
+	DownAfter: time.Second, HeartbeatInterval: 250 * time.Millisecond,
 }
 
 // find is the first entry of a kind and token.

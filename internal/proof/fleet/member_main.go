@@ -118,7 +118,7 @@ func runMember() error {
 	m.coordinator, err = tenure.New(client, tenure.Options{
 		Namespace: m.Namespace, InstanceID: m.Name, Election: m.Election.options(), ShutdownTimeout: memberShutdown,
 		Registry: tenure.RegistryOptions{
-			BeatInterval: memberBeat, BeatTTL: 2 * time.Second, SweepInterval: memberBeat, DriftedAfter: time.Second, DownAfter: memberDown,
+			HeartbeatInterval: memberBeat, HeartbeatTTL: 2 * time.Second, SweepInterval: memberBeat, DriftedAfter: time.Second, DownAfter: memberDown,
 		},
 	})
 	if err != nil {
@@ -126,7 +126,7 @@ func runMember() error {
 	}
 	err = errors.Join(
 		m.coordinator.Tasks().Register(tenure.Task{Name: "rerun", Schedule: tenure.Every(rerunEvery), Run: m.run}),
-		m.coordinator.Tasks().Register(tenure.Task{Name: "once", Schedule: tenure.Every(onceEvery), Run: m.run, Abandoned: tenure.MarkFailed}),
+		m.coordinator.Tasks().Register(tenure.Task{Name: "once", Schedule: tenure.Every(onceEvery), Run: m.run, Abandoned: tenure.AbandonedFail}),
 	)
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func (m *member) looks(asked <-chan os.Signal) {
 		}
 		m.say(heard)
 		ctx, cancel := context.WithTimeout(m.ctx, listBound)
-		instances, err := m.coordinator.Registry().Instances(ctx, tenure.InstanceQuery{Status: tenure.StatusActive})
+		instances, err := m.coordinator.Registry().Instances(ctx, tenure.InstanceQuery{States: []tenure.InstanceState{tenure.InstanceActive}})
 		cancel()
 		if err != nil {
 			m.say(Entry{Kind: Told, At: hostclock.Now(), Text: err.Error()})

@@ -58,7 +58,7 @@ func (m *member) look() (leads bool) {
 	default:
 		m.page.last.Store(int64(before))
 	}
-	if s := e.Status(); s.State == tenure.StateLeading && s.Token == term.Token {
+	if s := e.Status(); s.State == tenure.ElectionLeading && s.Token == term.Token {
 		m.page.deadline.Store(int64(hostclock.Of(s.Deadline)))
 	}
 	return true

@@ -129,7 +129,7 @@ func (p *play) rules() Rules {
 	ttl := p.stage.election.LeaseTTL
 	return Rules{
 		LeaseTTL: ttl, Guard: max(50*time.Millisecond, ttl/50), Drift: max(ttl/100, 10*time.Millisecond) + 2*time.Millisecond,
-		Shutdown: memberShutdown, DownAfter: memberDown, BeatInterval: memberBeat, Overlaps: p.stage.outside != "",
+		Shutdown: memberShutdown, DownAfter: memberDown, HeartbeatInterval: memberBeat, Overlaps: p.stage.outside != "",
 		FailoverMargin: p.stage.election.FailoverMargin, Tasks: memberTasks, Replan: p.stage.replan,
 	}
 }

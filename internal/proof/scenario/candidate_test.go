@@ -135,7 +135,7 @@ func (c *candidate) probe() {
 		if term, leads := c.Term(); leads && c.IsLeader() {
 			c.out.say("leads %d %d %d", term.Token, before, monotonic())
 		}
-		if status := c.Status(); status.State == tenure.StateLeading {
+		if status := c.Status(); status.State == tenure.ElectionLeading {
 			c.deadline.Store(int64(monotonic() + time.Until(status.Deadline)))
 		}
 	}

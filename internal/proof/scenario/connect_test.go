@@ -37,7 +37,7 @@ func TestP12_TLS(t *testing.T) {
 		return errors.Is(err, tenure.ErrUnreachable) && strings.Contains(err.Error(), "unknown authority") &&
 			strings.Contains(err.Error(), "fix: have the TLSConfig")
 	})
-	s.holds(s.ttl/2, "the stranger tries on", func() bool { return stranger.Status().State == tenure.StateFollowing && !stranger.IsLeader() })
+	s.holds(s.ttl/2, "the stranger tries on", func() bool { return stranger.Status().State == tenure.ElectionFollowing && !stranger.IsLeader() })
 	if n := stranger.log.count("redis gives no usable answer"); n != 1 {
 		t.Errorf("told %d times:\n%s", n, stranger.log)
 	}

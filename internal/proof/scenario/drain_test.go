@@ -25,7 +25,7 @@ func TestP8_RunningTaskOutlivesSIGTERM(t *testing.T) {
 		shutdown time.Duration
 		finish   bool          // the run may return, after more than a lease
 		atLeast  time.Duration // from SIGTERM until the run has ended; more than that is the machine's
-		status   tenure.RunStatus
+		status   tenure.RunState
 		err      string
 	}{
 		"a run that ends in time":  {2 * patience, true, ttl, tenure.RunSucceeded, "<nil>"},

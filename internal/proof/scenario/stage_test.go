@@ -143,7 +143,7 @@ func (p *player) probe(beliefs *chronicle) {
 		if leads && p.IsLeader() {
 			beliefs.saw(p.name, term.Token, before, monotonic())
 		}
-		if status := p.Status(); status.State == tenure.StateLeading {
+		if status := p.Status(); status.State == tenure.ElectionLeading {
 			p.mu.Lock()
 			p.deadlines[status.Token] = monotonic() + time.Until(status.Deadline)
 			p.mu.Unlock()
@@ -244,7 +244,7 @@ func (s *stage) follows(p, leader *player) {
 	s.Helper()
 	s.eventually(p.name+" to follow "+leader.name, func() bool {
 		status := p.Status()
-		return status.State == tenure.StateFollowing && status.Leader == leader.name && status.Err == nil
+		return status.State == tenure.ElectionFollowing && status.Leader == leader.name && status.Err == nil
 	})
 }
 

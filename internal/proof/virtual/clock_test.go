@@ -45,7 +45,7 @@ func TestVirtualTasksGoOnAfterAFailoverToAClockBehind(t *testing.T) {
 					c, err := tenure.New(net.Client(fmt.Sprint("h", i), nil), tenure.Options{
 						InstanceID: fmt.Sprint("i", i), Namespace: "n",
 						Election: tenure.ElectionOptions{LeaseTTL: 4 * time.Minute},
-						Registry: tenure.RegistryOptions{BeatInterval: 2 * time.Minute, BeatTTL: 5 * time.Minute, DriftedAfter: 5 * time.Minute, DownAfter: 10 * time.Minute},
+						Registry: tenure.RegistryOptions{HeartbeatInterval: 2 * time.Minute, HeartbeatTTL: 5 * time.Minute, DriftedAfter: 5 * time.Minute, DownAfter: 10 * time.Minute},
 					})
 					require.NoError(t, err)
 					for name, s := range schedules {

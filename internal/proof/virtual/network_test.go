@@ -293,7 +293,7 @@ func TestVirtualP8_LeaseIsKeptWhileWorkDrains(t *testing.T) {
 			leader.resign()
 			c.waitUntil(hotTTL, "the next leader", func() bool {
 				next := c.leader()
-				if lease := c.lease(); leader.life.Load().elector.Status().State == tenure.StateDraining && !lease.is(term) {
+				if lease := c.lease(); leader.life.Load().elector.Status().State == tenure.ElectionDraining && !lease.is(term) {
 					t.Fatalf("while work drains Redis shows %+v", lease)
 				}
 				return next != nil && next != leader

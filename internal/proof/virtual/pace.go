@@ -28,12 +28,12 @@ type pace struct {
 var hot = &pace{
 	class: "hot", length: 10 * time.Minute, strikes: 4 * time.Second, stretch: 1, ttl: hotTTL, shutdown: hotShutdown,
 	registry: tenure.RegistryOptions{
-		BeatInterval: 2 * time.Second, BeatTTL: 6 * time.Second, SweepInterval: 3*time.Second + 7*odd,
+		HeartbeatInterval: 2 * time.Second, HeartbeatTTL: 6 * time.Second, SweepInterval: 3*time.Second + 7*odd,
 		DriftedAfter: 6 * time.Second, DownAfter: 15 * time.Second,
 	},
 	tasks: []task{
 		{name: "slots", every: 10 * time.Second, work: 2 * time.Second, failing: 10},
-		{name: "ledger", every: 25 * time.Second, work: time.Second, missed: tenure.RunAll, failing: 10},
+		{name: "ledger", every: 25 * time.Second, work: time.Second, missed: tenure.MissedRunAll, failing: 10},
 	},
 	probe: 70 * time.Millisecond, write: 100*time.Millisecond + odd,
 }
@@ -42,12 +42,12 @@ var hot = &pace{
 var steady = &pace{
 	class: Steady, length: 6 * time.Hour, strikes: 3 * time.Minute, stretch: 10, ttl: 30 * time.Second, shutdown: 25 * time.Second,
 	registry: tenure.RegistryOptions{
-		BeatInterval: 15 * time.Second, BeatTTL: 90 * time.Second, SweepInterval: 10*time.Second + 7*odd,
+		HeartbeatInterval: 15 * time.Second, HeartbeatTTL: 90 * time.Second, SweepInterval: 10*time.Second + 7*odd,
 		DriftedAfter: 60 * time.Second, DownAfter: 300 * time.Second,
 	},
 	tasks: []task{
 		{name: "slots", every: time.Minute, work: 12 * time.Second, failing: 10},
-		{name: "ledger", every: 5 * time.Minute, work: 20 * time.Second, missed: tenure.RunAll, failing: 10},
+		{name: "ledger", every: 5 * time.Minute, work: 20 * time.Second, missed: tenure.MissedRunAll, failing: 10},
 	},
 	probe: 5 * time.Second, write: 5*time.Second + odd,
 }

@@ -20,13 +20,13 @@ func (c *cluster) checkRegistry() {
 	victim := c.instances[(leader.number+1)%len(c.instances)]
 	victim.crash()
 	options := c.pace.registry
-	bound := options.DownAfter + options.DownAfter/50 + 2*options.SweepInterval + options.BeatInterval/10 // the clocks' rates may differ
+	bound := options.DownAfter + options.DownAfter/50 + 2*options.SweepInterval + options.HeartbeatInterval/10 // the clocks' rates may differ
 	c.await(bound, func() bool { return !c.registered(victim) }, "P9: %s died and was not swept within %v", victim.name, bound)
 	c.counted(leader, len(c.instances)-1)
 	victim.boot()
-	bound = options.BeatInterval
+	bound = options.HeartbeatInterval
 	c.await(bound, func() bool { return c.registered(victim) }, "P9: %s came back and was not registered within %v", victim.name, bound)
-	time.Sleep(options.BeatInterval)
+	time.Sleep(options.HeartbeatInterval)
 	c.counted(leader, len(c.instances))
 }
 

@@ -98,7 +98,7 @@ func (t *tap) remove(now time.Time, host string, ids []string) {
 // crashesOfATask is how many leaders may die during runs of a slot before it is given up.
 const crashesOfATask = 3
 
-// claim holds the claim of a slot against P10: each slot once, in step; with RunAll every one, else
+// claim holds the claim of a slot against P10: each slot once, in step; with MissedRunAll every one, else
 // the latest that is due.
 func (t *tap) claim(now time.Time, name string, r *record, args []string) {
 	field := fields(args)
@@ -135,11 +135,11 @@ func (t *tap) inStep(due int64, name string, r *record, slot int64) {
 		t.c.failed("P10: slot %d of %s was claimed twice", slot, name)
 	case slot < r.last || (slot-r.last)%r.every != 0:
 		t.c.failed("P10: slot %d of %s was claimed after %d", slot, name, r.last)
-	case task.missed == tenure.RunAll && slot-r.last > r.every:
+	case task.missed == tenure.MissedRunAll && slot-r.last > r.every:
 		t.c.failed("P10: after slot %d of %s came %d: a slot was lost", r.last, name, slot)
-	case task.missed == tenure.RunOnce && due-slot >= r.every+t.c.cluster.late().Milliseconds():
+	case task.missed == tenure.MissedRunOnce && due-slot >= r.every+t.c.cluster.late().Milliseconds():
 		t.c.failed("P10: slot %d of %s was claimed at %d: a later one was due", slot, name, due)
-	case task.missed == tenure.RunOnce && t.c.cluster.setup.calm && slot-r.last > r.every:
+	case task.missed == tenure.MissedRunOnce && t.c.cluster.setup.calm && slot-r.last > r.every:
 		t.c.failed("P10: after slot %d of %s came %d: a slot was lost", r.last, name, slot)
 	case r.open != 0 && r.crashes+1 < crashesOfATask: // its present leader may have died of it, too
 		t.c.failed("P10: slot %d of %s was claimed while the run of %d was neither done nor given up", slot, name, r.open)
@@ -163,7 +163,7 @@ func (t *tap) end(name string, r *record, args []string) {
 	field := fields(args[at:])
 	t.c.cluster.note(field["instance"], "records "+name, field["slot"]+" run "+field["run"]+" "+field["status"], 0)
 	slot, _ := strconv.ParseInt(field["slot"], 10, 64)
-	switch tenure.RunStatus(field["status"]) {
+	switch tenure.RunState(field["status"]) {
 	case tenure.RunSucceeded, tenure.RunFailed:
 		if t.c.cluster.setup.kept && slot != r.open {
 			t.c.failed("P10: a run of slot %d of %s ended twice, or was never claimed", slot, name)

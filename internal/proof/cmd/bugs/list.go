@@ -212,7 +212,7 @@ var promises = []bug{
 	{name: "missed slots forgotten", test: "TestP10_EachSlotIsRunOrSkippedOnce", breaks: "an hourly job that was due during a failover is not run", file: "internal/schedule/plan.go", in: "internal/schedule",
 		old: "return Decision{Run: true, Slot: m.slot, Skipped: m.skipped, AtLeast: m.atLeast}.until(m.next, now)", new: "return Decision{Skipped: m.skipped + 1, AtLeast: m.atLeast}.until(m.next, now)"},
 	{name: "run of a dead leader forgotten", test: "TestAbandoned", breaks: "a run that its leader left behind is not run again", file: "tasks_run.go",
-		old: "\tcase r.Run != \"\" && t.Abandoned == Rerun && r.Crashes+1 < maxCrashes:\n\t\tt.rerunOf = r.Run", new: "\tcase r.Run != \"\" && t.Abandoned == Rerun && r.Crashes+1 < 0:\n\t\tt.rerunOf = r.Run"},
+		old: "\tcase r.Run != \"\" && t.Abandoned == AbandonedRerun && r.Crashes+1 < maxCrashes:\n\t\tt.rerunOf = r.Run", new: "\tcase r.Run != \"\" && t.Abandoned == AbandonedRerun && r.Crashes+1 < 0:\n\t\tt.rerunOf = r.Run"},
 	{name: "panicking task", test: "TestTaskFailures", breaks: "a task that panics ends the process", file: "bounded.go",
 		old: "if value := recover(); value != nil {", new: "if value := any(nil); value != nil {"},
 	{name: "task overlaps itself", in: redisstore, test: "TestTaskScripts", breaks: "a new leader starts a run while that of the old one is on", file: lua,
