@@ -76,39 +76,44 @@ func TestLogLines(t *testing.T) {
 			Event{Type: EventTaskFinished, InstanceID: "me", Task: "t", Slot: time.Unix(0, 0).UTC(), Took: time.Second},
 			`level=INFO msg="task finished" instance=me task=t slot=1970-01-01T00:00:00.000Z took=1s`,
 		},
-		{Event{Type: EventTaskFinished, InstanceID: "me", Err: errBroken}, `level=ERROR msg="task failed" instance=me error="the disk is full"`},
+		{Event{Type: EventTaskFailed, InstanceID: "me", Err: errBroken}, `level=ERROR msg="task failed" instance=me error="the disk is full"`},
+		{Event{Type: EventTaskFailed, InstanceID: "me", State: RunAbandoned}, `level=ERROR msg="task abandoned" instance=me`},
+		{Event{Type: EventTaskInterrupted, InstanceID: "me", Err: errBroken}, `level=INFO msg="task interrupted" instance=me error="the disk is full"`},
 		{Event{Type: EventTaskSkipped, InstanceID: "me"}, `level=WARN msg="task slots skipped" instance=me`},
-		{Event{Type: EventTaskBlocked, InstanceID: "me", Missed: 3}, `level=ERROR msg="task record unusable" instance=me missed=3`},
+		{Event{Type: EventTaskBlocked, InstanceID: "me", Missed: 3}, `level=ERROR msg="task stands still" instance=me missed=3`},
 		{Event{Type: "of another version", InstanceID: "me"}, ""},
 	} {
 		require.Equal(t, test.line, logged(test.event))
 	}
 }
 
-// Every event there is has a line, so that none is forgotten when one is added.
 // TestPanicsAreLoggedWithTheirStack: where the panic was stands in the record of the failure, and
 // in that alone.
 func TestPanicsAreLoggedWithTheirStack(t *testing.T) {
 	panicked := &PanicError{Value: "oops", Stack: []byte("goroutine 1")}
-	for _, kind := range []EventType{EventTaskBlocked, EventWorkFailed} {
+	for _, kind := range []EventType{EventTaskFailed, EventTaskBlocked, EventWorkFailed} {
 		require.Contains(t, logged(Event{Type: kind, Err: panicked}), `stack="goroutine 1"`)
 		require.Contains(t, logged(Event{Type: kind, Err: fmt.Errorf("cache: %w", panicked)}), `stack="goroutine 1"`)
 		require.NotContains(t, logged(Event{Type: kind, Err: &PanicError{}}), "stack", "runtime.Goexit leaves none")
 		require.NotContains(t, logged(Event{Type: kind, Err: errors.New("no")}), "stack")
 	}
-	for _, kind := range []EventType{EventEnded, EventTaskFinished} {
-		require.NotContains(t, logged(Event{Type: kind, Err: panicked}), "stack", "it was logged before")
-	}
+	require.NotContains(t, logged(Event{Type: EventEnded, Err: panicked}), "stack", "it was logged before")
 }
 
+// TestEveryEventIsLogged: every event there is has a line, so that none is forgotten when one is
+// added, and one whose name is a fault is logged at Warn or above.
 func TestEveryEventIsLogged(t *testing.T) {
+	fault := regexp.MustCompile(`fail|down|lost|stuck|refused|unread|slow|tardy|skipped|blocked|held|overrun|misconfigured|duplicate|drifted|step`)
 	source, err := os.ReadFile("events.go")
 	require.NoError(t, err)
 	declared := regexp.MustCompile(`EventType = "([a-z_]+)"`).FindAllSubmatch(source, -1)
 	require.NotEmpty(t, declared)
 	for _, event := range declared {
-		_, message := logLine(Event{Type: EventType(event[1])})
+		level, message := logLine(Event{Type: EventType(event[1])})
 		require.NotEmpty(t, message, "%s", event[1])
+		if fault.Match(event[1]) {
+			require.GreaterOrEqual(t, level, slog.LevelWarn, "%s", event[1])
+		}
 	}
 }
 

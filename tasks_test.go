@@ -138,7 +138,7 @@ func TestTasksOnRedis(t *testing.T) {
 func TestDecideAfterOverlap(t *testing.T) {
 	const minute = int64(60_000)
 	base := int64(1_700_000_000_000)
-	task := Task{Name: "t", Schedule: Every(10 * time.Minute)}
+	task := Task{Name: "t", Schedule: Every(10 * time.Minute), Overlap: OverlapSkip}
 	s := slotState{first: base, now: base + 25*minute, began: base - 5*minute, lastEnded: base + 12*minute}
 	require.Equal(t, slotPlan{next: base + 20*minute, slot: base + 10*minute, skipped: 2, first: base}, task.decide(s))
 	s.backlog = backlog{late: true, until: base - 5*minute, lag: 30 * minute} // it catches up

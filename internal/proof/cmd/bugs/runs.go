@@ -25,7 +25,7 @@ var runs = []bug{
 	{name: "abandoned run not reported", test: "TestAbandonedIsReported", breaks: "a task that killed its leaders has failed, and nobody hears of it", file: "tasks_run.go",
 		old: "if then != nil && (reply.Verdict == store.TaskDone || f.Status != store.RunAbandoned) {", new: "if then != nil && f.Status != store.RunAbandoned {"},
 	{name: "interrupted run logged as an error", test: "TestDeployLogsNoError", breaks: "every deploy logs errors of tasks that did what they should", file: "events_log.go",
-		old: "case e.Status == RunInterrupted:", new: "case false:"},
+		old: "slog.LevelInfo, \"task interrupted\"", new: "slog.LevelError, \"task interrupted\""},
 	{name: "pause lost with the record", test: "TestPauseOutlivesItsRecord", breaks: "a paused task runs once Redis has evicted its record", file: "tasks_plan.go",
 		old: "from.Paused\n", new: "false\n"},
 	{name: "extra claim expects nothing", in: redisstore, test: "TestTaskScripts", breaks: "a request that comes late runs a task once more", file: lua,
