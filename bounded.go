@@ -201,6 +201,13 @@ func worded(ctx context.Context, what string, err error) (heeded bool, named err
 	return heeded, named
 }
 
+// matches is errors.Is for an error of the application, whose methods may panic: then it matches
+// nothing. It is not for a loop.
+func matches(err, target error) bool {
+	is := false
+	return protect(func() error { is = errors.Is(err, target); return nil }) == nil && is
+}
+
 // errorText is an error as it is recorded: bounded, valid UTF-8. It calls the application's code
 // and is not for a loop.
 func errorText(err error) string {

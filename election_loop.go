@@ -329,14 +329,16 @@ func (l *electionLoop) begin(now lease.Reading) {
 	l.work.start(t.ctx, term)
 }
 
-// returned takes note that a piece of leader work has returned.
+// returned takes note that a piece of leader work has returned. Nil ends no term: work may be done
+// before its term is.
 func (l *electionLoop) returned(now lease.Reading, e workEnded) {
 	l.work.running[e.work] = false
 	cause := context.Cause(l.term.ctx)
 	switch {
-	case cause != nil && (e.err == nil || e.heeded):
-	case e.err == nil:
-		l.apply(now, l.cand.End(now, lease.Resigned), fmt.Errorf("%w: leader work %s returned", ErrResigned, l.work.name(e.work)))
+	case e.err == nil: // it is done: the term goes on, even without any work
+	case cause != nil && (e.heeded || e.resigns):
+	case e.resigns:
+		l.apply(now, l.cand.End(now, lease.Resigned), e.err)
 	case cause != nil: // it failed while it drained
 		l.bus.publish(Event{Type: EventWorkFailed, Role: l.opts.Role, Token: l.cand.Token(), Err: e.err})
 	default:

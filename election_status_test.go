@@ -22,7 +22,7 @@ func TestWhoStandsBackKnowsTheLeader(t *testing.T) {
 		work   func(*stage) LeadFunc // what ends the term of ours, if there is one
 	}{
 		"resigned": {nil, func(s *stage) LeadFunc {
-			return s.after(time.Second, func() error { return nil })
+			return s.after(time.Second, func() error { return ErrResigned })
 		}},
 		"failed work": {nil, func(s *stage) LeadFunc {
 			return s.after(time.Second, func() error { return errBroken })
@@ -198,8 +198,14 @@ func TestSilenceIsNoPenalty(t *testing.T) {
 func TestDownAndUpPair(t *testing.T) {
 	onStage(t, nil, func(s *stage) {
 		s.run(s.after(2*stageTTL, func() error { return errBroken }))
+		led, stoodBack := 0, 0
 		for i := range 6 {
 			s.at(time.Duration(i)*stageTTL + 2*time.Second)
+			if s.IsLeader() {
+				led++
+			} else if s.Status().Waiting == "penalty" {
+				stoodBack++
+			}
 			s.store.on(on("", fate{err: errNetwork}))
 			s.at(time.Duration(i)*stageTTL + 7*time.Second)
 			s.store.on(nil)
@@ -214,7 +220,8 @@ func TestDownAndUpPair(t *testing.T) {
 			require.Equal(s, []EventType{EventRedisDown, EventRedisUp}[i%2], kind, "%v", order)
 		}
 		require.Equal(s, EventRedisUp, order[len(order)-1])
-		require.Len(s, s.told(EventRenewFailed), 3, "of the leader alone")
+		require.Len(s, s.told(EventRenewFailed), led, "of the leader alone")
+		require.Equal(s, []int{5, 1}, []int{led, stoodBack})
 	})
 }
 

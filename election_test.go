@@ -122,12 +122,12 @@ func TestEveryLeadFuncRuns(t *testing.T) {
 			tokens <- term.Token
 			<-ctx.Done()
 			return nil
-		}, s.after(midTerm, func() error { return nil }))
+		}, s.after(midTerm, func() error { return ErrResigned }))
 		require.Equal(s, []int64{1, 1}, []int64{<-tokens, <-tokens})
 		require.Len(s, s.loop.opts.Lead, 2, "what Run is given is not kept")
 		s.at(midTerm)
-		require.Len(s, s.told(EventReleased), 1, "one that returns ends it for all")
-		require.ErrorContains(s, s.told(EventEnded)[0].Err, "returned")
+		require.Len(s, s.told(EventReleased), 1, "one that resigns ends it for all")
+		require.ErrorContains(s, s.told(EventEnded)[0].Err, "leader work")
 	})
 }
 

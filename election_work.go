@@ -21,9 +21,10 @@ type leaderWork struct {
 
 // workEnded is what one piece of leader work returned.
 type workEnded struct {
-	work   int
-	err    error // names the work
-	heeded bool  // it only says that the term is over
+	work    int
+	err     error // names the work
+	heeded  bool  // it only says that the term is over
+	resigns bool  // it asks for the end of the term
 }
 
 // start starts all of it in a term.
@@ -41,6 +42,7 @@ func (w *leaderWork) do(ctx context.Context, i int, term Term) {
 		e := workEnded{work: i}
 		if err != nil {
 			e.heeded, e.err = worded(ctx, "leader work "+w.name(i), err)
+			e.resigns = matches(err, ErrResigned)
 		}
 		w.ended(e)
 	})

@@ -111,3 +111,71 @@ func TestErrorOfWorkIsKept(t *testing.T) {
 		require.NotErrorIs(s, failed, ErrWorkFailed, "its term had ended otherwise")
 	})
 }
+
+// TestWorkThatIsDone: nil means that a piece of work is done. The others go on, and so does the
+// term, even without any: Run(ctx, warmCache, loop) leads for as long as loop does.
+func TestWorkThatIsDone(t *testing.T) {
+	done := func(context.Context, Term) error { return nil }
+	for name, lead := range map[string]func(*stage) []LeadFunc{
+		"one of two": func(s *stage) []LeadFunc { return []LeadFunc{done, s.honest(time.Second)} },
+		"all":        func(s *stage) []LeadFunc { return []LeadFunc{done, s.after(midTerm, func() error { return nil })} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStage(t, func(o *Options) { o.Election.Lead = []LeadFunc{done} }, func(s *stage) {
+				s.run(lead(s)...)
+				s.at(time.Hour)
+				require.True(s, s.IsLeader())
+				require.Len(s, s.told(EventAcquired), 1)
+				require.Empty(s, s.told(EventEnded))
+				require.Empty(s, s.told(EventWorkFailed))
+				require.NoError(s, s.Resign(context.Background()), "what is done is not waited for")
+				s.at(time.Hour + time.Minute)
+				require.True(s, s.IsLeader(), "and begins anew in the next term")
+				require.Len(s, s.told(EventAcquired), 2)
+			})
+		})
+	}
+}
+
+// TestWorkThatResignsAsItIsTold: the word of work that resigns is no failure, even if the term ends
+// for another reason meanwhile.
+func TestWorkThatResignsAsItIsTold(t *testing.T) {
+	onStage(t, nil, func(s *stage) {
+		s.run(func(ctx context.Context, _ Term) error { <-ctx.Done(); return ErrResigned })
+		s.at(midTerm)
+		require.NoError(s, s.stop())
+		require.Empty(s, s.told(EventWorkFailed))
+		require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrStopped)
+	})
+}
+
+// TestFailedWorkMovesOn: the work of a leader fails. Another takes over within milliseconds; if
+// there is none, the same leads again after a second.
+func TestFailedWorkMovesOn(t *testing.T) {
+	for name, others := range map[string]bool{"alone": false, "another waits": true} {
+		t.Run(name, func(t *testing.T) {
+			inCrew(t, func(c *crew) {
+				a := c.member("a").start(func(ctx context.Context, _ Term) error {
+					select {
+					case <-time.After(20 * time.Second):
+						return errBroken
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				})
+				c.until(time.Minute, a.IsLeader)
+				if others {
+					b := c.member("b").start()
+					c.until(time.Minute, func() bool { return !a.IsLeader() })
+					require.Less(c, c.until(time.Minute, b.IsLeader), 50*time.Millisecond)
+					return
+				}
+				for _, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+					c.until(time.Minute, func() bool { return !a.IsLeader() })
+					took := c.until(time.Minute, a.IsLeader)
+					require.InDelta(c, pause*105/100, took, float64(pause/10))
+				}
+			})
+		})
+	}
+}

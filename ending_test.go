@@ -3,6 +3,7 @@ package tenure
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
@@ -39,12 +40,14 @@ func failing(answer func(ctx context.Context, number int) error) func(*Options) 
 
 const (
 	resigned   = stageRetry * 105 / 100        // a resignation stands back for RetryInterval, and half of a tenth in jitter
-	penalty    = 30 * time.Second * 105 / 100  // after failed work
+	penalty    = time.Second * 105 / 100       // after failed work, the first time
 	retry      = stageTTL/20 - stageTTL/20/4/2 // an end that was not our own is followed by a campaign
 	midTerm    = 4 * time.Second               // between the renewals at 3 s and 6 s
 	refused    = stageRenew                    // at the first renewal
 	sick       = stageRenew                    // at the second health check
 	hung       = stageRenew + stageRenew       // when it has not returned for an interval
+	healthy    = stageRenew - time.Second      // from the release, a second after the end, to the third check: longer than the penalty
+	returns    = 2*stageRenew - time.Second    // from there to the return of the check that hung, which the third follows at once
 	foreignTTL = time.Hour + 30*time.Minute    // of a foreign lease
 )
 
@@ -55,8 +58,10 @@ var endings = []ending{
 		act: func(s *stage) { go func() { _ = s.Resign(context.Background()) }() },
 	},
 	{
-		name: "work returned nil", at: midTerm, cause: "resigned", kept: true, pause: resigned,
-		work: func(s *stage) LeadFunc { return s.after(midTerm, func() error { return nil }) },
+		name: "work resigned", at: midTerm, cause: "resigned", kept: true, pause: resigned,
+		work: func(s *stage) LeadFunc {
+			return s.after(midTerm, func() error { return fmt.Errorf("enough: %w", ErrResigned) })
+		},
 	},
 	{
 		name: "work error", at: midTerm, cause: "work failed", failed: true, kept: true, pause: penalty,
@@ -71,7 +76,7 @@ var endings = []ending{
 		work: func(s *stage) LeadFunc { return s.after(midTerm, func() error { runtime.Goexit(); return nil }) },
 	},
 	{
-		name: "health failed", at: sick, cause: "work failed", failed: true, kept: true, pause: penalty,
+		name: "health failed", at: sick, cause: "work failed", failed: true, kept: true, pause: healthy,
 		change: failing(func(_ context.Context, number int) error {
 			if number == 2 {
 				return errBroken
@@ -80,7 +85,7 @@ var endings = []ending{
 		}),
 	},
 	{
-		name: "health panic", at: sick, cause: "work failed", failed: true, kept: true, pause: penalty,
+		name: "health panic", at: sick, cause: "work failed", failed: true, kept: true, pause: healthy,
 		change: failing(func(_ context.Context, number int) error {
 			if number == 2 {
 				panic(errBroken)
@@ -89,7 +94,7 @@ var endings = []ending{
 		}),
 	},
 	{
-		name: "health hung", at: hung, cause: "work failed", failed: true, kept: true, pause: penalty,
+		name: "health hung", at: hung, cause: "work failed", failed: true, kept: true, pause: returns,
 		change: failing(func(ctx context.Context, number int) error {
 			if number == 2 {
 				<-ctx.Done()

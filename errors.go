@@ -18,7 +18,8 @@ var (
 	// ErrLost: the term ended without our will: Redis refused a renewal, or no renewal succeeded in
 	// time.
 	ErrLost = errors.New("tenure: leadership lost")
-	// ErrResigned: the term ended because this process gave it up while it went on running.
+	// ErrResigned: the term ended because this process gave it up while it went on running. Leader
+	// work returns it to resign.
 	ErrResigned = errors.New("tenure: leadership resigned")
 	// ErrWorkFailed: the term was given up because leader work, or the health check, failed or
 	// hung.

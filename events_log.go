@@ -37,7 +37,7 @@ func logEvents(logger *slog.Logger) func(Event) {
 		add(e.Took != 0, slog.Duration("took", e.Took))
 		add(e.Reason != "", slog.String("reason", e.Reason))
 		add(!e.Until.IsZero(), slog.Time("until", e.Until))
-		if e.Err != nil && !asked(e) {
+		if says(e) {
 			attrs = append(attrs, slog.String("error", e.Err.Error()))
 		}
 		if stack := stackOf(e); stack != "" {
@@ -61,10 +61,16 @@ func stackOf(e Event) string {
 	return string(panicked.Stack)
 }
 
-// asked reports whether a term ended because somebody asked for it: no error, then. Leader work
-// that returned resigns too, and its error names it.
+// asked reports whether a term ended because somebody asked for it.
 func asked(e Event) bool {
-	return e.Type == EventEnded && (e.Reason == lease.Shutdown.String() || e.Reason == lease.Resigned.String() && e.Err == ErrResigned) //nolint:errorlint // exactly this
+	return e.Type == EventEnded && (e.Reason == lease.Shutdown.String() || e.Reason == lease.Resigned.String())
+}
+
+// says reports whether the error of an event says more than its reason does. That of a term which
+// leader work has resigned names the work.
+func says(e Event) bool {
+	resigned := e.Reason == lease.Resigned.String()
+	return e.Err != nil && (!asked(e) || resigned && e.Err != ErrResigned) //nolint:errorlint // exactly this
 }
 
 // waitingWords are the reasons of EventWaiting.

@@ -39,8 +39,8 @@ func TestLogLines(t *testing.T) {
 		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "stopped", Err: ErrStopped}, `level=INFO msg="leadership ended" instance=me token=7 reason=stopped`},
 		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "resigned", Err: ErrResigned}, `level=INFO msg="leadership ended" instance=me token=7 reason=resigned`},
 		{
-			Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "resigned", Err: fmt.Errorf("%w: leader work f returned", ErrResigned)},
-			`level=WARN msg="leadership ended" instance=me token=7 reason=resigned error="tenure: leadership resigned: leader work f returned"`,
+			Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "resigned", Err: fmt.Errorf("leader work f: %w", ErrResigned)},
+			`level=INFO msg="leadership ended" instance=me token=7 reason=resigned error="leader work f: tenure: leadership resigned"`,
 		},
 		{Event{Type: EventReclaimed, InstanceID: "me", Token: 7}, `level=WARN msg="redis had lost the lease, taken back" instance=me token=7`},
 		{

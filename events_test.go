@@ -17,9 +17,19 @@ import (
 func TestEventsOfATermInOrder(t *testing.T) {
 	onStage(t, func(o *Options) { o.Election.Role = "cleanup" }, func(s *stage) {
 		s.store.hold("other", time.Second)
-		s.run(s.after(midTerm, func() error { return errBroken }))
+		fails := s.after(midTerm, func() error { return errBroken })
+		terms := 0
+		s.run(func(ctx context.Context, term Term) error {
+			if terms++; terms > 2 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return fails(ctx, term)
+		})
 		s.at(5 * time.Second)
 		s.store.on(on("renew", fate{err: errNetwork}))
+		s.at(11 * time.Second)
+		s.store.on(func(storeCall) fate { return fate{} })
 		s.at(time.Minute)
 		require.NoError(s, s.stop())
 		var told []string
@@ -36,7 +46,7 @@ func TestEventsOfATermInOrder(t *testing.T) {
 			"leader_changed 1 other", "waiting 0 lease", "acquired 2 ", "leader_changed 2 me",
 			"work_failed 2 ", "ended 2 ", "waiting 0 penalty", "released 2 ",
 			"acquired 3 ", "leader_changed 3 me", "redis_down 0 ", "renew_failed 3 ", "work_failed 3 ", "ended 3 ", "waiting 0 penalty",
-			"released 3 ", "redis_up 0 ",
+			"released 3 ", "redis_up 0 ", "acquired 4 ", "leader_changed 4 me", "ended 4 ", "released 4 ",
 		}, told)
 	})
 }

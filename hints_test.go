@@ -97,14 +97,17 @@ func TestRollCallMakesALeaderRenewAtOnce(t *testing.T) {
 }
 
 func TestHintsWhileStandingBackAreIgnored(t *testing.T) {
-	for name, fail := range map[string]error{"resigned": nil, "failed": errBroken} {
+	for name, test := range map[string]struct {
+		ends  error
+		pause time.Duration // a hundred of them are shorter than it stands back
+	}{"resigned": {ErrResigned, 40 * time.Millisecond}, "failed": {errBroken, 10 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
 			onStage(t, nil, func(s *stage) {
-				s.run(s.after(time.Second, func() error { return fail }))
+				s.run(s.after(time.Second, func() error { return test.ends }))
 				s.at(time.Second)
 				for range 100 {
 					s.hint(store.Hint{Type: store.HintVacant})
-					s.pass(40 * time.Millisecond)
+					s.pass(test.pause)
 				}
 				require.Len(s, s.store.made("acquire"), 1)
 			})

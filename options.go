@@ -83,8 +83,8 @@ type ElectionOptions struct {
 	Safety SafetyOptions
 	// Health is called every RenewInterval in a goroutine of its own, bounded by RenewInterval.
 	// While its last answer was an error, or none came in time, this candidate gives its term up
-	// and does not campaign; one that gave a term up for it does not for max(LeaseTTL, 30 s)
-	// either.
+	// and does not campaign. After a term that was given up for it this process stands back as it
+	// does after failed work, see LeadFunc.
 	Health func(context.Context) error
 	// Lead is leader work of this role, beside what is passed to Run.
 	Lead []LeadFunc

@@ -89,12 +89,12 @@ func TestStandaloneStandsBackAfterFailedWork(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		a := c.alone(Options{})
 		a.start(func(context.Context, Term) error {
-			c.note("led at %v", c.now().Round(time.Minute/2))
+			c.note("led at %v", c.now().Round(time.Second))
 			return ErrNotFound
 		})
-		c.pass(50 * time.Second)
+		c.pass(8 * time.Second)
 		require.False(c, a.IsLeader())
-		require.Equal(c, []string{"led at 0s", "led at 30s"}, c.noted())
+		require.Equal(c, []string{"led at 0s", "led at 1s", "led at 3s", "led at 7s"}, c.noted())
 		_, err := a.stop()
 		require.NoError(c, err)
 	})

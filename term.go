@@ -9,11 +9,17 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 )
 
-// LeadFunc does a leader's work and blocks until ctx is done. The lease is not released until it
-// returns.
+// LeadFunc does a leader's work. It must return soon after ctx is done: the lease is not released
+// before it has returned.
 //
-// Returning nil earlier resigns, and this process stands back for RetryInterval; returning an error
-// or panicking gives the term up and keeps this process from campaigning for max(LeaseTTL, 30 s).
+// It may return nil earlier. Its work is done then, and the term goes on. The next term calls it
+// again. To end the term it returns ErrResigned (errors.Is), or calls Resign: the lease is released
+// once all work of the term has returned, and this process stands back for RetryInterval.
+//
+// An error or a panic gives the term up, and this process stands back for a second. Each further
+// failure doubles that, up to max(LeaseTTL, 30 s). A term that lasts that long forgets earlier
+// failures. Another process takes over within milliseconds meanwhile.
+//
 // After ctx is done an error no longer affects the election. It is reported as EventWorkFailed
 // unless it is ctx.Err() or context.Cause(ctx).
 type LeadFunc func(ctx context.Context, term Term) error

@@ -200,6 +200,40 @@ func TestDrainRenewsBeforeTheDeadlineOnly(t *testing.T) {
 	b.none()
 }
 
+// TestPenaltyGrows: work that fails term after term keeps a candidate back for longer and longer. A
+// term that lasts for as long as the longest penalty forgets that, whatever ends it.
+func TestPenaltyGrows(t *testing.T) {
+	b := newBench(t)
+	term := func(lasts time.Duration, why Reason) time.Duration {
+		b.lead()
+		for began := b.now.Mono; b.now.Mono-began < lasts; {
+			b.pass(min(renew, lasts-(b.now.Mono-began)))
+			if r, due := b.c.Next(b.now); due {
+				b.answers(r, Kept, Renewed)
+			}
+		}
+		b.c.End(b.now, why)
+		b.c.Drained(b.now)
+		b.answers(b.next(), Done, Nothing)
+		back := b.c.StandsBack(b.now)
+		b.pass(back)
+		return back
+	}
+	fails := func(lasts time.Duration, want ...time.Duration) {
+		t.Helper()
+		for _, want := range want {
+			near(t, "standing back", term(lasts, Failed), want, want*11/10)
+		}
+	}
+	fails(time.Second, time.Second, 2*time.Second, 4*time.Second, 8*time.Second, 16*time.Second, 30*time.Second, 30*time.Second)
+	term(29*time.Second, Resigned) // not long enough
+	fails(29*time.Second, 30*time.Second)
+	fails(30*time.Second, time.Second)
+	fails(time.Second, 2*time.Second)
+	term(30*time.Second, Refused)
+	fails(time.Second, time.Second)
+}
+
 // TestStandsBack: how soon a candidate campaigns again depends on why its term ended; no hint
 // shortens it.
 func TestStandsBack(t *testing.T) {
@@ -210,7 +244,7 @@ func TestStandsBack(t *testing.T) {
 		{Expired, ttl / 20 * 3 / 4, ttl / 20},
 		{Refused, ttl / 20 * 3 / 4, ttl / 20},
 		{Resigned, retry, retry * 11 / 10},
-		{Failed, 30 * time.Second, 33 * time.Second},
+		{Failed, time.Second, 1100 * time.Millisecond},
 	} {
 		t.Run(tt.why.String(), func(t *testing.T) {
 			b := newBench(t)

@@ -127,6 +127,7 @@ const (
 	wakeSpread  = 2 * time.Millisecond    // so that followers do not ask in step
 	past        = time.Duration(-1 << 61) // before every reading: a monotonic clock may start below zero
 	maxStep     = time.Second             // of Redis's clock, beyond what is explained by the round trip
+	leastBack   = time.Second             // stands back after failed work, doubled with each further failure
 	kept        = 4                       // a TTL that was seen is remembered for so many times its length
 )
 
@@ -168,11 +169,13 @@ type Candidate struct {
 	stale   bool          // the last answer was Stale
 	unknown int           // answers in a row that were Unknown
 
-	lease  Lease
-	token  int64
-	since  int64
-	origin string
-	keep   bool // draining: renew
+	lease    Lease
+	token    int64
+	since    int64
+	origin   string
+	keep     bool          // draining: renew
+	begun    time.Duration // monotonic: the term began
+	failures int           // terms whose work failed, since one that lasted for the longest penalty
 
 	stopping bool
 	releases []release
@@ -368,7 +371,7 @@ func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
 			return c.Tick(now)
 		}
 		c.state, c.lease, c.token, c.since, c.origin = Leading, won, a.Token, a.Since, a.Origin
-		c.uncertain = false
+		c.uncertain, c.begun = false, now.Mono
 		c.wake = r.Sent.Mono + c.renewIn()
 		if c.called { // it may have come before the reply that says that the lease is ours
 			c.hint(now)
@@ -425,6 +428,12 @@ func (c *Candidate) End(now Reading, why Reason) Change {
 		return Nothing
 	}
 	c.state, c.reason, c.keep = Draining, why, why.voluntary()
+	if now.Mono-c.begun >= c.timing.Penalty { // the work can do it: earlier failures are forgotten
+		c.failures = 0
+	}
+	if why == Failed {
+		c.failures++
+	}
 	if !c.flying {
 		c.wake = min(c.wake, c.lease.Sent.Mono+c.timing.Renew)
 	}
@@ -456,7 +465,8 @@ func (c *Candidate) Drained(now Reading) {
 	case Resigned:
 		pause = c.timing.Retry + c.part(c.timing.Retry/10)
 	case Failed:
-		pause = c.timing.Penalty + c.part(c.timing.Penalty/10)
+		pause = Backoff(leastBack, c.failures, c.timing.Penalty)
+		pause += c.part(pause / 10)
 	}
 	c.back = now.Mono + pause
 	c.wake = c.back

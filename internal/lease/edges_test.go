@@ -62,7 +62,7 @@ func TestJitter(t *testing.T) {
 		{"follower", follower, retry * 9 / 10, retry},
 		{"renewal", func(b *bench) { b.lead() }, renew * 9 / 10, renew * 11 / 10},
 		{"after a resignation", ends(Resigned), retry, retry * 11 / 10},
-		{"after failed work", ends(Failed), 30 * time.Second, 33 * time.Second},
+		{"after failed work", ends(Failed), time.Second, 1100 * time.Millisecond},
 		{"after a loss", ends(Refused), ttl / 20, ttl / 20 * 3 / 4},
 		{"after a long silence", func(b *bench) {
 			r := b.next()

@@ -32,7 +32,7 @@ type Timing struct {
 	Retry   time.Duration // longest sleep of a follower
 	Drift   time.Duration // how far Redis's clock may run ahead of ours within one TTL
 	HoldOff time.Duration // least hold-off, when it is to be longer than every TTL known
-	Penalty time.Duration // how long a candidate stands back after its work failed
+	Penalty time.Duration // the longest that a candidate stands back after its work failed
 	Margin  time.Duration // how long an old master may take writes beside a new one; zero: not at all
 }
 
@@ -42,7 +42,7 @@ const Rounding = 2 * time.Millisecond
 // DefaultDrift is the drift margin of a TTL where none is given: 1 %, at least 10 ms.
 func DefaultDrift(ttl time.Duration) time.Duration { return max(ttl/100, 10*time.Millisecond) }
 
-// DefaultPenalty is the penalty after failed work where none is given: one TTL, at least 30 s.
+// DefaultPenalty is the longest penalty after failed work if none is given: one TTL, at least 30 s.
 func DefaultPenalty(ttl time.Duration) time.Duration { return max(ttl, 30*time.Second) }
 
 // Life is how long after the request was handed to the client a granted lease may be believed in:
@@ -96,5 +96,8 @@ func SaneToken(token, now int64) bool {
 // Backoff is the pause after so many failures in a row, 1 or more: first, doubled with each further
 // one, at most most.
 func Backoff(first time.Duration, failures int, most time.Duration) time.Duration {
-	return min(first<<min(failures-1, 10), most)
+	for ; failures > 1 && first < most; failures-- {
+		first *= 2
+	}
+	return min(first, most)
 }

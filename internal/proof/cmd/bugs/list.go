@@ -106,7 +106,7 @@ var promises = []bug{
 	{name: "late grant not given back", test: "TestP5_LateWonOfAnOldCampaignIsReleased", breaks: "a lease that was granted to a dead campaign keeps everybody out for a TTL", file: candidate, in: "internal/lease",
 		old: "if over && (a.Verdict == Won || a.Verdict == Kept) {", new: "if over && false {"},
 	{name: "penalty forgotten", test: "TestStandsBack", breaks: "a process whose work fails takes the lead again at once", file: candidate, in: "internal/lease",
-		old: "\tcase Failed:\n\t\tpause = c.timing.Penalty", new: "\tcase Failed:\n\t\tpause = c.timing.Penalty / 1000"},
+		old: "\tcase Failed:\n\t\tpause = Backoff(leastBack,", new: "\tcase Failed:\n\t\tpause = Backoff(leastBack/1000,"},
 	{name: "resignation without standing back", test: "TestStandsBack", breaks: "who resigns is elected again", file: candidate, in: "internal/lease",
 		old: "\tcase Resigned:\n\t\tpause = c.timing.Retry", new: "\tcase Resigned:\n\t\tpause = c.timing.Retry / 1000"},
 	{name: "lease renewed over dead work", test: "TestP8_OrderOfTheEnd", breaks: "leader work that has failed goes on leading", file: "election_loop.go",

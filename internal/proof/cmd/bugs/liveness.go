@@ -6,7 +6,7 @@ var liveness = []bug{
 	{name: "lost answer waited for", test: "TestCalmIsNoticedWhereItIsWrong", in: "internal/proof/sim", breaks: "a candidate whose question had no answer never asks again", file: candidate,
 		old: "if c.flying && now.Mono-c.flight.Sent.Mono >= c.flight.Bound {", new: "if c.flying && c.state != Following && now.Mono-c.flight.Sent.Mono >= c.flight.Bound {"},
 	{name: "stands back for ever", test: "TestEveryRunEndsCalm", in: "internal/proof/sim", breaks: "an instance whose work failed never campaigns again", file: candidate,
-		old: "pause = c.timing.Penalty + c.part(c.timing.Penalty/10)", new: "pause = MaxTTL"},
+		old: "pause = Backoff(leastBack, c.failures, c.timing.Penalty)", new: "pause = MaxTTL"},
 	{name: "calm without a leader not noticed", test: "TestCalmIsNoticedWhereItIsWrong", in: "internal/proof/sim", breaks: "the simulator is content with nothing happening", file: "internal/proof/sim/calm.go",
 		old: "	if leader == nil {\n", new: "	if false {\n"},
 	{name: "deaf subscription not noticed", test: "TestCalmIsNoticedWhereItIsWrong", in: "internal/proof/sim", breaks: "the simulator does not ask whether subscriptions hear", file: "internal/proof/sim/calm.go",
