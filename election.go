@@ -154,6 +154,41 @@ func (e *Elector) Resign(ctx context.Context) error {
 	}
 }
 
+// Do calls fn if this process leads, and returns its error as it is. It is for what a handler may do
+// only on the leader: unlike an IsLeader before it, the lease is not released before fn has
+// returned, as with leader work. It asks Redis nothing and never blocks for longer than fn does.
+//
+// The context of fn has the values and the deadline of ctx. It ends with ctx, and with the term:
+// context.Cause says then why, see Term.Context. fn should return soon after that. Hand term.Token to
+// what fn writes to.
+//
+// If this process does not lead, Do returns ErrNotLeader, with the ID of the leader in its text if
+// that is known (see ElectionStatus.Leader), and fn is not called; so also from the end of the term
+// on, while its work drains. If ctx is done already, Do returns its cause. fn runs in the goroutine
+// of the caller, so that a panic of it passes to the caller, and the term goes on.
+func (e *Elector) Do(ctx context.Context, fn func(ctx context.Context, term Term) error) error {
+	if fn == nil {
+		return fmt.Errorf("%w: Do got a nil function", ErrMisconfigured)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	t := e.loop.current.Load()
+	if t == nil || !t.enter() {
+		return e.notLeader()
+	}
+	defer t.leave()
+	return t.do(ctx, fn)
+}
+
+// notLeader is ErrNotLeader, with what the last answer of Redis says of the leader.
+func (e *Elector) notLeader() error {
+	if leader := e.Status().Leader; leader != "" && leader != e.loop.id {
+		return fmt.Errorf("%w: instance %q is, by the last answer of Redis", ErrNotLeader, leader)
+	}
+	return ErrNotLeader
+}
+
 // Observe calls fn with every event from now on, until stop is called; see Coordinator.Observe. An
 // elector of a coordinator has the events of all of it.
 func (e *Elector) Observe(fn func(Event)) (stop func()) { return e.loop.bus.observe(fn) }

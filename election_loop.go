@@ -186,7 +186,23 @@ func (l *electionLoop) run(ctx context.Context, lead []LeadFunc) (deadline time.
 // answered is not asked for ever to take back what it may have granted: once is enough.
 func (l *electionLoop) finished() bool {
 	done := l.cand.Finished() || l.cand.State() == lease.Stopped && l.report.lastAnswer.IsZero()
-	return done && l.work.idle() && l.calls == 0 && !l.healthRunning
+	return done && l.idle() && l.calls == 0 && !l.healthRunning
+}
+
+// idle reports whether all work of the term has returned.
+func (l *electionLoop) idle() bool {
+	return l.work.idle() && (l.term == nil || l.term.sections.Load() == 0)
+}
+
+// workLeft says what has not returned.
+func (l *electionLoop) workLeft() []string {
+	left := l.work.left()
+	if l.term != nil {
+		if n := l.term.sections.Load(); n > 0 {
+			left = append(left, fmt.Sprintf("Do (%d running)", n))
+		}
+	}
+	return left
 }
 
 var closed = func() <-chan struct{} {
@@ -336,8 +352,8 @@ func (l *electionLoop) returned(now lease.Reading, e workEnded) {
 	cause := context.Cause(l.term.ctx)
 	switch {
 	case e.err == nil: // it is done: the term goes on, even without any work
-	case cause != nil && (e.heeded || e.resigns):
-	case e.resigns:
+	case cause != nil && e.heeded:
+	case e.resigns: // without an effect if the term has ended
 		l.apply(now, l.cand.End(now, lease.Resigned), e.err)
 	case cause != nil: // it failed while it drained
 		l.bus.publish(Event{Type: EventWorkFailed, Role: l.opts.Role, Token: l.cand.Token(), Err: e.err})
@@ -369,7 +385,7 @@ func (l *electionLoop) drain(now lease.Reading) {
 	case l.work.idle() || !time.Now().Before(l.finishBy):
 		tasks.end(context.Cause(l.term.ctx))
 	}
-	if l.work.idle() {
+	if l.idle() {
 		l.resignDone() // of an older one that Redis has not confirmed yet
 		l.releasing, l.releasingToken = l.term, l.cand.Token()
 		if l.cand.Reason() == lease.Refused { // there is nothing of ours to give back
@@ -381,7 +397,7 @@ func (l *electionLoop) drain(now lease.Reading) {
 	} else if !l.abandoned && !time.Now().Before(l.drainBy) {
 		l.abandoned = true
 		l.cand.Abandon()
-		overrun := fmt.Errorf("%w: %s", ErrDrainTimeout, l.work.left())
+		overrun := fmt.Errorf("%w: %s", ErrDrainTimeout, strings.Join(l.workLeft(), ", "))
 		l.bus.publish(Event{Type: EventOverrun, Role: l.opts.Role, Token: l.cand.Token(), Err: overrun})
 		l.term.resignDone(overrun) // the work may itself be what waits for it
 	}
@@ -577,10 +593,7 @@ func (l *electionLoop) publishStatus(state ElectionState) {
 
 // leftovers says what still runs.
 func (l *electionLoop) leftovers() error {
-	var left []string
-	if !l.work.idle() {
-		left = append(left, l.work.left())
-	}
+	left := l.workLeft()
 	if l.calls > 0 {
 		left = append(left, fmt.Sprintf("%d calls to Redis", l.calls))
 	}

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -60,14 +59,14 @@ func (w *leaderWork) name(i int) string {
 }
 
 // left says what has not returned.
-func (w *leaderWork) left() string {
+func (w *leaderWork) left() []string {
 	var names []string
 	for i, running := range w.running {
 		if running {
 			names = append(names, "leader work "+w.name(i))
 		}
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 var errHealth = errors.New("health check gave no answer in time")

@@ -89,7 +89,7 @@ func TestStandaloneStandsBackAfterFailedWork(t *testing.T) {
 	inCrew(t, func(c *crew) {
 		a := c.alone(Options{})
 		a.start(func(context.Context, Term) error {
-			c.note("led at %v", c.now().Round(time.Second))
+			c.note("led at %v", c.now().Truncate(time.Second))
 			return ErrNotFound
 		})
 		c.pass(8 * time.Second)

@@ -62,8 +62,8 @@ var ended = func() context.Context {
 
 type termKey struct{}
 
-// TermFrom returns the term that leader work or a task runs in. That of a task may be valid for
-// longer, see Term.Valid.
+// TermFrom returns the term that leader work, a task or a function of Elector.Do runs in. That of a
+// task may be valid for longer, see Term.Valid.
 func TermFrom(ctx context.Context) (Term, bool) {
 	term, ok := ctx.Value(termKey{}).(Term)
 	return term, ok
@@ -98,6 +98,8 @@ type liveTerm struct {
 	home      *atomic.Pointer[liveTerm] // where its election keeps the term that is on: tells its terms from those of another
 	released  chan struct{}             // closed by the loop when the lease was given back, or is left to lapse
 	overrun   error                     // set before that if the work still runs
+
+	sections atomic.Int64 // calls of Do: they are work of the term too
 
 	// A term has a second one, which its tasks run in. It ends right after the term, but for a
 	// voluntary end: then it lasts until the tasks have returned or their time is up, while the
@@ -219,6 +221,33 @@ func (t *liveTerm) stop(cause error) {
 	t.lease.Store(nil)
 	t.timer.Stop()
 	t.cancel(cause)
+}
+
+// enter lets a section of Do begin, if the term leads. Whoever releases the lease ends the term
+// first and looks at sections then, so that a section is seen or does not begin.
+func (t *liveTerm) enter() bool {
+	t.sections.Add(1)
+	if t.leading() {
+		return true
+	}
+	t.leave()
+	return false
+}
+
+// leave is the end of a section.
+func (t *liveTerm) leave() {
+	if t.sections.Add(-1) == 0 && t.lease.Load() == nil { // the drain may wait for it
+		t.wake()
+	}
+}
+
+// do runs fn under a context that ends with ctx and with the term.
+func (t *liveTerm) do(ctx context.Context, fn func(context.Context, Term) error) error {
+	term, _ := TermFrom(t.ctx)
+	both, cancel := context.WithCancelCause(context.WithValue(ctx, termKey{}, term))
+	defer cancel(nil)
+	defer context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })()
+	return fn(both, term)
 }
 
 // resignDone ends the wait of Resign. overrun says what work still runs, if any does. Only the loop
