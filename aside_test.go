@@ -25,7 +25,7 @@ type asideStore struct {
 
 func (s *asideStore) AskAside(_ context.Context, r lease.Request) (store.LeaseReply, error) {
 	s.mu.Lock()
-	s.sent = append(s.sent, s.stage.now())
+	s.sent = append(s.sent, s.election.now())
 	s.mu.Unlock()
 	if s.hang {
 		<-s.healed
@@ -50,20 +50,20 @@ func (s *asideStore) copies() []time.Duration {
 // term goes on by the second copies, also at the cap of calls, and its deadline counts from before
 // the first.
 func TestSecondCopyKeepsTheTerm(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.on(on("renew", fate{lost: true, hang: true}))
 		store := &asideStore{scriptedStore: s.store}
 		s.Elector.loop.store = store
 		s.run(s.honest(0))
 		first := s.Status().Token
-		second := stageRenew + stageTTL/3/secondCopy
+		second := electionRenew + electionTTL/3/secondCopy
 		s.at(second - time.Millisecond)
 		require.Empty(s, store.copies())
 		s.at(second)
 		require.Len(s, store.copies(), 1)
-		require.WithinDuration(s, s.began.Add(stageRenew+stageLife), s.Status().Deadline, time.Millisecond)
+		require.WithinDuration(s, s.began.Add(electionRenew+electionLife), s.Status().Deadline, time.Millisecond)
 		for range 30 {
-			s.pass(stageRenew)
+			s.pass(electionRenew)
 			require.True(s, s.IsLeader())
 		}
 		require.Equal(s, first, s.Status().Token)
@@ -76,12 +76,12 @@ func TestSecondCopyKeepsTheTerm(t *testing.T) {
 // A second copy that fails says nothing: the first is still on its way. An answer to the first
 // makes one needless.
 func TestSecondCopyThatFailsIsNoNews(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.on(on("renew", fate{back: 2 * time.Second}))
 		store := &asideStore{scriptedStore: s.store, err: errNetwork}
 		s.Elector.loop.store = store
 		s.run(s.honest(0))
-		s.at(stageRenew + time.Second)
+		s.at(electionRenew + time.Second)
 		require.Len(s, store.copies(), 1)
 		s.store.on(nil)
 		s.pass(time.Minute)
@@ -93,7 +93,7 @@ func TestSecondCopyThatFailsIsNoNews(t *testing.T) {
 }
 
 func TestOneSecondCopyAtATime(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.on(on("renew", fate{back: 2 * time.Second}))
 		store := &asideStore{scriptedStore: s.store, hang: true}
 		s.Elector.loop.store = store
@@ -106,7 +106,7 @@ func TestOneSecondCopyAtATime(t *testing.T) {
 
 // A candidate whose calls all hang asks on over the way aside.
 func TestProbeAtTheCapOfCalls(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.on(on("acquire", fate{lost: true, hang: true}))
 		s.Elector.loop.store = &asideStore{scriptedStore: s.store}
 		s.run(s.honest(0))

@@ -68,7 +68,7 @@ func (c *canaries) hears(values ...any) {
 // or error, whatever goes wrong, and a nonce lies nowhere in Redis but in the term hash.
 func TestNoSecretIsTold(t *testing.T) {
 	c := &canaries{nonces: map[string]bool{}}
-	inCrew(t, func(w *crew) {
+	inCluster(t, func(w *cluster) {
 		w.redis.Do(func(m *miniredis.Miniredis) { m.RequireAuth(canaryPassword) })
 		var unknown atomic.Bool
 		listen := func() {
@@ -83,7 +83,7 @@ func TestNoSecretIsTold(t *testing.T) {
 			o.Registry.Metadata = map[string]string{"zone": "a"}
 		}
 		panics := errors.New("a task that panics")
-		join := func(name string) *crewMember {
+		join := func(name string) *instance {
 			m := w.on(name, password, setup)
 			m.Observe(func(e Event) { c.hears(e) })
 			_, err := m.Role("cleanup", ElectionOptions{LeaseTTL: 10 * time.Second})
@@ -99,7 +99,7 @@ func TestNoSecretIsTold(t *testing.T) {
 				return ctx.Err()
 			})
 		}
-		look := func(m *crewMember) {
+		look := func(m *instance) {
 			ctx, cancel := context.WithTimeout(w.Context(), 5*time.Second)
 			defer cancel()
 			term, _ := m.Elector().Term()
@@ -195,7 +195,7 @@ func TestNoSecretIsTold(t *testing.T) {
 				}
 			}
 		})
-		for _, m := range []*crewMember{a, b} {
+		for _, m := range []*instance{a, b} {
 			_, err := m.stop()
 			c.hears(err)
 		}

@@ -19,7 +19,7 @@ import (
 const crewShutdown = 25 * time.Second // the default
 
 func TestCoordinatorRunsOnce(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		ctx := context.Background()
 		require.ErrorIs(c, a.Run(ctx, nil), ErrMisconfigured, "a nil LeadFunc starts nothing")
@@ -35,7 +35,7 @@ func TestCoordinatorRunsOnce(t *testing.T) {
 func doNothing(context.Context, TaskRun) error { return nil }
 
 func TestCoordinatorRunAgainWhileItDrains(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		a.start(a.works("work", time.Second))
 		c.pass(time.Minute)
@@ -54,7 +54,7 @@ func TestCoordinatorRunAgainWhileItDrains(t *testing.T) {
 }
 
 func TestCoordinatorWithADoneContextSendsNothing(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		role, err := a.Role("other", ElectionOptions{})
 		require.NoError(c, err)
@@ -75,7 +75,7 @@ func TestCoordinatorWithADoneContextSendsNothing(t *testing.T) {
 }
 
 func TestP11_WorkThatIgnoresItsContext(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		release := make(chan struct{})
 		defer close(release)
@@ -100,7 +100,7 @@ func TestP11_WorkThatIgnoresItsContext(t *testing.T) {
 // A task that ignores its context is named by the work that waits for it, and its late end harms
 // nobody.
 func TestP11_ATaskThatIgnoresItsContext(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.ShutdownTimeout = 5 * time.Second })
 		release := make(chan struct{})
 		require.NoError(c, a.Tasks().Register(Task{Name: "deaf", Schedule: Every(time.Minute), RunOnElection: true, Run: func(context.Context, TaskRun) error {
@@ -139,7 +139,7 @@ func (s *hungTasks) Open(ctx context.Context, name string, o store.TaskOpen) (st
 // so.
 func TestP11_CallOfTheTasksHangs(t *testing.T) {
 	for _, heals := range []bool{false, true} {
-		inCrew(t, func(c *crew) {
+		inCluster(t, func(c *cluster) {
 			a := c.member("a")
 			healed := make(chan struct{})
 			heal := sync.OnceFunc(func() { close(healed) })
@@ -171,28 +171,28 @@ func TestP11_CallOfTheTasksHangs(t *testing.T) {
 func TestP11_RedisHangsAtTheStop(t *testing.T) {
 	for name, test := range map[string]struct {
 		client func(*redis.Options)
-		hang   func(*crew)
+		hang   func(*cluster)
 		says   []string // nothing: all has returned in time
 	}{
 		"partition": {
-			hang: func(c *crew) { c.net.Partition("a", simnet.Both, 0) },
+			hang: func(c *cluster) { c.net.Partition("a", simnet.Both, 0) },
 		},
 		"pause": {
-			hang: func(c *crew) { c.redis.Pause(time.Hour) },
+			hang: func(c *cluster) { c.redis.Pause(time.Hour) },
 		},
 		"partition, a client that waits for ever": {
 			client: func(o *redis.Options) { o.ReadTimeout, o.PoolTimeout = -1, time.Hour },
-			hang:   func(c *crew) { c.net.Partition("a", simnet.Both, 0) },
+			hang:   func(c *cluster) { c.net.Partition("a", simnet.Both, 0) },
 			says:   []string{"a call of the registry to Redis"}, // those of the elections end with their attempt
 		},
 		"pause, a client that waits for ever": {
 			client: func(o *redis.Options) { o.ReadTimeout, o.PoolTimeout = -1, time.Hour },
-			hang:   func(c *crew) { c.redis.Pause(time.Hour) },
+			hang:   func(c *cluster) { c.redis.Pause(time.Hour) },
 			says:   []string{"a call of the registry to Redis"}, // those of the elections end with their attempt
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inCrew(t, func(c *crew) {
+			inCluster(t, func(c *cluster) {
 				a := c.on("a", test.client)
 				_, err := a.Role("other", ElectionOptions{LeaseTTL: 10 * time.Second})
 				require.NoError(c, err)
@@ -223,7 +223,7 @@ func TestP11_RedisHangsAtTheStop(t *testing.T) {
 // The coordinator is stopped at every millisecond of its first election.
 func TestP11_CoordinatorStoppedAtAnyMoment(t *testing.T) {
 	for at := time.Duration(0); at < 300*time.Millisecond; at += 10 * time.Millisecond {
-		inCrew(t, func(c *crew) {
+		inCluster(t, func(c *cluster) {
 			a := c.member("a")
 			_, err := a.Role("other", ElectionOptions{})
 			require.NoError(c, err)
@@ -241,7 +241,7 @@ func TestP11_CoordinatorStoppedAtAnyMoment(t *testing.T) {
 }
 
 func TestFailFastOfOneRoleEndsRun(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.FailFast = true })
 		_, err := a.Role("forbidden", ElectionOptions{})
 		require.NoError(c, err)
@@ -258,7 +258,7 @@ func TestFailFastOfOneRoleEndsRun(t *testing.T) {
 }
 
 func TestFailFastEndsTheTermsOfOthersWithItsError(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.FailFast = true })
 		c.forbid("tenure:leader:later")
 		_, err := a.Role("later", ElectionOptions{Health: func(context.Context) error { // it asks nothing before 10 s have passed
@@ -284,7 +284,7 @@ func TestFailFastEndsTheTermsOfOthersWithItsError(t *testing.T) {
 }
 
 func TestFailFastIsNotForRolesThatAreAddedLater(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.FailFast = true })
 		c.forbid("tenure:leader:late")
 		a.start()
@@ -302,7 +302,7 @@ func TestFailFastIsNotForRolesThatAreAddedLater(t *testing.T) {
 }
 
 func TestObservers(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		var first, second []EventType
 		stop := a.Observe(func(e Event) { first = append(first, e.Type) })
@@ -322,7 +322,7 @@ func TestObservers(t *testing.T) {
 }
 
 func TestP11_ABlockedObserver(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.ShutdownTimeout = 5 * time.Second })
 		release := make(chan struct{})
 		a.Observe(func(Event) { <-release })
@@ -340,7 +340,7 @@ func TestP11_ABlockedObserver(t *testing.T) {
 }
 
 func TestP11_ASubscriptionThatHangs(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		listen, release := a.backend.listen, make(chan struct{})
 		a.backend.listen = func(ctx context.Context, to store.Audience) {
@@ -361,7 +361,7 @@ func TestP11_ASubscriptionThatHangs(t *testing.T) {
 }
 
 func TestWithoutBeatsNothingIsRegistered(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.Registry.HeartbeatInterval = -1 })
 		a.start(a.works("work", 0))
 		c.pass(time.Minute)

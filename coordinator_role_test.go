@@ -14,10 +14,10 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// Everything here sleeps in virtual time: inCrew opens a bubble.
+// Everything here sleeps in virtual time: inCluster opens a bubble.
 
 func TestRolesBeforeDuringAndAfterRun(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		before, err := a.Role("before", ElectionOptions{Lead: []LeadFunc{a.works("before", 0)}})
 		require.NoError(c, err)
@@ -57,7 +57,7 @@ func TestRolesBeforeDuringAndAfterRun(t *testing.T) {
 }
 
 func TestRoleRefusesWhatIsWrong(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.Election.LeaderKey = "leader:main" })
 		_, err := a.Role("one", ElectionOptions{LeaderKey: "leader:one"})
 		require.NoError(c, err)
@@ -93,7 +93,7 @@ func TestRoleRefusesWhatIsWrong(t *testing.T) {
 
 // The role of a key that another role's name leads to.
 func TestRoleRefusesANameWhoseKeyIsTaken(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.Election.LeaderKey = "tenure:leader:x" })
 		_, err := a.Role("x", ElectionOptions{})
 		require.ErrorIs(c, err, ErrMisconfigured)
@@ -103,7 +103,7 @@ func TestRoleRefusesANameWhoseKeyIsTaken(t *testing.T) {
 
 // Two leases, or a lease and something else of the namespace, never write to one key.
 func TestLeaderKeysShareNothing(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		_, err := a.Role("one", ElectionOptions{LeaderKey: "leader:one:since"})
 		require.NoError(c, err)
@@ -142,7 +142,7 @@ func TestLeaderKeysShareNothing(t *testing.T) {
 }
 
 func TestTheDefaultRoleMayHaveAName(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.Election.Role = "main" })
 		_, err := a.Role("main", ElectionOptions{})
 		require.ErrorContains(c, err, "is there already")
@@ -155,7 +155,7 @@ func TestTheDefaultRoleMayHaveAName(t *testing.T) {
 }
 
 func TestResignOfOneRoleLeavesTheOther(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		other, err := a.Role("other", ElectionOptions{LeaseTTL: 10 * time.Second})
 		require.NoError(c, err)
@@ -174,7 +174,7 @@ func TestResignOfOneRoleLeavesTheOther(t *testing.T) {
 // Roles are added from everywhere while Run begins and ends; hints arrive meanwhile.
 func TestRolesAreAddedAtAnyMoment(t *testing.T) {
 	for stopAt := range 20 {
-		inCrew(t, func(c *crew) {
+		inCluster(t, func(c *cluster) {
 			a := c.member("a")
 			var adding sync.WaitGroup
 			var mu sync.Mutex
@@ -211,7 +211,7 @@ func TestRolesAreAddedAtAnyMoment(t *testing.T) {
 
 // A role may be added from a callback of the coordinator.
 func TestRolesFromCallbacks(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		a.Observe(func(e Event) {
 			if e.Type == EventAcquired && e.Role == "" {
@@ -238,7 +238,7 @@ func TestRolesFromCallbacks(t *testing.T) {
 // reached; EmptyHistoryWait: LeaseTTL keeps P1 then too.
 func TestP1_ARollCallThatIsNotHeard(t *testing.T) {
 	for _, wait := range []time.Duration{0, 10 * time.Second} {
-		inCrew(t, func(c *crew) {
+		inCluster(t, func(c *cluster) {
 			waits := func(o *Options) { o.Election.Safety.EmptyHistoryWait = wait }
 			a := c.member("a", waits)
 			a.backend.listen = func(ctx context.Context, _ store.Audience) { <-ctx.Done() }

@@ -19,7 +19,7 @@ import (
 
 // The whole life of a coordinator, as an observer hears of it.
 func TestCoordinatorLife(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		c.redis.Do(func(m *miniredis.Miniredis) { // another program died and left this behind
 			m.HSet("tenure:instances", "ghost", `{"instance_id":"ghost","last_heartbeat":1}`)
 		})
@@ -56,12 +56,14 @@ func TestCoordinatorLife(t *testing.T) {
 // An instance takes part from its first good beat on, also while it does not campaign: its health
 // check fails, or Redis refuses the election.
 func TestActiveFromTheFirstGoodBeat(t *testing.T) {
-	for name, prepare := range map[string]func(*crew, *Options){
-		"unhealthy": func(_ *crew, o *Options) { o.Election.Health = func(context.Context) error { return errBroken } },
-		"refused":   func(c *crew, _ *Options) { c.refuse("tenure:leader", "LOADING Redis is loading the dataset in memory") },
+	for name, prepare := range map[string]func(*cluster, *Options){
+		"unhealthy": func(_ *cluster, o *Options) { o.Election.Health = func(context.Context) error { return errBroken } },
+		"refused": func(c *cluster, _ *Options) {
+			c.refuse("tenure:leader", "LOADING Redis is loading the dataset in memory")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inCrew(t, func(c *crew) {
+			inCluster(t, func(c *cluster) {
 				a := c.member("a", func(o *Options) { prepare(c, o) }).start()
 				c.pass(time.Second)
 				require.Equal(c, "active", a.record())
@@ -73,7 +75,7 @@ func TestActiveFromTheFirstGoodBeat(t *testing.T) {
 
 // A first beat that succeeds during the drain does not make an instance active.
 func TestDrainingStaysDraining(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		c.refuse("tenure:instances", "LOADING Redis is loading the dataset in memory")
 		a := c.member("a").start(c.member("b").works("default", 5*time.Second))
 		c.pass(time.Second)
@@ -89,7 +91,7 @@ func TestDrainingStaysDraining(t *testing.T) {
 
 // The order of a stop: the work is drained, then the lease is released, then the record goes.
 func TestP11_DrainsThenReleasesThenDeregisters(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		look := func() string { return "lease " + c.holder("tenure:leader") + ", record " + a.record() }
 		a.start(func(ctx context.Context, _ Term) error {
@@ -114,13 +116,13 @@ func TestP11_DrainsThenReleasesThenDeregisters(t *testing.T) {
 }
 
 func TestTwoCoordinators(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a, b := c.member("a"), c.member("b")
 		a.start(a.works("work", 0))
 		c.pass(5 * time.Second)
 		b.start(b.works("work", 0))
 		c.pass(5 * time.Second)
-		for _, m := range []*crewMember{a, b} {
+		for _, m := range []*instance{a, b} {
 			require.Equal(c, []string{"a active", "b active"}, m.list())
 			leader, err := m.Elector().Leader(context.Background())
 			require.NoError(c, err)
@@ -144,7 +146,7 @@ func TestTwoCoordinators(t *testing.T) {
 
 // What dies without a word is removed by whoever leads then.
 func TestTheNextLeaderSweepsTheDead(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a, b := c.member("a").start(), c.member("b")
 		c.pass(time.Second)
 		b.start()
@@ -160,15 +162,15 @@ func TestTheNextLeaderSweepsTheDead(t *testing.T) {
 }
 
 func TestTasksGoOnAcrossAFailOver(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a, b := c.member("a"), c.member("b")
-		for _, m := range []*crewMember{a, b} {
+		for _, m := range []*instance{a, b} {
 			require.NoError(c, m.Tasks().Register(m.counts("early", Every(time.Minute))))
 		}
 		a.start()
 		c.pass(time.Second)
 		b.start()
-		for _, m := range []*crewMember{a, b} { // during Run
+		for _, m := range []*instance{a, b} { // during Run
 			require.NoError(c, m.Tasks().Register(m.counts("late", Every(time.Minute))))
 			require.ErrorIs(c, m.Tasks().Register(m.counts("late", Every(time.Minute))), ErrMisconfigured)
 		}
@@ -193,7 +195,7 @@ func TestTasksGoOnAcrossAFailOver(t *testing.T) {
 // The loop of the scheduler waits for nobody. If it stands still all the same, that is a defect,
 // here of what draws the IDs of runs.
 func TestAHungSchedulerGivesTheTermUp(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a, b := c.member("a"), c.member("b")
 		held, draw := make(chan chan struct{}, 1), a.tasks.secret
 		a.tasks.secret = func() string {
@@ -225,7 +227,7 @@ func TestAHungSchedulerGivesTheTermUp(t *testing.T) {
 }
 
 func TestHintsReachTheElectorsOfAllRoles(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a, b := c.member("a"), c.member("b")
 		other, err := a.Role("other", ElectionOptions{LeaseTTL: 10 * time.Second})
 		require.NoError(c, err)

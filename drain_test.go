@@ -19,29 +19,29 @@ import (
 
 // drains is a task that begins with the term, takes a while unless its context is done before, and
 // notes what it sees.
-func (m *crewMember) drains(takes time.Duration) Task {
+func (m *instance) drains(takes time.Duration) Task {
 	return Task{Name: "report", Schedule: Every(time.Hour), RunOnElection: true, Run: func(ctx context.Context, run TaskRun) error {
 		term, _ := TermFrom(ctx)
-		m.crew.note("task #%d begins leader=%v valid=%v", run.Attempt, m.IsLeader(), term.Valid())
+		m.cluster.note("task #%d begins leader=%v valid=%v", run.Attempt, m.IsLeader(), term.Valid())
 		var err error
 		select {
 		case <-time.After(takes):
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
-		m.crew.note("task #%d ends leader=%v valid=%v holder=%s %s", run.Attempt, m.IsLeader(), term.Valid(), m.crew.holder("tenure:leader"), causes(context.Cause(ctx)))
+		m.cluster.note("task #%d ends leader=%v valid=%v holder=%s %s", run.Attempt, m.IsLeader(), term.Valid(), m.cluster.holder("tenure:leader"), causes(context.Cause(ctx)))
 		return err
 	}}
 }
 
 func TestP8_RunningTasksFinishOnAVoluntaryEnd(t *testing.T) {
 	const shutdown = 60 * time.Second
-	for name, end := range map[string]func(*crewMember){
-		"resign":      func(m *crewMember) { go func() { _ = m.Elector().Resign(context.Background()) }() },
-		"stop of Run": func(m *crewMember) { m.halt(nil) },
+	for name, end := range map[string]func(*instance){
+		"resign":      func(m *instance) { go func() { _ = m.Elector().Resign(context.Background()) }() },
+		"stop of Run": func(m *instance) { m.halt(nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inCrew(t, func(c *crew) {
+			inCluster(t, func(c *cluster) {
 				a := c.member("a", func(o *Options) { o.ShutdownTimeout = shutdown })
 				require.NoError(c, a.Tasks().Register(a.drains(40*time.Second))) // for longer than the lease of 10 s
 				idle := a.counts("idle", Every(time.Second))
@@ -70,7 +70,7 @@ func TestP8_RunningTasksFinishOnAVoluntaryEnd(t *testing.T) {
 // Tasks have three quarters of the shutdown timeout; what then heeds its context is interrupted,
 // and the rest has its quarter.
 func TestP8_RunningTasksAreCutAtTheirBound(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		const shutdown = 40 * time.Second
 		a := c.member("a", func(o *Options) { o.ShutdownTimeout = shutdown })
 		require.NoError(c, a.Tasks().Register(a.drains(time.Hour)))
@@ -91,18 +91,18 @@ func TestP8_RunningTasksAreCutAtTheirBound(t *testing.T) {
 // work.
 func TestP8_RunningTasksAreCutOnAnInvoluntaryEnd(t *testing.T) {
 	for name, end := range map[string]struct {
-		act   func(*crew)
+		act   func(*cluster)
 		work  func(ctx context.Context) error
 		cause string
 	}{
-		"deleted lease": {act: func(c *crew) { c.del("tenure:leader") }, cause: "lost"},
-		"partition":     {act: func(c *crew) { c.net.Partition("a", simnet.Both, 0) }, cause: "lost"},
+		"deleted lease": {act: func(c *cluster) { c.del("tenure:leader") }, cause: "lost"},
+		"partition":     {act: func(c *cluster) { c.net.Partition("a", simnet.Both, 0) }, cause: "lost"},
 		"work failed":   {work: func(context.Context) error { return errBroken }, cause: "work failed"},
 		"work panics":   {work: func(context.Context) error { panic(errBroken) }, cause: "work failed"},
 		"work Goexit":   {work: func(context.Context) error { runtime.Goexit(); return nil }, cause: "work failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inCrew(t, func(c *crew) {
+			inCluster(t, func(c *cluster) {
 				a := c.member("a")
 				ended := make(chan string, 2)
 				require.NoError(c, a.Tasks().Register(Task{Name: "t", Schedule: Every(time.Hour), RunOnElection: true, Run: func(ctx context.Context, _ TaskRun) error {
@@ -142,16 +142,16 @@ func TestP8_RunningTasksAreCutOnAnInvoluntaryEnd(t *testing.T) {
 // ended, by their own timer.
 func TestP8_LeaseIsLostWhileTasksFinish(t *testing.T) {
 	for name, lose := range map[string]struct {
-		act    func(*crew)
+		act    func(*cluster)
 		after  time.Duration // the stop
 		within time.Duration
 	}{
-		"partition":                   {func(c *crew) { c.net.Partition("a", simnet.Both, 0) }, time.Minute, 10 * time.Second},
-		"partition right at the stop": {func(c *crew) { c.net.Partition("a", simnet.Both, 0) }, 0, 10 * time.Second},
-		"deleted lease":               {func(c *crew) { c.del("tenure:leader") }, time.Minute, 4 * time.Second}, // at the next renewal
+		"partition":                   {func(c *cluster) { c.net.Partition("a", simnet.Both, 0) }, time.Minute, 10 * time.Second},
+		"partition right at the stop": {func(c *cluster) { c.net.Partition("a", simnet.Both, 0) }, 0, 10 * time.Second},
+		"deleted lease":               {func(c *cluster) { c.del("tenure:leader") }, time.Minute, 4 * time.Second}, // at the next renewal
 	} {
 		t.Run(name, func(t *testing.T) {
-			inCrew(t, func(c *crew) {
+			inCluster(t, func(c *cluster) {
 				a := c.member("a", func(o *Options) { o.ShutdownTimeout = 10 * time.Minute })
 				b := c.member("b")
 				require.NoError(c, a.Tasks().Register(a.drains(time.Hour)))
@@ -173,7 +173,7 @@ func TestP8_LeaseIsLostWhileTasksFinish(t *testing.T) {
 
 // A task may resign the very term that it runs in; it goes on, and its Resign returns at once.
 func TestResignInsideATask(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		finished := false
 		require.NoError(c, a.Tasks().Register(Task{Name: "t", Schedule: Every(time.Hour), RunOnElection: true, Run: func(ctx context.Context, _ TaskRun) error {
@@ -196,7 +196,7 @@ func TestResignInsideATask(t *testing.T) {
 
 // A task that fails while the term drains is not tried again there: nothing starts any more.
 func TestP8_NoAttemptStartsWhileTasksFinish(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		attempts := []int{}
 		require.NoError(c, a.Tasks().Register(Task{

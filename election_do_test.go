@@ -12,7 +12,7 @@ import (
 )
 
 func TestDo(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		never := func(context.Context, Term) error { s.Error("called"); return nil }
 		require.Equal(s, ErrNotLeader, s.Do(context.Background(), never), "before Run")
 		s.store.hold("other", time.Second)
@@ -55,7 +55,7 @@ func TestDo(t *testing.T) {
 // TestDoBeginsInATermThatLeads: past the deadline nothing begins, whether the loop has noticed or
 // not.
 func TestDoBeginsInATermThatLeads(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run()
 		s.at(midTerm)
 		live := s.loop.current.Load()
@@ -72,15 +72,15 @@ func TestDoBeginsInATermThatLeads(t *testing.T) {
 // TestP8_ReleaseWaitsForDo: what a handler does on the leader alone is work of the term.
 func TestP8_ReleaseWaitsForDo(t *testing.T) {
 	for name, test := range map[string]struct {
-		end   func(*stage)
+		end   func(*election)
 		cause error
 	}{
-		"resign":      {func(s *stage) { go func() { _ = s.Resign(context.Background()) }() }, ErrResigned},
-		"stop":        {func(s *stage) { s.halt(nil) }, ErrStopped},
-		"failed work": {func(*stage) {}, ErrWorkFailed},
+		"resign":      {func(s *election) { go func() { _ = s.Resign(context.Background()) }() }, ErrResigned},
+		"stop":        {func(s *election) { s.halt(nil) }, ErrStopped},
+		"failed work": {func(*election) {}, ErrWorkFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStage(t, nil, func(s *stage) {
+			inElection(t, nil, func(s *election) {
 				work := []LeadFunc{}
 				if test.cause == ErrWorkFailed { //nolint:errorlint // exactly this
 					work = append(work, s.after(midTerm, func() error { return errBroken }))
@@ -119,7 +119,7 @@ func nothingToDo(context.Context, Term) error { return nil }
 
 // TestDoThatIgnoresItsContext is an overrun like that of leader work.
 func TestDoThatIgnoresItsContext(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		release := make(chan struct{})
 		s.run()
 		ended := make(chan error, 1)
@@ -139,7 +139,7 @@ func TestDoThatIgnoresItsContext(t *testing.T) {
 
 // TestResignInDo: with its own context it only starts the hand-over, as in leader work.
 func TestResignInDo(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run()
 		s.at(midTerm)
 		require.NoError(s, s.Do(context.Background(), func(ctx context.Context, _ Term) error {

@@ -15,7 +15,7 @@ import (
 
 // A renewal that never returns, because the client ignores its context, moves nothing.
 func TestP4_CancelledInTimeWhileARenewalHangs(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		var cancelled time.Duration
 		s.store.on(on("renew", fate{hang: true}))
 		s.run(func(ctx context.Context, _ Term) error {
@@ -25,28 +25,28 @@ func TestP4_CancelledInTimeWhileARenewalHangs(t *testing.T) {
 		})
 		term, leads := s.Term()
 		require.True(s, leads)
-		s.at(stageCancel - 1)
+		s.at(electionCancel - 1)
 		require.True(s, s.IsLeader())
 		require.NoError(s, term.Context().Err())
-		s.at(stageCancel)
+		s.at(electionCancel)
 		require.False(s, s.IsLeader())
 		require.False(s, term.Valid())
 		require.ErrorIs(s, context.Cause(term.Context()), ErrLost)
-		require.Equal(s, stageCancel, cancelled)
+		require.Equal(s, electionCancel, cancelled)
 	})
 }
 
 func TestP4_LateRenewNeverRevives(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.on(func(c storeCall) fate {
 			if c.op == "renew" && c.number == 1 {
-				return fate{back: stageTTL} // kept, and we hear of it at 13 s
+				return fate{back: electionTTL} // kept, and we hear of it at 13 s
 			}
 			return fate{lost: c.op != "acquire" || c.number > 1}
 		})
-		s.run(s.honest(2 * stageTTL))
+		s.run(s.honest(2 * electionTTL))
 		term, _ := s.Term()
-		for s.at(stageCancel); s.now() < 2*stageTTL; s.pass(100 * time.Millisecond) {
+		for s.at(electionCancel); s.now() < 2*electionTTL; s.pass(100 * time.Millisecond) {
 			require.False(s, s.IsLeader())
 			require.False(s, term.Valid())
 			require.Equal(s, ElectionDraining, s.Status().State)
@@ -63,11 +63,11 @@ func TestP4_DeadlineCountsFromBeforeTheRequest(t *testing.T) {
 		last int // renewal that is answered
 		ends time.Duration
 	}{
-		"slow acquire": {slow: "acquire", ends: stageCancel},
-		"slow renew":   {slow: "renew", last: 1, ends: stageRenew + stageCancel},
+		"slow acquire": {slow: "acquire", ends: electionCancel},
+		"slow renew":   {slow: "renew", last: 1, ends: electionRenew + electionCancel},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStage(t, nil, func(s *stage) {
+			inElection(t, nil, func(s *election) {
 				s.store.on(func(c storeCall) fate {
 					f := fate{lost: c.op == "renew" && c.number > test.last}
 					if c.op == test.slow {
@@ -78,8 +78,8 @@ func TestP4_DeadlineCountsFromBeforeTheRequest(t *testing.T) {
 				s.run(s.honest(0))
 				s.at(slow)
 				require.True(s, s.IsLeader())
-				s.at(test.ends - stageGuard)
-				require.Equal(s, stageGuard+stageGuard, time.Until(s.Status().Deadline))
+				s.at(test.ends - electionGuard)
+				require.Equal(s, electionGuard+electionGuard, time.Until(s.Status().Deadline))
 				s.at(test.ends - 1)
 				require.True(s, s.IsLeader())
 				s.at(test.ends)
@@ -92,7 +92,7 @@ func TestP4_DeadlineCountsFromBeforeTheRequest(t *testing.T) {
 // A suspended machine: the wall clock went on, timers and the monotonic clock did not. The first
 // reader ends the term.
 func TestP4_ReaderThatNoticesFirstEndsTheTerm(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(0))
 		s.at(time.Second)
 		term, _ := s.Term()
@@ -124,7 +124,7 @@ func TestP4_RenewalOfATermThatLeadsNoMore(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStage(t, nil, func(s *stage) {
+			inElection(t, nil, func(s *election) {
 				s.run(s.honest(0))
 				term, _ := s.Term()
 				s.store.on(func(c storeCall) fate {
@@ -133,7 +133,7 @@ func TestP4_RenewalOfATermThatLeadsNoMore(t *testing.T) {
 					}
 					return fate{}
 				})
-				s.at(stageRenew)
+				s.at(electionRenew)
 				require.False(s, term.Valid())
 				require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrLost)
 				require.Contains(s, s.noted(), "drained")
@@ -143,7 +143,7 @@ func TestP4_RenewalOfATermThatLeadsNoMore(t *testing.T) {
 }
 
 func TestP6_LostAcquireReplyIsAdopted(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.on(func(c storeCall) fate {
 			if c.number == 1 {
 				return fate{err: errNetwork} // granted, and never heard of
@@ -152,43 +152,43 @@ func TestP6_LostAcquireReplyIsAdopted(t *testing.T) {
 		})
 		s.run(s.honest(0))
 		require.False(s, s.IsLeader())
-		s.at(stageTTL / 20)
+		s.at(electionTTL / 20)
 		term, leads := s.Term()
 		require.True(s, leads)
 		require.EqualValues(s, 1, term.Token, "the lease that was granted first")
 		tries := s.store.made("acquire")
 		require.Equal(s, tries[0].Nonce, tries[1].Nonce)
-		s.at(tries[1].at + stageCancel - stageRenew)
+		s.at(tries[1].at + electionCancel - electionRenew)
 		require.Equal(s, ElectionLeading, s.Status().State)
 	})
 }
 
 // The first acquire is granted at once and its reply takes longer than the lease lasts.
 func TestP6_AcquireReplySlowerThanTheLease(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.on(func(c storeCall) fate {
-			return map[bool]fate{true: {back: 3 * stageTTL}}[c.op == "acquire" && c.number == 1]
+			return map[bool]fate{true: {back: 3 * electionTTL}}[c.op == "acquire" && c.number == 1]
 		})
 		s.run(s.honest(0))
-		s.at(stageTTL / 3)
+		s.at(electionTTL / 3)
 		require.False(s, s.IsLeader(), "waited for as long as an attempt may take")
-		s.at(stageTTL / 2)
+		s.at(electionTTL / 2)
 		term, leads := s.Term()
 		require.True(s, leads)
-		s.at(4 * stageTTL)
+		s.at(4 * electionTTL)
 		require.True(s, term.Valid(), "the late reply changed nothing")
 		require.Empty(s, s.store.made("release"))
 	})
 }
 
 func TestP5_LateWonReplyOfADeadCampaignIsReleased(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
-		const late = 3 * stageTTL
+	inElection(t, nil, func(s *election) {
+		const late = 3 * electionTTL
 		s.store.on(func(c storeCall) fate {
 			return map[bool]fate{true: {back: late}}[c.op == "acquire" && c.number == 1]
 		})
 		s.run(s.honest(0))
-		s.at(stageTTL)
+		s.at(electionTTL)
 		require.NoError(s, s.Resign(context.Background()))
 		s.at(late - 1)
 		require.Len(s, s.store.made("release"), 1)
@@ -207,10 +207,10 @@ func TestP5_LateWonReplyOfADeadCampaignIsReleased(t *testing.T) {
 
 // Redis goes on showing our lease, and no reply comes through.
 func TestP5_ReleasedAfterRepliesWereLost(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(time.Second))
 		s.store.on(on("renew", fate{err: errNetwork}))
-		s.at(stageCancel + time.Second)
+		s.at(electionCancel + time.Second)
 		release := s.store.made("release")
 		require.Len(s, release, 1)
 		require.EqualValues(s, 1, release[0].Token)
@@ -232,17 +232,17 @@ func TestP12_ErrorsAndSilenceNeverEndATerm(t *testing.T) {
 		"stale":         {answer: &store.LeaseReply{Answer: lease.Answer{Verdict: lease.Stale, Now: 1_000_000_000_000}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStage(t, nil, func(s *stage) {
+			inElection(t, nil, func(s *election) {
 				s.run(s.honest(0))
 				s.store.on(on("renew", f))
-				for s.now() < stageCancel-2*time.Second {
+				for s.now() < electionCancel-2*time.Second {
 					s.pass(50 * time.Millisecond)
 					require.True(s, s.IsLeader())
 					require.Equal(s, ElectionLeading, s.Status().State)
 				}
 				s.store.on(nil)
 				s.store.heal()
-				s.at(3 * stageTTL)
+				s.at(3 * electionTTL)
 				require.True(s, s.IsLeader())
 				require.Empty(s, s.told(EventEnded))
 				if name != "stale" {
@@ -259,7 +259,7 @@ func TestP12_RetrySpacing(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	onStage(t, func(o *Options) { o.random = random.Float64 }, func(s *stage) {
+	inElection(t, func(o *Options) { o.random = random.Float64 }, func(s *election) {
 		s.store.on(on("", fate{err: errNetwork}))
 		s.run()
 		s.at(5 * time.Minute)
@@ -269,8 +269,8 @@ func TestP12_RetrySpacing(t *testing.T) {
 				continue // it heard nothing for a TTL, and stood back between
 			}
 			pause := call.at - calls[i].at
-			require.GreaterOrEqual(s, pause, stageTTL/20*3/4)
-			require.LessOrEqual(s, pause, stageTTL/6)
+			require.GreaterOrEqual(s, pause, electionTTL/20*3/4)
+			require.LessOrEqual(s, pause, electionTTL/6)
 		}
 		require.Greater(s, len(calls), 100)
 		require.Len(s, s.told(EventRedisDown), 1)
@@ -280,7 +280,7 @@ func TestP12_RetrySpacing(t *testing.T) {
 }
 
 func TestP12_MisconfigurationIsToldOnceAndAgainAfterRecovery(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		broken := on("", fate{err: fmt.Errorf("%w: NOPERM", ErrMisconfigured)})
 		s.store.hold("other", time.Hour)
 		s.store.on(broken)
@@ -302,10 +302,10 @@ func TestP12_MisconfigurationIsToldOnceAndAgainAfterRecovery(t *testing.T) {
 // What a candidate gives back when it hears nothing for a TTL is answered: that does not fix what
 // is refused.
 func TestP12_MisconfigurationIsToldOnceThoughReleasesAreAnswered(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.on(on("acquire", fate{err: fmt.Errorf("%w: NOPERM", ErrMisconfigured)}))
 		s.run()
-		s.at(10 * stageTTL)
+		s.at(10 * electionTTL)
 		require.NotEmpty(s, s.store.made("release"))
 		require.Len(s, s.told(EventMisconfigured), 1)
 		require.ErrorIs(s, s.Status().Err, ErrMisconfigured)
@@ -314,27 +314,27 @@ func TestP12_MisconfigurationIsToldOnceThoughReleasesAreAnswered(t *testing.T) {
 
 // An error of a call that was abandoned is no news.
 func TestP12_ErrorOfAnAbandonedCallIsForgotten(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(0))
 		s.store.on(func(c storeCall) fate {
 			return map[bool]fate{true: {back: 5 * time.Second, err: errNetwork}}[c.number == 1]
 		})
-		s.at(stageRenew + 4*time.Second)
+		s.at(electionRenew + 4*time.Second)
 		require.NoError(s, s.Status().Err)
 		require.Equal(s, 1, s.Status().CallsInFlight)
-		s.at(stageRenew + 5*time.Second)
+		s.at(electionRenew + 5*time.Second)
 		require.Zero(s, s.Status().CallsInFlight)
 		require.NoError(s, s.Status().Err)
 	})
 }
 
 func TestStepOfTheClockIsTold(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(0))
 		s.store.on(on("renew", fate{answer: &store.LeaseReply{Answer: lease.Answer{
-			Verdict: lease.Kept, Token: 1, Now: 1_000_000_000_000 + (stageRenew + time.Hour).Milliseconds(),
+			Verdict: lease.Kept, Token: 1, Now: 1_000_000_000_000 + (electionRenew + time.Hour).Milliseconds(),
 		}}}))
-		s.at(stageRenew)
+		s.at(electionRenew)
 		steps := s.told(EventClockStep)
 		require.Len(s, steps, 1)
 		require.InDelta(s, time.Hour, steps[0].Step, float64(time.Second))

@@ -19,19 +19,19 @@ import (
 func TestWhoStandsBackKnowsTheLeader(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*Options)
-		work   func(*stage) LeadFunc // what ends the term of ours, if there is one
+		work   func(*election) LeadFunc // what ends the term of ours, if there is one
 	}{
-		"resigned": {nil, func(s *stage) LeadFunc {
+		"resigned": {nil, func(s *election) LeadFunc {
 			return s.after(time.Second, func() error { return ErrResigned })
 		}},
-		"failed work": {nil, func(s *stage) LeadFunc {
+		"failed work": {nil, func(s *election) LeadFunc {
 			return s.after(time.Second, func() error { return errBroken })
 		}},
 		"unhealthy": {func(o *Options) { o.Election.Health = func(context.Context) error { return errBroken } }, nil},
 	} {
 		for _, hinted := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, hinted %v", name, hinted), func(t *testing.T) {
-				onStage(t, test.change, func(s *stage) {
+				inElection(t, test.change, func(s *election) {
 					if test.work == nil {
 						s.run()
 					} else {
@@ -40,7 +40,7 @@ func TestWhoStandsBackKnowsTheLeader(t *testing.T) {
 					s.at(1500 * time.Millisecond)
 					require.Equal(s, ElectionFollowing, s.Status().State)
 					s.store.hold("other", time.Hour)
-					within := stageRetry + time.Second
+					within := electionRetry + time.Second
 					if hinted {
 						s.hint(store.Hint{Type: store.HintGranted})
 						s.hint(store.Hint{Type: store.HintGranted}) // one question for both
@@ -55,7 +55,7 @@ func TestWhoStandsBackKnowsTheLeader(t *testing.T) {
 					require.LessOrEqual(s, len(s.store.made("leader"))-before, 2)
 					require.Equal(s, "other", s.told(EventLeaderChanged)[len(s.told(EventLeaderChanged))-1].Subject)
 					asked := len(s.store.made("leader"))
-					s.pass(2 * stageRetry)
+					s.pass(2 * electionRetry)
 					if test.change != nil { // it stands back for as long as that
 						require.InDelta(s, 2, len(s.store.made("leader"))-asked, 1, "one question per RetryInterval")
 					}
@@ -67,7 +67,7 @@ func TestWhoStandsBackKnowsTheLeader(t *testing.T) {
 
 // A candidate that campaigns, and a leader, hear it by their own requests.
 func TestWhoCampaignsAsksNothingBeside(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(0))
 		s.hint(store.Hint{Type: store.HintGranted})
 		s.at(time.Minute)
@@ -82,7 +82,7 @@ func TestWhoCampaignsAsksNothingBeside(t *testing.T) {
 
 // A flood of forged hints leads to one question in 25 ms, and never to two at once.
 func TestFloodOfGrantedHints(t *testing.T) {
-	onStage(t, func(o *Options) { o.Election.Health = func(context.Context) error { return errBroken } }, func(s *stage) {
+	inElection(t, func(o *Options) { o.Election.Health = func(context.Context) error { return errBroken } }, func(s *election) {
 		s.run()
 		s.at(time.Second)
 		before := len(s.store.made("leader"))
@@ -97,19 +97,19 @@ func TestFloodOfGrantedHints(t *testing.T) {
 // In an outage the last leader is not reported for longer than its lease can have lasted. What is
 // known again is not news.
 func TestLeaderOfBeforeAnOutageIsForgotten(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
-		s.store.hold("other", stageTTL)
+	inElection(t, nil, func(s *election) {
+		s.store.hold("other", electionTTL)
 		s.run()
 		s.at(time.Second)
 		s.store.on(on("", fate{err: errNetwork}))
-		s.at(stageTTL - time.Second)
+		s.at(electionTTL - time.Second)
 		require.Equal(s, "other", s.Status().Leader, "its lease is on")
-		s.at(stageTTL + stageTTL/3 + time.Second)
+		s.at(electionTTL + electionTTL/3 + time.Second)
 		require.Empty(s, s.Status().Leader)
 		require.Zero(s, s.Status().LeaderToken)
 		s.store.hold("other", time.Hour)
 		s.store.on(nil)
-		s.at(3 * stageTTL)
+		s.at(3 * electionTTL)
 		require.Equal(s, "other", s.Status().Leader)
 		require.Len(s, s.told(EventLeaderChanged), 1)
 		require.Len(s, s.told(EventRedisDown), 1)
@@ -119,12 +119,12 @@ func TestLeaderOfBeforeAnOutageIsForgotten(t *testing.T) {
 
 // A foreign program that took our lease over leads with token 0, and is reported once.
 func TestForeignProgramHasNoToken(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(0))
 		s.at(time.Second)
 		s.store.on(func(c storeCall) fate {
 			f := fate{answer: &store.LeaseReply{Reason: "foreign", Holder: "a cron job", Answer: lease.Answer{
-				Verdict: lease.Lost, Token: 1, Now: 1_000_000_000_000 + c.at.Milliseconds(), TTL: stageTTL, Origin: "origin",
+				Verdict: lease.Lost, Token: 1, Now: 1_000_000_000_000 + c.at.Milliseconds(), TTL: electionTTL, Origin: "origin",
 			}}}
 			if c.op != "renew" {
 				f.answer.Verdict, f.answer.Wait = lease.Held, time.Minute
@@ -134,7 +134,7 @@ func TestForeignProgramHasNoToken(t *testing.T) {
 			}
 			return f
 		})
-		s.at(stageTTL)
+		s.at(electionTTL)
 		changes := s.told(EventLeaderChanged)
 		require.Len(s, changes, 2)
 		require.Equal(s, "a cron job", changes[1].Subject)
@@ -147,7 +147,7 @@ func TestForeignProgramHasNoToken(t *testing.T) {
 // Why it does not lead, and until when, is reported at each change of the reason, and not at each
 // answer.
 func TestWaitingIsReported(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		wait := func(reason string, verdict lease.Verdict, left time.Duration) {
 			s.store.on(func(c storeCall) fate {
 				return fate{answer: &store.LeaseReply{Reason: reason, Answer: lease.Answer{
@@ -175,19 +175,19 @@ func TestWaitingIsReported(t *testing.T) {
 		require.NoError(s, s.Resign(context.Background()))
 		told = s.told(EventWaiting)
 		require.Equal(s, "penalty", told[2].Reason)
-		require.InDelta(s, stageRetry, time.Until(told[2].Until), float64(stageRetry/10))
+		require.InDelta(s, electionRetry, time.Until(told[2].Until), float64(electionRetry/10))
 	})
 }
 
 // A candidate that stands back since Redis was silent says so; redis_down has reported it.
 func TestSilenceIsNoPenalty(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.on(on("", fate{err: errNetwork}))
 		s.run()
-		s.at(stageTTL + time.Second)
+		s.at(electionTTL + time.Second)
 		require.Equal(s, "silence", s.Status().Waiting)
 		s.store.on(nil)
-		s.at(2 * stageTTL)
+		s.at(2 * electionTTL)
 		require.True(s, s.IsLeader())
 		require.Empty(s, s.told(EventWaiting))
 	})
@@ -196,21 +196,21 @@ func TestSilenceIsNoPenalty(t *testing.T) {
 // redis_up follows each redis_down, whoever leads, and also while no question of the campaign is
 // due.
 func TestDownAndUpPair(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
-		s.run(s.after(2*stageTTL, func() error { return errBroken }))
+	inElection(t, nil, func(s *election) {
+		s.run(s.after(2*electionTTL, func() error { return errBroken }))
 		led, stoodBack := 0, 0
 		for i := range 6 {
-			s.at(time.Duration(i)*stageTTL + 2*time.Second)
+			s.at(time.Duration(i)*electionTTL + 2*time.Second)
 			if s.IsLeader() {
 				led++
 			} else if s.Status().Waiting == "penalty" {
 				stoodBack++
 			}
 			s.store.on(on("", fate{err: errNetwork}))
-			s.at(time.Duration(i)*stageTTL + 7*time.Second)
+			s.at(time.Duration(i)*electionTTL + 7*time.Second)
 			s.store.on(nil)
 		}
-		s.at(7 * stageTTL)
+		s.at(7 * electionTTL)
 		var order []EventType
 		for _, e := range s.told(EventRedisDown, EventRedisUp) {
 			order = append(order, e.Type)
@@ -227,14 +227,14 @@ func TestDownAndUpPair(t *testing.T) {
 
 // A leader that took back a lease that Redis had lost says so, once.
 func TestReclaimIsReported(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(0))
 		s.store.on(func(c storeCall) fate {
 			if c.op != "renew" || c.number != 2 {
 				return fate{}
 			}
 			return fate{answer: &store.LeaseReply{Reason: "reclaimed", Holder: "me", Answer: lease.Answer{
-				Verdict: lease.Kept, Token: 1, TTL: stageTTL, Now: 1_000_000_000_000 + c.at.Milliseconds(), Origin: "another",
+				Verdict: lease.Kept, Token: 1, TTL: electionTTL, Now: 1_000_000_000_000 + c.at.Milliseconds(), Origin: "another",
 			}}}
 		})
 		s.at(time.Minute)
@@ -247,11 +247,11 @@ func TestReclaimIsReported(t *testing.T) {
 
 // A Redis that does not report its history is reported once, and again after it did.
 func TestUnreadHistoryIsReportedOnce(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		unread := func(c storeCall) fate {
 			return fate{answer: &store.LeaseReply{Holder: "me", Answer: lease.Answer{
 				Verdict: map[string]lease.Verdict{"acquire": lease.Won, "renew": lease.Kept, "release": lease.Done}[c.op],
-				Token:   1, TTL: stageTTL, Now: 1_000_000_000_000 + c.at.Milliseconds(),
+				Token:   1, TTL: electionTTL, Now: 1_000_000_000_000 + c.at.Milliseconds(),
 			}}}
 		}
 		s.store.on(unread)
@@ -291,7 +291,7 @@ func TestFailFastHasNothingToGiveBack(t *testing.T) {
 		"no usable answer": {errNetwork, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStage(t, func(o *Options) { o.FailFast = true }, func(s *stage) {
+			inElection(t, func(o *Options) { o.FailFast = true }, func(s *election) {
 				s.store.on(on("", fate{back: time.Second, err: test.err}))
 				s.run()
 				s.at(time.Second)
@@ -309,7 +309,7 @@ func TestFailFastHasNothingToGiveBack(t *testing.T) {
 // until the health check returns. A loop that does not sleep lets no virtual time pass, and hangs.
 func TestFailFastWaitsWithoutAskingInACircle(t *testing.T) {
 	checks := 0
-	onStage(t, func(o *Options) {
+	inElection(t, func(o *Options) {
 		o.FailFast, o.ShutdownTimeout, o.Election.RenewInterval = true, 10*time.Second, time.Second/2
 		o.Election.Health = func(context.Context) error {
 			if checks++; checks > 1 {
@@ -317,7 +317,7 @@ func TestFailFastWaitsWithoutAskingInACircle(t *testing.T) {
 			}
 			return nil
 		}
-	}, func(s *stage) {
+	}, func(s *election) {
 		s.store.on(on("", fate{back: 1500 * time.Millisecond, err: fmt.Errorf("%w: %w", ErrUnreachable, &net.OpError{Op: "dial", Err: errBroken})}))
 		s.run()
 		require.ErrorIs(s, <-s.ended, ErrUnreachable)
@@ -329,15 +329,15 @@ func TestFailFastWaitsWithoutAskingInACircle(t *testing.T) {
 // starts in a term that is over.
 func TestP4_NoWorkBeginsInATermThatHasLapsed(t *testing.T) {
 	stall := false
-	onStage(t, func(o *Options) {
+	inElection(t, func(o *Options) {
 		o.random = func() float64 {
 			if stall {
 				stall = false
-				time.Sleep(stageTTL)
+				time.Sleep(electionTTL)
 			}
 			return 0.5
 		}
-	}, func(s *stage) {
+	}, func(s *election) {
 		var began []int64
 		stall = true // the first jitter is drawn when the term is granted
 		s.run(func(ctx context.Context, term Term) error {
@@ -348,11 +348,11 @@ func TestP4_NoWorkBeginsInATermThatHasLapsed(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		})
-		s.at(stageTTL)
+		s.at(electionTTL)
 		require.Len(s, s.told(EventEnded), 1)
 		require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrLost)
 		require.Empty(s, s.told(EventWorkFailed))
-		s.at(2 * stageTTL)
+		s.at(2 * electionTTL)
 		require.True(s, s.IsLeader(), "the next campaign")
 		require.Equal(s, []int64{2}, began)
 	})

@@ -19,32 +19,32 @@ import (
 )
 
 func TestStatusInEachState(t *testing.T) {
-	onStage(t, func(o *Options) { o.Election.Role = "cleanup" }, func(s *stage) {
+	inElection(t, func(o *Options) { o.Election.Role = "cleanup" }, func(s *election) {
 		require.Equal(s, ElectionStatus{Role: "cleanup", State: ElectionIdle}, s.Status())
 		require.Equal(s, "cleanup", s.Role())
-		s.store.hold("other", stageTTL)
+		s.store.hold("other", electionTTL)
 		s.run(s.honest(time.Second))
 		require.Equal(s, ElectionStatus{
-			Role: "cleanup", State: ElectionFollowing, Leader: "other", LeaderToken: 1, LastAnswer: s.began, Waiting: "lease", WaitingUntil: s.began.Add(stageTTL), HistoryWitness: true,
+			Role: "cleanup", State: ElectionFollowing, Leader: "other", LeaderToken: 1, LastAnswer: s.began, Waiting: "lease", WaitingUntil: s.began.Add(electionTTL), HistoryWitness: true,
 		}, s.Status())
 
-		s.at(stageTTL - time.Second)
+		s.at(electionTTL - time.Second)
 		asked := s.Status().LastAnswer
 		s.store.on(on("", fate{err: errNetwork}))
-		s.at(stageTTL + 100*time.Millisecond)
+		s.at(electionTTL + 100*time.Millisecond)
 		status := s.Status()
 		require.ErrorIs(s, status.Err, ErrUnreachable)
 		require.Equal(s, asked, status.LastAnswer)
 		s.store.on(nil)
 
-		s.at(stageTTL + time.Second)
+		s.at(electionTTL + time.Second)
 		status = s.Status()
 		require.Equal(s, ElectionLeading, status.State)
 		require.EqualValues(s, 2, status.Token)
 		require.Equal(s, "me", status.Leader)
 		require.EqualValues(s, 2, status.LeaderToken)
 		tries := s.store.made("acquire")
-		require.Equal(s, tries[len(tries)-1].at+stageLife, status.Deadline.Sub(s.began))
+		require.Equal(s, tries[len(tries)-1].at+electionLife, status.Deadline.Sub(s.began))
 		require.NoError(s, status.Err)
 
 		resigned := s.resign(context.Background())
@@ -61,7 +61,7 @@ func TestStatusInEachState(t *testing.T) {
 }
 
 func TestStatusOfAForeignHolder(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.on(on("acquire", fate{lost: true, answer: &store.LeaseReply{
 			Answer: lease.Answer{Verdict: lease.Held, Now: 1, Token: 9, Wait: time.Minute}, Reason: "foreign", Holder: "a cron job",
 		}}))
@@ -76,14 +76,14 @@ func TestStatusOfAForeignHolder(t *testing.T) {
 }
 
 func TestLeader(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		ctx := context.Background()
 		_, err := s.Leader(ctx)
 		require.ErrorIs(s, err, ErrNoLeader)
-		s.store.hold("other", stageTTL)
+		s.store.hold("other", electionTTL)
 		info, err := s.Leader(ctx)
 		require.NoError(s, err, "it works without Run")
-		require.Equal(s, LeaderInfo{InstanceID: "other", Token: 1, Since: time.Unix(1_000_000_000, 0), Remaining: stageTTL}, info)
+		require.Equal(s, LeaderInfo{InstanceID: "other", Token: 1, Since: time.Unix(1_000_000_000, 0), Remaining: electionTTL}, info)
 		s.store.on(on("leader", fate{answer: &store.LeaseReply{Answer: lease.Answer{Verdict: lease.Held, Wait: -time.Millisecond}, Holder: "x"}}))
 		info, err = s.Leader(ctx)
 		require.NoError(s, err)
@@ -97,7 +97,7 @@ func TestLeader(t *testing.T) {
 // TestForgedStartOfATerm: anybody who may write keys can forge it. What is no date is the zero
 // time, which JSON can hold.
 func TestForgedStartOfATerm(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		for _, since := range []int64{1 << 40, 1 << 62} {
 			s.store.on(on("leader", fate{answer: &store.LeaseReply{Answer: lease.Answer{Verdict: lease.Held, Token: 1, Since: since}, Holder: "x"}}))
 			info, err := s.Leader(context.Background())
@@ -109,9 +109,9 @@ func TestForgedStartOfATerm(t *testing.T) {
 }
 
 func TestEveryLeadFuncRuns(t *testing.T) {
-	onStage(t, func(o *Options) {
+	inElection(t, func(o *Options) {
 		o.Election.Lead = []LeadFunc{func(ctx context.Context, _ Term) error { <-ctx.Done(); return nil }}
-	}, func(s *stage) {
+	}, func(s *election) {
 		tokens := make(chan int64, 10)
 		s.loop.opts.Lead = append(s.loop.opts.Lead, func(ctx context.Context, term Term) error {
 			tokens <- term.Token
@@ -132,7 +132,7 @@ func TestEveryLeadFuncRuns(t *testing.T) {
 }
 
 func TestElectorWithoutWorkLeads(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run()
 		s.at(time.Hour)
 		require.True(s, s.IsLeader())
@@ -144,17 +144,17 @@ func TestElectorWithoutWorkLeads(t *testing.T) {
 
 // What leads says that it does not get on: a coordinator's scheduler loop that hangs.
 func TestTermIsGivenUpWhenWhatLeadsIsStuck(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.loop.stuck = func() error {
-			if s.now() > stageRenew {
+			if s.now() > electionRenew {
 				return errBroken
 			}
 			return nil
 		}
 		s.run(s.honest(0))
-		s.at(stageRenew)
+		s.at(electionRenew)
 		require.True(s, s.IsLeader())
-		s.at(2 * stageRenew)
+		s.at(2 * electionRenew)
 		require.False(s, s.IsLeader())
 		require.ErrorIs(s, s.told(EventEnded)[0].Err, errBroken)
 		require.ErrorIs(s, s.told(EventWorkFailed)[0].Err, errBroken)
@@ -164,7 +164,7 @@ func TestTermIsGivenUpWhenWhatLeadsIsStuck(t *testing.T) {
 func TestUnhealthyCandidateNeverCampaigns(t *testing.T) {
 	var checks atomic.Int32
 	var well atomic.Bool
-	onStage(t, func(o *Options) {
+	inElection(t, func(o *Options) {
 		o.Election.Health = func(context.Context) error {
 			checks.Add(1)
 			if well.Load() {
@@ -172,7 +172,7 @@ func TestUnhealthyCandidateNeverCampaigns(t *testing.T) {
 			}
 			return errBroken
 		}
-	}, func(s *stage) {
+	}, func(s *election) {
 		s.run(s.honest(0))
 		s.hint(store.Hint{Type: store.HintVacant})
 		s.at(time.Minute)
@@ -180,25 +180,26 @@ func TestUnhealthyCandidateNeverCampaigns(t *testing.T) {
 		require.Equal(s, "unhealthy", s.Status().Waiting)
 		require.EqualValues(s, 21, checks.Load(), "every RenewInterval")
 		well.Store(true)
-		s.pass(stageRenew)
+		s.pass(electionRenew)
 		require.True(s, s.IsLeader())
-		require.Equal(s, time.Minute+stageRenew, s.store.made("acquire")[0].at)
+		require.Equal(s, time.Minute+electionRenew, s.store.made("acquire")[0].at)
 	})
 }
 
 // The health check fails while the acquire is on its way: what it wins is given back.
 func TestHealthFailsDuringAnAcquire(t *testing.T) {
-	onStage(t, failing(func(_ context.Context, number int) error {
+	inElection(t, failing(func(_ context.Context, number int) error {
 		if number == 2 {
 			return errBroken
 		}
 		return nil
-	}), func(s *stage) {
-		s.store.on(on("acquire", fate{there: stageRenew + time.Millisecond}))
+	}), func(s *election) {
+		s.store.on(on("acquire", fate{there: electionRenew + time.Millisecond}))
 		s.run(s.honest(0))
-		s.at(stageRenew + time.Millisecond)
+		s.at(electionRenew + time.Millisecond)
 		require.False(s, s.IsLeader())
-		require.Empty(s, s.noted()[:len(s.noted())-1], "no work was started")
+		noted := s.noted()
+		require.Empty(s, noted[:len(noted)-1], "no work was started")
 		require.True(s, s.store.free())
 		require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrWorkFailed)
 	})
@@ -206,7 +207,7 @@ func TestHealthFailsDuringAnAcquire(t *testing.T) {
 
 func TestHungHealthCheckIsNotStartedTwice(t *testing.T) {
 	running, most := 0, 0
-	onStage(t, failing(func(_ context.Context, number int) error {
+	inElection(t, failing(func(_ context.Context, number int) error {
 		running++
 		defer func() { running-- }()
 		most = max(most, running)
@@ -214,7 +215,7 @@ func TestHungHealthCheckIsNotStartedTwice(t *testing.T) {
 			<-time.After(time.Minute)
 		}
 		return nil
-	}), func(s *stage) {
+	}), func(s *election) {
 		s.run(s.honest(0))
 		s.at(50 * time.Second)
 		require.Equal(s, ElectionFollowing, s.Status().State)
@@ -227,18 +228,18 @@ func TestHungHealthCheckIsNotStartedTwice(t *testing.T) {
 
 // A check that answers after its time has failed, whatever it answers.
 func TestLateAnswerOfAHealthCheckIsAFailure(t *testing.T) {
-	onStage(t, failing(func(_ context.Context, number int) error {
+	inElection(t, failing(func(_ context.Context, number int) error {
 		switch number {
 		case 1:
-			<-time.After(2 * stageRenew)
+			<-time.After(2 * electionRenew)
 			return nil
 		default:
 			<-time.After(time.Second)
 			return errBroken
 		}
-	}), func(s *stage) {
+	}), func(s *election) {
 		s.run(s.honest(0))
-		s.at(3 * stageRenew)
+		s.at(3 * electionRenew)
 		require.Empty(s, s.store.made("acquire"))
 		require.Equal(s, "unhealthy", s.Status().Waiting)
 		require.ErrorIs(s, s.Status().Err, errBroken)
@@ -249,7 +250,7 @@ func TestIsLeaderAllocatesNothing(t *testing.T) {
 	if simnet.Race {
 		t.Skip("the race detector allocates")
 	}
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		require.Zero(s, testing.AllocsPerRun(100, func() { s.IsLeader() }), "following")
 		s.run(s.honest(0))
 		require.True(s, s.IsLeader())
@@ -295,7 +296,7 @@ func TestNewElector(t *testing.T) {
 }
 
 func TestObserveOfAnElector(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		var seen []EventType
 		stop := s.Observe(func(e Event) { seen = append(seen, e.Type) })
 		s.run()

@@ -37,7 +37,7 @@ func TestErrorOfWorkThatPanics(t *testing.T) {
 		"Error":       brokenError{text: func() { panic("Error") }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStage(t, nil, func(s *stage) {
+			inElection(t, nil, func(s *election) {
 				s.run(func(ctx context.Context, _ Term) error { <-ctx.Done(); return broken })
 				s.at(midTerm)
 				require.NoError(s, s.Resign(context.Background()))
@@ -47,7 +47,7 @@ func TestErrorOfWorkThatPanics(t *testing.T) {
 			})
 		})
 		t.Run(name+", in the term", func(t *testing.T) {
-			onStage(t, nil, func(s *stage) {
+			inElection(t, nil, func(s *election) {
 				s.run(s.after(midTerm, func() error { return broken }))
 				s.at(midTerm)
 				require.Len(s, s.told(EventWorkFailed), 1)
@@ -64,10 +64,10 @@ func TestErrorOfWorkThatBlocks(t *testing.T) {
 	hang := func() { <-release }
 	for name, broken := range map[string]error{"Is": brokenError{is: hang}, "Error": brokenError{text: hang}} {
 		t.Run(name, func(t *testing.T) {
-			onStage(t, nil, func(s *stage) {
+			inElection(t, nil, func(s *election) {
 				release = make(chan struct{})
 				s.run(s.after(midTerm, func() error { return broken }))
-				s.at(midTerm + 2*stageTTL)
+				s.at(midTerm + 2*electionTTL)
 				require.True(s, s.IsLeader(), "the work has not returned yet")
 				close(release)
 				s.pass(0)
@@ -79,7 +79,7 @@ func TestErrorOfWorkThatBlocks(t *testing.T) {
 }
 
 func TestErrorOfHealthThatBlocks(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		release := make(chan struct{})
 		var sick atomic.Bool
 		s.loop.opts.Health = func(context.Context) error {
@@ -91,7 +91,7 @@ func TestErrorOfHealthThatBlocks(t *testing.T) {
 		s.run(s.honest(0))
 		require.True(s, s.IsLeader())
 		sick.Store(true)
-		s.at(3 * stageRenew)
+		s.at(3 * electionRenew)
 		require.False(s, s.IsLeader(), "no answer in time")
 		require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrWorkFailed)
 		require.Len(s, s.told(EventReleased), 1, "the loop goes on")
@@ -102,7 +102,7 @@ func TestErrorOfHealthThatBlocks(t *testing.T) {
 }
 
 func TestErrorOfWorkIsKept(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(func(ctx context.Context, _ Term) error { <-ctx.Done(); return errBroken })
 		require.NoError(s, s.Resign(context.Background()))
 		failed := s.told(EventWorkFailed)[0].Err
@@ -116,12 +116,12 @@ func TestErrorOfWorkIsKept(t *testing.T) {
 // term, even without any: Run(ctx, warmCache, loop) leads for as long as loop does.
 func TestWorkThatIsDone(t *testing.T) {
 	done := func(context.Context, Term) error { return nil }
-	for name, lead := range map[string]func(*stage) []LeadFunc{
-		"one of two": func(s *stage) []LeadFunc { return []LeadFunc{done, s.honest(time.Second)} },
-		"all":        func(s *stage) []LeadFunc { return []LeadFunc{done, s.after(midTerm, func() error { return nil })} },
+	for name, lead := range map[string]func(*election) []LeadFunc{
+		"one of two": func(s *election) []LeadFunc { return []LeadFunc{done, s.honest(time.Second)} },
+		"all":        func(s *election) []LeadFunc { return []LeadFunc{done, s.after(midTerm, func() error { return nil })} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStage(t, func(o *Options) { o.Election.Lead = []LeadFunc{done} }, func(s *stage) {
+			inElection(t, func(o *Options) { o.Election.Lead = []LeadFunc{done} }, func(s *election) {
 				s.run(lead(s)...)
 				s.at(time.Hour)
 				require.True(s, s.IsLeader())
@@ -140,7 +140,7 @@ func TestWorkThatIsDone(t *testing.T) {
 // TestWorkThatResignsAsItIsTold: the word of work that resigns is no failure, even if the term ends
 // for another reason meanwhile.
 func TestWorkThatResignsAsItIsTold(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(func(ctx context.Context, _ Term) error { <-ctx.Done(); return ErrResigned })
 		s.at(midTerm)
 		require.NoError(s, s.stop())
@@ -154,7 +154,7 @@ func TestWorkThatResignsAsItIsTold(t *testing.T) {
 func TestFailedWorkMovesOn(t *testing.T) {
 	for name, others := range map[string]bool{"alone": false, "another waits": true} {
 		t.Run(name, func(t *testing.T) {
-			inCrew(t, func(c *crew) {
+			inCluster(t, func(c *cluster) {
 				a := c.member("a").start(func(ctx context.Context, _ Term) error {
 					select {
 					case <-time.After(20 * time.Second):

@@ -17,10 +17,10 @@ var errBroken = errors.New("the disk is full")
 type ending struct {
 	name   string
 	change func(*Options)
-	work   func(*stage) LeadFunc // beside a witness that takes a second to return; nil: none
-	before func(*stage)
-	at     time.Duration // when it ends
-	act    func(*stage)  // right then
+	work   func(*election) LeadFunc // beside a witness that takes a second to return; nil: none
+	before func(*election)
+	at     time.Duration   // when it ends
+	act    func(*election) // right then
 	cause  string
 	failed bool          // with EventWorkFailed
 	kept   bool          // by our own decision: the lease is kept while the work drains
@@ -39,41 +39,41 @@ func failing(answer func(ctx context.Context, number int) error) func(*Options) 
 }
 
 const (
-	resigned   = stageRetry * 105 / 100        // a resignation stands back for RetryInterval, and half of a tenth in jitter
-	penalty    = time.Second * 105 / 100       // after failed work, the first time
-	retry      = stageTTL/20 - stageTTL/20/4/2 // an end that was not our own is followed by a campaign
-	midTerm    = 4 * time.Second               // between the renewals at 3 s and 6 s
-	refused    = stageRenew                    // at the first renewal
-	sick       = stageRenew                    // at the second health check
-	hung       = stageRenew + stageRenew       // when it has not returned for an interval
-	healthy    = stageRenew - time.Second      // from the release, a second after the end, to the third check: longer than the penalty
-	returns    = 2*stageRenew - time.Second    // from there to the return of the check that hung, which the third follows at once
-	foreignTTL = time.Hour + 30*time.Minute    // of a foreign lease
+	resigned   = electionRetry * 105 / 100           // a resignation stands back for RetryInterval, and half of a tenth in jitter
+	penalty    = time.Second * 105 / 100             // after failed work, the first time
+	retry      = electionTTL/20 - electionTTL/20/4/2 // an end that was not our own is followed by a campaign
+	midTerm    = 4 * time.Second                     // between the renewals at 3 s and 6 s
+	refused    = electionRenew                       // at the first renewal
+	sick       = electionRenew                       // at the second health check
+	hung       = electionRenew + electionRenew       // when it has not returned for an interval
+	healthy    = electionRenew - time.Second         // from the release, a second after the end, to the third check: longer than the penalty
+	returns    = 2*electionRenew - time.Second       // from there to the return of the check that hung, which the third follows at once
+	foreignTTL = time.Hour + 30*time.Minute          // of a foreign lease
 )
 
 var endings = []ending{
-	{name: "stop", act: func(s *stage) { s.halt(errBroken) }, at: midTerm, cause: "stopped", kept: true},
+	{name: "stop", act: func(s *election) { s.halt(errBroken) }, at: midTerm, cause: "stopped", kept: true},
 	{
 		name: "resign", at: midTerm, cause: "resigned", kept: true, pause: resigned,
-		act: func(s *stage) { go func() { _ = s.Resign(context.Background()) }() },
+		act: func(s *election) { go func() { _ = s.Resign(context.Background()) }() },
 	},
 	{
 		name: "work resigned", at: midTerm, cause: "resigned", kept: true, pause: resigned,
-		work: func(s *stage) LeadFunc {
+		work: func(s *election) LeadFunc {
 			return s.after(midTerm, func() error { return fmt.Errorf("enough: %w", ErrResigned) })
 		},
 	},
 	{
 		name: "work error", at: midTerm, cause: "work failed", failed: true, kept: true, pause: penalty,
-		work: func(s *stage) LeadFunc { return s.after(midTerm, func() error { return errBroken }) },
+		work: func(s *election) LeadFunc { return s.after(midTerm, func() error { return errBroken }) },
 	},
 	{
 		name: "work panic", at: midTerm, cause: "work failed", failed: true, kept: true, pause: penalty,
-		work: func(s *stage) LeadFunc { return s.after(midTerm, func() error { panic(errBroken) }) },
+		work: func(s *election) LeadFunc { return s.after(midTerm, func() error { panic(errBroken) }) },
 	},
 	{
 		name: "work Goexit", at: midTerm, cause: "work failed", failed: true, kept: true, pause: penalty,
-		work: func(s *stage) LeadFunc { return s.after(midTerm, func() error { runtime.Goexit(); return nil }) },
+		work: func(s *election) LeadFunc { return s.after(midTerm, func() error { runtime.Goexit(); return nil }) },
 	},
 	{
 		name: "health failed", at: sick, cause: "work failed", failed: true, kept: true, pause: healthy,
@@ -98,18 +98,18 @@ var endings = []ending{
 		change: failing(func(ctx context.Context, number int) error {
 			if number == 2 {
 				<-ctx.Done()
-				<-time.After(2 * stageRenew) // ignores its context
+				<-time.After(2 * electionRenew) // ignores its context
 			}
 			return nil
 		}),
 	},
 	{
 		name: "renewal refused", at: refused, cause: "lost", pause: retry,
-		before: func(s *stage) { s.at(time.Second); s.store.hold("other", foreignTTL) },
+		before: func(s *election) { s.at(time.Second); s.store.hold("other", foreignTTL) },
 	},
 	{
-		name: "deadline passed", at: stageCancel, cause: "lost", pause: retry,
-		before: func(s *stage) {
+		name: "deadline passed", at: electionCancel, cause: "lost", pause: retry,
+		before: func(s *election) {
 			s.store.on(func(c storeCall) fate { return fate{err: map[string]error{"renew": errNetwork}[c.op]} })
 		},
 	},
@@ -119,7 +119,7 @@ func TestP8_OrderOfTheEnd(t *testing.T) {
 	const drain = time.Second
 	for _, end := range endings {
 		t.Run(end.name, func(t *testing.T) {
-			onStage(t, end.change, func(s *stage) {
+			inElection(t, end.change, func(s *election) {
 				work := []LeadFunc{s.honest(drain)}
 				if end.work != nil {
 					work = append(work, end.work(s))
@@ -187,8 +187,8 @@ func TestP8_LeaseIsKeptWhileWorkDrains(t *testing.T) {
 				}
 				o.ShutdownTimeout = time.Minute
 			}
-			onStage(t, change, func(s *stage) {
-				const drain = 2*stageTTL + time.Second/3
+			inElection(t, change, func(s *election) {
+				const drain = 2*electionTTL + time.Second/3
 				work := []LeadFunc{s.honest(drain)}
 				if end.work != nil {
 					work = append(work, end.work(s))
@@ -222,29 +222,29 @@ func TestP8_LeaseIsKeptWhileWorkDrains(t *testing.T) {
 // A renewal of a lease whose work drains is not sent past its deadline: the lease is not ours to
 // keep any more.
 func TestP8_DrainingLeaseIsNotKeptPastItsDeadline(t *testing.T) {
-	onStage(t, func(o *Options) { o.ShutdownTimeout = time.Minute }, func(s *stage) {
-		s.run(s.honest(3 * stageTTL))
+	inElection(t, func(o *Options) { o.ShutdownTimeout = time.Minute }, func(s *election) {
+		s.run(s.honest(3 * electionTTL))
 		s.at(midTerm)
 		s.store.on(on("renew", fate{err: errNetwork}))
 		s.halt(nil)
-		s.at(4 * stageTTL)
+		s.at(4 * electionTTL)
 		calls := s.store.made("renew")
-		require.Less(s, calls[len(calls)-1].at, stageRenew+stageLife)
+		require.Less(s, calls[len(calls)-1].at, electionRenew+electionLife)
 		require.NoError(s, <-s.ended)
 	})
 }
 
 func TestP8_WorkThatIgnoresItsContext(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		release := make(chan struct{})
 		stubborn := func(context.Context, Term) error { <-release; return nil }
 		s.run(stubborn)
 		s.at(midTerm)
 		resigned := make(chan error, 1)
 		go func() { resigned <- s.Resign(context.Background()) }()
-		s.at(midTerm + stageDrain - 1)
+		s.at(midTerm + electionDrain - 1)
 		require.Empty(s, s.told(EventOverrun))
-		s.at(midTerm + stageDrain)
+		s.at(midTerm + electionDrain)
 		overruns := s.told(EventOverrun)
 		require.Len(s, overruns, 1)
 		require.ErrorIs(s, overruns[0].Err, ErrDrainTimeout)
@@ -264,13 +264,13 @@ func TestP8_WorkThatIgnoresItsContext(t *testing.T) {
 		close(release)
 		s.pass(0)
 		require.Len(s, s.store.made("release"), 1)
-		s.pass(stageRetry + time.Second)
+		s.pass(electionRetry + time.Second)
 		require.Len(s, s.told(EventAcquired), 2)
 	})
 }
 
 func TestP8_WorkThatFailsWhileItDrains(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(func(ctx context.Context, _ Term) error { <-ctx.Done(); return errBroken })
 		s.at(midTerm)
 		require.NoError(s, s.Resign(context.Background()))

@@ -120,21 +120,21 @@ func TestEveryEventIsLogged(t *testing.T) {
 // slowHandler is a slog.Handler that takes its time, and keeps the messages.
 type slowHandler struct {
 	slog.Handler
-	stage *stage
-	takes time.Duration
+	election *election
+	takes    time.Duration
 }
 
 func (h slowHandler) Enabled(context.Context, slog.Level) bool { return true }
 
 func (h slowHandler) Handle(_ context.Context, r slog.Record) error {
 	<-time.After(h.takes)
-	h.stage.note("%s %s", r.Level, r.Message)
+	h.election.note("%s %s", r.Level, r.Message)
 	return errors.New("the log is full")
 }
 
 func TestRepeatedErrorsAreOneRecordEach(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
-		s.loop.bus.observe(logEvents(slog.New(slowHandler{stage: s})))
+	inElection(t, nil, func(s *election) {
+		s.loop.bus.observe(logEvents(slog.New(slowHandler{election: s})))
 		s.run()
 		s.store.on(on("", fate{err: errNetwork}))
 		s.at(5 * time.Minute)
@@ -160,15 +160,15 @@ func TestRepeatedErrorsAreOneRecordEach(t *testing.T) {
 }
 
 func TestSlowLoggerDelaysNothing(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
-		s.loop.bus.observe(logEvents(slog.New(slowHandler{stage: s, takes: 10 * time.Minute})))
+	inElection(t, nil, func(s *election) {
+		s.loop.bus.observe(logEvents(slog.New(slowHandler{election: s, takes: 10 * time.Minute})))
 		s.run(s.honest(0))
 		s.at(time.Minute)
 		require.Len(s, s.store.made("renew"), 20)
 		err := s.stop()
 		require.ErrorIs(s, err, ErrDrainTimeout)
 		require.ErrorContains(s, err, "an observer of events")
-		require.Equal(s, time.Minute+stageDrain, s.now())
+		require.Equal(s, time.Minute+electionDrain, s.now())
 		require.True(s, s.store.free())
 	})
 }

@@ -15,7 +15,7 @@ import (
 )
 
 func TestEventsOfATermInOrder(t *testing.T) {
-	onStage(t, func(o *Options) { o.Election.Role = "cleanup" }, func(s *stage) {
+	inElection(t, func(o *Options) { o.Election.Role = "cleanup" }, func(s *election) {
 		s.store.hold("other", time.Second)
 		fails := s.after(midTerm, func() error { return errBroken })
 		terms := 0
@@ -252,7 +252,7 @@ func TestPublishingGoesOnWhileAFlushWaits(t *testing.T) {
 
 // An observer that blocks for ever, in whatever event, delays no renewal and no end of a term.
 func TestBlockedObserverDelaysNothing(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		blocked := make(chan struct{})
 		defer close(blocked)
 		var calls atomic.Int32
@@ -262,7 +262,7 @@ func TestBlockedObserverDelaysNothing(t *testing.T) {
 		renewals := s.store.made("renew")
 		require.Len(s, renewals, 20)
 		for i, renewal := range renewals {
-			require.Equal(s, time.Duration(i+1)*stageRenew, renewal.at)
+			require.Equal(s, time.Duration(i+1)*electionRenew, renewal.at)
 		}
 		require.NoError(s, s.Resign(context.Background()))
 		require.Equal(s, time.Minute, s.now())
@@ -272,7 +272,7 @@ func TestBlockedObserverDelaysNothing(t *testing.T) {
 
 // Run returns when every observer has heard what there was to tell.
 func TestRunFlushesEvents(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.loop.bus.observe(func(e Event) {
 			<-time.After(100 * time.Millisecond)
 			s.note("%s", e.Type)

@@ -14,7 +14,7 @@ import (
 // TestHugeHolderIsCut: whatever a foreign client writes into the lease key, or the term hash, it
 // takes a few bytes with us, and never passes for an ID.
 func TestHugeHolderIsCut(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		long := strings.Repeat("x", 128)
 		c.redis.Do(func(m *miniredis.Miniredis) {
 			require.NoError(c, m.Set("tenure:leader", long+strings.Repeat("y", 1<<20)))
@@ -35,7 +35,7 @@ func TestHugeHolderIsCut(t *testing.T) {
 // TestHolderWithoutANameIsReported: a foreign client may write an empty text into the lease key.
 // That is not the same as no leader.
 func TestHolderWithoutANameIsReported(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		e := c.member("a").Elector()
 		_, err := e.Leader(c.Context())
 		require.ErrorIs(c, err, ErrNoLeader)

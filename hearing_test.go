@@ -18,7 +18,7 @@ import (
 )
 
 // hearingBound is how long a subscription may be dead: max(5 s, LeaseTTL/2), with the lease of a
-// crew.
+// cluster.
 const hearingBound = 5 * time.Second
 
 // TestVirtualP7_SubscriptionThatDiesSilently: a connection that is dropped without a sign is
@@ -26,7 +26,7 @@ const hearingBound = 5 * time.Second
 // reported once.
 func TestVirtualP7_SubscriptionThatDiesSilently(t *testing.T) {
 	for _, after := range []time.Duration{0, time.Second, 2400 * time.Millisecond} { // since the last check
-		inCrew(t, func(c *crew) {
+		inCluster(t, func(c *cluster) {
 			a := c.member("a").start()
 			c.pass(5 * time.Second)
 			b := c.member("b").start()
@@ -60,7 +60,7 @@ func TestVirtualP7_SubscriptionThatDiesSilently(t *testing.T) {
 // TestVirtualP7_SubscriptionAfterALongOutage: the pauses between attempts grow during an outage.
 // They are short again at later losses.
 func TestVirtualP7_SubscriptionAfterALongOutage(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a").start()
 		c.pass(5 * time.Second)
 		hears := func() bool { return a.Elector().Status().Subscription.Active }
@@ -80,7 +80,7 @@ func TestVirtualP7_SubscriptionAfterALongOutage(t *testing.T) {
 // TestVirtualP1_DeafLeaderHearsTheNextRollCall: a leader whose subscription died silently hears the
 // roll-call again within the bound.
 func TestVirtualP1_DeafLeaderHearsTheNextRollCall(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a").start()
 		c.pass(20 * time.Second)
 		c.net.Deafen("a")
@@ -101,7 +101,7 @@ func TestVirtualP1_DeafLeaderHearsTheNextRollCall(t *testing.T) {
 // faster: it renews as soon as its subscription stands again.
 func TestVirtualP1_ColdStandby(t *testing.T) {
 	for n := range 20 {
-		inCrew(t, func(c *crew) {
+		inCluster(t, func(c *cluster) {
 			a := c.member("a").start()
 			c.pass(21 * time.Second) // right after a renewal, so that the next one is far
 			term, leads := a.Elector().Term()
@@ -145,7 +145,7 @@ func (s *slowReplies) Read(p []byte) (int, error) {
 // the reply of a grant is under way.
 func TestVirtualP1_RollCallBeforeTheGrantIsKnown(t *testing.T) {
 	for _, late := range []time.Duration{20 * time.Millisecond, 50 * time.Millisecond} {
-		inCrew(t, func(c *crew) {
+		inCluster(t, func(c *cluster) {
 			var delay atomic.Int64
 			long := func(o *Options) { o.Election.LeaseTTL = 30 * time.Second }
 			a := c.on("a", func(o *redis.Options) {
@@ -175,7 +175,7 @@ func TestVirtualP1_RollCallBeforeTheGrantIsKnown(t *testing.T) {
 // TestVirtualP8_TasksThatFinishHearTheRollCall: the lease of a term that has ended is kept for
 // them. FLUSHALL takes it away, and they are cancelled.
 func TestVirtualP8_TasksThatFinishHearTheRollCall(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		long := func(o *Options) { o.Election.LeaseTTL, o.ShutdownTimeout = 30*time.Second, time.Minute }
 		a := c.member("a", long)
 		var ended error
@@ -200,7 +200,7 @@ func TestVirtualP8_TasksThatFinishHearTheRollCall(t *testing.T) {
 
 // TestForgedOrigin: what is no replication id does not come into a reply.
 func TestForgedOrigin(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a").start()
 		c.until(time.Second, a.IsLeader)
 		for _, forged := range []string{"x - =other", "x\ny", strings.Repeat("f", 65), "é"} {
@@ -222,8 +222,8 @@ func TestVirtualP1_RollCallOfManyRoles(t *testing.T) {
 		many = 250
 	}
 	slow := simnet.Faults{MinLatency: 5 * time.Millisecond, MaxLatency: 5 * time.Millisecond}
-	inCrew(t, func(c *crew) {
-		member := func(name string) (m *crewMember, electors []*Elector) {
+	inCluster(t, func(c *cluster) {
+		member := func(name string) (m *instance, electors []*Elector) {
 			m = c.on(name, func(o *redis.Options) { o.PoolSize = 4 * many }) // see "Traps" in simnet
 			for i := range many {
 				e, err := m.Role(fmt.Sprint("r", i), ElectionOptions{LeaseTTL: time.Minute})
@@ -255,7 +255,7 @@ func TestVirtualP1_RollCallOfManyRoles(t *testing.T) {
 // TestSubscriptionOfRoles: one subscription serves all leases, of whatever name, and those that are
 // added later.
 func TestSubscriptionOfRoles(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		shared := ElectionOptions{LeaderKey: "leader:shared", LeaseTTL: 10 * time.Second}
 		a := c.member("a", func(o *Options) { o.Namespace = "one" }).start()
 		b := c.member("b", func(o *Options) { o.Namespace = "two" }).start()
@@ -306,7 +306,7 @@ func TestChecksOfTheSubscription(t *testing.T) {
 		"its own channel":    {refused: "SUBSCRIBE", channel: "instance:a:events", counted: "PING"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inCrew(t, func(c *crew) {
+			inCluster(t, func(c *cluster) {
 				c.redis.Intercept(refuse(test.refused, test.channel))
 				a := c.member("a").start()
 				c.pass(time.Minute)
@@ -334,21 +334,17 @@ func TestChecksOfTheSubscription(t *testing.T) {
 // TestRollCallThatIsTooSlowIsReported: once, with what to set, by the process whose leaders cannot
 // answer in time and by no other.
 func TestRollCallThatIsTooSlowIsReported(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		c.net.SetFaults("a", simnet.Faults{MinLatency: 20 * time.Millisecond, MaxLatency: 20 * time.Millisecond})
 		a, b := c.member("a").start(), c.member("b").start()
 		c.pass(5 * time.Minute)
 		require.Len(c, a.told(EventRollCallSlow), 1)
 		require.Empty(c, b.told(EventRollCallSlow))
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		for _, e := range a.events {
-			if e.Type == EventRollCallSlow {
-				require.Equal(c, 1, e.Count)
-				require.Greater(c, e.Took, 125*time.Millisecond, "half of EmptyHistoryWait")
-				require.ErrorIs(c, e.Err, ErrMisconfigured)
-				require.ErrorContains(c, e.Err, "set it to")
-			}
+		for _, e := range a.witness.told(EventRollCallSlow) {
+			require.Equal(c, 1, e.Count)
+			require.Greater(c, e.Took, 125*time.Millisecond, "half of EmptyHistoryWait")
+			require.ErrorIs(c, e.Err, ErrMisconfigured)
+			require.ErrorContains(c, e.Err, "set it to")
 		}
 	})
 }

@@ -19,28 +19,27 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// registryFleet is a Redis with instances, in virtual time.
-type registryFleet struct {
-	*testing.T
+// registryBubble is a Redis with instances, in virtual time.
+type registryBubble struct {
+	*bubble
 	net     *simnet.Network
 	redis   *simnet.Server
-	began   time.Time
-	members map[string]*fleetMember
+	members map[string]*livingInstance
 }
 
-// fleetMember is the registry of one process, with what a coordinator runs for it.
-type fleetMember struct {
-	*registryMember
+// livingInstance is the registry of one process, with what a coordinator runs for it.
+type livingInstance struct {
+	*registryInstance
 	client  *redis.Client
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// inFleet runs act with a fleet of its own and ends what is left of it.
-func inFleet(t *testing.T, act func(*registryFleet)) {
+// inRegistryBubble runs act with a Redis of its own and ends what is left of it.
+func inRegistryBubble(t *testing.T, act func(*registryBubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &registryFleet{T: t, net: simnet.New(simnet.Options{Seed: 1}), began: time.Now(), members: make(map[string]*fleetMember)}
+		f := &registryBubble{bubble: newBubble(t), net: simnet.New(simnet.Options{Seed: 1}), members: make(map[string]*livingInstance)}
 		f.redis = f.net.NewServer(simnet.Addr, simnet.ServerOptions{})
 		defer f.net.Close()
 		defer func() {
@@ -56,11 +55,11 @@ func inFleet(t *testing.T, act func(*registryFleet)) {
 }
 
 // member starts an instance, active at once.
-func (f *registryFleet) member(name, id string, change ...func(*Options)) *fleetMember {
+func (f *registryBubble) member(name, id string, change ...func(*Options)) *livingInstance {
 	f.Helper()
 	client := f.net.Client(name, nil)
-	w := &registryWorld{T: f.T, rdb: client}
-	m := &fleetMember{registryMember: w.start(id, func() string { return name }, change...), client: client}
+	w := &registryCluster{T: f.T, rdb: client}
+	m := &livingInstance{registryInstance: w.start(id, func() string { return name }, change...), client: client}
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	db := m.Registry.store.(*redisstore.Store)
@@ -73,7 +72,7 @@ func (f *registryFleet) member(name, id string, change ...func(*Options)) *fleet
 }
 
 // listens hands the hints of the registry over until ctx is done.
-func (m *fleetMember) listens(ctx context.Context, db *redisstore.Store) {
+func (m *livingInstance) listens(ctx context.Context, db *redisstore.Store) {
 	db.Listen(ctx, store.Audience{
 		Channels: func() []string { return []string{"waf:cluster:events"} },
 		TTL:      func() time.Duration { return 30 * time.Second },
@@ -85,7 +84,7 @@ func (m *fleetMember) listens(ctx context.Context, db *redisstore.Store) {
 }
 
 // leads has it sweep from now on, until the returned function is called.
-func (m *fleetMember) leads() (resign func()) {
+func (m *livingInstance) leads() (resign func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	term := validTerm(m.w.T)
 	m.running.Go(func() { _ = m.sweepLoop(ctx, term) })
@@ -93,18 +92,13 @@ func (m *fleetMember) leads() (resign func()) {
 }
 
 // crash ends a member without a farewell.
-func (f *registryFleet) crash(name string) {
+func (f *registryBubble) crash(name string) {
 	f.net.Crash(name)
 	f.members[name].stop()
 }
 
-func (f *registryFleet) pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 // when returns the events of the types since it was last asked, with the time since began.
-func (m *fleetMember) when(began time.Time, types ...EventType) (told []string) {
+func (m *livingInstance) when(began time.Time, types ...EventType) (told []string) {
 	synctest.Wait()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,18 +115,18 @@ func (m *fleetMember) when(began time.Time, types ...EventType) (told []string) 
 
 // TestFleet: the life of a fleet, as each of its processes tells of it.
 func TestFleet(t *testing.T) {
-	inFleet(t, func(f *registryFleet) {
+	inRegistryBubble(t, func(f *registryBubble) {
 		a, b := f.member("a", "a"), f.member("b", "b")
 		f.member("c", "c")
 		defer a.leads()()
 		f.pass(10 * time.Minute)
-		for _, m := range []*fleetMember{a, b} {
+		for _, m := range []*livingInstance{a, b} {
 			m.when(f.began)
 		}
 		f.crash("c")
 		crashed := time.Now()
 		f.pass(10 * time.Minute)
-		for _, m := range []*fleetMember{a, b} {
+		for _, m := range []*livingInstance{a, b} {
 			f.within(m.when(crashed, EventJoined, EventDrifted, EventRecovered, EventDown, EventLeft), "1m0s drifted c", "5m0s down c")
 		}
 		require.Equal(f, []string{"a active", "b active"}, a.list())
@@ -157,7 +151,7 @@ func TestFleet(t *testing.T) {
 
 // within drops the times, each of which must be one beat before that of want at the earliest, and
 // one sweep after it at the latest.
-func (f *registryFleet) within(told []string, want ...string) {
+func (f *registryBubble) within(told []string, want ...string) {
 	f.Helper()
 	require.Len(f, told, len(want), "%q", told)
 	for i, line := range want {
@@ -183,7 +177,7 @@ func named(told []string) (names []string) {
 
 // TestBeatInterval: beats come every 15 s ± 5 %, and what is missing is tried sooner.
 func TestBeatInterval(t *testing.T) {
-	inFleet(t, func(f *registryFleet) {
+	inRegistryBubble(t, func(f *registryBubble) {
 		m := f.member("a", "a", func(o *Options) { o.random = nil })
 		last := func() (at int64) {
 			f.redis.Do(func(r *miniredis.Miniredis) {
@@ -219,7 +213,7 @@ func TestBeatInterval(t *testing.T) {
 func TestP9_OutageOfRedis(t *testing.T) {
 	for _, grace := range []bool{true, false} {
 		t.Run(fmt.Sprint("grace=", grace), func(t *testing.T) {
-			inFleet(t, func(f *registryFleet) {
+			inRegistryBubble(t, func(f *registryBubble) {
 				for i := range 12 {
 					f.member(fmt.Sprint("i", i), fmt.Sprint("i", i), func(o *Options) { o.random = nil })
 				}
@@ -258,7 +252,7 @@ func TestP9_OutageOfRedis(t *testing.T) {
 
 // TestClockStepRemovesNobody: where Redis's clock jumps all are silent, and nobody is removed.
 func TestClockStepRemovesNobody(t *testing.T) {
-	inFleet(t, func(f *registryFleet) {
+	inRegistryBubble(t, func(f *registryBubble) {
 		for i := range 12 {
 			f.member(fmt.Sprint("i", i), fmt.Sprint("i", i), func(o *Options) { o.random = nil })
 		}
@@ -280,7 +274,7 @@ func TestClockStepRemovesNobody(t *testing.T) {
 // TestClockStepDoesNotKeepTheDead: Redis's clock is ahead while one is removed, and is put right
 // seconds later.
 func TestClockStepDoesNotKeepTheDead(t *testing.T) {
-	inFleet(t, func(f *registryFleet) {
+	inRegistryBubble(t, func(f *registryBubble) {
 		for i := range 4 {
 			f.member(fmt.Sprint("i", i), fmt.Sprint("i", i))
 		}
@@ -303,7 +297,7 @@ func TestClockStepDoesNotKeepTheDead(t *testing.T) {
 
 // TestDuplicateIDIsToldByBoth: two living processes with one ID both tell of it, once.
 func TestDuplicateIDIsToldByBoth(t *testing.T) {
-	inFleet(t, func(f *registryFleet) {
+	inRegistryBubble(t, func(f *registryBubble) {
 		older := f.member("older", "pod")
 		f.pass(time.Minute)
 		younger := f.member("younger", "pod")
@@ -326,7 +320,7 @@ func TestDuplicateIDIsToldByBoth(t *testing.T) {
 
 // TestLateBeatOfADeadProcess: what hung in a socket buffer when its process left enters nothing.
 func TestLateBeatOfADeadProcess(t *testing.T) {
-	inFleet(t, func(f *registryFleet) {
+	inRegistryBubble(t, func(f *registryBubble) {
 		m := f.member("a", "a")
 		f.pass(time.Minute)
 		f.net.SetFaults("a", simnet.Faults{Stuck: 1})
@@ -359,7 +353,7 @@ func (s *slowRegistry) Heartbeat(ctx context.Context, b store.Heartbeat) (store.
 // comes right after that.
 func TestBeatThatWasGivenUpEntersNothing(t *testing.T) {
 	for _, late := range []time.Duration{10 * time.Millisecond, 900 * time.Millisecond, 2 * time.Second} {
-		inFleet(t, func(f *registryFleet) {
+		inRegistryBubble(t, func(f *registryBubble) {
 			m := f.member("a", "a")
 			f.pass(time.Minute + time.Second) // between two beats
 			store := &slowRegistry{Registry: m.Registry.store, late: registryBound + late}
@@ -380,8 +374,8 @@ func TestBeatThatWasGivenUpEntersNothing(t *testing.T) {
 // Redis's clock; nor does it push aside the process that came after it under the same ID.
 func TestLateFirstBeatOfADeadProcess(t *testing.T) {
 	for _, successor := range []bool{false, true} {
-		inFleet(t, func(f *registryFleet) {
-			a := (&registryWorld{T: f.T, rdb: f.net.Client("a", nil)}).start("pod", func() string { return "a" })
+		inRegistryBubble(t, func(f *registryBubble) {
+			a := (&registryCluster{T: f.T, rdb: f.net.Client("a", nil)}).start("pod", func() string { return "a" })
 			a.Registry.store = &slowRegistry{Registry: a.Registry.store, late: 10 * time.Second}
 			ctx, stop := context.WithCancel(context.Background())
 			time.AfterFunc(time.Second, stop)
@@ -442,9 +436,9 @@ func (s *stuckRegistry) Look(ctx context.Context, l store.Look) (store.LookReply
 }
 
 // onStuckRegistry runs act with a registry before a store that hangs once hang was called.
-func onStuckRegistry(t *testing.T, act func(m *registryMember, store *stuckRegistry, hang, heal func())) {
+func onStuckRegistry(t *testing.T, act func(m *registryInstance, store *stuckRegistry, hang, heal func())) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &registryWorld{T: t, rdb: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})}
+		w := &registryCluster{T: t, rdb: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})}
 		defer func() { _ = w.rdb.Close() }()
 		m := w.member("a")
 		store := &stuckRegistry{Registry: memstore.NewRegistry()}
@@ -470,7 +464,7 @@ func onStuckRegistry(t *testing.T, act func(m *registryMember, store *stuckRegis
 // TestHungBeatsAreBounded: a client that ignores its context neither hangs the loop nor gathers
 // calls.
 func TestHungBeatsAreBounded(t *testing.T) {
-	onStuckRegistry(t, func(m *registryMember, store *stuckRegistry, hang, heal func()) {
+	onStuckRegistry(t, func(m *registryInstance, store *stuckRegistry, hang, heal func()) {
 		ctx, stop := context.WithCancel(context.Background())
 		defer stop()
 		ended := make(chan struct{})
@@ -503,7 +497,7 @@ func TestHungBeatsAreBounded(t *testing.T) {
 
 // TestStopWaitsForTheBeatInFlight: what deregisters next must not be overtaken by it.
 func TestStopWaitsForTheBeatInFlight(t *testing.T) {
-	onStuckRegistry(t, func(m *registryMember, _ *stuckRegistry, hang, heal func()) {
+	onStuckRegistry(t, func(m *registryInstance, _ *stuckRegistry, hang, heal func()) {
 		ctx, stop := context.WithCancel(context.Background())
 		ended := make(chan struct{})
 		hang()
@@ -526,7 +520,7 @@ func TestStopWaitsForTheBeatInFlight(t *testing.T) {
 
 // TestHungSweepsAreBounded: neither do they hold up the end of the term.
 func TestHungSweepsAreBounded(t *testing.T) {
-	onStuckRegistry(t, func(m *registryMember, store *stuckRegistry, hang, heal func()) {
+	onStuckRegistry(t, func(m *registryInstance, store *stuckRegistry, hang, heal func()) {
 		ctx, stop := context.WithCancel(context.Background())
 		defer stop()
 		ended := make(chan error, 1)
@@ -556,7 +550,7 @@ func TestHungSweepsAreBounded(t *testing.T) {
 // TestRegistrySwitchedOff: who is not registered does not beat, who does not sweep does not sweep;
 // both read.
 func TestRegistrySwitchedOff(t *testing.T) {
-	inFleet(t, func(f *registryFleet) {
+	inRegistryBubble(t, func(f *registryBubble) {
 		reader := f.member("reader", "reader", func(o *Options) { o.Registry.HeartbeatInterval, o.Registry.SweepInterval = -1, -1 })
 		defer reader.leads()()
 		f.member("a", "a")

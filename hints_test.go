@@ -27,7 +27,7 @@ func TestVacantWakesAFollowerAtOnce(t *testing.T) {
 		"unknown":            {store.Hint{Type: "reboot", Role: "cleanup"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStage(t, func(o *Options) { o.Election.Role = "cleanup" }, func(s *stage) {
+			inElection(t, func(o *Options) { o.Election.Role = "cleanup" }, func(s *election) {
 				s.store.hold("other", time.Hour)
 				s.run(s.honest(0))
 				s.at(time.Second)
@@ -42,7 +42,7 @@ func TestVacantWakesAFollowerAtOnce(t *testing.T) {
 
 // A hint that comes while a request is on its way is remembered.
 func TestHintDuringARequest(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.hold("other", time.Hour)
 		s.store.on(on("acquire", fate{back: 10 * time.Millisecond}))
 		s.run(s.honest(0))
@@ -55,7 +55,7 @@ func TestHintDuringARequest(t *testing.T) {
 }
 
 func TestFloodOfHintsIsNoFloodOfRequests(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.hold("other", time.Hour)
 		s.run(s.honest(0))
 		for s.now() < time.Second {
@@ -85,7 +85,7 @@ func TestRollCallMakesALeaderRenewAtOnce(t *testing.T) {
 		"subscribed again": {store.Hint{Type: store.HintConnected}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStage(t, nil, func(s *stage) {
+			inElection(t, nil, func(s *election) {
 				s.run(s.honest(0))
 				s.at(time.Second)
 				s.hint(test.hint)
@@ -102,7 +102,7 @@ func TestHintsWhileStandingBackAreIgnored(t *testing.T) {
 		pause time.Duration // a hundred of them are shorter than it stands back
 	}{"resigned": {ErrResigned, 40 * time.Millisecond}, "failed": {errBroken, 10 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
-			onStage(t, nil, func(s *stage) {
+			inElection(t, nil, func(s *election) {
 				s.run(s.after(time.Second, func() error { return test.ends }))
 				s.at(time.Second)
 				for range 100 {

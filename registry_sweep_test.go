@@ -14,8 +14,8 @@ import (
 
 // crowd is a fleet of which all but the leader fall silent at once. All is virtual time.
 type crowd struct {
-	*registryFleet
-	leader  *fleetMember
+	*registryBubble
+	leader  *livingInstance
 	resign  func() // ends the leader's sweeps
 	size    int
 	options RegistryOptions
@@ -26,7 +26,7 @@ type crowd struct {
 // over an interval, or come together.
 func inCrowd(t *testing.T, size int, together bool, options RegistryOptions, act func(*crowd)) {
 	t.Helper()
-	inFleet(t, func(f *registryFleet) {
+	inRegistryBubble(t, func(f *registryBubble) {
 		configure := func(o *Options) {
 			o.Registry = options
 			if !together {
@@ -35,7 +35,7 @@ func inCrowd(t *testing.T, size int, together bool, options RegistryOptions, act
 		}
 		complete, err := completed(configure)
 		require.NoError(t, err)
-		c := &crowd{registryFleet: f, size: size, options: complete.Registry}
+		c := &crowd{registryBubble: f, size: size, options: complete.Registry}
 		for i := range size {
 			m := f.member(fmt.Sprint("i", i), fmt.Sprint("i", i), configure)
 			if i == 0 {

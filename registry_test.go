@@ -25,41 +25,41 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// registryWorld is one Redis with registries on it.
-type registryWorld struct {
+// registryCluster is one Redis with registries on it.
+type registryCluster struct {
 	*testing.T
 	rdb     redis.UniversalClient
 	real    *redistest.Server   // nil: miniredis
 	scripts *redisstore.Scripts // nil: those of the contract
 }
 
-// onRegistryRedis runs act on miniredis and on a real Redis.
-func onRegistryRedis(t *testing.T, act func(*registryWorld)) {
+// onRegistries runs act on miniredis and on a real Redis.
+func onRegistries(t *testing.T, act func(*registryCluster)) {
 	t.Helper()
-	t.Run("miniredis", func(t *testing.T) { act(miniRegistryWorld(t)) })
-	t.Run("redis", func(t *testing.T) { act(realRegistryWorld(t)) })
+	t.Run("miniredis", func(t *testing.T) { act(miniRegistry(t)) })
+	t.Run("redis", func(t *testing.T) { act(realRegistry(t)) })
 }
 
-func miniRegistryWorld(t *testing.T) *registryWorld {
+func miniRegistry(t *testing.T) *registryCluster {
 	m := miniredis.RunT(t)
 	m.ClockTTL(true)
 	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
-	return &registryWorld{T: t, rdb: client}
+	return &registryCluster{T: t, rdb: client}
 }
 
-func realRegistryWorld(t *testing.T) *registryWorld {
+func realRegistry(t *testing.T) *registryCluster {
 	if testing.Short() {
 		t.Skip("starts a redis-server")
 	}
 	server := redistest.Start(t)
-	return &registryWorld{T: t, rdb: server.Client(t), real: server}
+	return &registryCluster{T: t, rdb: server.Client(t), real: server}
 }
 
-// registryMember is one registry, and the events that its process has told of.
-type registryMember struct {
+// registryInstance is one registry, and the events that its process has told of.
+type registryInstance struct {
 	*Registry
-	w *registryWorld
+	w *registryCluster
 	*beatLoop
 
 	mu     sync.Mutex
@@ -68,13 +68,13 @@ type registryMember struct {
 
 // member makes a registry that beats only when it is told to. The incarnation is the ID and a
 // number.
-func (w *registryWorld) member(id string, change ...func(*Options)) *registryMember {
+func (w *registryCluster) member(id string, change ...func(*Options)) *registryInstance {
 	w.Helper()
 	number := 0
 	return w.start(id, func() string { number++; return fmt.Sprint(strings.ReplaceAll(id, ".", "-"), "-", number) }, change...)
 }
 
-func (w *registryWorld) start(id string, secret func() string, change ...func(*Options)) *registryMember {
+func (w *registryCluster) start(id string, secret func() string, change ...func(*Options)) *registryInstance {
 	w.Helper()
 	opts, err := completed(func(o *Options) {
 		o.Namespace, o.InstanceID, o.secret = "waf:cluster", id, secret
@@ -91,7 +91,7 @@ func (w *registryWorld) start(id string, secret func() string, change ...func(*O
 		store = redisstore.New(w.rdb, w.scripts, opts.Namespace, opts.InstanceID, opts.secret)
 	}
 	bus := newEventBus(id)
-	m := &registryMember{w: w, Registry: newRegistry(store, bus, opts)}
+	m := &registryInstance{w: w, Registry: newRegistry(store, bus, opts)}
 	m.beatLoop = newBeatLoop(m.Registry)
 	bus.observe(func(e Event) {
 		m.mu.Lock()
@@ -102,7 +102,7 @@ func (w *registryWorld) start(id string, secret func() string, change ...func(*O
 }
 
 // told returns the events since it was last asked, as "type subject".
-func (m *registryMember) told() []string {
+func (m *registryInstance) told() []string {
 	m.w.Helper()
 	require.NoError(m.w, m.Registry.bus.flush(time.Now().Add(time.Minute)))
 	m.mu.Lock()
@@ -124,7 +124,7 @@ func (m *registryMember) told() []string {
 
 // beats sends one heartbeat, or two if the first came too late, and returns how long it is to the
 // next.
-func (m *registryMember) beats() time.Duration {
+func (m *registryInstance) beats() time.Duration {
 	l := m.beatLoop
 	l.beat.Nudge()
 	for h, due := l.beat.Next(monotonic()); due; h, due = l.beat.Next(monotonic()) {
@@ -140,7 +140,7 @@ type testSweeper struct {
 	ahead time.Duration
 }
 
-func (m *registryMember) sweeper() *testSweeper {
+func (m *registryInstance) sweeper() *testSweeper {
 	s := &testSweeper{}
 	s.sweeper = newSweeper(m.Registry, validTerm(m.w.T), func() time.Duration { return monotonic() + s.ahead })
 	return s
@@ -180,7 +180,7 @@ func (s *testSweeper) pass(ctx context.Context) error {
 }
 
 // watched is a sweeper that has watched for long enough to remove.
-func (m *registryMember) watched() *testSweeper {
+func (m *registryInstance) watched() *testSweeper {
 	m.w.Helper()
 	s := m.sweeper()
 	m.pass(s)
@@ -189,7 +189,7 @@ func (m *registryMember) watched() *testSweeper {
 }
 
 // pass makes one pass, as if the sweeper had watched all the time before it.
-func (m *registryMember) pass(s *testSweeper) {
+func (m *registryInstance) pass(s *testSweeper) {
 	m.w.Helper()
 	require.NoError(m.w, s.pass(m.w.Context()))
 }
@@ -205,7 +205,7 @@ func validTerm(t testing.TB) Term {
 }
 
 // now is Redis's clock in ms.
-func (w *registryWorld) now() int64 {
+func (w *registryCluster) now() int64 {
 	w.Helper()
 	now, err := w.rdb.Time(w.Context()).Result()
 	require.NoError(w, err)
@@ -213,7 +213,7 @@ func (w *registryWorld) now() int64 {
 }
 
 // silence sets back the last beats.
-func (w *registryWorld) silence(d time.Duration, ids ...string) {
+func (w *registryCluster) silence(d time.Duration, ids ...string) {
 	w.Helper()
 	at := float64(w.now() - d.Milliseconds())
 	for _, id := range ids {
@@ -222,13 +222,13 @@ func (w *registryWorld) silence(d time.Duration, ids ...string) {
 }
 
 // foreign registers an instance as another program does.
-func (w *registryWorld) foreign(id string, record string) {
+func (w *registryCluster) foreign(id string, record string) {
 	w.Helper()
 	require.NoError(w, w.rdb.HSet(w.Context(), "waf:cluster:instances", id, record).Err())
 	require.NoError(w, w.rdb.SetEx(w.Context(), "waf:cluster:instance:"+id+":heartbeat", "1734567950", 90*time.Second).Err())
 }
 
-func (w *registryWorld) record(id string) string {
+func (w *registryCluster) record(id string) string {
 	w.Helper()
 	text, err := w.rdb.HGet(w.Context(), "waf:cluster:instances", id).Result()
 	if err == redis.Nil { //nolint:errorlint // never wrapped
@@ -239,7 +239,7 @@ func (w *registryWorld) record(id string) string {
 }
 
 // ids lists the instances with their statuses.
-func (m *registryMember) list() []string {
+func (m *registryInstance) list() []string {
 	m.w.Helper()
 	all, err := m.Instances(m.w.Context(), InstanceQuery{})
 	require.NoError(m.w, err)
@@ -254,7 +254,7 @@ const foreignRecord = `{"instance_id":"waf-0","started_at":1734567890,"last_hear
 
 // TestBeatWritesTheContract holds what other programs read.
 func TestBeatWritesTheContract(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		m := w.member("pod-0", func(o *Options) {
 			o.Registry.WorkerCount = 4
 			o.Registry.Metadata = map[string]string{"status": "x", "incarnation": "y", "zone": `a"b`}
@@ -298,7 +298,7 @@ func TestBeatWritesTheContract(t *testing.T) {
 }
 
 func TestBeatOfARemovedInstanceRegistersItAgain(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		m := w.member("pod-0")
 		m.beats()
 		started := regexp.MustCompile(`"started_at":\d+`).FindString(w.record("pod-0"))
@@ -312,7 +312,7 @@ func TestBeatOfARemovedInstanceRegistersItAgain(t *testing.T) {
 }
 
 func TestBeatOfADriftedInstanceRecovers(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		m, leader := w.member("pod-0"), w.member("leader")
 		m.beats()
 		m.told()
@@ -331,7 +331,7 @@ func TestBeatOfADriftedInstanceRecovers(t *testing.T) {
 }
 
 func TestSweepRemovesWhoIsDown(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		dead, alive, leader := w.member("dead"), w.member("alive"), w.member("leader")
 		dead.beats()
 		alive.beats()
@@ -352,12 +352,12 @@ func TestSweepRemovesWhoIsDown(t *testing.T) {
 
 // TestP9_BeatBetweenLookAndSweep: who beats after it was listed as down stays.
 func TestP9_BeatBetweenLookAndSweep(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		require.Equal(w, []string{"fresh", "down"}, w.beatBetweenLookAndSweep())
 	})
 }
 
-func (w *registryWorld) beatBetweenLookAndSweep() []string {
+func (w *registryCluster) beatBetweenLookAndSweep() []string {
 	a, b, leader := w.member("a"), w.member("b"), w.member("leader")
 	a.beats()
 	b.beats()
@@ -375,9 +375,9 @@ func (w *registryWorld) beatBetweenLookAndSweep() []string {
 
 // TestRegistryRulesAreTested leaves a rule out of a script and sees the difference.
 func TestRegistryRulesAreTested(t *testing.T) {
-	broken := func(t *testing.T, before, after string) *registryWorld {
+	broken := func(t *testing.T, before, after string) *registryCluster {
 		require.Equal(t, 1, strings.Count(scriptsLua, before), before)
-		w := miniRegistryWorld(t)
+		w := miniRegistry(t)
 		var err error
 		w.scripts, err = redisstore.Load(strings.Replace(scriptsLua, before, after, 1))
 		require.NoError(t, err)
@@ -423,13 +423,13 @@ func TestRegistryRulesAreTested(t *testing.T) {
 
 // TestLateBeatChangesNothing: a beat that comes after it was given up is refused.
 func TestLateBeatChangesNothing(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		require.Equal(w, "stale", w.lateBeat())
 		require.Zero(w, w.rdb.Exists(w.Context(), "waf:cluster:instances").Val())
 	})
 }
 
-func (w *registryWorld) lateBeat() string {
+func (w *registryCluster) lateBeat() string {
 	m := w.member("a")
 	m.beats()
 	require.NoError(w, m.deregister(w.Context()))
@@ -444,7 +444,7 @@ func TestBeatAfterAClockStep(t *testing.T) {
 	m.ClockTTL(true)
 	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
-	w := &registryWorld{T: t, rdb: client}
+	w := &registryCluster{T: t, rdb: client}
 	a := w.member("a")
 	now := time.Now()
 	for _, step := range []time.Duration{0, time.Hour, -time.Hour} {
@@ -461,12 +461,12 @@ func TestBeatAfterAClockStep(t *testing.T) {
 }
 
 func TestDeregisterLeavesAnotherIncarnation(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		require.Contains(w, w.leaveOfAReplacedIncarnation(), `"incarnation":"new"`)
 	})
 }
 
-func (w *registryWorld) leaveOfAReplacedIncarnation() string {
+func (w *registryCluster) leaveOfAReplacedIncarnation() string {
 	older := w.start("pod", func() string { return "old" })
 	younger := w.start("pod", func() string { return "new" })
 	older.beats()
@@ -476,7 +476,7 @@ func (w *registryWorld) leaveOfAReplacedIncarnation() string {
 }
 
 func TestDeregister(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		m := w.member("a")
 		require.NoError(w, m.deregister(w.Context()), "nothing was registered")
 		m = w.member("a")
@@ -495,7 +495,7 @@ func TestDeregister(t *testing.T) {
 }
 
 func TestDuplicateID(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		older := w.start("pod", func() string { return "old" })
 		younger := w.start("pod", func() string { return "new" })
 		hints := w.hints()
@@ -531,7 +531,7 @@ func TestDuplicateID(t *testing.T) {
 }
 
 // hints subscribes and returns what yields the next hint.
-func (w *registryWorld) hints() func() store.Hint {
+func (w *registryCluster) hints() func() store.Hint {
 	w.Helper()
 	subscription := w.rdb.Subscribe(w.Context(), "waf:cluster:events")
 	w.Cleanup(func() { _ = subscription.Close() })
@@ -551,10 +551,10 @@ func (w *registryWorld) hints() func() store.Hint {
 
 // TestMembershipReachesEverybodyOnce: what one process does, each of them tells of once.
 func TestMembershipReachesEverybodyOnce(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		hints := w.hints()
 		a, b, leader := w.member("a"), w.member("b"), w.member("leader")
-		all := []*registryMember{a, b, leader}
+		all := []*registryInstance{a, b, leader}
 		pass := func(count int) (told [][]string) {
 			for range count {
 				h := hints()
@@ -593,7 +593,7 @@ func TestMembershipReachesEverybodyOnce(t *testing.T) {
 
 // TestOnlyWhoDidItHasAnEventOfItsOwn: who hears of a change from another process has it as Remote.
 func TestOnlyWhoDidItHasAnEventOfItsOwn(t *testing.T) {
-	w := miniRegistryWorld(t)
+	w := miniRegistry(t)
 	hints := w.hints()
 	a, other, leader := w.member("a"), w.member("other"), w.member("leader")
 	a.beats()
@@ -602,7 +602,7 @@ func TestOnlyWhoDidItHasAnEventOfItsOwn(t *testing.T) {
 	w.silence(400*time.Second, "a")
 	leader.pass(s)
 	other.hint(hints())
-	remote := func(m *registryMember) (remote []bool) {
+	remote := func(m *registryInstance) (remote []bool) {
 		require.NoError(t, m.Registry.bus.flush(time.Now().Add(time.Minute)))
 		for _, e := range m.events {
 			remote = append(remote, e.Remote)
@@ -615,7 +615,7 @@ func TestOnlyWhoDidItHasAnEventOfItsOwn(t *testing.T) {
 }
 
 func TestHostileHints(t *testing.T) {
-	w := miniRegistryWorld(t)
+	w := miniRegistry(t)
 	m := w.member("a")
 	for _, subject := range []string{"", "a b", "a\n", strings.Repeat("a", 129), "\x1b[2J", "é"} {
 		m.hint(store.Hint{Type: "down", Subject: subject, Source: "x"})
@@ -645,10 +645,10 @@ var foreignStory = []string{
 // TestForeignInstances: records of other programs are adopted, watched by their heartbeat keys and
 // removed. (On miniredis and on Redis alike.)
 func TestForeignInstances(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) { require.Equal(w, foreignStory, w.foreignInstances()) })
+	onRegistries(t, func(w *registryCluster) { require.Equal(w, foreignStory, w.foreignInstances()) })
 }
 
-func (w *registryWorld) foreignInstances() (story []string) {
+func (w *registryCluster) foreignInstances() (story []string) {
 	ctx := w.Context()
 	leader := w.member("leader")
 	tell := func() {
@@ -695,7 +695,7 @@ func sorted(lines []string) []string {
 // TestForeignRecordIsFoundCheaply: all records are read at the beginning, when their number has
 // changed, and not else.
 func TestForeignRecordIsFoundCheaply(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		leader, a := w.member("leader"), w.member("a")
 		a.beats()
 		w.foreign("not an ID", foreignRecord) // cannot be adopted, for ever
@@ -745,10 +745,10 @@ var heldStory = []string{
 // TestCrowdIsHeld: at most a quarter is removed within two beats, and the rest is held for another
 // DownAfter, across passes and leaders.
 func TestCrowdIsHeld(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) { require.Equal(w, heldStory, w.heldCrowd()) })
+	onRegistries(t, func(w *registryCluster) { require.Equal(w, heldStory, w.heldCrowd()) })
 }
 
-func (w *registryWorld) heldCrowd() (story []string) {
+func (w *registryCluster) heldCrowd() (story []string) {
 	ctx := w.Context()
 	const instances, hold, removed = "waf:cluster:instances", "waf:cluster:beats:hold", "waf:cluster:beats:removed"
 	for i := range 40 {
@@ -760,8 +760,8 @@ func (w *registryWorld) heldCrowd() (story []string) {
 	late := []string{"i36", "i37", "i38", "i39"}
 	w.silence(200*time.Second, late...)
 	leader, next := w.member("leader"), w.member("next")
-	sweeps := map[*registryMember]*testSweeper{leader: leader.watched(), next: next.watched()}
-	pass := func(by *registryMember, expired ...string) {
+	sweeps := map[*registryInstance]*testSweeper{leader: leader.watched(), next: next.watched()}
+	pass := func(by *registryInstance, expired ...string) {
 		w.rdb.Del(ctx, append(expired, "nothing")...)
 		for now, looks := w.now(), 0; w.now() == now && looks < 1000; looks++ {
 			continue // a hold is known by the millisecond in which it began
@@ -798,7 +798,7 @@ func (w *registryWorld) heldCrowd() (story []string) {
 
 // TestHoldWithoutEndIsBounded: nobody else's key wedges the sweeps.
 func TestHoldWithoutEndIsBounded(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		leader, a := w.member("leader"), w.member("a")
 		a.beats()
 		w.silence(400*time.Second, "a")
@@ -821,7 +821,7 @@ func TestHoldWithoutEndIsBounded(t *testing.T) {
 func TestRemovalsAheadOfTheClockAreBounded(t *testing.T) {
 	for name, ahead := range map[string]float64{"a clock set back": float64(time.Now().Add(7 * 24 * time.Hour).UnixMilli()), "forged": 9e15} {
 		t.Run(name, func(t *testing.T) {
-			onRegistryRedis(t, func(w *registryWorld) {
+			onRegistries(t, func(w *registryCluster) {
 				const removed = "waf:cluster:beats:removed"
 				leader := w.member("leader")
 				for i := range 3 {
@@ -854,7 +854,7 @@ func TestRemovalsAheadOfTheClockAreBounded(t *testing.T) {
 
 // TestJunkAmongTheBeatsHoldsNobody: what is no ID cannot be swept, and does not count as silent.
 func TestJunkAmongTheBeatsHoldsNobody(t *testing.T) {
-	w := miniRegistryWorld(t)
+	w := miniRegistry(t)
 	leader := w.member("leader")
 	for i := range 4 {
 		w.member(fmt.Sprint("i", i)).beats()
@@ -870,7 +870,7 @@ func TestJunkAmongTheBeatsHoldsNobody(t *testing.T) {
 // TestHintsOfACrowdAreFew: a sweep says in few messages what it has changed, and each of them is
 // read.
 func TestHintsOfACrowdAreFew(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		leader, other := w.member("leader"), w.member("other")
 		const crowd = 250
 		name := func(i int) string { return fmt.Sprintf("%03d-%s", i, strings.Repeat("x", 100)) }
@@ -912,7 +912,7 @@ func TestHintsOfACrowdAreFew(t *testing.T) {
 // TestSweepThatIsRepeated: a client repeats a sweep when a reply is lost. The second one removes
 // nobody else, and is answered with the same hold.
 func TestSweepThatIsRepeated(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		ids := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 		for _, id := range ids {
 			w.member(id).beats()
@@ -941,7 +941,7 @@ func TestSweepThatIsRepeated(t *testing.T) {
 
 // TestEndedTermRemovesNobody: the term is looked at before each call that removes.
 func TestEndedTermRemovesNobody(t *testing.T) {
-	w := miniRegistryWorld(t)
+	w := miniRegistry(t)
 	leader, a := w.member("leader"), w.member("a")
 	a.beats()
 	s := leader.watched()
@@ -953,7 +953,7 @@ func TestEndedTermRemovesNobody(t *testing.T) {
 
 // TestPagesOfEqualScores: more instances than a page has fell silent in the same millisecond.
 func TestPagesOfEqualScores(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		leader := w.member("leader")
 		now := w.now()
 		pipe := w.rdb.Pipeline()
@@ -974,7 +974,7 @@ func TestPagesOfEqualScores(t *testing.T) {
 }
 
 func TestListing(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		ctx := w.Context()
 		m := w.member("reader")
 		require.Empty(w, m.list())
@@ -1024,7 +1024,7 @@ var hostileRecords = map[string]bool{
 }
 
 func TestHostileRecords(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		ctx, m := w.Context(), w.member("reader")
 		good, bad := 0, 0
 		for text, counts := range hostileRecords {
@@ -1072,7 +1072,7 @@ func TestHostileRecords(t *testing.T) {
 }
 
 // adoptable counts the records whose field is an instance ID.
-func (w *registryWorld) adoptable() (count int) {
+func (w *registryCluster) adoptable() (count int) {
 	for id := range w.rdb.HGetAll(w.Context(), "waf:cluster:instances").Val() {
 		if store.IDPattern.MatchString(id) {
 			count++
@@ -1084,7 +1084,7 @@ func (w *registryWorld) adoptable() (count int) {
 // TestOwnWords: another program's word is kept while the instance beats, and does not count as
 // active.
 func TestOwnWords(t *testing.T) {
-	w := miniRegistryWorld(t)
+	w := miniRegistry(t)
 	m := w.member("reader")
 	words := map[string]string{
 		"a": `"active"`, "b": `"joining"`, "c": `"draining"`, "d": `"drifted"`, "e": `"down"`, "f": `"dead"`, "g": `"Active"`, "h": `7`,
@@ -1126,7 +1126,7 @@ func TestOwnWords(t *testing.T) {
 // scripts alike. A foreign instance whose heartbeat key is there is never removed.
 func TestForeignIsWhoSaysSo(t *testing.T) {
 	const own = `{"instance_id":"x","started_at":1,"last_heartbeat":2,"status":"active","worker_count":4,"incarnation":"i-1"`
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		for record, incarnation := range map[string]string{
 			own + `}`: "i-1",
 			own + `,"metadata":{"incarnation":"blue"}}`:            "i-1",
@@ -1179,7 +1179,7 @@ func FuzzInstanceEntry(f *testing.F) {
 
 // TestListingIsTruncated: 100,000 entries are looked at, and no more.
 func TestListingIsTruncated(t *testing.T) {
-	w := realRegistryWorld(t)
+	w := realRegistry(t)
 	for first := 0; first < 101_000; first += 1000 {
 		var pairs []string
 		for i := range 1000 {
@@ -1211,7 +1211,7 @@ func (s *endlessScan) Scan(context.Context, string, bool) (store.ScanReply, erro
 
 // TestScanWithoutAnEnd is given up.
 func TestScanWithoutAnEnd(t *testing.T) {
-	m := miniRegistryWorld(t).member("reader")
+	m := miniRegistry(t).member("reader")
 	m.store = &endlessScan{Registry: m.store}
 	_, err := m.Counts(t.Context())
 	require.ErrorIs(t, err, ErrTruncated)
@@ -1219,7 +1219,7 @@ func TestScanWithoutAnEnd(t *testing.T) {
 
 // TestRecordOfAMegabyteIsNotRead: what cannot be a record does not travel, and is left alone.
 func TestRecordOfAMegabyteIsNotRead(t *testing.T) {
-	onRegistryRedis(t, func(w *registryWorld) {
+	onRegistries(t, func(w *registryCluster) {
 		a, huge := w.member("a"), `{"instance_id":"huge","status":"`+strings.Repeat("x", 1<<20)+`"}`
 		w.foreign("huge", huge)
 		entry, _, err := a.store.Instance(t.Context(), "huge")
@@ -1234,7 +1234,7 @@ func TestRecordOfAMegabyteIsNotRead(t *testing.T) {
 
 // TestRegistryOnAFullRedis: beats, sweeps and removals go on where nothing can be stored.
 func TestRegistryOnAFullRedis(t *testing.T) {
-	w := realRegistryWorld(t)
+	w := realRegistry(t)
 	a, b, leader := w.member("a"), w.member("b"), w.member("leader")
 	a.beats()
 	w.foreign("waf-0", foreignRecord)
@@ -1266,7 +1266,7 @@ func TestRegistryOnAFullRedis(t *testing.T) {
 }
 
 // silence1 sets back the last beat on a Redis that is full.
-func (w *registryWorld) silence1(d time.Duration, id string) {
+func (w *registryCluster) silence1(d time.Duration, id string) {
 	w.Helper()
 	w.real.ConfigSet(w.T, "maxmemory", "0")
 	w.silence(d, id)
@@ -1276,15 +1276,15 @@ func (w *registryWorld) silence1(d time.Duration, id string) {
 // TestRegistryRights: a user without rights to channels loses the hints and nothing else; one
 // without rights to a command hears which.
 func TestRegistryRights(t *testing.T) {
-	w := realRegistryWorld(t)
-	user := func(rules ...any) *registryWorld {
+	w := realRegistry(t)
+	user := func(rules ...any) *registryCluster {
 		args := append([]any{"ACL", "SETUSER", "app", "reset", "on", ">secret", "~waf:cluster*"}, rules...)
 		require.NoError(t, w.rdb.Do(t.Context(), args...).Err())
 		opts := w.real.Options()
 		opts.Username, opts.Password = "app", "secret"
 		client := redis.NewClient(opts)
 		t.Cleanup(func() { _ = client.Close() })
-		return &registryWorld{T: t, rdb: client}
+		return &registryCluster{T: t, rdb: client}
 	}
 	quiet := user("+@all", "resetchannels")
 	a, leader := quiet.member("a"), quiet.member("leader")
@@ -1320,7 +1320,7 @@ func TestRegistryKeysShareASlot(t *testing.T) {
 // TestRegistryCost measures what Redis spends: a beat, a sweep of 10,000 with none and with 100
 // silent. It is the best of some rounds, since this machine may be busy, and a generous bound.
 func TestRegistryCost(t *testing.T) {
-	w := realRegistryWorld(t)
+	w := realRegistry(t)
 	ctx := t.Context()
 	spent := regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=\d+,usec=(\d+)`)
 	cost := func(what string, bound time.Duration, calls int, prepare, act func()) {

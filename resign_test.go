@@ -10,7 +10,7 @@ import (
 )
 
 // resign calls Resign beside the test and hands over what it returns.
-func (s *stage) resign(ctx context.Context) <-chan error {
+func (s *election) resign(ctx context.Context) <-chan error {
 	answer := make(chan error, 1)
 	go func() { answer <- s.Resign(ctx) }()
 	s.pass(0)
@@ -18,7 +18,7 @@ func (s *stage) resign(ctx context.Context) <-chan error {
 }
 
 func TestResignWaitsForTheHandOver(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(time.Second))
 		s.store.on(on("release", fate{back: 20 * time.Millisecond}))
 		s.at(midTerm)
@@ -35,7 +35,7 @@ func TestResignWaitsForTheHandOver(t *testing.T) {
 }
 
 func TestResignConcurrently(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(time.Second))
 		answers := make(chan error, 32)
 		for range cap(answers) {
@@ -67,7 +67,7 @@ func TestResignInsideLeaderWorkReturnsAtOnce(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStage(t, nil, func(s *stage) {
+			inElection(t, nil, func(s *election) {
 				s.run(func(ctx context.Context, _ Term) error {
 					require.NoError(s, s.Resign(inside(ctx)))
 					require.NoError(s, s.Resign(inside(ctx)), "twice")
@@ -85,7 +85,7 @@ func TestResignInsideLeaderWorkReturnsAtOnce(t *testing.T) {
 }
 
 func TestResignWithADoneContextStartsTheHandOver(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(time.Second))
 		ctx, cancel := context.WithCancelCause(context.Background())
 		cancel(errBroken)
@@ -96,7 +96,7 @@ func TestResignWithADoneContextStartsTheHandOver(t *testing.T) {
 }
 
 func TestResignWithoutATerm(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		require.ErrorIs(s, s.Resign(context.Background()), ErrNotLeader, "before Run")
 		s.store.hold("other", time.Hour)
 		s.run()
@@ -112,7 +112,7 @@ func TestResignWithoutATerm(t *testing.T) {
 func TestResignReturnsWhateverEndsTheTerm(t *testing.T) {
 	for _, end := range endings {
 		t.Run(end.name, func(t *testing.T) {
-			onStage(t, end.change, func(s *stage) {
+			inElection(t, end.change, func(s *election) {
 				work := []LeadFunc{s.honest(time.Second)}
 				if end.work != nil {
 					work = append(work, end.work(s))
@@ -141,24 +141,24 @@ func TestResignReturnsWhateverEndsTheTerm(t *testing.T) {
 
 // The lease of an older term is still being given back when the next one ends.
 func TestResignReturnsWhenTheNextTermEndsFirst(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.on(on("release", fate{err: errNetwork})) // done, and never heard of
 		s.run(s.honest(0))
 		first := s.resign(context.Background())
-		s.pass(stageRetry + time.Second)
+		s.pass(electionRetry + time.Second)
 		require.Empty(s, first)
 		require.True(s, s.IsLeader())
 		second := s.resign(context.Background())
 		require.NoError(s, <-first)
 		require.Empty(s, second)
 		require.NoError(s, <-second, "it lapses")
-		require.LessOrEqual(s, s.now(), stageRetry+time.Second+stageTTL)
+		require.LessOrEqual(s, s.now(), electionRetry+time.Second+electionTTL)
 	})
 }
 
 // Run gives up on work that does not return: so does Resign.
 func TestResignReturnsWhenRunDoes(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		release := make(chan struct{})
 		defer close(release)
 		s.run(func(context.Context, Term) error { <-release; return nil })
@@ -172,23 +172,23 @@ func TestResignReturnsWhenRunDoes(t *testing.T) {
 // It ends with the drain bound, when the lease is left to lapse, and not with Run; then the elector
 // goes on.
 func TestResignThatWaitsForItsCallerEnds(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		answer := make(chan error, 1)
 		s.run(s.after(time.Second, func() error {
 			answer <- s.Resign(context.Background())
 			return nil
 		}))
-		s.at(time.Second + stageDrain - 1)
+		s.at(time.Second + electionDrain - 1)
 		require.Empty(s, answer)
 		require.Equal(s, ElectionDraining, s.Status().State)
-		s.at(time.Second + stageDrain)
+		s.at(time.Second + electionDrain)
 		require.Len(s, answer, 1)
 		err := <-answer
 		require.ErrorIs(s, err, ErrDrainTimeout)
 		require.ErrorContains(s, err, "leader work github.com/tenure-go/tenure.")
 		require.Len(s, s.told(EventOverrun), 1)
 		require.Equal(s, ElectionFollowing, s.Status().State)
-		s.pass(stageTTL + stageRetry)
+		s.pass(electionTTL + electionRetry)
 		require.Len(s, s.told(EventAcquired), 2)
 	})
 }
@@ -196,11 +196,11 @@ func TestResignThatWaitsForItsCallerEnds(t *testing.T) {
 // A Resign that was called in an earlier term, and got no time to run since, does not hide one of
 // now.
 func TestResignOfAnOlderTermDoesNotHideOneOfNow(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(0))
 		older, _ := s.Term()
 		require.NoError(s, s.Resign(context.Background()))
-		s.pass(stageRetry + time.Second)
+		s.pass(electionRetry + time.Second)
 		newer, leads := s.Term()
 		require.True(s, leads)
 		newer.live.resigning.Store(true)
@@ -213,7 +213,7 @@ func TestResignOfAnOlderTermDoesNotHideOneOfNow(t *testing.T) {
 
 // Two electors of one process may have role and instance ID in common, in two namespaces.
 func TestResignByTheWorkOfAnotherElector(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(time.Second))
 		onAnother := begin(context.Background(), Term{InstanceID: "me"}, *s.loop.current.Load().lease.Load(), func() {})
 		defer onAnother.end(ErrStopped)
@@ -227,11 +227,11 @@ func TestResignByTheWorkOfAnotherElector(t *testing.T) {
 // Work that goes on after its term has ended does not end the next one: not even that of an elector
 // that leads again meanwhile.
 func TestResignByTheWorkOfATermThatIsOver(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(0))
 		over, _ := s.Term()
 		require.NoError(s, s.Resign(context.Background()))
-		s.pass(stageRetry + time.Second)
+		s.pass(electionRetry + time.Second)
 		require.True(s, s.IsLeader(), "it leads again")
 		require.ErrorIs(s, s.Resign(over.Context()), ErrNotLeader)
 		s.pass(time.Second)

@@ -14,7 +14,7 @@ import (
 )
 
 func TestRunIsCalledOnce(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		ctx := context.Background()
 		require.ErrorIs(s, s.Elector.Run(ctx, nil), ErrMisconfigured, "a nil LeadFunc starts nothing")
 		s.run()
@@ -27,7 +27,7 @@ func TestRunIsCalledOnce(t *testing.T) {
 }
 
 func TestRunAgainWhileItDrains(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(time.Second))
 		s.halt(nil)
 		s.pass(0)
@@ -39,7 +39,7 @@ func TestRunAgainWhileItDrains(t *testing.T) {
 }
 
 func TestRunWithADoneContextAsksNothing(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.listen = func(context.Context) { s.Error("listens") }
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -53,7 +53,7 @@ func TestRunWithADoneContextAsksNothing(t *testing.T) {
 // Run is stopped at every millisecond of its first campaign, on a slow network.
 func TestP11_StopAtAnyMoment(t *testing.T) {
 	for at := time.Duration(0); at < 40*time.Millisecond; at += time.Millisecond {
-		onStage(t, nil, func(s *stage) {
+		inElection(t, nil, func(s *election) {
 			s.store.on(on("", fate{there: 7 * time.Millisecond, back: 7 * time.Millisecond}))
 			s.listen = func(ctx context.Context) { <-ctx.Done() }
 			s.run(func(ctx context.Context, _ Term) error {
@@ -77,7 +77,7 @@ func TestP11_StopEndsTheHealthCheck(t *testing.T) {
 		"unhealthy":          func(context.Context) error { return errBroken },
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStage(t, func(o *Options) { o.Election.Health = check }, func(s *stage) {
+			inElection(t, func(o *Options) { o.Election.Health = check }, func(s *election) {
 				s.run(s.honest(0))
 				s.at(time.Second)
 				require.NoError(s, s.stop())
@@ -101,7 +101,7 @@ func TestStopWaitsForAnAcquireInFlight(t *testing.T) {
 		"error after an attempt": {fate{lost: true, back: 5 * time.Second}, 5 * time.Second, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStage(t, func(o *Options) { o.ShutdownTimeout = time.Minute }, func(s *stage) {
+			inElection(t, func(o *Options) { o.ShutdownTimeout = time.Minute }, func(s *election) {
 				s.store.on(on("acquire", test.fate))
 				s.run(s.honest(0))
 				s.at(time.Millisecond)
@@ -119,33 +119,33 @@ func TestStopWaitsForAnAcquireInFlight(t *testing.T) {
 func TestP11_RunSaysWhatStillRuns(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*Options)
-		act    func(*stage, LeadFunc)
+		act    func(*election, LeadFunc)
 		says   []string
 	}{
 		"leader work": {
-			act:  func(s *stage, hang LeadFunc) { s.run(s.honest(0), hang) },
+			act:  func(s *election, hang LeadFunc) { s.run(s.honest(0), hang) },
 			says: []string{`role "cleanup"`, "leader work github.com/tenure-go/tenure.TestP11_RunSaysWhatStillRuns.func"},
 		},
 		"calls": {
-			act:  func(s *stage, _ LeadFunc) { s.store.on(on("release", fate{hang: true})); s.run() },
+			act:  func(s *election, _ LeadFunc) { s.store.on(on("release", fate{hang: true})); s.run() },
 			says: []string{"1 calls to Redis"},
 		},
 		"health check": {
 			change: func(o *Options) {
 				o.Election.Health = func(context.Context) error { <-time.After(time.Minute); return nil }
 			},
-			act:  func(s *stage, _ LeadFunc) { s.run() },
+			act:  func(s *election, _ LeadFunc) { s.run() },
 			says: []string{"the health check"},
 		},
 		"observer": {
-			act: func(s *stage, hang LeadFunc) {
+			act: func(s *election, hang LeadFunc) {
 				s.loop.bus.observe(func(Event) { _ = hang(nil, Term{}) })
 				s.run()
 			},
 			says: []string{"an observer of events"},
 		},
 		"subscription": {
-			act: func(s *stage, hang LeadFunc) {
+			act: func(s *election, hang LeadFunc) {
 				s.listen = func(context.Context) { _ = hang(nil, Term{}) }
 				s.run()
 			},
@@ -155,7 +155,7 @@ func TestP11_RunSaysWhatStillRuns(t *testing.T) {
 			change: func(o *Options) {
 				o.Election.Health = func(context.Context) error { <-time.After(time.Minute); return nil }
 			},
-			act: func(s *stage, hang LeadFunc) {
+			act: func(s *election, hang LeadFunc) {
 				s.listen = func(context.Context) { _ = hang(nil, Term{}) }
 				s.store.on(on("", fate{hang: true}))
 				s.loop.bus.observe(func(Event) { _ = hang(nil, Term{}) })
@@ -173,7 +173,7 @@ func TestP11_RunSaysWhatStillRuns(t *testing.T) {
 					test.change(o)
 				}
 			}
-			onStage(t, change, func(s *stage) {
+			inElection(t, change, func(s *election) {
 				release := make(chan struct{})
 				defer close(release)
 				test.act(s, func(context.Context, Term) error { <-release; return nil })
@@ -183,8 +183,8 @@ func TestP11_RunSaysWhatStillRuns(t *testing.T) {
 				for _, what := range test.says {
 					require.ErrorContains(s, err, what)
 				}
-				require.LessOrEqual(s, s.now(), time.Second+stageDrain)
-				require.Greater(s, s.now(), time.Second+stageDrain*9/10)
+				require.LessOrEqual(s, s.now(), time.Second+electionDrain)
+				require.Greater(s, s.now(), time.Second+electionDrain*9/10)
 				require.Equal(s, ElectionStopped, s.Status().State)
 				require.False(s, s.IsLeader())
 				if name != "observer" && name != "all of it" {
@@ -197,7 +197,7 @@ func TestP11_RunSaysWhatStillRuns(t *testing.T) {
 
 // The last that Run has to tell reaches the observers before it returns.
 func TestP11_OverrunAtTheEndIsHeard(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		release := make(chan struct{})
 		defer close(release)
 		s.loop.bus.observe(func(e Event) {
@@ -213,11 +213,11 @@ func TestP11_OverrunAtTheEndIsHeard(t *testing.T) {
 
 // What answers after Run has returned finds nobody, and harms nobody.
 func TestAnswersAfterRun(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		release := make(chan struct{})
 		s.store.on(on("renew", fate{hang: true}))
 		s.run(func(context.Context, Term) error { <-release; return errBroken })
-		s.at(stageRenew)
+		s.at(electionRenew)
 		require.ErrorIs(s, s.stop(), ErrDrainTimeout)
 		close(release)
 		s.store.heal()
@@ -231,7 +231,7 @@ func TestAnswersAfterRun(t *testing.T) {
 }
 
 func TestHangingCallsAreCapped(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.on(on("acquire", fate{hang: true}))
 		s.run(s.honest(0))
 		s.at(10 * time.Minute)
@@ -243,14 +243,14 @@ func TestHangingCallsAreCapped(t *testing.T) {
 		require.ErrorIs(s, stuck[0].Err, ErrUnreachable)
 		s.store.on(nil)
 		s.store.heal()
-		s.pass(stageTTL / 6)
+		s.pass(electionTTL / 6)
 		require.True(s, s.IsLeader())
 		require.Zero(s, s.Status().CallsInFlight)
 	})
 }
 
 func TestCallsThatReturnOneByOneAreToldOfOnce(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.on(on("acquire", fate{lost: true, back: 3 * time.Minute}))
 		s.run()
 		s.at(20 * time.Minute)
@@ -271,7 +271,7 @@ func TestFailFast(t *testing.T) {
 		"unreachable":   errNetwork,
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStage(t, func(o *Options) { o.FailFast = true }, func(s *stage) {
+			inElection(t, func(o *Options) { o.FailFast = true }, func(s *election) {
 				s.store.on(on("", fate{err: err, back: time.Millisecond}))
 				s.run(s.honest(0))
 				require.ErrorIs(s, <-s.ended, err)
@@ -280,8 +280,8 @@ func TestFailFast(t *testing.T) {
 		})
 	}
 	t.Run("only before the first answer", func(t *testing.T) {
-		onStage(t, func(o *Options) { o.FailFast = true }, func(s *stage) {
-			s.store.hold("other", stageTTL)
+		inElection(t, func(o *Options) { o.FailFast = true }, func(s *election) {
+			s.store.hold("other", electionTTL)
 			s.run(s.honest(0))
 			s.store.on(on("", fate{err: errNetwork}))
 			s.at(time.Minute)
@@ -296,7 +296,7 @@ func TestFailFast(t *testing.T) {
 
 // A Redis that was never there does not hold up the end of the program.
 func TestStopWithoutARedisIsQuick(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.store.on(on("", fate{err: errNetwork}))
 		s.run(s.honest(0))
 		s.at(time.Minute)
@@ -306,7 +306,7 @@ func TestStopWithoutARedisIsQuick(t *testing.T) {
 }
 
 func TestElectorsInOneBubbleEndTogether(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(0))
 		synctest.Wait()
 		require.True(s, s.IsLeader())

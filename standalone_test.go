@@ -9,7 +9,7 @@ import (
 )
 
 func TestStandaloneLife(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.alone(Options{InstanceID: "alone"})
 		_, err := a.Elector().Leader(context.Background())
 		require.ErrorIs(c, err, ErrNoLeader)
@@ -48,7 +48,7 @@ func TestStandaloneLife(t *testing.T) {
 }
 
 func TestStandaloneTokensIncrease(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		last := int64(0)
 		for range 3 { // starts of the program
 			a := c.alone(Options{InstanceID: "alone"})
@@ -71,7 +71,7 @@ func TestStandaloneTokensIncrease(t *testing.T) {
 
 // The records of tasks live as long as the process.
 func TestStandaloneTasksGoOnAfterAResignation(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.alone(Options{InstanceID: "alone"})
 		require.NoError(c, a.Tasks().Register(a.counts("tidy", Every(time.Minute))))
 		a.start()
@@ -86,7 +86,7 @@ func TestStandaloneTasksGoOnAfterAResignation(t *testing.T) {
 }
 
 func TestStandaloneStandsBackAfterFailedWork(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.alone(Options{})
 		a.start(func(context.Context, Term) error {
 			c.note("led at %v", c.now().Truncate(time.Second))
@@ -101,7 +101,7 @@ func TestStandaloneStandsBackAfterFailedWork(t *testing.T) {
 }
 
 func TestStandaloneHealth(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		var health error
 		a := c.alone(Options{Election: ElectionOptions{RenewInterval: time.Second, Health: func(context.Context) error {
 			c.mu.Lock()
@@ -129,7 +129,7 @@ func TestStandaloneRefusesBadOptions(t *testing.T) {
 
 // A coordinator whose leases a test grants.
 func TestControlledCoordinator(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		coordinator, control, err := newLocal(Options{InstanceID: "alone"}, false, forTests)
 		require.NoError(c, err)
 		a := c.join("alone", coordinator)

@@ -15,7 +15,7 @@ import (
 // TestSkipWithJitter: what jitter has put off is overlapped only if it would start while the run
 // before it is on.
 func TestSkipWithJitter(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		const takes = 30 * time.Second
 		task := Task{Name: "t", Schedule: Every(time.Minute), Jitter: 50 * time.Second, Run: g.run(takes)}
 		a := g.leader("a", task)
@@ -54,7 +54,7 @@ func TestRunAllCatchesUpAndIsDone(t *testing.T) {
 	for _, takes := range []time.Duration{30 * time.Second, 55 * time.Second, 61 * time.Second, 150 * time.Second} {
 		for _, missed := range []MissedPolicy{MissedRunOnce, MissedRunAll} {
 			t.Run(fmt.Sprint(takes, missed), func(t *testing.T) {
-				onTaskStage(t, func(g *taskStage) {
+				inTaskCluster(t, func(g *taskCluster) {
 					var lag atomic.Int64
 					task := Task{Name: "t", Schedule: Every(time.Minute), Missed: missed, MaxCatchUp: 50, Run: func(ctx context.Context, run TaskRun) error {
 						lag.Store(int64(time.Since(run.Slot)))
@@ -90,7 +90,7 @@ func TestRunAllCatchesUpAndIsDone(t *testing.T) {
 
 // TestCatchUpWalksOnce: the missed slots are walked through once, not again for each of them.
 func TestCatchUpWalksOnce(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		var calls atomic.Int64
 		own := ownSchedule{func(after time.Time) time.Time { calls.Add(1); return after.Truncate(time.Minute).Add(time.Minute) }, "own"}
 		task := Task{Name: "t", Schedule: own, Missed: MissedRunAll, MaxCatchUp: 2000, Run: noTask}
@@ -129,7 +129,7 @@ func (withInterval) Interval() time.Duration { return 5 * time.Minute }
 
 // TestNoMethodReplacesNext: of a schedule of the application's nothing counts but Next and String.
 func TestNoMethodReplacesNext(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		nightly := withInterval{ownSchedule{func(after time.Time) time.Time {
 			return after.Add(21 * time.Hour).Truncate(24 * time.Hour).Add(3 * time.Hour)
 		}, "nightly"}}
@@ -161,7 +161,7 @@ func TestOwedSlotStandsAlone(t *testing.T) {
 		"cron, every": {Cron("0 2 * * *"), Every(7 * time.Minute), MissedRunOnce, []string{"6h0m1s t 2h0m0s #1 starts", "6h5m0s t 6h5m0s #1 starts"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				a := g.leader("a", Task{Name: "t", Schedule: c.before, Missed: c.missed, Run: g.run(0)})
 				g.pass(time.Hour)
 				a.end()
@@ -179,7 +179,7 @@ func TestOwedSlotStandsAlone(t *testing.T) {
 
 // TestEndedScheduleComesBack: a list of dates that was extended goes on with the next term.
 func TestEndedScheduleComesBack(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		dates := func(hours ...int) Task {
 			return Task{Name: "t", Run: g.run(0), Missed: MissedRunAll, Schedule: ownSchedule{func(after time.Time) time.Time {
 				for _, h := range hours {
@@ -231,7 +231,7 @@ func TestOutdatedRun(t *testing.T) {
 		"all, months":           {MissedRunAll, true, 60 * 24 * time.Hour, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				task := Task{Name: "t", Schedule: Every(24 * time.Hour), Missed: c.missed, Run: g.run(30 * time.Minute)}
 				a := g.leader("a", task)
 				g.pass(24*time.Hour + 15*time.Minute)
@@ -273,7 +273,7 @@ func TestGrace(t *testing.T) {
 		"named short":         {time.Second, 30 * time.Second, 2 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				of, err := NewStandalone(Options{InstanceID: "i", Election: ElectionOptions{LeaseTTL: c.ttl}})
 				require.NoError(g, err)
 				task := Task{Name: "t", Schedule: Every(time.Hour), Missed: MissedSkip, Grace: c.grace, Run: g.run(0)}
@@ -296,7 +296,7 @@ func TestGrace(t *testing.T) {
 // TestTwoVersionsLeadByTurns: of two cron specs the one that is not due leads at each slot of the
 // other. The task runs all the same, once a day, and each change is reported.
 func TestTwoVersionsLeadByTurns(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		old := Task{Name: "t", Schedule: Cron("0 2 * * *"), Run: g.run(0)}
 		young := Task{Name: "t", Schedule: Cron("30 2 * * *"), Run: g.run(0)}
 		until := func(at time.Duration) { g.pass(at - g.now()) }
@@ -321,7 +321,7 @@ func TestTwoVersionsLeadByTurns(t *testing.T) {
 // TestOneChangeDropsASlot: a deploy, and one that takes it back, run nothing that neither version
 // asked for.
 func TestOneChangeDropsASlot(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		g.leader("a", Task{Name: "t", Schedule: Cron("0 5 * * *"), Run: g.run(0)}).end()
 		g.leader("b", Task{Name: "t", Schedule: Cron("0 6 * * *"), Run: g.run(0)}).end()
 		c := g.leader("c", Task{Name: "t", Schedule: Cron("0 5 * * *"), Run: g.run(0)})

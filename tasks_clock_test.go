@@ -17,10 +17,10 @@ type clockTask struct {
 	Task
 	every time.Duration
 	runs  atomic.Int64
-	slots map[int64]int // guarded by the stage
+	slots map[int64]int // guarded by the cluster
 }
 
-func (g *taskStage) clockTasks(schedules map[string]Schedule, every map[string]time.Duration) (tasks []*clockTask) {
+func (g *taskCluster) clockTasks(schedules map[string]Schedule, every map[string]time.Duration) (tasks []*clockTask) {
 	for name, s := range schedules {
 		c := &clockTask{every: every[name], slots: make(map[int64]int)}
 		c.Task = Task{Name: name, Schedule: s, Run: func(_ context.Context, run TaskRun) error {
@@ -45,7 +45,7 @@ func TestTasksKeepTheirRhythmAcrossClockSteps(t *testing.T) {
 		for _, claiming := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, in a claim %v", step, claiming), func(t *testing.T) {
 				together(t)
-				onTaskNet(t, func(g *taskStage, _ *simnet.Network, server *simnet.Server) {
+				onTaskNet(t, func(g *taskCluster, _ *simnet.Network, server *simnet.Server) {
 					tasks := g.clockTasks(map[string]Schedule{
 						"seconds": Every(30 * time.Second), "minutes": Every(time.Minute), "cron": Cron("*/20 * * * *"), "hourly": Every(time.Hour),
 					}, map[string]time.Duration{"seconds": 30 * time.Second, "minutes": time.Minute, "cron": 20 * time.Minute, "hourly": time.Hour})
@@ -90,7 +90,7 @@ func TestTasksKeepTheirRhythmAcrossClockSteps(t *testing.T) {
 // TestClockIsSetWhileARunEnds: Redis's clock is set back before it hears of the end, so that the
 // reply to that shows the step.
 func TestClockIsSetWhileARunEnds(t *testing.T) {
-	onTaskNet(t, func(g *taskStage, _ *simnet.Network, server *simnet.Server) {
+	onTaskNet(t, func(g *taskCluster, _ *simnet.Network, server *simnet.Server) {
 		a := g.member("m")
 		var runs atomic.Int64
 		require.NoError(g, a.Register(Task{Name: "t", Schedule: Every(2 * time.Second), Run: func(context.Context, TaskRun) error {
@@ -108,7 +108,7 @@ func TestClockIsSetWhileARunEnds(t *testing.T) {
 
 // TestOverlapAcrossAClockStep: what a run has overlapped is known by the clock as it now is.
 func TestOverlapAcrossAClockStep(t *testing.T) {
-	onTaskNet(t, func(g *taskStage, _ *simnet.Network, server *simnet.Server) {
+	onTaskNet(t, func(g *taskCluster, _ *simnet.Network, server *simnet.Server) {
 		runs := 0
 		a := g.leader("m", Task{Name: "t", Schedule: Cron("* * * * *"), Run: func(ctx context.Context, _ TaskRun) error {
 			if runs++; runs == 1 {
@@ -130,7 +130,7 @@ func TestOverlapAcrossAClockStep(t *testing.T) {
 func TestStandaloneKeepsTheTimeOfTheDay(t *testing.T) {
 	for _, step := range []time.Duration{8 * time.Hour, -3 * time.Hour, 30 * time.Second, -30 * time.Second} {
 		t.Run(step.String(), func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				a := g.leader("a", Task{Name: "t", Schedule: Cron("0 * * * *"), Run: g.run(0)})
 				g.pass(30 * time.Minute)
 				g.apart.Store(int64(step))

@@ -15,7 +15,7 @@ import (
 
 // TestLostRecord: a record that is gone goes on where the leader knows it was.
 func TestLostRecord(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(20 * time.Minute)})
 		lose := func() { g.local.Change(func(records map[string]*store.TaskRecord) { clear(records) }) }
 		g.pass(70 * time.Minute)
@@ -36,7 +36,7 @@ func TestLostRecord(t *testing.T) {
 // TestRecordMovesUnderTheLeader: what somebody else writes there is taken up, and nothing is run
 // twice.
 func TestRecordMovesUnderTheLeader(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		move := func(d time.Duration) {
 			g.local.Change(func(records map[string]*store.TaskRecord) {
 				r := records["t"]
@@ -63,7 +63,7 @@ func TestRecordMovesUnderTheLeader(t *testing.T) {
 // TestSickRecord: a record that somebody has to fix is told of once, tried rarely, and does not
 // touch the other tasks.
 func TestSickRecord(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		a := g.member("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
 		a.store.on(func(op string, _ int) taskFate { return taskSick })
 		a.begin()
@@ -86,7 +86,7 @@ func TestSickRecord(t *testing.T) {
 // TestHungCalls: calls that never return are bounded in number, told of, and do not stop the
 // scheduler from going on later.
 func TestHungCalls(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)}, Task{Name: "u", Schedule: Every(time.Hour), Run: g.run(0)})
 		g.pass(30 * time.Minute)
 		a.store.on(func(string, int) taskFate { return taskLate })
@@ -115,7 +115,7 @@ func TestHungCalls(t *testing.T) {
 
 // TestManyTasks: more tasks than calls may be in flight.
 func TestManyTasks(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		a := g.member("a")
 		for n := range 200 {
 			require.NoError(g, a.Register(Task{Name: "t" + string(rune('a'+n%26)) + string(rune('a'+n/26)), Schedule: Every(time.Hour), Run: g.run(0)}))
@@ -144,7 +144,7 @@ func (s farTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (
 // TestTasksTakeTurnsAtTheCalls: if calls are the bottleneck, every task has its share, whatever
 // its place, and it is reported.
 func TestTasksTakeTurnsAtTheCalls(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		g.store = farTasks{g.local} // 80 calls a second, for the 200 that there would be
 		a := g.member("a")
 		runs := make([]int, 100)
@@ -170,7 +170,7 @@ func TestTasksTakeTurnsAtTheCalls(t *testing.T) {
 func TestFinishCannotBeTold(t *testing.T) {
 	for name, fate := range map[string]taskFate{"refused": taskLost, "no reply": taskLate} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Minute)})
 				g.pass(time.Hour + time.Second)
 				a.store.on(func(op string, _ int) taskFate { return fate })
@@ -192,7 +192,7 @@ func TestFinishCannotBeTold(t *testing.T) {
 // TestFinishIsRepeated: what Redis did not answer is asked again while the term lasts, and after
 // it.
 func TestFinishIsRepeated(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Minute)})
 		a.store.on(befalls("finish", 3, taskMute))
 		g.pass(time.Hour + 2*time.Minute)
@@ -208,7 +208,7 @@ func TestFinishIsRepeated(t *testing.T) {
 // for its turn.
 func TestSkipWhileRunEnds(t *testing.T) {
 	for _, end := range []bool{false, true} {
-		onTaskStage(t, func(g *taskStage) {
+		inTaskCluster(t, func(g *taskCluster) {
 			a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Hour + time.Second)})
 			a.store.on(befalls("plan", 2, taskLost))
 			g.pass(2*time.Hour + 100*time.Millisecond)

@@ -15,7 +15,7 @@ import (
 // TestForeignRecordSaysHowToRepairIt: a task whose record says that it belongs to a lease that
 // nobody can have is reported once, with what to do, and goes on within a minute of that.
 func TestForeignRecordSaysHowToRepairIt(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		c.redis.Do(func(m *miniredis.Miniredis) {
 			m.HSet("tenure:task:t", "lease", strings.Repeat("no lease ", 1000), "token", "900000000000")
 		})
@@ -41,7 +41,7 @@ func TestForeignRecordSaysHowToRepairIt(t *testing.T) {
 
 // TestTaskVerdictsThatNobodyGives: they run nothing, are told once, and are asked for with pauses.
 func TestTaskVerdictsThatNobodyGives(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		hook := &simnet.Liar{}
 		a.client.AddHook(hook)

@@ -14,7 +14,7 @@ import (
 func TestP10_LostReplyOfClaim(t *testing.T) {
 	for name, fate := range map[string]taskFate{"no reply": taskMute, "no request": taskLost, "late reply": taskHung, "late request": taskLate} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				a := g.member("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
 				a.store.on(befalls("claim", 3, fate))
 				a.begin()
@@ -44,7 +44,7 @@ func TestP10_LostReplyOfClaim(t *testing.T) {
 func TestP10_ClaimAtTheEndOfTheTerm(t *testing.T) {
 	for name, fate := range map[string]taskFate{"no reply": taskMute, "no request": taskLost, "late reply": taskHung, "late request": taskLate} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), Abandoned: AbandonedFail}
 				a := g.member("a", task)
 				a.store.on(befalls("claim", always, fate))
@@ -73,7 +73,7 @@ func TestP10_ClaimAtTheEndOfTheTerm(t *testing.T) {
 // TestP10_TermIsCheckedLast: a reader notices the end of the term while the claim is under way: the
 // task does not start.
 func TestP10_TermIsCheckedLast(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), Abandoned: AbandonedFail}
 		a := g.member("a", task)
 		a.store.on(func(op string, _ int) taskFate {
@@ -97,7 +97,7 @@ func TestP10_TermIsCheckedLast(t *testing.T) {
 
 // TestP10_TermIsCheckedInTheLastMoment: it ends between the loop's decision and the start.
 func TestP10_TermIsCheckedInTheLastMoment(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(24 * time.Hour), Run: g.run(0)})
 		term, _ := TermFrom(a.t.ctx)
 		l := &taskLoop{s: a.TaskScheduler, ctx: a.t.ctx, runs: a.t.tasks.ctx, term: term, origin: time.Now()}
@@ -125,7 +125,7 @@ func TestP10_TermIsCheckedInTheLastMoment(t *testing.T) {
 
 // TestP10_FencedLeader: an old leader that goes on claims nothing and ends nothing.
 func TestP10_FencedLeader(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(30 * time.Minute)}
 		idle := Task{Name: "u", Schedule: Every(time.Hour), Run: g.run(0)}
 		old := g.leader("old", task, idle)
@@ -154,7 +154,7 @@ func TestP10_FencedLeader(t *testing.T) {
 
 // TestOrphan: a task that no leader knows keeps its record, and goes on where it was when one does.
 func TestOrphan(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)}
 		a := g.leader("a", task)
 		g.pass(90 * time.Minute)
@@ -178,7 +178,7 @@ func TestOrphan(t *testing.T) {
 
 // TestTaskIgnoresTheEnd: lead waits for what ignores its context, and tells of it once.
 func TestTaskIgnoresTheEnd(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		release := make(chan struct{})
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: func(context.Context, TaskRun) error {
 			<-release
@@ -203,7 +203,7 @@ func TestTaskIgnoresTheEnd(t *testing.T) {
 
 // TestTaskFailsAtTheEnd: an error after the end of the term is no failure of the task.
 func TestTaskFailsAtTheEnd(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Retry: RetryPolicy{Attempts: 9}, Run: func(ctx context.Context, _ TaskRun) error {
 			<-ctx.Done()
 			return errors.New("half done")
@@ -219,7 +219,7 @@ func TestTaskFailsAtTheEnd(t *testing.T) {
 // TestIdleCost: without tasks nothing is asked, with one that sleeps a record is read once a
 // minute.
 func TestIdleCost(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		a := g.leader("a")
 		g.pass(24 * time.Hour)
 		require.Zero(g, a.store.calls.Load())
@@ -236,7 +236,7 @@ func TestIdleCost(t *testing.T) {
 
 // TestPause: slots pass without a run, a run that is owed waits.
 func TestPause(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		ctx := context.Background()
 		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(30 * time.Minute), RunOnElection: true}
 		a := g.leader("a", task)
@@ -269,7 +269,7 @@ func TestPause(t *testing.T) {
 // run again.
 func TestP10_ACrashBetweenClaimAndStart(t *testing.T) {
 	for policy, want := range map[AbandonedPolicy][]string{AbandonedRerun: {"1h1m0s t 1h0m0s #2 starts"}, AbandonedFail: {}} {
-		onTaskStage(t, func(g *taskStage) {
+		inTaskCluster(t, func(g *taskCluster) {
 			task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), Abandoned: policy}
 			a := g.member("a", task)
 			a.store.on(befalls("claim", always, taskMute))

@@ -18,7 +18,7 @@ import (
 // TestP10_DailyTaskWithShortLivedLeaders: no leader lives as long as an hour, and yet the task runs
 // once a day, at its time.
 func TestP10_DailyTaskWithShortLivedLeaders(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		var slots []time.Time
 		task := Task{Name: "daily", Schedule: Cron("30 2 * * *"), Run: func(_ context.Context, run TaskRun) error {
 			g.lock(func() { slots = append(slots, run.Slot) })
@@ -50,7 +50,7 @@ func TestP10_HourlyTaskUnderRandomFailovers(t *testing.T) {
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				g.random = rand.New(rand.NewPCG(seed, 2))
 				finished := make(map[time.Time]int)
 				live, overlaps := 0, 0
@@ -113,9 +113,9 @@ func TestP10_HourlyTaskUnderRandomFailovers(t *testing.T) {
 	}
 }
 
-// onTaskNet is onTaskStage with a Redis in virtual time behind a network.
-func onTaskNet(t *testing.T, act func(g *taskStage, net *simnet.Network, server *simnet.Server)) {
-	onTaskStage(t, func(g *taskStage) {
+// onTaskNet is inTaskCluster with a Redis in virtual time behind a network.
+func onTaskNet(t *testing.T, act func(g *taskCluster, net *simnet.Network, server *simnet.Server)) {
+	inTaskCluster(t, func(g *taskCluster) {
 		net := simnet.New(simnet.Options{Seed: 1})
 		defer net.Close()
 		server := net.NewServer(simnet.Addr, simnet.ServerOptions{})
@@ -133,7 +133,7 @@ func onTaskNet(t *testing.T, act func(g *taskStage, net *simnet.Network, server 
 
 // TestRedisClockSteps: within a minute the slots follow Redis's clock.
 func TestRedisClockSteps(t *testing.T) {
-	onTaskNet(t, func(g *taskStage, net *simnet.Network, server *simnet.Server) {
+	onTaskNet(t, func(g *taskCluster, net *simnet.Network, server *simnet.Server) {
 		a := g.leader("a", Task{Name: "t", Schedule: Cron("0 0 * * *"), Run: g.run(0)})
 		g.pass(time.Hour)
 		server.StepClock(22 * time.Hour)
@@ -159,7 +159,7 @@ func TestRedisClockSteps(t *testing.T) {
 // TestTaskIsNotEarly: where the estimate is ahead, Redis's clock decides, and the slot is not late
 // for it.
 func TestTaskIsNotEarly(t *testing.T) {
-	onTaskNet(t, func(g *taskStage, net *simnet.Network, server *simnet.Server) {
+	onTaskNet(t, func(g *taskCluster, net *simnet.Network, server *simnet.Server) {
 		a := g.leader("a", Task{Name: "t", Schedule: Cron("0 * * * *"), Run: g.run(0)})
 		g.pass(time.Hour - 10*time.Second)
 		server.StepClock(-30 * time.Second)
@@ -183,7 +183,7 @@ func rounded(trace []string) []string {
 
 // go: each slot is run to its end once.
 func TestP10_OnNetwork(t *testing.T) {
-	onTaskNet(t, func(g *taskStage, net *simnet.Network, server *simnet.Server) {
+	onTaskNet(t, func(g *taskCluster, net *simnet.Network, server *simnet.Server) {
 		net.SetFaults("", simnet.Faults{DelayRequest: 0.2, DelayReply: 0.2, DelayMax: 8 * time.Second, LoseRequest: 0.05, LoseReply: 0.05, Duplicate: 0.1, DuplicateWithin: 10 * time.Second})
 		finished := make(map[time.Time]int)
 		task := Task{Name: "t", Schedule: Cron("*/30 * * * *"), Missed: MissedRunAll, Run: func(ctx context.Context, run TaskRun) error {
@@ -224,7 +224,7 @@ func TestP10_OnNetwork(t *testing.T) {
 // TestHungRunDoesNotFlood: the slots that pass during one run are two events, and a write a minute
 // at most.
 func TestHungRunDoesNotFlood(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		release := make(chan struct{})
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Second), Run: func(context.Context, TaskRun) error {
 			<-release
@@ -253,7 +253,7 @@ func TestHungRunDoesNotFlood(t *testing.T) {
 
 // TestSlowRunIsReported: once, against what is usual in this process, or against the next slot.
 func TestSlowRunIsReported(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		var takes atomic.Int64
 		takes.Store(int64(10 * time.Minute)) // the first run: an interval of an hour is not reached
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: func(ctx context.Context, run TaskRun) error { return g.run(time.Duration(takes.Load()))(ctx, run) }})
@@ -274,7 +274,7 @@ func TestSlowRunIsReported(t *testing.T) {
 		require.Greater(g, slow[0].Took, 15*time.Hour)
 		a.end()
 	})
-	onTaskStage(t, func(g *taskStage) { // the first run of a process hangs
+	inTaskCluster(t, func(g *taskCluster) { // the first run of a process hangs
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Hour * 1000)})
 		g.pass(2*time.Hour - time.Second)
 		require.Empty(g, g.told(EventTaskSlow))
@@ -285,7 +285,7 @@ func TestSlowRunIsReported(t *testing.T) {
 		require.Equal(g, time.Hour, slow[0].Slot.Sub(g.began))
 		a.end()
 	})
-	onTaskStage(t, func(g *taskStage) { // no less than a minute
+	inTaskCluster(t, func(g *taskCluster) { // no less than a minute
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Second), Run: g.run(59 * time.Second)})
 		g.pass(10 * time.Minute)
 		require.Empty(g, g.told(EventTaskSlow))

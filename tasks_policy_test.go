@@ -31,7 +31,7 @@ func TestMissed(t *testing.T) {
 		"with a run at the election": {Task{RunOnElection: true}, 3*time.Hour + 20*time.Minute, []string{"4h50m0s t 4h0m0s #1 starts", "5h0m0s t 5h0m0s #1 starts"}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				c.task.Name, c.task.Schedule, c.task.Run = "t", Every(time.Hour), g.run(0)
 				a := g.leader("a", c.task)
 				g.pass(90 * time.Minute)
@@ -67,7 +67,7 @@ func TestOverlap(t *testing.T) {
 		"queue, run all": {Task{Overlap: OverlapQueue, Missed: MissedRunAll}, []string{"1h0m0s t 1h0m0s #1 starts", "3h30m0s t 3h0m0s #1 starts"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				c.task.Name, c.task.Schedule, c.task.Run = "t", Every(time.Hour), g.run(150*time.Minute)
 				a := g.leader("a", c.task)
 				g.pass(2*time.Hour + time.Second)
@@ -86,7 +86,7 @@ func TestOverlap(t *testing.T) {
 // TestOverlapWithLateRun: what comes due during a rerun, or during a run that is caught up on, is
 // not lost to OverlapSkip.
 func TestOverlapWithLateRun(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(40 * time.Minute)}
 		a := g.leader("a", task)
 		g.pass(90 * time.Minute)
@@ -114,7 +114,7 @@ func TestAbandoned(t *testing.T) {
 		"mark failed after a hand-over": {AbandonedFail, false, []string{"2h0m0s t 2h0m0s #1 starts"}, RunFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(30 * time.Minute), Abandoned: c.policy}
 				a := g.leader("a", task)
 				g.pass(75 * time.Minute)
@@ -143,7 +143,7 @@ func TestAbandoned(t *testing.T) {
 
 // TestAbandonedForGood: a run that takes its leaders down with it is not repeated for ever.
 func TestAbandonedForGood(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		task := Task{Name: "t", Schedule: Every(24 * time.Hour), Run: g.run(time.Hour)}
 		last := g.leader("m", task)
 		g.pass(24*time.Hour + time.Minute)
@@ -178,7 +178,7 @@ func TestTaskFailures(t *testing.T) {
 		"hostile": {func() {}, hostileError{}, "the Error method of the error failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				task := Task{Name: "t", Schedule: Every(time.Hour), Retry: RetryPolicy{Attempts: 3, Backoff: time.Minute, MaxBackoff: 90 * time.Second}}
 				task.Run = func(_ context.Context, run TaskRun) error {
 					g.note("#%d", run.Attempt)
@@ -221,7 +221,7 @@ func (hostileError) Error() string { panic("no text") }
 
 // TestRetryEndsWithTheTerm: a run that waits for its next attempt goes to the next leader.
 func TestRetryEndsWithTheTerm(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		task := Task{Name: "t", Schedule: Every(time.Hour), Retry: RetryPolicy{Attempts: 5, Backoff: 10 * time.Minute, MaxBackoff: time.Hour}}
 		task.Run = func(_ context.Context, run TaskRun) error {
 			g.note("#%d", run.Attempt)
@@ -245,7 +245,7 @@ func TestRetryEndsWithTheTerm(t *testing.T) {
 
 // TestTimeout: it bounds an attempt, and one that does not heed it is told of, once.
 func TestTimeout(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		release := make(chan struct{})
 		a := g.leader("a",
 			Task{Name: "good", Schedule: Every(time.Hour), Timeout: time.Minute, Run: g.run(time.Hour)},
@@ -274,7 +274,7 @@ func TestTimeout(t *testing.T) {
 
 // TestRunOnElection: once a term, besides the schedule.
 func TestRunOnElection(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), RunOnElection: true}
 		a := g.leader("a", task)
 		g.pass(90 * time.Minute)
@@ -299,7 +299,7 @@ func TestRunOnElection(t *testing.T) {
 
 // TestFirstSlot: InitialDelay is for a task without a record, and counts from its first leader.
 func TestFirstSlot(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		tasks := []Task{
 			{Name: "a", Schedule: Every(time.Hour), Run: g.run(0)},
 			{Name: "b", Schedule: Every(time.Hour), InitialDelay: 10 * time.Second, Run: g.run(0)},
@@ -343,7 +343,7 @@ func TestChangedSchedule(t *testing.T) {
 		"to cron":                {Every(48 * time.Hour), Cron("0 3 * * *"), 0, "27h0m0s t 27h0m0s #1 starts"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				a := g.leader("a", Task{Name: "t", Schedule: c.before, Run: g.run(0)})
 				g.pass(4*time.Hour + min(c.outage, 0))
 				a.end()
@@ -362,7 +362,7 @@ func TestChangedSchedule(t *testing.T) {
 // TestJitter: it delays a slot by what follows from its name and time, so that a failover does not
 // change it.
 func TestJitter(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		task := Task{Name: "t", Schedule: Every(time.Hour), Jitter: 30 * time.Minute, Run: g.run(0)}
 		var total time.Duration
 		for n := 1; n <= 20; n++ {

@@ -14,14 +14,14 @@ import (
 )
 
 // saved is a copy of the record of the one task, as an old snapshot of Redis.
-func (g *taskStage) saved() *store.TaskRecord {
+func (g *taskCluster) saved() *store.TaskRecord {
 	reply, err := g.local.Record(g.Context(), "t")
 	require.NoError(g, err)
 	return &reply.Record
 }
 
 // restore puts it back, as a failover that lost the last second does; nil: the record is gone.
-func (g *taskStage) restore(r *store.TaskRecord) {
+func (g *taskCluster) restore(r *store.TaskRecord) {
 	g.local.Change(func(records map[string]*store.TaskRecord) {
 		if r == nil {
 			delete(records, "t")
@@ -36,7 +36,7 @@ func (g *taskStage) restore(r *store.TaskRecord) {
 // TestOwnRunIsNotRepeated: the end of a run that Redis did not hear of is known to the process,
 // which does not run it again when it leads again.
 func TestOwnRunIsNotRepeated(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Minute)})
 		g.pass(time.Hour + time.Second)
 		a.store.on(func(string, int) taskFate { return taskLost })
@@ -69,7 +69,7 @@ func TestRecordThatWentBack(t *testing.T) {
 		"the end, then anew":               {60*time.Minute + 30*time.Second, 62 * time.Minute, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Missed: MissedRunAll, Run: g.run(time.Minute)})
 				g.pass(c.save)
 				old := g.saved()
@@ -95,7 +95,7 @@ func TestRecordThatWentBack(t *testing.T) {
 // TestRecordThatWentBackByFar: slots before the last one that ran here are not run either, whatever
 // Missed says.
 func TestRecordThatWentBackByFar(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Second), Missed: MissedRunAll, Run: g.run(0)})
 		g.pass(10*time.Second + 500*time.Millisecond)
 		old := g.saved()
@@ -118,7 +118,7 @@ func TestRecordThatWentBackByFar(t *testing.T) {
 // reported once, and asked for seldom.
 func TestRecordInDispute(t *testing.T) {
 	for _, op := range []string{"plan", "claim"} {
-		onTaskStage(t, func(g *taskStage) {
+		inTaskCluster(t, func(g *taskCluster) {
 			a := g.member("a", Task{Name: "t", Schedule: Every(time.Minute), Run: g.run(0)})
 			a.store.on(befalls(op, always, taskDenied))
 			a.begin()
@@ -142,7 +142,7 @@ func TestRecordInDispute(t *testing.T) {
 // TestRerunIsNotRepeated: what this process ran again for another one stays done when Redis forgets
 // that.
 func TestRerunIsNotRepeated(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Minute)}
 		a := g.leader("a", task)
 		g.pass(time.Hour + time.Second)
@@ -164,7 +164,7 @@ func TestRerunIsNotRepeated(t *testing.T) {
 
 // TestPauseOutlivesItsRecord: the leader knows that the task is paused, and how much was skipped.
 func TestPauseOutlivesItsRecord(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		ctx := context.Background()
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(90 * time.Minute)})
 		g.pass(3 * time.Hour)
@@ -187,7 +187,7 @@ func TestPauseOutlivesItsRecord(t *testing.T) {
 
 // TestLatePause: a Pause that was given up and reaches Redis after a Resume changes nothing.
 func TestLatePause(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		ctx := context.Background()
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
 		late := a.store.Tasks
@@ -205,7 +205,7 @@ func TestLatePause(t *testing.T) {
 // TestLateExtraClaim: the claim of a RunOnElection that gets through after later runs does not run
 // the task once more.
 func TestLateExtraClaim(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		a := g.member("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0), RunOnElection: true})
 		a.store.on(befalls("claim", 1, taskLate))
 		a.begin()
@@ -226,8 +226,8 @@ func TestLateExtraClaim(t *testing.T) {
 // first runs it, the other says so, and takes over within a minute once nobody holds the lease of
 // the first.
 func TestTwoRolesWithOneTask(t *testing.T) {
-	inCrew(t, func(c *crew) {
-		lead := func(name, role string) *crewMember {
+	inCluster(t, func(c *cluster) {
+		lead := func(name, role string) *instance {
 			m := c.member(name, func(o *Options) { o.Election.Role = role })
 			require.NoError(c, m.Tasks().Register(m.counts("t", Every(10*time.Second))))
 			return m.start()
@@ -259,7 +259,7 @@ func TestTwoRolesWithOneTask(t *testing.T) {
 
 // TestIndexIsWrittenAgain: an index that was evicted is there again with the next runs.
 func TestIndexIsWrittenAgain(t *testing.T) {
-	inCrew(t, func(c *crew) {
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		require.NoError(c, a.Tasks().Register(a.counts("t", Every(time.Minute))))
 		a.start()
@@ -278,7 +278,7 @@ func TestIndexIsWrittenAgain(t *testing.T) {
 // excursion of Redis's clock, is reported with what to do, and the task goes on soon after the
 // record was removed.
 func TestFencedRecordIsLookedAtAgain(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		_, err := g.local.Open(context.Background(), "t", store.TaskOpen{Token: 1 << 40})
 		require.NoError(g, err)
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})

@@ -16,7 +16,7 @@ import (
 )
 
 // badTask fails in each attempt, and notes it.
-func (g *taskStage) badTask(retry RetryPolicy) Task {
+func (g *taskCluster) badTask(retry RetryPolicy) Task {
 	return Task{Name: "t", Schedule: Every(24 * time.Hour), RunOnElection: true, Retry: retry, Run: func(_ context.Context, run TaskRun) error {
 		g.note("#%d", run.Attempt)
 		return errBroken
@@ -26,9 +26,9 @@ func (g *taskStage) badTask(retry RetryPolicy) Task {
 // TestAttemptsAreInAll: the attempts of a run, and the pauses between them, are those of all its
 // leaders together.
 func TestAttemptsAreInAll(t *testing.T) {
-	for name, leave := range map[string]func(*taskMember){"hand-over": (*taskMember).end, "crash": (*taskMember).crash} {
+	for name, leave := range map[string]func(*taskInstance){"hand-over": (*taskInstance).end, "crash": (*taskInstance).crash} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				task := g.badTask(RetryPolicy{Attempts: 3, Backoff: 10 * time.Minute, MaxBackoff: 10 * time.Minute})
 				task.RunOnElection, task.Schedule = false, Every(time.Hour)
 				g.leader("first", task).end()
@@ -55,7 +55,7 @@ func TestAttemptsAreInAll(t *testing.T) {
 // TestManyHandOversAreNoMoreAttempts: fifty leaders in fifty minutes make no more attempts than
 // one.
 func TestManyHandOversAreNoMoreAttempts(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		task := g.badTask(RetryPolicy{Attempts: 3, Backoff: 7 * time.Minute, MaxBackoff: 7 * time.Minute})
 		task.RunOnElection, task.Schedule = false, Every(time.Hour)
 		g.leader("first", task).end()
@@ -71,7 +71,7 @@ func TestManyHandOversAreNoMoreAttempts(t *testing.T) {
 
 // TestAttemptNumbersNeverRepeat: also where leaders die during an attempt that was a retry.
 func TestAttemptNumbersNeverRepeat(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		seen := map[int]bool{}
 		task := Task{Name: "t", Schedule: Every(time.Hour), Retry: RetryPolicy{Attempts: 100, Backoff: time.Second, MaxBackoff: time.Second}}
 		task.Run = func(ctx context.Context, run TaskRun) error {
@@ -99,7 +99,7 @@ func TestAttemptNumbersNeverRepeat(t *testing.T) {
 // TestRetryIsNotedFirst: no attempt begins before Redis has heard of it, for the next leader could
 // not know of it.
 func TestRetryIsNotedFirst(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		a := g.member("a", g.badTask(RetryPolicy{Attempts: 3, Backoff: time.Second}))
 		a.store.on(befalls("retry", 4, taskMute))
 		a.begin()
@@ -110,7 +110,7 @@ func TestRetryIsNotedFirst(t *testing.T) {
 		require.Equal(g, 3, a.status().Last.Attempt)
 		a.end()
 	})
-	onTaskStage(t, func(g *taskStage) { // a newer leader has the record: nothing is tried again
+	inTaskCluster(t, func(g *taskCluster) { // a newer leader has the record: nothing is tried again
 		a := g.leader("a", g.badTask(RetryPolicy{Attempts: 3, Backoff: time.Second}))
 		g.token += 1000
 		_, err := g.local.Open(context.Background(), "t", store.TaskOpen{Token: g.token})
@@ -120,7 +120,7 @@ func TestRetryIsNotedFirst(t *testing.T) {
 		require.Len(g, g.told(EventTaskBlocked), 1)
 		a.end()
 	})
-	onTaskStage(t, func(g *taskStage) { // the term ends while it is noted
+	inTaskCluster(t, func(g *taskCluster) { // the term ends while it is noted
 		a := g.member("a", g.badTask(RetryPolicy{Attempts: 3, Backoff: time.Minute}))
 		a.store.on(befalls("retry", always, taskLost))
 		a.begin()
@@ -150,7 +150,7 @@ func TestFailsWhileItFinishes(t *testing.T) {
 		"attempts left, mark failed": {3, AbandonedFail, RunFailed, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				task := g.badTask(RetryPolicy{Attempts: c.attempts, Backoff: time.Minute})
 				task.Abandoned = c.policy
 				bad := task.Run
@@ -190,7 +190,7 @@ func TestDeployLogsNoError(t *testing.T) {
 		"heeds, mark failed": {nil, AbandonedFail, RunFailed, "level=ERROR msg=\"task failed\""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				var log strings.Builder
 				a := g.member("a", Task{Name: "t", Schedule: Every(time.Hour), Abandoned: c.policy, Run: func(ctx context.Context, _ TaskRun) error {
 					<-ctx.Done()
@@ -214,7 +214,7 @@ func TestDeployLogsNoError(t *testing.T) {
 
 // TestAbandonedIsReported: a run that is given up is an event and a line at Error.
 func TestAbandonedIsReported(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(30 * time.Minute), Abandoned: AbandonedFail}
 		a := g.leader("a", task)
 		g.pass(70 * time.Minute)
@@ -244,7 +244,7 @@ func TestAbandonedIsReported(t *testing.T) {
 // RunOnElection.
 func TestPoisonIsRunRarely(t *testing.T) {
 	for policy, deaths := range map[AbandonedPolicy]int{AbandonedRerun: maxCrashes, AbandonedFail: maxCrashes} {
-		onTaskStage(t, func(g *taskStage) {
+		inTaskCluster(t, func(g *taskCluster) {
 			begun, poison := 0, true
 			task := Task{Name: "t", Schedule: Every(time.Hour), RunOnElection: true, Abandoned: policy, Run: func(ctx context.Context, _ TaskRun) error {
 				begun++

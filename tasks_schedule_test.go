@@ -46,7 +46,7 @@ func (s *hangingSchedule) String() string { return "hanging" }
 // TestHungSchedule: a Next that hangs costs its task and nothing else: the loop goes on, and so
 // does the task when it returns.
 func TestHungSchedule(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		own := &hangingSchedule{release: make(chan struct{}), every: time.Hour}
 		a := g.leader("a", Task{Name: "t", Run: g.run(0), Schedule: own}, Task{Name: "u", Schedule: Every(time.Hour), Run: g.run(0)})
 		g.pass(90 * time.Minute)
@@ -83,7 +83,7 @@ func TestHungSchedule(t *testing.T) {
 
 // TestSlowSchedule: a Next that takes half a second each time is slow, and no more.
 func TestSlowSchedule(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		slow := ownSchedule{func(after time.Time) time.Time {
 			if g.now() > 0 {
 				time.Sleep(nextBound * 3 / 4)
@@ -106,7 +106,7 @@ func TestSlowSchedule(t *testing.T) {
 
 // TestRegisterIsBounded: a schedule that hangs from the start is refused.
 func TestRegisterIsBounded(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		a := g.member("a")
 		own := &hangingSchedule{release: make(chan struct{}), every: time.Hour}
 		own.hang.Store(true)
@@ -185,7 +185,7 @@ func TestLongWalksDoNotStopTheLoop(t *testing.T) {
 func TestBrokenSchedule(t *testing.T) {
 	for name, fail := range map[string]func(){"panic": func() { panic("broken") }, "goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				var broken atomic.Bool
 				a := g.leader("a", Task{Name: "u", Schedule: Every(time.Hour), Run: g.run(0)},
 					Task{Name: "t", Run: g.run(0), Schedule: ownSchedule{func(after time.Time) time.Time {
@@ -219,7 +219,7 @@ func TestBrokenSchedule(t *testing.T) {
 // TestScheduleBrokenFromTheStart: it has no first slot in this term, and the record stays as it
 // was.
 func TestScheduleBrokenFromTheStart(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		var broken atomic.Bool
 		a := g.member("a", Task{Name: "t", Run: g.run(0), Schedule: ownSchedule{func(after time.Time) time.Time {
 			if broken.Load() {
@@ -238,7 +238,7 @@ func TestScheduleBrokenFromTheStart(t *testing.T) {
 
 // TestScheduleThatEnds: it has no further slot, and is asked for none.
 func TestScheduleThatEnds(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		once := ownSchedule{func(after time.Time) time.Time {
 			if due := g.began.Add(time.Hour); after.Before(due) {
 				return due
@@ -260,7 +260,7 @@ func TestScheduleThatEnds(t *testing.T) {
 
 // TestTwoTermsOfOneScheduler: the same process leads again.
 func TestTwoTermsOfOneScheduler(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
 		g.pass(90 * time.Minute)
 		a.end()
@@ -275,7 +275,7 @@ func TestTwoTermsOfOneScheduler(t *testing.T) {
 // TestHungSchedulesStopNoOther: as many as may be asked at a time hang; the next one is asked all
 // the same.
 func TestHungSchedulesStopNoOther(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		own := func() *hangingSchedule { return &hangingSchedule{release: make(chan struct{}), every: time.Hour} }
 		var hung []*hangingSchedule
 		var tasks []Task

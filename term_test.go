@@ -161,7 +161,7 @@ func TestP4_RenewalOfALapsedLease(t *testing.T) {
 // A reader sees a clock that the loop does not: the wall clock jumps ahead and is set back. The
 // loop ends the term all the same.
 func TestP4_LoopEndsATermThatAReaderHasEnded(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(s.honest(time.Second))
 		s.at(time.Second)
 		live := s.loop.current.Load()
@@ -215,7 +215,7 @@ func TestZeroTerm(t *testing.T) {
 }
 
 func TestTermFrom(t *testing.T) {
-	onStage(t, nil, func(s *stage) {
+	inElection(t, nil, func(s *election) {
 		s.run(func(ctx context.Context, given Term) error {
 			term, ok := TermFrom(ctx)
 			require.True(s, ok)
