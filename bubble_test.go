@@ -739,7 +739,7 @@ func (m *taskInstance) stop() {
 func (m *taskInstance) crash() {
 	m.g.Helper()
 	m.store.on(func(string, int) taskFate { return taskLost })
-	m.stop() // its goroutines end within finishBound
+	m.stop() // its goroutines end within schedule.FinishBound
 }
 
 // run is a task that takes a while, heeds its context and notes what it does.
@@ -885,4 +885,10 @@ func newTasks(tasks store.Tasks, bus *eventBus, id string) *TaskScheduler {
 	return newTaskScheduler(taskConfig{
 		store: tasks, bus: bus, id: id, secret: nonce, random: rand.Float64, grace: schedule.DefaultGrace, patience: overrunAfter,
 	})
+}
+
+// delayOf is the jitter of a slot.
+func delayOf(task Task, slot int64) time.Duration {
+	p := (&registered{Task: task}).policy()
+	return p.Delay(slot)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -42,7 +43,7 @@ var (
 	// ErrAbandoned: a run of a task was given up, since its leader did not report its end and the
 	// task is not to be run again (see Task.Abandoned). It may have ended well all the same. It
 	// comes with EventTaskFailed alone.
-	ErrAbandoned = errors.New("tenure: its leader did not report its end")
+	ErrAbandoned = errors.New(schedule.AbandonedText)
 	// ErrFenced: a newer leader has written to the record; nothing was changed. It comes with
 	// EventTaskBlocked alone.
 	ErrFenced = errors.New("tenure: fenced by a newer leader")

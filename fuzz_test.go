@@ -109,7 +109,7 @@ func FuzzTask(f *testing.F) {
 				break
 			}
 			require.True(t, next.After(slot), "%v, then %v", slot, next)
-			delay := r.delay(next.UnixMilli())
+			delay := delayOf(r.Task, next.UnixMilli())
 			require.True(t, delay == 0 || 0 < delay && delay < r.Jitter, "%v of %v", delay, r.Jitter)
 			slot = next
 		}

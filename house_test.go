@@ -27,18 +27,16 @@ var floors = [][]string{
 	{"options.go"},
 	{"election_status.go"},
 	{"election_work.go"},
-	{"tasks_memory.go"},
 	{"tasks.go"},
 	{"tasks_status.go"},
 	{"events_log.go"},
-	{"slots.go"},
 	{"acl.go"},
 	{"election_loop.go"},
 	{"election.go"},
 	{"registry.go"},
 	{"registry_sweep.go"},
 	{"heartbeat.go"},
-	{"tasks_loop.go", "tasks_plan.go", "tasks_run.go"}, // one loop: what is decided in it will leave for internal/schedule
+	{"tasks_loop.go", "tasks_consult.go", "tasks_run.go"}, // one loop
 	{"coordinator.go"},
 	{"standalone.go"},
 }

@@ -132,17 +132,13 @@ type RetryPolicy struct {
 	MaxBackoff time.Duration
 }
 
-// maxCrashes is how many leaders may die during runs of a task, in a row, before a run is not
-// repeated.
-const maxCrashes = 3
-
 // TaskScheduler runs the registered tasks while this process leads. Its methods are safe for
 // concurrent use. Those that ask Redis return as soon as their context is done, with ErrUnreachable
 // and its cause, though the client may go on with a call.
 type TaskScheduler struct {
 	taskConfig
 
-	memory map[string]*ranTask // by name; belongs to the loop
+	memory map[string]*schedule.Memory // by name; belongs to the loop
 
 	wake  wakeup   // the loop looks for news
 	calls inFlight // to the store, abandoned ones of earlier terms included
@@ -168,6 +164,24 @@ type registered struct {
 	spec string // its hash
 
 	inUse atomic.Bool // a question to the schedule has not been answered, maybe one of an earlier term
+}
+
+// What the policies are called where they are applied.
+var (
+	overlapRules = map[OverlapPolicy]schedule.Overlap{OverlapSkip: schedule.OverlapSkip, OverlapQueue: schedule.OverlapQueue}
+	missedRules  = map[MissedPolicy]schedule.Missed{
+		MissedRunOnce: schedule.RunOnce, MissedSkip: schedule.SkipMissed, MissedRunAll: schedule.RunAll,
+	}
+	abandonedRules = map[AbandonedPolicy]schedule.Abandoned{AbandonedRerun: schedule.AbandonedRerun, AbandonedFail: schedule.AbandonedFail}
+)
+
+// policy is what the decisions about the task go by.
+func (r *registered) policy() schedule.Policy {
+	return schedule.Policy{
+		Name: r.Name, Spec: r.spec, Schedule: r.Schedule, Missed: missedRules[r.Missed], MaxCatchUp: r.MaxCatchUp, Grace: r.Grace,
+		Jitter: r.Jitter, InitialDelay: r.InitialDelay, Overlap: overlapRules[r.Overlap], Abandoned: abandonedRules[r.Abandoned],
+		RunOnElection: r.RunOnElection, Attempts: r.Retry.Attempts, Backoff: r.Retry.Backoff, MaxBackoff: r.Retry.MaxBackoff,
+	}
 }
 
 // taskConfig is what a scheduler goes by. It never changes.
@@ -199,7 +213,7 @@ func (o Options) taskConfig(tasks store.Tasks, bus *eventBus) taskConfig {
 func newTaskScheduler(c taskConfig) *TaskScheduler {
 	return &TaskScheduler{
 		taskConfig: c,
-		memory:     make(map[string]*ranTask),
+		memory:     make(map[string]*schedule.Memory),
 		wake:       newWakeup(),
 		asked:      callGate{most: maxQuestions},
 		problems:   make(map[string]error),
@@ -254,10 +268,10 @@ func (s *TaskScheduler) find(name string) *registered {
 }
 
 // ran is the memory of a task. Only the loop calls it.
-func (s *TaskScheduler) ran(name string) *ranTask {
+func (s *TaskScheduler) ran(name string) *schedule.Memory {
 	m := s.memory[name]
 	if m == nil {
-		m = new(ranTask)
+		m = new(schedule.Memory)
 		s.memory[name] = m
 	}
 	return m

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/tenure-go/tenure/internal/store"
 )
 
 // TestSkipWithJitter: what jitter has put off is overlapped only if it would start while the run
@@ -22,7 +20,7 @@ func TestSkipWithJitter(t *testing.T) {
 		g.pass(10*time.Hour + 50*time.Second)
 		want, until := 0, time.Duration(0)
 		for slot := time.Minute; slot <= 10*time.Hour; slot += time.Minute {
-			if starts := slot + task.delay(g.began.Add(slot).UnixMilli()); starts > until {
+			if starts := slot + delayOf(task, g.began.Add(slot).UnixMilli()); starts > until {
 				want, until = want+1, starts+takes
 			}
 		}
@@ -31,21 +29,6 @@ func TestSkipWithJitter(t *testing.T) {
 		require.InDelta(g, 600-want, int(a.status().Skipped), 2)
 		a.end()
 	})
-}
-
-// TestJitterOfALateDecision: a decision that comes late leaves the slot alone whose time to start
-// is still to come.
-func TestJitterOfALateDecision(t *testing.T) {
-	task := Task{Name: "t", Schedule: Every(time.Minute), Jitter: 59 * time.Second, Grace: time.Minute}
-	slot, second := int64(1_700_000_040_000), int64(1000)
-	for task.delay(slot) < 40*time.Second || task.delay(slot+60*second) < 40*time.Second {
-		slot += 60 * second
-	}
-	d := task.decide(slotState{first: slot, now: slot + 65*second})
-	require.True(t, d.run)
-	require.Equal(t, slot, d.slot)
-	require.Equal(t, slot+60*second, d.next)
-	require.Zero(t, d.skipped)
 }
 
 // TestRunAllCatchesUpAndIsDone: after an outage a task that is slower than its interval catches up
@@ -105,21 +88,6 @@ func TestCatchUpWalksOnce(t *testing.T) {
 		require.Less(g, calls.Load(), int64(5000))
 		b.end()
 	})
-}
-
-// TestInitialDelayIsForANewTask: a task of long standing is not put off by it when Redis's clock
-// was set back.
-func TestInitialDelayIsForANewTask(t *testing.T) {
-	const now, hour, day = int64(1_700_000_000_000), int64(3_600_000), 24 * int64(3_600_000)
-	task := Task{Name: "t", Schedule: Every(time.Hour), InitialDelay: 20 * 24 * time.Hour}
-	record := store.TaskRecord{Due: "x", Next: now + 5*day, Spec: "s", Scheduled: now + 5*day - hour}
-	require.Equal(t, now+hour, task.replan(record, "s", now))
-	record.Scheduled = 0 // its first slot is still to come
-	require.Equal(t, now+5*day, task.replan(record, "s", now))
-	record.Next = now + 20*day + hour
-	require.Equal(t, record.Next, task.replan(record, "s", now))
-	record.Next = now + 30*day
-	require.Equal(t, now+20*day, task.replan(record, "s", now))
 }
 
 // withInterval is a schedule of the application's with a method that tenure knows nothing of.
@@ -199,16 +167,6 @@ func TestEndedScheduleComesBack(t *testing.T) {
 			"40h0m0s t 40h0m0s #1 starts"}, g.noted(), "3h was not in force")
 		b.end()
 	})
-}
-
-// TestScheduleBeyondACentury: so far a slot is as good as none, until that has changed.
-func TestScheduleBeyondACentury(t *testing.T) {
-	const now = int64(1_700_000_000_000)
-	at := store.Time(now).AddDate(101, 0, 0)
-	task := Task{Schedule: ownSchedule{func(time.Time) time.Time { return at }, "far"}}
-	require.Zero(t, task.replan(store.TaskRecord{}, "s", now))
-	later := now + 2*366*24*time.Hour.Milliseconds()
-	require.Equal(t, at.UnixMilli(), task.replan(store.TaskRecord{Due: "0", Spec: "s"}, "s", later))
 }
 
 // TestOutdatedRun: a run that was left behind long ago is run again only if Missed asks for its

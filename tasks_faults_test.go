@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -74,7 +75,7 @@ func TestSickRecord(t *testing.T) {
 		require.InDelta(g, 720, a.store.calls.Load(), 10)
 		require.ErrorIs(g, a.status().Err, ErrMisconfigured, "the leader says what keeps its task from going on")
 		a.store.on(nil)
-		g.pass(longestPause)
+		g.pass(schedule.LongestPause)
 		require.NoError(g, a.status().Err)
 		require.False(g, a.status().Next.IsZero(), "it goes on soon after the repair")
 		g.pass(2 * time.Hour)
@@ -96,7 +97,7 @@ func TestHungCalls(t *testing.T) {
 		require.Len(g, stuck, 1)
 		require.Equal(g, maxCalls, stuck[0].Count)
 		a.stop()
-		g.pass(callBound + finishBound + time.Second)
+		g.pass(schedule.CallBound + schedule.FinishBound + time.Second)
 		require.Len(g, a.ended, 1, "lead does not wait for ever")
 		require.NoError(g, <-a.ended)
 
@@ -179,9 +180,9 @@ func TestFinishCannotBeTold(t *testing.T) {
 				g.pass(2 * time.Hour)
 				require.Len(g, g.noted(), 1, "the next slot waits for that")
 				a.stop()
-				g.pass(finishBound - time.Millisecond)
+				g.pass(schedule.FinishBound - time.Millisecond)
 				require.Empty(g, a.ended)
-				g.pass(callBound + 2*time.Millisecond)
+				g.pass(schedule.CallBound + 2*time.Millisecond)
 				require.Len(g, a.ended, 1)
 				close(a.store.healed)
 			})

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // TestP10_LostReplyOfClaim: the same claim is asked again until it is answered, and runs once.
@@ -100,26 +102,28 @@ func TestP10_TermIsCheckedInTheLastMoment(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(24 * time.Hour), Run: g.run(0)})
 		term, _ := TermFrom(a.t.ctx)
-		l := &taskLoop{s: a.TaskScheduler, ctx: a.t.ctx, runs: a.t.tasks.ctx, term: term, origin: time.Now()}
-		task := &leadTask{registered: a.known()[0]}
-		task.run = &liveRun{id: "r", attempt: 1, first: 1}
+		l := newTaskLoop(a.TaskScheduler, a.t.ctx, a.t.tasks.ctx, term)
+		l.add(a.known()[0])
+		task := l.tasks[0]
+		record := store.TaskRecord{Due: "x", Next: 1e9, Spec: task.spec, Run: "left behind"}
+		answer := func(verdict string) {
+			task.machine.Step()
+			task.machine.Answer(task.machine.Sent(), store.TaskReply{Verdict: verdict, Record: record})
+		}
+		answer(store.TaskOK)
+		question := task.machine.Step().Question
+		question.Ask(task.Schedule)
+		require.False(g, task.machine.Answered(question))
+		answer(store.TaskClaimed)
 		a.t.lease.Store(nil)
-		l.start(task)
+		l.note(task)
 		synctest.Wait()
 		l.turn()
 		require.Empty(g, g.noted())
 		finished := g.told(EventTaskInterrupted)
 		require.Len(g, finished, 1)
 		require.ErrorIs(g, finished[0].Err, ErrNotLeader)
-		require.True(g, task.op.finish, "it is given back")
-
-		// A further attempt that does not start leaves the run as the one before left it.
-		task.op, task.run = nil, &liveRun{id: "s", attempt: 2, first: 1, text: "bad"}
-		l.start(task)
-		synctest.Wait()
-		l.turn()
-		require.Equal(g, 1, task.run.attempt)
-		require.Equal(g, "bad", task.run.text)
+		require.Equal(g, store.RunReturned, task.machine.Calling().Ask.(store.TaskFinish).Status, "it is given back")
 	})
 }
 

@@ -4,53 +4,51 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
 const (
-	callBound    = 3 * time.Second // one call to the store is waited for
-	firstPause   = 100 * time.Millisecond
-	longestPause = 5 * time.Second // between two calls without an answer
-	finishBound  = 5 * time.Second // the end of a run is told for so long after the term, or the run, has ended
-	reopenPause  = 10 * time.Millisecond
-	maxDisputed  = 10                    // wrong answers that the record has moved until that is reported
-	lookEvery    = time.Minute           // Redis's clock is looked at while something is scheduled
-	tardyAfter   = time.Second           // that is due and waits for a call
-	turnBound    = 20 * time.Millisecond // a turn that has asked schedules for so long looks at mailbox and time again
-	slotStep     = time.Minute           // a step of Redis's clock by so much may leave a slot where it would be waited for too long
+	tardyAfter = time.Second           // a task that is due and waits for a call for so long is reported
+	turnBound  = 20 * time.Millisecond // a turn that has asked schedules for so long looks at mailbox and time again
 )
 
-// taskLoop runs the tasks of one term. Its fields belong to the loop, but for its mailbox. The loop
-// calls nothing that may block: calls to the store and the application's own schedules have
-// goroutines of their own, see send and consult.
+// taskLoop runs the tasks of one term: it drives a schedule.Machine each. Its fields belong to the
+// loop, but for its mailbox. The loop calls nothing that may block: calls to the store and the
+// application's own schedules have goroutines of their own, see send and consult.
+//
+// A turn touches the tasks that have news, those whose time has come, and of those that were refused
+// a call as many as there are calls now.
 type taskLoop struct {
-	s     *TaskScheduler
-	ctx   context.Context //nolint:containedctx // of the term: nothing starts once it is done
-	runs  context.Context //nolint:containedctx // of the runs: it may outlast that of the term, see liveTerm.tasks
-	term  Term
-	clock lease.RedisClock
-	tasks []*leadTask
+	s      *TaskScheduler
+	ctx    context.Context //nolint:containedctx // of the term: nothing starts once it is done
+	runs   context.Context //nolint:containedctx // of the runs: it may outlast that of the term, see liveTerm.tasks
+	term   Term
+	shared schedule.Term // what the machines share
+	tasks  []*leadTask
 
 	origin         time.Time     // all times of the loop count from here, by the monotonic clock
 	now            time.Duration // in this turn
 	calls          int           // of this term in flight
 	abandonedCalls int           // of those
 	stuck          bool          // all that may be in flight hang
-	first          int           // the task that this turn begins with, behind those that wait
-	waiting        []*leadTask   // refused a call, or a question to their schedule: the longest first
-	turns          uint64
-	full           bool          // somebody was refused a call in this turn: a place that is free by now is theirs
+	tardy          bool          // a task that is due waits for a call: was reported
+	full           bool          // somebody waits for a call: a place that is free by now is theirs
+	fullAsides     bool          // somebody waits to ask a schedule: likewise
 	consulting     int           // schedules that are asked, but for those that hang
 	thought        time.Duration // spent on schedules in this turn
-	tardy          bool          // a task that is due waits for a call: was reported
-	over           bool          // the term has ended
-	ended          time.Duration // when that was noticed
-	cut            bool          // so has the context of the runs
+	cut            bool          // the context of the runs is done
 	cutAt          time.Duration // when that was noticed
+
+	touched []*leadTask                // have news
+	calling []*leadTask                // refused a call: the longest first
+	asking  []*leadTask                // refused a question to their schedule: likewise
+	taken   []*leadTask                // their schedule is still being asked by an earlier term
+	local   schedule.Agenda[*leadTask] // wait for a time of the loop, in ns
+	redis   schedule.Agenda[*leadTask] // wait for a time of Redis's clock, in ms
+	turns   uint64
 
 	inbox mailbox[[]func()] // shares its wake-up with the scheduler
 }
@@ -58,48 +56,31 @@ type taskLoop struct {
 // leadTask is a task while this process leads.
 type leadTask struct {
 	*registered
-	record        store.TaskRecord // as it was last heard of
-	opened        bool             // it is ours
-	checked       bool             // its next slot is one that the schedule may have led to
-	next          store.TaskRecord // as it was when it last had a next slot: a record that was lost goes on from there
-	rerunOf       string           // ID of a run that another leader left behind, to be run again
-	before        store.TaskRecord // as it was before the last answer
-	moved         int              // how often in a row the record was not what it was
-	disputed      int              // how often in a row that was said though nothing in it had changed
-	other         string           // key of the lease that the record says it belongs to, if it is not ours: untrusted
-	runOnElection bool             // RunOnElection is still to be done
-	op            *storeOp
-	queued        *storeOp  // the end of a run, behind what is being asked
-	question      *question // what its schedule is being asked
-	run           *liveRun
-	began         int64 // see slotState
-	lastEnded     int64
-	backlog
-	notBefore time.Duration // nothing is decided before
-	faults    reportOnce    // of the record
-	hung      bool          // the schedule: has been reported
-	disabled  bool          // nothing more in this term
-	refused   bool          // in this turn it got no call, or could not ask its schedule
-	turn      uint64        // the last one in which it was stepped
+	machine  *schedule.Machine
+	attempt  *liveAttempt // nil: none is on
+	question *question    // what its schedule is being asked aside
+	faults   reportOnce   // of the record
+	hung     bool         // the schedule: has been reported
+	slowRun  string       // the last run that was reported as slow
+
+	local, redis  schedule.Entry[*leadTask]
+	turn          uint64 // the last one in which it was served
+	touched       bool   // it is in that list, likewise:
+	waitsForCall  bool
+	waitsForAside bool
 }
 
-// storeOp is one decision that the store is asked for until it answers. A task has one at a time.
-type storeOp struct {
-	send   func(context.Context) (store.TaskReply, error)
-	take   func(store.TaskReply)
-	give   func() // what is done if the term ends before the answer; nil: nothing
-	finish bool   // told also when the term is over
-	since  time.Duration
-
-	tries    int
-	inFlight bool
-	at       time.Duration // when it is sent, or, in flight, abandoned
+func newTaskLoop(s *TaskScheduler, ctx, runs context.Context, term Term) *taskLoop {
+	return &taskLoop{
+		s: s, ctx: ctx, runs: runs, term: term, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake},
+		shared: schedule.Term{Token: term.Token, Lease: s.lease, Instance: s.id, NewRun: s.secret, Random: s.random},
+	}
 }
 
 // runTerm runs the tasks while the term lasts. It returns when ctx is done, every run has returned
-// and its end was told, or was tried to be told for finishBound.
+// and its end was told, or was tried to be told for schedule.FinishBound.
 func (s *TaskScheduler) runTerm(ctx context.Context, term Term) error {
-	l := &taskLoop{s: s, ctx: ctx, runs: term.live.tasks.ctx, term: term, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake}}
+	l := newTaskLoop(s, ctx, term.live.tasks.ctx, term)
 	defer s.working.Store(false)
 	defer s.forget()
 	timer := time.NewTimer(0)
@@ -131,263 +112,344 @@ func (l *taskLoop) post(do func()) {
 	l.inbox.put(func(mail *[]func()) { *mail = append(*mail, do) })
 }
 
+// touch has a task served in the next turn, or in this one if that has not begun to serve.
+func (l *taskLoop) touch(t *leadTask) {
+	if !t.touched {
+		t.touched = true
+		l.touched = append(l.touched, t)
+	}
+}
+
+func (l *taskLoop) touchAll() {
+	for _, t := range l.tasks {
+		l.touch(t)
+	}
+}
+
 // turn does what is due and says how long nothing else will be.
 func (l *taskLoop) turn() (wait time.Duration, finished bool) {
+	l.shared.Tick(l.now)
 	for _, do := range l.inbox.take() {
 		do()
 	}
-	if !l.over && (l.ctx.Err() != nil || !l.term.Valid()) {
-		l.over, l.ended = true, l.now
+	over, ended := l.shared.Over()
+	if !over && (l.ctx.Err() != nil || !l.term.Valid()) {
+		l.shared.End()
+		ended = l.now
+		l.touchAll()
 	}
 	if !l.cut && l.runs.Err() != nil {
 		l.cut, l.cutAt = true, l.now
+		l.touchAll()
 	}
 	for _, r := range l.s.known()[len(l.tasks):] {
-		l.tasks = append(l.tasks, &leadTask{registered: r, runOnElection: r.RunOnElection})
+		l.add(r)
 	}
-	wait = time.Hour
 	finished = l.ctx.Err() != nil // a reader of the term may have noticed first
-	l.turns++
-	l.full = false
-	l.thought = 0
-	waited := l.waiting
-	l.waiting = nil
-	for i, t := range waited {
-		wait = min(wait, l.serve(t))
-		if l.thought > turnBound { // long walks of schedules: see what else there is
-			l.waiting = append(l.waiting, waited[i+1:]...)
-			return 0, false
-		}
+	if !l.serveAll() {
+		return 0, false
 	}
-	for i := range l.tasks {
-		at := (l.first + i) % len(l.tasks)
-		if t := l.tasks[at]; t.turn != l.turns {
-			wait = min(wait, l.serve(t))
-		}
-		if l.thought > turnBound {
-			l.first = at + 1
-			return 0, false
-		}
-	}
-	finished = finished && !slices.ContainsFunc(l.tasks, func(t *leadTask) bool { return t.run != nil || t.op != nil || t.queued != nil })
-	if len(l.waiting) == 0 {
+	if len(l.calling) == 0 {
 		l.tardy = false
 	}
-	wait = min(wait, l.look())
+	finished = finished && !slices.ContainsFunc(l.tasks, func(t *leadTask) bool { return t.machine.Busy() })
+	wait = min(l.look(), l.next())
 	if finished && l.calls > 0 { // they may change nothing any more, but they are ours: wait a little
-		left := l.ended + callBound + finishBound - l.now
+		left := ended + schedule.CallBound + schedule.FinishBound - l.now
 		return max(left, 0), left <= 0
 	}
 	return max(wait, 0), finished
 }
 
-// serve takes one task's turn. One that is refused waits behind those that were refused before it.
-func (l *taskLoop) serve(t *leadTask) (wait time.Duration) {
-	t.turn = l.turns
-	wait = l.step(t)
-	if t.refused {
-		l.waiting = append(l.waiting, t)
+// add takes up a task that was registered.
+func (l *taskLoop) add(r *registered) {
+	t := &leadTask{registered: r, machine: schedule.NewMachine(r.policy(), &l.shared, l.s.ran(r.Name))}
+	t.local.Owner, t.redis.Owner = t, t
+	l.tasks = append(l.tasks, t)
+	l.touch(t)
+}
+
+// serveAll serves all who have waited, who have news, and whose time has come, in this order. It
+// reports false if the schedules took so long that there is something else to look at first.
+func (l *taskLoop) serveAll() bool {
+	l.turns++
+	l.thought = 0
+	l.taken = slices.DeleteFunc(l.taken, func(t *leadTask) bool {
+		free := !t.inUse.Load()
+		if free {
+			l.touch(t)
+		}
+		return free
+	})
+	if !l.serveWaiting() {
+		return false
+	}
+	touched := l.touched
+	l.touched = nil
+	for i, t := range touched {
+		t.touched = false
+		if l.serve(t); l.thought > turnBound { // long walks of schedules
+			for _, t := range touched[i+1:] {
+				t.touched = false
+				l.touch(t)
+			}
+			return false
+		}
+	}
+	for {
+		t, at, ok := l.local.First()
+		if !ok || at > int64(l.now) || t.turn == l.turns {
+			if t, at, ok = l.redis.First(); !ok || l.shared.Clock.Until(at, l.now) > 0 || t.turn == l.turns {
+				return true
+			}
+		}
+		if l.serve(t); l.thought > turnBound {
+			return false
+		}
+	}
+}
+
+// serveWaiting serves those that were refused a call, or a question to their schedule, as far as
+// there is room now.
+func (l *taskLoop) serveWaiting() bool {
+	for l.full = false; len(l.calling) > 0; {
+		t := l.calling[0]
+		if l.crowded(t) {
+			l.full = true
+			break
+		}
+		l.calling = l.calling[1:]
+		t.waitsForCall = false
+		if l.serve(t); l.thought > turnBound {
+			return false
+		}
+	}
+	for l.fullAsides = false; len(l.asking) > 0; {
+		if l.consulting >= maxConsulted {
+			l.fullAsides = true
+			break
+		}
+		t := l.asking[0]
+		l.asking = l.asking[1:]
+		t.waitsForAside = false
+		l.serve(t)
+	}
+	return true
+}
+
+// next is how long nobody's time comes.
+func (l *taskLoop) next() (wait time.Duration) {
+	wait = schedule.Forever
+	if len(l.touched) > 0 {
+		return 0
+	}
+	if _, at, ok := l.local.First(); ok {
+		wait = min(wait, time.Duration(at)-l.now)
+	}
+	if _, at, ok := l.redis.First(); ok {
+		wait = min(wait, l.shared.Clock.Until(at, l.now))
 	}
 	return wait
 }
 
-// step takes one task as far as it goes without waiting.
-func (l *taskLoop) step(t *leadTask) (wait time.Duration) {
-	wait = time.Hour
-	t.refused = false
-	if t.run != nil {
-		wait = l.tend(t)
+// serve takes one task as far as it goes without waiting, and notes what it waits for then.
+func (l *taskLoop) serve(t *leadTask) {
+	t.turn = l.turns
+	s := t.machine.Step()
+	l.note(t)
+	if s.Question != nil {
+		s.Wait = min(s.Wait, l.consult(t, s.Question))
+		if ours(t.Schedule) { // it has answered
+			s = t.machine.Step()
+			l.note(t)
+			if s.Question != nil {
+				s.Wait = 0
+			}
+		}
 	}
-	if t.op == nil && t.queued != nil {
-		queued := t.queued
-		t.queued = nil
-		l.enqueue(t, queued)
+	if s.Call != nil && l.send(t, s.Call) {
+		s.Wait = min(s.Wait, schedule.CallBound)
 	}
 	if t.question != nil {
-		wait = min(wait, l.attend(t))
-	} else if t.op == nil && !l.over && !t.disabled {
-		wait = min(wait, l.decide(t))
+		s.Wait = min(s.Wait, l.attend(t))
 	}
-	if t.op != nil {
-		wait = min(wait, l.drive(t))
+	if t.attempt != nil {
+		s.Wait = min(s.Wait, l.watchEnd(t), l.watchDuration(t))
 	}
-	return wait
+	l.waits(t, s)
 }
 
-// decide finds what is to be asked next.
-func (l *taskLoop) decide(t *leadTask) (wait time.Duration) {
-	if t.notBefore > l.now {
-		return t.notBefore - l.now
-	}
-	redis := l.clock.Read(l.now)
-	starts := l.clock.Until(t.record.Next, l.now) + t.delay(t.record.Next) // the next slot
+// waits notes what a task waits for.
+func (l *taskLoop) waits(t *leadTask, s schedule.Step) {
 	switch {
-	case !t.opened:
-		l.open(t)
-	case t.run != nil && t.record.Due != "" && !t.record.Follows(t.spec):
-		return l.plan(t, redis) // what it runs was owed under another schedule
-	case t.run != nil && (t.record.Next <= t.began || t.late || t.Overlap == OverlapQueue):
-		return time.Hour // what is due waits for the run
-	case t.run != nil && starts > 0:
-		return starts
-	case t.run != nil && t.run.quiet > l.now:
-		return t.run.quiet - l.now
-	case t.run != nil:
-		return l.due(t, redis)
-	case t.rerunOf != "":
-		if wait := l.clock.Until(t.record.RetryAt, l.now); wait > 0 && wait <= t.Retry.MaxBackoff {
-			return wait // it was about to be retried
-		}
-		return l.rerun(t, redis)
-	case t.record.Due != "" && !t.record.Follows(t.spec) && t.record.Next != 0 && t.record.Next <= redis:
-		if starts > 0 {
-			return starts
-		}
-		return l.owed(t, redis)
-	case !t.checked || t.record.Due == "" || !t.record.Follows(t.spec):
-		return l.plan(t, redis)
-	case t.record.Next != 0 && starts <= 0:
-		return l.due(t, redis)
-	case t.runOnElection && t.record.Crashes < maxCrashes:
-		l.claim(t, slotPlan{}, store.ClaimExtra, strconv.FormatInt(t.record.Finished, 10))
-	case t.record.Next != 0:
-		return starts
+	case s.Wait <= 0:
+		l.local.Remove(&t.local)
+		l.touch(t)
+	case s.Wait < schedule.Forever:
+		l.local.Set(&t.local, int64(l.now+s.Wait))
+	default:
+		l.local.Remove(&t.local)
 	}
-	return time.Hour
+	if s.Due == 0 {
+		l.redis.Remove(&t.redis)
+	} else {
+		l.redis.Set(&t.redis, s.Due)
+	}
 }
 
-// enqueue starts to ask the store for something, behind what is being asked.
-func (l *taskLoop) enqueue(t *leadTask, op *storeOp) {
-	if t.op != nil {
-		t.queued = op
-		return
+// look reads the record that is due next, if Redis's clock was not heard of for long.
+func (l *taskLoop) look() (wait time.Duration) {
+	if over, _ := l.shared.Over(); over {
+		return schedule.Forever
 	}
-	op.since, op.at = l.now, l.now
-	t.op = op
+	if wait := l.shared.Clock.Heard() + schedule.LookEvery - l.now; wait > 0 {
+		return wait
+	}
+	var first *leadTask
+	for _, t := range l.tasks {
+		if next := t.machine.Next(); next != 0 && (first == nil || next < first.machine.Next()) {
+			first = t
+		}
+	}
+	if first != nil {
+		first.machine.Look()
+		l.serve(first)
+	}
+	return schedule.Forever
 }
 
-// drive sends what is being asked, and gives up on it if the term is over.
-func (l *taskLoop) drive(t *leadTask) (wait time.Duration) {
-	op := t.op
-	if l.over && !op.finish {
-		t.op = nil
-		if op.give != nil {
-			op.give()
-		}
-		return 0
+// crowded reports whether too many calls are in flight for one more, and what that means for the
+// task that has waited for longest.
+func (l *taskLoop) crowded(t *leadTask) bool {
+	flying := l.s.calls.count()
+	if !l.full && flying < maxCalls {
+		return false
 	}
-	last := max(l.ended, op.since) + finishBound
-	if l.over && l.now >= last {
-		t.op = nil
-		op.take(store.TaskReply{Verdict: store.TaskGone}) // unknown: the next leader will find it
-		l.failed(t, fmt.Errorf("%w: the end of a run could not be told within %v", ErrUnreachable, finishBound))
-		return 0
+	if flying-(l.calls-l.abandonedCalls) >= maxCalls && !l.stuck {
+		l.stuck = true
+		l.s.bus.publish(Event{Type: EventCallsStuck, Count: flying, Err: &callsHangError{count: flying, of: " of tasks"}})
 	}
-	if op.inFlight && l.now >= op.at {
-		op.inFlight = false
-		l.abandonedCalls++
-		l.unanswered(t, op, fmt.Errorf("%w within %v", ErrUnreachable, callBound))
+	if t.machine.Calling() == nil {
+		return true
 	}
-	if !op.inFlight && l.now >= op.at {
-		l.send(t, op)
+	if waited := t.machine.Waited(); waited > tardyAfter && !l.stuck && !l.tardy {
+		l.tardy = true
+		l.s.bus.publish(Event{Type: EventTaskTardy, Task: t.Name, Token: l.term.Token, Took: waited})
 	}
-	if wait = op.at - l.now; wait <= 0 {
-		wait = time.Hour // for a call that returns
-	}
-	if l.over {
-		wait = min(wait, last-l.now)
-	}
-	return wait
+	return true
 }
 
 // send makes one call in a goroutine of its own: whatever the client does with its context, the
-// loop goes on. If too many are in flight it waits for one to return.
-func (l *taskLoop) send(t *leadTask, op *storeOp) {
-	if flying := l.s.calls.count(); l.full || flying >= maxCalls {
+// loop goes on. If too many are in flight it waits for one to return, behind those that wait.
+func (l *taskLoop) send(t *leadTask, call *schedule.Call) bool {
+	if l.crowded(t) {
 		l.full = true
-		if flying-(l.calls-l.abandonedCalls) >= maxCalls && !l.stuck {
-			l.stuck = true
-			l.s.bus.publish(Event{Type: EventCallsStuck, Count: flying, Err: &callsHangError{count: flying, of: " of tasks"}})
+		if !t.waitsForCall {
+			t.waitsForCall = true
+			l.calling = append(l.calling, t)
 		}
-		t.refused = true
-		if waited := l.now - op.at; waited > tardyAfter && !l.stuck && !l.tardy {
-			l.tardy = true
-			l.s.bus.publish(Event{Type: EventTaskTardy, Task: t.Name, Token: l.term.Token, Took: waited})
-		}
-		return
+		return false
 	}
 	l.stuck = false
-	op.tries++
-	op.inFlight, op.at = true, l.now+callBound
+	try := t.machine.Sent()
 	l.calls++
 	l.s.calls.begin()
-	try := op.tries
 	parent := context.WithoutCancel(l.ctx)
 	go func() { // ends when the client returns; counted in calls
-		ctx, cancel := context.WithTimeout(parent, callBound)
+		ctx, cancel := context.WithTimeout(parent, schedule.CallBound)
 		defer cancel()
 		sent := time.Since(l.origin)
-		reply, err := op.send(ctx)
+		reply, err := l.s.ask(ctx, t.Name, call.Ask)
 		received := time.Since(l.origin)
 		l.s.calls.end()
-		l.post(func() {
-			l.calls--
-			if err == nil {
-				l.stepped(l.clock.Learn(sent, received, reply.Now))
-			}
-			l.answer(t, op, try, reply, err)
-		})
+		l.post(func() { l.answered(t, try, sent, received, reply, err) })
 	}()
+	return true
+}
+
+// ask makes the call that a machine asks for.
+func (s *TaskScheduler) ask(ctx context.Context, name string, call any) (store.TaskReply, error) {
+	switch call := call.(type) {
+	case store.TaskOpen:
+		return s.store.Open(ctx, name, call)
+	case store.TaskPlan:
+		return s.store.Plan(ctx, name, call)
+	case store.TaskClaim:
+		return s.store.Claim(ctx, name, call)
+	case store.TaskRetry:
+		return s.store.Retry(ctx, name, call)
+	case store.TaskFinish:
+		return s.store.Finish(ctx, name, call)
+	default:
+		return s.store.Record(ctx, name)
+	}
+}
+
+// answered takes what a call came back with.
+func (l *taskLoop) answered(t *leadTask, try schedule.Try, sent, received time.Duration, reply store.TaskReply, err error) {
+	l.calls--
+	l.touch(t)
+	var awaited, pending bool
+	if err == nil {
+		l.stepped(l.shared.Clock.Learn(sent, received, reply.Now))
+		awaited = t.machine.Answer(try, reply)
+	} else if awaited, pending = t.machine.Failed(try); pending {
+		l.stands(t, err)
+	}
+	if !awaited {
+		l.abandonedCalls--
+	}
+	l.note(t)
 }
 
 // stepped looks at every task anew if Redis's clock was set by a step that may have left its
 // next slot out of reach.
 func (l *taskLoop) stepped(by time.Duration) {
-	if max(by, -by) < slotStep {
+	if max(by, -by) < schedule.SlotStep {
 		return
 	}
 	l.s.bus.publish(Event{Type: EventClockStep, Role: l.term.Role, Token: l.term.Token, Step: by})
 	for _, t := range l.tasks {
-		t.checked, t.notBefore = false, 0
-		t.began += by.Milliseconds()
-		t.lastEnded += by.Milliseconds()
-		if t.until != 0 {
-			t.until += by.Milliseconds()
-		}
+		t.machine.Stepped(by)
 	}
+	l.touchAll()
 }
 
-// answer takes what a call came back with.
-func (l *taskLoop) answer(t *leadTask, op *storeOp, try int, reply store.TaskReply, err error) {
-	current := op.inFlight && op.tries == try
-	if !current {
-		l.abandonedCalls--
-	}
-	switch {
-	case t.op != op: // it was answered, or given up
-	case err == nil:
-		t.op = nil
-		if reply.Verdict != store.TaskFenced && reply.Verdict != store.TaskForeign && t.disputed < maxDisputed {
+// note carries out and reports what has happened to a task.
+func (l *taskLoop) note(t *leadTask) {
+	for _, n := range t.machine.Take() {
+		switch n.Kind {
+		case schedule.Start:
+			l.start(t, n.Attempt)
+		case schedule.Skipped:
+			l.s.bus.publish(Event{Type: EventTaskSkipped, Task: t.Name, Slot: store.Time(n.Slot), Count: n.Count, Token: l.term.Token})
+		case schedule.Changed:
+			l.s.bus.publish(Event{Type: EventTaskChanged, Task: t.Name, Slot: store.Time(n.Slot), Token: l.term.Token})
+		case schedule.GivenUp:
+			l.s.bus.publish(Event{
+				Type: EventTaskFailed, Task: t.Name, Slot: store.Time(n.Record.Scheduled), Attempt: n.Record.Attempt, Token: n.Record.RunToken,
+				State: RunAbandoned, Err: ErrAbandoned,
+			})
+		case schedule.GoesOn:
 			l.goesOn(t)
+		case schedule.Unanswered:
+			l.abandonedCalls++
+			l.stands(t, fmt.Errorf("%w within %v", ErrUnreachable, schedule.CallBound))
+		case schedule.Fenced:
+			l.stands(t, fmt.Errorf("%w: the record has token %d; if no leader has that, remove the record", ErrFenced, n.Record.Token))
+		case schedule.Foreign:
+			l.stands(t, fmt.Errorf("%w: task %q is run by the leader of %.100q: names of tasks are unique in a namespace; this "+
+				"process looks again each minute; if no role has that lease any more, remove the fields lease and token of the record",
+				ErrMisconfigured, t.Name, n.Record.Lease))
+		case schedule.Disputed:
+			l.stands(t, fmt.Errorf("%w: the record of task %q is said to have changed, and has not: repair it, or remove it and with it what "+
+				"the task has run", ErrMisconfigured, t.Name))
+		case schedule.Untold:
+			l.failed(t, fmt.Errorf("%w: the end of a run could not be told within %v", ErrUnreachable, schedule.FinishBound))
+		case schedule.Forgotten:
+			l.failed(t, fmt.Errorf("%w: the record does not know run %s any more", ErrNotFound, n.Run))
 		}
-		t.before, t.record = t.record, reply.Record
-		if t.record.Due != "" {
-			t.next = t.record
-		}
-		if reply.Verdict == store.TaskFenced {
-			l.refused(t, fmt.Errorf("%w: the record has token %d; if no leader has that, remove the record", ErrFenced, reply.Record.Token))
-		}
-		op.take(reply)
-	case current:
-		op.inFlight = false
-		l.unanswered(t, op, err)
 	}
-}
-
-// unanswered sets the next try. What went wrong is told once, until it goes right.
-func (l *taskLoop) unanswered(t *leadTask, op *storeOp, err error) {
-	op.at = l.now + lease.Backoff(firstPause, op.tries, longestPause)
-	l.stands(t, err)
 }
 
 // stands says what keeps a task from going on: to observers once, to Tasks until it goes on.
@@ -407,29 +469,4 @@ func (l *taskLoop) goesOn(t *leadTask) {
 // failed tells that the record of a task could not be read or written.
 func (l *taskLoop) failed(t *leadTask, err error) {
 	l.s.bus.publish(Event{Type: EventTaskBlocked, Task: t.Name, Token: l.term.Token, Err: err})
-}
-
-// look reads the record that is due next, if Redis's clock was not heard of for long: two clocks
-// drift apart, one may step.
-func (l *taskLoop) look() (wait time.Duration) {
-	var first *leadTask
-	for _, t := range l.tasks {
-		if !l.over && t.opened && !t.disabled && t.op == nil && t.record.Next != 0 && (first == nil || t.record.Next < first.record.Next) {
-			first = t
-		}
-	}
-	if first == nil {
-		return time.Hour
-	}
-	if wait := l.clock.Heard() + lookEvery - l.now; wait > 0 {
-		return wait
-	}
-	l.enqueue(first, &storeOp{
-		send: func(ctx context.Context) (store.TaskReply, error) { return l.s.store.Record(ctx, first.Name) },
-		take: func(reply store.TaskReply) {
-			ours := reply.Record.Token == l.term.Token && reply.Record.Run == "" // or Redis has forgotten the end of a run
-			first.opened, first.checked = first.run != nil || ours, false
-		},
-	})
-	return l.drive(first)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/schedule"
 )
 
 // TestP10_DailyTaskWithShortLivedLeaders: no leader lives as long as an hour, and yet the task runs
@@ -73,7 +74,7 @@ func TestP10_HourlyTaskUnderRandomFailovers(t *testing.T) {
 					leader := g.member(fmt.Sprint("m", n), task)
 					var leaves atomic.Bool
 					leader.store.on(func(op string, number int) taskFate {
-						if leaves.Load() { // a run that was over, but could not say so until finishBound, would be repeated
+						if leaves.Load() { // a run that was over, but could not say so until its bound, would be repeated
 							return taskFine
 						}
 						return []taskFate{taskFine, taskFine, taskFine, taskMute, taskLost}[g.draw(5)]
@@ -82,7 +83,7 @@ func TestP10_HourlyTaskUnderRandomFailovers(t *testing.T) {
 					g.pass(time.Duration(g.draw(300)) * time.Minute)
 					record, err := g.local.Record(context.Background(), "hourly")
 					require.NoError(g, err)
-					if g.draw(3) == 0 && live == 1 && record.Record.Crashes+1 < maxCrashes {
+					if g.draw(3) == 0 && live == 1 && record.Record.Crashes+1 < schedule.MaxCrashes {
 						leader.crash() // in the middle: likewise
 					} else {
 						leaves.Store(true)

@@ -367,7 +367,7 @@ func TestJitter(t *testing.T) {
 		var total time.Duration
 		for n := 1; n <= 20; n++ {
 			due := time.Duration(n) * time.Hour
-			delay := task.delay(g.began.Add(due).UnixMilli())
+			delay := delayOf(task, g.began.Add(due).UnixMilli())
 			total += delay
 			a := g.leader("a", task)
 			g.pass(due + delay/2 - g.now())

@@ -10,6 +10,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -289,7 +290,7 @@ func TestFencedRecordIsLookedAtAgain(t *testing.T) {
 		require.ErrorContains(g, fenced[0].Err, "remove the record")
 		require.ErrorIs(g, a.status().Err, ErrFenced)
 		g.restore(nil)
-		g.pass(lookEvery)
+		g.pass(schedule.LookEvery)
 		require.NoError(g, a.status().Err)
 		g.pass(time.Hour)
 		require.NotEmpty(g, g.noted())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -243,7 +244,7 @@ func TestAbandonedIsReported(t *testing.T) {
 // TestPoisonIsRunRarely: a task that takes its leaders down with it is not run again because of
 // RunOnElection.
 func TestPoisonIsRunRarely(t *testing.T) {
-	for policy, deaths := range map[AbandonedPolicy]int{AbandonedRerun: maxCrashes, AbandonedFail: maxCrashes} {
+	for policy, deaths := range map[AbandonedPolicy]int{AbandonedRerun: schedule.MaxCrashes, AbandonedFail: schedule.MaxCrashes} {
 		inTaskCluster(t, func(g *taskCluster) {
 			begun, poison := 0, true
 			task := Task{Name: "t", Schedule: Every(time.Hour), RunOnElection: true, Abandoned: policy, Run: func(ctx context.Context, _ TaskRun) error {

@@ -56,7 +56,7 @@ func TestHungSchedule(t *testing.T) {
 		noted := g.noted()
 		require.Len(g, noted, 24, "the other task goes on: %v", noted)
 		require.NoError(g, a.stuck())
-		failed := g.told(EventTaskFailed)
+		failed := g.told(EventTaskBlocked)
 		require.Len(g, failed, 1)
 		require.Equal(g, "t", failed[0].Task)
 		require.ErrorIs(g, failed[0].Err, ErrMisconfigured)
@@ -68,7 +68,7 @@ func TestHungSchedule(t *testing.T) {
 		g.pass(time.Minute)
 		a.begin()
 		g.pass(90 * time.Minute)
-		require.Len(g, g.told(EventTaskFailed), 2, "once a term")
+		require.Len(g, g.told(EventTaskBlocked), 2, "once a term")
 		require.Equal(g, 1, a.schedules.count(), "no further call is made")
 		g.noted()
 
@@ -99,7 +99,7 @@ func TestSlowSchedule(t *testing.T) {
 		b := g.leader("b", task)
 		g.pass(10 * time.Minute)
 		require.Len(g, g.noted(), 20)
-		require.Empty(g, g.told(EventTaskFailed))
+		require.Empty(g, g.told(EventTaskBlocked))
 		b.end()
 	})
 }
@@ -153,22 +153,27 @@ func TestLongWalksDoNotStopTheLoop(t *testing.T) {
 	live := begin(t.Context(), Term{Token: 1}, lease.Lease{Sent: readClock(), Life: time.Hour}, func() {})
 	defer live.end(ErrStopped)
 	term, _ := TermFrom(live.ctx)
-	l := &taskLoop{s: s, ctx: live.ctx, runs: live.tasks.ctx, term: term, origin: time.Now()}
-	l.clock.Learn(0, 0, now.UnixMilli())
+	l := newTaskLoop(s, live.ctx, live.tasks.ctx, term)
+	l.shared.Clock.Learn(0, 0, now.UnixMilli())
 	due := now.Add(-10_000 * time.Minute).Truncate(time.Minute).UnixMilli()
 	for _, r := range s.known() {
 		record := store.TaskRecord{Due: strconv.FormatInt(due, 10), Next: due, Spec: r.spec, Token: 1}
-		l.tasks = append(l.tasks, &leadTask{registered: r, record: record, opened: true, checked: true})
+		l.add(r)
+		machine := l.tasks[len(l.tasks)-1].machine
+		machine.Step()
+		machine.Answer(machine.Sent(), store.TaskReply{Verdict: store.TaskOK, Record: record})
 	}
 	seen := make(map[string]bool)
 	decided := func() int {
 		for _, t := range l.tasks {
-			if t.op != nil || !t.opened {
+			if t.machine.Calling() != nil {
 				seen[t.Name] = true
 			}
 		}
 		return len(seen)
 	}
+	l.turn() // looks where the records stand
+	require.Zero(t, decided())
 	wait, finished := l.turn()
 	require.Zero(t, wait)
 	require.False(t, finished)
@@ -199,7 +204,7 @@ func TestBrokenSchedule(t *testing.T) {
 				broken.Store(true)
 				g.pass(2 * time.Hour)
 				require.Equal(g, []string{"2h0m0s u 2h0m0s #1 starts", "3h0m0s u 3h0m0s #1 starts"}, g.noted())
-				failed := g.told(EventTaskFailed)
+				failed := g.told(EventTaskBlocked)
 				require.Len(g, failed, 1)
 				require.Equal(g, "t", failed[0].Task)
 				require.ErrorIs(g, failed[0].Err, ErrMisconfigured)
@@ -230,7 +235,7 @@ func TestScheduleBrokenFromTheStart(t *testing.T) {
 		broken.Store(true)
 		a.begin()
 		g.pass(24 * time.Hour)
-		require.Len(g, g.told(EventTaskFailed), 1)
+		require.Len(g, g.told(EventTaskBlocked), 1)
 		require.True(g, a.status().Next.IsZero())
 		a.end()
 	})

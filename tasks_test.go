@@ -133,48 +133,6 @@ func TestTasksOnRedis(t *testing.T) {
 	})
 }
 
-// TestDecideAfterOverlap: slots that a run has overlapped, and that could not be passed over while
-// it was on.
-func TestDecideAfterOverlap(t *testing.T) {
-	const minute = int64(60_000)
-	base := int64(1_700_000_000_000)
-	task := Task{Name: "t", Schedule: Every(10 * time.Minute), Overlap: OverlapSkip}
-	s := slotState{first: base, now: base + 25*minute, began: base - 5*minute, lastEnded: base + 12*minute}
-	require.Equal(t, slotPlan{next: base + 20*minute, slot: base + 10*minute, skipped: 2, first: base}, task.decide(s))
-	s.backlog = backlog{late: true, until: base - 5*minute, lag: 30 * minute} // it catches up
-	late := backlog{late: true, until: s.now, lag: 5 * minute}
-	require.Equal(t, slotPlan{run: true, next: base + 30*minute, slot: base + 20*minute, skipped: 2, first: base, backlog: late}, task.decide(s))
-	s.lag = 20 * minute // it does not: it is later than it was
-	require.Equal(t, slotPlan{next: base + 20*minute, slot: base + 10*minute, skipped: 2, first: base}, task.decide(s))
-	s.backlog, task.Overlap = backlog{}, OverlapQueue
-	require.Equal(t, slotPlan{run: true, next: base + 30*minute, slot: base + 20*minute, skipped: 2, first: base, backlog: late}, task.decide(s))
-	require.Zero(t, slotMillis(time.UnixMilli(base).AddDate(200, 0, 0), base))
-}
-
-// FuzzDecide: whatever the situation, a decision moves on, and what it runs is due.
-func FuzzDecide(f *testing.F) {
-	f.Add(int64(0), int64(1), int64(0), int64(0), int64(60), uint8(0), false, false)
-	f.Fuzz(func(t *testing.T, late, span, began, busy, step int64, policies uint8, running, cron bool) {
-		const now = int64(1_700_000_000_000)
-		late, step = max(late, -late)%1_000_000_000, max(step, -step)%86_400_000+100
-		s := slotState{first: now - max(late, 0), now: now, running: running, began: now - began%1_000_000_000, lastEnded: now - max(busy%1_000_000_000, 0), backlog: backlog{late: policies&64 != 0, until: now * int64(policies>>7), lag: 1000}}
-		task := Task{Name: "t", Schedule: Every(time.Duration(step) * time.Millisecond), MaxCatchUp: 3, Overlap: OverlapPolicy(policies & 1), Missed: MissedPolicy(policies >> 1 & 3 % 3)}
-		if cron {
-			task.Schedule = Cron("*/7 * * * *")
-		}
-		d := task.decide(s)
-		require.Greater(t, d.next, s.first)
-		require.GreaterOrEqual(t, d.skipped, 0)
-		if d.run {
-			require.GreaterOrEqual(t, d.slot, s.first)
-			require.LessOrEqual(t, d.slot, now)
-			require.Greater(t, d.next, d.slot)
-		} else {
-			require.Positive(t, d.skipped)
-		}
-	})
-}
-
 // onRedis runs fn on miniredis and on a real Redis.
 func onRedis(t *testing.T, fn func(t *testing.T, client *redis.Client)) {
 	open := func(t *testing.T, opts *redis.Options) *redis.Client {

@@ -1,24 +1,3 @@
-// Package schedule decides which slot of a task is to run now and which one follows.
-//
-// A slot is one time at which a task is due. The slots of a task lie on a grid: each follows from
-// the one before it by Schedule.Next, never from the time of the day, so that the grid neither
-// drifts with every late start nor starts anew with every leader. What is stored of it is a single
-// time, the next slot. Whoever leads asks Due with that and with Redis's clock, stores
-// Decision.Next in its place and runs Decision.Slot:
-//
-//	next := stored, or First(rules, now) where nothing is stored or the Hash of the schedule has changed
-//	d := Due(rules, next, now)
-//	claim: replace next by d.Next, only if next is still what is stored
-//	if the claim succeeded and d.Run: run d.Slot
-//	wait d.Wait, or until something changes
-//
-// As long as every claim replaces what its decision was made from, each slot is either run or
-// counted in Skipped, and none is both or twice, whoever leads and whenever:
-// TestP10_EachSlotIsRunOrSkippedOnce.
-//
-// Everything here is a pure function of its arguments, safe for concurrent use if the schedule is.
-// All times are times of Redis's clock; those returned are in UTC and in whole milliseconds, which
-// is how they are stored.
 package schedule
 
 import (

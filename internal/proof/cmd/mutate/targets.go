@@ -58,7 +58,7 @@ var registrySuites = []suite{
 
 // taskSuites are in that order too.
 var taskSuites = []suite{
-	{run: "^Test(SlotDecisions|OwedSlots|OutdatedRuns|Replan|ChangesOfASchedule|JitterNeverChanges|SlotsAreStored|DecideAfter|InitialDelay).*"},
+	{in: "internal/schedule", run: "^Test(SlotDecisions|OwedSlots|OutdatedRuns|Replan|ChangesOfASchedule|JitterNeverChanges|SlotsAreStored|DecideAfter|InitialDelay).*"},
 	{
 		run:  "^Test(Abandoned|EndedSchedule|First|Grace|Jitter|LatePause|Missed|OneChange|Orphan|Overlap|OwnRun|Pause|RecordIn|RecordThat|Rerun|Resume|RunOn).*",
 		skip: "^TestAbandonedForGood$",
@@ -77,10 +77,16 @@ func sections(names ...string) func(string) bool {
 // targets are the rules that are broken by machine.
 var targets = []target{
 	{name: "lease", files: []string{"internal/lease/lease.go", "internal/lease/candidate.go"}, suites: []suite{{in: "internal/lease"}}},
-	{name: "schedule", files: []string{"internal/schedule/plan.go", "internal/schedule/record.go", "internal/schedule/schedule.go"}, suites: []suite{{in: "internal/schedule"}}},
+	{
+		name: "schedule", files: []string{
+			"internal/schedule/plan.go", "internal/schedule/record.go", "internal/schedule/schedule.go", "internal/schedule/slots.go", "internal/schedule/memory.go",
+			"internal/schedule/machine.go", "internal/schedule/machine_calls.go", "internal/schedule/machine_plan.go", "internal/schedule/machine_run.go",
+			"internal/schedule/agenda.go",
+		},
+		suites: append([]suite{{in: "internal/schedule"}}, taskSuites...),
+	},
 	{name: "cron", files: []string{"internal/cron/cron.go", "internal/cron/next.go"}, suites: []suite{{in: "internal/cron"}}},
 	{name: "term", files: []string{"term.go"}, suites: []suite{{run: "^(TestP4|TestP8|TestZero|TestTermFrom|TestResign|TestErrorOf).*"}}},
-	{name: "slots", files: []string{"slots.go"}, suites: taskSuites},
 	{name: "membership", files: []string{"internal/membership/beat.go", "internal/membership/sweep.go"}, suites: []suite{{in: "internal/membership"}}},
 	{
 		name: "lua-lease", files: []string{"scripts.lua"}, chosen: sections("prelude1", "acquire", "renew", "release", "leader"),

@@ -1,4 +1,4 @@
-package tenure
+package schedule
 
 import (
 	"cmp"
@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -43,34 +42,34 @@ type slotPlan struct {
 }
 
 // decide says what becomes of the slots that are due. One that came due while a run was on is a
-// matter of Overlap; every other one of Missed. So is, under Skip or MissedRunAll, what came due while a
+// matter of Overlap; every other one of Missed. So is, under OverlapSkip or RunAll, what came due while a
 // backlog was caught up on: else a failover would lose it. But only if the task is less late by
 // then: one that takes longer than its interval would be late for ever.
-func (t *Task) decide(s slotState) slotPlan {
-	rules := t.rules()
-	if t.Missed == MissedRunAll && s.first <= s.until {
-		return t.outcome(schedule.One(rules, store.Time(s.first), store.Time(s.now)), s)
+func (p *Policy) decide(s slotState) slotPlan {
+	rules := p.rules()
+	if p.Missed == RunAll && s.first <= s.until {
+		return p.outcome(One(rules, store.Time(s.first), store.Time(s.now)), s)
 	}
 	now, since := s.now, s.began
 	if s.until != 0 {
 		since = s.until
 	}
-	overlapped := s.first > since && (s.running || t.start(s.first) <= s.lastEnded)
-	if s.late && (t.Overlap == OverlapSkip || t.Missed == MissedRunAll) && s.now-t.start(s.first) < s.lag {
+	overlapped := s.first > since && (s.running || p.start(s.first) <= s.lastEnded)
+	if s.late && (p.Overlap == OverlapSkip || p.Missed == RunAll) && s.now-p.start(s.first) < s.lag {
 		overlapped = false
 	}
 	if overlapped {
-		rules.Missed = schedule.RunOnce
-		if t.Overlap == OverlapSkip && !s.running {
+		rules.Missed = RunOnce
+		if p.Overlap == OverlapSkip && !s.running {
 			now = min(now, s.lastEnded)
 		}
 	}
-	d := schedule.Due(rules, store.Time(s.first), store.Time(now))
-	if latest := slotMillis(d.Slot, s.now); d.Run && latest > s.first && t.start(latest) > now {
-		d = schedule.Due(rules, store.Time(s.first), store.Time(latest-1)) // its time to start has not come
+	d := Due(rules, store.Time(s.first), store.Time(now))
+	if latest := slotMillis(d.Slot, s.now); d.Run && latest > s.first && p.start(latest) > now {
+		d = Due(rules, store.Time(s.first), store.Time(latest-1)) // its time to start has not come
 	}
-	chosen := t.outcome(d, s)
-	if overlapped && t.Overlap == OverlapSkip && chosen.run {
+	chosen := p.outcome(d, s)
+	if overlapped && p.Overlap == OverlapSkip && chosen.run {
 		chosen.run, chosen.skipped, chosen.backlog = false, chosen.skipped+1, backlog{}
 	}
 	return chosen
@@ -78,10 +77,10 @@ func (t *Task) decide(s slotState) slotPlan {
 
 // owed says what becomes of a slot that is due under a schedule which has changed since. It stands
 // alone: the new schedule was not in force before.
-func (t *Task) owed(r store.TaskRecord, spec string, now int64) slotPlan {
+func (p *Policy) owed(r store.TaskRecord, now int64) slotPlan {
 	d := slotPlan{run: true, slot: r.Next, spec: r.Spec, first: r.Next}
-	d.next = t.replan(store.TaskRecord{Due: r.Due, Spec: r.Spec, Scheduled: r.Next, Started: now}, spec, now)
-	if t.Missed == MissedSkip && now-r.Next > (t.Grace+t.Jitter).Milliseconds() {
+	d.next = p.replan(store.TaskRecord{Due: r.Due, Spec: r.Spec, Scheduled: r.Next, Started: now}, now)
+	if p.Missed == SkipMissed && now-r.Next > (p.Grace+p.Jitter).Milliseconds() {
 		d.run, d.skipped = false, 1
 	}
 	return d
@@ -89,43 +88,33 @@ func (t *Task) owed(r store.TaskRecord, spec string, now int64) slotPlan {
 
 // outdated reports whether a run that was left behind is not to be run again, because Missed asks
 // for none of its slot by now. That of a paused task waits.
-func (t *Task) outdated(r store.TaskRecord, now int64) bool {
+func (p *Policy) outdated(r store.TaskRecord, now int64) bool {
 	due := func(slot int64) bool { return slot != 0 && slot <= now }
 	switch {
-	case t.Missed == MissedRunAll || r.Paused:
+	case p.Missed == RunAll || r.Paused:
 		return false
-	case t.Missed == MissedSkip:
-		return due(r.Next) || r.Run == "" && now-max(r.Finished, r.Scheduled) > (t.Grace+t.Jitter).Milliseconds()
+	case p.Missed == SkipMissed:
+		return due(r.Next) || r.Run == "" && now-max(r.Finished, r.Scheduled) > (p.Grace+p.Jitter).Milliseconds()
 	default: // two slots have come due since: a run for the latest is one for all
-		return due(r.Next) && due(slotMillis(schedule.One(t.rules(), store.Time(r.Next), store.Time(now)).Next, now))
+		return due(r.Next) && due(slotMillis(One(p.rules(), store.Time(r.Next), store.Time(now)).Next, now))
 	}
 }
 
 // isLate reports whether a slot is no longer on time.
-func (t *Task) isLate(slot, now int64) bool {
-	return now-slot > (schedule.DefaultGrace + t.Jitter).Milliseconds()
+func (p *Policy) isLate(slot, now int64) bool {
+	return now-slot > (DefaultGrace + p.Jitter).Milliseconds()
 }
 
-func (t *Task) outcome(d schedule.Decision, s slotState) slotPlan {
+func (p *Policy) outcome(d Decision, s slotState) slotPlan {
 	chosen := slotPlan{run: d.Run, slot: slotMillis(d.Slot, s.now), next: slotMillis(d.Next, s.now), skipped: d.Skipped, first: s.first}
-	more, lag := chosen.next != 0 && chosen.next <= s.now, s.now-t.start(chosen.slot)
+	more, lag := chosen.next != 0 && chosen.next <= s.now, s.now-p.start(chosen.slot)
 	switch {
 	case chosen.slot <= s.until:
 		chosen.backlog = s.backlog
-	case more || t.isLate(chosen.slot, s.now) || s.late && lag > time.Second.Milliseconds():
+	case more || p.isLate(chosen.slot, s.now) || s.late && lag > time.Second.Milliseconds():
 		chosen.backlog = backlog{late: true, until: s.now, lag: lag}
 	}
 	return chosen
-}
-
-// missedRules are the words of internal/schedule for a MissedPolicy.
-var missedRules = map[MissedPolicy]schedule.Missed{
-	MissedRunOnce: schedule.RunOnce, MissedSkip: schedule.SkipMissed, MissedRunAll: schedule.RunAll,
-}
-
-// rules are what the plan needs to know of a task that has a record.
-func (t *Task) rules() schedule.Rules {
-	return schedule.Rules{Schedule: t.Schedule, Missed: missedRules[t.Missed], MaxCatchUp: t.MaxCatchUp, Grace: t.Grace + t.Jitter}
 }
 
 // slotMillis is a slot as it is stored; 0: there is none, or none that anybody would live to see.
@@ -139,20 +128,20 @@ func slotMillis(slot time.Time, now int64) int64 {
 
 // replan gives the next slot to a new record, to one whose schedule was another, or had ended, and
 // to one that no clock of Redis can have led to.
-func (t *Task) replan(r store.TaskRecord, spec string, now int64) int64 {
-	rules, at := t.rules(), store.Time(now)
-	if r.Scheduled == 0 || t.RunOnElection { // its first slot may be still to come
-		rules.InitialDelay = t.InitialDelay
+func (p *Policy) replan(r store.TaskRecord, now int64) int64 {
+	rules, at := p.rules(), store.Time(now)
+	if r.Scheduled == 0 || p.RunOnElection { // its first slot may be still to come
+		rules.InitialDelay = p.InitialDelay
 	}
-	interval := schedule.Interval(t.Schedule).Milliseconds()
+	interval := Interval(p.Schedule).Milliseconds()
 	switch {
 	case r.Due == "":
-		rules.InitialDelay = t.InitialDelay
-		return slotMillis(schedule.First(rules, at), now)
-	case r.Follows(spec) && r.Next != 0 && !schedule.Misplaced(rules, store.Time(r.Next), at):
+		rules.InitialDelay = p.InitialDelay
+		return slotMillis(First(rules, at), now)
+	case r.Follows(p.Spec) && r.Next != 0 && !Misplaced(rules, store.Time(r.Next), at):
 		return r.Next
-	case r.Follows(spec):
-		return slotMillis(schedule.First(rules, at), now)
+	case r.Follows(p.Spec):
+		return slotMillis(First(rules, at), now)
 	case interval > 0 && r.Scheduled > 0 && r.Scheduled <= now: // versions that lead by turns must not push it away for ever
 		next := r.Scheduled + interval
 		if next <= now && r.Started+interval > now { // the last run was late: go on in step
@@ -160,7 +149,7 @@ func (t *Task) replan(r store.TaskRecord, spec string, now int64) int64 {
 		}
 		return max(next, now)
 	}
-	first := slotMillis(schedule.First(schedule.Rules{Schedule: t.Schedule}, at), now)
+	first := slotMillis(First(Rules{Schedule: p.Schedule}, at), now)
 	if r.Next != 0 && (interval > 0 || r.PutOff(now)) {
 		return min(r.Next, cmp.Or(first, r.Next))
 	}
@@ -168,18 +157,18 @@ func (t *Task) replan(r store.TaskRecord, spec string, now int64) int64 {
 }
 
 // start is when a slot starts.
-func (t *Task) start(slot int64) int64 { return slot + t.delay(slot).Milliseconds() }
+func (p *Policy) start(slot int64) int64 { return slot + p.Delay(slot).Milliseconds() }
 
-// delay is the jitter of a slot: the same for whoever asks, so that a failover does not draw again.
-func (t *Task) delay(slot int64) time.Duration {
-	if t.Jitter <= 0 {
+// Delay is the jitter of a slot: the same for whoever asks, so that a failover does not draw again.
+func (p *Policy) Delay(slot int64) time.Duration {
+	if p.Jitter <= 0 {
 		return 0
 	}
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(t.Name + " " + strconv.FormatInt(slot, 10)))
+	_, _ = h.Write([]byte(p.Name + " " + strconv.FormatInt(slot, 10)))
 	mixed := h.Sum64() // its high bits hardly depend on the end of the text
 	mixed ^= mixed >> 32
 	mixed *= 0x9e3779b97f4a7c15
 	mixed ^= mixed >> 29
-	return time.Duration(float64(mixed>>11) / (1 << 53) * float64(t.Jitter))
+	return time.Duration(float64(mixed>>11) / (1 << 53) * float64(p.Jitter))
 }

@@ -1,4 +1,4 @@
-package tenure
+package schedule
 
 import (
 	"time"
@@ -6,10 +6,10 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// ranTask is what this process knows of the runs of a task, whatever its record says: Redis may
-// have lost its last second, or the end of a run may never have reached it. It lasts for longer
-// than a term, and belongs to the loop of the one that is on.
-type ranTask struct {
+// Memory is what a process knows of the runs of a task, whatever its record says: Redis may have
+// lost its last second, or the end of a run may never have reached it. It lasts for longer than a
+// term, and belongs to the machine of the one that is on. The zero value knows nothing.
+type Memory struct {
 	slot int64 // the latest slot that was claimed for a run here; 0: none
 	at   int64 // when, by Redis's clock
 
@@ -23,7 +23,7 @@ type ranTask struct {
 }
 
 // took counts the duration of an attempt that has succeeded.
-func (m *ranTask) took(d time.Duration) {
+func (m *Memory) took(d time.Duration) {
 	if m.usual == 0 {
 		m.usual = max(d, 1)
 		return
@@ -33,7 +33,7 @@ func (m *ranTask) took(d time.Duration) {
 
 // limit is how long an attempt may take before that is reported: ten times as long as usual, or, as
 // long as none has succeeded here, to the next slot; at least a minute.
-func (m *ranTask) limit(toNext time.Duration) time.Duration {
+func (m *Memory) limit(toNext time.Duration) time.Duration {
 	if m.usual > 0 {
 		return max(10*m.usual, time.Minute)
 	}
@@ -41,7 +41,7 @@ func (m *ranTask) limit(toNext time.Duration) time.Duration {
 }
 
 // claimed notes a run that has been claimed.
-func (m *ranTask) claimed(c store.TaskClaim, now int64) {
+func (m *Memory) claimed(c store.TaskClaim, now int64) {
 	m.run, m.of, m.left, m.ended = c.Run, c.Slot, "", false
 	switch c.Kind {
 	case store.ClaimSlot:
@@ -52,7 +52,7 @@ func (m *ranTask) claimed(c store.TaskClaim, now int64) {
 }
 
 // returned notes that it was given back without having begun.
-func (m *ranTask) returned(run string) {
+func (m *Memory) returned(run string) {
 	if m.run != run {
 		return
 	}
@@ -64,7 +64,7 @@ func (m *ranTask) returned(run string) {
 
 // repeats is the run that a claim would repeat: one that has ended here, so that the record only
 // needs to be told of it. "": none.
-func (m *ranTask) repeats(c store.TaskClaim, now int64) string {
+func (m *Memory) repeats(c store.TaskClaim, now int64) string {
 	if m.ended && (c.Kind == store.ClaimAgain && m.left == c.Expect || c.Kind == store.ClaimSlot && m.of == c.Slot && m.passed(c.Slot, now)) {
 		return m.run
 	}
@@ -72,8 +72,8 @@ func (m *ranTask) repeats(c store.TaskClaim, now int64) string {
 }
 
 // knows reports whether the end of that run is known here.
-func (m *ranTask) knows(run string) bool { return m.ended && m.run == run }
+func (m *Memory) knows(run string) bool { return m.ended && m.run == run }
 
 // passed reports whether a slot is the latest that was run here, or an older one. If Redis's clock
 // was set back since, slots of the same time come anew and nothing is known of them.
-func (m *ranTask) passed(slot, now int64) bool { return m.slot != 0 && slot <= m.slot && now >= m.at }
+func (m *Memory) passed(slot, now int64) bool { return m.slot != 0 && slot <= m.slot && now >= m.at }

@@ -1,0 +1,275 @@
+package schedule
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+const (
+	// CallBound is how long one call to the store is waited for.
+	CallBound = 3 * time.Second
+	// LongestPause is the longest one between two calls without an answer.
+	LongestPause = 5 * time.Second
+	// FinishBound is for how long after the term, or the run, has ended its end is told.
+	FinishBound = 5 * time.Second
+	// LookEvery is how often a record is looked at that does not change.
+	LookEvery = time.Minute
+	// SlotStep is the least step of Redis's clock that may leave a slot where it would be waited for
+	// too long.
+	SlotStep = time.Minute
+	// Forever is the Wait of a Step that has nothing to wait for but facts.
+	Forever = time.Hour
+
+	firstPause  = 100 * time.Millisecond
+	reopenPause = 10 * time.Millisecond
+	maxDisputed = 10 // wrong answers that the record has moved until that is reported
+)
+
+// Term is what the machines of one term share. Its owner sets what is exported before the first
+// machine is made, then lets time pass with Tick.
+type Term struct {
+	Token    int64
+	Lease    string         // key of the lease whose leader runs the tasks; "": there is only one
+	Instance string         // ID of this process
+	NewRun   func() string  // draws the ID of a run
+	Random   func() float64 // draws what is taken off a pause between two attempts
+	Clock    lease.RedisClock
+
+	now   time.Duration // by the monotonic clock that Clock was taught with
+	over  bool
+	ended time.Duration // when it was over
+}
+
+// Tick lets time pass.
+func (t *Term) Tick(now time.Duration) { t.now = now }
+
+// End says that the term is over: nothing begins any more, and what has ended is still recorded.
+func (t *Term) End() {
+	if !t.over {
+		t.over, t.ended = true, t.now
+	}
+}
+
+// Over reports whether the term is over, and since when.
+func (t *Term) Over() (over bool, since time.Duration) { return t.over, t.ended }
+
+// redis is what Redis's clock reads.
+func (t *Term) redis() int64 { return t.Clock.Read(t.now) }
+
+// Machine decides about one task during one term. It is a plain value with one owner and is not
+// safe for concurrent use. Facts go in: an answer of the store, the end of an attempt, the answer
+// of a schedule, a step of Redis's clock, and by Term the time and the end of the term. After a
+// fact, or when the time of the last Step has come, the owner calls Step and does what it asks for.
+// What has happened meanwhile is in Take, in order.
+type Machine struct {
+	policy Policy
+	term   *Term
+	memory *Memory
+
+	record        store.TaskRecord // as it was last heard of
+	opened        bool             // it is ours
+	checked       bool             // its next slot is one that the schedule may have led to
+	next          store.TaskRecord // as it was when it last had a next slot: a record that was lost goes on from there
+	rerunOf       string           // ID of a run that another leader left behind, to be run again
+	before        store.TaskRecord // as it was before the last answer
+	moved         int              // how often in a row the record was not what it was
+	disputed      int              // how often in a row that was said though nothing in it had changed
+	other         string           // key of the lease that the record says it belongs to, if it is not ours: untrusted
+	runOnElection bool             // is still to be done
+	call          *Call
+	queued        *Call // the end of a run, behind what is being asked
+	question      *Question
+	run           *run
+	began         int64 // see slotState
+	lastEnded     int64
+	backlog
+	notBefore time.Duration // nothing is decided before
+	disabled  bool          // nothing more in this term
+
+	notes []Note
+}
+
+// NewMachine returns the machine of a task for a term. memory is what its process knows of the task
+// from earlier terms.
+func NewMachine(policy Policy, term *Term, memory *Memory) *Machine {
+	return &Machine{policy: policy, term: term, memory: memory, runOnElection: policy.RunOnElection}
+}
+
+// Step is what a task wants next.
+type Step struct {
+	// Call is to be sent, as far as the owner lets it: then it calls Sent. Else it is asked for
+	// again by the next Step.
+	Call *Call
+	// Question is to be put to the schedule of the task: see Question.
+	Question *Question
+	// Wait is how long nothing else is due by the monotonic clock, and Due is when something is by
+	// Redis's clock, in Unix ms; 0: nothing.
+	Wait time.Duration
+	Due  int64
+}
+
+func (s *Step) within(wait time.Duration) { s.Wait = min(s.Wait, wait) }
+
+// at asks for a Step at a time of Redis's clock, and what remains of a millisecond behind it.
+func (m *Machine) at(s *Step, ms int64, rest time.Duration) {
+	due := ms + rest.Milliseconds()
+	switch left := m.term.Clock.Until(ms, m.term.now) + rest; {
+	case m.term.Clock.Until(due, m.term.now) <= 0:
+		s.within(max(left, 0))
+	case s.Due == 0 || due < s.Due:
+		s.Due = due
+	}
+}
+
+// Step takes the task as far as it goes without waiting.
+func (m *Machine) Step() Step {
+	s := Step{Wait: Forever}
+	if m.run != nil {
+		m.tend(&s)
+	}
+	if m.call == nil && m.queued != nil {
+		queued := m.queued
+		m.queued = nil
+		m.enqueue(queued)
+	}
+	if m.question == nil && m.call == nil && !m.term.over && !m.disabled {
+		m.decide(&s)
+	}
+	if m.call != nil {
+		m.drive(&s)
+	}
+	return s
+}
+
+// decide finds what is to be asked next.
+func (m *Machine) decide(s *Step) {
+	t := m.term
+	if m.notBefore > t.now {
+		s.within(m.notBefore - t.now)
+		return
+	}
+	redis := t.redis()
+	delay := m.policy.Delay(m.record.Next)
+	starts := t.Clock.Until(m.record.Next, t.now) + delay // the next slot
+	switch {
+	case !m.opened:
+		m.open()
+	case m.run != nil && m.record.Due != "" && !m.record.Follows(m.policy.Spec):
+		m.plan(s, redis) // what it runs was owed under another schedule
+	case m.run != nil && (m.record.Next <= m.began || m.late || m.policy.Overlap == OverlapQueue): // what is due waits for the run
+	case m.run != nil && starts > 0:
+		m.at(s, m.record.Next, delay)
+	case m.run != nil && m.run.quiet > t.now:
+		s.within(m.run.quiet - t.now)
+	case m.run != nil:
+		m.due(s, redis)
+	case m.rerunOf != "":
+		if wait := t.Clock.Until(m.record.RetryAt, t.now); wait > 0 && wait <= m.policy.MaxBackoff {
+			m.at(s, m.record.RetryAt, 0) // it was about to be retried
+			return
+		}
+		m.rerun(s, redis)
+	case m.record.Due != "" && !m.record.Follows(m.policy.Spec) && m.record.Next != 0 && m.record.Next <= redis:
+		if starts > 0 {
+			m.at(s, m.record.Next, delay)
+			return
+		}
+		m.owed(s, redis)
+	case !m.checked || m.record.Due == "" || !m.record.Follows(m.policy.Spec):
+		m.plan(s, redis)
+	case m.record.Next != 0 && starts <= 0:
+		m.due(s, redis)
+	case m.runOnElection && m.record.Crashes < MaxCrashes:
+		m.claim(slotPlan{}, store.ClaimExtra, strconv.FormatInt(m.record.Finished, 10))
+	case m.record.Next != 0:
+		m.at(s, m.record.Next, delay)
+	}
+}
+
+// Busy reports whether something of the task is still under way: a run, or its end that is being
+// told.
+func (m *Machine) Busy() bool { return m.run != nil || m.call != nil || m.queued != nil }
+
+// Calling is the call that the store has not answered, sent or not; nil: there is none.
+func (m *Machine) Calling() *Call { return m.call }
+
+// Next is the next slot, if the machine waits for it; 0: it does not.
+func (m *Machine) Next() int64 {
+	if m.term.over || !m.opened || m.disabled || m.call != nil {
+		return 0
+	}
+	return m.record.Next
+}
+
+// Look reads the record, if Redis's clock was not heard of for LookEvery: two clocks drift apart,
+// one may step. It is for the machine whose Next is the first one.
+func (m *Machine) Look() {
+	m.enqueue(&Call{
+		Ask: Read{},
+		take: func(reply store.TaskReply) {
+			ours := reply.Record.Token == m.term.Token && reply.Record.Run == "" // or Redis has forgotten the end of a run
+			m.opened, m.checked = m.run != nil || ours, false
+		},
+	})
+}
+
+// Stepped looks at the task anew after a step of Redis's clock of at least SlotStep, which may have
+// left its next slot out of reach.
+func (m *Machine) Stepped(by time.Duration) {
+	m.checked, m.notBefore = false, 0
+	m.began += by.Milliseconds()
+	m.lastEnded += by.Milliseconds()
+	if m.until != 0 {
+		m.until += by.Milliseconds()
+	}
+}
+
+// Take is what has happened since the last call, in order. It is valid until the next call of any
+// method.
+func (m *Machine) Take() []Note {
+	notes := m.notes
+	m.notes = m.notes[:0]
+	return notes
+}
+
+func (m *Machine) note(n Note) { m.notes = append(m.notes, n) }
+
+// NoteKind is what a Note is about.
+type NoteKind int
+
+// What happens to a task. Each names the fields that it sets.
+const (
+	Start      NoteKind = iota // an attempt is to begin now: Attempt. Its end goes to Ended
+	Skipped                    // slots were passed over: Slot (the first), Count
+	Changed                    // the record follows this schedule now, it had another: Slot (the next)
+	GivenUp                    // a run that its leader left behind was ended as abandoned: Record
+	Unanswered                 // the call in flight is waited for no longer
+	GoesOn                     // what kept the task from going on is over, if anything did
+	Fenced                     // the record is of a later term, the task stands: Record
+	Foreign                    // the record is another role's, the task stands: Record
+	Disputed                   // the record is said to have changed, and has not: the task stands
+	Untold                     // the end of a run could not be told within FinishBound
+	Forgotten                  // the record does not know a run whose end was told: Run
+)
+
+// Note is something that has happened to a task.
+type Note struct {
+	Kind    NoteKind
+	Attempt Attempt
+	Slot    int64
+	Count   int
+	Run     string
+	Record  store.TaskRecord
+}
+
+// Attempt is one attempt of a run.
+type Attempt struct {
+	Run    string // ID
+	Slot   int64  // when it was due; of a run outside the schedule when that began
+	Number int    // counts from 1
+	// Slow is how long it may take before that is reported.
+	Slow time.Duration
+}

@@ -1,0 +1,200 @@
+package schedule
+
+import (
+	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// Call is one decision that the store is asked for until it answers. A task has one at a time.
+type Call struct {
+	// Ask is a store.TaskOpen, TaskPlan, TaskClaim, TaskRetry or TaskFinish, or a Read.
+	Ask any
+
+	take   func(store.TaskReply)
+	give   func() // what is done if the term ends before the answer; nil: nothing
+	finish bool   // told also when the term is over
+	since  time.Duration
+
+	tries    int
+	inFlight bool
+	at       time.Duration // when it is sent, or, in flight, abandoned
+}
+
+// Read asks for the record.
+type Read struct{}
+
+// Try is one attempt to send a call.
+type Try struct {
+	call   *Call
+	number int
+}
+
+// enqueue starts to ask the store for something, behind what is being asked.
+func (m *Machine) enqueue(call *Call) {
+	if m.call != nil {
+		m.queued = call
+		return
+	}
+	call.since, call.at = m.term.now, m.term.now
+	m.call = call
+}
+
+// drive sends what is being asked, and gives up on it if the term is over.
+func (m *Machine) drive(s *Step) {
+	t, call := m.term, m.call
+	if t.over && !call.finish {
+		m.call = nil
+		if call.give != nil {
+			call.give()
+		}
+		s.Wait = 0
+		return
+	}
+	last := max(t.ended, call.since) + FinishBound
+	if t.over && t.now >= last {
+		m.call = nil
+		call.take(store.TaskReply{Verdict: store.TaskGone}) // unknown: the next leader will find it
+		m.note(Note{Kind: Untold})
+		s.Wait = 0
+		return
+	}
+	if call.inFlight && t.now >= call.at {
+		m.unanswered(call)
+		m.note(Note{Kind: Unanswered})
+	}
+	if !call.inFlight && t.now >= call.at {
+		s.Call = call
+	} else {
+		s.within(call.at - t.now)
+	}
+	if t.over {
+		s.within(last - t.now)
+	}
+}
+
+// Sent says that the call of the last Step is on its way. It is waited for during CallBound.
+func (m *Machine) Sent() Try {
+	call := m.call
+	call.tries++
+	call.inFlight, call.at = true, m.term.now+CallBound
+	return Try{call: call, number: call.tries}
+}
+
+// Waited is for how long the call of the last Step could have been sent.
+func (m *Machine) Waited() time.Duration { return m.term.now - m.call.at }
+
+// Answer takes what a call came back with. It reports whether this try was still waited for.
+func (m *Machine) Answer(try Try, reply store.TaskReply) (awaited bool) {
+	call := try.call
+	awaited = call.inFlight && call.tries == try.number
+	if m.call != call { // it was answered, or given up
+		return awaited
+	}
+	m.call = nil
+	if reply.Verdict != store.TaskFenced && reply.Verdict != store.TaskForeign && m.disputed < maxDisputed {
+		m.note(Note{Kind: GoesOn})
+	}
+	m.before, m.record = m.record, reply.Record
+	if m.record.Due != "" {
+		m.next = m.record
+	}
+	if reply.Verdict == store.TaskFenced {
+		m.refused(Fenced)
+	}
+	call.take(reply)
+	return awaited
+}
+
+// Failed takes the failure of a try: nothing is known. The call is sent again after a while. It
+// reports whether this try was still waited for, and whether its call still is.
+func (m *Machine) Failed(try Try) (awaited, pending bool) {
+	call := try.call
+	awaited = call.inFlight && call.tries == try.number
+	if m.call != call || !awaited {
+		return awaited, false
+	}
+	m.unanswered(call)
+	return true, true
+}
+
+// unanswered sets the next try.
+func (m *Machine) unanswered(call *Call) {
+	call.inFlight = false
+	call.at = m.term.now + lease.Backoff(firstPause, call.tries, LongestPause)
+}
+
+// open takes the record over for this term. One that belongs to another role is asked for once
+// more, by the name of that role's lease: it is free once nobody holds that.
+func (m *Machine) open() {
+	m.enqueue(&Call{
+		Ask: store.TaskOpen{Token: m.term.Token, Lease: m.term.Lease, Other: m.other},
+		take: func(reply store.TaskReply) {
+			switch r := reply.Record; {
+			case reply.Verdict == store.TaskOK:
+				m.opened, m.checked, m.other = true, false, ""
+				m.adopt(r)
+			case reply.Verdict == store.TaskForeign && m.other != r.Lease:
+				m.other = r.Lease
+			case reply.Verdict == store.TaskForeign:
+				m.other = ""
+				m.refused(Foreign)
+			}
+		},
+	})
+}
+
+// refused leaves a record alone that is not ours, and looks again later.
+func (m *Machine) refused(why NoteKind) {
+	m.opened, m.notBefore = false, m.term.now+LookEvery
+	m.note(Note{Kind: why, Record: m.record})
+}
+
+// reopen reads the record again, which is not what it was: not at once, lest two that write there
+// chase each other.
+func (m *Machine) reopen() {
+	m.opened, m.rerunOf = false, ""
+	m.notBefore = m.term.now + lease.Backoff(reopenPause, m.moved+1, LongestPause)
+	m.moved++
+	if m.disputed++; m.record != m.before {
+		m.disputed = 0
+	}
+	if m.disputed >= maxDisputed {
+		m.note(Note{Kind: Disputed})
+	}
+}
+
+// agreed notes that the record was what it was read as.
+func (m *Machine) agreed() {
+	m.disputed = 0
+	m.note(Note{Kind: GoesOn})
+}
+
+// adopt finds out whether a run was left behind: by another leader, or by this process, which then
+// knows how it ended. Whoever wrote the record before is fenced by now.
+func (m *Machine) adopt(r store.TaskRecord) {
+	m.rerunOf = ""
+	again := m.policy.Abandoned == AbandonedRerun
+	switch {
+	case m.run != nil: // of this very term
+	case r.Run != "" && m.memory.knows(r.Run):
+		m.restate(m.memory.end)
+	case r.Run != "" && again && r.Crashes+1 < MaxCrashes:
+		m.rerunOf = r.Run
+	case r.Run != "":
+		m.abandon(r)
+	case r.Status == store.RunReturned, r.Status == store.RunInterrupted && again:
+		m.rerunOf = r.Done
+	}
+}
+
+// abandon ends a run that its leader left behind, and reports it.
+func (m *Machine) abandon(r store.TaskRecord) {
+	m.finish(store.TaskFinish{Run: r.Run, Status: store.RunAbandoned, Text: AbandonedText}, func(store.TaskReply) {
+		m.note(Note{Kind: GivenUp, Record: r})
+	})
+}
+
+// AbandonedText is what the record says of a run that its leader left behind.
+const AbandonedText = "tenure: its leader did not report its end"
