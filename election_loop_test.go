@@ -2,14 +2,20 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -339,4 +345,236 @@ func TestStepOfTheClockIsTold(t *testing.T) {
 		require.Len(s, steps, 1)
 		require.InDelta(s, time.Hour, steps[0].Step, float64(time.Second))
 	})
+}
+
+// asideStore is a scripted store with a way to Redis that the script does not touch.
+type asideStore struct {
+	*scriptedStore
+	err  error // what it says instead of an answer
+	hang bool
+
+	mu   sync.Mutex
+	sent []time.Duration
+}
+
+func (s *asideStore) AskAside(_ context.Context, r lease.Request) (store.LeaseReply, error) {
+	s.mu.Lock()
+	s.sent = append(s.sent, s.election.now())
+	s.mu.Unlock()
+	if s.hang {
+		<-s.healed
+	}
+	if s.err != nil {
+		return store.LeaseReply{}, s.err
+	}
+	if r.Kind == lease.Acquire {
+		return s.execute("acquire", r), nil
+	}
+	return s.execute("renew", r), nil
+}
+
+func (s *asideStore) copies() []time.Duration {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]time.Duration(nil), s.sent...)
+}
+
+// No renewal over the pool of the client is ever answered, and each holds its call for ever. The
+// term goes on by the second copies, also at the cap of calls, and its deadline counts from before
+// the first.
+func TestSecondCopyKeepsTheTerm(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.on(on("renew", fate{lost: true, hang: true}))
+		store := &asideStore{scriptedStore: s.store}
+		s.Elector.loop.store = store
+		s.run(s.honest(0))
+		first := s.Status().Token
+		second := electionRenew + electionTTL/3/secondCopy
+		s.at(second - time.Millisecond)
+		require.Empty(s, store.copies())
+		s.at(second)
+		require.Len(s, store.copies(), 1)
+		require.WithinDuration(s, s.began.Add(electionRenew+electionLife), s.Status().Deadline, time.Millisecond)
+		for range 30 {
+			s.pass(electionRenew)
+			require.True(s, s.IsLeader())
+		}
+		require.Equal(s, first, s.Status().Token)
+		require.Len(s, s.told(EventCallsStuck), 1)
+		require.LessOrEqual(s, s.Status().CallsInFlight, maxCalls+1)
+		require.Empty(s, s.told(EventRedisDown))
+	})
+}
+
+// A second copy that fails says nothing: the first is still on its way. An answer to the first
+// makes one needless.
+func TestSecondCopyThatFailsIsNoNews(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.on(on("renew", fate{back: 2 * time.Second}))
+		store := &asideStore{scriptedStore: s.store, err: errNetwork}
+		s.Elector.loop.store = store
+		s.run(s.honest(0))
+		s.at(electionRenew + time.Second)
+		require.Len(s, store.copies(), 1)
+		s.store.on(nil)
+		s.pass(time.Minute)
+		require.Len(s, store.copies(), 1, "Redis answers at once")
+		require.True(s, s.IsLeader())
+		require.Empty(s, s.told(EventRedisDown))
+		require.NoError(s, s.Status().Err)
+	})
+}
+
+func TestOneSecondCopyAtATime(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.on(on("renew", fate{back: 2 * time.Second}))
+		store := &asideStore{scriptedStore: s.store, hang: true}
+		s.Elector.loop.store = store
+		s.run(s.honest(0))
+		s.pass(time.Minute)
+		require.Len(s, store.copies(), 1)
+		require.True(s, s.IsLeader())
+	})
+}
+
+// A candidate whose calls all hang asks on over the way aside.
+func TestProbeAtTheCapOfCalls(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.on(on("acquire", fate{lost: true, hang: true}))
+		s.Elector.loop.store = &asideStore{scriptedStore: s.store}
+		s.run(s.honest(0))
+		s.pass(10 * time.Minute)
+		require.Len(s, s.store.made("acquire"), maxCalls)
+		require.True(s, s.IsLeader())
+	})
+}
+
+func TestVacantWakesAFollowerAtOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		hint store.Hint
+		asks bool
+	}{
+		"vacant":             {store.Hint{Type: store.HintVacant, Role: "cleanup"}, true},
+		"another role name":  {store.Hint{Type: store.HintVacant, Role: "other"}, true},
+		"of another lease":   {store.Hint{Type: store.HintVacant, Role: "cleanup", Channel: "tenure:leader:other:events"}, false},
+		"granted to another": {store.Hint{Type: store.HintGranted, Role: "cleanup"}, false},
+		"roll-call":          {store.Hint{Type: store.HintRollCall, Role: "cleanup"}, false},
+		"unknown":            {store.Hint{Type: "reboot", Role: "cleanup"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inElection(t, func(o *Options) { o.Election.Role = "cleanup" }, func(s *election) {
+				s.store.hold("other", time.Hour)
+				s.run(s.honest(0))
+				s.at(time.Second)
+				s.store.hold("other", 0)
+				s.hint(test.hint)
+				s.pass(0)
+				require.Equal(s, test.asks, s.IsLeader())
+			})
+		})
+	}
+}
+
+// A hint that comes while a request is on its way is remembered.
+func TestHintDuringARequest(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.hold("other", time.Hour)
+		s.store.on(on("acquire", fate{back: 10 * time.Millisecond}))
+		s.run(s.honest(0))
+		s.at(5 * time.Millisecond)
+		s.store.hold("other", 0)
+		s.hint(store.Hint{Type: store.HintVacant})
+		s.at(25*time.Millisecond + 10*time.Millisecond)
+		require.True(s, s.IsLeader())
+	})
+}
+
+func TestFloodOfHintsIsNoFloodOfRequests(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.hold("other", time.Hour)
+		s.run(s.honest(0))
+		for s.now() < time.Second {
+			for range 100 {
+				s.hint(store.Hint{Type: store.HintVacant})
+				s.hint(store.Hint{Type: store.HintConnected})
+			}
+			s.pass(time.Millisecond)
+		}
+		calls := s.store.made("")[1:] // the first one came by itself
+		require.LessOrEqual(s, len(calls), 41)
+		for i, call := range calls[1:] {
+			require.GreaterOrEqual(s, call.at-calls[i].at, 25*time.Millisecond)
+		}
+	})
+}
+
+func TestRollCallMakesALeaderRenewAtOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		hint   store.Hint
+		renews int
+	}{
+		"its lease":        {store.Hint{Type: store.HintRollCall}, 1},
+		"every lease":      {store.Hint{Type: store.HintRollCall, Channel: "any", All: true}, 1},
+		"another lease":    {store.Hint{Type: store.HintRollCall, Channel: "other"}, 0},
+		"vacant":           {store.Hint{Type: store.HintVacant}, 0},
+		"subscribed again": {store.Hint{Type: store.HintConnected}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inElection(t, nil, func(s *election) {
+				s.run(s.honest(0))
+				s.at(time.Second)
+				s.hint(test.hint)
+				s.pass(0)
+				require.Len(s, s.store.made("renew"), test.renews)
+			})
+		})
+	}
+}
+
+func TestHintsWhileStandingBackAreIgnored(t *testing.T) {
+	for name, test := range map[string]struct {
+		ends  error
+		pause time.Duration // a hundred of them are shorter than it stands back
+	}{"resigned": {ErrResigned, 40 * time.Millisecond}, "failed": {errBroken, 10 * time.Millisecond}} {
+		t.Run(name, func(t *testing.T) {
+			inElection(t, nil, func(s *election) {
+				s.run(s.after(time.Second, func() error { return test.ends }))
+				s.at(time.Second)
+				for range 100 {
+					s.hint(store.Hint{Type: store.HintVacant})
+					s.pass(test.pause)
+				}
+				require.Len(s, s.store.made("acquire"), 1)
+			})
+		})
+	}
+}
+
+// A client that connects for ever, whatever its context says, does not hold up Run past the
+// shutdown bound.
+func TestP11_SubscriptionThatHangs(t *testing.T) {
+	redistest.NoLeaks(t)
+	release, dialling := make(chan struct{}), make(chan struct{}, 100)
+	client := redis.NewClient(&redis.Options{
+		MaxRetries: -1,
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			dialling <- struct{}{}
+			<-release
+			return nil, errors.New("refused")
+		},
+	})
+	defer client.Close()
+	elector, err := NewElector(client, Options{Namespace: "tenure", ShutdownTimeout: 100 * time.Millisecond})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- elector.Run(ctx) }()
+	<-dialling
+	<-dialling // the first acquire, and the subscription
+	cancel()
+	err = <-ended
+	require.ErrorIs(t, err, ErrDrainTimeout)
+	require.ErrorContains(t, err, "the subscription to hints")
+	close(release)
 }

@@ -2,7 +2,10 @@ package tenure
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io/fs"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -178,4 +181,272 @@ func TestFailedWorkMovesOn(t *testing.T) {
 			})
 		})
 	}
+}
+
+var errBroken = errors.New("the disk is full")
+
+// ending is one way for a term that began at 0 to end.
+type ending struct {
+	name   string
+	change func(*Options)
+	work   func(*election) LeadFunc // beside a witness that takes a second to return; nil: none
+	before func(*election)
+	at     time.Duration   // when it ends
+	act    func(*election) // right then
+	cause  string
+	failed bool          // with EventWorkFailed
+	kept   bool          // by our own decision: the lease is kept while the work drains
+	pause  time.Duration // from the release to the next campaign; 0: there is none
+}
+
+// failing is a health check that answers by its number.
+func failing(answer func(ctx context.Context, number int) error) func(*Options) {
+	return func(o *Options) {
+		number := 0
+		o.Election.Health = func(ctx context.Context) error {
+			number++
+			return answer(ctx, number)
+		}
+	}
+}
+
+const (
+	resigned   = electionRetry * 105 / 100           // a resignation stands back for RetryInterval, and half of a tenth in jitter
+	penalty    = time.Second * 105 / 100             // after failed work, the first time
+	retry      = electionTTL/20 - electionTTL/20/4/2 // an end that was not our own is followed by a campaign
+	midTerm    = 4 * time.Second                     // between the renewals at 3 s and 6 s
+	refused    = electionRenew                       // at the first renewal
+	sick       = electionRenew                       // at the second health check
+	hung       = electionRenew + electionRenew       // when it has not returned for an interval
+	healthy    = electionRenew - time.Second         // from the release, a second after the end, to the third check: longer than the penalty
+	returns    = 2*electionRenew - time.Second       // from there to the return of the check that hung, which the third follows at once
+	foreignTTL = time.Hour + 30*time.Minute          // of a foreign lease
+)
+
+var endings = []ending{
+	{name: "stop", act: func(s *election) { s.halt(errBroken) }, at: midTerm, cause: "stopped", kept: true},
+	{
+		name: "resign", at: midTerm, cause: "resigned", kept: true, pause: resigned,
+		act: func(s *election) { go func() { _ = s.Resign(context.Background()) }() },
+	},
+	{
+		name: "work resigned", at: midTerm, cause: "resigned", kept: true, pause: resigned,
+		work: func(s *election) LeadFunc {
+			return s.after(midTerm, func() error { return fmt.Errorf("enough: %w", ErrResigned) })
+		},
+	},
+	{
+		name: "work error", at: midTerm, cause: "work failed", failed: true, kept: true, pause: penalty,
+		work: func(s *election) LeadFunc { return s.after(midTerm, func() error { return errBroken }) },
+	},
+	{
+		name: "work panic", at: midTerm, cause: "work failed", failed: true, kept: true, pause: penalty,
+		work: func(s *election) LeadFunc { return s.after(midTerm, func() error { panic(errBroken) }) },
+	},
+	{
+		name: "work Goexit", at: midTerm, cause: "work failed", failed: true, kept: true, pause: penalty,
+		work: func(s *election) LeadFunc { return s.after(midTerm, func() error { runtime.Goexit(); return nil }) },
+	},
+	{
+		name: "health failed", at: sick, cause: "work failed", failed: true, kept: true, pause: healthy,
+		change: failing(func(_ context.Context, number int) error {
+			if number == 2 {
+				return errBroken
+			}
+			return nil
+		}),
+	},
+	{
+		name: "health panic", at: sick, cause: "work failed", failed: true, kept: true, pause: healthy,
+		change: failing(func(_ context.Context, number int) error {
+			if number == 2 {
+				panic(errBroken)
+			}
+			return nil
+		}),
+	},
+	{
+		name: "health hung", at: hung, cause: "work failed", failed: true, kept: true, pause: returns,
+		change: failing(func(ctx context.Context, number int) error {
+			if number == 2 {
+				<-ctx.Done()
+				<-time.After(2 * electionRenew) // ignores its context
+			}
+			return nil
+		}),
+	},
+	{
+		name: "renewal refused", at: refused, cause: "lost", pause: retry,
+		before: func(s *election) { s.at(time.Second); s.store.hold("other", foreignTTL) },
+	},
+	{
+		name: "deadline passed", at: electionCancel, cause: "lost", pause: retry,
+		before: func(s *election) {
+			s.store.on(func(c storeCall) fate { return fate{err: map[string]error{"renew": errNetwork}[c.op]} })
+		},
+	},
+}
+
+func TestP8_OrderOfTheEnd(t *testing.T) {
+	const drain = time.Second
+	for _, end := range endings {
+		t.Run(end.name, func(t *testing.T) {
+			inElection(t, end.change, func(s *election) {
+				work := []LeadFunc{s.honest(drain)}
+				if end.work != nil {
+					work = append(work, end.work(s))
+				}
+				var cause error
+				s.run(append(work, func(ctx context.Context, _ Term) error {
+					<-ctx.Done()
+					if cause == nil {
+						cause = context.Cause(ctx)
+					}
+					return ctx.Err()
+				})...)
+				if end.before != nil {
+					end.before(s)
+				}
+				s.at(end.at - 1)
+				require.True(s, s.IsLeader())
+				s.at(end.at)
+				if end.act != nil {
+					end.act(s)
+					s.pass(0)
+				}
+				require.False(s, s.IsLeader())
+				require.Equal(s, ElectionDraining, s.Status().State)
+				require.Empty(s, s.store.made("release"), "released before its work has returned")
+				s.at(end.at + drain)
+
+				require.Equal(s, []string{"begin leader=true", "cancelled leader=false valid=false", "drained", "release leader=false"}, s.noted())
+				ended := s.told(EventEnded)
+				require.Len(s, ended, 1)
+				require.Equal(s, end.at, ended[0].Time.Sub(s.began))
+				require.Equal(s, end.cause, causes(ended[0].Err))
+				require.Equal(s, ended[0].Err, cause, "what the work heard")
+				require.Equal(s, end.failed, len(s.told(EventWorkFailed)) == 1)
+				if end.cause == "work failed" {
+					var panicked *PanicError
+					require.True(s, errors.Is(cause, errBroken) || errors.Is(cause, errHealth) || errors.As(cause, &panicked), cause)
+				}
+				require.Len(s, s.store.made("release"), 1)
+				require.Equal(s, end.cause != "lost" || s.store.free(), len(s.told(EventReleased)) == 1)
+
+				if end.pause == 0 {
+					require.NoError(s, <-s.ended)
+					return
+				}
+				s.at(end.at + drain + end.pause - 1)
+				require.Len(s, s.store.made("acquire"), 1, "too early")
+				require.Equal(s, ElectionFollowing, s.Status().State)
+				s.at(end.at + drain + end.pause)
+				require.Len(s, s.store.made("acquire"), 2)
+				require.NotEqual(s, s.store.made("acquire")[0].Nonce, s.store.made("acquire")[1].Nonce)
+			})
+		})
+	}
+}
+
+// The work drains for longer than a lease lasts, and nobody else gets it before the work has
+// returned.
+func TestP8_LeaseIsKeptWhileWorkDrains(t *testing.T) {
+	for _, end := range endings {
+		t.Run(end.name, func(t *testing.T) {
+			change := func(o *Options) {
+				if end.change != nil {
+					end.change(o)
+				}
+				o.ShutdownTimeout = time.Minute
+			}
+			inElection(t, change, func(s *election) {
+				const drain = 2*electionTTL + time.Second/3
+				work := []LeadFunc{s.honest(drain)}
+				if end.work != nil {
+					work = append(work, end.work(s))
+				}
+				s.run(work...)
+				if end.before != nil {
+					end.before(s)
+				}
+				s.at(end.at)
+				if end.act != nil {
+					end.act(s)
+				}
+				before := len(s.store.made("renew"))
+				s.at(end.at + drain - 1)
+				renewed := s.store.made("renew")[before:]
+				for _, c := range renewed {
+					require.True(s, c.Draining, "it must not be reclaimed")
+					require.False(s, c.leader)
+				}
+				require.Equal(s, end.kept, len(renewed) >= 5)
+				require.Equal(s, end.kept, !s.store.free() && s.store.holder == "me")
+				require.Len(s, s.store.made("acquire"), 1, "no new campaign while old work runs")
+				s.at(end.at + drain)
+				require.Len(s, s.store.made("release"), 1)
+				require.Empty(s, s.told(EventOverrun))
+			})
+		})
+	}
+}
+
+// A renewal of a lease whose work drains is not sent past its deadline: the lease is not ours to
+// keep any more.
+func TestP8_DrainingLeaseIsNotKeptPastItsDeadline(t *testing.T) {
+	inElection(t, func(o *Options) { o.ShutdownTimeout = time.Minute }, func(s *election) {
+		s.run(s.honest(3 * electionTTL))
+		s.at(midTerm)
+		s.store.on(on("renew", fate{err: errNetwork}))
+		s.halt(nil)
+		s.at(4 * electionTTL)
+		calls := s.store.made("renew")
+		require.Less(s, calls[len(calls)-1].at, electionRenew+electionLife)
+		require.NoError(s, <-s.ended)
+	})
+}
+
+func TestP8_WorkThatIgnoresItsContext(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		release := make(chan struct{})
+		stubborn := func(context.Context, Term) error { <-release; return nil }
+		s.run(stubborn)
+		s.at(midTerm)
+		resigned := make(chan error, 1)
+		go func() { resigned <- s.Resign(context.Background()) }()
+		s.at(midTerm + electionDrain - 1)
+		require.Empty(s, s.told(EventOverrun))
+		s.at(midTerm + electionDrain)
+		overruns := s.told(EventOverrun)
+		require.Len(s, overruns, 1)
+		require.ErrorIs(s, overruns[0].Err, ErrDrainTimeout)
+		require.ErrorContains(s, overruns[0].Err, "TestP8_WorkThatIgnoresItsContext.func", "names the work")
+		require.Len(s, resigned, 1)
+		require.ErrorIs(s, <-resigned, ErrDrainTimeout)
+
+		renewals := len(s.store.made("renew"))
+		s.at(time.Minute)
+		require.Len(s, s.store.made("renew"), renewals, "the lease is left to lapse")
+		require.True(s, s.store.free())
+		require.Len(s, s.store.made("acquire"), 1, "no new campaign while old work runs")
+		require.Empty(s, s.store.made("release"))
+		require.Equal(s, ElectionDraining, s.Status().State)
+		require.ErrorIs(s, s.Resign(context.Background()), ErrNotLeader, "there is no term any more")
+
+		close(release)
+		s.pass(0)
+		require.Len(s, s.store.made("release"), 1)
+		s.pass(electionRetry + time.Second)
+		require.Len(s, s.told(EventAcquired), 2)
+	})
+}
+
+func TestP8_WorkThatFailsWhileItDrains(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.run(func(ctx context.Context, _ Term) error { <-ctx.Done(); return errBroken })
+		s.at(midTerm)
+		require.NoError(s, s.Resign(context.Background()))
+		require.ErrorIs(s, s.told(EventWorkFailed)[0].Err, errBroken)
+		require.Equal(s, "resigned", causes(s.told(EventEnded)[0].Err))
+	})
 }

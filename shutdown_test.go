@@ -3,13 +3,18 @@ package tenure
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -315,5 +320,362 @@ func TestElectorsInOneBubbleEndTogether(t *testing.T) {
 		ended := s.told(EventEnded)
 		require.ErrorIs(s, ended[0].Err, errBroken, "the cause of Run's context")
 		require.ErrorIs(s, ended[0].Err, ErrStopped)
+	})
+}
+
+const crewShutdown = 25 * time.Second // the default
+
+func TestCoordinatorRunsOnce(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		ctx := context.Background()
+		require.ErrorIs(c, a.Run(ctx, nil), ErrMisconfigured, "a nil LeadFunc starts nothing")
+		a.start()
+		require.ErrorIs(c, a.Run(ctx), ErrRunning)
+		require.ErrorIs(c, a.Elector().Run(ctx), ErrRunning)
+		_, err := a.stop()
+		require.NoError(c, err)
+		require.ErrorIs(c, a.Run(ctx), ErrStopped)
+	})
+}
+
+func doNothing(context.Context, TaskRun) error { return nil }
+
+func TestCoordinatorRunAgainWhileItDrains(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		a.start(a.works("work", time.Second))
+		c.pass(time.Minute)
+		require.True(c, a.IsLeader())
+		a.halt(nil)
+		c.pass(0)
+		require.Equal(c, ElectionDraining, a.Elector().Status().State)
+		require.ErrorIs(c, a.Run(context.Background()), ErrStopped)
+		_, err := a.Role("late", ElectionOptions{})
+		require.ErrorIs(c, err, ErrStopped)
+		require.ErrorIs(c, a.Tasks().Register(Task{}), ErrMisconfigured)
+		require.ErrorIs(c, a.Tasks().Register(Task{Name: "late", Schedule: Every(time.Hour), Run: doNothing}), ErrStopped)
+		_, err = a.stop()
+		require.NoError(c, err)
+	})
+}
+
+func TestCoordinatorWithADoneContextSendsNothing(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		role, err := a.Role("other", ElectionOptions{})
+		require.NoError(c, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		require.NoError(c, a.Run(ctx, a.works("work", 0)))
+		require.Empty(c, a.told())
+		require.Empty(c, c.net.Trace.Tail(10))
+		for _, e := range []*Elector{a.Elector(), role} {
+			require.Equal(c, ElectionStopped, e.Status().State)
+			require.ErrorIs(c, e.Resign(context.Background()), ErrStopped)
+		}
+		require.ErrorIs(c, a.Run(ctx), ErrStopped)
+		_, err = a.Role("late", ElectionOptions{})
+		require.ErrorIs(c, err, ErrStopped)
+		require.ErrorIs(c, a.Tasks().Register(Task{Name: "late", Schedule: Every(time.Hour), Run: doNothing}), ErrStopped)
+	})
+}
+
+func TestP11_WorkThatIgnoresItsContext(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		release := make(chan struct{})
+		defer close(release)
+		_, err := a.Role("other", ElectionOptions{Lead: []LeadFunc{a.works("other", 0)}})
+		require.NoError(c, err)
+		a.start(func(context.Context, Term) error { <-release; return nil })
+		c.pass(time.Minute)
+		took, err := a.stop()
+		require.ErrorIs(c, err, ErrDrainTimeout)
+		require.ErrorContains(c, err, `role "": leader work github.com/tenure-go/tenure.TestP11_WorkThatIgnoresItsContext.func`)
+		require.NotContains(c, err.Error(), "other")
+		require.LessOrEqual(c, took, crewShutdown)
+		require.Empty(c, a.record(), "deregistered all the same")
+		require.Equal(c, "a", c.holder("tenure:leader"), "left to lapse")
+		require.Empty(c, c.holder("tenure:leader:other"), "released")
+		require.Len(c, a.told(EventOverrun), 1)
+		c.pass(12 * time.Second)
+		require.Empty(c, c.holder("tenure:leader"))
+	})
+}
+
+// A task that ignores its context is named by the work that waits for it, and its late end harms
+// nobody.
+func TestP11_ATaskThatIgnoresItsContext(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.ShutdownTimeout = 5 * time.Second })
+		release := make(chan struct{})
+		require.NoError(c, a.Tasks().Register(Task{Name: "deaf", Schedule: Every(time.Minute), RunOnElection: true, Run: func(context.Context, TaskRun) error {
+			<-release
+			return nil
+		}}))
+		a.start()
+		c.pass(10 * time.Second)
+		took, err := a.stop()
+		require.ErrorIs(c, err, ErrDrainTimeout)
+		require.ErrorContains(c, err, "TaskScheduler")
+		require.LessOrEqual(c, took, 5*time.Second)
+		require.Contains(c, a.told(EventOverrun)[0], "deaf")
+		require.Empty(c, a.record())
+		close(release)
+		c.pass(time.Minute)
+	})
+}
+
+// hungTasks is a store of tasks whose first call hangs until healed is closed, whatever its context
+// says.
+type hungTasks struct {
+	store.Tasks
+	healed <-chan struct{}
+	once   atomic.Bool
+}
+
+func (s *hungTasks) Open(ctx context.Context, name string, o store.TaskOpen) (store.TaskReply, error) {
+	if !s.once.Swap(true) {
+		<-s.healed
+	}
+	return s.Tasks.Open(ctx, name, o)
+}
+
+// A call about a task that was given up in an earlier term is still ours: Run waits for it, or says
+// so.
+func TestP11_CallOfTheTasksHangs(t *testing.T) {
+	for _, heals := range []bool{false, true} {
+		inCluster(t, func(c *cluster) {
+			a := c.member("a")
+			healed := make(chan struct{})
+			heal := sync.OnceFunc(func() { close(healed) })
+			defer heal()
+			a.tasks.store = &hungTasks{Tasks: a.tasks.store, healed: healed}
+			require.NoError(c, a.Tasks().Register(Task{Name: "t", Schedule: Every(time.Minute), Run: doNothing}))
+			a.start()
+			c.pass(time.Minute)
+			require.NoError(c, a.Elector().Resign(context.Background()))
+			c.pass(time.Minute)
+			require.True(c, a.IsLeader(), "an earlier term's")
+			if heals {
+				time.AfterFunc(15*time.Second, heal)
+			}
+			took, err := a.stop()
+			if heals {
+				require.NoError(c, err)
+				require.Equal(c, 15*time.Second, took)
+				return
+			}
+			require.ErrorIs(c, err, ErrDrainTimeout)
+			require.ErrorContains(c, err, "a call of the tasks to Redis")
+			require.LessOrEqual(c, took, crewShutdown)
+			require.Empty(c, a.record(), "deregistered all the same")
+		})
+	}
+}
+
+func TestP11_RedisHangsAtTheStop(t *testing.T) {
+	for name, test := range map[string]struct {
+		client func(*redis.Options)
+		hang   func(*cluster)
+		says   []string // nothing: all has returned in time
+	}{
+		"partition": {
+			hang: func(c *cluster) { c.net.Partition("a", simnet.Both, 0) },
+		},
+		"pause": {
+			hang: func(c *cluster) { c.redis.Pause(time.Hour) },
+		},
+		"partition, a client that waits for ever": {
+			client: func(o *redis.Options) { o.ReadTimeout, o.PoolTimeout = -1, time.Hour },
+			hang:   func(c *cluster) { c.net.Partition("a", simnet.Both, 0) },
+			says:   []string{"a call of the registry to Redis"}, // those of the elections end with their attempt
+		},
+		"pause, a client that waits for ever": {
+			client: func(o *redis.Options) { o.ReadTimeout, o.PoolTimeout = -1, time.Hour },
+			hang:   func(c *cluster) { c.redis.Pause(time.Hour) },
+			says:   []string{"a call of the registry to Redis"}, // those of the elections end with their attempt
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				a := c.on("a", test.client)
+				_, err := a.Role("other", ElectionOptions{LeaseTTL: 10 * time.Second})
+				require.NoError(c, err)
+				a.start(a.works("work", time.Second))
+				c.pass(time.Minute)
+				a.spare() // what hangs has a connection
+				test.hang(c)
+				took, err := a.stop()
+				require.LessOrEqual(c, took, crewShutdown)
+				require.False(c, a.IsLeader())
+				if test.says == nil {
+					require.NoError(c, err)
+				}
+				for _, what := range test.says {
+					require.ErrorIs(c, err, ErrDrainTimeout)
+					require.ErrorContains(c, err, what)
+				}
+				if err != nil {
+					require.NotContains(c, err.Error(), "heartbeat")
+					require.NotContains(c, err.Error(), "observer")
+				}
+				require.Equal(c, []string{"a work leads #1", "a work drained"}, c.noted())
+			})
+		})
+	}
+}
+
+// The coordinator is stopped at every millisecond of its first election.
+func TestP11_CoordinatorStoppedAtAnyMoment(t *testing.T) {
+	for at := time.Duration(0); at < 300*time.Millisecond; at += 10 * time.Millisecond {
+		inCluster(t, func(c *cluster) {
+			a := c.member("a")
+			_, err := a.Role("other", ElectionOptions{})
+			require.NoError(c, err)
+			require.NoError(c, a.Tasks().Register(a.counts("tidy", Every(time.Minute))))
+			a.start(a.works("work", time.Millisecond))
+			c.pass(at)
+			took, err := a.stop()
+			require.NoError(c, err)
+			require.Less(c, took, 100*time.Millisecond)
+			require.Empty(c, a.record())
+			require.Empty(c, c.holder("tenure:leader"))
+			require.Empty(c, c.holder("tenure:leader:other"))
+		})
+	}
+}
+
+func TestFailFastOfOneRoleEndsRun(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.FailFast = true })
+		_, err := a.Role("forbidden", ElectionOptions{})
+		require.NoError(c, err)
+		c.forbid("tenure:leader:forbidden")
+		a.start(a.works("work", 0))
+		err = <-a.ended
+		require.ErrorIs(c, err, ErrMisconfigured)
+		require.ErrorContains(c, err, "tenure:leader:forbidden")
+		require.Less(c, c.now(), time.Second)
+		require.Empty(c, a.record())
+		require.Empty(c, c.holder("tenure:leader"))
+		require.ErrorIs(c, a.Run(context.Background()), ErrStopped)
+	})
+}
+
+func TestFailFastEndsTheTermsOfOthersWithItsError(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.FailFast = true })
+		c.forbid("tenure:leader:later")
+		_, err := a.Role("later", ElectionOptions{Health: func(context.Context) error { // it asks nothing before 10 s have passed
+			if c.now() < 10*time.Second {
+				return ErrUnreachable
+			}
+			return nil
+		}})
+		require.NoError(c, err)
+		causes := make(chan error, 1)
+		a.start(func(ctx context.Context, _ Term) error {
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return nil
+		})
+		c.pass(9 * time.Second)
+		require.True(c, a.IsLeader())
+		require.ErrorIs(c, <-a.ended, ErrMisconfigured)
+		cause := <-causes
+		require.ErrorIs(c, cause, ErrStopped)
+		require.ErrorIs(c, cause, ErrMisconfigured)
+	})
+}
+
+func TestFailFastIsNotForRolesThatAreAddedLater(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.FailFast = true })
+		c.forbid("tenure:leader:late")
+		a.start()
+		c.pass(time.Second)
+		late, err := a.Role("late", ElectionOptions{})
+		require.NoError(c, err)
+		c.pass(10 * time.Second)
+		require.True(c, a.IsLeader())
+		require.NotEmpty(c, a.told(EventMisconfigured))
+		c.redis.Intercept(nil)
+		c.until(time.Minute, late.IsLeader)
+		_, err = a.stop()
+		require.NoError(c, err)
+	})
+}
+
+func TestObservers(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		var first, second []EventType
+		stop := a.Observe(func(e Event) { first = append(first, e.Type) })
+		a.Observe(func(Event) { panic("an observer") })
+		a.Observe(func(e Event) { second = append(second, e.Type) })
+		a.start()
+		c.pass(time.Second)
+		stop()
+		_, err := a.stop()
+		require.NoError(c, err)
+		synctest.Wait()
+		waiting := func(e EventType) bool { return e == EventWaiting }
+		first, second = slices.DeleteFunc(first, waiting), slices.DeleteFunc(second, waiting)
+		require.Equal(c, []EventType{EventRegistered, EventAcquired, EventLeaderChanged}, first)
+		require.Equal(c, append(first, EventEnded, EventReleased, EventLeft), second)
+	})
+}
+
+func TestP11_ABlockedObserver(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.ShutdownTimeout = 5 * time.Second })
+		release := make(chan struct{})
+		a.Observe(func(Event) { <-release })
+		a.start(a.works("work", 0))
+		c.pass(time.Minute)
+		took, err := a.stop()
+		require.ErrorIs(c, err, ErrDrainTimeout)
+		require.ErrorContains(c, err, "an observer of events")
+		require.Equal(c, 5*time.Second, took)
+		require.Empty(c, a.record())
+		require.Equal(c, []string{"ended #1", "released #1", "left a"}, a.told()[3:], "another one hears all")
+		close(release)
+		c.pass(time.Second)
+	})
+}
+
+func TestP11_ASubscriptionThatHangs(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		listen, release := a.backend.listen, make(chan struct{})
+		a.backend.listen = func(ctx context.Context, to store.Audience) {
+			listen(ctx, to)
+			<-release
+			to.Take(store.Hint{Type: store.HintConnected}) // finds nobody, harms nobody
+		}
+		a.start(a.works("work", 0))
+		c.pass(time.Minute)
+		took, err := a.stop()
+		defer close(release)
+		require.EqualError(c, err, ErrDrainTimeout.Error()+": the subscription to hints")
+		require.Equal(c, crewShutdown-lastWords(crewShutdown), took)
+		require.Empty(c, a.record(), "deregistered all the same")
+		require.Empty(c, c.holder("tenure:leader"))
+		require.False(c, a.IsLeader())
+	})
+}
+
+func TestWithoutBeatsNothingIsRegistered(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.Registry.HeartbeatInterval = -1 })
+		a.start(a.works("work", 0))
+		c.pass(time.Minute)
+		require.True(c, a.IsLeader())
+		require.Empty(c, a.list())
+		_, err := a.stop()
+		require.NoError(c, err)
+		require.Equal(c, []string{"acquired #1", "leader_changed #1 a", "ended #1", "released #1"}, a.told())
 	})
 }

@@ -2,9 +2,11 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -25,7 +27,8 @@ type ownSchedule struct {
 }
 
 func (s ownSchedule) Next(after time.Time) time.Time { return s.next(after) }
-func (s ownSchedule) String() string                 { return s.text }
+
+func (s ownSchedule) String() string { return s.text }
 
 // hangingSchedule is one whose Next blocks while it is told to.
 type hangingSchedule struct {
@@ -302,5 +305,69 @@ func TestHungSchedulesStopNoOther(t *testing.T) {
 		}
 		g.pass(time.Second)
 		m.end()
+	})
+}
+
+// FuzzSchedule: a cron specification is refused, or its slots increase strictly from wherever they
+// are asked for.
+func FuzzSchedule(f *testing.F) {
+	for _, spec := range []string{"0 0 * * *", "*/5 * * * *", "@hourly", "CRON_TZ=Europe/Berlin 30 2 * * *", "0 0 30 2 *", "", "* * * * * *", "TZ= * * * * *"} {
+		f.Add(spec, int64(1_700_000_000))
+	}
+	f.Fuzz(func(t *testing.T, spec string, from int64) {
+		at := time.Unix(from%4_000_000_000, 0)
+		schedule := Cron(spec)
+		for range 3 {
+			next := schedule.Next(at)
+			if next.IsZero() {
+				return // refused, or it has ended
+			}
+			require.True(t, next.After(at), "%q after %v gives %v", spec, at, next)
+			at = next
+		}
+	})
+}
+
+// FuzzTask: a task that is accepted has a schedule that moves on and policies within bounds; one
+// that is not says which field.
+func FuzzTask(f *testing.F) {
+	f.Add("cleanup", "@daily", int64(0), int64(0), int64(0), int64(0), int64(0), 0, 0, uint8(0))
+	f.Add("a.b-c_d", "", int64(100*time.Millisecond), int64(time.Second), int64(time.Hour), int64(time.Millisecond), int64(time.Minute), 1000, 1000, uint8(4))
+	f.Add("bad name", "CRON_TZ=Europe/Berlin 30 2 29 2 *", int64(1), int64(-1), int64(25*time.Hour), int64(1), int64(-1), -1, 1<<40, uint8(255))
+	f.Add("x", "0 0 30 2 *", int64(1<<63-1), int64(1<<63-1), int64(-1<<63), int64(1<<63-1), int64(1<<63-1), 1001, -1, uint8(1))
+	run := func(context.Context, TaskRun) error { return nil }
+	f.Fuzz(func(t *testing.T, name, spec string, period, timeout, jitter, backoff, maxBackoff int64, attempts, catchUp int, policies uint8) {
+		task := Task{
+			Name: name, Schedule: Every(time.Duration(period)), Run: run, Timeout: time.Duration(timeout), Jitter: time.Duration(jitter), MaxCatchUp: catchUp,
+			Overlap: OverlapPolicy(policies & 3), Missed: MissedPolicy(policies >> 2 & 3), Abandoned: AbandonedPolicy(policies >> 4 & 3),
+			Retry: RetryPolicy{Attempts: attempts, Backoff: time.Duration(backoff), MaxBackoff: time.Duration(maxBackoff)},
+		}
+		if spec != "" {
+			task.Schedule = Cron(spec)
+		}
+		s := newTasks(memstore.NewTasks(readClock), newEventBus("x"), "x")
+		if err := s.Register(task); err != nil {
+			require.ErrorIs(t, err, ErrMisconfigured)
+			require.Empty(t, s.known())
+			var problem *OptionError
+			require.True(t, errors.As(err, &problem) && strings.HasPrefix(problem.Field, "Task.") && problem.Reason != "")
+			return
+		}
+		require.ErrorIs(t, s.Register(task), ErrMisconfigured, "a name is taken once")
+		r := s.known()[0]
+		slot := time.UnixMilli(1_700_000_000_000).UTC()
+		for range 5 {
+			next := r.Schedule.Next(slot)
+			if next.IsZero() {
+				break
+			}
+			require.True(t, next.After(slot), "%v, then %v", slot, next)
+			delay := delayOf(r.Task, next.UnixMilli())
+			require.True(t, delay == 0 || 0 < delay && delay < r.Jitter, "%v of %v", delay, r.Jitter)
+			slot = next
+		}
+		require.True(t, 1 <= r.Retry.Attempts && r.Retry.Attempts <= 1000)
+		require.True(t, time.Millisecond <= r.Retry.Backoff && r.Retry.Backoff <= r.Retry.MaxBackoff && r.Retry.MaxBackoff <= maxPeriod)
+		require.True(t, r.MaxCatchUp > 0 && r.Timeout >= 0)
 	})
 }
