@@ -323,7 +323,7 @@ type benched struct {
 func (s *electors) start() *benched {
 	s.count++
 	x := &benched{rdb: redis.NewClient(s.redis.Options()), done: make(chan struct{})}
-	e, err := NewElector(x.rdb, Options{Namespace: "tenure", InstanceID: fmt.Sprint("bench-", s.count), Election: s.opts, ShutdownTimeout: 2 * time.Second})
+	e, err := NewElector(x.rdb, ElectorOptions{Namespace: "tenure", InstanceID: fmt.Sprint("bench-", s.count), Election: s.opts, ShutdownTimeout: 2 * time.Second})
 	require.NoError(s.b, err)
 	x.Elector = e
 	ctx, cancel := context.WithCancel(context.Background())

@@ -159,7 +159,7 @@ func await(done <-chan struct{}, deadline time.Time, what string) error {
 	case <-done:
 		return nil
 	default:
-		return fmt.Errorf("%w: %s", ErrDrainTimeout, what)
+		return &DrainError{Running: []string{what}}
 	}
 }
 

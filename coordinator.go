@@ -2,7 +2,6 @@ package tenure
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -199,7 +198,7 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	}()
 	stopped, err := c.elect(ctx, lead)
 	serve()
-	return errors.Join(err, c.close(ctx, stopped.Add(c.opts.ShutdownTimeout), beating, listening))
+	return joined(err, c.close(ctx, stopped.Add(c.opts.ShutdownTimeout), beating, listening))
 }
 
 // elect runs the electors of all roles until ctx is done, or one of them fails fast, and waits for
@@ -241,7 +240,7 @@ func (c *Coordinator) elect(ctx context.Context, lead []LeadFunc) (stopped time.
 	electors.Wait()
 	mu.Lock()
 	defer mu.Unlock()
-	return stopped, errors.Join(failed...)
+	return stopped, joined(failed...)
 }
 
 func leadOf(isDefault bool, lead []LeadFunc) []LeadFunc {
@@ -275,14 +274,14 @@ func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listenin
 	if err := c.registry.deregister(bounded); err != nil { // the record is left to be swept
 		c.bus.publish(Event{Type: EventHeartbeatFailed, Err: err})
 	}
-	calls := errors.Join(c.registry.flush(last), c.tasks.flush(last))
+	calls := joined(c.registry.flush(last), c.tasks.flush(last))
 	c.mu.Lock()
 	roles := c.roles
 	c.mu.Unlock()
 	for _, e := range roles {
-		calls = errors.Join(calls, e.asked.flush(last, questionsLeft))
+		calls = joined(calls, e.asked.flush(last, questionsLeft))
 	}
-	return errors.Join(beat, calls, await(listening, last, "the subscription to hints"), c.bus.flush(by))
+	return joined(beat, calls, await(listening, last, "the subscription to hints"), c.bus.flush(by))
 }
 
 // audience is whom the one subscription of this process serves.

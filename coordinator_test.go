@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -550,4 +551,46 @@ func TestP1_ARollCallThatIsNotHeard(t *testing.T) {
 			require.Equal(c, wait != 0, term.Valid(), "its next renewal tells it, or takes the lease back")
 		})
 	}
+}
+
+// TestElectorObservesItsOwnElection: an elector's observer hears of its role and of the subscription,
+// which all roles share; the coordinator's hears of all.
+func TestElectorObservesItsOwnElection(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		other, err := a.Role("other", ElectionOptions{})
+		require.NoError(c, err)
+		heard := func(observe func(func(Event)) func()) (all *[]Event) {
+			all = new([]Event)
+			observe(func(e Event) { *all = append(*all, e) }) // one at a time; read when it is idle
+			return all
+		}
+		byDefault, byOther, byAll := heard(a.Elector().Observe), heard(other.Observe), heard(a.Observe)
+		require.NoError(c, a.Tasks().Register(a.counts("t", Every(time.Second))))
+		a.start()
+		c.pass(time.Minute)
+		info, err := other.Leader(context.Background())
+		require.NoError(c, err)
+		require.Equal(c, []string{"other", "a"}, []string{info.Role, info.InstanceID})
+		c.net.Partition("a", simnet.Requests|simnet.Replies, time.Minute)
+		c.pass(time.Minute)
+		_, err = a.stop()
+		require.NoError(c, err)
+
+		types := func(events []Event, role string) (types []EventType) {
+			for _, e := range events {
+				if e.Type != EventSubscriptionLost && e.Type != EventSubscriptionRestored {
+					require.Equal(c, role, e.Role, e.Type)
+				}
+				types = append(types, e.Type)
+			}
+			return types
+		}
+		for role, all := range map[string][]Event{"": *byDefault, "other": *byOther} {
+			require.Subset(c, types(all, role), []EventType{EventAcquired, EventLeaderChanged, EventRedisDown, EventEnded, EventSubscriptionLost}, role)
+			require.NotContains(c, types(all, role), EventRegistered)
+			require.NotContains(c, types(all, role), EventTaskStarted)
+		}
+		require.Greater(c, len(*byAll), len(*byDefault)+len(*byOther))
+	})
 }

@@ -2,7 +2,6 @@ package tenure
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 // LeaderInfo is what Redis knows of the current leader.
 type LeaderInfo struct {
+	Role       string        // what is led; "" is the default role
 	InstanceID string        // if Token is 0, what a foreign client wrote: untrusted, and perhaps ""
 	Token      int64         // fencing token; 0: not a tenure client
 	Since      time.Time     // by Redis's clock, whole seconds; zero if it is unknown
@@ -38,10 +38,11 @@ const (
 	phaseStopped
 )
 
-// NewElector returns an elector that stands alone: no registry, no tasks. Use New for the whole.
-func NewElector(rdb redis.UniversalClient, opts Options) (*Elector, error) {
+// NewElector returns an elector that stands alone: no registry, no tasks. Use New for the whole. It
+// refuses bad options, and a client that cannot serve, as New does.
+func NewElector(rdb redis.UniversalClient, options ElectorOptions) (*Elector, error) {
 	var c checker
-	opts = opts.complete(&c)
+	opts := options.whole().complete(&c)
 	backing := newRedisStore(rdb, &c, opts)
 	if err := c.err(); err != nil {
 		return nil, err
@@ -115,7 +116,7 @@ func (e *Elector) Leader(ctx context.Context) (LeaderInfo, error) {
 	case reply.Verdict != lease.Held:
 		return LeaderInfo{}, ErrNoLeader
 	}
-	return LeaderInfo{InstanceID: reply.Holder, Token: reply.Token, Remaining: reply.Wait, Since: store.StartTime(reply.Since)}, nil
+	return LeaderInfo{Role: e.Role(), InstanceID: reply.Holder, Token: reply.Token, Remaining: reply.Wait, Since: store.StartTime(reply.Since)}, nil
 }
 
 // Resign gives the term up: IsLeader turns false, the context of the term is cancelled, and when
@@ -189,8 +190,10 @@ func (e *Elector) notLeader() error {
 	return ErrNotLeader
 }
 
-// Observe calls fn with every event from now on, until stop is called; see Coordinator.Observe. An
-// elector of a coordinator has the events of all of it.
+// Observe calls fn with every event of this election from now on, until stop is called, and with
+// those of the subscription to hints, which all elections of the process share. It does not call fn
+// with the events of other roles, of the registry and of tasks: Coordinator.Observe does. All else is
+// as there.
 func (e *Elector) Observe(fn func(Event)) (stop func()) { return e.loop.bus.observe(fn) }
 
 // Run campaigns until ctx is done, for ever anew after each term, and runs the given leader work
@@ -224,7 +227,7 @@ func (e *Elector) Run(ctx context.Context, lead ...LeadFunc) error {
 	}()
 	deadline, err := e.run(ctx, lead)
 	stop()
-	return errors.Join(err, e.asked.flush(deadline, questionsLeft), e.loop.bus.flush(deadline), await(listening, deadline, "the subscription to hints"))
+	return joined(err, e.asked.flush(deadline, questionsLeft), e.loop.bus.flush(deadline), await(listening, deadline, "the subscription to hints"))
 }
 
 // run runs the loop. Whoever waits in Resign hears of its end when the phase says so too.

@@ -2,10 +2,8 @@ package tenure
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +17,7 @@ type electionConfig struct {
 	id           string          // of this instance
 	channel      string          // of the hints of the lease
 	store        store.Lease
-	bus          *eventBus
+	bus          electionBus
 	timing       lease.Timing
 	drainTimeout time.Duration
 	failFast     bool
@@ -37,7 +35,7 @@ func (o Options) electionConfig(leases store.Lease, bus *eventBus) electionConfi
 		id:           o.InstanceID,
 		channel:      store.LeaseEvents(o.Election.leaseKey(o.Namespace)),
 		store:        leases,
-		bus:          bus,
+		bus:          electionBus{bus, o.Election.Role},
 		timing:       o.Election.timing(),
 		drainTimeout: o.ShutdownTimeout,
 		failFast:     o.FailFast,
@@ -177,7 +175,7 @@ func (l *electionLoop) run(ctx context.Context, lead []LeadFunc) (deadline time.
 		case <-late:
 			l.drainBy = time.Now()
 			l.turn()
-			return deadline, errors.Join(err, l.leftovers())
+			return deadline, joined(err, l.leftovers())
 		}
 	}
 }
@@ -216,7 +214,7 @@ func (l *electionLoop) turn() {
 	in := l.inputs.take()
 	now := readClock()
 	if t := l.term; t != nil && t.lease.Load() == nil { // a reader or the timer noticed first
-		l.apply(now, l.cand.End(now, lease.Expired), errExpired)
+		l.apply(now, l.cand.End(now, lease.Expired), ErrExpired)
 	}
 	for _, a := range in.answers {
 		l.answer(now, a)
@@ -246,7 +244,7 @@ func (l *electionLoop) turn() {
 	if in.granted {
 		l.granted = true
 	}
-	l.apply(now, l.cand.Tick(now), errExpired)
+	l.apply(now, l.cand.Tick(now), ErrExpired)
 	if l.stuck != nil && l.cand.State() == lease.Leading {
 		if err := l.stuck(); err != nil {
 			l.fail(now, err)
@@ -304,11 +302,11 @@ func (l *electionLoop) apply(now lease.Reading, change lease.Change, cause error
 	case lease.Renewed:
 		// A reader or a timer may have been faster: once false it stays false.
 		if !l.term.renew(l.cand.Lease(), now) {
-			l.apply(now, l.cand.End(now, lease.Expired), errExpired)
+			l.apply(now, l.cand.End(now, lease.Expired), ErrExpired)
 		}
 	case lease.Ended:
 		if l.cand.Reason() == lease.Expired {
-			cause = errExpired
+			cause = ErrExpired
 		}
 		if why := l.cand.Reason(); why == lease.Resigned || why == lease.Shutdown {
 			l.term.retire(cause)
@@ -334,7 +332,7 @@ func (l *electionLoop) begin(now lease.Reading) {
 	// The loop may have stood still since it took the answer: no work begins in a term that is
 	// over, or is about to be cancelled.
 	if first := l.cand.Lease(); first.CancelIn(readClock()) <= 0 || !t.leading() {
-		l.apply(now, l.cand.End(now, lease.Expired), errExpired)
+		l.apply(now, l.cand.End(now, lease.Expired), ErrExpired)
 		return
 	}
 	if !l.report.healthy {
@@ -397,7 +395,7 @@ func (l *electionLoop) drain(now lease.Reading) {
 	} else if !l.abandoned && !time.Now().Before(l.drainBy) {
 		l.abandoned = true
 		l.cand.Abandon()
-		overrun := fmt.Errorf("%w: %s", ErrDrainTimeout, strings.Join(l.workLeft(), ", "))
+		overrun := &DrainError{Running: l.workLeft()}
 		l.bus.publish(Event{Type: EventOverrun, Role: l.opts.Role, Token: l.cand.Token(), Err: overrun})
 		l.term.resignDone(overrun) // the work may itself be what waits for it
 	}
@@ -437,7 +435,7 @@ func (l *electionLoop) send(now lease.Reading, r lease.Request) {
 		l.bus.publish(Event{Type: EventCallsStuck, Role: l.opts.Role, Count: l.calls, Err: &callsHangError{count: l.calls}})
 	}
 	if r.Kind == lease.Release || !l.sendAside(now) {
-		l.apply(now, l.cand.Answer(now, r, lease.Answer{}), errExpired)
+		l.apply(now, l.cand.Answer(now, r, lease.Answer{}), ErrExpired)
 	}
 }
 
@@ -603,5 +601,10 @@ func (l *electionLoop) leftovers() error {
 	if len(left) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: role %q: %s", ErrDrainTimeout, l.opts.Role, strings.Join(left, ", "))
+	if l.opts.Role != "" {
+		for i := range left {
+			left[i] = fmt.Sprintf("role %q: %s", l.opts.Role, left[i])
+		}
+	}
+	return &DrainError{Running: left}
 }

@@ -565,7 +565,7 @@ func TestP11_SubscriptionThatHangs(t *testing.T) {
 		},
 	})
 	defer client.Close()
-	elector, err := NewElector(client, Options{Namespace: "tenure", ShutdownTimeout: 100 * time.Millisecond})
+	elector, err := NewElector(client, ElectorOptions{Namespace: "tenure", ShutdownTimeout: 100 * time.Millisecond})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)

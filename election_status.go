@@ -88,7 +88,7 @@ type Subscription struct {
 // answers, who leads, why it waits itself. Its fields belong to the loop.
 type electionReport struct {
 	role    string
-	bus     *eventBus
+	bus     electionBus
 	timing  lease.Timing
 	suspect func() string // what is likely wrong if Redis has never answered, "": no idea; nil: nobody knows
 

@@ -271,7 +271,7 @@ func TestNewElector(t *testing.T) {
 	for i := range electors {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		defer client.Close()
-		elector, err := NewElector(client, Options{Namespace: "tenure", InstanceID: fmt.Sprint("i", i), Election: ElectionOptions{Safety: SafetyOptions{EmptyHistoryWait: -1}}})
+		elector, err := NewElector(client, ElectorOptions{Namespace: "tenure", InstanceID: fmt.Sprint("i", i), Election: ElectionOptions{Safety: SafetyOptions{EmptyHistoryWait: -1}}})
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(context.Background())
 		electors[i], stops[i] = elector, stop

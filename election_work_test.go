@@ -325,6 +325,7 @@ func TestP8_OrderOfTheEnd(t *testing.T) {
 				require.Equal(s, end.at, ended[0].Time.Sub(s.began))
 				require.Equal(s, end.cause, causes(ended[0].Err))
 				require.Equal(s, ended[0].Err, cause, "what the work heard")
+				require.Equal(s, end.at == electionCancel, errors.Is(cause, ErrExpired), "a refusal is none")
 				require.Equal(s, end.failed, len(s.told(EventWorkFailed)) == 1)
 				if end.cause == "work failed" {
 					var panicked *PanicError

@@ -17,8 +17,11 @@ var (
 	// ErrNotLeader: the call needs this process to lead, and it does not.
 	ErrNotLeader = errors.New("tenure: not the leader")
 	// ErrLost: the term ended without our will: Redis refused a renewal, or no renewal succeeded in
-	// time.
+	// time (ErrExpired).
 	ErrLost = errors.New("tenure: leadership lost")
+	// ErrExpired: no renewal succeeded in time, so that the term ended before its lease could. It is
+	// ErrLost as well. Redis may be away, or this process was paused.
+	ErrExpired = fmt.Errorf("%w: no renewal succeeded in time", ErrLost)
 	// ErrResigned: the term ended because this process gave it up while it went on running. Leader
 	// work returns it to resign.
 	ErrResigned = errors.New("tenure: leadership resigned")
@@ -32,7 +35,8 @@ var (
 	// ErrMisconfigured: options, rights or keys are wrong; the error says what is wrong and how to
 	// fix it.
 	ErrMisconfigured = store.ErrMisconfigured
-	// ErrDrainTimeout: Run returned while something of ours was still running; the error says what.
+	// ErrDrainTimeout: Run returned while something of ours was still running. It comes as a
+	// *DrainError, which lists what.
 	ErrDrainTimeout = errors.New("tenure: still running at the end of the shutdown timeout")
 	// ErrRunning: Run was called while it goes on, or on an elector that a coordinator runs.
 	ErrRunning = errors.New("tenure: already running")
@@ -48,6 +52,54 @@ var (
 	// EventTaskBlocked alone.
 	ErrFenced = errors.New("tenure: fenced by a newer leader")
 )
+
+// DrainError is the error of Run if something of ours still runs at the end of ShutdownTimeout, that
+// of Resign if the work of the term does, and that of EventOverrun. It is ErrDrainTimeout.
+type DrainError struct {
+	Running []string // what still runs, for people: "leader work main.lead", "2 calls to Redis"
+}
+
+func (e *DrainError) Error() string {
+	return fmt.Sprintf("%v: %s", ErrDrainTimeout, strings.Join(e.Running, ", "))
+}
+
+// Is makes every DrainError an ErrDrainTimeout.
+func (e *DrainError) Is(target error) bool { return target == ErrDrainTimeout }
+
+// joined is errors.Join, with all that still runs in one DrainError: errors.As finds no second one.
+func joined(errs ...error) error {
+	var others joinedErrors
+	var running []string
+	for _, err := range errs {
+		parts, is := err.(joinedErrors) //nolint:errorlint // of an inner call
+		if !is {
+			parts = joinedErrors{err}
+		}
+		for _, part := range parts {
+			if drain, is := part.(*DrainError); is { //nolint:errorlint // one of ours
+				running = append(running, drain.Running...)
+			} else if part != nil {
+				others = append(others, part)
+			}
+		}
+	}
+	if running != nil {
+		others = append(others, &DrainError{Running: running})
+	}
+	switch len(others) {
+	case 0:
+		return nil
+	case 1:
+		return others[0]
+	}
+	return others
+}
+
+// joinedErrors is what joined makes of several.
+type joinedErrors []error
+
+func (e joinedErrors) Error() string   { return errors.Join(e...).Error() }
+func (e joinedErrors) Unwrap() []error { return e }
 
 // OptionError is one problem with one option. New and its siblings join all problems into one error
 // that matches ErrMisconfigured; errors.As finds the first of them.

@@ -101,6 +101,7 @@ type eventBus struct {
 type observer struct {
 	bus  *eventBus
 	call func(Event)
+	only *string // hears of the election of that role, and of what all elections share; nil: of everything
 
 	// guarded by bus.mu
 	backlog []Event
@@ -115,7 +116,10 @@ func newEventBus(instance string) *eventBus {
 // observe adds an observer; the returned function removes it and does not wait for a call that is
 // under way.
 func (b *eventBus) observe(call func(Event)) (stop func()) {
-	o := &observer{bus: b, call: call}
+	return b.add(&observer{bus: b, call: call})
+}
+
+func (b *eventBus) add(o *observer) (stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.observers[o] = struct{}{}
@@ -132,16 +136,39 @@ var notices = map[store.NoticeKind]EventType{
 	store.SubscriptionLost: EventSubscriptionLost, store.SubscriptionRestored: EventSubscriptionRestored, store.HintsRefused: EventHintsRefused, store.RollCallSlow: EventRollCallSlow,
 }
 
-// notice publishes what a subscription reports.
+// notice publishes what a subscription reports. It concerns all elections of the process.
 func (b *eventBus) notice(n store.Notice) {
-	b.publish(Event{Type: notices[n.Kind], Count: n.Roles, Took: n.Need, Err: n.Err})
+	b.deliver(Event{Type: notices[n.Kind], Count: n.Roles, Took: n.Need, Err: n.Err}, func(*observer) bool { return true })
 }
 
+// publish is for the events of the registry and of tasks.
 func (b *eventBus) publish(e Event) {
+	b.deliver(e, func(o *observer) bool { return o.only == nil })
+}
+
+// electionBus is the bus of one election: its observers hear of no other.
+type electionBus struct {
+	*eventBus
+	role string
+}
+
+func (b electionBus) publish(e Event) {
+	b.deliver(e, func(o *observer) bool { return o.only == nil || *o.only == b.role })
+}
+
+func (b electionBus) observe(call func(Event)) (stop func()) {
+	return b.add(&observer{bus: b.eventBus, call: call, only: &b.role})
+}
+
+// deliver hands an event to those that it is for.
+func (b *eventBus) deliver(e Event, isFor func(*observer) bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.Time, e.InstanceID = time.Now(), b.instance // under the lock: the order of times is that of delivery
 	for o := range b.observers {
+		if !isFor(o) {
+			continue
+		}
 		if len(o.backlog) == observerBacklog {
 			o.missed++
 			if e.Remote {

@@ -362,7 +362,7 @@ func TestNoSecretIsTold(t *testing.T) {
 		_ = wire.Close()
 		_ = stranger.Close()
 		<-listened
-		_, err := NewElector(w.net.Client("a", password), Options{Namespace: "{", Election: ElectionOptions{LeaseTTL: 1}})
+		_, err := NewElector(w.net.Client("a", password), ElectorOptions{Namespace: "{", Election: ElectionOptions{LeaseTTL: 1}})
 		c.hears(err)
 	})
 

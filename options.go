@@ -20,7 +20,7 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// Options configure a Coordinator or an Elector. Only Namespace must be set: the zero value of
+// Options configure a Coordinator. Only Namespace must be set: the zero value of
 // every other field is a working default. A negative duration switches a thing off if it can be
 // off. The constructor refuses what is wrong with all problems at once and corrects nothing.
 type Options struct {
@@ -36,7 +36,7 @@ type Options struct {
 	InstanceID string
 	// Election holds the options of the default role.
 	Election ElectionOptions
-	// Registry holds the options of the instance registry; an Elector that stands alone has none.
+	// Registry holds the options of the instance registry.
 	Registry RegistryOptions
 	// ShutdownTimeout is how long after the end of its context Run returns at the latest, with
 	// ErrDrainTimeout if something still runs. The last of it (5 %, at most 250 ms) is for
@@ -55,6 +55,28 @@ type Options struct {
 	// random yields jitter in [0, 1), secret the nonces. Tests make them repeatable.
 	random func() float64
 	secret func() string
+}
+
+// ElectorOptions configure an Elector that stands alone: those of Options that it uses, with the
+// same defaults and the same limits. Namespace must be set.
+type ElectorOptions struct {
+	Namespace       string          // see Options
+	InstanceID      string          // see Options
+	Election        ElectionOptions // what is elected, and how
+	ShutdownTimeout time.Duration   // see Options
+	FailFast        bool            // see Options
+	Logger          *slog.Logger    // see Options
+
+	random func() float64 // see Options
+	secret func() string
+}
+
+// whole is the Options that the rest of the package goes by.
+func (o ElectorOptions) whole() Options {
+	return Options{
+		Namespace: o.Namespace, InstanceID: o.InstanceID, Election: o.Election, ShutdownTimeout: o.ShutdownTimeout,
+		FailFast: o.FailFast, Logger: o.Logger, random: o.random, secret: o.secret,
+	}
 }
 
 // ElectionOptions configure the election of one role.

@@ -272,7 +272,7 @@ func TestMetadataIsCopied(t *testing.T) {
 }
 
 func TestAllProblemsAtOnce(t *testing.T) {
-	_, err := NewElector(nil, Options{
+	_, err := New(nil, Options{
 		Namespace: "a b", InstanceID: "ü", ShutdownTimeout: -1,
 		Election: ElectionOptions{
 			Role: "since", LeaderKey: "{}", LeaseTTL: -1, Lead: []LeadFunc{nil},
@@ -406,23 +406,23 @@ func TestClients(t *testing.T) {
 	const none = "rdb = \"nil\": must be a go-redis client; without Redis use NewStandalone"
 	for name, test := range map[string]struct {
 		rdb  redis.UniversalClient
-		opts Options
+		opts ElectorOptions
 		says []string
 	}{
-		"client":            {client, Options{Namespace: "shop"}, nil},
-		"nil":               {nil, Options{Namespace: "shop"}, []string{none}},
-		"typed nil":         {(*redis.Client)(nil), Options{Namespace: "shop"}, []string{none}},
-		"typed nil cluster": {(*redis.ClusterClient)(nil), Options{Namespace: "{a}"}, []string{none}},
-		"ring":              {ring, Options{Namespace: "shop"}, []string{"rdb = \"*redis.Ring\": cannot be used"}},
-		"cluster": {cluster, Options{Namespace: "waf", Election: ElectionOptions{LeaderKey: "leader:x"}}, []string{
+		"client":            {client, ElectorOptions{Namespace: "shop"}, nil},
+		"nil":               {nil, ElectorOptions{Namespace: "shop"}, []string{none}},
+		"typed nil":         {(*redis.Client)(nil), ElectorOptions{Namespace: "shop"}, []string{none}},
+		"typed nil cluster": {(*redis.ClusterClient)(nil), ElectorOptions{Namespace: "{a}"}, []string{none}},
+		"ring":              {ring, ElectorOptions{Namespace: "shop"}, []string{"rdb = \"*redis.Ring\": cannot be used"}},
+		"cluster": {cluster, ElectorOptions{Namespace: "waf", Election: ElectionOptions{LeaderKey: "leader:x"}}, []string{
 			`Namespace = "waf": needs a {hash tag} on a Redis Cluster, and with any client but a *redis.Client, so that its keys share a slot: "{waf}"`,
 			`Election.LeaderKey = "leader:x": needs a {hash tag} on a Redis Cluster,`, `so that its keys share a slot: "{leader:x}"`,
 		}},
-		"what may be a cluster": {pipeliner, Options{Namespace: "waf", Election: ElectionOptions{LeaderKey: "leader:x"}}, []string{
+		"what may be a cluster": {pipeliner, ElectorOptions{Namespace: "waf", Election: ElectionOptions{LeaderKey: "leader:x"}}, []string{
 			`Namespace = "waf": needs a {hash tag}`, `Election.LeaderKey = "leader:x": needs a {hash tag}`,
 		}},
-		"what may be a cluster, with tags": {pipeliner, Options{Namespace: "{waf}"}, nil},
-		"cluster with tags":                {cluster, Options{Namespace: "{waf}:a", Election: ElectionOptions{LeaderKey: "leader:{x}"}}, nil},
+		"what may be a cluster, with tags": {pipeliner, ElectorOptions{Namespace: "{waf}"}, nil},
+		"cluster with tags":                {cluster, ElectorOptions{Namespace: "{waf}:a", Election: ElectionOptions{LeaderKey: "leader:{x}"}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.opts.InstanceID = "me"

@@ -350,5 +350,5 @@ func (r *Registry) flush(deadline time.Time) error {
 	for _, gate := range []*callGate{&r.beating, &r.leaving, &r.sweeping} {
 		left = cmp.Or(left, gate.flush(deadline, "a call of the registry to Redis"))
 	}
-	return errors.Join(left, r.asked.flush(deadline, questionsLeft))
+	return joined(left, r.asked.flush(deadline, questionsLeft))
 }

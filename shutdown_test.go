@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -168,7 +169,7 @@ func TestP11_RunSaysWhatStillRuns(t *testing.T) {
 				s.loop.inputs.put(func(in *loopInputs) { var well error; in.health = &well })
 				s.run()
 			},
-			says: []string{"calls to Redis, the health check", "an observer of events", "the subscription to hints"},
+			says: []string{`role "cleanup": 2 calls to Redis, role "cleanup": the health check`, "an observer of events", "the subscription to hints"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -392,8 +393,11 @@ func TestP11_WorkThatIgnoresItsContext(t *testing.T) {
 		c.pass(time.Minute)
 		took, err := a.stop()
 		require.ErrorIs(c, err, ErrDrainTimeout)
-		require.ErrorContains(c, err, `role "": leader work github.com/tenure-go/tenure.TestP11_WorkThatIgnoresItsContext.func`)
+		require.ErrorContains(c, err, `timeout: leader work github.com/tenure-go/tenure.TestP11_WorkThatIgnoresItsContext.func`)
 		require.NotContains(c, err.Error(), "other")
+		var drain *DrainError
+		require.ErrorAs(c, err, &drain)
+		require.Len(c, drain.Running, 1)
 		require.LessOrEqual(c, took, crewShutdown)
 		require.Empty(c, a.record(), "deregistered all the same")
 		require.Equal(c, "a", c.holder("tenure:leader"), "left to lapse")
@@ -678,4 +682,25 @@ func TestWithoutBeatsNothingIsRegistered(t *testing.T) {
 		require.NoError(c, err)
 		require.Equal(c, []string{"acquired #1", "leader_changed #1 a", "ended #1", "released #1"}, a.told())
 	})
+}
+
+// TestDrainErrorListsAll: whatever still runs stands in one error, beside what else went wrong.
+func TestDrainErrorListsAll(t *testing.T) {
+	require.NoError(t, joined(nil, joined(nil, nil)))
+	alone := joined(nil, errBroken)
+	require.Equal(t, errBroken, alone)
+	err := joined(
+		joined(&DrainError{Running: []string{"a"}}, errBroken),
+		nil,
+		joined(&DrainError{Running: []string{"b", "c"}}, &DrainError{Running: []string{"d"}}),
+		fmt.Errorf("%w: %w", ErrUnreachable, errNetwork),
+	)
+	var drain *DrainError
+	require.ErrorAs(t, err, &drain)
+	require.Equal(t, []string{"a", "b", "c", "d"}, drain.Running)
+	require.ErrorIs(t, err, ErrDrainTimeout)
+	require.ErrorIs(t, err, errBroken)
+	require.ErrorIs(t, err, errNetwork)
+	require.Equal(t, 1, strings.Count(err.Error(), ErrDrainTimeout.Error()))
+	require.EqualError(t, drain, "tenure: still running at the end of the shutdown timeout: a, b, c, d")
 }

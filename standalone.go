@@ -57,11 +57,17 @@ func init() { //nolint:gochecknoinits // the only way in for tenuretest and the 
 		return coordinator, controlled{control, coordinator}, err
 	}
 	hook.Repeatable = func(opts any, random func() float64, secret func() string) any {
-		o := opts.(Options)
-		o.random, o.secret = random, secret
-		return o
+		switch o := opts.(type) {
+		case ElectorOptions:
+			o.random, o.secret = random, secret
+			return o
+		case Options:
+			o.random, o.secret = random, secret
+			return o
+		}
+		return opts
 	}
-	hook.Scripts, hook.Expired = &contract, errExpired
+	hook.Scripts = &contract
 }
 
 // controlled is what tenuretest holds of a coordinator.

@@ -252,7 +252,7 @@ func (s *TaskScheduler) stop() {
 // flush waits for what was left behind, at the latest until the deadline: then it says what still
 // runs.
 func (s *TaskScheduler) flush(deadline time.Time) error {
-	return errors.Join(
+	return joined(
 		s.calls.flush(deadline, "a call of the tasks to Redis"),
 		s.schedules.flush(deadline, "a Next of a task's Schedule"),
 		s.asked.flush(deadline, questionsLeft),

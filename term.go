@@ -2,7 +2,6 @@ package tenure
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -45,8 +44,8 @@ type Term struct {
 // their context is done. The token is still the highest there is.
 func (t Term) Valid() bool { return t.live != nil && t.live.leading() }
 
-// Context is done when Valid turns false; context.Cause says why: ErrLost, ErrResigned,
-// ErrWorkFailed or ErrStopped. The context of the zero Term is done, with cause ErrNotLeader.
+// Context is done when Valid turns false; context.Cause says why: ErrLost (also ErrExpired if no
+// renewal succeeded in time), ErrResigned, ErrWorkFailed or ErrStopped. The context of the zero Term is done, with cause ErrNotLeader.
 func (t Term) Context() context.Context {
 	if t.live == nil {
 		return ended
@@ -68,9 +67,6 @@ func TermFrom(ctx context.Context) (Term, bool) {
 	term, ok := ctx.Value(termKey{}).(Term)
 	return term, ok
 }
-
-// errExpired is the cause of the end of a term that was not renewed.
-var errExpired = fmt.Errorf("%w: no renewal succeeded in time", ErrLost)
 
 // forever is how long a lease is believed in that nobody else can take.
 const forever = 100 * 365 * 24 * time.Hour
@@ -172,12 +168,12 @@ func (t *liveTerm) expire() {
 	}
 	if t.term != nil { // no task hears of the end while the term leads: a reader among the tasks may have been first
 		led := t.term.lease.Swap(nil) != nil
-		t.term.cancel(errExpired)
+		t.term.cancel(ErrExpired)
 		if led {
 			t.term.wake()
 		}
 	}
-	t.cancel(errExpired)
+	t.cancel(ErrExpired)
 	t.wake()
 	if t.tasks != nil {
 		t.tasks.expire()

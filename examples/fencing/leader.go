@@ -62,7 +62,7 @@ type worker struct {
 
 func newWorker(name string, out io.Writer, options *redis.Options, namespace string, account *account) (*worker, error) {
 	client := redis.NewClient(options)
-	elector, err := tenure.NewElector(client, tenure.Options{
+	elector, err := tenure.NewElector(client, tenure.ElectorOptions{
 		Namespace:  namespace,
 		InstanceID: name,
 		Election:   tenure.ElectionOptions{LeaseTTL: time.Second}, // short, so that its end can be watched

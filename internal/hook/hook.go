@@ -17,15 +17,11 @@ var NewControlled func(opts any) (coordinator any, control Control, err error)
 
 // What the proof needs, to repeat a history and to break the scripts.
 var (
-	// Repeatable returns the tenure.Options with these sources of jitter, in [0, 1), and of nonces.
+	// Repeatable returns the tenure.Options or tenure.ElectorOptions with these sources of jitter, in [0, 1), and of nonces.
 	// Both may be called by any goroutine.
 	Repeatable func(opts any, random func() float64, secret func() string) any
 
 	// Scripts are those that package tenure runs on Redis. They must not be exchanged while a store
 	// is being made.
 	Scripts **redisstore.Scripts
-
-	// Expired is the cause of the end of a term of which no renewal succeeded in time. It is
-	// tenure.ErrLost, too.
-	Expired error
 )

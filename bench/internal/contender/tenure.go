@@ -31,7 +31,7 @@ func newTenure(ctx context.Context, cfg Config) (Candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	elector, err := tenure.NewElector(client, tenure.Options{
+	elector, err := tenure.NewElector(client, tenure.ElectorOptions{
 		Namespace: Key, InstanceID: cfg.ID,
 		Election: tenure.ElectionOptions{LeaseTTL: cfg.TTL, RenewInterval: cfg.TTL / 3},
 	})

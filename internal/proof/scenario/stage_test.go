@@ -93,7 +93,10 @@ func (s *stage) join(name string, client redis.UniversalClient, changes ...func(
 	for _, change := range changes {
 		change(&opts)
 	}
-	elector, err := tenure.NewElector(client, opts)
+	elector, err := tenure.NewElector(client, tenure.ElectorOptions{
+		Namespace: opts.Namespace, InstanceID: opts.InstanceID, Election: opts.Election,
+		ShutdownTimeout: opts.ShutdownTimeout, FailFast: opts.FailFast, Logger: opts.Logger,
+	})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure"
-	"github.com/tenure-go/tenure/internal/hook"
 )
 
 // checker holds what happens in a world against the promises, always. A violation is kept as
@@ -227,7 +226,7 @@ func (c *checker) count() int {
 }
 
 // causes of the end of a term, the special one first.
-var causes = []error{hook.Expired, tenure.ErrLost, tenure.ErrResigned, tenure.ErrStopped}
+var causes = []error{tenure.ErrExpired, tenure.ErrLost, tenure.ErrResigned, tenure.ErrStopped}
 
 func (c *checker) ended(l *life, token int64, cause error) {
 	c.cluster.note(l.name, "ended", fmt.Sprint(cause), token)
@@ -301,7 +300,7 @@ func (c *checker) cancelled(l *life, term tenure.Term, cause error) {
 	if term.Valid() {
 		c.failed("P8: the context of term %d of %s is cancelled and the term is valid", term.Token, l.name)
 	}
-	if c.cluster.setup.kept && errors.Is(cause, hook.Expired) && (!lease.is(term) || lease.left <= 0) {
+	if c.cluster.setup.kept && errors.Is(cause, tenure.ErrExpired) && (!lease.is(term) || lease.left <= 0) {
 		c.failed("P4: the work of %s was cancelled in term %d when its lease had ended: Redis shows %+v", l.name, term.Token, lease)
 	}
 }

@@ -74,8 +74,7 @@ func (i *instance) boot() {
 		}
 	})
 	life.client = client
-	run := life.build(options)
-	life.elector.Observe(life.observe)
+	run := life.build(options, random, secret)
 	i.check.join(life)
 	i.life.Store(life)
 	i.running.Go(func() { // ends after cancel
@@ -87,13 +86,17 @@ func (i *instance) boot() {
 }
 
 // build makes the process, and returns its Run.
-func (l *life) build(options tenure.Options) func(context.Context, ...tenure.LeadFunc) error {
+func (l *life) build(options tenure.Options, random func() float64, secret func() string) func(context.Context, ...tenure.LeadFunc) error {
 	if !l.setup.tasks {
-		elector, err := tenure.NewElector(l.client, options)
+		alone := hook.Repeatable(tenure.ElectorOptions{
+			Namespace: options.Namespace, InstanceID: options.InstanceID, Election: options.Election, ShutdownTimeout: options.ShutdownTimeout,
+		}, random, secret).(tenure.ElectorOptions)
+		elector, err := tenure.NewElector(l.client, alone)
 		if err != nil {
 			l.Fatal(err)
 		}
 		l.elector = elector
+		elector.Observe(l.observe)
 		return elector.Run
 	}
 	coordinator, err := tenure.New(l.client, options)
@@ -107,6 +110,7 @@ func (l *life) build(options tenure.Options) func(context.Context, ...tenure.Lea
 	}
 	l.registry = coordinator.Registry()
 	l.elector = coordinator.Elector()
+	coordinator.Observe(l.observe)
 	return coordinator.Run
 }
 

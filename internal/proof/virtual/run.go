@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure"
-	"github.com/tenure-go/tenure/internal/hook"
 )
 
 // play plagues one world, in virtual time (testing/synctest), and says what came of it. The
@@ -107,7 +106,7 @@ func (c *checker) figures(n *nemesis) Figures {
 	defer c.mu.Unlock()
 	f := Figures{
 		Simulated: c.cluster.net.Elapsed(), Events: c.cluster.net.Trace.Count(), Terms: c.terms, Changes: c.changes,
-		Expired: c.endings[hook.Expired], Lost: c.endings[tenure.ErrLost], Resigned: c.endings[tenure.ErrResigned], Stopped: c.endings[tenure.ErrStopped],
+		Expired: c.endings[tenure.ErrExpired], Lost: c.endings[tenure.ErrLost], Resigned: c.endings[tenure.ErrResigned], Stopped: c.endings[tenure.ErrStopped],
 		Accepted: c.resource.accepted, Refused: c.resource.refused, Faults: map[string]int64{}, Network: map[string]int64{},
 		Beats: c.tap.beaten, Joined: c.tap.joined, Swept: c.tap.swept, Claims: c.tap.claims, Reruns: c.tap.reruns,
 	}

@@ -15,7 +15,7 @@ var runs = []bug{
 	{name: "draining tasks not renewed", test: "TestP8_RunningTasksFinishOnAVoluntaryEnd", breaks: "a task that finishes during a stop has one lease for it, whatever the shutdown timeout is", file: "election_loop.go",
 		old: "\tif l.cand.Keeps() {", new: "\tif false {"},
 	{name: "task hears before its term ends", test: "TestP8_TasksEndAfterTheTerm", breaks: "a task sees its context cancelled while IsLeader is true", file: "term.go",
-		old: "\t\tled := t.term.lease.Swap(nil) != nil\n\t\tt.term.cancel(errExpired)", new: "\t\tled := true"},
+		old: "\t\tled := t.term.lease.Swap(nil) != nil\n\t\tt.term.cancel(ErrExpired)", new: "\t\tled := true"},
 	{name: "attempts counted by each leader", test: "TestManyHandOversAreNoMoreAttempts", breaks: "a task that may fail three times is tried with every hand-over", file: "internal/schedule/machine_plan.go",
 		old: "attempt: c.Attempt, failed: reply.Record.Failures}", new: "attempt: c.Attempt}"},
 	{name: "pause before a retry forgotten", test: "TestManyHandOversAreNoMoreAttempts", breaks: "each hand-over tries a failing task at once", file: "internal/schedule/machine.go",
