@@ -14,11 +14,11 @@ import (
 
 // LeaderInfo is what Redis knows of the current leader.
 type LeaderInfo struct {
-	Role       string        // what is led; "" is the default role
-	InstanceID string        // if Token is 0, what a foreign client wrote: untrusted, and perhaps ""
-	Token      int64         // fencing token; 0: not a tenure client
-	Since      time.Time     // by Redis's clock, whole seconds; zero if it is unknown
-	Remaining  time.Duration // of the lease; negative: a foreign lease without expiry
+	Role       string        `json:"role"`           // what is led; "" is the default role
+	InstanceID string        `json:"instance_id"`    // if Token is 0, what a foreign client wrote: untrusted, and perhaps ""
+	Token      int64         `json:"token"`          // fencing token; 0: not a tenure client
+	Since      time.Time     `json:"since,omitzero"` // by Redis's clock, whole seconds; zero if it is unknown
+	Remaining  time.Duration `json:"-"`              // of the lease; negative: a foreign lease without expiry
 }
 
 // Elector takes part in the election of one role. Its methods are safe for concurrent use.

@@ -23,40 +23,40 @@ const (
 
 // ElectionStatus is a snapshot of an elector. It is cached: asking for it costs no round trip.
 type ElectionStatus struct {
-	Role  string
-	State ElectionState
+	Role  string        `json:"role"`
+	State ElectionState `json:"state"`
 	// Token is that of the term that is on; 0 without one. Deadline is when it ends unless it is
 	// renewed.
-	Token    int64
-	Deadline time.Time
+	Token    int64     `json:"token"`
+	Deadline time.Time `json:"deadline,omitzero"`
 	// Leader is the instance that held the lease at the last answer of Redis, "" if nobody did, or
 	// if that lease must have ended since without another answer: nothing is known then.
 	// LeaderToken is its token, 0 for a foreign client. While this candidate does not campaign it
 	// asks once per RetryInterval, and when it hears that a lease was granted.
-	Leader      string
-	LeaderToken int64
+	Leader      string `json:"leader"`
+	LeaderToken int64  `json:"leader_token"`
 	// LastAnswer is when Redis last gave a usable answer; zero: never.
-	LastAnswer time.Time
+	LastAnswer time.Time `json:"last_answer,omitzero"`
 	// Waiting says why this candidate does not lead. lease: another instance holds the lease;
 	// foreign: another program does; hold: Redis has lost data or is young; until: the lease
 	// vanished before its end; empty: Redis knows nothing of the role yet; penalty: it stands back
 	// after a term of its own; silence: it stands back since Redis gave no usable answer for a
 	// LeaseTTL; unhealthy: its health check fails; "": none of these. EventWaiting reports each
 	// change.
-	Waiting string
+	Waiting string `json:"waiting"`
 	// WaitingUntil is when that may change, by this machine's clock: when the lease ends unless it
 	// is renewed, or when leases are granted again. Zero if that is not known.
-	WaitingUntil time.Time
+	WaitingUntil time.Time `json:"waiting_until,omitzero"`
 	// HistoryWitness is false while Redis does not report its replication id (INFO refused): a
 	// failover or a restart is then noticed only by what is missing. EventHistoryUnread reports it.
-	HistoryWitness bool
+	HistoryWitness bool `json:"history_witness"`
 	// Subscription is the state of the one subscription of this process, on which it hears hints.
-	Subscription Subscription
+	Subscription Subscription `json:"subscription"`
 	// CallsInFlight counts the calls to Redis that have not returned, abandoned ones included.
-	CallsInFlight int
+	CallsInFlight int `json:"calls_in_flight"`
 	// Err is the last error of Redis, nil again after a usable answer; or what the health check
 	// says, while that keeps it from campaigning (ErrWorkFailed).
-	Err error
+	Err error `json:"-"`
 }
 
 // snapshot is what Status answers from.
@@ -75,13 +75,13 @@ type snapshot struct {
 type Subscription struct {
 	// Active reports whether hints arrive, by the last check. A check is made every max(2.5 s,
 	// T/4).
-	Active bool
+	Active bool `json:"active"`
 	// Since is when Active last changed; zero if it was never true.
-	Since time.Time
+	Since time.Time `json:"since,omitzero"`
 	// Err says why Active is false: ErrUnreachable or ErrMisconfigured, nil before the first
 	// attempt has ended. While Active is true it is nil, or ErrMisconfigured if Redis refuses to
 	// publish the hints of this process.
-	Err error
+	Err error `json:"-"`
 }
 
 // electionReport is what an election knows beside its own term, and has reported: whether Redis

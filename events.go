@@ -59,29 +59,29 @@ const (
 
 // Event is one change of state. Unset fields are zero.
 type Event struct {
-	Type       EventType
-	Time       time.Time // this machine's clock; an observer never gets an earlier one after a later one
-	InstanceID string    // of this process
-	Role       string
-	Token      int64
-	Subject    string // the instance that it is about
-	Task       string
-	Slot       time.Time
-	Attempt    int
-	Count      int
-	Step       time.Duration // of Redis's clock, with EventClockStep
-	Took       time.Duration
-	State      RunState  // of the attempt, with EventTaskFinished: succeeded, failed, interrupted or abandoned
-	Reason     string    // one word
-	Until      time.Time // this machine's clock
-	Err        error
+	Type       EventType     `json:"type"`
+	Time       time.Time     `json:"time,omitzero"` // this machine's clock; an observer never gets an earlier one after a later one
+	InstanceID string        `json:"instance_id"`   // of this process
+	Role       string        `json:"role,omitempty"`
+	Token      int64         `json:"token,omitempty"`
+	Subject    string        `json:"subject,omitempty"` // the instance that it is about
+	Task       string        `json:"task,omitempty"`
+	Slot       time.Time     `json:"slot,omitzero"`
+	Attempt    int           `json:"attempt,omitempty"`
+	Count      int           `json:"count,omitempty"`
+	Step       time.Duration `json:"-"` // of Redis's clock, with EventClockStep
+	Took       time.Duration `json:"-"`
+	State      RunState      `json:"state,omitempty"`  // of the attempt, with EventTaskFinished: succeeded, failed, interrupted or abandoned
+	Reason     string        `json:"reason,omitempty"` // one word
+	Until      time.Time     `json:"until,omitzero"`   // this machine's clock
+	Err        error         `json:"-"`
 	// Remote is set if another process did it and this one has only heard of it. It comes with
 	// EventJoined, EventDrifted, EventRecovered, EventDown and EventLeft, which are logged at Debug
 	// then. The leader that swept, or the instance that it is about, has the event without Remote.
-	Remote bool
+	Remote bool `json:"remote,omitempty"`
 	// Missed is how many events were dropped since the one before this, because the observer did
 	// not keep up. Those with Remote are dropped first.
-	Missed int
+	Missed int `json:"missed,omitempty"`
 }
 
 // observerBacklog is how many events an observer may lag behind before the oldest are dropped.

@@ -37,6 +37,7 @@ var floors = [][]string{
 	{"registry_sweep.go"},
 	{"heartbeat.go"},
 	{"tasks_loop.go", "tasks_consult.go", "tasks_run.go"}, // one loop
+	{"snapshots.go"},
 	{"coordinator.go"},
 	{"standalone.go"},
 }

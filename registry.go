@@ -35,22 +35,22 @@ const (
 // wrote are untrusted, and left out if they are no texts, or more of them than RegistryOptions
 // allow.
 type Instance struct {
-	ID string
+	ID string `json:"instance_id"`
 	// Incarnation tells one start of the process from the next. "" if another program wrote the
 	// record.
-	Incarnation string
+	Incarnation string `json:"incarnation"`
 	// State is one of the constants, or the word of another program: see InstanceUnknown.
-	State InstanceState
+	State InstanceState `json:"state"`
 	// StartedAt and LastHeartbeat are what the record says, in whole seconds of Redis's clock (of
 	// the other program's if that wrote it); zero if it says nothing.
-	StartedAt     time.Time
-	LastHeartbeat time.Time
+	StartedAt     time.Time `json:"started_at,omitzero"`
+	LastHeartbeat time.Time `json:"last_heartbeat,omitzero"`
 	// Age is the time since the last beat, by Redis's clock. A record of another program counts as
 	// beaten each time a leader saw its heartbeat key, and goes by its own last_heartbeat until a
 	// leader has seen it at all.
-	Age         time.Duration
-	WorkerCount int
-	Metadata    map[string]string
+	Age         time.Duration     `json:"-"`
+	WorkerCount int               `json:"worker_count"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
 }
 
 // InstanceQuery narrows a listing. The zero value asks for all.
@@ -64,10 +64,14 @@ type InstanceQuery struct {
 
 // Counts says how many instances there are, by state.
 type Counts struct {
-	Joining, Active, Draining, Drifted, Down int
-	Unknown                                  int // instances of other programs with a word of their own
-	Total                                    int // of these
-	Malformed                                int // entries that are no record of an instance: they are skipped
+	Joining   int `json:"joining"`
+	Active    int `json:"active"`
+	Draining  int `json:"draining"`
+	Drifted   int `json:"drifted"`
+	Down      int `json:"down"`
+	Unknown   int `json:"unknown"`   // instances of other programs with a word of their own
+	Total     int `json:"total"`     // of these
+	Malformed int `json:"malformed"` // entries that are no record of an instance: they are skipped
 }
 
 const (

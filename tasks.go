@@ -19,7 +19,7 @@ import (
 type Task struct {
 	// Name identifies the task in the namespace: [A-Za-z0-9._-]{1,128}.
 	Name string
-	// Schedule says when it is due. When its String changes, the next slot is computed anew: for
+	// Schedule says when it is due. When its Identity changes, the next slot is computed anew: for
 	// Every in step with the last run.
 	Schedule Schedule
 	// Run does the work. It must return soon after its context is done: TaskFunc says how soon.
@@ -342,7 +342,9 @@ func checkSchedule(c *checker, s Schedule, schedules *inFlight) (text string) {
 	var own string
 	schedules.begin()
 	go catch(func() error { // ends with the call; waited for below, or counted in schedules
-		own = s.String()
+		if own = s.Identity(); own == "" {
+			return errors.New("its Identity must not be empty")
+		}
 		now := time.Now().UTC()
 		if next := s.Next(now); !next.IsZero() && !next.After(now) {
 			return errors.New("its Next must return a time after its argument, or the zero time")
@@ -359,7 +361,7 @@ func checkSchedule(c *checker, s Schedule, schedules *inFlight) (text string) {
 	case err = <-answer:
 		text = own
 	case <-bound.C:
-		err = fmt.Errorf("its String and Next have not returned within %v", nextBound)
+		err = fmt.Errorf("its Identity and Next have not returned within %v", nextBound)
 	}
 	if err != nil {
 		c.refuse("Task.Schedule", fmt.Sprintf("%T", s), "%v", err)

@@ -352,7 +352,7 @@ func TestChangedSchedule(t *testing.T) {
 				b := g.leader("b", Task{Name: "t", Schedule: c.after, Run: g.run(0)})
 				g.pass(30 * time.Hour)
 				require.Equal(g, c.want, g.noted()[0])
-				require.Equal(g, c.after.String(), b.status().Schedule)
+				require.Equal(g, c.after.Identity(), b.status().Schedule)
 				b.end()
 			})
 		})

@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,8 +19,10 @@ type Schedule interface {
 	// the past as well, by one goroutine at a time for each task. The zero time, or one that is not
 	// later, ends the schedule.
 	Next(after time.Time) time.Time
-	// String identifies the schedule: when it changes, the next slot is computed anew.
-	String() string
+	// Identity tells this schedule from others. The record of the task keeps a hash of it: when it
+	// changes, the next slot is computed anew. It must be the same in every process and after every
+	// restart, so it must change only with what Next returns, and not with wording. "" is refused.
+	Identity() string
 }
 
 // Every is due in steps of d, whole milliseconds between 100 ms and ten years, counted from the
@@ -28,6 +31,9 @@ type Schedule interface {
 func Every(d time.Duration) Schedule { return every{schedule.Every(d)} }
 
 type every struct{ schedule.Every }
+
+// Identity is what String is: the interval says all.
+func (e every) Identity() string { return e.String() }
 
 func (e every) problem() string {
 	if d := time.Duration(e.Every); d < minEvery || d > maxEvery || d%time.Millisecond != 0 {
@@ -43,11 +49,22 @@ func (e every) problem() string {
 // the values of its field is refused: */90 minutes would come once an hour. The zone is UTC, or
 // what is named before it: "CRON_TZ=Europe/Berlin 30 2 * * *". A fixed time that the zone's clock
 // skips comes right after the gap, one that it shows twice comes once. If the hour or the minute
-// begins with a star, what is due in an hour that is repeated comes in both. A bad spec is an error
-// of Register.
+// begins with a star, what is due in an hour that is repeated comes in both.
+//
+// A bad spec is an error of Register. ParseCron is for specs that a user has typed.
 func Cron(spec string) Schedule {
 	parsed, err := cron.Parse(spec)
 	return calendar{Schedule: parsed, spec: spec, err: err}
+}
+
+// ParseCron is Cron with the error at once: it matches ErrMisconfigured and says which field is
+// wrong. The schedule is nil then.
+func ParseCron(spec string) (Schedule, error) {
+	parsed, err := cron.Parse(spec)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMisconfigured, err)
+	}
+	return calendar{Schedule: parsed, spec: spec}, nil
 }
 
 type calendar struct {
@@ -57,6 +74,9 @@ type calendar struct {
 }
 
 func (c calendar) String() string { return "cron " + c.spec }
+
+// Identity is the spec without the space that says nothing.
+func (c calendar) Identity() string { return "cron " + strings.Join(strings.Fields(c.spec), " ") }
 
 func (c calendar) problem() string {
 	if c.err != nil {

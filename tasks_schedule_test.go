@@ -28,7 +28,7 @@ type ownSchedule struct {
 
 func (s ownSchedule) Next(after time.Time) time.Time { return s.next(after) }
 
-func (s ownSchedule) String() string { return s.text }
+func (s ownSchedule) Identity() string { return s.text }
 
 // hangingSchedule is one whose Next blocks while it is told to.
 type hangingSchedule struct {
@@ -44,7 +44,7 @@ func (s *hangingSchedule) Next(after time.Time) time.Time {
 	return after.Truncate(s.every).Add(s.every)
 }
 
-func (s *hangingSchedule) String() string { return "hanging" }
+func (s *hangingSchedule) Identity() string { return "hanging" }
 
 // TestHungSchedule: a Next that hangs costs its task and nothing else: the loop goes on, and so
 // does the task when it returns.

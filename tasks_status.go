@@ -25,42 +25,42 @@ const (
 // TaskRecord is one run of a task. Its texts come from Redis and are untrusted; its times are by
 // Redis's clock, in UTC.
 type RunRecord struct {
-	Task       string
-	Run        string // TaskRun.ID
-	Slot       time.Time
-	Started    time.Time
-	Finished   time.Time // zero: not yet
-	State      RunState
-	Attempt    int
-	Token      int64
-	InstanceID string
-	Error      string // at most 1 KiB
+	Task       string    `json:"task"`
+	Run        string    `json:"run"` // TaskRun.ID
+	Slot       time.Time `json:"slot,omitzero"`
+	Started    time.Time `json:"started,omitzero"`
+	Finished   time.Time `json:"finished,omitzero"` // zero: not yet
+	State      RunState  `json:"state"`
+	Attempt    int       `json:"attempt"`
+	Token      int64     `json:"token"`
+	InstanceID string    `json:"instance_id"`
+	Error      string    `json:"error"` // at most 1 KiB
 }
 
 // TaskStatus is where a task stands, by its record in Redis.
 type TaskStatus struct {
-	Name string
+	Name string `json:"name"`
 	// Known says that this process has registered the task; false: an orphan, of which there is
 	// only a record.
-	Known bool
-	// Schedule is the String of its schedule here; "" if it is not known.
-	Schedule string
+	Known bool `json:"known"`
+	// Schedule is the Identity of its schedule here; "" if it is not known.
+	Schedule string `json:"schedule"`
 	// Next is the next slot; zero: there is none, or no leader has seen the task yet. One in the
 	// past waits for a leader.
-	Next time.Time
+	Next time.Time `json:"next,omitzero"`
 	// Paused says that slots pass without a run.
-	Paused bool
+	Paused bool `json:"paused"`
 	// Running says that a run is on, or was when its leader died.
-	Running bool
+	Running bool `json:"running"`
 	// Last is the last run; zero: it never ran.
-	Last RunRecord
+	Last RunRecord `json:"last,omitzero"`
 	// Skipped counts the slots that were passed over by policy.
-	Skipped int64
+	Skipped int64 `json:"skipped"`
 	// Token is that of the last leader that took the task over.
-	Token int64
+	Token int64 `json:"token"`
 	// Err says why the record could not be read; in the process that leads also what keeps the task
 	// from going on, until it does. The other tasks are not affected.
-	Err error
+	Err error `json:"-"`
 }
 
 const maxTasks = 1000 // that are listed

@@ -196,7 +196,7 @@ func tableHours(n int) time.Duration { return time.Duration(n) * time.Hour }
 // slotAt has one slot, in ms.
 type slotAt int64
 
-func (s slotAt) String() string { return "once" }
+func (s slotAt) Identity() string { return "once" }
 
 func (s slotAt) Next(after time.Time) time.Time {
 	if slot := time.UnixMilli(int64(s)); slot.After(after) {

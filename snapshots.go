@@ -1,0 +1,111 @@
+package tenure
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// This file renders the public snapshots as JSON, which is a contract: snake_case names, times in
+// UTC by RFC 3339, durations as seconds in fields whose names say so, errors as their text. A time
+// or an error that is not set is left out; of an Event everything that is not set is.
+
+// seconds is a duration as JSON.
+type seconds time.Duration
+
+// MarshalJSON gives a number with at most nine decimals.
+func (s seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
+
+// stamp is a time as JSON can have it. What is read from Redis may lie beyond the year 9999, which
+// JSON has no text for: one such record must not spoil a listing.
+func stamp(t time.Time) time.Time {
+	switch year := t.UTC().Year(); {
+	case t.IsZero():
+		return time.Time{}
+	case year > 9999:
+		return time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
+	case year < 0:
+		return time.Date(0, time.January, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return t.UTC()
+}
+
+// jsonError is an error as JSON.
+func jsonError(err error) string {
+	if err == nil {
+		return ""
+	}
+	return errorText(err)
+}
+
+// MarshalJSON renders the event; what is not set is left out.
+func (e Event) MarshalJSON() ([]byte, error) {
+	type event Event // without this method
+	e.Time, e.Slot, e.Until = stamp(e.Time), stamp(e.Slot), stamp(e.Until)
+	return json.Marshal(struct {
+		event
+		Step seconds `json:"step_seconds,omitempty"`
+		Took seconds `json:"took_seconds,omitempty"`
+		Err  string  `json:"error,omitempty"`
+	}{event(e), seconds(e.Step), seconds(e.Took), jsonError(e.Err)})
+}
+
+// MarshalJSON renders the snapshot.
+func (s ElectionStatus) MarshalJSON() ([]byte, error) {
+	type status ElectionStatus // without this method
+	s.Deadline, s.LastAnswer, s.WaitingUntil = stamp(s.Deadline), stamp(s.LastAnswer), stamp(s.WaitingUntil)
+	return json.Marshal(struct {
+		status
+		Err string `json:"error,omitempty"`
+	}{status(s), jsonError(s.Err)})
+}
+
+// MarshalJSON renders the snapshot.
+func (s Subscription) MarshalJSON() ([]byte, error) {
+	type subscription Subscription // without this method
+	s.Since = stamp(s.Since)
+	return json.Marshal(struct {
+		subscription
+		Err string `json:"error,omitempty"`
+	}{subscription(s), jsonError(s.Err)})
+}
+
+// MarshalJSON renders the leader; remaining_seconds is -1 for a lease without expiry.
+func (l LeaderInfo) MarshalJSON() ([]byte, error) {
+	type leader LeaderInfo // without this method
+	l.Since = stamp(l.Since)
+	remaining := seconds(l.Remaining)
+	if l.Remaining < 0 {
+		remaining = seconds(-time.Second)
+	}
+	return json.Marshal(struct {
+		leader
+		Remaining seconds `json:"remaining_seconds"`
+	}{leader(l), remaining})
+}
+
+// MarshalJSON renders the instance.
+func (i Instance) MarshalJSON() ([]byte, error) {
+	type instance Instance // without this method
+	i.StartedAt, i.LastHeartbeat = stamp(i.StartedAt), stamp(i.LastHeartbeat)
+	return json.Marshal(struct {
+		instance
+		Age seconds `json:"age_seconds"`
+	}{instance(i), seconds(i.Age)})
+}
+
+// MarshalJSON renders the snapshot; "last" is left out if the task never ran.
+func (s TaskStatus) MarshalJSON() ([]byte, error) {
+	type status TaskStatus // without this method
+	s.Next = stamp(s.Next)
+	return json.Marshal(struct {
+		status
+		Err string `json:"error,omitempty"`
+	}{status(s), jsonError(s.Err)})
+}
+
+// MarshalJSON renders the run.
+func (r RunRecord) MarshalJSON() ([]byte, error) {
+	type record RunRecord // without this method
+	r.Slot, r.Started, r.Finished = stamp(r.Slot), stamp(r.Started), stamp(r.Finished)
+	return json.Marshal(record(r))
+}
