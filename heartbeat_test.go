@@ -573,7 +573,7 @@ func TestLocalRegistry(t *testing.T) {
 		require.NoError(t, err)
 		bus := newEventBus("me")
 		r := newRegistry(memstore.NewRegistry(), bus, opts)
-		require.Regexp(t, `^[0-9a-f]{32}$`, r.Incarnation())
+		require.Regexp(t, `^[0-9a-f]{32}$`, r.incarnation)
 		list, err := r.Instances(t.Context(), InstanceQuery{})
 		require.NoError(t, err)
 		require.Empty(t, list)

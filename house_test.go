@@ -44,7 +44,8 @@ var floors = [][]string{
 
 // upward are the names that a file may use of one above it.
 var upward = map[string][]string{
-	"events.go → tasks_status.go": {"RunState"}, // a word of the public surface
+	"events.go → tasks_status.go": {"RunState"}, // words of the public surface
+	"options.go → tasks.go":       {"TaskFunc"},
 }
 
 // TestFilesReferDownwards: the files of the root have an order, so that each can be read with those

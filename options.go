@@ -38,6 +38,8 @@ type Options struct {
 	Election ElectionOptions
 	// Registry holds the options of the instance registry.
 	Registry RegistryOptions
+	// Tasks holds what applies to every task.
+	Tasks TaskOptions
 	// ShutdownTimeout is how long after the end of its context Run returns at the latest, with
 	// ErrDrainTimeout if something still runs. The last of it (5 %, at most 250 ms) is for
 	// observers and Logger to hear of that, and a Coordinator keeps another 10 %, at most 1 s, to
@@ -171,6 +173,32 @@ type RegistryOptions struct {
 	Metadata map[string]string
 }
 
+// TaskOptions configure the scheduler.
+type TaskOptions struct {
+	// Middleware wraps the TaskFunc of each task that is registered: the first one is called first,
+	// and calls the next. It is called by Register, once a task, and must return a TaskFunc. What
+	// that returns is the result of the attempt; TaskRun.Task says which task it is.
+	Middleware []func(next TaskFunc) TaskFunc
+	// History is how many ended runs are kept of each task, for Runs; the leader's own number
+	// counts. At most 1000; default 100. Negative: none is added.
+	History int
+}
+
+func (o TaskOptions) complete(c *checker, prefix string) TaskOptions {
+	for i, wrap := range o.Middleware {
+		if wrap == nil {
+			c.refuse(fmt.Sprintf("%sMiddleware[%d]", prefix, i), nil, "must be a function")
+		}
+	}
+	if o.History == 0 {
+		o.History = store.DefaultHistory
+	}
+	if o.History > store.MaxHistory {
+		c.refuse(prefix+"History", o.History, "must be at most %d; negative: none", store.MaxHistory)
+	}
+	return o
+}
+
 // reservedRoles are names whose lease key would be one that belongs to the lease of the default
 // role.
 var reservedRoles = []string{"since", "term", "terms", "events"}
@@ -246,6 +274,7 @@ func (o Options) complete(c *checker) Options {
 	o.Election = o.Election.complete(c, "Election.")
 	c.leaderKey("Election.", o.Namespace, o.Election.LeaderKey)
 	o.Registry = o.Registry.complete(c, "Registry.")
+	o.Tasks = o.Tasks.complete(c, "Tasks.")
 	return o
 }
 

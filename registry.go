@@ -125,9 +125,6 @@ func newRegistry(store store.Registry, bus *eventBus, opts Options) *Registry {
 	}
 }
 
-// Incarnation tells this start of the process from every other. It is random and public.
-func (r *Registry) Incarnation() string { return r.incarnation }
-
 // Instances lists the instances, in the order of their IDs. Entries that are no record of an
 // instance are skipped; Counts counts them. If there are more than the query, or a listing, may
 // have, it returns some of them and ErrTruncated. Other errors are ErrUnreachable and

@@ -288,7 +288,7 @@ func TestBeatWritesTheContract(t *testing.T) {
 		i, err := m.Instance(ctx, "pod-0")
 		require.NoError(w, err)
 		require.Equal(w, "pod-0-1", i.Incarnation)
-		require.Equal(w, m.Incarnation(), i.Incarnation)
+		require.Equal(w, m.incarnation, i.Incarnation)
 		require.Equal(w, InstanceActive, i.State)
 		require.Equal(w, 4, i.WorkerCount)
 		require.Equal(w, map[string]string{"status": "x", "incarnation": "y", "zone": `a"b`}, i.Metadata)

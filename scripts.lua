@@ -390,7 +390,6 @@ return answer('held', now, tenured and term.token or 0, term.ttl, call('PTTL', K
 --@ prelude
 local task_fields = { 'next', 'spec', 'token', 'run', 'done', 'status', 'last_scheduled', 'last_started', 'last_finished', 'attempt',
   'crashes', 'skipped', 'paused', 'instance', 'run_token', 'error', 'failures', 'retry_at', 'lease', 'pauses' }
-local HISTORY = 100 -- runs kept, about
 
 -- compared are the texts that a later request names as it has read them: the reply has to give them as they are compared. What is
 -- too long for a reply, or not plain ASCII, was not written by tenure.
@@ -440,9 +439,11 @@ local function entry(now, task, run, status, text)
     'attempt', task.attempt, 'token', task.run_token, 'instance', task.instance, 'error', text }
 end
 
--- remember comes last: if Redis refuses it, the error is reported, and the call asked again answers that it was done.
-local function remember(runs, run)
-  local reply = redis.pcall('XADD', runs, 'MAXLEN', '~', HISTORY, '*', unpack(run))
+-- remember keeps the youngest runs, as many as the caller says. It comes last: if Redis refuses it, the error is reported, and the
+-- call asked again answers that it was done.
+local function remember(runs, keep, run)
+  if keep == '0' then return end
+  local reply = redis.pcall('XADD', runs, 'MAXLEN', keep, '*', unpack(run))
   if type(reply) ~= 'table' or not reply.err then return end
   local text = reply.err
   if string.sub(text, 1, 4) == 'ERR ' then text = 'BADRUNS ' .. string.sub(text, 5) end -- the last ID that there can be is taken
@@ -485,7 +486,8 @@ return task_answer('ok', now, task)
 -- written again, in case it was lost. KEYS: 2 history, 3 index.
 -- ARGV: 1 token, 2 run ID, 3 kind (slot: a due slot | again: the run that another leader left behind | extra: no slot),
 --       4 what is to be there still (slot: the next slot; again: ID of the run left behind; extra: when a run last ended), 5 slot,
---       6 the slot after it, 7 hash of the spec, 8 instance ID, 9 slots skipped, 10 attempt, 11 name of the task.
+--       6 the slot after it, 7 hash of the spec, 8 instance ID, 9 slots skipped, 10 attempt, 11 name of the task, 12 runs that the
+--       history keeps (0: none is added).
 -- Verdicts: claimed | early | paused | moved | fenced.
 local now, token, run, kind = time(), tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local task = read_task(KEYS[1], now)
@@ -518,7 +520,7 @@ else
 end
 set_task(KEYS[1], task, fields)
 note('SADD', KEYS[3], ARGV[11])
-if lost then remember(KEYS[2], lost) end
+if lost then remember(KEYS[2], ARGV[12], lost) end
 return task_answer('claimed', now, task)
 
 --@ retry_task
@@ -540,7 +542,8 @@ return task_answer('ok', now, task)
 -- Ends a run, once. Begins with a write that a full Redis allows. Leaders that died in a row of the task are counted from the last run
 -- that came to an end. KEYS 2: history.
 -- ARGV: 1 token, 2 run ID, 3 status (succeeded, failed, interrupted, abandoned; returned: claimed, never started), 4 error, 5 attempt
---       ('': leave it), 6 attempts that have failed ('': leave it), 7 ms until the next attempt ('': leave it).
+--       ('': leave it), 6 attempts that have failed ('': leave it), 7 ms until the next attempt ('': leave it), 8 runs that the history
+--       keeps (0: this one is not added).
 -- Verdicts: done | gone (no such run) | fenced.
 local now, token, run, status = time(), tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local task = read_task(KEYS[1], now)
@@ -564,7 +567,7 @@ elseif status == 'succeeded' or status == 'failed' then
   fields.crashes = '0'
 end
 set_task(KEYS[1], task, fields)
-if status ~= 'returned' then remember(KEYS[2], entry(now, task, run, status, ARGV[4])) end
+if status ~= 'returned' then remember(KEYS[2], ARGV[8], entry(now, task, run, status, ARGV[4])) end
 return task_answer('done', now, task)
 
 --@ read_task

@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/hook"
@@ -55,6 +56,11 @@ func init() { //nolint:gochecknoinits // the only way in for tenuretest and the 
 	hook.NewControlled = func(opts any) (any, hook.Control, error) {
 		coordinator, control, err := newLocal(opts.(Options), false, forTests)
 		return coordinator, controlled{control, coordinator}, err
+	}
+	hook.NewTerm = func(parent context.Context, token int64) (context.Context, func(error)) {
+		term := Term{InstanceID: "test", Token: token, Since: time.Now().UTC().Truncate(time.Second)}
+		live := begin(parent, term, lease.Lease{Sent: readClock(), Life: forever}, func() {})
+		return live.ctx, live.end
 	}
 	hook.Repeatable = func(opts any, random func() float64, secret func() string) any {
 		switch o := opts.(type) {

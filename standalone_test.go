@@ -25,7 +25,7 @@ func TestStandaloneLife(t *testing.T) {
 		require.Equal(c, []string{"alone active"}, a.list())
 		instance, err := a.Registry().Instance(context.Background(), "alone")
 		require.NoError(c, err)
-		require.Equal(c, a.Registry().Incarnation(), instance.Incarnation)
+		require.Equal(c, a.Registry().incarnation, instance.Incarnation)
 		term, _ := a.Elector().Term()
 		leader, err := a.Elector().Leader(context.Background())
 		require.NoError(c, err)

@@ -194,6 +194,8 @@ type taskConfig struct {
 	random   func() float64 // draws what is taken off a backoff
 	grace    time.Duration  // of a task that names none
 	patience time.Duration  // a run that goes on for so long after the end of its context is reported
+	keep     store.Keep     // of the runs that have ended
+	wraps    []func(TaskFunc) TaskFunc
 }
 
 // taskConfig is that of the tasks that the leader of the default role runs.
@@ -207,6 +209,8 @@ func (o Options) taskConfig(tasks store.Tasks, bus *eventBus) taskConfig {
 		random:   o.random,
 		grace:    max(schedule.DefaultGrace, o.Election.LeaseTTL+30*time.Second),
 		patience: overrunPatience(o.ShutdownTimeout),
+		keep:     store.Keep(o.Tasks.History),
+		wraps:    o.Tasks.Middleware,
 	}
 }
 
@@ -226,6 +230,9 @@ func newTaskScheduler(c taskConfig) *TaskScheduler {
 func (s *TaskScheduler) Register(t Task) error {
 	var c checker
 	text := t.complete(&c, &s.schedules, s.grace)
+	if t.Run != nil {
+		t.Run = wrap(&c, t.Run, s.wraps)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.find(t.Name) != nil {
@@ -240,6 +247,24 @@ func (s *TaskScheduler) Register(t Task) error {
 	s.tasks = append(s.tasks, &registered{Task: t, text: text, spec: schedule.Hash(text)})
 	s.wake.nudge()
 	return nil
+}
+
+// wrap puts the middleware around a task, the first outermost.
+func wrap(c *checker, run TaskFunc, wraps []func(TaskFunc) TaskFunc) TaskFunc {
+	for i, around := range slices.Backward(wraps) {
+		var wrapped TaskFunc
+		catch(func() error { wrapped = around(run); return nil }, func(err error) {
+			switch {
+			case err != nil:
+				c.refuse(fmt.Sprintf("Tasks.Middleware[%d]", i), "func", "%v", err)
+			case wrapped == nil:
+				c.refuse(fmt.Sprintf("Tasks.Middleware[%d]", i), "func", "must return a TaskFunc")
+			default:
+				run = wrapped
+			}
+		})
+	}
+	return run
 }
 
 // stop lets no further task in.

@@ -375,10 +375,12 @@ func (s *TaskScheduler) ask(ctx context.Context, name string, call any) (store.T
 	case store.TaskPlan:
 		return s.store.Plan(ctx, name, call)
 	case store.TaskClaim:
+		call.Keep = s.keep
 		return s.store.Claim(ctx, name, call)
 	case store.TaskRetry:
 		return s.store.Retry(ctx, name, call)
 	case store.TaskFinish:
+		call.Keep = s.keep
 		return s.store.Finish(ctx, name, call)
 	default:
 		return s.store.Record(ctx, name)

@@ -339,7 +339,9 @@ func FuzzTask(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, spec string, period, timeout, jitter, backoff, maxBackoff int64, attempts, catchUp int, policies uint8) {
 		task := Task{
 			Name: name, Schedule: Every(time.Duration(period)), Run: run, Timeout: time.Duration(timeout), Jitter: time.Duration(jitter), MaxCatchUp: catchUp,
-			Overlap: OverlapPolicy(policies & 3), Missed: MissedPolicy(policies >> 2 & 3), Abandoned: AbandonedPolicy(policies >> 4 & 3),
+			Overlap:   []OverlapPolicy{"", OverlapSkip, OverlapQueue, "x"}[policies&3],
+			Missed:    []MissedPolicy{MissedRunOnce, MissedSkip, MissedRunAll, "x"}[policies>>2&3],
+			Abandoned: []AbandonedPolicy{"", AbandonedRerun, AbandonedFail, "x"}[policies>>4&3],
 			Retry: RetryPolicy{Attempts: attempts, Backoff: time.Duration(backoff), MaxBackoff: time.Duration(maxBackoff)},
 		}
 		if spec != "" {
@@ -370,4 +372,19 @@ func FuzzTask(f *testing.F) {
 		require.True(t, time.Millisecond <= r.Retry.Backoff && r.Retry.Backoff <= r.Retry.MaxBackoff && r.Retry.MaxBackoff <= maxPeriod)
 		require.True(t, r.MaxCatchUp > 0 && r.Timeout >= 0)
 	})
+
+// TestParseCron: a spec that a user has typed is answered at once, with what is wrong with it.
+func TestParseCron(t *testing.T) {
+	s, err := ParseCron("CRON_TZ=Europe/Berlin  30 2 * *  1-5")
+	require.NoError(t, err)
+	require.Equal(t, Cron("CRON_TZ=Europe/Berlin 30 2 * * 1-5").Identity(), s.Identity(), "space says nothing")
+	require.NotEqual(t, Cron("30 2 * * 1-5").Identity(), s.Identity())
+	after := time.Date(2026, 7, 3, 12, 0, 0, 0, time.UTC)
+	require.Equal(t, time.Date(2026, 7, 6, 0, 30, 0, 0, time.UTC), s.Next(after).UTC())
+	for _, spec := range []string{"", "61 * * * *", "* * * *", "CRON_TZ=Nowhere/City 0 * * * *", "@every 5m", "0 0 30 2 *"} {
+		s, err := ParseCron(spec)
+		require.ErrorIs(t, err, ErrMisconfigured, spec)
+		require.ErrorContains(t, err, spec)
+		require.Nil(t, s)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func TestRegisterRefuses(t *testing.T) {
 			with(func(t *Task) { t.Schedule = Cron("CRON_TZ=Nowhere/City 0 * * * *") }), with(func(t *Task) { t.Schedule = Cron("@every 5m") }),
 			with(func(t *Task) { t.Schedule = own(func(time.Time) time.Time { panic("no") }) }),
 			with(func(t *Task) { t.Schedule = own(func(after time.Time) time.Time { return after }) }),
-			with(func(t *Task) { t.Schedule = (*ownSchedule)(nil) }),
+			with(func(t *Task) { t.Schedule = (*ownSchedule)(nil) }), with(func(t *Task) { t.Schedule = ownSchedule{next: func(time.Time) time.Time { return time.Time{} }} }),
 		},
 		"Task.Timeout":          {with(func(t *Task) { t.Timeout = -1 }), with(func(t *Task) { t.Timeout = math.MaxInt64 })},
 		"Task.Jitter":           {with(func(t *Task) { t.Jitter = -1 }), with(func(t *Task) { t.Jitter = 25 * time.Hour }), with(func(t *Task) { t.Jitter = time.Hour })},
@@ -167,4 +168,57 @@ func TestTaskStoreUnreachable(t *testing.T) {
 	require.ErrorIs(t, s.Pause(ctx, "t"), ErrUnreachable)
 	_, _, err = s.store.Records(ctx, []string{"t"})
 	require.ErrorIs(t, err, ErrUnreachable)
+}
+
+// TestMiddleware: each task runs within all of it, the first outermost, and what that returns is the
+// result of the attempt. What is no middleware is refused, and nothing is registered.
+func TestMiddleware(t *testing.T) {
+	onTaskStage(t, func(g *taskStage) {
+		around := func(name string) func(TaskFunc) TaskFunc {
+			return func(next TaskFunc) TaskFunc {
+				return func(ctx context.Context, run TaskRun) error {
+					g.note("%s %s", name, run.Task)
+					return errors.Join(next(ctx, run), errBroken)
+				}
+			}
+		}
+		a := g.member("a")
+		a.wraps = []func(TaskFunc) TaskFunc{around("outer"), around("inner")}
+		require.NoError(g, a.Register(Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)}))
+		a.begin()
+		g.pass(61 * time.Minute)
+		require.Equal(g, []string{"1h0m0s outer t", "1h0m0s inner t", "1h0m0s t 1h0m0s #1 starts"}, g.noted())
+		require.Equal(g, RunFailed, a.status().Last.State)
+
+		b := g.member("b")
+		for _, bad := range []func(TaskFunc) TaskFunc{
+			func(TaskFunc) TaskFunc { return nil }, func(TaskFunc) TaskFunc { panic("no") },
+		} {
+			b.wraps = []func(TaskFunc) TaskFunc{around("outer"), bad}
+			err := b.Register(Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
+			require.ErrorIs(g, err, ErrMisconfigured)
+			require.ErrorContains(g, err, "Tasks.Middleware[1]")
+		}
+		require.Empty(g, b.known())
+	})
+}
+
+// TestHistoryHeedsTheOptions: how many runs are kept is the leader's option.
+func TestHistoryHeedsTheOptions(t *testing.T) {
+	for keep, want := range map[int]int{0: 100, 7: 7, -1: 0} {
+		t.Run(strconv.Itoa(keep), func(t *testing.T) {
+			onTaskStage(t, func(g *taskStage) {
+				var c checker
+				o := TaskOptions{History: keep}.complete(&c, "Tasks.")
+				require.NoError(g, c.err())
+				a := g.member("a", Task{Name: "t", Schedule: Every(time.Minute), Run: g.run(0)})
+				a.keep = store.Keep(o.History)
+				a.begin()
+				g.pass(150 * time.Minute)
+				runs, err := a.Runs(g.Context(), "t", 1000)
+				require.NoError(g, err)
+				require.Len(g, runs, want)
+			})
+		})
+	}
 }

@@ -3,6 +3,7 @@
 package tenuretest
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -74,4 +75,17 @@ func (c *Control) await(reached func() bool, what string) {
 			c.t.Fatalf("tenuretest: the coordinator does not %s: is its Run going on?", what)
 		}
 	}
+}
+
+// Context returns a context as leader work and tasks get it, of a term with the given fencing token,
+// for a test that calls them itself: tenure.TermFrom finds the term, which is valid until the test
+// ends. It needs no coordinator. The token must be positive.
+func Context(t testing.TB, token int64) context.Context {
+	t.Helper()
+	if token <= 0 {
+		t.Fatalf("tenuretest.Context: token %d: must be positive", token)
+	}
+	ctx, end := hook.NewTerm(t.Context(), token)
+	t.Cleanup(func() { end(tenure.ErrStopped) })
+	return ctx
 }

@@ -2,7 +2,11 @@
 // it. Package tenure sets the variables when it is loaded.
 package hook
 
-import "github.com/tenure-go/tenure/internal/redisstore"
+import (
+	"context"
+
+	"github.com/tenure-go/tenure/internal/redisstore"
+)
 
 // Control switches what grants the leases of a coordinator without Redis, and says which of its
 // roles lead. It is safe for concurrent use.
@@ -14,6 +18,10 @@ type Control interface {
 // NewControlled makes a *tenure.Coordinator out of tenure.Options whose leases are granted only
 // while its Control says so.
 var NewControlled func(opts any) (coordinator any, control Control, err error)
+
+// NewTerm makes a context of a term with this token, which is valid until end is called with a
+// cause, or parent is done.
+var NewTerm func(parent context.Context, token int64) (ctx context.Context, end func(cause error))
 
 // What the proof needs, to repeat a history and to break the scripts.
 var (

@@ -23,9 +23,6 @@ type Tasks struct {
 	history map[string][]store.Run
 }
 
-// maxHistory is how many runs of a task are kept.
-const maxHistory = 100
-
 // NewTasks returns a store without records that lives by the given clocks.
 func NewTasks(clock func() lease.Reading) *Tasks {
 	return &Tasks{clock: clock, began: clock(), records: make(map[string]*store.TaskRecord), history: make(map[string][]store.Run)}
@@ -131,7 +128,7 @@ func (s *Tasks) Claim(_ context.Context, name string, c store.TaskClaim) (store.
 				r.Scheduled, r.Failures = now, 0
 			case r.Run != "":
 				r.Crashes++
-				s.remember(name, r, now, r.Run, store.RunAbandoned, "")
+				s.remember(name, c.Keep, r, now, r.Run, store.RunAbandoned, "")
 			}
 		}
 		r.Run, r.RunToken, r.Status, r.Started, r.Attempt, r.Instance = c.Run, c.Token, store.RunRunning, now, c.Attempt, c.Instance
@@ -178,19 +175,23 @@ func (s *Tasks) Finish(_ context.Context, name string, f store.TaskFinish) (stor
 			r.Crashes = 0
 		}
 		if f.Status != store.RunReturned {
-			s.remember(name, r, now, f.Run, f.Status, f.Text)
+			s.remember(name, f.Keep, r, now, f.Run, f.Status, f.Text)
 		}
 		return store.TaskDone
 	})
 }
 
-func (s *Tasks) remember(name string, r *store.TaskRecord, now int64, run string, status store.RunState, text string) {
+func (s *Tasks) remember(name string, keep store.Keep, r *store.TaskRecord, now int64, run string, status store.RunState, text string) {
+	most := keep.Runs()
+	if most == 0 {
+		return
+	}
 	s.history[name] = append(s.history[name], store.Run{
 		Run: run, Slot: store.Time(r.Scheduled), Started: store.Time(r.Started), Finished: store.Time(now), Status: status,
 		Attempt: r.Attempt, Token: r.RunToken, InstanceID: r.Instance, Error: text,
 	})
-	if runs := s.history[name]; len(runs) > maxHistory {
-		s.history[name] = slices.Clone(runs[len(runs)-maxHistory:])
+	if runs := s.history[name]; len(runs) > most {
+		s.history[name] = slices.Clone(runs[len(runs)-most:])
 	}
 }
 

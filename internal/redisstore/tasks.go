@@ -64,7 +64,7 @@ func (s *Store) Plan(ctx context.Context, name string, p store.TaskPlan) (store.
 
 func (s *Store) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
 	reply, err := s.askTask(ctx, s.scripts.claimTask, "3", s.keys.Task(name), s.keys.Runs(name), s.keys.Tasks(), c.Token, c.Run, c.Kind,
-		c.Expect, c.Slot, c.Next, c.Spec, c.Instance, c.Skipped, c.Attempt, name)
+		c.Expect, c.Slot, c.Next, c.Spec, c.Instance, c.Skipped, c.Attempt, name, c.Keep.Runs())
 	if err == nil && reply.Verdict == store.TaskClaimed && reply.Record.Run != c.Run {
 		return store.TaskReply{}, fmt.Errorf("%w: %s answers about run %.100q", store.ErrUnreachable, s.scripts.claimTask.name, reply.Record.Run)
 	}
@@ -80,7 +80,7 @@ func (s *Store) Finish(ctx context.Context, name string, f store.TaskFinish) (st
 		retryIn = strconv.FormatInt(f.RetryIn.Milliseconds(), 10)
 	}
 	return s.askTask(ctx, s.scripts.finishTask, "2", s.keys.Task(name), s.keys.Runs(name), f.Token, f.Run, string(f.Status), f.Text, attempt,
-		failures, retryIn)
+		failures, retryIn, f.Keep.Runs())
 }
 
 func (s *Store) Retry(ctx context.Context, name string, r store.TaskRetry) (store.TaskReply, error) {

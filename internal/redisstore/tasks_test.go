@@ -407,9 +407,24 @@ func TestTaskHistoryIsCapped(t *testing.T) {
 		}
 		runs, err := db.Runs(ctx, "t", 5000)
 		require.NoError(t, err)
-		require.Less(t, len(runs), 250)
-		require.GreaterOrEqual(t, len(runs), 100)
+		require.Len(t, runs, store.DefaultHistory)
 		require.Equal(t, "r399", runs[0].Run)
+		for i, c := range []struct {
+			keep   store.Keep
+			want   int
+			newest string
+		}{{102, 101, "k0"}, {3, 3, "k1"}, {-1, 3, "k1"}, {1, 1, "k3"}} {
+			run := fmt.Sprint("k", i)
+			_, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: run, Kind: store.ClaimExtra, Expect: strconv.FormatInt(ended, 10), Attempt: 1, Keep: c.keep})
+			require.NoError(t, err)
+			reply, err := db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: run, Status: store.RunSucceeded, Keep: c.keep})
+			require.NoError(t, err)
+			ended = reply.Record.Finished
+			runs, err = db.Runs(ctx, "t", 5000)
+			require.NoError(t, err)
+			require.Len(t, runs, c.want, "%d", c.keep)
+			require.Equal(t, c.newest, runs[0].Run)
+		}
 		if db, ok := db.(*Store); ok {
 			add := &redis.XAddArgs{Stream: db.keys.Runs("t"), Values: []any{"slot", "x", "finished", strings.Repeat("9", 15), "error", strings.Repeat("x", 1<<20)}}
 			require.NoError(t, db.rdb.XAdd(ctx, add).Err())

@@ -80,6 +80,25 @@ type TaskClaim struct {
 	Instance   string
 	Skipped    int
 	Attempt    int
+	Keep       Keep
+}
+
+// Keep is how many ended runs the history of a task keeps. Zero: DefaultHistory; negative: none is
+// added.
+type Keep int
+
+// DefaultHistory is how many ended runs are kept if nothing else is said, MaxHistory the most.
+const (
+	DefaultHistory = 100
+	MaxHistory     = 1000
+)
+
+// Runs is that number.
+func (k Keep) Runs() int {
+	if k == 0 {
+		return DefaultHistory
+	}
+	return max(int(k), 0)
 }
 
 // What is claimed.
@@ -107,6 +126,7 @@ type TaskFinish struct {
 	Attempt  int           // 0: leave it, and the failures
 	Failures int           // attempts that have failed
 	RetryIn  time.Duration // until the next attempt; 0: leave it
+	Keep     Keep
 }
 
 // Verdicts of a decision on a task.
