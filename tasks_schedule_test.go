@@ -342,7 +342,7 @@ func FuzzTask(f *testing.F) {
 			Overlap:   []OverlapPolicy{"", OverlapSkip, OverlapQueue, "x"}[policies&3],
 			Missed:    []MissedPolicy{MissedRunOnce, MissedSkip, MissedRunAll, "x"}[policies>>2&3],
 			Abandoned: []AbandonedPolicy{"", AbandonedRerun, AbandonedFail, "x"}[policies>>4&3],
-			Retry: RetryPolicy{Attempts: attempts, Backoff: time.Duration(backoff), MaxBackoff: time.Duration(maxBackoff)},
+			Retry:     RetryPolicy{Attempts: attempts, Backoff: time.Duration(backoff), MaxBackoff: time.Duration(maxBackoff)},
 		}
 		if spec != "" {
 			task.Schedule = Cron(spec)
@@ -372,6 +372,7 @@ func FuzzTask(f *testing.F) {
 		require.True(t, time.Millisecond <= r.Retry.Backoff && r.Retry.Backoff <= r.Retry.MaxBackoff && r.Retry.MaxBackoff <= maxPeriod)
 		require.True(t, r.MaxCatchUp > 0 && r.Timeout >= 0)
 	})
+}
 
 // TestParseCron: a spec that a user has typed is answered at once, with what is wrong with it.
 func TestParseCron(t *testing.T) {

@@ -173,7 +173,7 @@ func TestTaskStoreUnreachable(t *testing.T) {
 // TestMiddleware: each task runs within all of it, the first outermost, and what that returns is the
 // result of the attempt. What is no middleware is refused, and nothing is registered.
 func TestMiddleware(t *testing.T) {
-	onTaskStage(t, func(g *taskStage) {
+	inTaskCluster(t, func(g *taskCluster) {
 		around := func(name string) func(TaskFunc) TaskFunc {
 			return func(next TaskFunc) TaskFunc {
 				return func(ctx context.Context, run TaskRun) error {
@@ -207,7 +207,7 @@ func TestMiddleware(t *testing.T) {
 func TestHistoryHeedsTheOptions(t *testing.T) {
 	for keep, want := range map[int]int{0: 100, 7: 7, -1: 0} {
 		t.Run(strconv.Itoa(keep), func(t *testing.T) {
-			onTaskStage(t, func(g *taskStage) {
+			inTaskCluster(t, func(g *taskCluster) {
 				var c checker
 				o := TaskOptions{History: keep}.complete(&c, "Tasks.")
 				require.NoError(g, c.err())
