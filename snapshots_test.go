@@ -41,10 +41,10 @@ func TestSnapshotsAreAContract(t *testing.T) {
 				`"waiting":"hold","waiting_until":"2026-07-01T10:00:00.25Z","history_witness":true,` +
 				`"subscription":{"active":true,"since":"2026-07-01T10:00:00.25Z","error":"no \"route\""},"calls_in_flight":1,"error":"no \"route\""}`,
 		},
-		{LeaderInfo{Remaining: -1}, `{"instance_id":"","token":0,"remaining_seconds":-1}`},
+		{LeaderInfo{Remaining: -1}, `{"role":"","instance_id":"","token":0,"remaining_seconds":-1}`},
 		{
-			LeaderInfo{InstanceID: "a", Token: 7, Since: at, Remaining: 1234 * time.Millisecond},
-			`{"instance_id":"a","token":7,"since":"2026-07-01T10:00:00.25Z","remaining_seconds":1.234}`,
+			LeaderInfo{Role: "r", InstanceID: "a", Token: 7, Since: at, Remaining: 1234 * time.Millisecond},
+			`{"role":"r","instance_id":"a","token":7,"since":"2026-07-01T10:00:00.25Z","remaining_seconds":1.234}`,
 		},
 		{Instance{}, `{"instance_id":"","incarnation":"","state":"","worker_count":0,"age_seconds":0}`},
 		{
