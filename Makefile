@@ -15,7 +15,7 @@ RACE          ?= $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race,$(warning
 TEST_TIMEOUT  ?= 16m
 SHORT_TIMEOUT ?= 8m
 TEST_FLAGS    ?= $(RACE) -count=1 -timeout=$(TEST_TIMEOUT)
-SHORT_FLAGS   ?= $(RACE) -short -timeout=$(SHORT_TIMEOUT)
+SHORT_FLAGS   ?= -short -count=1 -timeout=$(SHORT_TIMEOUT)
 COVER_FLAGS   ?= -count=1 -timeout=$(TEST_TIMEOUT)
 ARGS          ?=
 
@@ -60,7 +60,7 @@ test: setup ## Test every module with the race detector, on real redis-servers t
 	$(call each,$(GO) test $(TEST_FLAGS) $(ARGS) ./...)
 
 .PHONY: test-short
-test-short: ## Test what needs nothing but Go
+test-short: ## Test what needs nothing but Go, without the race detector
 	$(call each,$(GO) test $(SHORT_FLAGS) $(ARGS) ./...)
 
 .PHONY: cover

@@ -101,6 +101,9 @@ func TestVirtualP1_DeafLeaderHearsTheNextRollCall(t *testing.T) {
 // faster: it renews as soon as its subscription stands again.
 func TestVirtualP1_ColdStandby(t *testing.T) {
 	for n := range 20 {
+		if testing.Short() && n%5 != 0 {
+			continue
+		}
 		inCluster(t, func(c *cluster) {
 			a := c.member("a").start()
 			c.pass(21 * time.Second) // right after a renewal, so that the next one is far
@@ -218,8 +221,11 @@ func TestForgedOrigin(t *testing.T) {
 // 10 ms, and a newcomer that remembers nothing asks for all of them: none is led twice.
 func TestVirtualP1_RollCallOfManyRoles(t *testing.T) {
 	many := 1000
-	if testing.Short() || simnet.Race {
+	if simnet.Race {
 		many = 250
+	}
+	if testing.Short() {
+		many = 100
 	}
 	slow := simnet.Faults{MinLatency: 5 * time.Millisecond, MaxLatency: 5 * time.Millisecond}
 	inCluster(t, func(c *cluster) {

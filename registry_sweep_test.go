@@ -122,7 +122,7 @@ var crowds = map[string]struct {
 // that is cut off loses at most a quarter, and is reported once. All of it comes back.
 func TestP9_CrowdThatIsCutOff(t *testing.T) {
 	for name, test := range crowds {
-		if simnet.Race && test.size == 60 && test.options.SweepInterval != time.Second {
+		if test.size == 60 && (simnet.Race && test.options.SweepInterval != time.Second || testing.Short()) {
 			continue // `make bugs` runs them without the race detector
 		}
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestP9_CrowdThatIsCutOff(t *testing.T) {
 // TestDeadCrowdIsRemoved: of a crowd that is dead a quarter of all goes each time that a hold ends.
 func TestDeadCrowdIsRemoved(t *testing.T) {
 	for name, test := range crowds {
-		if test.size == 60 && (simnet.Race || test.together || test.options.SweepInterval != 30*time.Second) {
+		if test.size == 60 && (testing.Short() || simnet.Race || test.together || test.options.SweepInterval != 30*time.Second) {
 			continue // an hour of each takes long, and shows the same
 		}
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestDeadCrowdIsRemoved(t *testing.T) {
 // set, nobody is said to have drifted: they have two beats of time from when the sweeper sees that.
 func TestNobodyDriftsInAnOutage(t *testing.T) {
 	outages := []time.Duration{20 * time.Second, 50 * time.Second, 70 * time.Second, 90 * time.Second, 2 * time.Minute, 10 * time.Minute}
-	if simnet.Race {
+	if testing.Short() || simnet.Race {
 		outages = outages[2:4]
 	}
 	everybody := func(c *crowd, d time.Duration) {
@@ -221,7 +221,11 @@ func TestNobodyDriftsInAnOutage(t *testing.T) {
 // TestInstancesThatDieOneByOne: each is removed, though they are a crowd for the rule, and no later
 // than a hold after its turn.
 func TestInstancesThatDieOneByOne(t *testing.T) {
-	for _, pause := range []time.Duration{time.Second, 20 * time.Second, time.Minute, 4 * time.Minute, 6 * time.Minute} {
+	pauses := []time.Duration{time.Second, 6 * time.Minute, 20 * time.Second, time.Minute, 4 * time.Minute}
+	if testing.Short() {
+		pauses = pauses[:2]
+	}
+	for _, pause := range pauses {
 		t.Run(pause.String(), func(t *testing.T) {
 			together(t)
 			inCrowd(t, 8, false, RegistryOptions{}, func(c *crowd) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -34,6 +35,9 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	// miniredis builds a Lua state for each script, and all of it is garbage at once.
+	debug.SetGCPercent(800)
+	debug.SetMemoryLimit(1 << 30)
 	m.Run()
 }
 

@@ -35,7 +35,7 @@ func TestPromisesUnderFaults(t *testing.T) {
 			if testing.Short() || raceEnabled {
 				seeds = (seeds + 9) / 10
 			}
-			if testing.Short() && raceEnabled {
+			if testing.Short() {
 				p.Length, seeds = min(p.Length, 12*time.Hour), (seeds+1)/2
 			}
 			var all Tally
@@ -117,7 +117,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"the grid goes on", short("steady: processes and network"), 0, Broken{FreshGrid: true}, "P10", 3},
 	}
 	for _, tt := range tests {
-		if raceEnabled && tt.seeds > 200 {
+		if (raceEnabled || testing.Short()) && tt.seeds > 200 || testing.Short() && tt.profile.Length > time.Hour {
 			continue // it shows without the race detector
 		}
 		t.Run(tt.without, func(t *testing.T) {
@@ -197,7 +197,10 @@ func TestOutsideTheConditionsLeadersOverlap(t *testing.T) {
 	if testing.Short() && raceEnabled {
 		seeds = 50
 	}
-	for _, p := range Outside {
+	for i, p := range Outside {
+		if testing.Short() && i > 1 {
+			break
+		}
 		var all Tally
 		for seed := firstSeed; seed < firstSeed+seeds && all.Overlaps.Count == 0; seed++ {
 			c := New(Options{Seed: seed, Profile: p}).Run()

@@ -49,8 +49,7 @@ func TestVirtualNoticesBrokenScripts(t *testing.T) {
 		t.Skip("the scripts are broken already")
 	}
 	simnet.Exact(t)
-	spareGC(t)
-	for _, tt := range []struct{ name, before, after, profile, wrong string }{
+	for i, tt := range []struct{ name, before, after, profile, wrong string }{
 		{
 			"a sweep removes the drifted", "if silence >= down and removable > 0", "if silence >= drifted and removable > 0",
 			"tasks-base", "P9: ",
@@ -82,6 +81,9 @@ func TestVirtualNoticesBrokenScripts(t *testing.T) {
 			"tasks-calm", "P10: no run of",
 		},
 	} {
+		if testing.Short() && i%6 != 0 {
+			continue
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			breakScripts(t, tt.before, tt.after)
 			for seed := range uint64(4) {
@@ -127,7 +129,9 @@ func TestVirtualShrinks(t *testing.T) {
 	if !simnet.Exact(t) {
 		t.Skip("the race detector disturbs the order of goroutines")
 	}
-	spareGC(t)
+	if testing.Short() {
+		t.Skip("plays a run again and again")
+	}
 	request := Request{Profile: "del", Seed: 5, Length: 4 * time.Minute}
 	kinds := catalog().Quiet
 	var smallest Result

@@ -3,6 +3,7 @@ package virtual
 import (
 	"fmt"
 	"os"
+	"runtime/debug"
 	"testing"
 
 	"github.com/tenure-go/tenure/internal/hook"
@@ -22,6 +23,9 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	// miniredis builds a Lua state for each script, and all of it is garbage at once.
+	debug.SetGCPercent(800)
+	debug.SetMemoryLimit(1 << 30)
 	m.Run()
 }
 

@@ -240,7 +240,11 @@ func TestVirtualP1_ClockRates(t *testing.T) {
 				options: func(_ int, options *tenure.Options) { options.Election.Safety.DriftMargin = tt.margin },
 			}
 			inScene(t, setup, func(c *cluster, leader *instance) {
-				for range 10 {
+				times := 10
+				if testing.Short() && !tt.overlap {
+					times = 3
+				}
+				for range times {
 					leader.renewed()
 					c.net.Partition(leader.name, simnet.Both, 2*hotTTL)
 					c.awaitLeader(2*hotTTL, leader)

@@ -3,7 +3,6 @@ package virtual
 import (
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,7 +20,6 @@ import (
 // TENURE_SEEDS=200 runs that many seeds (100-200: the second half of them).
 func TestVirtualFaults(t *testing.T) {
 	simnet.Exact(t)
-	spareGC(t)
 	first, count := seeds(t)
 	var mu sync.Mutex
 	var all Figures
@@ -55,13 +53,12 @@ func TestVirtualFaults(t *testing.T) {
 // time, one of them.
 func TestVirtualSteady(t *testing.T) {
 	simnet.Exact(t)
-	spareGC(t)
 	profiles, length := steadyProfiles, time.Hour
 	if testing.Short() || simnet.Race {
 		profiles = profiles[len(profiles)-1:]
 	}
-	if testing.Short() && simnet.Race {
-		length = 40 * time.Minute
+	if testing.Short() {
+		length = 20 * time.Minute
 	}
 	for _, profile := range profiles {
 		t.Run(profile.name, func(t *testing.T) {
@@ -89,7 +86,6 @@ func TestVirtualRequest(t *testing.T) {
 		t.Skip("no run is asked for")
 	}
 	simnet.Exact(t)
-	spareGC(t)
 	result := play(t, request)
 	if path := os.Getenv(EnvResult); path != "" {
 		if err := figures.Write(path, result); err != nil {
@@ -127,16 +123,6 @@ func seeds(t *testing.T) (first, count uint64) {
 		return 0, uint64(len(hotProfiles))
 	}
 	return 0, 3 * uint64(len(hotProfiles))
-}
-
-// spareGC spares the collector work: miniredis builds a Lua state for each script, and all of it
-// is garbage at once.
-func spareGC(t *testing.T) {
-	percent, limit := debug.SetGCPercent(800), debug.SetMemoryLimit(1<<30)
-	t.Cleanup(func() {
-		debug.SetGCPercent(percent)
-		debug.SetMemoryLimit(limit)
-	})
 }
 
 // mustPlay makes a run in which nothing may be violated.
