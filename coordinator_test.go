@@ -594,3 +594,36 @@ func TestElectorObservesItsOwnElection(t *testing.T) {
 		require.Greater(c, len(*byAll), len(*byDefault)+len(*byOther))
 	})
 }
+
+// TestFirstElectionOnAYoungRedis: half a minute without a leader is explained, with the age of Redis.
+func TestFirstElectionOnAYoungRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := simnet.New(simnet.Options{})
+		defer network.Close()
+		network.NewServer(simnet.Addr, simnet.ServerOptions{Uptime: 3 * time.Second})
+		var log bytes.Buffer
+		c, err := New(network.Client("a", nil), Options{Namespace: "shop", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		require.NoError(t, err)
+		waiting := make(chan Event, 10)
+		c.Observe(func(e Event) {
+			if e.Type == EventWaiting {
+				waiting <- e
+			}
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		e := <-waiting
+		require.Equal(t, WaitYoung, WaitReason(e.Reason))
+		require.InDelta(t, 3*time.Second, e.Took, float64(time.Second))
+		require.InDelta(t, 28*time.Second, e.Until.Sub(e.Time), float64(time.Second))
+		require.Equal(t, WaitYoung, c.Elector().Status().Waiting)
+		require.False(t, c.IsLeader())
+		time.Sleep(29 * time.Second)
+		require.True(t, c.IsLeader())
+		stop()
+		require.NoError(t, <-ended)
+		require.Contains(t, log.String(), "waiting: redis is 3s old, first election possible in 28s")
+		require.Empty(t, waiting, "one reason, one event")
+	})
+}

@@ -391,7 +391,7 @@ func (l *electionLoop) drain(now lease.Reading) {
 		}
 		l.term, l.work.running = nil, nil
 		l.cand.Drained(now)
-		l.report.backFor = "penalty"
+		l.report.backFor = WaitPenalty
 	} else if !l.abandoned && !time.Now().Before(l.drainBy) {
 		l.abandoned = true
 		l.cand.Abandon()

@@ -21,6 +21,27 @@ const (
 	ElectionStopped   ElectionState = "stopped"   // Run has returned, or is about to
 )
 
+// WaitReason says why a candidate does not lead.
+type WaitReason string
+
+// The reasons to wait. The zero value, "", is none of them.
+const (
+	WaitLease     WaitReason = "lease"     // another instance holds the lease
+	WaitForeign   WaitReason = "foreign"   // another program holds the lease
+	WaitEmpty     WaitReason = "empty"     // Redis knows nothing of the role yet: leaders are asked to renew
+	WaitYoung     WaitReason = "young"     // Redis knows nothing of the role and is young: it may have forgotten a lease
+	WaitHold      WaitReason = "hold"      // Redis has lost data or has failed over: a lease that it forgot may be on
+	WaitVanished  WaitReason = "vanished"  // the lease vanished before its end
+	WaitPenalty   WaitReason = "penalty"   // this process stands back after a term of its own
+	WaitSilence   WaitReason = "silence"   // it stands back since Redis gave no usable answer for a LeaseTTL
+	WaitUnhealthy WaitReason = "unhealthy" // its health check fails
+)
+
+// refusals are the reasons that Redis gives.
+var refusals = map[string]WaitReason{
+	"lease": WaitLease, "foreign": WaitForeign, "empty": WaitEmpty, "young": WaitYoung, "hold": WaitHold, "until": WaitVanished,
+}
+
 // ElectionStatus is a snapshot of an elector. It is cached: asking for it costs no round trip.
 type ElectionStatus struct {
 	Role  string        `json:"role"`
@@ -37,13 +58,9 @@ type ElectionStatus struct {
 	LeaderToken int64  `json:"leader_token"`
 	// LastAnswer is when Redis last gave a usable answer; zero: never.
 	LastAnswer time.Time `json:"last_answer,omitzero"`
-	// Waiting says why this candidate does not lead. lease: another instance holds the lease;
-	// foreign: another program does; hold: Redis has lost data or is young; until: the lease
-	// vanished before its end; empty: Redis knows nothing of the role yet; penalty: it stands back
-	// after a term of its own; silence: it stands back since Redis gave no usable answer for a
-	// LeaseTTL; unhealthy: its health check fails; "": none of these. EventWaiting reports each
-	// change.
-	Waiting string `json:"waiting"`
+	// Waiting says why this candidate does not lead, "" for none of the reasons. EventWaiting reports
+	// each change.
+	Waiting WaitReason `json:"waiting"`
 	// WaitingUntil is when that may change, by this machine's clock: when the lease ends unless it
 	// is renewed, or when leases are granted again. Zero if that is not known.
 	WaitingUntil time.Time `json:"waiting_until,omitzero"`
@@ -110,10 +127,11 @@ type electionReport struct {
 	// Why it waits.
 	healthy      bool  // by the last answer of the health check
 	sick         error // that answer
-	waiting      string
+	waiting      WaitReason
 	waitUntil    time.Time
-	reportedWait string // waiting, as it was reported
-	backFor      string // why it stands back; "" if it does not
+	redisAge     time.Duration // with WaitYoung
+	reportedWait WaitReason    // waiting, as it was reported
+	backFor      WaitReason    // why it stands back; "" if it does not
 	witness      bool
 	unread       bool // that the witness is off was reported
 }
@@ -161,7 +179,11 @@ func (r *electionReport) usable(now lease.Reading, number uint64, answer store.L
 	}
 	r.waiting, r.waitUntil = "", time.Time{}
 	if v := answer.Verdict; v == lease.Held || v == lease.RollCall {
-		r.waiting, r.waitUntil = answer.Reason, time.Now().Add(answer.Wait)
+		r.waiting, r.waitUntil = refusals[answer.Reason], time.Now().Add(answer.Wait)
+		r.redisAge = 0
+		if r.waiting == WaitYoung {
+			r.redisAge = max(time.UnixMilli(answer.Now).Sub(time.Unix(answer.Since, 0)), 0)
+		}
 	}
 	if r.witness = answer.Origin != ""; r.witness {
 		r.unread = false
@@ -219,14 +241,18 @@ func (r *electionReport) publish(now lease.Reading, candidate *lease.Candidate) 
 	switch back := candidate.StandsBack(now) > 0; {
 	case !back:
 		r.backFor = ""
-	case r.backFor == "": // after a term of its own it is "penalty" already
-		r.backFor = "silence"
+	case r.backFor == "": // after a term of its own it is WaitPenalty already
+		r.backFor = WaitSilence
 	}
 	waiting, until := r.waits(now, candidate)
 	if waiting != r.reportedWait {
 		r.reportedWait = waiting
-		if waiting != "" && waiting != "silence" { // redis_down reports that
-			r.bus.publish(Event{Type: EventWaiting, Role: r.role, Reason: waiting, Until: until})
+		if waiting != "" && waiting != WaitSilence { // redis_down reports that
+			e := Event{Type: EventWaiting, Role: r.role, Reason: string(waiting), Until: until}
+			if waiting == WaitYoung {
+				e.Took = r.redisAge
+			}
+			r.bus.publish(e)
 		}
 	}
 	if step := candidate.StepSeen(); step != 0 {
@@ -269,7 +295,7 @@ var states = map[lease.State]ElectionState{
 }
 
 // waits says why this candidate does not lead, and until when.
-func (r *electionReport) waits(now lease.Reading, candidate *lease.Candidate) (reason string, until time.Time) {
+func (r *electionReport) waits(now lease.Reading, candidate *lease.Candidate) (reason WaitReason, until time.Time) {
 	back := candidate.StandsBack(now)
 	switch {
 	case candidate.State() != lease.Following:
@@ -277,7 +303,7 @@ func (r *electionReport) waits(now lease.Reading, candidate *lease.Candidate) (r
 	case !r.healthy && r.sick == nil: // the first check has not returned
 		return "", time.Time{}
 	case !r.healthy:
-		return "unhealthy", time.Time{}
+		return WaitUnhealthy, time.Time{}
 	case back > 0:
 		return r.backFor, time.Now().Add(back)
 	}
@@ -304,7 +330,7 @@ func (r *electionReport) snapshot(state ElectionState, candidate *lease.Candidat
 	case state == ElectionLeading:
 		s.Token = candidate.Token()
 		s.Deadline = time.Now().Add(candidate.Lease().EndsIn(now))
-	case s.Waiting == "unhealthy":
+	case s.Waiting == WaitUnhealthy:
 		s.Err = fmt.Errorf("%w: %w", ErrWorkFailed, r.sick)
 	}
 	return s

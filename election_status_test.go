@@ -159,11 +159,12 @@ func TestWaitingIsReported(t *testing.T) {
 		}
 		wait("empty", lease.RollCall, 250*time.Millisecond)
 		s.run()
-		require.Equal(s, "empty", s.Status().Waiting)
+		require.Equal(s, WaitEmpty, s.Status().Waiting)
 		require.Equal(s, 250*time.Millisecond, time.Until(s.Status().WaitingUntil))
 		wait("hold", lease.Held, 31*time.Second)
 		s.at(time.Second)
-		require.Equal(s, "hold", s.Status().Waiting)
+		require.Equal(s, WaitHold, s.Status().Waiting)
+		require.Zero(s, s.told(EventWaiting)[1].Took)
 		s.at(20 * time.Second)
 		s.store.on(nil)
 		s.at(40 * time.Second)
@@ -181,13 +182,32 @@ func TestWaitingIsReported(t *testing.T) {
 	})
 }
 
+// TestLeaseThatVanishedIsWaitedFor: each reason that Redis gives has a word of the public surface.
+func TestLeaseThatVanishedIsWaitedFor(t *testing.T) {
+	for reason, want := range map[string]WaitReason{
+		"lease": WaitLease, "foreign": WaitForeign, "empty": WaitEmpty, "young": WaitYoung, "hold": WaitHold, "until": WaitVanished, "other": "",
+	} {
+		inElection(t, nil, func(s *election) {
+			s.store.on(on("acquire", fate{answer: &store.LeaseReply{Reason: reason, Answer: lease.Answer{
+				Verdict: lease.Held, Wait: time.Second, Now: 1_000_000_000_000, Since: 999_999_996,
+			}}}))
+			s.run()
+			require.Equal(s, want, s.Status().Waiting)
+			if want != "" {
+				require.Equal(s, string(want), s.told(EventWaiting)[0].Reason)
+				require.Equal(s, want == WaitYoung, s.told(EventWaiting)[0].Took == 4*time.Second)
+			}
+		})
+	}
+}
+
 // A candidate that stands back since Redis was silent says so; redis_down has reported it.
 func TestSilenceIsNoPenalty(t *testing.T) {
 	inElection(t, nil, func(s *election) {
 		s.store.on(on("", fate{err: errNetwork}))
 		s.run()
 		s.at(electionTTL + time.Second)
-		require.Equal(s, "silence", s.Status().Waiting)
+		require.Equal(s, WaitSilence, s.Status().Waiting)
 		s.store.on(nil)
 		s.at(2 * electionTTL)
 		require.True(s, s.IsLeader())
@@ -205,7 +225,7 @@ func TestDownAndUpPair(t *testing.T) {
 			s.at(time.Duration(i)*electionTTL + 2*time.Second)
 			if s.IsLeader() {
 				led++
-			} else if s.Status().Waiting == "penalty" {
+			} else if s.Status().Waiting == WaitPenalty {
 				stoodBack++
 			}
 			s.store.on(on("", fate{err: errNetwork}))

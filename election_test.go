@@ -26,7 +26,7 @@ func TestStatusInEachState(t *testing.T) {
 		s.store.hold("other", electionTTL)
 		s.run(s.honest(time.Second))
 		require.Equal(s, ElectionStatus{
-			Role: "cleanup", State: ElectionFollowing, Leader: "other", LeaderToken: 1, LastAnswer: s.began, Waiting: "lease", WaitingUntil: s.began.Add(electionTTL), HistoryWitness: true,
+			Role: "cleanup", State: ElectionFollowing, Leader: "other", LeaderToken: 1, LastAnswer: s.began, Waiting: WaitLease, WaitingUntil: s.began.Add(electionTTL), HistoryWitness: true,
 		}, s.Status())
 
 		s.at(electionTTL - time.Second)
@@ -54,7 +54,7 @@ func TestStatusInEachState(t *testing.T) {
 		require.NoError(s, <-resigned)
 		status = s.Status()
 		require.Equal(s, ElectionFollowing, status.State)
-		require.Equal(s, "penalty", status.Waiting)
+		require.Equal(s, WaitPenalty, status.Waiting)
 		require.Empty(s, status.Leader)
 		require.NoError(s, s.stop())
 		require.Equal(s, ElectionStopped, s.Status().State)
@@ -70,7 +70,7 @@ func TestStatusOfAForeignHolder(t *testing.T) {
 		status := s.Status()
 		require.Equal(s, "a cron job", status.Leader)
 		require.Zero(s, status.LeaderToken)
-		require.Equal(s, "foreign", status.Waiting)
+		require.Equal(s, WaitForeign, status.Waiting)
 		require.False(s, status.HistoryWitness)
 		require.Equal(s, "a cron job", s.told(EventLeaderChanged)[0].Subject)
 	})
@@ -178,7 +178,7 @@ func TestUnhealthyCandidateNeverCampaigns(t *testing.T) {
 		s.hint(store.Hint{Type: store.HintVacant})
 		s.at(time.Minute)
 		require.Empty(s, s.store.made("acquire"))
-		require.Equal(s, "unhealthy", s.Status().Waiting)
+		require.Equal(s, WaitUnhealthy, s.Status().Waiting)
 		require.EqualValues(s, 21, checks.Load(), "every RenewInterval")
 		well.Store(true)
 		s.pass(electionRenew)
@@ -220,7 +220,7 @@ func TestHungHealthCheckIsNotStartedTwice(t *testing.T) {
 		s.run(s.honest(0))
 		s.at(50 * time.Second)
 		require.Equal(s, ElectionFollowing, s.Status().State)
-		require.Equal(s, "unhealthy", s.Status().Waiting, "the penalty is over, the check still hangs")
+		require.Equal(s, WaitUnhealthy, s.Status().Waiting, "the penalty is over, the check still hangs")
 		s.at(2 * time.Minute)
 		require.True(s, s.IsLeader())
 		require.Equal(s, 1, most)
@@ -242,7 +242,7 @@ func TestLateAnswerOfAHealthCheckIsAFailure(t *testing.T) {
 		s.run(s.honest(0))
 		s.at(3 * electionRenew)
 		require.Empty(s, s.store.made("acquire"))
-		require.Equal(s, "unhealthy", s.Status().Waiting)
+		require.Equal(s, WaitUnhealthy, s.Status().Waiting)
 		require.ErrorIs(s, s.Status().Err, errBroken)
 	})
 }
@@ -378,7 +378,7 @@ func TestResignInsideLeaderWorkReturnsAtOnce(t *testing.T) {
 				})
 				require.Zero(s, s.now())
 				require.Len(s, s.told(EventReleased), 1)
-				require.Equal(s, "penalty", s.Status().Waiting)
+				require.Equal(s, WaitPenalty, s.Status().Waiting)
 			})
 		})
 	}

@@ -54,7 +54,7 @@ func TestErrorOfWorkThatPanics(t *testing.T) {
 				s.run(s.after(midTerm, func() error { return broken }))
 				s.at(midTerm)
 				require.Len(s, s.told(EventWorkFailed), 1)
-				require.Equal(s, "penalty", s.Status().Waiting)
+				require.Equal(s, WaitPenalty, s.Status().Waiting)
 			})
 		})
 	}

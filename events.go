@@ -18,7 +18,7 @@ const (
 	EventEnded         EventType = "ended"            // a term of ours ended: Role, Token, Reason (expired, lost, resigned, failed, stopped), Err (the cause of its context)
 	EventReleased      EventType = "released"         // our lease was given back: Role, Token
 	EventReclaimed     EventType = "reclaimed"        // Redis had lost the lease of our term, which has taken it back: Role, Token
-	EventWaiting       EventType = "waiting"          // why we do not lead has changed: Role, Reason (see ElectionStatus.Waiting; never silence), Until (zero: not known)
+	EventWaiting       EventType = "waiting"          // why we do not lead has changed: Role, Reason (a WaitReason; never WaitSilence), Until (zero: not known), Took (how old Redis is, with WaitYoung)
 	EventLeaderChanged EventType = "leader_changed"   // another leader than before: Role, Token (0: foreign), Subject (its ID, ours too; "": none)
 	EventRenewFailed   EventType = "renew_failed"     // a renewal had no usable answer, first of a row: Role, Token, Err; beside redis_down
 	EventRedisDown     EventType = "redis_down"       // Redis gives no usable answer, first of a row: Role, Err
@@ -72,7 +72,7 @@ type Event struct {
 	Step       time.Duration `json:"-"` // of Redis's clock, with EventClockStep
 	Took       time.Duration `json:"-"`
 	State      RunState      `json:"state,omitempty"`  // of the attempt, with EventTaskFinished: succeeded, failed, interrupted or abandoned
-	Reason     string        `json:"reason,omitempty"` // one word
+	Reason     string        `json:"reason,omitempty"` // one word; with EventWaiting a WaitReason
 	Until      time.Time     `json:"until,omitzero"`   // this machine's clock
 	Err        error         `json:"-"`
 	// Remote is set if another process did it and this one has only heard of it. It comes with

@@ -1,10 +1,10 @@
 package tenure
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
 )
@@ -73,15 +73,39 @@ func says(e Event) bool {
 	return e.Err != nil && (!asked(e) || resigned && e.Err != ErrResigned) //nolint:errorlint // exactly this
 }
 
-// waitingWords are the reasons of EventWaiting.
-var waitingWords = map[string]string{
-	"lease":     "waiting: another instance leads",
-	"foreign":   "waiting: another program holds the lease",
-	"hold":      "waiting: redis has lost data or is young, no lease is granted yet",
-	"until":     "waiting: the lease vanished before its end, none is granted until then",
-	"empty":     "waiting: redis knows nothing of this role, leaders are asked to renew",
-	"penalty":   "standing back after a term of its own",
-	"unhealthy": "standing back: the health check fails",
+// waitingLine says why we wait, and for how long if that is known.
+func waitingLine(e Event) string {
+	left := ""
+	if !e.Until.IsZero() {
+		left = " in " + short(e.Until.Sub(e.Time))
+	}
+	switch WaitReason(e.Reason) {
+	case WaitLease:
+		return "waiting: another instance leads"
+	case WaitForeign:
+		return "waiting: another program holds the lease"
+	case WaitEmpty:
+		return "waiting: redis knows nothing of this role, leaders are asked to renew, first election possible" + left
+	case WaitYoung:
+		return "waiting: redis is " + short(e.Took) + " old, first election possible" + left
+	case WaitHold:
+		return "waiting: redis has lost data or has failed over, next election possible" + left
+	case WaitVanished:
+		return "waiting: the lease vanished before its end, next election possible" + left
+	case WaitPenalty:
+		return "standing back after a term of its own"
+	case WaitUnhealthy:
+		return "standing back: the health check fails"
+	}
+	return "waiting"
+}
+
+// short is a duration for people.
+func short(d time.Duration) string {
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
 }
 
 // logLine is the level and the message of an event; "" for events that are not logged.
@@ -97,7 +121,7 @@ func logLine(e Event) (slog.Level, string) {
 	case EventReclaimed:
 		return slog.LevelWarn, "redis had lost the lease, taken back"
 	case EventWaiting:
-		return slog.LevelInfo, cmp.Or(waitingWords[e.Reason], "waiting")
+		return slog.LevelInfo, waitingLine(e)
 	case EventReleased:
 		return slog.LevelInfo, "released leadership"
 	case EventLeaderChanged:

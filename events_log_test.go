@@ -49,9 +49,24 @@ func TestLogLines(t *testing.T) {
 		},
 		{Event{Type: EventReclaimed, InstanceID: "me", Token: 7}, `level=WARN msg="redis had lost the lease, taken back" instance=me token=7`},
 		{
-			Event{Type: EventWaiting, InstanceID: "me", Reason: "hold", Until: time.Unix(0, 0).UTC()},
-			`level=INFO msg="waiting: redis has lost data or is young, no lease is granted yet" instance=me reason=hold until=1970-01-01T00:00:00.000Z`,
+			Event{Type: EventWaiting, InstanceID: "me", Reason: "hold", Time: time.Unix(-27, 0), Until: time.Unix(0, 0).UTC()},
+			`level=INFO msg="waiting: redis has lost data or has failed over, next election possible in 27s" instance=me reason=hold until=1970-01-01T00:00:00.000Z`,
 		},
+		{
+			Event{Type: EventWaiting, InstanceID: "me", Reason: "young", Took: 3 * time.Second, Time: time.Unix(-27, -3e8), Until: time.Unix(0, 0).UTC()},
+			`level=INFO msg="waiting: redis is 3s old, first election possible in 27s" instance=me took=3s reason=young until=1970-01-01T00:00:00.000Z`,
+		},
+		{
+			Event{Type: EventWaiting, InstanceID: "me", Reason: "empty", Time: time.Unix(0, -25e7), Until: time.Unix(0, 0).UTC()},
+			`level=INFO msg="waiting: redis knows nothing of this role, leaders are asked to renew, first election possible in 250ms" instance=me reason=empty until=1970-01-01T00:00:00.000Z`,
+		},
+		{
+			Event{Type: EventWaiting, InstanceID: "me", Reason: "vanished", Time: time.Unix(-5, 0), Until: time.Unix(0, 0).UTC()},
+			`level=INFO msg="waiting: the lease vanished before its end, next election possible in 5s" instance=me reason=vanished until=1970-01-01T00:00:00.000Z`,
+		},
+		{Event{Type: EventWaiting, InstanceID: "me", Reason: "lease"}, `level=INFO msg="waiting: another instance leads" instance=me reason=lease`},
+		{Event{Type: EventWaiting, InstanceID: "me", Reason: "foreign"}, `level=INFO msg="waiting: another program holds the lease" instance=me reason=foreign`},
+		{Event{Type: EventWaiting, InstanceID: "me", Reason: "penalty"}, `level=INFO msg="standing back after a term of its own" instance=me reason=penalty`},
 		{Event{Type: EventWaiting, InstanceID: "me", Reason: "unhealthy"}, `level=INFO msg="standing back: the health check fails" instance=me reason=unhealthy`},
 		{Event{Type: EventHistoryUnread, InstanceID: "me"}, `level=WARN msg="redis does not report its history, a failover may be missed: grant +info" instance=me`},
 		{Event{Type: EventLeaderChanged, InstanceID: "me"}, `level=INFO msg="nobody leads" instance=me`},

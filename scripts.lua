@@ -106,7 +106,7 @@ local function field(value)
 end
 
 -- answer is the reply of every lease script: verdict, Redis's time (ms), token, TTL in the term hash (ms), wait (ms), start of the
--- term (Unix seconds), replication id, reason, holder ("=" and the value of the lease key, which a foreign client may leave empty).
+-- term (Unix seconds; with reason young of this server), replication id, reason, holder ("=" and the value of the lease key, which a foreign client may leave empty).
 local function answer(verdict, now, token, ttl, wait, since, origin, reason, holder)
   return verdict .. ' ' .. integer(now) .. ' ' .. integer(token or 0) .. ' ' .. integer(ttl or 0) .. ' ' .. integer(wait or 0) .. ' ' ..
     integer(since or 0) .. ' ' .. field(origin) .. ' ' .. field(reason) .. ' ' .. (holder and '=' .. cut(holder) or '-')
@@ -170,7 +170,7 @@ end
 -- ARGV: 1 instance ID, 2 nonce, 3 TTL, 4 not-after (0: none), 5 floor, 6 hold-off, 7 wait on an empty history, 8 failover margin,
 --       9 restart guard (0: the hold-off, negative: off), 10 channel, 11 role, 12 TTL, or HoldOff if that is longer. Durations and times
 --       in ms.
--- Verdicts: won | held (reason lease, foreign, hold, until, empty) | rollcall (reason empty) | stale.
+-- Verdicts: won | held (reason lease, foreign, hold, young, until, empty) | rollcall (reason empty, young) | stale.
 local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
 local id, nonce, ttl, not_after, floor = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local now = time()
@@ -221,6 +221,7 @@ end
 
 -- Guard: a history that is not the one the term hash was written under, or a server so young that it may have forgotten a lease.
 -- While nobody was granted anything, whoever asks adds a longer guard of its own, counted from the first question on.
+local booted -- Unix seconds, if this server is too young for a first election
 if elsewhere or (empty and not unasked and origin ~= '') then
   local arm, from = 0, elsewhere and now or term.asked
   if promoted or (elsewhere and term.origin ~= '') then
@@ -228,7 +229,9 @@ if elsewhere or (empty and not unasked and origin ~= '') then
   elseif restart_guard >= 0 then
     local least = restart_guard > 0 and restart_guard or guard
     local age = uptime()
-    if age < least + 1000 then arm = math.min(now - age, from) + least + 1000 end -- whole seconds: it may be up to one less
+    if age < least + 1000 then -- whole seconds: it may be up to one less
+      arm, booted = math.min(now - age, from) + least + 1000, math.floor((now - age) / 1000)
+    end
   end
   if elsewhere or arm > term.hold + 1000 then -- the same guard, by whole seconds, is not longer
     term.origin = origin
@@ -264,12 +267,14 @@ if term.token == 0 and empty_wait > 0 then -- rule rollcall: ask who leads, wait
   end
   if unasked then
     publish(ARGV[10], 'roll-call', ARGV[11])
-    return answer('rollcall', now, 0, term.ttl, hold - now, 0, origin, 'empty')
+    local young = booted and hold > term.asked + empty_wait
+    return answer('rollcall', now, 0, term.ttl, hold - now, young and booted, origin, young and 'young' or 'empty')
   end
 end
 if term.hold > now then
   local asking = term.token == 0 and term.hold <= term.asked + empty_wait -- nothing but the roll-call holds
-  return answer('held', now, term.token, term.ttl, term.hold - now, 0, origin, asking and 'empty' or 'hold')
+  local young = term.token == 0 and not asking and booted
+  return answer('held', now, term.token, term.ttl, term.hold - now, young, origin, asking and 'empty' or young and 'young' or 'hold')
 end
 if not term.released and term.ends > now then -- rule until: the lease vanished before its end
   return answer('held', now, term.token, term.ttl, term.ends - now, 0, origin, 'until')

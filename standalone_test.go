@@ -140,7 +140,7 @@ func TestControlledCoordinator(t *testing.T) {
 		c.pass(time.Hour)
 		some, all := leading()
 		require.False(c, some || all)
-		require.Equal(c, "hold", other.Status().Waiting)
+		require.Equal(c, WaitHold, other.Status().Waiting)
 		for range 3 {
 			control.Grant(true)
 			c.pass(25 * time.Millisecond)

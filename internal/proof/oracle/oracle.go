@@ -141,7 +141,8 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	if empty {
 		asked = min(asked, now)
 	}
-	if r.witness(now, a, facts, guard, unasked) {
+	armed, young := r.witness(now, a, facts, guard, unasked)
+	if armed {
 		ttl = r.armed(ttl, holdOff)
 	}
 
@@ -179,11 +180,17 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	switch {
 	case waits && unasked:
 		answer.Verdict, answer.Reason, answer.Wait = lease.RollCall, "empty", ms(t.Hold-now)
+		if young && t.Hold > asked+a.EmptyWait {
+			answer.Reason, answer.Since = "young", (now-facts.Uptime)/second
+		}
 		return answer
 	case t.Hold > now:
 		answer.Reason, answer.Wait = "hold", ms(t.Hold-now)
-		if t.Token == 0 && t.Hold <= asked+a.EmptyWait { // nothing but the roll-call holds
+		switch {
+		case t.Token == 0 && t.Hold <= asked+a.EmptyWait: // nothing but the roll-call holds
 			answer.Reason = "empty"
+		case t.Token == 0 && young:
+			answer.Reason, answer.Since = "young", (now-facts.Uptime)/second
 		}
 		return answer
 	case r.Rules.Has(Until) && !t.Released && t.Until > now:
@@ -410,11 +417,12 @@ func (r *Redis) clamp(now int64, a Asker, holdOff, guard int64) (left int64) {
 }
 
 // witness looks at the history of the server: a new one arms the hold-off, once. While nobody was
-// granted anything, whoever asks adds a longer guard of its own.
-func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64, unasked bool) (armed bool) {
+// granted anything, whoever asks adds a longer guard of its own. young: the server is younger than
+// that.
+func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64, unasked bool) (armed, young bool) {
 	t, elsewhere := &r.Term, r.elsewhere(facts)
 	if !r.Rules.Has(Guard) || !elsewhere && (t.Token != 0 || unasked || !r.comparable(facts.Origin)) {
-		return false
+		return false, false
 	}
 	least := guard
 	if a.RestartGuard != 0 {
@@ -428,13 +436,13 @@ func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64, unasked bo
 	case facts.Promoted, elsewhere && t.Origin != "":
 		arm = from + guard
 	case least >= 0 && facts.Uptime < least+second:
-		arm = min(now-facts.Uptime, from) + least + second
+		arm, young = min(now-facts.Uptime, from)+least+second, true
 	}
 	if elsewhere || arm > t.Hold+second { // by whole seconds the same guard may seem longer
 		t.Hold, t.Origin = max(t.Hold, arm), facts.Origin
-		return true
+		return true, young
 	}
-	return false
+	return false, young
 }
 
 // armed notes the hold-off that was armed as the TTL of the term, which may be of a lease that is
