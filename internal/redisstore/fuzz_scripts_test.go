@@ -27,7 +27,7 @@ var fuzzCandidate = oracle.Asker{ID: "me", TTL: 1000, EmptyWait: 250, RestartGua
 
 // settles asks for a lease until it is granted, each time after the wait that it was told, and
 // returns the last answer. No wait may be longer than longest.
-func (w *leaseWorld) settles(t *testing.T, a leaseAsker, q lease.Request, facts oracle.Facts, longest time.Duration) oracle.Reply {
+func (w *leaseCluster) settles(t *testing.T, a leaseAsker, q lease.Request, facts oracle.Facts, longest time.Duration) oracle.Reply {
 	t.Helper()
 	for range 6 {
 		reply, err := a.ask(t.Context(), q)
@@ -55,7 +55,7 @@ func FuzzTermHash(f *testing.F) {
 	f.Add("9007199254740992", "", "", "9999999999999999", "86400000", "1", "", "9999999999999999", "9007199254740992", "", int64(0), int64(0))
 	f.Add("1e3", "\x00", "a b", "-1", "86400001", "yes", "xyz", "0x10", "1e9", "cron-7", int64(-1), int64(1))
 	f.Add("00041", "-", "-", " 1", "nan", "1", "abc", "inf", "-7", "-", int64(90_000_000), int64(4_000_000_000_000))
-	w := miniLeaseWorld(f)
+	w := miniLease(f)
 	facts := oracle.Facts{Origin: "abc", Uptime: 1_000_000_000}
 	start := w.now
 	f.Fuzz(func(t *testing.T, token, nonce, holder, until, ttl, released, origin, hold, noted, lessee string, left, floor int64) {
@@ -119,7 +119,7 @@ func FuzzInfo(f *testing.F) {
 	f.Add("master_replid:\r\nsecond_repl_offset:x", "uptime_in_seconds:-1")
 	f.Add("", "uptime_in_seconds:99999999999999999999")
 	f.Add("master_replid:abc def", "uptime_in_seconds:0\nuptime_in_seconds:1")
-	w := miniLeaseWorld(f)
+	w := miniLease(f)
 	var replication, age string // of the input that is on; the server reads them only while it is asked
 	w.mini.Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
 		if cmd != "INFO" || len(args) != 1 {
@@ -158,7 +158,7 @@ func FuzzTaskHash(f *testing.F) {
 	f.Add("17000000000000000", "0", "", "", "", "", "", "", "")
 	f.Add("", "9007199254740993", "", "", "", "", "", "", "")
 	f.Add("9999999999999999", "+1", "", "", "", "", "", "", strings.Repeat("é", 600))
-	w := miniLeaseWorld(f)
+	w := miniLease(f)
 	db := openStore(w.rdb, "tasks")
 	record := db.keys.Task("t")
 	f.Fuzz(func(t *testing.T, next, token, run, done, attempt, crashes, skipped, paused, text string) {
@@ -215,7 +215,7 @@ func FuzzTaskHash(f *testing.F) {
 func FuzzTaskHistory(f *testing.F) {
 	f.Add("r1", "1700000000000", "succeeded", "1", "41", "me", "")
 	f.Add("\xff", "9999999999999999", "", "1073741825", "-1", "\x00", strings.Repeat("\xff", 2000))
-	w := miniLeaseWorld(f)
+	w := miniLease(f)
 	store := openStore(w.rdb, "tasks")
 	f.Fuzz(func(t *testing.T, run, slot, status, attempt, token, instance, text string) {
 		ctx := t.Context()

@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
 // scriptsLua is the file beside the package that embeds it.
@@ -48,6 +50,44 @@ func together(t *testing.T) {
 }
 
 var errBroken = errors.New("the disk is full")
+
+// cluster is a Redis with a store on it: a miniredis, or a redis-server of the test's own.
+type cluster struct {
+	mini  *miniredis.Miniredis // nil: a redis-server
+	rdb   *redis.Client
+	store *Store
+}
+
+// clusterOf is what a client talks to. The client is closed when the test is over.
+func clusterOf(t testing.TB, opts *redis.Options, namespace string) *cluster {
+	t.Helper()
+	opts.MaxRetries = -1
+	rdb := redis.NewClient(opts)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return &cluster{rdb: rdb, store: openStore(rdb, namespace)}
+}
+
+// miniCluster is a miniredis that counts TTLs by the clock that the test may set.
+func miniCluster(t testing.TB, namespace string) *cluster {
+	t.Helper()
+	mini := miniredis.RunT(t)
+	mini.ClockTTL(true)
+	c := clusterOf(t, &redis.Options{Addr: mini.Addr(), Protocol: 2, DisableIdentity: true}, namespace)
+	c.mini = mini
+	return c
+}
+
+// onClusters runs act on a miniredis and on a redis-server.
+func onClusters(t *testing.T, namespace string, act func(*testing.T, *cluster)) {
+	t.Helper()
+	t.Run("miniredis", func(t *testing.T) { act(t, miniCluster(t, namespace)) })
+	t.Run("redis", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("starts a redis-server")
+		}
+		act(t, clusterOf(t, redistest.Start(t).Options(), namespace))
+	})
+}
 
 // openStore returns a store of a namespace that runs the contract.
 func openStore(rdb redis.UniversalClient, namespace string) *Store {

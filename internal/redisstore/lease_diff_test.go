@@ -42,7 +42,7 @@ func leaseSeeds(t *testing.T, count int) (first, last uint64) {
 }
 
 // duels runs sequences of questions and returns the first difference.
-func duels(ctx context.Context, w *leaseWorld, rules oracle.Rules, first, last uint64, questions int) (asked int, seen map[string]int, err error) {
+func duels(ctx context.Context, w *leaseCluster, rules oracle.Rules, first, last uint64, questions int) (asked int, seen map[string]int, err error) {
 	seen = map[string]int{}
 	for seed := first; seed <= last; seed++ {
 		d, err := newDuel(ctx, w, seed, rules)
@@ -62,7 +62,7 @@ func duels(ctx context.Context, w *leaseWorld, rules oracle.Rules, first, last u
 
 func TestLeaseScriptsAgreeWithTheOracle(t *testing.T) {
 	first, last := leaseSeeds(t, 150)
-	asked, seen, err := duels(t.Context(), miniLeaseWorld(t), oracle.All, first, last, 40)
+	asked, seen, err := duels(t.Context(), miniLease(t), oracle.All, first, last, 40)
 	t.Logf("seeds %d to %d, %d questions: %v", first, last, asked, seen)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestLeaseScriptsAgreeWithTheOracleOnRedis(t *testing.T) {
 		t.Skip("starts a redis-server")
 	}
 	first, last := leaseSeeds(t, 100)
-	asked, seen, err := duels(t.Context(), realLeaseWorld(t, redistest.Start(t)), oracle.All, first, last, 40)
+	asked, seen, err := duels(t.Context(), realLease(t, redistest.Start(t)), oracle.All, first, last, 40)
 	t.Logf("seeds %d to %d, %d questions: %v", first, last, asked, seen)
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 // duel asks the scripts and the oracle the same random questions, through random faults, and
 // compares every reply and every key.
 type duel struct {
-	w      *leaseWorld
+	w      *leaseCluster
 	rand   *rand.Rand
 	model  oracle.Redis
 	now    int64 // Redis's time, on a real one the last that is known
@@ -37,7 +37,7 @@ type rival struct {
 	origin        string
 }
 
-func newDuel(ctx context.Context, w *leaseWorld, seed uint64, rules oracle.Rules) (*duel, error) {
+func newDuel(ctx context.Context, w *leaseCluster, seed uint64, rules oracle.Rules) (*duel, error) {
 	d := &duel{w: w, rand: rand.New(rand.NewPCG(seed, 11)), model: oracle.Redis{Rules: rules}, seen: map[string]int{}}
 	d.model.Facts = oracle.Facts{Origin: d.hex(), Uptime: pick(d, 0, 1000, 5000, 100_000)}
 	guards := []int64{0, 0, -1, 5000}

@@ -47,14 +47,14 @@ func TestLeaseScriptsAtTheirEdges(t *testing.T) {
 		{name: "server exactly as old as the guard", data: oracle.Data{Term: blank}, facts: oracle.Facts{Origin: "be", Uptime: 2000}, asker: oracle.Asker{RestartGuard: 1000},
 			ask: acquiring(nil), want: lease.Won, token: askNow},
 	} {
-		t.Run(tt.name, func(t *testing.T) { tt.check(t.Context(), t, miniLeaseWorld(t)) })
+		t.Run(tt.name, func(t *testing.T) { tt.check(t.Context(), t, miniLease(t)) })
 	}
 }
 
 // onMini runs fn on a miniredis with an old server of a known history.
-func onMini(t *testing.T, name string, fn func(t *testing.T, w *leaseWorld)) {
+func onMini(t *testing.T, name string, fn func(t *testing.T, w *leaseCluster)) {
 	t.Run(name, func(t *testing.T) {
-		w := miniLeaseWorld(t)
+		w := miniLease(t)
 		w.set(w.now, oracle.Facts{Origin: "aa", Uptime: 3_600_000}, false)
 		fn(t, w)
 	})
@@ -63,35 +63,35 @@ func onMini(t *testing.T, name string, fn func(t *testing.T, w *leaseWorld)) {
 func TestLeaseScriptsAtTheEdgeOfWhatTheyRead(t *testing.T) {
 	const century, day = 3_153_600_000_000, 86_400_000
 	term := leaseKey + ":term"
-	onMini(t, "number of seventeen digits", func(t *testing.T, w *leaseWorld) {
+	onMini(t, "number of seventeen digits", func(t *testing.T, w *leaseCluster) {
 		w.rdb.HSet(t.Context(), term, "token", 41, "released", 1, "origin", "aa", "hold", "10000000000000000")
 		w.candidateA().must(t.Context(), t, lease.Won, acquiring(nil))
 	})
-	onMini(t, "token a century ahead", func(t *testing.T, w *leaseWorld) {
+	onMini(t, "token a century ahead", func(t *testing.T, w *leaseCluster) {
 		w.rdb.HSet(t.Context(), term, "token", w.now+century, "holder", "b", "nonce", "nb", "origin", "aa")
 		w.rdb.Set(t.Context(), leaseKey, "b", time.Second)
 		require.Equal(t, w.now+century, w.candidateA().must(t.Context(), t, lease.Held, acquiring(nil)).Token)
 	})
-	onMini(t, "remembered token a century ahead", func(t *testing.T, w *leaseWorld) {
+	onMini(t, "remembered token a century ahead", func(t *testing.T, w *leaseCluster) {
 		w.rdb.HSet(t.Context(), term, "token", 41, "released", 1, "origin", "aa", "floor", w.now+century)
 		require.Equal(t, w.now+century+1, w.candidateA().must(t.Context(), t, lease.Won, acquiring(nil)).Token)
 	})
-	onMini(t, "TTL of a day", func(t *testing.T, w *leaseWorld) {
+	onMini(t, "TTL of a day", func(t *testing.T, w *leaseCluster) {
 		w.rdb.Set(t.Context(), leaseKey, "b", time.Second)
 		for stored, want := range map[int64]int64{day: day, day + 1: 60_000} { // our own TTL
 			w.rdb.HSet(t.Context(), term, "token", 41, "holder", "b", "nonce", "nb", "origin", "aa", "ttl", stored)
 			require.Equal(t, want, w.candidateA().must(t.Context(), t, lease.Held, acquiring(nil)).TTL.Milliseconds())
 		}
 	})
-	onMini(t, "microseconds", func(t *testing.T, w *leaseWorld) {
+	onMini(t, "microseconds", func(t *testing.T, w *leaseCluster) {
 		w.mini.SetTime(time.UnixMicro(1_700_000_000_999_999))
 		require.EqualValues(t, 1_700_000_000_999, w.candidateA().must(t.Context(), t, lease.Won, acquiring(nil)).Now)
 	})
-	onMini(t, "roll-call of a millisecond", func(t *testing.T, w *leaseWorld) {
+	onMini(t, "roll-call of a millisecond", func(t *testing.T, w *leaseCluster) {
 		brief := w.asker(oracle.Asker{ID: "a", TTL: 1000, EmptyWait: 1, RestartGuard: -1})
 		require.Equal(t, time.Millisecond, brief.must(t.Context(), t, lease.RollCall, acquiring(nil)).Wait)
 	})
-	onMini(t, "lease with less than a millisecond left", func(t *testing.T, w *leaseWorld) {
+	onMini(t, "lease with less than a millisecond left", func(t *testing.T, w *leaseCluster) {
 		for _, holder := range []string{"b", "cron-7"} {
 			w.rdb.HSet(t.Context(), term, "token", 41, "holder", "b", "nonce", "nb", "origin", "aa", "ttl", 1000)
 			w.rdb.Set(t.Context(), leaseKey, holder, time.Second)
@@ -99,7 +99,7 @@ func TestLeaseScriptsAtTheEdgeOfWhatTheyRead(t *testing.T) {
 			require.Equal(t, time.Millisecond, w.candidateA().must(t.Context(), t, lease.Held, acquiring(nil)).Wait)
 		}
 	})
-	onMini(t, "own lease at the end of a hold", func(t *testing.T, w *leaseWorld) {
+	onMini(t, "own lease at the end of a hold", func(t *testing.T, w *leaseCluster) {
 		w.rdb.Set(t.Context(), leaseKey, "a", time.Second)
 		w.rdb.HSet(t.Context(), term, "token", 41, "holder", "a", "nonce", "na", "origin", "aa", "hold", w.now)
 		require.EqualValues(t, 41, w.candidateA().must(t.Context(), t, lease.Won, acquiring(nil)).Token)
@@ -107,7 +107,7 @@ func TestLeaseScriptsAtTheEdgeOfWhatTheyRead(t *testing.T) {
 }
 
 // refusing makes a command of the scripts fail, on a key where one is given.
-func (w *leaseWorld) refusing(command, key, with string) {
+func (w *leaseCluster) refusing(command, key, with string) {
 	w.mini.Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
 		if cmd == command && (key == "" || strings.HasPrefix(strings.Join(args, " "), key)) {
 			peer.WriteError(with)
@@ -119,16 +119,16 @@ func (w *leaseWorld) refusing(command, key, with string) {
 
 func TestLeaseScriptsAtTheEdgeOfWhatIsRefused(t *testing.T) {
 	term := leaseKey + ":term"
-	clamped := func(t *testing.T, w *leaseWorld) {
+	clamped := func(t *testing.T, w *leaseCluster) {
 		w.rdb.HSet(t.Context(), term, "token", 41, "released", 1, "origin", "aa", "hold", w.now+500_000)
 	}
-	onMini(t, "bookkeeping on a full Redis", func(t *testing.T, w *leaseWorld) {
+	onMini(t, "bookkeeping on a full Redis", func(t *testing.T, w *leaseCluster) {
 		clamped(t, w)
 		w.refusing("HSET", "", "OOM command not allowed when used memory > 'maxmemory'.")
 		w.candidateA().must(t.Context(), t, lease.Held, acquiring(nil))
 	})
 	for command, key := range map[string]string{"HSET": term, "TIME": leaseKey, "GET": leaseKey + ":since"} {
-		onMini(t, command, func(t *testing.T, w *leaseWorld) {
+		onMini(t, command, func(t *testing.T, w *leaseCluster) {
 			clamped(t, w)
 			if command == "GET" {
 				w.rdb.HSet(t.Context(), term, "hold", 0)
@@ -143,7 +143,7 @@ func TestLeaseScriptsAtTheEdgeOfWhatIsRefused(t *testing.T) {
 			require.ErrorContains(t, err, command+" "+key+"]")
 		})
 	}
-	onMini(t, "uptime", func(t *testing.T, w *leaseWorld) { // as young as it gets
+	onMini(t, "uptime", func(t *testing.T, w *leaseCluster) { // as young as it gets
 		w.rdb.HSet(t.Context(), term, "token", 41, "released", 1)
 		w.refusing("INFO", "server", "NOPERM this user has no permissions to run the command")
 		careful := w.asker(oracle.Asker{ID: "a", TTL: 1000})
@@ -154,7 +154,7 @@ func TestLeaseScriptsAtTheEdgeOfWhatIsRefused(t *testing.T) {
 // TestAnswersAreCut: whatever others write into the keys, an answer is short, and it is cut again
 // if the server has not cut it.
 func TestAnswersAreCut(t *testing.T) {
-	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx := t.Context()
 		w.rdb.Set(ctx, leaseKey, strings.Repeat("y", 1<<20), 0)
 		w.rdb.HSet(ctx, leaseKey+":term", "origin", strings.Repeat("z", 1<<20))

@@ -43,9 +43,9 @@ func TestLoadScripts(t *testing.T) {
 }
 
 // onBothRedis runs a test on a miniredis and on a redis-server of its own.
-func onBothRedis(t *testing.T, test func(t *testing.T, w *leaseWorld)) {
+func onBothRedis(t *testing.T, test func(t *testing.T, w *leaseCluster)) {
 	t.Run("miniredis", func(t *testing.T) {
-		w := miniLeaseWorld(t)
+		w := miniLease(t)
 		w.set(w.now, oracle.Facts{Origin: w.here(), Uptime: 100_000}, false)
 		test(t, w)
 	})
@@ -53,16 +53,16 @@ func onBothRedis(t *testing.T, test func(t *testing.T, w *leaseWorld)) {
 		if testing.Short() {
 			t.Skip("starts a redis-server")
 		}
-		test(t, realLeaseWorld(t, redistest.Start(t)))
+		test(t, realLease(t, redistest.Start(t)))
 	})
 }
 
 // candidateA never waits: on an empty history it is granted the lease at once.
-func (w *leaseWorld) candidateA() leaseAsker {
+func (w *leaseCluster) candidateA() leaseAsker {
 	return w.asker(oracle.Asker{ID: "a", TTL: 60_000, RestartGuard: -1})
 }
 
-func (w *leaseWorld) candidateB() leaseAsker {
+func (w *leaseCluster) candidateB() leaseAsker {
 	return w.asker(oracle.Asker{ID: "b", TTL: 60_000, RestartGuard: -1})
 }
 
@@ -77,7 +77,7 @@ func (a leaseAsker) must(ctx context.Context, t *testing.T, want lease.Verdict, 
 }
 
 func TestScriptsAreLoadedAgainAfterScriptFlush(t *testing.T) {
-	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx, a := t.Context(), w.candidateA()
 		flush := func() {
 			if err := w.rdb.ScriptFlush(ctx).Err(); err != nil {
@@ -98,7 +98,7 @@ func TestScriptsAreLoadedAgainAfterScriptFlush(t *testing.T) {
 // TestP6_ClientThatSendsAgain: go-redis sends a command again whose reply was lost, and tells
 // nobody.
 func TestP6_ClientThatSendsAgain(t *testing.T) {
-	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx, a := t.Context(), w.candidateA()
 		first := a.must(ctx, t, lease.Won, acquiring(nil))
 		again := a.must(ctx, t, lease.Won, acquiring(nil))
@@ -173,7 +173,7 @@ func TestWrongTypeNamesKeyCommandAndMend(t *testing.T) {
 		{leaseKey + ":term", lease.Release, "HMGET", oracle.Data{Lease: oracle.Lease{Holder: "a"}}},
 		{leaseKey + ":term", askLeader, "HMGET", oracle.Data{Lease: oracle.Lease{Holder: "a"}}},
 	}
-	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx := t.Context()
 		for _, tt := range tests {
 			t.Run(fmt.Sprintf("%s/%d", tt.key, tt.kind), func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestWrongTypeNamesKeyCommandAndMend(t *testing.T) {
 
 // TestReleaseLeavesAForeignSinceKey: a release gives back what is ours beside it.
 func TestReleaseLeavesAForeignSinceKey(t *testing.T) {
-	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx, a := t.Context(), w.candidateA()
 		token := a.must(ctx, t, lease.Won, acquiring(nil)).Token
 		w.rdb.Del(ctx, leaseKey+":since")
@@ -213,7 +213,7 @@ func TestReleaseLeavesAForeignSinceKey(t *testing.T) {
 }
 
 func TestTokenThatTenureCannotHaveWritten(t *testing.T) {
-	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx := t.Context()
 		now, err := w.clock(ctx)
 		if err != nil {
@@ -285,7 +285,7 @@ func TestSlotsOfADeadMasterAreLookedFor(t *testing.T) {
 				Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, tt.err },
 			})
 			defer client.Close()
-			if _, err := newLeaseStore(client).ForRole(store.Role{Key: leaseKey, Holder: "a", TTL: time.Second}).Acquire(t.Context(), acquiring(nil)); !errors.Is(err, tt.err) {
+			if _, err := openStore(client, leaseNamespace).ForRole(store.Role{Key: leaseKey, Holder: "a", TTL: time.Second}).Acquire(t.Context(), acquiring(nil)); !errors.Is(err, tt.err) {
 				t.Fatal(err)
 			}
 			time.Sleep(10 * time.Second)
@@ -299,7 +299,7 @@ func TestSlotsOfADeadMasterAreLookedFor(t *testing.T) {
 // TestWhatIsReadBackIsUntrusted: fields that tenure did not write count as absent, and a holder may
 // be called anything.
 func TestWhatIsReadBackIsUntrusted(t *testing.T) {
-	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx, a := t.Context(), w.candidateA()
 		w.rdb.HSet(ctx, leaseKey+":term", "token", "41", "until", "soon", "ttl", "99999999999", "hold", "-1", "released", "yes", "origin", w.here(),
 			"floor", "9007199254740991")
@@ -323,7 +323,7 @@ func TestWhatIsReadBackIsUntrusted(t *testing.T) {
 
 // TestP2_HugeTokensAreExact: Lua's numbers are floats, and its tostring loses digits.
 func TestP2_HugeTokensAreExact(t *testing.T) {
-	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx := t.Context()
 		now, err := w.clock(ctx)
 		if err != nil {

@@ -36,7 +36,7 @@ func TestP2_TokenOfALostGrantIsNotGrantedAgain(t *testing.T) {
 	}
 	for name, last := range lastWords {
 		t.Run(name, func(t *testing.T) {
-			onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+			onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 				ctx, a, b := t.Context(), w.candidateA(), w.candidateB()
 				w.rdb.HSet(ctx, leaseKey+":term", "token", ahead, "released", "1", "origin", w.here())
 				before, err := w.dump(ctx)
@@ -62,7 +62,7 @@ func TestP12_ReplicaDeposesNobody(t *testing.T) {
 	ctx := t.Context()
 	master := redistest.Start(t)
 	replica := redistest.Start(t, redistest.ReplicaOf(master))
-	m, r := realLeaseWorld(t, master), realLeaseWorld(t, replica)
+	m, r := realLease(t, master), realLease(t, replica)
 	for name, data := range map[string]oracle.Data{
 		"nothing":           {},
 		"another's lease":   {Lease: oracle.Lease{Holder: "b"}, Term: oracle.Term{Token: 42, Nonce: "nb", Holder: "b"}},

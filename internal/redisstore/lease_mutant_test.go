@@ -148,7 +148,7 @@ func TestEveryLeaseRuleIsTested(t *testing.T) {
 		}
 		t.Run(m.name, func(t *testing.T) {
 			together(t)
-			w := miniLeaseWorld(t)
+			w := miniLease(t)
 			w.store.scripts = m.scripts(t)
 			asked, _, err := duels(t.Context(), w, oracle.All, 1, most, questions)
 			if err == nil {

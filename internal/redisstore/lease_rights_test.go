@@ -22,7 +22,7 @@ import (
 var leaseRights = []string{"evalsha", "eval", "time", "get", "set", "del", "pttl", "pexpire", "hmget", "hset", "hdel"}
 
 // limited is a client of a user with these rights and no others.
-func (w *leaseWorld) limited(t *testing.T, name string, rules ...any) *leaseWorld {
+func (w *leaseCluster) limited(t *testing.T, name string, rules ...any) *leaseCluster {
 	t.Helper()
 	ctx := t.Context()
 	if err := w.rdb.Do(ctx, append([]any{"ACL", "SETUSER", name, "reset", "on", ">secret", "~{lease}:*"}, rules...)...).Err(); err != nil {
@@ -30,9 +30,7 @@ func (w *leaseWorld) limited(t *testing.T, name string, rules ...any) *leaseWorl
 	}
 	opts := *w.rdb.Options()
 	opts.Username, opts.Password, opts.DisableIdentity, opts.Protocol = name, "secret", true, 2
-	rdb := redis.NewClient(&opts)
-	t.Cleanup(func() { _ = rdb.Close() })
-	return &leaseWorld{rdb: rdb, store: newLeaseStore(rdb), history: w.history}
+	return &leaseCluster{cluster: clusterOf(t, &opts, leaseNamespace), history: w.history}
 }
 
 func grants(commands ...string) []any {
@@ -64,7 +62,7 @@ func TestNopermNamesCommandAndMend(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")
 	}
-	w := realLeaseWorld(t, redistest.Start(t))
+	w := realLease(t, redistest.Start(t))
 	for _, command := range leaseRights {
 		t.Run(command, func(t *testing.T) {
 			ctx := t.Context()
@@ -103,7 +101,7 @@ func TestLeaseWithoutChannelsAndInfo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")
 	}
-	w := realLeaseWorld(t, redistest.Start(t))
+	w := realLease(t, redistest.Start(t))
 	for name, rules := range map[string][]any{
 		"no publish, no info": grants(leaseRights...),
 		"no channels":         append(grants(leaseRights...), "+publish", "+info", "resetchannels"),
@@ -133,7 +131,7 @@ func TestFullRedis(t *testing.T) {
 		t.Skip("starts a redis-server")
 	}
 	s := redistest.Start(t)
-	w := realLeaseWorld(t, s)
+	w := realLease(t, s)
 	ctx, a, b := t.Context(), w.candidateA(), w.candidateB()
 	other := func(change func(*lease.Request)) lease.Request {
 		r := acquiring(change)
@@ -179,7 +177,7 @@ func TestGuardOnRedis(t *testing.T) {
 	ctx := t.Context()
 	master := redistest.Start(t)
 	replica := redistest.Start(t, redistest.ReplicaOf(master))
-	w := realLeaseWorld(t, master)
+	w := realLease(t, master)
 	young := w.asker(oracle.Asker{ID: "a", TTL: 60_000, EmptyWait: 250})
 	for _, want := range []lease.Verdict{lease.RollCall, lease.Held} {
 		if reply := young.must(ctx, t, want, acquiring(nil)); reply.Wait > 61*time.Second || reply.Wait < 30*time.Second {
@@ -192,7 +190,7 @@ func TestGuardOnRedis(t *testing.T) {
 	replica.WaitReplicated(t)
 	replica.Promote(t)
 
-	p := realLeaseWorld(t, replica)
+	p := realLease(t, replica)
 	if p.history == w.history {
 		t.Fatal("the promotion changed no history")
 	}
@@ -219,7 +217,7 @@ func TestGuardOnRedis(t *testing.T) {
 
 // TestLeaseHints: what the scripts publish is what electors read.
 func TestLeaseHints(t *testing.T) {
-	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx := t.Context()
 		rdb := redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr, Protocol: 2, DisableIdentity: true})
 		defer rdb.Close()

@@ -15,7 +15,7 @@ import (
 // TestSinceKeyOfAnotherTypeStopsNothing: no decision rests on the key, so that the election passes
 // by whatever uses it.
 func TestSinceKeyOfAnotherTypeStopsNothing(t *testing.T) {
-	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx, a := t.Context(), w.candidateA()
 		w.rdb.RPush(ctx, leaseKey+":since", "something", "else")
 		won := a.must(ctx, t, lease.Won, acquiring(nil))
@@ -33,7 +33,7 @@ func TestSinceKeyOfAnotherTypeStopsNothing(t *testing.T) {
 // TestAdoptionWithoutASinceKey: the key may be evicted alone. The term then begins now, by Redis's
 // clock, and not in 1970.
 func TestAdoptionWithoutASinceKey(t *testing.T) {
-	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx, a := t.Context(), w.candidateA()
 		won := a.must(ctx, t, lease.Won, acquiring(nil))
 		for _, text := range []string{"", "0", "soon"} {
@@ -55,7 +55,7 @@ func TestAdoptionWithoutASinceKey(t *testing.T) {
 // TestHolderOfAnyName: whoever holds the lease is reported, whatever the key says. An absent holder
 // is nothing that a key can hold.
 func TestHolderOfAnyName(t *testing.T) {
-	onBothRedis(t, func(t *testing.T, w *leaseWorld) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx := t.Context()
 		dash := w.asker(oracle.Asker{ID: "-", TTL: 60_000, RestartGuard: -1})
 		token := dash.must(ctx, t, lease.Won, acquiring(nil)).Token

@@ -268,18 +268,18 @@ var leaderCases = []leaseCase{
 }
 
 func TestLeaseScripts(t *testing.T) {
-	worlds := map[string]func(t *testing.T) *leaseWorld{
-		"miniredis": func(t *testing.T) *leaseWorld { return miniLeaseWorld(t) },
-		"redis": func(t *testing.T) *leaseWorld {
+	clusters := map[string]func(t *testing.T) *leaseCluster{
+		"miniredis": func(t *testing.T) *leaseCluster { return miniLease(t) },
+		"redis": func(t *testing.T) *leaseCluster {
 			if testing.Short() {
 				t.Skip("starts a redis-server")
 			}
-			return realLeaseWorld(t, redistest.Start(t))
+			return realLease(t, redistest.Start(t))
 		},
 	}
-	for where, world := range worlds {
+	for where, open := range clusters {
 		t.Run(where, func(t *testing.T) {
-			w := world(t)
+			w := open(t)
 			for kind, cases := range map[string][]leaseCase{"acquire": acquireCases, "renew": renewCases, "release": releaseCases, "leader": leaderCases} {
 				for _, tt := range cases {
 					if kind == "leader" {
@@ -299,7 +299,7 @@ func TestLeaseScripts(t *testing.T) {
 
 // check asks a Redis and the oracle, twice: running a script again, with the same question, is
 // running it once.
-func (tt leaseCase) check(ctx context.Context, t *testing.T, w *leaseWorld) {
+func (tt leaseCase) check(ctx context.Context, t *testing.T, w *leaseCluster) {
 	t.Helper()
 	now, err := w.clock(ctx)
 	if err != nil {
@@ -368,7 +368,7 @@ func (tt leaseCase) asking() oracle.Asker {
 	return a
 }
 
-func (tt leaseCase) request(w *leaseWorld, now int64) lease.Request {
+func (tt leaseCase) request(w *leaseCluster, now int64) lease.Request {
 	r := tt.ask
 	if r.NotAfter != 0 {
 		r.NotAfter += now
@@ -379,7 +379,7 @@ func (tt leaseCase) request(w *leaseWorld, now int64) lease.Request {
 	return r
 }
 
-func (w *leaseWorld) here() string {
+func (w *leaseCluster) here() string {
 	if w.mini != nil {
 		return "beef"
 	}
@@ -387,7 +387,7 @@ func (w *leaseWorld) here() string {
 }
 
 // model makes the times of a case absolute.
-func (tt leaseCase) model(w *leaseWorld, now int64) oracle.Redis {
+func (tt leaseCase) model(w *leaseCluster, now int64) oracle.Redis {
 	m := oracle.Redis{Rules: oracle.All, Facts: tt.facts, Data: tt.data}
 	if m.Facts == (oracle.Facts{}) {
 		m.Facts = oracle.Facts{Origin: "here", Uptime: 100_000}

@@ -180,7 +180,7 @@ func linearHistory(t *testing.T, proxies []*redistest.Proxy, mutated *Scripts, s
 			if mutated != nil {
 				store.scripts = mutated
 			}
-			w := &leaseWorld{rdb: client, store: store}
+			w := &leaseCluster{cluster: &cluster{rdb: client, store: store}}
 			asker := oracle.Asker{ID: string(rune('a' + number)), TTL: 40, RestartGuard: -1}
 			a, nonces, token := w.asker(asker), 0, int64(0)
 			var old lease.Request // a release of an earlier campaign: it may come at any time

@@ -13,84 +13,64 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/proof/oracle"
-	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// modelWorld is a Redis beside the oracle's models of the task and registry scripts, which are
+// oracleCluster is a cluster beside the oracle's models of the task and registry scripts, which are
 // asked the same.
-type modelWorld struct {
+type oracleCluster struct {
 	*testing.T
-	store *Store
-	rdb   *redis.Client
-	mini  *miniredis.Miniredis // nil: a real one, whose clock goes by itself
-	rand  *rand.Rand
+	*cluster
+	rand *rand.Rand
 }
 
-// onModelWorlds runs a sequence of questions per seed, on miniredis and on a real redis-server.
-func onModelWorlds(t *testing.T, seeds int, run func(*modelWorld)) {
+// besideTheOracle runs a sequence of questions per seed, on miniredis and on a redis-server, whose
+// clock goes by itself.
+func besideTheOracle(t *testing.T, seeds int, run func(*oracleCluster)) {
 	t.Helper()
-	worlds := map[string]func(t *testing.T) *modelWorld{
-		"miniredis": func(t *testing.T) *modelWorld {
-			m := miniredis.RunT(t)
-			m.ClockTTL(true)
-			return &modelWorld{T: t, mini: m, rdb: redis.NewClient(&redis.Options{Addr: m.Addr()})}
-		},
-		"redis": func(t *testing.T) *modelWorld {
-			if testing.Short() {
-				t.Skip("starts a redis-server")
+	onClusters(t, "model", func(t *testing.T, c *cluster) {
+		w := &oracleCluster{T: t, cluster: c}
+		first, last := leaseSeeds(t, seeds)
+		for seed := first; seed <= last; seed++ {
+			w.rand = rand.New(rand.NewPCG(seed, 2))
+			if w.mini != nil {
+				w.mini.SetTime(time.UnixMilli(1_700_000_000_000))
 			}
-			return &modelWorld{T: t, rdb: redis.NewClient(redistest.Start(t).Options())}
-		},
-	}
-	for name, world := range worlds {
-		t.Run(name, func(t *testing.T) {
-			w := world(t)
-			t.Cleanup(func() { _ = w.rdb.Close() })
-			w.store = openStore(w.rdb, "model")
-			first, last := leaseSeeds(t, seeds)
-			for seed := first; seed <= last; seed++ {
-				w.rand = rand.New(rand.NewPCG(seed, 2))
-				if w.mini != nil {
-					w.mini.SetTime(time.UnixMilli(1_700_000_000_000))
-				}
-				require.NoError(t, w.rdb.FlushAll(t.Context()).Err())
-				run(w)
-				if t.Failed() {
-					t.Fatalf("replay with TENURE_LEASE_SEED=%d", seed)
-				}
+			require.NoError(t, w.rdb.FlushAll(t.Context()).Err())
+			run(w)
+			if t.Failed() {
+				t.Fatalf("replay with TENURE_LEASE_SEED=%d", seed)
 			}
-			t.Logf("seeds %d to %d", first, last)
-		})
-	}
+		}
+		t.Logf("seeds %d to %d", first, last)
+	})
 }
 
 // pass lets up to so much time go by, where the clock is ours.
-func (w *modelWorld) pass(d time.Duration) {
+func (w *oracleCluster) pass(d time.Duration) {
 	if w.mini != nil {
 		w.mini.SetTime(time.UnixMilli(w.now()).Add(time.Duration(w.rand.Int64N(int64(d)))))
 	}
 }
 
-func (w *modelWorld) now() int64 {
+func (w *oracleCluster) now() int64 {
 	now, err := w.rdb.Time(context.Background()).Result()
 	require.NoError(w, err)
 	return now.UnixMilli()
 }
 
-func oneOf[T any](w *modelWorld, from ...T) T { return from[w.rand.IntN(len(from))] }
+func oneOf[T any](w *oracleCluster, from ...T) T { return from[w.rand.IntN(len(from))] }
 
 // TestTaskScriptsAgreeWithTheOracle asks random questions, of young leaders and old ones, with what
 // is expected right and wrong.
 func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 	seen := map[string]int{}
-	onModelWorlds(t, 60, func(w *modelWorld) {
+	besideTheOracle(t, 60, func(w *oracleCluster) {
 		ctx, model, token := w.Context(), oracle.Task{}, int64(41)
 		slots := func() int64 { return (w.now()/1000 + w.rand.Int64N(5) - 2) * 1000 }
 		for range 40 {
@@ -209,7 +189,7 @@ func runOf(r store.Run) oracle.Run {
 func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 	const drifted, down, window = 60_000, 300_000, 30_000
 	seen := map[string]int{}
-	onModelWorlds(t, 60, func(w *modelWorld) {
+	besideTheOracle(t, 60, func(w *oracleCluster) {
 		ctx, model := w.Context(), oracle.NewRegistry()
 		ids := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 		for range 80 {
@@ -311,7 +291,7 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 }
 
 // sameRegistry holds what lies in Redis against the model.
-func (w *modelWorld) sameRegistry(model *oracle.Registry) {
+func (w *oracleCluster) sameRegistry(model *oracle.Registry) {
 	w.Helper()
 	ctx := w.Context()
 	beats := map[string]int64{}

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -16,25 +15,20 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// edgeNow is what the clock of a registryEdge shows, ms.
+// edgeNow is what the clock of a stillCluster shows, ms.
 const edgeNow = int64(1_700_000_000_000)
 
-// registryEdge is a miniredis whose clock stands still: the registry scripts are asked at the last
+// stillCluster is a miniredis whose clock stands still: the registry scripts are asked at the last
 // millisecond, byte or entry at which a rule holds, and at the first at which it does not.
-type registryEdge struct {
+type stillCluster struct {
 	*testing.T
-	mini  *miniredis.Miniredis
-	rdb   *redis.Client
-	store *Store
+	*cluster
 }
 
-func newRegistryEdge(t *testing.T) *registryEdge {
-	m := miniredis.RunT(t)
-	m.ClockTTL(true)
-	m.SetTime(time.UnixMilli(edgeNow))
-	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return &registryEdge{T: t, mini: m, rdb: rdb, store: openStore(rdb, "edge")}
+func newStillCluster(t *testing.T) *stillCluster {
+	c := miniCluster(t, "edge")
+	c.mini.SetTime(time.UnixMilli(edgeNow))
+	return &stillCluster{T: t, cluster: c}
 }
 
 // ownRecordOf is a record as tenure writes it.
@@ -43,29 +37,29 @@ func ownRecordOf(id, incarnation, status string) string {
 }
 
 // put writes an instance of tenure that was last heard of so many ms ago.
-func (e *registryEdge) put(id string, silence int64) {
+func (e *stillCluster) put(id string, silence int64) {
 	e.Helper()
 	e.record(id, ownRecordOf(id, "i-"+id, "active"))
 	e.beaten(id, edgeNow-silence)
 }
 
-func (e *registryEdge) record(id, record string) {
+func (e *stillCluster) record(id, record string) {
 	e.Helper()
 	require.NoError(e, e.rdb.HSet(e.Context(), e.store.keys.Instances(), id, record).Err())
 }
 
-func (e *registryEdge) beaten(id string, at int64) {
+func (e *stillCluster) beaten(id string, at int64) {
 	e.Helper()
 	require.NoError(e, e.rdb.ZAdd(e.Context(), e.store.keys.Beats(), redis.Z{Score: float64(at), Member: id}).Err())
 }
 
 // lastBeat is the score of an instance among the beats; 0: there is none.
-func (e *registryEdge) lastBeat(id string) int64 {
+func (e *stillCluster) lastBeat(id string) int64 {
 	return int64(e.rdb.ZScore(e.Context(), e.store.keys.Beats(), id).Val())
 }
 
 // hear gives the hints that are published while act runs.
-func (e *registryEdge) hear(act func()) (hints []string) {
+func (e *stillCluster) hear(act func()) (hints []string) {
 	e.Helper()
 	ctx, channel := e.Context(), e.store.keys.Events()
 	sub := e.rdb.Subscribe(ctx, channel)
@@ -85,7 +79,7 @@ func (e *registryEdge) hear(act func()) (hints []string) {
 }
 
 // state writes down what the sweeps decide by. Times are relative to now.
-func (e *registryEdge) state() string {
+func (e *stillCluster) state() string {
 	e.Helper()
 	ctx, keys := e.Context(), e.store.keys
 	var parts []string
@@ -112,7 +106,7 @@ func (e *registryEdge) state() string {
 // TestRegistryEntriesAtTheirLimits: what is as long as it may be counts, what is a byte longer does
 // not.
 func TestRegistryEntriesAtTheirLimits(t *testing.T) {
-	e, ctx := newRegistryEdge(t), t.Context()
+	e, ctx := newStillCluster(t), t.Context()
 	for _, size := range []int{65535, 65536, 65537} {
 		e.record(strconv.Itoa(size), strings.Repeat("x", size))
 		entry, now, err := e.store.Instance(ctx, strconv.Itoa(size))
@@ -149,7 +143,7 @@ func TestRegistryEntriesAtTheirLimits(t *testing.T) {
 // TestBeatAtItsLimits: the last instant at which a beat may still be answered, and at which another
 // incarnation is heard of.
 func TestBeatAtItsLimits(t *testing.T) {
-	e, ctx := newRegistryEdge(t), t.Context()
+	e, ctx := newStillCluster(t), t.Context()
 	incarnation := strings.Repeat("c", 64)
 	beat := store.Heartbeat{ID: "a", Incarnation: "mine", TTL: 10 * time.Second, TakeOver: 5 * time.Second, Head: `{"instance_id":"a","started_at":`,
 		Rest: `,"status":"active","worker_count":0,"incarnation":"mine"}`}
@@ -186,7 +180,7 @@ func TestBeatAtItsLimits(t *testing.T) {
 // TestLookAtItsLimits: who is silent, which page is the last one, and which beats lie ahead of the
 // clock.
 func TestLookAtItsLimits(t *testing.T) {
-	e, ctx := newRegistryEdge(t), t.Context()
+	e, ctx := newStillCluster(t), t.Context()
 	look := func(c store.Look) store.LookReply {
 		reply, err := e.store.Look(ctx, c)
 		require.NoError(e, err)
@@ -242,7 +236,7 @@ func TestLookAtItsLimits(t *testing.T) {
 // TestSweepAtItsLimits: who is drifted and who is down, how many may be removed, and what begins a
 // hold.
 func TestSweepAtItsLimits(t *testing.T) {
-	e, ctx := newRegistryEdge(t), t.Context()
+	e, ctx := newStillCluster(t), t.Context()
 	keys := e.store.keys
 	removedAt := func(id string, at int64) {
 		require.NoError(e, e.rdb.ZAdd(ctx, keys.Removed(), redis.Z{Score: float64(edgeNow + at), Member: id}).Err())
@@ -340,7 +334,7 @@ func TestSweepAtItsLimits(t *testing.T) {
 // TestSweepAtMostAThousandAhead: what was removed ahead of the clock is counted from now, but a
 // thousand of it at most.
 func TestSweepAtMostAThousandAhead(t *testing.T) {
-	e, ctx := newRegistryEdge(t), t.Context()
+	e, ctx := newStillCluster(t), t.Context()
 	ahead := make([]redis.Z, 1001)
 	for i := range ahead {
 		ahead[i] = redis.Z{Score: float64(edgeNow + 2000 + int64(i)), Member: i}
@@ -355,7 +349,7 @@ func TestSweepAtMostAThousandAhead(t *testing.T) {
 
 // TestHintsAtTheirLimits: who hears of what, and how many instances one hint names.
 func TestHintsAtTheirLimits(t *testing.T) {
-	e, ctx := newRegistryEdge(t), t.Context()
+	e, ctx := newStillCluster(t), t.Context()
 	beat := store.Heartbeat{ID: "a", Incarnation: "i-a", TTL: time.Second, Head: `{"instance_id":"a","started_at":`,
 		Rest: `,"status":"active","worker_count":0,"incarnation":"i-a"}`}
 	beats := func() {
@@ -424,7 +418,7 @@ func TestHintsAtTheirLimits(t *testing.T) {
 
 // TestScanAtItsLimits: each entry of a page has its own beat and record, however many there are.
 func TestScanAtItsLimits(t *testing.T) {
-	e, ctx := newRegistryEdge(t), t.Context()
+	e, ctx := newStillCluster(t), t.Context()
 	for _, count := range []int{500, 501, 1001} {
 		e.mini.FlushAll()
 		var records []string

@@ -25,24 +25,10 @@ func onTaskStores(t *testing.T, fn func(t *testing.T, store store.Tasks)) {
 	onTaskRedis(t, func(t *testing.T, store *Store) { fn(t, store) })
 }
 
-// onTaskRedis runs fn on miniredis and on a real Redis.
+// onTaskRedis runs fn on miniredis and on a redis-server.
 func onTaskRedis(t *testing.T, fn func(t *testing.T, store *Store)) {
-	newStore := func(t *testing.T, opts *redis.Options) *Store {
-		client := redis.NewClient(opts)
-		t.Cleanup(func() { _ = client.Close() })
-		return openStore(client, "tasks")
-	}
-	t.Run("miniredis", func(t *testing.T) {
-		m := miniredis.RunT(t)
-		m.ClockTTL(true)
-		fn(t, newStore(t, &redis.Options{Addr: m.Addr()}))
-	})
-	t.Run("redis", func(t *testing.T) {
-		if testing.Short() {
-			t.Skip("starts a redis-server")
-		}
-		fn(t, newStore(t, redistest.Start(t).Options()))
-	})
+	t.Helper()
+	onClusters(t, "tasks", func(t *testing.T, c *cluster) { fn(t, c.store) })
 }
 
 // taskTeller asks a store and writes down what it says, with times relative to the first answer.

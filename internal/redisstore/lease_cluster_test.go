@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
@@ -22,50 +21,37 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// leaseWorld is a Redis that the lease scripts run on, and what a test may do to the keys of one
-// role: on a miniredis with a clock and an INFO of the test's own, or on a real redis-server, where
+// leaseCluster is a cluster that the lease scripts run on, and what a test may do to the keys of
+// one role: on a miniredis with a clock and an INFO of the test's own, or on a redis-server, where
 // time passes by moving every stored time back.
-type leaseWorld struct {
-	rdb     *redis.Client
-	store   *Store
-	mini    *miniredis.Miniredis // nil: a real redis-server
-	history string               // replication id of a real one
-	now     int64                // of a miniredis
+type leaseCluster struct {
+	*cluster
+	history string // replication id of a redis-server
+	now     int64  // of a miniredis
 
 	mu    sync.Mutex // the hook runs in the server
 	facts oracle.Facts
 	blind bool // INFO is refused to the one who asks
 }
 
-const leaseKey = "{lease}:leader"
+const (
+	leaseNamespace = "{lease}"
+	leaseKey       = leaseNamespace + ":leader"
+)
 
-func newLeaseStore(rdb redis.UniversalClient) *Store {
-	return openStore(rdb, "{lease}")
-}
-
-func miniLeaseWorld(t testing.TB) *leaseWorld {
-	m := miniredis.RunT(t)
-	w := &leaseWorld{mini: m, now: 1_700_000_000_000}
-	w.rdb = redis.NewClient(&redis.Options{Addr: m.Addr(), Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1})
-	t.Cleanup(func() { _ = w.rdb.Close() })
-	w.store = newLeaseStore(w.rdb)
-	m.SetTime(time.UnixMilli(w.now))
-	m.ClockTTL(true)
-	m.Server().SetPreHook(w.info)
+func miniLease(t testing.TB) *leaseCluster {
+	w := &leaseCluster{cluster: miniCluster(t, leaseNamespace), now: 1_700_000_000_000}
+	w.mini.SetTime(time.UnixMilli(w.now))
+	w.mini.Server().SetPreHook(w.info)
 	return w
 }
 
-func realLeaseWorld(t testing.TB, s *redistest.Server) *leaseWorld {
-	opts := s.Options()
-	opts.MaxRetries = -1
-	w := &leaseWorld{rdb: redis.NewClient(opts), history: s.Info(t, "replication")["master_replid"]}
-	t.Cleanup(func() { _ = w.rdb.Close() })
-	w.store = newLeaseStore(w.rdb)
-	return w
+func realLease(t testing.TB, s *redistest.Server) *leaseCluster {
+	return &leaseCluster{cluster: clusterOf(t, s.Options(), leaseNamespace), history: s.Info(t, "replication")["master_replid"]}
 }
 
 // info is INFO on a miniredis.
-func (w *leaseWorld) info(peer *server.Peer, cmd string, args ...string) bool {
+func (w *leaseCluster) info(peer *server.Peer, cmd string, args ...string) bool {
 	if cmd != "INFO" || len(args) != 1 {
 		return false
 	}
@@ -87,7 +73,7 @@ func (w *leaseWorld) info(peer *server.Peer, cmd string, args ...string) bool {
 }
 
 // set makes a miniredis tell these facts at this time.
-func (w *leaseWorld) set(now int64, facts oracle.Facts, blind bool) {
+func (w *leaseCluster) set(now int64, facts oracle.Facts, blind bool) {
 	w.mu.Lock()
 	w.facts, w.blind = facts, blind
 	w.mu.Unlock()
@@ -101,7 +87,7 @@ func (w *leaseWorld) set(now int64, facts oracle.Facts, blind bool) {
 }
 
 // clock is Redis's time.
-func (w *leaseWorld) clock(ctx context.Context) (int64, error) {
+func (w *leaseCluster) clock(ctx context.Context) (int64, error) {
 	if w.mini != nil {
 		return w.now, nil
 	}
@@ -110,7 +96,7 @@ func (w *leaseWorld) clock(ctx context.Context) (int64, error) {
 }
 
 // load replaces the keys of the role.
-func (w *leaseWorld) load(ctx context.Context, d oracle.Data) error {
+func (w *leaseCluster) load(ctx context.Context, d oracle.Data) error {
 	_, err := w.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.Del(ctx, leaseKey, leaseKey+":since", leaseKey+":term")
 		set := func(key, value string, expires int64) {
@@ -167,7 +153,7 @@ func termFields(t oracle.Term) []any {
 }
 
 // dump reads the keys of the role.
-func (w *leaseWorld) dump(ctx context.Context) (oracle.Data, error) {
+func (w *leaseCluster) dump(ctx context.Context) (oracle.Data, error) {
 	var (
 		d                   oracle.Data
 		now                 *redis.TimeCmd
@@ -218,7 +204,7 @@ type leaseAsker struct {
 	store *Lease
 }
 
-func (w *leaseWorld) asker(a oracle.Asker) leaseAsker {
+func (w *leaseCluster) asker(a oracle.Asker) leaseAsker {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	role := w.store.ForRole(store.Role{ // without an Attempt: time is virtual, the network is not
 		Key: w.store.keys.Lease(""), Holder: a.ID, TTL: ms(a.TTL), HoldOff: ms(a.HoldOff), EmptyWait: ms(a.EmptyWait), Margin: ms(a.Margin),
@@ -267,7 +253,7 @@ const realSlack = 250
 
 // same compares what Redis answered and holds now with what the oracle says, and takes over the
 // little that real time adds.
-func (w *leaseWorld) same(got, want oracle.Reply, data, model oracle.Data) error {
+func (w *leaseCluster) same(got, want oracle.Reply, data, model oracle.Data) error {
 	if w.mini == nil {
 		if d := (want.Wait - got.Wait).Milliseconds(); (want.Reason == "lease" || want.Reason == "foreign") && d >= -realSlack && d <= realSlack {
 			got.Wait = want.Wait
