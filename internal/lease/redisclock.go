@@ -20,7 +20,8 @@ func (c *RedisClock) Learn(sent, received time.Duration, ms int64) (step time.Du
 	if c.known {
 		doubt := c.spread + (next.at-c.at)/100 // as far as the rates of two clocks may differ
 		apart := time.Duration(next.base-c.Read(next.at)) * time.Millisecond
-		switch explained := max(apart, -apart) <= next.spread+doubt+2*time.Millisecond; {
+		between := max(received-c.at, c.at-sent) // at most, from that reading to this one
+		switch explained := max(apart, -apart) <= next.spread+c.spread+between/100+2*time.Millisecond; {
 		case !explained && next.at < c.at: // older news, from before a step
 			return 0
 		case !explained:

@@ -43,3 +43,21 @@ func TestRedisClockBelievesTheLatestNews(t *testing.T) {
 	require.Equal(t, int64(1_030_000+3_600_000), c.Read(30*s))
 	require.Equal(t, -time.Hour, c.Learn(40*s, 40*s, 1_040_000))
 }
+
+// TestLateAnswerIsNoStep: a request that was held up says what Redis's clock read when it arrived at
+// last, which may be at the very end of the time that it took. The clocks have gone apart until then.
+func TestLateAnswerIsNoStep(t *testing.T) {
+	const redis = int64(1_700_000_000_000)
+	at := func(local time.Duration) int64 { return redis + (local + local*9/1000).Milliseconds() } // as fast as it may be
+	var c RedisClock
+	c.Learn(20*time.Second, 20*time.Second+2*time.Millisecond, at(20*time.Second))
+	for _, sent := range []time.Duration{18 * time.Second, 20 * time.Second, 25 * time.Second} {
+		arrived := sent + 12*time.Second
+		if step := c.Learn(sent, arrived+time.Millisecond, at(arrived)); step != 0 {
+			t.Errorf("sent at %v, answered at %v: a step by %v", sent, arrived, step)
+		}
+		if off := c.Read(arrived) - at(arrived); max(off, -off) > 200 {
+			t.Errorf("sent at %v: the estimate is off by %d ms", sent, off)
+		}
+	}
+}

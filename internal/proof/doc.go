@@ -10,7 +10,7 @@
 // embeds tenure; a fault is what is done to either; a checker holds what happened against the
 // promises.
 //
-//   - sim: years of the decisions alone (internal/lease, internal/schedule) against the rules of the
+//   - sim: years of the decisions alone (internal/lease, internal/membership, internal/schedule) against the rules of the
 //     scripts in Go, by discrete events. P1, P2, P5, P7, P9, P10, P12, and that nothing stands
 //     still. The only engine that breaks the conditions of P1 one by one and counts what comes of
 //     it.

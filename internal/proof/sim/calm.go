@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/membership"
+	"github.com/tenure-go/tenure/internal/schedule"
 )
 
 // lookout is what holds a cluster in which nothing has gone wrong for a while: somebody leads, the
@@ -38,7 +39,7 @@ func (c *Cluster) leaderBound() time.Duration {
 	asks := ttl/2*11/10 + ttl/3 + 2*ttl/6 // Retry with its jitter, an attempt, two backoffs
 	bound := ttl + p.Drain + asks + holdOff + 100*time.Millisecond
 	if !p.Alone {
-		bound += taskBound // the end of a run is told before the lease goes back
+		bound += schedule.CallBound + schedule.FinishBound // the end of a run is told before the lease goes back
 	}
 	return bound + time.Duration(2*p.Rate*float64(bound))
 }
@@ -141,6 +142,9 @@ func (c *Cluster) calmly(leader *instance) {
 		c.fail("P12: in the calm the leader changed: %s leads with token %d, before it was %d", leader.id, token, l.token)
 	}
 	l.since, l.token = l.disturbed, leader.cand.Token()
+	if c.now-l.disturbed > c.tasksBound() && c.now-c.checks.termBegan > c.tasksBound() {
+		c.tasksRun(leader)
+	}
 	patience := c.calmBound() + c.longestStandBack()
 	for _, p := range c.instances {
 		if silent := c.now - p.asked; p.listening() && silent > patience {

@@ -15,12 +15,13 @@ type checker struct {
 	termBegan      time.Duration // of who leads
 	grants         map[int64]grant
 
-	held    time.Duration // end of the last hold of the sweeps
-	back    time.Duration // by how much Redis's clock was set back, in all
-	beats   [processes]beaten
-	booted  [processes]time.Duration
-	tasks   []taskCheck
-	running []*instance // by task: whose run is on
+	held     time.Duration // end of the last hold of the sweeps
+	back     time.Duration // by how much Redis's clock was set back, in all
+	beats    [processes]beaten
+	booted   [processes]time.Duration
+	tasks    []taskCheck
+	running  []*instance   // by task: whose run is on
+	clockSet time.Duration // Redis's clock was last set, or another's took its place
 }
 
 // beaten is the last beat of an instance that Redis has taken.
@@ -43,7 +44,8 @@ type overlap struct{ since time.Duration }
 func (k *checker) start(c *Cluster) {
 	k.cluster = c
 	k.grants = map[int64]grant{}
-	k.tasks, k.running = make([]taskCheck, len(tasks)), make([]*instance, len(tasks))
+	k.clockSet = -setClock
+	k.tasks, k.running = make([]taskCheck, numJobs), make([]*instance, numJobs)
 }
 
 // took notes that a term began or was renewed: nobody else may believe to lead at this instant
@@ -135,6 +137,7 @@ func (k *checker) began(p *instance) {
 // lostData forgets what only Redis knew, and what a clock said that is no longer asked.
 func (c *Cluster) lostData() {
 	clear(c.checks.tasks)
+	c.checks.clockSet = c.now
 	for i := range c.checks.beats {
 		c.checks.beats[i].clock = 0
 	}

@@ -63,6 +63,8 @@ type Cluster struct {
 	mail     []message
 	free     []int32
 
+	jobs       []job
+	operator   *rand.Rand // pauses tasks; nil: nobody does
 	strikes    *rand.Rand
 	nextStrike time.Duration
 	struck     int
@@ -108,6 +110,13 @@ func New(o Options) *Cluster {
 	c.master.started = epoch - oldAge.Milliseconds()
 	c.master.clear()
 	c.checks.start(c)
+	c.jobs = usualJobs
+	if o.Profile.jobs != nil {
+		c.jobs = o.Profile.jobs
+	}
+	if !o.Profile.Alone && !o.Profile.Calm {
+		c.operator = rand.New(rand.NewPCG(o.Seed, 11))
+	}
 	for i := range processes {
 		c.instances = append(c.instances, newInstance(c, i))
 	}
@@ -122,6 +131,7 @@ func (c *Cluster) Run() *Cluster {
 	}
 	c.plan()
 	c.look()
+	c.pause()
 	for len(c.queue.events) > 0 && c.Wrong == "" {
 		e := c.queue.pop()
 		if e.at > c.end {
@@ -164,6 +174,9 @@ func (c *Cluster) happen(e event) {
 	case evLook:
 		c.look()
 		return
+	case evPause:
+		c.pause()
+		return
 	}
 	p := c.instances[e.host]
 	if e.what == evBoot {
@@ -202,9 +215,9 @@ func (c *Cluster) happen(e event) {
 	case evSweep:
 		p.sweepTimer(e.at, e.arg)
 	case evTask:
-		p.task(e.arg)
+		p.task(e.arg, e.at)
 	case evRunEnds:
-		p.runEnds(e.arg)
+		p.runEnds(e.arg, e.serial)
 	case evReach:
 		p.reach = c.master
 	case evEar:

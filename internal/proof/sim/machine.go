@@ -60,5 +60,5 @@ func (m *machine) load(d data) {
 
 // clear forgets everything.
 func (m *machine) clear() {
-	m.load(data{registry: oracle.NewRegistry(), tasks: make([]oracle.Task, len(tasks))})
+	m.load(data{registry: oracle.NewRegistry(), tasks: make([]oracle.Task, numJobs)})
 }

@@ -36,10 +36,11 @@ type Profile struct {
 	Twice   float64 // requests that the client sends again by itself
 	NoInfo  int     // so many processes may not call INFO
 
-	Alone   bool // elections and nothing else: no registry, no tasks, and so several times as many years
-	Calm    bool // one fault at a time and a sound network: P7 is held
-	Outside bool // of the conditions of P1: overlaps are measured, not wrong
-	Random  bool // everything but the name, the length and Alone is drawn from the seed: see Drawn
+	Alone   bool  // elections and nothing else: no registry, no tasks, and so several times as many years
+	Calm    bool  // one fault at a time and a sound network: P7 is held
+	Outside bool  // of the conditions of P1: overlaps are measured, not wrong
+	jobs    []job // nil: usualJobs
+	Random  bool  // everything but the name, the length and Alone is drawn from the seed: see Drawn
 }
 
 const hotTTL = 3 * time.Second
@@ -165,6 +166,7 @@ var Profiles = []Profile{
 	{Name: "random: minutes", Random: true, Alone: true, Length: 5 * time.Minute},
 	{Name: "random: minutes, tasks too", Random: true, Length: 5 * time.Minute},
 	{Name: "random: days", Random: true, Alone: true, Length: 10 * 24 * time.Hour},
+	{Name: "random: days, tasks too", Random: true, Length: 2 * 24 * time.Hour},
 }
 
 // calm has one fault at a time, on a sound network.

@@ -4,12 +4,13 @@ import "time"
 
 // event is something that happens at an instant.
 type event struct {
-	at    time.Duration
-	order uint64 // of planning: at one instant the first planned comes first
-	what  kind
-	host  uint8
-	life  uint32
-	arg   int32 // of a message: its place in the mail; else what the kind says
+	at     time.Duration
+	order  uint64 // of planning: at one instant the first planned comes first
+	what   kind
+	host   uint8
+	life   uint32
+	arg    int32 // of a message: its place in the mail; else what the kind says
+	serial int32 // of the attempt that returns
 }
 
 // kind is what happens.
@@ -26,7 +27,8 @@ const (
 	evBeat                 // the timer of the heartbeats
 	evSweep                // of the sweeps
 	evTask                 // of a task: arg
-	evRunEnds              // a run of a task returns: arg
+	evRunEnds              // an attempt of a task returns: arg, serial
+	evPause                // an operator pauses a task, or lets it go on
 	evStrike               // a fault
 	evPromote              // a replica becomes master: arg is its snapshot
 	evDemote               // an old master takes no writes any more

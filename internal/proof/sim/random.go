@@ -23,6 +23,9 @@ func (p Profile) Drawn(seed uint64) Profile {
 	d := dice{rand.New(rand.NewPCG(seed, 9))}
 	for tries := 1; ; tries++ {
 		if q := p.draw(d); !q.Outside || tries == 1 && d.IntN(4) == 0 { // most are to be within the conditions
+			if !p.Alone {
+				q.jobs = drawJobs(seed, p.Length)
+			}
 			return q
 		}
 	}
@@ -163,5 +166,8 @@ func (p Profile) String() string {
 	text := fmt.Sprintf("%s, every %v; TTL %v, HoldOff %v, EmptyHistoryWait %v, FailoverMargin %v; lag %v, second master %v, skew %v, rate %.3f, drain %v, without INFO %d; "+
 		"delayed %.4f, late %.4f, lost %.4f (noticed %.2f), hints lost %.4f, twice %.4f", strings.Join(faults, ", "), p.Every, p.TTLs, p.HoldOff, p.Empty, p.Margin,
 		p.Lag, p.Second, p.Skew, p.Rate, p.Drain, p.NoInfo, p.Delayed, p.Late, p.Lost, p.Noticed, p.Deaf, p.Twice)
+	if p.jobs != nil {
+		text += "; tasks: " + jobsText(p.jobs)
+	}
 	return strings.Join(append([]string{text}, p.broken()...), "; outside of P1: ")
 }

@@ -74,7 +74,7 @@ func TestP2_DrawnProfilesFindWhatNoListHad(t *testing.T) {
 		seed    uint64
 	}{
 		{"random: minutes", 1230}, // a late request
-		{"random: minutes, tasks too", 1057},
+		{"random: minutes, tasks too", 1190},
 		{"random: minutes", 3702},
 	} {
 		p := named(t, tt.profile)

@@ -1,124 +1,90 @@
 package sim
 
 import (
-	"slices"
 	"strconv"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/cron"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 	"github.com/tenure-go/tenure/internal/schedule"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
-// tasks are what every cluster runs: the three policies, with a fixed interval and with the
-// calendar. A run that its leader left behind is run again.
-var tasks = []struct {
-	name  string
-	rules schedule.Rules
-	takes time.Duration
-}{
-	{"all", schedule.Rules{Schedule: schedule.Every(10 * time.Minute), Missed: schedule.RunAll}, 20 * time.Second},
-	{"once", schedule.Rules{Schedule: schedule.Every(time.Hour), Missed: schedule.RunOnce}, time.Minute},
-	{"skip", schedule.Rules{Schedule: schedule.Every(25 * time.Second), Missed: schedule.SkipMissed}, 3 * time.Second},
-	{"daily", schedule.Rules{Schedule: mustParse("30 3 * * *"), Missed: schedule.RunOnce}, 5 * time.Minute},
-	{"quick", schedule.Rules{Schedule: schedule.Every(2 * time.Minute), Missed: schedule.RunAll}, time.Second},
-}
-
-func mustParse(spec string) schedule.Schedule {
-	parsed, err := cron.Parse(spec)
-	if err != nil {
-		panic(err) // it is a constant
-	}
-	return parsed
-}
-
-const (
-	taskSpec   = "spec"
-	taskBound  = 3 * time.Second // a question is waited for
-	maxCrashes = 3
-)
-
-// scheduler runs the tasks of one term.
+// scheduler drives a schedule.Machine for each task during one term, as the loop of package tenure
+// does.
 type scheduler struct {
-	term   int64 // token; 0: none yet
+	term   *schedule.Term // nil: none yet
 	on     bool
-	number int32 // of questions
-	clock  int64 // Redis's at the local time at
-	at     time.Duration
-	known  bool
-	tasks  [5]taskTurn
+	tasks  []taskTurn
+	serial int32 // of attempts, over all terms of a life
+	runs   int   // likewise, of runs that were claimed
+	memory [numJobs]schedule.Memory
 }
 
 // taskTurn is a task while its process leads.
 type taskTurn struct {
-	opened, off bool
-	planned     bool // this term
-	record      oracle.Record
-	again       string        // run that another leader left behind
-	rest        time.Duration // nothing is decided before
-	asking      question      // what is being asked; op 0: nothing
-	until       time.Duration // for so long
-	tries       int
-	run         taskRun
-}
-
-// taskRun is one execution.
-type taskRun struct {
-	id      string
-	active  bool
-	ended   bool // its end is to be told
-	tainted bool // its process stood still while it was on: it could not heed the end of its context
-	status  string
+	machine *schedule.Machine
+	timer   time.Duration // the youngest one
+	strayed bool          // no answer to what it asks will come in time
+	attempt schedule.Attempt
+	active  bool  // it has not returned
+	serial  int32 // of the attempt
+	tainted bool  // its process stood still while it was on: it could not heed the end of its context
+	began   time.Duration
 }
 
 // question is what is asked about a task.
 type question struct {
-	op     op
 	task   int
-	number int32
-	token  int64
-	claim  oracle.Claim
-	expect string // of a plan
-	next   string
-	skip   int64
-	reset  bool   // the grid begins anew
-	run    string // of a finish
-	status string
+	term   *schedule.Term // that asked
+	ask    any            // see schedule.Call
+	try    schedule.Try
+	sent   time.Duration
 	record oracle.Record // in the answer
 }
 
-type op uint8
-
-const (
-	_ op = iota
-	opOpen
-	opPlan
-	opClaim
-	opFinish
-)
+// lookTask is the task of the timer that looks whether Redis's clock was heard of.
+const lookTask = -1
 
 // start opens every task for the term.
 func (s *scheduler) start(p *instance) {
-	*s = scheduler{term: p.cand.Token(), on: true, number: s.number}
-	for i := range tasks {
+	s.term = &schedule.Term{
+		Token: p.cand.Token(), Instance: p.id, Random: p.cluster.rand.Float64,
+		NewRun: func() string {
+			s.runs++
+			return p.id + strconv.Itoa(int(p.life)) + "-" + strconv.Itoa(s.runs)
+		},
+	}
+	s.on = true
+	jobs := p.cluster.jobs
+	s.tasks = make([]taskTurn, len(jobs))
+	s.term.Tick(p.local())
+	for i := range jobs {
+		s.tasks[i].machine = schedule.NewMachine(*jobs[i].of(p.host), s.term, &s.memory[i])
+	}
+	for i := range jobs {
 		p.step(i)
 	}
+	p.wake(lookTask, p.cluster.now+schedule.LookEvery)
 }
 
 // over ends the runs: they heed their context.
 func (s *scheduler) over(p *instance) {
+	if s.term == nil {
+		return
+	}
 	s.on = false
 	for i := range s.tasks {
-		if s.tasks[i].run.active {
-			p.cluster.queue.push(event{at: p.cluster.now + p.cluster.between(0, 40*time.Millisecond), what: evRunEnds, host: p.host, life: p.life, arg: int32(i)})
+		if t := &s.tasks[i]; t.active {
+			p.returns(i, p.cluster.between(0, 40*time.Millisecond))
 		}
+		p.step(i)
 	}
 }
 
 // busy: a run is on, or its end is being told.
 func (s *scheduler) busy() bool {
 	for i := range s.tasks {
-		if s.tasks[i].run.active || s.tasks[i].asking.op == opFinish {
+		if s.tasks[i].machine.Busy() {
 			return true
 		}
 	}
@@ -127,94 +93,172 @@ func (s *scheduler) busy() bool {
 
 // runsDie ends them with their process.
 func (p *instance) runsDie() {
-	for i := range tasks {
+	for i := range p.cluster.jobs {
 		if p.cluster.checks.running[i] == p {
 			p.cluster.checks.running[i] = nil
 		}
 	}
 }
 
-// redisNow estimates Redis's clock.
-func (p *instance) redisNow() int64 {
+// task is the timer of a task going off. After a freeze it is late.
+func (p *instance) task(i int32, at time.Duration) {
 	s := &p.scheduler
-	return s.clock + (p.cluster.now + p.mono - s.at).Milliseconds()
-}
-
-// task is the timer of a task going off.
-func (p *instance) task(i int32) { p.step(int(i)) }
-
-// step takes one task as far as it goes without waiting, as the loop of package tenure does.
-func (p *instance) step(i int) {
-	s, t, c := &p.scheduler, &p.scheduler.tasks[i], p.cluster
-	if t.asking.op != 0 {
-		switch {
-		case c.now < t.until:
-		case !s.on && (t.asking.op != opFinish || t.tries > 2): // the next leader finds it
-			t.asking = question{}
-			if t.run.ended {
-				t.run = taskRun{}
-			}
-		default:
-			p.ask(i, t.asking)
-		}
-		return
-	}
 	switch {
-	case t.run.ended:
-		p.ask(i, question{op: opFinish, run: t.run.id, status: t.run.status})
-	case !s.on || t.off || t.run.active || !p.believes():
-	case t.rest > c.now:
-		p.wake(i, t.rest)
-	case !t.opened:
-		p.ask(i, question{op: opOpen})
-	case t.record.Next == "" || t.record.Spec != taskSpec || c.broken.FreshGrid && !t.planned:
-		t.planned = true
-		next := schedule.First(tasks[i].rules, time.UnixMilli(p.redisNow()))
-		p.ask(i, question{op: opPlan, expect: t.record.Next, next: strconv.FormatInt(next.UnixMilli(), 10), reset: t.record.Next == ""})
-	case t.again != "":
-		p.ask(i, question{op: opClaim, claim: oracle.Claim{Kind: "again", Expect: t.again, Attempt: t.record.Attempt + 1}})
-	default:
-		p.due(i)
+	case s.term == nil:
+	case i == lookTask:
+		p.lookAtClock()
+	case at >= s.tasks[i].timer:
+		p.step(int(i))
 	}
 }
 
-// due decides about the slots that are due.
-func (p *instance) due(i int) {
-	t, now := &p.scheduler.tasks[i], p.redisNow()
-	next, _ := strconv.ParseInt(t.record.Next, 10, 64)
-	d := schedule.Due(tasks[i].rules, time.UnixMilli(next), time.UnixMilli(now))
-	if !d.Run && !d.Reset && d.Next.UnixMilli() == next {
-		p.wake(i, p.cluster.now+d.Wait)
+// lookAtClock reads the record that is due next, if Redis's clock was not heard of for long.
+func (p *instance) lookAtClock() {
+	s := &p.scheduler
+	s.term.Tick(p.local())
+	if over, _ := s.term.Over(); over {
 		return
 	}
-	after := strconv.FormatInt(d.Next.UnixMilli(), 10)
-	if d.Run {
-		p.ask(i, question{op: opClaim, claim: oracle.Claim{
-			Kind: "slot", Expect: t.record.Next, Slot: d.Slot.UnixMilli(), Next: after, Skipped: int64(d.Skipped), Attempt: 1,
-		}})
+	if wait := s.term.Clock.Heard() + schedule.LookEvery - p.local(); wait > 0 {
+		p.wake(lookTask, p.cluster.now+wait)
 		return
 	}
-	p.ask(i, question{op: opPlan, expect: t.record.Next, next: after, skip: int64(d.Skipped), reset: d.Reset})
+	first := -1
+	for i := range s.tasks {
+		if next := s.tasks[i].machine.Next(); next != 0 && (first < 0 || next < s.tasks[first].machine.Next()) {
+			first = i
+		}
+	}
+	if first >= 0 {
+		s.tasks[first].machine.Look()
+		p.step(first)
+	}
+	p.wake(lookTask, p.cluster.now+schedule.CallBound)
+}
+
+// step takes one task as far as it goes without waiting.
+func (p *instance) step(i int) {
+	s, c := &p.scheduler, p.cluster
+	t := &s.tasks[i]
+	s.term.Tick(p.local())
+	if !s.on || !p.believes() {
+		s.term.End()
+	}
+	for {
+		next := t.machine.Step()
+		p.heed(i)
+		if q := next.Question; q != nil {
+			q.Ask(c.jobs[i].of(p.host).Schedule)
+			t.machine.Answered(q)
+			p.heed(i)
+			continue
+		}
+		if next.Call != nil {
+			p.ask(i, next.Call)
+			return
+		}
+		if t.machine.Calling() != nil && !t.strayed {
+			return // the answer comes, or it strays
+		}
+		wait := next.Wait
+		if next.Due != 0 {
+			wait = min(wait, s.term.Clock.Until(next.Due, p.local()))
+		}
+		if wait > 0 {
+			t.timer = c.now + wait
+			p.wake(i, t.timer)
+			return
+		}
+	}
 }
 
 func (p *instance) wake(i int, at time.Duration) {
 	p.cluster.queue.push(event{at: max(at, p.cluster.now), what: evTask, host: p.host, life: p.life, arg: int32(i)})
 }
 
-// ask sends a question until it is answered.
-func (p *instance) ask(i int, q question) {
-	s, t := &p.scheduler, &p.scheduler.tasks[i]
-	if t.asking.op == 0 {
-		s.number++
-		q.number, q.task, q.token = s.number, i, s.term
-		if q.op == opClaim {
-			q.claim.Token, q.claim.Run, q.claim.Spec, q.claim.Instance = s.term, p.id+"-"+strconv.FormatInt(s.term, 10)+"-"+strconv.Itoa(int(s.number)), taskSpec, p.id
+// heed carries out what the machine of a task wants.
+func (p *instance) heed(i int) {
+	t := &p.scheduler.tasks[i]
+	for _, n := range t.machine.Take() {
+		if n.Kind == schedule.Start {
+			t.attempt = n.Attempt
+			p.attempt(i)
 		}
-		t.asking, t.tries = q, 0
 	}
-	t.tries++
-	t.until = p.cluster.now + taskBound
-	p.send(message{about: aboutTask, task: &q, number: q.number})
+}
+
+// attempt starts an attempt. The last step before is to look at the term (P10).
+func (p *instance) attempt(i int) {
+	s, c := &p.scheduler, p.cluster
+	t := &s.tasks[i]
+	s.serial++
+	t.active, t.tainted, t.serial, t.began = true, false, s.serial, c.now
+	if !s.on || !p.believes() {
+		t.serial = -t.serial // it does not start
+		p.returns(i, 0)
+		return
+	}
+	c.checks.starts(p, i, t.attempt)
+	c.Tally.TaskRuns++
+	p.returns(i, c.between(0, c.jobs[i].takes))
+}
+
+// returns has the attempt that is on return after a while, if it does not do so before.
+func (p *instance) returns(i int, after time.Duration) {
+	serial := p.scheduler.tasks[i].serial
+	c := p.cluster
+	c.queue.push(event{at: c.now + after, what: evRunEnds, host: p.host, life: p.life, arg: int32(i), serial: serial})
+}
+
+// runEnds: the task has returned, by itself or because its context is done.
+func (p *instance) runEnds(i, serial int32) {
+	s, c := &p.scheduler, p.cluster
+	if s.term == nil {
+		return
+	}
+	t := &s.tasks[i]
+	if !t.active || t.serial != serial {
+		return
+	}
+	t.active = false
+	end := schedule.End{Started: serial > 0, Took: c.now - t.began, Cut: !s.on, Over: !s.on || !p.believes()}
+	switch {
+	case !end.Started:
+		end.Failed = true
+	case end.Cut, c.rand.Float64() < c.jobs[i].fails:
+		end.Failed, end.Text = true, "bad"
+	}
+	if c.checks.running[i] == p {
+		c.checks.running[i] = nil
+	}
+	c.checks.returned(i, t.attempt, end)
+	s.term.Tick(p.local())
+	t.machine.Ended(end)
+	p.heed(int(i))
+	p.step(int(i))
+}
+
+// taint marks the runs of a process that stands still.
+func (p *instance) taint() {
+	for i := range p.scheduler.tasks {
+		p.scheduler.tasks[i].tainted = true
+	}
+}
+
+// ask sends a call.
+func (p *instance) ask(i int, call *schedule.Call) {
+	t := &p.scheduler.tasks[i]
+	t.strayed = false
+	p.send(message{about: aboutTask, task: &question{task: i, term: p.scheduler.term, ask: call.Ask, try: t.machine.Sent(), sent: p.local()}})
+}
+
+// callStrays: the answer to a call will not come in time.
+func (p *instance) callStrays(q *question) {
+	if s := &p.scheduler; q.term == s.term {
+		t := &s.tasks[q.task]
+		t.strayed, t.timer = true, p.cluster.now
+		p.wake(q.task, t.timer)
+	}
 }
 
 // takeQuestion runs the script of a question.
@@ -222,159 +266,95 @@ func (c *Cluster) takeQuestion(server *machine, p *instance, m *message, now int
 	q := m.task
 	record := &server.tasks[q.task]
 	before := record.Record
-	switch q.op {
-	case opOpen:
-		m.verdict = record.Open(q.token, "", false)
-	case opPlan:
-		m.verdict = record.Plan(q.token, q.expect, q.next, taskSpec, q.skip, false)
-	case opClaim:
-		if c.broken.ClaimsBlindly {
-			record.Next = q.claim.Expect
+	switch ask := q.ask.(type) {
+	case store.TaskOpen:
+		m.verdict = record.Open(ask.Token, ask.Lease, false)
+	case store.TaskPlan:
+		if c.broken.FreshGrid {
+			record.Next = ask.Expect
 		}
-		m.verdict = record.Claim(now, q.claim)
-	case opFinish:
-		m.verdict = record.Finish(now, q.token, q.run, q.status, "", 0, 0, 0)
+		m.verdict = record.Plan(ask.Token, ask.Expect, strconv.FormatInt(ask.Next, 10), ask.Spec, ask.Skipped, ask.Paused)
+	case store.TaskClaim:
+		if c.broken.ClaimsBlindly {
+			record.Next, record.Spec = ask.Expect, ask.Spec
+		}
+		m.verdict = record.Claim(now, oracle.Claim{
+			Token: ask.Token, Run: ask.Run, Kind: ask.Kind, Expect: ask.Expect, Slot: ask.Slot, Next: strconv.FormatInt(ask.Next, 10), Spec: ask.Spec,
+			Instance: ask.Instance, Skipped: int64(ask.Skipped), Attempt: int64(ask.Attempt),
+		})
+	case store.TaskRetry:
+		m.verdict = record.Retry(now, ask.Token, ask.Run, int64(ask.Attempt), int64(ask.Failures), ask.In.Milliseconds())
+	case store.TaskFinish:
+		m.verdict = record.Finish(now, ask.Token, ask.Run, string(ask.Status), ask.Text, int64(ask.Attempt), int64(ask.Failures), max(ask.RetryIn, 0).Milliseconds())
+	case schedule.Read:
+		m.verdict = "ok"
 	}
 	q.record = record.Record
 	record.History = nil // nothing is decided by it
 	if server == c.master {
-		c.checks.question(p, q, m.verdict, &before)
+		c.checks.question(p, q, m.verdict, &before, now)
+	}
+	if _, opens := q.ask.(store.TaskOpen); opens && c.broken.FreshGrid {
+		q.record.Next, q.record.Spec = "", ""
 	}
 	if c.trace != nil {
-		c.note("%s about task %s: %s: %s; next %s run %q token %d", p.id, tasks[q.task].name, [...]string{"", "open", "plan", "claim", "finish"}[q.op],
-			m.verdict, record.Next, record.Run, record.Token)
+		c.note("%s about task %s: %T: %s; next %s run %q token %d", p.id, c.jobs[q.task].policy.Name, q.ask, m.verdict, record.Next, record.Run, record.Token)
 	}
 }
 
 // told takes the answer to a question.
 func (p *instance) told(m *message) {
-	s, i := &p.scheduler, m.task.task
-	t := &s.tasks[i]
-	if !m.failed && (!s.known || m.clock > 0) {
-		s.clock, s.at, s.known = m.clock, p.cluster.now+p.mono, true
+	s, q := &p.scheduler, m.task
+	if q.term != s.term {
+		return // of an earlier term
 	}
-	if t.asking.op == 0 || t.asking.number != m.number || m.task.token != s.term {
-		return
-	}
+	t, now := &s.tasks[q.task], p.local()
+	s.term.Tick(now)
 	if m.failed {
-		p.wake(i, t.until) // asks again
+		t.machine.Failed(q.try)
+		t.strayed = true // asks again, after a while
+	} else {
+		if by := s.term.Clock.Learn(q.sent, now, m.clock); max(by, -by) >= schedule.SlotStep {
+			for i := range s.tasks {
+				s.tasks[i].machine.Stepped(by)
+				p.wake(i, p.cluster.now)
+				s.tasks[i].timer = p.cluster.now
+			}
+		}
+		t.machine.Answer(q.try, store.TaskReply{Verdict: m.verdict, Now: m.clock, Record: recordOf(&q.record)})
+		t.strayed = t.strayed && t.machine.Calling() != nil
+	}
+	p.heed(q.task)
+	p.step(q.task)
+}
+
+// recordOf is a record as the store hands it out.
+func recordOf(r *oracle.Record) store.TaskRecord {
+	return store.TaskRecord{
+		Due: r.Next, Next: store.Natural(r.Next), Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: store.RunState(r.Status),
+		Scheduled: r.Scheduled, Started: r.Started, Finished: r.Finished, Attempt: int(r.Attempt), Crashes: int(r.Crashes), Skipped: r.Skipped,
+		Paused: r.Paused, Instance: r.Instance, RunToken: r.RunToken, Text: r.Error, Failures: int(r.Failures), RetryAt: r.RetryAt, Lease: r.Lease,
+		Pauses: r.Pauses,
+	}
+}
+
+// pause is an operator who pauses a task, or lets it go on.
+func (c *Cluster) pause() {
+	if c.operator == nil {
 		return
 	}
-	q := t.asking
-	t.asking, t.record = question{}, m.task.record
-	switch {
-	case q.op == opFinish:
-		t.run = taskRun{}
-	case m.verdict == "fenced":
-		t.off = true
-	case m.verdict == "moved":
-		t.opened, t.rest = false, p.cluster.now+10*time.Millisecond
-	case q.op == opOpen:
-		t.opened = true
-		switch {
-		case t.record.Run != "" && t.record.Crashes+1 < maxCrashes:
-			t.again = t.record.Run
-		case t.record.Run != "":
-			t.run = taskRun{id: t.record.Run, ended: true, status: "abandoned"}
-		case t.record.Status == "returned" || t.record.Status == "interrupted":
-			t.again = t.record.Done
-		default:
-			t.again = ""
+	i := c.operator.IntN(len(c.jobs))
+	t := &c.master.tasks[i]
+	if !c.sound() {
+		t.Pause(!t.Paused, t.Pauses)
+	}
+	if c.sound() {
+		for i := range c.jobs {
+			if t := &c.master.tasks[i]; t.Paused {
+				t.Pause(false, t.Pauses)
+				c.disturb(c.now)
+			}
 		}
-	case m.verdict == "early":
-		t.rest = p.cluster.now + time.Duration(q.claim.Slot-m.clock)*time.Millisecond
-	case q.op == opClaim:
-		t.again = ""
-		p.claimed(i, q.claim)
 	}
-	p.step(i)
-}
-
-// claimed starts a run. The last step before is to look at the term (P10).
-func (p *instance) claimed(i int, claim oracle.Claim) {
-	t, c := &p.scheduler.tasks[i], p.cluster
-	if !p.scheduler.on || !p.believes() {
-		t.run = taskRun{id: claim.Run, ended: true, status: "returned"}
-		return
-	}
-	if other := c.checks.running[i]; other != nil && other != p && !other.scheduler.tasks[i].run.tainted && !c.profile.Outside {
-		c.fail("P10: task %s starts in %s while it runs in %s", tasks[i].name, p.id, other.id)
-	}
-	c.Tally.TaskRuns++
-	if claim.Kind == "again" {
-		c.Tally.Reruns++
-	}
-	c.checks.running[i] = p
-	t.run = taskRun{id: claim.Run, active: true, status: "succeeded"}
-	c.queue.push(event{at: c.now + tasks[i].takes, what: evRunEnds, host: p.host, life: p.life, arg: int32(i)})
-}
-
-// runEnds: the task has returned, by itself or because its context is done.
-func (p *instance) runEnds(i int32) {
-	t := &p.scheduler.tasks[i]
-	if !t.run.active {
-		return
-	}
-	if !p.scheduler.on {
-		t.run.status = "interrupted"
-	}
-	t.run.active, t.run.ended = false, true
-	if p.cluster.checks.running[i] == p {
-		p.cluster.checks.running[i] = nil
-	}
-	p.step(int(i))
-}
-
-// taint marks the runs of a process that stands still.
-func (p *instance) taint() {
-	for i := range p.scheduler.tasks {
-		p.scheduler.tasks[i].run.tainted = true
-	}
-}
-
-// taskCheck is what Redis has granted of a task since it last lost data.
-type taskCheck struct {
-	claimed   []int64 // the last slots
-	known     bool
-	scheduled int64 // the slot that was claimed last
-	finished  bool  // its run came to an end, or was given up after maxCrashes
-}
-
-// question holds P10 against what a script did: between the old next slot and the new one, each
-// slot was claimed or counted as skipped, none twice, and none before the run of the one before it
-// had ended.
-func (k *checker) question(p *instance, q *question, verdict string, before *oracle.Record) {
-	c, t, after := k.cluster, &k.tasks[q.task], &q.record
-	switch {
-	case q.op == opFinish && verdict == "done" && q.status != "returned" && q.status != "interrupted":
-		t.finished = true
-	case q.op == opClaim && verdict == "claimed" && before.Run != q.claim.Run && q.claim.Kind == "slot":
-		c.Tally.Slots++
-		if slices.Contains(t.claimed, q.claim.Slot) {
-			c.fail("P10: slot %d of task %s was claimed twice, now by %s", q.claim.Slot, tasks[q.task].name, p.id)
-		}
-		if t.known && !t.finished && before.Run != "" {
-			c.fail("P10: slot %d of task %s was claimed while the run of %d had not ended", q.claim.Slot, tasks[q.task].name, t.scheduled)
-		}
-		t.claimed = append(t.claimed[max(0, len(t.claimed)-50):], q.claim.Slot)
-		t.known, t.scheduled, t.finished = true, q.claim.Slot, false
-		k.grid(q.task, before, after, 1)
-	case q.op == opPlan && verdict == "ok" && before.Next != after.Next && !q.reset:
-		k.grid(q.task, before, after, 0)
-	}
-}
-
-// grid counts the slots between.
-func (k *checker) grid(task int, before, after *oracle.Record, claimed int64) {
-	from, _ := strconv.ParseInt(before.Next, 10, 64)
-	to, _ := strconv.ParseInt(after.Next, 10, 64)
-	slots := int64(0)
-	for at := time.UnixMilli(from).UTC(); at.UnixMilli() < to && slots < schedule.MaxSteps; slots++ {
-		at = tasks[task].rules.Schedule.Next(at)
-	}
-	skipped := after.Skipped - before.Skipped
-	k.cluster.Tally.Skipped += skipped
-	if slots != claimed+skipped && slots < schedule.MaxSteps {
-		k.cluster.fail("P10: of %d slots of task %s %d were claimed and %d counted as skipped", slots, tasks[task].name, claimed, skipped)
-	}
+	c.queue.push(event{at: c.now + time.Duration(c.operator.ExpFloat64()*float64(20*c.profile.Every)), what: evPause})
 }

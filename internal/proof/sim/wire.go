@@ -29,7 +29,7 @@ type message struct {
 	strayed bool // see astray
 	lease   lease.Request
 	answer  lease.Answer
-	number  int32 // of the term that sweeps, or of a question about a task: who waits knows it
+	number  int32 // of the term that sweeps
 	beat    oracle.Beat
 	verdict string
 	clock   int64 // Redis's, in the answer
@@ -99,7 +99,7 @@ func (c *Cluster) astray(m *message) {
 	case aboutSweep:
 		p.sweepStrays(m)
 	case aboutTask:
-		p.wake(m.task.task, c.now+taskBound)
+		p.callStrays(m.task)
 	}
 }
 

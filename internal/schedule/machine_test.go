@@ -1,0 +1,429 @@
+package schedule
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/proof/oracle"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// table is a task with a store that answers at once, by a clock of its own: 1 ms of it is 1 ms of
+// the monotonic clock. All leaders of the test share it.
+type table struct {
+	*testing.T
+	record oracle.Task
+	now    time.Duration
+	runs   int
+}
+
+// leader is the task in one term.
+type leader struct {
+	*table
+	*Machine
+	term    *Term
+	policy  Policy
+	attempt Attempt // that was begun last
+	began   int     // attempts
+	noted   []Note
+}
+
+const tableEpoch = tableBase
+
+func (b *table) redis() int64 { return tableEpoch + b.now.Milliseconds() }
+
+// lead begins a term.
+func (b *table) lead(token int64, p Policy, memory *Memory) *leader {
+	p.Name, p.Spec, p.Attempts = "t", "s", max(p.Attempts, 1)
+	if p.Schedule == nil {
+		p.Schedule = Every(10 * time.Minute)
+	}
+	term := &Term{Token: token, Instance: "i", Random: func() float64 { return 1 }, NewRun: func() string { b.runs++; return "run" + strconv.Itoa(b.runs) }}
+	term.Tick(b.now)
+	l := &leader{table: b, Machine: NewMachine(p, term, memory), term: term, policy: p}
+	l.Helper()
+	l.drive()
+	return l
+}
+
+// drive goes on until there is something to wait for, and returns how long.
+func (l *leader) drive() (wait time.Duration) {
+	for range 100 {
+		l.term.Tick(l.now)
+		s := l.Step()
+		l.take()
+		switch {
+		case s.Question != nil:
+			s.Question.Ask(l.policy.Schedule)
+			require.False(l, l.Answered(s.Question))
+		case s.Call != nil:
+			try := l.Sent()
+			l.term.Clock.Learn(l.now, l.now, l.redis())
+			require.True(l, l.Answer(try, l.answer(s.Call.Ask)))
+		default:
+			if wait = s.Wait; s.Due != 0 {
+				wait = min(wait, l.term.Clock.Until(s.Due, l.now))
+			}
+			if wait > 0 {
+				return wait
+			}
+		}
+		l.take()
+	}
+	l.Fatal("it never waits")
+	return 0
+}
+
+func (l *leader) take() {
+	for _, n := range l.Take() {
+		if n.Kind == Start {
+			l.attempt = n.Attempt
+			l.began++
+			continue
+		}
+		if n.Kind != GoesOn {
+			l.noted = append(l.noted, n)
+		}
+	}
+}
+
+// pass lets time pass.
+func (l *leader) pass(d time.Duration) {
+	for end := l.now + d; l.now < end; {
+		l.now = min(l.now+l.drive(), end)
+	}
+	l.drive()
+}
+
+// ends returns from the attempt that is on.
+func (l *leader) ends(e End) {
+	l.term.Tick(l.now)
+	l.Ended(e)
+	l.drive()
+}
+
+var (
+	succeeds = End{Started: true}
+	fails    = End{Started: true, Failed: true, Text: "bad"}
+	isCut    = End{Started: true, Failed: true, Text: "cut", Cut: true, Over: true}
+)
+
+// answer is what the rules of the scripts say.
+func (b *table) answer(ask any) store.TaskReply {
+	now, r := b.redis(), &b.record
+	verdict := "ok"
+	switch ask := ask.(type) {
+	case store.TaskOpen:
+		verdict = r.Open(ask.Token, ask.Lease, false)
+	case store.TaskPlan:
+		verdict = r.Plan(ask.Token, ask.Expect, fmt.Sprint(ask.Next), ask.Spec, ask.Skipped, ask.Paused)
+	case store.TaskClaim:
+		verdict = r.Claim(now, oracle.Claim{
+			Token: ask.Token, Run: ask.Run, Kind: ask.Kind, Expect: ask.Expect, Slot: ask.Slot, Next: fmt.Sprint(ask.Next), Spec: ask.Spec,
+			Instance: ask.Instance, Skipped: int64(ask.Skipped), Attempt: int64(ask.Attempt),
+		})
+	case store.TaskRetry:
+		verdict = r.Retry(now, ask.Token, ask.Run, int64(ask.Attempt), int64(ask.Failures), ask.In.Milliseconds())
+	case store.TaskFinish:
+		verdict = r.Finish(now, ask.Token, ask.Run, string(ask.Status), ask.Text, int64(ask.Attempt), int64(ask.Failures), max(ask.RetryIn, 0).Milliseconds())
+	}
+	return store.TaskReply{Verdict: verdict, Now: now, Record: store.TaskRecord{
+		Due: r.Next, Next: store.Natural(r.Next), Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: store.RunState(r.Status),
+		Scheduled: r.Scheduled, Started: r.Started, Finished: r.Finished, Attempt: int(r.Attempt), Crashes: int(r.Crashes), Skipped: r.Skipped,
+		Paused: r.Paused, RunToken: r.RunToken, Failures: int(r.Failures), RetryAt: r.RetryAt,
+	}}
+}
+
+// TestMachineRunsItsSlots: each on time, numbered, and planned by the schedule.
+func TestMachineRunsItsSlots(t *testing.T) {
+	b := &table{T: t}
+	l := b.lead(1, Policy{InitialDelay: time.Minute}, new(Memory))
+	require.Equal(t, time.Minute, l.drive())
+	for n := range 3 {
+		slot := tableEpoch + tableMinute + int64(n)*10*tableMinute
+		l.now = time.Duration(slot-tableEpoch) * time.Millisecond
+		l.drive()
+		require.Equal(t, n+1, l.began)
+		slow := time.Minute
+		if n == 0 { // none has succeeded yet
+			slow = 10 * time.Minute
+		}
+		require.Equal(t, Attempt{Run: "run" + strconv.Itoa(n+1), Slot: slot, Number: 1, Slow: slow}, l.attempt)
+		require.True(t, l.Busy())
+		l.ends(succeeds)
+		require.False(t, l.Busy())
+		require.Equal(t, "succeeded", b.record.Status)
+	}
+	require.Empty(t, l.noted)
+}
+
+// TestMachineOverlap: what comes due during a run is passed over, or waits for it.
+func TestMachineOverlap(t *testing.T) {
+	for overlap, want := range map[Overlap]int{OverlapSkip: 1, OverlapQueue: 2} {
+		b := &table{T: t}
+		l := b.lead(1, Policy{Overlap: overlap}, new(Memory))
+		l.pass(35 * time.Minute) // slots at 10, 20 and 30; the first one runs
+		require.Equal(t, 1, l.began)
+		l.ends(succeeds)
+		require.Equal(t, want, l.began, overlap)
+		if overlap == OverlapQueue {
+			require.Equal(t, tableEpoch+30*tableMinute, l.attempt.Slot, "the latest")
+			l.ends(succeeds)
+		}
+		require.Equal(t, int64(3-want), b.record.Skipped)
+		require.Equal(t, tableEpoch+40*tableMinute, store.Natural(b.record.Next))
+	}
+}
+
+// TestMachineRetries: a failed attempt is noted, then repeated behind its pause, as often as it may.
+func TestMachineRetries(t *testing.T) {
+	b := &table{T: t}
+	l := b.lead(1, Policy{Attempts: 3, Backoff: time.Second, MaxBackoff: time.Minute}, new(Memory))
+	l.pass(10 * time.Minute)
+	l.ends(fails)
+	require.Equal(t, int64(2), b.record.Attempt, "noted before it begins")
+	l.pass(time.Second - time.Millisecond)
+	require.Equal(t, 1, l.began)
+	l.pass(time.Millisecond)
+	require.Equal(t, 2, l.attempt.Number)
+	l.ends(fails)
+	l.pass(2*time.Second - time.Millisecond)
+	require.Equal(t, 2, l.began)
+	l.pass(time.Millisecond)
+	l.ends(fails)
+	require.Equal(t, "failed", b.record.Status)
+	require.Equal(t, int64(3), b.record.Failures)
+	l.pass(9 * time.Minute)
+	require.Equal(t, 3, l.began)
+}
+
+// TestMachineTermEndsBeforeAnAttempt: a first one that has not started is given back, a further one
+// leaves the run as the one before left it.
+func TestMachineTermEndsBeforeAnAttempt(t *testing.T) {
+	b := &table{T: t}
+	policy := Policy{Attempts: 3, Backoff: time.Second, MaxBackoff: time.Minute}
+	l := b.lead(1, policy, new(Memory))
+	l.pass(10 * time.Minute)
+	l.ends(End{Failed: true, Over: true})
+	require.Equal(t, "returned", b.record.Status)
+
+	l = b.lead(2, policy, new(Memory))
+	require.Equal(t, 1, l.attempt.Number, "it had not begun")
+	l.ends(fails)
+	l.pass(time.Second)
+	require.Equal(t, 2, l.attempt.Number)
+	l.ends(End{Failed: true, Over: true})
+	require.Equal(t, "interrupted", b.record.Status)
+	require.Equal(t, "bad", b.record.Error)
+	require.Equal(t, int64(1), b.record.Attempt)
+}
+
+// TestMachineAbandoned: what becomes of a run whose leader died, or whose term ended.
+func TestMachineAbandoned(t *testing.T) {
+	for _, c := range []struct {
+		policy Policy
+		died   bool
+		begun  int    // by the next leader
+		status string // then
+	}{
+		{Policy{}, true, 1, "running"},
+		{Policy{}, false, 1, "running"},
+		{Policy{Abandoned: AbandonedFail}, true, 0, "abandoned"},
+		{Policy{Abandoned: AbandonedFail}, false, 0, "failed"},
+	} {
+		b := &table{T: t}
+		l := b.lead(1, c.policy, new(Memory))
+		l.pass(10 * time.Minute)
+		if !c.died {
+			l.term.End()
+			l.ends(isCut)
+		}
+		l = b.lead(2, c.policy, new(Memory))
+		require.Equal(t, c.begun, l.began)
+		require.Equal(t, c.status, b.record.Status)
+		if c.begun > 0 {
+			require.Equal(t, 2, l.attempt.Number)
+			require.Equal(t, tableEpoch+10*tableMinute, l.attempt.Slot)
+		}
+	}
+}
+
+// TestMachinePoison: after three leaders died of a task in a row it is not run again, on election
+// neither, until its next slot.
+func TestMachinePoison(t *testing.T) {
+	b := &table{T: t}
+	policy := Policy{RunOnElection: true}
+	began := 0
+	for token := range int64(6) {
+		began += b.lead(token+1, policy, new(Memory)).began
+	}
+	require.Equal(t, MaxCrashes, began)
+	require.Equal(t, "abandoned", b.record.Status)
+	l := b.lead(9, policy, new(Memory))
+	l.pass(10 * time.Minute)
+	require.Equal(t, 1, l.began)
+	require.Equal(t, tableEpoch+10*tableMinute, l.attempt.Slot)
+}
+
+// TestMachineRunsOnElection: once a term.
+func TestMachineRunsOnElection(t *testing.T) {
+	b := &table{T: t}
+	for token := range int64(3) {
+		l := b.lead(token+1, Policy{RunOnElection: true}, new(Memory))
+		require.Equal(t, 1, l.began)
+		require.Equal(t, b.redis(), l.attempt.Slot)
+		l.ends(succeeds)
+		l.pass(2 * time.Minute)
+		require.Equal(t, 1, l.began)
+	}
+}
+
+// TestMachineRemembersItsRuns: a record that went back does not run what has run here.
+func TestMachineRemembersItsRuns(t *testing.T) {
+	b := &table{T: t}
+	var memory Memory
+	l := b.lead(1, Policy{}, &memory)
+	before := b.record
+	l.pass(10 * time.Minute)
+	claimed := b.record
+	l.ends(succeeds)
+	for name, lost := range map[string]oracle.Task{"the claim": before, "the end": claimed} {
+		b.record = lost
+		l = b.lead(2, Policy{}, &memory)
+		l.pass(time.Minute)
+		require.Zero(t, l.began, name)
+		require.Equal(t, "succeeded", b.record.Status, name)
+		require.Equal(t, tableEpoch+20*tableMinute, store.Natural(b.record.Next), name)
+	}
+}
+
+// TestMachineFenced: it does nothing beside a newer leader, and looks again after a while.
+func TestMachineFenced(t *testing.T) {
+	b := &table{T: t}
+	old := b.lead(1, Policy{}, new(Memory))
+	b.lead(2, Policy{}, new(Memory))
+	old.pass(30 * time.Minute)
+	require.Zero(t, old.began)
+	require.Equal(t, Fenced, old.noted[0].Kind)
+	require.InDelta(t, 21, len(old.noted), 1, "once a minute")
+	b.record.Token = 1 // repaired
+	old.pass(time.Minute)
+	require.Equal(t, 1, old.began)
+}
+
+// TestMachineFollowsTheClock: a step of Redis's clock leaves no slot out of reach, and none forgotten.
+func TestMachineFollowsTheClock(t *testing.T) {
+	b := &table{T: t}
+	l := b.lead(1, Policy{}, new(Memory))
+	b.record.Next = strconv.FormatInt(tableEpoch+5*tableDay, 10) // as by a clock that was ahead
+	l.now += time.Minute
+	l.term.Tick(l.now)
+	l.Look()
+	l.drive()
+	l.Stepped(-5 * 24 * time.Hour)
+	l.drive()
+	require.Equal(t, b.redis()+10*tableMinute, store.Natural(b.record.Next))
+}
+
+// TestMachineSilence: a call is sent again after its bound, later ones behind longer pauses; a late
+// answer to an earlier try counts as long as the call is asked.
+func TestMachineSilence(t *testing.T) {
+	b := &table{T: t}
+	term := &Term{Token: 1, NewRun: func() string { return "r" }, Random: func() float64 { return 1 }}
+	m := NewMachine(Policy{Schedule: Every(time.Hour), Spec: "s"}, term, new(Memory))
+	s := m.Step()
+	first := m.Sent()
+	require.Nil(t, m.Step().Call, "one at a time")
+	term.Tick(CallBound)
+	s = m.Step()
+	require.Nil(t, s.Call)
+	require.Equal(t, []Note{{Kind: Unanswered}}, m.Take())
+	require.Positive(t, s.Wait)
+	require.LessOrEqual(t, s.Wait, firstPause)
+	term.Tick(CallBound + s.Wait)
+	s = m.Step()
+	require.NotNil(t, s.Call)
+	second := m.Sent()
+	require.False(t, m.Answer(first, b.answer(s.Call.Ask)), "it was given up")
+	require.Nil(t, m.Calling(), "and counts all the same")
+	awaited, pending := m.Failed(second)
+	require.True(t, awaited)
+	require.False(t, pending)
+}
+
+// TestMachineEndOfTheTerm: what begins a run is dropped, what ends one is told for a while.
+func TestMachineEndOfTheTerm(t *testing.T) {
+	b := &table{T: t}
+	l := b.lead(1, Policy{}, new(Memory))
+	l.pass(10 * time.Minute)
+	l.term.End()
+	l.term.Tick(l.now)
+	l.Ended(succeeds)
+	require.NotNil(t, l.Step().Call)
+	l.Sent()
+	l.term.Tick(l.now + FinishBound - 1)
+	l.Step()
+	require.True(t, l.Busy())
+	l.term.Tick(l.now + FinishBound)
+	l.Step()
+	require.False(t, l.Busy())
+	l.take()
+	require.Equal(t, Untold, l.noted[len(l.noted)-1].Kind)
+
+	m := NewMachine(Policy{Schedule: Every(time.Hour)}, l.term, new(Memory))
+	s := m.Step()
+	require.Nil(t, s.Call)
+	require.False(t, m.Busy(), "nothing begins")
+
+	term := &Term{Token: 1, NewRun: func() string { return "r" }}
+	m = NewMachine(Policy{Schedule: Every(time.Hour)}, term, new(Memory))
+	require.NotNil(t, m.Step().Call)
+	term.End()
+	require.Nil(t, m.Step().Call)
+	require.False(t, m.Busy(), "what was not asked yet is not asked any more")
+
+	b = &table{T: t}
+	l = b.lead(1, Policy{}, new(Memory))
+	l.now = 10 * time.Minute
+	l.term.Tick(l.now)
+	q := l.Step().Question
+	q.Ask(Every(10 * time.Minute))
+	l.Answered(q)
+	b.answer(l.Calling().Ask) // its answer is lost
+	l.Sent()
+	l.term.End()
+	l.drive()
+	require.Equal(t, "returned", b.record.Status, "what may have been claimed is given back")
+}
+
+// TestMachineSchedule: an answer that comes when the task has moved on is dropped; a schedule that
+// fails ends its task for the term.
+func TestMachineSchedule(t *testing.T) {
+	b := &table{T: t}
+	term := &Term{Token: 1, NewRun: func() string { return "r" }, Random: func() float64 { return 1 }}
+	m := NewMachine(Policy{Schedule: Every(time.Hour), Spec: "s"}, term, new(Memory))
+	m.Answer(sent(m), b.answer(m.Calling().Ask))
+	q := m.Step().Question
+	m.Asked(q)
+	require.Nil(t, m.Step().Question, "it is being asked")
+	m.Look()
+	m.Answer(sent(m), b.answer(Read{}))
+	b.record.Next = "5"
+	m.Look()
+	m.Answer(sent(m), b.answer(Read{}))
+	q.Ask(Every(time.Hour))
+	require.True(t, m.Answered(q), "of another record")
+	q = m.Step().Question
+	require.NotNil(t, q)
+	require.False(t, m.Broken(q))
+	require.Equal(t, Step{Wait: Forever}, m.Step())
+}
+
+func sent(m *Machine) Try {
+	m.Step()
+	return m.Sent()
+}
