@@ -1,15 +1,24 @@
 package tenure
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -281,4 +290,382 @@ func TestRunFlushesEvents(t *testing.T) {
 		require.NoError(s, s.stop())
 		require.Contains(s, s.noted(), "released")
 	})
+}
+
+// logged renders one event as a line of text, without its time.
+func logged(e Event) string {
+	var out bytes.Buffer
+	handler := slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})
+	logEvents(slog.New(handler))(e)
+	return strings.TrimSpace(out.String())
+}
+
+func TestLogLines(t *testing.T) {
+	for _, test := range []struct {
+		event Event
+		line  string
+	}{
+		{Event{Type: EventAcquired, InstanceID: "me", Role: "r", Token: 7}, `level=INFO msg="acquired leadership" instance=me role=r token=7`},
+		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "lost", Err: ErrLost}, `level=WARN msg="leadership ended" instance=me token=7 reason=lost error="tenure: leadership lost"`},
+		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "failed", Err: ErrWorkFailed}, `level=WARN msg="leadership ended" instance=me token=7 reason=failed error="tenure: leader work failed"`},
+		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "stopped", Err: ErrStopped}, `level=INFO msg="leadership ended" instance=me token=7 reason=stopped`},
+		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "resigned", Err: ErrResigned}, `level=INFO msg="leadership ended" instance=me token=7 reason=resigned`},
+		{
+			Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "resigned", Err: fmt.Errorf("leader work f: %w", ErrResigned)},
+			`level=INFO msg="leadership ended" instance=me token=7 reason=resigned error="leader work f: tenure: leadership resigned"`,
+		},
+		{Event{Type: EventReclaimed, InstanceID: "me", Token: 7}, `level=WARN msg="redis had lost the lease, taken back" instance=me token=7`},
+		{
+			Event{Type: EventWaiting, InstanceID: "me", Reason: "hold", Time: time.Unix(-27, 0), Until: time.Unix(0, 0).UTC()},
+			`level=INFO msg="waiting: redis has lost data or has failed over, next election possible in 27s" instance=me reason=hold until=1970-01-01T00:00:00.000Z`,
+		},
+		{
+			Event{Type: EventWaiting, InstanceID: "me", Reason: "young", Took: 3 * time.Second, Time: time.Unix(-27, -3e8), Until: time.Unix(0, 0).UTC()},
+			`level=INFO msg="waiting: redis is 3s old, first election possible in 27s" instance=me took=3s reason=young until=1970-01-01T00:00:00.000Z`,
+		},
+		{
+			Event{Type: EventWaiting, InstanceID: "me", Reason: "empty", Time: time.Unix(0, -25e7), Until: time.Unix(0, 0).UTC()},
+			`level=INFO msg="waiting: redis knows nothing of this role, leaders are asked to renew, first election possible in 250ms" instance=me reason=empty until=1970-01-01T00:00:00.000Z`,
+		},
+		{
+			Event{Type: EventWaiting, InstanceID: "me", Reason: "vanished", Time: time.Unix(-5, 0), Until: time.Unix(0, 0).UTC()},
+			`level=INFO msg="waiting: the lease vanished before its end, next election possible in 5s" instance=me reason=vanished until=1970-01-01T00:00:00.000Z`,
+		},
+		{Event{Type: EventWaiting, InstanceID: "me", Reason: "lease"}, `level=INFO msg="waiting: another instance leads" instance=me reason=lease`},
+		{Event{Type: EventWaiting, InstanceID: "me", Reason: "foreign"}, `level=INFO msg="waiting: another program holds the lease" instance=me reason=foreign`},
+		{Event{Type: EventWaiting, InstanceID: "me", Reason: "penalty"}, `level=INFO msg="standing back after a term of its own" instance=me reason=penalty`},
+		{Event{Type: EventWaiting, InstanceID: "me", Reason: "unhealthy"}, `level=INFO msg="standing back: the health check fails" instance=me reason=unhealthy`},
+		{Event{Type: EventHistoryUnread, InstanceID: "me"}, `level=WARN msg="redis does not report its history, a failover may be missed: grant +info" instance=me`},
+		{Event{Type: EventLeaderChanged, InstanceID: "me"}, `level=INFO msg="nobody leads" instance=me`},
+		{Event{Type: EventReleased, InstanceID: "me", Token: 7}, `level=INFO msg="released leadership" instance=me token=7`},
+		{Event{Type: EventLeaderChanged, InstanceID: "me", Subject: "x\n\x1b[31m"}, `level=INFO msg="leader changed" instance=me subject="x\n\x1b[31m"`},
+		{Event{Type: EventRenewFailed, InstanceID: "me", Err: errBroken}, `level=ERROR msg="failed to renew leadership" instance=me error="the disk is full"`},
+		{Event{Type: EventRedisDown, InstanceID: "me", Err: errBroken}, `level=WARN msg="redis gives no usable answer" instance=me error="the disk is full"`},
+		{Event{Type: EventRedisUp, InstanceID: "me"}, `level=INFO msg="redis answers again" instance=me`},
+		{Event{Type: EventMisconfigured, InstanceID: "me"}, `level=ERROR msg=misconfigured instance=me`},
+		{Event{Type: EventClockStep, InstanceID: "me", Step: time.Hour}, `level=WARN msg="the clock of redis stepped" instance=me step=1h0m0s`},
+		{Event{Type: EventWorkFailed, InstanceID: "me"}, `level=ERROR msg="leader work failed" instance=me`},
+		{Event{Type: EventOverrun, InstanceID: "me", Task: "t"}, `level=ERROR msg="work ignores the end of its context" instance=me task=t`},
+		{Event{Type: EventCallsStuck, InstanceID: "me", Count: 16}, `level=ERROR msg="calls to redis hang" instance=me count=16`},
+		{Event{Type: EventRegistered, InstanceID: "me"}, `level=INFO msg="registered instance" instance=me`},
+		{Event{Type: EventHeartbeatFailed, InstanceID: "me"}, `level=WARN msg="heartbeat failed" instance=me`},
+		{Event{Type: EventJoined, InstanceID: "me", Subject: "x"}, `level=INFO msg="instance joined" instance=me subject=x`},
+		{Event{Type: EventDrifted, InstanceID: "me", Subject: "x"}, `level=WARN msg="instance drifted" instance=me subject=x`},
+		{Event{Type: EventRecovered, InstanceID: "me", Subject: "x"}, `level=INFO msg="instance recovered" instance=me subject=x`},
+		{Event{Type: EventDown, InstanceID: "me", Subject: "x"}, `level=ERROR msg="removing stale instance" instance=me subject=x`},
+		{Event{Type: EventLeft, InstanceID: "me", Subject: "x"}, `level=INFO msg="instance left" instance=me subject=x`},
+		{Event{Type: EventDown, InstanceID: "me", Subject: "x", Remote: true}, `level=DEBUG msg="removing stale instance" instance=me subject=x`},
+		{Event{Type: EventDuplicateID, InstanceID: "me"}, `level=ERROR msg="another living process uses this instance ID" instance=me`},
+		{Event{Type: EventSweepFailed, InstanceID: "me"}, `level=WARN msg="sweep failed" instance=me`},
+		{Event{Type: EventSweepHeld, InstanceID: "me", Count: 9}, `level=ERROR msg="too many instances are silent at once, holding the rest" instance=me count=9`},
+		{Event{Type: EventTaskStarted, InstanceID: "me", Task: "t", Attempt: 2}, `level=DEBUG msg="task started" instance=me task=t attempt=2`},
+		{
+			Event{Type: EventTaskFinished, InstanceID: "me", Task: "t", Slot: time.Unix(0, 0).UTC(), Took: time.Second},
+			`level=INFO msg="task finished" instance=me task=t slot=1970-01-01T00:00:00.000Z took=1s`,
+		},
+		{Event{Type: EventTaskFailed, InstanceID: "me", Err: errBroken}, `level=ERROR msg="task failed" instance=me error="the disk is full"`},
+		{Event{Type: EventTaskFailed, InstanceID: "me", State: RunAbandoned}, `level=ERROR msg="task abandoned" instance=me`},
+		{Event{Type: EventTaskInterrupted, InstanceID: "me", Err: errBroken}, `level=INFO msg="task interrupted" instance=me error="the disk is full"`},
+		{Event{Type: EventTaskSkipped, InstanceID: "me"}, `level=WARN msg="task slots skipped" instance=me`},
+		{Event{Type: EventTaskBlocked, InstanceID: "me", Missed: 3}, `level=ERROR msg="task stands still" instance=me missed=3`},
+		{Event{Type: "of another version", InstanceID: "me"}, ""},
+	} {
+		require.Equal(t, test.line, logged(test.event))
+	}
+}
+
+// TestPanicsAreLoggedWithTheirStack: where the panic was stands in the record of the failure, and
+// in that alone.
+func TestPanicsAreLoggedWithTheirStack(t *testing.T) {
+	panicked := &PanicError{Value: "oops", Stack: []byte("goroutine 1")}
+	for _, kind := range []EventType{EventTaskFailed, EventTaskBlocked, EventWorkFailed} {
+		require.Contains(t, logged(Event{Type: kind, Err: panicked}), `stack="goroutine 1"`)
+		require.Contains(t, logged(Event{Type: kind, Err: fmt.Errorf("cache: %w", panicked)}), `stack="goroutine 1"`)
+		require.NotContains(t, logged(Event{Type: kind, Err: &PanicError{}}), "stack", "runtime.Goexit leaves none")
+		require.NotContains(t, logged(Event{Type: kind, Err: errors.New("no")}), "stack")
+	}
+	require.NotContains(t, logged(Event{Type: EventEnded, Err: panicked}), "stack", "it was logged before")
+}
+
+// TestEveryEventIsLogged: every event there is has a line, so that none is forgotten when one is
+// added, and one whose name is a fault is logged at Warn or above.
+func TestEveryEventIsLogged(t *testing.T) {
+	fault := regexp.MustCompile(`fail|down|lost|stuck|refused|unread|slow|tardy|skipped|blocked|held|overrun|misconfigured|duplicate|drifted|step`)
+	source, err := os.ReadFile("events.go")
+	require.NoError(t, err)
+	declared := regexp.MustCompile(`EventType = "([a-z_]+)"`).FindAllSubmatch(source, -1)
+	require.NotEmpty(t, declared)
+	for _, event := range declared {
+		level, message := logLine(Event{Type: EventType(event[1])})
+		require.NotEmpty(t, message, "%s", event[1])
+		if fault.Match(event[1]) {
+			require.GreaterOrEqual(t, level, slog.LevelWarn, "%s", event[1])
+		}
+	}
+}
+
+// slowHandler is a slog.Handler that takes its time, and keeps the messages.
+type slowHandler struct {
+	slog.Handler
+	election *election
+	takes    time.Duration
+}
+
+func (h slowHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h slowHandler) Handle(_ context.Context, r slog.Record) error {
+	<-time.After(h.takes)
+	h.election.note("%s %s", r.Level, r.Message)
+	return errors.New("the log is full")
+}
+
+func TestRepeatedErrorsAreOneRecordEach(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.loop.bus.observe(logEvents(slog.New(slowHandler{election: s})))
+		s.run()
+		s.store.on(on("", fate{err: errNetwork}))
+		s.at(5 * time.Minute)
+		s.store.on(nil)
+		s.at(6 * time.Minute)
+		s.store.hold("other", time.Hour)
+		s.at(7 * time.Minute)
+		require.NoError(s, s.stop())
+		var lines []string
+		for _, line := range s.noted() {
+			if !strings.HasPrefix(line, "release") {
+				lines = append(lines, line)
+			}
+		}
+		require.Equal(s, []string{
+			"INFO acquired leadership", "INFO leader changed",
+			"WARN redis gives no usable answer", "ERROR failed to renew leadership", "WARN leadership ended",
+			"INFO standing back after a term of its own",
+			"INFO nobody leads", "INFO redis answers again", "INFO acquired leadership", "INFO leader changed",
+			"WARN leadership ended", "INFO leader changed", "INFO standing back after a term of its own", "INFO waiting: another instance leads",
+		}, lines)
+	})
+}
+
+func TestSlowLoggerDelaysNothing(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.loop.bus.observe(logEvents(slog.New(slowHandler{election: s, takes: 10 * time.Minute})))
+		s.run(s.honest(0))
+		s.at(time.Minute)
+		require.Len(s, s.store.made("renew"), 20)
+		err := s.stop()
+		require.ErrorIs(s, err, ErrDrainTimeout)
+		require.ErrorContains(s, err, "an observer of events")
+		require.Equal(s, time.Minute+electionDrain, s.now())
+		require.True(s, s.store.free())
+	})
+}
+
+// Everything here sleeps in virtual time.
+
+// canaryPassword is the password of Redis.
+const canaryPassword = "canary-password-5f0c"
+
+// canaries gathers the nonces that go to Redis, and every text that comes out of the process.
+type canaries struct {
+	mu     sync.Mutex
+	nonces map[string]bool
+	said   bytes.Buffer
+}
+
+// sent keeps the nonce of a lease script: ARGV 2 of acquire, renew and release, with an error that
+// repeats as much of the command as Redis does where it does not know it.
+func (c *canaries) sent(cmd string, args []string, unknown bool) string {
+	if !strings.HasPrefix(cmd, "EVAL") || len(args) < 7 || args[1] != "3" || !strings.HasSuffix(args[4], ":term") {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nonces[args[6]] = true
+	if !unknown {
+		return ""
+	}
+	// Redis ends the list after 128 bytes: with short names the nonce is among them.
+	return fmt.Sprintf("ERR unknown command '%s', with args beginning with: '%s'", strings.ToLower(cmd), strings.Join(args[len(args)-8:], "' '"))
+}
+
+// Write makes it the sink of a log.
+func (c *canaries) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.said.Write(p)
+}
+
+// hears keeps what a value shows of itself, in every way that a program may print it.
+func (c *canaries) hears(values ...any) {
+	for _, value := range values {
+		fmt.Fprintf(c, "%v\n%+v\n", value, value)
+		if text, err := json.Marshal(value); err == nil {
+			fmt.Fprintf(c, "%s\n", text)
+		}
+		slog.New(slog.NewJSONHandler(c, nil)).Info("value", "it", value)
+	}
+}
+
+// TestNoSecretIsTold: nonces and the password of Redis are in no log, event, status, record, hint
+// or error, whatever goes wrong, and a nonce lies nowhere in Redis but in the term hash.
+func TestNoSecretIsTold(t *testing.T) {
+	c := &canaries{nonces: map[string]bool{}}
+	inCluster(t, func(w *cluster) {
+		w.redis.Do(func(m *miniredis.Miniredis) { m.RequireAuth(canaryPassword) })
+		var unknown atomic.Bool
+		listen := func() {
+			w.redis.Intercept(func(_, cmd string, args []string) string { return c.sent(cmd, args, unknown.Load()) })
+		}
+		listen()
+		logger := slog.New(slog.NewTextHandler(c, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		password := func(o *redis.Options) { o.Password = canaryPassword }
+		setup := func(o *Options) {
+			o.Logger = logger
+			o.ShutdownTimeout = 5 * time.Second
+			o.Registry.Metadata = map[string]string{"zone": "a"}
+		}
+		panics := errors.New("a task that panics")
+		join := func(name string) *instance {
+			m := w.on(name, password, setup)
+			m.Observe(func(e Event) { c.hears(e) })
+			_, err := m.Role("cleanup", ElectionOptions{LeaseTTL: 10 * time.Second})
+			require.NoError(t, err)
+			require.NoError(t, m.Tasks().Register(Task{Name: "t", Schedule: Every(7 * time.Second), Run: func(_ context.Context, run TaskRun) error {
+				c.hears(run)
+				panic(panics)
+			}}))
+			return m.start(func(ctx context.Context, term Term) error {
+				c.hears(term, ctx)
+				<-ctx.Done()
+				c.hears(context.Cause(ctx))
+				return ctx.Err()
+			})
+		}
+		look := func(m *instance) {
+			ctx, cancel := context.WithTimeout(w.Context(), 5*time.Second)
+			defer cancel()
+			term, _ := m.Elector().Term()
+			leader, err := m.Elector().Leader(ctx)
+			c.hears(m.Elector().Status(), term, leader, err)
+			instances, err := m.Registry().Instances(ctx, InstanceQuery{})
+			c.hears(instances, err)
+			tasks, err := m.Tasks().Tasks(ctx)
+			c.hears(tasks, err)
+			runs, err := m.Tasks().Runs(ctx, "t", 10)
+			c.hears(runs, err)
+		}
+		a, b := join("a"), join("b")
+		stranger := w.net.Client("stranger", password)
+		wire := stranger.Subscribe(w.Context(), "tenure:events", "tenure:leader:events")
+		hints := wire.Channel(redis.WithChannelHealthCheckInterval(0))
+		listened := make(chan struct{})
+		go func() { // ends with the subscription
+			defer close(listened)
+			for message := range hints {
+				c.hears(message.Payload)
+			}
+		}()
+		calm := func() {
+			w.pass(30 * time.Second)
+			look(a)
+			look(b)
+		}
+		calm()
+		nothing := func() {}
+		for _, trouble := range []struct {
+			name       string
+			begin, end func()
+		}{
+			{"unknown command", func() { unknown.Store(true) }, func() { unknown.Store(false) }},
+			{"no rights", func() { w.forbid("tenure:leader:term") }, listen},
+			{"refused", func() { w.refuse("tenure:leader:term", "ERR something quite else") }, listen},
+			{
+				"foreign key",
+				func() {
+					w.redis.Do(func(m *miniredis.Miniredis) { m.Del("tenure:leader"); m.HSet("tenure:leader", "a", "b") })
+				},
+				func() { w.redis.Del("tenure:leader") },
+			},
+			{
+				"bad token",
+				func() { w.redis.Do(func(m *miniredis.Miniredis) { m.HSet("tenure:leader:term", "token", "NaN") }) },
+				func() { w.redis.Do(func(m *miniredis.Miniredis) { m.HDel("tenure:leader:term", "token") }) },
+			},
+			{
+				"wrong password",
+				func() {
+					w.redis.Do(func(m *miniredis.Miniredis) { m.RequireAuth("another") })
+					w.net.Cut("a")
+					w.net.Cut("b")
+				},
+				func() { w.redis.Do(func(m *miniredis.Miniredis) { m.RequireAuth(canaryPassword) }) },
+			},
+			{"frozen", func() { w.redis.Pause(15 * time.Second) }, nothing},
+			{"flush", w.redis.FlushAll, nothing},
+			{"del", func() { w.redis.Del("tenure:leader") }, nothing},
+			{"resign", func() { _, _ = a.Elector().Resign(w.Context()), b.Elector().Resign(w.Context()) }, nothing},
+		} {
+			fmt.Fprintf(c, "trouble: %s\n", trouble.name)
+			trouble.begin()
+			w.pass(12 * time.Second)
+			look(a)
+			look(b)
+			trouble.end()
+			calm()
+		}
+
+		w.redis.Do(func(m *miniredis.Miniredis) {
+			for _, key := range m.Keys() {
+				if strings.HasSuffix(key, ":term") {
+					continue
+				}
+				switch m.Type(key) {
+				case "string":
+					text, _ := m.Get(key)
+					c.hears(key, text)
+				case "hash":
+					fields, _ := m.HKeys(key)
+					for _, field := range fields {
+						c.hears(key, field, m.HGet(key, field))
+					}
+				case "stream":
+					entries, _ := m.Stream(key)
+					c.hears(key, entries)
+				case "set":
+					members, _ := m.Members(key)
+					c.hears(key, members)
+				}
+			}
+		})
+		for _, m := range []*instance{a, b} {
+			_, err := m.stop()
+			c.hears(err)
+		}
+		_ = wire.Close()
+		_ = stranger.Close()
+		<-listened
+		_, err := NewElector(w.net.Client("a", password), ElectorOptions{Namespace: "{", Election: ElectionOptions{LeaseTTL: 1}})
+		c.hears(err)
+	})
+
+	said := c.said.String()
+	require.Greater(t, len(c.nonces), 10)
+	require.Greater(t, len(said), 10_000)
+	for _, sign := range []string{"misconfigured", "unknown command", "panics", "vacant", "leadership ended", "WRONGTYPE", "BADTERM"} {
+		require.Contains(t, said, sign, "the test shows nothing unless it got that far")
+	}
+	for nonce := range c.nonces {
+		require.Regexp(t, `^[0-9a-f]{32}$`, nonce)
+		if at := strings.Index(said, nonce); at >= 0 {
+			t.Fatalf("a nonce was told: …%s", said[max(0, at-300):at+40])
+		}
+	}
+	if at := strings.Index(said, canaryPassword); at >= 0 {
+		t.Fatalf("the password was told: …%s", said[max(0, at-300):at+40])
+	}
 }

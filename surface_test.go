@@ -1,11 +1,14 @@
 package tenure
 
 import (
+	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -76,4 +79,87 @@ func TestWordsOfTheStore(t *testing.T) {
 	}
 	require.EqualValues(t, InstanceActive, store.WordActive)
 	require.EqualValues(t, InstanceUnknown, store.WordUnknown)
+}
+
+// TestSnapshotsAreAContract: the JSON of the public snapshots, whole and empty. Programs that are
+// not written in Go read it: a name here changes for nobody.
+func TestSnapshotsAreAContract(t *testing.T) {
+	at := time.Date(2026, 7, 1, 12, 0, 0, 250e6, time.FixedZone("CEST", 7200))
+	failed := errors.New("no \"route\"")
+	for _, c := range []struct {
+		snapshot any
+		want     string
+	}{
+		{Event{Type: EventRedisUp, InstanceID: "a"}, `{"type":"redis_up","instance_id":"a"}`},
+		{
+			Event{
+				Type: EventTaskFailed, Time: at, InstanceID: "a", Role: "r", Token: 7, Subject: "b", Task: "t", Slot: at, Attempt: 2, Count: 3,
+				Step: -time.Minute, Took: 1500 * time.Millisecond, State: RunFailed, Reason: "lost", Until: at, Err: failed, Remote: true, Missed: 4,
+			},
+			`{"type":"task_failed","time":"2026-07-01T10:00:00.25Z","instance_id":"a","role":"r","token":7,"subject":"b","task":"t",` +
+				`"slot":"2026-07-01T10:00:00.25Z","attempt":2,"count":3,"state":"failed","reason":"lost","until":"2026-07-01T10:00:00.25Z",` +
+				`"remote":true,"missed":4,"step_seconds":-60,"took_seconds":1.5,"error":"no \"route\""}`,
+		},
+		{
+			ElectionStatus{},
+			`{"role":"","state":"","token":0,"leader":"","leader_token":0,"waiting":"","history_witness":false,"subscription":{"active":false},"calls_in_flight":0}`,
+		},
+		{
+			ElectionStatus{
+				Role: "r", State: ElectionLeading, Token: 7, Deadline: at, Leader: "a", LeaderToken: 7, LastAnswer: at, Waiting: "hold", WaitingUntil: at,
+				HistoryWitness: true, Subscription: Subscription{Active: true, Since: at, Err: failed}, CallsInFlight: 1, Err: failed,
+			},
+			`{"role":"r","state":"leading","token":7,"deadline":"2026-07-01T10:00:00.25Z","leader":"a","leader_token":7,"last_answer":"2026-07-01T10:00:00.25Z",` +
+				`"waiting":"hold","waiting_until":"2026-07-01T10:00:00.25Z","history_witness":true,` +
+				`"subscription":{"active":true,"since":"2026-07-01T10:00:00.25Z","error":"no \"route\""},"calls_in_flight":1,"error":"no \"route\""}`,
+		},
+		{LeaderInfo{Remaining: -1}, `{"role":"","instance_id":"","token":0,"remaining_seconds":-1}`},
+		{
+			LeaderInfo{Role: "r", InstanceID: "a", Token: 7, Since: at, Remaining: 1234 * time.Millisecond},
+			`{"role":"r","instance_id":"a","token":7,"since":"2026-07-01T10:00:00.25Z","remaining_seconds":1.234}`,
+		},
+		{Instance{}, `{"instance_id":"","incarnation":"","state":"","worker_count":0,"age_seconds":0}`},
+		{
+			Instance{
+				ID: "a", Incarnation: "i", State: InstanceActive, StartedAt: at, LastHeartbeat: at, Age: time.Second, WorkerCount: 4,
+				Metadata: map[string]string{"k": "<v>"},
+			},
+			`{"instance_id":"a","incarnation":"i","state":"active","started_at":"2026-07-01T10:00:00.25Z","last_heartbeat":"2026-07-01T10:00:00.25Z",` +
+				`"worker_count":4,"metadata":{"k":"\u003cv\u003e"},"age_seconds":1}`,
+		},
+		{
+			Counts{Joining: 1, Active: 2, Draining: 3, Drifted: 4, Down: 5, Unknown: 6, Total: 7, Malformed: 8},
+			`{"joining":1,"active":2,"draining":3,"drifted":4,"down":5,"unknown":6,"total":7,"malformed":8}`,
+		},
+		{TaskStatus{Name: "t"}, `{"name":"t","known":false,"schedule":"","paused":false,"running":false,"skipped":0,"token":0}`},
+		{
+			TaskStatus{
+				Name: "t", Known: true, Schedule: "every 1h0m0s", Next: at, Paused: true, Running: true, Skipped: 2, Token: 7, Err: failed,
+				Last: RunRecord{Task: "t", Run: "x", Slot: at, Started: at, Finished: at, State: RunFailed, Attempt: 2, Token: 7, InstanceID: "a", Error: "e"},
+			},
+			`{"name":"t","known":true,"schedule":"every 1h0m0s","next":"2026-07-01T10:00:00.25Z","paused":true,"running":true,` +
+				`"last":{"task":"t","run":"x","slot":"2026-07-01T10:00:00.25Z","started":"2026-07-01T10:00:00.25Z","finished":"2026-07-01T10:00:00.25Z",` +
+				`"state":"failed","attempt":2,"token":7,"instance_id":"a","error":"e"},"skipped":2,"token":7,"error":"no \"route\""}`,
+		},
+	} {
+		rendered, err := json.Marshal(c.snapshot)
+		require.NoError(t, err)
+		require.JSONEq(t, c.want, string(rendered))
+		again, err := json.Marshal([]any{c.snapshot})
+		require.NoError(t, err)
+		require.Equal(t, "["+string(rendered)+"]", string(again))
+	}
+}
+
+// TestSnapshotsOfFarTimes: a time of Redis that JSON has no text for spoils no listing.
+func TestSnapshotsOfFarTimes(t *testing.T) {
+	for _, far := range []time.Time{time.UnixMilli(1 << 52), time.UnixMilli(-1 << 52)} {
+		for _, snapshot := range []any{
+			[]TaskStatus{{Next: far, Last: RunRecord{Slot: far, Started: far, Finished: far}}}, []Instance{{StartedAt: far, LastHeartbeat: far}},
+			LeaderInfo{Since: far}, Event{Time: far, Slot: far, Until: far}, ElectionStatus{Deadline: far, LastAnswer: far, WaitingUntil: far, Subscription: Subscription{Since: far}},
+		} {
+			_, err := json.Marshal(snapshot)
+			require.NoError(t, err)
+		}
+	}
 }
