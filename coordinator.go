@@ -3,6 +3,7 @@ package tenure
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -106,6 +107,19 @@ func (c *Coordinator) Registry() *Registry { return c.registry }
 
 // Tasks is the scheduler of leader-only tasks of the default role.
 func (c *Coordinator) Tasks() *TaskScheduler { return c.tasks }
+
+// Options returns the options that this coordinator goes by: those that New was given, with every
+// default filled in, and what Registry.Update has changed since. It is a copy, without what is
+// secret, that New would accept.
+func (c *Coordinator) Options() Options {
+	o := c.opts
+	o.random, o.secret = nil, nil
+	o.Election.Lead = slices.Clone(o.Election.Lead)
+	o.Tasks.Middleware = slices.Clone(o.Tasks.Middleware)
+	workers, metadata := c.registry.said()
+	o.Registry.WorkerCount, o.Registry.Metadata = workers, maps.Clone(metadata)
+	return o
+}
 
 // InstanceID is the ID that this process goes by.
 func (c *Coordinator) InstanceID() string { return c.opts.InstanceID }

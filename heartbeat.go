@@ -17,6 +17,7 @@ type beatLoop struct {
 	record store.Instance
 	// head and rest are the record as it was last sent, up to started_at and after last_heartbeat.
 	head, rest string
+	edition    int // of what the record says
 	faults     reportOnce
 }
 
@@ -56,7 +57,7 @@ func (r *Registry) beat(ctx context.Context) {
 func newBeatLoop(r *Registry) *beatLoop {
 	return &beatLoop{
 		r: r, beat: membership.NewBeat(monotonic(), r.opts.HeartbeatInterval, r.random),
-		record: store.Instance{Incarnation: r.incarnation, WorkerCount: r.opts.WorkerCount, Metadata: r.opts.Metadata},
+		record: store.Instance{Incarnation: r.incarnation},
 	}
 }
 
@@ -84,12 +85,13 @@ func (r *Registry) takePart() {
 func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat) {
 	r := l.r
 	r.mu.Lock()
-	status := string(r.status)
-	r.mu.Unlock()
-	if l.record.Status != status {
-		l.record.Status = status
+	status, edition := string(r.status), r.edition
+	if l.record.Status != status || l.edition != edition {
+		l.record.Status, l.edition = status, edition
+		l.record.WorkerCount, l.record.Metadata = r.workers, r.metadata // never written to, but replaced
 		l.head, l.rest = l.record.Pieces(r.id)
 	}
+	r.mu.Unlock()
 	c := store.Heartbeat{
 		ID:          r.id,
 		Incarnation: r.incarnation,

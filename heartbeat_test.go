@@ -3,6 +3,7 @@ package tenure
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -204,7 +205,7 @@ func TestBeatInterval(t *testing.T) {
 			f.pass(10 * time.Millisecond)
 		}
 		require.Less(f, time.Since(began), 9*time.Second, "sooner than the next interval")
-		require.Equal(f, []string{"registered", "beat_failed"}, m.told())
+		require.Equal(f, []string{"registered", "heartbeat_failed"}, m.told())
 	})
 }
 
@@ -612,5 +613,71 @@ func TestLocalRegistry(t *testing.T) {
 		require.NoError(t, r.flush(time.Now().Add(time.Second)))
 		require.NoError(t, bus.flush(time.Now().Add(time.Second)))
 		synctest.Wait()
+	})
+}
+
+// TestUpdate: what an instance says of itself changes while it runs: at once, or with the next
+// heartbeat if that was just done. The limits are those of the options.
+func TestUpdate(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.Registry.Metadata = map[string]string{"version": "1"} })
+		read := func() (int, map[string]string) {
+			i, err := a.Registry().Instance(context.Background(), "a")
+			require.NoError(c, err)
+			return i.WorkerCount, i.Metadata
+		}
+		says := func(workers int, metadata map[string]string) {
+			c.Helper()
+			gotWorkers, gotMetadata := read()
+			require.Equal(c, workers, gotWorkers)
+			require.Equal(c, metadata, gotMetadata)
+			require.Equal(c, workers, a.Options().Registry.WorkerCount)
+			require.Equal(c, metadata, a.Options().Registry.Metadata)
+		}
+		require.NoError(c, a.Registry().Update(InstanceUpdate{WorkerCount: 3}), "before Run")
+		a.start()
+		c.pass(20 * time.Second)
+		says(3, map[string]string{"version": "1"})
+
+		metadata := map[string]string{"version": "2", "zone": "x"}
+		require.NoError(c, a.Registry().Update(InstanceUpdate{Metadata: metadata}))
+		metadata["zone"] = "y"
+		c.pass(20 * time.Millisecond)
+		says(3, map[string]string{"version": "2", "zone": "x"})
+
+		heartbeats := 0
+		c.redis.Watch(func(_ time.Time, _, cmd string, args []string) {
+			if strings.HasPrefix(strings.ToLower(cmd), "evalsha") && slices.Contains(args, "tenure:instance:a:heartbeat") {
+				heartbeats++
+			}
+		})
+		for range 100 {
+			require.NoError(c, a.Registry().Update(InstanceUpdate{WorkerCount: 7}))
+			c.pass(time.Millisecond)
+		}
+		workers, _ := read()
+		require.Equal(c, 3, workers, "the last one is less than a second ago")
+		c.pass(20 * time.Second)
+		says(7, map[string]string{"version": "2", "zone": "x"})
+		require.LessOrEqual(c, heartbeats, 2, "a flood of updates is no flood of heartbeats")
+		require.NoError(c, a.Registry().Update(InstanceUpdate{Metadata: map[string]string{}}))
+		c.pass(20 * time.Millisecond)
+		workers, left := read()
+		require.Equal(c, 7, workers)
+		require.Empty(c, left)
+
+		for field, wrong := range map[string]InstanceUpdate{
+			"InstanceUpdate.WorkerCount": {WorkerCount: -1, Metadata: map[string]string{"a": "b"}},
+			"InstanceUpdate.Metadata":    {WorkerCount: 9, Metadata: map[string]string{"a": strings.Repeat("x", 4096)}},
+		} {
+			err := a.Registry().Update(wrong)
+			require.ErrorIs(c, err, ErrMisconfigured)
+			require.ErrorContains(c, err, field)
+		}
+		require.Equal(c, 7, a.Options().Registry.WorkerCount, "what is refused changes nothing")
+		require.Empty(c, a.Options().Registry.Metadata)
+		_, err := a.stop()
+		require.NoError(c, err)
+		require.ErrorIs(c, a.Registry().Update(InstanceUpdate{WorkerCount: 1}), ErrStopped)
 	})
 }

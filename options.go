@@ -167,7 +167,8 @@ type RegistryOptions struct {
 	// Of 3 instances of which 2 die at once, one is removed after DownAfter and the other after
 	// two; of 10 of which 9 die, the last after 7; of 60 of which 59 die, after 15.
 	DownAfter time.Duration
-	// WorkerCount is published in the record, at most 1,048,576. Default 1.
+	// WorkerCount is published in the record, at most 1,048,576. Default 1. Registry.Update changes
+	// it, and Metadata, while Run goes on.
 	WorkerCount int
 	// Metadata is published in the record: at most 32 pairs, 4 KiB in all.
 	Metadata map[string]string
@@ -447,6 +448,21 @@ func (o ElectionOptions) timing() lease.Timing {
 	}
 }
 
+// said refuses what an instance may not say of itself.
+func (c *checker) said(prefix string, workers int, metadata map[string]string) {
+	if workers < 0 || workers > 1<<20 {
+		c.refuse(prefix+"WorkerCount", workers, "must be between 1 and %d", 1<<20)
+	}
+	size := 0
+	for name, value := range metadata {
+		size += len(name) + len(value)
+	}
+	if len(metadata) > store.MaxMetadataPairs || size > store.MaxMetadataBytes {
+		c.refuse(prefix+"Metadata", fmt.Sprintf("%d pairs, %d bytes", len(metadata), size), "must have at most %d pairs and %d bytes",
+			store.MaxMetadataPairs, store.MaxMetadataBytes)
+	}
+}
+
 func (o RegistryOptions) complete(c *checker, prefix string) RegistryOptions {
 	o.HeartbeatInterval = orDefault(o.HeartbeatInterval, 15*time.Second)
 	o.HeartbeatTTL = orDefault(o.HeartbeatTTL, 90*time.Second)
@@ -457,9 +473,7 @@ func (o RegistryOptions) complete(c *checker, prefix string) RegistryOptions {
 	if o.WorkerCount == 0 {
 		o.WorkerCount = 1
 	}
-	if o.WorkerCount < 0 || o.WorkerCount > 1<<20 {
-		c.refuse(prefix+"WorkerCount", o.WorkerCount, "must be between 1 and %d", 1<<20)
-	}
+	c.said(prefix, o.WorkerCount, o.Metadata)
 	if o.HeartbeatInterval > 0 && c.between(prefix+"HeartbeatInterval", o.HeartbeatInterval, 100*time.Millisecond, maxPeriod) {
 		if o.HeartbeatTTL < 2*o.HeartbeatInterval {
 			c.refuse(prefix+"HeartbeatTTL", o.HeartbeatTTL, "must be at least 2 · HeartbeatInterval = %v, so that one lost beat is survived", 2*o.HeartbeatInterval)
@@ -477,14 +491,6 @@ func (o RegistryOptions) complete(c *checker, prefix string) RegistryOptions {
 	if c.between(prefix+"DriftedAfter", o.DriftedAfter, 200*time.Millisecond, maxPeriod) &&
 		c.between(prefix+"DownAfter", o.DownAfter, 200*time.Millisecond, maxPeriod) && o.DownAfter <= o.DriftedAfter {
 		c.refuse(prefix+"DownAfter", o.DownAfter, "must be above DriftedAfter = %v", o.DriftedAfter)
-	}
-	size := 0
-	for name, value := range o.Metadata {
-		size += len(name) + len(value)
-	}
-	if len(o.Metadata) > store.MaxMetadataPairs || size > store.MaxMetadataBytes {
-		c.refuse(prefix+"Metadata", fmt.Sprintf("%d pairs, %d bytes", len(o.Metadata), size), "must have at most %d pairs and %d bytes",
-			store.MaxMetadataPairs, store.MaxMetadataBytes)
 	}
 	return o
 }

@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -536,4 +537,33 @@ func FuzzKeys(f *testing.F) {
 			require.Len(t, hashed, 1)
 		}
 	})
+}
+
+// TestOptionsInEffect: the options of a coordinator can be read. They are a copy, hold no secret, and
+// make the same coordinator again.
+func TestOptionsInEffect(t *testing.T) {
+	t.Setenv("HOSTNAME", "pod-7")
+	client := redis.NewClient(&redis.Options{})
+	defer func() { _ = client.Close() }()
+	lead := func(context.Context, Term) error { return nil }
+	c, err := New(client, Options{
+		Namespace: "shop", Election: ElectionOptions{Lead: []LeadFunc{lead}}, Registry: RegistryOptions{Metadata: map[string]string{"a": "b"}},
+		Tasks: TaskOptions{Middleware: []func(TaskFunc) TaskFunc{func(next TaskFunc) TaskFunc { return next }}},
+	})
+	require.NoError(t, err)
+	o := c.Options()
+	require.Equal(t, "pod-7", o.InstanceID)
+	require.Equal(t, 30*time.Second, o.Election.LeaseTTL)
+	require.Equal(t, 300*time.Millisecond, o.Election.Safety.DriftMargin)
+	require.Len(t, o.Election.Lead, 1, "what tenure adds is not there")
+	require.Nil(t, o.secret)
+	require.Nil(t, o.random)
+	o.Registry.Metadata["a"], o.Election.Lead[0], o.Tasks.Middleware[0] = "c", nil, nil
+	o = c.Options()
+	require.Equal(t, "b", o.Registry.Metadata["a"])
+	require.NotNil(t, o.Election.Lead[0])
+	require.NotNil(t, o.Tasks.Middleware[0])
+	again, err := New(client, o)
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint(o), fmt.Sprint(again.Options()))
 }

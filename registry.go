@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -102,9 +103,13 @@ type Registry struct {
 	heldSince atomic.Int64 // begin of the hold that was reported last, by Redis's clock in ms
 
 	mu            sync.Mutex
-	status        InstanceState // what the next beat says
-	duplicateID   string        // the other incarnation of our ID that was told of last
-	duplicateSeen time.Time     // when it was last heard of; zero: it is gone
+	status        InstanceState     // what the next beat says
+	workers       int               // likewise
+	metadata      map[string]string // likewise; replaced, never written to
+	edition       int               // counts what Update has changed
+	updated       time.Time         // when Update last had it beat at once
+	duplicateID   string            // the other incarnation of our ID that was told of last
+	duplicateSeen time.Time         // when it was last heard of; zero: it is gone
 }
 
 // newRegistry wants completed options.
@@ -117,12 +122,66 @@ func newRegistry(store store.Registry, bus *eventBus, opts Options) *Registry {
 		opts:        opts.Registry,
 		random:      opts.random,
 		status:      InstanceJoining,
+		workers:     opts.Registry.WorkerCount,
+		metadata:    opts.Registry.Metadata,
 		wake:        newWakeup(),
 		beating:     callGate{most: maxRegistryCalls},
 		leaving:     callGate{most: maxRegistryCalls},
 		sweeping:    callGate{most: maxRegistryCalls},
 		asked:       callGate{most: maxQuestions},
 	}
+}
+
+// InstanceUpdate is what Registry.Update changes of the record of this instance. The zero value
+// changes nothing.
+type InstanceUpdate struct {
+	// WorkerCount is the new number, at most 1,048,576. 0: as it was.
+	WorkerCount int
+	// Metadata replaces all that there is: at most 32 pairs, 4 KiB in all. Nil: as it was; empty:
+	// none.
+	Metadata map[string]string
+}
+
+// updateSpacing is how soon after one another two calls of Update have this instance beat at once: a
+// flood of them costs no flood of heartbeats.
+const updateSpacing = time.Second
+
+// Update changes what this instance says of itself. It is for while Run goes on; before, it changes
+// what the record says from the start. The record has it at once if the last Update is a second ago,
+// and with the next heartbeat otherwise. Update does not talk to Redis and does not wait.
+//
+// It returns an *OptionError that is ErrMisconfigured if something is out of its limits, and changes
+// nothing then, and ErrStopped once this instance has left the registry. The map is copied.
+func (r *Registry) Update(u InstanceUpdate) error {
+	var c checker
+	c.said("InstanceUpdate.", u.WorkerCount, u.Metadata)
+	if err := c.err(); err != nil {
+		return err
+	}
+	if r.left.Load() {
+		return ErrStopped
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if u.WorkerCount != 0 {
+		r.workers = u.WorkerCount
+	}
+	if u.Metadata != nil {
+		r.metadata = maps.Clone(u.Metadata)
+	}
+	r.edition++
+	if now := time.Now(); now.Sub(r.updated) >= updateSpacing {
+		r.updated = now
+		r.wake.nudge()
+	}
+	return nil
+}
+
+// said is what the next heartbeat says.
+func (r *Registry) said() (workers int, metadata map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.workers, r.metadata
 }
 
 // Instances lists the instances, in the order of their IDs. Entries that are no record of an
