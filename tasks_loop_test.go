@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/schedule"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // TestP10_DailyTaskWithShortLivedLeaders: no leader lives as long as an hour, and yet the task runs
@@ -292,4 +295,351 @@ func TestSlowRunIsReported(t *testing.T) {
 		require.Empty(g, g.told(EventTaskSlow))
 		a.end()
 	})
+}
+
+// TestLostRecord: a record that is gone goes on where the leader knows it was.
+func TestLostRecord(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(20 * time.Minute)})
+		lose := func() { g.local.Change(func(records map[string]*store.TaskRecord) { clear(records) }) }
+		g.pass(70 * time.Minute)
+		lose() // during a run
+		g.pass(30 * time.Minute)
+		require.Equal(g, 2*time.Hour, a.status().Next.Sub(g.began))
+		failed := g.told(EventTaskBlocked)
+		require.Len(g, failed, 1)
+		require.ErrorIs(g, failed[0].Err, ErrNotFound)
+		lose()
+		g.pass(50 * time.Minute)
+		require.Equal(g, []string{"1h0m0s t 1h0m0s #1 starts", "2h0m0s t 2h0m0s #1 starts"}, g.noted())
+		require.Equal(g, 3*time.Hour, a.status().Next.Sub(g.began))
+		a.end()
+	})
+}
+
+// TestRecordMovesUnderTheLeader: what somebody else writes there is taken up, and nothing is run
+// twice.
+func TestRecordMovesUnderTheLeader(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		move := func(d time.Duration) {
+			g.local.Change(func(records map[string]*store.TaskRecord) {
+				r := records["t"]
+				r.Next = g.began.Add(d).UnixMilli()
+				r.Due = strconv.FormatInt(r.Next, 10)
+			})
+		}
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(90 * time.Minute)})
+		g.pass(time.Hour - time.Second)
+		move(70 * time.Minute) // the claim of the first slot finds another one
+		g.pass(10*time.Minute + 2*time.Second)
+		require.Equal(g, []string{"1h10m0s t 1h10m0s #1 starts"}, g.noted())
+		g.pass(59*time.Minute + 57*time.Second)
+		move(130*time.Minute + time.Second) // so does what is to pass the second one over, during the run
+		g.pass(10 * time.Second)
+		require.Equal(g, int64(1), a.status().Skipped)
+		require.Equal(g, 3*time.Hour+10*time.Minute+time.Second, a.status().Next.Sub(g.began))
+		g.pass(time.Hour)
+		require.Equal(g, []string{"3h10m1s t 3h10m1s #1 starts"}, g.noted())
+		a.end()
+	})
+}
+
+// TestSickRecord: a record that somebody has to fix is told of once, tried rarely, and does not
+// touch the other tasks.
+func TestSickRecord(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
+		a.store.on(func(op string, _ int) taskFate { return taskSick })
+		a.begin()
+		g.pass(time.Hour)
+		failed := g.told(EventTaskBlocked)
+		require.Len(g, failed, 1)
+		require.ErrorIs(g, failed[0].Err, ErrMisconfigured)
+		require.InDelta(g, 720, a.store.calls.Load(), 10)
+		require.ErrorIs(g, a.status().Err, ErrMisconfigured, "the leader says what keeps its task from going on")
+		a.store.on(nil)
+		g.pass(schedule.LongestPause)
+		require.NoError(g, a.status().Err)
+		require.False(g, a.status().Next.IsZero(), "it goes on soon after the repair")
+		g.pass(2 * time.Hour)
+		require.NotEmpty(g, g.noted())
+		a.end()
+	})
+}
+
+// TestHungCalls: calls that never return are bounded in number, told of, and do not stop the
+// scheduler from going on later.
+func TestHungCalls(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)}, Task{Name: "u", Schedule: Every(time.Hour), Run: g.run(0)})
+		g.pass(30 * time.Minute)
+		a.store.on(func(string, int) taskFate { return taskLate })
+		g.pass(90 * time.Minute)
+		require.Equal(g, maxCalls, a.calls.count())
+		stuck := g.told(EventCallsStuck)
+		require.Len(g, stuck, 1)
+		require.Equal(g, maxCalls, stuck[0].Count)
+		a.stop()
+		g.pass(schedule.CallBound + schedule.FinishBound + time.Second)
+		require.Len(g, a.ended, 1, "lead does not wait for ever")
+		require.NoError(g, <-a.ended)
+
+		// The next term of this process finds all of them taken.
+		a.begin()
+		g.pass(time.Minute)
+		require.Len(g, g.told(EventCallsStuck), 2)
+		a.store.on(nil)
+		close(a.store.healed)
+		g.pass(10 * time.Second)
+		require.Len(g, g.noted(), 2)
+		require.Zero(g, a.calls.count())
+		a.end()
+	})
+}
+
+// TestManyTasks: more tasks than calls may be in flight.
+func TestManyTasks(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a")
+		for n := range 200 {
+			require.NoError(g, a.Register(Task{Name: "t" + string(rune('a'+n%26)) + string(rune('a'+n/26)), Schedule: Every(time.Hour), Run: g.run(0)}))
+		}
+		a.begin()
+		g.pass(time.Hour + time.Millisecond)
+		require.Len(g, g.noted(), 200)
+		require.Empty(g, g.told(EventCallsStuck))
+		a.end()
+	})
+}
+
+// farTasks is a store at a distance, in virtual time.
+type farTasks struct{ store.Tasks }
+
+func (s farTasks) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
+	time.Sleep(200 * time.Millisecond)
+	return s.Tasks.Claim(ctx, name, c)
+}
+
+func (s farTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
+	time.Sleep(200 * time.Millisecond)
+	return s.Tasks.Finish(ctx, name, f)
+}
+
+// TestTasksTakeTurnsAtTheCalls: if calls are the bottleneck, every task has its share, whatever
+// its place, and it is reported.
+func TestTasksTakeTurnsAtTheCalls(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		g.store = farTasks{g.local} // 80 calls a second, for the 200 that there would be
+		a := g.member("a")
+		runs := make([]int, 100)
+		for n := range runs {
+			require.NoError(g, a.Register(Task{Name: fmt.Sprint("t", n), Schedule: Every(time.Second), Run: func(context.Context, TaskRun) error {
+				g.lock(func() { runs[n]++ })
+				return nil
+			}}))
+		}
+		a.begin()
+		g.pass(2 * time.Minute)
+		require.Greater(g, slices.Min(runs), 40)
+		require.Less(g, slices.Max(runs)-slices.Min(runs), 6)
+		tardy := g.told(EventTaskTardy)
+		require.Len(g, tardy, 1, "once, until there are calls enough")
+		require.Greater(g, tardy[0].Took, tardyAfter)
+		require.Equal(g, g.token, tardy[0].Token)
+		a.end()
+	})
+}
+
+// TestFinishCannotBeTold: lead gives up after a while, and the next leader finds the run.
+func TestFinishCannotBeTold(t *testing.T) {
+	for name, fate := range map[string]taskFate{"refused": taskLost, "no reply": taskLate} {
+		t.Run(name, func(t *testing.T) {
+			inTaskCluster(t, func(g *taskCluster) {
+				a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Minute)})
+				g.pass(time.Hour + time.Second)
+				a.store.on(func(op string, _ int) taskFate { return fate })
+				g.pass(10 * time.Minute) // as long as the term lasts it is tried
+				require.True(g, a.status().Running)
+				g.pass(2 * time.Hour)
+				require.Len(g, g.noted(), 1, "the next slot waits for that")
+				a.stop()
+				g.pass(schedule.FinishBound - time.Millisecond)
+				require.Empty(g, a.ended)
+				g.pass(schedule.CallBound + 2*time.Millisecond)
+				require.Len(g, a.ended, 1)
+				close(a.store.healed)
+			})
+		})
+	}
+}
+
+// TestFinishIsRepeated: what Redis did not answer is asked again while the term lasts, and after
+// it.
+func TestFinishIsRepeated(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Minute)})
+		a.store.on(befalls("finish", 3, taskMute))
+		g.pass(time.Hour + 2*time.Minute)
+		require.Equal(g, RunSucceeded, a.status().Last.State)
+		g.pass(58*time.Minute + time.Second)
+		a.store.on(befalls("finish", 3, taskLost))
+		a.end()
+		require.Equal(g, RunInterrupted, a.status().Last.State)
+	})
+}
+
+// TestSkipWhileRunEnds: a run that ends while something else is being asked about the task waits
+// for its turn.
+func TestSkipWhileRunEnds(t *testing.T) {
+	for _, end := range []bool{false, true} {
+		inTaskCluster(t, func(g *taskCluster) {
+			a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Hour + time.Second)})
+			a.store.on(befalls("plan", 2, taskLost))
+			g.pass(2*time.Hour + 100*time.Millisecond)
+			if end {
+				a.end()
+				require.Equal(g, RunInterrupted, a.status().Last.State)
+				return
+			}
+			g.pass(2 * time.Second)
+			require.Equal(g, RunSucceeded, a.status().Last.State)
+			require.Equal(g, int64(1), a.status().Skipped)
+			a.end()
+		})
+	}
+}
+
+// clockTask is a task that counts its runs by slot.
+type clockTask struct {
+	Task
+	every time.Duration
+	runs  atomic.Int64
+	slots map[int64]int // guarded by the cluster
+}
+
+func (g *taskCluster) clockTasks(schedules map[string]Schedule, every map[string]time.Duration) (tasks []*clockTask) {
+	for name, s := range schedules {
+		c := &clockTask{every: every[name], slots: make(map[int64]int)}
+		c.Task = Task{Name: name, Schedule: s, Run: func(_ context.Context, run TaskRun) error {
+			c.runs.Add(1)
+			g.lock(func() { c.slots[run.Slot.UnixMilli()]++ })
+			return nil
+		}}
+		tasks = append(tasks, c)
+	}
+	return tasks
+}
+
+// TestTasksKeepTheirRhythmAcrossClockSteps: Redis's clock is set back or ahead, by whatever,
+// whoever is at a claim when it is. Every task goes on within two of its slots and the minute after
+// which the clock is looked at.
+func TestTasksKeepTheirRhythmAcrossClockSteps(t *testing.T) {
+	steps := []time.Duration{-10 * time.Minute, -time.Hour, -24 * time.Hour, 24 * time.Hour}
+	if testing.Short() || simnet.Race {
+		steps = steps[1:3]
+	}
+	for _, step := range steps {
+		for _, claiming := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, in a claim %v", step, claiming), func(t *testing.T) {
+				together(t)
+				onTaskNet(t, func(g *taskCluster, _ *simnet.Network, server *simnet.Server) {
+					tasks := g.clockTasks(map[string]Schedule{
+						"seconds": Every(30 * time.Second), "minutes": Every(time.Minute), "cron": Cron("*/20 * * * *"), "hourly": Every(time.Hour),
+					}, map[string]time.Duration{"seconds": 30 * time.Second, "minutes": time.Minute, "cron": 20 * time.Minute, "hourly": time.Hour})
+					a := g.member("m")
+					for _, c := range tasks {
+						require.NoError(g, a.Register(c.Task))
+					}
+					a.begin()
+					pause := 5 * time.Second
+					if claiming {
+						pause = -time.Millisecond // the claims meet the new clock first
+					}
+					g.pass(2*time.Hour + pause)
+					server.StepClock(step)
+					for _, c := range tasks {
+						c.runs.Store(0)
+					}
+					const watched = 3 * time.Hour
+					g.pass(watched)
+					for _, c := range tasks {
+						least := int64((watched-time.Minute)/c.every) - 2
+						require.GreaterOrEqual(g, c.runs.Load(), least, c.Name)
+						require.LessOrEqual(g, c.runs.Load(), int64(watched/c.every)+2, c.Name)
+						if c.every < -step { // the schedule's own clock has gone back: its slots come again
+							continue
+						}
+						for slot, n := range c.slots {
+							require.Equal(g, 1, n, "%s, slot %v", c.Name, slot)
+						}
+					}
+					stepped := g.told(EventClockStep)
+					require.Len(g, stepped, 1)
+					require.InDelta(g, step.Seconds(), stepped[0].Step.Seconds(), 1)
+					require.NotZero(g, stepped[0].Token)
+					a.end()
+				})
+			})
+		}
+	}
+}
+
+// TestClockIsSetWhileARunEnds: Redis's clock is set back before it hears of the end, so that the
+// reply to that shows the step.
+func TestClockIsSetWhileARunEnds(t *testing.T) {
+	onTaskNet(t, func(g *taskCluster, _ *simnet.Network, server *simnet.Server) {
+		a := g.member("m")
+		var runs atomic.Int64
+		require.NoError(g, a.Register(Task{Name: "t", Schedule: Every(2 * time.Second), Run: func(context.Context, TaskRun) error {
+			if runs.Add(1) == 5 {
+				server.StepClock(-time.Hour)
+			}
+			return nil
+		}}))
+		a.begin()
+		g.pass(2 * time.Minute)
+		require.GreaterOrEqual(g, runs.Load(), int64(50), "what comes due after the step overlaps nothing")
+		a.end()
+	})
+}
+
+// TestOverlapAcrossAClockStep: what a run has overlapped is known by the clock as it now is.
+func TestOverlapAcrossAClockStep(t *testing.T) {
+	onTaskNet(t, func(g *taskCluster, _ *simnet.Network, server *simnet.Server) {
+		runs := 0
+		a := g.leader("m", Task{Name: "t", Schedule: Cron("* * * * *"), Run: func(ctx context.Context, _ TaskRun) error {
+			if runs++; runs == 1 {
+				return g.run(5*time.Minute+10*time.Second)(ctx, TaskRun{})
+			}
+			return nil
+		}})
+		g.pass(6*time.Minute + 30*time.Second) // the first run has overlapped five slots
+		require.Equal(g, 1, runs)
+		server.StepClock(-10 * time.Minute)
+		g.pass(12*time.Minute + 30*time.Second)
+		require.GreaterOrEqual(g, runs, 11)
+		a.end()
+	})
+}
+
+// TestStandaloneKeepsTheTimeOfTheDay: after a suspension of the machine, and after its clock was
+// set, tasks without Redis are due by the wall clock.
+func TestStandaloneKeepsTheTimeOfTheDay(t *testing.T) {
+	for _, step := range []time.Duration{8 * time.Hour, -3 * time.Hour, 30 * time.Second, -30 * time.Second} {
+		t.Run(step.String(), func(t *testing.T) {
+			inTaskCluster(t, func(g *taskCluster) {
+				a := g.leader("a", Task{Name: "t", Schedule: Cron("0 * * * *"), Run: g.run(0)})
+				g.pass(30 * time.Minute)
+				g.apart.Store(int64(step))
+				g.pass(5 * time.Hour)
+				noted := g.noted()
+				require.GreaterOrEqual(g, len(noted), 4)
+				for i, line := range noted[max(0, len(noted)-3):] {
+					wall := g.began.Add(g.now() + step).Truncate(time.Hour).Add(time.Duration(i-2) * time.Hour)
+					require.Equal(g, fmt.Sprintf("%v t %v #1 starts", wall.Sub(g.began)-step, wall.Sub(g.began)), line)
+				}
+				a.end()
+			})
+		})
+	}
 }
