@@ -124,11 +124,12 @@ func (c *Coordinator) Options() Options {
 // InstanceID is the ID that this process goes by.
 func (c *Coordinator) InstanceID() string { return c.opts.InstanceID }
 
-// Role adds the election of a further role: the same identity, subscription and Run. Its work is
+// AddRole adds the election of a further role: the same identity, subscription and Run. Its work is
 // opts.Lead. It may be called before and during Run; from its stop on it returns ErrStopped.
-// opts.Role may be left empty. FailFast is for what Run begins with: a role that is added later
-// tries for ever.
-func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) {
+// opts.Role may be left empty; it is for NewElector and for the default role. A role that is there
+// already is refused, with an *OptionError. FailFast is for what Run begins with: a role that is
+// added later tries for ever.
+func (c *Coordinator) AddRole(name string, opts ElectionOptions) (*Elector, error) {
 	var check checker
 	if name == "" {
 		check.refuse("Role", name, "the default role is configured by Options.Election")
@@ -164,6 +165,21 @@ func (c *Coordinator) Role(name string, opts ElectionOptions) (*Elector, error) 
 	}
 	return e, nil
 }
+
+// Role returns the elector of a role, and false if there is no such role. The name of the default
+// role is that of Options.Election.Role, which is "" unless it is set.
+func (c *Coordinator) Role(name string) (*Elector, bool) {
+	for _, e := range c.all() {
+		if e.Role() == name {
+			return e, true
+		}
+	}
+	return nil, false
+}
+
+// Roles returns the electors of all roles, that of the default role first, the others in the order in
+// which they were added.
+func (c *Coordinator) Roles() []*Elector { return slices.Clone(c.all()) }
 
 // Observe calls fn with every event from now on, in order, from one goroutine at a time, until stop
 // is called, which does not wait for a call of fn that is under way. A slow fn delays nobody:

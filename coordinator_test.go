@@ -232,9 +232,9 @@ func TestAHungSchedulerGivesTheTermUp(t *testing.T) {
 func TestHintsReachTheElectorsOfAllRoles(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a, b := c.member("a"), c.member("b")
-		other, err := a.Role("other", ElectionOptions{LeaseTTL: 10 * time.Second})
+		other, err := a.AddRole("other", ElectionOptions{LeaseTTL: 10 * time.Second})
 		require.NoError(c, err)
-		follower, err := b.Role("other", ElectionOptions{LeaseTTL: 10 * time.Second})
+		follower, err := b.AddRole("other", ElectionOptions{LeaseTTL: 10 * time.Second})
 		require.NoError(c, err)
 		a.start()
 		c.pass(time.Second)
@@ -302,7 +302,7 @@ func TestNewRefusesAClientThatCannotServe(t *testing.T) {
 	}
 	c, err := New(cluster(), Options{Namespace: "{shop}"})
 	require.NoError(t, err)
-	_, err = c.Role("x", ElectionOptions{LeaderKey: "leader:x"})
+	_, err = c.AddRole("x", ElectionOptions{LeaderKey: "leader:x"})
 	require.ErrorIs(t, err, ErrMisconfigured)
 	require.ErrorContains(t, err, `"{leader:x}"`)
 }
@@ -312,14 +312,14 @@ func TestNewRefusesAClientThatCannotServe(t *testing.T) {
 func TestRolesBeforeDuringAndAfterRun(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a")
-		before, err := a.Role("before", ElectionOptions{Lead: []LeadFunc{a.works("before", 0)}})
+		before, err := a.AddRole("before", ElectionOptions{Lead: []LeadFunc{a.works("before", 0)}})
 		require.NoError(c, err)
 		require.Equal(c, "before", before.Role())
 		require.Equal(c, ElectionIdle, before.Status().State)
 		require.ErrorIs(c, before.Run(context.Background()), ErrRunning, "the coordinator runs it")
 		a.start(a.works("default", 0))
 		c.pass(time.Second)
-		during, err := a.Role("during", ElectionOptions{Role: "during", LeaderKey: "leader:cleanup-worker", Lead: []LeadFunc{a.works("during", 0)}})
+		during, err := a.AddRole("during", ElectionOptions{Role: "during", LeaderKey: "leader:cleanup-worker", Lead: []LeadFunc{a.works("during", 0)}})
 		require.NoError(c, err)
 		c.pass(time.Second)
 		for _, e := range []*Elector{a.Elector(), before, during} {
@@ -344,7 +344,7 @@ func TestRolesBeforeDuringAndAfterRun(t *testing.T) {
 		}
 		require.Empty(c, c.holder("tenure:leader:before"))
 		require.Empty(c, c.holder("leader:cleanup-worker"))
-		_, err = a.Role("after", ElectionOptions{})
+		_, err = a.AddRole("after", ElectionOptions{})
 		require.ErrorIs(c, err, ErrStopped)
 	})
 }
@@ -352,9 +352,9 @@ func TestRolesBeforeDuringAndAfterRun(t *testing.T) {
 func TestRoleRefusesWhatIsWrong(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.Election.LeaderKey = "leader:main" })
-		_, err := a.Role("one", ElectionOptions{LeaderKey: "leader:one"})
+		_, err := a.AddRole("one", ElectionOptions{LeaderKey: "leader:one"})
 		require.NoError(c, err)
-		_, err = a.Role("two", ElectionOptions{})
+		_, err = a.AddRole("two", ElectionOptions{})
 		require.NoError(c, err)
 		for name, test := range map[string]struct {
 			role string
@@ -372,14 +372,14 @@ func TestRoleRefusesWhatIsWrong(t *testing.T) {
 			"nil work":                 {"three", ElectionOptions{Lead: []LeadFunc{nil}}, []string{"Lead[0]"}},
 			"everything that is wrong": {"one", ElectionOptions{Role: "x", LeaseTTL: 1, LeaderKey: "*"}, []string{`Role = "x"`, `Role = "one"`, "LeaseTTL = 1ns", `LeaderKey = "*"`}},
 		} {
-			e, err := a.Role(test.role, test.opts)
+			e, err := a.AddRole(test.role, test.opts)
 			require.ErrorIs(c, err, ErrMisconfigured, name)
 			require.Nil(c, e, name)
 			for _, text := range test.says {
 				require.ErrorContains(c, err, text, name)
 			}
 		}
-		_, err = a.Role("main", ElectionOptions{LeaderKey: "tenure:leader"})
+		_, err = a.AddRole("main", ElectionOptions{LeaderKey: "tenure:leader"})
 		require.NoError(c, err, "nobody else's")
 	})
 }
@@ -388,7 +388,7 @@ func TestRoleRefusesWhatIsWrong(t *testing.T) {
 func TestRoleRefusesANameWhoseKeyIsTaken(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.Election.LeaderKey = "tenure:leader:x" })
-		_, err := a.Role("x", ElectionOptions{})
+		_, err := a.AddRole("x", ElectionOptions{})
 		require.ErrorIs(c, err, ErrMisconfigured)
 		require.ErrorContains(c, err, `LeaderKey = "tenure:leader:x": would share "tenure:leader:x" with role ""`)
 	})
@@ -398,7 +398,7 @@ func TestRoleRefusesANameWhoseKeyIsTaken(t *testing.T) {
 func TestLeaderKeysShareNothing(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a")
-		_, err := a.Role("one", ElectionOptions{LeaderKey: "leader:one:since"})
+		_, err := a.AddRole("one", ElectionOptions{LeaderKey: "leader:one:since"})
 		require.NoError(c, err)
 		for key, says := range map[string]string{
 			"tenure:leader:since":  `would share "tenure:leader:since" with role ""`,
@@ -421,7 +421,7 @@ func TestLeaderKeysShareNothing(t *testing.T) {
 			"tenure:instance:a":    `would share "tenure:instance:a"`,
 			"tenure:instance":      `would share "tenure:instance:since"`,
 		} {
-			_, err := a.Role("two", ElectionOptions{LeaderKey: key})
+			_, err := a.AddRole("two", ElectionOptions{LeaderKey: key})
 			require.ErrorIs(c, err, ErrMisconfigured, key)
 			require.ErrorContains(c, err, says)
 			if strings.HasSuffix(says, "the tasks") {
@@ -429,7 +429,7 @@ func TestLeaderKeysShareNothing(t *testing.T) {
 				require.ErrorContains(c, err, "Election.LeaderKey = \""+key+"\": "+says)
 			}
 		}
-		_, err = a.Role("two", ElectionOptions{LeaderKey: "tenure:leader:one"})
+		_, err = a.AddRole("two", ElectionOptions{LeaderKey: "tenure:leader:one"})
 		require.NoError(c, err)
 	})
 }
@@ -437,7 +437,7 @@ func TestLeaderKeysShareNothing(t *testing.T) {
 func TestTheDefaultRoleMayHaveAName(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.Election.Role = "main" })
-		_, err := a.Role("main", ElectionOptions{})
+		_, err := a.AddRole("main", ElectionOptions{})
 		require.ErrorContains(c, err, "is there already")
 		a.start()
 		c.pass(time.Second)
@@ -450,7 +450,7 @@ func TestTheDefaultRoleMayHaveAName(t *testing.T) {
 func TestResignOfOneRoleLeavesTheOther(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a")
-		other, err := a.Role("other", ElectionOptions{LeaseTTL: 10 * time.Second})
+		other, err := a.AddRole("other", ElectionOptions{LeaseTTL: 10 * time.Second})
 		require.NoError(c, err)
 		a.start()
 		c.pass(time.Second)
@@ -475,7 +475,7 @@ func TestRolesAreAddedAtAnyMoment(t *testing.T) {
 			for n := range 10 {
 				adding.Go(func() {
 					time.Sleep(time.Duration(n) * time.Millisecond)
-					e, err := a.Role(fmt.Sprint("role-", n), ElectionOptions{})
+					e, err := a.AddRole(fmt.Sprint("role-", n), ElectionOptions{})
 					a.hint(store.Hint{Type: store.HintConnected, All: true})
 					if err != nil {
 						require.ErrorIs(c, err, ErrStopped)
@@ -508,12 +508,12 @@ func TestRolesFromCallbacks(t *testing.T) {
 		a := c.member("a")
 		a.Observe(func(e Event) {
 			if e.Type == EventAcquired && e.Role == "" {
-				_, err := a.Role("observed", ElectionOptions{})
+				_, err := a.AddRole("observed", ElectionOptions{})
 				require.NoError(c, err)
 			}
 		})
 		a.start(func(ctx context.Context, _ Term) error {
-			_, err := a.Role("led", ElectionOptions{})
+			_, err := a.AddRole("led", ElectionOptions{})
 			require.NoError(c, err)
 			<-ctx.Done()
 			return nil
@@ -558,7 +558,7 @@ func TestP1_ARollCallThatIsNotHeard(t *testing.T) {
 func TestElectorObservesItsOwnElection(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a")
-		other, err := a.Role("other", ElectionOptions{})
+		other, err := a.AddRole("other", ElectionOptions{})
 		require.NoError(c, err)
 		heard := func(observe func(func(Event)) func()) (all *[]Event) {
 			all = new([]Event)
@@ -633,12 +633,12 @@ func TestStandaloneLife(t *testing.T) {
 		a := c.alone(Options{InstanceID: "alone"})
 		_, err := a.Elector().Leader(context.Background())
 		require.ErrorIs(c, err, ErrNoLeader)
-		other, err := a.Role("other", ElectionOptions{Lead: []LeadFunc{a.works("other", 0)}})
+		other, err := a.AddRole("other", ElectionOptions{Lead: []LeadFunc{a.works("other", 0)}})
 		require.NoError(c, err)
 		a.start(a.works("work", time.Second))
 		require.True(c, a.IsLeader(), "at once")
 		require.True(c, other.IsLeader())
-		late, err := a.Role("late", ElectionOptions{})
+		late, err := a.AddRole("late", ElectionOptions{})
 		require.NoError(c, err)
 		c.pass(0)
 		require.True(c, late.IsLeader())
@@ -753,7 +753,7 @@ func TestControlledCoordinator(t *testing.T) {
 		coordinator, control, err := newLocal(Options{InstanceID: "alone"}, false, forTests)
 		require.NoError(c, err)
 		a := c.join("alone", coordinator)
-		other, err := a.Role("other", ElectionOptions{})
+		other, err := a.AddRole("other", ElectionOptions{})
 		require.NoError(c, err)
 		leading := func() (some, all bool) { return controlled{control, coordinator}.Leading() }
 		a.start()
@@ -778,5 +778,30 @@ func TestControlledCoordinator(t *testing.T) {
 		}
 		require.Len(c, a.told(EventAcquired), 6)
 		require.Len(c, a.told(EventEnded), 6)
+	})
+}
+
+// TestRolesAreFound: by their name, and all of them in the order in which they were added.
+func TestRolesAreFound(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		require.Equal(c, []*Elector{a.Elector()}, a.Roles())
+		first, err := a.AddRole("x", ElectionOptions{})
+		require.NoError(c, err)
+		_, err = a.AddRole("x", ElectionOptions{})
+		require.ErrorIs(c, err, ErrMisconfigured, "it adds, and does not look up")
+		second, err := a.AddRole("b", ElectionOptions{})
+		require.NoError(c, err)
+		all := a.Roles()
+		require.Equal(c, []*Elector{a.Elector(), first, second}, all)
+		all[0] = nil
+		for name, want := range map[string]*Elector{"": a.Elector(), "x": first, "b": second} {
+			e, found := a.Role(name)
+			require.True(c, found)
+			require.Same(c, want, e, name)
+		}
+		e, found := a.Role("y")
+		require.False(c, found)
+		require.Nil(c, e)
 	})
 }

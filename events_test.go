@@ -533,7 +533,7 @@ func TestNoSecretIsTold(t *testing.T) {
 		join := func(name string) *instance {
 			m := w.on(name, password, setup)
 			m.Observe(func(e Event) { c.hears(e) })
-			_, err := m.Role("cleanup", ElectionOptions{LeaseTTL: 10 * time.Second})
+			_, err := m.AddRole("cleanup", ElectionOptions{LeaseTTL: 10 * time.Second})
 			require.NoError(t, err)
 			require.NoError(t, m.Tasks().Register(Task{Name: "t", Schedule: Every(7 * time.Second), Run: func(_ context.Context, run TaskRun) error {
 				c.hears(run)

@@ -232,7 +232,7 @@ func TestVirtualP1_RollCallOfManyRoles(t *testing.T) {
 		member := func(name string) (m *instance, electors []*Elector) {
 			m = c.on(name, func(o *redis.Options) { o.PoolSize = 4 * many }) // see "Traps" in simnet
 			for i := range many {
-				e, err := m.Role(fmt.Sprint("r", i), ElectionOptions{LeaseTTL: time.Minute})
+				e, err := m.AddRole(fmt.Sprint("r", i), ElectionOptions{LeaseTTL: time.Minute})
 				require.NoError(c, err)
 				electors = append(electors, e)
 			}
@@ -266,10 +266,10 @@ func TestSubscriptionOfRoles(t *testing.T) {
 		a := c.member("a", func(o *Options) { o.Namespace = "one" }).start()
 		b := c.member("b", func(o *Options) { o.Namespace = "two" }).start()
 		c.pass(5 * time.Second)
-		ours, err := a.Role("cleanup", shared)
+		ours, err := a.AddRole("cleanup", shared)
 		require.NoError(c, err)
 		c.pass(5 * time.Second)
-		theirs, err := b.Role("sweeper", shared)
+		theirs, err := b.AddRole("sweeper", shared)
 		require.NoError(c, err)
 		c.pass(time.Second)
 		require.True(c, ours.IsLeader())

@@ -84,7 +84,7 @@ func (o ElectorOptions) whole() Options {
 // ElectionOptions configure the election of one role.
 type ElectionOptions struct {
 	// Role is what is being led: [A-Za-z0-9._-]{1,128}, not "since", "term", "terms" or "events".
-	// "" is the default role.
+	// "" is the default role. Coordinator.AddRole takes the name beside the options.
 	Role string
 	// LeaderKey is the key of the lease if it is not <Namespace>:leader or
 	// <Namespace>:leader:<Role>, to share one with another program. All candidates of a role must

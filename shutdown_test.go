@@ -352,7 +352,7 @@ func TestCoordinatorRunAgainWhileItDrains(t *testing.T) {
 		c.pass(0)
 		require.Equal(c, ElectionDraining, a.Elector().Status().State)
 		require.ErrorIs(c, a.Run(context.Background()), ErrStopped)
-		_, err := a.Role("late", ElectionOptions{})
+		_, err := a.AddRole("late", ElectionOptions{})
 		require.ErrorIs(c, err, ErrStopped)
 		require.ErrorIs(c, a.Tasks().Register(Task{}), ErrMisconfigured)
 		require.ErrorIs(c, a.Tasks().Register(Task{Name: "late", Schedule: Every(time.Hour), Run: doNothing}), ErrStopped)
@@ -364,7 +364,7 @@ func TestCoordinatorRunAgainWhileItDrains(t *testing.T) {
 func TestCoordinatorWithADoneContextSendsNothing(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a")
-		role, err := a.Role("other", ElectionOptions{})
+		role, err := a.AddRole("other", ElectionOptions{})
 		require.NoError(c, err)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -376,7 +376,7 @@ func TestCoordinatorWithADoneContextSendsNothing(t *testing.T) {
 			require.ErrorIs(c, e.Resign(context.Background()), ErrStopped)
 		}
 		require.ErrorIs(c, a.Run(ctx), ErrStopped)
-		_, err = a.Role("late", ElectionOptions{})
+		_, err = a.AddRole("late", ElectionOptions{})
 		require.ErrorIs(c, err, ErrStopped)
 		require.ErrorIs(c, a.Tasks().Register(Task{Name: "late", Schedule: Every(time.Hour), Run: doNothing}), ErrStopped)
 	})
@@ -387,7 +387,7 @@ func TestP11_WorkThatIgnoresItsContext(t *testing.T) {
 		a := c.member("a")
 		release := make(chan struct{})
 		defer close(release)
-		_, err := a.Role("other", ElectionOptions{Lead: []LeadFunc{a.works("other", 0)}})
+		_, err := a.AddRole("other", ElectionOptions{Lead: []LeadFunc{a.works("other", 0)}})
 		require.NoError(c, err)
 		a.start(func(context.Context, Term) error { <-release; return nil })
 		c.pass(time.Minute)
@@ -505,7 +505,7 @@ func TestP11_RedisHangsAtTheStop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, func(c *cluster) {
 				a := c.on("a", test.client)
-				_, err := a.Role("other", ElectionOptions{LeaseTTL: 10 * time.Second})
+				_, err := a.AddRole("other", ElectionOptions{LeaseTTL: 10 * time.Second})
 				require.NoError(c, err)
 				a.start(a.works("work", time.Second))
 				c.pass(time.Minute)
@@ -536,7 +536,7 @@ func TestP11_CoordinatorStoppedAtAnyMoment(t *testing.T) {
 	for at := time.Duration(0); at < 300*time.Millisecond; at += 10 * time.Millisecond {
 		inCluster(t, func(c *cluster) {
 			a := c.member("a")
-			_, err := a.Role("other", ElectionOptions{})
+			_, err := a.AddRole("other", ElectionOptions{})
 			require.NoError(c, err)
 			require.NoError(c, a.Tasks().Register(a.counts("tidy", Every(time.Minute))))
 			a.start(a.works("work", time.Millisecond))
@@ -554,7 +554,7 @@ func TestP11_CoordinatorStoppedAtAnyMoment(t *testing.T) {
 func TestFailFastOfOneRoleEndsRun(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.FailFast = true })
-		_, err := a.Role("forbidden", ElectionOptions{})
+		_, err := a.AddRole("forbidden", ElectionOptions{})
 		require.NoError(c, err)
 		c.forbid("tenure:leader:forbidden")
 		a.start(a.works("work", 0))
@@ -572,7 +572,7 @@ func TestFailFastEndsTheTermsOfOthersWithItsError(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.FailFast = true })
 		c.forbid("tenure:leader:later")
-		_, err := a.Role("later", ElectionOptions{Health: func(context.Context) error { // it asks nothing before 10 s have passed
+		_, err := a.AddRole("later", ElectionOptions{Health: func(context.Context) error { // it asks nothing before 10 s have passed
 			if c.now() < 10*time.Second {
 				return ErrUnreachable
 			}
@@ -600,7 +600,7 @@ func TestFailFastIsNotForRolesThatAreAddedLater(t *testing.T) {
 		c.forbid("tenure:leader:late")
 		a.start()
 		c.pass(time.Second)
-		late, err := a.Role("late", ElectionOptions{})
+		late, err := a.AddRole("late", ElectionOptions{})
 		require.NoError(c, err)
 		c.pass(10 * time.Second)
 		require.True(c, a.IsLeader())

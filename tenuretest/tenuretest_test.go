@@ -137,10 +137,10 @@ func TestAllRolesLeadAndFollowTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, control := tenuretest.New(t, tenure.Options{})
 		healthy := func(context.Context) error { time.Sleep(time.Second); return nil }
-		slow, err := c.Role("slow", tenure.ElectionOptions{Health: healthy})
+		slow, err := c.AddRole("slow", tenure.ElectionOptions{Health: healthy})
 		require.NoError(t, err)
 		stop := run(t, c)
-		late, err := c.Role("late", tenure.ElectionOptions{})
+		late, err := c.AddRole("late", tenure.ElectionOptions{})
 		require.NoError(t, err)
 		for range 3 {
 			control.Lead()

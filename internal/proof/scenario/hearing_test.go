@@ -171,7 +171,7 @@ func TestP1_RollCallOfManyRoles(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range many {
-			e, err := c.Role(fmt.Sprint("r", i), timing)
+			e, err := c.AddRole(fmt.Sprint("r", i), timing)
 			if err != nil {
 				t.Fatal(err)
 			}
