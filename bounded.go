@@ -13,7 +13,8 @@ import (
 )
 
 // This file is for what may hang or panic: calls of the Redis client, which may ignore their
-// context, and the application's code. Nobody who must go on calls either directly.
+// context, and the application's code. Nobody who must go on calls either directly; what comes of
+// them is left in the mailbox of a loop.
 
 // How many calls to Redis may be in flight at once, abandoned ones included. Beyond that no more
 // are made.
@@ -222,4 +223,44 @@ func errorText(err error) string {
 		text += "\n" + string(panicked.Stack)
 	}
 	return store.TaskText(text)
+}
+
+// wakeup wakes the loop that waits for it. It coalesces: many calls of nudge before the loop looks
+// wake it once. Anybody may call nudge; it never blocks.
+type wakeup chan struct{}
+
+func newWakeup() wakeup { return make(wakeup, 1) }
+
+func (w wakeup) nudge() {
+	select {
+	case w <- struct{}{}:
+	default: // it will wake already
+	}
+}
+
+// mailbox is what other goroutines leave for a loop. T says whether it coalesces or grows. It is
+// safe for concurrent use and never blocks.
+type mailbox[T any] struct {
+	wakeup
+
+	mu   sync.Mutex
+	mail T
+}
+
+// put leaves something and wakes the loop.
+func (b *mailbox[T]) put(leave func(*T)) {
+	b.mu.Lock()
+	leave(&b.mail)
+	b.mu.Unlock()
+	b.nudge()
+}
+
+// take empties the mailbox.
+func (b *mailbox[T]) take() T {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var empty T
+	taken := b.mail
+	b.mail = empty
+	return taken
 }

@@ -2,8 +2,11 @@ package tenure
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -679,5 +682,192 @@ func TestUpdate(t *testing.T) {
 		_, err := a.stop()
 		require.NoError(c, err)
 		require.ErrorIs(c, a.Registry().Update(InstanceUpdate{WorkerCount: 1}), ErrStopped)
+	})
+}
+
+// TestBeatWritesTheContract holds what other programs read.
+func TestBeatWritesTheContract(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		m := w.member("pod-0", func(o *Options) {
+			o.Registry.WorkerCount = 4
+			o.Registry.Metadata = map[string]string{"status": "x", "incarnation": "y", "zone": `a"b`}
+		})
+		ctx, before := w.Context(), w.now()
+		m.beats()
+		after := w.now()
+		require.Equal(w, []string{"registered"}, m.told())
+
+		record := w.record("pod-0")
+		form := regexp.MustCompile(`^\{"instance_id":"pod-0","started_at":(\d+),"last_heartbeat":(\d+),"status":"joining","worker_count":4,` +
+			`"incarnation":"pod-0-1","metadata":\{"incarnation":"y","status":"x","zone":"a\\"b"\}\}$`)
+		found := form.FindStringSubmatch(record)
+		require.NotNil(w, found, record)
+		require.True(w, json.Valid([]byte(record)))
+		started, _ := strconv.ParseInt(found[1], 10, 64)
+		require.Equal(w, found[1], found[2])
+		require.True(w, before/1000 <= started && started <= after/1000)
+
+		require.Equal(w, found[2], w.rdb.Get(ctx, "waf:cluster:instance:pod-0:heartbeat").Val())
+		ttl := w.rdb.PTTL(ctx, "waf:cluster:instance:pod-0:heartbeat").Val()
+		require.InDelta(w, 90, ttl.Seconds(), 10)
+		score := w.rdb.ZScore(ctx, "waf:cluster:beats", "pod-0").Val()
+		require.True(w, float64(before) <= score && score <= float64(after))
+
+		m.setStatus(InstanceActive)
+		m.beats()
+		require.Empty(w, m.told())
+		require.Equal(w, strings.Replace(record, "joining", "active", 1), regexp.MustCompile(`"last_heartbeat":\d+`).ReplaceAllString(w.record("pod-0"), `"last_heartbeat":`+found[2]))
+
+		i, err := m.Instance(ctx, "pod-0")
+		require.NoError(w, err)
+		require.Equal(w, "pod-0-1", i.Incarnation)
+		require.Equal(w, m.incarnation, i.Incarnation)
+		require.Equal(w, InstanceActive, i.State)
+		require.Equal(w, 4, i.WorkerCount)
+		require.Equal(w, map[string]string{"status": "x", "incarnation": "y", "zone": `a"b`}, i.Metadata)
+		require.Equal(w, started, i.StartedAt.Unix())
+		require.Less(w, i.Age, 10*time.Second)
+	})
+}
+
+func TestBeatOfARemovedInstanceRegistersItAgain(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		m := w.member("pod-0")
+		m.beats()
+		started := regexp.MustCompile(`"started_at":\d+`).FindString(w.record("pod-0"))
+		require.NoError(w, w.rdb.FlushAll(w.Context()).Err())
+		m.told()
+		m.beats()
+		require.Equal(w, []string{"registered"}, m.told())
+		require.Contains(w, w.record("pod-0"), started, "the process did not start again")
+		require.Equal(w, []string{"pod-0 active"}, m.list())
+	})
+}
+
+func TestBeatOfADriftedInstanceRecovers(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		m, leader := w.member("pod-0"), w.member("leader")
+		m.beats()
+		m.told()
+		s := leader.watched()
+		w.silence(70*time.Second, "pod-0")
+		leader.pass(s)
+		require.Equal(w, []string{"drifted pod-0"}, leader.told())
+		require.Contains(w, w.record("pod-0"), `"status":"drifted"`)
+		require.Equal(w, []string{"pod-0 drifted"}, leader.list())
+		leader.pass(s)
+		require.Empty(w, leader.told(), "once")
+		m.beats()
+		require.Equal(w, []string{"recovered pod-0"}, m.told())
+		require.Equal(w, []string{"pod-0 active"}, leader.list())
+	})
+}
+
+// TestLateBeatChangesNothing: a beat that comes after it was given up is refused.
+func TestLateBeatChangesNothing(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		require.Equal(w, "stale", w.lateBeat())
+		require.Zero(w, w.rdb.Exists(w.Context(), "waf:cluster:instances").Val())
+	})
+}
+
+func (w *registryCluster) lateBeat() string {
+	m := w.member("a")
+	m.beats()
+	require.NoError(w, m.deregister(w.Context()))
+	reply, err := m.store.Heartbeat(w.Context(), store.Heartbeat{ID: "a", Incarnation: "a-1", NotAfter: w.now() - 1, TTL: 90 * time.Second, Head: "{", Rest: "}"})
+	require.NoError(w, err)
+	return string(reply.Verdict)
+}
+
+// TestBeatAfterAClockStep: where Redis's clock was set, a beat looks late and is sent once more.
+func TestBeatAfterAClockStep(t *testing.T) {
+	m := miniredis.RunT(t)
+	m.ClockTTL(true)
+	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	w := &registryCluster{T: t, rdb: client}
+	a := w.member("a")
+	now := time.Now()
+	for _, step := range []time.Duration{0, time.Hour, -time.Hour} {
+		m.SetTime(now.Add(step))
+		a.beats()
+		require.Equal(t, now.Add(step).UnixMilli(), int64(client.ZScore(t.Context(), "waf:cluster:beats", "a").Val()))
+	}
+	require.Equal(t, []string{"registered"}, a.told())
+
+	m.SetTime(now.Add(-24 * time.Hour)) // a dead one must not stay for a day longer
+	leader := w.member("leader")
+	leader.pass(leader.watched())
+	require.Equal(t, now.Add(-24*time.Hour).UnixMilli(), int64(client.ZScore(t.Context(), "waf:cluster:beats", "a").Val()))
+}
+
+func TestDeregisterLeavesAnotherIncarnation(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		require.Contains(w, w.leaveOfAReplacedIncarnation(), `"incarnation":"new"`)
+	})
+}
+
+func (w *registryCluster) leaveOfAReplacedIncarnation() string {
+	older := w.start("pod", func() string { return "old" })
+	younger := w.start("pod", func() string { return "new" })
+	older.beats()
+	younger.beats()
+	require.NoError(w, older.deregister(w.Context()))
+	return w.record("pod")
+}
+
+func TestDeregister(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		m := w.member("a")
+		require.NoError(w, m.deregister(w.Context()), "nothing was registered")
+		m = w.member("a")
+		m.beats()
+		m.told()
+		require.NoError(w, m.deregister(w.Context()))
+		require.Equal(w, []string{"left a"}, m.told())
+		require.NoError(w, m.deregister(w.Context()))
+		require.Empty(w, m.told())
+		require.Empty(w, w.rdb.Keys(w.Context(), "*").Val())
+		done := make(chan struct{})
+		go func() { defer close(done); m.Registry.beat(w.Context()) }()
+		<-done // it does not beat any more
+		require.Empty(w, w.rdb.Keys(w.Context(), "*").Val())
+	})
+}
+
+func TestDuplicateID(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		older := w.start("pod", func() string { return "old" })
+		younger := w.start("pod", func() string { return "new" })
+		hints := w.hints()
+		older.beats()
+		younger.beats()
+		require.Equal(w, []string{"registered"}, older.told())
+		require.Equal(w, []string{"registered"}, younger.told())
+		older.beats()
+		older.beats()
+		require.Equal(w, []string{"duplicate_id new"}, older.told(), "once")
+		require.Contains(w, w.record("pod"), `"incarnation":"new"`)
+		for range 4 {
+			h := hints()
+			younger.hint(h)
+			older.hint(h)
+		}
+		require.Equal(w, []string{"joined pod", "duplicate_id old"}, younger.told(), "the other hears of it, once")
+		require.Equal(w, []string{"joined pod"}, older.told())
+
+		w.silence(61*time.Second, "pod") // the younger one is gone, or frozen
+		older.beats()
+		require.Equal(w, []string{"registered"}, older.told())
+		younger.beats()
+		require.Equal(w, []string{}, younger.told(), "the same other one")
+		older.beats()
+		require.Empty(w, older.told())
+
+		w.foreign("pod", `{"status":"active"}`) // a program that knows of no incarnations uses the ID too
+		older.beats()
+		require.Equal(w, []string{"duplicate_id"}, older.told())
+		require.Contains(w, w.record("pod"), `"incarnation":"old"`)
 	})
 }

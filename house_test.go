@@ -22,7 +22,7 @@ var floors = [][]string{
 	{"doc.go"},
 	{"errors.go"},
 	{"bounded.go"},
-	{"shutdown.go", "mailbox.go"},
+	{"shutdown.go"},
 	{"term.go"},
 	{"tasks_schedule.go"},
 	{"events.go"},

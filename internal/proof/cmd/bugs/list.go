@@ -127,7 +127,7 @@ var promises = []bug{
 		old: "return done && l.idle() && l.calls == 0 && !l.healthRunning", new: "return done"},
 	{name: "shutdown not bounded", hangs: true, test: "TestP11_WorkThatIgnoresItsContext", breaks: "Run waits for ever for work that ignores its context", file: "election_loop.go",
 		old: "\t\tcase <-late:\n", new: "\t\tcase <-(<-chan time.Time)(nil):\n\t\t\t_ = late\n"},
-	{name: "lost wake-ups", test: "TestP4_CancelledInTimeWhileARenewalHangs", breaks: "what others leave for the loop is found late or never", file: "mailbox.go",
+	{name: "lost wake-ups", test: "TestP4_CancelledInTimeWhileARenewalHangs", breaks: "what others leave for the loop is found late or never", file: "bounded.go",
 		old: "\tb.mu.Unlock()\n\tb.nudge()\n}", new: "\tb.mu.Unlock()\n}"},
 	{name: "hints not coalesced", test: "TestHintFloodIsBounded", breaks: "a flood of hints is a flood of requests", file: candidate, in: "internal/lease",
 		old: "if at := max(now.Mono, c.heeded+hintSpacing); at < c.wake {", new: "if at := now.Mono; at < c.wake {"},
