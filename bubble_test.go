@@ -137,8 +137,8 @@ type election struct {
 	ran   bool
 }
 
-// inElection runs act in a bubble with an elector that does not run yet. Whatever is left running when
-// act returns is stopped; a goroutine that does not end fails the test.
+// inElection runs act in a bubble with an elector that does not run yet. Whatever is left running
+// when act returns is stopped; a goroutine that does not end fails the test.
 func inElection(t *testing.T, change func(*Options), act func(*election)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -642,8 +642,8 @@ type taskCluster struct {
 	random  *rand.Rand
 }
 
-// inTaskCluster runs act in a bubble. Whatever still leads when it returns is ended; a goroutine that
-// does not end fails the test.
+// inTaskCluster runs act in a bubble. Whatever still leads when it returns is ended; a goroutine
+// that does not end fails the test.
 func inTaskCluster(t *testing.T, act func(*taskCluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

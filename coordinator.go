@@ -177,8 +177,8 @@ func (c *Coordinator) Role(name string) (*Elector, bool) {
 	return nil, false
 }
 
-// Roles returns the electors of all roles, that of the default role first, the others in the order in
-// which they were added.
+// Roles returns the electors of all roles, that of the default role first, the others in the order
+// in which they were added.
 func (c *Coordinator) Roles() []*Elector { return slices.Clone(c.all()) }
 
 // Observe calls fn with every event from now on, in order, from one goroutine at a time, until stop

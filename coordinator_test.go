@@ -553,8 +553,8 @@ func TestP1_ARollCallThatIsNotHeard(t *testing.T) {
 	}
 }
 
-// TestElectorObservesItsOwnElection: an elector's observer hears of its role and of the subscription,
-// which all roles share; the coordinator's hears of all.
+// TestElectorObservesItsOwnElection: an elector's observer hears of its role and of the
+// subscription, which all roles share; the coordinator's hears of all.
 func TestElectorObservesItsOwnElection(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a")
@@ -595,7 +595,8 @@ func TestElectorObservesItsOwnElection(t *testing.T) {
 	})
 }
 
-// TestFirstElectionOnAYoungRedis: half a minute without a leader is explained, with the age of Redis.
+// TestFirstElectionOnAYoungRedis: half a minute without a leader is explained, with the age of
+// Redis.
 func TestFirstElectionOnAYoungRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := simnet.New(simnet.Options{})

@@ -155,13 +155,13 @@ func (e *Elector) Resign(ctx context.Context) error {
 	}
 }
 
-// Do calls fn if this process leads, and returns its error as it is. It is for what a handler may do
-// only on the leader: unlike an IsLeader before it, the lease is not released before fn has
+// Do calls fn if this process leads, and returns its error as it is. It is for what a handler may
+// do only on the leader: unlike an IsLeader before it, the lease is not released before fn has
 // returned, as with leader work. It asks Redis nothing and never blocks for longer than fn does.
 //
 // The context of fn has the values and the deadline of ctx. It ends with ctx, and with the term:
-// context.Cause says then why, see Term.Context. fn should return soon after that. Hand term.Token to
-// what fn writes to.
+// context.Cause says then why, see Term.Context. fn should return soon after that. Hand term.Token
+// to what fn writes to.
 //
 // If this process does not lead, Do returns ErrNotLeader, with the ID of the leader in its text if
 // that is known (see ElectionStatus.Leader), and fn is not called; so also from the end of the term
@@ -192,8 +192,8 @@ func (e *Elector) notLeader() error {
 
 // Observe calls fn with every event of this election from now on, until stop is called, and with
 // those of the subscription to hints, which all elections of the process share. It does not call fn
-// with the events of other roles, of the registry and of tasks: Coordinator.Observe does. All else is
-// as there.
+// with the events of other roles, of the registry and of tasks: Coordinator.Observe does. All else
+// is as there.
 func (e *Elector) Observe(fn func(Event)) (stop func()) { return e.loop.bus.observe(fn) }
 
 // Run campaigns until ctx is done, for ever anew after each term, and runs the given leader work

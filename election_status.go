@@ -58,8 +58,8 @@ type ElectionStatus struct {
 	LeaderToken int64  `json:"leader_token"`
 	// LastAnswer is when Redis last gave a usable answer; zero: never.
 	LastAnswer time.Time `json:"last_answer,omitzero"`
-	// Waiting says why this candidate does not lead, "" for none of the reasons. EventWaiting reports
-	// each change.
+	// Waiting says why this candidate does not lead, "" for none of the reasons. EventWaiting
+	// reports each change.
 	Waiting WaitReason `json:"waiting"`
 	// WaitingUntil is when that may change, by this machine's clock: when the lease ends unless it
 	// is renewed, or when leases are granted again. Zero if that is not known.

@@ -19,8 +19,8 @@ var (
 	// ErrLost: the term ended without our will: Redis refused a renewal, or no renewal succeeded in
 	// time (ErrExpired).
 	ErrLost = errors.New("tenure: leadership lost")
-	// ErrExpired: no renewal succeeded in time, so that the term ended before its lease could. It is
-	// ErrLost as well. Redis may be away, or this process was paused.
+	// ErrExpired: no renewal succeeded in time, so that the term ended before its lease could. It
+	// is ErrLost as well. Redis may be away, or this process was paused.
 	ErrExpired = fmt.Errorf("%w: no renewal succeeded in time", ErrLost)
 	// ErrResigned: the term ended because this process gave it up while it went on running. Leader
 	// work returns it to resign.
@@ -53,8 +53,8 @@ var (
 	ErrFenced = errors.New("tenure: fenced by a newer leader")
 )
 
-// DrainError is the error of Run if something of ours still runs at the end of ShutdownTimeout, that
-// of Resign if the work of the term does, and that of EventOverrun. It is ErrDrainTimeout.
+// DrainError is the error of Run if something of ours still runs at the end of ShutdownTimeout,
+// that of Resign if the work of the term does, and that of EventOverrun. It is ErrDrainTimeout.
 type DrainError struct {
 	Running []string // what still runs, for people: "leader work main.lead", "2 calls to Redis"
 }

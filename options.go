@@ -147,25 +147,25 @@ type RegistryOptions struct {
 	// HeartbeatInterval is the interval between beats, between 100 ms and 30 days. Default 15 s.
 	// Negative: this process is not registered.
 	HeartbeatInterval time.Duration
-	// HeartbeatTTL is the expiry of the heartbeat key, whole seconds, between 2 · HeartbeatInterval and 30
-	// days. Default 90 s.
+	// HeartbeatTTL is the expiry of the heartbeat key, whole seconds, between 2 · HeartbeatInterval
+	// and 30 days. Default 90 s.
 	HeartbeatTTL time.Duration
 	// SweepInterval is the interval between the leader's sweeps, between 100 ms and 30 days.
 	// Default 10 s. Negative: this process never sweeps.
 	SweepInterval time.Duration
-	// DriftedAfter is the silence after which an instance is drifted, between 2 · HeartbeatInterval and
-	// 30 days. Default 60 s.
+	// DriftedAfter is the silence after which an instance is drifted, between 2 · HeartbeatInterval
+	// and 30 days. Default 60 s.
 	DriftedAfter time.Duration
 	// DownAfter is the silence after which an instance is removed, above DriftedAfter and at most
 	// 30 days. Default 300 s. A leader removes nobody before it has watched for DriftedAfter.
 	//
 	// Mass silence is a sign of a broken network rather than of dead instances, so removals are
-	// capped: of n instances at most max(1, ⌊n/4⌋) are removed within 2 · HeartbeatInterval, longest
-	// silent first. If more have been silent for DriftedAfter when one of them is due, nobody else
-	// is removed for another DownAfter (EventSweepHeld), and then the same applies again. Redis
-	// keeps the count and the hold, so that neither SweepInterval nor a change of leader matters.
-	// Of 3 instances of which 2 die at once, one is removed after DownAfter and the other after
-	// two; of 10 of which 9 die, the last after 7; of 60 of which 59 die, after 15.
+	// capped: of n instances at most max(1, ⌊n/4⌋) are removed within 2 · HeartbeatInterval,
+	// longest silent first. If more have been silent for DriftedAfter when one of them is due,
+	// nobody else is removed for another DownAfter (EventSweepHeld), and then the same applies
+	// again. Redis keeps the count and the hold, so that neither SweepInterval nor a change of
+	// leader matters. Of 3 instances of which 2 die at once, one is removed after DownAfter and the
+	// other after two; of 10 of which 9 die, the last after 7; of 60 of which 59 die, after 15.
 	DownAfter time.Duration
 	// WorkerCount is published in the record, at most 1,048,576. Default 1. Registry.Update changes
 	// it, and Metadata, while Run goes on.

@@ -539,8 +539,8 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// TestOptionsInEffect: the options of a coordinator can be read. They are a copy, hold no secret, and
-// make the same coordinator again.
+// TestOptionsInEffect: the options of a coordinator can be read. They are a copy, hold no secret,
+// and make the same coordinator again.
 func TestOptionsInEffect(t *testing.T) {
 	t.Setenv("HOSTNAME", "pod-7")
 	client := redis.NewClient(&redis.Options{})

@@ -26,9 +26,9 @@ const (
 	InstanceDrifted  InstanceState = "drifted"  // it has been silent for DriftedAfter
 	InstanceDown     InstanceState = "down"     // it has been silent for DownAfter and is about to be removed
 
-	// InstanceUnknown is that of an instance of another program that beats and says something that is
-	// no word. A word of its own that is none of these, such as "dead", is its Status as it stands,
-	// and counts as unknown too.
+	// InstanceUnknown is that of an instance of another program that beats and says something that
+	// is no word. A word of its own that is none of these, such as "dead", is its Status as it
+	// stands, and counts as unknown too.
 	InstanceUnknown InstanceState = "unknown"
 )
 
@@ -142,16 +142,16 @@ type InstanceUpdate struct {
 	Metadata map[string]string
 }
 
-// updateSpacing is how soon after one another two calls of Update have this instance beat at once: a
-// flood of them costs no flood of heartbeats.
+// updateSpacing is how soon after one another two calls of Update have this instance beat at once:
+// a flood of them costs no flood of heartbeats.
 const updateSpacing = time.Second
 
 // Update changes what this instance says of itself. It is for while Run goes on; before, it changes
-// what the record says from the start. The record has it at once if the last Update is a second ago,
-// and with the next heartbeat otherwise. Update does not talk to Redis and does not wait.
+// what the record says from the start. The record has it at once if the last Update is a second
+// ago, and with the next heartbeat otherwise. Update does not talk to Redis and does not wait.
 //
-// It returns an *OptionError that is ErrMisconfigured if something is out of its limits, and changes
-// nothing then, and ErrStopped once this instance has left the registry. The map is copied.
+// It returns an *OptionError that is ErrMisconfigured if something is out of its limits, and
+// changes nothing then, and ErrStopped once this instance has left the registry. The map is copied.
 func (r *Registry) Update(u InstanceUpdate) error {
 	var c checker
 	c.said("InstanceUpdate.", u.WorkerCount, u.Metadata)

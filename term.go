@@ -45,7 +45,8 @@ type Term struct {
 func (t Term) Valid() bool { return t.live != nil && t.live.leading() }
 
 // Context is done when Valid turns false; context.Cause says why: ErrLost (also ErrExpired if no
-// renewal succeeded in time), ErrResigned, ErrWorkFailed or ErrStopped. The context of the zero Term is done, with cause ErrNotLeader.
+// renewal succeeded in time), ErrResigned, ErrWorkFailed or ErrStopped. The context of the zero
+// Term is done, with cause ErrNotLeader.
 func (t Term) Context() context.Context {
 	if t.live == nil {
 		return ended

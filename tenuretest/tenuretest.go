@@ -26,8 +26,8 @@ type Control struct {
 // New returns a coordinator that follows until Lead is called. The test starts its Run, as the
 // program would, and ends it by its context. All roles of the coordinator lead and follow together.
 //
-// The options are checked as those of tenure.New are; wrong ones fail the test. Namespace may be left
-// empty. Leases do not expire.
+// The options are checked as those of tenure.New are; wrong ones fail the test. Namespace may be
+// left empty. Leases do not expire.
 func New(t testing.TB, opts tenure.Options) (*tenure.Coordinator, *Control) {
 	t.Helper()
 	made, control, err := hook.NewControlled(opts)
@@ -77,9 +77,9 @@ func (c *Control) await(reached func() bool, what string) {
 	}
 }
 
-// Context returns a context as leader work and tasks get it, of a term with the given fencing token,
-// for a test that calls them itself: tenure.TermFrom finds the term, which is valid until the test
-// ends. It needs no coordinator. The token must be positive.
+// Context returns a context as leader work and tasks get it, of a term with the given fencing
+// token, for a test that calls them itself: tenure.TermFrom finds the term, which is valid until
+// the test ends. It needs no coordinator. The token must be positive.
 func Context(t testing.TB, token int64) context.Context {
 	t.Helper()
 	if token <= 0 {

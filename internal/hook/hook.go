@@ -25,8 +25,8 @@ var NewTerm func(parent context.Context, token int64) (ctx context.Context, end 
 
 // What the proof needs, to repeat a history and to break the scripts.
 var (
-	// Repeatable returns the tenure.Options or tenure.ElectorOptions with these sources of jitter, in [0, 1), and of nonces.
-	// Both may be called by any goroutine.
+	// Repeatable returns the tenure.Options or tenure.ElectorOptions with these sources of jitter,
+	// in [0, 1), and of nonces. Both may be called by any goroutine.
 	Repeatable func(opts any, random func() float64, secret func() string) any
 
 	// Scripts are those that package tenure runs on Redis. They must not be exchanged while a store
