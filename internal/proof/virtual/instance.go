@@ -176,11 +176,11 @@ func (i *instance) crash() {
 	life.cancel()
 }
 
-// resign gives the term up, in a goroutine of its own, and reports whether there is one.
-func (i *instance) resign() bool {
+// resign gives the term up, if there is one, in a goroutine of its own.
+func (i *instance) resign() {
 	life := i.life.Load()
 	if life == nil || !life.elector.IsLeader() {
-		return false
+		return
 	}
 	i.note(i.name, "resign", "", 0)
 	i.running.Go(func() { // ends with the hand-over, or after its bound
@@ -188,7 +188,6 @@ func (i *instance) resign() bool {
 		defer cancel()
 		_ = life.elector.Resign(ctx)
 	})
-	return true
 }
 
 // lead is leader work: it writes its token to the fenced resource now and then, and takes its time

@@ -98,8 +98,8 @@ func (t *tap) remove(now time.Time, host string, ids []string) {
 // crashesOfATask is how many leaders may die during runs of a slot before it is given up.
 const crashesOfATask = 3
 
-// claim holds the claim of a slot against P10: each slot once, in step; with MissedRunAll every one, else
-// the latest that is due.
+// claim holds the claim of a slot against P10: each slot once, in step; with MissedRunAll every
+// one, else the latest that is due.
 func (t *tap) claim(now time.Time, name string, r *record, args []string) {
 	field := fields(args)
 	if field["run"] == "" {
