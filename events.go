@@ -246,7 +246,7 @@ func (o *reportOnce) newFix(err error) bool {
 
 // report publishes a fault if it is news.
 func (o *reportOnce) report(bus *eventBus, kind EventType, err error) {
-	if hang, ok := errors.AsType[*callsHangError](err); ok && !o.stuck {
+	if hang, ok := store.AsType[*callsHangError](err); ok && !o.stuck {
 		o.stuck = true
 		bus.publish(Event{Type: EventCallsStuck, Count: hang.count, Err: err})
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -402,8 +403,7 @@ func TestClients(t *testing.T) {
 	defer ring.Close()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer client.Close()
-	pipeliner, err := cluster.AutoPipeline()
-	require.NoError(t, err)
+	pipeliner := simnet.AutoPipeliner(t, cluster, "AutoPipeline")
 	const none = "rdb = \"nil\": must be a go-redis client; without Redis use NewStandalone"
 	for name, test := range map[string]struct {
 		rdb  redis.UniversalClient

@@ -35,9 +35,10 @@ func TestDependencies(t *testing.T) {
 	allowed := []string{
 		"github.com/tenure-go/tenure",
 		"github.com/redis/go-redis/v9",
-		"github.com/cespare/xxhash/v2", // of go-redis
-		"go.uber.org/atomic",           // of go-redis
-		"golang.org/x/sys",             // of go-redis
+		"github.com/cespare/xxhash/v2",     // of go-redis
+		"github.com/dgryski/go-rendezvous", // of an old go-redis
+		"go.uber.org/atomic",               // of a new one
+		"golang.org/x/sys",                 // of go-redis
 		"github.com/robfig/cron/v3",
 	}
 	direct := []string{"github.com/redis/go-redis/v9", "github.com/robfig/cron/v3"}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -157,7 +158,9 @@ func onRedis(t *testing.T, fn func(t *testing.T, client *redis.Client)) {
 
 // TestTaskStoreUnreachable: every call says that nothing is known.
 func TestTaskStoreUnreachable(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	opts := &redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}
+	clientopts.Set(opts, "DialerRetries", 1)
+	client := redis.NewClient(opts)
 	defer client.Close()
 	var c checker
 	s := newTasks(newRedisStore(client, &c, Options{Namespace: "tasks"}), newEventBus("i"), "i")

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/tenure-go/tenure/bench/internal/contender"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
@@ -22,7 +21,7 @@ func TestMain(m *testing.M) {
 	if redistest.RunChild() {
 		return
 	}
-	logging.Disable()
+	redistest.Silence()
 	os.Exit(m.Run())
 }
 

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/redis/go-redis/v9/logging"
 	"k8s.io/klog/v2"
 
 	"github.com/tenure-go/tenure/bench/internal/contender"
@@ -28,7 +27,7 @@ import (
 const mostFailures = 3
 
 func main() {
-	logging.Disable()
+	redistest.Silence()
 	log.SetOutput(io.Discard) // client-go and rueidis report each lost connection
 	klog.SetLogger(logr.Discard())
 	redistest.ChildMain(childName, candidateMain)

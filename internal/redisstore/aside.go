@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -45,10 +45,14 @@ func (s *Store) aside(ctx context.Context, key string, bound time.Duration) (*St
 	opts := client.WithTimeout(bound).Options() // a copy
 	opts.ContextTimeoutEnabled = true
 	opts.DialTimeout, opts.PoolTimeout = bound, bound
-	opts.MaxRetries, opts.DialerRetries = -1, 1
-	opts.PoolSize, opts.MinIdleConns, opts.MaxIdleConns, opts.MaxActiveConns, opts.PipelinePoolSize = 1, 0, 0, 0, -1
-	opts.ClientSideCache, opts.ClientSideCacheConfig, opts.PushNotificationProcessor = nil, nil, nil
-	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	opts.MaxRetries = -1
+	opts.PoolSize, opts.MinIdleConns, opts.MaxIdleConns, opts.MaxActiveConns = 1, 0, 0, 0
+	clientopts.Set(opts, "DialerRetries", 1)
+	clientopts.Set(opts, "PipelinePoolSize", -1)
+	clientopts.Set(opts, "ClientSideCache", nil)
+	clientopts.Set(opts, "ClientSideCacheConfig", nil)
+	clientopts.Set(opts, "PushNotificationProcessor", nil)
+	clientopts.Maintenance(opts, "disabled")
 	own := *s
 	own.rdb, own.renewals = redis.NewClient(opts), newRenewals()
 	return &own, nil

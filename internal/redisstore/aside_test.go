@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -40,9 +41,8 @@ func TestAskAside(t *testing.T) {
 	}
 	other := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer other.Close()
-	pipeliner, err := other.AsyncAutoPipeline()
-	require.NoError(t, err)
-	_, err = roleOf(pipeliner, "{ns}").AskAside(t.Context(), lease.Request{Kind: lease.Acquire, Nonce: "nonce", Bound: time.Second})
+	pipeliner := simnet.AutoPipeliner(t, other, "AsyncAutoPipeline")
+	_, err := roleOf(pipeliner, "{ns}").AskAside(t.Context(), lease.Request{Kind: lease.Acquire, Nonce: "nonce", Bound: time.Second})
 	require.ErrorContains(t, err, "no connection beside its pool")
 }
 

@@ -2,10 +2,11 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // clientPanicError is the error of a call in which the client panicked.
@@ -75,7 +76,7 @@ func (s *Store) pipeline(ctx context.Context, key string, cmds []redis.Cmder) {
 		_, err = batch.Exec(ctx)
 		return err
 	})
-	if _, panicked := errors.AsType[*clientPanicError](err); !panicked && sent {
+	if _, panicked := store.AsType[*clientPanicError](err); !panicked && sent {
 		return
 	}
 	for _, cmd := range cmds { // the client has not said which of them the error is about

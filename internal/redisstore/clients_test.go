@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -45,7 +47,8 @@ func TestTLSOnOneSideIsNamed(t *testing.T) {
 	}
 	ask := func(server *redistest.Server, change func(*redis.Options)) (*Store, error) {
 		opts := server.Options()
-		opts.MaxRetries, opts.DialerRetries, opts.DialTimeout = -1, 1, 500*time.Millisecond
+		opts.MaxRetries, opts.DialTimeout = -1, 500*time.Millisecond
+		clientopts.Set(opts, "DialerRetries", 1)
 		change(opts)
 		client := redis.NewClient(opts)
 		t.Cleanup(func() { _ = client.Close() })
@@ -70,8 +73,7 @@ func TestAsynchronousClient(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
 	defer client.Close()
-	pipeliner, err := client.AsyncAutoPipeline()
-	require.NoError(t, err)
+	pipeliner := simnet.AutoPipeliner(t, client, "AsyncAutoPipeline")
 	db, role := openStore(pipeliner, "{ns}"), roleOf(pipeliner, "{ns}")
 	reply, err := role.Leader(t.Context())
 	require.NoError(t, err, "NOSCRIPT is heard of, and the script sent")

@@ -20,6 +20,7 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 )
 
 // The lease operations are linearizable: each takes effect at one instant between its call and its
@@ -172,9 +173,11 @@ func linearHistory(t *testing.T, proxies []*redistest.Proxy, mutated *Scripts, s
 	for number, proxy := range proxies {
 		asking.Go(func() {
 			random := rand.New(rand.NewPCG(seed, uint64(number)))
-			client := redis.NewClient(&redis.Options{
-				Addr: proxy.Addr(), MaxRetries: -1, DialerRetries: 1, PoolSize: 1, ReadTimeout: 60 * time.Millisecond, DisableIdentity: true, Protocol: 2,
-			})
+			opts := &redis.Options{
+				Addr: proxy.Addr(), MaxRetries: -1, PoolSize: 1, ReadTimeout: 60 * time.Millisecond, DisableIdentity: true, Protocol: 2,
+			}
+			clientopts.Set(opts, "DialerRetries", 1)
+			client := redis.NewClient(opts)
 			defer client.Close()
 			store := openStore(client, fmt.Sprintf("{lease-%d}", seed)) // a late request finds the keys of its own history
 			if mutated != nil {

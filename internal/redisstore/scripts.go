@@ -209,7 +209,7 @@ func (s *Store) explain(op string, err error) error {
 		cluster.ReloadState(context.Background()) // in a goroutine of its own, one at a time
 	}
 	explained := explain(op, err)
-	if e, ok := errors.AsType[*store.Error](explained); ok && e.Fix == "" && e.Kind == store.ErrUnreachable { //nolint:errorlint // our own
+	if e, ok := store.AsType[*store.Error](explained); ok && e.Fix == "" && e.Kind == store.ErrUnreachable { //nolint:errorlint // our own
 		e.Fix = s.likely(err)
 	}
 	return explained
@@ -225,7 +225,7 @@ const (
 
 // likely guesses what is wrong from an error that does not say so; "": no idea.
 func (s *Store) likely(err error) string {
-	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	_, plain := store.AsType[tls.RecordHeaderError](err)
 	switch {
 	case s.tls && (plain || timedOut(err)):
 		return noTLS
@@ -236,7 +236,7 @@ func (s *Store) likely(err error) string {
 }
 
 func timedOut(err error) bool {
-	timeout, ok := errors.AsType[net.Error](err)
+	timeout, ok := store.AsType[net.Error](err)
 	return ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded)
 }
 
@@ -250,7 +250,7 @@ func explain(op string, err error) error {
 	e := &store.Error{Kind: store.ErrUnreachable, Op: op, Err: err}
 	var refused redis.Error
 	if !errors.As(err, &refused) {
-		if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
+		if _, untrusted := store.AsType[*tls.CertificateVerificationError](err); untrusted {
 			e.Fix = "have the TLSConfig of the Redis client trust the server's certificate (RootCAs, ServerName), or renew that"
 		}
 		return e

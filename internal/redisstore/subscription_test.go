@@ -13,11 +13,11 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -130,14 +130,16 @@ func TestSubscriptionInVirtualTime(t *testing.T) {
 func TestSubscriptionPausesGrowAndAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dials []time.Time
-		client := redis.NewClient(&redis.Options{
+		opts := &redis.Options{
 			Addr:       "127.0.0.1:6379", // a name would be looked up, which ties the resolver to this bubble
-			MaxRetries: -1, DialerRetries: 1,
+			MaxRetries: -1,
 			Dialer: func(context.Context, string, string) (net.Conn, error) {
 				dials = append(dials, time.Now())
 				return nil, errors.New("refused")
 			},
-		})
+		}
+		clientopts.Set(opts, "DialerRetries", 1)
+		client := redis.NewClient(opts)
 		defer client.Close()
 		ctx, cancel := context.WithCancel(context.Background())
 		_, ended := aSubscription(ctx, client)
@@ -212,7 +214,7 @@ func acrossTheDeadline(t *testing.T, protocol int, message string, cut int) {
 	client := server.Client(func(o *redis.Options) {
 		o.Protocol = protocol
 		if protocol == 3 {
-			o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeEnabled}
+			clientopts.Maintenance(o, "enabled")
 		}
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -287,12 +289,12 @@ func TestSubscriptionGoesToTheMaster(t *testing.T) {
 					}}
 				}
 				opts := &redis.ClusterOptions{
-					ClusterSlots:             func(context.Context) ([]redis.ClusterSlot, error) { return []redis.ClusterSlot{slot}, nil },
-					MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+					ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) { return []redis.ClusterSlot{slot}, nil },
 					Dialer: func(_ context.Context, _, addr string) (net.Conn, error) {
 						return servers[addr].Connect(), nil
 					},
 				}
+				clientopts.Maintenance(opts, "disabled")
 				change(opts)
 				for range 10 { // it may draw lots
 					client := redis.NewClusterClient(opts)

@@ -148,10 +148,10 @@ func isRefusal(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 
 // isNonsense reports whether a subscription ended over what is no frame of Redis.
 func isNonsense(err error) bool {
-	if _, panicked := errors.AsType[*clientPanicError](err); panicked {
+	if _, panicked := store.AsType[*clientPanicError](err); panicked {
 		return true
 	}
-	if _, refused := errors.AsType[redis.Error](err); refused {
+	if _, refused := store.AsType[redis.Error](err); refused {
 		return false
 	}
 	return slices.ContainsFunc([]string{"redis: can't parse", "redis: invalid", "redis: unsupported pubsub"}, func(prefix string) bool {
@@ -170,7 +170,7 @@ func explainHearing(err error, channels []string) error {
 // explainChannels is explain for commands whose rights are those to channels.
 func explainChannels(op, commands string, err error, channels []string) error {
 	explained := explain(op, err)
-	if e, ok := errors.AsType[*store.Error](explained); ok && isRefusal(err) {
+	if e, ok := store.AsType[*store.Error](explained); ok && isRefusal(err) {
 		if found := refusedCommand.FindStringSubmatch(err.Error()); found != nil && !strings.Contains(commands+" ", "+"+found[1]+" ") {
 			return explained // not this command, but one that go-redis sends as it connects
 		}

@@ -35,9 +35,16 @@ func (e *Error) Error() string {
 // Unwrap makes it match its kind and its cause.
 func (e *Error) Unwrap() []error { return []error{e.Kind, e.Err} }
 
+// AsType is errors.AsType, which Go 1.25 does not have.
+func AsType[T error](err error) (T, bool) {
+	var found T
+	ok := errors.As(err, &found)
+	return found, ok
+}
+
 // FixOf tells one misconfiguration from another: met by several scripts, it is the same.
 func FixOf(err error) string {
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := AsType[*Error](err); ok {
 		return e.Fix
 	}
 	return err.Error()
@@ -46,6 +53,6 @@ func FixOf(err error) string {
 // NeverSent reports whether an error says that there was no connection, so that nothing can have
 // reached Redis.
 func NeverSent(err error) bool {
-	dialled, ok := errors.AsType[*net.OpError](err)
+	dialled, ok := AsType[*net.OpError](err)
 	return ok && dialled.Op == "dial"
 }

@@ -142,7 +142,8 @@ func (c *cluster) round(f fault) {
 // calm lets the fleet run undisturbed after a fault was fixed, for so long that everything must be
 // in order, and has each member say what it sees.
 func (c *cluster) calm() {
-	c.now.Store(new("calm"))
+	phase := "calm"
+	c.now.Store(&phase)
 	e := Entry{Kind: Calm, At: hostclock.Now()}
 	c.wait(c.calmFor)
 	asked := hostclock.Now()

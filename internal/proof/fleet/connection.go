@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 )
 
 // connection tells a member of the fleet how to reach Redis.
@@ -27,8 +29,9 @@ type connection struct {
 // client returns a client with the default options: what a user gets is what is tried.
 func (c *connection) client() (redis.UniversalClient, error) {
 	opts := &redis.UniversalOptions{
-		Addrs: c.Addrs, MasterName: c.Sentinel, Username: c.Username, Password: c.Password, IsClusterMode: c.Cluster,
+		Addrs: c.Addrs, MasterName: c.Sentinel, Username: c.Username, Password: c.Password,
 	}
+	clientopts.Set(opts, "IsClusterMode", c.Cluster)
 	var trust *tls.Config
 	if len(c.CA) > 0 {
 		roots := x509.NewCertPool()

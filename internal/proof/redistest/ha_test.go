@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 )
 
 func TestSentinelFailsOver(t *testing.T) {
@@ -43,7 +45,7 @@ func TestClusterFailsOverAndMigrates(t *testing.T) {
 	t.Parallel()
 	c := StartCluster(t)
 	options := c.Options()
-	options.ClusterStateReloadInterval = time.Second // a crash is found at the next look
+	clientopts.Set(options, "ClusterStateReloadInterval", time.Second) // a crash is found at the next look
 	client := redis.NewClusterClient(options)
 	defer client.Close()
 	set := func() {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 )
 
 // lanReplicaPort is the port of the second Redis on a machine of a Cluster.
@@ -180,9 +182,9 @@ func (c *LANCluster) self(addr string) (self clusterNode) {
 // another one for the slots, and took up to 25 s to find a new master after a partition.
 func (c *LANCluster) Client(t TB, node string) *redis.ClusterClient {
 	t.Helper()
-	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: c.addrs, Dialer: c.Dialer(node), DialTimeout: time.Second, DialerRetries: 1, ReadTimeout: time.Second,
-	})
+	opts := &redis.ClusterOptions{Addrs: c.addrs, Dialer: c.Dialer(node), DialTimeout: time.Second, ReadTimeout: time.Second}
+	clientopts.Set(opts, "DialerRetries", 1)
+	client := redis.NewClusterClient(opts)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 )
 
 // adminBound bounds one administrative command.
@@ -116,7 +118,8 @@ func (s *Server) info(sections ...string) (map[string]string, error) {
 // admin runs fn with a connection of its own, which no fault of a test's client touches.
 func (s *Server) admin(fn func(context.Context, *redis.Client) error) error {
 	opts := s.Options()
-	opts.MaxRetries, opts.DialerRetries, opts.PoolSize = -1, 1, 1
+	opts.MaxRetries, opts.PoolSize = -1, 1
+	clientopts.Set(opts, "DialerRetries", 1)
 	opts.DialTimeout, opts.ReadTimeout, opts.ContextTimeoutEnabled = adminBound, adminBound, true
 	client := redis.NewClient(opts)
 	ctx, cancel := context.WithTimeout(context.Background(), adminBound)

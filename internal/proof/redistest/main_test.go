@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // patience bounds what must happen; no test says how fast.
@@ -59,7 +57,7 @@ func TestMain(m *testing.M) {
 	if RunChild() {
 		return
 	}
-	logging.Disable() // go-redis reports every connection that it loses
+	Silence() // go-redis reports every connection that it loses
 	m.Run()
 }
 

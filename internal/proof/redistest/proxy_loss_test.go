@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 )
 
 func TestProxy_Cut(t *testing.T) {
@@ -203,7 +205,8 @@ func TestProxy_SilenceAndLostReplies(t *testing.T) {
 func TestProxy_SurvivesConcurrentFaults(t *testing.T) {
 	s, p, _ := behind(t)
 	opts := s.Options()
-	opts.Addr, opts.MaxRetries, opts.DialerRetries = p.Addr(), -1, 1
+	opts.Addr, opts.MaxRetries = p.Addr(), -1
+	clientopts.Set(opts, "DialerRetries", 1)
 	opts.ReadTimeout, opts.PoolTimeout = 20*time.Millisecond, 20*time.Millisecond
 	c := redis.NewClient(opts)
 	defer c.Close()

@@ -85,7 +85,7 @@ func (s *Server) WaitReplicated(t TB) {
 }
 
 func (s *Server) replicate(host, port string) error {
-	return s.admin(func(ctx context.Context, c *redis.Client) error { return c.ReplicaOf(ctx, host, port).Err() })
+	return s.admin(func(ctx context.Context, c *redis.Client) error { return c.SlaveOf(ctx, host, port).Err() })
 }
 
 func (s *Server) setMaster(master *Server, detached bool) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 )
 
 // An election over TLS is one like any other. A client that does not trust the server says so, with
@@ -28,7 +29,8 @@ func TestP12_TLS(t *testing.T) {
 
 	opts := server.Options()
 	opts.TLSConfig = redistest.NewAuthority(t).Trusted()
-	opts.MaxRetries, opts.DialerRetries = -1, 1 // else it tries for seconds before it says anything
+	opts.MaxRetries = -1
+	clientopts.Set(opts, "DialerRetries", 1) // else it tries for seconds before it says anything
 	suspicious := redis.NewClient(opts)
 	t.Cleanup(func() { _ = suspicious.Close() })
 	stranger := s.join("stranger", suspicious, young)
@@ -61,7 +63,8 @@ func TestP12_NameThatIsNotFound(t *testing.T) {
 	var lost atomic.Bool
 	lost.Store(true)
 	opts := server.Options()
-	opts.MaxRetries, opts.DialerRetries = -1, 1 // else it tries for seconds before it says anything
+	opts.MaxRetries = -1
+	clientopts.Set(opts, "DialerRetries", 1) // else it tries for seconds before it says anything
 	opts.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if lost.Load() {
 			return nil, &net.DNSError{Err: "no such host", Name: "redis.example", IsNotFound: true}

@@ -12,8 +12,6 @@ import (
 	"flag"
 	"testing"
 
-	"github.com/redis/go-redis/v9/logging"
-
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
@@ -26,7 +24,7 @@ func TestMain(m *testing.M) {
 	if redistest.RunChild() {
 		return
 	}
-	logging.Disable() // go-redis reports every connection that it loses
+	redistest.Silence() // go-redis reports every connection that it loses
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })

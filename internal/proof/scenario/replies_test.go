@@ -129,7 +129,7 @@ func TestP12_WrongPassword(t *testing.T) {
 	defer conn.Close()
 	s.must(conn.Ping(t.Context()).Err())
 	s.must(conn.ConfigSet(t.Context(), "requirepass", "another").Err())
-	s.must(conn.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err())
+	s.must(conn.Process(t.Context(), redis.NewIntCmd(t.Context(), "client", "kill", "type", "normal", "skipme", "yes")))
 	misconfigured(leader)
 	s.steppedDownInTime(leader, token)
 	s.must(conn.ConfigSet(t.Context(), "requirepass", "secret").Err())

@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 )
 
 // FramedServer answers with the bytes that a test gives it, whatever they are.
@@ -29,9 +30,9 @@ type FramedServer struct {
 func (s *FramedServer) Client(change ...func(*redis.Options)) *redis.Client {
 	opts := &redis.Options{
 		Addr: "127.0.0.1:6379", DisableIdentity: true, MaxRetries: -1, ReadTimeout: time.Second,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return s.Connect(), nil },
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return s.Connect(), nil },
 	}
+	clientopts.Maintenance(opts, "disabled")
 	for _, fn := range change {
 		fn(opts)
 	}

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 )
 
 // Addr is the address that Client connects to. It is an IP literal: a name would be looked up
@@ -100,19 +101,18 @@ func (n *Network) Stagger(host string) time.Duration {
 // at random (the retry backoff is a fixed 8 ms), and small buffers. Close closes it.
 func (n *Network) Client(host string, mutate func(*redis.Options)) *redis.Client {
 	opts := &redis.Options{
-		Addr:                     Addr,
-		Dialer:                   n.Dialer(host),
-		Protocol:                 2,
-		DisableIdentity:          true, // no CLIENT SETINFO
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		PoolSize:                 64, // never wait for a connection: see "Traps" in the package comment
-		PipelinePoolSize:         64,
-		ReadBufferSize:           4 << 10,
-		WriteBufferSize:          4 << 10,
-		PipelineReadBufferSize:   4 << 10,
-		PipelineWriteBufferSize:  4 << 10,
-		MinRetryBackoff:          8 * time.Millisecond, // minimum = maximum: no random part
-		MaxRetryBackoff:          8 * time.Millisecond,
+		Addr:            Addr,
+		Dialer:          n.Dialer(host),
+		Protocol:        2,
+		DisableIdentity: true,                 // no CLIENT SETINFO
+		PoolSize:        64,                   // never wait for a connection: see "Traps" in the package comment
+		MinRetryBackoff: 8 * time.Millisecond, // minimum = maximum: no random part
+		MaxRetryBackoff: 8 * time.Millisecond,
+	}
+	clientopts.Maintenance(opts, "disabled")
+	clientopts.Set(opts, "PipelinePoolSize", 64)
+	for _, buffer := range []string{"ReadBufferSize", "WriteBufferSize", "PipelineReadBufferSize", "PipelineWriteBufferSize"} {
+		clientopts.Set(opts, buffer, 4<<10)
 	}
 	if mutate != nil {
 		mutate(opts)

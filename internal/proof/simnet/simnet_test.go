@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 )
 
 var ctx = context.Background()
@@ -56,7 +57,10 @@ func between(t *testing.T, what string, got, lo, hi time.Duration) {
 }
 
 // once makes a client fail instead of trying again.
-func once(o *redis.Options) { o.MaxRetries, o.ReadTimeout, o.DialerRetries = -1, time.Second, 1 }
+func once(o *redis.Options) {
+	o.MaxRetries, o.ReadTimeout = -1, time.Second
+	clientopts.Set(o, "DialerRetries", 1)
+}
 
 var increment = redis.NewScript(`
 	local n = redis.call('INCR', KEYS[1])
