@@ -1,117 +1,55 @@
-// Quickstart is a service with an HTTP handler that answers by IsLeader and a task that runs on the
-// leader only.
-//
-//	go run ./examples/quickstart
-//	curl http://127.0.0.1:8080/
-//	curl -X POST http://127.0.0.1:8080/orders
-//
-// It runs on an embedded Redis, or on REDIS_URL, where processes that are started on different
-// ports are instances of one service; the last of them removes their keys. The one that has an
-// embedded Redis logs how to start a second beside it. It exits with 0 after Ctrl-C, SIGTERM or the
-// time of -for, with 1 where it cannot serve.
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
+	"log"
 	"log/slog"
-	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tenure-go/tenure"
 )
 
-const namespace = "tenure-quickstart"
-
 func main() {
-	addr := flag.String("addr", "127.0.0.1:8080", "address to serve on; port 0: a free one")
-	duration := flag.Duration("for", 0, "how long to serve; 0: until interrupted")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, os.Getenv("REDIS_URL"), *addr, *duration)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "quickstart:", err)
-		os.Exit(1)
-	}
-}
-
-// run wires the service and serves for the given time, or until ctx is done.
-func run(ctx context.Context, out io.Writer, url, addr string, duration time.Duration) error {
-	if duration > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, duration)
-		defer cancel()
-	}
-	log := slog.New(slog.NewTextHandler(out, nil))
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
-	if err != nil {
-		return err
-	}
-	defer listener.Close()
-	if url == "" {
-		embedded, err := miniredis.Run()
-		if err != nil {
-			return err
-		}
-		defer embedded.Close()
-		embedded.ClockTTL(true)
-		url = "redis://" + embedded.Addr()
-		log.Info("embedded Redis", "second_instance", "REDIS_URL="+url+" go run ./examples/quickstart -addr 127.0.0.1:0")
-	}
-	options, err := redis.ParseURL(url)
-	if err != nil {
-		return errors.New("REDIS_URL must look like redis://user:password@host:6379/0") // the cause repeats it, with the password
-	}
-	store, own := redis.NewClient(options), redis.NewClient(options)
-	defer store.Close()
-	defer own.Close()
-	if err := store.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("redis at %s: %w", options.Addr, err)
-	}
-
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	coordinator, err := tenure.New(own, tenure.Options{
-		Namespace:  namespace,
-		InstanceID: "quickstart-" + port,                              // the default is for one process a host
-		Election:   tenure.ElectionOptions{LeaseTTL: 5 * time.Second}, // the default of 30 s is long to wait after a kill -9
-		Logger:     log,
+	rdb := redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS_ADDR"), "localhost:6379")}) // a client of its own
+	c, err := tenure.New(rdb, tenure.Options{
+		Namespace: "shop",                                            // the name of the service, before every key
+		Election:  tenure.ElectionOptions{LeaseTTL: 5 * time.Second}, // a crash is noticed within this
+		Logger:    slog.Default(),
 	})
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
-	s := &shop{Coordinator: coordinator, store: store, orders: namespace + ":orders"}
-	if err := coordinator.Tasks().Register(tenure.Task{
-		Name:     "report",
-		Schedule: tenure.Every(2 * time.Second),
-		Run:      s.report(log),
+	if err := c.Tasks().Register(tenure.Task{
+		Name:          "report",
+		Schedule:      tenure.Cron("CRON_TZ=Europe/Berlin 0 3 * * *"),
+		RunOnElection: true, // so that you see it run now
+		Run: func(_ context.Context, run tenure.TaskRun) error {
+			slog.Info("the leader writes the report", "slot", run.Slot, "token", run.Token)
+			return nil
+		},
 	}); err != nil {
-		return err
+		log.Fatal(err)
 	}
-	log.Info("serving", "url", "http://"+listener.Addr().String()+"/")
-	defer removeKeys(store)
-	return serve(ctx, s, listener)
-}
 
-// removeKeys deletes the keys of the service where no instance is left: an example leaves nothing
-// behind, a service would not do this.
-func removeKeys(client *redis.Client) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	http.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "leader:", c.IsLeader()) })
+	server := &http.Server{Addr: cmp.Or(os.Getenv("LISTEN"), ":8080"), ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		defer stop() // a server that cannot listen ends the program
+		slog.Info("http", "ended", server.ListenAndServe())
+	}()
+	if err := c.Run(ctx); err != nil { // until a signal: tasks finish, the lease is released, another leads
+		slog.Error("tenure", "error", err)
+	}
+	ended, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if left, err := client.HLen(ctx, namespace+":instances").Result(); err != nil || left > 0 {
-		return
-	}
-	keys := client.Scan(ctx, 0, namespace+":*", 500).Iterator()
-	for keys.Next(ctx) {
-		client.Del(ctx, keys.Val())
-	}
+	_ = server.Shutdown(ended) // requests that are on are answered
 }

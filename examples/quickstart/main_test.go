@@ -1,10 +1,16 @@
 package main
 
 import (
-	"context"
+	"bufio"
 	"io"
+	"net"
 	"net/http"
-	"regexp"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,101 +18,70 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// logged is the output of a service, a line at a time.
-type logged chan string
-
-func (l logged) Write(line []byte) (int, error) {
-	l <- string(line)
-	return len(line), nil
-}
-
-// await returns what the group of the pattern matches in the first line that it is found in.
-func (l logged) await(t *testing.T, pattern string) string {
-	t.Helper()
-	timeout := time.After(time.Minute)
-	for {
-		select {
-		case line := <-l:
-			if found := regexp.MustCompile(pattern).FindStringSubmatch(line); found != nil {
-				return found[len(found)-1]
-			}
-		case <-timeout:
-			require.Fail(t, "not logged: "+pattern)
-		}
+// TestQuickstart: the program leads, runs its task at once, answers, and stops cleanly on SIGTERM, so
+// that a second one leads right away.
+func TestQuickstart(t *testing.T) {
+	if testing.Short() || runtime.GOOS == "windows" {
+		t.Skip("builds and runs the program")
 	}
-}
-
-type service struct {
-	logged
-	url  string
-	stop func() error
-}
-
-func start(t *testing.T, redisURL string) *service {
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &service{logged: make(logged, 1024)}
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, s.logged, redisURL, "127.0.0.1:0", 0) }() // ends with ctx
-	s.stop = func() error {
-		cancel()
-		return <-ended
-	}
-	t.Cleanup(cancel)
-	s.url = s.await(t, `msg=serving url=(\S+)`)
-	return s
-}
-
-func (s *service) request(t *testing.T, method, path string) (int, string) {
-	request, err := http.NewRequestWithContext(t.Context(), method, s.url+path, http.NoBody)
-	require.NoError(t, err)
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	return response.StatusCode, string(body)
-}
-
-func TestFollowerRefusesWritesAndTakesOver(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "quickstart")
+	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, string(built))
 	server := miniredis.RunT(t)
 	server.ClockTTL(true)
-
-	first := start(t, "redis://"+server.Addr())
-	name := first.await(t, `acquired leadership" instance=(\S+)`)
-	code, body := first.request(t, http.MethodGet, "")
-	require.Equal(t, http.StatusOK, code)
-	require.Equal(t, "leader\n", body)
-	code, body = first.request(t, http.MethodPost, "orders")
-	require.Equal(t, http.StatusOK, code)
-	require.Equal(t, "order 1 taken\n", body)
-
-	second := start(t, "redis://"+server.Addr())
-	second.await(t, `leader changed" .*subject=`+name)
-	_, body = second.request(t, http.MethodGet, "")
-	require.Equal(t, "follower of "+name+"\n", body)
-	code, body = second.request(t, http.MethodPost, "orders")
-	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Equal(t, "not the leader\n", body)
-
-	require.NoError(t, first.stop())
-	second.await(t, "acquired leadership")
-	_, body = second.request(t, http.MethodPost, "orders")
-	require.Equal(t, "order 2 taken\n", body)
-	second.await(t, `report by the leader" orders=2`)
-	require.NoError(t, second.stop())
-	require.Empty(t, server.Keys(), "the last one out removes the keys")
+	for range 2 {
+		address := freeAddress(t)
+		cmd := exec.CommandContext(t.Context(), binary)
+		cmd.Env = append(os.Environ(), "REDIS_ADDR="+server.Addr(), "LISTEN="+address)
+		out, err := cmd.StderrPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		var log strings.Builder
+		lines := bufio.NewScanner(out)
+		await(t, lines, &log, "acquired leadership")
+		await(t, lines, &log, "the leader writes the report")
+		require.Equal(t, "leader: true\n", get(t, "http://"+address+"/"))
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		await(t, lines, &log, "released leadership")
+		rest, _ := io.ReadAll(out)
+		require.NoError(t, cmd.Wait(), "%s%s", log.String(), rest)
+	}
 }
 
-func TestEmbeddedRedisForAWhile(t *testing.T) {
-	out := make(logged, 1024)
-	require.NoError(t, run(t.Context(), out, "", "127.0.0.1:0", 2*time.Second))
-	out.await(t, "embedded Redis")
-	out.await(t, "acquired leadership")
-	out.await(t, "released leadership")
+// await reads the log up to the line that has the text.
+func await(t *testing.T, lines *bufio.Scanner, log *strings.Builder, text string) {
+	t.Helper()
+	for lines.Scan() {
+		log.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), text) {
+			return
+		}
+	}
+	t.Fatalf("not logged: %s\n%s", text, log)
 }
 
-func TestAddressInUse(t *testing.T) {
-	first := start(t, "")
-	require.ErrorContains(t, run(t.Context(), io.Discard, "", first.url[len("http://"):len(first.url)-1], 0), "address already in use")
-	require.NoError(t, first.stop())
+// get asks until somebody listens.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	for bound := time.Now().Add(time.Minute); ; {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+		require.NoError(t, err)
+		response, err := http.DefaultClient.Do(request)
+		if err == nil {
+			defer response.Body.Close()
+			body, err := io.ReadAll(response.Body)
+			require.NoError(t, err)
+			return string(body)
+		}
+		require.True(t, time.Now().Before(bound), "%v", err)
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	return listener.Addr().String()
 }

@@ -35,15 +35,18 @@ func (s *shop) handler() http.Handler {
 		}
 	})
 	mux.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
-		if !s.IsLeader() {
+		var n int64
+		err := s.Elector().Do(r.Context(), func(ctx context.Context, _ tenure.Term) (err error) {
+			// If a second writer would do harm, the token of the term goes along: see examples/fencing.
+			n, err = s.store.Incr(ctx, s.orders).Result()
+			return err
+		})
+		switch {
+		case errors.Is(err, tenure.ErrNotLeader):
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "not the leader", http.StatusServiceUnavailable)
 			return
-		}
-		// Where a second writer would do harm, the token of s.Elector().Term() goes along: see
-		// examples/fencing.
-		n, err := s.store.Incr(r.Context(), s.orders).Result()
-		if err != nil {
+		case err != nil:
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
