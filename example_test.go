@@ -1,7 +1,9 @@
 package tenure_test
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -19,46 +21,149 @@ import (
 	"github.com/tenure-go/tenure"
 )
 
-func cleanup(context.Context, int64) error { return nil }
-
-// A service with a handler that answers by IsLeader and a leader-only task. This is the quick start
-// of the README.
+// A service whose leader writes a report each night: examples/quickstart, and the quick start of the
+// README.
 func Example() { //nolint:testableexamples // it serves until a signal comes
-	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379", ReadTimeout: 3 * time.Second}) // a client of its own
-	c, err := tenure.New(rdb, tenure.Options{Namespace: "shop", Logger: slog.Default()})
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	rdb := redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS_ADDR"), "localhost:6379")}) // a client of its own
+	c, err := tenure.New(rdb, tenure.Options{
+		Namespace: "shop",                                            // the name of the service, before every key
+		Election:  tenure.ElectionOptions{LeaseTTL: 5 * time.Second}, // a crash is noticed within this
+		Logger:    slog.Default(),
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	if err := c.Tasks().Register(tenure.Task{
-		Name:     "cleanup",
-		Schedule: tenure.Every(time.Hour),
-		Run:      func(ctx context.Context, run tenure.TaskRun) error { return cleanup(ctx, run.Token) },
+		Name:          "report",
+		Schedule:      tenure.Cron("CRON_TZ=Europe/Berlin 0 3 * * *"),
+		RunOnElection: true, // so that you see it run now
+		Run: func(_ context.Context, run tenure.TaskRun) error {
+			slog.Info("the leader writes the report", "slot", run.Slot, "token", run.Token)
+			return nil
+		},
 	}); err != nil {
 		log.Fatal(err)
 	}
-	http.HandleFunc("/leader", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, c.IsLeader()) })
-	go func() { log.Fatal(http.ListenAndServe(":8080", nil)) }()
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err = c.Run(ctx) // until a signal; then drains, releases, deregisters
-	stop()
+	http.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "leader:", c.IsLeader()) })
+	server := &http.Server{Addr: cmp.Or(os.Getenv("LISTEN"), ":8080"), ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		defer stop() // a server that cannot listen ends the program
+		slog.Info("http", "ended", server.ListenAndServe())
+	}()
+	if err := c.Run(ctx); err != nil { // until a signal: tasks finish, the lease is released, another leads
+		slog.Error("tenure", "error", err)
+	}
+	ended, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = server.Shutdown(ended) // requests that are on are answered
+}
+
+// Leader work is called at the start of each term. One that returns nil is done; the term goes on.
+func ExampleCoordinator_Run() {
+	c, err := tenure.NewStandalone(tenure.Options{}) // New, in a service with several instances
 	if err != nil {
 		log.Fatal(err)
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	err = c.Run(ctx, func(_ context.Context, term tenure.Term) error {
+		fmt.Println("leads:", c.IsLeader(), "valid:", term.Valid())
+		stop()
+		return nil
+	})
+	fmt.Println("ended with", err, "and leads:", c.IsLeader())
+	// Output:
+	// leads: true valid: true
+	// ended with <nil> and leads: false
 }
 
-// The quick start of the README is the Example above, line by line.
+// A handler's leader-only section: the lease is not released before it has returned.
+func ExampleElector_Do() {
+	c, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	write := func(_ context.Context, term tenure.Term) error {
+		fmt.Println("writes with a token:", term.Token > 0)
+		return nil
+	}
+	err = c.Elector().Do(context.Background(), write)
+	fmt.Println("before Run:", errors.Is(err, tenure.ErrNotLeader))
+
+	ctx, stop := context.WithCancel(context.Background())
+	_ = c.Run(ctx, func(ctx context.Context, _ tenure.Term) error {
+		defer stop()
+		return c.Elector().Do(ctx, write)
+	})
+	// Output:
+	// before Run: true
+	// writes with a token: true
+}
+
+// A task that runs at the start of each term, and once a day.
+func ExampleTaskScheduler_Register() {
+	c, err := tenure.NewStandalone(tenure.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	if err := c.Tasks().Register(tenure.Task{
+		Name:          "warm-up",
+		Schedule:      tenure.Cron("CRON_TZ=Europe/Berlin 0 3 * * *"),
+		RunOnElection: true,
+		Run: func(_ context.Context, run tenure.TaskRun) error {
+			fmt.Println(run.Task, "attempt", run.Attempt)
+			stop()
+			return nil
+		},
+	}); err != nil {
+		log.Fatal(err)
+	}
+	_ = c.Run(ctx)
+	// Output: warm-up attempt 1
+}
+
+// The instances of a service, as any of them sees them.
+func ExampleRegistry_Instances() {
+	c, err := tenure.NewStandalone(tenure.Options{InstanceID: "a", Registry: tenure.RegistryOptions{Metadata: map[string]string{"zone": "1"}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	c.Observe(func(e tenure.Event) {
+		if e.Type != tenure.EventRegistered {
+			return
+		}
+		defer stop()
+		instances, err := c.Registry().Instances(ctx, tenure.InstanceQuery{})
+		for _, i := range instances {
+			fmt.Println(i.ID, i.Metadata["zone"], err)
+		}
+	})
+	_ = c.Run(ctx)
+	// Output: a 1 <nil>
+}
+
+// TestReadmeQuickStartIsTheExample: the program of the README is examples/quickstart, which is built
+// and run by its test, and the Example of this package.
 func TestReadmeQuickStartIsTheExample(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
-	_, after, found := strings.Cut(string(readme), "## Quick start\n\n```go\n")
+	_, block, found := strings.Cut(string(readme), "```go\npackage main\n")
 	require.True(t, found)
-	block, _, _ := strings.Cut(after, "```")
+	block, _, _ = strings.Cut(block, "```\n")
+	program, err := os.ReadFile("examples/quickstart/main.go")
+	require.NoError(t, err)
+	_, code, found := strings.Cut(string(program), "package main\n")
+	require.True(t, found)
+	require.Equal(t, code, block)
 
 	source, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)
 	_, body, found := strings.Cut(string(source), "func Example() { //nolint:testableexamples // it serves until a signal comes\n")
 	require.True(t, found)
 	body, _, _ = strings.Cut(body, "\n}\n")
-	require.Equal(t, strings.TrimSpace(strings.ReplaceAll("\n"+body, "\n\t", "\n")), strings.TrimSpace(block))
+	require.Contains(t, code, "func main() {\n"+body+"\n}\n")
 }
