@@ -139,7 +139,7 @@ func TestFleet(t *testing.T) {
 		parted := time.Now()
 		f.pass(10 * time.Minute)
 		f.within(a.when(parted, EventDrifted, EventRecovered, EventDown), "1m0s drifted b", "1m40s recovered b")
-		require.Equal(f, []string{"beat_failed"}, named(b.when(parted, EventHeartbeatFailed, EventDown, EventRegistered)))
+		require.Equal(f, []string{"heartbeat_failed"}, named(b.when(parted, EventHeartbeatFailed, EventDown, EventRegistered)))
 
 		b.setStatus(InstanceDraining)
 		f.pass(10 * time.Millisecond)
@@ -483,7 +483,7 @@ func TestHungBeatsAreBounded(t *testing.T) {
 		hang()
 		time.Sleep(10 * time.Minute)
 		require.Equal(m.w, before+maxRegistryCalls, store.made())
-		require.Equal(m.w, []string{"beat_failed", "calls_stuck 4"}, m.told(), "once each")
+		require.Equal(m.w, []string{"heartbeat_failed", "calls_stuck 4"}, m.told(), "once each")
 		heal()
 		time.Sleep(time.Minute)
 		require.Greater(m.w, store.made(), before+maxRegistryCalls+2)

@@ -48,6 +48,7 @@ func TestDefaults(t *testing.T) {
 			HeartbeatInterval: 15 * time.Second, HeartbeatTTL: 90 * time.Second, SweepInterval: 10 * time.Second,
 			DriftedAfter: time.Minute, DownAfter: 5 * time.Minute, WorkerCount: 1,
 		},
+		Tasks:           TaskOptions{History: 100},
 		ShutdownTimeout: 25 * time.Second,
 	}, o)
 	again, err := completed(func(p *Options) { *p = o })

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -76,7 +77,8 @@ func (s *Store) pipeline(ctx context.Context, key string, cmds []redis.Cmder) {
 		_, err = batch.Exec(ctx)
 		return err
 	})
-	if _, panicked := store.AsType[*clientPanicError](err); !panicked && sent {
+	said := slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) // older clients do not say it of a dial
+	if _, panicked := store.AsType[*clientPanicError](err); !panicked && sent && (said || err == nil) {
 		return
 	}
 	for _, cmd := range cmds { // the client has not said which of them the error is about
