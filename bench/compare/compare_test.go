@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/tenure-go/tenure/bench/internal/contender"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )

@@ -82,7 +82,7 @@ func run(ctx context.Context, out io.Writer, url, addr string, duration time.Dur
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	coordinator, err := tenure.New(own, tenure.Options{
 		Namespace:  namespace,
-		InstanceID: "service-" + port,                              // the default is for one process a host
+		InstanceID: "service-" + port,                                 // the default is for one process a host
 		Election:   tenure.ElectionOptions{LeaseTTL: 5 * time.Second}, // the default of 30 s is long to wait after a kill -9
 		Logger:     log,
 	})
