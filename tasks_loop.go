@@ -42,12 +42,12 @@ type taskLoop struct {
 	cut            bool          // the context of the runs is done
 	cutAt          time.Duration // when that was noticed
 
-	touched []*leadTask                // have news
-	calling []*leadTask                // refused a call: the longest first
-	asking  []*leadTask                // refused a question to their schedule: likewise
-	taken   []*leadTask                // their schedule is still being asked by an earlier term
-	local   schedule.Agenda[*leadTask] // wait for a time of the loop, in ns
-	redis   schedule.Agenda[*leadTask] // wait for a time of Redis's clock, in ms
+	touched []*leadTask                 // have news
+	calling [schedule.Ranks][]*leadTask // refused a call, by its rank: the longest first
+	asking  []*leadTask                 // refused a question to their schedule: likewise
+	taken   []*leadTask                 // their schedule is still being asked by an earlier term
+	local   schedule.Agenda[*leadTask]  // wait for a time of the loop, in ns
+	redis   schedule.Agenda[*leadTask]  // wait for a time of Redis's clock, in ms
 	turns   uint64
 
 	inbox mailbox[[]func()] // shares its wake-up with the scheduler
@@ -149,7 +149,7 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 	if !l.serveAll() {
 		return 0, false
 	}
-	if len(l.calling) == 0 {
+	if !l.full {
 		l.tardy = false
 	}
 	finished = finished && !slices.ContainsFunc(l.tasks, func(t *leadTask) bool { return t.machine.Busy() })
@@ -212,16 +212,19 @@ func (l *taskLoop) serveAll() bool {
 // serveWaiting serves those that were refused a call, or a question to their schedule, as far as
 // there is room now.
 func (l *taskLoop) serveWaiting() bool {
-	for l.full = false; len(l.calling) > 0; {
-		t := l.calling[0]
-		if l.crowded(t) {
-			l.full = true
-			break
-		}
-		l.calling = l.calling[1:]
-		t.waitsForCall = false
-		if l.serve(t); l.thought > turnBound {
-			return false
+	l.full = false
+	for rank := range l.calling {
+		for waiting := &l.calling[rank]; len(*waiting) > 0 && !l.full; {
+			t := (*waiting)[0]
+			if l.crowded(t) {
+				l.full = true
+				break
+			}
+			*waiting = (*waiting)[1:]
+			t.waitsForCall = false
+			if l.serve(t); l.thought > turnBound {
+				return false
+			}
 		}
 	}
 	for l.fullAsides = false; len(l.asking) > 0; {
@@ -346,7 +349,8 @@ func (l *taskLoop) send(t *leadTask, call *schedule.Call) bool {
 		l.full = true
 		if !t.waitsForCall {
 			t.waitsForCall = true
-			l.calling = append(l.calling, t)
+			rank := call.Rank()
+			l.calling[rank] = append(l.calling[rank], t)
 		}
 		return false
 	}

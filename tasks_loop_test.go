@@ -643,3 +643,75 @@ func TestStandaloneKeepsTheTimeOfTheDay(t *testing.T) {
 		})
 	}
 }
+
+// TestFirstSlotsLieApart: the first slots of many tasks lie apart by what it takes to ask for them:
+// each is planned right after it was opened.
+func TestFirstSlotsLieApart(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		g.store = slowTasks{g.local, 100 * time.Millisecond} // 160 calls a second
+		a := g.member("a")
+		for n := range 160 {
+			require.NoError(g, a.Register(Task{Name: fmt.Sprintf("t%03d", n), Schedule: Every(time.Hour), Run: g.run(0)}))
+		}
+		a.begin()
+		g.pass(10 * time.Second)
+		list, err := a.Tasks(context.Background())
+		require.NoError(g, err)
+		apart := list[len(list)-1].Next.Sub(list[0].Next)
+		require.Greater(g, apart, 1700*time.Millisecond, "320 calls take two seconds")
+		a.end()
+	})
+}
+
+// TestEndsWaitForRunsThatAreDue: if there are too many calls, those that a run waits for go first.
+func TestEndsWaitForRunsThatAreDue(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a")
+		var late time.Duration
+		hourly := func(behind time.Duration) Schedule {
+			return ownSchedule{func(after time.Time) time.Time { return after.Add(-behind).Truncate(time.Hour).Add(time.Hour + behind) }, behind.String()}
+		}
+		for n := range 160 { // 80 are due at the hour, 80 a little later
+			behind := time.Duration(n%2) * 400 * time.Millisecond
+			require.NoError(g, a.Register(Task{Name: fmt.Sprintf("t%03d", n), Schedule: hourly(behind), Run: func(_ context.Context, run TaskRun) error {
+				if g.now() > time.Minute { // else it was due while the records were made
+					g.lock(func() { late = max(late, time.Since(run.Slot)) })
+				}
+				return nil
+			}}))
+		}
+		slow := slowTasks{g.local, 100 * time.Millisecond}
+		g.store, a.store.Tasks = slow, slow
+		a.begin()
+		g.pass(61 * time.Minute)
+		require.NotZero(g, late)
+		require.Less(g, late, 900*time.Millisecond, "160 claims take a second, their ends another one")
+		a.end()
+	})
+}
+
+// slowTasks takes so long for each decision of a leader, in virtual time.
+type slowTasks struct {
+	store.Tasks
+	takes time.Duration
+}
+
+func (s slowTasks) Open(ctx context.Context, name string, o store.TaskOpen) (store.TaskReply, error) {
+	time.Sleep(s.takes)
+	return s.Tasks.Open(ctx, name, o)
+}
+
+func (s slowTasks) Plan(ctx context.Context, name string, p store.TaskPlan) (store.TaskReply, error) {
+	time.Sleep(s.takes)
+	return s.Tasks.Plan(ctx, name, p)
+}
+
+func (s slowTasks) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
+	time.Sleep(s.takes)
+	return s.Tasks.Claim(ctx, name, c)
+}
+
+func (s slowTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
+	time.Sleep(s.takes)
+	return s.Tasks.Finish(ctx, name, f)
+}

@@ -117,15 +117,15 @@ func (s *Store) askTask(ctx context.Context, sc *script, keyCount string, args .
 
 // parseTaskReply reads the list that task_answer() in scripts.lua writes.
 func parseTaskReply(reply []any) (store.TaskReply, error) {
-	malformed := fmt.Errorf("%w: malformed reply %.100q", store.ErrUnreachable, reply)
+	malformed := func() error { return fmt.Errorf("%w: malformed reply %.100q", store.ErrUnreachable, reply) }
 	if len(reply) != 2+len(taskFields) {
-		return store.TaskReply{}, malformed
+		return store.TaskReply{}, malformed()
 	}
 	verdict, isText := reply[0].(string)
 	clock, hasTime := reply[1].(string)
 	now, err := strconv.ParseInt(clock, 10, 64)
 	if !isText || !hasTime || err != nil || now <= 0 {
-		return store.TaskReply{}, malformed
+		return store.TaskReply{}, malformed()
 	}
 	record, err := parseTaskRecord(reply[2:])
 	if err != nil {

@@ -22,6 +22,23 @@ type Call struct {
 	at       time.Duration // when it is sent, or, in flight, abandoned
 }
 
+// Ranks is how many ranks of calls there are.
+const Ranks = 3
+
+// Rank says which calls go first if there are too many at a time, from 0 on. The end of a run can
+// wait, since no run waits for it but one of its own task. A new record gets its first slot right
+// after it was opened: the slots of many new tasks then lie as far apart as their runs will take.
+func (c *Call) Rank() int {
+	plan, moves := c.Ask.(store.TaskPlan)
+	switch {
+	case moves && plan.Expect == "":
+		return 0
+	case c.finish:
+		return 2
+	}
+	return 1
+}
+
 // Read asks for the record.
 type Read struct{}
 
