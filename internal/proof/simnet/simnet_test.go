@@ -296,9 +296,13 @@ func simulate(t *testing.T, seed uint64, hosts int, length time.Duration) (diges
 func TestSeedReplays(t *testing.T) {
 	exact := simnet.Exact(t)
 	seen := map[uint64]bool{}
+	length := 3 * time.Minute
+	if testing.Short() {
+		length = time.Minute
+	}
 	for seed := range uint64(3) {
-		first, n := simulate(t, seed, 5, 3*time.Minute)
-		again, m := simulate(t, seed, 5, 3*time.Minute)
+		first, n := simulate(t, seed, 5, length)
+		again, m := simulate(t, seed, 5, length)
 		if n.Trace.Count() < 300 {
 			t.Errorf("seed %d: only %d events", seed, n.Trace.Count())
 		}

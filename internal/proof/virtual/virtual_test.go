@@ -38,7 +38,7 @@ func TestVirtualFaults(t *testing.T) {
 				together(t)
 			}
 			request := Request{Profile: profile.name, Seed: seed}
-			if testing.Short() && simnet.Race {
+			if testing.Short() {
 				request.Length = 4 * time.Minute
 			}
 			r := mustPlay(t, request)
