@@ -38,10 +38,18 @@ export GOWORK := off
 # Nothing built here is shipped, and git refuses to stamp another user's checkout.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-# $(call each,COMMAND) runs COMMAND in every module, in all of them before it fails.
+# go.mod asks for the lowest versions that pass, and Go and go-redis of importers are mostly newer:
+# the tests run with those of tools/newest.mod, and `make floor` with those of go.mod.
+NEWEST   ?= -modfile=$(CURDIR)/tools/newest.mod
+FLOOR_GO ?= go1.25.0
+PACKAGES ?= ./...
+RUN      ?=
+
+# $(call each,COMMAND) runs COMMAND in every module, in all of them before it fails. $$newest are
+# the flags for the newest versions: of the root, since the other modules ask for them themselves.
 define each
 @failed=; for module in $(MODULES); do \
-	echo "==> $$module"; \
+	echo "==> $$module"; newest=; [ "$$module" != . ] || newest="$(NEWEST)"; \
 	(cd "$$module" && $(1)) || failed="$$failed $$module"; \
 done; \
 if [ -n "$$failed" ]; then echo "failed in:$$failed" >&2; exit 1; fi
@@ -57,11 +65,15 @@ demo: ## Run a small fleet with an embedded Redis; FOR=20s ends it after that
 
 .PHONY: test
 test: setup ## Test every module with the race detector, on real redis-servers too
-	$(call each,$(GO) test $(TEST_FLAGS) $(ARGS) ./...)
+	$(call each,$(GO) test $$newest $(TEST_FLAGS) $(ARGS) ./...)
 
 .PHONY: test-short
 test-short: ## Test what needs nothing but Go, without the race detector
 	$(call each,$(GO) test $(SHORT_FLAGS) $(ARGS) ./...)
+
+.PHONY: floor
+floor: ## Test with the lowest Go and go-redis; what needs a server is skipped, RUN and PACKAGES choose
+	GOTOOLCHAIN=$(FLOOR_GO) $(GO) test $(SHORT_FLAGS) $(if $(RUN),-run='$(RUN)') $(ARGS) $(PACKAGES)
 
 .PHONY: cover
 cover: setup ## Print the coverage of the library; COVER_MIN=90 fails below that

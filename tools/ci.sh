@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What CI runs, called by `make ci`: the checks, the tests, the demo, and a bounded slice of the proof: every seeded
+# What CI runs, called by `make ci`: the checks, the tests, those of the lowest Go and go-redis, the demo, and a bounded slice of the proof: every seeded
 # bug, two simulated years of the decisions, and as much of thirty simulated days of the full stack as 80 s
 # hold. All of them even after a failure. Fails if any failed.
 set -uo pipefail
@@ -32,6 +32,7 @@ bounded() {
 go version
 step make lint
 step make test
+step make floor SHORT_FLAGS=-count=1 PACKAGES="./tenuretest ./examples/quickstart"
 step make bugs
 step bounded 400 make sim YEARS=2
 step bounded 400 make virtual DAYS=30 WALL=80s
