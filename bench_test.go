@@ -540,11 +540,25 @@ func BenchmarkFootprint(b *testing.B) {
 // that costs this process and Redis: shares of one core. The tasks do nothing. A slot counts from
 // when it is due by Redis's clock, which is this machine's.
 func BenchmarkTasks(b *testing.B) {
+	b.Run("standalone", func(b *testing.B) {
+		c, err := NewStandalone(Options{InstanceID: "leader"})
+		require.NoError(b, err)
+		manyTasks(b, c, nil)
+	})
+	b.Run("redis", func(b *testing.B) {
+		server := redistest.Start(b)
+		c, err := New(server.Client(b), Options{
+			Namespace: "tenure", InstanceID: "leader", Election: ElectionOptions{Safety: SafetyOptions{RestartGuard: -1}},
+		})
+		require.NoError(b, err)
+		manyTasks(b, c, server)
+	})
+}
+
+// manyTasks measures a coordinator. server is nil if there is none.
+func manyTasks(b *testing.B, c *Coordinator, server *redistest.Server) {
+	b.Helper()
 	const many, every, span = 10_000, 10 * time.Second, 30 * time.Second
-	server := redistest.Start(b)
-	rdb := server.Client(b)
-	c, err := New(rdb, Options{Namespace: "tenure", InstanceID: "leader", Election: ElectionOptions{Safety: SafetyOptions{RestartGuard: -1}}})
-	require.NoError(b, err)
 	var mu sync.Mutex
 	var late []time.Duration
 	for n := range many {
@@ -595,6 +609,9 @@ func processTime(b *testing.B) time.Duration {
 // redisTime is the processor time that a server has used.
 func redisTime(b *testing.B, server *redistest.Server) (spent time.Duration) {
 	b.Helper()
+	if server == nil {
+		return 0
+	}
 	info := server.Info(b, "cpu")
 	for _, field := range []string{"used_cpu_user", "used_cpu_sys"} {
 		seconds, err := strconv.ParseFloat(info[field], 64)

@@ -19,8 +19,8 @@ const (
 // loop, but for its mailbox. The loop calls nothing that may block: calls to the store and the
 // application's own schedules have goroutines of their own, see send and consult.
 //
-// A turn touches the tasks that have news, those whose time has come, and of those that were refused
-// a call as many as there are calls now.
+// A turn touches the tasks that have news, those whose time has come, and of those that were
+// refused a call as many as there are calls now.
 type taskLoop struct {
 	s      *TaskScheduler
 	ctx    context.Context //nolint:containedctx // of the term: nothing starts once it is done
@@ -70,7 +70,7 @@ type leadTask struct {
 	waitsForAside bool
 }
 
-func newTaskLoop(s *TaskScheduler, ctx, runs context.Context, term Term) *taskLoop {
+func newTaskLoop(ctx, runs context.Context, s *TaskScheduler, term Term) *taskLoop {
 	return &taskLoop{
 		s: s, ctx: ctx, runs: runs, term: term, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake},
 		shared: schedule.Term{Token: term.Token, Lease: s.lease, Instance: s.id, NewRun: s.secret, Random: s.random},
@@ -80,7 +80,7 @@ func newTaskLoop(s *TaskScheduler, ctx, runs context.Context, term Term) *taskLo
 // runTerm runs the tasks while the term lasts. It returns when ctx is done, every run has returned
 // and its end was told, or was tried to be told for schedule.FinishBound.
 func (s *TaskScheduler) runTerm(ctx context.Context, term Term) error {
-	l := newTaskLoop(s, ctx, term.live.tasks.ctx, term)
+	l := newTaskLoop(ctx, term.live.tasks.ctx, s, term)
 	defer s.working.Store(false)
 	defer s.forget()
 	timer := time.NewTimer(0)

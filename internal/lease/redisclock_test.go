@@ -44,8 +44,9 @@ func TestRedisClockBelievesTheLatestNews(t *testing.T) {
 	require.Equal(t, -time.Hour, c.Learn(40*s, 40*s, 1_040_000))
 }
 
-// TestLateAnswerIsNoStep: a request that was held up says what Redis's clock read when it arrived at
-// last, which may be at the very end of the time that it took. The clocks have gone apart until then.
+// TestLateAnswerIsNoStep: a request that was held up says what Redis's clock read when it arrived
+// at last, which may be at the very end of the time that it took. The clocks have gone apart until
+// then.
 func TestLateAnswerIsNoStep(t *testing.T) {
 	const redis = int64(1_700_000_000_000)
 	at := func(local time.Duration) int64 { return redis + (local + local*9/1000).Milliseconds() } // as fast as it may be

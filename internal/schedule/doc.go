@@ -10,9 +10,9 @@
 //     the missed ones run.
 //   - A Policy applies all that a task is registered with: overlap, missed slots, catch-up, grace,
 //     jitter, initial delay, a changed schedule, runs that were left behind.
-//   - A Machine is one task in one term. Facts go in: an answer of the store, the end of an attempt,
-//     the answer of a schedule, the time. Requests come out: what to ask the store, what to ask the
-//     schedule, when to start an attempt, until when nothing else is due.
+//   - A Machine is one task in one term. Facts go in: an answer of the store, the end of an
+//     attempt, the answer of a schedule, the time. Requests come out: what to ask the store, what
+//     to ask the schedule, when to start an attempt, until when nothing else is due.
 //
 // As long as every claim replaces what its decision was made from, each slot is either run or
 // counted as skipped, and none is both or twice, whoever leads and whenever (P10).

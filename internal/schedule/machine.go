@@ -17,8 +17,8 @@ const (
 	FinishBound = 5 * time.Second
 	// LookEvery is how often a record is looked at that does not change.
 	LookEvery = time.Minute
-	// SlotStep is the least step of Redis's clock that may leave a slot where it would be waited for
-	// too long.
+	// SlotStep is the least step of Redis's clock that may leave a slot where it would be waited
+	// for too long.
 	SlotStep = time.Minute
 	// Forever is the Wait of a Step that has nothing to wait for but facts.
 	Forever = time.Hour

@@ -179,7 +179,8 @@ func TestMachineOverlap(t *testing.T) {
 	}
 }
 
-// TestMachineRetries: a failed attempt is noted, then repeated behind its pause, as often as it may.
+// TestMachineRetries: a failed attempt is noted, then repeated behind its pause, as often as it
+// may.
 func TestMachineRetries(t *testing.T) {
 	b := &table{T: t}
 	l := b.lead(1, Policy{Attempts: 3, Backoff: time.Second, MaxBackoff: time.Minute}, new(Memory))
@@ -315,7 +316,8 @@ func TestMachineFenced(t *testing.T) {
 	require.Equal(t, 1, old.began)
 }
 
-// TestMachineFollowsTheClock: a step of Redis's clock leaves no slot out of reach, and none forgotten.
+// TestMachineFollowsTheClock: a step of Redis's clock leaves no slot out of reach, and none
+// forgotten.
 func TestMachineFollowsTheClock(t *testing.T) {
 	b := &table{T: t}
 	l := b.lead(1, Policy{}, new(Memory))
@@ -335,11 +337,11 @@ func TestMachineSilence(t *testing.T) {
 	b := &table{T: t}
 	term := &Term{Token: 1, NewRun: func() string { return "r" }, Random: func() float64 { return 1 }}
 	m := NewMachine(Policy{Schedule: Every(time.Hour), Spec: "s"}, term, new(Memory))
-	s := m.Step()
+	m.Step()
 	first := m.Sent()
 	require.Nil(t, m.Step().Call, "one at a time")
 	term.Tick(CallBound)
-	s = m.Step()
+	s := m.Step()
 	require.Nil(t, s.Call)
 	require.Equal(t, []Note{{Kind: Unanswered}}, m.Take())
 	require.Positive(t, s.Wait)

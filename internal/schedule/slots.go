@@ -42,9 +42,9 @@ type slotPlan struct {
 }
 
 // decide says what becomes of the slots that are due. One that came due while a run was on is a
-// matter of Overlap; every other one of Missed. So is, under OverlapSkip or RunAll, what came due while a
-// backlog was caught up on: else a failover would lose it. But only if the task is less late by
-// then: one that takes longer than its interval would be late for ever.
+// matter of Overlap; every other one of Missed. So is, under OverlapSkip or RunAll, what came due
+// while a backlog was caught up on: else a failover would lose it. But only if the task is less
+// late by then: one that takes longer than its interval would be late for ever.
 func (p *Policy) decide(s slotState) slotPlan {
 	rules := p.rules()
 	if p.Missed == RunAll && s.first <= s.until {

@@ -30,8 +30,8 @@ func (j *job) of(host uint8) *schedule.Policy {
 // numJobs is how many tasks there are room for.
 const numJobs = 10
 
-// usualJobs are what the clusters of the listed profiles run: each policy, with a fixed interval and
-// with the calendar.
+// usualJobs are what the clusters of the listed profiles run: each policy, with a fixed interval
+// and with the calendar.
 var usualJobs = []job{
 	newJob("all", schedule.Policy{Schedule: schedule.Every(10 * time.Minute), Missed: schedule.RunAll}, 40*time.Second),
 	newJob("once", schedule.Policy{Schedule: schedule.Every(time.Hour), InitialDelay: 5 * time.Minute, RunOnElection: true}, 2*time.Minute),
@@ -120,7 +120,7 @@ func drawJobs(seed uint64, length time.Duration) (drawn []job) {
 }
 
 // String says what was drawn.
-func (j job) String() string {
+func (j *job) String() string {
 	p := j.policy
 	text := fmt.Sprintf("%s %v missed %v overlap %d abandoned %d catch-up %d grace %v jitter %v delay %v on election %v attempts %d backoff %v to %v, takes %v, fails %.2f",
 		p.Name, p.Schedule, p.Missed, p.Overlap, p.Abandoned, p.MaxCatchUp, p.Grace, p.Jitter, p.InitialDelay, p.RunOnElection, p.Attempts, p.Backoff, p.MaxBackoff, j.takes, j.fails)
@@ -132,8 +132,8 @@ func (j job) String() string {
 
 func jobsText(jobs []job) string {
 	texts := make([]string, len(jobs))
-	for i, j := range jobs {
-		texts[i] = j.String()
+	for i := range jobs {
+		texts[i] = jobs[i].String()
 	}
 	return strings.Join(texts, "; ")
 }

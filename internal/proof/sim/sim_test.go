@@ -259,8 +259,8 @@ func TestP2_RefusedCandidatesAreRemembered(t *testing.T) {
 	}
 }
 
-// TestTasksUnderFaults: every policy of tasks meets every other, and every fault. Each decision about
-// a task that is broken breaks a promise here, or in the tables of internal/schedule.
+// TestTasksUnderFaults: every policy of tasks meets every other, and every fault. Each decision
+// about a task that is broken breaks a promise here, or in the tables of internal/schedule.
 func TestTasksUnderFaults(t *testing.T) {
 	t.Parallel()
 	for name, seeds := range map[string]uint64{"random: minutes, tasks too": 300, "random: days, tasks too": 6, "steady: calm": 1} {
