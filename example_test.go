@@ -21,8 +21,8 @@ import (
 	"github.com/tenure-go/tenure"
 )
 
-// A service whose leader writes a report each night: examples/quickstart, and the quick start of the
-// README.
+// A service whose leader writes a report each night: examples/quickstart, and the quick start of
+// the README.
 func Example() { //nolint:testableexamples // it serves until a signal comes
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	rdb := redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS_ADDR"), "localhost:6379")}) // a client of its own
@@ -146,8 +146,8 @@ func ExampleRegistry_Instances() {
 	// Output: a 1 <nil>
 }
 
-// TestReadmeQuickStartIsTheExample: the program of the README is examples/quickstart, which is built
-// and run by its test, and the Example of this package.
+// TestReadmeQuickStartIsTheExample: the program of the README is examples/quickstart, which is
+// built and run by its test, and the Example of this package.
 func TestReadmeQuickStartIsTheExample(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)

@@ -40,39 +40,43 @@ func jsonError(err error) string {
 // MarshalJSON renders the event; what is not set is left out.
 func (e Event) MarshalJSON() ([]byte, error) {
 	type event Event // without this method
-	e.Time, e.Slot, e.Until = stamp(e.Time), stamp(e.Slot), stamp(e.Until)
+	plain := event(e)
+	plain.Time, plain.Slot, plain.Until = stamp(e.Time), stamp(e.Slot), stamp(e.Until)
 	return json.Marshal(struct {
 		event
 		Step seconds `json:"step_seconds,omitempty"`
 		Took seconds `json:"took_seconds,omitempty"`
 		Err  string  `json:"error,omitempty"`
-	}{event(e), seconds(e.Step), seconds(e.Took), jsonError(e.Err)})
+	}{plain, seconds(e.Step), seconds(e.Took), jsonError(e.Err)})
 }
 
 // MarshalJSON renders the snapshot.
 func (s ElectionStatus) MarshalJSON() ([]byte, error) {
 	type status ElectionStatus // without this method
-	s.Deadline, s.LastAnswer, s.WaitingUntil = stamp(s.Deadline), stamp(s.LastAnswer), stamp(s.WaitingUntil)
+	plain := status(s)
+	plain.Deadline, plain.LastAnswer, plain.WaitingUntil = stamp(s.Deadline), stamp(s.LastAnswer), stamp(s.WaitingUntil)
 	return json.Marshal(struct {
 		status
 		Err string `json:"error,omitempty"`
-	}{status(s), jsonError(s.Err)})
+	}{plain, jsonError(s.Err)})
 }
 
 // MarshalJSON renders the snapshot.
 func (s Subscription) MarshalJSON() ([]byte, error) {
 	type subscription Subscription // without this method
-	s.Since = stamp(s.Since)
+	plain := subscription(s)
+	plain.Since = stamp(s.Since)
 	return json.Marshal(struct {
 		subscription
 		Err string `json:"error,omitempty"`
-	}{subscription(s), jsonError(s.Err)})
+	}{plain, jsonError(s.Err)})
 }
 
 // MarshalJSON renders the leader; remaining_seconds is -1 for a lease without expiry.
 func (l LeaderInfo) MarshalJSON() ([]byte, error) {
 	type leader LeaderInfo // without this method
-	l.Since = stamp(l.Since)
+	plain := leader(l)
+	plain.Since = stamp(l.Since)
 	remaining := seconds(l.Remaining)
 	if l.Remaining < 0 {
 		remaining = seconds(-time.Second)
@@ -80,32 +84,35 @@ func (l LeaderInfo) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		leader
 		Remaining seconds `json:"remaining_seconds"`
-	}{leader(l), remaining})
+	}{plain, remaining})
 }
 
 // MarshalJSON renders the instance.
 func (i Instance) MarshalJSON() ([]byte, error) {
 	type instance Instance // without this method
-	i.StartedAt, i.LastHeartbeat = stamp(i.StartedAt), stamp(i.LastHeartbeat)
+	plain := instance(i)
+	plain.StartedAt, plain.LastHeartbeat = stamp(i.StartedAt), stamp(i.LastHeartbeat)
 	return json.Marshal(struct {
 		instance
 		Age seconds `json:"age_seconds"`
-	}{instance(i), seconds(i.Age)})
+	}{plain, seconds(i.Age)})
 }
 
 // MarshalJSON renders the snapshot; "last" is left out if the task never ran.
 func (s TaskStatus) MarshalJSON() ([]byte, error) {
 	type status TaskStatus // without this method
-	s.Next = stamp(s.Next)
+	plain := status(s)
+	plain.Next = stamp(s.Next)
 	return json.Marshal(struct {
 		status
 		Err string `json:"error,omitempty"`
-	}{status(s), jsonError(s.Err)})
+	}{plain, jsonError(s.Err)})
 }
 
 // MarshalJSON renders the run.
 func (r RunRecord) MarshalJSON() ([]byte, error) {
 	type record RunRecord // without this method
-	r.Slot, r.Started, r.Finished = stamp(r.Slot), stamp(r.Started), stamp(r.Finished)
-	return json.Marshal(record(r))
+	plain := record(r)
+	plain.Slot, plain.Started, plain.Finished = stamp(r.Slot), stamp(r.Started), stamp(r.Finished)
+	return json.Marshal(plain)
 }

@@ -34,7 +34,8 @@ type Task struct {
 	// to so long after a leader saw the task for the first time, of any other schedule to the first
 	// slot after that. Zero: with Every, one interval.
 	InitialDelay time.Duration
-	// Overlap says what becomes of a slot that is due while the run before it is on. Default OverlapSkip.
+	// Overlap says what becomes of a slot that is due while the run before it is on. Default
+	// OverlapSkip.
 	Overlap OverlapPolicy
 	// Missed says what becomes of slots that were due while nobody led, or Redis could not be
 	// reached. Default MissedRunOnce.

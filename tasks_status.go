@@ -22,7 +22,7 @@ const (
 	RunAbandoned   RunState = "abandoned"   // its leader did not report its end
 )
 
-// TaskRecord is one run of a task. Its texts come from Redis and are untrusted; its times are by
+// RunRecord is one run of a task. Its texts come from Redis and are untrusted; its times are by
 // Redis's clock, in UTC.
 type RunRecord struct {
 	Task       string    `json:"task"`

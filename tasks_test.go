@@ -174,8 +174,8 @@ func TestTaskStoreUnreachable(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnreachable)
 }
 
-// TestMiddleware: each task runs within all of it, the first outermost, and what that returns is the
-// result of the attempt. What is no middleware is refused, and nothing is registered.
+// TestMiddleware: each task runs within all of it, the first outermost, and what that returns is
+// the result of the attempt. What is no middleware is refused, and nothing is registered.
 func TestMiddleware(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		around := func(name string) func(TaskFunc) TaskFunc {
@@ -483,9 +483,9 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// TestP10_ACrashBetweenClaimAndStart: nobody can tell whether the run began. With AbandonedRerun the next
-// leader runs the slot, as the attempt after the one that may have been; with AbandonedFail it is not
-// run again.
+// TestP10_ACrashBetweenClaimAndStart: nobody can tell whether the run began. With AbandonedRerun
+// the next leader runs the slot, as the attempt after the one that may have been; with
+// AbandonedFail it is not run again.
 func TestP10_ACrashBetweenClaimAndStart(t *testing.T) {
 	for policy, want := range map[AbandonedPolicy][]string{AbandonedRerun: {"1h1m0s t 1h0m0s #2 starts"}, AbandonedFail: {}} {
 		inTaskCluster(t, func(g *taskCluster) {

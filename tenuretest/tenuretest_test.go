@@ -158,21 +158,20 @@ func TestAllRolesLeadAndFollowTogether(t *testing.T) {
 
 // TestContext: what leader work and tasks look at is there without a coordinator.
 func TestContext(t *testing.T) {
-	var kept context.Context
+	var kept tenure.Term
 	t.Run("in a test", func(t *testing.T) {
 		ctx := tenuretest.Context(t, 7)
-		kept = ctx
 		term, ok := tenure.TermFrom(ctx)
 		require.True(t, ok)
+		kept = term
 		require.True(t, term.Valid())
 		require.EqualValues(t, 7, term.Token)
 		require.NoError(t, ctx.Err())
 		require.NoError(t, term.Context().Err())
 		require.False(t, term.Since.IsZero())
 	})
-	term, _ := tenure.TermFrom(kept)
-	require.False(t, term.Valid(), "the test is over")
-	require.Error(t, kept.Err())
+	require.False(t, kept.Valid(), "the test is over")
+	require.Error(t, kept.Context().Err())
 	synctest.Test(t, func(t *testing.T) {
 		ctx := tenuretest.Context(t, 1)
 		time.Sleep(1000 * time.Hour)

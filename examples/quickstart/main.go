@@ -1,3 +1,4 @@
+// Quickstart is a service whose leader writes a report each night: the quick start of the README.
 package main
 
 import (

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestQuickstart: the program leads, runs its task at once, answers, and stops cleanly on SIGTERM, so
-// that a second one leads right away.
+// TestQuickstart: the program leads, runs its task at once, answers, and stops cleanly on SIGTERM,
+// so that a second one leads right away.
 func TestQuickstart(t *testing.T) {
 	if testing.Short() || runtime.GOOS == "windows" {
 		t.Skip("builds and runs the program")
@@ -74,7 +74,7 @@ func get(t *testing.T, url string) string {
 			return string(body)
 		}
 		require.True(t, time.Now().Before(bound), "%v", err)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) // bounded poll
 	}
 }
 

@@ -1,5 +1,5 @@
-// Service is a whole service with an HTTP handler that answers by IsLeader and a task that runs on the
-// leader only.
+// Service is a whole service with an HTTP handler that answers by IsLeader and a task that runs on
+// the leader only.
 //
 //	go run ./examples/service
 //	curl http://127.0.0.1:8080/

@@ -37,7 +37,8 @@ func (s *shop) handler() http.Handler {
 	mux.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
 		var n int64
 		err := s.Elector().Do(r.Context(), func(ctx context.Context, _ tenure.Term) (err error) {
-			// If a second writer would do harm, the token of the term goes along: see examples/fencing.
+			// If a second writer would do harm, the token of the term goes along: see
+			// examples/fencing.
 			n, err = s.store.Incr(ctx, s.orders).Result()
 			return err
 		})

@@ -18,8 +18,8 @@
 // counted as skipped, and none is both or twice, whoever leads and whenever (P10).
 //
 // Nothing here reads a clock, talks to Redis, calls the application or starts a goroutine. The
-// application's own schedules are asked by the driver: see Question. The task loop of package tenure
-// drives it on a real clock, the simulators on a virtual one.
+// application's own schedules are asked by the driver: see Question. The task loop of package
+// tenure drives it on a real clock, the simulators on a virtual one.
 //
 // Times of slots are times of Redis's clock, in Unix ms or in UTC and whole milliseconds, which is
 // how they are stored. Durations count by the monotonic clock of the process.

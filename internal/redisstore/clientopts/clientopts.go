@@ -5,8 +5,8 @@ package clientopts
 
 import "reflect"
 
-// Set sets a field of a *redis.Options or *redis.ClusterOptions if this version of go-redis has it. A
-// nil value clears the field.
+// Set sets a field of a *redis.Options or *redis.ClusterOptions if this version of go-redis has it.
+// A nil value clears the field.
 func Set(opts any, field string, value any) {
 	f := reflect.ValueOf(opts).Elem().FieldByName(field)
 	switch {
