@@ -534,7 +534,7 @@ func TestP8_ReleaseWaitsForDo(t *testing.T) {
 				go func() {
 					answer <- s.Do(context.Background(), func(ctx context.Context, term Term) error {
 						<-ctx.Done()
-						assert.ErrorIs(s, context.Cause(ctx), test.cause)
+						assert.ErrorIs(s, context.Cause(ctx), test.cause) //nolint:testifylint // require would end another goroutine
 						assert.False(s, term.Valid())
 						assert.Equal(s, midTerm, s.now())
 						time.Sleep(time.Second) // in virtual time, as all here
