@@ -105,7 +105,7 @@ func (c *Coordinator) Elector() *Elector { return c.elector }
 // Registry is the registry of instances.
 func (c *Coordinator) Registry() *Registry { return c.registry }
 
-// Tasks is the scheduler of leader-only tasks of the default role.
+// Tasks is the scheduler of leader-only tasks, of the default role and of those that are added.
 func (c *Coordinator) Tasks() *TaskScheduler { return c.tasks }
 
 // Options returns the options that this coordinator goes by: those that New was given, with every
@@ -157,7 +157,14 @@ func (c *Coordinator) AddRole(name string, opts ElectionOptions) (*Elector, erro
 	if c.phase.Load() == phaseStopped {
 		return nil, ErrStopped
 	}
-	e := c.newElector(opts, func(election *electionConfig) { election.failFast = election.failFast && c.start == nil })
+	of := c.opts
+	of.Election = opts
+	tasks := c.tasks.addRole(of.taskConfig(c.backend.tasks, c.bus))
+	opts.Lead = slices.Concat(opts.Lead, []LeadFunc{tasks.runTerm})
+	e := c.newElector(opts, func(election *electionConfig) {
+		election.failFast = election.failFast && c.start == nil
+		election.stuck = tasks.stuck
+	})
 	c.roles = append(c.roles, e)
 	c.more.nudge()
 	if c.start != nil {

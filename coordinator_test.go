@@ -806,3 +806,57 @@ func TestRolesAreFound(t *testing.T) {
 		require.Nil(c, e)
 	})
 }
+
+// TestTasksOfARole: a task runs where its role is led, and stays there when another role changes
+// hands. A listing names the role; a name is unique among all roles.
+func TestTasksOfARole(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		task := func(m *instance, name, role string) Task {
+			return Task{Name: name, Role: role, Schedule: Every(10 * time.Second), Run: func(ctx context.Context, run TaskRun) error {
+				term, _ := TermFrom(ctx)
+				c.note("%s runs %s of %q", m.name, run.Task, term.Role)
+				return nil
+			}}
+		}
+		join := func(name string) *instance {
+			m := c.member(name)
+			require.ErrorContains(c, m.Tasks().Register(task(m, "early", "reports")), `Task.Role = "reports"`)
+			_, err := m.AddRole("reports", ElectionOptions{LeaseTTL: 10 * time.Second})
+			require.NoError(c, err)
+			require.NoError(c, m.Tasks().Register(task(m, "cleanup", "")))
+			require.NoError(c, m.Tasks().Register(task(m, "report", "reports")))
+			require.ErrorContains(c, m.Tasks().Register(task(m, "report", "")), "is registered already")
+			return m.start()
+		}
+		a := join("a")
+		c.pass(2 * time.Second)
+		b := join("b")
+		require.NoError(c, a.Elector().Resign(context.Background()))
+		c.pass(2 * time.Second)
+		require.True(c, b.IsLeader())
+		reports, _ := a.Role("reports")
+		require.True(c, reports.IsLeader(), "the other role stays")
+		c.noted()
+		c.pass(20 * time.Second)
+		noted := c.noted()
+		require.NotEmpty(c, noted)
+		for _, line := range noted {
+			require.Regexp(c, `a runs report of "reports"$|b runs cleanup of ""$`, line)
+		}
+		require.Contains(c, strings.Join(noted, "\n"), "a runs report")
+		require.Contains(c, strings.Join(noted, "\n"), "b runs cleanup")
+		list, err := a.Tasks().Tasks(context.Background())
+		require.NoError(c, err)
+		require.Len(c, list, 2)
+		require.Equal(c, []string{"", "reports"}, []string{list[0].Role, list[1].Role})
+		require.NotEmpty(c, list[1].Schedule)
+
+		_, err = a.stop() // the tasks of a role that moves go on at its next leader
+		require.NoError(c, err)
+		c.noted()
+		c.pass(20 * time.Second)
+		require.Contains(c, strings.Join(c.noted(), "\n"), `b runs report of "reports"`)
+		_, err = b.stop()
+		require.NoError(c, err)
+	})
+}

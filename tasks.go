@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +21,9 @@ import (
 type Task struct {
 	// Name identifies the task in the namespace: [A-Za-z0-9._-]{1,128}.
 	Name string
+	// Role is the role whose leader runs the task; it must have been added (AddRole). Default: the
+	// default role.
+	Role string
 	// Schedule says when it is due. When its Identity changes, the next slot is computed anew: for
 	// Every in step with the last run.
 	Schedule Schedule
@@ -137,13 +142,23 @@ type RetryPolicy struct {
 // concurrent use. Those that ask Redis return as soon as their context is done, with ErrUnreachable
 // and its cause, though the client may go on with a call.
 type TaskScheduler struct {
+	*roleTasks // of the default role
+
+	asked callGate
+
+	mu      sync.Mutex
+	roles   map[string]*roleTasks // of every role
+	stopped bool                  // no further task is let in
+}
+
+// roleTasks are the tasks that the leader of one role runs.
+type roleTasks struct {
 	taskConfig
 
 	memory map[string]*schedule.Memory // by name; belongs to the loop
 
 	wake  wakeup   // the loop looks for news
 	calls inFlight // to the store, abandoned ones of earlier terms included
-	asked callGate
 
 	schedules inFlight // of the application's, that are being asked, hung ones of earlier terms included
 
@@ -151,9 +166,8 @@ type TaskScheduler struct {
 	working atomic.Bool
 	since   atomic.Int64
 
-	mu      sync.Mutex
-	tasks   []*registered // in the order of registration; it only grows
-	stopped bool          // no further one is let in
+	mu    sync.Mutex
+	tasks []*registered // in the order of registration; it only grows
 
 	problems map[string]error // by name: what keeps the loop from going on with a task; empty while this process does not lead
 }
@@ -185,8 +199,9 @@ func (r *registered) policy() schedule.Policy {
 	}
 }
 
-// taskConfig is what a scheduler goes by. It never changes.
+// taskConfig is what the tasks of a role go by. It never changes.
 type taskConfig struct {
+	role     string
 	store    store.Tasks
 	bus      *eventBus
 	id       string         // of this instance
@@ -199,9 +214,10 @@ type taskConfig struct {
 	wraps    []func(TaskFunc) TaskFunc
 }
 
-// taskConfig is that of the tasks that the leader of the default role runs.
+// taskConfig is that of the tasks that the leader of the role in o.Election runs.
 func (o Options) taskConfig(tasks store.Tasks, bus *eventBus) taskConfig {
 	return taskConfig{
+		role:     o.Election.Role,
 		store:    tasks,
 		bus:      bus,
 		id:       o.InstanceID,
@@ -215,14 +231,20 @@ func (o Options) taskConfig(tasks store.Tasks, bus *eventBus) taskConfig {
 	}
 }
 
+// newTaskScheduler wants the config of the default role.
 func newTaskScheduler(c taskConfig) *TaskScheduler {
-	return &TaskScheduler{
-		taskConfig: c,
-		memory:     make(map[string]*schedule.Memory),
-		wake:       newWakeup(),
-		asked:      callGate{most: maxQuestions},
-		problems:   make(map[string]error),
-	}
+	s := &TaskScheduler{asked: callGate{most: maxQuestions}, roles: make(map[string]*roleTasks)}
+	s.roleTasks = s.addRole(c)
+	return s
+}
+
+// addRole makes room for the tasks of a role.
+func (s *TaskScheduler) addRole(c taskConfig) *roleTasks {
+	r := &roleTasks{taskConfig: c, memory: make(map[string]*schedule.Memory), wake: newWakeup(), problems: make(map[string]error)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.roles[c.role] = r
+	return r
 }
 
 // Register adds a task, before or during Run; from its stop on it returns ErrStopped. Any other
@@ -230,14 +252,22 @@ func newTaskScheduler(c taskConfig) *TaskScheduler {
 // registered by every instance: one that the leader does not know does not run.
 func (s *TaskScheduler) Register(t Task) error {
 	var c checker
-	text := t.complete(&c, &s.schedules, s.grace)
+	role := s.of(t.Role)
+	if role == nil {
+		c.refuse("Task.Role", t.Role, "must be a role of this coordinator: add it before, with AddRole")
+		role = s.roleTasks
+	}
+	t.Role = role.role
+	text := t.complete(&c, &role.schedules, role.grace)
 	if t.Run != nil {
 		t.Run = wrap(&c, t.Run, s.wraps)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.find(t.Name) != nil {
-		c.refuse("Task.Name", t.Name, "is registered already")
+	for _, other := range s.roles {
+		if other.find(t.Name) {
+			c.refuse("Task.Name", t.Name, "is registered already")
+		}
 	}
 	if err := c.err(); err != nil {
 		return err
@@ -245,9 +275,27 @@ func (s *TaskScheduler) Register(t Task) error {
 	if s.stopped {
 		return ErrStopped
 	}
-	s.tasks = append(s.tasks, &registered{Task: t, text: text, spec: schedule.Hash(text)})
-	s.wake.nudge()
+	role.add(&registered{Task: t, text: text, spec: schedule.Hash(text)})
 	return nil
+}
+
+// of returns the tasks of a role, "" being the default one, or nil if there is no such role.
+func (s *TaskScheduler) of(role string) *roleTasks {
+	if role == "" {
+		return s.roleTasks
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.roles[role]
+}
+
+// all returns the tasks of every role, in the order of their names.
+func (s *TaskScheduler) all() []*roleTasks {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.Collect(maps.Values(s.roles))
+	slices.SortFunc(all, func(a, b *roleTasks) int { return strings.Compare(a.role, b.role) })
+	return all
 }
 
 // wrap puts the middleware around a task, the first outermost.
@@ -278,23 +326,28 @@ func (s *TaskScheduler) stop() {
 // flush waits for what was left behind, at the latest until the deadline: then it says what still
 // runs.
 func (s *TaskScheduler) flush(deadline time.Time) error {
-	return joined(
-		s.calls.flush(deadline, "a call of the tasks to Redis"),
-		s.schedules.flush(deadline, "a Next of a task's Schedule"),
-		s.asked.flush(deadline, questionsLeft),
-	)
+	left := []error{s.asked.flush(deadline, questionsLeft)}
+	for _, r := range s.all() {
+		left = append(left, r.calls.flush(deadline, "a call of the tasks to Redis"), r.schedules.flush(deadline, "a Next of a task's Schedule"))
+	}
+	return joined(left...)
 }
 
-// find returns the task of that name. The mutex is held.
-func (s *TaskScheduler) find(name string) *registered {
-	if i := slices.IndexFunc(s.tasks, func(r *registered) bool { return r.Name == name }); i >= 0 {
-		return s.tasks[i]
-	}
-	return nil
+// add lets a task in.
+func (s *roleTasks) add(r *registered) {
+	s.mu.Lock()
+	s.tasks = append(s.tasks, r)
+	s.mu.Unlock()
+	s.wake.nudge()
+}
+
+// find reports whether there is a task of that name.
+func (s *roleTasks) find(name string) bool {
+	return slices.ContainsFunc(s.known(), func(r *registered) bool { return r.Name == name })
 }
 
 // ran is the memory of a task. Only the loop calls it.
-func (s *TaskScheduler) ran(name string) *schedule.Memory {
+func (s *roleTasks) ran(name string) *schedule.Memory {
 	m := s.memory[name]
 	if m == nil {
 		m = new(schedule.Memory)
@@ -304,7 +357,7 @@ func (s *TaskScheduler) ran(name string) *schedule.Memory {
 }
 
 // known are the tasks registered so far.
-func (s *TaskScheduler) known() []*registered {
+func (s *roleTasks) known() []*registered {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clip(s.tasks)
@@ -397,7 +450,7 @@ func checkSchedule(c *checker, s Schedule, schedules *inFlight) (text string) {
 
 // stuck returns an error if the loop makes no progress, which nothing that it waits for can cause:
 // it is a defect of this package. It does not block, and there is none if the loop does not run.
-func (s *TaskScheduler) stuck() error {
+func (s *roleTasks) stuck() error {
 	if !s.working.Load() {
 		return nil
 	}

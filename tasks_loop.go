@@ -22,7 +22,7 @@ const (
 // A turn touches the tasks that have news, those whose time has come, and of those that were
 // refused a call as many as there are calls now.
 type taskLoop struct {
-	s      *TaskScheduler
+	s      *roleTasks
 	ctx    context.Context //nolint:containedctx // of the term: nothing starts once it is done
 	runs   context.Context //nolint:containedctx // of the runs: it may outlast that of the term, see liveTerm.tasks
 	term   Term
@@ -70,7 +70,7 @@ type leadTask struct {
 	waitsForAside bool
 }
 
-func newTaskLoop(ctx, runs context.Context, s *TaskScheduler, term Term) *taskLoop {
+func newTaskLoop(ctx, runs context.Context, s *roleTasks, term Term) *taskLoop {
 	return &taskLoop{
 		s: s, ctx: ctx, runs: runs, term: term, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake},
 		shared: schedule.Term{Token: term.Token, Lease: s.lease, Instance: s.id, NewRun: s.secret, Random: s.random},
@@ -79,7 +79,7 @@ func newTaskLoop(ctx, runs context.Context, s *TaskScheduler, term Term) *taskLo
 
 // runTerm runs the tasks while the term lasts. It returns when ctx is done, every run has returned
 // and its end was told, or was tried to be told for schedule.FinishBound.
-func (s *TaskScheduler) runTerm(ctx context.Context, term Term) error {
+func (s *roleTasks) runTerm(ctx context.Context, term Term) error {
 	l := newTaskLoop(ctx, term.live.tasks.ctx, s, term)
 	defer s.working.Store(false)
 	defer s.forget()
@@ -372,7 +372,7 @@ func (l *taskLoop) send(t *leadTask, call *schedule.Call) bool {
 }
 
 // ask makes the call that a machine asks for.
-func (s *TaskScheduler) ask(ctx context.Context, name string, call any) (store.TaskReply, error) {
+func (s *roleTasks) ask(ctx context.Context, name string, call any) (store.TaskReply, error) {
 	switch call := call.(type) {
 	case store.TaskOpen:
 		return s.store.Open(ctx, name, call)

@@ -156,7 +156,7 @@ func TestLongWalksDoNotStopTheLoop(t *testing.T) {
 	live := begin(t.Context(), Term{Token: 1}, lease.Lease{Sent: readClock(), Life: time.Hour}, func() {})
 	defer live.end(ErrStopped)
 	term, _ := TermFrom(live.ctx)
-	l := newTaskLoop(live.ctx, live.tasks.ctx, s, term)
+	l := newTaskLoop(live.ctx, live.tasks.ctx, s.roleTasks, term)
 	l.shared.Clock.Learn(0, 0, now.UnixMilli())
 	due := now.Add(-10_000 * time.Minute).Truncate(time.Minute).UnixMilli()
 	for _, r := range s.known() {

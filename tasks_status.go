@@ -43,6 +43,8 @@ type TaskStatus struct {
 	// Known says that this process has registered the task; false: an orphan, of which there is
 	// only a record.
 	Known bool `json:"known"`
+	// Role is the role whose leader runs it; "" is the default role, or not known.
+	Role string `json:"role"`
 	// Schedule is the Identity of its schedule here; "" if it is not known.
 	Schedule string `json:"schedule"`
 	// Next is the next slot; zero: there is none, or no leader has seen the task yet. One in the
@@ -77,10 +79,12 @@ func (s *TaskScheduler) Tasks(ctx context.Context) ([]TaskStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	schedules := make(map[string]string)
-	for _, r := range s.known() {
-		schedules[r.Name] = r.text
-		names = append(names, r.Name)
+	here := make(map[string]*registered)
+	for _, role := range s.all() {
+		for _, r := range role.known() {
+			here[r.Name] = r
+			names = append(names, r.Name)
+		}
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
@@ -95,10 +99,13 @@ func (s *TaskScheduler) Tasks(ctx context.Context) ([]TaskStatus, error) {
 	list := make([]TaskStatus, len(names))
 	for i, name := range names {
 		r := records[i]
-		text, known := schedules[name]
 		list[i] = TaskStatus{
-			Name: name, Known: known, Schedule: text, Next: store.Time(r.Next), Paused: r.Paused, Running: r.Run != "", Last: lastRun(name, r),
-			Skipped: r.Skipped, Token: r.Token, Err: cmp.Or(problems[i], s.problem(name)),
+			Name: name, Next: store.Time(r.Next), Paused: r.Paused, Running: r.Run != "", Last: lastRun(name, r),
+			Skipped: r.Skipped, Token: r.Token, Err: problems[i],
+		}
+		if task, known := here[name]; known {
+			list[i].Known, list[i].Role, list[i].Schedule = true, task.Role, task.text
+			list[i].Err = cmp.Or(problems[i], s.of(task.Role).problem(name))
 		}
 	}
 	if more {
@@ -188,7 +195,7 @@ func (s *TaskScheduler) pause(ctx context.Context, name string, paused bool) err
 }
 
 // stands notes what keeps the loop from going on with a task; nil: nothing.
-func (s *TaskScheduler) stands(name string, err error) {
+func (s *roleTasks) stands(name string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
@@ -199,13 +206,13 @@ func (s *TaskScheduler) stands(name string, err error) {
 }
 
 // forget drops all of that: this process does not lead any more.
-func (s *TaskScheduler) forget() {
+func (s *roleTasks) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.problems)
 }
 
-func (s *TaskScheduler) problem(name string) error {
+func (s *roleTasks) problem(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.problems[name]

@@ -317,7 +317,7 @@ func TestP10_TermIsCheckedInTheLastMoment(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(24 * time.Hour), Run: g.run(0)})
 		term, _ := TermFrom(a.t.ctx)
-		l := newTaskLoop(a.t.ctx, a.t.tasks.ctx, a.TaskScheduler, term)
+		l := newTaskLoop(a.t.ctx, a.t.tasks.ctx, a.roleTasks, term)
 		l.add(a.known()[0])
 		task := l.tasks[0]
 		record := store.TaskRecord{Due: "x", Next: 1e9, Spec: task.spec, Run: "left behind"}

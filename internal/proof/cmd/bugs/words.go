@@ -83,4 +83,8 @@ var words = []bug{
 		old: "if e.Type != EventTaskFailed && e.Type != EventTaskBlocked", new: "if e.Type != EventTaskBlocked"},
 	{name: "time that no JSON has", test: "TestSnapshotsOfFarTimes", breaks: "one record of nonsense spoils the listing of all tasks", file: "snapshots.go",
 		old: "case year > 9999:", new: "case false:"},
+	{name: "task of another role", test: "TestTasksOfARole", breaks: "a task runs where the default role is led, whatever role it names", file: "tasks.go",
+		old: "	role.add(&registered{", new: "	s.roleTasks.add(&registered{"},
+	{name: "role without its tasks", test: "TestTasksOfARole", breaks: "the tasks of a further role never run", file: "coordinator.go",
+		old: "	opts.Lead = slices.Concat(opts.Lead, []LeadFunc{tasks.runTerm})\n", new: ""},
 }
