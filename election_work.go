@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -52,10 +53,16 @@ func (w *leaderWork) idle() bool { return !slices.Contains(w.running, true) }
 
 // name is how a piece of leader work is called in errors.
 func (w *leaderWork) name(i int) string {
-	if f := runtime.FuncForPC(reflect.ValueOf(w.funcs[i]).Pointer()); f != nil {
-		return f.Name()
+	f := runtime.FuncForPC(reflect.ValueOf(w.funcs[i]).Pointer())
+	switch {
+	case f == nil:
+		return fmt.Sprint(i)
+	case strings.HasSuffix(f.Name(), ".(*roleTasks).runTerm-fm"):
+		return "of the tasks"
+	case strings.HasSuffix(f.Name(), ".(*Registry).sweepLoop-fm"):
+		return "of the registry"
 	}
-	return fmt.Sprint(i)
+	return f.Name()
 }
 
 // left says what has not returned.

@@ -422,7 +422,7 @@ func TestP11_ATaskThatIgnoresItsContext(t *testing.T) {
 		c.pass(10 * time.Second)
 		took, err := a.stop()
 		require.ErrorIs(c, err, ErrDrainTimeout)
-		require.ErrorContains(c, err, "TaskScheduler")
+		require.ErrorContains(c, err, "leader work of the tasks")
 		require.LessOrEqual(c, took, 5*time.Second)
 		require.Contains(c, a.told(EventOverrun)[0], "deaf")
 		require.Empty(c, a.record())
