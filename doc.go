@@ -11,6 +11,15 @@
 // context is cancelled, then the work is awaited, and only then is the lease released. Then the
 // process campaigns again, for ever.
 //
+//	           lease is free, or ends            context cancelled, work drained
+//	following ────────────────────────▶ leading ─────────────────────────────▶ draining
+//	    ▲                                                                         │
+//	    └──────────── lease released, or left to lapse; stand-back ◀──────────────┘
+//
+// A term ends if the lease was not renewed in time (ErrExpired), if Redis refuses a renewal
+// (ErrLost), if leader work or the health check fails (ErrWorkFailed), by Resign (ErrResigned), or
+// when Run is told to stop (ErrStopped).
+//
 // A deploy lets running tasks finish. After Resign, or the stop of Run, no task starts. A task that
 // runs keeps its context, its term and the lease for up to 3/4 of ShutdownTimeout. Then its context
 // is cancelled. If the task returns an error, its run is recorded as interrupted, and the next
@@ -33,6 +42,16 @@
 // leader after one of a newer. This holds however late anything comes, as long as tokens increase,
 // which they do unless Redis loses the last one, no living candidate remembers it and Redis's clock
 // is behind it, all at once. Where it matters, hand Term.Token to what the leader writes to.
+//
+// With t0 read before a request is handed to the client:
+//
+//	L     = LeaseTTL − DriftMargin − 2 ms   how long a granted lease is believed in
+//	D     = t0 + L                          the deadline: IsLeader is false from here on
+//	D − g, g = max(50 ms, LeaseTTL/50)      the context of the term is cancelled
+//
+// Redis counts from when the request arrives, which is after t0, so its lease ends later than D
+// unless its clock runs ahead of ours by more than DriftMargin within a lease. Two renewals fit
+// before D − g, so that one lost reply ends no term: 1.1 · RenewInterval ≤ (L − g)/2.
 //
 // A deadline is counted from before the request was sent. An independent timer cancels the term's
 // context before the lease can have expired, and IsLeader looks at both clocks of the machine, so
