@@ -110,7 +110,7 @@ var guards = []bug{
 	{name: "resignation that waits for itself", test: "TestResignThatWaitsForItsCallerEnds", breaks: "work that calls Resign without its context never returns, and its process never campaigns again", file: "election_loop.go",
 		old: "\t\tl.term.resignDone(overrun)", new: "\t\t_ = overrun"},
 	{name: "hung calls of tasks not awaited", test: "TestP11_CallOfTheTasksHangs", breaks: "Run returns nil while a call of ours is still out", file: "tasks.go",
-		old: "\t\ts.calls.flush(deadline, \"a call of the tasks to Redis\"),\n", new: ""},
+		old: "r.calls.flush(deadline, \"a call of the tasks to Redis\"), ", new: ""},
 	{name: "scan followed for ever", test: "TestScanWithoutAnEnd", breaks: "a server that never ends its scan keeps a listing busy for ever", file: "registry.go",
 		old: "for range mostPages {", new: "for range 1 << 60 {", hangs: true},
 	{name: "any start of a term", test: "TestForgedStartOfATerm", breaks: "who writes a year of 35,000 into a key breaks every page that shows the leader as JSON", file: "internal/store/values.go",

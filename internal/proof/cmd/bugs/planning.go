@@ -23,7 +23,7 @@ var planning = []bug{
 	{name: "Register waits for ever", test: "TestRegisterIsBounded", breaks: "a schedule that hangs from the start stops the program", file: "tasks.go",
 		old: "time.NewTimer(nextBound)", new: "time.NewTimer(1000 * nextBound)"},
 	{name: "hung schedule not said by Run", test: "TestP11_RunSaysThatAScheduleHangs", breaks: "Run returns nil while a goroutine of ours is left behind", file: "tasks.go",
-		old: "s.schedules.flush(deadline, \"a Next of a task's Schedule\")", new: "error(nil)"},
+		old: "r.schedules.flush(deadline, \"a Next of a task's Schedule\")", new: "error(nil)"},
 	{name: "turn as long as all walks together", test: "TestLongWalksDoNotStopTheLoop", breaks: "after a long outage a healthy scheduler is taken for hung and its term given up", file: "tasks_loop.go",
 		old: "if l.serve(t); l.thought > turnBound { // long walks", new: "if l.serve(t); l.thought > 1000*time.Hour { // long walks"},
 	{name: "calls to the first that asks", test: "TestTasksTakeTurnsAtTheCalls", breaks: "tasks registered late starve where calls are the bottleneck", file: "tasks_loop.go",

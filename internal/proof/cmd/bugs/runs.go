@@ -55,7 +55,7 @@ var runs = []bug{
 	{name: "history error taken for silence", in: redisstore, test: "TestHistoryThatTakesNoEntry", breaks: "nobody hears that a history takes no entry, nor what to do", file: lua,
 		old: "if string.sub(text, 1, 4) == 'ERR ' then", new: "if false then"},
 	{name: "problem of a task not listed", test: "TestSickRecord", breaks: "a task stands still and Tasks shows nothing", file: "tasks_status.go",
-		old: "cmp.Or(problems[i], s.problem(name))", new: "cmp.Or(problems[i])"},
+		old: "cmp.Or(problems[i], s.of(task.Role).problem(name))", new: "cmp.Or(problems[i])"},
 	{name: "skipped slots of a hung run told one by one", test: "TestHungRunDoesNotFlood", breaks: "a task that hangs writes to Redis and the log every second", file: "internal/schedule/machine.go",
 		old: "case m.run != nil && m.run.quiet > t.now:", new: "case false:"},
 	{name: "skipped slots of a hung run lost", test: "TestHungRunDoesNotFlood", breaks: "nobody hears how many slots a run that hung has cost", file: "internal/schedule/machine_run.go",
