@@ -108,7 +108,7 @@ include proof.mk
 lint: $(LINT_TOOLS) ## Check every module: gofmt, go vet, staticcheck, golangci-lint
 	@./tools/lint.sh $(MODULES)
 
-# Systems that everything must compile for, the tests too where there can be a redis-server.
+# Systems that everything must compile for, the tests too if there can be a redis-server.
 .PHONY: cross
 cross: ## Build everything for Windows, and everything with its tests for macOS and FreeBSD
 	$(call each,GOOS=windows CGO_ENABLED=0 $(GO) build ./...)
@@ -143,7 +143,7 @@ setup:
 	@./tools/setup.sh
 
 .PHONY: install-redis
-install-redis: ## Install redis-server where it is missing, and libfaketime and iproute2 where there are packages
+install-redis: ## Install redis-server if it is missing, and libfaketime and iproute2 if there are packages
 	@./tools/install-redis.sh
 	@./tools/install-optional.sh
 

@@ -161,7 +161,7 @@ func TestACLRulesSuffice(t *testing.T) {
 }
 
 // TestACLRulesAreAllNeeded: each right that is left out is missed, and the error of a script names
-// it, but where tenure does without.
+// it, unless tenure does without.
 func TestACLRulesAreAllNeeded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")

@@ -558,7 +558,7 @@ func (c *cluster) forbid(key string) {
 	c.refuse(key, "NOPERM this user has no permissions to access one of the keys used as arguments")
 }
 
-// record is the status in the record of a member, by Redis; "" where there is no record.
+// record is the status in the record of a member, by Redis; "" if there is no record.
 func (m *instance) record() (status string) {
 	m.cluster.redis.Do(func(r *miniredis.Miniredis) {
 		var record struct {

@@ -526,7 +526,7 @@ func TestRolesFromCallbacks(t *testing.T) {
 	})
 }
 
-// A roll-call is heard over the subscription. Where the leader's is down, or its user has no right
+// A roll-call is heard over the subscription. If the leader's is down, or its user has no right
 // to the channel, a candidate that remembers nothing is granted the lease of a leader that could be
 // reached; EmptyHistoryWait: LeaseTTL keeps P1 then too.
 func TestP1_ARollCallThatIsNotHeard(t *testing.T) {

@@ -41,7 +41,7 @@
 // A resource that refuses tokens below the highest it has seen never accepts a write of an older
 // leader after one of a newer. This holds however late anything comes, as long as tokens increase,
 // which they do unless Redis loses the last one, no living candidate remembers it and Redis's clock
-// is behind it, all at once. Where it matters, hand Term.Token to what the leader writes to.
+// is behind it, all at once. If that matters, hand Term.Token to what the leader writes to.
 //
 // With t0 read before a request is handed to the client:
 //

@@ -105,7 +105,7 @@ func (e joinedErrors) Unwrap() []error { return e }
 // that matches ErrMisconfigured; errors.As finds the first of them.
 type OptionError struct {
 	Field  string // path of the field, such as "Election.LeaseTTL"
-	Value  string // what it was set to, quoted where it is text
+	Value  string // what it was set to, quoted if it is text
 	Reason string // the relation it breaks, or what to set instead
 }
 
@@ -147,7 +147,7 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("tenure: panic: %v", e.Value)
 }
 
-// Unwrap gives the value of the panic where it was an error.
+// Unwrap gives the value of the panic if it was an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err

@@ -478,7 +478,7 @@ type canaries struct {
 }
 
 // sent keeps the nonce of a lease script: ARGV 2 of acquire, renew and release, with an error that
-// repeats as much of the command as Redis does where it does not know it.
+// repeats as much of the command as Redis does if it does not know it.
 func (c *canaries) sent(cmd string, args []string, unknown bool) string {
 	if !strings.HasPrefix(cmd, "EVAL") || len(args) < 7 || args[1] != "3" || !strings.HasSuffix(args[4], ":term") {
 		return ""

@@ -254,7 +254,7 @@ func TestP9_OutageOfRedis(t *testing.T) {
 	}
 }
 
-// TestClockStepRemovesNobody: where Redis's clock jumps all are silent, and nobody is removed.
+// TestClockStepRemovesNobody: if Redis's clock jumps all are silent, and nobody is removed.
 func TestClockStepRemovesNobody(t *testing.T) {
 	inRegistryBubble(t, func(f *registryBubble) {
 		for i := range 12 {
@@ -780,7 +780,7 @@ func (w *registryCluster) lateBeat() string {
 	return string(reply.Verdict)
 }
 
-// TestBeatAfterAClockStep: where Redis's clock was set, a beat looks late and is sent once more.
+// TestBeatAfterAClockStep: if Redis's clock was set, a beat looks late and is sent once more.
 func TestBeatAfterAClockStep(t *testing.T) {
 	m := miniredis.RunT(t)
 	m.ClockTTL(true)

@@ -664,7 +664,7 @@ func TestRecordOfAMegabyteIsNotRead(t *testing.T) {
 	})
 }
 
-// TestRegistryOnAFullRedis: beats, sweeps and removals go on where nothing can be stored.
+// TestRegistryOnAFullRedis: beats, sweeps and removals go on though nothing can be stored.
 func TestRegistryOnAFullRedis(t *testing.T) {
 	w := realRegistry(t)
 	a, b, leader := w.member("a"), w.member("b"), w.member("leader")

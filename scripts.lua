@@ -21,7 +21,7 @@ local KEPT = 4 -- what askers have named is remembered for so many times its len
 -- refuse ends the script with an error.
 local function refuse(text) error({ text = text }) end
 
--- call runs a command; where Redis refuses it, the error names the command and the key.
+-- call runs a command; if Redis refuses it, the error names the command and the key.
 local function call(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) == 'table' and reply.err then refuse(reply.err .. ' [' .. command .. ' ' .. key .. ']') end
@@ -45,7 +45,7 @@ end
 
 local function integer(n) return string.format('%.0f', n) end
 
--- natural reads a number that tenure wrote, and 0 where the text is none.
+-- natural reads a number that tenure wrote, and 0 if the text is none.
 local function natural(text)
   if type(text) == 'string' and #text <= 16 and string.match(text, '^%d+$') then return tonumber(text) end
   return 0
@@ -57,7 +57,7 @@ local function time()
   return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 end
 
--- history gives the replication id of this server ('' where INFO is refused) and whether it was ever promoted or reloaded.
+-- history gives the replication id of this server ('' if INFO is refused) and whether it was ever promoted or reloaded.
 local function history()
   local info = redis.pcall('INFO', 'replication')
   if type(info) ~= 'string' then return '', false end
@@ -65,7 +65,7 @@ local function history()
   return string.match(info, 'master_replid:(%x+)') or '', offset ~= nil and offset ~= '-1'
 end
 
--- uptime gives the age of this server in ms; 0 where it is not told.
+-- uptime gives the age of this server in ms; 0 if it is not told.
 local function uptime()
   local info = redis.pcall('INFO', 'server')
   if type(info) ~= 'string' then return 0 end
@@ -166,7 +166,7 @@ end
 -- The lease scripts all take KEYS: 1 lease, 2 since, 3 term hash. Whatever they decide, they note the tokens that their asker names.
 
 --@ acquire
--- Grants the lease where it is free and no witness objects; says until when to wait where it is not.
+-- Grants the lease if it is free and no witness objects; says until when to wait if it is not.
 -- ARGV: 1 instance ID, 2 nonce, 3 TTL, 4 not-after (0: none), 5 floor, 6 hold-off, 7 wait on an empty history, 8 failover margin,
 --       9 restart guard (0: the hold-off, negative: off), 10 channel, 11 role, 12 TTL, or HoldOff if that is longer. Durations and times
 --       in ms.
@@ -290,7 +290,7 @@ publish(ARGV[10], 'granted', ARGV[11])
 return answer('won', now, token, ttl, 0, since, origin, nil, id)
 
 --@ renew
--- Keeps the lease of this very term, or takes it back where Redis lost data. Begins with a write that a full Redis allows.
+-- Keeps the lease of this very term, or takes it back if Redis lost data. Begins with a write that a full Redis allows.
 -- ARGV: 1 instance ID, 2 nonce, 3 token, 4 TTL, 5 not-after (0: none), 6 hold-off, 7 failover margin, 8 replication id of the last
 --       confirmation ('': unknown), 9 draining (1: never reclaim), 10 start of the term (Unix seconds), 11 floor, 12 TTL, or HoldOff if
 --       that is longer.
@@ -629,7 +629,7 @@ local function with_status(record, status)
   return string.sub(record, 1, from - 1) .. '"status":"' .. status .. '"' .. string.sub(record, to + 1)
 end
 
--- read_record gives the record, '' where it is too long to be one, nil where there is none.
+-- read_record gives the record, '' if it is too long to be one, nil if there is none.
 local function read_record(key, id)
   if call('HSTRLEN', key, id) > MAX_RECORD then return '' end
   return call('HGET', key, id) or nil

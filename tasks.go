@@ -181,7 +181,7 @@ type registered struct {
 	inUse atomic.Bool // a question to the schedule has not been answered, maybe one of an earlier term
 }
 
-// What the policies are called where they are applied.
+// The names of the policies in package schedule, which applies them.
 var (
 	overlapRules = map[OverlapPolicy]schedule.Overlap{OverlapSkip: schedule.OverlapSkip, OverlapQueue: schedule.OverlapQueue}
 	missedRules  = map[MissedPolicy]schedule.Missed{

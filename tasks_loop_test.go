@@ -160,7 +160,7 @@ func TestRedisClockSteps(t *testing.T) {
 	})
 }
 
-// TestTaskIsNotEarly: where the estimate is ahead, Redis's clock decides, and the slot is not late
+// TestTaskIsNotEarly: if the estimate is ahead, Redis's clock decides, and the slot is not late
 // for it.
 func TestTaskIsNotEarly(t *testing.T) {
 	onTaskNet(t, func(g *taskCluster, net *simnet.Network, server *simnet.Server) {

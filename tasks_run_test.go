@@ -71,7 +71,7 @@ func TestManyHandOversAreNoMoreAttempts(t *testing.T) {
 	})
 }
 
-// TestAttemptNumbersNeverRepeat: also where leaders die during an attempt that was a retry.
+// TestAttemptNumbersNeverRepeat: also if leaders die during an attempt that was a retry.
 func TestAttemptNumbersNeverRepeat(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		seen := map[int]bool{}

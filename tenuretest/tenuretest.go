@@ -11,7 +11,7 @@ import (
 	"github.com/tenure-go/tenure/internal/hook"
 )
 
-// patience is how long Lead and Depose wait for the coordinator. It is only reached where Run was
+// patience is how long Lead and Depose wait for the coordinator. It is only reached if Run was
 // not called.
 const patience = time.Minute
 
@@ -39,7 +39,7 @@ func New(t testing.TB, opts tenure.Options) (*tenure.Coordinator, *Control) {
 }
 
 // Lead makes the process the leader of every role and returns when it is. A role that stands back
-// after its work failed is waited for. Lead fails the test where Run does not go on, or where a
+// after its work failed is waited for. Lead fails the test if Run does not go on, or if a
 // role does not lead within a minute.
 func (c *Control) Lead() {
 	c.t.Helper()

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Compares the public API with that of the last tag and lists what breaks users. Fails where a release of v1 or later
+# Compares the public API with that of the last tag and lists what breaks users. Fails if a release of v1 or later
 # would; before that the changelog has to say it. Nothing to do without a tag.
 set -eu
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Measures which statements of the product all suites of the root module reach
-# together, and fails where a package is below COVER_MIN per cent. Arguments go
+# together, and fails if a package is below COVER_MIN per cent. Arguments go
 # to go test.
 set -eu
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes sure that there is a redis-server: the suites start their own servers
-# on free ports. Says nothing where it is there already; installs it as root or
+# on free ports. Says nothing if it is there already; installs it as root or
 # with `sudo -n`; otherwise prints the command to run and fails.
 set -eu
 
@@ -8,7 +8,7 @@ if command -v redis-server >/dev/null 2>&1; then
     exit 0
 fi
 
-# The package of Redis, and Valkey's replacement for it where Redis is gone.
+# The package of Redis, and Valkey's replacement for it if Redis is gone.
 if command -v apt-get >/dev/null 2>&1; then
     manager=apt-get
     install='apt-get update && apt-get install -y redis-server'

@@ -48,9 +48,9 @@ func (c *comparison) page() string {
 const reading = `
 ## What the table does not show
 
-- Where tenure is slower, it waits rather than risk two leaders: the first election on a Redis younger than the TTL waits, an election
+- tenure is slower because it waits rather than risk two leaders: the first election on a Redis younger than the TTL waits, an election
   on an empty one waits for living leaders to speak up, and after a loss of data others hold off while the incumbent takes its lease
-  back. Where the incumbent does not, nobody leads for about a TTL.
+  back. If the incumbent does not do so, nobody leads for about a TTL.
 - Requests of one library are not those of another: a script of tenure keeps a token, a history and hints beside the lease.
 - redsync and rueidislock can hold a lock by a majority of several independent masters or keys. tenure uses one Redis, or one
   Sentinel or Cluster deployment; here all of them had one redis-server.

@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// runDemo starts Redis where there is none, plays the show and removes what it left behind.
+// runDemo starts Redis if there is none, plays the show and removes what it left behind.
 func runDemo(ctx context.Context, url string, duration time.Duration) error {
 	embedding := url == ""
 	if embedding {

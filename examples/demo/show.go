@@ -246,7 +246,7 @@ func (s *show) overlaps() int {
 	return count
 }
 
-// stop ends the members: standard input closed means stop, SIGKILL where that does not help.
+// stop ends the members: standard input closed means stop, SIGKILL if that does not help.
 func (s *show) stop() {
 	if s.ended {
 		return

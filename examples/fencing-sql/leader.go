@@ -35,7 +35,7 @@ func openAccount(ctx context.Context, db *sql.DB, id int) (*account, error) {
 	return &account{db: db, id: id}, nil
 }
 
-// write stores the value, or returns errStale where a newer leader has written before. Compare and
+// write stores the value, or returns errStale if a newer leader has written before. Compare and
 // write are one statement. An equal token is the same leader, which may write more than once.
 //
 // In a transaction this statement comes first: the lock on the row then keeps another leader out

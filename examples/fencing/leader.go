@@ -32,7 +32,7 @@ redis.call('HSET', KEYS[1], 'token', ARGV[1], 'value', ARGV[2])
 return ARGV[1]
 `)
 
-// write stores the value, or returns errStale where a newer leader has written before.
+// write stores the value, or returns errStale if a newer leader has written before.
 func (a *account) write(ctx context.Context, token int64, value string) error {
 	highest, err := guardedWrite.Run(ctx, a.client, []string{a.key}, token, value).Int64()
 	if err != nil {

@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// run starts Redis where there is none, plays the show and removes what it left behind.
+// run starts Redis if there is none, plays the show and removes what it left behind.
 func run(ctx context.Context, out io.Writer, url string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

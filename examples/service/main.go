@@ -8,7 +8,7 @@
 // It runs on an embedded Redis, or on REDIS_URL, where processes that are started on different
 // ports are instances of one service; the last of them removes their keys. The one that has an
 // embedded Redis logs how to start a second beside it. It exits with 0 after Ctrl-C, SIGTERM or the
-// time of -for, with 1 where it cannot serve.
+// time of -for, with 1 if it cannot serve.
 package main
 
 import (
@@ -102,7 +102,7 @@ func run(ctx context.Context, out io.Writer, url, addr string, duration time.Dur
 	return serve(ctx, s, listener)
 }
 
-// removeKeys deletes the keys of the service where no instance is left: an example leaves nothing
+// removeKeys deletes the keys of the service if no instance is left: an example leaves nothing
 // behind, a service would not do this.
 func removeKeys(client *redis.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

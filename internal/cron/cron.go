@@ -6,7 +6,7 @@
 // repeat a slot:
 //
 //   - The zone is UTC unless the spec begins with CRON_TZ=Zone or TZ=Zone. It is never the zone of the machine, which
-//     may be another one on the next leader. The zone's history comes from the machine (or from time/tzdata, where the
+//     may be another one on the next leader. The zone's history comes from the machine (or from time/tzdata, if the
 //     program embeds it): instances that know different editions of it differ where the editions do.
 //   - A spec whose hour field names hours (does not begin with *) has *fixed times*. Each of them comes once: at the first
 //     instant at which the zone's clock shows it or something later. So a time that the clock skips comes right after the
@@ -46,7 +46,7 @@ type Schedule struct {
 	spec string
 	zone *time.Location
 
-	// Bit n is set where the field allows n.
+	// Bit n is set if the field allows n.
 	minute, hour, day, month, weekday uint64
 
 	wild   bool // follows elapsed time

@@ -132,7 +132,7 @@ func TestParseAccepts(t *testing.T) {
 		{"0 9 * JAN,aug *", "2026-08-01T09:00:00Z"},
 		{"34 12 10 2 *", "2027-02-10T12:34:00Z"},
 
-		// Either day where both are restricted, both where one begins with a star.
+		// Either day if both are restricted, both if one begins with a star.
 		{"0 0 13 * 5", "2026-02-13T00:00:00Z"},
 		{"0 0 14 * 0", "2026-02-14T00:00:00Z"},
 		{"0 0 */2 * 0", "2026-02-11T00:00:00Z"},

@@ -27,7 +27,7 @@ const (
 )
 
 // Next returns the first time strictly after the given one at which the schedule is due, in UTC and
-// at a whole second. It is the zero time where there is none before the year 10000; a later
+// at a whole second. It is the zero time if there is none before the year 10000; a later
 // argument never gives an earlier answer.
 //
 // The work does not depend on how far away that is, but for a look at each month and each change of
@@ -112,7 +112,7 @@ func (s Schedule) period(at int64) (offset, end int64) {
 	case bound.IsZero():
 		end = math.MaxInt64
 	case bound.Unix() <= at:
-		// Where a zone follows a yearly rule, Go takes every year to end after 365 days. The rest
+		// If a zone follows a yearly rule, Go takes every year to end after 365 days. The rest
 		// of a leap year is the rest of its last day.
 		end = at - mod(at, day) + day
 	default:
@@ -122,7 +122,7 @@ func (s Schedule) period(at int64) (offset, end int64) {
 }
 
 // match returns the first wall time that matches, at or after the given one, which must be a whole
-// minute. It reports false where there is none within a cycle of the calendar.
+// minute. It reports false if there is none within a cycle of the calendar.
 func (s Schedule) match(wall int64) (int64, bool) {
 	t := time.Unix(wall, 0).UTC()
 	year, month, today := t.Date()

@@ -129,7 +129,7 @@ func TestReleaseNamesWhatIsRemembered(t *testing.T) {
 	}
 }
 
-// TestP8_LeaseIsReleasedAfterTheDrain, and renewed until then where the end was our own will.
+// TestP8_LeaseIsReleasedAfterTheDrain, and renewed until then if the end was our own will.
 func TestP8_LeaseIsReleasedAfterTheDrain(t *testing.T) {
 	for _, tt := range []struct {
 		why   Reason

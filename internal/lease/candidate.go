@@ -79,7 +79,7 @@ const (
 // Answer is a typed reply of a lease script.
 type Answer struct {
 	Verdict Verdict
-	Now     int64         // Redis time in ms; 0 where Verdict is Unknown
+	Now     int64         // Redis time in ms; 0 if Verdict is Unknown
 	Token   int64         // stored token, after a win ours
 	TTL     time.Duration // TTL in the term hash
 	Wait    time.Duration // until a refusal may be different
@@ -595,7 +595,7 @@ func (c *Candidate) learn(now Reading, r Request, a Answer) {
 			c.step = behind
 		}
 	}
-	// A reply that took long says little about when it was made: it is used only where nothing
+	// A reply that took long says little about when it was made: it is used only if nothing
 	// better is known. After a suspension, or a step of Redis's clock, a prompt one that is Stale
 	// sets the estimate right.
 	if !c.clock.known || trip <= c.timing.Attempt() && r.Sent.Mono >= c.clock.at.Mono {

@@ -57,7 +57,7 @@ func TestJitter(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		act       func(*bench)
-		low, high time.Duration // of the sleep, where 0 and 1 are drawn
+		low, high time.Duration // of the sleep, if 0 and 1 are drawn
 	}{
 		{"follower", follower, retry * 9 / 10, retry},
 		{"renewal", func(b *bench) { b.lead() }, renew * 9 / 10, renew * 11 / 10},

@@ -39,7 +39,7 @@ type Timing struct {
 // Rounding is what Redis's expiry and its clock in whole milliseconds may cost a lease.
 const Rounding = 2 * time.Millisecond
 
-// DefaultDrift is the drift margin of a TTL where none is given: 1 %, at least 10 ms.
+// DefaultDrift is the drift margin of a TTL if none is given: 1 %, at least 10 ms.
 func DefaultDrift(ttl time.Duration) time.Duration { return max(ttl/100, 10*time.Millisecond) }
 
 // DefaultPenalty is the longest penalty after failed work if none is given: one TTL, at least 30 s.

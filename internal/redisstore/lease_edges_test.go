@@ -106,7 +106,7 @@ func TestLeaseScriptsAtTheEdgeOfWhatTheyRead(t *testing.T) {
 	})
 }
 
-// refusing makes a command of the scripts fail, on a key where one is given.
+// refusing makes a command of the scripts fail, on a key if one is given.
 func (w *leaseCluster) refusing(command, key, with string) {
 	w.mini.Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
 		if cmd == command && (key == "" || strings.HasPrefix(strings.Join(args, " "), key)) {

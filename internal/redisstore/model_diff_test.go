@@ -51,7 +51,7 @@ func besideTheOracle(t *testing.T, seeds int, run func(*oracleCluster)) {
 	})
 }
 
-// pass lets up to so much time go by, where the clock is ours.
+// pass lets up to so much time go by, if the clock is ours.
 func (w *oracleCluster) pass(d time.Duration) {
 	if w.mini != nil {
 		w.mini.SetTime(time.UnixMilli(w.now()).Add(time.Duration(w.rand.Int64N(int64(d)))))

@@ -120,7 +120,7 @@ type Decision struct {
 // due as well, it is missed, and Rules.Missed decides. Under SkipMissed a slot is on time until the
 // following one is due, but no longer than Grace.
 //
-// Where more than MaxSteps slots (and those that still run) were missed of a schedule without a
+// If more than MaxSteps slots (and those that still run) were missed of a schedule without a
 // fixed interval, the newest are found by bisection. That asks the schedule about times that are
 // not its slots; one whose slots depend on what it is asked with then starts a new grid.
 //

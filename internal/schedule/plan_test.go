@@ -280,7 +280,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A year of missed slots must neither take long nor count wrongly where it can be counted.
+// A year of missed slots must neither take long nor count wrongly if it can be counted.
 func TestDueIsBounded(t *testing.T) {
 	year := noon.AddDate(1, 0, 0)
 	seconds := int(year.Sub(noon) / time.Second)

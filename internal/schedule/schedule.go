@@ -50,7 +50,7 @@ func Interval(s Schedule) time.Duration {
 	return 0
 }
 
-// following returns the first slot after the given time, or the zero time where the schedule ends.
+// following returns the first slot after the given time, or the zero time if the schedule ends.
 func following(s Schedule, after time.Time) time.Time {
 	if s == nil {
 		return time.Time{}

@@ -65,7 +65,7 @@ func (c *clientGoCandidate) Belief() Belief {
 	return Belief{Own: elector != nil && elector.IsLeader(), Work: c.on()}
 }
 
-// Run starts a new election after each lost one, where RunOrDie would end the process.
+// Run starts a new election after each lost one. RunOrDie would end the process instead.
 func (c *clientGoCandidate) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		elector, err := leaderelection.NewLeaderElector(c.config)

@@ -15,7 +15,7 @@ import (
 
 // Origin says where figures come from.
 type Origin struct {
-	Commit string // "" where there is no checkout
+	Commit string // "" if there is no checkout
 	Date   string
 	Go     string
 	CPUs   int
@@ -35,7 +35,7 @@ func Here() Origin {
 	return o
 }
 
-// Write writes figures to a file, in a folder that it makes where there is none: what has run for
+// Write writes figures to a file, in a folder that it makes if there is none: what has run for
 // hours is not lost for it.
 func Write(path string, of any) error {
 	text, err := json.MarshalIndent(of, "", "\t")

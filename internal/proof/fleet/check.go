@@ -63,7 +63,7 @@ type work struct {
 	token int64
 }
 
-// span is when something went on; Until is when its process was gone at the latest, where it never
+// span is when something went on; Until is when its process was gone at the latest, if it never
 // ended.
 type span struct {
 	from, until time.Duration

@@ -11,7 +11,7 @@ import (
 )
 
 // checkWork holds leader work against P8: within a term of its process, drained before the next
-// campaign of that process leads, and where the term was given up by its own will before anybody
+// campaign of that process leads, and if the term was given up by its own will before anybody
 // else leads.
 func (c *checker) checkWork() {
 	for _, of := range slices.SortedFunc(maps.Keys(c.work), byToken) {

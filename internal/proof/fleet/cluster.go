@@ -162,7 +162,7 @@ func (c *cluster) calm() {
 	c.journal.add(e)
 }
 
-// leader is the member that leads now, by its own belief; nil where none does.
+// leader is the member that leads now, by its own belief; nil if none does.
 func (c *cluster) leader() (chief *instance) {
 	var highest int64
 	for _, s := range c.instances {
@@ -193,7 +193,7 @@ func (c *cluster) awaitOther(s *instance, most time.Duration) {
 	}
 }
 
-// victim is a member that leads, or where nobody does any one.
+// victim is a member that leads, or if nobody does any one.
 func (c *cluster) victim() *instance {
 	if s := c.leader(); s != nil {
 		return s

@@ -31,7 +31,7 @@ type beliefs struct {
 	deadline atomic.Int64 // the last that was seen of its lease
 }
 
-// openPage maps the page of that name, which is made where it is missing.
+// openPage maps the page of that name, which is made if it is missing.
 func openPage(path string) (*page, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -73,7 +73,7 @@ func (b *beliefs) fresh(within time.Duration) (token int64, ok bool) {
 	return token, token != 0 && token != b.told.Load() && hostclock.Now()-time.Duration(b.last.Load()) < within
 }
 
-// untold is the belief of a process that is gone, where it could not tell of it by itself.
+// untold is the belief of a process that is gone, if it could not tell of it by itself.
 func (b *beliefs) untold() (led Entry, ok bool) {
 	token := b.token.Load()
 	return Entry{Kind: Led, Token: token, At: time.Duration(b.first.Load()), Until: time.Duration(b.last.Load())},

@@ -117,7 +117,7 @@ const second = 1000
 // century is how far past Redis's clock a token may lie.
 const century = 100 * 365 * 24 * 3600 * second
 
-// Acquire grants the lease where it is free and no witness objects.
+// Acquire grants the lease if it is free and no witness objects.
 func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	r.expire(now)
 	if r.late(now, q) {
@@ -208,7 +208,7 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	return answer
 }
 
-// Renew keeps the lease of the very term, or takes it back where data were lost.
+// Renew keeps the lease of the very term, or takes it back if data were lost.
 func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 	r.expire(now)
 	if r.late(now, q) {

@@ -23,7 +23,7 @@ const (
 	Clamp                           // nothing lies further ahead than it can
 	UnknownOrigin                   // a history that is not told is never stored and never compared
 	NonceHolder                     // a lease under the own ID but of another campaign is another's
-	AdoptGuard                      // a lease is adopted only where no hold runs and no data were lost
+	AdoptGuard                      // a lease is adopted only if no hold runs and no data were lost
 	MemoryEnded                     // so is what late requests, refused renewals and releases name noted: who remembers may be leaving
 	Relic                           // a lease of an older term than the asker's, shown by a promoted replica, is taken back like lost data
 	TTLNamed                        // the longest TTL that askers name counts, for as long as it is named and a while after

@@ -18,7 +18,7 @@ type Clock struct {
 }
 
 // HasClocks reports whether the machine has what NewClock needs: libfaketime, which `make
-// install-redis` installs where it can, and a server that is linked to the machine's own C library.
+// install-redis` installs if it can, and a server that is linked to the machine's own C library.
 func HasClocks() bool { return faketime() != "" }
 
 // NewClock returns a clock that is on time, and the option that makes it a server's.
@@ -52,7 +52,7 @@ func (c *Clock) Step(t TB, by time.Duration) {
 	}
 }
 
-// faketime is what a server is to be preloaded with, "" where it is not installed: the library, as
+// faketime is what a server is to be preloaded with, "" if it is not installed: the library, as
 // Debian and others keep it, and after it the C library, so that Redis does without jemalloc, whose
 // first look at a clock comes before libfaketime is ready for it.
 func faketime() string {

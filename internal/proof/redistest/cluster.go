@@ -163,7 +163,7 @@ func (c *Cluster) selves() map[*Server]clusterNode {
 	return selves
 }
 
-// Owner is the master of a slot and a replica of it; nil where there is none. Of two that call it
+// Owner is the master of a slot and a replica of it; nil if there is none. Of two that call it
 // theirs the younger one counts.
 func (c *Cluster) Owner(slot int64) (master, replica *Server) {
 	selves := c.selves()
@@ -262,7 +262,7 @@ func (c *Cluster) Settle(t TB) {
 }
 
 // Migrate moves a slot to another master, step by step: meanwhile clients are answered with ASK,
-// and with TRYAGAIN where keys of one script lie on both sides. between is called after each step.
+// and with TRYAGAIN if keys of one script lie on both sides. between is called after each step.
 func (c *Cluster) Migrate(t TB, slot int64, between func()) {
 	t.Helper()
 	from, _ := c.Owner(slot)

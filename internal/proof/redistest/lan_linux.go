@@ -53,7 +53,7 @@ func NewLAN(t TB, nodes ...string) *LAN {
 	return l
 }
 
-// skip skips the test, where that is a test.
+// skip skips the test, if that is a test.
 func skip(t TB, err error) {
 	t.Helper()
 	if test, ok := t.(interface{ Skipf(string, ...any) }); ok {

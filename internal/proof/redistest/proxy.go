@@ -170,7 +170,7 @@ func (p *Proxy) SlowBytes(n int, tick time.Duration) {
 	})
 }
 
-// ScriptedReply has answer speak for the target: where it returns true, the target never sees the
+// ScriptedReply has answer speak for the target: if it returns true, the target never sees the
 // request and the client gets the reply, in its turn; an empty reply means that nobody answers, on
 // that connection nothing any more. answer sees every request that was not lost, also the handshake
 // of a client; it is called by several goroutines of the proxy and must not block. Nil ends it.

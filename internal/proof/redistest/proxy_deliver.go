@@ -72,7 +72,7 @@ func (p *Proxy) lose(l *link, way direction, n int) {
 	p.lost[way].Add(int64(n))
 }
 
-// look returns the faults of now and a channel that is closed when they change. Where they say that
+// look returns the faults of now and a channel that is closed when they change. If they say that
 // a parcel is lost, this is the moment at which it is: a Heal either comes before it or sees the
 // loss.
 func (p *Proxy) look(l *link, way direction) (faults, <-chan struct{}) {

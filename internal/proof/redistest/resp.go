@@ -101,7 +101,7 @@ func readValue(r *bufio.Reader, raw []byte, depth int) ([]byte, error) {
 	return raw, nil
 }
 
-// readHead appends one line to raw and returns the number that follows its first byte, where that
+// readHead appends one line to raw and returns the number that follows its first byte, if that
 // byte wants one. The first byte is one of those given, or this is not RESP: other streams need not
 // hold a line end to wait for.
 func readHead(r *bufio.Reader, raw []byte, types string) ([]byte, int64, error) {

@@ -126,7 +126,7 @@ func (s *Sentinel) Options() *redis.FailoverOptions {
 	return o
 }
 
-// Master is the server that most Sentinels call the master now; nil where they do not agree.
+// Master is the server that most Sentinels call the master now; nil if they do not agree.
 func (s *Sentinel) Master() *Server {
 	votes := map[string]int{}
 	for _, w := range s.Watchers {
@@ -150,7 +150,7 @@ func (s *Sentinel) Master() *Server {
 // configuration.
 const failoverBound = 12 * time.Second
 
-// Failover asks for a failover and returns the new master. It asks again where that comes to
+// Failover asks for a failover and returns the new master. It asks again if that comes to
 // nothing: another Sentinel may take the promoted replica for a stray and tell it to follow again,
 // and then the first one gives up.
 func (s *Sentinel) Failover(t TB) (master *Server) {

@@ -260,7 +260,7 @@ func (s *Server) logTail(from int64) string {
 	return string(log[max(0, len(log)-most):])
 }
 
-// Version is what the server says of itself on the command line; "" where there is none.
+// Version is what the server says of itself on the command line; "" if there is none.
 func Version() string {
 	name := os.Getenv("TENURE_REDIS_SERVER")
 	if name == "" {

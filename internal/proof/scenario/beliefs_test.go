@@ -96,7 +96,7 @@ func (c *chronicle) all() []belief {
 	return slices.Clone(c.beliefs)
 }
 
-// term returns what was seen of the term of a token so far; the zero belief where nothing was.
+// term returns what was seen of the term of a token so far; the zero belief if nothing was.
 func (c *chronicle) term(token int64) belief {
 	for _, b := range c.all() {
 		if b.token == token {

@@ -11,11 +11,11 @@ import (
 
 const stepLine = "the clock of redis stepped"
 
-// withClock starts a server whose clock the test sets. It skips the test where that cannot be had.
+// withClock starts a server whose clock the test sets. It skips the test if that cannot be had.
 func (s *stage) withClock() (*redistest.Server, *redistest.Clock) {
 	s.Helper()
 	if !redistest.HasClocks() {
-		s.Skip("libfaketime is not installed: `make install-redis` does so where there is a package of it")
+		s.Skip("libfaketime is not installed: `make install-redis` does so if there is a package of it")
 	}
 	clock, option := redistest.NewClock(s)
 	return redistest.Start(s, option), clock

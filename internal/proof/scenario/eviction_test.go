@@ -32,7 +32,7 @@ func TestP1P2_EvictionUnderEveryPolicy(t *testing.T) {
 			leader, token := s.leader(0)
 			server.ConfigSet(t, "maxmemory-policy", policy)
 			server.ConfigSet(t, "maxmemory", "1")
-			s.eventually("the lease to be evicted, and all else where the policy takes it", func() bool {
+			s.eventually("the lease to be evicted, and all else if the policy takes it", func() bool {
 				_ = admin.Set(t.Context(), "x", "y", 0).Err() // refused, or evicted by the next one
 				left, err := admin.Exists(t.Context(), leaderKey).Result()
 				if all {

@@ -15,7 +15,7 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// parallel is how many tests run at once where -parallel is not given: they mostly wait for leases
+// parallel is how many tests run at once if -parallel is not given: they mostly wait for leases
 // to end.
 const parallel = "6"
 

@@ -42,7 +42,7 @@ func TestP1P2_RestartedRedisKeepsItsLeader(t *testing.T) {
 }
 
 // reclaimsOrHoldsOff watches an election after Redis may have lost data: its leader goes on under
-// the same token, or where this machine was too slow for that, the next one comes after the
+// the same token, or if this machine was too slow for that, the next one comes after the
 // hold-off. Newcomers, which remember nothing, change neither.
 func (s *stage) reclaimsOrHoldsOff(leader *player, token int64, lost time.Duration, server *redistest.Server) {
 	s.Helper()
@@ -92,7 +92,7 @@ func TestP1P2_EmptyRedisHoldsOffWhenItsLeaderIsGone(t *testing.T) {
 	}
 }
 
-// The same where the leader is cut off but still believes: nobody else leads before it has stepped
+// The same if the leader is cut off but still believes: nobody else leads before it has stepped
 // down.
 func TestP1P2_EmptyRedisHoldsOffWhileItsLeaderIsCutOff(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
@@ -120,7 +120,7 @@ func TestP1P2_PromotedReplicaThatMissedTheGrant(t *testing.T) {
 	s.reclaimsOrHoldsOff(leader, token, lost, replica)
 }
 
-// Where the lease of the term before still stands on the replica, nobody can take it for his own:
+// If the lease of the term before still stands on the replica, nobody can take it for his own:
 // the next leader comes after the hold-off, under a token above both.
 func TestP1P2_PromotedReplicaThatHoldsAnOldLease(t *testing.T) {
 	s := newParallelStage(t, 2*time.Second)
@@ -180,7 +180,7 @@ func (s *stage) failOver(lapsed bool) (leader *player, token int64, lost time.Du
 	return leader, token, lost, replica
 }
 
-// The same where its leader does not come along: the next one comes after the hold-off, under a
+// The same if its leader does not come along: the next one comes after the hold-off, under a
 // token above both.
 func TestP1P2_PromotedReplicaHoldsOffWhileTheLeaderIsCutOff(t *testing.T) {
 	s := newParallelStage(t, 2*time.Second)

@@ -15,7 +15,7 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// Where hints cannot be heard, a hand-over still happens when the follower wakes by itself.
+// If hints cannot be heard, a hand-over still happens when the follower wakes by itself.
 func TestP7_HandOverWithoutHints(t *testing.T) {
 	const ttl, retry = 40 * time.Second, time.Second
 	s := newParallelStage(t, ttl)

@@ -279,7 +279,7 @@ func (s *stage) steppedDownInTime(p *player, token int64) {
 	}
 }
 
-// stored is the token in the term hash and the holder of the lease; zero where there is none.
+// stored is the token in the term hash and the holder of the lease; zero if there is none.
 func (s *stage) stored(client *redis.Client) (holder string, token int64) {
 	s.Helper()
 	holder, err := client.Get(s.Context(), leaderKey).Result()

@@ -36,7 +36,7 @@ func TestP1_DeletedLeaseDeposesWithoutOverlap(t *testing.T) {
 	}
 }
 
-// Where the leader cannot hear that its lease was deleted, it is honoured until it would have
+// If the leader cannot hear that its lease was deleted, it is honoured until it would have
 // ended.
 func TestP1_DeletedLeaseOfUnreachableLeaderIsHonoured(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)

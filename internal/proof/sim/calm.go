@@ -31,7 +31,7 @@ func (c *Cluster) upset(m *message, until time.Duration) {
 // leaderBound is the longest that a role may be without a leader after the last fault (P7): the
 // lease that its dead leader left, or that the late request of a dead campaign was granted, runs
 // out; whoever sleeps longest wakes; what it asks first had no answer; it finds that data were lost
-// and holds off, for a second more where a server is young.
+// and holds off, for a second more if a server is young.
 func (c *Cluster) leaderBound() time.Duration {
 	p := &c.profile
 	ttl := slices.Max(p.TTLs)
@@ -112,7 +112,7 @@ func (c *Cluster) look() {
 }
 
 // foreign is how much longer a lease stands that has no term beside it, since that was evicted: it
-// looks like a lease of another program, which is respected for as long as it stands, also where
+// looks like a lease of another program, which is respected for as long as it stands, also if
 // the clock was set back.
 func (c *Cluster) foreign() time.Duration {
 	if l, t := c.master.Lease, c.master.Term; l.Holder != "" && l.Holder != t.Holder {

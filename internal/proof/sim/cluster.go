@@ -151,7 +151,7 @@ func (c *Cluster) Run() *Cluster {
 	return c
 }
 
-// Trace is the end of what happened, one line each, where Options asked for it.
+// Trace is the end of what happened, one line each, if Options asked for it.
 func (c *Cluster) Trace() []string { return c.trace[max(0, len(c.trace)-keptLines):] }
 
 // Strikes is how many faults were drawn.

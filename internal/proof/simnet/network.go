@@ -176,7 +176,7 @@ func (n *Network) dial(ctx context.Context, h *host, life int, addr string) (*co
 	return c, nil
 }
 
-// await waits, without the lock, for wake or, where wake is nil, for d to pass.
+// await waits, without the lock, for wake or, if wake is nil, for d to pass.
 func (n *Network) await(ctx context.Context, wake <-chan struct{}, d time.Duration) error {
 	n.mu.Unlock()
 	defer n.mu.Lock()

@@ -7,7 +7,7 @@ import "time"
 
 // leaderBound is the longest that a role may be without a leader after the last fault (P7): the
 // lease that its dead leader left runs out; whoever sleeps longest wakes; what it asks first has no
-// answer; it finds that data were lost, and holds off, for a second more where a server is young.
+// answer; it finds that data were lost, and holds off, for a second more if a server is young.
 func (c *cluster) leaderBound(p profile) time.Duration {
 	ttl := c.pace.ttl
 	for _, other := range p.ttls {

@@ -93,7 +93,7 @@ func inCluster(t *testing.T, seed uint64, setup setup, fn func(*cluster)) (diges
 		}
 		over := make(chan struct{})
 		c.running.Go(func() { c.probe(over) })
-		defer func() { // also where the test has ended early
+		defer func() { // also if the test has ended early
 			for _, instance := range c.instances {
 				instance.stop()
 			}
@@ -173,7 +173,7 @@ func (c *cluster) between(lo, hi time.Duration) time.Duration {
 	return lo + time.Duration(c.rand.Int64N(int64((hi-lo)/step)+1))*step
 }
 
-// leader returns the instance that believes it leads, nil where none does.
+// leader returns the instance that believes it leads, nil if none does.
 func (c *cluster) leader() *instance {
 	for _, instance := range c.instances {
 		if life := instance.life.Load(); life != nil && life.elector.IsLeader() {

@@ -28,7 +28,7 @@ type Strike struct {
 	Out    bool // left out
 }
 
-// Promise is the promise that was broken first: "P1", or "" where none was.
+// Promise is the promise that was broken first: "P1", or "" if none was.
 func (r *Result) Promise() string {
 	if len(r.Wrong) == 0 {
 		return ""

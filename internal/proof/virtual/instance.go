@@ -32,7 +32,7 @@ type life struct {
 	rand     *rand.Rand // of its leader work
 	client   *redis.Client
 	elector  *tenure.Elector
-	registry *tenure.Registry // nil where electors stand alone
+	registry *tenure.Registry // nil if electors stand alone
 	cancel   context.CancelFunc
 	stopped  atomic.Int64  // when a stop was asked for; 0: it was not
 	dead     atomic.Bool   // crashed: what it believes counts no more
@@ -45,7 +45,7 @@ type life struct {
 	begun   int64       // token of the last callback that began
 }
 
-// boot starts a process, where none runs.
+// boot starts a process, if none runs.
 func (i *instance) boot() {
 	if i.life.Load() != nil {
 		return
@@ -200,7 +200,7 @@ func (l *life) lead(ctx context.Context, term tenure.Term) error {
 	for {
 		select {
 		case <-pulse.C:
-			if ctx.Err() == nil { // where both are ready the choice must not count
+			if ctx.Err() == nil { // if both are ready the choice must not count
 				l.check.write(l, term)
 			}
 			continue

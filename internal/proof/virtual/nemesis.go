@@ -207,7 +207,7 @@ func (n *nemesis) until(end time.Duration) {
 	n.sleepUntil(end)
 }
 
-// sleepUntil reports false where the run was asked to end before.
+// sleepUntil reports false if the run was asked to end before.
 func (n *nemesis) sleepUntil(at time.Duration) bool {
 	until := n.request.Until
 	if until == 0 || until > at {

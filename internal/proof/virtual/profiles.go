@@ -26,7 +26,7 @@ type profile struct {
 	calm   bool            // see setup
 
 	holdOff, margin time.Duration  // the options HoldOff and FailoverMargin
-	traffic         *simnet.Faults // in place of those of the pace, where it is rough
+	traffic         *simnet.Faults // in place of those of the pace, if it is rough
 	random          bool           // all is drawn from the seed: see drawn
 }
 

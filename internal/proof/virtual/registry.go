@@ -54,6 +54,6 @@ func (c *cluster) counted(by *instance, want int) {
 	}
 	got, err := life.registry.Counts(context.Background())
 	if err != nil || got != (tenure.Counts{Total: want, Active: want}) {
-		c.check.fail("P9: %s counts %+v (%v), where %d instances are alive", by.name, got, err, want)
+		c.check.fail("P9: %s counts %+v (%v), but %d instances are alive", by.name, got, err, want)
 	}
 }

@@ -50,7 +50,7 @@ func (r Request) Environ() []string {
 	return env
 }
 
-// FromEnviron reads a request from an environment (os.Getenv); asked is false where it names no
+// FromEnviron reads a request from an environment (os.Getenv); asked is false if it names no
 // profile.
 func FromEnviron(getenv func(string) string) (r Request, asked bool, err error) {
 	r.Profile = getenv(envProfile)

@@ -1,7 +1,7 @@
 package main
 
 // claims break what a row of docs/guarantees.md says, for a test that the row names. A rule that
-// stands in promises or guards stands here again where the row names another test: each of them
+// stands in promises or guards stands here again if the row names another test: each of them
 // must be able to fail.
 var claims = []bug{
 	{name: "P5 late acquire of a dead process", test: "TestVirtualP5_LateRequestsOfADeadProcessChangeNothing", in: virtual, breaks: "a request of a process that is gone takes the lease for nobody", file: lua,

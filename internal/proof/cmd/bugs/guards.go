@@ -19,7 +19,7 @@ var guards = []bug{
 		old: "note('HSET', term_key, 'token', integer(floor), 'hold', integer(term.hold), ", new: "note('HSET', term_key, 'hold', integer(term.hold), "},
 	{name: "token by the clock alone", in: redisstore, test: "TestLeaseScripts", breaks: "a clock of Redis that is set back makes tokens go back", file: lua,
 		old: "math.max(term.token + 1, floor + 1, term.known + 1, now) -- rule time", new: "now -- rule time"},
-	{name: "what the refused remember not noted", in: redisstore, test: "TestLeaseScripts", breaks: "a token goes back where only a candidate that is refused remembers the last one", file: lua,
+	{name: "what the refused remember not noted", in: redisstore, test: "TestLeaseScripts", breaks: "a token goes back if only a candidate that is refused remembers the last one", file: lua,
 		old: "  note_token(term_key, term, floor) -- rule memory: another", new: "  -- another"},
 	{name: "what others remember not counted", in: redisstore, test: "TestLeaseScripts", breaks: "the same, though it was noted: the grant does not look", file: lua,
 		old: "math.max(term.token + 1, floor + 1, term.known + 1, now)", new: "math.max(term.token + 1, floor + 1, now)"},

@@ -45,7 +45,7 @@ const hangBound = 5 * time.Second
 // outcome is how one bug ended.
 type outcome struct {
 	caught bool
-	text   string // why not; or all that notice, where they were looked for
+	text   string // why not; or all that notice, if they were looked for
 	took   time.Duration
 }
 

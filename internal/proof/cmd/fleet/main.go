@@ -1,6 +1,6 @@
 //go:build unix
 
-// Command fleet plays the stages of package fleet and prints what they have shown. Where a promise
+// Command fleet plays the stages of package fleet and prints what they have shown. If a promise
 // was broken it prints the log around it and fails.
 package main
 

@@ -2,7 +2,7 @@
 // sum and assignment of the chosen files in turn, and expects that a short test notices. The tree
 // is not touched: the broken file is laid over it for one build, and a broken script is read by
 // tests that are built once. What survives is either a test that is missing or a mutant that nobody
-// can tell from the product: equivalent.txt lists those, with the reason. It fails where anything
+// can tell from the product: equivalent.txt lists those, with the reason. It fails if anything
 // else survives.
 package main
 
@@ -268,7 +268,7 @@ func attempt(ctx context.Context, s suite, binary, scripts string, edit int, bou
 	return killed, by, out
 }
 
-// summary prints a table, a row a file, and fails where something survived, or where the list of
+// summary prints a table, a row a file, and fails if something survived, or if the list of
 // equivalents is out of date.
 func summary(all []outcome, known map[string]string, whole bool) error {
 	ends := []string{killed, timedOut, survived, equivalent, untried, unbuilt}

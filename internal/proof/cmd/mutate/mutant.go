@@ -14,7 +14,7 @@ type mutant struct {
 	Line   int    `json:"line"`
 	Scope  string `json:"scope"`  // the function, or the section of a script
 	Text   string `json:"text"`   // the line
-	Change string `json:"change"` // what becomes what, and which time it stands there where there are several
+	Change string `json:"change"` // what becomes what, and which time it stands there if there are several
 
 	source   []byte
 	from, to int

@@ -1,4 +1,4 @@
-// Command sim simulates clusters for years: see package sim. It prints one table, and where a
+// Command sim simulates clusters for years: see package sim. It prints one table, and if a
 // promise was broken the seed, how to replay it and the shortest trace it could find.
 package main
 

@@ -1,7 +1,7 @@
 // Command virtual simulates clusters of the full stack in virtual time: real go-redis, real Lua on
 // miniredis, a network and a Redis that fail. It builds the virtual tests of package tenure, which
 // need its insides, and makes each run in a process of its own, on one processor, so that its seed
-// replays it. It prints one table, and where a promise was broken the smallest run it could find,
+// replays it. It prints one table, and if a promise was broken the smallest run it could find,
 // with its trace and how to replay it.
 package main
 
