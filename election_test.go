@@ -370,7 +370,10 @@ func TestResignInsideLeaderWorkReturnsAtOnce(t *testing.T) {
 			inElection(t, nil, func(s *election) {
 				s.run(func(ctx context.Context, _ Term) error {
 					require.NoError(s, s.Resign(inside(ctx)))
-					require.NoError(s, s.Resign(inside(ctx)), "twice")
+					if err := s.Resign(inside(ctx)); err != nil { // twice
+						require.ErrorIs(s, err, ErrNotLeader, "the loop has ended the term meanwhile")
+						require.False(s, s.IsLeader())
+					}
 					<-ctx.Done()
 					require.ErrorIs(s, context.Cause(ctx), ErrResigned)
 					require.ErrorIs(s, s.Resign(ctx), ErrNotLeader)
