@@ -139,7 +139,7 @@ func (e *Elector) Resign(ctx context.Context) error {
 	}
 	term, inside := TermFrom(ctx)
 	inside = inside && term.live.home == &e.loop.current
-	if inside && term.live != t && term.live != t.tasks { // work of a term that is over does not end the next one
+	if inside && (!t.leading() || term.live != t && term.live != t.tasks) { // work of a term that is over does not end the next one
 		return ErrNotLeader
 	}
 	t.resigning.Store(true)
