@@ -387,6 +387,20 @@ func TestResignInsideLeaderWorkReturnsAtOnce(t *testing.T) {
 	}
 }
 
+// TestResignInsideATermThatHasEnded: the loop need not have noticed yet.
+func TestResignInsideATermThatHasEnded(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.run(func(ctx context.Context, _ Term) error {
+			<-time.After(time.Second)
+			s.loop.current.Load().lease.Store(nil) // as a reader does at the deadline
+			require.ErrorIs(s, s.Resign(ctx), ErrNotLeader)
+			<-ctx.Done()
+			return nil
+		})
+		s.pass(time.Second)
+	})
+}
+
 func TestResignWithADoneContextStartsTheHandOver(t *testing.T) {
 	inElection(t, nil, func(s *election) {
 		s.run(s.honest(time.Second))

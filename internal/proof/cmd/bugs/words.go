@@ -87,4 +87,6 @@ var words = []bug{
 		old: "	role.add(&registered{", new: "	s.roleTasks.add(&registered{"},
 	{name: "role without its tasks", test: "TestTasksOfARole", breaks: "the tasks of a further role never run", file: "coordinator.go",
 		old: "	opts.Lead = slices.Concat(opts.Lead, []LeadFunc{tasks.runTerm})\n", new: ""},
+	{name: "resigned twice", test: "TestResignInsideATermThatHasEnded", breaks: "whether a term that has ended can be resigned depends on what its loop has got to", file: "election.go",
+		old: "(!t.leading() || term.live", new: "(term.live"},
 }
