@@ -304,7 +304,7 @@ func BenchmarkSweep(b *testing.B) {
 	}
 }
 
-// electors runs electors that tell on a channel when they begin to lead.
+// electors runs electors that report on a channel when they begin to lead.
 type electors struct {
 	b     *testing.B
 	redis *redistest.Server

@@ -109,7 +109,7 @@ func (w *witness) seen(wanted func(Event) bool) (seen []Event) {
 	return seen
 }
 
-// told are the events of the given types so far.
+// told returns the events of the given types so far.
 func (w *witness) told(types ...EventType) []Event {
 	return w.seen(func(e Event) bool { return slices.Contains(types, e.Type) })
 }
@@ -184,7 +184,7 @@ func (s *election) run(lead ...LeadFunc) {
 	synctest.Wait()
 }
 
-// hint tells the elector something on the channel of its lease, if on no other.
+// hint sends the elector a message on the channel of its lease, if on no other.
 func (s *election) hint(h store.Hint) {
 	if h.Channel == "" {
 		h.Channel = s.loop.channel
@@ -426,7 +426,7 @@ type cluster struct {
 	net     *simnet.Network
 	redis   *simnet.Server
 	members []*instance
-	tokens  []int64 // in the order in which they were told of
+	tokens  []int64 // in the order in which they were reported
 }
 
 // instance is one process.
@@ -589,7 +589,7 @@ func (m *instance) counts(name string, schedule Schedule) Task {
 	}}
 }
 
-// token is a short name for a token: #1 is the first that was told of.
+// token is a short name for a token: #1 is the first that was reported.
 func (c *cluster) token(token int64) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -599,7 +599,7 @@ func (c *cluster) token(token int64) string {
 	return fmt.Sprint("#", slices.Index(c.tokens, token)+1)
 }
 
-// told are the events so far, one a line: of the given types, or all but EventWaiting.
+// told returns the events so far, one a line: of the given types, or all but EventWaiting.
 func (m *instance) told(types ...EventType) []string {
 	told := []string{}
 	for _, e := range m.seen(func(e Event) bool {

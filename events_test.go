@@ -279,7 +279,7 @@ func TestBlockedObserverDelaysNothing(t *testing.T) {
 	})
 }
 
-// Run returns when every observer has heard what there was to tell.
+// Run returns when every observer has heard what there was to report.
 func TestRunFlushesEvents(t *testing.T) {
 	inElection(t, nil, func(s *election) {
 		s.loop.bus.observe(func(e Event) {

@@ -117,7 +117,7 @@ func (m *livingInstance) when(began time.Time, types ...EventType) (told []strin
 	return told
 }
 
-// TestFleet: the life of a fleet, as each of its processes tells of it.
+// TestFleet: the life of a fleet, as each of its processes reports it.
 func TestFleet(t *testing.T) {
 	inRegistryBubble(t, func(f *registryBubble) {
 		a, b := f.member("a", "a"), f.member("b", "b")
@@ -303,7 +303,7 @@ func TestClockStepDoesNotKeepTheDead(t *testing.T) {
 	})
 }
 
-// TestDuplicateIDIsToldByBoth: two living processes with one ID both tell of it, once.
+// TestDuplicateIDIsToldByBoth: two living processes with one ID both report it, once.
 func TestDuplicateIDIsToldByBoth(t *testing.T) {
 	inRegistryBubble(t, func(f *registryBubble) {
 		older := f.member("older", "pod")

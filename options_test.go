@@ -244,7 +244,7 @@ func TestOtherOptions(t *testing.T) {
 		change func(*Options)
 		says   string // "": nothing is wrong
 	}{
-		"no workers told":    {func(o *Options) { o.Registry.WorkerCount = 0 }, ""},
+		"no workers named":   {func(o *Options) { o.Registry.WorkerCount = 0 }, ""},
 		"most workers":       {func(o *Options) { o.Registry.WorkerCount = 1 << 20 }, ""},
 		"too many workers":   {func(o *Options) { o.Registry.WorkerCount = 1<<20 + 1 }, "Registry.WorkerCount = 1048577: must be between 1 and 1048576"},
 		"negative workers":   {func(o *Options) { o.Registry.WorkerCount = -1 }, "Registry.WorkerCount = -1: "},
@@ -351,7 +351,7 @@ func TestHostileNames(t *testing.T) {
 			require.ErrorAs(t, err, &problem, "%s, %s", name, field)
 			require.Equal(t, field, problem.Field, name)
 			require.Less(t, len(err.Error()), 1000, "a long value is cut")
-			require.NotRegexp(t, "[\x00-\x08\x0b-\x1f\x7f\u202e]", err.Error(), "what is told cannot steer a terminal")
+			require.NotRegexp(t, "[\x00-\x08\x0b-\x1f\x7f\u202e]", err.Error(), "the text cannot steer a terminal")
 			require.True(t, utf8.ValidString(err.Error()))
 		}
 	}

@@ -108,7 +108,7 @@ type Registry struct {
 	metadata      map[string]string // likewise; replaced, never written to
 	edition       int               // counts what Update has changed
 	updated       time.Time         // when Update last had it beat at once
-	duplicateID   string            // the other incarnation of our ID that was told of last
+	duplicateID   string            // the other incarnation of our ID that was reported last
 	duplicateSeen time.Time         // when it was last heard of; zero: it is gone
 }
 
@@ -391,7 +391,7 @@ func (r *Registry) hint(h store.Hint) {
 	}
 }
 
-// duplicate tells of another living process with our ID, once until it was not heard of for
+// duplicate reports another living process with our ID, once until it was not heard of for
 // DownAfter. Only what we saw ourselves is reported again if it is yet another one: hints may be
 // forged.
 func (r *Registry) duplicate(other string, seen bool) {

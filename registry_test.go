@@ -56,7 +56,7 @@ func realRegistry(t *testing.T) *registryCluster {
 	return &registryCluster{T: t, rdb: server.Client(t), real: server}
 }
 
-// registryInstance is one registry, and the events that its process has told of.
+// registryInstance is one registry, and the events that its process has reported.
 type registryInstance struct {
 	*Registry
 	w *registryCluster
@@ -319,7 +319,7 @@ func (w *registryCluster) hints() func() store.Hint {
 	}
 }
 
-// TestMembershipReachesEverybodyOnce: what one process does, each of them tells of once.
+// TestMembershipReachesEverybodyOnce: what one process does, each of them reports once.
 func TestMembershipReachesEverybodyOnce(t *testing.T) {
 	onRegistries(t, func(w *registryCluster) {
 		hints := w.hints()

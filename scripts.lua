@@ -65,7 +65,7 @@ local function history()
   return string.match(info, 'master_replid:(%x+)') or '', offset ~= nil and offset ~= '-1'
 end
 
--- uptime gives the age of this server in ms; 0 if it is not told.
+-- uptime gives the age of this server in ms; 0 if it is not known.
 local function uptime()
   local info = redis.pcall('INFO', 'server')
   if type(info) ~= 'string' then return 0 end
@@ -604,7 +604,7 @@ return task_answer('ok', now, task)
 local MAX_RECORD = 65536
 local MAX_IDS = 3500 -- bytes of IDs in one hint; nobody reads a hint of more than 4096
 
--- is_id tells the ID of an instance from anything else that somebody may have put there, which is left alone.
+-- is_id reports whether a text can be the ID of an instance. Anything else was put there by somebody else and is left alone.
 local function is_id(id) return #id <= 128 and string.match(id, '^[A-Za-z0-9._:-]+$') ~= nil end
 
 -- OWN is how a record of tenure begins: its fields in this order, without blanks. Any other record is foreign, whatever words it

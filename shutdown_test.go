@@ -201,7 +201,7 @@ func TestP11_RunSaysWhatStillRuns(t *testing.T) {
 	}
 }
 
-// The last that Run has to tell reaches the observers before it returns.
+// The last event of Run reaches the observers before it returns.
 func TestP11_OverrunAtTheEndIsHeard(t *testing.T) {
 	inElection(t, nil, func(s *election) {
 		release := make(chan struct{})

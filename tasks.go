@@ -72,7 +72,7 @@ type Task struct {
 // again.
 type TaskFunc func(ctx context.Context, run TaskRun) error
 
-// TaskRun tells a TaskFunc what it runs for.
+// TaskRun says what a TaskFunc runs for.
 type TaskRun struct {
 	Task string
 	// ID is that of the run: the same for all attempts of a leader, another one if another leader

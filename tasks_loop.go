@@ -78,7 +78,7 @@ func newTaskLoop(ctx, runs context.Context, s *roleTasks, term Term) *taskLoop {
 }
 
 // runTerm runs the tasks while the term lasts. It returns when ctx is done, every run has returned
-// and its end was told, or was tried to be told for schedule.FinishBound.
+// and its end was recorded, or that was tried for schedule.FinishBound.
 func (s *roleTasks) runTerm(ctx context.Context, term Term) error {
 	l := newTaskLoop(ctx, term.live.tasks.ctx, s, term)
 	defer s.working.Store(false)
@@ -451,7 +451,7 @@ func (l *taskLoop) note(t *leadTask) {
 			l.stands(t, fmt.Errorf("%w: the record of task %q is said to have changed, and has not: repair it, or remove it and with it what "+
 				"the task has run", ErrMisconfigured, t.Name))
 		case schedule.Untold:
-			l.failed(t, fmt.Errorf("%w: the end of a run could not be told within %v", ErrUnreachable, schedule.FinishBound))
+			l.failed(t, fmt.Errorf("%w: the end of a run could not be recorded within %v", ErrUnreachable, schedule.FinishBound))
 		case schedule.Forgotten:
 			l.failed(t, fmt.Errorf("%w: the record does not know run %s any more", ErrNotFound, n.Run))
 		}
@@ -472,7 +472,7 @@ func (l *taskLoop) goesOn(t *leadTask) {
 	}
 }
 
-// failed tells that the record of a task could not be read or written.
+// failed reports that the record of a task could not be read or written.
 func (l *taskLoop) failed(t *leadTask, err error) {
 	l.s.bus.publish(Event{Type: EventTaskBlocked, Task: t.Name, Token: l.term.Token, Err: err})
 }

@@ -220,7 +220,7 @@ func TestP10_OnNetwork(t *testing.T) {
 		for _, n := range finished {
 			repeated += n - 1
 		}
-		require.LessOrEqual(g, repeated, 3, "only a run whose end could not be told is repeated")
+		require.LessOrEqual(g, repeated, 3, "only a run whose end could not be recorded is repeated")
 		last.end()
 	})
 }
@@ -344,7 +344,7 @@ func TestRecordMovesUnderTheLeader(t *testing.T) {
 	})
 }
 
-// TestSickRecord: a record that somebody has to fix is told of once, tried rarely, and does not
+// TestSickRecord: a record that somebody has to fix is reported once, tried rarely, and does not
 // touch the other tasks.
 func TestSickRecord(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
@@ -367,7 +367,7 @@ func TestSickRecord(t *testing.T) {
 	})
 }
 
-// TestHungCalls: calls that never return are bounded in number, told of, and do not stop the
+// TestHungCalls: calls that never return are bounded in number, reported, and do not stop the
 // scheduler from going on later.
 func TestHungCalls(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {

@@ -448,7 +448,7 @@ func TestOverlap(t *testing.T) {
 				a := g.leader("a", c.task)
 				g.pass(2*time.Hour + time.Second)
 				if c.task.Overlap == OverlapSkip {
-					require.Equal(g, int64(1), a.status().Skipped, "it is told when it happens")
+					require.Equal(g, int64(1), a.status().Skipped, "it is reported when it happens")
 				}
 				g.pass(2*time.Hour + time.Second)
 				require.Equal(g, c.want, g.noted())
@@ -539,8 +539,8 @@ func TestAbandonedForGood(t *testing.T) {
 	})
 }
 
-// TestTaskFailures: errors, panics and runtime.Goexit are recorded, told and retried; none ends the
-// term.
+// TestTaskFailures: errors, panics and runtime.Goexit are recorded, reported and retried; none ends
+// the term.
 func TestTaskFailures(t *testing.T) {
 	bad := errors.New("bad")
 	for name, c := range map[string]struct {
@@ -619,7 +619,7 @@ func TestRetryEndsWithTheTerm(t *testing.T) {
 	})
 }
 
-// TestTimeout: it bounds an attempt, and one that does not heed it is told of, once.
+// TestTimeout: it bounds an attempt, and one that does not heed it is reported, once.
 func TestTimeout(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		release := make(chan struct{})

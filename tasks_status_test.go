@@ -326,7 +326,8 @@ func TestForeignRecordSaysHowToRepairIt(t *testing.T) {
 	})
 }
 
-// TestTaskVerdictsThatNobodyGives: they run nothing, are told once, and are asked for with pauses.
+// TestTaskVerdictsThatNobodyGives: they run nothing, are reported once, and are asked for with
+// pauses.
 func TestTaskVerdictsThatNobodyGives(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a")

@@ -240,7 +240,7 @@ func TestP10_LostReplyOfClaim(t *testing.T) {
 				require.Equal(g, "a-1", a.status().Last.Run)
 				require.Equal(g, RunSucceeded, a.status().Last.State)
 				failed := g.told(EventTaskBlocked)
-				require.Len(g, failed, 1, "a row of failures is told once")
+				require.Len(g, failed, 1, "a row of failures is reported once")
 				require.ErrorIs(g, failed[0].Err, ErrUnreachable)
 				close(a.store.healed)
 				g.pass(time.Hour)
@@ -395,7 +395,7 @@ func TestOrphan(t *testing.T) {
 	})
 }
 
-// TestTaskIgnoresTheEnd: lead waits for what ignores its context, and tells of it once.
+// TestTaskIgnoresTheEnd: lead waits for what ignores its context, and reports it once.
 func TestTaskIgnoresTheEnd(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		release := make(chan struct{})
@@ -416,7 +416,7 @@ func TestTaskIgnoresTheEnd(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		require.Len(g, a.ended, 1)
-		require.Equal(g, RunSucceeded, a.status().Last.State, "its end is told, however late")
+		require.Equal(g, RunSucceeded, a.status().Last.State, "its end is recorded, however late")
 	})
 }
 

@@ -89,7 +89,7 @@ type liveTerm struct {
 	cancel context.CancelCauseFunc
 	lease  atomic.Pointer[lease.Lease] // nil once the term has ended: never set again
 	timer  *time.Timer                 // fires at the cancel point
-	wake   func()                      // tells the loop that the term has ended; does not block
+	wake   func()                      // wakes the loop when the term has ended; must not block
 
 	resigning atomic.Bool               // Resign was called
 	home      *atomic.Pointer[liveTerm] // where its election keeps the term that is on: tells its terms from those of another

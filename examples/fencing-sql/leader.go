@@ -103,7 +103,7 @@ func (w *worker) lead(ctx context.Context, term tenure.Term) error {
 	fmt.Fprintf(w.out, "%s writes with token %d: %s (still the leader: %t)\n", w.name, term.Token, outcome(err), term.Valid())
 	select {
 	case w.wrote <- err:
-	default: // a later term: what the show waits for has been told
+	default: // a later term: the show has its result already
 	}
 	<-ctx.Done() // other work would go on here
 	return err

@@ -118,7 +118,7 @@ func show(ctx context.Context, out io.Writer, alpha, beta *worker) error {
 	return err
 }
 
-// await waits for what a worker has to tell, or for the end of the show.
+// await waits for the result of a worker, or for the end of the show.
 func await(ctx context.Context, told <-chan error) error {
 	select {
 	case err := <-told:

@@ -90,7 +90,7 @@ func TestP5_LateWonOfAnOldCampaignIsReleased(t *testing.T) {
 		t.Errorf("release %+v, want one of nonce %s and token %d", r, late.Nonce, epoch+77)
 	}
 	if b.c.Floor() != epoch+77 {
-		t.Errorf("floor %d: a late answer tells of tokens too", b.c.Floor())
+		t.Errorf("floor %d: a late answer names tokens too", b.c.Floor())
 	}
 	b.says(late, b.reply(Held), Nothing)
 	b.none()

@@ -571,7 +571,7 @@ func (c *Candidate) number() uint64 {
 	return c.seq
 }
 
-// learn keeps what any reply tells: the highest token, the longest TTL and Redis's time.
+// learn keeps what any reply says: the highest token, the longest TTL and Redis's time.
 func (c *Candidate) learn(now Reading, r Request, a Answer) {
 	if a.Verdict == Unknown {
 		return

@@ -87,8 +87,8 @@ func TestEstimateIsFromTheYoungestRequest(t *testing.T) {
 	}
 }
 
-// TestClockStep: a step of Redis's clock is told once; what a round trip or a suspension explains
-// is none.
+// TestClockStep: a step of Redis's clock is reported once; what a round trip or a suspension
+// explains is none.
 func TestClockStep(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -117,7 +117,7 @@ func TestClockStep(t *testing.T) {
 			b.says(r, a, Nothing)
 			near(t, "step", b.c.StepSeen(), tt.low, tt.high)
 			if again := b.c.StepSeen(); again != 0 {
-				t.Errorf("told again: %v", again)
+				t.Errorf("reported again: %v", again)
 			}
 		})
 	}

@@ -238,7 +238,7 @@ func TestDrainWakesItsDriver(t *testing.T) {
 	b.none()
 }
 
-// TestRenewalSaysWhenTheTermBegan, as Redis has told it.
+// TestRenewalSaysWhenTheTermBegan, as Redis has said it.
 func TestRenewalSaysWhenTheTermBegan(t *testing.T) {
 	b := newBench(t)
 	b.lead()

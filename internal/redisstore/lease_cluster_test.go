@@ -72,7 +72,7 @@ func (w *leaseCluster) info(peer *server.Peer, cmd string, args ...string) bool 
 	return true
 }
 
-// set makes a miniredis tell these facts at this time.
+// set makes a miniredis report these facts at this time.
 func (w *leaseCluster) set(now int64, facts oracle.Facts, blind bool) {
 	w.mu.Lock()
 	w.facts, w.blind = facts, blind

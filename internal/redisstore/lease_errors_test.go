@@ -120,7 +120,7 @@ func everything(token int64) []lease.Request {
 	return []lease.Request{acquiring(nil), renewing(func(r *lease.Request) { r.Token = token }), releasing("na", token), {Kind: askLeader}}
 }
 
-// misconfigured fails unless the error tells somebody what to fix.
+// misconfigured fails unless the error says what to fix.
 func misconfigured(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if !errors.Is(err, store.ErrMisconfigured) || errors.Is(err, store.ErrUnreachable) {

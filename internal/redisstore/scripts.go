@@ -202,7 +202,7 @@ var refusedCommand = regexp.MustCompile(`run the '([a-z|]+)' command`)
 
 // explain says what an error means. A cluster whose node is gone may have moved its slots: by
 // itself go-redis looks for them once in ClusterOptions.ClusterStateReloadInterval, a minute,
-// unless a node that answers tells it.
+// unless a node that answers reports it.
 func (s *Store) explain(op string, err error) error {
 	var refused redis.Error
 	if cluster, is := s.rdb.(*redis.ClusterClient); is && !errors.As(err, &refused) {

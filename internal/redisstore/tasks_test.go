@@ -279,7 +279,7 @@ func TestTaskScriptsRefuse(t *testing.T) {
 		_, err = db.Runs(ctx, "t", 5)
 		require.ErrorIs(t, err, store.ErrMisconfigured)
 
-		// The end of a run is recorded even so; the error is told once.
+		// The end of a run is recorded even so; the error is reported once.
 		_, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "r", Kind: store.ClaimExtra, Expect: "0"})
 		require.NoError(t, err)
 		_, err = db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r", Status: store.RunSucceeded})

@@ -13,7 +13,7 @@ const (
 	CallBound = 3 * time.Second
 	// LongestPause is the longest one between two calls without an answer.
 	LongestPause = 5 * time.Second
-	// FinishBound is for how long after the term, or the run, has ended its end is told.
+	// FinishBound is for how long after the term, or the run, has ended its end is reported.
 	FinishBound = 5 * time.Second
 	// LookEvery is how often a record is looked at that does not change.
 	LookEvery = time.Minute
@@ -251,8 +251,8 @@ const (
 	Fenced                     // the record is of a later term, the task stands: Record
 	Foreign                    // the record is another role's, the task stands: Record
 	Disputed                   // the record is said to have changed, and has not: the task stands
-	Untold                     // the end of a run could not be told within FinishBound
-	Forgotten                  // the record does not know a run whose end was told: Run
+	Untold                     // the end of a run could not be recorded within FinishBound
+	Forgotten                  // the record does not know a run whose end was reported: Run
 )
 
 // Note is something that has happened to a task.

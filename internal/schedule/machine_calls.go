@@ -14,7 +14,7 @@ type Call struct {
 
 	take   func(store.TaskReply)
 	give   func() // what is done if the term ends before the answer; nil: nothing
-	finish bool   // told also when the term is over
+	finish bool   // sent also when the term is over
 	since  time.Duration
 
 	tries    int

@@ -357,7 +357,7 @@ func TestMachineSilence(t *testing.T) {
 	require.False(t, pending)
 }
 
-// TestMachineEndOfTheTerm: what begins a run is dropped, what ends one is told for a while.
+// TestMachineEndOfTheTerm: what begins a run is dropped, what ends one is sent for a while.
 func TestMachineEndOfTheTerm(t *testing.T) {
 	b := &table{T: t}
 	l := b.lead(1, Policy{}, new(Memory))

@@ -4,5 +4,5 @@ package figures
 
 import "time"
 
-// CPU is the processor time that this process has used so far; here it is not told.
+// CPU is the processor time that this process has used so far; not known on this system.
 func CPU() time.Duration { return 0 }

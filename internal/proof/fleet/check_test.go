@@ -197,7 +197,7 @@ func TestCheck_OverlapsOutsideOfTheConditions(t *testing.T) {
 	}
 }
 
-// A process that was killed just as it told of its term is told for once more.
+// A process that was killed just as it reported its term: the term is reported once more.
 func TestCheck_ATermToldTwiceIsOne(t *testing.T) {
 	log := calm()
 	log = append(log, *find(log, Led, 9))

@@ -25,7 +25,7 @@ const (
 type servers interface {
 	namespace() string
 	addresses() []string           // of every server that a member may talk to
-	connection(l *link) connection // what a member is told
+	connection(l *link) connection // what a member is given
 	settle(t redistest.TB)         // returns when everything is up and in step again
 	faults() []fault               // what can happen to it
 }

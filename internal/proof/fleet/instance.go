@@ -148,7 +148,7 @@ func (s *instance) awaitStop() {
 	s.gone()
 }
 
-// tell has the process say what it sees.
+// tell has the process report what it sees.
 func (s *instance) tell() { s.child.Signal(s.cluster.t, syscall.SIGUSR2) }
 
 // resign has the process resign, if it leads.

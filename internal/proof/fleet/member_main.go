@@ -34,7 +34,7 @@ func Children() {
 	redistest.ChildMain(spinnerChild, spinnerMain)
 }
 
-// settings is what a member is told.
+// settings are what a member is started with.
 type settings struct {
 	Namespace  string     `json:"namespace"`
 	Name       string     `json:"name"`
@@ -85,7 +85,7 @@ type member struct {
 	late        sync.WaitGroup  // writes that come after the end of a term
 
 	looking   sync.Mutex
-	concluded bool // the last term was told of
+	concluded bool // the last term was reported
 
 	mu  sync.Mutex
 	out *json.Encoder
@@ -189,7 +189,7 @@ func (m *member) looks(asked <-chan os.Signal) {
 	}
 }
 
-// say tells of one thing.
+// say writes one entry.
 func (m *member) say(e Entry) {
 	e.Who, e.Life = m.Name, m.Life
 	m.mu.Lock()

@@ -64,7 +64,7 @@ func (m *member) look() (leads bool) {
 	return true
 }
 
-// tell tells of a term that is over, once. looking is held.
+// tell reports a term that is over, once. looking is held.
 func (m *member) tell() {
 	led, untold := m.page.untold()
 	if !untold {
@@ -75,7 +75,7 @@ func (m *member) tell() {
 	m.page.told.Store(led.Token)
 }
 
-// conclude tells of the last term when Run has returned.
+// conclude reports the last term when Run has returned.
 func (m *member) conclude() {
 	m.look()
 	m.looking.Lock()

@@ -15,7 +15,7 @@ import (
 )
 
 // page is memory that a member of the fleet shares with its cluster. What a process believed to the
-// last stays readable when it has been killed, which no message could tell.
+// last stays readable when it has been killed, which no message could do.
 type page struct {
 	memory []byte
 	*beliefs
@@ -73,7 +73,7 @@ func (b *beliefs) fresh(within time.Duration) (token int64, ok bool) {
 	return token, token != 0 && token != b.told.Load() && hostclock.Now()-time.Duration(b.last.Load()) < within
 }
 
-// untold is the belief of a process that is gone, if it could not tell of it by itself.
+// untold is the belief of a process that is gone, if it could not report it by itself.
 func (b *beliefs) untold() (led Entry, ok bool) {
 	token := b.token.Load()
 	return Entry{Kind: Led, Token: token, At: time.Duration(b.first.Load()), Until: time.Duration(b.last.Load())},

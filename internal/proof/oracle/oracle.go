@@ -24,7 +24,7 @@ type Redis struct {
 
 // Facts are what INFO says of a server.
 type Facts struct {
-	Origin   string // replication id; "": not told
+	Origin   string // replication id; "": not known
 	Promoted bool   // it was a replica once, or came back with its data
 	Uptime   int64  // in ms, whole seconds
 }
@@ -430,7 +430,7 @@ func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64, unasked bo
 	}
 	arm, from := int64(0), now
 	if !elsewhere {
-		from = t.Asked // nothing that is told later moves it
+		from = t.Asked // nothing that is named later moves it
 	}
 	switch {
 	case facts.Promoted, elsewhere && t.Origin != "":
@@ -484,7 +484,7 @@ func (r *Redis) extend(now int64, a Asker) {
 	}
 }
 
-// told is what INFO tells this candidate.
+// told is what INFO reports to this candidate.
 func (r *Redis) told(a Asker) Facts {
 	if a.NoInfo || r.Origin == "" { // INFO is refused as a whole
 		return Facts{}

@@ -21,7 +21,7 @@ const (
 	ArmInRenew                      // a renewal that stamps a new history arms the hold-off too
 	LongestTTL                      // the hold-off is the longest TTL known, not one's own
 	Clamp                           // nothing lies further ahead than it can
-	UnknownOrigin                   // a history that is not told is never stored and never compared
+	UnknownOrigin                   // a history that is not known is never stored and never compared
 	NonceHolder                     // a lease under the own ID but of another campaign is another's
 	AdoptGuard                      // a lease is adopted only if no hold runs and no data were lost
 	MemoryEnded                     // so is what late requests, refused renewals and releases name noted: who remembers may be leaving

@@ -39,7 +39,7 @@ func (e Edit) Apply(source string) string { return source[:e.From] + e.Text + so
 
 // Build compiles the tests of packages, each once, with edits in them: EnvEdit chooses which
 // function goes wrong in a process. An edit within the body of a function is a second copy of that
-// function, called in its place. alone tells of each edit that it is not in the binaries: it is
+// function, called in its place. alone says of each edit that it is not in the binaries: it is
 // none of a body, or no program, and wants a build of its own.
 func Build(dir string, edits []Edit, packages []string) (binaries map[string]string, alone []bool, err error) {
 	alone = make([]bool, len(edits))

@@ -68,7 +68,7 @@ func (a *Authority) PEM(t TB) []byte {
 	return text
 }
 
-// args is what a server that serves TLS on a port, and nothing else, is told.
+// args is what a server that serves TLS on a port, and nothing else, is started with.
 func (a *Authority) args(port int) []string {
 	return []string{"--port", "0", "--tls-port", strconv.Itoa(port), "--tls-auth-clients", "no",
 		"--tls-ca-cert-file", a.authorityFile, "--tls-cert-file", a.certFile, "--tls-key-file", a.keyFile}

@@ -19,7 +19,7 @@ import (
 	"github.com/tenure-go/tenure"
 )
 
-// What a candidate process is told.
+// The settings of a candidate process.
 const (
 	envName  = "TENURE_REALTEST_NAME"
 	envAddr  = "TENURE_REALTEST_ADDR"
@@ -194,7 +194,7 @@ func (c *candidate) watch(term tenure.Term) {
 		frozen = after-before > c.ttl
 		last = after
 		if frozen {
-			last = before // the gap is told with the next look
+			last = before // the gap is reported with the next look
 		}
 	}
 }

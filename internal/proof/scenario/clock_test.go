@@ -34,7 +34,7 @@ func TestP2P3_ClockOfRedisStepsAhead(t *testing.T) {
 	for range 3 {
 		stepped, wall, told := monotonic(), time.Now(), leader.log.count(stepLine)
 		clock.Step(t, time.Hour)
-		s.eventually("the leader to be told of the step", func() bool { return leader.log.count(stepLine) > told })
+		s.eventually("the leader to report the step", func() bool { return leader.log.count(stepLine) > told })
 		var next *player
 		s.eventually("one to lead, and nobody beside it", func() bool {
 			next = nil

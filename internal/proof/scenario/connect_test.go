@@ -41,7 +41,7 @@ func TestP12_TLS(t *testing.T) {
 	})
 	s.holds(s.ttl/2, "the stranger tries on", func() bool { return stranger.Status().State == tenure.ElectionFollowing && !stranger.IsLeader() })
 	if n := stranger.log.count("redis gives no usable answer"); n != 1 {
-		t.Errorf("told %d times:\n%s", n, stranger.log)
+		t.Errorf("reported %d times:\n%s", n, stranger.log)
 	}
 	hasty := s.join("hasty", suspicious, young, func(o *tenure.Options) { o.FailFast = true })
 	<-hasty.idle
@@ -83,9 +83,9 @@ func TestP12_NameThatIsNotFound(t *testing.T) {
 	s.holds(s.ttl, "nobody leads", func() bool { return !candidate.IsLeader() })
 	lost.Store(false)
 	token := s.leads(candidate)
-	s.eventually("the end of the trouble to be told", func() bool { return candidate.log.count("redis answers again") == 1 })
+	s.eventually("the end of the trouble to be reported", func() bool { return candidate.log.count("redis answers again") == 1 })
 	if n := candidate.log.count("redis gives no usable answer"); n != 1 {
-		t.Errorf("told %d times of the trouble:\n%s", n, candidate.log)
+		t.Errorf("the trouble was reported %d times:\n%s", n, candidate.log)
 	}
 
 	lost.Store(true)

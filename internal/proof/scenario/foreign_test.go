@@ -63,7 +63,7 @@ func TestP1_ForeignClientOnTheSameKey(t *testing.T) {
 			}
 			return true
 		})
-		proxy.Blackhole() // the end of a crash: it can tell nobody
+		proxy.Blackhole() // the end of a crash: it can reach nobody
 		for _, p := range candidates {
 			_ = p.quit(s) // the one behind the black hole says that calls hang
 		}
@@ -111,7 +111,7 @@ func TestP5_ForeignHolderIsReportedAndLeftAlone(t *testing.T) {
 	admin := server.Client(t)
 	s.must(admin.Set(t.Context(), foreignKey, "someone", 0).Err()) // without expiry: until it is deleted
 	candidate := s.join("candidate", server.Client(t), young, func(o *tenure.Options) { o.Election.LeaderKey = foreignKey })
-	s.eventually("the status to tell of the foreign holder", func() bool {
+	s.eventually("the status to name the foreign holder", func() bool {
 		status := candidate.Status()
 		return status.Leader == "someone" && status.LeaderToken == 0 && status.Waiting == "foreign"
 	})

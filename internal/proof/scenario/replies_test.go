@@ -47,7 +47,7 @@ func TestP12_UnusableAnswersAreUnknown(t *testing.T) {
 	}
 	for _, reply := range replies {
 		answer(reply)
-		s.eventually("the status to tell of "+reply, trouble(reply))
+		s.eventually("the status to report "+reply, trouble(reply))
 		proxy.ScriptedReply(nil)
 		s.eventually("recovery from "+reply, func() bool { return leader.Status().Err == nil })
 		if !leader.IsLeader() {
@@ -60,12 +60,12 @@ func TestP12_UnusableAnswersAreUnknown(t *testing.T) {
 	}
 	answer(replies[0])
 	s.steppedDownInTime(leader, token)
-	s.eventually("the status to tell of the trouble", trouble(replies[0]))
+	s.eventually("the status to report the trouble", trouble(replies[0]))
 	proxy.ScriptedReply(nil)
 	s.leader(token)
 }
 
-// A Redis that refuses connections from the start is tried for ever, and told of once.
+// A Redis that refuses connections from the start is tried for ever, and reported once.
 func TestP12_RefusedAtStart(t *testing.T) {
 	s := newParallelStage(t, time.Second)
 	server := redistest.Start(t)
@@ -80,7 +80,7 @@ func TestP12_RefusedAtStart(t *testing.T) {
 	proxy.Heal()
 	s.leads(candidate)
 	if n := candidate.log.count("redis answers again"); n != 1 {
-		t.Errorf("told %d times of the recovery", n)
+		t.Errorf("the recovery was reported %d times", n)
 	}
 
 	proxy.Cut()
@@ -91,8 +91,8 @@ func TestP12_RefusedAtStart(t *testing.T) {
 	}
 }
 
-// A missing or wrong password is told once, with what to do about it, at the start and later. It is
-// tried on, and means unknown.
+// A missing or wrong password is reported once, with what to do about it, at the start and later.
+// It is tried on, and means unknown.
 func TestP12_WrongPassword(t *testing.T) {
 	s := newParallelStage(t, 1500*time.Millisecond)
 	server := redistest.Start(t, redistest.Args("--requirepass", "secret"), redistest.Login("", "secret"))
@@ -118,7 +118,7 @@ func TestP12_WrongPassword(t *testing.T) {
 	s.holds(s.ttl, "nobody leads", func() bool { return !without.IsLeader() && !mistaken.IsLeader() })
 	for _, p := range []*player{without, mistaken} {
 		if n := p.log.count(" misconfigured instance="); n != 1 {
-			t.Errorf("%s told %d times:\n%s", p.name, n, p.log)
+			t.Errorf("%s reported %d times:\n%s", p.name, n, p.log)
 		}
 		s.must(p.quit(s))
 	}
@@ -165,7 +165,7 @@ func TestP4_ExhaustedPool(t *testing.T) {
 	s.must(conn.Ping(t.Context()).Err())
 	s.holds(2*s.ttl, "the same leader", leader.IsLeader)
 	full.Store(true)
-	s.eventually("the leader to tell of it", func() bool { return leader.log.count("failed to renew") == 1 })
+	s.eventually("the leader to report it", func() bool { return leader.log.count("failed to renew") == 1 })
 	s.steppedDownInTime(leader, token)
 	full.Store(false)
 	s.leads(follower)

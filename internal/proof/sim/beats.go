@@ -102,7 +102,7 @@ func (c *Cluster) takeBeat(s *machine, m *message, now int64) {
 	m.verdict, m.beat.Started, _ = s.registry.Beat(now, m.beat)
 	if m.verdict != "stale" && m.verdict != "duplicate" {
 		c.Tally.Beats++
-		if s == c.master { // what a second master is told is lost
+		if s == c.master { // a write to a second master is lost
 			c.checks.beats[m.host].clock, c.checks.beats[m.host].back = now, c.checks.back
 		}
 	}

@@ -39,7 +39,7 @@ func (c *Cluster) leaderBound() time.Duration {
 	asks := ttl/2*11/10 + ttl/3 + 2*ttl/6 // Retry with its jitter, an attempt, two backoffs
 	bound := ttl + p.Drain + asks + holdOff + 100*time.Millisecond
 	if !p.Alone {
-		bound += schedule.CallBound + schedule.FinishBound // the end of a run is told before the lease goes back
+		bound += schedule.CallBound + schedule.FinishBound // the end of a run is recorded before the lease goes back
 	}
 	return bound + time.Duration(2*p.Rate*float64(bound))
 }

@@ -81,7 +81,7 @@ func (s *scheduler) over(p *instance) {
 	}
 }
 
-// busy: a run is on, or its end is being told.
+// busy: a run is on, or its end is being recorded.
 func (s *scheduler) busy() bool {
 	for i := range s.tasks {
 		if s.tasks[i].machine.Busy() {

@@ -268,7 +268,7 @@ type address string
 func (a address) Network() string { return "tcp" }
 func (a address) String() string  { return string(a) }
 
-// quiet drops go-redis's log: it tells of each failed dial.
+// quiet drops go-redis's log: it reports each failed dial.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}

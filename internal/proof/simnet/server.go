@@ -155,7 +155,7 @@ func (s *Server) Label(fn func(args []string) string) {
 	s.label = fn
 }
 
-// Watch tells fn of each command before it executes, those within scripts included, with the time
+// Watch calls fn with each command before it executes, those within scripts included, with the time
 // of the server's clock. fn runs while the server executes; nil ends it.
 func (s *Server) Watch(fn func(now time.Time, host, cmd string, args []string)) {
 	s.exec.Lock()

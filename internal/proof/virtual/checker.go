@@ -14,7 +14,7 @@ import (
 // checker holds what happens in a world against the promises, always. A violation is kept as
 // text that begins with the promise; a test that provokes one on purpose takes it out again.
 //
-// The belief in a term is one interval: it begins with the event that tells of it, and once it is
+// The belief in a term is one interval: it begins with the event that reports it, and once it is
 // false it stays false, which the checker verifies. If two intervals meet, the one that began
 // earlier is still believed at the instant at which the later one begins: to ask everybody at each
 // such instant is therefore exact, and needs no dense sampling.

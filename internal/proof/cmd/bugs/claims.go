@@ -49,9 +49,9 @@ var claims = []bug{
 		old: "if task.run == run then return task_answer('claimed', now, task) end -- rule same-claim", new: "-- rule same-claim"},
 	{name: "beat on a full Redis", test: "TestRegistryOnAFullRedis", breaks: "a full Redis removes every instance from the registry", file: lua,
 		old: "call('PEXPIRE', KEYS[1], ARGV[5] * 1000) -- a full Redis allows it, and then the writes after it\n", new: ""},
-	{name: "refusal that names no command", in: redisstore, test: "TestNopermNamesCommandAndMend", breaks: "whoever operates Redis is not told which right is missing", file: lua,
+	{name: "refusal that names no command", in: redisstore, test: "TestNopermNamesCommandAndMend", breaks: "the operator of Redis does not learn which right is missing", file: lua,
 		old: "  if type(reply) == 'table' and reply.err then refuse(reply.err .. ' [' .. command .. ' ' .. key .. ']') end\n  return reply", new: "  if type(reply) == 'table' and reply.err then refuse(reply.err) end\n  return reply"},
-	{name: "wrong type that names no key", in: redisstore, test: "TestWrongTypeNamesKeyCommandAndMend", breaks: "nobody is told which key is in the way", file: lua,
+	{name: "wrong type that names no key", in: redisstore, test: "TestWrongTypeNamesKeyCommandAndMend", breaks: "no error says which key is in the way", file: lua,
 		old: "  if type(reply) == 'table' and reply.err then refuse(reply.err .. ' [' .. command .. ' ' .. key .. ']') end\n  return reply", new: "  if type(reply) == 'table' and reply.err then refuse(reply.err) end\n  return reply"},
 
 	{name: "P1 clock rates without a margin", test: "TestVirtualP1_ClockRates", in: virtual, breaks: "clocks that run apart within the margin make two leaders", file: leaseGo,
@@ -77,7 +77,7 @@ var claims = []bug{
 	{name: "P11 stop forgets what it may hold", test: "TestP11_StopAtAnyMoment", breaks: "a process that is stopped while it asks leaves a lease behind", file: candidate,
 		old: "\tif c.uncertain {\n\t\tc.giveBack(now, c.nonce, 0)\n\t}\n\tc.nonce, c.uncertain, c.state", new: "\tc.nonce, c.uncertain, c.state"},
 
-	{name: "FailFast that says nothing", test: "TestFailFast", breaks: "Run ends at once, and nobody is told why", file: "election_loop.go",
+	{name: "FailFast that says nothing", test: "TestFailFast", breaks: "Run ends at once, and its error does not say why", file: "election_loop.go",
 		old: "\t\t\tl.unheard = store.NeverSent(err)\n", new: "\t\t\tl.unheard = store.NeverSent(err)\n\t\t\terr = nil\n"},
 	{name: "P3 next leader with the same token", in: scenario, test: "TestP3P4_FrozenLeaderWakesDeposed", breaks: "a resource that is fenced takes the write of a deposed leader", file: lua,
 		old: "local token = math.max(term.token + 1, floor + 1, term.known + 1, now)", new: "local token = math.max(term.token, 1)"},

@@ -54,7 +54,7 @@ var elector = []bug{
 		old: "	} else if !r.unread {", new: "	} else if false {"},
 	{name: "stop logged as an error", test: "TestLogLines", breaks: "each deploy writes errors into the log", file: "events_log.go",
 		old: "		if says(e) {", new: "		if e.Err != nil {"},
-	{name: "FailFast gives back what it cannot have", test: "TestFailFastHasNothingToGiveBack", breaks: "a process that was told to fail fast takes seconds for it", file: "election_loop.go",
+	{name: "FailFast gives back what it cannot have", test: "TestFailFastHasNothingToGiveBack", breaks: "a process with FailFast takes seconds to fail", file: "election_loop.go",
 		old: "			l.unheard = store.NeverSent(err)\n", new: ""},
 	{name: "work in a term that has lapsed", test: "TestP4_NoWorkBeginsInATermThatHasLapsed", breaks: "leader work begins though another may lead", file: "election_loop.go",
 		old: "first.CancelIn(readClock()) <= 0 || !t.leading() {", new: "first.CancelIn(now) <= 0 {"},

@@ -83,7 +83,7 @@ var promises = []bug{
 		old: "if c.state == Leading && c.lease.CancelIn(now) <= 0 { // the answer", new: "if false { // the answer"},
 	{name: "won too late", test: "TestP1_WonTooLate", breaks: "an acquire that was answered after its lease had ended begins a term", file: candidate, in: "internal/lease",
 		old: "if c.stopping || won.CancelIn(now) <= 0 {", new: "if c.stopping {"},
-	{name: "context cancelled first", test: "TestP8_NotLeadingBeforeCancelled", breaks: "work is told of the end while IsLeader is still true", file: "term.go",
+	{name: "context cancelled first", test: "TestP8_NotLeadingBeforeCancelled", breaks: "work hears of the end while IsLeader is still true", file: "term.go",
 		old: "\tt.lease.Store(nil)\n\tt.timer.Stop()\n\tt.cancel(cause)", new: "\tt.timer.Stop()\n\tt.cancel(cause)\n\ttime.Sleep(time.Millisecond)\n\tt.lease.Store(nil)"},
 	{name: "errors taken for a loss", test: "TestP4_CancelledBeforeTheLeaseEnds", breaks: "every blip of Redis deposes the leader", file: candidate, in: "internal/lease",
 		old: "\tif a.Verdict == Unknown {\n\t\tc.failed(now, r)\n", new: "\tif a.Verdict == Unknown && c.state == Leading {\n\t\treturn c.End(now, Refused)\n\t}\n\tif a.Verdict == Unknown {\n\t\tc.failed(now, r)\n"},
@@ -164,7 +164,7 @@ var promises = []bug{
 	{name: "foreign token believed", in: redisstore, test: "TestTokenThatTenureCannotHaveWritten", breaks: "a value that tenure cannot have written is built upon", file: lua,
 		old: "if raw[1] and (token <= 0 or token > MAX_TOKEN or token > now + CENTURY) then", new: "if false then"},
 
-	{name: "NOPERM taken for a blip", test: "TestFailFastOfOneRoleEndsRun", breaks: "nobody is told which right is missing", file: "internal/redisstore/scripts.go",
+	{name: "NOPERM taken for a blip", test: "TestFailFastOfOneRoleEndsRun", breaks: "no error says which right is missing", file: "internal/redisstore/scripts.go",
 		old: "case starts(\"NOPERM\") ||", new: "case starts(\"NOPERMX\") ||"},
 	{name: "READONLY taken for a misconfiguration", in: redisstore, test: "TestP12_WhatRedisAnswersMeanwhileIsUnknown", breaks: "a failover ends every process that has FailFast", file: "internal/redisstore/scripts.go",
 		old: "case starts(\"CROSSSLOT\"):", new: "case starts(\"CROSSSLOT\", \"OOM\", \"READONLY\"):"},

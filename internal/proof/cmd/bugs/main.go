@@ -186,7 +186,7 @@ func pattern(tests ...string) string {
 
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// noScript is how Redis and miniredis tell of a script that is no Lua, or that names what is not
+// noScript is how Redis and miniredis report a script that is no Lua, or that names what is not
 // there: any test notices that.
 var noScript = regexp.MustCompile(`Error compiling script.*|nonexistent global variable.*`)
 

@@ -41,7 +41,7 @@ func run() error {
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano())>>20, "what the nemesis draws from")
 	stages := flag.String("stages", "", "play these stages alone, by comma")
 	file := flag.String("json", "", "write the figures to this file")
-	every := flag.Duration("progress", 10*time.Second, "how often to tell how far it is")
+	every := flag.Duration("progress", 10*time.Second, "how often to report progress")
 	list := flag.Bool("list", false, "list the stages")
 	markdown := flag.Bool("markdown", false, "print the tables of -json files, given as arguments, in markdown")
 	flag.Parse()

@@ -72,7 +72,7 @@ func (b *bench) start(env ...string) (output string, cpu time.Duration, err erro
 func (b *bench) make(request virtual.Request) (virtual.Result, error) {
 	path := filepath.Join(b.dir, fmt.Sprintf("run-%d.json", b.runs.Add(1)))
 	env := request.Environ()
-	for _, name := range []string{"TENURE_LENGTH", "TENURE_UNTIL", "TENURE_WITHOUT", "TENURE_QUIET"} { // what a replay was told is in the request
+	for _, name := range []string{"TENURE_LENGTH", "TENURE_UNTIL", "TENURE_WITHOUT", "TENURE_QUIET"} { // the request of a replay has them all
 		env = append([]string{name + "="}, env...)
 	}
 	output, cpu, err := b.start(append(env, virtual.EnvResult+"="+path)...)
