@@ -75,7 +75,7 @@ end
 -- read_term reads the term hash. A token that tenure cannot have written refuses: nothing is granted on top of it.
 local function read_term(key, now)
   local raw = call('HMGET', key, 'token', 'nonce', 'holder', 'until', 'ttl', 'released', 'origin', 'hold', 'floor', 'asked',
-    'longest', 'longest_at', 'margin', 'margin_at')
+    'longest', 'longest_at', 'margin', 'margin_at', 'armed')
   local token = natural(raw[1])
   if raw[1] and (token <= 0 or token > MAX_TOKEN or token > now + CENTURY) then
     refuse('BADTERM the field token holds no fencing token [HGET ' .. key .. ']')
@@ -91,6 +91,7 @@ local function read_term(key, now)
     token = token, nonce = raw[2] or nil, holder = raw[3] or nil, ends = natural(raw[4]), ttl = ttl,
     released = raw[6] == '1', origin = origin, hold = natural(raw[8]), known = known, asked = natural(raw[10]),
     longest = bounded(natural(raw[11])), longest_at = natural(raw[12]), margin = bounded(natural(raw[13])), margin_at = natural(raw[14]),
+    armed = natural(raw[15]),
   }
 end
 
@@ -219,13 +220,21 @@ if holder then
   end
 end
 
+-- A hold-off that was armed grows to the longest that is told afterwards: whoever armed it may not have known of the lease that was
+-- lost. What is told after its end counts too, if the longer one would not be over.
+if term.armed > 0 and guard > term.armed then -- rule hold-grows
+  term.hold, term.armed = term.hold + guard - term.armed, guard
+  term.ttl = hold_off -- rule careful-clamp
+  note('HSET', term_key, 'armed', integer(guard), 'hold', integer(term.hold), 'ttl', integer(term.ttl))
+end
+
 -- Guard: a history that is not the one the term hash was written under, or a server so young that it may have forgotten a lease.
 -- While nobody was granted anything, whoever asks adds a longer guard of its own, counted from the first question on.
 local booted -- Unix seconds, if this server is too young for a first election
 if elsewhere or (empty and not unasked and origin ~= '') then
-  local arm, from = 0, elsewhere and now or term.asked
+  local arm, length, from = 0, 0, elsewhere and now or term.asked
   if promoted or (elsewhere and term.origin ~= '') then
-    arm = from + guard
+    arm, length = from + guard, guard
   elseif restart_guard >= 0 then
     local least = restart_guard > 0 and restart_guard or guard
     local age = uptime()
@@ -237,7 +246,8 @@ if elsewhere or (empty and not unasked and origin ~= '') then
     term.origin = origin
     term.hold = math.max(term.hold, arm) -- rule guard
     term.ttl = hold_off -- rule careful-clamp: else whoever knows less shortens the hold
-    note('HSET', term_key, 'origin', origin, 'hold', integer(term.hold), 'ttl', integer(term.ttl))
+    if arm > 0 then term.armed = length end
+    note('HSET', term_key, 'origin', origin, 'armed', integer(term.armed), 'hold', integer(term.hold), 'ttl', integer(term.ttl))
   end
 end
 
@@ -257,7 +267,7 @@ if term.token < floor then -- rule memory: data was lost; the counter is restore
   term.token, term.released, term.ttl = floor, false, hold_off -- rule careful-clamp
   term.hold = math.max(term.hold, now + hold_off)
   note('HDEL', term_key, 'nonce', 'released')
-  note('HSET', term_key, 'token', integer(floor), 'hold', integer(term.hold), 'ttl', integer(term.ttl))
+  note('HSET', term_key, 'token', integer(floor), 'armed', integer(guard), 'hold', integer(term.hold), 'ttl', integer(term.ttl))
 end
 if term.token == 0 and empty_wait > 0 then -- rule rollcall: ask who leads, wait a moment
   local hold = math.max(term.hold, term.asked + empty_wait) -- a guard that is on may be over sooner, and has asked nobody
@@ -315,7 +325,7 @@ local function keep(reason)
   if elsewhere then
     local hold_off = math.max(tonumber(ARGV[6]), longest, term.ttl)
     local hold = math.max(term.hold, now + hold_off + margin) -- rule arm-in-renew
-    call('HSET', term_key, 'origin', origin, 'hold', integer(hold))
+    call('HSET', term_key, 'origin', origin, 'hold', integer(hold), 'armed', integer(hold_off + margin))
   end
   local since = read_since(since_key)
   if since then call('PEXPIRE', since_key, ttl) elseif since == false then call('SET', since_key, ARGV[10], 'PX', ttl) end

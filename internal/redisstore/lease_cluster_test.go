@@ -143,6 +143,7 @@ func termFields(t oracle.Term) []any {
 	}
 	text("origin", t.Origin)
 	number("hold", t.Hold)
+	number("armed", t.Armed)
 	number("floor", t.Floor)
 	number("asked", t.Asked)
 	number("longest", t.Longest.Length)
@@ -191,7 +192,7 @@ func (w *leaseCluster) dump(ctx context.Context) (oracle.Data, error) {
 	}
 	d.Term = oracle.Term{
 		Token: number("token"), Nonce: f["nonce"], Holder: f["holder"], Until: number("until"), TTL: number("ttl"),
-		Released: f["released"] == "1", Origin: f["origin"], Hold: number("hold"), Floor: number("floor"),
+		Released: f["released"] == "1", Origin: f["origin"], Hold: number("hold"), Armed: number("armed"), Floor: number("floor"),
 		Asked: number("asked"), Longest: oracle.Named{Length: number("longest"), At: number("longest_at")},
 		Margin: oracle.Named{Length: number("margin"), At: number("margin_at")},
 	}

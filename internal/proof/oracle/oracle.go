@@ -59,6 +59,7 @@ type Term struct {
 	Released bool
 	Origin   string
 	Hold     int64
+	Armed    int64 // how long the hold-off was that Hold is the end of; 0: a roll-call or a young server holds
 	Asked    int64 // when leaders were first asked to speak up, on an empty history
 	Longest  Named // TTL
 	Margin   Named // FailoverMargin
@@ -141,6 +142,9 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	if empty {
 		asked = min(asked, now)
 	}
+	if r.grow(guard) {
+		ttl = r.armed(ttl, holdOff)
+	}
 	armed, young := r.witness(now, a, facts, guard, unasked)
 	if armed {
 		ttl = r.armed(ttl, holdOff)
@@ -169,7 +173,7 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	}
 	if r.Rules.Has(Memory) && t.Token < q.Floor {
 		t.Token, t.Nonce, t.Released = q.Floor, "", false
-		t.Hold = max(t.Hold, now+holdOff)
+		t.Hold, t.Armed = max(t.Hold, now+holdOff), guard
 		ttl = r.armed(ttl, holdOff)
 	}
 	answer.Token, answer.TTL = t.Token, ms(ttl)
@@ -226,7 +230,8 @@ func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 		longest, margin := r.careful(now, a, elsewhere)
 		if elsewhere {
 			if r.Rules.Has(ArmInRenew) {
-				t.Hold = max(t.Hold, now+r.holdOff(a, q, max(t.TTL, longest))+margin)
+				t.Armed = r.holdOff(a, q, max(t.TTL, longest)) + margin
+				t.Hold = max(t.Hold, now+t.Armed)
 			}
 			t.Origin = facts.Origin
 		}
@@ -416,6 +421,17 @@ func (r *Redis) clamp(now int64, a Asker, holdOff, guard int64) (left int64) {
 	return left
 }
 
+// grow lengthens a hold-off that was armed by as much as this asker's is longer: it may be the first
+// that tells of a lease which was lost.
+func (r *Redis) grow(guard int64) bool {
+	t := &r.Term
+	if !r.Rules.Has(HoldGrows) || t.Armed == 0 || guard <= t.Armed {
+		return false
+	}
+	t.Hold, t.Armed = t.Hold+guard-t.Armed, guard
+	return true
+}
+
 // witness looks at the history of the server: a new one arms the hold-off, once. While nobody was
 // granted anything, whoever asks adds a longer guard of its own. young: the server is younger than
 // that.
@@ -428,18 +444,21 @@ func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64, unasked bo
 	if a.RestartGuard != 0 {
 		least = a.RestartGuard
 	}
-	arm, from := int64(0), now
+	arm, length, from := int64(0), int64(0), now
 	if !elsewhere {
 		from = t.Asked // nothing that is named later moves it
 	}
 	switch {
 	case facts.Promoted, elsewhere && t.Origin != "":
-		arm = from + guard
+		arm, length = from+guard, guard
 	case least >= 0 && facts.Uptime < least+second:
 		arm, young = min(now-facts.Uptime, from)+least+second, true
 	}
 	if elsewhere || arm > t.Hold+second { // by whole seconds the same guard may seem longer
 		t.Hold, t.Origin = max(t.Hold, arm), facts.Origin
+		if arm > 0 {
+			t.Armed = length
+		}
 		return true, young
 	}
 	return false, young

@@ -30,6 +30,7 @@ const (
 	MarginNamed                     // so does the longest FailoverMargin
 	CarefulClamp                    // what armed a hold-off is known to whoever asks next, so that it does not shorten it
 	LongestWait                     // on an empty history the longest wait of all who ask counts, from the first question on
+	HoldGrows                       // a hold-off that was armed grows to the longest that is told afterwards
 	end
 
 	All = end - 1
@@ -37,7 +38,7 @@ const (
 
 var ruleNames = [...]string{
 	"until", "memory", "guard", "rollcall", "reclaim", "time", "not-after", "arm-in-renew", "longest-ttl", "clamp", "unknown-origin",
-	"nonce-holder", "adopt-guard", "memory-ended", "relic", "ttl-named", "margin-named", "careful-clamp", "longest-wait",
+	"nonce-holder", "adopt-guard", "memory-ended", "relic", "ttl-named", "margin-named", "careful-clamp", "longest-wait", "hold-grows",
 }
 
 // Has reports whether all of the given rules are in force.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/membership"
+	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
 // checker is what has to be remembered to hold the promises.
@@ -14,6 +15,7 @@ type checker struct {
 	crashed, freed time.Duration // the leader crashed, or gave its lease back, and nobody has followed yet; 0: no
 	termBegan      time.Duration // of who leads
 	grants         map[int64]grant
+	beside         int64 // token of the last term that began while another led: see longestLost
 
 	held     time.Duration // end of the last hold of the sweeps
 	back     time.Duration // by how much Redis's clock was set back, in all
@@ -34,8 +36,10 @@ type beaten struct {
 
 // grant is what a server knew when it granted a token.
 type grant struct {
-	clock int64 // Redis's
-	named int64 // the highest token that a request had named there
+	clock   int64 // Redis's
+	named   int64 // the highest token that a request had named there
+	longest int64 // the longest TTL, or HoldOff, likewise
+	at      time.Duration
 }
 
 // overlap measures for how long two believed to lead, outside of the conditions of P1.
@@ -52,21 +56,47 @@ func (k *checker) start(c *Cluster) {
 // (P1).
 func (c *Cluster) took(p *instance) {
 	for _, other := range c.instances {
-		if other != p && other.believes() && !c.profile.Outside {
+		switch {
+		case other == p || !other.believes() || c.profile.Outside:
+		case c.checks.longestLost(p, other):
+			c.checks.apart(p, other)
+		default:
 			c.fail("P1: overlap: %s has token %d while %s leads with token %d", p.id, p.cand.Token(), other.id, other.cand.Token())
 		}
 	}
 }
 
+// longestLost reports whether two may lead since one condition of P1 is broken: while TTLs differ,
+// Redis has lost every request that named one as long as that of the older leader, and until the
+// newer one was granted its lease nobody named one again, nor did that one itself.
+func (k *checker) longestLost(p, other *instance) bool {
+	newer, older := k.grants[p.cand.Token()], other
+	if g := k.grants[other.cand.Token()]; g.at > newer.at {
+		newer, older = g, p
+	}
+	return newer.longest < older.timing.TTL.Milliseconds()
+}
+
+// apart counts the terms that began, or went on, beside another of which Redis could not know.
+func (k *checker) apart(p, other *instance) {
+	if token := max(p.cand.Token(), other.cand.Token()); token != k.beside {
+		k.beside = token
+		k.cluster.Tally.LongestLost++
+	}
+}
+
 // answered holds P2 where tokens come from: none is granted that a request has named before, since
 // the server lost data.
-func (k *checker) answered(m *machine, r lease.Request, a lease.Answer, before, now int64) {
+func (k *checker) answered(m *machine, asker oracle.Asker, r lease.Request, a lease.Answer, before, now int64) {
 	known := max(m.named, r.Floor)
+	if r.Kind == lease.Acquire && a.Verdict != lease.Stale || a.Verdict == lease.Kept {
+		m.longest = max(m.longest, asker.TTL, asker.HoldOff)
+	}
 	if a.Verdict == lease.Won && a.Token != before {
 		if a.Token <= known {
 			k.cluster.fail("P2: token %d is granted though a request has named %d", a.Token, known)
 		}
-		k.grants[a.Token] = grant{now, known}
+		k.grants[a.Token] = grant{now, known, m.longest, k.cluster.now}
 	}
 	m.named = max(known, r.Token, a.Token)
 }

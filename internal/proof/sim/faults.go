@@ -140,7 +140,7 @@ func (c *Cluster) strikeNow(s *strike) {
 	case Del:
 		m.Lease = oracle.Lease{}
 	case EvictTerm:
-		m.Term, m.named = oracle.Term{}, 0
+		m.Term, m.named, m.longest = oracle.Term{}, 0, 0
 	case Flush:
 		m.clear()
 		c.lostData()

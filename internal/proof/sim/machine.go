@@ -16,6 +16,7 @@ type machine struct {
 	tasks    []oracle.Task
 
 	named    int64   // highest token that a request has named here, since data were lost
+	longest  int64   // longest TTL, or HoldOff, likewise
 	base     float64 // ms at virtual time 0
 	rate     float64
 	started  int64         // by its own clock
@@ -29,6 +30,7 @@ type data struct {
 	registry *oracle.Registry
 	tasks    []oracle.Task
 	named    int64
+	longest  int64
 }
 
 // snapshot is what a replica of a machine has, until it is promoted.
@@ -51,11 +53,11 @@ func (m *machine) save() data {
 	for i := range tasks {
 		tasks[i].History = nil // nothing is decided by it
 	}
-	return data{m.Data, m.registry.Clone(), tasks, m.named}
+	return data{m.Data, m.registry.Clone(), tasks, m.named, m.longest}
 }
 
 func (m *machine) load(d data) {
-	m.Data, m.registry, m.tasks, m.named = d.lease, d.registry, d.tasks, d.named
+	m.Data, m.registry, m.tasks, m.named, m.longest = d.lease, d.registry, d.tasks, d.named, d.longest
 }
 
 // clear forgets everything.

@@ -42,6 +42,9 @@ func TestPromisesUnderFaults(t *testing.T) {
 			for seed := firstSeed; seed < firstSeed+seeds; seed++ {
 				c := New(Options{Seed: seed, Profile: p}).Run()
 				all.Add(&c.Tally)
+				if q := c.profile; c.Tally.LongestLost > 0 && (len(q.TTLs) == 1 || q.HoldOff >= slices.Max(q.TTLs)) {
+					t.Errorf("seed %d: the longest TTL is said to be lost where everybody names it", seed)
+				}
 				if c.Wrong != "" {
 					s := Shrink(Options{Seed: seed, Profile: p}, 10*time.Second)
 					t.Fatalf("seed %d at %v: %s\n%s", seed, c.At, c.Wrong, strings.Join(s.Trace, "\n"))
@@ -157,6 +160,41 @@ func TestHoldOffIsNotShortened(t *testing.T) {
 	}
 	if wrong := run(oracle.All.Without(oracle.CarefulClamp)); !strings.HasPrefix(wrong, "P1:") {
 		t.Errorf("without the rule careful-clamp: %q, want an overlap", wrong)
+	}
+}
+
+// TestHoldOffGrows: the leader was granted its lease after the snapshot that a failover promotes,
+// and its TTL was named after it too. Who asks first arms a hold-off that is too short; another
+// names the TTL again while it runs.
+func TestHoldOffGrows(t *testing.T) {
+	t.Parallel()
+	const seed = 20169 // of as many the one that showed it
+	p := named(t, "TTLs differ, HoldOff not set")
+	p.Alone = true
+	with := New(Options{Seed: seed, Profile: p}).Run()
+	if with.Wrong != "" || with.Tally.LongestLost != 0 {
+		t.Errorf("%q, %d terms beside another", with.Wrong, with.Tally.LongestLost)
+	}
+	without := New(Options{Seed: seed, Profile: p, Rules: oracle.All.Without(oracle.HoldGrows)}).Run()
+	if !strings.HasPrefix(without.Wrong, "P1:") {
+		t.Errorf("without the rule hold-grows: %q, want an overlap", without.Wrong)
+	}
+}
+
+// TestLongestTTLLost: what no rule can see is counted, not wrong: the same, but nobody who has the
+// longer TTL asks before the hold-off is over. HoldOff is for that.
+func TestLongestTTLLost(t *testing.T) {
+	t.Parallel()
+	p := named(t, "TTLs differ, HoldOff not set")
+	p.Alone = true
+	for _, seed := range []uint64{7209, 47279} {
+		for _, holdOff := range []time.Duration{0, hotTTL} {
+			p.HoldOff = holdOff
+			c := New(Options{Seed: seed, Profile: p}).Run()
+			if lost := c.Tally.LongestLost > 0; c.Wrong != "" || lost != (holdOff == 0) {
+				t.Errorf("seed %d, HoldOff %v: %q, %d terms beside another", seed, holdOff, c.Wrong, c.Tally.LongestLost)
+			}
+		}
 	}
 }
 

@@ -11,31 +11,32 @@ import (
 
 // Tally counts what happened in one or more runs of a profile.
 type Tally struct {
-	Profile    string
-	Runs       int
-	Simulated  time.Duration
-	Events     int64
-	Requests   int64 // sent to Redis
-	Terms      int64
-	Changes    int64 // of the leader
-	Ended      [lease.Shutdown + 1]int64
-	Ghosts     int64 // leases granted to a campaign that was over
-	Faults     [numFault]int64
-	Messages   Messages
-	Beats      int64
-	Sweeps     int64
-	Removed    int64
-	Slots      int64 // claimed
-	Skipped    int64 // by policy
-	TaskRuns   int64
-	Reruns     int64 // of runs that a leader left behind
-	Crash      Times // from the crash of a leader to the next, in calm profiles
-	Handover   Times // from the release to the next leader, in calm profiles
-	Overlaps   Times // outside of the conditions of P1
-	TokensBack int64 // outside too: a term began after that of a newer token, whose reply was faster; or see forgotten, the exception of P2
-	Deafened   int64 // subscriptions that died without a sign
-	Looks      int64 // at a cluster that had been calm for long enough: was everything in order?
-	Violations int64
+	Profile     string
+	Runs        int
+	Simulated   time.Duration
+	Events      int64
+	Requests    int64 // sent to Redis
+	Terms       int64
+	Changes     int64 // of the leader
+	Ended       [lease.Shutdown + 1]int64
+	Ghosts      int64 // leases granted to a campaign that was over
+	Faults      [numFault]int64
+	Messages    Messages
+	Beats       int64
+	Sweeps      int64
+	Removed     int64
+	Slots       int64 // claimed
+	Skipped     int64 // by policy
+	TaskRuns    int64
+	Reruns      int64 // of runs that a leader left behind
+	Crash       Times // from the crash of a leader to the next, in calm profiles
+	Handover    Times // from the release to the next leader, in calm profiles
+	Overlaps    Times // outside of the conditions of P1
+	TokensBack  int64 // outside too: a term began after that of a newer token, whose reply was faster; or see forgotten, the exception of P2
+	LongestLost int64 // two led within a profile that is inside of P1: Redis had lost the longest TTL that was named
+	Deafened    int64 // subscriptions that died without a sign
+	Looks       int64 // at a cluster that had been calm for long enough: was everything in order?
+	Violations  int64
 }
 
 // Messages counts what went wrong on the wire.
@@ -96,6 +97,7 @@ func (t *Tally) Add(u *Tally) {
 	t.Handover.merge(&u.Handover)
 	t.Overlaps.merge(&u.Overlaps)
 	t.TokensBack += u.TokensBack
+	t.LongestLost += u.LongestLost
 	t.Deafened += u.Deafened
 	t.Looks += u.Looks
 	t.Violations += u.Violations

@@ -222,7 +222,7 @@ func (c *Cluster) execute(m *machine, p *instance, r lease.Request, now int64) l
 		(m.Lease.Holder != before.Holder || m.Lease.Expires > before.Expires || m.Term.Token != token) {
 		c.fail("P5: %s with nonce %s changed the lease of nonce %s: %+v, was %+v", word(reply.Verdict), r.Nonce, owner, m.Lease, before)
 	}
-	c.checks.answered(m, r, reply.Answer, token, now)
+	c.checks.answered(m, p.asker, r, reply.Answer, token, now)
 	if c.trace != nil {
 		c.note("%s asks to %s (nonce %s, token %d, floor %d): %s, token %d, wait %v %s; lease %s until %d, term token %d until %d hold %d, clock %d",
 			p.id, [...]string{"acquire", "renew", "release"}[r.Kind], r.Nonce, r.Token, r.Floor, word(reply.Verdict), reply.Token, reply.Wait,

@@ -16,7 +16,7 @@ var guards = []bug{
 	{name: "hold not honoured", in: redisstore, test: "TestLeaseScripts", breaks: "the witnesses object and nobody listens", file: lua,
 		old: "if term.hold > now then\n  local asking", new: "if term.hold > MAX_TOKEN then\n  local asking"},
 	{name: "counter not restored", in: redisstore, test: "TestLeaseScripts", breaks: "after a loss of data each acquire arms the hold-off anew: nobody leads for ever", file: lua,
-		old: "note('HSET', term_key, 'token', integer(floor), 'hold', integer(term.hold), ", new: "note('HSET', term_key, 'hold', integer(term.hold), "},
+		old: "note('HSET', term_key, 'token', integer(floor), 'armed', integer(guard), 'hold', integer(term.hold), ", new: "note('HSET', term_key, 'hold', integer(term.hold), "},
 	{name: "token by the clock alone", in: redisstore, test: "TestLeaseScripts", breaks: "a clock of Redis that is set back makes tokens go back", file: lua,
 		old: "math.max(term.token + 1, floor + 1, term.known + 1, now) -- rule time", new: "now -- rule time"},
 	{name: "what the refused remember not noted", in: redisstore, test: "TestLeaseScripts", breaks: "a token goes back if only a candidate that is refused remembers the last one", file: lua,

@@ -55,4 +55,10 @@ var rules = []bug{
 		old: "	r.Term.TTL = holdOff\n	return holdOff\n", new: "	return holdOff\n"},
 	{name: "rule careful-clamp in the script", in: redisstore, test: "TestLeaseScriptsAgreeWithTheOracle", breaks: "the same", file: lua,
 		old: "term.token, term.released, term.ttl = floor, false, hold_off -- rule careful-clamp", new: "term.token, term.released = floor, false"},
+	{name: "rule hold-grows", test: "TestHoldOffGrows", in: "internal/proof/sim", breaks: "while TTLs differ, a failover makes a second leader though candidates say for how long the first one leads", file: "internal/proof/oracle/oracle.go",
+		old: "	t.Hold, t.Armed = t.Hold+guard-t.Armed, guard\n", new: ""},
+	{name: "rule hold-grows in the script", in: redisstore, test: "TestLeaseScripts", breaks: "the same", file: lua,
+		old: "if term.armed > 0 and guard > term.armed then -- rule hold-grows", new: "if false then"},
+	{name: "hold-off grows with each who asks", in: redisstore, test: "TestLeaseScriptsAgreeWithTheOracle", breaks: "while TTLs differ, nobody leads after a failover for as long as candidates ask", file: lua,
+		old: "note('HSET', term_key, 'armed', integer(guard), 'hold',", new: "note('HSET', term_key, 'hold',"},
 }

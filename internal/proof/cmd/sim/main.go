@@ -284,6 +284,9 @@ func show(f *Figures, simulated float64) {
 	if f.Outside {
 		fmt.Printf("    two leaders %d times in %d changes: p50 %v p99 %v max %v\n", f.Overlaps.Count, f.Changes, f.Overlaps.Quantile(0.5), f.Overlaps.Quantile(0.99), f.Overlaps.Max)
 	}
+	if f.LongestLost > 0 {
+		fmt.Printf("    %d terms beside another, since Redis had lost the longest TTL that was named: outside of P1\n", f.LongestLost)
+	}
 	if f.Random {
 		fmt.Printf("    %d looks at a calm cluster; %d times the older token began last, or was granted again and nobody had named it; outside of P1 two leaders %d times\n", f.Looks, f.TokensBack, f.Overlaps.Count)
 	}

@@ -43,9 +43,9 @@ func page(file string) error {
 		counts = append(counts, fmt.Sprintf("%s %s", grouped(total[kind]), kind))
 	}
 	fmt.Printf("\nFaults of machines: %s.\n", strings.Join(counts, ", "))
-	var looks, deafened, overlaps, back int64
+	var looks, deafened, overlaps, back, lost int64
 	for _, f := range r.Profiles {
-		looks, deafened = looks+f.Looks, deafened+f.Deafened
+		looks, deafened, lost = looks+f.Looks, deafened+f.Deafened, lost+f.LongestLost
 		if f.Random {
 			overlaps, back = overlaps+f.Overlaps.Count, back+f.TokensBack
 		}
@@ -54,6 +54,9 @@ func page(file string) error {
 		grouped(looks), grouped(deafened))
 	fmt.Printf("\nOf the drawn profiles those that broke a condition of P1 saw two leaders %s times; %s times the older token began last, or "+
 		"was granted again after Redis had lost it and its clock was set back, when nobody had named it since (the exception of P2).\n", grouped(overlaps), grouped(back))
+	if lost > 0 {
+		fmt.Printf("\nWhile TTLs differed, %s terms began beside another since Redis had lost the longest TTL that was named (outside of P1).\n", grouped(lost))
+	}
 	for _, f := range r.Profiles {
 		if f.Crash.Count > 0 {
 			fmt.Printf("\nWithout a leader in the profile %q, by virtual time: after a crash %s, of a lease of 30 s; after a release %s.\n", f.Profile, spread(&f.Crash), spread(&f.Handover))
