@@ -70,14 +70,15 @@ func (c *Cluster) took(p *instance) {
 // Redis has lost every request that named one as long as that of the older leader, and until the
 // newer one was granted its lease nobody named one again, nor did that one itself.
 func (k *checker) longestLost(p, other *instance) bool {
-	newer, older := k.grants[p.cand.Token()], other
-	if g := k.grants[other.cand.Token()]; g.at > newer.at {
-		newer, older = g, p
+	newer, known := k.grants[p.cand.Token()]
+	older, before := other, k.grants[other.cand.Token()]
+	if before.at > newer.at {
+		newer, older = before, p
 	}
-	return newer.longest < older.timing.TTL.Milliseconds()
+	return known && newer.longest < older.timing.TTL.Milliseconds()
 }
 
-// apart counts the terms that began, or went on, beside another of which Redis could not know.
+// apart counts the terms that are on beside another of which Redis could not know.
 func (k *checker) apart(p, other *instance) {
 	if token := max(p.cand.Token(), other.cand.Token()); token != k.beside {
 		k.beside = token
