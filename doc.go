@@ -35,8 +35,8 @@
 // rates differ by less than the drift margin; Redis's clock does not jump ahead within a lease;
 // Redis keeps its data, or loses it in a way that a witness sees (a new replication id, a young
 // server, a token below one that a living candidate remembers, a lease that vanished before its
-// end); and, while TTLs differ, Redis keeps the longest that was named, or is told of it again
-// before its next grant. This is a conditional promise, and no lock in Redis can make it
+// end); and, while TTLs differ, Redis keeps the longest that was named, or it is named again
+// before the next grant. This is a conditional promise, and no lock in Redis can make it
 // unconditional.
 //
 // A resource that refuses tokens below the highest it has seen never accepts a write of an older

@@ -220,8 +220,8 @@ if holder then
   end
 end
 
--- A hold-off that was armed grows to the longest that is told afterwards: whoever armed it may not have known of the lease that was
--- lost. What is told after its end counts too, if the longer one would not be over.
+-- A hold-off that was armed grows to the longest that is known to whoever asks later: the first may not have known of the lease that
+-- was lost. An asker that comes after its end counts too, if the longer one would not be over.
 if term.armed > 0 and guard > term.armed then -- rule hold-grows
   term.hold, term.armed = term.hold + guard - term.armed, guard
   term.ttl = hold_off -- rule careful-clamp

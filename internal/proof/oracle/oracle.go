@@ -422,7 +422,7 @@ func (r *Redis) clamp(now int64, a Asker, holdOff, guard int64) (left int64) {
 }
 
 // grow lengthens a hold-off that was armed by as much as this asker's is longer: it may be the first
-// that tells of a lease which was lost.
+// that knows of a lease which was lost.
 func (r *Redis) grow(guard int64) bool {
 	t := &r.Term
 	if !r.Rules.Has(HoldGrows) || t.Armed == 0 || guard <= t.Armed {

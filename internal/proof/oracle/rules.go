@@ -30,7 +30,7 @@ const (
 	MarginNamed                     // so does the longest FailoverMargin
 	CarefulClamp                    // what armed a hold-off is known to whoever asks next, so that it does not shorten it
 	LongestWait                     // on an empty history the longest wait of all who ask counts, from the first question on
-	HoldGrows                       // a hold-off that was armed grows to the longest that is told afterwards
+	HoldGrows                       // a hold-off that was armed grows to the longest that is known to whoever asks later
 	end
 
 	All = end - 1

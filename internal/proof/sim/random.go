@@ -144,7 +144,6 @@ func (p Profile) broken() (conditions []string) {
 	breaks(p.has(Suspend) && p.has(WallSet), "no clock of a suspended machine can be trusted")
 	breaks(p.Second > p.Margin, "a second master takes writes for longer than FailoverMargin")
 	breaks(p.NoInfo > 0 && p.has(Failover, Restart, RestartEmpty), "who may not call INFO does not see that the history is another")
-	breaks(len(p.TTLs) > 1 && p.HoldOff < ttl && p.has(Flush, EvictTerm, RestartEmpty), "TTLs differ, and Redis forgets the longest")
 	forgets := p.has(Flush) || p.has(Del) && p.has(EvictTerm)
 	silent := p.has(Partition, OneWay, Slow, Freeze, Suspend, Failover, Restart, RestartEmpty, Deafen) || p.Delayed+p.Late+p.Deaf > 0 || p.Lost*(1-p.Noticed) > 0
 	breaks(forgets && p.Empty < ttl && silent, "everything is forgotten while the leader cannot hear the roll-call")
