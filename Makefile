@@ -19,6 +19,9 @@ SHORT_FLAGS   ?= -short -count=1 -timeout=$(SHORT_TIMEOUT)
 COVER_FLAGS   ?= -count=1 -timeout=$(TEST_TIMEOUT)
 ARGS          ?=
 
+# Packages without a goroutine, of which the race detector has nothing to say.
+PURE := /internal/(cron|lease|membership|schedule|proof/(oracle|sim))$$
+
 # Benchmarks to run, for how long each, how often.
 BENCH         ?= .
 BENCH_TIME    ?= 1s
@@ -65,7 +68,10 @@ demo: ## Run a small fleet with an embedded Redis; FOR=20s ends it after that
 
 .PHONY: test
 test: setup ## Test every module with the race detector, on real redis-servers too
-	$(call each,$(GO) test $$newest $(TEST_FLAGS) $(ARGS) ./...)
+	$(call each,packages=$$($(GO) list ./...) && status=0; \
+		$(GO) test $$newest $(TEST_FLAGS) $(ARGS) $$(echo "$$packages" | grep -vE '$(PURE)') || status=1; \
+		[ "$$module" != . ] || $(GO) test $$newest $(filter-out -race,$(TEST_FLAGS)) $(ARGS) $$(echo "$$packages" | grep -E '$(PURE)') || status=1; \
+		[ $$status = 0 ])
 
 .PHONY: test-short
 test-short: ## Test what needs nothing but Go, without the race detector

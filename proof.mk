@@ -6,6 +6,9 @@ SEED    ?=
 PROFILE ?=
 OUT     ?=
 
+# All of it is of the newest versions, as `make test`.
+sim virtual fleet matrix bugs mutate fuzz: export GOFLAGS := $(GOFLAGS) $(NEWEST)
+
 # Simulated years of the decisions. Each profile is played at least once, however small YEARS is. PROFILE is a profile, or how the
 # names of some begin: PROFILE=random runs those that each seed draws anew.
 YEARS ?= 3
@@ -39,8 +42,8 @@ matrix: setup ## Run the script and scenario suites on this redis-server, Redis 
 bugs: setup ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=text chooses by name, WORKERS, OUT
 	$(GO) run ./internal/proof/cmd/bugs $(if $(BUG),-bug '$(BUG)') $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-json $(OUT)/bugs.json)
 
-# What is broken by machine: lease, membership, plan, cron, term, slots, lua-lease, lua-tasks, lua-registry, or all. term and slots
-# build the whole package for each mutant, which takes its time.
+# What is broken by machine: lease, membership, schedule, cron, term, lua-lease, lua-tasks, lua-registry, or all. term builds
+# the whole package for each mutant, which takes its time.
 TARGETS ?=
 
 .PHONY: mutate

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What CI runs, called by `make ci`: the checks, the tests, those of the lowest Go and go-redis, the demo, and a bounded slice of the proof: every seeded
-# bug, two simulated years of the decisions, and as much of thirty simulated days of the full stack as 80 s
+# bug, a simulated year of the decisions, and as much of thirty simulated days of the full stack as 60 s
 # hold. All of them even after a failure. Fails if any failed.
 set -uo pipefail
 
@@ -34,8 +34,8 @@ step make lint
 step make test
 step make floor SHORT_FLAGS=-count=1 PACKAGES="./tenuretest ./examples/quickstart"
 step make bugs
-step bounded 400 make sim YEARS=2
-step bounded 400 make virtual DAYS=30 WALL=80s
+step bounded 400 make sim YEARS=1
+step bounded 400 make virtual DAYS=30 WALL=60s
 step bounded 120 make demo FOR=20s
 
 printf '\n### in all: %d s\n' "$SECONDS"
