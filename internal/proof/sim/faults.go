@@ -129,10 +129,7 @@ func (c *Cluster) strikeNow(s *strike) {
 		p.frozen = max(p.frozen, c.now+s.between(0, ttl*5/3))
 		p.taint()
 	case Suspend:
-		d := s.between(0, ttl*5/3)
-		p.frozen = max(p.frozen, c.now+d)
-		p.taint()
-		p.mono -= d
+		p.suspend(c.now + s.between(0, ttl*5/3))
 	case WallSet:
 		p.wall += s.between(-time.Hour, time.Hour)
 	case Slow:

@@ -24,6 +24,7 @@ type instance struct {
 	cutTill  time.Duration // partitioned until then
 	muteTill time.Duration // deaf to replies until then
 	frozen   time.Duration // stands still until then
+	asleep   time.Duration // its machine is suspended until then
 	timer    time.Duration // the youngest one
 	expected int           // answers about the lease that come within milliseconds
 	mono     time.Duration // offset of the monotonic clock
@@ -71,13 +72,21 @@ func (p *instance) believes() bool {
 // awake: it is there and does not stand still.
 func (p *instance) awake() bool { return !p.down && p.cluster.now >= p.frozen }
 
+// suspend puts the machine to sleep. Its monotonic clock stands still meanwhile, once if it is
+// asleep already.
+func (p *instance) suspend(till time.Duration) {
+	p.mono -= max(0, till-max(p.cluster.now, p.asleep))
+	p.asleep, p.frozen = max(p.asleep, till), max(p.frozen, till)
+	p.taint()
+}
+
 func (p *instance) cut() bool { return p.cluster.now < p.cutTill }
 
 // boot starts the process, which remembers nothing.
 func (p *instance) boot() {
 	c := p.cluster
 	c.checks.booting(p)
-	p.down, p.stopping, p.cutTill, p.muteTill, p.frozen, p.reach = false, false, 0, 0, 0, c.master
+	p.down, p.stopping, p.cutTill, p.muteTill, p.frozen, p.asleep, p.reach = false, false, 0, 0, 0, 0, c.master
 	p.ended, p.timer, p.expected, p.asked = 0, 0, 0, c.now
 	p.ear = ear{at: c.master, due: p.ear.due}
 	c.disturb(c.now + 500*time.Millisecond)

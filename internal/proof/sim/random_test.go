@@ -65,6 +65,25 @@ func TestDrawnProfiles(t *testing.T) {
 	}
 }
 
+// TestSuspensionsOverlap: a machine that is suspended five times before it wakes up loses the time
+// that passes, and no more: its monotonic clock never goes back, or it would sleep on for that long.
+func TestSuspensionsOverlap(t *testing.T) {
+	p := named(t, "random: minutes")
+	if c := New(Options{Seed: 3869, Profile: p}).Run(); c.Wrong != "" {
+		t.Errorf("at %v: %s", c.At, c.Wrong)
+	}
+	c := New(Options{Seed: 1, Profile: p})
+	a := c.instances[0]
+	before := a.reading().Mono
+	for _, at := range []time.Duration{1, 2, 3} {
+		c.now = at * time.Second
+		a.suspend(c.now + 5*time.Second)
+		if c.now = a.frozen; a.reading().Mono != before+time.Second {
+			t.Errorf("the monotonic clock reads %v at %v, want %v", a.reading().Mono, c.now, before+time.Second)
+		}
+	}
+}
+
 // TestP2_DrawnProfilesFindWhatNoListHad: faults that met in no listed profile, among them a clock
 // set back, made a token go back that a late request, a refused renewal or a release had named. A
 // few thousand seeds found it, and the rule memory-ended fixes it.
@@ -73,7 +92,7 @@ func TestP2_DrawnProfilesFindWhatNoListHad(t *testing.T) {
 		profile string
 		seed    uint64
 	}{
-		{"random: minutes", 1230}, // a late request
+		{"random: minutes", 13465}, // a late request
 		{"random: minutes, tasks too", 1190},
 		{"random: minutes", 3702},
 	} {
