@@ -7,8 +7,7 @@ import (
 
 // ACLRules returns the rights that a Redis user needs for everything in the namespace, and for each
 // LeaderKey outside of it, as arguments of ACL SETUSER: keys, the channels of hints, and each
-// command by name. Nothing in it is wider than what tenure calls. It grants no user a name or a
-// password:
+// command by name. They allow no more than tenure uses. They contain no name and no password:
 //
 //	ACL SETUSER app reset on >password <rules>
 //
@@ -18,13 +17,15 @@ import (
 // SafetyOptions.EmptyHistoryWait). Without the channel of <namespace>:instance:* a check of the
 // subscription shows only that it is connected, not that it is connected to the server that the
 // scripts run on. Without info a restart or failover of Redis is not noticed
-// (ElectionStatus.HistoryWitness). Some options of the client make go-redis send more as it
-// connects, and need a right more: ClientName +client|setname, DB +select, and ReadOnly of a
-// cluster +readonly. A client of Sentinel needs no more of the data servers; what it may ask the
-// Sentinels is their own user's.
+// (ElectionStatus.HistoryWitness).
 //
-// For a namespace or key that Options would refuse the error is that of New: errors.As finds an
-// *OptionError in it.
+// Some options of the client make go-redis send more commands as it connects. They need one more
+// right each: ClientName +client|setname, DB +select, and ReadOnly of a cluster +readonly. A client
+// of Sentinel needs no more on the data servers. Its rights on the Sentinels are those of another
+// user, which these rules do not cover.
+//
+// If Options would refuse the namespace or a key, ACLRules returns the error that New returns:
+// errors.As finds an *OptionError in it.
 func ACLRules(namespace string, leaderKeys ...string) ([]string, error) {
 	var c checker
 	c.namespace("Namespace", namespace)

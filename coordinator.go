@@ -25,8 +25,9 @@ type backend struct {
 	listen   func(ctx context.Context, a store.Audience) // blocks until ctx is done
 }
 
-// Coordinator is one process's part in everything: it registers, elects, beats, and while it leads
-// it sweeps and runs tasks. Its methods are safe for concurrent use.
+// Coordinator is one process's part in everything: it registers the instance, campaigns, sends
+// heartbeats, and while it leads it sweeps the registry and runs tasks. Its methods are safe for
+// concurrent use.
 type Coordinator struct {
 	opts     Options
 	bus      *eventBus
@@ -44,11 +45,12 @@ type Coordinator struct {
 	start func(*Elector) // while Run goes on: runs a role
 }
 
-// New returns a coordinator on Redis. It refuses bad options with all problems at once, and a
-// client that cannot serve: nil, a *redis.Ring, a *redis.ClusterClient without a hash tag in the
-// namespace. It does not talk to Redis.
+// New returns a coordinator on Redis. It refuses bad options, with all problems at once, and a
+// client that cannot serve: nil, a *redis.Ring, or a *redis.ClusterClient if the namespace has no
+// hash tag. It does not talk to Redis.
 //
-// Give it a client of its own: a pool that the application exhausts delays everything but renewals.
+// Give tenure a client of its own. If the application exhausts a shared pool, everything but
+// renewals is delayed.
 func New(rdb redis.UniversalClient, opts Options) (*Coordinator, error) {
 	var c checker
 	opts = opts.complete(&c)
@@ -99,18 +101,19 @@ func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)
 // IsLeader reports whether this process leads the default role now; see Elector.IsLeader.
 func (c *Coordinator) IsLeader() bool { return c.elector.IsLeader() }
 
-// Elector is the elector of the default role.
+// Elector returns the elector of the default role.
 func (c *Coordinator) Elector() *Elector { return c.elector }
 
-// Registry is the registry of instances.
+// Registry returns the registry of instances.
 func (c *Coordinator) Registry() *Registry { return c.registry }
 
-// Tasks is the scheduler of leader-only tasks, of the default role and of those that are added.
+// Tasks returns the scheduler of leader-only tasks, those of the default role and of every added
+// one.
 func (c *Coordinator) Tasks() *TaskScheduler { return c.tasks }
 
-// Options returns the options that this coordinator goes by: those that New was given, with every
-// default filled in, and what Registry.Update has changed since. It is a copy, without what is
-// secret, that New would accept.
+// Options returns the options in effect: those that New was given, with every default filled in,
+// and with the changes by Registry.Update. It is a copy that holds no secrets, and New would accept
+// it.
 func (c *Coordinator) Options() Options {
 	o := c.opts
 	o.random, o.secret = nil, nil
@@ -121,14 +124,14 @@ func (c *Coordinator) Options() Options {
 	return o
 }
 
-// InstanceID is the ID that this process goes by.
+// InstanceID returns the ID of this process.
 func (c *Coordinator) InstanceID() string { return c.opts.InstanceID }
 
-// AddRole adds the election of a further role: the same identity, subscription and Run. Its work is
-// opts.Lead. It may be called before and during Run; from its stop on it returns ErrStopped.
-// opts.Role may be left empty; it is for NewElector and for the default role. A role that is there
-// already is refused, with an *OptionError. FailFast is for what Run begins with: a role that is
-// added later tries for ever.
+// AddRole adds the election of a further role, with the same identity, subscription and Run. Its
+// leader work is opts.Lead. opts.Role may be left empty; if it is set, it must be name. AddRole may
+// be called before and during Run. Once Run has been told to stop, it returns ErrStopped. It
+// returns an *OptionError if there is such a role already, or if an option is bad. FailFast applies
+// to the roles with which Run begins: a role that is added later tries for ever.
 func (c *Coordinator) AddRole(name string, opts ElectionOptions) (*Elector, error) {
 	var check checker
 	if name == "" {
@@ -188,22 +191,23 @@ func (c *Coordinator) Role(name string) (*Elector, bool) {
 // in which they were added.
 func (c *Coordinator) Roles() []*Elector { return slices.Clone(c.all()) }
 
-// Observe calls fn with every event from now on, in order, from one goroutine at a time, until stop
-// is called, which does not wait for a call of fn that is under way. A slow fn delays nobody:
-// beyond a backlog of 1,024 events the oldest are dropped, and Event.Missed of the next one counts
-// them. A panic of fn is swallowed.
+// Observe calls fn with every event from now on, in order and one call at a time, until stop is
+// called. stop does not wait for a call of fn that is under way. A slow fn delays nobody: beyond a
+// backlog of 1,024 events the oldest are dropped, and Event.Missed of the next one counts them. A
+// panic of fn is swallowed.
 func (c *Coordinator) Observe(fn func(Event)) (stop func()) { return c.bus.observe(fn) }
 
-// Run registers this process, beats, campaigns for the default role and every further one, and
-// while it leads runs the given work, the registered tasks and the sweeps. It blocks until ctx is
-// done and then drains: each term ends, its work is awaited, its lease released, and the process
-// deregisters. Running tasks may finish, for at most 3/4 of ShutdownTimeout, before their context
-// is cancelled.
+// Run registers this process, sends heartbeats, and campaigns for the default role and every
+// further one. While it leads it runs the given work, the registered tasks and the sweeps. It
+// blocks until ctx is done and then drains: each term ends, its work is awaited, its lease is
+// released, and the process deregisters. Running tasks may finish, for at most 3/4 of
+// ShutdownTimeout, before their context is cancelled.
 //
-// Run returns nil after a requested stop, ErrDrainTimeout if something of ours still runs after
-// ShutdownTimeout (the error says what), the first error of Redis with FailFast, and
-// ErrMisconfigured for a nil LeadFunc. Run may be called once. A second call returns ErrRunning
-// while the first is running, and ErrStopped once the first has been told to stop.
+// Run returns nil after a requested stop, and ErrDrainTimeout if something that it started still
+// runs after ShutdownTimeout (the error lists it). With FailFast it returns the first error of
+// Redis. For a nil LeadFunc it returns ErrMisconfigured. Run may be called once. A second call
+// returns ErrRunning while the first is running, and ErrStopped once the first has been told to
+// stop.
 func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	for _, work := range lead {
 		if work == nil {

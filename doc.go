@@ -65,11 +65,15 @@
 // # Limits
 //
 // A callback that ignores its context goes on running when the term is over: its token fences it,
-// nothing else does. On an empty Redis nobody is granted a lease for EmptyHistoryWait, 250 ms; on
-// one that is younger than the longest TTL known not before it is that old; and on one that was
-// promoted from a replica not for that TTL. Across a FLUSHALL the promise about IsLeader needs a
-// leader that can be reached, or EmptyHistoryWait set to LeaseTTL. With Redis replication it needs
-// min-replicas-to-write or a FailoverMargin (SafetyOptions). Give tenure a Redis client of its own.
+// nothing else does. Give tenure a Redis client of its own.
+//
+// Some waits keep a second leader away. On an empty Redis no lease is granted for EmptyHistoryWait
+// (250 ms). On a Redis that is younger than the longest TTL known, none is granted until it is that
+// old. After the promotion of a replica, none is granted for that TTL.
+//
+// Across a FLUSHALL the promise about IsLeader needs a leader that can be reached, or
+// EmptyHistoryWait set to LeaseTTL. With Redis replication it needs min-replicas-to-write or a
+// FailoverMargin (SafetyOptions).
 //
 // # Compatibility
 //

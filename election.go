@@ -88,7 +88,7 @@ func (e *Elector) Term() (Term, bool) {
 	return TermFrom(t.ctx)
 }
 
-// Role is the role that is elected, "" for the default one.
+// Role returns the role that is elected, "" for the default one.
 func (e *Elector) Role() string { return e.loop.opts.Role }
 
 // Status returns the cached state of this elector.
@@ -155,18 +155,19 @@ func (e *Elector) Resign(ctx context.Context) error {
 	}
 }
 
-// Do calls fn if this process leads, and returns its error as it is. It is for what a handler may
-// do only on the leader: unlike an IsLeader before it, the lease is not released before fn has
-// returned, as with leader work. It asks Redis nothing and never blocks for longer than fn does.
+// Do calls fn if this process leads, and returns fn's error as it is. Use it in handlers that may
+// act only on the leader. A check of IsLeader before the action leaves a gap; with Do the lease is
+// not released before fn has returned, as with leader work. Do asks Redis nothing and never blocks
+// for longer than fn does.
 //
-// The context of fn has the values and the deadline of ctx. It ends with ctx, and with the term:
-// context.Cause says then why, see Term.Context. fn should return soon after that. Hand term.Token
-// to what fn writes to.
+// The context of fn has the values and the deadline of ctx. It ends with ctx and with the term;
+// context.Cause says which, see Term.Context. fn must return soon after that. Hand term.Token to
+// what fn writes to.
 //
-// If this process does not lead, Do returns ErrNotLeader, with the ID of the leader in its text if
-// that is known (see ElectionStatus.Leader), and fn is not called; so also from the end of the term
-// on, while its work drains. If ctx is done already, Do returns its cause. fn runs in the goroutine
-// of the caller, so that a panic of it passes to the caller, and the term goes on.
+// If this process does not lead, Do returns ErrNotLeader and does not call fn. The text of the
+// error has the ID of the leader if that is known (see ElectionStatus.Leader). A term that is over
+// but still drains does not lead. If ctx is done already, Do returns its cause. fn runs in the
+// goroutine of the caller: a panic of fn passes to the caller, and the term goes on.
 func (e *Elector) Do(ctx context.Context, fn func(ctx context.Context, term Term) error) error {
 	if fn == nil {
 		return fmt.Errorf("%w: Do got a nil function", ErrMisconfigured)
@@ -192,14 +193,14 @@ func (e *Elector) notLeader() error {
 
 // Observe calls fn with every event of this election from now on, until stop is called, and with
 // those of the subscription to hints, which all elections of the process share. It does not call fn
-// with the events of other roles, of the registry and of tasks: Coordinator.Observe does. All else
-// is as there.
+// with the events of other roles, of the registry and of tasks: Coordinator.Observe does. Otherwise
+// it works like Coordinator.Observe.
 func (e *Elector) Observe(fn func(Event)) (stop func()) { return e.loop.bus.observe(fn) }
 
-// Run campaigns until ctx is done, for ever anew after each term, and runs the given leader work
-// during each. It returns nil after a requested stop, ErrDrainTimeout if something of ours still
-// runs after ShutdownTimeout (the error says what), the first error of Redis with FailFast, and
-// ErrMisconfigured for a nil LeadFunc.
+// Run campaigns until ctx is done, anew after each term, and runs the given leader work during
+// each. It returns nil after a requested stop, and ErrDrainTimeout if something that it started
+// still runs after ShutdownTimeout (the error lists it). With FailFast it returns the first error
+// of Redis. For a nil LeadFunc it returns ErrMisconfigured.
 //
 // Run may be called once. A second call returns ErrRunning while the first is running, and
 // ErrStopped once the first has returned. It returns ErrRunning as well if a coordinator runs this

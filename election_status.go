@@ -9,7 +9,7 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// ElectionState is where an elector stands.
+// ElectionState is the state of an elector.
 type ElectionState string
 
 // The states of an elector.
@@ -46,20 +46,20 @@ var refusals = map[string]WaitReason{
 type ElectionStatus struct {
 	Role  string        `json:"role"`
 	State ElectionState `json:"state"`
-	// Token is that of the term that is on; 0 without one. Deadline is when it ends unless it is
-	// renewed.
+	// Token is the fencing token of the current term, 0 without one. Deadline is when that term
+	// ends unless it is renewed; zero without one.
 	Token    int64     `json:"token"`
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Leader is the instance that held the lease at the last answer of Redis, "" if nobody did, or
-	// if that lease must have ended since without another answer: nothing is known then.
-	// LeaderToken is its token, 0 for a foreign client. While this candidate does not campaign it
-	// asks once per RetryInterval, and when it hears that a lease was granted.
+	// Leader is the instance that held the lease at the last answer of Redis. "" means that nobody
+	// held it, or that this lease must have ended since without another answer, so that the leader
+	// is not known. LeaderToken is its token, 0 for a foreign client. While this candidate does not
+	// campaign, it asks once per RetryInterval, and when a hint says that a lease was granted.
 	Leader      string `json:"leader"`
 	LeaderToken int64  `json:"leader_token"`
 	// LastAnswer is when Redis last gave a usable answer; zero: never.
 	LastAnswer time.Time `json:"last_answer,omitzero"`
-	// Waiting says why this candidate does not lead, "" for none of the reasons. EventWaiting
-	// reports each change.
+	// Waiting says why this candidate does not lead; "" if none of the reasons applies.
+	// EventWaiting reports each change.
 	Waiting WaitReason `json:"waiting"`
 	// WaitingUntil is when that may change, by this machine's clock: when the lease ends unless it
 	// is renewed, or when leases are granted again. Zero if that is not known.
@@ -71,8 +71,8 @@ type ElectionStatus struct {
 	Subscription Subscription `json:"subscription"`
 	// CallsInFlight counts the calls to Redis that have not returned, abandoned ones included.
 	CallsInFlight int `json:"calls_in_flight"`
-	// Err is the last error of Redis, nil again after a usable answer; or what the health check
-	// says, while that keeps it from campaigning (ErrWorkFailed).
+	// Err is the last error of Redis, nil again after a usable answer. While the health check keeps
+	// this candidate from campaigning, it is the error of that check (ErrWorkFailed).
 	Err error `json:"-"`
 }
 

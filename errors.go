@@ -16,11 +16,11 @@ var (
 	ErrNoLeader = errors.New("tenure: no leader")
 	// ErrNotLeader: the call needs this process to lead, and it does not.
 	ErrNotLeader = errors.New("tenure: not the leader")
-	// ErrLost: the term ended without our will: Redis refused a renewal, or no renewal succeeded in
-	// time (ErrExpired).
+	// ErrLost: the term ended against the will of this process: Redis refused a renewal, or no
+	// renewal succeeded in time (ErrExpired).
 	ErrLost = errors.New("tenure: leadership lost")
-	// ErrExpired: no renewal succeeded in time, so that the term ended before its lease could. It
-	// is ErrLost as well. Redis may be away, or this process was paused.
+	// ErrExpired: no renewal succeeded in time, so the term ended before its lease could. It
+	// matches ErrLost as well. Redis may be away, or this process was paused.
 	ErrExpired = fmt.Errorf("%w: no renewal succeeded in time", ErrLost)
 	// ErrResigned: the term ended because this process gave it up while it went on running. Leader
 	// work returns it to resign.
@@ -28,33 +28,34 @@ var (
 	// ErrWorkFailed: the term was given up because leader work, or the health check, failed or
 	// hung.
 	ErrWorkFailed = errors.New("tenure: leader work failed")
-	// ErrUnreachable: Redis gave no usable answer. Nothing is known, nothing is lost.
+	// ErrUnreachable: Redis gave no usable answer. Whether the call took effect is not known. It
+	// ends no term.
 	ErrUnreachable = store.ErrUnreachable
-	// ErrStopped: the call came after, or the term ended by, a requested stop.
+	// ErrStopped: Run has been told to stop. The call came after that, or the term ended by it.
 	ErrStopped = errors.New("tenure: stopped")
 	// ErrMisconfigured: options, rights or keys are wrong; the error says what is wrong and how to
 	// fix it.
 	ErrMisconfigured = store.ErrMisconfigured
-	// ErrDrainTimeout: Run returned while something of ours was still running. It comes as a
-	// *DrainError, which lists what.
+	// ErrDrainTimeout: Run returned although something that it had started was still running. It
+	// comes as a *DrainError, which lists what runs.
 	ErrDrainTimeout = errors.New("tenure: still running at the end of the shutdown timeout")
-	// ErrRunning: Run was called while it goes on, or on an elector that a coordinator runs.
+	// ErrRunning: Run was called while it is running, or on an elector that a coordinator runs.
 	ErrRunning = errors.New("tenure: already running")
 	// ErrNotFound: there is no such instance or task.
 	ErrNotFound = store.ErrNotFound
 	// ErrTruncated: a listing stopped at its cap; what was read is returned beside the error.
 	ErrTruncated = errors.New("tenure: listing truncated")
-	// ErrAbandoned: a run of a task was given up, since its leader did not report its end and the
-	// task is not to be run again (see Task.Abandoned). It may have ended well all the same. It
-	// comes with EventTaskFailed alone.
+	// ErrAbandoned: a run of a task was given up, because its leader did not report its end and the
+	// task must not run again (see Task.Abandoned). The run may have succeeded all the same. Only
+	// EventTaskFailed carries this error.
 	ErrAbandoned = errors.New(schedule.AbandonedText)
-	// ErrFenced: a newer leader has written to the record; nothing was changed. It comes with
-	// EventTaskBlocked alone.
+	// ErrFenced: a newer leader has written to the record, and nothing was changed. Only
+	// EventTaskBlocked carries this error.
 	ErrFenced = errors.New("tenure: fenced by a newer leader")
 )
 
-// DrainError is the error of Run if something of ours still runs at the end of ShutdownTimeout,
-// that of Resign if the work of the term does, and that of EventOverrun. It is ErrDrainTimeout.
+// DrainError lists what still runs at the end of ShutdownTimeout. Run returns it, Resign returns it
+// if the work of the term still runs, and EventOverrun carries it. It matches ErrDrainTimeout.
 type DrainError struct {
 	Running []string // what still runs, for people: "leader work main.lead", "2 calls to Redis"
 }
@@ -147,7 +148,7 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("tenure: panic: %v", e.Value)
 }
 
-// Unwrap gives the value of the panic if it was an error.
+// Unwrap returns the value of the panic if it was an error, and nil otherwise.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err

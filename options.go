@@ -83,34 +83,34 @@ func (o ElectorOptions) whole() Options {
 
 // ElectionOptions configure the election of one role.
 type ElectionOptions struct {
-	// Role is what is being led: [A-Za-z0-9._-]{1,128}, not "since", "term", "terms" or "events".
-	// "" is the default role. Coordinator.AddRole takes the name beside the options.
+	// Role names what is led: [A-Za-z0-9._-]{1,128}, not "since", "term", "terms" or "events". ""
+	// is the default role. Coordinator.AddRole takes the name beside the options.
 	Role string
-	// LeaderKey is the key of the lease if it is not <Namespace>:leader or
-	// <Namespace>:leader:<Role>, to share one with another program. All candidates of a role must
-	// use the same key. It, and what is derived from it (:since, :term, :terms, :events), must be
-	// no other key of the namespace.
+	// LeaderKey is the key of the lease. Set it to share a lease with another program. Default
+	// <Namespace>:leader for the default role, else <Namespace>:leader:<Role>. All candidates of a
+	// role must use the same key. Neither it nor the keys that are derived from it (:since, :term,
+	// :terms, :events) may be another key of the namespace.
 	LeaderKey string
-	// LeaseTTL is what a lease is granted for, whole milliseconds between 300 ms and 24 h. Default
-	// 30 s.
+	// LeaseTTL is how long a lease is granted for: whole milliseconds between 300 ms and 24 h.
+	// Default 30 s.
 	LeaseTTL time.Duration
 	// RenewInterval is the mean interval between renewals, at least 10 ms. Default LeaseTTL/3. Two
 	// of them must fit before the point at which a term that is not renewed is cancelled: 1.1 ·
 	// RenewInterval ≤ (L − g)/2, where L = LeaseTTL − DriftMargin − 2 ms and g = max(50 ms,
 	// LeaseTTL/50).
 	RenewInterval time.Duration
-	// RetryInterval is the longest sleep of a follower, which otherwise wakes when the lease it
-	// knows of ends, and for how long this process stands back after it resigned. Default
-	// LeaseTTL/2, between 10 ms and LeaseTTL.
+	// RetryInterval is the longest sleep of a follower, between 10 ms and LeaseTTL. Default
+	// LeaseTTL/2. A follower wakes earlier if the lease that it knows of ends, or if a hint
+	// arrives. It is also the time for which this process stands back after it has resigned.
 	RetryInterval time.Duration
 	// Safety holds the waits and margins that the promise about IsLeader rests on.
 	Safety SafetyOptions
-	// Health is called every RenewInterval in a goroutine of its own, bounded by RenewInterval.
-	// While its last answer was an error, or none came in time, this candidate gives its term up
-	// and does not campaign. After a term that was given up for it this process stands back as it
-	// does after failed work, see LeadFunc.
+	// Health is called every RenewInterval, in a goroutine of its own and with a context that ends
+	// after RenewInterval. If it returns an error, or does not return in time, this candidate gives
+	// its term up, and it does not campaign until a later call returns nil. After such a term this
+	// process stands back as it does after failed work, see LeadFunc. Nil: no check.
 	Health func(context.Context) error
-	// Lead is leader work of this role, beside what is passed to Run.
+	// Lead is leader work of this role, beside the work that is passed to Run.
 	Lead []LeadFunc
 }
 
@@ -120,13 +120,13 @@ type SafetyOptions struct {
 	// DriftMargin is how far Redis's clock may run ahead of ours within a LeaseTTL. Default max(1 %
 	// of LeaseTTL, 10 ms), at most LeaseTTL/2. Off: the clocks must run at the same rate.
 	DriftMargin time.Duration
-	// EmptyHistoryWait is how long nobody is granted a lease on a Redis without any history of this
-	// role, while living leaders are asked to renew. Each must have renewed by then, which takes (3
-	// + ⌈roles / 800⌉) round trips with the roles of its process: EventRollCallSlow warns if that
-	// is more than half of the wait. Default 250 ms, at most 24 h. If it is LeaseTTL, no two lead
-	// across a FLUSHALL even if the leader is out of reach, or does not hear the question: its
-	// subscription is down, or its user has no right to the channel. Off: two may lead across every
-	// FLUSHALL.
+	// EmptyHistoryWait is how long no lease is granted on a Redis that has no history of this role.
+	// Living leaders are asked to renew meanwhile: the roll-call. Each must have renewed by then,
+	// which takes (3 + ⌈roles / 800⌉) round trips with the roles of its process. EventRollCallSlow
+	// warns if that is more than half of the wait. Default 250 ms, at most 24 h. If it is LeaseTTL,
+	// no two lead across a FLUSHALL even if the leader cannot be reached, or does not hear the
+	// roll-call because its subscription is down or its user has no right to the channel. Off: two
+	// may lead across every FLUSHALL.
 	EmptyHistoryWait time.Duration
 	// HoldOff is the least time for which no lease is granted after Redis has lost data. The
 	// longest of HoldOff, LeaseTTL and those that other candidates of the role have named applies.
@@ -176,12 +176,12 @@ type RegistryOptions struct {
 
 // TaskOptions configure the scheduler.
 type TaskOptions struct {
-	// Middleware wraps the TaskFunc of each task that is registered: the first one is called first,
-	// and calls the next. It is called by Register, once a task, and must return a TaskFunc. What
-	// that returns is the result of the attempt; TaskRun.Task says which task it is.
+	// Middleware wraps the TaskFunc of each registered task. The first one is called first, and
+	// calls the next. Register calls each once per task, and it must return a TaskFunc, whose
+	// result is the result of the attempt. TaskRun.Task says which task it is.
 	Middleware []func(next TaskFunc) TaskFunc
-	// History is how many ended runs are kept of each task, for Runs; the leader's own number
-	// counts. At most 1000; default 100. Negative: none is added.
+	// History is the number of ended runs that are kept of each task, for Runs. The setting of the
+	// leader applies. At most 1000; default 100. Negative: no run is added.
 	History int
 }
 

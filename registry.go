@@ -15,7 +15,7 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// InstanceState is how an instance stands.
+// InstanceState is the state of an instance.
 type InstanceState string
 
 // The states of an instance. The first three are its own word, which counts while it beats.
@@ -26,15 +26,14 @@ const (
 	InstanceDrifted  InstanceState = "drifted"  // it has been silent for DriftedAfter
 	InstanceDown     InstanceState = "down"     // it has been silent for DownAfter and is about to be removed
 
-	// InstanceUnknown is that of an instance of another program that beats and says something that
-	// is no word. A word of its own that is none of these, such as "dead", is its Status as it
-	// stands, and counts as unknown too.
+	// InstanceUnknown: the instance belongs to another program, beats, and has a status that is not
+	// a word. If its status is a word that is none of these constants, such as "dead", then State
+	// is that word. Counts counts both as unknown.
 	InstanceUnknown InstanceState = "unknown"
 )
 
-// Instance is one process, or what another program wrote of one. Metadata that another program
-// wrote are untrusted, and left out if they are no texts, or more of them than RegistryOptions
-// allow.
+// Instance is the record of one process. If another program wrote it, its metadata are untrusted.
+// They are left out if they are not texts, or if there are more of them than RegistryOptions allow.
 type Instance struct {
 	ID string `json:"instance_id"`
 	// Incarnation tells one start of the process from the next. "" if another program wrote the
@@ -42,13 +41,13 @@ type Instance struct {
 	Incarnation string `json:"incarnation"`
 	// State is one of the constants, or the word of another program: see InstanceUnknown.
 	State InstanceState `json:"state"`
-	// StartedAt and LastHeartbeat are what the record says, in whole seconds of Redis's clock (of
-	// the other program's if that wrote it); zero if it says nothing.
+	// StartedAt and LastHeartbeat come from the record, in whole seconds of Redis's clock, or of
+	// the clock of the other program that wrote it. Zero if the record has none.
 	StartedAt     time.Time `json:"started_at,omitzero"`
 	LastHeartbeat time.Time `json:"last_heartbeat,omitzero"`
-	// Age is the time since the last beat, by Redis's clock. A record of another program counts as
-	// beaten each time a leader saw its heartbeat key, and goes by its own last_heartbeat until a
-	// leader has seen it at all.
+	// Age is the time since the last beat, by Redis's clock. An instance of another program counts
+	// as beaten each time a leader sees its heartbeat key. Until a leader has seen that key, its
+	// own last_heartbeat counts.
 	Age         time.Duration     `json:"-"`
 	WorkerCount int               `json:"worker_count"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
@@ -56,10 +55,10 @@ type Instance struct {
 
 // InstanceQuery narrows a listing. The zero value asks for all.
 type InstanceQuery struct {
-	// States are those to be listed. Empty: every state. InstanceUnknown lists every instance whose
+	// States are the states to list. Empty: every state. InstanceUnknown lists every instance whose
 	// state is none of the other constants. Anything else is refused with an *OptionError.
 	States []InstanceState
-	// Limit is the largest number of instances to list, 100,000 at most. Default: that.
+	// Limit is the largest number of instances to list. Default, and at most, 100,000.
 	Limit int
 }
 
@@ -70,8 +69,8 @@ type Counts struct {
 	Draining  int `json:"draining"`
 	Drifted   int `json:"drifted"`
 	Down      int `json:"down"`
-	Unknown   int `json:"unknown"`   // instances of other programs with a word of their own
-	Total     int `json:"total"`     // of these
+	Unknown   int `json:"unknown"`   // instances of other programs with another status
+	Total     int `json:"total"`     // the sum of the six above
 	Malformed int `json:"malformed"` // entries that are no record of an instance: they are skipped
 }
 
@@ -81,10 +80,10 @@ const (
 	registryBound    = membership.MaxBound
 )
 
-// Registry is the registry of instances: this process beats in it, the leader sweeps it, anybody
-// reads it. Its methods are safe for concurrent use and work without Run. They return as soon as
-// their context is done, with ErrUnreachable and its cause, though the client may go on with a
-// call.
+// Registry is the registry of instances. This process sends its heartbeats to it, the leader sweeps
+// it, anybody reads it. Its methods are safe for concurrent use and work without Run. They return
+// as soon as their context is done, with ErrUnreachable and its cause, though the client may go on
+// with a call.
 type Registry struct {
 	store       store.Registry
 	bus         *eventBus
@@ -132,7 +131,7 @@ func newRegistry(store store.Registry, bus *eventBus, opts Options) *Registry {
 	}
 }
 
-// InstanceUpdate is what Registry.Update changes of the record of this instance. The zero value
+// InstanceUpdate is a change of the record of this instance, for Registry.Update. The zero value
 // changes nothing.
 type InstanceUpdate struct {
 	// WorkerCount is the new number, at most 1,048,576. 0: as it was.
@@ -146,12 +145,13 @@ type InstanceUpdate struct {
 // a flood of them costs no flood of heartbeats.
 const updateSpacing = time.Second
 
-// Update changes what this instance says of itself. It is for while Run goes on; before, it changes
-// what the record says from the start. The record has it at once if the last Update is a second
-// ago, and with the next heartbeat otherwise. Update does not talk to Redis and does not wait.
+// Update changes the record of this instance. Before Run it sets the values with which the record
+// begins. During Run they are sent at once if the last Update is at least a second ago, and with
+// the next heartbeat otherwise. Update does not talk to Redis and does not wait.
 //
-// It returns an *OptionError that is ErrMisconfigured if something is out of its limits, and
-// changes nothing then, and ErrStopped once this instance has left the registry. The map is copied.
+// Update returns an *OptionError, which matches ErrMisconfigured, if a value is out of its limits;
+// nothing is changed then. It returns ErrStopped once this instance has left the registry. The map
+// is copied.
 func (r *Registry) Update(u InstanceUpdate) error {
 	var c checker
 	c.said("InstanceUpdate.", u.WorkerCount, u.Metadata)

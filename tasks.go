@@ -24,35 +24,35 @@ type Task struct {
 	// Role is the role whose leader runs the task; it must have been added (AddRole). Default: the
 	// default role.
 	Role string
-	// Schedule says when it is due. When its Identity changes, the next slot is computed anew: for
-	// Every in step with the last run.
+	// Schedule says when the task is due. If its Identity changes, the next slot is computed anew:
+	// for Every in step with the last run.
 	Schedule Schedule
 	// Run does the work. It must return soon after its context is done: TaskFunc says how soon.
 	Run TaskFunc
-	// Timeout bounds each attempt, at most 30 days. Zero: only the term does.
+	// Timeout bounds each attempt, at most 30 days. Zero: only the end of the term does.
 	Timeout time.Duration
-	// Jitter delays each slot by up to so much; by how much follows from name and slot. At most 24
-	// h, and less than the interval of Every. With any other schedule it should be less than the
-	// time between two slots, or some of them start together.
+	// Jitter is the most by which a slot is delayed. The delay follows from name and slot, so every
+	// leader computes the same one. At most 24 h, and less than the interval of Every. With any
+	// other schedule it should be less than the time between two slots, or some of them start
+	// together.
 	Jitter time.Duration
-	// InitialDelay, at most 30 days, sets the first slot of a task that has no record yet: of Every
-	// to so long after a leader saw the task for the first time, of any other schedule to the first
-	// slot after that. Zero: with Every, one interval.
+	// InitialDelay sets the first slot of a task that has no record yet, at most 30 days. With
+	// Every that slot is InitialDelay after a leader has seen the task for the first time. With any
+	// other schedule it is the first slot after that time. Zero: with Every, one interval.
 	InitialDelay time.Duration
-	// Overlap says what becomes of a slot that is due while the run before it is on. Default
-	// OverlapSkip.
+	// Overlap decides about a slot that is due while the run before it is on. Default OverlapSkip.
 	Overlap OverlapPolicy
-	// Missed says what becomes of slots that were due while nobody led, or Redis could not be
-	// reached. Default MissedRunOnce.
+	// Missed decides about slots that were due while nobody led, or Redis could not be reached.
+	// Default MissedRunOnce.
 	Missed MissedPolicy
 	// Grace is how late a slot may start under MissedSkip, at most 30 days; the jitter comes on
 	// top. Zero: a minute, or LeaseTTL + 30 s if that is longer, so that a failover loses nothing.
 	Grace time.Duration
-	// MaxCatchUp bounds MissedRunAll: of more slots that were missed at a time only the latest run.
-	// Default 100, at most 10,000.
+	// MaxCatchUp bounds MissedRunAll: if more slots than that were missed at a time, only the
+	// latest MaxCatchUp of them run. Default 100, at most 10,000.
 	MaxCatchUp int
-	// Abandoned says what becomes of a run whose leader died, or whose term ended before it
-	// succeeded. Default AbandonedRerun.
+	// Abandoned decides about a run whose leader died, or whose term ended before it succeeded.
+	// Default AbandonedRerun.
 	Abandoned AbandonedPolicy
 	// Retry says how often a failed attempt is repeated within its run. Default: never.
 	Retry RetryPolicy
@@ -75,11 +75,11 @@ type TaskFunc func(ctx context.Context, run TaskRun) error
 // TaskRun says what a TaskFunc runs for.
 type TaskRun struct {
 	Task string
-	// ID is that of the run: the same for all attempts of a leader, another one if another leader
-	// goes on with it.
+	// ID identifies the run: the same for all attempts of a leader, and another one if another
+	// leader goes on with it.
 	ID string
-	// Slot is when it was due, in UTC by Redis's clock: the same for every attempt and rerun. Of a
-	// run outside the schedule it is when that began.
+	// Slot is when the task was due, in UTC by Redis's clock: the same for every attempt and rerun.
+	// For a run outside the schedule it is when that run began.
 	Slot time.Time
 	// Attempt counts from 1, retries and reruns alike. It never repeats for one Slot while the
 	// record survives, and may pass over a number if a leader died.
@@ -88,7 +88,7 @@ type TaskRun struct {
 	Token int64
 }
 
-// OverlapPolicy says what becomes of a slot that is due while the run before it is on. A task never
+// OverlapPolicy decides about a slot that is due while the run before it is on. A task never
 // overlaps itself.
 type OverlapPolicy string
 
@@ -98,36 +98,37 @@ const (
 	OverlapQueue OverlapPolicy = "queue" // one run waits, for the latest such slot, and starts right after
 )
 
-// MissedPolicy says what becomes of slots that nobody took up. What comes due while they are caught
-// up on is caught up on too, as long as the task gets less late by that; after that it is a matter
-// of Overlap: a task slower than its interval would be late for ever.
+// MissedPolicy decides about slots that were due while nobody could run them. Slots that come due
+// during the catching up are caught up on as well, as long as the task gets less late by that.
+// After that OverlapPolicy decides about them: a task slower than its interval would be late for
+// ever.
 type MissedPolicy string
 
 // The policies for missed slots.
 const (
 	MissedRunOnce MissedPolicy = "run_once" // one run for the latest of them; the default
-	MissedSkip    MissedPolicy = "skip"     // none, unless the latest is no later than Grace
+	MissedSkip    MissedPolicy = "skip"     // no run, unless the latest is at most Grace late
 	MissedRunAll  MissedPolicy = "run_all"  // one run each, oldest first, at most MaxCatchUp
 )
 
-// AbandonedPolicy says what becomes of a run that its leader did not bring to an end.
+// AbandonedPolicy decides about a run whose end its leader did not report.
 type AbandonedPolicy string
 
 // The policies for abandoned runs.
 const (
-	// AbandonedRerun, the default: the next leader runs the slot again, but for what Missed then
-	// asks no run for: with MissedSkip if the next slot is due, or the run was interrupted longer
-	// ago than Grace; with MissedRunOnce if two further slots are due. After three leaders died of
-	// the task in a row, it has failed.
+	// AbandonedRerun, the default: the next leader runs the slot again, unless Missed asks for no
+	// run by then. MissedSkip asks for none if the next slot is due, or if the run was interrupted
+	// longer ago than Grace; MissedRunOnce if two further slots are due. After three leaders in a
+	// row have died of the task, the run has failed.
 	AbandonedRerun AbandonedPolicy = "rerun"
-	AbandonedFail  AbandonedPolicy = "fail" // it has failed
+	AbandonedFail  AbandonedPolicy = "fail" // the run has failed
 )
 
-// RetryPolicy says how often a failed attempt is repeated. A run that retries is still on: Overlap
-// applies.
+// RetryPolicy says how often a failed attempt is repeated. The run is still on between attempts:
+// Overlap applies.
 type RetryPolicy struct {
-	// Attempts is how many there are in all, at most 1000, whoever leads meanwhile. One that the
-	// end of its leader or of its term cut short does not count. Default 1.
+	// Attempts is the number of attempts of a run in all, whoever leads; at most 1000, default 1.
+	// An attempt that the end of its leader or of its term cut short does not count.
 	Attempts int
 	// Backoff is the pause before the second attempt, doubled before each further one. Up to half
 	// of it is taken off, at random. A change of the leader does not shorten it. At least 1 ms;

@@ -13,21 +13,23 @@ import (
 // Schedule says when a task is due. Every and Cron return one; any other that is a pure function of
 // its argument will do.
 type Schedule interface {
-	// Next returns the first due time after the given one, which is the slot before it, in UTC. It
-	// must depend on nothing else, and not block: a call that takes more than a second is reported
-	// with ErrMisconfigured, and its task stands still until it returns. It is asked for slots in
-	// the past as well, by one goroutine at a time for each task. The zero time, or one that is not
-	// later, ends the schedule.
+	// Next returns the first due time after the given one, in UTC. The argument is the slot before
+	// it. Next must depend on nothing else and must not block: a call that takes more than a second
+	// is reported with ErrMisconfigured, and its task stands still until it returns. It is called
+	// for past slots as well, from one goroutine at a time for each task. The zero time, or one
+	// that is not later than the argument, ends the schedule.
 	Next(after time.Time) time.Time
-	// Identity tells this schedule from others. The record of the task keeps a hash of it: when it
-	// changes, the next slot is computed anew. It must be the same in every process and after every
-	// restart, so it must change only with what Next returns, and not with wording. "" is refused.
+	// Identity distinguishes this schedule from others. The record of the task keeps a hash of it:
+	// if it changes, the next slot is computed anew. It must be the same in every process and after
+	// every restart, so it must change only with the result of Next, and not with wording. "" is
+	// refused.
 	Identity() string
 }
 
-// Every is due in steps of d, whole milliseconds between 100 ms and ten years, counted from the
-// first slot: across leaders and restarts. That is d after a leader saw the task for the first
-// time, or Task.InitialDelay after it. A bad d is an error of Register.
+// Every returns a schedule that is due every d: whole milliseconds between 100 ms and ten years.
+// The first slot is d after a leader has seen the task for the first time, or Task.InitialDelay
+// after that. All others are counted from it, across leaders and restarts. A bad d is an error of
+// Register.
 func Every(d time.Duration) Schedule { return every{schedule.Every(d)} }
 
 type every struct{ schedule.Every }
@@ -42,14 +44,16 @@ func (e every) problem() string {
 	return ""
 }
 
-// Cron is due by a cron expression of five fields (minute, hour, day of month, month, day of week),
-// or @hourly, @daily (@midnight), @weekly, @monthly or @yearly (@annually). A spec means what it
-// means in Kubernetes and robfig/cron: if the day of the month and the day of the week are both
-// restricted, either is enough, and a step such as */2 restricts. 0 and 7 are Sunday. A step beyond
-// the values of its field is refused: */90 minutes would come once an hour. The zone is UTC, or
-// what is named before it: "CRON_TZ=Europe/Berlin 30 2 * * *". A fixed time that the zone's clock
-// skips comes right after the gap, one that it shows twice comes once. If the hour or the minute
-// begins with a star, what is due in an hour that is repeated comes in both.
+// Cron returns a schedule from a cron expression of five fields (minute, hour, day of month, month,
+// day of week), or from @hourly, @daily (@midnight), @weekly, @monthly or @yearly (@annually). A
+// spec means the same as in Kubernetes and robfig/cron: if the day of the month and the day of the
+// week are both restricted, either is enough, and a step such as */2 restricts. 0 and 7 are Sunday.
+// A step beyond the values of its field is refused: */90 minutes would come once an hour.
+//
+// The zone is UTC, or the one that is named before the fields: "CRON_TZ=Europe/Berlin 30 2 * * *".
+// A fixed time that the clock of the zone skips comes right after the gap; one that it shows twice
+// comes once. If the hour or the minute begins with a star, the slots of a repeated hour come in
+// both.
 //
 // A bad spec is an error of Register. ParseCron is for specs that a user has typed.
 func Cron(spec string) Schedule {
@@ -57,8 +61,8 @@ func Cron(spec string) Schedule {
 	return calendar{Schedule: parsed, spec: spec, err: err}
 }
 
-// ParseCron is Cron with the error at once: it matches ErrMisconfigured and says which field is
-// wrong. The schedule is nil then.
+// ParseCron is Cron with the error at once: the error matches ErrMisconfigured and says which field
+// is wrong, and the schedule is nil then.
 func ParseCron(spec string) (Schedule, error) {
 	parsed, err := cron.Parse(spec)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// RunState is how a run stands, or ended.
+// RunState is the state of a run.
 type RunState string
 
-// How a run stands, or ended.
+// The states of a run.
 const (
 	RunRunning     RunState = "running"     // claimed and not ended; or its leader died and no other has led since
 	RunSucceeded   RunState = "succeeded"   //
@@ -37,11 +37,11 @@ type RunRecord struct {
 	Error      string    `json:"error"` // at most 1 KiB
 }
 
-// TaskStatus is where a task stands, by its record in Redis.
+// TaskStatus is the state of a task, by its record in Redis.
 type TaskStatus struct {
 	Name string `json:"name"`
-	// Known says that this process has registered the task; false: an orphan, of which there is
-	// only a record.
+	// Known reports whether this process has registered the task. If not, it is an orphan, of which
+	// there is only a record.
 	Known bool `json:"known"`
 	// Role is the role whose leader runs it; "" is the default role, or not known.
 	Role string `json:"role"`
@@ -50,18 +50,18 @@ type TaskStatus struct {
 	// Next is the next slot; zero: there is none, or no leader has seen the task yet. One in the
 	// past waits for a leader.
 	Next time.Time `json:"next,omitzero"`
-	// Paused says that slots pass without a run.
+	// Paused reports whether slots pass without a run.
 	Paused bool `json:"paused"`
-	// Running says that a run is on, or was when its leader died.
+	// Running reports whether a run is on, or was when its leader died.
 	Running bool `json:"running"`
 	// Last is the last run; zero: it never ran.
 	Last RunRecord `json:"last,omitzero"`
 	// Skipped counts the slots that were passed over by policy.
 	Skipped int64 `json:"skipped"`
-	// Token is that of the last leader that took the task over.
+	// Token is the fencing token of the last leader that took the task over.
 	Token int64 `json:"token"`
-	// Err says why the record could not be read; in the process that leads also what keeps the task
-	// from going on, until it does. The other tasks are not affected.
+	// Err says why the record could not be read. In the process that leads it also says why the
+	// task stands still, until it goes on. The other tasks are not affected.
 	Err error `json:"-"`
 }
 
@@ -160,8 +160,8 @@ func (s *TaskScheduler) Pause(ctx context.Context, name string) error {
 	return s.pause(ctx, name, true)
 }
 
-// Resume ends a Pause. Slots that have passed are not run; one that nobody has looked at since is
-// missed.
+// Resume ends a Pause. Slots that passed during the pause are not run. A slot that no leader has
+// looked at by then is missed: Task.Missed decides about it.
 func (s *TaskScheduler) Resume(ctx context.Context, name string) error {
 	return s.pause(ctx, name, false)
 }

@@ -48,7 +48,7 @@ report comments "$(
 
 # A condition is "if"; "where" is for places. This lists what may be a condition, and fails nothing: the reader decides.
 echo '==> hint: "where" for "if"'
-git grep -nwiE "(//|--|#).*where (it|there|that|this|no|nobody|somebody|Redis) ([a-z]+ )?(is|was|has|had|does|did|can|could|may|must|[a-z]+s)" \
+git grep -nwiE "(//|--|#).*\bwhere (it|there|that|this|no|nobody|somebody|Redis) ([a-z]+ )?(is|was|has|had|does|did|can|could|may|must|[a-z]+s)" \
     -- '*.go' '*.lua' '*.sh' Makefile ':!tools/lint.sh' || true
 
 # Without this an editor does not find its way into a nested module.
