@@ -67,7 +67,7 @@ func ask[T any](ctx context.Context, g *callGate, call func(context.Context) (T,
 		value T
 		err   error
 		done  chan struct{} // closed when value and err are set
-		first atomic.Bool   // set by the call or by its caller, whoever is through first
+		first atomic.Bool   // set by the call or by its caller: the first of them wins
 	}{done: make(chan struct{})}
 	go catch(func() (err error) { // ends when the client returns; counted in left from when nobody waits for it any more
 		o.value, err = call(ctx)

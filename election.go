@@ -231,7 +231,7 @@ func (e *Elector) Run(ctx context.Context, lead ...LeadFunc) error {
 	return joined(err, e.asked.flush(deadline, questionsLeft), e.loop.bus.flush(deadline), await(listening, deadline, "the subscription to hints"))
 }
 
-// run runs the loop. Whoever waits in Resign hears of its end when the phase says so too.
+// run runs the loop. A waiting Resign returns when the phase says that it ended, too.
 func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time, err error) {
 	defer e.loop.wakeResigners()
 	defer e.phase.Store(phaseStopped)

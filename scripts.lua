@@ -131,13 +131,13 @@ local function write_since(key, since, ttl)
 end
 
 -- note_token notes the highest token that an asker names, if the term hash knows lower ones only: this server has lost data. The
--- next token is then higher, whoever is granted it.
+-- next token is then higher, on any grant.
 local function note_token(key, term, token)
   if token > math.max(term.token, term.known) then note('HSET', key, 'floor', integer(token)) end
 end
 
--- Askers name their own TTL (or HoldOff, if that is longer) and FailoverMargin, and the longest of each is in the term hash: whoever
--- has just started knows it too, and the least careful does not decide for all. It is forgotten when it was not named for long.
+-- Askers name their own TTL (or HoldOff, if that is longer) and FailoverMargin, and the longest of each is in the term hash: a candidate
+-- that has just started knows it too, and the least careful does not decide for all. It is forgotten when it was not named for long.
 -- elsewhere: on a new history its time was another machine's, and is not compared.
 
 -- remembered gives such a duration, or 0 once it was not named for KEPT * period.
@@ -220,7 +220,7 @@ if holder then
   end
 end
 
--- A hold-off that was armed grows to the longest that is known to whoever asks later: the first may not have known of the lease that
+-- A hold-off that was armed grows to the longest that is known to later askers: the first may not have known of the lease that
 -- was lost. An asker that comes after its end counts too, if the longer one would not be over.
 if term.armed > 0 and guard > term.armed then -- rule hold-grows
   term.hold, term.armed = term.hold + guard - term.armed, guard
@@ -229,7 +229,7 @@ if term.armed > 0 and guard > term.armed then -- rule hold-grows
 end
 
 -- Guard: a history that is not the one the term hash was written under, or a server so young that it may have forgotten a lease.
--- While nobody was granted anything, whoever asks adds a longer guard of its own, counted from the first question on.
+-- While nobody was granted anything, each asker adds a longer guard of its own, counted from the first question on.
 local booted -- Unix seconds, if this server is too young for a first election
 if elsewhere or (empty and not unasked and origin ~= '') then
   local arm, length, from = 0, 0, elsewhere and now or term.asked
@@ -539,7 +539,7 @@ if lost then remember(KEYS[2], ARGV[12], lost) end
 return task_answer('claimed', now, task)
 
 --@ retry_task
--- Notes that an attempt of a run has failed and that another one follows, before that begins: whoever leads by then goes on from there.
+-- Notes that an attempt of a run has failed and that another one follows, before that begins: the leader of that time goes on from there.
 -- Begins with a write that a full Redis allows.
 -- ARGV: 1 token, 2 run ID, 3 the next attempt, 4 attempts that have failed, 5 ms until the next one.
 -- Verdicts: ok | gone (no such run) | fenced.
@@ -815,7 +815,7 @@ local function read_hold()
 end
 
 -- read_gone counts who was removed within the window. A removal lies ahead if Redis's clock was set back: it counts from now, as do
--- a thousand of them, and the rest for nothing. Nothing counts for longer, whoever wrote it.
+-- a thousand of them, and the rest for nothing. No entry counts for longer, even a forged one.
 local function read_gone()
   local ahead, set_back = '(' .. integer(now + 1000), {}
   for _, id in ipairs(call('ZRANGEBYSCORE', removed_key, ahead, '+inf', 'LIMIT', 0, 1000)) do

@@ -220,8 +220,8 @@ func (t *liveTerm) stop(cause error) {
 	t.cancel(cause)
 }
 
-// enter lets a section of Do begin, if the term leads. Whoever releases the lease ends the term
-// first and looks at sections then, so that a section is seen or does not begin.
+// enter lets a section of Do begin, if the term leads. A term ends before its lease is released,
+// and the release looks at sections after that: a section is either seen or does not begin.
 func (t *liveTerm) enter() bool {
 	t.sections.Add(1)
 	if t.leading() {

@@ -505,8 +505,9 @@ func (c *Candidate) Vacant(now Reading) {
 	}
 }
 
-// RollCall takes the hint that leaders should renew now. Whoever keeps the lease while its work
-// drains hears it too, and whoever may have been granted one by a reply that is still under way.
+// RollCall takes the hint that leaders should renew now. A candidate that keeps its lease while its
+// work drains heeds it too. So does one that may have been granted the lease by a reply that is
+// still under way.
 func (c *Candidate) RollCall(now Reading) {
 	switch {
 	case c.state == Leading, c.Keeps():

@@ -189,7 +189,7 @@ func (m *Machine) agreed() {
 }
 
 // adopt finds out whether a run was left behind: by another leader, or by this process, which then
-// knows how it ended. Whoever wrote the record before is fenced by now.
+// knows how it ended. The leader that wrote the record before is fenced by now.
 func (m *Machine) adopt(r store.TaskRecord) {
 	m.rerunOf = ""
 	again := m.policy.Abandoned == AbandonedRerun

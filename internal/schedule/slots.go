@@ -159,7 +159,7 @@ func (p *Policy) replan(r store.TaskRecord, now int64) int64 {
 // start is when a slot starts.
 func (p *Policy) start(slot int64) int64 { return slot + p.Delay(slot).Milliseconds() }
 
-// Delay is the jitter of a slot: the same for whoever asks, so that a failover does not draw again.
+// Delay is the jitter of a slot: the same in every process, so that a failover does not draw again.
 func (p *Policy) Delay(slot int64) time.Duration {
 	if p.Jitter <= 0 {
 		return 0

@@ -161,7 +161,7 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 		return answer
 	}
 	if holder := r.Lease.Holder; holder != "" {
-		if r.Rules.Has(Memory) { // beside the lease, which is another's; whoever remembers may not be the next to ask
+		if r.Rules.Has(Memory) { // beside the lease, which is another's; the candidate that remembers may not be the next to ask
 			r.named(now, q.Floor)
 		}
 		answer.Reason, answer.Holder, answer.Wait = "foreign", holder, ms(max(left, 1))
@@ -433,7 +433,7 @@ func (r *Redis) grow(guard int64) bool {
 }
 
 // witness looks at the history of the server: a new one arms the hold-off, once. While nobody was
-// granted anything, whoever asks adds a longer guard of its own. young: the server is younger than
+// granted anything, each asker adds a longer guard of its own. young: the server is younger than
 // that.
 func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64, unasked bool) (armed, young bool) {
 	t, elsewhere := &r.Term, r.elsewhere(facts)
@@ -465,7 +465,7 @@ func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64, unasked bo
 }
 
 // armed notes the hold-off that was armed as the TTL of the term, which may be of a lease that is
-// lost: whoever knows less would shorten the hold.
+// lost: a candidate that knows less would shorten the hold.
 func (r *Redis) armed(ttl, holdOff int64) int64 {
 	if !r.Rules.Has(CarefulClamp) {
 		return ttl

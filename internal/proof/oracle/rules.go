@@ -28,9 +28,9 @@ const (
 	Relic                           // a lease of an older term than the asker's, shown by a promoted replica, is taken back like lost data
 	TTLNamed                        // the longest TTL that askers name counts, for as long as it is named and a while after
 	MarginNamed                     // so does the longest FailoverMargin
-	CarefulClamp                    // what armed a hold-off is known to whoever asks next, so that it does not shorten it
+	CarefulClamp                    // what armed a hold-off is known to the next asker, so that it does not shorten it
 	LongestWait                     // on an empty history the longest wait of all who ask counts, from the first question on
-	HoldGrows                       // a hold-off that was armed grows to the longest that is known to whoever asks later
+	HoldGrows                       // a hold-off that was armed grows to the longest that is known to later askers
 	end
 
 	All = end - 1

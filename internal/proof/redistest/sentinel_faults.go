@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Client returns a client of whoever is the master, closed with the test.
+// Client returns a client of the current master, closed with the test.
 func (s *Sentinel) Client(t TB) *redis.Client {
 	t.Helper()
 	client := redis.NewFailoverClient(s.Options())

@@ -30,7 +30,7 @@ func (c *Cluster) upset(m *message, until time.Duration) {
 
 // leaderBound is the longest that a role may be without a leader after the last fault (P7): the
 // lease that its dead leader left, or that the late request of a dead campaign was granted, runs
-// out; whoever sleeps longest wakes; what it asks first had no answer; it finds that data were lost
+// out; the longest sleeper wakes; what it asks first had no answer; it finds that data were lost
 // and holds off, for a second more if a server is young.
 func (c *Cluster) leaderBound() time.Duration {
 	p := &c.profile

@@ -174,7 +174,7 @@ func (c *Cluster) lostData() {
 	}
 }
 
-// booting: whoever was dead for long enough, under one leader, must have been swept (P9 the other
+// booting: an instance that was dead for long enough, under one leader, must have been swept (P9 the other
 // way round).
 func (k *checker) booting(p *instance) {
 	c, b := k.cluster, &k.beats[p.host]

@@ -15,7 +15,7 @@ import (
 )
 
 // conn is a connection, and as a net.Conn its client end. Network.mu guards it all, but for the
-// fields of the server end, which belong to whoever executes for that server.
+// fields of the server end, which belong to the goroutine that executes for that server.
 type conn struct {
 	net      *Network
 	host     *host

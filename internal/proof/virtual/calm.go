@@ -6,7 +6,7 @@ import "time"
 // happened, these that what should happen has. All of it sleeps in virtual time.
 
 // leaderBound is the longest that a role may be without a leader after the last fault (P7): the
-// lease that its dead leader left runs out; whoever sleeps longest wakes; what it asks first has no
+// lease that its dead leader left runs out; the longest sleeper wakes; what it asks first has no
 // answer; it finds that data were lost, and holds off, for a second more if a server is young.
 func (c *cluster) leaderBound(p profile) time.Duration {
 	ttl := c.pace.ttl

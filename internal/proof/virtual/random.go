@@ -51,7 +51,7 @@ func (p profile) drawn(seed uint64) profile {
 	// lease keeps P1 then.
 	p.wait = has("flush") || has("del") && has("evict-term") || r.IntN(4) == 0
 	if !has("failover", "restart", "restart-empty") && r.IntN(6) == 0 {
-		p.noInfo = true // whoever may not call INFO does not see that the history is another
+		p.noInfo = true // a client without the right to INFO does not see that the history is another
 	}
 	if has("failover", "flush", "evict-term", "restart-empty") { // a token that is lost behind a clock set back is the exception of P2
 		p.faults = slices.DeleteFunc(p.faults, func(f string) bool { return f == "clock-back" })

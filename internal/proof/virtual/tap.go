@@ -59,7 +59,7 @@ func (t *tap) see(now time.Time, host, command string, args []string) {
 	}
 }
 
-// beat takes ZADD of a beat: of whoever asks, or, in a sweep, of one whose heartbeat key was seen.
+// beat takes ZADD of a beat: of the asker, or, in a sweep, of one whose heartbeat key was seen.
 func (t *tap) beat(now time.Time, host string, args []string) {
 	if slices.Contains(args, "XX") { // a sweep looks for its own
 		return

@@ -35,7 +35,7 @@ var hearing = []bug{
 		old: "if c.Keeps() && c.lease.CancelIn(now) <= 0 {", new: "if false {"},
 	{name: "fail fast in a circle", test: "TestFailFastWaitsWithoutAskingInACircle", breaks: "a process that gives up at its start burns a processor until its health check returns", file: "election_loop.go",
 		old: "if !l.unheard { // else", new: "if true { // else", hangs: true},
-	{name: "hearsay before what happened here", test: "TestFloodOfHearsayHidesNothing", breaks: "whoever may publish keeps a slow observer from hearing that this process leads", file: "events.go",
+	{name: "hearsay before what happened here", test: "TestFloodOfHearsayHidesNothing", breaks: "a client that may publish keeps a slow observer from hearing that this process leads", file: "events.go",
 		old: "			if e.Remote {\n				continue\n			}\n", new: ""},
 	{name: "any event makes room", test: "TestFloodOfHearsayHidesNothing", breaks: "the same", file: "events.go",
 		old: "	if heard > 0 {", new: "	if false {"},

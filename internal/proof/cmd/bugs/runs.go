@@ -40,7 +40,7 @@ var runs = []bug{
 		old: "local foreign = task.lease ~= '' and task.lease ~= ARGV[3]", new: "local foreign = false"},
 	{name: "lease in another slot named", in: redisstore, test: "TestLeaseOfAnotherSlot", breaks: "on a Redis Cluster two roles with one task refuse every call for it", file: "internal/redisstore/tasks.go",
 		old: "written && (!s.spread || store.HashTag(lease) == store.HashTag(s.keys.Tasks()))", new: "written"},
-	{name: "lease named as a record says", in: redisstore, test: "TestLeaseOfAnotherSlot", breaks: "whoever writes a record has the leader read any key", file: "internal/redisstore/tasks.go",
+	{name: "lease named as a record says", in: redisstore, test: "TestLeaseOfAnotherSlot", breaks: "a client that writes a record makes the leader read any key", file: "internal/redisstore/tasks.go",
 		old: "written && (!s.spread", new: "(written || lease != \"\") && (!s.spread"},
 	{name: "unreadable lease stops its task", in: redisstore, test: "TestUnreadableLease", breaks: "the error asks for rights to a key that somebody wrote into a record", file: "internal/redisstore/tasks.go",
 		old: "if !errors.Is(err, store.ErrMisconfigured) { // perhaps", new: "if true { // perhaps"},
