@@ -260,7 +260,8 @@ func (r *electionReport) publish(now lease.Reading, candidate *lease.Candidate) 
 	}
 }
 
-// publishDown reports that Redis gives no usable answer, or answers again: in pairs, on leaders and followers alike.
+// publishDown reports that Redis gives no usable answer, or answers again: in pairs, on leaders and
+// followers alike.
 func (r *electionReport) publishDown(candidate *lease.Candidate) {
 	if !r.down {
 		r.bus.publish(Event{Type: EventRedisUp, Role: r.role})

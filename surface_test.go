@@ -170,8 +170,9 @@ func TestSnapshotsOfFarTimes(t *testing.T) {
 	}
 }
 
-// TestSurface: the exported names and their types are those of testdata/surface.txt. They are frozen
-// with the first tag: what is added is added there, by TENURE_UPDATE=1, and nothing else changes.
+// TestSurface: the exported names and their types are those of testdata/surface.txt. They are
+// frozen with the first tag: what is added is added there, by TENURE_UPDATE=1, and nothing else
+// changes.
 func TestSurface(t *testing.T) {
 	const path = "testdata/surface.txt"
 	lines := surface(t)

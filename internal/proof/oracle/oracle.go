@@ -421,8 +421,8 @@ func (r *Redis) clamp(now int64, a Asker, holdOff, guard int64) (left int64) {
 	return left
 }
 
-// grow lengthens a hold-off that was armed by as much as this asker's is longer: it may be the first
-// that knows of a lease which was lost.
+// grow lengthens a hold-off that was armed by as much as this asker's is longer: it may be the
+// first that knows of a lease which was lost.
 func (r *Redis) grow(guard int64) bool {
 	t := &r.Term
 	if !r.Rules.Has(HoldGrows) || t.Armed == 0 || guard <= t.Armed {

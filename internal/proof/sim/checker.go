@@ -174,8 +174,8 @@ func (c *Cluster) lostData() {
 	}
 }
 
-// booting: an instance that was dead for long enough, under one leader, must have been swept (P9 the other
-// way round).
+// booting: an instance that was dead for long enough, under one leader, must have been swept (P9
+// the other way round).
 func (k *checker) booting(p *instance) {
 	c, b := k.cluster, &k.beats[p.host]
 	k.booted[p.host] = c.now

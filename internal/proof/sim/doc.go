@@ -13,8 +13,8 @@
 // What is held against every run: no two processes believe to lead at one instant (P1), tokens
 // strictly increase (P2), a request changes nothing of another campaign (P5), in calm profiles a
 // crash and a hand-over take no longer than promised (P7), nobody that has beaten is swept and
-// every dead instance is (P9), a slot is claimed once, none is lost, none runs before its jitter, no
-// two runs of a task overlap, attempts are numbered, repeated as often as they may be and not
+// every dead instance is (P9), a slot is claimed once, none is lost, none runs before its jitter,
+// no two runs of a task overlap, attempts are numbered, repeated as often as they may be and not
 // before their pause, and what a policy asks no run for has none (P10), only an explicit refusal
 // ends a term as lost (P12). Whenever nothing has gone wrong for longer than its bound, which is
 // computed from the options and the state, somebody leads and goes on leading (P7), everybody asks,

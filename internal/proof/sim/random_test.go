@@ -66,7 +66,8 @@ func TestDrawnProfiles(t *testing.T) {
 }
 
 // TestSuspensionsOverlap: a machine that is suspended five times before it wakes up loses the time
-// that passes, and no more: its monotonic clock never goes back, or it would sleep on for that long.
+// that passes, and no more: its monotonic clock never goes back, or it would sleep on for that
+// long.
 func TestSuspensionsOverlap(t *testing.T) {
 	p := named(t, "random: minutes")
 	if c := New(Options{Seed: 3869, Profile: p}).Run(); c.Wrong != "" {

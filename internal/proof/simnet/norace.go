@@ -2,6 +2,6 @@
 
 package simnet
 
-// Race reports whether the race detector is on: it disturbs the order of goroutines, and a seed need
-// not replay exactly.
+// Race reports whether the race detector is on: it disturbs the order of goroutines, and a seed
+// need not replay exactly.
 const Race = false
