@@ -76,8 +76,8 @@ func TestSuspensionsOverlap(t *testing.T) {
 	c := New(Options{Seed: 1, Profile: p})
 	a := c.instances[0]
 	before := a.reading().Mono
-	for _, at := range []time.Duration{1, 2, 3} {
-		c.now = at * time.Second
+	for i := range 3 {
+		c.now = time.Duration(i+1) * time.Second
 		a.suspend(c.now + 5*time.Second)
 		if c.now = a.frozen; a.reading().Mono != before+time.Second {
 			t.Errorf("the monotonic clock reads %v at %v, want %v", a.reading().Mono, c.now, before+time.Second)
