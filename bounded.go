@@ -12,19 +12,19 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// This file is for what may hang or panic: calls of the Redis client, which may ignore their
-// context, and the application's code. Nobody who must go on calls either directly; what comes of
-// them is left in the mailbox of a loop.
+// This file bounds calls that may hang or panic: calls of the Redis client, which may ignore their
+// context, and calls of the application's code. A goroutine that must go on makes neither directly.
+// Their results are left in the mailbox of a loop.
 
-// How many calls to Redis may be in flight at once, abandoned ones included. Beyond that no more
-// are made.
+// How many calls to Redis may be in flight at once, abandoned ones included. Beyond that no further
+// call is made.
 const (
 	maxCalls         = 16 // of one election, and of all tasks
 	maxRegistryCalls = 4  // of the registry, of each kind
 	maxQuestions     = 64 // of the application, that it does not wait for any more
 )
 
-// questionsLeft is what Run says of calls of the application that still run.
+// questionsLeft is how Run names calls of the application that still run.
 const questionsLeft = "a call of the application to Redis"
 
 // callsHangError is the error of a call that is not made because too many hang.
@@ -39,8 +39,8 @@ func (e *callsHangError) Error() string {
 
 func (*callsHangError) Unwrap() error { return ErrUnreachable }
 
-// callGate bounds calls by the context of their caller, whatever the client does with that context:
-// by default go-redis does not interrupt a call in flight. It is safe for concurrent use.
+// callGate bounds calls by the context of their caller, even if the client ignores that context: by
+// default go-redis does not interrupt a call in flight. It is safe for concurrent use.
 type callGate struct {
 	most int      // that may be left; no more are made then
 	left inFlight // calls whose caller has stopped waiting; Run waits for them at its end
@@ -164,9 +164,9 @@ func await(done <-chan struct{}, deadline time.Time, what string) error {
 	}
 }
 
-// catch makes a call that may be the application's code, and hands its error to done, whatever way
-// the call ends: a panic, and runtime.Goexit, become a *PanicError. After runtime.Goexit the
-// goroutine ends behind done.
+// catch makes a call that may be the application's code, and hands its error to done, however the
+// call ends: a panic, and runtime.Goexit, become a *PanicError. After runtime.Goexit the goroutine
+// ends behind done.
 func catch(call func() error, done func(error)) {
 	err := error(&PanicError{})
 	defer func() {
@@ -186,10 +186,10 @@ func protect(call func() error) error {
 	return <-answer
 }
 
-// worded names what an error of the application comes from. heeded reports whether the error only
-// says that ctx is done. The methods of such an error are the application's code, which no loop
-// calls: they are called here, for what the loop needs to know. An error whose methods panic,
-// mostly a nil pointer, is replaced.
+// worded adds to an error of the application where it comes from. heeded reports whether the error
+// only says that ctx is done. The methods of such an error are the application's code, which no
+// loop may call: worded calls them, and returns all that the loop needs. An error whose methods
+// panic, mostly a nil pointer, is replaced.
 func worded(ctx context.Context, what string, err error) (heeded bool, named error) {
 	failed := protect(func() error {
 		heeded = errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))
@@ -238,7 +238,7 @@ func (w wakeup) nudge() {
 	}
 }
 
-// mailbox is what other goroutines leave for a loop. T says whether it coalesces or grows. It is
+// mailbox holds what other goroutines leave for a loop. T says whether it coalesces or grows. It is
 // safe for concurrent use and never blocks.
 type mailbox[T any] struct {
 	wakeup

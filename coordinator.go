@@ -15,7 +15,7 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// backend is what a coordinator stands on: Redis, or this process alone.
+// backend is the store of a coordinator: Redis, or the memory of this process alone.
 type backend struct {
 	leases   func(store.Role) store.Lease
 	check    func(c *checker, prefix string, opts ElectionOptions) // what only the backend can refuse
@@ -87,7 +87,8 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	return c
 }
 
-// newElector returns the elector of a role. set changes what is special about that.
+// newElector returns the elector of a role. set changes the settings that differ from those of
+// other roles.
 func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)) *Elector {
 	of := c.opts
 	of.Election = opts

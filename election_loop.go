@@ -11,7 +11,7 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// electionConfig is what an election goes by. It never changes.
+// electionConfig holds the settings of an election. It never changes.
 type electionConfig struct {
 	opts         ElectionOptions // completed
 	id           string          // of this instance
@@ -86,8 +86,8 @@ type electionLoop struct {
 	report electionReport
 }
 
-// loopInputs is what others leave for the loop of an elector. Flags coalesce. The answers are
-// bounded by maxCalls, the ends by the number of works.
+// loopInputs holds what other goroutines leave for the loop of an elector. Flags coalesce. The
+// answers are bounded by maxCalls, the ends by the number of works.
 type loopInputs struct {
 	answers   []storeAnswer
 	ended     []workEnded
@@ -120,7 +120,8 @@ func (l *electionLoop) init(c electionConfig) {
 	}
 }
 
-// run returns when nothing of ours runs, or at the deadline with what still does.
+// run returns when nothing that the loop has started still runs, or at the deadline, and then lists
+// what does.
 func (l *electionLoop) run(ctx context.Context, lead []LeadFunc) (deadline time.Time, err error) {
 	l.parent = context.WithoutCancel(ctx)
 	l.work = leaderWork{funcs: slices.Concat(l.opts.Lead, lead), ended: func(e workEnded) {
@@ -180,8 +181,9 @@ func (l *electionLoop) run(ctx context.Context, lead []LeadFunc) (deadline time.
 	}
 }
 
-// finished reports whether nothing of ours runs in a loop that is stopping. A Redis that never
-// answered is not asked for ever to take back what it may have granted: once is enough.
+// finished reports whether nothing that the loop has started still runs, in a loop that is
+// stopping. A Redis that never answered is asked once to take back what it may have granted, and
+// not for ever.
 func (l *electionLoop) finished() bool {
 	done := l.cand.Finished() || l.cand.State() == lease.Stopped && l.report.lastAnswer.IsZero()
 	return done && l.idle() && l.calls == 0 && !l.healthRunning
@@ -209,7 +211,7 @@ var closed = func() <-chan struct{} {
 	return c
 }()
 
-// turn takes what has come in, lets time pass and sends what is due.
+// turn takes the inputs, lets time pass and sends what is due.
 func (l *electionLoop) turn() {
 	in := l.inputs.take()
 	now := readClock()
@@ -360,7 +362,7 @@ func (l *electionLoop) returned(now lease.Reading, e workEnded) {
 	}
 }
 
-// fail gives the term up because what it is for does not work.
+// fail gives the term up because leader work, the tasks or the health check failed.
 func (l *electionLoop) fail(now lease.Reading, err error) {
 	if l.cand.State() != lease.Leading {
 		return
@@ -417,8 +419,8 @@ func (l *electionLoop) wakeResigners() {
 	}
 }
 
-// send hands a request to the client in a goroutine of its own: whatever the client does with its
-// context, the loop goes on.
+// send hands a request to the client in a goroutine of its own: the loop goes on even if the client
+// ignores its context.
 func (l *electionLoop) send(now lease.Reading, r lease.Request) {
 	if r.Kind != lease.Release {
 		l.second, l.secondAt = r, 0
@@ -442,11 +444,10 @@ func (l *electionLoop) send(now lease.Reading, r lease.Request) {
 // secondCopy: a renewal that has no answer after that part of its bound is sent once more.
 const secondCopy = 4
 
-// sendAside sends the same request again, over a connection of its own: whatever ails the pool of
-// the client, one way to Redis is left. It is the same request: whichever copy is answered first
-// counts, Redis grants nothing for the other, and the lease runs from before the first. It reports
-// whether it did: one such copy is in flight at most, and not every client has a connection beside
-// its pool.
+// sendAside sends the same request again, over a connection of its own, so that one way to Redis is
+// left if the pool of the client fails. The first answer counts, Redis grants nothing for the other
+// copy, and the lease runs from before the first. sendAside reports whether it did so: at most one
+// such copy is in flight, and not every client has a connection beside its pool.
 func (l *electionLoop) sendAside(now lease.Reading) bool {
 	l.secondAt = 0
 	beside, able := l.store.(interface {
@@ -558,8 +559,8 @@ func (l *electionLoop) untilLook(now lease.Reading) time.Duration {
 	return max(l.report.knownAt+l.opts.RetryInterval-now.Mono, 0)
 }
 
-// look asks who leads while the candidate does not: it stands back, is not healthy, or its work
-// drains. So what Status says stays true.
+// look asks who leads while the candidate does not campaign, because it stands back, is not
+// healthy, or its work drains. So Status stays true.
 func (l *electionLoop) look(now lease.Reading) {
 	if l.asks(now) {
 		l.granted = false // it learns of it by itself

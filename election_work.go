@@ -19,7 +19,7 @@ type leaderWork struct {
 	ended   func(workEnded) // hears of each end, from any goroutine; must not block
 }
 
-// workEnded is what one piece of leader work returned.
+// workEnded is the result of one piece of leader work.
 type workEnded struct {
 	work    int
 	err     error // names the work
@@ -36,7 +36,7 @@ func (w *leaderWork) start(ctx context.Context, term Term) {
 	}
 }
 
-// do runs one piece and reports how it ended, whatever way that is.
+// do runs one piece and reports its end, however it ends.
 func (w *leaderWork) do(ctx context.Context, i int, term Term) {
 	catch(func() error { return w.funcs[i](ctx, term) }, func(err error) {
 		e := workEnded{work: i}
@@ -86,7 +86,7 @@ type healthCheck struct {
 }
 
 // watch calls the health check until ctx is done. A check that does not return within the interval
-// has failed; no other one is started beside it.
+// has failed; no second one is started beside it.
 func (h healthCheck) watch(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()

@@ -38,7 +38,7 @@ type Options struct {
 	Election ElectionOptions
 	// Registry holds the options of the instance registry.
 	Registry RegistryOptions
-	// Tasks holds what applies to every task.
+	// Tasks holds the options that apply to every task.
 	Tasks TaskOptions
 	// ShutdownTimeout is how long after the end of its context Run returns at the latest, with
 	// ErrDrainTimeout if something still runs. The last of it (5 %, at most 250 ms) is for
@@ -427,7 +427,7 @@ func (o ElectionOptions) leaseKey(namespace string) string {
 	return cmp.Or(o.LeaderKey, store.Keys(namespace).Lease(o.Role))
 }
 
-// role is what a store needs to know of completed options.
+// role is the role of completed options, as a store needs it.
 func (o ElectionOptions) role(namespace, id string) store.Role {
 	return store.Role{
 		Name: o.Role, Key: o.leaseKey(namespace), Holder: id, TTL: o.LeaseTTL, Attempt: o.timing().Attempt(), EmptyWait: o.Safety.EmptyHistoryWait,
@@ -435,7 +435,7 @@ func (o ElectionOptions) role(namespace, id string) store.Role {
 	}
 }
 
-// timing is what the pure core needs of completed options.
+// timing is the timing of completed options, as package lease needs it.
 func (o ElectionOptions) timing() lease.Timing {
 	return lease.Timing{
 		TTL:     o.LeaseTTL,

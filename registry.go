@@ -177,7 +177,7 @@ func (r *Registry) Update(u InstanceUpdate) error {
 	return nil
 }
 
-// said is what the next heartbeat says.
+// said returns the values for the next heartbeat.
 func (r *Registry) said() (workers int, metadata map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -347,8 +347,8 @@ func (r *Registry) instance(e store.Entry, now int64) (Instance, bool) {
 	return i, true
 }
 
-// stateOf is the state of an instance by its age, and by its own word while it beats. Drifted is no
-// word of its own but what a sweep wrote before it beat again.
+// stateOf is the state of an instance: by its age, and by its own status while it beats. No
+// instance calls itself drifted: a sweep wrote that before the instance beat again.
 func (r *Registry) stateOf(says InstanceState, age time.Duration) InstanceState {
 	switch {
 	case age >= r.opts.DownAfter:
@@ -369,12 +369,12 @@ func (i Instance) size() int {
 	return size
 }
 
-// memberEvents is what a hint, or a verdict of a sweep, says of an instance.
+// memberEvents are the events that a hint, or a verdict of a sweep, leads to.
 var memberEvents = map[string]EventType{
 	"joined": EventJoined, store.SweepDrifted: EventDrifted, store.SweepRecovered: EventRecovered, store.SweepDown: EventDown, store.SweepLeft: EventLeft,
 }
 
-// hint takes a hint from the subscription. What this process did itself it has reported already.
+// hint takes a hint from the subscription. What this process did itself is reported already.
 func (r *Registry) hint(h store.Hint) {
 	if h.Source == r.incarnation {
 		return

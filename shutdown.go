@@ -13,10 +13,10 @@ import "time"
 //
 // D bounds the hand-over of a term that ends otherwise as well, from that end on.
 
-// deregisterTime is what a Coordinator keeps for the last round trip of its registry.
+// deregisterTime is the time that a Coordinator keeps for the last round trip of its registry.
 func deregisterTime(shutdown time.Duration) time.Duration { return min(shutdown/10, time.Second) }
 
-// lastWords is what is kept for observers and the Logger: what is said last should be heard.
+// lastWords is the time that is kept for observers and the Logger, so that the last events arrive.
 func lastWords(bound time.Duration) time.Duration { return min(bound/20, 250*time.Millisecond) }
 
 // finishTime is for how long running tasks may finish after the voluntary end of a term.

@@ -191,7 +191,7 @@ var (
 	abandonedRules = map[AbandonedPolicy]schedule.Abandoned{AbandonedRerun: schedule.AbandonedRerun, AbandonedFail: schedule.AbandonedFail}
 )
 
-// policy is what the decisions about the task go by.
+// policy is the task as the decisions of package schedule see it.
 func (r *registered) policy() schedule.Policy {
 	return schedule.Policy{
 		Name: r.Name, Spec: r.spec, Schedule: r.Schedule, Missed: missedRules[r.Missed], MaxCatchUp: r.MaxCatchUp, Grace: r.Grace,
