@@ -242,7 +242,7 @@ func surfaceOf(kind token.Token, spec ast.Spec, render func(any) string) (lines 
 		if !s.Name.IsExported() {
 			return nil
 		}
-		fields := (*ast.FieldList)(nil)
+		var fields *ast.FieldList
 		switch kind := s.Type.(type) {
 		case *ast.StructType:
 			fields = kind.Fields
