@@ -215,14 +215,19 @@ func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
-	text := ""
-	if protect(func() error { text = err.Error(); return nil }) != nil {
-		text = "the Error method of the error failed"
-	}
+	text := plainText(err)
 	if panicked, ok := err.(*PanicError); ok && len(panicked.Stack) > 0 { //nolint:errorlint // the one that catch has made
 		text += "\n" + string(panicked.Stack)
 	}
 	return store.TaskText(text)
+}
+
+// plainText is the text of an error of the application, whose methods may panic.
+func plainText(err error) (text string) {
+	if protect(func() error { text = err.Error(); return nil }) != nil {
+		return "the Error method of the error failed"
+	}
+	return text
 }
 
 // wakeup wakes the loop that waits for it. It coalesces: many calls of nudge before the loop looks

@@ -59,7 +59,7 @@ type ElectionStatus struct {
 	// LastAnswer is when Redis last gave a usable answer; zero: never.
 	LastAnswer time.Time `json:"last_answer,omitzero"`
 	// Waiting says why this candidate does not lead; "" if none of the reasons applies.
-	// EventWaiting reports each change.
+	// EventWaiting reports each change to a reason, but for WaitSilence.
 	Waiting WaitReason `json:"waiting"`
 	// WaitingUntil is when that may change, by this machine's clock: when the lease ends unless it
 	// is renewed, or when leases are granted again. Zero if that is not known.

@@ -71,7 +71,7 @@ type Event struct {
 	Count      int           `json:"count,omitempty"`
 	Step       time.Duration `json:"-"` // of Redis's clock, with EventClockStep
 	Took       time.Duration `json:"-"`
-	State      RunState      `json:"state,omitempty"`  // of the attempt, with EventTaskFinished: succeeded, failed, interrupted or abandoned
+	State      RunState      `json:"state,omitempty"`  // with EventTaskFinished, EventTaskFailed and EventTaskInterrupted: how the attempt ended
 	Reason     string        `json:"reason,omitempty"` // one word; with EventWaiting a WaitReason
 	Until      time.Time     `json:"until,omitzero"`   // this machine's clock
 	Err        error         `json:"-"`

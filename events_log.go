@@ -38,7 +38,7 @@ func logEvents(logger *slog.Logger) func(Event) {
 		add(e.Reason != "", slog.String("reason", e.Reason))
 		add(!e.Until.IsZero(), slog.Time("until", e.Until))
 		if says(e) {
-			attrs = append(attrs, slog.String("error", e.Err.Error()))
+			attrs = append(attrs, slog.String("error", plainText(e.Err)))
 		}
 		if stack := stackOf(e); stack != "" {
 			attrs = append(attrs, slog.String("stack", stack))
@@ -55,7 +55,8 @@ func stackOf(e Event) string {
 		return ""
 	}
 	var panicked *PanicError
-	if !errors.As(e.Err, &panicked) {
+	found := false
+	if protect(func() error { found = errors.As(e.Err, &panicked); return nil }) != nil || !found {
 		return ""
 	}
 	return string(panicked.Stack)

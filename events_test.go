@@ -669,3 +669,11 @@ func TestNoSecretIsTold(t *testing.T) {
 		t.Fatalf("the password was told: …%s", said[max(0, at-300):at+40])
 	}
 }
+
+// TestHostileErrorIsLogged: an error whose methods panic costs its text, not its line.
+func TestHostileErrorIsLogged(t *testing.T) {
+	for _, kind := range []EventType{EventTaskFailed, EventWorkFailed} {
+		line := logged(Event{Type: kind, Err: (*OptionError)(nil)})
+		require.Contains(t, line, `error="the Error method of the error failed"`)
+	}
+}

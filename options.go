@@ -50,7 +50,8 @@ type Options struct {
 	// FailFast makes Run return the first error of Redis that comes before its first good answer,
 	// ErrUnreachable or ErrMisconfigured, instead of trying for ever.
 	FailFast bool
-	// Logger gets state changes at Info and above. Nil is silent. It runs apart from every loop: a
+	// Logger gets state changes: faults at Warn and above, what other processes report and the start
+	// of tasks at Debug, all else at Info. Nil is silent. It runs apart from every loop: a
 	// slow handler delays nothing.
 	Logger *slog.Logger
 
@@ -186,6 +187,7 @@ type TaskOptions struct {
 }
 
 func (o TaskOptions) complete(c *checker, prefix string) TaskOptions {
+	o.Middleware = slices.Clone(o.Middleware) // the caller may go on with its own
 	for i, wrap := range o.Middleware {
 		if wrap == nil {
 			c.refuse(fmt.Sprintf("%sMiddleware[%d]", prefix, i), nil, "must be a function")
@@ -367,6 +369,7 @@ func defaultInstanceID(env string, hostname func() (string, error), pid int) str
 }
 
 func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
+	o.Lead = slices.Clone(o.Lead) // the caller may go on with its own
 	if o.Role != "" && (!store.RolePattern.MatchString(o.Role) || slices.Contains(reservedRoles, o.Role)) {
 		c.refuse(prefix+"Role", o.Role, "must match %s and be none of %q", store.RolePattern, reservedRoles)
 	}

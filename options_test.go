@@ -568,3 +568,15 @@ func TestOptionsInEffect(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprint(o), fmt.Sprint(again.Options()))
 }
+
+// TestOptionsAreCopied: what the caller does with its slices afterwards changes nothing.
+func TestOptionsAreCopied(t *testing.T) {
+	work := []LeadFunc{func(context.Context, Term) error { return nil }}
+	wraps := []func(TaskFunc) TaskFunc{func(next TaskFunc) TaskFunc { return next }}
+	c, err := NewStandalone(Options{Election: ElectionOptions{Lead: work}, Tasks: TaskOptions{Middleware: wraps}})
+	require.NoError(t, err)
+	work[0], wraps[0] = nil, nil
+	require.NotNil(t, c.Options().Election.Lead[0])
+	require.NotNil(t, c.Options().Tasks.Middleware[0])
+	require.NoError(t, c.Tasks().Register(Task{Name: "t", Schedule: Every(time.Hour), Run: noTask}))
+}

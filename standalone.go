@@ -27,7 +27,7 @@ func neverExpires(t *lease.Timing) { t.Drift = -forever }
 // forTests is neverExpires, and quick to lead again after it was deposed.
 func forTests(t *lease.Timing) {
 	neverExpires(t)
-	t.TTL, t.Retry = minLeaseTTL, time.Second
+	t.TTL, t.Retry, t.Penalty = minLeaseTTL, time.Second, time.Second
 }
 
 // localNamespace is that of a coordinator without Redis.

@@ -243,7 +243,7 @@ func (l *taskLoop) serveWaiting() bool {
 // next is how long nobody's time comes.
 func (l *taskLoop) next() (wait time.Duration) {
 	wait = schedule.Forever
-	if len(l.touched) > 0 {
+	if len(l.touched) > 0 || len(l.asking) > 0 && l.consulting < maxConsulted { // a schedule that hangs has made room in this turn
 		return 0
 	}
 	if _, at, ok := l.local.First(); ok {

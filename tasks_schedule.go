@@ -45,8 +45,8 @@ func (e every) problem() string {
 }
 
 // Cron returns a schedule from a cron expression of five fields (minute, hour, day of month, month,
-// day of week), or from @hourly, @daily (@midnight), @weekly, @monthly or @yearly (@annually). A
-// spec means the same as in Kubernetes and robfig/cron: if the day of the month and the day of the
+// day of week), or from @hourly, @daily (@midnight), @weekly, @monthly or @yearly (@annually). The
+// fields are read as in Kubernetes and robfig/cron: if the day of the month and the day of the
 // week are both restricted, either is enough, and a step such as */2 restricts. 0 and 7 are Sunday.
 // A step beyond the values of its field is refused: */90 minutes would come once an hour.
 //

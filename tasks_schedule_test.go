@@ -758,3 +758,30 @@ func TestJitter(t *testing.T) {
 		require.InDelta(g, 15, total.Minutes()/20, 6)
 	})
 }
+
+// TestHungSchedulesMakeRoom: as many as are asked at a time hang, and are found out in one turn. The
+// others are asked right then, and not when something else wakes the loop.
+func TestHungSchedulesMakeRoom(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		never := make(chan struct{})
+		a := g.member("a")
+		for i := range maxConsulted {
+			hang := atomic.Bool{}
+			hangs := ownSchedule{text: fmt.Sprint("hangs ", i), next: func(after time.Time) time.Time {
+				if hang.Load() {
+					<-never
+				}
+				return after.Add(time.Minute)
+			}}
+			require.NoError(g, a.Register(Task{Name: fmt.Sprint("h", i), Schedule: hangs, Run: noTask}))
+			hang.Store(true)
+		}
+		good := ownSchedule{text: "good", next: func(after time.Time) time.Time { return after.Add(time.Second) }}
+		require.NoError(g, a.Register(Task{Name: "good", Schedule: good, Run: g.run(0)}))
+		a.begin()
+		g.pass(10 * time.Second)
+		require.NotEmpty(g, g.noted(), "it runs while the others hang")
+		close(never)
+		g.pass(time.Minute)
+	})
+}

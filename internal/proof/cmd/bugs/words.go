@@ -89,4 +89,10 @@ var words = []bug{
 		old: "	opts.Lead = slices.Concat(opts.Lead, []LeadFunc{tasks.runTerm})\n", new: ""},
 	{name: "resigned twice", test: "TestResignInsideATermThatHasEnded", breaks: "whether a term that has ended can be resigned depends on what its loop has got to", file: "election.go",
 		old: "(!t.leading() || term.live", new: "(term.live"},
+	{name: "place of a hung schedule seen late", test: "TestHungSchedulesMakeRoom", breaks: "four schedules that hang stop all others for a minute", file: "tasks_loop.go",
+		old: "len(l.touched) > 0 || len(l.asking) > 0 && l.consulting < maxConsulted {", new: "len(l.touched) > 0 {"},
+	{name: "line of a hostile error", test: "TestHostileErrorIsLogged", breaks: "a task fails for ever, and the log is silent", file: "events_log.go",
+		old: "plainText(e.Err)", new: "e.Err.Error()"},
+	{name: "slices of the caller", test: "TestOptionsAreCopied", breaks: "of two coordinators one runs the middleware of the other", file: "options.go",
+		old: "	o.Middleware = slices.Clone(o.Middleware) // the caller may go on with its own\n", new: ""},
 }
