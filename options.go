@@ -50,8 +50,8 @@ type Options struct {
 	// FailFast makes Run return the first error of Redis that comes before its first good answer,
 	// ErrUnreachable or ErrMisconfigured, instead of trying for ever.
 	FailFast bool
-	// Logger gets state changes: faults at Warn and above, what other processes report and the start
-	// of tasks at Debug, all else at Info. Nil is silent. It runs apart from every loop: a
+	// Logger gets state changes: faults at Warn and above, what other processes report and the
+	// start of tasks at Debug, all else at Info. Nil is silent. It runs apart from every loop: a
 	// slow handler delays nothing.
 	Logger *slog.Logger
 

@@ -759,8 +759,8 @@ func TestJitter(t *testing.T) {
 	})
 }
 
-// TestHungSchedulesMakeRoom: as many as are asked at a time hang, and are found out in one turn. The
-// others are asked right then, and not when something else wakes the loop.
+// TestHungSchedulesMakeRoom: as many as are asked at a time hang, and are found out in one turn.
+// The others are asked right then, and not when something else wakes the loop.
 func TestHungSchedulesMakeRoom(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		never := make(chan struct{})
