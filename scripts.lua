@@ -1,7 +1,8 @@
 -- The Redis contract of tenure: every script, in one place.
 --
--- A line "--@ NAME" opens a section. A section "prelude" stands before all those behind it; the name of a section is the name of its
--- script in scripts.go. Each script runs as the body of a function: `return TEXT` answers, refuse() and call() end it with an error.
+-- A line "--@ NAME" opens a section. A section "prelude NAME" stands before all those behind it. The name of any other section is the
+-- name of its script in internal/redisstore/scripts.go. Each script runs as the body of a function: `return TEXT` answers, refuse() and call()
+-- end it with an error.
 --
 -- Rules that hold for all of them:
 --   * Time is redis.call('TIME'), in whole milliseconds. No script compares two machines' clocks.
@@ -11,7 +12,7 @@
 --   * A reply is one line of fields separated by a blank; an absent field is "-"; the last field may hold anything: it is "-", or "="
 --     and a value. Tasks reply with a list, since more than one of their fields may.
 
---@ prelude
+--@ prelude common
 local MAX_TOKEN = 9007199254740992 -- 2^53
 local MAX_TTL = 86400000 -- a day
 local MAX_ID = 128 -- bytes of an instance ID
@@ -402,7 +403,7 @@ return answer('held', now, tenured and term.token or 0, term.ttl, call('PTTL', K
 -- The task scripts all take KEYS: 1 record of the task, but for what they name beside it. They reply with a list: verdict, Redis's
 -- time (ms), then the fields of the record as it now stands, in the order of task_fields.
 
---@ prelude
+--@ prelude tasks
 local task_fields = { 'next', 'spec', 'token', 'run', 'done', 'status', 'last_scheduled', 'last_started', 'last_finished', 'attempt',
   'crashes', 'skipped', 'paused', 'instance', 'run_token', 'error', 'failures', 'retry_at', 'lease', 'pauses' }
 
@@ -610,7 +611,7 @@ return task_answer('ok', now, task)
 -- key. A record is JSON that is never decoded here: the client sends it in pieces between which Redis's time goes, and a status is
 -- replaced where it stands. Other programs write records and heartbeat keys too, without an incarnation: such an instance is foreign.
 
---@ prelude
+--@ prelude registry
 local MAX_RECORD = 65536
 local MAX_IDS = 3500 -- bytes of IDs in one hint; nobody reads a hint of more than 4096
 

@@ -68,7 +68,7 @@ func Load(source string) (*Scripts, error) {
 	var preludes []string // a later one adds to those before, for the sections behind it
 	for _, part := range parts[1:] {
 		name, body, _ := strings.Cut(part, "\n")
-		if name == "prelude" {
+		if strings.HasPrefix(name, "prelude ") {
 			preludes = append(preludes, body)
 			continue
 		}

@@ -17,7 +17,7 @@ var hearing = []bug{
 		old: "store.LeaseEvents(o.Election.leaseKey(o.Namespace))", new: "store.LeaseEvents(store.Keys(o.Namespace).Lease(o.Election.Role))"},
 	{name: "added roles not listened for", test: "TestSubscriptionOfRoles", breaks: "a role that is added while Run goes on hears nothing", file: "internal/redisstore/subscription.go",
 		old: "if fresh := h.fresh(); len(fresh) > 0 {", new: "if fresh := h.fresh(); len(fresh) > 1000 {"},
-	{name: "renewals travel alone", test: "TestRenewalsTravelTogether", in: redisstore, breaks: "a roll-call of many roles takes longer than is waited for it: two lead", file: "internal/redisstore/renewals.go",
+	{name: "renewals travel alone", test: "TestRenewalsTravelTogether", in: redisstore, breaks: "a roll-call of many roles takes longer than is waited for it: two lead", file: "internal/redisstore/renewal_batch.go",
 		old: "maxPipelined     = 200 ", new: "maxPipelined     = 1 "},
 	{name: "refused publishing not reported", test: "TestChecksOfTheSubscription", breaks: "nobody hears that a right is missing", file: "internal/redisstore/subscription.go",
 		old: "\tl.refused = err\n", new: ""},

@@ -209,7 +209,7 @@ var promises = []bug{
 		old: "if !l.term.Valid() || l.ctx.Err() != nil {\n\t\t\treturn fmt.Errorf(\"not started", new: "if false {\n\t\t\treturn fmt.Errorf(\"not started"},
 	{name: "schedule begun anew by each leader", test: "TestMissed", breaks: "a daily job never runs if leaders live shorter than a day", file: "internal/schedule/slots.go",
 		old: "case r.Follows(p.Spec) && r.Next != 0 &&", new: "case now < 0 && r.Next != 0 &&"},
-	{name: "missed slots forgotten", test: "TestP10_EachSlotIsRunOrSkippedOnce", breaks: "an hourly job that was due during a failover is not run", file: "internal/schedule/plan.go", in: "internal/schedule",
+	{name: "missed slots forgotten", test: "TestP10_EachSlotIsRunOrSkippedOnce", breaks: "an hourly job that was due during a failover is not run", file: "internal/schedule/grid.go", in: "internal/schedule",
 		old: "return Decision{Run: true, Slot: m.slot, Skipped: m.skipped, AtLeast: m.atLeast}.until(m.next, now)", new: "return Decision{Skipped: m.skipped + 1, AtLeast: m.atLeast}.until(m.next, now)"},
 	{name: "run of a dead leader forgotten", test: "TestAbandoned", breaks: "a run that its leader left behind is not run again", file: "internal/schedule/machine_calls.go",
 		old: "case r.Run != \"\" && again && r.Crashes+1 < MaxCrashes:\n\t\tm.rerunOf = r.Run", new: "case r.Run != \"\" && again && r.Crashes+1 < 0:\n\t\tm.rerunOf = r.Run"},

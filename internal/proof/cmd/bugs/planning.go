@@ -4,7 +4,7 @@ package main
 var planning = []bug{
 	{name: "tasks wait out a clock set back", test: "TestTasksKeepTheirRhythmAcrossClockSteps", breaks: "after a failover to a machine whose clock is behind all tasks stand still for as long", file: "internal/schedule/machine.go",
 		old: "m.checked, m.notBefore = false, 0", new: "m.notBefore = 0"},
-	{name: "a claim waits out a clock set back", test: "TestTasksKeepTheirRhythmAcrossClockSteps", breaks: "the task whose claim meets the new clock first stands still for as long as the step", file: "internal/schedule/machine_plan.go",
+	{name: "a claim waits out a clock set back", test: "TestTasksKeepTheirRhythmAcrossClockSteps", breaks: "the task whose claim meets the new clock first stands still for as long as the step", file: "internal/schedule/machine_slots.go",
 		old: "early < SlotStep {", new: "early > 0 {"},
 	{name: "step of the clock kept from observers", test: "TestTasksKeepTheirRhythmAcrossClockSteps", breaks: "nobody hears why slots moved", file: "tasks_loop.go",
 		old: "	l.s.bus.publish(Event{Type: EventClockStep, Role: l.term.Role, Token: l.term.Token, Step: by})\n", new: ""},
@@ -73,7 +73,7 @@ var planning = []bug{
 
 	{name: "put off by each change", test: "TestTwoVersionsLeadByTurns", breaks: "while two versions lead by turns a daily task never runs", file: "internal/schedule/slots.go",
 		old: "(interval > 0 || r.PutOff(now)) {", new: "interval > 0 {"},
-	{name: "change of a schedule in silence", test: "TestTwoVersionsLeadByTurns", breaks: "nobody hears that two versions lead by turns", file: "internal/schedule/machine_plan.go",
+	{name: "change of a schedule in silence", test: "TestTwoVersionsLeadByTurns", breaks: "nobody hears that two versions lead by turns", file: "internal/schedule/machine_slots.go",
 		old: "\t\t\t\tif changed {\n", new: "\t\t\t\tif changed && m.term.over {\n"},
 	{name: "hung schedules asked for ever", test: "TestHungSchedulesStopNoOther", breaks: "four schedules that hang stop all tasks with schedules of their own", file: "tasks_consult.go",
 		old: "			q.hangs = true\n			l.consulting--\n", new: "			q.hangs = true\n"},

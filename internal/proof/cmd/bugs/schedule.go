@@ -4,7 +4,7 @@ const (
 	schedulePkg = "internal/schedule"
 	machine     = "internal/schedule/machine.go"
 	calls       = "internal/schedule/machine_calls.go"
-	plans       = "internal/schedule/machine_plan.go"
+	plans       = "internal/schedule/machine_slots.go"
 	attempts    = "internal/schedule/machine_run.go"
 	simulator   = "internal/proof/sim"
 )

@@ -29,16 +29,12 @@ var (
 // by line.
 func luaMutants(file string, source []byte, chosen func(section string) bool) []mutant {
 	var mutants []mutant
-	section, preludes, offset := "", 0, 0
+	section, offset := "", 0
 	for line := range strings.Lines(string(source)) {
 		at := offset
 		offset += len(line)
 		if name, is := strings.CutPrefix(line, "--@ "); is {
 			section = strings.TrimSpace(name)
-			if section == "prelude" {
-				preludes++
-				section += string(rune('0' + preludes))
-			}
 			continue
 		}
 		if section == "" || !chosen(section) {

@@ -43,7 +43,7 @@ func TestMutantsOfGo(t *testing.T) {
 }
 
 const luaSample = `
---@ prelude
+--@ prelude common
 local limit = 7 -- 8 is no limit
 --@ acquire
 if now <= limit and not held then return answer('a < 1', now) end -- a < b
@@ -55,7 +55,7 @@ call('GET', key)
 
 func TestMutantsOfLua(t *testing.T) {
 	var changes []string
-	for _, m := range luaMutants("s.lua", []byte(luaSample), sections("prelude1", "acquire")) {
+	for _, m := range luaMutants("s.lua", []byte(luaSample), sections("prelude common", "acquire")) {
 		changes = append(changes, m.Change)
 	}
 	want := []string{

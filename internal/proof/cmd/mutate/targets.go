@@ -79,8 +79,8 @@ var targets = []target{
 	{name: "lease", files: []string{"internal/lease/lease.go", "internal/lease/candidate.go"}, suites: []suite{{in: "internal/lease"}}},
 	{
 		name: "schedule", files: []string{
-			"internal/schedule/plan.go", "internal/schedule/record.go", "internal/schedule/schedule.go", "internal/schedule/slots.go", "internal/schedule/memory.go",
-			"internal/schedule/machine.go", "internal/schedule/machine_calls.go", "internal/schedule/machine_plan.go", "internal/schedule/machine_run.go",
+			"internal/schedule/grid.go", "internal/schedule/record.go", "internal/schedule/schedule.go", "internal/schedule/slots.go", "internal/schedule/memory.go",
+			"internal/schedule/machine.go", "internal/schedule/machine_calls.go", "internal/schedule/machine_slots.go", "internal/schedule/machine_run.go",
 			"internal/schedule/agenda.go",
 		},
 		suites: append([]suite{{in: "internal/schedule"}}, taskSuites...),
@@ -89,11 +89,11 @@ var targets = []target{
 	{name: "term", files: []string{"term.go"}, suites: []suite{{run: "^(TestP4|TestP8|TestZero|TestTermFrom|TestResign|TestErrorOf).*"}}},
 	{name: "membership", files: []string{"internal/membership/beat.go", "internal/membership/sweep.go"}, suites: []suite{{in: "internal/membership"}}},
 	{
-		name: "lua-lease", files: []string{"scripts.lua"}, chosen: sections("prelude1", "acquire", "renew", "release", "leader"),
+		name: "lua-lease", files: []string{"scripts.lua"}, chosen: sections("prelude common", "acquire", "renew", "release", "leader"),
 		suites: leaseSuites,
 	},
 	{
-		name: "lua-tasks", files: []string{"scripts.lua"}, chosen: func(s string) bool { return s == "prelude2" || strings.HasSuffix(s, "_task") },
+		name: "lua-tasks", files: []string{"scripts.lua"}, chosen: func(s string) bool { return s == "prelude tasks" || strings.HasSuffix(s, "_task") },
 		suites: append([]suite{{
 			in: redisstore,
 			run: "^(TestTaskScripts|TestTaskScriptsRefuse|TestTaskScriptsAgreeWithTheOracle|TestTaskHistory.*|TestHistoryThatTakes.*|TestTaskIndex.*|" +
@@ -102,7 +102,7 @@ var targets = []target{
 	},
 	{
 		name: "lua-registry", files: []string{"scripts.lua"},
-		chosen: sections("prelude3", "beat", "deregister", "look", "hold", "sweep", "adopt", "scan", "instance"),
+		chosen: sections("prelude registry", "beat", "deregister", "look", "hold", "sweep", "adopt", "scan", "instance"),
 		suites: registrySuites,
 	},
 }
