@@ -343,18 +343,23 @@ func (c *Cluster) pause() {
 	if c.operator == nil {
 		return
 	}
-	i := c.operator.IntN(len(c.jobs))
-	t := &c.master.tasks[i]
-	if !c.sound() {
-		t.Pause(!t.Paused, t.Pauses)
-	}
-	if c.sound() {
+	if i := c.operator.IntN(len(c.jobs)); !c.sound() {
+		c.setPaused(i, !c.master.tasks[i].Paused)
+	} else {
 		for i := range c.jobs {
-			if t := &c.master.tasks[i]; t.Paused {
-				t.Pause(false, t.Pauses)
+			if c.master.tasks[i].Paused {
+				c.setPaused(i, false)
 				c.disturb(c.now)
 			}
 		}
 	}
 	c.queue.push(event{at: c.now + time.Duration(c.operator.ExpFloat64()*float64(20*c.profile.Every)), what: evPause})
+}
+
+func (c *Cluster) setPaused(i int, paused bool) {
+	t := &c.master.tasks[i]
+	t.Pause(paused, t.Pauses)
+	if !paused {
+		c.checks.tasks[i].resumed = c.now
+	}
 }

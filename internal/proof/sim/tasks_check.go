@@ -17,6 +17,8 @@ type taskCheck struct {
 	finished  bool  // its run came to an end, or was given up after schedule.MaxCrashes
 	extra     int64 // token of the last run outside of the schedule
 
+	resumed time.Duration // when the operator last let it go on
+
 	slot    int64         // of the attempt that started last
 	number  int           // of that
 	failed  time.Duration // when an attempt last failed; 0: it did not
@@ -237,12 +239,17 @@ func (c *Cluster) tasksRun(leader *instance) {
 			c.fail("P10: run %s of task %s is on since %d, and nobody runs it", r.Run, j.Name, r.Started)
 		case r.Run == "" && next == 0:
 			c.fail("P10: task %s has no next slot", j.Name)
-		case r.Run == "" && now > next+j.Delay(next).Milliseconds()+patience:
+		case r.Run == "" && !c.held(i) && now > next+j.Delay(next).Milliseconds()+patience:
 			c.fail("P10: slot %d of task %s has been due for %d ms and nobody takes it up", next, j.Name, now-next)
 		case recordOf(r).Follows(j.Spec) && next > now+c.farthest(j):
 			c.fail("P10: the next slot of task %s is %d ms away", j.Name, next-now)
 		}
 	}
+}
+
+// held reports whether the operator holds a task, or has not let it go on for long enough.
+func (c *Cluster) held(i int) bool {
+	return c.master.tasks[i].Paused || c.now < c.checks.tasks[i].resumed+c.taskPatience(i)
 }
 
 // farthest is how far ahead the next slot may be, in ms.
