@@ -599,11 +599,11 @@ func (c *cluster) token(token int64) string {
 	return fmt.Sprint("#", slices.Index(c.tokens, token)+1)
 }
 
-// told returns the events so far, one a line: of the given types, or all but EventWaiting.
+// told returns the events so far, one a line: of the given types, or all but EventElectionWaiting.
 func (m *instance) told(types ...EventType) []string {
 	told := []string{}
 	for _, e := range m.seen(func(e Event) bool {
-		return slices.Contains(types, e.Type) || len(types) == 0 && e.Type != EventWaiting
+		return slices.Contains(types, e.Type) || len(types) == 0 && e.Type != EventElectionWaiting
 	}) {
 		line := []string{string(e.Type)}
 		if e.Role != "" {
@@ -761,7 +761,7 @@ func (g *taskCluster) run(takes time.Duration) TaskFunc {
 // status is the status of the one task.
 func (m *taskInstance) status() TaskStatus {
 	m.g.Helper()
-	list, err := m.Tasks(context.Background())
+	list, err := m.List(context.Background())
 	require.NoError(m.g, err)
 	require.Len(m.g, list, 1)
 	return list[0]

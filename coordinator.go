@@ -194,7 +194,7 @@ func (c *Coordinator) Roles() []*Elector { return slices.Clone(c.all()) }
 
 // Observe calls fn with every event from now on, in order and one call at a time, until stop is
 // called. stop does not wait for a call of fn that is under way. A slow fn delays nobody: beyond a
-// backlog of 1,024 events the oldest are dropped, and Event.Missed of the next one counts them. A
+// backlog of 1,024 events the oldest are dropped, and Event.Dropped of the next one counts them. A
 // panic of fn is swallowed.
 func (c *Coordinator) Observe(fn func(Event)) (stop func()) { return c.bus.observe(fn) }
 

@@ -43,15 +43,15 @@ func TestCoordinatorLife(t *testing.T) {
 		_, err = a.stop()
 		require.NoError(c, err)
 		require.Equal(c, []string{
-			"registered", "acquired #1", "leader_changed #1 a",
-			"joined ghost", "joined b",
+			"instance_registered", "term_began #1", "leader_changed #1 a",
+			"instance_joined ghost", "instance_joined b",
 			"task_started #1 tidy", "task_finished #1 tidy",
-			"down ghost",
-			"left b",
-			"ended #1", "released #1", "left a",
+			"instance_down ghost",
+			"instance_left b",
+			"term_ended #1", "lease_released #1", "instance_left a",
 		}, a.told())
 		require.Contains(c, log.String(), `msg="acquired leadership" instance=a`)
-		require.ElementsMatch(c, []string{"registered", "leader_changed #1 a", "down ghost", "left b"}, b.told())
+		require.ElementsMatch(c, []string{"instance_registered", "leader_changed #1 a", "instance_down ghost", "instance_left b"}, b.told())
 		require.Equal(c, ElectionStopped, a.Elector().Status().State)
 	})
 }
@@ -104,7 +104,7 @@ func TestP11_DrainsThenReleasesThenDeregisters(t *testing.T) {
 			return nil
 		})
 		a.Observe(func(e Event) {
-			if e.Type == EventReleased {
+			if e.Type == EventLeaseReleased {
 				c.note("released: %s", look())
 			}
 		})
@@ -114,7 +114,7 @@ func TestP11_DrainsThenReleasesThenDeregisters(t *testing.T) {
 		require.Equal(c, []string{"drained: lease a, record draining, leader false", "released: lease , record draining"}, c.noted())
 		require.Equal(c, "lease , record ", look())
 		require.InDelta(c, 3*time.Second, took, float64(20*time.Millisecond))
-		require.Equal(c, []string{"ended #1", "released #1", "left a"}, a.told(EventEnded, EventReleased, EventLeft))
+		require.Equal(c, []string{"term_ended #1", "lease_released #1", "instance_left a"}, a.told(EventTermEnded, EventLeaseReleased, EventInstanceLeft))
 	})
 }
 
@@ -132,7 +132,7 @@ func TestTwoCoordinators(t *testing.T) {
 			require.Equal(c, "a", leader.InstanceID)
 		}
 		require.False(c, b.IsLeader())
-		require.Equal(c, []string{"joined b"}, a.told(EventJoined))
+		require.Equal(c, []string{"instance_joined b"}, a.told(EventInstanceJoined))
 
 		took, err := a.stop()
 		require.NoError(c, err)
@@ -143,7 +143,7 @@ func TestTwoCoordinators(t *testing.T) {
 		require.Less(c, c.tokens[0], c.tokens[1])
 		c.pass(time.Second)
 		require.Equal(c, []string{"b active"}, b.list())
-		require.Equal(c, []string{"left a"}, b.told(EventJoined, EventLeft))
+		require.Equal(c, []string{"instance_left a"}, b.told(EventInstanceJoined, EventInstanceLeft))
 	})
 }
 
@@ -160,7 +160,7 @@ func TestTheNextLeaderSweepsTheDead(t *testing.T) {
 		require.Equal(c, []string{"a drifted", "b active"}, b.list())
 		c.pass(5 * time.Minute)
 		require.Equal(c, []string{"b active"}, b.list())
-		require.Equal(c, []string{"drifted a", "down a"}, b.told(EventDrifted, EventDown, EventLeft))
+		require.Equal(c, []string{"instance_drifted a", "instance_down a"}, b.told(EventInstanceDrifted, EventInstanceDown, EventInstanceLeft))
 	})
 }
 
@@ -220,7 +220,7 @@ func TestAHungSchedulerGivesTheTermUp(t *testing.T) {
 		c.pass(hungAfter + 5*time.Second)
 		require.False(c, a.IsLeader())
 		require.ErrorIs(c, a.events[len(a.events)-1].Err, ErrWorkFailed)
-		require.Equal(c, []string{"work_failed #1", "ended #1"}, a.told(EventWorkFailed, EventEnded))
+		require.Equal(c, []string{"work_failed #1", "term_ended #1"}, a.told(EventWorkFailed, EventTermEnded))
 		require.False(c, b.IsLeader(), "not before what hangs has been waited for")
 		c.until(25*time.Second+10*time.Second, b.IsLeader)
 		close(until)
@@ -243,7 +243,7 @@ func TestHintsReachTheElectorsOfAllRoles(t *testing.T) {
 		require.NoError(c, other.Resign(context.Background())) // its release says that the lease is vacant
 		c.until(50*time.Millisecond, follower.IsLeader)
 		require.True(c, a.IsLeader(), "only that role")
-		require.Equal(c, []string{"ended role=other #1", "released role=other #1"}, a.told(EventEnded, EventReleased))
+		require.Equal(c, []string{"term_ended role=other #1", "lease_released role=other #1"}, a.told(EventTermEnded, EventLeaseReleased))
 
 		before, _ := follower.Term()
 		c.redis.FlushAll()
@@ -507,7 +507,7 @@ func TestRolesFromCallbacks(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		a.Observe(func(e Event) {
-			if e.Type == EventAcquired && e.Role == "" {
+			if e.Type == EventTermBegan && e.Role == "" {
 				_, err := a.AddRole("observed", ElectionOptions{})
 				require.NoError(c, err)
 			}
@@ -587,8 +587,8 @@ func TestElectorObservesItsOwnElection(t *testing.T) {
 			return types
 		}
 		for role, all := range map[string][]Event{"": *byDefault, "other": *byOther} {
-			require.Subset(c, types(all, role), []EventType{EventAcquired, EventLeaderChanged, EventRedisDown, EventEnded, EventSubscriptionLost}, role)
-			require.NotContains(c, types(all, role), EventRegistered)
+			require.Subset(c, types(all, role), []EventType{EventTermBegan, EventLeaderChanged, EventRedisDown, EventTermEnded, EventSubscriptionLost}, role)
+			require.NotContains(c, types(all, role), EventInstanceRegistered)
 			require.NotContains(c, types(all, role), EventTaskStarted)
 		}
 		require.Greater(c, len(*byAll), len(*byDefault)+len(*byOther))
@@ -607,7 +607,7 @@ func TestFirstElectionOnAYoungRedis(t *testing.T) {
 		require.NoError(t, err)
 		waiting := make(chan Event, 10)
 		c.Observe(func(e Event) {
-			if e.Type == EventWaiting {
+			if e.Type == EventElectionWaiting {
 				waiting <- e
 			}
 		})
@@ -777,8 +777,8 @@ func TestControlledCoordinator(t *testing.T) {
 			some, _ = leading()
 			require.False(c, some)
 		}
-		require.Len(c, a.told(EventAcquired), 6)
-		require.Len(c, a.told(EventEnded), 6)
+		require.Len(c, a.told(EventTermBegan), 6)
+		require.Len(c, a.told(EventTermEnded), 6)
 	})
 }
 
@@ -845,7 +845,7 @@ func TestTasksOfARole(t *testing.T) {
 		}
 		require.Contains(c, strings.Join(noted, "\n"), "a runs report")
 		require.Contains(c, strings.Join(noted, "\n"), "b runs cleanup")
-		list, err := a.Tasks().Tasks(context.Background())
+		list, err := a.Tasks().List(context.Background())
 		require.NoError(c, err)
 		require.Len(c, list, 2)
 		require.Equal(c, []string{"", "reports"}, []string{list[0].Role, list[1].Role})

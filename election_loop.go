@@ -319,7 +319,7 @@ func (l *electionLoop) apply(now lease.Reading, change lease.Change, cause error
 		ended := time.Now()
 		l.abandoned, l.drainBy, l.finishBy = false, ended.Add(l.drainTimeout), ended.Add(finishTime(l.drainTimeout))
 		l.bus.publish(Event{
-			Type: EventEnded, Role: l.opts.Role, Token: l.cand.Token(), Reason: l.cand.Reason().String(), Err: context.Cause(l.term.ctx),
+			Type: EventTermEnded, Role: l.opts.Role, Token: l.cand.Token(), Reason: l.cand.Reason().String(), Err: context.Cause(l.term.ctx),
 		})
 	}
 }
@@ -330,7 +330,7 @@ func (l *electionLoop) begin(now lease.Reading) {
 	t.home, t.tasks.home = &l.current, &l.current
 	l.term = t
 	l.current.Store(t)
-	l.bus.publish(Event{Type: EventAcquired, Role: term.Role, Token: term.Token})
+	l.bus.publish(Event{Type: EventTermBegan, Role: term.Role, Token: term.Token})
 	// The loop may have stood still since it took the answer: no work begins in a term that is
 	// over, or is about to be cancelled.
 	if first := l.cand.Lease(); first.CancelIn(readClock()) <= 0 || !t.leading() {
@@ -398,7 +398,7 @@ func (l *electionLoop) drain(now lease.Reading) {
 		l.abandoned = true
 		l.cand.Abandon()
 		overrun := &DrainError{Running: l.workLeft()}
-		l.bus.publish(Event{Type: EventOverrun, Role: l.opts.Role, Token: l.cand.Token(), Err: overrun})
+		l.bus.publish(Event{Type: EventWorkOverrun, Role: l.opts.Role, Token: l.cand.Token(), Err: overrun})
 		l.term.resignDone(overrun) // the work may itself be what waits for it
 	}
 }
@@ -507,7 +507,7 @@ func (l *electionLoop) answer(now lease.Reading, a storeAnswer) {
 	case a.request.Kind == lease.Release:
 		if a.request.Token != 0 && a.request.Token == l.releasingToken {
 			l.releasingToken = 0
-			l.bus.publish(Event{Type: EventReleased, Role: l.opts.Role, Token: a.request.Token})
+			l.bus.publish(Event{Type: EventLeaseReleased, Role: l.opts.Role, Token: a.request.Token})
 		}
 		l.report.released(a.request.Token)
 	default:

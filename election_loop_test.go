@@ -57,7 +57,7 @@ func TestP4_LateRenewNeverRevives(t *testing.T) {
 			require.False(s, term.Valid())
 			require.Equal(s, ElectionDraining, s.Status().State)
 		}
-		require.Len(s, s.told(EventAcquired), 1)
+		require.Len(s, s.told(EventTermBegan), 1)
 	})
 }
 
@@ -109,7 +109,7 @@ func TestP4_ReaderThatNoticesFirstEndsTheTerm(t *testing.T) {
 		require.Equal(s, ElectionDraining, s.Status().State)
 		s.pass(0)
 		require.ErrorIs(s, context.Cause(term.Context()), ErrLost)
-		require.Equal(s, time.Second, s.told(EventEnded)[0].Time.Sub(s.began), "the loop woke up")
+		require.Equal(s, time.Second, s.told(EventTermEnded)[0].Time.Sub(s.began), "the loop woke up")
 		require.Len(s, s.store.made("release"), 1)
 		require.Contains(s, s.noted(), "drained")
 		s.pass(time.Second)
@@ -141,7 +141,7 @@ func TestP4_RenewalOfATermThatLeadsNoMore(t *testing.T) {
 				})
 				s.at(electionRenew)
 				require.False(s, term.Valid())
-				require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrLost)
+				require.ErrorIs(s, s.told(EventTermEnded)[0].Err, ErrLost)
 				require.Contains(s, s.noted(), "drained")
 			})
 		})
@@ -207,7 +207,7 @@ func TestP5_LateWonReplyOfADeadCampaignIsReleased(t *testing.T) {
 		require.Equal(s, "nonce-2", s.store.made("acquire")[2].Nonce)
 		require.True(s, term.Valid(), "it harms nobody")
 		require.False(s, s.store.free())
-		require.Len(s, s.told(EventReleased), 1)
+		require.Len(s, s.told(EventLeaseReleased), 1)
 	})
 }
 
@@ -250,9 +250,9 @@ func TestP12_ErrorsAndSilenceNeverEndATerm(t *testing.T) {
 				s.store.heal()
 				s.at(3 * electionTTL)
 				require.True(s, s.IsLeader())
-				require.Empty(s, s.told(EventEnded))
+				require.Empty(s, s.told(EventTermEnded))
 				if name != "stale" {
-					require.Len(s, s.told(EventRenewFailed), 1, "first of a row")
+					require.Len(s, s.told(EventRenewalFailed), 1, "first of a row")
 					require.Len(s, s.told(EventRedisUp), 1)
 				}
 				require.NoError(s, s.Status().Err)
@@ -292,14 +292,14 @@ func TestP12_MisconfigurationIsToldOnceAndAgainAfterRecovery(t *testing.T) {
 		s.store.on(broken)
 		s.run()
 		s.at(time.Minute)
-		require.Len(s, s.told(EventMisconfigured), 1)
+		require.Len(s, s.told(EventElectionMisconfigured), 1)
 		require.ErrorIs(s, s.Status().Err, ErrMisconfigured)
 		s.store.on(nil)
 		s.at(2 * time.Minute)
 		require.NoError(s, s.Status().Err)
 		s.store.on(broken)
 		s.at(3 * time.Minute)
-		require.Len(s, s.told(EventMisconfigured), 2)
+		require.Len(s, s.told(EventElectionMisconfigured), 2)
 		require.Len(s, s.told(EventRedisDown), 2, "beside it, so that each has its redis_up")
 		require.Len(s, s.told(EventRedisUp), 1)
 	})
@@ -313,7 +313,7 @@ func TestP12_MisconfigurationIsToldOnceThoughReleasesAreAnswered(t *testing.T) {
 		s.run()
 		s.at(10 * electionTTL)
 		require.NotEmpty(s, s.store.made("release"))
-		require.Len(s, s.told(EventMisconfigured), 1)
+		require.Len(s, s.told(EventElectionMisconfigured), 1)
 		require.ErrorIs(s, s.Status().Err, ErrMisconfigured)
 	})
 }
@@ -341,7 +341,7 @@ func TestStepOfTheClockIsTold(t *testing.T) {
 			Verdict: lease.Kept, Token: 1, Now: 1_000_000_000_000 + (electionRenew + time.Hour).Milliseconds(),
 		}}}))
 		s.at(electionRenew)
-		steps := s.told(EventClockStep)
+		steps := s.told(EventRedisClockStepped)
 		require.Len(s, steps, 1)
 		require.InDelta(s, time.Hour, steps[0].Step, float64(time.Second))
 	})

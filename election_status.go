@@ -59,7 +59,7 @@ type ElectionStatus struct {
 	// LastAnswer is when Redis last gave a usable answer; zero: never.
 	LastAnswer time.Time `json:"last_answer,omitzero"`
 	// Waiting says why this candidate does not lead; "" if none of the reasons applies.
-	// EventWaiting reports each change to a reason, but for WaitSilence.
+	// EventElectionWaiting reports each change to a reason, but for WaitSilence.
 	Waiting WaitReason `json:"waiting"`
 	// WaitingUntil is when that may change, by this machine's clock: when the lease ends unless it
 	// is renewed, or when leases are granted again. Zero if that is not known.
@@ -143,7 +143,7 @@ func (r *electionReport) refused(number uint64, err error) {
 	}
 	r.lastErr = err
 	if r.faults.newFix(err) {
-		r.bus.publish(Event{Type: EventMisconfigured, Role: r.role, Err: err})
+		r.bus.publish(Event{Type: EventElectionMisconfigured, Role: r.role, Err: err})
 	}
 }
 
@@ -192,7 +192,7 @@ func (r *electionReport) usable(now lease.Reading, number uint64, answer store.L
 		r.bus.publish(Event{Type: EventHistoryUnread, Role: r.role})
 	}
 	if answer.Verdict == lease.Kept && answer.Reason == "reclaimed" {
-		r.bus.publish(Event{Type: EventReclaimed, Role: r.role, Token: answer.Token})
+		r.bus.publish(Event{Type: EventLeaseReclaimed, Role: r.role, Token: answer.Token})
 	}
 	r.leads(now, number, answer)
 }
@@ -248,7 +248,7 @@ func (r *electionReport) publish(now lease.Reading, candidate *lease.Candidate) 
 	if waiting != r.reportedWait {
 		r.reportedWait = waiting
 		if waiting != "" && waiting != WaitSilence { // redis_down reports that
-			e := Event{Type: EventWaiting, Role: r.role, Reason: string(waiting), Until: until}
+			e := Event{Type: EventElectionWaiting, Role: r.role, Reason: string(waiting), Until: until}
 			if waiting == WaitYoung {
 				e.Took = r.redisAge
 			}
@@ -256,7 +256,7 @@ func (r *electionReport) publish(now lease.Reading, candidate *lease.Candidate) 
 		}
 	}
 	if step := candidate.StepSeen(); step != 0 {
-		r.bus.publish(Event{Type: EventClockStep, Role: r.role, Step: step})
+		r.bus.publish(Event{Type: EventRedisClockStepped, Role: r.role, Step: step})
 	}
 }
 
@@ -273,7 +273,7 @@ func (r *electionReport) publishDown(candidate *lease.Candidate) {
 	r.bus.publish(Event{Type: EventRedisDown, Role: r.role, Err: r.lastErr})
 	if candidate.State() == lease.Leading {
 		r.bus.publish(Event{
-			Type: EventRenewFailed, Role: r.role, Token: candidate.Token(), Err: r.lastErr,
+			Type: EventRenewalFailed, Role: r.role, Token: candidate.Token(), Err: r.lastErr,
 		})
 	}
 }

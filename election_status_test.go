@@ -164,19 +164,19 @@ func TestWaitingIsReported(t *testing.T) {
 		wait("hold", lease.Held, 31*time.Second)
 		s.at(time.Second)
 		require.Equal(s, WaitHold, s.Status().Waiting)
-		require.Zero(s, s.told(EventWaiting)[1].Took)
+		require.Zero(s, s.told(EventElectionWaiting)[1].Took)
 		s.at(20 * time.Second)
 		s.store.on(nil)
 		s.at(40 * time.Second)
 		require.True(s, s.IsLeader())
 		require.Empty(s, s.Status().Waiting)
 		require.Zero(s, s.Status().WaitingUntil)
-		told := s.told(EventWaiting)
+		told := s.told(EventElectionWaiting)
 		require.Len(s, told, 2)
 		require.Equal(s, []string{"empty", "hold"}, []string{told[0].Reason, told[1].Reason})
 		require.Equal(s, 31*time.Second, told[1].Until.Sub(told[1].Time))
 		require.NoError(s, s.Resign(context.Background()))
-		told = s.told(EventWaiting)
+		told = s.told(EventElectionWaiting)
 		require.Equal(s, "penalty", told[2].Reason)
 		require.InDelta(s, electionRetry, time.Until(told[2].Until), float64(electionRetry/10))
 	})
@@ -194,8 +194,8 @@ func TestLeaseThatVanishedIsWaitedFor(t *testing.T) {
 			s.run()
 			require.Equal(s, want, s.Status().Waiting)
 			if want != "" {
-				require.Equal(s, string(want), s.told(EventWaiting)[0].Reason)
-				require.Equal(s, want == WaitYoung, s.told(EventWaiting)[0].Took == 4*time.Second)
+				require.Equal(s, string(want), s.told(EventElectionWaiting)[0].Reason)
+				require.Equal(s, want == WaitYoung, s.told(EventElectionWaiting)[0].Took == 4*time.Second)
 			}
 		})
 	}
@@ -211,7 +211,7 @@ func TestSilenceIsNoPenalty(t *testing.T) {
 		s.store.on(nil)
 		s.at(2 * electionTTL)
 		require.True(s, s.IsLeader())
-		require.Empty(s, s.told(EventWaiting))
+		require.Empty(s, s.told(EventElectionWaiting))
 	})
 }
 
@@ -242,7 +242,7 @@ func TestDownAndUpPair(t *testing.T) {
 			require.Equal(s, []EventType{EventRedisDown, EventRedisUp}[i%2], kind, "%v", order)
 		}
 		require.Equal(s, EventRedisUp, order[len(order)-1])
-		require.Len(s, s.told(EventRenewFailed), led, "of the leader alone")
+		require.Len(s, s.told(EventRenewalFailed), led, "of the leader alone")
 		require.Equal(s, []int{5, 1}, []int{led, stoodBack})
 	})
 }
@@ -260,7 +260,7 @@ func TestReclaimIsReported(t *testing.T) {
 			}}}
 		})
 		s.at(time.Minute)
-		told := s.told(EventReclaimed)
+		told := s.told(EventLeaseReclaimed)
 		require.Len(s, told, 1)
 		require.EqualValues(s, 1, told[0].Token)
 		require.True(s, s.IsLeader())
@@ -293,8 +293,8 @@ func TestUnreadHistoryIsReportedOnce(t *testing.T) {
 // An event whose name is a fault is logged at Warn at least.
 func TestFaultsAreLoggedAtWarn(t *testing.T) {
 	for _, fault := range []EventType{
-		EventReclaimed, EventRenewFailed, EventRedisDown, EventMisconfigured, EventHistoryUnread, EventClockStep, EventWorkFailed, EventOverrun,
-		EventCallsStuck, EventHeartbeatFailed, EventDrifted, EventDown, EventDuplicateID, EventSweepFailed, EventSweepHeld, EventTaskSkipped,
+		EventLeaseReclaimed, EventRenewalFailed, EventRedisDown, EventElectionMisconfigured, EventHistoryUnread, EventRedisClockStepped, EventWorkFailed, EventWorkOverrun,
+		EventCallsStuck, EventHeartbeatFailed, EventInstanceDrifted, EventInstanceDown, EventInstanceDuplicated, EventSweepFailed, EventSweepHeld, EventTaskSkipped,
 		EventTaskBlocked,
 	} {
 		level, _ := logLine(Event{Type: fault})
@@ -371,8 +371,8 @@ func TestP4_NoWorkBeginsInATermThatHasLapsed(t *testing.T) {
 			return nil
 		})
 		s.at(electionTTL)
-		require.Len(s, s.told(EventEnded), 1)
-		require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrLost)
+		require.Len(s, s.told(EventTermEnded), 1)
+		require.ErrorIs(s, s.told(EventTermEnded)[0].Err, ErrLost)
 		require.Empty(s, s.told(EventWorkFailed))
 		s.at(2 * electionTTL)
 		require.True(s, s.IsLeader(), "the next campaign")

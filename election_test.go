@@ -127,8 +127,8 @@ func TestEveryLeadFuncRuns(t *testing.T) {
 		require.Equal(s, []int64{1, 1}, []int64{<-tokens, <-tokens})
 		require.Len(s, s.loop.opts.Lead, 2, "what Run is given is not kept")
 		s.at(midTerm)
-		require.Len(s, s.told(EventReleased), 1, "one that resigns ends it for all")
-		require.ErrorContains(s, s.told(EventEnded)[0].Err, "leader work")
+		require.Len(s, s.told(EventLeaseReleased), 1, "one that resigns ends it for all")
+		require.ErrorContains(s, s.told(EventTermEnded)[0].Err, "leader work")
 	})
 }
 
@@ -137,7 +137,7 @@ func TestElectorWithoutWorkLeads(t *testing.T) {
 		s.run()
 		s.at(time.Hour)
 		require.True(s, s.IsLeader())
-		require.Len(s, s.told(EventAcquired), 1)
+		require.Len(s, s.told(EventTermBegan), 1)
 		require.NoError(s, s.stop())
 		require.True(s, s.store.free())
 	})
@@ -157,7 +157,7 @@ func TestTermIsGivenUpWhenWhatLeadsIsStuck(t *testing.T) {
 		require.True(s, s.IsLeader())
 		s.at(2 * electionRenew)
 		require.False(s, s.IsLeader())
-		require.ErrorIs(s, s.told(EventEnded)[0].Err, errBroken)
+		require.ErrorIs(s, s.told(EventTermEnded)[0].Err, errBroken)
 		require.ErrorIs(s, s.told(EventWorkFailed)[0].Err, errBroken)
 	})
 }
@@ -202,7 +202,7 @@ func TestHealthFailsDuringAnAcquire(t *testing.T) {
 		noted := s.noted()
 		require.Empty(s, noted[:len(noted)-1], "no work was started")
 		require.True(s, s.store.free())
-		require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrWorkFailed)
+		require.ErrorIs(s, s.told(EventTermEnded)[0].Err, ErrWorkFailed)
 	})
 }
 
@@ -302,7 +302,7 @@ func TestObserveOfAnElector(t *testing.T) {
 		stop := s.Observe(func(e Event) { seen = append(seen, e.Type) })
 		s.run()
 		s.at(time.Second)
-		require.Equal(s, []EventType{EventAcquired, EventLeaderChanged}, seen)
+		require.Equal(s, []EventType{EventTermBegan, EventLeaderChanged}, seen)
 		stop()
 		require.NoError(s, s.stop())
 		require.Len(s, seen, 2)
@@ -351,7 +351,7 @@ func TestResignConcurrently(t *testing.T) {
 		}
 		require.Positive(s, given)
 		require.Len(s, s.store.made("release"), 1)
-		require.Len(s, s.told(EventEnded), 1)
+		require.Len(s, s.told(EventTermEnded), 1)
 	})
 }
 
@@ -380,7 +380,7 @@ func TestResignInsideLeaderWorkReturnsAtOnce(t *testing.T) {
 					return nil
 				})
 				require.Zero(s, s.now())
-				require.Len(s, s.told(EventReleased), 1)
+				require.Len(s, s.told(EventLeaseReleased), 1)
 				require.Equal(s, WaitPenalty, s.Status().Waiting)
 			})
 		})
@@ -408,7 +408,7 @@ func TestResignWithADoneContextStartsTheHandOver(t *testing.T) {
 		cancel(errBroken)
 		require.ErrorIs(s, s.Resign(ctx), errBroken)
 		s.pass(time.Second)
-		require.Len(s, s.told(EventReleased), 1)
+		require.Len(s, s.told(EventLeaseReleased), 1)
 	})
 }
 
@@ -503,10 +503,10 @@ func TestResignThatWaitsForItsCallerEnds(t *testing.T) {
 		err := <-answer
 		require.ErrorIs(s, err, ErrDrainTimeout)
 		require.ErrorContains(s, err, "leader work github.com/tenure-go/tenure.")
-		require.Len(s, s.told(EventOverrun), 1)
+		require.Len(s, s.told(EventWorkOverrun), 1)
 		require.Equal(s, ElectionFollowing, s.Status().State)
 		s.pass(electionTTL + electionRetry)
-		require.Len(s, s.told(EventAcquired), 2)
+		require.Len(s, s.told(EventTermBegan), 2)
 	})
 }
 
@@ -537,7 +537,7 @@ func TestResignByTheWorkOfAnotherElector(t *testing.T) {
 		answer := s.resign(onAnother.ctx)
 		require.Empty(s, answer, "it waits for the hand-over")
 		require.NoError(s, <-answer)
-		require.Len(s, s.told(EventReleased), 1)
+		require.Len(s, s.told(EventLeaseReleased), 1)
 	})
 }
 
@@ -553,6 +553,6 @@ func TestResignByTheWorkOfATermThatIsOver(t *testing.T) {
 		require.ErrorIs(s, s.Resign(over.Context()), ErrNotLeader)
 		s.pass(time.Second)
 		require.True(s, s.IsLeader())
-		require.Len(s, s.told(EventEnded), 1)
+		require.Len(s, s.told(EventTermEnded), 1)
 	})
 }

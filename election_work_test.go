@@ -99,8 +99,8 @@ func TestErrorOfHealthThatBlocks(t *testing.T) {
 		sick.Store(true)
 		s.at(3 * electionRenew)
 		require.False(s, s.IsLeader(), "no answer in time")
-		require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrWorkFailed)
-		require.Len(s, s.told(EventReleased), 1, "the loop goes on")
+		require.ErrorIs(s, s.told(EventTermEnded)[0].Err, ErrWorkFailed)
+		require.Len(s, s.told(EventLeaseReleased), 1, "the loop goes on")
 		close(release)
 		s.pass(0)
 		require.ErrorAs(s, s.Status().Err, new(brokenError))
@@ -131,13 +131,13 @@ func TestWorkThatIsDone(t *testing.T) {
 				s.run(lead(s)...)
 				s.at(time.Hour)
 				require.True(s, s.IsLeader())
-				require.Len(s, s.told(EventAcquired), 1)
-				require.Empty(s, s.told(EventEnded))
+				require.Len(s, s.told(EventTermBegan), 1)
+				require.Empty(s, s.told(EventTermEnded))
 				require.Empty(s, s.told(EventWorkFailed))
 				require.NoError(s, s.Resign(context.Background()), "what is done is not waited for")
 				s.at(time.Hour + time.Minute)
 				require.True(s, s.IsLeader(), "and begins anew in the next term")
-				require.Len(s, s.told(EventAcquired), 2)
+				require.Len(s, s.told(EventTermBegan), 2)
 			})
 		})
 	}
@@ -151,7 +151,7 @@ func TestWorkThatResignsAsItIsTold(t *testing.T) {
 		s.at(midTerm)
 		require.NoError(s, s.stop())
 		require.Empty(s, s.told(EventWorkFailed))
-		require.ErrorIs(s, s.told(EventEnded)[0].Err, ErrStopped)
+		require.ErrorIs(s, s.told(EventTermEnded)[0].Err, ErrStopped)
 	})
 }
 
@@ -323,7 +323,7 @@ func TestP8_OrderOfTheEnd(t *testing.T) {
 				s.at(end.at + drain)
 
 				require.Equal(s, []string{"begin leader=true", "cancelled leader=false valid=false", "drained", "release leader=false"}, s.noted())
-				ended := s.told(EventEnded)
+				ended := s.told(EventTermEnded)
 				require.Len(s, ended, 1)
 				require.Equal(s, end.at, ended[0].Time.Sub(s.began))
 				require.Equal(s, end.cause, causes(ended[0].Err))
@@ -335,7 +335,7 @@ func TestP8_OrderOfTheEnd(t *testing.T) {
 					require.True(s, errors.Is(cause, errBroken) || errors.Is(cause, errHealth) || errors.As(cause, &panicked), cause)
 				}
 				require.Len(s, s.store.made("release"), 1)
-				require.Equal(s, end.cause != "lost" || s.store.free(), len(s.told(EventReleased)) == 1)
+				require.Equal(s, end.cause != "lost" || s.store.free(), len(s.told(EventLeaseReleased)) == 1)
 
 				if end.pause == 0 {
 					require.NoError(s, <-s.ended)
@@ -389,7 +389,7 @@ func TestP8_LeaseIsKeptWhileWorkDrains(t *testing.T) {
 				require.Len(s, s.store.made("acquire"), 1, "no new campaign while old work runs")
 				s.at(end.at + drain)
 				require.Len(s, s.store.made("release"), 1)
-				require.Empty(s, s.told(EventOverrun))
+				require.Empty(s, s.told(EventWorkOverrun))
 			})
 		})
 	}
@@ -419,9 +419,9 @@ func TestP8_WorkThatIgnoresItsContext(t *testing.T) {
 		resigned := make(chan error, 1)
 		go func() { resigned <- s.Resign(context.Background()) }()
 		s.at(midTerm + electionDrain - 1)
-		require.Empty(s, s.told(EventOverrun))
+		require.Empty(s, s.told(EventWorkOverrun))
 		s.at(midTerm + electionDrain)
-		overruns := s.told(EventOverrun)
+		overruns := s.told(EventWorkOverrun)
 		require.Len(s, overruns, 1)
 		require.ErrorIs(s, overruns[0].Err, ErrDrainTimeout)
 		require.ErrorContains(s, overruns[0].Err, "TestP8_WorkThatIgnoresItsContext.func", "names the work")
@@ -441,7 +441,7 @@ func TestP8_WorkThatIgnoresItsContext(t *testing.T) {
 		s.pass(0)
 		require.Len(s, s.store.made("release"), 1)
 		s.pass(electionRetry + time.Second)
-		require.Len(s, s.told(EventAcquired), 2)
+		require.Len(s, s.told(EventTermBegan), 2)
 	})
 }
 
@@ -451,7 +451,7 @@ func TestP8_WorkThatFailsWhileItDrains(t *testing.T) {
 		s.at(midTerm)
 		require.NoError(s, s.Resign(context.Background()))
 		require.ErrorIs(s, s.told(EventWorkFailed)[0].Err, errBroken)
-		require.Equal(s, "resigned", causes(s.told(EventEnded)[0].Err))
+		require.Equal(s, "resigned", causes(s.told(EventTermEnded)[0].Err))
 	})
 }
 
@@ -574,7 +574,7 @@ func TestDoThatIgnoresItsContext(t *testing.T) {
 		err := s.stop()
 		require.ErrorIs(s, err, ErrDrainTimeout)
 		require.ErrorContains(s, err, "Do (1 running)")
-		require.Len(s, s.told(EventOverrun), 1)
+		require.Len(s, s.told(EventWorkOverrun), 1)
 		require.Empty(s, s.store.made("release"))
 		close(release)
 		require.NoError(s, <-ended)

@@ -55,7 +55,7 @@ var (
 )
 
 // DrainError lists what still runs at the end of ShutdownTimeout. Run returns it, Resign returns it
-// if the work of the term still runs, and EventOverrun carries it. It matches ErrDrainTimeout.
+// if the work of the term still runs, and EventWorkOverrun carries it. It matches ErrDrainTimeout.
 type DrainError struct {
 	Running []string // what still runs, for people: "leader work main.lead", "2 calls to Redis"
 }

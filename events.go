@@ -12,49 +12,107 @@ import (
 // EventType says what happened.
 type EventType string
 
-// The events. Each names the fields it sets beside Type, Time, InstanceID and Missed.
+// The events are named by what happened to what: the subject first. The comment of each names the
+// fields it sets beside Type, Time, InstanceID and Dropped.
 const (
-	EventAcquired      EventType = "acquired"         // a term of ours began: Role, Token
-	EventEnded         EventType = "ended"            // a term of ours ended: Role, Token, Reason (expired, lost, resigned, failed, stopped), Err (the cause of its context)
-	EventReleased      EventType = "released"         // our lease was given back: Role, Token
-	EventReclaimed     EventType = "reclaimed"        // Redis had lost the lease of our term, which has taken it back: Role, Token
-	EventWaiting       EventType = "waiting"          // why we do not lead has changed: Role, Reason (a WaitReason; never WaitSilence), Until (zero: not known), Took (how old Redis is, with WaitYoung)
-	EventLeaderChanged EventType = "leader_changed"   // another leader than before: Role, Token (0: foreign), Subject (its ID, ours too; "": none)
-	EventRenewFailed   EventType = "renew_failed"     // a renewal had no usable answer, first of a row: Role, Token, Err; beside redis_down
-	EventRedisDown     EventType = "redis_down"       // Redis gives no usable answer, first of a row: Role, Err
-	EventRedisUp       EventType = "redis_up"         // it answers again, after each redis_down unless Run ends first: Role
-	EventMisconfigured EventType = "misconfigured"    // somebody has to fix something: Role, Err
-	EventHistoryUnread EventType = "history_unread"   // Redis does not report its history (no right to INFO), so that a failover may be missed: Role
-	EventClockStep     EventType = "redis_clock_step" // Redis's clock was set: Role, Step; seen by the tasks also Token
-	EventWorkFailed    EventType = "work_failed"      // leader work or the health check failed: Role, Token, Err
-	EventOverrun       EventType = "overrun"          // work, or a task, ignores the end of its context: Role, Token, Err; of a task also Task, Slot, Attempt
-	EventCallsStuck    EventType = "calls_stuck"      // so many calls to Redis hang that no more are made: Count, Err; of an election also Role
+	// EventTermBegan: a term of ours began. Role, Token.
+	EventTermBegan EventType = "term_began"
+	// EventTermEnded: a term of ours ended. Role, Token, Reason (expired, lost, resigned, failed,
+	// stopped), Err (the cause of its context).
+	EventTermEnded EventType = "term_ended"
+	// EventLeaseReleased: our lease was given back. Role, Token.
+	EventLeaseReleased EventType = "lease_released"
+	// EventLeaseReclaimed: Redis had lost the lease of our term, which has taken it back. Role,
+	// Token.
+	EventLeaseReclaimed EventType = "lease_reclaimed"
+	// EventElectionWaiting: why we do not lead has changed. Role, Reason (a WaitReason; never
+	// WaitSilence), Until (zero: not known), Took (how old Redis is, with WaitYoung).
+	EventElectionWaiting EventType = "election_waiting"
+	// EventElectionMisconfigured: somebody has to fix something. Role, Err.
+	EventElectionMisconfigured EventType = "election_misconfigured"
+	// EventLeaderChanged: there is another leader than before. Role, Token (0: foreign), Subject
+	// (its ID, ours too; "": none).
+	EventLeaderChanged EventType = "leader_changed"
+	// EventRenewalFailed: a renewal had no usable answer, first of a row. It comes beside
+	// EventRedisDown. Role, Token, Err.
+	EventRenewalFailed EventType = "renewal_failed"
+	// EventRedisDown: Redis gives no usable answer, first of a row. Role, Err.
+	EventRedisDown EventType = "redis_down"
+	// EventRedisUp: Redis answers again, after each EventRedisDown unless Run ends first. Role.
+	EventRedisUp EventType = "redis_up"
+	// EventRedisClockStepped: Redis's clock was set. Role, Step; seen by the tasks also Token.
+	EventRedisClockStepped EventType = "redis_clock_stepped"
+	// EventHistoryUnread: Redis does not report its history (no right to INFO), so that a failover
+	// may be missed. Role.
+	EventHistoryUnread EventType = "history_unread"
+	// EventWorkFailed: leader work or the health check failed. Role, Token, Err.
+	EventWorkFailed EventType = "work_failed"
+	// EventWorkOverrun: work, or a task, ignores the end of its context. Role, Token, Err; of a
+	// task also Task, Slot, Attempt.
+	EventWorkOverrun EventType = "work_overrun"
+	// EventCallsStuck: so many calls to Redis hang that no more are made. Count, Err; of an
+	// election also Role.
+	EventCallsStuck EventType = "calls_stuck"
 
-	EventSubscriptionLost     EventType = "subscription_lost"     // no hints arrive, first of a row: Err
-	EventSubscriptionRestored EventType = "subscription_restored" // they arrive again
-	EventHintsRefused         EventType = "hints_refused"         // Redis does not publish the hints of this process: Err
-	EventRollCallSlow         EventType = "roll_call_slow"        // its leaders may not answer a roll-call in time: Count (roles), Took (what they need), Err
+	// EventSubscriptionLost: no hints arrive, first of a row. Err.
+	EventSubscriptionLost EventType = "subscription_lost"
+	// EventSubscriptionRestored: hints arrive again.
+	EventSubscriptionRestored EventType = "subscription_restored"
+	// EventHintsRefused: Redis does not publish the hints of this process. Err.
+	EventHintsRefused EventType = "hints_refused"
+	// EventRollCallSlow: the leaders of this process may not answer a roll-call in time. Count
+	// (roles), Took (what they need), Err.
+	EventRollCallSlow EventType = "roll_call_slow"
 
-	EventRegistered      EventType = "registered"       // this instance entered the registry, or entered it again
-	EventHeartbeatFailed EventType = "heartbeat_failed" // a heartbeat had no usable answer, first of a row: Err
-	EventJoined          EventType = "joined"           // an instance entered the registry: Subject
-	EventDrifted         EventType = "drifted"          // an instance was silent for DriftedAfter: Subject
-	EventRecovered       EventType = "recovered"        // a drifted instance beat again: Subject
-	EventDown            EventType = "down"             // an instance was silent for DownAfter and was removed: Subject
-	EventLeft            EventType = "left"             // an instance deregistered: Subject
-	EventDuplicateID     EventType = "duplicate_id"     // two living processes use our instance ID: Subject (the other incarnation)
-	EventSweepFailed     EventType = "sweep_failed"     // a sweep had no usable answer, first of a row: Err
-	EventSweepHeld       EventType = "sweep_held"       // too many instances are silent at once: Count of them are held for another DownAfter
+	// EventInstanceRegistered: this instance entered the registry, or entered it again.
+	EventInstanceRegistered EventType = "instance_registered"
+	// EventInstanceJoined: another instance entered the registry. Subject.
+	EventInstanceJoined EventType = "instance_joined"
+	// EventInstanceDrifted: an instance was silent for DriftedAfter. Subject.
+	EventInstanceDrifted EventType = "instance_drifted"
+	// EventInstanceRecovered: a drifted instance beat again. Subject.
+	EventInstanceRecovered EventType = "instance_recovered"
+	// EventInstanceDown: an instance was silent for DownAfter and was removed. Subject.
+	EventInstanceDown EventType = "instance_down"
+	// EventInstanceLeft: an instance deregistered. Subject.
+	EventInstanceLeft EventType = "instance_left"
+	// EventInstanceDuplicated: two living processes use our instance ID. Subject (the other
+	// incarnation).
+	EventInstanceDuplicated EventType = "instance_duplicated"
+	// EventHeartbeatFailed: a heartbeat had no usable answer, first of a row. Err.
+	EventHeartbeatFailed EventType = "heartbeat_failed"
+	// EventSweepFailed: a sweep had no usable answer, first of a row. Err.
+	EventSweepFailed EventType = "sweep_failed"
+	// EventSweepHeld: too many instances are silent at once. Count of them are held for another
+	// DownAfter.
+	EventSweepHeld EventType = "sweep_held"
 
-	EventTaskStarted     EventType = "task_started"     // an attempt began: Task, Slot, Attempt, Token
-	EventTaskFinished    EventType = "task_finished"    // an attempt succeeded: Task, Slot, Attempt, Token, Took, State
-	EventTaskFailed      EventType = "task_failed"      // an attempt failed, or a run was given up as abandoned: Task, Slot, Attempt, Token, Took, State (failed or abandoned), Err
-	EventTaskInterrupted EventType = "task_interrupted" // the end of the term cut an attempt short, the run is repeated: Task, Slot, Attempt, Token, Took, State, Err
-	EventTaskSlow        EventType = "task_slow"        // an attempt takes ten times as long as usual, or, if none has succeeded in this process, is still on when the next slot is due; at least a minute, once a run: Task, Slot, Attempt, Token, Took (so far)
-	EventTaskSkipped     EventType = "task_skipped"     // slots were skipped by policy: Task, Slot (the first), Count, Token. Of the slots that pass during one run the first comes at once, the others when it ends
-	EventTaskChanged     EventType = "task_changed"     // the schedule of a task is another one than its record had: Task, Slot (the next), Token
-	EventTaskTardy       EventType = "task_tardy"       // a task waits for a call to Redis for more than a second, because all are in use, first of a row: Task, Token, Took (so far)
-	EventTaskBlocked     EventType = "task_blocked"     // a task stands still: its record cannot be read or written, or its Schedule fails: Task, Token, Err
+	// EventTaskStarted: an attempt began. Task, Slot, Attempt, Token.
+	EventTaskStarted EventType = "task_started"
+	// EventTaskFinished: an attempt succeeded. Task, Slot, Attempt, Token, Took, State.
+	EventTaskFinished EventType = "task_finished"
+	// EventTaskFailed: an attempt failed, or a run was given up as abandoned. Task, Slot, Attempt,
+	// Token, Took, State (failed or abandoned), Err.
+	EventTaskFailed EventType = "task_failed"
+	// EventTaskInterrupted: the end of the term cut an attempt short; the run is repeated. Task,
+	// Slot, Attempt, Token, Took, State, Err.
+	EventTaskInterrupted EventType = "task_interrupted"
+	// EventTaskSlow: an attempt takes ten times as long as usual, or, if none has succeeded in this
+	// process, is still on when the next slot is due; at least a minute, once a run. Task, Slot,
+	// Attempt, Token, Took (so far).
+	EventTaskSlow EventType = "task_slow"
+	// EventTaskSkipped: slots were skipped by policy. Task, Slot (the first), Count, Token. Of the
+	// slots that pass during one run the first comes at once, the others when it ends.
+	EventTaskSkipped EventType = "task_skipped"
+	// EventTaskChanged: the schedule of a task is another one than its record had. Task, Slot (the
+	// next), Token.
+	EventTaskChanged EventType = "task_changed"
+	// EventTaskTardy: a task waits for a call to Redis for more than a second, because all are in
+	// use, first of a row. Task, Token, Took (so far).
+	EventTaskTardy EventType = "task_tardy"
+	// EventTaskBlocked: a task stands still: its record cannot be read or written, or its Schedule
+	// fails. Task, Token, Err.
+	EventTaskBlocked EventType = "task_blocked"
 )
 
 // Event is one change of state. Unset fields are zero.
@@ -69,19 +127,20 @@ type Event struct {
 	Slot       time.Time     `json:"slot,omitzero"`
 	Attempt    int           `json:"attempt,omitempty"`
 	Count      int           `json:"count,omitempty"`
-	Step       time.Duration `json:"-"` // of Redis's clock, with EventClockStep
+	Step       time.Duration `json:"-"` // of Redis's clock, with EventRedisClockStepped
 	Took       time.Duration `json:"-"`
 	State      RunState      `json:"state,omitempty"`  // with EventTaskFinished, EventTaskFailed and EventTaskInterrupted: how the attempt ended
-	Reason     string        `json:"reason,omitempty"` // one word; with EventWaiting a WaitReason
+	Reason     string        `json:"reason,omitempty"` // one word; with EventElectionWaiting a WaitReason
 	Until      time.Time     `json:"until,omitzero"`   // this machine's clock
 	Err        error         `json:"-"`
 	// Remote is set if another process did it and this one has only heard of it. It comes with
-	// EventJoined, EventDrifted, EventRecovered, EventDown and EventLeft, which are logged at Debug
-	// then. The leader that swept, or the instance that it is about, has the event without Remote.
+	// EventInstanceJoined, EventInstanceDrifted, EventInstanceRecovered, EventInstanceDown and
+	// EventInstanceLeft, which are logged at Debug then. The leader that swept, or the instance
+	// that it is about, has the event without Remote.
 	Remote bool `json:"remote,omitempty"`
-	// Missed is how many events were dropped since the one before this, because the observer did
+	// Dropped is how many events were dropped since the one before this, because the observer did
 	// not keep up. Those with Remote are dropped first.
-	Missed int `json:"missed,omitempty"`
+	Dropped int `json:"dropped,omitempty"`
 }
 
 // observerBacklog is how many events an observer may lag behind before the oldest are dropped.
@@ -105,7 +164,7 @@ type observer struct {
 
 	// guarded by bus.mu
 	backlog []Event
-	missed  int
+	dropped int
 	busy    bool // a goroutine works off the backlog
 }
 
@@ -170,7 +229,7 @@ func (b *eventBus) deliver(e Event, isFor func(*observer) bool) {
 			continue
 		}
 		if len(o.backlog) == observerBacklog {
-			o.missed++
+			o.dropped++
 			if e.Remote {
 				continue
 			}
@@ -207,7 +266,7 @@ func (o *observer) work() {
 		}
 		e := o.backlog[0]
 		o.backlog = o.backlog[1:]
-		e.Missed, o.missed = o.missed, 0
+		e.Dropped, o.dropped = o.dropped, 0
 		o.bus.mu.Unlock()
 		_ = protect(func() error { o.call(e); return nil }) // neither a panic nor runtime.Goexit keeps the next event from it
 	}

@@ -43,7 +43,7 @@ func logEvents(logger *slog.Logger) func(Event) {
 		if stack := stackOf(e); stack != "" {
 			attrs = append(attrs, slog.String("stack", stack))
 		}
-		add(e.Missed != 0, slog.Int("missed", e.Missed))
+		add(e.Dropped != 0, slog.Int("dropped", e.Dropped))
 		logger.LogAttrs(context.Background(), level, message, attrs...)
 	}
 }
@@ -64,7 +64,7 @@ func stackOf(e Event) string {
 
 // asked reports whether a term ended because somebody asked for it.
 func asked(e Event) bool {
-	return e.Type == EventEnded && (e.Reason == lease.Shutdown.String() || e.Reason == lease.Resigned.String())
+	return e.Type == EventTermEnded && (e.Reason == lease.Shutdown.String() || e.Reason == lease.Resigned.String())
 }
 
 // says reports whether the error of an event says more than its reason does. That of a term which
@@ -112,39 +112,39 @@ func short(d time.Duration) string {
 // logLine is the level and the message of an event; "" for events that are not logged.
 func logLine(e Event) (slog.Level, string) {
 	switch e.Type {
-	case EventAcquired:
+	case EventTermBegan:
 		return slog.LevelInfo, "acquired leadership"
-	case EventEnded:
+	case EventTermEnded:
 		if asked(e) {
 			return slog.LevelInfo, "leadership ended"
 		}
 		return slog.LevelWarn, "leadership ended"
-	case EventReclaimed:
+	case EventLeaseReclaimed:
 		return slog.LevelWarn, "redis had lost the lease, taken back"
-	case EventWaiting:
+	case EventElectionWaiting:
 		return slog.LevelInfo, waitingLine(e)
-	case EventReleased:
+	case EventLeaseReleased:
 		return slog.LevelInfo, "released leadership"
 	case EventLeaderChanged:
 		if e.Subject == "" {
 			return slog.LevelInfo, "nobody leads"
 		}
 		return slog.LevelInfo, "leader changed"
-	case EventRenewFailed:
+	case EventRenewalFailed:
 		return slog.LevelError, "failed to renew leadership"
 	case EventRedisDown:
 		return slog.LevelWarn, "redis gives no usable answer"
 	case EventRedisUp:
 		return slog.LevelInfo, "redis answers again"
-	case EventMisconfigured:
+	case EventElectionMisconfigured:
 		return slog.LevelError, "misconfigured"
 	case EventHistoryUnread:
 		return slog.LevelWarn, "redis does not report its history, a failover may be missed: grant +info"
-	case EventClockStep:
+	case EventRedisClockStepped:
 		return slog.LevelWarn, "the clock of redis stepped"
 	case EventWorkFailed:
 		return slog.LevelError, "leader work failed"
-	case EventOverrun:
+	case EventWorkOverrun:
 		return slog.LevelError, "work ignores the end of its context"
 	case EventCallsStuck:
 		return slog.LevelError, "calls to redis hang"
@@ -156,21 +156,21 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelWarn, "redis refuses to publish hints"
 	case EventRollCallSlow:
 		return slog.LevelWarn, "leaders may not answer a roll-call in time"
-	case EventRegistered:
+	case EventInstanceRegistered:
 		return slog.LevelInfo, "registered instance"
 	case EventHeartbeatFailed:
 		return slog.LevelWarn, "heartbeat failed"
-	case EventJoined:
+	case EventInstanceJoined:
 		return slog.LevelInfo, "instance joined"
-	case EventDrifted:
+	case EventInstanceDrifted:
 		return slog.LevelWarn, "instance drifted"
-	case EventRecovered:
+	case EventInstanceRecovered:
 		return slog.LevelInfo, "instance recovered"
-	case EventDown:
+	case EventInstanceDown:
 		return slog.LevelError, "removing stale instance"
-	case EventLeft:
+	case EventInstanceLeft:
 		return slog.LevelInfo, "instance left"
-	case EventDuplicateID:
+	case EventInstanceDuplicated:
 		return slog.LevelError, "another living process uses this instance ID"
 	case EventSweepFailed:
 		return slog.LevelWarn, "sweep failed"

@@ -45,17 +45,17 @@ func TestEventsOfATermInOrder(t *testing.T) {
 		for _, e := range s.events {
 			require.Equal(s, "cleanup", e.Role)
 			require.Equal(s, "me", e.InstanceID)
-			require.Zero(s, e.Missed)
-			if e.Type == EventWaiting {
+			require.Zero(s, e.Dropped)
+			if e.Type == EventElectionWaiting {
 				e.Subject = e.Reason
 			}
 			told = append(told, fmt.Sprintf("%s %d %s", e.Type, e.Token, e.Subject))
 		}
 		require.Equal(s, []string{
-			"leader_changed 1 other", "waiting 0 lease", "acquired 2 ", "leader_changed 2 me",
-			"work_failed 2 ", "ended 2 ", "waiting 0 penalty", "released 2 ",
-			"acquired 3 ", "leader_changed 3 me", "redis_down 0 ", "renew_failed 3 ", "work_failed 3 ", "ended 3 ", "waiting 0 penalty",
-			"released 3 ", "redis_up 0 ", "acquired 4 ", "leader_changed 4 me", "ended 4 ", "released 4 ",
+			"leader_changed 1 other", "election_waiting 0 lease", "term_began 2 ", "leader_changed 2 me",
+			"work_failed 2 ", "term_ended 2 ", "election_waiting 0 penalty", "lease_released 2 ",
+			"term_began 3 ", "leader_changed 3 me", "redis_down 0 ", "renewal_failed 3 ", "work_failed 3 ", "term_ended 3 ", "election_waiting 0 penalty",
+			"lease_released 3 ", "redis_up 0 ", "term_began 4 ", "leader_changed 4 me", "term_ended 4 ", "lease_released 4 ",
 		}, told)
 	})
 }
@@ -143,8 +143,8 @@ func TestObserverThatDoesNotKeepUpMissesTheOldest(t *testing.T) {
 		require.NoError(t, b.flush(time.Now().Add(time.Second)))
 		require.Len(t, told(), 1+observerBacklog)
 		require.Equal(t, more, told()[1].Count)
-		require.Equal(t, more, told()[1].Missed)
-		require.Zero(t, told()[2].Missed)
+		require.Equal(t, more, told()[1].Dropped)
+		require.Zero(t, told()[2].Dropped)
 	})
 }
 
@@ -158,7 +158,7 @@ func TestFloodOfHearsayHidesNothing(t *testing.T) {
 		synctest.Wait() // it blocks
 		flood := func() {
 			for range 2 * observerBacklog {
-				b.publish(Event{Type: EventDown, Remote: true})
+				b.publish(Event{Type: EventInstanceDown, Remote: true})
 			}
 		}
 		for i := range observerBacklog {
@@ -177,7 +177,7 @@ func TestFloodOfHearsayHidesNothing(t *testing.T) {
 		}
 		b.publish(Event{})
 		require.NoError(t, b.flush(time.Now().Add(time.Second)))
-		require.Equal(t, 22*observerBacklog, told()[1].Missed+told()[1+observerBacklog].Missed)
+		require.Equal(t, 22*observerBacklog, told()[1].Dropped+told()[1+observerBacklog].Dropped)
 	})
 }
 
@@ -288,7 +288,7 @@ func TestRunFlushesEvents(t *testing.T) {
 		})
 		s.run(s.honest(0))
 		require.NoError(s, s.stop())
-		require.Contains(s, s.noted(), "released")
+		require.Contains(s, s.noted(), "lease_released")
 	})
 }
 
@@ -310,57 +310,57 @@ func TestLogLines(t *testing.T) {
 		event Event
 		line  string
 	}{
-		{Event{Type: EventAcquired, InstanceID: "me", Role: "r", Token: 7}, `level=INFO msg="acquired leadership" instance=me role=r token=7`},
-		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "lost", Err: ErrLost}, `level=WARN msg="leadership ended" instance=me token=7 reason=lost error="tenure: leadership lost"`},
-		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "failed", Err: ErrWorkFailed}, `level=WARN msg="leadership ended" instance=me token=7 reason=failed error="tenure: leader work failed"`},
-		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "stopped", Err: ErrStopped}, `level=INFO msg="leadership ended" instance=me token=7 reason=stopped`},
-		{Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "resigned", Err: ErrResigned}, `level=INFO msg="leadership ended" instance=me token=7 reason=resigned`},
+		{Event{Type: EventTermBegan, InstanceID: "me", Role: "r", Token: 7}, `level=INFO msg="acquired leadership" instance=me role=r token=7`},
+		{Event{Type: EventTermEnded, InstanceID: "me", Token: 7, Reason: "lost", Err: ErrLost}, `level=WARN msg="leadership ended" instance=me token=7 reason=lost error="tenure: leadership lost"`},
+		{Event{Type: EventTermEnded, InstanceID: "me", Token: 7, Reason: "failed", Err: ErrWorkFailed}, `level=WARN msg="leadership ended" instance=me token=7 reason=failed error="tenure: leader work failed"`},
+		{Event{Type: EventTermEnded, InstanceID: "me", Token: 7, Reason: "stopped", Err: ErrStopped}, `level=INFO msg="leadership ended" instance=me token=7 reason=stopped`},
+		{Event{Type: EventTermEnded, InstanceID: "me", Token: 7, Reason: "resigned", Err: ErrResigned}, `level=INFO msg="leadership ended" instance=me token=7 reason=resigned`},
 		{
-			Event{Type: EventEnded, InstanceID: "me", Token: 7, Reason: "resigned", Err: fmt.Errorf("leader work f: %w", ErrResigned)},
+			Event{Type: EventTermEnded, InstanceID: "me", Token: 7, Reason: "resigned", Err: fmt.Errorf("leader work f: %w", ErrResigned)},
 			`level=INFO msg="leadership ended" instance=me token=7 reason=resigned error="leader work f: tenure: leadership resigned"`,
 		},
-		{Event{Type: EventReclaimed, InstanceID: "me", Token: 7}, `level=WARN msg="redis had lost the lease, taken back" instance=me token=7`},
+		{Event{Type: EventLeaseReclaimed, InstanceID: "me", Token: 7}, `level=WARN msg="redis had lost the lease, taken back" instance=me token=7`},
 		{
-			Event{Type: EventWaiting, InstanceID: "me", Reason: "hold", Time: time.Unix(-27, 0), Until: time.Unix(0, 0).UTC()},
+			Event{Type: EventElectionWaiting, InstanceID: "me", Reason: "hold", Time: time.Unix(-27, 0), Until: time.Unix(0, 0).UTC()},
 			`level=INFO msg="waiting: redis has lost data or has failed over, next election possible in 27s" instance=me reason=hold until=1970-01-01T00:00:00.000Z`,
 		},
 		{
-			Event{Type: EventWaiting, InstanceID: "me", Reason: "young", Took: 3 * time.Second, Time: time.Unix(-27, -3e8), Until: time.Unix(0, 0).UTC()},
+			Event{Type: EventElectionWaiting, InstanceID: "me", Reason: "young", Took: 3 * time.Second, Time: time.Unix(-27, -3e8), Until: time.Unix(0, 0).UTC()},
 			`level=INFO msg="waiting: redis is 3s old, first election possible in 27s" instance=me took=3s reason=young until=1970-01-01T00:00:00.000Z`,
 		},
 		{
-			Event{Type: EventWaiting, InstanceID: "me", Reason: "empty", Time: time.Unix(0, -25e7), Until: time.Unix(0, 0).UTC()},
+			Event{Type: EventElectionWaiting, InstanceID: "me", Reason: "empty", Time: time.Unix(0, -25e7), Until: time.Unix(0, 0).UTC()},
 			`level=INFO msg="waiting: redis knows nothing of this role, leaders are asked to renew, first election possible in 250ms" instance=me reason=empty until=1970-01-01T00:00:00.000Z`,
 		},
 		{
-			Event{Type: EventWaiting, InstanceID: "me", Reason: "vanished", Time: time.Unix(-5, 0), Until: time.Unix(0, 0).UTC()},
+			Event{Type: EventElectionWaiting, InstanceID: "me", Reason: "vanished", Time: time.Unix(-5, 0), Until: time.Unix(0, 0).UTC()},
 			`level=INFO msg="waiting: the lease vanished before its end, next election possible in 5s" instance=me reason=vanished until=1970-01-01T00:00:00.000Z`,
 		},
-		{Event{Type: EventWaiting, InstanceID: "me", Reason: "lease"}, `level=INFO msg="waiting: another instance leads" instance=me reason=lease`},
-		{Event{Type: EventWaiting, InstanceID: "me", Reason: "foreign"}, `level=INFO msg="waiting: another program holds the lease" instance=me reason=foreign`},
-		{Event{Type: EventWaiting, InstanceID: "me", Reason: "penalty"}, `level=INFO msg="standing back after a term of its own" instance=me reason=penalty`},
-		{Event{Type: EventWaiting, InstanceID: "me", Reason: "unhealthy"}, `level=INFO msg="standing back: the health check fails" instance=me reason=unhealthy`},
+		{Event{Type: EventElectionWaiting, InstanceID: "me", Reason: "lease"}, `level=INFO msg="waiting: another instance leads" instance=me reason=lease`},
+		{Event{Type: EventElectionWaiting, InstanceID: "me", Reason: "foreign"}, `level=INFO msg="waiting: another program holds the lease" instance=me reason=foreign`},
+		{Event{Type: EventElectionWaiting, InstanceID: "me", Reason: "penalty"}, `level=INFO msg="standing back after a term of its own" instance=me reason=penalty`},
+		{Event{Type: EventElectionWaiting, InstanceID: "me", Reason: "unhealthy"}, `level=INFO msg="standing back: the health check fails" instance=me reason=unhealthy`},
 		{Event{Type: EventHistoryUnread, InstanceID: "me"}, `level=WARN msg="redis does not report its history, a failover may be missed: grant +info" instance=me`},
 		{Event{Type: EventLeaderChanged, InstanceID: "me"}, `level=INFO msg="nobody leads" instance=me`},
-		{Event{Type: EventReleased, InstanceID: "me", Token: 7}, `level=INFO msg="released leadership" instance=me token=7`},
+		{Event{Type: EventLeaseReleased, InstanceID: "me", Token: 7}, `level=INFO msg="released leadership" instance=me token=7`},
 		{Event{Type: EventLeaderChanged, InstanceID: "me", Subject: "x\n\x1b[31m"}, `level=INFO msg="leader changed" instance=me subject="x\n\x1b[31m"`},
-		{Event{Type: EventRenewFailed, InstanceID: "me", Err: errBroken}, `level=ERROR msg="failed to renew leadership" instance=me error="the disk is full"`},
+		{Event{Type: EventRenewalFailed, InstanceID: "me", Err: errBroken}, `level=ERROR msg="failed to renew leadership" instance=me error="the disk is full"`},
 		{Event{Type: EventRedisDown, InstanceID: "me", Err: errBroken}, `level=WARN msg="redis gives no usable answer" instance=me error="the disk is full"`},
 		{Event{Type: EventRedisUp, InstanceID: "me"}, `level=INFO msg="redis answers again" instance=me`},
-		{Event{Type: EventMisconfigured, InstanceID: "me"}, `level=ERROR msg=misconfigured instance=me`},
-		{Event{Type: EventClockStep, InstanceID: "me", Step: time.Hour}, `level=WARN msg="the clock of redis stepped" instance=me step=1h0m0s`},
+		{Event{Type: EventElectionMisconfigured, InstanceID: "me"}, `level=ERROR msg=misconfigured instance=me`},
+		{Event{Type: EventRedisClockStepped, InstanceID: "me", Step: time.Hour}, `level=WARN msg="the clock of redis stepped" instance=me step=1h0m0s`},
 		{Event{Type: EventWorkFailed, InstanceID: "me"}, `level=ERROR msg="leader work failed" instance=me`},
-		{Event{Type: EventOverrun, InstanceID: "me", Task: "t"}, `level=ERROR msg="work ignores the end of its context" instance=me task=t`},
+		{Event{Type: EventWorkOverrun, InstanceID: "me", Task: "t"}, `level=ERROR msg="work ignores the end of its context" instance=me task=t`},
 		{Event{Type: EventCallsStuck, InstanceID: "me", Count: 16}, `level=ERROR msg="calls to redis hang" instance=me count=16`},
-		{Event{Type: EventRegistered, InstanceID: "me"}, `level=INFO msg="registered instance" instance=me`},
+		{Event{Type: EventInstanceRegistered, InstanceID: "me"}, `level=INFO msg="registered instance" instance=me`},
 		{Event{Type: EventHeartbeatFailed, InstanceID: "me"}, `level=WARN msg="heartbeat failed" instance=me`},
-		{Event{Type: EventJoined, InstanceID: "me", Subject: "x"}, `level=INFO msg="instance joined" instance=me subject=x`},
-		{Event{Type: EventDrifted, InstanceID: "me", Subject: "x"}, `level=WARN msg="instance drifted" instance=me subject=x`},
-		{Event{Type: EventRecovered, InstanceID: "me", Subject: "x"}, `level=INFO msg="instance recovered" instance=me subject=x`},
-		{Event{Type: EventDown, InstanceID: "me", Subject: "x"}, `level=ERROR msg="removing stale instance" instance=me subject=x`},
-		{Event{Type: EventLeft, InstanceID: "me", Subject: "x"}, `level=INFO msg="instance left" instance=me subject=x`},
-		{Event{Type: EventDown, InstanceID: "me", Subject: "x", Remote: true}, `level=DEBUG msg="removing stale instance" instance=me subject=x`},
-		{Event{Type: EventDuplicateID, InstanceID: "me"}, `level=ERROR msg="another living process uses this instance ID" instance=me`},
+		{Event{Type: EventInstanceJoined, InstanceID: "me", Subject: "x"}, `level=INFO msg="instance joined" instance=me subject=x`},
+		{Event{Type: EventInstanceDrifted, InstanceID: "me", Subject: "x"}, `level=WARN msg="instance drifted" instance=me subject=x`},
+		{Event{Type: EventInstanceRecovered, InstanceID: "me", Subject: "x"}, `level=INFO msg="instance recovered" instance=me subject=x`},
+		{Event{Type: EventInstanceDown, InstanceID: "me", Subject: "x"}, `level=ERROR msg="removing stale instance" instance=me subject=x`},
+		{Event{Type: EventInstanceLeft, InstanceID: "me", Subject: "x"}, `level=INFO msg="instance left" instance=me subject=x`},
+		{Event{Type: EventInstanceDown, InstanceID: "me", Subject: "x", Remote: true}, `level=DEBUG msg="removing stale instance" instance=me subject=x`},
+		{Event{Type: EventInstanceDuplicated, InstanceID: "me"}, `level=ERROR msg="another living process uses this instance ID" instance=me`},
 		{Event{Type: EventSweepFailed, InstanceID: "me"}, `level=WARN msg="sweep failed" instance=me`},
 		{Event{Type: EventSweepHeld, InstanceID: "me", Count: 9}, `level=ERROR msg="too many instances are silent at once, holding the rest" instance=me count=9`},
 		{Event{Type: EventTaskStarted, InstanceID: "me", Task: "t", Attempt: 2}, `level=DEBUG msg="task started" instance=me task=t attempt=2`},
@@ -372,7 +372,7 @@ func TestLogLines(t *testing.T) {
 		{Event{Type: EventTaskFailed, InstanceID: "me", State: RunAbandoned}, `level=ERROR msg="task abandoned" instance=me`},
 		{Event{Type: EventTaskInterrupted, InstanceID: "me", Err: errBroken}, `level=INFO msg="task interrupted" instance=me error="the disk is full"`},
 		{Event{Type: EventTaskSkipped, InstanceID: "me"}, `level=WARN msg="task slots skipped" instance=me`},
-		{Event{Type: EventTaskBlocked, InstanceID: "me", Missed: 3}, `level=ERROR msg="task stands still" instance=me missed=3`},
+		{Event{Type: EventTaskBlocked, InstanceID: "me", Dropped: 3}, `level=ERROR msg="task stands still" instance=me dropped=3`},
 		{Event{Type: "of another version", InstanceID: "me"}, ""},
 	} {
 		require.Equal(t, test.line, logged(test.event))
@@ -389,7 +389,7 @@ func TestPanicsAreLoggedWithTheirStack(t *testing.T) {
 		require.NotContains(t, logged(Event{Type: kind, Err: &PanicError{}}), "stack", "runtime.Goexit leaves none")
 		require.NotContains(t, logged(Event{Type: kind, Err: errors.New("no")}), "stack")
 	}
-	require.NotContains(t, logged(Event{Type: EventEnded, Err: panicked}), "stack", "it was logged before")
+	require.NotContains(t, logged(Event{Type: EventTermEnded, Err: panicked}), "stack", "it was logged before")
 }
 
 // TestEveryEventIsLogged: every event there is has a line, so that none is forgotten when one is
@@ -554,7 +554,7 @@ func TestNoSecretIsTold(t *testing.T) {
 			c.hears(m.Elector().Status(), term, leader, err)
 			instances, err := m.Registry().Instances(ctx, InstanceQuery{})
 			c.hears(instances, err)
-			tasks, err := m.Tasks().Tasks(ctx)
+			tasks, err := m.Tasks().List(ctx)
 			c.hears(tasks, err)
 			runs, err := m.Tasks().Runs(ctx, "t", 10)
 			c.hears(runs, err)

@@ -133,7 +133,7 @@ func ExampleRegistry_Instances() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	c.Observe(func(e tenure.Event) {
-		if e.Type != tenure.EventRegistered {
+		if e.Type != tenure.EventInstanceRegistered {
 			return
 		}
 		defer stop()

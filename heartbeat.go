@@ -144,10 +144,10 @@ func (l *beatLoop) take(reply store.HeartbeatReply, change membership.BeatChange
 		r.takePart()
 	}
 	if change.First || change.Joined {
-		r.bus.publish(Event{Type: EventRegistered})
+		r.bus.publish(Event{Type: EventInstanceRegistered})
 	}
 	if change.Recovered {
-		r.bus.publish(Event{Type: EventRecovered, Subject: r.id})
+		r.bus.publish(Event{Type: EventInstanceRecovered, Subject: r.id})
 	}
 }
 
@@ -164,7 +164,7 @@ func (r *Registry) deregister(ctx context.Context) error {
 		return err
 	}
 	if verdict == store.RemovedLeft || verdict == store.RemovedAbsent { // absent: the client has asked twice
-		r.bus.publish(Event{Type: EventLeft, Subject: r.id})
+		r.bus.publish(Event{Type: EventInstanceLeft, Subject: r.id})
 	}
 	return nil
 }

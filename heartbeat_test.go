@@ -131,15 +131,15 @@ func TestFleet(t *testing.T) {
 		crashed := time.Now()
 		f.pass(10 * time.Minute)
 		for _, m := range []*livingInstance{a, b} {
-			f.within(m.when(crashed, EventJoined, EventDrifted, EventRecovered, EventDown, EventLeft), "1m0s drifted c", "5m0s down c")
+			f.within(m.when(crashed, EventInstanceJoined, EventInstanceDrifted, EventInstanceRecovered, EventInstanceDown, EventInstanceLeft), "1m0s instance_drifted c", "5m0s instance_down c")
 		}
 		require.Equal(f, []string{"a active", "b active"}, a.list())
 
 		f.net.Partition("b", simnet.Both, 100*time.Second)
 		parted := time.Now()
 		f.pass(10 * time.Minute)
-		f.within(a.when(parted, EventDrifted, EventRecovered, EventDown), "1m0s drifted b", "1m40s recovered b")
-		require.Equal(f, []string{"heartbeat_failed"}, named(b.when(parted, EventHeartbeatFailed, EventDown, EventRegistered)))
+		f.within(a.when(parted, EventInstanceDrifted, EventInstanceRecovered, EventInstanceDown), "1m0s instance_drifted b", "1m40s instance_recovered b")
+		require.Equal(f, []string{"heartbeat_failed"}, named(b.when(parted, EventHeartbeatFailed, EventInstanceDown, EventInstanceRegistered)))
 
 		b.setStatus(InstanceDraining)
 		f.pass(10 * time.Millisecond)
@@ -149,7 +149,7 @@ func TestFleet(t *testing.T) {
 		require.NoError(f, b.deregister(context.Background()))
 		f.pass(time.Second)
 		require.Equal(f, []string{"a active"}, a.list())
-		require.Equal(f, []string{"left b"}, a.told())
+		require.Equal(f, []string{"instance_left b"}, a.told())
 	})
 }
 
@@ -208,7 +208,7 @@ func TestBeatInterval(t *testing.T) {
 			f.pass(10 * time.Millisecond)
 		}
 		require.Less(f, time.Since(began), 9*time.Second, "sooner than the next interval")
-		require.Equal(f, []string{"registered", "heartbeat_failed"}, m.told())
+		require.Equal(f, []string{"instance_registered", "heartbeat_failed"}, m.told())
 	})
 }
 
@@ -242,7 +242,7 @@ func TestP9_OutageOfRedis(t *testing.T) {
 					}
 				}
 				f.pass(5 * time.Minute)
-				down := leader.when(f.began, EventDown)
+				down := leader.when(f.began, EventInstanceDown)
 				if grace {
 					require.Empty(f, down)
 				} else {
@@ -270,7 +270,7 @@ func TestClockStepRemovesNobody(t *testing.T) {
 			f.pass(10 * time.Minute)
 			f.redis.StepClock(step)
 			f.pass(10 * time.Minute)
-			require.Empty(f, leader.when(f.began, EventDown))
+			require.Empty(f, leader.when(f.began, EventInstanceDown))
 			require.Len(f, leader.list(), 12)
 		}
 		f.crash("i7")
@@ -292,7 +292,7 @@ func TestClockStepDoesNotKeepTheDead(t *testing.T) {
 		f.redis.StepClock(7 * 24 * time.Hour)
 		f.pass(10 * time.Minute)
 		f.crash("i1")
-		for len(leader.when(f.began, EventDown)) == 0 {
+		for len(leader.when(f.began, EventInstanceDown)) == 0 {
 			f.pass(time.Second)
 		}
 		f.redis.StepClock(-7 * 24 * time.Hour)
@@ -315,13 +315,13 @@ func TestDuplicateIDIsToldByBoth(t *testing.T) {
 			require.NoError(f, err)
 			require.Equal(f, "younger", instance.Incarnation, "nobody overwrites its record")
 		}
-		require.Equal(f, []string{"registered", "joined pod", "duplicate_id younger"}, older.told())
-		require.Equal(f, []string{"registered", "duplicate_id older"}, younger.told())
+		require.Equal(f, []string{"instance_registered", "instance_joined pod", "instance_duplicated younger"}, older.told())
+		require.Equal(f, []string{"instance_registered", "instance_duplicated older"}, younger.told())
 		younger.stop()
 		f.pass(time.Second)
 		require.NoError(f, younger.deregister(context.Background()))
 		f.pass(time.Minute)
-		require.Equal(f, []string{"left pod", "registered"}, older.told())
+		require.Equal(f, []string{"instance_left pod", "instance_registered"}, older.told())
 		require.Equal(f, []string{"pod active"}, older.list())
 	})
 }
@@ -396,7 +396,7 @@ func TestLateFirstBeatOfADeadProcess(t *testing.T) {
 			}
 			b := f.member("b", "pod")
 			f.pass(time.Minute)
-			require.Equal(f, []string{"registered"}, b.told())
+			require.Equal(f, []string{"instance_registered"}, b.told())
 			instance, err := b.Instance(context.Background(), "pod")
 			require.NoError(f, err)
 			require.Equal(f, "b", instance.Incarnation)
@@ -478,7 +478,7 @@ func TestHungBeatsAreBounded(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { defer close(ended); m.Registry.beat(ctx) }()
 		time.Sleep(time.Minute)
-		require.Equal(m.w, []string{"registered"}, m.told())
+		require.Equal(m.w, []string{"instance_registered"}, m.told())
 		before := store.made()
 		hang()
 		time.Sleep(10 * time.Minute)
@@ -520,7 +520,7 @@ func TestStopWaitsForTheBeatInFlight(t *testing.T) {
 		}
 		heal()
 		<-ended
-		require.Equal(m.w, []string{"registered"}, m.told())
+		require.Equal(m.w, []string{"instance_registered"}, m.told())
 		require.NoError(m.w, m.deregister(context.Background()))
 		require.Empty(m.w, m.list())
 	})
@@ -566,7 +566,7 @@ func TestRegistrySwitchedOff(t *testing.T) {
 		f.crash("a")
 		f.pass(20 * time.Minute)
 		require.Equal(f, []string{"a down"}, reader.list())
-		require.Equal(f, []string{"joined a"}, reader.told())
+		require.Equal(f, []string{"instance_joined a"}, reader.told())
 		require.NoError(f, reader.deregister(context.Background()))
 	})
 }
@@ -695,7 +695,7 @@ func TestBeatWritesTheContract(t *testing.T) {
 		ctx, before := w.Context(), w.now()
 		m.beats()
 		after := w.now()
-		require.Equal(w, []string{"registered"}, m.told())
+		require.Equal(w, []string{"instance_registered"}, m.told())
 
 		record := w.record("pod-0")
 		form := regexp.MustCompile(`^\{"instance_id":"pod-0","started_at":(\d+),"last_heartbeat":(\d+),"status":"joining","worker_count":4,` +
@@ -738,7 +738,7 @@ func TestBeatOfARemovedInstanceRegistersItAgain(t *testing.T) {
 		require.NoError(w, w.rdb.FlushAll(w.Context()).Err())
 		m.told()
 		m.beats()
-		require.Equal(w, []string{"registered"}, m.told())
+		require.Equal(w, []string{"instance_registered"}, m.told())
 		require.Contains(w, w.record("pod-0"), started, "the process did not start again")
 		require.Equal(w, []string{"pod-0 active"}, m.list())
 	})
@@ -752,13 +752,13 @@ func TestBeatOfADriftedInstanceRecovers(t *testing.T) {
 		s := leader.watched()
 		w.silence(70*time.Second, "pod-0")
 		leader.pass(s)
-		require.Equal(w, []string{"drifted pod-0"}, leader.told())
+		require.Equal(w, []string{"instance_drifted pod-0"}, leader.told())
 		require.Contains(w, w.record("pod-0"), `"status":"drifted"`)
 		require.Equal(w, []string{"pod-0 drifted"}, leader.list())
 		leader.pass(s)
 		require.Empty(w, leader.told(), "once")
 		m.beats()
-		require.Equal(w, []string{"recovered pod-0"}, m.told())
+		require.Equal(w, []string{"instance_recovered pod-0"}, m.told())
 		require.Equal(w, []string{"pod-0 active"}, leader.list())
 	})
 }
@@ -794,7 +794,7 @@ func TestBeatAfterAClockStep(t *testing.T) {
 		a.beats()
 		require.Equal(t, now.Add(step).UnixMilli(), int64(client.ZScore(t.Context(), "waf:cluster:beats", "a").Val()))
 	}
-	require.Equal(t, []string{"registered"}, a.told())
+	require.Equal(t, []string{"instance_registered"}, a.told())
 
 	m.SetTime(now.Add(-24 * time.Hour)) // a dead one must not stay for a day longer
 	leader := w.member("leader")
@@ -825,7 +825,7 @@ func TestDeregister(t *testing.T) {
 		m.beats()
 		m.told()
 		require.NoError(w, m.deregister(w.Context()))
-		require.Equal(w, []string{"left a"}, m.told())
+		require.Equal(w, []string{"instance_left a"}, m.told())
 		require.NoError(w, m.deregister(w.Context()))
 		require.Empty(w, m.told())
 		require.Empty(w, w.rdb.Keys(w.Context(), "*").Val())
@@ -843,23 +843,23 @@ func TestDuplicateID(t *testing.T) {
 		hints := w.hints()
 		older.beats()
 		younger.beats()
-		require.Equal(w, []string{"registered"}, older.told())
-		require.Equal(w, []string{"registered"}, younger.told())
+		require.Equal(w, []string{"instance_registered"}, older.told())
+		require.Equal(w, []string{"instance_registered"}, younger.told())
 		older.beats()
 		older.beats()
-		require.Equal(w, []string{"duplicate_id new"}, older.told(), "once")
+		require.Equal(w, []string{"instance_duplicated new"}, older.told(), "once")
 		require.Contains(w, w.record("pod"), `"incarnation":"new"`)
 		for range 4 {
 			h := hints()
 			younger.hint(h)
 			older.hint(h)
 		}
-		require.Equal(w, []string{"joined pod", "duplicate_id old"}, younger.told(), "the other hears of it, once")
-		require.Equal(w, []string{"joined pod"}, older.told())
+		require.Equal(w, []string{"instance_joined pod", "instance_duplicated old"}, younger.told(), "the other hears of it, once")
+		require.Equal(w, []string{"instance_joined pod"}, older.told())
 
 		w.silence(61*time.Second, "pod") // the younger one is gone, or frozen
 		older.beats()
-		require.Equal(w, []string{"registered"}, older.told())
+		require.Equal(w, []string{"instance_registered"}, older.told())
 		younger.beats()
 		require.Equal(w, []string{}, younger.told(), "the same other one")
 		older.beats()
@@ -867,7 +867,7 @@ func TestDuplicateID(t *testing.T) {
 
 		w.foreign("pod", `{"status":"active"}`) // a program that knows of no incarnations uses the ID too
 		older.beats()
-		require.Equal(w, []string{"duplicate_id"}, older.told())
+		require.Equal(w, []string{"instance_duplicated"}, older.told())
 		require.Contains(w, w.record("pod"), `"incarnation":"old"`)
 	})
 }

@@ -32,7 +32,7 @@ type Options struct {
 	Namespace string
 	// InstanceID names this process: [A-Za-z0-9._:-]{1,128}. Default $HOSTNAME, else <host>-<pid>,
 	// else unknown-<pid>. It is a label: ownership of a lease never rests on it. Processes that
-	// share a $HOSTNAME need one each: the registry keeps one record an ID (EventDuplicateID).
+	// share a $HOSTNAME need one each: the registry keeps one record an ID (EventInstanceDuplicated).
 	InstanceID string
 	// Election holds the options of the default role.
 	Election ElectionOptions

@@ -371,7 +371,7 @@ func (i Instance) size() int {
 
 // memberEvents are the events that a hint, or a verdict of a sweep, leads to.
 var memberEvents = map[string]EventType{
-	"joined": EventJoined, store.SweepDrifted: EventDrifted, store.SweepRecovered: EventRecovered, store.SweepDown: EventDown, store.SweepLeft: EventLeft,
+	"joined": EventInstanceJoined, store.SweepDrifted: EventInstanceDrifted, store.SweepRecovered: EventInstanceRecovered, store.SweepDown: EventInstanceDown, store.SweepLeft: EventInstanceLeft,
 }
 
 // hint takes a hint from the subscription. What this process did itself is reported already.
@@ -400,7 +400,7 @@ func (r *Registry) duplicate(other string, seen bool) {
 	r.duplicateID, r.duplicateSeen = other, time.Now()
 	r.mu.Unlock()
 	if !known {
-		r.bus.publish(Event{Type: EventDuplicateID, Subject: other})
+		r.bus.publish(Event{Type: EventInstanceDuplicated, Subject: other})
 	}
 }
 

@@ -153,7 +153,7 @@ func (s *sweeper) adopt(ctx context.Context, q membership.Question) error {
 		return err
 	}
 	for _, id := range foreign {
-		r.bus.publish(Event{Type: EventJoined, Subject: id})
+		r.bus.publish(Event{Type: EventInstanceJoined, Subject: id})
 	}
 	s.sweep.Adopted(q)
 	return nil

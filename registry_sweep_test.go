@@ -64,7 +64,7 @@ func (c *crowd) downs() (at []time.Duration, holds int) {
 	defer c.leader.mu.Unlock()
 	for _, e := range c.leader.events {
 		switch e.Type {
-		case EventDown:
+		case EventInstanceDown:
 			at = append(at, e.Time.Sub(c.cut))
 		case EventSweepHeld:
 			holds++
@@ -208,11 +208,11 @@ func TestNobodyDriftsInAnOutage(t *testing.T) {
 				for _, d := range outages {
 					act(c, d)
 					c.pass(d + 5*time.Minute)
-					require.Empty(c, c.leader.when(c.cut, EventDrifted, EventDown, EventSweepHeld), "%v", d)
+					require.Empty(c, c.leader.when(c.cut, EventInstanceDrifted, EventInstanceDown, EventSweepHeld), "%v", d)
 				}
 				c.crash("i7")
 				c.pass(c.options.DriftedAfter + c.options.SweepInterval + time.Second)
-				require.Len(c, c.leader.when(c.cut, EventDrifted), 1)
+				require.Len(c, c.leader.when(c.cut, EventInstanceDrifted), 1)
 			})
 		})
 	}
@@ -259,7 +259,7 @@ func TestSweepRemovesWhoIsDown(t *testing.T) {
 		w.silence(301*time.Second, "dead")
 		w.silence(299*time.Second, "alive")
 		leader.pass(s)
-		require.Equal(w, []string{"down dead", "drifted alive"}, leader.told())
+		require.Equal(w, []string{"instance_down dead", "instance_drifted alive"}, leader.told())
 		require.Equal(w, "alive drifted", leader.list()[0])
 		require.Empty(w, w.record("dead"))
 		require.Zero(w, w.rdb.Exists(w.Context(), "waf:cluster:instance:dead:heartbeat").Val())
@@ -292,14 +292,14 @@ func (w *registryCluster) beatBetweenLookAndSweep() []string {
 
 // foreignStory is what becomes of instances of other programs.
 var foreignStory = []string{
-	"[joined strange joined waf-0 joined waf-1] strange active, waf-0 active, waf-1 active",
-	"[recovered waf-0] strange active, waf-0 active, waf-1 active", // its heartbeat key is there
-	"[drifted waf-0] strange drifted, waf-0 drifted, waf-1 active",
+	"[instance_joined strange instance_joined waf-0 instance_joined waf-1] strange active, waf-0 active, waf-1 active",
+	"[instance_recovered waf-0] strange active, waf-0 active, waf-1 active", // its heartbeat key is there
+	"[instance_drifted waf-0] strange drifted, waf-0 drifted, waf-1 active",
 	`{"instance_id":"waf-0", "status":"drifted","last_heartbeat":1}`,
 	`{"checks":{"status":"ok"}}`,
-	"[down waf-0 sweep_held 1] strange down, waf-1 active", // of three one may go
-	"[down strange] waf-1 active",
-	"[drifted waf-1] waf-1 drifted", // who begins to sweep does not take it for down
+	"[instance_down waf-0 sweep_held 1] strange down, waf-1 active", // of three one may go
+	"[instance_down strange] waf-1 active",
+	"[instance_drifted waf-1] waf-1 drifted", // who begins to sweep does not take it for down
 }
 
 // TestForeignInstances: records of other programs are adopted, watched by their heartbeat keys and
@@ -366,7 +366,7 @@ func TestForeignRecordIsFoundCheaply(t *testing.T) {
 		leader.pass(s)
 		leader.pass(s)
 		require.Equal(w, 2, counting.scans)
-		require.Equal(w, []string{"joined waf-0"}, leader.told())
+		require.Equal(w, []string{"instance_joined waf-0"}, leader.told())
 		s.watches(w.T, leader.opts.DownAfter-3*leader.opts.SweepInterval) // one has come and one has gone at the same time
 		for range 4 {
 			leader.pass(s)
@@ -518,7 +518,7 @@ func TestJunkAmongTheBeatsHoldsNobody(t *testing.T) {
 	w.silence(400*time.Second, "i0")
 	s := leader.watched()
 	leader.pass(s)
-	require.Equal(t, []string{"down i0"}, leader.told())
+	require.Equal(t, []string{"instance_down i0"}, leader.told())
 	require.Equal(t, int64(3), w.rdb.ZCard(t.Context(), "waf:cluster:beats").Val())
 }
 
@@ -555,12 +555,12 @@ func TestHintsOfACrowdAreFew(t *testing.T) {
 			}
 		}
 		s := leader.watched()
-		heard(EventJoined)
+		heard(EventInstanceJoined)
 		for i := range crowd {
 			w.silence(70*time.Second, name(i))
 		}
 		leader.pass(s)
-		heard(EventDrifted)
+		heard(EventInstanceDrifted)
 	})
 }
 

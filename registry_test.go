@@ -339,25 +339,25 @@ func TestMembershipReachesEverybodyOnce(t *testing.T) {
 		}
 		a.beats()
 		b.beats()
-		require.Equal(w, [][]string{{"registered", "joined b"}, {"registered", "joined a"}, {"joined a", "joined b"}}, pass(2))
+		require.Equal(w, [][]string{{"instance_registered", "instance_joined b"}, {"instance_registered", "instance_joined a"}, {"instance_joined a", "instance_joined b"}}, pass(2))
 		s := leader.watched()
 		w.silence(70*time.Second, "a")
 		leader.pass(s)
-		require.Equal(w, [][]string{{"drifted a"}, {"drifted a"}, {"drifted a"}}, pass(1))
+		require.Equal(w, [][]string{{"instance_drifted a"}, {"instance_drifted a"}, {"instance_drifted a"}}, pass(1))
 		a.beats()
-		require.Equal(w, [][]string{{"recovered a"}, {"recovered a"}, {"recovered a"}}, pass(1))
+		require.Equal(w, [][]string{{"instance_recovered a"}, {"instance_recovered a"}, {"instance_recovered a"}}, pass(1))
 		w.silence(400*time.Second, "a")
 		leader.pass(s)
-		require.Equal(w, [][]string{{"down a"}, {"down a"}, {"down a"}}, pass(1))
+		require.Equal(w, [][]string{{"instance_down a"}, {"instance_down a"}, {"instance_down a"}}, pass(1))
 		require.NoError(w, b.deregister(w.Context()))
-		require.Equal(w, [][]string{{"left b"}, {"left b"}, {"left b"}}, pass(1))
+		require.Equal(w, [][]string{{"instance_left b"}, {"instance_left b"}, {"instance_left b"}}, pass(1))
 		w.foreign("waf-0", foreignRecord)
 		leader.pass(s)
-		require.Equal(w, [][]string{{"joined waf-0"}, {"joined waf-0"}, {"joined waf-0"}}, pass(1))
+		require.Equal(w, [][]string{{"instance_joined waf-0"}, {"instance_joined waf-0"}, {"instance_joined waf-0"}}, pass(1))
 		require.NoError(w, w.rdb.HDel(w.Context(), "waf:cluster:instances", "waf-0").Err()) // as other programs leave
 		w.silence(40*time.Second, "waf-0")
 		leader.pass(s)
-		require.Equal(w, [][]string{{"left waf-0"}, {"left waf-0"}, {"left waf-0"}}, pass(1))
+		require.Equal(w, [][]string{{"instance_left waf-0"}, {"instance_left waf-0"}, {"instance_left waf-0"}}, pass(1))
 	})
 }
 
@@ -379,7 +379,7 @@ func TestOnlyWhoDidItHasAnEventOfItsOwn(t *testing.T) {
 		}
 		return remote
 	}
-	require.Equal(t, []bool{false}, remote(a), "registered")
+	require.Equal(t, []bool{false}, remote(a), "instance_registered")
 	require.Equal(t, []bool{false}, remote(leader), "down")
 	require.Equal(t, []bool{true, true}, remote(other), "joined, down")
 }
@@ -397,7 +397,7 @@ func TestHostileHints(t *testing.T) {
 		m.hint(store.Hint{Type: store.HintDuplicate, Subject: "a", Source: fmt.Sprint("forged-", i)})
 		m.hint(store.Hint{Type: store.HintDuplicate, Subject: "b", Source: fmt.Sprint("forged-", i)})
 	}
-	require.Equal(t, []string{"duplicate_id forged-0"}, m.told())
+	require.Equal(t, []string{"instance_duplicated forged-0"}, m.told())
 }
 
 func sorted(lines []string) []string {
@@ -675,16 +675,16 @@ func TestRegistryOnAFullRedis(t *testing.T) {
 	require.ErrorContains(t, w.rdb.Set(t.Context(), "x", "y", 0).Err(), "OOM")
 	a.beats()
 	b.beats()
-	require.Equal(t, []string{"registered"}, a.told())
-	require.Equal(t, []string{"registered"}, b.told())
+	require.Equal(t, []string{"instance_registered"}, a.told())
+	require.Equal(t, []string{"instance_registered"}, b.told())
 	s := leader.watched()
-	require.Equal(t, []string{"joined waf-0"}, leader.told())
+	require.Equal(t, []string{"instance_joined waf-0"}, leader.told())
 	w.silence1(70*time.Second, "a")
 	leader.pass(s)
-	require.Equal(t, []string{"drifted a"}, leader.told())
+	require.Equal(t, []string{"instance_drifted a"}, leader.told())
 	w.silence1(400*time.Second, "a")
 	leader.pass(s)
-	require.Equal(t, []string{"down a"}, leader.told())
+	require.Equal(t, []string{"instance_down a"}, leader.told())
 	w.real.ConfigSet(t, "maxmemory", "0")
 	for _, id := range []string{"c", "d", "e"} {
 		w.member(id).beats()
@@ -724,10 +724,10 @@ func TestRegistryRights(t *testing.T) {
 	s := leader.watched()
 	w.silence(400*time.Second, "a")
 	leader.pass(s)
-	require.Equal(t, []string{"down a"}, leader.told())
+	require.Equal(t, []string{"instance_down a"}, leader.told())
 	a.beats()
 	require.NoError(t, a.deregister(t.Context()))
-	require.Equal(t, []string{"registered", "registered", "left a"}, a.told())
+	require.Equal(t, []string{"instance_registered", "instance_registered", "instance_left a"}, a.told())
 
 	b := user("+@all", "-zadd", "allchannels").member("b")
 	b.beats()

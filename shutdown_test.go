@@ -115,7 +115,7 @@ func TestStopWaitsForAnAcquireInFlight(t *testing.T) {
 				require.Equal(s, test.ends, s.now())
 				require.Len(s, s.store.made("release"), test.releases)
 				require.True(s, s.store.free())
-				require.Empty(s, s.told(EventAcquired))
+				require.Empty(s, s.told(EventTermBegan))
 				require.Zero(s, s.Status().CallsInFlight)
 			})
 		})
@@ -213,7 +213,7 @@ func TestP11_OverrunAtTheEndIsHeard(t *testing.T) {
 		s.run(func(context.Context, Term) error { <-release; return nil })
 		s.at(time.Second)
 		require.ErrorIs(s, s.stop(), ErrDrainTimeout)
-		require.Equal(s, []string{"acquired", "leader_changed", "ended", "overrun"}, s.noted())
+		require.Equal(s, []string{"term_began", "leader_changed", "term_ended", "work_overrun"}, s.noted())
 	})
 }
 
@@ -318,7 +318,7 @@ func TestElectorsInOneBubbleEndTogether(t *testing.T) {
 		require.True(s, s.IsLeader())
 		s.halt(errBroken)
 		require.NoError(s, <-s.ended)
-		ended := s.told(EventEnded)
+		ended := s.told(EventTermEnded)
 		require.ErrorIs(s, ended[0].Err, errBroken, "the cause of Run's context")
 		require.ErrorIs(s, ended[0].Err, ErrStopped)
 	})
@@ -402,7 +402,7 @@ func TestP11_WorkThatIgnoresItsContext(t *testing.T) {
 		require.Empty(c, a.record(), "deregistered all the same")
 		require.Equal(c, "a", c.holder("tenure:leader"), "left to lapse")
 		require.Empty(c, c.holder("tenure:leader:other"), "released")
-		require.Len(c, a.told(EventOverrun), 1)
+		require.Len(c, a.told(EventWorkOverrun), 1)
 		c.pass(12 * time.Second)
 		require.Empty(c, c.holder("tenure:leader"))
 	})
@@ -424,7 +424,7 @@ func TestP11_ATaskThatIgnoresItsContext(t *testing.T) {
 		require.ErrorIs(c, err, ErrDrainTimeout)
 		require.ErrorContains(c, err, "leader work of the tasks")
 		require.LessOrEqual(c, took, 5*time.Second)
-		require.Contains(c, a.told(EventOverrun)[0], "deaf")
+		require.Contains(c, a.told(EventWorkOverrun)[0], "deaf")
 		require.Empty(c, a.record())
 		close(release)
 		c.pass(time.Minute)
@@ -604,7 +604,7 @@ func TestFailFastIsNotForRolesThatAreAddedLater(t *testing.T) {
 		require.NoError(c, err)
 		c.pass(10 * time.Second)
 		require.True(c, a.IsLeader())
-		require.NotEmpty(c, a.told(EventMisconfigured))
+		require.NotEmpty(c, a.told(EventElectionMisconfigured))
 		c.redis.Intercept(nil)
 		c.until(time.Minute, late.IsLeader)
 		_, err = a.stop()
@@ -625,10 +625,10 @@ func TestObservers(t *testing.T) {
 		_, err := a.stop()
 		require.NoError(c, err)
 		synctest.Wait()
-		waiting := func(e EventType) bool { return e == EventWaiting }
+		waiting := func(e EventType) bool { return e == EventElectionWaiting }
 		first, second = slices.DeleteFunc(first, waiting), slices.DeleteFunc(second, waiting)
-		require.Equal(c, []EventType{EventRegistered, EventAcquired, EventLeaderChanged}, first)
-		require.Equal(c, append(first, EventEnded, EventReleased, EventLeft), second)
+		require.Equal(c, []EventType{EventInstanceRegistered, EventTermBegan, EventLeaderChanged}, first)
+		require.Equal(c, append(first, EventTermEnded, EventLeaseReleased, EventInstanceLeft), second)
 	})
 }
 
@@ -644,7 +644,7 @@ func TestP11_ABlockedObserver(t *testing.T) {
 		require.ErrorContains(c, err, "an observer of events")
 		require.Equal(c, 5*time.Second, took)
 		require.Empty(c, a.record())
-		require.Equal(c, []string{"ended #1", "released #1", "left a"}, a.told()[3:], "another one hears all")
+		require.Equal(c, []string{"term_ended #1", "lease_released #1", "instance_left a"}, a.told()[3:], "another one hears all")
 		close(release)
 		c.pass(time.Second)
 	})
@@ -680,7 +680,7 @@ func TestWithoutBeatsNothingIsRegistered(t *testing.T) {
 		require.Empty(c, a.list())
 		_, err := a.stop()
 		require.NoError(c, err)
-		require.Equal(c, []string{"acquired #1", "leader_changed #1 a", "ended #1", "released #1"}, a.told())
+		require.Equal(c, []string{"term_began #1", "leader_changed #1 a", "term_ended #1", "lease_released #1"}, a.told())
 	})
 }
 
@@ -749,7 +749,7 @@ func TestQuestionsHeedTheirContext(t *testing.T) {
 		},
 		"Instance": func(ctx context.Context, c *Coordinator) error { _, err := c.Registry().Instance(ctx, "a"); return err },
 		"Counts":   func(ctx context.Context, c *Coordinator) error { _, err := c.Registry().Counts(ctx); return err },
-		"Tasks":    func(ctx context.Context, c *Coordinator) error { _, err := c.Tasks().Tasks(ctx); return err },
+		"Tasks":    func(ctx context.Context, c *Coordinator) error { _, err := c.Tasks().List(ctx); return err },
 		"Runs":     func(ctx context.Context, c *Coordinator) error { _, err := c.Tasks().Runs(ctx, "t", 1); return err },
 		"Pause":    func(ctx context.Context, c *Coordinator) error { return c.Tasks().Pause(ctx, "t") },
 		"Resume":   func(ctx context.Context, c *Coordinator) error { return c.Tasks().Resume(ctx, "t") },

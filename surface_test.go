@@ -100,11 +100,11 @@ func TestSnapshotsAreAContract(t *testing.T) {
 		{
 			Event{
 				Type: EventTaskFailed, Time: at, InstanceID: "a", Role: "r", Token: 7, Subject: "b", Task: "t", Slot: at, Attempt: 2, Count: 3,
-				Step: -time.Minute, Took: 1500 * time.Millisecond, State: RunFailed, Reason: "lost", Until: at, Err: failed, Remote: true, Missed: 4,
+				Step: -time.Minute, Took: 1500 * time.Millisecond, State: RunFailed, Reason: "lost", Until: at, Err: failed, Remote: true, Dropped: 4,
 			},
 			`{"type":"task_failed","time":"2026-07-01T10:00:00.25Z","instance_id":"a","role":"r","token":7,"subject":"b","task":"t",` +
 				`"slot":"2026-07-01T10:00:00.25Z","attempt":2,"count":3,"state":"failed","reason":"lost","until":"2026-07-01T10:00:00.25Z",` +
-				`"remote":true,"missed":4,"step_seconds":-60,"took_seconds":1.5,"error":"no \"route\""}`,
+				`"remote":true,"dropped":4,"step_seconds":-60,"took_seconds":1.5,"error":"no \"route\""}`,
 		},
 		{
 			ElectionStatus{},
@@ -141,10 +141,10 @@ func TestSnapshotsAreAContract(t *testing.T) {
 		{
 			TaskStatus{
 				Name: "t", Known: true, Role: "r", Schedule: "every 1h0m0s", Next: at, Paused: true, Running: true, Skipped: 2, Token: 7, Err: failed,
-				Last: RunRecord{Task: "t", Run: "x", Slot: at, Started: at, Finished: at, State: RunFailed, Attempt: 2, Token: 7, InstanceID: "a", Error: "e"},
+				Last: RunRecord{Task: "t", ID: "x", Slot: at, Started: at, Finished: at, State: RunFailed, Attempt: 2, Token: 7, InstanceID: "a", Error: "e"},
 			},
 			`{"name":"t","known":true,"role":"r","schedule":"every 1h0m0s","next":"2026-07-01T10:00:00.25Z","paused":true,"running":true,` +
-				`"last":{"task":"t","run":"x","slot":"2026-07-01T10:00:00.25Z","started":"2026-07-01T10:00:00.25Z","finished":"2026-07-01T10:00:00.25Z",` +
+				`"last":{"task":"t","id":"x","slot":"2026-07-01T10:00:00.25Z","started":"2026-07-01T10:00:00.25Z","finished":"2026-07-01T10:00:00.25Z",` +
 				`"state":"failed","attempt":2,"token":7,"instance_id":"a","error":"e"},"skipped":2,"token":7,"error":"no \"route\""}`,
 		},
 	} {

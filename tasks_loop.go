@@ -414,7 +414,7 @@ func (l *taskLoop) stepped(by time.Duration) {
 	if max(by, -by) < schedule.SlotStep {
 		return
 	}
-	l.s.bus.publish(Event{Type: EventClockStep, Role: l.term.Role, Token: l.term.Token, Step: by})
+	l.s.bus.publish(Event{Type: EventRedisClockStepped, Role: l.term.Role, Token: l.term.Token, Step: by})
 	for _, t := range l.tasks {
 		t.machine.Stepped(by)
 	}

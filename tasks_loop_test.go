@@ -573,7 +573,7 @@ func TestTasksKeepTheirRhythmAcrossClockSteps(t *testing.T) {
 							require.Equal(g, 1, n, "%s, slot %v", c.Name, slot)
 						}
 					}
-					stepped := g.told(EventClockStep)
+					stepped := g.told(EventRedisClockStepped)
 					require.Len(g, stepped, 1)
 					require.InDelta(g, step.Seconds(), stepped[0].Step.Seconds(), 1)
 					require.NotZero(g, stepped[0].Token)
@@ -655,7 +655,7 @@ func TestFirstSlotsLieApart(t *testing.T) {
 		}
 		a.begin()
 		g.pass(10 * time.Second)
-		list, err := a.Tasks(context.Background())
+		list, err := a.List(context.Background())
 		require.NoError(g, err)
 		apart := list[len(list)-1].Next.Sub(list[0].Next)
 		require.Greater(g, apart, 1700*time.Millisecond, "320 calls take two seconds")

@@ -81,7 +81,7 @@ func (l *taskLoop) watchEnd(t *leadTask) (wait time.Duration) {
 		a.overran = true
 		err := fmt.Errorf("task %q runs on %v after the end of its context", t.Name, l.now-bound+l.s.patience)
 		l.s.bus.publish(Event{
-			Type: EventOverrun, Role: l.term.Role, Task: t.Name, Slot: store.Time(a.Slot), Attempt: a.Number, Token: l.term.Token, Err: err,
+			Type: EventWorkOverrun, Role: l.term.Role, Task: t.Name, Slot: store.Time(a.Slot), Attempt: a.Number, Token: l.term.Token, Err: err,
 		})
 		return schedule.Forever
 	}

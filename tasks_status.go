@@ -26,7 +26,7 @@ const (
 // Redis's clock, in UTC.
 type RunRecord struct {
 	Task       string    `json:"task"`
-	Run        string    `json:"run"` // TaskRun.ID
+	ID         string    `json:"id"` // TaskRun.ID
 	Slot       time.Time `json:"slot,omitzero"`
 	Started    time.Time `json:"started,omitzero"`
 	Finished   time.Time `json:"finished,omitzero"` // zero: not yet
@@ -70,7 +70,7 @@ const maxTasks = 1000 // that are listed
 // Tasks lists the registered tasks and the orphans, by name. It asks Redis, in a few round trips,
 // and works on any instance. With ErrTruncated the list is of the registered tasks and the first
 // 1000 others.
-func (s *TaskScheduler) Tasks(ctx context.Context) ([]TaskStatus, error) {
+func (s *TaskScheduler) List(ctx context.Context) ([]TaskStatus, error) {
 	more := false
 	names, err := ask(ctx, &s.asked, func(ctx context.Context) (names []string, err error) {
 		names, more, err = s.store.Names(ctx, maxTasks)
@@ -120,14 +120,14 @@ func lastRun(name string, r store.TaskRecord) RunRecord {
 		return RunRecord{}
 	}
 	run := RunRecord{
-		Task: name, Run: r.Run, Slot: store.Time(r.Scheduled), Started: store.Time(r.Started), State: RunState(r.Status), Attempt: r.Attempt,
+		Task: name, ID: r.Run, Slot: store.Time(r.Scheduled), Started: store.Time(r.Started), State: RunState(r.Status), Attempt: r.Attempt,
 		Token: r.RunToken, InstanceID: r.Instance,
 	}
 	if r.Status == store.RunReturned {
 		run.State = RunInterrupted
 	}
 	if r.Run == "" {
-		run.Run, run.Finished, run.Error = r.Done, store.Time(r.Finished), r.Text
+		run.ID, run.Finished, run.Error = r.Done, store.Time(r.Finished), r.Text
 	}
 	return run
 }
@@ -145,7 +145,7 @@ func (s *TaskScheduler) Runs(ctx context.Context, name string, limit int) ([]Run
 	records := make([]RunRecord, len(runs))
 	for i, r := range runs {
 		records[i] = RunRecord{
-			Task: name, Run: r.Run, Slot: r.Slot, Started: r.Started, Finished: r.Finished, State: RunState(r.Status), Attempt: r.Attempt,
+			Task: name, ID: r.Run, Slot: r.Slot, Started: r.Started, Finished: r.Finished, State: RunState(r.Status), Attempt: r.Attempt,
 			Token: r.Token, InstanceID: r.InstanceID, Error: r.Error,
 		}
 	}

@@ -173,7 +173,7 @@ func TestP4_LoopEndsATermThatAReaderHasEnded(t *testing.T) {
 		live.lease.Store(&suspended)
 		require.False(s, s.IsLeader())
 		s.pass(0)
-		require.Len(s, s.told(EventEnded), 1)
+		require.Len(s, s.told(EventTermEnded), 1)
 		s.pass(time.Second)
 		require.Len(s, s.store.made("release"), 1)
 	})
@@ -231,7 +231,7 @@ func TestTermFrom(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		})
-		require.Len(s, s.told(EventAcquired), 1)
+		require.Len(s, s.told(EventTermBegan), 1)
 	})
 }
 
@@ -279,10 +279,10 @@ func TestP8_RunningTasksFinishOnAVoluntaryEnd(t *testing.T) {
 				c.pass(time.Second)
 				require.Equal(c, []string{"task #1 ends leader=false valid=true holder=a "}, c.noted())
 				require.Empty(c, c.holder("tenure:leader"), "released at once")
-				status, err := a.Tasks().Tasks(context.Background())
+				status, err := a.Tasks().List(context.Background())
 				require.NoError(c, err)
 				require.Equal(c, RunSucceeded, status[1].Last.State)
-				require.Empty(c, a.told(EventOverrun))
+				require.Empty(c, a.told(EventWorkOverrun))
 			})
 		})
 	}
@@ -302,7 +302,7 @@ func TestP8_RunningTasksAreCutAtTheirBound(t *testing.T) {
 		require.NoError(c, err)
 		require.InDelta(c, (shutdown-time.Second)*3/4, took, float64(100*time.Millisecond), "of what deregistering leaves")
 		require.Equal(c, []string{"task #1 ends leader=false valid=false holder=a stopped"}, c.noted())
-		status, err := a.Tasks().Tasks(context.Background())
+		status, err := a.Tasks().List(context.Background())
 		require.NoError(c, err)
 		require.Equal(c, RunInterrupted, status[0].Last.State)
 	})

@@ -65,9 +65,9 @@ func runMember(ctx context.Context, config memberConfig) error {
 	}
 	coordinator.Observe(func(e tenure.Event) {
 		switch e.Type {
-		case tenure.EventAcquired:
+		case tenure.EventTermBegan:
 			tell(report{Kind: "acquired", Token: e.Token})
-		case tenure.EventEnded:
+		case tenure.EventTermEnded:
 			tell(report{Kind: "ended", Token: e.Token, Text: e.Err.Error()})
 		}
 	})

@@ -201,12 +201,12 @@ func (m *member) say(e Entry) {
 
 func (m *member) observe(e tenure.Event) {
 	switch e.Type {
-	case tenure.EventReleased:
+	case tenure.EventLeaseReleased:
 		m.say(Entry{Kind: Released, At: hostclock.Of(e.Time), Token: e.Token})
-	case tenure.EventDown:
+	case tenure.EventInstanceDown:
 		m.say(Entry{Kind: Removed, At: hostclock.Of(e.Time), Text: e.Subject})
-	case tenure.EventMisconfigured, tenure.EventOverrun, tenure.EventWorkFailed, tenure.EventCallsStuck, tenure.EventDuplicateID,
-		tenure.EventClockStep:
+	case tenure.EventElectionMisconfigured, tenure.EventWorkOverrun, tenure.EventWorkFailed, tenure.EventCallsStuck, tenure.EventInstanceDuplicated,
+		tenure.EventRedisClockStepped:
 		m.say(Entry{Kind: Told, At: hostclock.Of(e.Time), Token: e.Token, Text: fmt.Sprintf("%s %s %v", e.Type, e.Subject, e.Err)})
 	}
 }

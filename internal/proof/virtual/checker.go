@@ -171,11 +171,11 @@ func (l *life) observe(e tenure.Event) {
 		return
 	}
 	switch e.Type {
-	case tenure.EventAcquired:
+	case tenure.EventTermBegan:
 		l.check.began(l, e.Token)
-	case tenure.EventEnded:
+	case tenure.EventTermEnded:
 		l.check.ended(l, e.Token, e.Err)
-	case tenure.EventReleased, tenure.EventOverrun, tenure.EventCallsStuck, tenure.EventClockStep:
+	case tenure.EventLeaseReleased, tenure.EventWorkOverrun, tenure.EventCallsStuck, tenure.EventRedisClockStepped:
 		l.note(l.name, string(e.Type), fmt.Sprint(e.Err), e.Token)
 	}
 }

@@ -58,7 +58,7 @@ func TestVirtualTasksGoOnAfterAFailoverToAClockBehind(t *testing.T) {
 						}}))
 					}
 					c.Observe(func(e tenure.Event) {
-						if e.Type == tenure.EventClockStep && e.Token != 0 {
+						if e.Type == tenure.EventRedisClockStepped && e.Token != 0 {
 							mu.Lock()
 							steps++
 							mu.Unlock()

@@ -76,7 +76,7 @@ func framesOfAServer(t *testing.T, protocol int, frame string, where []string) {
 	require.Error(t, err)
 	_, err = c.Registry().Instances(t.Context(), tenure.InstanceQuery{})
 	require.Error(t, err)
-	_, _ = c.Tasks().Tasks(t.Context())
+	_, _ = c.Tasks().List(t.Context())
 	_, _ = c.Tasks().Runs(t.Context(), "t", 10)
 	mu.Lock()
 	require.LessOrEqual(t, lost, 1, "an attack is reported once")

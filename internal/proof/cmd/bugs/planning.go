@@ -7,7 +7,7 @@ var planning = []bug{
 	{name: "a claim waits out a clock set back", test: "TestTasksKeepTheirRhythmAcrossClockSteps", breaks: "the task whose claim meets the new clock first stands still for as long as the step", file: "internal/schedule/machine_slots.go",
 		old: "early < SlotStep {", new: "early > 0 {"},
 	{name: "step of the clock kept from observers", test: "TestTasksKeepTheirRhythmAcrossClockSteps", breaks: "nobody hears why slots moved", file: "tasks_loop.go",
-		old: "	l.s.bus.publish(Event{Type: EventClockStep, Role: l.term.Role, Token: l.term.Token, Step: by})\n", new: ""},
+		old: "	l.s.bus.publish(Event{Type: EventRedisClockStepped, Role: l.term.Role, Token: l.term.Token, Step: by})\n", new: ""},
 	{name: "end of a run by the old clock", test: "TestOverlapAcrossAClockStep", breaks: "after a clock set back slots are taken for overlapped that are not", file: "internal/schedule/machine.go",
 		old: "m.lastEnded += by.Milliseconds()", new: "_ = m.lastEnded"},
 	{name: "end of a run by the clock before its reply", test: "TestClockIsSetWhileARunEnds", breaks: "a clock set back while a run ends stops its task for as long as the step", file: "internal/schedule/machine_run.go",
