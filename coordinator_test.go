@@ -464,6 +464,39 @@ func TestResignOfOneRoleLeavesTheOther(t *testing.T) {
 	})
 }
 
+// TestResignInsideDoOfAnotherRole: a task of one role that resigns it inside Do of another is still
+// work of its own term. Resign does not wait for it.
+func TestResignInsideDoOfAnotherRole(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		other, err := a.AddRole("other", ElectionOptions{LeaseTTL: 10 * time.Second})
+		require.NoError(c, err)
+		resigned := 0
+		require.NoError(c, a.Tasks().Register(Task{Name: "t", Schedule: Every(3 * time.Second), Run: func(ctx context.Context, _ TaskRun) error {
+			if resigned > 0 {
+				return nil
+			}
+			return other.Do(ctx, func(ctx context.Context, term Term) error {
+				require.Equal(c, "other", term.Role)
+				innermost, _ := TermFrom(ctx)
+				require.Equal(c, term, innermost)
+				began := c.now()
+				require.NoError(c, a.Elector().Resign(ctx))
+				require.Equal(c, began, c.now(), "it waits for the task that called it")
+				require.True(c, term.Valid(), "the other role goes on")
+				require.NoError(c, other.Resign(ctx))
+				require.Equal(c, began, c.now())
+				resigned++
+				return nil
+			})
+		}}))
+		a.start()
+		c.pass(4 * time.Second)
+		require.Equal(c, 1, resigned)
+		require.Len(c, a.told(EventLeaseReleased), 2)
+	})
+}
+
 // Roles are added from everywhere while Run begins and ends; hints arrive meanwhile.
 func TestRolesAreAddedAtAnyMoment(t *testing.T) {
 	for stopAt := range 20 {

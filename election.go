@@ -124,8 +124,9 @@ func (e *Elector) Leader(ctx context.Context) (LeaderInfo, error) {
 // 3/4 of ShutdownTimeout. Resign waits for the release, or until ctx is done. This process then
 // stands back for RetryInterval.
 //
-// Leader work and tasks must pass their own context: Resign then only starts the hand-over. With
-// any other context such work would wait for itself to return.
+// Leader work, tasks and functions of Do must pass their own context: Resign then only starts the
+// hand-over. With any other context such work would wait for itself to return. A context of theirs
+// that went through Do of another role is still their own.
 //
 // Resign returns ErrNotLeader without a term, ErrStopped after Run, and ErrDrainTimeout if the work
 // has not returned within ShutdownTimeout: the lease is then left to lapse.
@@ -137,14 +138,13 @@ func (e *Elector) Resign(ctx context.Context) error {
 	case t == nil:
 		return ErrNotLeader
 	}
-	term, inside := TermFrom(ctx)
-	inside = inside && term.live.home == &e.loop.current
-	if inside && (!t.leading() || term.live != t && term.live != t.tasks) { // work of a term that is over does not end the next one
+	own := workOf(ctx, &e.loop.current)
+	if own != nil && (!t.leading() || own != t && own != t.tasks) { // work of a term that is over does not end the next one
 		return ErrNotLeader
 	}
 	t.resigning.Store(true)
 	e.loop.inputs.nudge()
-	if inside {
+	if own != nil {
 		return nil
 	}
 	select {

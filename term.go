@@ -62,11 +62,39 @@ var ended = func() context.Context {
 
 type termKey struct{}
 
-// TermFrom returns the term that leader work, a task or a function of Elector.Do runs in. That of a
+// termScope is the term that a context is of, and that which the context around it is of: Do of one
+// role may be called by the work of another.
+type termScope struct {
+	Term
+	outer *termScope
+}
+
+// withTerm returns a context of that term.
+func withTerm(ctx context.Context, term Term) context.Context {
+	outer, _ := ctx.Value(termKey{}).(*termScope)
+	return context.WithValue(ctx, termKey{}, &termScope{term, outer})
+}
+
+// TermFrom returns the term that leader work, a task or a function of Elector.Do runs in. Inside of
+// Do of one role, called by the work of another, that is the term of the inner one. The term of a
 // task may be valid for longer, see Term.Valid.
 func TermFrom(ctx context.Context) (Term, bool) {
-	term, ok := ctx.Value(termKey{}).(Term)
-	return term, ok
+	if scope, ok := ctx.Value(termKey{}).(*termScope); ok {
+		return scope.Term, true
+	}
+	return Term{}, false
+}
+
+// workOf returns the term of that election which ctx is of, nil if it is of none: the caller is
+// work of that election.
+func workOf(ctx context.Context, home *atomic.Pointer[liveTerm]) *liveTerm {
+	scope, _ := ctx.Value(termKey{}).(*termScope)
+	for ; scope != nil; scope = scope.outer {
+		if scope.live.home == home {
+			return scope.live
+		}
+	}
+	return nil
 }
 
 // forever is how long a lease is believed in that nobody else can take.
@@ -119,7 +147,7 @@ func begin(parent context.Context, term Term, first lease.Lease, wake func()) *l
 func (t *liveTerm) start(parent context.Context, term Term, first lease.Lease, d time.Duration) {
 	ctx, cancel := context.WithCancelCause(parent)
 	term.live = t
-	t.ctx, t.cancel = context.WithValue(ctx, termKey{}, term), cancel
+	t.ctx, t.cancel = withTerm(ctx, term), cancel
 	t.lease.Store(&first)
 	ready := make(chan struct{})
 	t.timer = time.AfterFunc(d, func() { // ends at once; stopped by stop
@@ -241,7 +269,7 @@ func (t *liveTerm) leave() {
 // do runs fn under a context that ends with ctx and with the term.
 func (t *liveTerm) do(ctx context.Context, fn func(context.Context, Term) error) error {
 	term, _ := TermFrom(t.ctx)
-	both, cancel := context.WithCancelCause(context.WithValue(ctx, termKey{}, term))
+	both, cancel := context.WithCancelCause(withTerm(ctx, term))
 	defer cancel(nil)
 	defer context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })()
 	return fn(both, term)

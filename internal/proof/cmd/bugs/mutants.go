@@ -3,7 +3,7 @@ package main
 // mutants are changes by hand that once survived every test.
 var mutants = []bug{
 	{name: "old work resigns the next term", test: "TestResignByTheWorkOfATermThatIsOver", breaks: "work that outlived its term ends the term that this process has won since", file: "election.go",
-		old: "(!t.leading() || term.live != t && ", new: "(!t.leading() || false && "},
+		old: "(!t.leading() || own != t && ", new: "(!t.leading() || false && "},
 	{name: "first timer at the deadline", test: "TestP4_FirstTimerIsAtTheCancelPoint", breaks: "the first term of a process is cancelled when another may lead already", file: "term.go",
 		old: "t.start(parent, term, first, first.CancelIn(readClock()))", new: "t.start(parent, term, first, first.EndsIn(readClock()))"},
 	{name: "end by a reader not noticed", test: "TestP4_LoopEndsATermThatAReaderHasEnded", breaks: "a term that IsLeader has ended is not given back before the next renewal", file: "election_loop.go",
