@@ -20,6 +20,7 @@ type backend struct {
 	leases   func(store.Role) store.Lease
 	check    func(c *checker, prefix string, opts ElectionOptions) // what only the backend can refuse
 	timing   func(*lease.Timing)                                   // what only the backend times
+	local    bool                                                  // nothing is sent anywhere
 	registry store.Registry
 	tasks    store.Tasks
 	listen   func(ctx context.Context, a store.Audience) // blocks until ctx is done
@@ -82,7 +83,10 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	c.registry = newRegistry(b.registry, c.bus, opts)
 	c.tasks = newTaskScheduler(opts.taskConfig(b.tasks, c.bus))
 	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.sweepLoop, c.tasks.runTerm})
-	c.elector = c.newElector(opts.Election, func(election *electionConfig) { election.stuck = c.tasks.stuck })
+	c.elector = c.newElector(opts.Election, func(election *electionConfig) {
+		election.stuck = c.tasks.stuck
+		election.also.everywhere, election.also.leading = opts.commands()
+	})
 	c.roles = []*Elector{c.elector}
 	return c
 }
@@ -95,6 +99,7 @@ func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)
 	election := of.electionConfig(c.backend.leases(opts.role(of.Namespace, of.InstanceID)), c.bus)
 	election.drainTimeout -= deregisterTime(of.ShutdownTimeout)
 	c.backend.timing(&election.timing)
+	election.also.none = c.backend.local
 	set(&election)
 	return newElector(election, c.subscription)
 }
@@ -124,6 +129,9 @@ func (c *Coordinator) Options() Options {
 	o.Registry.WorkerCount, o.Registry.Metadata = workers, maps.Clone(metadata)
 	return o
 }
+
+// Guarantees returns the bounds of the default role; those of another role are its Elector's.
+func (c *Coordinator) Guarantees() Guarantees { return c.elector.Guarantees() }
 
 // InstanceID returns the ID of this process.
 func (c *Coordinator) InstanceID() string { return c.opts.InstanceID }

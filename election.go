@@ -51,7 +51,9 @@ func NewElector(rdb redis.UniversalClient, options ElectorOptions) (*Elector, er
 	if opts.Logger != nil {
 		bus.observe(logEvents(opts.Logger))
 	}
-	e := newElector(opts.electionConfig(backing.ForRole(opts.Election.role(opts.Namespace, opts.InstanceID)), bus), store.NewSubscription())
+	election := opts.electionConfig(backing.ForRole(opts.Election.role(opts.Namespace, opts.InstanceID)), bus)
+	election.also.everywhere = perSecond(store.CheckInterval(opts.Election.LeaseTTL))
+	e := newElector(election, store.NewSubscription())
 	e.standalone = true
 	audience := store.Audience{
 		Channels: func() []string { return []string{e.loop.channel} },
@@ -90,6 +92,11 @@ func (e *Elector) Term() (Term, bool) {
 
 // Role returns the role that is elected, "" for the default one.
 func (e *Elector) Role() string { return e.loop.opts.Role }
+
+// Guarantees returns the bounds of this election.
+func (e *Elector) Guarantees() Guarantees {
+	return guaranteesOf(e.loop.opts, e.loop.timing, e.loop.also)
+}
 
 // Status returns the cached state of this elector.
 func (e *Elector) Status() ElectionStatus {

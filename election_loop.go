@@ -26,6 +26,7 @@ type electionConfig struct {
 	// stuck returns an error while the leader's own work makes no progress; the loop then gives the
 	// term up. It may be nil and must not block.
 	stuck func() error
+	also  commands // what the process sends beside this election; see Guarantees
 }
 
 // electionConfig is that of the default role.

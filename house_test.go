@@ -28,6 +28,7 @@ var floors = [][]string{
 	{"events.go"},
 	{"scripts.go"},
 	{"options.go"},
+	{"guarantees.go"},
 	{"election_status.go"},
 	{"election_work.go"},
 	{"tasks.go"},

@@ -116,3 +116,23 @@ func (r RunRecord) MarshalJSON() ([]byte, error) {
 	plain.Slot, plain.Started, plain.Finished = stamp(r.Slot), stamp(r.Started), stamp(r.Finished)
 	return json.Marshal(plain)
 }
+
+// MarshalJSON renders durations as seconds.
+func (g Guarantees) MarshalJSON() ([]byte, error) {
+	type guarantees Guarantees // without this method
+	return json.Marshal(struct {
+		guarantees
+		LeaseTTL        seconds `json:"lease_ttl_seconds"`
+		Belief          seconds `json:"belief_seconds"`
+		Cancel          seconds `json:"cancel_seconds"`
+		OutageTolerance seconds `json:"outage_tolerance_seconds"`
+		CrashFailover   seconds `json:"crash_failover_seconds"`
+		HandOver        seconds `json:"hand_over_seconds"`
+		HandOverUnheard seconds `json:"hand_over_unheard_seconds"`
+		LossFailover    seconds `json:"loss_failover_seconds"`
+		FirstElection   seconds `json:"first_election_seconds"`
+	}{
+		guarantees(g), seconds(g.LeaseTTL), seconds(g.Belief), seconds(g.Cancel), seconds(g.OutageTolerance), seconds(g.CrashFailover),
+		seconds(g.HandOver), seconds(g.HandOverUnheard), seconds(g.LossFailover), seconds(g.FirstElection),
+	})
+}

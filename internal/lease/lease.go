@@ -60,6 +60,30 @@ func (t Timing) Guard() time.Duration { return max(50*time.Millisecond, t.TTL/50
 // Attempt is the longest that one request is waited for: TTL/3.
 func (t Timing) Attempt() time.Duration { return t.TTL / 3 }
 
+// OutageTolerance is how long Redis may give no usable answer, whenever that begins, and no term
+// ends of it. The worst outage begins as a renewal is sent, which is at most 1.1 · Renew after the
+// one before. Each further request follows the failure of the last one after a pause (see
+// Candidate), and a failure takes between no time, if Redis refuses, and Attempt, if it is silent.
+// What was asked last before the cancel point, with the pauses as long as they may be, is answered,
+// if the outage was shorter than the pauses before it, as short as they may be. It is zero if not
+// even a second request is sure to come in time.
+func (t Timing) OutageTolerance() time.Duration {
+	room := t.Life() - t.Guard() - (t.Renew*9/10 + t.Renew/5)
+	after := func(failure time.Duration) (tolerated time.Duration) {
+		latest, earliest := time.Duration(0), time.Duration(0)
+		for n := 1; ; n++ {
+			pause := Backoff(t.TTL/20, n, t.TTL/6)
+			latest += failure + pause
+			earliest += failure + pause - pause/4
+			if latest >= room {
+				return tolerated
+			}
+			tolerated = earliest
+		}
+	}
+	return min(after(0), after(t.Attempt()))
+}
+
 // Lease is what a leader knows of its lease. It is a value and never changes; a renewal makes a new
 // one.
 type Lease struct {

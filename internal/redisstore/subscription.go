@@ -18,7 +18,6 @@ import (
 //
 // So a dead subscription is noticed within every + 2 · patience = 1.8 · every.
 const (
-	leastCheck  = 2500 * time.Millisecond
 	firstCheck  = 50 * time.Millisecond // after the subscription stands
 	leastPause  = 50 * time.Millisecond // between two subscriptions, doubled up to
 	mostPause   = 2 * time.Second
@@ -52,7 +51,7 @@ func newListener(s *Store, a store.Audience) *listener {
 	}
 }
 
-func (l *listener) every() time.Duration    { return max(leastCheck, l.TTL()/4) }
+func (l *listener) every() time.Duration    { return store.CheckInterval(l.TTL()) }
 func (l *listener) patience() time.Duration { return l.every() * 2 / 5 }
 
 // run listens until ctx is done, and returns when nothing of it hangs in the client any more.

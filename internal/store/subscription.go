@@ -49,3 +49,6 @@ const (
 	HintsRefused                           // Redis does not publish the hints of this process
 	RollCallSlow                           // its roles cannot all answer a roll-call in time
 )
+
+// CheckInterval is how often a subscription is checked while the shortest lease is ttl.
+func CheckInterval(ttl time.Duration) time.Duration { return max(2500*time.Millisecond, ttl/4) }
