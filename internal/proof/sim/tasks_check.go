@@ -235,7 +235,7 @@ func (c *Cluster) tasksRun(leader *instance) {
 		case !r.There: // it was lost, which shows when the next slot is due
 		case r.Token != leader.cand.Token():
 			c.fail("P10: task %s belongs to the term %d, and %s leads with token %d", j.Name, r.Token, leader.id, leader.cand.Token())
-		case r.Run != "" && c.checks.running[i] == nil && now-r.Started > patience+c.jobs[i].longest().Milliseconds():
+		case r.Run != "" && !c.held(i) && c.checks.running[i] == nil && now-r.Started > patience+c.jobs[i].longest().Milliseconds():
 			c.fail("P10: run %s of task %s is on since %d, and nobody runs it", r.Run, j.Name, r.Started)
 		case r.Run == "" && next == 0:
 			c.fail("P10: task %s has no next slot", j.Name)
@@ -247,7 +247,8 @@ func (c *Cluster) tasksRun(leader *instance) {
 	}
 }
 
-// held reports whether the operator holds a task, or has not let it go on for long enough.
+// held reports whether the operator holds a task, or has not let it go on for long enough. Nor is a
+// run that its leader left behind taken over then.
 func (c *Cluster) held(i int) bool {
 	return c.master.tasks[i].Paused || c.now < c.checks.tasks[i].resumed+c.taskPatience(i)
 }
