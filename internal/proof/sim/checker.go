@@ -24,6 +24,7 @@ type checker struct {
 	tasks    []taskCheck
 	running  []*instance   // by task: whose run is on
 	clockSet time.Duration // Redis's clock was last set, or another's took its place
+	lost     time.Duration // Redis lost data
 }
 
 // beaten is the last beat of an instance that Redis has taken.
@@ -167,6 +168,7 @@ func (k *checker) began(p *instance) {
 
 // lostData forgets what only Redis knew, and what a clock said that is no longer asked.
 func (c *Cluster) lostData() {
+	c.checks.lost = c.now
 	clear(c.checks.tasks)
 	c.checks.clockSet = c.now
 	for i := range c.checks.beats {
