@@ -50,9 +50,19 @@ type callGate struct {
 // still runs.
 func (g *callGate) flush(deadline time.Time, what string) error { return g.left.flush(deadline, what) }
 
-// ask makes one call and waits for it, at the latest until ctx is done. The call may go on then,
-// and its result is dropped. A panic in it becomes the error.
+// ask is bounded for a call of the application. What ends without a usable answer because the
+// caller's own context has ended returns the cause of that: it is no fault of Redis.
 func ask[T any](ctx context.Context, g *callGate, call func(context.Context) (T, error)) (T, error) {
+	answer, err := bounded(ctx, g, call)
+	if ctx.Err() != nil && errors.Is(err, ErrUnreachable) {
+		err = context.Cause(ctx)
+	}
+	return answer, err
+}
+
+// bounded makes one call and waits for it, at the latest until ctx is done. The call may go on
+// then, and its result is dropped. A panic in it becomes the error.
+func bounded[T any](ctx context.Context, g *callGate, call func(context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Done() == nil { // the caller waits for as long as the client does
 		return call(ctx)

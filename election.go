@@ -113,8 +113,8 @@ func (e *Elector) Status() ElectionStatus {
 }
 
 // Leader asks Redis who leads. It returns ErrNoLeader if nobody does, and ErrUnreachable or
-// ErrMisconfigured if Redis gives no answer. It returns as soon as ctx is done, with ErrUnreachable
-// and the cause of ctx, though the client may go on with the call. It works without Run.
+// ErrMisconfigured if Redis gives no answer. It returns as soon as ctx is done, with its cause
+// (context.Cause), though the client may go on with the call. It works without Run.
 func (e *Elector) Leader(ctx context.Context) (LeaderInfo, error) {
 	reply, err := ask(ctx, &e.asked, e.loop.store.Leader)
 	switch {

@@ -29,7 +29,8 @@ var (
 	// hung.
 	ErrWorkFailed = errors.New("tenure: leader work failed")
 	// ErrUnreachable: Redis gave no usable answer. Whether the call took effect is not known. It
-	// ends no term.
+	// ends no term. A call that ends because the caller's own context has ended returns the cause
+	// of that context instead (context.Cause); whether it took effect is not known either.
 	ErrUnreachable = store.ErrUnreachable
 	// ErrStopped: Run has been told to stop. The call came after that, or the term ended by it.
 	ErrStopped = errors.New("tenure: stopped")

@@ -105,7 +105,7 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat) {
 	}
 	ctx, cancel := within(context.WithoutCancel(ctx), h.Bound)
 	defer cancel()
-	reply, err := ask(ctx, &r.beating, func(ctx context.Context) (store.HeartbeatReply, error) { return r.store.Heartbeat(ctx, c) })
+	reply, err := bounded(ctx, &r.beating, func(ctx context.Context) (store.HeartbeatReply, error) { return r.store.Heartbeat(ctx, c) })
 	if !store.NeverSent(err) { // also if its answer was lost
 		r.entered.Store(true)
 	}
@@ -159,7 +159,7 @@ func (r *Registry) deregister(ctx context.Context) error {
 	}
 	ctx, cancel := within(ctx, registryBound)
 	defer cancel()
-	verdict, err := ask(ctx, &r.leaving, func(ctx context.Context) (string, error) { return r.store.Remove(ctx, r.id, r.incarnation) })
+	verdict, err := bounded(ctx, &r.leaving, func(ctx context.Context) (string, error) { return r.store.Remove(ctx, r.id, r.incarnation) })
 	if err != nil {
 		return err
 	}

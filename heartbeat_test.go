@@ -619,6 +619,8 @@ func TestLocalRegistry(t *testing.T) {
 	})
 }
 
+func count(n int) *int { return &n }
+
 // TestUpdate: what an instance says of itself changes while it runs: at once, or with the next
 // heartbeat if that was just done. The limits are those of the options.
 func TestUpdate(t *testing.T) {
@@ -637,7 +639,7 @@ func TestUpdate(t *testing.T) {
 			require.Equal(c, workers, a.Options().Registry.WorkerCount)
 			require.Equal(c, metadata, a.Options().Registry.Metadata)
 		}
-		require.NoError(c, a.Registry().Update(InstanceUpdate{WorkerCount: 3}), "before Run")
+		require.NoError(c, a.Registry().Update(InstanceUpdate{WorkerCount: count(3)}), "before Run")
 		a.start()
 		c.pass(20 * time.Second)
 		says(3, map[string]string{"version": "1"})
@@ -655,7 +657,7 @@ func TestUpdate(t *testing.T) {
 			}
 		})
 		for range 100 {
-			require.NoError(c, a.Registry().Update(InstanceUpdate{WorkerCount: 7}))
+			require.NoError(c, a.Registry().Update(InstanceUpdate{WorkerCount: count(7)}))
 			c.pass(time.Millisecond)
 		}
 		workers, _ := read()
@@ -668,10 +670,16 @@ func TestUpdate(t *testing.T) {
 		workers, left := read()
 		require.Equal(c, 7, workers)
 		require.Empty(c, left)
+		c.pass(time.Second)
+		require.NoError(c, a.Registry().Update(InstanceUpdate{WorkerCount: count(0)}))
+		c.pass(20 * time.Millisecond)
+		workers, _ = read()
+		require.Zero(c, workers, "none, which is not as it was")
+		require.NoError(c, a.Registry().Update(InstanceUpdate{WorkerCount: count(7)}))
 
 		for field, wrong := range map[string]InstanceUpdate{
-			"InstanceUpdate.WorkerCount": {WorkerCount: -1, Metadata: map[string]string{"a": "b"}},
-			"InstanceUpdate.Metadata":    {WorkerCount: 9, Metadata: map[string]string{"a": strings.Repeat("x", 4096)}},
+			"InstanceUpdate.WorkerCount": {WorkerCount: count(-1), Metadata: map[string]string{"a": "b"}},
+			"InstanceUpdate.Metadata":    {WorkerCount: count(9), Metadata: map[string]string{"a": strings.Repeat("x", 4096)}},
 		} {
 			err := a.Registry().Update(wrong)
 			require.ErrorIs(c, err, ErrMisconfigured)
@@ -681,7 +689,7 @@ func TestUpdate(t *testing.T) {
 		require.Empty(c, a.Options().Registry.Metadata)
 		_, err := a.stop()
 		require.NoError(c, err)
-		require.ErrorIs(c, a.Registry().Update(InstanceUpdate{WorkerCount: 1}), ErrStopped)
+		require.ErrorIs(c, a.Registry().Update(InstanceUpdate{WorkerCount: count(0)}), ErrStopped)
 	})
 }
 

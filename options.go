@@ -168,8 +168,8 @@ type RegistryOptions struct {
 	// leader matters. Of 3 instances of which 2 die at once, one is removed after DownAfter and the
 	// other after two; of 10 of which 9 die, the last after 7; of 60 of which 59 die, after 15.
 	DownAfter time.Duration
-	// WorkerCount is published in the record, at most 1,048,576. Default 1. Registry.Update changes
-	// it, and Metadata, while Run goes on.
+	// WorkerCount is published in the record: how many workers this process has, between 0 and
+	// 1,048,576. Default 0. Registry.Update changes it, and Metadata, while Run goes on.
 	WorkerCount int
 	// Metadata is published in the record: at most 32 pairs, 4 KiB in all.
 	Metadata map[string]string
@@ -454,7 +454,7 @@ func (o ElectionOptions) timing() lease.Timing {
 // said refuses what an instance may not say of itself.
 func (c *checker) said(prefix string, workers int, metadata map[string]string) {
 	if workers < 0 || workers > 1<<20 {
-		c.refuse(prefix+"WorkerCount", workers, "must be between 1 and %d", 1<<20)
+		c.refuse(prefix+"WorkerCount", workers, "must be between 0 and %d", 1<<20)
 	}
 	size := 0
 	for name, value := range metadata {
@@ -473,9 +473,6 @@ func (o RegistryOptions) complete(c *checker, prefix string) RegistryOptions {
 	o.DriftedAfter = orDefault(o.DriftedAfter, 60*time.Second)
 	o.DownAfter = orDefault(o.DownAfter, 300*time.Second)
 	o.Metadata = maps.Clone(o.Metadata)
-	if o.WorkerCount == 0 {
-		o.WorkerCount = 1
-	}
 	c.said(prefix, o.WorkerCount, o.Metadata)
 	if o.HeartbeatInterval > 0 && c.between(prefix+"HeartbeatInterval", o.HeartbeatInterval, 100*time.Millisecond, maxPeriod) {
 		if o.HeartbeatTTL < 2*o.HeartbeatInterval {

@@ -46,7 +46,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Registry: RegistryOptions{
 			HeartbeatInterval: 15 * time.Second, HeartbeatTTL: 90 * time.Second, SweepInterval: 10 * time.Second,
-			DriftedAfter: time.Minute, DownAfter: 5 * time.Minute, WorkerCount: 1,
+			DriftedAfter: time.Minute, DownAfter: 5 * time.Minute,
 		},
 		Tasks:           TaskOptions{History: 100},
 		ShutdownTimeout: 25 * time.Second,
@@ -246,7 +246,7 @@ func TestOtherOptions(t *testing.T) {
 	}{
 		"no workers named":   {func(o *Options) { o.Registry.WorkerCount = 0 }, ""},
 		"most workers":       {func(o *Options) { o.Registry.WorkerCount = 1 << 20 }, ""},
-		"too many workers":   {func(o *Options) { o.Registry.WorkerCount = 1<<20 + 1 }, "Registry.WorkerCount = 1048577: must be between 1 and 1048576"},
+		"too many workers":   {func(o *Options) { o.Registry.WorkerCount = 1<<20 + 1 }, "Registry.WorkerCount = 1048577: must be between 0 and 1048576"},
 		"negative workers":   {func(o *Options) { o.Registry.WorkerCount = -1 }, "Registry.WorkerCount = -1: "},
 		"most pairs":         {func(o *Options) { o.Registry.Metadata = pairs(32, 125) }, ""},
 		"too many pairs":     {func(o *Options) { o.Registry.Metadata = pairs(33, 1) }, "Registry.Metadata = \"33 pairs, 132 bytes\": must have at most 32 pairs"},

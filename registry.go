@@ -82,7 +82,7 @@ const (
 
 // Registry is the registry of instances. This process sends its heartbeats to it, the leader sweeps
 // it, anybody reads it. Its methods are safe for concurrent use and work without Run. They return
-// as soon as their context is done, with ErrUnreachable and its cause, though the client may go on
+// as soon as their context is done, with its cause (context.Cause), though the client may go on
 // with a call.
 type Registry struct {
 	store       store.Registry
@@ -134,8 +134,8 @@ func newRegistry(store store.Registry, bus *eventBus, opts Options) *Registry {
 // InstanceUpdate is a change of the record of this instance, for Registry.Update. The zero value
 // changes nothing.
 type InstanceUpdate struct {
-	// WorkerCount is the new number, at most 1,048,576. 0: as it was.
-	WorkerCount int
+	// WorkerCount is the new number, between 0 and 1,048,576. Nil: as it was.
+	WorkerCount *int
 	// Metadata replaces all that there is: at most 32 pairs, 4 KiB in all. Nil: as it was; empty:
 	// none.
 	Metadata map[string]string
@@ -150,11 +150,15 @@ const updateSpacing = time.Second
 // the next heartbeat otherwise. Update does not talk to Redis and does not wait.
 //
 // Update returns an *OptionError, which matches ErrMisconfigured, if a value is out of its limits;
-// nothing is changed then. It returns ErrStopped once this instance has left the registry. The map
-// is copied.
+// nothing is changed then. It returns ErrStopped once this instance has left the registry. The
+// number and the map are copied.
 func (r *Registry) Update(u InstanceUpdate) error {
 	var c checker
-	c.said("InstanceUpdate.", u.WorkerCount, u.Metadata)
+	workers := 0
+	if u.WorkerCount != nil {
+		workers = *u.WorkerCount
+	}
+	c.said("InstanceUpdate.", workers, u.Metadata)
 	if err := c.err(); err != nil {
 		return err
 	}
@@ -163,8 +167,8 @@ func (r *Registry) Update(u InstanceUpdate) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if u.WorkerCount != 0 {
-		r.workers = u.WorkerCount
+	if u.WorkerCount != nil {
+		r.workers = workers
 	}
 	if u.Metadata != nil {
 		r.metadata = maps.Clone(u.Metadata)
@@ -312,7 +316,7 @@ func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malforme
 			return malformed, ErrTruncated
 		}
 		if ctx.Err() != nil {
-			return malformed, fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx))
+			return malformed, context.Cause(ctx)
 		}
 	}
 	return malformed, ErrTruncated

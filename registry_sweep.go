@@ -164,5 +164,5 @@ func (s *sweeper) adopt(ctx context.Context, q membership.Question) error {
 func sweeping[T any](ctx context.Context, s *sweeper, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := within(ctx, registryBound)
 	defer cancel()
-	return ask(ctx, &s.r.sweeping, call)
+	return bounded(ctx, &s.r.sweeping, call)
 }

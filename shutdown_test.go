@@ -3,6 +3,7 @@ package tenure
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -769,9 +770,11 @@ func TestQuestionsHeedTheirContext(t *testing.T) {
 				bound := time.AfterFunc(time.Minute, func() { close(d.released) }) // so that the test fails instead of hanging
 				err := question(ctx, c)
 				require.Equal(t, 200*time.Millisecond, time.Since(began))
-				require.ErrorIs(t, err, ErrUnreachable)
 				require.ErrorIs(t, err, errBroken)
-				require.ErrorIs(t, question(ctx, c), errBroken, "a context that is done already")
+				require.NotErrorIs(t, err, ErrUnreachable, "it is the caller that did not wait")
+				err = question(ctx, c)
+				require.ErrorIs(t, err, errBroken, "a context that is done already")
+				require.NotErrorIs(t, err, ErrUnreachable)
 				if bound.Stop() {
 					close(d.released)
 				}
@@ -802,6 +805,36 @@ func TestQuestionsThatHangAreBounded(t *testing.T) {
 		require.NoError(t, q.left.flush(time.Now(), "a question"))
 	})
 }
+
+// TestContextOfTheCaller: what ends since the caller's context has ended is no fault of Redis, even
+// if the client says so. What is wrong for good is reported.
+func TestContextOfTheCaller(t *testing.T) {
+	for name, c := range map[string]struct{ err, want, not error }{
+		"the client heeds it": {fmt.Errorf("%w: %w", ErrUnreachable, context.Canceled), errBroken, ErrUnreachable},
+		"i/o timeout":         {&store.Error{Kind: ErrUnreachable, Op: "leader", Err: os.ErrDeadlineExceeded}, errBroken, ErrUnreachable},
+		"misconfigured":       {fmt.Errorf("%w: NOPERM", ErrMisconfigured), ErrMisconfigured, errBroken},
+		"not found":           {ErrNotFound, ErrNotFound, errBroken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := callGate{most: maxQuestions}
+			ctx, cancel := context.WithCancelCause(context.Background())
+			_, err := ask(ctx, &q, func(context.Context) (int, error) { return 0, c.err })
+			require.Equal(t, c.err, err)
+			ended := make(chan struct{})
+			_, err = ask(endedBehind{ctx, ended}, &q, func(context.Context) (int, error) { cancel(errBroken); return 0, c.err })
+			require.ErrorIs(t, err, c.want)
+			require.NotErrorIs(t, err, c.not)
+		})
+	}
+}
+
+// endedBehind is a context whose end is seen by Err alone: the answer of a call always comes first.
+type endedBehind struct {
+	context.Context
+	never chan struct{}
+}
+
+func (c endedBehind) Done() <-chan struct{} { return c.never }
 
 func TestQuestionThatPanics(t *testing.T) {
 	q := callGate{most: maxQuestions}

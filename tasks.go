@@ -140,8 +140,8 @@ type RetryPolicy struct {
 }
 
 // TaskScheduler runs the registered tasks while this process leads. Its methods are safe for
-// concurrent use. Those that ask Redis return as soon as their context is done, with ErrUnreachable
-// and its cause, though the client may go on with a call.
+// concurrent use. Those that ask Redis return as soon as their context is done, with its cause
+// (context.Cause), though the client may go on with a call.
 type TaskScheduler struct {
 	*roleTasks // of the default role
 

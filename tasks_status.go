@@ -67,7 +67,7 @@ type TaskStatus struct {
 
 const maxTasks = 1000 // that are listed
 
-// Tasks lists the registered tasks and the orphans, by name. It asks Redis, in a few round trips,
+// List lists the registered tasks and the orphans, by name. It asks Redis, in a few round trips,
 // and works on any instance. With ErrTruncated the list is of the registered tasks and the first
 // 1000 others.
 func (s *TaskScheduler) List(ctx context.Context) ([]TaskStatus, error) {
