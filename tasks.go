@@ -168,7 +168,8 @@ type roleTasks struct {
 	since   atomic.Int64
 
 	mu    sync.Mutex
-	tasks []*registered // in the order of registration; it only grows
+	tasks []*registered   // in the order of registration; it only grows
+	names map[string]bool // of them
 
 	problems map[string]error // by name: what keeps the loop from going on with a task; empty while this process does not lead
 }
@@ -241,7 +242,9 @@ func newTaskScheduler(c taskConfig) *TaskScheduler {
 
 // addRole makes room for the tasks of a role.
 func (s *TaskScheduler) addRole(c taskConfig) *roleTasks {
-	r := &roleTasks{taskConfig: c, memory: make(map[string]*schedule.Memory), wake: newWakeup(), problems: make(map[string]error)}
+	r := &roleTasks{
+		taskConfig: c, memory: make(map[string]*schedule.Memory), wake: newWakeup(), names: make(map[string]bool), problems: make(map[string]error),
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.roles[c.role] = r
@@ -338,13 +341,16 @@ func (s *TaskScheduler) flush(deadline time.Time) error {
 func (s *roleTasks) add(r *registered) {
 	s.mu.Lock()
 	s.tasks = append(s.tasks, r)
+	s.names[r.Name] = true
 	s.mu.Unlock()
 	s.wake.nudge()
 }
 
 // find reports whether there is a task of that name.
 func (s *roleTasks) find(name string) bool {
-	return slices.ContainsFunc(s.known(), func(r *registered) bool { return r.Name == name })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names[name]
 }
 
 // ran is the memory of a task. Only the loop calls it.

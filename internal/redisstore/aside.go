@@ -54,6 +54,6 @@ func (s *Store) aside(ctx context.Context, key string, bound time.Duration) (*St
 	clientopts.Set(opts, "PushNotificationProcessor", nil)
 	clientopts.Maintenance(opts, "disabled")
 	own := *s
-	own.rdb, own.renewals = redis.NewClient(opts), newRenewals()
+	own.rdb, own.renewals = redis.NewClient(opts), newBatches(maxPipelines)
 	return &own, nil
 }

@@ -89,11 +89,11 @@ func (s *Lease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, e
 	sc := s.scripts.renew
 	args := append(s.args(sc, 12), s.id, r.Nonce, r.Token, s.ttl, r.NotAfter, r.HoldOff.Milliseconds(), s.margin, r.Origin,
 		draining, r.Since, r.Floor, s.careful)
-	line, err := s.renewals.text(ctx, s.Store, sc, s.key, args)
+	cmd, err := s.renewals.do(s.Store, &request{ctx: ctx, script: sc, key: s.key, args: args, newCmd: newText})
 	if err != nil {
 		return store.LeaseReply{}, err
 	}
-	return parseLeaseReply(line)
+	return parseLeaseReply(cmd.(*redis.StringCmd).Val())
 }
 
 func (s *Lease) Release(ctx context.Context, r lease.Request) (store.LeaseReply, error) {

@@ -117,7 +117,8 @@ type Store struct {
 	rdb      redis.UniversalClient
 	keys     store.Keys
 	scripts  *Scripts
-	renewals *renewals
+	renewals *batches
+	tasks    *batches // calls of tasks
 	id       string
 	secret   func() string
 	spread   bool // the keys may lie on several nodes: a Redis Cluster, or a client of which that is not known
@@ -127,7 +128,9 @@ type Store struct {
 // New returns a store that speaks by a client and runs these scripts. Of a nil client nothing may
 // be asked. secret draws texts that nobody can guess.
 func New(rdb redis.UniversalClient, sections *Scripts, namespace, id string, secret func() string) *Store {
-	s := &Store{rdb: rdb, keys: store.Keys(namespace), scripts: sections, renewals: newRenewals(), id: id, secret: secret}
+	s := &Store{
+		rdb: rdb, keys: store.Keys(namespace), scripts: sections, renewals: newBatches(maxPipelines), tasks: newBatches(maxTaskSends), id: id, secret: secret,
+	}
 	switch client := rdb.(type) {
 	case nil, *redis.Ring: // neither can serve
 	case *redis.Client:
@@ -151,6 +154,12 @@ func (s *script) args(keyCount string, room int) []any {
 	args := make([]any, 0, 3+room)
 	return append(args, "evalsha", s.sha, keyCount)
 }
+
+// newText is the command of a script that replies with one line.
+func newText(ctx context.Context, args []any) redis.Cmder { return redis.NewStringCmd(ctx, args...) }
+
+// newList is the command of a script that replies with a list.
+func newList(ctx context.Context, args []any) redis.Cmder { return redis.NewSliceCmd(ctx, args...) }
 
 // text runs a script that replies with one line.
 func (s *Store) text(ctx context.Context, sc *script, args []any) (string, error) {

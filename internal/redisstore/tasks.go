@@ -36,7 +36,15 @@ var comparedFields = []string{"spec", "run", "done", "pauses"}
 
 // isPlain reports whether a text may be one that tenure wrote for the scripts to compare.
 func isPlain(text string) bool {
-	return len(text) <= store.MaxTaskText && strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
+	if len(text) > store.MaxTaskText {
+		return false
+	}
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *Store) Open(ctx context.Context, name string, o store.TaskOpen) (store.TaskReply, error) {
@@ -104,11 +112,12 @@ func flag(yes bool) string {
 }
 
 func (s *Store) askTask(ctx context.Context, sc *script, keyCount string, args ...any) (store.TaskReply, error) {
-	reply, err := s.list(ctx, sc, append(sc.args(keyCount, len(args)), args...))
+	key, _ := args[0].(string)
+	cmd, err := s.tasks.do(s, &request{ctx: ctx, script: sc, key: key, args: append(sc.args(keyCount, len(args)), args...), newCmd: newList})
 	if err != nil {
 		return store.TaskReply{}, err
 	}
-	answer, err := parseTaskReply(reply)
+	answer, err := parseTaskReply(cmd.(*redis.SliceCmd).Val())
 	if err == nil && !slices.Contains(taskVerdicts[sc.name], answer.Verdict) {
 		return store.TaskReply{}, fmt.Errorf("%w: %s answers %.100q", store.ErrUnreachable, sc.name, answer.Verdict)
 	}
@@ -143,9 +152,11 @@ func parseTaskRecord(fields []any) (store.TaskRecord, error) {
 	}
 	for i, field := range fields {
 		text, _ := field.(string)
-		raw[i] = store.TaskText(text)
-		if slices.Contains(comparedFields, taskFields[i]) && !isPlain(text) {
-			raw[i] = ""
+		switch {
+		case isPlain(text):
+			raw[i] = text
+		case !slices.Contains(comparedFields, taskFields[i]):
+			raw[i] = store.TaskText(text)
 		}
 	}
 	r := store.TaskRecord{

@@ -30,7 +30,7 @@ var elector = []bug{
 	{name: "no probe at the cap", test: "TestProbeAtTheCapOfCalls", breaks: "a path that works again is not used before calls that hang return", file: "election_loop.go",
 		old: "r.Kind == lease.Release || !l.sendAside(now) {", new: "true {"},
 	{name: "second copy out of the pool", test: "TestAskAside", in: redisstore, breaks: "an application that uses up the pool deposes the leader", file: "internal/redisstore/aside.go",
-		old: "	own.rdb, own.renewals = redis.NewClient(opts), newRenewals()", new: "	own.rdb, own.renewals = client.WithTimeout(bound), newRenewals()"},
+		old: "	own.rdb, own.renewals = redis.NewClient(opts), newBatches(maxPipelines)", new: "	own.rdb, own.renewals = client.WithTimeout(bound), newBatches(maxPipelines)"},
 	{name: "who stands back is blind", test: "TestWhoStandsBackKnowsTheLeader", breaks: "after a resignation a process does not know the next leader for half a lease, or for as long as its health check fails", file: "election_loop.go",
 		old: "	case l.granted:\n", new: "	case false:\n"},
 	{name: "old leader for ever", test: "TestLeaderOfBeforeAnOutageIsForgotten", breaks: "in an outage of Redis everybody goes on naming the last leader", file: "election.go",

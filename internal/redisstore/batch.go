@@ -1,0 +1,267 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+const (
+	maxPipelined = 200 // calls in one pipeline
+
+	// Batches of one kind of call that are on their way at a time, as long as they do not hang.
+	maxPipelines = 4 // renewals
+	maxTaskSends = 1 // calls of tasks
+
+	batchPatience = 100 * time.Millisecond // a call waits no longer for a batch to come back
+)
+
+// batches lets calls of one kind travel together. A call that comes alone goes alone and at once.
+// What comes while as many batches as may be are on their way waits for one of them to return, and
+// goes in one pipeline then. The first of those that wait sends it, so that nothing is on its way
+// of which no caller knows. It is safe for concurrent use.
+type batches struct {
+	atATime int
+
+	mu        sync.Mutex
+	sending   int        // batches on their way, or about to be sent
+	queue     []*request // the longest first
+	appointed time.Time  // when one of them was last told to send
+	watched   bool       // a timer looks whether they wait for too long
+}
+
+// request is a call of a script that waits, or travels with others.
+type request struct {
+	ctx    context.Context //nolint:containedctx // of the call
+	script *script
+	key    string // one of its keys: see Store.pipelined
+	args   []any
+	newCmd func(context.Context, []any) redis.Cmder // of the kind that reads its reply
+
+	cmd   redis.Cmder // the one that was sent last
+	since time.Time   // in the queue
+	leads bool        // it is to send the next batch; guarded by batches.mu
+	woken chan bool   // has one value: whether it is to send, else cmd has its answer
+}
+
+func newBatches(atATime int) *batches { return &batches{atATime: atATime} }
+
+// do makes a call and returns the command that has its answer. If another call sends it, it returns
+// when the context of r is done at the latest.
+func (b *batches) do(s *Store, r *request) (redis.Cmder, error) {
+	if !s.pipelines() {
+		return r.alone(s)
+	}
+	if b.enter(r) {
+		cmd, err := r.alone(s)
+		b.next()
+		return cmd, err
+	}
+	select {
+	case sends := <-r.woken:
+		if sends {
+			b.send(s, b.take(s, r))
+			b.next()
+		}
+	case <-r.ctx.Done():
+		b.leave(r)
+		return nil, fmt.Errorf("%w: %s: %w", store.ErrUnreachable, r.script.name, context.Cause(r.ctx))
+	}
+	_, clustered := s.rdb.(*redis.ClusterClient)
+	switch err := r.cmd.Err(); {
+	case err == nil:
+		return r.cmd, nil
+	case clustered || redis.HasErrorPrefix(err, "NOSCRIPT"): // a slot that has moved is followed one by one
+		return r.alone(s)
+	default:
+		return nil, s.explain(r.script.name, err)
+	}
+}
+
+// alone makes the call by itself, with the source of the script if the server does not know it.
+func (r *request) alone(s *Store) (redis.Cmder, error) {
+	r.cmd = r.newCmd(r.ctx, r.args)
+	err := s.process(r.ctx, r.cmd)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		r.cmd = r.newCmd(r.ctx, r.script.whole(r.args))
+		err = s.process(r.ctx, r.cmd)
+	}
+	if err != nil {
+		return nil, s.explain(r.script.name, err)
+	}
+	return r.cmd, nil
+}
+
+// enter reports whether a call may go at once, as a batch of its own. Else it is in the queue.
+func (b *batches) enter(r *request) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sending < b.atATime && len(b.queue) == 0 {
+		b.sending++
+		return true
+	}
+	r.since, r.woken = time.Now(), make(chan bool, 1)
+	b.queue = append(b.queue, r)
+	b.watch()
+	return false
+}
+
+// next lets the first that waits send the next batch, now that one has returned.
+func (b *batches) next() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sending--
+	if b.sending < b.atATime {
+		b.appoint()
+	}
+}
+
+// appoint has the first that waits send the next batch, if any does. It wants the lock.
+func (b *batches) appoint() {
+	if first := b.first(); first != nil {
+		b.sending++
+		b.appointed, first.leads = time.Now(), true
+		first.woken <- true
+	}
+}
+
+// first is the first that waits and is not about to send. It wants the lock.
+func (b *batches) first() *request {
+	if i := slices.IndexFunc(b.queue, func(r *request) bool { return !r.leads }); i >= 0 {
+		return b.queue[i]
+	}
+	return nil
+}
+
+// watch sends a further batch when the first has waited for batchPatience and no batch was sent
+// meanwhile: those on their way hang. It wants the lock.
+func (b *batches) watch() {
+	first := b.first()
+	if first == nil || b.watched {
+		return
+	}
+	b.watched = true
+	time.AfterFunc(b.patience(first), func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.watched = false
+		if first := b.first(); first != nil && b.patience(first) <= 0 {
+			b.appoint()
+		}
+		b.watch()
+	})
+}
+
+// patience is for how long yet the first that waits may wait for a batch to come back. It wants the
+// lock.
+func (b *batches) patience(first *request) time.Duration {
+	since := first.since
+	if b.appointed.After(since) {
+		since = b.appointed
+	}
+	return time.Until(since.Add(batchPatience))
+}
+
+// leave takes a call that nobody waits for any more out of the queue. If it was to send a batch the
+// next one does.
+func (b *batches) leave(r *request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.Index(b.queue, r)
+	if i < 0 {
+		return // it is on its way
+	}
+	b.queue = slices.Delete(b.queue, i, i+1)
+	if r.leads {
+		b.sending--
+		b.appoint()
+	}
+}
+
+// take takes the next batch out of the queue: the call that sends it, and what waits with it. In a
+// cluster the keys of one share a hash tag, and with it a slot.
+func (b *batches) take(s *Store, sender *request) []*request {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	batch, tag := []*request{sender}, s.tag(sender.key)
+	b.queue = slices.DeleteFunc(b.queue, func(r *request) bool {
+		if r == sender {
+			return true
+		}
+		if r.leads || len(batch) >= maxPipelined || s.tag(r.key) != tag {
+			return false
+		}
+		batch = append(batch, r)
+		return true
+	})
+	return batch
+}
+
+// tag is what the keys of one pipeline must have in common.
+func (s *Store) tag(key string) string {
+	if !s.spread {
+		return ""
+	}
+	return store.TagPattern.FindString(key)
+}
+
+// send sends a batch, the sender first, and hands each its answer. Its bound is the latest of all:
+// none is cut short by another.
+func (b *batches) send(s *Store, batch []*request) {
+	ctx, cancel := latest(batch)
+	defer cancel()
+	cmds := make([]redis.Cmder, len(batch))
+	for i, r := range batch {
+		r.cmd = r.newCmd(ctx, r.args)
+		cmds[i] = r.cmd
+	}
+	s.pipeline(ctx, batch[0].key, cmds)
+	load(ctx, s, batch)
+	for _, r := range batch[1:] {
+		r.woken <- false
+	}
+}
+
+// latest is the context of a batch: it ends when that of each call has.
+func latest(batch []*request) (context.Context, context.CancelFunc) {
+	ctx := context.WithoutCancel(batch[0].ctx)
+	var last time.Time
+	for _, r := range batch {
+		deadline, bounded := r.ctx.Deadline()
+		if !bounded {
+			return ctx, func() {}
+		}
+		if deadline.After(last) {
+			last = deadline
+		}
+	}
+	return context.WithDeadline(ctx, last)
+}
+
+// load fixes a batch that came to a server which does not know the scripts: of each script one call
+// goes with its source, the rest together again.
+func load(ctx context.Context, s *Store, batch []*request) {
+	var loaded []*script
+	var again []redis.Cmder
+	for _, r := range batch {
+		if !redis.HasErrorPrefix(r.cmd.Err(), "NOSCRIPT") {
+			continue
+		}
+		args := r.args
+		if !slices.Contains(loaded, r.script) {
+			loaded = append(loaded, r.script)
+			args = r.script.whole(args)
+		}
+		r.cmd = r.newCmd(ctx, args)
+		again = append(again, r.cmd)
+	}
+	if len(again) > 0 {
+		s.pipeline(ctx, batch[0].key, again)
+	}
+}

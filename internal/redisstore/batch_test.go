@@ -1,0 +1,247 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// sends hears of what a client sends, a batch at a time, and may hold it up.
+type sends struct {
+	mu    sync.Mutex
+	sizes []int
+	hold  func(nth int) // nil: nothing is held up
+}
+
+func (h *sends) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *sends) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			h.sent(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *sends) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if strings.HasPrefix(cmds[0].Name(), "eval") {
+			h.sent(len(cmds))
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (h *sends) all() []int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.sizes)
+}
+
+func (h *sends) sent(size int) {
+	h.mu.Lock()
+	h.sizes = append(h.sizes, size)
+	nth, hold := len(h.sizes), h.hold
+	h.mu.Unlock()
+	if hold != nil {
+		hold(nth)
+	}
+}
+
+// batchWorld is a client on a network in virtual time that has run every script that is needed.
+func batchWorld(t *testing.T, act func(t *testing.T, db *Store, sent *sends)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		network := simnet.New(simnet.Options{Seed: 1})
+		defer network.Close()
+		network.NewServer(simnet.Addr, simnet.ServerOptions{})
+		client, sent := network.Client("a", nil), new(sends)
+		client.AddHook(sent)
+		db := openStore(client, "ns")
+		_, err := db.Open(t.Context(), "first", store.TaskOpen{Token: 7})
+		require.NoError(t, err)
+		sent.sizes = nil
+		act(t, db, sent)
+	})
+}
+
+// answers makes one call of each task at once, each with its own bound, and returns what came back.
+func answers(db *Store, many int, bound time.Duration) func() []error {
+	errs := make([]error, many)
+	var all sync.WaitGroup
+	for i := range many {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), bound)
+			defer cancel()
+			name := fmt.Sprint("t", i)
+			reply, err := db.Open(ctx, name, store.TaskOpen{Token: int64(i + 1)})
+			if err == nil && reply.Record.Token != int64(i+1) {
+				err = fmt.Errorf("task %d was answered %+v", i, reply)
+			}
+			errs[i] = err
+		})
+	}
+	return func() []error { all.Wait(); return errs }
+}
+
+// What comes while a call of tasks is on its way goes with the next one, at most 200 at a time;
+// each has its own answer.
+func TestCallsOfTasksTravelTogether(t *testing.T) {
+	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
+		for i, err := range answers(db, 300, time.Second)() {
+			require.NoError(t, err, i)
+		}
+		require.Equal(t, []int{1, 200, 99}, sent.all())
+	})
+}
+
+// One call that is refused is refused alone.
+func TestRefusedCallOfABatchIsRefusedAlone(t *testing.T) {
+	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
+		require.NoError(t, db.rdb.Set(t.Context(), db.keys.Task("t5"), "a text", 0).Err())
+		for i, err := range answers(db, 10, time.Second)() {
+			if i == 5 {
+				require.ErrorIs(t, err, store.ErrMisconfigured)
+			} else {
+				require.NoError(t, err, i)
+			}
+		}
+		require.Equal(t, []int{1, 9}, sent.all())
+	})
+}
+
+// A server that does not know the scripts of a batch gets each of them once, in one further trip.
+func TestScriptsOfABatchAreLoadedTogether(t *testing.T) {
+	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
+		sent.hold = func(nth int) {
+			if nth == 1 { // the batch behind it is the first that misses the scripts
+				require.NoError(t, db.rdb.ScriptFlush(context.Background()).Err())
+			}
+		}
+		first := make(chan error, 1)
+		go func() { // ends with its answer
+			_, err := db.Record(context.Background(), "alone")
+			first <- err
+		}()
+		synctest.Wait()
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				name := fmt.Sprint("t", i)
+				_, err := db.Open(context.Background(), name, store.TaskOpen{Token: 1})
+				require.NoError(t, err)
+			})
+			all.Go(func() {
+				_, err := db.Pause(context.Background(), fmt.Sprint("t", i), true, "")
+				require.NoError(t, err)
+			})
+		}
+		all.Wait()
+		require.NoError(t, <-first)
+		require.Equal(t, []int{1, 1, 40, 40}, sent.all())
+	})
+}
+
+// A batch that hangs holds up no other for longer than batchPatience, and who gives up waiting does
+// so when its own context is done, also if it was about to send.
+func TestBatchThatHangs(t *testing.T) {
+	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
+		over := make(chan struct{})
+		sent.hold = func(nth int) {
+			if nth <= 2 {
+				<-over
+			}
+		}
+		began := time.Now()
+		hung := answers(db, 1, time.Hour)
+		synctest.Wait()
+		impatient := answers(db, 3, batchPatience/2) // in the queue while the first hangs
+		synctest.Wait()
+		hungToo := answers(db, 2, time.Hour)
+		for _, err := range impatient() {
+			require.ErrorIs(t, err, store.ErrUnreachable)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		}
+		require.Equal(t, batchPatience/2, time.Since(began))
+		time.Sleep(batchPatience)
+		require.Equal(t, []int{1, 2}, sent.all(), "nobody waits for longer than that")
+		for _, err := range answers(db, 5, 3*batchPatience)() {
+			require.NoError(t, err)
+		}
+		require.Equal(t, []int{1, 2, 5}, sent.all())
+		require.Less(t, time.Since(began), 3*batchPatience)
+		close(over)
+		for _, err := range append(hung(), hungToo()...) {
+			require.NoError(t, err)
+		}
+		for _, err := range answers(db, 3, time.Second)() { // as if nothing had been
+			require.NoError(t, err)
+		}
+		require.Equal(t, []int{1, 2, 5, 1, 2}, sent.all())
+	})
+}
+
+// A batch is waited for until the last of its calls is: none is cut short by another.
+func TestBatchLastsAsLongAsItsCalls(t *testing.T) {
+	var none context.CancelFunc
+	within := func(d time.Duration) *request {
+		ctx, cancel := context.WithTimeout(context.Background(), d)
+		t.Cleanup(cancel)
+		return &request{ctx: ctx}
+	}
+	ctx, cancel := latest([]*request{within(time.Second), within(time.Hour), within(time.Minute)})
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	require.Greater(t, time.Until(deadline), 59*time.Minute)
+	ctx, none = latest([]*request{within(time.Second), {ctx: context.Background()}})
+	defer none()
+	_, bounded := ctx.Deadline()
+	require.False(t, bounded)
+}
+
+// Who was to send the next batch and leaves has the one behind it send; nothing is lost of what
+// was in the queue, and no more travels at a time than may.
+func TestSenderThatLeaves(t *testing.T) {
+	b, first, second := newBatches(1), &request{}, &request{}
+	require.True(t, b.enter(new(request)))
+	require.False(t, b.enter(first))
+	require.False(t, b.enter(second))
+	b.next()
+	require.True(t, <-first.woken)
+	b.leave(first)
+	require.Len(t, second.woken, 1, "at once")
+	require.Equal(t, []*request{second}, b.take(&Store{}, second))
+	require.Equal(t, 1, b.sending)
+	b.next()
+	require.Zero(t, b.sending)
+	require.Empty(t, b.queue)
+}
+
+// In a cluster a pipeline has the keys of one slot.
+func TestBatchOfOneSlot(t *testing.T) {
+	b := newBatches(1)
+	require.True(t, b.enter(new(request)))
+	waits := make([]*request, 4)
+	for i := range waits {
+		waits[i] = &request{key: fmt.Sprintf("{ns%d}:leader", i%2)}
+		require.False(t, b.enter(waits[i]))
+	}
+	b.next()
+	require.True(t, <-waits[0].woken)
+	require.Equal(t, []*request{waits[0], waits[2]}, b.take(&Store{spread: true}, waits[0]))
+	b.next()
+	require.True(t, <-waits[1].woken)
+	require.Equal(t, []*request{waits[1], waits[3]}, b.take(&Store{spread: true}, waits[1]))
+}
