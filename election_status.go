@@ -32,6 +32,7 @@ const (
 	WaitYoung     WaitReason = "young"     // Redis knows nothing of the role and is young: it may have forgotten a lease
 	WaitHold      WaitReason = "hold"      // Redis has lost data or has failed over: a lease that it forgot may be on
 	WaitVanished  WaitReason = "vanished"  // the lease vanished before its end
+	WaitReserved  WaitReason = "reserved"  // the last leader has left the lease to another instance for a moment
 	WaitPenalty   WaitReason = "penalty"   // this process stands back after a term of its own
 	WaitSilence   WaitReason = "silence"   // it stands back since Redis gave no usable answer for a LeaseTTL
 	WaitUnhealthy WaitReason = "unhealthy" // its health check fails
@@ -40,6 +41,7 @@ const (
 // refusals are the reasons that Redis gives.
 var refusals = map[string]WaitReason{
 	"lease": WaitLease, "foreign": WaitForeign, "empty": WaitEmpty, "young": WaitYoung, "hold": WaitHold, "until": WaitVanished,
+	"reserved": WaitReserved,
 }
 
 // ElectionStatus is a snapshot of an elector. It is cached: asking for it costs no round trip.

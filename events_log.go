@@ -93,6 +93,8 @@ func waitingLine(e Event) string {
 		return "waiting: redis has lost data or has failed over, next election possible" + left
 	case WaitVanished:
 		return "waiting: the lease vanished before its end, next election possible" + left
+	case WaitReserved:
+		return "waiting: the lease is reserved for another instance, next election possible" + left
 	case WaitPenalty:
 		return "standing back after a term of its own"
 	case WaitUnhealthy:

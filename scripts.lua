@@ -17,6 +17,7 @@ local MAX_TOKEN = 9007199254740992 -- 2^53
 local MAX_TTL = 86400000 -- a day
 local MAX_ID = 128 -- bytes of an instance ID
 local CENTURY = 3153600000000
+local RESERVE = 5000 -- the longest that a vacancy is reserved for an heir
 local KEPT = 4 -- what askers have named is remembered for so many times its length
 
 -- refuse ends the script with an error.
@@ -76,7 +77,7 @@ end
 -- read_term reads the term hash. A token that tenure cannot have written refuses: nothing is granted on top of it.
 local function read_term(key, now)
   local raw = call('HMGET', key, 'token', 'nonce', 'holder', 'until', 'ttl', 'released', 'origin', 'hold', 'floor', 'asked',
-    'longest', 'longest_at', 'margin', 'margin_at', 'armed')
+    'longest', 'longest_at', 'margin', 'margin_at', 'armed', 'heir', 'reserved', 'ready')
   local token = natural(raw[1])
   if raw[1] and (token <= 0 or token > MAX_TOKEN or token > now + CENTURY) then
     refuse('BADTERM the field token holds no fencing token [HGET ' .. key .. ']')
@@ -86,13 +87,15 @@ local function read_term(key, now)
   local function bounded(n) return n <= MAX_TTL and n or 0 end
   local origin = raw[7] or ''
   if #origin > 64 or not string.match(origin, '^%w*$') then origin = '' end -- no replication id: another history
+  local heir = raw[16] or nil
+  if heir and (#heir > MAX_ID or not string.find(heir, '^[%w._:-]+$')) then heir = nil end
   local known = natural(raw[9])
   if known > MAX_TOKEN or known > now + CENTURY then known = 0 end
   return {
     token = token, nonce = raw[2] or nil, holder = raw[3] or nil, ends = natural(raw[4]), ttl = ttl,
     released = raw[6] == '1', origin = origin, hold = natural(raw[8]), known = known, asked = natural(raw[10]),
     longest = bounded(natural(raw[11])), longest_at = natural(raw[12]), margin = bounded(natural(raw[13])), margin_at = natural(raw[14]),
-    armed = natural(raw[15]),
+    armed = natural(raw[15]), heir = heir, reserved = natural(raw[17]), ready = natural(raw[18]),
   }
 end
 
@@ -108,10 +111,12 @@ local function field(value)
 end
 
 -- answer is the reply of every lease script: verdict, Redis's time (ms), token, TTL in the term hash (ms), wait (ms), start of the
--- term (Unix seconds; with reason young of this server), replication id, reason, holder ("=" and the value of the lease key, which a foreign client may leave empty).
-local function answer(verdict, now, token, ttl, wait, since, origin, reason, holder)
+-- term (Unix seconds; with reason young of this server), replication id, reason, mark (heir: the asker is the one that the leader
+-- offers the lease; ready: the one that it is offered asks for it), holder ("=" and the value of the lease key, which a foreign client
+-- may leave empty).
+local function answer(verdict, now, token, ttl, wait, since, origin, reason, holder, mark)
   return verdict .. ' ' .. integer(now) .. ' ' .. integer(token or 0) .. ' ' .. integer(ttl or 0) .. ' ' .. integer(wait or 0) .. ' ' ..
-    integer(since or 0) .. ' ' .. field(origin) .. ' ' .. field(reason) .. ' ' .. (holder and '=' .. cut(holder) or '-')
+    integer(since or 0) .. ' ' .. field(origin) .. ' ' .. field(reason) .. ' ' .. field(mark) .. ' ' .. (holder and '=' .. cut(holder) or '-')
 end
 
 -- tenured_by reports whether the lease was granted by tenure. Otherwise a foreign client has taken the key.
@@ -172,7 +177,7 @@ end
 -- ARGV: 1 instance ID, 2 nonce, 3 TTL, 4 not-after (0: none), 5 floor, 6 hold-off, 7 wait on an empty history, 8 failover margin,
 --       9 restart guard (0: the hold-off, negative: off), 10 channel, 11 role, 12 TTL, or HoldOff if that is longer. Durations and times
 --       in ms.
--- Verdicts: won | held (reason lease, foreign, hold, young, until, empty) | rollcall (reason empty, young) | stale.
+-- Verdicts: won | held (reason lease, foreign, hold, young, until, empty, reserved) | rollcall (reason empty, young) | stale.
 local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
 local id, nonce, ttl, not_after, floor = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local now = time()
@@ -204,6 +209,11 @@ end
 if term.hold > now + furthest then
   term.hold = now + furthest
   note('HSET', term_key, 'hold', integer(term.hold))
+end
+local window = math.min(math.floor(hold_off / 3), RESERVE)
+if term.reserved > now + window then -- rule reserve-clamp
+  term.reserved = now + window
+  note('HSET', term_key, 'reserved', integer(term.reserved))
 end
 if empty and term.asked > now then
   term.asked = now
@@ -262,7 +272,13 @@ if holder == id and term.nonce == nonce and term.hold <= now and term.token >= m
 end
 if holder then
   note_token(term_key, term, floor) -- rule memory: another may be granted the next lease
-  return answer('held', now, term.token, term.ttl, math.max(left, 1), 0, origin, tenured and 'lease' or 'foreign', holder)
+  local heir = tenured and term.heir == id
+  if heir then -- rule offer: an asker is there, may lead, and hears; for as long as it goes on asking
+    note('HSET', term_key, 'ready', integer(now + math.floor(ttl * 3 / 20)))
+    if term.ready <= now then publish(ARGV[10], 'ready', ARGV[11]) end
+  end
+  return answer('held', now, term.token, term.ttl, math.max(left, 1), 0, origin, tenured and 'lease' or 'foreign', holder,
+    heir and 'heir')
 end
 if term.token < floor then -- rule memory: data was lost; the counter is restored, so that this arms once
   term.token, term.released, term.ttl = floor, false, hold_off -- rule careful-clamp
@@ -290,11 +306,15 @@ end
 if not term.released and term.ends > now then -- rule until: the lease vanished before its end
   return answer('held', now, term.token, term.ttl, term.ends - now, 0, origin, 'until')
 end
+if term.reserved > now and term.heir and term.heir ~= id then -- rule reserve: it only refuses, and after every other reason
+  publish(ARGV[10], 'named', ARGV[11], ',"instance":"' .. term.heir .. '"') -- rule wake-named
+  return answer('held', now, term.token, term.ttl, term.reserved - now, 0, origin, 'reserved')
+end
 
 local token = math.max(term.token + 1, floor + 1, term.known + 1, now) -- rule time
 local since = math.floor(now / 1000)
 call('HSET', term_key, 'token', integer(token), 'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))
-call('HDEL', term_key, 'released')
+call('HDEL', term_key, 'released', 'heir', 'reserved', 'ready')
 call('SET', lease_key, id, 'PX', ttl)
 write_since(since_key, integer(since), ttl)
 publish(ARGV[10], 'granted', ARGV[11])
@@ -304,7 +324,7 @@ return answer('won', now, token, ttl, 0, since, origin, nil, id)
 -- Keeps the lease of this very term, or takes it back if Redis lost data. Begins with a write that a full Redis allows.
 -- ARGV: 1 instance ID, 2 nonce, 3 token, 4 TTL, 5 not-after (0: none), 6 hold-off, 7 failover margin, 8 replication id of the last
 --       confirmation ('': unknown), 9 draining (1: never reclaim), 10 start of the term (Unix seconds), 11 floor, 12 TTL, or HoldOff if
---       that is longer.
+--       that is longer, and while the lease is offered to another instance 13 its ID, 14 channel, 15 role.
 -- Verdicts: kept (reason reclaimed, if it was taken back) | lost (reason taken, foreign, released, vanished) | stale.
 local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
 local id, nonce, token, ttl, not_after = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -322,6 +342,18 @@ local origin = history()
 local elsewhere = origin ~= '' and origin ~= term.origin
 local longest, margin, mentioned = careful(term, math.max(ttl, tonumber(ARGV[12])), tonumber(ARGV[7]), now, elsewhere)
 
+-- offer notes to whom the lease is offered, and returns the mark ready if that one asks for it. A new offer, or none any more, forgets
+-- what the last one has left.
+local function offer()
+  local heir = ARGV[13]
+  if heir == term.heir then return heir and term.ready > now and 'ready' end
+  call('HDEL', term_key, 'heir', 'reserved', 'ready')
+  if heir then
+    call('HSET', term_key, 'heir', heir)
+    publish(ARGV[14], 'named', ARGV[15], ',"instance":"' .. heir .. '"')
+  end
+end
+
 local function keep(reason)
   if elsewhere then
     local hold_off = math.max(tonumber(ARGV[6]), longest, term.ttl)
@@ -332,7 +364,7 @@ local function keep(reason)
   if since then call('PEXPIRE', since_key, ttl) elseif since == false then call('SET', since_key, ARGV[10], 'PX', ttl) end
   term.token = token
   note_token(term_key, term, named)
-  return answer('kept', now, token, ttl, 0, tonumber(ARGV[10]), origin, reason, id)
+  return answer('kept', now, token, ttl, 0, tonumber(ARGV[10]), origin, reason, id, offer())
 end
 
 -- lost answers that the lease is not the asker's. It begins with a write without effect, which a full Redis allows and a replica
@@ -365,8 +397,10 @@ end
 return lost(term.released and 'released' or relic and 'taken' or 'vanished')
 
 --@ release
--- Gives back what this campaign holds, and nothing else. Begins with a write that a full Redis allows.
--- ARGV: 1 instance ID, 2 nonce, 3 token (0: whatever this campaign was granted), 4 channel, 5 role, 6 floor.
+-- Gives back what this campaign holds, and nothing else. Begins with a write that a full Redis allows. The vacancy is reserved for an
+-- heir that has just asked for the lease; a release that is repeated reserves nothing again.
+-- ARGV: 1 instance ID, 2 nonce, 3 token (0: whatever this campaign was granted), 4 channel, 5 role, 6 floor, and at the end of a transfer
+--       7 ID of the heir, 8 for how many ms the vacancy is reserved.
 -- Verdict: done, whether there was anything to give back or not.
 local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
 local id, nonce, token = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -374,14 +408,25 @@ local now = time()
 local term = read_term(term_key, now)
 if term.nonce == nonce and (token == 0 or term.token == token) then
   call('HDEL', term_key, 'until')
+  local more = ''
+  if not term.released then -- rule reserve-once
+    call('HDEL', term_key, 'ready', 'reserved')
+    if ARGV[7] and term.heir == ARGV[7] and term.ready > now then -- rule ready-fresh
+      local window = math.min(tonumber(ARGV[8]), RESERVE)
+      call('HSET', term_key, 'reserved', integer(now + window)) -- rule reserve-bound
+      more = ',"instance":"' .. term.heir .. '","wait":' .. integer(window)
+    else
+      call('HDEL', term_key, 'heir')
+    end
+  end
   call('HSET', term_key, 'released', '1')
   local holder = call('GET', lease_key)
   if holder == id then
     call('DEL', lease_key)
     if read_since(since_key) then call('DEL', since_key) end
-    publish(ARGV[4], 'vacant', ARGV[5])
+    publish(ARGV[4], 'vacant', ARGV[5], more)
   elseif term.ends > now and not holder then -- an operator's DEL: others wait for what would have been its end
-    publish(ARGV[4], 'vacant', ARGV[5])
+    publish(ARGV[4], 'vacant', ARGV[5], more)
   end
 else
   call('HDEL', term_key, '-') -- without effect; a replica, which may not have seen the lease yet, refuses it

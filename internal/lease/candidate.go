@@ -20,16 +20,17 @@ func (s State) String() string {
 type Reason int
 
 const (
-	Expired   Reason = iota // no renewal succeeded in time
-	Refused                 // Redis said that the lease is not ours
-	Resigned                // given up by our own will, campaigning goes on
-	Failed                  // given up because its work or its health check failed
-	Shutdown                // given up because the process stops
-	numReason               // not a reason
+	Expired     Reason = iota // no renewal succeeded in time
+	Refused                   // Redis said that the lease is not ours
+	Resigned                  // given up by our own will, campaigning goes on
+	Failed                    // given up because its work or its health check failed
+	Shutdown                  // given up because the process stops
+	Transferred               // given up for the candidate that the lease was offered to
+	numReason                 // not a reason
 )
 
 func (r Reason) String() string {
-	return [numReason]string{"expired", "lost", "resigned", "failed", "stopped"}[r]
+	return [numReason]string{"expired", "lost", "resigned", "failed", "stopped", "transferred"}[r]
 }
 
 // voluntary reports whether the term ended by our own decision: its lease is then kept while the
@@ -58,6 +59,8 @@ type Request struct {
 	Origin   string        // replication id that the lease was last confirmed under; "": unknown
 	Since    int64         // Unix seconds at which the term began
 	Draining bool          // the term is over: keep the lease, never reclaim it
+	Heir     string        // renew: the instance that the lease is offered to; release: that it is reserved for; "": none
+	Reserve  time.Duration // release: for how long
 	Sent     Reading       // before it was handed to the client
 	Bound    time.Duration // longest that an answer is waited for
 }
@@ -85,6 +88,8 @@ type Answer struct {
 	Wait    time.Duration // until a refusal may be different
 	Since   int64         // Unix seconds at which the term began
 	Origin  string        // replication id; "": unknown
+	Offered bool          // a refused acquire: the leader offers its lease to the asker
+	Ready   bool          // renew: the instance that the lease is offered to asks for it
 }
 
 // Answers reports whether a is an answer to r at all. A verdict on another kind of request, a
@@ -177,6 +182,10 @@ type Candidate struct {
 	begun    time.Duration // monotonic: the term began
 	failures int           // terms whose work failed, since one that lasted for the longest penalty
 
+	heir    string        // the instance that the lease is offered to; while the work drains: that it is reserved for
+	offered time.Duration // monotonic: the offer ends then, and the term goes on
+	polite  bool          // stands back after a resignation: an offer ends that
+
 	stopping bool
 	releases []release
 }
@@ -252,6 +261,10 @@ func (c *Candidate) Tick(now Reading) Change {
 	if c.state == Leading && c.lease.CancelIn(now) <= 0 {
 		return c.End(now, Expired)
 	}
+	if c.state == Leading && c.heir != "" && now.Mono >= c.offered { // it does not ask: a renewal takes the offer back
+		c.heir = ""
+		c.hint(now)
+	}
 	return Nothing
 }
 
@@ -285,7 +298,7 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 	case c.state == Leading, c.Keeps() && c.lease.Leading(now):
 		request.Kind = Renew
 		request.Token, request.Origin, request.Since = c.token, c.origin, c.since
-		request.Draining = c.state == Draining
+		request.Draining, request.Heir = c.state == Draining, c.heir
 		request.Bound = min(request.Bound, c.lease.EndsIn(now))
 	default:
 		return Request{}, false
@@ -318,6 +331,9 @@ func (c *Candidate) Wait(now Reading) time.Duration {
 	}
 	if c.state == Leading || c.Keeps() {
 		wait = min(wait, c.lease.CancelIn(now))
+	}
+	if c.state == Leading && c.heir != "" {
+		sooner(c.offered)
 	}
 	return max(wait, 0)
 }
@@ -380,6 +396,9 @@ func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
 	case Held, RollCall:
 		wait := a.Wait + wakeLag + c.part(wakeSpread)
 		c.wake = now.Mono + min(wait, c.timing.Retry*9/10+c.part(c.timing.Retry/10))
+		if a.Offered { // asking on is how it accepts
+			c.wake = min(c.wake, now.Mono+c.timing.TTL/20)
+		}
 		if c.hinted {
 			c.hint(now)
 		}
@@ -409,10 +428,13 @@ func (c *Candidate) renewed(now Reading, r Request, a Answer) Change {
 	if a.Origin != "" { // the last that is known: INFO may be refused for a moment
 		c.origin = a.Origin
 	}
-	if c.state == Leading {
-		return Renewed
+	if c.state != Leading {
+		return Nothing
 	}
-	return Nothing
+	if a.Ready && c.heir != "" && c.heir == r.Heir { // rule offer: it is there, may lead, and hears
+		return c.End(now, Transferred)
+	}
+	return Renewed
 }
 
 // elsewhere reports whether an answer comes from another history than the one that the lease was
@@ -428,6 +450,9 @@ func (c *Candidate) End(now Reading, why Reason) Change {
 		return Nothing
 	}
 	c.state, c.reason, c.keep = Draining, why, why.voluntary()
+	if why != Transferred {
+		c.heir = ""
+	}
 	if now.Mono-c.begun >= c.timing.Penalty { // the work can do it: earlier failures are forgotten
 		c.failures = 0
 	}
@@ -454,13 +479,14 @@ func (c *Candidate) Drained(now Reading) {
 		return
 	}
 	c.giveBack(now, c.nonce, c.token)
-	c.nonce, c.flying, c.uncertain = "", false, false
+	c.nonce, c.heir, c.flying, c.uncertain = "", "", false, false
 	if c.stopping {
 		c.state = Stopped
 		return
 	}
 	c.state = Following
 	pause := c.backoff(1)
+	c.polite = c.reason == Resigned
 	switch c.reason {
 	case Resigned:
 		pause = c.timing.Retry + c.part(c.timing.Retry/10)
@@ -505,6 +531,41 @@ func (c *Candidate) Vacant(now Reading) {
 	}
 }
 
+// Reserved takes the hint that the lease is free, and reserved for another for so long: to ask
+// earlier would be in vain.
+func (c *Candidate) Reserved(now Reading, wait time.Duration) {
+	at := now.Mono + max(wait, hintSpacing) + wakeLag + c.part(wakeSpread)
+	if c.state == Following && !c.flying && at >= c.back && at < c.wake {
+		c.wake = at
+	}
+}
+
+// Named takes the hint that the lease is offered to, or reserved for, this instance. It ends the
+// stand-back after a resignation, never a penalty.
+func (c *Candidate) Named(now Reading) {
+	if c.state == Following && c.polite && now.Mono < c.back {
+		c.back = now.Mono
+	}
+	c.Vacant(now)
+}
+
+// Offer offers the lease of the term with that token to another instance, and reports whether that
+// term is on and nothing is offered yet. Renewals carry the offer. If that instance asks for the
+// lease within the longest sleep of a candidate and two attempts, the term ends as Transferred, and
+// the lease is reserved for it when the work has drained. Otherwise the offer is taken back, and
+// the term goes on.
+func (c *Candidate) Offer(now Reading, token int64, to string) bool {
+	if c.state != Leading || token != c.token || c.heir != "" { // rule transfer-token
+		return false
+	}
+	c.heir, c.offered = to, now.Mono+c.timing.Retry+2*c.timing.Attempt()
+	c.hint(now)
+	return true
+}
+
+// Heir is the instance that the lease is offered to, or will be reserved for; "": none.
+func (c *Candidate) Heir() string { return c.heir }
+
 // RollCall takes the hint that leaders should renew now. A candidate that keeps its lease while its
 // work drains heeds it too. So does one that may have been granted the lease by a reply that is
 // still under way.
@@ -548,7 +609,7 @@ func (c *Candidate) failed(now Reading, r Request) {
 func (c *Candidate) despair(now Reading) {
 	c.giveBack(now, c.nonce, 0)
 	c.nonce, c.uncertain, c.hinted = "", false, false
-	c.back = now.Mono + c.timing.Retry + c.part(c.timing.Retry/10)
+	c.back, c.polite = now.Mono+c.timing.Retry+c.part(c.timing.Retry/10), false
 }
 
 // backoff is the pause after n unknown answers in a row: TTL/20, doubled up to TTL/6, less up to a
@@ -630,11 +691,11 @@ func (c *Candidate) giveBack(now Reading, nonce string, token int64) {
 	if c.stopping { // the process wants to end: another waits for the lease to lapse
 		patience = c.timing.Attempt()
 	}
-	c.releases = append(c.releases, release{
-		request: Request{Kind: Release, Nonce: nonce, Token: token, Bound: c.timing.Attempt()},
-		due:     now.Mono,
-		until:   now.Mono + patience,
-	})
+	request := Request{Kind: Release, Nonce: nonce, Token: token, Bound: c.timing.Attempt()}
+	if c.heir != "" && nonce == c.nonce {
+		request.Heir, request.Reserve = c.heir, c.timing.Reserve()
+	}
+	c.releases = append(c.releases, release{request: request, due: now.Mono, until: now.Mono + patience})
 }
 
 func (c *Candidate) released(now Reading, r Request, a Answer) {

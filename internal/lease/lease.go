@@ -84,6 +84,10 @@ func (t Timing) OutageTolerance() time.Duration {
 	return min(after(0), after(t.Attempt()))
 }
 
+// Reserve is for how long a vacancy is reserved for the instance that the lease was transferred to:
+// TTL/3, at most 5 s.
+func (t Timing) Reserve() time.Duration { return min(t.TTL/3, 5*time.Second) }
+
 // Lease is what a leader knows of its lease. It is a value and never changes; a renewal makes a new
 // one.
 type Lease struct {

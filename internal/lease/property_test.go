@@ -72,7 +72,7 @@ func (w *walk) step(step int) error {
 	case k == 11:
 		w.c.RollCall(w.now)
 	case k == 12 && w.rand.IntN(4) == 0:
-		if err := w.changed(w.c.End(w.now, Reason(w.rand.IntN(int(numReason)))), Request{}); err != nil {
+		if err := w.changed(w.c.End(w.now, Reason(w.rand.IntN(int(Transferred)))), Request{}); err != nil {
 			return err
 		}
 	case k < 15 && w.c.State() == Draining:
@@ -84,6 +84,14 @@ func (w *walk) step(step int) error {
 		w.c.Ready(w.now, w.rand.IntN(3) > 0)
 	case k == 16:
 		w.c.Abandon()
+	case k == 18:
+		if to := w.c.Heir(); w.c.Offer(w.now, w.c.Token()-int64(w.rand.IntN(2)), "heir") && (to != "" || w.c.State() != Leading) {
+			return fmt.Errorf("%v: an offer beside that to %q", w.c.State(), to)
+		}
+	case k == 19 && w.rand.IntN(2) == 0:
+		w.c.Named(w.now)
+	case k == 19:
+		w.c.Reserved(w.now, time.Duration(w.rand.Int64N(int64(ttl))))
 	case k == 17 && step > 500:
 		if err := w.changed(w.c.Stop(w.now), Request{}); err != nil {
 			return err
@@ -127,6 +135,10 @@ func (w *walk) send() error {
 			return fmt.Errorf("%v: request %+v", w.c.State(), r)
 		case r.Kind == Renew && (r.Nonce != w.nonce || r.Draining != (w.c.State() == Draining) || !w.c.Lease().Leading(w.now)):
 			return fmt.Errorf("%v: renewal %+v", w.c.State(), r)
+		case r.Kind == Renew && r.Heir != w.c.Heir(), r.Kind == Acquire && r.Heir != "", (r.Heir != "") != (r.Reserve != 0) && r.Kind == Release:
+			return fmt.Errorf("%v: request %+v while the heir is %q", w.c.State(), r, w.c.Heir())
+		case r.Kind == Release && r.Heir != "" && w.c.Reason() != Transferred && r.Nonce == w.nonce:
+			return fmt.Errorf("a release with a reservation ends a term that was not transferred: %+v", r)
 		case r.Kind == Release && r.Nonce == w.nonce && (w.c.State() == Leading || w.c.State() == Draining):
 			return fmt.Errorf("%v: release of the term that is on: %+v", w.c.State(), r)
 		}
@@ -155,8 +167,12 @@ func (w *walk) reply() error {
 	case Stale:
 		a.Token, a.TTL = 0, 0
 	}
-	was := w.c.State()
+	a.Offered, a.Ready = a.Verdict == Held && w.rand.IntN(3) == 0, a.Verdict == Kept && w.rand.IntN(3) == 0
+	was, heir := w.c.State(), w.c.Heir()
 	change := w.c.Answer(w.now, r, a)
+	if change == Ended && w.c.Reason() == Transferred && (!a.Ready || heir == "" || r.Heir != heir) {
+		return fmt.Errorf("the answer %+v to %+v transferred the term to %q", a, r, heir)
+	}
 	if change == Ended && w.c.Reason() == Refused && a.Verdict != Lost {
 		return fmt.Errorf("the answer %+v ended the term as refused", a)
 	}

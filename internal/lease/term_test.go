@@ -49,6 +49,7 @@ func TestNames(t *testing.T) {
 	}
 	for name, got := range map[string]string{
 		"expired": Expired.String(), "lost": Refused.String(), "resigned": Resigned.String(), "failed": Failed.String(), "stopped": Shutdown.String(),
+		"transferred": Transferred.String(),
 	} {
 		if got != name {
 			t.Errorf("reason %q, want %q", got, name)

@@ -87,8 +87,11 @@ func (s *Lease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, e
 		draining = "1"
 	}
 	sc := s.scripts.renew
-	args := append(s.args(sc, 12), s.id, r.Nonce, r.Token, s.ttl, r.NotAfter, r.HoldOff.Milliseconds(), s.margin, r.Origin,
+	args := append(s.args(sc, 15), s.id, r.Nonce, r.Token, s.ttl, r.NotAfter, r.HoldOff.Milliseconds(), s.margin, r.Origin,
 		draining, r.Since, r.Floor, s.careful)
+	if r.Heir != "" {
+		args = append(args, r.Heir, s.channel, s.roleArg)
+	}
 	cmd, err := s.renewals.do(s.Store, &request{ctx: ctx, script: sc, key: s.key, args: args, newCmd: newText})
 	if err != nil {
 		return store.LeaseReply{}, err
@@ -98,7 +101,11 @@ func (s *Lease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, e
 
 func (s *Lease) Release(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	sc := s.scripts.release
-	return s.ask(ctx, sc, append(s.args(sc, 6), s.id, r.Nonce, r.Token, s.channel, s.roleArg, r.Floor))
+	args := append(s.args(sc, 8), s.id, r.Nonce, r.Token, s.channel, s.roleArg, r.Floor)
+	if r.Heir != "" {
+		args = append(args, r.Heir, r.Reserve.Milliseconds())
+	}
+	return s.ask(ctx, sc, args)
 }
 
 func (s *Lease) Leader(ctx context.Context) (store.LeaseReply, error) {
@@ -122,7 +129,7 @@ var verdicts = map[string]lease.Verdict{
 
 // parseLeaseReply reads the line that answer() in scripts.lua writes.
 func parseLeaseReply(line string) (store.LeaseReply, error) {
-	var fields [8]string
+	var fields [9]string
 	rest := line
 	for i := range fields {
 		var ok bool
@@ -164,6 +171,8 @@ func parseLeaseReply(line string) (store.LeaseReply, error) {
 			Wait:    store.Milliseconds(numbers[3]),
 			Since:   numbers[4],
 			Origin:  bounded(absent(fields[6])),
+			Offered: fields[8] == "heir",
+			Ready:   fields[8] == "ready",
 		},
 		Reason: absent(fields[7]),
 		Holder: bounded(holder),

@@ -150,6 +150,9 @@ func termFields(t oracle.Term) []any {
 	number("longest_at", t.Longest.At)
 	number("margin", t.Margin.Length)
 	number("margin_at", t.Margin.At)
+	text("heir", t.Heir)
+	number("ready", t.Ready)
+	number("reserved", t.Reserved)
 	return fields
 }
 
@@ -195,6 +198,7 @@ func (w *leaseCluster) dump(ctx context.Context) (oracle.Data, error) {
 		Released: f["released"] == "1", Origin: f["origin"], Hold: number("hold"), Armed: number("armed"), Floor: number("floor"),
 		Asked: number("asked"), Longest: oracle.Named{Length: number("longest"), At: number("longest_at")},
 		Margin: oracle.Named{Length: number("margin"), At: number("margin_at")},
+		Heir:   f["heir"], Ready: number("ready"), Reserved: number("reserved"),
 	}
 	return d, nil
 }

@@ -93,7 +93,8 @@ func (d *duel) run(ctx context.Context, questions int) error {
 // pass lets time pass, often to the very end of something.
 func (d *duel) pass() {
 	m := d.model
-	by := pick(d, 1, 10, d.rand.Int64N(300), d.rand.Int64N(2000), m.Term.Hold-d.now, m.Term.Until-d.now, m.Lease.Expires-d.now)
+	by := pick(d, 1, 10, d.rand.Int64N(300), d.rand.Int64N(2000), m.Term.Hold-d.now, m.Term.Until-d.now, m.Lease.Expires-d.now, m.Term.Ready-d.now,
+		m.Term.Reserved-d.now)
 	by += pick(d, 0, 0, 0, -1, 1)
 	if by <= 0 || by > 20_000 {
 		by = d.rand.Int64N(100)
@@ -111,7 +112,7 @@ func (d *duel) move(by int64) {
 		return
 	}
 	for _, at := range []*int64{&d.model.Lease.Expires, &d.model.Since.Expires, &d.model.Term.Until, &d.model.Term.Hold, &d.model.Term.Asked,
-		&d.model.Term.Longest.At, &d.model.Term.Margin.At} {
+		&d.model.Term.Longest.At, &d.model.Term.Margin.At, &d.model.Term.Ready, &d.model.Term.Reserved} {
 		if *at != 0 {
 			*at = max(*at-by, 1)
 		}
@@ -121,7 +122,7 @@ func (d *duel) move(by int64) {
 // fault changes the keys, the history or the clock.
 func (d *duel) fault(ctx context.Context) error {
 	m := &d.model
-	kind := d.rand.IntN(17)
+	kind := d.rand.IntN(18)
 	d.log = append(d.log, fmt.Sprint("fault ", kind))
 	switch kind {
 	case 0:
@@ -156,6 +157,9 @@ func (d *duel) fault(ctx context.Context) error {
 		d.otherHistory()
 	case 15:
 		d.otherHistory()
+	case 17:
+		m.Term.Heir = either(d, "", "a", "b", "c")
+		m.Term.Reserved, m.Term.Ready = pick(d, 0, d.now+400, d.now+100_000), pick(d, 0, d.now+400)
 	case 16:
 		d.move(-pick(d, 10, 500, 50_000))
 	}
@@ -179,6 +183,16 @@ func (d *duel) otherHistory() {
 func (d *duel) question(ctx context.Context) error {
 	r := d.rivals[d.rand.IntN(len(d.rivals))]
 	q := d.compose(r)
+	switch t := d.model.Term; {
+	case t.Reserved > d.now && t.Released && d.chance(0.3): // the heir comes
+		for _, heir := range d.rivals {
+			if heir.ID == t.Heir {
+				r, q = heir, lease.Request{Kind: lease.Acquire, Nonce: heir.nonce, Floor: heir.floor, HoldOff: store.Milliseconds(heir.TTL)}
+			}
+		}
+	case t.Ready > d.now && t.Nonce != "" && d.chance(0.2): // the end of a transfer
+		q = lease.Request{Kind: lease.Release, Nonce: t.Nonce, Token: t.Token, Heir: d.heir(), Reserve: store.Milliseconds(pick(d, r.TTL/3, 6000))}
+	}
 	if d.w.mini != nil {
 		d.w.set(d.now, d.model.Facts, r.NoInfo)
 	} else if err := d.w.load(ctx, d.model.Data); err != nil {
@@ -241,12 +255,22 @@ func (d *duel) compose(r *rival) lease.Request {
 		if d.chance(0.1) && m.Term.Nonce != "" {
 			q.Nonce = m.Term.Nonce
 		}
+		q.Heir = d.heir()
 	case k < 0.95:
 		q.Kind, q.Token = lease.Release, pick(d, r.token, r.token, 0, m.Term.Token, max(r.token-1, 0))
+		q.Heir, q.Reserve = d.heir(), store.Milliseconds(pick(d, r.TTL/3, 100, 6000))
 	default:
 		q.Kind = askLeader
 	}
 	return q
+}
+
+// heir is whom a leader offers its lease.
+func (d *duel) heir() string {
+	if d.chance(0.5) {
+		return d.model.Term.Heir
+	}
+	return either(d, "", "a", "b", "c")
 }
 
 func (d *duel) learn(r *rival, q lease.Request, got oracle.Reply) {

@@ -302,12 +302,12 @@ func TestWhatIsReadBackIsUntrusted(t *testing.T) {
 	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx, a := t.Context(), w.candidateA()
 		w.rdb.HSet(ctx, leaseKey+":term", "token", "41", "until", "soon", "ttl", "99999999999", "hold", "-1", "released", "yes", "origin", w.here(),
-			"floor", "9007199254740991")
+			"floor", "9007199254740991", "heir", "b c", "reserved", "9007199254740990", "ready", "soon")
 		reply := a.must(ctx, t, lease.Won, acquiring(nil))
 		if reply.Token != reply.Now {
 			t.Errorf("token %d, want %d", reply.Token, reply.Now)
 		}
-		for _, name := range []string{"a b", "x\ny", "won 1 2 3 4 5 6 7 8", " ", "\x00", "{}", strings.Repeat("z", 10_000), "", "-", "="} {
+		for _, name := range []string{"a b", "x\ny", "won 1 2 3 4 5 6 7 8 9", " ", "\x00", "{}", strings.Repeat("z", 10_000), "", "-", "="} {
 			w.rdb.FlushDB(ctx)
 			w.rdb.Set(ctx, leaseKey, name, time.Minute)
 			shown := name
@@ -341,5 +341,21 @@ func TestP2_HugeTokensAreExact(t *testing.T) {
 			}
 			a.must(ctx, t, lease.Done, releasing("na", token))
 		}
+	})
+}
+
+// TestForgedHeir: who is named in the term hash appears in hints. What is no ID is no heir: nothing
+// is reserved for it.
+func TestForgedHeir(t *testing.T) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
+		ctx, a := t.Context(), w.candidateA()
+		for _, heir := range []string{`b","type":"vacant`, "", " ", "b\n", strings.Repeat("z", 129)} {
+			w.rdb.FlushDB(ctx)
+			w.rdb.HSet(ctx, leaseKey+":term", "token", "41", "released", "1", "origin", w.here(), "heir", heir, "reserved", "9007199254740990")
+			a.must(ctx, t, lease.Won, acquiring(nil))
+		}
+		w.rdb.FlushDB(ctx)
+		w.rdb.HSet(ctx, leaseKey+":term", "token", "41", "released", "1", "origin", w.here(), "heir", strings.Repeat("z", 128), "reserved", "9007199254740990")
+		a.must(ctx, t, lease.Held, acquiring(nil))
 	})
 }

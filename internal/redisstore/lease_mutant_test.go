@@ -93,6 +93,12 @@ var withoutRule = []mutant{
 		{"note_token(term_key, term, math.max(token, tonumber(ARGV[6]))) -- rule memory-ended", "--", 1},
 	}},
 	{"relic", oracle.Relic, []edit{{"local relic = tenured and term.token < token -- rule relic", "local relic = false --", 1}}},
+	{"reserve", oracle.Reserve, []edit{{"if term.reserved > now and term.heir and term.heir ~= id then -- rule reserve", "if false then --", 1}}},
+	{"reserve-bound", oracle.ReserveBound, []edit{{"local window = math.min(tonumber(ARGV[8]), RESERVE)", "local window = tonumber(ARGV[8])", 1}}},
+	{"reserve-once", oracle.ReserveOnce, []edit{{"if not term.released then -- rule reserve-once", "if true then --", 1}}},
+	{"reserve-clamp", oracle.ReserveClamp, []edit{{"if term.reserved > now + window then -- rule reserve-clamp", "if false then --", 1}}},
+	{"ready-fresh", oracle.ReadyFresh, []edit{{"if ARGV[7] and term.heir == ARGV[7] and term.ready > now then -- rule ready-fresh", "if ARGV[7] and term.heir == ARGV[7] then --", 1}}},
+	{"heir-waits", oracle.HeirWaits, []edit{{"if term.hold > now then\n  local asking", "if term.hold > now and not (term.reserved > now and term.heir == id) then\n  local asking", 1}}},
 	{"adopt-guard", oracle.AdoptGuard, []edit{{" and term.hold <= now and term.token >= math.max(floor, term.known) then -- rule adopt-guard", " then", 1}}},
 }
 
@@ -111,7 +117,7 @@ var mistaken = []mutant{
 	{"reclaim while draining", 0, []edit{{"if lost_data and mine and ARGV[9] ~= '1' then", "if lost_data and mine then", 1}}},
 	{"reclaim without loss", 0, []edit{{"if lost_data and mine and ARGV[9] ~= '1' then", "if mine and ARGV[9] ~= '1' then", 1}}},
 	{"reclaim leaves the released marker", 0, []edit{{"  call('HDEL', term_key, 'released')\n  return keep('reclaimed')", "  return keep('reclaimed')", 1}}},
-	{"grant leaves the released marker", 0, []edit{{"call('HDEL', term_key, 'released')\ncall('SET', lease_key", "call('SET', lease_key", 1}}},
+	{"grant leaves the released marker", 0, []edit{{"call('HDEL', term_key, 'released', 'heir',", "call('HDEL', term_key, 'heir',", 1}}},
 	{"grant at the clock's word", 0, []edit{{"math.max(term.token + 1, floor + 1, term.known + 1, now)", "now", 1}}},
 	{"grant without a holder", 0, []edit{{"'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))\ncall('HDEL'", "'nonce', nonce, 'until', integer(now + ttl), 'ttl', integer(ttl))\ncall('HDEL'", 1}}},
 	{"memory restores no counter", 0, []edit{{"note('HSET', term_key, 'token', integer(floor), 'armed', integer(guard), 'hold', integer(term.hold),", "note('HSET', term_key, 'hold', integer(term.hold),", 1}}},
@@ -140,6 +146,16 @@ var mistaken = []mutant{
 	{"an absurd token is believed", 0, []edit{{"if raw[1] and (token <= 0 or token > MAX_TOKEN or token > now + CENTURY) then\n    refuse('BADTERM", "if false then\n    refuse('BADTERM", 1}}},
 	{"the clamp is not written back", 0, []edit{{"note('HSET', term_key, 'until', integer(term.ends))", "", 1}}},
 	{"leader gives a foreign client a token", 0, []edit{{"tenured and term.token or 0", "term.token", 1}}},
+	{"an offer is kept over the end of the term", 0, []edit{{"call('HDEL', term_key, 'released', 'heir', 'reserved', 'ready')", "call('HDEL', term_key, 'released')", 1}}},
+	{"an offer that is taken back stays", 0, []edit{{"  call('HDEL', term_key, 'heir', 'reserved', 'ready')\n", "  call('HDEL', term_key, 'reserved', 'ready')\n", 1}}},
+	{"another offer finds the last one taken up", 0, []edit{{"  call('HDEL', term_key, 'heir', 'reserved', 'ready')\n", "  call('HDEL', term_key, 'heir', 'reserved')\n", 1}}},
+	{"a plain release leaves the offer", 0, []edit{{"    else\n      call('HDEL', term_key, 'heir')\n", "", 1}}},
+	{"a release reserves for somebody else", 0, []edit{{"term.heir == ARGV[7] and term.ready > now", "term.ready > now", 1}}},
+	{"the heir does not count as ready", 0, []edit{{"    note('HSET', term_key, 'ready', integer(now + math.floor(ttl * 3 / 20)))\n", "", 1}}},
+	{"an heir that asked long ago is ready", 0, []edit{{"return heir and term.ready > now and 'ready' end", "return heir and 'ready' end", 1}}},
+	{"a lease of a foreign client is offered", 0, []edit{{"local heir = tenured and term.heir == id", "local heir = term.heir == id", 1}}},
+	{"a lease is offered to everybody", 0, []edit{{"local heir = tenured and term.heir == id", "local heir = tenured and term.heir", 1}}},
+	{"a reservation keeps the heir out", 0, []edit{{"term.heir and term.heir ~= id then -- rule reserve", "term.heir then -- rule reserve", 1}}},
 	{"too late is a millisecond earlier", 0, []edit{{"now > not_after", "now >= not_after", 2}}},
 }
 

@@ -5,6 +5,7 @@ package redisstore
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -213,6 +214,59 @@ func TestGuardOnRedis(t *testing.T) {
 	if kept.Token != won.Token {
 		t.Errorf("reclaimed with token %d, want %d", kept.Token, won.Token)
 	}
+}
+
+// TestHintsOfATransfer: the heir is called, then the leader, then the heir again, and others hear
+// for how long it is in vain to ask.
+func TestHintsOfATransfer(t *testing.T) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
+		ctx := t.Context()
+		rdb := redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr, Protocol: 2, DisableIdentity: true})
+		defer rdb.Close()
+		sub := rdb.Subscribe(ctx, leaseKey+":events")
+		defer sub.Close()
+		if _, err := sub.Receive(ctx); err != nil {
+			t.Fatal(err)
+		}
+		asker := func(id string) leaseAsker {
+			return w.asker(oracle.Asker{ID: id, TTL: 60_000, EmptyWait: 0, RestartGuard: -1})
+		}
+		a, b, c := asker("a"), asker("b"), asker("c")
+		as := func(nonce string) lease.Request { return acquiring(func(r *lease.Request) { r.Nonce = nonce }) }
+		token := a.must(ctx, t, lease.Won, as("na")).Token
+		offer := lease.Request{Kind: lease.Renew, Nonce: "na", Token: token, Heir: "b"}
+		a.must(ctx, t, lease.Kept, offer)
+		a.must(ctx, t, lease.Kept, offer) // says nothing again
+		c.must(ctx, t, lease.Held, as("nc"))
+		b.must(ctx, t, lease.Held, as("nb"))
+		b.must(ctx, t, lease.Held, as("nb")) // says nothing again
+		if reply := a.must(ctx, t, lease.Kept, offer); !reply.Ready {
+			t.Errorf("%+v: the heir is not ready", reply)
+		}
+		a.must(ctx, t, lease.Done, lease.Request{Kind: lease.Release, Nonce: "na", Token: token, Heir: "b", Reserve: 5 * time.Second})
+		c.must(ctx, t, lease.Held, as("nc"))
+		b.must(ctx, t, lease.Won, as("nb"))
+		w.rdb.Publish(ctx, leaseKey+":events", "end")
+		named := store.Hint{Type: store.HintNamed, Subject: "b"}
+		want := []store.Hint{
+			{Type: store.HintGranted}, named, {Type: store.HintReady}, {Type: store.HintVacant, Subject: "b", Wait: 5000}, named, {Type: store.HintGranted},
+		}
+		var got []store.Hint
+		for {
+			message, err := sub.ReceiveMessage(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if message.Payload == "end" {
+				break
+			}
+			hint, _ := store.ParseHint(message.Payload)
+			got = append(got, hint)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("hints\n\t%+v, want\n\t%+v", got, want)
+		}
+	})
 }
 
 // TestLeaseHints: what the scripts publish is what electors read.

@@ -38,6 +38,8 @@ var (
 	aTerm    = oracle.Term{Token: 41, Nonce: "na", Holder: "a", Until: 600, TTL: 1000, Origin: "here", Hold: -5000}
 	bTerm    = oracle.Term{Token: 41, Nonce: "nb", Holder: "b", Until: 600, TTL: 1000, Origin: "here", Hold: -5000}
 	released = oracle.Term{Token: 41, Nonce: "nb", Holder: "b", TTL: 1000, Released: true, Origin: "here"}
+	offered  = with(bTerm, func(t *oracle.Term) { t.Heir = "a" })
+	reserved = with(released, func(t *oracle.Term) { t.Heir, t.Reserved = "c", 300 })
 	lapsed   = oracle.Term{Token: 41, Nonce: "nb", Holder: "b", Until: -10, TTL: 1000, Origin: "here"}
 )
 
@@ -65,6 +67,13 @@ func renewing(change func(*lease.Request)) lease.Request {
 	}
 	return r
 }
+
+// handing is a release of a's lease at the end of a transfer to c.
+func handing(reserve int64) lease.Request {
+	return lease.Request{Kind: lease.Release, Nonce: "na", Token: 41, Heir: "c", Reserve: store.Milliseconds(reserve)}
+}
+
+func offering(heir string) lease.Request { return renewing(func(r *lease.Request) { r.Heir = heir }) }
 
 func releasing(nonce string, token int64) lease.Request {
 	return lease.Request{Kind: lease.Release, Nonce: nonce, Token: token}
@@ -191,6 +200,29 @@ var acquireCases = []leaseCase{
 		ask: acquiring(nil), want: lease.Held, reason: "hold", token: 41, wait: 500},
 	{name: "longest TTL: learned", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Origin = "0d" })},
 		ask: acquiring(func(r *lease.Request) { r.HoldOff = store.Milliseconds(7000) }), want: lease.Held, reason: "hold", token: 41, wait: 7000},
+	{name: "offered: the heir counts as ready", data: held(bLease, offered), ask: acquiring(nil), want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "offered: the heir asks again", data: held(bLease, with(offered, func(t *oracle.Term) { t.Ready = 20 })), ask: acquiring(nil),
+		want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "offered to another", data: held(bLease, with(offered, func(t *oracle.Term) { t.Heir = "c" })), ask: acquiring(nil),
+		want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "offered, then taken by a foreign client", data: held(foreign, offered), ask: acquiring(nil), want: lease.Held, reason: "foreign", token: 41, wait: 600},
+	{name: "offered: the grant ends it", data: oracle.Data{Term: with(lapsed, func(t *oracle.Term) { t.Heir, t.Ready = "c", 100 })}, ask: acquiring(nil),
+		want: lease.Won, token: askNow},
+	{name: "reserved for another", data: oracle.Data{Term: reserved}, ask: acquiring(nil), want: lease.Held, reason: "reserved", token: 41, wait: 300},
+	{name: "reserved for the heir", data: oracle.Data{Term: with(reserved, func(t *oracle.Term) { t.Heir = "a" })}, ask: acquiring(nil), want: lease.Won, token: askNow},
+	{name: "reserved until now", data: oracle.Data{Term: with(reserved, func(t *oracle.Term) { t.Reserved = -1 })}, ask: acquiring(nil), want: lease.Won, token: askNow},
+	{name: "reserved, to its very end", data: oracle.Data{Term: with(reserved, func(t *oracle.Term) { t.Reserved = 1 })}, ask: acquiring(nil),
+		want: lease.Held, reason: "reserved", token: 41, wait: 1, mini: true},
+	{name: "reserved: the heir waits for holds", data: oracle.Data{Term: with(reserved, func(t *oracle.Term) { t.Heir, t.Hold = "a", 700 })}, ask: acquiring(nil),
+		want: lease.Held, reason: "hold", token: 41, wait: 700},
+	{name: "reserved: the heir waits for lost leases", data: oracle.Data{Term: with(bTerm, func(t *oracle.Term) { t.Heir, t.Reserved = "a", 300 })}, ask: acquiring(nil),
+		want: lease.Held, reason: "until", token: 41, wait: 600},
+	{name: "reserved: every other reason comes first", data: oracle.Data{Term: with(reserved, func(t *oracle.Term) { t.Hold = 100 })}, ask: acquiring(nil),
+		want: lease.Held, reason: "hold", token: 41, wait: 100},
+	{name: "reserved: clamp", data: oracle.Data{Term: with(reserved, func(t *oracle.Term) { t.Reserved = 500_000 })}, ask: acquiring(nil),
+		want: lease.Held, reason: "reserved", token: 41, wait: 333},
+	{name: "reserved: clamp of a long hold-off", data: oracle.Data{Term: with(reserved, func(t *oracle.Term) { t.Reserved, t.TTL = 500_000, 60_000 })}, ask: acquiring(nil),
+		want: lease.Held, reason: "reserved", token: 41, wait: 5000},
 	{name: "memory: late", data: oracle.Data{Term: released}, ask: acquiring(func(r *lease.Request) { r.NotAfter, r.Floor = -1, 99 }), want: lease.Stale},
 	{name: "stale, on a token past belief", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Token = 9_000_000_000_000_000 })},
 		ask: acquiring(func(r *lease.Request) { r.NotAfter = -1 }), want: lease.Unknown, reason: "BADTERM"},
@@ -232,6 +264,17 @@ var renewCases = []leaseCase{
 	{name: "released", data: oracle.Data{Term: with(aTerm, func(t *oracle.Term) { t.Released, t.Until = true, 0 })}, ask: renewing(nil), want: lease.Lost, reason: "released", token: 41},
 	{name: "vanished: deleted by an operator", data: oracle.Data{Term: aTerm}, ask: renewing(nil), want: lease.Lost, reason: "vanished", token: 41},
 	{name: "vanished: a newer token", data: oracle.Data{Term: with(bTerm, func(t *oracle.Term) { t.Token = 42 })}, ask: renewing(nil), want: lease.Lost, reason: "vanished", token: 42},
+	{name: "offers", data: held(aLease, aTerm), ask: offering("c"), want: lease.Kept, token: 41},
+	{name: "offers again, and the heir is ready", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Heir, t.Ready = "c", 60_000 })), ask: offering("c"),
+		want: lease.Kept, token: 41},
+	{name: "offers again, the heir has asked long ago", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Heir, t.Ready = "c", -1 })), ask: offering("c"),
+		want: lease.Kept, token: 41},
+	{name: "offers to another", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Heir, t.Ready = "b", 60_000 })), ask: offering("c"), want: lease.Kept, token: 41},
+	{name: "offers no more", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Heir, t.Ready = "b", 60_000 })), ask: offering(""), want: lease.Kept, token: 41},
+	{name: "offers while it drains", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Heir, t.Ready = "c", 60_000 })),
+		ask: renewing(func(r *lease.Request) { r.Heir, r.Draining = "c", true }), want: lease.Kept, token: 41},
+	{name: "offers after a reclaim", ask: offering("c"), want: lease.Kept, reason: "reclaimed", token: 41},
+	{name: "offers what is another's", data: held(bLease, bTerm), ask: offering("c"), want: lease.Lost, reason: "taken", token: 41},
 	{name: "reclaim: everything lost", ask: renewing(nil), want: lease.Kept, reason: "reclaimed", token: 41},
 	{name: "reclaim: an older token", data: oracle.Data{Term: with(bTerm, func(t *oracle.Term) { t.Token, t.Until = 40, 0 })}, ask: renewing(nil), want: lease.Kept, reason: "reclaimed", token: 41},
 	{name: "reclaim: an older token, released", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Token = 40 })}, ask: renewing(nil), want: lease.Kept, reason: "reclaimed", token: 41},
@@ -268,6 +311,19 @@ var releaseCases = []leaseCase{
 	{name: "late: the lease has lapsed", data: oracle.Data{Term: with(aTerm, func(t *oracle.Term) { t.Until = -5 })}, ask: releasing("na", 41), want: lease.Done, token: 41},
 	{name: "a foreign client holds the key", data: held(foreign, aTerm), ask: releasing("na", 41), want: lease.Done, token: 41},
 	{name: "nothing there", ask: releasing("na", 41), want: lease.Done},
+	{name: "reserves for an heir that asks", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Heir, t.Ready = "c", 60_000 })), ask: handing(333), want: lease.Done, token: 41},
+	{name: "reserves for five seconds at most", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Heir, t.Ready = "c", 60_000 })), ask: handing(60_000),
+		want: lease.Done, token: 41},
+	{name: "reserves nothing for an heir that asks no more", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Heir, t.Ready = "c", -1 })), ask: handing(333),
+		want: lease.Done, token: 41},
+	{name: "reserves nothing for another", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Heir, t.Ready = "b", 60_000 })), ask: handing(333), want: lease.Done, token: 41},
+	{name: "reserves nothing again", data: oracle.Data{Term: with(aTerm, func(t *oracle.Term) { t.Heir, t.Ready, t.Reserved, t.Released, t.Until = "c", 60_000, -100, true, 0 })},
+		ask: handing(333), want: lease.Done, token: 41},
+	{name: "reserves, and the key was deleted", data: oracle.Data{Term: with(aTerm, func(t *oracle.Term) { t.Heir, t.Ready = "c", 60_000 })}, ask: handing(333),
+		want: lease.Done, token: 41},
+	{name: "reserves nothing of another's", data: held(bLease, with(bTerm, func(t *oracle.Term) { t.Heir, t.Ready = "c", 60_000 })), ask: handing(333), want: lease.Done, token: 41},
+	{name: "plain, and forgets the offer", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Heir, t.Ready, t.Reserved = "c", 60_000, 500 })), ask: releasing("na", 41),
+		want: lease.Done, token: 41},
 	{name: "memory: of a grant that was lost", data: held(bLease, with(bTerm, func(t *oracle.Term) { t.Token = 40 })), ask: releasing("na", 41), want: lease.Done, token: 40},
 	{name: "memory: never won", data: held(bLease, bTerm), ask: lease.Request{Kind: lease.Release, Nonce: "na", Floor: 99}, want: lease.Done, token: 41},
 	{name: "token past belief", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Token = 9_000_000_000_000_000 })), ask: releasing("na", 0), want: lease.Unknown, reason: "BADTERM"},
@@ -406,7 +462,8 @@ func (tt leaseCase) model(w *leaseCluster, now int64) oracle.Redis {
 	if m.Facts == (oracle.Facts{}) {
 		m.Facts = oracle.Facts{Origin: "here", Uptime: 100_000}
 	}
-	for _, at := range []*int64{&m.Lease.Expires, &m.Since.Expires, &m.Term.Until, &m.Term.Hold, &m.Term.Asked, &m.Term.Longest.At, &m.Term.Margin.At} {
+	for _, at := range []*int64{&m.Lease.Expires, &m.Since.Expires, &m.Term.Until, &m.Term.Hold, &m.Term.Asked, &m.Term.Longest.At, &m.Term.Margin.At,
+		&m.Term.Ready, &m.Term.Reserved} {
 		if *at != 0 {
 			*at += now
 		}

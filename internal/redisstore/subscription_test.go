@@ -162,7 +162,7 @@ func TestSubscriptionPausesGrowAndAreBounded(t *testing.T) {
 
 func TestHintJSONIsWhatTheScriptsSend(t *testing.T) {
 	require.Contains(t, scriptsLua, `'{"type":"' .. kind .. '","role":"' .. role .. '"'`)
-	for _, kind := range []string{store.HintVacant, store.HintGranted, store.HintRollCall} {
+	for _, kind := range []string{store.HintVacant, store.HintGranted, store.HintRollCall, store.HintNamed, store.HintReady} {
 		require.Contains(t, scriptsLua, fmt.Sprintf("'%s'", kind))
 	}
 }

@@ -5,9 +5,11 @@ import "encoding/json"
 // Hints of a lease travel on <leaderkey>:events, those of the registry on <ns>:events. Losing,
 // repeating or forging one costs latency or a request, never correctness, but for the roll-call.
 const (
-	HintVacant    = "vacant"    // a lease was released: followers ask at once
+	HintVacant    = "vacant"    // a lease was released: followers ask at once, but if it is reserved for the instance that is named, others wait
 	HintGranted   = "granted"   // a lease was granted
 	HintRollCall  = "roll-call" // Redis has no history: leaders renew at once
+	HintNamed     = "named"     // a lease is offered to, or reserved for, the instance that is named: it asks at once
+	HintReady     = "ready"     // that instance has asked: the leader renews at once
 	HintConnected = "connected" // not sent: the channel is listened on (again), hints may have been missed
 )
 
@@ -22,6 +24,7 @@ type Hint struct {
 	// Subjects are the instances that one sweep has changed.
 	Subjects []string `json:"instances,omitempty"`
 	Source   string   `json:"source,omitempty"` // incarnation of the sender
+	Wait     int64    `json:"wait,omitempty"`   // ms for which a vacant lease is reserved
 
 	Channel string `json:"-"` // that it came on
 	All     bool   `json:"-"` // meant for every role

@@ -64,6 +64,9 @@ type Term struct {
 	Longest  Named // TTL
 	Margin   Named // FailoverMargin
 	Floor    int64 // highest token that an asker named, if it was above those known here
+	Heir     string
+	Ready    int64 // the heir counts as asking until then
+	Reserved int64 // the vacancy is left to the heir until then
 }
 
 // Named is the longest of a duration that askers have named, and when it was last named.
@@ -168,6 +171,9 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 		if r.tenured() {
 			answer.Reason = "lease"
 		}
+		if answer.Offered = r.tenured() && t.Heir == a.ID; answer.Offered {
+			t.Ready = now + 3*a.TTL/20
+		}
 		answer.Token, answer.TTL = t.Token, ms(ttl)
 		return answer
 	}
@@ -177,6 +183,7 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 		ttl = r.armed(ttl, holdOff)
 	}
 	answer.Token, answer.TTL = t.Token, ms(ttl)
+	reserved := r.Rules.Has(Reserve) && t.Heir != "" && t.Reserved > now
 	waits := r.Rules.Has(RollCall) && t.Token == 0 && a.EmptyWait > 0
 	if hold := max(t.Hold, asked+a.EmptyWait); waits && (unasked || hold > t.Hold && r.Rules.Has(LongestWait)) {
 		t.Hold, t.Asked = hold, asked // a guard that is on may be over sooner, and has asked nobody
@@ -188,7 +195,7 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 			answer.Reason, answer.Since = "young", (now-facts.Uptime)/second
 		}
 		return answer
-	case t.Hold > now:
+	case t.Hold > now && !(reserved && t.Heir == a.ID && !r.Rules.Has(HeirWaits)):
 		answer.Reason, answer.Wait = "hold", ms(t.Hold-now)
 		switch {
 		case t.Token == 0 && t.Hold <= asked+a.EmptyWait: // nothing but the roll-call holds
@@ -199,6 +206,9 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 		return answer
 	case r.Rules.Has(Until) && !t.Released && t.Until > now:
 		answer.Reason, answer.Wait = "until", ms(t.Until-now)
+		return answer
+	case reserved && t.Heir != a.ID:
+		answer.Reason, answer.Wait = "reserved", ms(t.Reserved-now)
 		return answer
 	}
 
@@ -238,6 +248,7 @@ func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 		if !r.Since.There {
 			r.Since = Since{There: true, Unix: q.Since}
 		}
+		answer.Ready = r.offer(now, q)
 		answer.Token, answer.TTL, answer.Since, answer.Holder = q.Token, ms(a.TTL), q.Since, a.ID
 		return answer
 	}
@@ -268,7 +279,7 @@ func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 	if r.Rules.Has(Reclaim) && lostData && mine && !q.Draining {
 		kept := keep() // compares the TTLs from before the loss
 		kept.Reason = "reclaimed"
-		r.grant(now, a, q.Nonce, q.Token)
+		r.hold(now, a, q.Nonce, q.Token)
 		r.extend(now, a)
 		r.named(now, q.Floor)
 		return kept
@@ -291,6 +302,7 @@ func (r *Redis) Release(now int64, a Asker, q lease.Request) Reply {
 	}
 	t := &r.Term
 	if t.Nonce == q.Nonce && (q.Token == 0 || q.Token == t.Token) {
+		r.reserve(now, q)
 		t.Released, t.Until = true, 0
 		if r.Lease.Holder == a.ID {
 			r.Lease, r.Since = Lease{}, Since{}
@@ -301,6 +313,36 @@ func (r *Redis) Release(now int64, a Asker, q lease.Request) Reply {
 	answer.Token, answer.TTL = t.Token, ms(t.TTL)
 	return answer
 }
+
+// offer notes to whom a renewal offers the lease, and reports whether that one asks for it. What an
+// earlier offer has left is forgotten.
+func (r *Redis) offer(now int64, q lease.Request) (ready bool) {
+	t := &r.Term
+	if t.Heir != q.Heir {
+		t.Heir, t.Ready, t.Reserved = q.Heir, 0, 0
+	}
+	return q.Heir != "" && t.Ready > now
+}
+
+// reserve leaves the vacancy that a release makes to its heir, if that has just asked.
+func (r *Redis) reserve(now int64, q lease.Request) {
+	t := &r.Term
+	if t.Released && r.Rules.Has(ReserveOnce) {
+		return
+	}
+	heir := t.Heir
+	fresh := t.Ready > now || !r.Rules.Has(ReadyFresh)
+	t.Heir, t.Ready, t.Reserved = "", 0, 0
+	if q.Heir != "" && q.Heir == heir && fresh {
+		t.Heir, t.Reserved = heir, now+q.Reserve.Milliseconds()
+		if r.Rules.Has(ReserveBound) {
+			t.Reserved = min(t.Reserved, now+longestReserve)
+		}
+	}
+}
+
+// longestReserve is the longest that a vacancy is reserved.
+const longestReserve = 5 * second
 
 // stale answers a request that came too late.
 func (r *Redis) stale(now int64, q lease.Request) Reply {
@@ -404,6 +446,9 @@ func (r *Redis) elsewhere(facts Facts) bool {
 func (r *Redis) clamp(now int64, a Asker, holdOff, guard int64) (left int64) {
 	lasting := r.Lease.Expires == 0
 	left = r.Lease.Expires - now
+	if r.Rules.Has(ReserveClamp) {
+		r.Term.Reserved = min(r.Term.Reserved, now+min(holdOff/3, longestReserve))
+	}
 	if r.Rules.Has(Clamp) {
 		r.Term.Until = min(r.Term.Until, now+holdOff)
 		r.Term.Hold = min(r.Term.Hold, now+max(guard, a.RestartGuard, a.EmptyWait)+second)
@@ -489,7 +534,14 @@ func (r *Redis) tenured() bool {
 	return r.Lease.Holder != "" && r.Lease.Holder == r.Term.Holder && !r.Term.Released
 }
 
+// grant begins a term.
 func (r *Redis) grant(now int64, a Asker, nonce string, token int64) {
+	r.Term.Heir, r.Term.Ready, r.Term.Reserved = "", 0, 0
+	r.hold(now, a, nonce, token)
+}
+
+// hold makes the lease the asker's.
+func (r *Redis) hold(now int64, a Asker, nonce string, token int64) {
 	t := &r.Term
 	t.Token, t.Nonce, t.Holder, t.Until, t.TTL, t.Released = token, nonce, a.ID, now+a.TTL, a.TTL, false
 	r.Lease = Lease{Holder: a.ID, Expires: now + a.TTL}

@@ -31,6 +31,12 @@ const (
 	CarefulClamp                    // what armed a hold-off is known to the next asker, so that it does not shorten it
 	LongestWait                     // on an empty history the longest wait of all who ask counts, from the first question on
 	HoldGrows                       // a hold-off that was armed grows to the longest that is known to later askers
+	Reserve                         // a vacancy is left to the heir that it was released for
+	ReserveBound                    // only for a moment
+	ReserveOnce                     // only by the release that makes it, not by one that is repeated
+	ReserveClamp                    // a reservation lies no further ahead than it can
+	ReadyFresh                      // a release whose heir has stopped asking reserves nothing
+	HeirWaits                       // the heir is granted nothing that it would not be granted without
 	end
 
 	All = end - 1
@@ -39,6 +45,7 @@ const (
 var ruleNames = [...]string{
 	"until", "memory", "guard", "rollcall", "reclaim", "time", "not-after", "arm-in-renew", "longest-ttl", "clamp", "unknown-origin",
 	"nonce-holder", "adopt-guard", "memory-ended", "relic", "ttl-named", "margin-named", "careful-clamp", "longest-wait", "hold-grows",
+	"reserve", "reserve-bound", "reserve-once", "reserve-clamp", "ready-fresh", "heir-waits",
 }
 
 // Has reports whether all of the given rules are in force.

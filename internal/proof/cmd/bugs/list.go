@@ -23,7 +23,7 @@ const (
 )
 
 // bugs are all that `make bugs` seeds.
-var bugs = slices.Concat(promises, guards, hearing, rules, elector, planning, runs, registry, members, liveness, mutants, claims, machines, words)
+var bugs = slices.Concat(promises, guards, hearing, rules, elector, planning, runs, registry, members, liveness, mutants, claims, machines, words, transfers)
 
 // promises break what is promised. The rules of the lease model come first, under the names that
 // internal/proof/oracle gives them.
@@ -102,7 +102,7 @@ var promises = []bug{
 	{name: "TTL not learned", test: "TestP2_FloorIsEveryTokenEverSeen", breaks: "the hold-off is shorter than another's lease", file: candidate, in: "internal/lease",
 		old: "if a.TTL > 0 && a.TTL <= MaxTTL {", new: "if false {"},
 	{name: "nonce kept after its campaign", test: "TestStandsBack", breaks: "a release that is on its way ends the next term", file: candidate, in: "internal/lease",
-		old: "c.nonce, c.flying, c.uncertain = \"\", false, false\n\tif c.stopping {", new: "c.flying, c.uncertain = false, false\n\tif c.stopping {"},
+		old: "c.nonce, c.heir, c.flying, c.uncertain = \"\", \"\", false, false\n\tif c.stopping {", new: "c.flying, c.uncertain = false, false\n\tif c.stopping {"},
 	{name: "late grant not given back", test: "TestP5_LateWonOfAnOldCampaignIsReleased", breaks: "a lease that was granted to a dead campaign keeps everybody out for a TTL", file: candidate, in: "internal/lease",
 		old: "if over && (a.Verdict == Won || a.Verdict == Kept) {", new: "if over && false {"},
 	{name: "penalty forgotten", test: "TestStandsBack", breaks: "a process whose work fails takes the lead again at once", file: candidate, in: "internal/lease",
@@ -149,7 +149,7 @@ var promises = []bug{
 	{name: "token not increased", in: redisstore, test: "TestP2_HugeTokensAreExact", breaks: "two leaders of one millisecond have one token", file: lua,
 		old: "math.max(term.token + 1, floor + 1, term.known + 1, now)", new: "math.max(term.token, floor, now)"},
 	{name: "token not written", in: redisstore, test: "TestLeaseScripts", breaks: "the next leader gets the same token", file: lua,
-		old: "call('HSET', term_key, 'token', integer(token), 'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))\ncall('HDEL', term_key, 'released')\ncall('SET', lease_key, id, 'PX', ttl)",
+		old: "call('HSET', term_key, 'token', integer(token), 'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))\ncall('HDEL', term_key, 'released', 'heir', 'reserved', 'ready')\ncall('SET', lease_key, id, 'PX', ttl)",
 		new: "call('SET', lease_key, id, 'PX', ttl)\ncall('HDEL', term_key, 'released')"},
 	{name: "PUBLISH that raises", in: redisstore, test: "TestLeaseWithoutChannelsAndInfo", breaks: "a user without rights to the channel cannot release", file: lua,
 		old: "redis.pcall('PUBLISH', channel,", new: "redis.call('PUBLISH', channel,"},
@@ -158,7 +158,7 @@ var promises = []bug{
 	{name: "released mark forgotten", in: redisstore, test: "TestLeaseScripts", breaks: "a clean hand-over takes the rest of the lease", file: lua,
 		old: "  call('HSET', term_key, 'released', '1')\n  local holder", new: "  call('HSET', term_key, 'until', integer(term.ends))\n  local holder"},
 	{name: "hints never sent", test: "TestHintsReachTheElectorsOfAllRoles", breaks: "a hand-over waits for the follower's own wake-up", file: lua,
-		old: "    publish(ARGV[4], 'vacant', ARGV[5])\n  elseif", new: "  elseif"},
+		old: "    publish(ARGV[4], 'vacant', ARGV[5], more)\n  elseif", new: "  elseif"},
 	{name: "foreign lease overridden", in: redisstore, test: "TestWhatIsReadBackIsUntrusted", breaks: "a client in another language and we lead at once", file: lua,
 		old: "if holder then\n  note_token(", new: "if holder and tenured then\n  note_token("},
 	{name: "foreign token believed", in: redisstore, test: "TestTokenThatTenureCannotHaveWritten", breaks: "a value that tenure cannot have written is built upon", file: lua,

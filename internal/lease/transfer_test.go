@@ -1,0 +1,245 @@
+package lease
+
+import (
+	"testing"
+	"time"
+)
+
+// offer lets a leader offer its lease to candidate b, and returns the renewal that carries the
+// offer.
+func (b *bench) offer() Request {
+	b.t.Helper()
+	b.lead()
+	b.pass(time.Second)
+	if !b.c.Offer(b.now, b.c.Token(), "b") {
+		b.t.Fatal("the offer was not taken")
+	}
+	r := b.next()
+	if r.Kind != Renew || r.Heir != "b" || r.Draining {
+		b.t.Fatalf("request %+v, want a renewal that carries the offer, at once", r)
+	}
+	return r
+}
+
+// ready is the answer to a renewal that says that the heir asks.
+func (b *bench) ready() Answer {
+	a := b.reply(Kept)
+	a.Token, a.Ready = b.c.Token(), true
+	return a
+}
+
+// TestTransfer goes from the offer to the reservation. No end comes before the heir asks, and no
+// release before the work has returned.
+func TestTransfer(t *testing.T) {
+	b := newBench(t)
+	b.answers(b.offer(), Kept, Renewed)
+	b.is(Leading)
+	near(t, "sleep", b.c.Wait(b.now), renew/2, ttl)
+	b.c.RollCall(b.now) // the hint ready
+	b.sleep()
+	b.says(b.next(), b.ready(), Ended)
+	b.is(Draining)
+	if b.c.Reason() != Transferred || b.c.Heir() != "b" || !b.c.Keeps() {
+		t.Fatalf("ended as %v, heir %q, keeps %v", b.c.Reason(), b.c.Heir(), b.c.Keeps())
+	}
+	b.none()
+	b.pass(renew)
+	if r := b.next(); r.Kind != Renew || !r.Draining || r.Heir != "b" {
+		t.Errorf("while it drains: request %+v, want a renewal that goes on with the offer", r)
+	}
+	b.c.Drained(b.now)
+	r := b.next()
+	if r.Kind != Release || r.Heir != "b" || r.Reserve != 5*time.Second || r.Token != b.c.Token() {
+		t.Errorf("release %+v", r)
+	}
+	b.answers(r, Done, Nothing)
+	if b.c.Heir() != "" {
+		t.Error("the transfer is not over")
+	}
+	near(t, "stand-back", b.c.StandsBack(b.now), 0, ttl/20) // it asks with a new nonce
+	b.sleep()
+	if again := b.next(); again.Kind != Acquire || again.Nonce == r.Nonce {
+		t.Errorf("request %+v", again)
+	}
+}
+
+// TestReserve is a third of a short lease.
+func TestReserve(t *testing.T) {
+	for _, tt := range []struct{ ttl, want time.Duration }{{3 * time.Second, time.Second}, {15 * time.Second, 5 * time.Second}, {time.Hour, 5 * time.Second}} {
+		if got := (Timing{TTL: tt.ttl}).Reserve(); got != tt.want {
+			t.Errorf("TTL %v: %v, want %v", tt.ttl, got, tt.want)
+		}
+	}
+}
+
+// TestTransferToTheSilent: the offer ends after the longest sleep of a candidate and two attempts,
+// a renewal takes it back, and the term goes on.
+func TestTransferToTheSilent(t *testing.T) {
+	b := newBench(t)
+	b.answers(b.offer(), Kept, Renewed)
+	begun := b.instant
+	for range 20 {
+		if b.c.Heir() == "" {
+			break
+		}
+		b.sleep()
+		if r, due := b.c.Next(b.now); due {
+			if want := b.c.Heir(); r.Heir != want {
+				t.Fatalf("request %+v, want the heir %q", r, want)
+			}
+			b.answers(r, Kept, Renewed)
+		}
+	}
+	if b.instant-begun != retry+2*ttl/3 {
+		t.Errorf("the offer ends after %v", b.instant-begun)
+	}
+	b.is(Leading)
+	b.sleep()
+	b.says(b.next(), b.ready(), Renewed) // late: nothing is offered any more
+	b.is(Leading)
+}
+
+// TestOfferIsTakenBackAtOnce, by a renewal that is due when the offer ends.
+func TestOfferIsTakenBackAtOnce(t *testing.T) {
+	b := newBench(t, func(timing *Timing) { timing.Renew, timing.TTL = 100*time.Second, 300*time.Second })
+	a := b.reply(Kept)
+	a.TTL = 300 * time.Second
+	b.says(b.offer(), a, Renewed)
+	b.pass(retry + 200*time.Second - time.Second)
+	b.c.Tick(b.now)
+	for r, due := b.c.Next(b.now); due; r, due = b.c.Next(b.now) {
+		b.says(r, a, Renewed)
+	}
+	b.pass(time.Second)
+	b.c.Tick(b.now)
+	if r := b.next(); r.Kind != Renew || r.Heir != "" {
+		t.Errorf("request %+v", r)
+	}
+}
+
+// TestOfferNeedsItsTerm: a request that is meant for another term, that comes too late, or while
+// another transfer is on, changes nothing.
+func TestOfferNeedsItsTerm(t *testing.T) {
+	b := newBench(t)
+	if b.c.Offer(b.now, 0, "b") {
+		t.Error("a candidate has nothing to offer")
+	}
+	b.lead()
+	if b.c.Offer(b.now, b.c.Token()-1, "b") || b.c.Heir() != "" {
+		t.Error("a request for an older term is heeded")
+	}
+	if !b.c.Offer(b.now, b.c.Token(), "b") || b.c.Offer(b.now, b.c.Token(), "c") || b.c.Heir() != "b" {
+		t.Error("the second offer is taken for the first")
+	}
+	b.c.End(b.now, Resigned)
+	if b.c.Heir() != "" || b.c.Offer(b.now, b.c.Token(), "b") {
+		t.Error("a term that has ended otherwise is transferred")
+	}
+	b.c.Drained(b.now)
+	for r, due := b.c.Next(b.now); due; r, due = b.c.Next(b.now) {
+		if r.Kind == Release && (r.Heir != "" || r.Reserve != 0) {
+			t.Errorf("release %+v", r)
+		}
+	}
+}
+
+// TestReadyOfAnotherOffer: an answer to a renewal that carried no offer, or another one, ends
+// nothing.
+func TestReadyOfAnotherOffer(t *testing.T) {
+	b := newBench(t)
+	b.lead()
+	b.sleep()
+	before := b.next()
+	b.c.Offer(b.now, b.c.Token(), "b")
+	b.none() // one request at a time
+	b.says(before, b.ready(), Renewed)
+	b.sleep()
+	if r := b.next(); r.Heir != "b" {
+		t.Errorf("request %+v: the offer is not sent", r)
+	}
+}
+
+// TestTransferEndsInTime: an answer that comes past the cancel point transfers nothing.
+func TestTransferEndsInTime(t *testing.T) {
+	b := newBench(t)
+	r := b.offer()
+	b.pass(ttl)
+	b.says(r, b.ready(), Ended)
+	if b.c.Reason() != Expired || b.c.Heir() != "" {
+		t.Errorf("ended as %v", b.c.Reason())
+	}
+}
+
+// TestHeirStaysAwake: an instance that the lease is offered to asks every TTL/20.
+func TestHeirStaysAwake(t *testing.T) {
+	b := newBench(t)
+	a := b.reply(Held)
+	a.Wait, a.Offered = ttl, true
+	for range 3 {
+		b.says(b.next(), a, Nothing)
+		near(t, "sleep", b.c.Wait(b.now), ttl/20, ttl/20)
+		b.sleep()
+	}
+	a.Wait = time.Second // it may be granted before
+	b.says(b.next(), a, Nothing)
+	near(t, "sleep", b.c.Wait(b.now), time.Second, time.Second+wakeLag+wakeSpread)
+}
+
+// TestNamedHint ends the stand-back after a resignation, and no other.
+func TestNamedHint(t *testing.T) {
+	for _, tt := range []struct {
+		why  Reason
+		asks bool
+	}{{Resigned, true}, {Failed, false}} {
+		b := newBench(t)
+		b.lead()
+		b.c.End(b.now, tt.why)
+		b.c.Drained(b.now)
+		b.answers(b.next(), Done, Nothing)
+		b.pass(hintSpacing)
+		b.c.Vacant(b.now)
+		b.none()
+		b.c.Named(b.now)
+		if r, due := b.c.Next(b.now); due != tt.asks || due && r.Kind != Acquire {
+			t.Errorf("%v: request %+v, %v", tt.why, r, due)
+		}
+	}
+	b := newBench(t) // nor the one of a campaign that hears nothing
+	for b.c.StandsBack(b.now) == 0 {
+		if r, due := b.c.Next(b.now); due {
+			b.answers(r, Unknown, Nothing)
+		}
+		b.sleep()
+	}
+	b.c.Named(b.now)
+	if r, due := b.c.Next(b.now); due && r.Kind == Acquire {
+		t.Errorf("request %+v", r)
+	}
+	b = newBench(t)
+	a := b.reply(Held)
+	a.Wait = ttl
+	b.says(b.next(), a, Nothing)
+	b.pass(time.Second)
+	b.c.Named(b.now)
+	b.next()
+}
+
+// TestReservedHint lets others sleep until the reservation ends, and no longer than before.
+func TestReservedHint(t *testing.T) {
+	b := newBench(t)
+	a := b.reply(Held)
+	a.Wait = ttl
+	b.says(b.next(), a, Nothing)
+	b.c.Reserved(b.now, 5*time.Second)
+	near(t, "sleep", b.c.Wait(b.now), 5*time.Second, 5*time.Second+wakeLag+wakeSpread)
+	b.c.Reserved(b.now, time.Minute)
+	near(t, "sleep", b.c.Wait(b.now), 5*time.Second, 5*time.Second+wakeLag+wakeSpread)
+
+	b = newBench(t) // what stands back does not ask earlier
+	b.lead()
+	b.c.End(b.now, Resigned)
+	b.c.Drained(b.now)
+	b.answers(b.next(), Done, Nothing)
+	b.c.Reserved(b.now, time.Second)
+	near(t, "sleep", b.c.Wait(b.now), retry, 2*retry)
+}
