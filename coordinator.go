@@ -20,10 +20,10 @@ type backend struct {
 	leases   func(store.Role) store.Lease
 	check    func(c *checker, prefix string, opts ElectionOptions) // what only the backend can refuse
 	timing   func(*lease.Timing)                                   // what only the backend times
-	local    bool                                                  // nothing is sent anywhere
 	registry store.Registry
 	tasks    store.Tasks
 	listen   func(ctx context.Context, a store.Audience) // blocks until ctx is done
+	examine  func(ctx context.Context) store.Facts       // nil: there is no server
 }
 
 // Coordinator is one process's part in everything: it registers the instance, campaigns, sends
@@ -70,6 +70,7 @@ func New(rdb redis.UniversalClient, opts Options) (*Coordinator, error) {
 		registry: backing,
 		tasks:    backing,
 		listen:   backing.Listen,
+		examine:  backing.ForRole(opts.Election.role(opts.Namespace, opts.InstanceID)).Examine,
 	}), nil
 }
 
@@ -99,7 +100,7 @@ func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)
 	election := of.electionConfig(c.backend.leases(opts.role(of.Namespace, of.InstanceID)), c.bus)
 	election.drainTimeout -= deregisterTime(of.ShutdownTimeout)
 	c.backend.timing(&election.timing)
-	election.also.none = c.backend.local
+	election.also.none = c.backend.examine == nil
 	set(&election)
 	return newElector(election, c.subscription)
 }

@@ -43,6 +43,7 @@ var floors = [][]string{
 	{"tasks_loop.go", "tasks_consult.go", "tasks_run.go"}, // one loop
 	{"snapshots.go"},
 	{"coordinator.go"},
+	{"doctor.go"},
 	{"standalone.go"},
 }
 

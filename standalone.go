@@ -48,7 +48,6 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordin
 		registry: memstore.NewRegistry(),
 		tasks:    memstore.NewTasks(readClock),
 		listen:   control.Listen,
-		local:    true,
 	})
 	return coordinator, control, nil
 }

@@ -1,0 +1,302 @@
+package tenure
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// FindingLevel says how bad a finding is.
+type FindingLevel string
+
+// The levels of a finding.
+const (
+	FindingOK      FindingLevel = "ok"      // as it should be
+	FindingUnknown FindingLevel = "unknown" // it could not be found out
+	FindingNote    FindingLevel = "note"    // worth knowing
+	FindingWarning FindingLevel = "warning" // a promise is weaker than it could be
+	FindingFault   FindingLevel = "fault"   // no election, or a promise does not hold
+)
+
+// Finding is one thing that Doctor has looked at.
+type Finding struct {
+	Check string       `json:"check"` // what was looked at: connection, scripts, server, eviction, persistence, failover, round_trip, read_timeout, pool, hash_slot, rights, clock, replica_reads or namespaces
+	Level FindingLevel `json:"level"`
+	Text  string       `json:"text"`          // what was found
+	Fix   string       `json:"fix,omitempty"` // what to do about it; "" if there is nothing to do
+}
+
+// Doctor looks at the Redis, the client and the options, and returns one finding a check, in a
+// fixed order. It takes about half a second, which the rate of Redis's clock needs, and sends some
+// fifty commands. Nothing that it sends changes anything. Checks that Redis refuses, as managed
+// offerings refuse CONFIG, are FindingUnknown. It works without Run, and returns what it knows when
+// ctx is done. An error of Redis is a finding too.
+//
+// Doctor reads secrets of neither client nor server, and its texts hold none.
+func (c *Coordinator) Doctor(ctx context.Context) []Finding {
+	if c.backend.examine == nil {
+		return []Finding{{Check: "connection", Level: FindingNote, Text: "there is no Redis: this process leads alone"}}
+	}
+	elections := make([]ElectionOptions, 0, 1)
+	for _, e := range c.all() {
+		elections = append(elections, e.loop.opts)
+	}
+	return diagnose(c.backend.examine(ctx), c.opts.Namespace, elections)
+}
+
+// diagnosis turns facts into findings.
+type diagnosis struct {
+	store.Facts
+	namespace string
+	roles     int
+	tightest  ElectionOptions // that of the shortest lease
+	findings  []Finding
+}
+
+// diagnose judges what an examination found, for the elections of a process.
+func diagnose(f store.Facts, namespace string, elections []ElectionOptions) []Finding {
+	d := diagnosis{Facts: f, namespace: namespace, roles: len(elections)}
+	d.tightest = slices.MinFunc(elections, func(a, b ElectionOptions) int { return int(a.LeaseTTL/time.Millisecond - b.LeaseTTL/time.Millisecond) })
+	if err := f.Refused[store.ProbePing]; err != nil {
+		d.refused("connection", FindingFault, err)
+		return d.findings
+	}
+	d.add("connection", FindingOK, "", "redis answers within %v", d.roundTrip())
+	if err := f.Refused[store.ProbeScripts]; err != nil {
+		d.refused("scripts", FindingFault, err)
+	} else {
+		d.add("scripts", FindingOK, "", "the scripts run, and the keys of the lease can be read")
+	}
+	d.server()
+	d.eviction()
+	d.persistence()
+	d.failover()
+	d.trips()
+	d.client()
+	d.rights()
+	d.clock()
+	d.neighbours()
+	return d.findings
+}
+
+func (d *diagnosis) add(check string, level FindingLevel, fix, text string, args ...any) {
+	d.findings = append(d.findings, Finding{Check: check, Level: level, Text: fmt.Sprintf(text, args...), Fix: fix})
+}
+
+// refused is the finding of an error.
+func (d *diagnosis) refused(check string, level FindingLevel, err error) {
+	fix := ""
+	if e, ok := store.AsType[*store.Error](err); ok {
+		fix, err = e.Fix, e.Err
+	}
+	d.findings = append(d.findings, Finding{Check: check, Level: level, Text: plainText(err), Fix: fix})
+}
+
+// roundTrip is the median of those that were measured.
+func (d *diagnosis) roundTrip() time.Duration {
+	if len(d.RoundTrips) == 0 {
+		return 0
+	}
+	return d.RoundTrips[len(d.RoundTrips)/2].Round(time.Microsecond)
+}
+
+// server judges what it is.
+func (d *diagnosis) server() {
+	if d.Refused[store.ProbeInfo] != nil {
+		d.add("server", FindingUnknown, "", "INFO is refused")
+		return
+	}
+	what := "redis " + d.Version
+	if d.Valkey != "" {
+		what = "valkey " + d.Valkey
+	}
+	switch {
+	case d.Role == "slave":
+		d.add("server", FindingFault, "let the client connect to the master, with NewFailoverClient if Sentinel names it", "%s is a replica: it refuses every lease", what)
+	case !atLeast(d.Version, 6, 2):
+		d.add("server", FindingFault, "use Redis 6.2 or later", "%s is too old", what)
+	case d.Cluster && d.Client.Kind == "single":
+		d.add("server", FindingFault, "use redis.NewClusterClient, and a namespace with a {hash tag}", "%s is a node of a cluster, and the client speaks to this node only", what)
+	default:
+		d.add("server", FindingOK, "", "%s, a master with %d replicas, up %v", what, d.Replicas, d.Uptime)
+	}
+}
+
+// atLeast compares the version of a server.
+func atLeast(version string, major, minor int) bool {
+	first, rest, _ := strings.Cut(version, ".")
+	second, _, _ := strings.Cut(rest, ".")
+	a, _ := strconv.Atoi(first)
+	b, _ := strconv.Atoi(second)
+	return a > major || a == major && b >= minor
+}
+
+// setting is one of CONFIG GET; false if it could not be read, which is a finding then.
+func (d *diagnosis) setting(check, name string) (string, bool) {
+	value, ok := d.Settings[name]
+	if !ok {
+		d.add(check, FindingUnknown, "allow the user +config|get, or look at "+name+" by other means", "%s cannot be read", name)
+	}
+	return value, ok
+}
+
+func (d *diagnosis) eviction() {
+	policy, ok := d.setting("eviction", "maxmemory-policy")
+	switch limit := d.Settings["maxmemory"]; {
+	case !ok:
+	case policy == "noeviction":
+		d.add("eviction", FindingOK, "", "nothing is evicted: maxmemory-policy is noeviction")
+	case limit == "0":
+		d.add("eviction", FindingNote, "set maxmemory-policy noeviction", "maxmemory-policy is %s, though no maxmemory is set", policy)
+	default:
+		d.add("eviction", FindingWarning, "set maxmemory-policy noeviction, or use a Redis that is no cache",
+			"maxmemory-policy is %s: a full Redis evicts leases and their history, and leaders lose their terms", policy)
+	}
+}
+
+func (d *diagnosis) persistence() {
+	aof, ok := d.setting("persistence", "appendonly")
+	save, known := d.Settings["save"]
+	switch {
+	case !ok:
+	case aof == "yes":
+		d.add("persistence", FindingOK, "", "appendonly is on")
+	case known && save == "" && d.tightest.Safety.RestartGuard < 0:
+		d.add("persistence", FindingWarning, "set appendonly yes, or leave RestartGuard at its default",
+			"Redis keeps nothing across a restart, and RestartGuard is off: two may lead after one")
+	case known && save == "":
+		d.add("persistence", FindingNote, "set appendonly yes", "Redis keeps nothing across a restart: tasks lose their schedule, and an election waits until Redis is older than the lease")
+	default:
+		d.add("persistence", FindingNote, "set appendonly yes", "a restart loses what was written since the last snapshot")
+	}
+}
+
+// failover judges whether writes that were answered can be lost.
+func (d *diagnosis) failover() {
+	if d.Refused[store.ProbeInfo] == nil && d.Replicas == 0 && !d.Cluster {
+		d.add("failover", FindingOK, "", "there is no replica that could be promoted")
+		return
+	}
+	margin := d.tightest.Safety.FailoverMargin
+	need, ok := d.setting("failover", "min-replicas-to-write")
+	switch {
+	case !ok:
+	case need != "0":
+		d.add("failover", FindingOK, "", "min-replicas-to-write is %s, min-replicas-max-lag %s s, FailoverMargin %v", need, d.Settings["min-replicas-max-lag"], max(margin, 0))
+	case margin > 0:
+		d.add("failover", FindingOK, "", "FailoverMargin is %v: it must be longer than an old master can take writes beside a new one", margin)
+	case d.Refused[store.ProbeInfo] != nil:
+		d.add("failover", FindingUnknown, "", "min-replicas-to-write is 0 and there is no FailoverMargin; whether there are replicas is not known, since INFO is refused")
+	default:
+		d.add("failover", FindingWarning, "set min-replicas-to-write 1 with a min-replicas-max-lag below the lease, or FailoverMargin to the time for which an old master may still take writes",
+			"min-replicas-to-write is 0 and there is no FailoverMargin: two may lead while an old master takes writes beside a new one")
+	}
+}
+
+// trips judges the lease and the roll-call by the round trips.
+func (d *diagnosis) trips() {
+	trip, longest, ttl := d.roundTrip(), time.Duration(0), d.tightest.LeaseTTL
+	if n := len(d.RoundTrips); n > 0 {
+		longest = d.RoundTrips[n-1].Round(time.Microsecond)
+	}
+	need := time.Duration(3+(d.roles+799)/800) * trip
+	switch wait := d.tightest.Safety.EmptyHistoryWait; {
+	case longest > ttl/3:
+		d.add("round_trip", FindingFault, "set a longer LeaseTTL", "a round trip took %v, and a request of a lease of %v is given up after %v", longest, ttl, ttl/3)
+	case longest > ttl/20:
+		d.add("round_trip", FindingWarning, "set a longer LeaseTTL", "a round trip took %v, more than a twentieth of the lease of %v", longest, ttl)
+	case wait > 0 && need > wait/2:
+		d.add("round_trip", FindingWarning, "set a longer EmptyHistoryWait", "leaders need %v to answer a roll-call, more than half of EmptyHistoryWait, %v", need, wait)
+	default:
+		d.add("round_trip", FindingOK, "", "%v, at most %v, with a lease of %v", trip, longest, ttl)
+	}
+}
+
+// client judges its settings.
+func (d *diagnosis) client() {
+	c, ttl := d.Client, d.tightest.LeaseTTL
+	if c.Kind == "other" {
+		d.add("client", FindingUnknown, "", "it is neither a *redis.Client nor a *redis.ClusterClient: its settings cannot be read")
+		return
+	}
+	switch {
+	case c.ReadTimeout <= 0:
+		d.add("read_timeout", FindingWarning, "set ReadTimeout of the client to LeaseTTL/10", "the client waits without an end for an answer")
+	case c.ReadTimeout > ttl/3:
+		d.add("read_timeout", FindingWarning, "set ReadTimeout of the client to LeaseTTL/10 or less",
+			"ReadTimeout is %v, longer than a third of the lease of %v: one connection that died without a sign may cost a renewal its time", c.ReadTimeout, ttl)
+	default:
+		d.add("read_timeout", FindingOK, "", "ReadTimeout is %v", c.ReadTimeout)
+	}
+	if c.PoolSize < 4 {
+		d.add("pool", FindingWarning, "set PoolSize of the client to 4 or more", "PoolSize is %d: tasks and heartbeats wait for each other", c.PoolSize)
+	} else {
+		d.add("pool", FindingOK, "", "PoolSize is %d", c.PoolSize)
+	}
+	if c.Kind == "cluster" {
+		d.add("hash_slot", FindingOK, "", "all keys lie in the slot of %q", store.HashTag(d.namespace))
+	}
+	if c.FromReplicas {
+		d.add("replica_reads", FindingNote, "give tenure a client without ReadOnly, RouteByLatency and RouteRandomly",
+			"the client reads from replicas: listings of tasks and runs may be behind; leases are not")
+	}
+}
+
+// rights judges what may be left out at a price.
+func (d *diagnosis) rights() {
+	whole := true
+	for _, right := range []struct {
+		probe, price string
+	}{
+		{store.ProbeInfo, "a restart or failover of Redis is not noticed, and two may lead after it"},
+		{store.ProbePublish, "hand-overs and roll-calls are not announced: others find out at their next request"},
+		{store.ProbeSubscribe, "this process hears of hand-overs and roll-calls at its next request only"},
+	} {
+		if err := d.Refused[right.probe]; err != nil {
+			d.refused("rights", FindingWarning, err)
+			last := &d.findings[len(d.findings)-1]
+			last.Text = right.probe + " is refused: " + right.price + " (" + last.Text + ")"
+			whole = false
+		}
+	}
+	if whole {
+		d.add("rights", FindingOK, "", "scripts, INFO and the channels of hints are allowed")
+	}
+}
+
+// clock judges Redis's clock against this machine's.
+func (d *diagnosis) clock() {
+	allowed := max(d.tightest.Safety.DriftMargin, 0).Seconds() / d.tightest.LeaseTTL.Seconds()
+	apart := d.Offset.Abs().Round(time.Millisecond)
+	switch {
+	case d.Rate == 0 && d.RateError == 0:
+		d.add("clock", FindingUnknown, "", "there was no time to compare the clocks")
+	case d.Rate-d.RateError > allowed:
+		d.add("clock", FindingFault, "let NTP slew the clock of Redis's machine, or set a longer DriftMargin",
+			"redis's clock runs %.2f %% faster than this machine's (± %.2f), and DriftMargin allows %.2f: a leader may believe in a lease that has ended", 100*d.Rate, 100*d.RateError, 100*allowed)
+	case apart > time.Minute:
+		d.add("clock", FindingWarning, "set the clock of Redis's machine: cron schedules go by it", "redis's clock is %v apart from this machine's", apart)
+	case apart > 2*time.Second:
+		d.add("clock", FindingNote, "let NTP keep both clocks", "redis's clock is %v apart from this machine's: no lease depends on it, cron schedules go by Redis's", apart)
+	default:
+		d.add("clock", FindingOK, "", "redis's clock is %v apart from this machine's (± %v)", apart, d.OffsetError.Round(time.Microsecond))
+	}
+}
+
+// neighbours judges the names of namespaces.
+func (d *diagnosis) neighbours() {
+	switch {
+	case len(d.Neighbours) > 0:
+		d.add("namespaces", FindingNote, "choose names of which none begins with another and a colon",
+			"of the namespaces %q and %q one begins with the other: the rights to the shorter one (~name:*) include the longer one's keys", d.namespace, d.Neighbours)
+	case d.Refused[store.ProbeScan] != nil:
+		d.add("namespaces", FindingUnknown, "", "SCAN is refused: whether the name of another namespace begins with this one's is not known")
+	default:
+		d.add("namespaces", FindingOK, "", "no other namespace begins with this one's name")
+	}
+}

@@ -1,0 +1,48 @@
+package store
+
+import "time"
+
+// Facts are what an examination has found out about a Redis and the client that speaks to it. What
+// could not be found out has its zero value, and Refused says why.
+type Facts struct {
+	Client  ClientFacts
+	Version string // of the server, as redis_version of INFO has it; "": not known
+	Valkey  string // its own version, if it is one
+	Role    string // master, or slave: the server that the scripts run on
+	Cluster bool
+	Uptime  time.Duration
+	// Settings are those of CONFIG GET that matter, and of INFO. A managed offering refuses the
+	// command as a rule.
+	Settings map[string]string
+	Replicas int
+	// RoundTrips are those of single requests over a connection that stands, the shortest first.
+	RoundTrips []time.Duration
+	// Offset is by how much Redis's clock is ahead of this machine's, and Rate by how much faster
+	// it runs, as a part of one; OffsetError and RateError are how far off they may be.
+	Offset, OffsetError time.Duration
+	Rate, RateError     float64
+	// Neighbours are other namespaces of which one is the beginning of the other's name.
+	Neighbours []string
+	// Refused are the errors by what was tried: the words of Probes.
+	Refused map[string]error
+}
+
+// ClientFacts are the settings of the client.
+type ClientFacts struct {
+	Kind         string // single, cluster, other
+	ReadTimeout  time.Duration
+	DialTimeout  time.Duration
+	PoolSize     int
+	FromReplicas bool
+}
+
+// What an examination tries.
+const (
+	ProbePing      = "ping"
+	ProbeScripts   = "scripts"
+	ProbeInfo      = "info"
+	ProbeConfig    = "config"
+	ProbePublish   = "publish"
+	ProbeSubscribe = "subscribe"
+	ProbeScan      = "scan"
+)
