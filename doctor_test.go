@@ -73,7 +73,9 @@ func TestDiagnosis(t *testing.T) {
 		"and no guard":    {set("appendonly", "no"), options(func(o *ElectionOptions) { o.Safety.RestartGuard = -1 }), "persistence", FindingWarning, "two may lead"},
 		"a second master": {func(f *store.Facts) { f.Replicas = 1 }, defaults, "failover", FindingWarning, "two may lead"},
 		"slow":            {func(f *store.Facts) { f.RoundTrips[2] = 2 * time.Second }, defaults, "round_trip", FindingWarning, "twentieth"},
-		"too slow":        {func(f *store.Facts) { f.RoundTrips[2], f.Client.ReadTimeout = 200*time.Millisecond, 50*time.Millisecond }, options(func(o *ElectionOptions) { o.LeaseTTL = 500 * time.Millisecond }), "round_trip", FindingFault, "given up"},
+		"too slow": {func(f *store.Facts) {
+			f.RoundTrips[2], f.Client.ReadTimeout = 200*time.Millisecond, 50*time.Millisecond
+		}, options(func(o *ElectionOptions) { o.LeaseTTL = 500 * time.Millisecond }), "round_trip", FindingFault, "given up"},
 		"a slow roll-call": {
 			func(f *store.Facts) { f.RoundTrips = []time.Duration{40 * time.Millisecond} }, defaults, "round_trip", FindingWarning, "roll-call",
 		},
