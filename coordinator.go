@@ -147,7 +147,7 @@ func (c *Coordinator) AddRole(name string, opts ElectionOptions) (*Elector, erro
 	if name == "" {
 		check.refuse("Role", name, "the default role is configured by Options.Election")
 	}
-	if opts.Role != "" && opts.Role != name {
+	if name != "" && opts.Role != "" && opts.Role != name {
 		check.refuse("Role", opts.Role, "must be empty or the name %q", name)
 	}
 	opts.Role = name
@@ -158,7 +158,7 @@ func (c *Coordinator) AddRole(name string, opts ElectionOptions) (*Elector, erro
 	check.leaderKey("", c.opts.Namespace, opts.LeaderKey)
 	key := func(o ElectionOptions) string { return o.leaseKey(c.opts.Namespace) }
 	for _, other := range c.roles {
-		if other.Role() == name {
+		if other.Role() == name && name != "" {
 			check.refuse("Role", name, "is there already")
 		} else if part := store.Shared(key(opts), key(other.loop.opts)); part != "" {
 			check.refuse("LeaderKey", key(opts), "would share %q with role %q", part, other.Role())
@@ -323,7 +323,7 @@ func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listenin
 	bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), last)
 	defer cancel()
 	if err := c.registry.deregister(bounded); err != nil { // the record is left to be swept
-		c.bus.publish(Event{Type: EventHeartbeatFailed, Err: err})
+		c.bus.publish(Event{Type: EventDeregistrationFailed, Err: err})
 	}
 	calls := joined(c.registry.flush(last), c.tasks.flush(last))
 	c.mu.Lock()

@@ -274,9 +274,9 @@ func TestNewRefusesAClientThatCannotServe(t *testing.T) {
 		opts Options
 		says []string // nothing: it is accepted
 	}{
-		"nil":                      {nil, Options{Namespace: "shop"}, []string{`rdb = "nil"`, "NewStandalone"}},
-		"nil client":               {(*redis.Client)(nil), Options{Namespace: "shop"}, []string{`rdb = "nil"`, "NewStandalone"}},
-		"nil cluster":              {(*redis.ClusterClient)(nil), Options{Namespace: "shop"}, []string{`rdb = "nil"`}},
+		"nil":                      {nil, Options{Namespace: "shop"}, []string{`rdb = nil: `, "NewStandalone"}},
+		"nil client":               {(*redis.Client)(nil), Options{Namespace: "shop"}, []string{`rdb = nil: `, "NewStandalone"}},
+		"nil cluster":              {(*redis.ClusterClient)(nil), Options{Namespace: "shop"}, []string{`rdb = nil: `}},
 		"ring":                     {ring, Options{Namespace: "shop"}, []string{"*redis.Ring", "*redis.ClusterClient"}},
 		"nil ring":                 {(*redis.Ring)(nil), Options{Namespace: "shop"}, []string{"*redis.Ring"}},
 		"no namespace":             {cluster(), Options{}, []string{`Namespace = "": must be set: use the name of the service, such as "shop" (on a Redis Cluster "{shop}")`}},
@@ -317,6 +317,7 @@ func TestRolesBeforeDuringAndAfterRun(t *testing.T) {
 		require.Equal(c, "before", before.Role())
 		require.Equal(c, ElectionIdle, before.Status().State)
 		require.ErrorIs(c, before.Run(context.Background()), ErrRunning, "the coordinator runs it")
+		require.EqualError(c, before.Run(context.Background()), "tenure: this elector belongs to a Coordinator: call Coordinator.Run")
 		a.start(a.works("default", 0))
 		c.pass(time.Second)
 		during, err := a.AddRole("during", ElectionOptions{Role: "during", LeaderKey: "leader:cleanup-worker", Lead: []LeadFunc{a.works("during", 0)}})
@@ -378,6 +379,10 @@ func TestRoleRefusesWhatIsWrong(t *testing.T) {
 			for _, text := range test.says {
 				require.ErrorContains(c, err, text, name)
 			}
+		}
+		for _, inner := range []string{"", "x"} {
+			_, err = a.AddRole("", ElectionOptions{Role: inner})
+			require.Equal(c, 1, strings.Count(err.Error(), "\n"), "one problem is said once: %v", err)
 		}
 		_, err = a.AddRole("main", ElectionOptions{LeaderKey: "tenure:leader"})
 		require.NoError(c, err, "nobody else's")

@@ -210,11 +210,11 @@ func (e *Elector) Observe(fn func(Event)) (stop func()) { return e.loop.bus.obse
 // of Redis. For a nil LeadFunc it returns ErrMisconfigured.
 //
 // Run may be called once. A second call returns ErrRunning while the first is running, and
-// ErrStopped once the first has returned. It returns ErrRunning as well if a coordinator runs this
-// elector.
+// ErrStopped once the first has returned. It returns ErrRunning as well if the elector belongs to a
+// Coordinator, whose Run runs it.
 func (e *Elector) Run(ctx context.Context, lead ...LeadFunc) error {
 	if !e.standalone {
-		return fmt.Errorf("%w: the coordinator runs this elector", ErrRunning)
+		return ownedError{}
 	}
 	for _, work := range lead {
 		if work == nil {

@@ -352,7 +352,9 @@ func (l *electionLoop) returned(now lease.Reading, e workEnded) {
 	l.work.running[e.work] = false
 	cause := context.Cause(l.term.ctx)
 	switch {
-	case e.err == nil: // it is done: the term goes on, even without any work
+	case e.err == nil && cause == nil: // it is done: the term goes on, even without any work
+		l.bus.publish(Event{Type: EventWorkDone, Role: l.opts.Role, Token: l.cand.Token(), Work: l.work.name(e.work)})
+	case e.err == nil:
 	case cause != nil && e.heeded:
 	case e.resigns: // without an effect if the term has ended
 		l.apply(now, l.cand.End(now, lease.Resigned), e.err)

@@ -134,6 +134,12 @@ func TestWorkThatIsDone(t *testing.T) {
 				require.Len(s, s.told(EventTermBegan), 1)
 				require.Empty(s, s.told(EventTermEnded))
 				require.Empty(s, s.told(EventWorkFailed))
+				finished := s.told(EventWorkDone)
+				require.Len(s, finished, map[string]int{"one of two": 2, "all": 3}[name], "each is reported once")
+				for _, e := range finished {
+					require.NotEmpty(s, e.Work)
+					require.Equal(s, s.Status().Token, e.Token)
+				}
 				require.NoError(s, s.Resign(context.Background()), "what is done is not waited for")
 				s.at(time.Hour + time.Minute)
 				require.True(s, s.IsLeader(), "and begins anew in the next term")

@@ -40,7 +40,8 @@ var (
 	// ErrDrainTimeout: Run returned although something that it had started was still running. It
 	// comes as a *DrainError, which lists what runs.
 	ErrDrainTimeout = errors.New("tenure: still running at the end of the shutdown timeout")
-	// ErrRunning: Run was called while it is running, or on an elector that a coordinator runs.
+	// ErrRunning: Run was called while it is running, or on an elector that belongs to a
+	// Coordinator.
 	ErrRunning = errors.New("tenure: already running")
 	// ErrNotFound: there is no such instance or task.
 	ErrNotFound = store.ErrNotFound
@@ -54,6 +55,15 @@ var (
 	// EventTaskBlocked carries this error.
 	ErrFenced = errors.New("tenure: fenced by a newer leader")
 )
+
+// ownedError is ErrRunning for an elector whose coordinator need not run yet.
+type ownedError struct{}
+
+func (ownedError) Error() string {
+	return "tenure: this elector belongs to a Coordinator: call Coordinator.Run"
+}
+
+func (ownedError) Unwrap() error { return ErrRunning }
 
 // DrainError lists what still runs at the end of ShutdownTimeout. Run returns it, Resign returns it
 // if the work of the term still runs, and EventWorkOverrun carries it. It matches ErrDrainTimeout.

@@ -45,6 +45,9 @@ const (
 	// EventHistoryUnread: Redis does not report its history (no right to INFO), so that a failover
 	// may be missed. Role.
 	EventHistoryUnread EventType = "history_unread"
+	// EventWorkDone: a LeadFunc returned nil while its term is on: its work is done, and the term
+	// goes on. Role, Token, Work.
+	EventWorkDone EventType = "work_done"
 	// EventWorkFailed: leader work or the health check failed. Role, Token, Err.
 	EventWorkFailed EventType = "work_failed"
 	// EventWorkOverrun: work, or a task, ignores the end of its context. Role, Token, Err; of a
@@ -81,6 +84,9 @@ const (
 	EventInstanceDuplicated EventType = "instance_duplicated"
 	// EventHeartbeatFailed: a heartbeat had no usable answer, first of a row. Err.
 	EventHeartbeatFailed EventType = "heartbeat_failed"
+	// EventDeregistrationFailed: this process stops and could not remove its record, which is left
+	// to be swept. Err.
+	EventDeregistrationFailed EventType = "deregistration_failed"
 	// EventSweepFailed: a sweep had no usable answer, first of a row. Err.
 	EventSweepFailed EventType = "sweep_failed"
 	// EventSweepHeld: too many instances are silent at once. Count of them are held for another
@@ -123,6 +129,7 @@ type Event struct {
 	Role       string        `json:"role,omitempty"`
 	Token      int64         `json:"token,omitempty"`
 	Subject    string        `json:"subject,omitempty"` // the instance that it is about
+	Work       string        `json:"work,omitempty"`    // the name of a LeadFunc, for people
 	Task       string        `json:"task,omitempty"`
 	Slot       time.Time     `json:"slot,omitzero"`
 	Attempt    int           `json:"attempt,omitempty"`

@@ -28,6 +28,7 @@ func logEvents(logger *slog.Logger) func(Event) {
 		}
 		add(e.Role != "", slog.String("role", e.Role))
 		add(e.Token != 0, slog.Int64("token", e.Token))
+		add(e.Work != "", slog.String("work", e.Work))
 		add(e.Task != "", slog.String("task", e.Task))
 		add(!e.Slot.IsZero(), slog.Time("slot", e.Slot))
 		add(e.Attempt != 0, slog.Int("attempt", e.Attempt))
@@ -144,6 +145,8 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelWarn, "redis does not report its history, a failover may be missed: grant +info"
 	case EventRedisClockStepped:
 		return slog.LevelWarn, "the clock of redis stepped"
+	case EventWorkDone:
+		return slog.LevelInfo, "leader work is done, the term goes on"
 	case EventWorkFailed:
 		return slog.LevelError, "leader work failed"
 	case EventWorkOverrun:
@@ -162,6 +165,8 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelInfo, "registered instance"
 	case EventHeartbeatFailed:
 		return slog.LevelWarn, "heartbeat failed"
+	case EventDeregistrationFailed:
+		return slog.LevelWarn, "deregistration failed, the record is left to be swept"
 	case EventInstanceJoined:
 		return slog.LevelInfo, "instance joined"
 	case EventInstanceDrifted:

@@ -353,6 +353,8 @@ func TestLogLines(t *testing.T) {
 		{Event{Type: EventWorkOverrun, InstanceID: "me", Task: "t"}, `level=ERROR msg="work ignores the end of its context" instance=me task=t`},
 		{Event{Type: EventCallsStuck, InstanceID: "me", Count: 16}, `level=ERROR msg="calls to redis hang" instance=me count=16`},
 		{Event{Type: EventInstanceRegistered, InstanceID: "me"}, `level=INFO msg="registered instance" instance=me`},
+		{Event{Type: EventDeregistrationFailed, InstanceID: "me"}, `level=WARN msg="deregistration failed, the record is left to be swept" instance=me`},
+		{Event{Type: EventWorkDone, InstanceID: "me", Work: "main.warm"}, `level=INFO msg="leader work is done, the term goes on" instance=me work=main.warm`},
 		{Event{Type: EventHeartbeatFailed, InstanceID: "me"}, `level=WARN msg="heartbeat failed" instance=me`},
 		{Event{Type: EventInstanceJoined, InstanceID: "me", Subject: "x"}, `level=INFO msg="instance joined" instance=me subject=x`},
 		{Event{Type: EventInstanceDrifted, InstanceID: "me", Subject: "x"}, `level=WARN msg="instance drifted" instance=me subject=x`},

@@ -209,9 +209,15 @@ var reservedRoles = []string{"since", "term", "terms", "events"}
 // checker gathers the problems of a set of options.
 type checker struct{ problems optionErrors }
 
+// unquoted is what a value is called that is no text.
+type unquoted string
+
 func (c *checker) refuse(field string, value any, reason string, args ...any) {
 	text := fmt.Sprint(value)
-	if s, ok := value.(string); ok {
+	switch s := value.(type) {
+	case nil:
+		text = "nil"
+	case string:
 		if len(s) > 200 {
 			s = s[:200] + "…"
 		}
@@ -239,6 +245,8 @@ func (c *checker) between(field string, d, low, high time.Duration) bool {
 const (
 	maxPeriod   = 30 * 24 * time.Hour // of beats, sweeps and silences
 	minLeaseTTL = 300 * time.Millisecond
+
+	minRenewInterval = 10 * time.Millisecond
 )
 
 // orDefault returns d, or the default if d is zero.
@@ -325,10 +333,10 @@ func (c *checker) client(rdb redis.UniversalClient) {
 	case *redis.ClusterClient:
 		missing = client == nil
 	case *redis.Ring:
-		c.refuse("rdb", "*redis.Ring", "cannot be used: its shards do not know of each other's leases; use *redis.Client or *redis.ClusterClient")
+		c.refuse("rdb", unquoted("*redis.Ring"), "cannot be used: its shards do not know of each other's leases; use *redis.Client or *redis.ClusterClient")
 	}
 	if missing {
-		c.refuse("rdb", "nil", "must be a go-redis client; without Redis use NewStandalone")
+		c.refuse("rdb", nil, "must be a go-redis client; without Redis use NewStandalone")
 	}
 }
 
@@ -393,13 +401,12 @@ func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
 	o.RetryInterval = orDefault(o.RetryInterval, o.LeaseTTL/2)
 	o.Safety.DriftMargin = orDefault(o.Safety.DriftMargin, lease.DefaultDrift(o.LeaseTTL))
 	t := o.timing()
-	sane := c.between(prefix+"RenewInterval", o.RenewInterval, 10*time.Millisecond, o.LeaseTTL)
-	if sane {
-		if room := (t.Life() - t.Guard()) / 2; o.RenewInterval/10*11 > room {
-			c.refuse(prefix+"RenewInterval", o.RenewInterval, "1.1 · RenewInterval must be at most (L − g)/2 = %v, with LeaseTTL = %v, "+
-				"DriftMargin = %v and g = %v", room, o.LeaseTTL, t.Drift, t.Guard())
-		}
+	longest := ((t.Life() - t.Guard()) / 2 / 11 * 10).Truncate(time.Millisecond) // renewals come up to a tenth late
+	if o.RenewInterval < minRenewInterval || o.RenewInterval > longest {
+		c.refuse(prefix+"RenewInterval", o.RenewInterval, "must be between %v and %v with LeaseTTL = %v and DriftMargin = %v: "+
+			"two renewals must fit before the term would be cancelled", minRenewInterval, longest, o.LeaseTTL, t.Drift)
 	}
+	sane := o.RenewInterval > 0 && o.RenewInterval <= o.LeaseTTL
 	if m := o.Safety.FailoverMargin; sane && m > 0 && m >= o.LeaseTTL-o.RenewInterval-t.Attempt() {
 		c.refuse(prefix+"Safety.FailoverMargin", m, "FailoverMargin + RenewInterval (%v) + LeaseTTL/3 (%v) must be below LeaseTTL (%v)",
 			o.RenewInterval, t.Attempt(), o.LeaseTTL)
@@ -461,7 +468,7 @@ func (c *checker) said(prefix string, workers int, metadata map[string]string) {
 		size += len(name) + len(value)
 	}
 	if len(metadata) > store.MaxMetadataPairs || size > store.MaxMetadataBytes {
-		c.refuse(prefix+"Metadata", fmt.Sprintf("%d pairs, %d bytes", len(metadata), size), "must have at most %d pairs and %d bytes",
+		c.refuse(prefix+"Metadata", unquoted(fmt.Sprintf("%d pairs, %d bytes", len(metadata), size)), "must have at most %d pairs and %d bytes",
 			store.MaxMetadataPairs, store.MaxMetadataBytes)
 	}
 }

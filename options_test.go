@@ -122,13 +122,13 @@ var durations = map[string]struct {
 	"Election.RenewInterval": {
 		func(o *Options, d time.Duration) { o.Election.RenewInterval = d },
 		[]time.Duration{0, 10 * time.Millisecond, 13 * time.Second},
-		[]time.Duration{-1, 1, 10*time.Millisecond - 1, 30*time.Second + 1, longest}, "must be between 10ms and 30s",
+		[]time.Duration{-1, 1, 10*time.Millisecond - 1, 30*time.Second + 1, longest}, "must be between 10ms and 13.226s",
 	},
 	"Election.RenewInterval within L": {
 		func(o *Options, d time.Duration) { o.Election.RenewInterval = d },
 		[]time.Duration{13226 * time.Millisecond}, // (29.698 s − 0.6 s)/2/1.1
 		[]time.Duration{13227 * time.Millisecond, 15 * time.Second, 30 * time.Second},
-		"1.1 · RenewInterval must be at most (L − g)/2 = 14.549s, with LeaseTTL = 30s, DriftMargin = 300ms and g = 600ms",
+		"must be between 10ms and 13.226s with LeaseTTL = 30s and DriftMargin = 300ms: two renewals must fit before the term would be cancelled",
 	},
 	"Election.RetryInterval": {
 		func(o *Options, d time.Duration) { o.Election.RetryInterval = d },
@@ -227,7 +227,7 @@ func TestRelationsOfAShortLease(t *testing.T) {
 		o.Election.LeaseTTL, o.Election.RenewInterval, o.Election.RetryInterval = time.Second, 3*time.Second, 2*time.Second
 		o.Election.Safety.FailoverMargin = 500 * time.Millisecond
 	})
-	require.ErrorContains(t, err, "Election.RenewInterval = 3s: must be between 10ms and 1s")
+	require.ErrorContains(t, err, "Election.RenewInterval = 3s: must be between 10ms and 426ms with LeaseTTL = 1s")
 	require.ErrorContains(t, err, "Election.RetryInterval = 2s: must be between 10ms and 1s")
 	require.NotContains(t, err.Error(), "FailoverMargin", "what follows from another problem is not one more")
 }
@@ -249,9 +249,9 @@ func TestOtherOptions(t *testing.T) {
 		"too many workers":   {func(o *Options) { o.Registry.WorkerCount = 1<<20 + 1 }, "Registry.WorkerCount = 1048577: must be between 0 and 1048576"},
 		"negative workers":   {func(o *Options) { o.Registry.WorkerCount = -1 }, "Registry.WorkerCount = -1: "},
 		"most pairs":         {func(o *Options) { o.Registry.Metadata = pairs(32, 125) }, ""},
-		"too many pairs":     {func(o *Options) { o.Registry.Metadata = pairs(33, 1) }, "Registry.Metadata = \"33 pairs, 132 bytes\": must have at most 32 pairs"},
-		"too many bytes":     {func(o *Options) { o.Registry.Metadata = pairs(1, 4094) }, "Registry.Metadata = \"1 pairs, 4097 bytes\": "},
-		"nil work":           {func(o *Options) { o.Election.Lead = []LeadFunc{nil} }, "Election.Lead[0] = <nil>: must be a function"},
+		"too many pairs":     {func(o *Options) { o.Registry.Metadata = pairs(33, 1) }, "Registry.Metadata = 33 pairs, 132 bytes: must have at most 32 pairs"},
+		"too many bytes":     {func(o *Options) { o.Registry.Metadata = pairs(1, 4094) }, "Registry.Metadata = 1 pairs, 4097 bytes: "},
+		"nil work":           {func(o *Options) { o.Election.Lead = []LeadFunc{nil} }, "Election.Lead[0] = nil: must be a function"},
 		"no beats, no sweep": {func(o *Options) { o.Registry.HeartbeatInterval, o.Registry.SweepInterval = -1, -1 }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -405,7 +405,7 @@ func TestClients(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer client.Close()
 	pipeliner := simnet.AutoPipeliner(t, cluster, "AutoPipeline")
-	const none = "rdb = \"nil\": must be a go-redis client; without Redis use NewStandalone"
+	const none = "rdb = nil: must be a go-redis client; without Redis use NewStandalone"
 	for name, test := range map[string]struct {
 		rdb  redis.UniversalClient
 		opts ElectorOptions
@@ -415,7 +415,7 @@ func TestClients(t *testing.T) {
 		"nil":               {nil, ElectorOptions{Namespace: "shop"}, []string{none}},
 		"typed nil":         {(*redis.Client)(nil), ElectorOptions{Namespace: "shop"}, []string{none}},
 		"typed nil cluster": {(*redis.ClusterClient)(nil), ElectorOptions{Namespace: "{a}"}, []string{none}},
-		"ring":              {ring, ElectorOptions{Namespace: "shop"}, []string{"rdb = \"*redis.Ring\": cannot be used"}},
+		"ring":              {ring, ElectorOptions{Namespace: "shop"}, []string{"rdb = *redis.Ring: cannot be used"}},
 		"cluster": {cluster, ElectorOptions{Namespace: "waf", Election: ElectionOptions{LeaderKey: "leader:x"}}, []string{
 			`Namespace = "waf": needs a {hash tag} on a Redis Cluster, and with any client but a *redis.Client, so that its keys share a slot: "{waf}"`,
 			`Election.LeaderKey = "leader:x": needs a {hash tag} on a Redis Cluster,`, `so that its keys share a slot: "{leader:x}"`,

@@ -806,6 +806,25 @@ func TestQuestionsThatHangAreBounded(t *testing.T) {
 	})
 }
 
+// TestFailedDeregistrationIsReported: it has a name of its own, since no heartbeat has failed.
+func TestFailedDeregistrationIsReported(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		a.start()
+		c.pass(time.Second)
+		c.redis.Intercept(func(_, cmd string, args []string) string {
+			if strings.EqualFold(cmd, "hdel") && len(args) > 0 && args[0] == "tenure:instances" {
+				return "NOPERM this user has no permissions to run the 'hdel' command"
+			}
+			return ""
+		})
+		_, err := a.stop()
+		require.NoError(c, err)
+		require.Len(c, a.told(EventDeregistrationFailed), 1)
+		require.Empty(c, a.told(EventHeartbeatFailed))
+	})
+}
+
 // TestContextOfTheCaller: what ends since the caller's context has ended is no fault of Redis, even
 // if the client says so. What is wrong for good is reported.
 func TestContextOfTheCaller(t *testing.T) {

@@ -376,7 +376,7 @@ func (t *Task) complete(c *checker, schedules *inFlight, grace time.Duration) (t
 		c.refuse("Task.Name", t.Name, "must match %s", store.RolePattern)
 	}
 	if t.Run == nil {
-		c.refuse("Task.Run", "nil", "must be a function")
+		c.refuse("Task.Run", nil, "must be a function")
 	}
 	text = checkSchedule(c, t.Schedule, schedules)
 	c.between("Task.Timeout", t.Timeout, 0, maxPeriod)
@@ -417,7 +417,7 @@ func (t *Task) complete(c *checker, schedules *inFlight, grace time.Duration) (t
 func checkSchedule(c *checker, s Schedule, schedules *inFlight) (text string) {
 	switch s := s.(type) {
 	case nil:
-		c.refuse("Task.Schedule", "nil", "must be a Schedule, such as Every or Cron")
+		c.refuse("Task.Schedule", nil, "must be a Schedule, such as Every or Cron")
 		return ""
 	case interface{ problem() string }:
 		if problem := s.problem(); problem != "" {

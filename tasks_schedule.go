@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -84,7 +85,7 @@ func (c calendar) Identity() string { return "cron " + strings.Join(strings.Fiel
 
 func (c calendar) problem() string {
 	if c.err != nil {
-		return c.err.Error()
+		return errors.Unwrap(c.err).Error() // without the spec, which the error of Register names
 	}
 	return ""
 }

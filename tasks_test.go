@@ -23,6 +23,16 @@ import (
 
 func noTask(context.Context, TaskRun) error { return nil }
 
+// TestCronErrorOnce: what is wrong with a spec is said once, and the spec is named once.
+func TestCronErrorOnce(t *testing.T) {
+	s := newTasks(memstore.NewTasks(readClock), newEventBus("i"), "i")
+	err := s.Register(Task{Name: "t", Schedule: Cron("61 * * * *"), Run: noTask})
+	require.ErrorContains(t, err, `Task.Schedule = "cron 61 * * * *": `)
+	require.Equal(t, 1, strings.Count(err.Error(), "61 * * * *"), "%v", err)
+	_, err = ParseCron("61 * * * *")
+	require.ErrorContains(t, err, `cron spec "61 * * * *": `)
+}
+
 // TestRegisterRefuses: all problems at once, each with field, value and reason.
 func TestRegisterRefuses(t *testing.T) {
 	s := newTasks(memstore.NewTasks(readClock), newEventBus("i"), "i")
