@@ -45,6 +45,7 @@ var floors = [][]string{
 	{"coordinator.go"},
 	{"doctor.go"},
 	{"standalone.go"},
+	{"env.go"},
 }
 
 // upward are the names that a file may use of one above it.

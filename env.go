@@ -1,0 +1,327 @@
+package tenure
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// EnvMode says how a program finds out whether it leads.
+type EnvMode string
+
+// The modes, the words of <prefix>_ELECTION. They are the steps of a way from a static flag to an
+// election: see EnvOptions.
+const (
+	EnvElect  EnvMode = "on"     // by an election on Redis, or, if none is named, this process leads alone; the default
+	EnvStatic EnvMode = "static" // by <prefix>_STATIC_LEADER, without Redis
+	EnvOff    EnvMode = "off"    // it does not lead, without Redis
+)
+
+// EnvOptions are what OptionsFromEnv has read, and may be changed before New.
+//
+// A program that has one instance with a static flag takes three deploys: with
+// <prefix>_ELECTION=static and the flag as <prefix>_STATIC_LEADER, nothing changes but the code
+// that asks; with <prefix>_STATIC_LEADER=false everywhere nobody leads for a moment; and with
+// <prefix>_ELECTION=on the election has it. Without the second, the last process with the flag and
+// the first elected one lead at once. The way back is the same.
+type EnvOptions struct {
+	Options Options
+	Mode    EnvMode
+	// Redis is the client by the URL, or the host, that was named; nil if none was, or if Mode does
+	// not need one. It belongs to the caller, who closes it when Run has returned.
+	Redis redis.UniversalClient
+	// StaticLeader is the flag of EnvStatic.
+	StaticLeader bool
+}
+
+// New returns the coordinator that the environment asks for: New of package tenure with the client,
+// or NewStandalone without one. In EnvOff, and in EnvStatic without the flag, it never leads.
+func (o EnvOptions) New() (*Coordinator, error) {
+	switch {
+	case o.Mode == EnvOff, o.Mode == EnvStatic && !o.StaticLeader:
+		coordinator, _, err := newLocal(o.Options, false, neverExpires)
+		return coordinator, err
+	case o.Mode == EnvStatic, o.Redis == nil:
+		return NewStandalone(o.Options)
+	}
+	return New(o.Redis, o.Options)
+}
+
+// OptionsFromEnv reads options from the environment. Names begin with prefix and "_"; an empty
+// prefix, or one that is not [A-Z][A-Z0-9_]*, is refused. A variable that is empty counts as one
+// that is not set. All problems are returned at once: errors.As finds each *OptionError, whose
+// Field is the name of the variable.
+//
+//	ELECTION            on, static or off: see EnvMode
+//	STATIC_LEADER       true or false
+//	NAMESPACE           must be set if Redis is named
+//	INSTANCE_ID, ROLE, LEADER_KEY
+//	LEASE_TTL, RENEW_INTERVAL, RETRY_INTERVAL, DRIFT_MARGIN, EMPTY_HISTORY_WAIT,
+//	HOLD_OFF, RESTART_GUARD, FAILOVER_MARGIN, HEARTBEAT_INTERVAL, HEARTBEAT_TTL,
+//	SWEEP_INTERVAL, DRIFTED_AFTER, DOWN_AFTER, SHUTDOWN_TIMEOUT
+//	                    durations such as 30s or 1m30s
+//	WORKER_COUNT        a number
+//	METADATA            name=value,name=value
+//	FAIL_FAST           true or false
+//	REDIS_URL           redis://user:password@host:port/db, rediss:// or unix://, with the query
+//	                    parameters of go-redis; with ?master_name=… by Sentinel
+//	REDIS_CLUSTER       true: REDIS_URL or REDIS_HOST names a node of a Redis Cluster
+//	REDIS_HOST, REDIS_PORT, REDIS_USERNAME, REDIS_DB, REDIS_TLS
+//	                    in place of REDIS_URL; the port is 6379 unless it is set
+//	REDIS_PASSWORD      of either
+//
+// If neither REDIS_URL nor REDIS_HOST is set, the process is meant to run alone: Redis is nil. The
+// client is made for leases: contexts bound its calls, and it waits for an answer for a tenth of
+// LEASE_TTL unless the URL has a read_timeout. No error has a password or a URL in it. Values that
+// are in range by themselves are checked against each other by EnvOptions.New.
+func OptionsFromEnv(prefix string) (EnvOptions, error) {
+	e := environment{prefix: prefix + "_"}
+	if !envPrefix.MatchString(prefix) {
+		e.refuse("prefix", prefix, "must match %s", envPrefix)
+		return EnvOptions{}, e.err()
+	}
+	read := EnvOptions{Options: e.options(), Mode: EnvElect, StaticLeader: e.flag("STATIC_LEADER")}
+	if mode := e.text("ELECTION"); mode != "" {
+		read.Mode = EnvMode(mode)
+		oneOf(&e.checker, e.prefix+"ELECTION", &read.Mode, EnvElect, EnvStatic, EnvOff)
+	}
+	var client func() redis.UniversalClient
+	if read.Mode == EnvElect {
+		client = e.redis(read.Options.Election.LeaseTTL)
+	}
+	if err := e.err(); err != nil {
+		return EnvOptions{}, err
+	}
+	if client != nil {
+		read.Redis = client()
+	}
+	return read, nil
+}
+
+var envPrefix = regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`)
+
+// environment reads variables and gathers what is wrong with them.
+type environment struct {
+	checker
+	prefix string
+}
+
+func (e *environment) text(name string) string { return os.Getenv(e.prefix + name) }
+
+// refuseVariable refuses a variable.
+func (e *environment) refuseVariable(name, reason string, args ...any) {
+	e.refuse(e.prefix+name, e.text(name), reason, args...)
+}
+
+func (e *environment) flag(name string) bool {
+	text := e.text(name)
+	if text == "" {
+		return false
+	}
+	on, err := strconv.ParseBool(text)
+	if err != nil {
+		e.refuseVariable(name, "must be true or false")
+	}
+	return on
+}
+
+func (e *environment) number(name string) int {
+	text := e.text(name)
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		e.refuseVariable(name, "must be a whole number from 0 on")
+	}
+	return n
+}
+
+func (e *environment) duration(name string) time.Duration {
+	text := e.text(name)
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		e.refuseVariable(name, "must be a duration with its unit, such as 30s or 1m30s")
+	}
+	return d
+}
+
+// pairs reads name=value,name=value.
+func (e *environment) pairs(name string) map[string]string {
+	text := e.text(name)
+	if text == "" {
+		return nil
+	}
+	pairs := make(map[string]string)
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if key = strings.TrimSpace(key); !ok || key == "" {
+			e.refuseVariable(name, "must be name=value,name=value")
+			return nil
+		}
+		if _, twice := pairs[key]; twice {
+			e.refuseVariable(name, "has %q twice", key)
+		}
+		pairs[key] = strings.TrimSpace(value)
+	}
+	return pairs
+}
+
+func (e *environment) options() Options {
+	return Options{
+		Namespace:  e.text("NAMESPACE"),
+		InstanceID: e.text("INSTANCE_ID"),
+		Election: ElectionOptions{
+			Role:          e.text("ROLE"),
+			LeaderKey:     e.text("LEADER_KEY"),
+			LeaseTTL:      e.duration("LEASE_TTL"),
+			RenewInterval: e.duration("RENEW_INTERVAL"),
+			RetryInterval: e.duration("RETRY_INTERVAL"),
+			Safety: SafetyOptions{
+				DriftMargin:      e.duration("DRIFT_MARGIN"),
+				EmptyHistoryWait: e.duration("EMPTY_HISTORY_WAIT"),
+				HoldOff:          e.duration("HOLD_OFF"),
+				RestartGuard:     e.duration("RESTART_GUARD"),
+				FailoverMargin:   e.duration("FAILOVER_MARGIN"),
+			},
+		},
+		Registry: RegistryOptions{
+			HeartbeatInterval: e.duration("HEARTBEAT_INTERVAL"),
+			HeartbeatTTL:      e.duration("HEARTBEAT_TTL"),
+			SweepInterval:     e.duration("SWEEP_INTERVAL"),
+			DriftedAfter:      e.duration("DRIFTED_AFTER"),
+			DownAfter:         e.duration("DOWN_AFTER"),
+			WorkerCount:       e.number("WORKER_COUNT"),
+			Metadata:          e.pairs("METADATA"),
+		},
+		ShutdownTimeout: e.duration("SHUTDOWN_TIMEOUT"),
+		FailFast:        e.flag("FAIL_FAST"),
+	}
+}
+
+// redis reads where Redis is. It returns nil if none is named, or if something is wrong.
+func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
+	address, password := e.text("REDIS_URL"), e.text("REDIS_PASSWORD")
+	cluster := e.flag("REDIS_CLUSTER")
+	parts := []string{"REDIS_HOST", "REDIS_PORT", "REDIS_USERNAME", "REDIS_DB", "REDIS_TLS"}
+	switch {
+	case address == "" && e.text("REDIS_HOST") != "":
+		address = e.compose()
+	case address == "":
+		for _, name := range append(parts, "REDIS_PASSWORD", "REDIS_CLUSTER") {
+			if e.text(name) != "" {
+				e.refuse(e.prefix+name, hidden, "is set, but neither %sREDIS_URL nor %sREDIS_HOST", e.prefix, e.prefix)
+			}
+		}
+		return nil
+	default:
+		for _, name := range parts {
+			if e.text(name) != "" {
+				e.refuseVariable(name, "must not be set beside %sREDIS_URL", e.prefix)
+			}
+		}
+	}
+	if e.text("NAMESPACE") == "" {
+		e.refuseVariable("NAMESPACE", "must be set: the name of the service")
+	}
+	parsed, err := url.Parse(address)
+	if err != nil {
+		e.refuse(e.prefix+"REDIS_URL", hidden, "must be a URL: redis://user:password@host:port/db")
+		return nil
+	}
+	wait := orDefault(ttl, 30*time.Second) / 10
+	if parsed.Query().Has("read_timeout") {
+		wait = 0
+	}
+	client, err := newClient(parsed, address, cluster, password, wait)
+	if err != nil {
+		e.refuse(e.prefix+"REDIS_URL", hidden, "%v", withoutURL(err))
+		return nil
+	}
+	return client
+}
+
+// hidden stands for what an error must not show.
+const hidden = "…"
+
+// compose is the URL of a host.
+func (e *environment) compose() string {
+	port := "6379"
+	if text := e.text("REDIS_PORT"); text != "" {
+		port = text
+		if n := e.number("REDIS_PORT"); n < 1 || n > 65535 {
+			e.refuseVariable("REDIS_PORT", "must be a port between 1 and 65535")
+			port = "6379"
+		}
+	}
+	u := url.URL{Scheme: "redis", Host: net.JoinHostPort(e.text("REDIS_HOST"), port)}
+	if e.flag("REDIS_TLS") {
+		u.Scheme = "rediss"
+	}
+	if name := e.text("REDIS_USERNAME"); name != "" {
+		u.User = url.User(name)
+	}
+	if db := e.number("REDIS_DB"); db != 0 {
+		u.Path = "/" + strconv.Itoa(db)
+	}
+	return u.String()
+}
+
+// newClient reads a URL with the parser that fits, and returns what makes the client.
+func newClient(u *url.URL, address string, cluster bool, password string, wait time.Duration) (func() redis.UniversalClient, error) {
+	set := func(timeout *time.Duration, bounded *bool, secret *string) {
+		*bounded = true
+		if wait > 0 {
+			*timeout = wait
+		}
+		if password != "" {
+			*secret = password
+		}
+	}
+	switch {
+	case cluster:
+		opts, err := redis.ParseClusterURL(address)
+		if err != nil {
+			return nil, err
+		}
+		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password)
+		return func() redis.UniversalClient { return redis.NewClusterClient(opts) }, nil
+	case u.Query().Has("master_name"):
+		opts, err := redis.ParseFailoverURL(address)
+		if err != nil {
+			return nil, err
+		}
+		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password)
+		return func() redis.UniversalClient { return redis.NewFailoverClient(opts) }, nil
+	}
+	opts, err := redis.ParseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password)
+	if opts.TLSConfig != nil && opts.TLSConfig.MinVersion == 0 {
+		opts.TLSConfig.MinVersion = tls.VersionTLS12
+	}
+	return func() redis.UniversalClient { return redis.NewClient(opts) }, nil
+}
+
+// withoutURL is what is wrong with a URL, without its text: that may hold a password.
+func withoutURL(err error) error {
+	var parsing *url.Error
+	if errors.As(err, &parsing) {
+		return parsing.Err
+	}
+	return fmt.Errorf("must be a URL that go-redis reads: %w", err)
+}

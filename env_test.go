@@ -1,0 +1,147 @@
+package tenure_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+)
+
+// environ sets variables, given as NAME=value, after the prefix SHOP_.
+func environ(t *testing.T, variables ...string) {
+	t.Helper()
+	for _, variable := range variables {
+		name, value, _ := strings.Cut(variable, "=")
+		t.Setenv("SHOP_"+name, value)
+	}
+}
+
+func TestOptionsFromEnv(t *testing.T) {
+	environ(t, "NAMESPACE=shop", "INSTANCE_ID=a", "LEASE_TTL=12s", "FAILOVER_MARGIN=2s", "RESTART_GUARD=-1s", "WORKER_COUNT=4",
+		"METADATA=zone=eu, rack=7", "FAIL_FAST=true", "HEARTBEAT_INTERVAL=5s", "SHUTDOWN_TIMEOUT=",
+		"REDIS_URL=redis://app:old@redis.example:6380/3", "REDIS_PASSWORD=new")
+	read, err := tenure.OptionsFromEnv("SHOP")
+	require.NoError(t, err)
+	defer read.Redis.Close()
+	require.Equal(t, tenure.EnvElect, read.Mode)
+	require.Equal(t, tenure.Options{
+		Namespace: "shop", InstanceID: "a", FailFast: true,
+		Election: tenure.ElectionOptions{LeaseTTL: 12 * time.Second, Safety: tenure.SafetyOptions{FailoverMargin: 2 * time.Second, RestartGuard: -time.Second}},
+		Registry: tenure.RegistryOptions{HeartbeatInterval: 5 * time.Second, WorkerCount: 4, Metadata: map[string]string{"zone": "eu", "rack": "7"}},
+	}, read.Options)
+	opts := read.Redis.(*redis.Client).Options()
+	require.Equal(t, []any{"redis.example:6380", "app", "new", 3, 1200 * time.Millisecond, true},
+		[]any{opts.Addr, opts.Username, opts.Password, opts.DB, opts.ReadTimeout, opts.ContextTimeoutEnabled})
+	c, err := read.New()
+	require.NoError(t, err)
+	require.Equal(t, 12*time.Second, c.Options().Election.LeaseTTL)
+}
+
+func TestClientFromEnv(t *testing.T) {
+	for name, row := range map[string]struct {
+		variables []string
+		want      func(t *testing.T, rdb redis.UniversalClient)
+	}{
+		"host": {[]string{"REDIS_HOST=redis", "REDIS_TLS=true", "REDIS_USERNAME=a/b", "REDIS_PASSWORD=p@:/?#", "REDIS_DB=2"}, func(t *testing.T, rdb redis.UniversalClient) {
+			o := rdb.(*redis.Client).Options()
+			require.Equal(t, []any{"redis:6379", "a/b", "p@:/?#", 2, 3 * time.Second}, []any{o.Addr, o.Username, o.Password, o.DB, o.ReadTimeout})
+			require.NotNil(t, o.TLSConfig)
+		}},
+		"IPv6": {[]string{"REDIS_HOST=::1", "REDIS_PORT=7000"}, func(t *testing.T, rdb redis.UniversalClient) {
+			require.Equal(t, "[::1]:7000", rdb.(*redis.Client).Options().Addr)
+		}},
+		"its own time-out": {[]string{"REDIS_URL=redis://redis:6379?read_timeout=7s"}, func(t *testing.T, rdb redis.UniversalClient) {
+			require.Equal(t, 7*time.Second, rdb.(*redis.Client).Options().ReadTimeout)
+		}},
+		"Sentinel": {[]string{"REDIS_URL=redis://s1:26379?master_name=mymaster&addr=s2:26379", "REDIS_PASSWORD=p"}, func(t *testing.T, rdb redis.UniversalClient) {
+			require.Equal(t, "FailoverClient", rdb.(*redis.Client).Options().Addr)
+			require.Equal(t, "p", rdb.(*redis.Client).Options().Password)
+		}},
+		"a cluster": {[]string{"REDIS_HOST=redis", "REDIS_CLUSTER=true", "REDIS_PASSWORD=p"}, func(t *testing.T, rdb redis.UniversalClient) {
+			o := rdb.(*redis.ClusterClient).Options()
+			require.Equal(t, []any{[]string{"redis:6379"}, "p", 3 * time.Second}, []any{o.Addrs, o.Password, o.ReadTimeout})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			environ(t, append(row.variables, "NAMESPACE={shop}")...)
+			read, err := tenure.OptionsFromEnv("SHOP")
+			require.NoError(t, err)
+			defer read.Redis.Close()
+			row.want(t, read.Redis)
+			_, err = read.New()
+			require.NoError(t, err)
+		})
+	}
+}
+
+// All that is wrong is said at once, by the names of the variables, and no error shows a secret.
+func TestBadEnv(t *testing.T) {
+	const secret = "hunter2"
+	for name, row := range map[string]struct{ variables, fields []string }{
+		"everything": {
+			[]string{"ELECTION=maybe", "LEASE_TTL=30", "WORKER_COUNT=-1", "METADATA=zone", "FAIL_FAST=perhaps", "STATIC_LEADER=2"},
+			[]string{"ELECTION", "LEASE_TTL", "WORKER_COUNT", "METADATA", "FAIL_FAST", "STATIC_LEADER"},
+		},
+		"twice":           {[]string{"METADATA=a=1,a=2"}, []string{"METADATA"}},
+		"no namespace":    {[]string{"REDIS_HOST=redis"}, []string{"NAMESPACE"}},
+		"only a password": {[]string{"REDIS_PASSWORD=" + secret}, []string{"REDIS_PASSWORD"}},
+		"both":            {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@redis", "REDIS_HOST=redis", "REDIS_DB=1"}, []string{"REDIS_HOST", "REDIS_DB"}},
+		"a port":          {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_PORT=70000", "REDIS_PASSWORD=" + secret}, []string{"REDIS_PORT"}},
+		"no URL":          {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@red is:x"}, []string{"REDIS_URL"}},
+		"another scheme":  {[]string{"NAMESPACE=shop", "REDIS_URL=http://:" + secret + "@redis"}, []string{"REDIS_URL"}},
+		"a parameter":     {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@redis?nonsense=1"}, []string{"REDIS_URL"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			environ(t, row.variables...)
+			read, err := tenure.OptionsFromEnv("SHOP")
+			require.ErrorIs(t, err, tenure.ErrMisconfigured)
+			require.Nil(t, read.Redis)
+			require.NotContains(t, err.Error(), secret)
+			for _, field := range row.fields {
+				require.Contains(t, err.Error(), "SHOP_"+field)
+			}
+			var refused *tenure.OptionError
+			require.True(t, errors.As(err, &refused))
+			require.Equal(t, strings.Count(err.Error(), "SHOP_"+row.fields[0]+" "), 1, "%v", err)
+		})
+	}
+	for _, prefix := range []string{"", "shop", "1SHOP", "SHOP-"} {
+		_, err := tenure.OptionsFromEnv(prefix)
+		require.ErrorIs(t, err, tenure.ErrMisconfigured, prefix)
+	}
+}
+
+// The modes are the steps from a static flag to an election.
+func TestModesOfEnv(t *testing.T) {
+	leads := func(t *testing.T, variables ...string) bool {
+		environ(t, variables...)
+		read, err := tenure.OptionsFromEnv("SHOP")
+		require.NoError(t, err)
+		require.Nil(t, read.Redis)
+		c, err := read.New()
+		require.NoError(t, err)
+		began, end := make(chan struct{}), make(chan error)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() {
+			end <- c.Run(ctx, func(context.Context, tenure.Term) error { close(began); return nil })
+		}()
+		defer func() { stop(); require.NoError(t, <-end) }()
+		want := read.Mode == tenure.EnvElect || read.Mode == tenure.EnvStatic && read.StaticLeader
+		if want {
+			<-began
+			return c.IsLeader()
+		}
+		time.Sleep(50 * time.Millisecond) // it has nothing to wait for: a leader would have begun
+		return c.IsLeader()
+	}
+	require.True(t, leads(t))
+	require.True(t, leads(t, "ELECTION=static", "STATIC_LEADER=true", "REDIS_URL=redis://not.used"))
+	require.False(t, leads(t, "STATIC_LEADER=false"))
+	require.False(t, leads(t, "ELECTION=off", "STATIC_LEADER=true"))
+}
