@@ -3,7 +3,11 @@
 package tenuretest
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,9 +15,12 @@ import (
 	"github.com/tenure-go/tenure/internal/hook"
 )
 
-// patience is how long Lead and Depose wait for the coordinator. It is only reached if Run was
-// not called.
-const patience = time.Minute
+// How long Lead and Depose wait.
+const (
+	patience = time.Minute           // for the coordinator
+	toBegin  = 10 * time.Second      // for a Run that the test has just started in a goroutine
+	glance   = 20 * time.Millisecond // between two looks at whether Run has ended, which is no event
+)
 
 // Control decides whether a coordinator leads. Its methods are for the goroutine of the test, as
 // those of testing.TB are.
@@ -21,6 +28,9 @@ type Control struct {
 	t           testing.TB
 	coordinator *tenure.Coordinator
 	control     hook.Control
+
+	mu     sync.Mutex
+	failed map[string]error // the last error of the leader work, or health check, of a role
 }
 
 // New returns a coordinator that follows until Lead is called. The test starts its Run, as the
@@ -35,12 +45,21 @@ func New(t testing.TB, opts tenure.Options) (*tenure.Coordinator, *Control) {
 		t.Fatalf("tenuretest.New: %v", err)
 	}
 	coordinator := made.(*tenure.Coordinator)
-	return coordinator, &Control{t: t, coordinator: coordinator, control: control}
+	c := &Control{t: t, coordinator: coordinator, control: control, failed: make(map[string]error)}
+	coordinator.Observe(func(e tenure.Event) {
+		if e.Type == tenure.EventWorkFailed {
+			c.mu.Lock()
+			c.failed[e.Role] = e.Err
+			c.mu.Unlock()
+		}
+	})
+	return coordinator, c
 }
 
 // Lead makes the process the leader of every role and returns when it is. A role that stands back
-// after its work failed is waited for. Lead fails the test if Run does not go on, or if a
-// role does not lead within a minute.
+// after its work failed is waited for. Lead fails the test if a role does not lead within a minute,
+// at once if Run has ended, and after ten seconds if Run was not called. What it says then has the
+// state of each role, why it waits and the last error of its work.
 func (c *Control) Lead() {
 	c.t.Helper()
 	c.control.Grant(true)
@@ -68,24 +87,59 @@ func (c *Control) await(reached func() bool, what string) {
 	defer stop()
 	bound := time.NewTimer(patience)
 	defer bound.Stop()
-	for !reached() {
+	look := time.NewTicker(glance)
+	defer look.Stop()
+	for began := time.Now(); !reached(); {
+		switch c.coordinator.Elector().Status().State {
+		case tenure.ElectionStopped:
+			c.t.Fatalf("tenuretest: the coordinator cannot %s: its Run has ended\n%s", what, c.roles())
+		case tenure.ElectionIdle:
+			if time.Since(began) >= toBegin {
+				c.t.Fatalf("tenuretest: the coordinator cannot %s: its Run was not called\n%s", what, c.roles())
+			}
+		}
 		select {
 		case <-changed:
+		case <-look.C:
 		case <-bound.C:
-			c.t.Fatalf("tenuretest: the coordinator does not %s: is its Run going on?", what)
+			c.t.Fatalf("tenuretest: the coordinator does not %s\n%s", what, c.roles())
 		}
 	}
 }
 
+// roles says of each role how it stands.
+func (c *Control) roles() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var lines []string
+	for _, e := range c.coordinator.Roles() {
+		s := e.Status()
+		line := fmt.Sprintf("role %q: %s", s.Role, s.State)
+		if s.Waiting != "" {
+			line += fmt.Sprintf(", waiting: %s", s.Waiting)
+		}
+		if err := cmp.Or(c.failed[s.Role], s.Err); err != nil {
+			line += fmt.Sprintf(", last error: %v", err)
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
 // Context returns a context as leader work and tasks get it, of a term with the given fencing
 // token, for a test that calls them itself: tenure.TermFrom finds the term, which is valid until
-// the test ends. It needs no coordinator. The token must be positive.
-func Context(t testing.TB, token int64) context.Context {
+// end is called or the test ends. It needs no coordinator. The token must be positive.
+//
+// end ends the term as a lost lease would: Term.Valid turns false, then the context is cancelled,
+// with that cause, such as tenure.ErrLost. Nil is tenure.ErrStopped, which is also the cause at the
+// end of the test. Any goroutine may call end; only the first call has an effect.
+func Context(t testing.TB, token int64) (ctx context.Context, end func(cause error)) {
 	t.Helper()
 	if token <= 0 {
 		t.Fatalf("tenuretest.Context: token %d: must be positive", token)
 	}
-	ctx, end := hook.NewTerm(t.Context(), token)
-	t.Cleanup(func() { end(tenure.ErrStopped) })
-	return ctx
+	ctx, finish := hook.NewTerm(t.Context(), token)
+	end = func(cause error) { finish(cmp.Or(cause, tenure.ErrStopped)) }
+	t.Cleanup(func() { end(nil) })
+	return ctx, end
 }

@@ -3,6 +3,7 @@ package tenuretest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -113,10 +114,14 @@ func TestStandaloneLeadsAtOnceAndForEver(t *testing.T) {
 type failing struct {
 	testing.TB
 	failed bool
+	says   string
 }
 
-func (f *failing) Helper()               {}
-func (f *failing) Fatalf(string, ...any) { f.failed = true; panic(errors.New("fatal")) }
+func (f *failing) Helper() {}
+func (f *failing) Fatalf(format string, args ...any) {
+	f.failed, f.says = true, fmt.Sprintf(format, args...)
+	panic(errors.New("fatal"))
+}
 
 func TestWrongOptionsFailTheTest(t *testing.T) {
 	f := &failing{TB: t}
@@ -128,9 +133,57 @@ func TestLeadWithoutRunFailsTheTest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &failing{TB: t}
 		_, control := tenuretest.New(f, tenure.Options{})
+		began := time.Now()
 		require.Panics(t, control.Lead)
 		require.True(t, f.failed)
+		require.Contains(t, f.says, "its Run was not called")
+		require.Contains(t, f.says, `role "": idle`)
+		require.Less(t, time.Since(began), 11*time.Second)
 	})
+}
+
+// TestLeadSaysWhyNot: a Run that has ended fails the test at once, leader work that fails again and
+// again is named.
+func TestLeadSaysWhyNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &failing{TB: t}
+		c, control := tenuretest.New(f, tenure.Options{})
+		stop := run(t, c)
+		synctest.Wait()
+		require.NoError(t, stop())
+		began := time.Now()
+		require.Panics(t, control.Lead)
+		require.Zero(t, time.Since(began))
+		require.Contains(t, f.says, "its Run has ended")
+		require.Contains(t, f.says, `role "": stopped`)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := &failing{TB: t}
+		c, control := tenuretest.New(f, tenure.Options{})
+		sick, err := c.AddRole("sick", tenure.ElectionOptions{Health: func(context.Context) error { return errors.New("no disk") }})
+		require.NoError(t, err)
+		stop := run(t, c)
+		require.Panics(t, control.Lead)
+		require.False(t, sick.IsLeader())
+		require.Contains(t, f.says, `role "": leading`)
+		require.Contains(t, f.says, `role "sick": following, waiting: unhealthy, last error: `)
+		require.Contains(t, f.says, "no disk")
+		require.NoError(t, stop())
+	})
+}
+
+// TestContextEnds: a test sees what its work does at the end of a term.
+func TestContextEnds(t *testing.T) {
+	ctx, end := tenuretest.Context(t, 7)
+	term, _ := tenure.TermFrom(ctx)
+	end(tenure.ErrLost)
+	require.False(t, term.Valid())
+	require.ErrorIs(t, context.Cause(ctx), tenure.ErrLost)
+	end(nil)
+	require.ErrorIs(t, context.Cause(ctx), tenure.ErrLost, "the first call counts")
+	ctx, end = tenuretest.Context(t, 8)
+	end(nil)
+	require.ErrorIs(t, context.Cause(ctx), tenure.ErrStopped)
 }
 
 func TestAllRolesLeadAndFollowTogether(t *testing.T) {
@@ -160,7 +213,7 @@ func TestAllRolesLeadAndFollowTogether(t *testing.T) {
 func TestContext(t *testing.T) {
 	var kept tenure.Term
 	t.Run("in a test", func(t *testing.T) {
-		ctx := tenuretest.Context(t, 7)
+		ctx, _ := tenuretest.Context(t, 7)
 		term, ok := tenure.TermFrom(ctx)
 		require.True(t, ok)
 		kept = term
@@ -173,7 +226,7 @@ func TestContext(t *testing.T) {
 	require.False(t, kept.Valid(), "the test is over")
 	require.Error(t, kept.Context().Err())
 	synctest.Test(t, func(t *testing.T) {
-		ctx := tenuretest.Context(t, 1)
+		ctx, _ := tenuretest.Context(t, 1)
 		time.Sleep(1000 * time.Hour)
 		term, _ := tenure.TermFrom(ctx)
 		require.True(t, term.Valid())
