@@ -147,7 +147,7 @@ func TestTwoCoordinators(t *testing.T) {
 	})
 }
 
-// What dies without a word is removed by whoever leads then.
+// What dies without a word is removed by the next leader.
 func TestTheNextLeaderSweepsTheDead(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a, b := c.member("a").start(), c.member("b")

@@ -215,7 +215,7 @@ func TestSilenceIsNoPenalty(t *testing.T) {
 	})
 }
 
-// redis_up follows each redis_down, whoever leads, and also while no question of the campaign is
+// redis_up follows each redis_down, whichever candidate leads, and also while no question of the campaign is
 // due.
 func TestDownAndUpPair(t *testing.T) {
 	inElection(t, nil, func(s *election) {

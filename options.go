@@ -21,8 +21,8 @@ import (
 )
 
 // Options configure a Coordinator. Only Namespace must be set: the zero value of
-// every other field is a working default. A negative duration switches a thing off if it can be
-// off. The constructor refuses what is wrong with all problems at once and corrects nothing.
+// every other field is a working default. What can be off says what a negative value does. The
+// constructor refuses what is wrong with all problems at once and corrects nothing.
 type Options struct {
 	// Namespace is the prefix of every key, and must be set: use the name of the service, such as
 	// "shop". Services that share a Redis and a namespace elect one leader between them. It is
@@ -102,7 +102,9 @@ type ElectionOptions struct {
 	RenewInterval time.Duration
 	// RetryInterval is the longest sleep of a follower, between 10 ms and LeaseTTL. Default
 	// LeaseTTL/2. A follower wakes earlier if the lease that it knows of ends, or if a hint
-	// arrives. It is also the time for which this process stands back after it has resigned.
+	// arrives. A process that has resigned stands back for the same time, and so does one that has
+	// heard nothing of Redis for a LeaseTTL: by then every follower has asked for the lease, even
+	// if no hint reached it. All candidates of a role should use the same value.
 	RetryInterval time.Duration
 	// Safety holds the waits and margins that the promise about IsLeader rests on.
 	Safety SafetyOptions
@@ -116,43 +118,46 @@ type ElectionOptions struct {
 }
 
 // SafetyOptions are the waits and margins that the promise about IsLeader rests on. For each of
-// them zero is the default, and any negative value switches it off. Most programs need none.
+// them zero is the default. Most programs need none.
 type SafetyOptions struct {
 	// DriftMargin is how far Redis's clock may run ahead of ours within a LeaseTTL. Default max(1 %
-	// of LeaseTTL, 10 ms), at most LeaseTTL/2. Off: the clocks must run at the same rate.
+	// of LeaseTTL, 10 ms), at most LeaseTTL/2. A negative value switches it off: the clocks must
+	// run at the same rate.
 	DriftMargin time.Duration
 	// EmptyHistoryWait is how long no lease is granted on a Redis that has no history of this role.
 	// Living leaders are asked to renew meanwhile: the roll-call. Each must have renewed by then,
 	// which takes (3 + ⌈roles / 800⌉) round trips with the roles of its process. EventRollCallSlow
 	// warns if that is more than half of the wait. Default 250 ms, at most 24 h. If it is LeaseTTL,
 	// no two lead across a FLUSHALL even if the leader cannot be reached, or does not hear the
-	// roll-call because its subscription is down or its user has no right to the channel. Off: two
-	// may lead across every FLUSHALL.
+	// roll-call because its subscription is down or its user has no right to the channel. A
+	// negative value switches it off: two may lead across every FLUSHALL.
 	EmptyHistoryWait time.Duration
 	// HoldOff is the least time for which no lease is granted after Redis has lost data. The
 	// longest of HoldOff, LeaseTTL and those that other candidates of the role have named applies.
-	// Default: none, so that the others apply; at most 24 h. Off is the same.
+	// Default: none, so that the others apply; at most 24 h. A negative value switches it
+	// off, as the default does.
 	HoldOff time.Duration
 	// RestartGuard is how old a Redis without history must be before a lease is granted. Default:
-	// the hold-off, at most 24 h. Off: two may lead across a restart of a Redis that kept nothing.
+	// the hold-off, at most 24 h. A negative value switches it off: two may lead
+	// across a restart of a Redis that kept nothing.
 	RestartGuard time.Duration
 	// FailoverMargin lengthens the hold-off after a failover by the time for which a second master
 	// may still take writes. FailoverMargin + RenewInterval + LeaseTTL/3 must be below LeaseTTL:
-	// with the default of a third, a LeaseTTL of more than three times the margin. Default: none.
-	// Off is the same.
+	// with the default of a third, a LeaseTTL of more than three times the margin. Default: none. A
+	// negative value switches it off, as the default does.
 	FailoverMargin time.Duration
 }
 
 // RegistryOptions configure the instance registry.
 type RegistryOptions struct {
 	// HeartbeatInterval is the interval between beats, between 100 ms and 30 days. Default 15 s.
-	// Negative: this process is not registered.
+	// A negative value switches it off: this process is not registered.
 	HeartbeatInterval time.Duration
 	// HeartbeatTTL is the expiry of the heartbeat key, whole seconds, between 2 · HeartbeatInterval
 	// and 30 days. Default 90 s.
 	HeartbeatTTL time.Duration
 	// SweepInterval is the interval between the leader's sweeps, between 100 ms and 30 days.
-	// Default 10 s. Negative: this process never sweeps.
+	// Default 10 s. A negative value switches it off: this process never sweeps.
 	SweepInterval time.Duration
 	// DriftedAfter is the silence after which an instance is drifted, between 2 · HeartbeatInterval
 	// and 30 days. Default 60 s.
@@ -182,7 +187,8 @@ type TaskOptions struct {
 	// result is the result of the attempt. TaskRun.Task says which task it is.
 	Middleware []func(next TaskFunc) TaskFunc
 	// History is the number of ended runs that are kept of each task, for Runs. The setting of the
-	// leader applies. At most 1000; default 100. Negative: no run is added.
+	// leader applies. At most 1000; default 100. A negative value switches it off: no run is
+	// added.
 	History int
 }
 

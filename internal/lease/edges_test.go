@@ -140,7 +140,7 @@ func TestReleaseThatIsGivenUpWaits(t *testing.T) {
 	}
 }
 
-// TestCancelPoint: the term is on a nanosecond before it, and not at it, whoever notices.
+// TestCancelPoint: the term is on a nanosecond before it, and not at it, whatever notices.
 func TestCancelPoint(t *testing.T) {
 	slow := func(timing *Timing) { timing.Drift = 21 * time.Second } // the attempt is longer than what is left of the lease
 	for _, tt := range []struct {

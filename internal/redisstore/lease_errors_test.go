@@ -157,7 +157,7 @@ func raw(ctx context.Context, t *testing.T, rdb *redis.Client) map[string]string
 	return all
 }
 
-func TestWrongTypeNamesKeyCommandAndMend(t *testing.T) {
+func TestWrongTypeNamesKeyCommandAndFix(t *testing.T) {
 	tests := []struct {
 		key     string
 		kind    lease.Kind

@@ -59,7 +59,7 @@ func TestNopermIsToldInTheWordsOfEveryServer(t *testing.T) {
 	}
 }
 
-func TestNopermNamesCommandAndMend(t *testing.T) {
+func TestNopermNamesCommandAndFix(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")
 	}

@@ -52,7 +52,7 @@ func TestAdoptionWithoutASinceKey(t *testing.T) {
 	})
 }
 
-// TestHolderOfAnyName: whoever holds the lease is reported, whatever the key says. An absent holder
+// TestHolderOfAnyName: any holder of the lease is reported, whatever the key says. An absent holder
 // is nothing that a key can hold.
 func TestHolderOfAnyName(t *testing.T) {
 	onBothRedis(t, func(t *testing.T, w *leaseCluster) {

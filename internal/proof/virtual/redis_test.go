@@ -117,7 +117,7 @@ func TestVirtualP1_RestartWithoutDataKeepsTheLeader(t *testing.T) {
 	})
 }
 
-// The leader dies with Redis's memory: whoever is next waits until the old lease would have ended,
+// The leader dies with Redis's memory: the next leader waits until the old lease would have ended,
 // and no longer than Redis is old enough.
 func TestVirtualP1_RestartWithoutDataAndLeaderHoldsOff(t *testing.T) {
 	inScene(t, setup{}, func(c *cluster, leader *instance) {

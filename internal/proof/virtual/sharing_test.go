@@ -43,7 +43,7 @@ func TestVirtualP1_ForeignClientOnTheSameKeyNeverBoth(t *testing.T) {
 	}
 }
 
-// One candidate may not call INFO, the others may: hand-overs cost no hold-off, whoever of them
+// One candidate may not call INFO, the others may: hand-overs cost no hold-off, whichever of them
 // asks first.
 func TestVirtualP7_OneCandidateWithoutInfo(t *testing.T) {
 	inCluster(t, 1, setup{}, func(c *cluster) {

@@ -49,9 +49,9 @@ var claims = []bug{
 		old: "if task.run == run then return task_answer('claimed', now, task) end -- rule same-claim", new: "-- rule same-claim"},
 	{name: "beat on a full Redis", test: "TestRegistryOnAFullRedis", breaks: "a full Redis removes every instance from the registry", file: lua,
 		old: "call('PEXPIRE', KEYS[1], ARGV[5] * 1000) -- a full Redis allows it, and then the writes after it\n", new: ""},
-	{name: "refusal that names no command", in: redisstore, test: "TestNopermNamesCommandAndMend", breaks: "the operator of Redis does not learn which right is missing", file: lua,
+	{name: "refusal that names no command", in: redisstore, test: "TestNopermNamesCommandAndFix", breaks: "the operator of Redis does not learn which right is missing", file: lua,
 		old: "  if type(reply) == 'table' and reply.err then refuse(reply.err .. ' [' .. command .. ' ' .. key .. ']') end\n  return reply", new: "  if type(reply) == 'table' and reply.err then refuse(reply.err) end\n  return reply"},
-	{name: "wrong type that names no key", in: redisstore, test: "TestWrongTypeNamesKeyCommandAndMend", breaks: "no error says which key is in the way", file: lua,
+	{name: "wrong type that names no key", in: redisstore, test: "TestWrongTypeNamesKeyCommandAndFix", breaks: "no error says which key is in the way", file: lua,
 		old: "  if type(reply) == 'table' and reply.err then refuse(reply.err .. ' [' .. command .. ' ' .. key .. ']') end\n  return reply", new: "  if type(reply) == 'table' and reply.err then refuse(reply.err) end\n  return reply"},
 
 	{name: "P1 clock rates without a margin", test: "TestVirtualP1_ClockRates", in: virtual, breaks: "clocks that run apart within the margin make two leaders", file: leaseGo,
