@@ -4,6 +4,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -22,9 +23,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	rdb := redis.NewClient(&redis.Options{Addr: cmp.Or(os.Getenv("REDIS_ADDR"), "localhost:6379")}) // a client of its own
 	c, err := tenure.New(rdb, tenure.Options{
-		Namespace: "shop",                                            // the name of the service, before every key
-		Election:  tenure.ElectionOptions{LeaseTTL: 5 * time.Second}, // a crash is noticed within this
-		Logger:    slog.Default(),
+		Namespace:       "shop",                                            // the name of the service, before every key
+		Election:        tenure.ElectionOptions{LeaseTTL: 5 * time.Second}, // a crash is noticed within this
+		ShutdownTimeout: 20 * time.Second,                                  // with 5 s for HTTP below the 30 s of Kubernetes
+		Logger:          slog.Default(),
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -44,13 +46,20 @@ func main() {
 	http.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "leader:", c.IsLeader()) })
 	server := &http.Server{Addr: cmp.Or(os.Getenv("LISTEN"), ":8080"), ReadHeaderTimeout: 5 * time.Second}
 	go func() {
-		defer stop() // a server that cannot listen ends the program
-		slog.Info("http", "ended", server.ListenAndServe())
+		if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+			log.Fatal(err)
+		}
 	}()
-	if err := c.Run(ctx); err != nil { // until a signal: tasks finish, the lease is released, another leads
-		slog.Error("tenure", "error", err)
+	running, leave := context.WithCancel(context.Background())
+	go func() {
+		<-ctx.Done()
+		stop() // a second Ctrl-C kills
+		bounded, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = server.Shutdown(bounded) // requests that are on are answered, while this process may still lead
+		leave()
+	}()
+	if err := c.Run(running); err != nil { // until leave: tasks finish, the lease is released, another leads
+		log.Fatal(err)
 	}
-	ended, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	_ = server.Shutdown(ended) // requests that are on are answered
 }

@@ -24,9 +24,7 @@ func TestQuickstart(t *testing.T) {
 	if testing.Short() || runtime.GOOS == "windows" {
 		t.Skip("builds and runs the program")
 	}
-	binary := filepath.Join(t.TempDir(), "quickstart")
-	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
-	require.NoError(t, err, string(built))
+	binary := build(t)
 	server := miniredis.RunT(t)
 	server.ClockTTL(true)
 	for range 2 {
@@ -46,6 +44,66 @@ func TestQuickstart(t *testing.T) {
 		rest, _ := io.ReadAll(out)
 		require.NoError(t, cmd.Wait(), "%s%s", log.String(), rest)
 	}
+}
+
+// TestSecondSignalKills: somebody who does not want to wait for a request that hangs need not.
+func TestSecondSignalKills(t *testing.T) {
+	if testing.Short() || runtime.GOOS == "windows" {
+		t.Skip("builds and runs the program")
+	}
+	binary := build(t)
+	server := miniredis.RunT(t)
+	server.ClockTTL(true)
+	address := freeAddress(t)
+	cmd := exec.CommandContext(t.Context(), binary)
+	cmd.Env = append(os.Environ(), "REDIS_ADDR="+server.Addr(), "LISTEN="+address)
+	require.NoError(t, cmd.Start())
+	get(t, "http://"+address+"/")
+	hanging, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+	require.NoError(t, err)
+	defer hanging.Close()
+	_, err = io.WriteString(hanging, "GET / HTTP/1.1\r\n") // the rest never comes: the server waits for it
+	require.NoError(t, err)
+	http.DefaultClient.CloseIdleConnections()
+	get(t, "http://"+address+"/") // over a younger connection: the other is accepted
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	signals := time.NewTicker(20 * time.Millisecond)
+	defer signals.Stop()
+	for {
+		select {
+		case err := <-ended:
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit, "it waited for the request")
+			require.Equal(t, -1, exit.ExitCode(), "killed by a signal")
+			return
+		case <-signals.C:
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+		}
+	}
+}
+
+// TestAddressInUse: a program that cannot listen says so by its exit code.
+func TestAddressInUse(t *testing.T) {
+	if testing.Short() || runtime.GOOS == "windows" {
+		t.Skip("builds and runs the program")
+	}
+	server := miniredis.RunT(t)
+	cmd := exec.CommandContext(t.Context(), build(t))
+	cmd.Env = append(os.Environ(), "REDIS_ADDR="+server.Addr(), "LISTEN="+server.Addr())
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit, string(out))
+	require.Equal(t, 1, exit.ExitCode())
+	require.Contains(t, string(out), "listen tcp")
+}
+
+func build(t *testing.T) (binary string) {
+	t.Helper()
+	binary = filepath.Join(t.TempDir(), "quickstart")
+	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, string(built))
+	return binary
 }
 
 // await reads the log up to the line that has the text.
