@@ -105,7 +105,8 @@ func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)
 	return newElector(election, c.subscription)
 }
 
-// IsLeader reports whether this process leads the default role now; see Elector.IsLeader.
+// IsLeader reports whether this process leads the default role now, and says nothing of further
+// roles: those have Role and Elector.IsLeader, which is the same for one of them.
 func (c *Coordinator) IsLeader() bool { return c.elector.IsLeader() }
 
 // Elector returns the elector of the default role.

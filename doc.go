@@ -75,6 +75,10 @@
 // EmptyHistoryWait set to LeaseTTL. With Redis replication it needs min-replicas-to-write or a
 // FailoverMargin (SafetyOptions).
 //
+// # Where things are
+//
+// docs/design.md, "Shape of the code", is the map of files and packages.
+//
 // # Compatibility
 //
 // The exported names, the Redis keys and their types, the JSON of instance records and the lease's
