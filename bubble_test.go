@@ -257,6 +257,7 @@ type scriptedStore struct {
 	holder, nonce string
 	token         int64
 	until         time.Duration
+	ready         string // the instance that asks for the lease
 }
 
 // on sets the script for the calls that come.
@@ -380,7 +381,7 @@ func (s *scriptedStore) execute(op string, r lease.Request) store.LeaseReply {
 		reply.Verdict, reply.Wait, reply.Reason = lease.Held, s.until-now, "lease"
 	case op == "renew" && mine && s.token == r.Token:
 		s.until = now + electionTTL
-		reply.Verdict = lease.Kept
+		reply.Verdict, reply.Ready = lease.Kept, r.Heir != "" && r.Heir == s.ready
 	case op == "renew":
 		reply.Verdict, reply.Reason = lease.Lost, "taken"
 	case op == "release":

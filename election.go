@@ -138,20 +138,13 @@ func (e *Elector) Leader(ctx context.Context) (LeaderInfo, error) {
 // Resign returns ErrNotLeader without a term, ErrStopped after Run, and ErrDrainTimeout if the work
 // has not returned within ShutdownTimeout: the lease is then left to lapse.
 func (e *Elector) Resign(ctx context.Context) error {
-	t := e.loop.current.Load()
-	switch {
-	case e.phase.Load() == phaseStopped:
-		return ErrStopped
-	case t == nil:
-		return ErrNotLeader
-	}
-	own := workOf(ctx, &e.loop.current)
-	if own != nil && (!t.leading() || own != t && own != t.tasks) { // work of a term that is over does not end the next one
-		return ErrNotLeader
+	t, inside, err := e.ending(ctx)
+	if err != nil {
+		return err
 	}
 	t.resigning.Store(true)
 	e.loop.inputs.nudge()
-	if own != nil {
+	if inside {
 		return nil
 	}
 	select {
@@ -160,6 +153,87 @@ func (e *Elector) Resign(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("tenure: the hand-over goes on: %w", context.Cause(ctx))
 	}
+}
+
+// Transfer hands the lead over to the instance with that ID: a candidate of this role with the same
+// Namespace. It offers the lease first. If that instance asks for it, the term ends as with Resign,
+// and the lease is left to it for min(LeaseTTL/3, 5 s) once all work has returned. Transfer returns
+// nil when Redis has taken the lease back; the instance leads milliseconds later, unless it has
+// failed since: then another does, at the latest when that time is over. This process does not
+// stand back. If the instance leads already, Transfer returns nil.
+//
+// An instance that is not there, is not healthy, or stands back after failed work does not ask.
+// Transfer then returns ErrNotReady after RetryInterval and 2/3 of LeaseTTL, and the term goes on.
+//
+// Leader work, tasks and functions of Do must pass their own context, as with Resign: Transfer then
+// returns nil as soon as the term ends.
+//
+// Transfer returns ErrNotLeader without a term, or if the term ends otherwise; ErrTransferring if
+// another transfer is under way, while a second call for the same instance waits for the same one;
+// ErrMisconfigured if that is no ID; ErrStopped after Run; ErrDrainTimeout if the work has not
+// returned within ShutdownTimeout, so that the lease is left to lapse; and ErrUnreachable if Redis
+// has not answered the release: who leads next is not known then. If ctx is done first, the
+// transfer goes on, and Transfer returns the cause.
+func (e *Elector) Transfer(ctx context.Context, instanceID string) error {
+	if !store.IDPattern.MatchString(instanceID) {
+		return fmt.Errorf("%w: %q is no instance ID", ErrMisconfigured, instanceID)
+	}
+	t, inside, err := e.ending(ctx)
+	if err != nil || instanceID == e.loop.id {
+		return err
+	}
+	term, _ := TermFrom(t.ctx)
+	call := transferCall{to: instanceID, token: term.Token, begun: make(chan error, 1)}
+	e.loop.inputs.put(func(in *loopInputs) { in.transfers = append(in.transfers, call) })
+	return e.awaitTransfer(ctx, t, call, inside)
+}
+
+// awaitTransfer waits for the end of a transfer; inside the work of its term for the end of that.
+func (e *Elector) awaitTransfer(ctx context.Context, t *liveTerm, call transferCall, inside bool) error {
+	goesOn := func() error { return fmt.Errorf("tenure: the transfer goes on: %w", context.Cause(ctx)) }
+	select {
+	case err := <-call.begun:
+		if err != nil || inside {
+			return err
+		}
+	case <-t.released:
+		if err := call.answer(); err != nil {
+			return err
+		}
+	case <-ctx.Done():
+		if inside && len(call.begun) > 0 { // the term has ended for it, and its context therefore
+			return <-call.begun
+		}
+		return goesOn()
+	}
+	select {
+	case <-t.released:
+	case <-ctx.Done():
+		return goesOn()
+	}
+	switch {
+	case t.overrun != nil:
+		return t.overrun
+	case !t.confirmed:
+		return fmt.Errorf("%w: the release was not answered, who leads next is not known", ErrUnreachable)
+	}
+	return nil
+}
+
+// ending returns the term that a call may end, and whether the call comes from work of that term.
+func (e *Elector) ending(ctx context.Context) (t *liveTerm, inside bool, err error) {
+	t = e.loop.current.Load()
+	switch {
+	case e.phase.Load() == phaseStopped:
+		return nil, false, ErrStopped
+	case t == nil:
+		return nil, false, ErrNotLeader
+	}
+	own := workOf(ctx, &e.loop.current)
+	if own != nil && (!t.leading() || own != t && own != t.tasks) { // work of a term that is over does not end the next one
+		return nil, false, ErrNotLeader
+	}
+	return t, own != nil, nil
 }
 
 // Do calls fn if this process leads, and returns fn's error as it is. Use it in handlers that may
@@ -264,10 +338,19 @@ func (e *Elector) hint(h store.Hint) {
 	e.loop.inputs.put(func(in *loopInputs) {
 		switch h.Type {
 		case store.HintVacant:
-			in.vacant = true
+			switch h.Subject {
+			case "":
+				in.vacant = true
+			case e.loop.id:
+				in.named = true
+			default:
+				in.reserved = max(in.reserved, h.Reserved())
+			}
+		case store.HintNamed:
+			in.named = in.named || h.Subject == e.loop.id
 		case store.HintGranted:
 			in.granted = true
-		case store.HintRollCall:
+		case store.HintRollCall, store.HintReady:
 			in.rollCall = true
 		case store.HintConnected: // either may have been missed
 			in.rollCall, in.connected = true, true

@@ -66,6 +66,7 @@ type electionLoop struct {
 	finishBy       time.Time // by then the context of the tasks is cancelled, if the end of the term was voluntary
 	releasing      *liveTerm // the term whose lease is being given back
 	releasingToken int64
+	transfer       transfer // that is offered
 
 	calls         int    // to Redis in flight
 	sent          uint64 // calls so far: each has a number
@@ -92,12 +93,15 @@ type electionLoop struct {
 type loopInputs struct {
 	answers   []storeAnswer
 	ended     []workEnded
-	vacant    bool   // hint: the lease may be free
-	granted   bool   // hint: somebody leads now
-	rollCall  bool   // hint: leaders should renew now
-	connected bool   // hints may have been missed
-	health    *error // the last answer of the health check, if there is a new one
-	unwatched bool   // the health check has returned for the last time
+	transfers []transferCall
+	vacant    bool          // hint: the lease may be free
+	named     bool          // hint: the lease is offered to, or reserved for, this instance
+	reserved  time.Duration // hint: the lease is free, and reserved for another for so long; 0: no such hint
+	granted   bool          // hint: somebody leads now
+	rollCall  bool          // hint: leaders should renew now
+	connected bool          // hints may have been missed
+	health    *error        // the last answer of the health check, if there is a new one
+	unwatched bool          // the health check has returned for the last time
 }
 
 // storeAnswer is the answer to a request, or its error.
@@ -241,6 +245,15 @@ func (l *electionLoop) turn() {
 		l.askAt = 0
 		l.cand.Vacant(now)
 	}
+	if in.named {
+		l.cand.Named(now)
+	}
+	if in.reserved > 0 {
+		l.cand.Reserved(now, in.reserved)
+	}
+	for _, call := range in.transfers {
+		l.offer(now, call)
+	}
 	if in.rollCall {
 		l.cand.RollCall(now)
 	}
@@ -248,6 +261,7 @@ func (l *electionLoop) turn() {
 		l.granted = true
 	}
 	l.apply(now, l.cand.Tick(now), ErrExpired)
+	l.offerEnded()
 	if l.stuck != nil && l.cand.State() == lease.Leading {
 		if err := l.stuck(); err != nil {
 			l.fail(now, err)
@@ -311,7 +325,13 @@ func (l *electionLoop) apply(now lease.Reading, change lease.Change, cause error
 		if l.cand.Reason() == lease.Expired {
 			cause = ErrExpired
 		}
-		if why := l.cand.Reason(); why == lease.Resigned || why == lease.Shutdown {
+		if to := l.cand.Heir(); to != "" {
+			cause = fmt.Errorf("%w: the lease goes to instance %q", ErrResigned, to)
+			l.transfer.settle(nil) // before the context is cancelled: leader work may wait for both
+		} else {
+			l.transfer.settle(fmt.Errorf("%w any more: %w", ErrNotLeader, cause))
+		}
+		if why := l.cand.Reason(); why == lease.Transferred || why == lease.Resigned || why == lease.Shutdown {
 			l.term.retire(cause)
 		} else {
 			l.term.end(cause)
@@ -323,6 +343,30 @@ func (l *electionLoop) apply(now lease.Reading, change lease.Change, cause error
 			Type: EventTermEnded, Role: l.opts.Role, Token: l.cand.Token(), Reason: l.cand.Reason().String(), Err: context.Cause(l.term.ctx),
 		})
 	}
+}
+
+// offer begins the transfer that a call asks for, or lets the call wait for the one that is on.
+func (l *electionLoop) offer(now lease.Reading, call transferCall) {
+	switch {
+	case l.transfer.join(call):
+	case l.cand.Offer(now, call.token, call.to):
+		l.transfer = transfer{to: call.to, token: call.token, calls: []transferCall{call}}
+		l.bus.publish(Event{Type: EventTransferOffered, Role: l.opts.Role, Token: call.token, Subject: call.to})
+	case l.cand.State() == lease.Leading && l.cand.Token() == call.token:
+		call.begun <- fmt.Errorf("%w: to instance %q", ErrTransferring, l.cand.Heir())
+	default:
+		call.begun <- ErrNotLeader
+	}
+}
+
+// offerEnded reports that an offer was not taken up: the term goes on.
+func (l *electionLoop) offerEnded() {
+	if l.transfer.to == "" || l.cand.Heir() != "" {
+		return
+	}
+	err := notReady(l.transfer.to, l.timing)
+	l.bus.publish(Event{Type: EventTransferFailed, Role: l.opts.Role, Token: l.transfer.token, Subject: l.transfer.to, Err: err})
+	l.transfer.settle(err)
 }
 
 func (l *electionLoop) begin(now lease.Reading) {
@@ -510,6 +554,9 @@ func (l *electionLoop) answer(now lease.Reading, a storeAnswer) {
 	case a.request.Kind == lease.Release:
 		if a.request.Token != 0 && a.request.Token == l.releasingToken {
 			l.releasingToken = 0
+			if l.releasing != nil {
+				l.releasing.confirmed = true
+			}
 			l.bus.publish(Event{Type: EventLeaseReleased, Role: l.opts.Role, Token: a.request.Token})
 		}
 		l.report.released(a.request.Token)

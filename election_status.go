@@ -58,6 +58,9 @@ type ElectionStatus struct {
 	// campaign, it asks once per RetryInterval, and when a hint says that a lease was granted.
 	Leader      string `json:"leader"`
 	LeaderToken int64  `json:"leader_token"`
+	// TransferringTo is the instance that the lease is offered to, or that it goes to once the work
+	// of the term has returned; "": no transfer is on. See Elector.Transfer.
+	TransferringTo string `json:"transferring_to,omitempty"`
 	// LastAnswer is when Redis last gave a usable answer; zero: never.
 	LastAnswer time.Time `json:"last_answer,omitzero"`
 	// Waiting says why this candidate does not lead; "" if none of the reasons applies.
@@ -321,6 +324,7 @@ func (r *electionReport) snapshot(state ElectionState, candidate *lease.Candidat
 		State:          state,
 		Leader:         r.leader,
 		LeaderToken:    r.leaderToken,
+		TransferringTo: candidate.Heir(),
 		LastAnswer:     r.lastAnswer,
 		HistoryWitness: r.witness,
 		CallsInFlight:  calls,

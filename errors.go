@@ -25,6 +25,11 @@ var (
 	// ErrResigned: the term ended because this process gave it up while it went on running. Leader
 	// work returns it to resign.
 	ErrResigned = errors.New("tenure: leadership resigned")
+	// ErrNotReady: the instance that a transfer was meant for has not asked for the lease in time. The
+	// term goes on, and nothing was lost.
+	ErrNotReady = errors.New("tenure: not ready to lead")
+	// ErrTransferring: another transfer of the same role is under way.
+	ErrTransferring = errors.New("tenure: another transfer is under way")
 	// ErrWorkFailed: the term was given up because leader work, or the health check, failed or
 	// hung.
 	ErrWorkFailed = errors.New("tenure: leader work failed")

@@ -18,13 +18,18 @@ const (
 	// EventTermBegan: a term of ours began. Role, Token.
 	EventTermBegan EventType = "term_began"
 	// EventTermEnded: a term of ours ended. Role, Token, Reason (expired, lost, resigned, failed,
-	// stopped), Err (the cause of its context).
+	// stopped, transferred), Err (the cause of its context).
 	EventTermEnded EventType = "term_ended"
 	// EventLeaseReleased: our lease was given back. Role, Token.
 	EventLeaseReleased EventType = "lease_released"
 	// EventLeaseReclaimed: Redis had lost the lease of our term, which has taken it back. Role,
 	// Token.
 	EventLeaseReclaimed EventType = "lease_reclaimed"
+	// EventTransferOffered: our lease is offered to another instance. Role, Token, Subject (its ID).
+	EventTransferOffered EventType = "transfer_offered"
+	// EventTransferFailed: that instance has not asked for the lease in time, and our term goes on.
+	// Role, Token, Subject (its ID), Err.
+	EventTransferFailed EventType = "transfer_failed"
 	// EventElectionWaiting: why we do not lead has changed. Role, Reason (a WaitReason; never
 	// WaitSilence), Until (zero: not known), Took (how old Redis is, with WaitYoung).
 	EventElectionWaiting EventType = "election_waiting"

@@ -65,13 +65,14 @@ func stackOf(e Event) string {
 
 // asked reports whether a term ended because somebody asked for it.
 func asked(e Event) bool {
-	return e.Type == EventTermEnded && (e.Reason == lease.Shutdown.String() || e.Reason == lease.Resigned.String())
+	why := e.Reason
+	return e.Type == EventTermEnded && (why == lease.Shutdown.String() || why == lease.Resigned.String() || why == lease.Transferred.String())
 }
 
 // says reports whether the error of an event says more than its reason does. That of a term which
-// leader work has resigned names the work.
+// leader work has resigned names the work, that of one which was transferred the next leader.
 func says(e Event) bool {
-	resigned := e.Reason == lease.Resigned.String()
+	resigned := e.Reason == lease.Resigned.String() || e.Reason == lease.Transferred.String()
 	return e.Err != nil && (!asked(e) || resigned && e.Err != ErrResigned) //nolint:errorlint // exactly this
 }
 
@@ -122,6 +123,10 @@ func logLine(e Event) (slog.Level, string) {
 			return slog.LevelInfo, "leadership ended"
 		}
 		return slog.LevelWarn, "leadership ended"
+	case EventTransferOffered:
+		return slog.LevelInfo, "the lease is offered to another instance"
+	case EventTransferFailed:
+		return slog.LevelWarn, "transfer failed, this instance leads on"
 	case EventLeaseReclaimed:
 		return slog.LevelWarn, "redis had lost the lease, taken back"
 	case EventElectionWaiting:

@@ -35,6 +35,7 @@ var floors = [][]string{
 	{"tasks_status.go"},
 	{"events_log.go"},
 	{"acl.go"},
+	{"transfer.go"},
 	{"election_loop.go"},
 	{"election.go"},
 	{"registry.go"},

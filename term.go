@@ -123,6 +123,7 @@ type liveTerm struct {
 	home      *atomic.Pointer[liveTerm] // where its election keeps the term that is on: tells its terms from those of another
 	released  chan struct{}             // closed by the loop when the lease was given back, or is left to lapse
 	overrun   error                     // set before that if the work still runs
+	confirmed bool                      // set before that if Redis has answered the release
 
 	sections atomic.Int64 // calls of Do: they are work of the term too
 

@@ -1,6 +1,9 @@
 package store
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Hints of a lease travel on <leaderkey>:events, those of the registry on <ns>:events. Losing,
 // repeating or forging one costs latency or a request, never correctness, but for the roll-call.
@@ -37,4 +40,10 @@ const MaxHintBytes = 4096
 func ParseHint(payload string) (h Hint, ok bool) {
 	ok = len(payload) <= MaxHintBytes && json.Unmarshal([]byte(payload), &h) == nil && h.Type != HintConnected
 	return h, ok
+}
+
+// Reserved is for how long a vacant lease is reserved: a millisecond at least, 5 s at most, whatever
+// the hint says.
+func (h Hint) Reserved() time.Duration {
+	return time.Duration(min(max(h.Wait, 1), 5000)) * time.Millisecond
 }

@@ -1,0 +1,56 @@
+package tenure
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
+)
+
+// transferCall is one call of Elector.Transfer, as its loop sees it.
+type transferCall struct {
+	to    string
+	token int64      // of the term that it is meant for
+	begun chan error // size 1: nil once the term has ended for it, else why it has not
+}
+
+// answer is what the loop said, if it said anything before it ended.
+func (c transferCall) answer() error {
+	select {
+	case err := <-c.begun:
+		return err
+	default:
+		return ErrNotLeader
+	}
+}
+
+// transfer is the hand-over that is offered, with the calls that wait for it. Its zero value is
+// none. It belongs to the loop.
+type transfer struct {
+	to    string
+	token int64
+	calls []transferCall
+}
+
+// settle answers the calls: the term has ended for the transfer (nil), or why it has not.
+func (t *transfer) settle(err error) {
+	for _, call := range t.calls {
+		call.begun <- err
+	}
+	*t = transfer{}
+}
+
+// join adds a call to the transfer that it asks for, if that is on.
+func (t *transfer) join(call transferCall) bool {
+	if t.to != call.to || t.token != call.token {
+		return false
+	}
+	t.calls = append(t.calls, call)
+	return true
+}
+
+// notReady is the error of an offer that was not taken up.
+func notReady(to string, timing lease.Timing) error {
+	bound := (timing.Retry + 2*timing.Attempt()).Round(time.Millisecond)
+	return fmt.Errorf("%w: instance %q has not asked for the lease within %v: it is not there, is not healthy, or stands back", ErrNotReady, to, bound)
+}

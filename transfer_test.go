@@ -1,0 +1,282 @@
+package tenure
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// transferring calls Transfer beside the test and hands over what it returns.
+func (s *election) transferring(ctx context.Context, to string) <-chan error {
+	answer := make(chan error, 1)
+	go func() { answer <- s.Transfer(ctx, to) }()
+	synctest.Wait()
+	return answer
+}
+
+// TestTransferGoesInOrder: offer, the candidate asks, IsLeader false, context cancelled, work
+// drained while the lease is renewed, a release that reserves.
+func TestTransferGoesInOrder(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.run(s.honest(3500 * time.Millisecond))
+		term, _ := s.Term()
+		s.at(time.Second)
+		answer := s.transferring(context.Background(), "other")
+		offers := s.store.made("renew")
+		require.Len(s, offers, 1, "the offer travels at once")
+		require.Equal(s, "other", offers[0].Heir)
+		require.True(s, s.IsLeader())
+		require.Equal(s, "other", s.Status().TransferringTo)
+		s.at(2 * time.Second)
+		require.True(s, s.IsLeader(), "nothing ends before it asks")
+		s.store.ready = "other"
+		s.hint(store.Hint{Type: store.HintReady})
+		synctest.Wait()
+		require.False(s, s.IsLeader())
+		require.Equal(s, ElectionDraining, s.Status().State)
+		require.Equal(s, "other", s.Status().TransferringTo)
+		require.NoError(s, term.live.tasks.ctx.Err(), "running tasks may finish")
+		require.Empty(s, s.store.made("release"))
+		require.Empty(s, answer)
+		require.NoError(s, <-answer)
+		require.Equal(s, 5500*time.Millisecond, s.now())
+		renewals := s.store.made("renew")
+		require.True(s, renewals[2].Draining)
+		require.Equal(s, "other", renewals[2].Heir, "it is kept awake")
+		release := s.store.made("release")
+		require.Len(s, release, 1)
+		require.Equal(s, "other", release[0].Heir)
+		require.Equal(s, electionTTL/3, release[0].Reserve)
+		require.Equal(s, []string{"begin leader=true", "cancelled leader=false valid=false", "drained", "release leader=false"}, s.noted())
+		require.Empty(s, s.Status().TransferringTo)
+		offered := s.told(EventTransferOffered)
+		require.Len(s, offered, 1)
+		require.Equal(s, "other", offered[0].Subject)
+		ended := s.told(EventTermEnded)[0]
+		require.Equal(s, "transferred", ended.Reason)
+		require.ErrorIs(s, ended.Err, ErrResigned)
+		require.ErrorContains(s, ended.Err, `"other"`)
+		require.Empty(s, s.told(EventTransferFailed))
+		s.store.hold("other", time.Hour)
+		s.pass(electionTTL / 20)
+		require.Len(s, s.store.made("acquire"), 2, "it does not stand back")
+		require.Equal(s, WaitLease, s.Status().Waiting)
+	})
+}
+
+// TestTransferToOneThatDoesNotAsk costs nothing: the term goes on, and the offer is taken back.
+func TestTransferToOneThatDoesNotAsk(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.run(s.honest(0))
+		s.at(time.Second)
+		first, second := s.transferring(context.Background(), "gone"), s.transferring(context.Background(), "gone")
+		require.ErrorIs(s, s.Transfer(context.Background(), "third"), ErrTransferring)
+		err := <-first
+		require.ErrorIs(s, err, ErrNotReady)
+		require.ErrorContains(s, err, `"gone"`)
+		require.ErrorIs(s, <-second, ErrNotReady)
+		require.Equal(s, time.Second+electionRetry+2*(electionTTL/3), s.now())
+		require.True(s, s.IsLeader())
+		require.Empty(s, s.Status().TransferringTo)
+		synctest.Wait()
+		renewals := s.store.made("renew")
+		last := renewals[len(renewals)-1]
+		require.Empty(s, last.Heir)
+		require.Equal(s, s.now(), last.at, "at once")
+		failed := s.told(EventTransferFailed)
+		require.Len(s, failed, 1)
+		require.ErrorIs(s, failed[0].Err, ErrNotReady)
+		require.Len(s, s.told(EventTransferOffered), 1)
+		require.Empty(s, s.told(EventTermEnded))
+
+		s.store.ready = "third" // and the next one is free to begin
+		require.NoError(s, s.Transfer(context.Background(), "third"))
+	})
+}
+
+// TestTransferWithoutEffect: what is not this instance's to give.
+func TestTransferWithoutEffect(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		require.ErrorIs(s, s.Transfer(context.Background(), "other"), ErrNotLeader, "before Run")
+		s.run(s.honest(0))
+		require.NoError(s, s.Transfer(context.Background(), "me"), "it leads already")
+		for _, id := range []string{"", "a b", `"`} {
+			require.ErrorIs(s, s.Transfer(context.Background(), id), ErrMisconfigured)
+		}
+		require.Empty(s, s.told(EventTransferOffered))
+		require.NoError(s, s.stop())
+		require.ErrorIs(s, s.Transfer(context.Background(), "other"), ErrStopped)
+	})
+}
+
+// TestTransferOfATermThatEndsOtherwise says so.
+func TestTransferOfATermThatEndsOtherwise(t *testing.T) {
+	for name, test := range map[string]struct {
+		end  func(*election)
+		want error
+	}{
+		"resigned": {func(s *election) { require.NoError(s, s.Resign(context.Background())) }, ErrResigned},
+		"expired":  {func(s *election) { s.store.on(on("renew", fate{err: errNetwork})) }, ErrLost},
+		"stopped":  {func(s *election) { _ = s.stop() }, ErrStopped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inElection(t, func(o *Options) { o.Election.RetryInterval = electionTTL }, func(s *election) {
+				s.run(s.honest(0))
+				answer := s.transferring(context.Background(), "other")
+				test.end(s)
+				err := <-answer
+				require.ErrorIs(s, err, ErrNotLeader)
+				require.ErrorIs(s, err, test.want)
+				for _, release := range s.store.made("release") {
+					require.Empty(s, release.Heir)
+				}
+			})
+		})
+	}
+}
+
+// TestTransferOutlivesItsCaller: a context that is done ends the wait, not the transfer.
+func TestTransferOutlivesItsCaller(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.run(s.honest(time.Second))
+		ctx, cancel := context.WithCancelCause(context.Background())
+		answer := s.transferring(ctx, "other")
+		cancel(errBroken)
+		require.ErrorIs(s, <-answer, errBroken)
+		again, cancelAgain := context.WithCancelCause(context.Background())
+		answer = s.transferring(again, "other")
+		s.store.ready = "other"
+		s.at(100 * time.Millisecond)
+		s.hint(store.Hint{Type: store.HintReady})
+		synctest.Wait()
+		require.False(s, s.IsLeader())
+		cancelAgain(errBroken)
+		require.ErrorIs(s, <-answer, errBroken, "while the work drains")
+		s.pass(time.Second)
+		require.Equal(s, "other", s.store.made("release")[0].Heir)
+	})
+}
+
+// TestTransferWhoseEndIsNotKnown: the work does not return, or the release has no answer.
+func TestTransferWhoseEndIsNotKnown(t *testing.T) {
+	for name, test := range map[string]struct {
+		drain time.Duration
+		fate  fate
+		want  error
+	}{
+		"work that does not return":    {electionTTL, fate{}, ErrDrainTimeout},
+		"a release without an answer":  {0, fate{hang: true}, ErrUnreachable},
+		"a release that gets an error": {0, fate{err: errNetwork}, ErrUnreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inElection(t, nil, func(s *election) {
+				s.store.on(on("release", test.fate))
+				s.store.ready = "other"
+				s.run(s.honest(test.drain))
+				require.ErrorIs(s, s.Transfer(context.Background(), "other"), test.want)
+				require.Equal(s, "transferred", s.told(EventTermEnded)[0].Reason)
+			})
+		})
+	}
+}
+
+// TestTransferInsideLeaderWork returns when the term ends, so that the work can.
+func TestTransferInsideLeaderWork(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.ready = "other"
+		var got error
+		var took time.Duration
+		s.run(func(ctx context.Context, _ Term) error {
+			if got != nil {
+				return nil // the next term
+			}
+			got = s.Transfer(ctx, "gone")
+			require.NoError(s, s.Transfer(ctx, "other"))
+			took = s.now()
+			require.ErrorIs(s, context.Cause(ctx), ErrResigned)
+			require.ErrorIs(s, s.Transfer(ctx, "other"), ErrNotLeader, "of a term that is over")
+			return nil
+		})
+		s.at(electionRetry + electionTTL)
+		require.Less(s, took, electionRetry+2*(electionTTL/3)+100*time.Millisecond)
+		require.ErrorIs(s, got, ErrNotReady)
+		require.Equal(s, "other", s.store.made("release")[0].Heir)
+	})
+}
+
+// TestHintsOfTransfersInTheLoop: named wakes this instance, and what is reserved for another lets it
+// sleep.
+func TestHintsOfTransfersInTheLoop(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.hold("other", time.Hour)
+		s.run()
+		s.at(time.Second)
+		asks := func() int { synctest.Wait(); return len(s.store.made("acquire")) }
+		require.Equal(s, 1, asks())
+		s.hint(store.Hint{Type: store.HintNamed, Subject: "third"})
+		s.hint(store.Hint{Type: store.HintVacant, Subject: "third", Wait: 2000})
+		require.Equal(s, 1, asks())
+		s.at(3*time.Second - 1)
+		require.Equal(s, 1, asks())
+		s.at(3*time.Second + 5*time.Millisecond)
+		require.Equal(s, 2, asks(), "when the reservation is over")
+		s.at(4 * time.Second)
+		s.hint(store.Hint{Type: store.HintNamed, Subject: "me"})
+		require.Equal(s, 3, asks())
+		s.at(5 * time.Second)
+		s.hint(store.Hint{Type: store.HintVacant, Subject: "me", Wait: 2000})
+		require.Equal(s, 4, asks())
+		s.store.on(on("acquire", fate{answer: &store.LeaseReply{
+			Answer: lease.Answer{Verdict: lease.Held, Now: 1_000_000_000_000, TTL: electionTTL, Wait: time.Second, Origin: "origin"}, Reason: "reserved",
+		}}))
+		s.at(6 * time.Second)
+		s.hint(store.Hint{Type: store.HintVacant})
+		require.Equal(s, 5, asks())
+		require.Equal(s, WaitReserved, s.Status().Waiting)
+	})
+}
+
+// TestTransferInACluster: the named one leads within a few round trips, whoever else is there.
+func TestTransferInACluster(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		var members []*instance
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			members = append(members, c.member(name).start())
+		}
+		leader := func() *instance {
+			for _, m := range members {
+				if m.IsLeader() {
+					return m
+				}
+			}
+			return nil
+		}
+		c.until(time.Minute, func() bool { return leader() != nil })
+		for i := range 20 {
+			from, to := leader(), members[i%len(members)]
+			token := from.Elector().Status().Token
+			require.NoError(c, from.Elector().Transfer(context.Background(), to.name))
+			c.until(100*time.Millisecond, func() bool { return leader() != nil })
+			require.Equal(c, to.name, leader().name)
+			if from != to {
+				require.Greater(c, leader().Elector().Status().Token, token)
+			}
+			c.pass(3 * time.Second)
+		}
+		from := leader()
+		for _, m := range members {
+			if m != from {
+				m.crash()
+				require.ErrorIs(c, from.Elector().Transfer(context.Background(), m.name), ErrNotReady)
+				require.True(c, from.IsLeader())
+				break
+			}
+		}
+	})
+}
