@@ -70,6 +70,16 @@ func NewElector(rdb redis.UniversalClient, options ElectorOptions) (*Elector, er
 func newElector(c electionConfig, subscription *atomic.Pointer[store.Subscription]) *Elector {
 	e := &Elector{subscription: subscription, asked: callGate{most: maxQuestions}}
 	e.loop.init(c)
+	e.loop.links = termLinks{
+		holder: func(ctx context.Context) (store.LeaseReply, error) { return ask(ctx, &e.asked, e.loop.store.Leader) },
+		restarted: func(work string, attempt int, err error) {
+			t := e.loop.current.Load()
+			if t != nil {
+				term, _ := TermFrom(t.ctx)
+				c.bus.publish(Event{Type: EventWorkRestarted, Role: c.opts.Role, Token: term.Token, Work: work, Attempt: attempt, Err: err})
+			}
+		},
+	}
 	return e
 }
 

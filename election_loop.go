@@ -54,6 +54,7 @@ type electionLoop struct {
 	current atomic.Pointer[liveTerm] // the term that is on
 	status  atomic.Pointer[snapshot]
 	inputs  mailbox[loopInputs]
+	links   termLinks // of each term; set before run
 
 	// All others belong to the loop.
 	parent context.Context //nolint:containedctx // values of Run's context, never its end, for all that the loop starts
@@ -373,6 +374,7 @@ func (l *electionLoop) begin(now lease.Reading) {
 	term := Term{Role: l.opts.Role, InstanceID: l.id, Token: l.cand.Token(), Since: store.StartTime(l.cand.Since())}
 	t := begin(l.parent, term, l.cand.Lease(), l.inputs.nudge)
 	t.home, t.tasks.home = &l.current, &l.current
+	t.links, t.tasks.links = l.links, l.links
 	l.term = t
 	l.current.Store(t)
 	l.bus.publish(Event{Type: EventTermBegan, Role: term.Role, Token: term.Token})

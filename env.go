@@ -2,8 +2,6 @@ package tenure
 
 import (
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -237,7 +235,7 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 		e.refuseVariable("NAMESPACE", "must be set: the name of the service")
 	}
 	parsed, err := url.Parse(address)
-	if err != nil {
+	if err != nil { // which would show the URL
 		e.refuse(e.prefix+"REDIS_URL", hidden, "must be a URL: redis://user:password@host:port/db")
 		return nil
 	}
@@ -247,7 +245,7 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 	}
 	client, err := newClient(parsed, address, cluster, password, wait)
 	if err != nil {
-		e.refuse(e.prefix+"REDIS_URL", hidden, "%v", withoutURL(err))
+		e.refuse(e.prefix+"REDIS_URL", hidden, "must be a URL that go-redis reads: %v", err)
 		return nil
 	}
 	return client
@@ -315,13 +313,4 @@ func newClient(u *url.URL, address string, cluster bool, password string, wait t
 		opts.TLSConfig.MinVersion = tls.VersionTLS12
 	}
 	return func() redis.UniversalClient { return redis.NewClient(opts) }, nil
-}
-
-// withoutURL is what is wrong with a URL, without its text: that may hold a password.
-func withoutURL(err error) error {
-	var parsing *url.Error
-	if errors.As(err, &parsing) {
-		return parsing.Err
-	}
-	return fmt.Errorf("must be a URL that go-redis reads: %w", err)
 }

@@ -53,6 +53,9 @@ const (
 	// EventWorkDone: a LeadFunc returned nil while its term is on: its work is done, and the term
 	// goes on. Role, Token, Work.
 	EventWorkDone EventType = "work_done"
+	// EventWorkRestarted: leader work under Supervise failed and runs again. Role, Token, Work (its
+	// name), Attempt (that failed, from 1 on), Err.
+	EventWorkRestarted EventType = "work_restarted"
 	// EventWorkFailed: leader work or the health check failed. Role, Token, Err.
 	EventWorkFailed EventType = "work_failed"
 	// EventWorkOverrun: work, or a task, ignores the end of its context. Role, Token, Err; of a

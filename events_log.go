@@ -52,7 +52,7 @@ func logEvents(logger *slog.Logger) func(Event) {
 // stackOf is where the application's code panicked, in the event that reports the failure: the end
 // of the term, which follows from it, names the error only.
 func stackOf(e Event) string {
-	if e.Type != EventTaskFailed && e.Type != EventTaskBlocked && e.Type != EventWorkFailed {
+	if e.Type != EventTaskFailed && e.Type != EventTaskBlocked && e.Type != EventWorkFailed && e.Type != EventWorkRestarted {
 		return ""
 	}
 	var panicked *PanicError
@@ -152,6 +152,8 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelWarn, "the clock of redis stepped"
 	case EventWorkDone:
 		return slog.LevelInfo, "leader work is done, the term goes on"
+	case EventWorkRestarted:
+		return slog.LevelWarn, "leader work failed, it runs again"
 	case EventWorkFailed:
 		return slog.LevelError, "leader work failed"
 	case EventWorkOverrun:

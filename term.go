@@ -2,10 +2,12 @@ package tenure
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // LeadFunc does a leader's work. It must return soon after ctx is done: the lease is not released
@@ -43,6 +45,42 @@ type Term struct {
 // stop of Run. The lease is kept while the running tasks finish, so their Term stays valid until
 // their context is done. The token is still the highest there is.
 func (t Term) Valid() bool { return t.live != nil && t.live.leading() }
+
+// Verify asks Redis whether this very term holds the lease, in one round trip. Call it right before
+// an act that cannot be undone and that no resource fences by token: Valid knows only what the last
+// renewal said. It returns nil if Redis shows the lease with the token of this term, and the term
+// is still valid when the answer arrives. The lease may end right after that all the same.
+//
+// It returns the cause of the term's context if the term is over, ErrLost if Redis shows another
+// leader, or none (the next renewal then ends the term, or takes the lease back), and
+// ErrUnreachable or ErrMisconfigured if Redis gives no usable answer: nothing is known then, so do
+// not act. If ctx is done it returns the cause of that. It is safe for concurrent use.
+func (t Term) Verify(ctx context.Context) error {
+	if !t.Valid() {
+		return over(t)
+	}
+	if ask := t.live.links.holder; ask != nil { // nil: the term of a test
+		reply, err := ask(ctx)
+		if err != nil {
+			return err
+		}
+		if reply.Verdict != lease.Held || reply.Holder != t.InstanceID || reply.Token != t.Token {
+			return fmt.Errorf("%w: redis shows no lease of %q with token %d", ErrLost, t.InstanceID, t.Token)
+		}
+	}
+	if !t.Valid() {
+		return over(t)
+	}
+	return nil
+}
+
+// over is why a term ended. Its context may be a moment behind.
+func over(t Term) error {
+	if cause := context.Cause(t.Context()); cause != nil {
+		return cause
+	}
+	return ErrExpired
+}
 
 // Context is done when Valid turns false; context.Cause says why: ErrLost (also ErrExpired if no
 // renewal succeeded in time), ErrResigned, ErrWorkFailed or ErrStopped. The context of the zero
@@ -126,6 +164,7 @@ type liveTerm struct {
 	confirmed bool                      // set before that if Redis has answered the release
 
 	sections atomic.Int64 // calls of Do: they are work of the term too
+	links    termLinks
 
 	// A term has a second one, which its tasks run in. It ends right after the term, but for a
 	// voluntary end: then it lasts until the tasks have returned or their time is up, while the
@@ -133,6 +172,12 @@ type liveTerm struct {
 	// timer of the term sees to that, then its own.
 	tasks *liveTerm // nil in that second one
 	term  *liveTerm // of the second one: the first; nil in the first
+}
+
+// termLinks are what a term asks of its election. They are nil in the term of a test.
+type termLinks struct {
+	holder    func(context.Context) (store.LeaseReply, error)
+	restarted func(work string, attempt int, err error) // work of the term failed and runs again
 }
 
 // begin starts the clock of a term.
