@@ -850,7 +850,7 @@ func TestContextOfTheCaller(t *testing.T) {
 // endedBehind is a context whose end is seen by Err alone: the answer of a call always comes first.
 type endedBehind struct {
 	context.Context //nolint:containedctx // it is one
-	never chan struct{}
+	never           chan struct{}
 }
 
 func (c endedBehind) Done() <-chan struct{} { return c.never }
