@@ -31,7 +31,9 @@ type Broken struct {
 	NeverChecksItsEar bool // trusts a subscription that says nothing
 	NeverRenews       bool // leaves each lease to lapse
 	LivesInSilence    bool // sends no heartbeat any more once one had no answer, until the process starts again
-	WaitsForEver      bool // asks no more once a question had no answer, until the process starts again
+	HeedsAnyOrder     bool // takes a request for a transfer that was meant for an older term
+
+	WaitsForEver bool // asks no more once a question had no answer, until the process starts again
 }
 
 // Options of a Cluster.
@@ -79,6 +81,8 @@ type Cluster struct {
 		token int64
 		id    string
 	}
+	orders   []int64 // requests for transfers: the terms that they are meant for
+	handing  handing
 	checks   checker
 	lookout  lookout
 	peaceful time.Duration // see peace
@@ -174,6 +178,9 @@ func (c *Cluster) happen(e event) {
 	case evLook:
 		c.look()
 		return
+	case evHanded:
+		c.handed(e.arg)
+		return
 	case evPause:
 		c.pause()
 		return
@@ -205,6 +212,14 @@ func (c *Cluster) happen(e event) {
 	case evVacant:
 		p.cand.Vacant(p.reading())
 		p.turn()
+	case evNamed:
+		p.cand.Named(p.reading())
+		p.turn()
+	case evReserved:
+		p.cand.Reserved(p.reading(), time.Duration(e.arg)*time.Millisecond)
+		p.turn()
+	case evOrder:
+		c.order(p, c.instances[e.arg], c.orders[e.serial])
 	case evRollCall:
 		p.cand.RollCall(p.reading())
 		p.turn()

@@ -84,14 +84,20 @@ func (p *instance) server() *machine {
 // hint lets everybody hear who is subscribed at that server and can be reached.
 func (c *Cluster) hint(from *machine, what kind) {
 	for _, p := range c.instances {
-		if p.down || p.cut() || p.ear.dead || p.ear.at != from {
-			continue
-		}
-		if c.chance(c.profile.Deaf) {
-			c.Tally.Messages.Deaf++
-			c.disturb(c.now)
-			continue
-		}
-		c.queue.push(event{at: c.now + c.transit(), what: what, host: p.host, life: p.life})
+		c.hear(p, from, event{what: what})
 	}
+}
+
+// hear lets one process hear a hint, if it can.
+func (c *Cluster) hear(p *instance, from *machine, hint event) {
+	if p.down || p.cut() || p.ear.dead || p.ear.at != from {
+		return
+	}
+	if c.chance(c.profile.Deaf) {
+		c.Tally.Messages.Deaf++
+		c.disturb(c.now)
+		return
+	}
+	hint.at, hint.host, hint.life = c.now+c.transit(), p.host, p.life
+	c.queue.push(hint)
 }

@@ -34,12 +34,13 @@ const (
 	ClockAhead                // and ahead
 	RateChange                // Redis's clock goes at another speed
 	Deafen                    // a subscription dies without a sign
+	Transfer                  // an operator asks the leader to hand over to another, which may be gone
 	numFault
 )
 
 var faultNames = [numFault]string{
 	"crash", "stop", "partition", "one way", "resign", "freeze", "suspend", "wall clock set", "work fails", "slow", "DEL", "evict term", "FLUSHALL",
-	"failover", "restart", "restart empty", "clock back", "clock ahead", "rate change", "deafen",
+	"failover", "restart", "restart empty", "clock back", "clock ahead", "rate change", "deafen", "transfer",
 }
 
 func (f Fault) String() string { return faultNames[f] }
@@ -91,7 +92,7 @@ func (c *Cluster) strikeNow(s *strike) {
 	if c.trace != nil {
 		c.note("strike %d: %v (%s)", s.number, s.fault, p.id)
 	}
-	if c.profile.Calm { // the one that counts
+	if c.profile.Calm && s.fault != Transfer { // the one that counts
 		if leader := c.leading(); leader != nil {
 			p = leader
 		}
@@ -168,6 +169,8 @@ func (c *Cluster) strikeNow(s *strike) {
 		m.setRate(c.now, 1+(2*s.rand.Float64()-1)*c.profile.Rate)
 	case Deafen:
 		p.deafen(s.rand)
+	case Transfer:
+		c.transfer(s)
 	}
 }
 

@@ -203,6 +203,7 @@ func (p *instance) began() {
 	c.Tally.Terms++
 	c.took(p)
 	c.checks.began(p)
+	c.handedTo(p)
 	last := &c.lastToken
 	switch back := p.cand.Token() <= last.token; {
 	case back && (c.profile.Outside || c.checks.forgotten(p.cand.Token(), last.token)):

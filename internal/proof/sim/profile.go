@@ -36,11 +36,12 @@ type Profile struct {
 	Twice   float64 // requests that the client sends again by itself
 	NoInfo  int     // so many processes may not call INFO
 
-	Alone   bool  // elections and nothing else: no registry, no tasks, and so several times as many years
-	Calm    bool  // one fault at a time and a sound network: P7 is held
-	Outside bool  // of the conditions of P1: overlaps are measured, not wrong
-	jobs    []job // nil: usualJobs
-	Random  bool  // everything but the name, the length and Alone is drawn from the seed: see Drawn
+	Alone     bool  // elections and nothing else: no registry, no tasks, and so several times as many years
+	Transfers bool  // with Random: the drawn faults have transfers among them
+	Calm      bool  // one fault at a time and a sound network: P7 is held
+	Outside   bool  // of the conditions of P1: overlaps are measured, not wrong
+	jobs      []job // nil: usualJobs
+	Random    bool  // everything but the name, the length and Alone is drawn from the seed: see Drawn
 }
 
 const hotTTL = 3 * time.Second
@@ -129,6 +130,7 @@ var Profiles = []Profile{
 	steady(Profile{Name: "suspended machines", Faults: basic(RateChange, Suspend)}), // beside wall clocks that are set, P4 is off
 	steady(Profile{Name: "everything, empty waits a TTL", Faults: basic(Del, Flush, Failover, Restart, RestartEmpty, EvictTerm, WorkFails), Empty: 30 * time.Second}),
 	calm(),
+	handingOver(),
 	alone(Profile{Name: "processes and network", Faults: basic()}),
 	alone(Profile{Name: "operator", Faults: basic(Del, EvictTerm, WorkFails)}),
 	alone(Profile{Name: "failovers", Faults: basic(Failover, Failover, Restart)}),
@@ -163,10 +165,33 @@ var Profiles = []Profile{
 	rough(Profile{Name: "frozen, suspended", Faults: few(Freeze, Suspend, WorkFails)}),
 	rough(Profile{Name: "frozen, wall clocks set", Faults: few(Freeze, WallSet, WorkFails)}),
 
+	rough(Profile{Name: "transfers", Faults: transfers(WorkFails, Stop)}),
+	rough(Profile{Name: "transfers, TTLs differ", Faults: transfers(WorkFails), TTLs: twoTTLs, HoldOff: hotTTL}),
+	rough(Profile{Name: "transfers, operator DEL", Faults: transfers(Del)}),
+	rough(Profile{Name: "transfers, all data losses", Faults: transfers(Flush, Failover, RestartEmpty, EvictTerm), Empty: hotTTL}),
+	rough(Profile{Name: "transfers, clock set back", Faults: []Fault{Transfer, Transfer, Transfer, Crash, Freeze, ClockBack}}),
+	hot(Profile{Name: "transfers and failovers", Faults: []Fault{Transfer, Transfer, Resign, Failover, Partition, OneWay}}),
+	alone(Profile{Name: "transfers", Faults: basic(Transfer, Transfer, Transfer, Transfer, Deafen, Failover)}),
+
 	{Name: "random: minutes", Random: true, Alone: true, Length: 5 * time.Minute},
 	{Name: "random: minutes, tasks too", Random: true, Length: 5 * time.Minute},
 	{Name: "random: days", Random: true, Alone: true, Length: 10 * 24 * time.Hour},
 	{Name: "random: days, tasks too", Random: true, Length: 2 * 24 * time.Hour},
+	{Name: "random: minutes, transfers", Random: true, Transfers: true, Length: 5 * time.Minute},
+	{Name: "random: days, transfers", Random: true, Transfers: true, Alone: true, Length: 10 * 24 * time.Hour},
+}
+
+// transfers are as frequent as all other faults together.
+func transfers(more ...Fault) []Fault {
+	others := few(more...)
+	return append(others, slices.Repeat([]Fault{Transfer}, len(others))...)
+}
+
+// handingOver is calm with transfers: to one that can lead, and to one that cannot.
+func handingOver() Profile {
+	p := calm()
+	p.Name, p.Faults = "steady: calm, transfers", []Fault{Crash, Resign, Transfer, Transfer, Transfer}
+	return p
 }
 
 // calm has one fault at a time, on a sound network.

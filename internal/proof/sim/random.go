@@ -32,8 +32,11 @@ func (p Profile) Drawn(seed uint64) Profile {
 }
 
 func (p Profile) draw(d dice) Profile {
-	q := Profile{Name: p.Name, Length: p.Length, Alone: p.Alone, Random: true}
+	q := Profile{Name: p.Name, Length: p.Length, Alone: p.Alone, Transfers: p.Transfers, Random: true}
 	q.Faults = d.faults()
+	if p.Transfers {
+		q.Faults = append(q.Faults, slices.Repeat([]Fault{Transfer}, 1+d.IntN(max(len(q.Faults), 2)))...)
+	}
 	if p.Length < time.Hour {
 		q.TTLs = d.ttls(time.Second, 5*time.Second)
 		q.Every = d.duration(700*time.Millisecond, 10*time.Second)
@@ -86,7 +89,7 @@ type dice struct{ *rand.Rand }
 // faults are some of all, some of them several times as often.
 func (d dice) faults() (drawn []Fault) {
 	few := 0.1 + 0.5*d.Float64() // how many of them meet
-	for f := range numFault {
+	for f := range Transfer {    // transfers are asked for by a profile of their own
 		often := 1 + d.IntN(4)
 		rare := f == ClockAhead // breaks a condition: seldom
 		if d.Float64() < few && (!rare || d.IntN(8) == 0) {

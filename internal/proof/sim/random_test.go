@@ -59,7 +59,7 @@ func TestDrawnProfiles(t *testing.T) {
 			}
 		}
 		t.Logf("%s: %d of %d are outside of the conditions of P1", p.Name, outside, seeds)
-		if len(drawn) < seeds || len(faults) < int(numFault) || outside == 0 || outside > seeds/3 {
+		if len(drawn) < seeds || len(faults) < int(Transfer) || faults[Transfer] != p.Transfers || outside == 0 || outside > seeds/3 {
 			t.Errorf("%s: %d profiles, %d kinds of faults, %d outside", p.Name, len(drawn), len(faults), outside)
 		}
 	}

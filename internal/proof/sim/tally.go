@@ -18,7 +18,8 @@ type Tally struct {
 	Requests    int64 // sent to Redis
 	Terms       int64
 	Changes     int64 // of the leader
-	Ended       [lease.Shutdown + 1]int64
+	Ended       [lease.Transferred + 1]int64
+	Transfers   int64 // offered
 	Ghosts      int64 // leases granted to a campaign that was over
 	Faults      [numFault]int64
 	Messages    Messages
@@ -76,6 +77,7 @@ func (t *Tally) Add(u *Tally) {
 	for i := range t.Ended {
 		t.Ended[i] += u.Ended[i]
 	}
+	t.Transfers += u.Transfers
 	t.Ghosts += u.Ghosts
 	for i := range t.Faults {
 		t.Faults[i] += u.Faults[i]

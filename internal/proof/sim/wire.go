@@ -205,7 +205,7 @@ func (c *Cluster) execute(m *machine, p *instance, r lease.Request, now int64) l
 	if m.Lease.Expires != 0 && m.Lease.Expires <= now { // as the script will see it
 		m.Lease = oracle.Lease{}
 	}
-	before, owner, token := m.Lease, m.Term.Nonce, m.Term.Token
+	before, term, owner, token := m.Lease, m.Term, m.Term.Nonce, m.Term.Token
 	var reply oracle.Reply
 	switch r.Kind {
 	case lease.Acquire:
@@ -232,9 +232,10 @@ func (c *Cluster) execute(m *machine, p *instance, r lease.Request, now int64) l
 	case reply.Verdict == lease.RollCall:
 		c.hint(m, evRollCall)
 	case r.Kind == lease.Release && before.Holder != "" && m.Lease.Holder == "":
-		c.hint(m, evVacant)
+		c.vacant(m, now)
 		c.checks.released()
 	}
+	c.hintsOfTransfer(m, r, reply, term, now)
 	if reply.Verdict == lease.Won && (p.down || r.Nonce != p.flying.Nonce || p.cand.State() == lease.Draining) {
 		c.Tally.Ghosts++
 	}
