@@ -246,6 +246,20 @@ func (e *Elector) ending(ctx context.Context) (t *liveTerm, inside bool, err err
 	return t, own != nil, nil
 }
 
+// SetEligible says whether this process may lead the role, from now on. One that may not does not
+// campaign; if it leads, its term ends as by Resign, and another leads within milliseconds. Status
+// says WaitIneligible meanwhile. It may be called before and during Run, and does not wait: call
+// Resign after SetEligible(false) to wait for the release. Setting what is set already changes
+// nothing.
+func (e *Elector) SetEligible(eligible bool) {
+	e.loop.barred.Store(!eligible)
+	e.loop.inputs.nudge()
+}
+
+// IsEligible reports whether this process may lead the role, by ElectionOptions.Ineligible and the
+// last SetEligible.
+func (e *Elector) IsEligible() bool { return !e.loop.barred.Load() }
+
 // Do calls fn if this process leads, and returns fn's error as it is. Use it in handlers that may
 // act only on the leader. A check of IsLeader before the action leaves a gap; with Do the lease is
 // not released before fn has returned, as with leader work. Do asks Redis nothing and never blocks

@@ -54,7 +54,8 @@ type electionLoop struct {
 	current atomic.Pointer[liveTerm] // the term that is on
 	status  atomic.Pointer[snapshot]
 	inputs  mailbox[loopInputs]
-	links   termLinks // of each term; set before run
+	barred  atomic.Bool // this candidate is not eligible
+	links   termLinks   // of each term; set before run
 
 	// All others belong to the loop.
 	parent context.Context //nolint:containedctx // values of Run's context, never its end, for all that the loop starts
@@ -120,7 +121,8 @@ func (l *electionLoop) init(c electionConfig) {
 	l.electionConfig = c
 	l.inputs.wakeup = newWakeup()
 	l.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: c.opts.Role, State: ElectionIdle}})
-	l.report = electionReport{role: c.opts.Role, bus: c.bus, timing: c.timing, healthy: true}
+	l.report = electionReport{role: c.opts.Role, bus: c.bus, timing: c.timing, eligible: true, healthy: true}
+	l.barred.Store(c.opts.Ineligible)
 	if s, ok := c.store.(interface{ Silence() string }); ok {
 		l.report.suspect = s.Silence
 	}
@@ -239,6 +241,7 @@ func (l *electionLoop) turn() {
 	if t := l.term; t != nil && t.resigning.Load() {
 		l.apply(now, l.cand.End(now, lease.Resigned), ErrResigned)
 	}
+	l.admit(now)
 	if in.connected { // to many processes at one moment: they do not ask at one moment too
 		l.askAt = now.Mono + time.Duration(l.random()*float64(l.timing.Retry/askSpread))
 	}
@@ -386,6 +389,10 @@ func (l *electionLoop) begin(now lease.Reading) {
 	}
 	if !l.report.healthy {
 		l.apply(now, l.cand.End(now, lease.Failed), ErrWorkFailed)
+		return
+	}
+	if !l.report.eligible { // the grant of what was asked before
+		l.apply(now, l.cand.End(now, lease.Resigned), ErrResigned)
 		return
 	}
 	term, _ = TermFrom(t.ctx)
@@ -570,9 +577,25 @@ func (l *electionLoop) answer(now lease.Reading, a storeAnswer) {
 // checked takes an answer of the health check.
 func (l *electionLoop) checked(now lease.Reading, err error) {
 	l.report.healthy, l.report.sick = err == nil, err
-	l.cand.Ready(now, err == nil)
+	l.cand.Ready(now, l.may())
 	if err != nil {
 		l.fail(now, err)
+	}
+}
+
+// may reports whether this candidate may campaign.
+func (l *electionLoop) may() bool { return l.report.eligible && l.report.healthy }
+
+// admit takes the application's word on whether this candidate is eligible. The term of one that is
+// not any more is resigned.
+func (l *electionLoop) admit(now lease.Reading) {
+	if eligible := !l.barred.Load(); eligible != l.report.eligible {
+		l.report.eligible = eligible
+		l.cand.Ready(now, l.may())
+		l.granted = true // one that asks for nothing any more looks at once who leads
+	}
+	if !l.report.eligible && l.cand.State() == lease.Leading {
+		l.apply(now, l.cand.End(now, lease.Resigned), ErrResigned)
 	}
 }
 
@@ -593,7 +616,7 @@ func (l *electionLoop) asks(now lease.Reading) bool {
 	case lease.Leading:
 		return true
 	case lease.Following:
-		return l.report.healthy && l.cand.StandsBack(now) == 0
+		return l.may() && l.cand.StandsBack(now) == 0
 	}
 	return false
 }

@@ -36,6 +36,8 @@ const (
 	WaitPenalty   WaitReason = "penalty"   // this process stands back after a term of its own
 	WaitSilence   WaitReason = "silence"   // it stands back since Redis gave no usable answer for a LeaseTTL
 	WaitUnhealthy WaitReason = "unhealthy" // its health check fails
+	// WaitIneligible: it may not lead, see ElectionOptions.Ineligible and Elector.SetEligible.
+	WaitIneligible WaitReason = "ineligible"
 )
 
 // refusals are the reasons that Redis gives.
@@ -130,6 +132,7 @@ type electionReport struct {
 	knownAt     time.Duration // monotonic: when it was last heard, or asked in vain, who leads
 
 	// Why it waits.
+	eligible     bool  // by the last word of the application
 	healthy      bool  // by the last answer of the health check
 	sick         error // that answer
 	waiting      WaitReason
@@ -306,6 +309,8 @@ func (r *electionReport) waits(now lease.Reading, candidate *lease.Candidate) (r
 	switch {
 	case candidate.State() != lease.Following:
 		return "", time.Time{}
+	case !r.eligible:
+		return WaitIneligible, time.Time{}
 	case !r.healthy && r.sick == nil: // the first check has not returned
 		return "", time.Time{}
 	case !r.healthy:

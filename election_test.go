@@ -556,3 +556,52 @@ func TestResignByTheWorkOfATermThatIsOver(t *testing.T) {
 		require.Len(s, s.told(EventTermEnded), 1)
 	})
 }
+
+// TestEligibility: who is not eligible does not campaign, knows who leads, and hands over what it
+// leads; eligible again it is a candidate like others, and nobody gives way to it.
+func TestEligibility(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a").start()
+		c.until(time.Minute, a.IsLeader)
+		b := c.member("b", func(o *Options) { o.Election.Ineligible = true }).start()
+		c.until(time.Second, func() bool { return b.Elector().Status().Leader == "a" })
+		require.Equal(c, WaitIneligible, b.Elector().Status().Waiting)
+		require.False(c, b.Elector().IsEligible())
+		c.pass(time.Second)
+		require.Equal(c, "active", b.record())
+
+		a.Elector().SetEligible(false)
+		c.until(time.Second, func() bool { return !a.IsLeader() })
+		c.pass(time.Minute)
+		require.False(c, a.IsLeader() || b.IsLeader(), "nobody may")
+		require.Empty(c, b.Elector().Status().Leader)
+
+		began := c.now()
+		b.Elector().SetEligible(true)
+		c.until(time.Second, b.IsLeader)
+		require.Less(c, c.now()-began, time.Second)
+		require.ErrorIs(c, a.witness.told(EventTermEnded)[0].Err, ErrResigned)
+		a.Elector().SetEligible(true)
+		c.pass(time.Minute)
+		require.True(c, b.IsLeader(), "nobody takes over because another may lead again")
+		require.Equal(c, WaitLease, a.Elector().Status().Waiting)
+		require.Equal(c, "b", a.Elector().Status().Leader)
+		require.NoError(c, b.Elector().Resign(context.Background()))
+		c.until(time.Second, a.IsLeader)
+	})
+}
+
+// TestGrantOfOneThatIsNotEligible: the answer to what was asked before comes late. No work begins,
+// and the lease goes back.
+func TestGrantOfOneThatIsNotEligible(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.on(on("acquire", fate{back: time.Second}))
+		s.run(func(context.Context, Term) error { s.Error("work began"); return nil })
+		s.at(time.Second / 2)
+		s.SetEligible(false)
+		s.at(5 * time.Second)
+		require.True(s, s.store.free())
+		require.Len(s, s.store.made("acquire"), 1)
+		require.Equal(s, WaitIneligible, s.Status().Waiting)
+	})
+}

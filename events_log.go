@@ -101,6 +101,8 @@ func waitingLine(e Event) string {
 		return "standing back after a term of its own"
 	case WaitUnhealthy:
 		return "standing back: the health check fails"
+	case WaitIneligible:
+		return "standing back: this instance is not eligible"
 	}
 	return "waiting"
 }

@@ -108,6 +108,9 @@ type ElectionOptions struct {
 	RetryInterval time.Duration
 	// Safety holds the waits and margins that the promise about IsLeader rests on.
 	Safety SafetyOptions
+	// Ineligible makes this process a candidate that does not campaign, until Elector.SetEligible says
+	// that it may. It is registered and active, and knows who leads. False: it may lead.
+	Ineligible bool
 	// Health is called every RenewInterval, in a goroutine of its own and with a context that ends
 	// after RenewInterval. If it returns an error, or does not return in time, this candidate gives
 	// its term up, and it does not campaign until a later call returns nil. After such a term this

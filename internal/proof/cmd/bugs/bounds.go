@@ -29,4 +29,12 @@ var bounds = []bug{
 		old: "	if d.Refused[store.ProbeInfo] == nil && d.Replicas == 0 && !d.Cluster {\n", new: "	if !d.Cluster {\n"},
 	{name: "a clock that is fast enough", test: "TestDiagnosis", breaks: "Doctor finds no fault in the clock that P1 rests on", file: "doctor.go",
 		old: "	case d.Rate-d.RateError > allowed:\n", new: "	case d.Rate-d.RateError > 10*allowed:\n"},
+	{name: "who is not eligible leads on", test: "TestEligibility", breaks: "an instance that must not lead leads until it stops", file: "election_loop.go",
+		old: "	if !l.report.eligible && l.cand.State() == lease.Leading {", new: "	if false {"},
+	{name: "who is not eligible asks on", test: "TestEligibility", breaks: "an instance that must not lead takes the next lease", file: "election_loop.go",
+		old: "func (l *electionLoop) may() bool { return l.report.eligible && l.report.healthy }", new: "func (l *electionLoop) may() bool { return l.report.healthy }"},
+	{name: "a late grant to one that is not eligible", test: "TestGrantOfOneThatIsNotEligible", breaks: "leader work begins where it must not", file: "election_loop.go",
+		old: "	if !l.report.eligible { // the grant of what was asked before\n", new: "	if false {\n"},
+	{name: "blind without a candidacy", test: "TestEligibility", breaks: "an instance that never campaigns learns of the leader half a lease late", file: "election_loop.go",
+		old: "		l.granted = true // one that asks", new: "		_ = 0 // one that asks"},
 }
