@@ -600,11 +600,12 @@ func (c *cluster) token(token int64) string {
 	return fmt.Sprint("#", slices.Index(c.tokens, token)+1)
 }
 
-// told returns the events so far, one a line: of the given types, or all but EventElectionWaiting.
+// told returns the events so far, one a line: of the given types, or all but EventElectionWaiting
+// and EventElectionStarted.
 func (m *instance) told(types ...EventType) []string {
 	told := []string{}
 	for _, e := range m.seen(func(e Event) bool {
-		return slices.Contains(types, e.Type) || len(types) == 0 && e.Type != EventElectionWaiting
+		return slices.Contains(types, e.Type) || len(types) == 0 && e.Type != EventElectionWaiting && e.Type != EventElectionStarted
 	}) {
 		line := []string{string(e.Type)}
 		if e.Role != "" {

@@ -340,6 +340,7 @@ func (e *Elector) Run(ctx context.Context, lead ...LeadFunc) error {
 func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time, err error) {
 	defer e.loop.wakeResigners()
 	defer e.phase.Store(phaseStopped)
+	e.loop.bus.publish(Event{Type: EventElectionStarted, Role: e.Role(), more: e.Guarantees().attrs()})
 	return e.loop.run(ctx, lead)
 }
 

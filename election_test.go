@@ -302,10 +302,10 @@ func TestObserveOfAnElector(t *testing.T) {
 		stop := s.Observe(func(e Event) { seen = append(seen, e.Type) })
 		s.run()
 		s.at(time.Second)
-		require.Equal(s, []EventType{EventTermBegan, EventLeaderChanged}, seen)
+		require.Equal(s, []EventType{EventElectionStarted, EventTermBegan, EventLeaderChanged}, seen)
 		stop()
 		require.NoError(s, s.stop())
-		require.Len(s, seen, 2)
+		require.Len(s, seen, 3)
 	})
 }
 

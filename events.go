@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +16,9 @@ type EventType string
 // The events are named by what happened to what: the subject first. The comment of each names the
 // fields it sets beside Type, Time, InstanceID and Dropped.
 const (
+	// EventElectionStarted: Run began to take part in an election, with the bounds of Guarantees, which
+	// its log line has. Role.
+	EventElectionStarted EventType = "election_started"
 	// EventTermBegan: a term of ours began. Role, Token.
 	EventTermBegan EventType = "term_began"
 	// EventTermEnded: a term of ours ended. Role, Token, Reason (expired, lost, resigned, failed,
@@ -156,7 +160,12 @@ type Event struct {
 	// Dropped is how many events were dropped since the one before this, because the observer did
 	// not keep up. Those with Remote are dropped first.
 	Dropped int `json:"dropped,omitempty"`
+
+	more *logAttrs // for the log alone
 }
+
+// logAttrs are attributes of a log record.
+type logAttrs []slog.Attr
 
 // observerBacklog is how many events an observer may lag behind before the oldest are dropped.
 const observerBacklog = 1024

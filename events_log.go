@@ -45,6 +45,9 @@ func logEvents(logger *slog.Logger) func(Event) {
 			attrs = append(attrs, slog.String("stack", stack))
 		}
 		add(e.Dropped != 0, slog.Int("dropped", e.Dropped))
+		if e.more != nil {
+			attrs = append(attrs, *e.more...)
+		}
 		logger.LogAttrs(context.Background(), level, message, attrs...)
 	}
 }
@@ -118,6 +121,8 @@ func short(d time.Duration) string {
 // logLine is the level and the message of an event; "" for events that are not logged.
 func logLine(e Event) (slog.Level, string) {
 	switch e.Type {
+	case EventElectionStarted:
+		return slog.LevelInfo, "takes part in the election"
 	case EventTermBegan:
 		return slog.LevelInfo, "acquired leadership"
 	case EventTermEnded:

@@ -52,7 +52,7 @@ func TestEventsOfATermInOrder(t *testing.T) {
 			told = append(told, fmt.Sprintf("%s %d %s", e.Type, e.Token, e.Subject))
 		}
 		require.Equal(s, []string{
-			"leader_changed 1 other", "election_waiting 0 lease", "term_began 2 ", "leader_changed 2 me",
+			"election_started 0 ", "leader_changed 1 other", "election_waiting 0 lease", "term_began 2 ", "leader_changed 2 me",
 			"work_failed 2 ", "term_ended 2 ", "election_waiting 0 penalty", "lease_released 2 ",
 			"term_began 3 ", "leader_changed 3 me", "redis_down 0 ", "renewal_failed 3 ", "work_failed 3 ", "term_ended 3 ", "election_waiting 0 penalty",
 			"lease_released 3 ", "redis_up 0 ", "term_began 4 ", "leader_changed 4 me", "term_ended 4 ", "lease_released 4 ",
@@ -444,7 +444,7 @@ func TestRepeatedErrorsAreOneRecordEach(t *testing.T) {
 			}
 		}
 		require.Equal(s, []string{
-			"INFO acquired leadership", "INFO leader changed",
+			"INFO takes part in the election", "INFO acquired leadership", "INFO leader changed",
 			"WARN redis gives no usable answer", "ERROR failed to renew leadership", "WARN leadership ended",
 			"INFO standing back after a term of its own",
 			"INFO nobody leads", "INFO redis answers again", "INFO acquired leadership", "INFO leader changed",

@@ -53,9 +53,12 @@ type Guarantees struct {
 	Following float64 `json:"following_commands_per_second"`
 }
 
-// attrs are the bounds as the log has them.
-func (g Guarantees) attrs() []slog.Attr {
-	return []slog.Attr{
+// attrs are the bounds as the log has them; nil if there are none.
+func (g Guarantees) attrs() *logAttrs {
+	if g.LeaseTTL == 0 {
+		return nil
+	}
+	return &logAttrs{
 		slog.Duration("lease_ttl", g.LeaseTTL), slog.Duration("outage_tolerance", g.OutageTolerance),
 		slog.Duration("crash_failover", g.CrashFailover), slog.Duration("hand_over", g.HandOver),
 		slog.Duration("loss_failover", g.LossFailover), slog.Float64("clock_rate", g.ClockRate),

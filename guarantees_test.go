@@ -2,6 +2,8 @@ package tenure_test
 
 import (
 	"encoding/json"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,4 +57,16 @@ func TestGuarantees(t *testing.T) {
 	local, err := tenure.NewStandalone(tenure.Options{})
 	require.NoError(t, err)
 	require.Zero(t, local.Guarantees(), "there is no lease that could end")
+}
+
+// The bounds are in the log from the start.
+func TestGuaranteesAreLogged(t *testing.T) {
+	var log strings.Builder
+	c, err := tenure.New(redis.NewClient(&redis.Options{Addr: "localhost:1"}), tenure.Options{
+		Namespace: "shop", FailFast: true, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	require.NoError(t, err)
+	require.Error(t, c.Run(t.Context()))
+	require.Regexp(t, `level=INFO msg="takes part in the election" instance=\S+ lease_ttl=30s outage_tolerance=10.875s crash_failover=30.05s hand_over=20ms `+
+		`loss_failover=47.5s clock_rate=0.01\n`, log.String())
 }

@@ -214,7 +214,7 @@ func TestP11_OverrunAtTheEndIsHeard(t *testing.T) {
 		s.run(func(context.Context, Term) error { <-release; return nil })
 		s.at(time.Second)
 		require.ErrorIs(s, s.stop(), ErrDrainTimeout)
-		require.Equal(s, []string{"term_began", "leader_changed", "term_ended", "work_overrun"}, s.noted())
+		require.Equal(s, []string{"election_started", "term_began", "leader_changed", "term_ended", "work_overrun"}, s.noted())
 	})
 }
 
@@ -626,7 +626,7 @@ func TestObservers(t *testing.T) {
 		_, err := a.stop()
 		require.NoError(c, err)
 		synctest.Wait()
-		waiting := func(e EventType) bool { return e == EventElectionWaiting }
+		waiting := func(e EventType) bool { return e == EventElectionWaiting || e == EventElectionStarted }
 		first, second = slices.DeleteFunc(first, waiting), slices.DeleteFunc(second, waiting)
 		require.Equal(c, []EventType{EventInstanceRegistered, EventTermBegan, EventLeaderChanged}, first)
 		require.Equal(c, append(first, EventTermEnded, EventLeaseReleased, EventInstanceLeft), second)
