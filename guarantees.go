@@ -36,11 +36,11 @@ type Guarantees struct {
 	HandOverUnheard time.Duration `json:"-"`
 	// LossFailover is how long a role may be without a leader if its leader dies while Redis loses
 	// data or fails over, counted from when Redis answers again: HandOverUnheard, then the
-	// hold-off, the longer of LeaseTTL and HoldOff, with FailoverMargin and 1 s (Redis says its age
+	// hold-off, the longer of LeaseTTL and HoldOff, with FailoverMargin and 2 s (Redis says its age
 	// in whole seconds). Candidates with longer leases lengthen it.
 	LossFailover time.Duration `json:"-"`
 	// FirstElection is how old a Redis that knows nothing of the role must be before it grants a
-	// lease: RestartGuard + 1 s, or EmptyHistoryWait if that is longer or RestartGuard is off.
+	// lease: RestartGuard + 2 s, or EmptyHistoryWait if that is longer or RestartGuard is off.
 	FirstElection time.Duration `json:"-"`
 	// ClockRate is by how much Redis's clock may run faster than that of a leader, as a part of
 	// one: DriftMargin/LeaseTTL. Redis's clock must not jump ahead within a lease either.
@@ -65,6 +65,10 @@ func (g Guarantees) attrs() *logAttrs {
 	}
 }
 
+// wholeSeconds is by how much a wait for the age of a server may be too long: Redis reports the age
+// in whole seconds, so that a second is added to it, and it may be one more than that.
+const wholeSeconds = 2 * time.Second
+
 // guaranteesOf computes the bounds.
 func guaranteesOf(o ElectionOptions, t lease.Timing, also commands) Guarantees {
 	if also.none {
@@ -73,7 +77,7 @@ func guaranteesOf(o ElectionOptions, t lease.Timing, also commands) Guarantees {
 	hold := max(t.TTL, t.HoldOff)
 	first := max(o.Safety.EmptyHistoryWait, 0)
 	if guard := o.Safety.RestartGuard; guard >= 0 {
-		first = max(first, orDefault(guard, hold)+time.Second)
+		first = max(first, orDefault(guard, hold)+wholeSeconds)
 	}
 	unheard := t.Retry + t.Retry/10
 	return Guarantees{
@@ -81,7 +85,7 @@ func guaranteesOf(o ElectionOptions, t lease.Timing, also commands) Guarantees {
 		Belief: t.Life(), Cancel: t.Life() - t.Guard(), OutageTolerance: t.OutageTolerance(),
 		CrashFailover: t.TTL + 50*time.Millisecond,
 		HandOver:      20 * time.Millisecond, HandOverUnheard: unheard,
-		LossFailover: unheard + hold + t.Margin + time.Second, FirstElection: first,
+		LossFailover: unheard + hold + t.Margin + wholeSeconds, FirstElection: first,
 		ClockRate: t.Drift.Seconds() / t.TTL.Seconds(),
 		Leading:   perSecond(t.Renew) + also.everywhere + also.leading,
 		Following: perSecond(t.Retry) + also.everywhere,

@@ -30,7 +30,7 @@ func TestGuarantees(t *testing.T) {
 		LeaseTTL: 30 * time.Second, Belief: 29698 * time.Millisecond, Cancel: 29098 * time.Millisecond,
 		OutageTolerance: 10875 * time.Millisecond, CrashFailover: 30050 * time.Millisecond,
 		HandOver: 20 * time.Millisecond, HandOverUnheard: 16500 * time.Millisecond,
-		LossFailover: 47500 * time.Millisecond, FirstElection: 31 * time.Second,
+		LossFailover: 48500 * time.Millisecond, FirstElection: 32 * time.Second,
 	}, g)
 
 	mailer, err := c.AddRole("mailer", tenure.ElectionOptions{LeaseTTL: 3 * time.Second, Safety: tenure.SafetyOptions{
@@ -40,7 +40,7 @@ func TestGuarantees(t *testing.T) {
 	g = mailer.Guarantees()
 	require.Equal(t, "mailer", g.Role)
 	require.InDelta(t, 1, g.Leading, 1e-9, "the process is counted with the default role")
-	require.Equal(t, 1650*time.Millisecond+5*time.Second+time.Second/2+time.Second, g.LossFailover)
+	require.Equal(t, 1650*time.Millisecond+5*time.Second+time.Second/2+2*time.Second, g.LossFailover)
 	require.Equal(t, 250*time.Millisecond, g.FirstElection, "no guard: the roll-call alone")
 
 	text, err := json.Marshal(g)
@@ -68,5 +68,5 @@ func TestGuaranteesAreLogged(t *testing.T) {
 	require.NoError(t, err)
 	require.Error(t, c.Run(t.Context()))
 	require.Regexp(t, `level=INFO msg="takes part in the election" instance=\S+ lease_ttl=30s outage_tolerance=10.875s crash_failover=30.05s hand_over=20ms `+
-		`loss_failover=47.5s clock_rate=0.01\n`, log.String())
+		`loss_failover=48.5s clock_rate=0.01\n`, log.String())
 }
