@@ -239,7 +239,7 @@ func populated(b *testing.B, count int, silence func(i int) time.Duration) (*red
 		_, err := pipe.Exec(b.Context())
 		require.NoError(b, err)
 	}
-	r := newRegistry(db, newEventBus("bench"), opts)
+	r := newRegistry(db, newEventBus("bench"), opts, leadsNothing)
 	return rdb, r, store.Look{Silence: opts.Registry.DriftedAfter / 2}
 }
 

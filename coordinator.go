@@ -3,7 +3,6 @@ package tenure
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -81,7 +80,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	if opts.Logger != nil {
 		c.bus.observe(logEvents(opts.Logger))
 	}
-	c.registry = newRegistry(b.registry, c.bus, opts)
+	c.registry = newRegistry(b.registry, c.bus, opts, c.leading)
 	c.tasks = newTaskScheduler(opts.taskConfig(b.tasks, c.bus))
 	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.sweepLoop, c.tasks.runTerm})
 	c.elector = c.newElector(opts.Election, func(election *electionConfig) {
@@ -103,6 +102,16 @@ func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)
 	election.also.none = c.backend.examine == nil
 	set(&election)
 	return newElector(election, c.subscription)
+}
+
+// leading appends the roles that this process leads now, in the order of Roles.
+func (c *Coordinator) leading(roles []string) []string {
+	for _, e := range c.all() {
+		if e.IsLeader() {
+			roles = append(roles, e.Role())
+		}
+	}
+	return roles
 }
 
 // IsLeader reports whether this process leads the default role now, and says nothing of further
@@ -127,8 +136,7 @@ func (c *Coordinator) Options() Options {
 	o.random, o.secret = nil, nil
 	o.Election.Lead = slices.Clone(o.Election.Lead)
 	o.Tasks.Middleware = slices.Clone(o.Tasks.Middleware)
-	workers, metadata := c.registry.said()
-	o.Registry.WorkerCount, o.Registry.Metadata = workers, maps.Clone(metadata)
+	o.Registry = o.Registry.with(c.registry.said())
 	return o
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/membership"
@@ -17,7 +18,8 @@ type beatLoop struct {
 	record store.Instance
 	// head and rest are the record as it was last sent, up to started_at and after last_heartbeat.
 	head, rest string
-	edition    int // of what the record says
+	edition    int      // of what the record says
+	leads      []string // what this process leads, as it was last asked; reused
 	faults     reportOnce
 }
 
@@ -80,18 +82,37 @@ func (r *Registry) takePart() {
 	}
 }
 
+// firstNames cuts a list of roles down to what a record may have.
+func firstNames(roles []string) []string {
+	size := 0
+	for i, role := range roles {
+		if size += len(role); i == store.MaxNames || size > store.MaxNameBytes {
+			return roles[:i]
+		}
+	}
+	return roles
+}
+
+// compose writes the record if it says something else than the last one.
+func (l *beatLoop) compose() {
+	r := l.r
+	l.leads = firstNames(r.leading(l.leads[:0]))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	status := string(r.status)
+	if l.record.Status == status && l.edition == r.edition && slices.Equal(l.record.Leading, l.leads) {
+		return
+	}
+	l.record.Status, l.edition, l.record.Profile = status, r.edition, r.profile
+	l.record.Leading = slices.Clone(l.leads)
+	l.head, l.rest = l.record.Pieces(r.id)
+}
+
 // send makes one call and takes its answer. The call outlives ctx, so that what follows the loop at
 // shutdown finds none in flight.
 func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat) {
 	r := l.r
-	r.mu.Lock()
-	status, edition := string(r.status), r.edition
-	if l.record.Status != status || l.edition != edition {
-		l.record.Status, l.edition = status, edition
-		l.record.WorkerCount, l.record.Metadata = r.workers, r.metadata // never written to, but replaced
-		l.head, l.rest = l.record.Pieces(r.id)
-	}
-	r.mu.Unlock()
+	l.compose()
 	c := store.Heartbeat{
 		ID:          r.id,
 		Incarnation: r.incarnation,

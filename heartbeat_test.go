@@ -580,7 +580,7 @@ func TestLocalRegistry(t *testing.T) {
 		})
 		require.NoError(t, err)
 		bus := newEventBus("me")
-		r := newRegistry(memstore.NewRegistry(), bus, opts)
+		r := newRegistry(memstore.NewRegistry(), bus, opts, leadsNothing)
 		require.Regexp(t, `^[0-9a-f]{32}$`, r.incarnation)
 		list, err := r.Instances(t.Context(), InstanceQuery{})
 		require.NoError(t, err)
@@ -697,7 +697,7 @@ func TestUpdate(t *testing.T) {
 func TestBeatWritesTheContract(t *testing.T) {
 	onRegistries(t, func(w *registryCluster) {
 		m := w.member("pod-0", func(o *Options) {
-			o.Registry.WorkerCount = 4
+			o.Registry.WorkerCount, o.Registry.Host = 4, "node-1"
 			o.Registry.Metadata = map[string]string{"status": "x", "incarnation": "y", "zone": `a"b`}
 		})
 		ctx, before := w.Context(), w.now()
@@ -707,7 +707,7 @@ func TestBeatWritesTheContract(t *testing.T) {
 
 		record := w.record("pod-0")
 		form := regexp.MustCompile(`^\{"instance_id":"pod-0","started_at":(\d+),"last_heartbeat":(\d+),"status":"joining","worker_count":4,` +
-			`"incarnation":"pod-0-1","metadata":\{"incarnation":"y","status":"x","zone":"a\\"b"\}\}$`)
+			`"incarnation":"pod-0-1","host":"node-1","metadata":\{"incarnation":"y","status":"x","zone":"a\\"b"\}\}$`)
 		found := form.FindStringSubmatch(record)
 		require.NotNil(w, found, record)
 		require.True(w, json.Valid([]byte(record)))

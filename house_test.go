@@ -27,6 +27,7 @@ var floors = [][]string{
 	{"tasks_schedule.go"},
 	{"events.go"},
 	{"scripts.go"},
+	{"instance.go"},
 	{"options.go"},
 	{"guarantees.go"},
 	{"election_status.go"},

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -176,11 +178,52 @@ type RegistryOptions struct {
 	// leader matters. Of 3 instances of which 2 die at once, one is removed after DownAfter and the
 	// other after two; of 10 of which 9 die, the last after 7; of 60 of which 59 die, after 15.
 	DownAfter time.Duration
-	// WorkerCount is published in the record: how many workers this process has, between 0 and
-	// 1,048,576. Default 0. Registry.Update changes it, and Metadata, while Run goes on.
+
+	// The fields from here on are published in the record, for everybody who may read Redis: what
+	// this process says of itself. Registry.Update changes them while Run goes on, but for
+	// WorkerID, Host and Version.
+
+	// WorkerCount is how many workers this process has, between 0 and 1,048,576. Default 0.
 	WorkerCount int
-	// Metadata is published in the record: at most 32 pairs, 4 KiB in all.
+	// WorkerID tells one process from the others of its host, between 0 and 1,048,576. Default 0.
+	WorkerID int
+	// Address is where other processes reach this one: a host with a port, or a URL. At most 256
+	// characters of those that a URI may have. Default: none.
+	Address string
+	// Host is where this process runs: [A-Za-z0-9._:%-]{1,253}. Default: the name by os.Hostname.
+	Host string
+	// Version is that of the program: [A-Za-z0-9._~:/@+()-]{1,128}. Default: none.
+	Version string
+	// Ports are ports by what they serve, such as "grpc": at most 16 names of the characters of a
+	// role, 1 KiB in all, and numbers between 1 and 65535.
+	Ports map[string]int
+	// Roles are what this process is for, such as "gateway" or "worker": at most 64 names of the
+	// characters of a role, 4 KiB in all. They have nothing to do with elections.
+	Roles []string
+	// Capabilities are what this process can do, such as "gpu", with the limits of Roles.
+	Capabilities []string
+	// Load is how busy this process is, and LoadLimit from where on it takes no further work: see
+	// Instance.CanAcceptWork. A field of LoadLimit that is 0 is no limit.
+	Load, LoadLimit Load
+	// Metadata are further labels: at most 32 pairs, 4 KiB in all.
 	Metadata map[string]string
+}
+
+// profile is what an instance with these options says of itself at first.
+func (o RegistryOptions) profile() store.Profile {
+	return store.Profile{
+		WorkerCount: o.WorkerCount, WorkerID: o.WorkerID, Address: o.Address, Host: o.Host, Version: o.Version, Ports: maps.Clone(o.Ports),
+		Roles: slices.Clone(o.Roles), Capabilities: slices.Clone(o.Capabilities), Load: store.Load(o.Load),
+		LoadLimit: store.Load(o.LoadLimit), Metadata: maps.Clone(o.Metadata),
+	}
+}
+
+// with returns the options with another profile. It has copies.
+func (o RegistryOptions) with(p store.Profile) RegistryOptions {
+	o.WorkerCount, o.WorkerID, o.Address, o.Host, o.Version = p.WorkerCount, p.WorkerID, p.Address, p.Host, p.Version
+	o.Ports, o.Roles, o.Capabilities = maps.Clone(p.Ports), slices.Clone(p.Roles), slices.Clone(p.Capabilities)
+	o.Load, o.LoadLimit, o.Metadata = Load(p.Load), Load(p.LoadLimit), maps.Clone(p.Metadata)
+	return o
 }
 
 // TaskOptions configure the scheduler.
@@ -467,19 +510,94 @@ func (o ElectionOptions) timing() lease.Timing {
 	}
 }
 
-// said refuses what an instance may not say of itself.
-func (c *checker) said(prefix string, workers int, metadata map[string]string) {
-	if workers < 0 || workers > 1<<20 {
-		c.refuse(prefix+"WorkerCount", workers, "must be between 0 and %d", 1<<20)
+// says refuses what an instance may not say of itself.
+func (c *checker) says(prefix string, p store.Profile) {
+	whole := func(field string, n, most int) {
+		if n < 0 || n > most {
+			c.refuse(prefix+field, n, "must be between 0 and %d", most)
+		}
+	}
+	whole("WorkerCount", p.WorkerCount, store.MaxWorkers)
+	whole("WorkerID", p.WorkerID, store.MaxWorkers)
+	word := func(field, text string, pattern *regexp.Regexp) {
+		if text != "" && !pattern.MatchString(text) {
+			c.refuse(prefix+field, text, "must match %s", pattern)
+		}
+	}
+	word("Address", p.Address, store.AddressPattern)
+	word("Host", p.Host, store.HostPattern)
+	word("Version", p.Version, store.VersionPattern)
+	c.ports(prefix+"Ports", p.Ports)
+	c.names(prefix+"Roles", p.Roles)
+	c.names(prefix+"Capabilities", p.Capabilities)
+	share := func(field string, f float64) {
+		if math.IsNaN(f) || f < 0 || f > 1 {
+			c.refuse(prefix+field, f, "must be between 0 and 1")
+		}
+	}
+	for i, load := range []store.Load{p.Load, p.LoadLimit} {
+		field := []string{"Load.", "LoadLimit."}[i]
+		whole(field+"Connections", load.Connections, store.MaxLoadCount)
+		whole(field+"Jobs", load.Jobs, store.MaxLoadCount)
+		share(field+"CPU", load.CPU)
+		share(field+"Memory", load.Memory)
 	}
 	size := 0
-	for name, value := range metadata {
+	for name, value := range p.Metadata {
 		size += len(name) + len(value)
 	}
-	if len(metadata) > store.MaxMetadataPairs || size > store.MaxMetadataBytes {
-		c.refuse(prefix+"Metadata", unquoted(fmt.Sprintf("%d pairs, %d bytes", len(metadata), size)), "must have at most %d pairs and %d bytes",
+	if len(p.Metadata) > store.MaxMetadataPairs || size > store.MaxMetadataBytes {
+		c.refuse(prefix+"Metadata", unquoted(fmt.Sprintf("%d pairs, %d bytes", len(p.Metadata), size)), "must have at most %d pairs and %d bytes",
 			store.MaxMetadataPairs, store.MaxMetadataBytes)
 	}
+}
+
+// names refuses a list of roles or capabilities that nobody would read back.
+func (c *checker) names(field string, names []string) {
+	size := 0
+	for i, name := range names {
+		size += len(name)
+		if at := fmt.Sprintf("%s[%d]", field, i); !store.RolePattern.MatchString(name) {
+			c.refuse(at, name, "must match %s", store.RolePattern)
+		} else if slices.Contains(names[:i], name) {
+			c.refuse(at, name, "is there twice")
+		}
+		if i == store.MaxNames {
+			break // the rest would be as many problems
+		}
+	}
+	if len(names) > store.MaxNames || size > store.MaxNameBytes {
+		c.refuse(field, unquoted(fmt.Sprintf("%d names, %d bytes", len(names), size)), "must have at most %d names and %d bytes",
+			store.MaxNames, store.MaxNameBytes)
+	}
+}
+
+func (c *checker) ports(field string, ports map[string]int) {
+	if len(ports) > store.MaxPorts {
+		c.refuse(field, unquoted(fmt.Sprintf("%d ports", len(ports))), "must have at most %d ports", store.MaxPorts)
+		return
+	}
+	size := 0
+	for _, name := range slices.Sorted(maps.Keys(ports)) {
+		size += len(name)
+		if !store.RolePattern.MatchString(name) {
+			c.refuse(field, name, "must have names that match %s", store.RolePattern)
+		}
+		if port := ports[name]; port < 1 || port > 65535 {
+			c.refuse(fmt.Sprintf("%s[%.100q]", field, name), port, "must be between 1 and 65535")
+		}
+	}
+	if size > store.MaxPortBytes {
+		c.refuse(field, unquoted(fmt.Sprintf("%d bytes", size)), "must have names of at most %d bytes together", store.MaxPortBytes)
+	}
+}
+
+// defaultHost is the name of this machine, if it is one that can be published.
+func defaultHost(hostname func() (string, error)) string {
+	if host, err := hostname(); err == nil && store.HostPattern.MatchString(host) {
+		return host
+	}
+	return ""
 }
 
 func (o RegistryOptions) complete(c *checker, prefix string) RegistryOptions {
@@ -488,8 +606,9 @@ func (o RegistryOptions) complete(c *checker, prefix string) RegistryOptions {
 	o.SweepInterval = orDefault(o.SweepInterval, 10*time.Second)
 	o.DriftedAfter = orDefault(o.DriftedAfter, 60*time.Second)
 	o.DownAfter = orDefault(o.DownAfter, 300*time.Second)
-	o.Metadata = maps.Clone(o.Metadata)
-	c.said(prefix, o.WorkerCount, o.Metadata)
+	o.Host = cmp.Or(o.Host, defaultHost(os.Hostname))
+	o = o.with(o.profile()) // the caller may go on with its own
+	c.says(prefix, o.profile())
 	if o.HeartbeatInterval > 0 && c.between(prefix+"HeartbeatInterval", o.HeartbeatInterval, 100*time.Millisecond, maxPeriod) {
 		if o.HeartbeatTTL < 2*o.HeartbeatInterval {
 			c.refuse(prefix+"HeartbeatTTL", o.HeartbeatTTL, "must be at least 2 · HeartbeatInterval = %v, so that one lost beat is survived", 2*o.HeartbeatInterval)

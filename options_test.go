@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -37,6 +38,8 @@ func TestDefaults(t *testing.T) {
 	first, second := o.secret(), o.secret()
 	require.NotEqual(t, first, second)
 	o.random, o.secret = nil, nil
+	host, err := os.Hostname()
+	require.NoError(t, err)
 	require.Equal(t, Options{
 		Namespace:  "tenure",
 		InstanceID: "pod-7",
@@ -46,7 +49,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Registry: RegistryOptions{
 			HeartbeatInterval: 15 * time.Second, HeartbeatTTL: 90 * time.Second, SweepInterval: 10 * time.Second,
-			DriftedAfter: time.Minute, DownAfter: 5 * time.Minute,
+			DriftedAfter: time.Minute, DownAfter: 5 * time.Minute, Host: host,
 		},
 		Tasks:           TaskOptions{History: 100},
 		ShutdownTimeout: 25 * time.Second,

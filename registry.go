@@ -15,44 +15,6 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// InstanceState is the state of an instance.
-type InstanceState string
-
-// The states of an instance. The first three are its own word, which counts while it beats.
-const (
-	InstanceJoining  InstanceState = "joining"  // it has registered and does not take part yet
-	InstanceActive   InstanceState = "active"   // it beats
-	InstanceDraining InstanceState = "draining" // it is on its way out
-	InstanceDrifted  InstanceState = "drifted"  // it has been silent for DriftedAfter
-	InstanceDown     InstanceState = "down"     // it has been silent for DownAfter and is about to be removed
-
-	// InstanceUnknown: the instance belongs to another program, beats, and has a status that is not
-	// a word. If its status is a word that is none of these constants, such as "dead", then State
-	// is that word. Counts counts both as unknown.
-	InstanceUnknown InstanceState = "unknown"
-)
-
-// Instance is the record of one process. If another program wrote it, its metadata are untrusted.
-// They are left out if they are not texts, or if there are more of them than RegistryOptions allow.
-type Instance struct {
-	ID string `json:"instance_id"`
-	// Incarnation tells one start of the process from the next. "" if another program wrote the
-	// record.
-	Incarnation string `json:"incarnation"`
-	// State is one of the constants, or the word of another program: see InstanceUnknown.
-	State InstanceState `json:"state"`
-	// StartedAt and LastHeartbeat come from the record, in whole seconds of Redis's clock, or of
-	// the clock of the other program that wrote it. Zero if the record has none.
-	StartedAt     time.Time `json:"started_at,omitzero"`
-	LastHeartbeat time.Time `json:"last_heartbeat,omitzero"`
-	// Age is the time since the last beat, by Redis's clock. An instance of another program counts
-	// as beaten each time a leader sees its heartbeat key. Until a leader has seen that key, its
-	// own last_heartbeat counts.
-	Age         time.Duration     `json:"-"`
-	WorkerCount int               `json:"worker_count"`
-	Metadata    map[string]string `json:"metadata,omitempty"`
-}
-
 // InstanceQuery narrows a listing. The zero value asks for all.
 type InstanceQuery struct {
 	// States are the states to list. Empty: every state. InstanceUnknown lists every instance whose
@@ -91,6 +53,7 @@ type Registry struct {
 	incarnation string
 	opts        RegistryOptions
 	random      func() float64
+	leading     func([]string) []string
 
 	wake                       wakeup // the beat loop beats at once
 	beating, leaving, sweeping callGate
@@ -102,18 +65,18 @@ type Registry struct {
 	heldSince atomic.Int64 // begin of the hold that was reported last, by Redis's clock in ms
 
 	mu            sync.Mutex
-	status        InstanceState     // what the next beat says
-	workers       int               // likewise
-	metadata      map[string]string // likewise; replaced, never written to
-	edition       int               // counts what Update has changed
-	updated       time.Time         // when Update last had it beat at once
-	duplicateID   string            // the other incarnation of our ID that was reported last
-	duplicateSeen time.Time         // when it was last heard of; zero: it is gone
+	status        InstanceState // what the next beat says
+	profile       store.Profile // likewise; maps and slices are replaced, never written to
+	edition       int           // counts what Update has changed
+	updated       time.Time     // when Update last had it beat at once
+	duplicateID   string        // the other incarnation of our ID that was reported last
+	duplicateSeen time.Time     // when it was last heard of; zero: it is gone
 }
 
-// newRegistry wants completed options.
-func newRegistry(store store.Registry, bus *eventBus, opts Options) *Registry {
+// newRegistry wants completed options. leading appends the roles that this process leads now.
+func newRegistry(store store.Registry, bus *eventBus, opts Options, leading func([]string) []string) *Registry {
 	return &Registry{
+		leading:     leading,
 		store:       store,
 		bus:         bus,
 		id:          opts.InstanceID,
@@ -121,8 +84,7 @@ func newRegistry(store store.Registry, bus *eventBus, opts Options) *Registry {
 		opts:        opts.Registry,
 		random:      opts.random,
 		status:      InstanceJoining,
-		workers:     opts.Registry.WorkerCount,
-		metadata:    opts.Registry.Metadata,
+		profile:     opts.Registry.profile(),
 		wake:        newWakeup(),
 		beating:     callGate{most: maxRegistryCalls},
 		leaving:     callGate{most: maxRegistryCalls},
@@ -131,14 +93,23 @@ func newRegistry(store store.Registry, bus *eventBus, opts Options) *Registry {
 	}
 }
 
-// InstanceUpdate is a change of the record of this instance, for Registry.Update. The zero value
-// changes nothing.
+// InstanceUpdate is a change of what this instance says of itself, for Registry.Update. The zero
+// value changes nothing. Each field has the limits of the RegistryOptions of its name.
 type InstanceUpdate struct {
-	// WorkerCount is the new number, between 0 and 1,048,576. Nil: as it was.
-	WorkerCount *int
-	// Metadata replaces all that there is: at most 32 pairs, 4 KiB in all. Nil: as it was; empty:
-	// none.
-	Metadata map[string]string
+	WorkerCount  *int              // nil: as it was
+	Address      *string           // nil: as it was; "": none
+	Ports        map[string]int    // replaces all of them; nil: as they were; empty: none
+	Roles        []string          // likewise
+	Capabilities []string          // likewise
+	Load         *Load             // nil: as it was
+	LoadLimit    *Load             // nil: as it was; a field that is 0: no limit
+	Metadata     map[string]string // replaces all of it; nil: as it was; empty: none
+}
+
+// changes reports whether the update changes more than the load, which waits for the next
+// heartbeat.
+func (u InstanceUpdate) changes() bool {
+	return u.WorkerCount != nil || u.Address != nil || u.Ports != nil || u.Roles != nil || u.Capabilities != nil || u.LoadLimit != nil || u.Metadata != nil
 }
 
 // updateSpacing is how soon after one another two calls of Update have this instance beat at once:
@@ -147,18 +118,15 @@ const updateSpacing = time.Second
 
 // Update changes the record of this instance. Before Run it sets the values with which the record
 // begins. During Run they are sent at once if the last Update is at least a second ago, and with
-// the next heartbeat otherwise. Update does not talk to Redis and does not wait.
+// the next heartbeat otherwise. An update of the Load alone always waits for the next heartbeat: it
+// costs no round trip, however often it is made. Update does not talk to Redis and does not wait.
 //
 // Update returns an *OptionError, which matches ErrMisconfigured, if a value is out of its limits;
-// nothing is changed then. It returns ErrStopped once this instance has left the registry. The
-// number and the map are copied.
+// nothing is changed then. It returns ErrStopped once this instance has left the registry. All
+// values are copied.
 func (r *Registry) Update(u InstanceUpdate) error {
 	var c checker
-	workers := 0
-	if u.WorkerCount != nil {
-		workers = *u.WorkerCount
-	}
-	c.said("InstanceUpdate.", workers, u.Metadata)
+	c.says("InstanceUpdate.", u.on(store.Profile{}))
 	if err := c.err(); err != nil {
 		return err
 	}
@@ -167,25 +135,49 @@ func (r *Registry) Update(u InstanceUpdate) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if u.WorkerCount != nil {
-		r.workers = workers
-	}
-	if u.Metadata != nil {
-		r.metadata = maps.Clone(u.Metadata)
-	}
+	r.profile = u.on(r.profile)
 	r.edition++
-	if now := time.Now(); now.Sub(r.updated) >= updateSpacing {
+	if now := time.Now(); u.changes() && now.Sub(r.updated) >= updateSpacing {
 		r.updated = now
 		r.wake.nudge()
 	}
 	return nil
 }
 
-// said returns the values for the next heartbeat.
-func (r *Registry) said() (workers int, metadata map[string]string) {
+// on returns the profile as the update leaves it.
+func (u InstanceUpdate) on(p store.Profile) store.Profile {
+	if u.WorkerCount != nil {
+		p.WorkerCount = *u.WorkerCount
+	}
+	if u.Address != nil {
+		p.Address = *u.Address
+	}
+	if u.Ports != nil {
+		p.Ports = maps.Clone(u.Ports)
+	}
+	if u.Roles != nil {
+		p.Roles = slices.Clone(u.Roles)
+	}
+	if u.Capabilities != nil {
+		p.Capabilities = slices.Clone(u.Capabilities)
+	}
+	if u.Load != nil {
+		p.Load = store.Load(*u.Load)
+	}
+	if u.LoadLimit != nil {
+		p.LoadLimit = store.Load(*u.LoadLimit)
+	}
+	if u.Metadata != nil {
+		p.Metadata = maps.Clone(u.Metadata)
+	}
+	return p
+}
+
+// said returns what the next heartbeat says of this instance.
+func (r *Registry) said() store.Profile {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.workers, r.metadata
+	return r.profile
 }
 
 // Instances lists the instances, in the order of their IDs. Entries that are no record of an
@@ -322,15 +314,6 @@ func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malforme
 	return malformed, ErrTruncated
 }
 
-// known is the state, or InstanceUnknown for a word that tenure does not know.
-func (s InstanceState) known() InstanceState {
-	switch s {
-	case InstanceJoining, InstanceActive, InstanceDraining, InstanceDrifted, InstanceDown:
-		return s
-	}
-	return InstanceUnknown
-}
-
 // instance makes sense of an entry, as far as there is any.
 func (r *Registry) instance(e store.Entry, now int64) (Instance, bool) {
 	record, ok := store.ParseInstance(e.Record)
@@ -339,7 +322,9 @@ func (r *Registry) instance(e store.Entry, now int64) (Instance, bool) {
 	}
 	i := Instance{
 		ID: e.ID, Incarnation: record.Incarnation, StartedAt: record.StartedAt, LastHeartbeat: record.LastHeartbeat,
-		WorkerCount: record.WorkerCount, Metadata: record.Metadata,
+		WorkerCount: record.WorkerCount, WorkerID: record.WorkerID, Address: record.Address, Host: record.Host, Version: record.Version,
+		Ports: record.Ports, Roles: record.Roles, Leading: record.Leading, Capabilities: record.Capabilities,
+		Load: Load(record.Load), LoadLimit: Load(record.LoadLimit), Metadata: record.Metadata,
 	}
 	switch {
 	case e.Beaten:
@@ -363,14 +348,6 @@ func (r *Registry) stateOf(says InstanceState, age time.Duration) InstanceState 
 		return InstanceActive
 	}
 	return says
-}
-
-func (i Instance) size() int {
-	size := 200 + len(i.ID) + len(i.Incarnation)
-	for name, value := range i.Metadata {
-		size += 32 + len(name) + len(value)
-	}
-	return size
 }
 
 // memberEvents are the events that a hint, or a verdict of a sweep, leads to.

@@ -124,14 +124,18 @@ func TestSnapshotsAreAContract(t *testing.T) {
 			LeaderInfo{Role: "r", InstanceID: "a", Token: 7, Since: at, Remaining: 1234 * time.Millisecond},
 			`{"role":"r","instance_id":"a","token":7,"since":"2026-07-01T10:00:00.25Z","remaining_seconds":1.234}`,
 		},
-		{Instance{}, `{"instance_id":"","incarnation":"","state":"","worker_count":0,"age_seconds":0}`},
+		{Instance{}, `{"instance_id":"","incarnation":"","state":"","worker_count":0,"worker_id":0,"age_seconds":0}`},
 		{
 			Instance{
 				ID: "a", Incarnation: "i", State: InstanceActive, StartedAt: at, LastHeartbeat: at, Age: time.Second, WorkerCount: 4,
-				Metadata: map[string]string{"k": "<v>"},
+				WorkerID: 2, Address: "a:80", Host: "h", Version: "1", Ports: map[string]int{"grpc": 81}, Roles: []string{"api"},
+				Leading: []string{"", "r"}, Capabilities: []string{"gpu"}, Load: Load{Connections: 1, Jobs: 2, CPU: 0.5, Memory: 0.25},
+				LoadLimit: Load{CPU: 1}, Metadata: map[string]string{"k": "<v>"},
 			},
 			`{"instance_id":"a","incarnation":"i","state":"active","started_at":"2026-07-01T10:00:00.25Z","last_heartbeat":"2026-07-01T10:00:00.25Z",` +
-				`"worker_count":4,"metadata":{"k":"\u003cv\u003e"},"age_seconds":1}`,
+				`"worker_count":4,"worker_id":2,"address":"a:80","host":"h","version":"1","ports":{"grpc":81},"roles":["api"],"leading":["","r"],` +
+				`"capabilities":["gpu"],"load":{"connections":1,"jobs":2,"cpu":0.5,"memory":0.25},` +
+				`"load_limit":{"connections":0,"jobs":0,"cpu":1,"memory":0},"metadata":{"k":"\u003cv\u003e"},"age_seconds":1}`,
 		},
 		{
 			Counts{Joining: 1, Active: 2, Draining: 3, Drifted: 4, Down: 5, Unknown: 6, Total: 7, Malformed: 8},

@@ -15,8 +15,31 @@ type Instance struct {
 	Status        string // its own word: WordActive if there is none, WordUnknown if it is none
 	StartedAt     time.Time
 	LastHeartbeat time.Time
-	WorkerCount   int
-	Metadata      map[string]string
+	Leading       []string // roles that it led when it sent the record; "": the default one
+	Profile
+}
+
+// Profile is what an instance says of itself, beside its status and what it leads.
+type Profile struct {
+	WorkerCount  int
+	WorkerID     int
+	Address      string // "": it has none
+	Host         string
+	Version      string
+	Ports        map[string]int
+	Roles        []string
+	Capabilities []string
+	Load         Load
+	LoadLimit    Load // 0 in a field: no limit
+	Metadata     map[string]string
+}
+
+// Load is how busy an instance is, by its own word.
+type Load struct {
+	Connections int     `json:"connections,omitempty"`
+	Jobs        int     `json:"jobs,omitempty"`
+	CPU         float64 `json:"cpu,omitempty"`
+	Memory      float64 `json:"memory,omitempty"`
 }
 
 // Words of a record that says nothing of its status, or nonsense.
@@ -25,10 +48,27 @@ const (
 	WordUnknown = "unknown"
 )
 
-// What is published of an instance, and what is read back, has no more metadata than that.
+// What is published of an instance, and what is read back, is no more than that. With all of it, and
+// every byte of the metadata escaped, a record stays below the 64 KiB that the scripts read.
 const (
 	MaxMetadataPairs = 32
 	MaxMetadataBytes = 4096
+	MaxNames         = 64   // roles, or capabilities
+	MaxNameBytes     = 4096 // of them together
+	MaxPorts         = 16
+	MaxPortBytes     = 1024 // of their names together
+	MaxWorkers       = 1 << 20
+	MaxLoadCount     = 1<<31 - 1 // connections, or jobs
+)
+
+// What is said of an instance is made of these.
+var (
+	// AddressPattern is that of an address: what a URI is made of.
+	AddressPattern = regexp.MustCompile(`^[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]{1,256}$`)
+	// HostPattern is that of a host, by name or by IP.
+	HostPattern = regexp.MustCompile(`^[A-Za-z0-9._:%-]{1,253}$`)
+	// VersionPattern is that of a version.
+	VersionPattern = regexp.MustCompile(`^[A-Za-z0-9._~:/@+()-]{1,128}$`)
 )
 
 // Pieces returns the record that tenure writes of an instance: its times go between the two. Words
@@ -36,10 +76,30 @@ const (
 func (i Instance) Pieces(id string) (head, rest string) {
 	head = `{"instance_id":` + quoted(id) + `,"started_at":`
 	rest = `,"status":` + quoted(i.Status) + `,"worker_count":` + strconv.Itoa(i.WorkerCount) + `,"incarnation":` + quoted(i.Incarnation)
-	if pairs, err := json.Marshal(i.Metadata); err == nil && len(i.Metadata) > 0 {
-		rest += `,"metadata":` + string(pairs) // last, since it may hold the names of other fields
+	more, err := json.Marshal(wireProfile{
+		Address: i.Address, Host: i.Host, Version: i.Version, WorkerID: i.WorkerID, Ports: i.Ports, Roles: i.Roles, Leading: i.Leading,
+		Capabilities: i.Capabilities, Load: i.Load, LoadLimit: i.LoadLimit, Metadata: i.Metadata,
+	})
+	if err == nil && len(more) > len("{}") {
+		rest += "," + string(more[1:len(more)-1])
 	}
 	return head, rest + "}"
+}
+
+// wireProfile is what a record says behind the fields by which it is known as tenure's. What is not
+// said is left out. The names are a contract.
+type wireProfile struct {
+	Address      string            `json:"address,omitempty"`
+	Host         string            `json:"host,omitempty"`
+	Version      string            `json:"version,omitempty"`
+	WorkerID     int               `json:"worker_id,omitempty"`
+	Ports        map[string]int    `json:"ports,omitempty"`
+	Roles        []string          `json:"roles,omitempty"`
+	Leading      []string          `json:"leading,omitempty"`
+	Capabilities []string          `json:"capabilities,omitempty"`
+	Load         Load              `json:"load,omitzero"`
+	LoadLimit    Load              `json:"load_limit,omitzero"`
+	Metadata     map[string]string `json:"metadata,omitempty"`
 }
 
 // RecordTimes returns what goes between the pieces, both in Unix seconds.
@@ -65,8 +125,20 @@ func ParseInstance(record string) (i Instance, ok bool) {
 		Status:        ownWord(fields["status"]),
 		StartedAt:     unixSeconds(fields["started_at"]),
 		LastHeartbeat: unixSeconds(fields["last_heartbeat"]),
-		WorkerCount:   int(min(max(jsonNumber(fields["worker_count"]), 0), 1<<20)),
-		Metadata:      metadata(fields["metadata"]),
+		Leading:       names(fields["leading"], true),
+		Profile: Profile{
+			WorkerCount:  int(jsonBetween(fields["worker_count"], MaxWorkers)),
+			WorkerID:     int(jsonBetween(fields["worker_id"], MaxWorkers)),
+			Address:      jsonWord(fields["address"], AddressPattern),
+			Host:         jsonWord(fields["host"], HostPattern),
+			Version:      jsonWord(fields["version"], VersionPattern),
+			Ports:        ports(fields["ports"]),
+			Roles:        names(fields["roles"], false),
+			Capabilities: names(fields["capabilities"], false),
+			Load:         load(fields["load"]),
+			LoadLimit:    load(fields["load_limit"]),
+			Metadata:     metadata(fields["metadata"]),
+		},
 	}
 	if own := ownRecord.FindStringSubmatch(record); own != nil {
 		i.Incarnation = own[1]
@@ -94,6 +166,70 @@ func jsonNumber(raw json.RawMessage) float64 {
 	var f float64
 	_ = json.Unmarshal(raw, &f) // what is no number is none
 	return f
+}
+
+// jsonBetween is a number between 0 and most; what is beyond counts as the nearer of the two.
+func jsonBetween(raw json.RawMessage, most float64) float64 {
+	return min(max(jsonNumber(raw), 0), most)
+}
+
+// jsonWord is a text that the pattern allows, and "" for anything else.
+func jsonWord(raw json.RawMessage, pattern *regexp.Regexp) string {
+	var word string
+	if json.Unmarshal(raw, &word) != nil || !pattern.MatchString(word) {
+		return ""
+	}
+	return word
+}
+
+// names reads a list of roles or capabilities. What is no name is left out, and a list that is too
+// long is none. The default role has the name "", which counts if empty is set.
+func names(raw json.RawMessage, empty bool) []string {
+	var all []json.RawMessage
+	if json.Unmarshal(raw, &all) != nil || len(all) > MaxNames {
+		return nil
+	}
+	var kept []string
+	size := 0
+	for _, one := range all {
+		if name := jsonWord(one, RolePattern); name != "" || empty && string(one) == `""` {
+			kept = append(kept, name)
+			size += len(name)
+		}
+	}
+	if size > MaxNameBytes {
+		return nil
+	}
+	return kept
+}
+
+func ports(raw json.RawMessage) map[string]int {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(raw, &all) != nil || len(all) > MaxPorts {
+		return nil
+	}
+	kept, size := make(map[string]int), 0
+	for name, value := range all {
+		if port := jsonNumber(value); port >= 1 && port <= 65535 && port == math.Floor(port) && RolePattern.MatchString(name) {
+			kept[strings.Clone(name)] = int(port)
+			size += len(name)
+		}
+	}
+	if len(kept) == 0 || size > MaxPortBytes {
+		return nil
+	}
+	return kept
+}
+
+func load(raw json.RawMessage) Load {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(raw, &fields) != nil {
+		return Load{}
+	}
+	return Load{
+		Connections: int(jsonBetween(fields["connections"], MaxLoadCount)), Jobs: int(jsonBetween(fields["jobs"], MaxLoadCount)),
+		CPU: jsonBetween(fields["cpu"], 1), Memory: jsonBetween(fields["memory"], 1),
+	}
 }
 
 func unixSeconds(raw json.RawMessage) time.Time {
