@@ -20,11 +20,11 @@
 // (ErrLost), if leader work or the health check fails (ErrWorkFailed), by Resign or Transfer
 // (ErrResigned), or when Run is told to stop (ErrStopped).
 //
-// A deploy lets running tasks finish. After Resign, Transfer, or the stop of Run, no task starts. A task that
-// runs keeps its context, its term and the lease for up to 3/4 of ShutdownTimeout. Then its context
-// is cancelled. If the task returns an error, its run is recorded as interrupted, and the next
-// leader runs it again, unless Task.Abandoned says otherwise. Nil means that the work is complete.
-// If the lease is lost, or work or health fails, tasks are cancelled at once.
+// A deploy lets running tasks finish. After Resign, Transfer, or the stop of Run, no task starts. A
+// task that runs keeps its context, its term and the lease for up to 3/4 of ShutdownTimeout. Then
+// its context is cancelled. If the task returns an error, its run is recorded as interrupted, and
+// the next leader runs it again, unless Task.Abandoned says otherwise. Nil means that the work is
+// complete. If the lease is lost, or work or health fails, tasks are cancelled at once.
 //
 // Most programs need New, Coordinator.Run, Coordinator.IsLeader and TaskScheduler.Register, and
 // nothing else.

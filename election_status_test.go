@@ -215,8 +215,8 @@ func TestSilenceIsNoPenalty(t *testing.T) {
 	})
 }
 
-// redis_up follows each redis_down, whichever candidate leads, and also while no question of the campaign is
-// due.
+// redis_up follows each redis_down, whichever candidate leads, and also while no question of the
+// campaign is due.
 func TestDownAndUpPair(t *testing.T) {
 	inElection(t, nil, func(s *election) {
 		s.run(s.after(2*electionTTL, func() error { return errBroken }))

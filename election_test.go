@@ -485,9 +485,9 @@ func TestResignReturnsWhenRunDoes(t *testing.T) {
 	})
 }
 
-// Leader work that calls Resign without its context waits for itself. So does a caller that it waits for.
-// It ends with the drain bound, when the lease is left to lapse, and not with Run; then the elector
-// goes on.
+// Leader work that calls Resign without its context waits for itself. So does a caller that it
+// waits for. It ends with the drain bound, when the lease is left to lapse, and not with Run; then
+// the elector goes on.
 func TestResignThatWaitsForItsCallerEnds(t *testing.T) {
 	inElection(t, nil, func(s *election) {
 		answer := make(chan error, 1)

@@ -2,9 +2,9 @@ package tenure_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -107,8 +107,8 @@ func TestBadEnv(t *testing.T) {
 				require.Contains(t, err.Error(), "SHOP_"+field)
 			}
 			var refused *tenure.OptionError
-			require.True(t, errors.As(err, &refused))
-			require.Equal(t, strings.Count(err.Error(), "SHOP_"+row.fields[0]+" "), 1, "%v", err)
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, 1, strings.Count(err.Error(), "SHOP_"+row.fields[0]+" "), "%v", err)
 		})
 	}
 	for _, prefix := range []string{"", "shop", "1SHOP", "SHOP-"} {
@@ -119,26 +119,23 @@ func TestBadEnv(t *testing.T) {
 
 // The modes are the steps from a static flag to an election.
 func TestModesOfEnv(t *testing.T) {
-	leads := func(t *testing.T, variables ...string) bool {
+	leads := func(t *testing.T, variables ...string) (leads bool) {
 		environ(t, variables...)
 		read, err := tenure.OptionsFromEnv("SHOP")
 		require.NoError(t, err)
 		require.Nil(t, read.Redis)
-		c, err := read.New()
-		require.NoError(t, err)
-		began, end := make(chan struct{}), make(chan error)
-		ctx, stop := context.WithCancel(t.Context())
-		go func() {
-			end <- c.Run(ctx, func(context.Context, tenure.Term) error { close(began); return nil })
-		}()
-		defer func() { stop(); require.NoError(t, <-end) }()
-		want := read.Mode == tenure.EnvElect || read.Mode == tenure.EnvStatic && read.StaticLeader
-		if want {
-			<-began
-			return c.IsLeader()
-		}
-		time.Sleep(50 * time.Millisecond) // it has nothing to wait for: a leader would have begun
-		return c.IsLeader()
+		synctest.Test(t, func(t *testing.T) {
+			c, err := read.New()
+			require.NoError(t, err)
+			ctx, stop := context.WithCancel(t.Context())
+			end := make(chan error)
+			go func() { end <- c.Run(ctx) }()
+			time.Sleep(time.Minute)
+			leads = c.IsLeader()
+			stop()
+			require.NoError(t, <-end)
+		})
+		return leads
 	}
 	require.True(t, leads(t))
 	require.True(t, leads(t, "ELECTION=static", "STATIC_LEADER=true", "REDIS_URL=redis://not.used"))

@@ -16,8 +16,8 @@ type EventType string
 // The events are named by what happened to what: the subject first. The comment of each names the
 // fields it sets beside Type, Time, InstanceID and Dropped.
 const (
-	// EventElectionStarted: Run began to take part in an election, with the bounds of Guarantees, which
-	// its log line has. Role.
+	// EventElectionStarted: Run began to take part in an election, with the bounds of Guarantees,
+	// which its log line has. Role.
 	EventElectionStarted EventType = "election_started"
 	// EventTermBegan: a term of ours began. Role, Token.
 	EventTermBegan EventType = "term_began"
@@ -29,7 +29,8 @@ const (
 	// EventLeaseReclaimed: Redis had lost the lease of our term, which has taken it back. Role,
 	// Token.
 	EventLeaseReclaimed EventType = "lease_reclaimed"
-	// EventTransferOffered: our lease is offered to another instance. Role, Token, Subject (its ID).
+	// EventTransferOffered: our lease is offered to another instance. Role, Token, Subject (its
+	// ID).
 	EventTransferOffered EventType = "transfer_offered"
 	// EventTransferFailed: that instance has not asked for the lease in time, and our term goes on.
 	// Role, Token, Subject (its ID), Err.

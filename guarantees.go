@@ -65,9 +65,9 @@ func (g Guarantees) attrs() *logAttrs {
 	}
 }
 
-// wholeSeconds is by how much a wait for the age of a server may be too long: Redis reports the age
+// roundedAge is by how much a wait for the age of a server may be too long: Redis reports the age
 // in whole seconds, so that a second is added to it, and it may be one more than that.
-const wholeSeconds = 2 * time.Second
+const roundedAge = 2 * time.Second
 
 // guaranteesOf computes the bounds.
 func guaranteesOf(o ElectionOptions, t lease.Timing, also commands) Guarantees {
@@ -77,7 +77,7 @@ func guaranteesOf(o ElectionOptions, t lease.Timing, also commands) Guarantees {
 	hold := max(t.TTL, t.HoldOff)
 	first := max(o.Safety.EmptyHistoryWait, 0)
 	if guard := o.Safety.RestartGuard; guard >= 0 {
-		first = max(first, orDefault(guard, hold)+wholeSeconds)
+		first = max(first, orDefault(guard, hold)+roundedAge)
 	}
 	unheard := t.Retry + t.Retry/10
 	return Guarantees{
@@ -85,7 +85,7 @@ func guaranteesOf(o ElectionOptions, t lease.Timing, also commands) Guarantees {
 		Belief: t.Life(), Cancel: t.Life() - t.Guard(), OutageTolerance: t.OutageTolerance(),
 		CrashFailover: t.TTL + 50*time.Millisecond,
 		HandOver:      20 * time.Millisecond, HandOverUnheard: unheard,
-		LossFailover: unheard + hold + t.Margin + wholeSeconds, FirstElection: first,
+		LossFailover: unheard + hold + t.Margin + roundedAge, FirstElection: first,
 		ClockRate: t.Drift.Seconds() / t.TTL.Seconds(),
 		Leading:   perSecond(t.Renew) + also.everywhere + also.leading,
 		Following: perSecond(t.Retry) + also.everywhere,

@@ -34,7 +34,8 @@ type Options struct {
 	Namespace string
 	// InstanceID names this process: [A-Za-z0-9._:-]{1,128}. Default $HOSTNAME, else <host>-<pid>,
 	// else unknown-<pid>. It is a label: ownership of a lease never rests on it. Processes that
-	// share a $HOSTNAME need one each: the registry keeps one record an ID (EventInstanceDuplicated).
+	// share a $HOSTNAME need one each: the registry keeps one record an ID
+	// (EventInstanceDuplicated).
 	InstanceID string
 	// Election holds the options of the default role.
 	Election ElectionOptions
@@ -110,8 +111,8 @@ type ElectionOptions struct {
 	RetryInterval time.Duration
 	// Safety holds the waits and margins that the promise about IsLeader rests on.
 	Safety SafetyOptions
-	// Ineligible makes this process a candidate that does not campaign, until Elector.SetEligible says
-	// that it may. It is registered and active, and knows who leads. False: it may lead.
+	// Ineligible makes this process a candidate that does not campaign, until Elector.SetEligible
+	// says that it may. It is registered and active, and knows who leads. False: it may lead.
 	Ineligible bool
 	// Health is called every RenewInterval, in a goroutine of its own and with a context that ends
 	// after RenewInterval. If it returns an error, or does not return in time, this candidate gives

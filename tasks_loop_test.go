@@ -531,8 +531,8 @@ func (g *taskCluster) clockTasks(schedules map[string]Schedule, every map[string
 }
 
 // TestTasksKeepTheirRhythmAcrossClockSteps: Redis's clock is set back or ahead, by whatever,
-// whichever task is at a claim when it is. Every task goes on within two of its slots and the minute after
-// which the clock is looked at.
+// whichever task is at a claim when it is. Every task goes on within two of its slots and the
+// minute after which the clock is looked at.
 func TestTasksKeepTheirRhythmAcrossClockSteps(t *testing.T) {
 	steps := []time.Duration{-10 * time.Minute, -time.Hour, -24 * time.Hour, 24 * time.Hour}
 	if testing.Short() || simnet.Race {

@@ -42,8 +42,8 @@ func ParseHint(payload string) (h Hint, ok bool) {
 	return h, ok
 }
 
-// Reserved is for how long a vacant lease is reserved: a millisecond at least, 5 s at most, whatever
-// the hint says.
+// Reserved is for how long a vacant lease is reserved: a millisecond at least, 5 s at most,
+// whatever the hint says.
 func (h Hint) Reserved() time.Duration {
 	return time.Duration(min(max(h.Wait, 1), 5000)) * time.Millisecond
 }
