@@ -39,10 +39,12 @@ type Coordinator struct {
 
 	subscription *atomic.Pointer[store.Subscription]
 	more         wakeup // a role was added
+	draining     atomic.Bool
 
-	mu    sync.Mutex
-	roles []*Elector     // the default one first
-	start func(*Elector) // while Run goes on: runs a role
+	mu      sync.Mutex
+	roles   []*Elector     // the default one first
+	start   func(*Elector) // while Run goes on: runs a role
+	drained bool           // the drain that is on was reported as done
 }
 
 // New returns a coordinator on Redis. It refuses bad options, with all problems at once, and a
@@ -100,6 +102,7 @@ func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)
 	election.drainTimeout -= deregisterTime(of.ShutdownTimeout)
 	c.backend.timing(&election.timing)
 	election.also.none = c.backend.examine == nil
+	election.draining = &c.draining
 	set(&election)
 	return newElector(election, c.subscription)
 }

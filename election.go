@@ -28,6 +28,7 @@ type Elector struct {
 	listen       func(context.Context)               // own subscription; nil if a coordinator has one
 	subscription *atomic.Pointer[store.Subscription] // of the process
 	phase        atomic.Int32                        // idle, running, stopped
+	ended        chan struct{}                       // closed when the loop is over
 	asked        callGate
 }
 
@@ -68,7 +69,7 @@ func NewElector(rdb redis.UniversalClient, options ElectorOptions) (*Elector, er
 }
 
 func newElector(c electionConfig, subscription *atomic.Pointer[store.Subscription]) *Elector {
-	e := &Elector{subscription: subscription, asked: callGate{most: maxQuestions}}
+	e := &Elector{subscription: subscription, ended: make(chan struct{}), asked: callGate{most: maxQuestions}}
 	e.loop.init(c)
 	e.loop.links = termLinks{
 		holder: func(ctx context.Context) (store.LeaseReply, error) { return ask(ctx, &e.asked, e.loop.store.Leader) },
@@ -256,6 +257,24 @@ func (e *Elector) SetEligible(eligible bool) {
 	e.loop.inputs.nudge()
 }
 
+// rest waits until this process, which is not eligible any more, has no term of the role and nothing
+// of it runs. Inside the work of its term it does not wait.
+func (e *Elector) rest(ctx context.Context) error {
+	if e.phase.Load() != phaseRunning || workOf(ctx, &e.loop.current) != nil {
+		return nil
+	}
+	answer := make(chan error, 1)
+	e.loop.inputs.put(func(in *loopInputs) { in.resting = append(in.resting, answer) })
+	select {
+	case err := <-answer:
+		return err
+	case <-e.ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("tenure: the drain goes on: %w", context.Cause(ctx))
+	}
+}
+
 // IsEligible reports whether this process may lead the role, by ElectionOptions.Ineligible and the
 // last SetEligible.
 func (e *Elector) IsEligible() bool { return !e.loop.barred.Load() }
@@ -338,6 +357,7 @@ func (e *Elector) Run(ctx context.Context, lead ...LeadFunc) error {
 
 // run runs the loop. A waiting Resign returns when the phase says that it ended, too.
 func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time, err error) {
+	defer close(e.ended)
 	defer e.loop.wakeResigners()
 	defer e.phase.Store(phaseStopped)
 	e.loop.bus.publish(Event{Type: EventElectionStarted, Role: e.Role(), more: e.Guarantees().attrs()})

@@ -27,6 +27,9 @@ type electionConfig struct {
 	// term up. It may be nil and must not block.
 	stuck func() error
 	also  commands // what the process sends beside this election; see Guarantees
+	// draining is whether this process drains: then it is not eligible, whatever the application
+	// says. nil: it never does.
+	draining *atomic.Bool
 }
 
 // electionConfig is that of the default role.
@@ -54,7 +57,7 @@ type electionLoop struct {
 	current atomic.Pointer[liveTerm] // the term that is on
 	status  atomic.Pointer[snapshot]
 	inputs  mailbox[loopInputs]
-	barred  atomic.Bool // this candidate is not eligible
+	barred  atomic.Bool // this candidate is not eligible, by the last word of the application
 	links   termLinks   // of each term; set before run
 
 	// All others belong to the loop.
@@ -68,7 +71,8 @@ type electionLoop struct {
 	finishBy       time.Time // by then the context of the tasks is cancelled, if the end of the term was voluntary
 	releasing      *liveTerm // the term whose lease is being given back
 	releasingToken int64
-	transfer       transfer // that is offered
+	transfer       transfer     // that is offered
+	resting        []chan error // each has a buffer: answered when this candidate is at rest
 
 	calls         int    // to Redis in flight
 	sent          uint64 // calls so far: each has a number
@@ -96,6 +100,7 @@ type loopInputs struct {
 	answers   []storeAnswer
 	ended     []workEnded
 	transfers []transferCall
+	resting   []chan error  // answered when this candidate has nothing of the lease any more
 	vacant    bool          // hint: the lease may be free
 	named     bool          // hint: the lease is offered to, or reserved for, this instance
 	reserved  time.Duration // hint: the lease is free, and reserved for another for so long; 0: no such hint
@@ -258,6 +263,7 @@ func (l *electionLoop) turn() {
 	for _, call := range in.transfers {
 		l.offer(now, call)
 	}
+	l.resting = append(l.resting, in.resting...)
 	if in.rollCall {
 		l.cand.RollCall(now)
 	}
@@ -288,6 +294,26 @@ func (l *electionLoop) turn() {
 	if !l.cand.Releasing() { // after the status: who has resigned may ask for it
 		l.resignDone()
 	}
+	l.rest()
+}
+
+// rest answers those who wait until this candidate, which is not eligible any more, has nothing of
+// the lease: no term, no work, no request on its way.
+func (l *electionLoop) rest() {
+	var overrun error
+	switch {
+	case len(l.resting) == 0:
+		return
+	case l.report.eligible: // the drain was ended meanwhile
+	case l.abandoned && l.cand.State() == lease.Draining:
+		overrun = &DrainError{Running: l.workLeft()}
+	case !l.cand.Resting():
+		return
+	}
+	for _, answer := range l.resting {
+		answer <- overrun
+	}
+	l.resting = nil
 }
 
 // askSpread: followers whose subscription stands again ask within that part of RetryInterval.
@@ -589,7 +615,8 @@ func (l *electionLoop) may() bool { return l.report.eligible && l.report.healthy
 // admit takes the application's word on whether this candidate is eligible. The term of one that is
 // not any more is resigned.
 func (l *electionLoop) admit(now lease.Reading) {
-	if eligible := !l.barred.Load(); eligible != l.report.eligible {
+	l.report.draining = l.draining != nil && l.draining.Load()
+	if eligible := !l.barred.Load() && !l.report.draining; eligible != l.report.eligible {
 		l.report.eligible = eligible
 		l.cand.Ready(now, l.may())
 		l.granted = true // one that asks for nothing any more looks at once who leads

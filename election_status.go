@@ -38,6 +38,8 @@ const (
 	WaitUnhealthy WaitReason = "unhealthy" // its health check fails
 	// WaitIneligible: it may not lead, see ElectionOptions.Ineligible and Elector.SetEligible.
 	WaitIneligible WaitReason = "ineligible"
+	// WaitDraining: this process drains, see Coordinator.Drain.
+	WaitDraining WaitReason = "draining"
 )
 
 // refusals are the reasons that Redis gives.
@@ -132,7 +134,8 @@ type electionReport struct {
 	knownAt     time.Duration // monotonic: when it was last heard, or asked in vain, who leads
 
 	// Why it waits.
-	eligible     bool  // by the last word of the application
+	eligible     bool  // by the last word of the application, and of a drain
+	draining     bool  // this process drains
 	healthy      bool  // by the last answer of the health check
 	sick         error // that answer
 	waiting      WaitReason
@@ -309,6 +312,8 @@ func (r *electionReport) waits(now lease.Reading, candidate *lease.Candidate) (r
 	switch {
 	case candidate.State() != lease.Following:
 		return "", time.Time{}
+	case r.draining:
+		return WaitDraining, time.Time{}
 	case !r.eligible:
 		return WaitIneligible, time.Time{}
 	case !r.healthy && r.sick == nil: // the first check has not returned

@@ -82,6 +82,13 @@ const (
 
 	// EventInstanceRegistered: this instance entered the registry, or entered it again.
 	EventInstanceRegistered EventType = "instance_registered"
+	// EventDrainBegan: this process drains, see Coordinator.Drain.
+	EventDrainBegan EventType = "drain_began"
+	// EventDrainDone: this process leads nothing any more, and the work of its terms has returned. If
+	// Err is set, some work has not, or Redis has not confirmed that a lease was given back.
+	EventDrainDone EventType = "drain_done"
+	// EventDrainEnded: Coordinator.Undrain ended the drain.
+	EventDrainEnded EventType = "drain_ended"
 	// EventInstanceJoined: another instance entered the registry. Subject.
 	EventInstanceJoined EventType = "instance_joined"
 	// EventInstanceDrifted: an instance was silent for DriftedAfter. Subject.

@@ -106,6 +106,8 @@ func waitingLine(e Event) string {
 		return "standing back: the health check fails"
 	case WaitIneligible:
 		return "standing back: this instance is not eligible"
+	case WaitDraining:
+		return "standing back: this instance drains"
 	}
 	return "waiting"
 }
@@ -177,6 +179,15 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelWarn, "leaders may not answer a roll-call in time"
 	case EventInstanceRegistered:
 		return slog.LevelInfo, "registered instance"
+	case EventDrainBegan:
+		return slog.LevelInfo, "draining, this instance leads nothing until it is undrained"
+	case EventDrainDone:
+		if e.Err != nil {
+			return slog.LevelError, "drained, but not all has ended"
+		}
+		return slog.LevelInfo, "drained, this instance leads nothing"
+	case EventDrainEnded:
+		return slog.LevelInfo, "undrained, this instance takes part again"
 	case EventHeartbeatFailed:
 		return slog.LevelWarn, "heartbeat failed"
 	case EventDeregistrationFailed:

@@ -71,11 +71,23 @@ func (r *Registry) setStatus(status InstanceState) {
 	r.wake.nudge()
 }
 
+// drain has this instance say that it drains, or that it takes part again.
+func (r *Registry) drain(draining bool) {
+	status := InstanceDraining
+	if !draining {
+		if status = InstanceJoining; r.taken.Load() {
+			status = InstanceActive
+		}
+	}
+	r.setStatus(status)
+}
+
 // takePart makes this instance active: it beats, whether it campaigns or not. One that is on its
 // way out stays so.
 func (r *Registry) takePart() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.taken.Store(true)
 	if r.status == InstanceJoining {
 		r.status = InstanceActive
 		r.wake.nudge()

@@ -47,6 +47,7 @@ var floors = [][]string{
 	{"tasks_loop.go", "tasks_consult.go", "tasks_run.go"}, // one loop
 	{"snapshots.go"},
 	{"coordinator.go"},
+	{"drain.go"},
 	{"doctor.go"},
 	{"standalone.go"},
 	{"env.go"},

@@ -60,6 +60,7 @@ type Registry struct {
 	asked                      callGate
 
 	entered atomic.Bool // a beat may have reached Redis
+	taken   atomic.Bool // the first good beat was: this instance takes part
 	left    atomic.Bool // deregister was called: no beat is sent any more
 
 	heldSince atomic.Int64 // begin of the hold that was reported last, by Redis's clock in ms

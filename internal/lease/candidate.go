@@ -225,6 +225,11 @@ func (c *Candidate) Releasing() bool { return len(c.releases) > 0 }
 // Finished reports whether a stopped candidate has nothing left to do.
 func (c *Candidate) Finished() bool { return c.state == Stopped && !c.flying && len(c.releases) == 0 }
 
+// Resting reports whether this candidate follows, and nothing of it is on its way to Redis.
+func (c *Candidate) Resting() bool {
+	return c.state == Following && !c.flying && len(c.releases) == 0
+}
+
 // StandsBack is how much longer the candidate will not campaign.
 func (c *Candidate) StandsBack(now Reading) time.Duration { return max(c.back-now.Mono, 0) }
 
