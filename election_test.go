@@ -572,8 +572,9 @@ func TestEligibility(t *testing.T) {
 
 		a.Elector().SetEligible(false)
 		c.until(time.Second, func() bool { return !a.IsLeader() })
-		c.pass(time.Minute)
+		c.pass(15 * time.Second)
 		require.False(c, a.IsLeader() || b.IsLeader(), "nobody may")
+		require.Len(c, a.witness.told(EventTermBegan), 1, "nobody asks")
 		require.Empty(c, b.Elector().Status().Leader)
 
 		began := c.now()

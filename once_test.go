@@ -29,7 +29,7 @@ func TestOnce(t *testing.T) {
 		require.True(t, term.Valid())
 		require.NoError(t, term.Verify(ctx))
 		runs++
-		bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
+		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		other, err := tenure.Once(bounded, rdb, options("b"), func(context.Context, tenure.Term) error {
 			runs++
