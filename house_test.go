@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -136,7 +137,7 @@ func (empty) Import(path string) (*types.Package, error) {
 	return pkg, nil
 }
 
-// TestDocsNameTests: every test, fuzz target and benchmark that the documents name is there.
+// TestDocsNameTests: every test, fuzz target, benchmark and example that the documents name is there.
 func TestDocsNameTests(t *testing.T) {
 	there := map[string]bool{}
 	definition := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)
@@ -157,10 +158,85 @@ func TestDocsNameTests(t *testing.T) {
 	for _, path := range append(documents, "README.md", "SECURITY.md", "CONTRIBUTING.md") {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
-		for _, found := range regexp.MustCompile("`((?:Test|Fuzz|Benchmark)\\w*)`").FindAllStringSubmatch(string(text), -1) {
+		for _, found := range regexp.MustCompile("`((?:Test|Fuzz|Benchmark|Example)\\w*)`").FindAllStringSubmatch(string(text), -1) {
 			named++
 			require.True(t, there[found[1]], "%s names %s", path, found[1])
 		}
 	}
 	require.Greater(t, named, 80)
+}
+
+// TestFeatures: the rows of docs/features.md are numbered without a gap, what they name is there,
+// what works or differs is shown by something, and the sums at the top are those of the rows.
+func TestFeatures(t *testing.T) {
+	page, err := os.ReadFile("docs/features.md")
+	require.NoError(t, err)
+	names := surfaceNames(t)
+	states := []string{"works", "differs", "left out", "not yet"}
+	row := regexp.MustCompile(`^\| <a id="([a-z]\d+)"></a>([A-Z]\d+) \| [^|]+ \| ([a-z ]+) \| ([^|]*) \| ([^|]*) \|$`)
+	shown := regexp.MustCompile("`(?:Test|Fuzz|Benchmark|Example)\\w*`|\\.\\./examples/")
+	quoted := regexp.MustCompile("`([A-Z][\\w.]*)`")
+	var sums, counted [][]int
+	all := make([]int, len(states)+1)
+	number := 0
+	for line := range strings.Lines(string(page)) {
+		line = strings.TrimSpace(line)
+		if found := regexp.MustCompile(`^\| \S.*((?: \| \d+){5}) \|$`).FindStringSubmatch(line); found != nil {
+			sums = append(sums, integers(t, found[1]))
+		}
+		switch found := row.FindStringSubmatch(line); {
+		case strings.HasPrefix(line, "## "):
+			number = 0
+		case found != nil:
+			if number++; number == 1 {
+				counted = append(counted, make([]int, len(states)+1))
+			}
+			require.Equal(t, strings.ToUpper(found[1]), found[2], line)
+			require.Equal(t, []int{number}, integers(t, found[2][1:]), line)
+			state := slices.Index(states, found[3])
+			require.GreaterOrEqual(t, state, 0, line)
+			for _, sum := range [][]int{all, counted[len(counted)-1]} {
+				sum[0]++
+				sum[1+state]++
+			}
+			require.True(t, state >= 2 || shown.MatchString(found[5]), "nothing shows: %s", line)
+			require.NotEmpty(t, found[5], line)
+			for _, name := range quoted.FindAllStringSubmatch(found[4], -1) {
+				require.True(t, names[name[1]], "%s: no %s", line, name[1])
+			}
+		default:
+			require.NotContains(t, line, "<a id=", "this row cannot be read")
+		}
+	}
+	require.Equal(t, append(counted, all), sums, "the sums at the top must be these")
+}
+
+// surfaceNames are the exported names, with their types before them: Coordinator.Run.
+func surfaceNames(t *testing.T) map[string]bool {
+	surface, err := os.ReadFile("testdata/surface.txt")
+	require.NoError(t, err)
+	names := map[string]bool{}
+	for line := range strings.Lines(string(surface)) {
+		if method := regexp.MustCompile(`^func \(\w+ \*?(\w+)\) (\w+)`).FindStringSubmatch(line); method != nil {
+			names[method[1]+"."+method[2]] = true
+			continue
+		}
+		words := strings.Fields(line)
+		if slices.Contains([]string{"const", "func", "type", "var"}, words[0]) {
+			words = words[1:]
+		}
+		name, _, _ := strings.Cut(words[0], "(")
+		names[name] = true
+	}
+	return names
+}
+
+// integers are those that a text has.
+func integers(t *testing.T, text string) (all []int) {
+	for _, digits := range regexp.MustCompile(`\d+`).FindAllString(text, -1) {
+		n, err := strconv.Atoi(digits)
+		require.NoError(t, err)
+		all = append(all, n)
+	}
+	return all
 }
