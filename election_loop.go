@@ -141,6 +141,7 @@ func (l *electionLoop) run(ctx context.Context, lead []LeadFunc) (deadline time.
 		l.inputs.put(func(in *loopInputs) { in.ended = append(in.ended, e) })
 	}}
 	l.cand = lease.NewCandidate(l.timing, l.random, l.secret)
+	l.cand.Prefer(l.opts.Priority)
 	l.report.knownAt = readClock().Mono
 	l.lookedAt = l.report.knownAt - lookSpacing
 	defer l.publishStatus(ElectionStopped)
@@ -271,7 +272,7 @@ func (l *electionLoop) turn() {
 		l.granted = true
 	}
 	l.apply(now, l.cand.Tick(now), ErrExpired)
-	l.offerEnded()
+	l.offers()
 	if l.stuck != nil && l.cand.State() == lease.Leading {
 		if err := l.stuck(); err != nil {
 			l.fail(now, err)
@@ -389,8 +390,13 @@ func (l *electionLoop) offer(now lease.Reading, call transferCall) {
 	}
 }
 
-// offerEnded reports that an offer was not taken up: the term goes on.
-func (l *electionLoop) offerEnded() {
+// offers reports an offer that the candidate has made by itself, to a better one, and an offer that
+// was not taken up: then the term goes on.
+func (l *electionLoop) offers() {
+	if to := l.cand.Heir(); to != "" && l.transfer.to == "" && l.cand.State() == lease.Leading { // Preempt
+		l.transfer = transfer{to: to, token: l.cand.Token()}
+		l.bus.publish(Event{Type: EventTransferOffered, Role: l.opts.Role, Token: l.transfer.token, Subject: to})
+	}
 	if l.transfer.to == "" || l.cand.Heir() != "" {
 		return
 	}

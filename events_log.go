@@ -100,6 +100,8 @@ func waitingLine(e Event) string {
 		return "waiting: the lease vanished before its end, next election possible" + left
 	case WaitReserved:
 		return "waiting: the lease is reserved for another instance, next election possible" + left
+	case WaitYield:
+		return "waiting: a candidate of a higher priority comes first, next election possible" + left
 	case WaitPenalty:
 		return "standing back after a term of its own"
 	case WaitUnhealthy:

@@ -34,6 +34,9 @@ type Guarantees struct {
 	// RetryInterval + 10 %.
 	HandOver        time.Duration `json:"-"`
 	HandOverUnheard time.Duration `json:"-"`
+	// Yield is by how much each of these grows if candidates have different priorities and the best one
+	// asks, but does not come: min(LeaseTTL/10, 1 s), or two round trips if that is more.
+	Yield time.Duration `json:"-"`
 	// LossFailover is how long a role may be without a leader if its leader dies while Redis loses
 	// data or fails over, counted from when Redis answers again: HandOverUnheard, then the
 	// hold-off, the longer of LeaseTTL and HoldOff, with FailoverMargin and 2 s (Redis says its age
@@ -84,7 +87,7 @@ func guaranteesOf(o ElectionOptions, t lease.Timing, also commands) Guarantees {
 		Role: o.Role, LeaseTTL: t.TTL,
 		Belief: t.Life(), Cancel: t.Life() - t.Guard(), OutageTolerance: t.OutageTolerance(),
 		CrashFailover: t.TTL + 50*time.Millisecond,
-		HandOver:      20 * time.Millisecond, HandOverUnheard: unheard,
+		HandOver:      20 * time.Millisecond, HandOverUnheard: unheard, Yield: t.Slice(),
 		LossFailover: unheard + hold + t.Margin + roundedAge, FirstElection: first,
 		ClockRate: t.Drift.Seconds() / t.TTL.Seconds(),
 		Leading:   perSecond(t.Renew) + also.everywhere + also.leading,

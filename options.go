@@ -109,6 +109,15 @@ type ElectionOptions struct {
 	// heard nothing of Redis for a LeaseTTL: by then every follower has asked for the lease, even
 	// if no hint reached it. All candidates of a role should use the same value.
 	RetryInterval time.Duration
+	// Priority says who should lead: of the candidates that ask, a higher one is preferred, in a
+	// vacancy and no sooner. Default 0; between -1000 and 1000. A vacancy is left to the best candidate
+	// for max(LeaseTTL/10 or one second, whichever is less, two round trips); then anyone leads. A
+	// candidate that does not hear Redis's answers, is not healthy, or stands back, is not preferred.
+	Priority int
+	// Preempt makes a leader give way: a better candidate that has asked for so long, without a break,
+	// is offered the lease as by Elector.Transfer, if the term is as old. At least 2 · LeaseTTL. Zero:
+	// a better candidate waits for a vacancy.
+	Preempt time.Duration
 	// Safety holds the waits and margins that the promise about IsLeader rests on.
 	Safety SafetyOptions
 	// Ineligible makes this process a candidate that does not campaign, until Elector.SetEligible
@@ -452,6 +461,12 @@ func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
 	}
 	o.RenewInterval = orDefault(o.RenewInterval, o.LeaseTTL/3)
 	o.RetryInterval = orDefault(o.RetryInterval, o.LeaseTTL/2)
+	if o.Priority < -mostPriority || o.Priority > mostPriority {
+		c.refuse(prefix+"Priority", o.Priority, "must be between %d and %d", -mostPriority, mostPriority)
+	}
+	if o.Preempt != 0 && o.Preempt < 2*o.LeaseTTL {
+		c.refuse(prefix+"Preempt", o.Preempt, "must be zero (a better candidate waits), or at least 2 · LeaseTTL = %v", 2*o.LeaseTTL)
+	}
 	o.Safety.DriftMargin = orDefault(o.Safety.DriftMargin, lease.DefaultDrift(o.LeaseTTL))
 	t := o.timing()
 	longest := ((t.Life() - t.Guard()) / 2 / 11 * 10).Truncate(time.Millisecond) // renewals come up to a tenth late
@@ -490,6 +505,9 @@ func (o ElectionOptions) leaseKey(namespace string) string {
 	return cmp.Or(o.LeaderKey, store.Keys(namespace).Lease(o.Role))
 }
 
+// mostPriority is the highest priority, and its negative the lowest.
+const mostPriority = 1000
+
 // role is the role of completed options, as a store needs it.
 func (o ElectionOptions) role(namespace, id string) store.Role {
 	return store.Role{
@@ -507,6 +525,7 @@ func (o ElectionOptions) timing() lease.Timing {
 		Drift:   max(o.Safety.DriftMargin, 0),
 		HoldOff: max(o.Safety.HoldOff, 0),
 		Penalty: lease.DefaultPenalty(o.LeaseTTL),
+		Preempt: o.Preempt,
 		Margin:  max(o.Safety.FailoverMargin, 0),
 	}
 }

@@ -138,6 +138,11 @@ var durations = map[string]struct {
 		[]time.Duration{0, 10 * time.Millisecond, 30 * time.Second},
 		[]time.Duration{-1, 1, 30*time.Second + 1, longest}, "must be between 10ms and 30s",
 	},
+	"Election.Preempt": {
+		func(o *Options, d time.Duration) { o.Election.Preempt = d },
+		[]time.Duration{0, time.Minute, longest},
+		[]time.Duration{-1, 1, time.Minute - 1}, "must be zero (a better candidate waits), or at least 2 · LeaseTTL = 1m0s",
+	},
 	"Election.Safety.DriftMargin": {
 		func(o *Options, d time.Duration) { o.Election.Safety.DriftMargin = d },
 		[]time.Duration{0, -1, -longest, 1, 7 * time.Second},

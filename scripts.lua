@@ -74,10 +74,21 @@ local function uptime()
   return natural(string.match(info, 'uptime_in_seconds:(%d+)')) * 1000
 end
 
+-- instance reads the ID of an instance, and nil if the text is none: it appears in hints.
+local function instance(text)
+  if text and #text <= MAX_ID and string.find(text, '^[%w._:-]+$') then return text end
+end
+
+-- preference reads a priority, and 0 if the text is none.
+local function preference(text)
+  if text and #text <= 8 and string.find(text, '^%-?%d+$') then return tonumber(text) end
+  return 0
+end
+
 -- read_term reads the term hash. A token that tenure cannot have written refuses: nothing is granted on top of it.
 local function read_term(key, now)
   local raw = call('HMGET', key, 'token', 'nonce', 'holder', 'until', 'ttl', 'released', 'origin', 'hold', 'floor', 'asked',
-    'longest', 'longest_at', 'margin', 'margin_at', 'armed', 'heir', 'reserved', 'ready')
+    'longest', 'longest_at', 'margin', 'margin_at', 'armed', 'heir', 'reserved', 'ready', 'best', 'best_priority', 'best_until')
   local token = natural(raw[1])
   if raw[1] and (token <= 0 or token > MAX_TOKEN or token > now + CENTURY) then
     refuse('BADTERM the field token holds no fencing token [HGET ' .. key .. ']')
@@ -87,8 +98,7 @@ local function read_term(key, now)
   local function bounded(n) return n <= MAX_TTL and n or 0 end
   local origin = raw[7] or ''
   if #origin > 64 or not string.match(origin, '^%w*$') then origin = '' end -- no replication id: another history
-  local heir = raw[16] or nil
-  if heir and (#heir > MAX_ID or not string.find(heir, '^[%w._:-]+$')) then heir = nil end
+  local heir, best = instance(raw[16]), instance(raw[19])
   local known = natural(raw[9])
   if known > MAX_TOKEN or known > now + CENTURY then known = 0 end
   return {
@@ -96,6 +106,7 @@ local function read_term(key, now)
     released = raw[6] == '1', origin = origin, hold = natural(raw[8]), known = known, asked = natural(raw[10]),
     longest = bounded(natural(raw[11])), longest_at = natural(raw[12]), margin = bounded(natural(raw[13])), margin_at = natural(raw[14]),
     armed = natural(raw[15]), heir = heir, reserved = natural(raw[17]), ready = natural(raw[18]),
+    best = best, priority = preference(raw[20]), best_until = natural(raw[21]),
   }
 end
 
@@ -112,11 +123,11 @@ end
 
 -- answer is the reply of every lease script: verdict, Redis's time (ms), token, TTL in the term hash (ms), wait (ms), start of the
 -- term (Unix seconds; with reason young of this server), replication id, reason, mark (heir: the asker is the one that the leader
--- offers the lease; ready: the one that it is offered asks for it), holder ("=" and the value of the lease key, which a foreign client
--- may leave empty).
-local function answer(verdict, now, token, ttl, wait, since, origin, reason, holder, mark)
+-- offers the lease; ready: the one that it is offered asks for it), the best candidate (priority:ID), holder ("=" and the value of the
+-- lease key, which a foreign client may leave empty).
+local function answer(verdict, now, token, ttl, wait, since, origin, reason, holder, mark, best)
   return verdict .. ' ' .. integer(now) .. ' ' .. integer(token or 0) .. ' ' .. integer(ttl or 0) .. ' ' .. integer(wait or 0) .. ' ' ..
-    integer(since or 0) .. ' ' .. field(origin) .. ' ' .. field(reason) .. ' ' .. field(mark) .. ' ' .. (holder and '=' .. cut(holder) or '-')
+    integer(since or 0) .. ' ' .. field(origin) .. ' ' .. field(reason) .. ' ' .. field(mark) .. ' ' .. (best or '-') .. ' ' .. (holder and '=' .. cut(holder) or '-')
 end
 
 -- tenured_by reports whether the lease was granted by tenure. Otherwise a foreign client has taken the key.
@@ -175,9 +186,9 @@ end
 --@ acquire
 -- Grants the lease if it is free and no witness objects; says until when to wait if it is not.
 -- ARGV: 1 instance ID, 2 nonce, 3 TTL, 4 not-after (0: none), 5 floor, 6 hold-off, 7 wait on an empty history, 8 failover margin,
---       9 restart guard (0: the hold-off, negative: off), 10 channel, 11 role, 12 TTL, or HoldOff if that is longer. Durations and times
---       in ms.
--- Verdicts: won | held (reason lease, foreign, hold, young, until, empty, reserved) | rollcall (reason empty, young) | stale.
+--       9 restart guard (0: the hold-off, negative: off), 10 channel, 11 role, 12 TTL, or HoldOff if that is longer, 13 priority ('': it does not
+--       hear), 14 for how long a vacancy is left to the best candidate, 15 for how long an asker counts as one. Durations and times in ms.
+-- Verdicts: won | held (reason lease, foreign, hold, young, until, empty, reserved, yield) | rollcall (reason empty, young) | stale.
 local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
 local id, nonce, ttl, not_after, floor = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local now = time()
@@ -201,6 +212,10 @@ local unasked = empty and term.asked == 0 -- and nobody was asked who leads
 if unasked then term.asked = now end
 
 -- Clamp: Redis's clock may have been set back, or this is a promoted machine whose clock is behind. Nothing lasts longer than it can.
+if term.released and term.ends > now then -- when the vacancy began
+  term.ends = now
+  note('HSET', term_key, 'until', integer(now))
+end
 local furthest = math.max(guard, restart_guard, empty_wait) + 1000
 if term.ends > now + hold_off then
   term.ends = now + hold_off
@@ -219,6 +234,17 @@ if empty and term.asked > now then
   term.asked = now
   note('HSET', term_key, 'asked', integer(now))
 end
+-- The best candidate that has asked, and goes on asking. Where all priorities are 0 nothing is written.
+if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then term.best = nil end -- rule best-expires
+local priority = tonumber(ARGV[13])
+if priority then -- rule hears
+  local better = term.best and (term.best == id or priority > term.priority)
+  if better or (not term.best and priority ~= 0) then
+    term.best, term.priority = id, priority
+    note('HSET', term_key, 'best', id, 'best_priority', priority, 'best_until', integer(now + tonumber(ARGV[15])))
+  end
+end
+
 local tenured = tenured_by(term, holder)
 local left = 0
 if holder then
@@ -311,11 +337,20 @@ if term.reserved > now and term.heir and term.heir ~= id then -- rule reserve: i
   return answer('held', now, term.token, term.ttl, term.reserved - now, 0, origin, 'reserved')
 end
 
+if priority and term.best and term.best ~= id and term.priority > priority then
+  local ends = math.max(term.ends, term.hold) + tonumber(ARGV[14]) -- rule yield-bound: it begins with the vacancy
+  if ends > now then -- rule yield: it only refuses, and after every other reason
+    publish(ARGV[10], 'named', ARGV[11], ',"instance":"' .. term.best .. '"') -- rule wake-named
+    return answer('held', now, term.token, term.ttl, ends - now, 0, origin, 'yield')
+  end
+end
+
 local token = math.max(term.token + 1, floor + 1, term.known + 1, now) -- rule time
 local since = math.floor(now / 1000)
 call('HSET', term_key, 'token', integer(token), 'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))
 call('HDEL', term_key, 'released', 'heir', 'reserved', 'ready')
 call('SET', lease_key, id, 'PX', ttl)
+if term.best == id then call('HDEL', term_key, 'best', 'best_priority', 'best_until') end
 write_since(since_key, integer(since), ttl)
 publish(ARGV[10], 'granted', ARGV[11])
 return answer('won', now, token, ttl, 0, since, origin, nil, id)
@@ -364,7 +399,8 @@ local function keep(reason)
   if since then call('PEXPIRE', since_key, ttl) elseif since == false then call('SET', since_key, ARGV[10], 'PX', ttl) end
   term.token = token
   note_token(term_key, term, named)
-  return answer('kept', now, token, ttl, 0, tonumber(ARGV[10]), origin, reason, id, offer())
+  return answer('kept', now, token, ttl, 0, tonumber(ARGV[10]), origin, reason, id, offer(),
+    term.best and term.best_until > now and integer(term.priority) .. ':' .. term.best)
 end
 
 -- lost answers that the lease is not the asker's. It begins with a write without effect, which a full Redis allows and a replica
@@ -407,10 +443,11 @@ local id, nonce, token = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local now = time()
 local term = read_term(term_key, now)
 if term.nonce == nonce and (token == 0 or term.token == token) then
-  call('HDEL', term_key, 'until')
+  call('HDEL', term_key, '-')
   local more = ''
   if not term.released then -- rule reserve-once
     call('HDEL', term_key, 'ready', 'reserved')
+    call('HSET', term_key, 'until', integer(now)) -- the vacancy begins
     if ARGV[7] and term.heir == ARGV[7] and term.ready > now then -- rule ready-fresh
       local window = math.min(tonumber(ARGV[8]), RESERVE)
       call('HSET', term_key, 'reserved', integer(now + window)) -- rule reserve-bound

@@ -61,6 +61,10 @@ type Request struct {
 	Draining bool          // the term is over: keep the lease, never reclaim it
 	Heir     string        // renew: the instance that the lease is offered to; release: that it is reserved for; "": none
 	Reserve  time.Duration // release: for how long
+	Priority int           // acquire: higher is preferred
+	Mute     bool          // acquire: the last request had no usable answer, so that this one does not count as a candidate's
+	Slice    time.Duration // acquire: for how long a vacancy is left to the best candidate
+	Counts   time.Duration // acquire: for how long the asker counts as a candidate
 	Sent     Reading       // before it was handed to the client
 	Bound    time.Duration // longest that an answer is waited for
 }
@@ -90,6 +94,8 @@ type Answer struct {
 	Origin  string        // replication id; "": unknown
 	Offered bool          // a refused acquire: the leader offers its lease to the asker
 	Ready   bool          // renew: the instance that the lease is offered to asks for it
+	Best    string        // renew: the candidate of the highest priority that asks; "": none is known
+	BestIs  int           // its priority
 }
 
 // Answers reports whether a is an answer to r at all. A verdict on another kind of request, a
@@ -184,6 +190,10 @@ type Candidate struct {
 
 	heir    string        // the instance that the lease is offered to; while the work drains: that it is reserved for
 	offered time.Duration // monotonic: the offer ends then, and the term goes on
+	prefer  int           // own priority
+	trip    time.Duration // of the last usable answer
+	rival   string        // a better candidate, which asks
+	rivalAt time.Duration // monotonic: since then, or since an offer to it was not taken up
 	polite  bool          // stands back after a resignation: an offer ends that
 
 	stopping bool
@@ -267,7 +277,7 @@ func (c *Candidate) Tick(now Reading) Change {
 		return c.End(now, Expired)
 	}
 	if c.state == Leading && c.heir != "" && now.Mono >= c.offered { // it does not ask: a renewal takes the offer back
-		c.heir = ""
+		c.heir, c.rival = "", ""
 		c.hint(now)
 	}
 	return Nothing
@@ -300,6 +310,7 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 			c.nonce, c.heard = c.secret(), now.Mono
 		}
 		request.Kind, request.Nonce = Acquire, c.nonce
+		request.Priority, request.Mute, request.Slice, request.Counts = c.prefer, c.unknown > 0, c.slice(), c.timing.Counts() // rule hears
 	case c.state == Leading, c.Keeps() && c.lease.Leading(now):
 		request.Kind = Renew
 		request.Token, request.Origin, request.Since = c.token, c.origin, c.since
@@ -366,7 +377,7 @@ func (c *Candidate) Answer(now Reading, r Request, a Answer) Change {
 		c.failed(now, r)
 		return c.Tick(now)
 	}
-	c.unknown, c.heard = 0, now.Mono
+	c.unknown, c.heard, c.trip = 0, now.Mono, now.Mono-r.Sent.Mono
 	again := a.Verdict == Stale && c.stale // once more at once, then as after an error
 	c.stale = a.Verdict == Stale
 	switch {
@@ -392,7 +403,7 @@ func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
 			return c.Tick(now)
 		}
 		c.state, c.lease, c.token, c.since, c.origin = Leading, won, a.Token, a.Since, a.Origin
-		c.uncertain, c.begun = false, now.Mono
+		c.uncertain, c.begun, c.rival = false, now.Mono, ""
 		c.wake = r.Sent.Mono + c.renewIn()
 		if c.called { // it may have come before the reply that says that the lease is ours
 			c.hint(now)
@@ -439,8 +450,34 @@ func (c *Candidate) renewed(now Reading, r Request, a Answer) Change {
 	if a.Ready && c.heir != "" && c.heir == r.Heir { // rule offer: it is there, may lead, and hears
 		return c.End(now, Transferred)
 	}
+	c.consider(now, a)
 	return Renewed
 }
+
+// consider offers the lease to a better candidate, if Preempt says so: one that has been there for
+// that long, and not soon after the term began.
+func (c *Candidate) consider(now Reading, a Answer) {
+	if a.Best == "" || a.BestIs <= c.prefer {
+		c.rival = ""
+		return
+	}
+	if a.Best != c.rival {
+		c.rival, c.rivalAt = a.Best, now.Mono
+	}
+	if patience := c.timing.Preempt; patience > 0 && now.Mono-c.rivalAt >= patience { // rule patience
+		c.Offer(now, c.token, c.rival)
+	}
+}
+
+// slice is for how long a vacancy is left to the best candidate that asks: at least two round
+// trips, but no more than an attempt takes.
+func (c *Candidate) slice() time.Duration {
+	return max(c.timing.Slice(), min(2*c.trip, c.timing.Attempt()))
+}
+
+// Prefer sets the priority of this candidate. The next request carries it; a term that is on is not
+// touched.
+func (c *Candidate) Prefer(priority int) { c.prefer = priority }
 
 // elsewhere reports whether an answer comes from another history than the one that the lease was
 // last confirmed under.

@@ -33,6 +33,7 @@ type Timing struct {
 	Drift   time.Duration // how far Redis's clock may run ahead of ours within one TTL
 	HoldOff time.Duration // least hold-off, when it is to be longer than every TTL known
 	Penalty time.Duration // the longest that a candidate stands back after its work failed
+	Preempt time.Duration // a better candidate that asks for so long is offered the lease; zero: it waits for a vacancy
 	Margin  time.Duration // how long an old master may take writes beside a new one; zero: not at all
 }
 
@@ -83,6 +84,13 @@ func (t Timing) OutageTolerance() time.Duration {
 	}
 	return min(after(0), after(t.Attempt()))
 }
+
+// Slice is for how long a vacancy is left to the best candidate that asks, at least: TTL/10, at most
+// a second.
+func (t Timing) Slice() time.Duration { return min(t.TTL/10, time.Second) }
+
+// Counts is for how long a candidate counts as one that asks: its longest sleep and two attempts.
+func (t Timing) Counts() time.Duration { return min(t.Retry+2*t.Attempt(), 2*t.TTL) }
 
 // Reserve is for how long a vacancy is reserved for the instance that the lease was transferred to:
 // TTL/3, at most 5 s.

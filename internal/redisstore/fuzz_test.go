@@ -82,10 +82,10 @@ func FuzzRedisError(f *testing.F) {
 // answer.
 func FuzzLeaseReply(f *testing.F) {
 	for _, line := range []string{
-		"", "won", "won 1 2 3 4 5 - - - =me", "held 1790000000000 7 30000 29000 0 abcdef lease - =other one", "free 1 0 0 0 0 - - - -",
-		"kept 1 2 3 9223372036854775807 5 - - - =me", "lost -1 -2 -3 -9223372036854775808 -5 - foreign heir =", "stolen 1 2 3 4 5 - - - =me",
-		"won 1 2 3 4 five - - - =me", "won  2 3 4 5 - - - =me", "done 99999999999999999999 2 3 4 5 - - ready -", "won 1 2 3 4 5 - - - =\x00\n\xff",
-		"held 1 2 3 4 5 - lease - me",
+		"", "won", "won 1 2 3 4 5 - - - - =me", "held 1790000000000 7 30000 29000 0 abcdef lease - - =other one", "free 1 0 0 0 0 - - - - -",
+		"kept 1 2 3 9223372036854775807 5 - - - - =me", "lost -1 -2 -3 -9223372036854775808 -5 - foreign heir 5:b =", "stolen 1 2 3 4 5 - - - - =me",
+		"won 1 2 3 4 five - - - - =me", "won  2 3 4 5 - - - - =me", "done 99999999999999999999 2 3 4 5 - - ready 7:b -", "won 1 2 3 4 5 - - - - =\x00\n\xff",
+		"held 1 2 3 4 5 - lease - - me",
 	} {
 		f.Add(line)
 	}

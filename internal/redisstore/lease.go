@@ -77,8 +77,12 @@ func (s *Lease) args(sc *script, room int) []any {
 
 func (s *Lease) Acquire(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	sc := s.scripts.acquire
-	return s.ask(ctx, sc, append(s.args(sc, 12), s.id, r.Nonce, s.ttl, r.NotAfter, r.Floor, r.HoldOff.Milliseconds(), s.emptyWait,
-		s.margin, s.restartGuard, s.channel, s.roleArg, s.careful))
+	var priority any = r.Priority
+	if r.Mute {
+		priority = ""
+	}
+	return s.ask(ctx, sc, append(s.args(sc, 15), s.id, r.Nonce, s.ttl, r.NotAfter, r.Floor, r.HoldOff.Milliseconds(), s.emptyWait,
+		s.margin, s.restartGuard, s.channel, s.roleArg, s.careful, priority, r.Slice.Milliseconds(), r.Counts.Milliseconds()))
 }
 
 func (s *Lease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
@@ -129,7 +133,7 @@ var verdicts = map[string]lease.Verdict{
 
 // parseLeaseReply reads the line that answer() in scripts.lua writes.
 func parseLeaseReply(line string) (store.LeaseReply, error) {
-	var fields [9]string
+	var fields [10]string
 	rest := line
 	for i := range fields {
 		var ok bool
@@ -148,6 +152,10 @@ func parseLeaseReply(line string) (store.LeaseReply, error) {
 			return store.LeaseReply{}, fmt.Errorf("%w: malformed reply %.100q", store.ErrUnreachable, line)
 		}
 		numbers[i] = n
+	}
+	best, priority, ok := parseBest(fields[9])
+	if !ok {
+		return store.LeaseReply{}, fmt.Errorf("%w: malformed reply %.100q", store.ErrUnreachable, line)
 	}
 	absent := func(text string) string {
 		if text == "-" {
@@ -173,10 +181,25 @@ func parseLeaseReply(line string) (store.LeaseReply, error) {
 			Origin:  bounded(absent(fields[6])),
 			Offered: fields[8] == "heir",
 			Ready:   fields[8] == "ready",
+			Best:    best,
+			BestIs:  priority,
 		},
 		Reason: absent(fields[7]),
 		Holder: bounded(holder),
 	}, nil
+}
+
+// parseBest reads the best candidate: its priority, a colon and its ID.
+func parseBest(text string) (id string, priority int, ok bool) {
+	if text == "-" {
+		return "", 0, true
+	}
+	number, id, ok := strings.Cut(text, ":")
+	priority, err := strconv.Atoi(number)
+	if !ok || err != nil || !store.IDPattern.MatchString(id) {
+		return "", 0, false
+	}
+	return id, priority, true
 }
 
 // bounded cuts a text as cut() in scripts.lua does, if that has not: a server may answer anything.

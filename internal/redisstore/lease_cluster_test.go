@@ -153,6 +153,10 @@ func termFields(t oracle.Term) []any {
 	text("heir", t.Heir)
 	number("ready", t.Ready)
 	number("reserved", t.Reserved)
+	if text("best", t.Best.ID); t.Best.ID != "" {
+		fields = append(fields, "best_priority", t.Best.Priority)
+	}
+	number("best_until", t.Best.Until)
 	return fields
 }
 
@@ -198,7 +202,7 @@ func (w *leaseCluster) dump(ctx context.Context) (oracle.Data, error) {
 		Released: f["released"] == "1", Origin: f["origin"], Hold: number("hold"), Armed: number("armed"), Floor: number("floor"),
 		Asked: number("asked"), Longest: oracle.Named{Length: number("longest"), At: number("longest_at")},
 		Margin: oracle.Named{Length: number("margin"), At: number("margin_at")},
-		Heir:   f["heir"], Ready: number("ready"), Reserved: number("reserved"),
+		Heir:   f["heir"], Ready: number("ready"), Reserved: number("reserved"), Best: oracle.Best{ID: f["best"], Priority: int(number("best_priority")), Until: number("best_until")},
 	}
 	return d, nil
 }

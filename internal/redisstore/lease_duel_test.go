@@ -94,7 +94,7 @@ func (d *duel) run(ctx context.Context, questions int) error {
 func (d *duel) pass() {
 	m := d.model
 	by := pick(d, 1, 10, d.rand.Int64N(300), d.rand.Int64N(2000), m.Term.Hold-d.now, m.Term.Until-d.now, m.Lease.Expires-d.now, m.Term.Ready-d.now,
-		m.Term.Reserved-d.now)
+		m.Term.Reserved-d.now, m.Term.Best.Until-d.now, m.Term.Until+100-d.now)
 	by += pick(d, 0, 0, 0, -1, 1)
 	if by <= 0 || by > 20_000 {
 		by = d.rand.Int64N(100)
@@ -112,7 +112,7 @@ func (d *duel) move(by int64) {
 		return
 	}
 	for _, at := range []*int64{&d.model.Lease.Expires, &d.model.Since.Expires, &d.model.Term.Until, &d.model.Term.Hold, &d.model.Term.Asked,
-		&d.model.Term.Longest.At, &d.model.Term.Margin.At, &d.model.Term.Ready, &d.model.Term.Reserved} {
+		&d.model.Term.Longest.At, &d.model.Term.Margin.At, &d.model.Term.Ready, &d.model.Term.Reserved, &d.model.Term.Best.Until} {
 		if *at != 0 {
 			*at = max(*at-by, 1)
 		}
@@ -122,7 +122,7 @@ func (d *duel) move(by int64) {
 // fault changes the keys, the history or the clock.
 func (d *duel) fault(ctx context.Context) error {
 	m := &d.model
-	kind := d.rand.IntN(18)
+	kind := d.rand.IntN(19)
 	d.log = append(d.log, fmt.Sprint("fault ", kind))
 	switch kind {
 	case 0:
@@ -157,6 +157,8 @@ func (d *duel) fault(ctx context.Context) error {
 		d.otherHistory()
 	case 15:
 		d.otherHistory()
+	case 18:
+		m.Term.Best = oracle.Best{ID: either(d, "a", "b", "c"), Priority: int(pick(d, -1, 0, 1, 2)), Until: pick(d, d.now+400, d.now+100_000)}
 	case 17:
 		m.Term.Heir = either(d, "", "a", "b", "c")
 		m.Term.Reserved, m.Term.Ready = pick(d, 0, d.now+400, d.now+100_000), pick(d, 0, d.now+400)
@@ -246,6 +248,8 @@ func (d *duel) compose(r *rival) lease.Request {
 	case k < 0.5:
 		q.Kind = lease.Acquire
 		q.Floor = pick(d, r.floor, r.floor, r.floor, 0, m.Term.Token, m.Term.Token+1, max(m.Term.Token-1, 0), d.now-1000)
+		q.Priority, q.Mute = int(pick(d, 0, int64(r.ID[0]-'b'), 3)), d.chance(0.1)
+		q.Slice, q.Counts = store.Milliseconds(pick(d, 100, 100, 300)), store.Milliseconds(pick(d, 1200, 600))
 	case k < 0.82:
 		q.Kind, q.Token, q.Draining = lease.Renew, r.token, d.chance(0.2)
 		q.Origin = either(d, r.origin, r.origin, m.Origin, "", "0d")

@@ -78,6 +78,7 @@ var withoutRule = []mutant{
 	{"clamp", oracle.Clamp, []edit{
 		{"if term.ends > now + hold_off then", "if false then", 1},
 		{"if term.hold > now + furthest then", "if false then", 1},
+		{"if term.released and term.ends > now then -- when", "if false then -- when", 1},
 		{"if tenured and (left < 0 or left > hold_off) then", "if false then", 1},
 	}},
 	{"unknown-origin", oracle.UnknownOrigin, []edit{
@@ -99,6 +100,9 @@ var withoutRule = []mutant{
 	{"reserve-clamp", oracle.ReserveClamp, []edit{{"if term.reserved > now + window then -- rule reserve-clamp", "if false then --", 1}}},
 	{"ready-fresh", oracle.ReadyFresh, []edit{{"if ARGV[7] and term.heir == ARGV[7] and term.ready > now then -- rule ready-fresh", "if ARGV[7] and term.heir == ARGV[7] then --", 1}}},
 	{"heir-waits", oracle.HeirWaits, []edit{{"if term.hold > now then\n  local asking", "if term.hold > now and not (term.reserved > now and term.heir == id) then\n  local asking", 1}}},
+	{"yield", oracle.Yield, []edit{{"if priority and term.best and term.best ~= id and term.priority > priority then", "if false then", 1}}},
+	{"yield-bound", oracle.YieldBound, []edit{{"local ends = math.max(term.ends, term.hold) + tonumber(ARGV[14])", "local ends = now + tonumber(ARGV[14])", 1}}},
+	{"best-expires", oracle.BestExpires, []edit{{"if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then", "if false then", 1}}},
 	{"adopt-guard", oracle.AdoptGuard, []edit{{" and term.hold <= now and term.token >= math.max(floor, term.known) then -- rule adopt-guard", " then", 1}}},
 }
 
@@ -156,6 +160,17 @@ var mistaken = []mutant{
 	{"a lease of a foreign client is offered", 0, []edit{{"local heir = tenured and term.heir == id", "local heir = term.heir == id", 1}}},
 	{"a lease is offered to everybody", 0, []edit{{"local heir = tenured and term.heir == id", "local heir = tenured and term.heir", 1}}},
 	{"a reservation keeps the heir out", 0, []edit{{"term.heir and term.heir ~= id then -- rule reserve", "term.heir then -- rule reserve", 1}}},
+	{"a candidate that does not hear is the best", 0, []edit{{"local priority = tonumber(ARGV[13])\n", "local priority = tonumber(ARGV[13]) or 3\n", 1}}},
+	{"the last candidate is the best", 0, []edit{{"term.best == id or priority > term.priority)", "term.best == id or priority >= term.priority)", 1}}},
+	{"the best is never replaced", 0, []edit{{"(term.best == id or priority > term.priority)", "(term.best == id)", 1}}},
+	{"the best does not count on", 0, []edit{{"(term.best == id or priority > term.priority)", "(priority > term.priority)", 1}}},
+	{"the best waits for itself", 0, []edit{{"term.best ~= id and term.priority > priority then", "term.priority > priority then", 1}}},
+	{"equals wait for each other", 0, []edit{{"term.best ~= id and term.priority > priority then", "term.best ~= id then", 1}}},
+	{"the best is the best for ever", 0, []edit{{"if term.best == id then call('HDEL', term_key, 'best', 'best_priority', 'best_until') end\n", "", 1}}},
+	{"a release does not say when", 0, []edit{{"    call('HSET', term_key, 'until', integer(now)) -- the vacancy begins\n", "", 1}}},
+	{"zero is written too", 0, []edit{{"(not term.best and priority ~= 0)", "not term.best", 1}}},
+	{"a leader does not hear of the best", 0, []edit{{"term.best and term.best_until > now and integer(term.priority) .. ':' .. term.best)", "nil)", 1}}},
+	{"a leader hears of one that has gone", 0, []edit{{"term.best and term.best_until > now and integer", "term.best and integer", 1}}},
 	{"too late is a millisecond earlier", 0, []edit{{"now > not_after", "now >= not_after", 2}}},
 }
 

@@ -40,6 +40,7 @@ var (
 	released = oracle.Term{Token: 41, Nonce: "nb", Holder: "b", TTL: 1000, Released: true, Origin: "here"}
 	offered  = with(bTerm, func(t *oracle.Term) { t.Heir = "a" })
 	reserved = with(released, func(t *oracle.Term) { t.Heir, t.Reserved = "c", 300 })
+	wanted   = with(released, func(t *oracle.Term) { t.Until, t.Best = -50, oracle.Best{ID: "c", Priority: 3, Until: 500} })
 	lapsed   = oracle.Term{Token: 41, Nonce: "nb", Holder: "b", Until: -10, TTL: 1000, Origin: "here"}
 )
 
@@ -71,6 +72,19 @@ func renewing(change func(*lease.Request)) lease.Request {
 // handing is a release of a's lease at the end of a transfer to c.
 func handing(reserve int64) lease.Request {
 	return lease.Request{Kind: lease.Release, Nonce: "na", Token: 41, Heir: "c", Reserve: store.Milliseconds(reserve)}
+}
+
+// prefers asks with a priority, for a slice of 100 ms.
+func prefers(priority int) lease.Request {
+	return acquiring(func(r *lease.Request) {
+		r.Priority, r.Slice, r.Counts = priority, store.Milliseconds(100), store.Milliseconds(1200)
+	})
+}
+
+func mute(priority int) lease.Request {
+	r := prefers(priority)
+	r.Mute = true
+	return r
 }
 
 func offering(heir string) lease.Request { return renewing(func(r *lease.Request) { r.Heir = heir }) }
@@ -223,6 +237,29 @@ var acquireCases = []leaseCase{
 		want: lease.Held, reason: "reserved", token: 41, wait: 333},
 	{name: "reserved: clamp of a long hold-off", data: oracle.Data{Term: with(reserved, func(t *oracle.Term) { t.Reserved, t.TTL = 500_000, 60_000 })}, ask: acquiring(nil),
 		want: lease.Held, reason: "reserved", token: 41, wait: 5000},
+	{name: "yield: to the best that asks", data: oracle.Data{Term: wanted}, ask: prefers(1), want: lease.Held, reason: "yield", token: 41, wait: 50},
+	{name: "yield: the slice begins after the hold", data: oracle.Data{Term: with(wanted, func(t *oracle.Term) { t.Hold = -10 })}, ask: prefers(1),
+		want: lease.Held, reason: "yield", token: 41, wait: 90},
+	{name: "yield: the slice is over", data: oracle.Data{Term: with(wanted, func(t *oracle.Term) { t.Until = -100 })}, ask: prefers(1), want: lease.Won, token: askNow},
+	{name: "yield: the best", data: oracle.Data{Term: with(wanted, func(t *oracle.Term) { t.Best.ID = "a" })}, ask: prefers(3), want: lease.Won, token: askNow},
+	{name: "yield: the best, less preferred since", data: oracle.Data{Term: with(wanted, func(t *oracle.Term) { t.Best.ID = "a" })}, ask: prefers(0), want: lease.Won, token: askNow},
+	{name: "yield: as good", data: oracle.Data{Term: wanted}, ask: prefers(3), want: lease.Won, token: askNow},
+	{name: "yield: better", data: oracle.Data{Term: wanted}, ask: prefers(4), want: lease.Won, token: askNow},
+	{name: "yield: not to one that asks no more", data: oracle.Data{Term: with(wanted, func(t *oracle.Term) { t.Best.Until = -1 })}, ask: prefers(1), want: lease.Won, token: askNow},
+	{name: "yield: not to one from before a clock was set back", data: oracle.Data{Term: with(wanted, func(t *oracle.Term) { t.Best.Until = 500_000 })}, ask: prefers(1),
+		want: lease.Won, token: askNow},
+	{name: "yield: a clock that was set back in the slice", data: oracle.Data{Term: with(wanted, func(t *oracle.Term) { t.Until = 500_000 })}, ask: prefers(1),
+		want: lease.Held, reason: "yield", token: 41, wait: 100},
+	{name: "yield: every other reason comes first", data: oracle.Data{Term: with(wanted, func(t *oracle.Term) { t.Heir, t.Reserved = "b", 300 })}, ask: prefers(1),
+		want: lease.Held, reason: "reserved", token: 41, wait: 300},
+	{name: "yield: one that does not hear is nobody's candidate, and waits for none", data: oracle.Data{Term: wanted}, ask: mute(1), want: lease.Won, token: askNow},
+	{name: "best: noted beside a lease", data: held(bLease, bTerm), ask: prefers(1), want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "best: zero is not noted", data: held(bLease, bTerm), ask: prefers(0), want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "best: zero is better than less", data: held(bLease, with(bTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Priority: -2, Until: 500} })),
+		ask: prefers(0), want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "best: a better one stays", data: held(bLease, with(bTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Priority: 2, Until: 500} })),
+		ask: prefers(1), want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "best: does not hear", data: held(bLease, bTerm), ask: mute(5), want: lease.Held, reason: "lease", token: 41, wait: 600},
 	{name: "memory: late", data: oracle.Data{Term: released}, ask: acquiring(func(r *lease.Request) { r.NotAfter, r.Floor = -1, 99 }), want: lease.Stale},
 	{name: "stale, on a token past belief", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Token = 9_000_000_000_000_000 })},
 		ask: acquiring(func(r *lease.Request) { r.NotAfter = -1 }), want: lease.Unknown, reason: "BADTERM"},
@@ -264,6 +301,10 @@ var renewCases = []leaseCase{
 	{name: "released", data: oracle.Data{Term: with(aTerm, func(t *oracle.Term) { t.Released, t.Until = true, 0 })}, ask: renewing(nil), want: lease.Lost, reason: "released", token: 41},
 	{name: "vanished: deleted by an operator", data: oracle.Data{Term: aTerm}, ask: renewing(nil), want: lease.Lost, reason: "vanished", token: 41},
 	{name: "vanished: a newer token", data: oracle.Data{Term: with(bTerm, func(t *oracle.Term) { t.Token = 42 })}, ask: renewing(nil), want: lease.Lost, reason: "vanished", token: 42},
+	{name: "kept: hears of the best", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Priority: -2, Until: 60_000} })),
+		ask: renewing(nil), want: lease.Kept, token: 41},
+	{name: "kept: not of one that asks no more", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Priority: 7, Until: -1} })),
+		ask: renewing(nil), want: lease.Kept, token: 41},
 	{name: "offers", data: held(aLease, aTerm), ask: offering("c"), want: lease.Kept, token: 41},
 	{name: "offers again, and the heir is ready", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Heir, t.Ready = "c", 60_000 })), ask: offering("c"),
 		want: lease.Kept, token: 41},
@@ -463,7 +504,7 @@ func (tt leaseCase) model(w *leaseCluster, now int64) oracle.Redis {
 		m.Facts = oracle.Facts{Origin: "here", Uptime: 100_000}
 	}
 	for _, at := range []*int64{&m.Lease.Expires, &m.Since.Expires, &m.Term.Until, &m.Term.Hold, &m.Term.Asked, &m.Term.Longest.At, &m.Term.Margin.At,
-		&m.Term.Ready, &m.Term.Reserved} {
+		&m.Term.Ready, &m.Term.Reserved, &m.Term.Best.Until} {
 		if *at != 0 {
 			*at += now
 		}

@@ -67,6 +67,14 @@ type Term struct {
 	Heir     string
 	Ready    int64 // the heir counts as asking until then
 	Reserved int64 // the vacancy is left to the heir until then
+	Best     Best
+}
+
+// Best is the candidate of the highest priority that asks.
+type Best struct {
+	ID       string
+	Priority int
+	Until    int64 // it counts until then
 }
 
 // Named is the longest of a duration that askers have named, and when it was last named.
@@ -152,6 +160,7 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	if armed {
 		ttl = r.armed(ttl, holdOff)
 	}
+	best := r.best(now, a, q, holdOff)
 
 	answer := reply(lease.Held, now)
 	answer.Origin = facts.Origin
@@ -211,12 +220,25 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 		answer.Reason, answer.Wait = "reserved", ms(t.Reserved-now)
 		return answer
 	}
+	if better := best.ID != "" && best.ID != a.ID && best.Priority > q.Priority && !q.Mute; better && r.Rules.Has(Yield) {
+		began := max(t.Until, t.Hold)
+		if !r.Rules.Has(YieldBound) {
+			began = now
+		}
+		if ends := began + q.Slice.Milliseconds(); ends > now {
+			answer.Reason, answer.Wait = "yield", ms(ends-now)
+			return answer
+		}
+	}
 
 	token := max(t.Token, q.Floor, r.known(now)) + 1
 	if r.Rules.Has(Time) {
 		token = max(token, now)
 	}
 	r.Since = Since{There: true, Unix: now / second, Expires: now + a.TTL}
+	if best.ID == a.ID {
+		t.Best = Best{}
+	}
 	r.grant(now, a, q.Nonce, token)
 	answer.Verdict, answer.Token, answer.TTL, answer.Since, answer.Holder = lease.Won, token, ms(a.TTL), r.Since.Unix, a.ID
 	return answer
@@ -249,6 +271,9 @@ func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 			r.Since = Since{There: true, Unix: q.Since}
 		}
 		answer.Ready = r.offer(now, q)
+		if t.Best.Until > now {
+			answer.Best, answer.BestIs = t.Best.ID, t.Best.Priority
+		}
 		answer.Token, answer.TTL, answer.Since, answer.Holder = q.Token, ms(a.TTL), q.Since, a.ID
 		return answer
 	}
@@ -302,8 +327,11 @@ func (r *Redis) Release(now int64, a Asker, q lease.Request) Reply {
 	}
 	t := &r.Term
 	if t.Nonce == q.Nonce && (q.Token == 0 || q.Token == t.Token) {
+		if !t.Released {
+			t.Until = now // the vacancy begins
+		}
 		r.reserve(now, q)
-		t.Released, t.Until = true, 0
+		t.Released = true
 		if r.Lease.Holder == a.ID {
 			r.Lease, r.Since = Lease{}, Since{}
 		}
@@ -322,6 +350,20 @@ func (r *Redis) offer(now int64, q lease.Request) (ready bool) {
 		t.Heir, t.Ready, t.Reserved = q.Heir, 0, 0
 	}
 	return q.Heir != "" && t.Ready > now
+}
+
+// best notes a candidate that hears, unless a better one asks, and returns the best.
+func (r *Redis) best(now int64, a Asker, q lease.Request, holdOff int64) Best {
+	best := r.Term.Best
+	if r.Rules.Has(BestExpires) && (best.Until <= now || best.Until > now+2*holdOff) {
+		best = Best{}
+	}
+	known := best.ID != ""
+	if !q.Mute && (known && (best.ID == a.ID || q.Priority > best.Priority) || !known && q.Priority != 0) {
+		best = Best{ID: a.ID, Priority: q.Priority, Until: now + q.Counts.Milliseconds()}
+		r.Term.Best = best
+	}
+	return best
 }
 
 // reserve leaves the vacancy that a release makes to its heir, if that has just asked.
@@ -451,6 +493,9 @@ func (r *Redis) clamp(now int64, a Asker, holdOff, guard int64) (left int64) {
 	}
 	if r.Rules.Has(Clamp) {
 		r.Term.Until = min(r.Term.Until, now+holdOff)
+		if r.Term.Released {
+			r.Term.Until = min(r.Term.Until, now)
+		}
 		r.Term.Hold = min(r.Term.Hold, now+max(guard, a.RestartGuard, a.EmptyWait)+second)
 		if r.Term.Token == 0 {
 			r.Term.Asked = min(r.Term.Asked, now)

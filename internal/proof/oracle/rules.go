@@ -37,6 +37,9 @@ const (
 	ReserveClamp                    // a reservation lies no further ahead than it can
 	ReadyFresh                      // a release whose heir has stopped asking reserves nothing
 	HeirWaits                       // the heir is granted nothing that it would not be granted without
+	Yield                           // the first slice of a vacancy is left to the best candidate that asks
+	YieldBound                      // it begins with the vacancy, not with each refusal
+	BestExpires                     // the best candidate is forgotten unless it asks again
 	end
 
 	All = end - 1
@@ -46,6 +49,7 @@ var ruleNames = [...]string{
 	"until", "memory", "guard", "rollcall", "reclaim", "time", "not-after", "arm-in-renew", "longest-ttl", "clamp", "unknown-origin",
 	"nonce-holder", "adopt-guard", "memory-ended", "relic", "ttl-named", "margin-named", "careful-clamp", "longest-wait", "hold-grows",
 	"reserve", "reserve-bound", "reserve-once", "reserve-clamp", "ready-fresh", "heir-waits",
+	"yield", "yield-bound", "best-expires",
 }
 
 // Has reports whether all of the given rules are in force.

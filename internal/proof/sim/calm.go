@@ -37,7 +37,7 @@ func (c *Cluster) leaderBound() time.Duration {
 	ttl := slices.Max(p.TTLs)
 	holdOff := max(ttl, p.HoldOff) + p.Margin + time.Second
 	asks := ttl/2*11/10 + ttl/3 + 2*ttl/6 // Retry with its jitter, an attempt, two backoffs
-	bound := ttl + p.Drain + asks + holdOff + 100*time.Millisecond
+	bound := ttl + p.Drain + c.yield() + asks + holdOff + 100*time.Millisecond
 	if !p.Alone {
 		bound += schedule.CallBound + schedule.FinishBound // the end of a run is recorded before the lease goes back
 	}

@@ -55,7 +55,7 @@ func newInstance(c *Cluster, number int) *instance {
 		asker: oracle.Asker{
 			ID: string(rune('a' + number)), TTL: ttl.Milliseconds(), HoldOff: profile.HoldOff.Milliseconds(), EmptyWait: profile.Empty.Milliseconds(), Margin: margin.Milliseconds(), NoInfo: number < profile.NoInfo,
 		},
-		timing: lease.Timing{TTL: ttl, Renew: ttl / 3, Retry: ttl / 2, Drift: drift, HoldOff: profile.HoldOff, Penalty: 2 * ttl, Margin: margin},
+		timing: lease.Timing{TTL: ttl, Renew: ttl / 3, Retry: ttl / 2, Drift: drift, HoldOff: profile.HoldOff, Penalty: 2 * ttl, Preempt: profile.Preempt, Margin: margin},
 		wall:   time.Duration(epoch) * time.Millisecond, down: true,
 	}
 }
@@ -95,6 +95,9 @@ func (p *instance) boot() {
 		c.nonces++
 		return p.id + strconv.Itoa(c.nonces)
 	})
+	if ranks := c.profile.Priorities; ranks != nil {
+		p.cand.Prefer(ranks[int(p.host)%len(ranks)])
+	}
 	p.sleep(c.between(0, 500*time.Millisecond))
 	if !c.profile.Alone {
 		p.beats.start(p)
@@ -204,6 +207,7 @@ func (p *instance) began() {
 	c.took(p)
 	c.checks.began(p)
 	c.handedTo(p)
+	c.chosen(p)
 	last := &c.lastToken
 	switch back := p.cand.Token() <= last.token; {
 	case back && (c.profile.Outside || c.checks.forgotten(p.cand.Token(), last.token)):
@@ -228,6 +232,9 @@ func (p *instance) over() {
 	}
 	p.ended = p.cand.Token()
 	c.Tally.Ended[p.cand.Reason()]++
+	if p.cand.Reason() == lease.Transferred { // also to a better one, in the calm: each is better than the one before
+		c.disturb(c.now)
+	}
 	p.scheduler.over(p)
 	c.queue.push(event{at: c.now + c.between(0, c.profile.Drain), what: evDrained, host: p.host, life: p.life})
 }

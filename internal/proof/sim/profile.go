@@ -17,6 +17,9 @@ type Profile struct {
 	Quiet time.Duration   // without faults at the beginning: everybody learns who leads
 	Lag   time.Duration   // longest that a promoted replica is behind
 
+	Priorities []int         // of the processes in turn; nil: none
+	Preempt    time.Duration // as the option
+
 	HoldOff time.Duration // the options of the same names
 	Empty   time.Duration
 	Margin  time.Duration
@@ -173,6 +176,15 @@ var Profiles = []Profile{
 	hot(Profile{Name: "transfers and failovers", Faults: []Fault{Transfer, Transfer, Resign, Failover, Partition, OneWay}}),
 	alone(Profile{Name: "transfers", Faults: basic(Transfer, Transfer, Transfer, Transfer, Deafen, Failover)}),
 
+	rough(Profile{Name: "priorities", Faults: few(Stop, WorkFails), Priorities: ranks}),
+	rough(Profile{Name: "priorities, the best hear nothing", Faults: []Fault{OneWay, OneWay, Crash, Resign, Deafen}, Priorities: ranks}),
+	rough(Profile{Name: "priorities, all data losses", Faults: few(Del, Flush, Failover, RestartEmpty, EvictTerm), Empty: hotTTL, Priorities: ranks}),
+	rough(Profile{Name: "priorities, clock set back", Faults: few(ClockBack), Priorities: ranks}),
+	rough(Profile{Name: "priorities, TTLs differ, pre-empting", Faults: few(Failover), TTLs: twoTTLs, HoldOff: hotTTL, Priorities: ranks, Preempt: 2 * hotTTL}),
+	rough(Profile{Name: "priorities, pre-empting, transfers", Faults: transfers(Flush, Failover, EvictTerm, Del), Empty: hotTTL, Priorities: ranks, Preempt: 2 * hotTTL}),
+	alone(Profile{Name: "priorities", Faults: basic(Deafen, Failover), Priorities: ranks}),
+	calmRanks(),
+
 	{Name: "random: minutes", Random: true, Alone: true, Length: 5 * time.Minute},
 	{Name: "random: minutes, tasks too", Random: true, Length: 5 * time.Minute},
 	{Name: "random: days", Random: true, Alone: true, Length: 10 * 24 * time.Hour},
@@ -185,6 +197,16 @@ var Profiles = []Profile{
 func transfers(more ...Fault) []Fault {
 	others := few(more...)
 	return append(others, slices.Repeat([]Fault{Transfer}, len(others))...)
+}
+
+// ranks are priorities of five processes.
+var ranks = []int{3, 0, 1, -2, 1}
+
+// calmRanks is calm with priorities.
+func calmRanks() Profile {
+	p := calm()
+	p.Name, p.Priorities, p.Alone = "election alone: calm, priorities", ranks, true
+	return p
 }
 
 // handingOver is calm with transfers: to one that can lead, and to one that cannot.

@@ -36,6 +36,11 @@ func (p Profile) draw(d dice) Profile {
 	q.Faults = d.faults()
 	if p.Transfers {
 		q.Faults = append(q.Faults, slices.Repeat([]Fault{Transfer}, 1+d.IntN(max(len(q.Faults), 2)))...)
+		if d.IntN(2) == 0 {
+			for range processes {
+				q.Priorities = append(q.Priorities, d.IntN(5)-1)
+			}
+		}
 	}
 	if p.Length < time.Hour {
 		q.TTLs = d.ttls(time.Second, 5*time.Second)
@@ -49,6 +54,9 @@ func (p Profile) draw(d dice) Profile {
 	q.Drain = d.duration(ttl/100, ttl/2)
 	q.Empty = d.one(time.Duration(0), 250*time.Millisecond, ttl, ttl)
 	q.HoldOff = d.one(0, 0, ttl, 2*ttl)
+	if q.Priorities != nil && d.IntN(2) == 0 {
+		q.Preempt = d.duration(2*ttl, 10*ttl)
+	}
 	if len(q.TTLs) > 1 && d.IntN(4) > 0 {
 		q.HoldOff = max(q.HoldOff, ttl)
 	}
@@ -168,6 +176,9 @@ func (p Profile) String() string {
 	text := fmt.Sprintf("%s, every %v; TTL %v, HoldOff %v, EmptyHistoryWait %v, FailoverMargin %v; lag %v, second master %v, skew %v, rate %.3f, drain %v, without INFO %d; "+
 		"delayed %.4f, late %.4f, lost %.4f (noticed %.2f), hints lost %.4f, twice %.4f", strings.Join(faults, ", "), p.Every, p.TTLs, p.HoldOff, p.Empty, p.Margin,
 		p.Lag, p.Second, p.Skew, p.Rate, p.Drain, p.NoInfo, p.Delayed, p.Late, p.Lost, p.Noticed, p.Deaf, p.Twice)
+	if p.Priorities != nil {
+		text += fmt.Sprintf("; priorities %v, Preempt %v", p.Priorities, p.Preempt)
+	}
 	if p.jobs != nil {
 		text += "; tasks: " + jobsText(p.jobs)
 	}

@@ -20,6 +20,8 @@ type Tally struct {
 	Changes     int64 // of the leader
 	Ended       [lease.Transferred + 1]int64
 	Transfers   int64 // offered
+	Chosen      int64 // terms, where there are priorities
+	PassedOver  int64 // of these: a better candidate was there
 	Ghosts      int64 // leases granted to a campaign that was over
 	Faults      [numFault]int64
 	Messages    Messages
@@ -78,6 +80,8 @@ func (t *Tally) Add(u *Tally) {
 		t.Ended[i] += u.Ended[i]
 	}
 	t.Transfers += u.Transfers
+	t.Chosen += u.Chosen
+	t.PassedOver += u.PassedOver
 	t.Ghosts += u.Ghosts
 	for i := range t.Faults {
 		t.Faults[i] += u.Faults[i]

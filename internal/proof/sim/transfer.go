@@ -106,6 +106,44 @@ func (c *Cluster) hintsOfTransfer(m *machine, r lease.Request, reply oracle.Repl
 		c.hint(m, evRollCall)
 	case reply.Reason == "reserved":
 		c.named(m, m.Term.Heir)
+	case reply.Reason == "yield":
+		c.named(m, m.Term.Best.ID)
+	}
+}
+
+// yield is the longest that a vacancy is left to the best candidate.
+func (c *Cluster) yield() time.Duration {
+	if c.profile.Priorities == nil {
+		return 0
+	}
+	longest := time.Duration(0)
+	for _, p := range c.instances {
+		longest = max(longest, p.timing.Slice(), p.timing.Attempt())
+	}
+	return longest
+}
+
+// slice is what priorities add to P7 on a sound network, if the best does not come.
+func (c *Cluster) slice(p *instance) time.Duration {
+	if c.profile.Priorities == nil {
+		return 0
+	}
+	return p.timing.Slice() + 6*time.Millisecond
+}
+
+// chosen counts the terms of an instance while a better one was there and asked.
+func (c *Cluster) chosen(leader *instance) {
+	ranks := c.profile.Priorities
+	if ranks == nil {
+		return
+	}
+	c.Tally.Chosen++
+	for _, p := range c.instances {
+		asks := p.listening() && c.now >= p.muteTill && p.cand.State() == lease.Following && p.cand.StandsBack(p.reading()) == 0
+		if asks && ranks[p.host] > ranks[leader.host] {
+			c.Tally.PassedOver++
+			return
+		}
 	}
 }
 

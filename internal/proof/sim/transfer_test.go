@@ -59,3 +59,31 @@ func TestTransferRulesAreNeeded(t *testing.T) {
 		t.Errorf("%d transfers, %d of them ended a term", all.Transfers, all.Ended[lease.Transferred])
 	}
 }
+
+// TestPrioritiesAreHeeded: a better candidate that is there and hears is rarely passed over, as it
+// may be if it has just come, and often without the rule.
+func TestPrioritiesAreHeeded(t *testing.T) {
+	share := func(name string, rules oracle.Rules) float64 {
+		var all Tally
+		p := named(t, name)
+		p.Length = min(p.Length, 10*24*time.Hour)
+		for seed := firstSeed; seed < firstSeed+20; seed++ {
+			c := New(Options{Seed: seed, Profile: p, Rules: rules}).Run()
+			if c.Wrong != "" {
+				t.Errorf("%s, seed %d: %s", name, seed, c.Wrong)
+			}
+			all.Add(&c.Tally)
+			if p.Length > time.Hour {
+				break
+			}
+		}
+		t.Logf("%s: %d of %d", name, all.PassedOver, all.Chosen)
+		return float64(all.PassedOver) / float64(all.Chosen)
+	}
+	for name, most := range map[string]float64{"election alone: calm, priorities": 0.02, "priorities": 0.25} {
+		with, without := share(name, oracle.All), share(name, oracle.All.Without(oracle.Yield))
+		if with > most || without < 2*with || without < 0.3 {
+			t.Errorf("%s: passed over in %.3f of the terms, without the rule in %.3f", name, with, without)
+		}
+	}
+}

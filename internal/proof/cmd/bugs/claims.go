@@ -8,7 +8,7 @@ var claims = []bug{
 		old: "if not_after > 0 and now > not_after then -- rule not-after\n  note_token(term_key, read_term(term_key, now), floor)",
 		new: "if false then -- rule not-after\n  note_token(term_key, read_term(term_key, now), floor)"},
 	{name: "P5 queued release of an old campaign", test: "TestVirtualP5_StaleRequestsOfAPausedRedisHarmNobody", in: virtual, breaks: "a Redis that was frozen takes the lease away from its new leader when it wakes", file: lua,
-		old: "if term.nonce == nonce and (token == 0 or term.token == token) then\n  call('HDEL', term_key, 'until')", new: "if true then\n  call('HDEL', term_key, 'until')"},
+		old: "if term.nonce == nonce and (token == 0 or term.token == token) then\n  call('HDEL', term_key, '-')", new: "if true then\n  call('HDEL', term_key, '-')"},
 	{name: "P1 roll-call never sent", test: "TestVirtualP1_RollCallMakesAReachableLeaderRenew", in: virtual, breaks: "FLUSHALL makes a second leader beside one that could be asked", file: lua,
 		old: "  publish(ARGV[10], 'roll-call', ARGV[11])\n", new: ""},
 	{name: "P1 reclaim after FLUSHALL", test: "TestVirtualP2_FlushAllWithAReachableLeaderKeepsItAndItsToken", in: virtual, breaks: "FLUSHALL deposes the leader", file: lua,

@@ -1,0 +1,148 @@
+package lease
+
+import (
+	"testing"
+	"time"
+)
+
+// TestWhatAnAcquireSaysOfPriority: the priority, for how long it counts, and nothing of that if the
+// last request had no usable answer: whoever cannot hear would win unheard.
+func TestWhatAnAcquireSaysOfPriority(t *testing.T) {
+	b := newBench(t)
+	b.c.Prefer(7)
+	r := b.next()
+	if r.Priority != 7 || r.Mute || r.Slice != time.Second || r.Counts != retry+2*ttl/3 {
+		t.Errorf("request %+v", r)
+	}
+	b.answers(r, Unknown, Nothing)
+	b.sleep()
+	r = b.next()
+	if !r.Mute {
+		t.Errorf("request %+v of one that does not hear", r)
+	}
+	b.answers(r, Held, Nothing)
+	b.c.Prefer(-1)
+	b.pass(retry)
+	if r = b.next(); r.Mute || r.Priority != -1 {
+		t.Errorf("request %+v", r)
+	}
+}
+
+// TestSlice is a tenth of the TTL, a second at most; over a slow network two round trips, up to an
+// attempt.
+func TestSlice(t *testing.T) {
+	for _, tt := range []struct{ ttl, trip, want time.Duration }{
+		{3 * time.Second, 0, 300 * time.Millisecond},
+		{30 * time.Second, 400 * time.Millisecond, time.Second},
+		{30 * time.Second, 3 * time.Second, 6 * time.Second},
+		{30 * time.Second, 9 * time.Second, 10 * time.Second},
+	} {
+		b := newBench(t, func(timing *Timing) { timing.TTL = tt.ttl })
+		r := b.next()
+		b.pass(tt.trip)
+		b.answers(r, Held, Nothing)
+		b.pass(retry)
+		if r := b.next(); r.Slice != tt.want {
+			t.Errorf("TTL %v, a round trip of %v: slice %v, want %v", tt.ttl, tt.trip, r.Slice, tt.want)
+		}
+	}
+	if counts := (Timing{TTL: time.Second, Retry: time.Minute}).Counts(); counts != 2*time.Second {
+		t.Errorf("a candidate counts for %v", counts)
+	}
+}
+
+// TestPreempt: a leader gives way to a better candidate only if the options say so, only after the
+// same one has asked for that long, and not soon after its own term began.
+func TestPreempt(t *testing.T) {
+	const patience = 2 * ttl
+	better := func(b *bench, id string, priority int) Answer {
+		a := b.reply(Kept)
+		a.Token, a.Best, a.BestIs = b.c.Token(), id, priority
+		return a
+	}
+	// follow renews for so long, under an answer, and returns when an offer was made.
+	follow := func(b *bench, d time.Duration, answer func() Answer) (offered time.Duration) {
+		t.Helper()
+		for end := b.instant + d; b.instant < end; {
+			b.sleep()
+			if r, due := b.c.Next(b.now); due {
+				b.says(r, answer(), Renewed)
+			}
+			if b.c.Heir() != "" {
+				return b.instant
+			}
+		}
+		return 0
+	}
+	preempting := func(timing *Timing) { timing.Preempt = patience }
+
+	b := newBench(t)
+	b.lead()
+	if at := follow(b, 10*ttl, func() Answer { return better(b, "b", 9) }); at != 0 {
+		t.Errorf("offered after %v, and nobody has asked for that", at)
+	}
+	b = newBench(t, preempting)
+	b.c.Prefer(3)
+	b.lead()
+	if at := follow(b, 10*ttl, func() Answer { return better(b, "b", 3) }); at != 0 {
+		t.Errorf("offered to one that is no better, after %v", at)
+	}
+	b = newBench(t, preempting)
+	b.c.Prefer(3)
+	b.lead()
+	if at := follow(b, 10*ttl, func() Answer { return better(b, "b", 4) }); at < patience || at > patience+2*renew {
+		t.Errorf("offered after %v, want %v", at, patience)
+	}
+	b = newBench(t, preempting) // now one, now the other
+	b.lead()
+	turns := 0
+	if at := follow(b, 10*ttl, func() Answer { turns++; return better(b, string(rune('b'+turns/3%2)), 4) }); at != 0 {
+		t.Errorf("offered after %v to one that has just come", at)
+	}
+	if at := follow(b, 2*renew, func() Answer { return better(b, "", 0) }); at != 0 { // all are gone
+		t.Errorf("offered to nobody after %v", at)
+	}
+	since := b.instant
+	if at := follow(b, 10*ttl, func() Answer { return better(b, "b", 4) }); at-since < patience {
+		t.Errorf("offered %v after it came back", at-since)
+	}
+
+	b = newBench(t, preempting) // a term of its own, though it knew of the better one before
+	b.lead()
+	follow(b, patience-renew/2, func() Answer { return better(b, "b", 4) })
+	b.c.End(b.now, Failed)
+	b.c.Drained(b.now)
+	b.answers(b.next(), Done, Nothing)
+	b.pass(2 * time.Second)
+	began := b.instant
+	b.lead()
+	if at := follow(b, 10*ttl, func() Answer { return better(b, "b", 4) }); at-began < patience {
+		t.Errorf("offered %v after the term began", at-began)
+	}
+}
+
+// TestPreemptAgain: an offer that is not taken up costs as much patience again.
+func TestPreemptAgain(t *testing.T) {
+	const patience = 2 * ttl
+	b := newBench(t, func(timing *Timing) { timing.Preempt = patience })
+	b.lead()
+	var offers []time.Duration
+	was := ""
+	for b.instant < 20*ttl {
+		b.sleep()
+		if r, due := b.c.Next(b.now); due {
+			a := b.reply(Kept)
+			a.Token, a.Best, a.BestIs = b.c.Token(), "b", 4
+			b.says(r, a, Renewed)
+		}
+		if heir := b.c.Heir(); heir != was {
+			was = heir
+			if heir != "" {
+				offers = append(offers, b.instant)
+			}
+		}
+	}
+	if len(offers) < 3 || offers[1]-offers[0] < patience+retry+2*ttl/3 {
+		t.Errorf("offers after %v", offers)
+	}
+}
