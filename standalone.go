@@ -3,6 +3,7 @@ package tenure
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/hook"
@@ -42,7 +43,7 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordin
 	}
 	control := memstore.NewLeases(granting)
 	coordinator := newCoordinator(opts, backend{
-		leases:   func(r store.Role) store.Lease { return control.Lease(r.Holder) },
+		leases:   func(r store.Role) store.Lease { return control.Lease(r.Name, r.Holder) },
 		check:    func(*checker, string, ElectionOptions) {},
 		timing:   timing,
 		registry: memstore.NewRegistry(),
@@ -82,15 +83,25 @@ type controlled struct {
 	coordinator *Coordinator
 }
 
-// Leading reports whether some role leads, and whether all do.
-func (c controlled) Leading() (some, all bool) {
-	c.coordinator.mu.Lock()
-	roles := c.coordinator.roles
-	c.coordinator.mu.Unlock()
-	all = true
-	for _, e := range roles {
-		leads := e.IsLeader()
-		some, all = some || leads, all && leads
+func (c controlled) Leading(roles ...string) (so, known bool) {
+	for _, role := range roles {
+		if _, there := c.coordinator.Role(role); !there {
+			return false, false
+		}
 	}
-	return some, all
+	for _, e := range c.coordinator.all() {
+		if e.IsLeader() != (len(roles) == 0 || slices.Contains(roles, e.Role())) {
+			return false, true
+		}
+	}
+	return true, true
+}
+
+func (c controlled) Following(leader string) bool {
+	for _, e := range c.coordinator.all() {
+		if e.IsLeader() || e.Status().Leader != leader {
+			return false
+		}
+	}
+	return true
 }

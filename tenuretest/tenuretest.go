@@ -34,7 +34,7 @@ type Control struct {
 }
 
 // New returns a coordinator that follows until Lead is called. The test starts its Run, as the
-// program would, and ends it by its context. All roles of the coordinator lead and follow together.
+// program would, and ends it by its context.
 //
 // The options are checked as those of tenure.New are; wrong ones fail the test. Namespace may be
 // left empty. Leases do not expire.
@@ -56,23 +56,43 @@ func New(t testing.TB, opts tenure.Options) (*tenure.Coordinator, *Control) {
 	return coordinator, c
 }
 
-// Lead makes the process the leader of every role and returns when it is. A role that stands back
-// after its work failed is waited for. Lead fails the test if a role does not lead within a minute,
-// at once if Run has ended, and after ten seconds if Run was not called. What it says then has the
-// state of each role, why it waits and the last error of its work.
-func (c *Control) Lead() {
+// Lead makes the process the leader of these roles and of no other, without any of every role, and
+// returns when it is. "" is the default role. A role that is led already goes on with its term. One
+// that stands back after its work failed is waited for. Lead fails the test if there is no such
+// role, if one does not lead within a minute, at once if Run has ended, and after ten seconds if
+// Run was not called. What it says then has the state of each role, why it waits and the last error
+// of its work.
+func (c *Control) Lead(roles ...string) {
 	c.t.Helper()
-	c.control.Grant(true)
-	c.await(func() bool { _, all := c.control.Leading(); return all }, "lead every role")
+	if _, known := c.control.Leading(roles...); !known {
+		c.t.Fatalf("tenuretest: the coordinator cannot lead %q: it does not have all of these roles\n%s", roles, c.roles())
+	}
+	c.control.Grant(roles...)
+	what := "lead every role"
+	if len(roles) > 0 {
+		what = fmt.Sprintf("lead %q alone", roles)
+	}
+	c.await(func() bool { so, _ := c.control.Leading(roles...); return so }, what)
 }
 
-// Depose takes every leadership away, as if another instance had it now, and returns when IsLeader
-// is false for each role. The contexts of the terms are cancelled with cause tenure.ErrLost; their
-// work may still be draining.
+// Depose takes every leadership away and returns when IsLeader is false for each role, and nobody
+// is known to lead. The contexts of the terms are cancelled with cause tenure.ErrLost; their work
+// may still be draining.
 func (c *Control) Depose() {
 	c.t.Helper()
-	c.control.Grant(false)
-	c.await(func() bool { some, _ := c.control.Leading(); return !some }, "follow")
+	c.control.Refuse("")
+	c.await(func() bool { return c.control.Following("") }, "follow")
+}
+
+// Follow is Depose, but that another instance with this ID leads every role from then on: returns
+// when each role knows, see tenure.ElectionStatus.Leader. Nothing needs to run under that ID.
+func (c *Control) Follow(leaderID string) {
+	c.t.Helper()
+	if leaderID == "" || leaderID == c.coordinator.InstanceID() {
+		c.t.Fatalf("tenuretest: Follow(%q): must be the ID of another instance", leaderID)
+	}
+	c.control.Refuse(leaderID)
+	c.await(func() bool { return c.control.Following(leaderID) }, fmt.Sprintf("follow %q", leaderID))
 }
 
 func (c *Control) await(reached func() bool, what string) {

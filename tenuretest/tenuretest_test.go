@@ -134,7 +134,7 @@ func TestLeadWithoutRunFailsTheTest(t *testing.T) {
 		f := &failing{TB: t}
 		_, control := tenuretest.New(f, tenure.Options{})
 		began := time.Now()
-		require.Panics(t, control.Lead)
+		require.Panics(t, func() { control.Lead() })
 		require.True(t, f.failed)
 		require.Contains(t, f.says, "its Run was not called")
 		require.Contains(t, f.says, `role "": idle`)
@@ -152,7 +152,7 @@ func TestLeadSaysWhyNot(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, stop())
 		began := time.Now()
-		require.Panics(t, control.Lead)
+		require.Panics(t, func() { control.Lead() })
 		require.Zero(t, time.Since(began))
 		require.Contains(t, f.says, "its Run has ended")
 		require.Contains(t, f.says, `role "": stopped`)
@@ -163,7 +163,7 @@ func TestLeadSaysWhyNot(t *testing.T) {
 		sick, err := c.AddRole("sick", tenure.ElectionOptions{Health: func(context.Context) error { return errors.New("no disk") }})
 		require.NoError(t, err)
 		stop := run(t, c)
-		require.Panics(t, control.Lead)
+		require.Panics(t, func() { control.Lead() })
 		require.False(t, sick.IsLeader())
 		require.Contains(t, f.says, `role "": leading`)
 		require.Contains(t, f.says, `role "sick": following, waiting: unhealthy, last error: `)
@@ -206,6 +206,52 @@ func TestAllRolesLeadAndFollowTogether(t *testing.T) {
 			}
 		}
 		require.NoError(t, stop())
+	})
+}
+
+// A test chooses which roles lead, and who leads while none does.
+func TestRolesOfOneProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, control := tenuretest.New(t, tenure.Options{InstanceID: "me"})
+		mailer, err := c.AddRole("mailer", tenure.ElectionOptions{})
+		require.NoError(t, err)
+		stop := run(t, c)
+		control.Lead("mailer")
+		require.True(t, mailer.IsLeader())
+		require.False(t, c.IsLeader())
+		term, _ := mailer.Term()
+		control.Lead("", "mailer")
+		require.True(t, c.IsLeader() && term.Valid(), "a term that is on goes on")
+		control.Lead("")
+		require.True(t, c.IsLeader() && !mailer.IsLeader())
+
+		control.Follow("other")
+		for _, e := range c.Roles() {
+			require.Equal(t, "other", e.Status().Leader)
+			err := e.Do(t.Context(), func(context.Context, tenure.Term) error { panic("not called") })
+			require.ErrorIs(t, err, tenure.ErrNotLeader)
+			require.ErrorContains(t, err, "other")
+			info, err := e.Leader(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, "other", info.InstanceID)
+		}
+		control.Lead()
+		next, ok := mailer.Term()
+		require.True(t, ok && next.Token > term.Token)
+		control.Depose()
+		require.Empty(t, c.Elector().Status().Leader)
+		require.NoError(t, stop())
+
+		for _, wrong := range []func(*tenuretest.Control){
+			func(c *tenuretest.Control) { c.Lead("nobody") },
+			func(c *tenuretest.Control) { c.Follow("") },
+			func(c *tenuretest.Control) { c.Follow("me") },
+		} {
+			f := &failing{TB: t}
+			_, control := tenuretest.New(f, tenure.Options{InstanceID: "me"})
+			require.Panics(t, func() { wrong(control) })
+			require.True(t, f.failed)
+		}
 	})
 }
 

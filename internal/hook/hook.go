@@ -11,8 +11,13 @@ import (
 // Control switches what grants the leases of a coordinator without Redis, and says which of its
 // roles lead. It is safe for concurrent use.
 type Control interface {
-	Grant(granting bool)
-	Leading() (some, all bool)
+	Grant(roles ...string)
+	Refuse(leader string)
+	// Leading reports whether every one of these roles leads and no other does, without any whether
+	// every role does; and whether there are such roles.
+	Leading(roles ...string) (so, known bool)
+	// Following reports whether no role leads, and each knows of that leader.
+	Following(leader string) bool
 }
 
 // NewControlled makes a *tenure.Coordinator out of tenure.Options whose leases are granted only

@@ -18,6 +18,8 @@ type Leases struct {
 
 	mu       sync.Mutex
 	granting bool
+	roles    map[string]bool // granted, if not every role is; nil: every one
+	leader   string          // who leads what is not granted; "": nobody
 }
 
 // NewLeases returns leases that are granted, or not, until Grant says otherwise.
@@ -25,13 +27,29 @@ func NewLeases(granting bool) *Leases {
 	return &Leases{granting: granting, changed: make(chan struct{}, 1)}
 }
 
-// Lease is the lease of one role, for the instance of that ID.
-func (c *Leases) Lease(id string) store.Lease { return &leaseStore{control: c, id: id} }
+// Lease is the lease of a role, for the instance of that ID.
+func (c *Leases) Lease(role, id string) store.Lease {
+	return &leaseStore{control: c, role: role, id: id}
+}
 
-// Grant switches granting on or off; what leads is deposed.
-func (c *Leases) Grant(granting bool) {
+// Grant grants the leases of these roles, without any those of every role, and none else.
+func (c *Leases) Grant(roles ...string) {
+	granted := make(map[string]bool)
+	for _, role := range roles {
+		granted[role] = true
+	}
+	if len(roles) == 0 {
+		granted = nil
+	}
+	c.set(true, granted, "")
+}
+
+// Refuse grants nothing; what leads is deposed. leader holds every lease, nobody if it is "".
+func (c *Leases) Refuse(leader string) { c.set(false, nil, leader) }
+
+func (c *Leases) set(granting bool, roles map[string]bool, leader string) {
 	c.mu.Lock()
-	c.granting = granting
+	c.granting, c.roles, c.leader = granting, roles, leader
 	c.mu.Unlock()
 	select {
 	case c.changed <- struct{}{}:
@@ -39,10 +57,11 @@ func (c *Leases) Grant(granting bool) {
 	}
 }
 
-func (c *Leases) grants() bool {
+// grants reports whether the lease of a role is granted, and else who holds it.
+func (c *Leases) grants(role string) (granted bool, leader string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.granting
+	return c.granting && (c.roles == nil || c.roles[role]), c.leader
 }
 
 // Listen wakes every elector after a change, until ctx is done.
@@ -62,6 +81,7 @@ func (c *Leases) Listen(ctx context.Context, a store.Audience) {
 // leaseStore is the lease of one role that only this process campaigns for.
 type leaseStore struct {
 	control *Leases
+	role    string
 	id      string
 
 	mu    sync.Mutex
@@ -81,10 +101,8 @@ func (l *leaseStore) answer(v lease.Verdict) store.LeaseReply {
 func (l *leaseStore) Acquire(_ context.Context, r lease.Request) (store.LeaseReply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.control.grants() {
-		reply := l.answer(lease.Held)
-		reply.Wait, reply.Reason = endless, "hold"
-		return reply, nil
+	if granted, leader := l.control.grants(l.role); !granted {
+		return l.refusal(leader), nil
 	}
 	if l.nonce != "" && l.nonce != r.Nonce { // of another campaign of ours, which is about to give it back
 		reply := l.answer(lease.Held)
@@ -100,7 +118,7 @@ func (l *leaseStore) Renew(_ context.Context, r lease.Request) (store.LeaseReply
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.nonce == r.Nonce {
-		if l.control.grants() {
+		if granted, _ := l.control.grants(l.role); granted {
 			return l.answer(lease.Kept), nil
 		}
 		l.nonce = ""
@@ -123,9 +141,22 @@ func (l *leaseStore) Leader(context.Context) (store.LeaseReply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.nonce == "" {
+		if _, leader := l.control.grants(l.role); leader != "" {
+			return l.refusal(leader), nil
+		}
 		return l.answer(lease.Unknown), nil
 	}
 	reply := l.answer(lease.Held)
 	reply.Wait = endless
 	return reply, nil
+}
+
+// refusal is the answer while the lease is not granted. Another leader has a token of its own.
+func (l *leaseStore) refusal(leader string) store.LeaseReply {
+	reply := l.answer(lease.Held)
+	reply.Wait, reply.Reason = endless, "hold"
+	if leader != "" && l.nonce == "" {
+		reply.Holder, reply.Token, reply.Reason = leader, l.token+1, "lease"
+	}
+	return reply
 }

@@ -13,7 +13,7 @@ import (
 // What an earlier campaign asks late changes nothing of a newer one.
 func TestP5_EarlierCampaign(t *testing.T) {
 	control := NewLeases(true)
-	l := control.Lease("alone")
+	l := control.Lease("", "alone")
 	old, young := lease.Request{Nonce: "old", Floor: 1e15}, lease.Request{Nonce: "young"}
 	ask := func(call func(context.Context, lease.Request) (store.LeaseReply, error), r lease.Request) store.LeaseReply {
 		reply, err := call(context.Background(), r)
@@ -32,7 +32,7 @@ func TestP5_EarlierCampaign(t *testing.T) {
 	require.Equal(t, lease.Lost, ask(l.Renew, old).Verdict)
 	require.Equal(t, lease.Done, ask(l.Release, old).Verdict)
 	require.Equal(t, lease.Kept, ask(l.Renew, young).Verdict)
-	control.Grant(false)
+	control.Refuse("")
 	require.Equal(t, lease.Held, ask(l.Acquire, young).Verdict)
 	require.Equal(t, lease.Lost, ask(l.Renew, young).Verdict)
 	reply, err := l.Leader(context.Background())
