@@ -209,7 +209,7 @@ func TestHostileProfiles(t *testing.T) {
 	w.foreign("x", theirs)
 	m := w.member("reader")
 	m.pass(m.watched())
-	require.Equal(t, theirs, w.record("x"), "what tenure does not know stays")
+	require.JSONEq(t, theirs, w.record("x"), "what tenure does not know stays")
 	x, err := m.Instance(t.Context(), "x")
 	require.NoError(t, err)
 	require.Equal(t, InstanceState("degraded"), x.State)

@@ -83,6 +83,7 @@ type controlled struct {
 	coordinator *Coordinator
 }
 
+// Leading is that of hook.Control.
 func (c controlled) Leading(roles ...string) (so, known bool) {
 	for _, role := range roles {
 		if _, there := c.coordinator.Role(role); !there {
@@ -97,6 +98,7 @@ func (c controlled) Leading(roles ...string) (so, known bool) {
 	return true, true
 }
 
+// Following is that of hook.Control.
 func (c controlled) Following(leader string) bool {
 	for _, e := range c.coordinator.all() {
 		if e.IsLeader() || e.Status().Leader != leader {

@@ -194,7 +194,7 @@ func TestTransferInsideLeaderWork(t *testing.T) {
 		var took time.Duration
 		s.run(func(ctx context.Context, _ Term) error {
 			if got != nil {
-				return nil // the next term
+				return nil //nolint:nilerr // the next term
 			}
 			got = s.Transfer(ctx, "gone")
 			require.NoError(s, s.Transfer(ctx, "other"))
