@@ -82,7 +82,10 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	if opts.Logger != nil {
 		c.bus.observe(logEvents(opts.Logger))
 	}
-	c.registry = newRegistry(b.registry, c.bus, opts, c.leading)
+	c.registry = newRegistry(b.registry, c.bus, opts, elections{
+		leading: c.leading, leaders: c.leaders,
+		leader: func(ctx context.Context) (LeaderInfo, error) { return c.elector.holder(ctx) },
+	})
 	c.tasks = newTaskScheduler(opts.taskConfig(b.tasks, c.bus))
 	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.sweepLoop, c.tasks.runTerm})
 	c.elector = c.newElector(opts.Election, func(election *electionConfig) {
@@ -103,6 +106,7 @@ func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)
 	c.backend.timing(&election.timing)
 	election.also.none = c.backend.examine == nil
 	election.draining = &c.draining
+	election.addresses = c.registry
 	set(&election)
 	return newElector(election, c.subscription)
 }
@@ -115,6 +119,16 @@ func (c *Coordinator) leading(roles []string) []string {
 		}
 	}
 	return roles
+}
+
+// leaders are the instances that lead a role, as far as they are known.
+func (c *Coordinator) leaders() (ids []string) {
+	for _, e := range c.all() {
+		if s := e.Status(); s.Leader != "" && s.LeaderToken != 0 {
+			ids = append(ids, s.Leader)
+		}
+	}
+	return ids
 }
 
 // IsLeader reports whether this process leads the default role now, and says nothing of further
@@ -250,7 +264,7 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	// What serves the electors ends after them.
 	serving, serve := context.WithCancel(context.WithoutCancel(ctx))
 	defer serve()
-	listening, beating := make(chan struct{}), make(chan struct{})
+	listening, beating, reading := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() { // ends with serving; awaited by close, or said to run
 		defer close(listening)
 		c.backend.listen(serving, c.audience())
@@ -259,8 +273,13 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 		defer close(beating)
 		c.registry.beat(serving)
 	}()
+	go func() { // ends with serving, at once; awaited below
+		defer close(reading)
+		c.registry.findLeaders(serving)
+	}()
 	stopped, err := c.elect(ctx, lead)
 	serve()
+	<-reading
 	return joined(err, c.close(ctx, stopped.Add(c.opts.ShutdownTimeout), beating, listening))
 }
 

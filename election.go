@@ -19,6 +19,9 @@ type LeaderInfo struct {
 	Token      int64         `json:"token"`          // fencing token; 0: not a tenure client
 	Since      time.Time     `json:"since,omitzero"` // by Redis's clock, whole seconds; zero if it is unknown
 	Remaining  time.Duration `json:"-"`              // of the lease; negative: a foreign lease without expiry
+	// Address is RegistryOptions.Address of the leader. "" if it has none, or no record, or if this
+	// elector stands alone.
+	Address string `json:"address,omitempty"`
 }
 
 // Elector takes part in the election of one role. Its methods are safe for concurrent use.
@@ -125,8 +128,19 @@ func (e *Elector) Status() ElectionStatus {
 
 // Leader asks Redis who leads. It returns ErrNoLeader if nobody does, and ErrUnreachable or
 // ErrMisconfigured if Redis gives no answer. It returns as soon as ctx is done, with its cause
-// (context.Cause), though the client may go on with the call. It works without Run.
+// (context.Cause), though the client may go on with the call. It works without Run. In a
+// Coordinator it asks the registry for the address of the leader too; if that question has no
+// answer, Address is "".
 func (e *Elector) Leader(ctx context.Context) (LeaderInfo, error) {
+	info, err := e.holder(ctx)
+	if err == nil && info.Token != 0 && e.loop.addresses != nil {
+		info.Address = e.loop.addresses.read(ctx, info.InstanceID)
+	}
+	return info, err
+}
+
+// holder is Leader without the address.
+func (e *Elector) holder(ctx context.Context) (LeaderInfo, error) {
 	reply, err := ask(ctx, &e.asked, e.loop.store.Leader)
 	switch {
 	case err != nil:
@@ -288,8 +302,8 @@ func (e *Elector) IsEligible() bool { return !e.loop.barred.Load() }
 // context.Cause says which, see Term.Context. fn must return soon after that. Hand term.Token to
 // what fn writes to.
 //
-// If this process does not lead, Do returns ErrNotLeader and does not call fn. The text of the
-// error has the ID of the leader if that is known (see ElectionStatus.Leader). A term that is over
+// If this process does not lead, Do returns ErrNotLeader and does not call fn. If the leader is
+// known (see ElectionStatus.Leader), the error is a *NotLeaderError with its ID and address. A term that is over
 // but still drains does not lead. If ctx is done already, Do returns its cause. fn runs in the
 // goroutine of the caller: a panic of fn passes to the caller, and the term goes on.
 func (e *Elector) Do(ctx context.Context, fn func(ctx context.Context, term Term) error) error {
@@ -309,10 +323,15 @@ func (e *Elector) Do(ctx context.Context, fn func(ctx context.Context, term Term
 
 // notLeader is ErrNotLeader, with what the last answer of Redis says of the leader.
 func (e *Elector) notLeader() error {
-	if leader := e.Status().Leader; leader != "" && leader != e.loop.id {
-		return fmt.Errorf("%w: instance %q is, by the last answer of Redis", ErrNotLeader, leader)
+	s := e.Status()
+	if s.Leader == "" || s.Leader == e.loop.id {
+		return ErrNotLeader
 	}
-	return ErrNotLeader
+	err := &NotLeaderError{Role: e.Role(), Leader: s.Leader, Token: s.LeaderToken}
+	if e.loop.addresses != nil && s.LeaderToken != 0 {
+		err.Address = e.loop.addresses.known(s.Leader)
+	}
+	return err
 }
 
 // Observe calls fn with every event of this election from now on, until stop is called, and with

@@ -30,6 +30,15 @@ type electionConfig struct {
 	// draining is whether this process drains: then it is not eligible, whatever the application
 	// says. nil: it never does.
 	draining *atomic.Bool
+	// addresses is the address book of the instances; nil without a registry.
+	addresses addressBook
+}
+
+// addressBook knows where instances are reached.
+type addressBook interface {
+	known(id string) string                     // as it was last read, "": not known; does not block
+	read(ctx context.Context, id string) string // asks; "": none, or no answer
+	leaderChanged()                             // another one leads than before; does not block
 }
 
 // electionConfig is that of the default role.
@@ -695,7 +704,10 @@ func (l *electionLoop) looked(now lease.Reading, a storeAnswer) {
 }
 
 func (l *electionLoop) publishStatus(state ElectionState) {
-	l.status.Store(l.report.snapshot(state, l.cand, l.calls))
+	was := l.status.Swap(l.report.snapshot(state, l.cand, l.calls))
+	if l.addresses != nil && l.report.leader != was.Leader {
+		l.addresses.leaderChanged()
+	}
 }
 
 // leftovers says what still runs.

@@ -14,7 +14,8 @@ import (
 var (
 	// ErrNoLeader: nobody holds the lease.
 	ErrNoLeader = errors.New("tenure: no leader")
-	// ErrNotLeader: the call needs this process to lead, and it does not.
+	// ErrNotLeader: the call needs this process to lead, and it does not. If it is known who does,
+	// Elector.Do returns it as a *NotLeaderError.
 	ErrNotLeader = errors.New("tenure: not the leader")
 	// ErrLost: the term ended against the will of this process: Redis refused a renewal, or no
 	// renewal succeeded in time (ErrExpired).
@@ -69,6 +70,29 @@ func (ownedError) Error() string {
 }
 
 func (ownedError) Unwrap() error { return ErrRunning }
+
+// NotLeaderError says who leads, by the last answer of Redis, so that a handler can redirect. It
+// matches ErrNotLeader. Elector.Do returns it if another instance is known to lead.
+type NotLeaderError struct {
+	Role   string // "" is the default one
+	Leader string // instance ID; if Token is 0, what a foreign client wrote: untrusted
+	Token  int64  // fencing token; 0: not a tenure client
+	// Address is what the leader says as RegistryOptions.Address, as this process last read it: when
+	// the leader changed, with a listing, or with Elector.Leader. "" if it says none, or if it was
+	// not read yet.
+	Address string
+}
+
+func (e *NotLeaderError) Error() string {
+	at := ""
+	if e.Address != "" {
+		at = " at " + e.Address
+	}
+	return fmt.Sprintf("%v: instance %q%s is, by the last answer of Redis", ErrNotLeader, e.Leader, at)
+}
+
+// Is makes every NotLeaderError an ErrNotLeader.
+func (e *NotLeaderError) Is(target error) bool { return target == ErrNotLeader }
 
 // DrainError lists what still runs at the end of ShutdownTimeout. Run returns it, Resign returns it
 // if the work of the term still runs, and EventWorkOverrun carries it. It matches ErrDrainTimeout.

@@ -108,7 +108,7 @@ func firstNames(roles []string) []string {
 // compose writes the record if it says something else than the last one.
 func (l *beatLoop) compose() {
 	r := l.r
-	l.leads = firstNames(r.leading(l.leads[:0]))
+	l.leads = firstNames(r.elections.leading(l.leads[:0]))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	status := string(r.status)

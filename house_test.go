@@ -42,7 +42,9 @@ var floors = [][]string{
 	{"election_loop.go"},
 	{"election.go"},
 	{"once.go"},
+	{"addresses.go"},
 	{"registry.go"},
+	{"registry_status.go"},
 	{"registry_sweep.go"},
 	{"heartbeat.go"},
 	{"tasks_loop.go", "tasks_consult.go", "tasks_run.go"}, // one loop

@@ -164,7 +164,7 @@ func TestFullestRecordIsRead(t *testing.T) {
 		for i := range 100 {
 			led = append(led, fmt.Sprintf("%0100d", i))
 		}
-		m.leading = func(roles []string) []string { return append(roles, led...) }
+		m.elections.leading = func(roles []string) []string { return append(roles, led...) }
 		m.beats()
 		require.Less(w, len(w.record("a")), 60_000)
 		i, err := m.Instance(w.Context(), "a")

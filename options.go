@@ -188,6 +188,9 @@ type RegistryOptions struct {
 	// leader matters. Of 3 instances of which 2 die at once, one is removed after DownAfter and the
 	// other after two; of 10 of which 9 die, the last after 7; of 60 of which 59 die, after 15.
 	DownAfter time.Duration
+	// MinInstances is how many instances must be active for the cluster to be healthy, and for
+	// Registry.WaitFor. Default 1, at most 100,000.
+	MinInstances int
 
 	// The fields from here on are published in the record, for everybody who may read Redis: what
 	// this process says of itself. Registry.Update changes them while Run goes on, but for
@@ -626,6 +629,10 @@ func (o RegistryOptions) complete(c *checker, prefix string) RegistryOptions {
 	o.SweepInterval = orDefault(o.SweepInterval, 10*time.Second)
 	o.DriftedAfter = orDefault(o.DriftedAfter, 60*time.Second)
 	o.DownAfter = orDefault(o.DownAfter, 300*time.Second)
+	o.MinInstances = cmp.Or(o.MinInstances, 1)
+	if o.MinInstances < 1 || o.MinInstances > store.MaxInstances {
+		c.refuse(prefix+"MinInstances", o.MinInstances, "must be between 1 and %d", store.MaxInstances)
+	}
 	o.Host = cmp.Or(o.Host, defaultHost(os.Hostname))
 	o = o.with(o.profile()) // the caller may go on with its own
 	c.says(prefix, o.profile())

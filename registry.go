@@ -37,7 +37,7 @@ type Counts struct {
 }
 
 const (
-	maxInstances     = 100_000 // entries that a listing looks at
+	maxInstances     = store.MaxInstances
 	maxInstanceBytes = 64 << 20
 	registryBound    = membership.MaxBound
 )
@@ -49,11 +49,14 @@ const (
 type Registry struct {
 	store       store.Registry
 	bus         *eventBus
+	namespace   string
 	id          string
 	incarnation string
 	opts        RegistryOptions
 	random      func() float64
-	leading     func([]string) []string
+	elections   elections
+	places      places
+	newLeader   wakeup // another leader is known than before
 
 	wake                       wakeup // the beat loop beats at once
 	beating, leaving, sweeping callGate
@@ -74,12 +77,20 @@ type Registry struct {
 	duplicateSeen time.Time     // when it was last heard of; zero: it is gone
 }
 
-// newRegistry wants completed options. leading appends the roles that this process leads now.
-func newRegistry(store store.Registry, bus *eventBus, opts Options, leading func([]string) []string) *Registry {
+// elections is what the registry knows of the elections of its process.
+type elections struct {
+	leading func([]string) []string                   // appends the roles that this process leads now
+	leaders func() []string                           // the IDs of the leaders that are known, its own ID too
+	leader  func(context.Context) (LeaderInfo, error) // asks Redis for that of the default role; no Address
+}
+
+// newRegistry wants completed options.
+func newRegistry(store store.Registry, bus *eventBus, opts Options, elections elections) *Registry {
 	return &Registry{
-		leading:     leading,
+		elections:   elections,
 		store:       store,
 		bus:         bus,
+		namespace:   opts.Namespace,
 		id:          opts.InstanceID,
 		incarnation: opts.secret(),
 		opts:        opts.Registry,
@@ -87,6 +98,7 @@ func newRegistry(store store.Registry, bus *eventBus, opts Options, leading func
 		status:      InstanceJoining,
 		profile:     opts.Registry.profile(),
 		wake:        newWakeup(),
+		newLeader:   newWakeup(),
 		beating:     callGate{most: maxRegistryCalls},
 		leaving:     callGate{most: maxRegistryCalls},
 		sweeping:    callGate{most: maxRegistryCalls},
@@ -240,6 +252,7 @@ func (r *Registry) Instance(ctx context.Context, id string) (Instance, error) {
 	if !ok {
 		return Instance{}, fmt.Errorf("%w: the record of instance %s is malformed", ErrNotFound, id)
 	}
+	r.places.note(instance)
 	return instance, nil
 }
 
@@ -247,29 +260,31 @@ func (r *Registry) Instance(ctx context.Context, id string) (Instance, error) {
 // what it has counted and ErrTruncated. Other errors are ErrUnreachable and ErrMisconfigured.
 func (r *Registry) Counts(ctx context.Context) (Counts, error) {
 	var c Counts
-	malformed, err := r.each(ctx, func(i Instance) bool {
-		c.Total++
-		switch i.State {
-		case InstanceJoining:
-			c.Joining++
-		case InstanceActive:
-			c.Active++
-		case InstanceDraining:
-			c.Draining++
-		case InstanceDrifted:
-			c.Drifted++
-		case InstanceDown:
-			c.Down++
-		default:
-			c.Unknown++
-		}
-		return true
-	})
+	malformed, err := r.each(ctx, func(i Instance) bool { c.add(i.State); return true })
 	if err != nil && !errors.Is(err, ErrTruncated) {
 		return Counts{}, err
 	}
 	c.Malformed = malformed
 	return c, err
+}
+
+// add counts an instance.
+func (c *Counts) add(state InstanceState) {
+	c.Total++
+	switch state {
+	case InstanceJoining:
+		c.Joining++
+	case InstanceActive:
+		c.Active++
+	case InstanceDraining:
+		c.Draining++
+	case InstanceDrifted:
+		c.Drifted++
+	case InstanceDown:
+		c.Down++
+	default:
+		c.Unknown++
+	}
 }
 
 // each reads every instance once, as long as take wants more.
@@ -298,6 +313,7 @@ func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malforme
 				malformed++
 				continue
 			}
+			r.places.note(instance)
 			if !take(instance) {
 				return malformed, nil
 			}

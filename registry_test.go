@@ -101,8 +101,12 @@ func (w *registryCluster) start(id string, secret func() string, change ...func(
 	return m
 }
 
-// leadsNothing is what a registry is told by a process without elections.
-func leadsNothing(roles []string) []string { return roles }
+// leadsNothing is what a registry knows of a process without elections.
+var leadsNothing = elections{
+	leading: func(roles []string) []string { return roles },
+	leaders: func() []string { return nil },
+	leader:  func(context.Context) (LeaderInfo, error) { return LeaderInfo{}, ErrNoLeader },
+}
 
 // told returns the events since it was last asked, as "type subject".
 func (m *registryInstance) told() []string {
@@ -747,7 +751,7 @@ func TestRegistryRights(t *testing.T) {
 // namespace.
 func TestRegistryKeysShareASlot(t *testing.T) {
 	k := store.Keys("{waf}:cluster")
-	for _, key := range []string{k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Heartbeat("x")} {
+	for _, key := range []string{k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Lost(), k.Heartbeat("x")} {
 		require.True(t, strings.HasPrefix(key, "{waf}:cluster:"), key)
 	}
 }

@@ -824,7 +824,7 @@ return reply
 --@ sweep
 -- Marks, or removes, the silent ones among the given instances. Who may be removed is decided here alone, from what Redis keeps:
 -- so a repeated request, and leaders that follow on each other, share one cap.
--- KEYS: 1 beats, 2 instances, 3 hold, 4 removed, then the heartbeat of each.
+-- KEYS: 1 beats, 2 instances, 3 hold, 4 removed, then the heartbeat of each, and at the end lost.
 -- ARGV: 1 silence in ms after which an instance is drifted, 2 and down, 3 time in ms over which removals are counted against the cap,
 --       4 whether the silent are marked, 5 and removed (1 or 0), 6 silence in ms of a foreign instance that nobody has watched (0: it was
 --       watched), 7 channel, 8 incarnation of the leader, then IDs.
@@ -960,6 +960,7 @@ if hold then -- it is there before anybody is removed
   end
 end
 if #removed > 0 then
+  call('SET', KEYS[#KEYS], integer(natural(call('GET', KEYS[#KEYS])) + #removed), 'PX', ARGV[2]) -- for people, no rule reads it
   call('ZREMRANGEBYSCORE', removed_key, '-inf', integer(now - window))
   call('ZADD', removed_key, unpack(dead))
   call('PEXPIRE', removed_key, kept)
@@ -1014,6 +1015,12 @@ for first = 1, #ids, 500 do
   end
 end
 return reply
+
+--@ losses
+-- Reads who is held, and who was lost. Writes nothing. KEYS: 1 hold, 2 lost.
+-- Reply: how many the hold that runs held when it began, how many sweeps have removed since none was for DownAfter.
+local held = string.match(call('GET', KEYS[1]) or '', '^%d+ %d+ (%d+) [%w_-]+$')
+return integer(natural(held)) .. ' ' .. integer(natural(call('GET', KEYS[2])))
 
 --@ instance
 -- Reads one instance. Writes nothing. KEYS: 1 instances, 2 beats. ARGV: 1 instance ID.

@@ -124,6 +124,15 @@ func TestSnapshotsAreAContract(t *testing.T) {
 			LeaderInfo{Role: "r", InstanceID: "a", Token: 7, Since: at, Remaining: 1234 * time.Millisecond},
 			`{"role":"r","instance_id":"a","token":7,"since":"2026-07-01T10:00:00.25Z","remaining_seconds":1.234}`,
 		},
+		{
+			ClusterStatus{
+				Namespace: "shop", Counts: Counts{Active: 1, Total: 1}, Leader: LeaderInfo{InstanceID: "a", Token: 7, Remaining: time.Second, Address: "a:80"},
+				Held: 1, Lost: 2, MinInstances: 3, Problems: []string{"p"},
+			},
+			`{"namespace":"shop","counts":{"joining":0,"active":1,"draining":0,"drifted":0,"down":0,"unknown":0,"total":1,"malformed":0},` +
+				`"leader":{"role":"","instance_id":"a","token":7,"address":"a:80","remaining_seconds":1},"held":1,"lost":2,"min_instances":3,` +
+				`"healthy":false,"problems":["p"]}`,
+		},
 		{Instance{}, `{"instance_id":"","incarnation":"","state":"","worker_count":0,"worker_id":0,"age_seconds":0}`},
 		{
 			Instance{

@@ -69,6 +69,8 @@ func (s *Registry) Scan(_ context.Context, _ string, onlyNew bool) (store.ScanRe
 	return page, nil
 }
 
+func (s *Registry) Losses(context.Context) (held, lost int, err error) { return 0, 0, nil }
+
 // There is nobody to sweep: the only one who could is the one that would be silent.
 
 func (s *Registry) Look(context.Context, store.Look) (store.LookReply, error) {

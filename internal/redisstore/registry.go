@@ -89,6 +89,19 @@ func parseScanReply(reply []string) (store.ScanReply, error) {
 	return page, nil
 }
 
+func (s *Store) Losses(ctx context.Context) (held, lost int, err error) {
+	sc := s.scripts.losses
+	line, err := s.text(ctx, sc, append(sc.args("2", 2), s.keys.Hold(), s.keys.Lost()))
+	if err != nil {
+		return 0, 0, err
+	}
+	fields := strings.Split(line, " ")
+	if len(fields) != 2 {
+		return 0, 0, malformedReply(line)
+	}
+	return int(store.Natural(fields[0])), int(store.Natural(fields[1])), nil
+}
+
 func (s *Store) Look(ctx context.Context, l store.Look) (store.LookReply, error) {
 	if l.From == "" {
 		l.From, l.Skip = "-inf", 0
@@ -114,11 +127,11 @@ func parseLookReply(reply []string) (store.LookReply, error) {
 
 func (s *Store) Sweep(ctx context.Context, c store.Sweep) (store.SweepReply, error) {
 	sc := s.scripts.sweep
-	args := append(sc.args(strconv.Itoa(4+len(c.IDs)), 12+2*len(c.IDs)), s.keys.Beats(), s.keys.Instances(), s.keys.Hold(), s.keys.Removed())
+	args := append(sc.args(strconv.Itoa(5+len(c.IDs)), 13+2*len(c.IDs)), s.keys.Beats(), s.keys.Instances(), s.keys.Hold(), s.keys.Removed())
 	for _, id := range c.IDs {
 		args = append(args, s.keys.Heartbeat(id))
 	}
-	args = append(args, c.Drifted.Milliseconds(), c.Down.Milliseconds(), c.Window.Milliseconds(), oneIf(c.Mark), oneIf(c.Remove),
+	args = append(args, s.keys.Lost(), c.Drifted.Milliseconds(), c.Down.Milliseconds(), c.Window.Milliseconds(), oneIf(c.Mark), oneIf(c.Remove),
 		c.Unwatched.Milliseconds(), s.keys.Events(), c.Incarnation)
 	reply, err := s.texts(ctx, sc, withTexts(args, c.IDs))
 	if err != nil {

@@ -41,6 +41,7 @@ type Scripts struct {
 	sweep      *script
 	adopt      *script
 	scan       *script
+	losses     *script
 	instance   *script
 }
 
@@ -62,7 +63,7 @@ func Load(source string) (*Scripts, error) {
 		"open_task": &loaded.openTask, "plan_task": &loaded.planTask, "claim_task": &loaded.claimTask,
 		"retry_task": &loaded.retryTask, "finish_task": &loaded.finishTask, "read_task": &loaded.readTask, "pause_task": &loaded.pauseTask,
 		"beat": &loaded.beat, "deregister": &loaded.deregister, "look": &loaded.look, "sweep": &loaded.sweep,
-		"adopt": &loaded.adopt, "scan": &loaded.scan, "instance": &loaded.instance,
+		"adopt": &loaded.adopt, "scan": &loaded.scan, "losses": &loaded.losses, "instance": &loaded.instance,
 	}
 	parts := strings.Split(source, "\n--@ ")
 	var preludes []string // a later one adds to those before, for the sections behind it

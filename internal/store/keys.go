@@ -47,6 +47,9 @@ func (k Keys) Hold() string { return string(k) + ":beats:hold" }
 // Removed is the zset of the instances that sweeps have removed of late.
 func (k Keys) Removed() string { return string(k) + ":beats:removed" }
 
+// Lost is the number of instances that sweeps have removed since none was for DownAfter.
+func (k Keys) Lost() string { return string(k) + ":beats:lost" }
+
 // Events is the channel of the hints of the registry.
 func (k Keys) Events() string { return string(k) + ":events" }
 
@@ -67,7 +70,7 @@ func (k Keys) Runs(name string) string { return string(k) + ":task:" + name + ":
 func (k Keys) Taken(lease string) string {
 	for _, part := range leaseParts(lease) {
 		switch part {
-		case k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Tasks(), k.Events(), string(k) + ":metrics", string(k) + ":log":
+		case k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Lost(), k.Tasks(), k.Events(), string(k) + ":metrics", string(k) + ":log":
 			return part
 		}
 		if strings.HasPrefix(part, k.Task("")) || strings.HasPrefix(part, string(k)+":instance:") {

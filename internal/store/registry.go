@@ -15,6 +15,7 @@ type Registry interface {
 	Remove(ctx context.Context, id, incarnation string) (verdict string, err error)
 	Instance(ctx context.Context, id string) (e Entry, now int64, err error) // ErrNotFound
 	Scan(ctx context.Context, cursor string, onlyNew bool) (ScanReply, error)
+	Losses(ctx context.Context) (held, lost int, err error)
 
 	Look(ctx context.Context, l Look) (LookReply, error)
 	Sweep(ctx context.Context, s Sweep) (SweepReply, error)
@@ -104,6 +105,9 @@ const (
 	RemovedLeft   = "left"
 	RemovedAbsent = "absent"
 )
+
+// MaxInstances is how many entries a listing looks at.
+const MaxInstances = 100_000
 
 // The sizes of a page.
 const (

@@ -30,7 +30,7 @@ var words = []bug{
 	{name: "a handler that hangs is not named", test: "TestDoThatIgnoresItsContext", breaks: "Run says that something still runs, and not what", file: "election_loop.go",
 		old: "		if n := l.term.sections.Load(); n > 0 {", new: "		if n := l.term.sections.Load(); n < 0 {"},
 	{name: "not the leader, and no word of who is", test: "TestDo", breaks: "a handler on a follower cannot say where to go", file: "election.go",
-		old: "	if leader := e.Status().Leader; leader != \"\" && leader != e.loop.id {", new: "	if leader := \"\"; leader != \"\" {"},
+		old: "	if s.Leader == \"\" || s.Leader == e.loop.id {", new: "	if true || s.Leader == e.loop.id {"},
 	{name: "an elector hears of its neighbours", test: "TestElectorObservesItsOwnElection", breaks: "an observer of one role acts on the terms of another", file: "events.go",
 		old: "	b.deliver(e, func(o *observer) bool { return o.only == nil || *o.only == b.role })", new: "	b.deliver(e, func(*observer) bool { return true })"},
 	{name: "an elector hears of tasks", test: "TestElectorObservesItsOwnElection", breaks: "an observer of an election gets the events of tasks and instances", file: "events.go",

@@ -1,0 +1,142 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ClusterStatus is a snapshot of the instances of a namespace, and of who leads its default role.
+type ClusterStatus struct {
+	Namespace string `json:"namespace"` // the name of the cluster
+	Counts    Counts `json:"counts"`
+	// Leader is that of the default role; its InstanceID is "" if nobody leads.
+	Leader LeaderInfo `json:"leader"`
+	// Held is how many instances the hold that runs found silent (see EventSweepHeld); 0: no hold
+	// runs. Lost is how many sweeps have removed, since none was for DownAfter.
+	Held int `json:"held"`
+	Lost int `json:"lost"`
+	// MinInstances is that of RegistryOptions, at least 1.
+	MinInstances int `json:"min_instances"`
+	// Healthy reports that there is a leader, that nobody is drifted, down, held or lost, and that
+	// at least MinInstances are active. Problems says what is wrong, for people; empty if Healthy.
+	Healthy  bool     `json:"healthy"`
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Status asks Redis how the cluster is: a listing and two questions. It returns ErrUnreachable or
+// ErrMisconfigured if Redis gives no answer. If there are more entries than a listing looks at, it
+// returns what it has counted and ErrTruncated.
+func (r *Registry) Status(ctx context.Context) (ClusterStatus, error) {
+	s := ClusterStatus{Namespace: r.namespace, MinInstances: max(r.opts.MinInstances, 1)}
+	var err error
+	if s.Leader, err = r.elections.leader(ctx); err != nil && !errors.Is(err, ErrNoLeader) {
+		return ClusterStatus{}, err
+	}
+	s.Held, s.Lost, err = r.losses(ctx)
+	if err != nil {
+		return ClusterStatus{}, err
+	}
+	malformed, err := r.each(ctx, func(i Instance) bool {
+		s.Counts.add(i.State)
+		if i.ID == s.Leader.InstanceID && s.Leader.Token != 0 {
+			s.Leader.Address = i.Address
+		}
+		return true
+	})
+	if err != nil && !errors.Is(err, ErrTruncated) {
+		return ClusterStatus{}, err
+	}
+	s.Counts.Malformed = malformed
+	s.judge(r.opts.DownAfter)
+	return s, err
+}
+
+// judge says whether the cluster is healthy.
+func (s *ClusterStatus) judge(downAfter time.Duration) {
+	wrong := func(is bool, problem string, args ...any) {
+		if is {
+			s.Problems = append(s.Problems, fmt.Sprintf(problem, args...))
+		}
+	}
+	c := s.Counts
+	wrong(s.Leader.InstanceID == "", "nobody leads")
+	wrong(c.Drifted > 0, "%d drifted", c.Drifted)
+	wrong(c.Down > 0, "%d down", c.Down)
+	wrong(s.Held > 0, "%d were silent at once, those that are left are held", s.Held)
+	wrong(s.Lost > 0, "%d lost, the last within %v", s.Lost, downAfter)
+	wrong(c.Active < s.MinInstances, "%d active, at least %d are wanted", c.Active, s.MinInstances)
+	s.Healthy = len(s.Problems) == 0
+}
+
+// losses asks how many instances are held, and how many were lost.
+func (r *Registry) losses(ctx context.Context) (held, lost int, err error) {
+	both, err := ask(ctx, &r.asked, func(ctx context.Context) (both [2]int, err error) {
+		both[0], both[1], err = r.store.Losses(ctx)
+		return both, err
+	})
+	return both[0], both[1], err
+}
+
+// Addresses lists where the active instances with a role are reached, in the order of their IDs:
+// those whose HasRole is true and that say an Address. "" asks for all active instances with an
+// address. The errors are those of Instances. Who leads now: see Elector.Leader.
+func (r *Registry) Addresses(ctx context.Context, role string) ([]string, error) {
+	active, err := r.Instances(ctx, InstanceQuery{States: []InstanceState{InstanceActive}})
+	var addresses []string
+	for _, i := range active {
+		if i.Address != "" && (role == "" || i.HasRole(role)) {
+			addresses = append(addresses, i.Address)
+		}
+	}
+	return addresses, err
+}
+
+func (r *Registry) known(id string) string {
+	r.places.mu.Lock()
+	defer r.places.mu.Unlock()
+	return r.places.byID[id].address
+}
+
+func (r *Registry) read(ctx context.Context, id string) string {
+	i, err := r.Instance(ctx, id)
+	if err != nil {
+		return ""
+	}
+	return i.Address
+}
+
+func (r *Registry) leaderChanged() { r.newLeader.nudge() }
+
+// findLeaders reads the record of each new leader until ctx is done: one call a change of leader.
+// What cannot be read is asked for again after registryBound, and then less and less often.
+func (r *Registry) findLeaders(ctx context.Context) {
+	timer := time.NewTimer(0)
+	timer.Stop()
+	defer timer.Stop()
+	pause := registryBound
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.newLeader:
+			pause = registryBound
+		case <-timer.C:
+			pause = min(2*pause, r.opts.DownAfter)
+		}
+		failed := false
+		for _, id := range r.places.follow(r.elections.leaders()) {
+			if id == r.id {
+				continue
+			}
+			bounded, cancel := within(ctx, registryBound)
+			_, err := r.Instance(bounded, id)
+			cancel()
+			failed = failed || err != nil
+		}
+		if failed {
+			timer.Reset(pause)
+		}
+	}
+}

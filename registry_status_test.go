@@ -1,0 +1,206 @@
+package tenure
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// believes makes a registry believe that an instance leads the default role.
+func (m *registryInstance) believes(leader string, err error) {
+	m.elections.leader = func(context.Context) (LeaderInfo, error) {
+		if leader == "" {
+			return LeaderInfo{}, err
+		}
+		return LeaderInfo{InstanceID: leader, Token: 7}, err
+	}
+}
+
+func TestClusterStatus(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		ctx := w.Context()
+		m := w.member("a", chatty, func(o *Options) { o.Registry.MinInstances = 3 })
+		m.believes("", ErrNoLeader)
+		s, err := m.Status(ctx)
+		require.NoError(w, err)
+		require.Equal(w, ClusterStatus{
+			Namespace: "waf:cluster", MinInstances: 3, Problems: []string{"nobody leads", "0 active, at least 3 are wanted"},
+		}, s)
+
+		m.believes("a", nil)
+		ids := []string{"a"}
+		for i := range 8 {
+			ids = append(ids, fmt.Sprint("b", i))
+		}
+		for _, id := range ids[1:] {
+			other := w.member(id)
+			other.setStatus(InstanceActive)
+			other.beats()
+		}
+		m.setStatus(InstanceActive)
+		m.beats()
+		s, err = m.Status(ctx)
+		require.NoError(w, err)
+		require.True(w, s.Healthy)
+		require.Empty(w, s.Problems)
+		require.Equal(w, Counts{Active: 9, Total: 9}, s.Counts)
+		require.Equal(w, LeaderInfo{InstanceID: "a", Token: 7, Address: "https://10.0.0.7:8443/api"}, s.Leader)
+
+		w.silence(70*time.Second, "b0")
+		s, err = m.Status(ctx)
+		require.NoError(w, err)
+		require.Equal(w, []string{"1 drifted"}, s.Problems)
+		w.silence(400*time.Second, "b0")
+		sweeps := m.watched()
+		m.pass(sweeps)
+		s, err = m.Status(ctx)
+		require.NoError(w, err)
+		require.False(w, s.Healthy)
+		require.Equal(w, []string{"1 lost, the last within 5m0s"}, s.Problems)
+		require.Equal(w, Counts{Active: 8, Total: 8}, s.Counts)
+		require.InDelta(w, 300, w.rdb.PTTL(ctx, "waf:cluster:beats:lost").Val().Seconds(), 20)
+
+		// Of eight, one more may go, and then the rest is held.
+		w.rdb.Del(ctx, "waf:cluster:beats:removed")
+		w.silence(400*time.Second, "b1", "b2", "b3", "b4", "b5", "b6")
+		m.pass(sweeps)
+		s, err = m.Status(ctx)
+		require.NoError(w, err)
+		require.Equal(w, 6, s.Held+s.Lost-1, "%+v", s)
+		require.Equal(w, []string{
+			"4 down", "4 were silent at once, those that are left are held", "3 lost, the last within 5m0s", "2 active, at least 3 are wanted",
+		}, s.Problems)
+
+		m.believes("", ErrUnreachable)
+		_, err = m.Status(ctx)
+		require.ErrorIs(w, err, ErrUnreachable)
+	})
+}
+
+// TestLossesAreUntrusted: what somebody has put in place of the two numbers is none.
+func TestLossesAreUntrusted(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		m := w.member("a")
+		for _, text := range []string{"", "x", "-1", "1.5", "1 2 x", "1 2 3 a b", strings.Repeat("9", 400), "\xff\x00"} {
+			require.NoError(w, w.rdb.MSet(w.Context(), "waf:cluster:beats:hold", text, "waf:cluster:beats:lost", text).Err())
+			held, lost, err := m.losses(w.Context())
+			require.NoError(w, err)
+			require.Zero(w, held+lost, "%q", text)
+		}
+		require.NoError(w, w.rdb.Del(w.Context(), "waf:cluster:beats:hold", "waf:cluster:beats:lost").Err())
+		require.NoError(w, w.rdb.RPush(w.Context(), "waf:cluster:beats:lost", "x").Err())
+		_, _, err := m.losses(w.Context())
+		require.ErrorIs(w, err, ErrMisconfigured)
+		require.ErrorContains(w, err, "waf:cluster:beats:lost")
+	})
+}
+
+func TestAddresses(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		for i, id := range []string{"c", "a", "b", "quiet", "drains", "drifted"} {
+			m := w.member(id, func(o *Options) {
+				o.Registry.Address, o.Registry.Roles = id+":80", []string{"worker"}
+				if id == "quiet" {
+					o.Registry.Address = ""
+				}
+				if id == "c" {
+					o.Registry.Roles = []string{"gateway"}
+				}
+			})
+			m.setStatus([]InstanceState{InstanceActive, InstanceActive, InstanceActive, InstanceActive, InstanceDraining, InstanceActive}[i])
+			m.beats()
+		}
+		w.silence(70*time.Second, "drifted")
+		w.foreign("d", `{"status":"degraded","address":"d:80","roles":["worker"]}`)
+		m := w.member("reader")
+		for role, want := range map[string][]string{"": {"a:80", "b:80", "c:80"}, "worker": {"a:80", "b:80"}, "gateway": {"c:80"}, "none": nil} {
+			addresses, err := m.Addresses(w.Context(), role)
+			require.NoError(w, err)
+			require.Equal(w, want, addresses, "role %q", role)
+		}
+	})
+}
+
+// TestNotLeaderNamesTheAddress: a handler that may act only on the leader learns where the leader is
+// reached, without a round trip, also in a process that has just led itself.
+func TestNotLeaderNamesTheAddress(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		at := func(address string) func(*Options) {
+			return func(o *Options) { o.Registry.Address = address }
+		}
+		a, b := c.member("a", at("a:80")).start(), c.member("b", at("b:80"))
+		c.pass(time.Minute)
+		b.start()
+		c.pass(time.Second)
+		never := func(context.Context, Term) error { panic("it does not lead") }
+		redirected := func(m *instance, leader, address string) {
+			c.Helper()
+			var err *NotLeaderError
+			require.ErrorAs(c, m.Elector().Do(context.Background(), never), &err)
+			require.ErrorIs(c, err, ErrNotLeader)
+			require.Equal(c, leader, err.Leader)
+			require.Equal(c, address, err.Address)
+			require.Positive(c, err.Token)
+			info, asked := m.Elector().Leader(context.Background())
+			require.NoError(c, asked)
+			require.Equal(c, info.Token, err.Token)
+		}
+		redirected(b, "a", "a:80")
+		calls := 0
+		c.redis.Watch(func(time.Time, string, string, []string) { calls++ })
+		require.Error(c, b.Elector().Do(context.Background(), never))
+		require.Zero(c, calls)
+
+		require.NoError(c, a.Elector().Resign(context.Background()))
+		c.pass(time.Second)
+		redirected(a, "b", "b:80") // it stands back
+
+		// What the leader says later is known when somebody asks, and a listing says it too.
+		for _, asks := range []func() error{
+			func() error { _, err := a.Elector().Leader(context.Background()); return err },
+			func() error { _, err := a.Registry().Addresses(context.Background(), ""); return err },
+		} {
+			next := fmt.Sprintf("b:%d", 81+calls)
+			require.NoError(c, b.Registry().Update(InstanceUpdate{Address: &next}))
+			c.pass(2 * time.Second)
+			require.NoError(c, asks())
+			redirected(a, "b", next)
+		}
+		info, err := a.Elector().Leader(context.Background())
+		require.NoError(c, err)
+		require.Regexp(c, `^b:\d+$`, info.Address)
+
+		b.crash()
+		c.pass(time.Minute)
+		require.NoError(c, a.Elector().Do(context.Background(), func(context.Context, Term) error { return nil }))
+		_, err = a.stop()
+		require.NoError(c, err)
+	})
+}
+
+// TestAddressIsAskedForAgain: a leader whose record cannot be read at first is found later.
+func TestAddressIsAskedForAgain(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.Registry.Address = "a:80" }).start()
+		c.pass(time.Minute)
+		c.redis.Do(func(m *miniredis.Miniredis) { m.HDel("tenure:instances", "a") })
+		b := c.member("b").start()
+		c.pass(time.Second)
+		var err *NotLeaderError
+		nothing := func(context.Context, Term) error { return nil }
+		require.ErrorAs(c, b.Elector().Do(context.Background(), nothing), &err)
+		require.Empty(c, err.Address)
+		c.pass(time.Minute) // it beats, and is asked for again
+		require.ErrorAs(c, b.Elector().Do(context.Background(), nothing), &err)
+		require.Equal(c, "a:80", err.Address)
+		for _, m := range []*instance{a, b} {
+			_, stopped := m.stop()
+			require.NoError(c, stopped)
+		}
+	})
+}
