@@ -271,8 +271,8 @@ func (e *Elector) SetEligible(eligible bool) {
 	e.loop.inputs.nudge()
 }
 
-// rest waits until this process, which is not eligible any more, has no term of the role and nothing
-// of it runs. Inside the work of its term it does not wait.
+// rest waits until this process, which is not eligible any more, has no term of the role and
+// nothing of it runs. Inside the work of its term it does not wait.
 func (e *Elector) rest(ctx context.Context) error {
 	if e.phase.Load() != phaseRunning || workOf(ctx, &e.loop.current) != nil {
 		return nil

@@ -84,8 +84,8 @@ const (
 	EventInstanceRegistered EventType = "instance_registered"
 	// EventDrainBegan: this process drains, see Coordinator.Drain.
 	EventDrainBegan EventType = "drain_began"
-	// EventDrainDone: this process leads nothing any more, and the work of its terms has returned. If
-	// Err is set, some work has not, or Redis has not confirmed that a lease was given back.
+	// EventDrainDone: this process leads nothing any more, and the work of its terms has returned.
+	// If Err is set, some work has not, or Redis has not confirmed that a lease was given back.
 	EventDrainDone EventType = "drain_done"
 	// EventDrainEnded: Coordinator.Undrain ended the drain.
 	EventDrainEnded EventType = "drain_ended"

@@ -139,7 +139,8 @@ func (empty) Import(path string) (*types.Package, error) {
 	return pkg, nil
 }
 
-// TestDocsNameTests: every test, fuzz target, benchmark and example that the documents name is there.
+// TestDocsNameTests: every test, fuzz target, benchmark and example that the documents name is
+// there.
 func TestDocsNameTests(t *testing.T) {
 	there := map[string]bool{}
 	definition := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)

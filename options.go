@@ -110,13 +110,14 @@ type ElectionOptions struct {
 	// if no hint reached it. All candidates of a role should use the same value.
 	RetryInterval time.Duration
 	// Priority says who should lead: of the candidates that ask, a higher one is preferred, in a
-	// vacancy and no sooner. Default 0; between -1000 and 1000. A vacancy is left to the best candidate
-	// for max(LeaseTTL/10 or one second, whichever is less, two round trips); then anyone leads. A
-	// candidate that does not hear Redis's answers, is not healthy, or stands back, is not preferred.
+	// vacancy and no sooner. Default 0; between -1000 and 1000. A vacancy is left to the best
+	// candidate for min(LeaseTTL/10, 1 s), or for two round trips if that is more; then anyone
+	// leads. A candidate that does not hear Redis's answers, is not healthy, or stands back, is not
+	// preferred.
 	Priority int
-	// Preempt makes a leader give way: a better candidate that has asked for so long, without a break,
-	// is offered the lease as by Elector.Transfer, if the term is as old. At least 2 · LeaseTTL. Zero:
-	// a better candidate waits for a vacancy.
+	// Preempt makes a leader give way: a better candidate that has asked for so long, without a
+	// break, is offered the lease as by Elector.Transfer, if the term is as old. At least 2 ·
+	// LeaseTTL. Zero: a better candidate waits for a vacancy.
 	Preempt time.Duration
 	// Safety holds the waits and margins that the promise about IsLeader rests on.
 	Safety SafetyOptions

@@ -73,7 +73,8 @@ func TestBestThatDoesNotCome(t *testing.T) {
 	})
 }
 
-// TestPreemptInACluster: a leader gives way to a better candidate that has been there for long, once.
+// TestPreemptInACluster: a leader gives way to a better candidate that has been there for long,
+// once.
 func TestPreemptInACluster(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		const patience = 30 * time.Second

@@ -234,7 +234,7 @@ if empty and term.asked > now then
   term.asked = now
   note('HSET', term_key, 'asked', integer(now))
 end
--- The best candidate that has asked, and goes on asking. Where all priorities are 0 nothing is written.
+-- The best candidate that has asked, and goes on asking. If all priorities are 0 nothing is written.
 if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then term.best = nil end -- rule best-expires
 local priority = tonumber(ARGV[13])
 if priority then -- rule hears

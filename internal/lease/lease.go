@@ -85,8 +85,8 @@ func (t Timing) OutageTolerance() time.Duration {
 	return min(after(0), after(t.Attempt()))
 }
 
-// Slice is for how long a vacancy is left to the best candidate that asks, at least: TTL/10, at most
-// a second.
+// Slice is for how long a vacancy is left to the best candidate that asks, at least: TTL/10, at
+// most a second.
 func (t Timing) Slice() time.Duration { return min(t.TTL/10, time.Second) }
 
 // Counts is for how long a candidate counts as one that asks: its longest sleep and two attempts.

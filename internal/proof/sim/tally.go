@@ -20,7 +20,7 @@ type Tally struct {
 	Changes     int64 // of the leader
 	Ended       [lease.Transferred + 1]int64
 	Transfers   int64 // offered
-	Chosen      int64 // terms, where there are priorities
+	Chosen      int64 // terms of candidates with priorities
 	PassedOver  int64 // of these: a better candidate was there
 	Ghosts      int64 // leases granted to a campaign that was over
 	Faults      [numFault]int64

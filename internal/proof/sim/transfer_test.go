@@ -9,8 +9,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
-// TestTransferRulesAreNeeded switches a rule of transfers off, and expects that the checker sees it.
-// Those that no run shows alone (reserve-once, reserve-clamp) have rows in the tables of
+// TestTransferRulesAreNeeded switches a rule of transfers off, and expects that the checker sees
+// it. Those that no run shows alone (reserve-once, reserve-clamp) have rows in the tables of
 // internal/redisstore.
 func TestTransferRulesAreNeeded(t *testing.T) {
 	calm := named(t, "steady: calm, transfers")
@@ -24,7 +24,7 @@ func TestTransferRulesAreNeeded(t *testing.T) {
 		first   uint64 // of the seeds: one that showed it
 		seeds   uint64
 	}{
-		{"reserve", calm, oracle.Reserve, Broken{}, "transfer", firstSeed, 60},
+		{"reserve", calm, oracle.Reserve, Broken{}, "transfer", firstSeed, 3},
 		{"heir-waits", named(t, "transfers and failovers"), oracle.HeirWaits, Broken{}, "P1", 1129, 1},
 		{"transfer-token", named(t, "transfers"), 0, Broken{HeedsAnyOrder: true}, "transfer", firstSeed, 20},
 	} {
