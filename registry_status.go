@@ -1,10 +1,13 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
 )
 
 // ClusterStatus is a snapshot of the instances of a namespace, and of who leads its default role.
@@ -92,6 +95,51 @@ func (r *Registry) Addresses(ctx context.Context, role string) ([]string, error)
 	}
 	return addresses, err
 }
+
+// WaitFor returns nil as soon as at least n instances are active, this one included; for an n of 0
+// at least RegistryOptions.MinInstances. Use it before work that a few instances cannot carry. It
+// counts at once and then less and less often, at least every 5 s, also while Redis cannot be
+// reached.
+//
+// If ctx is done first, WaitFor returns its cause. It returns ErrMisconfigured if n is out of
+// [0, 100,000] or if somebody has to fix something first.
+func (r *Registry) WaitFor(ctx context.Context, n int) error {
+	if n < 0 || n > maxInstances {
+		return fmt.Errorf("%w: WaitFor got %d, which must be between 0 and %d", ErrMisconfigured, n, maxInstances)
+	}
+	n = cmp.Or(n, max(r.opts.MinInstances, 1))
+	for try := 1; ; try++ {
+		active := 0
+		_, err := r.each(ctx, func(i Instance) bool {
+			if i.State == InstanceActive {
+				active++
+			}
+			return active < n
+		})
+		switch {
+		case active >= n:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && !errors.Is(err, ErrUnreachable):
+			return err
+		}
+		pause := lease.Backoff(waitFirst, try, waitMost)
+		timer := time.NewTimer(pause/4*3 + time.Duration(r.random()*float64(pause/4)))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		case <-timer.C:
+		}
+	}
+}
+
+// How long WaitFor pauses between two counts.
+const (
+	waitFirst = 100 * time.Millisecond
+	waitMost  = 5 * time.Second
+)
 
 func (r *Registry) known(id string) string {
 	r.places.mu.Lock()

@@ -3,6 +3,7 @@ package tenure
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -201,6 +202,66 @@ func TestAddressIsAskedForAgain(t *testing.T) {
 		for _, m := range []*instance{a, b} {
 			_, stopped := m.stop()
 			require.NoError(c, stopped)
+		}
+	})
+}
+
+// TestWaitFor: it returns when enough are active, through an outage of Redis too, and stops with its
+// context.
+func TestWaitFor(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.Registry.MinInstances = 2 }).start()
+		waits := func(ctx context.Context, n int) <-chan error {
+			done := make(chan error, 1)
+			go func() { done <- a.Registry().WaitFor(ctx, n) }() // ends with what it waits for
+			return done
+		}
+		ctx, cancel := context.WithCancelCause(context.Background())
+		two, three, forever := waits(ctx, 0), waits(ctx, 3), waits(ctx, 1000)
+		c.pass(time.Minute)
+		require.NoError(c, a.Registry().WaitFor(ctx, 1))
+		require.Empty(c, two, "MinInstances are two")
+
+		calls := 0
+		c.redis.Watch(func(_ time.Time, _, cmd string, args []string) {
+			if strings.HasPrefix(strings.ToLower(cmd), "evalsha") && len(args) > 3 && args[2] == "tenure:instances" {
+				calls++
+			}
+		})
+		c.pass(time.Minute)
+		require.Positive(c, calls)
+		require.LessOrEqual(c, calls, 3*60/3, "less and less often")
+
+		outage := "LOADING Redis is loading the dataset in memory"
+		c.redis.Intercept(func(_, _ string, args []string) string {
+			if slices.Contains(args, "tenure:instances") {
+				return outage
+			}
+			return ""
+		})
+		c.pass(10 * time.Second)
+		_, err := a.Registry().Counts(ctx)
+		require.ErrorIs(c, err, ErrUnreachable)
+		require.Empty(c, two)
+		c.redis.Intercept(func(string, string, []string) string { return "" })
+		c.pass(time.Minute)
+		b := c.member("b").start()
+		c.pass(10 * time.Second)
+		require.NoError(c, <-two)
+		require.Empty(c, three)
+		d := c.member("d").start()
+		c.pass(10 * time.Second)
+		require.NoError(c, <-three)
+
+		cause := fmt.Errorf("no more patience")
+		cancel(cause)
+		require.Equal(c, cause, <-forever)
+		for _, n := range []int{-1, 100_001} {
+			require.ErrorIs(c, a.Registry().WaitFor(context.Background(), n), ErrMisconfigured)
+		}
+		for _, m := range []*instance{a, b, d} {
+			_, err := m.stop()
+			require.NoError(c, err)
 		}
 	})
 }

@@ -36,4 +36,10 @@ var instances = []bug{
 		old: "	r.places.note(instance)\n	return instance, nil\n", new: "	return instance, nil\n"},
 	{name: "an address that is asked for once", test: "TestAddressIsAskedForAgain", breaks: "a blip at the moment of a hand-over, and nobody is redirected until the next", file: "registry_status.go",
 		old: "			failed = failed || err != nil\n", new: "			failed = failed && err != nil\n"},
+	{name: "whoever is there is enough", test: "TestWaitFor", breaks: "work begins while the instances that are to carry it still start", file: "registry_status.go",
+		old: "			return active < n\n", new: "			active = n\n			return active < n\n"},
+	{name: "no patience with Redis", test: "TestWaitFor", breaks: "a blip while a cluster starts ends those that wait", file: "registry_status.go",
+		old: "		case err != nil && !errors.Is(err, ErrUnreachable):", new: "		case err != nil:"},
+	{name: "counting without a pause", test: "TestWaitFor", breaks: "a thousand instances that wait for each other keep Redis busy", file: "registry_status.go",
+		old: "		pause := lease.Backoff(waitFirst, try, waitMost)", new: "		pause := lease.Backoff(waitFirst, min(try, 1), waitMost)"},
 }
