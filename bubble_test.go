@@ -869,6 +869,14 @@ func (s *shakyTasks) Record(ctx context.Context, name string) (store.TaskReply, 
 	return s.through("read", func() (store.TaskReply, error) { return s.Tasks.Record(ctx, name) })
 }
 
+func (s *shakyTasks) Trigger(ctx context.Context, name string, t store.TaskTrigger) (store.TaskReply, error) {
+	return s.through("trigger", func() (store.TaskReply, error) { return s.Tasks.Trigger(ctx, name, t) })
+}
+
+func (s *shakyTasks) RecordAndTriggers(ctx context.Context, name string) (store.TaskReply, error) {
+	return s.through("read", func() (store.TaskReply, error) { return s.Tasks.RecordAndTriggers(ctx, name) })
+}
+
 // sortedTrace puts what was noted at one instant in order.
 func sortedTrace(trace []string) []string {
 	slices.SortStableFunc(trace, func(a, b string) int {

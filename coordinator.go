@@ -407,6 +407,7 @@ func (c *Coordinator) hint(h store.Hint) {
 	for _, e := range c.all() {
 		e.hint(h)
 	}
+	c.tasks.hint(h)
 	if h.Channel == store.Keys(c.opts.Namespace).Events() {
 		c.registry.hint(h)
 	}

@@ -49,6 +49,9 @@ var (
 	// ErrRunning: Run was called while it is running, or on an elector that belongs to a
 	// Coordinator.
 	ErrRunning = errors.New("tenure: already running")
+	// ErrTriggerWaiting: the task was triggered before and that run has not begun, so it is not
+	// triggered again.
+	ErrTriggerWaiting = errors.New("tenure: a trigger of this task waits already")
 	// ErrNotFound: there is no such instance or task.
 	ErrNotFound = store.ErrNotFound
 	// ErrTruncated: a listing stopped at its cap; what was read is returned beside the error.

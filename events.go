@@ -133,6 +133,9 @@ const (
 	// EventTaskChanged: the schedule of a task is another one than its record had. Task, Slot (the
 	// next), Token.
 	EventTaskChanged EventType = "task_changed"
+	// EventTaskTriggerExpired: a trigger was not run within an hour, and was dropped. Task, Trigger,
+	// Token.
+	EventTaskTriggerExpired EventType = "task_trigger_expired"
 	// EventTaskTardy: a task waits for a call to Redis for more than a second, because all are in
 	// use, first of a row. Task, Token, Took (so far).
 	EventTaskTardy EventType = "task_tardy"
@@ -153,6 +156,7 @@ type Event struct {
 	Task       string        `json:"task,omitempty"`
 	Slot       time.Time     `json:"slot,omitzero"`
 	Attempt    int           `json:"attempt,omitempty"`
+	Trigger    string        `json:"trigger,omitempty"` // ID of what triggered the run of an attempt, or of a trigger that expired
 	Count      int           `json:"count,omitempty"`
 	Step       time.Duration `json:"-"` // of Redis's clock, with EventRedisClockStepped
 	Took       time.Duration `json:"-"`

@@ -32,6 +32,7 @@ func logEvents(logger *slog.Logger) func(Event) {
 		add(e.Task != "", slog.String("task", e.Task))
 		add(!e.Slot.IsZero(), slog.Time("slot", e.Slot))
 		add(e.Attempt != 0, slog.Int("attempt", e.Attempt))
+		add(e.Trigger != "", slog.String("trigger", e.Trigger))
 		add(e.Subject != "", slog.String("subject", e.Subject))
 		add(e.Count != 0, slog.Int("count", e.Count))
 		add(e.Step != 0, slog.Duration("step", e.Step))
@@ -227,6 +228,8 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelWarn, "task slots skipped"
 	case EventTaskChanged:
 		return slog.LevelInfo, "task goes on by another schedule"
+	case EventTaskTriggerExpired:
+		return slog.LevelWarn, "trigger of a task dropped, it waited for too long"
 	case EventTaskTardy:
 		return slog.LevelWarn, "tasks wait for calls to redis"
 	case EventTaskBlocked:

@@ -36,6 +36,7 @@ var floors = [][]string{
 	{"supervise.go"},
 	{"tasks.go"},
 	{"tasks_status.go"},
+	{"tasks_trigger.go"},
 	{"events_log.go"},
 	{"acl.go"},
 	{"transfer.go"},
@@ -47,7 +48,7 @@ var floors = [][]string{
 	{"registry_status.go"},
 	{"registry_sweep.go"},
 	{"heartbeat.go"},
-	{"tasks_loop.go", "tasks_consult.go", "tasks_run.go"}, // one loop
+	{"tasks_loop.go", "tasks_consult.go", "tasks_run.go", "tasks_news.go"}, // one loop
 	{"snapshots.go"},
 	{"coordinator.go"},
 	{"drain.go"},

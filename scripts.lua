@@ -487,11 +487,12 @@ return answer('held', now, tenured and term.token or 0, term.ttl, call('PTTL', K
 
 --@ prelude tasks
 local task_fields = { 'next', 'spec', 'token', 'run', 'done', 'status', 'last_scheduled', 'last_started', 'last_finished', 'attempt',
-  'crashes', 'skipped', 'paused', 'instance', 'run_token', 'error', 'failures', 'retry_at', 'lease', 'pauses' }
+  'crashes', 'skipped', 'paused', 'instance', 'run_token', 'error', 'failures', 'retry_at', 'lease', 'pauses', 'trigger', 'run_trigger',
+  'args' }
 
 -- compared are the texts that a later request names as it has read them: the reply has to give them as they are compared. What is
 -- too long for a reply, or not plain ASCII, was not written by tenure.
-local compared = { 'spec', 'run', 'done', 'pauses' }
+local compared = { 'spec', 'run', 'done', 'pauses', 'trigger' }
 
 -- read_task reads the record of a task. One that says by whom, or until when, in a way that tenure does not write is refused:
 -- nothing is claimed, nor repaired, on top of it.
@@ -534,7 +535,30 @@ end
 -- entry is the last run of the record as the history will show it.
 local function entry(now, task, run, status, text)
   return { 'run', run, 'slot', task.last_scheduled, 'started', task.last_started, 'finished', integer(now), 'status', status,
-    'attempt', task.attempt, 'token', task.run_token, 'instance', task.instance, 'error', text }
+    'attempt', task.attempt, 'token', task.run_token, 'instance', task.instance, 'error', text, 'trigger', task.run_trigger }
+end
+
+-- A trigger that waits is one text: '<ID> <end of its time, ms> <instance that asked>'. Its arguments are in trigger_args, and go to
+-- args with the run. triggered are the IDs of the last that were claimed: one that is asked for again runs once.
+local function trigger_id(text) return string.match(text, '^%S+') or '' end
+local function trigger_ends(text) return natural(string.match(text, '^%S+ (%S+)') or '') end
+
+-- end_trigger takes the trigger that waits out of the record and of the index.
+local function end_trigger(key, index, name, task)
+  call('HDEL', key, 'trigger', 'trigger_args')
+  note('ZREM', index, name)
+  task.trigger = ''
+end
+
+local function triggered(key) return string.sub(call('HGET', key, 'triggered') or '', 1, 1024) end
+
+-- with_trigger puts the ID of a trigger before those of the ones that were claimed last.
+local function with_trigger(id, claimed)
+  local kept, ids = 1, id
+  for other in string.gmatch(claimed, '%S+') do
+    if kept < 8 then kept, ids = kept + 1, ids .. ' ' .. other end
+  end
+  return ids
 end
 
 -- remember keeps the youngest runs, as many as the caller says. It comes last: if Redis refuses it, the error is reported, and the
@@ -581,12 +605,12 @@ return task_answer('ok', now, task)
 
 --@ claim_task
 -- Claims a slot for one run. The answer to a run ID that has been claimed is the same however often it is asked for. The index is
--- written again, in case it was lost. KEYS: 2 history, 3 index.
--- ARGV: 1 token, 2 run ID, 3 kind (slot: a due slot | again: the run that another leader left behind | extra: no slot),
---       4 what is to be there still (slot: the next slot; again: ID of the run left behind; extra: when a run last ended), 5 slot,
---       6 the slot after it, 7 hash of the spec, 8 instance ID, 9 slots skipped, 10 attempt, 11 name of the task, 12 runs that the
+-- written again, in case it was lost. KEYS: 2 history, 3 index, 4 index of triggers.
+-- ARGV: 1 token, 2 run ID, 3 kind (slot: a due slot | again: the run that another leader left behind | extra: no slot | trigger: what
+--       was triggered), 4 what is to be there still (slot: the next slot; again: ID of the run left behind; extra: when a run last
+--       ended; trigger: the trigger that waits), 5 slot, 6 the slot after it, 7 hash of the spec, 8 instance ID, 9 slots skipped, 10 attempt, 11 name of the task, 12 runs that the
 --       history keeps (0: none is added).
--- Verdicts: claimed | early | paused | moved | fenced.
+-- Verdicts: claimed | early | paused | moved | expired (the trigger was too old, and is gone) | fenced.
 local now, token, run, kind = time(), tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local task = read_task(KEYS[1], now)
 if token < task.fence then return task_answer('fenced', now, task) end -- rule task-fence
@@ -605,6 +629,16 @@ if kind == 'slot' then
   end
   fields.next, fields.last_scheduled, fields.failures = ARGV[6], ARGV[5], '0'
   fields.skipped = integer(natural(task.skipped) + tonumber(ARGV[9]))
+elseif kind == 'trigger' then
+  if task.trigger == '' or task.trigger ~= ARGV[4] then return task_answer('moved', now, task) end -- rule trigger-once
+  if trigger_ends(task.trigger) <= now then -- rule trigger-ends
+    end_trigger(KEYS[1], KEYS[4], ARGV[11], task)
+    return task_answer('expired', now, task)
+  end
+  if task.paused == '1' then return task_answer('paused', now, task) end
+  fields.last_scheduled, fields.failures = integer(now), '0'
+  fields.run_trigger, fields.args = trigger_id(task.trigger), call('HGET', KEYS[1], 'trigger_args') or ''
+  fields.triggered = with_trigger(fields.run_trigger, triggered(KEYS[1]))
 else
   if kind == 'again' and task.run ~= ARGV[4] and (task.run ~= '' or task.done ~= ARGV[4]) then return task_answer('moved', now, task) end
   if kind == 'extra' and natural(task.last_finished) ~= tonumber(ARGV[4]) then return task_answer('moved', now, task) end -- rule once
@@ -616,7 +650,9 @@ else
     lost = entry(now, task, task.run, 'abandoned', '')
   end
 end
+if (kind == 'slot' or kind == 'extra') and task.run_trigger .. task.args ~= '' then fields.run_trigger, fields.args = '', '' end
 set_task(KEYS[1], task, fields)
+if kind == 'trigger' then end_trigger(KEYS[1], KEYS[4], ARGV[11], task) end
 note('SADD', KEYS[3], ARGV[11])
 if lost then remember(KEYS[2], ARGV[12], lost) end
 return task_answer('claimed', now, task)
@@ -669,10 +705,16 @@ if status ~= 'returned' then remember(KEYS[2], ARGV[8], entry(now, task, run, st
 return task_answer('done', now, task)
 
 --@ read_task
--- Reads the record. Writes nothing.
--- Verdict: ok.
+-- Reads the record. KEYS: 2 index of triggers, if they are to be listed. ARGV: 1 how many of them at most.
+-- Verdict: ok. Behind the record come the names of the tasks of which a trigger waits, the one that ends first before the others, with
+-- a blank between two.
 local now = time()
-return task_answer('ok', now, read_task(KEYS[1], now))
+local reply = task_answer('ok', now, read_task(KEYS[1], now))
+if KEYS[2] then
+  call('ZREMRANGEBYSCORE', KEYS[2], '-inf', integer(now))
+  reply[#reply + 1] = table.concat(call('ZRANGEBYSCORE', KEYS[2], '-inf', '+inf', 'LIMIT', 0, ARGV[1]), ' ')
+end
+return reply
 
 --@ pause_task
 -- Pauses a task, or lets it go on. Every one of both counts, so that a request that comes late, after another one, changes nothing.
@@ -687,6 +729,27 @@ task.paused = ''
 local fields = { pauses = integer(natural(task.pauses) + 1) }
 if ARGV[1] == '1' then fields.paused = '1' end
 set_task(KEYS[1], task, fields)
+return task_answer('ok', now, task)
+
+--@ trigger_task
+-- Has the task run once, as soon as its leader can. One trigger waits at a time. KEYS: 2 index, 3 index of triggers.
+-- ARGV: 1 ID, 2 arguments, 3 instance that asks, 4 not-after, 5 ms for which it waits at most, 6 whether a record is made if there is none
+--       (1 or 0), 7 name of the task, 8 channel.
+-- Verdicts: ok | absent | waiting (another one waits) | stale.
+local now = time()
+local task = read_task(KEYS[1], now)
+if trigger_id(task.trigger) == ARGV[1] then return task_answer('ok', now, task) end -- our own lost reply, or the client's own retry
+for id in string.gmatch(triggered(KEYS[1]), '%S+') do
+  if id == ARGV[1] then return task_answer('ok', now, task) end -- rule same-trigger: it was claimed since
+end
+if now > tonumber(ARGV[4]) then return task_answer('stale', now, task) end
+if ARGV[6] == '0' and call('EXISTS', KEYS[1]) == 0 then return task_answer('absent', now, task) end
+if trigger_ends(task.trigger) > now then return task_answer('waiting', now, task) end -- rule one-trigger
+local ends = integer(now + ARGV[5])
+set_task(KEYS[1], task, { trigger = ARGV[1] .. ' ' .. ends .. ' ' .. ARGV[3], trigger_args = ARGV[2] })
+call('SADD', KEYS[2], ARGV[7])
+call('ZADD', KEYS[3], ends, ARGV[7])
+publish(ARGV[8], 'triggered', '', ',"task":"' .. ARGV[7] .. '"')
 return task_answer('ok', now, task)
 
 -- The registry scripts. An instance is a record in the hash of the instances, its last beat in the zset of the beats and a heartbeat

@@ -24,7 +24,7 @@ type Task struct {
 	// Role is the role whose leader runs the task; it must have been added (AddRole). Default: the
 	// default role.
 	Role string
-	// Schedule says when the task is due. If its Identity changes, the next slot is computed anew:
+	// Schedule says when the task is due; OnDemand, that it only runs if it is triggered. If its Identity changes, the next slot is computed anew:
 	// for Every in step with the last run.
 	Schedule Schedule
 	// Run does the work. It must return soon after its context is done: TaskFunc says how soon.
@@ -86,6 +86,11 @@ type TaskRun struct {
 	Attempt int
 	// Token is the fencing token of the term.
 	Token int64
+	// Trigger is the ID that TaskScheduler.Trigger has returned, and Args is what it was given: the
+	// same for every attempt and rerun. "" and nil for a run that was not triggered. Both come from
+	// Redis and are untrusted. Args must not be changed.
+	Trigger string
+	Args    []string
 }
 
 // OverlapPolicy decides about a slot that is due while the run before it is on. A task never
@@ -158,7 +163,8 @@ type roleTasks struct {
 
 	memory map[string]*schedule.Memory // by name; belongs to the loop
 
-	wake  wakeup   // the loop looks for news
+	wake  wakeup // the loop looks for news
+	news  mailbox[taskNews]
 	calls inFlight // to the store, abandoned ones of earlier terms included
 
 	schedules inFlight // of the application's, that are being asked, hung ones of earlier terms included
@@ -172,6 +178,12 @@ type roleTasks struct {
 	names map[string]bool // of them
 
 	problems map[string]error // by name: what keeps the loop from going on with a task; empty while this process does not lead
+}
+
+// taskNews is what the loop of a role is to look at.
+type taskNews struct {
+	names  map[string]bool // their records have changed
+	missed bool            // hints may have been missed
 }
 
 // registered is a task with its defaults filled in. It never changes, but for inUse.
@@ -245,6 +257,7 @@ func (s *TaskScheduler) addRole(c taskConfig) *roleTasks {
 	r := &roleTasks{
 		taskConfig: c, memory: make(map[string]*schedule.Memory), wake: newWakeup(), names: make(map[string]bool), problems: make(map[string]error),
 	}
+	r.news.wakeup = r.wake
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.roles[c.role] = r

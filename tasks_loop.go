@@ -28,6 +28,9 @@ type taskLoop struct {
 	term   Term
 	shared schedule.Term // what the machines share
 	tasks  []*leadTask
+	byName map[string]*leadTask
+
+	lookAt time.Duration // when a record is read, see look
 
 	origin         time.Time     // all times of the loop count from here, by the monotonic clock
 	now            time.Duration // in this turn
@@ -72,7 +75,7 @@ type leadTask struct {
 
 func newTaskLoop(ctx, runs context.Context, s *roleTasks, term Term) *taskLoop {
 	return &taskLoop{
-		s: s, ctx: ctx, runs: runs, term: term, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake},
+		s: s, ctx: ctx, runs: runs, term: term, byName: make(map[string]*leadTask), lookAt: schedule.LookEvery, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake},
 		shared: schedule.Term{Token: term.Token, Lease: s.lease, Instance: s.id, NewRun: s.secret, Random: s.random},
 	}
 }
@@ -145,6 +148,7 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 	for _, r := range l.s.known()[len(l.tasks):] {
 		l.add(r)
 	}
+	l.hear()
 	finished = l.ctx.Err() != nil // a reader of the term may have noticed first
 	if !l.serveAll() {
 		return 0, false
@@ -166,6 +170,7 @@ func (l *taskLoop) add(r *registered) {
 	t := &leadTask{registered: r, machine: schedule.NewMachine(r.policy(), &l.shared, l.s.ran(r.Name))}
 	t.local.Owner, t.redis.Owner = t, t
 	l.tasks = append(l.tasks, t)
+	l.byName[r.Name] = t
 	l.touch(t)
 }
 
@@ -300,27 +305,6 @@ func (l *taskLoop) waits(t *leadTask, s schedule.Step) {
 	}
 }
 
-// look reads the record that is due next, if Redis's clock was not heard of for long.
-func (l *taskLoop) look() (wait time.Duration) {
-	if over, _ := l.shared.Over(); over {
-		return schedule.Forever
-	}
-	if wait := l.shared.Clock.Heard() + schedule.LookEvery - l.now; wait > 0 {
-		return wait
-	}
-	var first *leadTask
-	for _, t := range l.tasks {
-		if next := t.machine.Next(); next != 0 && (first == nil || next < first.machine.Next()) {
-			first = t
-		}
-	}
-	if first != nil {
-		first.machine.Look()
-		l.serve(first)
-	}
-	return schedule.Forever
-}
-
 // crowded reports whether too many calls are in flight for one more, and what that means for the
 // task that has waited for longest.
 func (l *taskLoop) crowded(t *leadTask) bool {
@@ -386,9 +370,12 @@ func (s *roleTasks) ask(ctx context.Context, name string, call any) (store.TaskR
 	case store.TaskFinish:
 		call.Keep = s.keep
 		return s.store.Finish(ctx, name, call)
-	default:
-		return s.store.Record(ctx, name)
+	case schedule.Read:
+		if call.Triggers {
+			return s.store.RecordAndTriggers(ctx, name)
+		}
 	}
+	return s.store.Record(ctx, name)
 }
 
 // answered takes what a call came back with.
@@ -399,6 +386,9 @@ func (l *taskLoop) answered(t *leadTask, try schedule.Try, sent, received time.D
 	if err == nil {
 		l.stepped(l.shared.Clock.Learn(sent, received, reply.Now))
 		awaited = t.machine.Answer(try, reply)
+		for _, name := range reply.Triggers {
+			l.changed(name)
+		}
 	} else if awaited, pending = t.machine.Failed(try); pending {
 		l.stands(t, err)
 	}
@@ -438,6 +428,8 @@ func (l *taskLoop) note(t *leadTask) {
 			})
 		case schedule.GoesOn:
 			l.goesOn(t)
+		case schedule.Expired:
+			l.s.bus.publish(Event{Type: EventTaskTriggerExpired, Task: t.Name, Trigger: n.Run, Token: l.term.Token})
 		case schedule.Unanswered:
 			l.abandonedCalls++
 			l.stands(t, fmt.Errorf("%w within %v", ErrUnreachable, schedule.CallBound))

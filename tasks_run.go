@@ -19,7 +19,7 @@ type liveAttempt struct {
 // start begins an attempt of the run that was claimed.
 func (l *taskLoop) start(t *leadTask, a schedule.Attempt) {
 	t.attempt = &liveAttempt{Attempt: a, began: l.now}
-	run := TaskRun{Task: t.Name, ID: a.Run, Slot: store.Time(a.Slot), Attempt: a.Number, Token: l.term.Token}
+	run := TaskRun{Task: t.Name, ID: a.Run, Slot: store.Time(a.Slot), Attempt: a.Number, Token: l.term.Token, Trigger: a.Trigger, Args: decodeArgs(a.Args)}
 	go l.attempt(t, run) // the machine of the task is busy until it has returned
 }
 
@@ -33,7 +33,7 @@ func (l *taskLoop) attempt(t *leadTask, run TaskRun) {
 	defer cancel()
 	started, began := false, time.Now()
 	catch(func() error {
-		l.s.bus.publish(Event{Type: EventTaskStarted, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token})
+		l.s.bus.publish(Event{Type: EventTaskStarted, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token, Trigger: run.Trigger})
 		if !l.term.Valid() || l.ctx.Err() != nil {
 			return fmt.Errorf("not started: the term is over: %w", ErrNotLeader)
 		}
@@ -49,7 +49,8 @@ func (l *taskLoop) attempt(t *leadTask, run TaskRun) {
 			state, ended = RunInterrupted, EventTaskInterrupted
 		}
 		l.s.bus.publish(Event{
-			Type: ended, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token, Took: end.Took, State: state, Err: err,
+			Type: ended, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token, Trigger: run.Trigger, Took: end.Took, State: state,
+			Err: err,
 		})
 		l.post(func() {
 			t.attempt = nil

@@ -27,6 +27,15 @@ type Schedule interface {
 	Identity() string
 }
 
+// OnDemand returns the schedule that is never due, for a task that only TaskScheduler.Trigger runs
+// (and RunOnElection, if that is set).
+func OnDemand() Schedule { return onDemand{} }
+
+type onDemand struct{ schedule.OnDemand }
+
+// Identity is a constant: all of them are alike.
+func (onDemand) Identity() string { return "on demand" }
+
 // Every returns a schedule that is due every d: whole milliseconds between 100 ms and ten years.
 // The first slot is d after a leader has seen the task for the first time, or Task.InitialDelay
 // after that. All others are counted from it, across leaders and restarts. A bad d is an error of
@@ -104,7 +113,7 @@ var errHungSchedule = fmt.Errorf("its Next has not returned within %v", nextBoun
 // ours reports whether a schedule is one of this package: it never blocks.
 func ours(s Schedule) bool {
 	switch s.(type) {
-	case every, calendar:
+	case every, calendar, onDemand:
 		return true
 	}
 	return false

@@ -35,6 +35,8 @@ type RunRecord struct {
 	Token      int64     `json:"token"`
 	InstanceID string    `json:"instance_id"`
 	Error      string    `json:"error"` // at most 1 KiB
+	// Trigger is the ID of the trigger that the run is of; "": it was not triggered.
+	Trigger string `json:"trigger,omitempty"`
 }
 
 // TaskStatus is the state of a task, by its record in Redis.
@@ -54,6 +56,8 @@ type TaskStatus struct {
 	Paused bool `json:"paused"`
 	// Running reports whether a run is on, or was when its leader died.
 	Running bool `json:"running"`
+	// Trigger is the ID of the trigger that waits to be run; "": none does.
+	Trigger string `json:"trigger,omitempty"`
 	// Last is the last run; zero: it never ran.
 	Last RunRecord `json:"last,omitzero"`
 	// Skipped counts the slots that were passed over by policy.
@@ -101,7 +105,7 @@ func (s *TaskScheduler) List(ctx context.Context) ([]TaskStatus, error) {
 		r := records[i]
 		list[i] = TaskStatus{
 			Name: name, Next: store.Time(r.Next), Paused: r.Paused, Running: r.Run != "", Last: lastRun(name, r),
-			Skipped: r.Skipped, Token: r.Token, Err: problems[i],
+			Trigger: r.TriggerID(), Skipped: r.Skipped, Token: r.Token, Err: problems[i],
 		}
 		if task, known := here[name]; known {
 			list[i].Known, list[i].Role, list[i].Schedule = true, task.Role, task.text
@@ -121,7 +125,7 @@ func lastRun(name string, r store.TaskRecord) RunRecord {
 	}
 	run := RunRecord{
 		Task: name, ID: r.Run, Slot: store.Time(r.Scheduled), Started: store.Time(r.Started), State: RunState(r.Status), Attempt: r.Attempt,
-		Token: r.RunToken, InstanceID: r.Instance,
+		Token: r.RunToken, InstanceID: r.Instance, Trigger: r.RunTrigger,
 	}
 	if r.Status == store.RunReturned {
 		run.State = RunInterrupted
@@ -146,7 +150,7 @@ func (s *TaskScheduler) Runs(ctx context.Context, name string, limit int) ([]Run
 	for i, r := range runs {
 		records[i] = RunRecord{
 			Task: name, ID: r.Run, Slot: r.Slot, Started: r.Started, Finished: r.Finished, State: RunState(r.Status), Attempt: r.Attempt,
-			Token: r.Token, InstanceID: r.InstanceID, Error: r.Error,
+			Token: r.Token, InstanceID: r.InstanceID, Error: r.Error, Trigger: r.Trigger,
 		}
 	}
 	return records, nil

@@ -2,8 +2,10 @@ package memstore
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,11 +23,18 @@ type Tasks struct {
 	names   []string      // in the order of their first opening
 	records map[string]*store.TaskRecord
 	history map[string][]store.Run
+	given   map[string]given
+}
+
+// given is what a record says of triggers, and no reply does.
+type given struct {
+	args      string   // of the trigger that waits
+	triggered []string // IDs of the last that were claimed, the youngest first
 }
 
 // NewTasks returns a store without records that lives by the given clocks.
 func NewTasks(clock func() lease.Reading) *Tasks {
-	return &Tasks{clock: clock, began: clock(), records: make(map[string]*store.TaskRecord), history: make(map[string][]store.Run)}
+	return &Tasks{clock: clock, began: clock(), records: make(map[string]*store.TaskRecord), history: make(map[string][]store.Run), given: make(map[string]given)}
 }
 
 // now is the time by this machine's wall clock, ms. It goes on with the monotonic clock as long as
@@ -116,6 +125,11 @@ func (s *Tasks) Claim(_ context.Context, name string, c store.TaskClaim) (store.
 			}
 			r.Scheduled, r.Failures = c.Slot, 0
 			r.Skipped += int64(c.Skipped)
+			r.RunTrigger, r.Args = "", ""
+		case store.ClaimTrigger:
+			if verdict := s.claimTrigger(name, r, c, now); verdict != store.TaskClaimed {
+				return verdict
+			}
 		default:
 			switch {
 			case c.Kind == store.ClaimAgain && r.Run != c.Expect && (r.Run != "" || r.Done != c.Expect):
@@ -125,7 +139,7 @@ func (s *Tasks) Claim(_ context.Context, name string, c store.TaskClaim) (store.
 			case r.Paused:
 				return store.TaskPaused
 			case c.Kind == store.ClaimExtra:
-				r.Scheduled, r.Failures = now, 0
+				r.Scheduled, r.Failures, r.RunTrigger, r.Args = now, 0, "", ""
 			case r.Run != "":
 				r.Crashes++
 				s.remember(name, c.Keep, r, now, r.Run, store.RunAbandoned, "")
@@ -188,7 +202,7 @@ func (s *Tasks) remember(name string, keep store.Keep, r *store.TaskRecord, now 
 	}
 	s.history[name] = append(s.history[name], store.Run{
 		Run: run, Slot: store.Time(r.Scheduled), Started: store.Time(r.Started), Finished: store.Time(now), Status: status,
-		Attempt: r.Attempt, Token: r.RunToken, InstanceID: r.Instance, Error: text,
+		Attempt: r.Attempt, Token: r.RunToken, InstanceID: r.Instance, Error: text, Trigger: r.RunTrigger,
 	})
 	if runs := s.history[name]; len(runs) > most {
 		s.history[name] = slices.Clone(runs[len(runs)-most:])
@@ -210,6 +224,72 @@ func (s *Tasks) Pause(_ context.Context, name string, paused bool, expect string
 		r.Paused, r.Pauses = paused, strconv.FormatInt(store.Natural(r.Pauses)+1, 10)
 		return store.TaskOK
 	})
+}
+
+// claimTrigger claims the trigger that waits. The mutex is held.
+func (s *Tasks) claimTrigger(name string, r *store.TaskRecord, c store.TaskClaim, now int64) string {
+	g := s.given[name]
+	switch {
+	case r.Trigger == "" || r.Trigger != c.Expect:
+		return store.TaskMoved
+	case triggerEnds(r) <= now:
+		r.Trigger, g.args = "", ""
+		s.given[name] = g
+		return store.TaskExpired
+	case r.Paused:
+		return store.TaskPaused
+	}
+	const kept = 8
+	id := r.TriggerID()
+	g.triggered = slices.Concat([]string{id}, g.triggered[:min(len(g.triggered), kept-1)])
+	r.Scheduled, r.Failures, r.RunTrigger, r.Args, r.Trigger = now, 0, id, g.args, ""
+	g.args = ""
+	s.given[name] = g
+	return store.TaskClaimed
+}
+
+// triggerEnds is when the time of the trigger that waits is over; 0: there is none.
+func triggerEnds(r *store.TaskRecord) int64 {
+	if parts := strings.Fields(r.Trigger); len(parts) > 1 {
+		return store.Natural(parts[1])
+	}
+	return 0
+}
+
+func (s *Tasks) Trigger(_ context.Context, name string, t store.TaskTrigger) (store.TaskReply, error) {
+	return s.decide(name, lease.MaxToken, func(r *store.TaskRecord, now int64) string {
+		g := s.given[name]
+		switch {
+		case r.TriggerID() == t.ID, slices.Contains(g.triggered, t.ID):
+			return store.TaskOK
+		case now > t.NotAfter:
+			return store.TaskStale
+		case s.records[name] == nil && !t.Create:
+			return store.TaskAbsent
+		case triggerEnds(r) > now:
+			return store.TaskWaiting
+		}
+		if s.records[name] == nil {
+			s.records[name] = r
+			s.names = append(s.names, name)
+		}
+		r.Trigger = fmt.Sprint(t.ID, " ", now+t.For.Milliseconds(), " ", t.By)
+		g.args = t.Args
+		s.given[name] = g
+		return store.TaskOK
+	})
+}
+
+func (s *Tasks) RecordAndTriggers(ctx context.Context, name string) (store.TaskReply, error) {
+	reply, err := s.Record(ctx, name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range s.names {
+		if len(reply.Triggers) < store.MaxTriggers && s.records[name].Trigger != "" {
+			reply.Triggers = append(reply.Triggers, name)
+		}
+	}
+	return reply, err
 }
 
 func (s *Tasks) Names(_ context.Context, limit int) ([]string, bool, error) {

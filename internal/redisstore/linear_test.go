@@ -144,40 +144,12 @@ func linearHistory(t *testing.T, proxies []*redistest.Proxy, mutated *Scripts, s
 	t.Helper()
 	began := time.Now()
 	var mu sync.Mutex
-	var clients sync.WaitGroup
-	faulty := make(chan struct{})
-	clients.Go(func() { // ends with faulty
-		random := rand.New(rand.NewPCG(seed, 99))
-		for {
-			proxy := proxies[random.IntN(len(proxies))]
-			if random.IntN(2) == 0 {
-				proxy.LoseReply(func(cmd []string) bool { return strings.HasPrefix(strings.ToLower(cmd[0]), "eval") })
-			} else {
-				proxy.HoldRequests()
-			}
-			select {
-			case <-faulty:
-				proxy.Heal()
-				return
-			case <-time.After(time.Duration(random.IntN(6)) * time.Millisecond):
-			}
-			proxy.Heal()
-			select {
-			case <-faulty:
-				return
-			case <-time.After(time.Duration(random.IntN(40)) * time.Millisecond):
-			}
-		}
-	})
+	heal := unruly(proxies, seed)
 	var asking sync.WaitGroup
 	for number, proxy := range proxies {
 		asking.Go(func() {
 			random := rand.New(rand.NewPCG(seed, uint64(number)))
-			opts := &redis.Options{
-				Addr: proxy.Addr(), MaxRetries: -1, PoolSize: 1, ReadTimeout: 60 * time.Millisecond, DisableIdentity: true, Protocol: 2,
-			}
-			clientopts.Set(opts, "DialerRetries", 1)
-			client := redis.NewClient(opts)
+			client := impatient(proxy)
 			defer client.Close()
 			store := openStore(client, fmt.Sprintf("{lease-%d}", seed)) // a late request finds the keys of its own history
 			if mutated != nil {
@@ -226,9 +198,50 @@ func linearHistory(t *testing.T, proxies []*redistest.Proxy, mutated *Scripts, s
 		})
 	}
 	asking.Wait()
-	close(faulty)
-	clients.Wait()
+	heal()
 	return history
+}
+
+// unruly has the network lose replies and hold requests up until heal is called.
+func unruly(proxies []*redistest.Proxy, seed uint64) (heal func()) {
+	var striking sync.WaitGroup
+	healed := make(chan struct{})
+	striking.Go(func() { // ends with healed
+		random := rand.New(rand.NewPCG(seed, 99))
+		for {
+			proxy := proxies[random.IntN(len(proxies))]
+			if random.IntN(2) == 0 {
+				proxy.LoseReply(func(cmd []string) bool { return strings.HasPrefix(strings.ToLower(cmd[0]), "eval") })
+			} else {
+				proxy.HoldRequests()
+			}
+			select {
+			case <-healed:
+				proxy.Heal()
+				return
+			case <-time.After(time.Duration(random.IntN(6)) * time.Millisecond):
+			}
+			proxy.Heal()
+			select {
+			case <-healed:
+				return
+			case <-time.After(time.Duration(random.IntN(40)) * time.Millisecond):
+			}
+		}
+	})
+	return func() {
+		close(healed)
+		striking.Wait()
+	}
+}
+
+// impatient is a client that gives an answer up soon, and asks each question once.
+func impatient(proxy *redistest.Proxy) *redis.Client {
+	opts := &redis.Options{
+		Addr: proxy.Addr(), MaxRetries: -1, PoolSize: 1, ReadTimeout: 60 * time.Millisecond, DisableIdentity: true, Protocol: 2,
+	}
+	clientopts.Set(opts, "DialerRetries", 1)
+	return redis.NewClient(opts)
 }
 
 // checkLinear reports whether a history can be told as one after the other.

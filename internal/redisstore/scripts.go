@@ -27,13 +27,14 @@ type Scripts struct {
 	release *script
 	leader  *script
 
-	openTask   *script
-	planTask   *script
-	claimTask  *script
-	retryTask  *script
-	finishTask *script
-	readTask   *script
-	pauseTask  *script
+	openTask    *script
+	planTask    *script
+	claimTask   *script
+	retryTask   *script
+	finishTask  *script
+	readTask    *script
+	pauseTask   *script
+	triggerTask *script
 
 	beat       *script
 	deregister *script
@@ -62,6 +63,8 @@ func Load(source string) (*Scripts, error) {
 		"acquire": &loaded.acquire, "renew": &loaded.renew, "release": &loaded.release, "leader": &loaded.leader,
 		"open_task": &loaded.openTask, "plan_task": &loaded.planTask, "claim_task": &loaded.claimTask,
 		"retry_task": &loaded.retryTask, "finish_task": &loaded.finishTask, "read_task": &loaded.readTask, "pause_task": &loaded.pauseTask,
+		"trigger_task": &loaded.triggerTask,
+
 		"beat": &loaded.beat, "deregister": &loaded.deregister, "look": &loaded.look, "sweep": &loaded.sweep,
 		"adopt": &loaded.adopt, "scan": &loaded.scan, "losses": &loaded.losses, "instance": &loaded.instance,
 	}
@@ -92,7 +95,7 @@ func (s *Scripts) Digests() map[string]string {
 	digests := make(map[string]string)
 	for _, sc := range []*script{
 		s.acquire, s.renew, s.release, s.leader, s.openTask, s.planTask, s.claimTask, s.retryTask, s.finishTask, s.readTask, s.pauseTask,
-		s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.instance,
+		s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.instance,
 	} {
 		digests[sc.name] = sc.sha
 	}

@@ -19,20 +19,23 @@ import (
 var taskVerdicts = map[string][]string{
 	"open_task":   {store.TaskOK, store.TaskFenced, store.TaskForeign},
 	"plan_task":   {store.TaskOK, store.TaskMoved, store.TaskFenced},
-	"claim_task":  {store.TaskClaimed, store.TaskEarly, store.TaskPaused, store.TaskMoved, store.TaskFenced},
+	"claim_task":  {store.TaskClaimed, store.TaskEarly, store.TaskPaused, store.TaskMoved, store.TaskExpired, store.TaskFenced},
 	"retry_task":  {store.TaskOK, store.TaskGone, store.TaskFenced},
 	"finish_task": {store.TaskDone, store.TaskGone, store.TaskFenced},
 	"read_task":   {store.TaskOK},
 	"pause_task":  {store.TaskOK, store.TaskAbsent, store.TaskMoved},
+
+	"trigger_task": {store.TaskOK, store.TaskAbsent, store.TaskWaiting, store.TaskStale},
 }
 
 // taskFields are the fields of a record in the order in which scripts.lua replies with them.
 var taskFields = []string{"next", "spec", "token", "run", "done", "status", "last_scheduled", "last_started", "last_finished", "attempt",
-	"crashes", "skipped", "paused", "instance", "run_token", "error", "failures", "retry_at", "lease", "pauses"}
+	"crashes", "skipped", "paused", "instance", "run_token", "error", "failures", "retry_at", "lease", "pauses",
+	"trigger", "run_trigger", "args"}
 
 // comparedFields are texts that count as absent unless they are plain: scripts compare them with
 // what was read.
-var comparedFields = []string{"spec", "run", "done", "pauses"}
+var comparedFields = []string{"spec", "run", "done", "pauses", "trigger"}
 
 // isPlain reports whether a text may be one that tenure wrote for the scripts to compare.
 func isPlain(text string) bool {
@@ -71,7 +74,7 @@ func (s *Store) Plan(ctx context.Context, name string, p store.TaskPlan) (store.
 }
 
 func (s *Store) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
-	reply, err := s.askTask(ctx, s.scripts.claimTask, "3", s.keys.Task(name), s.keys.Runs(name), s.keys.Tasks(), c.Token, c.Run, c.Kind,
+	reply, err := s.askTask(ctx, s.scripts.claimTask, "4", s.keys.Task(name), s.keys.Runs(name), s.keys.Tasks(), s.keys.Triggers(), c.Token, c.Run, c.Kind,
 		c.Expect, c.Slot, c.Next, c.Spec, c.Instance, c.Skipped, c.Attempt, name, c.Keep.Runs())
 	if err == nil && reply.Verdict == store.TaskClaimed && reply.Record.Run != c.Run {
 		return store.TaskReply{}, fmt.Errorf("%w: %s answers about run %.100q", store.ErrUnreachable, s.scripts.claimTask.name, reply.Record.Run)
@@ -99,8 +102,26 @@ func (s *Store) Record(ctx context.Context, name string) (store.TaskReply, error
 	return s.askTask(ctx, s.scripts.readTask, "1", s.keys.Task(name))
 }
 
+func (s *Store) RecordAndTriggers(ctx context.Context, name string) (store.TaskReply, error) {
+	return s.askTask(ctx, s.scripts.readTask, "2", s.keys.Task(name), s.keys.Triggers(), store.MaxTriggers)
+}
+
 func (s *Store) Pause(ctx context.Context, name string, paused bool, expect string) (store.TaskReply, error) {
 	return s.askTask(ctx, s.scripts.pauseTask, "1", s.keys.Task(name), flag(paused), expect)
+}
+
+func (s *Store) Trigger(ctx context.Context, name string, t store.TaskTrigger) (store.TaskReply, error) {
+	return s.askTask(ctx, s.scripts.triggerTask, "3", s.keys.Task(name), s.keys.Tasks(), s.keys.Triggers(), t.ID, t.Args, t.By, t.NotAfter,
+		t.For.Milliseconds(), flag(t.Create), name, s.heardBy(t.Lease))
+}
+
+// heardBy is the channel that the leader of a lease listens on; "": the key is none that a script
+// may be given.
+func (s *Store) heardBy(lease string) string {
+	if !s.askable(lease) {
+		return ""
+	}
+	return store.LeaseEvents(lease)
 }
 
 // flag is how the scripts take a yes or a no.
@@ -127,6 +148,12 @@ func (s *Store) askTask(ctx context.Context, sc *script, keyCount string, args .
 // parseTaskReply reads the list that task_answer() in scripts.lua writes.
 func parseTaskReply(reply []any) (store.TaskReply, error) {
 	malformed := func() error { return fmt.Errorf("%w: malformed reply %.100q", store.ErrUnreachable, reply) }
+	var triggers []string
+	if last := 2 + len(taskFields); len(reply) == last+1 {
+		names, _ := reply[last].(string)
+		triggers = triggerNames(names)
+		reply = reply[:last]
+	}
 	if len(reply) != 2+len(taskFields) {
 		return store.TaskReply{}, malformed()
 	}
@@ -140,13 +167,23 @@ func parseTaskReply(reply []any) (store.TaskReply, error) {
 	if err != nil {
 		return store.TaskReply{}, err
 	}
-	return store.TaskReply{Verdict: verdict, Now: now, Record: record}, nil
+	return store.TaskReply{Verdict: verdict, Now: now, Record: record, Triggers: triggers}, nil
+}
+
+// triggerNames are those of the index that are names of tasks: anybody may write there.
+func triggerNames(text string) (names []string) {
+	for name := range strings.SplitSeq(text, " ") {
+		if len(names) < store.MaxTriggers && store.RolePattern.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // parseTaskRecord reads the fields of a record; nil is an absent one. What is refused, and
 // what only counts as absent, is what read_task() in scripts.lua says.
 func parseTaskRecord(fields []any) (store.TaskRecord, error) {
-	var raw [20]string
+	var raw [23]string
 	if len(fields) != len(raw) {
 		return store.TaskRecord{}, fmt.Errorf("%w: a record of %d fields", store.ErrUnreachable, len(fields))
 	}
@@ -163,7 +200,7 @@ func parseTaskRecord(fields []any) (store.TaskRecord, error) {
 		Due: raw[0], Next: store.Natural(raw[0]), Spec: raw[1], Token: store.Natural(raw[2]), Run: raw[3], Done: raw[4], Status: store.RunState(raw[5]),
 		Scheduled: store.Natural(raw[6]), Started: store.Natural(raw[7]), Finished: store.Natural(raw[8]), Attempt: int(min(store.Natural(raw[9]), maxCount)),
 		Crashes: int(min(store.Natural(raw[10]), maxCount)), Skipped: store.Natural(raw[11]), Paused: raw[12] == "1", Instance: raw[13], RunToken: store.Natural(raw[14]), Text: raw[15],
-		Failures: int(min(store.Natural(raw[16]), maxCount)), RetryAt: store.Natural(raw[17]), Lease: raw[18], Pauses: raw[19],
+		Failures: int(min(store.Natural(raw[16]), maxCount)), RetryAt: store.Natural(raw[17]), Lease: raw[18], Pauses: raw[19], Trigger: raw[20], RunTrigger: raw[21], Args: raw[22],
 	}
 	if raw[2] != "" && (r.Token <= 0 || r.Token > lease.MaxToken) || r.Due != "" && r.Next == 0 && r.Due != "0" {
 		return store.TaskRecord{}, fmt.Errorf("%w: the record of the task was written by something else", store.ErrMisconfigured)
@@ -247,7 +284,7 @@ func (s *Store) Runs(ctx context.Context, name string, limit int) ([]store.Run, 
 		runs = append(runs, store.Run{
 			Run: text("run"), Slot: store.Time(store.Natural(text("slot"))), Started: store.Time(store.Natural(text("started"))),
 			Finished: store.Time(store.Natural(text("finished"))), Status: store.RunState(text("status")), Attempt: int(min(store.Natural(text("attempt")), maxCount)),
-			Token: store.Natural(text("token")), InstanceID: text("instance"), Error: text("error"),
+			Token: store.Natural(text("token")), InstanceID: text("instance"), Error: text("error"), Trigger: text("trigger"),
 		})
 	}
 	return runs, nil

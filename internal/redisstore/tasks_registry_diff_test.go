@@ -87,7 +87,7 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 			var reply store.TaskReply
 			var err error
 			var want, what string
-			switch what = oneOf(w, "open", "plan", "claim", "claim", "claim", "retry", "finish", "finish", "pause", "read"); what {
+			switch what = oneOf(w, "open", "plan", "claim", "claim", "claim", "retry", "finish", "finish", "pause", "trigger", "trigger", "list", "read"); what {
 			case "open":
 				o := store.TaskOpen{Token: as, Lease: oneOf(w, "model:leader", "model:leader", "model:leader:other"), Other: oneOf(w, "", model.Lease)}
 				held := w.rand.IntN(2) == 0
@@ -106,7 +106,7 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 				want = model.Plan(as, p.Expect, strconv.FormatInt(p.Next, 10), p.Spec, p.Skipped, p.Paused)
 			case "claim":
 				c := store.TaskClaim{
-					Token: as, Run: run, Kind: oneOf(w, store.ClaimSlot, store.ClaimSlot, store.ClaimAgain, store.ClaimExtra), Expect: expect, Slot: slots(),
+					Token: as, Run: run, Kind: oneOf(w, store.ClaimSlot, store.ClaimSlot, store.ClaimAgain, store.ClaimExtra, store.ClaimTrigger), Expect: expect, Slot: slots(),
 					Next: slots() + 5000, Spec: spec, Instance: oneOf(w, "a", "b"), Skipped: w.rand.IntN(3), Attempt: 1 + w.rand.IntN(3),
 				}
 				if c.Kind == store.ClaimAgain {
@@ -114,6 +114,9 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 				}
 				if c.Kind == store.ClaimExtra {
 					c.Expect = strconv.FormatInt(oneOf(w, model.Finished, model.Finished, 7), 10)
+				}
+				if c.Kind == store.ClaimTrigger {
+					c.Expect = oneOf(w, model.Record.Trigger, model.Record.Trigger, "t0 9999999999999 a")
 				}
 				reply, err = w.store.Claim(ctx, "t", c)
 				want = model.Claim(reply.Now, oracle.Claim{
@@ -135,6 +138,20 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 				paused, count := oneOf(w, true, false, false), oneOf(w, model.Pauses, model.Pauses, "1")
 				reply, err = w.store.Pause(ctx, "t", paused, count)
 				want = model.Pause(paused, count)
+			case "trigger":
+				q := store.TaskTrigger{
+					ID: "t" + strconv.Itoa(w.rand.IntN(12)), Args: oneOf(w, "", `["x"]`), By: oneOf(w, "a", "b"), NotAfter: w.now() + 1000*oneOf[int64](w, 60, 60, 60, -60),
+					For: time.Duration(1+w.rand.IntN(8)) * time.Second, Create: w.rand.IntN(3) == 0, Lease: "model:leader",
+				}
+				reply, err = w.store.Trigger(ctx, "t", q)
+				want = model.Trigger(reply.Now, q.ID, q.Args, q.By, q.NotAfter, q.For.Milliseconds(), q.Create)
+			case "list":
+				reply, err = w.store.RecordAndTriggers(ctx, "t")
+				if len(reply.Triggers) > 0 {
+					require.Equal(w, []string{"t"}, reply.Triggers)
+					require.NotEmpty(w, model.Record.Trigger)
+				}
+				want = store.TaskOK
 			case "read":
 				reply, err = w.store.Record(ctx, "t")
 				want = store.TaskOK
@@ -157,7 +174,8 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 	}
 	for _, verdict := range []string{
 		"open fenced", "open foreign", "retry ok", "retry gone", "retry fenced", "pause moved", "plan ok", "plan moved", "plan fenced", "claim claimed", "claim moved", "claim early", "claim paused", "claim fenced",
-		"finish done", "finish gone", "finish fenced", "pause ok", "pause absent",
+		"finish done", "finish gone", "finish fenced", "pause ok", "pause absent", "trigger ok", "trigger waiting", "trigger absent", "trigger stale",
+		"claim expired",
 	} {
 		require.Positive(t, seen[verdict], "%s was not seen: %v", verdict, seen)
 	}
@@ -167,7 +185,8 @@ func recordOf(r store.TaskRecord, there bool) oracle.Record {
 	return oracle.Record{
 		Next: r.Due, Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: string(r.Status), Scheduled: r.Scheduled, Started: r.Started,
 		Finished: r.Finished, Attempt: int64(r.Attempt), Crashes: int64(r.Crashes), Skipped: r.Skipped, Paused: r.Paused, Instance: r.Instance,
-		RunToken: r.RunToken, Error: r.Text, Failures: int64(r.Failures), RetryAt: r.RetryAt, Lease: r.Lease, Pauses: r.Pauses, There: there,
+		RunToken: r.RunToken, Error: r.Text, Failures: int64(r.Failures), RetryAt: r.RetryAt, Lease: r.Lease, Pauses: r.Pauses,
+		Trigger: r.Trigger, RunOf: r.RunTrigger, Args: r.Args, There: there,
 	}
 }
 
@@ -180,7 +199,7 @@ func runOf(r store.Run) oracle.Run {
 	}
 	return oracle.Run{
 		ID: r.Run, Slot: ms(r.Slot), Started: ms(r.Started), Finished: ms(r.Finished), Status: string(r.Status), Attempt: int64(r.Attempt),
-		Token: r.Token, Instance: r.InstanceID, Error: r.Error,
+		Token: r.Token, Instance: r.InstanceID, Error: r.Error, Trigger: r.Trigger,
 	}
 }
 

@@ -349,12 +349,15 @@ func TestTaskVerdictOfAnotherScript(t *testing.T) {
 		"finish_task": func() (store.TaskReply, error) { return db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "x"}) },
 		"read_task":   func() (store.TaskReply, error) { return db.Record(ctx, "t") },
 		"pause_task":  func() (store.TaskReply, error) { return db.Pause(ctx, "t", true, "") },
+		"trigger_task": func() (store.TaskReply, error) {
+			return db.Trigger(ctx, "t", store.TaskTrigger{ID: "t1", NotAfter: 1 << 50, For: time.Hour})
+		},
 	}
 	_, err = claim()
 	require.NoError(t, err)
 	for script, own := range taskVerdicts {
 		for _, verdict := range []string{
-			store.TaskOK, store.TaskClaimed, store.TaskEarly, store.TaskPaused, store.TaskMoved, store.TaskDone, store.TaskGone, store.TaskFenced, store.TaskForeign, store.TaskAbsent, "nonsense", " ",
+			store.TaskOK, store.TaskClaimed, store.TaskEarly, store.TaskPaused, store.TaskMoved, store.TaskDone, store.TaskGone, store.TaskFenced, store.TaskForeign, store.TaskAbsent, store.TaskExpired, store.TaskWaiting, store.TaskStale, "nonsense", " ",
 		} {
 			hook.Lie(verdict, "")
 			reply, err := asks[script]()

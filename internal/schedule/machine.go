@@ -79,6 +79,8 @@ type Machine struct {
 	disputed      int              // how often in a row that was said though nothing in it had changed
 	other         string           // key of the lease that the record says it belongs to, if it is not ours: untrusted
 	runOnElection bool             // is still to be done
+	news          bool             // somebody says that the record has changed
+	triggerHeld   time.Duration    // the trigger that waits is not claimed before
 	call          *Call
 	queued        *Call // the end of a run, behind what is being asked
 	question      *Question
@@ -157,6 +159,8 @@ func (m *Machine) decide(s *Step) {
 	switch {
 	case !m.opened:
 		m.open()
+	case m.news:
+		m.read(Read{})
 	case m.run != nil && m.record.Due != "" && !m.record.Follows(m.policy.Spec):
 		m.plan(s, redis) // what it runs was owed under another schedule
 	case m.run != nil && (m.record.Next <= m.began || m.late || m.policy.Overlap == OverlapQueue): // what is due waits for the run
@@ -172,6 +176,8 @@ func (m *Machine) decide(s *Step) {
 			return
 		}
 		m.rerun(s, redis)
+	case m.triggered(s):
+		m.claim(slotPlan{}, store.ClaimTrigger, m.record.Trigger)
 	case m.record.Due != "" && !m.record.Follows(m.policy.Spec) && m.record.Next != 0 && m.record.Next <= redis:
 		if starts > 0 {
 			m.at(s, m.record.Next, delay)
@@ -198,22 +204,47 @@ func (m *Machine) Calling() *Call { return m.call }
 
 // Next is the next slot, if the machine waits for it; 0: it does not.
 func (m *Machine) Next() int64 {
-	if m.term.over || !m.opened || m.disabled || m.call != nil {
+	if !m.Looks() {
 		return 0
 	}
 	return m.record.Next
 }
 
-// Look reads the record, if Redis's clock was not heard of for LookEvery: two clocks drift apart,
-// one may step. It is for the machine whose Next is the first one.
-func (m *Machine) Look() {
+// Looks reports whether Look may be called.
+func (m *Machine) Looks() bool {
+	return !m.term.over && m.opened && !m.disabled && m.call == nil && m.queued == nil && m.rerunOf == "" // a rerun that waits reads it
+}
+
+// Look reads the record, for one machine of a term once in LookEvery: two clocks drift apart, one
+// may step, and hints of triggers may be lost. It is for the machine whose Next is the first one, or
+// else for any that Looks.
+func (m *Machine) Look() { m.read(Read{Triggers: true}) }
+
+func (m *Machine) read(r Read) {
+	m.news = false
 	m.enqueue(&Call{
-		Ask: Read{},
+		Ask: r,
 		take: func(reply store.TaskReply) {
 			ours := reply.Record.Token == m.term.Token && reply.Record.Run == "" // or Redis has forgotten the end of a run
 			m.opened, m.checked = m.run != nil || ours, false
 		},
 	})
+}
+
+// News says that the record has changed, as far as somebody else knows: it is read as soon as nothing
+// else is being asked.
+func (m *Machine) News() { m.news = true }
+
+// triggered reports whether the trigger that waits is to be claimed now, if nothing runs.
+func (m *Machine) triggered(s *Step) bool {
+	if m.record.Trigger == "" {
+		return false
+	}
+	if wait := m.triggerHeld - m.term.now; wait > 0 {
+		s.within(wait)
+		return false
+	}
+	return true
 }
 
 // Stepped looks at the task anew after a step of Redis's clock of at least SlotStep, which may have
@@ -253,6 +284,7 @@ const (
 	Disputed                   // the record is said to have changed, and has not: the task stands
 	Untold                     // the end of a run could not be recorded within FinishBound
 	Forgotten                  // the record does not know a run whose end was reported: Run
+	Expired                    // a trigger waited for too long, and is gone: Run (its ID)
 )
 
 // Note is something that has happened to a task.
@@ -270,6 +302,8 @@ type Attempt struct {
 	Run    string // ID
 	Slot   int64  // when it was due; of a run outside the schedule when that began
 	Number int    // counts from 1
+	// Trigger is the ID of what triggered the run, with its arguments; "": nothing did.
+	Trigger, Args string
 	// Slow is how long it may take before that is reported.
 	Slow time.Duration
 }

@@ -40,7 +40,9 @@ func (c *Call) Rank() int {
 }
 
 // Read asks for the record.
-type Read struct{}
+type Read struct {
+	Triggers bool // and for the tasks of which a trigger waits
+}
 
 // Try is one attempt to send a call.
 type Try struct {
@@ -196,7 +198,8 @@ func (m *Machine) adopt(r store.TaskRecord) {
 	switch {
 	case m.run != nil: // of this very term
 	case r.Run != "" && m.memory.knows(r.Run):
-		m.restate(m.memory.end)
+		end, _ := m.memory.endOf(r.Run)
+		m.restate(end)
 	case r.Run != "" && again && r.Crashes+1 < MaxCrashes:
 		m.rerunOf = r.Run
 	case r.Run != "":

@@ -14,6 +14,8 @@ type run struct {
 	first   int // of this leader
 	failed  int // attempts that have failed, of earlier leaders too
 
+	trigger, args string // ID of what triggered it, and its arguments; "": nothing did
+
 	active      bool          // the attempt has not returned
 	noting      bool          // the attempt that is to follow is being noted
 	retryAt     int64         // when that is due, by Redis's clock
@@ -29,7 +31,7 @@ func (m *Machine) start() {
 	r := m.run
 	r.active = true
 	toNext := time.Duration(m.record.Next-m.began) * time.Millisecond
-	m.note(Note{Kind: Start, Attempt: Attempt{Run: r.id, Slot: r.slot, Number: r.attempt, Slow: m.memory.limit(toNext)}})
+	m.note(Note{Kind: Start, Attempt: Attempt{Run: r.id, Slot: r.slot, Number: r.attempt, Trigger: r.trigger, Args: r.args, Slow: m.memory.limit(toNext)}})
 }
 
 // End is how an attempt ended.
@@ -131,7 +133,7 @@ func (m *Machine) end(status store.RunState, retryIn time.Duration) {
 	r.finished = true
 	ended := m.term.now
 	f := store.TaskFinish{Run: r.id, Status: status, Text: r.text, Attempt: r.attempt, Failures: r.failed, RetryIn: retryIn}
-	m.memory.ended, m.memory.end = true, f
+	m.memory.ends(f, r.trigger)
 	m.finish(f, func(store.TaskReply) { m.lastEnded = m.term.Clock.Read(ended) }) // by the clock as it is then: it may have been set meanwhile
 }
 

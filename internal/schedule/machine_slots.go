@@ -154,7 +154,8 @@ func (m *Machine) claim(d slotPlan, kind, expect string) {
 	case kind == store.ClaimAgain:
 		c.Attempt = m.record.Attempt + 1
 	}
-	if run := m.memory.repeats(c, m.term.redis()); run != "" {
+	trigger := m.record.TriggerID()
+	if run := m.memory.repeats(c, trigger, m.term.redis()); run != "" {
 		c.Run = run // Redis has lost it: it is claimed to be ended at once, see claimed
 	}
 	m.enqueue(&Call{
@@ -164,7 +165,13 @@ func (m *Machine) claim(d slotPlan, kind, expect string) {
 				m.giveBack(c.Run)
 			}
 		},
-		take: func(reply store.TaskReply) { m.claimed(c, d, reply) },
+		take: func(reply store.TaskReply) {
+			if reply.Verdict == store.TaskExpired {
+				m.note(Note{Kind: Expired, Run: trigger})
+				return
+			}
+			m.claimed(c, d, reply)
+		},
 	})
 }
 
@@ -179,8 +186,12 @@ func (m *Machine) claimed(c store.TaskClaim, d slotPlan, reply store.TaskReply) 
 		}
 		return
 	case store.TaskPaused:
-		if c.Kind == store.ClaimAgain {
+		switch c.Kind {
+		case store.ClaimAgain:
 			m.notBefore = m.term.now + LookEvery // it waits until it may
+		case store.ClaimTrigger:
+			m.triggerHeld = m.term.now + LookEvery
+			return
 		}
 		m.runOnElection = m.runOnElection && c.Kind == store.ClaimSlot
 		return
@@ -191,7 +202,8 @@ func (m *Machine) claimed(c store.TaskClaim, d slotPlan, reply store.TaskReply) 
 	default: // nothing was granted
 		return
 	}
-	m.rerunOf, m.runOnElection, m.moved = "", false, 0
+	m.rerunOf, m.moved = "", 0
+	m.runOnElection = m.runOnElection && c.Kind == store.ClaimTrigger
 	m.agreed()
 	m.began = reply.Record.Started
 	m.backlog = d.backlog
@@ -199,12 +211,15 @@ func (m *Machine) claimed(c store.TaskClaim, d slotPlan, reply store.TaskReply) 
 		m.backlog = backlog{late: true, lag: math.MaxInt64}
 	}
 	m.skipped(d)
-	if m.memory.knows(c.Run) {
-		m.restate(m.memory.end)
+	if end, known := m.memory.endOf(c.Run); known {
+		m.restate(end)
 		return
 	}
 	m.memory.claimed(c, reply.Now)
-	m.run = &run{id: c.Run, slot: reply.Record.Scheduled, first: c.Attempt, attempt: c.Attempt, failed: reply.Record.Failures}
+	m.run = &run{
+		id: c.Run, slot: reply.Record.Scheduled, first: c.Attempt, attempt: c.Attempt, failed: reply.Record.Failures,
+		trigger: reply.Record.RunTrigger, args: reply.Record.Args,
+	}
 	m.start()
 }
 

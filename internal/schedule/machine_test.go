@@ -135,6 +135,7 @@ func (b *table) answer(ask any) store.TaskReply {
 		Due: r.Next, Next: store.Natural(r.Next), Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: store.RunState(r.Status),
 		Scheduled: r.Scheduled, Started: r.Started, Finished: r.Finished, Attempt: int(r.Attempt), Crashes: int(r.Crashes), Skipped: r.Skipped,
 		Paused: r.Paused, RunToken: r.RunToken, Failures: int(r.Failures), RetryAt: r.RetryAt,
+		Trigger: r.Record.Trigger, RunTrigger: r.RunOf, Args: r.Args,
 	}}
 }
 
@@ -159,6 +160,117 @@ func TestMachineRunsItsSlots(t *testing.T) {
 		require.Equal(t, "succeeded", b.record.Status)
 	}
 	require.Empty(t, l.noted)
+}
+
+// trigger asks for a run, for an hour.
+func (b *table) trigger(id, args string) string {
+	return b.record.Trigger(b.redis(), id, args, "somebody", b.redis(), time.Hour.Milliseconds(), true)
+}
+
+// TestMachineTrigger: what was triggered runs once, between the slots, which stay as they are, with
+// its arguments, and a slot after it has none.
+func TestMachineTrigger(t *testing.T) {
+	b := &table{T: t}
+	l := b.lead(1, Policy{}, new(Memory))
+	next := b.record.Next
+	l.pass(time.Minute)
+	require.Equal(t, "ok", b.trigger("t1", "[1]"))
+	l.pass(time.Minute)
+	require.Zero(t, l.began, "it knows nothing of it")
+	l.News()
+	l.drive()
+	require.Equal(t, 1, l.began)
+	require.Equal(t, Attempt{Run: "run1", Slot: b.redis(), Number: 1, Trigger: "t1", Args: "[1]", Slow: 8 * time.Minute}, l.attempt)
+	require.Equal(t, "waiting", func() string { b.trigger("t2", "[2]"); return b.trigger("t3", "") }(), "t2 waits for the run")
+	l.News()
+	l.drive()
+	require.Equal(t, 1, l.began, "a task does not overlap itself")
+	l.ends(succeeds)
+	require.Equal(t, "[2]", l.attempt.Args)
+	l.ends(succeeds)
+	require.Equal(t, 2, l.began)
+	require.Equal(t, next, b.record.Next)
+	l.pass(8 * time.Minute)
+	require.Equal(t, 3, l.began)
+	require.Empty(t, l.attempt.Trigger+l.attempt.Args)
+	require.Empty(t, l.noted)
+}
+
+// TestMachineTriggerWithoutALeader: it waits for one, until its time is over.
+func TestMachineTriggerWithoutALeader(t *testing.T) {
+	b := &table{T: t}
+	require.Equal(t, "ok", b.trigger("t1", ""))
+	b.now += time.Hour - time.Millisecond
+	l := b.lead(1, Policy{Schedule: OnDemand{}}, new(Memory))
+	require.Equal(t, "t1", l.attempt.Trigger)
+	l.ends(succeeds)
+	require.Equal(t, "ok", b.trigger("t2", ""))
+	b.now += time.Hour
+	l = b.lead(2, Policy{Schedule: OnDemand{}}, new(Memory))
+	require.Zero(t, l.began)
+	require.Equal(t, []Note{{Kind: Expired, Run: "t2"}}, l.noted)
+	require.Empty(t, b.record.Record.Trigger)
+	require.Equal(t, Forever, l.drive(), "a task without a schedule waits for nothing else")
+}
+
+// TestMachineTriggerOfADeadLeader: the next leader runs it again with its arguments, whatever has
+// become due since, unless it is to fail.
+func TestMachineTriggerOfADeadLeader(t *testing.T) {
+	for _, abandoned := range []Abandoned{AbandonedRerun, AbandonedFail} {
+		b := &table{T: t}
+		policy := Policy{Missed: SkipMissed, Abandoned: abandoned}
+		l := b.lead(1, policy, new(Memory))
+		b.trigger("t1", "[1]")
+		l.News()
+		l.drive()
+		require.Equal(t, 1, l.began)
+		b.now += 65 * time.Minute // some slots were missed
+		l = b.lead(2, policy, new(Memory))
+		if abandoned == AbandonedFail {
+			require.Zero(t, l.began)
+			require.Equal(t, GivenUp, l.noted[0].Kind)
+			continue
+		}
+		require.Equal(t, 1, l.began)
+		require.Equal(t, Attempt{Run: "run2", Slot: tableEpoch, Number: 2, Trigger: "t1", Args: "[1]", Slow: time.Minute}, l.attempt)
+	}
+}
+
+// TestMachineTriggerThatRedisForgot: a process that has run it does not run it again, also if it
+// has run others since; one that never began runs.
+func TestMachineTriggerThatRedisForgot(t *testing.T) {
+	b, memory := &table{T: t}, new(Memory)
+	b.trigger("t1", "")
+	before := b.record
+	l := b.lead(1, Policy{}, memory)
+	l.ends(succeeds)
+	b.trigger("t2", "")
+	l.News()
+	l.drive()
+	l.ends(succeeds)
+	require.Equal(t, 2, l.began)
+	b.record = before
+	l = b.lead(2, Policy{}, memory)
+	require.Zero(t, l.began)
+	require.Equal(t, "succeeded", b.record.Status)
+	require.Equal(t, "run1", b.record.Done)
+	require.Empty(t, b.record.Record.Trigger)
+}
+
+// TestMachineTriggerOfAPausedTask: it waits, and the slots go on passing.
+func TestMachineTriggerOfAPausedTask(t *testing.T) {
+	b := &table{T: t}
+	l := b.lead(1, Policy{RunOnElection: true}, new(Memory))
+	l.ends(succeeds)
+	b.record.Pause(true, "")
+	b.trigger("t1", "")
+	l.News()
+	l.pass(25 * time.Minute)
+	require.Equal(t, 1, l.began)
+	require.Equal(t, tableEpoch+30*tableMinute, store.Natural(b.record.Next))
+	b.record.Pause(false, "1")
+	l.pass(LookEvery)
+	require.Equal(t, "t1", l.attempt.Trigger)
 }
 
 // TestMachineOverlap: what comes due during a run is passed over, or waits for it.

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/store"
@@ -19,7 +20,28 @@ type Memory struct {
 	ended bool
 	end   store.TaskFinish // if ended: what was, or should have been, recorded
 
+	triggered []triggered // the last that have ended here, the oldest first
+
 	usual time.Duration // mean of the attempts that have succeeded here, younger ones count for more; 0: none has
+}
+
+// triggered is a run that was triggered and has ended.
+type triggered struct {
+	id  string // of the trigger
+	end store.TaskFinish
+}
+
+// maxTriggered is how many of these are known.
+const maxTriggered = 16
+
+// ends notes how a run has ended, and what triggered it; "": nothing did.
+func (m *Memory) ends(f store.TaskFinish, trigger string) {
+	m.ended, m.end = true, f
+	if trigger == "" {
+		return
+	}
+	others := slices.DeleteFunc(m.triggered, func(t triggered) bool { return t.id == trigger }) // an earlier leader of this process left it behind
+	m.triggered = append(others[max(0, len(others)-maxTriggered+1):], triggered{trigger, f})
 }
 
 // took counts the duration of an attempt that has succeeded.
@@ -63,8 +85,16 @@ func (m *Memory) returned(run string) {
 }
 
 // repeats is the run that a claim would repeat: one that has ended here, so that the record only
-// needs to be told of it. "": none.
-func (m *Memory) repeats(c store.TaskClaim, now int64) string {
+// needs to be told of it. "": none. trigger is the ID of the trigger that waits.
+func (m *Memory) repeats(c store.TaskClaim, trigger string, now int64) string {
+	if c.Kind == store.ClaimTrigger {
+		for _, known := range m.triggered {
+			if known.id == trigger {
+				return known.end.Run
+			}
+		}
+		return ""
+	}
 	if m.ended && (c.Kind == store.ClaimAgain && m.left == c.Expect || c.Kind == store.ClaimSlot && m.of == c.Slot && m.passed(c.Slot, now)) {
 		return m.run
 	}
@@ -72,7 +102,23 @@ func (m *Memory) repeats(c store.TaskClaim, now int64) string {
 }
 
 // knows reports whether the end of that run is known here.
-func (m *Memory) knows(run string) bool { return m.ended && m.run == run }
+func (m *Memory) knows(run string) bool {
+	_, known := m.endOf(run)
+	return known
+}
+
+// endOf is how a run has ended here.
+func (m *Memory) endOf(run string) (end store.TaskFinish, known bool) {
+	if m.ended && m.run == run {
+		return m.end, true
+	}
+	for _, t := range m.triggered {
+		if t.end.Run == run {
+			return t.end, true
+		}
+	}
+	return store.TaskFinish{}, false
+}
 
 // passed reports whether a slot is the latest that was run here, or an older one. If Redis's clock
 // was set back since, slots of the same time come anew and nothing is known of them.

@@ -18,6 +18,12 @@ type Schedule interface {
 	Next(time.Time) time.Time
 }
 
+// OnDemand is the schedule without slots, of a task that only runs if it is triggered.
+type OnDemand struct{}
+
+// Next returns the zero time.
+func (OnDemand) Next(time.Time) time.Time { return time.Time{} }
+
 // Every is the schedule of a fixed interval, counted in elapsed time: no time zone, no daylight
 // saving. Zero or less is a schedule without slots. Fractions of a millisecond are rounded up.
 type Every time.Duration

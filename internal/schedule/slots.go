@@ -91,7 +91,7 @@ func (p *Policy) owed(r store.TaskRecord, now int64) slotPlan {
 func (p *Policy) outdated(r store.TaskRecord, now int64) bool {
 	due := func(slot int64) bool { return slot != 0 && slot <= now }
 	switch {
-	case p.Missed == RunAll || r.Paused:
+	case p.Missed == RunAll || r.Paused || r.RunTrigger != "": // what was triggered is no slot
 		return false
 	case p.Missed == SkipMissed:
 		return due(r.Next) || r.Run == "" && now-max(r.Finished, r.Scheduled) > (p.Grace+p.Jitter).Milliseconds()

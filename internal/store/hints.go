@@ -13,6 +13,7 @@ const (
 	HintRollCall  = "roll-call" // Redis has no history: leaders renew at once
 	HintNamed     = "named"     // a lease is offered to, or reserved for, the instance that is named: it asks at once
 	HintReady     = "ready"     // that instance has asked: the leader renews at once
+	HintTriggered = "triggered" // a task was triggered
 	HintConnected = "connected" // not sent: the channel is listened on (again), hints may have been missed
 )
 
@@ -28,6 +29,7 @@ type Hint struct {
 	Subjects []string `json:"instances,omitempty"`
 	Source   string   `json:"source,omitempty"` // incarnation of the sender
 	Wait     int64    `json:"wait,omitempty"`   // ms for which a vacant lease is reserved
+	Task     string   `json:"task,omitempty"`
 
 	Channel string `json:"-"` // that it came on
 	All     bool   `json:"-"` // meant for every role

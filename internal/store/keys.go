@@ -59,6 +59,9 @@ func (k Keys) Own(id string) string { return string(k) + ":instance:" + id + ":e
 // Tasks is the set of the names of all tasks that have a record.
 func (k Keys) Tasks() string { return string(k) + ":tasks" }
 
+// Triggers is the zset of the names of tasks of which a trigger waits, by when that ends.
+func (k Keys) Triggers() string { return string(k) + ":tasks:triggers" }
+
 // Task is the record of a task.
 func (k Keys) Task(name string) string { return string(k) + ":task:" + name }
 
@@ -70,7 +73,7 @@ func (k Keys) Runs(name string) string { return string(k) + ":task:" + name + ":
 func (k Keys) Taken(lease string) string {
 	for _, part := range leaseParts(lease) {
 		switch part {
-		case k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Lost(), k.Tasks(), k.Events(), string(k) + ":metrics", string(k) + ":log":
+		case k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Lost(), k.Tasks(), k.Triggers(), k.Events(), string(k) + ":metrics", string(k) + ":log":
 			return part
 		}
 		if strings.HasPrefix(part, k.Task("")) || strings.HasPrefix(part, string(k)+":instance:") {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -15,8 +16,11 @@ type Tasks interface {
 	Retry(ctx context.Context, name string, r TaskRetry) (TaskReply, error)
 	Finish(ctx context.Context, name string, f TaskFinish) (TaskReply, error)
 	Record(ctx context.Context, name string) (TaskReply, error)
+	// RecordAndTriggers is Record, and lists the tasks of which a trigger waits.
+	RecordAndTriggers(ctx context.Context, name string) (TaskReply, error)
 	// Pause wants the field pauses of the record as it was read.
 	Pause(ctx context.Context, name string, paused bool, expect string) (TaskReply, error)
+	Trigger(ctx context.Context, name string, t TaskTrigger) (TaskReply, error)
 
 	// Names lists the index, at most limit names, and whether there are more.
 	Names(ctx context.Context, limit int) (names []string, more bool, err error)
@@ -48,6 +52,7 @@ type Run struct {
 	Token                   int64
 	InstanceID              string
 	Error                   string
+	Trigger                 string // ID of what triggered it; "": nothing did
 }
 
 // TaskOpen takes a record over for a term.
@@ -73,7 +78,8 @@ type TaskClaim struct {
 	Run   string // ID, drawn for this claim
 	Kind  string
 	// Expect is what the record must still say, as it was read. ClaimSlot: its field next;
-	// ClaimAgain: the ID of the run that was left behind; ClaimExtra: when a run last ended.
+	// ClaimAgain: the ID of the run that was left behind; ClaimExtra: when a run last ended;
+	// ClaimTrigger: its field trigger.
 	Expect     string
 	Slot, Next int64
 	Spec       string
@@ -103,10 +109,22 @@ func (k Keep) Runs() int {
 
 // What is claimed.
 const (
-	ClaimSlot  = "slot"
-	ClaimAgain = "again" // a run that another leader left behind
-	ClaimExtra = "extra" // outside the schedule
+	ClaimSlot    = "slot"
+	ClaimAgain   = "again"   // a run that another leader left behind
+	ClaimExtra   = "extra"   // outside the schedule
+	ClaimTrigger = "trigger" // what was triggered
 )
+
+// TaskTrigger has a task run once, as soon as its leader can.
+type TaskTrigger struct {
+	ID       string
+	Args     string        // for the run, opaque here
+	By       string        // instance that asks
+	NotAfter int64         // by Redis's clock, ms: it has no effect later
+	For      time.Duration // for which it waits at most
+	Create   bool          // a record is made if there is none
+	Lease    string        // key of the lease whose leader is to hear of it; "": that of the record
+}
 
 // TaskRetry notes the attempt that is to follow a failed one.
 type TaskRetry struct {
@@ -141,6 +159,9 @@ const (
 	TaskFenced  = "fenced"
 	TaskForeign = "foreign" // the record is another lease's
 	TaskAbsent  = "absent"
+	TaskExpired = "expired" // the trigger was too old, and is gone
+	TaskWaiting = "waiting" // another trigger waits
+	TaskStale   = "stale"   // it came too late
 )
 
 // TaskReply is the typed reply of a decision on a task.
@@ -148,6 +169,8 @@ type TaskReply struct {
 	Verdict string
 	Now     int64 // by Redis's clock, ms
 	Record  TaskRecord
+	// Triggers are tasks of which a trigger waits, at most MaxTriggers, in the reply of RecordAndTriggers.
+	Triggers []string
 }
 
 // TaskRecord is what the record of a task holds. Texts are untrusted, times are in ms of Redis's
@@ -170,4 +193,20 @@ type TaskRecord struct {
 	RetryAt                      int64  // its next attempt is due; 0: at once
 	Lease                        string // key of the lease whose leader runs the task
 	Pauses                       string // how often it was paused or resumed, as it is there
+	Trigger                      string // the trigger that waits, see TriggerID; "": none
+	RunTrigger                   string // ID of that of the last run; "": it has none
+	Args                         string // of that run
 }
+
+// TriggerID is the ID of the trigger that waits; "": none.
+func (r TaskRecord) TriggerID() string {
+	id, _, _ := strings.Cut(r.Trigger, " ")
+	return id
+}
+
+// MaxTriggerArgs is the longest text of arguments, MaxTriggers how many triggers are listed at
+// once.
+const (
+	MaxTriggerArgs = MaxTaskText
+	MaxTriggers    = 1000
+)

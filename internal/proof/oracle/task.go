@@ -1,12 +1,19 @@
 package oracle
 
-import "strconv"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // Task is the record of one task with its history: the rules of the task scripts. It is a plain
-// value, but for History: a copy is a snapshot if History is cloned.
+// value, but for its lists: a copy is a snapshot if they are cloned, or only ever replaced.
 type Task struct {
 	Record
-	History []Run
+	History     []Run
+	TriggerArgs string   // of the trigger that waits
+	Triggered   []string // IDs of the last that were claimed, the youngest first
 }
 
 // Record are the fields of the hash. A zero field is an absent one, but for Next.
@@ -30,7 +37,10 @@ type Record struct {
 	RetryAt   int64
 	Lease     string
 	Pauses    string // "" absent
-	There     bool   // there is a hash
+	Trigger   string // "" absent, else "<ID> <end> <instance>"
+	RunOf     string // ID of the trigger of the last run
+	Args      string
+	There     bool // there is a hash
 }
 
 // Run is one entry of the history.
@@ -44,13 +54,14 @@ type Run struct {
 	Token    int64
 	Instance string
 	Error    string
+	Trigger  string
 }
 
 // Claim is what a claim says.
 type Claim struct {
 	Token    int64
 	Run      string
-	Kind     string // slot, again or extra
+	Kind     string // slot, again, extra or trigger
 	Expect   string
 	Slot     int64
 	Next     string
@@ -115,6 +126,21 @@ func (t *Task) Claim(now int64, c Claim) string {
 			return "paused"
 		}
 		r.Next, r.Scheduled, r.Failures, r.Skipped = c.Next, c.Slot, 0, r.Skipped+c.Skipped
+		r.RunOf, r.Args = "", ""
+	case "trigger":
+		id, end, _ := t.trigger()
+		switch {
+		case t.Record.Trigger == "" || t.Record.Trigger != c.Expect:
+			return "moved"
+		case end <= now:
+			t.Record.Trigger, t.TriggerArgs = "", ""
+			return "expired"
+		case t.Paused:
+			return "paused"
+		}
+		r.Scheduled, r.Failures, r.RunOf, r.Args, r.Trigger = now, 0, id, t.TriggerArgs, ""
+		t.TriggerArgs = ""
+		t.Triggered = append([]string{id}, t.Triggered[:min(len(t.Triggered), 7)]...)
 	default:
 		if c.Kind == "again" && t.Run != c.Expect && (t.Run != "" || t.Done != c.Expect) {
 			return "moved"
@@ -126,7 +152,7 @@ func (t *Task) Claim(now int64, c Claim) string {
 			return "paused"
 		}
 		if c.Kind == "extra" {
-			r.Scheduled, r.Failures = now, 0
+			r.Scheduled, r.Failures, r.RunOf, r.Args = now, 0, "", ""
 		} else if t.Run != "" {
 			r.Crashes++
 			t.remember(now, t.Run, "abandoned", "")
@@ -198,9 +224,33 @@ func (t *Task) Pause(paused bool, expect string) string {
 	return "ok"
 }
 
+// Trigger has the task run once. It waits for so many ms at most.
+func (t *Task) Trigger(now int64, id, args, by string, notAfter, wait int64, create bool) string {
+	waits, end, _ := t.trigger()
+	switch {
+	case waits == id, slices.Contains(t.Triggered, id):
+		return "ok"
+	case now > notAfter:
+		return "stale"
+	case !t.There && !create:
+		return "absent"
+	case end > now:
+		return "waiting"
+	}
+	t.Record.Trigger, t.TriggerArgs, t.There = fmt.Sprint(id, " ", now+wait, " ", by), args, true
+	return "ok"
+}
+
+// trigger are the parts of the one that waits.
+func (t *Task) trigger() (id string, end int64, by string) {
+	parts := append(strings.Fields(t.Record.Trigger), "", "", "")
+	end, _ = strconv.ParseInt(parts[1], 10, 64)
+	return parts[0], end, parts[2]
+}
+
 func (t *Task) remember(now int64, run, status, text string) {
 	t.History = append(t.History, Run{
 		ID: run, Slot: t.Scheduled, Started: t.Started, Finished: now, Status: status, Attempt: t.Attempt, Token: t.RunToken,
-		Instance: t.Instance, Error: text,
+		Instance: t.Instance, Error: text, Trigger: t.RunOf,
 	})
 }

@@ -66,7 +66,8 @@ type Cluster struct {
 	free     []int32
 
 	jobs       []job
-	operator   *rand.Rand // pauses tasks; nil: nobody does
+	operator   *rand.Rand // pauses and triggers tasks; nil: nobody does
+	triggers   int
 	strikes    *rand.Rand
 	nextStrike time.Duration
 	struck     int

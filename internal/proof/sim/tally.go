@@ -32,6 +32,7 @@ type Tally struct {
 	Skipped     int64 // by policy
 	TaskRuns    int64
 	Reruns      int64 // of runs that a leader left behind
+	Triggers    int64 // that were claimed
 	Crash       Times // from the crash of a leader to the next, in calm profiles
 	Handover    Times // from the release to the next leader, in calm profiles
 	Overlaps    Times // outside of the conditions of P1
@@ -99,6 +100,7 @@ func (t *Tally) Add(u *Tally) {
 	t.Skipped += u.Skipped
 	t.TaskRuns += u.TaskRuns
 	t.Reruns += u.Reruns
+	t.Triggers += u.Triggers
 	t.Crash.merge(&u.Crash)
 	t.Handover.merge(&u.Handover)
 	t.Overlaps.merge(&u.Overlaps)

@@ -15,8 +15,9 @@ type scheduler struct {
 	term   *schedule.Term // nil: none yet
 	on     bool
 	tasks  []taskTurn
-	serial int32 // of attempts, over all terms of a life
-	runs   int   // likewise, of runs that were claimed
+	serial int32         // of attempts, over all terms of a life
+	runs   int           // likewise, of runs that were claimed
+	lookAt time.Duration // a record is looked at
 	memory [numJobs]schedule.Memory
 }
 
@@ -40,9 +41,10 @@ type question struct {
 	try    schedule.Try
 	sent   time.Duration
 	record oracle.Record // in the answer
+	others []int         // likewise: tasks of which a trigger waits
 }
 
-// lookTask is the task of the timer that looks whether Redis's clock was heard of.
+// lookTask is the task of the timer that looks at a record.
 const lookTask = -1
 
 // start opens every task for the term.
@@ -64,7 +66,7 @@ func (s *scheduler) start(p *instance) {
 	for i := range jobs {
 		p.step(i)
 	}
-	p.wake(lookTask, p.cluster.now+schedule.LookEvery)
+	p.lookAgain(schedule.LookEvery)
 }
 
 // over ends the runs: they heed their context.
@@ -105,35 +107,48 @@ func (p *instance) task(i int32, at time.Duration) {
 	s := &p.scheduler
 	switch {
 	case s.term == nil:
-	case i == lookTask:
+	case i == lookTask && at >= s.lookAt: // else it is of an earlier term
 		p.lookAtClock()
+	case i == lookTask:
 	case at >= s.tasks[i].timer:
 		p.step(int(i))
 	}
 }
 
-// lookAtClock reads the record that is due next, if Redis's clock was not heard of for long.
+// lookAtClock reads the record that is due next, once in schedule.LookEvery. The answer names the
+// tasks of which a trigger waits.
 func (p *instance) lookAtClock() {
 	s := &p.scheduler
 	s.term.Tick(p.local())
 	if over, _ := s.term.Over(); over {
 		return
 	}
-	if wait := s.term.Clock.Heard() + schedule.LookEvery - p.local(); wait > 0 {
-		p.wake(lookTask, p.cluster.now+wait)
-		return
-	}
 	first := -1
 	for i := range s.tasks {
-		if next := s.tasks[i].machine.Next(); next != 0 && (first < 0 || next < s.tasks[first].machine.Next()) {
+		next := s.tasks[i].machine.Next()
+		switch {
+		case first < 0 && (next != 0 || s.tasks[i].machine.Looks()), next != 0 && s.tasks[first].machine.Next() == 0, next != 0 && next < s.tasks[first].machine.Next():
 			first = i
 		}
 	}
-	if first >= 0 {
-		s.tasks[first].machine.Look()
-		p.step(first)
+	if first < 0 {
+		p.lookAgain(schedule.CallBound)
+		return
 	}
-	p.wake(lookTask, p.cluster.now+schedule.CallBound)
+	p.lookAgain(schedule.LookEvery)
+	s.tasks[first].machine.Look()
+	p.step(first)
+}
+
+func (p *instance) lookAgain(after time.Duration) {
+	p.scheduler.lookAt = p.cluster.now + after
+	p.wake(lookTask, p.scheduler.lookAt)
+}
+
+// news has the machine of a task read its record.
+func (p *instance) news(i int) {
+	p.scheduler.tasks[i].machine.News()
+	p.step(i)
 }
 
 // step takes one task as far as it goes without waiting.
@@ -288,6 +303,11 @@ func (c *Cluster) takeQuestion(server *machine, p *instance, m *message, now int
 		m.verdict = record.Finish(now, ask.Token, ask.Run, string(ask.Status), ask.Text, int64(ask.Attempt), int64(ask.Failures), max(ask.RetryIn, 0).Milliseconds())
 	case schedule.Read:
 		m.verdict = "ok"
+		for i := range c.jobs {
+			if ask.Triggers && server.tasks[i].Record.Trigger != "" {
+				q.others = append(q.others, i)
+			}
+		}
 	}
 	q.record = record.Record
 	record.History = nil // nothing is decided by it
@@ -326,6 +346,9 @@ func (p *instance) told(m *message) {
 	}
 	p.heed(q.task)
 	p.step(q.task)
+	for _, other := range q.others {
+		p.news(other)
+	}
 }
 
 // recordOf is a record as the store hands it out.
@@ -334,15 +357,37 @@ func recordOf(r *oracle.Record) store.TaskRecord {
 		Due: r.Next, Next: store.Natural(r.Next), Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: store.RunState(r.Status),
 		Scheduled: r.Scheduled, Started: r.Started, Finished: r.Finished, Attempt: int(r.Attempt), Crashes: int(r.Crashes), Skipped: r.Skipped,
 		Paused: r.Paused, Instance: r.Instance, RunToken: r.RunToken, Text: r.Error, Failures: int(r.Failures), RetryAt: r.RetryAt, Lease: r.Lease,
-		Pauses: r.Pauses,
+		Pauses: r.Pauses, Trigger: r.Trigger, RunTrigger: r.RunOf, Args: r.Args,
 	}
 }
 
-// pause is an operator who pauses a task, or lets it go on.
+// trigger is an operator who has a task run, with the ID of the trigger as its arguments. Half of
+// the hints are lost.
+func (c *Cluster) trigger() {
+	i := c.operator.IntN(len(c.jobs))
+	c.triggers++
+	id, now := "t"+strconv.Itoa(c.triggers), c.master.clock(c.now)
+	wait := time.Duration(10+c.operator.IntN(3600)) * time.Second
+	if c.master.tasks[i].Trigger(now, id, id, "operator", now, wait.Milliseconds(), c.operator.IntN(2) == 0) != "ok" {
+		return
+	}
+	c.checks.tasks[i].triggered = now
+	if c.operator.IntN(2) == 0 {
+		return
+	}
+	for _, p := range c.instances {
+		if !p.down && c.now >= p.frozen && p.scheduler.term != nil && p.scheduler.on {
+			p.news(i)
+		}
+	}
+}
+
+// pause is an operator who pauses a task, or lets it go on, and triggers some.
 func (c *Cluster) pause() {
 	if c.operator == nil {
 		return
 	}
+	c.trigger()
 	if i := c.operator.IntN(len(c.jobs)); !c.sound() {
 		c.setPaused(i, !c.master.tasks[i].Paused)
 	} else {

@@ -13,9 +13,11 @@ import (
 type taskCheck struct {
 	claimed   []int64 // the last slots
 	known     bool
-	scheduled int64 // the slot that was claimed last
-	finished  bool  // its run came to an end, or was given up after schedule.MaxCrashes
-	extra     int64 // token of the last run outside of the schedule
+	scheduled int64    // the slot that was claimed last
+	finished  bool     // its run came to an end, or was given up after schedule.MaxCrashes
+	extra     int64    // token of the last run outside of the schedule
+	triggers  []string // that were claimed
+	triggered int64    // when one was last asked for
 
 	resumed time.Duration // when the operator last let it go on
 
@@ -41,6 +43,9 @@ func (k *checker) starts(p *instance, i int, a schedule.Attempt) {
 		c.fail("P10: task %s starts in %s while it runs in %s", j.policy.Name, p.id, other.id)
 	}
 	k.running[i] = p
+	if a.Args != a.Trigger {
+		c.fail("P10: task %s starts in %s for trigger %q with the arguments of %q", j.policy.Name, p.id, a.Trigger, a.Args)
+	}
 	if c.master.tasks[i].Run != a.Run { // claimed from a master that is none any more
 		return
 	}
@@ -146,6 +151,13 @@ func (k *checker) again(p *instance, ask store.TaskClaim, t *taskCheck, policy *
 			c.fail("P10: %s runs task %s outside of its schedule, with token %d", p.id, policy.Name, ask.Token)
 		}
 		t.extra = ask.Token
+	case ask.Kind == store.ClaimTrigger:
+		c.Tally.Triggers++
+		id := recordOf(before).TriggerID()
+		if id == "" || slices.Contains(t.triggers, id) {
+			c.fail("P10: trigger %q of task %s was claimed twice, now by %s", id, policy.Name, p.id)
+		}
+		t.triggers = append(t.triggers, id)
 	}
 }
 
@@ -238,14 +250,25 @@ func (c *Cluster) tasksRun(leader *instance) {
 			c.fail("P10: task %s belongs to the term %d, and %s leads with token %d", j.Name, r.Token, leader.id, leader.cand.Token())
 		case r.Run != "" && !c.held(i) && c.checks.running[i] == nil && now-r.Started > patience+c.jobs[i].longest().Milliseconds():
 			c.fail("P10: run %s of task %s is on since %d, and nobody runs it", r.Run, j.Name, r.Started)
+		case r.Run == "" && !c.held(i) && waits(r, c.checks.tasks[i].triggered, now) > patience+schedule.LookEvery.Milliseconds():
+			c.fail("P10: trigger %q of task %s waits for %d ms and nobody takes it up", r.Trigger, j.Name, waits(r, c.checks.tasks[i].triggered, now))
 		case r.Run == "" && next == 0:
 			c.fail("P10: task %s has no next slot", j.Name)
-		case r.Run == "" && !c.held(i) && now > next+j.Delay(next).Milliseconds()+patience:
+		case r.Run == "" && !c.held(i) && now > max(next+j.Delay(next).Milliseconds(), r.Finished)+patience: // it may have waited for a run
 			c.fail("P10: slot %d of task %s has been due for %d ms and nobody takes it up", next, j.Name, now-next)
 		case recordOf(r).Follows(j.Spec) && next > now+c.farthest(j):
 			c.fail("P10: the next slot of task %s is %d ms away", j.Name, next-now)
 		}
 	}
+}
+
+// waits is for how long the trigger of a record could have been taken up, in ms: since it was asked
+// for, and nothing ran.
+func waits(r *oracle.Record, triggered, now int64) int64 {
+	if r.Trigger == "" {
+		return 0
+	}
+	return now - max(triggered, r.Finished)
 }
 
 // held reports whether the operator holds a task, or has not let it go on for long enough. Nor is a

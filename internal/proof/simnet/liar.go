@@ -8,7 +8,7 @@ import (
 )
 
 // taskReply is how long a reply of the task scripts is: a verdict, Redis's time and the record.
-const taskReply = 22
+const taskReply = 25
 
 // Liar is a hook of a client that puts something else into the replies of the task scripts. It is
 // safe for concurrent use.
@@ -30,28 +30,40 @@ func (l *Liar) Lie(verdict, run string) (asked int) {
 // DialHook changes nothing.
 func (l *Liar) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessPipelineHook changes nothing.
-func (l *Liar) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 // ProcessHook changes what a script answers.
 func (l *Liar) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if reply, ok := cmd.(*redis.SliceCmd); ok && err == nil && len(reply.Val()) == taskReply {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.asked++
-			value := reply.Val()
-			if l.verdict != "" {
-				value[0] = l.verdict
-			}
-			if l.run != "" {
-				value[5] = l.run
-			}
-			reply.SetVal(value)
+		l.change(cmd)
+		return err
+	}
+}
+
+// ProcessPipelineHook does the same with each of a pipeline.
+func (l *Liar) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			l.change(cmd)
 		}
 		return err
 	}
+}
+
+func (l *Liar) change(cmd redis.Cmder) {
+	reply, ok := cmd.(*redis.SliceCmd)
+	if !ok || cmd.Err() != nil || len(reply.Val()) != taskReply {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked++
+	value := reply.Val()
+	if l.verdict != "" {
+		value[0] = l.verdict
+	}
+	if l.run != "" {
+		value[5] = l.run
+	}
+	reply.SetVal(value)
 }

@@ -24,7 +24,7 @@ var machines = []bug{
 	{name: "poison run for ever", in: schedulePkg, test: "TestMachinePoison", breaks: "a task kills one leader after the other", file: calls,
 		old: "case r.Run != \"\" && again && r.Crashes+1 < MaxCrashes:", new: "case r.Run != \"\" && again:"},
 	{name: "run on election again and again", in: schedulePkg, test: "TestMachineRunsOnElection", breaks: "a task that is to run once a term never stops", file: plans,
-		old: "m.rerunOf, m.runOnElection, m.moved = \"\", false, 0", new: "m.rerunOf, m.moved = \"\", 0"},
+		old: "m.runOnElection = m.runOnElection && c.Kind == store.ClaimTrigger", new: "m.runOnElection = m.runOnElection && c.Kind != \"\""},
 	{name: "queued slot passed over", in: schedulePkg, test: "TestMachineOverlap", breaks: "what came due during a run is lost though it is to wait", file: machine,
 		old: "|| m.late || m.policy.Overlap == OverlapQueue): // what is due", new: "|| m.late): // what is due"},
 	{name: "attempt numbers repeat", in: simulator, test: "TestTasksUnderFaults", breaks: "two attempts of a slot cannot be told apart", file: plans,

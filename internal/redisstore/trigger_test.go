@@ -1,0 +1,167 @@
+package redisstore
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// TestTriggerScripts: one trigger waits at a time, is claimed once and expires; one that is asked
+// for twice is one; the run and its reruns have its arguments, any other has none.
+func TestTriggerScripts(t *testing.T) {
+	onTaskStores(t, func(t *testing.T, db store.Tasks) {
+		ctx := t.Context()
+		read, err := db.Record(ctx, "t")
+		require.NoError(t, err)
+		trigger := func(id string, change func(*store.TaskTrigger)) store.TaskReply {
+			t.Helper()
+			q := store.TaskTrigger{ID: id, Args: `["` + id + `"]`, By: "me", NotAfter: read.Now + 60_000, For: time.Hour, Lease: "tasks:leader"}
+			if change != nil {
+				change(&q)
+			}
+			reply, err := db.Trigger(ctx, "t", q)
+			require.NoError(t, err)
+			return reply
+		}
+		claim := func(run, kind, expect string) store.TaskReply {
+			t.Helper()
+			reply, err := db.Claim(ctx, "t", store.TaskClaim{Token: 41, Run: run, Kind: kind, Expect: expect, Instance: "a", Attempt: 1})
+			require.NoError(t, err)
+			return reply
+		}
+		finish := func(run string) {
+			t.Helper()
+			_, err := db.Finish(ctx, "t", store.TaskFinish{Token: 41, Run: run, Status: store.RunSucceeded})
+			require.NoError(t, err)
+		}
+		waiting := func() []string {
+			t.Helper()
+			reply, err := db.RecordAndTriggers(ctx, "t")
+			require.NoError(t, err)
+			return reply.Triggers
+		}
+		require.Equal(t, store.TaskAbsent, trigger("t1", nil).Verdict)
+		require.Equal(t, store.TaskStale, trigger("t1", func(q *store.TaskTrigger) { q.NotAfter, q.Create = read.Now-60_000, true }).Verdict)
+		require.Empty(t, waiting())
+		reply := trigger("t1", func(q *store.TaskTrigger) { q.Create = true })
+		require.Equal(t, store.TaskOK, reply.Verdict)
+		require.Equal(t, "t1", reply.Record.TriggerID())
+		require.Equal(t, "t1 "+strconv.FormatInt(reply.Now+3_600_000, 10)+" me", reply.Record.Trigger)
+		require.Equal(t, []string{"t"}, waiting())
+		names, _, err := db.Names(ctx, 10)
+		require.NoError(t, err)
+		require.Equal(t, []string{"t"}, names)
+		require.Equal(t, store.TaskOK, trigger("t1", func(q *store.TaskTrigger) { q.NotAfter = 1 }).Verdict, "a lost reply")
+		require.Equal(t, store.TaskWaiting, trigger("t2", nil).Verdict)
+
+		_, err = db.Open(ctx, "t", store.TaskOpen{Token: 41, Lease: "tasks:leader"})
+		require.NoError(t, err)
+		require.Equal(t, store.TaskMoved, claim("r0", store.ClaimTrigger, "t1").Verdict)
+		require.Equal(t, store.TaskMoved, claim("r0", store.ClaimTrigger, "").Verdict)
+		first := claim("r1", store.ClaimTrigger, reply.Record.Trigger)
+		require.Equal(t, store.TaskClaimed, first.Verdict)
+		require.Equal(t, store.TaskRecord{Trigger: "", RunTrigger: "t1", Args: `["t1"]`},
+			store.TaskRecord{Trigger: first.Record.Trigger, RunTrigger: first.Record.RunTrigger, Args: first.Record.Args})
+		require.Equal(t, store.TaskClaimed, claim("r1", store.ClaimTrigger, reply.Record.Trigger).Verdict, "a lost reply")
+		require.Empty(t, waiting())
+		require.Equal(t, store.TaskOK, trigger("t1", nil).Verdict, "it came twice")
+		require.Empty(t, waiting())
+		again := claim("r2", store.ClaimAgain, "r1")
+		require.Equal(t, `["t1"]`, again.Record.Args)
+		finish("r2")
+		require.Equal(t, store.TaskOK, trigger("t1", nil).Verdict)
+		require.Empty(t, waiting())
+
+		second := trigger("t2", nil).Record.Trigger
+		_, err = db.Pause(ctx, "t", true, "")
+		require.NoError(t, err)
+		require.Equal(t, store.TaskPaused, claim("r3", store.ClaimTrigger, second).Verdict)
+		_, err = db.Pause(ctx, "t", false, "1")
+		require.NoError(t, err)
+		require.Equal(t, store.TaskClaimed, claim("r3", store.ClaimTrigger, second).Verdict)
+		finish("r3")
+		extra, err := db.Record(ctx, "t")
+		require.NoError(t, err)
+		extra = claim("r4", store.ClaimExtra, strconv.FormatInt(extra.Record.Finished, 10))
+		require.Equal(t, store.TaskClaimed, extra.Verdict)
+		require.Empty(t, extra.Record.RunTrigger+extra.Record.Args)
+		finish("r4")
+		runs, err := db.Runs(ctx, "t", 10)
+		require.NoError(t, err)
+		var triggers []string
+		for _, run := range runs {
+			triggers = append(triggers, run.Run+" "+run.Trigger)
+		}
+		require.Equal(t, []string{"r4 ", "r3 t2", "r2 t1", "r1 t1"}, triggers)
+
+		for n := range 9 { // the last eight are known
+			id := "u" + strconv.Itoa(n)
+			waits := trigger(id, nil).Record.Trigger
+			require.Equal(t, store.TaskClaimed, claim("ru"+id, store.ClaimTrigger, waits).Verdict)
+			finish("ru" + id)
+		}
+		require.Equal(t, store.TaskOK, trigger("u1", nil).Verdict)
+		require.Empty(t, waiting())
+		require.Equal(t, store.TaskOK, trigger("u0", nil).Verdict)
+		require.Equal(t, []string{"t"}, waiting())
+	})
+}
+
+// TestTriggerExpires: who claims it too late takes it away.
+func TestTriggerExpires(t *testing.T) {
+	onTaskStores(t, func(t *testing.T, db store.Tasks) {
+		ctx := t.Context()
+		opened, err := db.Open(ctx, "t", store.TaskOpen{Token: 41})
+		require.NoError(t, err)
+		waits, err := db.Trigger(ctx, "t", store.TaskTrigger{ID: "t1", By: "me", NotAfter: opened.Now + 60_000, For: -time.Hour})
+		require.NoError(t, err)
+		reply, err := db.Claim(ctx, "t", store.TaskClaim{Token: 41, Run: "r1", Kind: store.ClaimTrigger, Expect: waits.Record.Trigger, Attempt: 1})
+		require.NoError(t, err)
+		require.Equal(t, store.TaskExpired, reply.Verdict)
+		require.Empty(t, reply.Record.Trigger+reply.Record.Run)
+		look, err := db.RecordAndTriggers(ctx, "t")
+		require.NoError(t, err)
+		require.Empty(t, look.Triggers)
+	})
+}
+
+// TestTriggerIndexIsUntrusted: what is no name of a task is not listed.
+func TestTriggerIndexIsUntrusted(t *testing.T) {
+	onTaskRedis(t, func(t *testing.T, db *Store) {
+		ctx := t.Context()
+		for i, name := range []string{"a:b", "", "t2", "\xff", "t 1"} {
+			require.NoError(t, db.rdb.ZAdd(ctx, db.keys.Triggers(), redis.Z{Score: 1e15 + float64(i), Member: name}).Err())
+		}
+		reply, err := db.RecordAndTriggers(ctx, "t")
+		require.NoError(t, err)
+		require.Equal(t, []string{"t2", "t", "1"}, reply.Triggers)
+	})
+}
+
+// TestTriggerHint: it goes to the leader of the lease, and to no channel that a lease of tenure
+// cannot have.
+func TestTriggerHint(t *testing.T) {
+	onTaskRedis(t, func(t *testing.T, db *Store) {
+		ctx := t.Context()
+		listens := db.rdb.Subscribe(ctx, "tasks:leader:r:events", "elsewhere {x}:events")
+		defer listens.Close()
+		for range 2 {
+			_, err := listens.Receive(ctx)
+			require.NoError(t, err)
+		}
+		for i, lease := range []string{"elsewhere {x}", "tasks:leader:r"} {
+			_, err := db.Trigger(ctx, "t"+strconv.Itoa(i), store.TaskTrigger{ID: "t1", By: "me", NotAfter: 1 << 50, For: time.Hour, Create: true, Lease: lease})
+			require.NoError(t, err)
+		}
+		message, err := listens.ReceiveMessage(ctx)
+		require.NoError(t, err)
+		hint, ok := store.ParseHint(message.Payload)
+		require.True(t, ok)
+		require.Equal(t, store.Hint{Type: store.HintTriggered, Task: "t1"}, hint)
+	})
+}
