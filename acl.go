@@ -5,6 +5,22 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
+// ControlRules returns the rights that the Redis user of a Control needs, in the form of ACLRules:
+// those, and the right to send commands to instances. The user of a process that only takes part
+// need not have it: without it no command can be sent, and every one is received. NewControl and
+// Coordinator.Control return ErrMisconfigured for what is not allowed. The errors are those of
+// ACLRules.
+func ControlRules(namespace string, leaderKeys ...string) ([]string, error) {
+	rules, err := ACLRules(namespace, leaderKeys...)
+	if err != nil {
+		return nil, err
+	}
+	for _, command := range redisstore.ControlCommands {
+		rules = append(rules, "+"+command)
+	}
+	return rules, nil
+}
+
 // ACLRules returns the rights that a Redis user needs for everything in the namespace, and for each
 // LeaderKey outside of it, as arguments of ACL SETUSER: keys, the channels of hints, and each
 // command by name. They allow no more than tenure uses. They contain no name and no password:

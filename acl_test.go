@@ -116,6 +116,16 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	do(nil, err)
 	do(db.Remove(ctx, "a", "i"))
 
+	command := store.Command{ID: "c", Instance: "a", Kind: "undrain"} // sent by whoever has the right to
+	do(nil, admin.RPush(ctx, keys.Inbox("a"), "strange", command.Entry()).Err())
+	do(nil, admin.HSet(ctx, keys.Command("c"), "state", store.CommandAsked, "until", 9e15).Err())
+	do(db.ReadCommands(ctx, "a", []string{"strange"}))
+	do(db.StartCommand(ctx, command, command.Entry(), "i"))
+	do(nil, db.EndCommand(ctx, command, "i", store.CommandOutcome{State: store.CommandDone}))
+	do(db.LookCommand(ctx, command, true))
+	do(nil, db.NoteCommand(ctx, command, store.CommandOutcome{State: store.CommandDone}))
+	do(db.CommandLog(ctx))
+
 	do(nil, rdb.Publish(ctx, keys.Own("a"), "x").Err())
 	named := ElectionOptions{Role: "cleanup", LeaderKey: ""}
 	channels := []string{keys.Events(), store.LeaseEvents(keys.Lease("")), store.LeaseEvents(named.leaseKey(namespace)), leaderKey + ":events", keys.Own("a")}

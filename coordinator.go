@@ -21,6 +21,7 @@ type backend struct {
 	timing   func(*lease.Timing)                                   // what only the backend times
 	registry store.Registry
 	tasks    store.Tasks
+	commands store.Commands
 	listen   func(ctx context.Context, a store.Audience) // blocks until ctx is done
 	examine  func(ctx context.Context) store.Facts       // nil: there is no server
 }
@@ -40,6 +41,8 @@ type Coordinator struct {
 	subscription *atomic.Pointer[store.Subscription]
 	more         wakeup // a role was added
 	draining     atomic.Bool
+	commands     commandLoop
+	asked        callGate // by Control
 
 	mu      sync.Mutex
 	roles   []*Elector     // the default one first
@@ -70,6 +73,7 @@ func New(rdb redis.UniversalClient, opts Options) (*Coordinator, error) {
 		timing:   func(*lease.Timing) {},
 		registry: backing,
 		tasks:    backing,
+		commands: backing,
 		listen:   backing.Listen,
 		examine:  backing.ForRole(opts.Election.role(opts.Namespace, opts.InstanceID)).Examine,
 	}), nil
@@ -86,6 +90,8 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 		leading: c.leading, leaders: c.leaders,
 		leader: func(ctx context.Context) (LeaderInfo, error) { return c.elector.holder(ctx) },
 	})
+	c.asked.most = maxQuestions
+	c.commands = commandLoop{c: c, obey: c.obey, wake: newWakeup(), calling: callGate{most: maxRegistryCalls}}
 	c.tasks = newTaskScheduler(opts.taskConfig(b.tasks, c.bus))
 	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.sweepLoop, c.tasks.runTerm})
 	c.elector = c.newElector(opts.Election, func(election *electionConfig) {
@@ -264,7 +270,12 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	// What serves the electors ends after them.
 	serving, serve := context.WithCancel(context.WithoutCancel(ctx))
 	defer serve()
-	listening, beating, reading := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	listening, beating := make(chan struct{}), make(chan struct{})
+	reading, obeying := make(chan struct{}), make(chan struct{})
+	go func() { // ends with ctx, and the command that is on; likewise
+		defer close(obeying)
+		c.commands.run(ctx)
+	}()
 	go func() { // ends with serving; awaited by close, or said to run
 		defer close(listening)
 		c.backend.listen(serving, c.audience())
@@ -280,7 +291,7 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	stopped, err := c.elect(ctx, lead)
 	serve()
 	<-reading
-	return joined(err, c.close(ctx, stopped.Add(c.opts.ShutdownTimeout), beating, listening))
+	return joined(err, c.close(ctx, stopped.Add(c.opts.ShutdownTimeout), beating, listening, obeying))
 }
 
 // elect runs the electors of all roles until ctx is done, or one of them fails fast, and waits for
@@ -348,7 +359,7 @@ func (c *Coordinator) stopEntry() {
 
 // close deregisters and waits for what served the electors, at the latest until the deadline. The
 // end of that is left to observers.
-func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listening <-chan struct{}) error {
+func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listening, obeying <-chan struct{}) error {
 	last := by.Add(-lastWords(c.opts.ShutdownTimeout))
 	beat := await(beating, last, "the heartbeat")
 	bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), last)
@@ -356,14 +367,15 @@ func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listenin
 	if err := c.registry.deregister(bounded); err != nil { // the record is left to be swept
 		c.bus.publish(Event{Type: EventDeregistrationFailed, Err: err})
 	}
-	calls := joined(c.registry.flush(last), c.tasks.flush(last))
+	obeyed := await(obeying, last, "a command from elsewhere")
+	calls := joined(c.registry.flush(last), c.tasks.flush(last), c.commands.calling.flush(last, "a call about a command to Redis"), c.asked.flush(last, questionsLeft))
 	c.mu.Lock()
 	roles := c.roles
 	c.mu.Unlock()
 	for _, e := range roles {
 		calls = joined(calls, e.asked.flush(last, questionsLeft))
 	}
-	return joined(beat, calls, await(listening, last, "the subscription to hints"), c.bus.flush(by))
+	return joined(beat, obeyed, calls, await(listening, last, "the subscription to hints"), c.bus.flush(by))
 }
 
 // audience is whom the one subscription of this process serves.
@@ -410,5 +422,6 @@ func (c *Coordinator) hint(h store.Hint) {
 	c.tasks.hint(h)
 	if h.Channel == store.Keys(c.opts.Namespace).Events() {
 		c.registry.hint(h)
+		c.commands.hint(h)
 	}
 }

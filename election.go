@@ -163,7 +163,12 @@ func (e *Elector) holder(ctx context.Context) (LeaderInfo, error) {
 // Resign returns ErrNotLeader without a term, ErrStopped after Run, and ErrDrainTimeout if the work
 // has not returned within ShutdownTimeout: the lease is then left to lapse.
 func (e *Elector) Resign(ctx context.Context) error {
-	t, inside, err := e.ending(ctx)
+	return e.resign(ctx, 0)
+}
+
+// resign is Resign of the term with that token; 0: of any.
+func (e *Elector) resign(ctx context.Context, token int64) error {
+	t, inside, err := e.ending(ctx, token)
 	if err != nil {
 		return err
 	}
@@ -200,10 +205,15 @@ func (e *Elector) Resign(ctx context.Context) error {
 // has not answered the release: who leads next is not known then. If ctx is done first, the
 // transfer goes on, and Transfer returns the cause.
 func (e *Elector) Transfer(ctx context.Context, instanceID string) error {
+	return e.transfer(ctx, instanceID, 0)
+}
+
+// transfer is Transfer in the term with that token; 0: in any.
+func (e *Elector) transfer(ctx context.Context, instanceID string, token int64) error {
 	if !store.IDPattern.MatchString(instanceID) {
 		return fmt.Errorf("%w: %q is no instance ID", ErrMisconfigured, instanceID)
 	}
-	t, inside, err := e.ending(ctx)
+	t, inside, err := e.ending(ctx, token)
 	if err != nil || instanceID == e.loop.id {
 		return err
 	}
@@ -245,14 +255,18 @@ func (e *Elector) awaitTransfer(ctx context.Context, t *liveTerm, call transferC
 	return nil
 }
 
-// ending returns the term that a call may end, and whether the call comes from work of that term.
-func (e *Elector) ending(ctx context.Context) (t *liveTerm, inside bool, err error) {
+// ending returns the term that a call may end, and whether the call comes from work of that term. If
+// token is not 0, it is that of the term which the call is meant for.
+func (e *Elector) ending(ctx context.Context, token int64) (t *liveTerm, inside bool, err error) {
 	t = e.loop.current.Load()
 	switch {
 	case e.phase.Load() == phaseStopped:
 		return nil, false, ErrStopped
 	case t == nil:
 		return nil, false, ErrNotLeader
+	}
+	if term, _ := TermFrom(t.ctx); token != 0 && term.Token != token {
+		return nil, false, fmt.Errorf("%w in that term any more", ErrNotLeader)
 	}
 	own := workOf(ctx, &e.loop.current)
 	if own != nil && (!t.leading() || own != t && own != t.tasks) { // work of a term that is over does not end the next one

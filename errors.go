@@ -34,6 +34,12 @@ var (
 	// ErrWorkFailed: the term was given up because leader work, or the health check, failed or
 	// hung.
 	ErrWorkFailed = errors.New("tenure: leader work failed")
+	// ErrNotTaken: the instance that a command was meant for has not taken it in time. It is not
+	// executed any more.
+	ErrNotTaken = errors.New("tenure: command not taken")
+	// ErrCommandFailed: an instance has executed a command, and that failed for a reason that has no
+	// error of its own here.
+	ErrCommandFailed = errors.New("tenure: command failed")
 	// ErrUnreachable: Redis gave no usable answer. Whether the call took effect is not known. It
 	// ends no term. A call that ends because the caller's own context has ended returns the cause
 	// of that context instead (context.Cause); whether it took effect is not known either.

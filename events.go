@@ -89,6 +89,15 @@ const (
 	EventDrainDone EventType = "drain_done"
 	// EventDrainEnded: Coordinator.Undrain ended the drain.
 	EventDrainEnded EventType = "drain_ended"
+	// EventCommandTaken: this process begins what was asked of it by a Control. Role, Token (of the
+	// term that it is meant for), Subject (the heir of a transfer), Reason (resign, transfer, drain
+	// or undrain), By.
+	EventCommandTaken EventType = "command_taken"
+	// EventCommandEnded: that is over. As before, and Err.
+	EventCommandEnded EventType = "command_ended"
+	// EventCommandsUnread: there may be commands for this process, and it cannot read them, first of a
+	// row. Err.
+	EventCommandsUnread EventType = "commands_unread"
 	// EventInstanceJoined: another instance entered the registry. Subject.
 	EventInstanceJoined EventType = "instance_joined"
 	// EventInstanceDrifted: an instance was silent for DriftedAfter. Subject.
@@ -162,6 +171,7 @@ type Event struct {
 	Took       time.Duration `json:"-"`
 	State      RunState      `json:"state,omitempty"`  // with EventTaskFinished, EventTaskFailed and EventTaskInterrupted: how the attempt ended
 	Reason     string        `json:"reason,omitempty"` // one word; with EventElectionWaiting a WaitReason
+	By         string        `json:"by,omitempty"`     // who asked for a command; untrusted
 	Until      time.Time     `json:"until,omitzero"`   // this machine's clock
 	Err        error         `json:"-"`
 	// Remote is set if another process did it and this one has only heard of it. It comes with

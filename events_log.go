@@ -38,6 +38,7 @@ func logEvents(logger *slog.Logger) func(Event) {
 		add(e.Step != 0, slog.Duration("step", e.Step))
 		add(e.Took != 0, slog.Duration("took", e.Took))
 		add(e.Reason != "", slog.String("reason", e.Reason))
+		add(e.By != "", slog.String("by", e.By))
 		add(!e.Until.IsZero(), slog.Time("until", e.Until))
 		if says(e) {
 			attrs = append(attrs, slog.String("error", plainText(e.Err)))
@@ -56,7 +57,8 @@ func logEvents(logger *slog.Logger) func(Event) {
 // stackOf is where the application's code panicked, in the event that reports the failure: the end
 // of the term, which follows from it, names the error only.
 func stackOf(e Event) string {
-	if e.Type != EventTaskFailed && e.Type != EventTaskBlocked && e.Type != EventWorkFailed && e.Type != EventWorkRestarted {
+	if e.Type != EventTaskFailed && e.Type != EventTaskBlocked && e.Type != EventWorkFailed && e.Type != EventWorkRestarted &&
+		e.Type != EventCommandEnded {
 		return ""
 	}
 	var panicked *PanicError
@@ -191,6 +193,15 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelInfo, "drained, this instance leads nothing"
 	case EventDrainEnded:
 		return slog.LevelInfo, "undrained, this instance takes part again"
+	case EventCommandTaken:
+		return slog.LevelInfo, "taking a command"
+	case EventCommandEnded:
+		if e.Err != nil {
+			return slog.LevelWarn, "command failed"
+		}
+		return slog.LevelInfo, "command done"
+	case EventCommandsUnread:
+		return slog.LevelWarn, "commands cannot be read"
 	case EventHeartbeatFailed:
 		return slog.LevelWarn, "heartbeat failed"
 	case EventDeregistrationFailed:

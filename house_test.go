@@ -50,8 +50,8 @@ var floors = [][]string{
 	{"heartbeat.go"},
 	{"tasks_loop.go", "tasks_consult.go", "tasks_run.go", "tasks_news.go"}, // one loop
 	{"snapshots.go"},
-	{"coordinator.go"},
-	{"drain.go"},
+	{"control.go"},
+	{"coordinator.go", "drain.go", "control_run.go"}, // commands come by a hint, and drain
 	{"doctor.go"},
 	{"standalone.go"},
 	{"env.go"},

@@ -1090,3 +1090,110 @@ return integer(natural(held)) .. ' ' .. integer(natural(call('GET', KEYS[2])))
 -- Reply: Redis's time (ms), whether there is a record (1 or 0), last beat ('': none), record.
 local record = read_record(KEYS[1], ARGV[1])
 return { integer(time()), record and '1' or '0', call('ZSCORE', KEYS[2], ARGV[1]) or '', record or '' }
+
+-- The scripts of commands: what somebody else asks of an instance. A command is an entry in the inbox of its instance, a hash with what
+-- became of it, and two entries in the audit stream. Only sending appends to an inbox (RPUSH): that is a right of its own.
+
+--@ prelude commands
+local MAX_COMMAND = 4096 -- bytes of an entry
+local MAX_WAITING = 100 -- entries of an inbox
+local AUDITED = 1000 -- entries of the audit stream
+local REMEMBERED = 600000 -- ms for which it is known what became of a command
+
+-- audit adds an entry to the stream. One that somebody has spoilt, and a full Redis, stop no command.
+local function audit(key, fields)
+  local reply = redis.pcall('XADD', key, 'MAXLEN', AUDITED, '*', unpack(fields))
+  if type(reply) == 'table' and reply.err and not string.find(reply.err, 'OOM', 1, true) and string.sub(reply.err, 1, 4) ~= 'ERR ' then
+    refuse(reply.err .. ' [XADD ' .. key .. ']')
+  end
+end
+
+-- read_command reads the hash of a command.
+local function read_command(key)
+  local raw = call('HMGET', key, 'state', 'until', 'taker', 'code', 'text')
+  return { state = raw[1] or '', ends = natural(raw[2]), taker = raw[3] or '', code = raw[4] or '', text = raw[5] or '' }
+end
+
+-- over ends a command, once. The one that ends it says so in the audit stream.
+local function over(key, stream, id, state, code, text, instance)
+  call('HSET', key, 'state', state, 'code', code, 'text', text)
+  call('PEXPIRE', key, REMEMBERED)
+  audit(stream, { 'event', 'ended', 'command', id, 'state', state, 'code', code, 'text', text, 'taker', instance })
+end
+
+--@ send_command
+-- Leaves a command for an instance, once. KEYS: 1 hash of the command, 2 inbox, 3 audit stream.
+-- ARGV: 1 ID of the command, 2 entry, 3 ms within which it must be taken, 4 channel, 5 instance ID, 6 kind, 7 role, 8 argument, 9 who asks.
+-- Verdicts: sent | full (nothing was changed).
+if call('EXISTS', KEYS[1]) == 1 then return 'sent' end -- rule sent-once: the client's own retry
+local now, bound = time(), tonumber(ARGV[3])
+if call('RPUSH', KEYS[2], ARGV[2]) > MAX_WAITING then -- rule full
+  call('LREM', KEYS[2], -1, ARGV[2])
+  return 'full'
+end
+call('HSET', KEYS[1], 'state', 'asked', 'until', integer(now + bound))
+call('PEXPIRE', KEYS[1], bound + REMEMBERED)
+if call('PTTL', KEYS[2]) < bound then call('PEXPIRE', KEYS[2], bound) end
+audit(KEYS[3], { 'event', 'asked', 'command', ARGV[1], 'kind', ARGV[6], 'role', ARGV[7], 'instance', ARGV[5], 'argument', ARGV[8], 'by', ARGV[9] })
+publish(ARGV[4], 'command', '', about(ARGV[5], ''))
+return 'sent'
+
+--@ read_commands
+-- Reads the inbox of an instance. KEYS: 1 inbox. ARGV: entries that are no commands, which are removed.
+-- Reply: entries, oldest first.
+for _, entry in ipairs(ARGV) do call('LREM', KEYS[1], 0, entry) end
+local reply = {}
+for _, entry in ipairs(call('LRANGE', KEYS[1], 0, MAX_WAITING - 1)) do
+  if #entry <= MAX_COMMAND then
+    reply[#reply + 1] = entry
+  else
+    call('LREM', KEYS[1], 0, entry)
+  end
+end
+return reply
+
+--@ start_command
+-- Claims a command for one process, and takes it out of the inbox. KEYS: 1 hash of the command, 2 inbox, 3 audit stream.
+-- ARGV: 1 ID of the command, 2 entry, 3 instance ID, 4 incarnation.
+-- Verdicts: started | late (its time is over) | gone (another process has it, or it was never sent).
+local now, command = time(), read_command(KEYS[1])
+call('LREM', KEYS[2], 0, ARGV[2])
+if command.state == 'taken' and command.taker == ARGV[4] then return 'started' end -- the client's own retry
+if command.state ~= 'asked' then return 'gone' end -- rule taken-once
+if now > command.ends then -- rule command-expires
+  over(KEYS[1], KEYS[3], ARGV[1], 'expired', 'expired', '', ARGV[3])
+  return 'late'
+end
+call('HSET', KEYS[1], 'state', 'taken', 'taker', ARGV[4])
+return 'started'
+
+--@ end_command
+-- Says what became of a command that this process has started, once. KEYS: 1 hash of the command, 2 audit stream.
+-- ARGV: 1 ID of the command, 2 incarnation, 3 state (done | failed), 4 code, 5 text, 6 instance ID.
+-- Verdicts: ok | gone.
+local command = read_command(KEYS[1])
+if command.taker ~= ARGV[2] then return 'gone' end -- rule own-command
+if command.state == 'taken' then over(KEYS[1], KEYS[2], ARGV[1], ARGV[3], ARGV[4], ARGV[5], ARGV[6]) end -- rule ended-once
+return 'ok'
+
+--@ look_command
+-- Says how a command stands. One that nobody has taken in time is over. KEYS: 1 hash of the command, 2 audit stream.
+-- ARGV: 1 ID of the command, 2 whether the hint is sent again (1 or 0), 3 channel, 4 instance ID.
+-- Reply: state (asked, taken, done, failed, expired; '': it is not known), code, text.
+local now, command = time(), read_command(KEYS[1])
+if command.state == 'asked' then
+  if now > command.ends then -- rule command-expires
+    over(KEYS[1], KEYS[2], ARGV[1], 'expired', 'expired', '', '')
+    return { 'expired', 'expired', '' }
+  end
+  if ARGV[2] == '1' then publish(ARGV[3], 'command', '', about(ARGV[4], '')) end
+end
+return { command.state, command.code, command.text }
+
+--@ note_command
+-- Notes in the audit stream what was done without an instance that takes it. KEYS: 1 audit stream.
+-- ARGV: 1 ID of the command, 2 kind, 3 instance ID, 4 argument, 5 who asks, 6 state, 7 code, 8 text.
+-- Verdict: ok.
+audit(KEYS[1], { 'event', 'noted', 'command', ARGV[1], 'kind', ARGV[2], 'instance', ARGV[3], 'argument', ARGV[4], 'by', ARGV[5], 'state', ARGV[6],
+  'code', ARGV[7], 'text', ARGV[8] })
+return 'ok'

@@ -42,7 +42,9 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordin
 		return nil, nil, err
 	}
 	control := memstore.NewLeases(granting)
+	commands := memstore.NewCommands()
 	coordinator := newCoordinator(opts, backend{
+		commands: commands,
 		leases:   func(r store.Role) store.Lease { return control.Lease(r.Name, r.Holder) },
 		check:    func(*checker, string, ElectionOptions) {},
 		timing:   timing,
@@ -50,6 +52,7 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordin
 		tasks:    memstore.NewTasks(readClock),
 		listen:   control.Listen,
 	})
+	commands.Wake = coordinator.commands.wake.nudge
 	return coordinator, control, nil
 }
 

@@ -100,10 +100,10 @@ func TestSnapshotsAreAContract(t *testing.T) {
 		{
 			Event{
 				Type: EventTaskFailed, Time: at, InstanceID: "a", Role: "r", Token: 7, Subject: "b", Work: "w", Task: "t", Slot: at, Attempt: 2, Count: 3,
-				Step: -time.Minute, Took: 1500 * time.Millisecond, State: RunFailed, Reason: "lost", Until: at, Err: failed, Remote: true, Dropped: 4,
+				Step: -time.Minute, Took: 1500 * time.Millisecond, State: RunFailed, Reason: "lost", Until: at, By: "me", Err: failed, Remote: true, Dropped: 4,
 			},
 			`{"type":"task_failed","time":"2026-07-01T10:00:00.25Z","instance_id":"a","role":"r","token":7,"subject":"b","work":"w","task":"t",` +
-				`"slot":"2026-07-01T10:00:00.25Z","attempt":2,"count":3,"state":"failed","reason":"lost","until":"2026-07-01T10:00:00.25Z",` +
+				`"slot":"2026-07-01T10:00:00.25Z","attempt":2,"count":3,"state":"failed","reason":"lost","by":"me","until":"2026-07-01T10:00:00.25Z",` +
 				`"remote":true,"dropped":4,"step_seconds":-60,"took_seconds":1.5,"error":"no \"route\""}`,
 		},
 		{

@@ -6,8 +6,12 @@ var ScriptCommands = []string{
 	"get", "set", "del", "exists", "pttl", "pexpire",
 	"hget", "hset", "hdel", "hlen", "hmget", "hscan", "hstrlen",
 	"zadd", "zcard", "zcount", "zmscore", "zrangebyscore", "zrem", "zremrangebyrank", "zremrangebyscore", "zscore",
-	"sadd", "xadd",
+	"sadd", "xadd", "lrange", "lrem",
 }
+
+// ControlCommands are those that scripts.lua calls for whoever sends commands to instances, and for
+// nobody else.
+var ControlCommands = []string{"rpush"}
 
 // ClientCommands are those that the client sends: the scripts, the reading of task records, the
 // subscription to hints, and what go-redis sends for itself as it connects, or moves about in a

@@ -44,6 +44,13 @@ type Scripts struct {
 	scan       *script
 	losses     *script
 	instance   *script
+
+	sendCommand  *script
+	readCommands *script
+	startCommand *script
+	endCommand   *script
+	lookCommand  *script
+	noteCommand  *script
 }
 
 // MustLoad is Load for a file that is part of the program.
@@ -67,6 +74,8 @@ func Load(source string) (*Scripts, error) {
 
 		"beat": &loaded.beat, "deregister": &loaded.deregister, "look": &loaded.look, "sweep": &loaded.sweep,
 		"adopt": &loaded.adopt, "scan": &loaded.scan, "losses": &loaded.losses, "instance": &loaded.instance,
+		"send_command": &loaded.sendCommand, "read_commands": &loaded.readCommands, "start_command": &loaded.startCommand,
+		"end_command": &loaded.endCommand, "look_command": &loaded.lookCommand, "note_command": &loaded.noteCommand,
 	}
 	parts := strings.Split(source, "\n--@ ")
 	var preludes []string // a later one adds to those before, for the sections behind it
@@ -95,7 +104,8 @@ func (s *Scripts) Digests() map[string]string {
 	digests := make(map[string]string)
 	for _, sc := range []*script{
 		s.acquire, s.renew, s.release, s.leader, s.openTask, s.planTask, s.claimTask, s.retryTask, s.finishTask, s.readTask, s.pauseTask,
-		s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.instance,
+		s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.losses, s.instance,
+		s.sendCommand, s.readCommands, s.startCommand, s.endCommand, s.lookCommand, s.noteCommand,
 	} {
 		digests[sc.name] = sc.sha
 	}

@@ -17,6 +17,9 @@ const (
 	HintConnected = "connected" // not sent: the channel is listened on (again), hints may have been missed
 )
 
+// HintCommand says that a command waits for the instance that is named.
+const HintCommand = "command"
+
 // HintDuplicate is sent by an incarnation that was replaced and lives.
 const HintDuplicate = "duplicate_id"
 

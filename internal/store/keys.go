@@ -65,6 +65,15 @@ func (k Keys) Triggers() string { return string(k) + ":tasks:triggers" }
 // Task is the record of a task.
 func (k Keys) Task(name string) string { return string(k) + ":task:" + name }
 
+// Inbox is the list of the commands that wait for an instance.
+func (k Keys) Inbox(id string) string { return string(k) + ":instance:" + id + ":commands" }
+
+// Command is the hash of what became of a command.
+func (k Keys) Command(id string) string { return string(k) + ":command:" + id }
+
+// Commands is the stream of the commands that were asked for, and of how they ended.
+func (k Keys) Commands() string { return string(k) + ":commands" }
+
 // Runs is the stream of the last runs of a task.
 func (k Keys) Runs(name string) string { return string(k) + ":task:" + name + ":runs" }
 
@@ -73,10 +82,10 @@ func (k Keys) Runs(name string) string { return string(k) + ":task:" + name + ":
 func (k Keys) Taken(lease string) string {
 	for _, part := range leaseParts(lease) {
 		switch part {
-		case k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Lost(), k.Tasks(), k.Triggers(), k.Events(), string(k) + ":metrics", string(k) + ":log":
+		case k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Lost(), k.Tasks(), k.Triggers(), k.Events(), k.Commands(), string(k) + ":metrics", string(k) + ":log":
 			return part
 		}
-		if strings.HasPrefix(part, k.Task("")) || strings.HasPrefix(part, string(k)+":instance:") {
+		if strings.HasPrefix(part, k.Task("")) || strings.HasPrefix(part, k.Command("")) || strings.HasPrefix(part, string(k)+":instance:") {
 			return part
 		}
 	}

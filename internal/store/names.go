@@ -15,6 +15,8 @@ var (
 	TagPattern = regexp.MustCompile(`\{[A-Za-z0-9._:-]+\}`)
 	// IncarnationPattern is that of an incarnation, and of the status of an instance.
 	IncarnationPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	// CommandIDPattern is that of the ID of a command.
+	CommandIDPattern = IncarnationPattern
 )
 
 // IsKey reports whether a Namespace or LeaderKey can be called so: the characters of an ID and at

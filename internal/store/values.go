@@ -46,7 +46,10 @@ func StartTime(seconds int64) time.Time {
 const MaxTaskText = 1024
 
 // TaskText is as much of a text as is kept, or read back.
-func TaskText(text string) string {
-	text = strings.ToValidUTF8(text[:min(len(text), MaxTaskText)], "\uFFFD") // may be longer than what it replaces
-	return strings.ToValidUTF8(text[:min(len(text), MaxTaskText)], "")
+func TaskText(text string) string { return cutText(text, MaxTaskText) }
+
+// cutText is a text without what is no UTF-8, and of so many bytes at most.
+func cutText(text string, most int) string {
+	text = strings.ToValidUTF8(text[:min(len(text), most)], "\uFFFD") // may be longer than what it replaces
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }

@@ -1,0 +1,381 @@
+package tenure
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// ControlOptions are the options of NewControl.
+type ControlOptions struct {
+	// Namespace is that of the instances. Required.
+	Namespace string
+	// By says who asks: a person or a program. It is shown in the log of the instance and in
+	// Commands. At most 128 printable ASCII characters. Default "control".
+	By string
+	// Timeout is the time within which an instance must take a command, between 1 s and 1 h. Default
+	// 30 s. What an instance has taken is waited for as long as the context of the call allows.
+	Timeout time.Duration
+	// LeaderKeys are the keys of roles that have an ElectionOptions.LeaderKey, by role.
+	LeaderKeys map[string]string
+}
+
+// Control asks instances to do something, from a process that need not be one of them: a command
+// line, a page, a job of a deployment. The coordinator of the instance executes commands one after
+// another, each at most once, and only in the state that it is meant for: a command to resign is
+// meant for one term, a command to drain for one start of a process. Commands are listed with who
+// asked and what became of them, see Commands.
+//
+// A command reaches its instance by a hint, which is repeated each second. If the instance does not
+// take it within ControlOptions.Timeout, because it is gone or hangs, the call returns ErrNotTaken,
+// and the command is not executed any more. If the context of the call ends first, the call returns
+// the cause, and the command may still be executed. Errors of the instance come back as the
+// sentinels of this package. Every call may return ErrUnreachable and ErrMisconfigured too.
+//
+// Sending needs a right of its own in Redis: see ControlRules. Elector.Run without a Coordinator
+// takes no commands. The methods are safe for concurrent use.
+type Control struct {
+	store    store.Commands
+	leases   func(role string) store.Lease
+	registry *Registry
+	tasks    *TaskScheduler
+	by       string
+	timeout  time.Duration
+	asked    *callGate
+}
+
+// The kinds of commands.
+const (
+	commandResign   = "resign"
+	commandTransfer = "transfer"
+	commandDrain    = "drain"
+	commandUndrain  = "undrain"
+	commandRemove   = "remove"
+	commandPause    = "pause"
+	commandResume   = "resume"
+)
+
+const defaultCommandTimeout = 30 * time.Second
+
+// NewControl returns a Control that takes part in nothing. It refuses bad options, and a client that
+// cannot serve, as New does. It does not talk to Redis.
+func NewControl(rdb redis.UniversalClient, opts ControlOptions) (*Control, error) {
+	var c checker
+	opts.By, opts.Timeout = cmp.Or(opts.By, "control"), cmp.Or(opts.Timeout, defaultCommandTimeout)
+	if !isAsker(opts.By) {
+		c.refuse("By", opts.By, "must have at most 128 characters, all of them printable ASCII")
+	}
+	c.between("Timeout", opts.Timeout, time.Second, time.Hour)
+	whole := Options{Namespace: opts.Namespace, InstanceID: "control"}.complete(&c)
+	backing := newRedisStore(rdb, &c, whole)
+	roles := make(map[string]ElectionOptions)
+	for role, key := range opts.LeaderKeys {
+		roles[role] = ElectionOptions{Role: role, LeaderKey: key}.complete(&c, "LeaderKeys.")
+	}
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	bus := newEventBus(whole.InstanceID)
+	control := &Control{
+		store: backing,
+		leases: func(role string) store.Lease {
+			election, known := roles[role]
+			if !known {
+				election = whole.Election
+				election.Role = role
+			}
+			return backing.ForRole(election.role(whole.Namespace, whole.InstanceID))
+		},
+		tasks: newTaskScheduler(whole.taskConfig(backing, bus)),
+		by:    opts.By, timeout: opts.Timeout, asked: &callGate{most: maxQuestions},
+	}
+	control.registry = newRegistry(backing, bus, whole, elections{ // it leads nothing, and follows nobody
+		leading: func(roles []string) []string { return roles }, leaders: func() []string { return nil },
+		leader: func(ctx context.Context) (LeaderInfo, error) { return control.Leader(ctx, "") },
+	})
+	return control, nil
+}
+
+// isAsker reports whether a text can say who asks.
+func isAsker(by string) bool {
+	return len(by) <= 128 && !slices.ContainsFunc([]byte(by), func(b byte) bool { return b < ' ' || b > '~' })
+}
+
+// Registry returns the registry of the instances, to be read. Its states are by the default times of
+// RegistryOptions.
+func (c *Control) Registry() *Registry { return c.registry }
+
+// Tasks returns the tasks that have a record, to be read. None is registered here.
+func (c *Control) Tasks() *TaskScheduler { return c.tasks }
+
+// Leader asks Redis who leads a role, "" for the default one. It returns ErrNoLeader if nobody does.
+func (c *Control) Leader(ctx context.Context, role string) (LeaderInfo, error) {
+	if role != "" && !store.RolePattern.MatchString(role) {
+		return LeaderInfo{}, fmt.Errorf("%w: %.100q is no role", ErrMisconfigured, role)
+	}
+	reply, err := ask(ctx, c.asked, c.leases(role).Leader)
+	switch {
+	case err != nil:
+		return LeaderInfo{}, err
+	case reply.Verdict != lease.Held:
+		return LeaderInfo{}, ErrNoLeader
+	}
+	return LeaderInfo{Role: role, InstanceID: reply.Holder, Token: reply.Token, Remaining: reply.Wait, Since: store.StartTime(reply.Since)}, nil
+}
+
+// Resign has the leader of a role resign, see Elector.Resign. It returns ErrNoLeader if nobody leads,
+// or another program does, and ErrNotLeader if the term that was on has ended meanwhile.
+func (c *Control) Resign(ctx context.Context, role string) error {
+	return c.askLeader(ctx, commandResign, role, "")
+}
+
+// Transfer has the leader of a role hand the lead over to an instance, see Elector.Transfer. It
+// returns what that returns, and ErrNoLeader if nobody leads, or another program does.
+func (c *Control) Transfer(ctx context.Context, role, instanceID string) error {
+	if !store.IDPattern.MatchString(instanceID) {
+		return fmt.Errorf("%w: %.100q is no instance ID", ErrMisconfigured, instanceID)
+	}
+	return c.askLeader(ctx, commandTransfer, role, instanceID)
+}
+
+// askLeader asks the leader of a role for something that is meant for the term which is on.
+func (c *Control) askLeader(ctx context.Context, kind, role, argument string) error {
+	leader, err := c.Leader(ctx, role)
+	if err != nil {
+		return err
+	}
+	if leader.Token == 0 || !store.IDPattern.MatchString(leader.InstanceID) {
+		return fmt.Errorf("%w: another program holds the lease", ErrNoLeader)
+	}
+	return c.ask(ctx, store.Command{Instance: leader.InstanceID, Kind: kind, Role: role, Token: leader.Token, Argument: argument})
+}
+
+// Drain has an instance drain, see Coordinator.Drain. It returns when the instance leads nothing any
+// more. ErrNotFound: there is no such instance, or it was started anew meanwhile.
+func (c *Control) Drain(ctx context.Context, instanceID string) error {
+	return c.askInstance(ctx, commandDrain, instanceID)
+}
+
+// Undrain ends the drain of an instance, see Coordinator.Undrain. ErrNotFound: as with Drain.
+func (c *Control) Undrain(ctx context.Context, instanceID string) error {
+	return c.askInstance(ctx, commandUndrain, instanceID)
+}
+
+// askInstance asks an instance for something that is meant for the process that is there now.
+func (c *Control) askInstance(ctx context.Context, kind, id string) error {
+	instance, err := c.own(ctx, id)
+	if err != nil {
+		return err
+	}
+	return c.ask(ctx, store.Command{Instance: id, Kind: kind, Process: instance.Incarnation})
+}
+
+// own returns an instance that is one of tenure.
+func (c *Control) own(ctx context.Context, id string) (Instance, error) {
+	instance, err := c.registry.Instance(ctx, id)
+	if err == nil && instance.Incarnation == "" {
+		err = fmt.Errorf("%w: instance %s belongs to another program", ErrNotFound, id)
+	}
+	return instance, err
+}
+
+// Remove removes the record of an instance from the registry, at once. Use it for one that is gone
+// for good. One that lives enters the registry again with its next heartbeat. ErrNotFound: there is
+// no such instance, or it was started anew meanwhile.
+func (c *Control) Remove(ctx context.Context, instanceID string) error {
+	instance, err := c.own(ctx, instanceID)
+	if err != nil {
+		return err
+	}
+	return c.noted(ctx, store.Command{Kind: commandRemove, Instance: instanceID}, func() error {
+		verdict, err := ask(ctx, c.asked, func(ctx context.Context) (string, error) {
+			return c.registry.store.Remove(ctx, instanceID, instance.Incarnation)
+		})
+		if err == nil && verdict != store.RemovedLeft && verdict != store.RemovedAbsent {
+			err = fmt.Errorf("%w: instance %s was started anew", ErrNotFound, instanceID)
+		}
+		return err
+	})
+}
+
+// Pause pauses a task, see TaskScheduler.Pause.
+func (c *Control) Pause(ctx context.Context, task string) error {
+	return c.noted(ctx, store.Command{Kind: commandPause, Argument: task}, func() error { return c.tasks.Pause(ctx, task) })
+}
+
+// Resume ends a pause, see TaskScheduler.Resume.
+func (c *Control) Resume(ctx context.Context, task string) error {
+	return c.noted(ctx, store.Command{Kind: commandResume, Argument: task}, func() error { return c.tasks.Resume(ctx, task) })
+}
+
+// noted does something that needs no instance, and notes in the audit stream what came of it. What
+// could not be noted was done all the same.
+func (c *Control) noted(ctx context.Context, command store.Command, do func() error) error {
+	err := do()
+	if errors.Is(err, ErrMisconfigured) || ctx.Err() != nil { // nothing was asked for, or nobody waits
+		return err
+	}
+	command.ID, command.By = newCommandID(), c.by
+	_, _ = ask(ctx, c.asked, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.store.NoteCommand(ctx, command, outcomeOf(err))
+	})
+	return err
+}
+
+func newCommandID() string { return rand.Text() }
+
+// The times of one who waits for a command.
+const (
+	firstCommandLook = 10 * time.Millisecond // after the command was sent; doubled up to
+	hintSpacing      = time.Second           // between two looks, each of which repeats the hint
+)
+
+// ask sends a command and waits for what becomes of it.
+func (c *Control) ask(ctx context.Context, command store.Command) error {
+	command.ID, command.By = newCommandID(), c.by
+	sent, err := ask(ctx, c.asked, func(ctx context.Context) (bool, error) { return c.store.SendCommand(ctx, command, c.timeout) })
+	if err != nil {
+		return err
+	}
+	if !sent {
+		return fmt.Errorf("%w: %d commands wait for instance %s already", ErrNotTaken, store.MaxWaiting, command.Instance)
+	}
+	hinted := time.Now()
+	for pause := firstCommandLook; ; pause = min(2*pause, hintSpacing) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("tenure: the command may still be executed: %w", context.Cause(ctx))
+		}
+		hint := time.Since(hinted) >= hintSpacing
+		if hint {
+			hinted = time.Now()
+		}
+		o, err := ask(ctx, c.asked, func(ctx context.Context) (store.CommandOutcome, error) {
+			return c.store.LookCommand(ctx, command, hint)
+		})
+		switch {
+		case errors.Is(err, ErrMisconfigured):
+			return err
+		case err != nil: // it is asked again until ctx is done
+		case o.State != store.CommandAsked && o.State != store.CommandTaken:
+			return c.errorOf(command, o)
+		}
+	}
+}
+
+// errorOf is the error of a command as its instance has said it.
+func (c *Control) errorOf(command store.Command, o store.CommandOutcome) error {
+	switch o.State {
+	case store.CommandDone:
+		return nil
+	case store.CommandExpired:
+		return fmt.Errorf("%w: instance %s has not taken it within %v", ErrNotTaken, command.Instance, c.timeout)
+	case "":
+		return fmt.Errorf("%w: what became of the command is not known any more", ErrUnreachable)
+	}
+	kind := ErrCommandFailed
+	for _, word := range commandErrors {
+		if word.code == o.Code {
+			kind = word.err
+		}
+	}
+	return &commandError{kind: kind, instance: command.Instance, text: o.Text}
+}
+
+// commandError is an error of another instance.
+type commandError struct {
+	kind           error
+	instance, text string
+}
+
+func (e *commandError) Error() string {
+	return fmt.Sprintf("%v: instance %s says: %s", e.kind, e.instance, e.text)
+}
+
+func (e *commandError) Unwrap() error { return e.kind }
+
+// commandErrors are the words for errors in what became of a command: a part of the contract. The
+// first that matches counts.
+var commandErrors = []struct {
+	code string
+	err  error
+}{
+	{"not_leader", ErrNotLeader},
+	{"not_ready", ErrNotReady},
+	{"transferring", ErrTransferring},
+	{"drain_timeout", ErrDrainTimeout},
+	{"stopped", ErrStopped},
+	{"not_found", ErrNotFound},
+	{"misconfigured", ErrMisconfigured},
+	{"unreachable", ErrUnreachable},
+}
+
+// outcomeOf is an error as what became of a command.
+func outcomeOf(err error) store.CommandOutcome {
+	if err == nil {
+		return store.CommandOutcome{State: store.CommandDone}
+	}
+	o := store.CommandOutcome{State: store.CommandFailed, Code: "failed", Text: store.CommandText(plainText(err))}
+	for _, word := range slices.Backward(commandErrors) {
+		if matches(err, word.err) {
+			o.Code = word.code
+		}
+	}
+	return o
+}
+
+// CommandRecord is a command that was asked for, as the audit stream has it. Whoever may write to the
+// keys of the namespace may have written it.
+type CommandRecord struct {
+	ID         string    `json:"id"`
+	Kind       string    `json:"kind"` // resign, transfer, drain, undrain, remove, pause or resume
+	Role       string    `json:"role,omitempty"`
+	InstanceID string    `json:"instance_id,omitempty"` // that was asked
+	Argument   string    `json:"argument,omitempty"`    // the heir of a transfer, or the task
+	By         string    `json:"by"`                    // who asked
+	Asked      time.Time `json:"asked,omitzero"`        // by Redis's clock
+	Ended      time.Time `json:"ended,omitzero"`        // likewise; zero: it waits, or is executed
+	State      string    `json:"state"`                 // asked, done, failed or expired
+	Error      string    `json:"error,omitempty"`       // of a command that failed, for people
+}
+
+// Commands lists the commands that were asked for, newest first, at most limit of them. Of all
+// commands of the namespace the last 500 or so are kept.
+func (c *Control) Commands(ctx context.Context, limit int) ([]CommandRecord, error) {
+	entries, err := ask(ctx, c.asked, c.store.CommandLog)
+	if err != nil {
+		return nil, err
+	}
+	var records []CommandRecord
+	ended := make(map[string]store.CommandEntry)
+	for _, e := range entries {
+		if len(records) >= limit {
+			break
+		}
+		switch e.Event {
+		case "ended":
+			ended[e.ID] = e
+		case "asked", "noted":
+			r := CommandRecord{
+				ID: e.ID, Kind: e.Kind, Role: e.Role, InstanceID: e.Instance, Argument: e.Argument, By: e.By, Asked: e.At, State: store.CommandAsked,
+			}
+			if end, is := ended[e.ID]; is {
+				r.Ended, r.State, r.Error = end.At, end.State, end.Text
+			} else if e.Event == "noted" {
+				r.Ended, r.State, r.Error = e.At, e.State, e.Text
+			}
+			records = append(records, r)
+		}
+	}
+	return records, nil
+}

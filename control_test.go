@@ -1,0 +1,401 @@
+package tenure
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/redisstore"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// control is a Control on a host of its own.
+func (c *cluster) control(by string) *Control {
+	c.Helper()
+	control, err := NewControl(c.net.Client("operator", nil), ControlOptions{Namespace: "tenure", By: by})
+	require.NoError(c, err)
+	return control
+}
+
+// pair is a, which leads, and b, which follows.
+func (c *cluster) pair(change ...func(*Options)) (a, b *instance) {
+	c.Helper()
+	a = c.member("a", change...).start()
+	c.until(time.Minute, a.IsLeader)
+	b = c.member("b", change...).start()
+	c.pass(time.Second)
+	return a, b
+}
+
+// inbox is how many commands wait for an instance.
+func (c *cluster) inbox(id string) (n int) {
+	c.redis.Do(func(m *miniredis.Miniredis) {
+		if list, err := m.List("tenure:instance:" + id + ":commands"); err == nil {
+			n = len(list)
+		}
+	})
+	return n
+}
+
+var background = context.Background()
+
+// TestControl asks two instances for all that there is, from a process that is none of them, and
+// reads what became of it.
+func TestControl(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		var log bytes.Buffer
+		a, b := c.pair(func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		control := c.control("ops")
+		leader, err := control.Leader(background, "")
+		require.NoError(c, err)
+		require.Equal(c, "a", leader.InstanceID)
+
+		began := c.now()
+		require.NoError(c, control.Transfer(background, "", "b"))
+		require.Less(c, c.now()-began, time.Second)
+		c.until(time.Second, b.IsLeader)
+		require.NoError(c, control.Resign(background, ""))
+		c.until(time.Second, a.IsLeader)
+
+		require.NoError(c, control.Drain(background, "a"))
+		require.True(c, a.IsDraining())
+		c.until(10*time.Second, b.IsLeader) // it stands back after its resignation
+		counts, err := control.Registry().Counts(background)
+		require.NoError(c, err)
+		require.Equal(c, Counts{Active: 1, Draining: 1, Total: 2}, counts)
+		require.NoError(c, control.Undrain(background, "a"))
+		require.False(c, a.IsDraining())
+
+		require.NoError(c, a.Control().Drain(background, "b"), "an instance may ask another")
+		require.NoError(c, a.Control().Undrain(background, "b"))
+		c.until(10*time.Second, a.IsLeader)
+		require.NoError(c, a.Control().Resign(background, ""), "and itself")
+
+		synctest.Wait()
+		require.Contains(c, log.String(), `msg="taking a command" instance=a token=`)
+		require.Contains(c, log.String(), `reason=transfer by=ops`)
+		require.Len(c, a.witness.told(EventCommandTaken), len(a.witness.told(EventCommandEnded)))
+		records, err := control.Commands(background, 100)
+		require.NoError(c, err)
+		var lines []string
+		for _, r := range records {
+			require.False(c, r.Asked.IsZero() || r.Ended.Before(r.Asked))
+			lines = append(lines, strings.Join([]string{r.By, r.Kind, r.InstanceID, r.Argument, r.State}, " "))
+		}
+		require.Equal(c, []string{
+			"a resign a  done", "a undrain b  done", "a drain b  done", "ops undrain a  done", "ops drain a  done", "ops resign b  done", "ops transfer a b done",
+		}, lines)
+		few, err := control.Commands(background, 2)
+		require.NoError(c, err)
+		require.Equal(c, records[:2], few)
+		require.Zero(c, c.inbox("a")+c.inbox("b"))
+	})
+}
+
+// TestControlWithoutAnInstance: what needs no instance is done at once, and is in the list too.
+func TestControlWithoutAnInstance(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		require.NoError(c, a.Tasks().Register(a.counts("tidy", Every(time.Hour))))
+		a.start()
+		c.pass(time.Minute)
+		control := c.control("ops")
+		require.NoError(c, control.Pause(background, "tidy"))
+		list, err := control.Tasks().List(background)
+		require.NoError(c, err)
+		require.True(c, list[0].Paused)
+		require.NoError(c, control.Resume(background, "tidy"))
+		require.ErrorIs(c, control.Pause(background, "none"), ErrNotFound)
+		a.crash()
+		require.NoError(c, control.Remove(background, "a"))
+		require.Empty(c, a.record())
+		require.ErrorIs(c, control.Remove(background, "a"), ErrNotFound)
+		records, err := control.Commands(background, 100)
+		require.NoError(c, err)
+		var lines []string
+		for _, r := range records {
+			lines = append(lines, strings.TrimSpace(r.Kind+" "+r.InstanceID+r.Argument+" "+r.State+" "+r.Error))
+		}
+		require.Equal(c, []string{"remove a done", `pause none failed tenure: not found: task "none" has no record`, "resume tidy done", "pause tidy done"}, lines)
+	})
+}
+
+// TestControlRefusals: the errors of an instance come back as what they are.
+func TestControlRefusals(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		control := c.control("ops")
+		require.ErrorIs(c, control.Resign(background, ""), ErrNoLeader)
+		require.ErrorIs(c, control.Drain(background, "a"), ErrNotFound)
+		require.ErrorIs(c, control.Transfer(background, "", "no id"), ErrMisconfigured)
+		require.ErrorIs(c, control.Resign(background, "no role"), ErrMisconfigured)
+		c.redis.Do(func(m *miniredis.Miniredis) {
+			m.HSet("tenure:instances", "foreign", `{"instance_id":"foreign","status":"active"}`)
+			require.NoError(c, m.Set("tenure:leader:other", "foreign"))
+		})
+		require.ErrorIs(c, control.Undrain(background, "foreign"), ErrNotFound)
+		require.ErrorIs(c, control.Resign(background, "other"), ErrNoLeader)
+
+		c.pair()
+		err := control.Transfer(background, "", "gone")
+		require.ErrorIs(c, err, ErrNotReady)
+		require.ErrorContains(c, err, "instance a says: ")
+		require.ErrorContains(c, err, `instance "gone" has not asked`)
+		impatient, cancel := context.WithTimeoutCause(background, time.Second, errBroken)
+		defer cancel()
+		require.ErrorIs(c, control.Transfer(impatient, "", "gone"), errBroken)
+	})
+}
+
+// TestCommandOfAnOlderTerm changes nothing in a younger one, and one for an older process nothing in
+// its successor.
+func TestCommandOfAnOlderTerm(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, b := c.pair()
+		control := c.control("ops")
+		old, err := control.Leader(background, "")
+		require.NoError(c, err)
+		require.NoError(c, a.Elector().Resign(background))
+		c.until(time.Second, b.IsLeader)
+		c.pass(10 * time.Second)
+		require.NoError(c, b.Elector().Resign(background))
+		c.until(time.Second, a.IsLeader)
+		for _, kind := range []string{commandResign, commandTransfer} {
+			for _, token := range []int64{old.Token, 0} {
+				err = control.ask(background, store.Command{Instance: "a", Kind: kind, Token: token, Argument: "b"})
+				require.ErrorIs(c, err, ErrNotLeader)
+			}
+		}
+		require.True(c, a.IsLeader())
+		for _, kind := range []string{commandDrain, commandUndrain} {
+			err = control.ask(background, store.Command{Instance: "a", Kind: kind, Process: "another"})
+			require.ErrorIs(c, err, ErrNotFound)
+		}
+		require.False(c, a.IsDraining())
+		require.ErrorIs(c, control.ask(background, store.Command{Instance: "a", Kind: "dance"}), ErrMisconfigured)
+	})
+}
+
+// TestCommandWhoseHintIsLost is taken a second later: whoever waits repeats the hint.
+func TestCommandWhoseHintIsLost(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair()
+		c.redis.Intercept(func(_, cmd string, _ []string) string {
+			if strings.EqualFold(cmd, "lrange") {
+				return "LOADING Redis is loading the dataset in memory"
+			}
+			return ""
+		})
+		drained := make(chan error, 1)
+		control := c.control("ops")
+		go func() { drained <- control.Drain(background, "a") }()
+		c.pass(time.Second / 2)
+		require.Equal(c, 1, c.inbox("a"), "the hint has come to nothing")
+		require.Len(c, a.told(EventCommandsUnread), 1)
+		c.redis.Intercept(nil)
+		c.until(2*time.Second, a.IsDraining)
+		synctest.Wait()
+		c.pass(time.Second)
+		require.NoError(c, <-drained)
+	})
+}
+
+// TestCommandThatNobodyTakes expires, and is not executed when its instance comes back.
+func TestCommandThatNobodyTakes(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair()
+		control := c.control("ops")
+		c.net.Partition("a", simnet.Requests|simnet.Replies, 0)
+		began := c.now()
+		err := control.Drain(background, "a")
+		require.ErrorIs(c, err, ErrNotTaken)
+		require.ErrorContains(c, err, "instance a has not taken it within 30s")
+		require.InDelta(c, 30*time.Second, c.now()-began, float64(1100*time.Millisecond))
+		c.net.Heal("a")
+		c.pass(time.Minute)
+		require.False(c, a.IsDraining())
+		records, err := control.Commands(background, 1)
+		require.NoError(c, err)
+		require.Equal(c, "expired", records[0].State)
+	})
+}
+
+// TestIdleControlAsksNothing: without a hint nobody looks for commands.
+func TestIdleControlAsksNothing(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.pair()
+		reads := 0
+		c.redis.Intercept(func(_, _ string, args []string) string {
+			if len(args) > 0 && args[0] == "tenure:instance:a:commands" {
+				reads++
+			}
+			return ""
+		})
+		c.pass(10 * time.Minute)
+		third := c.member("c").start()
+		c.pass(time.Minute)
+		require.NoError(c, c.control("ops").Drain(background, "c"))
+		_, err := third.stop()
+		require.NoError(c, err)
+		c.pass(time.Second)
+		require.Zero(c, reads, "none of the hints was for a")
+	})
+}
+
+// TestHostileCommands: nothing that lies in an inbox or in the audit stream stops what comes after
+// it.
+func TestHostileCommands(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair()
+		control := c.control("ops")
+		c.redis.Do(func(m *miniredis.Miniredis) {
+			for _, entry := range []string{
+				"", "{", "[]", "null", `"x"`, strings.Repeat("x", 1<<16), "\xff\xfe", `{"id":"x","instance":"a","kind":"resign"}{}`,
+				`{"id":"x","instance":"b","kind":"undrain"}`, `{"id":"../x","instance":"a","kind":"undrain"}`, `{"id":"forged","instance":"a","kind":"undrain"}`,
+				`{"id":"x","instance":"a","kind":"drain","more":1}`, `{"id":"x","instance":"a","kind":"resign","token":-1}`, `{"id":"x","instance":"a","kind":"resign","token":1e99}`,
+			} {
+				_, err := m.Push("tenure:instance:a:commands", entry)
+				require.NoError(c, err)
+			}
+			_, err := m.XAdd("tenure:commands", "*", []string{"event", "asked", "kind", strings.Repeat("k", 9000), "x", "y"})
+			require.NoError(c, err)
+		})
+		require.NoError(c, control.Drain(background, "a"))
+		require.Zero(c, c.inbox("a"))
+		require.Len(c, a.told(EventCommandTaken), 1, "what was never sent is not executed")
+		records, err := control.Commands(background, 100)
+		require.NoError(c, err)
+		require.Len(c, records, 2)
+		require.Len(c, records[1].Kind, store.MaxCommandText)
+
+		c.redis.Do(func(m *miniredis.Miniredis) {
+			m.Del("tenure:instance:a:commands")
+			require.NoError(c, m.Set("tenure:instance:a:commands", "a text"))
+		})
+		err = control.Undrain(background, "a")
+		require.ErrorIs(c, err, ErrMisconfigured)
+		require.ErrorContains(c, err, "tenure:instance:a:commands belongs to something else")
+	})
+}
+
+// TestCommandThatPanics is one that failed: the process goes on, and takes the next.
+func TestCommandThatPanics(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair()
+		control := c.control("ops")
+		obey := a.commands.obey
+		a.commands.obey = func(context.Context, store.Command) error { panic(errBroken) }
+		err := control.Drain(background, "a")
+		require.ErrorIs(c, err, ErrCommandFailed)
+		require.ErrorContains(c, err, "panic")
+		a.commands.obey = obey
+		require.NoError(c, control.Undrain(background, "a"))
+	})
+}
+
+// TestStandaloneControl: without Redis a coordinator commands itself.
+func TestStandaloneControl(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.alone(Options{InstanceID: "a"}).start()
+		c.until(time.Minute, a.IsLeader)
+		control := a.Control()
+		require.NoError(c, control.Drain(background, "a"))
+		require.True(c, a.IsDraining())
+		require.NoError(c, control.Undrain(background, "a"))
+		c.until(time.Minute, a.IsLeader)
+		require.NoError(c, control.Resign(background, ""))
+		require.ErrorIs(c, control.Drain(background, "b"), ErrNotFound)
+		records, err := control.Commands(background, 10)
+		require.NoError(c, err)
+		require.Len(c, records, 3)
+		_, err = a.stop()
+		require.NoError(c, err)
+	})
+}
+
+func TestNewControlRefuses(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{})
+	defer func() { _ = rdb.Close() }()
+	for field, opts := range map[string]ControlOptions{
+		"Namespace":            {},
+		"By":                   {Namespace: "x", By: "a\nb"},
+		"Timeout":              {Namespace: "x", Timeout: time.Millisecond},
+		"LeaderKeys.Role":      {Namespace: "x", LeaderKeys: map[string]string{"no role": "k"}},
+		"LeaderKeys.LeaderKey": {Namespace: "x", LeaderKeys: map[string]string{"r": "no key"}},
+	} {
+		_, err := NewControl(rdb, opts)
+		require.ErrorIs(t, err, ErrMisconfigured)
+		require.ErrorContains(t, err, field+" = ")
+	}
+	_, err := NewControl(nil, ControlOptions{Namespace: "x"})
+	require.ErrorIs(t, err, ErrMisconfigured)
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{})
+	defer func() { _ = cluster.Close() }()
+	_, err = NewControl(cluster, ControlOptions{Namespace: "x"})
+	require.ErrorContains(t, err, "hash tag")
+	_, err = NewControl(cluster, ControlOptions{Namespace: "{x}"})
+	require.NoError(t, err)
+}
+
+// TestControlRules: sending is a right of its own, on a real server.
+func TestControlRules(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	server := redistest.Start(t)
+	admin := server.Client(t)
+	rules, err := ACLRules("waf")
+	require.NoError(t, err)
+	app := aclUser(t, server, admin, rules)
+	a, err := New(app, Options{Namespace: "waf", InstanceID: "a", Election: ElectionOptions{Safety: SafetyOptions{RestartGuard: -1}}})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	leads, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- a.Run(ctx, func(ctx context.Context, _ Term) error {
+			close(leads)
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	<-leads
+	err = a.Control().Resign(ctx, "")
+	require.ErrorIs(t, err, ErrMisconfigured)
+	require.ErrorContains(t, err, "grant the Redis user +rpush and access to ~waf:instance:a:commands")
+
+	rules, err = ControlRules("waf")
+	require.NoError(t, err)
+	args := []any{"ACL", "SETUSER", "ops", "reset", "on", ">secret"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	require.NoError(t, admin.Do(ctx, args...).Err())
+	opts := server.Options()
+	opts.Username, opts.Password = "ops", "secret"
+	operator := redis.NewClient(opts)
+	defer func() { _ = operator.Close() }()
+	control, err := NewControl(operator, ControlOptions{Namespace: "waf"})
+	require.NoError(t, err)
+	require.NoError(t, control.Drain(ctx, "a"), "the app needs no right to take it")
+	require.False(t, a.IsLeader())
+	records, err := control.Commands(ctx, 1)
+	require.NoError(t, err)
+	require.Equal(t, "done", records[0].State)
+	for _, object := range denied(t, admin) {
+		require.True(t, object == "rpush" || strings.Contains(object, "client|"), object)
+	}
+	stop()
+	require.NoError(t, <-ended)
+	_, err = ControlRules("")
+	require.ErrorIs(t, err, ErrMisconfigured)
+	require.Contains(t, rules, "+"+redisstore.ControlCommands[0])
+}
