@@ -45,7 +45,7 @@ var controls = []bug{
 	{name: "command for any process", test: "TestCommandOfAnOlderTerm", breaks: "an instance that was started anew drains because its predecessor should have", file: "control_run.go",
 		old: "if command.Process != c.registry.incarnation {", new: "if false {"},
 	{name: "hint of a command once", test: "TestCommandWhoseHintIsLost", breaks: "a command whose hint is lost is never taken", file: "control.go",
-		old: "hint := time.Since(hinted) >= hintSpacing", new: "hint := false"},
+		old: "hint := time.Since(hinted) >= hintSpacing", new: "hint := false && time.Since(hinted) >= hintSpacing"},
 	{name: "commands looked for all the time", test: "TestIdleControlAsksNothing", breaks: "each heartbeat of another instance costs a look for commands", file: "control_run.go",
 		old: "	if h.Type == store.HintConnected || h.Type == store.HintCommand && h.Subject == l.c.opts.InstanceID {", new: "	if true {"},
 	{name: "strange command stays", test: "TestHostileCommands", breaks: "an entry that is no command has an instance ask Redis without end", file: "control_run.go",
