@@ -272,9 +272,11 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	defer serve()
 	listening, beating := make(chan struct{}), make(chan struct{})
 	reading, obeying := make(chan struct{}), make(chan struct{})
-	go func() { // ends with ctx, and the command that is on; likewise
+	asked, refuse := context.WithCancel(ctx)
+	defer refuse()
+	go func() { // ends with asked, and the command that is on; likewise
 		defer close(obeying)
-		c.commands.run(ctx)
+		c.commands.run(asked)
 	}()
 	go func() { // ends with serving; awaited by close, or said to run
 		defer close(listening)
@@ -289,6 +291,7 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 		c.registry.findLeaders(serving)
 	}()
 	stopped, err := c.elect(ctx, lead)
+	refuse()
 	serve()
 	<-reading
 	return joined(err, c.close(ctx, stopped.Add(c.opts.ShutdownTimeout), beating, listening, obeying))

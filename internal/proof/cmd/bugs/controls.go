@@ -54,6 +54,8 @@ var controls = []bug{
 		old: " || c.Instance != instance {", new: " {"},
 	{name: "command never sent", test: "TestHostileCommands", breaks: "an entry without its hash is executed", file: lua,
 		old: "if command.state ~= 'asked' then return 'gone' end -- rule taken-once", new: "if command.state == 'done' then return 'gone' end -- rule taken-once"},
+	{name: "commands after a role has failed fast", test: "TestFailFastOfOneRoleEndsRun", breaks: "a process that fails fast waits a whole ShutdownTimeout for commands", file: "coordinator.go",
+		old: "	refuse()\n	serve()\n", new: "	serve()\n"},
 	{name: "panic of a command", test: "TestCommandThatPanics", breaks: "a command that panics ends the process", file: "control_run.go",
 		old: "err = protect(func() error { return l.obey(context.WithoutCancel(ctx), command) })", new: "err = l.obey(context.WithoutCancel(ctx), command)"},
 	{name: "word of an error lost", test: "TestControlRefusals", breaks: "who asks from elsewhere does not learn why it failed", file: "control.go",
