@@ -2,18 +2,20 @@ package tenure
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
-// Drain has this process lead nothing until Undrain: before it is stopped for maintenance, or to see
-// how the others do without it. The process stays up. Its record says InstanceDraining with the
+// Drain has this process lead nothing until Undrain: before it is stopped for maintenance, or to
+// see how the others do without it. The process stays up. Its record says InstanceDraining with the
 // next heartbeat, which is sent at once, and no role of it is eligible, whatever SetEligible says;
 // that holds for roles that are added later too. Each term that is on ends as by Elector.Resign:
 // running tasks may finish, for at most 3/4 of ShutdownTimeout, and the leases are released when
 // all work has returned. Others lead within milliseconds after that.
 //
 // Drain waits for that, or until ctx is done, and returns the cause then; the drain goes on. nil:
-// this process leads nothing, and no work of its terms runs. Leader work, tasks and functions of Do
+// this process leads nothing, and no work of its terms runs. A lease whose release Redis has not
+// confirmed within LeaseTTL lapses. Leader work, tasks and functions of Do
 // must pass their own context, as with Resign: Drain then does not wait for the role of that work.
 //
 // Drain may be called before and during Run, from any goroutine, and again: a further call waits
@@ -32,7 +34,8 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 	}
 	rests.Wait()
 	err := joined(errs...)
-	if ctx.Err() == nil {
+	inside := slices.ContainsFunc(roles, func(e *Elector) bool { return workOf(ctx, &e.loop.current) != nil })
+	if ctx.Err() == nil && !inside { // else nobody has waited for all of it
 		c.drainDone(err)
 	}
 	return err

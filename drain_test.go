@@ -185,3 +185,42 @@ func TestStandaloneDrains(t *testing.T) {
 		require.Equal(c, []string{"a active"}, a.list())
 	})
 }
+
+// TestDrainDoneWaitsForTheWork: work that drains its process does not wait for itself, and nobody
+// says that the drain is done while it runs.
+func TestDrainDoneWaitsForTheWork(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		a.start(func(ctx context.Context, _ Term) error {
+			require.NoError(c, a.Drain(ctx))
+			<-ctx.Done()
+			time.Sleep(5 * time.Second)
+			return nil
+		})
+		c.until(time.Minute, a.IsDraining)
+		c.pass(time.Second)
+		require.Empty(c, a.told(EventDrainDone))
+		require.NoError(c, a.Drain(context.Background()))
+		require.Len(c, a.told(EventDrainDone), 1)
+	})
+}
+
+// TestUndrainOfARoleThatIsBarred: Undrain ends the wait of Drain, also if the application has said
+// that this process may not lead.
+func TestUndrainOfARoleThatIsBarred(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.ShutdownTimeout = 10 * time.Second })
+		hung := make(chan struct{})
+		a.start(func(context.Context, Term) error { <-hung; return nil })
+		defer close(hung)
+		c.until(time.Minute, a.IsLeader)
+		a.Elector().SetEligible(false)
+		ended := make(chan error, 1)
+		go func() { ended <- a.Drain(context.Background()) }()
+		c.pass(time.Second)
+		a.Undrain()
+		c.pass(time.Second)
+		require.Len(c, ended, 1, "Drain still waits")
+		require.NoError(c, <-ended)
+	})
+}

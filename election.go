@@ -255,8 +255,8 @@ func (e *Elector) awaitTransfer(ctx context.Context, t *liveTerm, call transferC
 	return nil
 }
 
-// ending returns the term that a call may end, and whether the call comes from work of that term. If
-// token is not 0, it is that of the term which the call is meant for.
+// ending returns the term that a call may end, and whether the call comes from work of that term.
+// If token is not 0, it is that of the term which the call is meant for.
 func (e *Elector) ending(ctx context.Context, token int64) (t *liveTerm, inside bool, err error) {
 	t = e.loop.current.Load()
 	switch {
@@ -277,9 +277,9 @@ func (e *Elector) ending(ctx context.Context, token int64) (t *liveTerm, inside 
 
 // SetEligible says whether this process may lead the role, from now on. One that may not does not
 // campaign; if it leads, its term ends as by Resign, and another leads within milliseconds. Status
-// says WaitIneligible meanwhile. It may be called before and during Run, and does not wait: call
-// Resign after SetEligible(false) to wait for the release. Setting what is set already changes
-// nothing.
+// says WaitIneligible meanwhile. It may be called before and during Run, and does not wait: the
+// lease has been given back when Status().State is ElectionFollowing again. Setting what is set
+// already changes nothing, and of several calls in a row only the last may have an effect.
 func (e *Elector) SetEligible(eligible bool) {
 	e.loop.barred.Store(!eligible)
 	e.loop.inputs.nudge()
@@ -317,9 +317,9 @@ func (e *Elector) IsEligible() bool { return !e.loop.barred.Load() }
 // what fn writes to.
 //
 // If this process does not lead, Do returns ErrNotLeader and does not call fn. If the leader is
-// known (see ElectionStatus.Leader), the error is a *NotLeaderError with its ID and address. A term that is over
-// but still drains does not lead. If ctx is done already, Do returns its cause. fn runs in the
-// goroutine of the caller: a panic of fn passes to the caller, and the term goes on.
+// known (see ElectionStatus.Leader), the error is a *NotLeaderError with its ID and address. A term
+// that is over but still drains does not lead. If ctx is done already, Do returns its cause. fn
+// runs in the goroutine of the caller: a panic of fn passes to the caller, and the term goes on.
 func (e *Elector) Do(ctx context.Context, fn func(ctx context.Context, term Term) error) error {
 	if fn == nil {
 		return fmt.Errorf("%w: Do got a nil function", ErrMisconfigured)

@@ -270,6 +270,9 @@ func (l *electionLoop) turn() {
 	if in.reserved > 0 {
 		l.cand.Reserved(now, in.reserved)
 	}
+	if len(in.transfers) > 0 {
+		l.offers() // what has become of the last one comes first
+	}
 	for _, call := range in.transfers {
 		l.offer(now, call)
 	}
@@ -314,7 +317,7 @@ func (l *electionLoop) rest() {
 	switch {
 	case len(l.resting) == 0:
 		return
-	case l.report.eligible: // the drain was ended meanwhile
+	case !l.report.draining: // the drain was ended meanwhile
 	case l.abandoned && l.cand.State() == lease.Draining:
 		overrun = &DrainError{Running: l.workLeft()}
 	case !l.cand.Resting():

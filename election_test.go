@@ -606,3 +606,33 @@ func TestGrantOfOneThatIsNotEligible(t *testing.T) {
 		require.Equal(s, WaitIneligible, s.Status().Waiting)
 	})
 }
+
+// TestUncertainGrantOfOneThatIsNotEligible: what an unanswered acquire may have been granted goes
+// back when this candidate may not lead any more, or is drained: others do not wait for its end.
+func TestUncertainGrantOfOneThatIsNotEligible(t *testing.T) {
+	for name, withdraw := range map[string]func(*election, *atomic.Bool){
+		"not eligible": func(s *election, _ *atomic.Bool) { s.SetEligible(false) },
+		"drained":      func(s *election, draining *atomic.Bool) { draining.Store(true); s.loop.inputs.nudge() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, at := range []time.Duration{10 * time.Millisecond, time.Second} { // its answer is out, or not yet
+				inElection(t, nil, func(s *election) {
+					var draining atomic.Bool
+					s.loop.draining = &draining
+					s.store.on(on("acquire", fate{back: at / 2, err: errNetwork}))
+					s.run(s.honest(0))
+					s.at(min(at, 100*time.Millisecond))
+					withdraw(s, &draining)
+					if draining.Load() {
+						require.NoError(s, s.rest(context.Background()))
+						require.True(s, s.store.free(), "the drain is done, and Redis shows our lease")
+					}
+					s.at(2 * time.Second)
+					require.False(s, s.IsLeader())
+					require.True(s, s.store.free())
+					require.Len(s, s.store.made("acquire"), 1)
+				})
+			}
+		})
+	}
+}

@@ -244,8 +244,9 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 		wait = 0
 	}
 	client, err := newClient(parsed, address, cluster, password, wait)
-	if err != nil {
-		e.refuse(e.prefix+"REDIS_URL", hidden, "must be a URL that go-redis reads: %v", err)
+	if err != nil { // its text may have a part of the password, if that was not escaped
+		e.refuse(e.prefix+"REDIS_URL", hidden, "must be redis://, rediss:// or unix://, a number as the database, and query parameters that go-redis "+
+			"knows; characters of the password that mean something in a URL must be escaped, or the password be in %sREDIS_PASSWORD", e.prefix)
 		return nil
 	}
 	return client

@@ -95,6 +95,9 @@ func TestBadEnv(t *testing.T) {
 		"a port":          {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_PORT=70000", "REDIS_PASSWORD=" + secret}, []string{"REDIS_PORT"}},
 		"no URL":          {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@red is:x"}, []string{"REDIS_URL"}},
 		"another scheme":  {[]string{"NAMESPACE=shop", "REDIS_URL=http://:" + secret + "@redis"}, []string{"REDIS_URL"}},
+		"not escaped":     {[]string{"NAMESPACE=shop", "REDIS_URL=redis://svc:/" + secret + "@redis/0"}, []string{"REDIS_URL"}},
+		"nor here":        {[]string{"NAMESPACE=shop", "REDIS_URL=redis://svc:12/" + secret + "@redis"}, []string{"REDIS_URL"}},
+		"nor there":       {[]string{"NAMESPACE=shop", "REDIS_URL=redis://svc:12?" + secret + "@redis"}, []string{"REDIS_URL"}},
 		"a parameter":     {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@redis?nonsense=1"}, []string{"REDIS_URL"}},
 	} {
 		t.Run(name, func(t *testing.T) {

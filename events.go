@@ -84,8 +84,9 @@ const (
 	EventInstanceRegistered EventType = "instance_registered"
 	// EventDrainBegan: this process drains, see Coordinator.Drain.
 	EventDrainBegan EventType = "drain_began"
-	// EventDrainDone: this process leads nothing any more, and the work of its terms has returned.
-	// If Err is set, some work has not, or Redis has not confirmed that a lease was given back.
+	// EventDrainDone: a call of Coordinator.Drain has waited to the end of the drain, the first
+	// one. This process leads nothing any more, and the work of its terms has returned; if Err is
+	// set, some has not.
 	EventDrainDone EventType = "drain_done"
 	// EventDrainEnded: Coordinator.Undrain ended the drain.
 	EventDrainEnded EventType = "drain_ended"
@@ -95,8 +96,8 @@ const (
 	EventCommandTaken EventType = "command_taken"
 	// EventCommandEnded: that is over. As before, and Err.
 	EventCommandEnded EventType = "command_ended"
-	// EventCommandsUnread: there may be commands for this process, and it cannot read them, first of a
-	// row. Err.
+	// EventCommandsUnread: there may be commands for this process, and it cannot read them, first
+	// of a row. Err.
 	EventCommandsUnread EventType = "commands_unread"
 	// EventInstanceJoined: another instance entered the registry. Subject.
 	EventInstanceJoined EventType = "instance_joined"
@@ -142,8 +143,8 @@ const (
 	// EventTaskChanged: the schedule of a task is another one than its record had. Task, Slot (the
 	// next), Token.
 	EventTaskChanged EventType = "task_changed"
-	// EventTaskTriggerExpired: a trigger was not run within an hour, and was dropped. Task, Trigger,
-	// Token.
+	// EventTaskTriggerExpired: a trigger was not run within an hour, and was dropped. Task,
+	// Trigger, Token.
 	EventTaskTriggerExpired EventType = "task_trigger_expired"
 	// EventTaskTardy: a task waits for a call to Redis for more than a second, because all are in
 	// use, first of a row. Task, Token, Took (so far).

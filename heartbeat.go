@@ -73,13 +73,17 @@ func (r *Registry) setStatus(status InstanceState) {
 
 // drain has this instance say that it drains, or that it takes part again.
 func (r *Registry) drain(draining bool) {
-	status := InstanceDraining
-	if !draining {
-		if status = InstanceJoining; r.taken.Load() {
-			status = InstanceActive
-		}
+	r.mu.Lock()
+	switch {
+	case draining:
+		r.status = InstanceDraining
+	case r.taken:
+		r.status = InstanceActive
+	default:
+		r.status = InstanceJoining
 	}
-	r.setStatus(status)
+	r.mu.Unlock()
+	r.wake.nudge()
 }
 
 // takePart makes this instance active: it beats, whether it campaigns or not. One that is on its
@@ -87,7 +91,7 @@ func (r *Registry) drain(draining bool) {
 func (r *Registry) takePart() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.taken.Store(true)
+	r.taken = true
 	if r.status == InstanceJoining {
 		r.status = InstanceActive
 		r.wake.nudge()

@@ -17,9 +17,10 @@ const (
 )
 
 // Once runs fn if this process wins the election of the role now, and returns fn's error; the lease
-// is released before it returns. If another instance leads, fn is not called, and Once returns that
-// leader with an error that is ErrNotLeader. While nobody leads, which on a young Redis may take
-// LeaseTTL + 2 s, Once waits until somebody does or ctx is done, and returns the cause of that.
+// is released before it returns, and lapses if Redis does not answer then. If another instance
+// leads, fn is not called, and Once returns that leader with an error that is ErrNotLeader. While
+// nobody leads, which on a young Redis may take LeaseTTL + 2 s, Once waits until somebody does or
+// ctx is done, and returns the cause of that.
 //
 // Use it for what one of several starting instances has to do, such as a schema migration. An
 // instance that did not win may call Once again until it does, and find the work done: fn must look

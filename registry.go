@@ -63,13 +63,13 @@ type Registry struct {
 	asked                      callGate
 
 	entered atomic.Bool // a beat may have reached Redis
-	taken   atomic.Bool // the first good beat was: this instance takes part
 	left    atomic.Bool // deregister was called: no beat is sent any more
 
 	heldSince atomic.Int64 // begin of the hold that was reported last, by Redis's clock in ms
 
 	mu            sync.Mutex
 	status        InstanceState // what the next beat says
+	taken         bool          // the first good beat was: this instance takes part
 	profile       store.Profile // likewise; maps and slices are replaced, never written to
 	edition       int           // counts what Update has changed
 	updated       time.Time     // when Update last had it beat at once

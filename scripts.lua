@@ -237,7 +237,7 @@ end
 -- The best candidate that has asked, and goes on asking. If all priorities are 0 nothing is written.
 if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then term.best = nil end -- rule best-expires
 local priority = tonumber(ARGV[13])
-if priority then -- rule hears
+if priority and not (holder == id and term.nonce == nonce) then -- rule hears; a repeated request of the leader is no candidate's
   local better = term.best and (term.best == id or priority > term.priority)
   if better or (not term.best and priority ~= 0) then
     term.best, term.priority = id, priority

@@ -84,13 +84,13 @@ func (s *supervisor) run(ctx context.Context, term Term, fn LeadFunc) error {
 		if !again {
 			return fmt.Errorf("supervise: %s failed %d times within %v: %w", s.name, len(s.restarts)+1, s.policy.Window, err)
 		}
-		if term.live != nil && term.live.links.restarted != nil { // else it is the term of a test
-			term.live.links.restarted(s.name, attempt, err)
-		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		}
+		if term.live != nil && term.live.links.restarted != nil { // else it is the term of a test
+			term.live.links.restarted(s.name, attempt, err)
 		}
 	}
 }

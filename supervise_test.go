@@ -137,6 +137,7 @@ func TestSuperviseAndVerifyInATerm(t *testing.T) {
 	require.ErrorIs(t, term.Verify(t.Context()), tenure.ErrLost)
 	stop()
 	require.NoError(t, <-end)
+	require.Empty(t, restarts, "nothing was restarted that is not in the list")
 	require.ErrorIs(t, term.Verify(t.Context()), tenure.ErrStopped)
 	require.ErrorIs(t, tenure.Term{}.Verify(t.Context()), tenure.ErrNotLeader)
 	require.Equal(t, 1, steady)

@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -278,5 +279,38 @@ func TestTransferInACluster(t *testing.T) {
 				break
 			}
 		}
+	})
+}
+
+// TestTransferAfterOneThatCameToNothing: the loop stands still for a moment, and finds at once that
+// the first transfer was not taken up and that a second is asked for. Both are answered.
+func TestTransferAfterOneThatCameToNothing(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		var pause atomic.Int64
+		s.loop.stuck = func() error { time.Sleep(time.Duration(pause.Swap(0))); return nil }
+		s.run(s.honest(0))
+		s.at(time.Second)
+		first := s.transferring(context.Background(), "x")
+		ends := time.Second + electionRetry + 2*(electionTTL/3)
+		s.at(ends - 200*time.Millisecond)
+		s.store.on(func(c storeCall) fate { // a renewal that is answered with an error meanwhile
+			if c.op == "renew" && c.at > ends-200*time.Millisecond-1 && c.at < ends {
+				return fate{back: ends + 20*time.Millisecond - c.at, err: errNetwork}
+			}
+			return fate{}
+		})
+		s.hint(store.Hint{Type: store.HintRollCall})
+		s.at(ends - 10*time.Millisecond)
+		pause.Store(int64(50 * time.Millisecond))
+		s.loop.inputs.nudge()
+		s.at(ends + 30*time.Millisecond)
+		second := s.transferring(context.Background(), "y")
+		s.pass(time.Minute)
+		require.True(s, s.IsLeader())
+		for _, answer := range []<-chan error{first, second} {
+			require.Len(s, answer, 1, "it has no answer a minute after its bound")
+			require.ErrorIs(s, <-answer, ErrNotReady)
+		}
+		require.Len(s, s.told(EventTransferFailed), 2)
 	})
 }

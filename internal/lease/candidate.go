@@ -564,6 +564,19 @@ func (c *Candidate) Ready(now Reading, ready bool) {
 		c.wake = max(now.Mono, c.back)
 	}
 	c.ready = ready
+	if !c.flying {
+		c.retreat(now)
+	}
+}
+
+// retreat ends a campaign that does not go on: what an unanswered acquire may have been granted goes
+// back, so that others need not wait for its end.
+func (c *Candidate) retreat(now Reading) {
+	if c.state != Following || c.ready || !c.uncertain {
+		return
+	}
+	c.giveBack(now, c.nonce, 0)
+	c.nonce, c.uncertain, c.hinted = "", false, false
 }
 
 // Vacant takes the hint that the lease may be free.
@@ -638,6 +651,7 @@ func (c *Candidate) failed(now Reading, r Request) {
 			c.despair(now)
 		}
 	}
+	c.retreat(now)
 	c.unknown++
 	c.wake = max(now.Mono+c.backoff(c.unknown), c.back)
 	if c.hinted { // leaders are asked to renew now: a broken connection must not delay that

@@ -359,7 +359,8 @@ func (r *Redis) best(now int64, a Asker, q lease.Request, holdOff int64) Best {
 		best = Best{}
 	}
 	known := best.ID != ""
-	if !q.Mute && (known && (best.ID == a.ID || q.Priority > best.Priority) || !known && q.Priority != 0) {
+	own := r.Lease.Holder == a.ID && r.Term.Nonce == q.Nonce // a repeated request of the leader
+	if !q.Mute && !own && (known && (best.ID == a.ID || q.Priority > best.Priority) || !known && q.Priority != 0) {
 		best = Best{ID: a.ID, Priority: q.Priority, Until: now + q.Counts.Milliseconds()}
 		r.Term.Best = best
 	}
