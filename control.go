@@ -22,8 +22,9 @@ type ControlOptions struct {
 	// By says who asks: a person or a program. It is shown in the log of the instance and in
 	// Commands. At most 128 printable ASCII characters. Default "control".
 	By string
-	// Timeout is the time within which an instance must take a command, between 1 s and 1 h. Default
-	// 30 s. What an instance has taken is waited for as long as the context of the call allows.
+	// Timeout is the time within which an instance must take a command, between 1 s and 1 h.
+	// Default 30 s. What an instance has taken is waited for as long as the context of the call
+	// allows.
 	Timeout time.Duration
 	// LeaderKeys are the keys of roles that have an ElectionOptions.LeaderKey, by role.
 	LeaderKeys map[string]string
@@ -66,8 +67,8 @@ const (
 
 const defaultCommandTimeout = 30 * time.Second
 
-// NewControl returns a Control that takes part in nothing. It refuses bad options, and a client that
-// cannot serve, as New does. It does not talk to Redis.
+// NewControl returns a Control that takes part in nothing. It refuses bad options, and a client
+// that cannot serve, as New does. It does not talk to Redis.
 func NewControl(rdb redis.UniversalClient, opts ControlOptions) (*Control, error) {
 	var c checker
 	opts.By, opts.Timeout = cmp.Or(opts.By, "control"), cmp.Or(opts.Timeout, defaultCommandTimeout)
@@ -110,14 +111,15 @@ func isAsker(by string) bool {
 	return len(by) <= 128 && !slices.ContainsFunc([]byte(by), func(b byte) bool { return b < ' ' || b > '~' })
 }
 
-// Registry returns the registry of the instances, to be read. Its states are by the default times of
-// RegistryOptions.
+// Registry returns the registry of the instances, to be read. Its states are by the default times
+// of RegistryOptions.
 func (c *Control) Registry() *Registry { return c.registry }
 
 // Tasks returns the tasks that have a record, to be read. None is registered here.
 func (c *Control) Tasks() *TaskScheduler { return c.tasks }
 
-// Leader asks Redis who leads a role, "" for the default one. It returns ErrNoLeader if nobody does.
+// Leader asks Redis who leads a role, "" for the default one. It returns ErrNoLeader if nobody
+// does.
 func (c *Control) Leader(ctx context.Context, role string) (LeaderInfo, error) {
 	if role != "" && !store.RolePattern.MatchString(role) {
 		return LeaderInfo{}, fmt.Errorf("%w: %.100q is no role", ErrMisconfigured, role)
@@ -132,8 +134,8 @@ func (c *Control) Leader(ctx context.Context, role string) (LeaderInfo, error) {
 	return LeaderInfo{Role: role, InstanceID: reply.Holder, Token: reply.Token, Remaining: reply.Wait, Since: store.StartTime(reply.Since)}, nil
 }
 
-// Resign has the leader of a role resign, see Elector.Resign. It returns ErrNoLeader if nobody leads,
-// or another program does, and ErrNotLeader if the term that was on has ended meanwhile.
+// Resign has the leader of a role resign, see Elector.Resign. It returns ErrNoLeader if nobody
+// leads, or another program does, and ErrNotLeader if the term that was on has ended meanwhile.
 func (c *Control) Resign(ctx context.Context, role string) error {
 	return c.askLeader(ctx, commandResign, role, "")
 }
@@ -159,8 +161,8 @@ func (c *Control) askLeader(ctx context.Context, kind, role, argument string) er
 	return c.ask(ctx, store.Command{Instance: leader.InstanceID, Kind: kind, Role: role, Token: leader.Token, Argument: argument})
 }
 
-// Drain has an instance drain, see Coordinator.Drain. It returns when the instance leads nothing any
-// more. ErrNotFound: there is no such instance, or it was started anew meanwhile.
+// Drain has an instance drain, see Coordinator.Drain. It returns when the instance leads nothing
+// any more. ErrNotFound: there is no such instance, or it was started anew meanwhile.
 func (c *Control) Drain(ctx context.Context, instanceID string) error {
 	return c.askInstance(ctx, commandDrain, instanceID)
 }
@@ -334,8 +336,8 @@ func outcomeOf(err error) store.CommandOutcome {
 	return o
 }
 
-// CommandRecord is a command that was asked for, as the audit stream has it. Whoever may write to the
-// keys of the namespace may have written it.
+// CommandRecord is a command that was asked for, as the audit stream has it. Whoever may write to
+// the keys of the namespace may have written it.
 type CommandRecord struct {
 	ID         string    `json:"id"`
 	Kind       string    `json:"kind"` // resign, transfer, drain, undrain, remove, pause or resume

@@ -66,7 +66,7 @@ func (l *commandLoop) read(ctx context.Context, strange []string) ([]string, err
 func (l *commandLoop) execute(ctx context.Context, entries []string) (strange []string, err error) {
 	for _, entry := range entries {
 		if ctx.Err() != nil {
-			return nil, nil // the rest waits, and expires
+			return nil, nil //nolint:nilerr // the rest waits, and expires
 		}
 		command, ok := store.ParseCommand(entry, l.c.opts.InstanceID)
 		if !ok {
@@ -145,8 +145,8 @@ func commandEvent(kind EventType, command store.Command, err error) Event {
 	}
 }
 
-// Control returns a Control of this namespace, which asks in the name of this instance. It knows the
-// LeaderKeys of the roles of this coordinator, and works without Run.
+// Control returns a Control of this namespace, which asks in the name of this instance. It knows
+// the LeaderKeys of the roles of this coordinator, and works without Run.
 func (c *Coordinator) Control() *Control {
 	return &Control{
 		store: c.backend.commands,

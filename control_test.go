@@ -54,7 +54,8 @@ var background = context.Background()
 func TestControl(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		var log bytes.Buffer
-		a, b := c.pair(func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		logger := slog.New(slog.NewTextHandler(&log, nil)) // one for both: it writes one line at a time
+		a, b := c.pair(func(o *Options) { o.Logger = logger })
 		control := c.control("ops")
 		leader, err := control.Leader(background, "")
 		require.NoError(c, err)
@@ -156,8 +157,8 @@ func TestControlRefusals(t *testing.T) {
 	})
 }
 
-// TestCommandOfAnOlderTerm changes nothing in a younger one, and one for an older process nothing in
-// its successor.
+// TestCommandOfAnOlderTerm changes nothing in a younger one, and one for an older process nothing
+// in its successor.
 func TestCommandOfAnOlderTerm(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a, b := c.pair()

@@ -37,8 +37,8 @@ var (
 	// ErrNotTaken: the instance that a command was meant for has not taken it in time. It is not
 	// executed any more.
 	ErrNotTaken = errors.New("tenure: command not taken")
-	// ErrCommandFailed: an instance has executed a command, and that failed for a reason that has no
-	// error of its own here.
+	// ErrCommandFailed: an instance has executed a command, and that failed for a reason that has
+	// no error of its own here.
 	ErrCommandFailed = errors.New("tenure: command failed")
 	// ErrUnreachable: Redis gave no usable answer. Whether the call took effect is not known. It
 	// ends no term. A call that ends because the caller's own context has ended returns the cause
@@ -86,9 +86,9 @@ type NotLeaderError struct {
 	Role   string // "" is the default one
 	Leader string // instance ID; if Token is 0, what a foreign client wrote: untrusted
 	Token  int64  // fencing token; 0: not a tenure client
-	// Address is what the leader says as RegistryOptions.Address, as this process last read it: when
-	// the leader changed, with a listing, or with Elector.Leader. "" if it says none, or if it was
-	// not read yet.
+	// Address is what the leader says as RegistryOptions.Address, as this process last read it:
+	// when the leader changed, with a listing, or with Elector.Leader. "" if it says none, or if it
+	// was not read yet.
 	Address string
 }
 

@@ -127,8 +127,8 @@ func TestAddresses(t *testing.T) {
 	})
 }
 
-// TestNotLeaderNamesTheAddress: a handler that may act only on the leader learns where the leader is
-// reached, without a round trip, also in a process that has just led itself.
+// TestNotLeaderNamesTheAddress: a handler that may act only on the leader learns where the leader
+// is reached, without a round trip, also in a process that has just led itself.
 func TestNotLeaderNamesTheAddress(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		at := func(address string) func(*Options) {
@@ -206,8 +206,8 @@ func TestAddressIsAskedForAgain(t *testing.T) {
 	})
 }
 
-// TestWaitFor: it returns when enough are active, through an outage of Redis too, and stops with its
-// context.
+// TestWaitFor: it returns when enough are active, through an outage of Redis too, and stops with
+// its context.
 func TestWaitFor(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.Registry.MinInstances = 2 }).start()

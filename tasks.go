@@ -24,8 +24,8 @@ type Task struct {
 	// Role is the role whose leader runs the task; it must have been added (AddRole). Default: the
 	// default role.
 	Role string
-	// Schedule says when the task is due; OnDemand, that it only runs if it is triggered. If its Identity changes, the next slot is computed anew:
-	// for Every in step with the last run.
+	// Schedule says when the task is due; OnDemand, that it only runs if it is triggered. If its
+	// Identity changes, the next slot is computed anew: for Every in step with the last run.
 	Schedule Schedule
 	// Run does the work. It must return soon after its context is done: TaskFunc says how soon.
 	Run TaskFunc

@@ -569,8 +569,8 @@ func (c *Candidate) Ready(now Reading, ready bool) {
 	}
 }
 
-// retreat ends a campaign that does not go on: what an unanswered acquire may have been granted goes
-// back, so that others need not wait for its end.
+// retreat ends a campaign that does not go on: what an unanswered acquire may have been granted
+// goes back, so that others need not wait for its end.
 func (c *Candidate) retreat(now Reading) {
 	if c.state != Following || c.ready || !c.uncertain {
 		return

@@ -216,8 +216,8 @@ func (m *Machine) Looks() bool {
 }
 
 // Look reads the record, for one machine of a term once in LookEvery: two clocks drift apart, one
-// may step, and hints of triggers may be lost. It is for the machine whose Next is the first one, or
-// else for any that Looks.
+// may step, and hints of triggers may be lost. It is for the machine whose Next is the first one,
+// or else for any that Looks.
 func (m *Machine) Look() { m.read(Read{Triggers: true}) }
 
 func (m *Machine) read(r Read) {
@@ -231,8 +231,8 @@ func (m *Machine) read(r Read) {
 	})
 }
 
-// News says that the record has changed, as far as somebody else knows: it is read as soon as nothing
-// else is being asked.
+// News says that the record has changed, as far as somebody else knows: it is read as soon as
+// nothing else is being asked.
 func (m *Machine) News() { m.news = true }
 
 // triggered reports whether the trigger that waits is to be claimed now, if nothing runs.

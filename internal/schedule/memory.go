@@ -41,7 +41,7 @@ func (m *Memory) ends(f store.TaskFinish, trigger string) {
 		return
 	}
 	others := slices.DeleteFunc(m.triggered, func(t triggered) bool { return t.id == trigger }) // an earlier leader of this process left it behind
-	m.triggered = append(others[max(0, len(others)-maxTriggered+1):], triggered{trigger, f})
+	m.triggered = slices.Concat(others[max(0, len(others)-maxTriggered+1):], []triggered{{trigger, f}})
 }
 
 // took counts the duration of an attempt that has succeeded.

@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Commands keeps what is asked of instances from elsewhere. Each method is one decision there, which
-// may be asked for again if its answer was lost. They are bounded by ctx only as far as the client
-// heeds it, and safe for concurrent use.
+// Commands keeps what is asked of instances from elsewhere. Each method is one decision there,
+// which may be asked for again if its answer was lost. They are bounded by ctx only as far as the
+// client heeds it, and safe for concurrent use.
 type Commands interface {
 	// SendCommand leaves a command for its instance, which must take it within bound. false: too
 	// many wait there.
@@ -88,7 +88,10 @@ func ParseCommand(entry, instance string) (c Command, ok bool) {
 
 // Entry is the command as it waits in an inbox.
 func (c Command) Entry() string {
-	entry, _ := json.Marshal(c) // texts and a number
+	entry, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // texts and a number
+	}
 	return string(entry)
 }
 

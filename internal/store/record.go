@@ -48,8 +48,8 @@ const (
 	WordUnknown = "unknown"
 )
 
-// What is published of an instance, and what is read back, is no more than that. With all of it, and
-// every byte of the metadata escaped, a record stays below the 64 KiB that the scripts read.
+// What is published of an instance, and what is read back, is no more than that. With all of it,
+// and every byte of the metadata escaped, a record stays below the 64 KiB that the scripts read.
 const (
 	MaxMetadataPairs = 32
 	MaxMetadataBytes = 4096

@@ -169,7 +169,8 @@ type TaskReply struct {
 	Verdict string
 	Now     int64 // by Redis's clock, ms
 	Record  TaskRecord
-	// Triggers are tasks of which a trigger waits, at most MaxTriggers, in the reply of RecordAndTriggers.
+	// Triggers are tasks of which a trigger waits, at most MaxTriggers, in the reply of
+	// RecordAndTriggers.
 	Triggers []string
 }
 

@@ -128,7 +128,7 @@ func (t *Task) Claim(now int64, c Claim) string {
 		r.Next, r.Scheduled, r.Failures, r.Skipped = c.Next, c.Slot, 0, r.Skipped+c.Skipped
 		r.RunOf, r.Args = "", ""
 	case "trigger":
-		id, end, _ := t.trigger()
+		id, end := t.trigger()
 		switch {
 		case t.Record.Trigger == "" || t.Record.Trigger != c.Expect:
 			return "moved"
@@ -226,7 +226,7 @@ func (t *Task) Pause(paused bool, expect string) string {
 
 // Trigger has the task run once. It waits for so many ms at most.
 func (t *Task) Trigger(now int64, id, args, by string, notAfter, wait int64, create bool) string {
-	waits, end, _ := t.trigger()
+	waits, end := t.trigger()
 	switch {
 	case waits == id, slices.Contains(t.Triggered, id):
 		return "ok"
@@ -242,10 +242,10 @@ func (t *Task) Trigger(now int64, id, args, by string, notAfter, wait int64, cre
 }
 
 // trigger are the parts of the one that waits.
-func (t *Task) trigger() (id string, end int64, by string) {
-	parts := append(strings.Fields(t.Record.Trigger), "", "", "")
+func (t *Task) trigger() (id string, end int64) {
+	parts := append(strings.Fields(t.Record.Trigger), "", "")
 	end, _ = strconv.ParseInt(parts[1], 10, 64)
-	return parts[0], end, parts[2]
+	return parts[0], end
 }
 
 func (t *Task) remember(now int64, run, status, text string) {
