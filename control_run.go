@@ -34,7 +34,7 @@ func (l *commandLoop) run(ctx context.Context) {
 		case <-l.wake:
 		}
 		var strange []string // entries that are no commands
-		for ctx.Err() == nil {
+		for round := 0; round < maxRounds && ctx.Err() == nil; round++ {
 			entries, err := l.read(ctx, strange)
 			if err != nil && ctx.Err() == nil {
 				l.faults.report(l.c.bus, EventCommandsUnread, err)
@@ -50,6 +50,10 @@ func (l *commandLoop) run(ctx context.Context) {
 		}
 	}
 }
+
+// maxRounds is how often the inbox is read after one hint. A server that goes on answering that
+// there is something, whatever is taken out, is asked again at the next hint.
+const maxRounds = 8
 
 // commandBound is for how long a call for a command is waited for.
 const commandBound = 5 * time.Second

@@ -323,7 +323,7 @@ func TestLinearizabilityCanFail(t *testing.T) {
 		"release without compare":  {"if term.nonce == nonce and (token == 0 or term.token == token) then\n  call('HDEL', term_key, '-')", "if true then\n  call('HDEL', term_key, '-')"},
 		"token not increased":      {"math.max(term.token + 1, floor + 1, term.known + 1, now)", "math.max(term.token, floor, 1)"},
 		"a lease is granted twice": {"if holder then\n  note_token(", "if holder and floor > 0 then\n  note_token("},
-		"a lease is too short":     {"call('SET', lease_key, id, 'PX', ttl)\nwrite_since(", "call('SET', lease_key, id, 'PX', math.floor(ttl / 8))\nwrite_since("},
+		"a lease is too short":     {"call('SET', lease_key, id, 'PX', ttl)\nif term.best", "call('SET', lease_key, id, 'PX', math.floor(ttl / 8))\nif term.best"},
 		"a renewal that is lost":   {"if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, ttl)", "if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, 1)"},
 	} {
 		t.Run(name, func(t *testing.T) {
