@@ -1,6 +1,8 @@
 package tenure
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/schedule"
@@ -12,7 +14,7 @@ func (l *taskLoop) hear() {
 	if news.missed {
 		l.lookAt = l.now
 	}
-	for name := range news.names {
+	for _, name := range slices.Sorted(maps.Keys(news.names)) { // in an order that a replay repeats
 		l.changed(name)
 	}
 }
