@@ -53,11 +53,22 @@ type request struct {
 func newBatches(atATime int) *batches { return &batches{atATime: atATime} }
 
 // do makes a call and returns the command that has its answer. If another call sends it, it returns
-// when the context of r is done at the latest.
-func (b *batches) do(s *Store, r *request) (redis.Cmder, error) {
+// when the context of the call is done at the latest.
+func (b *batches) do(s *Store, call request) (redis.Cmder, error) {
 	if !s.pipelines() {
-		return r.alone(s)
+		return call.alone(s)
 	}
+	if b.begin() {
+		cmd, err := call.alone(s)
+		b.next()
+		return cmd, err
+	}
+	return b.wait(s, call)
+}
+
+// wait is do for a call that may have to wait. Only such a one is allocated.
+func (b *batches) wait(s *Store, call request) (redis.Cmder, error) {
+	r := &call
 	if b.enter(r) {
 		cmd, err := r.alone(s)
 		b.next()
@@ -98,12 +109,27 @@ func (r *request) alone(s *Store) (redis.Cmder, error) {
 	return r.cmd, nil
 }
 
-// enter reports whether a call may go at once, as a batch of its own. Else it is in the queue.
+// begin reports whether a call may go at once, as a batch of its own.
+func (b *batches) begin() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.goes()
+}
+
+// goes is begin. It wants the lock.
+func (b *batches) goes() bool {
+	goes := b.sending < b.atATime && len(b.queue) == 0
+	if goes {
+		b.sending++
+	}
+	return goes
+}
+
+// enter is begin for a call that is in the queue if it may not.
 func (b *batches) enter(r *request) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.sending < b.atATime && len(b.queue) == 0 {
-		b.sending++
+	if b.goes() {
 		return true
 	}
 	r.since, r.woken = time.Now(), make(chan bool, 1)

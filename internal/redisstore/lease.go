@@ -96,7 +96,7 @@ func (s *Lease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, e
 	if r.Heir != "" {
 		args = append(args, r.Heir, s.channel, s.roleArg)
 	}
-	cmd, err := s.renewals.do(s.Store, &request{ctx: ctx, script: sc, key: s.key, args: args, newCmd: newText})
+	cmd, err := s.renewals.do(s.Store, request{ctx: ctx, script: sc, key: s.key, args: args, newCmd: newText})
 	if err != nil {
 		return store.LeaseReply{}, err
 	}

@@ -134,7 +134,7 @@ func flag(yes bool) string {
 
 func (s *Store) askTask(ctx context.Context, sc *script, keyCount string, args ...any) (store.TaskReply, error) {
 	key, _ := args[0].(string)
-	cmd, err := s.tasks.do(s, &request{ctx: ctx, script: sc, key: key, args: append(sc.args(keyCount, len(args)), args...), newCmd: newList})
+	cmd, err := s.tasks.do(s, request{ctx: ctx, script: sc, key: key, args: append(sc.args(keyCount, len(args)), args...), newCmd: newList})
 	if err != nil {
 		return store.TaskReply{}, err
 	}
