@@ -14,6 +14,9 @@ func (l *taskLoop) hear() {
 	if news.missed {
 		l.lookAt = l.now
 	}
+	if len(news.names) == 0 { // nearly always
+		return
+	}
 	for _, name := range slices.Sorted(maps.Keys(news.names)) { // in an order that a replay repeats
 		l.changed(name)
 	}

@@ -8,7 +8,7 @@ import (
 
 // Natural reads a number that tenure wrote, and 0 if the text is none.
 func Natural(text string) int64 {
-	if len(text) > 16 {
+	if text == "" || len(text) > 16 { // an absent field is common, and the error of parsing it costs
 		return 0
 	}
 	n, err := strconv.ParseUint(text, 10, 63)
