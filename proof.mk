@@ -39,8 +39,8 @@ matrix: setup ## Run the script and scenario suites on this redis-server, Redis 
 	$(GO) run ./internal/proof/cmd/matrix $(if $(SUITES),-suites $(SUITES)) $(if $(OUT),-json $(OUT)/matrix.json)
 
 .PHONY: bugs
-bugs: setup ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=text chooses by name, WORKERS, OUT
-	$(GO) run ./internal/proof/cmd/bugs $(if $(BUG),-bug '$(BUG)') $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-json $(OUT)/bugs.json)
+bugs: setup ## Break the product on purpose, bug by bug: each must be caught by its test; BUG=text chooses by name, PART=1/2 a share, WORKERS, OUT
+	$(GO) run ./internal/proof/cmd/bugs $(if $(BUG),-bug '$(BUG)') $(if $(PART),-part $(PART)) $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-json $(OUT)/bugs.json)
 
 # What is broken by machine: lease, membership, schedule, cron, term, lua-lease, lua-tasks, lua-registry, or all. term builds
 # the whole package for each mutant, which takes its time.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What CI runs, called by `make ci`: the checks, the tests, those of the lowest Go and go-redis, the demo, and a bounded slice of the proof: every seeded
-# bug, a simulated year of the decisions, and as much of thirty simulated days of the full stack as 60 s
-# hold. All of them even after a failure. Fails if any failed.
+# What CI runs, called by `make ci`: the checks, the tests, those of the lowest Go and go-redis, the demo, and a bounded slice of the proof: half of the
+# seeded bugs, as the commit has it (the nightly run seeds all), a simulated year of the decisions, and as much of
+# thirty simulated days of the full stack as 60 s hold. All steps are run even after a failure. Fails if any failed.
 set -uo pipefail
 
 exec </dev/null 2>&1
@@ -33,7 +33,8 @@ go version
 step make lint
 step make test
 step make floor SHORT_FLAGS=-count=1 PACKAGES="./tenuretest ./examples/quickstart"
-step make bugs
+committed=$(git show -s --format=%ct HEAD 2>/dev/null || echo 0) # the second of the commit chooses
+step make bugs PART="$((committed % 2 + 1))/2"
 step bounded 400 make sim YEARS=1
 step bounded 400 make virtual DAYS=30 WALL=60s
 step bounded 120 make demo FOR=20s

@@ -12,6 +12,7 @@ import (
 	"flag"
 	"testing"
 
+	"github.com/tenure-go/tenure/internal/proof/overlay"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
@@ -20,6 +21,7 @@ import (
 const parallel = "6"
 
 func TestMain(m *testing.M) {
+	overlay.TakeScripts() // in the children, too
 	redistest.ChildMain("candidate", candidateMain)
 	if redistest.RunChild() {
 		return

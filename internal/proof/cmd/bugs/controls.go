@@ -53,7 +53,7 @@ var controls = []bug{
 	{name: "command of another instance", test: "TestHostileCommands", breaks: "an instance executes what was asked of another", file: "internal/store/commands.go",
 		old: " || c.Instance != instance {", new: " {"},
 	{name: "command never sent", test: "TestHostileCommands", breaks: "an entry without its hash is executed", file: lua,
-		old: "if command.state ~= 'asked' then return 'gone' end -- rule taken-once", new: "if command.state == 'done' then return 'gone' end -- rule taken-once"},
+		old: "if command.state ~= 'asked' then return 'gone' end -- rule taken-once\nif now > command.ends then", new: "if command.state == 'done' then return 'gone' end -- rule taken-once\nif command.ends > 0 and now > command.ends then"},
 	{name: "commands after a role has failed fast", test: "TestFailFastOfOneRoleEndsRun", breaks: "a process that fails fast waits a whole ShutdownTimeout for commands", file: "coordinator.go",
 		old: "	refuse()\n	serve()\n", new: "	serve()\n"},
 	{name: "panic of a command", test: "TestCommandThatPanics", breaks: "a command that panics ends the process", file: "control_run.go",

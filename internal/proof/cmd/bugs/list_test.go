@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestEveryBugCanBeSeeded: the text that a bug breaks is there, once, and so is the test that must
@@ -40,5 +42,27 @@ func TestEveryBugCanBeSeeded(t *testing.T) {
 		if in := strings.TrimPrefix(b.in+"/*_test.go", "/"); !strings.Contains(read(in), "\nfunc "+test+"(") {
 			t.Errorf("%s: %s has no test %s", b.name, in, b.test)
 		}
+	}
+}
+
+// TestShares: the parts are the whole list, each bug once.
+func TestShares(t *testing.T) {
+	_, n, err := share("1/3")
+	require.NoError(t, err)
+	seen := make([]int, len(bugs))
+	for _, part := range []string{"1/3", "2/3", "3/3"} {
+		k, _, err := share(part)
+		require.NoError(t, err)
+		for i := range bugs {
+			if i%n == k-1 {
+				seen[i]++
+			}
+		}
+	}
+	require.NotContains(t, seen, 0)
+	require.NotContains(t, seen, 2)
+	for _, wrong := range []string{"0/2", "3/2", "x", "1", "-1/2"} {
+		_, _, err := share(wrong)
+		require.ErrorContains(t, err, "k/n", wrong)
 	}
 }

@@ -23,13 +23,14 @@ import (
 
 func main() {
 	only := flag.String("bug", "", "seed the bugs whose name matches this regular expression")
+	part := flag.String("part", "", "seed a share of the list: with 2/3 every third bug from the second on")
 	workers := flag.Int("workers", runtime.NumCPU(), "bugs at a time")
 	find := flag.Bool("find", false, "run all short tests against each bug and name those that fail")
 	bound := flag.Duration("timeout", 2*time.Minute, "longest run of one test")
 	file := flag.String("json", "", "write what came of each to this file")
 	markdown := flag.Bool("markdown", false, "print the table of a -json file, given as argument, in markdown")
 	flag.Parse()
-	do := func() error { return run(*only, *workers, *find, *bound, *file) }
+	do := func() error { return run(*only, *part, *workers, *find, *bound, *file) }
 	if *markdown {
 		do = func() error { return page(flag.Arg(0)) }
 	}
@@ -49,7 +50,7 @@ type outcome struct {
 	took   time.Duration
 }
 
-func run(only string, workers int, find bool, bound time.Duration, file string) error {
+func run(only, part string, workers int, find bool, bound time.Duration, file string) error {
 	began := time.Now()
 	scratch, err := os.MkdirTemp("", "tenure-bugs-")
 	if err != nil {
@@ -60,14 +61,18 @@ func run(only string, workers int, find bool, bound time.Duration, file string) 
 	if err != nil {
 		return err
 	}
+	k, n, err := share(part)
+	if err != nil {
+		return err
+	}
 	var chosen []bug
-	for _, b := range bugs {
-		if wanted.MatchString(b.name) {
+	for i, b := range bugs {
+		if wanted.MatchString(b.name) && i%n == k-1 {
 			chosen = append(chosen, b)
 		}
 	}
 	if len(chosen) == 0 {
-		return fmt.Errorf("no bug is called %q", only)
+		return fmt.Errorf("no bug of the part is called %q", only)
 	}
 	whole, alone, err := build(chosen, filepath.Join(scratch, "whole"))
 	if err != nil {
@@ -120,6 +125,17 @@ func run(only string, workers int, find bool, bound time.Duration, file string) 
 		return errors.New("a bug was not caught")
 	}
 	return nil
+}
+
+// share reads k/n: every n-th bug from the k-th on, so that each part has bugs of each file.
+func share(part string) (k, n int, err error) {
+	if part == "" {
+		return 1, 1, nil
+	}
+	if _, err := fmt.Sscanf(part, "%d/%d", &k, &n); err != nil || k < 1 || k > n {
+		return 0, 0, fmt.Errorf("-part must be k/n with 1 ≤ k ≤ n, not %q", part)
+	}
+	return k, n, nil
 }
 
 // build compiles the tests of each package once, with all bugs in it that can be switched on for
@@ -191,7 +207,7 @@ var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 var noScript = regexp.MustCompile(`Error compiling script.*|nonexistent global variable.*`)
 
 // takeScripts are the packages whose tests take TENURE_SCRIPTS in place of the embedded scripts.
-var takeScripts = []string{"", redisstore, virtual}
+var takeScripts = []string{"", redisstore, virtual, scenario}
 
 // seed runs the test of one bug, which is edit of binary. Else, at 0, it is built first, but for a
 // script: the tests take that in place of the embedded one.
@@ -223,7 +239,7 @@ func seed(b bug, dir, binary string, edit int, find bool, bound time.Duration) o
 		args = []string{"-test.timeout", bound.String(), "-test.short"}
 	}
 	cmd := overlay.Command(ctx, b.in, binary, args...)
-	cmd.Env = append(os.Environ(), "TENURE_SCRIPTS="+scripts, fmt.Sprint(overlay.EnvEdit, "=", edit))
+	cmd.Env = append(os.Environ(), overlay.EnvScripts+"="+scripts, fmt.Sprint(overlay.EnvEdit, "=", edit))
 	out, err := cmd.CombinedOutput()
 	var failed []string
 	for _, found := range failure.FindAllSubmatch(out, -1) {

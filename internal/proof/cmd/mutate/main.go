@@ -252,7 +252,7 @@ func attempt(ctx context.Context, s suite, binary, scripts string, edit int, bou
 	defer cancel()
 	cmd := overlay.Command(ctx, s.in, binary, "-test.short", "-test.failfast", "-test.timeout", bound.String(),
 		"-test.run", s.run, "-test.skip", s.skip)
-	cmd.Env = append(os.Environ(), "TENURE_SCRIPTS="+scripts, fmt.Sprint(overlay.EnvEdit, "=", edit))
+	cmd.Env = append(os.Environ(), overlay.EnvScripts+"="+scripts, fmt.Sprint(overlay.EnvEdit, "=", edit))
 	out, err := cmd.CombinedOutput()
 	if found := failure.FindSubmatch(out); found != nil {
 		by = string(found[1])
