@@ -140,10 +140,11 @@ func (c *Control) Resign(ctx context.Context, role string) error {
 	return c.askLeader(ctx, commandResign, role, "")
 }
 
-// Transfer has the leader of a role hand the lead over to an instance, see Elector.Transfer. It
-// returns what that returns, and ErrNoLeader if nobody leads, or another program does.
+// Transfer has the leader of a role hand the lead over to an instance, or to the best candidate if
+// instanceID is "": see Elector.Transfer. It returns what that returns, and ErrNoLeader if nobody
+// leads, or another program does.
 func (c *Control) Transfer(ctx context.Context, role, instanceID string) error {
-	if !store.IDPattern.MatchString(instanceID) {
+	if instanceID != "" && !store.IDPattern.MatchString(instanceID) {
 		return fmt.Errorf("%w: %.100q is no instance ID", ErrMisconfigured, instanceID)
 	}
 	return c.askLeader(ctx, commandTransfer, role, instanceID)
@@ -343,7 +344,7 @@ type CommandRecord struct {
 	Kind       string    `json:"kind"` // resign, transfer, drain, undrain, remove, pause or resume
 	Role       string    `json:"role,omitempty"`
 	InstanceID string    `json:"instance_id,omitempty"` // that was asked
-	Argument   string    `json:"argument,omitempty"`    // the heir of a transfer, or the task
+	Argument   string    `json:"argument,omitempty"`    // the heir of a transfer ("": the best candidate), or the task
 	By         string    `json:"by"`                    // who asked
 	Asked      time.Time `json:"asked,omitzero"`        // by Redis's clock
 	Ended      time.Time `json:"ended,omitzero"`        // likewise; zero: it waits, or is executed

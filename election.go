@@ -192,8 +192,13 @@ func (e *Elector) resign(ctx context.Context, token int64) error {
 // failed since: then another does, at the latest when that time is over. This process does not
 // stand back. If the instance leads already, Transfer returns nil.
 //
-// An instance that is not there, is not healthy, or stands back after failed work does not ask.
-// Transfer then returns ErrNotReady after RetryInterval and 2/3 of LeaseTTL, and the term goes on.
+// If instanceID is "", the lease goes to the best candidate: all are called, and of those that have
+// asked for the lease within LeaseTTL/20, at most 250 ms, the one of the highest Priority comes
+// first, of equals the first that asked. If none has asked by then, the first one that does.
+//
+// An instance that is not there, is not healthy, drains, is not eligible, or stands back after
+// failed work does not ask. Transfer then returns ErrNotReady after RetryInterval and 2/3 of
+// LeaseTTL, and the term goes on.
 //
 // Leader work, tasks and functions of Do must pass their own context, as with Resign: Transfer then
 // returns nil as soon as the term ends.
@@ -210,8 +215,10 @@ func (e *Elector) Transfer(ctx context.Context, instanceID string) error {
 
 // transfer is Transfer in the term with that token; 0: in any.
 func (e *Elector) transfer(ctx context.Context, instanceID string, token int64) error {
-	if !store.IDPattern.MatchString(instanceID) {
-		return fmt.Errorf("%w: %q is no instance ID", ErrMisconfigured, instanceID)
+	if instanceID == "" {
+		instanceID = lease.Anyone
+	} else if !store.IDPattern.MatchString(instanceID) {
+		return fmt.Errorf("%w: %.100q is no instance ID", ErrMisconfigured, instanceID)
 	}
 	t, inside, err := e.ending(ctx, token)
 	if err != nil || instanceID == e.loop.id {
@@ -426,6 +433,7 @@ func (e *Elector) hint(h store.Hint) {
 			}
 		case store.HintNamed:
 			in.named = in.named || h.Subject == e.loop.id
+			in.vacant = in.vacant || h.Subject == lease.Anyone // whoever may lead is to ask
 		case store.HintGranted:
 			in.granted = true
 		case store.HintRollCall, store.HintReady:

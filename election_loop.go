@@ -393,23 +393,33 @@ func (l *electionLoop) offer(now lease.Reading, call transferCall) {
 	switch {
 	case l.transfer.join(call):
 	case l.cand.Offer(now, call.token, call.to):
-		l.transfer = transfer{to: call.to, token: call.token, calls: []transferCall{call}}
-		l.bus.publish(Event{Type: EventTransferOffered, Role: l.opts.Role, Token: call.token, Subject: call.to})
+		l.transfer = transfer{asked: call.to, token: call.token, calls: []transferCall{call}}
+		l.offered()
 	case l.cand.State() == lease.Leading && l.cand.Token() == call.token:
-		call.begun <- fmt.Errorf("%w: to instance %q", ErrTransferring, l.cand.Heir())
+		call.begun <- fmt.Errorf("%w: to %s", ErrTransferring, heirName(l.cand.Heir()))
 	default:
 		call.begun <- ErrNotLeader
 	}
 }
 
-// offers reports an offer that the candidate has made by itself, to a better one, and an offer that
-// was not taken up: then the term goes on.
-func (l *electionLoop) offers() {
-	if to := l.cand.Heir(); to != "" && l.transfer.to == "" && l.cand.State() == lease.Leading { // Preempt
-		l.transfer = transfer{to: to, token: l.cand.Token()}
+// offered reports to whom the lease is offered, once that is known.
+func (l *electionLoop) offered() {
+	if to := l.cand.Heir(); to != lease.Anyone && to != l.transfer.to {
+		l.transfer.to = to
 		l.bus.publish(Event{Type: EventTransferOffered, Role: l.opts.Role, Token: l.transfer.token, Subject: to})
 	}
-	if l.transfer.to == "" || l.cand.Heir() != "" {
+}
+
+// offers reports an offer that the candidate has made by itself, to a better one, or to the best of
+// those that ask, and an offer that was not taken up: then the term goes on.
+func (l *electionLoop) offers() {
+	if to := l.cand.Heir(); to != "" && l.cand.State() == lease.Leading {
+		if l.transfer.token == 0 { // Preempt
+			l.transfer = transfer{asked: to, token: l.cand.Token()}
+		}
+		l.offered()
+	}
+	if l.transfer.token == 0 || l.cand.Heir() != "" {
 		return
 	}
 	err := notReady(l.transfer.to, l.timing)

@@ -3,6 +3,7 @@ package tenure
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -64,7 +65,8 @@ type ElectionStatus struct {
 	Leader      string `json:"leader"`
 	LeaderToken int64  `json:"leader_token"`
 	// TransferringTo is the instance that the lease is offered to, or that it goes to once the work
-	// of the term has returned; "": no transfer is on. See Elector.Transfer.
+	// of the term has returned; "": no transfer is on, or the best candidate is not known yet. See
+	// Elector.Transfer.
 	TransferringTo string `json:"transferring_to,omitempty"`
 	// LastAnswer is when Redis last gave a usable answer; zero: never.
 	LastAnswer time.Time `json:"last_answer,omitzero"`
@@ -335,7 +337,7 @@ func (r *electionReport) snapshot(state ElectionState, candidate *lease.Candidat
 		State:          state,
 		Leader:         r.leader,
 		LeaderToken:    r.leaderToken,
-		TransferringTo: candidate.Heir(),
+		TransferringTo: strings.TrimPrefix(candidate.Heir(), lease.Anyone),
 		LastAnswer:     r.lastAnswer,
 		HistoryWitness: r.witness,
 		CallsInFlight:  calls,

@@ -26,8 +26,8 @@ var (
 	// ErrResigned: the term ended because this process gave it up while it went on running. Leader
 	// work returns it to resign.
 	ErrResigned = errors.New("tenure: leadership resigned")
-	// ErrNotReady: the instance that a transfer was meant for has not asked for the lease in time.
-	// The term goes on, and nothing was lost.
+	// ErrNotReady: the instance that a transfer was meant for has not asked for the lease in time,
+	// or nobody has. The term goes on, and nothing was lost.
 	ErrNotReady = errors.New("tenure: not ready to lead")
 	// ErrTransferring: another transfer of the same role is under way.
 	ErrTransferring = errors.New("tenure: another transfer is under way")

@@ -33,7 +33,8 @@ const (
 	// ID).
 	EventTransferOffered EventType = "transfer_offered"
 	// EventTransferFailed: that instance has not asked for the lease in time, and our term goes on.
-	// Role, Token, Subject (its ID), Err.
+	// Role, Token, Subject (its ID, "" if it was to be the best candidate and nobody has asked),
+	// Err.
 	EventTransferFailed EventType = "transfer_failed"
 	// EventElectionWaiting: why we do not lead has changed. Role, Reason (a WaitReason; never
 	// WaitSilence), Until (zero: not known), Took (how old Redis is, with WaitYoung).

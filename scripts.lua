@@ -18,6 +18,7 @@ local MAX_TTL = 86400000 -- a day
 local MAX_ID = 128 -- bytes of an instance ID
 local CENTURY = 3153600000000
 local RESERVE = 5000 -- the longest that a vacancy is reserved for an heir
+local ANYONE = '*' -- the heir of an offer that waits for the best candidate
 local KEPT = 4 -- what askers have named is remembered for so many times its length
 
 -- refuse ends the script with an error.
@@ -98,7 +99,7 @@ local function read_term(key, now)
   local function bounded(n) return n <= MAX_TTL and n or 0 end
   local origin = raw[7] or ''
   if #origin > 64 or not string.match(origin, '^%w*$') then origin = '' end -- no replication id: another history
-  local heir, best = instance(raw[16]), instance(raw[19])
+  local heir, best = raw[16] == ANYONE and ANYONE or instance(raw[16]), instance(raw[19])
   local known = natural(raw[9])
   if known > MAX_TOKEN or known > now + CENTURY then known = 0 end
   return {
@@ -234,12 +235,13 @@ if empty and term.asked > now then
   term.asked = now
   note('HSET', term_key, 'asked', integer(now))
 end
--- The best candidate that has asked, and goes on asking. If all priorities are 0 nothing is written.
+-- The best candidate that has asked, and goes on asking. If all priorities are 0 nothing is written, but for an open offer.
 if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then term.best = nil end -- rule best-expires
 local priority = tonumber(ARGV[13])
 if priority and not (holder == id and term.nonce == nonce) then -- rule hears; a repeated request of the leader is no candidate's
   local better = term.best and (term.best == id or priority > term.priority)
-  if better or (not term.best and priority ~= 0) then
+  local first = not term.best and (priority ~= 0 or term.heir == ANYONE) -- rule open-offer
+  if better or first then
     term.best, term.priority = id, priority
     note('HSET', term_key, 'best', id, 'best_priority', priority, 'best_until', integer(now + tonumber(ARGV[15])))
   end
@@ -359,7 +361,7 @@ return answer('won', now, token, ttl, 0, since, origin, nil, id)
 -- Keeps the lease of this very term, or takes it back if Redis lost data. Begins with a write that a full Redis allows.
 -- ARGV: 1 instance ID, 2 nonce, 3 token, 4 TTL, 5 not-after (0: none), 6 hold-off, 7 failover margin, 8 replication id of the last
 --       confirmation ('': unknown), 9 draining (1: never reclaim), 10 start of the term (Unix seconds), 11 floor, 12 TTL, or HoldOff if
---       that is longer, and while the lease is offered to another instance 13 its ID, 14 channel, 15 role.
+--       that is longer, and while the lease is offered to another instance 13 its ID, or * for the best that asks, 14 channel, 15 role.
 -- Verdicts: kept (reason reclaimed, if it was taken back) | lost (reason taken, foreign, released, vanished) | stale.
 local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
 local id, nonce, token, ttl, not_after = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -378,11 +380,15 @@ local elsewhere = origin ~= '' and origin ~= term.origin
 local longest, margin, mentioned = careful(term, math.max(ttl, tonumber(ARGV[12])), tonumber(ARGV[7]), now, elsewhere)
 
 -- offer notes to whom the lease is offered, and returns the mark ready if that one asks for it. A new offer, or none any more, forgets
--- what the last one has left.
+-- what the last one has left. An open offer forgets the best too, and calls everybody: only who asks from now on is one.
 local function offer()
   local heir = ARGV[13]
   if heir == term.heir then return heir and term.ready > now and 'ready' end
   call('HDEL', term_key, 'heir', 'reserved', 'ready')
+  if heir == ANYONE then
+    term.best = nil
+    call('HDEL', term_key, 'best', 'best_priority', 'best_until')
+  end
   if heir then
     call('HSET', term_key, 'heir', heir)
     publish(ARGV[14], 'named', ARGV[15], ',"instance":"' .. heir .. '"')
@@ -399,7 +405,8 @@ local function keep(reason)
   if since then call('PEXPIRE', since_key, ttl) elseif since == false then call('SET', since_key, ARGV[10], 'PX', ttl) end
   term.token = token
   note_token(term_key, term, named)
-  return answer('kept', now, token, ttl, 0, tonumber(ARGV[10]), origin, reason, id, offer(),
+  local mark = offer()
+  return answer('kept', now, token, ttl, 0, tonumber(ARGV[10]), origin, reason, id, mark,
     term.best and term.best_until > now and integer(term.priority) .. ':' .. term.best)
 end
 

@@ -9,7 +9,7 @@ import (
 
 // transferCall is one call of Elector.Transfer, as its loop sees it.
 type transferCall struct {
-	to    string
+	to    string     // lease.Anyone: the best candidate
 	token int64      // of the term that it is meant for
 	begun chan error // size 1: nil once the term has ended for it, else why it has not
 }
@@ -27,8 +27,9 @@ func (c transferCall) answer() error {
 // transfer is the hand-over that is offered, with the calls that wait for it. Its zero value is
 // none. It belongs to the loop.
 type transfer struct {
-	to    string
-	token int64
+	asked string // lease.Anyone: the best candidate
+	to    string // the instance that it is offered to; "": not known yet
+	token int64  // 0: there is none
 	calls []transferCall
 }
 
@@ -42,15 +43,26 @@ func (t *transfer) settle(err error) {
 
 // join adds a call to the transfer that it asks for, if that is on.
 func (t *transfer) join(call transferCall) bool {
-	if t.to != call.to || t.token != call.token {
+	if t.asked != call.to || t.token != call.token {
 		return false
 	}
 	t.calls = append(t.calls, call)
 	return true
 }
 
-// notReady is the error of an offer that was not taken up.
+// heirName names an heir in errors.
+func heirName(id string) string {
+	if id == lease.Anyone {
+		return "the best candidate"
+	}
+	return fmt.Sprintf("instance %q", id)
+}
+
+// notReady is the error of an offer that was not taken up. If to is "", nobody has asked at all.
 func notReady(to string, timing lease.Timing) error {
 	bound := (timing.Retry + 2*timing.Attempt()).Round(time.Millisecond)
+	if to == "" {
+		return fmt.Errorf("%w: no other instance has asked for the lease within %v", ErrNotReady, bound)
+	}
 	return fmt.Errorf("%w: instance %q has not asked for the lease within %v: it is not there, is not healthy, or stands back", ErrNotReady, to, bound)
 }

@@ -107,7 +107,7 @@ func TestTransferWithoutEffect(t *testing.T) {
 		require.ErrorIs(s, s.Transfer(context.Background(), "other"), ErrNotLeader, "before Run")
 		s.run(s.honest(0))
 		require.NoError(s, s.Transfer(context.Background(), "me"), "it leads already")
-		for _, id := range []string{"", "a b", `"`} {
+		for _, id := range []string{lease.Anyone, "a b", `"`} {
 			require.ErrorIs(s, s.Transfer(context.Background(), id), ErrMisconfigured)
 		}
 		require.Empty(s, s.told(EventTransferOffered))
@@ -312,5 +312,55 @@ func TestTransferAfterOneThatCameToNothing(t *testing.T) {
 			require.ErrorIs(s, <-answer, ErrNotReady)
 		}
 		require.Len(s, s.told(EventTransferFailed), 2)
+	})
+}
+
+// TestTransferToTheBest: whoever may lead is called, and the best of those that ask is given the
+// lead; one that may not lead never is. Without anybody the term goes on.
+func TestTransferToTheBest(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		leader := c.member("leader").start()
+		c.until(time.Minute, func() bool { return leader.IsLeader() })
+		began := c.now()
+		err := leader.Elector().Transfer(context.Background(), "")
+		require.ErrorIs(c, err, ErrNotReady)
+		require.ErrorContains(c, err, "no other instance")
+		require.InDelta(c, 5*time.Second+20*time.Second/3, c.now()-began, float64(10*time.Millisecond))
+		require.True(c, leader.IsLeader())
+		require.Empty(c, leader.witness.told(EventTransferOffered))
+		failed := leader.witness.told(EventTransferFailed)
+		require.Len(c, failed, 1)
+		require.Empty(c, failed[0].Subject)
+
+		barred := c.member("barred", func(o *Options) { o.Election.Ineligible = true }).start()
+		one, two := c.member("one").start(), c.member("two").start()
+		c.pass(time.Minute)
+		require.NoError(c, two.Drain(context.Background()))
+		began = c.now()
+		done := make(chan error, 1)
+		go func() { done <- leader.Elector().Transfer(context.Background(), "") }()
+		c.pass(100 * time.Millisecond)
+		require.Empty(c, leader.Elector().Status().TransferringTo, "those that can lead have a moment to ask")
+		require.ErrorIs(c, leader.Elector().Transfer(context.Background(), "one"), ErrTransferring)
+		require.NoError(c, <-done)
+		require.Less(c, c.now()-began, 400*time.Millisecond)
+		c.until(100*time.Millisecond, func() bool { return one.IsLeader() })
+		require.Equal(c, "one", leader.witness.told(EventTransferOffered)[0].Subject)
+
+		two.Undrain()
+		top := c.preferring("top", 5, 0).start()
+		c.pass(time.Minute)
+		require.NoError(c, c.control("admin").Transfer(context.Background(), "", ""))
+		c.until(100*time.Millisecond, func() bool { return top.IsLeader() })
+		require.False(c, barred.IsLeader())
+
+		top.crash() // it was the best, and is not asked whether it still is
+		c.until(time.Minute, func() bool { return c.leader() != nil })
+		next := c.preferring("next", 3, 0).start()
+		dead := c.preferring("dead", 9, 0).start()
+		c.pass(10 * time.Second)
+		dead.crash()
+		require.NoError(c, c.leader().Elector().Transfer(context.Background(), ""))
+		c.until(100*time.Millisecond, func() bool { return next.IsLeader() })
 	})
 }

@@ -59,7 +59,7 @@ type Request struct {
 	Origin   string        // replication id that the lease was last confirmed under; "": unknown
 	Since    int64         // Unix seconds at which the term began
 	Draining bool          // the term is over: keep the lease, never reclaim it
-	Heir     string        // renew: the instance that the lease is offered to; release: that it is reserved for; "": none
+	Heir     string        // renew: the instance that the lease is offered to, or Anyone; release: that it is reserved for; "": none
 	Reserve  time.Duration // release: for how long
 	Priority int           // acquire: higher is preferred
 	Mute     bool          // acquire: the last request had no usable answer, so that this one does not count as a candidate's
@@ -131,9 +131,13 @@ const (
 	Ended          // the term ended: Reason says why, work is to be drained
 )
 
+// Anyone stands for the best candidate in an offer. It is no ID of an instance.
+const Anyone = "*"
+
 const (
 	hintSpacing = 25 * time.Millisecond   // between requests that hints cause: a flood of them costs no flood of requests
 	maxTries    = 8                       // of one release
+	gathering   = 250 * time.Millisecond  // the longest that candidates are given to answer an open offer
 	wakeLag     = time.Millisecond        // Redis counts whole milliseconds
 	wakeSpread  = 2 * time.Millisecond    // so that followers do not ask in step
 	past        = time.Duration(-1 << 61) // before every reading: a monotonic clock may start below zero
@@ -188,7 +192,8 @@ type Candidate struct {
 	begun    time.Duration // monotonic: the term began
 	failures int           // terms whose work failed, since one that lasted for the longest penalty
 
-	heir    string        // the instance that the lease is offered to; while the work drains: that it is reserved for
+	heir    string        // the instance that the lease is offered to, or Anyone; while the work drains: that it is reserved for
+	opened  time.Duration // monotonic: an open offer was noted; past: not yet
 	offered time.Duration // monotonic: the offer ends then, and the term goes on
 	prefer  int           // own priority
 	trip    time.Duration // of the last usable answer
@@ -447,11 +452,34 @@ func (c *Candidate) renewed(now Reading, r Request, a Answer) Change {
 	if c.state != Leading {
 		return Nothing
 	}
-	if a.Ready && c.heir != "" && c.heir == r.Heir { // rule offer: it is there, may lead, and hears
+	if c.heir == Anyone {
+		c.choose(now, r, a)
+	} else if a.Ready && c.heir != "" && c.heir == r.Heir { // rule offer: it is there, may lead, and hears
 		return c.End(now, Transferred)
 	}
 	c.consider(now, a)
 	return Renewed
+}
+
+// choose turns an open offer into one to the best candidate that has asked since it was noted. It
+// gives all of them a moment to ask.
+func (c *Candidate) choose(now Reading, r Request, a Answer) {
+	if r.Heir != Anyone {
+		return
+	}
+	if c.opened == past {
+		c.opened = now.Mono
+	}
+	moment := min(c.timing.TTL/20, gathering)
+	switch {
+	case now.Mono-c.opened < moment:
+		c.wake = min(c.wake, c.opened+moment)
+	case a.Best == "":
+		c.wake = min(c.wake, now.Mono+c.timing.TTL/20)
+	default:
+		c.heir = a.Best
+		c.hint(now)
+	}
 }
 
 // consider offers the lease to a better candidate, if Preempt says so: one that has been there for
@@ -604,8 +632,9 @@ func (c *Candidate) Named(now Reading) {
 	c.Vacant(now)
 }
 
-// Offer offers the lease of the term with that token to another instance, and reports whether that
-// term is on and nothing is offered yet. Renewals carry the offer. If that instance asks for the
+// Offer offers the lease of the term with that token to another instance, or to Anyone, and reports
+// whether that term is on and nothing is offered yet. Of those that ask since an open offer, the
+// best becomes the one that it is for. Renewals carry the offer. If that instance asks for the
 // lease within the longest sleep of a candidate and two attempts, the term ends as Transferred, and
 // the lease is reserved for it when the work has drained. Otherwise the offer is taken back, and
 // the term goes on.
@@ -613,12 +642,13 @@ func (c *Candidate) Offer(now Reading, token int64, to string) bool {
 	if c.state != Leading || token != c.token || c.heir != "" { // rule transfer-token
 		return false
 	}
-	c.heir, c.offered = to, now.Mono+c.timing.Retry+2*c.timing.Attempt()
+	c.heir, c.opened, c.offered = to, past, now.Mono+c.timing.Retry+2*c.timing.Attempt()
 	c.hint(now)
 	return true
 }
 
-// Heir is the instance that the lease is offered to, or will be reserved for; "": none.
+// Heir is the instance that the lease is offered to, or will be reserved for; "": none. Anyone: it
+// is not known yet.
 func (c *Candidate) Heir() string { return c.heir }
 
 // RollCall takes the hint that leaders should renew now. A candidate that keeps its lease while its

@@ -243,3 +243,80 @@ func TestReservedHint(t *testing.T) {
 	b.c.Reserved(b.now, time.Second)
 	near(t, "sleep", b.c.Wait(b.now), retry, 2*retry)
 }
+
+// TestOpenOffer: the best of those that ask within a moment becomes the heir, and only what Redis
+// says of this very offer counts. If nobody has asked by then, the first one that does.
+func TestOpenOffer(t *testing.T) {
+	kept := func(b *bench, best string) Answer {
+		a := b.reply(Kept)
+		a.Token, a.Best = b.c.Token(), best
+		return a
+	}
+	for name, test := range map[string]struct {
+		bests []string // in the answers to renewals that carry the open offer
+		want  time.Duration
+	}{
+		"one that asks at once":    {[]string{"", "c"}, gathering},
+		"a better one that asks":   {[]string{"d", "c"}, gathering},
+		"one that asks much later": {[]string{"", "", "", "c"}, gathering + 2*ttl/20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.lead()
+			b.pass(time.Second)
+			if !b.c.Offer(b.now, b.c.Token(), Anyone) || b.c.Heir() != Anyone {
+				t.Fatal("the offer was not taken")
+			}
+			if b.c.Offer(b.now, b.c.Token(), "b") {
+				t.Error("another was offered it meanwhile")
+			}
+			began := b.instant
+			for _, best := range test.bests {
+				if b.c.Heir() != Anyone {
+					t.Errorf("offered to %q", b.c.Heir())
+				}
+				b.sleep()
+				r := b.next()
+				if r.Kind != Renew || r.Heir != Anyone {
+					t.Fatalf("request %+v", r)
+				}
+				a := kept(b, best)
+				a.Ready = true // which nobody can be
+				b.says(r, a, Renewed)
+			}
+			if b.c.Heir() != "c" || b.instant-began < test.want || b.instant-began > test.want+50*time.Millisecond {
+				t.Errorf("offered to %q after %v, want %v", b.c.Heir(), b.instant-began, test.want)
+			}
+			b.sleep()
+			r := b.next()
+			if r.Heir != "c" {
+				t.Fatalf("request %+v", r)
+			}
+			b.says(r, b.ready(), Ended)
+			if b.c.Reason() != Transferred {
+				t.Errorf("ended as %v", b.c.Reason())
+			}
+		})
+	}
+}
+
+// TestOpenOfferToNobody is taken back like any other.
+func TestOpenOfferToNobody(t *testing.T) {
+	b := newBench(t)
+	b.lead()
+	b.c.Offer(b.now, b.c.Token(), Anyone)
+	until := b.instant + retry + 2*ttl/3
+	for b.instant < until {
+		b.sleep()
+		if r, due := b.c.Next(b.now); due {
+			if b.instant < until && r.Heir != Anyone {
+				t.Fatalf("after %v: %+v", b.instant, r)
+			}
+			b.answers(r, Kept, Renewed)
+		}
+		b.c.Tick(b.now)
+	}
+	if b.c.Heir() != "" || b.c.State() != Leading {
+		t.Errorf("%v, offered to %q", b.c.State(), b.c.Heir())
+	}
+}

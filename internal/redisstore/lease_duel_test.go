@@ -274,7 +274,7 @@ func (d *duel) heir() string {
 	if d.chance(0.5) {
 		return d.model.Term.Heir
 	}
-	return either(d, "", "a", "b", "c")
+	return either(d, "", "a", "b", "c", lease.Anyone)
 }
 
 func (d *duel) learn(r *rival, q lease.Request, got oracle.Reply) {

@@ -269,6 +269,41 @@ func TestHintsOfATransfer(t *testing.T) {
 	})
 }
 
+// TestHintOfAnOpenOffer calls everybody, once.
+func TestHintOfAnOpenOffer(t *testing.T) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
+		ctx := t.Context()
+		a := w.asker(oracle.Asker{ID: "a", TTL: 60_000, RestartGuard: -1})
+		b := w.asker(oracle.Asker{ID: "b", TTL: 60_000, RestartGuard: -1})
+		token := a.must(ctx, t, lease.Won, acquiring(nil)).Token
+		rdb := redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr, Protocol: 2, DisableIdentity: true})
+		defer rdb.Close()
+		sub := rdb.Subscribe(ctx, leaseKey+":events")
+		defer sub.Close()
+		if _, err := sub.Receive(ctx); err != nil {
+			t.Fatal(err)
+		}
+		offer := lease.Request{Kind: lease.Renew, Nonce: "na", Token: token, Heir: lease.Anyone}
+		a.must(ctx, t, lease.Kept, offer)
+		a.must(ctx, t, lease.Kept, offer)
+		b.must(ctx, t, lease.Held, acquiring(func(r *lease.Request) { r.Nonce, r.Counts = "nb", time.Minute }))
+		if reply := a.must(ctx, t, lease.Kept, offer); reply.Best != "b" || reply.Ready {
+			t.Errorf("%+v: b has asked", reply)
+		}
+		w.rdb.Publish(ctx, leaseKey+":events", "end")
+		message, err := sub.ReceiveMessage(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hint, ok := store.ParseHint(message.Payload); !ok || hint.Type != store.HintNamed || hint.Subject != lease.Anyone {
+			t.Errorf("hint %q", message.Payload)
+		}
+		if message, err = sub.ReceiveMessage(ctx); err != nil || message.Payload != "end" {
+			t.Errorf("%v, %v: nobody is called again", message, err)
+		}
+	})
+}
+
 // TestLeaseHints: what the scripts publish is what electors read.
 func TestLeaseHints(t *testing.T) {
 	onBothRedis(t, func(t *testing.T, w *leaseCluster) {

@@ -259,6 +259,10 @@ var acquireCases = []leaseCase{
 		ask: prefers(0), want: lease.Held, reason: "lease", token: 41, wait: 600},
 	{name: "best: a better one stays", data: held(bLease, with(bTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Priority: 2, Until: 500} })),
 		ask: prefers(1), want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "best: anyone, to an open offer", data: held(bLease, with(bTerm, func(t *oracle.Term) { t.Heir = lease.Anyone })), ask: prefers(0),
+		want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "best: to an open offer, one that does not hear", data: held(bLease, with(bTerm, func(t *oracle.Term) { t.Heir = lease.Anyone })), ask: mute(0),
+		want: lease.Held, reason: "lease", token: 41, wait: 600},
 	{name: "best: does not hear", data: held(bLease, bTerm), ask: mute(5), want: lease.Held, reason: "lease", token: 41, wait: 600},
 	{name: "memory: late", data: oracle.Data{Term: released}, ask: acquiring(func(r *lease.Request) { r.NotAfter, r.Floor = -1, 99 }), want: lease.Stale},
 	{name: "stale, on a token past belief", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Token = 9_000_000_000_000_000 })},
@@ -305,6 +309,14 @@ var renewCases = []leaseCase{
 		ask: renewing(nil), want: lease.Kept, token: 41},
 	{name: "kept: not of one that asks no more", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Priority: 7, Until: -1} })),
 		ask: renewing(nil), want: lease.Kept, token: 41},
+	{name: "offers to anyone", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Priority: 7, Until: 60_000} })),
+		ask: offering(lease.Anyone), want: lease.Kept, token: 41},
+	{name: "offers to anyone, and one has asked", data: held(aLease, with(aTerm, func(t *oracle.Term) {
+		t.Heir, t.Best = lease.Anyone, oracle.Best{ID: "c", Until: 60_000}
+	})), ask: offering(lease.Anyone), want: lease.Kept, token: 41},
+	{name: "offers to the one that has asked", data: held(aLease, with(aTerm, func(t *oracle.Term) {
+		t.Heir, t.Best = lease.Anyone, oracle.Best{ID: "c", Until: 60_000}
+	})), ask: offering("c"), want: lease.Kept, token: 41},
 	{name: "offers", data: held(aLease, aTerm), ask: offering("c"), want: lease.Kept, token: 41},
 	{name: "offers again, and the heir is ready", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Heir, t.Ready = "c", 60_000 })), ask: offering("c"),
 		want: lease.Kept, token: 41},

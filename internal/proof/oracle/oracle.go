@@ -348,6 +348,9 @@ func (r *Redis) offer(now int64, q lease.Request) (ready bool) {
 	t := &r.Term
 	if t.Heir != q.Heir {
 		t.Heir, t.Ready, t.Reserved = q.Heir, 0, 0
+		if q.Heir == lease.Anyone {
+			t.Best = Best{}
+		}
 	}
 	return q.Heir != "" && t.Ready > now
 }
@@ -360,7 +363,7 @@ func (r *Redis) best(now int64, a Asker, q lease.Request, holdOff int64) Best {
 	}
 	known := best.ID != ""
 	own := r.Lease.Holder == a.ID && r.Term.Nonce == q.Nonce // a repeated request of the leader
-	if !q.Mute && !own && (known && (best.ID == a.ID || q.Priority > best.Priority) || !known && q.Priority != 0) {
+	if !q.Mute && !own && (known && (best.ID == a.ID || q.Priority > best.Priority) || !known && (q.Priority != 0 || r.Term.Heir == lease.Anyone)) {
 		best = Best{ID: a.ID, Priority: q.Priority, Until: now + q.Counts.Milliseconds()}
 		r.Term.Best = best
 	}

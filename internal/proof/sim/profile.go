@@ -40,6 +40,7 @@ type Profile struct {
 	NoInfo  int     // so many processes may not call INFO
 
 	Alone     bool  // elections and nothing else: no registry, no tasks, and so several times as many years
+	Open      bool  // transfers to the leader itself are to the best candidate
 	Transfers bool  // with Random: the drawn faults have transfers among them
 	Calm      bool  // one fault at a time and a sound network: P7 is held
 	Outside   bool  // of the conditions of P1: overlaps are measured, not wrong
@@ -174,7 +175,8 @@ var Profiles = []Profile{
 	rough(Profile{Name: "transfers, all data losses", Faults: transfers(Flush, Failover, RestartEmpty, EvictTerm), Empty: hotTTL}),
 	rough(Profile{Name: "transfers, clock set back", Faults: []Fault{Transfer, Transfer, Transfer, Crash, Freeze, ClockBack}}),
 	hot(Profile{Name: "transfers and failovers", Faults: []Fault{Transfer, Transfer, Resign, Failover, Partition, OneWay}}),
-	alone(Profile{Name: "transfers", Faults: basic(Transfer, Transfer, Transfer, Transfer, Deafen, Failover)}),
+	rough(Profile{Name: "transfers, to the best too", Faults: transfers(Flush, Failover, EvictTerm, Del, OneWay), Empty: hotTTL, Open: true, Priorities: ranks}),
+	alone(Profile{Name: "transfers", Faults: basic(Transfer, Transfer, Transfer, Transfer, Deafen, Failover), Open: true}),
 
 	rough(Profile{Name: "priorities", Faults: few(Stop, WorkFails), Priorities: ranks}),
 	rough(Profile{Name: "priorities, the best hear nothing", Faults: []Fault{OneWay, OneWay, Crash, Resign, Deafen}, Priorities: ranks}),
@@ -212,7 +214,7 @@ func calmRanks() Profile {
 // handingOver is calm with transfers: to one that can lead, and to one that cannot.
 func handingOver() Profile {
 	p := calm()
-	p.Name, p.Faults = "steady: calm, transfers", []Fault{Crash, Resign, Transfer, Transfer, Transfer}
+	p.Name, p.Open, p.Faults = "steady: calm, transfers", true, []Fault{Crash, Resign, Transfer, Transfer, Transfer}
 	return p
 }
 

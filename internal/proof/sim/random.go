@@ -35,6 +35,7 @@ func (p Profile) draw(d dice) Profile {
 	q := Profile{Name: p.Name, Length: p.Length, Alone: p.Alone, Transfers: p.Transfers, Random: true}
 	q.Faults = d.faults()
 	if p.Transfers {
+		q.Open = true
 		q.Faults = append(q.Faults, slices.Repeat([]Fault{Transfer}, 1+d.IntN(max(len(q.Faults), 2)))...)
 		if d.IntN(2) == 0 {
 			for range processes {

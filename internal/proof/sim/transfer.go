@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -13,6 +14,7 @@ import (
 // handing is what a calm profile expects of the transfer that it has just asked for.
 type handing struct {
 	to    uint8
+	any   bool  // who but this one
 	token int64 // of who led
 	able  bool  // the named one is there and may lead
 	done  bool
@@ -25,7 +27,7 @@ func (c *Cluster) transfer(s *strike) {
 	to := c.instances[s.victim]
 	late := s.between(0, 3*c.profile.TTLs[0])
 	for _, p := range c.instances {
-		if p.down || p.cand.State() != lease.Leading || p == to {
+		if p.down || p.cand.State() != lease.Leading || p == to && !c.profile.Open {
 			continue
 		}
 		token := p.cand.Token()
@@ -35,13 +37,17 @@ func (c *Cluster) transfer(s *strike) {
 	}
 }
 
-// order is a request for a transfer that reaches a leader.
+// order is a request for a transfer that reaches a leader. If that is the named one itself, it is to
+// hand over to the best candidate.
 func (c *Cluster) order(p, to *instance, token int64) {
-	meant := token
+	meant, heir := token, to.id
+	if p == to {
+		heir = lease.Anyone
+	}
 	if c.broken.HeedsAnyOrder {
 		token = p.cand.Token()
 	}
-	if !p.awake() || !p.cand.Offer(p.reading(), token, to.id) {
+	if !p.awake() || !p.cand.Offer(p.reading(), token, heir) {
 		return
 	}
 	if meant != p.cand.Token() {
@@ -50,11 +56,13 @@ func (c *Cluster) order(p, to *instance, token int64) {
 	c.Tally.Transfers++
 	c.disturb(c.now + c.offerBound(p))
 	if c.trace != nil {
-		c.note("%s is asked to hand token %d over to %s", p.id, token, to.id)
+		c.note("%s is asked to hand token %d over to %s", p.id, token, heir)
 	}
 	if c.profile.Calm {
-		able := to.awake() && !to.stopping && to.cand.State() == lease.Following && to.cand.StandsBack(to.reading()) == 0
-		c.handing = handing{to: to.host, token: token, able: able, due: c.handing.due + 1}
+		able := slices.ContainsFunc(c.instances, func(i *instance) bool {
+			return (i == to || p == to) && i.awake() && !i.stopping && i.cand.State() == lease.Following && i.cand.StandsBack(i.reading()) == 0
+		})
+		c.handing = handing{to: to.host, any: p == to, token: token, able: able, due: c.handing.due + 1}
 		c.queue.push(event{at: c.now + c.offerBound(p) + c.profile.Drain + time.Second, what: evHanded, arg: c.handing.due})
 	}
 	p.turn()
@@ -83,7 +91,7 @@ func (c *Cluster) handed(number int32) {
 
 // handedTo notes that a term began.
 func (c *Cluster) handedTo(p *instance) {
-	if h := &c.handing; h.due > 0 && p.host == h.to && p.cand.Token() > h.token {
+	if h := &c.handing; h.due > 0 && (p.host == h.to) != h.any && p.cand.Token() > h.token {
 		h.done = true
 	}
 }
@@ -100,6 +108,8 @@ func (c *Cluster) named(from *machine, id string) {
 // hintsOfTransfer are what the scripts publish of an offer, or a reservation.
 func (c *Cluster) hintsOfTransfer(m *machine, r lease.Request, reply oracle.Reply, before oracle.Term, now int64) {
 	switch {
+	case r.Kind == lease.Renew && r.Heir == lease.Anyone && before.Heir != lease.Anyone && m.Term.Heir == lease.Anyone:
+		c.hint(m, evVacant)
 	case r.Kind == lease.Renew && r.Heir != "" && m.Term.Heir == r.Heir && before.Heir != r.Heir:
 		c.named(m, r.Heir)
 	case reply.Offered && before.Ready <= now:
