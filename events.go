@@ -128,8 +128,13 @@ const (
 	EventTaskStarted EventType = "task_started"
 	// EventTaskFinished: an attempt succeeded. Task, Slot, Attempt, Token, Took, State.
 	EventTaskFinished EventType = "task_finished"
-	// EventTaskFailed: an attempt failed, or a run was given up as abandoned. Task, Slot, Attempt,
-	// Token, Took, State (failed or abandoned), Err.
+	// EventTaskAttemptFailed: an attempt failed, and another one of the same run follows, by this
+	// leader or the next. Task, Slot, Attempt, Token, Took, State, Err, Until (the next attempt is
+	// due).
+	EventTaskAttemptFailed EventType = "task_attempt_failed"
+	// EventTaskFailed: a run failed for good, or was given up as abandoned: once a run. Task, Slot,
+	// Attempt (the last), Token, Took (that attempt), State (failed or abandoned), Err (of that
+	// attempt).
 	EventTaskFailed EventType = "task_failed"
 	// EventTaskInterrupted: the end of the term cut an attempt short; the run is repeated. Task,
 	// Slot, Attempt, Token, Took, State, Err.
@@ -171,7 +176,7 @@ type Event struct {
 	Count      int           `json:"count,omitempty"`
 	Step       time.Duration `json:"-"` // of Redis's clock, with EventRedisClockStepped
 	Took       time.Duration `json:"-"`
-	State      RunState      `json:"state,omitempty"`  // with EventTaskFinished, EventTaskFailed and EventTaskInterrupted: how the attempt ended
+	State      RunState      `json:"state,omitempty"`  // with EventTaskFinished, EventTaskAttemptFailed, EventTaskFailed and EventTaskInterrupted: how the attempt ended
 	Reason     string        `json:"reason,omitempty"` // one word; with EventElectionWaiting a WaitReason
 	By         string        `json:"by,omitempty"`     // who asked for a command; untrusted
 	Until      time.Time     `json:"until,omitzero"`   // this machine's clock

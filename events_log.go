@@ -57,7 +57,7 @@ func logEvents(logger *slog.Logger) func(Event) {
 // stackOf is where the application's code panicked, in the event that reports the failure: the end
 // of the term, which follows from it, names the error only.
 func stackOf(e Event) string {
-	if e.Type != EventTaskFailed && e.Type != EventTaskBlocked && e.Type != EventWorkFailed && e.Type != EventWorkRestarted &&
+	if e.Type != EventTaskFailed && e.Type != EventTaskAttemptFailed && e.Type != EventTaskBlocked && e.Type != EventWorkFailed && e.Type != EventWorkRestarted &&
 		e.Type != EventCommandEnded {
 		return ""
 	}
@@ -226,6 +226,8 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelDebug, "task started"
 	case EventTaskFinished:
 		return slog.LevelInfo, "task finished"
+	case EventTaskAttemptFailed:
+		return slog.LevelWarn, "task attempt failed, another follows"
 	case EventTaskFailed:
 		if e.State == RunAbandoned {
 			return slog.LevelError, "task abandoned"

@@ -370,6 +370,7 @@ func TestLogLines(t *testing.T) {
 			Event{Type: EventTaskFinished, InstanceID: "me", Task: "t", Slot: time.Unix(0, 0).UTC(), Took: time.Second},
 			`level=INFO msg="task finished" instance=me task=t slot=1970-01-01T00:00:00.000Z took=1s`,
 		},
+		{Event{Type: EventTaskAttemptFailed, InstanceID: "me", Err: errBroken}, `level=WARN msg="task attempt failed, another follows" instance=me error="the disk is full"`},
 		{Event{Type: EventTaskFailed, InstanceID: "me", Err: errBroken}, `level=ERROR msg="task failed" instance=me error="the disk is full"`},
 		{Event{Type: EventTaskFailed, InstanceID: "me", State: RunAbandoned}, `level=ERROR msg="task abandoned" instance=me`},
 		{Event{Type: EventTaskInterrupted, InstanceID: "me", Err: errBroken}, `level=INFO msg="task interrupted" instance=me error="the disk is full"`},
@@ -385,7 +386,7 @@ func TestLogLines(t *testing.T) {
 // in that alone.
 func TestPanicsAreLoggedWithTheirStack(t *testing.T) {
 	panicked := &PanicError{Value: "oops", Stack: []byte("goroutine 1")}
-	for _, kind := range []EventType{EventTaskFailed, EventTaskBlocked, EventWorkFailed} {
+	for _, kind := range []EventType{EventTaskAttemptFailed, EventTaskFailed, EventTaskBlocked, EventWorkFailed} {
 		require.Contains(t, logged(Event{Type: kind, Err: panicked}), `stack="goroutine 1"`)
 		require.Contains(t, logged(Event{Type: kind, Err: fmt.Errorf("cache: %w", panicked)}), `stack="goroutine 1"`)
 		require.NotContains(t, logged(Event{Type: kind, Err: &PanicError{}}), "stack", "runtime.Goexit leaves none")

@@ -132,6 +132,38 @@ func ExampleTaskScheduler_Register() {
 	// Output: warm-up attempt 1
 }
 
+// A run that is held up by a rate limit waits for as long as that says. One whose input is wrong has
+// failed at once.
+func ExampleRetryAfter() {
+	coordinator, err := tenure.NewStandalone(tenure.Options{InstanceID: "waf-0"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = coordinator.Tasks().Register(tenure.Task{
+		Name:     "export",
+		Schedule: tenure.Every(time.Hour),
+		Retry:    tenure.RetryPolicy{Attempts: 5},
+		Run: func(ctx context.Context, _ tenure.TaskRun) error {
+			answer, err := post(ctx)
+			switch {
+			case err != nil:
+				return err // the next attempt comes after a second, then after two
+			case answer.StatusCode == http.StatusTooManyRequests:
+				return tenure.RetryAfter(errors.New(answer.Status), 5*time.Minute)
+			case answer.StatusCode == http.StatusBadRequest:
+				return tenure.NoRetry(errors.New(answer.Status))
+			}
+			return nil
+		},
+	})
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+func post(context.Context) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK}, nil
+}
+
 // The instances of a service, as any of them sees them.
 func ExampleRegistry_Instances() {
 	c, err := tenure.NewStandalone(tenure.Options{InstanceID: "a", Registry: tenure.RegistryOptions{Metadata: map[string]string{"zone": "1"}}})

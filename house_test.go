@@ -34,6 +34,7 @@ var floors = [][]string{
 	{"election_status.go"},
 	{"election_work.go"},
 	{"supervise.go"},
+	{"tasks_retry.go"},
 	{"tasks.go"},
 	{"tasks_status.go"},
 	{"tasks_trigger.go"},

@@ -495,7 +495,7 @@ return answer('held', now, tenured and term.token or 0, term.ttl, call('PTTL', K
 --@ prelude tasks
 local task_fields = { 'next', 'spec', 'token', 'run', 'done', 'status', 'last_scheduled', 'last_started', 'last_finished', 'attempt',
   'crashes', 'skipped', 'paused', 'instance', 'run_token', 'error', 'failures', 'retry_at', 'lease', 'pauses', 'trigger', 'run_trigger',
-  'args' }
+  'args', 'retry_in' }
 
 -- compared are the texts that a later request names as it has read them: the reply has to give them as they are compared. What is
 -- too long for a reply, or not plain ASCII, was not written by tenure.
@@ -675,7 +675,7 @@ if token < task.fence then return task_answer('fenced', now, task) end -- rule t
 if task.run ~= ARGV[2] then return task_answer('gone', now, task) end
 if natural(task.attempt) ~= tonumber(ARGV[3]) or natural(task.failures) ~= tonumber(ARGV[4]) then -- else it was noted before
   call('HDEL', KEYS[1], 'retry_at')
-  set_task(KEYS[1], task, { attempt = ARGV[3], failures = ARGV[4], retry_at = integer(now + ARGV[5]) })
+  set_task(KEYS[1], task, { attempt = ARGV[3], failures = ARGV[4], retry_at = integer(now + ARGV[5]), retry_in = ARGV[5] })
 end
 return task_answer('ok', now, task)
 
@@ -701,7 +701,7 @@ task.run = ''
 local fields = { done = run, status = status, last_finished = integer(now), error = ARGV[4] }
 if ARGV[5] ~= '' then fields.attempt = ARGV[5] end
 if ARGV[6] ~= '' then fields.failures = ARGV[6] end
-if ARGV[7] ~= '' then fields.retry_at = integer(now + ARGV[7]) end
+if ARGV[7] ~= '' then fields.retry_at, fields.retry_in = integer(now + ARGV[7]), ARGV[7] end
 if status == 'abandoned' then
   fields.crashes = integer(natural(task.crashes) + 1)
 elseif status == 'succeeded' or status == 'failed' then

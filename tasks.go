@@ -29,7 +29,9 @@ type Task struct {
 	Schedule Schedule
 	// Run does the work. It must return soon after its context is done: TaskFunc says how soon.
 	Run TaskFunc
-	// Timeout bounds each attempt, at most 30 days. Zero: only the end of the term does.
+	// Timeout bounds each attempt, at most 30 days: its context ends then, with an error that
+	// matches context.DeadlineExceeded, and what the attempt returns is recorded with "timeout of
+	// 5s" before it. Zero: only the end of the term bounds it.
 	Timeout time.Duration
 	// Jitter is the most by which a slot is delayed. The delay follows from name and slot, so every
 	// leader computes the same one. At most 24 h, and less than the interval of Every. With any
@@ -67,9 +69,9 @@ type Task struct {
 // running task up to 3/4 of ShutdownTimeout to finish first. Once the context is done, the task
 // must return within max(50 ms, LeaseTTL/50): if the lease was lost, another leader may run the
 // task again after that. What takes longer to stop must be fenced by TaskRun.Token. An error or a
-// panic is recorded and retried by policy; it never ends the term. Work that was cut off must
-// return an error (ctx.Err() will do): nil means that the slot is done, and that it is not run
-// again.
+// panic is recorded and retried by policy, or as NoRetry and RetryAfter say; it never ends the
+// term. Work that was cut off must return an error (ctx.Err() will do): nil means that the slot is
+// done, and that it is not run again.
 type TaskFunc func(ctx context.Context, run TaskRun) error
 
 // TaskRun says what a TaskFunc runs for.

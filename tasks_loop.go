@@ -61,6 +61,7 @@ type leadTask struct {
 	*registered
 	machine  *schedule.Machine
 	attempt  *liveAttempt // nil: none is on
+	last     endedAttempt // the one that has returned last
 	question *question    // what its schedule is being asked aside
 	faults   reportOnce   // of the record
 	hung     bool         // the schedule: has been reported
@@ -426,6 +427,8 @@ func (l *taskLoop) note(t *leadTask) {
 				Type: EventTaskFailed, Task: t.Name, Slot: store.Time(n.Record.Scheduled), Attempt: n.Record.Attempt, Token: n.Record.RunToken,
 				State: RunAbandoned, Err: ErrAbandoned,
 			})
+		case schedule.Returned:
+			l.returned(t, n)
 		case schedule.GoesOn:
 			l.goesOn(t)
 		case schedule.Expired:

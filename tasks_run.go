@@ -16,6 +16,14 @@ type liveAttempt struct {
 	overran bool // was reported
 }
 
+// endedAttempt is an attempt that has returned, as its event reports it.
+type endedAttempt struct {
+	TaskRun
+	took   time.Duration
+	err    error
+	heeded bool // it says only that the term is over
+}
+
 // start begins an attempt of the run that was claimed.
 func (l *taskLoop) start(t *leadTask, a schedule.Attempt) {
 	t.attempt = &liveAttempt{Attempt: a, began: l.now}
@@ -28,7 +36,7 @@ func (l *taskLoop) start(t *leadTask, a schedule.Attempt) {
 func (l *taskLoop) attempt(t *leadTask, run TaskRun) {
 	ctx, cancel := l.runs, context.CancelFunc(func() {})
 	if t.Timeout > 0 {
-		ctx, cancel = context.WithTimeout(ctx, t.Timeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, t.Timeout, &timeoutError{t.Timeout})
 	}
 	defer cancel()
 	started, began := false, time.Now()
@@ -40,26 +48,35 @@ func (l *taskLoop) attempt(t *leadTask, run TaskRun) {
 		started = true
 		return t.Run(ctx, run)
 	}, func(err error) {
+		err = timedOut(ctx, err)
 		end := schedule.End{Started: started, Failed: err != nil, Took: time.Since(began), Text: errorText(err), Cut: l.runs.Err() != nil}
-		state, ended := RunFailed, EventTaskFailed
-		switch {
-		case err == nil:
-			state, ended = RunSucceeded, EventTaskFinished
-		case t.Abandoned == AbandonedRerun && (!started || end.Cut && heeds(l.runs, err)):
-			state, ended = RunInterrupted, EventTaskInterrupted
-		}
-		l.s.bus.publish(Event{
-			Type: ended, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token, Trigger: run.Trigger, Took: end.Took, State: state,
-			Err: err,
-		})
+		end.Final, end.In = retryWanted(err)
+		ended := endedAttempt{TaskRun: run, took: end.Took, err: err, heeded: !started || heeds(l.runs, err)}
 		l.post(func() {
-			t.attempt = nil
+			t.attempt, t.last = nil, ended
 			end.Over = l.ctx.Err() != nil || !l.term.Valid()
 			t.machine.Ended(end)
 			l.note(t)
 			l.touch(t)
 		})
 	})
+}
+
+// returned reports what the attempt that has returned last means for its run.
+func (l *taskLoop) returned(t *leadTask, n schedule.Note) {
+	a := t.last
+	e := Event{Task: a.Task, Slot: a.Slot, Attempt: a.Attempt, Token: a.Token, Trigger: a.Trigger, Took: a.took, Err: a.err}
+	switch {
+	case n.Outcome == schedule.Succeeded:
+		e.Type, e.State = EventTaskFinished, RunSucceeded
+	case n.Outcome == schedule.Failed:
+		e.Type, e.State = EventTaskFailed, RunFailed
+	case n.Outcome == schedule.Interrupted && a.heeded:
+		e.Type, e.State = EventTaskInterrupted, RunInterrupted
+	default:
+		e.Type, e.State, e.Until = EventTaskAttemptFailed, RunFailed, time.Now().Add(n.Pause)
+	}
+	l.s.bus.publish(e)
 }
 
 // heeds reports whether an error of the application only says that ctx is done.

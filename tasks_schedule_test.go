@@ -571,8 +571,11 @@ func TestTaskFailures(t *testing.T) {
 				require.Equal(g, 3, last.Attempt)
 				require.True(g, strings.HasPrefix(last.Error, c.text), last.Error)
 				require.LessOrEqual(g, len(last.Error), store.MaxTaskText)
-				finished := g.told(EventTaskFailed)
+				require.Len(g, g.told(EventTaskFailed), 1, "once a run")
+				finished := g.told(EventTaskAttemptFailed, EventTaskFailed)
 				require.Len(g, finished, 3)
+				require.Equal(g, time.Minute, finished[0].Until.Sub(finished[0].Time))
+				require.Equal(g, EventTaskFailed, finished[2].Type)
 				for i, e := range finished {
 					require.Equal(g, i+1, e.Attempt)
 					require.Equal(g, time.Hour, e.Slot.Sub(g.began))
@@ -643,7 +646,7 @@ func TestTimeout(t *testing.T) {
 		require.NoError(g, err)
 		require.Equal(g, RunSucceeded, list[0].Last.State)
 		require.Equal(g, RunFailed, list[1].Last.State)
-		require.Equal(g, context.DeadlineExceeded.Error(), list[1].Last.Error)
+		require.Equal(g, "timeout of 1m0s: context deadline exceeded", list[1].Last.Error)
 		a.end()
 	})
 }

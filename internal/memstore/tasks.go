@@ -157,7 +157,7 @@ func (s *Tasks) Retry(_ context.Context, name string, t store.TaskRetry) (store.
 		case r.Run != t.Run:
 			return store.TaskGone
 		case r.Attempt != t.Attempt || r.Failures != t.Failures:
-			r.Attempt, r.Failures, r.RetryAt = t.Attempt, t.Failures, now+t.In.Milliseconds()
+			r.Attempt, r.Failures, r.RetryAt, r.RetryIn = t.Attempt, t.Failures, now+t.In.Milliseconds(), t.In.Milliseconds()
 		}
 		return store.TaskOK
 	})
@@ -180,7 +180,7 @@ func (s *Tasks) Finish(_ context.Context, name string, f store.TaskFinish) (stor
 			r.Attempt, r.Failures = f.Attempt, f.Failures
 		}
 		if f.RetryIn > 0 {
-			r.RetryAt = now + f.RetryIn.Milliseconds()
+			r.RetryAt, r.RetryIn = now+f.RetryIn.Milliseconds(), f.RetryIn.Milliseconds()
 		}
 		switch f.Status {
 		case store.RunAbandoned:

@@ -31,7 +31,7 @@ var taskVerdicts = map[string][]string{
 // taskFields are the fields of a record in the order in which scripts.lua replies with them.
 var taskFields = []string{"next", "spec", "token", "run", "done", "status", "last_scheduled", "last_started", "last_finished", "attempt",
 	"crashes", "skipped", "paused", "instance", "run_token", "error", "failures", "retry_at", "lease", "pauses",
-	"trigger", "run_trigger", "args"}
+	"trigger", "run_trigger", "args", "retry_in"}
 
 // comparedFields are texts that count as absent unless they are plain: scripts compare them with
 // what was read.
@@ -183,7 +183,7 @@ func triggerNames(text string) (names []string) {
 // parseTaskRecord reads the fields of a record; nil is an absent one. What is refused, and
 // what only counts as absent, is what read_task() in scripts.lua says.
 func parseTaskRecord(fields []any) (store.TaskRecord, error) {
-	var raw [23]string
+	var raw [24]string
 	if len(fields) != len(raw) {
 		return store.TaskRecord{}, fmt.Errorf("%w: a record of %d fields", store.ErrUnreachable, len(fields))
 	}
@@ -201,6 +201,7 @@ func parseTaskRecord(fields []any) (store.TaskRecord, error) {
 		Scheduled: store.Natural(raw[6]), Started: store.Natural(raw[7]), Finished: store.Natural(raw[8]), Attempt: int(min(store.Natural(raw[9]), maxCount)),
 		Crashes: int(min(store.Natural(raw[10]), maxCount)), Skipped: store.Natural(raw[11]), Paused: raw[12] == "1", Instance: raw[13], RunToken: store.Natural(raw[14]), Text: raw[15],
 		Failures: int(min(store.Natural(raw[16]), maxCount)), RetryAt: store.Natural(raw[17]), Lease: raw[18], Pauses: raw[19], Trigger: raw[20], RunTrigger: raw[21], Args: raw[22],
+		RetryIn: store.Natural(raw[23]),
 	}
 	if raw[2] != "" && (r.Token <= 0 || r.Token > lease.MaxToken) || r.Due != "" && r.Next == 0 && r.Due != "0" {
 		return store.TaskRecord{}, fmt.Errorf("%w: the record of the task was written by something else", store.ErrMisconfigured)

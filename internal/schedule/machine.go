@@ -23,6 +23,9 @@ const (
 	// Forever is the Wait of a Step that has nothing to wait for but facts.
 	Forever = time.Hour
 
+	// LongestRetry is the longest pause that an attempt may ask for.
+	LongestRetry = 30 * 24 * time.Hour
+
 	firstPause  = 100 * time.Millisecond
 	reopenPause = 10 * time.Millisecond
 	maxDisputed = 10 // wrong answers that the record has moved until that is reported
@@ -171,7 +174,7 @@ func (m *Machine) decide(s *Step) {
 	case m.run != nil:
 		m.due(s, redis)
 	case m.rerunOf != "":
-		if wait := t.Clock.Until(m.record.RetryAt, t.now); wait > 0 && wait <= m.policy.MaxBackoff {
+		if wait := t.Clock.Until(m.record.RetryAt, t.now); wait > 0 && wait <= m.longestPause() {
 			m.at(s, m.record.RetryAt, 0) // it was about to be retried
 			return
 		}
@@ -193,6 +196,12 @@ func (m *Machine) decide(s *Step) {
 	case m.record.Next != 0:
 		m.at(s, m.record.Next, delay)
 	}
+}
+
+// longestPause is the longest that a rerun may wait for before its next attempt: one that is due
+// later was noted before Redis's clock was set back.
+func (m *Machine) longestPause() time.Duration {
+	return max(m.policy.MaxBackoff, store.Milliseconds(min(m.record.RetryIn, LongestRetry.Milliseconds())))
 }
 
 // Busy reports whether something of the task is still under way: a run, or its end that is being
@@ -256,6 +265,9 @@ func (m *Machine) Stepped(by time.Duration) {
 	if m.until != 0 {
 		m.until += by.Milliseconds()
 	}
+	if m.run != nil {
+		m.run.retryAt += by.Milliseconds()
+	}
 }
 
 // Take is what has happened since the last call, in order. It is valid until the next call of any
@@ -285,6 +297,7 @@ const (
 	Untold                     // the end of a run could not be recorded within FinishBound
 	Forgotten                  // the record does not know a run whose end was reported: Run
 	Expired                    // a trigger waited for too long, and is gone: Run (its ID)
+	Returned                   // an attempt has returned, or none is to follow any more: Run, Outcome, Pause (before the next)
 )
 
 // Note is something that has happened to a task.
@@ -294,6 +307,8 @@ type Note struct {
 	Slot    int64
 	Count   int
 	Run     string
+	Outcome Outcome
+	Pause   time.Duration
 	Record  store.TaskRecord
 }
 

@@ -42,7 +42,21 @@ type End struct {
 	Took    time.Duration
 	Cut     bool // the context of the runs was done when it returned
 	Over    bool // the term is over, though Term may not know yet
+	// If it has failed: whether its run must not be tried again, and, if it says so, after which
+	// pause it is; 0: by the policy.
+	Final bool
+	In    time.Duration
 }
+
+// Outcome is what an attempt that has returned means for its run.
+type Outcome int
+
+const (
+	Succeeded   Outcome = iota
+	Failed              // the run has failed for good
+	Retried             // the attempt has failed, and another one follows
+	Interrupted         // the end of the term cut it short, and the run is repeated
+)
 
 // Ended says how the run goes on after an attempt.
 func (m *Machine) Ended(e End) {
@@ -53,33 +67,59 @@ func (m *Machine) Ended(e End) {
 	}
 	switch {
 	case !e.Started && r.attempt == r.first:
+		m.returned(Interrupted, 0)
 		m.giveBack(r.id)
 		return
 	case !e.Started: // as if the attempt before were the last
 		r.attempt--
+		if rerun {
+			m.returned(Interrupted, 0)
+		}
 		m.leave()
 		return
 	}
 	r.text = e.Text
 	switch {
 	case !e.Failed:
+		m.returned(Succeeded, 0)
 		m.end(store.RunSucceeded, 0)
-	case e.Cut && rerun: // not to be held against the task
-		m.end(store.RunInterrupted, 0)
+	case e.Cut && rerun && !e.Final: // not to be held against the task
+		m.returned(Interrupted, 0)
+		m.end(store.RunInterrupted, e.In)
 	default:
 		r.failed++
-		pause := Backoff(r.failed, m.policy.Backoff, m.policy.MaxBackoff, m.term.Random())
-		switch {
-		case r.failed >= m.policy.Attempts:
-			m.end(store.RunFailed, 0)
-		case (e.Over || m.term.over) && rerun:
-			m.end(store.RunInterrupted, pause)
-		case e.Over || m.term.over:
-			m.end(store.RunFailed, 0)
-		default:
-			m.retry(pause)
-		}
+		m.failed(e)
 	}
+}
+
+// failed says how the run goes on after an attempt that has failed.
+func (m *Machine) failed(e End) {
+	pause := e.In
+	if pause == 0 {
+		pause = Backoff(m.run.failed, m.policy.Backoff, m.policy.MaxBackoff, m.term.Random())
+	}
+	over := e.Over || m.term.over
+	switch {
+	case e.Final, m.run.failed >= m.policy.Attempts, over && m.policy.Abandoned != AbandonedRerun:
+		m.fail()
+	case over:
+		m.returned(Retried, pause)
+		m.end(store.RunInterrupted, pause)
+	default:
+		m.returned(Retried, pause)
+		m.retry(pause)
+	}
+}
+
+// returned notes what the attempt that has returned means for the run.
+func (m *Machine) returned(o Outcome, pause time.Duration) {
+	m.note(Note{Kind: Returned, Run: m.run.id, Outcome: o, Pause: pause})
+}
+
+// fail ends the run for good.
+func (m *Machine) fail() {
+	m.returned(Failed, 0)
+	m.end(store.RunFailed, 0)
 }
 
 // leave ends a run that waits for an attempt which this process does not start any more.
@@ -88,7 +128,7 @@ func (m *Machine) leave() {
 		m.end(store.RunInterrupted, m.term.Clock.Until(m.run.retryAt, m.term.now))
 		return
 	}
-	m.end(store.RunFailed, 0)
+	m.fail()
 }
 
 // retry notes the next attempt, and then waits for it. It does not begin before it was noted: else

@@ -25,11 +25,12 @@ type table struct {
 type leader struct {
 	*table
 	*Machine
-	term    *Term
-	policy  Policy
-	attempt Attempt // that was begun last
-	began   int     // attempts
-	noted   []Note
+	term     *Term
+	policy   Policy
+	attempt  Attempt // that was begun last
+	began    int     // attempts
+	noted    []Note
+	outcomes []Outcome // of the attempts that have returned
 }
 
 const tableEpoch = tableBase
@@ -85,6 +86,10 @@ func (l *leader) take() {
 			l.began++
 			continue
 		}
+		if n.Kind == Returned {
+			l.outcomes = append(l.outcomes, n.Outcome)
+			continue
+		}
 		if n.Kind != GoesOn {
 			l.noted = append(l.noted, n)
 		}
@@ -134,7 +139,7 @@ func (b *table) answer(ask any) store.TaskReply {
 	return store.TaskReply{Verdict: verdict, Now: now, Record: store.TaskRecord{
 		Due: r.Next, Next: store.Natural(r.Next), Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: store.RunState(r.Status),
 		Scheduled: r.Scheduled, Started: r.Started, Finished: r.Finished, Attempt: int(r.Attempt), Crashes: int(r.Crashes), Skipped: r.Skipped,
-		Paused: r.Paused, RunToken: r.RunToken, Failures: int(r.Failures), RetryAt: r.RetryAt,
+		Paused: r.Paused, RunToken: r.RunToken, Failures: int(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn,
 		Trigger: r.Record.Trigger, RunTrigger: r.RunOf, Args: r.Args,
 	}}
 }
@@ -310,8 +315,77 @@ func TestMachineRetries(t *testing.T) {
 	l.ends(fails)
 	require.Equal(t, "failed", b.record.Status)
 	require.Equal(t, int64(3), b.record.Failures)
+	require.Equal(t, []Outcome{Retried, Retried, Failed}, l.outcomes)
 	l.pass(9 * time.Minute)
 	require.Equal(t, 3, l.began)
+}
+
+// TestMachineRetriesAsAsked: an attempt that fails may say when the next one comes, and that none
+// does.
+func TestMachineRetriesAsAsked(t *testing.T) {
+	later := End{Started: true, Failed: true, Text: "bad", In: time.Hour}
+	never := End{Started: true, Failed: true, Text: "bad", Final: true}
+	policy := Policy{Attempts: 3, Backoff: time.Second, MaxBackoff: time.Minute, Schedule: Every(24 * time.Hour)}
+
+	b := &table{T: t}
+	l := b.lead(1, policy, new(Memory))
+	l.pass(24 * time.Hour)
+	l.ends(later)
+	l.pass(time.Hour - time.Millisecond)
+	require.Equal(t, 1, l.began)
+	l.pass(time.Millisecond)
+	require.Equal(t, 2, l.began)
+	l.ends(never)
+	require.Equal(t, "failed", b.record.Status)
+	require.Equal(t, int64(2), b.record.Failures, "one attempt is left, and not made")
+	require.Equal(t, []Outcome{Retried, Failed}, l.outcomes)
+
+	// The last attempt is the last one, whatever it asks for.
+	l.pass(23 * time.Hour)
+	for range 3 {
+		l.ends(later)
+		l.pass(time.Hour)
+	}
+	require.Equal(t, "failed", b.record.Status)
+	require.Equal(t, 5, l.began)
+
+	// The next leader waits as well: for the rest of the pause if this one ends, for the pause if it
+	// dies, and never longer than was asked for, though Redis's clock is set back.
+	l.pass(24*time.Hour - 3*time.Hour)
+	require.Equal(t, 6, l.began)
+	l.ends(later)
+	l.pass(20 * time.Minute)
+	l.term.End()
+	l.drive()
+	require.Equal(t, "interrupted", b.record.Status)
+	l = b.lead(2, policy, new(Memory))
+	l.pass(40*time.Minute - time.Millisecond)
+	require.Zero(t, l.began)
+	l.pass(time.Millisecond)
+	require.Equal(t, 1, l.began)
+	l.ends(later)
+	b.record.RetryAt += (30 * time.Minute).Milliseconds() // as after a step of the clock
+	l = b.lead(3, policy, new(Memory))
+	require.Equal(t, 1, l.began)
+
+	// What was cut short is repeated, but not if it says that it has failed.
+	cutNever := isCut
+	cutNever.Final = true
+	l.ends(cutNever)
+	require.Equal(t, "failed", b.record.Status)
+}
+
+// TestMachineRetryFollowsTheClock: a step of Redis's clock makes no pause longer or shorter.
+func TestMachineRetryFollowsTheClock(t *testing.T) {
+	for _, step := range []time.Duration{-time.Hour, time.Hour} {
+		b := &table{T: t}
+		l := b.lead(1, Policy{Attempts: 2, Backoff: 20 * time.Minute, MaxBackoff: 20 * time.Minute, Schedule: Every(24 * time.Hour)}, new(Memory))
+		l.pass(24 * time.Hour)
+		l.ends(fails)
+		at := l.run.retryAt
+		l.Stepped(step)
+		require.Equal(t, at+step.Milliseconds(), l.run.retryAt)
+	}
 }
 
 // TestMachineTermEndsBeforeAnAttempt: a first one that has not started is given back, a further one
@@ -333,6 +407,25 @@ func TestMachineTermEndsBeforeAnAttempt(t *testing.T) {
 	require.Equal(t, "interrupted", b.record.Status)
 	require.Equal(t, "bad", b.record.Error)
 	require.Equal(t, int64(1), b.record.Attempt)
+}
+
+// TestMachineFailsAfterItsTerm: an attempt that fails when its term is over counts, and the next
+// leader makes the next one, unless the task is not to be run again.
+func TestMachineFailsAfterItsTerm(t *testing.T) {
+	late := End{Started: true, Failed: true, Text: "bad", Over: true}
+	for _, c := range []struct {
+		abandoned Abandoned
+		status    string
+		outcome   Outcome
+	}{{AbandonedRerun, "interrupted", Retried}, {AbandonedFail, "failed", Failed}} {
+		b := &table{T: t}
+		l := b.lead(1, Policy{Attempts: 2, Backoff: time.Second, MaxBackoff: time.Minute, Abandoned: c.abandoned}, new(Memory))
+		l.pass(10 * time.Minute)
+		l.ends(late)
+		require.Equal(t, c.status, b.record.Status)
+		require.Equal(t, []Outcome{c.outcome}, l.outcomes)
+		require.Equal(t, int64(1), b.record.Failures)
+	}
 }
 
 // TestMachineAbandoned: what becomes of a run whose leader died, or whose term ended.

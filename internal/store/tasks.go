@@ -192,6 +192,7 @@ type TaskRecord struct {
 	Text                         string
 	Failures                     int    // attempts of the last run that have failed
 	RetryAt                      int64  // its next attempt is due; 0: at once
+	RetryIn                      int64  // the pause before that, as it was noted
 	Lease                        string // key of the lease whose leader runs the task
 	Pauses                       string // how often it was paused or resumed, as it is there
 	Trigger                      string // the trigger that waits, see TriggerID; "": none

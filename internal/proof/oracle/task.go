@@ -35,6 +35,7 @@ type Record struct {
 	Error     string
 	Failures  int64
 	RetryAt   int64
+	RetryIn   int64
 	Lease     string
 	Pauses    string // "" absent
 	Trigger   string // "" absent, else "<ID> <end> <instance>"
@@ -172,7 +173,7 @@ func (t *Task) Retry(now, token int64, run string, attempt, failures, in int64) 
 	case t.Run != run:
 		return "gone"
 	case t.Attempt != attempt || t.Failures != failures:
-		t.Attempt, t.Failures, t.RetryAt, t.There = attempt, failures, now+in, true
+		t.Attempt, t.Failures, t.RetryAt, t.RetryIn, t.There = attempt, failures, now+in, in, true
 	}
 	return "ok"
 }
@@ -197,7 +198,7 @@ func (t *Task) Finish(now, token int64, run, status, text string, attempt, failu
 		t.Attempt, t.Failures = attempt, failures
 	}
 	if retryIn != 0 {
-		t.RetryAt = now + retryIn
+		t.RetryAt, t.RetryIn = now+retryIn, retryIn
 	}
 	switch status {
 	case "abandoned":

@@ -22,6 +22,7 @@ type checker struct {
 	beats    [processes]beaten
 	booted   [processes]time.Duration
 	tasks    []taskCheck
+	finals   []string      // the last runs that are not to be tried again
 	running  []*instance   // by task: whose run is on
 	clockSet time.Duration // Redis's clock was last set, or another's took its place
 	lost     time.Duration // Redis lost data

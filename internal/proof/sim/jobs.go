@@ -17,6 +17,7 @@ type job struct {
 	other  schedule.Policy // that of the other version of the program; its Schedule is nil if there is one version only
 	takes  time.Duration   // longest of an attempt
 	fails  float64         // share of the attempts
+	asks   bool            // some that fail say when the next one comes, or that none does
 }
 
 // of is the policy of a process: two versions of a program may run side by side.
@@ -110,7 +111,7 @@ func drawJobs(seed uint64, length time.Duration) (drawn []job) {
 			p.Jitter = d.duration(gap/100, gap*9/10)
 		}
 		j := newJob("t"+strconv.Itoa(n), p, d.duration(interval/100, interval*2))
-		j.fails = d.rate(0.8)
+		j.fails, j.asks = d.rate(0.8), true
 		if other > 0 {
 			j = changing(j, schedule.Every(other))
 		}

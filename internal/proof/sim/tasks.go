@@ -242,6 +242,13 @@ func (p *instance) runEnds(i, serial int32) {
 		end.Failed = true
 	case end.Cut, c.rand.Float64() < c.jobs[i].fails:
 		end.Failed, end.Text = true, "bad"
+		switch asks := c.jobs[i].asks; {
+		case !asks:
+		case c.rand.IntN(8) == 0:
+			end.Final = true
+		case c.rand.IntN(4) == 0:
+			end.In = c.between(10*time.Millisecond, max(c.jobs[i].policy.MaxBackoff, 20*time.Millisecond))
+		}
 	}
 	if c.checks.running[i] == p {
 		c.checks.running[i] = nil
@@ -356,7 +363,7 @@ func recordOf(r *oracle.Record) store.TaskRecord {
 	return store.TaskRecord{
 		Due: r.Next, Next: store.Natural(r.Next), Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: store.RunState(r.Status),
 		Scheduled: r.Scheduled, Started: r.Started, Finished: r.Finished, Attempt: int(r.Attempt), Crashes: int(r.Crashes), Skipped: r.Skipped,
-		Paused: r.Paused, Instance: r.Instance, RunToken: r.RunToken, Text: r.Error, Failures: int(r.Failures), RetryAt: r.RetryAt, Lease: r.Lease,
+		Paused: r.Paused, Instance: r.Instance, RunToken: r.RunToken, Text: r.Error, Failures: int(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, Lease: r.Lease,
 		Pauses: r.Pauses, Trigger: r.Trigger, RunTrigger: r.RunOf, Args: r.Args,
 	}
 }

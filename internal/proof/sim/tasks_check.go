@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -25,6 +26,7 @@ type taskCheck struct {
 	number  int           // of that
 	failed  time.Duration // when an attempt last failed; 0: it did not
 	failing string        // its run
+	asked   time.Duration // the pause that it has asked for; 0: none
 	after   int           // how many of that had failed then
 }
 
@@ -43,6 +45,9 @@ func (k *checker) starts(p *instance, i int, a schedule.Attempt) {
 		c.fail("P10: task %s starts in %s while it runs in %s", j.policy.Name, p.id, other.id)
 	}
 	k.running[i] = p
+	if slices.Contains(k.finals, a.Run) {
+		c.fail("P10: run %s of task %s is tried again in %s, though it said that it must not", a.Run, j.policy.Name, p.id)
+	}
 	if a.Args != a.Trigger {
 		c.fail("P10: task %s starts in %s for trigger %q with the arguments of %q", j.policy.Name, p.id, a.Trigger, a.Args)
 	}
@@ -52,7 +57,8 @@ func (k *checker) starts(p *instance, i int, a schedule.Attempt) {
 	if t.known && t.slot == a.Slot && a.Number <= t.number {
 		c.fail("P10: attempt %d of slot %d of task %s starts in %s, the last one was %d", a.Number, a.Slot, j.policy.Name, p.id, t.number)
 	}
-	if pause := j.pause(t.after); t.failing == a.Run && t.failed > 0 && c.now-t.failed < pause*9/10 && c.clocksHold() {
+	pause := cmp.Or(t.asked, j.pause(t.after))
+	if t.failing == a.Run && t.failed > 0 && c.now-t.failed < pause*9/10 && c.clocksHold() {
 		c.fail("P10: task %s is tried again %v after its %d. failure, %v is the shortest pause", j.policy.Name, c.now-t.failed, t.after, pause)
 	}
 	t.slot, t.number = a.Slot, a.Number
@@ -70,13 +76,16 @@ func (j *job) pause(failures int) time.Duration {
 // returned notes how an attempt ended.
 func (k *checker) returned(i int32, a schedule.Attempt, end schedule.End) {
 	t := &k.tasks[i]
+	if end.Final {
+		k.finals = append(k.finals[max(0, len(k.finals)-50):], a.Run)
+	}
 	switch {
 	case !end.Started || k.cluster.master.tasks[i].Run != a.Run:
 	case end.Failed && !end.Cut:
 		if t.failing != a.Run {
 			t.failing, t.after = a.Run, 0
 		}
-		t.failed = k.cluster.now
+		t.failed, t.asked = k.cluster.now, end.In
 		t.after++
 	default:
 		t.failed = 0
@@ -171,7 +180,7 @@ func (k *checker) finish(q *question, ask store.TaskFinish, verdict string, befo
 	case store.RunReturned, store.RunInterrupted:
 		return
 	case store.RunFailed:
-		if policy.Abandoned == schedule.AbandonedRerun && ask.Failures < policy.Attempts {
+		if policy.Abandoned == schedule.AbandonedRerun && ask.Failures < policy.Attempts && !slices.Contains(k.finals, ask.Run) {
 			c.fail("P10: task %s has failed after %d of %d attempts", policy.Name, ask.Failures, policy.Attempts)
 		}
 		if ask.Failures > policy.Attempts {

@@ -80,7 +80,7 @@ var words = []bug{
 	{name: "wording of a schedule", test: "TestParseCron", breaks: "a space in a cron expression plans its task anew", file: "tasks_schedule.go",
 		old: "strings.Join(strings.Fields(c.spec), \" \")", new: "c.spec"},
 	{name: "panic of a task without its stack", test: "TestPanicsAreLoggedWithTheirStack", breaks: "nobody sees where a task panicked", file: "events_log.go",
-		old: "if e.Type != EventTaskFailed && e.Type != EventTaskBlocked", new: "if e.Type != EventTaskBlocked"},
+		old: "if e.Type != EventTaskFailed && e.Type != EventTaskAttemptFailed && e.Type != EventTaskBlocked", new: "if e.Type != EventTaskBlocked"},
 	{name: "time that no JSON has", test: "TestSnapshotsOfFarTimes", breaks: "one record of nonsense spoils the listing of all tasks", file: "snapshots.go",
 		old: "case year > 9999:", new: "case false:"},
 	{name: "task of another role", test: "TestTasksOfARole", breaks: "a task runs where the default role is led, whatever role it names", file: "tasks.go",
