@@ -33,7 +33,8 @@ func ControlRules(namespace string, leaderKeys ...string) ([]string, error) {
 // SafetyOptions.EmptyHistoryWait). Without the channel of <namespace>:instance:* a check of the
 // subscription shows only that it is connected, not that it is connected to the server that the
 // scripts run on. Without info a restart or failover of Redis is not noticed
-// (ElectionStatus.HistoryWitness).
+// (ElectionStatus.HistoryWitness). Without the key :terms of a LeaderKey its terms have no history
+// (Elector.Terms).
 //
 // Some options of the client make go-redis send more commands as it connects. They need one more
 // right each: ClientName +client|setname, DB +select, and ReadOnly of a cluster +readonly. A client
@@ -53,7 +54,7 @@ func ACLRules(namespace string, leaderKeys ...string) ([]string, error) {
 	}
 	rules := []string{"~" + namespace + ":*"}
 	for _, key := range leaderKeys {
-		rules = append(rules, "~"+key, "~"+key+":since", "~"+key+":term")
+		rules = append(rules, "~"+key, "~"+key+":since", "~"+key+":term", "~"+key+":terms")
 	}
 	table := store.Keys(namespace)
 	rules = append(rules, "&"+table.Events(), "&"+store.LeaseEvents(table.Lease("")), "&"+store.LeaseEvents(table.Lease("*")), "&"+table.Own("*"))

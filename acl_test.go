@@ -29,7 +29,7 @@ func TestACLRulesRefuseWhatIsNoName(t *testing.T) {
 	}
 	rules, err := ACLRules("tenure", "leader:cleanup-worker")
 	require.NoError(t, err)
-	require.Subset(t, rules, []string{"~tenure:*", "&tenure:events", "&tenure:leader:events", "&tenure:leader:*:events", "&tenure:instance:*:events", "&leader:cleanup-worker:events", "~leader:cleanup-worker", "~leader:cleanup-worker:since", "~leader:cleanup-worker:term"})
+	require.Subset(t, rules, []string{"~tenure:*", "&tenure:events", "&tenure:leader:events", "&tenure:leader:*:events", "&tenure:instance:*:events", "&leader:cleanup-worker:events", "~leader:cleanup-worker", "~leader:cleanup-worker:since", "~leader:cleanup-worker:term", "~leader:cleanup-worker:terms"})
 }
 
 // aclUser makes a client of a user with these rights and no others.
@@ -83,6 +83,7 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 		do(role.Renew(ctx, lease.Request{Nonce: "n", Token: reply.Token, Origin: reply.Origin, HoldOff: time.Second}))
 		do(role.Leader(ctx))
 		do(role.Release(ctx, lease.Request{Nonce: "n", Token: reply.Token}))
+		do(role.Terms(ctx, 10))
 	}
 	do(db.Open(ctx, "t", store.TaskOpen{Token: 1}))
 	do(db.Plan(ctx, "t", store.TaskPlan{Token: 1, Next: 1000, Spec: "s"}))

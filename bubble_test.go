@@ -317,6 +317,8 @@ func (s *scriptedStore) Leader(ctx context.Context) (store.LeaseReply, error) {
 	return s.call(ctx, "leader", lease.Request{})
 }
 
+func (s *scriptedStore) Terms(context.Context, int) ([]store.TermEntry, error) { return nil, nil }
+
 var errNetwork = fmt.Errorf("%w: connection reset by peer", ErrUnreachable)
 
 func (s *scriptedStore) call(ctx context.Context, op string, r lease.Request) (store.LeaseReply, error) {

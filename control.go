@@ -134,6 +134,15 @@ func (c *Control) Leader(ctx context.Context, role string) (LeaderInfo, error) {
 	return LeaderInfo{Role: role, InstanceID: reply.Holder, Token: reply.Token, Remaining: reply.Wait, Since: store.StartTime(reply.Since)}, nil
 }
 
+// Terms returns the terms of a role, "" for the default one, newest first, at most limit of them.
+// See Elector.Terms.
+func (c *Control) Terms(ctx context.Context, role string, limit int) ([]TermRecord, error) {
+	if role != "" && !store.RolePattern.MatchString(role) {
+		return nil, fmt.Errorf("%w: %.100q is no role", ErrMisconfigured, role)
+	}
+	return readTerms(ctx, c.asked, c.leases(role), role, limit)
+}
+
 // Resign has the leader of a role resign, see Elector.Resign. It returns ErrNoLeader if nobody
 // leads, or another program does, and ErrNotLeader if the term that was on has ended meanwhile.
 func (c *Control) Resign(ctx context.Context, role string) error {

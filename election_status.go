@@ -133,6 +133,7 @@ type electionReport struct {
 	heard       uint64 // number of the youngest call that said who leads
 	leader      string
 	leaderToken int64
+	lastLeader  string        // who led last, now or before
 	leaderEnds  time.Time     // it is not known to lead from here on; zero: there is no such time
 	knownAt     time.Duration // monotonic: when it was last heard, or asked in vain, who leads
 
@@ -222,12 +223,18 @@ func (r *electionReport) leads(now lease.Reading, number uint64, answer store.Le
 	if answer.Reason == "foreign" || answer.Holder == "" {
 		r.leaderToken = 0
 	}
-	if answer.Holder != r.leader {
-		r.leader = answer.Holder
-		r.bus.publish(Event{
-			Type: EventLeaderChanged, Role: r.role, Subject: r.leader, Token: r.leaderToken,
-		})
+	if answer.Holder == r.leader {
+		return
 	}
+	r.leader = answer.Holder
+	e := Event{Type: EventLeaderChanged, Role: r.role, Subject: r.leader, Token: r.leaderToken, Former: r.lastLeader}
+	if answer.Verdict == lease.Won {
+		e.Reason = answer.Reason
+	}
+	if r.leader != "" {
+		r.lastLeader = r.leader
+	}
+	r.bus.publish(e)
 }
 
 // knownUntil is when the lease that an answer shows must have ended if it is not renewed, and one

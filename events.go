@@ -42,7 +42,9 @@ const (
 	// EventElectionMisconfigured: somebody has to fix something. Role, Err.
 	EventElectionMisconfigured EventType = "election_misconfigured"
 	// EventLeaderChanged: there is another leader than before. Role, Token (0: foreign), Subject
-	// (its ID, ours too; "": none).
+	// (its ID, ours too; "": none), Former (the ID of who led last; "": not known), and if it is
+	// our own Reason (lapsed or forgotten, see TermRecord.Reason; "": the former has given the lease
+	// back).
 	EventLeaderChanged EventType = "leader_changed"
 	// EventRenewalFailed: a renewal had no usable answer, first of a row. It comes beside
 	// EventRedisDown. Role, Token, Err.
@@ -168,6 +170,7 @@ type Event struct {
 	Role       string        `json:"role,omitempty"`
 	Token      int64         `json:"token,omitempty"`
 	Subject    string        `json:"subject,omitempty"` // the instance that it is about
+	Former     string        `json:"former,omitempty"`  // the instance that led before, with EventLeaderChanged
 	Work       string        `json:"work,omitempty"`    // the name of a LeadFunc, for people
 	Task       string        `json:"task,omitempty"`
 	Slot       time.Time     `json:"slot,omitzero"`

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // logEvents renders events as log records. Repeated errors of Redis come as one event per change of
@@ -34,6 +35,7 @@ func logEvents(logger *slog.Logger) func(Event) {
 		add(e.Attempt != 0, slog.Int("attempt", e.Attempt))
 		add(e.Trigger != "", slog.String("trigger", e.Trigger))
 		add(e.Subject != "", slog.String("subject", e.Subject))
+		add(e.Former != "", slog.String("former", e.Former))
 		add(e.Count != 0, slog.Int("count", e.Count))
 		add(e.Step != 0, slog.Duration("step", e.Step))
 		add(e.Took != 0, slog.Duration("took", e.Took))
@@ -150,6 +152,9 @@ func logLine(e Event) (slog.Level, string) {
 	case EventLeaderChanged:
 		if e.Subject == "" {
 			return slog.LevelInfo, "nobody leads"
+		}
+		if e.Reason == store.TermLapsed {
+			return slog.LevelWarn, "leader changed, the former one is gone and has not given its lease back"
 		}
 		return slog.LevelInfo, "leader changed"
 	case EventRenewalFailed:

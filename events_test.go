@@ -342,6 +342,11 @@ func TestLogLines(t *testing.T) {
 		{Event{Type: EventElectionWaiting, InstanceID: "me", Reason: "unhealthy"}, `level=INFO msg="standing back: the health check fails" instance=me reason=unhealthy`},
 		{Event{Type: EventHistoryUnread, InstanceID: "me"}, `level=WARN msg="redis does not report its history, a failover may be missed: grant +info" instance=me`},
 		{Event{Type: EventLeaderChanged, InstanceID: "me"}, `level=INFO msg="nobody leads" instance=me`},
+		{
+			Event{Type: EventLeaderChanged, InstanceID: "me", Subject: "me", Former: "you", Reason: "lapsed", Token: 7},
+			`level=WARN msg="leader changed, the former one is gone and has not given its lease back" instance=me token=7 subject=me former=you reason=lapsed`,
+		},
+		{Event{Type: EventLeaderChanged, InstanceID: "me", Subject: "you", Former: "me"}, `level=INFO msg="leader changed" instance=me subject=you former=me`},
 		{Event{Type: EventLeaseReleased, InstanceID: "me", Token: 7}, `level=INFO msg="released leadership" instance=me token=7`},
 		{Event{Type: EventLeaderChanged, InstanceID: "me", Subject: "x\n\x1b[31m"}, `level=INFO msg="leader changed" instance=me subject="x\n\x1b[31m"`},
 		{Event{Type: EventRenewalFailed, InstanceID: "me", Err: errBroken}, `level=ERROR msg="failed to renew leadership" instance=me error="the disk is full"`},

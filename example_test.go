@@ -207,3 +207,27 @@ func TestReadmeQuickStartIsTheExample(t *testing.T) {
 	body, _, _ = strings.Cut(body, "\n}\n")
 	require.Contains(t, code, "func main() {\n"+body+"\n}\n")
 }
+
+// The history of a role says who led it, from when to when, and why not any more.
+func ExampleElector_Terms() {
+	shop, err := tenure.NewStandalone(tenure.Options{InstanceID: "pod-1"})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	err = shop.Run(ctx, func(context.Context, tenure.Term) error {
+		cancel() // the process is told to stop
+		return nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	terms, err := shop.Elector().Terms(context.Background(), 10)
+	if err != nil {
+		panic(err)
+	}
+	for _, term := range terms {
+		fmt.Println(term.InstanceID, term.Reason)
+	}
+	// Output: pod-1 stopped
+}

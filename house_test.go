@@ -43,6 +43,7 @@ var floors = [][]string{
 	{"transfer.go"},
 	{"election_loop.go"},
 	{"election.go"},
+	{"terms.go"},
 	{"once.go"},
 	{"addresses.go"},
 	{"registry.go"},

@@ -20,6 +20,7 @@ local CENTURY = 3153600000000
 local RESERVE = 5000 -- the longest that a vacancy is reserved for an heir
 local ANYONE = '*' -- the heir of an offer that waits for the best candidate
 local KEPT = 4 -- what askers have named is remembered for so many times its length
+local TERMS = 1000 -- entries of the history of terms: two a term
 
 -- refuse ends the script with an error.
 local function refuse(text) error({ text = text }) end
@@ -148,6 +149,11 @@ local function write_since(key, since, ttl)
   if read_since(key) ~= nil then call('SET', key, since, 'PX', ttl) end
 end
 
+-- tell_terms adds an entry to the history of terms. No rule reads it, and whatever is wrong with that stream stops no election.
+local function tell_terms(key, event, token, holder, at, ...)
+  redis.pcall('XADD', key, 'MAXLEN', TERMS, '*', 'event', event, 'token', integer(token), 'holder', cut(holder or ''), 'at', integer(at), ...)
+end
+
 -- note_token notes the highest token that an asker names, if the term hash knows lower ones only: this server has lost data. The
 -- next token is then higher, on any grant.
 local function note_token(key, term, token)
@@ -182,15 +188,17 @@ local function careful(term, own, margin, now, elsewhere)
   return longest, math.max(widest, margin), fields
 end
 
--- The lease scripts all take KEYS: 1 lease, 2 since, 3 term hash. Whatever they decide, they note the tokens that their asker names.
+-- The lease scripts all take KEYS: 1 lease, 2 since, 3 term hash; those that begin or end a term also 4 history of terms. Whatever they
+-- decide, they note the tokens that their asker names.
 
 --@ acquire
 -- Grants the lease if it is free and no witness objects; says until when to wait if it is not.
 -- ARGV: 1 instance ID, 2 nonce, 3 TTL, 4 not-after (0: none), 5 floor, 6 hold-off, 7 wait on an empty history, 8 failover margin,
 --       9 restart guard (0: the hold-off, negative: off), 10 channel, 11 role, 12 TTL, or HoldOff if that is longer, 13 priority ('': it does not
 --       hear), 14 for how long a vacancy is left to the best candidate, 15 for how long an asker counts as one. Durations and times in ms.
--- Verdicts: won | held (reason lease, foreign, hold, young, until, empty, reserved, yield) | rollcall (reason empty, young) | stale.
-local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
+-- Verdicts: won (reason lapsed, forgotten: the term before ended without a release) | held (reason lease, foreign, hold, young, until,
+--           empty, reserved, yield) | rollcall (reason empty, young) | stale.
+local lease_key, since_key, term_key, terms_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, nonce, ttl, not_after, floor = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local now = time()
 if not_after > 0 and now > not_after then -- rule not-after
@@ -354,8 +362,14 @@ call('HDEL', term_key, 'released', 'heir', 'reserved', 'ready')
 call('SET', lease_key, id, 'PX', ttl)
 if term.best == id then call('HDEL', term_key, 'best', 'best_priority', 'best_until') end
 write_since(since_key, integer(since), ttl)
+local last -- how the last term ended, if its leader has not said so
+if term.token > 0 and not term.released then
+  last = term.nonce and 'lapsed' or 'forgotten' -- Redis has lost the data of that term, and knows of its token by hearsay
+  tell_terms(terms_key, 'ended', term.token, term.nonce and term.holder, term.nonce and term.ends or 0, 'reason', last)
+end
+tell_terms(terms_key, 'began', token, id, now)
 publish(ARGV[10], 'granted', ARGV[11])
-return answer('won', now, token, ttl, 0, since, origin, nil, id)
+return answer('won', now, token, ttl, 0, since, origin, last, id)
 
 --@ renew
 -- Keeps the lease of this very term, or takes it back if Redis lost data. Begins with a write that a full Redis allows.
@@ -442,10 +456,10 @@ return lost(term.released and 'released' or relic and 'taken' or 'vanished')
 --@ release
 -- Gives back what this campaign holds, and nothing else. Begins with a write that a full Redis allows. The vacancy is reserved for an
 -- heir that has just asked for the lease; a release that is repeated reserves nothing again.
--- ARGV: 1 instance ID, 2 nonce, 3 token (0: whatever this campaign was granted), 4 channel, 5 role, 6 floor, and at the end of a transfer
---       7 ID of the heir, 8 for how many ms the vacancy is reserved.
+-- ARGV: 1 instance ID, 2 nonce, 3 token (0: whatever this campaign was granted), 4 channel, 5 role, 6 floor, at the end of a transfer
+--       7 ID of the heir ('': none), 8 for how many ms the vacancy is reserved, and for the history 9 why the term ended, 10 how many ms ago.
 -- Verdict: done, whether there was anything to give back or not.
-local lease_key, since_key, term_key = KEYS[1], KEYS[2], KEYS[3]
+local lease_key, since_key, term_key, terms_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, nonce, token = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local now = time()
 local term = read_term(term_key, now)
@@ -462,6 +476,10 @@ if term.nonce == nonce and (token == 0 or term.token == token) then
     else
       call('HDEL', term_key, 'heir')
     end
+  end
+  if not term.released then -- rule told-once
+    tell_terms(terms_key, 'ended', term.token, term.holder, math.max(now - ARGV[10], 0), 'reason', ARGV[9], 'since',
+      integer(natural(read_since(since_key))))
   end
   call('HSET', term_key, 'released', '1')
   local holder = call('GET', lease_key)

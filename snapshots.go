@@ -87,6 +87,17 @@ func (l LeaderInfo) MarshalJSON() ([]byte, error) {
 	}{plain, remaining})
 }
 
+// MarshalJSON renders the term; "gap_seconds" is left out if it is not known.
+func (r TermRecord) MarshalJSON() ([]byte, error) {
+	type record TermRecord // without this method
+	plain := record(r)
+	plain.Began, plain.Ended = stamp(r.Began), stamp(r.Ended)
+	return json.Marshal(struct {
+		record
+		Gap seconds `json:"gap_seconds,omitempty"`
+	}{plain, seconds(r.Gap)})
+}
+
 // MarshalJSON renders the instance.
 func (i Instance) MarshalJSON() ([]byte, error) {
 	type instance Instance // without this method

@@ -99,10 +99,10 @@ func TestSnapshotsAreAContract(t *testing.T) {
 		{Event{Type: EventRedisUp, InstanceID: "a"}, `{"type":"redis_up","instance_id":"a"}`},
 		{
 			Event{
-				Type: EventTaskFailed, Time: at, InstanceID: "a", Role: "r", Token: 7, Subject: "b", Work: "w", Task: "t", Slot: at, Attempt: 2, Count: 3,
+				Type: EventTaskFailed, Time: at, InstanceID: "a", Role: "r", Token: 7, Subject: "b", Former: "c", Work: "w", Task: "t", Slot: at, Attempt: 2, Count: 3,
 				Step: -time.Minute, Took: 1500 * time.Millisecond, State: RunFailed, Reason: "lost", Until: at, By: "me", Err: failed, Remote: true, Dropped: 4,
 			},
-			`{"type":"task_failed","time":"2026-07-01T10:00:00.25Z","instance_id":"a","role":"r","token":7,"subject":"b","work":"w","task":"t",` +
+			`{"type":"task_failed","time":"2026-07-01T10:00:00.25Z","instance_id":"a","role":"r","token":7,"subject":"b","former":"c","work":"w","task":"t",` +
 				`"slot":"2026-07-01T10:00:00.25Z","attempt":2,"count":3,"state":"failed","reason":"lost","by":"me","until":"2026-07-01T10:00:00.25Z",` +
 				`"remote":true,"dropped":4,"step_seconds":-60,"took_seconds":1.5,"error":"no \"route\""}`,
 		},
@@ -123,6 +123,11 @@ func TestSnapshotsAreAContract(t *testing.T) {
 		{
 			LeaderInfo{Role: "r", InstanceID: "a", Token: 7, Since: at, Remaining: 1234 * time.Millisecond},
 			`{"role":"r","instance_id":"a","token":7,"since":"2026-07-01T10:00:00.25Z","remaining_seconds":1.234}`,
+		},
+		{TermRecord{Token: 7}, `{"role":"","token":7}`},
+		{
+			TermRecord{Role: "r", Token: 7, InstanceID: "a", Began: at, Ended: at, Reason: "lapsed", Gap: 1500 * time.Millisecond},
+			`{"role":"r","token":7,"instance_id":"a","began":"2026-07-01T10:00:00.25Z","ended":"2026-07-01T10:00:00.25Z","reason":"lapsed","gap_seconds":1.5}`,
 		},
 		{
 			ClusterStatus{
@@ -175,7 +180,7 @@ func TestSnapshotsOfFarTimes(t *testing.T) {
 	for _, far := range []time.Time{time.UnixMilli(1 << 52), time.UnixMilli(-1 << 52)} {
 		for _, snapshot := range []any{
 			[]TaskStatus{{Next: far, Last: RunRecord{Slot: far, Started: far, Finished: far}}}, []Instance{{StartedAt: far, LastHeartbeat: far}},
-			LeaderInfo{Since: far}, Event{Time: far, Slot: far, Until: far}, ElectionStatus{Deadline: far, LastAnswer: far, WaitingUntil: far, Subscription: Subscription{Since: far}},
+			LeaderInfo{Since: far}, TermRecord{Began: far, Ended: far}, Event{Time: far, Slot: far, Until: far}, ElectionStatus{Deadline: far, LastAnswer: far, WaitingUntil: far, Subscription: Subscription{Since: far}},
 		} {
 			_, err := json.Marshal(snapshot)
 			require.NoError(t, err)

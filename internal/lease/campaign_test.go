@@ -129,6 +129,27 @@ func TestReleaseNamesWhatIsRemembered(t *testing.T) {
 	}
 }
 
+// TestReleaseSaysWhy: the history of terms gets the reason, and when the term ended, not when its work
+// had returned. What was granted unheard says so.
+func TestReleaseSaysWhy(t *testing.T) {
+	for why := Expired; why < numReason; why++ {
+		b := newBench(t)
+		b.lead()
+		b.c.End(b.now, why)
+		b.pass(time.Second)
+		b.c.Drained(b.now)
+		if r := b.next(); r.Kind != Release || r.Why != why.String() || r.Ago != time.Second {
+			t.Errorf("%v: request %+v", why, r)
+		}
+	}
+	b := newBench(t)
+	b.answers(b.next(), Unknown, Nothing)
+	b.c.Stop(b.now)
+	if r := b.next(); r.Kind != Release || r.Why != Unheard || r.Ago != 0 {
+		t.Errorf("of a campaign that was never answered: request %+v", r)
+	}
+}
+
 // TestP8_LeaseIsReleasedAfterTheDrain, and renewed until then if the end was our own will.
 func TestP8_LeaseIsReleasedAfterTheDrain(t *testing.T) {
 	for _, tt := range []struct {

@@ -37,6 +37,10 @@ func (r Reason) String() string {
 // work drains.
 func (r Reason) voluntary() bool { return r >= Resigned }
 
+// Unheard is why a term ended that only Redis knew of: what a campaign was granted without hearing of
+// it goes back.
+const Unheard = "unheard"
+
 // Kind is what a request asks of Redis.
 type Kind int
 
@@ -61,6 +65,8 @@ type Request struct {
 	Draining bool          // the term is over: keep the lease, never reclaim it
 	Heir     string        // renew: the instance that the lease is offered to, or Anyone; release: that it is reserved for; "": none
 	Reserve  time.Duration // release: for how long
+	Why      string        // release: why the term ended; see Reason and Unheard
+	Ago      time.Duration // release: how long ago
 	Priority int           // acquire: higher is preferred
 	Mute     bool          // acquire: the last request had no usable answer, so that this one does not count as a candidate's
 	Slice    time.Duration // acquire: for how long a vacancy is left to the best candidate
@@ -190,6 +196,7 @@ type Candidate struct {
 	origin   string
 	keep     bool          // draining: renew
 	begun    time.Duration // monotonic: the term began
+	ended    time.Duration // monotonic: the last one ended
 	failures int           // terms whose work failed, since one that lasted for the longest penalty
 
 	heir    string        // the instance that the lease is offered to, or Anyone; while the work drains: that it is reserved for
@@ -520,6 +527,7 @@ func (c *Candidate) End(now Reading, why Reason) Change {
 		return Nothing
 	}
 	c.state, c.reason, c.keep = Draining, why, why.voluntary()
+	c.ended = now.Mono
 	if why != Transferred {
 		c.heir = ""
 	}
@@ -777,7 +785,10 @@ func (c *Candidate) giveBack(now Reading, nonce string, token int64) {
 	if c.stopping { // the process wants to end: another waits for the lease to lapse
 		patience = c.timing.Attempt()
 	}
-	request := Request{Kind: Release, Nonce: nonce, Token: token, Bound: c.timing.Attempt()}
+	request := Request{Kind: Release, Nonce: nonce, Token: token, Bound: c.timing.Attempt(), Why: Unheard}
+	if c.state == Draining && nonce == c.nonce {
+		request.Why, request.Ago = c.reason.String(), now.Mono-c.ended
+	}
 	if c.heir != "" && nonce == c.nonce {
 		request.Heir, request.Reserve = c.heir, c.timing.Reserve()
 	}

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -88,6 +89,7 @@ type leaseStore struct {
 	token int64
 	nonce string // of the holder; "": free
 	since int64
+	terms []store.TermEntry // oldest first
 }
 
 func (l *leaseStore) answer(v lease.Verdict) store.LeaseReply {
@@ -111,6 +113,7 @@ func (l *leaseStore) Acquire(_ context.Context, r lease.Request) (store.LeaseRep
 	}
 	now := time.Now()
 	l.token, l.nonce, l.since = max(l.token+1, r.Floor+1, now.UnixMilli()), r.Nonce, now.Unix()
+	l.tell(store.TermEntry{Event: store.TermBegan, At: now.UnixMilli()})
 	return l.answer(lease.Won), nil
 }
 
@@ -122,6 +125,7 @@ func (l *leaseStore) Renew(_ context.Context, r lease.Request) (store.LeaseReply
 			return l.answer(lease.Kept), nil
 		}
 		l.nonce = ""
+		l.tell(store.TermEntry{Event: store.TermEnded, At: time.Now().UnixMilli(), Reason: lease.Refused.String(), Since: l.since})
 	}
 	reply := l.answer(lease.Lost)
 	reply.Reason = "taken"
@@ -133,8 +137,26 @@ func (l *leaseStore) Release(_ context.Context, r lease.Request) (store.LeaseRep
 	defer l.mu.Unlock()
 	if l.nonce == r.Nonce {
 		l.nonce = ""
+		l.tell(store.TermEntry{Event: store.TermEnded, At: time.Now().Add(-r.Ago).UnixMilli(), Reason: r.Why, Since: l.since})
 	}
 	return l.answer(lease.Done), nil
+}
+
+// tell adds an entry to the history, of the term with the token of now.
+func (l *leaseStore) tell(e store.TermEntry) {
+	e.Token, e.Holder = l.token, l.id
+	if len(l.terms) == store.MaxTermEntries {
+		l.terms = slices.Delete(l.terms, 0, 1)
+	}
+	l.terms = append(l.terms, e)
+}
+
+func (l *leaseStore) Terms(_ context.Context, limit int) ([]store.TermEntry, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	newest := slices.Clone(l.terms)
+	slices.Reverse(newest)
+	return newest[:min(limit, len(newest))], nil
 }
 
 func (l *leaseStore) Leader(context.Context) (store.LeaseReply, error) {

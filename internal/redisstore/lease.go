@@ -19,7 +19,7 @@ type Lease struct {
 	*Store
 	role string
 	key  string // lease
-	keys [3]any // lease, since, term hash
+	keys [4]any // lease, since, term hash, history of terms
 	id   any
 
 	ttl, emptyWait, margin, restartGuard, channel, roleArg any
@@ -32,7 +32,7 @@ func (s *Store) ForRole(r store.Role) *Lease {
 		Store:        s.within(r.Attempt),
 		role:         r.Name,
 		key:          r.Key,
-		keys:         [3]any{r.Key, store.LeaseSince(r.Key), store.LeaseTerm(r.Key)},
+		keys:         [4]any{r.Key, store.LeaseSince(r.Key), store.LeaseTerm(r.Key), store.LeaseTerms(r.Key)},
 		id:           r.Holder,
 		ttl:          r.TTL.Milliseconds(),
 		careful:      max(r.TTL, r.HoldOff).Milliseconds(),
@@ -72,7 +72,12 @@ func restartGuardArg(d time.Duration) int64 {
 }
 
 func (s *Lease) args(sc *script, room int) []any {
-	return append(sc.args("3", 3+room), s.keys[0], s.keys[1], s.keys[2])
+	return append(sc.args("3", 3+room), s.keys[:3]...)
+}
+
+// turnArgs are args of a script that begins or ends a term.
+func (s *Lease) turnArgs(sc *script, room int) []any {
+	return append(sc.args("4", 4+room), s.keys[:]...)
 }
 
 func (s *Lease) Acquire(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
@@ -81,7 +86,7 @@ func (s *Lease) Acquire(ctx context.Context, r lease.Request) (store.LeaseReply,
 	if r.Mute {
 		priority = ""
 	}
-	return s.ask(ctx, sc, append(s.args(sc, 15), s.id, r.Nonce, s.ttl, r.NotAfter, r.Floor, r.HoldOff.Milliseconds(), s.emptyWait,
+	return s.ask(ctx, sc, append(s.turnArgs(sc, 15), s.id, r.Nonce, s.ttl, r.NotAfter, r.Floor, r.HoldOff.Milliseconds(), s.emptyWait,
 		s.margin, s.restartGuard, s.channel, s.roleArg, s.careful, priority, r.Slice.Milliseconds(), r.Counts.Milliseconds()))
 }
 
@@ -105,16 +110,32 @@ func (s *Lease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, e
 
 func (s *Lease) Release(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	sc := s.scripts.release
-	args := append(s.args(sc, 8), s.id, r.Nonce, r.Token, s.channel, s.roleArg, r.Floor)
-	if r.Heir != "" {
-		args = append(args, r.Heir, r.Reserve.Milliseconds())
-	}
-	return s.ask(ctx, sc, args)
+	return s.ask(ctx, sc, append(s.turnArgs(sc, 10), s.id, r.Nonce, r.Token, s.channel, s.roleArg, r.Floor, r.Heir,
+		r.Reserve.Milliseconds(), r.Why, r.Ago.Milliseconds()))
 }
 
 func (s *Lease) Leader(ctx context.Context) (store.LeaseReply, error) {
 	sc := s.scripts.leader
 	return s.ask(ctx, sc, s.args(sc, 0))
+}
+
+func (s *Lease) Terms(ctx context.Context, limit int) ([]store.TermEntry, error) {
+	cmd := redis.NewXMessageSliceCmd(ctx, "xrevrange", s.keys[3], "+", "-", "count", limit)
+	if err := s.process(ctx, cmd); err != nil {
+		return nil, s.explain("XREVRANGE", err)
+	}
+	entries := make([]store.TermEntry, 0, len(cmd.Val()))
+	for _, message := range cmd.Val() {
+		text := func(field string) string {
+			value, _ := message.Values[field].(string)
+			return value
+		}
+		entries = append(entries, store.TermEntry{
+			Event: bounded(text("event")), Token: store.Natural(text("token")), Holder: bounded(text("holder")),
+			At: store.Natural(text("at")), Reason: bounded(text("reason")), Since: store.Natural(text("since")),
+		})
+	}
+	return entries, nil
 }
 
 func (s *Lease) ask(ctx context.Context, sc *script, args []any) (store.LeaseReply, error) {

@@ -98,7 +98,7 @@ func (w *leaseCluster) clock(ctx context.Context) (int64, error) {
 // load replaces the keys of the role.
 func (w *leaseCluster) load(ctx context.Context, d oracle.Data) error {
 	_, err := w.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.Del(ctx, leaseKey, leaseKey+":since", leaseKey+":term")
+		p.Del(ctx, leaseKey, leaseKey+":since", leaseKey+":term", leaseKey+":terms")
 		set := func(key, value string, expires int64) {
 			p.Set(ctx, key, value, 0)
 			if w.mini == nil && expires != 0 {
@@ -205,6 +205,25 @@ func (w *leaseCluster) dump(ctx context.Context) (oracle.Data, error) {
 		Heir:   f["heir"], Ready: number("ready"), Reserved: number("reserved"), Best: oracle.Best{ID: f["best"], Priority: int(number("best_priority")), Until: number("best_until")},
 	}
 	return d, nil
+}
+
+// told takes what the history of terms has got, and empties it.
+func (w *leaseCluster) told(ctx context.Context) (told oracle.Told, err error) {
+	entries, err := w.asker(oracle.Asker{}).store.Terms(ctx, store.MaxTermEntries)
+	for _, e := range entries {
+		switch {
+		case e.Event == store.TermBegan && told == oracle.Told{}:
+			told.Began = e
+		case e.Event == store.TermEnded && told.Ended == store.TermEntry{}:
+			told.Ended = e
+		default:
+			return told, fmt.Errorf("an entry too many, want one end before one beginning: %+v", entries)
+		}
+	}
+	if err == nil && len(entries) > 0 {
+		err = w.rdb.Del(ctx, leaseKey+":terms").Err()
+	}
+	return told, err
 }
 
 // leaseAsker is a candidate with the store that asks for it.

@@ -213,12 +213,18 @@ func (d *duel) question(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	told, err := d.w.told(ctx)
+	if err != nil {
+		return err
+	}
 	d.asked++
 	d.log = append(d.log, fmt.Sprintf("at %d %s asks %+v: %+v\n  → %+v", d.now, r.ID, q, d.model.Facts, got))
 	if d.onTheEdge(before) || d.onTheEdge(d.model.Data) {
 		d.model.Data = data
 	} else if err := d.w.same(got, want, data, d.model.Data); err != nil {
 		return fmt.Errorf("%w\nbefore\n\t%+v", err, before)
+	} else if told != d.model.Told {
+		return fmt.Errorf("the history of terms gets\n\t%+v, want\n\t%+v\nbefore\n\t%+v", told, d.model.Told, before)
 	}
 	d.seen[fmt.Sprint(got.Verdict, " ", got.Reason)]++
 	d.learn(r, q, got)
@@ -261,6 +267,7 @@ func (d *duel) compose(r *rival) lease.Request {
 		}
 		q.Heir = d.heir()
 	case k < 0.95:
+		q.Why, q.Ago = either(d, "resigned", "failed", lease.Unheard), store.Milliseconds(pick(d, 0, 10, 5000))
 		q.Kind, q.Token = lease.Release, pick(d, r.token, r.token, 0, m.Term.Token, max(r.token-1, 0))
 		q.Heir, q.Reserve = d.heir(), store.Milliseconds(pick(d, r.TTL/3, 100, 6000))
 	default:

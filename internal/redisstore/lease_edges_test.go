@@ -41,11 +41,11 @@ func TestLeaseScriptsAtTheirEdges(t *testing.T) {
 		{name: "hold of sixteen digits", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Hold = 1_000_000_000_000_000 })},
 			ask: acquiring(nil), want: lease.Held, reason: "hold", token: 41, wait: 2000},
 		{name: "restart guard of a millisecond", data: oracle.Data{Term: blank}, facts: oracle.Facts{Origin: "be", Uptime: 2000}, asker: oracle.Asker{RestartGuard: 1, HoldOff: 3000},
-			ask: acquiring(nil), want: lease.Won, token: askNow},
+			ask: acquiring(nil), want: lease.Won, reason: "lapsed", token: askNow},
 		{name: "restart guard between two seconds", data: oracle.Data{Term: blank}, facts: oracle.Facts{Origin: "be", Uptime: 2000}, asker: oracle.Asker{RestartGuard: 1001},
 			ask: acquiring(nil), want: lease.Held, reason: "hold", token: 41, wait: 1},
 		{name: "server exactly as old as the guard", data: oracle.Data{Term: blank}, facts: oracle.Facts{Origin: "be", Uptime: 2000}, asker: oracle.Asker{RestartGuard: 1000},
-			ask: acquiring(nil), want: lease.Won, token: askNow},
+			ask: acquiring(nil), want: lease.Won, reason: "lapsed", token: askNow},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.check(t.Context(), t, miniLease(t)) })
 	}

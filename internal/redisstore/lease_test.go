@@ -99,7 +99,9 @@ func floor(token int64) lease.Request {
 
 var acquireCases = []leaseCase{
 	{name: "grant after a release", data: oracle.Data{Term: released}, ask: acquiring(nil), want: lease.Won, token: askNow},
-	{name: "grant after the lease lapsed", data: oracle.Data{Term: lapsed}, ask: acquiring(nil), want: lease.Won, token: askNow},
+	{name: "grant after the lease lapsed", data: oracle.Data{Term: lapsed}, ask: acquiring(nil), want: lease.Won, reason: "lapsed", token: askNow},
+	{name: "grant after a loss of data", data: oracle.Data{Term: with(lapsed, func(t *oracle.Term) { t.Nonce = "" })}, ask: acquiring(nil),
+		want: lease.Won, reason: "forgotten", token: askNow},
 	{name: "not one ms before the end of the lease", data: held(oracle.Lease{Holder: "b", Expires: 1}, with(bTerm, func(t *oracle.Term) { t.Until = 1 })),
 		ask: acquiring(nil), want: lease.Held, reason: "lease", token: 41, wait: 1, mini: true},
 	{name: "grant beyond the floor", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Token = 3_000_000_000_000 })}, ask: acquiring(nil),
@@ -221,7 +223,7 @@ var acquireCases = []leaseCase{
 		want: lease.Held, reason: "lease", token: 41, wait: 600},
 	{name: "offered, then taken by a foreign client", data: held(foreign, offered), ask: acquiring(nil), want: lease.Held, reason: "foreign", token: 41, wait: 600},
 	{name: "offered: the grant ends it", data: oracle.Data{Term: with(lapsed, func(t *oracle.Term) { t.Heir, t.Ready = "c", 100 })}, ask: acquiring(nil),
-		want: lease.Won, token: askNow},
+		want: lease.Won, reason: "lapsed", token: askNow},
 	{name: "reserved for another", data: oracle.Data{Term: reserved}, ask: acquiring(nil), want: lease.Held, reason: "reserved", token: 41, wait: 300},
 	{name: "reserved for the heir", data: oracle.Data{Term: with(reserved, func(t *oracle.Term) { t.Heir = "a" })}, ask: acquiring(nil), want: lease.Won, token: askNow},
 	{name: "reserved until now", data: oracle.Data{Term: with(reserved, func(t *oracle.Term) { t.Reserved = -1 })}, ask: acquiring(nil), want: lease.Won, token: askNow},

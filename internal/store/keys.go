@@ -22,6 +22,9 @@ func LeaseSince(lease string) string { return lease + ":since" }
 // LeaseTerm is the key of the hash that outlives the lease: its history.
 func LeaseTerm(lease string) string { return lease + ":term" }
 
+// LeaseTerms is the stream of the terms of a lease: when each began, when and why it ended.
+func LeaseTerms(lease string) string { return lease + ":terms" }
+
 // LeaseEvents is the channel of the hints of a lease: all who share the lease hear them, whatever
 // they call their namespace and the role.
 func LeaseEvents(lease string) string { return lease + ":events" }
@@ -29,7 +32,7 @@ func LeaseEvents(lease string) string { return lease + ":events" }
 // leaseParts are the key of a lease and all that is derived from it: keys, and the channel of its
 // hints.
 func leaseParts(lease string) []string {
-	return []string{lease, LeaseSince(lease), LeaseTerm(lease), lease + ":terms", LeaseEvents(lease)}
+	return []string{lease, LeaseSince(lease), LeaseTerm(lease), LeaseTerms(lease), LeaseEvents(lease)}
 }
 
 // Instances is the hash of all records of instances, by ID.

@@ -15,6 +15,8 @@ type Lease interface {
 	Renew(ctx context.Context, r lease.Request) (LeaseReply, error)
 	Release(ctx context.Context, r lease.Request) (LeaseReply, error)
 	Leader(ctx context.Context) (LeaseReply, error)
+	// Terms reads the history of the terms, newest first, at most limit entries of it.
+	Terms(ctx context.Context, limit int) ([]TermEntry, error)
 }
 
 // Role is what a store needs to know of one role.
@@ -35,7 +37,8 @@ type Role struct {
 type LeaseReply struct {
 	lease.Answer
 	// Reason is "reclaimed" if a renewal took back a lease that Redis had lost. Else it is why it
-	// was refused: lease, hold, until, empty, reserved, yield, taken, released, vanished; or
+	// was refused, or, of a lease that was granted, how the term before ended if its leader has not
+	// said so: lapsed, forgotten. A refusal is: lease, hold, until, empty, reserved, yield, taken, released, vanished; or
 	// foreign, from Acquire and Renew alike, if the holder is no tenure client: then Token is not
 	// the holder's.
 	Reason string
@@ -59,4 +62,29 @@ func Send(ctx context.Context, to Lease, r lease.Request) (LeaseReply, error) {
 		return LeaseReply{}, fmt.Errorf("%w: a reply to something else", ErrUnreachable)
 	}
 	return reply, err
+}
+
+// MaxTermEntries is how many entries the history of the terms of a lease keeps.
+const MaxTermEntries = 1000
+
+// The events of the history of terms.
+const (
+	TermBegan = "began"
+	TermEnded = "ended"
+)
+
+// Why a term ended whose leader has not said so: its lease lapsed, or Redis has lost its data.
+const (
+	TermLapsed    = "lapsed"
+	TermForgotten = "forgotten"
+)
+
+// TermEntry is an entry of the history of terms. All of it is untrusted.
+type TermEntry struct {
+	Event  string
+	Token  int64
+	Holder string // "": not known
+	At     int64  // when it began or ended, by Redis's clock, ms; 0: not known
+	Reason string // why it ended
+	Since  int64  // of one that ended: Unix seconds at which it began; 0: not known
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // Redis is one role on one server. It is a plain value: a copy is a snapshot.
@@ -20,7 +21,12 @@ type Redis struct {
 	Rules Rules // in force
 	Facts       // of the machine
 	Data        // what a replica or a snapshot carries
+	Told  Told  // what the last question added to the history of terms
 }
+
+// Told are the entries that one question adds to the history of terms: at most an end and a
+// beginning. A zero one is none.
+type Told struct{ Ended, Began store.TermEntry }
 
 // Facts are what INFO says of a server.
 type Facts struct {
@@ -132,6 +138,7 @@ const century = 100 * 365 * 24 * 3600 * second
 // Acquire grants the lease if it is free and no witness objects.
 func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	r.expire(now)
+	r.Told = Told{}
 	if r.late(now, q) {
 		return r.stale(now, q)
 	}
@@ -239,6 +246,7 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 	if best.ID == a.ID {
 		t.Best = Best{}
 	}
+	answer.Reason = r.tell(now, a, token)
 	r.grant(now, a, q.Nonce, token)
 	answer.Verdict, answer.Token, answer.TTL, answer.Since, answer.Holder = lease.Won, token, ms(a.TTL), r.Since.Unix, a.ID
 	return answer
@@ -247,6 +255,7 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 // Renew keeps the lease of the very term, or takes it back if data were lost.
 func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 	r.expire(now)
+	r.Told = Told{}
 	if r.late(now, q) {
 		return r.stale(now, q)
 	}
@@ -322,6 +331,7 @@ func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 // Release gives back what this campaign holds and nothing else.
 func (r *Redis) Release(now int64, a Asker, q lease.Request) Reply {
 	r.expire(now)
+	r.Told = Told{}
 	if !r.sane(now) {
 		return refusal
 	}
@@ -329,6 +339,9 @@ func (r *Redis) Release(now int64, a Asker, q lease.Request) Reply {
 	if t.Nonce == q.Nonce && (q.Token == 0 || q.Token == t.Token) {
 		if !t.Released {
 			t.Until = now // the vacancy begins
+			r.Told.Ended = store.TermEntry{
+				Event: store.TermEnded, Token: t.Token, Holder: t.Holder, At: max(now-q.Ago.Milliseconds(), 0), Reason: q.Why, Since: r.Since.Unix,
+			}
 		}
 		r.reserve(now, q)
 		t.Released = true
@@ -417,6 +430,7 @@ func (r *Redis) named(now, token int64) {
 // Leader says who leads and changes nothing. Unknown without a reason means that nobody does.
 func (r *Redis) Leader(now int64) Reply {
 	r.expire(now)
+	r.Told = Told{}
 	holder := r.Lease.Holder
 	if holder == "" {
 		return reply(lease.Unknown, now)
@@ -581,6 +595,21 @@ func (r *Redis) comparable(origin string) bool { return origin != "" || !r.Rules
 // client.
 func (r *Redis) tenured() bool {
 	return r.Lease.Holder != "" && r.Lease.Holder == r.Term.Holder && !r.Term.Released
+}
+
+// tell has the history say that a term begins, and how the last one ended if its leader has not
+// said so.
+func (r *Redis) tell(now int64, a Asker, token int64) (last string) {
+	t := r.Term
+	if t.Token > 0 && !t.Released {
+		ended := store.TermEntry{Event: store.TermEnded, Token: t.Token, Reason: store.TermForgotten}
+		if t.Nonce != "" {
+			ended.Holder, ended.At, ended.Reason = t.Holder, t.Until, store.TermLapsed
+		}
+		r.Told.Ended, last = ended, ended.Reason
+	}
+	r.Told.Began = store.TermEntry{Event: store.TermBegan, Token: token, Holder: a.ID, At: now}
+	return last
 }
 
 // grant begins a term.

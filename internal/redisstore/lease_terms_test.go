@@ -1,0 +1,113 @@
+//go:build unix
+
+package redisstore
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+const termsKey = leaseKey + ":terms"
+
+func givingBack(nonce string, token int64, why string, ago time.Duration) lease.Request {
+	r := releasing(nonce, token)
+	r.Why, r.Ago = why, ago
+	return r
+}
+
+// TestHistoryOfTerms: each term begins and ends once in the stream, however often it is asked for,
+// and in fields that people can read.
+func TestHistoryOfTerms(t *testing.T) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
+		ctx, a, b := t.Context(), w.candidateA(), w.candidateB()
+		first := a.must(ctx, t, lease.Won, acquiring(nil))
+		a.must(ctx, t, lease.Won, acquiring(nil))
+		a.must(ctx, t, lease.Kept, renewing(func(r *lease.Request) { r.Token = first.Token }))
+		b.must(ctx, t, lease.Held, acquiring(func(r *lease.Request) { r.Nonce = "nb" }))
+		given := a.must(ctx, t, lease.Done, givingBack("na", first.Token, "resigned", 200*time.Millisecond))
+		a.must(ctx, t, lease.Done, givingBack("na", first.Token, "failed", 0))
+		second := b.must(ctx, t, lease.Won, acquiring(func(r *lease.Request) { r.Nonce = "nb" }))
+		require.Empty(t, second.Reason)
+		w.rdb.Del(ctx, leaseKey) // b is dead, and its lease has lapsed
+		w.rdb.HSet(ctx, leaseKey+":term", "until", second.Now)
+		third := a.must(ctx, t, lease.Won, acquiring(func(r *lease.Request) { r.Nonce = "nc" }))
+		require.Equal(t, store.TermLapsed, third.Reason)
+		w.rdb.Del(ctx, leaseKey)
+		w.rdb.HDel(ctx, leaseKey+":term", "nonce", "until") // lost
+		fourth := b.must(ctx, t, lease.Won, acquiring(func(r *lease.Request) { r.Nonce = "nd" }))
+		require.Equal(t, store.TermForgotten, fourth.Reason)
+
+		entries, err := b.store.Terms(ctx, 100)
+		require.NoError(t, err)
+		require.Equal(t, []store.TermEntry{
+			{Event: store.TermBegan, Token: fourth.Token, Holder: "b", At: fourth.Now},
+			{Event: store.TermEnded, Token: third.Token, Reason: store.TermForgotten},
+			{Event: store.TermBegan, Token: third.Token, Holder: "a", At: third.Now},
+			{Event: store.TermEnded, Token: second.Token, Holder: "b", At: second.Now, Reason: store.TermLapsed},
+			{Event: store.TermBegan, Token: second.Token, Holder: "b", At: second.Now},
+			{Event: store.TermEnded, Token: first.Token, Holder: "a", At: given.Now - 200, Reason: "resigned", Since: first.Now / 1000},
+			{Event: store.TermBegan, Token: first.Token, Holder: "a", At: first.Now},
+		}, entries)
+		few, err := b.store.Terms(ctx, 3)
+		require.NoError(t, err)
+		require.Equal(t, entries[:3], few)
+		raw, err := w.rdb.Do(ctx, "xrange", termsKey, "-", "+", "count", 2).Slice()
+		require.NoError(t, err)
+		number := func(n int64) string { return strconv.FormatInt(n, 10) }
+		require.Equal(t, []any{"event", "began", "token", number(first.Token), "holder", "a", "at", number(first.Now)}, raw[0].([]any)[1])
+		require.Equal(t, []any{"event", "ended", "token", number(first.Token), "holder", "a", "at", number(given.Now - 200), "reason", "resigned",
+			"since", number(first.Now / 1000)}, raw[1].([]any)[1])
+	})
+}
+
+// TestHistoryOfTermsStopsNothing: no election waits for its history. Whoever reads it hears what is
+// wrong with it.
+func TestHistoryOfTermsStopsNothing(t *testing.T) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
+		ctx, a := t.Context(), w.candidateA()
+		for i, spoil := range []func() error{
+			func() error { return w.rdb.RPush(ctx, termsKey, "something", "else").Err() },
+			func() error {
+				w.rdb.Del(ctx, termsKey)
+				return w.rdb.XAdd(ctx, &redis.XAddArgs{Stream: termsKey, ID: "18446744073709551615-18446744073709551615", Values: []any{"at", "x"}}).Err()
+			},
+		} {
+			require.NoError(t, spoil())
+			nonce := fmt.Sprint("n", i)
+			won := a.must(ctx, t, lease.Won, acquiring(func(r *lease.Request) { r.Nonce = nonce }))
+			a.must(ctx, t, lease.Kept, renewing(func(r *lease.Request) { r.Token, r.Nonce = won.Token, nonce }))
+			a.must(ctx, t, lease.Done, givingBack(nonce, won.Token, "resigned", 0))
+			entries, err := a.store.Terms(ctx, 10)
+			if i == 0 {
+				require.ErrorIs(t, err, store.ErrMisconfigured)
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, []store.TermEntry{{}}, entries)
+		}
+	})
+}
+
+// TestHistoryOfTermsIsCapped at as many entries as it is read.
+func TestHistoryOfTermsIsCapped(t *testing.T) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
+		ctx := t.Context()
+		_, err := w.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for range store.MaxTermEntries + 10 {
+				p.XAdd(ctx, &redis.XAddArgs{Stream: termsKey, Values: []any{"event", "noise"}})
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		w.candidateA().must(ctx, t, lease.Won, acquiring(nil))
+		require.EqualValues(t, store.MaxTermEntries, w.rdb.XLen(ctx, termsKey).Val())
+	})
+}
