@@ -267,7 +267,7 @@ func (d *duel) compose(r *rival) lease.Request {
 		}
 		q.Heir = d.heir()
 	case k < 0.95:
-		q.Why, q.Ago = either(d, "resigned", "failed", lease.Unheard), store.Milliseconds(pick(d, 0, 10, 5000))
+		q.Why, q.Ago = []string{"resigned", "failed", lease.Unheard}[d.asked%3], store.Milliseconds(int64(d.asked%4)*1000)
 		q.Kind, q.Token = lease.Release, pick(d, r.token, r.token, 0, m.Term.Token, max(r.token-1, 0))
 		q.Heir, q.Reserve = d.heir(), store.Milliseconds(pick(d, r.TTL/3, 100, 6000))
 	default:

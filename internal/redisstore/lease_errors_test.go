@@ -149,6 +149,10 @@ func raw(ctx context.Context, t *testing.T, rdb *redis.Client) map[string]string
 			for _, name := range slices.Sorted(maps.Keys(fields)) {
 				all[key] += name + "=" + fields[name] + " "
 			}
+		case "stream":
+			for _, entry := range rdb.XRange(ctx, key, "-", "+").Val() {
+				all[key] += fmt.Sprint(entry.Values, " ")
+			}
 		default:
 			t.Fatalf("key %s is a %s", key, kind)
 		}

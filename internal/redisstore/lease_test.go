@@ -454,6 +454,9 @@ func (tt leaseCase) check(ctx context.Context, t *testing.T, w *leaseCluster) {
 		if err := w.same(got, want, data, model.Data); err != nil {
 			t.Fatalf("again %v: %v", again, err)
 		}
+		if told, err := w.told(ctx); err != nil || told != model.Told {
+			t.Fatalf("again %v: the history of terms gets %+v, %v, want %+v", again, told, err, model.Told)
+		}
 		if again {
 			if got.Verdict != first.Verdict || first.Verdict == lease.Won && got.Token != first.Token {
 				if first.Verdict != lease.RollCall { // then the roll-call is on
