@@ -93,7 +93,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	c.asked.most = maxQuestions
 	c.commands = commandLoop{c: c, obey: c.obey, wake: newWakeup(), calling: callGate{most: maxRegistryCalls}}
 	c.tasks = newTaskScheduler(opts.taskConfig(b.tasks, c.bus))
-	opts.Election.Lead = slices.Concat(opts.Election.Lead, []LeadFunc{c.registry.sweepLoop, c.tasks.runTerm})
+	opts.Election.Lead = slices.Concat(opts.Election.Lead, c.registry.leaderWork(), []LeadFunc{c.tasks.runTerm})
 	c.elector = c.newElector(opts.Election, func(election *electionConfig) {
 		election.stuck = c.tasks.stuck
 		election.also.everywhere, election.also.leading = opts.commands()
@@ -286,7 +286,8 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 		defer close(beating)
 		c.registry.beat(serving)
 	}()
-	go func() { // ends with serving, at once; awaited below
+	go c.registry.measure(serving) // ends with serving, at once; a call of the application that is on is awaited by close, or said to run
+	go func() {                    // ends with serving, at once; awaited below
 		defer close(reading)
 		c.registry.findLeaders(serving)
 	}()

@@ -294,7 +294,7 @@ func TestUnreadHistoryIsReportedOnce(t *testing.T) {
 func TestFaultsAreLoggedAtWarn(t *testing.T) {
 	for _, fault := range []EventType{
 		EventLeaseReclaimed, EventRenewalFailed, EventRedisDown, EventElectionMisconfigured, EventHistoryUnread, EventRedisClockStepped, EventWorkFailed, EventWorkOverrun,
-		EventCallsStuck, EventHeartbeatFailed, EventInstanceDrifted, EventInstanceDown, EventInstanceDuplicated, EventSweepFailed, EventSweepHeld, EventTaskSkipped,
+		EventCallsStuck, EventHeartbeatFailed, EventInstanceDrifted, EventInstanceDown, EventInstanceDuplicated, EventSweepFailed, EventMetricsFailed, EventSweepHeld, EventTaskSkipped,
 		EventTaskBlocked,
 	} {
 		level, _ := logLine(Event{Type: fault})

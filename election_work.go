@@ -59,7 +59,7 @@ func (w *leaderWork) name(i int) string {
 		return fmt.Sprint(i)
 	case strings.HasSuffix(f.Name(), ".(*roleTasks).runTerm-fm"):
 		return "of the tasks"
-	case strings.HasSuffix(f.Name(), ".(*Registry).sweepLoop-fm"):
+	case strings.HasSuffix(f.Name(), ".(*Registry).sweepLoop-fm"), strings.HasSuffix(f.Name(), ".(*Registry).aggregateLoop-fm"):
 		return "of the registry"
 	}
 	return f.Name()

@@ -122,6 +122,9 @@ const (
 	EventDeregistrationFailed EventType = "deregistration_failed"
 	// EventSweepFailed: a sweep had no usable answer, first of a row. Err.
 	EventSweepFailed EventType = "sweep_failed"
+	// EventMetricsFailed: what RegistryOptions.Metrics returns cannot be pushed, or it has panicked
+	// or hangs; or the leader could not add a summary to the history. First of a row. Err.
+	EventMetricsFailed EventType = "metrics_failed"
 	// EventSweepHeld: too many instances are silent at once. Count of them are held for another
 	// DownAfter.
 	EventSweepHeld EventType = "sweep_held"

@@ -225,6 +225,8 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelError, "another living process uses this instance ID"
 	case EventSweepFailed:
 		return slog.LevelWarn, "sweep failed"
+	case EventMetricsFailed:
+		return slog.LevelWarn, "metrics failed"
 	case EventSweepHeld:
 		return slog.LevelError, "too many instances are silent at once, holding the rest"
 	case EventTaskStarted:

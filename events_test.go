@@ -368,6 +368,7 @@ func TestLogLines(t *testing.T) {
 		{Event{Type: EventInstanceLeft, InstanceID: "me", Subject: "x"}, `level=INFO msg="instance left" instance=me subject=x`},
 		{Event{Type: EventInstanceDown, InstanceID: "me", Subject: "x", Remote: true}, `level=DEBUG msg="removing stale instance" instance=me subject=x`},
 		{Event{Type: EventInstanceDuplicated, InstanceID: "me"}, `level=ERROR msg="another living process uses this instance ID" instance=me`},
+		{Event{Type: EventMetricsFailed, InstanceID: "me"}, `level=WARN msg="metrics failed" instance=me`},
 		{Event{Type: EventSweepFailed, InstanceID: "me"}, `level=WARN msg="sweep failed" instance=me`},
 		{Event{Type: EventSweepHeld, InstanceID: "me", Count: 9}, `level=ERROR msg="too many instances are silent at once, holding the rest" instance=me count=9`},
 		{Event{Type: EventTaskStarted, InstanceID: "me", Task: "t", Attempt: 2}, `level=DEBUG msg="task started" instance=me task=t attempt=2`},

@@ -140,6 +140,10 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat) {
 		Started:     h.Started,
 		NotAfter:    h.NotAfter,
 	}
+	measured := r.measured.Load()
+	if measured != nil {
+		c.Metrics, c.MetricsTTL = *measured, keptMetrics*r.opts.MetricsInterval
+	}
 	ctx, cancel := within(context.WithoutCancel(ctx), h.Bound)
 	defer cancel()
 	reply, err := bounded(ctx, &r.beating, func(ctx context.Context) (store.HeartbeatReply, error) { return r.store.Heartbeat(ctx, c) })
@@ -150,6 +154,9 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat) {
 		l.faults.report(r.bus, EventHeartbeatFailed, err)
 		l.beat.Failed(monotonic(), h, errors.Is(err, ErrMisconfigured))
 		return
+	}
+	if reply.Verdict != membership.Stale {
+		r.measured.CompareAndSwap(measured, nil) // else there are newer ones
 	}
 	l.take(reply, l.beat.Answer(monotonic(), h, membership.BeatAnswer{
 		Verdict: reply.Verdict, Now: reply.Now, Started: reply.Started,

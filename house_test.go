@@ -49,6 +49,7 @@ var floors = [][]string{
 	{"registry.go"},
 	{"registry_status.go"},
 	{"registry_sweep.go"},
+	{"registry_metrics.go"},
 	{"heartbeat.go"},
 	{"tasks_loop.go", "tasks_consult.go", "tasks_run.go", "tasks_news.go"}, // one loop
 	{"snapshots.go"},

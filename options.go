@@ -192,6 +192,16 @@ type RegistryOptions struct {
 	// MinInstances is how many instances must be active for the cluster to be healthy, and for
 	// Registry.WaitFor. Default 1, at most 100,000.
 	MinInstances int
+	// Metrics returns numbers of this program, such as the length of a queue: at most 128, finite,
+	// by names that match [A-Za-z0-9._:-]{1,64}. It is called every MetricsInterval while Run goes
+	// on, by one goroutine at a time, and should return soon. What it returns travels with the next
+	// heartbeat, is there for Registry.Metrics, and in what the leader makes of that of all
+	// instances: see Registry.Aggregates. The leader does so if it has Metrics itself. Nil: nothing
+	// is pushed.
+	Metrics func() map[string]float64
+	// MetricsInterval is the interval between calls of Metrics, whole seconds, between 1 s and
+	// 30 days; what is pushed lasts for three. Default 30 s.
+	MetricsInterval time.Duration
 
 	// The fields from here on are published in the record, for everybody who may read Redis: what
 	// this process says of itself. Registry.Update changes them while Run goes on, but for
@@ -633,6 +643,10 @@ func (o RegistryOptions) complete(c *checker, prefix string) RegistryOptions {
 	o.MinInstances = cmp.Or(o.MinInstances, 1)
 	if o.MinInstances < 1 || o.MinInstances > store.MaxInstances {
 		c.refuse(prefix+"MinInstances", o.MinInstances, "must be between 1 and %d", store.MaxInstances)
+	}
+	o.MetricsInterval = orDefault(o.MetricsInterval, 30*time.Second)
+	if c.between(prefix+"MetricsInterval", o.MetricsInterval, time.Second, maxPeriod) && o.MetricsInterval%time.Second != 0 {
+		c.refuse(prefix+"MetricsInterval", o.MetricsInterval, "must be whole seconds")
 	}
 	o.Host = cmp.Or(o.Host, defaultHost(os.Hostname))
 	o = o.with(o.profile()) // the caller may go on with its own

@@ -49,7 +49,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Registry: RegistryOptions{
 			HeartbeatInterval: 15 * time.Second, HeartbeatTTL: 90 * time.Second, SweepInterval: 10 * time.Second,
-			DriftedAfter: time.Minute, DownAfter: 5 * time.Minute, MinInstances: 1, Host: host,
+			DriftedAfter: time.Minute, DownAfter: 5 * time.Minute, MinInstances: 1, MetricsInterval: 30 * time.Second, Host: host,
 		},
 		Tasks:           TaskOptions{History: 100},
 		ShutdownTimeout: 25 * time.Second,

@@ -60,6 +60,9 @@ type Registry struct {
 
 	wake                       wakeup // the beat loop beats at once
 	beating, leaving, sweeping callGate
+	adding                     callGate
+	measuring                  inFlight                       // calls of RegistryOptions.Metrics
+	measured                   atomic.Pointer[[]store.Metric] // what the next beat takes along; nil: nothing
 	asked                      callGate
 
 	entered atomic.Bool // a beat may have reached Redis
@@ -102,6 +105,7 @@ func newRegistry(store store.Registry, bus *eventBus, opts Options, elections el
 		beating:     callGate{most: maxRegistryCalls},
 		leaving:     callGate{most: maxRegistryCalls},
 		sweeping:    callGate{most: maxRegistryCalls},
+		adding:      callGate{most: maxRegistryCalls},
 		asked:       callGate{most: maxQuestions},
 	}
 }
@@ -405,8 +409,8 @@ func (r *Registry) duplicate(other string, seen bool) {
 // flush waits for the calls that were left, at the latest until the deadline.
 func (r *Registry) flush(deadline time.Time) error {
 	var left error
-	for _, gate := range []*callGate{&r.beating, &r.leaving, &r.sweeping} {
+	for _, gate := range []*callGate{&r.beating, &r.leaving, &r.sweeping, &r.adding} {
 		left = cmp.Or(left, gate.flush(deadline, "a call of the registry to Redis"))
 	}
-	return joined(left, r.asked.flush(deadline, questionsLeft))
+	return joined(left, r.asked.flush(deadline, questionsLeft), r.measuring.flush(deadline, "RegistryOptions.Metrics"))
 }

@@ -783,6 +783,7 @@ return task_answer('ok', now, task)
 
 --@ prelude registry
 local MAX_RECORD = 65536
+local MAX_METRICS = 128
 local MAX_IDS = 3500 -- bytes of IDs in one hint; nobody reads a hint of more than 4096
 
 -- is_id reports whether a text can be the ID of an instance. Anything else was put there by somebody else and is left alone.
@@ -834,10 +835,10 @@ local function announce(channel, kind, ids, source)
 end
 
 --@ beat
--- Registers an instance, or keeps it registered. KEYS: 1 heartbeat, 2 instances, 3 beats.
+-- Registers an instance, or keeps it registered. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 metrics (only if the beat carries some).
 -- ARGV: 1 instance ID, 2 incarnation, 3 whether it was never registered before (1 or 0), 4 not-after (0: none), 5 TTL of the heartbeat in
 --       seconds, 6 silence in ms after which the record of another incarnation is taken over, 7 channel, 8 record up to started_at,
---       9 started_at (0: now), 10 record after last_heartbeat.
+--       9 started_at (0: now), 10 record after last_heartbeat, 11 seconds for which metrics are kept, 12 ... their names and values.
 -- Reply: verdict, Redis's time (ms), started_at, the other incarnation.
 -- Verdicts: joined | kept | recovered | overwritten (a record without incarnation was in place of ours) | duplicate (a younger
 --           incarnation has replaced this one, nothing was changed) | stale.
@@ -866,6 +867,11 @@ call('PEXPIRE', KEYS[1], ARGV[5] * 1000) -- a full Redis allows it, and then the
 call('SET', KEYS[1], seconds, 'EX', ARGV[5])
 call('HSET', KEYS[2], id, ARGV[8] .. started .. ',"last_heartbeat":' .. seconds .. ARGV[10])
 call('ZADD', KEYS[3], integer(now), id)
+if KEYS[4] then -- nothing rests on metrics: a Redis that refuses them, as one that is full does, keeps the beat
+  redis.pcall('DEL', KEYS[4])
+  redis.pcall('HSET', KEYS[4], unpack(ARGV, 12))
+  redis.pcall('PEXPIRE', KEYS[4], ARGV[11] * 1000)
+end
 if verdict == 'joined' or verdict == 'recovered' then publish(ARGV[7], verdict, '', about(id, incarnation)) end
 return verdict .. ' ' .. integer(now) .. ' ' .. started .. ' ' .. field(other and string.sub(other, 1, 64))
 
@@ -1115,6 +1121,22 @@ return integer(natural(held)) .. ' ' .. integer(natural(call('GET', KEYS[2])))
 -- Reply: Redis's time (ms), whether there is a record (1 or 0), last beat ('': none), record.
 local record = read_record(KEYS[1], ARGV[1])
 return { integer(time()), record and '1' or '0', call('ZSCORE', KEYS[2], ARGV[1]) or '', record or '' }
+
+--@ read_metrics
+-- Reads what instances have pushed. Writes nothing. KEYS: the metrics of each.
+-- Reply: for each how many there are (0 also if the key holds something else), then their names and values.
+local reply = {}
+for _, key in ipairs(KEYS) do
+  local found = redis.pcall('HGETALL', key)
+  if found.err or #found > 2 * MAX_METRICS then found = {} end
+  reply[#reply + 1] = integer(#found / 2)
+  for _, text in ipairs(found) do reply[#reply + 1] = string.sub(text, 1, 256) end
+end
+return reply
+
+--@ aggregate
+-- Adds an entry to the history of what all instances have pushed. KEYS: 1 stream. ARGV: 1 how many entries are kept, 2 ... names and values.
+return call('XADD', KEYS[1], 'MAXLEN', ARGV[1], '*', unpack(ARGV, 2))
 
 -- The scripts of commands: what somebody else asks of an instance. A command is an entry in the inbox of its instance, a hash with what
 -- became of it, and two entries in the audit stream. Only sending appends to an inbox (RPUSH): that is a right of its own.

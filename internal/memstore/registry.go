@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,11 @@ type Registry struct {
 	mu    sync.Mutex
 	there bool
 	own   store.Entry
+
+	metrics []store.Metric
+	pushed  time.Time // when; they are kept for keep
+	keep    time.Duration
+	history []store.Aggregate // the latest last
 }
 
 // NewRegistry returns an empty registry.
@@ -37,6 +43,9 @@ func (s *Registry) Heartbeat(_ context.Context, b store.Heartbeat) (store.Heartb
 	}
 	record := b.Head + store.RecordTimes(reply.Started, seconds) + b.Rest
 	s.there, s.own = true, store.Entry{ID: b.ID, Beaten: true, Last: reply.Now, Record: record}
+	if len(b.Metrics) > 0 {
+		s.metrics, s.pushed, s.keep = b.Metrics, time.Now(), b.MetricsTTL
+	}
 	return reply, nil
 }
 
@@ -83,4 +92,34 @@ func (s *Registry) Sweep(_ context.Context, c store.Sweep) (store.SweepReply, er
 
 func (s *Registry) Adopt(context.Context, string, []string) ([]string, error) {
 	return nil, nil
+}
+
+func (s *Registry) Metrics(_ context.Context, ids []string) ([][]store.Metric, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([][]store.Metric, len(ids))
+	for i, id := range ids {
+		if id == s.own.ID && time.Since(s.pushed) < s.keep {
+			all[i] = s.metrics
+		}
+	}
+	return all, nil
+}
+
+func (s *Registry) Aggregate(_ context.Context, entry []store.MetricSummary) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.history = append(s.history, store.Aggregate{At: store.Time(s.now()), Metrics: entry})
+	if len(s.history) > store.MetricsHistory {
+		s.history = slices.Delete(s.history, 0, 1)
+	}
+	return nil
+}
+
+func (s *Registry) Aggregates(_ context.Context, limit int) ([]store.Aggregate, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	latest := slices.Clone(s.history[max(0, len(s.history)-limit):])
+	slices.Reverse(latest)
+	return latest, nil
 }

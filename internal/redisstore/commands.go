@@ -4,7 +4,7 @@ package redisstore
 var ScriptCommands = []string{
 	"time", "info", "publish",
 	"get", "set", "del", "exists", "pttl", "pexpire",
-	"hget", "hset", "hdel", "hlen", "hmget", "hscan", "hstrlen",
+	"hget", "hgetall", "hset", "hdel", "hlen", "hmget", "hscan", "hstrlen",
 	"zadd", "zcard", "zcount", "zmscore", "zrangebyscore", "zrem", "zremrangebyrank", "zremrangebyscore", "zscore",
 	"sadd", "xadd", "lrange", "lrem",
 }

@@ -2,8 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -67,10 +65,8 @@ func (s *Store) CommandLog(ctx context.Context) ([]store.CommandEntry, error) {
 			value, _ := message.Values[field].(string)
 			return store.CommandText(value)
 		}
-		at, _, _ := strings.Cut(message.ID, "-")
-		milliseconds, _ := strconv.ParseInt(at, 10, 64) // anything else is no time
 		entries = append(entries, store.CommandEntry{
-			At: store.Time(milliseconds), Event: text("event"), Taker: text("taker"),
+			At: messageTime(message.ID), Event: text("event"), Taker: text("taker"),
 			Command: store.Command{
 				ID: text("command"), Instance: text("instance"), Kind: text("kind"), Role: text("role"), Argument: text("argument"), By: text("by"),
 			},

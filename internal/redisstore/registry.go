@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tenure-go/tenure/internal/membership"
 	"github.com/tenure-go/tenure/internal/store"
@@ -15,8 +19,22 @@ import (
 
 func (s *Store) Heartbeat(ctx context.Context, b store.Heartbeat) (store.HeartbeatReply, error) {
 	sc := s.scripts.beat
-	line, err := s.text(ctx, sc, append(sc.args("3", 13), s.keys.Heartbeat(b.ID), s.keys.Instances(), s.keys.Beats(), b.ID, b.Incarnation,
-		oneIf(b.First), b.NotAfter, int64(b.TTL/time.Second), b.TakeOver.Milliseconds(), s.keys.Events(), b.Head, b.Started, b.Rest))
+	keys := "3"
+	if len(b.Metrics) > 0 {
+		keys = "4"
+	}
+	args := append(sc.args(keys, 15+2*len(b.Metrics)), s.keys.Heartbeat(b.ID), s.keys.Instances(), s.keys.Beats())
+	if len(b.Metrics) > 0 {
+		args = append(args, s.keys.Metrics(b.ID))
+	}
+	args = append(args, b.ID, b.Incarnation, oneIf(b.First), b.NotAfter, int64(b.TTL/time.Second), b.TakeOver.Milliseconds(), s.keys.Events(), b.Head, b.Started, b.Rest)
+	if len(b.Metrics) > 0 {
+		args = append(args, int64(b.MetricsTTL/time.Second))
+		for _, m := range b.Metrics {
+			args = append(args, m.Name, m.Value)
+		}
+	}
+	line, err := s.text(ctx, sc, args)
 	if err != nil {
 		return store.HeartbeatReply{}, err
 	}
@@ -200,4 +218,70 @@ func score(text string) (last int64, beaten bool) {
 		return 0, false
 	}
 	return int64(min(max(f, 0), 1<<53)), true
+}
+
+func (s *Store) Metrics(ctx context.Context, ids []string) ([][]store.Metric, error) {
+	sc := s.scripts.readMetrics
+	args := sc.args(strconv.Itoa(len(ids)), len(ids))
+	for _, id := range ids {
+		args = append(args, s.keys.Metrics(id))
+	}
+	reply, err := s.texts(ctx, sc, args)
+	if err != nil {
+		return nil, err
+	}
+	all := make([][]store.Metric, len(ids))
+	rest := reply
+	for i := range ids {
+		if len(rest) == 0 {
+			return nil, malformedReply(reply)
+		}
+		n := 2 * int(min(store.Natural(rest[0]), store.MaxMetrics))
+		if rest = rest[1:]; len(rest) < n {
+			return nil, malformedReply(reply)
+		}
+		for j := 0; j < n; j += 2 {
+			if m, ok := store.ParseMetric(rest[j], rest[j+1]); ok {
+				all[i] = append(all[i], m)
+			}
+		}
+		rest = rest[n:]
+	}
+	return all, nil
+}
+
+func (s *Store) Aggregate(ctx context.Context, entry []store.MetricSummary) error {
+	sc := s.scripts.aggregate
+	args := append(sc.args("1", 2+2*len(entry)), s.keys.AllMetrics(), store.MetricsHistory)
+	for _, m := range entry {
+		args = append(args, m.Name, m.Text())
+	}
+	_, err := s.text(ctx, sc, args)
+	return err
+}
+
+func (s *Store) Aggregates(ctx context.Context, limit int) ([]store.Aggregate, error) {
+	cmd := redis.NewXMessageSliceCmd(ctx, "xrevrange", s.keys.AllMetrics(), "+", "-", "count", min(limit, store.MetricsHistory))
+	if err := s.process(ctx, cmd); err != nil {
+		return nil, s.explain("XREVRANGE", err)
+	}
+	entries := make([]store.Aggregate, 0, len(cmd.Val()))
+	for _, message := range cmd.Val() {
+		entry := store.Aggregate{At: messageTime(message.ID)}
+		for _, name := range slices.Sorted(maps.Keys(message.Values)) {
+			text, _ := message.Values[name].(string)
+			if m, ok := store.ParseMetricSummary(name, text); ok && len(entry.Metrics) < store.MaxMetrics {
+				entry.Metrics = append(entry.Metrics, m)
+			}
+		}
+		entries = append(entries, entry)
+	}
+	return entries, nil
+}
+
+// messageTime is when the entry of a stream was added: the first half of an ID that Redis gave it.
+func messageTime(id string) time.Time {
+	at, _, _ := strings.Cut(id, "-")
+	milliseconds, _ := strconv.ParseInt(at, 10, 64) // anything else is no time
+	return store.Time(milliseconds)
 }

@@ -45,6 +45,9 @@ type Scripts struct {
 	losses     *script
 	instance   *script
 
+	readMetrics *script
+	aggregate   *script
+
 	sendCommand  *script
 	readCommands *script
 	startCommand *script
@@ -74,6 +77,7 @@ func Load(source string) (*Scripts, error) {
 
 		"beat": &loaded.beat, "deregister": &loaded.deregister, "look": &loaded.look, "sweep": &loaded.sweep,
 		"adopt": &loaded.adopt, "scan": &loaded.scan, "losses": &loaded.losses, "instance": &loaded.instance,
+		"read_metrics": &loaded.readMetrics, "aggregate": &loaded.aggregate,
 		"send_command": &loaded.sendCommand, "read_commands": &loaded.readCommands, "start_command": &loaded.startCommand,
 		"end_command": &loaded.endCommand, "look_command": &loaded.lookCommand, "note_command": &loaded.noteCommand,
 	}
@@ -104,7 +108,7 @@ func (s *Scripts) Digests() map[string]string {
 	digests := make(map[string]string)
 	for _, sc := range []*script{
 		s.acquire, s.renew, s.release, s.leader, s.openTask, s.planTask, s.claimTask, s.retryTask, s.finishTask, s.readTask, s.pauseTask,
-		s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.losses, s.instance,
+		s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.losses, s.instance, s.readMetrics, s.aggregate,
 		s.sendCommand, s.readCommands, s.startCommand, s.endCommand, s.lookCommand, s.noteCommand,
 	} {
 		digests[sc.name] = sc.sha

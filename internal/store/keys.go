@@ -56,6 +56,12 @@ func (k Keys) Lost() string { return string(k) + ":beats:lost" }
 // Events is the channel of the hints of the registry.
 func (k Keys) Events() string { return string(k) + ":events" }
 
+// Metrics is the hash of what an instance has pushed.
+func (k Keys) Metrics(id string) string { return string(k) + ":instance:" + id + ":metrics" }
+
+// AllMetrics is the stream of what all instances have pushed, name by name.
+func (k Keys) AllMetrics() string { return string(k) + ":metrics" }
+
 // Own is the channel that only one process publishes to and listens on, to check its subscription.
 func (k Keys) Own(id string) string { return string(k) + ":instance:" + id + ":events" }
 
@@ -85,7 +91,7 @@ func (k Keys) Runs(name string) string { return string(k) + ":task:" + name + ":
 func (k Keys) Taken(lease string) string {
 	for _, part := range leaseParts(lease) {
 		switch part {
-		case k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Lost(), k.Tasks(), k.Triggers(), k.Events(), k.Commands(), string(k) + ":metrics", string(k) + ":log":
+		case k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Lost(), k.Tasks(), k.Triggers(), k.Events(), k.Commands(), k.AllMetrics(), string(k) + ":log":
 			return part
 		}
 		if strings.HasPrefix(part, k.Task("")) || strings.HasPrefix(part, k.Command("")) || strings.HasPrefix(part, string(k)+":instance:") {

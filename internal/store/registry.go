@@ -20,6 +20,10 @@ type Registry interface {
 	Look(ctx context.Context, l Look) (LookReply, error)
 	Sweep(ctx context.Context, s Sweep) (SweepReply, error)
 	Adopt(ctx context.Context, incarnation string, ids []string) (foreign []string, err error)
+
+	Metrics(ctx context.Context, ids []string) ([][]Metric, error)  // of each, in that order
+	Aggregate(ctx context.Context, entry []MetricSummary) error     // adds an entry to the history
+	Aggregates(ctx context.Context, limit int) ([]Aggregate, error) // the latest first
 }
 
 // Heartbeat registers an instance, or keeps it registered. The record comes in pieces: Redis's time
@@ -31,6 +35,9 @@ type Heartbeat struct {
 	TTL, TakeOver   time.Duration
 	Head, Rest      string // the record up to started_at, and after last_heartbeat
 	Started         int64  // Unix seconds; 0: now
+
+	Metrics    []Metric // that ride on it; empty: none do, and those of before are kept
+	MetricsTTL time.Duration
 }
 
 // HeartbeatReply is the typed reply to a heartbeat.

@@ -1,7 +1,6 @@
 package overlay
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/tenure-go/tenure/internal/hook"
@@ -13,7 +12,7 @@ const EnvScripts = "TENURE_SCRIPTS"
 
 // TakeScripts has this process run with the scripts of EnvScripts in place of the product's, if it
 // is set: that is how broken scripts are tested without another build. It is for TestMain, in
-// programs that import package tenure, and ends the process if it cannot.
+// programs that import package tenure, and panics if it cannot.
 func TakeScripts() {
 	path := os.Getenv(EnvScripts)
 	if path == "" {
@@ -24,7 +23,6 @@ func TakeScripts() {
 		*hook.Scripts, err = redisstore.Load(string(source))
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		panic(err)
 	}
 }

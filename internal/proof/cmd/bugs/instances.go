@@ -42,4 +42,12 @@ var instances = []bug{
 		old: "		case err != nil && !errors.Is(err, ErrUnreachable):", new: "		case err != nil:"},
 	{name: "counting without a pause", test: "TestWaitFor", breaks: "a thousand instances that wait for each other keep Redis busy", file: "registry_status.go",
 		old: "		pause := lease.Backoff(waitFirst, try, waitMost)", new: "		pause := lease.Backoff(waitFirst, min(try, 1), waitMost)"},
+	{name: "metrics of the dead", test: "TestMetrics", breaks: "what a dead instance has pushed is counted for ever", file: "heartbeat.go",
+		old: "keptMetrics*r.opts.MetricsInterval", new: "1000*keptMetrics*r.opts.MetricsInterval"},
+	{name: "metrics before they are repaired", test: "TestHostileMetrics", breaks: "a key that somebody has spoilt takes no metrics again", file: lua,
+		old: "  redis.pcall('DEL', KEYS[4])\n", new: ""},
+	{name: "metrics that are no numbers", test: "TestHostileMetrics", breaks: "a forged NaN is the sum of all instances", file: "internal/store/metrics.go",
+		old: "return Metric{name, v}, err == nil && finite(v)", new: "return Metric{name, v}, err == nil"},
+	{name: "metrics that hang in silence", test: "TestMetricsThatFail", breaks: "nobody hears that the numbers stand still", file: "registry_metrics.go",
+		old: "			case <-ticker.C:\n				faults.report(", new: "			case <-ticker.C:\n				faults.reported = true\n				faults.report("},
 }
