@@ -3,10 +3,10 @@ package tenure
 import (
 	"slices"
 	"sync"
+	"time"
 )
 
-// places are the addresses of those who lead, as they were last read. It is safe for concurrent
-// use.
+// places are the records of those who lead, as they were last read. It is safe for concurrent use.
 type places struct {
 	mu   sync.Mutex
 	byID map[string]place
@@ -14,6 +14,8 @@ type places struct {
 
 type place struct {
 	address string
+	version string
+	started time.Time
 	read    bool // the record was there
 }
 
@@ -37,6 +39,13 @@ func (p *places) note(i Instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, followed := p.byID[i.ID]; followed {
-		p.byID[i.ID] = place{address: i.Address, read: true}
+		p.byID[i.ID] = place{address: i.Address, version: i.Version, started: i.StartedAt, read: true}
 	}
+}
+
+// of is what is known of an instance.
+func (p *places) of(id string) place {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.byID[id]
 }

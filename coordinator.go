@@ -87,7 +87,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 		c.bus.observe(logEvents(opts.Logger))
 	}
 	c.registry = newRegistry(b.registry, c.bus, opts, elections{
-		leading: c.leading, leaders: c.leaders,
+		leading: c.leading, leaders: c.leaders, compared: c.compared,
 		leader: func(ctx context.Context) (LeaderInfo, error) { return c.elector.holder(ctx) },
 	})
 	c.asked.most = maxQuestions
@@ -135,6 +135,13 @@ func (c *Coordinator) leaders() (ids []string) {
 		}
 	}
 	return ids
+}
+
+// compared has each election compare this process with its leader again.
+func (c *Coordinator) compared() {
+	for _, e := range c.all() {
+		e.loop.inputs.nudge()
+	}
 }
 
 // IsLeader reports whether this process leads the default role now, and says nothing of further

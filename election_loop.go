@@ -39,6 +39,7 @@ type addressBook interface {
 	known(id string) string                     // as it was last read, "": not known; does not block
 	read(ctx context.Context, id string) string // asks; "": none, or no answer
 	leaderChanged()                             // another one leads than before; does not block
+	newer(id string) time.Duration              // by how much later this process started than that instance of another version
 }
 
 // electionConfig is that of the default role.
@@ -74,6 +75,7 @@ type electionLoop struct {
 	cand   *lease.Candidate
 	work   leaderWork
 
+	preference     lease.Preference
 	term           *liveTerm // the term that is on, or whose work drains
 	abandoned      bool      // the drain bound of the term has passed
 	drainBy        time.Time
@@ -150,7 +152,8 @@ func (l *electionLoop) run(ctx context.Context, lead []LeadFunc) (deadline time.
 		l.inputs.put(func(in *loopInputs) { in.ended = append(in.ended, e) })
 	}}
 	l.cand = lease.NewCandidate(l.timing, l.random, l.secret)
-	l.cand.Prefer(l.opts.Priority)
+	l.preference = lease.Preference{Priority: l.opts.Priority}
+	l.cand.Prefer(l.preference.Rank())
 	l.report.knownAt = readClock().Mono
 	l.lookedAt = l.report.knownAt - lookSpacing
 	defer l.publishStatus(ElectionStopped)
@@ -291,6 +294,7 @@ func (l *electionLoop) turn() {
 		}
 	}
 	l.drain(now)
+	l.prefer(now)
 	for !l.unheard {
 		request, due := l.cand.Next(now)
 		if !due {
@@ -308,6 +312,22 @@ func (l *electionLoop) turn() {
 		l.resignDone()
 	}
 	l.rest()
+}
+
+// prefer brings up to date how this candidate compares with others. One that has just found out
+// that it is newer than the leader asks at once: it must be known when the leader stops.
+func (l *electionLoop) prefer(now lease.Reading) {
+	was := l.preference
+	if id := l.report.leader; l.addresses != nil && id != "" && id != l.id { // without a leader the last one counts
+		l.preference.Newer = l.addresses.newer(id)
+	}
+	if l.preference == was {
+		return
+	}
+	l.cand.Prefer(l.preference.Rank())
+	if was.Newer == 0 {
+		l.cand.Vacant(now)
+	}
 }
 
 // rest answers those who wait until this candidate, which is not eligible any more, has nothing of

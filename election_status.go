@@ -34,7 +34,7 @@ const (
 	WaitHold      WaitReason = "hold"      // Redis has lost data or has failed over: a lease that it forgot may be on
 	WaitVanished  WaitReason = "vanished"  // the lease vanished before its end
 	WaitReserved  WaitReason = "reserved"  // the last leader has left the lease to another instance for a moment
-	WaitYield     WaitReason = "yield"     // a candidate of a higher priority asks, and comes first for a moment
+	WaitYield     WaitReason = "yield"     // a better candidate (see Priority) asks, and comes first for a moment
 	WaitPenalty   WaitReason = "penalty"   // this process stands back after a term of its own
 	WaitSilence   WaitReason = "silence"   // it stands back since Redis gave no usable answer for a LeaseTTL
 	WaitUnhealthy WaitReason = "unhealthy" // its health check fails

@@ -106,7 +106,7 @@ func waitingLine(e Event) string {
 	case WaitReserved:
 		return "waiting: the lease is reserved for another instance, next election possible" + left
 	case WaitYield:
-		return "waiting: a candidate of a higher priority comes first, next election possible" + left
+		return "waiting: a better candidate comes first, next election possible" + left
 	case WaitPenalty:
 		return "standing back after a term of its own"
 	case WaitUnhealthy:

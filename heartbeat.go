@@ -174,6 +174,9 @@ func (l *beatLoop) take(reply store.HeartbeatReply, change membership.BeatChange
 		return
 	}
 	l.faults.over()
+	if r.started.Swap(reply.Started) != reply.Started {
+		r.elections.compared()
+	}
 	switch {
 	case change.Duplicate:
 		r.duplicate(reply.Other, true)

@@ -113,7 +113,7 @@ type ElectionOptions struct {
 	// vacancy and no sooner. Default 0; between -1000 and 1000. A vacancy is left to the best
 	// candidate for min(LeaseTTL/10, 1 s), or for two round trips if that is more; then anyone
 	// leads. A candidate that does not hear Redis's answers, is not healthy, or stands back, is not
-	// preferred.
+	// preferred. Of equals, one of a new version is: see RegistryOptions.Version.
 	Priority int
 	// Preempt makes a leader give way: a better candidate that has asked for so long, without a
 	// break, is offered the lease as by Elector.Transfer, if the term is as old. At least 2 ·
@@ -216,7 +216,10 @@ type RegistryOptions struct {
 	Address string
 	// Host is where this process runs: [A-Za-z0-9._:%-]{1,253}. Default: the name by os.Hostname.
 	Host string
-	// Version is that of the program: [A-Za-z0-9._~:/@+()-]{1,128}. Default: none.
+	// Version is that of the program: [A-Za-z0-9._~:/@+()-]{1,128}. Default: none. In a vacancy, of
+	// candidates of one Priority, an instance of another version than the last leader that started
+	// later than that is preferred, the latest first. So a rolling deploy costs one change of the
+	// leader if an instance of the new version follows when the leader stops, and else two.
 	Version string
 	// Ports are ports by what they serve, such as "grpc": at most 16 names of the characters of a
 	// role, 1 KiB in all, and numbers between 1 and 65535.

@@ -2,10 +2,17 @@ package tenure
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
 )
 
 // preferring is a member with a priority.
@@ -107,4 +114,111 @@ func TestPriorityIsChecked(t *testing.T) {
 			require.ErrorContains(t, err, "Election.Priority")
 		}
 	}
+}
+
+// rollingDeploy replaces five instances of version 1 by five of version 2, one by one, and returns
+// how often another one came to lead. Each step stops the leader if that is an old one, as the
+// worst order would. If surge, an instance of the new version is there before an old one is
+// stopped.
+func (c *cluster) rollingDeploy(surge bool, version string) (changes int) {
+	began := func() (n int) {
+		for _, m := range c.members {
+			n += len(m.witness.told(EventTermBegan))
+		}
+		return n
+	}
+	run := func(name, version string) *instance {
+		m := c.member(name, func(o *Options) { o.Registry.Version = version }).start()
+		c.pass(2 * time.Second)
+		return m
+	}
+	var old []*instance
+	for i := range 5 {
+		old = append(old, run(fmt.Sprint("old-", i), "1.0"))
+	}
+	c.until(time.Minute, func() bool { return c.leader() != nil })
+	c.pass(time.Minute)
+	before := began()
+	for i := range 5 {
+		if surge {
+			run(fmt.Sprint("new-", i), version)
+		}
+		at := max(slices.IndexFunc(old, func(m *instance) bool { return m.IsLeader() }), 0)
+		took, err := old[at].stop()
+		require.NoError(c, err)
+		require.Less(c, took, 50*time.Millisecond, "a stop does not wait for the next leader")
+		old = slices.Delete(old, at, at+1)
+		if !surge {
+			run(fmt.Sprint("new-", i), version)
+		}
+		took = c.until(time.Second, func() bool { return c.leader() != nil })
+		require.Less(c, took, 50*time.Millisecond)
+	}
+	require.Contains(c, c.leader().name, "new-")
+	return began() - before
+}
+
+// TestRollingDeploy costs one change of the leader if an instance of the new version is there
+// whenever an old one stops, and else two: what leads is left to the new version.
+func TestRollingDeploy(t *testing.T) {
+	for name, tt := range map[string]struct {
+		surge bool
+		most  int
+	}{"new ones first": {true, 1}, "old ones first": {false, 2}} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(c *cluster) { require.Equal(c, tt.most, c.rollingDeploy(tt.surge, "2.0")) })
+		})
+	}
+}
+
+// comparison is an address book that knows by how much this process is newer than its leader.
+type comparison struct{ by atomic.Int64 }
+
+func (*comparison) known(string) string                 { return "" }
+func (*comparison) read(context.Context, string) string { return "" }
+func (*comparison) leaderChanged()                      {}
+func (b *comparison) newer(string) time.Duration        { return time.Duration(b.by.Load()) }
+
+// TestNewerAsksAtOnce: a candidate that has found out that it is newer than the leader does not
+// wait for its next turn, and says so from then on; another leader is compared anew.
+func TestNewerAsksAtOnce(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		book := &comparison{}
+		s.loop.addresses = book
+		s.store.hold("old", time.Hour)
+		s.run()
+		s.at(time.Second)
+		require.Len(s, s.store.made("acquire"), 1)
+		book.by.Store(int64(90 * time.Second))
+		s.loop.inputs.nudge()
+		synctest.Wait()
+		asked := s.store.made("acquire")
+		require.Len(s, asked, 2)
+		require.Zero(s, asked[0].Rank)
+		require.Equal(s, lease.Preference{Newer: 90 * time.Second}.Rank(), asked[1].Rank)
+		book.by.Store(0)
+		s.loop.inputs.nudge()
+		synctest.Wait()
+		require.Len(s, s.store.made("acquire"), 2, "there is time")
+		s.pass(electionRetry)
+		require.Zero(s, s.store.made("acquire")[2].Rank)
+	})
+}
+
+// TestNewerIsKnownSoon: a few round trips after the start of a new version Redis knows that it
+// asks.
+func TestNewerIsKnownSoon(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		leader := c.member("old", func(o *Options) { o.Registry.Version = "1" }).start()
+		c.until(time.Minute, func() bool { return leader.IsLeader() })
+		c.pass(time.Minute)
+		c.member("new", func(o *Options) {
+			o.Registry.Version = "2"
+			o.random = func() float64 { return 0.99 }
+		}).start()
+		c.pass(100 * time.Millisecond)
+		best := ""
+		c.redis.Do(func(m *miniredis.Miniredis) { best = m.HGet("tenure:leader:term", "best") })
+		require.Equal(c, "new", best)
+	})
 }

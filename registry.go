@@ -65,8 +65,9 @@ type Registry struct {
 	measured                   atomic.Pointer[[]store.Metric] // what the next beat takes along; nil: nothing
 	asked                      callGate
 
-	entered atomic.Bool // a beat may have reached Redis
-	left    atomic.Bool // deregister was called: no beat is sent any more
+	entered atomic.Bool  // a beat may have reached Redis
+	left    atomic.Bool  // deregister was called: no beat is sent any more
+	started atomic.Int64 // when this process was first registered, by Redis's clock in Unix seconds; 0: not known
 
 	heldSince atomic.Int64 // begin of the hold that was reported last, by Redis's clock in ms
 
@@ -82,9 +83,11 @@ type Registry struct {
 
 // elections is what the registry knows of the elections of its process.
 type elections struct {
-	leading func([]string) []string                   // appends the roles that this process leads now
-	leaders func() []string                           // the IDs of the leaders that are known, its own ID too
-	leader  func(context.Context) (LeaderInfo, error) // asks Redis for that of the default role; no Address
+	leading func([]string) []string // appends the roles that this process leads now
+	leaders func() []string         // the IDs of the leaders that are known, its own ID too
+	// compared has each election compare this process with its leader again. It does not block.
+	compared func()
+	leader   func(context.Context) (LeaderInfo, error) // asks Redis for that of the default role; no Address
 }
 
 // newRegistry wants completed options.

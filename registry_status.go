@@ -142,9 +142,18 @@ const (
 )
 
 func (r *Registry) known(id string) string {
-	r.places.mu.Lock()
-	defer r.places.mu.Unlock()
-	return r.places.byID[id].address
+	return r.places.of(id).address
+}
+
+// newer is by how much later this process started than an instance of another version; 0: it did
+// not, or has none, or that is not known.
+func (r *Registry) newer(id string) time.Duration {
+	leader := r.places.of(id)
+	started := r.started.Load()
+	if r.opts.Version == "" || started == 0 || leader.started.IsZero() || leader.version == r.opts.Version {
+		return 0
+	}
+	return max(time.Unix(started, 0).Sub(leader.started), 0)
 }
 
 func (r *Registry) read(ctx context.Context, id string) string {
@@ -183,6 +192,7 @@ func (r *Registry) findLeaders(ctx context.Context) {
 			cancel()
 			failed = failed || err != nil
 		}
+		r.elections.compared()
 		if failed {
 			timer.Reset(pause)
 		}

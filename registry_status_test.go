@@ -265,3 +265,31 @@ func TestWaitFor(t *testing.T) {
 		}
 	})
 }
+
+// TestNewer: another version counts if it started later than the leader, by their records; the same
+// version, an older process, and what is not known do not.
+func TestNewer(t *testing.T) {
+	for name, tt := range map[string]struct {
+		version, leads string
+		started, began int64 // of the leader
+		want           time.Duration
+	}{
+		"another version":              {"2", "1", 1100, 1000, 100 * time.Second},
+		"of a leader without one":      {"2", "", 1100, 1000, 100 * time.Second},
+		"an older one again":           {"1", "2", 1100, 1000, 100 * time.Second},
+		"the same":                     {"2", "2", 1100, 1000, 0},
+		"no version":                   {"", "1", 1100, 1000, 0},
+		"started before the leader":    {"2", "1", 900, 1000, 0},
+		"not registered yet":           {"2", "1", 0, 1000, 0},
+		"of a leader without a record": {"2", "", 1100, 0, 0},
+	} {
+		r := Registry{opts: RegistryOptions{Version: tt.version}}
+		r.started.Store(tt.started)
+		r.places.follow([]string{"leader"})
+		if tt.began != 0 {
+			r.places.note(Instance{ID: "leader", Version: tt.leads, StartedAt: time.Unix(tt.began, 0)})
+		}
+		require.Equal(t, tt.want, r.newer("leader"), name)
+		require.Zero(t, r.newer("another"), name)
+	}
+}

@@ -81,16 +81,16 @@ local function instance(text)
   if text and #text <= MAX_ID and string.find(text, '^[%w._:-]+$') then return text end
 end
 
--- preference reads a priority, and 0 if the text is none.
-local function preference(text)
-  if text and #text <= 8 and string.find(text, '^%-?%d+$') then return tonumber(text) end
+-- ranked reads a rank, and 0 if the text is none.
+local function ranked(text)
+  if text and #text <= 17 and string.find(text, '^%-?%d+$') and math.abs(tonumber(text)) <= MAX_TOKEN then return tonumber(text) end
   return 0
 end
 
 -- read_term reads the term hash. A token that tenure cannot have written refuses: nothing is granted on top of it.
 local function read_term(key, now)
   local raw = call('HMGET', key, 'token', 'nonce', 'holder', 'until', 'ttl', 'released', 'origin', 'hold', 'floor', 'asked',
-    'longest', 'longest_at', 'margin', 'margin_at', 'armed', 'heir', 'reserved', 'ready', 'best', 'best_priority', 'best_until')
+    'longest', 'longest_at', 'margin', 'margin_at', 'armed', 'heir', 'reserved', 'ready', 'best', 'best_rank', 'best_until')
   local token = natural(raw[1])
   if raw[1] and (token <= 0 or token > MAX_TOKEN or token > now + CENTURY) then
     refuse('BADTERM the field token holds no fencing token [HGET ' .. key .. ']')
@@ -108,7 +108,7 @@ local function read_term(key, now)
     released = raw[6] == '1', origin = origin, hold = natural(raw[8]), known = known, asked = natural(raw[10]),
     longest = bounded(natural(raw[11])), longest_at = natural(raw[12]), margin = bounded(natural(raw[13])), margin_at = natural(raw[14]),
     armed = natural(raw[15]), heir = heir, reserved = natural(raw[17]), ready = natural(raw[18]),
-    best = best, priority = preference(raw[20]), best_until = natural(raw[21]),
+    best = best, rank = ranked(raw[20]), best_until = natural(raw[21]),
   }
 end
 
@@ -125,7 +125,7 @@ end
 
 -- answer is the reply of every lease script: verdict, Redis's time (ms), token, TTL in the term hash (ms), wait (ms), start of the
 -- term (Unix seconds; with reason young of this server), replication id, reason, mark (heir: the asker is the one that the leader
--- offers the lease; ready: the one that it is offered asks for it), the best candidate (priority:ID), holder ("=" and the value of the
+-- offers the lease; ready: the one that it is offered asks for it), the best candidate (rank:ID), holder ("=" and the value of the
 -- lease key, which a foreign client may leave empty).
 local function answer(verdict, now, token, ttl, wait, since, origin, reason, holder, mark, best)
   return verdict .. ' ' .. integer(now) .. ' ' .. integer(token or 0) .. ' ' .. integer(ttl or 0) .. ' ' .. integer(wait or 0) .. ' ' ..
@@ -194,7 +194,7 @@ end
 --@ acquire
 -- Grants the lease if it is free and no witness objects; says until when to wait if it is not.
 -- ARGV: 1 instance ID, 2 nonce, 3 TTL, 4 not-after (0: none), 5 floor, 6 hold-off, 7 wait on an empty history, 8 failover margin,
---       9 restart guard (0: the hold-off, negative: off), 10 channel, 11 role, 12 TTL, or HoldOff if that is longer, 13 priority ('': it does not
+--       9 restart guard (0: the hold-off, negative: off), 10 channel, 11 role, 12 TTL, or HoldOff if that is longer, 13 rank ('': it does not
 --       hear), 14 for how long a vacancy is left to the best candidate, 15 for how long an asker counts as one. Durations and times in ms.
 -- Verdicts: won (reason lapsed, forgotten: the term before ended without a release) | held (reason lease, foreign, hold, young, until,
 --           empty, reserved, yield) | rollcall (reason empty, young) | stale.
@@ -243,15 +243,15 @@ if empty and term.asked > now then
   term.asked = now
   note('HSET', term_key, 'asked', integer(now))
 end
--- The best candidate that has asked, and goes on asking. If all priorities are 0 nothing is written, but for an open offer.
+-- The best candidate that has asked, and goes on asking. If all ranks are 0 nothing is written, but for an open offer.
 if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then term.best = nil end -- rule best-expires
-local priority = tonumber(ARGV[13])
-if priority and not (holder == id and term.nonce == nonce) then -- rule hears; a repeated request of the leader is no candidate's
-  local better = term.best and (term.best == id or priority > term.priority)
-  local first = not term.best and (priority ~= 0 or term.heir == ANYONE) -- rule open-offer
+local rank = tonumber(ARGV[13])
+if rank and not (holder == id and term.nonce == nonce) then -- rule hears; a repeated request of the leader is no candidate's
+  local better = term.best and (term.best == id or rank > term.rank)
+  local first = not term.best and (rank ~= 0 or term.heir == ANYONE) -- rule open-offer
   if better or first then
-    term.best, term.priority = id, priority
-    note('HSET', term_key, 'best', id, 'best_priority', priority, 'best_until', integer(now + tonumber(ARGV[15])))
+    term.best, term.rank = id, rank
+    note('HSET', term_key, 'best', id, 'best_rank', integer(rank), 'best_until', integer(now + tonumber(ARGV[15])))
   end
 end
 
@@ -347,7 +347,7 @@ if term.reserved > now and term.heir and term.heir ~= id then -- rule reserve: i
   return answer('held', now, term.token, term.ttl, term.reserved - now, 0, origin, 'reserved')
 end
 
-if priority and term.best and term.best ~= id and term.priority > priority then
+if rank and term.best and term.best ~= id and term.rank > rank then
   local ends = math.max(term.ends, term.hold) + tonumber(ARGV[14]) -- rule yield-bound: it begins with the vacancy
   if ends > now then -- rule yield: it only refuses, and after every other reason
     publish(ARGV[10], 'named', ARGV[11], ',"instance":"' .. term.best .. '"') -- rule wake-named
@@ -360,7 +360,7 @@ local since = math.floor(now / 1000)
 call('HSET', term_key, 'token', integer(token), 'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))
 call('HDEL', term_key, 'released', 'heir', 'reserved', 'ready')
 call('SET', lease_key, id, 'PX', ttl)
-if term.best == id then call('HDEL', term_key, 'best', 'best_priority', 'best_until') end
+if term.best == id then call('HDEL', term_key, 'best', 'best_rank', 'best_until') end
 write_since(since_key, integer(since), ttl)
 local last -- how the last term ended, if its leader has not said so
 if term.token > 0 and not term.released then
@@ -401,7 +401,7 @@ local function offer()
   call('HDEL', term_key, 'heir', 'reserved', 'ready')
   if heir == ANYONE then
     term.best = nil
-    call('HDEL', term_key, 'best', 'best_priority', 'best_until')
+    call('HDEL', term_key, 'best', 'best_rank', 'best_until')
   end
   if heir then
     call('HSET', term_key, 'heir', heir)
@@ -421,7 +421,7 @@ local function keep(reason)
   note_token(term_key, term, named)
   local mark = offer()
   return answer('kept', now, token, ttl, 0, tonumber(ARGV[10]), origin, reason, id, mark,
-    term.best and term.best_until > now and integer(term.priority) .. ':' .. term.best)
+    term.best and term.best_until > now and integer(term.rank) .. ':' .. term.best)
 end
 
 -- lost answers that the lease is not the asker's. It begins with a write without effect, which a full Redis allows and a replica

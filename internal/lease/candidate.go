@@ -67,7 +67,7 @@ type Request struct {
 	Reserve  time.Duration // release: for how long
 	Why      string        // release: why the term ended; see Reason and Unheard
 	Ago      time.Duration // release: how long ago
-	Priority int           // acquire: higher is preferred
+	Rank     Rank          // acquire: higher is preferred
 	Mute     bool          // acquire: the last request had no usable answer, so that this one does not count as a candidate's
 	Slice    time.Duration // acquire: for how long a vacancy is left to the best candidate
 	Counts   time.Duration // acquire: for how long the asker counts as a candidate
@@ -100,8 +100,8 @@ type Answer struct {
 	Origin  string        // replication id; "": unknown
 	Offered bool          // a refused acquire: the leader offers its lease to the asker
 	Ready   bool          // renew: the instance that the lease is offered to asks for it
-	Best    string        // renew: the candidate of the highest priority that asks; "": none is known
-	BestIs  int           // its priority
+	Best    string        // renew: the candidate of the highest rank that asks; "": none is known
+	BestIs  Rank          // its rank
 }
 
 // Answers reports whether a is an answer to r at all. A verdict on another kind of request, a
@@ -202,7 +202,7 @@ type Candidate struct {
 	heir    string        // the instance that the lease is offered to, or Anyone; while the work drains: that it is reserved for
 	opened  time.Duration // monotonic: an open offer was noted; past: not yet
 	offered time.Duration // monotonic: the offer ends then, and the term goes on
-	prefer  int           // own priority
+	prefer  Rank          // own
 	trip    time.Duration // of the last usable answer
 	rival   string        // a better candidate, which asks
 	rivalAt time.Duration // monotonic: since then, or since an offer to it was not taken up
@@ -322,7 +322,7 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 			c.nonce, c.heard = c.secret(), now.Mono
 		}
 		request.Kind, request.Nonce = Acquire, c.nonce
-		request.Priority, request.Mute, request.Slice, request.Counts = c.prefer, c.unknown > 0, c.slice(), c.timing.Counts() // rule hears
+		request.Rank, request.Mute, request.Slice, request.Counts = c.prefer, c.unknown > 0, c.slice(), c.timing.Counts() // rule hears
 	case c.state == Leading, c.Keeps() && c.lease.Leading(now):
 		request.Kind = Renew
 		request.Token, request.Origin, request.Since = c.token, c.origin, c.since
@@ -492,7 +492,7 @@ func (c *Candidate) choose(now Reading, r Request, a Answer) {
 // consider offers the lease to a better candidate, if Preempt says so: one that has been there for
 // that long, and not soon after the term began.
 func (c *Candidate) consider(now Reading, a Answer) {
-	if a.Best == "" || a.BestIs <= c.prefer {
+	if a.Best == "" || !a.BestIs.Above(c.prefer) {
 		c.rival = ""
 		return
 	}
@@ -510,9 +510,9 @@ func (c *Candidate) slice() time.Duration {
 	return max(c.timing.Slice(), min(2*c.trip, c.timing.Attempt()))
 }
 
-// Prefer sets the priority of this candidate. The next request carries it; a term that is on is not
+// Prefer sets the rank of this candidate. The next request carries it; a term that is on is not
 // touched.
-func (c *Candidate) Prefer(priority int) { c.prefer = priority }
+func (c *Candidate) Prefer(rank Rank) { c.prefer = rank }
 
 // elsewhere reports whether an answer comes from another history than the one that the lease was
 // last confirmed under.

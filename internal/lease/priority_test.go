@@ -11,7 +11,7 @@ func TestWhatAnAcquireSaysOfPriority(t *testing.T) {
 	b := newBench(t)
 	b.c.Prefer(7)
 	r := b.next()
-	if r.Priority != 7 || r.Mute || r.Slice != time.Second || r.Counts != retry+2*ttl/3 {
+	if r.Rank != 7 || r.Mute || r.Slice != time.Second || r.Counts != retry+2*ttl/3 {
 		t.Errorf("request %+v", r)
 	}
 	b.answers(r, Unknown, Nothing)
@@ -23,7 +23,7 @@ func TestWhatAnAcquireSaysOfPriority(t *testing.T) {
 	b.answers(r, Held, Nothing)
 	b.c.Prefer(-1)
 	b.pass(retry)
-	if r = b.next(); r.Mute || r.Priority != -1 {
+	if r = b.next(); r.Mute || r.Rank != -1 {
 		t.Errorf("request %+v", r)
 	}
 }
@@ -55,9 +55,9 @@ func TestSlice(t *testing.T) {
 // same one has asked for that long, and not soon after its own term began.
 func TestPreempt(t *testing.T) {
 	const patience = 2 * ttl
-	better := func(b *bench, id string, priority int) Answer {
+	better := func(b *bench, id string, priority int) Answer { // or a tie-break better, which is no reason
 		a := b.reply(Kept)
-		a.Token, a.Best, a.BestIs = b.c.Token(), id, priority
+		a.Token, a.Best, a.BestIs = b.c.Token(), id, Preference{Priority: priority, Newer: time.Hour, Order: 7}.Rank()
 		return a
 	}
 	// follow renews for so long, under an answer, and returns when an offer was made.
@@ -82,13 +82,13 @@ func TestPreempt(t *testing.T) {
 		t.Errorf("offered after %v, and nobody has asked for that", at)
 	}
 	b = newBench(t, preempting)
-	b.c.Prefer(3)
+	b.c.Prefer(Preference{Priority: 3}.Rank())
 	b.lead()
 	if at := follow(b, 10*ttl, func() Answer { return better(b, "b", 3) }); at != 0 {
 		t.Errorf("offered to one that is no better, after %v", at)
 	}
 	b = newBench(t, preempting)
-	b.c.Prefer(3)
+	b.c.Prefer(Preference{Priority: 3}.Rank())
 	b.lead()
 	if at := follow(b, 10*ttl, func() Answer { return better(b, "b", 4) }); at < patience || at > patience+2*renew {
 		t.Errorf("offered after %v, want %v", at, patience)
@@ -132,7 +132,7 @@ func TestPreemptAgain(t *testing.T) {
 		b.sleep()
 		if r, due := b.c.Next(b.now); due {
 			a := b.reply(Kept)
-			a.Token, a.Best, a.BestIs = b.c.Token(), "b", 4
+			a.Token, a.Best, a.BestIs = b.c.Token(), "b", Preference{Priority: 4}.Rank()
 			b.says(r, a, Renewed)
 		}
 		if heir := b.c.Heir(); heir != was {

@@ -82,12 +82,12 @@ func (s *Lease) turnArgs(sc *script, room int) []any {
 
 func (s *Lease) Acquire(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	sc := s.scripts.acquire
-	var priority any = r.Priority
+	var rank any = int64(r.Rank)
 	if r.Mute {
-		priority = ""
+		rank = ""
 	}
 	return s.ask(ctx, sc, append(s.turnArgs(sc, 15), s.id, r.Nonce, s.ttl, r.NotAfter, r.Floor, r.HoldOff.Milliseconds(), s.emptyWait,
-		s.margin, s.restartGuard, s.channel, s.roleArg, s.careful, priority, r.Slice.Milliseconds(), r.Counts.Milliseconds()))
+		s.margin, s.restartGuard, s.channel, s.roleArg, s.careful, rank, r.Slice.Milliseconds(), r.Counts.Milliseconds()))
 }
 
 func (s *Lease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
@@ -174,7 +174,7 @@ func parseLeaseReply(line string) (store.LeaseReply, error) {
 		}
 		numbers[i] = n
 	}
-	best, priority, ok := parseBest(fields[9])
+	best, rank, ok := parseBest(fields[9])
 	if !ok {
 		return store.LeaseReply{}, fmt.Errorf("%w: malformed reply %.100q", store.ErrUnreachable, line)
 	}
@@ -203,24 +203,24 @@ func parseLeaseReply(line string) (store.LeaseReply, error) {
 			Offered: fields[8] == "heir",
 			Ready:   fields[8] == "ready",
 			Best:    best,
-			BestIs:  priority,
+			BestIs:  rank,
 		},
 		Reason: absent(fields[7]),
 		Holder: bounded(holder),
 	}, nil
 }
 
-// parseBest reads the best candidate: its priority, a colon and its ID.
-func parseBest(text string) (id string, priority int, ok bool) {
+// parseBest reads the best candidate: its rank, a colon and its ID.
+func parseBest(text string) (id string, rank lease.Rank, ok bool) {
 	if text == "-" {
 		return "", 0, true
 	}
 	number, id, ok := strings.Cut(text, ":")
-	priority, err := strconv.Atoi(number)
+	n, err := strconv.ParseInt(number, 10, 64)
 	if !ok || err != nil || !store.IDPattern.MatchString(id) {
 		return "", 0, false
 	}
-	return id, priority, true
+	return id, lease.Rank(n), true
 }
 
 // bounded cuts a text as cut() in scripts.lua does, if that has not: a server may answer anything.

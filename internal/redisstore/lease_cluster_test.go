@@ -154,7 +154,7 @@ func termFields(t oracle.Term) []any {
 	number("ready", t.Ready)
 	number("reserved", t.Reserved)
 	if text("best", t.Best.ID); t.Best.ID != "" {
-		fields = append(fields, "best_priority", t.Best.Priority)
+		fields = append(fields, "best_rank", int64(t.Best.Rank))
 	}
 	number("best_until", t.Best.Until)
 	return fields
@@ -202,7 +202,7 @@ func (w *leaseCluster) dump(ctx context.Context) (oracle.Data, error) {
 		Released: f["released"] == "1", Origin: f["origin"], Hold: number("hold"), Armed: number("armed"), Floor: number("floor"),
 		Asked: number("asked"), Longest: oracle.Named{Length: number("longest"), At: number("longest_at")},
 		Margin: oracle.Named{Length: number("margin"), At: number("margin_at")},
-		Heir:   f["heir"], Ready: number("ready"), Reserved: number("reserved"), Best: oracle.Best{ID: f["best"], Priority: int(number("best_priority")), Until: number("best_until")},
+		Heir:   f["heir"], Ready: number("ready"), Reserved: number("reserved"), Best: oracle.Best{ID: f["best"], Rank: lease.Rank(number("best_rank")), Until: number("best_until")},
 	}
 	return d, nil
 }

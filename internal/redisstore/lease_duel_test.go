@@ -158,7 +158,7 @@ func (d *duel) fault(ctx context.Context) error {
 	case 15:
 		d.otherHistory()
 	case 18:
-		m.Term.Best = oracle.Best{ID: either(d, "a", "b", "c"), Priority: int(pick(d, -1, 0, 1, 2)), Until: pick(d, d.now+400, d.now+100_000)}
+		m.Term.Best = oracle.Best{ID: either(d, "a", "b", "c"), Rank: lease.Rank(pick(d, -1, 0, 1, 2)), Until: pick(d, d.now+400, d.now+100_000)}
 	case 17:
 		m.Term.Heir = either(d, "", "a", "b", "c")
 		m.Term.Reserved, m.Term.Ready = pick(d, 0, d.now+400, d.now+100_000), pick(d, 0, d.now+400)
@@ -254,7 +254,7 @@ func (d *duel) compose(r *rival) lease.Request {
 	case k < 0.5:
 		q.Kind = lease.Acquire
 		q.Floor = pick(d, r.floor, r.floor, r.floor, 0, m.Term.Token, m.Term.Token+1, max(m.Term.Token-1, 0), d.now-1000)
-		q.Priority, q.Mute = int(pick(d, 0, int64(r.ID[0]-'b'), 3)), d.chance(0.1)
+		q.Rank, q.Mute = lease.Rank(pick(d, 0, int64(r.ID[0]-'b'), 3)), d.chance(0.1)
 		q.Slice, q.Counts = store.Milliseconds(pick(d, 100, 100, 300)), store.Milliseconds(pick(d, 1200, 600))
 	case k < 0.82:
 		q.Kind, q.Token, q.Draining = lease.Renew, r.token, d.chance(0.2)

@@ -40,7 +40,7 @@ var (
 	released = oracle.Term{Token: 41, Nonce: "nb", Holder: "b", TTL: 1000, Released: true, Origin: "here"}
 	offered  = with(bTerm, func(t *oracle.Term) { t.Heir = "a" })
 	reserved = with(released, func(t *oracle.Term) { t.Heir, t.Reserved = "c", 300 })
-	wanted   = with(released, func(t *oracle.Term) { t.Until, t.Best = -50, oracle.Best{ID: "c", Priority: 3, Until: 500} })
+	wanted   = with(released, func(t *oracle.Term) { t.Until, t.Best = -50, oracle.Best{ID: "c", Rank: 3, Until: 500} })
 	lapsed   = oracle.Term{Token: 41, Nonce: "nb", Holder: "b", Until: -10, TTL: 1000, Origin: "here"}
 )
 
@@ -74,15 +74,15 @@ func handing(reserve int64) lease.Request {
 	return lease.Request{Kind: lease.Release, Nonce: "na", Token: 41, Heir: "c", Reserve: store.Milliseconds(reserve)}
 }
 
-// prefers asks with a priority, for a slice of 100 ms.
-func prefers(priority int) lease.Request {
+// prefers asks with a rank, for a slice of 100 ms.
+func prefers(rank lease.Rank) lease.Request {
 	return acquiring(func(r *lease.Request) {
-		r.Priority, r.Slice, r.Counts = priority, store.Milliseconds(100), store.Milliseconds(1200)
+		r.Rank, r.Slice, r.Counts = rank, store.Milliseconds(100), store.Milliseconds(1200)
 	})
 }
 
-func mute(priority int) lease.Request {
-	r := prefers(priority)
+func mute(rank lease.Rank) lease.Request {
+	r := prefers(rank)
 	r.Mute = true
 	return r
 }
@@ -257,14 +257,20 @@ var acquireCases = []leaseCase{
 	{name: "yield: one that does not hear is nobody's candidate, and waits for none", data: oracle.Data{Term: wanted}, ask: mute(1), want: lease.Won, token: askNow},
 	{name: "best: noted beside a lease", data: held(bLease, bTerm), ask: prefers(1), want: lease.Held, reason: "lease", token: 41, wait: 600},
 	{name: "best: zero is not noted", data: held(bLease, bTerm), ask: prefers(0), want: lease.Held, reason: "lease", token: 41, wait: 600},
-	{name: "best: zero is better than less", data: held(bLease, with(bTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Priority: -2, Until: 500} })),
+	{name: "best: zero is better than less", data: held(bLease, with(bTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Rank: -2, Until: 500} })),
 		ask: prefers(0), want: lease.Held, reason: "lease", token: 41, wait: 600},
-	{name: "best: a better one stays", data: held(bLease, with(bTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Priority: 2, Until: 500} })),
+	{name: "best: a better one stays", data: held(bLease, with(bTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Rank: 2, Until: 500} })),
 		ask: prefers(1), want: lease.Held, reason: "lease", token: 41, wait: 600},
 	{name: "best: anyone, to an open offer", data: held(bLease, with(bTerm, func(t *oracle.Term) { t.Heir = lease.Anyone })), ask: prefers(0),
 		want: lease.Held, reason: "lease", token: 41, wait: 600},
 	{name: "best: to an open offer, one that does not hear", data: held(bLease, with(bTerm, func(t *oracle.Term) { t.Heir = lease.Anyone })), ask: mute(0),
 		want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "best: by the last digit of long numbers", data: held(bLease, with(bTerm, func(t *oracle.Term) {
+		t.Best = oracle.Best{ID: "c", Rank: 8_999_999_999_999_998, Until: 500}
+	})), ask: prefers(8_999_999_999_999_999), want: lease.Held, reason: "lease", token: 41, wait: 600},
+	{name: "best: likewise below zero", data: held(bLease, with(bTerm, func(t *oracle.Term) {
+		t.Best = oracle.Best{ID: "c", Rank: -8_999_999_999_999_998, Until: 500}
+	})), ask: prefers(-8_999_999_999_999_999), want: lease.Held, reason: "lease", token: 41, wait: 600},
 	{name: "best: does not hear", data: held(bLease, bTerm), ask: mute(5), want: lease.Held, reason: "lease", token: 41, wait: 600},
 	{name: "memory: late", data: oracle.Data{Term: released}, ask: acquiring(func(r *lease.Request) { r.NotAfter, r.Floor = -1, 99 }), want: lease.Stale},
 	{name: "stale, on a token past belief", data: oracle.Data{Term: with(released, func(t *oracle.Term) { t.Token = 9_000_000_000_000_000 })},
@@ -307,11 +313,11 @@ var renewCases = []leaseCase{
 	{name: "released", data: oracle.Data{Term: with(aTerm, func(t *oracle.Term) { t.Released, t.Until = true, 0 })}, ask: renewing(nil), want: lease.Lost, reason: "released", token: 41},
 	{name: "vanished: deleted by an operator", data: oracle.Data{Term: aTerm}, ask: renewing(nil), want: lease.Lost, reason: "vanished", token: 41},
 	{name: "vanished: a newer token", data: oracle.Data{Term: with(bTerm, func(t *oracle.Term) { t.Token = 42 })}, ask: renewing(nil), want: lease.Lost, reason: "vanished", token: 42},
-	{name: "kept: hears of the best", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Priority: -2, Until: 60_000} })),
+	{name: "kept: hears of the best", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Rank: -2, Until: 60_000} })),
 		ask: renewing(nil), want: lease.Kept, token: 41},
-	{name: "kept: not of one that asks no more", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Priority: 7, Until: -1} })),
+	{name: "kept: not of one that asks no more", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Rank: 7, Until: -1} })),
 		ask: renewing(nil), want: lease.Kept, token: 41},
-	{name: "offers to anyone", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Priority: 7, Until: 60_000} })),
+	{name: "offers to anyone", data: held(aLease, with(aTerm, func(t *oracle.Term) { t.Best = oracle.Best{ID: "c", Rank: 7, Until: 60_000} })),
 		ask: offering(lease.Anyone), want: lease.Kept, token: 41},
 	{name: "offers to anyone, and one has asked", data: held(aLease, with(aTerm, func(t *oracle.Term) {
 		t.Heir, t.Best = lease.Anyone, oracle.Best{ID: "c", Until: 60_000}

@@ -76,11 +76,11 @@ type Term struct {
 	Best     Best
 }
 
-// Best is the candidate of the highest priority that asks.
+// Best is the candidate of the highest rank that asks.
 type Best struct {
-	ID       string
-	Priority int
-	Until    int64 // it counts until then
+	ID    string
+	Rank  lease.Rank
+	Until int64 // it counts until then
 }
 
 // Named is the longest of a duration that askers have named, and when it was last named.
@@ -227,7 +227,7 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 		answer.Reason, answer.Wait = "reserved", ms(t.Reserved-now)
 		return answer
 	}
-	if better := best.ID != "" && best.ID != a.ID && best.Priority > q.Priority && !q.Mute; better && r.Rules.Has(Yield) {
+	if better := best.ID != "" && best.ID != a.ID && best.Rank > q.Rank && !q.Mute; better && r.Rules.Has(Yield) {
 		began := max(t.Until, t.Hold)
 		if !r.Rules.Has(YieldBound) {
 			began = now
@@ -281,7 +281,7 @@ func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 		}
 		answer.Ready = r.offer(now, q)
 		if t.Best.Until > now {
-			answer.Best, answer.BestIs = t.Best.ID, t.Best.Priority
+			answer.Best, answer.BestIs = t.Best.ID, t.Best.Rank
 		}
 		answer.Token, answer.TTL, answer.Since, answer.Holder = q.Token, ms(a.TTL), q.Since, a.ID
 		return answer
@@ -376,8 +376,8 @@ func (r *Redis) best(now int64, a Asker, q lease.Request, holdOff int64) Best {
 	}
 	known := best.ID != ""
 	own := r.Lease.Holder == a.ID && r.Term.Nonce == q.Nonce // a repeated request of the leader
-	if !q.Mute && !own && (known && (best.ID == a.ID || q.Priority > best.Priority) || !known && (q.Priority != 0 || r.Term.Heir == lease.Anyone)) {
-		best = Best{ID: a.ID, Priority: q.Priority, Until: now + q.Counts.Milliseconds()}
+	if !q.Mute && !own && (known && (best.ID == a.ID || q.Rank > best.Rank) || !known && (q.Rank != 0 || r.Term.Heir == lease.Anyone)) {
+		best = Best{ID: a.ID, Rank: q.Rank, Until: now + q.Counts.Milliseconds()}
 		r.Term.Best = best
 	}
 	return best

@@ -96,7 +96,7 @@ func (p *instance) boot() {
 		return p.id + strconv.Itoa(c.nonces)
 	})
 	if ranks := c.profile.Priorities; ranks != nil {
-		p.cand.Prefer(ranks[int(p.host)%len(ranks)])
+		p.cand.Prefer(lease.Preference{Priority: ranks[int(p.host)%len(ranks)]}.Rank())
 	}
 	p.sleep(c.between(0, 500*time.Millisecond))
 	if !c.profile.Alone {

@@ -46,5 +46,5 @@ var bounds = []bug{
 	{name: "drained while the work runs", test: "TestDrainDoneWaitsForTheWork", breaks: "an operator takes the machine away under the work", file: "drain.go",
 		old: "	if ctx.Err() == nil && !inside {", new: "	if ctx.Err() == nil || inside {"},
 	{name: "a repeated request of the leader is a candidate's", test: "TestLeaseScriptsAgreeWithTheOracle", in: redisstore, breaks: "a leader that resigns gets the lead back", file: lua,
-		old: "if priority and not (holder == id and term.nonce == nonce) then -- rule hears", new: "if priority then -- rule hears"},
+		old: "if rank and not (holder == id and term.nonce == nonce) then -- rule hears", new: "if rank then -- rule hears"},
 }
