@@ -33,6 +33,7 @@ go version
 step make lint
 step make test
 step make floor SHORT_FLAGS=-count=1 PACKAGES="./tenuretest ./examples/quickstart"
+step make floor SHORT_FLAGS="-short -count=1" RUN=TestVirtualReplay PACKAGES=./internal/proof/virtual # the race detector skips it
 committed=$(git show -s --format=%ct HEAD 2>/dev/null || echo 0) # the second of the commit chooses
 step make bugs PART="$((committed % 2 + 1))/2"
 step bounded 400 make sim YEARS=1

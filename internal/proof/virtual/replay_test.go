@@ -20,7 +20,7 @@ func TestVirtualReplay(t *testing.T) {
 		length = 80 * time.Second
 	}
 	for seed, profile := range slices.Concat(hotProfiles, steadyProfiles[:1]) {
-		if testing.Short() && seed%8 != 0 {
+		if testing.Short() && seed%7 != 0 {
 			continue
 		}
 		seen := map[uint64]bool{}
