@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -223,4 +224,18 @@ func TestUndrainOfARoleThatIsBarred(t *testing.T) {
 		require.Len(c, ended, 1, "Drain still waits")
 		require.NoError(c, <-ended)
 	})
+}
+
+// TestUndrainBesideTheFirstBeat: whichever comes first, the instance is active behind both.
+func TestUndrainBesideTheFirstBeat(t *testing.T) {
+	for range 200 {
+		c, err := NewStandalone(Options{InstanceID: "a"})
+		require.NoError(t, err)
+		require.NoError(t, c.Drain(background))
+		var both sync.WaitGroup
+		both.Go(c.Registry().takePart)
+		both.Go(c.Undrain)
+		both.Wait()
+		require.Equal(t, InstanceActive, c.Registry().status)
+	}
 }

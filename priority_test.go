@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // preferring is a member with a priority.
@@ -220,5 +221,64 @@ func TestNewerIsKnownSoon(t *testing.T) {
 		best := ""
 		c.redis.Do(func(m *miniredis.Miniredis) { best = m.HGet("tenure:leader:term", "best") })
 		require.Equal(c, "new", best)
+	})
+}
+
+// TestRepeatedAcquireOfTheLeader: the client's own retry of a request that was granted arrives late.
+// It does not make the leader the best candidate for its own succession: a hand-over takes
+// milliseconds.
+func TestRepeatedAcquireOfTheLeader(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		b := c.preferring("b", 10, 0).start()
+		c.until(time.Minute, b.IsLeader)
+		c.preferring("a", 0, 0).start()
+		c.pass(time.Second)
+		nonce := ""
+		c.redis.Do(func(m *miniredis.Miniredis) { nonce = m.HGet("tenure:leader:term", "nonce") })
+		reply, err := b.Elector().loop.store.Acquire(background, lease.Request{
+			Kind: lease.Acquire, Nonce: nonce, Rank: lease.Preference{Priority: 10}.Rank(), HoldOff: 10 * time.Second, Slice: time.Second, Counts: 11 * time.Second, Sent: readClock(), Bound: 3 * time.Second,
+		})
+		require.NoError(c, err)
+		require.Equal(c, lease.Won, reply.Verdict)
+		require.NoError(c, b.Elector().Resign(background))
+		require.Less(c, c.until(time.Minute, func() bool { return c.leader() != nil }), 200*time.Millisecond)
+		require.Equal(c, "a", c.leader().name)
+	})
+}
+
+// TestTransferJoinsAPreemption: a call of Transfer to the instance that the loop has just offered the
+// lease to by itself is the same transfer, though it came in between.
+func TestTransferJoinsAPreemption(t *testing.T) {
+	inElection(t, func(o *Options) { o.Election.Preempt = 2 * electionTTL }, func(s *election) {
+		var pause atomic.Int64
+		s.loop.stuck = func() error { time.Sleep(time.Duration(pause.Swap(0))); return nil }
+		s.run(s.honest(0))
+		var first, renewals atomic.Int64
+		s.store.on(func(c storeCall) fate {
+			if c.op != "renew" {
+				return fate{}
+			}
+			first.CompareAndSwap(0, int64(c.at))
+			renewals.Add(1)
+			return fate{back: 20 * time.Millisecond, answer: &store.LeaseReply{Holder: "me", Answer: lease.Answer{
+				Verdict: lease.Kept, Now: 1_000_000_000_000 + c.at.Milliseconds(), Token: 1, TTL: electionTTL, Origin: "origin", Best: "b", BestIs: 5,
+			}}}
+		})
+		s.until(time.Minute, func() bool { return first.Load() > 0 && s.now()-time.Duration(first.Load()) >= 2*electionTTL })
+		before := renewals.Load()
+		s.until(time.Minute, func() bool { return renewals.Load() > before || s.Status().TransferringTo != "" })
+		require.Empty(s, s.Status().TransferringTo)
+		pause.Store(int64(40 * time.Millisecond)) // the loop stands still while the renewal is under way
+		s.loop.inputs.nudge()
+		s.pass(30 * time.Millisecond)
+		answer := make(chan error, 1)
+		go func() { answer <- s.Transfer(background, "b") }() // ends with the transfer
+		s.pass(20 * time.Millisecond)
+		require.Equal(s, "b", s.Status().TransferringTo)
+		select {
+		case err := <-answer:
+			require.NotErrorIs(s, err, ErrTransferring)
+		default:
+		}
 	})
 }

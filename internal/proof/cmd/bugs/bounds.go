@@ -47,4 +47,6 @@ var bounds = []bug{
 		old: "	if ctx.Err() == nil && !inside {", new: "	if ctx.Err() == nil || inside {"},
 	{name: "a repeated request of the leader is a candidate's", test: "TestLeaseScriptsAgreeWithTheOracle", in: redisstore, breaks: "a leader that resigns gets the lead back", file: lua,
 		old: "if rank and not (holder == id and term.nonce == nonce) then -- rule hears", new: "if rank then -- rule hears"},
+	{name: "undrained before the first beat is taken", test: "TestUndrainBesideTheFirstBeat", breaks: "after a drain an instance is shown as joining for ever", file: "heartbeat.go",
+		old: "	if r.status == InstanceJoining {\n		r.status = InstanceActive\n		r.wake.nudge()", new: "	if r.status == InstanceDraining {\n		r.status = InstanceActive\n		r.wake.nudge()"},
 }
