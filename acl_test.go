@@ -95,7 +95,7 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	do(db.Record(ctx, "t"))
 	names, _, err := db.Names(ctx, 10)
 	do(names, err)
-	_, _, err = db.Records(ctx, []string{"t"})
+	_, _, _, err = db.Records(ctx, []string{"t"})
 	do(nil, err)
 	do(db.Runs(ctx, "t", 10))
 

@@ -513,7 +513,7 @@ return answer('held', now, tenured and term.token or 0, term.ttl, call('PTTL', K
 --@ prelude tasks
 local task_fields = { 'next', 'spec', 'token', 'run', 'done', 'status', 'last_scheduled', 'last_started', 'last_finished', 'attempt',
   'crashes', 'skipped', 'paused', 'instance', 'run_token', 'error', 'failures', 'retry_at', 'lease', 'pauses', 'trigger', 'run_trigger',
-  'args', 'retry_in' }
+  'args', 'retry_in', 'last_success', 'failed_runs' }
 
 -- compared are the texts that a later request names as it has read them: the reply has to give them as they are compared. What is
 -- too long for a reply, or not plain ASCII, was not written by tenure.
@@ -601,14 +601,17 @@ end
 -- Fences the record for a new leader, and puts the task into the index. Tokens of two leases say nothing of each other: a record that
 -- is another lease's is taken over once that lease has no holder.
 -- KEYS: 2 index, 3 the lease that the record was another's of when it was read, if there was one that may be asked for.
--- ARGV: 1 token, 2 name, 3 own lease ('': there is only one).
+-- ARGV: 1 token, 2 name, 3 own lease ('': there is only one), 4 text of the schedule, 5 jitter in ms: for people, no rule reads them.
 -- Verdicts: ok | fenced | foreign (another lease's).
 local now, token = time(), tonumber(ARGV[1])
 local task = read_task(KEYS[1], now)
 local foreign = task.lease ~= '' and task.lease ~= ARGV[3]
 if foreign and (KEYS[3] ~= task.lease or call('EXISTS', KEYS[3]) == 1) then return task_answer('foreign', now, task) end -- rule one-lease
 if not foreign and token < task.fence then return task_answer('fenced', now, task) end -- rule task-fence
-if token ~= task.fence or task.lease ~= ARGV[3] then set_task(KEYS[1], task, { token = integer(token), lease = ARGV[3] }) end
+local said = call('HMGET', KEYS[1], 'schedule', 'jitter')
+if token ~= task.fence or task.lease ~= ARGV[3] or said[1] ~= ARGV[4] or said[2] ~= ARGV[5] then
+  set_task(KEYS[1], task, { token = integer(token), lease = ARGV[3], schedule = ARGV[4], jitter = ARGV[5] })
+end
 call('SADD', KEYS[2], ARGV[2])
 return task_answer('ok', now, task)
 
@@ -724,6 +727,11 @@ if status == 'abandoned' then
   fields.crashes = integer(natural(task.crashes) + 1)
 elseif status == 'succeeded' or status == 'failed' then
   fields.crashes = '0'
+end
+if status == 'succeeded' then
+  fields.last_success, fields.failed_runs = integer(now), '0'
+elseif status == 'abandoned' or status == 'failed' then
+  fields.failed_runs = integer(natural(task.failed_runs) + 1)
 end
 set_task(KEYS[1], task, fields)
 if status ~= 'returned' then remember(KEYS[2], ARGV[8], entry(now, task, run, status, ARGV[4])) end

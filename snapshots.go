@@ -113,7 +113,7 @@ func (i Instance) MarshalJSON() ([]byte, error) {
 func (s TaskStatus) MarshalJSON() ([]byte, error) {
 	type status TaskStatus // without this method
 	plain := status(s)
-	plain.Next = stamp(s.Next)
+	plain.Next, plain.LastSuccess = stamp(s.Next), stamp(s.LastSuccess)
 	return json.Marshal(struct {
 		status
 		Err string `json:"error,omitempty"`

@@ -155,15 +155,15 @@ func TestSnapshotsAreAContract(t *testing.T) {
 			Counts{Joining: 1, Active: 2, Draining: 3, Drifted: 4, Down: 5, Unknown: 6, Total: 7, Malformed: 8},
 			`{"joining":1,"active":2,"draining":3,"drifted":4,"down":5,"unknown":6,"total":7,"malformed":8}`,
 		},
-		{TaskStatus{Name: "t"}, `{"name":"t","known":false,"role":"","schedule":"","paused":false,"running":false,"skipped":0,"token":0}`},
+		{TaskStatus{Name: "t"}, `{"name":"t","known":false,"role":"","schedule":"","overdue":false,"paused":false,"running":false,"failures":0,"skipped":0,"token":0}`},
 		{
 			TaskStatus{
-				Name: "t", Known: true, Role: "r", Schedule: "every 1h0m0s", Next: at, Paused: true, Running: true, Skipped: 2, Token: 7, Err: failed,
+				Name: "t", Known: true, Role: "r", Schedule: "every 1h0m0s", Next: at, Overdue: true, Paused: true, Running: true, LastSuccess: at, Failures: 3, Skipped: 2, Token: 7, Err: failed,
 				Last: RunRecord{Task: "t", ID: "x", Slot: at, Started: at, Finished: at, State: RunFailed, Attempt: 2, Token: 7, InstanceID: "a", Error: "e"},
 			},
-			`{"name":"t","known":true,"role":"r","schedule":"every 1h0m0s","next":"2026-07-01T10:00:00.25Z","paused":true,"running":true,` +
+			`{"name":"t","known":true,"role":"r","schedule":"every 1h0m0s","next":"2026-07-01T10:00:00.25Z","overdue":true,"paused":true,"running":true,` +
 				`"last":{"task":"t","id":"x","slot":"2026-07-01T10:00:00.25Z","started":"2026-07-01T10:00:00.25Z","finished":"2026-07-01T10:00:00.25Z",` +
-				`"state":"failed","attempt":2,"token":7,"instance_id":"a","error":"e"},"skipped":2,"token":7,"error":"no \"route\""}`,
+				`"state":"failed","attempt":2,"token":7,"instance_id":"a","error":"e"},"last_success":"2026-07-01T10:00:00.25Z","failures":3,"skipped":2,"token":7,"error":"no \"route\""}`,
 		},
 	} {
 		rendered, err := json.Marshal(c.snapshot)

@@ -176,8 +176,8 @@ type roleTasks struct {
 	since   atomic.Int64
 
 	mu    sync.Mutex
-	tasks []*registered   // in the order of registration; it only grows
-	names map[string]bool // of them
+	tasks []*registered          // in the order of registration; it only grows
+	names map[string]*registered // by name
 
 	problems map[string]error // by name: what keeps the loop from going on with a task; empty while this process does not lead
 }
@@ -209,7 +209,7 @@ var (
 // policy is the task as the decisions of package schedule see it.
 func (r *registered) policy() schedule.Policy {
 	return schedule.Policy{
-		Name: r.Name, Spec: r.spec, Schedule: r.Schedule, Missed: missedRules[r.Missed], MaxCatchUp: r.MaxCatchUp, Grace: r.Grace,
+		Name: r.Name, Spec: r.spec, Text: store.TaskText(r.text), Schedule: r.Schedule, Missed: missedRules[r.Missed], MaxCatchUp: r.MaxCatchUp, Grace: r.Grace,
 		Jitter: r.Jitter, InitialDelay: r.InitialDelay, Overlap: overlapRules[r.Overlap], Abandoned: abandonedRules[r.Abandoned],
 		RunOnElection: r.RunOnElection, Attempts: r.Retry.Attempts, Backoff: r.Retry.Backoff, MaxBackoff: r.Retry.MaxBackoff,
 	}
@@ -257,7 +257,7 @@ func newTaskScheduler(c taskConfig) *TaskScheduler {
 // addRole makes room for the tasks of a role.
 func (s *TaskScheduler) addRole(c taskConfig) *roleTasks {
 	r := &roleTasks{
-		taskConfig: c, memory: make(map[string]*schedule.Memory), wake: newWakeup(), names: make(map[string]bool), problems: make(map[string]error),
+		taskConfig: c, memory: make(map[string]*schedule.Memory), wake: newWakeup(), names: make(map[string]*registered), problems: make(map[string]error),
 	}
 	r.news.wakeup = r.wake
 	s.mu.Lock()
@@ -284,7 +284,7 @@ func (s *TaskScheduler) Register(t Task) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, other := range s.roles {
-		if other.find(t.Name) {
+		if other.find(t.Name) != nil {
 			c.refuse("Task.Name", t.Name, "is registered already")
 		}
 	}
@@ -356,13 +356,13 @@ func (s *TaskScheduler) flush(deadline time.Time) error {
 func (s *roleTasks) add(r *registered) {
 	s.mu.Lock()
 	s.tasks = append(s.tasks, r)
-	s.names[r.Name] = true
+	s.names[r.Name] = r
 	s.mu.Unlock()
 	s.wake.nudge()
 }
 
-// find reports whether there is a task of that name.
-func (s *roleTasks) find(name string) bool {
+// find returns the task of that name; nil: there is none.
+func (s *roleTasks) find(name string) *registered {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.names[name]
@@ -439,35 +439,48 @@ func checkSchedule(c *checker, s Schedule, schedules *inFlight) (text string) {
 			c.refuse("Task.Schedule", fmt.Sprint(s), "%s", problem)
 		}
 	}
-	answer := make(chan error, 1)
-	var own string
-	schedules.begin()
-	go catch(func() error { // ends with the call; waited for below, or counted in schedules
-		if own = s.Identity(); own == "" {
-			return errors.New("its Identity must not be empty")
+	own, err := askSchedule(schedules, func() (string, error) {
+		own := s.Identity()
+		if own == "" {
+			return "", errors.New("its Identity must not be empty")
 		}
 		now := time.Now().UTC()
 		if next := s.Next(now); !next.IsZero() && !next.After(now) {
-			return errors.New("its Next must return a time after its argument, or the zero time")
+			return "", errors.New("its Next must return a time after its argument, or the zero time")
 		}
-		return nil
-	}, func(err error) {
-		schedules.end()
-		answer <- err
+		return own, nil
 	})
-	bound := time.NewTimer(nextBound)
-	defer bound.Stop()
-	var err error
-	select {
-	case err = <-answer:
-		text = own
-	case <-bound.C:
-		err = fmt.Errorf("its Identity and Next have not returned within %v", nextBound)
-	}
 	if err != nil {
 		c.refuse("Task.Schedule", fmt.Sprintf("%T", s), "%v", err)
 	}
-	return text
+	return own
+}
+
+// askSchedule asks a schedule that may be the application's: it may hang or panic.
+func askSchedule[T any](schedules *inFlight, question func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	answers := make(chan answer, 1)
+	var value T
+	schedules.begin()
+	go catch(func() (err error) { // ends with the call; waited for below, or counted in schedules
+		value, err = question()
+		return err
+	}, func(err error) {
+		schedules.end()
+		answers <- answer{value, err}
+	})
+	bound := time.NewTimer(nextBound)
+	defer bound.Stop()
+	select {
+	case a := <-answers:
+		return a.value, a.err
+	case <-bound.C:
+		var none T
+		return none, fmt.Errorf("its methods have not returned within %v", nextBound)
+	}
 }
 
 // stuck returns an error if the loop makes no progress, which nothing that it waits for can cause:

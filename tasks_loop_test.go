@@ -98,7 +98,7 @@ func TestP10_HourlyTaskUnderRandomFailovers(t *testing.T) {
 				for g.pass(100 * time.Hour); last.status().Running; {
 					g.pass(time.Minute)
 				}
-				records, _, err := g.local.Records(t.Context(), []string{"hourly"})
+				_, records, _, err := g.local.Records(t.Context(), []string{"hourly"})
 				require.NoError(g, err)
 				require.Zero(g, records[0].Skipped)
 				require.Zero(g, overlaps)

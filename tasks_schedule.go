@@ -17,8 +17,8 @@ type Schedule interface {
 	// Next returns the first due time after the given one, in UTC. The argument is the slot before
 	// it. Next must depend on nothing else and must not block: a call that takes more than a second
 	// is reported with ErrMisconfigured, and its task stands still until it returns. It is called
-	// for past slots as well, from one goroutine at a time for each task. The zero time, or one
-	// that is not later than the argument, ends the schedule.
+	// for past slots as well, and may be called by several goroutines at once. The zero time, or
+	// one that is not later than the argument, ends the schedule.
 	Next(after time.Time) time.Time
 	// Identity distinguishes this schedule from others. The record of the task keeps a hash of it:
 	// if it changes, the next slot is computed anew. It must be the same in every process and after
@@ -117,6 +117,21 @@ func ours(s Schedule) bool {
 		return true
 	}
 	return false
+}
+
+// scheduleOf is the schedule of this package that has an identity; nil: none has.
+func scheduleOf(identity string) Schedule {
+	if interval, is := strings.CutPrefix(identity, "every "); is {
+		if d, err := time.ParseDuration(interval); err == nil && Every(d).(every).problem() == "" {
+			return Every(d)
+		}
+	}
+	if spec, is := strings.CutPrefix(identity, "cron "); is {
+		if s, err := ParseCron(spec); err == nil {
+			return s
+		}
+	}
+	return nil
 }
 
 // counted counts the calls of Next, so that one that hangs is told from many that take long

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -47,11 +49,18 @@ type TaskStatus struct {
 	Known bool `json:"known"`
 	// Role is the role whose leader runs it; "" is the default role, or not known.
 	Role string `json:"role"`
-	// Schedule is the Identity of its schedule here; "" if it is not known.
+	// Schedule is the Identity of its schedule here. If this process has not registered the task,
+	// it is that of the leader which last took the task over, from Redis: untrusted. "" if it is
+	// not known.
 	Schedule string `json:"schedule"`
 	// Next is the next slot; zero: there is none, or no leader has seen the task yet. One in the
 	// past waits for a leader.
 	Next time.Time `json:"next,omitzero"`
+	// Overdue reports whether that slot, with its jitter, has been due for more than a minute by
+	// Redis's clock and the task is not paused: nobody leads, Redis cannot be reached, no leader
+	// has registered the task, it stands still (Err), or it is late. It may be late because missed
+	// slots are caught up on, or because the run before holds it up (OverlapQueue).
+	Overdue bool `json:"overdue"`
 	// Paused reports whether slots pass without a run.
 	Paused bool `json:"paused"`
 	// Running reports whether a run is on, or was when its leader died.
@@ -60,6 +69,10 @@ type TaskStatus struct {
 	Trigger string `json:"trigger,omitempty"`
 	// Last is the last run; zero: it never ran.
 	Last RunRecord `json:"last,omitzero"`
+	// LastSuccess is when a run last succeeded; zero: none has since the record was made.
+	LastSuccess time.Time `json:"last_success,omitzero"`
+	// Failures counts the runs since then that have failed for good, or were abandoned.
+	Failures int `json:"failures"`
 	// Skipped counts the slots that were passed over by policy.
 	Skipped int64 `json:"skipped"`
 	// Token is the fencing token of the last leader that took the task over.
@@ -93,8 +106,9 @@ func (s *TaskScheduler) List(ctx context.Context) ([]TaskStatus, error) {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	var problems []error
+	var now int64
 	records, err := ask(ctx, &s.asked, func(ctx context.Context) (records []store.TaskRecord, err error) {
-		records, problems, err = s.store.Records(ctx, names)
+		now, records, problems, err = s.store.Records(ctx, names)
 		return records, err
 	})
 	if err != nil {
@@ -104,8 +118,9 @@ func (s *TaskScheduler) List(ctx context.Context) ([]TaskStatus, error) {
 	for i, name := range names {
 		r := records[i]
 		list[i] = TaskStatus{
-			Name: name, Next: store.Time(r.Next), Paused: r.Paused, Running: r.Run != "", Last: lastRun(name, r),
-			Trigger: r.TriggerID(), Skipped: r.Skipped, Token: r.Token, Err: problems[i],
+			Name: name, Schedule: r.Schedule, Next: store.Time(r.Next), Overdue: overdue(r, now), Paused: r.Paused, Running: r.Run != "",
+			Last: lastRun(name, r), Trigger: r.TriggerID(), LastSuccess: store.Time(r.LastSuccess), Failures: r.FailedRuns, Skipped: r.Skipped,
+			Token: r.Token, Err: problems[i],
 		}
 		if task, known := here[name]; known {
 			list[i].Known, list[i].Role, list[i].Schedule = true, task.Role, task.text
@@ -116,6 +131,74 @@ func (s *TaskScheduler) List(ctx context.Context) ([]TaskStatus, error) {
 		return list, fmt.Errorf("%w: more than %d tasks", ErrTruncated, maxTasks)
 	}
 	return list, nil
+}
+
+// overdue reports whether the next slot has been due for more than a minute.
+func overdue(r store.TaskRecord, now int64) bool {
+	return r.Next != 0 && !r.Paused && now-r.Next > time.Minute.Milliseconds()+min(r.Jitter, lease.MaxTTL.Milliseconds())
+}
+
+// maxUpcoming is how many slots are listed at once.
+const maxUpcoming = 1000
+
+// Upcoming returns the next n slots of a task, at most 1000, without their jitter: from
+// TaskStatus.Next on. If that lies in the past, others may too: Task.Missed decides which of them
+// run. If this process has not registered the task, or with another schedule, it works for Every
+// and Cron; of any other schedule only the first slot is known. It asks Redis. There is none while
+// no leader has seen the task, and after the end of its schedule. ErrNotFound: the task has no
+// record, and this process has not registered it. ErrMisconfigured: its Schedule fails.
+func (s *TaskScheduler) Upcoming(ctx context.Context, name string, n int) ([]time.Time, error) {
+	if err := checkTask(name); err != nil || n <= 0 {
+		return nil, err
+	}
+	var problems []error
+	records, err := ask(ctx, &s.asked, func(ctx context.Context) (records []store.TaskRecord, err error) {
+		_, records, problems, err = s.store.Records(ctx, []string{name})
+		return records, err
+	})
+	if err == nil {
+		err = problems[0]
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, role, task := records[0], s.roleTasks, (*registered)(nil)
+	for _, one := range s.all() {
+		if found := one.find(name); found != nil {
+			role, task = one, found
+		}
+	}
+	switch {
+	case r.Token == 0 && r.Due == "" && task == nil:
+		return nil, fmt.Errorf("%w: task %q has no record", ErrNotFound, name)
+	case r.Next == 0:
+		return nil, nil
+	}
+	var of Schedule
+	switch text := r.Schedule; {
+	case task != nil && r.Follows(task.spec):
+		of = task.Schedule
+	case r.Follows(schedule.Hash(text)):
+		of = scheduleOf(text)
+	}
+	slots, err := askSchedule(&role.schedules, func() ([]time.Time, error) { return slotsFrom(of, store.Time(r.Next), min(n, maxUpcoming)), nil })
+	if err != nil {
+		return nil, fmt.Errorf("%w: schedule %q: %w", ErrMisconfigured, r.Schedule, err)
+	}
+	return slots, nil
+}
+
+// slotsFrom are n slots of a schedule from one on; only that one if the schedule is not known.
+func slotsFrom(s Schedule, slot time.Time, n int) []time.Time {
+	slots := []time.Time{slot}
+	for len(slots) < n && s != nil {
+		next := schedule.Following(s, slot)
+		if next.IsZero() {
+			break
+		}
+		slots, slot = append(slots, next), next
+	}
+	return slots
 }
 
 // lastRun is the last run of a record.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -344,3 +345,168 @@ func TestTaskVerdictsThatNobodyGives(t *testing.T) {
 		require.NotEmpty(t, c.noted())
 	})
 }
+
+// TestStatusOfSuccess: when a run last succeeded, and how many have failed since, is known to every
+// process and outlives its leader. What is run again has not failed.
+func TestStatusOfSuccess(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		bad := false
+		task := Task{Name: "t", Schedule: Every(time.Hour), Retry: RetryPolicy{Attempts: 2}, Run: func(ctx context.Context, _ TaskRun) error {
+			if bad {
+				return errBroken
+			}
+			time.Sleep(time.Minute)
+			return ctx.Err()
+		}}
+		a, elsewhere := g.leader("a", task), g.member("elsewhere")
+		require.Zero(g, elsewhere.status().LastSuccess)
+		g.pass(61 * time.Minute)
+		require.Equal(g, g.began.Add(61*time.Minute).UTC(), elsewhere.status().LastSuccess)
+		bad = true
+		g.pass(2 * time.Hour)
+		require.Equal(g, 2, elsewhere.status().Failures, "runs, not attempts")
+		a.end()
+		bad = false
+		b := g.leader("b", task)
+		g.pass(59*time.Minute + 30*time.Second)
+		b.end() // interrupted
+		require.Equal(g, 2, elsewhere.status().Failures)
+		require.Equal(g, g.began.Add(61*time.Minute).UTC(), elsewhere.status().LastSuccess)
+		b.begin()
+		g.pass(2 * time.Minute)
+		require.Zero(g, elsewhere.status().Failures)
+		require.Equal(g, RunSucceeded, elsewhere.status().Last.State)
+		require.Equal(g, elsewhere.status().Last.Finished, elsewhere.status().LastSuccess)
+		b.end()
+	})
+	inTaskCluster(t, func(g *taskCluster) { // a run that is given up counts
+		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(10 * time.Minute), Abandoned: AbandonedFail}
+		a := g.leader("a", task)
+		g.pass(time.Hour + time.Minute)
+		a.crash()
+		b := g.leader("b", task)
+		g.pass(time.Minute)
+		require.Equal(g, 1, b.status().Failures)
+		b.end()
+	})
+}
+
+// TestOverdue: a slot that nobody runs is overdue after its jitter and a minute, as any process
+// sees.
+func TestOverdue(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a, elsewhere := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Jitter: 10 * time.Minute, Run: g.run(0)}), g.member("elsewhere")
+		g.pass(30 * time.Minute)
+		a.end()
+		g.pass(41 * time.Minute)
+		require.False(g, elsewhere.status().Overdue)
+		g.pass(time.Second)
+		require.True(g, elsewhere.status().Overdue)
+		require.NoError(g, elsewhere.Pause(g.Context(), "t"))
+		require.False(g, elsewhere.status().Overdue)
+		require.NoError(g, elsewhere.Resume(g.Context(), "t"))
+		require.True(g, elsewhere.status().Overdue)
+		a.begin()
+		g.pass(time.Second)
+		require.False(g, elsewhere.status().Overdue)
+		a.end()
+	})
+}
+
+// nightly is a schedule of the application's.
+type nightly struct{ id string }
+
+func (nightly) Next(after time.Time) time.Time {
+	return after.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
+}
+func (n nightly) Identity() string { return n.id }
+
+// TestUpcoming: the next slots, also of a task that this process has not registered if its schedule
+// is one of this package.
+func TestUpcoming(t *testing.T) {
+	for name, c := range map[string]struct {
+		schedule  Schedule
+		here      []time.Duration
+		elsewhere []time.Duration
+		text      string
+	}{
+		"every":     {Every(90 * time.Minute), []time.Duration{90 * time.Minute, 3 * time.Hour, 270 * time.Minute}, []time.Duration{90 * time.Minute, 3 * time.Hour, 270 * time.Minute}, "every 1h30m0s"},
+		"cron":      {Cron("0 3 * * *"), []time.Duration{3 * time.Hour, 27 * time.Hour, 51 * time.Hour}, []time.Duration{3 * time.Hour, 27 * time.Hour, 51 * time.Hour}, "cron 0 3 * * *"},
+		"its own":   {nightly{"nightly"}, []time.Duration{24 * time.Hour, 48 * time.Hour, 72 * time.Hour}, []time.Duration{24 * time.Hour}, "nightly"},
+		"long name": {nightly{strings.Repeat("x", 5000)}, []time.Duration{24 * time.Hour, 48 * time.Hour, 72 * time.Hour}, []time.Duration{24 * time.Hour}, strings.Repeat("x", store.MaxTaskText)},
+		"on demand": {OnDemand(), nil, nil, "on demand"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTaskCluster(t, func(g *taskCluster) {
+				a, elsewhere := g.member("a", Task{Name: "t", Schedule: c.schedule, Run: g.run(0)}), g.member("elsewhere")
+				slots, err := a.Upcoming(g.Context(), "t", 3)
+				require.NoError(g, err)
+				require.Empty(g, slots, "no leader has seen it")
+				_, err = elsewhere.Upcoming(g.Context(), "t", 3)
+				require.ErrorIs(g, err, ErrNotFound)
+				a.begin()
+				g.pass(time.Second)
+				for m, want := range map[*taskInstance][]time.Duration{a: c.here, elsewhere: c.elsewhere} {
+					slots, err := m.Upcoming(g.Context(), "t", 3)
+					require.NoError(g, err)
+					var got []time.Duration
+					for _, slot := range slots {
+						got = append(got, slot.Sub(g.began))
+					}
+					require.Equal(g, want, got, m.id)
+				}
+				require.Equal(g, c.text, elsewhere.status().Schedule)
+				require.False(g, elsewhere.status().Known)
+				slots, err = a.Upcoming(g.Context(), "t", 0)
+				require.NoError(g, err)
+				require.Empty(g, slots)
+				_, err = a.Upcoming(g.Context(), "no name", 3)
+				require.ErrorIs(g, err, ErrMisconfigured)
+				slots, err = a.Upcoming(g.Context(), "t", 1<<30)
+				require.NoError(g, err)
+				require.LessOrEqual(g, len(slots), maxUpcoming)
+				a.end()
+			})
+		})
+	}
+}
+
+// TestUpcomingOfAnotherVersion: a process whose task has another schedule shows the slots that the
+// leader will run; one whose schedule hangs does not hang the caller.
+func TestUpcomingOfAnotherVersion(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
+		b := g.member("b", Task{Name: "t", Schedule: Every(time.Minute), Run: g.run(0)})
+		slots, err := b.Upcoming(g.Context(), "t", 2)
+		require.NoError(g, err)
+		require.Equal(g, time.Hour, slots[1].Sub(slots[0]))
+		a.end()
+	})
+	inTaskCluster(t, func(g *taskCluster) {
+		hangs, free := atomic.Bool{}, make(chan struct{})
+		a := g.leader("a", Task{Name: "t", Schedule: hanging{&hangs, free}, Run: g.run(0)})
+		g.pass(time.Second)
+		hangs.Store(true)
+		_, err := a.Upcoming(g.Context(), "t", 2)
+		require.ErrorIs(g, err, ErrMisconfigured)
+		require.ErrorContains(g, err, "have not returned within 1s")
+		require.Error(g, a.flush(time.Now().Add(time.Second)), "Run says so")
+		close(free)
+		a.end()
+	})
+}
+
+// hanging is a schedule that can be made to hang.
+type hanging struct {
+	hangs *atomic.Bool
+	free  chan struct{}
+}
+
+func (h hanging) Next(after time.Time) time.Time {
+	if h.hangs.Load() {
+		<-h.free
+	}
+	return after.Add(time.Hour)
+}
+
+func (hanging) Identity() string { return "hanging" }

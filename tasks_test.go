@@ -180,7 +180,7 @@ func TestTaskStoreUnreachable(t *testing.T) {
 	_, err = s.Runs(ctx, "t", 1)
 	require.ErrorIs(t, err, ErrUnreachable)
 	require.ErrorIs(t, s.Pause(ctx, "t"), ErrUnreachable)
-	_, _, err = s.store.Records(ctx, []string{"t"})
+	_, _, _, err = s.store.Records(ctx, []string{"t"})
 	require.ErrorIs(t, err, ErrUnreachable)
 }
 

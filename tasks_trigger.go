@@ -70,7 +70,7 @@ func (s *TaskScheduler) Trigger(ctx context.Context, name string, args ...string
 // home are the tasks of the role that a task is registered for, or those of the default role.
 func (s *TaskScheduler) home(name string) (role *roleTasks, registered bool) {
 	for _, role := range s.all() {
-		if role.find(name) {
+		if role.find(name) != nil {
 			return role, true
 		}
 	}
@@ -120,7 +120,7 @@ func (s *TaskScheduler) hint(h store.Hint) {
 
 // hear has the loop look at the record of a task. What is not registered is nobody's business here.
 func (s *roleTasks) hear(name string) {
-	if !s.find(name) {
+	if s.find(name) == nil {
 		return
 	}
 	s.news.put(func(n *taskNews) {

@@ -76,7 +76,7 @@ func (s *Tasks) decide(name string, token int64, decide func(r *store.TaskRecord
 
 func (s *Tasks) Open(_ context.Context, name string, o store.TaskOpen) (store.TaskReply, error) {
 	return s.decide(name, o.Token, func(r *store.TaskRecord, _ int64) string {
-		r.Token, r.Lease = o.Token, o.Lease // nobody else's: one coordinator has these records
+		r.Token, r.Lease, r.Schedule, r.Jitter = o.Token, o.Lease, o.Schedule, o.Jitter.Milliseconds() // nobody else's: one coordinator has these records
 		if s.records[name] == nil {
 			s.records[name] = r
 			s.names = append(s.names, name)
@@ -185,8 +185,12 @@ func (s *Tasks) Finish(_ context.Context, name string, f store.TaskFinish) (stor
 		switch f.Status {
 		case store.RunAbandoned:
 			r.Crashes++
-		case store.RunSucceeded, store.RunFailed:
+			r.FailedRuns++
+		case store.RunFailed:
 			r.Crashes = 0
+			r.FailedRuns++
+		case store.RunSucceeded:
+			r.Crashes, r.FailedRuns, r.LastSuccess = 0, 0, now
 		}
 		if f.Status != store.RunReturned {
 			s.remember(name, f.Keep, r, now, f.Run, f.Status, f.Text)
@@ -298,7 +302,7 @@ func (s *Tasks) Names(_ context.Context, limit int) ([]string, bool, error) {
 	return slices.Clone(s.names[:min(len(s.names), limit)]), len(s.names) > limit, nil
 }
 
-func (s *Tasks) Records(_ context.Context, names []string) ([]store.TaskRecord, []error, error) {
+func (s *Tasks) Records(_ context.Context, names []string) (int64, []store.TaskRecord, []error, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	records := make([]store.TaskRecord, len(names))
@@ -307,7 +311,7 @@ func (s *Tasks) Records(_ context.Context, names []string) ([]store.TaskRecord, 
 			records[i] = *r
 		}
 	}
-	return records, make([]error, len(names)), nil
+	return s.now(), records, make([]error, len(names)), nil
 }
 
 func (s *Tasks) Runs(_ context.Context, name string, limit int) ([]store.Run, error) {

@@ -173,7 +173,7 @@ func FuzzTaskHash(f *testing.F) {
 		}
 		before, err := w.rdb.HGetAll(ctx, record).Result()
 		require.NoError(t, err)
-		listed, problems, err := db.Records(ctx, []string{"t"})
+		_, listed, problems, err := db.Records(ctx, []string{"t"})
 		require.NoError(t, err)
 		read, err := db.Record(ctx, "t")
 		if err == nil {

@@ -31,7 +31,10 @@ var taskVerdicts = map[string][]string{
 // taskFields are the fields of a record in the order in which scripts.lua replies with them.
 var taskFields = []string{"next", "spec", "token", "run", "done", "status", "last_scheduled", "last_started", "last_finished", "attempt",
 	"crashes", "skipped", "paused", "instance", "run_token", "error", "failures", "retry_at", "lease", "pauses",
-	"trigger", "run_trigger", "args", "retry_in"}
+	"trigger", "run_trigger", "args", "retry_in", "last_success", "failed_runs"}
+
+// listedFields are what listings read: those, and what no script needs.
+var listedFields = append(slices.Clone(taskFields), "schedule", "jitter")
 
 // comparedFields are texts that count as absent unless they are plain: scripts compare them with
 // what was read.
@@ -53,12 +56,12 @@ func isPlain(text string) bool {
 func (s *Store) Open(ctx context.Context, name string, o store.TaskOpen) (store.TaskReply, error) {
 	record, index := s.keys.Task(name), s.keys.Tasks()
 	if s.askable(o.Other) {
-		reply, err := s.askTask(ctx, s.scripts.openTask, "3", record, index, o.Other, o.Token, name, o.Lease)
+		reply, err := s.askTask(ctx, s.scripts.openTask, "3", record, index, o.Other, o.Token, name, o.Lease, o.Schedule, o.Jitter.Milliseconds())
 		if !errors.Is(err, store.ErrMisconfigured) { // perhaps this client may not read that key: the record stays foreign then
 			return reply, err
 		}
 	}
-	return s.askTask(ctx, s.scripts.openTask, "2", record, index, o.Token, name, o.Lease)
+	return s.askTask(ctx, s.scripts.openTask, "2", record, index, o.Token, name, o.Lease, o.Schedule, o.Jitter.Milliseconds())
 }
 
 // askable reports whether a script may be given the key of a lease that a record names: the text is
@@ -180,11 +183,11 @@ func triggerNames(text string) (names []string) {
 	return names
 }
 
-// parseTaskRecord reads the fields of a record; nil is an absent one. What is refused, and
+// parseTaskRecord reads the fields of a record, or those of a listing; nil is an absent one. What is refused, and
 // what only counts as absent, is what read_task() in scripts.lua says.
 func parseTaskRecord(fields []any) (store.TaskRecord, error) {
-	var raw [24]string
-	if len(fields) != len(raw) {
+	var raw [28]string
+	if len(fields) != len(taskFields) && len(fields) != len(listedFields) {
 		return store.TaskRecord{}, fmt.Errorf("%w: a record of %d fields", store.ErrUnreachable, len(fields))
 	}
 	for i, field := range fields {
@@ -192,7 +195,7 @@ func parseTaskRecord(fields []any) (store.TaskRecord, error) {
 		switch {
 		case isPlain(text):
 			raw[i] = text
-		case !slices.Contains(comparedFields, taskFields[i]):
+		case !slices.Contains(comparedFields, listedFields[i]):
 			raw[i] = store.TaskText(text)
 		}
 	}
@@ -201,7 +204,7 @@ func parseTaskRecord(fields []any) (store.TaskRecord, error) {
 		Scheduled: store.Natural(raw[6]), Started: store.Natural(raw[7]), Finished: store.Natural(raw[8]), Attempt: int(min(store.Natural(raw[9]), maxCount)),
 		Crashes: int(min(store.Natural(raw[10]), maxCount)), Skipped: store.Natural(raw[11]), Paused: raw[12] == "1", Instance: raw[13], RunToken: store.Natural(raw[14]), Text: raw[15],
 		Failures: int(min(store.Natural(raw[16]), maxCount)), RetryAt: store.Natural(raw[17]), Lease: raw[18], Pauses: raw[19], Trigger: raw[20], RunTrigger: raw[21], Args: raw[22],
-		RetryIn: store.Natural(raw[23]),
+		RetryIn: store.Natural(raw[23]), LastSuccess: store.Natural(raw[24]), FailedRuns: int(min(store.Natural(raw[25]), maxCount)), Schedule: raw[26], Jitter: store.Natural(raw[27]),
 	}
 	if raw[2] != "" && (r.Token <= 0 || r.Token > lease.MaxToken) || r.Due != "" && r.Next == 0 && r.Due != "0" {
 		return store.TaskRecord{}, fmt.Errorf("%w: the record of the task was written by something else", store.ErrMisconfigured)
@@ -241,7 +244,11 @@ func (s *Store) Names(ctx context.Context, limit int) (names []string, more bool
 	return names, true, nil
 }
 
-func (s *Store) Records(ctx context.Context, names []string) ([]store.TaskRecord, []error, error) {
+func (s *Store) Records(ctx context.Context, names []string) (int64, []store.TaskRecord, []error, error) {
+	clock := redis.NewTimeCmd(ctx, "time")
+	if err := s.process(ctx, clock); err != nil {
+		return 0, nil, nil, s.explain("TIME", err)
+	}
 	records, problems := make([]store.TaskRecord, len(names)), make([]error, len(names))
 	const batch = 100
 	for start := 0; start < len(names); start += batch {
@@ -249,7 +256,7 @@ func (s *Store) Records(ctx context.Context, names []string) ([]store.TaskRecord
 		replies := make([]redis.Cmder, len(part))
 		for i, name := range part {
 			args := []any{"hmget", s.keys.Task(name)}
-			for _, field := range taskFields {
+			for _, field := range listedFields {
 				args = append(args, field)
 			}
 			replies[i] = redis.NewSliceCmd(ctx, args...)
@@ -263,12 +270,12 @@ func (s *Store) Records(ctx context.Context, names []string) ([]store.TaskRecord
 			}
 			err = s.explain("HMGET", err)
 			if errors.Is(err, store.ErrUnreachable) {
-				return nil, nil, err
+				return 0, nil, nil, err
 			}
 			problems[start+i] = err
 		}
 	}
-	return records, problems, nil
+	return clock.Val().UnixMilli(), records, problems, nil
 }
 
 func (s *Store) Runs(ctx context.Context, name string, limit int) ([]store.Run, error) {

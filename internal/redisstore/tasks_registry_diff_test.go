@@ -185,7 +185,7 @@ func recordOf(r store.TaskRecord, there bool) oracle.Record {
 	return oracle.Record{
 		Next: r.Due, Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: string(r.Status), Scheduled: r.Scheduled, Started: r.Started,
 		Finished: r.Finished, Attempt: int64(r.Attempt), Crashes: int64(r.Crashes), Skipped: r.Skipped, Paused: r.Paused, Instance: r.Instance,
-		RunToken: r.RunToken, Error: r.Text, Failures: int64(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, Lease: r.Lease, Pauses: r.Pauses,
+		RunToken: r.RunToken, Error: r.Text, Failures: int64(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, Success: r.LastSuccess, Failed: int64(r.FailedRuns), Lease: r.Lease, Pauses: r.Pauses,
 		Trigger: r.Trigger, RunOf: r.RunTrigger, Args: r.Args, There: there,
 	}
 }

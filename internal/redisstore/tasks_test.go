@@ -204,7 +204,7 @@ func TestTaskScripts(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, more)
 		require.Equal(t, []string{"t"}, names)
-		records, problems, err := db.Records(ctx, []string{"t", "other"})
+		_, records, problems, err := db.Records(ctx, []string{"t", "other"})
 		require.NoError(t, err)
 		require.Equal(t, []error{nil, nil}, problems)
 		require.Equal(t, []store.TaskRecord{last, {}}, records)
@@ -249,7 +249,7 @@ func TestTaskScriptsRefuse(t *testing.T) {
 				require.ErrorContains(t, err, "fix: ")
 			}
 			require.Equal(t, before, rdb.HGetAll(ctx, key).Val())
-			_, problems, err := db.Records(ctx, []string{"t"})
+			_, _, problems, err := db.Records(ctx, []string{"t"})
 			require.NoError(t, err)
 			if bad[1] != later {
 				require.ErrorIs(t, problems[0], store.ErrMisconfigured, "%v", bad)
@@ -270,7 +270,7 @@ func TestTaskScriptsRefuse(t *testing.T) {
 		_, err = db.Open(ctx, "s", store.TaskOpen{Token: 5})
 		require.ErrorIs(t, err, store.ErrMisconfigured)
 		require.ErrorContains(t, err, db.keys.Task("s"))
-		_, problems, err := db.Records(ctx, []string{"t", "s"})
+		_, _, problems, err := db.Records(ctx, []string{"t", "s"})
 		require.NoError(t, err)
 		require.NoError(t, problems[0])
 		require.ErrorIs(t, problems[1], store.ErrMisconfigured)
@@ -312,7 +312,7 @@ func TestForgedTextsOfATaskCountAsAbsent(t *testing.T) {
 				require.NoError(t, err)
 				r := reply.Record
 				require.Empty(t, r.Run+r.Done+r.Pauses, "%s %.9q", field, forged)
-				records, _, err := db.Records(ctx, []string{"t"})
+				_, records, _, err := db.Records(ctx, []string{"t"})
 				require.NoError(t, err)
 				require.Equal(t, r, records[0])
 				reply, err = db.Pause(ctx, "t", false, r.Pauses)
@@ -544,5 +544,60 @@ func TestHistoryThatTakesNoEntry(t *testing.T) {
 		reply, err := db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r", Status: store.RunSucceeded})
 		require.NoError(t, err)
 		require.Equal(t, store.RunSucceeded, reply.Record.Status)
+	})
+}
+
+// TestListingsHaveTheScheduleAndTheTime: for people, written when a leader takes the record over or
+// says something else than before.
+func TestListingsHaveTheScheduleAndTheTime(t *testing.T) {
+	onTaskStores(t, func(t *testing.T, db store.Tasks) {
+		ctx := t.Context()
+		for _, said := range []store.TaskOpen{
+			{Token: 5, Schedule: "every 1h0m0s", Jitter: time.Minute}, {Token: 5, Schedule: "cron 0 3 * * *", Jitter: time.Minute},
+			{Token: 5, Schedule: "cron 0 3 * * *", Jitter: 0}, {Token: 6, Schedule: "cron 0 3 * * *", Jitter: 0},
+		} {
+			reply, err := db.Open(ctx, "t", said)
+			require.NoError(t, err)
+			now, records, problems, err := db.Records(ctx, []string{"t", "none"})
+			require.NoError(t, err)
+			require.Equal(t, make([]error, 2), problems)
+			require.Equal(t, said.Schedule, records[0].Schedule)
+			require.Equal(t, said.Jitter.Milliseconds(), records[0].Jitter)
+			require.Equal(t, said.Token, records[0].Token)
+			require.Empty(t, records[1].Schedule)
+			require.InDelta(t, reply.Now, now, 60_000)
+		}
+		reply, err := db.Open(ctx, "t", store.TaskOpen{Token: 5, Schedule: "of an older leader"})
+		require.NoError(t, err)
+		require.Equal(t, store.TaskFenced, reply.Verdict)
+		_, records, _, err := db.Records(ctx, []string{"t"})
+		require.NoError(t, err)
+		require.Equal(t, "cron 0 3 * * *", records[0].Schedule)
+	})
+}
+
+// TestFailedRunsAreCounted: from the last success on, by every store.
+func TestFailedRunsAreCounted(t *testing.T) {
+	onTaskStores(t, func(t *testing.T, db store.Tasks) {
+		ctx := t.Context()
+		_, err := db.Open(ctx, "t", store.TaskOpen{Token: 5})
+		require.NoError(t, err)
+		finished := "0"
+		for i, run := range []struct {
+			ends   store.RunState
+			failed int
+		}{
+			{store.RunFailed, 1}, {store.RunAbandoned, 2}, {store.RunInterrupted, 2}, {store.RunSucceeded, 0}, {store.RunReturned, 0}, {store.RunFailed, 1},
+		} {
+			id := fmt.Sprint("r", i)
+			_, err := db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: id, Kind: store.ClaimExtra, Expect: finished, Instance: "a", Attempt: 1})
+			require.NoError(t, err)
+			reply, err := db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: id, Status: run.ends})
+			require.NoError(t, err)
+			require.Equal(t, store.TaskDone, reply.Verdict)
+			require.Equal(t, run.failed, reply.Record.FailedRuns, "%d", i)
+			require.Equal(t, i >= 3, reply.Record.LastSuccess != 0)
+			finished = strconv.FormatInt(reply.Record.Finished, 10)
+		}
 	})
 }

@@ -89,7 +89,7 @@ func First(r Rules, now time.Time) time.Time {
 	delay := max(r.InitialDelay, 0)
 	d := Interval(r.Schedule)
 	if d <= 0 {
-		return following(r.Schedule, now.Add(delay))
+		return Following(r.Schedule, now.Add(delay))
 	}
 	if r.InitialDelay == 0 {
 		delay = d
@@ -167,7 +167,7 @@ func (d Decision) until(next, now time.Time) Decision {
 // through again for each of them.
 func One(r Rules, next, now time.Time) Decision {
 	slot := wholeMillis(next)
-	return Decision{Run: true, Slot: slot}.until(following(r.Schedule, slot), now)
+	return Decision{Run: true, Slot: slot}.until(Following(r.Schedule, slot), now)
 }
 
 // Misplaced reports whether a stored slot lies where the schedule cannot have put it by now: see
@@ -185,11 +185,11 @@ func Misplaced(r Rules, next, now time.Time) bool {
 	if latest.IsZero() {
 		return false // nor is there anything to replace it by
 	}
-	if n := following(r.Schedule, now); n.After(latest) {
+	if n := Following(r.Schedule, now); n.After(latest) {
 		latest = n
 	}
 	if !next.After(latest.Add(clockStep)) {
 		return false
 	}
-	return next.After(following(r.Schedule, latest))
+	return next.After(Following(r.Schedule, latest))
 }

@@ -252,7 +252,7 @@ func TestEvery(t *testing.T) {
 func TestScheduleEndsWithTheDates(t *testing.T) {
 	for year, want := range map[int]bool{9998: true, 9999: true, 10_000: false, 10_001: false} {
 		slot := time.Date(year, 12, 31, 0, 0, 0, 0, time.UTC)
-		if got := following(at(slot), noon); got.IsZero() == want {
+		if got := Following(at(slot), noon); got.IsZero() == want {
 			t.Errorf("%d: %v", year, got)
 		}
 	}

@@ -148,7 +148,7 @@ func (m *Machine) unanswered(call *Call) {
 // more, by the name of that role's lease: it is free once nobody holds that.
 func (m *Machine) open() {
 	m.enqueue(&Call{
-		Ask: store.TaskOpen{Token: m.term.Token, Lease: m.term.Lease, Other: m.other},
+		Ask: store.TaskOpen{Token: m.term.Token, Lease: m.term.Lease, Other: m.other, Schedule: m.policy.Text, Jitter: m.policy.Jitter},
 		take: func(reply store.TaskReply) {
 			switch r := reply.Record; {
 			case reply.Verdict == store.TaskOK:

@@ -6,6 +6,7 @@ import "time"
 type Policy struct {
 	Name     string // the jitter of a slot follows from it
 	Spec     string // stands for the schedule in the record, see Hash
+	Text     string // of the schedule, for people
 	Schedule Schedule
 
 	Missed        Missed

@@ -77,13 +77,13 @@ func TestP10_EachSlotIsRunOrSkippedOnce(t *testing.T) {
 				if rules.Missed == SkipMissed && !d.Run && now.Sub(expected) <= min(rules.Grace, spacing) {
 					fail("skipped what is on time")
 				}
-				expected = following(rules.Schedule, expected)
+				expected = Following(rules.Schedule, expected)
 			}
 			if d.Run {
 				if !d.Slot.Equal(expected) || expected.After(now) {
 					fail("runs the wrong slot")
 				}
-				expected = following(rules.Schedule, expected)
+				expected = Following(rules.Schedule, expected)
 			}
 			if !d.Next.Equal(expected) || d.Ended != expected.IsZero() {
 				fail("goes on with the wrong slot")
@@ -93,7 +93,7 @@ func TestP10_EachSlotIsRunOrSkippedOnce(t *testing.T) {
 			}
 			if d.Run && rules.Missed == RunAll {
 				left := 0
-				for slot := expected; !slot.IsZero() && !slot.After(now); slot = following(rules.Schedule, slot) {
+				for slot := expected; !slot.IsZero() && !slot.After(now); slot = Following(rules.Schedule, slot) {
 					left++
 				}
 				if left >= rules.keep() || d.Skipped > 0 && left+1 != rules.keep() {
@@ -125,8 +125,8 @@ func TestClockStepsBack(t *testing.T) {
 		if !now.Before(ahead) {
 			continue
 		}
-		one := following(rules.Schedule, now)
-		two := following(rules.Schedule, one)
+		one := Following(rules.Schedule, now)
+		two := Following(rules.Schedule, one)
 		d = Due(rules, ahead, now)
 		switch {
 		case d.Run || d.Wait <= 0 && rules.InitialDelay >= 0:

@@ -56,8 +56,8 @@ func Interval(s Schedule) time.Duration {
 	return 0
 }
 
-// following returns the first slot after the given time, or the zero time if the schedule ends.
-func following(s Schedule, after time.Time) time.Time {
+// Following returns the first slot after the given time, or the zero time if the schedule ends.
+func Following(s Schedule, after time.Time) time.Time {
 	if s == nil {
 		return time.Time{}
 	}
@@ -91,7 +91,7 @@ func missedFixed(r Rules, interval time.Duration, next, now time.Time) missed {
 	first := next.UnixMilli()
 	skipped := max((now.UnixMilli()-first)/d+1-int64(r.keep()), 0)
 	slot := time.UnixMilli(first + skipped*d).UTC()
-	return missed{slot: slot, next: following(r.Schedule, slot), skipped: int(min(skipped, math.MaxInt))}
+	return missed{slot: slot, next: Following(r.Schedule, slot), skipped: int(min(skipped, math.MaxInt))}
 }
 
 // missedAny walks from slot to slot, and jumps if that takes too long.
@@ -99,10 +99,10 @@ func missedAny(r Rules, next, now time.Time) missed {
 	keep := r.keep()
 	newest := make([]time.Time, keep) // slot n at n mod keep
 	slot, due := next, 0
-	for ; !slot.IsZero() && !slot.After(now); slot = following(r.Schedule, slot) {
+	for ; !slot.IsZero() && !slot.After(now); slot = Following(r.Schedule, slot) {
 		if due == MaxSteps+keep {
 			slot = bisect(r.Schedule, next, now, keep)
-			return missed{slot: slot, next: following(r.Schedule, slot), skipped: MaxSteps, atLeast: true}
+			return missed{slot: slot, next: Following(r.Schedule, slot), skipped: MaxSteps, atLeast: true}
 		}
 		newest[due%keep] = slot
 		due++
@@ -124,8 +124,8 @@ func bisect(s Schedule, from, now time.Time, n int) time.Time {
 	for high-low > 1 {
 		middle := low + (high-low)/2
 		after := 0
-		slot := following(s, time.UnixMilli(middle))
-		for ; after < n && !slot.IsZero() && !slot.After(now); slot = following(s, slot) {
+		slot := Following(s, time.UnixMilli(middle))
+		for ; after < n && !slot.IsZero() && !slot.After(now); slot = Following(s, slot) {
 			after++
 		}
 		if after < n {

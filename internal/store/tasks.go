@@ -24,8 +24,8 @@ type Tasks interface {
 
 	// Names lists the index, at most limit names, and whether there are more.
 	Names(ctx context.Context, limit int) (names []string, more bool, err error)
-	// Records reads many records; each has an error of its own.
-	Records(ctx context.Context, names []string) ([]TaskRecord, []error, error)
+	// Records reads many records; each has an error of its own. now is Redis's clock, ms.
+	Records(ctx context.Context, names []string) (now int64, records []TaskRecord, problems []error, err error)
 	// Runs reads the last runs that have ended, newest first.
 	Runs(ctx context.Context, name string, limit int) ([]Run, error)
 }
@@ -60,6 +60,10 @@ type TaskOpen struct {
 	Token int64
 	Lease string // key of the lease; "": there is only one
 	Other string // that of another role, which the record was found to say it belongs to: untrusted; "": none
+
+	// For people.
+	Schedule string
+	Jitter   time.Duration
 }
 
 // TaskPlan moves the next slot without a run.
@@ -193,11 +197,15 @@ type TaskRecord struct {
 	Failures                     int    // attempts of the last run that have failed
 	RetryAt                      int64  // its next attempt is due; 0: at once
 	RetryIn                      int64  // the pause before that, as it was noted
+	LastSuccess                  int64  // when a run last succeeded; 0: none has
+	FailedRuns                   int    // that have failed, or were abandoned, since then
 	Lease                        string // key of the lease whose leader runs the task
 	Pauses                       string // how often it was paused or resumed, as it is there
 	Trigger                      string // the trigger that waits, see TriggerID; "": none
 	RunTrigger                   string // ID of that of the last run; "": it has none
 	Args                         string // of that run
+	Schedule                     string // its text, and the jitter in ms, for people; only Records has both
+	Jitter                       int64
 }
 
 // TriggerID is the ID of the trigger that waits; "": none.

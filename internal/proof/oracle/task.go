@@ -36,6 +36,8 @@ type Record struct {
 	Failures  int64
 	RetryAt   int64
 	RetryIn   int64
+	Success   int64 // when a run last succeeded
+	Failed    int64 // runs that have failed since
 	Lease     string
 	Pauses    string // "" absent
 	Trigger   string // "" absent, else "<ID> <end> <instance>"
@@ -203,8 +205,12 @@ func (t *Task) Finish(now, token int64, run, status, text string, attempt, failu
 	switch status {
 	case "abandoned":
 		t.Crashes++
-	case "succeeded", "failed":
+		t.Failed++
+	case "failed":
 		t.Crashes = 0
+		t.Failed++
+	case "succeeded":
+		t.Crashes, t.Failed, t.Success = 0, 0, now
 	}
 	if status != "returned" {
 		t.remember(now, run, status, text)

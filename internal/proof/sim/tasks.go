@@ -363,7 +363,7 @@ func recordOf(r *oracle.Record) store.TaskRecord {
 	return store.TaskRecord{
 		Due: r.Next, Next: store.Natural(r.Next), Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: store.RunState(r.Status),
 		Scheduled: r.Scheduled, Started: r.Started, Finished: r.Finished, Attempt: int(r.Attempt), Crashes: int(r.Crashes), Skipped: r.Skipped,
-		Paused: r.Paused, Instance: r.Instance, RunToken: r.RunToken, Text: r.Error, Failures: int(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, Lease: r.Lease,
+		Paused: r.Paused, Instance: r.Instance, RunToken: r.RunToken, Text: r.Error, Failures: int(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, LastSuccess: r.Success, FailedRuns: int(r.Failed), Lease: r.Lease,
 		Pauses: r.Pauses, Trigger: r.Trigger, RunTrigger: r.RunOf, Args: r.Args,
 	}
 }

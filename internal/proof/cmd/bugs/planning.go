@@ -52,7 +52,7 @@ var planning = []bug{
 	{name: "InitialDelay of a known task", test: "TestInitialDelayIsForANewTask", in: "internal/schedule", breaks: "after a step of the clock a task waits for its InitialDelay", file: "internal/schedule/slots.go",
 		old: "if r.Scheduled == 0 || p.RunOnElection {", new: "if true {"},
 	{name: "a method named Interval", test: "TestNoMethodMakesAnInterval", in: "internal/schedule", breaks: "a schedule of the application's is not asked", file: "internal/schedule/schedule.go",
-		old: "	return 0\n}\n\n// following returns", new: "	if odd, ok := s.(interface{ Interval() time.Duration }); ok {\n		return odd.Interval()\n	}\n	return 0\n}\n\n// following returns"},
+		old: "	return 0\n}\n\n// Following returns", new: "	if odd, ok := s.(interface{ Interval() time.Duration }); ok {\n		return odd.Interval()\n	}\n	return 0\n}\n\n// following returns"},
 	{name: "slots of a schedule that was not in force", test: "TestOwedSlotStandsAlone", breaks: "a changed schedule runs a hundred times at once", file: "internal/schedule/machine.go",
 		old: "m.record.Next != 0 && m.record.Next <= redis:\n\t\tif starts", new: "m.record.Next != 0 && redis < 0:\n\t\tif starts"},
 	{name: "ended for good", test: "TestEndedScheduleComesBack", breaks: "dates that are added to a list never come", file: "internal/schedule/slots.go",
