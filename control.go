@@ -219,9 +219,10 @@ func (c *Control) Remove(ctx context.Context, instanceID string) error {
 	})
 }
 
-// Pause pauses a task, see TaskScheduler.Pause.
-func (c *Control) Pause(ctx context.Context, task string) error {
-	return c.noted(ctx, store.Command{Kind: commandPause, Argument: task}, func() error { return c.tasks.Pause(ctx, task) })
+// Pause pauses a task, see TaskScheduler.Pause. TaskStatus.Pause shows ControlOptions.By and the
+// reason.
+func (c *Control) Pause(ctx context.Context, task, reason string) error {
+	return c.noted(ctx, store.Command{Kind: commandPause, Argument: task}, func() error { return c.tasks.pauseBy(ctx, task, c.by, reason) })
 }
 
 // Resume ends a pause, see TaskScheduler.Resume.

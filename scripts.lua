@@ -513,7 +513,7 @@ return answer('held', now, tenured and term.token or 0, term.ttl, call('PTTL', K
 --@ prelude tasks
 local task_fields = { 'next', 'spec', 'token', 'run', 'done', 'status', 'last_scheduled', 'last_started', 'last_finished', 'attempt',
   'crashes', 'skipped', 'paused', 'instance', 'run_token', 'error', 'failures', 'retry_at', 'lease', 'pauses', 'trigger', 'run_trigger',
-  'args', 'retry_in', 'last_success', 'failed_runs' }
+  'args', 'retry_in', 'last_success', 'failed_runs', 'pause' }
 
 -- compared are the texts that a later request names as it has read them: the reply has to give them as they are compared. What is
 -- too long for a reply, or not plain ASCII, was not written by tenure.
@@ -618,7 +618,7 @@ return task_answer('ok', now, task)
 --@ plan_task
 -- Moves the next slot without a run: for a new record, a changed schedule, slots that are skipped.
 -- ARGV: 1 token, 2 next slot as it was read ('': none), 3 next slot, 4 hash of the spec, 5 slots skipped, 6 whether the task was paused
---       before its record was lost (1 or 0).
+--       before its record was lost (1 or 0), 7 by whom and why.
 -- Verdicts: ok | moved | fenced.
 local now, token = time(), tonumber(ARGV[1])
 local task = read_task(KEYS[1], now)
@@ -627,7 +627,7 @@ if token > task.fence then return task_answer('moved', now, task) end -- the rec
 if task.next == ARGV[3] and task.spec == ARGV[4] then return task_answer('ok', now, task) end -- done before: skipped is counted once
 if task.next ~= ARGV[2] then return task_answer('moved', now, task) end
 local fields = { next = ARGV[3], spec = ARGV[4], skipped = integer(natural(task.skipped) + tonumber(ARGV[5])) }
-if ARGV[6] == '1' and task.pauses == '' then fields.paused = '1' end -- nobody has paused or resumed it since
+if ARGV[6] == '1' and task.pauses == '' then fields.paused, fields.pause = '1', ARGV[7] end -- nobody has paused or resumed it since
 set_task(KEYS[1], task, fields)
 return task_answer('ok', now, task)
 
@@ -751,7 +751,7 @@ return reply
 
 --@ pause_task
 -- Pauses a task, or lets it go on. Every one of both counts, so that a request that comes late, after another one, changes nothing.
--- ARGV: 1 whether it pauses (1 or 0), 2 the count as it was read.
+-- ARGV: 1 whether it pauses (1 or 0), 2 the count as it was read, 3 by whom and why, for people: no rule reads it.
 -- Verdicts: ok | absent | moved.
 local now = time()
 local task = read_task(KEYS[1], now)
@@ -759,8 +759,8 @@ if call('EXISTS', KEYS[1]) == 0 then return task_answer('absent', now, task) end
 if task.pauses ~= ARGV[2] then return task_answer('moved', now, task) end -- rule pause-order
 call('HDEL', KEYS[1], 'paused')
 task.paused = ''
-local fields = { pauses = integer(natural(task.pauses) + 1) }
-if ARGV[1] == '1' then fields.paused = '1' end
+local fields = { pauses = integer(natural(task.pauses) + 1), pause = '' }
+if ARGV[1] == '1' then fields.paused, fields.pause = '1', integer(now) .. ' ' .. ARGV[3] end
 set_task(KEYS[1], task, fields)
 return task_answer('ok', now, task)
 

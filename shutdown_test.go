@@ -752,7 +752,7 @@ func TestQuestionsHeedTheirContext(t *testing.T) {
 		"Counts":   func(ctx context.Context, c *Coordinator) error { _, err := c.Registry().Counts(ctx); return err },
 		"Tasks":    func(ctx context.Context, c *Coordinator) error { _, err := c.Tasks().List(ctx); return err },
 		"Runs":     func(ctx context.Context, c *Coordinator) error { _, err := c.Tasks().Runs(ctx, "t", 1); return err },
-		"Pause":    func(ctx context.Context, c *Coordinator) error { return c.Tasks().Pause(ctx, "t") },
+		"Pause":    func(ctx context.Context, c *Coordinator) error { return c.Tasks().Pause(ctx, "t", "") },
 		"Resume":   func(ctx context.Context, c *Coordinator) error { return c.Tasks().Resume(ctx, "t") },
 	} {
 		t.Run(name, func(t *testing.T) {

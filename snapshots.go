@@ -113,7 +113,7 @@ func (i Instance) MarshalJSON() ([]byte, error) {
 func (s TaskStatus) MarshalJSON() ([]byte, error) {
 	type status TaskStatus // without this method
 	plain := status(s)
-	plain.Next, plain.LastSuccess = stamp(s.Next), stamp(s.LastSuccess)
+	plain.Next, plain.LastSuccess, plain.Pause.At = stamp(s.Next), stamp(s.LastSuccess), stamp(s.Pause.At)
 	return json.Marshal(struct {
 		status
 		Err string `json:"error,omitempty"`

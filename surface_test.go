@@ -158,10 +158,10 @@ func TestSnapshotsAreAContract(t *testing.T) {
 		{TaskStatus{Name: "t"}, `{"name":"t","known":false,"role":"","schedule":"","overdue":false,"paused":false,"running":false,"failures":0,"skipped":0,"token":0}`},
 		{
 			TaskStatus{
-				Name: "t", Known: true, Role: "r", Schedule: "every 1h0m0s", Next: at, Overdue: true, Paused: true, Running: true, LastSuccess: at, Failures: 3, Skipped: 2, Token: 7, Err: failed,
+				Name: "t", Known: true, Role: "r", Schedule: "every 1h0m0s", Next: at, Overdue: true, Paused: true, Pause: TaskPause{By: "b", Reason: "r", At: at}, Running: true, LastSuccess: at, Failures: 3, Skipped: 2, Token: 7, Err: failed,
 				Last: RunRecord{Task: "t", ID: "x", Slot: at, Started: at, Finished: at, State: RunFailed, Attempt: 2, Token: 7, InstanceID: "a", Error: "e"},
 			},
-			`{"name":"t","known":true,"role":"r","schedule":"every 1h0m0s","next":"2026-07-01T10:00:00.25Z","overdue":true,"paused":true,"running":true,` +
+			`{"name":"t","known":true,"role":"r","schedule":"every 1h0m0s","next":"2026-07-01T10:00:00.25Z","overdue":true,"paused":true,"pause":{"by":"b","reason":"r","at":"2026-07-01T10:00:00.25Z"},"running":true,` +
 				`"last":{"task":"t","id":"x","slot":"2026-07-01T10:00:00.25Z","started":"2026-07-01T10:00:00.25Z","finished":"2026-07-01T10:00:00.25Z",` +
 				`"state":"failed","attempt":2,"token":7,"instance_id":"a","error":"e"},"last_success":"2026-07-01T10:00:00.25Z","failures":3,"skipped":2,"token":7,"error":"no \"route\""}`,
 		},

@@ -3,9 +3,13 @@ package tenure
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/schedule"
@@ -63,6 +67,8 @@ type TaskStatus struct {
 	Overdue bool `json:"overdue"`
 	// Paused reports whether slots pass without a run.
 	Paused bool `json:"paused"`
+	// Pause says who paused it, and why.
+	Pause TaskPause `json:"pause,omitzero"`
 	// Running reports whether a run is on, or was when its leader died.
 	Running bool `json:"running"`
 	// Trigger is the ID of the trigger that waits to be run; "": none does.
@@ -80,6 +86,13 @@ type TaskStatus struct {
 	// Err says why the record could not be read. In the process that leads it also says why the
 	// task stands still, until it goes on. The other tasks are not affected.
 	Err error `json:"-"`
+}
+
+// TaskPause says who paused a task, when and why. The texts come from Redis and are untrusted.
+type TaskPause struct {
+	By     string    `json:"by"` // the instance that called Pause, or ControlOptions.By; "": not known
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at,omitzero"` // by Redis's clock, in UTC
 }
 
 const maxTasks = 1000 // that are listed
@@ -118,8 +131,8 @@ func (s *TaskScheduler) List(ctx context.Context) ([]TaskStatus, error) {
 	for i, name := range names {
 		r := records[i]
 		list[i] = TaskStatus{
-			Name: name, Schedule: r.Schedule, Next: store.Time(r.Next), Overdue: overdue(r, now), Paused: r.Paused, Running: r.Run != "",
-			Last: lastRun(name, r), Trigger: r.TriggerID(), LastSuccess: store.Time(r.LastSuccess), Failures: r.FailedRuns, Skipped: r.Skipped,
+			Name: name, Schedule: r.Schedule, Next: store.Time(r.Next), Overdue: overdue(r, now), Paused: r.Paused,
+			Pause: pauseOf(r), Running: r.Run != "", Last: lastRun(name, r), Trigger: r.TriggerID(), LastSuccess: store.Time(r.LastSuccess), Failures: r.FailedRuns, Skipped: r.Skipped,
 			Token: r.Token, Err: problems[i],
 		}
 		if task, known := here[name]; known {
@@ -240,20 +253,30 @@ func (s *TaskScheduler) Runs(ctx context.Context, name string, limit int) ([]Run
 }
 
 // Pause lets the slots of a task pass without a run, until Resume; a run that is on goes on. It
-// works on any instance, and for orphans. A request that failed here but reaches Redis late changes
-// nothing once a later Pause or Resume was made. The leader keeps a Pause that it has seen even if
-// the record is lost. ErrNotFound: the task has no record.
-func (s *TaskScheduler) Pause(ctx context.Context, name string) error {
-	return s.pause(ctx, name, true)
+// works on any instance, and for orphans. TaskStatus.Pause shows this instance and the reason,
+// which must be valid UTF-8 of at most 256 bytes without control characters; "" says none. Pausing
+// a paused task again changes who and why. A request that failed here but reaches Redis late
+// changes nothing once a later Pause or Resume was made. The leader keeps a Pause that it has seen
+// even if the record is lost. ErrNotFound: the task has no record.
+func (s *TaskScheduler) Pause(ctx context.Context, name, reason string) error {
+	return s.pauseBy(ctx, name, s.id, reason)
+}
+
+// pauseBy is Pause on behalf of somebody.
+func (s *TaskScheduler) pauseBy(ctx context.Context, name, by, reason string) error {
+	if len(reason) > maxReason || !utf8.ValidString(reason) || strings.ContainsFunc(reason, unicode.IsControl) {
+		return fmt.Errorf("%w: reason %.300q: must be valid UTF-8 of at most %d bytes without control characters", ErrMisconfigured, reason, maxReason)
+	}
+	return s.pause(ctx, name, true, pauseText(by, reason))
 }
 
 // Resume ends a Pause. Slots that passed during the pause are not run. A slot that no leader has
 // looked at by then is missed: Task.Missed decides about it.
 func (s *TaskScheduler) Resume(ctx context.Context, name string) error {
-	return s.pause(ctx, name, false)
+	return s.pause(ctx, name, false, "")
 }
 
-func (s *TaskScheduler) pause(ctx context.Context, name string, paused bool) error {
+func (s *TaskScheduler) pause(ctx context.Context, name string, paused bool, why string) error {
 	if err := checkTask(name); err != nil {
 		return err
 	}
@@ -264,7 +287,7 @@ func (s *TaskScheduler) pause(ctx context.Context, name string, paused bool) err
 			if err != nil {
 				return read, err
 			}
-			reply, err := s.store.Pause(ctx, name, paused, read.Record.Pauses)
+			reply, err := s.store.Pause(ctx, name, paused, read.Record.Pauses, why)
 			if err != nil || reply.Verdict != store.TaskMoved || try == tries {
 				return reply, err
 			}
@@ -279,6 +302,29 @@ func (s *TaskScheduler) pause(ctx context.Context, name string, paused bool) err
 		return fmt.Errorf("%w: task %q is paused and resumed by others all the time", ErrUnreachable, name)
 	}
 	return nil
+}
+
+// maxReason is the length of the longest reason, in bytes.
+const maxReason = 256
+
+// pauseText is how it is kept who paused a task and why.
+func pauseText(by, reason string) string {
+	var text strings.Builder
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(TaskPause{By: by, Reason: reason}) // texts alone never fail
+	return strings.TrimSpace(text.String())
+}
+
+// pauseOf reads it back. What is no such text was not written by Pause: only that there is a pause
+// is known then.
+func pauseOf(r store.TaskRecord) (p TaskPause) {
+	since, why, _ := strings.Cut(r.Pause, " ")
+	if !r.Paused || json.Unmarshal([]byte(why), &p) != nil {
+		return TaskPause{}
+	}
+	p.At = store.Time(store.Natural(since))
+	return p
 }
 
 // stands notes what keeps the loop from going on with a task; nil: nothing.

@@ -171,7 +171,7 @@ func TestPauseOutlivesItsRecord(t *testing.T) {
 		ctx := context.Background()
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(90 * time.Minute)})
 		g.pass(3 * time.Hour)
-		require.NoError(g, a.Pause(ctx, "t"))
+		require.NoError(g, a.Pause(ctx, "t", ""))
 		g.pass(90 * time.Minute)
 		g.noted()
 		skipped := a.status().Skipped
@@ -188,6 +188,38 @@ func TestPauseOutlivesItsRecord(t *testing.T) {
 	})
 }
 
+// TestPauseSaysWhoAndWhy: to every process, until Resume, also after the record was lost.
+func TestPauseSaysWhoAndWhy(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		ctx := g.Context()
+		a, b := g.leader("a", Task{Name: "t", Schedule: Every(time.Minute), Run: g.run(0)}), g.member("b")
+		g.pass(90 * time.Second)
+		want := TaskPause{By: "b", Reason: `too slow: "€" <&>`, At: g.began.Add(90 * time.Second).UTC()}
+		require.NoError(g, b.Pause(ctx, "t", want.Reason))
+		require.Equal(g, want, a.status().Pause)
+		g.pass(time.Minute)
+		g.restore(nil)
+		g.pass(time.Minute)
+		require.True(g, a.status().Paused)
+		require.Equal(g, want, a.status().Pause)
+		require.NoError(g, a.Pause(ctx, "t", ""))
+		require.Equal(g, TaskPause{By: "a", At: g.began.Add(g.now()).UTC()}, b.status().Pause)
+		require.NoError(g, b.Resume(ctx, "t"))
+		require.Zero(g, a.status().Pause)
+		for _, reason := range []string{strings.Repeat("x", 257), "two\nlines", "\xff"} {
+			require.ErrorIs(g, a.Pause(ctx, "t", reason), ErrMisconfigured)
+		}
+		long := strings.Repeat("\"", 256)
+		require.NoError(g, a.Pause(ctx, "t", long))
+		require.Equal(g, long, b.status().Pause.Reason)
+		g.local.Change(func(records map[string]*store.TaskRecord) { records["t"].Pause = "1 no JSON" })
+		require.True(g, b.status().Paused)
+		require.Zero(g, b.status().Pause)
+		require.NoError(g, a.Resume(ctx, "t"))
+		a.end()
+	})
+}
+
 // TestLatePause: a Pause that was given up and reaches Redis after a Resume changes nothing.
 func TestLatePause(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
@@ -197,7 +229,7 @@ func TestLatePause(t *testing.T) {
 		read, err := late.Record(ctx, "t")
 		require.NoError(g, err)
 		require.NoError(g, a.Resume(ctx, "t"), "it ends no pause, and counts all the same")
-		reply, err := late.Pause(ctx, "t", true, read.Record.Pauses)
+		reply, err := late.Pause(ctx, "t", true, read.Record.Pauses, "")
 		require.NoError(g, err)
 		require.Equal(g, store.TaskMoved, reply.Verdict)
 		require.False(g, a.status().Paused)
@@ -402,7 +434,7 @@ func TestOverdue(t *testing.T) {
 		require.False(g, elsewhere.status().Overdue)
 		g.pass(time.Second)
 		require.True(g, elsewhere.status().Overdue)
-		require.NoError(g, elsewhere.Pause(g.Context(), "t"))
+		require.NoError(g, elsewhere.Pause(g.Context(), "t", ""))
 		require.False(g, elsewhere.status().Overdue)
 		require.NoError(g, elsewhere.Resume(g.Context(), "t"))
 		require.True(g, elsewhere.status().Overdue)

@@ -121,7 +121,7 @@ func TestTriggerOfAPausedTask(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		long := Task{Name: "long", Schedule: OnDemand(), Run: g.run(time.Hour)}
 		a := g.leader("a", Task{Name: "t", Schedule: OnDemand(), Run: g.args(0)}, long)
-		require.NoError(g, a.Pause(context.Background(), "t"))
+		require.NoError(g, a.Pause(context.Background(), "t", ""))
 		for _, name := range []string{"t", "long"} {
 			_, err := a.Trigger(context.Background(), name)
 			require.NoError(g, err)

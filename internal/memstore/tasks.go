@@ -98,7 +98,9 @@ func (s *Tasks) Plan(_ context.Context, name string, p store.TaskPlan) (store.Ta
 		}
 		r.Due, r.Next, r.Spec = due, p.Next, p.Spec
 		r.Skipped += p.Skipped
-		r.Paused = r.Paused || p.Paused && r.Pauses == ""
+		if p.Paused && r.Pauses == "" {
+			r.Paused, r.Pause = true, p.Pause
+		}
 		return store.TaskOK
 	})
 }
@@ -217,15 +219,18 @@ func (s *Tasks) Record(_ context.Context, name string) (store.TaskReply, error) 
 	return s.decide(name, lease.MaxToken, func(*store.TaskRecord, int64) string { return store.TaskOK })
 }
 
-func (s *Tasks) Pause(_ context.Context, name string, paused bool, expect string) (store.TaskReply, error) {
-	return s.decide(name, lease.MaxToken, func(r *store.TaskRecord, _ int64) string {
+func (s *Tasks) Pause(_ context.Context, name string, paused bool, expect, why string) (store.TaskReply, error) {
+	return s.decide(name, lease.MaxToken, func(r *store.TaskRecord, now int64) string {
 		if s.records[name] == nil {
 			return store.TaskAbsent
 		}
 		if r.Pauses != expect {
 			return store.TaskMoved
 		}
-		r.Paused, r.Pauses = paused, strconv.FormatInt(store.Natural(r.Pauses)+1, 10)
+		r.Paused, r.Pause, r.Pauses = paused, "", strconv.FormatInt(store.Natural(r.Pauses)+1, 10)
+		if paused {
+			r.Pause = fmt.Sprint(now, " ", why)
+		}
 		return store.TaskOK
 	})
 }

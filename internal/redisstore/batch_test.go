@@ -144,7 +144,7 @@ func TestScriptsOfABatchAreLoadedTogether(t *testing.T) {
 				require.NoError(t, err)
 			})
 			all.Go(func() {
-				_, err := db.Pause(context.Background(), fmt.Sprint("t", i), true, "")
+				_, err := db.Pause(context.Background(), fmt.Sprint("t", i), true, "", "")
 				require.NoError(t, err)
 			})
 		}

@@ -140,7 +140,7 @@ func TestTaskScriptsAskForOneSlot(t *testing.T) {
 		"finish": func() (store.TaskReply, error) {
 			return db.Finish(ctx, "t", store.TaskFinish{Token: 1, Run: "r", Status: store.RunSucceeded})
 		},
-		"pause": func() (store.TaskReply, error) { return db.Pause(ctx, "t", true, "") },
+		"pause": func() (store.TaskReply, error) { return db.Pause(ctx, "t", true, "", "") },
 		"read":  func() (store.TaskReply, error) { return db.Record(ctx, "t") },
 	} {
 		_, err := call()

@@ -31,7 +31,7 @@ var taskVerdicts = map[string][]string{
 // taskFields are the fields of a record in the order in which scripts.lua replies with them.
 var taskFields = []string{"next", "spec", "token", "run", "done", "status", "last_scheduled", "last_started", "last_finished", "attempt",
 	"crashes", "skipped", "paused", "instance", "run_token", "error", "failures", "retry_at", "lease", "pauses",
-	"trigger", "run_trigger", "args", "retry_in", "last_success", "failed_runs"}
+	"trigger", "run_trigger", "args", "retry_in", "last_success", "failed_runs", "pause"}
 
 // listedFields are what listings read: those, and what no script needs.
 var listedFields = append(slices.Clone(taskFields), "schedule", "jitter")
@@ -73,7 +73,7 @@ func (s *Store) askable(lease string) bool {
 }
 
 func (s *Store) Plan(ctx context.Context, name string, p store.TaskPlan) (store.TaskReply, error) {
-	return s.askTask(ctx, s.scripts.planTask, "1", s.keys.Task(name), p.Token, p.Expect, p.Next, p.Spec, p.Skipped, flag(p.Paused))
+	return s.askTask(ctx, s.scripts.planTask, "1", s.keys.Task(name), p.Token, p.Expect, p.Next, p.Spec, p.Skipped, flag(p.Paused), p.Pause)
 }
 
 func (s *Store) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
@@ -109,8 +109,8 @@ func (s *Store) RecordAndTriggers(ctx context.Context, name string) (store.TaskR
 	return s.askTask(ctx, s.scripts.readTask, "2", s.keys.Task(name), s.keys.Triggers(), store.MaxTriggers)
 }
 
-func (s *Store) Pause(ctx context.Context, name string, paused bool, expect string) (store.TaskReply, error) {
-	return s.askTask(ctx, s.scripts.pauseTask, "1", s.keys.Task(name), flag(paused), expect)
+func (s *Store) Pause(ctx context.Context, name string, paused bool, expect, why string) (store.TaskReply, error) {
+	return s.askTask(ctx, s.scripts.pauseTask, "1", s.keys.Task(name), flag(paused), expect, why)
 }
 
 func (s *Store) Trigger(ctx context.Context, name string, t store.TaskTrigger) (store.TaskReply, error) {
@@ -186,7 +186,7 @@ func triggerNames(text string) (names []string) {
 // parseTaskRecord reads the fields of a record, or those of a listing; nil is an absent one. What is refused, and
 // what only counts as absent, is what read_task() in scripts.lua says.
 func parseTaskRecord(fields []any) (store.TaskRecord, error) {
-	var raw [28]string
+	var raw [29]string
 	if len(fields) != len(taskFields) && len(fields) != len(listedFields) {
 		return store.TaskRecord{}, fmt.Errorf("%w: a record of %d fields", store.ErrUnreachable, len(fields))
 	}
@@ -204,7 +204,8 @@ func parseTaskRecord(fields []any) (store.TaskRecord, error) {
 		Scheduled: store.Natural(raw[6]), Started: store.Natural(raw[7]), Finished: store.Natural(raw[8]), Attempt: int(min(store.Natural(raw[9]), maxCount)),
 		Crashes: int(min(store.Natural(raw[10]), maxCount)), Skipped: store.Natural(raw[11]), Paused: raw[12] == "1", Instance: raw[13], RunToken: store.Natural(raw[14]), Text: raw[15],
 		Failures: int(min(store.Natural(raw[16]), maxCount)), RetryAt: store.Natural(raw[17]), Lease: raw[18], Pauses: raw[19], Trigger: raw[20], RunTrigger: raw[21], Args: raw[22],
-		RetryIn: store.Natural(raw[23]), LastSuccess: store.Natural(raw[24]), FailedRuns: int(min(store.Natural(raw[25]), maxCount)), Schedule: raw[26], Jitter: store.Natural(raw[27]),
+		RetryIn: store.Natural(raw[23]), LastSuccess: store.Natural(raw[24]), FailedRuns: int(min(store.Natural(raw[25]), maxCount)), Pause: raw[26],
+		Schedule: raw[27], Jitter: store.Natural(raw[28]),
 	}
 	if raw[2] != "" && (r.Token <= 0 || r.Token > lease.MaxToken) || r.Due != "" && r.Next == 0 && r.Due != "0" {
 		return store.TaskRecord{}, fmt.Errorf("%w: the record of the task was written by something else", store.ErrMisconfigured)

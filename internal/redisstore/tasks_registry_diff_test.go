@@ -101,9 +101,9 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 				reply, err = w.store.Open(ctx, "t", o)
 				want = model.Open(as, o.Lease, !held && o.Other == model.Lease)
 			case "plan":
-				p := store.TaskPlan{Token: as, Expect: expect, Next: slots(), Spec: spec, Skipped: w.rand.Int64N(3), Paused: w.rand.IntN(5) == 0}
+				p := store.TaskPlan{Token: as, Expect: expect, Next: slots(), Spec: spec, Skipped: w.rand.Int64N(3), Paused: w.rand.IntN(5) == 0, Pause: "1 somebody"}
 				reply, err = w.store.Plan(ctx, "t", p)
-				want = model.Plan(as, p.Expect, strconv.FormatInt(p.Next, 10), p.Spec, p.Skipped, p.Paused)
+				want = model.Plan(as, p.Expect, strconv.FormatInt(p.Next, 10), p.Spec, p.Skipped, p.Paused, p.Pause)
 			case "claim":
 				c := store.TaskClaim{
 					Token: as, Run: run, Kind: oneOf(w, store.ClaimSlot, store.ClaimSlot, store.ClaimAgain, store.ClaimExtra, store.ClaimTrigger), Expect: expect, Slot: slots(),
@@ -136,8 +136,9 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 				want = model.Finish(reply.Now, f.Token, f.Run, string(f.Status), f.Text, int64(f.Attempt), int64(f.Failures), f.RetryIn.Milliseconds())
 			case "pause":
 				paused, count := oneOf(w, true, false, false), oneOf(w, model.Pauses, model.Pauses, "1")
-				reply, err = w.store.Pause(ctx, "t", paused, count)
-				want = model.Pause(paused, count)
+				why := oneOf(w, "a", "b")
+				reply, err = w.store.Pause(ctx, "t", paused, count, why)
+				want = model.Pause(reply.Now, paused, count, why)
 			case "trigger":
 				q := store.TaskTrigger{
 					ID: "t" + strconv.Itoa(w.rand.IntN(12)), Args: oneOf(w, "", `["x"]`), By: oneOf(w, "a", "b"), NotAfter: w.now() + 1000*oneOf[int64](w, 60, 60, 60, -60),
@@ -185,7 +186,7 @@ func recordOf(r store.TaskRecord, there bool) oracle.Record {
 	return oracle.Record{
 		Next: r.Due, Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: string(r.Status), Scheduled: r.Scheduled, Started: r.Started,
 		Finished: r.Finished, Attempt: int64(r.Attempt), Crashes: int64(r.Crashes), Skipped: r.Skipped, Paused: r.Paused, Instance: r.Instance,
-		RunToken: r.RunToken, Error: r.Text, Failures: int64(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, Success: r.LastSuccess, Failed: int64(r.FailedRuns), Lease: r.Lease, Pauses: r.Pauses,
+		RunToken: r.RunToken, Error: r.Text, Failures: int64(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, Success: r.LastSuccess, Failed: int64(r.FailedRuns), Why: r.Pause, Lease: r.Lease, Pauses: r.Pauses,
 		Trigger: r.Trigger, RunOf: r.RunTrigger, Args: r.Args, There: there,
 	}
 }

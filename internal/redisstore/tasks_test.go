@@ -106,7 +106,7 @@ func TestTaskScripts(t *testing.T) {
 		ctx := t.Context()
 		reply, err := db.Record(ctx, "t")
 		s.tell("read", reply, err)
-		reply, err = db.Pause(ctx, "t", true, "")
+		reply, err = db.Pause(ctx, "t", true, "", "")
 		s.tell("pause", reply, err)
 		s.plan(store.TaskPlan{Token: 100, Next: 1, Spec: "A"})
 		s.finish(store.TaskFinish{Token: 100, Run: "r0", Status: store.RunSucceeded})
@@ -177,14 +177,14 @@ func TestTaskScripts(t *testing.T) {
 		s.finish(store.TaskFinish{Token: 300, Run: "r7", Status: store.RunReturned})
 		s.claim(slot(300, "r7", -1, 1))
 
-		reply, err = db.Pause(ctx, "t", true, "")
+		reply, err = db.Pause(ctx, "t", true, "", "")
 		s.tell("pause", reply, err)
 		s.claim(slot(300, "r8", -1, 1))
 		s.claim(store.TaskClaim{Token: 300, Run: "r8", Kind: store.ClaimExtra, Expect: finished()})
 		s.claim(again(300, "r8", "r7", 4))
-		reply, err = db.Pause(ctx, "t", false, "")
+		reply, err = db.Pause(ctx, "t", false, "", "")
 		s.tell("resume", reply, err)
-		reply, err = db.Pause(ctx, "t", false, "1")
+		reply, err = db.Pause(ctx, "t", false, "1", "")
 		s.tell("resume", reply, err)
 		s.claim(store.TaskClaim{Token: 300, Run: "r8", Kind: store.ClaimExtra, Expect: "7", Instance: "i8", Attempt: 1})
 		s.claim(store.TaskClaim{Token: 300, Run: "r8", Kind: store.ClaimExtra, Expect: finished(), Instance: "i8", Attempt: 1})
@@ -241,7 +241,7 @@ func TestTaskScriptsRefuse(t *testing.T) {
 				"retry":  func() (store.TaskReply, error) { return db.Retry(ctx, "t", store.TaskRetry{Token: 5, Run: "r"}) },
 				"finish": func() (store.TaskReply, error) { return db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r"}) },
 				"read":   func() (store.TaskReply, error) { return db.Record(ctx, "t") },
-				"pause":  func() (store.TaskReply, error) { return db.Pause(ctx, "t", true, "") },
+				"pause":  func() (store.TaskReply, error) { return db.Pause(ctx, "t", true, "", "") },
 			} {
 				_, err := call()
 				require.ErrorIs(t, err, store.ErrMisconfigured, "%s %v", name, bad)
@@ -315,7 +315,7 @@ func TestForgedTextsOfATaskCountAsAbsent(t *testing.T) {
 				_, records, _, err := db.Records(ctx, []string{"t"})
 				require.NoError(t, err)
 				require.Equal(t, r, records[0])
-				reply, err = db.Pause(ctx, "t", false, r.Pauses)
+				reply, err = db.Pause(ctx, "t", false, r.Pauses, "")
 				require.NoError(t, err)
 				require.Equal(t, store.TaskOK, reply.Verdict, "%s %.9q", field, forged)
 				reply, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "r", Kind: store.ClaimSlot, Expect: r.Due, Slot: r.Next, Next: 2000, Spec: r.Spec})
@@ -348,7 +348,7 @@ func TestTaskVerdictOfAnotherScript(t *testing.T) {
 		"retry_task":  func() (store.TaskReply, error) { return db.Retry(ctx, "t", store.TaskRetry{Token: 5, Run: "r"}) },
 		"finish_task": func() (store.TaskReply, error) { return db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "x"}) },
 		"read_task":   func() (store.TaskReply, error) { return db.Record(ctx, "t") },
-		"pause_task":  func() (store.TaskReply, error) { return db.Pause(ctx, "t", true, "") },
+		"pause_task":  func() (store.TaskReply, error) { return db.Pause(ctx, "t", true, "", "") },
 		"trigger_task": func() (store.TaskReply, error) {
 			return db.Trigger(ctx, "t", store.TaskTrigger{ID: "t1", NotAfter: 1 << 50, For: time.Hour})
 		},
@@ -518,7 +518,7 @@ func TestResumeOfALostRecord(t *testing.T) {
 			_, err := db.Open(ctx, name, store.TaskOpen{Token: 5})
 			require.NoError(t, err)
 			if resumed {
-				_, err = db.Pause(ctx, name, false, "")
+				_, err = db.Pause(ctx, name, false, "", "")
 				require.NoError(t, err)
 			}
 			reply, err := db.Plan(ctx, name, store.TaskPlan{Token: 5, Next: 1, Spec: "s", Paused: true})

@@ -78,10 +78,10 @@ func TestTriggerScripts(t *testing.T) {
 		require.Empty(t, waiting())
 
 		second := trigger("t2", nil).Record.Trigger
-		_, err = db.Pause(ctx, "t", true, "")
+		_, err = db.Pause(ctx, "t", true, "", "")
 		require.NoError(t, err)
 		require.Equal(t, store.TaskPaused, claim("r3", store.ClaimTrigger, second).Verdict)
-		_, err = db.Pause(ctx, "t", false, "1")
+		_, err = db.Pause(ctx, "t", false, "1", "")
 		require.NoError(t, err)
 		require.Equal(t, store.TaskClaimed, claim("r3", store.ClaimTrigger, second).Verdict)
 		finish("r3")

@@ -74,7 +74,7 @@ func (m *Machine) plan(s *Step, redis int64) {
 		}
 		p := store.TaskPlan{Expect: m.record.Due, Next: next, Spec: m.record.ChangedTo(spec, next, redis)}
 		if m.record.Due == "" { // what else is worth keeping
-			p.Skipped, p.Paused = max(from.Skipped-m.record.Skipped, 0), from.Paused
+			p.Skipped, p.Paused, p.Pause = max(from.Skipped-m.record.Skipped, 0), from.Paused, from.Pause
 		}
 		m.move(p, slotPlan{})
 	})

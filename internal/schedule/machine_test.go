@@ -125,7 +125,7 @@ func (b *table) answer(ask any) store.TaskReply {
 	case store.TaskOpen:
 		verdict = r.Open(ask.Token, ask.Lease, false)
 	case store.TaskPlan:
-		verdict = r.Plan(ask.Token, ask.Expect, fmt.Sprint(ask.Next), ask.Spec, ask.Skipped, ask.Paused)
+		verdict = r.Plan(ask.Token, ask.Expect, fmt.Sprint(ask.Next), ask.Spec, ask.Skipped, ask.Paused, ask.Pause)
 	case store.TaskClaim:
 		verdict = r.Claim(now, oracle.Claim{
 			Token: ask.Token, Run: ask.Run, Kind: ask.Kind, Expect: ask.Expect, Slot: ask.Slot, Next: fmt.Sprint(ask.Next), Spec: ask.Spec,
@@ -267,13 +267,13 @@ func TestMachineTriggerOfAPausedTask(t *testing.T) {
 	b := &table{T: t}
 	l := b.lead(1, Policy{RunOnElection: true}, new(Memory))
 	l.ends(succeeds)
-	b.record.Pause(true, "")
+	b.record.Pause(b.redis(), true, "", "somebody")
 	b.trigger("t1", "")
 	l.News()
 	l.pass(25 * time.Minute)
 	require.Equal(t, 1, l.began)
 	require.Equal(t, tableEpoch+30*tableMinute, store.Natural(b.record.Next))
-	b.record.Pause(false, "1")
+	b.record.Pause(b.redis(), false, "1", "")
 	l.pass(LookEvery)
 	require.Equal(t, "t1", l.attempt.Trigger)
 }

@@ -18,8 +18,9 @@ type Tasks interface {
 	Record(ctx context.Context, name string) (TaskReply, error)
 	// RecordAndTriggers is Record, and lists the tasks of which a trigger waits.
 	RecordAndTriggers(ctx context.Context, name string) (TaskReply, error)
-	// Pause wants the field pauses of the record as it was read.
-	Pause(ctx context.Context, name string, paused bool, expect string) (TaskReply, error)
+	// Pause wants the field pauses of the record as it was read. why says by whom and why, for
+	// people.
+	Pause(ctx context.Context, name string, paused bool, expect, why string) (TaskReply, error)
 	Trigger(ctx context.Context, name string, t TaskTrigger) (TaskReply, error)
 
 	// Names lists the index, at most limit names, and whether there are more.
@@ -73,7 +74,8 @@ type TaskPlan struct {
 	Next    int64
 	Spec    string
 	Skipped int64
-	Paused  bool // it was, before its record was lost
+	Paused  bool   // it was, before its record was lost
+	Pause   string // by whom and why
 }
 
 // TaskClaim claims a slot, or what else is to run, for one run.
@@ -191,6 +193,7 @@ type TaskRecord struct {
 	Attempt, Crashes             int
 	Skipped                      int64
 	Paused                       bool
+	Pause                        string // since when, ms, and behind it by whom and why, as Pause was told; "": not known
 	Instance                     string
 	RunToken                     int64 // of the last run; Token is that of the last leader
 	Text                         string

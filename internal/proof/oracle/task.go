@@ -30,6 +30,7 @@ type Record struct {
 	Crashes   int64
 	Skipped   int64
 	Paused    bool
+	Why       string // "<since> <by whom and why>"
 	Instance  string
 	RunToken  int64
 	Error     string
@@ -90,7 +91,7 @@ func (t *Task) Open(token int64, lease string, gone bool) string {
 }
 
 // Plan moves the next slot without a run.
-func (t *Task) Plan(token int64, expect, next, spec string, skipped int64, paused bool) string {
+func (t *Task) Plan(token int64, expect, next, spec string, skipped int64, paused bool, why string) string {
 	switch {
 	case token < t.Token:
 		return "fenced"
@@ -102,7 +103,9 @@ func (t *Task) Plan(token int64, expect, next, spec string, skipped int64, pause
 		return "moved"
 	}
 	t.Next, t.Spec, t.Skipped, t.There = next, spec, t.Skipped+skipped, true
-	t.Paused = t.Paused || paused && t.Pauses == ""
+	if paused && t.Pauses == "" {
+		t.Paused, t.Why = true, why
+	}
 	return "ok"
 }
 
@@ -219,7 +222,7 @@ func (t *Task) Finish(now, token int64, run, status, text string, attempt, failu
 }
 
 // Pause pauses the task, or lets it go on.
-func (t *Task) Pause(paused bool, expect string) string {
+func (t *Task) Pause(now int64, paused bool, expect, why string) string {
 	switch {
 	case !t.There:
 		return "absent"
@@ -227,7 +230,10 @@ func (t *Task) Pause(paused bool, expect string) string {
 		return "moved"
 	}
 	count, _ := strconv.ParseUint(t.Pauses, 10, 63)
-	t.Paused, t.Pauses = paused, strconv.FormatUint(count+1, 10)
+	t.Paused, t.Why, t.Pauses = paused, "", strconv.FormatUint(count+1, 10)
+	if paused {
+		t.Why = fmt.Sprint(now, " ", why)
+	}
 	return "ok"
 }
 

@@ -295,7 +295,7 @@ func (c *Cluster) takeQuestion(server *machine, p *instance, m *message, now int
 		if c.broken.FreshGrid {
 			record.Next = ask.Expect
 		}
-		m.verdict = record.Plan(ask.Token, ask.Expect, strconv.FormatInt(ask.Next, 10), ask.Spec, ask.Skipped, ask.Paused)
+		m.verdict = record.Plan(ask.Token, ask.Expect, strconv.FormatInt(ask.Next, 10), ask.Spec, ask.Skipped, ask.Paused, ask.Pause)
 	case store.TaskClaim:
 		if c.broken.ClaimsBlindly {
 			record.Next, record.Spec = ask.Expect, ask.Spec
@@ -363,7 +363,7 @@ func recordOf(r *oracle.Record) store.TaskRecord {
 	return store.TaskRecord{
 		Due: r.Next, Next: store.Natural(r.Next), Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: store.RunState(r.Status),
 		Scheduled: r.Scheduled, Started: r.Started, Finished: r.Finished, Attempt: int(r.Attempt), Crashes: int(r.Crashes), Skipped: r.Skipped,
-		Paused: r.Paused, Instance: r.Instance, RunToken: r.RunToken, Text: r.Error, Failures: int(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, LastSuccess: r.Success, FailedRuns: int(r.Failed), Lease: r.Lease,
+		Paused: r.Paused, Instance: r.Instance, RunToken: r.RunToken, Text: r.Error, Failures: int(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, LastSuccess: r.Success, FailedRuns: int(r.Failed), Pause: r.Why, Lease: r.Lease,
 		Pauses: r.Pauses, Trigger: r.Trigger, RunTrigger: r.RunOf, Args: r.Args,
 	}
 }
@@ -410,7 +410,7 @@ func (c *Cluster) pause() {
 
 func (c *Cluster) setPaused(i int, paused bool) {
 	t := &c.master.tasks[i]
-	t.Pause(paused, t.Pauses)
+	t.Pause(c.master.clock(c.now), paused, t.Pauses, "operator")
 	if !paused {
 		c.checks.tasks[i].resumed = c.now
 	}
