@@ -43,6 +43,7 @@ type Coordinator struct {
 	draining     atomic.Bool
 	commands     commandLoop
 	asked        callGate // by Control
+	balance      balance  // of the roles
 
 	mu      sync.Mutex
 	roles   []*Elector     // the default one first
@@ -112,6 +113,7 @@ func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)
 	c.backend.timing(&election.timing)
 	election.also.none = c.backend.examine == nil
 	election.draining = &c.draining
+	election.balance = &c.balance
 	election.addresses = c.registry
 	set(&election)
 	return newElector(election, c.subscription)

@@ -30,6 +30,8 @@ type electionConfig struct {
 	// draining is whether this process drains: then it is not eligible, whatever the application
 	// says. nil: it never does.
 	draining *atomic.Bool
+	// balance is what the elections of this process share.
+	balance *balance
 	// addresses is the address book of the instances; nil without a registry.
 	addresses addressBook
 }
@@ -55,6 +57,7 @@ func (o Options) electionConfig(leases store.Lease, bus *eventBus) electionConfi
 		failFast:     o.FailFast,
 		random:       o.random,
 		secret:       o.secret,
+		balance:      &balance{},
 	}
 }
 
@@ -152,8 +155,11 @@ func (l *electionLoop) run(ctx context.Context, lead []LeadFunc) (deadline time.
 		l.inputs.put(func(in *loopInputs) { in.ended = append(in.ended, e) })
 	}}
 	l.cand = lease.NewCandidate(l.timing, l.random, l.secret)
-	l.preference = lease.Preference{Priority: l.opts.Priority}
+	l.preference = lease.Preference{Priority: l.opts.Priority, Order: l.opts.order(l.id)}
 	l.cand.Prefer(l.preference.Rank())
+	if l.opts.Spread {
+		l.cand.Turns(func() bool { return l.balance.turn(l.opts.Preempt) })
+	}
 	l.report.knownAt = readClock().Mono
 	l.lookedAt = l.report.knownAt - lookSpacing
 	defer l.publishStatus(ElectionStopped)
@@ -241,6 +247,7 @@ var closed = func() <-chan struct{} {
 func (l *electionLoop) turn() {
 	in := l.inputs.take()
 	now := readClock()
+	l.prefer(now)                                       // as it is when an answer is judged
 	if t := l.term; t != nil && t.lease.Load() == nil { // a reader or the timer noticed first
 		l.apply(now, l.cand.End(now, lease.Expired), ErrExpired)
 	}
@@ -321,11 +328,17 @@ func (l *electionLoop) prefer(now lease.Reading) {
 	if id := l.report.leader; l.addresses != nil && id != "" && id != l.id { // without a leader the last one counts
 		l.preference.Newer = l.addresses.newer(id)
 	}
+	if l.opts.Spread {
+		l.preference.Others = int(l.balance.led.Load())
+		if l.current.Load() != nil {
+			l.preference.Others--
+		}
+	}
 	if l.preference == was {
 		return
 	}
 	l.cand.Prefer(l.preference.Rank())
-	if was.Newer == 0 {
+	if was.Newer == 0 && l.preference.Newer > 0 {
 		l.cand.Vacant(now)
 	}
 }
@@ -400,6 +413,7 @@ func (l *electionLoop) apply(now lease.Reading, change lease.Change, cause error
 			l.term.end(cause)
 		}
 		l.current.Store(nil)
+		l.balance.led.Add(-1)
 		ended := time.Now()
 		l.abandoned, l.drainBy, l.finishBy = false, ended.Add(l.drainTimeout), ended.Add(finishTime(l.drainTimeout))
 		l.bus.publish(Event{
@@ -412,6 +426,7 @@ func (l *electionLoop) apply(now lease.Reading, change lease.Change, cause error
 func (l *electionLoop) offer(now lease.Reading, call transferCall) {
 	switch {
 	case l.transfer.join(call):
+		l.cand.Insist()
 	case l.cand.Offer(now, call.token, call.to):
 		l.transfer = transfer{asked: call.to, token: call.token, calls: []transferCall{call}}
 		l.offered()
@@ -442,7 +457,7 @@ func (l *electionLoop) offers() {
 	if l.transfer.token == 0 || l.cand.Heir() != "" {
 		return
 	}
-	err := notReady(l.transfer.to, l.timing)
+	err := notReady(l.transfer.to, len(l.transfer.calls) == 0, l.timing)
 	l.bus.publish(Event{Type: EventTransferFailed, Role: l.opts.Role, Token: l.transfer.token, Subject: l.transfer.to, Err: err})
 	l.transfer.settle(err)
 }
@@ -454,6 +469,7 @@ func (l *electionLoop) begin(now lease.Reading) {
 	t.links, t.tasks.links = l.links, l.links
 	l.term = t
 	l.current.Store(t)
+	l.balance.led.Add(1)
 	l.bus.publish(Event{Type: EventTermBegan, Role: term.Role, Token: term.Token})
 	// The loop may have stood still since it took the answer: no work begins in a term that is
 	// over, or is about to be cancelled.

@@ -34,9 +34,9 @@ type Guarantees struct {
 	// RetryInterval + 10 %.
 	HandOver        time.Duration `json:"-"`
 	HandOverUnheard time.Duration `json:"-"`
-	// Yield is by how much each of these grows if candidates have different priorities or versions,
-	// and the best one asks, but does not come: min(LeaseTTL/10, 1 s), or two round trips if that
-	// is more.
+	// Yield is by how much each of these grows if candidates differ in Priority, Spread, version or
+	// ByInstanceID, and the best one asks, but does not come: min(LeaseTTL/10, 1 s), or two round
+	// trips if that is more.
 	Yield time.Duration `json:"-"`
 	// LossFailover is how long a role may be without a leader if its leader dies while Redis loses
 	// data or fails over, counted from when Redis answers again: HandOverUnheard, then the

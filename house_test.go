@@ -30,6 +30,7 @@ var floors = [][]string{
 	{"scripts.go"},
 	{"instance.go"},
 	{"options.go"},
+	{"balance.go"},
 	{"guarantees.go"},
 	{"election_status.go"},
 	{"election_work.go"},

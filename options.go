@@ -115,10 +115,24 @@ type ElectionOptions struct {
 	// leads. A candidate that does not hear Redis's answers, is not healthy, or stands back, is not
 	// preferred. Of equals, one of a new version is: see RegistryOptions.Version.
 	Priority int
-	// Preempt makes a leader give way: a better candidate that has asked for so long, without a
-	// break, is offered the lease as by Elector.Transfer, if the term is as old. At least 2 ·
-	// LeaseTTL. Zero: a better candidate waits for a vacancy.
+	// Preempt makes a leader give way: a candidate of a higher Priority that has asked for so long,
+	// without a break, is offered the lease as by Elector.Transfer, if the term is as old. At least
+	// 2 · LeaseTTL. Zero: a better candidate waits for a vacancy, unless Spread is set.
 	Preempt time.Duration
+	// Spread shares roles out between processes: of candidates of one Priority, one whose process
+	// leads fewer other roles is preferred. A process that leads at least two roles more than a
+	// candidate of this role hands the role over to it, as with Preempt, whose default is then 2 ·
+	// LeaseTTL. It hands over one role per Preempt, and none if it leads no more than one role more
+	// than each candidate: then nothing moves any more. Set it for each role that is to be shared,
+	// by all its candidates. All roles of a process count, but only those with Spread are handed
+	// over. False: roles stay where they are.
+	Spread bool
+	// ByInstanceID decides between candidates that are equal otherwise: in a vacancy the one with
+	// the lowest number at the end of its InstanceID is preferred, node-9 before node-10. Those
+	// without a number, or with one above 997, come last. All candidates of a role should set it
+	// alike. False: the first that asks wins, or with Spread the one that the names of role and
+	// instance yield.
+	ByInstanceID bool
 	// Safety holds the waits and margins that the promise about IsLeader rests on.
 	Safety SafetyOptions
 	// Ineligible makes this process a candidate that does not campaign, until Elector.SetEligible
@@ -480,6 +494,9 @@ func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
 	o.RetryInterval = orDefault(o.RetryInterval, o.LeaseTTL/2)
 	if o.Priority < -mostPriority || o.Priority > mostPriority {
 		c.refuse(prefix+"Priority", o.Priority, "must be between %d and %d", -mostPriority, mostPriority)
+	}
+	if o.Spread && o.Preempt == 0 {
+		o.Preempt = 2 * o.LeaseTTL
 	}
 	if o.Preempt != 0 && o.Preempt < 2*o.LeaseTTL {
 		c.refuse(prefix+"Preempt", o.Preempt, "must be zero (a better candidate waits), or at least 2 · LeaseTTL = %v", 2*o.LeaseTTL)

@@ -59,10 +59,14 @@ func heirName(id string) string {
 }
 
 // notReady is the error of an offer that was not taken up. If to is "", nobody has asked at all.
-func notReady(to string, timing lease.Timing) error {
+// byItself: nobody has asked for the transfer, this process gives way to a better candidate.
+func notReady(to string, byItself bool, timing lease.Timing) error {
 	bound := (timing.Retry + 2*timing.Attempt()).Round(time.Millisecond)
 	if to == "" {
 		return fmt.Errorf("%w: no other instance has asked for the lease within %v", ErrNotReady, bound)
+	}
+	if byItself {
+		return fmt.Errorf("%w: instance %q has not asked for the lease within %v, or is no better any more", ErrNotReady, to, bound)
 	}
 	return fmt.Errorf("%w: instance %q has not asked for the lease within %v: it is not there, is not healthy, or stands back", ErrNotReady, to, bound)
 }

@@ -37,8 +37,8 @@ func (r Reason) String() string {
 // work drains.
 func (r Reason) voluntary() bool { return r >= Resigned }
 
-// Unheard is why a term ended that only Redis knew of: what a campaign was granted without hearing of
-// it goes back.
+// Unheard is why a term ended that only Redis knew of: what a campaign was granted without hearing
+// of it goes back.
 const Unheard = "unheard"
 
 // Kind is what a request asks of Redis.
@@ -206,6 +206,8 @@ type Candidate struct {
 	trip    time.Duration // of the last usable answer
 	rival   string        // a better candidate, which asks
 	rivalAt time.Duration // monotonic: since then, or since an offer to it was not taken up
+	turn    func() bool   // may it give way now? nil: it may
+	yields  bool          // the offer is its own, to a better candidate
 	polite  bool          // stands back after a resignation: an offer ends that
 
 	stopping bool
@@ -461,6 +463,9 @@ func (c *Candidate) renewed(now Reading, r Request, a Answer) Change {
 	}
 	if c.heir == Anyone {
 		c.choose(now, r, a)
+	} else if a.Ready && c.heir == r.Heir && c.yields && (a.Best != c.heir || !a.BestIs.Above(c.prefer)) { // rule confirm
+		c.heir, c.rival = "", ""
+		c.hint(now)
 	} else if a.Ready && c.heir != "" && c.heir == r.Heir { // rule offer: it is there, may lead, and hears
 		return c.End(now, Transferred)
 	}
@@ -490,7 +495,8 @@ func (c *Candidate) choose(now Reading, r Request, a Answer) {
 }
 
 // consider offers the lease to a better candidate, if Preempt says so: one that has been there for
-// that long, and not soon after the term began.
+// that long, and not soon after the term began. If it is no better any more when it asks (it may
+// have come to lead another role since), the term goes on.
 func (c *Candidate) consider(now Reading, a Answer) {
 	if a.Best == "" || !a.BestIs.Above(c.prefer) {
 		c.rival = ""
@@ -499,10 +505,19 @@ func (c *Candidate) consider(now Reading, a Answer) {
 	if a.Best != c.rival {
 		c.rival, c.rivalAt = a.Best, now.Mono
 	}
-	if patience := c.timing.Preempt; patience > 0 && now.Mono-c.rivalAt >= patience { // rule patience
-		c.Offer(now, c.token, c.rival)
+	if patience := c.timing.Preempt; patience > 0 && c.heir == "" && now.Mono-c.rivalAt >= patience { // rule patience
+		if c.turn == nil || c.turn() { // rule one-at-a-time
+			c.yields = c.Offer(now, c.token, c.rival)
+		}
 	}
 }
+
+// Insist makes an offer to a better candidate one that somebody has asked for.
+func (c *Candidate) Insist() { c.yields = false }
+
+// Turns has this candidate give way only if turn says that it may. It is asked when everything else
+// is fulfilled, and counts on an offer if it says so.
+func (c *Candidate) Turns(turn func() bool) { c.turn = turn }
 
 // slice is for how long a vacancy is left to the best candidate that asks: at least two round
 // trips, but no more than an attempt takes.
@@ -650,7 +665,7 @@ func (c *Candidate) Offer(now Reading, token int64, to string) bool {
 	if c.state != Leading || token != c.token || c.heir != "" { // rule transfer-token
 		return false
 	}
-	c.heir, c.opened, c.offered = to, past, now.Mono+c.timing.Retry+2*c.timing.Attempt()
+	c.heir, c.yields, c.opened, c.offered = to, false, past, now.Mono+c.timing.Retry+2*c.timing.Attempt()
 	c.hint(now)
 	return true
 }

@@ -146,3 +146,69 @@ func TestPreemptAgain(t *testing.T) {
 		t.Errorf("offers after %v", offers)
 	}
 }
+
+// giveWay brings a leader to the point where a better candidate that it has offered its lease to is
+// ready, and returns the renewal whose answer says so.
+func giveWay(t *testing.T, b *bench, best func() (string, Rank)) Request {
+	t.Helper()
+	b.lead()
+	for range 100 {
+		b.sleep()
+		r, due := b.c.Next(b.now)
+		if !due {
+			continue
+		}
+		if r.Heir != "" {
+			return r
+		}
+		a := b.reply(Kept)
+		a.Token = b.c.Token()
+		a.Best, a.BestIs = best()
+		b.says(r, a, Renewed)
+	}
+	t.Fatal("no offer")
+	return Request{}
+}
+
+// TestGivesWayToTheBetterOnly: a candidate that is no better any more when it asks, since it has come
+// to lead another role, or that is not the best, changes nothing; but for what somebody has asked
+// for.
+func TestGivesWayToTheBetterOnly(t *testing.T) {
+	others := func(n int) Rank { return Preference{Others: n}.Rank() }
+	for name, tt := range map[string]struct {
+		best   string
+		rank   Rank
+		insist bool
+		want   Change
+	}{
+		"still better":      {"b", others(1), false, Ended},
+		"an equal by now":   {"b", others(2), false, Renewed},
+		"another is best":   {"c", others(0), false, Renewed},
+		"nobody is known":   {"", 0, false, Renewed},
+		"asked for as well": {"b", others(4), true, Ended},
+	} {
+		b := newBench(t, func(timing *Timing) { timing.Preempt = 2 * ttl })
+		b.c.Prefer(others(2))
+		r := giveWay(t, b, func() (string, Rank) { return "b", others(0) })
+		if tt.insist {
+			b.c.Insist()
+		}
+		a := b.ready()
+		a.Best, a.BestIs = tt.best, tt.rank
+		b.says(r, a, tt.want)
+		if tt.want == Renewed && (b.c.Heir() != "" || b.c.State() != Leading) {
+			t.Errorf("%s: %v, offered to %q", name, b.c.State(), b.c.Heir())
+		}
+	}
+}
+
+// TestTurns: a leader gives way only if its process lets it, and is asked again until it does.
+func TestTurns(t *testing.T) {
+	b := newBench(t, func(timing *Timing) { timing.Preempt = 2 * ttl })
+	asked := 0
+	b.c.Turns(func() bool { asked++; return asked == 4 })
+	giveWay(t, b, func() (string, Rank) { return "b", Preference{Priority: 1}.Rank() })
+	if asked != 4 || b.instant < 2*ttl+3*renew*9/10 || b.instant > 2*ttl+6*renew {
+		t.Errorf("asked %d times, offered after %v", asked, b.instant)
+	}
+}

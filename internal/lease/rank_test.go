@@ -17,6 +17,9 @@ func TestRank(t *testing.T) {
 		{Priority: -1000},
 		{Priority: -1000, Order: 1},
 		{Priority: -1, Newer: year, Order: MaxOrder},
+		{Others: 499},
+		{Others: 2, Newer: year, Order: 3},
+		{Others: 1},
 		{},
 		{Order: 1},
 		{Order: MaxOrder},
@@ -34,7 +37,7 @@ func TestRank(t *testing.T) {
 			t.Errorf("%+v: rank %d", p, rank)
 		}
 		for j, q := range sorted[:i] {
-			if above := p.Priority > q.Priority; rank.Above(ranks[j]) != above || ranks[j].Above(rank) {
+			if above := p.Priority > q.Priority || p.Priority == q.Priority && p.Others < q.Others; rank.Above(ranks[j]) != above || ranks[j].Above(rank) {
 				t.Errorf("%+v above %+v: %v, want %v", p, q, !above, above)
 			}
 		}
@@ -43,7 +46,7 @@ func TestRank(t *testing.T) {
 	if !slices.IsSorted(ranks) || len(slices.Compact(slices.Clone(ranks))) != len(ranks) {
 		t.Errorf("ranks %d are not in order", ranks)
 	}
-	if (Preference{Newer: -year, Order: -1}).Rank() != 0 || (Preference{Order: 5000}).Rank() != MaxOrder {
+	if (Preference{Others: -1, Newer: -year, Order: -1}).Rank() != 0 || (Preference{Others: 1000}).Rank() != (Preference{Others: 499}).Rank() || (Preference{Order: 5000}).Rank() != MaxOrder {
 		t.Error("a part reaches into another")
 	}
 }

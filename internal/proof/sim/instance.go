@@ -160,6 +160,9 @@ func (p *instance) turn() {
 	if p.cluster.broken.WaitsForEver && p.cand.Unanswered() > 0 {
 		return
 	}
+	if c := p.cluster; c.profile.Restless && c.rand.IntN(30) == 0 {
+		p.cand.Prefer(lease.Preference{Others: c.rand.IntN(5), Order: 1 + c.rand.IntN(5)}.Rank())
+	}
 	p.apply(p.cand.Tick(now))
 	for {
 		r, due := p.cand.Next(now)

@@ -19,6 +19,7 @@ type Profile struct {
 
 	Priorities []int         // of the processes in turn; nil: none
 	Preempt    time.Duration // as the option
+	Restless   bool          // ranks change, as those of processes do that lead more roles, and less, in turn
 
 	HoldOff time.Duration // the options of the same names
 	Empty   time.Duration
@@ -184,6 +185,8 @@ var Profiles = []Profile{
 	rough(Profile{Name: "priorities, clock set back", Faults: few(ClockBack), Priorities: ranks}),
 	rough(Profile{Name: "priorities, TTLs differ, pre-empting", Faults: few(Failover), TTLs: twoTTLs, HoldOff: hotTTL, Priorities: ranks, Preempt: 2 * hotTTL}),
 	rough(Profile{Name: "priorities, pre-empting, transfers", Faults: transfers(Flush, Failover, EvictTerm, Del), Empty: hotTTL, Priorities: ranks, Preempt: 2 * hotTTL}),
+	rough(Profile{Name: "ranks change, pre-empting", Faults: transfers(Failover, Flush, Stop), Empty: hotTTL, Priorities: make([]int, processes), Preempt: 2 * hotTTL, Restless: true}),
+	alone(Profile{Name: "ranks change, pre-empting", Faults: basic(Deafen, Failover), Priorities: make([]int, processes), Preempt: time.Minute, Restless: true}),
 	alone(Profile{Name: "priorities", Faults: basic(Deafen, Failover), Priorities: ranks}),
 	calmRanks(),
 

@@ -73,7 +73,7 @@ var transfers = []bug{
 	{name: "slice of two slow round trips", in: "internal/lease", test: "TestSlice", breaks: "over a slow network the best candidate never comes in time", file: candidate,
 		old: "return max(c.timing.Slice(), min(2*c.trip, c.timing.Attempt()))", new: "return c.timing.Slice()"},
 	{name: "priority not said", test: "TestPriority", breaks: "Priority is an option without an effect", file: "election_loop.go",
-		old: "	l.preference = lease.Preference{Priority: l.opts.Priority}\n", new: ""},
+		old: "lease.Preference{Priority: l.opts.Priority, Order", new: "lease.Preference{Order"},
 	{name: "preemption untold", test: "TestPreemptInACluster", breaks: "a leader gives way, and nothing says to whom", file: "election_loop.go",
 		old: "	if to := l.cand.Heir(); to != \"\" && l.cand.State() == lease.Leading {", new: "	if false {\n		to := \"\""},
 	{name: "transfer of another's term", test: "TestTransferWithoutEffect", breaks: "a follower that is asked to hand the lead over panics", file: "election.go",
