@@ -43,7 +43,7 @@ var preferences = []bug{
 	{name: "spread that is not drawn", test: "TestSpreadFromTheStart", breaks: "all roles go to the fastest process", file: "balance.go",
 		old: "sum.Write([]byte(o.Role + \"\\x00\" + id))", new: "sum.Write([]byte(id))"},
 	{name: "order above the version", in: "internal/lease", test: "TestRank", breaks: "what only decides between equals decides more", file: "internal/lease/rank.go",
-		old: "(Rank(p.Priority)*newerSpan+newer)*(MaxOrder+1) + Rank(min(max(p.Order, 0), MaxOrder))", new: "(Rank(p.Priority)*newerSpan+newer)*(MaxOrder+1) + Rank(max(p.Order, 0))"},
+		old: "Rank(min(max(p.Order, 0), MaxOrder))", new: "Rank(max(p.Order, 0))"},
 	{name: "tie-break preempts", in: "internal/lease", test: "TestRank", breaks: "a leader gives way to one that is better only between equals", file: "internal/lease/rank.go",
-		old: "	levelSpan = newerSpan * (MaxOrder + 1)\n", new: "	levelSpan = newerSpan\n"},
+		old: "= newerSpan * (MaxOrder + 1)\n", new: "= newerSpan\n"},
 }

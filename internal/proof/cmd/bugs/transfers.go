@@ -25,7 +25,7 @@ var transfers = []bug{
 	{name: "offer without an end", in: "internal/lease", test: "TestTransferToTheSilent", breaks: "a transfer to an instance that is gone waits for ever", file: candidate,
 		old: "if c.state == Leading && c.heir != \"\" && now.Mono >= c.offered {", new: "if false {"},
 	{name: "offer that is not taken back", in: "internal/lease", test: "TestOfferIsTakenBackAtOnce", breaks: "the heir of a transfer that was given up goes on asking until the next renewal", file: candidate,
-		old: "\t\tc.heir, c.rival = \"\", \"\"\n\t\tc.hint(now)\n", new: "\t\tc.heir, c.rival = \"\", \"\"\n"},
+		old: "\t\tc.heir, c.rival = \"\", \"\"\n\t\tc.hint(now)\n\t}\n\treturn Nothing", new: "\t\tc.heir, c.rival = \"\", \"\"\n\t}\n\treturn Nothing"},
 	{name: "offer forgotten while work drains", in: "internal/lease", test: "TestTransfer", breaks: "the heir sleeps when the lease comes", file: candidate,
 		old: "request.Draining, request.Heir = c.state == Draining, c.heir", new: "request.Draining = c.state == Draining\n\t\tif !request.Draining {\n\t\t\trequest.Heir = c.heir\n\t\t}"},
 	{name: "offer over the end of its term", in: "internal/lease", test: "TestOfferNeedsItsTerm", breaks: "a resignation reserves the lease for an instance that has not asked", file: candidate,
