@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/tenurehttp"
 )
 
 // shop is the service: everybody answers reads, the leader alone takes orders.
@@ -69,36 +70,8 @@ func (s *shop) report(log *slog.Logger) tenure.TaskFunc {
 }
 
 // serve runs the HTTP server and the coordinator until ctx is done or one of them ends, and stops
-// them in order: first the requests, which may rely on leading until they are answered, then the
-// term. Both fit into the 30 s that Kubernetes gives.
+// them in order: first the requests, then the term.
 func serve(ctx context.Context, s *shop, listener net.Listener) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second}
-	served := make(chan error, 1)
-	go func() { // ends with Shutdown; awaited below
-		defer stop()
-		served <- server.Serve(listener)
-	}()
-	term, release := context.WithCancel(context.WithoutCancel(ctx))
-	defer release()
-	coordinated := make(chan error, 1)
-	go func() { // ends with release; awaited below
-		defer stop()
-		coordinated <- s.Run(term)
-	}()
-
-	<-ctx.Done()
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*time.Second)
-	defer cancel()
-	err := server.Shutdown(bounded)
-	if err != nil {
-		_ = server.Close()
-	}
-	release()
-	err = errors.Join(err, <-coordinated)
-	if end := <-served; !errors.Is(end, http.ErrServerClosed) {
-		err = errors.Join(err, end)
-	}
-	return err
+	return tenurehttp.Service{Coordinator: s.Coordinator, Server: server}.Serve(ctx, listener)
 }

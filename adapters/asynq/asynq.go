@@ -1,0 +1,55 @@
+// Package tenureasynq has the schedulers of asynq (github.com/hibiken/asynq) enqueue on the leader
+// only. asynq itself runs one scheduler for each process that starts one, and each of them enqueues
+// every periodic task.
+//
+//	err := coordinator.Run(ctx, tenureasynq.Lead(func(context.Context) (tenureasynq.Scheduler, error) {
+//		scheduler := asynq.NewScheduler(redisOpt, nil)
+//		_, err := scheduler.Register("@hourly", asynq.NewTask("report", nil))
+//		return scheduler, err
+//	}))
+package tenureasynq
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/tenure-go/tenure"
+)
+
+// Scheduler is what runs in a term: an *asynq.Scheduler or an *asynq.PeriodicTaskManager.
+type Scheduler interface {
+	Start() error
+	Shutdown()
+}
+
+var (
+	_ Scheduler = (*asynq.Scheduler)(nil)
+	_ Scheduler = (*asynq.PeriodicTaskManager)(nil)
+)
+
+// Lead is leader work that runs a scheduler for as long as the term lasts: register it with
+// ElectionOptions.Lead, or hand it to Coordinator.Run. build makes and fills a new scheduler in each
+// term, since none can be started twice; ctx is that of the term. If build or Start fails, the term
+// fails with that error, and this process stands back for a while.
+//
+// Shutdown waits for what is being enqueued, so that a lease is not released before. It ignores the
+// context: a Redis that hangs makes it last as long as the time-outs of asynq's client. asynq keeps
+// its times in the process. A slot that is due while nobody leads is lost, and one at a hand-over may
+// be enqueued by both leaders: give its task asynq.TaskID or asynq.Unique if that matters, or enqueue
+// it from a task of tenure, whose slots live in Redis and are claimed once.
+func Lead(build func(ctx context.Context) (Scheduler, error)) tenure.LeadFunc {
+	return func(ctx context.Context, _ tenure.Term) error {
+		s, err := build(ctx)
+		if err != nil {
+			return fmt.Errorf("tenureasynq: building the scheduler: %w", err)
+		}
+		if err := s.Start(); err != nil {
+			return fmt.Errorf("tenureasynq: starting the scheduler: %w", err)
+		}
+		defer s.Shutdown()
+		<-ctx.Done()
+		return nil
+	}
+}

@@ -1,0 +1,85 @@
+// Package tenurehttp brings a coordinator and an HTTP server together. It needs nothing but the
+// standard library.
+package tenurehttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/tenure-go/tenure"
+)
+
+// defaultGrace and the ShutdownTimeout that is the default fit into the 30 s of Kubernetes.
+const defaultGrace = 4 * time.Second
+
+// Service is an HTTP server beside a coordinator.
+type Service struct {
+	// Coordinator and Server must be set. Neither may run already.
+	Coordinator *tenure.Coordinator
+	Server      *http.Server
+	// Lead is leader work, as for Coordinator.Run.
+	Lead []tenure.LeadFunc
+	// Grace is how long requests may still take after the stop; then their connections are closed.
+	// Together with tenure.Options.ShutdownTimeout it must fit into the time that the platform gives.
+	// Default 4 s. A negative value closes them at once.
+	Grace time.Duration
+}
+
+// Serve serves on the listener and takes part in the elections until ctx is done, or either of them
+// ends by itself. Then it stops both in order. First the server: it takes no new connection, and
+// requests that are on are answered, while this process goes on leading. Then the coordinator: its
+// work ends, and the lease is released. So a request that relies on leading is not cut off by the
+// stop, and nobody else leads before it is answered.
+//
+// Serve returns when both have ended. It returns nil if ctx ended it and all went well. Else it joins
+// what Coordinator.Run returned, what ended the server other than the stop, and
+// context.DeadlineExceeded if Grace has cut requests off. It closes the listener. Connections that a
+// handler has hijacked are not waited for. tenure.ErrMisconfigured: a field is missing.
+func (s Service) Serve(ctx context.Context, l net.Listener) error {
+	if s.Coordinator == nil || s.Server == nil {
+		_ = l.Close()
+		return fmt.Errorf("%w: tenurehttp.Service needs a Coordinator and a Server", tenure.ErrMisconfigured)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	served := make(chan error, 1)
+	go func() { // ends with the stop of the server; awaited below
+		defer stop()
+		served <- s.Server.Serve(l)
+	}()
+	term, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	coordinated := make(chan error, 1)
+	go func() { // ends with release; awaited below
+		defer stop()
+		coordinated <- s.Coordinator.Run(term, s.Lead...)
+	}()
+
+	<-ctx.Done()
+	err := s.stopServer(ctx)
+	if end := <-served; !errors.Is(end, http.ErrServerClosed) {
+		err = errors.Join(err, fmt.Errorf("tenurehttp: the server ended: %w", end))
+	}
+	release()
+	return errors.Join(err, <-coordinated)
+}
+
+// stopServer waits for the requests that are on, for Grace.
+func (s Service) stopServer(ctx context.Context) error {
+	grace := s.Grace
+	if grace == 0 {
+		grace = defaultGrace
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	err := s.Server.Shutdown(bounded)
+	if err != nil {
+		_ = s.Server.Close()
+		return fmt.Errorf("tenurehttp: stopping the server: %w", err)
+	}
+	return nil
+}

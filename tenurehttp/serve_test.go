@@ -1,0 +1,155 @@
+package tenurehttp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/tenurehttp"
+)
+
+// patience is far longer than anything here takes.
+const patience = time.Minute
+
+// serving is a service whose requests wait until they are let go.
+type serving struct {
+	*testing.T
+	coordinator *tenure.Coordinator
+	url         string
+	stop        context.CancelFunc
+	ended       chan error
+	asked       chan struct{}
+	answer      chan struct{}
+	server      *http.Server
+}
+
+func serve(t *testing.T, grace time.Duration) *serving {
+	coordinator, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
+	require.NoError(t, err)
+	s := &serving{T: t, coordinator: coordinator, ended: make(chan error, 1), asked: make(chan struct{}, 1), answer: make(chan struct{})}
+	s.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.asked <- struct{}{}
+		select {
+		case <-s.answer:
+		case <-r.Context().Done():
+		}
+		if coordinator.IsLeader() {
+			_, _ = io.WriteString(w, "leader")
+		}
+	}), ReadHeaderTimeout: patience}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s.url = "http://" + l.Addr().String()
+	ctx, stop := context.WithCancel(t.Context())
+	s.stop = stop
+	t.Cleanup(stop)
+	go func() { // ends with stop
+		s.ended <- tenurehttp.Service{Coordinator: coordinator, Server: s.server, Grace: grace}.Serve(ctx, l)
+	}()
+	require.Eventually(t, coordinator.IsLeader, patience, time.Millisecond)
+	return s
+}
+
+// get asks, and returns the answer.
+func (s *serving) get() <-chan string {
+	answer := make(chan string, 1)
+	go func() { // ends with the answer
+		response, err := http.Get(s.url)
+		if err != nil {
+			answer <- "error"
+			return
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		answer <- string(text)
+	}()
+	return answer
+}
+
+func (s *serving) end() error {
+	select {
+	case err := <-s.ended:
+		return err
+	case <-time.After(patience):
+		s.Fatal("Serve does not return")
+		return nil
+	}
+}
+
+// TestServeAnswersBeforeItReleases: a request that is on when the stop comes is answered by a process
+// that still leads.
+func TestServeAnswersBeforeItReleases(t *testing.T) {
+	s := serve(t, patience)
+	answer := s.get()
+	<-s.asked
+	s.stop()
+	require.Eventually(t, func() bool { // nobody new gets in
+		conn, err := net.Dial("tcp", s.url[len("http://"):])
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	}, patience, time.Millisecond)
+	require.True(t, s.coordinator.IsLeader())
+	close(s.answer)
+	require.Equal(t, "leader", <-answer)
+	require.NoError(t, s.end())
+	require.False(t, s.coordinator.IsLeader())
+}
+
+// TestServeCutsOffAfterGrace: a request that hangs keeps the lease no longer than Grace.
+func TestServeCutsOffAfterGrace(t *testing.T) {
+	s := serve(t, 10*time.Millisecond)
+	answer := s.get()
+	<-s.asked
+	s.stop()
+	require.ErrorIs(t, s.end(), context.DeadlineExceeded)
+	require.False(t, s.coordinator.IsLeader())
+	require.Equal(t, "error", <-answer)
+}
+
+// TestServeEndsWithTheServer: if the server ends by itself, so does the coordinator.
+func TestServeEndsWithTheServer(t *testing.T) {
+	coordinator, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
+	require.NoError(t, err)
+	broken := errors.New("broken")
+	err = tenurehttp.Service{Coordinator: coordinator, Server: &http.Server{ReadHeaderTimeout: patience}}.Serve(t.Context(), deaf{broken})
+	require.ErrorIs(t, err, broken)
+	require.ErrorIs(t, coordinator.Run(t.Context()), tenure.ErrStopped)
+}
+
+// TestServeEndsWithTheCoordinator: if Run ends by itself, here since it was called before, the server
+// is stopped.
+func TestServeEndsWithTheCoordinator(t *testing.T) {
+	coordinator, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
+	require.NoError(t, err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, coordinator.Run(ended))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	err = tenurehttp.Service{Coordinator: coordinator, Server: &http.Server{ReadHeaderTimeout: patience}}.Serve(t.Context(), l)
+	require.ErrorIs(t, err, tenure.ErrStopped)
+	_, err = l.Accept()
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+// TestServeRefuses: what is missing is named.
+func TestServeRefuses(t *testing.T) {
+	err := tenurehttp.Service{}.Serve(t.Context(), deaf{})
+	require.ErrorIs(t, err, tenure.ErrMisconfigured)
+}
+
+// deaf accepts nothing.
+type deaf struct{ err error }
+
+func (d deaf) Accept() (net.Conn, error) { return nil, d.err }
+func (deaf) Close() error                { return nil }
+func (deaf) Addr() net.Addr              { return &net.TCPAddr{} }
