@@ -67,7 +67,15 @@ func (o EnvOptions) New() (*Coordinator, error) {
 //	HOLD_OFF, RESTART_GUARD, FAILOVER_MARGIN, HEARTBEAT_INTERVAL, HEARTBEAT_TTL,
 //	SWEEP_INTERVAL, DRIFTED_AFTER, DOWN_AFTER, SHUTDOWN_TIMEOUT
 //	                    durations such as 30s or 1m30s
-//	WORKER_COUNT        a number
+//	ELIGIBLE            true or false; false is ElectionOptions.Ineligible
+//	PRIORITY            a number, which may be below zero
+//	PREEMPT             a duration
+//	SPREAD, BY_INSTANCE_ID
+//	                    true or false
+//	ADDRESS, VERSION    as in RegistryOptions
+//	WORKER_COUNT, WORKER_ID
+//	                    a number
+//	ROLES, CAPABILITIES name,name: those of RegistryOptions
 //	METADATA            name=value,name=value
 //	FAIL_FAST           true or false
 //	REDIS_URL           redis://user:password@host:port/db, rediss:// or unix://, with the query
@@ -120,10 +128,13 @@ func (e *environment) refuseVariable(name, reason string, args ...any) {
 	e.refuse(e.prefix+name, e.text(name), reason, args...)
 }
 
-func (e *environment) flag(name string) bool {
+func (e *environment) flag(name string) bool { return e.flagOr(name, false) }
+
+// flagOr is a flag with a default.
+func (e *environment) flagOr(name string, otherwise bool) bool {
 	text := e.text(name)
 	if text == "" {
-		return false
+		return otherwise
 	}
 	on, err := strconv.ParseBool(text)
 	if err != nil {
@@ -142,6 +153,36 @@ func (e *environment) number(name string) int {
 		e.refuseVariable(name, "must be a whole number from 0 on")
 	}
 	return n
+}
+
+// integer reads a number of either sign.
+func (e *environment) integer(name string) int {
+	text := e.text(name)
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		e.refuseVariable(name, "must be a whole number")
+	}
+	return n
+}
+
+// list reads name,name.
+func (e *environment) list(name string) (names []string) {
+	text := e.text(name)
+	if text == "" {
+		return nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			e.refuseVariable(name, "must be name,name")
+			return nil
+		}
+		names = append(names, part)
+	}
+	return names
 }
 
 func (e *environment) duration(name string) time.Duration {
@@ -187,6 +228,11 @@ func (e *environment) options() Options {
 			LeaseTTL:      e.duration("LEASE_TTL"),
 			RenewInterval: e.duration("RENEW_INTERVAL"),
 			RetryInterval: e.duration("RETRY_INTERVAL"),
+			Priority:      e.integer("PRIORITY"),
+			Preempt:       e.duration("PREEMPT"),
+			Spread:        e.flag("SPREAD"),
+			ByInstanceID:  e.flag("BY_INSTANCE_ID"),
+			Ineligible:    !e.flagOr("ELIGIBLE", true),
 			Safety: SafetyOptions{
 				DriftMargin:      e.duration("DRIFT_MARGIN"),
 				EmptyHistoryWait: e.duration("EMPTY_HISTORY_WAIT"),
@@ -202,6 +248,11 @@ func (e *environment) options() Options {
 			DriftedAfter:      e.duration("DRIFTED_AFTER"),
 			DownAfter:         e.duration("DOWN_AFTER"),
 			WorkerCount:       e.number("WORKER_COUNT"),
+			WorkerID:          e.number("WORKER_ID"),
+			Address:           e.text("ADDRESS"),
+			Version:           e.text("VERSION"),
+			Roles:             e.list("ROLES"),
+			Capabilities:      e.list("CAPABILITIES"),
 			Metadata:          e.pairs("METADATA"),
 		},
 		ShutdownTimeout: e.duration("SHUTDOWN_TIMEOUT"),

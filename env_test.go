@@ -25,15 +25,22 @@ func environ(t *testing.T, variables ...string) {
 func TestOptionsFromEnv(t *testing.T) {
 	environ(t, "NAMESPACE=shop", "INSTANCE_ID=a", "LEASE_TTL=12s", "FAILOVER_MARGIN=2s", "RESTART_GUARD=-1s", "WORKER_COUNT=4",
 		"METADATA=zone=eu, rack=7", "FAIL_FAST=true", "HEARTBEAT_INTERVAL=5s", "SHUTDOWN_TIMEOUT=",
-		"REDIS_URL=redis://app:old@redis.example:6380/3", "REDIS_PASSWORD=new")
+		"ELIGIBLE=false", "PRIORITY=-3", "PREEMPT=1m", "SPREAD=true", "BY_INSTANCE_ID=1", "ADDRESS=10.0.0.7:80", "VERSION=1.4.2", "WORKER_ID=2",
+		"ROLES=gateway, worker", "CAPABILITIES=gpu", "REDIS_URL=redis://app:old@redis.example:6380/3", "REDIS_PASSWORD=new")
 	read, err := tenure.OptionsFromEnv("SHOP")
 	require.NoError(t, err)
 	defer read.Redis.Close()
 	require.Equal(t, tenure.EnvElect, read.Mode)
 	require.Equal(t, tenure.Options{
 		Namespace: "shop", InstanceID: "a", FailFast: true,
-		Election: tenure.ElectionOptions{LeaseTTL: 12 * time.Second, Safety: tenure.SafetyOptions{FailoverMargin: 2 * time.Second, RestartGuard: -time.Second}},
-		Registry: tenure.RegistryOptions{HeartbeatInterval: 5 * time.Second, WorkerCount: 4, Metadata: map[string]string{"zone": "eu", "rack": "7"}},
+		Election: tenure.ElectionOptions{
+			LeaseTTL: 12 * time.Second, Priority: -3, Preempt: time.Minute, Spread: true, ByInstanceID: true, Ineligible: true,
+			Safety: tenure.SafetyOptions{FailoverMargin: 2 * time.Second, RestartGuard: -time.Second},
+		},
+		Registry: tenure.RegistryOptions{
+			HeartbeatInterval: 5 * time.Second, WorkerCount: 4, WorkerID: 2, Address: "10.0.0.7:80", Version: "1.4.2",
+			Roles: []string{"gateway", "worker"}, Capabilities: []string{"gpu"}, Metadata: map[string]string{"zone": "eu", "rack": "7"},
+		},
 	}, read.Options)
 	opts := read.Redis.(*redis.Client).Options()
 	require.Equal(t, []any{"redis.example:6380", "app", "new", 3, 1200 * time.Millisecond, true},
@@ -85,8 +92,8 @@ func TestBadEnv(t *testing.T) {
 	const secret = "hunter2"
 	for name, row := range map[string]struct{ variables, fields []string }{
 		"everything": {
-			[]string{"ELECTION=maybe", "LEASE_TTL=30", "WORKER_COUNT=-1", "METADATA=zone", "FAIL_FAST=perhaps", "STATIC_LEADER=2"},
-			[]string{"ELECTION", "LEASE_TTL", "WORKER_COUNT", "METADATA", "FAIL_FAST", "STATIC_LEADER"},
+			[]string{"ELECTION=maybe", "LEASE_TTL=30", "WORKER_COUNT=-1", "METADATA=zone", "FAIL_FAST=perhaps", "STATIC_LEADER=2", "ELIGIBLE=no?", "PRIORITY=high", "ROLES=a,,b"},
+			[]string{"ELECTION", "LEASE_TTL", "WORKER_COUNT", "METADATA", "FAIL_FAST", "STATIC_LEADER", "ELIGIBLE", "PRIORITY", "ROLES"},
 		},
 		"twice":           {[]string{"METADATA=a=1,a=2"}, []string{"METADATA"}},
 		"no namespace":    {[]string{"REDIS_HOST=redis"}, []string{"NAMESPACE"}},
@@ -144,4 +151,14 @@ func TestModesOfEnv(t *testing.T) {
 	require.True(t, leads(t, "ELECTION=static", "STATIC_LEADER=true", "REDIS_URL=redis://not.used"))
 	require.False(t, leads(t, "STATIC_LEADER=false"))
 	require.False(t, leads(t, "ELECTION=off", "STATIC_LEADER=true"))
+}
+
+// TestEligibleByDefault: an empty environment makes a candidate that may lead.
+func TestEligibleByDefault(t *testing.T) {
+	for text, ineligible := range map[string]bool{"": false, "true": false, "false": true} {
+		environ(t, "ELIGIBLE="+text)
+		read, err := tenure.OptionsFromEnv("SHOP")
+		require.NoError(t, err)
+		require.Equal(t, ineligible, read.Options.Election.Ineligible, text)
+	}
 }

@@ -22,7 +22,7 @@ var bounds = []bug{
 	{name: "a secret in an error", test: "TestBadEnv", breaks: "the password of Redis stands in the log", file: "env.go",
 		old: "\"must be a URL: redis://user:password@host:port/db\")", new: "\"%v\", err)"},
 	{name: "one problem at a time", test: "TestBadEnv", breaks: "six deploys for six typing errors", file: "env.go",
-		old: "	if text == \"\" {\n		return false\n	}\n", new: "	if text == \"\" || e.err() != nil {\n		return false\n	}\n"},
+		old: "	if text == \"\" {\n		return otherwise\n	}\n", new: "	if text == \"\" || e.err() != nil {\n		return otherwise\n	}\n"},
 	{name: "the static flag does not count", test: "TestModesOfEnv", breaks: "on the way to an election every instance leads", file: "env.go",
 		old: "	case o.Mode == EnvOff, o.Mode == EnvStatic && !o.StaticLeader:\n", new: "	case o.Mode == EnvOff:\n"},
 	{name: "a second master without a word", test: "TestDiagnosis", breaks: "Doctor finds a Redis sound that may have two masters", file: "doctor.go",

@@ -42,6 +42,8 @@ var preferences = []bug{
 		old: "		n, err := strconv.Atoi(digits)\n", new: "		n, err := strconv.Atoi(digits[:min(len(digits), 1)])\n"},
 	{name: "spread that is not drawn", test: "TestSpreadFromTheStart", breaks: "all roles go to the fastest process", file: "balance.go",
 		old: "sum.Write([]byte(o.Role + \"\\x00\" + id))", new: "sum.Write([]byte(id))"},
+	{name: "nobody eligible by default", test: "TestEligibleByDefault", breaks: "a program that reads its options from the environment never leads", file: "env.go",
+		old: "!e.flagOr(\"ELIGIBLE\", true)", new: "!e.flag(\"ELIGIBLE\")"},
 	{name: "order above the version", in: "internal/lease", test: "TestRank", breaks: "what only decides between equals decides more", file: "internal/lease/rank.go",
 		old: "Rank(min(max(p.Order, 0), MaxOrder))", new: "Rank(max(p.Order, 0))"},
 	{name: "tie-break preempts", in: "internal/lease", test: "TestRank", breaks: "a leader gives way to one that is better only between equals", file: "internal/lease/rank.go",
