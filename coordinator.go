@@ -91,15 +91,22 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 		leading: c.leading, leaders: c.leaders, compared: c.compared,
 		leader: func(ctx context.Context) (LeaderInfo, error) { return c.elector.holder(ctx) },
 	})
+	if opts.NoDefaultRole {
+		c.registry.elections.leader = nil
+	}
 	c.asked.most = maxQuestions
 	c.commands = commandLoop{c: c, obey: c.obey, wake: newWakeup(), calling: callGate{most: maxRegistryCalls}}
-	c.tasks = newTaskScheduler(opts.taskConfig(b.tasks, c.bus))
+	tasks := opts.taskConfig(b.tasks, c.bus)
+	tasks.absent = opts.NoDefaultRole
+	c.tasks = newTaskScheduler(tasks)
 	opts.Election.Lead = slices.Concat(opts.Election.Lead, c.registry.leaderWork(), []LeadFunc{c.tasks.runTerm})
 	c.elector = c.newElector(opts.Election, func(election *electionConfig) {
 		election.stuck = c.tasks.stuck
 		election.also.everywhere, election.also.leading = opts.commands()
 	})
-	c.roles = []*Elector{c.elector}
+	if !opts.NoDefaultRole {
+		c.roles = []*Elector{c.elector}
+	}
 	return c
 }
 
@@ -150,7 +157,8 @@ func (c *Coordinator) compared() {
 // roles: those have Role and Elector.IsLeader, which is the same for one of them.
 func (c *Coordinator) IsLeader() bool { return c.elector.IsLeader() }
 
-// Elector returns the elector of the default role.
+// Elector returns the elector of the default role. With NoDefaultRole it is one that never runs: it
+// can be asked who leads.
 func (c *Coordinator) Elector() *Elector { return c.elector }
 
 // Registry returns the registry of instances.
@@ -238,8 +246,8 @@ func (c *Coordinator) Role(name string) (*Elector, bool) {
 	return nil, false
 }
 
-// Roles returns the electors of all roles, that of the default role first, the others in the order
-// in which they were added.
+// Roles returns the electors of all roles, that of the default role first, if there is one, the
+// others in the order in which they were added.
 func (c *Coordinator) Roles() []*Elector { return slices.Clone(c.all()) }
 
 // Observe calls fn with every event from now on, in order and one call at a time, until stop is
@@ -256,14 +264,17 @@ func (c *Coordinator) Observe(fn func(Event)) (stop func()) { return c.bus.obser
 //
 // Run returns nil after a requested stop, and ErrDrainTimeout if something that it started still
 // runs after ShutdownTimeout (the error lists it). With FailFast it returns the first error of
-// Redis. For a nil LeadFunc it returns ErrMisconfigured. Run may be called once. A second call
-// returns ErrRunning while the first is running, and ErrStopped once the first has been told to
-// stop.
+// Redis. For a nil LeadFunc, and for any if NoDefaultRole is set, it returns ErrMisconfigured. Run
+// may be called once. A second call returns ErrRunning while the first is running, and ErrStopped
+// once the first has been told to stop.
 func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	for _, work := range lead {
 		if work == nil {
 			return fmt.Errorf("%w: Run got a nil LeadFunc", ErrMisconfigured)
 		}
+	}
+	if len(lead) > 0 && c.opts.NoDefaultRole {
+		return fmt.Errorf("%w: Run got leader work of the default role, but NoDefaultRole is set: use the Lead of AddRole", ErrMisconfigured)
 	}
 	if !c.phase.CompareAndSwap(phaseIdle, phaseRunning) {
 		if c.phase.Load() == phaseStopped {
@@ -385,6 +396,9 @@ func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listenin
 	c.mu.Lock()
 	roles := c.roles
 	c.mu.Unlock()
+	if c.opts.NoDefaultRole { // which may be asked who leads
+		roles = append(slices.Clone(roles), c.elector)
+	}
 	for _, e := range roles {
 		calls = joined(calls, e.asked.flush(last, questionsLeft))
 	}
@@ -395,9 +409,8 @@ func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listenin
 func (c *Coordinator) audience() store.Audience {
 	shortest := func(of func(ElectionOptions) time.Duration) func() time.Duration {
 		return func() time.Duration {
-			roles := c.all()
-			least := of(roles[0].loop.opts)
-			for _, e := range roles[1:] {
+			least := of(c.opts.Election)
+			for _, e := range c.all() {
 				least = min(least, of(e.loop.opts))
 			}
 			return least

@@ -895,3 +895,69 @@ func TestTasksOfARole(t *testing.T) {
 		require.NoError(c, err)
 	})
 }
+
+// TestNoDefaultRole: a process may take part in the registry and in named roles alone. Nothing of the
+// default role is its: it does not ask for that lease, and refuses what would need it.
+func TestNoDefaultRole(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		none := func(o *Options) { o.NoDefaultRole = true }
+		plain, other := c.member("plain", none), c.member("other")
+		plain.start()
+		other.start()
+		c.until(time.Minute, func() bool { return other.IsLeader() })
+		c.pass(time.Minute)
+		require.Empty(c, plain.Roles())
+		_, there := plain.Role("")
+		require.False(c, there)
+		require.Equal(c, ElectionIdle, plain.Elector().Status().State)
+		require.Empty(c, plain.witness.told(EventElectionStarted, EventElectionWaiting, EventLeaderChanged))
+		leader, err := plain.Elector().Leader(context.Background())
+		require.NoError(c, err)
+		require.Equal(c, "other", leader.InstanceID)
+		require.ErrorIs(c, plain.Elector().Resign(context.Background()), ErrNotLeader)
+		require.NotEmpty(c, plain.Doctor(context.Background()))
+
+		run := func(context.Context, TaskRun) error { return nil }
+		err = plain.Tasks().Register(Task{Name: "t", Schedule: Every(time.Minute), Run: run})
+		require.ErrorIs(c, err, ErrMisconfigured)
+		require.ErrorContains(c, err, "Task.Role")
+		shard, err := plain.AddRole("shard", ElectionOptions{LeaseTTL: 3 * time.Second})
+		require.NoError(c, err)
+		require.NoError(c, plain.Tasks().Register(Task{Name: "t", Role: "shard", Schedule: Every(time.Minute), Run: run}))
+		c.until(time.Minute, shard.IsLeader)
+		require.False(c, plain.IsLeader())
+		c.pass(20 * time.Second)
+		instance, err := plain.Registry().Instance(context.Background(), "plain")
+		require.NoError(c, err)
+		require.Equal(c, []string{"shard"}, instance.Leading)
+
+		_, err = other.stop()
+		require.NoError(c, err)
+		c.pass(5 * time.Second)
+		require.Empty(c, c.holder("tenure:leader"), "it is nobody's")
+		status, err := plain.Registry().Status(context.Background())
+		require.NoError(c, err)
+		require.True(c, status.Healthy, "%v", status.Problems)
+		c.pass(2 * time.Minute)
+		require.NotEmpty(c, plain.witness.told(EventTaskFinished))
+		require.NoError(c, plain.Drain(context.Background()))
+		_, err = plain.stop()
+		require.NoError(c, err)
+	})
+	ctx := context.Background()
+	opts := Options{NoDefaultRole: true}
+	alone, err := NewStandalone(opts)
+	require.NoError(t, err)
+	require.ErrorIs(t, alone.Run(ctx, func(context.Context, Term) error { return nil }), ErrMisconfigured)
+	for name, change := range map[string]func(*ElectionOptions){
+		"Role":   func(o *ElectionOptions) { o.Role = "shard" },
+		"Lead":   func(o *ElectionOptions) { o.Lead = []LeadFunc{func(context.Context, Term) error { return nil }} },
+		"Health": func(o *ElectionOptions) { o.Health = func(context.Context) error { return nil } },
+	} {
+		bad := opts
+		change(&bad.Election)
+		_, err := NewStandalone(bad)
+		require.ErrorIs(t, err, ErrMisconfigured, name)
+		require.ErrorContains(t, err, "NoDefaultRole", name)
+	}
+}

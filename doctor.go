@@ -46,6 +46,9 @@ func (c *Coordinator) Doctor(ctx context.Context) []Finding {
 	for _, e := range c.all() {
 		elections = append(elections, e.loop.opts)
 	}
+	if len(elections) == 0 {
+		elections = append(elections, c.opts.Election)
+	}
 	return diagnose(c.backend.examine(ctx), c.opts.Namespace, elections)
 }
 

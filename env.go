@@ -68,6 +68,7 @@ func (o EnvOptions) New() (*Coordinator, error) {
 //	SWEEP_INTERVAL, DRIFTED_AFTER, DOWN_AFTER, SHUTDOWN_TIMEOUT
 //	                    durations such as 30s or 1m30s
 //	ELIGIBLE            true or false; false is ElectionOptions.Ineligible
+//	DEFAULT_ROLE        true or false; false is Options.NoDefaultRole
 //	PRIORITY            a number, which may be below zero
 //	PREEMPT             a duration
 //	SPREAD, BY_INSTANCE_ID
@@ -257,6 +258,7 @@ func (e *environment) options() Options {
 		},
 		ShutdownTimeout: e.duration("SHUTDOWN_TIMEOUT"),
 		FailFast:        e.flag("FAIL_FAST"),
+		NoDefaultRole:   !e.flagOr("DEFAULT_ROLE", true),
 	}
 }
 

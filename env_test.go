@@ -156,9 +156,10 @@ func TestModesOfEnv(t *testing.T) {
 // TestEligibleByDefault: an empty environment makes a candidate that may lead.
 func TestEligibleByDefault(t *testing.T) {
 	for text, ineligible := range map[string]bool{"": false, "true": false, "false": true} {
-		environ(t, "ELIGIBLE="+text)
+		environ(t, "ELIGIBLE="+text, "DEFAULT_ROLE="+text)
 		read, err := tenure.OptionsFromEnv("SHOP")
 		require.NoError(t, err)
 		require.Equal(t, ineligible, read.Options.Election.Ineligible, text)
+		require.Equal(t, ineligible, read.Options.NoDefaultRole, text)
 	}
 }

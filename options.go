@@ -39,6 +39,13 @@ type Options struct {
 	InstanceID string
 	// Election holds the options of the default role.
 	Election ElectionOptions
+	// NoDefaultRole leaves this process out of the election of the default role: it takes part in
+	// the registry and in the roles of AddRole. Roles has only those, Run takes no leader work,
+	// tasks must name a role, and Registry.Status does not ask who leads. Election must have no
+	// Role, Lead and Health then. What the leader of the default role does beside its work,
+	// sweeping the registry, is left to processes that have that role: if there are none, the
+	// records of the dead stay. False: there is a default role.
+	NoDefaultRole bool
 	// Registry holds the options of the instance registry.
 	Registry RegistryOptions
 	// Tasks holds the options that apply to every task.
@@ -377,6 +384,9 @@ func (o Options) complete(c *checker) Options {
 	c.between("ShutdownTimeout", o.ShutdownTimeout, time.Millisecond, lease.MaxTTL)
 	o.Election = o.Election.complete(c, "Election.")
 	c.leaderKey("Election.", o.Namespace, o.Election.LeaderKey)
+	if e := o.Election; o.NoDefaultRole && (e.Role != "" || len(e.Lead) > 0 || e.Health != nil) {
+		c.refuse("NoDefaultRole", true, "must not be set beside Election.Role, Election.Lead or Election.Health: they are of the default role")
+	}
 	o.Registry = o.Registry.complete(c, "Registry.")
 	o.Tasks = o.Tasks.complete(c, "Tasks.")
 	return o

@@ -22,8 +22,9 @@ type ClusterStatus struct {
 	Lost int `json:"lost"`
 	// MinInstances is that of RegistryOptions, at least 1.
 	MinInstances int `json:"min_instances"`
-	// Healthy reports that there is a leader, that nobody is drifted, down, held or lost, and that
-	// at least MinInstances are active. Problems says what is wrong, for people; empty if Healthy.
+	// Healthy reports that the default role has a leader (see Options.NoDefaultRole), that nobody
+	// is drifted, down, held or lost, and that at least MinInstances are active. Problems says what
+	// is wrong, for people; empty if Healthy.
 	Healthy  bool     `json:"healthy"`
 	Problems []string `json:"problems,omitempty"`
 }
@@ -34,9 +35,13 @@ type ClusterStatus struct {
 func (r *Registry) Status(ctx context.Context) (ClusterStatus, error) {
 	s := ClusterStatus{Namespace: r.namespace, MinInstances: max(r.opts.MinInstances, 1)}
 	var err error
-	if s.Leader, err = r.elections.leader(ctx); err != nil && !errors.Is(err, ErrNoLeader) {
+	if r.elections.leader != nil {
+		s.Leader, err = r.elections.leader(ctx)
+	}
+	if err != nil && !errors.Is(err, ErrNoLeader) {
 		return ClusterStatus{}, err
 	}
+	unled := r.elections.leader != nil && s.Leader.InstanceID == ""
 	s.Held, s.Lost, err = r.losses(ctx)
 	if err != nil {
 		return ClusterStatus{}, err
@@ -52,19 +57,19 @@ func (r *Registry) Status(ctx context.Context) (ClusterStatus, error) {
 		return ClusterStatus{}, err
 	}
 	s.Counts.Malformed = malformed
-	s.judge(r.opts.DownAfter)
+	s.judge(unled, r.opts.DownAfter)
 	return s, err
 }
 
 // judge says whether the cluster is healthy.
-func (s *ClusterStatus) judge(downAfter time.Duration) {
+func (s *ClusterStatus) judge(unled bool, downAfter time.Duration) {
 	wrong := func(is bool, problem string, args ...any) {
 		if is {
 			s.Problems = append(s.Problems, fmt.Sprintf(problem, args...))
 		}
 	}
 	c := s.Counts
-	wrong(s.Leader.InstanceID == "", "nobody leads")
+	wrong(unled, "nobody leads")
 	wrong(c.Drifted > 0, "%d drifted", c.Drifted)
 	wrong(c.Down > 0, "%d down", c.Down)
 	wrong(s.Held > 0, "%d were silent at once, those that are left are held", s.Held)

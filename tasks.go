@@ -218,6 +218,7 @@ func (r *registered) policy() schedule.Policy {
 // taskConfig is what the tasks of a role go by. It never changes.
 type taskConfig struct {
 	role     string
+	absent   bool // this process has no such role: nothing may be registered for it
 	store    store.Tasks
 	bus      *eventBus
 	id       string         // of this instance
@@ -272,7 +273,7 @@ func (s *TaskScheduler) addRole(c taskConfig) *roleTasks {
 func (s *TaskScheduler) Register(t Task) error {
 	var c checker
 	role := s.of(t.Role)
-	if role == nil {
+	if role == nil || role.absent {
 		c.refuse("Task.Role", t.Role, "must be a role of this coordinator: add it before, with AddRole")
 		role = s.roleTasks
 	}
