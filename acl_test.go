@@ -116,6 +116,8 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	_, _, err = db.Instance(ctx, "a")
 	do(nil, err)
 	do(db.Remove(ctx, "a", "i"))
+	do(db.Log(ctx, "", 10))
+	do(db.LogEnd(ctx))
 
 	command := store.Command{ID: "c", Instance: "a", Kind: "undrain"} // sent by whoever has the right to
 	do(nil, admin.RPush(ctx, keys.Inbox("a"), "strange", command.Entry()).Err())

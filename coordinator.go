@@ -446,6 +446,9 @@ func (c *Coordinator) hint(h store.Hint) {
 		e.hint(h)
 	}
 	c.tasks.hint(h)
+	if h.Type == store.HintGranted || h.Type == store.HintVacant {
+		c.registry.changed()
+	}
 	if h.Channel == store.Keys(c.opts.Namespace).Events() {
 		c.registry.hint(h)
 		c.commands.hint(h)

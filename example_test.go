@@ -231,3 +231,38 @@ func ExampleElector_Terms() {
 	}
 	// Output: pod-1 stopped
 }
+
+// A page that shows the instances follows the registry: a snapshot, then each change.
+func ExampleRegistry_Watch() {
+	shop, err := tenure.NewStandalone(tenure.Options{InstanceID: "pod-1"})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := make(chan error, 1)
+	for change, err := range shop.Registry().Watch(context.Background()) {
+		if err != nil {
+			fmt.Println(err) // the watch goes on
+			continue
+		}
+		switch change.Type {
+		case tenure.ChangeSnapshot: // what was known before is replaced by change.Instances
+			go func() { ended <- shop.Run(ctx) }() // ends with ctx; awaited below
+		case tenure.ChangeElected:
+			cancel() // the process is told to stop
+		case tenure.ChangeEnded:
+			fmt.Println("the term of", change.InstanceID, "has ended:", change.Reason)
+		}
+		if change.Type == tenure.ChangeLeft {
+			fmt.Println(change.InstanceID, "has left")
+			break
+		}
+	}
+	if err := <-ended; err != nil {
+		panic(err)
+	}
+	// Output:
+	// the term of pod-1 has ended: stopped
+	// pod-1 has left
+}

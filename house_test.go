@@ -49,6 +49,7 @@ var floors = [][]string{
 	{"addresses.go"},
 	{"registry.go"},
 	{"registry_status.go"},
+	{"registry_log.go"},
 	{"registry_sweep.go"},
 	{"registry_metrics.go"},
 	{"heartbeat.go"},

@@ -79,6 +79,8 @@ type Registry struct {
 	updated       time.Time     // when Update last had it beat at once
 	duplicateID   string        // the other incarnation of our ID that was reported last
 	duplicateSeen time.Time     // when it was last heard of; zero: it is gone
+
+	watches map[wakeup]struct{} // the calls of Watch that go on
 }
 
 // elections is what the registry knows of the elections of its process.
@@ -105,6 +107,7 @@ func newRegistry(store store.Registry, bus *eventBus, opts Options, elections el
 		profile:     opts.Registry.profile(),
 		wake:        newWakeup(),
 		newLeader:   newWakeup(),
+		watches:     make(map[wakeup]struct{}),
 		beating:     callGate{most: maxRegistryCalls},
 		leaving:     callGate{most: maxRegistryCalls},
 		sweeping:    callGate{most: maxRegistryCalls},
@@ -381,6 +384,9 @@ var memberEvents = map[string]EventType{
 
 // hint takes a hint from the subscription. What this process did itself is reported already.
 func (r *Registry) hint(h store.Hint) {
+	if h.Type != store.HintCommand {
+		r.changed()
+	}
 	if h.Source == r.incarnation {
 		return
 	}
@@ -393,6 +399,15 @@ func (r *Registry) hint(h store.Hint) {
 	}
 	if h.Type == store.HintDuplicate && h.Subject == r.id && r.opts.HeartbeatInterval > 0 && store.IncarnationPattern.MatchString(h.Source) {
 		r.duplicate(h.Source, false)
+	}
+}
+
+// changed wakes all that watch.
+func (r *Registry) changed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for wake := range r.watches {
+		wake.nudge()
 	}
 }
 

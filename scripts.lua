@@ -21,6 +21,7 @@ local RESERVE = 5000 -- the longest that a vacancy is reserved for an heir
 local ANYONE = '*' -- the heir of an offer that waits for the best candidate
 local KEPT = 4 -- what askers have named is remembered for so many times its length
 local TERMS = 1000 -- entries of the history of terms: two a term
+local LOG = 10000 -- entries of the log of a namespace
 
 -- refuse ends the script with an error.
 local function refuse(text) error({ text = text }) end
@@ -154,6 +155,11 @@ local function tell_terms(key, event, token, holder, at, ...)
   redis.pcall('XADD', key, 'MAXLEN', TERMS, '*', 'event', event, 'token', integer(token), 'holder', cut(holder or ''), 'at', integer(at), ...)
 end
 
+-- tell_log adds an entry to the log of the namespace, if the caller has its key. As with the history of terms, no rule reads it.
+local function tell_log(key, event, instances, ...)
+  if key then redis.pcall('XADD', key, 'MAXLEN', LOG, '*', 'event', event, 'instances', instances, ...) end
+end
+
 -- note_token notes the highest token that an asker names, if the term hash knows lower ones only: this server has lost data. The
 -- next token is then higher, on any grant.
 local function note_token(key, term, token)
@@ -188,8 +194,8 @@ local function careful(term, own, margin, now, elsewhere)
   return longest, math.max(widest, margin), fields
 end
 
--- The lease scripts all take KEYS: 1 lease, 2 since, 3 term hash; those that begin or end a term also 4 history of terms. Whatever they
--- decide, they note the tokens that their asker names.
+-- The lease scripts all take KEYS: 1 lease, 2 since, 3 term hash; those that begin or end a term also 4 history of terms, and if it
+-- lies in the same slot 5 log of the namespace. Whatever they decide, they note the tokens that their asker names.
 
 --@ acquire
 -- Grants the lease if it is free and no witness objects; says until when to wait if it is not.
@@ -366,8 +372,10 @@ local last -- how the last term ended, if its leader has not said so
 if term.token > 0 and not term.released then
   last = term.nonce and 'lapsed' or 'forgotten' -- Redis has lost the data of that term, and knows of its token by hearsay
   tell_terms(terms_key, 'ended', term.token, term.nonce and term.holder, term.nonce and term.ends or 0, 'reason', last)
+  tell_log(KEYS[5], 'ended', term.nonce and cut(term.holder or '') or '', 'role', ARGV[11], 'token', integer(term.token), 'reason', last)
 end
 tell_terms(terms_key, 'began', token, id, now)
+tell_log(KEYS[5], 'elected', id, 'role', ARGV[11], 'token', integer(token))
 publish(ARGV[10], 'granted', ARGV[11])
 return answer('won', now, token, ttl, 0, since, origin, last, id)
 
@@ -480,6 +488,7 @@ if term.nonce == nonce and (token == 0 or term.token == token) then
   if not term.released then -- rule told-once
     tell_terms(terms_key, 'ended', term.token, term.holder, math.max(now - ARGV[10], 0), 'reason', ARGV[9], 'since',
       integer(natural(read_since(since_key))))
+    tell_log(KEYS[5], 'ended', cut(term.holder or ''), 'role', ARGV[5], 'token', integer(term.token), 'reason', ARGV[9])
   end
   call('HSET', term_key, 'released', '1')
   local holder = call('GET', lease_key)
@@ -830,20 +839,28 @@ local function dirty(beats) call('ZREMRANGEBYRANK', beats, 1, 0) end
 
 local function about(id, source) return ',"instance":"' .. id .. '","source":"' .. source .. '"' end
 
--- announce publishes what befell many instances: each message names as many of them as fit, since everybody reads all of them.
-local function announce(channel, kind, ids, source)
+-- announce publishes what befell many instances, and adds it to the log: each message, and entry, names as many of them as fit, since
+-- everybody reads all of them.
+local function announce(channel, log, kind, ids, source)
   local first, size = 1, 0
   for i, id in ipairs(ids) do
     size = size + #id + 3
     if i == #ids or size + #ids[i + 1] + 3 > MAX_IDS then
       publish(channel, kind, '', ',"instances":["' .. table.concat(ids, '","', first, i) .. '"],"source":"' .. source .. '"')
+      tell_log(log, kind, table.concat(ids, ' ', first, i))
       first, size = i + 1, 0
     end
   end
 end
 
+-- happened publishes what befell one instance, and adds it to the log.
+local function happened(channel, log, kind, id, source)
+  publish(channel, kind, '', about(id, source))
+  tell_log(log, kind, id)
+end
+
 --@ beat
--- Registers an instance, or keeps it registered. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 metrics (only if the beat carries some).
+-- Registers an instance, or keeps it registered. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log, 5 metrics (only if the beat carries some).
 -- ARGV: 1 instance ID, 2 incarnation, 3 whether it was never registered before (1 or 0), 4 not-after (0: none), 5 TTL of the heartbeat in
 --       seconds, 6 silence in ms after which the record of another incarnation is taken over, 7 channel, 8 record up to started_at,
 --       9 started_at (0: now), 10 record after last_heartbeat, 11 seconds for which metrics are kept, 12 ... their names and values.
@@ -875,16 +892,23 @@ call('PEXPIRE', KEYS[1], ARGV[5] * 1000) -- a full Redis allows it, and then the
 call('SET', KEYS[1], seconds, 'EX', ARGV[5])
 call('HSET', KEYS[2], id, ARGV[8] .. started .. ',"last_heartbeat":' .. seconds .. ARGV[10])
 call('ZADD', KEYS[3], integer(now), id)
-if KEYS[4] then -- nothing rests on metrics: a Redis that refuses them, as one that is full does, keeps the beat
-  redis.pcall('DEL', KEYS[4])
-  redis.pcall('HSET', KEYS[4], unpack(ARGV, 12))
-  redis.pcall('PEXPIRE', KEYS[4], ARGV[11] * 1000)
+if KEYS[5] then -- nothing rests on metrics: a Redis that refuses them, as one that is full does, keeps the beat
+  redis.pcall('DEL', KEYS[5])
+  redis.pcall('HSET', KEYS[5], unpack(ARGV, 12))
+  redis.pcall('PEXPIRE', KEYS[5], ARGV[11] * 1000)
 end
-if verdict == 'joined' or verdict == 'recovered' then publish(ARGV[7], verdict, '', about(id, incarnation)) end
+local was, status = record and status_of(record), status_of(ARGV[10])
+if verdict == 'joined' or verdict == 'recovered' then
+  happened(ARGV[7], KEYS[4], verdict, id, incarnation)
+  was = verdict == 'recovered' and 'active'
+end
+if status ~= was and (status == 'active' or status == 'draining') then
+  if verdict == 'kept' then happened(ARGV[7], KEYS[4], status, id, incarnation) else tell_log(KEYS[4], status, id) end
+end
 return verdict .. ' ' .. integer(now) .. ' ' .. started .. ' ' .. field(other and string.sub(other, 1, 64))
 
 --@ deregister
--- Removes the record of this very incarnation. KEYS: 1 heartbeat, 2 instances, 3 beats.
+-- Removes the record of this very incarnation. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log.
 -- ARGV: 1 instance ID, 2 incarnation, 3 channel.
 -- Verdicts: left | absent | other (the record is another incarnation's, nothing was changed).
 local record = call('HGET', KEYS[2], ARGV[1])
@@ -893,7 +917,7 @@ local there = call('HDEL', KEYS[2], ARGV[1])
 call('DEL', KEYS[1])
 call('ZREM', KEYS[3], ARGV[1])
 if there == 0 then return 'absent' end
-publish(ARGV[3], 'left', '', about(ARGV[1], ARGV[2]))
+happened(ARGV[3], KEYS[4], 'left', ARGV[1], ARGV[2])
 return 'left'
 
 --@ look
@@ -926,7 +950,7 @@ return reply
 --@ sweep
 -- Marks, or removes, the silent ones among the given instances. Who may be removed is decided here alone, from what Redis keeps:
 -- so a repeated request, and leaders that follow on each other, share one cap.
--- KEYS: 1 beats, 2 instances, 3 hold, 4 removed, then the heartbeat of each, and at the end lost.
+-- KEYS: 1 beats, 2 instances, 3 hold, 4 removed, then the heartbeat of each, and at the end lost and log.
 -- ARGV: 1 silence in ms after which an instance is drifted, 2 and down, 3 time in ms over which removals are counted against the cap,
 --       4 whether the silent are marked, 5 and removed (1 or 0), 6 silence in ms of a foreign instance that nobody has watched (0: it was
 --       watched), 7 channel, 8 incarnation of the leader, then IDs.
@@ -934,7 +958,7 @@ return reply
 --        beating (foreign) | recovered (foreign) | drifted | silent (marked before, or not to be marked) | down (removed) | left
 --        (removed by somebody else before).
 local now, beats, instances = time(), KEYS[1], KEYS[2]
-local hold_key, removed_key = KEYS[3], KEYS[4]
+local hold_key, removed_key, lost_key, log = KEYS[3], KEYS[4], KEYS[#KEYS - 1], KEYS[#KEYS]
 local drifted, down, window, unwatched = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
 local marks, channel, source = ARGV[4] == '1', ARGV[7], ARGV[8]
 local kept = window + 1000 -- ms that removals are
@@ -1057,12 +1081,13 @@ if hold then -- it is there before anybody is removed
   local text = integer(hold.began) .. ' ' .. integer(hold.may) .. ' ' .. integer(hold.held) .. ' ' .. (hold.by or '-')
   if begins then
     call('SET', hold_key, text, 'PX', ARGV[2])
+    tell_log(log, 'held', '', 'count', integer(hold.held))
   elseif #dead > 0 then
     call('SET', hold_key, text, 'KEEPTTL')
   end
 end
 if #removed > 0 then
-  call('SET', KEYS[#KEYS], integer(natural(call('GET', KEYS[#KEYS])) + #removed), 'PX', ARGV[2]) -- for people, no rule reads it
+  call('SET', lost_key, integer(natural(call('GET', lost_key)) + #removed), 'PX', ARGV[2]) -- for people, no rule reads it
   call('ZREMRANGEBYSCORE', removed_key, '-inf', integer(now - window))
   call('ZADD', removed_key, unpack(dead))
   call('PEXPIRE', removed_key, kept)
@@ -1071,11 +1096,11 @@ if #removed > 0 then
   call('DEL', unpack(removed_keys))
 end
 if #marked > 0 then call('HSET', instances, unpack(marked)) end
-for _, kind in ipairs({ 'left', 'recovered', 'down', 'drifted' }) do announce(channel, kind, hints[kind] or {}, source) end
+for _, kind in ipairs({ 'left', 'recovered', 'down', 'drifted' }) do announce(channel, log, kind, hints[kind] or {}, source) end
 return reply
 
 --@ adopt
--- Takes records into the beats that are not there yet, as if they had beaten now. KEYS: 1 beats, 2 instances.
+-- Takes records into the beats that are not there yet, as if they had beaten now. KEYS: 1 beats, 2 instances, 3 log.
 -- ARGV: 1 channel, 2 incarnation of the leader, then IDs.
 -- Reply: the IDs of the foreign ones that were adopted.
 local now, reply = time(), {}
@@ -1085,7 +1110,7 @@ for i = 3, #ARGV do
   local record = read_record(KEYS[2], id)
   if record and call('ZADD', KEYS[1], 'NX', integer(now), id) == 1 and not incarnation_of(record) then reply[#reply + 1] = id end
 end
-announce(ARGV[1], 'joined', reply, ARGV[2])
+announce(ARGV[1], KEYS[3], 'joined', reply, ARGV[2])
 return reply
 
 --@ scan
@@ -1114,6 +1139,28 @@ for first = 1, #ids, 500 do
       reply[#reply + 1] = score or ''
       reply[#reply + 1] = new and '' or records[i]
     end
+  end
+end
+return reply
+
+--@ read_log
+-- Reads the log from an entry on. Writes nothing. KEYS: 1 log.
+-- ARGV: 1 ID of the entry behind which it begins ('': at the oldest), 2 how many entries at most.
+-- Reply: whether that entry is there (1 or 0; without it nothing is read), then ID, event, instances, role, token, reason and count of each.
+local behind, most = ARGV[1], tonumber(ARGV[2])
+local entries = call('XRANGE', KEYS[1], behind == '' and '-' or behind, '+', 'COUNT', most + 1)
+local first = 1
+if behind ~= '' then -- rule position: if it is gone, so may be what came after it
+  if not entries[1] or entries[1][1] ~= behind then return { '0' } end
+  first = 2
+end
+local reply = { '1' }
+for i = first, math.min(#entries, first + most - 1) do
+  local fields, pairs = {}, entries[i][2]
+  for j = 1, #pairs, 2 do fields[pairs[j]] = pairs[j + 1] end
+  reply[#reply + 1] = entries[i][1]
+  for _, name in ipairs({ 'event', 'instances', 'role', 'token', 'reason', 'count' }) do
+    reply[#reply + 1] = string.sub(fields[name] or '', 1, MAX_IDS)
   end
 end
 return reply

@@ -42,17 +42,18 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordin
 		return nil, nil, err
 	}
 	control := memstore.NewLeases(granting)
-	commands := memstore.NewCommands()
+	commands, registry := memstore.NewCommands(), memstore.NewRegistry()
+	control.Note = registry.Note
 	coordinator := newCoordinator(opts, backend{
 		commands: commands,
 		leases:   func(r store.Role) store.Lease { return control.Lease(r.Name, r.Holder) },
 		check:    func(*checker, string, ElectionOptions) {},
 		timing:   timing,
-		registry: memstore.NewRegistry(),
+		registry: registry,
 		tasks:    memstore.NewTasks(readClock),
 		listen:   control.Listen,
 	})
-	commands.Wake = coordinator.commands.wake.nudge
+	commands.Wake, registry.Wake = coordinator.commands.wake.nudge, coordinator.registry.changed
 	return coordinator, control, nil
 }
 

@@ -124,6 +124,11 @@ func TestSnapshotsAreAContract(t *testing.T) {
 			LeaderInfo{Role: "r", InstanceID: "a", Token: 7, Since: at, Remaining: 1234 * time.Millisecond},
 			`{"role":"r","instance_id":"a","token":7,"since":"2026-07-01T10:00:00.25Z","remaining_seconds":1.234}`,
 		},
+		{Change{ID: "1-0", Type: ChangeLeft}, `{"id":"1-0","type":"left"}`},
+		{
+			Change{ID: "1-0", Time: store.Time(1), Type: ChangeEnded, InstanceID: "a", Role: "r", Token: 7, Reason: "lapsed", Count: 2, Instances: []Instance{}},
+			`{"id":"1-0","time":"1970-01-01T00:00:00.001Z","type":"ended","instance_id":"a","role":"r","token":7,"reason":"lapsed","count":2}`,
+		},
 		{TermRecord{Token: 7}, `{"role":"","token":7}`},
 		{
 			TermRecord{Role: "r", Token: 7, InstanceID: "a", Began: at, Ended: at, Reason: "lapsed", Gap: 1500 * time.Millisecond},

@@ -15,6 +15,10 @@ const endless = 100 * 365 * 24 * time.Hour
 
 // Leases grants the leases of all roles of one process, or does not. It is safe for concurrent use.
 type Leases struct {
+	// Note takes what changes for the log. It is set before the first lease is asked for, and must
+	// not block.
+	Note func(store.LogEntry)
+
 	changed chan struct{} // size 1
 
 	mu       sync.Mutex
@@ -25,7 +29,7 @@ type Leases struct {
 
 // NewLeases returns leases that are granted, or not, until Grant says otherwise.
 func NewLeases(granting bool) *Leases {
-	return &Leases{granting: granting, changed: make(chan struct{}, 1)}
+	return &Leases{Note: func(store.LogEntry) {}, granting: granting, changed: make(chan struct{}, 1)}
 }
 
 // Lease is the lease of a role, for the instance of that ID.
@@ -149,6 +153,11 @@ func (l *leaseStore) tell(e store.TermEntry) {
 		l.terms = slices.Delete(l.terms, 0, 1)
 	}
 	l.terms = append(l.terms, e)
+	event := e.Event
+	if event == store.TermBegan {
+		event = "elected"
+	}
+	l.control.Note(store.LogEntry{Event: event, Instances: []string{l.id}, Role: l.role, Token: l.token, Reason: e.Reason})
 }
 
 func (l *leaseStore) Terms(_ context.Context, limit int) ([]store.TermEntry, error) {

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +13,10 @@ import (
 
 // Registry keeps the instance of a coordinator without Redis. It is safe for concurrent use.
 type Registry struct {
+	// Wake is called when the log has got an entry. It is set before the first call, and must not
+	// block.
+	Wake func()
+
 	began time.Time
 
 	mu    sync.Mutex
@@ -22,21 +27,69 @@ type Registry struct {
 	pushed  time.Time // when; they are kept for keep
 	keep    time.Duration
 	history []store.Aggregate // the latest last
+	log     []store.LogEntry  // oldest first
+	last    [2]int64          // the ID of the newest entry
 }
 
 // NewRegistry returns an empty registry.
-func NewRegistry() *Registry { return &Registry{began: time.Now()} }
+func NewRegistry() *Registry { return &Registry{Wake: func() {}, began: time.Now()} }
+
+// Note adds an entry to the log.
+func (s *Registry) Note(e store.LogEntry) {
+	s.mu.Lock()
+	s.note(e)
+	s.mu.Unlock()
+	s.Wake()
+}
+
+func (s *Registry) note(e store.LogEntry) {
+	if now := s.now(); now > s.last[0] {
+		s.last = [2]int64{now, 0}
+	} else {
+		s.last[1]++
+	}
+	e.ID = fmt.Sprintf("%d-%d", s.last[0], s.last[1])
+	if len(s.log) == store.MaxLog {
+		s.log = slices.Delete(s.log, 0, 1)
+	}
+	s.log = append(s.log, e)
+}
+
+func (s *Registry) Log(_ context.Context, after string, limit int) (store.LogReply, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := 0
+	if after != "" {
+		from = 1 + slices.IndexFunc(s.log, func(e store.LogEntry) bool { return e.ID == after })
+		if from == 0 {
+			return store.LogReply{Gone: true}, nil
+		}
+	}
+	return store.LogReply{Entries: slices.Clone(s.log[from:min(from+limit, len(s.log))])}, nil
+}
+
+func (s *Registry) LogEnd(context.Context) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.log) == 0 {
+		return "", nil
+	}
+	return s.log[len(s.log)-1].ID, nil
+}
 
 // now goes on with the monotonic clock, so that nobody grows old if somebody sets the other one.
 func (s *Registry) now() int64 { return s.began.Add(time.Since(s.began)).UnixMilli() }
 
 func (s *Registry) Heartbeat(_ context.Context, b store.Heartbeat) (store.HeartbeatReply, error) {
+	defer s.Wake()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before, _ := store.ParseInstance(s.own.Record)
 	reply := store.HeartbeatReply{Verdict: membership.Kept, Now: s.now(), Started: b.Started}
 	seconds := reply.Now / 1000
 	if !s.there {
-		reply.Verdict = membership.Joined
+		reply.Verdict, before.Status = membership.Joined, ""
+		s.note(store.LogEntry{Event: string(membership.Joined), Instances: []string{b.ID}})
 	}
 	if reply.Started == 0 {
 		reply.Started = seconds
@@ -46,16 +99,21 @@ func (s *Registry) Heartbeat(_ context.Context, b store.Heartbeat) (store.Heartb
 	if len(b.Metrics) > 0 {
 		s.metrics, s.pushed, s.keep = b.Metrics, time.Now(), b.MetricsTTL
 	}
+	if is, _ := store.ParseInstance(record); is.Status != before.Status && (is.Status == "active" || is.Status == "draining") {
+		s.note(store.LogEntry{Event: is.Status, Instances: []string{b.ID}})
+	}
 	return reply, nil
 }
 
 func (s *Registry) Remove(context.Context, string, string) (string, error) {
+	defer s.Wake()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.there {
 		return store.RemovedAbsent, nil
 	}
 	s.there = false
+	s.note(store.LogEntry{Event: store.RemovedLeft, Instances: []string{s.own.ID}})
 	return store.RemovedLeft, nil
 }
 

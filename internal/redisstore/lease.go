@@ -19,7 +19,7 @@ type Lease struct {
 	*Store
 	role string
 	key  string // lease
-	keys [4]any // lease, since, term hash, history of terms
+	keys []any  // lease, since, term hash, history of terms, and the log of the namespace if one script may write both
 	id   any
 
 	ttl, emptyWait, margin, restartGuard, channel, roleArg any
@@ -28,11 +28,15 @@ type Lease struct {
 
 // ForRole returns the lease of a role.
 func (s *Store) ForRole(r store.Role) *Lease {
+	keys := []any{r.Key, store.LeaseSince(r.Key), store.LeaseTerm(r.Key), store.LeaseTerms(r.Key)}
+	if log := s.keys.Log(); !s.spread || store.HashTag(log) == store.HashTag(r.Key) {
+		keys = append(keys, log)
+	}
 	return &Lease{
 		Store:        s.within(r.Attempt),
 		role:         r.Name,
 		key:          r.Key,
-		keys:         [4]any{r.Key, store.LeaseSince(r.Key), store.LeaseTerm(r.Key), store.LeaseTerms(r.Key)},
+		keys:         keys,
 		id:           r.Holder,
 		ttl:          r.TTL.Milliseconds(),
 		careful:      max(r.TTL, r.HoldOff).Milliseconds(),
@@ -77,7 +81,11 @@ func (s *Lease) args(sc *script, room int) []any {
 
 // turnArgs are args of a script that begins or ends a term.
 func (s *Lease) turnArgs(sc *script, room int) []any {
-	return append(sc.args("4", 4+room), s.keys[:]...)
+	count := "4"
+	if len(s.keys) == 5 {
+		count = "5"
+	}
+	return append(sc.args(count, len(s.keys)+room), s.keys...)
 }
 
 func (s *Lease) Acquire(ctx context.Context, r lease.Request) (store.LeaseReply, error) {

@@ -19,11 +19,11 @@ import (
 
 func (s *Store) Heartbeat(ctx context.Context, b store.Heartbeat) (store.HeartbeatReply, error) {
 	sc := s.scripts.beat
-	keys := "3"
+	keys := "4"
 	if len(b.Metrics) > 0 {
-		keys = "4"
+		keys = "5"
 	}
-	args := append(sc.args(keys, 15+2*len(b.Metrics)), s.keys.Heartbeat(b.ID), s.keys.Instances(), s.keys.Beats())
+	args := append(sc.args(keys, 16+2*len(b.Metrics)), s.keys.Heartbeat(b.ID), s.keys.Instances(), s.keys.Beats(), s.keys.Log())
 	if len(b.Metrics) > 0 {
 		args = append(args, s.keys.Metrics(b.ID))
 	}
@@ -63,7 +63,7 @@ func parseBeatReply(line string) (store.HeartbeatReply, error) {
 
 func (s *Store) Remove(ctx context.Context, id, incarnation string) (string, error) {
 	sc := s.scripts.deregister
-	return s.text(ctx, sc, append(sc.args("3", 6), s.keys.Heartbeat(id), s.keys.Instances(), s.keys.Beats(), id, incarnation, s.keys.Events()))
+	return s.text(ctx, sc, append(sc.args("4", 7), s.keys.Heartbeat(id), s.keys.Instances(), s.keys.Beats(), s.keys.Log(), id, incarnation, s.keys.Events()))
 }
 
 func (s *Store) Instance(ctx context.Context, id string) (store.Entry, int64, error) {
@@ -120,6 +120,42 @@ func (s *Store) Losses(ctx context.Context) (held, lost int, err error) {
 	return int(store.Natural(fields[0])), int(store.Natural(fields[1])), nil
 }
 
+func (s *Store) LogEnd(ctx context.Context) (string, error) {
+	cmd := redis.NewXMessageSliceCmd(ctx, "xrevrange", s.keys.Log(), "+", "-", "count", 1)
+	if err := s.process(ctx, cmd); err != nil {
+		return "", s.explain("XREVRANGE", err)
+	}
+	if len(cmd.Val()) == 0 {
+		return "", nil
+	}
+	return cmd.Val()[0].ID, nil
+}
+
+func (s *Store) Log(ctx context.Context, after string, limit int) (store.LogReply, error) {
+	sc := s.scripts.readLog
+	reply, err := s.texts(ctx, sc, append(sc.args("1", 3), s.keys.Log(), after, limit))
+	if err != nil {
+		return store.LogReply{}, err
+	}
+	return parseLogReply(reply)
+}
+
+func parseLogReply(reply []string) (store.LogReply, error) {
+	const fields = 7
+	if len(reply) == 0 || (len(reply)-1)%fields != 0 {
+		return store.LogReply{}, malformedReply(reply)
+	}
+	log := store.LogReply{Gone: reply[0] != "1"}
+	for i := 1; i < len(reply); i += fields {
+		e := reply[i : i+fields]
+		log.Entries = append(log.Entries, store.LogEntry{
+			ID: e[0], Event: e[1], Instances: strings.Fields(e[2]), Role: bounded(e[3]), Token: store.Natural(e[4]), Reason: bounded(e[5]),
+			Count: int(min(store.Natural(e[6]), store.MaxInstances)),
+		})
+	}
+	return log, nil
+}
+
 func (s *Store) Look(ctx context.Context, l store.Look) (store.LookReply, error) {
 	if l.From == "" {
 		l.From, l.Skip = "-inf", 0
@@ -145,11 +181,11 @@ func parseLookReply(reply []string) (store.LookReply, error) {
 
 func (s *Store) Sweep(ctx context.Context, c store.Sweep) (store.SweepReply, error) {
 	sc := s.scripts.sweep
-	args := append(sc.args(strconv.Itoa(5+len(c.IDs)), 13+2*len(c.IDs)), s.keys.Beats(), s.keys.Instances(), s.keys.Hold(), s.keys.Removed())
+	args := append(sc.args(strconv.Itoa(6+len(c.IDs)), 14+2*len(c.IDs)), s.keys.Beats(), s.keys.Instances(), s.keys.Hold(), s.keys.Removed())
 	for _, id := range c.IDs {
 		args = append(args, s.keys.Heartbeat(id))
 	}
-	args = append(args, s.keys.Lost(), c.Drifted.Milliseconds(), c.Down.Milliseconds(), c.Window.Milliseconds(), oneIf(c.Mark), oneIf(c.Remove),
+	args = append(args, s.keys.Lost(), s.keys.Log(), c.Drifted.Milliseconds(), c.Down.Milliseconds(), c.Window.Milliseconds(), oneIf(c.Mark), oneIf(c.Remove),
 		c.Unwatched.Milliseconds(), s.keys.Events(), c.Incarnation)
 	reply, err := s.texts(ctx, sc, withTexts(args, c.IDs))
 	if err != nil {
@@ -175,7 +211,7 @@ func oneIf(condition bool) string {
 
 func (s *Store) Adopt(ctx context.Context, incarnation string, ids []string) ([]string, error) {
 	sc := s.scripts.adopt
-	args := append(sc.args("2", 4+len(ids)), s.keys.Beats(), s.keys.Instances(), s.keys.Events(), incarnation)
+	args := append(sc.args("3", 5+len(ids)), s.keys.Beats(), s.keys.Instances(), s.keys.Log(), s.keys.Events(), incarnation)
 	return s.texts(ctx, sc, withTexts(args, ids))
 }
 

@@ -42,6 +42,7 @@ type Scripts struct {
 	sweep      *script
 	adopt      *script
 	scan       *script
+	readLog    *script
 	losses     *script
 	instance   *script
 
@@ -76,7 +77,7 @@ func Load(source string) (*Scripts, error) {
 		"trigger_task": &loaded.triggerTask,
 
 		"beat": &loaded.beat, "deregister": &loaded.deregister, "look": &loaded.look, "sweep": &loaded.sweep,
-		"adopt": &loaded.adopt, "scan": &loaded.scan, "losses": &loaded.losses, "instance": &loaded.instance,
+		"adopt": &loaded.adopt, "scan": &loaded.scan, "read_log": &loaded.readLog, "losses": &loaded.losses, "instance": &loaded.instance,
 		"read_metrics": &loaded.readMetrics, "aggregate": &loaded.aggregate,
 		"send_command": &loaded.sendCommand, "read_commands": &loaded.readCommands, "start_command": &loaded.startCommand,
 		"end_command": &loaded.endCommand, "look_command": &loaded.lookCommand, "note_command": &loaded.noteCommand,
@@ -108,7 +109,7 @@ func (s *Scripts) Digests() map[string]string {
 	digests := make(map[string]string)
 	for _, sc := range []*script{
 		s.acquire, s.renew, s.release, s.leader, s.openTask, s.planTask, s.claimTask, s.retryTask, s.finishTask, s.readTask, s.pauseTask,
-		s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.losses, s.instance, s.readMetrics, s.aggregate,
+		s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.readLog, s.losses, s.instance, s.readMetrics, s.aggregate,
 		s.sendCommand, s.readCommands, s.startCommand, s.endCommand, s.lookCommand, s.noteCommand,
 	} {
 		digests[sc.name] = sc.sha

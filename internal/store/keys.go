@@ -53,6 +53,9 @@ func (k Keys) Removed() string { return string(k) + ":beats:removed" }
 // Lost is the number of instances that sweeps have removed since none was for DownAfter.
 func (k Keys) Lost() string { return string(k) + ":beats:lost" }
 
+// Log is the stream of what changed in the namespace.
+func (k Keys) Log() string { return string(k) + ":log" }
+
 // Events is the channel of the hints of the registry.
 func (k Keys) Events() string { return string(k) + ":events" }
 
@@ -91,7 +94,7 @@ func (k Keys) Runs(name string) string { return string(k) + ":task:" + name + ":
 func (k Keys) Taken(lease string) string {
 	for _, part := range leaseParts(lease) {
 		switch part {
-		case k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Lost(), k.Tasks(), k.Triggers(), k.Events(), k.Commands(), k.AllMetrics(), string(k) + ":log":
+		case k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Lost(), k.Tasks(), k.Triggers(), k.Events(), k.Commands(), k.AllMetrics(), k.Log():
 			return part
 		}
 		if strings.HasPrefix(part, k.Task("")) || strings.HasPrefix(part, k.Command("")) || strings.HasPrefix(part, string(k)+":instance:") {

@@ -17,6 +17,11 @@ type Registry interface {
 	Scan(ctx context.Context, cursor string, onlyNew bool) (ScanReply, error)
 	Losses(ctx context.Context) (held, lost int, err error)
 
+	// Log reads the log of the namespace, oldest first, at most limit entries behind the one with
+	// that ID; "": from the oldest on.
+	Log(ctx context.Context, after string, limit int) (LogReply, error)
+	LogEnd(ctx context.Context) (id string, err error) // of the newest entry; "": there is none
+
 	Look(ctx context.Context, l Look) (LookReply, error)
 	Sweep(ctx context.Context, s Sweep) (SweepReply, error)
 	Adopt(ctx context.Context, incarnation string, ids []string) (foreign []string, err error)
@@ -112,6 +117,26 @@ const (
 	RemovedLeft   = "left"
 	RemovedAbsent = "absent"
 )
+
+// LogEntry is an entry of the log of a namespace. All of it is untrusted.
+type LogEntry struct {
+	ID        string
+	Event     string
+	Instances []string
+	Role      string
+	Token     int64
+	Reason    string
+	Count     int
+}
+
+// LogReply is a part of the log.
+type LogReply struct {
+	Gone    bool // the entry behind which it should begin is not there any more
+	Entries []LogEntry
+}
+
+// MaxLog is how many entries the log keeps.
+const MaxLog = 10_000
 
 // MaxInstances is how many entries a listing looks at.
 const MaxInstances = 100_000
