@@ -45,9 +45,9 @@ func transfers(members ...*instance) (n int) {
 	return n
 }
 
-// TestSpread: roles that one process leads, since it was there first, go to others one by one, until
-// no process leads two more than another, and then they stay. What a dead process led is shared out
-// too, and it gets its share when it comes back.
+// TestSpread: roles that one process leads, since it was there first, go to others one by one,
+// until no process leads two more than another, and then they stay. What a dead process led is
+// shared out too, and it gets its share when it comes back.
 func TestSpread(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		const roles, preempt = 5, 20 * time.Second

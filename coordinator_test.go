@@ -896,8 +896,8 @@ func TestTasksOfARole(t *testing.T) {
 	})
 }
 
-// TestNoDefaultRole: a process may take part in the registry and in named roles alone. Nothing of the
-// default role is its: it does not ask for that lease, and refuses what would need it.
+// TestNoDefaultRole: a process may take part in the registry and in named roles alone. Nothing of
+// the default role is its: it does not ask for that lease, and refuses what would need it.
 func TestNoDefaultRole(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		none := func(o *Options) { o.NoDefaultRole = true }

@@ -194,11 +194,13 @@ func (e *Elector) resign(ctx context.Context, token int64) error {
 //
 // If instanceID is "", the lease goes to the best candidate: all are called, and of those that have
 // asked for the lease within LeaseTTL/20, at most 250 ms, the one of the highest Priority comes
-// first, of equals the first that asked. If none has asked by then, the first one that does.
+// first. Of equals it is the one whose process leads fewer roles (Spread), that is of a new version
+// (RegistryOptions.Version), that has the lower number (ByInstanceID), or that has asked first, in
+// this order. If none has asked by then, it is the first one that does.
 //
 // An instance that is not there, is not healthy, drains, is not eligible, or stands back after
 // failed work does not ask. Transfer then returns ErrNotReady after RetryInterval and 2/3 of
-// LeaseTTL, and the term goes on.
+// LeaseTTL (Guarantees.TransferWait), and the term goes on.
 //
 // Leader work, tasks and functions of Do must pass their own context, as with Resign: Transfer then
 // returns nil as soon as the term ends.

@@ -86,6 +86,31 @@ func ExampleCoordinator_Run() {
 	// ended with <nil> and leads: false
 }
 
+// Three shards are shared out between all processes that have them: each leads as many as any
+// other, or one more. Run leads them.
+func ExampleCoordinator_AddRole() {
+	coordinator, err := tenure.NewStandalone(tenure.Options{NoDefaultRole: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for i := range 3 {
+		consume := func(ctx context.Context, term tenure.Term) error {
+			<-ctx.Done() // until then, consume what belongs to term.Role
+			return ctx.Err()
+		}
+		if _, err := coordinator.AddRole(fmt.Sprint("shard-", i), tenure.ElectionOptions{Spread: true, Lead: []tenure.LeadFunc{consume}}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	for _, elector := range coordinator.Roles() {
+		fmt.Println(elector.Role(), elector.IsLeader())
+	}
+	// Output:
+	// shard-0 false
+	// shard-1 false
+	// shard-2 false
+}
+
 // A handler's leader-only section: the lease is not released before it has returned.
 func ExampleElector_Do() {
 	c, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
@@ -132,8 +157,8 @@ func ExampleTaskScheduler_Register() {
 	// Output: warm-up attempt 1
 }
 
-// A run that is held up by a rate limit waits for as long as that says. One whose input is wrong has
-// failed at once.
+// A run that is held up by a rate limit waits for as long as that says. One whose input is wrong
+// has failed at once.
 func ExampleRetryAfter() {
 	coordinator, err := tenure.NewStandalone(tenure.Options{InstanceID: "waf-0"})
 	if err != nil {

@@ -38,6 +38,9 @@ type Guarantees struct {
 	// ByInstanceID, and the best one asks, but does not come: min(LeaseTTL/10, 1 s), or two round
 	// trips if that is more.
 	Yield time.Duration `json:"-"`
+	// TransferWait is how long Elector.Transfer waits for an instance that does not ask for the
+	// lease, before it returns ErrNotReady and the term goes on: RetryInterval + 2/3 · LeaseTTL.
+	TransferWait time.Duration `json:"-"`
 	// LossFailover is how long a role may be without a leader if its leader dies while Redis loses
 	// data or fails over, counted from when Redis answers again: HandOverUnheard, then the
 	// hold-off, the longer of LeaseTTL and HoldOff, with FailoverMargin and 2 s (Redis says its age
@@ -88,7 +91,7 @@ func guaranteesOf(o ElectionOptions, t lease.Timing, also commands) Guarantees {
 		Role: o.Role, LeaseTTL: t.TTL,
 		Belief: t.Life(), Cancel: t.Life() - t.Guard(), OutageTolerance: t.OutageTolerance(),
 		CrashFailover: t.TTL + 50*time.Millisecond,
-		HandOver:      20 * time.Millisecond, HandOverUnheard: unheard, Yield: t.Slice(),
+		HandOver:      20 * time.Millisecond, HandOverUnheard: unheard, Yield: t.Slice(), TransferWait: t.Offer(),
 		LossFailover: unheard + hold + t.Margin + roundedAge, FirstElection: first,
 		ClockRate: t.Drift.Seconds() / t.TTL.Seconds(),
 		Leading:   perSecond(t.Renew) + also.everywhere + also.leading,

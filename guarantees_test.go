@@ -29,7 +29,7 @@ func TestGuarantees(t *testing.T) {
 	require.Equal(t, tenure.Guarantees{
 		LeaseTTL: 30 * time.Second, Belief: 29698 * time.Millisecond, Cancel: 29098 * time.Millisecond,
 		OutageTolerance: 10875 * time.Millisecond, CrashFailover: 30050 * time.Millisecond,
-		HandOver: 20 * time.Millisecond, HandOverUnheard: 16500 * time.Millisecond, Yield: time.Second,
+		HandOver: 20 * time.Millisecond, HandOverUnheard: 16500 * time.Millisecond, Yield: time.Second, TransferWait: 35 * time.Second,
 		LossFailover: 48500 * time.Millisecond, FirstElection: 32 * time.Second,
 	}, g)
 
@@ -48,7 +48,8 @@ func TestGuarantees(t *testing.T) {
 	var fields map[string]any
 	require.NoError(t, json.Unmarshal(text, &fields))
 	require.InDelta(t, inSeconds(g.OutageTolerance), fields["outage_tolerance_seconds"], 1e-9)
-	require.Len(t, fields, 14, "%s", text)
+	require.InDelta(t, 3.5, fields["transfer_wait_seconds"], 1e-9)
+	require.Len(t, fields, 15, "%s", text)
 
 	alone, err := tenure.NewElector(rdb, tenure.ElectorOptions{Namespace: "shop", Election: tenure.ElectionOptions{LeaseTTL: 4 * time.Second}})
 	require.NoError(t, err)

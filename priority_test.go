@@ -224,8 +224,8 @@ func TestNewerIsKnownSoon(t *testing.T) {
 	})
 }
 
-// TestRepeatedAcquireOfTheLeader: the client's own retry of a request that was granted arrives late.
-// It does not make the leader the best candidate for its own succession: a hand-over takes
+// TestRepeatedAcquireOfTheLeader: the client's own retry of a request that was granted arrives
+// late. It does not make the leader the best candidate for its own succession: a hand-over takes
 // milliseconds.
 func TestRepeatedAcquireOfTheLeader(t *testing.T) {
 	inCluster(t, func(c *cluster) {
@@ -246,8 +246,8 @@ func TestRepeatedAcquireOfTheLeader(t *testing.T) {
 	})
 }
 
-// TestTransferJoinsAPreemption: a call of Transfer to the instance that the loop has just offered the
-// lease to by itself is the same transfer, though it came in between.
+// TestTransferJoinsAPreemption: a call of Transfer to the instance that the loop has just offered
+// the lease to by itself is the same transfer, though it came in between.
 func TestTransferJoinsAPreemption(t *testing.T) {
 	inElection(t, func(o *Options) { o.Election.Preempt = 2 * electionTTL }, func(s *election) {
 		var pause atomic.Int64

@@ -141,10 +141,11 @@ func (g Guarantees) MarshalJSON() ([]byte, error) {
 		HandOver        seconds `json:"hand_over_seconds"`
 		HandOverUnheard seconds `json:"hand_over_unheard_seconds"`
 		Yield           seconds `json:"yield_seconds"`
+		TransferWait    seconds `json:"transfer_wait_seconds"`
 		LossFailover    seconds `json:"loss_failover_seconds"`
 		FirstElection   seconds `json:"first_election_seconds"`
 	}{
 		guarantees(g), seconds(g.LeaseTTL), seconds(g.Belief), seconds(g.Cancel), seconds(g.OutageTolerance), seconds(g.CrashFailover),
-		seconds(g.HandOver), seconds(g.HandOverUnheard), seconds(g.Yield), seconds(g.LossFailover), seconds(g.FirstElection),
+		seconds(g.HandOver), seconds(g.HandOverUnheard), seconds(g.Yield), seconds(g.TransferWait), seconds(g.LossFailover), seconds(g.FirstElection),
 	})
 }

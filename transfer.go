@@ -61,7 +61,7 @@ func heirName(id string) string {
 // notReady is the error of an offer that was not taken up. If to is "", nobody has asked at all.
 // byItself: nobody has asked for the transfer, this process gives way to a better candidate.
 func notReady(to string, byItself bool, timing lease.Timing) error {
-	bound := (timing.Retry + 2*timing.Attempt()).Round(time.Millisecond)
+	bound := timing.Offer().Round(time.Millisecond)
 	if to == "" {
 		return fmt.Errorf("%w: no other instance has asked for the lease within %v", ErrNotReady, bound)
 	}

@@ -665,7 +665,7 @@ func (c *Candidate) Offer(now Reading, token int64, to string) bool {
 	if c.state != Leading || token != c.token || c.heir != "" { // rule transfer-token
 		return false
 	}
-	c.heir, c.yields, c.opened, c.offered = to, false, past, now.Mono+c.timing.Retry+2*c.timing.Attempt()
+	c.heir, c.yields, c.opened, c.offered = to, false, past, now.Mono+c.timing.Offer()
 	c.hint(now)
 	return true
 }

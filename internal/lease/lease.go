@@ -92,6 +92,10 @@ func (t Timing) Slice() time.Duration { return min(t.TTL/10, time.Second) }
 // Counts is for how long a candidate counts as one that asks: its longest sleep and two attempts.
 func (t Timing) Counts() time.Duration { return min(t.Retry+2*t.Attempt(), 2*t.TTL) }
 
+// Offer is for how long a transfer waits for an instance that does not ask: the longest sleep of a
+// candidate and two attempts.
+func (t Timing) Offer() time.Duration { return t.Retry + 2*t.Attempt() }
+
 // Reserve is for how long a vacancy is reserved for the instance that the lease was transferred to:
 // TTL/3, at most 5 s.
 func (t Timing) Reserve() time.Duration { return min(t.TTL/3, 5*time.Second) }

@@ -170,9 +170,9 @@ func giveWay(t *testing.T, b *bench, best func() (string, Rank)) Request {
 	return Request{}
 }
 
-// TestGivesWayToTheBetterOnly: a candidate that is no better any more when it asks, since it has come
-// to lead another role, or that is not the best, changes nothing; but for what somebody has asked
-// for.
+// TestGivesWayToTheBetterOnly: a candidate that is no better any more when it asks, since it has
+// come to lead another role, or that is not the best, changes nothing; but for what somebody has
+// asked for.
 func TestGivesWayToTheBetterOnly(t *testing.T) {
 	others := func(n int) Rank { return Preference{Others: n}.Rank() }
 	for name, tt := range map[string]struct {

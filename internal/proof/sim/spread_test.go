@@ -48,12 +48,13 @@ type moment struct {
 
 type moments []moment
 
-func (m moments) Len() int { return len(m) }
-func (m moments) Less(i, j int) bool {
-	return m[i].at < m[j].at || m[i].at == m[j].at && m[i].number < m[j].number
+func (m *moments) Len() int { return len(*m) }
+func (m *moments) Less(i, j int) bool {
+	a, b := (*m)[i], (*m)[j]
+	return a.at < b.at || a.at == b.at && a.number < b.number
 }
-func (m moments) Swap(i, j int) { m[i], m[j] = m[j], m[i] }
-func (m *moments) Push(x any)   { *m = append(*m, x.(moment)) }
+func (m *moments) Swap(i, j int) { (*m)[i], (*m)[j] = (*m)[j], (*m)[i] }
+func (m *moments) Push(x any)    { *m = append(*m, x.(moment)) }
 func (m *moments) Pop() any {
 	last := (*m)[len(*m)-1]
 	*m = (*m)[:len(*m)-1]

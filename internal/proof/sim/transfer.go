@@ -37,8 +37,8 @@ func (c *Cluster) transfer(s *strike) {
 	}
 }
 
-// order is a request for a transfer that reaches a leader. If that is the named one itself, it is to
-// hand over to the best candidate.
+// order is a request for a transfer that reaches a leader. If that is the named one itself, it is
+// to hand over to the best candidate.
 func (c *Cluster) order(p, to *instance, token int64) {
 	meant, heir := token, to.id
 	if p == to {
