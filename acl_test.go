@@ -90,6 +90,7 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	do(db.Claim(ctx, "t", store.TaskClaim{Token: 1, Run: "r", Kind: store.ClaimSlot, Expect: "1000", Slot: 1000, Next: 2000, Spec: "s", Instance: "a", Attempt: 1}))
 	do(db.Retry(ctx, "t", store.TaskRetry{Token: 1, Run: "r", Attempt: 2, Failures: 1, In: time.Second}))
 	do(db.Finish(ctx, "t", store.TaskFinish{Token: 1, Run: "r", Status: store.RunSucceeded}))
+	do(db.Cancel(ctx, "t", store.TaskCancel{Run: "r", For: time.Hour}))
 	do(db.Pause(ctx, "t", true, "", ""))
 	do(db.Pause(ctx, "t", false, "1", ""))
 	do(db.Record(ctx, "t"))

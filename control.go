@@ -63,6 +63,7 @@ const (
 	commandRemove   = "remove"
 	commandPause    = "pause"
 	commandResume   = "resume"
+	commandCancel   = "cancel"
 )
 
 const defaultCommandTimeout = 30 * time.Second
@@ -230,6 +231,11 @@ func (c *Control) Resume(ctx context.Context, task string) error {
 	return c.noted(ctx, store.Command{Kind: commandResume, Argument: task}, func() error { return c.tasks.Resume(ctx, task) })
 }
 
+// Cancel ends the run of a task that is on, see TaskScheduler.Cancel.
+func (c *Control) Cancel(ctx context.Context, task string) error {
+	return c.noted(ctx, store.Command{Kind: commandCancel, Argument: task}, func() error { return c.tasks.Cancel(ctx, task) })
+}
+
 // noted does something that needs no instance, and notes in the audit stream what came of it. What
 // could not be noted was done all the same.
 func (c *Control) noted(ctx context.Context, command store.Command, do func() error) error {
@@ -351,7 +357,7 @@ func outcomeOf(err error) store.CommandOutcome {
 // the keys of the namespace may have written it.
 type CommandRecord struct {
 	ID         string    `json:"id"`
-	Kind       string    `json:"kind"` // resign, transfer, drain, undrain, remove, pause or resume
+	Kind       string    `json:"kind"` // resign, transfer, drain, undrain, remove, pause, resume or cancel
 	Role       string    `json:"role,omitempty"`
 	InstanceID string    `json:"instance_id,omitempty"` // that was asked
 	Argument   string    `json:"argument,omitempty"`    // the heir of a transfer ("": the best candidate), or the task

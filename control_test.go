@@ -118,6 +118,7 @@ func TestControlWithoutAnInstance(t *testing.T) {
 		require.Equal(c, TaskPause{By: "ops", Reason: "too slow", At: list[0].Pause.At}, list[0].Pause)
 		require.NoError(c, control.Resume(background, "tidy"))
 		require.ErrorIs(c, control.Pause(background, "none", ""), ErrNotFound)
+		require.ErrorIs(c, control.Cancel(background, "tidy"), ErrNotFound)
 		a.crash()
 		require.NoError(c, control.Remove(background, "a"))
 		require.Empty(c, a.record())
@@ -128,7 +129,7 @@ func TestControlWithoutAnInstance(t *testing.T) {
 		for _, r := range records {
 			lines = append(lines, strings.TrimSpace(r.Kind+" "+r.InstanceID+r.Argument+" "+r.State+" "+r.Error))
 		}
-		require.Equal(c, []string{"remove a done", `pause none failed tenure: not found: task "none" has no record`, "resume tidy done", "pause tidy done"}, lines)
+		require.Equal(c, []string{"remove a done", `cancel tidy failed tenure: not found: no run of task "tidy" is on`, `pause none failed tenure: not found: task "none" has no record`, "resume tidy done", "pause tidy done"}, lines)
 	})
 }
 

@@ -58,6 +58,9 @@ var (
 	// ErrTriggerWaiting: the task was triggered before and that run has not begun, so it is not
 	// triggered again.
 	ErrTriggerWaiting = errors.New("tenure: a trigger of this task waits already")
+	// ErrCanceled: a run was ended by TaskScheduler.Cancel. It is the cause of the context of such a
+	// run, and its error matches it.
+	ErrCanceled = errors.New(store.CanceledText)
 	// ErrNotFound: there is no such instance or task.
 	ErrNotFound = store.ErrNotFound
 	// ErrTruncated: a listing stopped at its cap; what was read is returned beside the error.

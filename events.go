@@ -141,6 +141,9 @@ const (
 	// Attempt (the last), Token, Took (that attempt), State (failed or abandoned), Err (of that
 	// attempt).
 	EventTaskFailed EventType = "task_failed"
+	// EventTaskCanceled: a run was ended by TaskScheduler.Cancel. Task, Slot, Attempt, Token, Took,
+	// State, Err.
+	EventTaskCanceled EventType = "task_canceled"
 	// EventTaskInterrupted: the end of the term cut an attempt short; the run is repeated. Task,
 	// Slot, Attempt, Token, Took, State, Err.
 	EventTaskInterrupted EventType = "task_interrupted"

@@ -240,6 +240,8 @@ func logLine(e Event) (slog.Level, string) {
 			return slog.LevelError, "task abandoned"
 		}
 		return slog.LevelError, "task failed"
+	case EventTaskCanceled:
+		return slog.LevelInfo, "task canceled"
 	case EventTaskInterrupted:
 		return slog.LevelInfo, "task interrupted"
 	case EventTaskSlow:

@@ -379,6 +379,7 @@ func TestLogLines(t *testing.T) {
 		{Event{Type: EventTaskAttemptFailed, InstanceID: "me", Err: errBroken}, `level=WARN msg="task attempt failed, another follows" instance=me error="the disk is full"`},
 		{Event{Type: EventTaskFailed, InstanceID: "me", Err: errBroken}, `level=ERROR msg="task failed" instance=me error="the disk is full"`},
 		{Event{Type: EventTaskFailed, InstanceID: "me", State: RunAbandoned}, `level=ERROR msg="task abandoned" instance=me`},
+		{Event{Type: EventTaskCanceled, InstanceID: "me", Err: ErrCanceled}, `level=INFO msg="task canceled" instance=me error="tenure: run canceled"`},
 		{Event{Type: EventTaskInterrupted, InstanceID: "me", Err: errBroken}, `level=INFO msg="task interrupted" instance=me error="the disk is full"`},
 		{Event{Type: EventTaskSkipped, InstanceID: "me"}, `level=WARN msg="task slots skipped" instance=me`},
 		{Event{Type: EventTaskBlocked, InstanceID: "me", Dropped: 3}, `level=ERROR msg="task stands still" instance=me dropped=3`},

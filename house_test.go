@@ -39,6 +39,7 @@ var floors = [][]string{
 	{"tasks.go"},
 	{"tasks_status.go"},
 	{"tasks_trigger.go"},
+	{"tasks_cancel.go"},
 	{"events_log.go"},
 	{"acl.go"},
 	{"transfer.go"},

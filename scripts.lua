@@ -522,11 +522,11 @@ return answer('held', now, tenured and term.token or 0, term.ttl, call('PTTL', K
 --@ prelude tasks
 local task_fields = { 'next', 'spec', 'token', 'run', 'done', 'status', 'last_scheduled', 'last_started', 'last_finished', 'attempt',
   'crashes', 'skipped', 'paused', 'instance', 'run_token', 'error', 'failures', 'retry_at', 'lease', 'pauses', 'trigger', 'run_trigger',
-  'args', 'retry_in', 'last_success', 'failed_runs', 'pause' }
+  'args', 'retry_in', 'last_success', 'failed_runs', 'pause', 'cancel' }
 
 -- compared are the texts that a later request names as it has read them: the reply has to give them as they are compared. What is
 -- too long for a reply, or not plain ASCII, was not written by tenure.
-local compared = { 'spec', 'run', 'done', 'pauses', 'trigger' }
+local compared = { 'spec', 'run', 'done', 'pauses', 'trigger', 'cancel' }
 
 -- read_task reads the record of a task. One that says by whom, or until when, in a way that tenure does not write is refused:
 -- nothing is claimed, nor repaired, on top of it.
@@ -678,6 +678,7 @@ elseif kind == 'trigger' then
   fields.triggered = with_trigger(fields.run_trigger, triggered(KEYS[1]))
 else
   if kind == 'again' and task.run ~= ARGV[4] and (task.run ~= '' or task.done ~= ARGV[4]) then return task_answer('moved', now, task) end
+  if kind == 'again' and task.cancel == ARGV[4] then return task_answer('moved', now, task) end -- rule canceled: it is not run again
   if kind == 'extra' and natural(task.last_finished) ~= tonumber(ARGV[4]) then return task_answer('moved', now, task) end -- rule once
   if task.paused == '1' then return task_answer('paused', now, task) end
   if kind == 'extra' then
@@ -712,7 +713,7 @@ return task_answer('ok', now, task)
 --@ finish_task
 -- Ends a run, once. Begins with a write that a full Redis allows. Leaders that died in a row of the task are counted from the last run
 -- that came to an end. KEYS 2: history.
--- ARGV: 1 token, 2 run ID, 3 status (succeeded, failed, interrupted, abandoned; returned: claimed, never started), 4 error, 5 attempt
+-- ARGV: 1 token, 2 run ID, 3 status (succeeded, failed, interrupted, abandoned, canceled; returned: claimed, never started), 4 error, 5 attempt
 --       ('': leave it), 6 attempts that have failed ('': leave it), 7 ms until the next attempt ('': leave it), 8 runs that the history
 --       keeps (0: this one is not added).
 -- Verdicts: done | gone (no such run) | fenced.
@@ -728,6 +729,7 @@ if task.run ~= run then
 end
 call('HDEL', KEYS[1], 'run')
 task.run = ''
+if task.cancel == run and (status == 'interrupted' or status == 'returned') then status = 'canceled' end -- rule canceled
 local fields = { done = run, status = status, last_finished = integer(now), error = ARGV[4] }
 if ARGV[5] ~= '' then fields.attempt = ARGV[5] end
 if ARGV[6] ~= '' then fields.failures = ARGV[6] end
@@ -771,6 +773,27 @@ task.paused = ''
 local fields = { pauses = integer(natural(task.pauses) + 1), pause = '' }
 if ARGV[1] == '1' then fields.paused, fields.pause = '1', integer(now) .. ' ' .. ARGV[3] end
 set_task(KEYS[1], task, fields)
+return task_answer('ok', now, task)
+
+--@ cancel_task
+-- Has the run that is on end, or ends one that waits to be run again. It names that run: one that comes late ends no other. The
+-- leader looks at what is in the index of triggers too, in case the hint is lost. Begins with a write that a full Redis allows.
+-- KEYS: 2 history, 3 index of triggers.
+-- ARGV: 1 run ID, 2 name of the task, 3 ms for which the index has it, 4 channel, 5 error, 6 runs that the history keeps (0: none is added).
+-- Verdicts: ok | absent | moved (that run is not on any more).
+local now, run = time(), ARGV[1]
+local task = read_task(KEYS[1], now)
+if call('EXISTS', KEYS[1]) == 0 then return task_answer('absent', now, task) end
+local waits = task.run == '' and task.done == run and (task.status == 'interrupted' or task.status == 'returned')
+if task.cancel == run and (task.run == run or task.done == run) then return task_answer('ok', now, task) end -- our own lost reply
+if task.run ~= run and not waits then return task_answer('moved', now, task) end
+call('HDEL', KEYS[1], 'cancel')
+local fields = { cancel = run }
+if waits then fields.status, fields.error = 'canceled', ARGV[5] end
+set_task(KEYS[1], task, fields)
+if not waits then note('ZADD', KEYS[3], 'GT', integer(now + ARGV[3]), ARGV[2]) end
+publish(ARGV[4], 'triggered', '', ',"task":"' .. ARGV[2] .. '"')
+if waits then remember(KEYS[2], ARGV[6], entry(now, task, run, 'canceled', ARGV[5])) end
 return task_answer('ok', now, task)
 
 --@ trigger_task

@@ -79,7 +79,7 @@ func TestGoDocFitsTwoScreens(t *testing.T) {
 func TestWordsOfTheStore(t *testing.T) {
 	for word, stored := range map[RunState]store.RunState{
 		RunRunning: store.RunRunning, RunSucceeded: store.RunSucceeded, RunFailed: store.RunFailed, RunInterrupted: store.RunInterrupted,
-		RunAbandoned: store.RunAbandoned,
+		RunAbandoned: store.RunAbandoned, RunCanceled: store.RunCanceled,
 	} {
 		require.EqualValues(t, word, stored)
 	}

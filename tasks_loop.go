@@ -423,10 +423,9 @@ func (l *taskLoop) note(t *leadTask) {
 		case schedule.Changed:
 			l.s.bus.publish(Event{Type: EventTaskChanged, Task: t.Name, Slot: store.Time(n.Slot), Token: l.term.Token})
 		case schedule.GivenUp:
-			l.s.bus.publish(Event{
-				Type: EventTaskFailed, Task: t.Name, Slot: store.Time(n.Record.Scheduled), Attempt: n.Record.Attempt, Token: n.Record.RunToken,
-				State: RunAbandoned, Err: ErrAbandoned,
-			})
+			l.givenUp(t, n)
+		case schedule.Cancel:
+			l.cancel(t)
 		case schedule.Returned:
 			l.returned(t, n)
 		case schedule.GoesOn:

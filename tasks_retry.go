@@ -63,11 +63,15 @@ func (e *timeoutError) Error() string { return fmt.Sprintf("timeout of %v", e.bo
 // Is makes it what the context of the attempt returns as its error.
 func (*timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// timedOut names the timeout in the error of an attempt that returned after it. It calls methods of
-// the error of the application and is not for a loop.
-func timedOut(ctx context.Context, err error) error {
-	cause, timedOut := context.Cause(ctx).(*timeoutError)                                             //nolint:errorlint // the one that this package has made
-	if _, panicked := err.(*PanicError); err == nil || !timedOut || panicked || matches(err, cause) { //nolint:errorlint // the one that catch has made
+// endedBy names in the error of an attempt what had ended its context before it returned, but for
+// the end of its term: its timeout, or Cancel. It calls methods of the error of the application and
+// is not for a loop.
+func endedBy(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	_, timedOut := cause.(*timeoutError)      //nolint:errorlint // the one that this package has made
+	_, panicked := err.(*PanicError)          //nolint:errorlint // the one that catch has made
+	named := timedOut || cause == ErrCanceled //nolint:errorlint // exactly this
+	if err == nil || !named || panicked || matches(err, cause) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", cause, err)

@@ -3,6 +3,7 @@ package tenure
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/schedule"
@@ -12,8 +13,10 @@ import (
 // liveAttempt is an attempt that has not returned. It belongs to the loop.
 type liveAttempt struct {
 	schedule.Attempt
-	began   time.Duration
-	overran bool // was reported
+	began    time.Duration
+	cancel   context.CancelCauseFunc
+	canceled time.Duration // when that was called; 0: it was not
+	overran  bool          // was reported
 }
 
 // endedAttempt is an attempt that has returned, as its event reports it.
@@ -22,23 +25,26 @@ type endedAttempt struct {
 	took   time.Duration
 	err    error
 	heeded bool // it says only that the term is over
+	named  bool // it says that the run was canceled
 }
 
 // start begins an attempt of the run that was claimed.
 func (l *taskLoop) start(t *leadTask, a schedule.Attempt) {
-	t.attempt = &liveAttempt{Attempt: a, began: l.now}
+	ctx, cancel := context.WithCancelCause(l.runs)
+	t.attempt = &liveAttempt{Attempt: a, began: l.now, cancel: cancel}
 	run := TaskRun{Task: t.Name, ID: a.Run, Slot: store.Time(a.Slot), Attempt: a.Number, Token: l.term.Token, Trigger: a.Trigger, Args: decodeArgs(a.Args)}
-	go l.attempt(t, run) // the machine of the task is busy until it has returned
+	go l.attempt(ctx, cancel, t, run) // the machine of the task is busy until it has returned
 }
 
 // attempt calls the task and reports how that ended, whatever way it does. The last step before is
 // to look at the term.
-func (l *taskLoop) attempt(t *leadTask, run TaskRun) {
-	ctx, cancel := l.runs, context.CancelFunc(func() {})
+func (l *taskLoop) attempt(ctx context.Context, cancel context.CancelCauseFunc, t *leadTask, run TaskRun) {
+	defer cancel(nil)
 	if t.Timeout > 0 {
-		ctx, cancel = context.WithTimeoutCause(ctx, t.Timeout, &timeoutError{t.Timeout})
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, t.Timeout, &timeoutError{t.Timeout})
+		defer stop()
 	}
-	defer cancel()
 	started, began := false, time.Now()
 	catch(func() error {
 		l.s.bus.publish(Event{Type: EventTaskStarted, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token, Trigger: run.Trigger})
@@ -48,10 +54,10 @@ func (l *taskLoop) attempt(t *leadTask, run TaskRun) {
 		started = true
 		return t.Run(ctx, run)
 	}, func(err error) {
-		err = timedOut(ctx, err)
+		err = endedBy(ctx, err)
 		end := schedule.End{Started: started, Failed: err != nil, Took: time.Since(began), Text: errorText(err), Cut: l.runs.Err() != nil}
 		end.Final, end.In = retryWanted(err)
-		ended := endedAttempt{TaskRun: run, took: end.Took, err: err, heeded: !started || heeds(l.runs, err)}
+		ended := endedAttempt{TaskRun: run, took: end.Took, err: err, heeded: !started || heeds(l.runs, err), named: matches(err, ErrCanceled)}
 		l.post(func() {
 			t.attempt, t.last = nil, ended
 			end.Over = l.ctx.Err() != nil || !l.term.Valid()
@@ -60,6 +66,22 @@ func (l *taskLoop) attempt(t *leadTask, run TaskRun) {
 			l.touch(t)
 		})
 	})
+}
+
+// cancel ends the context of the attempt that is on.
+func (l *taskLoop) cancel(t *leadTask) {
+	t.attempt.canceled = max(l.now, 1)
+	t.attempt.cancel(ErrCanceled)
+}
+
+// givenUp reports a run that its leader left behind and that is not run again.
+func (l *taskLoop) givenUp(t *leadTask, n schedule.Note) {
+	r := n.Record
+	e := Event{Type: EventTaskFailed, Task: t.Name, Slot: store.Time(r.Scheduled), Attempt: r.Attempt, Token: r.RunToken, State: RunAbandoned, Err: ErrAbandoned}
+	if n.Canceled {
+		e.Type, e.State, e.Err = EventTaskCanceled, RunCanceled, ErrCanceled
+	}
+	l.s.bus.publish(e)
 }
 
 // returned reports what the attempt that has returned last means for its run.
@@ -71,6 +93,11 @@ func (l *taskLoop) returned(t *leadTask, n schedule.Note) {
 		e.Type, e.State = EventTaskFinished, RunSucceeded
 	case n.Outcome == schedule.Failed:
 		e.Type, e.State = EventTaskFailed, RunFailed
+	case n.Outcome == schedule.Canceled:
+		e.Type, e.State = EventTaskCanceled, RunCanceled
+		if !a.named { // it ended between two attempts
+			e.Err = ErrCanceled
+		}
 	case n.Outcome == schedule.Interrupted && a.heeded:
 		e.Type, e.State = EventTaskInterrupted, RunInterrupted
 	default:
@@ -89,10 +116,16 @@ func heeds(ctx context.Context, err error) bool {
 func (l *taskLoop) watchEnd(t *leadTask) (wait time.Duration) {
 	a := t.attempt
 	bound := a.began + t.Timeout + l.s.patience
-	if l.cut && (t.Timeout == 0 || l.cutAt+l.s.patience < bound) {
-		bound = l.cutAt + l.s.patience
+	if t.Timeout == 0 {
+		bound = time.Duration(math.MaxInt64)
 	}
-	if a.overran || !l.cut && t.Timeout == 0 {
+	if l.cut {
+		bound = min(bound, l.cutAt+l.s.patience)
+	}
+	if a.canceled > 0 {
+		bound = min(bound, a.canceled+l.s.patience)
+	}
+	if a.overran || bound == math.MaxInt64 {
 		return schedule.Forever
 	}
 	if wait = bound - l.now; wait <= 0 {

@@ -26,6 +26,7 @@ const (
 	RunFailed      RunState = "failed"      // its last attempt had an error or a panic
 	RunInterrupted RunState = "interrupted" // its term ended first: it is run again
 	RunAbandoned   RunState = "abandoned"   // its leader did not report its end
+	RunCanceled    RunState = "canceled"    // ended by Cancel
 )
 
 // RunRecord is one run of a task. Its texts come from Redis and are untrusted; its times are by

@@ -392,7 +392,7 @@ func TestOrphan(t *testing.T) {
 		g.pass(90 * time.Minute)
 		status := b.status()
 		require.False(g, status.Known)
-		require.Empty(g, status.Schedule)
+		require.Equal(g, "every 1h0m0s", status.Schedule)
 		require.Equal(g, 2*time.Hour, status.Next.Sub(g.began))
 		require.Equal(g, RunSucceeded, status.Last.State)
 		require.Equal(g, int64(1001), status.Token)

@@ -136,6 +136,8 @@ func (s *Tasks) Claim(_ context.Context, name string, c store.TaskClaim) (store.
 			switch {
 			case c.Kind == store.ClaimAgain && r.Run != c.Expect && (r.Run != "" || r.Done != c.Expect):
 				return store.TaskMoved
+			case c.Kind == store.ClaimAgain && r.Cancel == c.Expect:
+				return store.TaskMoved
 			case c.Kind == store.ClaimExtra && strconv.FormatInt(r.Finished, 10) != c.Expect:
 				return store.TaskMoved
 			case r.Paused:
@@ -176,6 +178,9 @@ func (s *Tasks) Finish(_ context.Context, name string, f store.TaskFinish) (stor
 				r.Done = f.Run
 			}
 			return store.TaskGone
+		}
+		if r.Cancel == f.Run && (f.Status == store.RunInterrupted || f.Status == store.RunReturned) {
+			f.Status = store.RunCanceled
 		}
 		r.Run, r.Done, r.Status, r.Finished, r.Text = "", f.Run, f.Status, now, f.Text
 		if f.Attempt > 0 {
@@ -230,6 +235,26 @@ func (s *Tasks) Pause(_ context.Context, name string, paused bool, expect, why s
 		r.Paused, r.Pause, r.Pauses = paused, "", strconv.FormatInt(store.Natural(r.Pauses)+1, 10)
 		if paused {
 			r.Pause = fmt.Sprint(now, " ", why)
+		}
+		return store.TaskOK
+	})
+}
+
+func (s *Tasks) Cancel(_ context.Context, name string, c store.TaskCancel) (store.TaskReply, error) {
+	return s.decide(name, lease.MaxToken, func(r *store.TaskRecord, now int64) string {
+		waits := r.Run == "" && r.Done == c.Run && (r.Status == store.RunInterrupted || r.Status == store.RunReturned)
+		switch {
+		case s.records[name] == nil:
+			return store.TaskAbsent
+		case r.Cancel == c.Run && (r.Run == c.Run || r.Done == c.Run):
+			return store.TaskOK
+		case r.Run != c.Run && !waits:
+			return store.TaskMoved
+		}
+		r.Cancel = c.Run
+		if waits {
+			r.Status, r.Text = store.RunCanceled, store.CanceledText
+			s.remember(name, c.Keep, r, now, c.Run, r.Status, r.Text)
 		}
 		return store.TaskOK
 	})
@@ -294,7 +319,8 @@ func (s *Tasks) RecordAndTriggers(ctx context.Context, name string) (store.TaskR
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range s.names {
-		if len(reply.Triggers) < store.MaxTriggers && s.records[name].Trigger != "" {
+		r := s.records[name]
+		if len(reply.Triggers) < store.MaxTriggers && (r.Trigger != "" || r.Run != "" && r.Cancel == r.Run) {
 			reply.Triggers = append(reply.Triggers, name)
 		}
 	}

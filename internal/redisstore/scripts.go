@@ -34,6 +34,7 @@ type Scripts struct {
 	finishTask  *script
 	readTask    *script
 	pauseTask   *script
+	cancelTask  *script
 	triggerTask *script
 
 	beat       *script
@@ -74,6 +75,7 @@ func Load(source string) (*Scripts, error) {
 		"acquire": &loaded.acquire, "renew": &loaded.renew, "release": &loaded.release, "leader": &loaded.leader,
 		"open_task": &loaded.openTask, "plan_task": &loaded.planTask, "claim_task": &loaded.claimTask,
 		"retry_task": &loaded.retryTask, "finish_task": &loaded.finishTask, "read_task": &loaded.readTask, "pause_task": &loaded.pauseTask,
+		"cancel_task":  &loaded.cancelTask,
 		"trigger_task": &loaded.triggerTask,
 
 		"beat": &loaded.beat, "deregister": &loaded.deregister, "look": &loaded.look, "sweep": &loaded.sweep,
@@ -109,7 +111,7 @@ func (s *Scripts) Digests() map[string]string {
 	digests := make(map[string]string)
 	for _, sc := range []*script{
 		s.acquire, s.renew, s.release, s.leader, s.openTask, s.planTask, s.claimTask, s.retryTask, s.finishTask, s.readTask, s.pauseTask,
-		s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.readLog, s.losses, s.instance, s.readMetrics, s.aggregate,
+		s.cancelTask, s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.readLog, s.losses, s.instance, s.readMetrics, s.aggregate,
 		s.sendCommand, s.readCommands, s.startCommand, s.endCommand, s.lookCommand, s.noteCommand,
 	} {
 		digests[sc.name] = sc.sha

@@ -25,20 +25,22 @@ var taskVerdicts = map[string][]string{
 	"read_task":   {store.TaskOK},
 	"pause_task":  {store.TaskOK, store.TaskAbsent, store.TaskMoved},
 
+	"cancel_task":  {store.TaskOK, store.TaskAbsent, store.TaskMoved},
 	"trigger_task": {store.TaskOK, store.TaskAbsent, store.TaskWaiting, store.TaskStale},
 }
 
 // taskFields are the fields of a record in the order in which scripts.lua replies with them.
 var taskFields = []string{"next", "spec", "token", "run", "done", "status", "last_scheduled", "last_started", "last_finished", "attempt",
 	"crashes", "skipped", "paused", "instance", "run_token", "error", "failures", "retry_at", "lease", "pauses",
-	"trigger", "run_trigger", "args", "retry_in", "last_success", "failed_runs", "pause"}
+	"trigger", "run_trigger", "args", "retry_in", "last_success", "failed_runs", "pause",
+	"cancel"}
 
 // listedFields are what listings read: those, and what no script needs.
 var listedFields = append(slices.Clone(taskFields), "schedule", "jitter")
 
 // comparedFields are texts that count as absent unless they are plain: scripts compare them with
 // what was read.
-var comparedFields = []string{"spec", "run", "done", "pauses", "trigger"}
+var comparedFields = []string{"spec", "run", "done", "pauses", "trigger", "cancel"}
 
 // isPlain reports whether a text may be one that tenure wrote for the scripts to compare.
 func isPlain(text string) bool {
@@ -118,6 +120,11 @@ func (s *Store) Trigger(ctx context.Context, name string, t store.TaskTrigger) (
 		t.For.Milliseconds(), flag(t.Create), name, s.heardBy(t.Lease))
 }
 
+func (s *Store) Cancel(ctx context.Context, name string, c store.TaskCancel) (store.TaskReply, error) {
+	return s.askTask(ctx, s.scripts.cancelTask, "3", s.keys.Task(name), s.keys.Runs(name), s.keys.Triggers(), c.Run, name, c.For.Milliseconds(),
+		s.heardBy(c.Lease), store.CanceledText, c.Keep.Runs())
+}
+
 // heardBy is the channel that the leader of a lease listens on; "": the key is none that a script
 // may be given.
 func (s *Store) heardBy(lease string) string {
@@ -186,7 +193,7 @@ func triggerNames(text string) (names []string) {
 // parseTaskRecord reads the fields of a record, or those of a listing; nil is an absent one. What is refused, and
 // what only counts as absent, is what read_task() in scripts.lua says.
 func parseTaskRecord(fields []any) (store.TaskRecord, error) {
-	var raw [29]string
+	var raw [30]string
 	if len(fields) != len(taskFields) && len(fields) != len(listedFields) {
 		return store.TaskRecord{}, fmt.Errorf("%w: a record of %d fields", store.ErrUnreachable, len(fields))
 	}
@@ -205,7 +212,7 @@ func parseTaskRecord(fields []any) (store.TaskRecord, error) {
 		Crashes: int(min(store.Natural(raw[10]), maxCount)), Skipped: store.Natural(raw[11]), Paused: raw[12] == "1", Instance: raw[13], RunToken: store.Natural(raw[14]), Text: raw[15],
 		Failures: int(min(store.Natural(raw[16]), maxCount)), RetryAt: store.Natural(raw[17]), Lease: raw[18], Pauses: raw[19], Trigger: raw[20], RunTrigger: raw[21], Args: raw[22],
 		RetryIn: store.Natural(raw[23]), LastSuccess: store.Natural(raw[24]), FailedRuns: int(min(store.Natural(raw[25]), maxCount)), Pause: raw[26],
-		Schedule: raw[27], Jitter: store.Natural(raw[28]),
+		Cancel: raw[27], Schedule: raw[28], Jitter: store.Natural(raw[29]),
 	}
 	if raw[2] != "" && (r.Token <= 0 || r.Token > lease.MaxToken) || r.Due != "" && r.Next == 0 && r.Due != "0" {
 		return store.TaskRecord{}, fmt.Errorf("%w: the record of the task was written by something else", store.ErrMisconfigured)

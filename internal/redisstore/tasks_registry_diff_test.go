@@ -70,7 +70,7 @@ func oneOf[T any](w *oracleCluster, from ...T) T { return from[w.rand.IntN(len(f
 // is expected right and wrong.
 func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 	seen := map[string]int{}
-	besideTheOracle(t, 60, func(w *oracleCluster) {
+	besideTheOracle(t, 80, func(w *oracleCluster) {
 		ctx, model, token := w.Context(), oracle.Task{}, int64(41)
 		slots := func() int64 { return (w.now()/1000 + w.rand.Int64N(5) - 2) * 1000 }
 		for range 40 {
@@ -87,7 +87,7 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 			var reply store.TaskReply
 			var err error
 			var want, what string
-			switch what = oneOf(w, "open", "plan", "claim", "claim", "claim", "retry", "finish", "finish", "pause", "trigger", "trigger", "list", "read"); what {
+			switch what = oneOf(w, "open", "plan", "claim", "claim", "claim", "retry", "finish", "finish", "pause", "cancel", "trigger", "trigger", "list", "read"); what {
 			case "open":
 				o := store.TaskOpen{Token: as, Lease: oneOf(w, "model:leader", "model:leader", "model:leader:other"), Other: oneOf(w, "", model.Lease)}
 				held := w.rand.IntN(2) == 0
@@ -139,6 +139,13 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 				why := oneOf(w, "a", "b")
 				reply, err = w.store.Pause(ctx, "t", paused, count, why)
 				want = model.Pause(reply.Now, paused, count, why)
+			case "cancel":
+				asked := oneOf(w, run, model.Run, model.Done)
+				if asked == "" {
+					asked = "r4"
+				}
+				reply, err = w.store.Cancel(ctx, "t", store.TaskCancel{Run: asked, For: time.Hour})
+				want = model.Cancel(reply.Now, asked, store.CanceledText)
 			case "trigger":
 				q := store.TaskTrigger{
 					ID: "t" + strconv.Itoa(w.rand.IntN(12)), Args: oneOf(w, "", `["x"]`), By: oneOf(w, "a", "b"), NotAfter: w.now() + 1000*oneOf[int64](w, 60, 60, 60, -60),
@@ -150,7 +157,7 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 				reply, err = w.store.RecordAndTriggers(ctx, "t")
 				if len(reply.Triggers) > 0 {
 					require.Equal(w, []string{"t"}, reply.Triggers)
-					require.NotEmpty(w, model.Record.Trigger)
+					require.NotEmpty(w, model.Record.Trigger+model.Record.Cancel)
 				}
 				want = store.TaskOK
 			case "read":
@@ -175,7 +182,7 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 	}
 	for _, verdict := range []string{
 		"open fenced", "open foreign", "retry ok", "retry gone", "retry fenced", "pause moved", "plan ok", "plan moved", "plan fenced", "claim claimed", "claim moved", "claim early", "claim paused", "claim fenced",
-		"finish done", "finish gone", "finish fenced", "pause ok", "pause absent", "trigger ok", "trigger waiting", "trigger absent", "trigger stale",
+		"finish done", "finish gone", "finish fenced", "pause ok", "pause absent", "cancel ok", "cancel absent", "cancel moved", "trigger ok", "trigger waiting", "trigger absent", "trigger stale",
 		"claim expired",
 	} {
 		require.Positive(t, seen[verdict], "%s was not seen: %v", verdict, seen)
@@ -186,7 +193,7 @@ func recordOf(r store.TaskRecord, there bool) oracle.Record {
 	return oracle.Record{
 		Next: r.Due, Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: string(r.Status), Scheduled: r.Scheduled, Started: r.Started,
 		Finished: r.Finished, Attempt: int64(r.Attempt), Crashes: int64(r.Crashes), Skipped: r.Skipped, Paused: r.Paused, Instance: r.Instance,
-		RunToken: r.RunToken, Error: r.Text, Failures: int64(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, Success: r.LastSuccess, Failed: int64(r.FailedRuns), Why: r.Pause, Lease: r.Lease, Pauses: r.Pauses,
+		RunToken: r.RunToken, Error: r.Text, Failures: int64(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, Success: r.LastSuccess, Failed: int64(r.FailedRuns), Why: r.Pause, Cancel: r.Cancel, Lease: r.Lease, Pauses: r.Pauses,
 		Trigger: r.Trigger, RunOf: r.RunTrigger, Args: r.Args, There: there,
 	}
 }

@@ -349,6 +349,7 @@ func TestTaskVerdictOfAnotherScript(t *testing.T) {
 		"finish_task": func() (store.TaskReply, error) { return db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "x"}) },
 		"read_task":   func() (store.TaskReply, error) { return db.Record(ctx, "t") },
 		"pause_task":  func() (store.TaskReply, error) { return db.Pause(ctx, "t", true, "", "") },
+		"cancel_task": func() (store.TaskReply, error) { return db.Cancel(ctx, "t", store.TaskCancel{Run: "r"}) },
 		"trigger_task": func() (store.TaskReply, error) {
 			return db.Trigger(ctx, "t", store.TaskTrigger{ID: "t1", NotAfter: 1 << 50, For: time.Hour})
 		},

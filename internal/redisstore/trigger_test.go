@@ -165,3 +165,30 @@ func TestTriggerHint(t *testing.T) {
 		require.Equal(t, store.Hint{Type: store.HintTriggered, Task: "t1"}, hint)
 	})
 }
+
+// TestCancelIsInTheIndex: a leader that has missed the hint finds the run that is to end. What is
+// in the index for longer stays.
+func TestCancelIsInTheIndex(t *testing.T) {
+	onTaskStores(t, func(t *testing.T, db store.Tasks) {
+		ctx := t.Context()
+		_, err := db.Open(ctx, "t", store.TaskOpen{Token: 5})
+		require.NoError(t, err)
+		reply, err := db.Cancel(ctx, "none", store.TaskCancel{Run: "r1", For: time.Hour})
+		require.NoError(t, err)
+		require.Equal(t, store.TaskAbsent, reply.Verdict)
+		_, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "r1", Kind: store.ClaimExtra, Expect: "0", Instance: "a", Attempt: 1})
+		require.NoError(t, err)
+		for range 2 {
+			reply, err = db.Cancel(ctx, "t", store.TaskCancel{Run: "r1", For: time.Hour})
+			require.NoError(t, err)
+			require.Equal(t, store.TaskOK, reply.Verdict)
+			require.Equal(t, "r1", reply.Record.Cancel)
+		}
+		reply, err = db.RecordAndTriggers(ctx, "none")
+		require.NoError(t, err)
+		require.Equal(t, []string{"t"}, reply.Triggers)
+		reply, err = db.Cancel(ctx, "t", store.TaskCancel{Run: "r2", For: time.Hour})
+		require.NoError(t, err)
+		require.Equal(t, store.TaskMoved, reply.Verdict)
+	})
+}

@@ -288,7 +288,7 @@ const (
 	Start      NoteKind = iota // an attempt is to begin now: Attempt. Its end goes to Ended
 	Skipped                    // slots were passed over: Slot (the first), Count
 	Changed                    // the record follows this schedule now, it had another: Slot (the next)
-	GivenUp                    // a run that its leader left behind was ended as abandoned: Record
+	GivenUp                    // a run that its leader left behind was ended as abandoned, or as canceled: Record, Canceled
 	Unanswered                 // the call in flight is waited for no longer
 	GoesOn                     // what kept the task from going on is over, if anything did
 	Fenced                     // the record is of a later term, the task stands: Record
@@ -297,6 +297,7 @@ const (
 	Untold                     // the end of a run could not be recorded within FinishBound
 	Forgotten                  // the record does not know a run whose end was reported: Run
 	Expired                    // a trigger waited for too long, and is gone: Run (its ID)
+	Cancel                     // the attempt that is on is to end: Run
 	Returned                   // an attempt has returned, or none is to follow any more: Run, Outcome, Pause (before the next)
 )
 
@@ -310,6 +311,8 @@ type Note struct {
 	Outcome Outcome
 	Pause   time.Duration
 	Record  store.TaskRecord
+
+	Canceled bool
 }
 
 // Attempt is one attempt of a run.

@@ -123,6 +123,7 @@ func (m *Machine) Answer(try Try, reply store.TaskReply) (awaited bool) {
 		m.refused(Fenced)
 	}
 	call.take(reply)
+	m.heedCancel()
 	return awaited
 }
 
@@ -200,19 +201,23 @@ func (m *Machine) adopt(r store.TaskRecord) {
 	case r.Run != "" && m.memory.knows(r.Run):
 		end, _ := m.memory.endOf(r.Run)
 		m.restate(end)
+	case r.Run != "" && r.Run == r.Cancel:
+		m.abandon(r, store.RunCanceled, store.CanceledText)
 	case r.Run != "" && again && r.Crashes+1 < MaxCrashes:
 		m.rerunOf = r.Run
 	case r.Run != "":
-		m.abandon(r)
+		m.abandon(r, store.RunAbandoned, AbandonedText)
 	case r.Status == store.RunReturned, r.Status == store.RunInterrupted && again:
 		m.rerunOf = r.Done
 	}
 }
 
 // abandon ends a run that its leader left behind, and reports it.
-func (m *Machine) abandon(r store.TaskRecord) {
-	m.finish(store.TaskFinish{Run: r.Run, Status: store.RunAbandoned, Text: AbandonedText}, func(store.TaskReply) {
-		m.note(Note{Kind: GivenUp, Record: r})
+func (m *Machine) abandon(r store.TaskRecord, status store.RunState, text string) {
+	m.finish(store.TaskFinish{Run: r.Run, Status: status, Text: text}, func(reply store.TaskReply) {
+		if reply.Verdict == store.TaskDone {
+			m.note(Note{Kind: GivenUp, Record: r, Canceled: status == store.RunCanceled})
+		}
 	})
 }
 

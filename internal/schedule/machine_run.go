@@ -24,6 +24,7 @@ type run struct {
 	firstPassed int64         // the first of them
 	text        string        // error of the last attempt
 	finished    bool          // its end is being recorded
+	canceled    bool          // somebody wants it to end
 }
 
 // start begins an attempt of the run that is on.
@@ -56,6 +57,7 @@ const (
 	Failed              // the run has failed for good
 	Retried             // the attempt has failed, and another one follows
 	Interrupted         // the end of the term cut it short, and the run is repeated
+	Canceled            // its run was canceled
 )
 
 // Ended says how the run goes on after an attempt.
@@ -83,6 +85,8 @@ func (m *Machine) Ended(e End) {
 	case !e.Failed:
 		m.returned(Succeeded, 0)
 		m.end(store.RunSucceeded, 0)
+	case r.canceled:
+		m.cancel()
 	case e.Cut && rerun && !e.Final: // not to be held against the task
 		m.returned(Interrupted, 0)
 		m.end(store.RunInterrupted, e.In)
@@ -114,6 +118,27 @@ func (m *Machine) failed(e End) {
 // returned notes what the attempt that has returned means for the run.
 func (m *Machine) returned(o Outcome, pause time.Duration) {
 	m.note(Note{Kind: Returned, Run: m.run.id, Outcome: o, Pause: pause})
+}
+
+// heedCancel ends the run that is on if the record says so: at once if no attempt is on.
+func (m *Machine) heedCancel() {
+	r := m.run
+	if r == nil || r.canceled || r.finished || m.record.Cancel != r.id {
+		return
+	}
+	r.canceled = true
+	if r.active {
+		m.note(Note{Kind: Cancel, Run: r.id})
+		return
+	}
+	r.text = store.CanceledText
+	m.cancel()
+}
+
+// cancel ends the run as canceled.
+func (m *Machine) cancel() {
+	m.returned(Canceled, 0)
+	m.end(store.RunCanceled, 0)
 }
 
 // fail ends the run for good.

@@ -116,7 +116,7 @@ func (m *Machine) rerun(s *Step, redis int64) {
 		m.rerunOf = ""
 		m.skipped(slotPlan{skipped: 1, first: from.Scheduled})
 		if from.Run != "" {
-			m.abandon(from)
+			m.abandon(from, store.RunAbandoned, AbandonedText)
 		}
 	})
 }

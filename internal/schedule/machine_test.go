@@ -139,7 +139,7 @@ func (b *table) answer(ask any) store.TaskReply {
 	return store.TaskReply{Verdict: verdict, Now: now, Record: store.TaskRecord{
 		Due: r.Next, Next: store.Natural(r.Next), Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: store.RunState(r.Status),
 		Scheduled: r.Scheduled, Started: r.Started, Finished: r.Finished, Attempt: int(r.Attempt), Crashes: int(r.Crashes), Skipped: r.Skipped,
-		Paused: r.Paused, RunToken: r.RunToken, Failures: int(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn,
+		Paused: r.Paused, RunToken: r.RunToken, Failures: int(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, Cancel: r.Record.Cancel,
 		Trigger: r.Record.Trigger, RunTrigger: r.RunOf, Args: r.Args,
 	}}
 }
@@ -426,6 +426,109 @@ func TestMachineFailsAfterItsTerm(t *testing.T) {
 		require.Equal(t, []Outcome{c.outcome}, l.outcomes)
 		require.Equal(t, int64(1), b.record.Failures)
 	}
+}
+
+// cancel is what TaskScheduler.Cancel does, with the hint.
+func (l *leader) cancel(run string) {
+	require.Equal(l, "ok", l.table.record.Cancel(l.table.redis(), run, store.CanceledText))
+	l.News()
+	l.drive()
+}
+
+// TestMachineCancel: a run that is to end is ended, during an attempt, between two, and after its
+// leader has died; it is neither tried again nor run again, and no other run is ended.
+func TestMachineCancel(t *testing.T) {
+	policy := Policy{Attempts: 3, Backoff: time.Minute, MaxBackoff: time.Minute}
+	t.Run("during an attempt", func(t *testing.T) {
+		b := &table{T: t}
+		l := b.lead(1, policy, new(Memory))
+		l.pass(10 * time.Minute)
+		l.cancel("run1")
+		require.Equal(t, []Note{{Kind: Cancel, Run: "run1"}}, l.noted)
+		l.News()
+		l.drive()
+		require.Len(t, l.noted, 1, "once")
+		l.ends(fails)
+		require.Equal(t, "canceled", b.record.Status)
+		require.Equal(t, []Outcome{Canceled}, l.outcomes)
+		l.pass(10 * time.Minute)
+		require.Equal(t, 2, l.began, "the next slot runs")
+		l.ends(succeeds)
+		require.Equal(t, "succeeded", b.record.Status)
+	})
+	t.Run("succeeds all the same", func(t *testing.T) {
+		b := &table{T: t}
+		l := b.lead(1, policy, new(Memory))
+		l.pass(10 * time.Minute)
+		l.cancel("run1")
+		l.ends(succeeds)
+		require.Equal(t, "succeeded", b.record.Status)
+	})
+	t.Run("between two attempts", func(t *testing.T) {
+		b := &table{T: t}
+		l := b.lead(1, policy, new(Memory))
+		l.pass(10 * time.Minute)
+		l.ends(fails)
+		l.cancel("run1")
+		require.Equal(t, "canceled", b.record.Status)
+		require.Equal(t, []Outcome{Retried, Canceled}, l.outcomes)
+		l.pass(9 * time.Minute)
+		require.Equal(t, 1, l.began)
+	})
+	t.Run("its leader dies", func(t *testing.T) {
+		b := &table{T: t}
+		l := b.lead(1, policy, new(Memory))
+		l.pass(10 * time.Minute)
+		require.Equal(t, "ok", b.record.Cancel(b.redis(), "run1", "")) // nobody hears of it
+		l = b.lead(2, policy, new(Memory))
+		require.Zero(t, l.began)
+		require.Equal(t, "canceled", b.record.Status)
+		require.True(t, l.noted[0].Kind == GivenUp && l.noted[0].Canceled)
+	})
+	t.Run("its term ends", func(t *testing.T) {
+		b := &table{T: t}
+		l := b.lead(1, policy, new(Memory))
+		l.pass(10 * time.Minute)
+		require.Equal(t, "ok", b.record.Cancel(b.redis(), "run1", ""))
+		l.ends(isCut)
+		require.Equal(t, "canceled", b.record.Status)
+		l = b.lead(2, policy, new(Memory))
+		require.Zero(t, l.began)
+	})
+	t.Run("it waits to be run again", func(t *testing.T) {
+		b := &table{T: t}
+		l := b.lead(1, policy, new(Memory))
+		l.pass(10 * time.Minute)
+		l.ends(End{Started: true, Failed: true, Text: "bad", Cut: true, Over: true, In: time.Minute})
+		require.Equal(t, "interrupted", b.record.Status)
+		l = b.lead(2, policy, new(Memory))
+		require.Equal(t, "ok", b.record.Cancel(b.redis(), "run1", "")) // nobody hears of it
+		l.pass(2 * time.Minute)
+		require.Zero(t, l.began)
+		require.Equal(t, "canceled", b.record.Status)
+	})
+	t.Run("a leader has died, and the task is paused", func(t *testing.T) {
+		b := &table{T: t}
+		l := b.lead(1, policy, new(Memory))
+		l.pass(10 * time.Minute)
+		b.record.Pause(b.redis(), true, "", "")
+		l = b.lead(2, policy, new(Memory))
+		require.Equal(t, "ok", b.record.Cancel(b.redis(), "run1", ""))
+		b.record.Pause(b.redis(), false, "1", "")
+		l.pass(2 * time.Minute)
+		require.Zero(t, l.began)
+		require.Equal(t, "canceled", b.record.Status)
+	})
+	t.Run("another run", func(t *testing.T) {
+		b := &table{T: t}
+		l := b.lead(1, policy, new(Memory))
+		l.pass(10 * time.Minute)
+		l.ends(succeeds)
+		l.pass(10 * time.Minute)
+		require.Equal(t, "moved", b.record.Cancel(b.redis(), "run1", ""))
+		require.Equal(t, 2, l.began)
+		require.Empty(t, l.noted)
+	})
 }
 
 // TestMachineAbandoned: what becomes of a run whose leader died, or whose term ended.

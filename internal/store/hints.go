@@ -13,7 +13,7 @@ const (
 	HintRollCall  = "roll-call" // Redis has no history: leaders renew at once
 	HintNamed     = "named"     // a lease is offered to, or reserved for, the instance that is named: it asks at once
 	HintReady     = "ready"     // that instance has asked: the leader renews at once
-	HintTriggered = "triggered" // a task was triggered
+	HintTriggered = "triggered" // a task was triggered, or its run is to end
 	HintConnected = "connected" // not sent: the channel is listened on (again), hints may have been missed
 )
 

@@ -22,6 +22,7 @@ type Tasks interface {
 	// people.
 	Pause(ctx context.Context, name string, paused bool, expect, why string) (TaskReply, error)
 	Trigger(ctx context.Context, name string, t TaskTrigger) (TaskReply, error)
+	Cancel(ctx context.Context, name string, c TaskCancel) (TaskReply, error)
 
 	// Names lists the index, at most limit names, and whether there are more.
 	Names(ctx context.Context, limit int) (names []string, more bool, err error)
@@ -41,6 +42,7 @@ const (
 	RunFailed      RunState = "failed"
 	RunInterrupted RunState = "interrupted"
 	RunAbandoned   RunState = "abandoned"
+	RunCanceled    RunState = "canceled"
 	RunReturned    RunState = "returned" // claimed, but the term ended before it started: it is run again
 )
 
@@ -132,6 +134,17 @@ type TaskTrigger struct {
 	Lease    string        // key of the lease whose leader is to hear of it; "": that of the record
 }
 
+// TaskCancel has the run end that is on, or waits to be run again.
+type TaskCancel struct {
+	Run   string        // its ID, as it was read
+	For   time.Duration // for which the leader looks for it if it does not hear of it
+	Lease string        // key of the lease whose leader is to hear of it; "": nobody
+	Keep  Keep
+}
+
+// CanceledText is what the record says of a run that was canceled while nobody ran it.
+const CanceledText = "tenure: run canceled"
+
 // TaskRetry notes the attempt that is to follow a failed one.
 type TaskRetry struct {
 	Token    int64
@@ -207,6 +220,7 @@ type TaskRecord struct {
 	Trigger                      string // the trigger that waits, see TriggerID; "": none
 	RunTrigger                   string // ID of that of the last run; "": it has none
 	Args                         string // of that run
+	Cancel                       string // ID of the run that was last asked to end
 	Schedule                     string // its text, and the jitter in ms, for people; only Records has both
 	Jitter                       int64
 }

@@ -30,6 +30,7 @@ type Record struct {
 	Crashes   int64
 	Skipped   int64
 	Paused    bool
+	Cancel    string // ID of the run that was last asked to end
 	Why       string // "<since> <by whom and why>"
 	Instance  string
 	RunToken  int64
@@ -151,6 +152,9 @@ func (t *Task) Claim(now int64, c Claim) string {
 		if c.Kind == "again" && t.Run != c.Expect && (t.Run != "" || t.Done != c.Expect) {
 			return "moved"
 		}
+		if c.Kind == "again" && t.Record.Cancel == c.Expect {
+			return "moved"
+		}
 		if c.Kind == "extra" && strconv.FormatInt(t.Finished, 10) != c.Expect {
 			return "moved"
 		}
@@ -198,6 +202,9 @@ func (t *Task) Finish(now, token int64, run, status, text string, attempt, failu
 		}
 		return "gone"
 	}
+	if t.Record.Cancel == run && (status == "interrupted" || status == "returned") {
+		status = "canceled"
+	}
 	t.Run, t.Done, t.Status, t.Finished, t.Error, t.There = "", run, status, now, text, true
 	if attempt != 0 {
 		t.Attempt, t.Failures = attempt, failures
@@ -233,6 +240,25 @@ func (t *Task) Pause(now int64, paused bool, expect, why string) string {
 	t.Paused, t.Why, t.Pauses = paused, "", strconv.FormatUint(count+1, 10)
 	if paused {
 		t.Why = fmt.Sprint(now, " ", why)
+	}
+	return "ok"
+}
+
+// Cancel has the run end that is on, or waits to be run again.
+func (t *Task) Cancel(now int64, run, text string) string {
+	waits := t.Run == "" && t.Done == run && (t.Status == "interrupted" || t.Status == "returned")
+	switch {
+	case !t.There:
+		return "absent"
+	case t.Record.Cancel == run && (t.Run == run || t.Done == run):
+		return "ok"
+	case t.Run != run && !waits:
+		return "moved"
+	}
+	t.Record.Cancel = run
+	if waits {
+		t.Status, t.Error = "canceled", text
+		t.remember(now, run, "canceled", text)
 	}
 	return "ok"
 }

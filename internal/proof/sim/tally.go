@@ -33,6 +33,7 @@ type Tally struct {
 	TaskRuns    int64
 	Reruns      int64 // of runs that a leader left behind
 	Triggers    int64 // that were claimed
+	Cancels     int64 // runs that heard of their end
 	Crash       Times // from the crash of a leader to the next, in calm profiles
 	Handover    Times // from the release to the next leader, in calm profiles
 	Overlaps    Times // outside of the conditions of P1
@@ -101,6 +102,7 @@ func (t *Tally) Add(u *Tally) {
 	t.TaskRuns += u.TaskRuns
 	t.Reruns += u.Reruns
 	t.Triggers += u.Triggers
+	t.Cancels += u.Cancels
 	t.Crash.merge(&u.Crash)
 	t.Handover.merge(&u.Handover)
 	t.Overlaps.merge(&u.Overlaps)

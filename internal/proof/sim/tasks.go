@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -23,14 +24,15 @@ type scheduler struct {
 
 // taskTurn is a task while its process leads.
 type taskTurn struct {
-	machine *schedule.Machine
-	timer   time.Duration // the youngest one
-	strayed bool          // no answer to what it asks will come in time
-	attempt schedule.Attempt
-	active  bool  // it has not returned
-	serial  int32 // of the attempt
-	tainted bool  // its process stood still while it was on: it could not heed the end of its context
-	began   time.Duration
+	machine  *schedule.Machine
+	timer    time.Duration // the youngest one
+	strayed  bool          // no answer to what it asks will come in time
+	attempt  schedule.Attempt
+	active   bool   // it has not returned
+	serial   int32  // of the attempt
+	canceled string // the run that was to end last
+	tainted  bool   // its process stood still while it was on: it could not heed the end of its context
+	began    time.Duration
 }
 
 // question is what is asked about a task.
@@ -195,9 +197,14 @@ func (p *instance) wake(i int, at time.Duration) {
 func (p *instance) heed(i int) {
 	t := &p.scheduler.tasks[i]
 	for _, n := range t.machine.Take() {
-		if n.Kind == schedule.Start {
+		switch n.Kind {
+		case schedule.Start:
 			t.attempt = n.Attempt
 			p.attempt(i)
+		case schedule.Cancel:
+			p.cluster.Tally.Cancels++
+			t.canceled = n.Run
+			p.returns(i, p.cluster.between(0, 40*time.Millisecond))
 		}
 	}
 }
@@ -240,7 +247,7 @@ func (p *instance) runEnds(i, serial int32) {
 	switch {
 	case !end.Started:
 		end.Failed = true
-	case end.Cut, c.rand.Float64() < c.jobs[i].fails:
+	case end.Cut, t.canceled == t.attempt.Run, c.rand.Float64() < c.jobs[i].fails:
 		end.Failed, end.Text = true, "bad"
 		switch asks := c.jobs[i].asks; {
 		case !asks:
@@ -311,7 +318,7 @@ func (c *Cluster) takeQuestion(server *machine, p *instance, m *message, now int
 	case schedule.Read:
 		m.verdict = "ok"
 		for i := range c.jobs {
-			if ask.Triggers && server.tasks[i].Record.Trigger != "" {
+			if other := &server.tasks[i].Record; ask.Triggers && (other.Trigger != "" || other.Run != "" && other.Cancel == other.Run) {
 				q.others = append(q.others, i)
 			}
 		}
@@ -363,7 +370,7 @@ func recordOf(r *oracle.Record) store.TaskRecord {
 	return store.TaskRecord{
 		Due: r.Next, Next: store.Natural(r.Next), Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: store.RunState(r.Status),
 		Scheduled: r.Scheduled, Started: r.Started, Finished: r.Finished, Attempt: int(r.Attempt), Crashes: int(r.Crashes), Skipped: r.Skipped,
-		Paused: r.Paused, Instance: r.Instance, RunToken: r.RunToken, Text: r.Error, Failures: int(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, LastSuccess: r.Success, FailedRuns: int(r.Failed), Pause: r.Why, Lease: r.Lease,
+		Paused: r.Paused, Instance: r.Instance, RunToken: r.RunToken, Text: r.Error, Failures: int(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, LastSuccess: r.Success, FailedRuns: int(r.Failed), Pause: r.Why, Cancel: r.Cancel, Lease: r.Lease,
 		Pauses: r.Pauses, Trigger: r.Trigger, RunTrigger: r.RunOf, Args: r.Args,
 	}
 }
@@ -379,9 +386,27 @@ func (c *Cluster) trigger() {
 		return
 	}
 	c.checks.tasks[i].triggered = now
-	if c.operator.IntN(2) == 0 {
+	if c.operator.IntN(2) != 0 {
+		c.taskHint(i)
+	}
+}
+
+// cancel is an operator who ends a run. Half of the hints are lost.
+func (c *Cluster) cancel() {
+	i := c.operator.IntN(len(c.jobs))
+	r := &c.master.tasks[i]
+	run := cmp.Or(r.Run, r.Done)
+	if run == "" || r.Cancel(c.master.clock(c.now), run, store.CanceledText) != "ok" {
 		return
 	}
+	c.checks.cancels(i, run)
+	if c.operator.IntN(2) == 0 {
+		c.taskHint(i)
+	}
+}
+
+// taskHint has all who lead look at a task.
+func (c *Cluster) taskHint(i int) {
 	for _, p := range c.instances {
 		if !p.down && c.now >= p.frozen && p.scheduler.term != nil && p.scheduler.on {
 			p.news(i)
@@ -389,12 +414,15 @@ func (c *Cluster) trigger() {
 	}
 }
 
-// pause is an operator who pauses a task, or lets it go on, and triggers some.
+// pause is an operator who pauses a task, or lets it go on, triggers some and ends runs.
 func (c *Cluster) pause() {
 	if c.operator == nil {
 		return
 	}
 	c.trigger()
+	if c.jobs[0].asks && c.operator.IntN(4) == 0 {
+		c.cancel()
+	}
 	if i := c.operator.IntN(len(c.jobs)); !c.sound() {
 		c.setPaused(i, !c.master.tasks[i].Paused)
 	} else {

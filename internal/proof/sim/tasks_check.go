@@ -22,12 +22,14 @@ type taskCheck struct {
 
 	resumed time.Duration // when the operator last let it go on
 
-	slot    int64         // of the attempt that started last
-	number  int           // of that
-	failed  time.Duration // when an attempt last failed; 0: it did not
-	failing string        // its run
-	asked   time.Duration // the pause that it has asked for; 0: none
-	after   int           // how many of that had failed then
+	slot       int64         // of the attempt that started last
+	number     int           // of that
+	failed     time.Duration // when an attempt last failed; 0: it did not
+	canceled   string        // the run that the operator has ended last
+	canceledAt time.Duration // when that was
+	failing    string        // its run
+	asked      time.Duration // the pause that it has asked for; 0: none
+	after      int           // how many of that had failed then
 }
 
 // setClock is how long after a step of Redis's clock nothing is held that counts by it.
@@ -62,6 +64,12 @@ func (k *checker) starts(p *instance, i int, a schedule.Attempt) {
 		c.fail("P10: task %s is tried again %v after its %d. failure, %v is the shortest pause", j.policy.Name, c.now-t.failed, t.after, pause)
 	}
 	t.slot, t.number = a.Slot, a.Number
+}
+
+// cancels notes that the operator has ended a run.
+func (k *checker) cancels(i int, run string) {
+	t := &k.tasks[i]
+	t.canceled, t.canceledAt = run, k.cluster.now
 }
 
 // pause is the shortest one after so many failures.
@@ -149,6 +157,9 @@ func (k *checker) again(p *instance, ask store.TaskClaim, t *taskCheck, policy *
 	switch {
 	case ask.Kind == store.ClaimAgain:
 		c.Tally.Reruns++
+		if ask.Expect == t.canceled {
+			c.fail("P10: %s runs task %s again, of which run %s was canceled", p.id, policy.Name, ask.Expect)
+		}
 		if policy.Abandoned == schedule.AbandonedFail && (before.Run != "" || before.Status != "returned") {
 			c.fail("P10: %s runs task %s again, which is to fail when it is left behind", p.id, policy.Name)
 		}
@@ -259,6 +270,8 @@ func (c *Cluster) tasksRun(leader *instance) {
 			c.fail("P10: task %s belongs to the term %d, and %s leads with token %d", j.Name, r.Token, leader.id, leader.cand.Token())
 		case r.Run != "" && !c.held(i) && c.checks.running[i] == nil && now-r.Started > patience+c.jobs[i].longest().Milliseconds():
 			c.fail("P10: run %s of task %s is on since %d, and nobody runs it", r.Run, j.Name, r.Started)
+		case r.Run != "" && r.Run == c.checks.tasks[i].canceled && c.now > c.checks.tasks[i].canceledAt+c.taskPatience(i)+schedule.LookEvery:
+			c.fail("P10: run %s of task %s is on %v after it was canceled", r.Run, j.Name, c.now-c.checks.tasks[i].canceledAt)
 		case r.Run == "" && !c.held(i) && waits(r, c.checks.tasks[i].triggered, now) > patience+schedule.LookEvery.Milliseconds():
 			c.fail("P10: trigger %q of task %s waits for %d ms and nobody takes it up", r.Trigger, j.Name, waits(r, c.checks.tasks[i].triggered, now))
 		case r.Run == "" && next == 0:

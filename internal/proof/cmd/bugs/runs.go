@@ -29,7 +29,7 @@ var runs = []bug{
 	{name: "pause not noted", in: redisstore, test: "TestTaskScriptsAgreeWithTheOracle", breaks: "the next leader does not know how long it may wait", file: lua,
 		old: "retry_at = integer(now + ARGV[5]), retry_in = ARGV[5] })", new: "retry_at = integer(now + ARGV[5]) })"},
 	{name: "timeout not named", test: "TestTimeoutIsNamed", breaks: "context deadline exceeded, and nobody knows which", file: "tasks_retry.go",
-		old: "err == nil || !timedOut ||", new: "true || !timedOut ||"},
+		old: "named := timedOut ||", new: "named := false && timedOut ||"},
 	{name: "attempt that is retried logged as an error", test: "TestDeployLogsNoError", breaks: "somebody is woken for what the next attempt cures", file: "events_log.go",
 		old: "slog.LevelWarn, \"task attempt failed, another follows\"", new: "slog.LevelError, \"task attempt failed, another follows\""},
 	{name: "failed runs counted for ever", in: redisstore, test: "TestFailedRunsAreCounted", breaks: "a task that has recovered looks like one that fails", file: lua,

@@ -2,6 +2,20 @@ package main
 
 // triggers break what has a task run outside of its schedule.
 var triggers = []bug{
+	{name: "canceled run is run again", in: redisstore, test: "TestTaskScriptsAgreeWithTheOracle", breaks: "a run that was canceled while its task was paused runs after Resume", file: lua,
+		old: "if kind == 'again' and task.cancel == ARGV[4] then", new: "if false then"},
+	{name: "canceled run recorded as interrupted", in: redisstore, test: "TestTaskScriptsAgreeWithTheOracle", breaks: "a run that was canceled right before a deploy is run again", file: lua,
+		old: "if task.cancel == run and (status == 'interrupted'", new: "if false and (status == 'interrupted'"},
+	{name: "late cancel", in: redisstore, test: "TestTaskScriptsAgreeWithTheOracle", breaks: "a cancel that comes late ends the next run", file: lua,
+		old: "if task.run ~= run and not waits then", new: "if false then"},
+	{name: "canceled run is retried", in: schedulePkg, test: "TestMachineCancel", breaks: "a run that was canceled begins its next attempt", file: attempts,
+		old: "	case r.canceled:\n", new: "	case false:\n"},
+	{name: "canceled run of a dead leader", in: schedulePkg, test: "TestMachineCancel", breaks: "a run that kills its leaders cannot be ended", file: calls,
+		old: "case r.Run != \"\" && r.Run == r.Cancel:", new: "case false:"},
+	{name: "cancel without its hint", in: redisstore, test: "TestCancelIsInTheIndex", breaks: "a run goes on if the hint of its end is lost", file: lua,
+		old: "if not waits then note('ZADD', KEYS[3], 'GT',", new: "if false then note('ZADD', KEYS[3], 'GT',"},
+	{name: "cancel that work ignores", test: "TestCancelThatIsIgnored", breaks: "nobody hears of a run that does not end", file: "tasks_run.go",
+		old: "	if a.canceled > 0 {\n", new: "	if false {\n"},
 	{name: "rule trigger-once", in: redisstore, test: "TestTriggerScripts", breaks: "what was triggered runs again with each leader", file: lua,
 		old: "if task.trigger == '' or task.trigger ~= ARGV[4] then return task_answer('moved', now, task) end -- rule trigger-once", new: "-- rule trigger-once"},
 	{name: "rule trigger-ends", in: redisstore, test: "TestTriggerExpires", breaks: "what was triggered for the night runs at noon", file: lua,
