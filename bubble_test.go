@@ -602,12 +602,13 @@ func (c *cluster) token(token int64) string {
 	return fmt.Sprint("#", slices.Index(c.tokens, token)+1)
 }
 
-// told returns the events so far, one a line: of the given types, or all but EventElectionWaiting
-// and EventElectionStarted.
+// told returns the events so far, one a line: of the given types, or all but EventElectionWaiting,
+// EventElectionStarted and EventClusterChanged.
 func (m *instance) told(types ...EventType) []string {
 	told := []string{}
 	for _, e := range m.seen(func(e Event) bool {
-		return slices.Contains(types, e.Type) || len(types) == 0 && e.Type != EventElectionWaiting && e.Type != EventElectionStarted
+		return slices.Contains(types, e.Type) || len(types) == 0 && e.Type != EventElectionWaiting && e.Type != EventElectionStarted &&
+			e.Type != EventClusterChanged
 	}) {
 		line := []string{string(e.Type)}
 		if e.Role != "" {

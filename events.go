@@ -129,6 +129,11 @@ const (
 	// DownAfter.
 	EventSweepHeld EventType = "sweep_held"
 
+	// EventClusterChanged: the leader of the default role has counted the instances, and there are
+	// others, or in other states, than when it last did. It looks after each sweep, and counts if
+	// anything may have changed. Counts.
+	EventClusterChanged EventType = "cluster_changed"
+
 	// EventTaskStarted: an attempt began. Task, Slot, Attempt, Token.
 	EventTaskStarted EventType = "task_started"
 	// EventTaskFinished: an attempt succeeded. Task, Slot, Attempt, Token, Took, State.
@@ -183,7 +188,8 @@ type Event struct {
 	Attempt    int           `json:"attempt,omitempty"`
 	Trigger    string        `json:"trigger,omitempty"` // ID of what triggered the run of an attempt, or of a trigger that expired
 	Count      int           `json:"count,omitempty"`
-	Step       time.Duration `json:"-"` // of Redis's clock, with EventRedisClockStepped
+	Counts     *Counts       `json:"counts,omitempty"` // with EventClusterChanged
+	Step       time.Duration `json:"-"`                // of Redis's clock, with EventRedisClockStepped
 	Took       time.Duration `json:"-"`
 	State      RunState      `json:"state,omitempty"`  // with EventTaskFinished, EventTaskAttemptFailed, EventTaskFailed and EventTaskInterrupted: how the attempt ended
 	Reason     string        `json:"reason,omitempty"` // one word; with EventElectionWaiting a WaitReason

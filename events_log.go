@@ -119,6 +119,18 @@ func waitingLine(e Event) string {
 	return "waiting"
 }
 
+// clusterLine is the summary of the cluster, a warning if anybody is missing.
+func clusterLine(counts *Counts) (slog.Level, string) {
+	if counts == nil {
+		return slog.LevelInfo, "cluster status"
+	}
+	level := slog.LevelInfo
+	if counts.Drifted+counts.Down > 0 {
+		level = slog.LevelWarn
+	}
+	return level, "cluster status: " + counts.String()
+}
+
 // short is a duration for people.
 func short(d time.Duration) string {
 	if d < time.Second {
@@ -229,6 +241,8 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelWarn, "metrics failed"
 	case EventSweepHeld:
 		return slog.LevelError, "too many instances are silent at once, holding the rest"
+	case EventClusterChanged:
+		return clusterLine(e.Counts)
 	case EventTaskStarted:
 		return slog.LevelDebug, "task started"
 	case EventTaskFinished:

@@ -1,7 +1,10 @@
 package tenure
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -115,4 +118,52 @@ func (s InstanceState) known() InstanceState {
 		return s
 	}
 	return InstanceUnknown
+}
+
+// Counts says how many instances there are, by state.
+type Counts struct {
+	Joining   int `json:"joining"`
+	Active    int `json:"active"`
+	Draining  int `json:"draining"`
+	Drifted   int `json:"drifted"`
+	Down      int `json:"down"`
+	Unknown   int `json:"unknown"`   // instances of other programs with another status
+	Total     int `json:"total"`     // the sum of the six above
+	Malformed int `json:"malformed"` // entries that are no record of an instance: they are skipped
+}
+
+// add counts an instance.
+func (c *Counts) add(state InstanceState) {
+	c.Total++
+	switch state {
+	case InstanceJoining:
+		c.Joining++
+	case InstanceActive:
+		c.Active++
+	case InstanceDraining:
+		c.Draining++
+	case InstanceDrifted:
+		c.Drifted++
+	case InstanceDown:
+		c.Down++
+	default:
+		c.Unknown++
+	}
+}
+
+// String is the counts for people: "2 active, 1 drifted", without what is 0.
+func (c Counts) String() string {
+	var parts []string
+	for _, part := range []struct {
+		n    int
+		what string
+	}{
+		{c.Joining, "joining"}, {c.Active, "active"}, {c.Draining, "draining"}, {c.Drifted, "drifted"}, {c.Down, "down"}, {c.Unknown, "unknown"},
+		{c.Malformed, "malformed"},
+	} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
+		}
+	}
+	return cmp.Or(strings.Join(parts, ", "), "no instance")
 }

@@ -24,18 +24,6 @@ type InstanceQuery struct {
 	Limit int
 }
 
-// Counts says how many instances there are, by state.
-type Counts struct {
-	Joining   int `json:"joining"`
-	Active    int `json:"active"`
-	Draining  int `json:"draining"`
-	Drifted   int `json:"drifted"`
-	Down      int `json:"down"`
-	Unknown   int `json:"unknown"`   // instances of other programs with another status
-	Total     int `json:"total"`     // the sum of the six above
-	Malformed int `json:"malformed"` // entries that are no record of an instance: they are skipped
-}
-
 const (
 	maxInstances     = store.MaxInstances
 	maxInstanceBytes = 64 << 20
@@ -81,6 +69,9 @@ type Registry struct {
 	duplicateSeen time.Time     // when it was last heard of; zero: it is gone
 
 	watches map[wakeup]struct{} // the calls of Watch that go on
+
+	counted atomic.Bool              // nothing was heard of that changes the counts since they were last read
+	passes  *mailbox[[]chan<- error] // calls of Sweep; nil: this process does not sweep
 }
 
 // elections is what the registry knows of the elections of its process.
@@ -278,25 +269,6 @@ func (r *Registry) Counts(ctx context.Context) (Counts, error) {
 	return c, err
 }
 
-// add counts an instance.
-func (c *Counts) add(state InstanceState) {
-	c.Total++
-	switch state {
-	case InstanceJoining:
-		c.Joining++
-	case InstanceActive:
-		c.Active++
-	case InstanceDraining:
-		c.Draining++
-	case InstanceDrifted:
-		c.Drifted++
-	case InstanceDown:
-		c.Down++
-	default:
-		c.Unknown++
-	}
-}
-
 // each reads every instance once, as long as take wants more.
 func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malformed int, err error) {
 	seen := make(map[string]struct{}) // a scan may repeat itself
@@ -385,6 +357,7 @@ var memberEvents = map[string]EventType{
 // hint takes a hint from the subscription. What this process did itself is reported already.
 func (r *Registry) hint(h store.Hint) {
 	if h.Type != store.HintCommand {
+		r.counted.Store(false)
 		r.changed()
 	}
 	if h.Source == r.incarnation {

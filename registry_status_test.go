@@ -1,11 +1,15 @@
 package tenure
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -264,6 +268,52 @@ func TestWaitFor(t *testing.T) {
 			require.NoError(c, err)
 		}
 	})
+}
+
+// TestClusterChanged: the leader alone reports how many instances there are, once a change, and
+// warns while one is missing. Nothing is asked while nothing happens.
+func TestClusterChanged(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		var log bytes.Buffer
+		a, b := c.pair(func(o *Options) {
+			if o.InstanceID == "a" {
+				o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			}
+		})
+		c.pass(a.opts.Registry.SweepInterval)
+		lines := func() (lines []string) {
+			synctest.Wait()
+			for _, line := range regexp.MustCompile(`level=(\w+) msg="(cluster status: [^"]*)"`).FindAllStringSubmatch(log.String(), -1) {
+				lines = append(lines, line[1]+" "+line[2])
+			}
+			log.Reset()
+			return lines
+		}
+		found := lines()
+		require.Equal(c, "INFO cluster status: 2 active", found[len(found)-1])
+		scans := 0
+		c.redis.Intercept(func(_, _ string, args []string) string {
+			if len(args) > 1 && args[0] == "tenure:instances" && len(args) == 4 {
+				scans++
+			}
+			return ""
+		})
+		c.pass(time.Minute)
+		require.Empty(c, lines())
+		require.Zero(c, scans, "nothing has changed")
+		b.crash()
+		c.pass(a.opts.Registry.DownAfter + time.Minute)
+		require.Equal(c, []string{"WARN cluster status: 1 active, 1 drifted", "INFO cluster status: 1 active"}, lines())
+		require.GreaterOrEqual(c, scans, 2)
+		require.Empty(c, b.told(EventClusterChanged), "the leader alone")
+		c.member("d").start()
+		c.pass(a.opts.Registry.SweepInterval)
+		found = lines()
+		require.Equal(c, "INFO cluster status: 2 active", found[len(found)-1])
+	})
+	require.Equal(t, "1 joining, 2 active, 3 draining, 4 drifted, 5 down, 6 unknown, 8 malformed",
+		Counts{Joining: 1, Active: 2, Draining: 3, Drifted: 4, Down: 5, Unknown: 6, Total: 21, Malformed: 8}.String())
+	require.Equal(t, "no instance", Counts{}.String())
 }
 
 // TestNewer: another version counts if it started later than the leader, by their records; the same

@@ -16,6 +16,10 @@ type sweeper struct {
 	sweep  *membership.Sweep
 	now    func() time.Duration // monotonic
 	faults reportOnce
+
+	asked     []chan<- error // calls of Registry.Sweep; each has a buffer
+	counts    *Counts        // as they were last reported
+	countedAt time.Duration
 }
 
 func newSweeper(r *Registry, term Term, now func() time.Duration) *sweeper {
@@ -34,31 +38,122 @@ func (r *Registry) sweepLoop(ctx context.Context, term Term) error {
 		return nil
 	}
 	s := newSweeper(r, term, monotonic)
+	passes := r.openPasses()
+	defer func() { s.asked = append(s.asked, r.closePasses()...); s.answer(ErrNotLeader) }()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-passes.wakeup:
+			s.asked = append(s.asked, passes.take()...)
+			s.sweep.Hurry(s.now())
 		case <-timer.C:
 		}
-		for ctx.Err() == nil {
-			q, due := s.sweep.Next(s.now())
-			if !due {
-				break
-			}
-			switch done, err := s.ask(ctx, q); {
-			case err != nil && ctx.Err() == nil: // else the term is over
-				s.faults.report(r.bus, EventSweepFailed, err)
-			case done:
-				s.faults.over()
-			}
-		}
+		s.pass(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		timer.Reset(s.sweep.Wait(s.now()))
 	}
+}
+
+// pass asks what is due: a pass, unless one of its calls fails.
+func (s *sweeper) pass(ctx context.Context) {
+	for ctx.Err() == nil {
+		q, due := s.sweep.Next(s.now())
+		if !due {
+			return
+		}
+		switch done, err := s.ask(ctx, q); {
+		case err != nil && ctx.Err() == nil: // else the term is over
+			s.faults.report(s.r.bus, EventSweepFailed, err)
+			s.answer(err)
+		case done:
+			s.faults.over()
+			s.answer(nil)
+			s.count(ctx)
+		}
+	}
+}
+
+// answer answers the calls of Registry.Sweep.
+func (s *sweeper) answer(err error) {
+	for _, asked := range s.asked {
+		asked <- err
+	}
+	s.asked = nil
+}
+
+// count reports the counts of the instances if they are others than before. It asks for them if
+// something was heard that changes them, and each DownAfter, in case that a hint was lost.
+func (s *sweeper) count(ctx context.Context) {
+	r := s.r
+	if r.counted.Swap(true) && s.counts != nil && s.now()-s.countedAt < r.opts.DownAfter {
+		return
+	}
+	ctx, cancel := within(ctx, registryBound)
+	defer cancel()
+	counts, err := r.Counts(ctx)
+	if err != nil {
+		r.counted.Store(false) // after the next pass
+		return
+	}
+	s.countedAt = s.now()
+	if s.counts == nil || *s.counts != counts {
+		s.counts = &counts
+		r.bus.publish(Event{Type: EventClusterChanged, Counts: &counts})
+	}
+}
+
+// Sweep has the leader look for silent instances now, and not only after SweepInterval, and returns
+// when that is done: instances that have been silent for DriftedAfter are marked, those for
+// DownAfter are removed. It changes no rule: as after every election nobody is marked, or removed,
+// before the leader has watched for long enough, and of a crowd that is silent at once most are
+// held. Events and Registry.Log say what it has done.
+//
+// Sweep returns ErrNotLeader if this process does not lead the default role, ErrMisconfigured if
+// SweepInterval is negative, and the error of Redis if the sweep has failed: the leader then tries
+// again by itself. If ctx is done first, it returns the cause, and the sweep goes on.
+func (r *Registry) Sweep(ctx context.Context) error {
+	if r.opts.SweepInterval < 0 {
+		return fmt.Errorf("%w: SweepInterval is negative, this process does not sweep", ErrMisconfigured)
+	}
+	answer := make(chan error, 1)
+	r.mu.Lock()
+	passes := r.passes
+	if passes != nil { // under the lock: who closes them takes what is there
+		passes.put(func(asked *[]chan<- error) { *asked = append(*asked, answer) })
+	}
+	r.mu.Unlock()
+	if passes == nil {
+		return ErrNotLeader
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// openPasses lets Sweep ask for passes.
+func (r *Registry) openPasses() *mailbox[[]chan<- error] {
+	passes := &mailbox[[]chan<- error]{wakeup: newWakeup()}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.passes = passes
+	return passes
+}
+
+// closePasses refuses further ones, and returns those that nobody has taken.
+func (r *Registry) closePasses() []chan<- error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	passes := r.passes
+	r.passes = nil
+	return passes.take()
 }
 
 // beat is the time within which a living instance sends a heartbeat. A process that sends none
@@ -127,6 +222,9 @@ func (s *sweeper) judge(ctx context.Context, q membership.Question) (done bool, 
 		if verdict == store.SweepDown {
 			removed++
 		}
+		if memberEvents[verdict] != "" {
+			r.counted.Store(false)
+		}
 	}
 	return s.sweep.Judged(s.now(), q, removed), nil
 }
@@ -153,6 +251,7 @@ func (s *sweeper) adopt(ctx context.Context, q membership.Question) error {
 		return err
 	}
 	for _, id := range foreign {
+		r.counted.Store(false)
 		r.bus.publish(Event{Type: EventInstanceJoined, Subject: id})
 	}
 	s.sweep.Adopted(q)

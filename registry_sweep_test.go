@@ -268,6 +268,42 @@ func TestSweepRemovesWhoIsDown(t *testing.T) {
 }
 
 // TestP9_BeatBetweenLookAndSweep: who beats after it was listed as down stays.
+// TestSweepOnDemand: the leader sweeps when it is asked to, by its own rules, and nobody else does.
+func TestSweepOnDemand(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		slow := func(o *Options) { o.Registry.SweepInterval = time.Hour }
+		a, b := c.pair(slow)
+		require.ErrorIs(c, b.Registry().Sweep(background), ErrNotLeader)
+		require.NoError(c, a.Registry().Sweep(background))
+		b.crash()
+		c.pass(90 * time.Second)
+		require.Empty(c, a.told(EventInstanceDrifted))
+		require.NoError(c, a.Registry().Sweep(background)) // it begins to watch
+		c.pass(time.Minute)
+		require.NoError(c, a.Registry().Sweep(background))
+		require.Empty(c, a.told(EventInstanceDown))
+		require.Equal(c, []string{"instance_drifted b"}, a.told(EventInstanceDrifted))
+
+		c.refuse("tenure:beats", "LOADING Redis is loading the dataset in memory")
+		require.ErrorIs(c, a.Registry().Sweep(background), ErrUnreachable)
+		c.redis.Intercept(nil)
+		answers := make(chan error, 2)
+		for range 2 {
+			go func() { answers <- a.Registry().Sweep(background) }()
+		}
+		require.NoError(c, <-answers)
+		require.NoError(c, <-answers)
+		gone, cancel := context.WithCancel(background)
+		cancel()
+		require.ErrorIs(c, a.Registry().Sweep(gone), context.Canceled)
+		_, err := a.stop()
+		require.NoError(c, err)
+		require.ErrorIs(c, a.Registry().Sweep(background), ErrNotLeader)
+		off := c.member("off", func(o *Options) { o.Registry.SweepInterval = -1 })
+		require.ErrorIs(c, off.Registry().Sweep(background), ErrMisconfigured)
+	})
+}
+
 func TestP9_BeatBetweenLookAndSweep(t *testing.T) {
 	onRegistries(t, func(w *registryCluster) {
 		require.Equal(w, []string{"fresh", "down"}, w.beatBetweenLookAndSweep())

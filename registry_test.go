@@ -108,7 +108,7 @@ var leadsNothing = elections{
 	leader: func(context.Context) (LeaderInfo, error) { return LeaderInfo{}, ErrNoLeader },
 }
 
-// told returns the events since it was last asked, as "type subject".
+// told returns the events since it was last asked, as "type subject", but for EventClusterChanged.
 func (m *registryInstance) told() []string {
 	m.w.Helper()
 	require.NoError(m.w, m.Registry.bus.flush(time.Now().Add(time.Minute)))
@@ -116,6 +116,9 @@ func (m *registryInstance) told() []string {
 	defer m.mu.Unlock()
 	told := []string{}
 	for _, e := range m.events {
+		if e.Type == EventClusterChanged {
+			continue
+		}
 		line := string(e.Type)
 		if e.Subject != "" {
 			line += " " + e.Subject

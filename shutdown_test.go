@@ -626,7 +626,9 @@ func TestObservers(t *testing.T) {
 		_, err := a.stop()
 		require.NoError(c, err)
 		synctest.Wait()
-		waiting := func(e EventType) bool { return e == EventElectionWaiting || e == EventElectionStarted }
+		waiting := func(e EventType) bool {
+			return e == EventElectionWaiting || e == EventElectionStarted || e == EventClusterChanged
+		}
 		first, second = slices.DeleteFunc(first, waiting), slices.DeleteFunc(second, waiting)
 		require.Equal(c, []EventType{EventInstanceRegistered, EventTermBegan, EventLeaderChanged}, first)
 		require.Equal(c, append(first, EventTermEnded, EventLeaseReleased, EventInstanceLeft), second)

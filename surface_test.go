@@ -124,6 +124,10 @@ func TestSnapshotsAreAContract(t *testing.T) {
 			LeaderInfo{Role: "r", InstanceID: "a", Token: 7, Since: at, Remaining: 1234 * time.Millisecond},
 			`{"role":"r","instance_id":"a","token":7,"since":"2026-07-01T10:00:00.25Z","remaining_seconds":1.234}`,
 		},
+		{
+			Event{Type: EventClusterChanged, InstanceID: "a", Counts: &Counts{Active: 2, Total: 2}},
+			`{"type":"cluster_changed","instance_id":"a","counts":{"joining":0,"active":2,"draining":0,"drifted":0,"down":0,"unknown":0,"total":2,"malformed":0}}`,
+		},
 		{Change{ID: "1-0", Type: ChangeLeft}, `{"id":"1-0","type":"left"}`},
 		{
 			Change{ID: "1-0", Time: store.Time(1), Type: ChangeEnded, InstanceID: "a", Role: "r", Token: 7, Reason: "lapsed", Count: 2, Instances: []Instance{}},

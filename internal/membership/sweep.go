@@ -166,6 +166,9 @@ func (s *Sweep) Next(now time.Duration) (q Question, due bool) {
 	return q, true
 }
 
+// Hurry makes the next pass due now, if none is under way.
+func (s *Sweep) Hurry(now time.Duration) { s.due = min(s.due, now) }
+
 // Wait is how long the driver may sleep if nothing else wakes it: until then Next has nothing to
 // ask, or the answer that is waited for may still come.
 func (s *Sweep) Wait(now time.Duration) time.Duration {
