@@ -99,6 +99,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	tasks := opts.taskConfig(b.tasks, c.bus)
 	tasks.absent = opts.NoDefaultRole
 	c.tasks = newTaskScheduler(tasks)
+	c.tasks.shards, c.tasks.addShard = opts.Tasks.Shards, c.addShard
 	opts.Election.Lead = slices.Concat(opts.Election.Lead, c.registry.leaderWork(), []LeadFunc{c.tasks.runTerm})
 	c.elector = c.newElector(opts.Election, func(election *electionConfig) {
 		election.stuck = c.tasks.stuck
@@ -233,6 +234,20 @@ func (c *Coordinator) AddRole(name string, opts ElectionOptions) (*Elector, erro
 		c.start(e)
 	}
 	return e, nil
+}
+
+// addShard adds a role that tasks are dealt to, unless it is there.
+func (c *Coordinator) addShard(name string) error {
+	if _, there := c.Role(name); there {
+		return nil
+	}
+	opts := c.opts.Election
+	opts.Role, opts.LeaderKey, opts.Lead, opts.Priority, opts.Preempt, opts.ByInstanceID, opts.Spread = "", "", nil, 0, 0, false, true
+	_, err := c.AddRole(name, opts)
+	if _, there := c.Role(name); there { // another task has added it meanwhile
+		return nil
+	}
+	return err
 }
 
 // Role returns the elector of a role, and false if there is no such role. The name of the default

@@ -29,6 +29,7 @@ var floors = [][]string{
 	{"events.go"},
 	{"scripts.go"},
 	{"instance.go"},
+	{"tasks_anywhere.go"},
 	{"options.go"},
 	{"balance.go"},
 	{"guarantees.go"},

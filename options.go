@@ -284,6 +284,10 @@ type TaskOptions struct {
 	// leader applies. At most 1000; default 100. A negative value switches it off: no run is
 	// added.
 	History int
+	// Shards is how many roles the tasks with Anywhere are dealt out to, by their names: the more,
+	// the more evenly they spread, and the more leases are renewed. All instances should use the
+	// same value. Default 8, at most 1,000.
+	Shards int
 }
 
 func (o TaskOptions) complete(c *checker, prefix string) TaskOptions {
@@ -295,6 +299,9 @@ func (o TaskOptions) complete(c *checker, prefix string) TaskOptions {
 	}
 	if o.History == 0 {
 		o.History = store.DefaultHistory
+	}
+	if o.Shards = cmp.Or(o.Shards, 8); o.Shards < 1 || o.Shards > maxShards {
+		c.refuse(prefix+"Shards", o.Shards, "must be between 1 and %d", maxShards)
 	}
 	if o.History > store.MaxHistory {
 		c.refuse(prefix+"History", o.History, "must be at most %d; negative: none", store.MaxHistory)

@@ -24,6 +24,13 @@ type Task struct {
 	// Role is the role whose leader runs the task; it must have been added (AddRole). Default: the
 	// default role.
 	Role string
+	// Anywhere spreads the load of tasks: the task runs on the leader of a role that its name is
+	// dealt to, and these roles spread over the processes (ElectionOptions.Spread). They are called
+	// tasks.1, tasks.2, and so on up to TaskOptions.Shards; one without a task is not there. They
+	// have the settings of the default role, but for its Lead, LeaderKey, Priority and Preempt, and
+	// hold what a role promises: one leader, a fencing token, another leader within LeaseTTL of a
+	// crash. Role must be empty. False: the task runs on the leader of Role.
+	Anywhere bool
 	// Schedule says when the task is due; OnDemand, that it only runs if it is triggered. If its
 	// Identity changes, the next slot is computed anew: for Every in step with the last run.
 	Schedule Schedule
@@ -154,6 +161,9 @@ type TaskScheduler struct {
 
 	asked callGate
 
+	shards   int                     // roles that tasks with Anywhere are dealt to
+	addShard func(name string) error // adds one of them, unless it is there
+
 	mu      sync.Mutex
 	roles   map[string]*roleTasks // of every role
 	stopped bool                  // no further task is let in
@@ -273,20 +283,52 @@ func (s *TaskScheduler) addRole(c taskConfig) *roleTasks {
 func (s *TaskScheduler) Register(t Task) error {
 	var c checker
 	role := s.of(t.Role)
-	if role == nil || role.absent {
+	if t.Anywhere && t.Role != "" {
+		c.refuse("Task.Role", t.Role, "must be empty with Anywhere: the name of the task decides")
+	}
+	if t.Anywhere {
+		role = s.roleTasks // until it is known whether the task is let in
+	} else if role == nil || role.absent {
 		c.refuse("Task.Role", t.Role, "must be a role of this coordinator: add it before, with AddRole")
 		role = s.roleTasks
 	}
-	t.Role = role.role
 	text := t.complete(&c, &role.schedules, role.grace)
 	if t.Run != nil {
 		t.Run = wrap(&c, t.Run, s.wraps)
 	}
+	if err := s.free(&c, t.Name); err != nil {
+		return err
+	}
+	if t.Anywhere {
+		name := shard(t.Name, s.shards)
+		if err := s.addShard(name); err != nil {
+			return err
+		}
+		role = s.of(name)
+	}
+	t.Role = role.role
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.freeLocked(&c, t.Name); err != nil { // nobody has taken the name meanwhile
+		return err
+	}
+	role.add(&registered{Task: t, text: text, spec: schedule.Hash(text)})
+	return nil
+}
+
+// free returns all that is wrong with a task, also that its name is taken; ErrStopped if no further
+// task is let in.
+func (s *TaskScheduler) free(c *checker, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.freeLocked(c, name)
+}
+
+// freeLocked is free for whoever holds the mutex.
+func (s *TaskScheduler) freeLocked(c *checker, name string) error {
 	for _, other := range s.roles {
-		if other.find(t.Name) != nil {
-			c.refuse("Task.Name", t.Name, "is registered already")
+		if other.find(name) != nil {
+			c.refuse("Task.Name", name, "is registered already")
 		}
 	}
 	if err := c.err(); err != nil {
@@ -295,7 +337,6 @@ func (s *TaskScheduler) Register(t Task) error {
 	if s.stopped {
 		return ErrStopped
 	}
-	role.add(&registered{Task: t, text: text, spec: schedule.Hash(text)})
 	return nil
 }
 

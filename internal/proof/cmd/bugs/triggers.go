@@ -50,4 +50,8 @@ var triggers = []bug{
 		old: "case schedule.Expired:\n", new: "case schedule.Expired:\n\t\t\tcontinue\n"},
 	{name: "arguments that are too long", test: "TestTriggerRefuses", breaks: "arguments are cut, and the task runs with none", file: "tasks_trigger.go",
 		old: "if len(text) > store.MaxTriggerArgs {", new: "if false {"},
+	{name: "shards that stay together", test: "TestTasksAnywhere", breaks: "whoever starts first runs all tasks that should be spread", file: "coordinator.go",
+		old: "opts.ByInstanceID, opts.Spread = \"\", \"\", nil, 0, 0, false, true", new: "opts.ByInstanceID = \"\", \"\", nil, 0, 0, false"},
+	{name: "a shard of a task that was refused", test: "TestAnywhereRefuses", breaks: "a task that is refused costs a lease for ever", file: "tasks.go",
+		old: "	if err := s.free(&c, t.Name); err != nil {\n		return err\n	}\n	if t.Anywhere {", new: "	if t.Anywhere {"},
 }
