@@ -21,6 +21,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
 func TestEventsOfATermInOrder(t *testing.T) {
@@ -109,7 +111,7 @@ func TestEventTimesAreInTheOrderOfDelivery(t *testing.T) {
 	b := newEventBus("me")
 	told, _ := observed(t, b, func(Event) {})
 	events := 20_000
-	if testing.Short() {
+	if testing.Short() || simnet.Race { // each costs ten times as much
 		events = 2_000
 	}
 	var publishing sync.WaitGroup
