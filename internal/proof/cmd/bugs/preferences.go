@@ -47,7 +47,7 @@ var preferences = []bug{
 	{name: "default role all the same", test: "TestNoDefaultRole", breaks: "a process that is not to lead the default role does", file: "coordinator.go",
 		old: "	if !opts.NoDefaultRole {\n		c.roles", new: "	{\n		c.roles"},
 	{name: "task of a role that is not there", test: "TestNoDefaultRole", breaks: "a task is registered that no process runs", file: "tasks.go",
-		old: "	if role == nil || role.absent {", new: "	if role == nil {"},
+		old: "	} else if role == nil || role.absent {", new: "	} else if role == nil {"},
 	{name: "leader missed that nobody wants", test: "TestNoDefaultRole", breaks: "a cluster of named roles is never healthy", file: "registry_status.go",
 		old: "	unled := r.elections.leader != nil && ", new: "	unled := "},
 	{name: "order above the version", in: "internal/lease", test: "TestRank", breaks: "what only decides between equals decides more", file: "internal/lease/rank.go",
