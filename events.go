@@ -43,8 +43,8 @@ const (
 	EventElectionMisconfigured EventType = "election_misconfigured"
 	// EventLeaderChanged: there is another leader than before. Role, Token (0: foreign), Subject
 	// (its ID, ours too; "": none), Former (the ID of who led last; "": not known), and if it is
-	// our own Reason (lapsed or forgotten, see TermRecord.Reason; "": the former has given the lease
-	// back).
+	// our own Reason (lapsed or forgotten, see TermRecord.Reason; "": the former has given the
+	// lease back).
 	EventLeaderChanged EventType = "leader_changed"
 	// EventRenewalFailed: a renewal had no usable answer, first of a row. It comes beside
 	// EventRedisDown. Role, Token, Err.

@@ -128,7 +128,7 @@ func clusterLine(counts *Counts) (slog.Level, string) {
 	if counts.Drifted+counts.Down > 0 {
 		level = slog.LevelWarn
 	}
-	return level, "cluster status: " + counts.String()
+	return level, "cluster status: " + countsLine(*counts)
 }
 
 // short is a duration for people.

@@ -151,8 +151,8 @@ func (c *Counts) add(state InstanceState) {
 	}
 }
 
-// String is the counts for people: "2 active, 1 drifted", without what is 0.
-func (c Counts) String() string {
+// countsLine is the counts for people: "2 active, 1 drifted", without what is 0.
+func countsLine(c Counts) string {
 	var parts []string
 	for _, part := range []struct {
 		n    int

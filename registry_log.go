@@ -59,10 +59,10 @@ var entryID = regexp.MustCompile(`^[0-9]{1,20}-[0-9]{1,20}$`)
 
 const logPage = 100 // entries that one question reads
 
-// Log returns what changed in the namespace after the change with that ID, oldest first: the changes
-// of at most limit entries of the log. With "" it begins at the oldest that is kept. The last 10,000
-// entries or so are kept. Everything that was written by scripts of tenure is there: what other
-// programs do, once the leader has seen it.
+// Log returns what changed in the namespace after the change with that ID, oldest first: the
+// changes of at most limit entries of the log. With "" it begins at the oldest that is kept. The
+// last 10,000 entries or so are kept. Everything that was written by scripts of tenure is there:
+// what other programs do, once the leader has seen it.
 //
 // If the change with that ID is not kept any more, changes after it may be missing: Log returns
 // ErrNotFound. Other errors are ErrUnreachable and ErrMisconfigured, also if after is no such ID.
@@ -154,10 +154,10 @@ const (
 //	}
 //
 // While Run of the Coordinator goes on, hints wake it, and a change arrives within milliseconds. It
-// reads the log every 5 s in any case: that is the bound if a hint is lost, and in a Control. A read
-// that fails is yielded as an error, the first of a row only, with a zero Change; Watch goes on. An
-// ErrTruncated comes with the snapshot that was cut. The sequence ends when ctx is done. It keeps a
-// page of 100 entries, or one snapshot, and may be ranged over several times, also at once.
+// reads the log every 5 s in any case: that is the bound if a hint is lost, and in a Control. A
+// read that fails is yielded as an error, the first of a row only, with a zero Change; Watch goes
+// on. An ErrTruncated comes with the snapshot that was cut. The sequence ends when ctx is done. It
+// keeps a page of 100 entries, or one snapshot, and may be ranged over several times, also at once.
 func (r *Registry) Watch(ctx context.Context) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		w := watch{r: r, wake: newWakeup()}
@@ -169,7 +169,10 @@ func (r *Registry) Watch(ctx context.Context) iter.Seq2[Change, error] {
 			delete(r.watches, w.wake)
 			r.mu.Unlock()
 		}()
-		for w.turn(ctx, yield) && w.pause(ctx) {
+		for on := true; on; on = w.pause(ctx) {
+			if !w.turn(ctx, yield) {
+				return
+			}
 		}
 	}
 }

@@ -312,8 +312,8 @@ func TestClusterChanged(t *testing.T) {
 		require.Equal(c, "INFO cluster status: 2 active", found[len(found)-1])
 	})
 	require.Equal(t, "1 joining, 2 active, 3 draining, 4 drifted, 5 down, 6 unknown, 8 malformed",
-		Counts{Joining: 1, Active: 2, Draining: 3, Drifted: 4, Down: 5, Unknown: 6, Total: 21, Malformed: 8}.String())
-	require.Equal(t, "no instance", Counts{}.String())
+		countsLine(Counts{Joining: 1, Active: 2, Draining: 3, Drifted: 4, Down: 5, Unknown: 6, Total: 21, Malformed: 8}))
+	require.Equal(t, "no instance", countsLine(Counts{}))
 }
 
 // TestNewer: another version counts if it started later than the leader, by their records; the same

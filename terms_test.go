@@ -14,7 +14,7 @@ import (
 
 // TestTermRecords: entries of the history become terms. What is missing is not made up.
 func TestTermRecords(t *testing.T) {
-	at := func(ms int64) time.Time { return store.Time(ms) }
+	at := store.Time
 	began := func(token int64, holder string, ms int64) store.TermEntry {
 		return store.TermEntry{Event: store.TermBegan, Token: token, Holder: holder, At: ms}
 	}

@@ -129,10 +129,10 @@ func TestReleaseNamesWhatIsRemembered(t *testing.T) {
 	}
 }
 
-// TestReleaseSaysWhy: the history of terms gets the reason, and when the term ended, not when its work
-// had returned. What was granted unheard says so.
+// TestReleaseSaysWhy: the history of terms gets the reason, and when the term ended, not when its
+// work had returned. What was granted unheard says so.
 func TestReleaseSaysWhy(t *testing.T) {
-	for why := Expired; why < numReason; why++ {
+	for why := range numReason {
 		b := newBench(t)
 		b.lead()
 		b.c.End(b.now, why)

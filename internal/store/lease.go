@@ -38,9 +38,9 @@ type LeaseReply struct {
 	lease.Answer
 	// Reason is "reclaimed" if a renewal took back a lease that Redis had lost. Else it is why it
 	// was refused, or, of a lease that was granted, how the term before ended if its leader has not
-	// said so: lapsed, forgotten. A refusal is: lease, hold, until, empty, reserved, yield, taken, released, vanished; or
-	// foreign, from Acquire and Renew alike, if the holder is no tenure client: then Token is not
-	// the holder's.
+	// said so: lapsed, forgotten. A refusal is: lease, hold, until, empty, reserved, yield, taken,
+	// released, vanished; or foreign, from Acquire and Renew alike, if the holder is no tenure
+	// client: then Token is not the holder's.
 	Reason string
 	// Holder is the value of the lease key: the instance ID of the holder, or whatever a foreign
 	// client wrote, which may be "". It is "" if nobody holds the lease, too; the verdict tells
