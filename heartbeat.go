@@ -142,7 +142,7 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat) {
 	}
 	measured := r.measured.Load()
 	if measured != nil {
-		c.Metrics, c.MetricsTTL = *measured, keptMetrics*r.opts.MetricsInterval
+		c.Metrics, c.MetricsTTL = *measured, keptMetrics*r.opts.pushes()
 	}
 	ctx, cancel := within(context.WithoutCancel(ctx), h.Bound)
 	defer cancel()

@@ -221,7 +221,8 @@ type RegistryOptions struct {
 	// is pushed.
 	Metrics func() map[string]float64
 	// MetricsInterval is the interval between calls of Metrics, whole seconds, between 1 s and
-	// 30 days; what is pushed lasts for three. Default 30 s.
+	// 30 days; what is pushed lasts for three, or for three heartbeats if that is longer. Default
+	// 30 s.
 	MetricsInterval time.Duration
 
 	// The fields from here on are published in the record, for everybody who may read Redis: what

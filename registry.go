@@ -49,6 +49,7 @@ type Registry struct {
 	wake                       wakeup // the beat loop beats at once
 	beating, leaving, sweeping callGate
 	adding                     callGate
+	aggregated                 atomic.Int64                   // entries of the history that this process has added, or tried to
 	measuring                  inFlight                       // calls of RegistryOptions.Metrics
 	measured                   atomic.Pointer[[]store.Metric] // what the next beat takes along; nil: nothing
 	asked                      callGate

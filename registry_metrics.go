@@ -15,6 +15,11 @@ import (
 // keptMetrics is for how many intervals pushed metrics are kept.
 const keptMetrics = 3
 
+// pushes is how often metrics travel: with a heartbeat, and no more often than they are taken.
+func (o RegistryOptions) pushes() time.Duration {
+	return max(o.MetricsInterval, o.HeartbeatInterval.Truncate(time.Second)+time.Second)
+}
+
 // Aggregate is what all instances have pushed, as the leader read it.
 type Aggregate struct {
 	// At is when, by Redis's clock.
@@ -193,7 +198,8 @@ func (r *Registry) aggregate(ctx context.Context, term Term) error {
 	if !term.Valid() {
 		return errTermOver
 	}
-	_, err := adding(ctx, r, func(ctx context.Context) (struct{}, error) { return struct{}{}, r.store.Aggregate(ctx, entry) })
+	mark := fmt.Sprintf("%s-%d", r.incarnation, r.aggregated.Add(1))
+	_, err := adding(ctx, r, func(ctx context.Context) (struct{}, error) { return struct{}{}, r.store.Aggregate(ctx, mark, entry) })
 	return err
 }
 

@@ -107,6 +107,34 @@ func TestMetricsThatFail(t *testing.T) {
 	}
 }
 
+// TestMetricsOfAnySize arrive as they are.
+func TestMetricsOfAnySize(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		want := map[string]float64{"tiny": 5.551115123125783e-17, "big": 1e33, "long": -1.0 / 3, "least": math.SmallestNonzeroFloat64, "most": -math.MaxFloat64}
+		a := c.member("a", pushes(func() map[string]float64 { return want })).start()
+		c.pass(time.Second)
+		got, err := a.Registry().Metrics(background, "a")
+		require.NoError(c, err)
+		require.Equal(c, want, got)
+	})
+}
+
+// TestMetricsBetweenHeartbeats: metrics that are taken more often than heartbeats are sent do not
+// expire between two of them.
+func TestMetricsBetweenHeartbeats(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", pushes(func() map[string]float64 { return map[string]float64{"x": 1} }), func(o *Options) {
+			o.Registry.MetricsInterval = 2 * time.Second
+		}).start()
+		for range 60 {
+			c.pass(time.Second)
+			got, err := a.Registry().Metrics(background, "a")
+			require.NoError(c, err)
+			require.NotEmpty(c, got, "%v", c.now())
+		}
+	})
+}
+
 // TestMetricsOptions: the interval is refused if it is out of its range.
 func TestMetricsOptions(t *testing.T) {
 	for interval, text := range map[time.Duration]string{
@@ -149,6 +177,11 @@ func TestHostileMetrics(t *testing.T) {
 		require.NoError(w, err)
 		require.Empty(w, got)
 		w.rdb.Del(ctx, keys.Metrics("a"))
+		w.rdb.HSet(ctx, keys.Metrics("a"), "fine", "2", strings.Repeat("n", 1<<20), "1", "value", strings.Repeat("1", 1<<20))
+		got, err = m.Metrics(ctx, "a")
+		require.NoError(w, err)
+		require.Equal(w, map[string]float64{"fine": 2}, got)
+		w.rdb.Del(ctx, keys.Metrics("a"))
 		w.rdb.Set(ctx, keys.Metrics("a"), "spoilt", 0)
 		got, err = m.Metrics(ctx, "a")
 		require.NoError(w, err)
@@ -170,6 +203,15 @@ func TestHostileMetrics(t *testing.T) {
 		require.NoError(w, err)
 		require.Len(w, history, 1)
 		require.Equal(w, map[string]MetricSummary{"jobs": {Instances: 1, Sum: 1, Min: 1, Max: 1, Mean: 1}}, history[0].Metrics)
+		once := []store.MetricSummary{{Name: "x", Instances: 1, Sum: 1, Min: 1, Max: 1, Mean: 1}}
+		for range 2 { // the client's own retry
+			require.NoError(w, m.store.Aggregate(ctx, "mark-1", once))
+		}
+		require.NoError(w, m.store.Aggregate(ctx, "mark-2", once))
+		history, err = m.Aggregates(ctx, 5)
+		require.NoError(w, err)
+		require.Len(w, history, 3)
+		require.Len(w, history[0].Metrics, 1)
 		nothing, err := m.Aggregates(ctx, 0)
 		require.NoError(w, err)
 		require.Empty(w, nothing)

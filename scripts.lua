@@ -1205,16 +1205,28 @@ return { integer(time()), record and '1' or '0', call('ZSCORE', KEYS[2], ARGV[1]
 -- Reply: for each how many there are (0 also if the key holds something else), then their names and values.
 local reply = {}
 for _, key in ipairs(KEYS) do
-  local found = redis.pcall('HGETALL', key)
-  if found.err or #found > 2 * MAX_METRICS then found = {} end
-  reply[#reply + 1] = integer(#found / 2)
-  for _, text in ipairs(found) do reply[#reply + 1] = string.sub(text, 1, 256) end
+  local count = redis.pcall('HLEN', key)
+  local names = {}
+  if type(count) == 'number' and count <= MAX_METRICS then -- what somebody else has put there is not read as a whole
+    for _, name in ipairs(call('HKEYS', key)) do
+      if #name <= 64 and call('HSTRLEN', key, name) <= 32 then names[#names + 1] = name end
+    end
+  end
+  local values = #names > 0 and call('HMGET', key, unpack(names)) or {}
+  reply[#reply + 1] = integer(#names)
+  for i, name in ipairs(names) do
+    reply[#reply + 1] = name
+    reply[#reply + 1] = values[i] or ''
+  end
 end
 return reply
 
 --@ aggregate
--- Adds an entry to the history of what all instances have pushed. KEYS: 1 stream. ARGV: 1 how many entries are kept, 2 ... names and values.
-return call('XADD', KEYS[1], 'MAXLEN', ARGV[1], '*', unpack(ARGV, 2))
+-- Adds an entry to the history of what all instances have pushed, once. KEYS: 1 stream. ARGV: 1 how many entries are kept, 2 mark of this
+-- entry, 3 ... names and values.
+local last = call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+if last and last[2][1] == '@' and last[2][2] == ARGV[2] then return last[1] end -- rule aggregated-once
+return call('XADD', KEYS[1], 'MAXLEN', ARGV[1], '*', '@', ARGV[2], unpack(ARGV, 3))
 
 -- The scripts of commands: what somebody else asks of an instance. A command is an entry in the inbox of its instance, a hash with what
 -- became of it, and two entries in the audit stream. Only sending appends to an inbox (RPUSH): that is a right of its own.

@@ -47,10 +47,7 @@ func (s Service) Serve(ctx context.Context, l net.Listener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, 1)
-	go func() { // ends with the stop of the server; awaited below
-		defer stop()
-		served <- s.Server.Serve(l)
-	}()
+	go func() { served <- s.Server.Serve(l) }() // ends with the stop of the server; awaited below
 	term, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 	coordinated := make(chan error, 1)
@@ -59,13 +56,20 @@ func (s Service) Serve(ctx context.Context, l net.Listener) error {
 		coordinated <- s.Coordinator.Run(term, s.Lead...)
 	}()
 
-	<-ctx.Done()
+	var ended error
+	select {
+	case end := <-served: // by itself, or since somebody else has closed it
+		ended = fmt.Errorf("tenurehttp: the server ended: %w", end)
+	case <-ctx.Done():
+	}
 	err := s.stopServer(ctx)
-	if end := <-served; !errors.Is(end, http.ErrServerClosed) {
-		err = errors.Join(err, fmt.Errorf("tenurehttp: the server ended: %w", end))
+	if ended == nil {
+		if end := <-served; !errors.Is(end, http.ErrServerClosed) {
+			ended = fmt.Errorf("tenurehttp: the server ended: %w", end)
+		}
 	}
 	release()
-	return errors.Join(err, <-coordinated)
+	return errors.Join(ended, err, <-coordinated)
 }
 
 // stopServer waits for the requests that are on, for Grace.

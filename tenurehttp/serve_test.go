@@ -125,6 +125,14 @@ func TestServeEndsWithTheServer(t *testing.T) {
 	require.ErrorIs(t, coordinator.Run(t.Context()), tenure.ErrStopped)
 }
 
+// TestServerClosedByAnother is no stop that was asked for.
+func TestServerClosedByAnother(t *testing.T) {
+	s := serve(t, patience)
+	require.NoError(t, s.server.Close())
+	require.ErrorIs(t, s.end(), http.ErrServerClosed)
+	require.False(t, s.coordinator.IsLeader())
+}
+
 // TestServeEndsWithTheCoordinator: if Run ends by itself, here since it was called before, the server
 // is stopped.
 func TestServeEndsWithTheCoordinator(t *testing.T) {

@@ -164,7 +164,7 @@ func (s *Registry) Metrics(_ context.Context, ids []string) ([][]store.Metric, e
 	return all, nil
 }
 
-func (s *Registry) Aggregate(_ context.Context, entry []store.MetricSummary) error {
+func (s *Registry) Aggregate(_ context.Context, _ string, entry []store.MetricSummary) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.history = append(s.history, store.Aggregate{At: store.Time(s.now()), Metrics: entry})

@@ -4,9 +4,9 @@ package redisstore
 var ScriptCommands = []string{
 	"time", "info", "publish",
 	"get", "set", "del", "exists", "pttl", "pexpire",
-	"hget", "hgetall", "hset", "hdel", "hlen", "hmget", "hscan", "hstrlen",
+	"hget", "hkeys", "hset", "hdel", "hlen", "hmget", "hscan", "hstrlen",
 	"zadd", "zcard", "zcount", "zmscore", "zrangebyscore", "zrem", "zremrangebyrank", "zremrangebyscore", "zscore",
-	"sadd", "xadd", "xrange", "lrange", "lrem",
+	"sadd", "xadd", "xrevrange", "xrange", "lrange", "lrem",
 }
 
 // ControlCommands are those that scripts.lua calls for whoever sends commands to instances, and for
@@ -18,6 +18,6 @@ var ControlCommands = []string{"rpush"}
 // cluster. It introduces itself with CLIENT SETINFO too, which a Redis before 7.2 does not know as
 // a rule, and does not mind a refusal.
 var ClientCommands = []string{
-	"eval", "evalsha", "sscan", "xrevrange", "subscribe", "unsubscribe", "ping",
+	"eval", "evalsha", "sscan", "subscribe", "unsubscribe", "ping",
 	"cluster|slots", "command", "asking",
 }

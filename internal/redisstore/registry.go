@@ -31,7 +31,7 @@ func (s *Store) Heartbeat(ctx context.Context, b store.Heartbeat) (store.Heartbe
 	if len(b.Metrics) > 0 {
 		args = append(args, int64(b.MetricsTTL/time.Second))
 		for _, m := range b.Metrics {
-			args = append(args, m.Name, m.Value)
+			args = append(args, m.Name, strconv.FormatFloat(m.Value, 'g', -1, 64))
 		}
 	}
 	line, err := s.text(ctx, sc, args)
@@ -286,9 +286,9 @@ func (s *Store) Metrics(ctx context.Context, ids []string) ([][]store.Metric, er
 	return all, nil
 }
 
-func (s *Store) Aggregate(ctx context.Context, entry []store.MetricSummary) error {
+func (s *Store) Aggregate(ctx context.Context, mark string, entry []store.MetricSummary) error {
 	sc := s.scripts.aggregate
-	args := append(sc.args("1", 2+2*len(entry)), s.keys.AllMetrics(), store.MetricsHistory)
+	args := append(sc.args("1", 3+2*len(entry)), s.keys.AllMetrics(), store.MetricsHistory, mark)
 	for _, m := range entry {
 		args = append(args, m.Name, m.Text())
 	}

@@ -26,9 +26,9 @@ type Registry interface {
 	Sweep(ctx context.Context, s Sweep) (SweepReply, error)
 	Adopt(ctx context.Context, incarnation string, ids []string) (foreign []string, err error)
 
-	Metrics(ctx context.Context, ids []string) ([][]Metric, error)  // of each, in that order
-	Aggregate(ctx context.Context, entry []MetricSummary) error     // adds an entry to the history
-	Aggregates(ctx context.Context, limit int) ([]Aggregate, error) // the latest first
+	Metrics(ctx context.Context, ids []string) ([][]Metric, error)           // of each, in that order
+	Aggregate(ctx context.Context, mark string, entry []MetricSummary) error // adds it to the history; of one mark only once
+	Aggregates(ctx context.Context, limit int) ([]Aggregate, error)          // the latest first
 }
 
 // Heartbeat registers an instance, or keeps it registered. The record comes in pieces: Redis's time

@@ -18,7 +18,7 @@ var words = []bug{
 	{name: "half a minute for one failure", test: "TestFailedWorkMovesOn", breaks: "a service of one process does nothing for half a minute after one error", file: candidate,
 		old: "		pause = Backoff(leastBack, c.failures, c.timing.Penalty)\n", new: "		pause = c.timing.Penalty\n"},
 	{name: "a release beside a request", test: "TestServeAnswersBeforeItReleases", in: "tenurehttp", breaks: "a request that relies on leading is answered by a process that leads no more", file: "tenurehttp/serve.go",
-		old: "	<-ctx.Done()\n", new: "	<-ctx.Done()\n	release()\n"},
+		old: "	err := s.stopServer(ctx)\n	if ended", new: "	release()\n	err := s.stopServer(ctx)\n	if ended"},
 	{name: "a request that hangs keeps the lease", test: "TestServeCutsOffAfterGrace", in: "tenurehttp", breaks: "one slow client holds up each deploy", file: "tenurehttp/serve.go",
 		old: "		_ = s.Server.Close()\n		return fmt", new: "		return fmt", hangs: true},
 	{name: "a release beside a handler", test: "TestP8_ReleaseWaitsForDo", breaks: "the lease goes back while a handler still does what only the leader may", file: "election_loop.go",
