@@ -61,8 +61,8 @@ const logPage = 100 // entries that one question reads
 
 // Log returns what changed in the namespace after the change with that ID, oldest first: the
 // changes of at most limit entries of the log. With "" it begins at the oldest that is kept. The
-// last 10,000 entries or so are kept. Everything that was written by scripts of tenure is there:
-// what other programs do, once the leader has seen it.
+// last 10,000 entries or so are kept. What other programs change is there once the leader has seen
+// it. On a Redis Cluster the elections of a LeaderKey in another hash slot are not there.
 //
 // If the change with that ID is not kept any more, changes after it may be missing: Log returns
 // ErrNotFound. Other errors are ErrUnreachable and ErrMisconfigured, also if after is no such ID.
