@@ -113,7 +113,11 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	sweep.Down = time.Hour
 	do(db.Sweep(ctx, sweep)) // removes one and holds the other
 	do(db.Sweep(ctx, sweep))
+	beat.Metrics, beat.MetricsTTL = []store.Metric{{Name: "x", Value: 1}}, time.Minute
 	do(db.Heartbeat(ctx, beat))
+	do(db.Metrics(ctx, []string{"a"}))
+	do(nil, db.Aggregate(ctx, "mark", []store.MetricSummary{{Name: "x", Instances: 1}}))
+	do(db.Aggregates(ctx, 1))
 	_, _, err = db.Instance(ctx, "a")
 	do(nil, err)
 	do(db.Remove(ctx, "a", "i"))
