@@ -31,15 +31,15 @@ type ControlOptions struct {
 }
 
 // Control asks instances to do something, from a process that need not be one of them: a command
-// line, a page, a job of a deployment. The coordinator of the instance executes commands one after
-// another, each at most once, and only in the state that it is meant for: a command to resign is
-// meant for one term, a command to drain for one start of a process. Commands are listed with who
-// asked and what became of them, see Commands.
+// line, a page, a job of a deployment. The coordinator of the instance executes each command at most
+// once, and only in the state that it is meant for: a command to resign is meant for one term, a
+// command to drain for one start of a process. Commands do not wait for each other: Undrain ends a
+// drain that is on. Commands are listed with who asked and what became of them, see Commands.
 //
 // A command reaches its instance by a hint, which is repeated each second. If the instance does not
 // take it within ControlOptions.Timeout, because it is gone or hangs, the call returns ErrNotTaken,
 // and the command is not executed any more. If the context of the call ends first, the call returns
-// the cause, and the command may still be executed. Errors of the instance come back as the
+// the cause, and the command may still be executed, but not if it reaches Redis only 30 s later. Errors of the instance come back as the
 // sentinels of this package. Every call may return ErrUnreachable and ErrMisconfigured too.
 //
 // Sending needs a right of its own in Redis: see ControlRules. Elector.Run without a Coordinator
@@ -66,7 +66,12 @@ const (
 	commandCancel   = "cancel"
 )
 
-const defaultCommandTimeout = 30 * time.Second
+const (
+	defaultCommandTimeout = 30 * time.Second
+	maxCommandTimeout     = time.Hour
+	commandLate           = 30 * time.Second // a request to leave a command that is held up for longer has no effect
+	commandBound          = 5 * time.Second  // for how long a call for a command is waited for
+)
 
 // NewControl returns a Control that takes part in nothing. It refuses bad options, and a client
 // that cannot serve, as New does. It does not talk to Redis.
@@ -76,7 +81,7 @@ func NewControl(rdb redis.UniversalClient, opts ControlOptions) (*Control, error
 	if !isAsker(opts.By) {
 		c.refuse("By", opts.By, "must have at most 128 characters, all of them printable ASCII")
 	}
-	c.between("Timeout", opts.Timeout, time.Second, time.Hour)
+	c.between("Timeout", opts.Timeout, time.Second, maxCommandTimeout)
 	whole := Options{Namespace: opts.Namespace, InstanceID: "control"}.complete(&c)
 	backing := newRedisStore(rdb, &c, whole)
 	roles := make(map[string]ElectionOptions)
@@ -122,17 +127,24 @@ func (c *Control) Tasks() *TaskScheduler { return c.tasks }
 // Leader asks Redis who leads a role, "" for the default one. It returns ErrNoLeader if nobody
 // does.
 func (c *Control) Leader(ctx context.Context, role string) (LeaderInfo, error) {
+	leader, _, err := c.leader(ctx, role)
+	return leader, err
+}
+
+// leader is Leader, and the time of the answer by Redis's clock.
+func (c *Control) leader(ctx context.Context, role string) (leader LeaderInfo, now int64, err error) {
 	if role != "" && !store.RolePattern.MatchString(role) {
-		return LeaderInfo{}, fmt.Errorf("%w: %.100q is no role", ErrMisconfigured, role)
+		return leader, 0, fmt.Errorf("%w: %.100q is no role", ErrMisconfigured, role)
 	}
 	reply, err := ask(ctx, c.asked, c.leases(role).Leader)
 	switch {
 	case err != nil:
-		return LeaderInfo{}, err
+		return leader, 0, err
 	case reply.Verdict != lease.Held:
-		return LeaderInfo{}, ErrNoLeader
+		return leader, 0, ErrNoLeader
 	}
-	return LeaderInfo{Role: role, InstanceID: reply.Holder, Token: reply.Token, Remaining: reply.Wait, Since: store.StartTime(reply.Since)}, nil
+	leader = LeaderInfo{Role: role, InstanceID: reply.Holder, Token: reply.Token, Remaining: reply.Wait, Since: store.StartTime(reply.Since)}
+	return leader, reply.Now, nil
 }
 
 // Terms returns the terms of a role, "" for the default one, newest first, at most limit of them.
@@ -162,14 +174,14 @@ func (c *Control) Transfer(ctx context.Context, role, instanceID string) error {
 
 // askLeader asks the leader of a role for something that is meant for the term which is on.
 func (c *Control) askLeader(ctx context.Context, kind, role, argument string) error {
-	leader, err := c.Leader(ctx, role)
+	leader, now, err := c.leader(ctx, role)
 	if err != nil {
 		return err
 	}
 	if leader.Token == 0 || !store.IDPattern.MatchString(leader.InstanceID) {
 		return fmt.Errorf("%w: another program holds the lease", ErrNoLeader)
 	}
-	return c.ask(ctx, store.Command{Instance: leader.InstanceID, Kind: kind, Role: role, Token: leader.Token, Argument: argument})
+	return c.ask(ctx, now, store.Command{Instance: leader.InstanceID, Kind: kind, Role: role, Token: leader.Token, Argument: argument})
 }
 
 // Drain has an instance drain, see Coordinator.Drain. It returns when the instance leads nothing
@@ -185,27 +197,27 @@ func (c *Control) Undrain(ctx context.Context, instanceID string) error {
 
 // askInstance asks an instance for something that is meant for the process that is there now.
 func (c *Control) askInstance(ctx context.Context, kind, id string) error {
-	instance, err := c.own(ctx, id)
+	instance, now, err := c.own(ctx, id)
 	if err != nil {
 		return err
 	}
-	return c.ask(ctx, store.Command{Instance: id, Kind: kind, Process: instance.Incarnation})
+	return c.ask(ctx, now, store.Command{Instance: id, Kind: kind, Process: instance.Incarnation})
 }
 
-// own returns an instance that is one of tenure.
-func (c *Control) own(ctx context.Context, id string) (Instance, error) {
-	instance, err := c.registry.Instance(ctx, id)
+// own returns an instance that is one of tenure, and the time of the answer by Redis's clock.
+func (c *Control) own(ctx context.Context, id string) (instance Instance, now int64, err error) {
+	instance, now, err = c.registry.findInstance(ctx, id)
 	if err == nil && instance.Incarnation == "" {
 		err = fmt.Errorf("%w: instance %s belongs to another program", ErrNotFound, id)
 	}
-	return instance, err
+	return instance, now, err
 }
 
 // Remove removes the record of an instance from the registry, at once. Use it for one that is gone
 // for good. One that lives enters the registry again with its next heartbeat. ErrNotFound: there is
 // no such instance, or it was started anew meanwhile.
 func (c *Control) Remove(ctx context.Context, instanceID string) error {
-	instance, err := c.own(ctx, instanceID)
+	instance, _, err := c.own(ctx, instanceID)
 	if err != nil {
 		return err
 	}
@@ -258,15 +270,19 @@ const (
 	hintSpacing      = time.Second           // between two looks, each of which repeats the hint
 )
 
-// ask sends a command and waits for what becomes of it.
-func (c *Control) ask(ctx context.Context, command store.Command) error {
-	command.ID, command.By = newCommandID(), c.by
-	sent, err := ask(ctx, c.asked, func(ctx context.Context) (bool, error) { return c.store.SendCommand(ctx, command, c.timeout) })
-	if err != nil {
+// ask sends a command and waits for what becomes of it. now is the time of Redis as the instance was
+// looked up.
+func (c *Control) ask(ctx context.Context, now int64, command store.Command) error {
+	late := min(c.timeout, commandLate)
+	command.ID, command.By, command.NotAfter = newCommandID(), c.by, now+late.Milliseconds()
+	verdict, err := ask(ctx, c.asked, func(ctx context.Context) (string, error) { return c.store.SendCommand(ctx, command, c.timeout) })
+	switch {
+	case err != nil:
 		return err
-	}
-	if !sent {
+	case verdict == store.CommandFull:
 		return fmt.Errorf("%w: %d commands wait for instance %s already", ErrNotTaken, store.MaxWaiting, command.Instance)
+	case verdict == store.CommandLate:
+		return fmt.Errorf("%w: the command for instance %s was held up for more than %v and has no effect", ErrNotTaken, command.Instance, late)
 	}
 	hinted := time.Now()
 	for pause := firstCommandLook; ; pause = min(2*pause, hintSpacing) {

@@ -3,20 +3,52 @@ package tenure
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// commandLoop executes what others ask of this process, one after another. It asks Redis for
-// commands only if a hint says that there are some, or if hints may have been missed.
+// commandLoop executes what others ask of this process, each command in a goroutine of its own: a
+// drain that waits for work holds up nobody. It asks Redis for commands only if a hint says that
+// there are some, if hints may have been missed, or while one waits that it could not take.
 type commandLoop struct {
 	c       *Coordinator
 	obey    func(ctx context.Context, command store.Command) error
 	wake    wakeup
 	calling callGate
 	faults  reportOnce
+
+	waiting   []*waitingCommand // oldest first
+	runs      []*commandRun     // the last ones, oldest first
+	executing sync.WaitGroup
+	count     inFlight // of those that are executed
 }
+
+// waitingCommand is a command that this process has not taken yet, as far as it knows.
+type waitingCommand struct {
+	store.Command
+	entry string
+	since time.Time // it was first seen
+	asked bool      // it may have been taken: the answer was lost
+}
+
+// commandRun is a command that this process has taken. None is executed twice, whatever Redis has
+// forgotten of it.
+type commandRun struct {
+	id      string
+	outcome atomic.Pointer[store.CommandOutcome] // nil while it is executed
+}
+
+// The bounds of commands in this process.
+const (
+	maxExecuting   = 16               // at once; beyond that only undrain is taken, which waits for nothing
+	maxRuns        = 1000             // that are remembered
+	commandMemory  = 10 * time.Minute // for which Redis knows what became of a command
+	leftForAnother = 2 * hintSpacing  // a command that is not for this process may be for another one of its ID
+)
 
 // hint takes a hint from the channel of the registry.
 func (l *commandLoop) hint(h store.Hint) {
@@ -25,38 +57,55 @@ func (l *commandLoop) hint(h store.Hint) {
 	}
 }
 
-// run executes commands until ctx is done, and returns when the one that is on has ended.
+// run executes commands until ctx is done, and returns when those that are on have ended.
 func (l *commandLoop) run(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
+		var again <-chan time.Time
+		if len(l.waiting) > 0 {
+			again = time.After(hintSpacing)
+		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-l.wake:
-		}
-		var strange []string // entries that are no commands
-		for round := 0; round < maxRounds && ctx.Err() == nil; round++ {
-			entries, err := l.read(ctx, strange)
-			if err != nil && ctx.Err() == nil {
-				l.faults.report(l.c.bus, EventCommandsUnread, err)
-			}
-			if err != nil || len(entries) == 0 { // whoever asks repeats the hint
-				break
-			}
-			l.faults.over()
-			if strange, err = l.execute(ctx, entries); err != nil {
-				l.faults.report(l.c.bus, EventCommandsUnread, err)
-				break
-			}
+			l.look(ctx)
+		case <-again:
+			l.look(ctx)
 		}
 	}
+	for _, w := range l.waiting {
+		if w.asked { // nobody else can say that it comes to nothing
+			l.executing.Go(func() { l.end(ctx, w.Command, outcomeOf(ErrStopped)) }) // ends with the call; awaited below
+		}
+	}
+	l.executing.Wait()
 }
 
 // maxRounds is how often the inbox is read after one hint. A server that goes on answering that
 // there is something, whatever is taken out, is asked again at the next hint.
 const maxRounds = 8
 
-// commandBound is for how long a call for a command is waited for.
-const commandBound = 5 * time.Second
+// look reads the inbox, and takes what is for this process.
+func (l *commandLoop) look(ctx context.Context) {
+	var strange []string // entries that are no commands
+	for round := 0; round < maxRounds && ctx.Err() == nil; round++ {
+		entries, err := l.read(ctx, strange)
+		if err == nil {
+			strange = l.note(entries)
+			err = l.take(ctx)
+		}
+		switch {
+		case err != nil && ctx.Err() == nil:
+			l.faults.report(l.c.bus, EventCommandsUnread, err)
+			l.waiting = slices.DeleteFunc(l.waiting, func(w *waitingCommand) bool { // whoever asks repeats the hint
+				return !w.asked || time.Since(w.since) > maxCommandTimeout
+			})
+			return
+		case len(strange) == 0:
+			l.faults.over()
+			return
+		}
+	}
+}
 
 func (l *commandLoop) read(ctx context.Context, strange []string) ([]string, error) {
 	ctx, cancel := within(ctx, commandBound)
@@ -66,54 +115,133 @@ func (l *commandLoop) read(ctx context.Context, strange []string) ([]string, err
 	})
 }
 
-// execute starts each command that waits, and returns the entries that are none.
-func (l *commandLoop) execute(ctx context.Context, entries []string) (strange []string, err error) {
+// note notes which commands wait, and returns the entries that are none. What was asked for without
+// an answer waits too, though its entry may be gone.
+func (l *commandLoop) note(entries []string) (strange []string) {
+	l.waiting = slices.DeleteFunc(l.waiting, func(w *waitingCommand) bool { return !w.asked && !slices.Contains(entries, w.entry) })
 	for _, entry := range entries {
-		if ctx.Err() != nil {
-			return nil, nil //nolint:nilerr // the rest waits, and expires
-		}
-		command, ok := store.ParseCommand(entry, l.c.opts.InstanceID)
-		if !ok {
+		switch command, ok := store.ParseCommand(entry, l.c.opts.InstanceID); {
+		case !ok:
 			strange = append(strange, entry)
-			continue
+		case !slices.ContainsFunc(l.waiting, func(w *waitingCommand) bool { return w.entry == entry }):
+			l.waiting = append(l.waiting, &waitingCommand{Command: command, entry: entry, since: time.Now()})
 		}
-		started, err := l.start(ctx, command, entry)
-		if err != nil {
-			return nil, err
-		}
-		if !started {
-			continue
-		}
-		l.c.bus.publish(commandEvent(EventCommandTaken, command, nil))
-		err = protect(func() error { return l.obey(context.WithoutCancel(ctx), command) })
-		l.c.bus.publish(commandEvent(EventCommandEnded, command, err))
-		l.end(ctx, command, outcomeOf(err))
 	}
-	return strange, nil
+	return strange
 }
 
-func (l *commandLoop) start(ctx context.Context, command store.Command, entry string) (bool, error) {
+// take takes each command that waits, and has it executed. One that got no answer is kept: it may
+// be taken, and is asked for again.
+func (l *commandLoop) take(ctx context.Context) error {
+	for _, w := range slices.Clone(l.waiting) {
+		most := maxExecuting
+		if w.Kind == commandUndrain {
+			most *= 2
+		}
+		another := !w.asked && !l.c.meant(w.Command) && time.Since(w.since) < leftForAnother
+		if another || l.count.count() >= most {
+			continue
+		}
+		w.asked = true
+		verdict, err := l.start(ctx, w)
+		if err != nil {
+			return err
+		}
+		l.waiting = slices.DeleteFunc(l.waiting, func(other *waitingCommand) bool { return other == w })
+		if verdict == store.CommandStarted || verdict == store.CommandOverdue {
+			l.begin(ctx, w.Command, verdict == store.CommandOverdue)
+		}
+	}
+	return nil
+}
+
+func (l *commandLoop) start(ctx context.Context, w *waitingCommand) (verdict string, err error) {
 	ctx, cancel := within(ctx, commandBound)
 	defer cancel()
-	return bounded(ctx, &l.calling, func(ctx context.Context) (bool, error) {
-		return l.c.backend.commands.StartCommand(ctx, command, entry, l.c.registry.incarnation)
+	return bounded(ctx, &l.calling, func(ctx context.Context) (string, error) {
+		return l.c.backend.commands.StartCommand(ctx, w.Command, w.entry, l.c.registry.incarnation)
 	})
 }
 
-// end says what became of a command, also while this process stops. It is said again if Redis does
-// not answer.
+// begin has a command executed that this process has taken, if it is not too old, and was not
+// executed before.
+func (l *commandLoop) begin(ctx context.Context, command store.Command, overdue bool) {
+	run := &commandRun{id: command.ID}
+	do := func() { l.execute(ctx, command, run) }
+	if i := slices.IndexFunc(l.runs, func(r *commandRun) bool { return r.id == command.ID }); i >= 0 {
+		outcome := l.runs[i].outcome.Load()
+		if outcome == nil {
+			return
+		}
+		do = func() { l.end(ctx, command, *outcome) } // Redis has forgotten it
+	} else {
+		l.runs = append(l.runs[max(0, len(l.runs)-maxRuns+1):], run)
+		if overdue {
+			outcome := store.CommandOutcome{State: store.CommandExpired, Code: store.CommandExpired}
+			run.outcome.Store(&outcome)
+			do = func() { l.end(ctx, command, outcome) }
+		} else {
+			l.c.bus.publish(commandEvent(EventCommandTaken, command, nil))
+		}
+	}
+	l.count.begin()
+	l.executing.Go(func() { // ends with the command, which is bounded by obey, and with its end; awaited by run
+		defer l.wake.nudge() // another one may wait for its place
+		defer l.count.end()
+		do()
+	})
+}
+
+func (l *commandLoop) execute(ctx context.Context, command store.Command, run *commandRun) {
+	err := protect(func() error { return l.obey(context.WithoutCancel(ctx), command) })
+	l.c.bus.publish(commandEvent(EventCommandEnded, command, err))
+	outcome := outcomeOf(err)
+	run.outcome.Store(&outcome)
+	l.end(ctx, command, outcome)
+}
+
+// firstEndPause is the time between the first two tries to say what became of a command. It doubles
+// up to commandBound.
+const firstEndPause = 100 * time.Millisecond
+
+// end says what became of a command. It is said again until Redis answers, or does not know the
+// command any more. While this process stops it is said once.
 func (l *commandLoop) end(ctx context.Context, command store.Command, o store.CommandOutcome) {
-	const tries = 3
-	for range tries {
+	began := time.Now()
+	for pause := firstEndPause; ; pause = min(2*pause, commandBound) {
 		bound, cancel := within(context.WithoutCancel(ctx), commandBound)
 		_, err := bounded(bound, &l.calling, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, l.c.backend.commands.EndCommand(ctx, command, l.c.registry.incarnation, o)
 		})
 		cancel()
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || time.Since(began) > commandMemory {
 			return
 		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done(): // a last try
+		}
 	}
+}
+
+// meant reports whether a command is meant for the term, or the process, that is here.
+func (c *Coordinator) meant(command store.Command) bool {
+	switch command.Kind {
+	case commandResign, commandTransfer:
+		e, there := c.Role(command.Role)
+		if command.Token == 0 || !there { // which is nobody's
+			return true
+		}
+		t := e.loop.current.Load()
+		if t == nil {
+			return false
+		}
+		term, _ := TermFrom(t.ctx)
+		return term.Token == command.Token
+	case commandDrain, commandUndrain:
+		return command.Process == "" || command.Process == c.registry.incarnation
+	}
+	return true
 }
 
 // obey executes a command, if it is meant for the term, or the process, that is there now.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,6 +36,52 @@ func (c *cluster) pair(change ...func(*Options)) (a, b *instance) {
 	b = c.member("b", change...).start()
 	c.pass(time.Second)
 	return a, b
+}
+
+// ask asks for something that Control itself does not ask for.
+func (c *cluster) ask(control *Control, command store.Command) error {
+	c.Helper()
+	_, now, err := control.leader(background, "")
+	require.NoError(c, err)
+	return control.ask(background, now, command)
+}
+
+// commandHooks is the store of commands with something that happens right before a call.
+type commandHooks struct {
+	store.Commands
+	send, start, end, note func()
+}
+
+// once calls a function at its first call.
+func once(do func()) func() {
+	var first sync.Once
+	return func() { first.Do(do) }
+}
+
+func (h commandHooks) before(do func()) {
+	if do != nil {
+		do()
+	}
+}
+
+func (h commandHooks) SendCommand(ctx context.Context, c store.Command, bound time.Duration) (string, error) {
+	h.before(h.send)
+	return h.Commands.SendCommand(ctx, c, bound)
+}
+
+func (h commandHooks) StartCommand(ctx context.Context, c store.Command, entry, incarnation string) (string, error) {
+	h.before(h.start)
+	return h.Commands.StartCommand(ctx, c, entry, incarnation)
+}
+
+func (h commandHooks) EndCommand(ctx context.Context, c store.Command, incarnation string, o store.CommandOutcome) error {
+	h.before(h.end)
+	return h.Commands.EndCommand(ctx, c, incarnation, o)
+}
+
+func (h commandHooks) NoteCommand(ctx context.Context, c store.Command, o store.CommandOutcome) error {
+	h.before(h.note)
+	return h.Commands.NoteCommand(ctx, c, o)
 }
 
 // inbox is how many commands wait for an instance.
@@ -174,17 +221,17 @@ func TestCommandOfAnOlderTerm(t *testing.T) {
 		c.until(time.Second, a.IsLeader)
 		for _, kind := range []string{commandResign, commandTransfer} {
 			for _, token := range []int64{old.Token, 0} {
-				err = control.ask(background, store.Command{Instance: "a", Kind: kind, Token: token, Argument: "b"})
+				err = c.ask(control, store.Command{Instance: "a", Kind: kind, Token: token, Argument: "b"})
 				require.ErrorIs(c, err, ErrNotLeader)
 			}
 		}
 		require.True(c, a.IsLeader())
 		for _, kind := range []string{commandDrain, commandUndrain} {
-			err = control.ask(background, store.Command{Instance: "a", Kind: kind, Process: "another"})
+			err = c.ask(control, store.Command{Instance: "a", Kind: kind, Process: "another"})
 			require.ErrorIs(c, err, ErrNotFound)
 		}
 		require.False(c, a.IsDraining())
-		require.ErrorIs(c, control.ask(background, store.Command{Instance: "a", Kind: "dance"}), ErrMisconfigured)
+		require.ErrorIs(c, c.ask(control, store.Command{Instance: "a", Kind: "dance"}), ErrMisconfigured)
 	})
 }
 
@@ -273,6 +320,7 @@ func TestHostileCommands(t *testing.T) {
 			require.NoError(c, err)
 		})
 		require.NoError(c, control.Drain(background, "a"))
+		c.pass(time.Second)
 		require.Zero(c, c.inbox("a"))
 		require.Len(c, a.told(EventCommandTaken), 1, "what was never sent is not executed")
 		records, err := control.Commands(background, 100)
@@ -287,6 +335,159 @@ func TestHostileCommands(t *testing.T) {
 		err = control.Undrain(background, "a")
 		require.ErrorIs(c, err, ErrMisconfigured)
 		require.ErrorContains(c, err, "tenure:instance:a:commands belongs to something else")
+	})
+}
+
+// TestCommandStartWithoutAnswer: a command was taken, and the answer is lost. It is asked for again,
+// and executed once.
+func TestCommandStartWithoutAnswer(t *testing.T) {
+	for outage, late := range map[time.Duration]bool{6 * time.Second: false, time.Minute: true} {
+		t.Run(outage.String(), func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				a, _ := c.pair()
+				control := c.control("ops")
+				require.NoError(c, control.Undrain(background, "a")) // the scripts are loaded
+				a.backend.commands = commandHooks{Commands: a.backend.commands, start: once(func() {
+					c.net.Partition("a", simnet.Replies, outage)
+				})}
+				began := c.now()
+				err := control.Drain(background, "a")
+				require.Less(c, c.now()-began, outage+20*time.Second)
+				if late {
+					require.ErrorIs(c, err, ErrNotTaken, "nobody expects it any more")
+				} else {
+					require.NoError(c, err)
+				}
+				require.Equal(c, !late, a.IsDraining())
+				c.pass(time.Minute)
+				require.Len(c, a.seen(func(e Event) bool { return e.Type == EventCommandTaken && e.Reason == commandDrain }), map[bool]int{false: 1}[late])
+			})
+		})
+	}
+}
+
+// TestCommandThatRedisForgets is not executed twice: a failover lost that it was taken.
+func TestCommandThatRedisForgets(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair()
+		control := c.control("ops")
+		require.NoError(c, control.Drain(background, "a"))
+		a.Undrain()
+		records, err := control.Commands(background, 1)
+		require.NoError(c, err)
+		command := store.Command{ID: records[0].ID, Instance: "a", Kind: commandDrain, Process: a.registry.incarnation}
+		c.redis.Do(func(m *miniredis.Miniredis) {
+			m.HSet("tenure:command:"+command.ID, "state", store.CommandAsked, "until", "9000000000000000")
+			_, err := m.Push("tenure:instance:a:commands", command.Entry())
+			require.NoError(c, err)
+		})
+		a.commands.wake.nudge()
+		c.pass(time.Second)
+		require.False(c, a.IsDraining())
+		o, err := control.store.LookCommand(background, command, false)
+		require.NoError(c, err)
+		require.Equal(c, store.CommandDone, o.State, "it says again what became of it")
+	})
+}
+
+// TestCommandEndInAnOutage: Redis is away as a command ends. Whoever asked learns of it afterwards.
+func TestCommandEndInAnOutage(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair()
+		control := c.control("ops")
+		require.NoError(c, control.Undrain(background, "a")) // the scripts are loaded
+		a.backend.commands = commandHooks{Commands: a.backend.commands, end: once(func() { c.redis.Restart(true, time.Minute) })}
+		began := c.now()
+		require.NoError(c, control.Drain(background, "a"))
+		require.Less(c, c.now()-began, 80*time.Second)
+	})
+}
+
+// TestCommandHeldUp has no effect: a Drain arrives minutes after its caller gave up and undrained
+// the instance.
+func TestCommandHeldUp(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair()
+		control := c.control("ops")
+		control.store = commandHooks{Commands: control.store, send: once(func() {
+			c.net.SetFaults("operator", simnet.Faults{DelayRequest: 1, DelayMin: 5 * time.Minute, DelayMax: 5*time.Minute + time.Second})
+		})}
+		impatient, cancel := context.WithTimeout(background, 2*time.Second)
+		defer cancel()
+		require.Error(c, control.Drain(impatient, "a"))
+		c.net.SetFaults("operator", simnet.Faults{})
+		require.NoError(c, control.Undrain(background, "a"))
+		c.pass(10 * time.Minute)
+		require.False(c, a.IsDraining())
+		require.Empty(c, a.told(EventDrainBegan))
+		err := control.ask(background, 1, store.Command{Instance: "a", Kind: commandDrain, Process: a.registry.incarnation})
+		require.ErrorIs(c, err, ErrNotTaken)
+		require.ErrorContains(c, err, "was held up for more than 30s and has no effect")
+	})
+}
+
+// TestCommandsDoNotWaitForEachOther: a drain that waits for work holds up neither what ends it nor
+// another command.
+func TestCommandsDoNotWaitForEachOther(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.ShutdownTimeout = 2 * time.Minute })
+		a.start(a.works("w", time.Minute))
+		c.until(time.Minute, a.IsLeader)
+		control := c.control("ops")
+		var drains sync.WaitGroup
+		for range maxExecuting + 1 {
+			drains.Go(func() { _ = control.Drain(background, "a") })
+		}
+		c.pass(time.Second)
+		require.True(c, a.IsDraining())
+		require.Equal(c, 1, c.inbox("a"), "they are bounded")
+		began := c.now()
+		require.NoError(c, control.Undrain(background, "a"))
+		require.Less(c, c.now()-began, time.Second)
+		drains.Wait()
+		require.Zero(c, c.inbox("a"))
+	})
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair(func(o *Options) { o.Election.LeaseTTL = 30 * time.Second })
+		control := c.control("ops")
+		transferred := make(chan error, 1)
+		go func() { transferred <- control.Transfer(background, "", "gone") }()
+		c.pass(time.Second)
+		began := c.now()
+		require.NoError(c, control.Drain(background, "a"))
+		require.Less(c, c.now()-began, time.Second)
+		require.ErrorIs(c, <-transferred, ErrNotLeader, "the term has ended")
+		require.True(c, a.IsDraining())
+	})
+}
+
+// TestRunEndsWithACommand: a command that is on, and a Redis that does not answer, do not hold up
+// Run.
+func TestRunEndsWithACommand(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.ShutdownTimeout = 10 * time.Second })
+		a.start(func(ctx context.Context, _ Term) error { <-ctx.Done(); time.Sleep(40 * time.Second); return nil })
+		c.until(time.Minute, a.IsLeader)
+		control := c.control("ops")
+		go func() { _ = control.Drain(background, "a") }()
+		c.pass(time.Second)
+		c.net.Partition("a", simnet.Both, 0)
+		took, _ := a.stop()
+		require.LessOrEqual(c, took, 10*time.Second)
+		c.net.Heal("a")
+		c.pass(15 * time.Minute)
+	})
+}
+
+// TestCommandOfATwin: of two processes of one ID the one that a command is meant for takes it.
+func TestCommandOfATwin(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.pair()
+		twin, err := New(c.net.Client("a2", nil), Options{Namespace: "tenure", InstanceID: "a", Election: ElectionOptions{LeaseTTL: 10 * time.Second}})
+		require.NoError(c, err)
+		c.join("a2", twin).start()
+		c.pass(time.Second)
+		require.NoError(c, c.control("ops").Transfer(background, "", "b"))
 	})
 }
 

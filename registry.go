@@ -236,26 +236,31 @@ func (r *Registry) Instances(ctx context.Context, q InstanceQuery) ([]Instance, 
 
 // Instance returns one instance, or ErrNotFound.
 func (r *Registry) Instance(ctx context.Context, id string) (Instance, error) {
+	instance, _, err := r.findInstance(ctx, id)
+	return instance, err
+}
+
+// findInstance is Instance, and the time of the answer by Redis's clock.
+func (r *Registry) findInstance(ctx context.Context, id string) (instance Instance, now int64, err error) {
 	if !store.IDPattern.MatchString(id) {
-		return Instance{}, fmt.Errorf("%w: %.100q is no instance ID", ErrNotFound, id)
+		return Instance{}, 0, fmt.Errorf("%w: %.100q is no instance ID", ErrNotFound, id)
 	}
-	var now int64
 	entry, err := ask(ctx, &r.asked, func(ctx context.Context) (entry store.Entry, err error) {
 		entry, now, err = r.store.Instance(ctx, id)
 		return entry, err
 	})
 	if errors.Is(err, ErrNotFound) {
-		return Instance{}, fmt.Errorf("%w: instance %s", ErrNotFound, id)
+		return Instance{}, 0, fmt.Errorf("%w: instance %s", ErrNotFound, id)
 	}
 	if err != nil {
-		return Instance{}, err
+		return Instance{}, 0, err
 	}
 	instance, ok := r.instance(entry, now)
 	if !ok {
-		return Instance{}, fmt.Errorf("%w: the record of instance %s is malformed", ErrNotFound, id)
+		return Instance{}, 0, fmt.Errorf("%w: the record of instance %s is malformed", ErrNotFound, id)
 	}
 	r.places.note(instance)
-	return instance, nil
+	return instance, now, nil
 }
 
 // Counts counts the instances. If there are more entries than a listing looks at, it returns

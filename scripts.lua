@@ -1251,19 +1251,22 @@ local function read_command(key)
   return { state = raw[1] or '', ends = natural(raw[2]), taker = raw[3] or '', code = raw[4] or '', text = raw[5] or '' }
 end
 
--- over ends a command, once. The one that ends it says so in the audit stream.
+-- over ends a command, once. The one that ends it says so in the audit stream. A full Redis refuses a script only at its first write,
+-- and none that begins with a lifetime.
 local function over(key, stream, id, state, code, text, instance)
+  call('PEXPIRE', key, REMEMBERED) -- rule end-if-full
   call('HSET', key, 'state', state, 'code', code, 'text', text)
-  call('PEXPIRE', key, REMEMBERED)
   audit(stream, { 'event', 'ended', 'command', id, 'state', state, 'code', code, 'text', text, 'taker', instance })
 end
 
 --@ send_command
 -- Leaves a command for an instance, once. KEYS: 1 hash of the command, 2 inbox, 3 audit stream.
--- ARGV: 1 ID of the command, 2 entry, 3 ms within which it must be taken, 4 channel, 5 instance ID, 6 kind, 7 role, 8 argument, 9 who asks.
--- Verdicts: sent | full (nothing was changed).
+-- ARGV: 1 ID of the command, 2 entry, 3 ms within which it must be taken, 4 channel, 5 instance ID, 6 kind, 7 role, 8 argument, 9 who asks,
+--       10 not-after.
+-- Verdicts: sent | full | late (both: nothing was changed).
 if call('EXISTS', KEYS[1]) == 1 then return 'sent' end -- rule sent-once: the client's own retry
 local now, bound = time(), tonumber(ARGV[3])
+if now > tonumber(ARGV[10]) then return 'late' end -- rule sent-in-time: whoever asked has given up
 if call('RPUSH', KEYS[2], ARGV[2]) > MAX_WAITING then -- rule full
   call('LREM', KEYS[2], -1, ARGV[2])
   return 'full'
@@ -1292,10 +1295,13 @@ return reply
 --@ start_command
 -- Claims a command for one process, and takes it out of the inbox. KEYS: 1 hash of the command, 2 inbox, 3 audit stream.
 -- ARGV: 1 ID of the command, 2 entry, 3 instance ID, 4 incarnation.
--- Verdicts: started | late (its time is over) | gone (another process has it, or it was never sent).
+-- Verdicts: started | overdue (this process has it, and its time is over) | late (its time is over) | gone (another process has it, or it
+--           was never sent). A process that gets no answer asks again: overdue says that nobody expects it to be executed any more.
 local now, command = time(), read_command(KEYS[1])
 call('LREM', KEYS[2], 0, ARGV[2])
-if command.state == 'taken' and command.taker == ARGV[4] then return 'started' end -- the client's own retry
+if command.state == 'taken' and command.taker == ARGV[4] then -- a lost reply
+  return now > command.ends and 'overdue' or 'started' -- rule overdue
+end
 if command.state ~= 'asked' then return 'gone' end -- rule taken-once
 if now > command.ends then -- rule command-expires
   over(KEYS[1], KEYS[3], ARGV[1], 'expired', 'expired', '', ARGV[3])

@@ -31,17 +31,18 @@ type asked struct {
 // NewCommands returns a store without commands.
 func NewCommands() *Commands { return &Commands{Wake: func() {}, asked: make(map[string]*asked)} }
 
-func (s *Commands) SendCommand(_ context.Context, c store.Command, bound time.Duration) (bool, error) {
+// SendCommand has no use for NotAfter: nothing delays a call.
+func (s *Commands) SendCommand(_ context.Context, c store.Command, bound time.Duration) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.inbox) == store.MaxWaiting {
-		return false, nil
+		return store.CommandFull, nil
 	}
 	s.inbox = append(s.inbox, c.Entry())
 	s.asked[c.ID] = &asked{until: time.Now().Add(bound), outcome: store.CommandOutcome{State: store.CommandAsked}}
 	s.audit(store.CommandEntry{Event: "asked", Command: c})
 	s.Wake()
-	return true, nil
+	return store.CommandSent, nil
 }
 
 func (s *Commands) ReadCommands(_ context.Context, _ string, remove []string) ([]string, error) {
@@ -51,16 +52,19 @@ func (s *Commands) ReadCommands(_ context.Context, _ string, remove []string) ([
 	return slices.Clone(s.inbox), nil
 }
 
-func (s *Commands) StartCommand(_ context.Context, c store.Command, entry, incarnation string) (bool, error) {
+func (s *Commands) StartCommand(_ context.Context, c store.Command, entry, incarnation string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inbox = slices.DeleteFunc(s.inbox, func(waits string) bool { return waits == entry })
 	command := s.asked[c.ID]
-	if command == nil || command.outcome.State != store.CommandAsked || s.expire(c, command) {
-		return false, nil
+	switch {
+	case command == nil || command.outcome.State != store.CommandAsked:
+		return store.CommandGone, nil
+	case s.expire(c, command):
+		return store.CommandLate, nil
 	}
 	command.taker, command.outcome.State = incarnation, store.CommandTaken
-	return true, nil
+	return store.CommandStarted, nil
 }
 
 func (s *Commands) EndCommand(_ context.Context, c store.Command, _ string, o store.CommandOutcome) error {

@@ -9,11 +9,11 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-func (s *Store) SendCommand(ctx context.Context, c store.Command, bound time.Duration) (bool, error) {
+func (s *Store) SendCommand(ctx context.Context, c store.Command, bound time.Duration) (string, error) {
 	sc := s.scripts.sendCommand
-	verdict, err := s.verdict(ctx, sc, append(sc.args("3", 12), s.keys.Command(c.ID), s.keys.Inbox(c.Instance), s.keys.Commands(),
-		c.ID, c.Entry(), bound.Milliseconds(), s.keys.Events(), c.Instance, c.Kind, c.Role, c.Argument, c.By), "sent", "full")
-	return verdict == "sent", err
+	return s.verdict(ctx, sc, append(sc.args("3", 13), s.keys.Command(c.ID), s.keys.Inbox(c.Instance), s.keys.Commands(),
+		c.ID, c.Entry(), bound.Milliseconds(), s.keys.Events(), c.Instance, c.Kind, c.Role, c.Argument, c.By, c.NotAfter),
+		store.CommandSent, store.CommandFull, store.CommandLate)
 }
 
 func (s *Store) ReadCommands(ctx context.Context, instance string, remove []string) ([]string, error) {
@@ -21,11 +21,10 @@ func (s *Store) ReadCommands(ctx context.Context, instance string, remove []stri
 	return s.texts(ctx, sc, withTexts(append(sc.args("1", 1+len(remove)), s.keys.Inbox(instance)), remove))
 }
 
-func (s *Store) StartCommand(ctx context.Context, c store.Command, entry, incarnation string) (bool, error) {
+func (s *Store) StartCommand(ctx context.Context, c store.Command, entry, incarnation string) (string, error) {
 	sc := s.scripts.startCommand
-	verdict, err := s.verdict(ctx, sc, append(sc.args("3", 7), s.keys.Command(c.ID), s.keys.Inbox(c.Instance), s.keys.Commands(),
-		c.ID, entry, c.Instance, incarnation), "started", "late", "gone")
-	return verdict == "started", err
+	return s.verdict(ctx, sc, append(sc.args("3", 7), s.keys.Command(c.ID), s.keys.Inbox(c.Instance), s.keys.Commands(),
+		c.ID, entry, c.Instance, incarnation), store.CommandStarted, store.CommandOverdue, store.CommandLate, store.CommandGone)
 }
 
 func (s *Store) EndCommand(ctx context.Context, c store.Command, incarnation string, o store.CommandOutcome) error {

@@ -27,21 +27,23 @@ func TestCommandScripts(t *testing.T) {
 	onClusters(t, "{tenure}", func(t *testing.T, c *cluster) {
 		ctx := t.Context()
 		const bound = time.Minute
-		command := func(id string) store.Command { return store.Command{ID: id, Instance: "b", Kind: "drain", By: "ops"} }
+		command := func(id string) store.Command {
+			return store.Command{ID: id, Instance: "b", Kind: "drain", By: "ops", NotAfter: 9e15}
+		}
 		waiting := func() []string {
 			entries, err := c.store.ReadCommands(ctx, "b", nil)
 			require.NoError(t, err)
 			return entries
 		}
 		send := func(of store.Command) bool {
-			sent, err := c.store.SendCommand(ctx, of, bound)
+			verdict, err := c.store.SendCommand(ctx, of, bound)
 			require.NoError(t, err)
-			return sent
+			return verdict == store.CommandSent
 		}
 		start := func(of store.Command, incarnation string) bool {
-			started, err := c.store.StartCommand(ctx, of, of.Entry(), incarnation)
+			verdict, err := c.store.StartCommand(ctx, of, of.Entry(), incarnation)
 			require.NoError(t, err)
-			return started
+			return verdict == store.CommandStarted
 		}
 		state := func(of store.Command) store.CommandOutcome {
 			o, err := c.store.LookCommand(ctx, of, true)
@@ -55,7 +57,7 @@ func TestCommandScripts(t *testing.T) {
 		require.Equal(t, []string{one.Entry()}, waiting())
 		read, ok := store.ParseCommand(one.Entry(), "b")
 		require.True(t, ok)
-		require.Equal(t, one, read)
+		require.Equal(t, store.Command{ID: "one", Instance: "b", Kind: "drain", By: "ops"}, read)
 		require.Equal(t, "asked", state(one).State)
 		require.True(t, start(one, "i"))
 		require.Empty(t, waiting())
@@ -76,7 +78,9 @@ func TestCommandScripts(t *testing.T) {
 		for i := range store.MaxWaiting {
 			require.True(t, send(command(fmt.Sprint("n", i))))
 		}
-		require.False(t, send(command("more")))
+		verdict, err := c.store.SendCommand(ctx, command("more"), bound)
+		require.NoError(t, err)
+		require.Equal(t, store.CommandFull, verdict)
 		require.Len(t, waiting(), store.MaxWaiting)
 		require.Empty(t, state(command("more")).State)
 
@@ -93,6 +97,24 @@ func TestCommandScripts(t *testing.T) {
 		require.Equal(t, []string{"ended n0 expired", "ended n1 expired"}, all[len(all)-2:])
 
 		require.NoError(t, c.rdb.Del(ctx, keys.Inbox("b")).Err())
+		late := command("late")
+		late.NotAfter = 1
+		verdict, err = c.store.SendCommand(ctx, late, bound)
+		require.NoError(t, err)
+		require.Equal(t, store.CommandLate, verdict, "it was held up")
+		require.Empty(t, waiting())
+		require.Empty(t, state(late).State)
+
+		taken := command("taken")
+		require.True(t, send(taken))
+		require.True(t, start(taken, "i"))
+		require.NoError(t, c.rdb.HSet(ctx, keys.Command("taken"), "until", "1").Err())
+		verdict, err = c.store.StartCommand(ctx, taken, taken.Entry(), "i")
+		require.NoError(t, err)
+		require.Equal(t, store.CommandOverdue, verdict, "the reply was lost, and it is too late to begin")
+		require.Equal(t, "taken", state(taken).State)
+		require.NoError(t, c.store.EndCommand(ctx, taken, "i", store.CommandOutcome{State: "expired", Code: "expired"}))
+		require.Equal(t, "expired", state(taken).State)
 		require.NoError(t, c.rdb.RPush(ctx, keys.Inbox("b"), strings.Repeat("x", store.MaxCommandBytes+1), "y").Err())
 		require.Equal(t, []string{"y"}, waiting())
 		require.EqualValues(t, 1, c.rdb.LLen(ctx, keys.Inbox("b")).Val())

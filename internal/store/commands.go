@@ -12,15 +12,17 @@ import (
 // which may be asked for again if its answer was lost. They are bounded by ctx only as far as the
 // client heeds it, and safe for concurrent use.
 type Commands interface {
-	// SendCommand leaves a command for its instance, which must take it within bound. false: too
-	// many wait there.
-	SendCommand(ctx context.Context, c Command, bound time.Duration) (sent bool, err error)
+	// SendCommand leaves a command for its instance, which must take it within bound. It says
+	// CommandSent, CommandFull or CommandLate: too many wait there, or it is later than c.NotAfter.
+	SendCommand(ctx context.Context, c Command, bound time.Duration) (verdict string, err error)
 	// ReadCommands reads the entries of the inbox of an instance, oldest first, and removes those
 	// that are no commands. All are untrusted.
 	ReadCommands(ctx context.Context, instance string, remove []string) (entries []string, err error)
-	// StartCommand claims a command for one incarnation of its instance. Nobody else may execute it
-	// if it says true.
-	StartCommand(ctx context.Context, c Command, entry, incarnation string) (started bool, err error)
+	// StartCommand claims a command for one incarnation of its instance, and takes the entry out of
+	// the inbox. Nobody else may execute the command if it says CommandStarted. CommandOverdue: it was
+	// claimed before, and is too old to be begun now. CommandLate or CommandGone: it is not this
+	// incarnation's.
+	StartCommand(ctx context.Context, c Command, entry, incarnation string) (verdict string, err error)
 	// EndCommand says what became of a command that this incarnation has started.
 	EndCommand(ctx context.Context, c Command, incarnation string, o CommandOutcome) error
 	// LookCommand says how a command stands, and sends its hint again.
@@ -41,6 +43,7 @@ type Command struct {
 	Process  string `json:"incarnation,omitempty"` // that it is meant for
 	Argument string `json:"argument,omitempty"`
 	By       string `json:"by,omitempty"` // who asks
+	NotAfter int64  `json:"-"`            // by Redis's clock, ms: it is not left in the inbox later
 }
 
 // How a command stands.
@@ -50,6 +53,16 @@ const (
 	CommandDone    = "done"
 	CommandFailed  = "failed"
 	CommandExpired = "expired"
+)
+
+// What is said to who sends a command, or starts it.
+const (
+	CommandSent    = "sent"
+	CommandFull    = "full"
+	CommandStarted = "started"
+	CommandOverdue = "overdue"
+	CommandLate    = "late"
+	CommandGone    = "gone"
 )
 
 // The sizes of commands.
