@@ -64,6 +64,7 @@ const (
 	commandPause    = "pause"
 	commandResume   = "resume"
 	commandCancel   = "cancel"
+	commandForget   = "forget"
 )
 
 const (
@@ -243,6 +244,11 @@ func (c *Control) Resume(ctx context.Context, task string) error {
 	return c.noted(ctx, store.Command{Kind: commandResume, Argument: task}, func() error { return c.tasks.Resume(ctx, task) })
 }
 
+// Forget removes the record of a task that nobody registers any more, see TaskScheduler.Forget.
+func (c *Control) Forget(ctx context.Context, task string) error {
+	return c.noted(ctx, store.Command{Kind: commandForget, Argument: task}, func() error { return c.tasks.Forget(ctx, task) })
+}
+
 // Cancel ends the run of a task that is on, see TaskScheduler.Cancel.
 func (c *Control) Cancel(ctx context.Context, task string) error {
 	return c.noted(ctx, store.Command{Kind: commandCancel, Argument: task}, func() error { return c.tasks.Cancel(ctx, task) })
@@ -373,7 +379,7 @@ func outcomeOf(err error) store.CommandOutcome {
 // the keys of the namespace may have written it.
 type CommandRecord struct {
 	ID         string    `json:"id"`
-	Kind       string    `json:"kind"` // resign, transfer, drain, undrain, remove, pause, resume or cancel
+	Kind       string    `json:"kind"` // resign, transfer, drain, undrain, remove, pause, resume, cancel or forget
 	Role       string    `json:"role,omitempty"`
 	InstanceID string    `json:"instance_id,omitempty"` // that was asked
 	Argument   string    `json:"argument,omitempty"`    // the heir of a transfer ("": the best candidate), or the task

@@ -61,6 +61,9 @@ var (
 	// ErrCanceled: a run was ended by TaskScheduler.Cancel. It is the cause of the context of such a
 	// run, and its error matches it.
 	ErrCanceled = errors.New(store.CanceledText)
+	// ErrRegistered: the leader, or this process, has registered the task, so that it is not
+	// forgotten.
+	ErrRegistered = errors.New("tenure: task is registered")
 	// ErrNotFound: there is no such instance or task.
 	ErrNotFound = store.ErrNotFound
 	// ErrTruncated: a listing stopped at its cap; what was read is returned beside the error.

@@ -40,7 +40,7 @@ var floors = [][]string{
 	{"tasks.go"},
 	{"tasks_status.go"},
 	{"tasks_trigger.go"},
-	{"tasks_cancel.go"},
+	{"tasks_cancel.go", "tasks_forget.go"},
 	{"events_log.go"},
 	{"acl.go"},
 	{"transfer.go"},

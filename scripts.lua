@@ -796,6 +796,22 @@ publish(ARGV[4], 'triggered', '', ',"task":"' .. ARGV[2] .. '"')
 if waits then remember(KEYS[2], ARGV[6], entry(now, task, run, 'canceled', ARGV[5])) end
 return task_answer('ok', now, task)
 
+--@ forget_task
+-- Removes the record of a task that the leader of its role does not know, with its history. A leader has opened what it knows within
+-- a minute. KEYS: 2 history, 3 index, 4 index of triggers, 5 lease, 6 its since key, 7 its term hash.
+-- ARGV: 1 name of the task, 2 ms for which the leader must have led.
+-- Verdicts: ok | absent | known (the leader has opened it) | unled (nobody has led for so long).
+local now = time()
+local task = read_task(KEYS[1], now)
+if call('EXISTS', KEYS[1]) == 0 then return task_answer('absent', now, task) end
+local since = natural(read_since(KEYS[6]) or '')
+if call('EXISTS', KEYS[5]) == 0 or since == 0 or since * 1000 > now - ARGV[2] then return task_answer('unled', now, task) end
+if natural(call('HGET', KEYS[7], 'token') or '') <= task.fence then return task_answer('known', now, task) end -- rule orphan
+call('DEL', KEYS[1], KEYS[2])
+call('SREM', KEYS[3], ARGV[1])
+call('ZREM', KEYS[4], ARGV[1])
+return task_answer('ok', now, task)
+
 --@ trigger_task
 -- Has the task run once, as soon as its leader can. One trigger waits at a time. KEYS: 2 index, 3 index of triggers.
 -- ARGV: 1 ID, 2 arguments, 3 instance that asks, 4 not-after, 5 ms for which it waits at most, 6 whether a record is made if there is none

@@ -260,6 +260,21 @@ func (s *Tasks) Cancel(_ context.Context, name string, c store.TaskCancel) (stor
 	})
 }
 
+// Forget knows of no leader: one coordinator has these records, and asks for a task that it has not
+// registered.
+func (s *Tasks) Forget(_ context.Context, name string, _ store.TaskForget) (store.TaskReply, error) {
+	return s.decide(name, lease.MaxToken, func(*store.TaskRecord, int64) string {
+		if s.records[name] == nil {
+			return store.TaskAbsent
+		}
+		delete(s.records, name)
+		delete(s.history, name)
+		delete(s.given, name)
+		s.names = slices.DeleteFunc(s.names, func(other string) bool { return other == name })
+		return store.TaskOK
+	})
+}
+
 // claimTrigger claims the trigger that waits. The mutex is held.
 func (s *Tasks) claimTrigger(name string, r *store.TaskRecord, c store.TaskClaim, now int64) string {
 	g := s.given[name]

@@ -6,7 +6,7 @@ var ScriptCommands = []string{
 	"get", "set", "del", "exists", "pttl", "pexpire",
 	"hget", "hkeys", "hset", "hdel", "hlen", "hmget", "hscan", "hstrlen",
 	"zadd", "zcard", "zcount", "zmscore", "zrangebyscore", "zrem", "zremrangebyrank", "zremrangebyscore", "zscore",
-	"sadd", "xadd", "xrevrange", "xrange", "lrange", "lrem",
+	"sadd", "srem", "xadd", "xrevrange", "xrange", "lrange", "lrem",
 }
 
 // ControlCommands are those that scripts.lua calls for whoever sends commands to instances, and for

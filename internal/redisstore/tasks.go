@@ -26,6 +26,7 @@ var taskVerdicts = map[string][]string{
 	"pause_task":  {store.TaskOK, store.TaskAbsent, store.TaskMoved},
 
 	"cancel_task":  {store.TaskOK, store.TaskAbsent, store.TaskMoved},
+	"forget_task":  {store.TaskOK, store.TaskAbsent, store.TaskKnown, store.TaskUnled},
 	"trigger_task": {store.TaskOK, store.TaskAbsent, store.TaskWaiting, store.TaskStale},
 }
 
@@ -123,6 +124,15 @@ func (s *Store) Trigger(ctx context.Context, name string, t store.TaskTrigger) (
 func (s *Store) Cancel(ctx context.Context, name string, c store.TaskCancel) (store.TaskReply, error) {
 	return s.askTask(ctx, s.scripts.cancelTask, "3", s.keys.Task(name), s.keys.Runs(name), s.keys.Triggers(), c.Run, name, c.For.Milliseconds(),
 		s.heardBy(c.Lease), store.CanceledText, c.Keep.Runs())
+}
+
+func (s *Store) Forget(ctx context.Context, name string, f store.TaskForget) (store.TaskReply, error) {
+	if !s.askable(f.Lease) {
+		return store.TaskReply{}, fmt.Errorf("%w: the record of task %q names the lease %.100q, which this client may not ask for: remove %s and %s by hand",
+			store.ErrMisconfigured, name, f.Lease, s.keys.Task(name), s.keys.Runs(name))
+	}
+	return s.askTask(ctx, s.scripts.forgetTask, "7", s.keys.Task(name), s.keys.Runs(name), s.keys.Tasks(), s.keys.Triggers(),
+		f.Lease, store.LeaseSince(f.Lease), store.LeaseTerm(f.Lease), name, f.Led.Milliseconds())
 }
 
 // heardBy is the channel that the leader of a lease listens on; "": the key is none that a script

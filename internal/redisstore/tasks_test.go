@@ -349,6 +349,7 @@ func TestTaskVerdictOfAnotherScript(t *testing.T) {
 		"finish_task": func() (store.TaskReply, error) { return db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "x"}) },
 		"read_task":   func() (store.TaskReply, error) { return db.Record(ctx, "t") },
 		"pause_task":  func() (store.TaskReply, error) { return db.Pause(ctx, "t", true, "", "") },
+		"forget_task": func() (store.TaskReply, error) { return db.Forget(ctx, "t", store.TaskForget{Lease: "tasks:leader"}) },
 		"cancel_task": func() (store.TaskReply, error) { return db.Cancel(ctx, "t", store.TaskCancel{Run: "r"}) },
 		"trigger_task": func() (store.TaskReply, error) {
 			return db.Trigger(ctx, "t", store.TaskTrigger{ID: "t1", NotAfter: 1 << 50, For: time.Hour})
@@ -600,5 +601,54 @@ func TestFailedRunsAreCounted(t *testing.T) {
 			require.Equal(t, i >= 3, reply.Record.LastSuccess != 0)
 			finished = strconv.FormatInt(reply.Record.Finished, 10)
 		}
+	})
+}
+
+// TestForgetTask: only what the leader has not opened although it has led for long enough.
+func TestForgetTask(t *testing.T) {
+	onClusters(t, "tasks", func(t *testing.T, c *cluster) {
+		ctx, db := t.Context(), c.store
+		forget := func(name, lease string) string {
+			reply, err := db.Forget(ctx, name, store.TaskForget{Lease: lease, Led: time.Minute})
+			require.NoError(t, err)
+			return reply.Verdict
+		}
+		for _, role := range []string{"", "other"} {
+			lease := db.keys.Lease(role)
+			require.Equal(t, store.TaskAbsent, forget("t", lease))
+			opened, err := db.Open(ctx, "t", store.TaskOpen{Token: 5, Lease: lease})
+			require.NoError(t, err)
+			_, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "r", Kind: store.ClaimExtra, Expect: "0", Instance: "a", Attempt: 1})
+			require.NoError(t, err)
+			_, err = db.Finish(ctx, "t", store.TaskFinish{Token: 5, Run: "r", Status: store.RunSucceeded})
+			require.NoError(t, err)
+			_, err = db.Trigger(ctx, "t", store.TaskTrigger{ID: "t1", NotAfter: 1 << 50, For: time.Hour})
+			require.NoError(t, err)
+			seconds := opened.Now / 1000
+			leads := func(since int64, token int) {
+				require.NoError(t, c.rdb.Set(ctx, lease, "b", 0).Err())
+				require.NoError(t, c.rdb.Set(ctx, store.LeaseSince(lease), since, 0).Err())
+				require.NoError(t, c.rdb.HSet(ctx, store.LeaseTerm(lease), "token", token).Err())
+			}
+			require.Equal(t, store.TaskUnled, forget("t", lease), "nobody leads")
+			leads(seconds-30, 6)
+			require.Equal(t, store.TaskUnled, forget("t", lease), "it may be about to open it")
+			leads(seconds-90, 5)
+			require.Equal(t, store.TaskKnown, forget("t", lease))
+			require.NoError(t, c.rdb.Del(ctx, lease).Err())
+			require.Equal(t, store.TaskUnled, forget("t", lease))
+			leads(seconds-90, 6)
+			require.Equal(t, store.TaskOK, forget("t", lease))
+			require.Equal(t, store.TaskAbsent, forget("t", lease))
+			names, _, err := db.Names(ctx, 10)
+			require.NoError(t, err)
+			require.Empty(t, names)
+			left, err := c.rdb.Exists(ctx, db.keys.Task("t"), db.keys.Runs("t"), db.keys.Triggers()).Result()
+			require.NoError(t, err)
+			require.Zero(t, left)
+		}
+		_, err := db.Forget(ctx, "t", store.TaskForget{Lease: "no lease"})
+		require.ErrorIs(t, err, store.ErrMisconfigured)
+		require.ErrorContains(t, err, "by hand")
 	})
 }

@@ -23,6 +23,7 @@ type Tasks interface {
 	Pause(ctx context.Context, name string, paused bool, expect, why string) (TaskReply, error)
 	Trigger(ctx context.Context, name string, t TaskTrigger) (TaskReply, error)
 	Cancel(ctx context.Context, name string, c TaskCancel) (TaskReply, error)
+	Forget(ctx context.Context, name string, f TaskForget) (TaskReply, error)
 
 	// Names lists the index, at most limit names, and whether there are more.
 	Names(ctx context.Context, limit int) (names []string, more bool, err error)
@@ -142,6 +143,12 @@ type TaskCancel struct {
 	Keep  Keep
 }
 
+// TaskForget removes the record of a task that its leader does not know.
+type TaskForget struct {
+	Lease string        // key of the lease whose leader would know it
+	Led   time.Duration // for which that leader must have led
+}
+
 // CanceledText is what the record says of a run that was canceled while nobody ran it.
 const CanceledText = "tenure: run canceled"
 
@@ -178,6 +185,8 @@ const (
 	TaskFenced  = "fenced"
 	TaskForeign = "foreign" // the record is another lease's
 	TaskAbsent  = "absent"
+	TaskKnown   = "known"   // the leader has opened the record
+	TaskUnled   = "unled"   // nobody has led for long enough to know it
 	TaskExpired = "expired" // the trigger was too old, and is gone
 	TaskWaiting = "waiting" // another trigger waits
 	TaskStale   = "stale"   // it came too late

@@ -2,6 +2,10 @@ package main
 
 // triggers break what has a task run outside of its schedule.
 var triggers = []bug{
+	{name: "task of the leader forgotten", in: redisstore, test: "TestForgetTask", breaks: "a task that runs loses its schedule and its history", file: lua,
+		old: "<= task.fence then return task_answer('known', now, task) end", new: "< 0 then return task_answer('known', now, task) end"},
+	{name: "task of a young leader forgotten", in: redisstore, test: "TestForgetTask", breaks: "a clean-up during a deploy removes the records of all tasks", file: lua,
+		old: "since * 1000 > now - ARGV[2] then", new: "false then"},
 	{name: "canceled run is run again", in: redisstore, test: "TestTaskScriptsAgreeWithTheOracle", breaks: "a run that was canceled while its task was paused runs after Resume", file: lua,
 		old: "if kind == 'again' and task.cancel == ARGV[4] then", new: "if false then"},
 	{name: "canceled run recorded as interrupted", in: redisstore, test: "TestTaskScriptsAgreeWithTheOracle", breaks: "a run that was canceled right before a deploy is run again", file: lua,
