@@ -58,8 +58,8 @@ var (
 	// ErrTriggerWaiting: the task was triggered before and that run has not begun, so it is not
 	// triggered again.
 	ErrTriggerWaiting = errors.New("tenure: a trigger of this task waits already")
-	// ErrCanceled: a run was ended by TaskScheduler.Cancel. It is the cause of the context of such a
-	// run, and its error matches it.
+	// ErrCanceled: a run was ended by TaskScheduler.Cancel. It is the cause of the context of such
+	// a run, and its error matches it.
 	ErrCanceled = errors.New(store.CanceledText)
 	// ErrRegistered: the leader, or this process, has registered the task, so that it is not
 	// forgotten.

@@ -169,14 +169,14 @@ func ExampleRetryAfter() {
 		Schedule: tenure.Every(time.Hour),
 		Retry:    tenure.RetryPolicy{Attempts: 5},
 		Run: func(ctx context.Context, _ tenure.TaskRun) error {
-			answer, err := post(ctx)
+			status, err := post(ctx)
 			switch {
 			case err != nil:
 				return err // the next attempt comes after a second, then after two
-			case answer.StatusCode == http.StatusTooManyRequests:
-				return tenure.RetryAfter(errors.New(answer.Status), 5*time.Minute)
-			case answer.StatusCode == http.StatusBadRequest:
-				return tenure.NoRetry(errors.New(answer.Status))
+			case status == http.StatusTooManyRequests:
+				return tenure.RetryAfter(errors.New("too many requests"), 5*time.Minute)
+			case status == http.StatusBadRequest:
+				return tenure.NoRetry(errors.New("bad request"))
 			}
 			return nil
 		},
@@ -185,9 +185,7 @@ func ExampleRetryAfter() {
 	// Output: <nil>
 }
 
-func post(context.Context) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK}, nil
-}
+func post(context.Context) (status int, err error) { return http.StatusOK, nil }
 
 // The instances of a service, as any of them sees them.
 func ExampleRegistry_Instances() {

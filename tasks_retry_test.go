@@ -105,15 +105,15 @@ func TestRetryErrors(t *testing.T) {
 		require.False(t, never)
 		require.Equal(t, want, after)
 	}
-	never, after := retryWanted(hostileTree{})
+	never, after := retryWanted(hostileTreeError{})
 	require.False(t, never)
 	require.Zero(t, after)
 }
 
-// hostileTree panics if it is asked what it is.
-type hostileTree struct{ error }
+// hostileTreeError panics if it is asked what it is.
+type hostileTreeError struct{ error }
 
-func (hostileTree) As(any) bool { panic("no type") }
+func (hostileTreeError) As(any) bool { panic("no type") }
 
 // TestTimeoutIsNamed: the error of an attempt that returned after its timeout names it and matches
 // what the context says. That of one which had returned before is as it was.

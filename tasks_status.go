@@ -313,7 +313,9 @@ func pauseText(by, reason string) string {
 	var text strings.Builder
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(TaskPause{By: by, Reason: reason}) // texts alone never fail
+	if e.Encode(TaskPause{By: by, Reason: reason}) != nil { // texts alone never fail
+		return ""
+	}
 	return strings.TrimSpace(text.String())
 }
 

@@ -200,8 +200,8 @@ func triggerNames(text string) (names []string) {
 	return names
 }
 
-// parseTaskRecord reads the fields of a record, or those of a listing; nil is an absent one. What is refused, and
-// what only counts as absent, is what read_task() in scripts.lua says.
+// parseTaskRecord reads the fields of a record, or those of a listing; nil is an absent one. What
+// is refused, and what only counts as absent, is what read_task() in scripts.lua says.
 func parseTaskRecord(fields []any) (store.TaskRecord, error) {
 	var raw [30]string
 	if len(fields) != len(taskFields) && len(fields) != len(listedFields) {
