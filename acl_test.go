@@ -221,7 +221,9 @@ func ExampleACLRules() {
 		panic(err)
 	}
 	fmt.Println("ACL SETUSER app reset on >password", strings.Join(rules[:7], " "), "…")
-	// Output: ACL SETUSER app reset on >password ~waf:cluster:* &waf:cluster:events &waf:cluster:leader:events &waf:cluster:leader:*:events &waf:cluster:instance:*:events +time +info …
+	// Output: ACL SETUSER app reset on >password ~waf:cluster:* &waf:cluster:events
+	// &waf:cluster:leader:events &waf:cluster:leader:*:events &waf:cluster:instance:*:events +time
+	// +info …
 }
 
 // TestNopermOfAConnection: some options of the client make go-redis send commands that ACLRules

@@ -112,7 +112,7 @@ func TestAnywhereTogether(t *testing.T) {
 			err := m.Tasks().Register(Task{
 				Name: fmt.Sprint("t", i), Anywhere: true, Schedule: OnDemand(), Run: func(context.Context, TaskRun) error { return nil },
 			})
-			require.NoError(t, err) //nolint:testifylint // it ends this goroutine alone
+			require.NoError(t, err)
 		})
 	}
 	all.Wait()

@@ -16,8 +16,8 @@ const cancelBound = time.Hour
 // attempt or to be run again. It works on any instance. Within a round trip, or within a minute if
 // no hint arrives, the context of the run is cancelled with the cause ErrCanceled. If the task then
 // returns an error, the run is recorded as RunCanceled: it is neither retried nor run again, also
-// if its leader dies meanwhile. If it returns nil all the same, it has succeeded. The next slot runs
-// as usual; Pause keeps it from that.
+// if its leader dies meanwhile. If it returns nil all the same, it has succeeded. The next slot
+// runs as usual; Pause keeps it from that.
 //
 // Cancel does not wait for the end of the run. It names the run that it has read, so that a request
 // which is held up never ends a later one. ErrNotFound: no run of the task is on.

@@ -24,8 +24,8 @@ type Service struct {
 	// Lead is leader work, as for Coordinator.Run.
 	Lead []tenure.LeadFunc
 	// Grace is how long requests may still take after the stop; then their connections are closed.
-	// Together with tenure.Options.ShutdownTimeout it must fit into the time that the platform gives.
-	// Default 4 s. A negative value closes them at once.
+	// Together with tenure.Options.ShutdownTimeout it must fit into the time that the platform
+	// gives. Default 4 s. A negative value closes them at once.
 	Grace time.Duration
 }
 
@@ -35,10 +35,10 @@ type Service struct {
 // work ends, and the lease is released. So a request that relies on leading is not cut off by the
 // stop, and nobody else leads before it is answered.
 //
-// Serve returns when both have ended. It returns nil if ctx ended it and all went well. Else it joins
-// what Coordinator.Run returned, what ended the server other than the stop, and
-// context.DeadlineExceeded if Grace has cut requests off. It closes the listener. Connections that a
-// handler has hijacked are not waited for. tenure.ErrMisconfigured: a field is missing.
+// Serve returns when both have ended. It returns nil if ctx ended it and all went well. Else it
+// joins what Coordinator.Run returned, what ended the server other than the stop, and
+// context.DeadlineExceeded if Grace has cut requests off. It closes the listener. Connections that
+// a handler has hijacked are not waited for. tenure.ErrMisconfigured: a field is missing.
 func (s Service) Serve(ctx context.Context, l net.Listener) error {
 	if s.Coordinator == nil || s.Server == nil {
 		_ = l.Close()

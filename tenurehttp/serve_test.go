@@ -83,8 +83,8 @@ func (s *serving) end() error {
 	}
 }
 
-// TestServeAnswersBeforeItReleases: a request that is on when the stop comes is answered by a process
-// that still leads.
+// TestServeAnswersBeforeItReleases: a request that is on when the stop comes is answered by a
+// process that still leads.
 func TestServeAnswersBeforeItReleases(t *testing.T) {
 	s := serve(t, patience)
 	answer := s.get()
@@ -133,8 +133,8 @@ func TestServerClosedByAnother(t *testing.T) {
 	require.False(t, s.coordinator.IsLeader())
 }
 
-// TestServeEndsWithTheCoordinator: if Run ends by itself, here since it was called before, the server
-// is stopped.
+// TestServeEndsWithTheCoordinator: if Run ends by itself, here since it was called before, the
+// server is stopped.
 func TestServeEndsWithTheCoordinator(t *testing.T) {
 	coordinator, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
 	require.NoError(t, err)

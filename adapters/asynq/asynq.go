@@ -30,15 +30,15 @@ var (
 )
 
 // Lead is leader work that runs a scheduler for as long as the term lasts: register it with
-// ElectionOptions.Lead, or hand it to Coordinator.Run. build makes and fills a new scheduler in each
-// term, since none can be started twice; ctx is that of the term. If build or Start fails, the term
-// fails with that error, and this process stands back for a while.
+// ElectionOptions.Lead, or hand it to Coordinator.Run. build makes and fills a new scheduler in
+// each term, since none can be started twice; ctx is that of the term. If build or Start fails, the
+// term fails with that error, and this process stands back for a while.
 //
 // Shutdown waits for what is being enqueued, so that a lease is not released before. It ignores the
 // context: a Redis that hangs makes it last as long as the time-outs of asynq's client. asynq keeps
-// its times in the process. A slot that is due while nobody leads is lost, and one at a hand-over may
-// be enqueued by both leaders: give its task asynq.TaskID or asynq.Unique if that matters, or enqueue
-// it from a task of tenure, whose slots live in Redis and are claimed once.
+// its times in the process. A slot that is due while nobody leads is lost, and one at a hand-over
+// may be enqueued by both leaders: give its task asynq.TaskID or asynq.Unique if that matters, or
+// enqueue it from a task of tenure, whose slots live in Redis and are claimed once.
 func Lead(build func(ctx context.Context) (Scheduler, error)) tenure.LeadFunc {
 	return func(ctx context.Context, _ tenure.Term) error {
 		s, err := build(ctx)

@@ -1,15 +1,15 @@
 // Package tenuregocron has gocron (github.com/go-co-op/gocron/v2) run its jobs on the leader only.
 //
 // [Elector] is asked before each run. [Locker] also holds the lease for as long as a job runs: a
-// process that stops, resigns or transfers lets its jobs finish first, so that the next leader never
-// runs one beside it. Both are safe for concurrent use.
+// process that stops, resigns or transfers lets its jobs finish first, so that the next leader
+// never runs one beside it. Both are safe for concurrent use.
 //
 //	locker := tenuregocron.Locker(coordinator.Elector())
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 //
-// gocron keeps its times in the process. A slot that is due while nobody leads is lost, and one at a
-// hand-over may run on both sides of it, each side at its own time. Where that matters use the tasks
-// of tenure, whose slots live in Redis and are claimed once.
+// gocron keeps its times in the process. A slot that is due while nobody leads is lost, and one at
+// a hand-over may run on both sides of it, each side at its own time. Where that matters use the
+// tasks of tenure, whose slots live in Redis and are claimed once.
 package tenuregocron
 
 import (
@@ -40,9 +40,10 @@ func (e elector) IsLeader(ctx context.Context) error {
 }
 
 // Locker lets a job run while the elector leads, each name once at a time, for
-// gocron.WithDistributedLocker and gocron.WithDistributedJobLocker. The lease is not released before
-// the job has returned, but for the bound of a drain (tenure.Options.ShutdownTimeout). The job itself
-// is not told that the term is over: keep it short, or have it look at Coordinator.IsLeader.
+// gocron.WithDistributedLocker and gocron.WithDistributedJobLocker. The lease is not released
+// before the job has returned, but for the bound of a drain (tenure.Options.ShutdownTimeout). The
+// job itself is not told that the term is over: keep it short, or have it look at
+// Coordinator.IsLeader.
 func Locker(e *tenure.Elector) gocron.Locker {
 	return &locker{elector: e, held: make(map[string]bool)}
 }
@@ -104,8 +105,8 @@ type lock struct {
 }
 
 // Unlock ends the run. It returns nil if the term was on until now, and else why it ended, such as
-// tenure.ErrLost: another process may have led beside the last part of the job. It does not wait, and
-// a second call returns the same.
+// tenure.ErrLost: another process may have led beside the last part of the job. It does not wait,
+// and a second call returns the same.
 func (l *lock) Unlock(context.Context) error {
 	l.once.Do(func() {
 		l.locker.leave(l.key)

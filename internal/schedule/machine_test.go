@@ -349,8 +349,8 @@ func TestMachineRetriesAsAsked(t *testing.T) {
 	require.Equal(t, "failed", b.record.Status)
 	require.Equal(t, 5, l.began)
 
-	// The next leader waits as well: for the rest of the pause if this one ends, for the pause if it
-	// dies, and never longer than was asked for, though Redis's clock is set back.
+	// The next leader waits as well: for the rest of the pause if this one ends, for the pause if
+	// it dies, and never longer than was asked for, though Redis's clock is set back.
 	l.pass(24*time.Hour - 3*time.Hour)
 	require.Equal(t, 6, l.began)
 	l.ends(later)
