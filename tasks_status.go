@@ -313,9 +313,10 @@ func pauseText(by, reason string) string {
 	var text strings.Builder
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
-	if e.Encode(TaskPause{By: by, Reason: reason}) != nil { // texts alone never fail
-		return ""
-	}
+	_ = e.Encode(struct { // texts alone never fail
+		By     string `json:"by"`
+		Reason string `json:"reason"`
+	}{by, reason})
 	return strings.TrimSpace(text.String())
 }
 
