@@ -31,16 +31,20 @@ type ControlOptions struct {
 }
 
 // Control asks instances to do something, from a process that need not be one of them: a command
-// line, a page, a job of a deployment. The coordinator of the instance executes each command at most
-// once, and only in the state that it is meant for: a command to resign is meant for one term, a
-// command to drain for one start of a process. Commands do not wait for each other: Undrain ends a
-// drain that is on. Commands are listed with who asked and what became of them, see Commands.
+// line, a page, a job of a deployment. The coordinator of the instance executes each command at
+// most once, and only in the state that it is meant for: a command to resign is meant for one term,
+// a command to drain for one start of a process. Commands do not wait for each other: Undrain ends
+// a drain that is on. Commands are listed with who asked and what became of them, see Commands.
 //
 // A command reaches its instance by a hint, which is repeated each second. If the instance does not
 // take it within ControlOptions.Timeout, because it is gone or hangs, the call returns ErrNotTaken,
 // and the command is not executed any more. If the context of the call ends first, the call returns
-// the cause, and the command may still be executed, but not if it reaches Redis only 30 s later. Errors of the instance come back as the
-// sentinels of this package. Every call may return ErrUnreachable and ErrMisconfigured too.
+// the cause, and the command may still be executed, but not if it reaches Redis only 30 s later.
+// Errors of the instance come back as the sentinels of this package. Every call may return
+// ErrUnreachable and ErrMisconfigured too.
+//
+// What needs no instance (Remove, Pause, Resume, Cancel, Forget) is done at once. If the context of
+// such a call ends before the answer, the call notes that in the list, which may take 2 s more.
 //
 // Sending needs a right of its own in Redis: see ControlRules. Elector.Run without a Coordinator
 // takes no commands. The methods are safe for concurrent use.
@@ -52,6 +56,12 @@ type Control struct {
 	by       string
 	timeout  time.Duration
 	asked    *callGate
+	role     string // the default one
+
+	// inside reports whether a command comes from work of this process, and is for this process:
+	// then obey executes it, since it would wait for that work. nil: there is no such process.
+	inside func(ctx context.Context, command store.Command) bool
+	obey   func(ctx context.Context, command store.Command) error
 }
 
 // The kinds of commands.
@@ -68,6 +78,7 @@ const (
 )
 
 const (
+	noteBound             = 2 * time.Second // for how long a note is waited for, also if the context of the call has ended
 	defaultCommandTimeout = 30 * time.Second
 	maxCommandTimeout     = time.Hour
 	commandLate           = 30 * time.Second // a request to leave a command that is held up for longer has no effect
@@ -125,8 +136,9 @@ func (c *Control) Registry() *Registry { return c.registry }
 // Tasks returns the tasks that have a record, to be read. None is registered here.
 func (c *Control) Tasks() *TaskScheduler { return c.tasks }
 
-// Leader asks Redis who leads a role, "" for the default one. It returns ErrNoLeader if nobody
-// does.
+// Leader asks Redis who leads a role. "" is the default role: that without a name, or that of
+// Options.Election.Role if a coordinator has made this Control. It returns ErrNoLeader if nobody
+// leads.
 func (c *Control) Leader(ctx context.Context, role string) (LeaderInfo, error) {
 	leader, _, err := c.leader(ctx, role)
 	return leader, err
@@ -137,6 +149,7 @@ func (c *Control) leader(ctx context.Context, role string) (leader LeaderInfo, n
 	if role != "" && !store.RolePattern.MatchString(role) {
 		return leader, 0, fmt.Errorf("%w: %.100q is no role", ErrMisconfigured, role)
 	}
+	role = cmp.Or(role, c.role)
 	reply, err := ask(ctx, c.asked, c.leases(role).Leader)
 	switch {
 	case err != nil:
@@ -154,6 +167,7 @@ func (c *Control) Terms(ctx context.Context, role string, limit int) ([]TermReco
 	if role != "" && !store.RolePattern.MatchString(role) {
 		return nil, fmt.Errorf("%w: %.100q is no role", ErrMisconfigured, role)
 	}
+	role = cmp.Or(role, c.role)
 	return readTerms(ctx, c.asked, c.leases(role), role, limit)
 }
 
@@ -182,7 +196,7 @@ func (c *Control) askLeader(ctx context.Context, kind, role, argument string) er
 	if leader.Token == 0 || !store.IDPattern.MatchString(leader.InstanceID) {
 		return fmt.Errorf("%w: another program holds the lease", ErrNoLeader)
 	}
-	return c.ask(ctx, now, store.Command{Instance: leader.InstanceID, Kind: kind, Role: role, Token: leader.Token, Argument: argument})
+	return c.ask(ctx, now, store.Command{Instance: leader.InstanceID, Kind: kind, Role: leader.Role, Token: leader.Token, Argument: argument})
 }
 
 // Drain has an instance drain, see Coordinator.Drain. It returns when the instance leads nothing
@@ -255,15 +269,25 @@ func (c *Control) Cancel(ctx context.Context, task string) error {
 }
 
 // noted does something that needs no instance, and notes in the audit stream what came of it. What
-// could not be noted was done all the same.
+// could not be noted was done all the same. It is noted too if the context of the call ends
+// meanwhile, since it may have taken effect.
 func (c *Control) noted(ctx context.Context, command store.Command, do func() error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	err := do()
-	if errors.Is(err, ErrMisconfigured) || ctx.Err() != nil { // nothing was asked for, or nobody waits
+	if errors.Is(err, ErrMisconfigured) { // nothing was asked for
 		return err
 	}
+	outcome := outcomeOf(err)
+	if err != nil && ctx.Err() != nil {
+		outcome.Text = store.CommandText("it may have taken effect: " + outcome.Text)
+	}
 	command.ID, command.By = newCommandID(), c.by
-	_, _ = ask(ctx, c.asked, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.store.NoteCommand(ctx, command, outcomeOf(err))
+	bound, cancel := within(context.WithoutCancel(ctx), noteBound)
+	defer cancel()
+	_, _ = ask(bound, c.asked, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.store.NoteCommand(ctx, command, outcome)
 	})
 	return err
 }
@@ -276,9 +300,12 @@ const (
 	hintSpacing      = time.Second           // between two looks, each of which repeats the hint
 )
 
-// ask sends a command and waits for what becomes of it. now is the time of Redis as the instance was
-// looked up.
+// ask sends a command and waits for what becomes of it. now is the time of Redis as the instance
+// was looked up.
 func (c *Control) ask(ctx context.Context, now int64, command store.Command) error {
+	if c.inside != nil && c.inside(ctx, command) {
+		return c.noted(ctx, command, func() error { return c.obey(ctx, command) })
+	}
 	late := min(c.timeout, commandLate)
 	command.ID, command.By, command.NotAfter = newCommandID(), c.by, now+late.Milliseconds()
 	verdict, err := ask(ctx, c.asked, func(ctx context.Context) (string, error) { return c.store.SendCommand(ctx, command, c.timeout) })

@@ -277,8 +277,20 @@ func commandEvent(kind EventType, command store.Command, err error) Event {
 	}
 }
 
+// inside reports whether a command for this process comes from its own work, by the context of
+// that.
+func (c *Coordinator) inside(ctx context.Context, command store.Command) bool {
+	return command.Instance == c.opts.InstanceID &&
+		slices.ContainsFunc(c.all(), func(e *Elector) bool { return workOf(ctx, &e.loop.current) != nil })
+}
+
 // Control returns a Control of this namespace, which asks in the name of this instance. It knows
-// the LeaderKeys of the roles of this coordinator, and works without Run.
+// the LeaderKeys of the roles of this coordinator, and works without Run. The default role is that
+// of Options.Election.Role.
+//
+// Leader work, tasks and functions of Do must pass their own context, as with Elector.Resign: what
+// they ask of this process is then done at once, and the call returns as soon as the end of the
+// term has begun.
 func (c *Coordinator) Control() *Control {
 	return &Control{
 		store: c.backend.commands,
@@ -288,6 +300,7 @@ func (c *Coordinator) Control() *Control {
 			}
 			return c.backend.leases(ElectionOptions{Role: role, LeaseTTL: c.opts.Election.LeaseTTL}.role(c.opts.Namespace, c.opts.InstanceID))
 		},
+		inside: c.inside, obey: c.obey, role: c.opts.Election.Role,
 		registry: c.registry, tasks: c.tasks, by: c.opts.InstanceID, timeout: defaultCommandTimeout, asked: &c.asked,
 	}
 }

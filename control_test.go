@@ -487,8 +487,151 @@ func TestCommandOfATwin(t *testing.T) {
 		require.NoError(c, err)
 		c.join("a2", twin).start()
 		c.pass(time.Second)
+		refused := false
+		c.redis.Intercept(func(host, cmd string, _ []string) string { // the twin looks first
+			if host != "a" || !strings.EqualFold(cmd, "lrange") || refused {
+				return ""
+			}
+			refused = true
+			return "LOADING Redis is loading the dataset in memory"
+		})
 		require.NoError(c, c.control("ops").Transfer(background, "", "b"))
+		require.True(c, refused)
 	})
+}
+
+// TestControlInsideWork: work that asks its own process does not wait for itself.
+func TestControlInsideWork(t *testing.T) {
+	for name, do := range map[string]func(*Control, context.Context) error{
+		commandResign:   func(c *Control, ctx context.Context) error { return c.Resign(ctx, "") },
+		commandTransfer: func(c *Control, ctx context.Context) error { return c.Transfer(ctx, "", "b") },
+		commandDrain:    func(c *Control, ctx context.Context) error { return c.Drain(ctx, "a") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				a, b := c.member("a"), c.member("b")
+				asked := make(chan error, 1)
+				require.NoError(c, a.Tasks().Register(Task{Name: "t", Schedule: OnDemand(), Run: func(ctx context.Context, _ TaskRun) error {
+					err := do(a.Control(), ctx)
+					asked <- err
+					return err
+				}}))
+				a.start()
+				c.until(time.Minute, a.IsLeader)
+				b.start()
+				c.pass(time.Second)
+				_, err := a.Tasks().Trigger(background, "t")
+				require.NoError(c, err)
+				require.NoError(c, <-asked)
+				require.Less(c, c.until(time.Minute, b.IsLeader), 2*time.Second)
+				records, err := a.Control().Commands(background, 1)
+				require.NoError(c, err)
+				require.Equal(c, CommandRecord{
+					ID: records[0].ID, Kind: name, InstanceID: "a", Argument: map[string]string{commandTransfer: "b"}[name], By: "a",
+					Asked: records[0].Asked, Ended: records[0].Ended, State: "done",
+				}, records[0])
+			})
+		})
+	}
+}
+
+// TestControlOfANamedDefaultRole: "" is the default role, whatever it is called.
+func TestControlOfANamedDefaultRole(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.Election.Role = "main" }).start()
+		c.until(time.Minute, a.IsLeader)
+		control := a.Control()
+		leader, err := control.Leader(background, "")
+		require.NoError(c, err)
+		require.Equal(c, "a", leader.InstanceID)
+		require.Equal(c, "main", leader.Role)
+		terms, err := control.Terms(background, "", 10)
+		require.NoError(c, err)
+		require.Len(c, terms, 1)
+		require.NoError(c, control.Resign(background, ""))
+		require.ErrorIs(c, c.control("ops").Resign(background, ""), ErrNoLeader, "a process apart knows of no name")
+	})
+}
+
+// TestAudit: whatever took effect is noted, once, and a spoilt stream stops nothing.
+func TestAudit(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair()
+		control := c.control("ops")
+		c.redis.Do(func(m *miniredis.Miniredis) { require.NoError(c, m.Set("tenure:commands", "a text")) })
+		require.NoError(c, control.Drain(background, "a"))
+		require.True(c, a.IsDraining())
+	})
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		require.NoError(c, a.Tasks().Register(a.counts("tidy", Every(time.Hour))))
+		a.start()
+		c.pass(time.Minute)
+		control := c.control("ops")
+		require.NoError(c, control.Resume(background, "tidy")) // the scripts are loaded
+		control.store = commandHooks{Commands: control.store, note: once(func() { c.net.Partition("operator", simnet.Replies, time.Second) })}
+		require.NoError(c, control.Pause(background, "tidy", ""))
+		c.pass(time.Minute)
+		records, err := control.Commands(background, 10)
+		require.NoError(c, err)
+		require.Len(c, records, 2)
+
+		c.net.SetFaults("operator", simnet.Faults{MinLatency: 20 * time.Millisecond, MaxLatency: 21 * time.Millisecond})
+		unknown := 0
+		for d := 10 * time.Millisecond; d < 100*time.Millisecond; d += 10 * time.Millisecond {
+			before, err := a.Control().Commands(background, 100)
+			require.NoError(c, err)
+			impatient, cancel := context.WithTimeout(background, d)
+			err = control.Pause(impatient, "tidy", d.String())
+			cancel()
+			c.pass(time.Second)
+			list, lerr := a.Tasks().List(background)
+			require.NoError(c, lerr)
+			if list[0].Pause.Reason != d.String() {
+				continue
+			}
+			records, lerr := a.Control().Commands(background, 100)
+			require.NoError(c, lerr)
+			require.Len(c, records, len(before)+1, d)
+			if err != nil {
+				unknown++
+				require.Contains(c, records[0].Error, "it may have taken effect: ")
+			}
+		}
+		require.NotZero(c, unknown)
+		done, cancel := context.WithCancelCause(background)
+		cancel(errBroken)
+		require.ErrorIs(c, control.Resume(done, "tidy"), errBroken)
+	})
+}
+
+// TestCommandEndInAFullRedis: a Redis that is full takes the end of a command as it takes the start.
+func TestCommandEndInAFullRedis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	server := redistest.Start(t)
+	admin := server.Client(t)
+	a, err := New(server.Client(t), Options{Namespace: "waf", InstanceID: "a", Election: ElectionOptions{Safety: SafetyOptions{RestartGuard: -1}}})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	leads, ended := make(chan struct{}), make(chan error, 1)
+	var full error
+	go func() {
+		ended <- a.Run(ctx, func(ctx context.Context, _ Term) error {
+			close(leads)
+			<-ctx.Done()
+			full = admin.ConfigSet(context.WithoutCancel(ctx), "maxmemory", "1mb").Err() // while the command is executed
+			return nil
+		})
+	}()
+	<-leads
+	require.NoError(t, admin.Set(ctx, "ballast", make([]byte, 4<<20), 0).Err())
+	require.NoError(t, a.Control().Drain(ctx, "a"))
+	require.NoError(t, full)
+	require.NoError(t, admin.ConfigSet(ctx, "maxmemory", "0").Err())
+	stop()
+	require.NoError(t, <-ended)
 }
 
 // TestCommandThatPanics is one that failed: the process goes on, and takes the next.

@@ -1256,7 +1256,7 @@ local REMEMBERED = 600000 -- ms for which it is known what became of a command
 -- audit adds an entry to the stream. One that somebody has spoilt, and a full Redis, stop no command.
 local function audit(key, fields)
   local reply = redis.pcall('XADD', key, 'MAXLEN', AUDITED, '*', unpack(fields))
-  if type(reply) == 'table' and reply.err and not string.find(reply.err, 'OOM', 1, true) and string.sub(reply.err, 1, 4) ~= 'ERR ' then
+  if type(reply) == 'table' and reply.err and string.find(reply.err, 'NOPERM', 1, true) then -- rule audit-spoilt
     refuse(reply.err .. ' [XADD ' .. key .. ']')
   end
 end
@@ -1350,9 +1350,12 @@ end
 return { command.state, command.code, command.text }
 
 --@ note_command
--- Notes in the audit stream what was done without an instance that takes it. KEYS: 1 audit stream.
--- ARGV: 1 ID of the command, 2 kind, 3 instance ID, 4 argument, 5 who asks, 6 state, 7 code, 8 text.
+-- Notes in the audit stream, once, what was done without an instance that takes it. KEYS: 1 hash of the command, 2 audit stream.
+-- ARGV: 1 ID of the command, 2 kind, 3 instance ID, 4 argument, 5 who asks, 6 state, 7 code, 8 text, 9 role.
 -- Verdict: ok.
-audit(KEYS[1], { 'event', 'noted', 'command', ARGV[1], 'kind', ARGV[2], 'instance', ARGV[3], 'argument', ARGV[4], 'by', ARGV[5], 'state', ARGV[6],
-  'code', ARGV[7], 'text', ARGV[8] })
+if call('EXISTS', KEYS[1]) == 1 then return 'ok' end -- rule noted-once: the client's own retry
+note('HSET', KEYS[1], 'state', ARGV[6])
+note('PEXPIRE', KEYS[1], REMEMBERED)
+audit(KEYS[2], { 'event', 'noted', 'command', ARGV[1], 'kind', ARGV[2], 'role', ARGV[9], 'instance', ARGV[3], 'argument', ARGV[4], 'by', ARGV[5],
+  'state', ARGV[6], 'code', ARGV[7], 'text', ARGV[8] })
 return 'ok'

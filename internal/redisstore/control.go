@@ -48,8 +48,8 @@ func (s *Store) LookCommand(ctx context.Context, c store.Command, hint bool) (st
 
 func (s *Store) NoteCommand(ctx context.Context, c store.Command, o store.CommandOutcome) error {
 	sc := s.scripts.noteCommand
-	_, err := s.verdict(ctx, sc, append(sc.args("1", 9), s.keys.Commands(), c.ID, c.Kind, c.Instance, c.Argument, c.By, o.State, o.Code,
-		store.CommandText(o.Text)), "ok")
+	_, err := s.verdict(ctx, sc, append(sc.args("2", 11), s.keys.Command(c.ID), s.keys.Commands(), c.ID, c.Kind, c.Instance, c.Argument, c.By,
+		o.State, o.Code, store.CommandText(o.Text), c.Role), "ok")
 	return err
 }
 
