@@ -313,10 +313,13 @@ func pauseText(by, reason string) string {
 	var text strings.Builder
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(struct { // texts alone never fail
+	why := struct {
 		By     string `json:"by"`
 		Reason string `json:"reason"`
-	}{by, reason})
+	}{by, reason}
+	if err := e.Encode(why); err != nil { // never: they are texts
+		return ""
+	}
 	return strings.TrimSpace(text.String())
 }
 
