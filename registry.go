@@ -241,13 +241,17 @@ func (r *Registry) Instance(ctx context.Context, id string) (Instance, error) {
 }
 
 // findInstance is Instance, and the time of the answer by Redis's clock.
-func (r *Registry) findInstance(ctx context.Context, id string) (instance Instance, now int64, err error) {
+func (r *Registry) findInstance(ctx context.Context, id string) (Instance, int64, error) {
 	if !store.IDPattern.MatchString(id) {
 		return Instance{}, 0, fmt.Errorf("%w: %.100q is no instance ID", ErrNotFound, id)
 	}
-	entry, err := ask(ctx, &r.asked, func(ctx context.Context) (entry store.Entry, err error) {
-		entry, now, err = r.store.Instance(ctx, id)
-		return entry, err
+	type answer struct {
+		store.Entry
+		now int64
+	}
+	found, err := ask(ctx, &r.asked, func(ctx context.Context) (a answer, err error) {
+		a.Entry, a.now, err = r.store.Instance(ctx, id)
+		return a, err
 	})
 	if errors.Is(err, ErrNotFound) {
 		return Instance{}, 0, fmt.Errorf("%w: instance %s", ErrNotFound, id)
@@ -255,12 +259,12 @@ func (r *Registry) findInstance(ctx context.Context, id string) (instance Instan
 	if err != nil {
 		return Instance{}, 0, err
 	}
-	instance, ok := r.instance(entry, now)
+	instance, ok := r.instance(found.Entry, found.now)
 	if !ok {
 		return Instance{}, 0, fmt.Errorf("%w: the record of instance %s is malformed", ErrNotFound, id)
 	}
 	r.places.note(instance)
-	return instance, now, nil
+	return instance, found.now, nil
 }
 
 // Counts counts the instances. If there are more entries than a listing looks at, it returns

@@ -33,7 +33,7 @@ var instances = []bug{
 	{name: "a leader without an address", test: "TestNotLeaderNamesTheAddress", breaks: "a handler knows who leads, and not where to send the request", file: "election_loop.go",
 		old: "		l.addresses.leaderChanged()\n", new: ""},
 	{name: "an address for ever", test: "TestNotLeaderNamesTheAddress", breaks: "a leader that has moved is looked for where it was", file: "registry.go",
-		old: "	r.places.note(instance)\n	return instance, now, nil\n", new: "	return instance, now, nil\n"},
+		old: "	r.places.note(instance)\n	return instance, found.now, nil\n", new: "	return instance, found.now, nil\n"},
 	{name: "an address that is asked for once", test: "TestAddressIsAskedForAgain", breaks: "a blip at the moment of a hand-over, and nobody is redirected until the next", file: "registry_status.go",
 		old: "			failed = failed || err != nil\n", new: "			failed = failed && err != nil\n"},
 	{name: "whoever is there is enough", test: "TestWaitFor", breaks: "work begins while the instances that are to carry it still start", file: "registry_status.go",
