@@ -152,11 +152,11 @@ func TestP1_ColdStandby(t *testing.T) {
 // holdsOff lets time pass on a real server.
 func (s *stage) holdsOff(d time.Duration) { s.holds(d, "", func() bool { return true }) }
 
-// FLUSHALL where one process leads 1,000 roles over a round trip of 10 ms, and a newcomer that
-// remembers nothing asks for all of them. Counted, since it is a race against EmptyHistoryWait that
-// a starved machine may lose.
+// FLUSHALL where one process leads 300 roles over a round trip of 10 ms, and a newcomer that
+// remembers nothing asks for all of them: within EmptyHistoryWait, which is long enough for a
+// starved machine here, the roll-call has every leader renew.
 func TestP1_RollCallOfManyRoles(t *testing.T) {
-	const many, trip = 1000, 10 * time.Millisecond
+	const many, trip, wait = 300, 10 * time.Millisecond, 5 * time.Second
 	if testing.Short() {
 		t.Skip("needs real servers")
 	}
@@ -164,7 +164,7 @@ func TestP1_RollCallOfManyRoles(t *testing.T) {
 	proxy := redistest.NewProxy(t, server.Addr())
 	proxy.DelayRequests(trip/2, 0)
 	proxy.DelayReplies(trip/2, 0)
-	timing := tenure.ElectionOptions{LeaseTTL: 30 * time.Second, Safety: tenure.SafetyOptions{RestartGuard: -1}}
+	timing := tenure.ElectionOptions{LeaseTTL: 30 * time.Second, Safety: tenure.SafetyOptions{RestartGuard: -1, EmptyHistoryWait: wait}}
 	start := func(id string, client *redis.Client) (electors []*tenure.Elector) {
 		c, err := tenure.New(client, tenure.Options{Namespace: namespace, InstanceID: id, Election: timing})
 		if err != nil {
@@ -209,22 +209,16 @@ func TestP1_RollCallOfManyRoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := start("b", server.Client(t))
-	twice := map[int]bool{}
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(wait + 2*time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		for i := range many {
 			if led[i].IsLeader() && asked[i].IsLeader() && led[i].IsLeader() {
-				twice[i] = true
+				t.Fatalf("role %d is led twice", i)
 			}
 		}
 	}
-	kept := 0
-	for _, e := range led {
-		if e.IsLeader() {
-			kept++
+	for i, e := range led {
+		if !e.IsLeader() {
+			t.Errorf("role %d has lost its leader", i)
 		}
-	}
-	t.Logf("%d of %d roles were led twice, %d kept their leader", len(twice), many, kept)
-	if len(twice) > many/2 {
-		t.Error("that is more than a slow machine explains")
 	}
 }
