@@ -338,8 +338,8 @@ func TestHostileCommands(t *testing.T) {
 	})
 }
 
-// TestCommandStartWithoutAnswer: a command was taken, and the answer is lost. It is asked for again,
-// and executed once.
+// TestCommandStartWithoutAnswer: a command was taken, and the answer is lost. It is asked for
+// again, and executed once.
 func TestCommandStartWithoutAnswer(t *testing.T) {
 	for outage, late := range map[time.Duration]bool{6 * time.Second: false, time.Minute: true} {
 		t.Run(outage.String(), func(t *testing.T) {
@@ -605,7 +605,8 @@ func TestAudit(t *testing.T) {
 	})
 }
 
-// TestCommandEndInAFullRedis: a Redis that is full takes the end of a command as it takes the start.
+// TestCommandEndInAFullRedis: a Redis that is full takes the end of a command as it takes the
+// start.
 func TestCommandEndInAFullRedis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")

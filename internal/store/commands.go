@@ -19,9 +19,9 @@ type Commands interface {
 	// that are no commands. All are untrusted.
 	ReadCommands(ctx context.Context, instance string, remove []string) (entries []string, err error)
 	// StartCommand claims a command for one incarnation of its instance, and takes the entry out of
-	// the inbox. Nobody else may execute the command if it says CommandStarted. CommandOverdue: it was
-	// claimed before, and is too old to be begun now. CommandLate or CommandGone: it is not this
-	// incarnation's.
+	// the inbox. Nobody else may execute the command if it says CommandStarted. CommandOverdue: it
+	// was claimed before, and is too old to be begun now. CommandLate or CommandGone: it is not
+	// this incarnation's.
 	StartCommand(ctx context.Context, c Command, entry, incarnation string) (verdict string, err error)
 	// EndCommand says what became of a command that this incarnation has started.
 	EndCommand(ctx context.Context, c Command, incarnation string, o CommandOutcome) error

@@ -14,9 +14,14 @@ import (
 type taskCheck struct {
 	claimed   []int64 // the last slots
 	known     bool
-	scheduled int64    // the slot that was claimed last
-	finished  bool     // its run came to an end, or was given up after schedule.MaxCrashes
-	extra     int64    // token of the last run outside of the schedule
+	scheduled int64  // the slot that was claimed last
+	finished  bool   // its run came to an end, or was given up after schedule.MaxCrashes
+	extra     int64  // token of the last run outside of the schedule
+	extraRun  string // its ID
+
+	// extraBegan: it has started. If only a late copy of its claim was granted, it never does.
+	extraBegan bool
+
 	triggers  []string // that were claimed
 	triggered int64    // when one was last asked for
 
@@ -47,6 +52,7 @@ func (k *checker) starts(p *instance, i int, a schedule.Attempt) {
 		c.fail("P10: task %s starts in %s while it runs in %s", j.policy.Name, p.id, other.id)
 	}
 	k.running[i] = p
+	t.extraBegan = t.extraBegan || a.Run == t.extraRun
 	if slices.Contains(k.finals, a.Run) {
 		c.fail("P10: run %s of task %s is tried again in %s, though it said that it must not", a.Run, j.policy.Name, p.id)
 	}
@@ -167,10 +173,10 @@ func (k *checker) again(p *instance, ask store.TaskClaim, t *taskCheck, policy *
 			c.fail("P10: %s runs task %s again, of which %d leaders have died", p.id, policy.Name, before.Crashes)
 		}
 	case ask.Kind == store.ClaimExtra:
-		if !policy.RunOnElection || t.extra == ask.Token {
+		if !policy.RunOnElection || t.extra == ask.Token && t.extraBegan {
 			c.fail("P10: %s runs task %s outside of its schedule, with token %d", p.id, policy.Name, ask.Token)
 		}
-		t.extra = ask.Token
+		t.extra, t.extraRun, t.extraBegan = ask.Token, ask.Run, false
 	case ask.Kind == store.ClaimTrigger:
 		c.Tally.Triggers++
 		id := recordOf(before).TriggerID()
