@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -746,4 +747,24 @@ func TestControlRules(t *testing.T) {
 	_, err = ControlRules("")
 	require.ErrorIs(t, err, ErrMisconfigured)
 	require.Contains(t, rules, "+"+redisstore.ControlCommands[0])
+}
+
+// TestControlTriggersAtOnce: a Control that knows of a task by its record alone is heard by the
+// leader that runs it, whatever its role is called.
+func TestControlTriggersAtOnce(t *testing.T) {
+	for _, role := range []string{"", "main"} {
+		t.Run("role "+role, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				a := c.member("a", func(o *Options) { o.Election.Role = role })
+				var ran atomic.Bool
+				require.NoError(c, a.Tasks().Register(Task{Name: "t", Schedule: OnDemand(), Run: func(context.Context, TaskRun) error { ran.Store(true); return nil }}))
+				a.start()
+				c.until(time.Minute, a.IsLeader)
+				c.pass(time.Second)
+				_, err := c.control("ops").Tasks().Trigger(background, "t")
+				require.NoError(c, err)
+				require.Less(c, c.until(2*time.Minute, ran.Load), time.Second)
+			})
+		})
+	}
 }

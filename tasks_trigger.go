@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -47,8 +48,9 @@ func (s *TaskScheduler) Trigger(ctx context.Context, name string, args ...string
 		if err != nil {
 			return read, err
 		}
+		lease := cmp.Or(read.Record.Lease, home.lease) // a Control knows it by the record alone
 		return s.store.Trigger(ctx, name, store.TaskTrigger{
-			ID: id, Args: given, By: s.id, NotAfter: read.Now + triggerLate.Milliseconds(), For: triggerBound, Create: registered, Lease: home.lease,
+			ID: id, Args: given, By: s.id, NotAfter: read.Now + triggerLate.Milliseconds(), For: triggerBound, Create: registered, Lease: lease,
 		})
 	})
 	if err != nil {
