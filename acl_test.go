@@ -99,6 +99,11 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	_, _, _, err = db.Records(ctx, []string{"t"})
 	do(nil, err)
 	do(db.Runs(ctx, "t", 10))
+	admin.Set(ctx, keys.Lease(""), "b", time.Minute) // somebody leads, and does not know the task
+	admin.Set(ctx, store.LeaseSince(keys.Lease("")), "1", time.Minute)
+	admin.HSet(ctx, store.LeaseTerm(keys.Lease("")), "token", 1<<50)
+	do(db.Forget(ctx, "t", store.TaskForget{Lease: keys.Lease("")}))
+	admin.Del(ctx, keys.Lease(""), store.LeaseSince(keys.Lease("")), store.LeaseTerm(keys.Lease("")))
 
 	beat := store.Heartbeat{ID: "a", Incarnation: "i", First: true, TTL: time.Minute, TakeOver: time.Minute, Head: `{"instance_id":"a","started_at":`, Rest: `,"status":"active","worker_count":1,"incarnation":"i"}`}
 	do(db.Heartbeat(ctx, beat))
@@ -221,9 +226,7 @@ func ExampleACLRules() {
 		panic(err)
 	}
 	fmt.Println("ACL SETUSER app reset on >password", strings.Join(rules[:7], " "), "…")
-	// Output: ACL SETUSER app reset on >password ~waf:cluster:* &waf:cluster:events
-	// &waf:cluster:leader:events &waf:cluster:leader:*:events &waf:cluster:instance:*:events +time
-	// +info …
+	// Output: ACL SETUSER app reset on >password ~waf:cluster:* &waf:cluster:events &waf:cluster:leader:events &waf:cluster:leader:*:events &waf:cluster:instance:*:events +time +info …
 }
 
 // TestNopermOfAConnection: some options of the client make go-redis send commands that ACLRules

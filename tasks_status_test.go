@@ -382,9 +382,9 @@ func TestTaskVerdictsThatNobodyGives(t *testing.T) {
 // process and outlives its leader. What is run again has not failed.
 func TestStatusOfSuccess(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
-		bad := false
+		var bad atomic.Bool
 		task := Task{Name: "t", Schedule: Every(time.Hour), Retry: RetryPolicy{Attempts: 2}, Run: func(ctx context.Context, _ TaskRun) error {
-			if bad {
+			if bad.Load() {
 				return errBroken
 			}
 			time.Sleep(time.Minute)
@@ -394,11 +394,11 @@ func TestStatusOfSuccess(t *testing.T) {
 		require.Zero(g, elsewhere.status().LastSuccess)
 		g.pass(61 * time.Minute)
 		require.Equal(g, g.began.Add(61*time.Minute).UTC(), elsewhere.status().LastSuccess)
-		bad = true
+		bad.Store(true)
 		g.pass(2 * time.Hour)
 		require.Equal(g, 2, elsewhere.status().Failures, "runs, not attempts")
 		a.end()
-		bad = false
+		bad.Store(false)
 		b := g.leader("b", task)
 		g.pass(59*time.Minute + 30*time.Second)
 		b.end() // interrupted
