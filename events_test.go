@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -492,17 +493,21 @@ type canaries struct {
 // sent keeps the nonce of a lease script: ARGV 2 of acquire, renew and release, with an error that
 // repeats as much of the command as Redis does if it does not know it.
 func (c *canaries) sent(cmd string, args []string, unknown bool) string {
-	if !strings.HasPrefix(cmd, "EVAL") || len(args) < 7 || args[1] != "3" || !strings.HasSuffix(args[4], ":term") {
+	if !strings.HasPrefix(cmd, "EVAL") || len(args) < 5 || !strings.HasSuffix(args[4], ":term") {
+		return ""
+	}
+	keys, _ := strconv.Atoi(args[1])
+	if keys < 3 || len(args) < keys+4 { // others have fewer arguments
 		return ""
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.nonces[args[6]] = true
+	c.nonces[args[keys+3]] = true
 	if !unknown {
 		return ""
 	}
 	// Redis ends the list after 128 bytes: with short names the nonce is among them.
-	return fmt.Sprintf("ERR unknown command '%s', with args beginning with: '%s'", strings.ToLower(cmd), strings.Join(args[len(args)-8:], "' '"))
+	return fmt.Sprintf("ERR unknown command '%s', with args beginning with: '%s'", strings.ToLower(cmd), strings.Join(args, "' '"))
 }
 
 // Write makes it the sink of a log.
