@@ -37,7 +37,8 @@ type ControlOptions struct {
 // a drain that is on. Commands are listed with who asked and what became of them, see Commands.
 //
 // A command reaches its instance by a hint, which is repeated each second. If the instance does not
-// take it within ControlOptions.Timeout, because it is gone or hangs, the call returns ErrNotTaken,
+// take it within ControlOptions.Timeout, because it is gone, hangs or hears no hints
+// (ElectionStatus.Subscription), the call returns ErrNotTaken,
 // and the command is not executed any more. If the context of the call ends first, the call returns
 // the cause, and the command may still be executed, but not if it reaches Redis only 30 s later.
 // Errors of the instance come back as the sentinels of this package. Every call may return

@@ -1,7 +1,6 @@
 package tenure
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -227,7 +226,7 @@ func summarize(summaries map[string]*store.MetricSummary, metrics []store.Metric
 // summary is an entry of the history: the first names, without those whose sum is no number.
 func summary(summaries map[string]*store.MetricSummary) []store.MetricSummary {
 	var entry []store.MetricSummary
-	for _, name := range slices.SortedFunc(maps.Keys(summaries), cmp.Compare[string]) {
+	for _, name := range slices.Sorted(maps.Keys(summaries)) {
 		s := *summaries[name]
 		s.Mean = s.Sum / float64(s.Instances)
 		if !math.IsInf(s.Sum, 0) && len(entry) < store.MaxMetrics {

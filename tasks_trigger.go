@@ -20,13 +20,17 @@ const (
 // on any instance. The leader of the task's role runs it within a round trip, or within a minute if
 // no hint arrives; while another run of the task is on, after that. The run gets args
 // (TaskRun.Args), as does every retry and rerun of it. Its slots stay as they are, and come due
-// during the run as Task.Overlap says. If the task is paused, the run waits for Resume, for up to a
-// minute more. If nobody leads, it waits in Redis for a leader. After an hour a trigger that still
-// waits is dropped: EventTaskTriggerExpired.
+// during the run as Task.Overlap says; if it is the first run of the task at all, the slots are
+// counted from its end on. A trigger that waits comes before a slot that does: with OverlapQueue,
+// triggers without a break leave no room for slots. If the task is paused, the run waits for
+// Resume, for up to a minute more. If nobody leads, it waits in Redis for a leader. After an hour a
+// trigger that still waits is dropped: EventTaskTriggerExpired.
 //
 // Trigger returns the ID of the trigger (TaskRun.Trigger, RunRecord.Trigger) and does not wait for
-// the run. Each trigger leads to one run, if Redis keeps the record; what becomes of a run whose
-// leader dies is a matter of Task.Abandoned. One trigger waits at a time: ErrTriggerWaiting.
+// the run. Each trigger leads to one run, if Redis keeps the record; but if an answer is lost, so
+// that the client sends the request again, and at least eight other triggers of the task were run
+// in between, it may lead to two. What becomes of a run whose leader dies is a matter of
+// Task.Abandoned. One trigger waits at a time: ErrTriggerWaiting.
 // ErrNotFound: the task has no record, and this process has not registered it. With any other error
 // it is not known whether the task will run, unless that is ErrMisconfigured; a request that is
 // held up for more than 30 s has no effect.
