@@ -99,6 +99,10 @@ compare: setup ## Put tenure and four other libraries through the same faults; w
 	cd bench && $(GO) run ./compare -n $(COMPARE_RUNS) -seed $(COMPARE_SEED) -o '$(abspath $(COMPARE_PAGE))' \
 		-commit "$$(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
 
+.PHONY: screens
+screens: setup ## Take the pictures of the status page in docs/images
+	cd tenurehttp/browsertest && $(GO) test -count=1 -run '^TestScreens$$' -screens '$(CURDIR)/docs/images' .
+
 # The tools are built again when their versions or Go's change.
 LINT_TOOLS = bin/.lint-$(shell $(GO) env GOVERSION)
 
@@ -149,7 +153,7 @@ setup:
 	@./tools/setup.sh
 
 .PHONY: install-redis
-install-redis: ## Install redis-server if it is missing, and libfaketime and iproute2 if there are packages
+install-redis: ## Install redis-server if it is missing, and libfaketime, iproute2 and Chromium if there are packages
 	@./tools/install-redis.sh
 	@./tools/install-optional.sh
 

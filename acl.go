@@ -30,11 +30,11 @@ func ControlRules(namespace string, leaderKeys ...string) ([]string, error) {
 // Some rights may be left out at a price. Without subscribe or the channels no hint arrives, and
 // without publish none is sent (ElectionStatus.Subscription): a follower that waits for a release
 // finds it at its own next attempt, a leader hears no roll-call (see
-// SafetyOptions.EmptyHistoryWait), and no command of a Control is taken. Without the channel of
-// <namespace>:instance:* a check of the subscription shows only that it is connected, not that it
-// is connected to the server that the scripts run on. Without info a restart or failover of Redis
-// is not noticed (ElectionStatus.HistoryWitness). Without the key :terms of a LeaderKey its terms
-// have no history (Elector.Terms).
+// SafetyOptions.EmptyHistoryWait), and a command of a Control waits for a heartbeat. Without the
+// channel of <namespace>:instance:* a check of the subscription shows only that it is connected,
+// not that it is connected to the server that the scripts run on. Without info a restart or
+// failover of Redis is not noticed (ElectionStatus.HistoryWitness). Without the key :terms of a
+// LeaderKey its terms have no history (Elector.Terms).
 //
 // Some options of the client make go-redis send more commands as it connects. They need one more
 // right each: ClientName +client|setname, DB +select, and ReadOnly of a cluster +readonly. A client

@@ -36,16 +36,17 @@ type ControlOptions struct {
 // a command to drain for one start of a process. Commands do not wait for each other: Undrain ends
 // a drain that is on. Commands are listed with who asked and what became of them, see Commands.
 //
-// A command reaches its instance by a hint, which is repeated each second. If the instance does not
-// take it within ControlOptions.Timeout, because it is gone, hangs or hears no hints
-// (ElectionStatus.Subscription), the call returns ErrNotTaken,
+// A command reaches its instance by a hint, which is repeated each second, and with the answer to
+// its next heartbeat, if it hears no hints (ElectionStatus.Subscription). If the instance does not
+// take it within ControlOptions.Timeout, because it is gone or hangs, the call returns ErrNotTaken,
 // and the command is not executed any more. If the context of the call ends first, the call returns
 // the cause, and the command may still be executed, but not if it reaches Redis only 30 s later.
 // Errors of the instance come back as the sentinels of this package. Every call may return
 // ErrUnreachable and ErrMisconfigured too.
 //
-// What needs no instance (Remove, Pause, Resume, Cancel, Forget) is done at once. If the context of
-// such a call ends before the answer, the call notes that in the list, which may take 2 s more.
+// What needs no instance (Remove, Pause, Resume, Trigger, Cancel, Forget) is done at once. If the
+// context of such a call ends before the answer, the call notes that in the list, which may take 2
+// s more.
 //
 // Sending needs a right of its own in Redis: see ControlRules. Elector.Run without a Coordinator
 // takes no commands. The methods are safe for concurrent use.
@@ -58,6 +59,8 @@ type Control struct {
 	timeout  time.Duration
 	asked    *callGate
 	role     string // the default one
+	address  string // of Redis
+	note     func(id string)
 
 	// inside reports whether a command comes from work of this process, and is for this process:
 	// then obey executes it, since it would wait for that work. nil: there is no such process.
@@ -76,6 +79,7 @@ const (
 	commandResume   = "resume"
 	commandCancel   = "cancel"
 	commandForget   = "forget"
+	commandTrigger  = "trigger"
 )
 
 const (
@@ -91,9 +95,7 @@ const (
 func NewControl(rdb redis.UniversalClient, opts ControlOptions) (*Control, error) {
 	var c checker
 	opts.By, opts.Timeout = cmp.Or(opts.By, "control"), cmp.Or(opts.Timeout, defaultCommandTimeout)
-	if !isAsker(opts.By) {
-		c.refuse("By", opts.By, "must have at most 128 characters, all of them printable ASCII")
-	}
+	c.asker("By", opts.By)
 	c.between("Timeout", opts.Timeout, time.Second, maxCommandTimeout)
 	whole := Options{Namespace: opts.Namespace, InstanceID: "control"}.complete(&c)
 	backing := newRedisStore(rdb, &c, whole)
@@ -116,7 +118,7 @@ func NewControl(rdb redis.UniversalClient, opts ControlOptions) (*Control, error
 			return backing.ForRole(election.role(whole.Namespace, whole.InstanceID))
 		},
 		tasks: newTaskScheduler(whole.taskConfig(backing, bus)),
-		by:    opts.By, timeout: opts.Timeout, asked: &callGate{most: maxQuestions},
+		by:    opts.By, timeout: opts.Timeout, asked: &callGate{most: maxQuestions}, address: backing.Address(),
 	}
 	control.registry = newRegistry(backing, bus, whole, elections{ // it leads nothing, and follows nobody
 		leading: func(roles []string) []string { return roles }, leaders: func() []string { return nil },
@@ -125,10 +127,38 @@ func NewControl(rdb redis.UniversalClient, opts ControlOptions) (*Control, error
 	return control, nil
 }
 
-// isAsker reports whether a text can say who asks.
-func isAsker(by string) bool {
-	return len(by) <= 128 && !slices.ContainsFunc([]byte(by), func(b byte) bool { return b < ' ' || b > '~' })
+// asker refuses a text that cannot say who asks.
+func (c *checker) asker(field, by string) {
+	if len(by) > 128 || slices.ContainsFunc([]byte(by), func(b byte) bool { return b < ' ' || b > '~' }) {
+		c.refuse(field, by, "must have at most 128 characters, all of them printable ASCII")
+	}
 }
+
+// As returns a Control that asks in another name: for a server that serves several people. by is as
+// ControlOptions.By; "" leaves it as it is. noted, if it is not nil, is called with the ID of each
+// command (CommandRecord.ID) in the goroutine that asks: as soon as the command was left for its
+// instance, and once it is in the list of Commands if no instance is needed. So a server need not
+// wait for the end of a command to say which one it is. As returns an *OptionError if by is none.
+func (c *Control) As(by string, noted func(id string)) (*Control, error) {
+	var check checker
+	check.asker("By", by)
+	if err := check.err(); err != nil {
+		return nil, err
+	}
+	other := *c
+	other.by, other.note = cmp.Or(by, c.by), noted
+	return &other, nil
+}
+
+// named hands out the ID of a command.
+func (c *Control) named(id string) {
+	if c.note != nil {
+		c.note(id)
+	}
+}
+
+// RedisAddress is that of Coordinator.RedisAddress.
+func (c *Control) RedisAddress() string { return c.address }
 
 // Registry returns the registry of the instances, to be read. Its states are by the default times
 // of RegistryOptions.
@@ -147,29 +177,42 @@ func (c *Control) Leader(ctx context.Context, role string) (LeaderInfo, error) {
 
 // leader is Leader, and the time of the answer by Redis's clock.
 func (c *Control) leader(ctx context.Context, role string) (leader LeaderInfo, now int64, err error) {
-	if role != "" && !store.RolePattern.MatchString(role) {
-		return leader, 0, fmt.Errorf("%w: %.100q is no role", ErrMisconfigured, role)
+	leases, role, err := c.leaseOf(role)
+	if err != nil {
+		return leader, 0, err
 	}
-	role = cmp.Or(role, c.role)
-	reply, err := ask(ctx, c.asked, c.leases(role).Leader)
+	reply, err := ask(ctx, c.asked, leases.Leader)
 	switch {
 	case err != nil:
 		return leader, 0, err
 	case reply.Verdict != lease.Held:
 		return leader, 0, ErrNoLeader
 	}
-	leader = LeaderInfo{Role: role, InstanceID: reply.Holder, Token: reply.Token, Remaining: reply.Wait, Since: store.StartTime(reply.Since)}
-	return leader, reply.Now, nil
+	return leaderOf(role, reply), reply.Now, nil
+}
+
+// leaseOf is the lease of a role, and its name; "" is the default one.
+func (c *Control) leaseOf(role string) (leases store.Lease, name string, err error) {
+	if role != "" && !store.RolePattern.MatchString(role) {
+		return nil, "", fmt.Errorf("%w: %.100q is no role", ErrMisconfigured, role)
+	}
+	role = cmp.Or(role, c.role)
+	return c.leases(role), role, nil
+}
+
+// leaderOf is who holds a lease.
+func leaderOf(role string, reply store.LeaseReply) LeaderInfo {
+	return LeaderInfo{Role: role, InstanceID: reply.Holder, Token: reply.Token, Remaining: reply.Wait, Since: store.StartTime(reply.Since)}
 }
 
 // Terms returns the terms of a role, "" for the default one, newest first, at most limit of them.
 // See Elector.Terms.
 func (c *Control) Terms(ctx context.Context, role string, limit int) ([]TermRecord, error) {
-	if role != "" && !store.RolePattern.MatchString(role) {
-		return nil, fmt.Errorf("%w: %.100q is no role", ErrMisconfigured, role)
+	leases, role, err := c.leaseOf(role)
+	if err != nil {
+		return nil, err
 	}
-	role = cmp.Or(role, c.role)
-	return readTerms(ctx, c.asked, c.leases(role), role, limit)
+	return readTerms(ctx, c.asked, leases, role, limit)
 }
 
 // Resign has the leader of a role resign, see Elector.Resign. It returns ErrNoLeader if nobody
@@ -259,6 +302,15 @@ func (c *Control) Resume(ctx context.Context, task string) error {
 	return c.noted(ctx, store.Command{Kind: commandResume, Argument: task}, func() error { return c.tasks.Resume(ctx, task) })
 }
 
+// Trigger has a task run once, see TaskScheduler.Trigger: it returns the ID of the trigger.
+func (c *Control) Trigger(ctx context.Context, task string, args ...string) (id string, err error) {
+	err = c.noted(ctx, store.Command{Kind: commandTrigger, Argument: task}, func() error {
+		id, err = c.tasks.triggerBy(ctx, task, c.by, args)
+		return err
+	})
+	return id, err
+}
+
 // Forget removes the record of a task that nobody registers any more, see TaskScheduler.Forget.
 func (c *Control) Forget(ctx context.Context, task string) error {
 	return c.noted(ctx, store.Command{Kind: commandForget, Argument: task}, func() error { return c.tasks.Forget(ctx, task) })
@@ -290,6 +342,7 @@ func (c *Control) noted(ctx context.Context, command store.Command, do func() er
 	_, _ = ask(bound, c.asked, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.store.NoteCommand(ctx, command, outcome)
 	})
+	c.named(command.ID)
 	return err
 }
 
@@ -318,6 +371,7 @@ func (c *Control) ask(ctx context.Context, now int64, command store.Command) err
 	case verdict == store.CommandLate:
 		return fmt.Errorf("%w: the command for instance %s was held up for more than %v and has no effect", ErrNotTaken, command.Instance, late)
 	}
+	c.named(command.ID)
 	hinted := time.Now()
 	for pause := firstCommandLook; ; pause = min(2*pause, hintSpacing) {
 		select {
@@ -407,7 +461,7 @@ func outcomeOf(err error) store.CommandOutcome {
 // the keys of the namespace may have written it.
 type CommandRecord struct {
 	ID         string    `json:"id"`
-	Kind       string    `json:"kind"` // resign, transfer, drain, undrain, remove, pause, resume, cancel or forget
+	Kind       string    `json:"kind"` // resign, transfer, drain, undrain, remove, pause, resume, trigger, cancel or forget
 	Role       string    `json:"role,omitempty"`
 	InstanceID string    `json:"instance_id,omitempty"` // that was asked
 	Argument   string    `json:"argument,omitempty"`    // the heir of a transfer ("": the best candidate), or the task

@@ -12,8 +12,9 @@ import (
 )
 
 // commandLoop executes what others ask of this process, each command in a goroutine of its own: a
-// drain that waits for work holds up nobody. It asks Redis for commands only if a hint says that
-// there are some, if hints may have been missed, or while one waits that it could not take.
+// drain that waits for work holds up nobody. It asks Redis for commands only if a hint or a
+// heartbeat says that there are some, if hints may have been missed, or while one waits that it
+// could not take.
 type commandLoop struct {
 	c       *Coordinator
 	obey    func(ctx context.Context, command store.Command) error
@@ -53,9 +54,13 @@ const (
 // hint takes a hint from the channel of the registry.
 func (l *commandLoop) hint(h store.Hint) {
 	if h.Type == store.HintConnected || h.Type == store.HintCommand && h.Subject == l.c.opts.InstanceID {
-		l.wake.nudge()
+		l.wait()
 	}
 }
+
+// wait has the inbox looked at: commands wait there. A heartbeat says so too, since hints may be
+// lost.
+func (l *commandLoop) wait() { l.wake.nudge() }
 
 // run executes commands until ctx is done, and returns when those that are on have ended.
 func (l *commandLoop) run(ctx context.Context) {
@@ -302,5 +307,6 @@ func (c *Coordinator) Control() *Control {
 		},
 		inside: c.inside, obey: c.obey, role: c.opts.Election.Role,
 		registry: c.registry, tasks: c.tasks, by: c.opts.InstanceID, timeout: defaultCommandTimeout, asked: &c.asked,
+		address: c.backend.address,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -181,6 +182,45 @@ func TestControlWithoutAnInstance(t *testing.T) {
 	})
 }
 
+// TestControlAs: who asks, and the ID of what was asked for, before it has ended.
+func TestControlAs(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		var by atomic.Pointer[string]
+		require.NoError(c, a.Tasks().Register(Task{Name: "tidy", Schedule: OnDemand(), Run: func(_ context.Context, run TaskRun) error {
+			by.Store(&run.Args[0])
+			return nil
+		}}))
+		a.start()
+		c.pass(time.Minute)
+		var ids []string
+		control, err := c.control("ops").As("ann", func(id string) {
+			require.False(c, a.IsDraining(), "nothing was done yet")
+			ids = append(ids, id)
+		})
+		require.NoError(c, err)
+		_, err = control.Trigger(background, "tidy", "now")
+		require.NoError(c, err)
+		c.until(time.Minute, func() bool { return by.Load() != nil })
+		_, err = control.Trigger(background, "none")
+		require.ErrorIs(c, err, ErrNotFound)
+		require.NoError(c, control.Pause(background, "tidy", ""))
+		require.ErrorIs(c, control.Drain(background, "nobody"), ErrNotFound) // nothing was asked for
+		require.NoError(c, control.Drain(background, "a"))
+		records, err := control.Commands(background, 100)
+		require.NoError(c, err)
+		var noted, lines []string
+		for _, r := range slices.Backward(records) {
+			noted, lines = append(noted, r.ID), append(lines, r.Kind+" "+r.InstanceID+r.Argument+" "+r.By+" "+r.State)
+		}
+		require.Equal(c, []string{"trigger tidy ann done", "trigger none ann failed", "pause tidy ann done", "drain a ann done"}, lines)
+		require.Equal(c, noted, ids)
+		_, err = control.As("ann\n", nil)
+		require.ErrorIs(c, err, ErrMisconfigured)
+		require.ErrorContains(c, err, "By = ")
+	})
+}
+
 // TestControlRefusals: the errors of an instance come back as what they are.
 func TestControlRefusals(t *testing.T) {
 	inCluster(t, func(c *cluster) {
@@ -280,13 +320,14 @@ func TestCommandThatNobodyTakes(t *testing.T) {
 	})
 }
 
-// TestIdleControlAsksNothing: without a hint nobody looks for commands.
+// TestIdleControlAsksNothing: nobody looks for commands unless a hint or a heartbeat says that
+// there are some.
 func TestIdleControlAsksNothing(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.pair()
 		reads := 0
-		c.redis.Intercept(func(_, _ string, args []string) string {
-			if len(args) > 0 && args[0] == "tenure:instance:a:commands" {
+		c.redis.Intercept(func(_, cmd string, args []string) string {
+			if len(args) > 0 && args[0] == "tenure:instance:a:commands" && !strings.EqualFold(cmd, "exists") { // in a heartbeat
 				reads++
 			}
 			return ""
@@ -764,6 +805,37 @@ func TestControlTriggersAtOnce(t *testing.T) {
 				_, err := c.control("ops").Tasks().Trigger(background, "t")
 				require.NoError(c, err)
 				require.Less(c, c.until(2*time.Minute, ran.Load), time.Second)
+			})
+		})
+	}
+}
+
+// TestCommandOfADeafInstance: an instance that hears no hint takes a command at its next heartbeat:
+// its subscription has died without a sign, or its user may not subscribe.
+func TestCommandOfADeafInstance(t *testing.T) {
+	for name, deafen := range map[string]func(c *cluster){
+		"silent":        func(c *cluster) { c.net.Deafen("b") },
+		"not permitted": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				if deafen == nil {
+					c.redis.Intercept(func(host, cmd string, _ []string) string {
+						if host == "b" && strings.EqualFold(cmd, "subscribe") {
+							return "NOPERM this user has no permissions to run the 'subscribe' command"
+						}
+						return ""
+					})
+				}
+				_, b := c.pair(func(o *Options) { o.Election.LeaseTTL = 2 * time.Minute })
+				c.pass(5 * time.Minute)
+				if deafen != nil {
+					deafen(c)
+				}
+				began := c.now()
+				require.NoError(c, c.control("ops").Drain(background, "b"))
+				require.LessOrEqual(c, c.now()-began, 17*time.Second, "an interval of heartbeats, its jitter, and a look")
+				require.True(c, b.IsDraining())
 			})
 		})
 	}

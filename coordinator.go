@@ -22,8 +22,10 @@ type backend struct {
 	registry store.Registry
 	tasks    store.Tasks
 	commands store.Commands
-	listen   func(ctx context.Context, a store.Audience) // blocks until ctx is done
-	examine  func(ctx context.Context) store.Facts       // nil: there is no server
+	listen   func(ctx context.Context, a store.Audience)                    // blocks until ctx is done
+	examine  func(ctx context.Context) store.Facts                          // nil: there is no server
+	address  string                                                         // of the server; "": not known, or several
+	calls    func(ended func(script string, took time.Duration, err error)) // observes calls; nil: there are none
 }
 
 // Coordinator is one process's part in everything: it registers the instance, campaigns, sends
@@ -43,7 +45,8 @@ type Coordinator struct {
 	draining     atomic.Bool
 	commands     commandLoop
 	asked        callGate // by Control
-	balance      balance  // of the roles
+	calls        callObservers
+	balance      balance // of the roles
 
 	mu      sync.Mutex
 	roles   []*Elector     // the default one first
@@ -75,8 +78,10 @@ func New(rdb redis.UniversalClient, opts Options) (*Coordinator, error) {
 		registry: backing,
 		tasks:    backing,
 		commands: backing,
+		calls:    backing.OnCall,
 		listen:   backing.Listen,
 		examine:  backing.ForRole(opts.Election.role(opts.Namespace, opts.InstanceID)).Examine,
+		address:  backing.Address(),
 	}), nil
 }
 
@@ -87,15 +92,17 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	if opts.Logger != nil {
 		c.bus.observe(logEvents(opts.Logger))
 	}
+	c.commands = commandLoop{c: c, obey: c.obey, wake: newWakeup(), calling: callGate{most: maxRegistryCalls}}
 	c.registry = newRegistry(b.registry, c.bus, opts, elections{
 		leading: c.leading, leaders: c.leaders, compared: c.compared,
-		leader: func(ctx context.Context) (LeaderInfo, error) { return c.elector.holder(ctx) },
+		leader:   func(ctx context.Context) (LeaderInfo, error) { return c.elector.holder(ctx) },
+		commands: c.commands.wait,
 	})
 	if opts.NoDefaultRole {
 		c.registry.elections.leader = nil
 	}
 	c.asked.most = maxQuestions
-	c.commands = commandLoop{c: c, obey: c.obey, wake: newWakeup(), calling: callGate{most: maxRegistryCalls}}
+	c.calls.install = b.calls
 	tasks := opts.taskConfig(b.tasks, c.bus)
 	tasks.absent = opts.NoDefaultRole
 	c.tasks = newTaskScheduler(tasks)
@@ -123,6 +130,7 @@ func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)
 	election.draining = &c.draining
 	election.balance = &c.balance
 	election.addresses = c.registry
+	election.observed = &c.calls
 	set(&election)
 	return newElector(election, c.subscription)
 }
@@ -186,6 +194,25 @@ func (c *Coordinator) Guarantees() Guarantees { return c.elector.Guarantees() }
 
 // InstanceID returns the ID of this process.
 func (c *Coordinator) InstanceID() string { return c.opts.InstanceID }
+
+// RedisAddress returns host and port of the Redis that the client was made for, which may stand in
+// a status: it holds no secret. "" with Sentinel, a Cluster, a socket of this machine or a client
+// that is not known, and without Redis.
+func (c *Coordinator) RedisAddress() string { return c.backend.address }
+
+// State says how far this process takes part: InstanceJoining until Run has registered it,
+// InstanceActive then, and InstanceDraining while it drains and once Run has been told to stop. It
+// is what the next heartbeat says, whether Redis can be reached or not. If heartbeats are off, it
+// is active as soon as Run was called. State neither waits nor asks Redis.
+func (c *Coordinator) State() InstanceState {
+	switch {
+	case c.IsDraining():
+		return InstanceDraining
+	case c.phase.Load() == phaseRunning && (c.opts.Registry.HeartbeatInterval < 0 || c.registry.takesPart()):
+		return InstanceActive
+	}
+	return InstanceJoining
+}
 
 // AddRole adds the election of a further role, with the same identity, subscription and Run. Its
 // leader work is opts.Lead. opts.Role may be left empty; if it is set, it must be name. AddRole may
@@ -271,6 +298,13 @@ func (c *Coordinator) Roles() []*Elector { return slices.Clone(c.all()) }
 // panic of fn is swallowed.
 func (c *Coordinator) Observe(fn func(Event)) (stop func()) { return c.bus.observe(fn) }
 
+// ObserveCalls calls fn with every call of a script in Redis that has ended, until stop is called:
+// it is for metrics. fn is called in the goroutine of the call, before its answer is used, and by
+// many goroutines at a time: it must not block, since what it takes delays renewals. A panic of fn
+// is swallowed. Renewals that travel over a connection of their own, because the first copy had no
+// answer, are among them.
+func (c *Coordinator) ObserveCalls(fn func(Call)) (stop func()) { return c.calls.observe(fn) }
+
 // Run registers this process, sends heartbeats, and campaigns for the default role and every
 // further one. While it leads it runs the given work, the registered tasks and the sweeps. It
 // blocks until ctx is done and then drains: each term ends, its work is awaited, its lease is
@@ -321,6 +355,11 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 		defer close(beating)
 		c.registry.beat(serving)
 	}()
+	counting := make(chan struct{})
+	go func() { // ends with serving, at once; awaited below
+		defer close(counting)
+		c.tasks.watchInstances(serving, c.registry)
+	}()
 	go c.registry.measure(serving) // ends with serving, at once; a call of the application that is on is awaited by close, or said to run
 	go func() {                    // ends with serving, at once; awaited below
 		defer close(reading)
@@ -330,6 +369,7 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	refuse()
 	serve()
 	<-reading
+	<-counting
 	return joined(err, c.close(ctx, stopped.Add(c.opts.ShutdownTimeout), beating, listening, obeying))
 }
 

@@ -70,16 +70,70 @@ func TestActiveFromTheFirstGoodBeat(t *testing.T) {
 				a := c.member("a", func(o *Options) { prepare(c, o) }).start()
 				c.pass(time.Second)
 				require.Equal(c, "active", a.record())
+				require.Equal(c, InstanceActive, a.State())
 				require.False(c, a.IsLeader())
 			})
 		})
 	}
 }
 
+// TestState: what a process says of its part in the cluster does not hang on Redis once it has
+// joined.
+func TestState(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		require.Equal(c, InstanceJoining, a.State())
+		c.refuse("tenure:instance:a:heartbeat", "LOADING Redis is loading the dataset in memory")
+		a.start()
+		c.pass(time.Minute)
+		require.Equal(c, InstanceJoining, a.State())
+		c.refuse("", "")
+		c.until(time.Minute, func() bool { return a.State() == InstanceActive })
+		c.refuse("tenure:instance:a:heartbeat", "LOADING Redis is loading the dataset in memory")
+		c.pass(time.Hour)
+		require.Equal(c, InstanceActive, a.State())
+		c.refuse("", "")
+		require.NoError(c, a.Drain(background))
+		require.Equal(c, InstanceDraining, a.State())
+		a.Undrain()
+		require.Equal(c, InstanceActive, a.State())
+		_, err := a.stop()
+		require.NoError(c, err)
+		require.Equal(c, InstanceDraining, a.State())
+
+		silent := c.member("silent", func(o *Options) { o.Registry.HeartbeatInterval = -1 })
+		require.Equal(c, InstanceJoining, silent.State())
+		silent.start()
+		c.pass(time.Second)
+		require.Equal(c, InstanceActive, silent.State())
+	})
+}
+
+func TestRedisAddress(t *testing.T) {
+	for want, rdb := range map[string]redis.UniversalClient{
+		"redis:6379": redis.NewClient(&redis.Options{Addr: "redis:6379", Username: "u", Password: "secret"}),
+		"[::1]:7000": redis.NewClient(&redis.Options{Addr: "[::1]:7000"}),
+	} {
+		c, err := New(rdb, Options{Namespace: "shop"})
+		require.NoError(t, err)
+		require.Equal(t, want, c.RedisAddress())
+		require.Equal(t, want, c.Control().RedisAddress())
+	}
+	for _, rdb := range []redis.UniversalClient{
+		redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"s:26379"}}),
+		redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"n:6379"}}),
+		redis.NewClient(&redis.Options{Network: "unix", Addr: "/run/redis:1"}),
+	} {
+		c, err := NewControl(rdb, ControlOptions{Namespace: "{shop}"})
+		require.NoError(t, err)
+		require.Empty(t, c.RedisAddress())
+	}
+}
+
 // A first beat that succeeds during the drain does not make an instance active.
 func TestDrainingStaysDraining(t *testing.T) {
 	inCluster(t, func(c *cluster) {
-		c.refuse("tenure:instances", "LOADING Redis is loading the dataset in memory")
+		c.refuse("tenure:instance:a:heartbeat", "LOADING Redis is loading the dataset in memory")
 		a := c.member("a").start(c.member("b").works("default", 5*time.Second))
 		c.pass(time.Second)
 		require.Empty(c, a.record())

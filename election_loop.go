@@ -31,7 +31,8 @@ type electionConfig struct {
 	// says. nil: it never does.
 	draining *atomic.Bool
 	// balance is what the elections of this process share.
-	balance *balance
+	balance  *balance
+	observed *callObservers // of renewals; nil: nobody can observe them
 	// addresses is the address book of the instances; nil without a registry.
 	addresses addressBook
 }
@@ -618,7 +619,11 @@ func (l *electionLoop) call(a storeAnswer, bound time.Duration, ask func(context
 	go func() { // ends when the client returns; counted in calls, which Run waits for
 		ctx, cancel := context.WithTimeout(l.parent, bound)
 		defer cancel()
+		began := readClock()
 		a.answer, a.err = ask(ctx)
+		if a.request.Kind == lease.Renew {
+			l.observed.renewal(l.opts.Role, l.current.Load(), began, a.answer.Verdict, a.err)
+		}
 		l.inputs.put(func(in *loopInputs) { in.answers = append(in.answers, a) })
 	}()
 }

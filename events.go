@@ -165,6 +165,11 @@ const (
 	// EventTaskTriggerExpired: a trigger was not run within an hour, and was dropped. Task,
 	// Trigger, Token.
 	EventTaskTriggerExpired EventType = "task_trigger_expired"
+	// EventTasksHeld: no run starts until more instances are active (TaskOptions.MinInstances).
+	// Count (how many are), Err.
+	EventTasksHeld EventType = "tasks_held"
+	// EventTasksReleased: runs start again after EventTasksHeld. Count.
+	EventTasksReleased EventType = "tasks_released"
 	// EventTaskTardy: a task waits for a call to Redis for more than a second, because all are in
 	// use, first of a row. Task, Token, Took (so far).
 	EventTaskTardy EventType = "task_tardy"

@@ -266,6 +266,10 @@ func logLine(e Event) (slog.Level, string) {
 		return slog.LevelInfo, "task goes on by another schedule"
 	case EventTaskTriggerExpired:
 		return slog.LevelWarn, "trigger of a task dropped, it waited for too long"
+	case EventTasksHeld:
+		return slog.LevelWarn, "too few instances are active, no task starts"
+	case EventTasksReleased:
+		return slog.LevelInfo, "enough instances are active, tasks start again"
 	case EventTaskTardy:
 		return slog.LevelWarn, "tasks wait for calls to redis"
 	case EventTaskBlocked:

@@ -385,6 +385,8 @@ func TestLogLines(t *testing.T) {
 		{Event{Type: EventTaskCanceled, InstanceID: "me", Err: ErrCanceled}, `level=INFO msg="task canceled" instance=me error="tenure: run canceled"`},
 		{Event{Type: EventTaskInterrupted, InstanceID: "me", Err: errBroken}, `level=INFO msg="task interrupted" instance=me error="the disk is full"`},
 		{Event{Type: EventTaskSkipped, InstanceID: "me"}, `level=WARN msg="task slots skipped" instance=me`},
+		{Event{Type: EventTasksHeld, InstanceID: "me", Count: 1, Err: errBroken}, `level=WARN msg="too few instances are active, no task starts" instance=me count=1 error="the disk is full"`},
+		{Event{Type: EventTasksReleased, InstanceID: "me", Count: 2}, `level=INFO msg="enough instances are active, tasks start again" instance=me count=2`},
 		{Event{Type: EventTaskBlocked, InstanceID: "me", Dropped: 3}, `level=ERROR msg="task stands still" instance=me dropped=3`},
 		{Event{Type: "of another version", InstanceID: "me"}, ""},
 	} {

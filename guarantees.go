@@ -109,7 +109,11 @@ type commands struct {
 // commands are those of a coordinator: checks of its subscription, heartbeats, sweeps.
 func (o Options) commands() (everywhere, leading float64) {
 	everywhere = perSecond(store.CheckInterval(o.Election.LeaseTTL)) + perSecond(o.Registry.HeartbeatInterval)
-	return everywhere, perSecond(o.Registry.SweepInterval)
+	leading = perSecond(o.Registry.SweepInterval)
+	if o.Tasks.MinInstances > 1 {
+		leading += perSecond(o.Registry.beat()) // counts
+	}
+	return everywhere, leading
 }
 
 // perSecond is how often a second something happens that happens once in an interval; never, if

@@ -98,6 +98,13 @@ func (r *Registry) takePart() {
 	}
 }
 
+// takesPart reports whether this instance has been registered.
+func (r *Registry) takesPart() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.taken
+}
+
 // firstNames cuts a list of roles down to what a record may have.
 func firstNames(roles []string) []string {
 	size := 0
@@ -174,6 +181,9 @@ func (l *beatLoop) take(reply store.HeartbeatReply, change membership.BeatChange
 		return
 	}
 	l.faults.over()
+	if reply.Commands && r.elections.commands != nil {
+		r.elections.commands()
+	}
 	if r.started.Swap(reply.Started) != reply.Started {
 		r.elections.compared()
 	}

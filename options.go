@@ -275,6 +275,15 @@ func (o RegistryOptions) with(p store.Profile) RegistryOptions {
 	return o
 }
 
+// beat is the time within which a living instance sends a heartbeat. A process that sends none
+// itself goes by the least DriftedAfter that it would need.
+func (o RegistryOptions) beat() time.Duration {
+	if o.HeartbeatInterval > 0 {
+		return o.HeartbeatInterval
+	}
+	return o.DriftedAfter / 2
+}
+
 // TaskOptions configure the scheduler.
 type TaskOptions struct {
 	// Middleware wraps the TaskFunc of each registered task. The first one is called first, and
@@ -285,6 +294,28 @@ type TaskOptions struct {
 	// leader applies. At most 1000; default 100. A negative value switches it off: no run is
 	// added.
 	History int
+	// MinInstances is how many instances must be active for a run to start, at most 100,000: for
+	// work that a few instances cannot carry. While there are fewer, runs that are on go on, with
+	// their retries, and none starts: what is triggered waits, a run that was left behind waits,
+	// and slots are missed, as without a leader (Task.Missed). TaskStatus.Held shows it, and
+	// EventTasksHeld reports it. Instances that drain, or are drifted, do not count: one that has
+	// died does count for RegistryOptions.DriftedAfter. Runs start again when there have been
+	// enough for 10 s, at the begin of a term at once. While Redis cannot be read, what was known
+	// last holds. Every instance should have the same value.
+	//
+	// Default 0: tasks start however few instances there are. It is not
+	// RegistryOptions.MinInstances on purpose: a cluster that is not healthy should raise an alarm,
+	// and go on working.
+	MinInstances int
+	// HistoryExpiry is for how long the history of a task is kept after its last run has ended,
+	// between 1 min and 3,650 days: that of an orphan goes by itself. It takes effect with the next
+	// run that ends. Zero: for ever.
+	HistoryExpiry time.Duration
+	// MaxConcurrent is how many runs may be on at once in this process, at most 1,000,000. A run is
+	// on from its first attempt to its last one, pauses included. What is due beyond that waits
+	// for its turn, in the order in which it came, and Task.Missed decides about the slots that it
+	// waits for. Zero: any number.
+	MaxConcurrent int
 	// Shards is how many roles the tasks with Anywhere are dealt out to, by their names: the more,
 	// the more evenly they spread, and the more leases are renewed. All instances should use the
 	// same value. Default 8, at most 1,000.
@@ -303,6 +334,15 @@ func (o TaskOptions) complete(c *checker, prefix string) TaskOptions {
 	}
 	if o.Shards = cmp.Or(o.Shards, 8); o.Shards < 1 || o.Shards > maxShards {
 		c.refuse(prefix+"Shards", o.Shards, "must be between 1 and %d", maxShards)
+	}
+	if o.HistoryExpiry != 0 {
+		c.between(prefix+"HistoryExpiry", o.HistoryExpiry, time.Minute, 3650*24*time.Hour)
+	}
+	if o.MaxConcurrent < 0 || o.MaxConcurrent > 1_000_000 {
+		c.refuse(prefix+"MaxConcurrent", o.MaxConcurrent, "must be between 0 and 1000000")
+	}
+	if o.MinInstances < 0 || o.MinInstances > store.MaxInstances {
+		c.refuse(prefix+"MinInstances", o.MinInstances, "must be between 0 and %d", store.MaxInstances)
 	}
 	if o.History > store.MaxHistory {
 		c.refuse(prefix+"History", o.History, "must be at most %d; negative: none", store.MaxHistory)

@@ -81,6 +81,7 @@ type elections struct {
 	leaders func() []string         // the IDs of the leaders that are known, its own ID too
 	// compared has each election compare this process with its leader again. It does not block.
 	compared func()
+	commands func()                                    // some wait for this process. It does not block; nil: nobody takes any
 	leader   func(context.Context) (LeaderInfo, error) // asks Redis for that of the default role; no Address. nil: there is none
 }
 

@@ -85,6 +85,21 @@ func (r *Registry) Log(ctx context.Context, after string, limit int) ([]Change, 
 	return all, nil
 }
 
+// Recent returns what changed in the namespace last, oldest first: the changes of at most limit
+// entries of the log. Log goes on after the last of them. It asks Redis once. The errors are
+// ErrUnreachable and ErrMisconfigured.
+func (r *Registry) Recent(ctx context.Context, limit int) ([]Change, error) {
+	if limit = min(limit, store.MaxLog); limit <= 0 {
+		return nil, nil
+	}
+	entries, err := ask(ctx, &r.asked, func(ctx context.Context) ([]store.LogEntry, error) { return r.store.LogTail(ctx, limit) })
+	var all []Change
+	for _, e := range entries {
+		all = append(all, changesOf(e)...)
+	}
+	return all, err
+}
+
 // changes reads one page of the log, of n entries. last is the ID of the last of them.
 func (r *Registry) changes(ctx context.Context, after string, most int) (page []Change, last string, n int, err error) {
 	reply, err := ask(ctx, &r.asked, func(ctx context.Context) (store.LogReply, error) { return r.store.Log(ctx, after, most) })
@@ -161,14 +176,7 @@ const (
 func (r *Registry) Watch(ctx context.Context) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		w := watch{r: r, wake: newWakeup()}
-		r.mu.Lock()
-		r.watches[w.wake] = struct{}{}
-		r.mu.Unlock()
-		defer func() {
-			r.mu.Lock()
-			delete(r.watches, w.wake)
-			r.mu.Unlock()
-		}()
+		defer r.watch(w.wake)()
 		for on := true; on; on = w.pause(ctx) {
 			if !w.turn(ctx, yield) {
 				return

@@ -91,6 +91,11 @@ func TestLog(t *testing.T) {
 		none, err := a.Registry().Log(background, "", 0)
 		require.NoError(c, err)
 		require.Empty(c, none)
+		for n := range len(all) + 3 {
+			recent, err := c.control("ops").Registry().Recent(background, n)
+			require.NoError(c, err)
+			require.Equal(c, all[max(0, len(all)-n):], append([]Change{}, recent...))
+		}
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -33,6 +34,11 @@ type ClusterStatus struct {
 // ErrMisconfigured if Redis gives no answer. If there are more entries than a listing looks at, it
 // returns what it has counted and ErrTruncated.
 func (r *Registry) Status(ctx context.Context) (ClusterStatus, error) {
+	return r.survey(ctx, func(Instance) {})
+}
+
+// survey is Status, and hands out each instance that it counts.
+func (r *Registry) survey(ctx context.Context, take func(Instance)) (ClusterStatus, error) {
 	s := ClusterStatus{Namespace: r.namespace, MinInstances: max(r.opts.MinInstances, 1)}
 	var err error
 	if r.elections.leader != nil {
@@ -51,6 +57,7 @@ func (r *Registry) Status(ctx context.Context) (ClusterStatus, error) {
 		if i.ID == s.Leader.InstanceID && s.Leader.Token != 0 {
 			s.Leader.Address = i.Address
 		}
+		take(i)
 		return true
 	})
 	if err != nil && !errors.Is(err, ErrTruncated) {
@@ -59,6 +66,27 @@ func (r *Registry) Status(ctx context.Context) (ClusterStatus, error) {
 	s.Counts.Malformed = malformed
 	s.judge(unled, r.opts.DownAfter)
 	return s, err
+}
+
+// Overview is Status and Instances by one listing: what it costs, and both answers, belong
+// together. The instances are in the order of their IDs. With ErrTruncated both are of what was
+// read.
+func (r *Registry) Overview(ctx context.Context) (ClusterStatus, []Instance, error) {
+	var all []Instance
+	size := 0
+	s, err := r.survey(ctx, func(i Instance) {
+		if size += i.size(); size <= maxInstanceBytes {
+			all = append(all, i)
+		}
+	})
+	if err != nil && !errors.Is(err, ErrTruncated) {
+		return ClusterStatus{}, nil, err
+	}
+	if size > maxInstanceBytes {
+		err = ErrTruncated
+	}
+	slices.SortFunc(all, func(a, b Instance) int { return cmp.Compare(a.ID, b.ID) })
+	return s, all, err
 }
 
 // judge says whether the cluster is healthy.
@@ -114,13 +142,7 @@ func (r *Registry) WaitFor(ctx context.Context, n int) error {
 	}
 	n = cmp.Or(n, max(r.opts.MinInstances, 1))
 	for try := 1; ; try++ {
-		active := 0
-		_, err := r.each(ctx, func(i Instance) bool {
-			if i.State == InstanceActive {
-				active++
-			}
-			return active < n
-		})
+		active, err := r.active(ctx, n)
 		switch {
 		case active >= n:
 			return nil
@@ -137,6 +159,29 @@ func (r *Registry) WaitFor(ctx context.Context, n int) error {
 			return context.Cause(ctx)
 		case <-timer.C:
 		}
+	}
+}
+
+// active counts the active instances, and stops counting at so many.
+func (r *Registry) active(ctx context.Context, most int) (active int, err error) {
+	_, err = r.each(ctx, func(i Instance) bool {
+		if i.State == InstanceActive {
+			active++
+		}
+		return active < most
+	})
+	return active, err
+}
+
+// watch has wake nudged when instances have changed, until the end of that.
+func (r *Registry) watch(wake wakeup) (end func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watches[wake] = struct{}{}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.watches, wake)
 	}
 }
 

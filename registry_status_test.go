@@ -55,6 +55,16 @@ func TestClusterStatus(t *testing.T) {
 		require.Empty(w, s.Problems)
 		require.Equal(w, Counts{Active: 9, Total: 9}, s.Counts)
 		require.Equal(w, LeaderInfo{InstanceID: "a", Token: 7, Address: "https://10.0.0.7:8443/api"}, s.Leader)
+		all, err := m.Instances(ctx, InstanceQuery{})
+		require.NoError(w, err)
+		same, listed, err := m.Overview(ctx)
+		require.NoError(w, err)
+		require.Equal(w, s, same)
+		require.Len(w, listed, 9)
+		for i := range all { // read a moment later
+			all[i].Age, listed[i].Age = 0, 0
+		}
+		require.Equal(w, all, listed)
 
 		w.silence(70*time.Second, "b0")
 		s, err = m.Status(ctx)

@@ -156,15 +156,6 @@ func (r *Registry) closePasses() []chan<- error {
 	return passes.take()
 }
 
-// beat is the time within which a living instance sends a heartbeat. A process that sends none
-// itself goes by the least DriftedAfter that it would need.
-func (o RegistryOptions) beat() time.Duration {
-	if o.HeartbeatInterval > 0 {
-		return o.HeartbeatInterval
-	}
-	return o.DriftedAfter / 2
-}
-
 var errTermOver = fmt.Errorf("%w: the term is over", ErrNotLeader)
 
 // ask makes the call of a question and takes its answer. done says that the pass is over.

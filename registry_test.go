@@ -281,7 +281,7 @@ func TestRegistryRulesAreTested(t *testing.T) {
 		require.Empty(t, w.leaveOfAReplacedIncarnation())
 	})
 	t.Run("not-after", func(t *testing.T) {
-		w := broken(t, "if not_after > 0 and now > not_after then return 'stale ' .. integer(now) .. ' 0 -' end", "")
+		w := broken(t, "if not_after > 0 and now > not_after then return 'stale ' .. integer(now) .. ' 0 - 0' end", "")
 		require.NotEqual(t, "stale", w.lateBeat())
 	})
 	t.Run("hold", func(t *testing.T) {

@@ -522,7 +522,7 @@ return answer('held', now, tenured and term.token or 0, term.ttl, call('PTTL', K
 --@ prelude tasks
 local task_fields = { 'next', 'spec', 'token', 'run', 'done', 'status', 'last_scheduled', 'last_started', 'last_finished', 'attempt',
   'crashes', 'skipped', 'paused', 'instance', 'run_token', 'error', 'failures', 'retry_at', 'lease', 'pauses', 'trigger', 'run_trigger',
-  'args', 'retry_in', 'last_success', 'failed_runs', 'pause', 'cancel' }
+  'args', 'retry_in', 'last_success', 'failed_runs', 'pause', 'cancel', 'trigger_runs' }
 
 -- compared are the texts that a later request names as it has read them: the reply has to give them as they are compared. What is
 -- too long for a reply, or not plain ASCII, was not written by tenure.
@@ -573,7 +573,9 @@ local function entry(now, task, run, status, text)
 end
 
 -- A trigger that waits is one text: '<ID> <end of its time, ms> <instance that asked>'. Its arguments are in trigger_args, and go to
--- args with the run. triggered are the IDs of the last that were claimed: one that is asked for again runs once.
+-- args with the run. triggered are the IDs of the last KEPT_TRIGGERS that were claimed, trigger_runs counts all of them: one that is
+-- asked for again runs once.
+local KEPT_TRIGGERS = 32
 local function trigger_id(text) return string.match(text, '^%S+') or '' end
 local function trigger_ends(text) return natural(string.match(text, '^%S+ (%S+)') or '') end
 
@@ -590,7 +592,7 @@ local function triggered(key) return string.sub(call('HGET', key, 'triggered') o
 local function with_trigger(id, claimed)
   local kept, ids = 1, id
   for other in string.gmatch(claimed, '%S+') do
-    if kept < 8 then kept, ids = kept + 1, ids .. ' ' .. other end
+    if kept < KEPT_TRIGGERS then kept, ids = kept + 1, ids .. ' ' .. other end
   end
   return ids
 end
@@ -598,9 +600,13 @@ end
 -- remember keeps the youngest runs, as many as the caller says. It comes last: if Redis refuses it, the error is reported, and the
 -- call asked again answers that it was done.
 local function remember(runs, keep, run)
-  if keep == '0' then return end
-  local reply = redis.pcall('XADD', runs, 'MAXLEN', keep, '*', unpack(run))
-  if type(reply) ~= 'table' or not reply.err then return end
+  local most, expiry = string.match(keep, '^(%d+) ?(%d*)$') -- how many, and for how many ms after the last one, if not for ever
+  if most == '0' then return end
+  local reply = redis.pcall('XADD', runs, 'MAXLEN', most, '*', unpack(run))
+  if type(reply) ~= 'table' or not reply.err then
+    if expiry ~= '' then note('PEXPIRE', runs, expiry) end
+    return
+  end
   local text = reply.err
   if string.sub(text, 1, 4) == 'ERR ' then text = 'BADRUNS ' .. string.sub(text, 5) end -- the last ID that there can be is taken
   refuse(text .. ' [XADD ' .. runs .. ']')
@@ -676,6 +682,7 @@ elseif kind == 'trigger' then
   fields.last_scheduled, fields.failures = integer(now), '0'
   fields.run_trigger, fields.args = trigger_id(task.trigger), call('HGET', KEYS[1], 'trigger_args') or ''
   fields.triggered = with_trigger(fields.run_trigger, triggered(KEYS[1]))
+  fields.trigger_runs = integer(natural(task.trigger_runs) + 1)
 else
   if kind == 'again' and task.run ~= ARGV[4] and (task.run ~= '' or task.done ~= ARGV[4]) then return task_answer('moved', now, task) end
   if kind == 'again' and task.cancel == ARGV[4] then return task_answer('moved', now, task) end -- rule canceled: it is not run again
@@ -815,14 +822,15 @@ return task_answer('ok', now, task)
 --@ trigger_task
 -- Has the task run once, as soon as its leader can. One trigger waits at a time. KEYS: 2 index, 3 index of triggers.
 -- ARGV: 1 ID, 2 arguments, 3 instance that asks, 4 not-after, 5 ms for which it waits at most, 6 whether a record is made if there is none
---       (1 or 0), 7 name of the task, 8 channel.
--- Verdicts: ok | absent | waiting (another one waits) | stale.
+--       (1 or 0), 7 name of the task, 8 channel, 9 how many triggers had been claimed as it was read.
+-- Verdicts: ok | absent | waiting (another one waits) | stale | moved (so many were claimed since that nobody knows whether it was).
 local now = time()
 local task = read_task(KEYS[1], now)
 if trigger_id(task.trigger) == ARGV[1] then return task_answer('ok', now, task) end -- our own lost reply, or the client's own retry
 for id in string.gmatch(triggered(KEYS[1]), '%S+') do
   if id == ARGV[1] then return task_answer('ok', now, task) end -- rule same-trigger: it was claimed since
 end
+if natural(task.trigger_runs) - tonumber(ARGV[9]) > KEPT_TRIGGERS then return task_answer('moved', now, task) end -- rule trigger-count
 if now > tonumber(ARGV[4]) then return task_answer('stale', now, task) end
 if ARGV[6] == '0' and call('EXISTS', KEYS[1]) == 0 then return task_answer('absent', now, task) end
 if trigger_ends(task.trigger) > now then return task_answer('waiting', now, task) end -- rule one-trigger
@@ -899,16 +907,17 @@ local function happened(channel, log, kind, id, source)
 end
 
 --@ beat
--- Registers an instance, or keeps it registered. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log, 5 metrics (only if the beat carries some).
+-- Registers an instance, or keeps it registered. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log, 5 inbox, 6 metrics (only if the beat
+-- carries some).
 -- ARGV: 1 instance ID, 2 incarnation, 3 whether it was never registered before (1 or 0), 4 not-after (0: none), 5 TTL of the heartbeat in
 --       seconds, 6 silence in ms after which the record of another incarnation is taken over, 7 channel, 8 record up to started_at,
 --       9 started_at (0: now), 10 record after last_heartbeat, 11 seconds for which metrics are kept, 12 ... their names and values.
--- Reply: verdict, Redis's time (ms), started_at, the other incarnation.
+-- Reply: verdict, Redis's time (ms), started_at, the other incarnation, whether commands wait for the instance (1 or 0).
 -- Verdicts: joined | kept | recovered | overwritten (a record without incarnation was in place of ours) | duplicate (a younger
 --           incarnation has replaced this one, nothing was changed) | stale.
 local id, incarnation, now = ARGV[1], ARGV[2], time()
 local not_after = tonumber(ARGV[4])
-if not_after > 0 and now > not_after then return 'stale ' .. integer(now) .. ' 0 -' end
+if not_after > 0 and now > not_after then return 'stale ' .. integer(now) .. ' 0 - 0' end
 local record = call('HGET', KEYS[2], id)
 local other = record and incarnation_of(record)
 local verdict = 'kept'
@@ -920,7 +929,7 @@ elseif other ~= incarnation then
     verdict = 'overwritten'
   elseif ARGV[3] == '0' and now - (tonumber(call('ZSCORE', KEYS[3], id) or 0) or 0) < tonumber(ARGV[6]) then -- rule incarnation
     publish(ARGV[7], 'duplicate_id', '', about(id, incarnation))
-    return 'duplicate ' .. integer(now) .. ' 0 ' .. string.sub(other, 1, 64)
+    return 'duplicate ' .. integer(now) .. ' 0 ' .. string.sub(other, 1, 64) .. ' 0'
   end
 elseif status_of(record) == 'drifted' then
   verdict = 'recovered'
@@ -931,10 +940,10 @@ call('PEXPIRE', KEYS[1], ARGV[5] * 1000) -- a full Redis allows it, and then the
 call('SET', KEYS[1], seconds, 'EX', ARGV[5])
 call('HSET', KEYS[2], id, ARGV[8] .. started .. ',"last_heartbeat":' .. seconds .. ARGV[10])
 call('ZADD', KEYS[3], integer(now), id)
-if KEYS[5] then -- nothing rests on metrics: a Redis that refuses them, as one that is full does, keeps the beat
-  redis.pcall('DEL', KEYS[5])
-  redis.pcall('HSET', KEYS[5], unpack(ARGV, 12))
-  redis.pcall('PEXPIRE', KEYS[5], ARGV[11] * 1000)
+if KEYS[6] then -- nothing rests on metrics: a Redis that refuses them, as one that is full does, keeps the beat
+  redis.pcall('DEL', KEYS[6])
+  redis.pcall('HSET', KEYS[6], unpack(ARGV, 12))
+  redis.pcall('PEXPIRE', KEYS[6], ARGV[11] * 1000)
 end
 local was, status = record and status_of(record), status_of(ARGV[10])
 if verdict == 'joined' or verdict == 'recovered' then
@@ -944,7 +953,7 @@ end
 if status ~= was and (status == 'active' or status == 'draining') then
   if verdict == 'kept' then happened(ARGV[7], KEYS[4], status, id, incarnation) else tell_log(KEYS[4], status, id) end
 end
-return verdict .. ' ' .. integer(now) .. ' ' .. started .. ' ' .. field(other and string.sub(other, 1, 64))
+return verdict .. ' ' .. integer(now) .. ' ' .. started .. ' ' .. field(other and string.sub(other, 1, 64)) .. ' ' .. call('EXISTS', KEYS[5])
 
 --@ deregister
 -- Removes the record of this very incarnation. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log.

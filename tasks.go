@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -60,11 +59,26 @@ type Task struct {
 	// MaxCatchUp bounds MissedRunAll: if more slots than that were missed at a time, only the
 	// latest MaxCatchUp of them run. Default 100, at most 10,000.
 	MaxCatchUp int
+	// StartingDeadline is how late a slot may start at all, between 1 s and 30 days; the jitter of
+	// the slot comes on top. A slot that could not start by then is skipped and counted, whatever
+	// Missed and Overlap say: EventTaskSkipped, TaskStatus.Skipped. A run that was left behind is
+	// not run again either once its slot, or a run that was triggered, is older than that. Zero:
+	// none.
+	StartingDeadline time.Duration
+	// Group excludes tasks from each other: of those in this process with the same Group one runs
+	// at a time. A run is on from its first attempt to its last one, pauses included. What is due
+	// meanwhile waits for its turn, in the order in which it came, and Missed decides about the
+	// slots that it waits for. Tasks of one role never overlap so; tasks of different roles may,
+	// if other processes lead those. [A-Za-z0-9._-]{1,128}. Default: none.
+	Group string
 	// Abandoned decides about a run whose leader died, or whose term ended before it succeeded.
 	// Default AbandonedRerun.
 	Abandoned AbandonedPolicy
 	// Retry says how often a failed attempt is repeated within its run. Default: never.
 	Retry RetryPolicy
+	// History is the number of ended runs of this task that are kept, as TaskOptions.History is for
+	// all. Zero: that.
+	History int
 	// RunOnElection runs the task once when a term begins, or when it is registered during one,
 	// unless a slot is due then. If three leaders have died of the task in a row, only its next
 	// slot runs it again.
@@ -160,6 +174,9 @@ type TaskScheduler struct {
 	*roleTasks // of the default role
 
 	asked callGate
+	gate  *taskGate // nil: none
+
+	places *taskPlaces
 
 	shards   int                     // roles that tasks with Anywhere are dealt to
 	addShard func(name string) error // adds one of them, unless it is there
@@ -169,98 +186,14 @@ type TaskScheduler struct {
 	stopped bool                  // no further task is let in
 }
 
-// roleTasks are the tasks that the leader of one role runs.
-type roleTasks struct {
-	taskConfig
-
-	memory map[string]*schedule.Memory // by name; belongs to the loop
-
-	wake  wakeup // the loop looks for news
-	news  mailbox[taskNews]
-	calls inFlight // to the store, abandoned ones of earlier terms included
-
-	schedules inFlight // of the application's, that are being asked, hung ones of earlier terms included
-
-	// What stuck looks at: whether the loop is at work, and since when.
-	working atomic.Bool
-	since   atomic.Int64
-
-	mu    sync.Mutex
-	tasks []*registered          // in the order of registration; it only grows
-	names map[string]*registered // by name
-
-	problems map[string]error // by name: what keeps the loop from going on with a task; empty while this process does not lead
-}
-
-// taskNews is what the loop of a role is to look at.
-type taskNews struct {
-	names  map[string]bool // their records have changed
-	missed bool            // hints may have been missed
-}
-
-// registered is a task with its defaults filled in. It never changes, but for inUse.
-type registered struct {
-	Task
-	text string // of the schedule
-	spec string // its hash
-
-	inUse atomic.Bool // a question to the schedule has not been answered, maybe one of an earlier term
-}
-
-// The names of the policies in package schedule, which applies them.
-var (
-	overlapRules = map[OverlapPolicy]schedule.Overlap{OverlapSkip: schedule.OverlapSkip, OverlapQueue: schedule.OverlapQueue}
-	missedRules  = map[MissedPolicy]schedule.Missed{
-		MissedRunOnce: schedule.RunOnce, MissedSkip: schedule.SkipMissed, MissedRunAll: schedule.RunAll,
-	}
-	abandonedRules = map[AbandonedPolicy]schedule.Abandoned{AbandonedRerun: schedule.AbandonedRerun, AbandonedFail: schedule.AbandonedFail}
-)
-
-// policy is the task as the decisions of package schedule see it.
-func (r *registered) policy() schedule.Policy {
-	return schedule.Policy{
-		Name: r.Name, Spec: r.spec, Text: store.TaskText(r.text), Schedule: r.Schedule, Missed: missedRules[r.Missed], MaxCatchUp: r.MaxCatchUp, Grace: r.Grace,
-		Jitter: r.Jitter, InitialDelay: r.InitialDelay, Overlap: overlapRules[r.Overlap], Abandoned: abandonedRules[r.Abandoned],
-		RunOnElection: r.RunOnElection, Attempts: r.Retry.Attempts, Backoff: r.Retry.Backoff, MaxBackoff: r.Retry.MaxBackoff,
-	}
-}
-
-// taskConfig is what the tasks of a role go by. It never changes.
-type taskConfig struct {
-	role     string
-	absent   bool // this process has no such role: nothing may be registered for it
-	store    store.Tasks
-	bus      *eventBus
-	id       string         // of this instance
-	lease    string         // key of the lease whose leader runs the tasks; "": there is only one
-	secret   func() string  // draws the IDs of runs
-	random   func() float64 // draws what is taken off a backoff
-	grace    time.Duration  // of a task that names none
-	patience time.Duration  // a run that goes on for so long after the end of its context is reported
-	keep     store.Keep     // of the runs that have ended
-	wraps    []func(TaskFunc) TaskFunc
-}
-
-// taskConfig is that of the tasks that the leader of the role in o.Election runs.
-func (o Options) taskConfig(tasks store.Tasks, bus *eventBus) taskConfig {
-	return taskConfig{
-		role:     o.Election.Role,
-		store:    tasks,
-		bus:      bus,
-		id:       o.InstanceID,
-		lease:    o.Election.leaseKey(o.Namespace),
-		secret:   o.secret,
-		random:   o.random,
-		grace:    max(schedule.DefaultGrace, o.Election.LeaseTTL+30*time.Second),
-		patience: overrunPatience(o.ShutdownTimeout),
-		keep:     store.Keep(o.Tasks.History),
-		wraps:    o.Tasks.Middleware,
-	}
-}
-
 // newTaskScheduler wants the config of the default role.
 func newTaskScheduler(c taskConfig) *TaskScheduler {
-	s := &TaskScheduler{asked: callGate{most: maxQuestions}, roles: make(map[string]*roleTasks)}
+	s := &TaskScheduler{asked: callGate{most: maxQuestions}, gate: newTaskGate(c.instances), roles: make(map[string]*roleTasks)}
+	s.places = newTaskPlaces(c.most, func() {
+		for _, role := range s.all() {
+			role.wake.nudge()
+		}
+	})
 	s.roleTasks = s.addRole(c)
 	return s
 }
@@ -268,7 +201,7 @@ func newTaskScheduler(c taskConfig) *TaskScheduler {
 // addRole makes room for the tasks of a role.
 func (s *TaskScheduler) addRole(c taskConfig) *roleTasks {
 	r := &roleTasks{
-		taskConfig: c, memory: make(map[string]*schedule.Memory), wake: newWakeup(), names: make(map[string]*registered), problems: make(map[string]error),
+		taskConfig: c, gate: s.gate, places: s.places, memory: make(map[string]*schedule.Memory), wake: newWakeup(), names: make(map[string]*registered), problems: make(map[string]error), leaving: make(map[string]chan struct{}),
 	}
 	r.news.wakeup = r.wake
 	s.mu.Lock()
@@ -329,6 +262,9 @@ func (s *TaskScheduler) freeLocked(c *checker, name string) error {
 	for _, other := range s.roles {
 		if other.find(name) != nil {
 			c.refuse("Task.Name", name, "is registered already")
+		}
+		if other.leaves(name) {
+			c.refuse("Task.Name", name, "was unregistered, and its last run has not ended")
 		}
 	}
 	if err := c.err(); err != nil {
@@ -394,39 +330,6 @@ func (s *TaskScheduler) flush(deadline time.Time) error {
 	return joined(left...)
 }
 
-// add lets a task in.
-func (s *roleTasks) add(r *registered) {
-	s.mu.Lock()
-	s.tasks = append(s.tasks, r)
-	s.names[r.Name] = r
-	s.mu.Unlock()
-	s.wake.nudge()
-}
-
-// find returns the task of that name; nil: there is none.
-func (s *roleTasks) find(name string) *registered {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.names[name]
-}
-
-// ran is the memory of a task. Only the loop calls it.
-func (s *roleTasks) ran(name string) *schedule.Memory {
-	m := s.memory[name]
-	if m == nil {
-		m = new(schedule.Memory)
-		s.memory[name] = m
-	}
-	return m
-}
-
-// known are the tasks registered so far.
-func (s *roleTasks) known() []*registered {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clip(s.tasks)
-}
-
 // complete fills in the defaults and checks everything. It returns the text of the schedule.
 func (t *Task) complete(c *checker, schedules *inFlight, grace time.Duration) (text string) {
 	if !store.RolePattern.MatchString(t.Name) {
@@ -434,6 +337,12 @@ func (t *Task) complete(c *checker, schedules *inFlight, grace time.Duration) (t
 	}
 	if t.Run == nil {
 		c.refuse("Task.Run", nil, "must be a function")
+	}
+	if t.History > store.MaxHistory {
+		c.refuse("Task.History", t.History, "must be at most %d; negative: none", store.MaxHistory)
+	}
+	if t.Group != "" && !store.RolePattern.MatchString(t.Group) {
+		c.refuse("Task.Group", t.Group, "must match %s", store.RolePattern)
 	}
 	text = checkSchedule(c, t.Schedule, schedules)
 	c.between("Task.Timeout", t.Timeout, 0, maxPeriod)
@@ -445,6 +354,9 @@ func (t *Task) complete(c *checker, schedules *inFlight, grace time.Duration) (t
 	c.between("Task.InitialDelay", t.InitialDelay, 0, maxPeriod)
 	t.Grace = orDefault(t.Grace, grace)
 	c.between("Task.Grace", t.Grace, 0, maxPeriod)
+	if t.StartingDeadline != 0 {
+		c.between("Task.StartingDeadline", t.StartingDeadline, time.Second, maxPeriod)
+	}
 	oneOf(c, "Task.Overlap", &t.Overlap, OverlapSkip, OverlapQueue)
 	oneOf(c, "Task.Missed", &t.Missed, MissedRunOnce, MissedSkip, MissedRunAll)
 	oneOf(c, "Task.Abandoned", &t.Abandoned, AbandonedRerun, AbandonedFail)
@@ -524,18 +436,3 @@ func askSchedule[T any](schedules *inFlight, question func() (T, error)) (T, err
 		return none, fmt.Errorf("its methods have not returned within %v", nextBound)
 	}
 }
-
-// stuck returns an error if the loop makes no progress, which nothing that it waits for can cause:
-// it is a defect of this package. It does not block, and there is none if the loop does not run.
-func (s *roleTasks) stuck() error {
-	if !s.working.Load() {
-		return nil
-	}
-	if stuck := readClock().Mono - time.Duration(s.since.Load()); stuck > hungAfter {
-		return fmt.Errorf("the scheduler has made no progress for %v", stuck)
-	}
-	return nil
-}
-
-// hungAfter is how long one turn of the loop may take.
-const hungAfter = 10 * time.Second

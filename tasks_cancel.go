@@ -36,7 +36,7 @@ func (s *TaskScheduler) Cancel(ctx context.Context, name string) error {
 		if err != nil || run == "" {
 			return store.TaskReply{Verdict: store.TaskMoved}, err
 		}
-		return s.store.Cancel(ctx, name, store.TaskCancel{Run: run, For: cancelBound, Lease: cmp.Or(r.Lease, home.lease), Keep: s.keep})
+		return s.store.Cancel(ctx, name, store.TaskCancel{Run: run, For: cancelBound, Lease: cmp.Or(r.Lease, home.lease), Keep: home.keeps(home.find(name)), KeepFor: home.keepFor})
 	})
 	switch {
 	case err != nil:

@@ -49,15 +49,18 @@ func (l *taskLoop) consult(t *leadTask, ask *schedule.Question) (wait time.Durat
 	}
 	q := &question{at: l.now + nextBound/2}
 	own := counted{t.Schedule, &q.calls}
+	asked := t.registered // it may be replaced meanwhile
 	t.question = q
 	t.machine.Asked(ask)
 	l.consulting++
 	l.s.schedules.begin()
 	go catch(func() error { ask.Ask(own); return nil }, func(err error) { // ends with the call of Next; counted in schedules
-		t.inUse.Store(false)
+		asked.inUse.Store(false)
 		l.s.schedules.end()
 		l.post(func() {
-			t.question = nil
+			if t.question == q {
+				t.question = nil
+			}
 			if !q.hangs {
 				l.consulting--
 			}
@@ -78,7 +81,10 @@ func (l *taskLoop) consulted(t *leadTask, ask *schedule.Question, err error) {
 		}
 		return
 	}
-	if t.machine.Answered(ask) {
+	l.place(t)
+	stale := t.machine.Answered(ask)
+	l.placed(t)
+	if stale {
 		return
 	}
 	if t.hung {

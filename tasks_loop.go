@@ -30,6 +30,9 @@ type taskLoop struct {
 	tasks  []*leadTask
 	byName map[string]*leadTask
 
+	known   int // tasks of the scheduler that were taken up, in this edition of them
+	edition int
+
 	lookAt time.Duration // when a record is read, see look
 
 	origin         time.Time     // all times of the loop count from here, by the monotonic clock
@@ -53,6 +56,8 @@ type taskLoop struct {
 	redis   schedule.Agenda[*leadTask]  // wait for a time of Redis's clock, in ms
 	turns   uint64
 
+	queue []*leadTask // wait for a place, the longest first
+
 	inbox mailbox[[]func()] // shares its wake-up with the scheduler
 }
 
@@ -66,6 +71,10 @@ type leadTask struct {
 	faults   reportOnce   // of the record
 	hung     bool         // the schedule: has been reported
 	slowRun  string       // the last run that was reported as slow
+	leaving  bool         // it was unregistered
+	placed   bool         // it has a place, see place
+	admitted bool         // which it has waited for, and has not used yet
+	queued   bool         // it waits for one
 
 	local, redis  schedule.Entry[*leadTask]
 	turn          uint64 // the last one in which it was served
@@ -87,6 +96,12 @@ func (s *roleTasks) runTerm(ctx context.Context, term Term) error {
 	l := newTaskLoop(ctx, term.live.tasks.ctx, s, term)
 	defer s.working.Store(false)
 	defer s.forget()
+	s.leads.Store(true)
+	defer s.leads.Store(false)
+	s.loops(true)
+	defer s.loops(false)
+	defer l.unplace()
+	s.gate.begin()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	done, cut := ctx.Done(), l.runs.Done()
@@ -146,10 +161,13 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 		l.cut, l.cutAt = true, l.now
 		l.touchAll()
 	}
-	for _, r := range l.s.known()[len(l.tasks):] {
-		l.add(r)
+	if held := l.s.gate.holds(); held != l.shared.Held {
+		l.shared.Held = held
+		l.touchAll()
 	}
+	l.register()
 	l.hear()
+	l.admit()
 	finished = l.ctx.Err() != nil // a reader of the term may have noticed first
 	if !l.serveAll() {
 		return 0, false
@@ -164,15 +182,6 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 		return max(left, 0), left <= 0
 	}
 	return max(wait, 0), finished
-}
-
-// add takes up a task that was registered.
-func (l *taskLoop) add(r *registered) {
-	t := &leadTask{registered: r, machine: schedule.NewMachine(r.policy(), &l.shared, l.s.ran(r.Name))}
-	t.local.Owner, t.redis.Owner = t, t
-	l.tasks = append(l.tasks, t)
-	l.byName[r.Name] = t
-	l.touch(t)
 }
 
 // serveAll serves all who have waited, who have news, and whose time has come, in this order. It
@@ -264,11 +273,13 @@ func (l *taskLoop) next() (wait time.Duration) {
 // serve takes one task as far as it goes without waiting, and notes what it waits for then.
 func (l *taskLoop) serve(t *leadTask) {
 	t.turn = l.turns
+	l.place(t)
 	s := t.machine.Step()
 	l.note(t)
 	if s.Question != nil {
 		s.Wait = min(s.Wait, l.consult(t, s.Question))
 		if ours(t.Schedule) { // it has answered
+			l.place(t)
 			s = t.machine.Step()
 			l.note(t)
 			if s.Question != nil {
@@ -285,7 +296,11 @@ func (l *taskLoop) serve(t *leadTask) {
 	if t.attempt != nil {
 		s.Wait = min(s.Wait, l.watchEnd(t), l.watchDuration(t))
 	}
+	l.placed(t)
 	l.waits(t, s)
+	if t.leaving && t.attempt == nil && !t.machine.Busy() {
+		l.drop(t)
+	}
 }
 
 // waits notes what a task waits for.
@@ -343,12 +358,12 @@ func (l *taskLoop) send(t *leadTask, call *schedule.Call) bool {
 	try := t.machine.Sent()
 	l.calls++
 	l.s.calls.begin()
-	parent := context.WithoutCancel(l.ctx)
-	go func() { // ends when the client returns; counted in calls
+	parent, task := context.WithoutCancel(l.ctx), t.registered // it may be replaced meanwhile
+	go func() {                                                // ends when the client returns; counted in calls
 		ctx, cancel := context.WithTimeout(parent, schedule.CallBound)
 		defer cancel()
 		sent := time.Since(l.origin)
-		reply, err := l.s.ask(ctx, t.Name, call.Ask)
+		reply, err := l.s.ask(ctx, task, call.Ask)
 		received := time.Since(l.origin)
 		l.s.calls.end()
 		l.post(func() { l.answered(t, try, sent, received, reply, err) })
@@ -357,19 +372,20 @@ func (l *taskLoop) send(t *leadTask, call *schedule.Call) bool {
 }
 
 // ask makes the call that a machine asks for.
-func (s *roleTasks) ask(ctx context.Context, name string, call any) (store.TaskReply, error) {
+func (s *roleTasks) ask(ctx context.Context, task *registered, call any) (store.TaskReply, error) {
+	name := task.Name
 	switch call := call.(type) {
 	case store.TaskOpen:
 		return s.store.Open(ctx, name, call)
 	case store.TaskPlan:
 		return s.store.Plan(ctx, name, call)
 	case store.TaskClaim:
-		call.Keep = s.keep
+		call.Keep, call.KeepFor = s.keeps(task), s.keepFor
 		return s.store.Claim(ctx, name, call)
 	case store.TaskRetry:
 		return s.store.Retry(ctx, name, call)
 	case store.TaskFinish:
-		call.Keep = s.keep
+		call.Keep, call.KeepFor = s.keeps(task), s.keepFor
 		return s.store.Finish(ctx, name, call)
 	case schedule.Read:
 		if call.Triggers {

@@ -33,16 +33,16 @@ func (l *taskLoop) start(t *leadTask, a schedule.Attempt) {
 	ctx, cancel := context.WithCancelCause(l.runs)
 	t.attempt = &liveAttempt{Attempt: a, began: l.now, cancel: cancel}
 	run := TaskRun{Task: t.Name, ID: a.Run, Slot: store.Time(a.Slot), Attempt: a.Number, Token: l.term.Token, Trigger: a.Trigger, Args: decodeArgs(a.Args)}
-	go l.attempt(ctx, cancel, t, run) // the machine of the task is busy until it has returned
+	go l.attempt(ctx, cancel, t, t.registered, run) // the machine of the task is busy until it has returned
 }
 
 // attempt calls the task and reports how that ended, whatever way it does. The last step before is
 // to look at the term.
-func (l *taskLoop) attempt(ctx context.Context, cancel context.CancelCauseFunc, t *leadTask, run TaskRun) {
+func (l *taskLoop) attempt(ctx context.Context, cancel context.CancelCauseFunc, t *leadTask, task *registered, run TaskRun) {
 	defer cancel(nil)
-	if t.Timeout > 0 {
+	if task.Timeout > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, t.Timeout, &timeoutError{t.Timeout})
+		ctx, stop = context.WithTimeoutCause(ctx, task.Timeout, &timeoutError{task.Timeout})
 		defer stop()
 	}
 	started, began := false, time.Now()
@@ -52,7 +52,7 @@ func (l *taskLoop) attempt(ctx context.Context, cancel context.CancelCauseFunc, 
 			return fmt.Errorf("not started: the term is over: %w", ErrNotLeader)
 		}
 		started = true
-		return t.Run(ctx, run)
+		return task.Run(ctx, run)
 	}, func(err error) {
 		err = endedBy(ctx, err)
 		end := schedule.End{Started: started, Failed: err != nil, Took: time.Since(began), Text: errorText(err), Cut: l.runs.Err() != nil}

@@ -36,6 +36,37 @@ type onDemand struct{ schedule.OnDemand }
 // Identity is a constant: all of them are alike.
 func (onDemand) Identity() string { return "on demand" }
 
+// At returns the schedule that is due once, at t, by Redis's clock and rounded up to a millisecond.
+// If nobody could run the task then, Task.Missed decides: by default it runs as soon as somebody
+// can. If no leader had seen the task by t, it runs if that was at most Task.Grace ago, and never
+// else: so a record that is lost does not bring back what was done long ago. InitialDelay does not
+// apply. After its slot the task stays registered, and can be triggered. A t before 1970, or more
+// than a hundred years ahead, is an error of Register.
+func At(t time.Time) Schedule {
+	ms := t.UnixMilli()
+	if time.UnixMilli(ms).Before(t) {
+		ms++
+	}
+	return at{schedule.At(ms)}
+}
+
+type at struct{ schedule.At }
+
+// String is "at" and the time in UTC.
+func (a at) String() string {
+	return "at " + time.UnixMilli(int64(a.At)).UTC().Format(time.RFC3339Nano)
+}
+
+// Identity is what String is: the time says all.
+func (a at) Identity() string { return a.String() }
+
+func (a at) problem() string {
+	if t := time.UnixMilli(int64(a.At)); t.Unix() < 0 || time.Until(t) > 100*365*24*time.Hour {
+		return "must be between 1970 and a hundred years from now"
+	}
+	return ""
+}
+
 // Every returns a schedule that is due every d: whole milliseconds between 100 ms and ten years.
 // The first slot is d after a leader has seen the task for the first time, or Task.InitialDelay
 // after that. All others are counted from it, across leaders and restarts. A bad d is an error of
@@ -113,7 +144,7 @@ var errHungSchedule = fmt.Errorf("its Next has not returned within %v", nextBoun
 // ours reports whether a schedule is one of this package: it never blocks.
 func ours(s Schedule) bool {
 	switch s.(type) {
-	case every, calendar, onDemand:
+	case every, calendar, onDemand, at:
 		return true
 	}
 	return false
@@ -124,6 +155,11 @@ func scheduleOf(identity string) Schedule {
 	if interval, is := strings.CutPrefix(identity, "every "); is {
 		if d, err := time.ParseDuration(interval); err == nil && Every(d).(every).problem() == "" {
 			return Every(d)
+		}
+	}
+	if text, is := strings.CutPrefix(identity, "at "); is {
+		if t, err := time.Parse(time.RFC3339Nano, text); err == nil && At(t).(at).problem() == "" {
+			return At(t)
 		}
 	}
 	if spec, is := strings.CutPrefix(identity, "cron "); is {

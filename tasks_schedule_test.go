@@ -159,10 +159,10 @@ func TestLongWalksDoNotStopTheLoop(t *testing.T) {
 	l := newTaskLoop(live.ctx, live.tasks.ctx, s.roleTasks, term)
 	l.shared.Clock.Learn(0, 0, now.UnixMilli())
 	due := now.Add(-10_000 * time.Minute).Truncate(time.Minute).UnixMilli()
-	for _, r := range s.known() {
-		record := store.TaskRecord{Due: strconv.FormatInt(due, 10), Next: due, Spec: r.spec, Token: 1}
-		l.add(r)
-		machine := l.tasks[len(l.tasks)-1].machine
+	l.register()
+	for _, task := range l.tasks {
+		record := store.TaskRecord{Due: strconv.FormatInt(due, 10), Next: due, Spec: task.spec, Token: 1}
+		machine := task.machine
 		machine.Step()
 		machine.Answer(machine.Sent(), store.TaskReply{Verdict: store.TaskOK, Record: record})
 	}

@@ -52,7 +52,8 @@ type TaskStatus struct {
 	// Known reports whether this process has registered the task. If not, it is an orphan, of which
 	// there is only a record.
 	Known bool `json:"known"`
-	// Role is the role whose leader runs it; "" is the default role, or not known.
+	// Role is the role whose leader runs it. "" is the default role, or not known. If this process
+	// has not registered the task, it is by the record.
 	Role string `json:"role"`
 	// Schedule is the Identity of its schedule here. If this process has not registered the task,
 	// it is that of the leader which last took the task over, from Redis: untrusted. "" if it is
@@ -66,6 +67,9 @@ type TaskStatus struct {
 	// has registered the task, it stands still (Err), or it is late. It may be late because missed
 	// slots are caught up on, or because the run before holds it up (OverlapQueue).
 	Overdue bool `json:"overdue"`
+	// Held reports that no run starts, because fewer than TaskOptions.MinInstances are active. Only
+	// the process that leads knows it: false anywhere else.
+	Held bool `json:"held,omitempty"`
 	// Paused reports whether slots pass without a run.
 	Paused bool `json:"paused"`
 	// Pause says who paused it, and why.
@@ -134,17 +138,27 @@ func (s *TaskScheduler) List(ctx context.Context) ([]TaskStatus, error) {
 		list[i] = TaskStatus{
 			Name: name, Schedule: r.Schedule, Next: store.Time(r.Next), Overdue: overdue(r, now), Paused: r.Paused,
 			Pause: pauseOf(r), Running: r.Run != "", Last: lastRun(name, r), Trigger: r.TriggerID(), LastSuccess: store.Time(r.LastSuccess), Failures: r.FailedRuns, Skipped: r.Skipped,
-			Token: r.Token, Err: problems[i],
+			Token: r.Token, Role: roleOfLease(s.namespace, r.Lease), Err: problems[i],
 		}
 		if task, known := here[name]; known {
 			list[i].Known, list[i].Role, list[i].Schedule = true, task.Role, task.text
-			list[i].Err = cmp.Or(problems[i], s.of(task.Role).problem(name))
+			home := s.of(task.Role)
+			list[i].Held, list[i].Err = home.leads.Load() && home.gate.holds(), cmp.Or(problems[i], home.problem(name))
 		}
 	}
 	if more {
 		return list, fmt.Errorf("%w: more than %d tasks", ErrTruncated, maxTasks)
 	}
 	return list, nil
+}
+
+// roleOfLease is the role that a lease of the namespace is of; "": the default one, or not known.
+func roleOfLease(namespace, key string) string {
+	role, named := strings.CutPrefix(key, store.Keys(namespace).Lease("")+":")
+	if !named || !store.RolePattern.MatchString(role) {
+		return ""
+	}
+	return role
 }
 
 // overdue reports whether the next slot has been due for more than a minute.

@@ -217,6 +217,46 @@ func TestMiddleware(t *testing.T) {
 	})
 }
 
+// TestHistoryOfATask: a task may say how many of its runs are kept, and the history of one that has
+// not run for long goes.
+func TestHistoryOfATask(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a", Task{Name: "t", Schedule: Every(time.Hour), History: 2, Run: g.run(0)}, Task{Name: "u", Schedule: Every(time.Hour), Run: g.run(0)})
+		a.keepFor = 90 * time.Minute
+		a.begin()
+		g.pass(5*time.Hour + time.Second)
+		for name, kept := range map[string]int{"t": 2, "u": 5} {
+			runs, err := a.Runs(context.Background(), name, 100)
+			require.NoError(g, err)
+			require.Len(g, runs, kept)
+		}
+		a.end()
+		g.pass(90 * time.Minute)
+		runs, err := a.Runs(context.Background(), "u", 100)
+		require.NoError(g, err)
+		require.Empty(g, runs)
+	})
+	s := newTasks(nil, newEventBus("a"), "a")
+	err := s.Register(Task{Name: "t", History: 1001, Schedule: OnDemand(), Run: func(context.Context, TaskRun) error { return nil }})
+	require.ErrorContains(t, err, "Task.History")
+	_, err = NewStandalone(Options{Namespace: "app", Tasks: TaskOptions{HistoryExpiry: time.Second}})
+	require.ErrorContains(t, err, "Tasks.HistoryExpiry")
+}
+
+// TestHistoryExpires: by Redis itself, so long after the last run.
+func TestHistoryExpires(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.Tasks.HistoryExpiry = time.Hour })
+		require.NoError(c, a.Tasks().Register(a.counts("t", Every(10*time.Minute))))
+		a.start()
+		c.pass(25 * time.Minute)
+		var left time.Duration
+		c.redis.Do(func(m *miniredis.Miniredis) { left = m.TTL("tenure:task:t:runs") })
+		require.Greater(c, left, 50*time.Minute)
+		require.LessOrEqual(c, left, time.Hour)
+	})
+}
+
 // TestHistoryHeedsTheOptions: how many runs are kept is the leader's option.
 func TestHistoryHeedsTheOptions(t *testing.T) {
 	for keep, want := range map[int]int{0: 100, 7: 7, -1: 0} {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -20,17 +21,14 @@ const (
 // on any instance. The leader of the task's role runs it within a round trip, or within a minute if
 // no hint arrives; while another run of the task is on, after that. The run gets args
 // (TaskRun.Args), as does every retry and rerun of it. Its slots stay as they are, and come due
-// during the run as Task.Overlap says; if it is the first run of the task at all, the slots are
-// counted from its end on. A trigger that waits comes before a slot that does: with OverlapQueue,
-// triggers without a break leave no room for slots. If the task is paused, the run waits for
+// during the run as Task.Overlap says. A trigger that waits comes before a slot that does, but
+// after a run that was triggered the slot comes first. If the task is paused, the run waits for
 // Resume, for up to a minute more. If nobody leads, it waits in Redis for a leader. After an hour a
 // trigger that still waits is dropped: EventTaskTriggerExpired.
 //
 // Trigger returns the ID of the trigger (TaskRun.Trigger, RunRecord.Trigger) and does not wait for
-// the run. Each trigger leads to one run, if Redis keeps the record; but if an answer is lost, so
-// that the client sends the request again, and at least eight other triggers of the task were run
-// in between, it may lead to two. What becomes of a run whose leader dies is a matter of
-// Task.Abandoned. One trigger waits at a time: ErrTriggerWaiting.
+// the run. Each trigger leads to one run, if Redis keeps the record. What becomes of a run whose
+// leader dies is a matter of Task.Abandoned. One trigger waits at a time: ErrTriggerWaiting.
 // ErrNotFound: the task has no record, and this process has not registered it. With any other error
 // it is not known whether the task will run, unless that is ErrMisconfigured; a request that is
 // held up for more than 30 s has no effect.
@@ -38,6 +36,11 @@ const (
 // The args must be valid UTF-8 and take at most 1 KiB as a JSON array. They are kept in Redis in
 // plain text.
 func (s *TaskScheduler) Trigger(ctx context.Context, name string, args ...string) (id string, err error) {
+	return s.triggerBy(ctx, name, s.id, args)
+}
+
+// triggerBy is Trigger on behalf of somebody.
+func (s *TaskScheduler) triggerBy(ctx context.Context, name, by string, args []string) (id string, err error) {
 	if err := checkTask(name); err != nil {
 		return "", err
 	}
@@ -54,7 +57,8 @@ func (s *TaskScheduler) Trigger(ctx context.Context, name string, args ...string
 		}
 		lease := cmp.Or(read.Record.Lease, home.lease) // a Control knows it by the record alone
 		return s.store.Trigger(ctx, name, store.TaskTrigger{
-			ID: id, Args: given, By: s.id, NotAfter: read.Now + triggerLate.Milliseconds(), For: triggerBound, Create: registered, Lease: lease,
+			ID: id, Args: given, By: by, NotAfter: read.Now + triggerLate.Milliseconds(), For: triggerBound, Create: registered, Lease: lease,
+			Runs: read.Record.TriggerRuns,
 		})
 	})
 	if err != nil {
@@ -68,9 +72,23 @@ func (s *TaskScheduler) Trigger(ctx context.Context, name string, args ...string
 		return "", fmt.Errorf("%w: task %q has no record", ErrNotFound, name)
 	case store.TaskWaiting:
 		return "", fmt.Errorf("%w: task %q", ErrTriggerWaiting, name)
+	case store.TaskMoved:
+		return s.triggered(ctx, name, id)
 	default:
 		return "", fmt.Errorf("%w: the trigger of task %q was held up for more than %v and has no effect", ErrUnreachable, name, triggerLate)
 	}
+}
+
+// triggered looks for the run of a trigger that was perhaps taken, in the history of its task.
+func (s *TaskScheduler) triggered(ctx context.Context, name, id string) (string, error) {
+	runs, err := s.Runs(ctx, name, store.MaxHistory)
+	if err == nil && !slices.ContainsFunc(runs, func(r RunRecord) bool { return r.Trigger == id }) {
+		err = fmt.Errorf("%w: the trigger of task %q was held up while more than %d others ran: it is not known whether it has run", ErrUnreachable, name, store.KeptTriggers)
+	}
+	if err != nil {
+		return "", err
+	}
+	return id, nil
 }
 
 // home are the tasks of the role that a task is registered for, or those of the default role.

@@ -77,6 +77,12 @@ func (s *Registry) LogEnd(context.Context) (string, error) {
 	return s.log[len(s.log)-1].ID, nil
 }
 
+func (s *Registry) LogTail(_ context.Context, limit int) ([]store.LogEntry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.log[max(0, len(s.log)-limit):]), nil
+}
+
 // now goes on with the monotonic clock, so that nobody grows old if somebody sets the other one.
 func (s *Registry) now() int64 { return s.began.Add(time.Since(s.began)).UnixMilli() }
 

@@ -30,6 +30,7 @@ type Tasks struct {
 type given struct {
 	args      string   // of the trigger that waits
 	triggered []string // IDs of the last that were claimed, the youngest first
+	forgotten int64    // when the history goes; 0: it stays
 }
 
 // NewTasks returns a store without records that lives by the given clocks.
@@ -146,7 +147,7 @@ func (s *Tasks) Claim(_ context.Context, name string, c store.TaskClaim) (store.
 				r.Scheduled, r.Failures, r.RunTrigger, r.Args = now, 0, "", ""
 			case r.Run != "":
 				r.Crashes++
-				s.remember(name, c.Keep, r, now, r.Run, store.RunAbandoned, "")
+				s.remember(name, c.Keep, c.KeepFor, r, now, r.Run, store.RunAbandoned, "")
 			}
 		}
 		r.Run, r.RunToken, r.Status, r.Started, r.Attempt, r.Instance = c.Run, c.Token, store.RunRunning, now, c.Attempt, c.Instance
@@ -200,13 +201,13 @@ func (s *Tasks) Finish(_ context.Context, name string, f store.TaskFinish) (stor
 			r.Crashes, r.FailedRuns, r.LastSuccess = 0, 0, now
 		}
 		if f.Status != store.RunReturned {
-			s.remember(name, f.Keep, r, now, f.Run, f.Status, f.Text)
+			s.remember(name, f.Keep, f.KeepFor, r, now, f.Run, f.Status, f.Text)
 		}
 		return store.TaskDone
 	})
 }
 
-func (s *Tasks) remember(name string, keep store.Keep, r *store.TaskRecord, now int64, run string, status store.RunState, text string) {
+func (s *Tasks) remember(name string, keep store.Keep, lasts time.Duration, r *store.TaskRecord, now int64, run string, status store.RunState, text string) {
 	most := keep.Runs()
 	if most == 0 {
 		return
@@ -217,6 +218,11 @@ func (s *Tasks) remember(name string, keep store.Keep, r *store.TaskRecord, now 
 	})
 	if runs := s.history[name]; len(runs) > most {
 		s.history[name] = slices.Clone(runs[len(runs)-most:])
+	}
+	if lasts > 0 {
+		g := s.given[name]
+		g.forgotten = now + lasts.Milliseconds()
+		s.given[name] = g
 	}
 }
 
@@ -254,7 +260,7 @@ func (s *Tasks) Cancel(_ context.Context, name string, c store.TaskCancel) (stor
 		r.Cancel = c.Run
 		if waits {
 			r.Status, r.Text = store.RunCanceled, store.CanceledText
-			s.remember(name, c.Keep, r, now, c.Run, r.Status, r.Text)
+			s.remember(name, c.Keep, c.KeepFor, r, now, c.Run, r.Status, r.Text)
 		}
 		return store.TaskOK
 	})
@@ -288,10 +294,10 @@ func (s *Tasks) claimTrigger(name string, r *store.TaskRecord, c store.TaskClaim
 	case r.Paused:
 		return store.TaskPaused
 	}
-	const kept = 8
 	id := r.TriggerID()
-	g.triggered = slices.Concat([]string{id}, g.triggered[:min(len(g.triggered), kept-1)])
+	g.triggered = slices.Concat([]string{id}, g.triggered[:min(len(g.triggered), store.KeptTriggers-1)])
 	r.Scheduled, r.Failures, r.RunTrigger, r.Args, r.Trigger = now, 0, id, g.args, ""
+	r.TriggerRuns++
 	g.args = ""
 	s.given[name] = g
 	return store.TaskClaimed
@@ -311,6 +317,8 @@ func (s *Tasks) Trigger(_ context.Context, name string, t store.TaskTrigger) (st
 		switch {
 		case r.TriggerID() == t.ID, slices.Contains(g.triggered, t.ID):
 			return store.TaskOK
+		case r.TriggerRuns-t.Runs > store.KeptTriggers:
+			return store.TaskMoved
 		case now > t.NotAfter:
 			return store.TaskStale
 		case s.records[name] == nil && !t.Create:
@@ -363,6 +371,9 @@ func (s *Tasks) Records(_ context.Context, names []string) (int64, []store.TaskR
 func (s *Tasks) Runs(_ context.Context, name string, limit int) ([]store.Run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if over := s.given[name].forgotten; over != 0 && over <= s.now() {
+		delete(s.history, name)
+	}
 	runs := slices.Clone(s.history[name])
 	slices.Reverse(runs)
 	return runs[:min(len(runs), limit)], nil

@@ -54,7 +54,9 @@ func newBatches(atATime int) *batches { return &batches{atATime: atATime} }
 
 // do makes a call and returns the command that has its answer. If another call sends it, it returns
 // when the context of the call is done at the latest.
-func (b *batches) do(s *Store, call request) (redis.Cmder, error) {
+func (b *batches) do(s *Store, call request) (_ redis.Cmder, err error) {
+	ended := s.calls.begin(call.script)
+	defer func() { ended(err) }()
 	if !s.pipelines() {
 		return call.alone(s)
 	}

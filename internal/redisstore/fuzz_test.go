@@ -107,7 +107,8 @@ func FuzzLeaseReply(f *testing.F) {
 
 // FuzzBeatReply: whatever a script answers, it is a reply or an error.
 func FuzzBeatReply(f *testing.F) {
-	f.Add("kept 1 2 -")
+	f.Add("kept 1 2 - 0")
+	f.Add("joined 1 2 a 1")
 	f.Fuzz(func(t *testing.T, line string) {
 		if reply, err := parseBeatReply(line); err == nil {
 			require.Positive(t, reply.Now)

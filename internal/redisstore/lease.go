@@ -146,6 +146,22 @@ func (s *Lease) Terms(ctx context.Context, limit int) ([]store.TermEntry, error)
 	return entries, nil
 }
 
+// Vacancy reads what the history says while nobody holds the lease.
+func (s *Lease) Vacancy(ctx context.Context) (v store.Vacancy, err error) {
+	cmd := redis.NewSliceCmd(ctx, "hmget", s.keys[2], "token", "ttl", "hold", "armed", "until", "released", "reserved", "heir")
+	if err := s.process(ctx, cmd); err != nil {
+		return v, s.explain("HMGET", err)
+	}
+	var texts [8]string
+	for i := range min(len(texts), len(cmd.Val())) {
+		texts[i], _ = cmd.Val()[i].(string)
+	}
+	return store.Vacancy{
+		Token: store.Natural(texts[0]), TTL: store.Natural(texts[1]), Hold: store.Natural(texts[2]), Armed: store.Natural(texts[3]),
+		Until: store.Natural(texts[4]), Released: texts[5] == "1", Reserved: store.Natural(texts[6]), Heir: bounded(texts[7]),
+	}, nil
+}
+
 func (s *Lease) ask(ctx context.Context, sc *script, args []any) (store.LeaseReply, error) {
 	line, err := s.text(ctx, sc, args)
 	if err != nil {

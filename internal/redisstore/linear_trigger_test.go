@@ -42,7 +42,7 @@ func triggerModel() porcupine.Model {
 		var a triggerAnswer
 		switch c.what {
 		case "trigger":
-			a.verdict = s.Trigger(1, c.id, c.id, "a", 1, 1000, true)
+			a.verdict = s.Trigger(1, c.id, c.id, "a", 1, 1000, true, 0)
 		case "claim":
 			expect := "another"
 			if id, _, _ := strings.Cut(s.Record.Trigger, " "); id == c.id && c.read {

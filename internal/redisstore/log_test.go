@@ -57,6 +57,11 @@ func TestLogScripts(t *testing.T) {
 		end, err = c.store.LogEnd(ctx)
 		require.NoError(t, err)
 		require.Equal(t, last, end)
+		whole, err := c.store.Log(ctx, "", 10)
+		require.NoError(t, err)
+		tail, err := c.store.LogTail(ctx, 2)
+		require.NoError(t, err)
+		require.Equal(t, whole.Entries[4:], tail)
 
 		role := c.store.ForRole(store.Role{Name: "r", Key: "{tenure}:leader:r", Holder: "a", TTL: time.Minute, RestartGuard: -1})
 		won, err := role.Acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Minute})

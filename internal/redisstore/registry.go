@@ -19,11 +19,11 @@ import (
 
 func (s *Store) Heartbeat(ctx context.Context, b store.Heartbeat) (store.HeartbeatReply, error) {
 	sc := s.scripts.beat
-	keys := "4"
+	keys := "5"
 	if len(b.Metrics) > 0 {
-		keys = "5"
+		keys = "6"
 	}
-	args := append(sc.args(keys, 16+2*len(b.Metrics)), s.keys.Heartbeat(b.ID), s.keys.Instances(), s.keys.Beats(), s.keys.Log())
+	args := append(sc.args(keys, 17+2*len(b.Metrics)), s.keys.Heartbeat(b.ID), s.keys.Instances(), s.keys.Beats(), s.keys.Log(), s.keys.Inbox(b.ID))
 	if len(b.Metrics) > 0 {
 		args = append(args, s.keys.Metrics(b.ID))
 	}
@@ -43,10 +43,10 @@ func (s *Store) Heartbeat(ctx context.Context, b store.Heartbeat) (store.Heartbe
 
 func parseBeatReply(line string) (store.HeartbeatReply, error) {
 	fields := strings.Split(line, " ")
-	if len(fields) != 4 {
+	if len(fields) != 5 {
 		return store.HeartbeatReply{}, malformedReply(line)
 	}
-	r := store.HeartbeatReply{Verdict: membership.Verdict(fields[0]), Now: store.Natural(fields[1]), Started: store.Natural(fields[2])}
+	r := store.HeartbeatReply{Verdict: membership.Verdict(fields[0]), Now: store.Natural(fields[1]), Started: store.Natural(fields[2]), Commands: fields[4] == "1"}
 	if fields[3] != "-" {
 		r.Other = fields[3]
 	}
@@ -131,6 +131,22 @@ func (s *Store) LogEnd(ctx context.Context) (string, error) {
 	return cmd.Val()[0].ID, nil
 }
 
+func (s *Store) LogTail(ctx context.Context, limit int) ([]store.LogEntry, error) {
+	cmd := redis.NewXMessageSliceCmd(ctx, "xrevrange", s.keys.Log(), "+", "-", "count", limit)
+	if err := s.process(ctx, cmd); err != nil {
+		return nil, s.explain("XREVRANGE", err)
+	}
+	entries := make([]store.LogEntry, 0, len(cmd.Val()))
+	for _, message := range slices.Backward(cmd.Val()) {
+		text := func(field string) string {
+			value, _ := message.Values[field].(string)
+			return value
+		}
+		entries = append(entries, logEntry(message.ID, text("event"), text("instances"), text("role"), text("token"), text("reason"), text("count")))
+	}
+	return entries, nil
+}
+
 func (s *Store) Log(ctx context.Context, after string, limit int) (store.LogReply, error) {
 	sc := s.scripts.readLog
 	reply, err := s.texts(ctx, sc, append(sc.args("1", 3), s.keys.Log(), after, limit))
@@ -148,12 +164,17 @@ func parseLogReply(reply []string) (store.LogReply, error) {
 	log := store.LogReply{Gone: reply[0] != "1"}
 	for i := 1; i < len(reply); i += fields {
 		e := reply[i : i+fields]
-		log.Entries = append(log.Entries, store.LogEntry{
-			ID: e[0], Event: e[1], Instances: strings.Fields(e[2]), Role: bounded(e[3]), Token: store.Natural(e[4]), Reason: bounded(e[5]),
-			Count: int(min(store.Natural(e[6]), store.MaxInstances)),
-		})
+		log.Entries = append(log.Entries, logEntry(e[0], e[1], e[2], e[3], e[4], e[5], e[6]))
 	}
 	return log, nil
+}
+
+// logEntry makes sense of the texts of an entry.
+func logEntry(id, event, instances, role, token, reason, count string) store.LogEntry {
+	return store.LogEntry{
+		ID: id, Event: event, Instances: strings.Fields(instances), Role: bounded(role), Token: store.Natural(token), Reason: bounded(reason),
+		Count: int(min(store.Natural(count), store.MaxInstances)),
+	}
 }
 
 func (s *Store) Look(ctx context.Context, l store.Look) (store.LookReply, error) {

@@ -11,6 +11,8 @@ import (
 	"net"
 	"regexp"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -146,6 +148,28 @@ type Store struct {
 	secret   func() string
 	spread   bool // the keys may lie on several nodes: a Redis Cluster, or a client of which that is not known
 	tls      bool // the client speaks TLS
+	calls    *callHook
+}
+
+// callHook is called with each script call that has ended.
+type callHook struct {
+	ended atomic.Pointer[func(script string, took time.Duration, err error)]
+}
+
+// OnCall has ended called with each script call that has ended, in the goroutine of the call, with
+// its error, if it has failed. It replaces the function of before.
+func (s *Store) OnCall(ended func(script string, took time.Duration, err error)) {
+	s.calls.ended.Store(&ended)
+}
+
+// begin returns what a call that begins now has to call at its end.
+func (h *callHook) begin(sc *script) func(error) {
+	ended := h.ended.Load()
+	if ended == nil {
+		return func(error) {}
+	}
+	began := time.Now()
+	return func(err error) { (*ended)(sc.name, time.Since(began), err) }
 }
 
 // New returns a store that speaks by a client and runs these scripts. Of a nil client nothing may
@@ -153,6 +177,7 @@ type Store struct {
 func New(rdb redis.UniversalClient, sections *Scripts, namespace, id string, secret func() string) *Store {
 	s := &Store{
 		rdb: rdb, keys: store.Keys(namespace), scripts: sections, renewals: newBatches(maxPipelines), tasks: newBatches(maxTaskSends), id: id, secret: secret,
+		calls: new(callHook),
 	}
 	switch client := rdb.(type) {
 	case nil, *redis.Ring: // neither can serve
@@ -171,6 +196,20 @@ func New(rdb redis.UniversalClient, sections *Scripts, namespace, id string, sec
 // of which that is not known.
 func (s *Store) IsSpread() bool { return s.spread }
 
+// Address is the host and port of the server that the client speaks to. "": it may speak to several
+// (Sentinel, Cluster), it speaks over a socket of this machine, or that is not known.
+func (s *Store) Address() string {
+	client, ok := s.rdb.(*redis.Client)
+	if !ok || client == nil {
+		return ""
+	}
+	o := client.Options()
+	if host, _, err := net.SplitHostPort(o.Addr); o.Network != "tcp" || err != nil || host == "" { // that of a failover client is no address
+		return ""
+	}
+	return o.Addr
+}
+
 // args builds the arguments of one script call: keys, then ARGV. Their count is known to the
 // caller, so that one slice serves.
 func (s *script) args(keyCount string, room int) []any {
@@ -185,9 +224,11 @@ func newText(ctx context.Context, args []any) redis.Cmder { return redis.NewStri
 func newList(ctx context.Context, args []any) redis.Cmder { return redis.NewSliceCmd(ctx, args...) }
 
 // text runs a script that replies with one line.
-func (s *Store) text(ctx context.Context, sc *script, args []any) (string, error) {
+func (s *Store) text(ctx context.Context, sc *script, args []any) (_ string, err error) {
+	ended := s.calls.begin(sc)
+	defer func() { ended(err) }()
 	cmd := redis.NewStringCmd(ctx, args...)
-	err := s.process(ctx, cmd)
+	err = s.process(ctx, cmd)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = redis.NewStringCmd(ctx, sc.whole(args)...)
 		err = s.process(ctx, cmd)
@@ -199,9 +240,11 @@ func (s *Store) text(ctx context.Context, sc *script, args []any) (string, error
 }
 
 // list runs a script that replies with a list.
-func (s *Store) list(ctx context.Context, sc *script, args []any) ([]any, error) {
+func (s *Store) list(ctx context.Context, sc *script, args []any) (_ []any, err error) {
+	ended := s.calls.begin(sc)
+	defer func() { ended(err) }()
 	cmd := redis.NewSliceCmd(ctx, args...)
-	err := s.process(ctx, cmd)
+	err = s.process(ctx, cmd)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = redis.NewSliceCmd(ctx, sc.whole(args)...)
 		err = s.process(ctx, cmd)

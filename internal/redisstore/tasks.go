@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -27,14 +28,14 @@ var taskVerdicts = map[string][]string{
 
 	"cancel_task":  {store.TaskOK, store.TaskAbsent, store.TaskMoved},
 	"forget_task":  {store.TaskOK, store.TaskAbsent, store.TaskKnown, store.TaskUnled},
-	"trigger_task": {store.TaskOK, store.TaskAbsent, store.TaskWaiting, store.TaskStale},
+	"trigger_task": {store.TaskOK, store.TaskAbsent, store.TaskWaiting, store.TaskStale, store.TaskMoved},
 }
 
 // taskFields are the fields of a record in the order in which scripts.lua replies with them.
 var taskFields = []string{"next", "spec", "token", "run", "done", "status", "last_scheduled", "last_started", "last_finished", "attempt",
 	"crashes", "skipped", "paused", "instance", "run_token", "error", "failures", "retry_at", "lease", "pauses",
 	"trigger", "run_trigger", "args", "retry_in", "last_success", "failed_runs", "pause",
-	"cancel"}
+	"cancel", "trigger_runs"}
 
 // listedFields are what listings read: those, and what no script needs.
 var listedFields = append(slices.Clone(taskFields), "schedule", "jitter")
@@ -81,7 +82,7 @@ func (s *Store) Plan(ctx context.Context, name string, p store.TaskPlan) (store.
 
 func (s *Store) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
 	reply, err := s.askTask(ctx, s.scripts.claimTask, "4", s.keys.Task(name), s.keys.Runs(name), s.keys.Tasks(), s.keys.Triggers(), c.Token, c.Run, c.Kind,
-		c.Expect, c.Slot, c.Next, c.Spec, c.Instance, c.Skipped, c.Attempt, name, c.Keep.Runs())
+		c.Expect, c.Slot, c.Next, c.Spec, c.Instance, c.Skipped, c.Attempt, name, keep(c.Keep, c.KeepFor))
 	if err == nil && reply.Verdict == store.TaskClaimed && reply.Record.Run != c.Run {
 		return store.TaskReply{}, fmt.Errorf("%w: %s answers about run %.100q", store.ErrUnreachable, s.scripts.claimTask.name, reply.Record.Run)
 	}
@@ -97,7 +98,7 @@ func (s *Store) Finish(ctx context.Context, name string, f store.TaskFinish) (st
 		retryIn = strconv.FormatInt(f.RetryIn.Milliseconds(), 10)
 	}
 	return s.askTask(ctx, s.scripts.finishTask, "2", s.keys.Task(name), s.keys.Runs(name), f.Token, f.Run, string(f.Status), f.Text, attempt,
-		failures, retryIn, f.Keep.Runs())
+		failures, retryIn, keep(f.Keep, f.KeepFor))
 }
 
 func (s *Store) Retry(ctx context.Context, name string, r store.TaskRetry) (store.TaskReply, error) {
@@ -118,12 +119,12 @@ func (s *Store) Pause(ctx context.Context, name string, paused bool, expect, why
 
 func (s *Store) Trigger(ctx context.Context, name string, t store.TaskTrigger) (store.TaskReply, error) {
 	return s.askTask(ctx, s.scripts.triggerTask, "3", s.keys.Task(name), s.keys.Tasks(), s.keys.Triggers(), t.ID, t.Args, t.By, t.NotAfter,
-		t.For.Milliseconds(), flag(t.Create), name, s.heardBy(t.Lease))
+		t.For.Milliseconds(), flag(t.Create), name, s.heardBy(t.Lease), t.Runs)
 }
 
 func (s *Store) Cancel(ctx context.Context, name string, c store.TaskCancel) (store.TaskReply, error) {
 	return s.askTask(ctx, s.scripts.cancelTask, "3", s.keys.Task(name), s.keys.Runs(name), s.keys.Triggers(), c.Run, name, c.For.Milliseconds(),
-		s.heardBy(c.Lease), store.CanceledText, c.Keep.Runs())
+		s.heardBy(c.Lease), store.CanceledText, keep(c.Keep, c.KeepFor))
 }
 
 func (s *Store) Forget(ctx context.Context, name string, f store.TaskForget) (store.TaskReply, error) {
@@ -142,6 +143,14 @@ func (s *Store) heardBy(lease string) string {
 		return ""
 	}
 	return store.LeaseEvents(lease)
+}
+
+// keep is how the scripts take what the history keeps, and for how long.
+func keep(runs store.Keep, lasts time.Duration) string {
+	if lasts <= 0 {
+		return strconv.Itoa(runs.Runs())
+	}
+	return fmt.Sprint(runs.Runs(), " ", lasts.Milliseconds())
 }
 
 // flag is how the scripts take a yes or a no.
@@ -203,7 +212,7 @@ func triggerNames(text string) (names []string) {
 // parseTaskRecord reads the fields of a record, or those of a listing; nil is an absent one. What
 // is refused, and what only counts as absent, is what read_task() in scripts.lua says.
 func parseTaskRecord(fields []any) (store.TaskRecord, error) {
-	var raw [30]string
+	var raw [31]string
 	if len(fields) != len(taskFields) && len(fields) != len(listedFields) {
 		return store.TaskRecord{}, fmt.Errorf("%w: a record of %d fields", store.ErrUnreachable, len(fields))
 	}
@@ -222,7 +231,7 @@ func parseTaskRecord(fields []any) (store.TaskRecord, error) {
 		Crashes: int(min(store.Natural(raw[10]), maxCount)), Skipped: store.Natural(raw[11]), Paused: raw[12] == "1", Instance: raw[13], RunToken: store.Natural(raw[14]), Text: raw[15],
 		Failures: int(min(store.Natural(raw[16]), maxCount)), RetryAt: store.Natural(raw[17]), Lease: raw[18], Pauses: raw[19], Trigger: raw[20], RunTrigger: raw[21], Args: raw[22],
 		RetryIn: store.Natural(raw[23]), LastSuccess: store.Natural(raw[24]), FailedRuns: int(min(store.Natural(raw[25]), maxCount)), Pause: raw[26],
-		Cancel: raw[27], Schedule: raw[28], Jitter: store.Natural(raw[29]),
+		Cancel: raw[27], TriggerRuns: store.Natural(raw[28]), Schedule: raw[29], Jitter: store.Natural(raw[30]),
 	}
 	if raw[2] != "" && (r.Token <= 0 || r.Token > lease.MaxToken) || r.Due != "" && r.Next == 0 && r.Due != "0" {
 		return store.TaskRecord{}, fmt.Errorf("%w: the record of the task was written by something else", store.ErrMisconfigured)

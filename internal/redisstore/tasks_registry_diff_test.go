@@ -150,9 +150,10 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 				q := store.TaskTrigger{
 					ID: "t" + strconv.Itoa(w.rand.IntN(12)), Args: oneOf(w, "", `["x"]`), By: oneOf(w, "a", "b"), NotAfter: w.now() + 1000*oneOf[int64](w, 60, 60, 60, -60),
 					For: time.Duration(1+w.rand.IntN(8)) * time.Second, Create: w.rand.IntN(3) == 0, Lease: "model:leader",
+					Runs: model.Triggers - oneOf[int64](w, 0, 0, 0, 31, 32, 33),
 				}
 				reply, err = w.store.Trigger(ctx, "t", q)
-				want = model.Trigger(reply.Now, q.ID, q.Args, q.By, q.NotAfter, q.For.Milliseconds(), q.Create)
+				want = model.Trigger(reply.Now, q.ID, q.Args, q.By, q.NotAfter, q.For.Milliseconds(), q.Create, q.Runs)
 			case "list":
 				reply, err = w.store.RecordAndTriggers(ctx, "t")
 				if len(reply.Triggers) > 0 {
@@ -182,7 +183,7 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 	}
 	for _, verdict := range []string{
 		"open fenced", "open foreign", "retry ok", "retry gone", "retry fenced", "pause moved", "plan ok", "plan moved", "plan fenced", "claim claimed", "claim moved", "claim early", "claim paused", "claim fenced",
-		"finish done", "finish gone", "finish fenced", "pause ok", "pause absent", "cancel ok", "cancel absent", "cancel moved", "trigger ok", "trigger waiting", "trigger absent", "trigger stale",
+		"finish done", "finish gone", "finish fenced", "pause ok", "pause absent", "cancel ok", "cancel absent", "cancel moved", "trigger ok", "trigger waiting", "trigger absent", "trigger stale", "trigger moved",
 		"claim expired",
 	} {
 		require.Positive(t, seen[verdict], "%s was not seen: %v", verdict, seen)
@@ -193,7 +194,7 @@ func recordOf(r store.TaskRecord, there bool) oracle.Record {
 	return oracle.Record{
 		Next: r.Due, Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: string(r.Status), Scheduled: r.Scheduled, Started: r.Started,
 		Finished: r.Finished, Attempt: int64(r.Attempt), Crashes: int64(r.Crashes), Skipped: r.Skipped, Paused: r.Paused, Instance: r.Instance,
-		RunToken: r.RunToken, Error: r.Text, Failures: int64(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, Success: r.LastSuccess, Failed: int64(r.FailedRuns), Why: r.Pause, Cancel: r.Cancel, Lease: r.Lease, Pauses: r.Pauses,
+		RunToken: r.RunToken, Error: r.Text, Failures: int64(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, Success: r.LastSuccess, Failed: int64(r.FailedRuns), Why: r.Pause, Cancel: r.Cancel, Lease: r.Lease, Pauses: r.Pauses, Triggers: r.TriggerRuns,
 		Trigger: r.Trigger, RunOf: r.RunTrigger, Args: r.Args, There: there,
 	}
 }

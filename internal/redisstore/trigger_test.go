@@ -99,15 +99,18 @@ func TestTriggerScripts(t *testing.T) {
 		}
 		require.Equal(t, []string{"r4 ", "r3 t2", "r2 t1", "r1 t1"}, triggers)
 
-		for n := range 9 { // the last eight are known
+		for n := range store.KeptTriggers + 1 { // but for the first all are known
 			id := "u" + strconv.Itoa(n)
-			waits := trigger(id, nil).Record.Trigger
+			waits := trigger(id, func(q *store.TaskTrigger) { q.Runs = int64(2 + n) }).Record.Trigger
 			require.Equal(t, store.TaskClaimed, claim("ru"+id, store.ClaimTrigger, waits).Verdict)
 			finish("ru" + id)
 		}
 		require.Equal(t, store.TaskOK, trigger("u1", nil).Verdict)
 		require.Empty(t, waiting())
-		require.Equal(t, store.TaskOK, trigger("u0", nil).Verdict)
+		require.Equal(t, store.TaskMoved, trigger("u0", func(q *store.TaskTrigger) { q.Runs = 2 }).Verdict, "read before it ran, it may have")
+		require.Equal(t, store.TaskOK, trigger("u1", func(q *store.TaskTrigger) { q.Runs = 2 }).Verdict)
+		require.Empty(t, waiting())
+		require.Equal(t, store.TaskOK, trigger("u0", func(q *store.TaskTrigger) { q.Runs = 3 }).Verdict, "read after it ran, it is another one")
 		require.Equal(t, []string{"t"}, waiting())
 	})
 }

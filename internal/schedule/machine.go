@@ -40,6 +40,7 @@ type Term struct {
 	NewRun   func() string  // draws the ID of a run
 	Random   func() float64 // draws what is taken off a pause between two attempts
 	Clock    lease.RedisClock
+	Held     bool // no run begins; those that are on go on, with their retries
 
 	now   time.Duration // by the monotonic clock that Clock was taught with
 	over  bool
@@ -93,6 +94,9 @@ type Machine struct {
 	backlog
 	notBefore time.Duration // nothing is decided before
 	disabled  bool          // nothing more in this term
+	retired   bool          // likewise: see Retire
+	blocked   bool          // no run may begin: see Block
+	wants     bool          // one would
 
 	notes []Note
 }
@@ -140,7 +144,7 @@ func (m *Machine) Step() Step {
 		m.queued = nil
 		m.enqueue(queued)
 	}
-	if m.question == nil && m.call == nil && !m.term.over && !m.disabled {
+	if m.question == nil && m.call == nil && !m.over() && !m.disabled {
 		m.decide(&s)
 	}
 	if m.call != nil {
@@ -159,6 +163,7 @@ func (m *Machine) decide(s *Step) {
 	redis := t.redis()
 	delay := m.policy.Delay(m.record.Next)
 	starts := t.Clock.Until(m.record.Next, t.now) + delay // the next slot
+	held := t.Held || m.blocked && m.wants
 	switch {
 	case !m.opened:
 		m.open()
@@ -173,15 +178,16 @@ func (m *Machine) decide(s *Step) {
 		s.within(m.run.quiet - t.now)
 	case m.run != nil:
 		m.due(s, redis)
+	case held && (m.rerunOf != "" || m.checked && m.record.Follows(m.policy.Spec) || m.owes(redis)): // what is due is missed
 	case m.rerunOf != "":
 		if wait := t.Clock.Until(m.record.RetryAt, t.now); wait > 0 && wait <= m.longestPause() {
 			m.at(s, m.record.RetryAt, 0) // it was about to be retried
 			return
 		}
 		m.rerun(s, redis)
-	case m.triggered(s):
+	case !held && m.record.Due != "" && !m.slotFirst(starts) && m.triggered(s): // a new record gets its first slot before
 		m.claim(slotPlan{}, store.ClaimTrigger, m.record.Trigger)
-	case m.record.Due != "" && !m.record.Follows(m.policy.Spec) && m.record.Next != 0 && m.record.Next <= redis:
+	case m.owes(redis):
 		if starts > 0 {
 			m.at(s, m.record.Next, delay)
 			return
@@ -221,7 +227,7 @@ func (m *Machine) Next() int64 {
 
 // Looks reports whether Look may be called.
 func (m *Machine) Looks() bool {
-	return !m.term.over && m.opened && !m.disabled && m.call == nil && m.queued == nil && m.rerunOf == "" // a rerun that waits reads it
+	return !m.over() && m.opened && !m.disabled && m.call == nil && m.queued == nil && m.rerunOf == "" // a rerun that waits reads it
 }
 
 // Look reads the record, for one machine of a term once in LookEvery: two clocks drift apart, one
@@ -243,6 +249,17 @@ func (m *Machine) read(r Read) {
 // News says that the record has changed, as far as somebody else knows: it is read as soon as
 // nothing else is being asked.
 func (m *Machine) News() { m.news = true }
+
+// owes reports whether a slot is due under a schedule that has changed since.
+func (m *Machine) owes(redis int64) bool {
+	return m.record.Due != "" && !m.record.Follows(m.policy.Spec) && m.record.Next != 0 && m.record.Next <= redis
+}
+
+// slotFirst reports whether the next slot, which starts in so long, comes before a trigger that
+// waits: if it is due, and the last run was triggered. Neither keeps the other from running then.
+func (m *Machine) slotFirst(starts time.Duration) bool {
+	return m.record.Next != 0 && starts <= 0 && m.record.RunTrigger != ""
+}
 
 // triggered reports whether the trigger that waits is to be claimed now, if nothing runs.
 func (m *Machine) triggered(s *Step) bool {

@@ -63,7 +63,7 @@ func (m *Machine) enqueue(call *Call) {
 // drive sends what is being asked, and gives up on it if the term is over.
 func (m *Machine) drive(s *Step) {
 	t, call := m.term, m.call
-	if t.over && !call.finish {
+	if m.over() && !call.finish {
 		m.call = nil
 		if call.give != nil {
 			call.give()

@@ -102,7 +102,7 @@ func (m *Machine) failed(e End) {
 	if pause == 0 {
 		pause = Backoff(m.run.failed, m.policy.Backoff, m.policy.MaxBackoff, m.term.Random())
 	}
-	over := e.Over || m.term.over
+	over := e.Over || m.over()
 	switch {
 	case e.Final, m.run.failed >= m.policy.Attempts, over && m.policy.Abandoned != AbandonedRerun:
 		m.fail()
@@ -180,7 +180,7 @@ func (m *Machine) tend(s *Step) {
 	r := m.run
 	switch {
 	case r.finished, r.active:
-	case m.term.over: // it waits for a retry that will not come
+	case m.over(): // it waits for a retry that will not come
 		m.leave()
 	case r.noting:
 	case m.term.Clock.Until(r.retryAt, m.term.now) > 0:
@@ -234,7 +234,7 @@ func (m *Machine) finish(f store.TaskFinish, then func(store.TaskReply)) {
 			}
 			if reply.Verdict == store.TaskGone && f.Status != store.RunReturned {
 				m.reopen()
-				if !m.term.over && m.disputed <= 1 {
+				if !m.over() && m.disputed <= 1 {
 					m.note(Note{Kind: Forgotten, Run: f.Run})
 				}
 			}

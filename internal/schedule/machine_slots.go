@@ -56,8 +56,10 @@ func (m *Machine) Broken(q *Question) (stale bool) {
 }
 
 func (m *Machine) settled(q *Question) bool {
-	m.question = nil
-	return m.term.over || m.call != nil || m.run != q.run || m.record.Due != q.due || m.began != q.began
+	if m.question == q {
+		m.question = nil
+	}
+	return m.over() || q.policy.Spec != m.policy.Spec || m.call != nil || m.run != q.run || m.record.Due != q.due || m.began != q.began
 }
 
 // plan gives the record its next slot by the schedule of this process.
@@ -96,7 +98,7 @@ func (m *Machine) owed(s *Step, redis int64) {
 
 // settle claims what was decided, or moves on without a run.
 func (m *Machine) settle(d slotPlan, redis int64) {
-	known := m.memory.passed(d.slot, redis) && (!m.memory.ended || m.memory.of != d.slot) // the record is older than what this process has run
+	known := m.memory.passed(d.slot, redis, m.term.now) && (!m.memory.ended || m.memory.of != d.slot) // the record is older than what this process has run
 	if d.run && !known {
 		m.claim(d, store.ClaimSlot, m.record.Due)
 		return
@@ -144,6 +146,10 @@ func (m *Machine) move(p store.TaskPlan, d slotPlan) {
 
 // claim claims a run, with one ID for as long as it takes to get an answer.
 func (m *Machine) claim(d slotPlan, kind, expect string) {
+	if m.blocked {
+		m.wants = true
+		return
+	}
 	c := store.TaskClaim{
 		Token: m.term.Token, Run: m.term.NewRun(), Kind: kind, Expect: expect, Slot: d.slot, Next: d.next, Spec: cmp.Or(d.spec, m.record.Under(m.policy.Spec)),
 		Instance: m.term.Instance, Skipped: d.skipped, Attempt: 1,
@@ -155,7 +161,7 @@ func (m *Machine) claim(d slotPlan, kind, expect string) {
 		c.Attempt = m.record.Attempt + 1
 	}
 	trigger := m.record.TriggerID()
-	if run := m.memory.repeats(c, trigger, m.term.redis()); run != "" {
+	if run := m.memory.repeats(c, trigger, m.term.redis(), m.term.now); run != "" {
 		c.Run = run // Redis has lost it: it is claimed to be ended at once, see claimed
 	}
 	m.enqueue(&Call{
@@ -215,7 +221,7 @@ func (m *Machine) claimed(c store.TaskClaim, d slotPlan, reply store.TaskReply) 
 		m.restate(end)
 		return
 	}
-	m.memory.claimed(c, reply.Now)
+	m.memory.claimed(c, reply.Now, m.term.now)
 	m.run = &run{
 		id: c.Run, slot: reply.Record.Scheduled, first: c.Attempt, attempt: c.Attempt, failed: reply.Record.Failures,
 		trigger: reply.Record.RunTrigger, args: reply.Record.Args,

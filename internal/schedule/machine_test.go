@@ -169,7 +169,7 @@ func TestMachineRunsItsSlots(t *testing.T) {
 
 // trigger asks for a run, for an hour.
 func (b *table) trigger(id, args string) string {
-	return b.record.Trigger(b.redis(), id, args, "somebody", b.redis(), time.Hour.Milliseconds(), true)
+	return b.record.Trigger(b.redis(), id, args, "somebody", b.redis(), time.Hour.Milliseconds(), true, b.record.Triggers)
 }
 
 // TestMachineTrigger: what was triggered runs once, between the slots, which stay as they are, with

@@ -11,8 +11,9 @@ import (
 // lost its last second, or the end of a run may never have reached it. It lasts for longer than a
 // term, and belongs to the machine of the one that is on. The zero value knows nothing.
 type Memory struct {
-	slot int64 // the latest slot that was claimed for a run here; 0: none
-	at   int64 // when, by Redis's clock
+	slot int64         // the latest slot that was claimed for a run here; 0: none
+	at   int64         // when, by Redis's clock
+	mono time.Duration // and by the monotonic clock of this process
 
 	run   string // the last one
 	of    int64  // its slot; 0: it was none of the schedule
@@ -63,11 +64,11 @@ func (m *Memory) limit(toNext time.Duration) time.Duration {
 }
 
 // claimed notes a run that has been claimed.
-func (m *Memory) claimed(c store.TaskClaim, now int64) {
+func (m *Memory) claimed(c store.TaskClaim, now int64, mono time.Duration) {
 	m.run, m.of, m.left, m.ended = c.Run, c.Slot, "", false
 	switch c.Kind {
 	case store.ClaimSlot:
-		m.slot, m.at = c.Slot, now
+		m.slot, m.at, m.mono = c.Slot, now, mono
 	case store.ClaimAgain:
 		m.left = c.Expect
 	}
@@ -86,7 +87,7 @@ func (m *Memory) returned(run string) {
 
 // repeats is the run that a claim would repeat: one that has ended here, so that the record only
 // needs to be told of it. "": none. trigger is the ID of the trigger that waits.
-func (m *Memory) repeats(c store.TaskClaim, trigger string, now int64) string {
+func (m *Memory) repeats(c store.TaskClaim, trigger string, now int64, mono time.Duration) string {
 	if c.Kind == store.ClaimTrigger {
 		for _, known := range m.triggered {
 			if known.id == trigger {
@@ -95,7 +96,7 @@ func (m *Memory) repeats(c store.TaskClaim, trigger string, now int64) string {
 		}
 		return ""
 	}
-	if m.ended && (c.Kind == store.ClaimAgain && m.left == c.Expect || c.Kind == store.ClaimSlot && m.of == c.Slot && m.passed(c.Slot, now)) {
+	if m.ended && (c.Kind == store.ClaimAgain && m.left == c.Expect || c.Kind == store.ClaimSlot && m.of == c.Slot && m.passed(c.Slot, now, mono)) {
 		return m.run
 	}
 	return ""
@@ -121,5 +122,16 @@ func (m *Memory) endOf(run string) (end store.TaskFinish, known bool) {
 }
 
 // passed reports whether a slot is the latest that was run here, or an older one. If Redis's clock
-// was set back since, slots of the same time come anew and nothing is known of them.
-func (m *Memory) passed(slot, now int64) bool { return m.slot != 0 && slot <= m.slot && now >= m.at }
+// was set back since, slots of the same time come anew and nothing is known of them. That is so if
+// it has gained less than the clock of this process, also once it is past the old time again.
+func (m *Memory) passed(slot, now int64, mono time.Duration) bool {
+	gained, passed := now-m.at, (mono - m.mono).Milliseconds()
+	return m.slot != 0 && slot <= m.slot && gained >= 0 && gained >= passed-passed/clockRates-clockError
+}
+
+// What two clocks may differ by without either having been set: a part of the time that passes, and
+// ms by which the estimate of Redis's clock is off.
+const (
+	clockRates = 16
+	clockError = 5000
+)

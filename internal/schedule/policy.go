@@ -9,14 +9,16 @@ type Policy struct {
 	Text     string // of the schedule, for people
 	Schedule Schedule
 
-	Missed        Missed
-	MaxCatchUp    int           // of RunAll
-	Grace         time.Duration // of SkipMissed; the jitter comes on top
-	Jitter        time.Duration // a slot starts up to so much later
-	InitialDelay  time.Duration // before the first slot of a task without a record
-	Overlap       Overlap
-	Abandoned     Abandoned
-	RunOnElection bool // once in each term
+	Missed     Missed
+	MaxCatchUp int           // of RunAll
+	Grace      time.Duration // of SkipMissed; the jitter comes on top
+	Jitter     time.Duration // a slot starts up to so much later
+	// StartingDeadline is how late a slot may start; 0: any time.
+	StartingDeadline time.Duration
+	InitialDelay     time.Duration // before the first slot of a task without a record
+	Overlap          Overlap
+	Abandoned        Abandoned
+	RunOnElection    bool // once in each term
 
 	Attempts   int           // of one run, in all
 	Backoff    time.Duration // the pause before the second attempt

@@ -24,6 +24,27 @@ type OnDemand struct{}
 // Next returns the zero time.
 func (OnDemand) Next(time.Time) time.Time { return time.Time{} }
 
+// At is the schedule of one slot, in Unix ms.
+type At int64
+
+// Next returns that slot, if it is after the given time.
+func (a At) Next(after time.Time) time.Time {
+	if at := time.UnixMilli(int64(a)); at.After(after) {
+		return at
+	}
+	return time.Time{}
+}
+
+func (a At) once() int64 { return int64(a) }
+
+// onceAt returns the one slot of an At, and of a struct that embeds one.
+func onceAt(s Schedule) (at int64, once bool) {
+	if one, ok := s.(interface{ once() int64 }); ok {
+		return one.once(), true
+	}
+	return 0, false
+}
+
 // Every is the schedule of a fixed interval, counted in elapsed time: no time zone, no daylight
 // saving. Zero or less is a schedule without slots. Fractions of a millisecond are rounded up.
 type Every time.Duration

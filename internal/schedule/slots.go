@@ -48,7 +48,11 @@ type slotPlan struct {
 func (p *Policy) decide(s slotState) slotPlan {
 	rules := p.rules()
 	if p.Missed == RunAll && s.first <= s.until {
-		return p.outcome(One(rules, store.Time(s.first), store.Time(s.now)), s)
+		one := p.outcome(One(rules, store.Time(s.first), store.Time(s.now)), s)
+		if p.tooLate(one.slot, s.now) {
+			one.run, one.skipped = false, 1
+		}
+		return one
 	}
 	now, since := s.now, s.began
 	if s.until != 0 {
@@ -69,7 +73,7 @@ func (p *Policy) decide(s slotState) slotPlan {
 		d = Due(rules, store.Time(s.first), store.Time(latest-1)) // its time to start has not come
 	}
 	chosen := p.outcome(d, s)
-	if overlapped && p.Overlap == OverlapSkip && chosen.run {
+	if chosen.run && (overlapped && p.Overlap == OverlapSkip || p.tooLate(chosen.slot, s.now)) {
 		chosen.run, chosen.skipped, chosen.backlog = false, chosen.skipped+1, backlog{}
 	}
 	return chosen
@@ -80,18 +84,23 @@ func (p *Policy) decide(s slotState) slotPlan {
 func (p *Policy) owed(r store.TaskRecord, now int64) slotPlan {
 	d := slotPlan{run: true, slot: r.Next, spec: r.Spec, first: r.Next}
 	d.next = p.replan(store.TaskRecord{Due: r.Due, Spec: r.Spec, Scheduled: r.Next, Started: now}, now)
-	if p.Missed == SkipMissed && now-r.Next > (p.Grace+p.Jitter).Milliseconds() {
+	if p.tooLate(r.Next, now) || p.Missed == SkipMissed && now-r.Next > (p.Grace+p.Jitter).Milliseconds() {
 		d.run, d.skipped = false, 1
 	}
 	return d
 }
 
-// outdated reports whether a run that was left behind is not to be run again, because Missed asks
-// for none of its slot by now. That of a paused task waits.
+// outdated reports whether a run that was left behind is not to be run again, because its
+// StartingDeadline has passed, or Missed asks for none of its slot by now. That of a paused task
+// waits.
 func (p *Policy) outdated(r store.TaskRecord, now int64) bool {
 	due := func(slot int64) bool { return slot != 0 && slot <= now }
 	switch {
-	case p.Missed == RunAll || r.Paused || r.RunTrigger != "": // what was triggered is no slot
+	case r.Paused:
+		return false
+	case p.tooLate(r.Scheduled, now):
+		return true
+	case p.Missed == RunAll || r.RunTrigger != "": // what was triggered is no slot
 		return false
 	case p.Missed == SkipMissed:
 		return due(r.Next) || r.Run == "" && now-max(r.Finished, r.Scheduled) > (p.Grace+p.Jitter).Milliseconds()
@@ -137,7 +146,7 @@ func (p *Policy) replan(r store.TaskRecord, now int64) int64 {
 	switch {
 	case r.Due == "":
 		rules.InitialDelay = p.InitialDelay
-		return slotMillis(First(rules, at), now)
+		return p.begin(rules, r, now)
 	case r.Follows(p.Spec) && r.Next != 0 && !Misplaced(rules, store.Time(r.Next), at):
 		return r.Next
 	case r.Follows(p.Spec):
@@ -149,11 +158,29 @@ func (p *Policy) replan(r store.TaskRecord, now int64) int64 {
 		}
 		return max(next, now)
 	}
-	first := slotMillis(First(Rules{Schedule: p.Schedule}, at), now)
+	first := p.begin(Rules{Schedule: p.Schedule}, r, now)
 	if r.Next != 0 && (interval > 0 || r.PutOff(now)) {
 		return min(r.Next, cmp.Or(first, r.Next))
 	}
 	return first // what would have been due under a schedule that was not in force was never due
+}
+
+// begin is the first slot of a schedule that was not in force before. One that is due only once may
+// have been due shortly before that.
+func (p *Policy) begin(rules Rules, r store.TaskRecord, now int64) int64 {
+	at, once := onceAt(p.Schedule)
+	switch {
+	case !once:
+		return slotMillis(First(rules, store.Time(now)), now)
+	case at > now, at > r.Scheduled && now-at <= p.Grace.Milliseconds():
+		return at
+	}
+	return 0
+}
+
+// tooLate reports whether a slot has missed its StartingDeadline.
+func (p *Policy) tooLate(slot, now int64) bool {
+	return p.StartingDeadline > 0 && now-p.start(slot) > p.StartingDeadline.Milliseconds()
 }
 
 // start is when a slot starts.

@@ -88,3 +88,16 @@ type TermEntry struct {
 	Reason string // why it ended
 	Since  int64  // of one that ended: Unix seconds at which it began; 0: not known
 }
+
+// Vacancy is what the history of a lease says of a time in which nobody holds it, for people: no
+// decision rests on it. Times are by Redis's clock, ms. All of it is untrusted.
+type Vacancy struct {
+	Token    int64 // of the last term; 0: none, as far as Redis knows
+	TTL      int64 // ms
+	Hold     int64 // nobody is granted anything before
+	Armed    int64 // how long the hold-off was that Hold is the end of; 0: a roll-call or a young server holds
+	Until    int64 // the end of the last lease
+	Released bool  // it was given back
+	Reserved int64 // the vacancy is left to Heir until then
+	Heir     string
+}

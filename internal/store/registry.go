@@ -21,6 +21,8 @@ type Registry interface {
 	// that ID; "": from the oldest on.
 	Log(ctx context.Context, after string, limit int) (LogReply, error)
 	LogEnd(ctx context.Context) (id string, err error) // of the newest entry; "": there is none
+	// LogTail reads the newest entries of the log, at most limit of them, oldest first.
+	LogTail(ctx context.Context, limit int) ([]LogEntry, error)
 
 	Look(ctx context.Context, l Look) (LookReply, error)
 	Sweep(ctx context.Context, s Sweep) (SweepReply, error)
@@ -51,6 +53,8 @@ type HeartbeatReply struct {
 	Now     int64 // by Redis's clock, ms
 	Started int64
 	Other   string // the other incarnation; untrusted
+
+	Commands bool // there are some for the instance
 }
 
 // Entry is one entry of the registry. All of it is untrusted, but that the ID is one.

@@ -96,6 +96,7 @@ type TaskClaim struct {
 	Skipped    int
 	Attempt    int
 	Keep       Keep
+	KeepFor    time.Duration
 }
 
 // Keep is how many ended runs the history of a task keeps. Zero: DefaultHistory; negative: none is
@@ -133,6 +134,7 @@ type TaskTrigger struct {
 	For      time.Duration // for which it waits at most
 	Create   bool          // a record is made if there is none
 	Lease    string        // key of the lease whose leader is to hear of it; "": that of the record
+	Runs     int64         // the field TriggerRuns of the record as it was read
 }
 
 // TaskCancel has the run end that is on, or waits to be run again.
@@ -141,6 +143,8 @@ type TaskCancel struct {
 	For   time.Duration // for which the leader looks for it if it does not hear of it
 	Lease string        // key of the lease whose leader is to hear of it; "": nobody
 	Keep  Keep
+	// KeepFor is how long the history is kept after the last run has ended; 0: for ever.
+	KeepFor time.Duration
 }
 
 // TaskForget removes the record of a task that its leader does not know.
@@ -171,6 +175,7 @@ type TaskFinish struct {
 	Failures int           // attempts that have failed
 	RetryIn  time.Duration // until the next attempt; 0: leave it
 	Keep     Keep
+	KeepFor  time.Duration
 }
 
 // Verdicts of a decision on a task.
@@ -230,6 +235,7 @@ type TaskRecord struct {
 	RunTrigger                   string // ID of that of the last run; "": it has none
 	Args                         string // of that run
 	Cancel                       string // ID of the run that was last asked to end
+	TriggerRuns                  int64  // how many triggers were claimed
 	Schedule                     string // its text, and the jitter in ms, for people; only Records has both
 	Jitter                       int64
 }
@@ -241,8 +247,9 @@ func (r TaskRecord) TriggerID() string {
 }
 
 // MaxTriggerArgs is the longest text of arguments, MaxTriggers how many triggers are listed at
-// once.
+// once, and KeptTriggers of how many that were claimed last a record has the IDs.
 const (
 	MaxTriggerArgs = MaxTaskText
 	MaxTriggers    = 1000
+	KeptTriggers   = 32
 )

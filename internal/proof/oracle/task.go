@@ -45,7 +45,8 @@ type Record struct {
 	Trigger   string // "" absent, else "<ID> <end> <instance>"
 	RunOf     string // ID of the trigger of the last run
 	Args      string
-	There     bool // there is a hash
+	Triggers  int64 // that were claimed
+	There     bool  // there is a hash
 }
 
 // Run is one entry of the history.
@@ -147,7 +148,8 @@ func (t *Task) Claim(now int64, c Claim) string {
 		}
 		r.Scheduled, r.Failures, r.RunOf, r.Args, r.Trigger = now, 0, id, t.TriggerArgs, ""
 		t.TriggerArgs = ""
-		t.Triggered = append([]string{id}, t.Triggered[:min(len(t.Triggered), 7)]...)
+		r.Triggers++
+		t.Triggered = append([]string{id}, t.Triggered[:min(len(t.Triggered), keptTriggers-1)]...)
 	default:
 		if c.Kind == "again" && t.Run != c.Expect && (t.Run != "" || t.Done != c.Expect) {
 			return "moved"
@@ -263,12 +265,18 @@ func (t *Task) Cancel(now int64, run, text string) string {
 	return "ok"
 }
 
-// Trigger has the task run once. It waits for so many ms at most.
-func (t *Task) Trigger(now int64, id, args, by string, notAfter, wait int64, create bool) string {
+// keptTriggers is of how many triggers that were claimed last the IDs are kept.
+const keptTriggers = 32
+
+// Trigger has the task run once. It waits for so many ms at most. runs is how many triggers had
+// been claimed as the record was read.
+func (t *Task) Trigger(now int64, id, args, by string, notAfter, wait int64, create bool, runs int64) string {
 	waits, end := t.trigger()
 	switch {
 	case waits == id, slices.Contains(t.Triggered, id):
 		return "ok"
+	case t.Triggers-runs > keptTriggers:
+		return "moved"
 	case now > notAfter:
 		return "stale"
 	case !t.There && !create:

@@ -170,6 +170,8 @@ func (c *Cluster) beats(p *instance) {
 		c.fail("P9: %s lives and is not registered", p.id)
 	case i.Incarnation != p.beats.incarnation:
 		c.fail("P9: %s lives and the record is that of %s", p.id, i.Incarnation)
+	case i.Status == "drifted" && silent <= c.beatPatience().Milliseconds() && c.timings().drifted <= c.beatPatience():
+		// One heartbeat that is given up is enough, with the periods that were drawn.
 	case i.Status != "active":
 		c.fail("P9: %s lives and counts as %s", p.id, i.Status)
 	case silent > c.beatPatience().Milliseconds():

@@ -371,7 +371,7 @@ func recordOf(r *oracle.Record) store.TaskRecord {
 		Due: r.Next, Next: store.Natural(r.Next), Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: store.RunState(r.Status),
 		Scheduled: r.Scheduled, Started: r.Started, Finished: r.Finished, Attempt: int(r.Attempt), Crashes: int(r.Crashes), Skipped: r.Skipped,
 		Paused: r.Paused, Instance: r.Instance, RunToken: r.RunToken, Text: r.Error, Failures: int(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, LastSuccess: r.Success, FailedRuns: int(r.Failed), Pause: r.Why, Cancel: r.Cancel, Lease: r.Lease,
-		Pauses: r.Pauses, Trigger: r.Trigger, RunTrigger: r.RunOf, Args: r.Args,
+		Pauses: r.Pauses, Trigger: r.Trigger, RunTrigger: r.RunOf, Args: r.Args, TriggerRuns: r.Triggers,
 	}
 }
 
@@ -382,7 +382,7 @@ func (c *Cluster) trigger() {
 	c.triggers++
 	id, now := "t"+strconv.Itoa(c.triggers), c.master.clock(c.now)
 	wait := time.Duration(10+c.operator.IntN(3600)) * time.Second
-	if c.master.tasks[i].Trigger(now, id, id, "operator", now, wait.Milliseconds(), c.operator.IntN(2) == 0) != "ok" {
+	if c.master.tasks[i].Trigger(now, id, id, "operator", now, wait.Milliseconds(), c.operator.IntN(2) == 0, c.master.tasks[i].Triggers) != "ok" {
 		return
 	}
 	c.checks.tasks[i].triggered = now

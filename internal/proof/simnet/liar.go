@@ -8,7 +8,7 @@ import (
 )
 
 // taskReply is how long a reply of the task scripts is: a verdict, Redis's time and the record.
-const taskReply = 30
+const taskReply = 31
 
 // Liar is a hook of a client that puts something else into the replies of the task scripts. It is
 // safe for concurrent use.

@@ -2,6 +2,10 @@ package main
 
 // controls breaks drains, and commands that come from elsewhere.
 var controls = []bug{
+	{name: "roles that instances lead", test: "TestRoles", breaks: "a status does not show the roles of a service", file: "roles.go",
+		old: "		for _, role := range i.Leading {\n			note(role)\n		}\n", new: ""},
+	{name: "hold-off that is over", test: "TestRoleSaysWhyNobodyLeads", breaks: "a status blames Redis for a role that no candidate asks for", file: "roles.go",
+		old: "	case v.Hold > now:\n", new: "	case v.Hold > 0:\n"},
 	{name: "drain that the registry does not show", test: "TestDrain", breaks: "other instances go on counting on one that drains", file: "drain.go",
 		old: "	c.registry.drain(draining)\n", new: ""},
 	{name: "drain by the word of the application", test: "TestDrain", breaks: "an instance that is drained for maintenance leads again as soon as another resigns", file: "election_loop.go",
@@ -46,6 +50,8 @@ var controls = []bug{
 		old: "if command.Process != c.registry.incarnation {", new: "if false {"},
 	{name: "hint of a command once", test: "TestCommandWhoseHintIsLost", breaks: "a command whose hint is lost is never taken", file: "control.go",
 		old: "hint := time.Since(hinted) >= hintSpacing", new: "hint := false && time.Since(hinted) >= hintSpacing"},
+	{name: "heartbeat that says nothing of commands", test: "TestCommandOfADeafInstance", breaks: "an instance whose subscription is down takes no command", file: "heartbeat.go",
+		old: "if reply.Commands && ", new: "if false && "},
 	{name: "commands looked for all the time", test: "TestIdleControlAsksNothing", breaks: "each heartbeat of another instance costs a look for commands", file: "control_run.go",
 		old: "	if h.Type == store.HintConnected || h.Type == store.HintCommand && h.Subject == l.c.opts.InstanceID {", new: "	if true {"},
 	{name: "strange command stays", test: "TestHostileCommands", breaks: "an entry that is no command has an instance ask Redis without end", file: "control_run.go",
@@ -71,7 +77,7 @@ var controls = []bug{
 	{name: "note only for who waits", test: "TestAudit", breaks: "a pause whose caller gave up is in no list", file: "control.go",
 		old: "within(context.WithoutCancel(ctx), noteBound)", new: "within(ctx, noteBound)"},
 	{name: "default role without a name", test: "TestControlOfANamedDefaultRole", breaks: "a coordinator does not find its own default role", file: "control.go",
-		old: "	role = cmp.Or(role, c.role)\n	reply, err", new: "	reply, err"},
+		old: "	role = cmp.Or(role, c.role)\n", new: ""},
 	{name: "rule overdue", in: redisstore, test: "TestCommandScripts", breaks: "an instance that had lost Redis drains long after it should have", file: lua,
 		old: "return now > command.ends and 'overdue' or 'started' -- rule overdue", new: "return 'started' -- rule overdue"},
 	{name: "command sent whenever it arrives", test: "TestCommandHeldUp", breaks: "a command that was held up for minutes is executed", file: "control.go",

@@ -23,7 +23,7 @@ const (
 )
 
 // bugs are all that `make bugs` seeds.
-var bugs = slices.Concat(promises, guards, hearing, rules, elector, planning, runs, registry, members, liveness, mutants, claims, machines, words, transfers, preferences, bounds, instances, controls, triggers, memory)
+var bugs = slices.Concat(promises, guards, hearing, rules, elector, planning, runs, registry, members, liveness, mutants, claims, machines, words, transfers, preferences, bounds, instances, controls, triggers, memory, web)
 
 // promises break what is promised. The rules of the lease model come first, under the names that
 // internal/proof/oracle gives them.

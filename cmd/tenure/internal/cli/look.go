@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/out"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "doctor", Short: "Look at Redis, its rights and settings, and say what to fix", Args: cobra.NoArgs,
+		Long: `doctor looks at the connection, the scripts, the rights, eviction, persistence, failover,
+round trips and clocks, with the options of TENURE_LEASE_TTL and its siblings. Nothing that it
+sends changes anything. It exits with 1 if there is a fault, and with 0 otherwise.`,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if _, err := a.connect(); err != nil {
+				return err
+			}
+			options := a.env.Options
+			options.InstanceID = "doctor"
+			coordinator, err := tenure.New(a.client, options) // it does not run
+			if err != nil {
+				return err
+			}
+			ctx, cancel := a.bound(command)
+			defer cancel()
+			findings := coordinator.Doctor(ctx)
+			faults := 0
+			g := out.Grid{Head: []string{"CHECK", "LEVEL", "FOUND"}}
+			for _, f := range findings {
+				if f.Level == tenure.FindingFault {
+					faults++
+				}
+				g.Add(f.Check, string(f.Level), f.Text)
+				if f.Fix != "" {
+					g.Add("", "", "fix: "+f.Fix)
+				}
+			}
+			if err := list(a, findings, "", func(bool) out.Grid { return g }); err != nil {
+				return err
+			}
+			if faults > 0 {
+				return &exitError{code: exitNot}
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) aclCommand() *cobra.Command {
+	var user string
+	var control bool
+	var keys []string
+	command := &cobra.Command{
+		Use: "acl", Short: "The rights that a Redis user needs, as a line of an ACL file", Args: cobra.NoArgs,
+		Long: `acl prints the least rights for the namespace, without asking Redis. The password is left
+to you: the line ends without one.
+
+  tenure acl -n shop --user shop >> users.acl`,
+		RunE: func(*cobra.Command, []string) error {
+			namespace := a.settings.Text("namespace")
+			if namespace == "" {
+				return errors.New("it is not known which namespace is meant (fix: --namespace NAME, or TENURE_NAMESPACE)")
+			}
+			rulesOf := tenure.ACLRules
+			if control {
+				rulesOf = tenure.ControlRules
+			}
+			rules, err := rulesOf(namespace, keys...)
+			if err != nil {
+				return err
+			}
+			if !a.format.Person() {
+				return out.Value(a.out, a.format, rules)
+			}
+			fmt.Fprintf(a.out, "user %s reset on %s\n", out.Plain(user), out.Plain(strings.Join(rules, " ")))
+			return nil
+		},
+	}
+	command.Flags().StringVar(&user, "user", "tenure", "name of the user")
+	command.Flags().BoolVar(&control, "control", false, "also the right to send commands, which this program needs to change anything")
+	command.Flags().StringSliceVar(&keys, "leader-key", nil, "a lease outside of the namespace")
+	return command
+}
+
+func (a *app) healthcheckCommand() *cobra.Command {
+	var url, id string
+	command := &cobra.Command{
+		Use: "healthcheck", Short: "For a container's probe: is this instance well", Args: cobra.NoArgs,
+		Long: `healthcheck exits with 0 if the instance is active. With --url it asks the instance itself,
+for a 2xx: use that if the program serves HTTP (readyz of package tenurehttp). Without, it
+asks Redis for the record of the instance: that fails for all instances at once while Redis
+is down, so do not let it restart anything.`,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if url != "" {
+				return a.probe(command, url)
+			}
+			if id = cmp.Or(id, a.settings.Text("instance_id"), os.Getenv("HOSTNAME")); id == "" {
+				return errors.New("it is not known which instance is meant (fix: --instance ID, TENURE_INSTANCE_ID or HOSTNAME)")
+			}
+			return a.asks(func(ctx context.Context, control *tenure.Control, _ []string) error {
+				instance, err := control.Registry().Instance(ctx, id)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(a.out, out.Plain(fmt.Sprintf("%s is %s", id, instance.State)))
+				if instance.State != tenure.InstanceActive {
+					return &exitError{code: exitNot}
+				}
+				return nil
+			})(command, nil)
+		},
+	}
+	command.Flags().StringVar(&url, "url", "", "of the probe, such as http://127.0.0.1:8080/readyz")
+	command.Flags().StringVar(&id, "instance", "", "its ID (TENURE_INSTANCE_ID, HOSTNAME)")
+	return command
+}
+
+// probe asks an instance itself.
+func (a *app) probe(command *cobra.Command, url string) error {
+	ctx, cancel := a.bound(command)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return &exitError{exitNot, err.Error()}
+	}
+	_ = response.Body.Close()
+	fmt.Fprintln(a.out, out.Plain(response.Status))
+	if response.StatusCode/100 != 2 {
+		return &exitError{code: exitNot}
+	}
+	return nil
+}
+
+// release is set by the build of a release.
+var release string
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Which version this is", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			version := struct {
+				Version string `json:"version"`
+				Go      string `json:"go"`
+				System  string `json:"system"`
+			}{release, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			if info, ok := debug.ReadBuildInfo(); ok {
+				version.Version = cmp.Or(version.Version, info.Main.Version, "unknown")
+			}
+			if a.format.Person() {
+				fmt.Fprintf(a.out, "tenure %s, %s, %s\n", version.Version, version.Go, version.System)
+				return nil
+			}
+			return out.Value(a.out, a.format, version)
+		},
+	}
+}

@@ -1,0 +1,266 @@
+// Package cli has the commands of tenure.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"os/user"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/spf13/cobra"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/out"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/settings"
+)
+
+// The exit codes, which are a contract: see docs/cli.md.
+const (
+	exitOK      = 0 // healthy, done
+	exitNot     = 1 // not healthy, nobody leads, not found, refused
+	exitCannot  = 2 // it cannot be asked: arguments, settings, Redis
+	exitUnknown = 3 // it may have taken effect, or may yet
+)
+
+// exitError ends the program with a code. Without a text nothing is written.
+type exitError struct {
+	code int
+	text string
+}
+
+func (e *exitError) Error() string { return e.text }
+
+// app is one call of the program.
+type app struct {
+	out, err io.Writer
+	settings *settings.Settings
+	flags    struct {
+		redis, namespace, role, output, config, by string
+		timeout                                    time.Duration
+		asked                                      bool // --role was given
+	}
+	format  out.Format
+	client  redis.UniversalClient
+	control *tenure.Control
+	env     tenure.EnvOptions
+}
+
+// Main runs a command and returns its exit code.
+func Main(args []string) int {
+	if code, guarded := guard(args); guarded {
+		return code
+	}
+	logging.Disable() // go-redis writes each lost connection to stderr; what matters is in the error
+	a := &app{out: os.Stdout, err: os.Stderr}
+	defer a.close()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	code := codeOf(err)
+	var exit *exitError
+	if errors.As(err, &exit) && exit.text == "" {
+		return exit.code
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		fmt.Fprintln(a.err, "tenure: interrupted")
+		return 130
+	}
+	a.complain(err)
+	return code
+}
+
+// complain writes an error with its likely fix.
+func (a *app) complain(err error) {
+	text := strings.TrimPrefix(err.Error(), "tenure: ")
+	for line := range strings.Lines(text) {
+		line = strings.ReplaceAll(strings.TrimSuffix(line, "\n"), "\t", "  ")
+		fmt.Fprintln(a.err, "tenure: "+out.Plain(line))
+	}
+	if hint := hintFor(err); hint != "" && !strings.Contains(text, "(fix: ") {
+		fmt.Fprintln(a.err, "  fix: "+hint)
+	}
+}
+
+// hintFor is what to do about an error that does not say so itself.
+func hintFor(err error) string {
+	for _, known := range []struct {
+		err  error
+		hint string
+	}{
+		{tenure.ErrUnreachable, "look whether Redis runs there: tenure doctor"},
+		{tenure.ErrMisconfigured, "tenure doctor looks at rights and settings"},
+		{tenure.ErrNotTaken, "look whether the instance is active: tenure instances"},
+		{tenure.ErrNotReady, "look whether the instance is active and may lead: tenure instances"},
+		{tenure.ErrNoLeader, "tenure status says why nobody leads"},
+		{tenure.ErrRegistered, "a task that a program registers comes back: remove it there first"},
+		{tenure.ErrTriggerWaiting, "wait for that run: tenure tasks"},
+	} {
+		if errors.Is(err, known.err) {
+			return known.hint
+		}
+	}
+	return ""
+}
+
+// codeOf is the exit code of an error.
+func codeOf(err error) int {
+	var exit *exitError
+	switch {
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.Is(err, errMaybe):
+		return exitUnknown
+	}
+	for _, no := range []error{
+		tenure.ErrNoLeader, tenure.ErrNotLeader, tenure.ErrNotReady, tenure.ErrTransferring, tenure.ErrNotTaken, tenure.ErrCommandFailed,
+		tenure.ErrStopped, tenure.ErrDrainTimeout, tenure.ErrTriggerWaiting, tenure.ErrRegistered, tenure.ErrNotFound,
+	} {
+		if errors.Is(err, no) {
+			return exitNot
+		}
+	}
+	return exitCannot
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "tenure",
+		Short: "Who leads, who is there, does the work get done",
+		Long: `tenure shows and steers the leader election of a service: who leads since when and
+how safely, why nobody leads and until when, whether everybody is there, and
+whether the work gets done. "tenure run" runs any program only while it leads.
+
+Redis and namespace come from flags, from TENURE_REDIS_URL and TENURE_NAMESPACE, or
+from a config file. Exit codes: 0 healthy or done, 1 not, 2 cannot ask, 3 not known.`,
+		Example: `  export TENURE_REDIS_URL=redis://localhost:6379 TENURE_NAMESPACE=shop
+  tenure status
+  tenure run --role reports -- python3 reports.py`,
+		SilenceErrors: true, SilenceUsage: true,
+		PersistentPreRunE: a.prepare,
+		CompletionOptions: cobra.CompletionOptions{DisableDescriptions: true},
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&a.flags.redis, "redis", "", "URL of Redis: redis://, rediss:// (TLS), unix://; ?master_name=… asks Sentinel (TENURE_REDIS_URL)")
+	f.StringVarP(&a.flags.namespace, "namespace", "n", "", "namespace: the name of the service (TENURE_NAMESPACE)")
+	f.StringVarP(&a.flags.output, "output", "o", "table", "table, wide, json, jsonl or yaml (TENURE_OUTPUT)")
+	f.StringVar(&a.flags.config, "config", "", "config file (TENURE_CONFIG)")
+	f.DurationVar(&a.flags.timeout, "timeout", 10*time.Second, "how long an answer is waited for (TENURE_TIMEOUT)")
+	f.StringVar(&a.flags.by, "by", "", "who asks, in the audit stream; default user@host (TENURE_BY)")
+	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
+		return &exitError{exitCannot, fmt.Sprintf("%v (fix: %s --help)", err, command.CommandPath())}
+	})
+	root.AddCommand(a.statusCommand(), a.instancesCommand(), a.leaderCommand(), a.tasksCommand(), a.termsCommand(), a.eventsCommand(), a.commandsCommand(),
+		a.resignCommand(), a.transferCommand(), a.taskCommand(), a.waitCommand(), a.runCommand(), a.doctorCommand(), a.aclCommand(), a.healthcheckCommand(), a.versionCommand(),
+		a.instanceCommand("drain", "Have an instance hand over all that it leads, and lead nothing",
+			"drain moves all that the instance leads to others. It stays up and takes no lead until undrain.", "%s is drained: it leads nothing",
+			func(c *tenure.Control) func(context.Context, string) error { return c.Drain }),
+		a.instanceCommand("undrain", "End a drain", "", "%s may lead again", func(c *tenure.Control) func(context.Context, string) error { return c.Undrain }),
+		a.instanceCommand("rm", "Remove the record of an instance that is gone for good",
+			"rm removes the record at once. An instance that lives enters again with its next heartbeat.", "%s is removed",
+			func(c *tenure.Control) func(context.Context, string) error { return c.Remove }),
+	)
+	return root
+}
+
+// prepare reads the settings before a command runs.
+func (a *app) prepare(command *cobra.Command, _ []string) error {
+	loaded, err := settings.Load(a.flags.config)
+	if err != nil {
+		return err
+	}
+	a.settings = loaded
+	flags := command.Flags()
+	for _, flag := range []struct{ flag, setting string }{
+		{"redis", "redis_url"}, {"namespace", "namespace"}, {"output", "output"}, {"timeout", "timeout"}, {"by", "by"}, {"role", "role"},
+	} {
+		if found := flags.Lookup(flag.flag); found != nil && found.Changed {
+			if err := loaded.Flag(flag.setting, flag.flag, found.Value.String()); err != nil {
+				return err
+			}
+		}
+	}
+	if text := loaded.Text("timeout"); text != "" {
+		timeout, err := time.ParseDuration(text)
+		if err != nil || timeout <= 0 {
+			return fmt.Errorf("timeout = %q: it must be a duration such as 10s", text)
+		}
+		a.flags.timeout = timeout
+	}
+	text := loaded.Text("output")
+	if text == "" {
+		text = string(out.Table)
+	}
+	a.format, err = out.ParseFormat(text)
+	return err
+}
+
+// connect makes the control that commands ask through.
+func (a *app) connect() (*tenure.Control, error) {
+	if a.control != nil {
+		return a.control, nil
+	}
+	env, err := a.settings.Options()
+	if err != nil {
+		return nil, err
+	}
+	a.env, a.client = env, env.Redis
+	by := a.settings.Text("by")
+	if by == "" {
+		by = whoami()
+	}
+	keys := map[string]string{}
+	if key := env.Options.Election.LeaderKey; key != "" {
+		keys[env.Options.Election.Role] = key
+	}
+	a.control, err = tenure.NewControl(env.Redis, tenure.ControlOptions{Namespace: env.Options.Namespace, By: by, LeaderKeys: keys})
+	return a.control, err
+}
+
+// whoami is user@host, as far as that is printable.
+func whoami() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	by := []byte(name + "@" + host)
+	for i, b := range by {
+		if b <= ' ' || b > '~' {
+			by[i] = '?'
+		}
+	}
+	return string(by[:min(len(by), 128)])
+}
+
+// bound is the context of one question.
+func (a *app) bound(command *cobra.Command) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(command.Context(), a.flags.timeout,
+		fmt.Errorf("%w: no answer within %v", tenure.ErrUnreachable, a.flags.timeout))
+}
+
+func (a *app) close() {
+	if a.client != nil {
+		_ = a.client.Close()
+	}
+}
+
+// errMaybe marks what may have taken effect.
+var errMaybe = errors.New("it is not known what became of it")

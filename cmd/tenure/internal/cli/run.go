@@ -1,0 +1,215 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/out"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/sidecar"
+)
+
+// exitRun is that of tenure run if it is tenure that failed, as env and timeout have it.
+const exitRun = 125
+
+// guard makes this process a guardian, if it was started as one.
+func guard(args []string) (code int, guarded bool) {
+	if len(args) == 0 || args[0] != sidecar.GuardCommand {
+		return 0, false
+	}
+	return sidecar.Guard(args[1:]), true
+}
+
+// runOptions are the flags of tenure run.
+type runOptions struct {
+	restart, stopSignal, id, ttl, address string
+	grace                                 time.Duration
+	quiet                                 bool
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var o runOptions
+	command := a.roleFlag(&cobra.Command{
+		Use: "run [--role ROLE] -- COMMAND...", Short: "Run any program only while this process leads", Args: cobra.MinimumNArgs(1),
+		Long: `run takes part in the election of a role, and runs the program while it leads. The program
+finds TENURE_TOKEN (the fencing token), TENURE_ROLE, TENURE_INSTANCE_ID and TENURE_NAMESPACE in its
+environment. Before the lease can have expired the program and all its descendants are
+dead: they get the stop signal, and SIGKILL after --grace. A guardian process sees to it
+even if this one is frozen or killed.
+
+If the program ends by itself, the lease is released at once and another instance leads within
+milliseconds. --restart says what this process does then: no (exit with the code of the
+program), on-failure (unless that is 0, stand back for a second or more and campaign again)
+or always.
+
+Exit codes: that of the program, 128 + n if signal n has killed it; 0 after SIGINT or SIGTERM;
+125 if tenure fails, 126 if the program cannot be started, 127 if it is not found.`,
+		Example: `  tenure run --role reports -- python3 reports.py
+  tenure run --role backup --restart always -- sh -c 'while :; do backup; sleep 60; done'`,
+		RunE: func(command *cobra.Command, args []string) error {
+			return a.run(command.Context(), o, args)
+		},
+	})
+	f := command.Flags()
+	f.SetInterspersed(false)
+	f.StringVar(&o.restart, "restart", "no", "after the program has ended by itself: no, on-failure or always")
+	f.DurationVar(&o.grace, "grace", 0, "between the stop signal and SIGKILL; at most a quarter of the lease, which is the default (at most 10s)")
+	f.StringVar(&o.stopSignal, "stop-signal", "TERM", "the stop signal")
+	f.StringVar(&o.id, "id", "", "ID of this instance (TENURE_INSTANCE_ID); default the host's name and the pid")
+	f.StringVar(&o.ttl, "lease-ttl", "", "how long a lease lasts, at least 1s (TENURE_LEASE_TTL); default 30s")
+	f.StringVar(&o.address, "address", "", "where others reach this instance (TENURE_ADDRESS)")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "write nothing but errors")
+	return command
+}
+
+// run takes part until the command has ended for good, or ctx.
+func (a *app) run(ctx context.Context, o runOptions, command []string) error {
+	config, coordinator, err := a.runConfig(o, command)
+	if err != nil {
+		return &exitError{exitRun, err.Error()}
+	}
+	say := func(text string, args ...any) {
+		if !o.quiet {
+			fmt.Fprintln(a.err, "tenure: "+out.Plain(fmt.Sprintf(text, args...)))
+		}
+	}
+	config.Started = func(pid int, term tenure.Term) {
+		say("%s leads %s with token %d: %s has pid %d", term.InstanceID, out.Role(term.Role), term.Token, command[0], pid)
+	}
+	runner := &sidecar.Runner{Config: config}
+	defer forward(runner)()
+
+	campaign, stop := context.WithCancel(ctx)
+	defer stop()
+	var last atomic.Pointer[sidecar.Result] // how the command ended for good
+	err = coordinator.Run(campaign, func(ctx context.Context, term tenure.Term) error {
+		result, err := runner.Run(ctx, term)
+		if err != nil {
+			say("%v", err)
+			return err
+		}
+		switch {
+		case result.By == sidecar.ByStop:
+			say("%s has ended with the term", command[0])
+			return nil
+		case result.By == sidecar.ByDeadline:
+			say("%s was ended since no renewal of the lease came through", command[0])
+			return errors.New("no renewal came through in time")
+		case result.Text != "":
+			fmt.Fprintln(a.err, "tenure: "+out.Plain(result.Text))
+		default:
+			say("%s has ended with code %d", command[0], result.Code)
+		}
+		if o.restart == "no" || o.restart == "on-failure" && result.Code == 0 {
+			last.Store(&result)
+			stop()
+			return nil
+		}
+		if result.Code == 0 {
+			return tenure.ErrResigned
+		}
+		return fmt.Errorf("%s has ended with code %d", command[0], result.Code)
+	})
+	switch result := last.Load(); {
+	case result != nil && result.Code != 0:
+		return &exitError{code: result.Code}
+	case result != nil:
+		return nil
+	case err != nil:
+		return &exitError{exitRun, err.Error()}
+	}
+	return nil
+}
+
+// forward hands signals that do not stop this process on to the command, until it is called back.
+func forward(runner *sidecar.Runner) (end func()) {
+	signals, done := make(chan os.Signal, 16), make(chan struct{})
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT, syscall.SIGWINCH)
+	go func() { // ends with done
+		for {
+			select {
+			case s := <-signals:
+				if number, is := s.(syscall.Signal); is {
+					runner.Signal(number)
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(signals); close(done) }
+}
+
+// runConfig checks the flags and makes the coordinator.
+func (a *app) runConfig(o runOptions, command []string) (config sidecar.Config, coordinator *tenure.Coordinator, err error) {
+	stopSignal := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(o.stopSignal), "SIG"))
+	switch {
+	case o.restart != "no" && o.restart != "on-failure" && o.restart != "always":
+		return config, nil, fmt.Errorf("--restart %s: it must be no, on-failure or always", o.restart)
+	case stopSignal == 0:
+		return config, nil, fmt.Errorf("--stop-signal %s: there is no such signal (fix: TERM, INT or QUIT)", o.stopSignal)
+	}
+	for _, given := range []struct{ name, flag, value string }{{"instance_id", "id", o.id}, {"lease_ttl", "lease-ttl", o.ttl}, {"address", "address", o.address}} {
+		if given.value != "" {
+			if err := a.settings.Flag(given.name, given.flag, given.value); err != nil {
+				return config, nil, err
+			}
+		}
+	}
+	env, err := a.settings.Options()
+	if err != nil {
+		return config, nil, err
+	}
+	a.client = env.Redis
+	opts := env.Options
+	if opts.InstanceID == "" { // several may run on a host
+		host, _ := os.Hostname()
+		opts.InstanceID = fmt.Sprintf("%s-%d", host, os.Getpid())
+	}
+	if opts.Election.LeaseTTL == 0 {
+		opts.Election.LeaseTTL = 30 * time.Second
+	}
+	ttl := opts.Election.LeaseTTL
+	most := sidecar.MaxGrace(ttl)
+	if o.grace == 0 {
+		o.grace = min(most, 10*time.Second)
+	}
+	switch {
+	case ttl < time.Second:
+		return config, nil, fmt.Errorf("--lease-ttl %v: it must be at least 1s", ttl)
+	case o.grace < 0 || o.grace > most:
+		return config, nil, fmt.Errorf("--grace %v: it must be at most a quarter of the lease, %v (fix: a longer --lease-ttl)", o.grace, most)
+	}
+	if opts.ShutdownTimeout == 0 {
+		opts.ShutdownTimeout = ttl + 5*time.Second
+	}
+	level := slog.LevelWarn
+	if o.quiet {
+		level = slog.LevelError
+	}
+	opts.Logger = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
+	if coordinator, err = tenure.New(env.Redis, opts); err != nil {
+		return config, nil, err
+	}
+	config = sidecar.Config{
+		Command: command, Grace: o.grace, Margin: sidecar.Margin(ttl), StopSignal: stopSignal, Namespace: opts.Namespace,
+		// A renewal moves the deadline, and nothing reports it: a look at the status costs no round
+		// trip. What is known late is known to be earlier than it is, which is safe.
+		Poll:   coordinator.Options().Election.RenewInterval / 4,
+		Status: coordinator.Elector().Status,
+	}
+	return config, coordinator, nil
+}

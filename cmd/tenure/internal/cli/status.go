@@ -1,0 +1,409 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/out"
+)
+
+// clusterView is what tenure status shows.
+type clusterView struct {
+	Namespace string              `json:"namespace"`
+	Healthy   bool                `json:"healthy"`
+	Problems  []string            `json:"problems,omitempty"`
+	Redis     redisView           `json:"redis"`
+	Roles     []tenure.RoleStatus `json:"roles"`
+	Counts    tenure.Counts       `json:"counts"`
+	Held      int                 `json:"held"`
+	Lost      int                 `json:"lost"`
+	Silent    []tenure.Instance   `json:"silent,omitempty"` // that are not as they should be
+	Tasks     []tenure.TaskStatus `json:"tasks,omitempty"`
+	Recent    []tenure.Change     `json:"recent,omitempty"`
+	At        time.Time           `json:"at"`
+}
+
+// redisView is what is known of the server.
+type redisView struct {
+	Kind      string  `json:"kind,omitempty"` // redis or valkey; "": INFO is refused
+	Version   string  `json:"version,omitempty"`
+	Address   string  `json:"address,omitempty"`
+	Uptime    float64 `json:"uptime_seconds,omitempty"`
+	RoundTrip float64 `json:"round_trip_seconds"`
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	least := 1
+	command := &cobra.Command{
+		Use:   "status",
+		Short: "Who leads, who is there, what goes wrong; exits with 0 if all is well",
+		Long: `status says who leads each role, for how long, with which token, and how much of the
+lease is left. If nobody leads, it says for how long, and why, and until when, as far as
+Redis knows. It exits with 0 if each role is led and everybody is there, with 1 if not,
+and with 2 if Redis cannot be asked.
+
+Roles are found by the instances that lead them, by the log and by the tasks. One that
+nobody has led for long is only known if it is named: --role NAME.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			ctx, cancel := a.bound(command)
+			defer cancel()
+			view, err := a.view(ctx, least)
+			if err != nil {
+				return err
+			}
+			if a.format.Person() {
+				a.writeStatus(&view)
+			} else if err := out.Value(a.out, a.format, view); err != nil {
+				return err
+			}
+			if !view.Healthy {
+				return &exitError{code: exitNot}
+			}
+			return nil
+		},
+	}
+	command.Flags().StringVarP(&a.flags.role, "role", "r", "", "a role to show as well (TENURE_ROLE)")
+	command.Flags().IntVar(&least, "min-instances", 1, "how many active instances are healthy")
+	return command
+}
+
+// view asks for everything that status shows.
+func (a *app) view(ctx context.Context, least int) (v clusterView, err error) {
+	control, err := a.connect()
+	if err != nil {
+		return v, err
+	}
+	v = clusterView{Namespace: a.env.Options.Namespace, At: time.Now().UTC()}
+	if v.Redis, err = a.server(ctx); err != nil {
+		return v, err
+	}
+	var named []string
+	if role := a.settings.Text("role"); role != "" {
+		named = append(named, role)
+	}
+	if v.Roles, err = control.Roles(ctx, named...); err != nil {
+		return v, err
+	}
+	status, instances, err := control.Registry().Overview(ctx)
+	if err != nil && !errors.Is(err, tenure.ErrTruncated) {
+		return v, err
+	}
+	v.Counts, v.Held, v.Lost = status.Counts, status.Held, status.Lost
+	for _, i := range instances {
+		if i.State != tenure.InstanceActive {
+			v.Silent = append(v.Silent, i)
+		}
+	}
+	if v.Tasks, err = control.Tasks().List(ctx); err != nil && !errors.Is(err, tenure.ErrTruncated) {
+		return v, err
+	}
+	if v.Recent, err = control.Registry().Recent(ctx, 5); err != nil {
+		return v, err
+	}
+	v.judge(least)
+	return v, nil
+}
+
+// judge says whether all is well, in the words of tenure.ClusterStatus.
+func (v *clusterView) judge(least int) {
+	wrong := func(is bool, text string, args ...any) {
+		if is {
+			v.Problems = append(v.Problems, fmt.Sprintf(text, args...))
+		}
+	}
+	for _, role := range v.Roles {
+		wrong(!role.Led, "%s has no leader", out.Role(role.Role))
+	}
+	c := v.Counts
+	wrong(c.Drifted > 0, "%d drifted", c.Drifted)
+	wrong(c.Down > 0, "%d down", c.Down)
+	wrong(v.Held > 0, "%d were silent at once, those that are left are held", v.Held)
+	wrong(v.Lost > 0, "%d lost", v.Lost)
+	wrong(c.Active < least, "%d active, at least %d are wanted", c.Active, least)
+	v.Healthy = len(v.Problems) == 0
+}
+
+// server asks what the server is. What INFO does not say is not known.
+func (a *app) server(ctx context.Context) (view redisView, err error) {
+	began := time.Now()
+	if err := a.client.Ping(ctx).Err(); err != nil {
+		return view, a.unreachable(ctx, err)
+	}
+	view.RoundTrip = time.Since(began).Seconds()
+	if single, ok := a.client.(*redis.Client); ok {
+		if _, _, err := net.SplitHostPort(single.Options().Addr); err == nil {
+			view.Address = single.Options().Addr
+		}
+	}
+	info, err := a.client.Info(ctx, "server").Result()
+	if err != nil {
+		return view, nil //nolint:nilerr // INFO may be refused
+	}
+	field := func(name string) string {
+		if found := regexp.MustCompile(`(?m)^` + name + `:([^\r\n]*)`).FindStringSubmatch(info); found != nil {
+			return found[1]
+		}
+		return ""
+	}
+	view.Kind, view.Version = "redis", field("redis_version")
+	if version := field("valkey_version"); version != "" {
+		view.Kind, view.Version = "valkey", version
+	}
+	view.Uptime, _ = strconv.ParseFloat(field("uptime_in_seconds"), 64)
+	return view, nil
+}
+
+// unreachable classes an error of the client as the library does, by asking it the same.
+func (a *app) unreachable(ctx context.Context, err error) error {
+	if _, asked := a.control.Leader(ctx, ""); asked != nil && !errors.Is(asked, tenure.ErrNoLeader) {
+		return asked
+	}
+	return fmt.Errorf("%w: %w", tenure.ErrUnreachable, err)
+}
+
+// writeStatus writes the view for people.
+func (a *app) writeStatus(v *clusterView) {
+	head := out.Plain(v.Redis.text())
+	name := out.Plain(v.Namespace)
+	fmt.Fprintf(a.out, "%s%s%s\n\n", name, strings.Repeat(" ", max(80-len(name)-len([]rune(head)), 2)), head)
+	width := 0
+	for _, role := range v.Roles {
+		width = max(width, len(out.Plain(out.Role(role.Role))))
+	}
+	for _, role := range v.Roles {
+		a.writeRole(v, role, width)
+	}
+	fmt.Fprintln(a.out)
+	fmt.Fprintln(a.out, "instances "+v.instances()+map[bool]string{true: "   healthy: yes", false: "   healthy: no"}[v.Healthy])
+	if text := tasksLine(v.Tasks, v.At); text != "" {
+		fmt.Fprintln(a.out, "tasks     "+out.Plain(text))
+	}
+	shown := v.Recent[max(len(v.Recent)-3, 0):]
+	for i, change := range slices.Backward(shown) {
+		label := "          "
+		if i == len(shown)-1 {
+			label = "recent    "
+		}
+		fmt.Fprintln(a.out, label+out.Plain(out.At(change.Time, v.At)+"  "+changeText(change)))
+	}
+	for _, problem := range v.Problems {
+		if !strings.HasSuffix(problem, "has no leader") {
+			fmt.Fprintln(a.out, "problem   "+out.Plain(problem))
+		}
+	}
+}
+
+func (r redisView) text() string {
+	text := strings.TrimSpace(cmp.Or(r.Kind, "redis") + " " + r.Version)
+	if r.Address != "" {
+		text += " at " + r.Address
+	}
+	return fmt.Sprintf("%s, %.1f ms", text, r.RoundTrip*1000)
+}
+
+// writeRole writes one role: led, or not and why.
+func (a *app) writeRole(v *clusterView, r tenure.RoleStatus, width int) {
+	name := out.Plain(out.Role(r.Role))
+	name += strings.Repeat(" ", width-len(name)+3)
+	if r.Led {
+		fmt.Fprintln(a.out, name+"LED   "+out.Plain(ledText(r)))
+		return
+	}
+	text := "NO LEADER"
+	if r.For > 0 {
+		text += " for " + out.For(r.For)
+	}
+	indent := strings.Repeat(" ", len(name))
+	for i, line := range wrap(text+"  "+out.Plain(v.why(r)), 80-len(name)) {
+		if i == 0 {
+			fmt.Fprintln(a.out, name+line)
+		} else {
+			fmt.Fprintln(a.out, indent+line)
+		}
+	}
+}
+
+func ledText(r tenure.RoleStatus) string {
+	if r.Leader.Token == 0 {
+		return fmt.Sprintf("%s   another program holds the lease", cmp.Or(r.Leader.InstanceID, "?"))
+	}
+	text := r.Leader.InstanceID
+	if r.For > 0 {
+		text += "   for " + out.For(r.For)
+	}
+	text += fmt.Sprintf("   token %d   lease %.1fs", r.Leader.Token, max(r.Leader.Remaining, 0).Seconds())
+	if r.LeaseTTL > 0 {
+		text += fmt.Sprintf(" of %gs", r.LeaseTTL.Seconds())
+	}
+	return text
+}
+
+// why says why nobody leads a role, and until when, as far as Redis knows.
+func (v *clusterView) why(r tenure.RoleStatus) string {
+	var said []string
+	if last := r.Last; last.Token != 0 {
+		text := "last led by " + cmp.Or(last.InstanceID, "?")
+		if last.Reason != "" {
+			text += ", whose term " + reasonText(last.Reason)
+		}
+		said = append(said, text)
+	}
+	uptime := time.Duration(v.Redis.Uptime * float64(time.Second))
+	young := r.LeaseTTL > 0 && uptime > 0 && uptime < r.LeaseTTL+2*time.Second
+	switch {
+	case r.Waiting == tenure.WaitHold && young, r.Waiting == tenure.WaitEmpty && young:
+		said = append(said, fmt.Sprintf("redis is %s old: a leader may hold a lease from before its restart", out.For(uptime)))
+	case r.Waiting == tenure.WaitHold:
+		said = append(said, "redis has lost data or has failed over: a lease that it forgot may be on")
+	case r.Waiting == tenure.WaitEmpty:
+		said = append(said, "redis knows nothing of the role yet: leaders are asked to speak up")
+	case r.Waiting == tenure.WaitVanished:
+		said = append(said, "the lease vanished before its end, and is honoured until then")
+	case r.Waiting == tenure.WaitReserved:
+		said = append(said, "the last leader has left it to another instance for a moment")
+	case v.Counts.Active == 0:
+		said = append(said, "no instance is active: nobody can lead")
+	default:
+		said = append(said, "redis would grant the lease: no candidate has asked yet, or those that there are stand back, are unhealthy or may not lead")
+	}
+	if r.Wait > 0 {
+		said = append(said, "election possible in "+out.For(r.Wait))
+	}
+	text := strings.Join(said, ". ")
+	return strings.ToUpper(text[:1]) + text[1:] + "."
+}
+
+// reasonText says how a term ended.
+func reasonText(reason string) string {
+	if text, known := map[string]string{
+		"lapsed": "lapsed: it has died or was cut off", "resigned": "was resigned", "stopped": "ended as it stopped", "transferred": "was handed over",
+		"expired": "expired: no renewal came through", "lost": "was refused by redis", "failed": "was given up: its work failed",
+		"forgotten": "redis has forgotten", "unheard": "was never heard of",
+	}[reason]; known {
+		return text
+	}
+	return "ended: " + reason
+}
+
+// instances counts, and names those that are not as they should be.
+func (v *clusterView) instances() string {
+	c := v.Counts
+	var parts []string
+	for _, part := range []struct {
+		n    int
+		what tenure.InstanceState
+	}{
+		{c.Active, tenure.InstanceActive}, {c.Joining, tenure.InstanceJoining}, {c.Draining, tenure.InstanceDraining},
+		{c.Drifted, tenure.InstanceDrifted}, {c.Down, tenure.InstanceDown}, {c.Unknown, tenure.InstanceUnknown},
+	} {
+		if part.n == 0 && part.what != tenure.InstanceActive {
+			continue
+		}
+		text := fmt.Sprintf("%d %s", part.n, part.what)
+		if part.what == tenure.InstanceDrifted || part.what == tenure.InstanceDown {
+			text += v.names(part.what)
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// names are the first ones of a state.
+func (v *clusterView) names(state tenure.InstanceState) string {
+	var names []string
+	for _, i := range v.Silent {
+		if i.State == state {
+			names = append(names, fmt.Sprintf("%s, silent for %s", i.ID, out.For(i.Age)))
+		}
+	}
+	if len(names) > 3 {
+		names = append(names[:3], "…")
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return out.Plain(" (" + strings.Join(names, "; ") + ")")
+}
+
+// tasksLine says what is next, and what fails.
+func tasksLine(tasks []tenure.TaskStatus, now time.Time) string {
+	if len(tasks) == 0 {
+		return ""
+	}
+	var next, failing, last *tenure.TaskStatus
+	failed, overdue := 0, 0
+	for i := range tasks {
+		t := &tasks[i]
+		if !t.Next.IsZero() && !t.Paused && (next == nil || t.Next.Before(next.Next)) {
+			next = t
+		}
+		if t.Failures > 0 {
+			failed++
+			if failing == nil || t.Failures > failing.Failures {
+				failing = t
+			}
+		}
+		if t.Overdue {
+			overdue++
+			last = t
+		}
+	}
+	text := strconv.Itoa(len(tasks))
+	if next != nil {
+		text += fmt.Sprintf(", next %q in %s", next.Name, out.For(next.Next.Sub(now)))
+	}
+	if overdue > 0 {
+		text += fmt.Sprintf(". %d overdue: %q", overdue, last.Name)
+	}
+	if failing != nil {
+		text += fmt.Sprintf(". %d failing: %q, %d times in a row", failed, failing.Name, failing.Failures)
+		if r := failing.Last; r.Error != "" {
+			text += fmt.Sprintf(", last %s ago on %s: %s", out.For(now.Sub(r.Finished)), r.InstanceID, r.Error)
+		}
+	}
+	return text
+}
+
+// changeText says what changed.
+func changeText(c tenure.Change) string {
+	switch c.Type {
+	case tenure.ChangeElected:
+		return fmt.Sprintf("%s leads %s with token %d", c.InstanceID, out.Role(c.Role), c.Token)
+	case tenure.ChangeEnded:
+		return strings.TrimSpace(fmt.Sprintf("%s has no leader: the term of %s %s", out.Role(c.Role), cmp.Or(c.InstanceID, "?"), reasonText(c.Reason)))
+	case tenure.ChangeHeld:
+		return fmt.Sprintf("%d instances were silent at once: the rest is not removed yet", c.Count)
+	case tenure.ChangeSnapshot:
+		return fmt.Sprintf("snapshot of %d instances", len(c.Instances))
+	}
+	return fmt.Sprintf("%s %s", c.InstanceID, c.Type)
+}
+
+// wrap breaks a text at blanks.
+func wrap(text string, width int) (lines []string) {
+	line := ""
+	for i, word := range strings.Split(text, " ") {
+		if i > 0 && len([]rune(line))+1+len([]rune(word)) > width {
+			lines, line = append(lines, line), word
+			continue
+		}
+		if i > 0 {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
+}

@@ -1,0 +1,154 @@
+package out
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Format is how a command answers.
+type Format string
+
+// The formats.
+const (
+	Table Format = "table" // for people, 80 columns
+	Wide  Format = "wide"  // for people, with all columns
+	JSON  Format = "json"  // one document
+	Lines Format = "jsonl" // one document a line
+	YAML  Format = "yaml"
+)
+
+// Formats are all of them.
+var Formats = []Format{Table, Wide, JSON, Lines, YAML}
+
+// ParseFormat reads a format.
+func ParseFormat(text string) (Format, error) {
+	for _, format := range Formats {
+		if string(format) == text {
+			return format, nil
+		}
+	}
+	return "", fmt.Errorf("%q is no format (fix: table, wide, json, jsonl or yaml)", text)
+}
+
+// Person reports whether people read it.
+func (f Format) Person() bool { return f == Table || f == Wide }
+
+// Value writes a value in a format for programs. A slice is one document, but for Lines, which
+// writes one line an element.
+func Value(w io.Writer, format Format, value any) error {
+	text, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	switch format {
+	case YAML:
+		return writeYAML(w, escaped(text, 0xffff)) // YAML takes no halves of a pair
+	case Lines:
+		return writeLines(w, text)
+	}
+	_, err = fmt.Fprintf(w, "%s\n", harmless(text))
+	return err
+}
+
+// writeLines writes each element of a list, or the whole, in one line.
+func writeLines(w io.Writer, text []byte) error {
+	elements := []json.RawMessage{text}
+	if bytes.HasPrefix(text, []byte("[")) {
+		if err := json.Unmarshal(text, &elements); err != nil {
+			return err
+		}
+	}
+	for _, element := range elements {
+		var line bytes.Buffer
+		if err := json.Compact(&line, element); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "%s\n", harmless(line.Bytes())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// harmless escapes what encoding/json leaves as it is and a terminal may obey. In JSON such
+// characters can only stand in texts.
+func harmless(text []byte) []byte { return escaped(text, utf8.MaxRune) }
+
+// escaped is harmless for characters up to most.
+func escaped(text []byte, most rune) []byte {
+	var b bytes.Buffer
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		if r != '\n' && r <= most && Hostile(r) {
+			if r > 0xffff {
+				high, low := 0xd800+(r-0x10000)>>10, 0xdc00+(r-0x10000)&0x3ff
+				fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+			} else {
+				fmt.Fprintf(&b, `\u%04x`, r)
+			}
+		} else {
+			b.Write(text[:size])
+		}
+		text = text[size:]
+	}
+	return b.Bytes()
+}
+
+// writeYAML writes JSON, which is YAML, in the style of people, in the same order.
+func writeYAML(w io.Writer, text []byte) error {
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return err
+	}
+	blocks(&document)
+	var b bytes.Buffer
+	encoder := yaml.NewEncoder(&b)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(&document); err != nil {
+		return err
+	}
+	for line := range strings.Lines(b.String()) {
+		body, end := strings.TrimSuffix(line, "\n"), "\n"
+		if _, err := io.WriteString(w, spelled(body)+end); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spelled escapes what is left after blocks, all of which stands between double quotes.
+func spelled(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case !Hostile(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// blocks has every list and map begin lines of their own. A text with a hostile character is
+// quoted, so that it can be escaped.
+func blocks(node *yaml.Node) {
+	node.Style = 0
+	if node.Kind == yaml.ScalarNode && strings.IndexFunc(node.Value, Hostile) >= 0 {
+		node.Style = yaml.DoubleQuotedStyle
+	}
+	if len(node.Content) == 0 && node.Kind != yaml.ScalarNode {
+		node.Style = yaml.FlowStyle
+	}
+	for _, child := range node.Content {
+		blocks(child)
+	}
+}

@@ -1,0 +1,71 @@
+package out
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+// hostile has what a terminal may obey, or show in a way that misleads.
+const hostile = "a\x1b[31m\x07\n\u009b2J\u202eb\u2028c\u200bd\U000e0041\x7f"
+
+// TestPlain: a terminal shows what it may not obey.
+func TestPlain(t *testing.T) {
+	require.Equal(t, `a\x1b[31m\x07\x0a\x9b2J\u202eb\u2028c\u200bd\ue0041\x7f`, Plain(hostile))
+	require.Equal(t, `\xff\xfe`, Plain("\xff\xfe"))
+	require.Equal(t, "Grüße, 世界 \ufffd", Plain("Grüße, 世界 \ufffd"))
+}
+
+// TestFormats: what programs read has every character, and none that a terminal obeys.
+func TestFormats(t *testing.T) {
+	value := []map[string]any{{"b": hostile, "a": "1", "c": []int{1, 2}, "d": []string{}, "e": "yes"}}
+	for _, format := range []Format{JSON, Lines, YAML} {
+		var b bytes.Buffer
+		require.NoError(t, Value(&b, format, value))
+		for _, r := range b.String() {
+			require.True(t, r == '\n' || !Hostile(r), "%s: %U", format, r)
+		}
+		text := b.String()
+		if format == Lines {
+			require.Equal(t, 1, strings.Count(text, "\n"))
+			text = "[" + text + "]"
+		}
+		var back []map[string]any
+		if format == YAML {
+			require.NoError(t, yaml.Unmarshal(b.Bytes(), &back))
+			require.Equal(t, hostile, back[0]["b"])
+			require.Equal(t, "1", back[0]["a"])
+			require.Equal(t, "yes", back[0]["e"])
+		}
+		require.Contains(t, text, "31m")
+	}
+	_, err := ParseFormat("xml")
+	require.Error(t, err)
+}
+
+// TestGrid: columns are aligned, cells are plain, and what is empty is a dash.
+func TestGrid(t *testing.T) {
+	g := Grid{Head: []string{"NAME", "STATE"}}
+	g.Add("web-1", "active")
+	g.Add("x\x1b", "")
+	var b bytes.Buffer
+	g.Write(&b, "nobody")
+	require.Equal(t, "NAME   STATE\nweb-1  active\nx\\x1b  -\n", b.String())
+	b.Reset()
+	(&Grid{Head: []string{"NAME"}}).Write(&b, "nobody")
+	require.Equal(t, "nobody\n", b.String())
+}
+
+// TestFor: two units, never below zero.
+func TestFor(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"0ms": -time.Second, "250ms": 250 * time.Millisecond, "59s": 59*time.Second + 999*time.Millisecond, "1m 14s": 74 * time.Second, "3h 12m": 192 * time.Minute,
+		"2d 1h": 49 * time.Hour,
+	} {
+		require.Equal(t, want, For(d))
+	}
+}

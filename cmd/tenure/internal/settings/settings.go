@@ -1,0 +1,199 @@
+// Package settings finds out which Redis, which namespace and which options a command is about:
+// from flags, the environment and a file, in this order.
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tenure-go/tenure"
+)
+
+// Prefix begins the names of the variables.
+const Prefix = "TENURE"
+
+// names are the settings that a file may have, in lower case, and the environment in upper case
+// behind the prefix. Those that OptionsFromEnv of package tenure knows mean what they mean there.
+var names = []string{
+	"redis_url", "redis_cluster", "redis_host", "redis_port", "redis_username", "redis_db", "redis_tls", "redis_password",
+	"redis_password_file",
+	"namespace", "instance_id", "role", "leader_key", "lease_ttl", "renew_interval", "retry_interval", "drift_margin", "empty_history_wait",
+	"hold_off", "restart_guard", "failover_margin", "heartbeat_interval", "heartbeat_ttl", "sweep_interval", "drifted_after", "down_after",
+	"shutdown_timeout", "eligible", "priority", "preempt", "spread", "by_instance_id", "address", "version", "worker_count", "worker_id",
+	"roles", "capabilities", "metadata",
+	"by", "output", "timeout", "min_instances",
+}
+
+// Settings are what was found. The zero value has nothing.
+type Settings struct {
+	values map[string]string // by name
+	origin map[string]string // where each comes from, as an error names it
+}
+
+// Load reads the file, if there is one, and the environment. path is the file that was asked for;
+// "" is TENURE_CONFIG, else config.yaml in the folder tenure of the user's configuration, which
+// need not be there.
+func Load(path string) (*Settings, error) {
+	s := &Settings{values: make(map[string]string), origin: make(map[string]string)}
+	if err := s.readFile(path); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		variable := Prefix + "_" + strings.ToUpper(name)
+		if value := os.Getenv(variable); value != "" {
+			s.set(name, value, variable)
+		}
+	}
+	return s, nil
+}
+
+func (s *Settings) set(name, value, origin string) { s.values[name], s.origin[name] = value, origin }
+
+// Flag takes a flag, which is stronger than everything else.
+func (s *Settings) Flag(name, flag, value string) error {
+	if name == "redis_url" {
+		if u, err := url.Parse(value); err == nil && hasPassword(u) {
+			return fmt.Errorf("--%s: a password in it would stand in the list of processes (fix: set %s_REDIS_PASSWORD, or redis_password_file in the config file)", flag, Prefix)
+		}
+	}
+	s.set(name, value, "--"+flag)
+	return nil
+}
+
+func hasPassword(u *url.URL) bool {
+	if _, has := u.User.Password(); has {
+		return true
+	}
+	return u.Query().Has("password") || u.Query().Has("sentinel_password")
+}
+
+// Text returns a setting, "" if it is not set.
+func (s *Settings) Text(name string) string { return s.values[name] }
+
+// readFile reads name: value pairs.
+func (s *Settings) readFile(path string) error {
+	asked := path != ""
+	if path == "" {
+		path = os.Getenv(Prefix + "_CONFIG")
+		asked = path != ""
+	}
+	if path == "" {
+		folder, err := os.UserConfigDir()
+		if err != nil {
+			return nil //nolint:nilerr // there is no home: there is no file
+		}
+		path = filepath.Join(folder, "tenure", "config.yaml")
+	}
+	text, err := os.ReadFile(path)
+	switch {
+	case err != nil && !asked && errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("config file: %w", err)
+	}
+	var pairs map[string]yaml.Node
+	if err := yaml.Unmarshal(text, &pairs); err != nil {
+		return fmt.Errorf("config file %s: it must have one \"name: value\" a line: %w", path, err)
+	}
+	for name, node := range pairs {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("config file %s: %q is no setting (fix: one of %s)", path, name, strings.Join(names, ", "))
+		}
+		if node.Kind != yaml.ScalarNode {
+			return fmt.Errorf("config file %s: %s must be one value", path, name)
+		}
+		if node.Value != "" {
+			s.set(name, node.Value, path+": "+name)
+		}
+	}
+	return nil
+}
+
+// Options reads the options and makes the client, which the caller closes. Nothing has talked to
+// Redis yet.
+func (s *Settings) Options() (tenure.EnvOptions, error) {
+	if s.Text("redis_url") == "" && s.Text("redis_host") == "" {
+		return tenure.EnvOptions{}, fmt.Errorf("it is not known where Redis is (fix: --redis redis://HOST:6379, or %s_REDIS_URL)", Prefix)
+	}
+	if s.Text("namespace") == "" {
+		return tenure.EnvOptions{}, fmt.Errorf("it is not known which namespace is meant (fix: --namespace NAME, or %s_NAMESPACE: the name of the service)", Prefix)
+	}
+	if err := s.secret("redis_password"); err != nil {
+		return tenure.EnvOptions{}, err
+	}
+	options, err := s.read()
+	if err != nil {
+		return tenure.EnvOptions{}, s.named(err)
+	}
+	return options, nil
+}
+
+// secret reads the file that a secret stands in, unless the secret itself is set.
+func (s *Settings) secret(name string) error {
+	path := s.Text(name + "_file")
+	if path == "" || s.Text(name) != "" {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.origin[name+"_file"], err)
+	}
+	s.set(name, strings.TrimRight(string(text), "\r\n"), path)
+	return nil
+}
+
+// read has OptionsFromEnv read the settings, so that a variable means the same to every program,
+// and puts the environment back.
+func (s *Settings) read() (tenure.EnvOptions, error) {
+	before := make(map[string]string)
+	for _, name := range append(slices.Clone(names), "election", "fail_fast", "default_role", "static_leader") {
+		variable := Prefix + "_" + strings.ToUpper(name)
+		if value, set := os.LookupEnv(variable); set {
+			before[variable] = value
+		}
+		_ = os.Unsetenv(variable)
+		if value := s.values[name]; value != "" {
+			_ = os.Setenv(variable, value)
+		}
+	}
+	defer func() {
+		for _, name := range names {
+			_ = os.Unsetenv(Prefix + "_" + strings.ToUpper(name))
+		}
+		for variable, value := range before {
+			_ = os.Setenv(variable, value)
+		}
+	}()
+	return tenure.OptionsFromEnv(Prefix)
+}
+
+// named names the flag, or the line of the file, that a bad value comes from.
+func (s *Settings) named(err error) error {
+	var many interface{ Unwrap() []error }
+	if !errors.As(err, &many) {
+		return err
+	}
+	var texts []string
+	for _, err := range many.Unwrap() {
+		var problem *tenure.OptionError
+		if !errors.As(err, &problem) {
+			texts = append(texts, err.Error())
+			continue
+		}
+		name := strings.ToLower(strings.TrimPrefix(problem.Field, Prefix+"_"))
+		field := problem.Field
+		if origin := s.origin[name]; origin != "" {
+			field = origin
+		}
+		texts = append(texts, fmt.Sprintf("%s = %s: %s", field, problem.Value, problem.Reason))
+	}
+	return fmt.Errorf("%w: %s", tenure.ErrMisconfigured, strings.Join(texts, "; "))
+}

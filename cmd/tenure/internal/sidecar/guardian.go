@@ -1,0 +1,221 @@
+//go:build unix
+
+package sidecar
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The files of a guardian, beside those of the command.
+const (
+	orderFile  = 3
+	reportFile = 4
+)
+
+// The orders and reports, a line each.
+const (
+	orderUntil  = "until"  // the time of now() at which nothing may live
+	orderStop   = "stop"   //
+	orderSignal = "signal" // a number, for the command
+
+	reportStarted = "started" // pid
+	reportFailed  = "failed"  // exit code, and why
+	reportEnded   = "ended"   // exit code, and how; none lives
+)
+
+// How often a guardian looks at the clock, and at what it has killed.
+const (
+	watchTick = 100 * time.Millisecond
+	buryTick  = 5 * time.Millisecond
+)
+
+// guardian starts the command and ends it.
+type guardian struct {
+	grace, margin time.Duration
+	stopSignal    syscall.Signal
+	report        *os.File
+
+	until  time.Duration // of now()
+	main   int           // pid of the command
+	ended  bool          // the command has
+	code   int
+	by     string        // how, once it is to end
+	killAt time.Duration // of now(), once it is to end
+}
+
+// Guard is the main function of a guardian. args are grace, margin, stop signal, the first deadline
+// and the command.
+func Guard(args []string) int {
+	runtime.LockOSThread() // the command dies with the thread that starts it
+	g := &guardian{by: ByItself, report: os.NewFile(reportFile, "report")}
+	orders := os.NewFile(orderFile, "orders")
+	if len(args) < 5 || orders == nil || g.report == nil {
+		return 125
+	}
+	var numbers [4]int64
+	for i := range numbers {
+		n, err := strconv.ParseInt(args[i], 10, 64)
+		if err != nil {
+			return 125
+		}
+		numbers[i] = n
+	}
+	g.grace, g.margin, g.stopSignal, g.until = time.Duration(numbers[0]), time.Duration(numbers[1]), syscall.Signal(numbers[2]), time.Duration(numbers[3])
+	syscall.CloseOnExec(orderFile)
+	syscall.CloseOnExec(reportFile)
+	if err := subreap(); err != nil {
+		g.say(reportFailed, "125 it cannot be a child subreaper: "+err.Error())
+		return 0
+	}
+	// What is sent to all processes of a terminal, or by mistake, does not end a guardian. Signals
+	// that are caught, unlike those that are ignored, are as usual for the command.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE,
+		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+	died := make(chan os.Signal, 1)
+	signal.Notify(died, syscall.SIGCHLD)
+	if !g.start(args[4:]) {
+		return 0
+	}
+	lines := make(chan string, 64)
+	go read(orders, lines) // ends with the process
+	g.watch(lines, died)
+	return 0
+}
+
+// read hands the lines of a file out, and closes the channel at its end.
+func read(file *os.File, lines chan<- string) {
+	defer close(lines)
+	for scanner := bufio.NewScanner(file); scanner.Scan(); {
+		lines <- scanner.Text()
+	}
+}
+
+func (g *guardian) say(kind, rest string) { fmt.Fprintf(g.report, "%s %s\n", kind, rest) }
+
+// start starts the command, unless it is too late for that.
+func (g *guardian) start(command []string) bool {
+	if now() >= g.until-g.margin-g.grace {
+		g.say(reportEnded, fmt.Sprintf("%d %s", 128+int(syscall.SIGKILL), ByDeadline))
+		return false
+	}
+	path, err := exec.LookPath(command[0])
+	if err == nil {
+		g.main, err = syscall.ForkExec(path, command, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attached()})
+	}
+	if err != nil {
+		code := CannotStart
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			code = NotFound
+		}
+		g.say(reportFailed, fmt.Sprintf("%d %s", code, strings.ReplaceAll(err.Error(), "\n", " ")))
+		return false
+	}
+	g.say(reportStarted, strconv.Itoa(g.main))
+	return true
+}
+
+// watch returns when the command and all its descendants are dead.
+func (g *guardian) watch(lines <-chan string, died <-chan os.Signal) {
+	for {
+		left := g.bury()
+		if g.ended && left == 0 {
+			g.say(reportEnded, fmt.Sprintf("%d %s", g.code, g.by))
+			return
+		}
+		select {
+		case line, open := <-lines:
+			if !open { // whoever is to say how long the command may live has died
+				lines = nil
+				g.stop(ByStop)
+			} else {
+				g.obey(line)
+			}
+		case <-died:
+		case <-time.After(g.tick()):
+		}
+	}
+}
+
+// tick is how long nothing has to be looked at.
+func (g *guardian) tick() time.Duration {
+	if g.killAt != 0 || g.ended {
+		return buryTick
+	}
+	return min(max(g.until-g.margin-g.grace-now(), buryTick), watchTick)
+}
+
+func (g *guardian) obey(line string) {
+	order, rest, _ := strings.Cut(line, " ")
+	n, err := strconv.ParseInt(rest, 10, 64)
+	switch {
+	case order == orderStop:
+		g.stop(ByStop)
+	case err != nil:
+	case order == orderUntil:
+		g.until = max(g.until, time.Duration(n))
+	case order == orderSignal && !g.ended:
+		_ = syscall.Kill(g.main, syscall.Signal(n))
+	}
+}
+
+// stop begins the end: the stop signal to all, also to those that are frozen.
+func (g *guardian) stop(by string) {
+	if g.killAt != 0 {
+		return
+	}
+	if !g.ended {
+		g.by = by
+	}
+	g.killAt = now() + g.grace
+	signalAll(g.main, g.stopSignal)
+	signalAll(g.main, syscall.SIGCONT)
+}
+
+// bury does what is due: it begins the end, kills, and reaps. left is how many live, 0 if nothing
+// is to end.
+func (g *guardian) bury() (left int) {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			break
+		}
+		if pid == g.main {
+			g.ended, g.code = true, exitCode(status)
+		}
+	}
+	at := now()
+	if at >= g.until-g.margin-g.grace {
+		g.stop(ByDeadline)
+	}
+	switch {
+	case g.killAt != 0 && (at >= g.killAt || at >= g.until-g.margin), g.ended && g.by == ByItself:
+		return signalAll(g.main, syscall.SIGKILL) // what it has left behind is not awaited: another one may lead
+	case g.killAt != 0:
+		return signalAll(g.main, 0)
+	}
+	return 0
+}
+
+// exitCode is that of a command as a shell has it.
+func exitCode(status syscall.WaitStatus) int {
+	if status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return status.ExitStatus()
+}

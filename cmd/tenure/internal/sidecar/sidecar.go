@@ -1,0 +1,211 @@
+//go:build unix
+
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/tenure-go/tenure"
+)
+
+// Supported reports whether commands can be run on this system.
+const Supported = true
+
+// Config says what to run and how to end it.
+type Config struct {
+	Command    []string
+	Grace      time.Duration  // between the stop signal and SIGKILL
+	Margin     time.Duration  // see Margin
+	StopSignal syscall.Signal //
+	Poll       time.Duration  // how often the deadline is looked at
+	Namespace  string
+	// Status is the state of the election.
+	Status func() tenure.ElectionStatus
+	// Started is called with the pid of each command.
+	Started func(pid int, term tenure.Term)
+}
+
+// Result is how a command ended.
+type Result struct {
+	Code int    // as a shell has it
+	By   string // ByItself, ByStop or ByDeadline
+	Text string // why it could not be started; ""
+}
+
+// Runner runs the command in each term.
+type Runner struct {
+	Config
+
+	mu     sync.Mutex
+	orders *os.File // of the guardian that is there; nil: none
+}
+
+// Signal forwards a signal to the command, if there is one.
+func (r *Runner) Signal(signal syscall.Signal) { r.order(orderSignal, int64(signal)) }
+
+func (r *Runner) order(kind string, n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.orders == nil {
+		return
+	}
+	_ = r.orders.SetWriteDeadline(time.Now().Add(r.Poll)) // a guardian that is frozen may leave the pipe full
+	_, _ = fmt.Fprintf(r.orders, "%s %d\n", kind, n)
+}
+
+// deadline is when nothing may live, as a time of now(). false: the term is over. It is counted
+// from before the status was read, by the clock of the machine that shows less: one of them may not
+// count a suspension.
+func (r *Runner) deadline(term tenure.Term) (until time.Duration, leads bool) {
+	began := now()
+	s := r.Status()
+	if s.Token != term.Token || s.Deadline.IsZero() || !term.Valid() {
+		return 0, false
+	}
+	return began + min(time.Until(s.Deadline), time.Until(s.Deadline.Round(0))), true
+}
+
+// Run runs the command in a term, until it ends or ctx does. When it returns, nothing of the
+// command lives.
+func (r *Runner) Run(ctx context.Context, term tenure.Term) (Result, error) {
+	if err := subreap(); err != nil { // in case the guardian dies
+		return Result{}, fmt.Errorf("it cannot be a child subreaper: %w", err)
+	}
+	until, leads := r.deadline(term)
+	for ; !leads; until, leads = r.deadline(term) { // the status follows the term by a moment
+		select {
+		case <-ctx.Done():
+			return Result{By: ByStop}, nil
+		case <-time.After(time.Millisecond):
+		}
+	}
+	guardian, reports, err := r.guard(until, term)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() {
+		r.mu.Lock()
+		_ = r.orders.Close()
+		r.orders = nil
+		r.mu.Unlock()
+	}()
+	lines := make(chan string, 4)
+	go read(reports, lines) // ends with the guardian, whose end of the pipe is the only one
+	result, ended := r.feed(ctx, term, until, lines)
+	if !ended { // the guardian is dead, or frozen
+		r.killAll(guardian)
+		_ = guardian.Wait()
+		return Result{Code: 128 + int(syscall.SIGKILL), By: ByDeadline}, errors.New("the guardian of the command is dead or frozen: all was killed")
+	}
+	_ = guardian.Wait()
+	_ = reports.Close()
+	return result, nil
+}
+
+// feed reports the deadline to the guardian, and returns what that says of the end. false: it has
+// said nothing in time.
+func (r *Runner) feed(ctx context.Context, term tenure.Term, until time.Duration, lines <-chan string) (Result, bool) {
+	poll := time.NewTicker(r.Poll)
+	defer poll.Stop()
+	done := ctx.Done()
+	for {
+		last := time.NewTimer(max(until-r.Margin/2-now(), 0))
+		select {
+		case line, open := <-lines:
+			last.Stop()
+			if !open {
+				return Result{}, false
+			}
+			if result, ended := r.hear(line, term); ended {
+				return result, true
+			}
+			continue
+		case <-done:
+			done = nil
+			r.order(orderStop, 0)
+		case <-poll.C:
+			if later, leads := r.deadline(term); leads && done != nil {
+				until = later
+				r.order(orderUntil, int64(until))
+			}
+		case <-last.C:
+			if now() >= until-r.Margin/2 {
+				return Result{}, false
+			}
+		}
+		last.Stop()
+	}
+}
+
+// hear takes a report.
+func (r *Runner) hear(line string, term tenure.Term) (Result, bool) {
+	kind, rest, _ := strings.Cut(line, " ")
+	number, text, _ := strings.Cut(rest, " ")
+	n, err := strconv.Atoi(number)
+	switch {
+	case err != nil:
+	case kind == reportStarted:
+		r.Started(n, term)
+	case kind == reportEnded:
+		return Result{Code: n, By: text}, true
+	case kind == reportFailed:
+		return Result{Code: n, By: ByItself, Text: text}, true
+	}
+	return Result{}, false
+}
+
+// guard starts a guardian.
+func (r *Runner) guard(until time.Duration, term tenure.Term) (*exec.Cmd, *os.File, error) {
+	theirs, orders, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	reports, their, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	self, err := executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	args := []string{os.Args[0], GuardCommand}
+	for _, n := range []int64{int64(r.Grace), int64(r.Margin), int64(r.StopSignal), int64(until)} {
+		args = append(args, strconv.FormatInt(n, 10))
+	}
+	cmd := &exec.Cmd{
+		Path: self, Args: append(args, r.Command...), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, ExtraFiles: []*os.File{theirs, their}, SysProcAttr: apart(),
+		Env: append(os.Environ(), "TENURE_TOKEN="+strconv.FormatInt(term.Token, 10), "TENURE_ROLE="+term.Role, "TENURE_INSTANCE_ID="+term.InstanceID,
+			"TENURE_NAMESPACE="+r.Namespace),
+	}
+	err = cmd.Start()
+	_, _ = theirs.Close(), their.Close()
+	if err != nil {
+		return nil, nil, err
+	}
+	r.mu.Lock()
+	r.orders = orders
+	r.mu.Unlock()
+	return cmd, reports, nil
+}
+
+// killAll kills the guardian and all that it has left, until none lives.
+func (r *Runner) killAll(guardian *exec.Cmd) {
+	_ = guardian.Process.Kill()
+	for signalAll(0, syscall.SIGKILL) > 0 {
+		for {
+			if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
+				break
+			}
+		}
+		<-time.After(buryTick)
+	}
+}

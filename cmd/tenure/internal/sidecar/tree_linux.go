@@ -1,0 +1,111 @@
+package sidecar
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// subreap makes this process the parent of every descendant whose own parent dies.
+func subreap() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// apart starts a process in a session of its own: a signal from the terminal is not for it.
+func apart() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
+// attached is apart, and has the process die with the thread that starts it.
+func attached() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// process is one entry of /proc.
+type process struct {
+	pid, parent int
+	began       string // tells it from another one that gets its number
+	dead        bool   // a zombie
+}
+
+// readProcess reads an entry; false: it is gone.
+func readProcess(pid int) (process, bool) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return process{}, false
+	}
+	end := bytes.LastIndexByte(stat, ')') // the name may hold anything
+	if end < 0 {
+		return process{}, false
+	}
+	fields := bytes.Fields(stat[end+1:]) // from the state on, which is the third field
+	if len(fields) < 20 {
+		return process{}, false
+	}
+	parent, err := strconv.Atoi(string(fields[1]))
+	state := fields[0][0]
+	return process{pid: pid, parent: parent, began: string(fields[19]), dead: state == 'Z' || state == 'X'}, err == nil
+}
+
+// descendants are the living ones of this process; false: it is not known who they are. Every one
+// that has lost its parent is a child of ours.
+func descendants() (living []process, known bool) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, false
+	}
+	children := make(map[int][]process)
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		if p, there := readProcess(pid); there {
+			children[p.parent] = append(children[p.parent], p)
+		}
+	}
+	for queue := []int{os.Getpid()}; len(queue) > 0; queue = queue[1:] {
+		for _, p := range children[queue[0]] {
+			if !p.dead {
+				living = append(living, p)
+			}
+			queue = append(queue, p.pid) // a zombie's threads may have children still
+		}
+		delete(children, queue[0])
+	}
+	return living, true
+}
+
+// signalAll sends a signal to every descendant, and returns how many there were. A number that
+// another process has got meanwhile is not hit.
+func signalAll(_ int, signal syscall.Signal) int {
+	living, known := descendants()
+	if !known {
+		return 1 // nobody is taken for dead
+	}
+	for _, p := range living {
+		sendTo(p, signal)
+	}
+	return len(living)
+}
+
+// sendTo sends a signal to one process. If the kernel gives no handle of it (an old one, a seccomp
+// profile, no descriptor that is free), its number must do.
+func sendTo(p process, signal syscall.Signal) {
+	fd, err := pidfdOpen(p.pid, 0)
+	if err == nil {
+		defer func() { _ = unix.Close(fd) }()
+	} else if errors.Is(err, unix.ESRCH) {
+		return
+	}
+	again, there := readProcess(p.pid)
+	if !there || again.began != p.began {
+		return
+	}
+	if err != nil || unix.PidfdSendSignal(fd, signal, nil, 0) != nil {
+		_ = syscall.Kill(p.pid, signal)
+	}
+}
+
+// pidfdOpen is a variable for the tests.
+var pidfdOpen = unix.PidfdOpen

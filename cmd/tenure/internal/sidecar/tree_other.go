@@ -1,0 +1,21 @@
+//go:build unix && !linux
+
+package sidecar
+
+import "syscall"
+
+// subreap has no equivalent here: a descendant that leaves the process group is not found.
+func subreap() error { return nil }
+
+// apart starts a process in a session of its own: a signal from the terminal is not for it.
+func apart() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
+func attached() *syscall.SysProcAttr { return apart() }
+
+// signalAll sends a signal to the process group of the command, and returns 1 if there is one.
+func signalAll(main int, signal syscall.Signal) int {
+	if main <= 0 || syscall.Kill(-main, signal) != nil {
+		return 0
+	}
+	return 1
+}

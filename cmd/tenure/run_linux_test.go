@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
+)
+
+// runStage is a redis-server and what runs beside it.
+type runStage struct {
+	*testing.T
+	client  *redis.Client
+	control *tenure.Control
+	env     []string
+}
+
+func newRunStage(t *testing.T) *runStage {
+	if testing.Short() {
+		t.Skip("needs redis-server")
+	}
+	server := redistest.Start(t)
+	s := &runStage{T: t, client: server.Client(t)}
+	var err error
+	s.control, err = tenure.NewControl(s.client, tenure.ControlOptions{Namespace: "run"})
+	require.NoError(t, err)
+	s.env = append(os.Environ(), "TENURE_REDIS_URL=redis://"+server.Addr(), "TENURE_NAMESPACE=run", "TENURE_RESTART_GUARD=-1s", "TENURE_LEASE_TTL=8s",
+		"TENURE_HEARTBEAT_INTERVAL=1s", "TENURE_HEARTBEAT_TTL=4s")
+	return s
+}
+
+// start starts tenure run in a role of its own, and returns when it leads.
+func (s *runStage) start(role, id string, command ...string) *exec.Cmd {
+	s.Helper()
+	self, err := os.Executable()
+	require.NoError(s, err)
+	var log bytes.Buffer
+	cmd := &exec.Cmd{Path: self, Args: append([]string{"tenure", "run", "--role", role, "--id", id, "--"}, command...), Env: s.env, Stderr: &log, WaitDelay: time.Second}
+	require.NoError(s, cmd.Start())
+	s.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if s.Failed() {
+			s.Log(role, id, log.String())
+		}
+	})
+	return cmd
+}
+
+// until waits for a condition, as long as a starved machine may need.
+func (s *runStage) until(what string, is func() bool) {
+	s.Helper()
+	require.Eventually(s, is, 2*time.Minute, 10*time.Millisecond, what)
+}
+
+func (s *runStage) leads(role, id string) bool {
+	leader, err := s.control.Leader(context.Background(), role)
+	return err == nil && leader.InstanceID == id
+}
+
+// living are the processes whose command line has a word.
+func living(word string) (pids []int) {
+	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range paths {
+		line, err := os.ReadFile(path)
+		if err == nil && strings.Contains(string(line), word) && !strings.Contains(string(line), "setsid") && strings.HasPrefix(string(line), "sleep") {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// child is the only child of a process.
+func (s *runStage) child(pid int) (child int) {
+	s.Helper()
+	s.until("a child", func() bool {
+		paths, _ := filepath.Glob("/proc/[0-9]*/stat")
+		for _, path := range paths {
+			stat, err := os.ReadFile(path)
+			if err != nil {
+				continue
+			}
+			fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+			if len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
+				child, _ = strconv.Atoi(filepath.Base(filepath.Dir(path)))
+				return true
+			}
+		}
+		return false
+	})
+	return child
+}
+
+// TestRunLeavesNothingAlive: whatever is killed or frozen, no descendant of the program lives when
+// its lease has expired: neither those that have left the process group, nor those that have lost
+// their parent.
+func TestRunLeavesNothingAlive(t *testing.T) {
+	s := newRunStage(t)
+	type fault struct {
+		name     string
+		children int
+		strike   func(tenure *exec.Cmd, guardian, child int)
+	}
+	send := func(pid int, signal syscall.Signal) { require.NoError(t, syscall.Kill(pid, signal)) }
+	faults := []fault{
+		{"the CLI is killed", 10, func(cmd *exec.Cmd, _, _ int) { send(cmd.Process.Pid, syscall.SIGKILL) }},
+		{"the CLI is frozen", 200, func(cmd *exec.Cmd, _, _ int) { send(cmd.Process.Pid, syscall.SIGSTOP) }},
+		{"the program is frozen", 10, func(cmd *exec.Cmd, _, child int) {
+			send(child, syscall.SIGSTOP)
+			send(cmd.Process.Pid, syscall.SIGTERM)
+		}},
+		{"the program is killed", 10, func(_ *exec.Cmd, _, child int) { send(child, syscall.SIGKILL) }},
+		{"the guardian is killed", 10, func(_ *exec.Cmd, guardian, _ int) { send(guardian, syscall.SIGKILL) }},
+		{"the guardian is frozen", 10, func(cmd *exec.Cmd, guardian, _ int) {
+			send(guardian, syscall.SIGSTOP)
+			send(cmd.Process.Pid, syscall.SIGTERM)
+		}},
+	}
+	words, processes := make([]string, len(faults)), make([]*exec.Cmd, len(faults))
+	for i, f := range faults {
+		words[i] = fmt.Sprintf("%d%d", 100000+i, os.Getpid())
+		t.Cleanup(func() {
+			for _, pid := range living(words[i]) { // if the test has failed
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		})
+		// Half of them have left the process group, and half have lost their parent too.
+		script := fmt.Sprintf("for i in $(seq %d); do setsid sleep %s & (setsid sleep %s &); done; trap '' TERM; while :; do sleep 1; done",
+			f.children/2, words[i], words[i])
+		processes[i] = s.start(fmt.Sprintf("role-%d", i), fmt.Sprintf("web-%d", i), "sh", "-c", script)
+	}
+	for i, f := range faults {
+		s.until(f.name, func() bool {
+			return s.leads(fmt.Sprintf("role-%d", i), fmt.Sprintf("web-%d", i)) && len(living(words[i])) == f.children
+		})
+	}
+	for i, f := range faults {
+		guardian := s.child(processes[i].Process.Pid)
+		child := programOf(guardian)
+		require.NotZero(t, child)
+		f.strike(processes[i], guardian, child)
+	}
+	alive := make(map[string][]int) // by fault, when its lease had ended
+	s.until("all leases end", func() bool {
+		for i, f := range faults {
+			if _, seen := alive[f.name]; !seen && !s.leads(fmt.Sprintf("role-%d", i), fmt.Sprintf("web-%d", i)) {
+				alive[f.name] = living(words[i])
+			}
+		}
+		return len(alive) == len(faults)
+	})
+	for _, f := range faults {
+		require.Empty(t, alive[f.name], f.name)
+	}
+}
+
+// programOf is the child of a guardian that is the shell.
+func programOf(guardian int) int {
+	paths, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range paths {
+		stat, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(stat), "(sh)") {
+			continue
+		}
+		if fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); len(fields) > 1 && fields[1] == strconv.Itoa(guardian) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			return pid
+		}
+	}
+	return 0
+}
+
+// TestRunHandsOverAtOnce: if the program crashes another instance leads within milliseconds: the
+// gap is that of the history of terms, and far below the lease.
+func TestRunHandsOverAtOnce(t *testing.T) {
+	s := newRunStage(t)
+	word := fmt.Sprintf("7%d", os.Getpid())
+	s.start("export", "web-1", "sleep", word)
+	s.until("web-1 leads", func() bool { return s.leads("export", "web-1") && len(living(word)) == 1 })
+	s.start("export", "web-2", "sleep", "1000")
+	s.until("web-2 follows", func() bool {
+		counts, err := s.control.Registry().Counts(t.Context())
+		return err == nil && counts.Active == 2
+	})
+	crashed := time.Now()
+	require.NoError(t, syscall.Kill(living(word)[0], syscall.SIGKILL))
+	s.until("web-2 leads", func() bool { return s.leads("export", "web-2") })
+	t.Logf("from the crash to the next leader: %v", time.Since(crashed))
+	terms, err := s.control.Terms(t.Context(), "export", 2)
+	require.NoError(t, err)
+	require.Equal(t, "stopped", terms[1].Reason, "the lease was given back")
+	require.Less(t, terms[0].Gap, 4*time.Second, "half a lease")
+}

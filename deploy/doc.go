@@ -1,0 +1,2 @@
+// Package deploy has the tests of the deployment kit.
+package deploy

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/tenure-go/tenure"
+)
+
+// leaderLabel is the label of the pod whose process leads: the Service shop-leader selects it.
+const leaderLabel = "tenure.dev/leader"
+
+// podLabels sets the label of the leader on its pod, through the API of Kubernetes. It needs the
+// rights to list and patch pods: see deploy/kubernetes/leader-service.yaml.
+type podLabels struct {
+	client *http.Client
+	pods   string // URL of the pods of the namespace
+	token  string // path of the token, which Kubernetes renews
+	pod    string
+}
+
+const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/"
+
+// newPodLabels returns nil outside of Kubernetes, and if SHOP_POD is not set.
+func newPodLabels() (*podLabels, error) {
+	host, port, pod := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), os.Getenv("SHOP_POD")
+	if host == "" || pod == "" {
+		return nil, nil //nolint:nilnil // there is nothing to label
+	}
+	authority, err := os.ReadFile(serviceAccount + "ca.crt")
+	if err != nil {
+		return nil, err
+	}
+	namespace, err := os.ReadFile(serviceAccount + "namespace")
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	api := url.URL{Scheme: "https", Host: host + ":" + port, Path: "/api/v1/namespaces/" + string(namespace) + "/pods"}
+	return &podLabels{
+		client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}},
+		pods:   api.String(), token: serviceAccount + "token", pod: pod,
+	}, nil
+}
+
+// lead is leader work. It takes the label off every other pod, sets it on this one, and takes it
+// off again when the term is over. It tries for as long as the term goes on: a Kubernetes that does
+// not answer ends no term.
+func (l *podLabels) lead(ctx context.Context, _ tenure.Term) error {
+	for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, 30*time.Second) {
+		if l.take(ctx) == nil {
+			break
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+	<-ctx.Done()
+	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = l.set(bound, l.pod, nil) // the next leader does it too
+	return nil
+}
+
+func (l *podLabels) take(ctx context.Context) error {
+	var labelled struct {
+		Items []struct {
+			Metadata struct {
+				Name string `json:"name"`
+			} `json:"metadata"`
+		} `json:"items"`
+	}
+	if err := l.call(ctx, http.MethodGet, l.pods+"?labelSelector="+url.QueryEscape(leaderLabel+"=true"), nil, &labelled); err != nil {
+		return err
+	}
+	for _, pod := range labelled.Items {
+		if pod.Metadata.Name != l.pod {
+			if err := l.set(ctx, pod.Metadata.Name, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return l.set(ctx, l.pod, "true")
+}
+
+// set sets the label of a pod; nil removes it.
+func (l *podLabels) set(ctx context.Context, pod string, value any) error {
+	patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{leaderLabel: value}}}
+	return l.call(ctx, http.MethodPatch, l.pods+"/"+url.PathEscape(pod), patch, nil)
+}
+
+func (l *podLabels) call(ctx context.Context, method, url string, body, answer any) error {
+	token, err := os.ReadFile(l.token)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+string(bytes.TrimSpace(token)))
+	request.Header.Set("Content-Type", "application/merge-patch+json")
+	response, err := l.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusNotFound { // a pod that is gone has no label
+		return fmt.Errorf("kubernetes answers %s to %s", response.Status, method)
+	}
+	if answer == nil {
+		_, err = io.Copy(io.Discard, response.Body)
+		return err
+	}
+	return json.NewDecoder(response.Body).Decode(answer)
+}

@@ -1,0 +1,428 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tenure-go/tenure"
+)
+
+// readBound bounds what a reader of metrics waits for Redis. The metrics that do not need Redis are
+// there in any case.
+const readBound = 2 * time.Second
+
+// Sink takes the values of histograms. It must not block, and is called by many goroutines.
+type Sink interface {
+	Record(m *Metric, value float64, labels ...string)
+}
+
+// Emit takes a value of a gauge or a counter; the labels are those of Metric.Labels, in their
+// order.
+type Emit func(m *Metric, value float64, labels ...string)
+
+// Source watches one coordinator. It is safe for concurrent use.
+type Source struct {
+	c    *tenure.Coordinator
+	sink Sink
+	stop []func()
+
+	mu       sync.Mutex
+	counters map[series]float64
+	unled    map[string]time.Time // by role: since when nobody is known to lead
+	counts   *tenure.Counts       // the last that this process has counted as leader
+	down     map[string]bool      // roles whose election gets no usable answer
+	unread   map[string]bool      // roles whose election was refused INFO
+	unbeaten bool                 // the last heartbeat had no usable answer
+	beaten   time.Time            // when Redis last took a heartbeat
+	held     int
+	heldTill time.Time
+	reading  sync.WaitGroup // what reads the history for a failover
+	closed   bool
+}
+
+// series is one series of a counter. Labels are joined by a byte that no name has.
+type series struct {
+	metric *Metric
+	labels string
+}
+
+const between = "\x00"
+
+// Watch begins to watch a coordinator. Close ends it.
+func Watch(c *tenure.Coordinator, sink Sink) *Source {
+	s := &Source{c: c, sink: sink, counters: make(map[series]float64), unled: make(map[string]time.Time), down: make(map[string]bool), unread: make(map[string]bool), beaten: time.Now()}
+	s.stop = []func(){c.Observe(s.event), c.ObserveCalls(s.call)}
+	return s
+}
+
+// Close ends the watch, and waits for what still reads from Redis.
+func (s *Source) Close() {
+	for _, stop := range s.stop {
+		stop()
+	}
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.reading.Wait()
+}
+
+// add adds to a counter.
+func (s *Source) add(m *Metric, value float64, labels ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counters[series{m, strings.Join(labels, between)}] += value
+}
+
+func (s *Source) call(c tenure.Call) {
+	s.sink.Record(RedisCall, c.Took.Seconds(), c.Name)
+	failed := 0.0 // a series is there before the first failure
+	if c.Err != nil {
+		failed = 1
+	}
+	s.add(RedisCallErrors, failed, c.Name)
+	if c.Name == "beat" {
+		s.mu.Lock()
+		if s.unbeaten = c.Err != nil; !s.unbeaten {
+			s.beaten = time.Now()
+		}
+		s.mu.Unlock()
+	}
+	if c.Name == "renew" && c.Margin > 0 {
+		s.sink.Record(RenewSafety, c.Margin.Seconds(), s.role(c.Role))
+	}
+}
+
+// DefaultRole is the value of the label role for the default role.
+const DefaultRole = "default"
+
+// role is the label of a role. If a role has that name, the default one is "(default)".
+func (s *Source) role(name string) string {
+	if name != "" {
+		return name
+	}
+	if _, taken := s.c.Role(DefaultRole); taken {
+		return "(" + DefaultRole + ")"
+	}
+	return DefaultRole
+}
+
+// event counts what an event says.
+func (s *Source) event(e tenure.Event) {
+	if e.Dropped > 0 {
+		s.add(EventsDropped, float64(e.Dropped))
+	}
+	switch e.Type {
+	case tenure.EventElectionStarted:
+		s.lead(e.Role, "", e.Time)
+	case tenure.EventLeaderChanged:
+		s.lead(e.Role, e.Subject, e.Time)
+	case tenure.EventTermBegan:
+		s.lead(e.Role, e.InstanceID, e.Time)
+		s.tookOver(e)
+	case tenure.EventTermEnded:
+		s.add(LeadershipChanges, 1, s.role(e.Role), e.Reason)
+		if e.Role == s.c.Elector().Role() {
+			s.mu.Lock()
+			s.counts, s.held = nil, 0
+			s.mu.Unlock()
+		}
+	case tenure.EventRedisDown, tenure.EventRedisUp:
+		s.mu.Lock()
+		s.down[e.Role] = e.Type == tenure.EventRedisDown
+		s.mu.Unlock()
+	case tenure.EventHistoryUnread:
+		s.mu.Lock()
+		s.unread[e.Role] = true
+		s.mu.Unlock()
+	case tenure.EventRedisClockStepped:
+		s.add(ClockSteps, 1)
+	case tenure.EventClusterChanged:
+		s.mu.Lock()
+		s.counts = e.Counts
+		s.mu.Unlock()
+	case tenure.EventInstanceDown:
+		if !e.Remote {
+			s.add(InstancesRemoved, 1)
+		}
+	case tenure.EventSweepHeld:
+		s.mu.Lock()
+		s.held, s.heldTill = e.Count, e.Time.Add(s.c.Options().Registry.DownAfter)
+		s.mu.Unlock()
+	default:
+		s.taskEvent(e)
+	}
+}
+
+func (s *Source) taskEvent(e tenure.Event) {
+	switch e.Type {
+	case tenure.EventTaskStarted:
+		if e.Attempt == 1 && e.Trigger == "" && !e.Slot.IsZero() {
+			s.sink.Record(TaskLateness, max(e.Time.Sub(e.Slot).Seconds(), 0), e.Task)
+		}
+	case tenure.EventTaskFinished, tenure.EventTaskFailed, tenure.EventTaskInterrupted:
+		s.add(TaskRuns, 1, e.Task, string(e.State))
+		s.took(e)
+	case tenure.EventTaskCanceled:
+		s.add(TaskRuns, 1, e.Task, string(tenure.RunCanceled))
+		s.took(e)
+	case tenure.EventTaskAttemptFailed:
+		s.add(TaskRetries, 1, e.Task)
+		s.took(e)
+	case tenure.EventTaskSkipped:
+		s.add(TaskSkipped, float64(e.Count), e.Task)
+	case tenure.EventTaskSlow:
+		s.add(TaskOverrun, 1, e.Task)
+	case tenure.EventWorkOverrun:
+		if e.Task != "" {
+			s.add(TaskOverrun, 1, e.Task)
+		}
+	}
+}
+
+func (s *Source) took(e tenure.Event) {
+	if e.Took > 0 { // a run that was abandoned elsewhere was not timed here
+		s.sink.Record(TaskDuration, e.Took.Seconds(), e.Task)
+	}
+}
+
+// lead notes who leads a role; "" is nobody.
+func (s *Source) lead(role, leader string, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	since, unled := s.unled[role]
+	switch {
+	case leader == "" && !unled:
+		s.unled[role] = at
+	case leader != "" && unled:
+		delete(s.unled, role)
+		s.counters[series{Unowned, role}] += max(at.Sub(since).Seconds(), 0)
+	}
+}
+
+// tookOver records for how long nobody had led before a term of ours, which the history in Redis
+// says.
+func (s *Source) tookOver(e tenure.Event) {
+	elector, known := s.c.Role(e.Role)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !known || s.closed {
+		return
+	}
+	s.reading.Go(func() { // ends within readBound; Close waits for it
+		ctx, cancel := context.WithTimeout(context.Background(), readBound)
+		defer cancel()
+		terms, err := elector.Terms(ctx, 2)
+		if err != nil {
+			return
+		}
+		for _, term := range terms {
+			if term.Token == e.Token && term.Gap > 0 {
+				s.sink.Record(Failover, term.Gap.Seconds(), s.role(e.Role))
+			}
+		}
+	})
+}
+
+// endReasons are why a term may end, waitReasons why one does not begin, and runStates how a run
+// may end here: their series are there from the start, with 0.
+var (
+	endReasons  = []string{"expired", "lost", "failed", "resigned", "transferred", "stopped"}
+	waitReasons = []tenure.WaitReason{
+		tenure.WaitLease, tenure.WaitForeign, tenure.WaitEmpty, tenure.WaitYoung, tenure.WaitHold, tenure.WaitVanished, tenure.WaitReserved,
+		tenure.WaitYield, tenure.WaitPenalty, tenure.WaitSilence, tenure.WaitUnhealthy, tenure.WaitIneligible, tenure.WaitDraining,
+	}
+	runStates = []tenure.RunState{tenure.RunSucceeded, tenure.RunFailed, tenure.RunAbandoned, tenure.RunCanceled, tenure.RunInterrupted}
+)
+
+// Collect emits every gauge and counter as it is now. It asks Redis for the tasks if this process
+// leads a role, and for the health of the cluster if that is the default one; what has no answer is
+// left out.
+func (s *Source) Collect(ctx context.Context, emit Emit) {
+	totals := s.totals()
+	electors := s.c.Roles()
+	leads := make(map[string]bool)
+	s.mu.Lock()
+	down, unread, up := maps.Clone(s.down), maps.Clone(s.unread), len(electors) > 0 || !s.unbeaten
+	s.mu.Unlock()
+	inFlight, missing := 0, map[string]bool{"info": false, "publish": false, "subscribe": false, "scripts": false}
+	for _, e := range electors {
+		status := e.Status()
+		leads[e.Role()] = e.IsLeader()
+		s.election(e, status, totals, emit)
+		up = up && !down[e.Role()] && (status.Err == nil || errors.Is(status.Err, tenure.ErrWorkFailed)) // which hides the error of Redis
+		inFlight += status.CallsInFlight
+		refusals(status, unread[e.Role()], missing)
+	}
+	emit(Draining, truth(s.c.IsDraining()))
+	emit(RedisUp, truth(up))
+	emit(CallsInFlight, float64(inFlight))
+	emit(Hearing, truth(s.c.Elector().Status().Subscription.Active))
+	for right, refused := range missing {
+		emit(RightsMissing, truth(refused), right)
+	}
+	s.registry(ctx, leads[s.c.Elector().Role()], emit)
+	s.tasks(ctx, leads, totals, emit)
+	for _, m := range []*Metric{ClockSteps, InstancesRemoved, EventsDropped} {
+		totals[series{m, ""}] += 0
+	}
+	for of, value := range totals {
+		if len(of.metric.Labels) == 0 {
+			emit(of.metric, value)
+			continue
+		}
+		emit(of.metric, value, strings.Split(of.labels, between)...)
+	}
+	emit(BuildInfo, 1, version(), runtime.Version())
+}
+
+// totals are the counters as they are, with the time that a gap without a leader has lasted so far.
+func (s *Source) totals() map[series]float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	totals := make(map[series]float64, len(s.counters))
+	for of, value := range s.counters {
+		if of.metric == Unowned {
+			of.labels = s.role(of.labels)
+		}
+		totals[of] += value
+	}
+	for role, since := range s.unled {
+		totals[series{Unowned, s.role(role)}] += max(time.Since(since).Seconds(), 0)
+	}
+	return totals
+}
+
+func (s *Source) election(e *tenure.Elector, status tenure.ElectionStatus, totals map[series]float64, emit Emit) {
+	role := s.role(e.Role())
+	emit(Leader, truth(e.IsLeader()), role)
+	emit(LeaseTTL, e.Guarantees().LeaseTTL.Seconds(), role)
+	remaining, token := 0.0, status.LeaderToken
+	if status.State == tenure.ElectionLeading {
+		remaining, token = max(time.Until(status.Deadline).Seconds(), 0), status.Token
+	}
+	emit(LeaseRemaining, remaining, role)
+	emit(TermToken, float64(token), role)
+	for _, reason := range waitReasons {
+		emit(Waiting, truth(status.Waiting == reason), role, string(reason))
+	}
+	totals[series{Unowned, role}] += 0
+	for _, reason := range endReasons {
+		totals[series{LeadershipChanges, role + between + reason}] += 0
+	}
+}
+
+// refusals notes which rights an election lacks. unread says that it was refused INFO.
+func refusals(status tenure.ElectionStatus, unread bool, missing map[string]bool) {
+	if errors.Is(status.Err, tenure.ErrMisconfigured) {
+		missing["scripts"] = true
+	}
+	if unread && !status.HistoryWitness {
+		missing["info"] = true
+	}
+	if hints := status.Subscription; errors.Is(hints.Err, tenure.ErrMisconfigured) {
+		if hints.Active {
+			missing["publish"] = true
+		} else {
+			missing["subscribe"] = true
+		}
+	}
+}
+
+// registry emits the age of the heartbeat, and what only the leader of the default role knows.
+func (s *Source) registry(ctx context.Context, leads bool, emit Emit) {
+	s.mu.Lock()
+	counts, held, till, beaten := s.counts, s.held, s.heldTill, s.beaten
+	s.mu.Unlock()
+	emit(HeartbeatAge, max(time.Since(beaten).Seconds(), 0))
+	if !leads {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, readBound)
+	defer cancel()
+	if status, err := s.c.Registry().Status(ctx); err == nil {
+		emit(ClusterHealthy, truth(status.Healthy))
+	}
+	if !time.Now().Before(till) {
+		held = 0
+	}
+	emit(SweepHeld, float64(held))
+	if counts == nil {
+		return // it has not counted yet
+	}
+	for state, n := range map[tenure.InstanceState]int{
+		tenure.InstanceActive: counts.Active, tenure.InstanceJoining: counts.Joining, tenure.InstanceDraining: counts.Draining,
+		tenure.InstanceDrifted: counts.Drifted, tenure.InstanceDown: counts.Down, tenure.InstanceUnknown: counts.Unknown,
+	} {
+		emit(Instances, float64(n), string(state))
+	}
+}
+
+// tasks emits what the leader of a role knows of its tasks.
+func (s *Source) tasks(ctx context.Context, leads map[string]bool, totals map[series]float64, emit Emit) {
+	if !anyOf(leads) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, readBound)
+	defer cancel()
+	tasks, err := s.c.Tasks().List(ctx)
+	if err != nil && !errors.Is(err, tenure.ErrTruncated) {
+		return
+	}
+	for _, task := range tasks {
+		if !task.Known || !leads[task.Role] {
+			continue
+		}
+		emit(TaskRunning, truth(task.Running), task.Name)
+		emit(TaskOverdue, truth(task.Overdue), task.Name)
+		emit(TaskPaused, truth(task.Paused), task.Name)
+		emit(TaskFailures, float64(task.Failures), task.Name)
+		success := 0.0
+		if !task.LastSuccess.IsZero() {
+			success = float64(task.LastSuccess.UnixMilli()) / 1000
+		}
+		emit(TaskLastSuccess, success, task.Name)
+		for _, state := range runStates {
+			totals[series{TaskRuns, task.Name + between + string(state)}] += 0
+		}
+		for _, m := range []*Metric{TaskRetries, TaskSkipped, TaskOverrun} {
+			totals[series{m, task.Name}] += 0
+		}
+	}
+}
+
+func anyOf(flags map[string]bool) bool {
+	for _, set := range flags {
+		if set {
+			return true
+		}
+	}
+	return false
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// module is the path of the root module.
+const module = "github.com/tenure-go/tenure"
+
+// version is that of tenure in this program; "(devel)" in its own repository.
+var version = sync.OnceValue(func() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, dep := range info.Deps {
+			if dep.Path == module && dep.Replace == nil && dep.Version != "" {
+				return dep.Version
+			}
+		}
+	}
+	return "(devel)"
+})

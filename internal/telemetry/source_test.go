@@ -1,0 +1,98 @@
+package telemetry_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/telemetry"
+)
+
+type nowhere struct{}
+
+func (nowhere) Record(*telemetry.Metric, float64, ...string) {}
+
+// TestRedisDownBehindAHealthCheck: a role whose health check fails hides no Redis that is down, be
+// it the same role or another.
+func TestRedisDownBehindAHealthCheck(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a", ShutdownTimeout: time.Second})
+	require.NoError(t, err)
+	_, err = c.AddRole("sick", tenure.ElectionOptions{Health: func(context.Context) error { return errors.New("sick") }})
+	require.NoError(t, err)
+	s := telemetry.Watch(c, nowhere{})
+	defer s.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }() // ends with stop
+	require.Eventually(t, func() bool {
+		return gauge(s, telemetry.RedisUp) == 0
+	}, time.Minute, 10*time.Millisecond)
+	stop()
+	require.NoError(t, <-ended)
+}
+
+// TestNoRightIsMissingBeforeItIsRefused: a candidate that has only looked who leads, because it is
+// not healthy, has not asked for INFO, so that nobody has refused it.
+func TestNoRightIsMissingBeforeItIsRefused(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a", Election: tenure.ElectionOptions{
+		LeaseTTL: time.Second, RenewInterval: 200 * time.Millisecond, Health: func(context.Context) error { return errors.New("sick") },
+	}})
+	require.NoError(t, err)
+	s := telemetry.Watch(c, nowhere{})
+	defer s.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }() // ends with stop
+	require.Eventually(t, func() bool { return !c.Elector().Status().LastAnswer.IsZero() }, time.Minute, 10*time.Millisecond)
+	require.Zero(t, gauge(s, telemetry.RightsMissing, "info"))
+	require.InDelta(t, 1, gauge(s, telemetry.RedisUp), 0)
+	stop()
+	require.NoError(t, <-ended)
+}
+
+// TestRedisUpWithoutAnElection: a process that is in the registry only goes by its heartbeats.
+func TestRedisUpWithoutAnElection(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	c, err := tenure.New(client, tenure.Options{
+		Namespace: "shop", InstanceID: "a", NoDefaultRole: true, ShutdownTimeout: time.Second,
+		Registry: tenure.RegistryOptions{HeartbeatInterval: 100 * time.Millisecond},
+	})
+	require.NoError(t, err)
+	s := telemetry.Watch(c, nowhere{})
+	defer s.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }() // ends with stop
+	require.Eventually(t, func() bool { return c.State() == tenure.InstanceActive }, time.Minute, 10*time.Millisecond)
+	require.InDelta(t, 1, gauge(s, telemetry.RedisUp), 0)
+	server.SetError("LOADING Redis is loading the dataset in memory")
+	require.Eventually(t, func() bool { return gauge(s, telemetry.RedisUp) == 0 }, time.Minute, 10*time.Millisecond)
+	server.SetError("")
+	require.Eventually(t, func() bool { return gauge(s, telemetry.RedisUp) == 1 }, time.Minute, 10*time.Millisecond)
+	stop()
+	require.NoError(t, <-ended)
+}
+
+// gauge is the value of a series; -1: there is none.
+func gauge(s *telemetry.Source, of *telemetry.Metric, labels ...string) float64 {
+	found := -1.0
+	s.Collect(context.Background(), func(m *telemetry.Metric, value float64, has ...string) {
+		if m == of && slices.Equal(labels, has) {
+			found = value
+		}
+	})
+	return found
+}

@@ -1,0 +1,180 @@
+package tenure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// RoleStatus is what Redis knows of a role, for one who takes no part in its election.
+type RoleStatus struct {
+	Role string `json:"role"` // "" is the default one
+	// Leader is who leads; its InstanceID is "" and its Token 0 if nobody does. Led tells that from
+	// a foreign lease without a name.
+	Led    bool       `json:"led"`
+	Leader LeaderInfo `json:"leader"`
+	// LeaseTTL is what the lease was last granted for; 0: not known.
+	LeaseTTL time.Duration `json:"-"`
+	// For is how long the leader has led, or how long nobody has; 0: not known. By Redis's clock.
+	For time.Duration `json:"-"`
+	// Last is the last term that has ended, if nobody leads; its Token is 0 if there is none.
+	Last TermRecord `json:"last,omitzero"`
+	// Waiting says why nobody can be granted the lease, as far as Redis knows: WaitEmpty, WaitHold,
+	// WaitVanished or WaitReserved. "": nobody leads, and a candidate that asks now may be granted
+	// it. What only a candidate knows is not there: that it is unhealthy, or stands back.
+	Waiting WaitReason `json:"waiting"`
+	// Wait is for how long that holds at most, if candidates do not lengthen it; 0: not known.
+	Wait time.Duration `json:"-"`
+}
+
+// MarshalJSON renders durations as seconds; those that are not known are left out.
+func (s RoleStatus) MarshalJSON() ([]byte, error) {
+	type status RoleStatus // without this method
+	return json.Marshal(struct {
+		status
+		LeaseTTL seconds `json:"lease_ttl_seconds,omitempty"`
+		For      seconds `json:"for_seconds,omitempty"`
+		Wait     seconds `json:"wait_seconds,omitempty"`
+	}{status(s), seconds(s.LeaseTTL), seconds(s.For), seconds(s.Wait)})
+}
+
+// Role returns what Redis knows of a role, "" for the default one: who leads, or since when and why
+// nobody does. It asks Redis once, and twice more if nobody leads. It returns ErrUnreachable or
+// ErrMisconfigured.
+func (c *Control) Role(ctx context.Context, role string) (RoleStatus, error) {
+	leases, role, err := c.leaseOf(role)
+	if err != nil {
+		return RoleStatus{}, err
+	}
+	s := RoleStatus{Role: role}
+	reply, err := ask(ctx, c.asked, leases.Leader)
+	if err != nil {
+		return s, err
+	}
+	s.LeaseTTL = reply.TTL
+	if reply.Verdict == lease.Held {
+		s.Led, s.Leader = true, leaderOf(role, reply)
+		if !s.Leader.Since.IsZero() {
+			s.For = max(store.Time(reply.Now).Sub(s.Leader.Since), 0)
+		}
+		return s, nil
+	}
+	var vacancy store.Vacancy
+	if asked, ok := leases.(interface {
+		Vacancy(ctx context.Context) (store.Vacancy, error)
+	}); ok {
+		if vacancy, err = ask(ctx, c.asked, asked.Vacancy); err != nil {
+			return s, err
+		}
+		vacant(&s, vacancy, reply.Now)
+	}
+	terms, err := readTerms(ctx, c.asked, leases, role, 1)
+	if err != nil {
+		return s, err
+	}
+	if len(terms) > 0 {
+		lastTerm(&s, terms[0], vacancy, reply.Now)
+	}
+	return s, nil
+}
+
+// vacant says why the lease is not granted, as the next acquire would find it.
+func vacant(s *RoleStatus, v store.Vacancy, now int64) {
+	s.LeaseTTL = store.Milliseconds(v.TTL)
+	var until int64
+	switch {
+	case v.Hold > now && v.Token == 0 && v.Armed == 0:
+		s.Waiting, until = WaitEmpty, v.Hold
+	case v.Hold > now:
+		s.Waiting, until = WaitHold, v.Hold
+	case !v.Released && v.Until > now:
+		s.Waiting, until = WaitVanished, v.Until
+	case v.Reserved > now && v.Heir != "":
+		s.Waiting, until = WaitReserved, v.Reserved
+	default:
+		return
+	}
+	s.Wait = store.Milliseconds(until - now)
+}
+
+// lastTerm takes the last term. The next grant writes the end of one that its leader has not given
+// back: until then it is the end of its lease.
+func lastTerm(s *RoleStatus, last TermRecord, v store.Vacancy, now int64) {
+	if last.Ended.IsZero() && v.Token == last.Token && !v.Released && 0 < v.Until && v.Until <= now {
+		last.Ended, last.Reason = store.Time(v.Until), store.TermLapsed
+	}
+	s.Last = last
+	if !last.Ended.IsZero() {
+		s.For = max(store.Time(now).Sub(last.Ended), 0)
+	}
+}
+
+// Roles returns the status of every role that is known: those that instances lead or have led, by
+// the last 200 entries of the log, those that tasks belong to, and the given ones. A role that
+// nobody has led for long is known by its name alone: name it. The default role is there if it was
+// ever led, and if there is no other. They are in the order of their names.
+func (c *Control) Roles(ctx context.Context, also ...string) ([]RoleStatus, error) {
+	names, err := c.roleNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	named := append(slices.Clone(also), names...)
+	if !slices.Contains(named, c.role) {
+		named = append(named, c.role)
+	}
+	slices.Sort(named)
+	var all []RoleStatus
+	for _, name := range slices.Compact(named) {
+		s, err := c.Role(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		unknown := !s.Led && s.Last.Token == 0 && s.Waiting == ""
+		if unknown && len(named) > 1 && !slices.Contains(also, name) {
+			continue
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// roleLog is how many entries of the log are looked at for the names of roles.
+const roleLog = 200
+
+// roleNames finds out which roles there are.
+func (c *Control) roleNames(ctx context.Context) (names []string, err error) {
+	note := func(role string) {
+		if role == "" || store.RolePattern.MatchString(role) {
+			names = append(names, role)
+		}
+	}
+	if _, err := c.registry.each(ctx, func(i Instance) bool {
+		for _, role := range i.Leading {
+			note(role)
+		}
+		return true
+	}); err != nil && !errors.Is(err, ErrTruncated) {
+		return nil, err
+	}
+	changes, err := c.registry.Recent(ctx, roleLog)
+	if err != nil {
+		return nil, err
+	}
+	for _, change := range changes {
+		note(change.Role)
+	}
+	tasks, err := c.tasks.List(ctx)
+	if err != nil && !errors.Is(err, ErrTruncated) {
+		return nil, err
+	}
+	for _, task := range tasks {
+		note(task.Role)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}

@@ -1,0 +1,240 @@
+package tenure
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/schedule"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// roleTasks are the tasks that the leader of one role runs.
+type roleTasks struct {
+	taskConfig
+
+	gate   *taskGate // nil: none
+	places *taskPlaces
+	leads  atomic.Bool                 // this process leads the role
+	memory map[string]*schedule.Memory // by name; belongs to the loop
+
+	wake  wakeup // the loop looks for news
+	news  mailbox[taskNews]
+	calls inFlight // to the store, abandoned ones of earlier terms included
+
+	schedules inFlight // of the application's, that are being asked, hung ones of earlier terms included
+
+	// What stuck looks at: whether the loop is at work, and since when.
+	working atomic.Bool
+	since   atomic.Int64
+
+	mu      sync.Mutex
+	tasks   []*registered            // in the order of registration; replaced if one leaves
+	names   map[string]*registered   // by name
+	edition int                      // of tasks, but for what was added
+	looping bool                     // a loop runs them
+	leaving map[string]chan struct{} // by name: unregistered, and still with the loop; closed when it is not
+
+	problems map[string]error // by name: what keeps the loop from going on with a task; empty while this process does not lead
+}
+
+// taskNews is what the loop of a role is to look at.
+type taskNews struct {
+	names  map[string]bool // their records have changed
+	missed bool            // hints may have been missed
+}
+
+// registered is a task with its defaults filled in. It never changes, but for inUse.
+type registered struct {
+	Task
+	text string // of the schedule
+	spec string // its hash
+
+	inUse atomic.Bool // a question to the schedule has not been answered, maybe one of an earlier term
+}
+
+// The names of the policies in package schedule, which applies them.
+var (
+	overlapRules = map[OverlapPolicy]schedule.Overlap{OverlapSkip: schedule.OverlapSkip, OverlapQueue: schedule.OverlapQueue}
+	missedRules  = map[MissedPolicy]schedule.Missed{
+		MissedRunOnce: schedule.RunOnce, MissedSkip: schedule.SkipMissed, MissedRunAll: schedule.RunAll,
+	}
+	abandonedRules = map[AbandonedPolicy]schedule.Abandoned{AbandonedRerun: schedule.AbandonedRerun, AbandonedFail: schedule.AbandonedFail}
+)
+
+// policy is the task as the decisions of package schedule see it.
+func (r *registered) policy() schedule.Policy {
+	return schedule.Policy{
+		Name: r.Name, Spec: r.spec, Text: store.TaskText(r.text), Schedule: r.Schedule, Missed: missedRules[r.Missed], MaxCatchUp: r.MaxCatchUp, Grace: r.Grace, StartingDeadline: r.StartingDeadline,
+		Jitter: r.Jitter, InitialDelay: r.InitialDelay, Overlap: overlapRules[r.Overlap], Abandoned: abandonedRules[r.Abandoned],
+		RunOnElection: r.RunOnElection, Attempts: r.Retry.Attempts, Backoff: r.Retry.Backoff, MaxBackoff: r.Retry.MaxBackoff,
+	}
+}
+
+// taskConfig is what the tasks of a role go by. It never changes.
+type taskConfig struct {
+	namespace string
+	role      string
+	absent    bool // this process has no such role: nothing may be registered for it
+	store     store.Tasks
+	bus       *eventBus
+	id        string         // of this instance
+	lease     string         // key of the lease whose leader runs the tasks; "": there is only one
+	secret    func() string  // draws the IDs of runs
+	random    func() float64 // draws what is taken off a backoff
+	grace     time.Duration  // of a task that names none
+	patience  time.Duration  // a run that goes on for so long after the end of its context is reported
+	keep      store.Keep     // of the runs that have ended, unless a task says otherwise
+	keepFor   time.Duration  // after the last of them; 0: for ever
+	most      int            // runs that may be on at once; 0: any number
+	instances int            // that must be active for a run to start; 0: however few
+	wraps     []func(TaskFunc) TaskFunc
+}
+
+// taskConfig is that of the tasks that the leader of the role in o.Election runs.
+func (o Options) taskConfig(tasks store.Tasks, bus *eventBus) taskConfig {
+	return taskConfig{
+		namespace: o.Namespace,
+		role:      o.Election.Role,
+		store:     tasks,
+		bus:       bus,
+		id:        o.InstanceID,
+		lease:     o.Election.leaseKey(o.Namespace),
+		secret:    o.secret,
+		random:    o.random,
+		grace:     max(schedule.DefaultGrace, o.Election.LeaseTTL+30*time.Second),
+		patience:  overrunPatience(o.ShutdownTimeout),
+		keep:      store.Keep(o.Tasks.History),
+		keepFor:   o.Tasks.HistoryExpiry,
+		instances: o.Tasks.MinInstances,
+		most:      o.Tasks.MaxConcurrent,
+		wraps:     o.Tasks.Middleware,
+	}
+}
+
+// keeps is how many runs of a task are kept.
+func (s *roleTasks) keeps(task *registered) store.Keep {
+	if task == nil || task.History == 0 {
+		return s.keep
+	}
+	return store.Keep(task.History)
+}
+
+// add lets a task in.
+func (s *roleTasks) add(r *registered) {
+	s.mu.Lock()
+	s.tasks = append(s.tasks, r)
+	s.names[r.Name] = r
+	s.mu.Unlock()
+	s.wake.nudge()
+}
+
+// find returns the task of that name; nil: there is none.
+func (s *roleTasks) find(name string) *registered {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names[name]
+}
+
+// ran is the memory of a task. Only the loop calls it.
+func (s *roleTasks) ran(name string) *schedule.Memory {
+	m := s.memory[name]
+	if m == nil {
+		m = new(schedule.Memory)
+		s.memory[name] = m
+	}
+	return m
+}
+
+// known are the tasks registered so far.
+func (s *roleTasks) known() []*registered {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clip(s.tasks)
+}
+
+// stuck returns an error if the loop makes no progress, which nothing that it waits for can cause:
+// it is a defect of this package. It does not block, and there is none if the loop does not run.
+func (s *roleTasks) stuck() error {
+	if !s.working.Load() {
+		return nil
+	}
+	if stuck := readClock().Mono - time.Duration(s.since.Load()); stuck > hungAfter {
+		return fmt.Errorf("the scheduler has made no progress for %v", stuck)
+	}
+	return nil
+}
+
+// hungAfter is how long one turn of the loop may take.
+const hungAfter = 10 * time.Second
+
+// remove takes a task out. ended is closed when the loop has let it go; nil: no loop has it.
+func (s *roleTasks) remove(name string) (ended <-chan struct{}, there bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.names[name] == nil {
+		return nil, false
+	}
+	delete(s.names, name)
+	s.tasks = slices.DeleteFunc(slices.Clone(s.tasks), func(r *registered) bool { return r.Name == name })
+	s.edition++
+	if !s.looping {
+		return nil, true
+	}
+	s.leaving[name] = make(chan struct{})
+	s.wake.nudge()
+	return s.leaving[name], true
+}
+
+// replace puts a task in the place of the one of its name.
+func (s *roleTasks) replace(r *registered) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.tasks, s.names[r.Name])
+	if i < 0 {
+		return false
+	}
+	s.tasks = slices.Clone(s.tasks)
+	s.tasks[i], s.names[r.Name] = r, r
+	s.edition++
+	s.wake.nudge()
+	return true
+}
+
+// registrations are the tasks registered so far, and which edition of them that is.
+func (s *roleTasks) registrations() (tasks []*registered, edition int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clip(s.tasks), s.edition
+}
+
+// loops notes that a loop runs the tasks, or that none does any more: then nothing of them is on.
+func (s *roleTasks) loops(on bool) {
+	s.mu.Lock()
+	s.looping = on
+	s.mu.Unlock()
+	if !on {
+		s.settle(func(string) bool { return true })
+	}
+}
+
+// leaves reports whether the loop still has a task that was unregistered.
+func (s *roleTasks) leaves(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leaving[name] != nil
+}
+
+// settle tells those that wait for tasks to leave that these have left.
+func (s *roleTasks) settle(left func(name string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, ended := range s.leaving {
+		if left(name) {
+			close(ended)
+			delete(s.leaving, name)
+		}
+	}
+}

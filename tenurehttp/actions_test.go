@@ -1,0 +1,287 @@
+package tenurehttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/tenurehttp"
+)
+
+// operators may do everything.
+var operators = tenurehttp.Options{Authorize: tenurehttp.BearerToken(map[string]string{"ann": "token-of-ann", "ünal": "token-of-ünal", "nobody": ""})}
+
+// post asks for something, and returns the ID of the command.
+func (w *web) post(action, body string) string {
+	w.Helper()
+	a := w.do(http.MethodPost, "/api/cluster/"+action, body)
+	require.Equal(w, http.StatusAccepted, a.StatusCode, "%s: %s", action, a.body)
+	record := w.object(a.body)
+	require.Equal(w, action, record["kind"])
+	id, _ := record["id"].(string)
+	require.Equal(w, "commands/"+id, a.Header.Get("Location"))
+	return id
+}
+
+// record is what the audit stream says of a command.
+func (w *web) record(id string) map[string]any {
+	w.Helper()
+	return w.get("/api/cluster/commands/" + id)["command"].(map[string]any)
+}
+
+// TestActions: everything that Control can do, in the name of who asks, with an ID at once and its
+// end in the audit stream.
+func TestActions(t *testing.T) {
+	inSite(t, func(s *site) {
+		hung := tenure.Task{Name: "hung", Schedule: tenure.OnDemand(), Run: func(ctx context.Context, _ tenure.TaskRun) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		a, err := tenure.New(s.client("a").Client, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		require.NoError(s, err)
+		var args []string
+		require.NoError(s, a.Tasks().Register(hung))
+		require.NoError(s, a.Tasks().Register(tenure.Task{Name: "tidy", Schedule: tenure.Every(time.Hour), Run: func(_ context.Context, run tenure.TaskRun) error {
+			args = run.Args
+			return nil
+		}}))
+		s.run(a)
+		s.until(a.IsLeader)
+		b := s.member("b")
+		s.member("gone", func(o *tenure.Options) { o.Election.Ineligible = true })
+		w := s.serve(tenurehttp.New(b, operators))
+		w.token = "token-of-ünal"
+		ended := func(id, want string) {
+			s.Helper()
+			s.until(func() bool { return w.record(id)["state"] != "asked" })
+			require.Equal(s, want, fields(w.record(id), "kind", "by", "state"))
+		}
+
+		id := w.post("transfer", `{"instance_id":"b"}`)
+		ended(id, `kind "transfer", by "\\u00fcnal", state "done"`)
+		s.until(b.IsLeader)
+		w.token = "token-of-ann"
+		ended(w.post("resign", `{"role":""}`), `kind "resign", by "ann", state "done"`)
+		s.until(a.IsLeader)
+		ended(w.post("drain", `{"instance_id":"b"}`), `kind "drain", by "ann", state "done"`)
+		require.True(s, b.IsDraining())
+		ended(w.post("undrain", `{"instance_id":"b"}`), `kind "undrain", by "ann", state "done"`)
+		require.False(s, b.IsDraining())
+
+		ended(w.post("pause", `{"task":"tidy","reason":"<b>too slow</b>"}`), `kind "pause", by "ann", state "done"`)
+		list, err := a.Tasks().List(s.Context())
+		require.NoError(s, err)
+		require.Equal(s, "ann", list[1].Pause.By)
+		require.Equal(s, "<b>too slow</b>", list[1].Pause.Reason)
+		ended(w.post("resume", `{"task":"tidy"}`), `kind "resume", by "ann", state "done"`)
+		ended(w.post("trigger", `{"task":"tidy","args":["now","x"]}`), `kind "trigger", by "ann", state "done"`)
+		s.until(func() bool { return len(args) == 2 })
+		w.post("trigger", `{"task":"hung"}`)
+		s.until(func() bool {
+			for _, task := range w.get("/api/cluster/tasks")["tasks"].([]any) {
+				if task := task.(map[string]any); task["name"] == "hung" && task["running"] == true {
+					return true
+				}
+			}
+			return false
+		})
+		ended(w.post("cancel", `{"task":"hung"}`), `kind "cancel", by "ann", state "done"`)
+		s.until(func() bool { return len(w.get("/api/cluster/tasks/hung/runs")["runs"].([]any)) == 1 })
+		ended(w.post("remove", `{"instance_id":"gone"}`), `kind "remove", by "ann", state "done"`)
+
+		s.pass(2 * time.Minute) // so that the leader has opened all records
+		p := w.refused(http.StatusConflict, "registered", http.MethodPost, "/api/cluster/forget", `{"task":"tidy"}`)
+		ended(p["command"].(string), `kind "forget", by "ann", state "failed"`)
+		w.refused(http.StatusNotFound, "not_found", http.MethodPost, "/api/cluster/drain", `{"instance_id":"nobody"}`)
+		w.refused(http.StatusNotFound, "not_found", http.MethodPost, "/api/cluster/pause", `{"task":"none"}`)
+		w.refused(http.StatusNotFound, "not_found", http.MethodGet, "/api/cluster/commands/NONE", "")
+		require.Len(s, w.get("/api/cluster/commands?limit=3")["commands"], 3)
+	})
+}
+
+// TestNoActionsWithoutAnAuthorizer: the endpoints are not there, and no page offers them.
+func TestNoActionsWithoutAnAuthorizer(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		w := s.serve(tenurehttp.New(a, tenurehttp.Options{}))
+		for _, action := range allActions {
+			w.refused(http.StatusNotFound, "no_endpoint", http.MethodPost, "/api/cluster/"+string(action), `{}`)
+		}
+		require.Equal(s, []any{}, w.get("/api/cluster/snapshot")["actions"])
+		require.True(s, a.IsLeader())
+	})
+}
+
+var allActions = []tenurehttp.Action{
+	tenurehttp.ActionResign, tenurehttp.ActionTransfer, tenurehttp.ActionDrain, tenurehttp.ActionUndrain, tenurehttp.ActionRemove, tenurehttp.ActionPause,
+	tenurehttp.ActionResume, tenurehttp.ActionTrigger, tenurehttp.ActionCancel, tenurehttp.ActionForget,
+}
+
+// TestActionsAreAuthorized: who is not known, and who may not, changes nothing; the snapshot says
+// who may do what.
+func TestActionsAreAuthorized(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		bearer := operators.Authorize
+		w := s.serve(tenurehttp.New(a, tenurehttp.Options{Authorize: func(r *http.Request, action tenurehttp.Action) (string, error) {
+			caller, err := bearer(r, action)
+			if err == nil && caller != "ann" && action != tenurehttp.ActionPause {
+				return caller, errors.New("the canary of the authorizer")
+			}
+			return caller, err
+		}}))
+		for _, token := range []string{"", "wrong", "Token-of-ann"} {
+			w.token = token
+			for _, action := range allActions {
+				p := w.do(http.MethodPost, "/api/cluster/"+string(action), `{"role":""}`)
+				require.Equal(s, http.StatusUnauthorized, p.StatusCode, p.body)
+				require.Equal(s, `Bearer realm="tenure"`, p.Header.Get("WWW-Authenticate"))
+			}
+			require.Equal(s, `caller "", actions []`, fields(w.get("/api/cluster/snapshot"), "caller", "actions"))
+		}
+		w.token = ""
+		w.refused(http.StatusUnauthorized, "unauthenticated", http.MethodPost, "/api/cluster/resign", `{}`, "Authorization", "Basic token-of-ann")
+		w.token = "token-of-ünal"
+		p := w.refused(http.StatusForbidden, "forbidden", http.MethodPost, "/api/cluster/resign", `{}`)
+		require.NotContains(s, p["detail"], "canary")
+		require.Equal(s, `caller "ünal", actions ["pause"]`, fields(w.get("/api/cluster/snapshot"), "caller", "actions"))
+		w.token = "token-of-ann"
+		require.Equal(s, `caller "ann", actions ["resign","transfer","drain","undrain","remove","pause","resume","trigger","cancel","forget"]`,
+			fields(w.get("/api/cluster/snapshot"), "caller", "actions"))
+		require.True(s, a.IsLeader())
+	})
+}
+
+// TestGuardedReads: with GuardReads only the probes are open.
+func TestGuardedReads(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		w := s.serve(tenurehttp.New(a, tenurehttp.Options{GuardReads: true, Authorize: tenurehttp.BasicAuth(map[string]string{"ann": "of ann", "bob": "of bob", "nobody": ""})}))
+		paths := []string{"/", "/api/cluster/config", "/api/cluster/this", "/api/cluster/events", "/api/cluster/commands", "/api/cluster/commands/x", "/api/cluster/instances/a", "/api/cluster/tasks/t/runs"}
+		for _, document := range documents {
+			paths = append(paths, "/api/cluster/"+document)
+		}
+		basic := func(user, password string) string {
+			r := &http.Request{Header: http.Header{}}
+			r.SetBasicAuth(user, password)
+			return r.Header.Get("Authorization")
+		}
+		for _, path := range paths {
+			p := w.do(http.MethodGet, path, "")
+			require.Equal(s, http.StatusUnauthorized, p.StatusCode, path)
+			require.Equal(s, `Basic realm="tenure", charset="UTF-8"`, p.Header.Get("WWW-Authenticate"))
+		}
+		for _, header := range []string{basic("ann", "of bob"), basic("", "of ann"), basic("nobody", ""), basic("eve", "of ann"), "Bearer of ann"} {
+			w.refused(http.StatusUnauthorized, "unauthenticated", http.MethodGet, "/api/cluster/status", "", "Authorization", header)
+		}
+		require.Equal(s, http.StatusOK, w.do(http.MethodGet, "/api/cluster/status", "", "Authorization", basic("bob", "of bob")).StatusCode)
+		for _, probe := range []string{"/livez", "/readyz", "/leaderz"} {
+			require.Equal(s, http.StatusOK, w.do(http.MethodGet, probe, "").StatusCode)
+		}
+	})
+}
+
+// TestAuthorizerThatPanics: nobody gets in, and the log says why.
+func TestAuthorizerThatPanics(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		var log bytes.Buffer
+		w := s.serve(tenurehttp.New(a, tenurehttp.Options{
+			Logger:    slog.New(slog.NewTextHandler(&log, nil)),
+			Authorize: func(*http.Request, tenurehttp.Action) (string, error) { panic("of the authorizer") },
+		}))
+		w.refused(http.StatusInternalServerError, "authorizer", http.MethodPost, "/api/cluster/resign", `{}`)
+		require.Equal(s, `actions []`, fields(w.get("/api/cluster/snapshot"), "actions"))
+		require.Contains(s, log.String(), "of the authorizer")
+		require.True(s, a.IsLeader())
+	})
+}
+
+// TestHostileBodies: what is no request changes nothing.
+func TestHostileBodies(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		w := s.serve(tenurehttp.New(a, operators))
+		w.token = "token-of-ann"
+		for body, action := range map[string]string{
+			"":                                 "resign",
+			"null":                             "resign",
+			"[]":                               "resign",
+			`"x"`:                              "resign",
+			`{}{}`:                             "resign",
+			`{"role":""} x`:                    "resign",
+			`{"role":7}`:                       "resign",
+			`{"role":"a b"}`:                   "resign",
+			`{"Role":""}`:                      "resign",
+			`{"instance_id":"a"}`:              "resign",
+			"{\"role\":\"\xff\"}":              "resign",
+			`{"instance_id":""}`:               "drain",
+			`{}`:                               "drain",
+			`{"instance_id":"../a"}`:           "drain",
+			`{"instance_id":"a","force":true}`: "drain",
+			`{"instance_id":["a"]}`:            "remove",
+			`{"task":"x:y"}`:                   "pause",
+			`{"task":"t","reason":"a\u0007"}`:  "pause",
+			`{"task":"t","reason":"` + strings.Repeat("x", 257) + `"}`:  "pause",
+			`{"task":"t","args":"x"}`:                                   "trigger",
+			`{"task":"t","args":["` + strings.Repeat("x", 1024) + `"]}`: "trigger",
+			`{"task":"` + strings.Repeat("x", 129) + `"}`:               "forget",
+			`{"role":` + strings.Repeat("[", 8000):                      "resign",
+		} {
+			w.refused(http.StatusBadRequest, "body", http.MethodPost, "/api/cluster/"+action, body)
+		}
+		w.refused(http.StatusRequestEntityTooLarge, "body", http.MethodPost, "/api/cluster/resign", `{"role":"`+strings.Repeat("x", 1<<20)+`"}`)
+		for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonp", "", ";"} {
+			w.refused(http.StatusUnsupportedMediaType, "content_type", http.MethodPost, "/api/cluster/resign", `{}`, "Content-Type", kind)
+		}
+		w.refused(http.StatusForbidden, "cross_origin", http.MethodPost, "/api/cluster/resign", `{}`, "Sec-Fetch-Site", "cross-site")
+		w.refused(http.StatusForbidden, "cross_origin", http.MethodPost, "/api/cluster/resign", `{}`, "Sec-Fetch-Site", "same-site")
+		w.refused(http.StatusForbidden, "cross_origin", http.MethodPost, "/api/cluster/resign", `{}`, "Origin", "http://evil.example")
+		require.True(s, a.IsLeader())
+		require.Empty(s, w.get("/api/cluster/commands")["commands"])
+		w.do(http.MethodPost, "/api/cluster/resign", `{}`, "Content-Type", "application/json; charset=utf-8", "Origin", "http://shop")
+		s.until(func() bool { return !a.IsLeader() })
+	})
+}
+
+// TestTrustedOrigins may ask.
+func TestTrustedOrigins(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		o := operators
+		o.TrustedOrigins = []string{"https://ops.example"}
+		w := s.serve(tenurehttp.New(a, o))
+		w.token = "token-of-ann"
+		answer := w.do(http.MethodPost, "/api/cluster/resign", `{}`, "Origin", "https://ops.example", "Sec-Fetch-Site", "cross-site")
+		require.Equal(s, http.StatusAccepted, answer.StatusCode, answer.body)
+	})
+}
+
+// TestNewRefusesBadOptions with all problems at once.
+func TestNewRefusesBadOptions(t *testing.T) {
+	c, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
+	require.NoError(t, err)
+	_, err = tenurehttp.New(c, tenurehttp.Options{GuardReads: true, MaxStreams: -1, TrustedOrigins: []string{"https://x", "nonsense"}})
+	require.ErrorIs(t, err, tenure.ErrMisconfigured)
+	for _, field := range []string{"GuardReads = true", "MaxStreams = -1", `TrustedOrigins[1] = "nonsense"`} {
+		require.ErrorContains(t, err, field)
+	}
+	_, err = tenurehttp.New(nil, tenurehttp.Options{})
+	require.ErrorIs(t, err, tenure.ErrMisconfigured)
+	_, err = tenurehttp.NewDashboard(nil, tenurehttp.Options{})
+	require.ErrorIs(t, err, tenure.ErrMisconfigured)
+}

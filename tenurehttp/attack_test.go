@@ -1,0 +1,265 @@
+package tenurehttp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/tenurehttp"
+)
+
+// everything are the paths of all documents.
+var everything = []string{
+	"/", "/livez", "/readyz", "/leaderz", "/api/cluster/status", "/api/cluster/instances", "/api/cluster/leader", "/api/cluster/config", "/api/cluster/this",
+	"/api/cluster/snapshot", "/api/cluster/instances/a", "/api/cluster/tasks", "/api/cluster/tasks/t/runs", "/api/cluster/terms", "/api/cluster/log",
+	"/api/cluster/commands", "/api/cluster/openapi.json",
+}
+
+// TestProbes: joining and draining are not ready, a Redis that is away is no reason, and one leads.
+func TestProbes(t *testing.T) {
+	inSite(t, func(s *site) {
+		probes := func(w *web) string {
+			line := ""
+			for _, probe := range []string{"/livez", "/readyz", "/leaderz"} {
+				line += fmt.Sprint(" ", w.do(http.MethodGet, probe, "").StatusCode)
+			}
+			return line[1:]
+		}
+		c, err := tenure.New(s.client("a").Client, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		require.NoError(s, err)
+		_, err = c.AddRole("export", tenure.ElectionOptions{Ineligible: true})
+		require.NoError(s, err)
+		w := s.serve(tenurehttp.New(c, tenurehttp.Options{}))
+		require.Equal(s, "200 503 503", probes(w))
+		require.Equal(s, `state "joining"`, fields(w.object(w.do(http.MethodGet, "/readyz", "").body), "state"))
+		s.net.Partition("a", simnet.Both, 0)
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }() // ends with stop
+		s.Cleanup(stop)
+		s.pass(time.Minute)
+		require.Equal(s, "200 503 503", probes(w), "it has not joined")
+		s.net.Heal("a")
+		s.until(func() bool { return c.IsLeader() && c.State() == tenure.InstanceActive })
+		require.Equal(s, "200 200 200", probes(w))
+		require.Equal(s, http.StatusServiceUnavailable, w.do(http.MethodGet, "/leaderz?role=export", "").StatusCode)
+		require.Equal(s, http.StatusOK, w.do(http.MethodGet, "/leaderz?role=", "").StatusCode)
+		w.refused(http.StatusNotFound, "no_role", http.MethodGet, "/leaderz?role=none", "")
+		s.net.Partition("a", simnet.Both, 0)
+		s.pass(time.Hour)
+		require.Equal(s, "200 200 503", probes(w))
+		s.net.Heal("a")
+		s.until(c.IsLeader)
+		require.NoError(s, c.Drain(s.Context()))
+		require.Equal(s, "200 503 503", probes(w))
+		c.Undrain()
+		s.until(c.IsLeader)
+		require.Equal(s, "200 200 200", probes(w))
+		stop()
+		require.NoError(s, <-ended)
+		require.Equal(s, "200 503 503", probes(w))
+
+		d, _ := s.dashboard(tenurehttp.Options{})
+		require.Equal(s, "200 200 503", probes(d))
+	})
+}
+
+// TestSecretsAreNotSaid: no answer has the password of Redis, a token of a caller, or the nonce of
+// a campaign, whatever fails.
+func TestSecretsAreNotSaid(t *testing.T) {
+	inSite(t, func(s *site) {
+		s.redis.Do(func(m *miniredis.Miniredis) { m.RequireUserAuth("user", "canary-password") })
+		rdb := s.net.Client("a", func(o *redis.Options) { o.Username, o.Password = "user", "canary-password" })
+		c, err := tenure.New(rdb, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		require.NoError(s, err)
+		require.NoError(s, c.Tasks().Register(tenure.Task{Name: "t", Schedule: tenure.OnDemand(), Run: func(context.Context, tenure.TaskRun) error { return nil }}))
+		s.run(c)
+		s.until(c.IsLeader)
+		w := s.serve(tenurehttp.New(c, tenurehttp.Options{
+			GuardReads: true, Authorize: tenurehttp.BearerToken(map[string]string{"ann": "canary-token"}),
+		}))
+		w.token = "canary-token"
+		nonce := ""
+		s.redis.Do(func(m *miniredis.Miniredis) { nonce = m.HGet("shop:leader:term", "nonce") })
+		require.Len(s, nonce, 32)
+		look := func() {
+			for _, path := range everything {
+				answer := w.do(http.MethodGet, path, "")
+				whole := answer.body + fmt.Sprint(answer.Header)
+				require.NotContains(s, whole, "canary", path)
+				require.NotContains(s, whole, nonce, path)
+			}
+			for _, action := range allActions {
+				answer := w.do(http.MethodPost, "/api/cluster/"+string(action), `{"task":"canaries","instance_id":"none"}`)
+				require.NotContains(s, answer.body, "canary", action)
+			}
+		}
+		look()
+		s.redis.Do(func(m *miniredis.Miniredis) { m.RequireUserAuth("user", "another") })
+		s.net.Cut("a")
+		s.pass(time.Minute)
+		look()
+		s.net.Partition("a", simnet.Both, 0)
+		s.pass(time.Minute)
+		look()
+	})
+}
+
+// TestHostileData: what others write is text, in JSON that HTML could hold, and spoils no listing.
+func TestHostileData(t *testing.T) {
+	inSite(t, func(s *site) {
+		s.until(s.member("a").IsLeader)
+		evil := `<script>alert(1)</script>\u001b[2J\u0000\u2028`
+		s.redis.Do(func(m *miniredis.Miniredis) {
+			m.HSet("shop:instances", "evil", `{"instance_id":"evil","status":"`+evil+`","started_at":99999999999999,"last_heartbeat":-5,"worker_count":1,"metadata":{"`+evil+`":"`+evil+`"}}`)
+			m.HSet("shop:instances", "<b>", `{"instance_id":"<b>","status":"active"}`)
+			m.HSet("shop:instances", "strange", `{`)
+			_, _ = m.XAdd("shop:log", "*", []string{"event", "elected", "instances", "<img>", "role", "<img>", "token", "1"})
+			_, _ = m.XAdd("shop:commands", "*", []string{"event", "noted", "command", "x", "kind", "<img>", "by", "\x1b[2J\xff", "text", "<img>"})
+			_, _ = m.SetAdd("shop:tasks", "<img>", "t")
+			m.HSet("shop:task:t", "next", "99999999999999999", "pause", `1 {"by":"<img>","reason":"<img>"}`, "paused", "1")
+		})
+		w, _ := s.dashboard(tenurehttp.Options{})
+		for _, path := range everything {
+			answer := w.do(http.MethodGet, path, "")
+			if answer.StatusCode == http.StatusNotFound || path == "/leaderz" { // a dashboard has no instance
+				continue
+			}
+			require.Equal(s, http.StatusOK, answer.StatusCode, path+answer.body)
+			require.NotEmpty(s, w.object(answer.body))
+			require.NotContains(s, answer.body, "<", path)
+			require.NotContains(s, answer.body, "\x1b", path)
+			require.Equal(s, "nosniff", answer.Header.Get("X-Content-Type-Options"))
+			require.Equal(s, "no-store", answer.Header.Get("Cache-Control"))
+		}
+		require.Equal(s, `a evil`, ids(w.get("/api/cluster/instances")["instances"]))
+	})
+}
+
+func ids(list any) string {
+	var all []string
+	for _, one := range list.([]any) {
+		all = append(all, fmt.Sprint(one.(map[string]any)["instance_id"]))
+	}
+	return strings.Join(all, " ")
+}
+
+// TestPaths: a path is what it says, behind any prefix; nothing is redirected, decoded again or
+// cleaned.
+func TestPaths(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		h, err := tenurehttp.New(a, operators)
+		require.NoError(s, err)
+		s.Cleanup(h.Close)
+		prefixed := http.NewServeMux()
+		prefixed.Handle("/tenure/", http.StripPrefix("/tenure", h))
+		for prefix, w := range map[string]*web{"": s.host(h), "/tenure": s.host(prefixed), "/deep/er": s.host(http.StripPrefix("/deep/er", h))} {
+			for path, status := range map[string]int{
+				"/":                                                  200,
+				"/api/cluster/status":                                200,
+				"/api/cluster/status?x=../..":                        200,
+				"/api/cluster/instances/a":                           200,
+				"/api/cluster/status/":                               404,
+				"/api/cluster/Status":                                404,
+				"/api/cluster":                                       404,
+				"/api/cluster/":                                      404,
+				"/api/cluster%2Fstatus":                              404,
+				"/api/cluster/instances/":                            404,
+				"/api/cluster/instances/%2e%2e":                      404,
+				"/api/cluster/instances/a%2Fb":                       404,
+				"/api/cluster/instances/a%00":                        404,
+				"/api/cluster/tasks/../runs":                         404,
+				"/api/cluster/tasks//runs":                           404,
+				"/api/cluster/x;/status":                             404,
+				"/api/cluster/instances/" + strings.Repeat("a", 129): 404,
+			} {
+				if prefix == "/tenure" && (strings.Contains(path, "..") || strings.Contains(path, "//")) && status == 404 {
+					continue // the ServeMux before it has cleaned that
+				}
+				answer := w.do(http.MethodGet, prefix+path, "")
+				require.Equal(s, status, answer.StatusCode, "%s%s: %s", prefix, path, answer.body)
+			}
+		}
+		w := s.host(h)
+		for _, path := range []string{"//api/cluster/status", "/./api/cluster/status", "/x/../api/cluster/status", "//evil.example/..", "/%2e%2e/api/cluster/status"} {
+			answer := w.do(http.MethodGet, path, "")
+			require.Equal(s, http.StatusNotFound, answer.StatusCode, path)
+			require.Empty(s, answer.Header.Get("Location"))
+		}
+	})
+}
+
+// TestMethods: what a path has not is 405 with what it has.
+func TestMethods(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		w := s.serve(tenurehttp.New(a, operators))
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, "FROB"} {
+			w.refused(http.StatusMethodNotAllowed, "method", method, "/api/cluster/status", "")
+			require.Equal(s, "GET, HEAD, OPTIONS", w.do(method, "/api/cluster/status", "").Header.Get("Allow"))
+		}
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPut} {
+			answer := w.do(method, "/api/cluster/drain", "")
+			require.Equal(s, http.StatusMethodNotAllowed, answer.StatusCode)
+			require.Equal(s, "POST, OPTIONS", answer.Header.Get("Allow"))
+		}
+		for path, allow := range map[string]string{"/api/cluster/drain": "POST, OPTIONS", "/livez": "GET, HEAD, OPTIONS"} {
+			answer := w.do(http.MethodOptions, path, "", "Origin", "http://evil.example")
+			require.Equal(s, http.StatusNoContent, answer.StatusCode)
+			require.Equal(s, allow, answer.Header.Get("Allow"))
+			require.Empty(s, answer.Header.Get("Access-Control-Allow-Origin"))
+		}
+		head := w.do(http.MethodHead, "/api/cluster/status", "")
+		require.Equal(s, http.StatusOK, head.StatusCode)
+		require.Empty(s, head.body)
+		require.Positive(s, head.ContentLength)
+		require.True(s, a.IsLeader())
+	})
+}
+
+// TestParameters: what cannot be read is refused, what is too much is too.
+func TestParameters(t *testing.T) {
+	inSite(t, func(s *site) {
+		s.until(s.member("a").IsLeader)
+		for _, id := range []string{"b", "c", "d1"} {
+			s.member(id)
+		}
+		w, _ := s.dashboard(tenurehttp.Options{})
+		for _, path := range []string{"snapshot?limit=x", "snapshot?limit=-1", "snapshot?limit=10001", "snapshot?offset=-1", "terms?limit=101", "log?limit=1001", "commands?limit=501",
+			"tasks/t/runs?limit=99999999999999999999"} {
+			w.refused(http.StatusBadRequest, "parameter", http.MethodGet, "/api/cluster/"+path, "")
+		}
+		w.refused(http.StatusNotFound, "gone", http.MethodGet, "/api/cluster/log?after=1-1", "")
+		w.refused(http.StatusNotFound, "not_found", http.MethodGet, "/api/cluster/terms?role=none", "")
+		w.refused(http.StatusNotFound, "not_found", http.MethodGet, "/api/cluster/tasks/none/runs", "")
+		page := func(query string) string {
+			instances := w.get("/api/cluster/snapshot?" + query)["instances"].(map[string]any)
+			return ids(instances["items"]) + " " + fields(instances, "total", "matched", "offset")
+		}
+		require.Equal(s, "a b c d1 total 4, matched 4, offset 0", page(""))
+		require.Equal(s, "b c total 4, matched 4, offset 1", page("offset=1&limit=2"))
+		require.Equal(s, "d1 total 4, matched 1, offset 0", page("q=d"))
+		require.Equal(s, " total 4, matched 0, offset 0", page("state=down&offset=7"))
+		s.net.Partition("c", simnet.Both, 0)
+		s.pass(2 * time.Minute)
+		require.Equal(s, "c a total 4, matched 4, offset 0", page("limit=2"), "first what somebody should look at")
+		log := w.get("/api/cluster/log")["log"].([]any)
+		last := log[len(log)-1].(map[string]any)
+		before := log[len(log)-2].(map[string]any)
+		require.Equal(s, []any{last}, w.get("/api/cluster/log?after=" + before["id"].(string))["log"])
+		require.Equal(s, []any{last}, w.get("/api/cluster/log?limit=1")["log"])
+		require.Len(s, w.get("/api/cluster/terms?role=")["terms"], 1)
+	})
+}

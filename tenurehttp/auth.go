@@ -1,0 +1,162 @@
+package tenurehttp
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+)
+
+// Action is what somebody wants to do. The name of an action that changes something is that of its
+// endpoint.
+type Action string
+
+// The actions.
+const (
+	ActionRead     Action = "read" // only asked for with Options.GuardReads
+	ActionResign   Action = "resign"
+	ActionTransfer Action = "transfer"
+	ActionDrain    Action = "drain"
+	ActionUndrain  Action = "undrain"
+	ActionRemove   Action = "remove"
+	ActionPause    Action = "pause"
+	ActionResume   Action = "resume"
+	ActionTrigger  Action = "trigger"
+	ActionCancel   Action = "cancel"
+	ActionForget   Action = "forget"
+)
+
+// Authorizer decides whether a request may do something, and says who asks: that name stands in the
+// audit stream (tenure.CommandRecord.By). Its characters that are not printable ASCII are escaped
+// there, and it is cut at 128.
+//
+// Any error refuses. A *ChallengeError is answered with 401, every other error with 403; its text
+// is not sent. A panic is answered with 500 and logged. An Authorizer is called for each request
+// that changes something, for each read if Options.GuardReads is set, and for each action when
+// somebody reads the snapshot, which lists what the caller may do: it should be quick. It must be
+// safe for concurrent use, and must not read the body.
+type Authorizer func(r *http.Request, action Action) (caller string, err error)
+
+// ChallengeError says that the request names nobody who is known, and how it can.
+type ChallengeError struct {
+	Challenge string // for the header WWW-Authenticate: `Bearer realm="tenure"`
+}
+
+func (e *ChallengeError) Error() string { return "tenurehttp: credentials are missing or wrong" }
+
+// BearerToken returns an Authorizer for requests with "Authorization: Bearer <token>". It lets each
+// caller whose token that is do everything. tokens has the token of each caller, by name. They are
+// compared in constant time. An empty token is nobody's. The map is copied.
+func BearerToken(tokens map[string]string) Authorizer {
+	known := newSecrets(tokens)
+	return func(r *http.Request, _ Action) (string, error) {
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		if caller, ok := known.find("", token); ok && strings.EqualFold(scheme, "Bearer") {
+			return caller, nil
+		}
+		return "", &ChallengeError{`Bearer realm="tenure"`}
+	}
+}
+
+// BasicAuth returns an Authorizer for requests with a user and a password, for which a browser
+// asks. It lets each of them do everything. passwords has the password of each user. They are
+// compared in constant time. An empty password is nobody's. The map is copied. Use it over TLS
+// only.
+func BasicAuth(passwords map[string]string) Authorizer {
+	known := newSecrets(passwords)
+	return func(r *http.Request, _ Action) (string, error) {
+		user, password, ok := r.BasicAuth()
+		if caller, found := known.find(user, password); ok && found && user != "" {
+			return caller, nil
+		}
+		return "", &ChallengeError{`Basic realm="tenure", charset="UTF-8"`}
+	}
+}
+
+// secrets are what is known of those who may ask: hashes, so that a comparison says nothing of how
+// long a secret is.
+type secrets []struct {
+	name   string
+	hashed [sha256.Size]byte
+}
+
+func newSecrets(byName map[string]string) secrets {
+	known := make(secrets, 0, len(byName))
+	for name, secret := range byName {
+		if secret != "" {
+			known = append(known, struct {
+				name   string
+				hashed [sha256.Size]byte
+			}{name, sha256.Sum256([]byte(secret))})
+		}
+	}
+	return known
+}
+
+// find returns whose secret that is. With a name it must be that one's. All are compared, whichever
+// it is.
+func (s secrets) find(name, secret string) (caller string, found bool) {
+	given := sha256.Sum256([]byte(secret))
+	for _, one := range s {
+		same := subtle.ConstantTimeCompare(given[:], one.hashed[:])
+		if name != "" {
+			same &= subtle.ConstantTimeCompare([]byte(name), []byte(one.name))
+		}
+		if same == 1 {
+			caller, found = one.name, true
+		}
+	}
+	return caller, found
+}
+
+// authorize asks the Authorizer. The error is a problem.
+func (h *Handler) authorize(r *http.Request, action Action) (caller string, err error) {
+	caller, err = h.ask(r, action)
+	var challenge *ChallengeError
+	var own *problem
+	switch {
+	case err == nil:
+		return caller, nil
+	case errors.As(err, &own):
+		return "", own
+	case errors.As(err, &challenge):
+		return "", &problem{Status: http.StatusUnauthorized, Code: "unauthenticated", Detail: "credentials are missing or wrong", challenge: challenge.Challenge}
+	}
+	return "", &problem{Status: http.StatusForbidden, Code: "forbidden", Detail: "you may not do this"}
+}
+
+// ask calls the Authorizer. One that panics lets nobody in.
+func (h *Handler) ask(r *http.Request, action Action) (caller string, err error) {
+	returned := false
+	defer func() {
+		if value := recover(); !returned { // also if it was runtime.Goexit, or panic(nil)
+			h.opts.Logger.LogAttrs(r.Context(), slog.LevelError, "the authorizer of the HTTP API panicked: nothing was allowed",
+				slog.String("action", string(action)), slog.String("panic", fmt.Sprint(value)), slog.String("stack", string(debug.Stack())))
+			caller, err = "", &problem{Status: http.StatusInternalServerError, Code: "authorizer", Detail: "whether you may do this could not be found out"}
+		}
+	}()
+	caller, err = h.opts.Authorize(r, action)
+	returned = true
+	return caller, err
+}
+
+// may lists what the caller of a request may ask for.
+func (h *Handler) may(r *request) (caller string, may []Action) {
+	may = []Action{}
+	if h.opts.Authorize == nil {
+		return "", may
+	}
+	for _, a := range actions {
+		if name, err := h.authorize(r.Request, a.action); err == nil {
+			caller, may = name, append(may, a.action)
+		}
+	}
+	if r.caller != "" {
+		caller = r.caller
+	}
+	return caller, may
+}

@@ -1,0 +1,166 @@
+package tenurehttp
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tenure-go/tenure"
+)
+
+// The ages of what is cached.
+const (
+	fresh       = time.Second            // younger than this nobody reads it again
+	tolerable   = 5 * time.Second        // older than this a reader waits for another one
+	staleAfter  = 10 * time.Second       // older than this it is stale, though no error is known
+	loadBound   = 5 * time.Second        // for one load
+	waitBound   = time.Second            // for which a reader waits who could have the last one
+	loadSpacing = 100 * time.Millisecond // between two loads, if changes make the last one old at once
+)
+
+// cell keeps the last value of something that is read from Redis, for all readers. It is loaded
+// only if somebody asks, by one load at a time. A reader waits for a load if there is no value, or
+// an old one that may not be as it is any more. After a load has failed nobody waits: the last
+// value is handed out at once, while a load per second is tried.
+type cell[T any] struct {
+	begins func(bound time.Duration) (ctx context.Context, end func())
+	load   func(ctx context.Context) (T, error)
+
+	mu       sync.Mutex
+	value    T
+	at       time.Time // of value; zero: there is none
+	err      error     // of the last load
+	began    time.Time // the last load
+	flight   chan struct{}
+	invalid  bool // what value says has changed since the last load began
+	outdated bool // value is older than such a change
+}
+
+// view is what a cell has.
+type view[T any] struct {
+	value T
+	at    time.Time
+	err   error // why there is no younger one
+}
+
+func newCell[T any](h *Handler, load func(ctx context.Context) (T, error)) *cell[T] {
+	return &cell[T]{begins: h.begin, load: load}
+}
+
+// get returns the value. The error is that of the last load if there never was a value.
+func (c *cell[T]) get(ctx context.Context) (view[T], error) { return c.wait(ctx, time.Time{}) }
+
+// anew is get for a value that is read from now on. Many who ask at one moment share two loads at
+// most.
+func (c *cell[T]) anew(ctx context.Context) (view[T], error) { return c.wait(ctx, time.Now()) }
+
+// readSince reports whether the value was read since then. If not, it is too old.
+func (c *cell[T]) readSince(since time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at.Before(since) {
+		c.invalid = true
+		return false
+	}
+	return true
+}
+
+func (c *cell[T]) wait(ctx context.Context, since time.Time) (view[T], error) {
+	var patience <-chan time.Time
+	for since.IsZero() || !c.readSince(since) {
+		flight := c.look()
+		if flight == nil {
+			break
+		}
+		if patience == nil {
+			timer := time.NewTimer(c.patience())
+			defer timer.Stop()
+			patience = timer.C
+		}
+		select {
+		case <-flight:
+			continue
+		case <-patience:
+		case <-ctx.Done():
+		}
+		break
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := view[T]{value: c.value, at: c.at, err: c.err}
+	switch {
+	case !c.at.IsZero():
+		return v, nil
+	case ctx.Err() != nil:
+		return v, context.Cause(ctx)
+	case c.err == nil:
+		return v, fmt.Errorf("%w: redis has given no answer yet", tenure.ErrUnreachable)
+	}
+	return v, c.err
+}
+
+// patience is for how long a reader waits.
+func (c *cell[T]) patience() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at.IsZero() {
+		return loadBound
+	}
+	return waitBound
+}
+
+// look begins a load if one is due, and returns what a reader must wait for; nil: nothing.
+func (c *cell[T]) look() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	age := now.Sub(c.at)
+	if !c.at.IsZero() && c.err == nil && !c.invalid && age < fresh {
+		return nil
+	}
+	if c.flight == nil && (c.err == nil || now.Sub(c.began) >= fresh) {
+		c.begin(now)
+	}
+	if !c.at.IsZero() && (c.err != nil || !c.invalid && !c.outdated && age < tolerable) {
+		return nil
+	}
+	return c.flight // nil if the last load has just failed
+}
+
+// begin begins a load. The lock is held.
+func (c *cell[T]) begin(now time.Time) {
+	pause := loadSpacing - now.Sub(c.began)
+	flight := make(chan struct{})
+	c.flight, c.began = flight, now.Add(max(pause, 0))
+	c.outdated, c.invalid = c.outdated || c.invalid, false
+	ctx, end := c.begins(loadBound + max(pause, 0))
+	go func() { // ends with ctx, or when the client returns
+		defer end()
+		if pause > 0 {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+		}
+		at := time.Now()
+		value, err := c.load(ctx)
+		if err != nil && ctx.Err() != nil { // it is not the reader's own context that has ended
+			err = fmt.Errorf("%w within %v", tenure.ErrUnreachable, loadBound)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.err = err; err == nil {
+			c.value, c.at, c.outdated = value, at, false
+		}
+		c.flight = nil
+		close(flight)
+	}()
+}
+
+// expire makes the value old: what it says has changed.
+func (c *cell[T]) expire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.invalid = true
+}

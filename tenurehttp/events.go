@@ -1,0 +1,299 @@
+package tenurehttp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tenure-go/tenure"
+)
+
+// The times of a stream of events.
+const (
+	pingInterval = 15 * time.Second // between two signs of life, if nothing happens
+	writeBound   = 10 * time.Second // for one write: a client that does not read is given up
+	linger       = 10 * time.Second // for which changes are followed after the last client has left
+	retryAfter   = 2 * time.Second  // which a client waits before it comes back
+)
+
+// hub follows the changes of the cluster while somebody wants to hear of them, once for all
+// clients. It keeps the last ones. Each client reads them at its own pace: one that is slow holds
+// up nobody, and one that falls behind too far is told to begin anew.
+type hub struct {
+	h *Handler
+
+	mu       sync.Mutex
+	streams  int
+	follower *follower // nil: nobody listens
+	known    bool      // the last changes are there
+	ring     []entry
+	first    int           // number of the first one in ring
+	news     chan struct{} // closed when there is something new
+}
+
+// follower is one time of following. What comes of an earlier one counts no more.
+type follower struct{ hub *hub }
+
+// entry is a change, and its place among those of the same ID.
+type entry struct {
+	change tenure.Change
+	nth    int
+}
+
+// id is what a client names to go on behind it.
+func (e entry) id() string {
+	if e.nth == 0 {
+		return e.change.ID
+	}
+	return e.change.ID + "+" + strconv.Itoa(e.nth)
+}
+
+func (b *hub) init(h *Handler) { b.h, b.news = h, make(chan struct{}) }
+
+// enter lets a client in, if there is room.
+func (b *hub) enter() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.streams >= b.h.opts.MaxStreams {
+		return false
+	}
+	b.streams++
+	if b.follower == nil {
+		f := &follower{b}
+		b.follower = f
+		ctx, end := b.h.begin(0)
+		go f.rest(ctx, end) // ends with ctx, or if nobody listens
+		go f.follow(ctx)    // ends with ctx
+	}
+	return true
+}
+
+func (b *hub) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.streams--
+}
+
+// rest ends the following once nobody has listened for a while.
+func (f *follower) rest(ctx context.Context, end func()) {
+	defer end()
+	b, idle := f.hub, false
+	tick := time.NewTicker(linger)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		b.mu.Lock()
+		over := idle && b.streams == 0
+		idle = b.streams == 0
+		if over {
+			b.follower, b.known = nil, false
+		}
+		b.mu.Unlock()
+		if over {
+			return
+		}
+	}
+}
+
+// follow takes the changes until ctx is done.
+func (f *follower) follow(ctx context.Context) {
+	for change, err := range f.hub.h.control.Registry().Watch(ctx) {
+		switch {
+		case change.Type == tenure.ChangeSnapshot:
+			f.resume(ctx, change.ID)
+		case err == nil:
+			f.note(false, change)
+		}
+		f.hub.h.now.expire()
+	}
+}
+
+// note takes changes, and wakes the clients. anew: what was known before may have a gap after it.
+func (f *follower) note(anew bool, changes ...tenure.Change) {
+	b := f.hub
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.follower != f {
+		return
+	}
+	if anew {
+		b.ring, b.first = nil, b.first+len(b.ring)+1
+	}
+	for _, c := range changes {
+		e := entry{change: c}
+		if n := len(b.ring); n > 0 && b.ring[n-1].change.ID == c.ID {
+			e.nth = b.ring[n-1].nth + 1
+		}
+		b.ring = append(b.ring, e)
+	}
+	if over := len(b.ring) - maxLog; over > 0 {
+		b.ring, b.first = slices.Clone(b.ring[over:]), b.first+over
+	}
+	b.known = true
+	close(b.news)
+	b.news = make(chan struct{})
+}
+
+// resume begins at a position, behind which each change follows: what was missed since the last one
+// that is known is read. If that cannot be, every client begins anew.
+func (f *follower) resume(ctx context.Context, position string) {
+	f.hub.mu.Lock()
+	last := ""
+	if n := len(f.hub.ring); n > 0 {
+		last = f.hub.ring[n-1].change.ID
+	}
+	f.hub.mu.Unlock()
+	registry := f.hub.h.control.Registry()
+	var missed []tenure.Change
+	gone := last == "" && position != "" || later(last, position)
+	if !gone && last != position {
+		var err error
+		missed, err = registry.Log(ctx, last, maxLog)
+		gone = err != nil || len(missed) == 0 || later(position, missed[len(missed)-1].ID)
+	}
+	if gone {
+		missed, _ = registry.Recent(ctx, maxLog) // without it no client can go on where it was, and begins anew
+	}
+	for len(missed) > 0 && later(missed[len(missed)-1].ID, position) { // it comes again
+		missed = missed[:len(missed)-1]
+	}
+	f.note(gone, missed...)
+}
+
+// later reports whether an entry of the log was written after another one. "" was before all.
+func later(id, than string) bool {
+	number := func(id string) (n [2]uint64) {
+		ms, seq, _ := strings.Cut(id, "-")
+		n[0], _ = strconv.ParseUint(ms, 10, 64)
+		n[1], _ = strconv.ParseUint(seq, 10, 64)
+		return n
+	}
+	a, b := number(id), number(than)
+	return a[0] > b[0] || a[0] == b[0] && a[1] > b[1]
+}
+
+// cursor is where a client stands.
+type cursor struct {
+	next  int
+	after string // the ID behind which it wants to go on; read once
+	begun bool
+}
+
+// read returns what a client has not got yet: whether it must begin anew, from which position, and
+// the changes. Then it waits for news.
+func (b *hub) read(c *cursor) (anew bool, position string, changes []entry, news <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.known {
+		return false, "", nil, b.news
+	}
+	end := b.first + len(b.ring)
+	if !c.begun {
+		c.begun, c.next = true, -1
+		for i, e := range b.ring {
+			if e.id() == c.after {
+				c.next = b.first + i + 1
+			}
+		}
+	}
+	if c.next < b.first || c.next > end {
+		c.next = end
+		if len(b.ring) > 0 {
+			position = b.ring[len(b.ring)-1].id()
+		}
+		return true, position, nil, b.news
+	}
+	changes = b.ring[c.next-b.first:]
+	c.next = end
+	return false, "", changes, b.news
+}
+
+// events streams the changes, see docs/http.md.
+func (h *Handler) events(w http.ResponseWriter, r *request) error {
+	if h.isClosed() {
+		return &problem{Status: http.StatusServiceUnavailable, Code: "stopped", Detail: "this process stops", retry: 1}
+	}
+	header := w.Header()
+	if r.Method == http.MethodHead {
+		header.Set("Content-Type", "text/event-stream")
+		return nil
+	}
+	if !h.hub.enter() {
+		return &problem{Status: http.StatusServiceUnavailable, Code: "busy", Detail: fmt.Sprintf("%d clients follow the events already", h.opts.MaxStreams), retry: 5}
+	}
+	defer h.hub.leave()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("X-Accel-Buffering", "no") // a proxy must not collect what it gets
+	s := stream{w: w, control: http.NewResponseController(w)}
+	fmt.Fprintf(&s.text, "retry: %d\n\n", retryAfter.Milliseconds())
+	ping := time.NewTicker(pingInterval)
+	defer ping.Stop()
+	for at := (cursor{after: r.Header.Get("Last-Event-ID")}); ; {
+		anew, position, changes, news := h.hub.read(&at)
+		if anew {
+			s.event("snapshot", position, tenure.Change{ID: position, Type: tenure.ChangeSnapshot})
+		}
+		for _, e := range changes {
+			s.event("change", e.id(), e.change)
+		}
+		if s.send() != nil {
+			return nil
+		}
+		select {
+		case <-news:
+		case <-ping.C:
+			s.text.WriteString(": ping\n\n")
+		case <-r.Context().Done():
+			return nil
+		case <-h.done:
+			return nil
+		}
+	}
+}
+
+// stream is what one client gets.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	text    bytes.Buffer
+}
+
+// event adds an event. The data are one line: JSON has no line breaks.
+func (s *stream) event(name, id string, data any) {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return
+	}
+	fmt.Fprintf(&s.text, "event: %s\n", name)
+	if id != "" {
+		fmt.Fprintf(&s.text, "id: %s\n", id)
+	}
+	fmt.Fprintf(&s.text, "data: %s\n\n", text)
+}
+
+// send writes what was added.
+func (s *stream) send() error {
+	if s.text.Len() == 0 {
+		return nil
+	}
+	if err := s.control.SetWriteDeadline(time.Now().Add(writeBound)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if _, err := s.w.Write(s.text.Bytes()); err != nil {
+		return err
+	}
+	s.text.Reset()
+	return s.control.Flush()
+}

@@ -1,0 +1,200 @@
+package tenurehttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/tenure-go/tenure"
+)
+
+// The headers of what only the leader serves.
+const (
+	// LeaderHeader names the leader in an answer of an instance that is not: its ID.
+	LeaderHeader = "Tenure-Leader"
+	// ForwardedHeader is in a request that Proxy has forwarded: the role, quoted. An instance that
+	// gets such a request and does not lead refuses it, so that none goes in circles.
+	ForwardedHeader = "Tenure-Forwarded"
+)
+
+// Elsewhere answers a request that only the leader serves, on an instance that does not lead: see
+// Reject, Redirect and Proxy. leader says who leads as far as it is known: Leader is "" if it is
+// not, and Address is "" if the leader advertises none (tenure.RegistryOptions.Address).
+type Elsewhere func(w http.ResponseWriter, r *http.Request, leader tenure.NotLeaderError)
+
+// LeaderOnly returns a handler that calls next while this process leads, by Elector.Do: the context
+// of the request ends with the client and with the term, tenure.TermFrom finds the term in it, and
+// the lease is not released before next has returned. Otherwise it calls elsewhere. It is so at any
+// time: also while this process stands back after a term of its own, or drains.
+//
+// Who leads is known without asking Redis, but for the moment after a change: then one request asks
+// for all that wait. e, next and elsewhere must not be nil.
+func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.Handler {
+	asked := &cell[tenure.LeaderInfo]{load: e.Leader, begins: func(bound time.Duration) (context.Context, func()) {
+		ctx, cancel := context.WithTimeout(context.Background(), bound)
+		return ctx, cancel
+	}}
+	var known atomic.Pointer[tenure.LeaderInfo] // the last leader that was read
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		led := false
+		err := e.Do(r.Context(), func(ctx context.Context, _ tenure.Term) error {
+			led = true
+			next.ServeHTTP(w, r.WithContext(ctx))
+			return nil
+		})
+		if led {
+			return
+		}
+		if !errors.Is(err, tenure.ErrNotLeader) { // the client has gone, or the time for the request is up
+			writeProblem(w, &problem{Status: http.StatusServiceUnavailable, Code: "not_begun", Detail: "the request had ended before it was begun", Role: e.Role(), retry: 1})
+			return
+		}
+		leader := tenure.NotLeaderError{Role: e.Role()}
+		var not *tenure.NotLeaderError
+		if errors.As(err, &not) {
+			leader = *not
+		}
+		is := tenure.LeaderInfo{InstanceID: leader.Leader, Token: leader.Token}
+		if leader.Leader == "" || leader.Address == "" && leader.Token != 0 {
+			answer := known.Load()
+			if answer == nil || answer.Token != is.Token || answer.InstanceID != is.InstanceID {
+				answer = nil
+				if v, err := asked.anew(r.Context()); err == nil && v.err == nil {
+					answer = &v.value
+					if answer.Token != 0 {
+						known.Store(answer)
+					}
+				}
+			}
+			if answer != nil && (leader.Leader == "" || answer.Token == leader.Token) {
+				leader.Leader, leader.Token, leader.Address = answer.InstanceID, answer.Token, answer.Address
+			}
+		}
+		elsewhere(w, r, leader)
+	})
+}
+
+// Reject answers 503, with the leader in LeaderHeader and in a body by RFC 9457, whose code is
+// "not_leader" or, if nobody is known to lead, "no_leader".
+func Reject(w http.ResponseWriter, _ *http.Request, leader tenure.NotLeaderError) {
+	reject(w, leader, "this instance does not lead")
+}
+
+func reject(w http.ResponseWriter, leader tenure.NotLeaderError, detail string) {
+	p := &problem{
+		Status: http.StatusServiceUnavailable, Code: "not_leader", Detail: detail, Role: leader.Role, Leader: leader.Leader, Address: leader.Address, retry: 1,
+	}
+	if leader.Leader == "" {
+		p.Code, p.Detail = "no_leader", "this instance does not lead, and it is not known who does"
+	}
+	name(w, leader)
+	writeProblem(w, p)
+}
+
+// Redirect answers 307, to the same path at the address that the leader advertises: an URL, or a
+// host and port, which are reached by HTTP. Without such an address it is Reject. Clients go on
+// with the same method and body, and most without the header Authorization.
+func Redirect(w http.ResponseWriter, r *http.Request, leader tenure.NotLeaderError) {
+	to, err := at(leader, r)
+	if err != nil {
+		Reject(w, r, leader)
+		return
+	}
+	name(w, leader)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Location", to.String())
+	w.WriteHeader(http.StatusTemporaryRedirect)
+}
+
+// Proxy returns an Elsewhere that forwards the request to the address that the leader advertises,
+// as Redirect does, and its answer back. With the header X-Forwarded-For it says who asks. A
+// request that was forwarded already is rejected: leaders may change meanwhile. If the leader
+// cannot be reached, the answer is 502. Nil is a transport like http.DefaultTransport that goes
+// straight to the leader, whatever HTTP_PROXY says, and waits for at most a minute for an answer to
+// begin. Give it one of your own if the instances have certificates that are not trusted by
+// default.
+func Proxy(transport http.RoundTripper) Elsewhere {
+	if transport == nil {
+		transport = straight()
+	}
+	return func(w http.ResponseWriter, r *http.Request, leader tenure.NotLeaderError) {
+		role := strconv.Quote(leader.Role)
+		if slices.Contains(r.Header.Values(ForwardedHeader), role) {
+			reject(w, leader, "the request was forwarded to this instance, which does not lead any more")
+			return
+		}
+		to, err := at(leader, r)
+		if err != nil {
+			Reject(w, r, leader)
+			return
+		}
+		proxy := httputil.ReverseProxy{
+			Transport: transport,
+			Rewrite: func(p *httputil.ProxyRequest) {
+				p.Out.URL, p.Out.Host = to, ""
+				p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
+				p.SetXForwarded()
+				p.Out.Header.Add(ForwardedHeader, role)
+			},
+			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+				name(w, leader)
+				writeProblem(w, &problem{
+					Status: http.StatusBadGateway, Code: "leader_unreachable", Detail: "the leader cannot be reached", Role: leader.Role, Leader: leader.Leader, Address: leader.Address,
+				})
+			},
+		}
+		proxy.ServeHTTP(w, r)
+	}
+}
+
+// straight is a transport between the instances of one service: a proxy to the world outside must
+// not get their requests, and a leader that is frozen must not hold them.
+func straight() http.RoundTripper {
+	standard, ok := http.DefaultTransport.(*http.Transport)
+	if !ok { // the application has replaced it
+		return http.DefaultTransport
+	}
+	transport := standard.Clone()
+	transport.Proxy, transport.ResponseHeaderTimeout = nil, time.Minute
+	return transport
+}
+
+// name puts the leader into the header of the answer, if it can stand there.
+func name(w http.ResponseWriter, leader tenure.NotLeaderError) {
+	if named.MatchString(leader.Leader) {
+		w.Header().Set(LeaderHeader, leader.Leader)
+	}
+}
+
+var errAddress = errors.New("tenurehttp: no address that a request can be sent to")
+
+// at is where the leader serves what a request asks for: by the path that the client has sent, also
+// behind http.StripPrefix. An address comes from Redis: only its scheme, host and path count.
+func at(leader tenure.NotLeaderError, r *http.Request) (*url.URL, error) {
+	address := leader.Address
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	base, err := url.Parse(address)
+	if err != nil || base.Host == "" || base.Hostname() == "" || base.User != nil || base.Scheme != "http" && base.Scheme != "https" {
+		return nil, fmt.Errorf("%w: %.300q", errAddress, leader.Address)
+	}
+	asked := r.URL
+	if sent, err := url.ParseRequestURI(r.RequestURI); err == nil && strings.HasPrefix(sent.Path, "/") {
+		asked = sent
+	}
+	escaped := strings.TrimSuffix(base.EscapedPath(), "/") + asked.EscapedPath()
+	path, err := url.PathUnescape(escaped)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %.300q", errAddress, leader.Address)
+	}
+	return &url.URL{Scheme: base.Scheme, Host: base.Host, Path: path, RawPath: escaped, RawQuery: asked.RawQuery}, nil
+}

@@ -1,0 +1,172 @@
+package tenurehttp_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/tenurehttp"
+)
+
+// fleet are instances that each serve what only the leader may, and can reach each other by the
+// address that they advertise.
+type fleet struct {
+	*site
+	hosts     map[string]*web
+	transport *http.Transport
+}
+
+func newFleet(s *site) *fleet {
+	f := &fleet{site: s, hosts: make(map[string]*web)}
+	f.transport = &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		w := f.hosts[address]
+		if w == nil {
+			return nil, net.ErrClosed
+		}
+		return w.client.DialContext(ctx, network, address)
+	}}
+	s.Cleanup(f.transport.CloseIdleConnections)
+	return f
+}
+
+// join starts an instance that advertises an address.
+func (f *fleet) join(id, address string, elsewhere tenurehttp.Elsewhere) (*tenure.Coordinator, *web) {
+	f.Helper()
+	c := f.member(id, func(o *tenure.Options) { o.Registry.Address = address })
+	own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		term, _ := tenure.TermFrom(r.Context())
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s %s %s leads=%v from=%s", id, r.Method, r.RequestURI, body, term.Valid(), r.Header.Get("X-Forwarded-For"))
+	})
+	w := f.host(tenurehttp.LeaderOnly(c.Elector(), own, elsewhere))
+	f.hosts[id+":80"] = w
+	return c, w
+}
+
+// TestReject: who leads, in the header and in the body.
+func TestReject(t *testing.T) {
+	inSite(t, func(s *site) {
+		f := newFleet(s)
+		a, first := f.join("a", "https://a.example/base", tenurehttp.Reject)
+		s.until(a.IsLeader)
+		require.Equal(s, "a GET /x?y=1  leads=true from=", first.do(http.MethodGet, "/x?y=1", "").body)
+		b, second := f.join("b", "", tenurehttp.Reject)
+		p := second.refused(http.StatusServiceUnavailable, "not_leader", http.MethodPost, "/x", `{}`)
+		require.Equal(s, `leader "a", address "https://a.example/base"`, fields(p, "leader", "address"))
+		answer := second.do(http.MethodGet, "/x", "")
+		require.Equal(s, "a", answer.Header.Get(tenurehttp.LeaderHeader))
+		require.Equal(s, "1", answer.Header.Get("Retry-After"))
+
+		// After its own resignation a stands back: it says at once who leads.
+		require.NoError(s, a.Elector().Resign(s.Context()))
+		p = first.refused(http.StatusServiceUnavailable, "not_leader", http.MethodPost, "/x", `{}`)
+		require.Equal(s, "b", p["leader"])
+		require.NoError(s, b.Drain(s.Context()))
+		s.until(a.IsLeader)
+		require.NoError(s, a.Drain(s.Context()))
+		first.refused(http.StatusServiceUnavailable, "no_leader", http.MethodGet, "/x", "")
+	})
+}
+
+// TestRedirect: to the same path at the address of the leader, whatever prefix was taken off, and
+// nowhere else.
+func TestRedirect(t *testing.T) {
+	inSite(t, func(s *site) {
+		f := newFleet(s)
+		a, _ := f.join("a", "https://a.example:8443/base/", tenurehttp.Redirect)
+		s.until(a.IsLeader)
+		_, second := f.join("b", "b:80", tenurehttp.Redirect)
+		for path, want := range map[string]string{
+			"/":                     "https://a.example:8443/base/",
+			"/x/y?z=%2F&w":          "https://a.example:8443/base/x/y?z=%2F&w",
+			"//evil.example/x":      "https://a.example:8443/base//evil.example/x",
+			"/a%2Fb/%0d%0aX:y":      "https://a.example:8443/base/a%2Fb/%0d%0aX:y",
+			"/%2e%2e/x?http://evil": "https://a.example:8443/base/%2e%2e/x?http://evil",
+			"/@evil.example":        "https://a.example:8443/base/@evil.example",
+		} {
+			answer := second.do(http.MethodPost, path, "{}")
+			require.Equal(s, http.StatusTemporaryRedirect, answer.StatusCode)
+			require.Equal(s, want, answer.Header.Get("Location"))
+			require.Equal(s, "a", answer.Header.Get(tenurehttp.LeaderHeader))
+		}
+		own := http.NewServeMux()
+		c := f.member("c")
+		own.Handle("/app/", http.StripPrefix("/app", tenurehttp.LeaderOnly(c.Elector(), http.NotFoundHandler(), tenurehttp.Redirect)))
+		require.Equal(s, "https://a.example:8443/base/app/x", s.host(own).do(http.MethodGet, "/app/x", "").Header.Get("Location"))
+	})
+}
+
+// TestHostileAddresses: what is no address of a server is not gone to.
+func TestHostileAddresses(t *testing.T) {
+	inSite(t, func(s *site) {
+		f := newFleet(s)
+		a, _ := f.join("a", "", tenurehttp.Reject)
+		s.until(a.IsLeader)
+		for i, address := range []string{"", "javascript:alert(1)", "file:///etc/passwd", "ftp://x", "https://user:secret@x", "//x", "http://", "http://:80", "https://[::1"} {
+			require.NoError(s, a.Registry().Update(tenure.InstanceUpdate{Address: &address}))
+			s.pass(time.Minute)
+			for j, elsewhere := range []tenurehttp.Elsewhere{tenurehttp.Redirect, tenurehttp.Proxy(f.transport)} {
+				_, w := f.join(fmt.Sprintf("b%d-%d", i, j), "", elsewhere)
+				w.refused(http.StatusServiceUnavailable, "not_leader", http.MethodGet, "/x", "")
+			}
+		}
+	})
+}
+
+// TestProxy: the leader answers, once, wherever the request came in.
+func TestProxy(t *testing.T) {
+	inSite(t, func(s *site) {
+		f := newFleet(s)
+		proxy := tenurehttp.Proxy(f.transport)
+		a, first := f.join("a", "http://a:80", proxy)
+		s.until(a.IsLeader)
+		b, second := f.join("b", "b:80", proxy)
+		require.Equal(s, "a POST /x%2Fy?z=1 {} leads=true from=192.0.2.7, 127.0.0.1", second.do(http.MethodPost, "/x%2Fy?z=1", "{}", "X-Forwarded-For", "192.0.2.7").body)
+
+		// True also while a stands back.
+		require.NoError(s, a.Elector().Resign(s.Context()))
+		s.pass(time.Second)
+		require.True(s, b.IsLeader())
+		require.True(s, strings.HasPrefix(first.do(http.MethodGet, "/x", "").body, "b GET /x"))
+
+		// In a circle: each believes that the other leads.
+		p := first.refused(http.StatusServiceUnavailable, "not_leader", http.MethodGet, "/x", "", tenurehttp.ForwardedHeader, `""`)
+		require.Contains(s, p["detail"], "forwarded")
+		require.Equal(s, http.StatusOK, first.do(http.MethodGet, "/x", "", tenurehttp.ForwardedHeader, `"another role"`).StatusCode)
+
+		delete(f.hosts, "b:80")
+		f.transport.CloseIdleConnections()
+		p = first.refused(http.StatusBadGateway, "leader_unreachable", http.MethodGet, "/x", "")
+		require.Equal(s, `leader "b", address "b:80"`, fields(p, "leader", "address"))
+	})
+}
+
+// TestLeaderOnlyEndsWithTheTerm: the context of the request ends with the term, and the lease waits
+// for the handler.
+func TestLeaderOnlyEndsWithTheTerm(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		begun := make(chan struct{})
+		w := s.host(tenurehttp.LeaderOnly(a.Elector(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			close(begun)
+			<-r.Context().Done()
+			fmt.Fprint(w, context.Cause(r.Context()), " ", a.IsLeader(), " ")
+			s.redis.Do(func(m *miniredis.Miniredis) { fmt.Fprint(w, m.Exists("shop:leader")) })
+		}), tenurehttp.Reject))
+		answered := make(chan string, 1)
+		go func() { answered <- w.do(http.MethodGet, "/", "").body }()
+		<-begun
+		require.NoError(s, a.Elector().Resign(s.Context()))
+		require.Equal(s, "tenure: leadership resigned false true", <-answered)
+	})
+}

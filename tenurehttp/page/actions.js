@@ -1,0 +1,134 @@
+// What may be asked for: each asks once, in words that say the effect, and shows how it ended.
+import { el, icon } from "./dom.js";
+import { ask, get, problemOf, soon, state } from "./source.js";
+import { roleName, seconds, span } from "./words.js";
+
+const looksEach = 700; // at a command that is on, in milliseconds
+const looksFor = 11 * 60 * 1000;
+
+// kinds are the actions: the label of the button, the question, the effect, and the body.
+const kinds = {
+  drain: {
+    label: "Drain", title: (c) => `Drain ${c.instance.instance_id}?`,
+    effect: (c) => `${moved(c.led)} It stays up, takes no work and leads nothing until the drain is ended.`,
+    body: (c) => ({ instance_id: c.instance.instance_id }),
+  },
+  undrain: {
+    label: "End the drain", title: (c) => `End the drain of ${c.instance.instance_id}?`, effect: () => "It takes work again and may lead again.",
+    body: (c) => ({ instance_id: c.instance.instance_id }),
+  },
+  remove: {
+    label: "Remove the record", title: (c) => `Remove the record of ${c.instance.instance_id}?`,
+    effect: () => "For one that is gone for good. If its process lives, it registers again with its next heartbeat.",
+    body: (c) => ({ instance_id: c.instance.instance_id }),
+  },
+  resign: {
+    label: "Resign", title: (c) => `Have ${c.leader || "the leader"} give up ${roleName(c.role)}?`,
+    effect: () => "Its work is cancelled and awaited; running tasks may finish first. Then another candidate leads. It stands back for a moment, and leads again if there is no other.",
+    body: (c) => ({ role: c.role }),
+  },
+  transfer: {
+    label: "Transfer", title: (c) => `Hand ${roleName(c.role)} over?`,
+    effect: (c) => `${c.leader || "The leader"} offers the lead first. If nobody takes the offer, its term goes on.`,
+    field: { name: "instance_id", label: "To which instance; empty: the best candidate", list: () => state.snapshot.instances.items.filter((i) => i.state === "active").map((i) => i.instance_id) },
+    body: (c, value) => ({ role: c.role, instance_id: value }),
+  },
+  pause: {
+    label: "Pause", title: (c) => `Pause ${c.task.name}?`, effect: () => "Its slots pass without a run until it is resumed. A run that is on goes on.",
+    field: { name: "reason", label: "Why, for those who look later" }, body: (c, value) => ({ task: c.task.name, reason: value }),
+  },
+  resume: {
+    label: "Resume", title: (c) => `Resume ${c.task.name}?`, effect: () => "It runs again from its next slot on.", body: (c) => ({ task: c.task.name }),
+  },
+  trigger: {
+    label: "Run now", title: (c) => `Run ${c.task.name} once, now?`,
+    effect: (c) => `The leader of ${roleName(c.task.role)} runs it once, between its slots${c.task.running ? ", after the run that is on" : ""}.`, body: (c) => ({ task: c.task.name }),
+  },
+  cancel: {
+    label: "Cancel the run", title: (c) => `Cancel the run of ${c.task.name}?`,
+    effect: (c) => `The context of the run${c.task.last?.instance_id ? ` on ${c.task.last.instance_id}` : ""} ends, and it is not tried again. The next slot is not affected.`, body: (c) => ({ task: c.task.name }),
+  },
+  forget: {
+    label: "Forget", title: (c) => `Forget ${c.task.name}?`, effect: () => "Removes the record and the history of a task that nobody registers any more.", body: (c) => ({ task: c.task.name }),
+  },
+};
+
+function moved(led) {
+  if (led.length === 0) return "It leads nothing.";
+  const names = led.map(roleName);
+  const all = names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : names[0];
+  return `It leads ${all}; ${led.length === 1 ? "that moves" : led.length === 2 ? "both move" : "all move"} to others.`;
+}
+
+// buttons are those of the actions that the caller may ask for; null: there are none.
+export function buttons(names, context) {
+  const may = names.filter((name) => state.snapshot.actions.includes(name) && !("wall" in document.documentElement.dataset));
+  if (may.length === 0) return null;
+  return el("p", { class: "buttons" }, ...may.map((name) => el("button", { type: "button", "data-action": name, onclick: () => confirm(name, context) }, kinds[name].label)));
+}
+
+// confirm asks once, and then shows how the command ended.
+function confirm(name, context) {
+  const kind = kinds[name];
+  const dialog = document.getElementById("ask");
+  const from = document.activeElement;
+  const input = kind.field && el("input", { id: "ask-field", name: kind.field.name, maxlength: 128, autocomplete: "off", list: kind.field.list ? "ask-list" : null });
+  const choices = kind.field?.list && el("datalist", { id: "ask-list" }, ...kind.field.list().map((value) => el("option", { value })));
+  const outcome = el("p", { class: "outcome", tabindex: -1, hidden: true });
+  const no = el("button", { type: "button", class: "plain", onclick: () => dialog.close() }, "Leave it");
+  const yes = el("button", { type: "submit" }, kind.label);
+  const form = el("form", { method: "dialog" }, el("h2", { id: "ask-title" }, kind.title(context)), el("p", {}, kind.effect(context)),
+    kind.field && el("label", { for: "ask-field" }, kind.field.label), input, choices, outcome, el("p", { class: "buttons" }, yes, no));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    yes.remove();
+    no.textContent = "Close";
+    if (input) input.disabled = true;
+    send(name, kind.body(context, input?.value.trim() ?? ""), (text, shape, warn) => {
+      outcome.hidden = false;
+      outcome.classList.toggle("warn", Boolean(warn));
+      outcome.replaceChildren(icon(shape), ` ${text}`);
+      if (!outcome.contains(document.activeElement)) outcome.focus();
+    });
+  });
+  dialog.addEventListener("close", () => { if (from?.isConnected) from.focus(); }, { once: true });
+  dialog.replaceChildren(form);
+  dialog.showModal();
+  (input ?? no).focus();
+}
+
+async function send(name, body, report) {
+  report("Asking …", "ring");
+  try {
+    const answer = await ask(name, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal: AbortSignal.timeout(60000) });
+    if (!answer.ok) {
+      report(`Refused: ${await problemOf(answer)}`, "cross", true);
+      return;
+    }
+    await follow(await answer.json(), report);
+  } catch (error) {
+    report(`No answer: ${error.message}. It may have been done all the same: what changed shows below.`, "triangle", true);
+  } finally {
+    soon();
+  }
+}
+
+// follow looks what becomes of a command until it has ended.
+async function follow(command, report) {
+  const until = performance.now() + looksFor;
+  while (command.state === "asked" && performance.now() < until) {
+    report(`Asked of ${command.instance_id || "the leader"}${command.by ? ` by ${command.by}` : ""}. Waiting for its end.`, "half");
+    await new Promise((resolve) => setTimeout(resolve, looksEach));
+    try {
+      command = (await get(`commands/${encodeURIComponent(command.id)}`)).command;
+    } catch { /* not listed yet, or no answer: it is looked at again */ }
+  }
+  const by = command.by ? ` Asked for by ${command.by}.` : "";
+  const lasted = seconds(command.ended) - seconds(command.asked);
+  switch (command.state) {
+    case "done": return report(`Done${lasted >= 1 ? ` after ${span(lasted)}` : ""}.${by}`, "check");
+    case "expired": return report(`Nobody took it in time: it is not done any more.${by}`, "triangle", true);
+    case "failed": return report(`Failed: ${command.error || "no reason was given"}.${by}`, "cross", true);
+    default: return report(`It is not over yet.${by}`, "half");
+  }
+}

@@ -1,0 +1,219 @@
+// Reads the cluster: a snapshot now and then, and at once when the stream of events says that
+// something changed. Nothing is asked for while nobody looks.
+
+const base = new URL("api/cluster/", document.baseURI);
+const pace = 2000; // between two snapshots, in milliseconds
+const soonest = 250; // between two, if changes come fast
+const patience = 8000; // for one answer
+const silence = 40000; // of a stream, which sends a ping each 15 s
+
+// state is what is known. Times in it are of performance.now().
+export const state = {
+  snapshot: null,
+  received: 0, // the snapshot
+  offset: 0, // of the server's clock before this one's, in seconds
+  lost: 0, // since when nothing answers; 0: it does
+  problem: null, // why there is no answer that can be shown
+  challenge: "", // what the server wants to see of who asks
+  mayAsk: false, // there is somebody who may do more than look
+  terms: new Map(), // all that were seen, by role and token
+  cost: 0, // script time of the last update, in milliseconds
+};
+
+// query is the part of the instances that is shown.
+export const query = { offset: 0, limit: 100, q: "" };
+
+let changed = () => {};
+let timer = 0;
+let flight = null;
+let again = false;
+let last = 0;
+let slow = 0; // how long the last answer took
+let token = "";
+try {
+  token = sessionStorage.getItem("tenure-token") ?? "";
+} catch { /* storage is off: it is asked for again after a reload */ }
+
+// now is the server's clock, in seconds.
+export const now = () => Date.now() / 1000 + state.offset;
+
+// age is how old the snapshot is by now, in seconds.
+export function age() {
+  if (!state.snapshot) return Infinity;
+  return state.snapshot.age_seconds + (performance.now() - state.received) / 1000;
+}
+
+// ask sends a request to the API.
+export function ask(path, options = {}) {
+  const headers = { Accept: "application/json", ...options.headers };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  return fetch(new URL(path, base), { cache: "no-store", credentials: "same-origin", signal: AbortSignal.timeout(patience), ...options, headers });
+}
+
+// get reads a document; it throws what the server says is wrong.
+export async function get(path) {
+  const answer = await ask(path);
+  if (!answer.ok) throw new Error(await problemOf(answer));
+  return answer.json();
+}
+
+// problemOf is what the server says of an answer that is an error.
+export async function problemOf(answer) {
+  try {
+    return (await answer.json()).detail ?? `HTTP ${answer.status}`;
+  } catch {
+    return `HTTP ${answer.status}`;
+  }
+}
+
+// signIn takes a token, for as long as this tab is open.
+export function signIn(secret) {
+  token = secret;
+  try {
+    sessionStorage.setItem("tenure-token", secret);
+  } catch { /* kept in memory only */ }
+  soon();
+  allTerms();
+  stream.stop();
+  stream.start();
+}
+
+// start begins to read. heard is called when something is known anew.
+export function start(heard) {
+  changed = heard;
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) {
+      clearTimeout(timer);
+      stream.stop();
+    } else {
+      soon();
+      stream.start();
+    }
+  });
+  soon();
+  allTerms();
+  stream.start();
+}
+
+// soon reads a snapshot as soon as it may.
+export function soon() {
+  if (flight) {
+    again = true;
+    return;
+  }
+  clearTimeout(timer);
+  timer = setTimeout(load, Math.max(0, last + soonest - performance.now()));
+}
+
+async function load() {
+  if (flight) return;
+  again = false;
+  const began = (last = performance.now());
+  flight = read();
+  await flight;
+  flight = null;
+  slow = performance.now() - began;
+  clearTimeout(timer);
+  if (again) soon();
+  else if (!document.hidden) timer = setTimeout(load, Math.max(pace, 10 * slow));
+}
+
+async function read() {
+  const asked = new URLSearchParams({ limit: query.limit, offset: query.offset });
+  if (query.q) asked.set("q", query.q);
+  try {
+    const answer = await ask(`snapshot?${asked}`);
+    if (answer.ok) {
+      take(await answer.json());
+    } else {
+      state.lost = 0;
+      state.challenge = answer.status === 401 ? (answer.headers.get("WWW-Authenticate") ?? "") : "";
+      state.problem = { status: answer.status, text: await problemOf(answer) };
+    }
+  } catch {
+    state.lost ||= performance.now();
+  }
+  changed();
+}
+
+function take(snapshot) {
+  const first = !state.snapshot;
+  state.snapshot = snapshot;
+  state.received = performance.now();
+  state.offset = Date.parse(snapshot.at) / 1000 + snapshot.age_seconds - Date.now() / 1000;
+  state.lost = 0;
+  state.problem = null;
+  state.challenge = "";
+  for (const role of snapshot.roles) keep(role.terms);
+  if (first && snapshot.actions.length === 0) {
+    ask("drain", { method: "OPTIONS" }).then((answer) => {
+      state.mayAsk = answer.ok;
+      changed();
+    }, () => {});
+  }
+}
+
+// keep notes terms; those of more than two days are dropped.
+function keep(terms) {
+  for (const term of terms) state.terms.set(`${term.role}/${term.token}`, term);
+  const before = now() - 2 * 86400;
+  for (const [key, term] of state.terms) {
+    if (term.ended && Date.parse(term.ended) / 1000 < before) state.terms.delete(key);
+  }
+}
+
+// allTerms reads more of them than the snapshot has.
+async function allTerms() {
+  try {
+    const answer = await get("terms?limit=100");
+    const newer = new Map(state.terms);
+    keep(answer.terms);
+    for (const [key, term] of newer) state.terms.set(key, term);
+    changed();
+  } catch { /* the snapshot has the last ones */ }
+}
+
+// stream reads the events. It is read as any answer is, so that a token can be sent, and pings are
+// seen.
+const stream = {
+  ended: null,
+  id: "",
+  start() {
+    if (!this.ended) this.follow((this.ended = new AbortController()));
+  },
+  stop() {
+    this.ended?.abort();
+    this.ended = null;
+  },
+  async follow(ended) {
+    while (!ended.signal.aborted) {
+      let wait = 2000;
+      try {
+        const answer = await ask("events", { headers: { Accept: "text/event-stream", ...(this.id && { "Last-Event-ID": this.id }) }, signal: ended.signal });
+        if (answer.ok) await this.read(answer.body, ended);
+        else wait = 30000;
+      } catch { /* lost: it is tried again */ }
+      if (!ended.signal.aborted) await new Promise((resolve) => setTimeout(resolve, wait));
+    }
+  },
+  async read(body, ended) {
+    const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      let late = 0;
+      const { done, value } = await Promise.race([
+        reader.read(),
+        new Promise((resolve) => { late = setTimeout(() => resolve({ done: true }), silence); }),
+      ]);
+      clearTimeout(late);
+      if (done || ended.signal.aborted) break;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      for (const line of lines) {
+        if (line.startsWith("id: ")) this.id = line.slice(4);
+        if (line.startsWith("event: ")) soon();
+      }
+    }
+    await reader.cancel().catch(() => {});
+  },
+};

@@ -1,0 +1,105 @@
+package tenurehttp
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/tenure-go/tenure"
+)
+
+// problem is an error as RFC 9457 has it. Code is a word for programs.
+type problem struct {
+	Type    string `json:"type"`
+	Title   string `json:"title"`
+	Status  int    `json:"status"`
+	Detail  string `json:"detail"`
+	Code    string `json:"code"`
+	Command string `json:"command,omitempty"` // ID of the command that failed, if it is in the audit stream
+	// What a request that only the leader serves is refused with.
+	Role    string `json:"role,omitempty"`
+	Leader  string `json:"leader,omitempty"`
+	Address string `json:"address,omitempty"`
+
+	challenge string
+	retry     int // seconds
+}
+
+func (p *problem) Error() string { return p.Detail }
+
+// kinds are the errors of package tenure. The first that matches counts.
+var kinds = []struct {
+	err    error
+	status int
+	code   string
+}{
+	{tenure.ErrNotFound, http.StatusNotFound, "not_found"},
+	{tenure.ErrNoLeader, http.StatusConflict, "no_leader"},
+	{tenure.ErrNotLeader, http.StatusConflict, "not_leader"},
+	{tenure.ErrNotReady, http.StatusConflict, "not_ready"},
+	{tenure.ErrTransferring, http.StatusConflict, "transferring"},
+	{tenure.ErrTriggerWaiting, http.StatusConflict, "trigger_waiting"},
+	{tenure.ErrRegistered, http.StatusConflict, "registered"},
+	{tenure.ErrNotTaken, http.StatusGatewayTimeout, "not_taken"},
+	{tenure.ErrDrainTimeout, http.StatusGatewayTimeout, "drain_timeout"},
+	{tenure.ErrCommandFailed, http.StatusBadGateway, "failed"},
+	{tenure.ErrStopped, http.StatusServiceUnavailable, "stopped"},
+	{tenure.ErrUnreachable, http.StatusServiceUnavailable, "unreachable"},
+	{tenure.ErrMisconfigured, http.StatusInternalServerError, "misconfigured"},
+}
+
+// problemOf is an error as a problem.
+func problemOf(err error) problem {
+	var own *problem
+	if errors.As(err, &own) {
+		return *own
+	}
+	p := problem{Status: http.StatusInternalServerError, Code: "internal", Detail: err.Error()}
+	for _, kind := range kinds {
+		if errors.Is(err, kind.err) {
+			p.Status, p.Code = kind.status, kind.code
+			break
+		}
+	}
+	if p.Status == http.StatusServiceUnavailable {
+		p.retry = 1
+	}
+	return p
+}
+
+func writeProblem(w http.ResponseWriter, err error) {
+	p := problemOf(err)
+	p.Type, p.Title = "about:blank", http.StatusText(p.Status)
+	header := w.Header()
+	if p.challenge != "" {
+		header.Set("WWW-Authenticate", p.challenge)
+	}
+	if p.retry > 0 {
+		header.Set("Retry-After", strconv.Itoa(p.retry))
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // texts and numbers
+	}
+	write(w, p.Status, "application/problem+json", append(body, '\n'))
+}
+
+// write sends a whole answer.
+func write(w http.ResponseWriter, status int, kind string, body []byte) {
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the client has gone
+}
+
+// writeJSON sends a value. What the cluster says of itself is text in it: encoding/json escapes
+// what HTML could take for markup.
+func writeJSON(w http.ResponseWriter, status int, value any) error {
+	body, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	write(w, status, "application/json", append(body, '\n'))
+	return nil
+}

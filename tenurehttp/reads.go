@@ -1,0 +1,358 @@
+package tenurehttp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tenure-go/tenure"
+)
+
+// number is a parameter of the query.
+func number(r *request, name string, otherwise, most int) (int, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > most {
+		return 0, &problem{Status: http.StatusBadRequest, Code: "parameter", Detail: fmt.Sprintf("%s = %.100q: must be a number between 0 and %d", name, text, most)}
+	}
+	return n, nil
+}
+
+// page is the part of the instances that an answer has.
+type page struct {
+	Total   int               `json:"total"`
+	Matched int               `json:"matched"` // of those, by state and q
+	Offset  int               `json:"offset"`
+	Items   []tenure.Instance `json:"items"`
+}
+
+// pageOf chooses instances by the parameters state, which may come several times, q, a part of the
+// ID, offset and limit. Those that are not active come first.
+func pageOf(r *request, s *snapshot) (page, error) {
+	limit, err := number(r, "limit", defaultPage, maxPage)
+	if err != nil {
+		return page{}, err
+	}
+	offset, err := number(r, "offset", 0, 1<<30)
+	if err != nil {
+		return page{}, err
+	}
+	query := r.URL.Query()
+	states, part := query["state"], query.Get("q")
+	matched := s.sorted
+	if len(states) > 0 || part != "" {
+		matched = nil
+		for _, i := range s.sorted {
+			if (len(states) == 0 || slices.Contains(states, string(i.State))) && strings.Contains(i.ID, part) {
+				matched = append(matched, i)
+			}
+		}
+	}
+	from := min(offset, len(matched))
+	return page{Total: len(s.all), Matched: len(matched), Offset: from, Items: append([]tenure.Instance{}, matched[from:min(from+limit, len(matched))]...)}, nil
+}
+
+// snapshotAnswer is all of it in one document.
+type snapshotAnswer struct {
+	Namespace string               `json:"namespace"`
+	This      *thisView            `json:"this"` // null: this process takes no part
+	Redis     redisView            `json:"redis"`
+	Status    tenure.ClusterStatus `json:"status"`
+	Roles     []roleView           `json:"roles"`
+	Instances page                 `json:"instances"`
+	Tasks     []taskView           `json:"tasks"`
+	Log       []tenure.Change      `json:"log"`    // newest first
+	Caller    string               `json:"caller"` // who asks, by the Authorizer
+	// Actions are what the caller may ask for.
+	Actions []Action `json:"actions"`
+	age
+}
+
+// thisView is the process that answers, by what it knows itself.
+type thisView struct {
+	ID      string   `json:"instance_id"`
+	State   string   `json:"state"`
+	Leading []string `json:"leading"`
+}
+
+type redisView struct {
+	Address *string `json:"address"` // null: several servers, or not known
+	// Answered is how long ago Redis last gave a usable answer; null: never.
+	Answered *float64 `json:"answered_seconds_ago"`
+}
+
+// roleView is one role.
+type roleView struct {
+	Role   string             `json:"role"`
+	Leader *tenure.LeaderInfo `json:"leader"` // null: nobody leads
+	// Election is what this process knows of the election itself, with why it waits; null: it is no
+	// candidate.
+	Election   *tenure.ElectionStatus `json:"election"`
+	Guarantees *tenure.Guarantees     `json:"guarantees"` // likewise
+	Terms      []tenure.TermRecord    `json:"terms"`      // newest first
+}
+
+// taskView is a task with its last runs.
+type taskView struct {
+	Status tenure.TaskStatus  `json:"status"`
+	Runs   []tenure.RunRecord `json:"runs"` // newest first
+}
+
+// The parts of the snapshot that are not asked for with parameters.
+const (
+	shownTerms   = 20
+	shownChanges = 100
+)
+
+// snapshot serves all that the page shows.
+func (h *Handler) snapshot(w http.ResponseWriter, r *request) error {
+	s, a, err := h.look(r.Context())
+	if err != nil {
+		return err
+	}
+	instances, err := pageOf(r, s)
+	if err != nil {
+		return err
+	}
+	answer := snapshotAnswer{
+		Namespace: s.status.Namespace, Redis: h.redis(a), Status: s.status, Roles: h.roleViews(s, a), Instances: instances,
+		Log: newestFirst(s.log, shownChanges), age: a,
+	}
+	answer.Status.Leader = *aged(&answer.Status.Leader, a)
+	if h.coordinator != nil {
+		answer.This = &thisView{ID: h.coordinator.InstanceID(), State: string(h.coordinator.State()), Leading: h.leading()}
+	}
+	answer.Tasks = taskViews(s)
+	answer.Caller, answer.Actions = h.may(r)
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// redis is what is known of it.
+func (h *Handler) redis(a age) redisView {
+	v := redisView{}
+	if address := h.control.RedisAddress(); address != "" {
+		v.Address = &address
+	}
+	last := a.At
+	if h.coordinator != nil {
+		for _, e := range h.coordinator.Roles() {
+			if answered := e.Status().LastAnswer; answered.After(last) {
+				last = answered
+			}
+		}
+	}
+	if !last.IsZero() {
+		ago := max(time.Since(last), 0).Round(time.Millisecond).Seconds()
+		v.Answered = &ago
+	}
+	return v
+}
+
+func (h *Handler) roleViews(s *snapshot, a age) []roleView {
+	views := make([]roleView, len(s.roles))
+	for i, r := range s.roles {
+		views[i] = roleView{Role: r.name, Leader: aged(r.leader, a), Terms: append([]tenure.TermRecord{}, r.terms[:min(len(r.terms), shownTerms)]...)}
+		if h.coordinator == nil {
+			continue
+		}
+		if e, is := h.coordinator.Role(r.name); is {
+			status, guarantees := e.Status(), e.Guarantees()
+			views[i].Election, views[i].Guarantees = &status, &guarantees
+		}
+	}
+	return views
+}
+
+func taskViews(s *snapshot) []taskView {
+	views := make([]taskView, len(s.tasks))
+	for i, t := range s.tasks {
+		views[i] = taskView{Status: t, Runs: append([]tenure.RunRecord{}, s.runs[t.Name]...)}
+	}
+	return views
+}
+
+// newestFirst are the last changes.
+func newestFirst(log []tenure.Change, most int) []tenure.Change {
+	last := slices.Clone(log[max(0, len(log)-most):])
+	slices.Reverse(last)
+	return append([]tenure.Change{}, last...)
+}
+
+// instance serves one instance.
+func (h *Handler) instance(w http.ResponseWriter, r *request) error {
+	s, a, err := h.look(r.Context())
+	if err != nil {
+		return err
+	}
+	i, found := slices.BinarySearchFunc(s.all, r.name, func(i tenure.Instance, id string) int { return strings.Compare(i.ID, id) })
+	if !found {
+		return fmt.Errorf("%w: instance %s", tenure.ErrNotFound, r.name)
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Instance tenure.Instance `json:"instance"`
+		age
+	}{s.all[i], a})
+}
+
+// tasks serves the state of all tasks.
+func (h *Handler) tasks(w http.ResponseWriter, r *request) error {
+	s, a, err := h.look(r.Context())
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Tasks []tenure.TaskStatus `json:"tasks"`
+		age
+	}{append([]tenure.TaskStatus{}, s.tasks...), a})
+}
+
+// runCells are the histories of tasks, one cell a task that is known.
+type runCells struct {
+	h     *Handler
+	mu    sync.Mutex
+	cells map[string]*cell[[]tenure.RunRecord]
+}
+
+// of returns the cell of a task, which the snapshot has. Those of tasks that it has no more are
+// dropped.
+func (c *runCells) of(s *snapshot, task string) *cell[[]tenure.RunRecord] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := c.cells[task]
+	if found == nil {
+		if c.cells == nil || len(c.cells) >= 2*len(s.tasks) {
+			c.cells = make(map[string]*cell[[]tenure.RunRecord])
+		}
+		found = newCell(c.h, func(ctx context.Context) ([]tenure.RunRecord, error) {
+			return c.h.control.Tasks().Runs(ctx, task, maxListedRuns)
+		})
+		c.cells[task] = found
+	}
+	return found
+}
+
+const maxListedRuns = 1000
+
+// taskRuns serves the runs of a task that have ended.
+func (h *Handler) taskRuns(w http.ResponseWriter, r *request) error {
+	limit, err := number(r, "limit", defaultPage, maxListedRuns)
+	if err != nil {
+		return err
+	}
+	s, _, err := h.look(r.Context())
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(s.tasks, func(t tenure.TaskStatus) bool { return t.Name == r.name }) {
+		return fmt.Errorf("%w: task %s", tenure.ErrNotFound, r.name)
+	}
+	v, err := h.runs.of(s, r.name).get(r.Context())
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Runs []tenure.RunRecord `json:"runs"`
+		age
+	}{append([]tenure.RunRecord{}, v.value[:min(limit, len(v.value))]...), ageOf(v)})
+}
+
+// terms serves the last terms of a role, or of all roles.
+func (h *Handler) terms(w http.ResponseWriter, r *request) error {
+	limit, err := number(r, "limit", defaultPage, maxTerms)
+	if err != nil {
+		return err
+	}
+	s, a, err := h.look(r.Context())
+	if err != nil {
+		return err
+	}
+	terms, found := []tenure.TermRecord{}, false
+	for _, one := range s.roles {
+		if !r.URL.Query().Has("role") || one.name == r.URL.Query().Get("role") {
+			terms, found = append(terms, one.terms[:min(limit, len(one.terms))]...), true
+		}
+	}
+	if !found && r.URL.Query().Has("role") {
+		return fmt.Errorf("%w: role %.100q", tenure.ErrNotFound, r.URL.Query().Get("role"))
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Terms []tenure.TermRecord `json:"terms"`
+		age
+	}{terms, a})
+}
+
+// log serves the last changes, oldest first.
+func (h *Handler) log(w http.ResponseWriter, r *request) error {
+	limit, err := number(r, "limit", defaultPage, maxLog)
+	if err != nil {
+		return err
+	}
+	s, a, err := h.look(r.Context())
+	if err != nil {
+		return err
+	}
+	changes := s.log
+	if after := r.URL.Query().Get("after"); after != "" {
+		rest, kept := behind(s.log, after)
+		if !kept {
+			return &problem{Status: http.StatusNotFound, Code: "gone", Detail: fmt.Sprintf("after = %.100q: is none of the last %d changes", after, maxLog)}
+		}
+		changes = rest[:min(limit, len(rest))]
+	} else {
+		changes = changes[max(0, len(changes)-limit):]
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Log []tenure.Change `json:"log"`
+		age
+	}{append([]tenure.Change{}, changes...), a})
+}
+
+// behind are the changes after one, and whether that one is there.
+func behind(log []tenure.Change, id string) (rest []tenure.Change, kept bool) {
+	for i, change := range slices.Backward(log) {
+		if change.ID == id {
+			return log[i+1:], true
+		}
+	}
+	return nil, false
+}
+
+// commandList serves the audit stream, newest first.
+func (h *Handler) commandList(w http.ResponseWriter, r *request) error {
+	limit, err := number(r, "limit", defaultPage, maxListed)
+	if err != nil {
+		return err
+	}
+	v, err := h.audit.get(r.Context())
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Commands []tenure.CommandRecord `json:"commands"`
+		age
+	}{append([]tenure.CommandRecord{}, v.value[:min(limit, len(v.value))]...), ageOf(v)})
+}
+
+// command serves what became of one command.
+func (h *Handler) command(w http.ResponseWriter, r *request) error {
+	v, err := h.audit.get(r.Context())
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(v.value, func(c tenure.CommandRecord) bool { return c.ID == r.name })
+	if i < 0 {
+		return fmt.Errorf("%w: command %s", tenure.ErrNotFound, r.name)
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Command tenure.CommandRecord `json:"command"`
+		age
+	}{v.value[i], ageOf(v)})
+}

@@ -1,0 +1,136 @@
+package tenurehttp
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// route is one thing that can be asked for. Paths are compared as they are: nothing is cleaned,
+// decoded again or redirected, so that a prefix before the handler keeps what it stands for.
+type route struct {
+	method string // GET, which serves HEAD too, or POST
+	path   string // a segment in braces stands for any name
+	action Action // who may; "": everybody
+	serve  func(w http.ResponseWriter, r *request) error
+}
+
+// request is a request with what the route has found out.
+type request struct {
+	*http.Request
+	caller string // by the Authorizer; "": nobody was asked
+	name   string // the segment of the path that stands for a name
+	action Action
+}
+
+// api is the prefix of all but the page and the probes.
+const api = "/api/cluster/"
+
+// table lists the routes.
+func (h *Handler) table() []route {
+	read := func(path string, serve func(http.ResponseWriter, *request) error) route {
+		return route{http.MethodGet, api + path, ActionRead, serve}
+	}
+	probe := func(path string, serve func(http.ResponseWriter, *request) error) route {
+		return route{http.MethodGet, path, "", serve}
+	}
+	routes := []route{
+		{http.MethodGet, "/", "", h.page}, {http.MethodGet, pagePath + "{name}", "", h.file},
+		probe("/livez", h.livez), probe("/readyz", h.readyz), probe("/leaderz", h.leaderz),
+		read("status", h.status), read("instances", h.instances), read("leader", h.leader), read("config", h.config), read("this", h.this),
+		read("snapshot", h.snapshot), read("instances/{id}", h.instance), read("tasks", h.tasks), read("tasks/{name}/runs", h.taskRuns),
+		read("terms", h.terms), read("log", h.log), read("events", h.events), read("commands", h.commandList), read("commands/{id}", h.command), read("openapi.json", h.openAPI),
+	}
+	if h.opts.Authorize != nil {
+		for _, a := range actions {
+			routes = append(routes, route{http.MethodPost, api + string(a.action), a.action, h.mutate(a)})
+		}
+	}
+	return routes
+}
+
+// named is what a name in a path may be: an instance, a task, a command.
+var named = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+
+// matches reports whether a path is that of the route, and the name that it has.
+func (t route) matches(path string) (name string, ok bool) {
+	before, after, open := strings.Cut(t.path, "{")
+	if !open {
+		return "", path == t.path
+	}
+	_, after, _ = strings.Cut(after, "}")
+	name, ok = strings.CutPrefix(path, before)
+	if ok {
+		name, ok = strings.CutSuffix(name, after)
+	}
+	return name, ok && named.MatchString(name)
+}
+
+// find returns the route of a request, and the methods that its path has.
+func (h *Handler) find(r *http.Request) (found *route, name string, allowed []string) {
+	path := r.URL.Path
+	if path == "" { // http.StripPrefix has left nothing
+		path = "/"
+	}
+	if r.URL.RawPath != "" { // written otherwise than it reads: what stands before the handler may have read it otherwise
+		return nil, "", nil
+	}
+	for i, t := range h.routes {
+		of, ok := t.matches(path)
+		if !ok {
+			continue
+		}
+		methods := []string{t.method}
+		if t.method == http.MethodGet {
+			methods = append(methods, http.MethodHead)
+		}
+		if slices.Contains(methods, r.Method) {
+			found, name = &h.routes[i], of
+		}
+		allowed = append(allowed, methods...)
+	}
+	return found, name, allowed
+}
+
+// ServeHTTP serves a request. The paths are those after the prefix that the handler is mounted
+// under.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Cache-Control", "no-store")
+	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	header.Set("Referrer-Policy", "no-referrer")
+	if err := h.dispatch(w, r); err != nil {
+		writeProblem(w, err)
+	}
+}
+
+func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request) error {
+	found, name, allowed := h.find(r)
+	switch {
+	case len(allowed) == 0:
+		return &problem{Status: http.StatusNotFound, Code: "no_endpoint", Detail: "there is no such endpoint"}
+	case found == nil:
+		w.Header().Set("Allow", strings.Join(append(allowed, http.MethodOptions), ", "))
+		if r.Method == http.MethodOptions {
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+		return &problem{Status: http.StatusMethodNotAllowed, Code: "method", Detail: "this endpoint has " + strings.Join(allowed, ", ")}
+	}
+	if found.method == http.MethodPost {
+		if err := h.protection.Check(r); err != nil {
+			return &problem{Status: http.StatusForbidden, Code: "cross_origin", Detail: "a page of another origin may not ask for this"}
+		}
+	}
+	asked := &request{Request: r, name: name, action: found.action}
+	if found.action != "" && (found.action != ActionRead || h.opts.GuardReads) {
+		caller, err := h.authorize(r, found.action)
+		if err != nil {
+			return err
+		}
+		asked.caller = caller
+	}
+	return found.serve(w, asked)
+}

@@ -1,0 +1,280 @@
+package tenurehttp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tenure-go/tenure"
+)
+
+// What a snapshot has at most.
+const (
+	maxRoles    = 200   // beside those of this process
+	maxTerms    = 100   // of each role
+	maxListed   = 500   // commands
+	maxLog      = 1000  // changes
+	maxPlotted  = 200   // tasks whose last runs are there
+	shownRuns   = 30    // of each task
+	maxPage     = 10000 // instances of one answer
+	defaultPage = 100
+)
+
+// snapshot is all that is known of the cluster at one time. It is never written to.
+type snapshot struct {
+	status    tenure.ClusterStatus
+	all       []tenure.Instance // by ID
+	sorted    []tenure.Instance // those that are not active first
+	roles     []role
+	tasks     []tenure.TaskStatus
+	runs      map[string][]tenure.RunRecord
+	log       []tenure.Change // oldest first
+	truncated bool
+	list      func() []byte // the instances as the endpoint of that name lists them
+}
+
+// role is one of those that are led.
+type role struct {
+	name   string
+	leader *tenure.LeaderInfo // nil: nobody leads
+	terms  []tenure.TermRecord
+}
+
+// survey takes snapshots. What did not change since the last one is not asked for again. One is
+// taken at a time.
+type survey struct {
+	coordinator *tenure.Coordinator
+	control     *tenure.Control
+
+	mu   sync.Mutex
+	last *snapshot // nil: there is none yet
+}
+
+// take asks Redis for all of it.
+func (s *survey) take(ctx context.Context) (*snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := cmp.Or(s.last, &snapshot{})
+	n := &snapshot{runs: make(map[string][]tenure.RunRecord)}
+	var err error
+	whole := func(e error) bool { // a listing that was cut is one all the same
+		n.truncated = n.truncated || errors.Is(e, tenure.ErrTruncated)
+		if e != nil && !errors.Is(e, tenure.ErrTruncated) {
+			err = e
+		}
+		return err == nil
+	}
+	var failed error
+	if n.status, n.all, failed = s.control.Registry().Overview(ctx); !whole(failed) {
+		return nil, err
+	}
+	if n.tasks, failed = s.control.Tasks().List(ctx); !whole(failed) {
+		return nil, err
+	}
+	if n.log, failed = s.readLog(ctx, last.log); !whole(failed) {
+		return nil, err
+	}
+	if !whole(s.readRoles(ctx, n, last)) || !whole(s.readRuns(ctx, n, last)) {
+		return nil, err
+	}
+	n.sorted = slices.Clone(n.all)
+	slices.SortStableFunc(n.sorted, func(a, b tenure.Instance) int { return rank(a.State) - rank(b.State) })
+	n.list = sync.OnceValue(func() []byte { return classicList(n) })
+	s.last = n
+	return n, nil
+}
+
+// rank puts first what somebody should look at.
+func rank(state tenure.InstanceState) int {
+	order := []tenure.InstanceState{tenure.InstanceDown, tenure.InstanceDrifted, tenure.InstanceUnknown, tenure.InstanceJoining, tenure.InstanceDraining, tenure.InstanceActive}
+	if i := slices.Index(order, state); i >= 0 {
+		return i
+	}
+	return rank(tenure.InstanceUnknown)
+}
+
+// readLog reads on behind the last change that is known.
+func (s *survey) readLog(ctx context.Context, known []tenure.Change) ([]tenure.Change, error) {
+	registry := s.control.Registry()
+	if len(known) == 0 {
+		return registry.Recent(ctx, maxLog)
+	}
+	more, err := registry.Log(ctx, known[len(known)-1].ID, maxLog)
+	switch {
+	case errors.Is(err, tenure.ErrNotFound): // Redis has lost it, or much has happened since
+		return registry.Recent(ctx, maxLog)
+	case err != nil:
+		return nil, err
+	case len(more) == 0:
+		return known, nil
+	}
+	all := slices.Concat(known, more)
+	if len(all) > maxLog {
+		all = all[len(all)-maxLog:]
+		for len(all) > 1 && all[0].ID == all[1].ID { // an entry is there as a whole, or not
+			all = all[1:]
+		}
+	}
+	return all, nil
+}
+
+// readRoles asks who leads each role. The terms are read again if they may have changed.
+func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
+	before := make(map[string]role)
+	for _, r := range last.roles {
+		before[r.name] = r
+	}
+	changed := lastID(n.log) != lastID(last.log)
+	for _, name := range s.names(n) {
+		r := role{name: name}
+		leader, err := s.leader(ctx, n, name)
+		if err != nil && !errors.Is(err, tenure.ErrNoLeader) {
+			return err
+		}
+		if err == nil {
+			r.leader = &leader
+		}
+		old, known := before[name]
+		if r.terms = old.terms; !known || changed || tokenOf(r.leader) != tokenOf(old.leader) {
+			if r.terms, err = s.control.Terms(ctx, name, maxTerms); err != nil {
+				return err
+			}
+		}
+		if r.leader != nil || len(r.terms) > 0 || s.takesPart(name) {
+			n.roles = append(n.roles, r)
+		}
+	}
+	return nil
+}
+
+func lastID(log []tenure.Change) string {
+	if len(log) == 0 {
+		return ""
+	}
+	return log[len(log)-1].ID
+}
+
+func tokenOf(leader *tenure.LeaderInfo) int64 {
+	if leader == nil {
+		return -1
+	}
+	return leader.Token
+}
+
+// leader asks who leads a role. That of the default role is known from the status.
+func (s *survey) leader(ctx context.Context, n *snapshot, name string) (tenure.LeaderInfo, error) {
+	if n.status.Leader.InstanceID != "" && n.status.Leader.Role == name {
+		return n.status.Leader, nil
+	}
+	leader, err := s.control.Leader(ctx, name)
+	if i, found := slices.BinarySearchFunc(n.all, leader.InstanceID, func(i tenure.Instance, id string) int { return cmp.Compare(i.ID, id) }); found && leader.Token != 0 {
+		leader.Address = n.all[i].Address
+	}
+	return leader, err
+}
+
+// takesPart reports whether this process is a candidate of a role.
+func (s *survey) takesPart(name string) bool {
+	if s.coordinator == nil {
+		return false
+	}
+	_, is := s.coordinator.Role(name)
+	return is
+}
+
+// names are the roles of this process, and then all others that are heard of, by name.
+func (s *survey) names(n *snapshot) []string {
+	var own []string
+	if s.coordinator != nil {
+		for _, e := range s.coordinator.Roles() {
+			own = append(own, e.Role())
+		}
+	}
+	others := map[string]bool{"": true}
+	for _, i := range n.all {
+		for _, name := range i.Leading {
+			others[name] = true
+		}
+	}
+	for _, c := range n.log {
+		if (c.Type == tenure.ChangeElected || c.Type == tenure.ChangeEnded) && (c.Role == "" || named.MatchString(c.Role)) {
+			others[c.Role] = true
+		}
+	}
+	for _, name := range own {
+		delete(others, name)
+	}
+	if s.coordinator != nil && s.coordinator.Options().Election.Role != "" { // "" is that one there
+		delete(others, "")
+	}
+	found := slices.Sorted(maps.Keys(others))
+	if len(found) > maxRoles {
+		found, n.truncated = found[:maxRoles], true
+	}
+	return append(own, found...)
+}
+
+// readRuns reads the last runs of the tasks that have run since.
+func (s *survey) readRuns(ctx context.Context, n, last *snapshot) error {
+	before := make(map[string]tenure.TaskStatus)
+	for _, t := range last.tasks {
+		before[t.Name] = t
+	}
+	for _, t := range n.tasks[:min(len(n.tasks), maxPlotted)] {
+		old, known := before[t.Name]
+		runs, there := last.runs[t.Name]
+		if !known || !there || old.Last != t.Last {
+			var err error
+			if runs, err = s.control.Tasks().Runs(ctx, t.Name, shownRuns); err != nil {
+				return err
+			}
+		}
+		n.runs[t.Name] = runs
+	}
+	return nil
+}
+
+// age says how old an answer is. It is a part of each that comes from Redis.
+type age struct {
+	At        time.Time `json:"at"` // by this machine's clock
+	Age       float64   `json:"age_seconds"`
+	Stale     bool      `json:"stale"` // Redis gives no answer: this is the last one
+	Error     string    `json:"error,omitempty"`
+	Truncated bool      `json:"truncated,omitempty"`
+}
+
+func ageOf[T any](v view[T]) age {
+	passed := max(time.Since(v.at), 0)
+	a := age{At: v.at.UTC(), Age: passed.Round(time.Millisecond).Seconds(), Stale: v.err != nil || passed > staleAfter}
+	if v.err != nil {
+		a.Error = v.err.Error()
+	}
+	return a
+}
+
+// look returns the snapshot and its age.
+func (h *Handler) look(ctx context.Context) (*snapshot, age, error) {
+	v, err := h.now.get(ctx)
+	if err != nil {
+		return nil, age{}, err
+	}
+	a := ageOf(v)
+	a.Truncated = v.value.truncated
+	return v.value, a, nil
+}
+
+// aged is a leader as it is by now, if it has not renewed since.
+func aged(leader *tenure.LeaderInfo, a age) *tenure.LeaderInfo {
+	if leader == nil {
+		return nil
+	}
+	l := *leader
+	if l.Remaining > 0 {
+		l.Remaining = max(l.Remaining-time.Duration(a.Age*float64(time.Second)), 0)
+	}
+	return &l
+}
