@@ -353,7 +353,7 @@ if term.reserved > now and term.heir and term.heir ~= id then -- rule reserve: i
   return answer('held', now, term.token, term.ttl, term.reserved - now, 0, origin, 'reserved')
 end
 
-if rank and term.best and term.best ~= id and term.rank > rank then
+if rank and term.best and term.rank > rank then -- another: who is the best itself has its own rank noted above
   local ends = math.max(term.ends, term.hold) + tonumber(ARGV[14]) -- rule yield-bound: it begins with the vacancy
   if ends > now then -- rule yield: it only refuses, and after every other reason
     publish(ARGV[10], 'named', ARGV[11], ',"instance":"' .. term.best .. '"') -- rule wake-named
@@ -711,7 +711,7 @@ local now, token = time(), tonumber(ARGV[1])
 local task = read_task(KEYS[1], now)
 if token < task.fence then return task_answer('fenced', now, task) end -- rule task-fence
 if task.run ~= ARGV[2] then return task_answer('gone', now, task) end
-if natural(task.attempt) ~= tonumber(ARGV[3]) or natural(task.failures) ~= tonumber(ARGV[4]) then -- else it was noted before
+if natural(task.attempt) < tonumber(ARGV[3]) then -- rule late-retry: else it was noted before, or is a late copy of an earlier one
   call('HDEL', KEYS[1], 'retry_at')
   set_task(KEYS[1], task, { attempt = ARGV[3], failures = ARGV[4], retry_at = integer(now + ARGV[5]), retry_in = ARGV[5] })
 end

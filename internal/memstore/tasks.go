@@ -161,7 +161,7 @@ func (s *Tasks) Retry(_ context.Context, name string, t store.TaskRetry) (store.
 		switch {
 		case r.Run != t.Run:
 			return store.TaskGone
-		case r.Attempt != t.Attempt || r.Failures != t.Failures:
+		case r.Attempt < t.Attempt: // else it was noted before, or is late
 			r.Attempt, r.Failures, r.RetryAt, r.RetryIn = t.Attempt, t.Failures, now+t.In.Milliseconds(), t.In.Milliseconds()
 		}
 		return store.TaskOK

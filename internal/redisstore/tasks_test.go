@@ -136,6 +136,8 @@ func TestTaskScripts(t *testing.T) {
 		s.finish(store.TaskFinish{Token: 100, Run: "r2", Status: store.RunSucceeded})
 		s.retry(store.TaskRetry{Token: 100, Run: "r1", Attempt: 2, Failures: 1, In: 2 * time.Hour})
 		s.retry(store.TaskRetry{Token: 100, Run: "r1", Attempt: 2, Failures: 1, In: 3 * time.Hour}) // the same
+		s.retry(store.TaskRetry{Token: 100, Run: "r1", Attempt: 3, Failures: 2, In: 2 * time.Hour})
+		s.retry(store.TaskRetry{Token: 100, Run: "r1", Attempt: 2, Failures: 1, In: time.Hour}) // a late copy
 		s.retry(store.TaskRetry{Token: 100, Run: "r0", Attempt: 3, Failures: 2, In: time.Hour})
 		s.retry(store.TaskRetry{Token: 99, Run: "r1", Attempt: 3, Failures: 2, In: time.Hour})
 		s.finish(store.TaskFinish{Token: 100, Run: "r1", Status: store.RunFailed, Text: "too bad", Attempt: 3, Failures: 3})

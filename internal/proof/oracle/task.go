@@ -183,7 +183,7 @@ func (t *Task) Retry(now, token int64, run string, attempt, failures, in int64) 
 		return "fenced"
 	case t.Run != run:
 		return "gone"
-	case t.Attempt != attempt || t.Failures != failures:
+	case t.Attempt < attempt:
 		t.Attempt, t.Failures, t.RetryAt, t.RetryIn, t.There = attempt, failures, now+in, in, true
 	}
 	return "ok"

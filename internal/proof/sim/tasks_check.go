@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/proof/oracle"
@@ -21,6 +22,10 @@ type taskCheck struct {
 
 	// extraBegan: it has started. If only a late copy of its claim was granted, it never does.
 	extraBegan bool
+
+	// deadly is the last run of which too many leaders have died already. It must not start: that a
+	// late copy of its claim was granted is no harm.
+	deadly string
 
 	triggers  []string // that were claimed
 	triggered int64    // when one was last asked for
@@ -53,6 +58,9 @@ func (k *checker) starts(p *instance, i int, a schedule.Attempt) {
 	}
 	k.running[i] = p
 	t.extraBegan = t.extraBegan || a.Run == t.extraRun
+	if a.Run == t.deadly {
+		c.fail("P10: %s runs task %s again, of which %d leaders have died", p.id, j.policy.Name, schedule.MaxCrashes)
+	}
 	if slices.Contains(k.finals, a.Run) {
 		c.fail("P10: run %s of task %s is tried again in %s, though it said that it must not", a.Run, j.policy.Name, p.id)
 	}
@@ -170,10 +178,12 @@ func (k *checker) again(p *instance, ask store.TaskClaim, t *taskCheck, policy *
 			c.fail("P10: %s runs task %s again, which is to fail when it is left behind", p.id, policy.Name)
 		}
 		if before.Run != "" && before.Crashes >= schedule.MaxCrashes {
-			c.fail("P10: %s runs task %s again, of which %d leaders have died", p.id, policy.Name, before.Crashes)
+			t.deadly = ask.Run
 		}
 	case ask.Kind == store.ClaimExtra:
-		if !policy.RunOnElection || t.extra == ask.Token && t.extraBegan {
+		// A token that nobody remembers is granted again, to another process.
+		sameTerm := t.extra == ask.Token && process(t.extraRun) == process(ask.Run)
+		if !policy.RunOnElection || sameTerm && t.extraBegan {
 			c.fail("P10: %s runs task %s outside of its schedule, with token %d", p.id, policy.Name, ask.Token)
 		}
 		t.extra, t.extraRun, t.extraBegan = ask.Token, ask.Run, false
@@ -185,6 +195,12 @@ func (k *checker) again(p *instance, ask store.TaskClaim, t *taskCheck, policy *
 		}
 		t.triggers = append(t.triggers, id)
 	}
+}
+
+// process is the part of the ID of a run that names the process.
+func process(run string) string {
+	of, _, _ := strings.Cut(run, "-")
+	return of
 }
 
 // finish holds the end of a run: it failed as often as it may, or nobody goes on with it.

@@ -203,6 +203,8 @@ var promises = []bug{
 		new: "local now, token, run, kind = time(), tonumber(ARGV[1]), ARGV[2], ARGV[3]\nlocal task = read_task(KEYS[1], now)"},
 	{name: "claim not repeatable", in: redisstore, test: "TestTaskScripts", breaks: "a lost reply of a claim loses the slot", file: lua,
 		old: "if task.run == run then return task_answer('claimed', now, task) end -- rule same-claim", new: "-- rule same-claim"},
+	{name: "late copy of a retry counts back", in: redisstore, test: "TestTaskScripts", breaks: "the next leader repeats an attempt that has failed", file: lua,
+		old: "if natural(task.attempt) < tonumber(ARGV[3]) then -- rule late-retry", new: "if natural(task.attempt) ~= tonumber(ARGV[3]) then -- rule late-retry"},
 	{name: "slot by one's own clock", in: redisstore, test: "TestTaskScripts", breaks: "a slot runs before it is due by Redis's clock", file: lua,
 		old: "if now < tonumber(ARGV[5]) then return task_answer('early', now, task) end -- rule redis-clock", new: "-- rule redis-clock"},
 	{name: "term not checked before a task", test: "TestP10_TermIsCheckedLast", breaks: "a task starts in a process that was deposed a moment ago", file: "tasks_run.go",
