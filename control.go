@@ -470,6 +470,10 @@ type CommandRecord struct {
 	Ended      time.Time `json:"ended,omitzero"`        // likewise; zero: it waits, or is executed
 	State      string    `json:"state"`                 // asked, done, failed or expired
 	Error      string    `json:"error,omitempty"`       // of a command that failed, for people
+	// Code is a word for that error: not_leader, not_ready, transferring, drain_timeout, stopped,
+	// not_found, misconfigured, unreachable or failed. Of a command that was asked of an instance
+	// it stands for the sentinel that the call returns.
+	Code string `json:"code,omitempty"`
 }
 
 // Commands lists the commands that were asked for, newest first, at most limit of them. Of all
@@ -493,9 +497,9 @@ func (c *Control) Commands(ctx context.Context, limit int) ([]CommandRecord, err
 				ID: e.ID, Kind: e.Kind, Role: e.Role, InstanceID: e.Instance, Argument: e.Argument, By: e.By, Asked: e.At, State: store.CommandAsked,
 			}
 			if end, is := ended[e.ID]; is {
-				r.Ended, r.State, r.Error = end.At, end.State, end.Text
+				r.Ended, r.State, r.Error, r.Code = end.At, end.State, end.Text, end.Code
 			} else if e.Event == "noted" {
-				r.Ended, r.State, r.Error = e.At, e.State, e.Text
+				r.Ended, r.State, r.Error, r.Code = e.At, e.State, e.Text, e.Code
 			}
 			records = append(records, r)
 		}

@@ -34,6 +34,8 @@ type parameters struct {
 	Task       *string  `json:"task,omitempty"`
 	Reason     *string  `json:"reason,omitempty"`
 	Args       []string `json:"args,omitempty"`
+
+	triggered func(id string) // is called with the ID of a trigger
 }
 
 // of is a text that was given; "": it was not.
@@ -50,6 +52,12 @@ type action struct {
 	takes  []string // the fields of the body; those with a * must be given
 	sent   bool     // an instance executes it: its end is not waited for
 	do     func(ctx context.Context, c *tenure.Control, p parameters) error
+}
+
+// accepted is the answer to a command.
+type accepted struct {
+	tenure.CommandRecord
+	Trigger string `json:"trigger,omitempty"` // of a task, as its runs name it
 }
 
 // actions are all of them.
@@ -72,7 +80,8 @@ var actions = []action{
 	}},
 	{ActionResume, []string{"task*"}, false, func(ctx context.Context, c *tenure.Control, p parameters) error { return c.Resume(ctx, of(p.Task)) }},
 	{ActionTrigger, []string{"task*", "args"}, false, func(ctx context.Context, c *tenure.Control, p parameters) error {
-		_, err := c.Trigger(ctx, of(p.Task), p.Args...)
+		id, err := c.Trigger(ctx, of(p.Task), p.Args...)
+		p.triggered(id)
 		return err
 	}},
 	{ActionCancel, []string{"task*"}, false, func(ctx context.Context, c *tenure.Control, p parameters) error { return c.Cancel(ctx, of(p.Task)) }},
@@ -167,20 +176,27 @@ func (h *Handler) mutate(a action) func(w http.ResponseWriter, r *request) error
 		default:
 			return &problem{Status: http.StatusServiceUnavailable, Code: "busy", Detail: fmt.Sprintf("%d commands are on", maxCommands), retry: 1}
 		}
+		answer := accepted{CommandRecord: tenure.CommandRecord{
+			Kind: string(a.action), Role: of(p.Role), InstanceID: of(p.InstanceID), Argument: of(p.Task), By: asker(r.caller), State: "asked",
+		}}
+		trigger := make(chan string, 1)
+		p.triggered = func(id string) { trigger <- id }
 		id, err := h.run(r, a, p)
 		if err != nil {
 			failed := problemOf(err)
 			failed.Command = id
 			return &failed
 		}
-		record := tenure.CommandRecord{
-			ID: id, Kind: string(a.action), Role: of(p.Role), InstanceID: of(p.InstanceID), Argument: of(p.Task), By: asker(r.caller), State: "asked",
-		}
+		answer.ID = id
 		if !a.sent {
-			record.State = "done"
+			answer.State = "done"
+		}
+		select {
+		case answer.Trigger = <-trigger:
+		default:
 		}
 		w.Header().Set("Location", "commands/"+id)
-		return writeJSON(w, http.StatusAccepted, record)
+		return writeJSON(w, http.StatusAccepted, answer)
 	}
 }
 

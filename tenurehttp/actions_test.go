@@ -84,7 +84,7 @@ func TestActions(t *testing.T) {
 		ended(w.post("resume", `{"task":"tidy"}`), `kind "resume", by "ann", state "done"`)
 		ended(w.post("trigger", `{"task":"tidy","args":["now","x"]}`), `kind "trigger", by "ann", state "done"`)
 		s.until(func() bool { return len(args) == 2 })
-		w.post("trigger", `{"task":"hung"}`)
+		triggered := w.object(w.do(http.MethodPost, "/api/cluster/trigger", `{"task":"hung"}`).body)["trigger"]
 		s.until(func() bool {
 			for _, task := range w.get("/api/cluster/tasks")["tasks"].([]any) {
 				if task := task.(map[string]any); task["name"] == "hung" && task["running"] == true {
@@ -95,6 +95,8 @@ func TestActions(t *testing.T) {
 		})
 		ended(w.post("cancel", `{"task":"hung"}`), `kind "cancel", by "ann", state "done"`)
 		s.until(func() bool { return len(w.get("/api/cluster/tasks/hung/runs")["runs"].([]any)) == 1 })
+		require.NotEmpty(s, triggered)
+		require.Equal(s, triggered, w.get("/api/cluster/tasks/hung/runs")["runs"].([]any)[0].(map[string]any)["trigger"])
 		ended(w.post("remove", `{"instance_id":"gone"}`), `kind "remove", by "ann", state "done"`)
 
 		s.pass(2 * time.Minute) // so that the leader has opened all records

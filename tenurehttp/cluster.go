@@ -41,6 +41,7 @@ func whole(d time.Duration) int64 { return int64(math.Ceil(max(d, 0).Seconds()))
 
 type statusAnswer struct {
 	Healthy  bool          `json:"cluster_healthy"`
+	Name     string        `json:"namespace"`
 	Count    int           `json:"instance_count"`
 	Active   int           `json:"active_instances"`
 	Drifted  int           `json:"drifted_instances"`
@@ -62,7 +63,7 @@ func (h *Handler) status(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	answer := statusAnswer{
-		Healthy: s.status.Healthy, Count: s.status.Counts.Total, Active: s.status.Counts.Active, Drifted: s.status.Counts.Drifted,
+		Healthy: s.status.Healthy, Name: s.status.Namespace, Count: s.status.Counts.Total, Active: s.status.Counts.Active, Drifted: s.status.Counts.Drifted,
 		This: h.itself(), Problems: s.status.Problems, age: a,
 	}
 	if l := s.status.Leader; l.InstanceID != "" {

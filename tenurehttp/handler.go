@@ -57,6 +57,7 @@ type Handler struct {
 	now         *cell[*snapshot]
 	audit       *cell[[]tenure.CommandRecord]
 	runs        runCells
+	roles       roleCells
 	hub         hub
 	commands    chan struct{} // a place for each that is on
 
@@ -119,7 +120,7 @@ func newHandler(coordinator *tenure.Coordinator, control *tenure.Control, o Opti
 	survey := survey{coordinator: coordinator, control: control}
 	h.now = newCell(h, survey.take)
 	h.audit = newCell(h, func(ctx context.Context) ([]tenure.CommandRecord, error) { return control.Commands(ctx, maxListed) })
-	h.runs.h = h
+	h.runs.h, h.roles.h = h, h
 	h.hub.init(h)
 	h.routes = h.table()
 	return h, nil

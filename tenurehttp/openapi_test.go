@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/tenurehttp"
 )
 
@@ -173,10 +174,11 @@ func TestOpenAPI(t *testing.T) {
 		require.NoError(s, c.Tasks().Register(tenure.Task{Name: "t", Schedule: tenure.Every(time.Minute), Run: fail}))
 		require.NoError(s, c.Tasks().Register(tenure.Task{Name: "p", Schedule: tenure.Every(time.Minute), Run: func(context.Context, tenure.TaskRun) error { return nil }}))
 		s.run(c)
-		s.until(c.IsLeader)
-		b := s.member("b", full)
 		w := s.serve(tenurehttp.New(c, operators))
 		w.token = "token-of-ann"
+		o.answers(w, http.MethodGet, "/api/cluster/role", "/api/cluster/role", "") // nobody may lead yet
+		s.until(c.IsLeader)
+		b := s.member("b", full)
 		s.pass(5 * time.Minute)
 		id := w.post("trigger", `{"task":"t"}`)
 		s.pass(time.Second)
@@ -209,7 +211,7 @@ func TestOpenAPI(t *testing.T) {
 			o.answers(w, http.MethodGet, path, asked, "")
 		}
 		d, _ := s.dashboard(tenurehttp.Options{})
-		for _, path := range []string{"status", "leader", "this", "snapshot"} {
+		for _, path := range []string{"status", "leader", "this", "snapshot", "role"} {
 			o.answers(d, http.MethodGet, "/api/cluster/"+path, "/api/cluster/"+path, "")
 		}
 		for _, action := range allActions {
@@ -217,9 +219,14 @@ func TestOpenAPI(t *testing.T) {
 			o.answers(w, http.MethodPost, "/api/cluster/"+string(action), "/api/cluster/"+string(action), `{"task":"none"}`)
 		}
 		o.answers(w, http.MethodPost, "/api/cluster/undrain", "/api/cluster/undrain", `{"instance_id":"b"}`)
-		s.net.Cut("a")
+		o.answers(w, http.MethodPost, "/api/cluster/resume", "/api/cluster/resume", `{"task":"p"}`)
+		o.answers(w, http.MethodGet, "/api/cluster/commands", "/api/cluster/commands", "")
+		s.net.Partition("a", simnet.Both, 0)
+		s.net.Partition("b", simnet.Both, 0)
+		s.pass(2 * time.Minute)
+		o.answers(d, http.MethodGet, "/api/cluster/role", "/api/cluster/role", "") // nobody leads any more
 	})
-	for _, schema := range []string{"Status", "Instances", "Leader", "Config", "ThisInstance", "This", "Snapshot", "Counts", "LeaderInfo", "RunRecord", "CommandRecord", "Problem"} {
+	for _, schema := range []string{"Status", "Instances", "Leader", "Config", "ThisInstance", "This", "Snapshot", "Counts", "LeaderInfo", "RunRecord", "RoleStatus", "RoleDocument", "CommandRecord", "Accepted", "Problem"} {
 		for property := range o.Components.Schemas[schema].Properties {
 			seen := o.used[schema+"."+property] || slices.Contains([]string{"error", "truncated", "address", "problems", "role", "leader", "trigger"}, property)
 			require.True(t, seen, "no answer had %s.%s", schema, property)
@@ -252,5 +259,5 @@ func TestOpenAPIHasThePublicSnapshots(t *testing.T) {
 		want := slices.DeleteFunc(named[name], func(field string) bool { return field == "error" || name == "Change" && field == "instances" })
 		require.ElementsMatch(t, want, described, name)
 	}
-	require.Equal(t, 14, checked)
+	require.Equal(t, 15, checked)
 }

@@ -93,6 +93,7 @@ type redisView struct {
 type roleView struct {
 	Role   string             `json:"role"`
 	Leader *tenure.LeaderInfo `json:"leader"` // null: nobody leads
+	Status tenure.RoleStatus  `json:"status"` // what Redis knows of it: why nobody leads, and until when
 	// Election is what this process knows of the election itself, with why it waits; null: it is no
 	// candidate.
 	Election   *tenure.ElectionStatus `json:"election"`
@@ -159,7 +160,7 @@ func (h *Handler) redis(a age) redisView {
 func (h *Handler) roleViews(s *snapshot, a age) []roleView {
 	views := make([]roleView, len(s.roles))
 	for i, r := range s.roles {
-		views[i] = roleView{Role: r.name, Leader: aged(r.leader, a), Terms: append([]tenure.TermRecord{}, r.terms[:min(len(r.terms), shownTerms)]...)}
+		views[i] = roleView{Role: r.name, Leader: aged(r.leader, a), Status: agedStatus(r.status, a), Terms: append([]tenure.TermRecord{}, r.terms[:min(len(r.terms), shownTerms)]...)}
 		if h.coordinator == nil {
 			continue
 		}

@@ -41,6 +41,7 @@ type snapshot struct {
 type role struct {
 	name   string
 	leader *tenure.LeaderInfo // nil: nobody leads
+	status tenure.RoleStatus
 	terms  []tenure.TermRecord
 }
 
@@ -131,11 +132,13 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 	changed := lastID(n.log) != lastID(last.log)
 	for _, name := range s.names(n) {
 		r := role{name: name}
-		leader, err := s.leader(ctx, n, name)
-		if err != nil && !errors.Is(err, tenure.ErrNoLeader) {
+		var err error
+		if r.status, err = s.control.Role(ctx, name); err != nil {
 			return err
 		}
-		if err == nil {
+		if r.status.Led {
+			r.status.Leader.Address = n.address(r.status.Leader)
+			leader := r.status.Leader
 			r.leader = &leader
 		}
 		old, known := before[name]
@@ -165,16 +168,13 @@ func tokenOf(leader *tenure.LeaderInfo) int64 {
 	return leader.Token
 }
 
-// leader asks who leads a role. That of the default role is known from the status.
-func (s *survey) leader(ctx context.Context, n *snapshot, name string) (tenure.LeaderInfo, error) {
-	if n.status.Leader.InstanceID != "" && n.status.Leader.Role == name {
-		return n.status.Leader, nil
+// address is where the leader is reached; "" if it is not known, or another program leads.
+func (s *snapshot) address(leader tenure.LeaderInfo) string {
+	i, found := slices.BinarySearchFunc(s.all, leader.InstanceID, func(i tenure.Instance, id string) int { return cmp.Compare(i.ID, id) })
+	if !found || leader.Token == 0 {
+		return ""
 	}
-	leader, err := s.control.Leader(ctx, name)
-	if i, found := slices.BinarySearchFunc(n.all, leader.InstanceID, func(i tenure.Instance, id string) int { return cmp.Compare(i.ID, id) }); found && leader.Token != 0 {
-		leader.Address = n.all[i].Address
-	}
-	return leader, err
+	return s.all[i].Address
 }
 
 // takesPart reports whether this process is a candidate of a role.
@@ -203,6 +203,11 @@ func (s *survey) names(n *snapshot) []string {
 	for _, c := range n.log {
 		if (c.Type == tenure.ChangeElected || c.Type == tenure.ChangeEnded) && (c.Role == "" || named.MatchString(c.Role)) {
 			others[c.Role] = true
+		}
+	}
+	for _, t := range n.tasks {
+		if t.Role == "" || named.MatchString(t.Role) {
+			others[t.Role] = true
 		}
 	}
 	for _, name := range own {
@@ -277,4 +282,17 @@ func aged(leader *tenure.LeaderInfo, a age) *tenure.LeaderInfo {
 		l.Remaining = max(l.Remaining-time.Duration(a.Age*float64(time.Second)), 0)
 	}
 	return &l
+}
+
+// agedStatus is a role as it is by now, if nothing has changed since.
+func agedStatus(s tenure.RoleStatus, a age) tenure.RoleStatus {
+	passed := time.Duration(a.Age * float64(time.Second))
+	if s.Led {
+		s.Leader = *aged(&s.Leader, a)
+	}
+	if s.For > 0 {
+		s.For += passed
+	}
+	s.Wait = max(s.Wait-passed, 0)
+	return s
 }

@@ -1,0 +1,66 @@
+package tenurehttp_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/tenurehttp"
+)
+
+// TestRole: a role is found by its name, as Redis knows it at the request, though the snapshot does
+// not have it.
+func TestRole(t *testing.T) {
+	inSite(t, func(s *site) {
+		w, _ := s.dashboard(tenurehttp.Options{})
+		status := func(query string) map[string]any {
+			return w.get("/api/cluster/role" + query)["status"].(map[string]any)
+		}
+		require.Equal(s, `role "", led false, waiting "", last missing`, fields(status(""), "role", "led", "waiting", "last"))
+
+		a := s.member("a", func(o *tenure.Options) { o.Registry.Address = "a:80" })
+		require.Equal(s, `led false, waiting "empty"`, fields(status(""), "led", "waiting"))
+		require.NotNil(s, status("")["wait_seconds"])
+		s.until(a.IsLeader)
+		led := status("?role=")
+		require.Equal(s, "led true", fields(led, "led"), "at once, though a snapshot may be seconds old")
+		require.Equal(s, `instance_id "a", address "a:80"`, fields(led["leader"].(map[string]any), "instance_id", "address"))
+		s.pass(time.Minute)
+		require.Equal(s, "led false, waiting \"\"", fields(status("?role=export"), "led", "waiting"))
+		require.NoError(s, a.Elector().Resign(s.Context()))
+		s.until(a.IsLeader)
+		require.Len(s, w.get("/api/cluster/role")["terms"], 2)
+		require.Len(s, w.get("/api/cluster/role?limit=1")["terms"], 1)
+		w.refused(http.StatusBadRequest, "parameter", http.MethodGet, "/api/cluster/role?role=a%20b", "")
+		s.net.Partition("a", simnet.Both, 0)
+		s.pass(2 * time.Minute)
+		require.Equal(s, `instance_id "a", reason "lapsed"`, fields(status("")["last"].(map[string]any), "instance_id", "reason"))
+		s.net.Partition("dashboard", simnet.Both, 0)
+		s.pass(time.Minute)
+		require.Equal(s, "stale true", fields(w.get("/api/cluster/role"), "stale"))
+	})
+}
+
+// TestRolesThatAreMadeUp: what Redis gets does not grow with the names that somebody asks for.
+func TestRolesThatAreMadeUp(t *testing.T) {
+	inSite(t, func(s *site) {
+		s.until(s.member("a").IsLeader)
+		w, rdb := s.dashboard(tenurehttp.Options{})
+		for i := range 64 {
+			w.get(fmt.Sprintf("/api/cluster/role?role=r%d", i))
+		}
+		before := rdb.sent.Load()
+		for i := range 1000 {
+			w.refused(http.StatusServiceUnavailable, "busy", http.MethodGet, fmt.Sprintf("/api/cluster/role?role=x%d", i), "")
+		}
+		require.Zero(s, rdb.sent.Load()-before)
+		require.Equal(s, "stale false", fields(w.get("/api/cluster/role?role=r1"), "stale"), "one that is asked for is served on")
+		s.pass(11 * time.Second)
+		w.get("/api/cluster/role?role=x1")
+	})
+}
