@@ -2,13 +2,19 @@ package tenure
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/internal/redisstore"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -197,4 +203,259 @@ func anys(words []string) (all []any) {
 		all = append(all, word)
 	}
 	return all
+}
+
+func TestACLRulesRefuseWhatIsNoName(t *testing.T) {
+	_, err := ACLRules("")
+	require.ErrorContains(t, err, `Namespace = "": must be set: use the name of the service`)
+	for name, value := range hostile {
+		_, err := ACLRules(value)
+		require.ErrorIs(t, err, ErrMisconfigured, name)
+		_, err = ACLRules("waf:cluster", value)
+		require.ErrorIs(t, err, ErrMisconfigured, name)
+	}
+	rules, err := ACLRules("tenure", "leader:cleanup-worker")
+	require.NoError(t, err)
+	require.Subset(t, rules, []string{"~tenure:*", "&tenure:events", "&tenure:leader:events", "&tenure:leader:*:events", "&tenure:instance:*:events", "&leader:cleanup-worker:events", "~leader:cleanup-worker", "~leader:cleanup-worker:since", "~leader:cleanup-worker:term", "~leader:cleanup-worker:terms"})
+}
+
+// aclUser makes a client of a user with these rights and no others.
+func aclUser(t *testing.T, server *redistest.Server, admin *redis.Client, rules []string) *redis.Client {
+	t.Helper()
+	args := []any{"ACL", "SETUSER", "app", "reset", "on", ">secret"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	require.NoError(t, admin.Do(t.Context(), args...).Err())
+	require.NoError(t, admin.Do(t.Context(), "ACL", "LOG", "RESET").Err())
+	opts := server.Options()
+	opts.Username, opts.Password, opts.PoolSize = "app", "secret", 1
+	client := redis.NewClient(opts)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// denied is what Redis refused to the user, by ACL LOG: commands, keys and channels.
+func denied(t *testing.T, admin *redis.Client) (objects []string) {
+	t.Helper()
+	entries, err := admin.ACLLog(t.Context(), 100).Result()
+	require.NoError(t, err)
+	for _, entry := range entries {
+		objects = append(objects, entry.Object)
+	}
+	return objects
+}
+
+// aclDeeds does all that tenure ever asks of Redis, in the namespace and beside it under a
+// LeaderKey.
+func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKey string) error {
+	var c checker
+	opts := Options{Namespace: namespace, InstanceID: "a"}.complete(&c)
+	db, keys := newRedisStore(rdb, &c, opts), store.Keys(namespace)
+	if err := c.err(); err != nil {
+		return err
+	}
+	admin.FlushAll(ctx)
+	admin.ScriptFlush(ctx)
+	var problems []error
+	do := func(_ any, err error) { problems = append(problems, err) }
+	for _, key := range []string{"", leaderKey} {
+		election := ElectionOptions{LeaderKey: key, Safety: SafetyOptions{RestartGuard: -1, EmptyHistoryWait: -1}}.complete(&c, "")
+		role := db.ForRole(election.role(namespace, "a"))
+		reply, err := role.Acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Second})
+		do(reply, err)
+		do(role.Acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Second})) // adopts
+		admin.Del(ctx, election.leaseKey(namespace))
+		do(role.Renew(ctx, lease.Request{Nonce: "n", Token: reply.Token, Origin: "another", HoldOff: time.Second})) // takes it back
+		do(role.Renew(ctx, lease.Request{Nonce: "n", Token: reply.Token, Origin: reply.Origin, HoldOff: time.Second}))
+		do(role.Leader(ctx))
+		do(role.Release(ctx, lease.Request{Nonce: "n", Token: reply.Token}))
+		do(role.Terms(ctx, 10))
+	}
+	do(db.Open(ctx, "t", store.TaskOpen{Token: 1}))
+	do(db.Plan(ctx, "t", store.TaskPlan{Token: 1, Next: 1000, Spec: "s"}))
+	do(db.Claim(ctx, "t", store.TaskClaim{Token: 1, Run: "r", Kind: store.ClaimSlot, Expect: "1000", Slot: 1000, Next: 2000, Spec: "s", Instance: "a", Attempt: 1}))
+	do(db.Retry(ctx, "t", store.TaskRetry{Token: 1, Run: "r", Attempt: 2, Failures: 1, In: time.Second}))
+	do(db.Finish(ctx, "t", store.TaskFinish{Token: 1, Run: "r", Status: store.RunSucceeded}))
+	do(db.Cancel(ctx, "t", store.TaskCancel{Run: "r", For: time.Hour}))
+	do(db.Pause(ctx, "t", true, "", ""))
+	do(db.Pause(ctx, "t", false, "1", ""))
+	do(db.Record(ctx, "t"))
+	names, _, err := db.Names(ctx, 10)
+	do(names, err)
+	_, _, _, err = db.Records(ctx, []string{"t"})
+	do(nil, err)
+	do(db.Runs(ctx, "t", 10))
+	admin.Set(ctx, keys.Lease(""), "b", time.Minute) // somebody leads, and does not know the task
+	admin.Set(ctx, store.LeaseSince(keys.Lease("")), "1", time.Minute)
+	admin.HSet(ctx, store.LeaseTerm(keys.Lease("")), "token", 1<<50)
+	do(db.Forget(ctx, "t", store.TaskForget{Lease: keys.Lease("")}))
+	admin.Del(ctx, keys.Lease(""), store.LeaseSince(keys.Lease("")), store.LeaseTerm(keys.Lease("")))
+
+	beat := store.Heartbeat{ID: "a", Incarnation: "i", First: true, TTL: time.Minute, TakeOver: time.Minute, Head: `{"instance_id":"a","started_at":`, Rest: `,"status":"active","worker_count":1,"incarnation":"i"}`}
+	do(db.Heartbeat(ctx, beat))
+	do(db.Heartbeat(ctx, beat))
+	admin.HSet(ctx, keys.Instances(), "foreign", `{"instance_id":"foreign","status":"active"}`)
+	do(db.Scan(ctx, "0", true))
+	do(db.Adopt(ctx, "i", []string{"foreign"}))
+	admin.ZAdd(ctx, keys.Beats(), redis.Z{Score: 5, Member: "a"}, redis.Z{Score: 9e15, Member: "foreign"})
+	do(db.Look(ctx, store.Look{Silence: time.Minute}))
+	sweep := store.Sweep{Drifted: time.Minute, Down: 1 << 60, Window: time.Minute, Mark: true, Remove: true, Incarnation: "i", IDs: []string{"a", "foreign"}}
+	do(db.Sweep(ctx, sweep))
+	sweep.Down = time.Hour
+	do(db.Sweep(ctx, sweep)) // removes one and holds the other
+	do(db.Sweep(ctx, sweep))
+	beat.Metrics, beat.MetricsTTL = []store.Metric{{Name: "x", Value: 1}}, time.Minute
+	do(db.Heartbeat(ctx, beat))
+	do(db.Metrics(ctx, []string{"a"}))
+	do(nil, db.Aggregate(ctx, "mark", []store.MetricSummary{{Name: "x", Instances: 1}}))
+	do(db.Aggregates(ctx, 1))
+	_, _, err = db.Instance(ctx, "a")
+	do(nil, err)
+	do(db.Remove(ctx, "a", "i"))
+	do(db.Log(ctx, "", 10))
+	do(db.LogEnd(ctx))
+	do(db.LogTail(ctx, 10))
+
+	command := store.Command{ID: "c", Instance: "a", Kind: "undrain"} // sent by whoever has the right to
+	do(nil, admin.RPush(ctx, keys.Inbox("a"), "strange", command.Entry()).Err())
+	do(nil, admin.HSet(ctx, keys.Command("c"), "state", store.CommandAsked, "until", 9e15).Err())
+	do(db.ReadCommands(ctx, "a", []string{"strange"}))
+	do(db.StartCommand(ctx, command, command.Entry(), "i"))
+	do(nil, db.EndCommand(ctx, command, "i", store.CommandOutcome{State: store.CommandDone}))
+	do(db.LookCommand(ctx, command, true))
+	do(nil, db.NoteCommand(ctx, command, store.CommandOutcome{State: store.CommandDone}))
+	do(db.CommandLog(ctx))
+
+	do(nil, rdb.Publish(ctx, keys.Own("a"), "x").Err())
+	named := ElectionOptions{Role: "cleanup", LeaderKey: ""}
+	channels := []string{keys.Events(), store.LeaseEvents(keys.Lease("")), store.LeaseEvents(named.leaseKey(namespace)), leaderKey + ":events", keys.Own("a")}
+	subscription := rdb.Subscribe(ctx, channels...)
+	for range channels {
+		message, err := subscription.Receive(ctx)
+		do(message, err)
+		if err != nil { // of the whole request: nothing more is answered
+			_ = subscription.Close()
+			return errors.Join(problems...)
+		}
+	}
+	do(nil, subscription.Ping(ctx))
+	do(subscription.Receive(ctx))
+	do(nil, subscription.Unsubscribe(ctx))
+	do(subscription.Receive(ctx))
+	do(nil, subscription.Close())
+	return errors.Join(problems...)
+}
+
+// TestACLRulesSuffice: a user with these rights is refused nothing.
+func TestACLRulesSuffice(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	server := redistest.Start(t)
+	admin := server.Client(t)
+	for _, namespace := range []string{"waf:cluster", "{waf}:cluster"} {
+		rules, err := ACLRules(namespace, "leader:cleanup-worker")
+		require.NoError(t, err)
+		user := aclUser(t, server, admin, rules)
+		require.NoError(t, aclDeeds(t.Context(), admin, user, namespace, "leader:cleanup-worker"))
+		for _, object := range denied(t, admin) {
+			require.Contains(t, object, "client|", "go-redis introduces itself, and does without")
+		}
+		for _, forbidden := range []error{
+			user.Get(t.Context(), "other").Err(), user.Get(t.Context(), namespace+"x:leader").Err(), user.Publish(t.Context(), "other", "x").Err(),
+			user.FlushAll(t.Context()).Err(), user.Keys(t.Context(), "*").Err(), user.ConfigGet(t.Context(), "*").Err(),
+		} {
+			require.ErrorContains(t, forbidden, "NOPERM")
+		}
+	}
+}
+
+// TestACLRulesAreAllNeeded: each right that is left out is missed, and the error of a script names
+// it, unless tenure does without.
+func TestACLRulesAreAllNeeded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	const namespace, key = "waf:cluster", "leader:cleanup-worker"
+	lesser := []string{"publish", "info"}                     // features, and nothing that fails
+	cluster := []string{"cluster|slots", "command", "asking"} // see the cluster's own test
+	server := redistest.Start(t)
+	admin := server.Client(t)
+	rules, err := ACLRules(namespace, key)
+	require.NoError(t, err)
+	for i, rule := range rules {
+		name := strings.TrimPrefix(rule, "+")
+		if slices.Contains(cluster, name) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			user := aclUser(t, server, admin, slices.Delete(slices.Clone(rules), i, i+1))
+			err := aclDeeds(t.Context(), admin, user, namespace, key)
+			refused := denied(t, admin)
+			require.NotEmpty(t, refused)
+			if strings.HasPrefix(rule, "+") {
+				require.Contains(t, refused, name)
+			}
+			if slices.Contains(lesser, name) || strings.HasPrefix(rule, "&") {
+				return
+			}
+			if slices.Contains(redisstore.ScriptCommands, name) {
+				require.ErrorIs(t, err, ErrMisconfigured)
+				require.ErrorContains(t, err, "+"+name+" ")
+			}
+		})
+	}
+}
+
+func ExampleACLRules() {
+	rules, err := ACLRules("waf:cluster")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("ACL SETUSER app reset on >password", strings.Join(rules[:7], " "), "…")
+	// Output: ACL SETUSER app reset on >password ~waf:cluster:* &waf:cluster:events &waf:cluster:leader:events &waf:cluster:leader:*:events &waf:cluster:instance:*:events +time +info …
+}
+
+// TestNopermOfAConnection: some options of the client make go-redis send commands that ACLRules
+// does not grant. The error names the right.
+func TestNopermOfAConnection(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	server := redistest.Start(t)
+	rules, err := ACLRules("tenure")
+	require.NoError(t, err)
+	admin := server.Client(t)
+	args := []any{"acl", "setuser", "app", "reset", "on", ">secret"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	require.NoError(t, admin.Do(t.Context(), args...).Err())
+	for right, change := range map[string]func(*redis.Options){
+		"+select":         func(o *redis.Options) { o.DB = 1 },
+		"+client|setname": func(o *redis.Options) { o.ClientName = "app" },
+	} {
+		t.Run(right, func(t *testing.T) {
+			opts := *admin.Options()
+			opts.Username, opts.Password = "app", "secret"
+			change(&opts)
+			rdb := redis.NewClient(&opts)
+			defer func() { _ = rdb.Close() }()
+			e, err := NewElector(rdb, ElectorOptions{Namespace: "tenure", InstanceID: "a", FailFast: true})
+			require.NoError(t, err)
+			err = e.Run(t.Context())
+			require.ErrorIs(t, err, ErrMisconfigured)
+			require.ErrorContains(t, err, "grant the Redis user "+right+",")
+			require.NoError(t, admin.Do(t.Context(), "acl", "setuser", "app", right).Err())
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			e, err = NewElector(rdb, ElectorOptions{
+				Namespace: "tenure", InstanceID: "a", FailFast: true,
+				Election: ElectionOptions{Safety: SafetyOptions{RestartGuard: -1}}, // else it waits until Redis is older than the lease
+			})
+			require.NoError(t, err)
+			require.NoError(t, e.Run(ctx, func(context.Context, Term) error { cancel(); return nil }), "the named right is what was missing")
+		})
+	}
 }

@@ -84,6 +84,9 @@ type ElectorOptions struct {
 	secret func() string
 }
 
+// maxShards is how many roles tasks can be dealt out to.
+const maxShards = 1000
+
 // whole is the Options that the rest of the package goes by.
 func (o ElectorOptions) whole() Options {
 	return Options{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -281,4 +282,361 @@ func TestTransferJoinsAPreemption(t *testing.T) {
 		default:
 		}
 	})
+}
+
+// sharing is a member with that many roles that are spread, beside a default one that is not its.
+func (c *cluster) sharing(name string, roles int, change ...func(*ElectionOptions)) *instance {
+	m := c.member(name, func(o *Options) { o.Election.Ineligible = true })
+	for i := range roles {
+		opts := ElectionOptions{LeaseTTL: 10 * time.Second, Spread: true}
+		for _, change := range change {
+			change(&opts)
+		}
+		_, err := m.AddRole(fmt.Sprint("shard-", i), opts)
+		require.NoError(c, err)
+	}
+	return m
+}
+
+// loads are how many roles each of these members leads, the least first.
+func loads(members ...*instance) (led []int) {
+	for _, m := range members {
+		led = append(led, len(m.leading(nil)))
+	}
+	slices.Sort(led)
+	return led
+}
+
+// transfers is how many terms have ended for another.
+func transfers(members ...*instance) (n int) {
+	for _, m := range members {
+		for _, e := range m.witness.told(EventTermEnded) {
+			if e.Reason == "transferred" {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// TestSpread: roles that one process leads, since it was there first, go to others one by one,
+// until no process leads two more than another, and then they stay. What a dead process led is
+// shared out too, and it gets its share when it comes back.
+func TestSpread(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		const roles, preempt = 5, 20 * time.Second
+		first := c.sharing("first", roles).start()
+		c.until(time.Minute, func() bool { return slices.Equal(loads(first), []int{roles}) })
+		second, third := c.sharing("second", roles).start(), c.sharing("third", roles).start()
+		began := c.now()
+		even := func(members ...*instance) bool {
+			led := loads(members...)
+			sum := 0
+			for _, n := range led {
+				sum += n
+			}
+			return sum == roles && led[len(led)-1]-led[0] <= 1
+		}
+		settle := func(bound time.Duration, members ...*instance) {
+			for end := c.now() + bound; !even(members...); c.pass(200 * time.Millisecond) {
+				require.Less(c, c.now(), end, "%v", loads(members...))
+			}
+		}
+		settle(5*preempt, first, second, third)
+		require.GreaterOrEqual(c, c.now()-began, 3*preempt, "one at a time, the last is the third")
+		require.Equal(c, 3, transfers(c.members...))
+		c.pass(2 * time.Minute)
+		require.Equal(c, 3, transfers(c.members...), "nothing moves any more")
+		require.True(c, even(first, second, third))
+
+		second.crash()
+		settle(2*time.Minute, first, third)
+		again := c.sharing("again", roles).start()
+		settle(3*time.Minute, first, third, again)
+	})
+}
+
+// TestSpreadFromTheStart: roles of processes that start together do not all go to the fastest.
+func TestSpreadFromTheStart(t *testing.T) {
+	count := map[string]int{}
+	for i := range 300 {
+		best := slices.MaxFunc([]string{"node-1", "node-2", "node-3"}, func(a, b string) int {
+			o := ElectionOptions{Role: fmt.Sprint("shard-", i), Spread: true}
+			return o.order(a) - o.order(b)
+		})
+		count[best]++
+	}
+	for name, n := range count {
+		require.InDelta(t, 100, n, 35, name)
+	}
+}
+
+// TestByInstanceID: the number at the end decides, as a number.
+func TestByInstanceID(t *testing.T) {
+	sorted := []string{"db-7-node-0", "node9", "node10", "web-2-node-010x11", "node-997", "node-998"}
+	by := ElectionOptions{ByInstanceID: true, Spread: true}
+	for i, id := range sorted[1:] {
+		require.Less(t, by.order(id), by.order(sorted[i]), id)
+	}
+	for _, last := range []string{"node", "node-99999", "node-99999999999999999999", "9node"} {
+		require.Equal(t, 1, by.order(last), last)
+	}
+	require.Zero(t, ElectionOptions{}.order("node9"))
+	inCluster(t, func(c *cluster) {
+		member := func(name string) *instance {
+			return c.member(name, func(o *Options) { o.Election.ByInstanceID = true }).start()
+		}
+		ten := member("node10")
+		c.until(time.Minute, func() bool { return ten.IsLeader() })
+		member("node11")
+		nine := member("node9")
+		c.pass(time.Minute)
+		require.True(c, ten.IsLeader(), "it decides nothing before there is a vacancy")
+		require.NoError(c, ten.Elector().Resign(context.Background()))
+		c.until(time.Second, func() bool { return c.leader() != nil })
+		require.True(c, nine.IsLeader())
+	})
+}
+
+// TestTurns: one role per interval.
+func TestTurns(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		var b balance
+		require.True(c, b.turn(time.Minute))
+		c.pass(time.Minute - 1)
+		require.False(c, b.turn(time.Minute))
+		c.pass(1)
+		require.True(c, b.turn(time.Minute))
+		require.False(c, b.turn(time.Minute))
+	})
+}
+
+// TestDrain: a process that drains says so, hands over every role, and leads nothing, however often
+// the others resign, until it is undrained.
+func TestDrain(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		_, err := a.AddRole("mail", ElectionOptions{LeaseTTL: 10 * time.Second})
+		require.NoError(c, err)
+		a.start(a.works("work", 2*time.Second))
+		mail, _ := a.Role("mail")
+		c.until(time.Minute, func() bool { return a.IsLeader() && mail.IsLeader() })
+		b := c.member("b")
+		_, err = b.AddRole("mail", ElectionOptions{LeaseTTL: 10 * time.Second})
+		require.NoError(c, err)
+		b.start()
+		c.pass(time.Second)
+
+		began := c.now()
+		require.NoError(c, a.Drain(context.Background()))
+		require.Equal(c, 2*time.Second, (c.now() - began).Round(time.Second/10), "it waits for the work")
+		require.True(c, a.IsDraining())
+		require.Equal(c, "draining", a.record())
+		c.until(time.Second, func() bool { return b.IsLeader() && c.holder("tenure:leader:mail") == "b" })
+		require.Equal(c, []string{"a work leads #1", "a work drained"}, c.noted())
+		require.NoError(c, a.Drain(context.Background()), "again")
+		require.Equal(c, WaitDraining, a.Elector().Status().Waiting)
+		require.True(c, a.Elector().IsEligible(), "the word of the application is another matter")
+
+		late, err := a.AddRole("late", ElectionOptions{LeaseTTL: 10 * time.Second})
+		require.NoError(c, err)
+		require.NoError(c, b.Elector().Resign(context.Background()))
+		c.pass(time.Minute)
+		require.Equal(c, "b", c.holder("tenure:leader"))
+		require.False(c, a.IsLeader() || late.IsLeader())
+		require.Equal(c, []string{"drain_began", "drain_done"}, a.told(EventDrainBegan, EventDrainDone, EventDrainEnded))
+
+		a.Undrain()
+		a.Undrain()
+		require.False(c, a.IsDraining())
+		c.until(time.Minute, late.IsLeader)
+		c.pass(time.Minute)
+		require.Equal(c, "active", a.record())
+		require.True(c, b.IsLeader(), "nobody gives way")
+		require.NoError(c, b.Elector().Resign(context.Background()))
+		c.until(time.Second, a.IsLeader)
+		require.Equal(c, []string{"drain_ended"}, a.told(EventDrainEnded))
+	})
+}
+
+// TestDrainOfTheIneligible: the end of a drain does not make eligible what was not.
+func TestDrainOfTheIneligible(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.Election.Ineligible = true })
+		require.NoError(c, a.Drain(context.Background()), "before Run")
+		a.start()
+		c.pass(time.Second)
+		require.Equal(c, "draining", a.record(), "from its first heartbeat on")
+		a.Undrain()
+		c.pass(time.Minute)
+		require.Equal(c, "active", a.record())
+		require.False(c, a.IsLeader())
+		require.Equal(c, WaitIneligible, a.Elector().Status().Waiting)
+		a.Elector().SetEligible(true)
+		c.until(time.Second, a.IsLeader)
+	})
+}
+
+// TestDrainLetsTasksFinish: a task that runs when the drain begins comes to its end.
+func TestDrainLetsTasksFinish(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		require.NoError(c, a.Tasks().Register(Task{Name: "tidy", Schedule: Every(time.Minute), Run: func(ctx context.Context, _ TaskRun) error {
+			select {
+			case <-time.After(3 * time.Second):
+				c.note("done")
+			case <-ctx.Done():
+				c.note("cut short")
+			}
+			return ctx.Err()
+		}}))
+		a.start()
+		c.until(5*time.Minute, func() bool { return len(a.told(EventTaskStarted)) > 0 })
+		require.NoError(c, a.Drain(context.Background()))
+		require.Equal(c, []string{"done"}, c.noted())
+		require.Len(c, a.told(EventTaskFinished), 1)
+	})
+}
+
+// TestDrainIsBounded by its context, by the work that it is called in, by ShutdownTimeout and by
+// the stop of Run.
+func TestDrainIsBounded(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.ShutdownTimeout = 10 * time.Second })
+		hung := make(chan struct{})
+		a.start(func(ctx context.Context, _ Term) error {
+			<-ctx.Done()
+			<-hung
+			return nil
+		})
+		c.until(time.Minute, a.IsLeader)
+		impatient, cancel := context.WithTimeoutCause(context.Background(), time.Second, errBroken)
+		defer cancel()
+		require.ErrorIs(c, a.Drain(impatient), errBroken)
+		require.True(c, a.IsDraining(), "it goes on")
+		err := a.Drain(context.Background())
+		require.ErrorIs(c, err, ErrDrainTimeout)
+		require.ErrorContains(c, err, "leader work")
+		require.ErrorIs(c, a.Drain(context.Background()), ErrDrainTimeout, "it still runs")
+		close(hung)
+		c.pass(time.Second)
+		require.NoError(c, a.Drain(context.Background()))
+		_, err = a.stop()
+		require.NoError(c, err)
+		require.ErrorIs(c, a.Drain(context.Background()), ErrStopped)
+		a.Undrain()
+		require.True(c, a.IsDraining(), "it has stopped")
+	})
+}
+
+// TestDrainInsideWork: work that drains its own process does not wait for itself.
+func TestDrainInsideWork(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		a.start(func(ctx context.Context, _ Term) error {
+			c.note("drain: %v", a.Drain(ctx))
+			<-ctx.Done()
+			return nil
+		})
+		c.until(time.Minute, func() bool { return a.IsDraining() && c.holder("tenure:leader") == "" })
+		require.Equal(c, []string{"drain: <nil>"}, c.noted())
+	})
+}
+
+// TestDrainEndedMeanwhile: who waits for a drain that somebody ends does not wait for ever.
+func TestDrainEndedMeanwhile(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		a.start(a.works("work", 5*time.Second))
+		c.until(time.Minute, a.IsLeader)
+		ended := make(chan error, 1)
+		go func() { ended <- a.Drain(context.Background()) }()
+		c.pass(time.Second)
+		a.Undrain()
+		synctest.Wait()
+		require.NoError(c, <-ended)
+		require.Empty(c, a.told(EventDrainDone))
+		c.until(time.Minute, a.IsLeader)
+	})
+}
+
+// TestStopWhileDraining: the record says that the process is on its way out until it is gone.
+func TestStopWhileDraining(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a").start()
+		c.until(time.Minute, a.IsLeader)
+		require.NoError(c, a.Drain(context.Background()))
+		took, err := a.stop()
+		require.NoError(c, err)
+		require.Less(c, took, time.Second)
+		require.Empty(c, a.record())
+	})
+}
+
+// TestStandaloneDrains: without Redis nobody takes over, and the process leads again at once.
+func TestStandaloneDrains(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.alone(Options{InstanceID: "a"}).start()
+		c.until(time.Minute, a.IsLeader)
+		require.NoError(c, a.Drain(context.Background()))
+		c.pass(time.Minute)
+		require.False(c, a.IsLeader())
+		require.Equal(c, []string{"a draining"}, a.list())
+		a.Undrain()
+		c.until(time.Minute, a.IsLeader)
+		require.Equal(c, []string{"a active"}, a.list())
+	})
+}
+
+// TestDrainDoneWaitsForTheWork: work that drains its process does not wait for itself, and nobody
+// says that the drain is done while it runs.
+func TestDrainDoneWaitsForTheWork(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		a.start(func(ctx context.Context, _ Term) error {
+			require.NoError(c, a.Drain(ctx))
+			<-ctx.Done()
+			time.Sleep(5 * time.Second)
+			return nil
+		})
+		c.until(time.Minute, a.IsDraining)
+		c.pass(time.Second)
+		require.Empty(c, a.told(EventDrainDone))
+		require.NoError(c, a.Drain(context.Background()))
+		require.Len(c, a.told(EventDrainDone), 1)
+	})
+}
+
+// TestUndrainOfARoleThatIsBarred: Undrain ends the wait of Drain, also if the application has said
+// that this process may not lead.
+func TestUndrainOfARoleThatIsBarred(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.ShutdownTimeout = 10 * time.Second })
+		hung := make(chan struct{})
+		a.start(func(context.Context, Term) error { <-hung; return nil })
+		defer close(hung)
+		c.until(time.Minute, a.IsLeader)
+		a.Elector().SetEligible(false)
+		ended := make(chan error, 1)
+		go func() { ended <- a.Drain(context.Background()) }()
+		c.pass(time.Second)
+		a.Undrain()
+		c.pass(time.Second)
+		require.Len(c, ended, 1, "Drain still waits")
+		require.NoError(c, <-ended)
+	})
+}
+
+// TestUndrainBesideTheFirstBeat: whichever comes first, the instance is active behind both.
+func TestUndrainBesideTheFirstBeat(t *testing.T) {
+	for range 200 {
+		c, err := NewStandalone(Options{InstanceID: "a"})
+		require.NoError(t, err)
+		require.NoError(t, c.Drain(background))
+		var both sync.WaitGroup
+		both.Go(c.Registry().takePart)
+		both.Go(c.Undrain)
+		both.Wait()
+		require.Equal(t, InstanceActive, c.Registry().status)
+	}
 }

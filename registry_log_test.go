@@ -3,12 +3,15 @@ package tenure
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/store"
@@ -234,4 +237,208 @@ func TestChangesAreUntrusted(t *testing.T) {
 	}, changesOf(store.LogEntry{ID: "1-0", Event: "down", Instances: []string{"a", "no id", "b"}}))
 	require.Equal(t, []Change{{ID: "2-1", Time: store.Time(2), Type: ChangeHeld, Count: 3}}, changesOf(store.LogEntry{ID: "2-1", Event: "held", Count: 3}))
 	require.Zero(t, timeOfEntry("99999999999999999999-0"))
+}
+
+// pushes has an instance push these metrics, as they are when it is asked.
+func pushes(metrics func() map[string]float64) func(*Options) {
+	return func(o *Options) { o.Registry.Metrics = metrics }
+}
+
+// TestMetrics: what the callbacks return travels with the heartbeats, and the leader adds a summary
+// of it each 30 s.
+func TestMetrics(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		var queue atomic.Int64
+		queue.Store(3)
+		a := c.member("a", pushes(func() map[string]float64 { return map[string]float64{"queue": float64(queue.Load()), "own": 0.5} })).start()
+		b := c.member("b", pushes(func() map[string]float64 { return map[string]float64{"queue": 5} })).start()
+		c.member("c", func(o *Options) { o.Election.Ineligible = true }).start() // a leader without Metrics would make no summary
+		c.pass(time.Second)
+		for _, m := range []*instance{a, b} {
+			of, err := m.Registry().Metrics(c.Context(), "a")
+			require.NoError(c, err)
+			require.Equal(c, map[string]float64{"queue": 3, "own": 0.5}, of)
+		}
+		none, err := b.Registry().Metrics(c.Context(), "c")
+		require.NoError(c, err)
+		require.Empty(c, none)
+
+		queue.Store(-7)
+		c.pass(70 * time.Second)
+		history, err := b.Registry().Aggregates(c.Context(), 10)
+		require.NoError(c, err)
+		require.Len(c, history, 2)
+		require.WithinDuration(c, time.Now(), history[0].At, 15*time.Second)
+		require.Equal(c, map[string]MetricSummary{
+			"queue": {Instances: 2, Sum: -2, Min: -7, Max: 5, Mean: -1},
+			"own":   {Instances: 1, Sum: 0.5, Min: 0.5, Max: 0.5, Mean: 0.5},
+		}, history[0].Metrics)
+		require.True(c, history[1].At.Before(history[0].At))
+		latest, err := b.Registry().Aggregates(c.Context(), 1)
+		require.NoError(c, err)
+		require.Equal(c, history[:1], latest)
+
+		b.crash()
+		c.pass(3 * time.Minute)
+		gone, err := a.Registry().Metrics(c.Context(), "b")
+		require.NoError(c, err)
+		require.Empty(c, gone, "what a dead instance has pushed lasts for three intervals")
+		latest, err = a.Registry().Aggregates(c.Context(), 1)
+		require.NoError(c, err)
+		require.Equal(c, 1, latest[0].Metrics["queue"].Instances)
+		require.Empty(c, a.told(EventMetricsFailed, EventHeartbeatFailed))
+	})
+}
+
+// TestMetricsThatFail: nothing of what cannot be pushed is, the fault is reported once, and the
+// instance goes on beating.
+func TestMetricsThatFail(t *testing.T) {
+	many := map[string]float64{}
+	for i := range 129 {
+		many[fmt.Sprint("m", i)] = 1
+	}
+	for name, test := range map[string]struct {
+		metrics func() map[string]float64
+		text    string
+	}{
+		"panic":      {func() map[string]float64 { panic("no figures") }, "no figures"},
+		"too many":   {func() map[string]float64 { return many }, "129 metrics, at most 128 are pushed"},
+		"name":       {func() map[string]float64 { return map[string]float64{"a b": 1} }, `the name "a b" must match`},
+		"not finite": {func() map[string]float64 { return map[string]float64{"a": math.Inf(1), "b": 1} }, "a is +Inf, which is no finite number"},
+		"hangs":      {func() map[string]float64 { time.Sleep(75 * time.Second); return nil }, "has not returned within 30s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				a := c.member("a", pushes(test.metrics)).start()
+				c.pass(100 * time.Second)
+				failed := a.witness.told(EventMetricsFailed)
+				require.Len(c, failed, 1)
+				require.ErrorContains(c, failed[0].Err, test.text)
+				require.True(c, strings.HasPrefix(failed[0].Err.Error(), "RegistryOptions.Metrics"))
+				got, err := a.Registry().Metrics(c.Context(), "a")
+				require.NoError(c, err)
+				require.Empty(c, got)
+				own, err := a.Registry().Instance(c.Context(), "a")
+				require.NoError(c, err)
+				require.Equal(c, InstanceActive, own.State)
+				if _, err = a.stop(); name == "hangs" {
+					require.ErrorContains(c, err, "RegistryOptions.Metrics", "Run names what has not returned")
+				} else {
+					require.NoError(c, err)
+				}
+				c.pass(2 * time.Minute)
+			})
+		})
+	}
+}
+
+// TestMetricsOfAnySize arrive as they are.
+func TestMetricsOfAnySize(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		want := map[string]float64{"tiny": 5.551115123125783e-17, "big": 1e33, "long": -1.0 / 3, "least": math.SmallestNonzeroFloat64, "most": -math.MaxFloat64}
+		a := c.member("a", pushes(func() map[string]float64 { return want })).start()
+		c.pass(time.Second)
+		got, err := a.Registry().Metrics(background, "a")
+		require.NoError(c, err)
+		require.Equal(c, want, got)
+	})
+}
+
+// TestMetricsBetweenHeartbeats: metrics that are taken more often than heartbeats are sent do not
+// expire between two of them.
+func TestMetricsBetweenHeartbeats(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", pushes(func() map[string]float64 { return map[string]float64{"x": 1} }), func(o *Options) {
+			o.Registry.MetricsInterval = 2 * time.Second
+		}).start()
+		for range 60 {
+			c.pass(time.Second)
+			got, err := a.Registry().Metrics(background, "a")
+			require.NoError(c, err)
+			require.NotEmpty(c, got, "%v", c.now())
+		}
+	})
+}
+
+// TestMetricsOptions: the interval is refused if it is out of its range.
+func TestMetricsOptions(t *testing.T) {
+	for interval, text := range map[time.Duration]string{
+		time.Second / 2: "between 1s and 720h0m0s", 1500 * time.Millisecond: "must be whole seconds", -time.Second: "between 1s",
+	} {
+		_, err := NewStandalone(Options{Registry: RegistryOptions{MetricsInterval: interval}})
+		require.ErrorIs(t, err, ErrMisconfigured)
+		require.ErrorContains(t, err, "Registry.MetricsInterval")
+		require.ErrorContains(t, err, text)
+	}
+}
+
+// TestStandaloneMetrics: a process alone has the same.
+func TestStandaloneMetrics(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.alone(Options{Registry: RegistryOptions{Metrics: func() map[string]float64 { return map[string]float64{"jobs": 2} }}}).start()
+		c.pass(time.Minute + time.Second)
+		history, err := a.Registry().Aggregates(c.Context(), 200)
+		require.NoError(c, err)
+		require.Len(c, history, 2)
+		require.Equal(c, map[string]MetricSummary{"jobs": {Instances: 1, Sum: 2, Min: 2, Max: 2, Mean: 2}}, history[0].Metrics)
+	})
+}
+
+// TestHostileMetrics: what others have put in place of metrics is passed over, and what is there is
+// bounded.
+func TestHostileMetrics(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		ctx, m := w.Context(), w.member("a")
+		m.beats()
+		keys := store.Keys("waf:cluster")
+		w.rdb.HSet(ctx, keys.Metrics("a"), "fine", "1.5", "a b", "1", "nan", "NaN", "inf", "-Inf", "text", "x", "long", strings.Repeat("1", 300))
+		got, err := m.Metrics(ctx, "a")
+		require.NoError(w, err)
+		require.Equal(w, map[string]float64{"fine": 1.5}, got)
+		for i := range 200 {
+			w.rdb.HSet(ctx, keys.Metrics("a"), fmt.Sprint("m", i), "1")
+		}
+		got, err = m.Metrics(ctx, "a")
+		require.NoError(w, err)
+		require.Empty(w, got)
+		w.rdb.Del(ctx, keys.Metrics("a"))
+		w.rdb.HSet(ctx, keys.Metrics("a"), "fine", "2", strings.Repeat("n", 1<<20), "1", "value", strings.Repeat("1", 1<<20))
+		got, err = m.Metrics(ctx, "a")
+		require.NoError(w, err)
+		require.Equal(w, map[string]float64{"fine": 2}, got)
+		w.rdb.Del(ctx, keys.Metrics("a"))
+		w.rdb.Set(ctx, keys.Metrics("a"), "spoilt", 0)
+		got, err = m.Metrics(ctx, "a")
+		require.NoError(w, err)
+		require.Empty(w, got)
+		_, err = m.Metrics(ctx, "no ID")
+		require.ErrorIs(w, err, ErrNotFound)
+
+		m.measured.Store(&[]store.Metric{{Name: "jobs", Value: 4}}) // a beat repairs the key
+		m.beats()
+		got, err = m.Metrics(ctx, "a")
+		require.NoError(w, err)
+		require.Equal(w, map[string]float64{"jobs": 4}, got)
+		require.InDelta(w, 90, w.rdb.TTL(ctx, keys.Metrics("a")).Val().Seconds(), 1)
+
+		w.rdb.XAdd(ctx, &redis.XAddArgs{Stream: keys.AllMetrics(), Values: []string{
+			"jobs", `{"instances":1,"sum":1,"min":1,"max":1,"mean":1}`, "bad", "{", "none", `{"instances":0}`, "a b", "{}",
+		}})
+		history, err := m.Aggregates(ctx, 5)
+		require.NoError(w, err)
+		require.Len(w, history, 1)
+		require.Equal(w, map[string]MetricSummary{"jobs": {Instances: 1, Sum: 1, Min: 1, Max: 1, Mean: 1}}, history[0].Metrics)
+		once := []store.MetricSummary{{Name: "x", Instances: 1, Sum: 1, Min: 1, Max: 1, Mean: 1}}
+		for range 2 { // the client's own retry
+			require.NoError(w, m.store.Aggregate(ctx, "mark-1", once))
+		}
+		require.NoError(w, m.store.Aggregate(ctx, "mark-2", once))
+		history, err = m.Aggregates(ctx, 5)
+		require.NoError(w, err)
+		require.Len(w, history, 3)
+		require.Len(w, history[0].Metrics, 1)
+		nothing, err := m.Aggregates(ctx, 0)
+		require.NoError(w, err)
+		require.Empty(w, nothing)
+	})
 }

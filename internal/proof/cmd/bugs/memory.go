@@ -18,7 +18,7 @@ var memory = []bug{
 		old: "c.reason.String(), now.Mono-c.ended", new: "c.reason.String(), 0"},
 	{name: "former leader not named", test: "TestTerms", breaks: "nobody learns from the event whose place was taken", file: "election_status.go",
 		old: "Token: r.leaderToken, Former: r.lastLeader}", new: "Token: r.leaderToken}"},
-	{name: "gap of a term not known", test: "TestTermRecords", breaks: "nobody learns for how long a role had no leader", file: "terms.go",
+	{name: "gap of a term not known", test: "TestTermRecords", breaks: "nobody learns for how long a role had no leader", file: "election.go",
 		old: "\t\t\t\tlater.Gap = later.Began.Sub(at)\n", new: ""},
 	{name: "change of a status not told", in: redisstore, test: "TestLogScripts", breaks: "the log does not say that an instance drains", file: lua,
 		old: "if verdict == 'kept' then happened(ARGV[7], KEYS[4], status, id, incarnation) else", new: "if verdict ~= 'kept' then"},

@@ -3,10 +3,78 @@ package tenure
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/schedule"
 )
+
+// place has the machine of a task know whether a run may begin in the step that follows: if there
+// is a place for it, which it then has.
+func (l *taskLoop) place(t *leadTask) {
+	if !l.s.places.bounds(t.Group) {
+		return
+	}
+	if t.placed && !t.admitted && !t.machine.Runs() { // its run has ended: others come first
+		l.leave(t)
+		l.admit()
+	}
+	if !t.placed && !t.queued {
+		t.placed = l.s.places.take(t.Group)
+	}
+	t.machine.Block(!t.placed)
+}
+
+// placed gives the place back that was not needed in that step, and has a task that needs one wait
+// for it.
+func (l *taskLoop) placed(t *leadTask) {
+	if !l.s.places.bounds(t.Group) {
+		return
+	}
+	t.admitted = t.admitted && t.question != nil && !t.question.hangs // it has not decided yet
+	if t.placed && !t.admitted && !t.machine.Runs() {
+		l.leave(t)
+	}
+	if t.machine.Wants() && !t.queued {
+		t.queued = true
+		l.queue = append(l.queue, t)
+		l.s.places.wait(1)
+	}
+}
+
+func (l *taskLoop) leave(t *leadTask) {
+	t.placed, t.admitted = false, false
+	l.s.places.give(t.Group)
+}
+
+// admit gives the places that there are to those that have waited for longest.
+func (l *taskLoop) admit() {
+	if len(l.queue) == 0 {
+		return
+	}
+	l.queue = slices.DeleteFunc(l.queue, func(t *leadTask) bool {
+		if !t.leaving && !l.s.places.take(t.Group) {
+			return false
+		}
+		t.queued, t.placed, t.admitted = false, !t.leaving, !t.leaving
+		l.s.places.wait(-1)
+		l.touch(t)
+		return true
+	})
+}
+
+// unplace gives everything back: the term is over, and no run is on.
+func (l *taskLoop) unplace() {
+	for _, t := range l.tasks {
+		if t.placed {
+			l.leave(t)
+		}
+	}
+	l.s.places.wait(-len(l.queue))
+	l.queue = nil
+}
 
 const (
 	gateSpacing = time.Second      // between two counts at least
@@ -108,4 +176,56 @@ func (l *gateLoop) hold(held bool) {
 	for _, role := range l.s.all() {
 		role.wake.nudge()
 	}
+}
+
+// hear has the machines of the tasks that there is news of read their records.
+func (l *taskLoop) hear() {
+	news := l.s.news.take()
+	if news.missed {
+		l.lookAt = l.now
+	}
+	if len(news.names) == 0 { // nearly always
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(news.names)) { // in an order that a replay repeats
+		l.changed(name)
+	}
+}
+
+// changed has a task read its record.
+func (l *taskLoop) changed(name string) {
+	if t := l.byName[name]; t != nil {
+		t.machine.News()
+		l.touch(t)
+	}
+}
+
+// look reads the record that is due next, or any other if nothing is due, once in
+// schedule.LookEvery. The answer names the tasks of which a trigger waits: a hint may have been
+// lost. At the beginning of a term every record is opened, so that nothing needs to be asked.
+func (l *taskLoop) look() (wait time.Duration) {
+	if over, _ := l.shared.Over(); over || len(l.tasks) == 0 {
+		return schedule.Forever
+	}
+	if l.now < l.lookAt {
+		return l.lookAt - l.now
+	}
+	var first *leadTask
+	for _, t := range l.tasks {
+		next := t.machine.Next()
+		switch {
+		case first == nil && (next != 0 || t.machine.Looks()):
+			first = t
+		case next != 0 && (first.machine.Next() == 0 || next < first.machine.Next()):
+			first = t
+		}
+	}
+	if first == nil { // all are being asked about
+		l.lookAt = l.now + schedule.CallBound
+		return schedule.CallBound
+	}
+	l.lookAt = l.now + schedule.LookEvery
+	first.machine.Look()
+	l.serve(first)
+	return schedule.LookEvery
 }

@@ -1,0 +1,304 @@
+package tenure
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tenure-go/tenure/internal/schedule"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+const (
+	triggerBound = time.Hour        // for which a trigger waits for a leader
+	triggerLate  = 30 * time.Second // after which a trigger that is held up on its way has no effect
+)
+
+// Trigger has a task run once, as soon as its leader can, also if it is not due. It may be called
+// on any instance. The leader of the task's role runs it within a round trip, or within a minute if
+// no hint arrives; while another run of the task is on, after that. The run gets args
+// (TaskRun.Args), as does every retry and rerun of it. Its slots stay as they are, and come due
+// during the run as Task.Overlap says. A trigger that waits comes before a slot that does, but
+// after a run that was triggered the slot comes first. If the task is paused, the run waits for
+// Resume, for up to a minute more. If nobody leads, it waits in Redis for a leader. After an hour a
+// trigger that still waits is dropped: EventTaskTriggerExpired.
+//
+// Trigger returns the ID of the trigger (TaskRun.Trigger, RunRecord.Trigger) and does not wait for
+// the run. Each trigger leads to one run, if Redis keeps the record. What becomes of a run whose
+// leader dies is a matter of Task.Abandoned. One trigger waits at a time: ErrTriggerWaiting.
+// ErrNotFound: the task has no record, and this process has not registered it. With any other error
+// it is not known whether the task will run, unless that is ErrMisconfigured; a request that is
+// held up for more than 30 s has no effect.
+//
+// The args must be valid UTF-8 and take at most 1 KiB as a JSON array. They are kept in Redis in
+// plain text.
+func (s *TaskScheduler) Trigger(ctx context.Context, name string, args ...string) (id string, err error) {
+	return s.triggerBy(ctx, name, s.id, args)
+}
+
+// triggerBy is Trigger on behalf of somebody.
+func (s *TaskScheduler) triggerBy(ctx context.Context, name, by string, args []string) (id string, err error) {
+	if err := checkTask(name); err != nil {
+		return "", err
+	}
+	given, err := encodeArgs(args)
+	if err != nil {
+		return "", err
+	}
+	home, registered := s.home(name)
+	id = s.secret()
+	reply, err := ask(ctx, &s.asked, func(ctx context.Context) (store.TaskReply, error) {
+		read, err := s.store.Record(ctx, name)
+		if err != nil {
+			return read, err
+		}
+		lease := cmp.Or(read.Record.Lease, home.lease) // a Control knows it by the record alone
+		return s.store.Trigger(ctx, name, store.TaskTrigger{
+			ID: id, Args: given, By: by, NotAfter: read.Now + triggerLate.Milliseconds(), For: triggerBound, Create: registered, Lease: lease,
+			Runs: read.Record.TriggerRuns,
+		})
+	})
+	if err != nil {
+		return "", err
+	}
+	switch reply.Verdict {
+	case store.TaskOK:
+		home.hear(name)
+		return id, nil
+	case store.TaskAbsent:
+		return "", fmt.Errorf("%w: task %q has no record", ErrNotFound, name)
+	case store.TaskWaiting:
+		return "", fmt.Errorf("%w: task %q", ErrTriggerWaiting, name)
+	case store.TaskMoved:
+		return s.triggered(ctx, name, id)
+	default:
+		return "", fmt.Errorf("%w: the trigger of task %q was held up for more than %v and has no effect", ErrUnreachable, name, triggerLate)
+	}
+}
+
+// triggered looks for the run of a trigger that was perhaps taken, in the history of its task.
+func (s *TaskScheduler) triggered(ctx context.Context, name, id string) (string, error) {
+	runs, err := s.Runs(ctx, name, store.MaxHistory)
+	if err == nil && !slices.ContainsFunc(runs, func(r RunRecord) bool { return r.Trigger == id }) {
+		err = fmt.Errorf("%w: the trigger of task %q was held up while more than %d others ran: it is not known whether it has run", ErrUnreachable, name, store.KeptTriggers)
+	}
+	if err != nil {
+		return "", err
+	}
+	return id, nil
+}
+
+// home are the tasks of the role that a task is registered for, or those of the default role.
+func (s *TaskScheduler) home(name string) (role *roleTasks, registered bool) {
+	for _, role := range s.all() {
+		if role.find(name) != nil {
+			return role, true
+		}
+	}
+	return s.roleTasks, false
+}
+
+// encodeArgs is how the arguments of a trigger are kept.
+func encodeArgs(args []string) (string, error) {
+	if len(args) == 0 {
+		return "", nil
+	}
+	for i, arg := range args {
+		if !utf8.ValidString(arg) {
+			return "", fmt.Errorf("%w: args[%d] %.100q must be valid UTF-8", ErrMisconfigured, i, arg)
+		}
+	}
+	text, err := json.Marshal(args)
+	if err != nil {
+		return "", fmt.Errorf("%w: args: %w", ErrMisconfigured, err)
+	}
+	if len(text) > store.MaxTriggerArgs {
+		return "", fmt.Errorf("%w: args of %d bytes as JSON: at most %d are allowed", ErrMisconfigured, len(text), store.MaxTriggerArgs)
+	}
+	return string(text), nil
+}
+
+// decodeArgs reads them back. What is no list of texts was not written by Trigger: there are none.
+func decodeArgs(text string) (args []string) {
+	if text == "" || json.Unmarshal([]byte(text), &args) != nil {
+		return nil
+	}
+	return args
+}
+
+// hint takes a hint from the subscription.
+func (s *TaskScheduler) hint(h store.Hint) {
+	for _, role := range s.all() {
+		switch {
+		case !h.All && h.Channel != store.LeaseEvents(role.lease):
+		case h.Type == store.HintTriggered:
+			role.hear(h.Task)
+		case h.Type == store.HintConnected:
+			role.news.put(func(n *taskNews) { n.missed = true })
+		}
+	}
+}
+
+// hear has the loop look at the record of a task. What is not registered is nobody's business here.
+func (s *roleTasks) hear(name string) {
+	if s.find(name) == nil {
+		return
+	}
+	s.news.put(func(n *taskNews) {
+		if n.names == nil {
+			n.names = make(map[string]bool)
+		}
+		n.names[name] = true
+	})
+}
+
+// cancelBound is for how long a leader that has missed the hint looks for a run that is to end.
+const cancelBound = time.Hour
+
+// Cancel ends the run of a task that is on, wherever its leader is, or that waits for its next
+// attempt or to be run again. It works on any instance. Within a round trip, or within a minute if
+// no hint arrives, the context of the run is cancelled with the cause ErrCanceled. If the task then
+// returns an error, the run is recorded as RunCanceled: it is neither retried nor run again, also
+// if its leader dies meanwhile. If it returns nil all the same, it has succeeded. The next slot
+// runs as usual; Pause keeps it from that.
+//
+// Cancel does not wait for the end of the run. It names the run that it has read, so that a request
+// which is held up never ends a later one. ErrNotFound: no run of the task is on.
+func (s *TaskScheduler) Cancel(ctx context.Context, name string) error {
+	if err := checkTask(name); err != nil {
+		return err
+	}
+	home, _ := s.home(name)
+	reply, err := ask(ctx, &s.asked, func(ctx context.Context) (store.TaskReply, error) {
+		read, err := s.store.Record(ctx, name)
+		r := read.Record
+		run := r.Run
+		if run == "" && (r.Status == store.RunInterrupted || r.Status == store.RunReturned) {
+			run = r.Done
+		}
+		if err != nil || run == "" {
+			return store.TaskReply{Verdict: store.TaskMoved}, err
+		}
+		return s.store.Cancel(ctx, name, store.TaskCancel{Run: run, For: cancelBound, Lease: cmp.Or(r.Lease, home.lease), Keep: home.keeps(home.find(name)), KeepFor: home.keepFor})
+	})
+	switch {
+	case err != nil:
+		return err
+	case reply.Verdict != store.TaskOK:
+		return fmt.Errorf("%w: no run of task %q is on", ErrNotFound, name)
+	}
+	home.hear(name)
+	return nil
+}
+
+// knownWithin is how long after the begin of its term a leader has opened the record of each task
+// that it has registered.
+const knownWithin = time.Minute
+
+// Forget removes an orphan: the record of a task that no program registers any more, with its
+// history. It works on any instance. The leader of the role that ran the task last must have led
+// for a minute without having taken it over; if nobody has led for so long, Forget returns
+// ErrNoLeader. If the leader, or this process, has registered the task, it returns ErrRegistered.
+// An instance that does not lead may have registered it all the same, in a rolling deploy for
+// instance: if it leads later, the task begins anew, as one that no leader has ever seen.
+// ErrNotFound: the task has no record.
+func (s *TaskScheduler) Forget(ctx context.Context, name string) error {
+	if err := checkTask(name); err != nil {
+		return err
+	}
+	home, registered := s.home(name)
+	if registered {
+		return fmt.Errorf("%w: task %q, by this process", ErrRegistered, name)
+	}
+	reply, err := ask(ctx, &s.asked, func(ctx context.Context) (store.TaskReply, error) {
+		read, err := s.store.Record(ctx, name)
+		if err != nil {
+			return read, err
+		}
+		return s.store.Forget(ctx, name, store.TaskForget{Lease: cmp.Or(read.Record.Lease, home.lease), Led: knownWithin})
+	})
+	switch {
+	case err != nil:
+		return err
+	case reply.Verdict == store.TaskAbsent:
+		return fmt.Errorf("%w: task %q has no record", ErrNotFound, name)
+	case reply.Verdict == store.TaskKnown:
+		return fmt.Errorf("%w: task %q, by the leader", ErrRegistered, name)
+	case reply.Verdict == store.TaskUnled:
+		return fmt.Errorf("%w: nobody has led for %v, so that nobody knows whether task %q is registered", ErrNoLeader, knownWithin, name)
+	}
+	return nil
+}
+
+// Unregister takes a task out of this process: no run of it starts here any more. A run that is on
+// goes on to its end, and Unregister waits for it; Cancel ends it sooner. A run that waits for its
+// next attempt is recorded as interrupted, so that a leader that has registered the task goes on
+// with it. If ctx is done first, Unregister returns its cause, and the task is out all the same. A
+// task, or leader work, that passes its own context does not wait.
+//
+// After that the name may be registered again. The record of the task stays in Redis, with its
+// slots and its history, and other instances that have registered it run it when they lead. If none
+// has, it is an orphan: the leader of a later term may Forget it. ErrNotFound: this process has not
+// registered the task.
+func (s *TaskScheduler) Unregister(ctx context.Context, name string) error {
+	if err := checkTask(name); err != nil {
+		return err
+	}
+	home, there := s.home(name)
+	if !there {
+		return notRegistered(name)
+	}
+	ended, there := home.remove(name)
+	if !there { // somebody else was faster
+		return notRegistered(name)
+	}
+	if _, inside := TermFrom(ctx); inside || ended == nil {
+		return nil
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Reschedule gives a registered task another Schedule, at once. It is as if the task had been
+// registered with it: the next slot is computed anew, a slot that is due under the old one is a
+// matter of Task.Missed, and a run that is on goes on. It applies to this process. The leader's
+// schedule counts, so every instance should do the same, or the next leader goes back to its own. A
+// Schedule that hangs, or has failed, can be replaced too. ErrNotFound: this process has not
+// registered the task. A bad Schedule is an error that matches ErrMisconfigured, and changes
+// nothing.
+func (s *TaskScheduler) Reschedule(name string, to Schedule) error {
+	if err := checkTask(name); err != nil {
+		return err
+	}
+	home, there := s.home(name)
+	if !there {
+		return notRegistered(name)
+	}
+	was := home.find(name)
+	if was == nil {
+		return notRegistered(name)
+	}
+	var c checker
+	t := was.Task
+	t.Schedule = to
+	text := t.complete(&c, &home.schedules, home.grace)
+	if err := c.err(); err != nil {
+		return err
+	}
+	if !home.replace(&registered{Task: t, text: text, spec: schedule.Hash(text)}) {
+		return notRegistered(name)
+	}
+	return nil
+}
+
+func notRegistered(name string) error {
+	return fmt.Errorf("%w: task %q is not registered by this process", ErrNotFound, name)
+}
