@@ -1,0 +1,256 @@
+package tenure_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"go/version"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// world are the names that snippets may use without saying where they come from, with the types
+// that they have.
+var world = map[string]string{
+	"c": "*tenure.Coordinator", "coordinator": "*tenure.Coordinator", "e": "*tenure.Elector", "rdb": "*redis.Client", "client": "*redis.Client",
+	"options": "tenure.Options", "ctx": "context.Context", "err": "error", "term": "tenure.Term", "run": "tenure.TaskRun",
+	"w": "http.ResponseWriter", "r": "*http.Request", "mux": "*http.ServeMux", "server": "*http.Server", "listener": "net.Listener",
+	"db": "*sql.DB", "t": "*testing.T", "id": "string", "amount": "int64",
+	// what an application has
+	"orders": "interface { http.Handler; Take(context.Context, int64) error }", "changes": "chan string",
+	"store": "interface { Write(context.Context, int64, string) error }", "pay": "func(context.Context) error",
+	"report": "func(context.Context, tenure.TaskRun) error", "work": "func(context.Context) error", "consume": "func(context.Context, tenure.Term) error",
+	"poll": "func(context.Context, tenure.Term) error", "app": "http.Handler",
+}
+
+// libraries are the packages that snippets may use without importing them. Those of another module
+// are looked up there.
+var libraries = map[string]struct{ path, module string }{
+	"tenurehttp": {"github.com/tenure-go/tenure/tenurehttp", "."}, "tenuretest": {"github.com/tenure-go/tenure/tenuretest", "."},
+	"tenureprom":   {"github.com/tenure-go/tenure/tenureprom", "tenureprom"},
+	"prometheus":   {"github.com/prometheus/client_golang/prometheus", "tenureprom"},
+	"promhttp":     {"github.com/prometheus/client_golang/prometheus/promhttp", "tenureprom"},
+	"tenureotel":   {"github.com/tenure-go/tenure/tenureotel", "tenureotel"},
+	"gocron":       {"github.com/go-co-op/gocron/v2", "adapters/gocron"},
+	"tenuregocron": {"github.com/tenure-go/tenure/adapters/gocron", "adapters/gocron"},
+	"tenure":       {"github.com/tenure-go/tenure", "."},
+	"redis":        {"github.com/redis/go-redis/v9", "."},
+	"miniredis":    {"github.com/alicebob/miniredis/v2", "."},
+	"cron":         {"github.com/robfig/cron/v3", "."},
+	"http":         {"net/http", "."},
+	"httptest":     {"net/http/httptest", "."},
+	"sql":          {"database/sql", "."},
+	"slog":         {"log/slog", "."},
+	"rand":         {"math/rand/v2", "."},
+	"signal":       {"os/signal", "."},
+	"atomic":       {"sync/atomic", "."},
+	"synctest":     {"testing/synctest", "."},
+	"cmp":          {"cmp", "."},
+	"context":      {"context", "."},
+	"errors":       {"errors", "."},
+	"fmt":          {"fmt", "."},
+	"log":          {"log", "."},
+	"net":          {"net", "."},
+	"os":           {"os", "."},
+	"syscall":      {"syscall", "."},
+	"testing":      {"testing", "."},
+	"time":         {"time", "."},
+	"tls":          {"crypto/tls", "."},
+	"slices":       {"slices", "."},
+}
+
+// room is a module of the repository: its packages as they are compiled.
+type room struct {
+	exports  map[string]string // package path → file
+	importer types.Importer
+}
+
+// openRoom has the go command compile what the snippets of a module may use. It takes what is in its
+// cache.
+func openRoom(t *testing.T, set *token.FileSet, module string) *room {
+	t.Helper()
+	paths := []string{}
+	for _, library := range libraries {
+		if library.module == module || library.module == "." && !strings.HasPrefix(library.path, "github.com/") {
+			paths = append(paths, library.path)
+		}
+	}
+	ways := [][]string{nil}
+	if module == "." && version.Compare(runtime.Version(), "go1.26") >= 0 {
+		newest, err := filepath.Abs("tools/newest.mod")
+		require.NoError(t, err)
+		ways = [][]string{{"-modfile=" + newest}, nil} // the one that `make test` has compiled
+	}
+	if module != "." {
+		paths = append(paths, "github.com/tenure-go/tenure", "github.com/redis/go-redis/v9")
+	}
+	var out []byte
+	var err error
+	for _, flags := range ways {
+		cmd := exec.CommandContext(t.Context(), "go", slices.Concat([]string{"list"}, flags, []string{"-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, paths)...)
+		cmd.Dir = module
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+		var problems bytes.Buffer
+		cmd.Stderr = &problems
+		if out, err = cmd.Output(); err == nil {
+			break
+		}
+		err = fmt.Errorf("go list in %s: %w\n%s", module, err, problems.String())
+	}
+	require.NoError(t, err)
+	r := &room{exports: map[string]string{}}
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		r.exports[path] = file
+	}
+	r.importer = importer.ForCompiler(set, "gc", func(path string) (io.ReadCloser, error) {
+		file, found := r.exports[path]
+		if !found || file == "" {
+			return nil, fmt.Errorf("package %s is not among those that snippets may use", path)
+		}
+		return os.Open(file)
+	})
+	return r
+}
+
+// snippet is a Go block that was made a file.
+type snippet struct {
+	block
+	file  *ast.File
+	whole bool // a program that is complete in itself
+}
+
+// read parses a Go block: a file, declarations, or statements, which become the body of a function.
+func read(set *token.FileSet, b block) (snippet, error) {
+	at := fmt.Sprintf("/*line %s:%d:1*/", filepath.Base(b.page), b.line) // beside the name that the parser gets
+	if strings.HasPrefix(b.text, "package ") {
+		file, err := parser.ParseFile(set, b.page, at+b.text, parser.ParseComments)
+		return snippet{block: b, file: file, whole: true}, err
+	}
+	file, errDeclarations := parser.ParseFile(set, b.page, "package p; "+at+b.text, parser.ParseComments)
+	if errDeclarations == nil {
+		return snippet{block: b, file: file}, nil
+	}
+	file, err := parser.ParseFile(set, b.page, "package p; func _() (_ error) { "+at+b.text+"\npanic(0) }", parser.ParseComments)
+	if err != nil && strings.HasPrefix(b.text, "func ") {
+		err = errDeclarations
+	}
+	return snippet{block: b, file: file}, err
+}
+
+// surroundings is the file that declares what a snippet uses without declaring it, and the imports
+// of both; it says from which module those are.
+func (s *snippet) surroundings(t *testing.T) (source, module string) {
+	t.Helper()
+	module = "."
+	var names []string
+	imported := map[string]bool{}
+	note := func(name string) {
+		library, found := libraries[name]
+		if !found {
+			return
+		}
+		imported[name] = true
+		if library.module != "." {
+			module = library.module
+		}
+	}
+	for _, ident := range s.file.Unresolved {
+		if kind, found := world[ident.Name]; found && !s.whole && !slices.Contains(names, ident.Name) {
+			names = append(names, ident.Name)
+			for _, used := range regexp.MustCompile(`(\w+)\.`).FindAllStringSubmatch(kind, -1) {
+				note(used[1])
+			}
+			continue
+		}
+		note(ident.Name)
+	}
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(imported)) {
+		fmt.Fprintf(&text, "import %s %q\n", name, libraries[name].path)
+	}
+	for _, name := range names {
+		fmt.Fprintf(&text, "var %s %s\n", name, world[name])
+	}
+	return text.String(), module
+}
+
+// check compiles a snippet with what stands around it.
+func (s *snippet) check(t *testing.T, set *token.FileSet, rooms map[string]*room) (problems []error) {
+	t.Helper()
+	around, module := s.surroundings(t)
+	for _, spec := range s.file.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		require.NoError(t, err)
+		for _, library := range libraries {
+			if library.path == path && library.module != "." {
+				module = library.module
+			}
+		}
+	}
+	if rooms[module] == nil {
+		rooms[module] = openRoom(t, set, module)
+	}
+	files := []*ast.File{s.file}
+	if !s.whole {
+		frame, err := parser.ParseFile(set, "around", "package p\n"+around, 0)
+		require.NoError(t, err, around)
+		lines := []string{}
+		for line := range strings.Lines(around) {
+			if strings.HasPrefix(line, "import ") {
+				lines = append(lines, strings.TrimSpace(line))
+			}
+		}
+		imports, err := parser.ParseFile(set, "imports", "package p; "+strings.Join(lines, ";"), parser.ImportsOnly)
+		require.NoError(t, err)
+		s.file.Decls = slices.Concat(imports.Decls, s.file.Decls)
+		files = append(files, frame)
+	}
+	config := types.Config{Importer: rooms[module].importer, Error: func(err error) {
+		var problem types.Error
+		if errors.As(err, &problem) && problem.Soft && !s.whole {
+			return // a fragment need not use what it declares
+		}
+		problems = append(problems, err)
+	}}
+	_, _ = config.Check("p", set, files, nil)
+	return problems
+}
+
+// TestDocsSnippetsCompile: each Go snippet of the documents compiles. A fragment may use the names of
+// world. Those under "go before" are of other libraries: if they are not at hand, they are parsed.
+func TestDocsSnippetsCompile(t *testing.T) {
+	set := token.NewFileSet()
+	rooms := map[string]*room{}
+	all := blocks(t, "go", "go before")
+	require.Greater(t, len(all), 10)
+	for _, b := range all {
+		s, err := read(set, b)
+		if err != nil {
+			t.Errorf("%s:%d: %v", b.page, b.line, err)
+			continue
+		}
+		if b.kind == "go before" {
+			continue
+		}
+		for _, problem := range s.check(t, set, rooms) {
+			t.Error(problem)
+		}
+	}
+}

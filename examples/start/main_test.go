@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// TestGettingStarted: what docs/getting-started.md shows happens. The first process leads, works and
+// serves the page; after its SIGKILL the second leads; after SIGTERM of that the third does, at once.
+func TestGettingStarted(t *testing.T) {
+	if testing.Short() || runtime.GOOS == "windows" {
+		t.Skip("builds and runs the program")
+	}
+	binary := filepath.Join(t.TempDir(), "start")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	server := miniredis.RunT(t)
+	server.ClockTTL(true)
+
+	a := start(t, binary, server.Addr(), "a")
+	a.await(t, "acquired leadership")
+	a.await(t, "the leader works")
+	require.Equal(t, "leader: true\n", a.get(t, ""))
+	require.Contains(t, a.get(t, "tenure/api/cluster/leader"), `"leader":"a"`)
+
+	b := start(t, binary, server.Addr(), "b")
+	b.await(t, "waiting: another instance leads")
+	require.Equal(t, "leader: false\n", b.get(t, ""))
+	require.Contains(t, b.get(t, "tenure/"), "<html")
+	require.NoError(t, a.cmd.Process.Kill())
+	b.await(t, "leader changed, the former one is gone and has not given its lease back")
+	b.await(t, "the leader works")
+
+	c := start(t, binary, server.Addr(), "c")
+	c.await(t, "waiting: another instance leads")
+	require.NoError(t, b.cmd.Process.Signal(syscall.SIGTERM))
+	b.await(t, "released leadership")
+	rest, _ := io.ReadAll(b.out)
+	require.NoError(t, b.cmd.Wait(), "%s", rest)
+	c.await(t, "acquired leadership")
+}
+
+// TestThePageHasThisProgram: it is the one of docs/getting-started.md.
+func TestThePageHasThisProgram(t *testing.T) {
+	page, err := os.ReadFile("../../docs/getting-started.md")
+	require.NoError(t, err)
+	program, err := os.ReadFile("main.go")
+	require.NoError(t, err)
+	_, code, found := strings.Cut(string(program), "\npackage main\n")
+	require.True(t, found)
+	block := regexp.MustCompile("(?s)```go\npackage main\n(.*?)```").FindSubmatch(page)
+	require.NotNil(t, block)
+	require.Equal(t, code, string(block[1]))
+}
+
+type process struct {
+	cmd     *exec.Cmd
+	out     *bufio.Reader
+	address string
+}
+
+func start(t *testing.T, binary, redis, id string) *process {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &process{cmd: exec.CommandContext(t.Context(), binary), address: listener.Addr().String()}
+	require.NoError(t, listener.Close())
+	p.cmd.Env = append(os.Environ(), "REDIS_ADDR="+redis, "LISTEN="+p.address, "ID="+id)
+	out, err := p.cmd.StderrPipe()
+	require.NoError(t, err)
+	p.out = bufio.NewReader(out)
+	require.NoError(t, p.cmd.Start())
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	return p
+}
+
+// await reads the log up to a line with that text.
+func (p *process) await(t *testing.T, text string) {
+	t.Helper()
+	patience := time.AfterFunc(2*time.Minute, func() { _ = p.cmd.Process.Kill() })
+	defer patience.Stop()
+	var log strings.Builder
+	for !strings.Contains(log.String(), text) {
+		line, err := p.out.ReadString('\n')
+		log.WriteString(line)
+		require.NoError(t, err, "not logged: %s\n%s", text, log.String())
+	}
+}
+
+func (p *process) get(t *testing.T, path string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.address+"/"+path, http.NoBody)
+	require.NoError(t, err)
+	request.Header.Set("Accept", "text/html")
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return string(body)
+}
