@@ -42,6 +42,7 @@ type beats struct {
 	status      string
 	flying      membership.Heartbeat
 	strayed     bool          // no answer to it will come in time
+	lost        int           // that strayed since Redis last took one
 	timer       time.Duration // the youngest one
 }
 
@@ -93,6 +94,7 @@ func (p *instance) beatTimer(at time.Duration) {
 func (p *instance) beatStrays(h membership.Heartbeat) {
 	if b := &p.beats; h.Seq == b.flying.Seq && !b.strayed {
 		b.strayed = true
+		b.lost++
 		p.beatAt(b.Wait(p.local()))
 	}
 }
@@ -103,6 +105,7 @@ func (c *Cluster) takeBeat(s *machine, m *message, now int64) {
 	if m.verdict != "stale" && m.verdict != "duplicate" {
 		c.Tally.Beats++
 		if s == c.master { // a write to a second master is lost
+			c.instances[m.host].beats.lost = 0
 			c.checks.beats[m.host].clock, c.checks.beats[m.host].back = now, c.checks.back
 		}
 	}

@@ -165,16 +165,18 @@ func (c *Cluster) beats(p *instance) {
 	}
 	i, there := c.master.registry.Instances[p.id]
 	silent := c.master.clock(c.now) - c.master.registry.Beats[p.id]
+	patience := c.beatPatience() // with one that strayed
+	patience += time.Duration(max(p.beats.lost-1, 0)) * (membership.MaxBound + c.timings().beat/3)
 	switch {
 	case !there:
 		c.fail("P9: %s lives and is not registered", p.id)
 	case i.Incarnation != p.beats.incarnation:
 		c.fail("P9: %s lives and the record is that of %s", p.id, i.Incarnation)
-	case i.Status == "drifted" && silent <= c.beatPatience().Milliseconds() && c.timings().drifted <= c.beatPatience():
+	case i.Status == "drifted" && silent <= patience.Milliseconds() && c.timings().drifted <= patience:
 		// One heartbeat that is given up is enough, with the periods that were drawn.
 	case i.Status != "active":
 		c.fail("P9: %s lives and counts as %s", p.id, i.Status)
-	case silent > c.beatPatience().Milliseconds():
+	case silent > patience.Milliseconds():
 		c.fail("P9: the last heartbeat of %s is %d ms old", p.id, silent)
 	}
 }
