@@ -2,144 +2,6 @@ package lease
 
 import "time"
 
-// State is where a candidate stands.
-type State int
-
-const (
-	Following State = iota // no term: asking, waiting or standing back
-	Leading                // a term is on
-	Draining               // the term is over, its work is not
-	Stopped                // no campaign any more
-)
-
-func (s State) String() string {
-	return [...]string{"following", "leading", "draining", "stopped"}[s]
-}
-
-// Reason is why a term ended.
-type Reason int
-
-const (
-	Expired     Reason = iota // no renewal succeeded in time
-	Refused                   // Redis said that the lease is not ours
-	Resigned                  // given up by our own will, campaigning goes on
-	Failed                    // given up because its work or its health check failed
-	Shutdown                  // given up because the process stops
-	Transferred               // given up for the candidate that the lease was offered to
-	numReason                 // not a reason
-)
-
-func (r Reason) String() string {
-	return [numReason]string{"expired", "lost", "resigned", "failed", "stopped", "transferred"}[r]
-}
-
-// voluntary reports whether the term ended by our own decision: its lease is then kept while the
-// work drains.
-func (r Reason) voluntary() bool { return r >= Resigned }
-
-// Unheard is why a term ended that only Redis knew of: what a campaign was granted without hearing
-// of it goes back.
-const Unheard = "unheard"
-
-// Kind is what a request asks of Redis.
-type Kind int
-
-const (
-	Acquire Kind = iota
-	Renew
-	Release
-)
-
-// Request is one question for Redis. It is a value: the driver sends it and hands it back with the
-// answer.
-type Request struct {
-	Seq      uint64
-	Kind     Kind
-	Nonce    string        // secret of the campaign
-	Token    int64         // of the term; 0 in a release: whatever this campaign was granted
-	Floor    int64         // highest token this candidate ever saw
-	HoldOff  time.Duration // longest TTL known, own one and HoldOff option included
-	NotAfter int64         // Redis time (ms) after which it must not take effect; 0: unknown yet
-	Origin   string        // replication id that the lease was last confirmed under; "": unknown
-	Since    int64         // Unix seconds at which the term began
-	Draining bool          // the term is over: keep the lease, never reclaim it
-	Heir     string        // renew: the instance that the lease is offered to, or Anyone; release: that it is reserved for; "": none
-	Reserve  time.Duration // release: for how long
-	Why      string        // release: why the term ended; see Reason and Unheard
-	Ago      time.Duration // release: how long ago
-	Rank     Rank          // acquire: higher is preferred
-	Mute     bool          // acquire: the last request had no usable answer, so that this one does not count as a candidate's
-	Slice    time.Duration // acquire: for how long a vacancy is left to the best candidate
-	Counts   time.Duration // acquire: for how long the asker counts as a candidate
-	Sent     Reading       // before it was handed to the client
-	Bound    time.Duration // longest that an answer is waited for
-}
-
-// Verdict is what Redis answered.
-type Verdict int
-
-const (
-	Unknown  Verdict = iota // an error, or no answer in time: nothing is known
-	Won                     // acquire: the lease is ours
-	Held                    // acquire: not now; Wait says for how long
-	RollCall                // acquire: empty history, leaders were asked to renew; Wait as above
-	Stale                   // acquire, renew: it came too late and changed nothing
-	Kept                    // renew: done
-	Lost                    // renew: the lease is not ours
-	Done                    // release: it is not ours now
-)
-
-// Answer is a typed reply of a lease script.
-type Answer struct {
-	Verdict Verdict
-	Now     int64         // Redis time in ms; 0 if Verdict is Unknown
-	Token   int64         // stored token, after a win ours
-	TTL     time.Duration // TTL in the term hash
-	Wait    time.Duration // until a refusal may be different
-	Since   int64         // Unix seconds at which the term began
-	Origin  string        // replication id; "": unknown
-	Offered bool          // a refused acquire: the leader offers its lease to the asker
-	Ready   bool          // renew: the instance that the lease is offered to asks for it
-	Best    string        // renew: the candidate of the highest rank that asks; "": none is known
-	BestIs  Rank          // its rank
-}
-
-// Answers reports whether a is an answer to r at all. A verdict on another kind of request, a
-// renewal of another term and a win under a token that cannot be one say nothing: they can only
-// come from a mix-up, and mean that nothing is known.
-func (a Answer) Answers(r Request) bool {
-	switch a.Verdict {
-	case Won:
-		return r.Kind == Acquire && SaneToken(a.Token, a.Now)
-	case Held, RollCall:
-		return r.Kind == Acquire
-	case Kept:
-		return r.Kind == Renew && a.Token == r.Token
-	case Lost:
-		return r.Kind == Renew
-	case Stale:
-		return r.Kind != Release
-	case Done:
-		return r.Kind == Release
-	default:
-		return false
-	}
-}
-
-// Change is what an input did to the term. The driver acts on it; everything else it asks for with
-// Next and Wait.
-type Change int
-
-const (
-	Nothing Change = iota
-	Began          // a term began: Lease and Token are its
-	Renewed        // Lease is a later one
-	Ended          // the term ended: Reason says why, work is to be drained
-)
-
-// Anyone stands for the best candidate in an offer. It is no ID of an instance.
-const Anyone = "*"
-
 const (
 	hintSpacing = 25 * time.Millisecond   // between requests that hints cause: a flood of them costs no flood of requests
 	maxTries    = 8                       // of one release
@@ -212,15 +74,6 @@ type Candidate struct {
 
 	stopping bool
 	releases []release
-}
-
-// release is a lease, or the possibility of one, that is still to be given back.
-type release struct {
-	request Request
-	due     time.Duration
-	until   time.Duration // by then the lease has lapsed by itself
-	tries   int
-	flying  bool
 }
 
 // NewCandidate returns a candidate that asks at once. random yields numbers in [0, 1); secret a
@@ -473,67 +326,17 @@ func (c *Candidate) renewed(now Reading, r Request, a Answer) Change {
 	return Renewed
 }
 
-// choose turns an open offer into one to the best candidate that has asked since it was noted. It
-// gives all of them a moment to ask.
-func (c *Candidate) choose(now Reading, r Request, a Answer) {
-	if r.Heir != Anyone {
-		return
-	}
-	if c.opened == past {
-		c.opened = now.Mono
-	}
-	moment := min(c.timing.TTL/20, gathering)
-	switch {
-	case now.Mono-c.opened < moment:
-		c.wake = min(c.wake, c.opened+moment)
-	case a.Best == "":
-		c.wake = min(c.wake, now.Mono+c.timing.TTL/20)
-	default:
-		c.heir = a.Best
-		c.hint(now)
-	}
-}
 
-// consider offers the lease to a better candidate, if Preempt says so: one that has been there for
-// that long, and not soon after the term began. If it is no better any more when it asks (it may
-// have come to lead another role since), the term goes on.
-func (c *Candidate) consider(now Reading, a Answer) {
-	if a.Best == "" || !a.BestIs.Above(c.prefer) {
-		c.rival = ""
-		return
-	}
-	if a.Best != c.rival {
-		c.rival, c.rivalAt = a.Best, now.Mono
-	}
-	if patience := c.timing.Preempt; patience > 0 && c.heir == "" && now.Mono-c.rivalAt >= patience { // rule patience
-		if c.turn == nil || c.turn() { // rule one-at-a-time
-			c.yields = c.Offer(now, c.token, c.rival)
-		}
-	}
-}
 
-// Insist makes an offer to a better candidate one that somebody has asked for.
-func (c *Candidate) Insist() { c.yields = false }
 
-// Turns has this candidate give way only if turn says that it may. It is asked when everything else
-// is fulfilled, and counts on an offer if it says so.
-func (c *Candidate) Turns(turn func() bool) { c.turn = turn }
 
-// slice is for how long a vacancy is left to the best candidate that asks: at least two round
-// trips, but no more than an attempt takes.
-func (c *Candidate) slice() time.Duration {
-	return max(c.timing.Slice(), min(2*c.trip, c.timing.Attempt()))
-}
 
-// Prefer sets the rank of this candidate. The next request carries it; a term that is on is not
-// touched.
-func (c *Candidate) Prefer(rank Rank) { c.prefer = rank }
 
-// elsewhere reports whether an answer comes from another history than the one that the lease was
-// last confirmed under.
-func (c *Candidate) elsewhere(a Answer) bool {
-	return a.Origin != "" && c.origin != "" && a.Origin != c.origin
-}
+
+
+
+
+
 
 // End ends the term. It is also how the driver reports a deadline that a reader or the timer has
 // noticed first.
@@ -637,42 +440,11 @@ func (c *Candidate) Vacant(now Reading) {
 	}
 }
 
-// Reserved takes the hint that the lease is free, and reserved for another for so long: to ask
-// earlier would be in vain.
-func (c *Candidate) Reserved(now Reading, wait time.Duration) {
-	at := now.Mono + max(wait, hintSpacing) + wakeLag + c.part(wakeSpread)
-	if c.state == Following && !c.flying && at >= c.back && at < c.wake {
-		c.wake = at
-	}
-}
 
-// Named takes the hint that the lease is offered to, or reserved for, this instance. It ends the
-// stand-back after a resignation, never a penalty.
-func (c *Candidate) Named(now Reading) {
-	if c.state == Following && c.polite && now.Mono < c.back {
-		c.back = now.Mono
-	}
-	c.Vacant(now)
-}
 
-// Offer offers the lease of the term with that token to another instance, or to Anyone, and reports
-// whether that term is on and nothing is offered yet. Of those that ask since an open offer, the
-// best becomes the one that it is for. Renewals carry the offer. If that instance asks for the
-// lease within the longest sleep of a candidate and two attempts, the term ends as Transferred, and
-// the lease is reserved for it when the work has drained. Otherwise the offer is taken back, and
-// the term goes on.
-func (c *Candidate) Offer(now Reading, token int64, to string) bool {
-	if c.state != Leading || token != c.token || c.heir != "" { // rule transfer-token
-		return false
-	}
-	c.heir, c.yields, c.opened, c.offered = to, false, past, now.Mono+c.timing.Offer()
-	c.hint(now)
-	return true
-}
 
-// Heir is the instance that the lease is offered to, or will be reserved for; "": none. Anyone: it
-// is not known yet.
-func (c *Candidate) Heir() string { return c.heir }
+
+
 
 // RollCall takes the hint that leaders should renew now. A candidate that keeps its lease while its
 // work drains heeds it too. So does one that may have been granted the lease by a reply that is
@@ -788,53 +560,4 @@ func (c *Candidate) remembered(now Reading) time.Duration {
 		return 0
 	}
 	return c.seen.longest
-}
-
-// giveBack queues the release of a lease of a campaign that is over. Its nonce is unique, so it can
-// harm nobody however late it arrives.
-func (c *Candidate) giveBack(now Reading, nonce string, token int64) {
-	if nonce == "" {
-		return
-	}
-	patience := c.timing.TTL
-	if c.stopping { // the process wants to end: another waits for the lease to lapse
-		patience = c.timing.Attempt()
-	}
-	request := Request{Kind: Release, Nonce: nonce, Token: token, Bound: c.timing.Attempt(), Why: Unheard}
-	if c.state == Draining && nonce == c.nonce {
-		request.Why, request.Ago = c.reason.String(), now.Mono-c.ended
-	}
-	if c.heir != "" && nonce == c.nonce {
-		request.Heir, request.Reserve = c.heir, c.timing.Reserve()
-	}
-	c.releases = append(c.releases, release{request: request, due: now.Mono, until: now.Mono + patience})
-}
-
-func (c *Candidate) released(now Reading, r Request, a Answer) {
-	for i := range c.releases {
-		p := &c.releases[i]
-		switch {
-		case p.request.Nonce != r.Nonce || p.request.Token != r.Token:
-		case a.Verdict == Done: // a late answer is as good
-			p.tries, p.flying, p.until = maxTries, false, now.Mono
-		case p.flying && p.request.Seq == r.Seq:
-			p.flying = false
-			c.retryRelease(now, p)
-		}
-	}
-	c.dropReleases(now)
-}
-
-func (c *Candidate) retryRelease(now Reading, r *release) { r.due = now.Mono + c.backoff(r.tries) }
-
-// dropReleases forgets releases that are done, were tried often enough, or whose lease has lapsed
-// by itself.
-func (c *Candidate) dropReleases(now Reading) {
-	kept := c.releases[:0]
-	for _, r := range c.releases {
-		if r.flying || r.tries == 0 || r.tries < maxTries && now.Mono < r.until {
-			kept = append(kept, r)
-		}
-	}
-	c.releases = kept
 }

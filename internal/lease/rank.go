@@ -41,3 +41,105 @@ func (r Rank) level() Rank {
 	}
 	return r / levelSpan
 }
+
+// Anyone stands for the best candidate in an offer. It is no ID of an instance.
+const Anyone = "*"
+
+// choose turns an open offer into one to the best candidate that has asked since it was noted. It
+// gives all of them a moment to ask.
+func (c *Candidate) choose(now Reading, r Request, a Answer) {
+	if r.Heir != Anyone {
+		return
+	}
+	if c.opened == past {
+		c.opened = now.Mono
+	}
+	moment := min(c.timing.TTL/20, gathering)
+	switch {
+	case now.Mono-c.opened < moment:
+		c.wake = min(c.wake, c.opened+moment)
+	case a.Best == "":
+		c.wake = min(c.wake, now.Mono+c.timing.TTL/20)
+	default:
+		c.heir = a.Best
+		c.hint(now)
+	}
+}
+
+// consider offers the lease to a better candidate, if Preempt says so: one that has been there for
+// that long, and not soon after the term began. If it is no better any more when it asks (it may
+// have come to lead another role since), the term goes on.
+func (c *Candidate) consider(now Reading, a Answer) {
+	if a.Best == "" || !a.BestIs.Above(c.prefer) {
+		c.rival = ""
+		return
+	}
+	if a.Best != c.rival {
+		c.rival, c.rivalAt = a.Best, now.Mono
+	}
+	if patience := c.timing.Preempt; patience > 0 && c.heir == "" && now.Mono-c.rivalAt >= patience { // rule patience
+		if c.turn == nil || c.turn() { // rule one-at-a-time
+			c.yields = c.Offer(now, c.token, c.rival)
+		}
+	}
+}
+
+// Insist makes an offer to a better candidate one that somebody has asked for.
+func (c *Candidate) Insist() { c.yields = false }
+
+// Turns has this candidate give way only if turn says that it may. It is asked when everything else
+// is fulfilled, and counts on an offer if it says so.
+func (c *Candidate) Turns(turn func() bool) { c.turn = turn }
+
+// slice is for how long a vacancy is left to the best candidate that asks: at least two round
+// trips, but no more than an attempt takes.
+func (c *Candidate) slice() time.Duration {
+	return max(c.timing.Slice(), min(2*c.trip, c.timing.Attempt()))
+}
+
+// Prefer sets the rank of this candidate. The next request carries it; a term that is on is not
+// touched.
+func (c *Candidate) Prefer(rank Rank) { c.prefer = rank }
+
+// elsewhere reports whether an answer comes from another history than the one that the lease was
+// last confirmed under.
+func (c *Candidate) elsewhere(a Answer) bool {
+	return a.Origin != "" && c.origin != "" && a.Origin != c.origin
+}
+
+// Reserved takes the hint that the lease is free, and reserved for another for so long: to ask
+// earlier would be in vain.
+func (c *Candidate) Reserved(now Reading, wait time.Duration) {
+	at := now.Mono + max(wait, hintSpacing) + wakeLag + c.part(wakeSpread)
+	if c.state == Following && !c.flying && at >= c.back && at < c.wake {
+		c.wake = at
+	}
+}
+
+// Named takes the hint that the lease is offered to, or reserved for, this instance. It ends the
+// stand-back after a resignation, never a penalty.
+func (c *Candidate) Named(now Reading) {
+	if c.state == Following && c.polite && now.Mono < c.back {
+		c.back = now.Mono
+	}
+	c.Vacant(now)
+}
+
+// Offer offers the lease of the term with that token to another instance, or to Anyone, and reports
+// whether that term is on and nothing is offered yet. Of those that ask since an open offer, the
+// best becomes the one that it is for. Renewals carry the offer. If that instance asks for the
+// lease within the longest sleep of a candidate and two attempts, the term ends as Transferred, and
+// the lease is reserved for it when the work has drained. Otherwise the offer is taken back, and
+// the term goes on.
+func (c *Candidate) Offer(now Reading, token int64, to string) bool {
+	if c.state != Leading || token != c.token || c.heir != "" { // rule transfer-token
+		return false
+	}
+	c.heir, c.yields, c.opened, c.offered = to, false, past, now.Mono+c.timing.Offer()
+	c.hint(now)
+	return true
+}
+
+// Heir is the instance that the lease is offered to, or will be reserved for; "": none. Anyone: it
+// is not known yet.
+func (c *Candidate) Heir() string { return c.heir }

@@ -17,6 +17,9 @@ type bug struct {
 const (
 	lua       = "scripts.lua"
 	candidate = "internal/lease/candidate.go"
+	messages  = "internal/lease/messages.go"
+	ranks     = "internal/lease/rank.go"
+	releases  = "internal/lease/release.go"
 	leaseGo   = "internal/lease/lease.go"
 	beat      = "internal/membership/beat.go"
 	sweep     = "internal/membership/sweep.go"
