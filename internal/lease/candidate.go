@@ -326,18 +326,6 @@ func (c *Candidate) renewed(now Reading, r Request, a Answer) Change {
 	return Renewed
 }
 
-
-
-
-
-
-
-
-
-
-
-
-
 // End ends the term. It is also how the driver reports a deadline that a reader or the timer has
 // noticed first.
 func (c *Candidate) End(now Reading, why Reason) Change {
@@ -439,12 +427,6 @@ func (c *Candidate) Vacant(now Reading) {
 		c.hint(now)
 	}
 }
-
-
-
-
-
-
 
 // RollCall takes the hint that leaders should renew now. A candidate that keeps its lease while its
 // work drains heeds it too. So does one that may have been granted the lease by a reply that is
