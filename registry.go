@@ -71,6 +71,8 @@ type Registry struct {
 
 	watches map[wakeup]struct{} // the calls of Watch that go on
 
+	overview atomic.Pointer[map[string]overviewEntry] // by ID: what the last Overview has read
+
 	counted atomic.Bool              // nothing was heard of that changes the counts since they were last read
 	passes  *mailbox[[]chan<- error] // calls of Sweep; nil: this process does not sweep
 }
@@ -282,6 +284,11 @@ func (r *Registry) Counts(ctx context.Context) (Counts, error) {
 
 // each reads every instance once, as long as take wants more.
 func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malformed int, err error) {
+	return r.eachBy(ctx, recorded, take)
+}
+
+// eachBy is each with what makes sense of an entry, see recorded.
+func (r *Registry) eachBy(ctx context.Context, read func(store.Entry) (Instance, bool), take func(Instance) bool) (malformed int, err error) {
 	seen := make(map[string]struct{}) // a scan may repeat itself
 	looked := 0
 	const mostPages = 10 * maxInstances / store.ScanCount // small pages are Redis's right, a scan without an end is not
@@ -301,11 +308,12 @@ func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malforme
 				return malformed, ErrTruncated
 			}
 			seen[entry.ID] = struct{}{}
-			instance, ok := r.instance(entry, page.Now)
+			instance, ok := read(entry)
 			if !ok {
 				malformed++
 				continue
 			}
+			r.date(&instance, entry, page.Now)
 			r.places.note(instance)
 			if !take(instance) {
 				return malformed, nil
@@ -326,24 +334,36 @@ func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malforme
 
 // instance makes sense of an entry, as far as there is any.
 func (r *Registry) instance(e store.Entry, now int64) (Instance, bool) {
+	i, ok := recorded(e)
+	if ok {
+		r.date(&i, e, now)
+	}
+	return i, ok
+}
+
+// recorded is what the record of an entry says. Its age is missing, and its state is its own word.
+func recorded(e store.Entry) (Instance, bool) {
 	record, ok := store.ParseInstance(e.Record)
 	if !ok || !store.IDPattern.MatchString(e.ID) {
 		return Instance{}, false
 	}
-	i := Instance{
-		ID: e.ID, Incarnation: record.Incarnation, StartedAt: record.StartedAt, LastHeartbeat: record.LastHeartbeat,
+	return Instance{
+		ID: e.ID, Incarnation: record.Incarnation, State: InstanceState(record.Status), StartedAt: record.StartedAt, LastHeartbeat: record.LastHeartbeat,
 		WorkerCount: record.WorkerCount, WorkerID: record.WorkerID, Address: record.Address, Host: record.Host, Version: record.Version,
 		Ports: record.Ports, Roles: record.Roles, Leading: record.Leading, Capabilities: record.Capabilities,
 		Load: Load(record.Load), LoadLimit: Load(record.LoadLimit), Metadata: record.Metadata,
-	}
+	}, true
+}
+
+// date adds the age and the state that an instance has by it.
+func (r *Registry) date(i *Instance, e store.Entry, now int64) {
 	switch {
 	case e.Beaten:
 		i.Age = max(store.Milliseconds(now-e.Last), 0)
 	case !i.LastHeartbeat.IsZero():
 		i.Age = max(store.Milliseconds(now-i.LastHeartbeat.UnixMilli()), 0)
 	}
-	i.State = r.stateOf(InstanceState(record.Status), i.Age)
-	return i, true
+	i.State = r.stateOf(i.State, i.Age)
 }
 
 // stateOf is the state of an instance: by its age, and by its own status while it beats. No

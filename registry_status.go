@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // ClusterStatus is a snapshot of the instances of a namespace, and of who leads its default role.
@@ -34,11 +36,11 @@ type ClusterStatus struct {
 // ErrMisconfigured if Redis gives no answer. If there are more entries than a listing looks at, it
 // returns what it has counted and ErrTruncated.
 func (r *Registry) Status(ctx context.Context) (ClusterStatus, error) {
-	return r.survey(ctx, func(Instance) {})
+	return r.survey(ctx, recorded, func(Instance) {})
 }
 
 // survey is Status, and hands out each instance that it counts.
-func (r *Registry) survey(ctx context.Context, take func(Instance)) (ClusterStatus, error) {
+func (r *Registry) survey(ctx context.Context, read func(store.Entry) (Instance, bool), take func(Instance)) (ClusterStatus, error) {
 	s := ClusterStatus{Namespace: r.namespace, MinInstances: max(r.opts.MinInstances, 1)}
 	var err error
 	if r.elections.leader != nil {
@@ -52,7 +54,7 @@ func (r *Registry) survey(ctx context.Context, take func(Instance)) (ClusterStat
 	if err != nil {
 		return ClusterStatus{}, err
 	}
-	malformed, err := r.each(ctx, func(i Instance) bool {
+	malformed, err := r.eachBy(ctx, read, func(i Instance) bool {
 		s.Counts.add(i.State)
 		if i.ID == s.Leader.InstanceID && s.Leader.Token != 0 {
 			s.Leader.Address = i.Address
@@ -70,11 +72,17 @@ func (r *Registry) survey(ctx context.Context, take func(Instance)) (ClusterStat
 
 // Overview is Status and Instances by one listing: what it costs, and both answers, belong
 // together. The instances are in the order of their IDs. With ErrTruncated both are of what was
-// read.
+// read. It keeps the records until the next call, which parses those only that have changed: it is
+// made for a server that asks again and again.
 func (r *Registry) Overview(ctx context.Context) (ClusterStatus, []Instance, error) {
-	var all []Instance
+	var known overview
+	if before := r.overview.Load(); before != nil {
+		known.before = *before
+	}
+	known.after = make(map[string]overviewEntry, len(known.before))
+	all := make([]Instance, 0, len(known.before))
 	size := 0
-	s, err := r.survey(ctx, func(i Instance) {
+	s, err := r.survey(ctx, known.read, func(i Instance) {
 		if size += i.size(); size <= maxInstanceBytes {
 			all = append(all, i)
 		}
@@ -85,8 +93,44 @@ func (r *Registry) Overview(ctx context.Context) (ClusterStatus, []Instance, err
 	if size > maxInstanceBytes {
 		err = ErrTruncated
 	}
+	r.overview.Store(&known.after)
 	slices.SortFunc(all, func(a, b Instance) int { return cmp.Compare(a.ID, b.ID) })
 	return s, all, err
+}
+
+// overview makes sense of entries as recorded does. Those whose text is that of the last time are
+// not parsed again: with ten thousand instances that is nine tenths of what a listing takes.
+type overview struct {
+	before, after map[string]overviewEntry
+	size          int
+}
+
+// overviewEntry is an entry, and what it says.
+type overviewEntry struct {
+	text     string
+	instance Instance
+}
+
+func (o *overview) read(e store.Entry) (Instance, bool) {
+	is, known := o.before[e.ID]
+	if !known || is.text != e.Record {
+		i, ok := recorded(e)
+		if !ok {
+			return i, false
+		}
+		is = overviewEntry{e.Record, i}
+	}
+	if o.size += is.instance.size() + len(is.text); o.size <= maxInstanceBytes {
+		o.after[e.ID] = is
+	}
+	return is.instance.clone(), true
+}
+
+// clone copies what an instance refers to.
+func (i Instance) clone() Instance {
+	i.Ports, i.Metadata = maps.Clone(i.Ports), maps.Clone(i.Metadata)
+	i.Roles, i.Leading, i.Capabilities = slices.Clone(i.Roles), slices.Clone(i.Leading), slices.Clone(i.Capabilities)
+	return i
 }
 
 // judge says whether the cluster is healthy.

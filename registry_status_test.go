@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/store"
@@ -641,5 +642,43 @@ func TestLoadWaitsForTheHeartbeat(t *testing.T) {
 		require.Equal(c, []string{"worker"}, a.Options().Registry.Roles, "what is refused changes nothing")
 		_, err = a.stop()
 		require.NoError(c, err)
+	})
+}
+
+// TestOverviewAgain: a later Overview has what has changed since, though it parses nothing else,
+// and what it returns belongs to the caller.
+func TestOverviewAgain(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		ctx, m := w.Context(), w.member("a")
+		record := func(id, version string) {
+			w.rdb.HSet(ctx, "waf:cluster:instances", id, `{"instance_id":"`+id+`","started_at":1,"last_heartbeat":1,"status":"active","worker_count":1,"incarnation":"x","version":"`+version+`","metadata":{"k":"v"}}`)
+			w.rdb.ZAdd(ctx, "waf:cluster:beats", redis.Z{Score: float64(w.now()), Member: id})
+		}
+		overview := func() string {
+			_, all, err := m.Overview(ctx)
+			require.NoError(w, err)
+			var seen []string
+			for _, i := range all {
+				seen = append(seen, fmt.Sprint(i.ID, " ", i.State, " ", i.Version, " ", i.Metadata["k"]))
+				i.Metadata["k"] = "of the caller"
+			}
+			return strings.Join(seen, ", ")
+		}
+		record("b", "v1")
+		record("c", "v1")
+		require.Equal(w, "b active v1 v, c active v1 v", overview())
+		require.Equal(w, "b active v1 v, c active v1 v", overview())
+		record("c", "v2")
+		w.silence(70*time.Second, "b")
+		require.Equal(w, "b drifted v1 v, c active v2 v", overview())
+		w.rdb.HSet(ctx, "waf:cluster:instances", "c", "{")
+		s, all, err := m.Overview(ctx)
+		require.NoError(w, err)
+		require.Len(w, all, 1)
+		require.Equal(w, 1, s.Counts.Malformed)
+		w.rdb.HDel(ctx, "waf:cluster:instances", "b", "c")
+		require.Empty(w, overview())
+		record("b", "v1")
+		require.Equal(w, "b active v1 v", overview())
 	})
 }

@@ -11,12 +11,16 @@ import (
 
 // The ages of what is cached.
 const (
-	fresh       = time.Second            // younger than this nobody reads it again
-	tolerable   = 5 * time.Second        // older than this a reader waits for another one
-	staleAfter  = 10 * time.Second       // older than this it is stale, though no error is known
-	loadBound   = 5 * time.Second        // for one load
-	waitBound   = time.Second            // for which a reader waits who could have the last one
-	loadSpacing = 100 * time.Millisecond // between two loads, if changes make the last one old at once
+	fresh      = time.Second      // younger than this nobody reads it again
+	tolerable  = 5 * time.Second  // older than this a reader waits for another one
+	staleAfter = 10 * time.Second // older than this it is stale, though no error is known
+	loadBound  = 5 * time.Second  // for one load
+	waitBound  = time.Second      // for which a reader waits who could have the last one
+
+	// Between the beginnings of two loads, if changes make the last one old at once: four times
+	// what it took, between these two.
+	leastSpacing = 20 * time.Millisecond
+	mostSpacing  = 100 * time.Millisecond
 )
 
 // cell keeps the last value of something that is read from Redis, for all readers. It is loaded
@@ -26,12 +30,14 @@ const (
 type cell[T any] struct {
 	begins func(bound time.Duration) (ctx context.Context, end func())
 	load   func(ctx context.Context) (T, error)
+	least  time.Duration // between the beginnings of two loads
 
 	mu       sync.Mutex
 	value    T
 	at       time.Time // of value; zero: there is none
 	err      error     // of the last load
 	began    time.Time // the last load
+	took     time.Duration
 	flight   chan struct{}
 	invalid  bool // what value says has changed since the last load began
 	outdated bool // value is older than such a change
@@ -45,7 +51,7 @@ type view[T any] struct {
 }
 
 func newCell[T any](h *Handler, load func(ctx context.Context) (T, error)) *cell[T] {
-	return &cell[T]{begins: h.begin, load: load}
+	return &cell[T]{begins: h.begin, load: load, least: leastSpacing}
 }
 
 // get returns the value. The error is that of the last load if there never was a value.
@@ -130,7 +136,7 @@ func (c *cell[T]) look() <-chan struct{} {
 
 // begin begins a load. The lock is held.
 func (c *cell[T]) begin(now time.Time) {
-	pause := loadSpacing - now.Sub(c.began)
+	pause := min(max(4*c.took, c.least), mostSpacing) - now.Sub(c.began)
 	flight := make(chan struct{})
 	c.flight, c.began = flight, now.Add(max(pause, 0))
 	c.outdated, c.invalid = c.outdated || c.invalid, false
@@ -150,6 +156,7 @@ func (c *cell[T]) begin(now time.Time) {
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		c.took = time.Since(at)
 		if c.err = err; err == nil {
 			c.value, c.at, c.outdated = value, at, false
 		}

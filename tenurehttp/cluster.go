@@ -89,7 +89,7 @@ type instancesAnswer struct {
 }
 
 // classicList are the instances of a snapshot, as JSON.
-func classicList(s *snapshot) []byte {
+func classicList(s *snapshot) ([]byte, error) {
 	list := make([]classicInstance, len(s.all))
 	for i, one := range s.all {
 		list[i] = classicInstance{
@@ -97,11 +97,7 @@ func classicList(s *snapshot) []byte {
 			LastHeartbeat: epoch(one.LastHeartbeat), WorkerCount: one.WorkerCount,
 		}
 	}
-	text, err := json.Marshal(list)
-	if err != nil {
-		panic(err) // texts and numbers
-	}
-	return text
+	return json.Marshal(list)
 }
 
 // instances serves the list of all instances, by their IDs.
@@ -110,14 +106,15 @@ func (h *Handler) instances(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	head, err := json.Marshal(instancesAnswer{Total: len(s.all), Leader: leaderID(s), age: a})
+	list, err := s.list()
 	if err != nil {
 		return err
 	}
-	list := s.list()
-	body := make([]byte, 0, len(head)+len(list)+20)
-	body = append(append(append(append(body, head[:len(head)-1]...), `,"instances":`...), list...), '}', '\n')
-	write(w, http.StatusOK, "application/json", body)
+	parts, err := joined(instancesAnswer{Total: len(s.all), Leader: leaderID(s), age: a}, field{"instances", list})
+	if err != nil {
+		return err
+	}
+	writeParts(w, parts)
 	return nil
 }
 

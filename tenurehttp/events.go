@@ -46,6 +46,7 @@ type follower struct{ hub *hub }
 type entry struct {
 	change tenure.Change
 	nth    int
+	text   []byte // the event, as it is sent to every client
 }
 
 // id is what a client names to go on behind it.
@@ -136,6 +137,7 @@ func (f *follower) note(anew bool, changes ...tenure.Change) {
 		if n := len(b.ring); n > 0 && b.ring[n-1].change.ID == c.ID {
 			e.nth = b.ring[n-1].nth + 1
 		}
+		e.text = eventText("change", e.id(), c)
 		b.ring = append(b.ring, e)
 	}
 	if over := len(b.ring) - maxLog; over > 0 {
@@ -243,10 +245,10 @@ func (h *Handler) events(w http.ResponseWriter, r *request) error {
 	for at := (cursor{after: r.Header.Get("Last-Event-ID")}); ; {
 		anew, position, changes, news := h.hub.read(&at)
 		if anew {
-			s.event("snapshot", position, tenure.Change{ID: position, Type: tenure.ChangeSnapshot})
+			s.text.Write(eventText("snapshot", position, tenure.Change{ID: position, Type: tenure.ChangeSnapshot}))
 		}
 		for _, e := range changes {
-			s.event("change", e.id(), e.change)
+			s.text.Write(e.text)
 		}
 		if s.send() != nil {
 			return nil
@@ -270,17 +272,17 @@ type stream struct {
 	text    bytes.Buffer
 }
 
-// event adds an event. The data are one line: JSON has no line breaks.
-func (s *stream) event(name, id string, data any) {
-	text, err := json.Marshal(data)
+// eventText is an event as it is sent. The data are one line: JSON has no line breaks.
+func eventText(name, id string, c tenure.Change) []byte {
+	data, err := json.Marshal(c)
 	if err != nil {
-		return
+		return nil
 	}
-	fmt.Fprintf(&s.text, "event: %s\n", name)
+	text := fmt.Appendf(nil, "event: %s\n", name)
 	if id != "" {
-		fmt.Fprintf(&s.text, "id: %s\n", id)
+		text = fmt.Appendf(text, "id: %s\n", id)
 	}
-	fmt.Fprintf(&s.text, "data: %s\n\n", text)
+	return fmt.Appendf(text, "data: %s\n\n", data)
 }
 
 // send writes what was added.

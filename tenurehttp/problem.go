@@ -85,12 +85,51 @@ func writeProblem(w http.ResponseWriter, err error) {
 	write(w, p.Status, "application/problem+json", append(body, '\n'))
 }
 
-// write sends a whole answer.
-func write(w http.ResponseWriter, status int, kind string, body []byte) {
+// write sends a whole answer, which may consist of several parts.
+func write(w http.ResponseWriter, status int, kind string, parts ...[]byte) {
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
 	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.Header().Set("Content-Length", strconv.Itoa(size))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client has gone
+	for _, part := range parts {
+		if _, err := w.Write(part); err != nil {
+			return // the client has gone
+		}
+	}
+}
+
+// field is a field of an object whose value is JSON already.
+type field struct {
+	name  string
+	value []byte
+}
+
+// joined is an object as JSON, in parts, with more fields behind those of head. The values are
+// those of the fields, not copies: what all readers get is encoded once.
+func joined(head any, fields ...field) ([][]byte, error) {
+	text, err := json.Marshal(head)
+	if err != nil {
+		return nil, err
+	}
+	text = text[:len(text)-1]
+	parts := [][]byte{text}
+	for _, f := range fields {
+		between := `,"` + f.name + `":`
+		if len(text) == 1 { // nothing stands before it
+			between = between[1:]
+		}
+		text = nil
+		parts = append(parts, []byte(between), f.value)
+	}
+	return append(parts, []byte{'}'}), nil
+}
+
+// writeParts sends what joined has returned.
+func writeParts(w http.ResponseWriter, parts [][]byte) {
+	write(w, http.StatusOK, "application/json", append(parts, []byte{'\n'})...)
 }
 
 // writeJSON sends a value. What the cluster says of itself is text in it: encoding/json escapes

@@ -2,6 +2,7 @@ package tenurehttp
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -34,30 +35,85 @@ type page struct {
 	Items   []tenure.Instance `json:"items"`
 }
 
-// pageOf chooses instances by the parameters state, which may come several times, q, a part of the
-// ID, offset and limit. Those that are not active come first.
-func pageOf(r *request, s *snapshot) (page, error) {
-	limit, err := number(r, "limit", defaultPage, maxPage)
-	if err != nil {
-		return page{}, err
+// pageQuery is what an answer should have of the instances.
+type pageQuery struct {
+	states        string // those that are wanted, with a line break behind each; "": all
+	part          string // of the ID
+	limit, offset int
+}
+
+// pageQueryOf reads the parameters state, which may come several times, q, a part of the ID, offset
+// and limit.
+func pageQueryOf(r *request) (q pageQuery, err error) {
+	if q.limit, err = number(r, "limit", defaultPage, maxPage); err != nil {
+		return q, err
 	}
-	offset, err := number(r, "offset", 0, 1<<30)
-	if err != nil {
-		return page{}, err
+	if q.offset, err = number(r, "offset", 0, 1<<30); err != nil {
+		return q, err
 	}
 	query := r.URL.Query()
-	states, part := query["state"], query.Get("q")
+	for _, state := range query["state"] {
+		q.states += state + "\n"
+	}
+	q.part = query.Get("q")
+	return q, nil
+}
+
+// choose returns the instances that are asked for. Those that are not active come first.
+func (s *snapshot) choose(q pageQuery) page {
 	matched := s.sorted
-	if len(states) > 0 || part != "" {
+	if q.states != "" || q.part != "" {
+		states := strings.Split(q.states, "\n")
 		matched = nil
 		for _, i := range s.sorted {
-			if (len(states) == 0 || slices.Contains(states, string(i.State))) && strings.Contains(i.ID, part) {
+			if one := s.all[i]; (q.states == "" || slices.Contains(states, string(one.State))) && strings.Contains(one.ID, q.part) {
 				matched = append(matched, i)
 			}
 		}
 	}
-	from := min(offset, len(matched))
-	return page{Total: len(s.all), Matched: len(matched), Offset: from, Items: append([]tenure.Instance{}, matched[from:min(from+limit, len(matched))]...)}, nil
+	from := min(q.offset, len(matched))
+	p := page{Total: len(s.all), Matched: len(matched), Offset: from, Items: []tenure.Instance{}}
+	for _, i := range matched[from:min(from+q.limit, len(matched))] {
+		p.Items = append(p.Items, s.all[i])
+	}
+	return p
+}
+
+// The pages that are kept of a snapshot: as many, and of so many bytes, as many readers share.
+const (
+	maxPagesKept = 64
+	maxPageKept  = 256 << 10
+)
+
+// pageCache has the pages of a snapshot that were asked for, as JSON: all open pages show the first
+// one until somebody scrolls.
+type pageCache struct {
+	mu    sync.Mutex
+	pages map[pageQuery][]byte
+}
+
+// page returns the instances that are asked for, as JSON.
+func (s *snapshot) page(q pageQuery) ([]byte, error) {
+	c := &s.pages
+	c.mu.Lock()
+	text, known := c.pages[q]
+	c.mu.Unlock()
+	if known {
+		return text, nil
+	}
+	text, err := json.Marshal(s.choose(q))
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.pages) < maxPagesKept && len(text) <= maxPageKept && len(q.states)+len(q.part) <= maxPageKept {
+		if c.pages == nil {
+			c.pages = make(map[pageQuery][]byte)
+		}
+		c.pages[q] = text
+	}
+	return text, nil
 }
 
 // snapshotAnswer is all of it in one document.
@@ -66,14 +122,11 @@ type snapshotAnswer struct {
 	This      *thisView            `json:"this"` // null: this process takes no part
 	Redis     redisView            `json:"redis"`
 	Status    tenure.ClusterStatus `json:"status"`
-	Roles     []roleView           `json:"roles"`
-	Instances page                 `json:"instances"`
-	Tasks     []taskView           `json:"tasks"`
-	Log       []tenure.Change      `json:"log"`    // newest first
 	Caller    string               `json:"caller"` // who asks, by the Authorizer
 	// Actions are what the caller may ask for.
 	Actions []Action `json:"actions"`
 	age
+	// After these come roles, instances, tasks and log, which are encoded once for all readers.
 }
 
 // thisView is the process that answers, by what it knows itself.
@@ -98,7 +151,7 @@ type roleView struct {
 	// candidate.
 	Election   *tenure.ElectionStatus `json:"election"`
 	Guarantees *tenure.Guarantees     `json:"guarantees"` // likewise
-	Terms      []tenure.TermRecord    `json:"terms"`      // newest first
+	// After these come the last terms, newest first.
 }
 
 // taskView is a task with its last runs.
@@ -119,21 +172,35 @@ func (h *Handler) snapshot(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	instances, err := pageOf(r, s)
+	asked, err := pageQueryOf(r)
 	if err != nil {
 		return err
 	}
-	answer := snapshotAnswer{
-		Namespace: s.status.Namespace, Redis: h.redis(a), Status: s.status, Roles: h.roleViews(s, a), Instances: instances,
-		Log: newestFirst(s.log, shownChanges), age: a,
+	var fields []field
+	for _, part := range []struct {
+		name   string
+		encode func() ([]byte, error)
+	}{
+		{"roles", func() ([]byte, error) { return h.roleViews(s, a) }}, {"instances", func() ([]byte, error) { return s.page(asked) }}, {"tasks", s.plots}, {"log", s.changes},
+	} {
+		text, err := part.encode()
+		if err != nil {
+			return err
+		}
+		fields = append(fields, field{part.name, text})
 	}
+	answer := snapshotAnswer{Namespace: s.status.Namespace, Redis: h.redis(a), Status: s.status, age: a}
 	answer.Status.Leader = *aged(&answer.Status.Leader, a)
 	if h.coordinator != nil {
 		answer.This = &thisView{ID: h.coordinator.InstanceID(), State: string(h.coordinator.State()), Leading: h.leading()}
 	}
-	answer.Tasks = taskViews(s)
 	answer.Caller, answer.Actions = h.may(r)
-	return writeJSON(w, http.StatusOK, answer)
+	parts, err := joined(answer, fields...)
+	if err != nil {
+		return err
+	}
+	writeParts(w, parts)
+	return nil
 }
 
 // redis is what is known of it.
@@ -157,19 +224,33 @@ func (h *Handler) redis(a age) redisView {
 	return v
 }
 
-func (h *Handler) roleViews(s *snapshot, a age) []roleView {
-	views := make([]roleView, len(s.roles))
+// roleViews are the roles, as a list in JSON.
+func (h *Handler) roleViews(s *snapshot, a age) ([]byte, error) {
+	list := []byte{'['}
 	for i, r := range s.roles {
-		views[i] = roleView{Role: r.name, Leader: aged(r.leader, a), Status: agedStatus(r.status, a), Terms: append([]tenure.TermRecord{}, r.terms[:min(len(r.terms), shownTerms)]...)}
-		if h.coordinator == nil {
-			continue
+		view := roleView{Role: r.name, Leader: aged(r.leader, a), Status: agedStatus(r.status, a)}
+		if h.coordinator != nil {
+			if e, is := h.coordinator.Role(r.name); is {
+				status, guarantees := e.Status(), e.Guarantees()
+				view.Election, view.Guarantees = &status, &guarantees
+			}
 		}
-		if e, is := h.coordinator.Role(r.name); is {
-			status, guarantees := e.Status(), e.Guarantees()
-			views[i].Election, views[i].Guarantees = &status, &guarantees
+		terms, err := r.recent()
+		if err != nil {
+			return nil, err
+		}
+		parts, err := joined(view, field{"terms", terms})
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			list = append(list, ',')
+		}
+		for _, part := range parts {
+			list = append(list, part...)
 		}
 	}
-	return views
+	return append(list, ']'), nil
 }
 
 func taskViews(s *snapshot) []taskView {

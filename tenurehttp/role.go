@@ -60,6 +60,7 @@ func (c *roleCells) of(name string) (*cell[roleAnswer], bool) {
 			c.cells = make(map[string]*askedRole)
 		}
 		found = &askedRole{cell: newCell(c.h, func(ctx context.Context) (roleAnswer, error) { return c.read(ctx, name) })}
+		found.least = mostSpacing // nobody says that it has changed: each reader asks for a new one
 		c.cells[name] = found
 	}
 	found.last = now

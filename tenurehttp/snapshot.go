@@ -3,6 +3,7 @@ package tenurehttp
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -28,13 +29,18 @@ const (
 type snapshot struct {
 	status    tenure.ClusterStatus
 	all       []tenure.Instance // by ID
-	sorted    []tenure.Instance // those that are not active first
+	sorted    []int32           // places in all: those that are not active first
 	roles     []role
 	tasks     []tenure.TaskStatus
 	runs      map[string][]tenure.RunRecord
 	log       []tenure.Change // oldest first
 	truncated bool
-	list      func() []byte // the instances as the endpoint of that name lists them
+
+	// What all readers get alike is encoded once, if somebody asks.
+	list    func() ([]byte, error) // the instances as the endpoint of that name lists them
+	plots   func() ([]byte, error) // the tasks with their last runs
+	changes func() ([]byte, error) // the last changes, newest first
+	pages   pageCache
 }
 
 // role is one of those that are led.
@@ -43,6 +49,7 @@ type role struct {
 	leader *tenure.LeaderInfo // nil: nobody leads
 	status tenure.RoleStatus
 	terms  []tenure.TermRecord
+	recent func() ([]byte, error) // the last terms, as JSON
 }
 
 // survey takes snapshots. What did not change since the last one is not asked for again. One is
@@ -82,20 +89,32 @@ func (s *survey) take(ctx context.Context) (*snapshot, error) {
 	if !whole(s.readRoles(ctx, n, last)) || !whole(s.readRuns(ctx, n, last)) {
 		return nil, err
 	}
-	n.sorted = slices.Clone(n.all)
-	slices.SortStableFunc(n.sorted, func(a, b tenure.Instance) int { return rank(a.State) - rank(b.State) })
-	n.list = sync.OnceValue(func() []byte { return classicList(n) })
+	n.sorted = byRank(n.all)
+	n.list = sync.OnceValues(func() ([]byte, error) { return classicList(n) })
+	n.plots = sync.OnceValues(func() ([]byte, error) { return json.Marshal(taskViews(n)) })
+	n.changes = sync.OnceValues(func() ([]byte, error) { return json.Marshal(newestFirst(n.log, shownChanges)) })
 	s.last = n
 	return n, nil
 }
 
-// rank puts first what somebody should look at.
-func rank(state tenure.InstanceState) int {
-	order := []tenure.InstanceState{tenure.InstanceDown, tenure.InstanceDrifted, tenure.InstanceUnknown, tenure.InstanceJoining, tenure.InstanceDraining, tenure.InstanceActive}
-	if i := slices.Index(order, state); i >= 0 {
-		return i
+// ranks puts first what somebody should look at.
+var ranks = []tenure.InstanceState{tenure.InstanceDown, tenure.InstanceDrifted, tenure.InstanceUnknown, tenure.InstanceJoining, tenure.InstanceDraining, tenure.InstanceActive}
+
+// byRank returns the places of the instances, by rank, and by ID within a rank.
+func byRank(all []tenure.Instance) []int32 {
+	places := make(map[tenure.InstanceState]int, len(ranks))
+	for place, state := range ranks {
+		places[state] = place
 	}
-	return rank(tenure.InstanceUnknown)
+	ranked := make([][]int32, len(ranks))
+	for i := range all {
+		place, known := places[all[i].State]
+		if !known {
+			place = places[tenure.InstanceUnknown]
+		}
+		ranked[place] = append(ranked[place], int32(i)) //nolint:gosec // a listing has fewer
+	}
+	return slices.Concat(ranked...)
 }
 
 // readLog reads on behind the last change that is known.
@@ -142,10 +161,14 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 			r.leader = &leader
 		}
 		old, known := before[name]
-		if r.terms = old.terms; !known || changed || tokenOf(r.leader) != tokenOf(old.leader) {
-			if r.terms, err = s.control.Terms(ctx, name, maxTerms); err != nil {
+		if r.terms, r.recent = old.terms, old.recent; !known || changed || tokenOf(r.leader) != tokenOf(old.leader) {
+			terms, err := s.control.Terms(ctx, name, maxTerms)
+			if err != nil {
 				return err
 			}
+			r.terms, r.recent = terms, sync.OnceValues(func() ([]byte, error) {
+				return json.Marshal(append([]tenure.TermRecord{}, terms[:min(len(terms), shownTerms)]...))
+			})
 		}
 		if r.leader != nil || len(r.terms) > 0 || s.takesPart(name) {
 			n.roles = append(n.roles, r)
