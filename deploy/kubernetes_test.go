@@ -1,8 +1,6 @@
 package deploy_test
 
 import (
-	"bytes"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,26 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/util/yaml"
-	strict "sigs.k8s.io/yaml"
-)
 
-// kinds are the types that manifests may have.
-var kinds = map[string]func() any{
-	"apps/v1 Deployment":                       func() any { return new(appsv1.Deployment) },
-	"apps/v1 StatefulSet":                      func() any { return new(appsv1.StatefulSet) },
-	"v1 Service":                               func() any { return new(corev1.Service) },
-	"v1 ServiceAccount":                        func() any { return new(corev1.ServiceAccount) },
-	"v1 ConfigMap":                             func() any { return new(corev1.ConfigMap) },
-	"v1 Secret":                                func() any { return new(corev1.Secret) },
-	"policy/v1 PodDisruptionBudget":            func() any { return new(policyv1.PodDisruptionBudget) },
-	"networking.k8s.io/v1 NetworkPolicy":       func() any { return new(networkingv1.NetworkPolicy) },
-	"rbac.authorization.k8s.io/v1 Role":        func() any { return new(rbacv1.Role) },
-	"rbac.authorization.k8s.io/v1 RoleBinding": func() any { return new(rbacv1.RoleBinding) },
-}
+	"github.com/tenure-go/tenure/deploy/internal/manifest"
+)
 
 // manifests decodes every document of kubernetes/: an unknown field, or one that is there twice, is
 // an error.
@@ -44,25 +26,9 @@ func manifests(t *testing.T) (all []any) {
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
-		documents := yaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(text)))
-		buffer := make([]byte, len(text)+1)
-		for {
-			n, err := documents.Read(buffer)
-			if err == io.EOF {
-				break
-			}
-			require.NoError(t, err, path)
-			var kind struct {
-				APIVersion string `json:"apiVersion"`
-				Kind       string `json:"kind"`
-			}
-			require.NoError(t, strict.Unmarshal(buffer[:n], &kind), path)
-			newObject, known := kinds[kind.APIVersion+" "+kind.Kind]
-			require.True(t, known, "%s: %+v", path, kind)
-			object := newObject()
-			require.NoError(t, strict.UnmarshalStrict(buffer[:n], object), path)
-			all = append(all, object)
-		}
+		objects, err := manifest.Kubernetes().Decode(text)
+		require.NoError(t, err, path)
+		all = append(all, objects...)
 	}
 	return all
 }

@@ -1,0 +1,509 @@
+package helm_test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"github.com/stretchr/testify/require"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/deploy/internal/manifest"
+)
+
+// render renders the chart for a release with values as -f reads them, and decodes what comes out.
+func render(t *testing.T, release, values string) ([]any, error) {
+	t.Helper()
+	chart, err := loader.LoadDir("tenure")
+	require.NoError(t, err)
+	require.NoError(t, chart.Validate())
+	given, err := chartutil.ReadValues([]byte(values))
+	require.NoError(t, err)
+	all, err := chartutil.ToRenderValues(chart, given, chartutil.ReleaseOptions{Name: release, Namespace: "default", IsInstall: true}, nil)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Render(chart, all)
+	if err != nil {
+		return nil, err
+	}
+	kinds := manifest.Kubernetes()
+	kinds["monitoring.coreos.com/v1 ServiceMonitor"] = func() any { return new(monitoringv1.ServiceMonitor) }
+	kinds["monitoring.coreos.com/v1 PrometheusRule"] = func() any { return new(monitoringv1.PrometheusRule) }
+	var objects []any
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		if filepath.Ext(path) == ".yaml" {
+			decoded, err := kinds.Decode([]byte(files[path]))
+			require.NoError(t, err, path)
+			objects = append(objects, decoded...)
+		}
+	}
+	check(t, objects)
+	return objects, nil
+}
+
+// rendered are the objects of values that are right.
+func rendered(t *testing.T, release, values string) []any {
+	t.Helper()
+	objects, err := render(t, release, values)
+	require.NoError(t, err)
+	return objects
+}
+
+// pod is the template of the pods.
+func pod(t *testing.T, objects []any) corev1.PodTemplateSpec {
+	t.Helper()
+	for _, object := range objects {
+		switch o := object.(type) {
+		case *appsv1.Deployment:
+			return o.Spec.Template
+		case *appsv1.StatefulSet:
+			return o.Spec.Template
+		}
+	}
+	require.Fail(t, "no pods")
+	return corev1.PodTemplateSpec{}
+}
+
+// find returns the object of a type and name, or nil.
+func find[T metav1.Object](objects []any, name string) (found T) {
+	for _, object := range objects {
+		if o, ok := object.(T); ok && o.GetName() == name {
+			return o
+		}
+	}
+	return found
+}
+
+// check holds what is right of every rendering: names and labels are valid, no two objects are one,
+// selectors find the pods, and what a pod names is there.
+func check(t *testing.T, objects []any) {
+	t.Helper()
+	template := pod(t, objects)
+	selects := func(selector map[string]string) {
+		require.NotEmpty(t, selector)
+		for label, value := range selector {
+			if label != "tenure.dev/leader" {
+				require.Equal(t, value, template.Labels[label], label)
+			}
+		}
+	}
+	names := make(map[string]bool)
+	for _, object := range objects {
+		o := object.(metav1.Object)
+		kind := jsonOf(t, object)["kind"].(string)
+		require.Empty(t, validation.IsDNS1123Subdomain(o.GetName()), "%s %s", kind, o.GetName())
+		require.False(t, names[kind+" "+o.GetName()], "%s %s is there twice", kind, o.GetName())
+		names[kind+" "+o.GetName()] = true
+		for label, value := range o.GetLabels() {
+			require.Empty(t, validation.IsQualifiedName(label), label)
+			require.Empty(t, validation.IsValidLabelValue(value), "%s=%s", label, value)
+		}
+		switch o := object.(type) {
+		case *corev1.Service:
+			selects(o.Spec.Selector)
+			require.Empty(t, validation.IsDNS1123Label(o.Name))
+		case *appsv1.Deployment:
+			selects(o.Spec.Selector.MatchLabels)
+		case *appsv1.StatefulSet:
+			selects(o.Spec.Selector.MatchLabels)
+			require.Equal(t, appsv1.ParallelPodManagement, o.Spec.PodManagementPolicy)
+			require.NotNil(t, find[*corev1.Service](objects, o.Spec.ServiceName), "the Service of the names")
+		}
+	}
+	for label, value := range template.Labels {
+		require.Empty(t, validation.IsQualifiedName(label), label)
+		require.Empty(t, validation.IsValidLabelValue(value), "%s=%s", label, value)
+	}
+	container := template.Spec.Containers[0]
+	require.Empty(t, validation.IsDNS1123Label(container.Name))
+	if name := template.Spec.ServiceAccountName; name != "default" && name != "there" {
+		require.True(t, names["ServiceAccount "+name], name)
+	}
+	for _, from := range container.EnvFrom {
+		if from.ConfigMapRef != nil {
+			require.True(t, names["ConfigMap "+from.ConfigMapRef.Name])
+		} else if from.SecretRef.Name != "there" {
+			require.True(t, names["Secret "+from.SecretRef.Name])
+		}
+	}
+	seen := make(map[string]bool)
+	for _, variable := range container.Env {
+		require.Empty(t, validation.IsEnvVarName(variable.Name))
+		require.False(t, seen[variable.Name], "%s is there twice", variable.Name)
+		seen[variable.Name] = true
+	}
+	id := slices.IndexFunc(container.Env, func(v corev1.EnvVar) bool { return strings.HasSuffix(v.Name, "_INSTANCE_ID") })
+	require.Equal(t, "metadata.name", container.Env[id].ValueFrom.FieldRef.FieldPath)
+}
+
+func jsonOf(t *testing.T, object any) (fields map[string]any) {
+	t.Helper()
+	text, err := json.Marshal(object)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &fields))
+	return fields
+}
+
+// shop are the values with which the chart makes what is in ../kubernetes.
+const shop = `
+image: {repository: example.com/shop, tag: 1.0.0}
+envPrefix: SHOP
+redis: {host: redis, username: shop}
+secrets: {SHOP_REDIS_PASSWORD: change-me, SHOP_ADMIN_TOKEN: change-me-too}
+leaderService: {enabled: true}
+networkPolicy: {enabled: true}
+`
+
+// TestChartMakesTheManifests: with the values of the shop the chart makes what is in ../kubernetes,
+// but for what it adds: labels of Helm, checksums, and how images are pulled.
+func TestChartMakesTheManifests(t *testing.T) {
+	paths, err := filepath.Glob("../kubernetes/*.yaml")
+	require.NoError(t, err)
+	want := make(map[string]map[string]any)
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		objects, err := manifest.Kubernetes().Decode(text)
+		require.NoError(t, err)
+		for _, object := range objects {
+			fields := jsonOf(t, object)
+			want[fields["kind"].(string)+" "+object.(metav1.Object).GetName()] = own(fields).(map[string]any)
+		}
+	}
+	require.Greater(t, len(want), 10)
+	made := make(map[string]bool)
+	for _, kind := range []string{"Deployment", "StatefulSet"} {
+		for _, object := range rendered(t, "shop", shop+"kind: "+kind) {
+			fields := jsonOf(t, object)
+			name := fields["kind"].(string) + " " + object.(metav1.Object).GetName()
+			require.Equal(t, want[name], own(fields), name)
+			made[name] = true
+		}
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(made)))
+}
+
+// own leaves out what the chart adds.
+func own(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			switch key {
+			case "app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "helm.sh/chart", "checksum/config", "checksum/secrets", "imagePullPolicy":
+				delete(v, key)
+			default:
+				v[key] = own(inner)
+			}
+		}
+	case []any:
+		for i := range v {
+			v[i] = own(v[i])
+		}
+	}
+	return value
+}
+
+// TestDefaults: as they are, the values have the probes, ports and waits of ../kubernetes, a config
+// that tenure takes, and no right.
+func TestDefaults(t *testing.T) {
+	objects := rendered(t, "orders", "")
+	template := pod(t, objects)
+	same := pod(t, rendered(t, "orders", shop))
+	require.Equal(t, same.Spec.TerminationGracePeriodSeconds, template.Spec.TerminationGracePeriodSeconds)
+	c, s := template.Spec.Containers[0], same.Spec.Containers[0]
+	require.Equal(t, s.Ports, c.Ports)
+	require.Equal(t, s.LivenessProbe, c.LivenessProbe)
+	require.Equal(t, s.ReadinessProbe, c.ReadinessProbe)
+	require.Equal(t, s.StartupProbe, c.StartupProbe)
+	require.Equal(t, s.Lifecycle, c.Lifecycle)
+	require.Equal(t, s.SecurityContext, c.SecurityContext)
+	require.False(t, *template.Spec.AutomountServiceAccountToken)
+	require.Equal(t, map[string]string{
+		"TENURE_NAMESPACE": "orders", "TENURE_REDIS_HOST": "redis", "TENURE_LEASE_TTL": "30s", "TENURE_SHUTDOWN_TIMEOUT": "20s",
+	}, find[*corev1.ConfigMap](objects, "orders").Data)
+	require.Equal(t, tenure.EnvElect, taken(t, objects, "TENURE").Mode)
+	require.Equal(t, 20*time.Second, taken(t, rendered(t, "shop", shop), "SHOP").Options.ShutdownTimeout)
+	for _, object := range objects {
+		kind := jsonOf(t, object)["kind"]
+		require.NotContains(t, []string{"Role", "RoleBinding", "Secret", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"}, kind)
+	}
+}
+
+// taken is what tenure reads from the variables of the config map.
+func taken(t *testing.T, objects []any, prefix string) tenure.EnvOptions {
+	t.Helper()
+	for _, object := range objects {
+		if config, ok := object.(*corev1.ConfigMap); ok {
+			for name, value := range config.Data {
+				t.Setenv(name, value)
+			}
+		}
+	}
+	env, err := tenure.OptionsFromEnv(prefix)
+	require.NoError(t, err)
+	require.NotNil(t, env.Redis)
+	require.NoError(t, env.Redis.Close())
+	return env
+}
+
+// TestGraceAddsUp: whatever the parts are, the pod is killed after their sum.
+func TestGraceAddsUp(t *testing.T) {
+	for _, c := range []struct {
+		values string
+		want   int64
+	}{
+		{"shutdown: {preStopSeconds: 10, requestSeconds: 30, timeoutSeconds: 300}", 343},
+		{"shutdown: {preStopSeconds: 0, requestSeconds: 0, timeoutSeconds: 1, spareSeconds: 1}", 2},
+		{"http: {enabled: false}", 23},
+		{"run: {enabled: true, command: [x]}", 23},
+	} {
+		require.Equal(t, c.want, *pod(t, rendered(t, "a", c.values)).Spec.TerminationGracePeriodSeconds, c.values)
+	}
+}
+
+// TestRenderings: values of many kinds make manifests that Kubernetes takes.
+func TestRenderings(t *testing.T) {
+	for name, values := range map[string]string{
+		"statefulset":    "kind: StatefulSet",
+		"no http":        "http: {enabled: false}\nkind: StatefulSet",
+		"bare":           "podDisruptionBudget: {enabled: false}\nserviceAccount: {create: false}\nmetrics: {annotations: false}\nresources: null\nhttp: {enabled: false}",
+		"account":        "serviceAccount: {create: false, name: there}\nleaderService: {enabled: true}",
+		"annotated":      `serviceAccount: {annotations: {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/x"}}`,
+		"secret":         "existingSecret: there",
+		"password":       "redis: {host: redis, port: 6380, db: 3, tls: true, passwordSecret: {name: redis}}",
+		"url":            "redis: {url: 'rediss://shop@redis:6380/1?master_name=main'}",
+		"url secret":     "redis: {urlSecret: {name: redis, key: url}, cluster: true}",
+		"digest":         "image: {repository: r/x, digest: 'sha256:" + strings.Repeat("0a", 32) + "'}",
+		"long tag":       "image: {repository: r/x, tag: '" + strings.Repeat("v.", 64) + "'}",
+		"budget":         "podDisruptionBudget: {maxUnavailable: 50%}",
+		"monitor":        "metrics: {serviceMonitor: {enabled: true, labels: {release: prometheus}}, prometheusRule: {enabled: true, labels: {release: prometheus}}}",
+		"scheduling":     "nodeSelector: {a: b}\ntolerations: [{operator: Exists}]\naffinity: {nodeAffinity: {}}\ntopologySpreadConstraints: [{maxSkew: 1, topologyKey: k, whenUnsatisfiable: DoNotSchedule}]\nimagePullSecrets: [{name: registry}]",
+		"volumes":        "extraVolumes: [{name: tmp, emptyDir: {}}]\nextraVolumeMounts: [{name: tmp, mountPath: /tmp}]",
+		"labels":         `{podLabels: {team: a}, podAnnotations: {"example.com/x": "y: z\n# {{ }}"}}`,
+		"settings":       "settings: {WORKER_COUNT: 1000000, SPREAD: true, METADATA: 'zone=a,rack=b', PRIORITY: -3}\nrole: export\nroles: [api, worker]",
+		"number of name": "fullnameOverride: n1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := rendered(t, "shop", values)
+			c := pod(t, objects).Spec.Containers[0]
+			switch name {
+			case "url":
+				taken(t, objects, "TENURE")
+			case "settings":
+				require.Equal(t, 1000000, taken(t, objects, "TENURE").Options.Registry.WorkerCount)
+				config := find[*corev1.ConfigMap](objects, "shop").Data
+				require.Equal(t, "1000000", config["TENURE_WORKER_COUNT"])
+				require.Equal(t, "-3", config["TENURE_PRIORITY"])
+				require.Equal(t, "true", config["TENURE_SPREAD"])
+				require.Equal(t, "api,worker", config["TENURE_ROLES"])
+				require.Equal(t, "export", config["TENURE_ROLE"])
+			case "password":
+				taken(t, objects, "TENURE")
+				config := find[*corev1.ConfigMap](objects, "shop").Data
+				require.Equal(t, []string{"6380", "3", "true"}, []string{config["TENURE_REDIS_PORT"], config["TENURE_REDIS_DB"], config["TENURE_REDIS_TLS"]})
+			case "url secret":
+				for variable := range find[*corev1.ConfigMap](objects, "shop").Data {
+					require.True(t, variable == "TENURE_REDIS_CLUSTER" || !strings.Contains(variable, "REDIS"), "%s beside a URL is refused", variable)
+				}
+			case "digest":
+				require.Equal(t, "r/x@sha256:"+strings.Repeat("0a", 32), c.Image)
+			case "monitor":
+				monitored(t, objects)
+			}
+		})
+	}
+	for _, release := range []string{"1", "1e3", "true", strings.Repeat("a", 53), strings.Repeat("a", 49) + "-bcd"} {
+		for _, kind := range []string{"Deployment", "StatefulSet"} {
+			rendered(t, release, shop+"kind: "+kind)
+		}
+	}
+}
+
+// monitored: a ServiceMonitor scrapes each pod once, and the rules are those of ../prometheus.
+func monitored(t *testing.T, objects []any) {
+	monitor := find[*monitoringv1.ServiceMonitor](objects, "shop")
+	services := 0
+	for _, object := range objects {
+		if service, ok := object.(*corev1.Service); ok {
+			found := true
+			for label, value := range monitor.Spec.Selector.MatchLabels {
+				found = found && service.Labels[label] == value
+			}
+			if found {
+				services++
+				require.Equal(t, service.Spec.Ports[0].Name, monitor.Spec.Endpoints[0].Port)
+			}
+		}
+	}
+	require.Equal(t, 1, services)
+	require.Equal(t, "prometheus", monitor.Labels["release"])
+	require.NotContains(t, pod(t, objects).Annotations, "prometheus.io/scrape", "it would be scraped twice")
+	rules := find[*monitoringv1.PrometheusRule](objects, "shop")
+	require.Equal(t, "prometheus", rules.Labels["release"])
+	require.Contains(t, rules.Spec.Groups[0].Rules[0].Annotations["summary"], "{{ $labels.namespace }}")
+}
+
+// TestRulesAreThoseOfPrometheus: a chart has no files of its neighbours. TENURE_UPDATE=1 copies
+// them.
+func TestRulesAreThoseOfPrometheus(t *testing.T) {
+	const path = "tenure/files/tenure.rules.yml"
+	want, err := os.ReadFile("../prometheus/tenure.rules.yml")
+	require.NoError(t, err)
+	if os.Getenv("TENURE_UPDATE") != "" {
+		require.NoError(t, os.WriteFile(path, want, 0o644))
+	}
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(text), "TENURE_UPDATE=1 go test ./deploy/helm copies it")
+	objects := rendered(t, "shop", "metrics: {prometheusRule: {enabled: true}}")
+	rules := 0
+	for _, group := range find[*monitoringv1.PrometheusRule](objects, "shop").Spec.Groups {
+		rules += len(group.Rules)
+	}
+	require.Equal(t, strings.Count(string(want), "- alert:"), rules)
+}
+
+// TestRun: any program under tenure run, which takes part under the name of the pod.
+func TestRun(t *testing.T) {
+	template := pod(t, rendered(t, "reports", "run: {enabled: true, args: [--restart, always], command: [python3, 'a \"b\" $(X).py']}\nrole: reports\nenvPrefix: SHOP"))
+	c := template.Spec.Containers[0]
+	require.Equal(t, []string{"tenure", "run", "--restart", "always", "--", "python3", `a "b" $(X).py`}, c.Command)
+	require.Equal(t, []string{"tenure", "healthcheck", "--timeout", "4s"}, c.ReadinessProbe.Exec.Command)
+	require.Nil(t, c.LivenessProbe, "a restart does not help if Redis is down")
+	require.Empty(t, c.Ports)
+	require.Equal(t, "TENURE_INSTANCE_ID", c.Env[0].Name, "whatever envPrefix is")
+}
+
+// TestHostileValues: quotes, line ends and templates are values and nothing else.
+func TestHostileValues(t *testing.T) {
+	for _, hostile := range []string{
+		"a\"\n  SHOP_EVIL: \"1", "'\n---\nkind: Pod", "{{ .Values.secrets }}", "a: b # c", "\\\"", "<&>\u2028\t", "yes", "0x10", "null", "- a", "!!binary aGk=", "*a", "",
+	} {
+		values, err := json.Marshal(map[string]any{
+			"envPrefix": "SHOP", "secrets": map[string]any{"SHOP_ADMIN_TOKEN": hostile}, "env": map[string]any{"X": hostile},
+			"settings": map[string]any{"METADATA": hostile}, "redis": map[string]any{"username": "a" + hostile, "host": "h" + hostile},
+			"image": map[string]any{"repository": "r" + hostile, "tag": "1"}, "podAnnotations": map[string]any{"a": hostile},
+			"probes": map[string]any{"live": "/" + hostile}, "run": map[string]any{"args": []string{hostile}}, "imagePullSecrets": []any{},
+			"serviceAccount": map[string]any{"annotations": map[string]any{"a": hostile}},
+		})
+		require.NoError(t, err)
+		objects := rendered(t, "shop", string(values))
+		config, secret := find[*corev1.ConfigMap](objects, "shop"), find[*corev1.Secret](objects, "shop")
+		require.Equal(t, map[string]string{
+			"SHOP_NAMESPACE": "shop", "SHOP_REDIS_HOST": "h" + hostile, "SHOP_REDIS_USERNAME": "a" + hostile, "SHOP_LEASE_TTL": "30s", "SHOP_SHUTDOWN_TIMEOUT": "20s",
+			"SHOP_METADATA": hostile, "X": hostile,
+		}, config.Data)
+		require.Equal(t, map[string]string{"SHOP_ADMIN_TOKEN": hostile}, secret.StringData)
+		template := pod(t, objects)
+		require.Equal(t, "r"+hostile+":1", template.Spec.Containers[0].Image)
+		require.Equal(t, "/"+hostile, template.Spec.Containers[0].LivenessProbe.HTTPGet.Path)
+		require.Equal(t, hostile, template.Annotations["a"])
+		require.Equal(t, hostile, find[*corev1.ServiceAccount](objects, "shop").Annotations["a"])
+	}
+}
+
+// TestValuesOfTheDocs: the examples of docs/kubernetes.md are values that the chart takes, and tenure
+// takes what it makes of them.
+func TestValuesOfTheDocs(t *testing.T) {
+	page, err := os.ReadFile("../../docs/kubernetes.md")
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	require.Len(t, blocks, 2)
+	taken(t, rendered(t, "orders", blocks[0][1]), "ORDERS")
+	taken(t, rendered(t, "reports", blocks[1][1]), "TENURE")
+}
+
+// TestRefusals: what would not work is refused before it is installed, with the name of the value.
+func TestRefusals(t *testing.T) {
+	for values, want := range map[string]string{
+		"imgae: {}":                                                          "imgae",
+		"kind: DaemonSet":                                                    "kind",
+		"envPrefix: shop":                                                    "envPrefix",
+		"namespace: 'a b'":                                                   "namespace",
+		"fullnameOverride: 'a\"b'":                                           "fullnameOverride",
+		"settings: {LEASE_TLL: 3s}":                                          "LEASE_TLL",
+		"settings: {NAMESPACE: b}":                                           "NAMESPACE",
+		"env: {\"A\\n  B\": c}":                                              "does not match pattern",
+		"env: {TENURE_NAMESPACE: other}":                                     "TENURE_NAMESPACE",
+		"env: {TENURE_INSTANCE_ID: one-for-all}":                             "TENURE_INSTANCE_ID",
+		"redis: {host: ''}":                                                  "redis.host",
+		"redis: {url: 'redis://:secret@redis'}":                              "url",
+		"redis: {url: 'redis://a:secret@redis'}":                             "url",
+		"redis: {url: http://redis}":                                         "url",
+		"redis: {url: 'redis://r', urlSecret: {name: a}}":                    "urlSecret",
+		"podLabels: {app.kubernetes.io/name: other}":                         "app.kubernetes.io/name",
+		"podLabels: {tenure.dev/leader: 'true'}":                             "tenure.dev/leader",
+		"podAnnotations: {checksum/config: x}":                               "checksum/config",
+		"run: {enabled: true}":                                               "run.command",
+		"run: {enabled: true, command: [x]}\nleaderService: {enabled: true}": "leaderService",
+		"http: {enabled: false}\nmetrics: {serviceMonitor: {enabled: true}}": "serviceMonitor",
+		"shutdown: {timeoutSeconds: 0}":                                      "timeoutSeconds",
+		"shutdown: {spareSeconds: 0}":                                        "spareSeconds",
+		"image: {tag: 'a b'}":                                                "tag",
+		"replicas: -1":                                                       "replicas",
+		"secrets: {A: 1}":                                                    "secrets",
+	} {
+		_, err := render(t, "shop", values)
+		require.ErrorContains(t, err, want, values)
+	}
+}
+
+// TestSchemaIsComplete: it has every value, and as settings the variables of OptionsFromEnv that
+// the chart does not set itself.
+func TestSchemaIsComplete(t *testing.T) {
+	text, err := os.ReadFile("tenure/values.schema.json")
+	require.NoError(t, err)
+	var schema map[string]any
+	require.NoError(t, json.Unmarshal(text, &schema))
+	values, err := chartutil.ReadValuesFile("tenure/values.yaml")
+	require.NoError(t, err)
+	var compare func(path string, schema map[string]any, values map[string]any)
+	compare = func(path string, schema, values map[string]any) {
+		properties, fixed := schema["properties"].(map[string]any)
+		if !fixed {
+			return // a map of any names
+		}
+		require.Equal(t, false, schema["additionalProperties"], path)
+		for name, property := range properties {
+			if name == "global" {
+				continue // Helm's own
+			}
+			value, there := values[name]
+			require.True(t, there, "values.yaml has no %s%s", path, name)
+			if inner, ok := value.(map[string]any); ok {
+				compare(path+name+".", property.(map[string]any), inner)
+			}
+		}
+	}
+	compare("", schema, values)
+
+	env, err := os.ReadFile("../../env.go")
+	require.NoError(t, err)
+	var want []string
+	for _, found := range regexp.MustCompile(`\be\.(?:text|duration|number|integer|flag|flagOr|list|pairs)\("([A-Z_]+)"`).FindAllStringSubmatch(string(env), -1) {
+		set := slices.Contains([]string{"NAMESPACE", "ROLE", "ROLES", "INSTANCE_ID", "ADDRESS", "VERSION", "SHUTDOWN_TIMEOUT"}, found[1])
+		if !set && !strings.HasPrefix(found[1], "REDIS_") && !slices.Contains(want, found[1]) {
+			want = append(want, found[1])
+		}
+	}
+	var settings []string
+	for _, name := range schema["properties"].(map[string]any)["settings"].(map[string]any)["propertyNames"].(map[string]any)["enum"].([]any) {
+		settings = append(settings, name.(string))
+	}
+	require.ElementsMatch(t, want, settings)
+}

@@ -1,0 +1,2 @@
+// Package helm has the tests of the chart tenure.
+package helm
