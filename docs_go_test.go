@@ -36,6 +36,8 @@ var world = map[string]string{
 	"orders": "interface { http.Handler; Take(context.Context, int64) error }", "changes": "chan string",
 	"store": "interface { Write(context.Context, int64, string) error }", "pay": "func(context.Context) error",
 	"report": "func(context.Context, tenure.TaskRun) error", "work": "func(context.Context) error", "consume": "func(context.Context, tenure.Term) error",
+	"errRateLimit": "error", "errInput": "error",
+	"takeOrder": "func(*tenure.Coordinator) http.HandlerFunc", "copyRows": "func(context.Context, tenure.TaskRun) error",
 	"poll": "func(context.Context, tenure.Term) error", "app": "http.Handler",
 }
 
@@ -51,6 +53,7 @@ var libraries = map[string]struct{ path, module string }{
 	"tenuregocron": {"github.com/tenure-go/tenure/adapters/gocron", "adapters/gocron"},
 	"tenure":       {"github.com/tenure-go/tenure", "."},
 	"redis":        {"github.com/redis/go-redis/v9", "."},
+	"require":      {"github.com/stretchr/testify/require", "."},
 	"miniredis":    {"github.com/alicebob/miniredis/v2", "."},
 	"cron":         {"github.com/robfig/cron/v3", "."},
 	"http":         {"net/http", "."},
@@ -81,8 +84,8 @@ type room struct {
 	importer types.Importer
 }
 
-// openRoom has the go command compile what the snippets of a module may use. It takes what is in its
-// cache.
+// openRoom has the go command compile what the snippets of a module may use. It takes what is in
+// its cache.
 func openRoom(t *testing.T, set *token.FileSet, module string) *room {
 	t.Helper()
 	paths := []string{}
@@ -233,8 +236,9 @@ func (s *snippet) check(t *testing.T, set *token.FileSet, rooms map[string]*room
 	return problems
 }
 
-// TestDocsSnippetsCompile: each Go snippet of the documents compiles. A fragment may use the names of
-// world. Those under "go before" are of other libraries: if they are not at hand, they are parsed.
+// TestDocsSnippetsCompile: each Go snippet of the documents compiles. A fragment may use the names
+// of world. Those under "go before" are of other libraries: if they are not at hand, they are
+// parsed.
 func TestDocsSnippetsCompile(t *testing.T) {
 	set := token.NewFileSet()
 	rooms := map[string]*room{}

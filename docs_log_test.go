@@ -87,8 +87,8 @@ func level(node ast.Node) string {
 	return ""
 }
 
-// TestDocsLogLines: docs/troubleshooting.md has a row for each message that the library logs at Warn
-// or above, with its level, and for no other.
+// TestDocsLogLines: docs/troubleshooting.md has a row for each message that the library logs at
+// Warn or above, with its level, and for no other.
 func TestDocsLogLines(t *testing.T) {
 	documented := map[string]string{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (Warn|Error) \\| [^|]+ \\| [^|]+ \\|$").FindAllStringSubmatch(pages(t)["docs/troubleshooting.md"], -1) {

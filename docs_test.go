@@ -115,8 +115,8 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-// TestDocsLinks: each link of a document to a file of the repository leads there, and to the heading
-// that it names.
+// TestDocsLinks: each link of a document to a file of the repository leads there, and to the
+// heading that it names.
 func TestDocsLinks(t *testing.T) {
 	documents := pages(t)
 	headings := map[string]map[string]bool{}
@@ -223,8 +223,8 @@ func sources(t *testing.T, patterns ...string) string {
 	return all.String()
 }
 
-// TestDocsCommands: each command of a shell block of the documents is one that there is: a target of
-// make, a folder for go, a command and flags of the CLI. Those of redis-cli are run, see
+// TestDocsCommands: each command of a shell block of the documents is one that there is: a target
+// of make, a folder for go, a command and flags of the CLI. Those of redis-cli are run, see
 // TestDocsRedisCommands.
 func TestDocsCommands(t *testing.T) {
 	makefiles := sources(t, "Makefile", "proof.mk")
@@ -281,8 +281,8 @@ func tenureCommand(t *testing.T, c command, scripts, cli string) {
 	}
 }
 
-// TestDocsRedisCommands: each redis-cli of a shell block is answered without an error by a Redis with
-// the namespace "shop", a leader, a role "export" and a task "report".
+// TestDocsRedisCommands: each redis-cli of a shell block is answered without an error by a Redis
+// with the namespace "shop", a leader, a role "export" and a task "report".
 func TestDocsRedisCommands(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")
@@ -330,4 +330,48 @@ func TestDocsRedisCommands(t *testing.T) {
 	require.Positive(t, asked)
 	stop()
 	require.NoError(t, <-ended)
+}
+
+// TestDocsCron: docs/tasks.md says of each expression when it is due, or why it is refused.
+func TestDocsCron(t *testing.T) {
+	_, section, found := strings.Cut(pages(t)["docs/tasks.md"], "\n## Cron expressions\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([^|]+) \\|").FindAllStringSubmatch(section, -1)
+	require.Greater(t, len(rows), 15)
+	for _, row := range rows {
+		schedule, err := tenure.ParseCron(row[1])
+		if why, refused := strings.CutPrefix(row[2], "error: "); refused {
+			require.ErrorContains(t, err, why, row[1])
+			continue
+		}
+		require.NoError(t, err, row[1])
+		next := time.Date(2026, 3, 28, 0, 0, 0, 0, time.UTC)
+		for due := range strings.SplitSeq(row[2], ", ") {
+			next = schedule.Next(next)
+			require.Equal(t, due, next.Format("2006-01-02T15:04Z"), row[1])
+		}
+	}
+}
+
+// TestDocsCapacity: the figures of docs/redis.md are those of Guarantees.
+func TestDocsCapacity(t *testing.T) {
+	rows := regexp.MustCompile(`(?m)^\| (\d+) s \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$`).FindAllStringSubmatch(pages(t)["docs/redis.md"], -1)
+	require.Len(t, rows, 4)
+	rdb := redis.NewClient(&redis.Options{})
+	defer rdb.Close()
+	for _, row := range rows {
+		ttl, err := time.ParseDuration(row[1] + "s")
+		require.NoError(t, err)
+		c, err := tenure.New(rdb, tenure.Options{Namespace: "shop", Election: tenure.ElectionOptions{LeaseTTL: ttl}})
+		require.NoError(t, err)
+		further, err := c.AddRole("export", tenure.ElectionOptions{LeaseTTL: ttl})
+		require.NoError(t, err)
+		first, more := c.Guarantees(), further.Guarantees()
+		expected := []string{}
+		for _, rate := range []float64{first.Leading, first.Following, more.Leading, more.Following} {
+			expected = append(expected, fmt.Sprintf("%.2f", rate))
+		}
+		require.Equal(t, expected, row[2:], row[1])
+	}
 }
