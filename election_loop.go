@@ -652,6 +652,9 @@ func (l *electionLoop) answer(now lease.Reading, a storeAnswer) {
 	if l.cand.Keeps() {
 		l.term.tasks.renew(l.cand.Lease(), now)
 	}
+	if l.term != nil && l.cand.Token() == a.request.Token && a.answer.Forgot(a.request) {
+		l.term.forgot.Add(1)
+	}
 	switch {
 	case a.err != nil:
 		l.report.refused(a.number, a.err)

@@ -206,7 +206,7 @@ func (r *electionReport) usable(now lease.Reading, number uint64, answer store.L
 		r.unread = true
 		r.bus.publish(Event{Type: EventHistoryUnread, Role: r.role})
 	}
-	if answer.Verdict == lease.Kept && answer.Reason == "reclaimed" {
+	if answer.Verdict == lease.Kept && answer.Reclaimed {
 		r.bus.publish(Event{Type: EventLeaseReclaimed, Role: r.role, Token: answer.Token})
 	}
 	r.leads(now, number, answer)

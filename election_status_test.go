@@ -257,10 +257,11 @@ func TestReclaimIsReported(t *testing.T) {
 				return fate{}
 			}
 			return fate{answer: &store.LeaseReply{Reason: "reclaimed", Holder: "me", Answer: lease.Answer{
-				Verdict: lease.Kept, Token: 1, TTL: electionTTL, Now: 1_000_000_000_000 + c.at.Milliseconds(), Origin: "another",
+				Verdict: lease.Kept, Token: 1, TTL: electionTTL, Now: 1_000_000_000_000 + c.at.Milliseconds(), Origin: "another", Reclaimed: true,
 			}}}
 		})
 		s.at(time.Minute)
+		require.EqualValues(s, 2, s.loop.current.Load().forgot.Load(), "another history, and then yet another")
 		told := s.told(EventLeaseReclaimed)
 		require.Len(s, told, 1)
 		require.EqualValues(s, 1, told[0].Token)

@@ -39,6 +39,7 @@ type taskLoop struct {
 	now            time.Duration // in this turn
 	calls          int           // of this term in flight
 	abandonedCalls int           // of those
+	forgot         int64         // of the term, when all records were last read again
 	stuck          bool          // all that may be in flight hang
 	tardy          bool          // a task that is due waits for a call: was reported
 	full           bool          // somebody waits for a call: a place that is free by now is theirs
@@ -166,6 +167,7 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 		l.touchAll()
 	}
 	l.register()
+	l.reread()
 	l.hear()
 	l.admit()
 	finished = l.ctx.Err() != nil // a reader of the term may have noticed first
@@ -182,6 +184,18 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 		return max(left, 0), left <= 0
 	}
 	return max(wait, 0), finished
+}
+
+// reread has all records read again if Redis may have forgotten what the term has written there,
+// such as the end of a run: within schedule.LookEvery of the answer that says so.
+func (l *taskLoop) reread() {
+	if forgot := l.term.live.forgot.Load(); forgot != l.forgot {
+		l.forgot = forgot
+		for _, t := range l.tasks {
+			t.machine.News()
+		}
+		l.touchAll()
+	}
 }
 
 // serveAll serves all who have waited, who have news, and whose time has come, in this order. It

@@ -165,6 +165,28 @@ func TestRerunIsNotRepeated(t *testing.T) {
 	})
 }
 
+// TestForgottenEndIsNotedAgain: if Redis may have forgotten what a term has written, each record is
+// read again within schedule.LookEvery, not when the next slot of its task is due.
+func TestForgottenEndIsNotedAgain(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.leader("a", Task{Name: "t", Schedule: Every(24 * time.Hour), Run: g.run(time.Minute)},
+			Task{Name: "often", Schedule: Every(10 * time.Minute), Run: g.run(0)})
+		g.pass(24*time.Hour + 30*time.Second)
+		old := g.saved()
+		require.NotEmpty(g, old.Run)
+		g.pass(time.Minute)
+		require.Empty(g, g.saved().Run)
+		g.restore(old) // a failover: the term goes on, the end of the run is lost
+		g.pass(5 * time.Minute)
+		require.NotEmpty(g, g.saved().Run, "nothing has told the process")
+		a.t.forgot.Add(1)
+		g.pass(schedule.LookEvery + time.Second)
+		require.Empty(g, g.saved().Run)
+		require.Equal(g, store.RunSucceeded, g.saved().Status)
+		a.end()
+	})
+}
+
 // TestPauseOutlivesItsRecord: the leader knows that the task is paused, and how much was skipped.
 func TestPauseOutlivesItsRecord(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {

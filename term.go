@@ -164,6 +164,7 @@ type liveTerm struct {
 	confirmed bool                      // set before that if Redis has answered the release
 
 	sections atomic.Int64 // calls of Do: they are work of the term too
+	forgot   atomic.Int64 // how often Redis may have forgotten what this term has written, see lease.Answer.Forgot
 	links    termLinks
 
 	// A term has a second one, which its tasks run in. It ends right after the term, but for a

@@ -117,3 +117,25 @@ func TestP1_HistoryIsKeptThroughAnswersWithoutOne(t *testing.T) {
 		t.Error("prolonged by another master, with no more than the margin left")
 	}
 }
+
+// TestForgot: a renewal that took the lease back, or came from another history, says that Redis may
+// have forgotten what was written. One that does not know the history says nothing.
+func TestForgot(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer Answer
+		under  string
+		want   bool
+	}{
+		{"kept", Answer{Verdict: Kept, Origin: "a"}, "a", false},
+		{"reclaimed", Answer{Verdict: Kept, Origin: "a", Reclaimed: true}, "a", true},
+		{"another history", Answer{Verdict: Kept, Origin: "b"}, "a", true},
+		{"unknown now", Answer{Verdict: Kept}, "a", false},
+		{"unknown before", Answer{Verdict: Kept, Origin: "a"}, "", false},
+		{"lost", Answer{Verdict: Lost, Origin: "b"}, "a", false},
+	} {
+		if got := c.answer.Forgot(Request{Kind: Renew, Origin: c.under}); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}

@@ -91,17 +91,18 @@ const (
 
 // Answer is a typed reply of a lease script.
 type Answer struct {
-	Verdict Verdict
-	Now     int64         // Redis time in ms; 0 if Verdict is Unknown
-	Token   int64         // stored token, after a win ours
-	TTL     time.Duration // TTL in the term hash
-	Wait    time.Duration // until a refusal may be different
-	Since   int64         // Unix seconds at which the term began
-	Origin  string        // replication id; "": unknown
-	Offered bool          // a refused acquire: the leader offers its lease to the asker
-	Ready   bool          // renew: the instance that the lease is offered to asks for it
-	Best    string        // renew: the candidate of the highest rank that asks; "": none is known
-	BestIs  Rank          // its rank
+	Verdict   Verdict
+	Now       int64         // Redis time in ms; 0 if Verdict is Unknown
+	Token     int64         // stored token, after a win ours
+	TTL       time.Duration // TTL in the term hash
+	Wait      time.Duration // until a refusal may be different
+	Since     int64         // Unix seconds at which the term began
+	Origin    string        // replication id; "": unknown
+	Offered   bool          // a refused acquire: the leader offers its lease to the asker
+	Ready     bool          // renew: the instance that the lease is offered to asks for it
+	Reclaimed bool          // renew: Redis had lost the lease, and it was taken back
+	Best      string        // renew: the candidate of the highest rank that asks; "": none is known
+	BestIs    Rank          // its rank
 }
 
 // Answers reports whether a is an answer to r at all. A verdict on another kind of request, a
@@ -124,6 +125,13 @@ func (a Answer) Answers(r Request) bool {
 	default:
 		return false
 	}
+}
+
+// Forgot reports whether the answer to a renewal says that Redis may have forgotten what this term
+// has written: it had lost the lease, or has another history than the one that the lease was last
+// confirmed under, after a failover or a restart.
+func (a Answer) Forgot(r Request) bool {
+	return a.Verdict == Kept && (a.Reclaimed || a.Origin != "" && r.Origin != "" && a.Origin != r.Origin)
 }
 
 // Change is what an input did to the term. The driver acts on it; everything else it asks for with

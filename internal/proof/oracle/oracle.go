@@ -312,7 +312,7 @@ func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 	mine := t.Token < q.Token || t.Token == q.Token && !other && !t.Released
 	if r.Rules.Has(Reclaim) && lostData && mine && !q.Draining {
 		kept := keep() // compares the TTLs from before the loss
-		kept.Reason = "reclaimed"
+		kept.Reason, kept.Reclaimed = "reclaimed", true
 		r.hold(now, a, q.Nonce, q.Token)
 		r.extend(now, a)
 		r.named(now, q.Floor)

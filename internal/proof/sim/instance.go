@@ -272,6 +272,9 @@ func (p *instance) heard(r lease.Request, a lease.Answer) {
 	}
 	was := p.cand.State()
 	p.apply(p.cand.Answer(now, r, a))
+	if a.Forgot(r) {
+		p.scheduler.forgot = true
+	}
 	if was == lease.Leading && p.cand.State() == lease.Draining && p.cand.Reason() == lease.Refused && verdict != lease.Lost {
 		p.cluster.fail("P12: refused: %s gave its term up on the verdict %s", p.id, word(verdict))
 	}

@@ -19,6 +19,7 @@ type scheduler struct {
 	serial int32         // of attempts, over all terms of a life
 	runs   int           // likewise, of runs that were claimed
 	lookAt time.Duration // a record is looked at
+	forgot bool          // Redis may have forgotten what the term has written
 	memory [numJobs]schedule.Memory
 }
 
@@ -60,7 +61,7 @@ func (s *scheduler) start(p *instance) {
 	}
 	s.on = true
 	jobs := p.cluster.jobs
-	s.tasks = make([]taskTurn, len(jobs))
+	s.tasks, s.forgot = make([]taskTurn, len(jobs)), false
 	s.term.Tick(p.local())
 	for i := range jobs {
 		s.tasks[i].machine = schedule.NewMachine(*jobs[i].of(p.host), s.term, &s.memory[i])
@@ -124,6 +125,12 @@ func (p *instance) lookAtClock() {
 	s.term.Tick(p.local())
 	if over, _ := s.term.Over(); over {
 		return
+	}
+	if s.forgot {
+		s.forgot = false
+		for i := range s.tasks {
+			p.news(i)
+		}
 	}
 	first := -1
 	for i := range s.tasks {

@@ -286,8 +286,8 @@ func (c *Cluster) tasksRun(leader *instance) {
 		patience := c.taskPatience(i).Milliseconds()
 		next := store.Natural(r.Next)
 		switch {
-		case !r.There: // it was lost, which shows when the next slot is due
-		case r.Token != leader.cand.Token() && c.checks.lost > c.checks.termBegan && now <= next: // so was that it began a term with it
+		case !r.There && c.profile.NoInfo > 0: // it was lost, which shows when the next slot is due
+		case r.Token != leader.cand.Token() && c.checks.lost > c.checks.termBegan && now <= next && c.profile.NoInfo > 0: // likewise
 		case r.Token != leader.cand.Token():
 			c.fail("P10: task %s belongs to the term %d, and %s leads with token %d", j.Name, r.Token, leader.id, leader.cand.Token())
 		case r.Run != "" && !c.held(i) && c.checks.running[i] == nil && now-r.Started > patience+c.jobs[i].longest().Milliseconds():

@@ -47,7 +47,7 @@ var elector = []bug{
 		old: "	r.bus.publish(Event{Type: EventRedisDown, Role: r.role, Err: r.lastErr})\n	if candidate.State() == lease.Leading {",
 		new: "	if candidate.State() != lease.Leading {\n		r.bus.publish(Event{Type: EventRedisDown, Role: r.role, Err: r.lastErr})\n	} else {"},
 	{name: "reclaim in silence", test: "TestReclaimIsReported", breaks: "Redis loses its data and nobody hears of it", file: "election_status.go",
-		old: "answer.Reason == \"reclaimed\" {", new: "false {"},
+		old: "answer.Verdict == lease.Kept && answer.Reclaimed {", new: "false {"},
 	{name: "reclaim without a word in the reply", in: redisstore, test: "TestLeaseScripts", breaks: "the same", file: lua,
 		old: "  return keep('reclaimed')", new: "  return keep()"},
 	{name: "history unread in silence", test: "TestUnreadHistoryIsReportedOnce", breaks: "a user without the right to INFO has two leaders in one failover of twelve, and no line in the log", file: "election_status.go",

@@ -110,4 +110,10 @@ var runs = []bug{
 		old: "    if expiry ~= '' then note('PEXPIRE', runs, expiry) end\n", new: ""},
 	{name: "history of a task by that of all", test: "TestHistoryOfATask", breaks: "a task keeps more runs than it asks for", file: "tasks_roles.go",
 		old: "	return store.Keep(task.History)\n", new: "	return s.keep\n"},
+	{name: "what Redis forgot is not read again", test: "TestForgottenEndIsNotedAgain", breaks: "after a failover a daily task counts as running until the next day", file: "tasks_loop.go",
+		old: "forgot != l.forgot {", new: "forgot < l.forgot {"},
+	{name: "another history is not noted", test: "TestReclaimIsReported", breaks: "the tasks of a term do not hear of a failover", file: "election_loop.go",
+		old: "		l.term.forgot.Add(1)\n", new: ""},
+	{name: "only a lost lease means that Redis forgot", test: "TestForgot", breaks: "a failover that kept the lease loses the end of a run", file: messages, in: "internal/lease",
+		old: "(a.Reclaimed || a.Origin", new: "(a.Reclaimed && a.Origin"},
 }
