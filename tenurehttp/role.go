@@ -95,11 +95,15 @@ func (h *Handler) role(w http.ResponseWriter, r *request) error {
 	if !ok {
 		return &problem{Status: http.StatusServiceUnavailable, Code: "busy", Detail: fmt.Sprintf("%d roles are asked for", maxAskedRoles), retry: 1}
 	}
+	asked := time.Now()
 	v, err := c.anew(r.Context())
 	if err != nil {
 		return err
 	}
 	answer := roleAnswer{age: ageOf(v), Terms: append([]tenure.TermRecord{}, v.value.Terms[:min(limit, len(v.value.Terms))]...)}
+	if v.at.Before(asked) && !answer.Stale { // one who waits for a leader must not take it for an answer
+		answer.Stale, answer.Error = true, fmt.Sprintf("redis has given no answer within %v", waitBound)
+	}
 	answer.Status = agedStatus(v.value.Status, answer.age)
 	return writeJSON(w, http.StatusOK, answer)
 }

@@ -170,7 +170,7 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 				return json.Marshal(append([]tenure.TermRecord{}, terms[:min(len(terms), shownTerms)]...))
 			})
 		}
-		if r.leader != nil || len(r.terms) > 0 || s.takesPart(name) {
+		if r.leader != nil || len(r.terms) > 0 || r.status.Waiting != "" || s.takesPart(name) {
 			n.roles = append(n.roles, r)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/out"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/source"
 )
 
 func sorted(texts []string) []string {
@@ -29,16 +30,16 @@ type outcome struct {
 }
 
 // act is a command that changes something: it waits for the end, and reports it.
-func (a *app) act(command *cobra.Command, do func(ctx context.Context, control *tenure.Control, args []string) (outcome, error)) *cobra.Command {
+func (a *app) act(command *cobra.Command, do func(ctx context.Context, from source.Source, args []string) (outcome, error)) *cobra.Command {
 	wait := time.Minute
 	command.Flags().DurationVar(&wait, "wait", wait, "how long its end is waited for")
 	command.RunE = func(command *cobra.Command, args []string) error {
-		control, err := a.connect()
+		from, err := a.connect()
 		if err != nil {
 			return err
 		}
 		asked, cancel := a.bound(command)
-		_, err = a.server(asked) // so that an error from here on is about the command
+		err = from.Ready(asked) // so that an error from here on is about the command
 		cancel()
 		if err != nil {
 			return err
@@ -46,7 +47,7 @@ func (a *app) act(command *cobra.Command, do func(ctx context.Context, control *
 		ctx, cancel := context.WithTimeoutCause(command.Context(), wait, fmt.Errorf("no end within %v", wait))
 		defer cancel()
 		began := time.Now()
-		result, err := do(ctx, control, args)
+		result, err := do(ctx, from, args)
 		switch {
 		case err != nil && (ctx.Err() != nil || errors.Is(err, tenure.ErrUnreachable)):
 			return fmt.Errorf("%w: %w (fix: tenure audit shows what became of it)", errMaybe, err)
@@ -66,12 +67,12 @@ func (a *app) act(command *cobra.Command, do func(ctx context.Context, control *
 func (a *app) resignCommand() *cobra.Command {
 	return a.roleFlag(a.act(&cobra.Command{
 		Use: "resign", Short: "Have the leader of a role give it up; another takes over in milliseconds", Args: cobra.NoArgs,
-	}, func(ctx context.Context, control *tenure.Control, _ []string) (outcome, error) {
-		leader, err := control.Leader(ctx, a.role())
+	}, func(ctx context.Context, from source.Source, _ []string) (outcome, error) {
+		leader, err := from.Leader(ctx, a.role())
 		if err != nil {
 			return outcome{}, err
 		}
-		err = control.Resign(ctx, a.role())
+		err = from.Resign(ctx, a.role())
 		return outcome{Of: leader.InstanceID, Text: fmt.Sprintf("%s has resigned %s", leader.InstanceID, out.Role(leader.Role))}, err
 	}))
 }
@@ -81,12 +82,12 @@ func (a *app) transferCommand() *cobra.Command {
 		Use: "transfer [ID]", Short: "Hand a role over to an instance, or to the best candidate", Args: cobra.MaximumNArgs(1),
 		Long: `transfer offers the lease to the instance first: if that one does not ask for it, the
 leader goes on, nothing is lost, and the exit code is 1.`,
-	}, func(ctx context.Context, control *tenure.Control, args []string) (outcome, error) {
+	}, func(ctx context.Context, from source.Source, args []string) (outcome, error) {
 		heir := ""
 		if len(args) == 1 {
 			heir = args[0]
 		}
-		if err := control.Transfer(ctx, a.role(), heir); err != nil {
+		if err := from.Transfer(ctx, a.role(), heir); err != nil {
 			return outcome{}, err
 		}
 		if heir == "" {
@@ -97,37 +98,37 @@ leader goes on, nothing is lost, and the exit code is 1.`,
 }
 
 // instanceCommand is one that is about an instance.
-func (a *app) instanceCommand(use, short, long, done string, do func(*tenure.Control) func(context.Context, string) error) *cobra.Command {
+func (a *app) instanceCommand(use, short, long, done string, do func(source.Source) func(context.Context, string) error) *cobra.Command {
 	return a.act(&cobra.Command{Use: use + " ID", Short: short, Long: long, Args: cobra.ExactArgs(1)},
-		func(ctx context.Context, control *tenure.Control, args []string) (outcome, error) {
-			return outcome{Of: args[0], Text: fmt.Sprintf(done, args[0])}, do(control)(ctx, args[0])
+		func(ctx context.Context, from source.Source, args []string) (outcome, error) {
+			return outcome{Of: args[0], Text: fmt.Sprintf(done, args[0])}, do(from)(ctx, args[0])
 		})
 }
 
 // taskCommand is one that is about a task.
 func (a *app) taskCommand() *cobra.Command {
 	task := &cobra.Command{Use: "task", Short: "Run, pause, resume, cancel or forget a task, and its history"}
-	one := func(use, short, done string, do func(*tenure.Control) func(context.Context, string) error) *cobra.Command {
+	one := func(use, short, done string, do func(source.Source) func(context.Context, string) error) *cobra.Command {
 		return a.act(&cobra.Command{Use: use + " TASK", Short: short, Args: cobra.ExactArgs(1)},
-			func(ctx context.Context, control *tenure.Control, args []string) (outcome, error) {
-				return outcome{Of: args[0], Text: fmt.Sprintf(done, args[0])}, do(control)(ctx, args[0])
+			func(ctx context.Context, from source.Source, args []string) (outcome, error) {
+				return outcome{Of: args[0], Text: fmt.Sprintf(done, args[0])}, do(from)(ctx, args[0])
 			})
 	}
 	var reason string
 	pause := a.act(&cobra.Command{Use: "pause TASK", Short: "Let its slots pass without a run", Args: cobra.ExactArgs(1)},
-		func(ctx context.Context, control *tenure.Control, args []string) (outcome, error) {
-			return outcome{Of: args[0], Text: args[0] + " is paused"}, control.Pause(ctx, args[0], reason)
+		func(ctx context.Context, from source.Source, args []string) (outcome, error) {
+			return outcome{Of: args[0], Text: args[0] + " is paused"}, from.Pause(ctx, args[0], reason)
 		})
 	pause.Flags().StringVar(&reason, "reason", "", "why, for those who look")
 	run := a.act(&cobra.Command{Use: "run TASK [ARG...]", Short: "Run it once, as soon as its leader can", Args: cobra.MinimumNArgs(1)},
-		func(ctx context.Context, control *tenure.Control, args []string) (outcome, error) {
-			id, err := control.Trigger(ctx, args[0], args[1:]...)
+		func(ctx context.Context, from source.Source, args []string) (outcome, error) {
+			id, err := from.Trigger(ctx, args[0], args[1:]...)
 			return outcome{Of: args[0], Trigger: id, Text: args[0] + " is triggered: " + id}, err
 		})
 	task.AddCommand(run, pause, a.historyCommand(),
-		one("resume", "End a pause", "%s goes on", func(c *tenure.Control) func(context.Context, string) error { return c.Resume }),
-		one("cancel", "End the run that is on", "the run of %s is told to end", func(c *tenure.Control) func(context.Context, string) error { return c.Cancel }),
-		one("forget", "Remove the record of a task that no program registers any more", "%s is forgotten", func(c *tenure.Control) func(context.Context, string) error { return c.Forget }),
+		one("resume", "End a pause", "%s goes on", func(c source.Source) func(context.Context, string) error { return c.Resume }),
+		one("cancel", "End the run that is on", "the run of %s is told to end", func(c source.Source) func(context.Context, string) error { return c.Cancel }),
+		one("forget", "Remove the record of a task that no program registers any more", "%s is forgotten", func(c source.Source) func(context.Context, string) error { return c.Forget }),
 	)
 	return task
 }
@@ -143,14 +144,14 @@ func (a *app) waitCommand() *cobra.Command {
 	leader := a.roleFlag(&cobra.Command{
 		Use: "leader", Short: "Wait until somebody leads a role, and print who", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			control, err := a.connect()
+			from, err := a.connect()
 			if err != nil {
 				return err
 			}
 			ctx, cancel := within(command)
 			defer cancel()
 			for {
-				leader, err := control.Leader(ctx, a.role())
+				leader, err := from.Leader(ctx, a.role())
 				switch {
 				case err == nil && (leaderIs == "" || leader.InstanceID == leaderIs):
 					if a.format.Person() {
@@ -160,12 +161,12 @@ func (a *app) waitCommand() *cobra.Command {
 					return out.Value(a.out, a.format, leader)
 				case ctx.Err() != nil:
 					return a.waited(command.Context(), fmt.Sprintf("nobody that was waited for leads %s within %v", out.Role(a.role()), bound))
-				case errors.Is(err, tenure.ErrMisconfigured):
+				case err != nil && !errors.Is(err, tenure.ErrUnreachable) && !errors.Is(err, tenure.ErrNoLeader):
 					return err
 				}
 				select {
 				case <-ctx.Done():
-				case <-time.After(lookInterval / 4):
+				case <-time.After(lookInterval):
 				}
 			}
 		},
@@ -178,13 +179,13 @@ func (a *app) waitCommand() *cobra.Command {
 			if _, err := fmt.Sscanf(args[0], "%d", &n); err != nil || n < 1 || fmt.Sprint(n) != args[0] {
 				return fmt.Errorf("%q is no number of instances from 1 on", args[0])
 			}
-			control, err := a.connect()
+			from, err := a.connect()
 			if err != nil {
 				return err
 			}
 			ctx, cancel := within(command)
 			defer cancel()
-			err = control.Registry().WaitFor(ctx, n)
+			err = from.WaitFor(ctx, n)
 			if err != nil && ctx.Err() != nil {
 				return a.waited(command.Context(), fmt.Sprintf("fewer than %d instances are active after %v", n, bound))
 			}

@@ -13,24 +13,39 @@ import (
 
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/out"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/source"
 )
 
-// asks is a command that asks Redis within the timeout.
-func (a *app) asks(do func(ctx context.Context, control *tenure.Control, args []string) error) func(*cobra.Command, []string) error {
+// asks is a command that asks within the timeout. If the answer is an old one, that is its error.
+func (a *app) asks(do func(ctx context.Context, from source.Source, args []string) error) func(*cobra.Command, []string) error {
 	return func(command *cobra.Command, args []string) error {
-		control, err := a.connect()
+		from, err := a.connect()
 		if err != nil {
 			return err
 		}
 		ctx, cancel := a.bound(command)
 		defer cancel()
-		return do(ctx, control, args)
+		return a.late(do(ctx, from, args))
 	}
 }
 
-// truncated warns that a listing is not whole, and passes every other error on.
-func (a *app) truncated(err error) error {
-	if errors.Is(err, tenure.ErrTruncated) {
+// late is the error of a command that has shown an old answer, unless it has failed otherwise.
+func (a *app) late(err error) error {
+	if err == nil && a.stale != nil {
+		return a.stale
+	}
+	return err
+}
+
+// usable passes on an error that came without an answer. It warns of an answer that is not whole,
+// and notes one that is old.
+func (a *app) usable(err error) error {
+	var old *source.StaleError
+	switch {
+	case errors.As(err, &old):
+		a.stale = old
+		return nil
+	case errors.Is(err, tenure.ErrTruncated):
 		fmt.Fprintln(a.err, "tenure: the listing is not whole: "+out.Plain(err.Error()))
 		return nil
 	}
@@ -61,21 +76,22 @@ func (a *app) instancesCommand() *cobra.Command {
 	var states []string
 	command := &cobra.Command{
 		Use: "instances [ID]", Short: "Who is there: state, last heartbeat, what it leads, load", Args: cobra.MaximumNArgs(1),
-		RunE: a.asks(func(ctx context.Context, control *tenure.Control, args []string) error {
-			var query tenure.InstanceQuery
-			for _, state := range states {
-				query.States = append(query.States, tenure.InstanceState(state))
+		RunE: a.asks(func(ctx context.Context, from source.Source, args []string) error {
+			wanted := make([]tenure.InstanceState, len(states))
+			for i, state := range states {
+				wanted[i] = tenure.InstanceState(state)
 			}
 			var all []tenure.Instance
 			if len(args) == 1 {
-				one, err := control.Registry().Instance(ctx, args[0])
-				if err != nil {
+				one, err := from.Instance(ctx, args[0])
+				if err := a.usable(err); err != nil {
 					return err
 				}
 				all = []tenure.Instance{one}
 			} else {
 				var err error
-				if all, err = control.Registry().Instances(ctx, query); a.truncated(err) != nil {
+				all, err = from.Instances(ctx, wanted)
+				if err := a.usable(err); err != nil {
 					return err
 				}
 			}
@@ -119,15 +135,13 @@ func percent(share float64) string { return fmt.Sprintf("%.0f%%", 100*share) }
 func (a *app) leaderCommand() *cobra.Command {
 	return a.roleFlag(&cobra.Command{
 		Use: "leader", Short: "Who leads a role; exits with 1 if nobody does", Args: cobra.NoArgs,
-		RunE: a.asks(func(ctx context.Context, control *tenure.Control, _ []string) error {
-			leader, err := control.Leader(ctx, a.role())
-			if err != nil {
+		RunE: a.asks(func(ctx context.Context, from source.Source, _ []string) error {
+			leader, err := from.Leader(ctx, a.role())
+			if err := a.usable(err); err != nil {
 				return err
 			}
-			if leader.Token != 0 {
-				if instance, err := control.Registry().Instance(ctx, leader.InstanceID); err == nil {
-					leader.Address = instance.Address
-				}
+			if a.stale != nil && leader.InstanceID == "" {
+				return nil
 			}
 			switch a.format {
 			case out.Table:
@@ -148,9 +162,9 @@ func (a *app) leaderCommand() *cobra.Command {
 func (a *app) tasksCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "tasks", Short: "The tasks: next run, last run and its result", Args: cobra.NoArgs,
-		RunE: a.asks(func(ctx context.Context, control *tenure.Control, _ []string) error {
-			all, err := control.Tasks().List(ctx)
-			if a.truncated(err) != nil {
+		RunE: a.asks(func(ctx context.Context, from source.Source, _ []string) error {
+			all, err := from.Tasks(ctx)
+			if err := a.usable(err); err != nil {
 				return err
 			}
 			return list(a, all, "no task has run here yet", func(wide bool) out.Grid { return tasksGrid(all, wide) })
@@ -218,9 +232,9 @@ func (a *app) termsCommand() *cobra.Command {
 	limit := 20
 	command := a.roleFlag(&cobra.Command{
 		Use: "terms", Short: "Who led a role from when to when, and why not any more", Args: cobra.NoArgs,
-		RunE: a.asks(func(ctx context.Context, control *tenure.Control, _ []string) error {
-			all, err := control.Terms(ctx, a.role(), limit)
-			if err != nil {
+		RunE: a.asks(func(ctx context.Context, from source.Source, _ []string) error {
+			all, err := from.Terms(ctx, a.role(), limit)
+			if err := a.usable(err); err != nil {
 				return err
 			}
 			return list(a, all, "nobody has led "+out.Role(a.role())+" yet", func(bool) out.Grid {
@@ -248,9 +262,9 @@ func (a *app) historyCommand() *cobra.Command {
 	limit := 20
 	command := &cobra.Command{
 		Use: "history TASK", Short: "The last runs of a task that have ended", Args: cobra.ExactArgs(1),
-		RunE: a.asks(func(ctx context.Context, control *tenure.Control, args []string) error {
-			all, err := control.Tasks().Runs(ctx, args[0], limit)
-			if err != nil {
+		RunE: a.asks(func(ctx context.Context, from source.Source, args []string) error {
+			all, err := from.Runs(ctx, args[0], limit)
+			if err := a.usable(err); err != nil {
 				return err
 			}
 			return list(a, all, "no run of "+out.Plain(args[0])+" has ended yet", func(wide bool) out.Grid {
@@ -278,9 +292,9 @@ func (a *app) commandsCommand() *cobra.Command {
 	limit := 20
 	command := &cobra.Command{
 		Use: "audit", Short: "What was asked of instances and tasks: by whom, and what became of it", Args: cobra.NoArgs,
-		RunE: a.asks(func(ctx context.Context, control *tenure.Control, _ []string) error {
-			all, err := control.Commands(ctx, limit)
-			if err != nil {
+		RunE: a.asks(func(ctx context.Context, from source.Source, _ []string) error {
+			all, err := from.Commands(ctx, limit)
+			if err := a.usable(err); err != nil {
 				return err
 			}
 			return list(a, all, "nothing was asked yet", func(bool) out.Grid {
@@ -305,8 +319,8 @@ func (a *app) commandsCommand() *cobra.Command {
 	return command
 }
 
-// lookInterval is how often events -f reads the log, and wait leader asks.
-const lookInterval = time.Second
+// lookInterval is how often wait leader asks.
+const lookInterval = 250 * time.Millisecond
 
 func (a *app) eventsCommand() *cobra.Command {
 	var follow bool
@@ -314,69 +328,41 @@ func (a *app) eventsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "events", Short: "What changed: leaders, terms, instances; -f follows", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			control, err := a.connect()
+			from, err := a.connect()
 			if err != nil {
 				return err
 			}
 			ctx, cancel := a.bound(command)
-			recent, err := control.Registry().Recent(ctx, limit)
+			recent, err := from.Recent(ctx, max(limit, 1))
 			cancel()
-			if err != nil {
+			if err := a.usable(err); err != nil {
 				return err
 			}
+			after := ""
+			if len(recent) > 0 {
+				after = recent[len(recent)-1].ID
+			}
+			recent = recent[max(len(recent)-limit, 0):]
 			if !follow && !a.format.Person() {
-				return list(a, recent, "", nil)
+				return a.late(list(a, recent, "", nil))
 			}
 			a.writeChanges(recent)
 			if !follow {
 				if len(recent) == 0 {
 					fmt.Fprintln(a.out, "nothing has changed yet")
 				}
-				return nil
+				return a.late(nil)
 			}
-			return a.follow(command.Context(), control, recent)
+			if a.stale != nil {
+				a.complain(a.stale)
+			}
+			from.Follow(command.Context(), after, a.writeChanges, func(problem string) { fmt.Fprintln(a.err, "tenure: "+out.Plain(problem)) })
+			return nil
 		},
 	}
 	command.Flags().BoolVarP(&follow, "follow", "f", false, "go on, until interrupted; json is then jsonl")
 	command.Flags().IntVar(&limit, "limit", limit, "how many entries to begin with, the newest")
 	return command
-}
-
-// follow writes each change after those until ctx is done. While Redis gives no answer it says so,
-// once, and goes on.
-func (a *app) follow(ctx context.Context, control *tenure.Control, recent []tenure.Change) error {
-	after, failing := "", false
-	if len(recent) > 0 {
-		after = recent[len(recent)-1].ID
-	}
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-time.After(lookInterval):
-		}
-		asked, cancel := context.WithTimeout(ctx, a.flags.timeout)
-		changes, problem := control.Registry().Log(asked, after, 1000)
-		if errors.Is(problem, tenure.ErrNotFound) {
-			fmt.Fprintln(a.err, "tenure: changes may be missing here: the log is not kept back so far")
-			changes, problem = control.Registry().Recent(asked, 1000)
-		}
-		cancel()
-		if ctx.Err() != nil {
-			break
-		}
-		switch {
-		case problem != nil && !failing:
-			failing = true
-			fmt.Fprintln(a.err, "tenure: "+out.Plain(problem.Error()))
-		case problem == nil:
-			failing = false
-		}
-		a.writeChanges(changes)
-		if len(changes) > 0 {
-			after = changes[len(changes)-1].ID
-		}
-	}
-	return nil //nolint:nilerr // the error was written; ctx has ended it
 }
 
 // writeChanges writes a line a change.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/out"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/source"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -24,12 +25,13 @@ func (a *app) doctorCommand() *cobra.Command {
 round trips and clocks, with the options of TENURE_LEASE_TTL and its siblings. Nothing that it
 sends changes anything. It exits with 1 if there is a fault, and with 0 otherwise.`,
 		RunE: func(command *cobra.Command, _ []string) error {
-			if _, err := a.connect(); err != nil {
+			from, err := a.connectRedis("doctor")
+			if err != nil {
 				return err
 			}
 			options := a.env.Options
 			options.InstanceID = "doctor"
-			coordinator, err := tenure.New(a.client, options) // it does not run
+			coordinator, err := tenure.New(from.Client, options) // it does not run
 			if err != nil {
 				return err
 			}
@@ -69,6 +71,9 @@ to you: the line ends without one.
 
   tenure acl -n shop --user shop >> users.acl`,
 		RunE: func(*cobra.Command, []string) error {
+			if err := a.needsRedis("acl"); err != nil {
+				return err
+			}
 			namespace := a.settings.Text("namespace")
 			if namespace == "" {
 				return errors.New("it is not known which namespace is meant (fix: --namespace NAME, or TENURE_NAMESPACE)")
@@ -109,9 +114,9 @@ is down, so do not let it restart anything.`,
 			if id = cmp.Or(id, a.settings.Text("instance_id"), os.Getenv("HOSTNAME")); id == "" {
 				return errors.New("it is not known which instance is meant (fix: --instance ID, TENURE_INSTANCE_ID or HOSTNAME)")
 			}
-			return a.asks(func(ctx context.Context, control *tenure.Control, _ []string) error {
-				instance, err := control.Registry().Instance(ctx, id)
-				if err != nil {
+			return a.asks(func(ctx context.Context, from source.Source, _ []string) error {
+				instance, err := from.Instance(ctx, id)
+				if err := a.usable(err); err != nil {
 					return err
 				}
 				fmt.Fprintln(a.out, out.Plain(fmt.Sprintf("%s is %s", id, instance.State)))

@@ -13,13 +13,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/out"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/settings"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/source"
 )
 
 // The exit codes, which are a contract: see docs/cli.md.
@@ -43,14 +43,13 @@ type app struct {
 	out, err io.Writer
 	settings *settings.Settings
 	flags    struct {
-		redis, namespace, role, output, config, by string
-		timeout                                    time.Duration
-		asked                                      bool // --role was given
+		redis, api, namespace, role, output, config, by string
+		timeout                                         time.Duration
 	}
-	format  out.Format
-	client  redis.UniversalClient
-	control *tenure.Control
-	env     tenure.EnvOptions
+	format out.Format
+	source source.Source
+	env    tenure.EnvOptions
+	stale  *source.StaleError // an answer that was shown is old; nil: none
 }
 
 // Main runs a command and returns its exit code.
@@ -146,7 +145,7 @@ how safely, why nobody leads and until when, whether everybody is there, and
 whether the work gets done. "tenure run" runs any program only while it leads.
 
 Redis and namespace come from flags, from TENURE_REDIS_URL and TENURE_NAMESPACE, or
-from a config file. Exit codes: 0 healthy or done, 1 not, 2 cannot ask, 3 not known.`,
+from a config file. With --api the HTTP API of a program is asked in place of Redis. Exit codes: 0 healthy or done, 1 not, 2 cannot ask, 3 not known.`,
 		Example: `  export TENURE_REDIS_URL=redis://localhost:6379 TENURE_NAMESPACE=shop
   tenure status
   tenure run --role reports -- python3 reports.py`,
@@ -156,6 +155,7 @@ from a config file. Exit codes: 0 healthy or done, 1 not, 2 cannot ask, 3 not kn
 	}
 	f := root.PersistentFlags()
 	f.StringVar(&a.flags.redis, "redis", "", "URL of Redis: redis://, rediss:// (TLS), unix://; ?master_name=… asks Sentinel (TENURE_REDIS_URL)")
+	f.StringVar(&a.flags.api, "api", "", "URL of the HTTP API of a program, asked in place of Redis (TENURE_API)")
 	f.StringVarP(&a.flags.namespace, "namespace", "n", "", "namespace: the name of the service (TENURE_NAMESPACE)")
 	f.StringVarP(&a.flags.output, "output", "o", "table", "table, wide, json, jsonl or yaml (TENURE_OUTPUT)")
 	f.StringVar(&a.flags.config, "config", "", "config file (TENURE_CONFIG)")
@@ -168,11 +168,11 @@ from a config file. Exit codes: 0 healthy or done, 1 not, 2 cannot ask, 3 not kn
 		a.resignCommand(), a.transferCommand(), a.taskCommand(), a.waitCommand(), a.runCommand(), a.doctorCommand(), a.aclCommand(), a.healthcheckCommand(), a.versionCommand(),
 		a.instanceCommand("drain", "Have an instance hand over all that it leads, and lead nothing",
 			"drain moves all that the instance leads to others. It stays up and takes no lead until undrain.", "%s is drained: it leads nothing",
-			func(c *tenure.Control) func(context.Context, string) error { return c.Drain }),
-		a.instanceCommand("undrain", "End a drain", "", "%s may lead again", func(c *tenure.Control) func(context.Context, string) error { return c.Undrain }),
+			func(c source.Source) func(context.Context, string) error { return c.Drain }),
+		a.instanceCommand("undrain", "End a drain", "", "%s may lead again", func(c source.Source) func(context.Context, string) error { return c.Undrain }),
 		a.instanceCommand("rm", "Remove the record of an instance that is gone for good",
 			"rm removes the record at once. An instance that lives enters again with its next heartbeat.", "%s is removed",
-			func(c *tenure.Control) func(context.Context, string) error { return c.Remove }),
+			func(c source.Source) func(context.Context, string) error { return c.Remove }),
 	)
 	return root
 }
@@ -186,7 +186,7 @@ func (a *app) prepare(command *cobra.Command, _ []string) error {
 	a.settings = loaded
 	flags := command.Flags()
 	for _, flag := range []struct{ flag, setting string }{
-		{"redis", "redis_url"}, {"namespace", "namespace"}, {"output", "output"}, {"timeout", "timeout"}, {"by", "by"}, {"role", "role"},
+		{"redis", "redis_url"}, {"api", "api"}, {"namespace", "namespace"}, {"output", "output"}, {"timeout", "timeout"}, {"by", "by"}, {"role", "role"},
 	} {
 		if found := flags.Lookup(flag.flag); found != nil && found.Changed {
 			if err := loaded.Flag(flag.setting, flag.flag, found.Value.String()); err != nil {
@@ -209,16 +209,46 @@ func (a *app) prepare(command *cobra.Command, _ []string) error {
 	return err
 }
 
-// connect makes the control that commands ask through.
-func (a *app) connect() (*tenure.Control, error) {
-	if a.control != nil {
-		return a.control, nil
+// connect makes the source that commands ask.
+func (a *app) connect() (source.Source, error) {
+	if a.source != nil {
+		return a.source, nil
+	}
+	api, err := a.settings.API()
+	if err != nil {
+		return nil, err
+	}
+	if api == nil {
+		return a.connectRedis("")
+	}
+	if a.settings.IsFlag("by") {
+		return nil, errors.New("--by: through the API it is its credentials that say who asks (fix: without --by)")
+	}
+	connected, err := source.NewAPI(source.APIOptions{
+		URL: api.URL, Credentials: source.Credentials{Token: api.Token, User: api.User, Password: api.Password}, Namespace: a.settings.Text("namespace"), Timeout: a.flags.timeout,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.source = connected
+	return connected, nil
+}
+
+// connectRedis makes the source that asks Redis itself. use is the command that knows no other; "":
+// any.
+func (a *app) connectRedis(use string) (*source.Redis, error) {
+	if use != "" {
+		if err := a.needsRedis(use); err != nil {
+			return nil, err
+		}
 	}
 	env, err := a.settings.Options()
 	if err != nil {
 		return nil, err
 	}
-	a.env, a.client = env, env.Redis
+	a.env = env
+	connected := &source.Redis{Client: env.Redis, Timeout: a.flags.timeout}
+	a.source = connected
 	by := a.settings.Text("by")
 	if by == "" {
 		by = whoami()
@@ -227,8 +257,17 @@ func (a *app) connect() (*tenure.Control, error) {
 	if key := env.Options.Election.LeaderKey; key != "" {
 		keys[env.Options.Election.Role] = key
 	}
-	a.control, err = tenure.NewControl(env.Redis, tenure.ControlOptions{Namespace: env.Options.Namespace, By: by, LeaderKeys: keys})
-	return a.control, err
+	connected.Control, err = tenure.NewControl(env.Redis, tenure.ControlOptions{Namespace: env.Options.Namespace, By: by, LeaderKeys: keys})
+	return connected, err
+}
+
+// needsRedis refuses --api for a command that the API does not serve.
+func (a *app) needsRedis(use string) error {
+	unnamed := use != "acl" && a.settings.Text("redis_url") == "" && a.settings.Text("redis_host") == ""
+	if a.settings.IsFlag("api") || unnamed && a.settings.Text("api") != "" {
+		return fmt.Errorf("tenure %s needs Redis itself: the API does not serve it (fix: --redis in place of --api)", use)
+	}
+	return nil
 }
 
 // whoami is user@host, as far as that is printable.
@@ -257,8 +296,8 @@ func (a *app) bound(command *cobra.Command) (context.Context, context.CancelFunc
 }
 
 func (a *app) close() {
-	if a.client != nil {
-		_ = a.client.Close()
+	if a.source != nil {
+		a.source.Close()
 	}
 }
 

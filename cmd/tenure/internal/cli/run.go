@@ -20,6 +20,7 @@ import (
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/out"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/sidecar"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/source"
 )
 
 // exitRun is that of tenure run if it is tenure that failed, as env and timeout have it.
@@ -169,11 +170,14 @@ func (a *app) runConfig(o runOptions, command []string) (config sidecar.Config, 
 			}
 		}
 	}
+	if err := a.needsRedis("run"); err != nil {
+		return config, nil, err
+	}
 	env, err := a.settings.Options()
 	if err != nil {
 		return config, nil, err
 	}
-	a.client = env.Redis
+	a.source = &source.Redis{Client: env.Redis}
 	opts := env.Options
 	if opts.InstanceID == "" { // several may run on a host
 		host, _ := os.Hostname()

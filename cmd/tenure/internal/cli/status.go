@@ -3,20 +3,17 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/out"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/source"
 )
 
 // clusterView is what tenure status shows.
@@ -24,7 +21,7 @@ type clusterView struct {
 	Namespace string              `json:"namespace"`
 	Healthy   bool                `json:"healthy"`
 	Problems  []string            `json:"problems,omitempty"`
-	Redis     redisView           `json:"redis"`
+	Redis     source.Server       `json:"redis"`
 	Roles     []tenure.RoleStatus `json:"roles"`
 	Counts    tenure.Counts       `json:"counts"`
 	Held      int                 `json:"held"`
@@ -33,15 +30,8 @@ type clusterView struct {
 	Tasks     []tenure.TaskStatus `json:"tasks,omitempty"`
 	Recent    []tenure.Change     `json:"recent,omitempty"`
 	At        time.Time           `json:"at"`
-}
 
-// redisView is what is known of the server.
-type redisView struct {
-	Kind      string  `json:"kind,omitempty"` // redis or valkey; "": INFO is refused
-	Version   string  `json:"version,omitempty"`
-	Address   string  `json:"address,omitempty"`
-	Uptime    float64 `json:"uptime_seconds,omitempty"`
-	RoundTrip float64 `json:"round_trip_seconds"`
+	all []tenure.Instance // that are known
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -69,10 +59,10 @@ nobody has led for long is only known if it is named: --role NAME.`,
 			} else if err := out.Value(a.out, a.format, view); err != nil {
 				return err
 			}
-			if !view.Healthy {
+			if !view.Healthy && a.stale == nil {
 				return &exitError{code: exitNot}
 			}
-			return nil
+			return a.late(nil)
 		},
 	}
 	command.Flags().StringVarP(&a.flags.role, "role", "r", "", "a role to show as well (TENURE_ROLE)")
@@ -82,38 +72,31 @@ nobody has led for long is only known if it is named: --role NAME.`,
 
 // view asks for everything that status shows.
 func (a *app) view(ctx context.Context, least int) (v clusterView, err error) {
-	control, err := a.connect()
+	from, err := a.connect()
 	if err != nil {
-		return v, err
-	}
-	v = clusterView{Namespace: a.env.Options.Namespace, At: time.Now().UTC()}
-	if v.Redis, err = a.server(ctx); err != nil {
 		return v, err
 	}
 	var named []string
 	if role := a.settings.Text("role"); role != "" {
 		named = append(named, role)
 	}
-	if v.Roles, err = control.Roles(ctx, named...); err != nil {
+	c, err := from.Cluster(ctx, named...)
+	if err := a.usable(err); err != nil {
 		return v, err
 	}
-	status, instances, err := control.Registry().Overview(ctx)
-	if err != nil && !errors.Is(err, tenure.ErrTruncated) {
-		return v, err
+	v = clusterView{
+		Namespace: c.Status.Namespace, At: c.At, Redis: c.Server, Roles: c.Roles, Counts: c.Status.Counts, Held: c.Status.Held, Lost: c.Status.Lost,
+		Tasks: c.Tasks, Recent: c.Recent[max(len(c.Recent)-5, 0):], all: c.Instances,
 	}
-	v.Counts, v.Held, v.Lost = status.Counts, status.Held, status.Lost
-	for _, i := range instances {
+	for _, i := range c.Instances {
 		if i.State != tenure.InstanceActive {
 			v.Silent = append(v.Silent, i)
 		}
 	}
-	if v.Tasks, err = control.Tasks().List(ctx); err != nil && !errors.Is(err, tenure.ErrTruncated) {
-		return v, err
-	}
-	if v.Recent, err = control.Registry().Recent(ctx, 5); err != nil {
-		return v, err
-	}
 	v.judge(least)
+	if a.stale != nil {
+		v.Problems, v.Healthy = append(v.Problems, a.stale.Error()), false
+	}
 	return v, nil
 }
 
@@ -136,47 +119,9 @@ func (v *clusterView) judge(least int) {
 	v.Healthy = len(v.Problems) == 0
 }
 
-// server asks what the server is. What INFO does not say is not known.
-func (a *app) server(ctx context.Context) (view redisView, err error) {
-	began := time.Now()
-	if err := a.client.Ping(ctx).Err(); err != nil {
-		return view, a.unreachable(ctx, err)
-	}
-	view.RoundTrip = time.Since(began).Seconds()
-	if single, ok := a.client.(*redis.Client); ok {
-		if _, _, err := net.SplitHostPort(single.Options().Addr); err == nil {
-			view.Address = single.Options().Addr
-		}
-	}
-	info, err := a.client.Info(ctx, "server").Result()
-	if err != nil {
-		return view, nil //nolint:nilerr // INFO may be refused
-	}
-	field := func(name string) string {
-		if found := regexp.MustCompile(`(?m)^` + name + `:([^\r\n]*)`).FindStringSubmatch(info); found != nil {
-			return found[1]
-		}
-		return ""
-	}
-	view.Kind, view.Version = "redis", field("redis_version")
-	if version := field("valkey_version"); version != "" {
-		view.Kind, view.Version = "valkey", version
-	}
-	view.Uptime, _ = strconv.ParseFloat(field("uptime_in_seconds"), 64)
-	return view, nil
-}
-
-// unreachable classes an error of the client as the library does, by asking it the same.
-func (a *app) unreachable(ctx context.Context, err error) error {
-	if _, asked := a.control.Leader(ctx, ""); asked != nil && !errors.Is(asked, tenure.ErrNoLeader) {
-		return asked
-	}
-	return fmt.Errorf("%w: %w", tenure.ErrUnreachable, err)
-}
-
 // writeStatus writes the view for people.
 func (a *app) writeStatus(v *clusterView) {
-	head := out.Plain(v.Redis.text())
+	head := out.Plain(serverText(v.Redis))
 	name := out.Plain(v.Namespace)
 	fmt.Fprintf(a.out, "%s%s%s\n\n", name, strings.Repeat(" ", max(80-len(name)-len([]rune(head)), 2)), head)
 	width := 0
@@ -206,12 +151,16 @@ func (a *app) writeStatus(v *clusterView) {
 	}
 }
 
-func (r redisView) text() string {
-	text := strings.TrimSpace(cmp.Or(r.Kind, "redis") + " " + r.Version)
-	if r.Address != "" {
-		text += " at " + r.Address
+// serverText says what was asked, and how long ago.
+func serverText(s source.Server) string {
+	text := strings.TrimSpace(cmp.Or(s.Kind, "redis") + " " + s.Version)
+	if s.Address != "" {
+		text += " at " + s.Address
 	}
-	return fmt.Sprintf("%s, %.1f ms", text, r.RoundTrip*1000)
+	if s.API == "" {
+		return fmt.Sprintf("%s, %.1f ms", text, s.RoundTrip*1000)
+	}
+	return fmt.Sprintf("%s, by %s, %.1fs ago", text, s.API, s.Age)
 }
 
 // writeRole writes one role: led, or not and why.

@@ -30,6 +30,7 @@ var names = []string{
 	"shutdown_timeout", "eligible", "priority", "preempt", "spread", "by_instance_id", "address", "version", "worker_count", "worker_id",
 	"roles", "capabilities", "metadata",
 	"by", "output", "timeout", "min_instances",
+	"api", "api_token", "api_token_file", "api_user", "api_password", "api_password_file",
 }
 
 // Settings are what was found. The zero value has nothing.
@@ -73,6 +74,33 @@ func hasPassword(u *url.URL) bool {
 		return true
 	}
 	return u.Query().Has("password") || u.Query().Has("sentinel_password")
+}
+
+// IsFlag reports whether a setting comes from a flag.
+func (s *Settings) IsFlag(name string) bool { return strings.HasPrefix(s.origin[name], "--") }
+
+// API is the HTTP API that was named, and who asks.
+type API struct{ URL, Token, User, Password string }
+
+// API returns the API to ask; nil: it is Redis that is to be asked. An API is stronger than a Redis
+// that was not named by a flag.
+func (s *Settings) API() (*API, error) {
+	at := s.Text("api")
+	switch {
+	case at == "":
+		return nil, nil
+	case s.IsFlag("redis_url") && s.IsFlag("api"):
+		return nil, errors.New("--api and --redis: one of them must be asked (fix: without the other)")
+	case s.IsFlag("redis_url"):
+		return nil, nil
+	}
+	if err := errors.Join(s.secret("api_token"), s.secret("api_password")); err != nil {
+		return nil, err
+	}
+	if s.Text("api_user") == "" && s.Text("api_password") != "" {
+		return nil, fmt.Errorf("%s: a password needs a user (fix: set %s_API_USER)", s.origin["api_password"], Prefix)
+	}
+	return &API{URL: at, Token: s.Text("api_token"), User: s.Text("api_user"), Password: s.Text("api_password")}, nil
 }
 
 // Text returns a setting, "" if it is not set.

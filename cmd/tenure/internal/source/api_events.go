@@ -1,0 +1,229 @@
+package source
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tenure-go/tenure"
+)
+
+// The bounds of a stream of events.
+const (
+	maxLog    = 1000
+	maxEvent  = 4 << 20          // bytes of one event
+	silence   = 45 * time.Second // after which a stream is given up: a sign of life comes each 15 s
+	comeBack  = 2 * time.Second  // after which the next one begins, unless the server says otherwise
+	maxReturn = 30 * time.Second // whatever it says
+)
+
+// eventID is what the ID of an event looks like: it is sent back as a header.
+var eventID = regexp.MustCompile(`^[0-9]{1,20}-[0-9]{1,20}(\+[0-9]{1,6})?$`)
+
+type logDocument struct {
+	Log []tenure.Change `json:"log"`
+	age
+}
+
+// stream follows the changes, over one connection after another.
+type stream struct {
+	*API
+	take func([]tenure.Change)
+	say  func(string)
+
+	after   string // ID of the last change
+	last    string // Last-Event-ID
+	read    string // what came up to here was read from the log already, in one piece
+	retry   time.Duration
+	failing bool
+}
+
+// Follow follows the stream of events. It comes back, behind the last one, as often as it is cut.
+func (a *API) Follow(ctx context.Context, after string, take func([]tenure.Change), say func(string)) {
+	s := &stream{API: a, take: take, say: say, after: after, last: after, retry: comeBack}
+	for ctx.Err() == nil {
+		err := s.connect(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		s.fail(err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(s.retry):
+		}
+	}
+}
+
+// fail says what keeps it from hearing of changes, once.
+func (s *stream) fail(err error) {
+	if err != nil && !s.failing {
+		s.say(err.Error())
+	}
+	s.failing = err != nil
+}
+
+// connect follows one connection, until it is cut.
+func (s *stream) connect(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(silence, func() {
+		cancel(fmt.Errorf("%w: the stream of events was silent for %v", tenure.ErrUnreachable, silence))
+	})
+	defer silent.Stop()
+	r, err := s.request(ctx, http.MethodGet, "events", nil, nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Accept", "text/event-stream")
+	if s.last != "" {
+		r.Header.Set("Last-Event-ID", s.last)
+	}
+	response, err := s.send(r, "text/event-stream")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	s.fail(nil)
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, maxEvent)
+	var e event
+	for lines.Scan() {
+		silent.Reset(silence)
+		line := lines.Text()
+		switch {
+		case line == "":
+			s.event(ctx, e)
+			e = event{}
+		case strings.HasPrefix(line, ":"):
+			s.look(ctx)
+		default:
+			if e.field(line); len(e.data) > maxEvent {
+				return fmt.Errorf("an event has more than %d MiB", maxEvent>>20)
+			}
+			s.setRetry(line)
+		}
+	}
+	if err := lines.Err(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("the stream of events was cut: %w", err)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil // the server has ended it in order: it comes back without a word
+}
+
+// event is one event as it is read.
+type event struct {
+	name, id string
+	data     []byte
+}
+
+func (e *event) field(line string) {
+	name, value, _ := strings.Cut(line, ":")
+	value = strings.TrimPrefix(value, " ")
+	switch name {
+	case "event":
+		e.name = value
+	case "id":
+		e.id = value
+	case "data":
+		e.data = append(e.data, value...)
+	}
+}
+
+// setRetry takes how long the server has a client wait before it comes back.
+func (s *stream) setRetry(line string) {
+	text, is := strings.CutPrefix(line, "retry:")
+	if ms, err := strconv.Atoi(strings.TrimSpace(text)); is && err == nil && ms > 0 {
+		s.retry = min(time.Duration(ms)*time.Millisecond, maxReturn)
+	}
+}
+
+// event takes one event.
+func (s *stream) event(ctx context.Context, e event) {
+	switch e.name {
+	case "snapshot":
+		position, _, _ := strings.Cut(e.id, "+")
+		s.catchUp(ctx, position)
+	case "change":
+		var change tenure.Change
+		if json.Unmarshal(e.data, &change) != nil || !later(change.ID, s.read) {
+			break
+		}
+		s.after = change.ID
+		s.take([]tenure.Change{change})
+	}
+	if eventID.MatchString(e.id) {
+		s.last = e.id
+	}
+}
+
+// catchUp reads what may have been missed up to a position, behind which events follow. What the
+// API has read for others may not reach so far yet.
+func (s *stream) catchUp(ctx context.Context, position string) {
+	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
+	defer cancel()
+	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		log, err := s.missed(ctx)
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		if len(log) > 0 {
+			s.after = log[len(log)-1].ID
+			s.read = s.after
+			s.take(log)
+		}
+		if position == "" || s.after != "" && !later(position, s.after) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// missed reads the log behind the last change.
+func (s *stream) missed(ctx context.Context) ([]tenure.Change, error) {
+	query := url.Values{"limit": {strconv.Itoa(maxLog)}}
+	if s.after != "" {
+		query.Set("after", s.after)
+	}
+	var d logDocument
+	err := s.get(ctx, "log", query, &d)
+	if errors.Is(err, tenure.ErrNotFound) {
+		s.say(missing)
+		query.Del("after")
+		err = s.get(ctx, "log", query, &d)
+	}
+	return d.Log, err
+}
+
+// look finds out, while nothing changes, whether changes can be heard of.
+func (s *stream) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
+	defer cancel()
+	s.fail(s.Ready(ctx))
+}
+
+// later reports whether an entry of the log was written after another one. "" was before all.
+func later(id, than string) bool {
+	number := func(id string) (n [2]uint64) {
+		ms, seq, _ := strings.Cut(id, "-")
+		n[0], _ = strconv.ParseUint(ms, 10, 64)
+		n[1], _ = strconv.ParseUint(seq, 10, 64)
+		return n
+	}
+	a, b := number(id), number(than)
+	return than == "" || a[0] > b[0] || a[0] == b[0] && a[1] > b[1]
+}

@@ -1,0 +1,295 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+)
+
+// serve serves what somebody says who may be no API at all, and returns a client of it.
+func serve(t *testing.T, o APIOptions, handler http.HandlerFunc) (*API, *httptest.Server) {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	o.URL = server.URL + "/tenure/"
+	if o.Timeout == 0 {
+		o.Timeout = time.Minute
+	}
+	a, err := NewAPI(o)
+	require.NoError(t, err)
+	t.Cleanup(a.Close)
+	return a, server
+}
+
+func writeDocument(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, text)
+}
+
+// TestHostileAPI: whatever a server says comes back as an error within the context, with a fix.
+func TestHostileAPI(t *testing.T) {
+	deep := strings.Repeat(`{"status":`, 20_000)
+	for name, c := range map[string]struct {
+		says func(w http.ResponseWriter, r *http.Request)
+		want string
+	}{
+		"a page": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(w, "<html>log in</html>")
+		}, `answers 200 OK with "text/html" (fix: --api must end with the prefix`},
+		"nothing": {func(http.ResponseWriter, *http.Request) {}, `answers 200 OK with "" (fix: `},
+		"an error without a problem": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusBadGateway) },
+			"answers 502 Bad Gateway"},
+		"no JSON":    {func(w http.ResponseWriter, _ *http.Request) { writeDocument(w, "{") }, "does not understand"},
+		"wrong kind": {func(w http.ResponseWriter, _ *http.Request) { writeDocument(w, `{"status":[1]}`) }, "does not understand"},
+		"deep":       {func(w http.ResponseWriter, _ *http.Request) { writeDocument(w, deep) }, "does not understand"},
+		"a time beyond all": {func(w http.ResponseWriter, _ *http.Request) {
+			writeDocument(w, `{"status":{"led":true,"leader":{"since":"99999-01-01T00:00:00Z"}}}`)
+		}, "does not understand"},
+		"cut": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			writeDocument(w, `{"a`)
+		}, "gives no answer: unexpected EOF"},
+		"without an end": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			for chunk := []byte(strings.Repeat(" ", 1<<16)); ; {
+				if _, err := w.Write(chunk); err != nil {
+					return
+				}
+			}
+		}, "answers with more than 64 MiB"},
+		"a long problem": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusConflict)
+			_, _ = fmt.Fprintf(w, `{"code":"no_leader","detail":"%s"}`, strings.Repeat("x", 5000))
+		}, "xxx…"},
+		"another server": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://evil.invalid"+r.URL.Path, http.StatusTemporaryRedirect)
+		}, "sends to http://evil.invalid, which is another server"},
+		"round and round": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) }, "redirects (fix: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, _ := serve(t, APIOptions{}, c.says)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := a.Leader(ctx, "")
+			require.ErrorContains(t, err, c.want)
+			require.Less(t, len(err.Error()), 2000)
+		})
+	}
+}
+
+// TestAPIThatIsSlow: the context of a question bounds it, whatever has come until then.
+func TestAPIThatIsSlow(t *testing.T) {
+	a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, r *http.Request) {
+		writeDocument(w, "{")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, fmt.Errorf("%w: no answer within a moment", tenure.ErrUnreachable))
+	defer cancel()
+	_, err := a.Leader(ctx, "")
+	require.ErrorIs(t, err, tenure.ErrUnreachable)
+}
+
+// TestCredentialsAreForOneServer: nobody else gets them, and they are in no message.
+func TestCredentialsAreForOneServer(t *testing.T) {
+	var elsewhere sync.Map
+	_, other := serve(t, APIOptions{}, func(_ http.ResponseWriter, r *http.Request) { elsewhere.Store(r.Method, r.Header.Get("Authorization")) })
+	for _, c := range []Credentials{{Token: "s3cret"}, {User: "ann", Password: "s3cret"}} {
+		var got string
+		a, _ := serve(t, APIOptions{Credentials: c}, func(w http.ResponseWriter, r *http.Request) {
+			got = r.Header.Get("Authorization")
+			http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		})
+		_, err := a.Leader(t.Context(), "")
+		require.ErrorContains(t, err, "another server")
+		require.NotContains(t, err.Error(), "s3cret")
+		require.NotEmpty(t, got)
+		require.ErrorContains(t, a.Resign(t.Context(), ""), "another server")
+	}
+	elsewhere.Range(func(method, header any) bool {
+		t.Errorf("the other server got %v with %q", method, header)
+		return true
+	})
+	for _, at := range []string{"http://ann:s3cret@host/", "http://host/?token=s3cret", "http://host/#s3cret", "host:80", "ftp://s3cret", "http://\x7f"} {
+		_, err := NewAPI(APIOptions{URL: at})
+		require.Error(t, err, at)
+		require.NotContains(t, err.Error(), "s3cret")
+	}
+	_, err := NewAPI(APIOptions{URL: "http://host", Credentials: Credentials{Token: "a", User: "b"}})
+	require.Error(t, err)
+}
+
+// TestAPIErrors: the words of the API become the errors of the library, and what is unclear says
+// how to go on.
+func TestAPIErrors(t *testing.T) {
+	for code, want := range map[string]string{
+		"unauthenticated": "TENURE_API_TOKEN", "forbidden": "Options.Authorize", "no_endpoint": "takes no commands", "unreachable": "has had no answer from redis: x", "busy": "x",
+	} {
+		a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = fmt.Fprintf(w, `{"code":%q,"detail":"x"}`, code)
+		})
+		require.ErrorContains(t, a.Drain(t.Context(), "a"), want, code)
+	}
+	for code, want := range kinds {
+		a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusConflict)
+			_, _ = fmt.Fprintf(w, `{"code":%q,"detail":"x"}`, code)
+		})
+		require.ErrorIs(t, a.Drain(t.Context(), "a"), want)
+	}
+}
+
+// TestEndOfACommand: it is waited for, and its end is the error that the instance has said.
+func TestEndOfACommand(t *testing.T) {
+	for _, c := range []struct {
+		record string
+		want   error
+		says   string
+	}{
+		{`"state":"done"`, nil, ""},
+		{`"state":"expired","instance_id":"a"`, tenure.ErrNotTaken, "instance a has not taken it in time"},
+		{`"state":"failed","code":"not_ready","instance_id":"a","error":"no"`, tenure.ErrNotReady, "instance a says: no"},
+		{`"state":"failed","code":"something new","error":"no"`, tenure.ErrCommandFailed, "no"},
+		{`"state":"who knows"`, tenure.ErrUnreachable, "who knows"},
+	} {
+		asked := 0
+		a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, r *http.Request) {
+			switch asked++; {
+			case r.Method == http.MethodPost:
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusAccepted)
+				_, _ = io.WriteString(w, `{"id":"ABC","state":"asked"}`)
+			case asked == 2:
+				writeDocument(w, `{"command":{"id":"ABC","state":"asked"},"age_seconds":0,"stale":false}`)
+			case asked == 3:
+				http.Error(w, "a proxy has a bad moment", http.StatusBadGateway)
+			default:
+				writeDocument(w, `{"command":{"id":"ABC",`+c.record+`}}`)
+			}
+		})
+		err := a.Drain(t.Context(), "a")
+		require.ErrorIs(t, err, c.want)
+		if c.want != nil {
+			require.ErrorContains(t, err, c.says)
+		}
+		require.Equal(t, 4, asked)
+	}
+	a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, _ *http.Request) {
+		writeDocument(w, `{"id":"ABC","state":"asked","command":{"state":"asked"}}`)
+	})
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, errors.New("no end in time"))
+	defer cancel()
+	require.ErrorContains(t, a.Drain(ctx, "a"), "the command may still be executed: no end in time")
+}
+
+// TestStaleAnswer: the last answer comes with its age, and counts for no command and no wait.
+func TestStaleAnswer(t *testing.T) {
+	posted := false
+	a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, r *http.Request) {
+		posted = posted || r.Method == http.MethodPost
+		writeDocument(w, `{"status":{"led":true,"leader":{"instance_id":"a","remaining_seconds":-1,"token":7}},"active_instances":9,"age_seconds":14.2,"stale":true,"error":"tenure: redis gave no usable answer"}`)
+	})
+	leader, err := a.Leader(t.Context(), "")
+	var stale *StaleError
+	require.ErrorAs(t, err, &stale)
+	require.EqualError(t, err, "this is the answer of 14s ago: redis gave no usable answer")
+	require.ErrorIs(t, err, tenure.ErrUnreachable)
+	require.Equal(t, tenure.LeaderInfo{InstanceID: "a", Token: 7, Remaining: -time.Second}, leader)
+	require.ErrorIs(t, a.Ready(t.Context()), tenure.ErrUnreachable)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, a.WaitFor(ctx, 1), context.DeadlineExceeded)
+	require.False(t, posted)
+}
+
+// TestFollowComesBack: a stream that is cut begins again behind the last change, what a new one may
+// have missed is read from the log, and nothing comes twice.
+func TestFollowComesBack(t *testing.T) {
+	change := func(id string) string { return fmt.Sprintf(`{"id":%q,"type":"joined","instance_id":%q}`, id, "i"+id) }
+	var mu sync.Mutex
+	var from []string
+	a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/log") {
+			writeDocument(w, `{"log":[`+change("4-0")+`,`+change("5-0")+`]}`)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		from = append(from, r.Header.Get("Last-Event-ID"))
+		if len(from) == 3 {
+			http.Error(w, "a proxy has a bad moment", http.StatusBadGateway)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		event := func(name, id, data string) { _, _ = fmt.Fprintf(w, "event: %s\nid: %s\ndata: %s\n\n", name, id, data) }
+		_, _ = io.WriteString(w, "retry: 1\n\n")
+		switch len(from) {
+		case 1:
+			event("change", "2-0", change("2-0"))
+			event("change", "2-0+1", change("2-0"))
+			event("change", "no\x01sense", `[`)
+			event("what is this", "", "")
+		case 2: // another process, which does not know the last one
+			event("snapshot", "5-0", "{}")
+			event("change", "5-0", change("5-0"))
+		case 4:
+			event("change", "6-0", change("6-0"))
+		default:
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var got, said []string
+	a.Follow(ctx, "1-0", func(changes []tenure.Change) {
+		for _, c := range changes {
+			if got = append(got, c.ID); c.ID == "6-0" {
+				cancel()
+			}
+		}
+	}, func(problem string) { said = append(said, problem) })
+	require.Equal(t, []string{"2-0", "2-0", "4-0", "5-0", "6-0"}, got)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, []string{"1-0", "2-0+1", "5-0", "5-0"}, from)
+	require.Len(t, said, 1)
+	require.Contains(t, said[0], "502 Bad Gateway")
+}
+
+// TestManyInstances: all pages are read, each instance once.
+func TestManyInstances(t *testing.T) {
+	a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, r *http.Request) {
+		var offset int
+		_, _ = fmt.Sscan(r.URL.Query().Get("offset"), &offset)
+		var items []string
+		for i := offset; i < min(offset+1000, 2500); i++ {
+			items = append(items, fmt.Sprintf(`{"instance_id":"i%05d","state":"active","age_seconds":1.5}`, max(i-i/1000, 0))) // a page begins with the last one of the page before
+		}
+		writeDocument(w, `{"instances":{"matched":2500,"items":[`+strings.Join(items, ",")+`]},"age_seconds":0}`)
+	})
+	all, err := a.Instances(t.Context(), []tenure.InstanceState{tenure.InstanceActive})
+	require.NoError(t, err)
+	require.Len(t, all, 2498)
+	require.Equal(t, 1500*time.Millisecond, all[0].Age)
+}

@@ -1,0 +1,180 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure"
+)
+
+// Redis is the source that asks Redis itself. What changes something is that of tenure.Control.
+type Redis struct {
+	*tenure.Control
+	Client  redis.UniversalClient
+	Timeout time.Duration // of one question, while changes are followed
+}
+
+var _ Source = (*Redis)(nil)
+
+// lookInterval is how often Follow reads the log.
+const lookInterval = time.Second
+
+// recentShown is how many changes Cluster has.
+const recentShown = 10
+
+// Close closes the client.
+func (r *Redis) Close() { _ = r.Client.Close() }
+
+// Ready asks Redis for a sign of life.
+func (r *Redis) Ready(ctx context.Context) error {
+	if err := r.Client.Ping(ctx).Err(); err != nil {
+		return r.unreachable(ctx, err)
+	}
+	return nil
+}
+
+// Cluster asks for everything.
+func (r *Redis) Cluster(ctx context.Context, roles ...string) (c Cluster, err error) {
+	c.At = time.Now().UTC()
+	if c.Server, err = r.server(ctx); err != nil {
+		return c, err
+	}
+	if c.Roles, err = r.Control.Roles(ctx, roles...); err != nil {
+		return c, err
+	}
+	var cut error
+	whole := func(err error) error {
+		if errors.Is(err, tenure.ErrTruncated) {
+			cut = err
+			return nil
+		}
+		return err
+	}
+	c.Status, c.Instances, err = r.Registry().Overview(ctx)
+	if err = whole(err); err != nil {
+		return c, err
+	}
+	c.Tasks, err = r.Control.Tasks().List(ctx)
+	if err = whole(err); err != nil {
+		return c, err
+	}
+	if c.Recent, err = r.Registry().Recent(ctx, recentShown); err != nil {
+		return c, err
+	}
+	return c, cut
+}
+
+// server asks what the server is. What INFO does not say is not known.
+func (r *Redis) server(ctx context.Context) (s Server, err error) {
+	began := time.Now()
+	if err := r.Ready(ctx); err != nil {
+		return s, err
+	}
+	s.RoundTrip = time.Since(began).Seconds()
+	if single, ok := r.Client.(*redis.Client); ok {
+		if _, _, err := net.SplitHostPort(single.Options().Addr); err == nil {
+			s.Address = single.Options().Addr
+		}
+	}
+	info, err := r.Client.Info(ctx, "server").Result()
+	if err != nil {
+		return s, nil //nolint:nilerr // INFO may be refused
+	}
+	field := func(name string) string {
+		if found := regexp.MustCompile(`(?m)^` + name + `:([^\r\n]*)`).FindStringSubmatch(info); found != nil {
+			return found[1]
+		}
+		return ""
+	}
+	s.Kind, s.Version = "redis", field("redis_version")
+	if version := field("valkey_version"); version != "" {
+		s.Kind, s.Version = "valkey", version
+	}
+	s.Uptime, _ = strconv.ParseFloat(field("uptime_in_seconds"), 64)
+	return s, nil
+}
+
+// unreachable classes an error of the client as the library does, by asking it the same.
+func (r *Redis) unreachable(ctx context.Context, err error) error {
+	if _, asked := r.Control.Leader(ctx, ""); asked != nil && !errors.Is(asked, tenure.ErrNoLeader) {
+		return asked
+	}
+	return fmt.Errorf("%w: %w", tenure.ErrUnreachable, err)
+}
+
+// Instances lists those in one of the states.
+func (r *Redis) Instances(ctx context.Context, states []tenure.InstanceState) ([]tenure.Instance, error) {
+	return r.Registry().Instances(ctx, tenure.InstanceQuery{States: states})
+}
+
+// Instance returns one.
+func (r *Redis) Instance(ctx context.Context, id string) (tenure.Instance, error) {
+	return r.Registry().Instance(ctx, id)
+}
+
+// Leader asks who leads, and looks up where that one is reached.
+func (r *Redis) Leader(ctx context.Context, role string) (tenure.LeaderInfo, error) {
+	leader, err := r.Control.Leader(ctx, role)
+	if err == nil && leader.Token != 0 {
+		if instance, err := r.Registry().Instance(ctx, leader.InstanceID); err == nil {
+			leader.Address = instance.Address
+		}
+	}
+	return leader, err
+}
+
+// Tasks lists the tasks.
+func (r *Redis) Tasks(ctx context.Context) ([]tenure.TaskStatus, error) {
+	return r.Control.Tasks().List(ctx)
+}
+
+// Runs lists the last runs of a task.
+func (r *Redis) Runs(ctx context.Context, task string, limit int) ([]tenure.RunRecord, error) {
+	return r.Control.Tasks().Runs(ctx, task, limit)
+}
+
+// Recent lists the last changes.
+func (r *Redis) Recent(ctx context.Context, limit int) ([]tenure.Change, error) {
+	return r.Registry().Recent(ctx, limit)
+}
+
+// WaitFor waits for instances.
+func (r *Redis) WaitFor(ctx context.Context, n int) error { return r.Registry().WaitFor(ctx, n) }
+
+// Follow reads the log once a second. While Redis gives no answer it goes on.
+func (r *Redis) Follow(ctx context.Context, after string, take func([]tenure.Change), say func(string)) {
+	for failing := false; ctx.Err() == nil; {
+		select {
+		case <-ctx.Done():
+		case <-time.After(lookInterval):
+		}
+		asked, cancel := context.WithTimeout(ctx, r.Timeout)
+		changes, err := r.Registry().Log(asked, after, 1000)
+		if errors.Is(err, tenure.ErrNotFound) {
+			say(missing)
+			changes, err = r.Registry().Recent(asked, 1000)
+		}
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !failing {
+			say(err.Error())
+		}
+		failing = err != nil
+		if len(changes) > 0 {
+			take(changes)
+			after = changes[len(changes)-1].ID
+		}
+	}
+}
+
+// missing is said if changes may have been missed.
+const missing = "changes may be missing here: the log is not kept back so far"
