@@ -184,6 +184,8 @@ func TestGuardedReads(t *testing.T) {
 			require.Equal(s, http.StatusUnauthorized, p.StatusCode, path)
 			require.Equal(s, `Basic realm="tenure", charset="UTF-8"`, p.Header.Get("WWW-Authenticate"))
 		}
+		asks := w.do(http.MethodGet, "/api/cluster/status", "", "Tenure-Page", "1").Header.Get("WWW-Authenticate")
+		require.Equal(s, `Tenure-Basic realm="tenure", charset="UTF-8"`, asks, "the page asks, and not the browser")
 		for _, header := range []string{basic("ann", "of bob"), basic("", "of ann"), basic("nobody", ""), basic("eve", "of ann"), "Bearer of ann"} {
 			w.refused(http.StatusUnauthorized, "unauthenticated", http.MethodGet, "/api/cluster/status", "", "Authorization", header)
 		}

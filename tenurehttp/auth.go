@@ -113,6 +113,10 @@ func (s secrets) find(name, secret string) (caller string, found bool) {
 	return caller, found
 }
 
+// pageHeader is a header that the requests of the status page have. The page asks for a password
+// itself.
+const pageHeader = "Tenure-Page"
+
 // authorize asks the Authorizer. The error is a problem.
 func (h *Handler) authorize(r *http.Request, action Action) (caller string, err error) {
 	caller, err = h.ask(r, action)
@@ -124,7 +128,11 @@ func (h *Handler) authorize(r *http.Request, action Action) (caller string, err 
 	case errors.As(err, &own):
 		return "", own
 	case errors.As(err, &challenge):
-		return "", &problem{Status: http.StatusUnauthorized, Code: "unauthenticated", Detail: "credentials are missing or wrong", challenge: challenge.Challenge}
+		p := &problem{Status: http.StatusUnauthorized, Code: "unauthenticated", Detail: "credentials are missing or wrong", challenge: challenge.Challenge}
+		if scheme, _, _ := strings.Cut(p.challenge, " "); strings.EqualFold(scheme, "Basic") && r.Header.Get(pageHeader) != "" {
+			p.challenge = "Tenure-" + p.challenge // which no browser knows: it would ask by itself, each time, and keep no way out
+		}
+		return "", p
 	}
 	return "", &problem{Status: http.StatusForbidden, Code: "forbidden", Detail: "you may not do this"}
 }

@@ -56,7 +56,7 @@ type Handler struct {
 	files       map[string]pageFile
 	now         *cell[*snapshot]
 	audit       *cell[[]tenure.CommandRecord]
-	runs        runCells
+	runs        taskCells
 	roles       roleCells
 	hub         hub
 	commands    chan struct{} // a place for each that is on

@@ -226,7 +226,7 @@ func TestOpenAPI(t *testing.T) {
 		s.pass(2 * time.Minute)
 		o.answers(d, http.MethodGet, "/api/cluster/role", "/api/cluster/role", "") // nobody leads any more
 	})
-	for _, schema := range []string{"Status", "Instances", "Leader", "Config", "ThisInstance", "This", "Snapshot", "Counts", "LeaderInfo", "RunRecord", "RoleStatus", "RoleDocument", "CommandRecord", "Accepted", "Problem"} {
+	for _, schema := range []string{"Status", "Instances", "Leader", "Config", "ThisInstance", "This", "Snapshot", "Counts", "LeaderInfo", "RunRecord", "TaskDocument", "RoleStatus", "RoleDocument", "CommandRecord", "Accepted", "Problem"} {
 		for property := range o.Components.Schemas[schema].Properties {
 			seen := o.used[schema+"."+property] || slices.Contains([]string{"error", "truncated", "address", "problems", "role", "leader", "trigger"}, property)
 			require.True(t, seen, "no answer had %s.%s", schema, property)

@@ -1,7 +1,6 @@
 package tenurehttp
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -294,56 +293,6 @@ func (h *Handler) tasks(w http.ResponseWriter, r *request) error {
 		Tasks []tenure.TaskStatus `json:"tasks"`
 		age
 	}{append([]tenure.TaskStatus{}, s.tasks...), a})
-}
-
-// runCells are the histories of tasks, one cell a task that is known.
-type runCells struct {
-	h     *Handler
-	mu    sync.Mutex
-	cells map[string]*cell[[]tenure.RunRecord]
-}
-
-// of returns the cell of a task, which the snapshot has. Those of tasks that it has no more are
-// dropped.
-func (c *runCells) of(s *snapshot, task string) *cell[[]tenure.RunRecord] {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	found := c.cells[task]
-	if found == nil {
-		if c.cells == nil || len(c.cells) >= 2*len(s.tasks) {
-			c.cells = make(map[string]*cell[[]tenure.RunRecord])
-		}
-		found = newCell(c.h, func(ctx context.Context) ([]tenure.RunRecord, error) {
-			return c.h.control.Tasks().Runs(ctx, task, maxListedRuns)
-		})
-		c.cells[task] = found
-	}
-	return found
-}
-
-const maxListedRuns = 1000
-
-// taskRuns serves the runs of a task that have ended.
-func (h *Handler) taskRuns(w http.ResponseWriter, r *request) error {
-	limit, err := number(r, "limit", defaultPage, maxListedRuns)
-	if err != nil {
-		return err
-	}
-	s, _, err := h.look(r.Context())
-	if err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(s.tasks, func(t tenure.TaskStatus) bool { return t.Name == r.name }) {
-		return fmt.Errorf("%w: task %s", tenure.ErrNotFound, r.name)
-	}
-	v, err := h.runs.of(s, r.name).get(r.Context())
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, struct {
-		Runs []tenure.RunRecord `json:"runs"`
-		age
-	}{append([]tenure.RunRecord{}, v.value[:min(limit, len(v.value))]...), ageOf(v)})
 }
 
 // terms serves the last terms of a role, or of all roles.

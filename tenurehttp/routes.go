@@ -39,7 +39,7 @@ func (h *Handler) table() []route {
 		{http.MethodGet, "/", "", h.page}, {http.MethodGet, pagePath + "{name}", "", h.file},
 		probe("/livez", h.livez), probe("/readyz", h.readyz), probe("/leaderz", h.leaderz),
 		read("status", h.status), read("instances", h.instances), read("leader", h.leader), read("config", h.config), read("this", h.this),
-		read("snapshot", h.snapshot), read("instances/{id}", h.instance), read("tasks", h.tasks), read("tasks/{name}/runs", h.taskRuns),
+		read("snapshot", h.snapshot), read("instances/{id}", h.instance), read("tasks", h.tasks), read("tasks/{name}", h.task), read("tasks/{name}/runs", h.taskRuns),
 		read("role", h.role), read("terms", h.terms), read("log", h.log), read("events", h.events), read("commands", h.commandList), read("commands/{id}", h.command), read("openapi.json", h.openAPI),
 	}
 	if h.opts.Authorize != nil {

@@ -27,7 +27,10 @@ import (
 var screens = flag.String("screens", "", "folder to write the pictures of the documentation to; empty: they are not made")
 
 // patience bounds what a starved machine may need.
-const patience = 60 * time.Second
+const (
+	patience = 60 * time.Second
+	pollEach = 10 * time.Millisecond
+)
 
 // browser is the one Chromium of all tests.
 var browser struct {
@@ -185,7 +188,12 @@ func (p *tab) until(script string) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](script, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(0))); err != nil {
+	_, err := chromedp.Run(ctx, chromedp.Poll[bool](script, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(0)))
+	for err != nil && ctx.Err() == nil { // the page was loaded anew meanwhile
+		p.run(chromedp.WaitReady(chromedp.CSS("body")))
+		_, err = chromedp.Run(ctx, chromedp.Poll[bool](script, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(0)))
+	}
+	if err != nil {
 		p.Fatalf("%s does not come: %v; the page shows:\n%s", script, err, eval[string](p, "document.body.innerText"))
 	}
 }

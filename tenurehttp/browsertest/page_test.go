@@ -165,7 +165,7 @@ func TestActionsAskOnce(t *testing.T) {
 	p.says("#drawer .buttons", "Drain")
 	require.Equal(t, "Drain", p.text("#drawer .buttons"))
 	p.click("[data-action=drain]")
-	p.says("#ask", "Drain web-2?It leads default; that moves to others. It stays up, takes no work")
+	p.says("#ask", "Drain web-2?It leads default; that moves. It stays up and takes no work")
 	p.click("#ask .plain")
 	p.until("!document.getElementById('ask').open")
 	require.Empty(t, s.commands())
@@ -219,7 +219,7 @@ func TestTenThousand(t *testing.T) {
 		s.instance(fmt.Sprintf("web-%05d", i), tenure.InstanceActive, time.Second, "v41", 0.2)
 	}
 	for i := range 300 {
-		s.task(fmt.Sprintf("task-%03d", i), "1m0s", time.Minute, time.Second, nil)
+		s.task(fmt.Sprintf("task-%03d", i), "every 1m0s", time.Minute, time.Second, nil)
 	}
 	p := open(t, s.url, desk)
 	p.says("#instances", "web-00003")

@@ -37,6 +37,7 @@ type scene struct {
 	result    tenure.CommandRecord
 	url       string
 	began     time.Time
+	aside     bool // the process that answers takes no part
 }
 
 // newScene starts a server.
@@ -93,10 +94,14 @@ func (s *scene) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		s.send(w, map[string]any{"instance": s.instances[i]})
-	case strings.HasSuffix(path, "/runs"):
+	case strings.HasPrefix(path, "tasks/"):
 		for _, t := range s.tasks {
-			if t["status"].(tenure.TaskStatus).Name == strings.Split(path, "/")[1] {
-				s.send(w, map[string]any{"runs": t["runs"]})
+			if status := t["status"].(tenure.TaskStatus); status.Name == strings.Split(path, "/")[1] {
+				zone := ""
+				if strings.Contains(status.Schedule, "Europe/Berlin") {
+					zone = "Europe/Berlin"
+				}
+				s.send(w, map[string]any{"status": status, "runs": t["runs"], "upcoming": upcoming(status), "zone": zone})
 				return
 			}
 		}
@@ -104,6 +109,21 @@ func (s *scene) serve(w http.ResponseWriter, r *http.Request) {
 	default: // events
 		http.Error(w, `{"detail":"no such thing here"}`, http.StatusServiceUnavailable)
 	}
+}
+
+// upcoming are the next slots of a task, some time apart.
+func upcoming(s tenure.TaskStatus) []time.Time {
+	slots := []time.Time{}
+	apart := 24 * time.Hour
+	if every, is := strings.CutPrefix(s.Schedule, "every "); is {
+		apart, _ = time.ParseDuration(every)
+	}
+	for i := range 5 {
+		if !s.Next.IsZero() {
+			slots = append(slots, s.Next.Add(time.Duration(i)*apart).UTC())
+		}
+	}
+	return slots
 }
 
 func (s *scene) command(w http.ResponseWriter, r *http.Request) {
@@ -150,8 +170,12 @@ func (s *scene) snapshot(r *http.Request) map[string]any {
 		at, answered = s.began, time.Since(s.began).Seconds()
 	}
 	actions := append([]string{}, s.actions...)
+	var this any
+	if !s.aside {
+		this = map[string]any{"instance_id": "web-1", "state": "active"}
+	}
 	return map[string]any{
-		"namespace": "shop", "this": map[string]any{"instance_id": "web-1", "state": "active"}, "redis": map[string]any{"address": "db1:6379", "answered_seconds_ago": answered},
+		"namespace": "shop", "this": this, "redis": map[string]any{"address": "db1:6379", "answered_seconds_ago": answered},
 		"status": map[string]any{"namespace": "shop", "counts": counts, "problems": problems, "leader": map[string]any{"role": ""}}, "roles": append([]map[string]any{}, s.roles...),
 		"instances": map[string]any{"total": len(s.instances), "matched": len(matched), "offset": offset, "items": append([]tenure.Instance{}, matched[offset:min(offset+limit, len(matched))]...)},
 		"tasks":     append([]map[string]any{}, s.tasks...), "log": append([]tenure.Change{}, s.log...), "caller": s.caller, "actions": actions,
@@ -241,14 +265,14 @@ func (s *scene) day() *scene {
 	for i, id := range []string{"web-1", "web-2", "web-4", "web-5", "web-7"} {
 		s.instance(id, tenure.InstanceActive, time.Duration(i%3+1)*time.Second, "v41", []float64{0.34, 0.62, 0.21, 0.18, 0.27}[i])
 	}
-	s.task("cleanup", "cron 30 2 * * *", 9*time.Hour, 3*time.Second, func(t *tenure.TaskStatus) {
+	s.task("cleanup", "cron CRON_TZ=Europe/Berlin 30 2 * * *", 9*time.Hour, 3*time.Second, func(t *tenure.TaskStatus) {
 		t.Paused, t.Pause = true, tenure.TaskPause{By: "on-call", Reason: "the bucket is being moved", At: time.Now().Add(-40 * time.Minute)}
 	})
 	s.task("digest", "cron 0 7 * * MON-FRI", 5*time.Hour+12*time.Minute, 48*time.Second, nil, 11)
-	s.task("invoices", "1m0s", 42*time.Second, 1200*time.Millisecond, nil)
-	s.task("rates", "5m0s", 2*time.Minute, 800*time.Millisecond, func(t *tenure.TaskStatus) { t.Failures = 3 }, 0, 1, 2)
+	s.task("invoices", "every 1m0s", 42*time.Second, 1200*time.Millisecond, nil)
+	s.task("rates", "every 5m0s", 2*time.Minute, 800*time.Millisecond, func(t *tenure.TaskStatus) { t.Failures = 3 }, 0, 1, 2)
 	s.task("reindex", "on demand", -1, 4*time.Minute, func(t *tenure.TaskStatus) { t.Running, t.Next = true, time.Time{} }, 5, 19)
-	s.task("sync-stock", "30s", 11*time.Second, 90*time.Millisecond, nil)
+	s.task("sync-stock", "every 30s", 11*time.Second, 90*time.Millisecond, nil)
 	now := time.Now()
 	for i, c := range []tenure.Change{
 		{Type: tenure.ChangeEnded, Role: "export", InstanceID: "web-5", Token: 1795295029644, Reason: "forgotten", Time: now.Add(-14 * time.Second)},

@@ -1,6 +1,7 @@
 // What may be asked for: each asks once, in words that say the effect, and shows how it ended.
 import { el, icon } from "./dom.js";
 import { ask, get, problemOf, soon, state } from "./source.js";
+import { list } from "./schedule.js";
 import { roleName, seconds, span } from "./words.js";
 
 const looksEach = 700; // at a command that is on, in milliseconds
@@ -10,7 +11,7 @@ const looksFor = 11 * 60 * 1000;
 const kinds = {
   drain: {
     label: "Drain", title: (c) => `Drain ${c.instance.instance_id}?`,
-    effect: (c) => `${moved(c.led)} It stays up, takes no work and leads nothing until the drain is ended.`,
+    effect: (c) => `${moved(c.led)} It stays up and takes no work until the drain is ended.`,
     body: (c) => ({ instance_id: c.instance.instance_id }),
   },
   undrain: {
@@ -42,7 +43,10 @@ const kinds = {
   },
   trigger: {
     label: "Run now", title: (c) => `Run ${c.task.name} once, now?`,
-    effect: (c) => `The leader of ${roleName(c.task.role)} runs it once, between its slots${c.task.running ? ", after the run that is on" : ""}.`, body: (c) => ({ task: c.task.name }),
+    effect: (c) => `${leaderOf(c.task.role) || `The leader of ${roleName(c.task.role)}`} runs it once, between its slots${c.task.running ? ", after the run that is on" : ""}. Its slots stay as they are${c.task.paused ? ", and it stays paused" : ""}.`,
+    field: { name: "args", label: "Arguments, one a line; empty: none", lines: true },
+    body: (c, value) => ({ task: c.task.name, ...(value && { args: value.split("\n").map((line) => line.trim()).filter(Boolean) }) }),
+    done: "It is left for the leader; its run shows in the drawer",
   },
   cancel: {
     label: "Cancel the run", title: (c) => `Cancel the run of ${c.task.name}?`,
@@ -54,11 +58,12 @@ const kinds = {
 };
 
 function moved(led) {
-  if (led.length === 0) return "It leads nothing.";
-  const names = led.map(roleName);
-  const all = names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : names[0];
-  return `It leads ${all}; ${led.length === 1 ? "that moves" : led.length === 2 ? "both move" : "all move"} to others.`;
+  if (led.length === 0) return "It leads nothing, so nothing moves.";
+  return `It leads ${list(led.map(roleName))}; ${led.length === 1 ? "that moves" : led.length === 2 ? "both move" : "all move"}.`;
 }
+
+// leaderOf is who leads a role; "": nobody.
+const leaderOf = (role) => state.snapshot.roles.find((r) => r.role === (role ?? ""))?.leader?.instance_id ?? "";
 
 // buttons are those of the actions that the caller may ask for; null: there are none.
 export function buttons(names, context) {
@@ -72,7 +77,7 @@ function confirm(name, context) {
   const kind = kinds[name];
   const dialog = document.getElementById("ask");
   const from = document.activeElement;
-  const input = kind.field && el("input", { id: "ask-field", name: kind.field.name, maxlength: 128, autocomplete: "off", list: kind.field.list ? "ask-list" : null });
+  const input = kind.field && (kind.field.lines ? el("textarea", { id: "ask-field", name: kind.field.name, rows: 3, maxlength: 900, spellcheck: "false" }) : el("input", { id: "ask-field", name: kind.field.name, maxlength: 128, autocomplete: "off", list: kind.field.list ? "ask-list" : null }));
   const choices = kind.field?.list && el("datalist", { id: "ask-list" }, ...kind.field.list().map((value) => el("option", { value })));
   const outcome = el("p", { class: "outcome", tabindex: -1, hidden: true });
   const no = el("button", { type: "button", class: "plain", onclick: () => dialog.close() }, "Leave it");
@@ -84,7 +89,7 @@ function confirm(name, context) {
     yes.remove();
     no.textContent = "Close";
     if (input) input.disabled = true;
-    send(name, kind.body(context, input?.value.trim() ?? ""), (text, shape, warn) => {
+    send(kind, name, kind.body(context, input?.value.trim() ?? ""), (text, shape, warn) => {
       outcome.hidden = false;
       outcome.classList.toggle("warn", Boolean(warn));
       outcome.replaceChildren(icon(shape), ` ${text}`);
@@ -97,7 +102,7 @@ function confirm(name, context) {
   (input ?? no).focus();
 }
 
-async function send(name, body, report) {
+async function send(kind, name, body, report) {
   report("Asking …", "ring");
   try {
     const answer = await ask(name, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal: AbortSignal.timeout(60000) });
@@ -105,7 +110,7 @@ async function send(name, body, report) {
       report(`Refused: ${await problemOf(answer)}`, "cross", true);
       return;
     }
-    await follow(await answer.json(), report);
+    await follow(kind, await answer.json(), report);
   } catch (error) {
     report(`No answer: ${error.message}. It may have been done all the same: what changed shows below.`, "triangle", true);
   } finally {
@@ -114,7 +119,7 @@ async function send(name, body, report) {
 }
 
 // follow looks what becomes of a command until it has ended.
-async function follow(command, report) {
+async function follow(kind, command, report) {
   const until = performance.now() + looksFor;
   while (command.state === "asked" && performance.now() < until) {
     report(`Asked of ${command.instance_id || "the leader"}${command.by ? ` by ${command.by}` : ""}. Waiting for its end.`, "half");
@@ -126,7 +131,7 @@ async function follow(command, report) {
   const by = command.by ? ` Asked for by ${command.by}.` : "";
   const lasted = seconds(command.ended) - seconds(command.asked);
   switch (command.state) {
-    case "done": return report(`Done${lasted >= 1 ? ` after ${span(lasted)}` : ""}.${by}`, "check");
+    case "done": return report(`${kind.done ?? "Done"}${lasted >= 1 ? ` after ${span(lasted)}` : ""}.${by}`, "check");
     case "expired": return report(`Nobody took it in time: it is not done any more.${by}`, "triangle", true);
     case "failed": return report(`Failed: ${command.error || "no reason was given"}.${by}`, "cross", true);
     default: return report(`It is not over yet.${by}`, "half");

@@ -1,8 +1,9 @@
 // The drawer: all that is known of an instance, a task or a term. The fragment of the address names it.
 import { el, icon, keyed, put, show } from "./dom.js";
 import { age, get, now, state } from "./source.js";
-import { clock, full, resultOf, roleName, seconds, span, stateOf, took } from "./words.js";
+import { clock, full, fullIn, resultOf, roleName, seconds, span, stateOf, took } from "./words.js";
 import { instanceLink, parse, taskLink, termLink } from "./links.js";
+import { inWords } from "./schedule.js";
 import { endOf, lanesOf } from "./terms.js";
 import { lastedOf, nextText, plot } from "./tasks.js";
 import { loadOf } from "./instances.js";
@@ -15,9 +16,12 @@ let open = null; // what is shown
 let extra = {}; // what was read for it
 let before = null; // where the focus was
 let drawn = "";
+let pressed = false; // a button of the pointer is down in the drawer: what is below it must stay until it is up
 
 export function startDrawer(drawer) {
   drawer.querySelector(".close").addEventListener("click", close);
+  drawer.addEventListener("pointerdown", () => { pressed = true; });
+  for (const over of ["pointerup", "pointercancel"]) addEventListener(over, () => { pressed = false; });
   addEventListener("hashchange", () => follow(drawer));
   addEventListener("keydown", (event) => {
     if (event.key === "Escape" && open && !document.querySelector("dialog[open]")) close();
@@ -54,7 +58,7 @@ let readAt = "";
 
 // read asks for what the snapshot does not have.
 async function read(drawer, what) {
-  const path = what.kind === "instance" ? `instances/${encodeURIComponent(what.name)}` : what.kind === "task" ? `tasks/${encodeURIComponent(what.name)}/runs?limit=${runsShown}` : "";
+  const path = what.kind === "instance" ? `instances/${encodeURIComponent(what.name)}` : what.kind === "task" ? `tasks/${encodeURIComponent(what.name)}?limit=${runsShown}` : "";
   readAt = state.snapshot?.at ?? "";
   if (!path) return;
   const got = {};
@@ -76,19 +80,28 @@ export function drawDrawer(drawer) {
   put(drawer.querySelector("h2"), title);
   const text = JSON.stringify(key);
   const body = drawer.querySelector(".body");
-  if (text !== drawn) {
+  if (text !== drawn && (drawn === "" || !inHand(body))) {
     drawn = text;
     const focused = body.contains(document.activeElement) ? document.activeElement.dataset.action : null;
+    const unfolded = new Set([...body.querySelectorAll("details[open]")].map((d) => d.dataset.run));
     body.replaceChildren(...parts().filter(Boolean));
+    for (const d of body.querySelectorAll("details")) d.open = unfolded.has(d.dataset.run);
     if (focused) body.querySelector(`[data-action="${focused}"]`)?.focus();
   }
   for (const node of body.querySelectorAll("[data-live]")) put(node, lives[node.dataset.live]?.() ?? "");
+}
+
+// inHand says that somebody is about to click, or has selected a text: both would be lost.
+function inHand(body) {
+  const selection = getSelection();
+  return pressed || (!selection.isCollapsed && body.contains(selection.anchorNode));
 }
 
 // lives are the texts that change each second.
 const lives = {
   beat: () => (extra.instance ? `${span(extra.instance.age_seconds + age())} ago` : ""),
   next: () => { const t = taskOf(open.name); return t ? nextText(t.status) : ""; },
+  ...Object.fromEntries([0, 1, 2, 3, 4].map((i) => [`slot${i}`, () => { const left = seconds(extra.upcoming?.[i]) - now(); return left > 0 ? span(Math.ceil(left)) : "due"; }])),
 };
 
 // facts is a list of names and values; a value that is not known is left out.
@@ -151,8 +164,24 @@ function runList(runs, named) {
     const lasted = lastedOf(r);
     const words = [clock(seconds(r.started), now()), r.state, Number.isFinite(lasted) ? took(lasted) : "", r.attempt > 1 ? `attempt ${r.attempt}` : "", r.trigger ? "triggered" : ""].filter(Boolean).join(", ");
     return el("li", { class: warn ? "warn" : "" }, el("span", {}, icon(shape), " ", named ? el("a", { href: taskLink(r.task) }, r.task) : el("a", { href: instanceLink(r.instance_id) }, r.instance_id || "unknown"), ` ${words}`),
-      r.error ? el("pre", {}, r.error) : null);
+      r.error ? errorOf(r) : null);
   }));
+}
+
+// errorOf is an error; of one with a stack the first line, and the stack on demand.
+function errorOf(run) {
+  const [first, ...rest] = run.error.trimEnd().split("\n");
+  if (rest.length === 0) return el("pre", {}, first);
+  return el("div", {}, el("pre", {}, first), el("details", { "data-run": run.id }, el("summary", {}, "The whole error, with its stack"), el("pre", {}, rest.join("\n"))));
+}
+
+// slotList are the next slots: by the clock of the schedule's zone, and by the reader's.
+function slotList(slots, zone) {
+  const here = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+  const there = zone || "UTC";
+  return el("table", { class: "slots" },
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, there), here === there ? null : el("th", { scope: "col" }, `here, ${here}`), el("th", { scope: "col" }, "in"))),
+    el("tbody", {}, ...slots.map((slot, i) => el("tr", {}, el("td", {}, fullIn(seconds(slot), there)), here === there ? null : el("td", {}, full(seconds(slot))), el("td", { "data-live": `slot${i}` })))));
 }
 
 const taskOf = (name) => state.snapshot.tasks.find((t) => t.status.name === name);
@@ -162,18 +191,22 @@ function taskParts() {
   if (!t) return { title: open.name, key: ["task", open.name], parts: () => [el("p", {}, "There is no record of this task.")] };
   const s = t.status;
   const runs = extra.runs ?? t.runs;
+  const upcoming = extra.upcoming ?? (s.next ? [s.next] : []);
+  const words = inWords(s.schedule);
   return {
     title: s.name,
-    key: ["task", s, runs.map((r) => r.id + r.state), state.snapshot.actions],
+    key: ["task", s, runs.map((r) => r.id + r.state), extra.upcoming, extra.zone, state.snapshot.actions],
     parts: () => {
       const bars = el("span", { class: "plot wide" });
       plot(bars, runs);
       return [
-        facts(["Next", live("next")], ["Slot", s.next && full(seconds(s.next))], ["In UTC", s.next && new Date().getTimezoneOffset() !== 0 && s.next.replace("T", " ").replace(/(\.\d+)?Z$/, "")], ["Schedule", s.schedule || "not known"],
+        facts(["Next", live("next")], ["Schedule", words || s.schedule || "not known"], ["As written", words && s.schedule],
           ["Role", roleName(s.role)], ["Last success", s.last_success && full(seconds(s.last_success))], ["Failed since then", s.failures > 0 && `${s.failures}×`], ["Slots passed over", s.skipped > 0 && String(s.skipped)],
           ["Paused", s.paused && `by ${s.pause?.by || "somebody"}, ${clock(seconds(s.pause?.at), now())}${s.pause?.reason ? `: ${s.pause.reason}` : ""}`],
           ["Registered here", s.known ? "yes" : "no"], ["Stands still", s.error && el("span", { class: "warn" }, s.error)]),
         buttons([s.paused ? "resume" : "pause", "trigger", s.running && "cancel", !s.known && "forget"].filter(Boolean), { task: s }),
+        upcoming.length > 0 && heading(upcoming.length > 1 ? `The next ${upcoming.length} times` : "The next time"), upcoming.length > 0 && slotList(upcoming, extra.zone),
+        upcoming.length > 0 && s.paused && el("p", { class: "quiet" }, "As long as it is paused, these pass without a run."),
         heading("How long the last runs took"), bars, heading("Runs"), runList(runs, false),
       ];
     },

@@ -1,6 +1,6 @@
 // Draws the page when something is known anew, and each second, since times go on.
 import { attribute, el, icon, keyed, mark, put, show } from "./dom.js";
-import { age, ask, now, problemOf, signIn, soon, start, state } from "./source.js";
+import { age, ask, challenge, now, problemOf, signIn, signOut, soon, start, state } from "./source.js";
 import { clock, count, seconds, span } from "./words.js";
 import { taskLink } from "./links.js";
 import { drawRoles } from "./roles.js";
@@ -31,6 +31,7 @@ function draw() {
     drawChanges(byID("changes"));
     drawDrawer(byID("drawer"));
   }
+  drawSignIn();
   state.cost = performance.now() - began;
   root.dataset.cost = state.cost.toFixed(2); // for those who measure
   root.dataset.drawn = String(Number(root.dataset.drawn ?? 0) + 1);
@@ -58,7 +59,8 @@ function lostText(lost, stale) {
     const seen = state.snapshot ? ` Last seen ${span(age())} ago.` : "";
     return `The connection to the server of this page is lost.${seen} It is tried again every other second.`;
   }
-  if (state.problem?.status === 401) return "Sign in to see this cluster.";
+  if (state.problem?.status === 401) return state.signedIn ? `The server does not take these credentials (any more): ${state.problem.text}. Sign in again to see this cluster.` : "Sign in to see this cluster.";
+  if (state.problem?.status === 403) return `The server refuses to show you this cluster: ${state.problem.text}.${state.signedIn ? " Sign out, and in as somebody who may read." : ""}`;
   if (state.problem && !state.snapshot) return `There is nothing to show yet: ${state.problem.text}.`;
   if (state.problem) return `The server of this page answers with an error: ${state.problem.text}. Last seen ${span(age())} ago.`;
   if (!stale) return "";
@@ -87,35 +89,61 @@ function drawAttention(s) {
   keyed(byID("attention").firstElementChild, shown, (f) => f.text + (f.href ?? ""), (f) => el("li", {}, icon("triangle"), f.href ? el("a", { href: f.href }, f.text) : el("span", {}, f.text)));
 }
 
-// drawSignIn shows the button if there is somebody who may do more, or see anything.
+let asked = false; // the page has asked by itself
+
+// drawSignIn shows the buttons: to sign in if there is somebody who may do more, or see anything.
 function drawSignIn() {
-  show(byID("signin"), !("wall" in root.dataset) && (state.problem?.status === 401 || (state.mayAsk && state.snapshot?.actions.length === 0)));
+  const wall = "wall" in root.dataset;
+  const unknown = state.problem?.status === 401;
+  show(byID("signin"), !wall && (unknown || (!state.signedIn && state.mayAsk && state.snapshot?.actions.length === 0)));
+  show(byID("signout"), !wall && state.signedIn);
+  if (unknown && !state.signedIn && !asked && !wall && !byID("ask").open) {
+    asked = true;
+    signInDialog(state.challenge);
+  }
 }
 
-// askWho lets the browser ask for a password, or asks for a token itself.
+// askWho finds out what the server wants to see, and asks for it.
 async function askWho() {
+  if (state.challenge) return signInDialog(state.challenge);
   let answer;
   try {
     answer = await ask("trigger", { method: "POST", headers: { "Content-Type": "application/json" }, body: "{}" });
-    if (answer.status === 404) answer = await ask("snapshot?limit=0");
-  } catch {
-    return;
+  } catch (error) {
+    return tell("No answer", `${error.message}.`);
   }
-  const challenge = answer.headers.get("WWW-Authenticate") ?? "";
-  if (answer.status === 401 && challenge.toLowerCase().startsWith("bearer")) tokenDialog();
-  else if (answer.status === 401 || answer.status === 403) tell("You may look, and do nothing else", await problemOf(answer));
-  else soon();
+  if (answer.status === 401) return signInDialog(challenge(answer));
+  if (answer.status === 403) return tell("You may look, and do nothing else", `${await problemOf(answer)}.`);
+  return soon();
 }
 
-function tokenDialog() {
+// signInDialog asks for a token, or for a name and a password.
+function signInDialog(wanted) {
+  const scheme = wanted.split(" ")[0].toLowerCase();
+  if (scheme !== "bearer" && scheme !== "basic") return tell("This page cannot sign in", `The server wants to see "${wanted || "nothing that it names"}". Sign in there another way, and load this page again.`);
   const dialog = byID("ask");
-  const input = el("input", { id: "ask-field", type: "password", autocomplete: "current-password", required: true });
-  const form = el("form", { method: "dialog" }, el("h2", { id: "ask-title" }, "Sign in"), el("label", { for: "ask-field" }, "Your token. It is kept while this tab is open."), input,
+  const name = scheme === "basic" && el("input", { id: "ask-name", autocomplete: "username", required: true });
+  const secret = el("input", { id: "ask-field", type: "password", autocomplete: "current-password", required: true });
+  const outcome = el("p", { class: "outcome warn", role: "alert", hidden: true });
+  const clear = location.protocol === "http:" && !["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
+  const form = el("form", { method: "dialog" }, el("h2", { id: "ask-title" }, "Sign in"),
+    name && el("label", { for: "ask-name" }, "Your name"), name, el("label", { for: "ask-field" }, scheme === "basic" ? "Your password" : "Your token"), secret,
+    el("p", { class: "quiet" }, `It is kept while this tab is open, and stands in no address.${clear ? " The connection to this server is not encrypted: others on its way can read what you type here." : ""}`), outcome,
     el("p", { class: "buttons" }, el("button", { type: "submit" }, "Sign in"), el("button", { type: "button", class: "plain", onclick: () => dialog.close() }, "Leave it")));
-  form.addEventListener("submit", () => signIn(input.value));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const tried = scheme === "basic" ? `Basic ${base64(`${name.value}:${secret.value}`)}` : `Bearer ${secret.value.trim()}`;
+    const why = await signIn(tried);
+    if (!why) return dialog.close();
+    outcome.hidden = false;
+    put(outcome, why);
+    secret.select();
+  });
   dialog.replaceChildren(form);
   dialog.showModal();
 }
+
+const base64 = (text) => btoa(String.fromCharCode(...new TextEncoder().encode(text)));
 
 function tell(title, text) {
   const dialog = byID("ask");
@@ -152,11 +180,9 @@ startInstances(byID("instances"));
 startTasks(byID("tasks"));
 startDrawer(byID("drawer"));
 byID("signin").addEventListener("click", askWho);
+byID("signout").addEventListener("click", signOut);
 byID("terms").querySelector("details").addEventListener("toggle", draw);
-start(() => {
-  draw();
-  drawSignIn();
-});
+start(draw);
 setInterval(() => {
   if (!document.hidden) draw();
 }, 1000);

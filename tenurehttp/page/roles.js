@@ -82,7 +82,7 @@ function led(p, r, fade) {
 export const leftOf = (leader) => Math.max(0, leader.remaining_seconds - (age() - state.snapshot.age_seconds));
 
 function ttlOf(r, remaining) {
-  const known = r.guarantees?.lease_ttl_seconds;
+  const known = r.guarantees?.lease_ttl_seconds ?? r.status?.lease_ttl_seconds;
   if (known) return known;
   const ttl = Math.max(ttls.get(r.role) ?? 0, Math.ceil(remaining));
   ttls.set(r.role, ttl);
@@ -91,7 +91,8 @@ function ttlOf(r, remaining) {
 
 function vacant(p, r, fade) {
   put(p.title, `Nobody leads ${roleName(r.role)}`, fade);
-  const ended = r.terms.length > 0 ? seconds(r.terms[0].ended) : NaN;
+  let ended = r.terms.length > 0 ? seconds(r.terms[0].ended) : NaN;
+  if (!Number.isFinite(ended) && r.status?.for_seconds > 0) ended = now() - r.status.for_seconds - passed();
   attribute(p.title, "href", r.terms.length > 0 ? termLink(r.role, r.terms[0].token) : null);
   put(p.since, Number.isFinite(ended) ? `for ${span(now() - ended)}, since ${clock(ended, now(), true)}` : "");
   put(p.token, r.terms.length > 0 ? `last led by ${r.terms[0].instance_id || "an unknown instance"}` : "has never been led");
@@ -100,12 +101,17 @@ function vacant(p, r, fade) {
   put(p.why, `${reason(r)} ${until(r)}`.trim());
 }
 
-// reason is why nobody leads, as far as the process that answers knows.
+// passed is how long ago the snapshot came.
+const passed = () => age() - state.snapshot.age_seconds;
+
+// reason is why nobody leads, as far as the process that answers knows: as a candidate, or else by
+// what Redis says.
 function reason(r) {
   const e = r.election;
   const me = state.snapshot.this?.instance_id ?? "";
   if (!e) {
-    return me ? `${me}, which answers here, is no candidate of it.` : "This page's process takes no part, so it does not know why.";
+    if (waits[r.status?.waiting]) return `${capital(waits[r.status.waiting])}.`;
+    return `Redis would grant the lease now, so no candidate asks for it: none runs, or each drains, stands back or fails its health check. ${me ? `${me}, which answers here, is no candidate` : "The process of this page takes no part"}: the page of a candidate says more.`;
   }
   if (waits[e.waiting]) return `${capital(waits[e.waiting])}.`;
   if (ownWaits[e.waiting]) return `${me}, which answers here, ${ownWaits[e.waiting]}${e.error ? `: ${e.error}` : ""}.`;
@@ -116,7 +122,7 @@ const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function until(r) {
   const at = seconds(r.election?.waiting_until);
-  if (!Number.isFinite(at)) return "";
-  const left = at - now();
+  const left = r.election ? at - now() : r.status?.waiting ? r.status.wait_seconds - passed() : NaN;
+  if (!Number.isFinite(left)) return "";
   return left > 0 ? `Election possible in ${span(Math.ceil(left))}.` : "Election possible now.";
 }

@@ -16,6 +16,7 @@ export const state = {
   problem: null, // why there is no answer that can be shown
   challenge: "", // what the server wants to see of who asks
   mayAsk: false, // there is somebody who may do more than look
+  signedIn: false, // this tab has credentials
   terms: new Map(), // all that were seen, by role and token
   cost: 0, // script time of the last update, in milliseconds
 };
@@ -27,12 +28,14 @@ let changed = () => {};
 let timer = 0;
 let flight = null;
 let again = false;
+let generation = 0; // of the credentials: an answer to others counts no more
 let last = 0;
 let slow = 0; // how long the last answer took
-let token = "";
+let credentials = ""; // the header Authorization. They are kept for as long as the tab is open, and stand in no address
 try {
-  token = sessionStorage.getItem("tenure-token") ?? "";
-} catch { /* storage is off: it is asked for again after a reload */ }
+  credentials = sessionStorage.getItem("tenure-credentials") ?? "";
+} catch { /* storage is off: they are asked for again after a reload */ }
+state.signedIn = credentials !== "";
 
 // now is the server's clock, in seconds.
 export const now = () => Date.now() / 1000 + state.offset;
@@ -45,8 +48,8 @@ export function age() {
 
 // ask sends a request to the API.
 export function ask(path, options = {}) {
-  const headers = { Accept: "application/json", ...options.headers };
-  if (token) headers.Authorization = `Bearer ${token}`;
+  const headers = { Accept: "application/json", "Tenure-Page": "1", ...options.headers }; // so that the browser does not ask for a password itself
+  if (credentials) headers.Authorization ??= credentials;
   return fetch(new URL(path, base), { cache: "no-store", credentials: "same-origin", signal: AbortSignal.timeout(patience), ...options, headers });
 }
 
@@ -66,17 +69,45 @@ export async function problemOf(answer) {
   }
 }
 
-// signIn takes a token, for as long as this tab is open.
-export function signIn(secret) {
-  token = secret;
+// signIn tries credentials, and takes them if the server does. It returns why it does not, or "".
+export async function signIn(tried) {
+  let answer;
   try {
-    sessionStorage.setItem("tenure-token", secret);
+    answer = await ask("snapshot?limit=0", { headers: { Authorization: tried } });
+    if (!answer.ok) return `Refused: ${await problemOf(answer)}.`;
+    const { caller, actions } = await answer.json();
+    if (caller === "" && actions.length === 0) return "Refused: with this you may look, as without it, and do nothing else.";
+  } catch (error) {
+    return `No answer: ${error.message}.`;
+  }
+  keepCredentials(tried);
+  return "";
+}
+
+// signOut forgets the credentials, and all that only they let see: the page begins anew.
+export function signOut() {
+  try {
+    sessionStorage.removeItem("tenure-credentials");
+  } catch { /* they were never kept */ }
+  location.reload();
+}
+
+function keepCredentials(given) {
+  credentials = given;
+  state.signedIn = true;
+  state.mayAsk = false;
+  generation++;
+  try {
+    sessionStorage.setItem("tenure-credentials", given);
   } catch { /* kept in memory only */ }
   soon();
   allTerms();
   stream.stop();
   stream.start();
 }
+
+// challenge is what the server wants to see of who asks, without what keeps the browser from asking.
+export const challenge = (answer) => (answer.headers.get("WWW-Authenticate") ?? "").replace(/^tenure-/i, "");
 
 // start begins to read. heard is called when something is known anew.
 export function start(heard) {
@@ -121,14 +152,19 @@ async function load() {
 async function read() {
   const asked = new URLSearchParams({ limit: query.limit, offset: query.offset });
   if (query.q) asked.set("q", query.q);
+  const mine = generation;
   try {
     const answer = await ask(`snapshot?${asked}`);
     if (answer.ok) {
-      take(await answer.json());
+      const snapshot = await answer.json();
+      if (mine === generation) take(snapshot);
     } else {
-      state.lost = 0;
-      state.challenge = answer.status === 401 ? (answer.headers.get("WWW-Authenticate") ?? "") : "";
-      state.problem = { status: answer.status, text: await problemOf(answer) };
+      const text = await problemOf(answer);
+      if (mine === generation) {
+        state.lost = 0;
+        state.challenge = answer.status === 401 ? challenge(answer) : "";
+        state.problem = { status: answer.status, text };
+      }
     }
   } catch {
     state.lost ||= performance.now();
@@ -164,8 +200,10 @@ function keep(terms) {
 
 // allTerms reads more of them than the snapshot has.
 async function allTerms() {
+  const mine = generation;
   try {
     const answer = await get("terms?limit=100");
+    if (mine !== generation) return;
     const newer = new Map(state.terms);
     keep(answer.terms);
     for (const [key, term] of newer) state.terms.set(key, term);

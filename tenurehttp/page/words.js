@@ -41,6 +41,17 @@ export function full(at) {
   return Number.isFinite(at) ? fullFormat.format(at * 1000) : "unknown";
 }
 
+// fullIn is a time with date and zone, by the clock of a zone; one that the browser does not know is
+// UTC.
+export function fullIn(at, zone) {
+  if (!Number.isFinite(at)) return "unknown";
+  try {
+    return new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long", timeZone: zone }).format(at * 1000);
+  } catch {
+    return `${new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium", timeZone: "UTC" }).format(at * 1000)} UTC`;
+  }
+}
+
 // roleName is how a role is called; the default one has no name of its own.
 export const roleName = (role) => role || "default";
 

@@ -1,0 +1,126 @@
+package browsertest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+)
+
+// TestScheduleWords: a schedule in words is the schedule, and what words do not say well has none.
+func TestScheduleWords(t *testing.T) {
+	t.Parallel()
+	p := open(t, newScene(t).url, desk)
+	for schedule, words := range map[string]string{
+		"on demand":                             "only if it is triggered",
+		"every 1m0s":                            "every minute",
+		"every 1h30m0s":                         "every 1 hour 30 minutes",
+		"every 100ms":                           "every 100 milliseconds",
+		"every 1.5s":                            "",
+		"at nonsense":                           "",
+		"cron * * * * *":                        "every minute, UTC",
+		"cron */5 * * * *":                      "every 5 minutes, UTC",
+		"cron */7 * * * *":                      "",
+		"cron 30 2 * * *":                       "at 02:30 every day, UTC",
+		"cron CRON_TZ=Europe/Berlin 30 2 * * *": "at 02:30 every day, Europe/Berlin",
+		"cron 0 7 * * MON-FRI":                  "at 07:00 on Monday to Friday, UTC",
+		"cron 0 7 * * mon,wed,5":                "at 07:00 on Monday, Wednesday and Friday, UTC",
+		"cron 0 7 * * 7":                        "at 07:00 on Sunday, UTC",
+		"cron 15 6,18 1,15 * *":                 "at 06:15 and 18:15 on days 1 and 15 of the month, UTC",
+		"cron 0 0 13 * FRI":                     "at 00:00 on day 13 of the month and on each Friday, UTC",
+		"cron 0 0 1 JAN *":                      "at 00:00 on day 1 of the month in January, UTC",
+		"cron 0 * * * *":                        "every hour, on the hour, UTC",
+		"cron 10,40 * * * *":                    "every hour, at minutes 10 and 40, UTC",
+		"cron 5 */6 * * *":                      "every 6 hours from 00:00, at minute 5, UTC",
+		"cron 5 */5 * * *":                      "",
+		"cron 0 9-17 * * 1-5":                   "every hour from 09 to 17 h, on the hour on Monday to Friday, UTC",
+		"cron @daily":                           "at 00:00 every day, UTC",
+		"cron TZ=UTC @weekly":                   "at 00:00 on Sunday, UTC",
+		"cron 0 0 1-7 * *":                      "",
+		"cron 0-10/2 3 * * *":                   "",
+		"cron 0 0 * * MON#2":                    "",
+		"cron 99 2 * * *":                       "",
+		"cron <img src=x>":                      "",
+		"weekly":                                "",
+		"":                                      "",
+	} {
+		require.Equal(t, words, eval[string](p, fmt.Sprintf("import(new URL('page/schedule.js', document.baseURI)).then((m) => m.inWords(%q))", schedule)), schedule)
+	}
+	p.clean()
+}
+
+// TestTaskDrawer: a task shows its schedule in words and as it is written, its next five times by
+// the clock of its zone and of the reader, the stack of a run on demand, and is run with arguments.
+func TestTaskDrawer(t *testing.T) {
+	t.Parallel()
+	s := newScene(t).day()
+	s.caller, s.actions = "alice", all
+	s.tasks[0]["runs"].([]tenure.RunRecord)[0].State = tenure.RunFailed
+	s.tasks[0]["runs"].([]tenure.RunRecord)[0].Error = "panic: no bucket\ngoroutine 7 [running]:\nmain.cleanup()"
+	status := s.tasks[0]["status"].(tenure.TaskStatus)
+	status.Next = time.Date(2126, 7, 1, 0, 30, 0, 0, time.UTC)
+	s.tasks[0]["status"] = status
+	p := open(t, s.url, desk)
+	_, err := chromedp.Call(p.ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Tokyo"})
+	require.NoError(t, err)
+	p.run(chromedp.Navigate(s.url + "?zone#task:cleanup"))
+	p.says("#drawer", "at 02:30 every day, Europe/Berlin")
+	p.says("#drawer", "cron CRON_TZ=Europe/Berlin 30 2 * * *")
+	p.says("#drawer .slots", "Europe/Berlin")
+	p.says("#drawer .slots", "Asia/Tokyo")
+	p.until("document.querySelectorAll('#drawer .slots tbody tr').length === 5")
+	require.Regexp(t, `^1 Jul 2126, 02:30:00 \S+?1 Jul 2126, 09:30:00 \S+`, p.text("#drawer .slots tbody tr"), "02:30 of Berlin's summer is 09:30 in Tokyo")
+	p.says("#drawer", "As long as it is paused, these pass without a run.")
+
+	p.says("#drawer .runs pre", "panic: no bucket")
+	require.False(t, eval[bool](p, "document.querySelector('#drawer .runs details').open"))
+	eval[bool](p, "document.querySelector('#drawer .runs summary').click(); true")
+	s.change(func() { s.actions = append([]string{}, all[1:]...) }) // it is drawn anew
+	p.until("!document.querySelector('[data-action=undrain]') && document.querySelector('#drawer .runs details').open")
+	p.accessible("a task with times and a stack")
+
+	p.click("[data-action=trigger]")
+	p.says("#ask", "Run cleanup once, now?web-2 runs it once, between its slots. Its slots stay as they are, and it stays paused.")
+	require.Empty(t, s.commands())
+	p.fill("#ask-field", "--since\n 2026-11-01 \n\n<b>")
+	p.click("#ask [type=submit]")
+	p.says("#ask .outcome", "It is left for the leader")
+	require.Equal(t, []string{`trigger {"args":["--since","2026-11-01","\u003cb\u003e"],"task":"cleanup"}`}, s.commands())
+	p.click("#ask .plain")
+	p.click("[data-action=trigger]")
+	p.click("#ask [type=submit]")
+	p.says("#ask .outcome", "It is left for the leader")
+	require.Equal(t, `trigger {"task":"cleanup"}`, s.commands()[1], "without arguments")
+	p.clean()
+}
+
+// TestVacancySeenFromADashboard: a process that takes no part says by what Redis knows why nobody
+// leads, and until when.
+func TestVacancySeenFromADashboard(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.lead("", 30, 20, "web-1 1 0")
+	s.lead("export", 30, 0, "web-2 19 0")
+	s.lead("import", 30, 0, "web-2 19 0")
+	for i, status := range []tenure.RoleStatus{{Led: true, LeaseTTL: 25 * time.Second}, {Waiting: tenure.WaitHold, Wait: 40 * time.Second}, {}} {
+		delete(s.roles[i], "election")
+		delete(s.roles[i], "guarantees")
+		s.roles[i]["status"] = status
+	}
+	s.aside = true
+	p := open(t, s.url, desk)
+	p.says("#roles", "s of 25 s")
+	band := func(n int) string {
+		return strings.TrimSpace(eval[string](p, fmt.Sprintf("document.querySelectorAll('.role-band')[%d].querySelector('.why').textContent", n)))
+	}
+	require.Regexp(t, `^Redis has lost data or has failed over: a leader may hold a lease that it forgot. Election possible in (3\d|40) s.$`, band(1))
+	require.Contains(t, band(2), "no candidate asks for it")
+	require.Contains(t, band(2), "The process of this page takes no part")
+	p.clean()
+}
