@@ -6,7 +6,7 @@ MAKEFLAGS     += --no-print-directory
 GO ?= go
 
 # Every module of the repository, but for tools/lint, which only pins what `make lint` runs.
-MODULES ?= $(shell find . \( -name .git -o -name bin -o -name testdata -o -path ./tools \) -prune \
+MODULES ?= $(shell find . \( -name .git -o -name bin -o -name testdata -o -path ./tools/lint \) -prune \
 	-o -name go.mod -exec dirname {} \; | sort)
 
 # Flags of the test runs; add to them with ARGS='-run TestP4 -v'. Timeouts are
@@ -128,6 +128,19 @@ cross: ## Build everything for Windows, and everything with its tests for macOS 
 .PHONY: api
 api: ## Compare the public API with that of the last tag
 	@./tools/api.sh
+
+# The version of a release, such as 0.2.0; CONTRIBUTING.md has the steps.
+VERSION ?=
+
+.PHONY: release-check release-prepare release-strip release-tags
+release-check: ## Check what importers would get of VERSION; without one, of the next
+	@cd tools/release && $(GO) run . check $(VERSION)
+release-prepare: ## Write VERSION into go.mod files, the changelog and the chart, and list its API
+	@cd tools/release && $(GO) run . prepare $(VERSION)
+release-strip: ## Leave the replaces out, for the commit that is tagged
+	@cd tools/release && $(GO) run . strip $(VERSION)
+release-tags: ## List the tags of VERSION
+	@cd tools/release && $(GO) run . tags $(VERSION)
 
 # Not among the lint tools: its database has to be fetched.
 .PHONY: vulncheck

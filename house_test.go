@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"go/ast"
 	"go/parser"
-	"go/printer"
 	"go/token"
 	"go/types"
 	"io/fs"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/proof/surface"
 	"github.com/tenure-go/tenure/internal/redisstore"
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -438,98 +438,15 @@ func TestSnapshotsOfFarTimes(t *testing.T) {
 // changes.
 func TestSurface(t *testing.T) {
 	const path = "testdata/surface.txt"
-	lines := surface(t)
+	list, err := surface.List(".")
+	require.NoError(t, err)
+	lines := strings.Join(list, "\n") + "\n"
 	if os.Getenv("TENURE_UPDATE") != "" {
 		require.NoError(t, os.WriteFile(path, []byte(lines), 0o644))
 	}
 	want, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, string(want), lines)
-}
-
-// surface lists what go doc shows, a line each: constants with their values, functions, types,
-// exported fields and methods.
-func surface(t *testing.T) string {
-	t.Helper()
-	set := token.NewFileSet()
-	paths, err := filepath.Glob("*.go")
-	require.NoError(t, err)
-	var lines []string
-	render := func(node any) string {
-		var text strings.Builder
-		require.NoError(t, printer.Fprint(&text, set, node))
-		return strings.Join(strings.Fields(text.String()), " ")
-	}
-	for _, path := range paths {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		for _, declaration := range file.Decls {
-			switch d := declaration.(type) {
-			case *ast.FuncDecl:
-				if d.Name.IsExported() && (d.Recv == nil || ast.IsExported(strings.TrimPrefix(render(d.Recv.List[0].Type), "*"))) {
-					d.Doc, d.Body = nil, nil
-					lines = append(lines, render(d))
-				}
-			case *ast.GenDecl:
-				for _, spec := range d.Specs {
-					lines = append(lines, surfaceOf(d.Tok, spec, render)...)
-				}
-			}
-		}
-	}
-	slices.Sort(lines)
-	return strings.Join(lines, "\n") + "\n"
-}
-
-// surfaceOf lists what a constant, variable or type shows.
-func surfaceOf(kind token.Token, spec ast.Spec, render func(any) string) (lines []string) {
-	switch s := spec.(type) {
-	case *ast.ValueSpec:
-		for i, name := range s.Names {
-			if !name.IsExported() {
-				continue
-			}
-			line := kind.String() + " " + name.Name
-			if s.Type != nil {
-				line += " " + render(s.Type)
-			}
-			if kind == token.CONST && i < len(s.Values) {
-				line += " = " + render(s.Values[i])
-			}
-			lines = append(lines, line)
-		}
-	case *ast.TypeSpec:
-		if !s.Name.IsExported() {
-			return nil
-		}
-		var fields *ast.FieldList
-		switch kind := s.Type.(type) {
-		case *ast.StructType:
-			fields = kind.Fields
-			lines = append(lines, "type "+s.Name.Name+" struct")
-		case *ast.InterfaceType:
-			fields = kind.Methods
-			lines = append(lines, "type "+s.Name.Name+" interface")
-		default:
-			return []string{"type " + s.Name.Name + " " + render(s.Type)}
-		}
-		for _, field := range fields.List {
-			for _, name := range field.Names {
-				if !name.IsExported() {
-					continue
-				}
-				line := s.Name.Name + "." + name.Name + " " + render(field.Type)
-				if field.Tag != nil {
-					line += " " + field.Tag.Value
-				}
-				lines = append(lines, line)
-			}
-		}
-	}
-	return lines
 }
 
 // TestMain takes the scripts of TENURE_SCRIPTS in place of the embedded ones, if it is set: that
