@@ -53,6 +53,9 @@ var libraries = map[string]struct{ path, module string }{
 	"tenuregocron": {"github.com/tenure-go/tenure/adapters/gocron", "adapters/gocron"},
 	"tenure":       {"github.com/tenure-go/tenure", "."},
 	"redis":        {"github.com/redis/go-redis/v9", "."},
+	"redsync":      {"github.com/go-redsync/redsync/v4", "bench"},
+	"goredis":      {"github.com/go-redsync/redsync/v4/redis/goredis/v9", "bench"},
+	"redislock":    {"github.com/bsm/redislock", "bench"},
 	"require":      {"github.com/stretchr/testify/require", "."},
 	"miniredis":    {"github.com/alicebob/miniredis/v2", "."},
 	"cron":         {"github.com/robfig/cron/v3", "."},
@@ -237,12 +240,12 @@ func (s *snippet) check(t *testing.T, set *token.FileSet, rooms map[string]*room
 }
 
 // TestDocsSnippetsCompile: each Go snippet of the documents compiles. A fragment may use the names
-// of world. Those under "go before" are of other libraries: if they are not at hand, they are
-// parsed.
+// of world. Those of other libraries, "go before", are compiled in a run that is not short, and
+// parsed in any; those under "go parsed" are only parsed, since their library takes minutes.
 func TestDocsSnippetsCompile(t *testing.T) {
 	set := token.NewFileSet()
 	rooms := map[string]*room{}
-	all := blocks(t, "go", "go before")
+	all := blocks(t, "go", "go before", "go parsed")
 	require.Greater(t, len(all), 10)
 	for _, b := range all {
 		s, err := read(set, b)
@@ -250,7 +253,7 @@ func TestDocsSnippetsCompile(t *testing.T) {
 			t.Errorf("%s:%d: %v", b.page, b.line, err)
 			continue
 		}
-		if b.kind == "go before" {
+		if b.kind == "go parsed" || b.kind == "go before" && testing.Short() {
 			continue
 		}
 		for _, problem := range s.check(t, set, rooms) {
