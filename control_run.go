@@ -251,11 +251,15 @@ func (c *Coordinator) meant(command store.Command) bool {
 
 // obey executes a command, if it is meant for the term, or the process, that is there now.
 func (c *Coordinator) obey(ctx context.Context, command store.Command) error {
-	ctx, cancel := within(ctx, 2*c.opts.ShutdownTimeout)
+	bound := 2 * c.opts.ShutdownTimeout
+	e, there := c.Role(command.Role)
+	if there && command.Kind == commandTransfer { // first the heir is waited for
+		bound += e.loop.timing.Offer()
+	}
+	ctx, cancel := within(ctx, bound)
 	defer cancel()
 	switch command.Kind {
 	case commandResign, commandTransfer:
-		e, there := c.Role(command.Role)
 		if !there || command.Token == 0 {
 			return fmt.Errorf("%w: no role %q here", ErrNotLeader, command.Role)
 		}

@@ -324,6 +324,21 @@ func TestCommandThatNobodyTakes(t *testing.T) {
 	})
 }
 
+// TestControlTransferWaitsForTheHeir: of a transfer to one that does not ask the answer is
+// ErrNotReady, however long the leases are.
+func TestControlTransferWaitsForTheHeir(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair(func(o *Options) { o.Election.LeaseTTL = 5 * time.Minute })
+		wait := a.Elector().Guarantees().TransferWait
+		require.Greater(c, wait, 2*a.Options().ShutdownTimeout)
+		began := c.now()
+		err := c.control("ops").Transfer(background, "", "gone")
+		require.ErrorIs(c, err, ErrNotReady)
+		require.InDelta(c, wait, c.now()-began, float64(5*time.Second))
+		require.True(c, a.IsLeader())
+	})
+}
+
 // TestIdleControlAsksNothing: nobody looks for commands unless a hint or a heartbeat says that
 // there are some.
 func TestIdleControlAsksNothing(t *testing.T) {

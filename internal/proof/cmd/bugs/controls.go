@@ -6,6 +6,8 @@ var controls = []bug{
 		old: "		for _, role := range i.Leading {\n			note(role)\n		}\n", new: ""},
 	{name: "hold-off that is over", test: "TestRoleSaysWhyNobodyLeads", breaks: "a status blames Redis for a role that no candidate asks for", file: "roles.go",
 		old: "	case v.Hold > now:\n", new: "	case v.Hold > 0:\n"},
+	{name: "command of a transfer given up too soon", test: "TestControlTransferWaitsForTheHeir", breaks: "an operator hears of an unknown error instead of that the heir does not ask", file: "control_run.go",
+		old: "		bound += e.loop.timing.Offer()\n", new: ""},
 	{name: "drain that the registry does not show", test: "TestDrain", breaks: "other instances go on counting on one that drains", file: "control_run.go",
 		old: "	c.registry.drain(draining)\n", new: ""},
 	{name: "drain by the word of the application", test: "TestDrain", breaks: "an instance that is drained for maintenance leads again as soon as another resigns", file: "election_loop.go",
