@@ -80,6 +80,27 @@ func TestVirtualNoticesBrokenScripts(t *testing.T) {
 			"if true then\n    set_task(KEYS[1], task, { next = ARGV[6] })",
 			"tasks-calm", "P10: no run of",
 		},
+		{
+			"what was triggered is run again without its arguments", "if (kind == 'slot' or kind == 'extra') and task.run_trigger", "if kind ~= 'trigger' and task.run_trigger",
+			"asks-base", "P10: ",
+		},
+		{
+			"a slot takes the trigger that waits with it", "if kind == 'trigger' then end_trigger(KEYS[1], KEYS[4], ARGV[11], task) end",
+			"if task.trigger ~= '' then end_trigger(KEYS[1], KEYS[4], ARGV[11], task) end",
+			"asks-base", "P10: trigger",
+		},
+		{
+			"a pause holds nothing up", "if ARGV[1] == '1' then fields.paused, fields.pause = '1',", "if ARGV[1] == '1' then fields.paused, fields.pause = '2',",
+			"asks-calm", "P10: ",
+		},
+		{
+			"the end of a command is not in the list", "  audit(stream, { 'event', 'ended', 'command', id,", "  local _ = ({ 'event', 'ended', 'command', id,",
+			"asks-calm", "Control: ",
+		},
+		{
+			"a command ends twice", "if command.state == 'taken' then over(KEYS[1], KEYS[2], ARGV[1], ARGV[3]", "if true then over(KEYS[1], KEYS[2], ARGV[1], ARGV[3]",
+			"asks-rough", "Control: ",
+		},
 	} {
 		if testing.Short() && i%6 != 0 {
 			continue

@@ -41,6 +41,7 @@ type checker struct {
 
 	tasks    map[string]*taskState // by name
 	tap      *tap
+	asked    asked
 	changes  int           // terms that began on another instance than the one before
 	vacant   time.Duration // when a leader crashed, or had drained; 0: not since the last term began
 	gone     bool          // it crashed
@@ -48,7 +49,7 @@ type checker struct {
 }
 
 func newChecker(of *cluster) *checker {
-	c := &checker{cluster: of, endings: map[error]int{}, tasks: map[string]*taskState{}}
+	c := &checker{cluster: of, endings: map[error]int{}, tasks: map[string]*taskState{}, asked: newAsked()}
 	c.tap = newTap(c)
 	for _, t := range of.pace.tasks {
 		c.tasks[t.name] = &taskState{task: t}
@@ -157,6 +158,9 @@ func (c *checker) ask() {
 			c.overlaps++
 			c.failed("P1: %s and a foreign client both lead", l.name)
 		}
+		if l.drained {
+			c.failed("P8: %s has drained, and leads", l.name)
+		}
 		if first != nil {
 			c.overlaps++
 			c.failed("P1: %s and %s both lead", first.name, l.name)
@@ -175,6 +179,8 @@ func (l *life) observe(e tenure.Event) {
 		l.check.began(l, e.Token)
 	case tenure.EventTermEnded:
 		l.check.ended(l, e.Token, e.Err)
+	case tenure.EventDrainEnded:
+		l.check.drainEnded(l)
 	case tenure.EventLeaseReleased, tenure.EventWorkOverrun, tenure.EventCallsStuck, tenure.EventRedisClockStepped:
 		l.note(l.name, string(e.Type), fmt.Sprint(e.Err), e.Token)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,6 +45,7 @@ type setup struct {
 	drain     time.Duration                             // leader work takes up to this long to return when its context is done
 	kept      bool                                      // Redis keeps its data and its clock goes on: P4 is held against the lease in Redis
 	tasks     bool                                      // coordinators with a registry and two tasks, instead of electors
+	asks      bool                                      // there is an operator
 	calm      bool                                      // nothing but crashes and resignations: P7 is held against each hand-over
 	trace     int                                       // events kept for a failure; 0: simnet's default
 	report    func(wrong []problem)                     // takes what was violated; nil: the test fails
@@ -59,6 +61,7 @@ type cluster struct {
 	net       *simnet.Network
 	redis     *simnet.Server
 	check     *checker
+	operator  *operator // nil: there is none
 	instances []*instance
 	running   sync.WaitGroup // every life, and what is started beside
 }
@@ -79,6 +82,9 @@ func inCluster(t *testing.T, seed uint64, setup setup, fn func(*cluster)) (diges
 		defer c.net.Close()
 		c.redis = c.net.NewServer(simnet.Addr, setup.redis)
 		c.check = newChecker(c)
+		if setup.asks {
+			c.operator = newOperator(c)
+		}
 		c.redis.Label(label)
 		if setup.tasks {
 			c.redis.Watch(c.check.tap.see)
@@ -120,6 +126,9 @@ var scriptNames = func() map[string]string {
 // label is what a trace shows of a command: of a script its name.
 func label(args []string) string {
 	text := args[1]
+	if strings.EqualFold(args[0], "SUBSCRIBE") { // after an outage go-redis names the channels in the order of a map
+		text = slices.Min(args[1:])
+	}
 	if strings.EqualFold(args[0], "EVAL") {
 		sum := sha1.Sum([]byte(text))
 		text = hex.EncodeToString(sum[:])

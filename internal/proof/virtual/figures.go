@@ -52,7 +52,8 @@ type Figures struct {
 
 	Beats, Joined, Swept          int // of the registry
 	Claims, Attempts, Interrupted int // of the tasks: slots claimed, attempts that began, those whose term ended first
-	Reruns                        int
+	Reruns, Triggered             int
+	Answers                       map[string]int64 // to what an operator asked for, by kind and answer
 	Violations                    int
 }
 
@@ -78,6 +79,8 @@ func (f *Figures) Add(g *Figures) {
 	f.Attempts += g.Attempts
 	f.Interrupted += g.Interrupted
 	f.Reruns += g.Reruns
+	f.Triggered += g.Triggered
+	f.Answers = sum(f.Answers, g.Answers)
 	f.Violations += g.Violations
 }
 

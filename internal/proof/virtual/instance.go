@@ -28,21 +28,24 @@ type instance struct {
 // life is one process.
 type life struct {
 	*instance
-	number   int        // of the lives of its instance
-	rand     *rand.Rand // of its leader work
-	client   *redis.Client
-	elector  *tenure.Elector
-	registry *tenure.Registry // nil if electors stand alone
-	cancel   context.CancelFunc
-	stopped  atomic.Int64  // when a stop was asked for; 0: it was not
-	dead     atomic.Bool   // crashed: what it believes counts no more
-	done     chan struct{} // closed when Run has returned
+	number      int        // of the lives of its instance
+	rand        *rand.Rand // of its leader work
+	client      *redis.Client
+	elector     *tenure.Elector
+	coordinator *tenure.Coordinator // nil if electors stand alone, as registry
+	registry    *tenure.Registry
+	cancel      context.CancelFunc
+	stopped     atomic.Int64  // when a stop was asked for; 0: it was not
+	dead        atomic.Bool   // crashed: what it believes counts no more
+	done        chan struct{} // closed when Run has returned
 
 	// guarded by the mutex of the checker
-	leading int64       // token of the term that is on by the events; 0: none
-	past    tenure.Term // the last one whose work was cancelled
-	working int         // callbacks that have begun and not ended
-	begun   int64       // token of the last callback that began
+	leading  int64       // token of the term that is on by the events; 0: none
+	past     tenure.Term // the last one whose work was cancelled
+	working  int         // callbacks that have begun and not ended
+	begun    int64       // token of the last callback that began
+	undrains int         // drains that were ended
+	drained  bool        // a drain was waited for, and is on
 }
 
 // boot starts a process, if none runs.
@@ -108,7 +111,7 @@ func (l *life) build(options tenure.Options, random func() float64, secret func(
 			l.Fatal(err)
 		}
 	}
-	l.registry = coordinator.Registry()
+	l.coordinator, l.registry = coordinator, coordinator.Registry()
 	l.elector = coordinator.Elector()
 	coordinator.Observe(l.observe)
 	return coordinator.Run

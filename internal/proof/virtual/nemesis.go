@@ -154,6 +154,10 @@ func (n *nemesis) quieten(at time.Duration) {
 	n.net.SetFaults("", simnet.Faults{})
 	n.net.Heal("")
 	n.until(at + n.pace.span(10*time.Second))
+	if n.operator != nil {
+		n.operator.letGo()
+		n.align()
+	}
 }
 
 // lull is for how long nothing new goes wrong in the middle of a run of length d; a short one has

@@ -32,7 +32,7 @@ var hot = &pace{
 		DriftedAfter: 6 * time.Second, DownAfter: 15 * time.Second,
 	},
 	tasks: []task{
-		{name: "slots", every: 10 * time.Second, work: 2 * time.Second, failing: 10},
+		{name: "slots", every: 10 * time.Second, work: 2 * time.Second, missed: tenure.MissedRunOnce, failing: 10},
 		{name: "ledger", every: 25 * time.Second, work: time.Second, missed: tenure.MissedRunAll, failing: 10},
 	},
 	probe: 70 * time.Millisecond, write: 100*time.Millisecond + odd,
@@ -46,7 +46,7 @@ var steady = &pace{
 		DriftedAfter: 60 * time.Second, DownAfter: 300 * time.Second,
 	},
 	tasks: []task{
-		{name: "slots", every: time.Minute, work: 12 * time.Second, failing: 10},
+		{name: "slots", every: time.Minute, work: 12 * time.Second, missed: tenure.MissedRunOnce, failing: 10},
 		{name: "ledger", every: 5 * time.Minute, work: 20 * time.Second, missed: tenure.MissedRunAll, failing: 10},
 	},
 	probe: 5 * time.Second, write: 5*time.Second + odd,

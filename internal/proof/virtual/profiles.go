@@ -24,6 +24,7 @@ type profile struct {
 	tasks  bool            // see setup
 	kept   bool            // see setup
 	calm   bool            // see setup
+	asks   bool            // see setup
 
 	holdOff, margin time.Duration  // the options HoldOff and FailoverMargin
 	traffic         *simnet.Faults // in place of those of the pace, if it is rough
@@ -33,6 +34,11 @@ type profile struct {
 var baseFaults = []string{"crash", "crash-leader", "stop", "resign", "partition", "partition-leader", "cut", "pause", "script-flush"}
 
 func with(faults ...string) []string { return append(slices.Clip(baseFaults), faults...) }
+
+// asking are the faults with as many things that an operator asks for, in the order of their names.
+func asking(faults ...string) []string {
+	return append(slices.Clone(faults), slices.Sorted(maps.Keys(asks))...)
+}
 
 // outages are faults of the registry: an instance is away for longer than DownAfter.
 var outages = []string{"away", "partition-long"}
@@ -68,6 +74,17 @@ var hotProfiles = []profile{
 		rough: true, drain: true, wait: true, tasks: true,
 	},
 	{name: "tasks-random", random: true, tasks: true},
+	{
+		name: "asks-calm", faults: []string{"crash-leader", "resign", "transfer", "transfer-best", "ask-resign", "trigger"}, every: 10 * time.Second,
+		kept: true, calm: true, tasks: true, asks: true,
+	},
+	{name: "asks-base", faults: asking(baseFaults...), drain: true, kept: true, tasks: true, asks: true},
+	{name: "asks-rough", faults: asking(append(with(), outages...)...), rough: true, drain: true, kept: true, tasks: true, asks: true},
+	{
+		name: "asks-everything", faults: asking(with("del", "flush", "failover", "restart", "restart-empty", "evict-term")...),
+		rough: true, drain: true, wait: true, tasks: true, asks: true,
+	},
+	{name: "asks-random", random: true, tasks: true, asks: true},
 }
 
 // The profiles of the steady class: coordinators with a registry and two tasks.
@@ -77,6 +94,7 @@ var steadyProfiles = []profile{
 	{name: "steady-rough", faults: append(with("rate"), outages...), rough: true, drain: true, kept: true},
 	{name: "steady-failover", faults: with("failover", "restart", "del"), rough: true, drain: true, skew: 100 * time.Millisecond},
 	{name: "steady-random", random: true},
+	{name: "steady-asks", faults: asking(append(with(), outages...)...), rough: true, drain: true, kept: true, asks: true},
 	{
 		name: "steady-everything", faults: append(with("del", "flush", "failover", "restart", "restart-empty", "evict-term"), outages...),
 		rough: true, drain: true, wait: true,
@@ -113,7 +131,7 @@ func catalog() (c Catalog) {
 
 // setup is the world that a profile needs.
 func (p profile) setup() setup {
-	setup := setup{pace: p.pace, tasks: p.tasks, kept: p.kept, calm: p.calm, options: func(number int, options *tenure.Options) {
+	setup := setup{pace: p.pace, tasks: p.tasks, asks: p.asks, kept: p.kept, calm: p.calm, options: func(number int, options *tenure.Options) {
 		if len(p.ttls) > 0 {
 			options.Election.LeaseTTL = p.ttls[number%len(p.ttls)]
 		}

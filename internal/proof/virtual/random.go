@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -55,6 +56,13 @@ func (p profile) drawn(seed uint64) profile {
 	}
 	if has("failover", "flush", "evict-term", "restart-empty") { // a token that is lost behind a clock set back is the exception of P2
 		p.faults = slices.DeleteFunc(p.faults, func(f string) bool { return f == "clock-back" })
+	}
+	if p.asks {
+		for _, ask := range slices.Sorted(maps.Keys(asks)) {
+			if r.IntN(3) > 0 {
+				p.faults = append(p.faults, slices.Repeat([]string{ask}, 1+r.IntN(2))...)
+			}
+		}
 	}
 	return p
 }

@@ -86,6 +86,9 @@ func (c *cluster) settle(profile profile) {
 		c.ran()
 		c.hear()
 	}
+	if c.operator != nil {
+		c.operator.settle()
+	}
 }
 
 // upToDate holds the last slots against P10: none is overdue.
@@ -109,6 +112,7 @@ func (c *checker) figures(n *nemesis) Figures {
 		Expired: c.endings[tenure.ErrExpired], Lost: c.endings[tenure.ErrLost], Resigned: c.endings[tenure.ErrResigned], Stopped: c.endings[tenure.ErrStopped],
 		Accepted: c.resource.accepted, Refused: c.resource.refused, Faults: map[string]int64{}, Network: map[string]int64{},
 		Beats: c.tap.beaten, Joined: c.tap.joined, Swept: c.tap.swept, Claims: c.tap.claims, Reruns: c.tap.reruns,
+		Triggered: c.tap.triggered, Answers: c.asked.answers,
 	}
 	if c.cluster.setup.calm {
 		f.Crash, f.Handover = c.failover.crash, c.failover.handover

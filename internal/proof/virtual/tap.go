@@ -12,14 +12,15 @@ import (
 // tap listens to what Redis is told to write, in virtual time, and holds it against P9 and
 // P10: no script can hide from it what it does. It belongs to the checker, whose mutex guards it.
 type tap struct {
-	c      *checker
-	beats  map[string]time.Time // the last beat of an instance, by Redis's clock
-	tasks  map[string]*record
-	beaten int
-	joined int
-	swept  int
-	claims int
-	reruns int
+	c         *checker
+	beats     map[string]time.Time // the last beat of an instance, by Redis's clock
+	tasks     map[string]*record
+	beaten    int
+	joined    int
+	swept     int
+	claims    int
+	reruns    int
+	triggered int
 }
 
 // record is what was written of a task.
@@ -27,12 +28,20 @@ type record struct {
 	every, last int64 // ms; last: the last slot that was claimed, 0: none
 	open        int64 // a slot that was claimed and has neither succeeded nor failed; 0: none
 	crashes     int   // runs of that slot which other leaders left behind
+
+	run      string         // the last one that was claimed
+	loose    bool           // slots may have been passed over since the last one: the task was paused, or a triggered run was on
+	paused   bool           // by the operator
+	canceled string         // the last run that was canceled
+	waits    string         // ID of the last trigger that was left
+	claimed  map[string]int // triggers, by ID
+	ended    map[string]int // their runs that came to an end
 }
 
 func newTap(c *checker) *tap {
 	tap := &tap{c: c, beats: map[string]time.Time{}, tasks: map[string]*record{}}
 	for _, t := range c.cluster.pace.tasks {
-		tap.tasks[t.name] = &record{every: t.every.Milliseconds()}
+		tap.tasks[t.name] = &record{every: t.every.Milliseconds(), claimed: map[string]int{}, ended: map[string]int{}}
 	}
 	return tap
 }
@@ -46,13 +55,22 @@ func (t *tap) see(now time.Time, host, command string, args []string) {
 	}
 	key := args[0]
 	task, isTask := strings.CutPrefix(key, "tenure:task:")
+	id, isCommand := strings.CutPrefix(key, "tenure:command:")
 	switch {
 	case key == "tenure:beats" && command == "ZADD":
 		t.beat(now, host, args[1:])
 	case key == "tenure:beats" && command == "ZREM":
 		t.remove(now, host, args[1:])
 	case isTask && command == "HSET" && t.tasks[task] != nil:
-		t.claim(now, task, t.tasks[task], args[1:])
+		field := fields(args[1:])
+		t.wish(t.tasks[task], field)
+		t.claim(now, task, t.tasks[task], field)
+	case isTask && command == "HDEL" && t.tasks[task] != nil && slices.Contains(args[1:], "paused"):
+		t.tasks[task].paused = false
+	case key == "tenure:commands" && command == "XADD":
+		t.audit(args)
+	case isCommand && command == "HSET":
+		t.command(id, args[1:])
 	case isTask && command == "XADD" && strings.HasSuffix(task, ":runs"):
 		task = strings.TrimSuffix(task, ":runs")
 		t.end(task, t.tasks[task], args)
@@ -100,18 +118,25 @@ const crashesOfATask = 3
 
 // claim holds the claim of a slot against P10: each slot once, in step; with MissedRunAll every
 // one, else the latest that is due.
-func (t *tap) claim(now time.Time, name string, r *record, args []string) {
-	field := fields(args)
+func (t *tap) claim(now time.Time, name string, r *record, field map[string]string) {
 	if field["run"] == "" {
 		return
 	}
 	t.c.cluster.note(field["instance"], "claims "+name, field["last_scheduled"]+" run "+field["run"]+" crashes "+field["crashes"], 0)
 	slot, err := strconv.ParseInt(field["last_scheduled"], 10, 64)
+	t.held(name, r, err != nil)
+	r.run = field["run"]
 	if err != nil {
 		t.reruns++
 		if crashes, err := strconv.Atoi(field["crashes"]); err == nil {
 			r.crashes = crashes
 		}
+		return
+	}
+	if id := field["run_trigger"]; id != "" {
+		t.triggerClaimed(name, id, r)
+		t.leftOpen(name, r, slot)
+		r.open, r.crashes, r.loose = slot, 0, true
 		return
 	}
 	t.claims++
@@ -121,7 +146,7 @@ func (t *tap) claim(now time.Time, name string, r *record, args []string) {
 	if t.c.cluster.setup.kept {
 		t.inStep(now.UnixMilli(), name, r, slot)
 	}
-	r.last, r.open, r.crashes = slot, slot, 0
+	r.last, r.open, r.crashes, r.loose = slot, slot, 0, r.paused
 }
 
 // inStep holds the slot against the one before.
@@ -135,13 +160,22 @@ func (t *tap) inStep(due int64, name string, r *record, slot int64) {
 		t.c.failed("P10: slot %d of %s was claimed twice", slot, name)
 	case slot < r.last || (slot-r.last)%r.every != 0:
 		t.c.failed("P10: slot %d of %s was claimed after %d", slot, name, r.last)
-	case task.missed == tenure.MissedRunAll && slot-r.last > r.every:
+	case task.missed == tenure.MissedRunAll && slot-r.last > r.every && !r.loose:
 		t.c.failed("P10: after slot %d of %s came %d: a slot was lost", r.last, name, slot)
 	case task.missed == tenure.MissedRunOnce && due-slot >= r.every+t.c.cluster.late().Milliseconds():
 		t.c.failed("P10: slot %d of %s was claimed at %d: a later one was due", slot, name, due)
-	case task.missed == tenure.MissedRunOnce && t.c.cluster.setup.calm && slot-r.last > r.every:
+	case task.missed == tenure.MissedRunOnce && t.c.cluster.setup.calm && slot-r.last > r.every && !r.loose:
 		t.c.failed("P10: after slot %d of %s came %d: a slot was lost", r.last, name, slot)
-	case r.open != 0 && r.crashes+1 < crashesOfATask: // its present leader may have died of it, too
+	}
+	t.leftOpen(name, r, slot)
+}
+
+// leftOpen holds a claim against the run before: its present leader may have died of it, too. With
+// MissedRunOnce a run for the latest slot is one for all, once two have come due since: so it is
+// after a pause.
+func (t *tap) leftOpen(name string, r *record, slot int64) {
+	outdated := t.c.tasks[name].missed == tenure.MissedRunOnce && r.open == r.last && slot-r.open >= 2*r.every
+	if t.c.cluster.setup.kept && r.open != 0 && r.crashes+1 < crashesOfATask && !outdated {
 		t.c.failed("P10: slot %d of %s was claimed while the run of %d was neither done nor given up", slot, name, r.open)
 	}
 }
@@ -164,11 +198,20 @@ func (t *tap) end(name string, r *record, args []string) {
 	t.c.cluster.note(field["instance"], "records "+name, field["slot"]+" run "+field["run"]+" "+field["status"], 0)
 	slot, _ := strconv.ParseInt(field["slot"], 10, 64)
 	switch tenure.RunState(field["status"]) {
-	case tenure.RunSucceeded, tenure.RunFailed:
+	case tenure.RunSucceeded, tenure.RunFailed, tenure.RunCanceled:
 		if t.c.cluster.setup.kept && slot != r.open {
 			t.c.failed("P10: a run of slot %d of %s ended twice, or was never claimed", slot, name)
 		}
 		r.open = 0
+		r.ended[field["trigger"]]++
+	case tenure.RunAbandoned:
+		if r.crashes+1 >= crashesOfATask { // else it is run again
+			r.ended[field["trigger"]]++
+		}
+	case tenure.RunInterrupted:
+		if t.c.cluster.setup.kept && field["run"] == r.canceled {
+			t.c.failed("P10: a run of %s was canceled, and is recorded as interrupted", name)
+		}
 	}
 }
 

@@ -74,4 +74,10 @@ var triggers = []bug{
 		old: "	if err := s.free(&c, t.Name); err != nil {\n		return err\n	}\n	if t.Anywhere {", new: "	if t.Anywhere {"},
 	{name: "trigger told to the default role", test: "TestControlTriggersAtOnce", breaks: "what an operator triggers runs up to a minute late", file: "tasks_control.go",
 		old: "lease := cmp.Or(read.Record.Lease, home.lease)", new: "lease := home.lease"},
+	{name: "rerun of a trigger without its arguments", in: virtual, test: "TestVirtualAsks", breaks: "what was triggered runs again as a slot, without what the operator gave it, if its leader dies", file: lua,
+		old: "if (kind == 'slot' or kind == 'extra') and task.run_trigger", new: "if kind ~= 'trigger' and task.run_trigger"},
+	{name: "slot takes the trigger that waits", in: virtual, test: "TestVirtualAsks", breaks: "a trigger that was accepted is lost once a slot comes due", file: lua,
+		old: "if kind == 'trigger' then end_trigger(KEYS[1], KEYS[4], ARGV[11], task) end", new: "if task.trigger ~= '' then end_trigger(KEYS[1], KEYS[4], ARGV[11], task) end"},
+	{name: "virtual time, lost trigger not noticed", in: virtual, test: "TestVirtualNoticesBrokenScripts", breaks: "the full stack in virtual time is content when a trigger that was accepted never runs", file: "internal/proof/virtual/operator_check.go",
+		old: "		case r.claimed[t.id] == 0:\n", new: "		case false:\n"},
 }

@@ -33,6 +33,9 @@ func page(file string) error {
 		fmt.Printf("\nFaults of *%s*: %s; of messages: %s. Terms: %d expired, %d lost, %d resigned, %d stopped; %d fenced writes accepted, %d refused. "+
 			"Calm: the longest crash failover took %v, the longest hand-over %v.\n", row.Profile, counts(row.Faults), counts(row.Network), row.Expired, row.Lost,
 			row.Resigned, row.Stopped, row.Accepted, row.Refused, row.Crash.Round(time.Millisecond), row.Handover.Round(time.Millisecond))
+		if len(row.Answers) > 0 {
+			fmt.Printf("\nWhat an operator of *%s* asked for, and the answers: %s; %d triggers ran.\n", row.Profile, counts(row.Answers), row.Triggered)
+		}
 	}
 	return nil
 }
