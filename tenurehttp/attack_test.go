@@ -20,7 +20,7 @@ import (
 // everything are the paths of all documents.
 var everything = []string{
 	"/", "/livez", "/readyz", "/leaderz", "/api/cluster/status", "/api/cluster/instances", "/api/cluster/leader", "/api/cluster/config", "/api/cluster/this",
-	"/api/cluster/snapshot", "/api/cluster/instances/a", "/api/cluster/tasks", "/api/cluster/tasks/t/runs", "/api/cluster/terms", "/api/cluster/log",
+	"/api/cluster/snapshot", "/api/cluster/instances/a", "/api/cluster/tasks", "/api/cluster/tasks/t", "/api/cluster/tasks/t/runs", "/api/cluster/terms", "/api/cluster/log",
 	"/api/cluster/commands", "/api/cluster/openapi.json",
 }
 
@@ -261,5 +261,77 @@ func TestParameters(t *testing.T) {
 		require.Equal(s, []any{last}, w.get("/api/cluster/log?after=" + before["id"].(string))["log"])
 		require.Equal(s, []any{last}, w.get("/api/cluster/log?limit=1")["log"])
 		require.Len(s, w.get("/api/cluster/terms?role=")["terms"], 1)
+	})
+}
+
+// TestSlowRequests: clients that send a part of a body, or read nothing of an answer, hold up
+// nobody, and take no place of a command.
+func TestSlowRequests(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		w := s.serve(tenurehttp.New(a, operators))
+		for i := range 200 {
+			slow, err := w.client.DialContext(s.Context(), "tcp", "shop:80")
+			require.NoError(s, err)
+			s.Cleanup(func() { _ = slow.Close() })
+			text := "GET /api/cluster/snapshot HTTP/1.1\r\nHost: shop\r\n\r\n"
+			if i%2 == 0 {
+				text = "POST /api/cluster/undrain HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer token-of-ann\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+			}
+			_, err = fmt.Fprint(slow, text)
+			require.NoError(s, err)
+		}
+		s.pass(time.Minute)
+		w.token = "token-of-ann"
+		began := time.Now()
+		w.get("/api/cluster/snapshot")
+		w.post("undrain", `{"instance_id":"a"}`)
+		require.Less(s, time.Since(began), time.Second, "of virtual time")
+		require.True(s, a.IsLeader())
+	})
+}
+
+// TestAuthorizerThatPanicsOverReads: whatever it panics with, no read is answered, and no stream
+// begins; the page itself and the probes stay.
+func TestAuthorizerThatPanicsOverReads(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		for _, value := range []any{"broken", http.ErrAbortHandler, new(int)} {
+			w := s.serve(tenurehttp.New(a, tenurehttp.Options{GuardReads: true, Authorize: func(*http.Request, tenurehttp.Action) (string, error) { panic(value) }}))
+			for _, path := range append([]string{"events", "commands", "role", "instances/a", "tasks/t", "tasks/t/runs"}, documents...) {
+				w.refused(http.StatusInternalServerError, "authorizer", http.MethodGet, "/api/cluster/"+path, "")
+			}
+			require.Equal(s, http.StatusOK, w.do(http.MethodGet, "/", "", "Accept", "text/html").StatusCode)
+			require.Equal(s, http.StatusOK, w.do(http.MethodGet, "/livez", "").StatusCode)
+		}
+	})
+}
+
+// TestForeignOrigins: no action is taken for a page of another origin, however it says where it is
+// from, and whatever it sends along; nor are its reads answered so that it could read them.
+func TestForeignOrigins(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		w := s.serve(tenurehttp.New(a, operators))
+		w.token = "token-of-ann"
+		for _, action := range allActions {
+			for _, origin := range [][]string{
+				{"Origin", "https://evil.example"}, {"Origin", "null"}, {"Origin", "http://shop.evil.example"}, {"Origin", "http://shop:81"},
+				{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site", "Tenure-Page", "1"},
+			} {
+				w.refused(http.StatusForbidden, "cross_origin", http.MethodPost, "/api/cluster/"+string(action), `{"instance_id":"a"}`, origin...)
+			}
+		}
+		for _, document := range documents {
+			header := w.do(http.MethodGet, "/api/cluster/"+document, "", "Origin", "https://evil.example").Header
+			for name := range header {
+				require.NotContains(s, strings.ToLower(name), "access-control")
+			}
+		}
+		require.Empty(s, w.get("/api/cluster/commands")["commands"])
+		require.True(s, a.IsLeader())
 	})
 }

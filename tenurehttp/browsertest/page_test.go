@@ -4,10 +4,13 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
@@ -209,6 +212,22 @@ func TestConnectionLost(t *testing.T) {
 	p.clean()
 }
 
+// busy is for how long the main thread of the page was on a processor so far, which a machine that
+// is starved does not lengthen: for all of it (TaskDuration), or for some of what it does.
+func (p *tab) busy(with ...string) time.Duration {
+	p.Helper()
+	metrics, err := chromedp.Call(p.ctx, performance.GetMetrics, cdp.Empty{})
+	require.NoError(p, err)
+	var all time.Duration
+	for _, m := range metrics.Metrics {
+		if slices.Contains(with, m.Name) {
+			all += time.Duration(m.Value * float64(time.Second))
+		}
+	}
+	require.Positive(p, all, "Chromium does not say what the page has taken")
+	return all
+}
+
 // TestTenThousand: what is in the document does not grow with the instances. It reports what the
 // first rendering and an update take.
 func TestTenThousand(t *testing.T) {
@@ -224,6 +243,8 @@ func TestTenThousand(t *testing.T) {
 	p := open(t, s.url, desk)
 	p.says("#instances", "web-00003")
 	first := eval[float64](p, "performance.now()")
+	busy := p.busy("TaskDuration")
+	require.Less(t, busy, time.Second, "until the rows are there the page has computed, laid out and painted for that long")
 	rendered := eval[float64](p, "performance.getEntriesByType('paint').find((e) => e.name === 'first-contentful-paint')?.startTime ?? 0")
 	require.Contains(t, p.text("#instances .head"), "1 drifted · 9,999 active")
 	require.Less(t, eval[int](p, "document.querySelectorAll('#instances li, #tasks li').length"), 100)
@@ -237,6 +258,16 @@ func TestTenThousand(t *testing.T) {
 	p.until("document.querySelectorAll('#tasks li').length === 1")
 	drawn := eval[int](p, "Number(document.documentElement.dataset.drawn)")
 	p.until(fmt.Sprintf("Number(document.documentElement.dataset.drawn) > %d", drawn+3))
-	t.Logf("10,000 instances, 300 tasks: first paint after %.0f ms, rows there within %.0f ms, an update %s ms of script", rendered, first, eval[string](p, "document.documentElement.dataset.cost"))
+	each := time.Hour
+	for range 3 { // the least of them: what a machine that is busy with others adds is not the page's
+		const updates = 2
+		computed := []string{"ScriptDuration", "LayoutDuration", "RecalcStyleDuration"}
+		before := p.busy(computed...)
+		drawn = eval[int](p, "Number(document.documentElement.dataset.drawn)")
+		eval[bool](p, fmt.Sprintf(`new Promise((done) => new MutationObserver(() => Number(document.documentElement.dataset.drawn) >= %d && done(true)).observe(document.documentElement, { attributes: true }))`, drawn+updates)) // asking again and again would be measured too
+		each = min(each, (p.busy(computed...)-before)/time.Duration(eval[int](p, "Number(document.documentElement.dataset.drawn)")-drawn))
+	}
+	require.Less(t, each, 50*time.Millisecond, "of an update: scripts, styles and layout")
+	t.Logf("10,000 instances, 300 tasks: first paint after %.0f ms, rows there within %.0f ms, of them %v of the page's own; an update %v", rendered, first, busy, each)
 	p.clean()
 }
