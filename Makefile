@@ -64,7 +64,7 @@ help: ## Show this list
 
 .PHONY: demo
 demo: ## Run a small fleet with an embedded Redis; FOR=20s ends it after that
-	$(GO) run ./examples/demo $(if $(FOR),-for $(FOR))
+	cd cmd/tenure && $(GO) run . demo $(if $(FOR),--for $(FOR))
 
 .PHONY: test
 test: setup ## Test every module with the race detector, on real redis-servers too

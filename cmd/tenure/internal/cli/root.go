@@ -165,7 +165,7 @@ from a config file. With --api the HTTP API of a program is asked in place of Re
 		return &exitError{exitCannot, fmt.Sprintf("%v (fix: %s --help)", err, command.CommandPath())}
 	})
 	root.AddCommand(a.statusCommand(), a.instancesCommand(), a.leaderCommand(), a.tasksCommand(), a.termsCommand(), a.eventsCommand(), a.commandsCommand(),
-		a.resignCommand(), a.transferCommand(), a.taskCommand(), a.waitCommand(), a.runCommand(), a.doctorCommand(), a.aclCommand(), a.healthcheckCommand(), a.versionCommand(),
+		a.resignCommand(), a.transferCommand(), a.taskCommand(), a.waitCommand(), a.runCommand(), a.topCommand(), a.demoCommand(), a.doctorCommand(), a.aclCommand(), a.healthcheckCommand(), a.versionCommand(),
 		a.instanceCommand("drain", "Have an instance hand over all that it leads, and lead nothing",
 			"drain moves all that the instance leads to others. It stays up and takes no lead until undrain.", "%s is drained: it leads nothing",
 			func(c source.Source) func(context.Context, string) error { return c.Drain }),

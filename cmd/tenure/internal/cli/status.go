@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,7 +56,7 @@ nobody has led for long is only known if it is named: --role NAME.`,
 				return err
 			}
 			if a.format.Person() {
-				a.writeStatus(&view)
+				a.writeStatus(a.out, &view)
 			} else if err := out.Value(a.out, a.format, view); err != nil {
 				return err
 			}
@@ -120,21 +121,21 @@ func (v *clusterView) judge(least int) {
 }
 
 // writeStatus writes the view for people.
-func (a *app) writeStatus(v *clusterView) {
+func (a *app) writeStatus(w io.Writer, v *clusterView) {
 	head := out.Plain(serverText(v.Redis))
 	name := out.Plain(v.Namespace)
-	fmt.Fprintf(a.out, "%s%s%s\n\n", name, strings.Repeat(" ", max(80-len(name)-len([]rune(head)), 2)), head)
+	fmt.Fprintf(w, "%s%s%s\n\n", name, strings.Repeat(" ", max(80-len(name)-len([]rune(head)), 2)), head)
 	width := 0
 	for _, role := range v.Roles {
 		width = max(width, len(out.Plain(out.Role(role.Role))))
 	}
 	for _, role := range v.Roles {
-		a.writeRole(v, role, width)
+		a.writeRole(w, v, role, width)
 	}
 	fmt.Fprintln(a.out)
-	fmt.Fprintln(a.out, "instances "+v.instances()+map[bool]string{true: "   healthy: yes", false: "   healthy: no"}[v.Healthy])
+	fmt.Fprintln(w, "instances "+v.instances()+map[bool]string{true: "   healthy: yes", false: "   healthy: no"}[v.Healthy])
 	if text := tasksLine(v.Tasks, v.At); text != "" {
-		fmt.Fprintln(a.out, "tasks     "+out.Plain(text))
+		fmt.Fprintln(w, "tasks     "+out.Plain(text))
 	}
 	shown := v.Recent[max(len(v.Recent)-3, 0):]
 	for i, change := range slices.Backward(shown) {
@@ -142,11 +143,11 @@ func (a *app) writeStatus(v *clusterView) {
 		if i == len(shown)-1 {
 			label = "recent    "
 		}
-		fmt.Fprintln(a.out, label+out.Plain(out.At(change.Time, v.At)+"  "+changeText(change)))
+		fmt.Fprintln(w, label+out.Plain(out.At(change.Time, v.At)+"  "+changeText(change)))
 	}
 	for _, problem := range v.Problems {
 		if !strings.HasSuffix(problem, "has no leader") {
-			fmt.Fprintln(a.out, "problem   "+out.Plain(problem))
+			fmt.Fprintln(w, "problem   "+out.Plain(problem))
 		}
 	}
 }
@@ -164,11 +165,11 @@ func serverText(s source.Server) string {
 }
 
 // writeRole writes one role: led, or not and why.
-func (a *app) writeRole(v *clusterView, r tenure.RoleStatus, width int) {
+func (a *app) writeRole(w io.Writer, v *clusterView, r tenure.RoleStatus, width int) {
 	name := out.Plain(out.Role(r.Role))
 	name += strings.Repeat(" ", width-len(name)+3)
 	if r.Led {
-		fmt.Fprintln(a.out, name+"LED   "+out.Plain(ledText(r)))
+		fmt.Fprintln(w, name+"LED   "+out.Plain(ledText(r)))
 		return
 	}
 	text := "NO LEADER"
@@ -178,9 +179,9 @@ func (a *app) writeRole(v *clusterView, r tenure.RoleStatus, width int) {
 	indent := strings.Repeat(" ", len(name))
 	for i, line := range wrap(text+"  "+out.Plain(v.why(r)), 80-len(name)) {
 		if i == 0 {
-			fmt.Fprintln(a.out, name+line)
+			fmt.Fprintln(w, name+line)
 		} else {
-			fmt.Fprintln(a.out, indent+line)
+			fmt.Fprintln(w, indent+line)
 		}
 	}
 }

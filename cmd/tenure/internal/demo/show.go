@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"bufio"
@@ -15,17 +15,21 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tenure-go/tenure"
 )
 
 // show is the demo: it starts the members, kills, hands over, measures and prints.
 type show struct {
-	url, namespace string
-	client         *redis.Client
-	began          time.Time
-	events         chan report
+	out     io.Writer
+	redis   string // its address
+	control *tenure.Control
+	began   time.Time
+	events  chan report
+	keys    <-chan byte // nil: there are none
+
+	chosen                string // the member that the next key is for; "": the leader
+	steered               bool   // somebody has pressed a key: the demo does nothing by itself
+	dead, frozen, drained map[string]bool
 
 	members   map[string]*member
 	readers   sync.WaitGroup
@@ -36,7 +40,7 @@ type show struct {
 	takeOvers []time.Duration
 	handOvers []time.Duration
 	beliefs   map[int64]belief // by token
-	waitFor   string           // kind of change that is being measured: "", kill, resign
+	waitFor   string           // kind of change that is being measured: "", kill, pause, drain, resign
 	waitFrom  time.Time
 }
 
@@ -44,17 +48,20 @@ type member struct {
 	id      string
 	process *exec.Cmd
 	input   io.WriteCloser
+	gone    bool
 }
 
 var names = []string{"alpha", "beta", "gamma"}
 
 const (
 	actEvery    = 5 * time.Second          // between a settled election and the next disturbance
-	takeOverMax = leaseTTL + 3*time.Second // generous: the demo may run on a starved machine
+	takeOverMax = leaseTTL + 3*time.Second // before the end nobody is disturbed any more
+	nobodyMax   = time.Minute              // generous: the demo may run on a starved machine
 )
 
 func (s *show) run(ctx context.Context) error {
 	s.members, s.beliefs = map[string]*member{}, map[int64]belief{}
+	s.dead, s.frozen, s.drained = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	defer s.stop()
 	for _, name := range names {
 		if err := s.start(name); err != nil {
@@ -64,26 +71,31 @@ func (s *show) run(ctx context.Context) error {
 	act := time.NewTimer(actEvery)
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()
-	overdue := time.NewTimer(2 * takeOverMax) // for the first election
+	overdue := time.NewTimer(nobodyMax) // for the first election
 	kill := true
 	for {
 		select {
 		case <-ctx.Done():
 			return s.finish()
 		case <-overdue.C:
-			return fmt.Errorf("nobody took over within %v", 2*takeOverMax)
+			return fmt.Errorf("nobody took over within %v", nobodyMax)
 		case r := <-s.events:
 			if s.take(r) {
 				overdue.Stop()
 				act.Reset(actEvery)
 			}
+		case key := <-s.keys:
+			overdue.Stop() // whom nobody revives may be the last one
+			if !s.press(ctx, key) {
+				return s.finish()
+			}
 		case <-ticker.C:
 			s.registry(ctx)
 		case <-act.C:
-			if deadline, ends := ctx.Deadline(); s.leader == "" || ends && time.Until(deadline) < takeOverMax {
+			if deadline, ends := ctx.Deadline(); s.steered || s.leader == "" || ends && time.Until(deadline) < takeOverMax {
 				continue
 			}
-			overdue.Reset(2 * takeOverMax)
+			overdue.Reset(nobodyMax)
 			if err := s.disturb(kill); err != nil {
 				return err
 			}
@@ -118,8 +130,8 @@ func (s *show) start(name string) error {
 		return err
 	}
 	//nolint:noctx // the demo ends its members itself, in order
-	cmd := exec.Command(self, "-member", name, "-namespace", s.namespace)
-	cmd.Env = append(os.Environ(), "REDIS_URL="+s.url)
+	cmd := exec.Command(self)
+	cmd.Args = []string{"tenure", "demo", "--member", name, "--member-redis", s.redis}
 	cmd.Stderr = os.Stderr
 	apart(cmd)
 	input, err := cmd.StdinPipe()
@@ -157,12 +169,18 @@ func (s *show) take(r report) bool {
 		s.say(r.Member, "task report, slot %s, token %d", r.Text, r.Token)
 	case "ended":
 		s.say(r.Member, "leadership ended (%s)", strings.TrimPrefix(r.Text, "tenure: "))
+	case "said":
+		s.say(r.Member, "%s", strings.TrimPrefix(r.Text, "tenure: "))
 	case "gone":
-		if !s.ended {
-			s.say(r.Member, "process gone, starting it again")
-			if err := s.start(r.Member); err != nil {
-				s.say(r.Member, "%v", err)
-			}
+		s.members[r.Member].gone = true
+		delete(s.frozen, r.Member)
+		delete(s.drained, r.Member)
+		switch {
+		case s.ended:
+		case s.dead[r.Member]:
+			s.say(r.Member, "process gone; r revives it")
+		default:
+			s.again(r.Member)
 		}
 	case "acquired":
 		took := time.Since(s.waitFrom)
@@ -170,7 +188,10 @@ func (s *show) take(r report) bool {
 		case "kill":
 			s.takeOvers = append(s.takeOvers, took)
 			s.say(r.Member, "LEADS, token %d — take-over %v after SIGKILL (lease %v)", r.Token, took.Round(time.Millisecond), leaseTTL)
-		case "resign":
+		case "pause":
+			s.takeOvers = append(s.takeOvers, took)
+			s.say(r.Member, "LEADS, token %d — take-over %v after SIGSTOP (lease %v)", r.Token, took.Round(time.Millisecond), leaseTTL)
+		case "resign", "drain":
 			s.handOvers = append(s.handOvers, took)
 			s.say(r.Member, "LEADS, token %d — hand-over in %v", r.Token, took.Round(100*time.Microsecond))
 		default:
@@ -185,12 +206,7 @@ func (s *show) take(r report) bool {
 
 // registry prints what the registry says, read as any other program would.
 func (s *show) registry(ctx context.Context) {
-	reader, err := tenure.New(s.client, tenure.Options{Namespace: s.namespace, InstanceID: "demo"})
-	if err != nil {
-		s.say("", "registry: %v", err)
-		return
-	}
-	instances, err := reader.Registry().Instances(ctx, tenure.InstanceQuery{})
+	instances, err := s.control.Registry().Instances(ctx, tenure.InstanceQuery{})
 	if err != nil {
 		return
 	}
@@ -206,14 +222,14 @@ func (s *show) registry(ctx context.Context) {
 func (s *show) finish() error {
 	s.stop()
 	overlaps := s.overlaps()
-	fmt.Printf("\nsummary: %d elections, take-over after SIGKILL %s, graceful hand-over %s, %d task runs, two leaders at once: %d\n",
+	_, _ = fmt.Fprintf(s.out, "\nsummary: %d elections, take-over after SIGKILL %s, graceful hand-over %s, %d task runs, two leaders at once: %d\n",
 		s.elections, times(s.takeOvers), times(s.handOvers), s.tasks, overlaps)
 	switch {
 	case overlaps > 0:
-		return errors.New("two processes led at once")
+		return errAtOnce
 	case s.elections == 0:
 		return errors.New("nobody was ever elected")
-	case s.waitFor != "" && time.Since(s.waitFrom) > takeOverMax:
+	case !s.steered && s.waitFor != "" && time.Since(s.waitFrom) > nobodyMax:
 		return errors.New("nobody took over")
 	}
 	return nil
@@ -253,6 +269,9 @@ func (s *show) stop() {
 	}
 	s.ended = true
 	for _, m := range s.members {
+		if s.frozen[m.id] {
+			_ = freeze(m.process, false)
+		}
 		_ = m.input.Close()
 	}
 	done := make(chan struct{})
@@ -276,7 +295,7 @@ func (s *show) stop() {
 }
 
 func (s *show) say(who, text string, args ...any) {
-	fmt.Printf("%6.2fs  %-5s  %s\n", time.Since(s.began).Seconds(), who, fmt.Sprintf(text, args...))
+	_, _ = fmt.Fprintf(s.out, "%6.2fs  %-5s  %s\n", time.Since(s.began).Seconds(), who, fmt.Sprintf(text, args...))
 }
 
 func times(all []time.Duration) string {

@@ -1,6 +1,7 @@
-package main
+package demo
 
 import (
+	"errors"
 	"os/exec"
 	"syscall"
 )
@@ -10,3 +11,8 @@ import (
 func apart(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }
+
+// canFreeze says that a process can be paused.
+const canFreeze = false
+
+func freeze(*exec.Cmd, bool) error { return errors.New("this system pauses no process") }

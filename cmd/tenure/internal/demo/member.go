@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"bufio"
@@ -13,30 +13,25 @@ import (
 	"github.com/tenure-go/tenure"
 )
 
-type memberConfig struct{ id, url, namespace string }
-
 // report is one line from a member to the demo.
 type report struct {
 	Member string `json:"member"`
-	Kind   string `json:"kind"` // acquired, ended, task, led, gone
+	Kind   string `json:"kind"` // acquired, ended, task, led, gone, said
 	Token  int64  `json:"token,omitempty"`
 	Text   string `json:"text,omitempty"`
 	From   int64  `json:"from,omitempty"` // led: it led at an instant between these two, in ns of this host's wall clock
 	To     int64  `json:"to,omitempty"`
 }
 
-// runMember is one of the three processes: an ordinary service with one leader-only task.
-func runMember(ctx context.Context, config memberConfig) error {
-	options, err := redis.ParseURL(config.url)
-	if err != nil {
-		return err
-	}
-	client := redis.NewClient(options)
+// Member is one of the three processes: an ordinary service with one leader-only task, over the
+// Redis at an address.
+func Member(ctx context.Context, id, address string) error {
+	client := redis.NewClient(&redis.Options{Addr: address})
 	defer func() { _ = client.Close() }()
 
 	coordinator, err := tenure.New(client, tenure.Options{
-		Namespace:  config.namespace,
-		InstanceID: config.id,
+		Namespace:  Namespace,
+		InstanceID: id,
 		Election:   tenure.ElectionOptions{LeaseTTL: leaseTTL},
 		Registry:   tenure.RegistryOptions{HeartbeatInterval: time.Second, SweepInterval: time.Second, DriftedAfter: 4 * time.Second, DownAfter: 12 * time.Second},
 	})
@@ -48,7 +43,7 @@ func runMember(ctx context.Context, config memberConfig) error {
 	tell := func(r report) {
 		mu.Lock()
 		defer mu.Unlock()
-		r.Member = config.id
+		r.Member = id
 		if err := out.Encode(r); err != nil {
 			os.Exit(1) // the demo is gone
 		}
