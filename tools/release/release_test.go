@@ -102,6 +102,9 @@ func TestFaults(t *testing.T) {
 		"an exclude": {func(t *testing.T, w *tree) {
 			change(t, w.file("go.mod"), "go 1.25.0\n", "go 1.25.0\n\nexclude example.com/a v1.0.0\n")
 		}, "excludes versions"},
+		"no replace": {func(t *testing.T, w *tree) {
+			change(t, w.file("examples/shop/go.mod"), "replace "+ours+" => ../..", "")
+		}, "examples/shop/go.mod has no replace of " + ours},
 		"another path": {func(t *testing.T, w *tree) {
 			change(t, w.file("tenureprom/go.mod"), "/tenureprom\n", "/prom\n")
 		}, "tenureprom/go.mod: module " + ours + "/prom"},
@@ -179,6 +182,7 @@ func TestStrip(t *testing.T) {
 	w = reopen(t, w.dir, "0.1.0")
 	proxy := t.TempDir()
 	require.NoError(t, w.zips(proxy))
+	require.NoError(t, reopen(t, w.dir, "0.1.0").inspect(t.Context()), "the commit of the tags")
 	require.NotContains(t, read(t, w.file("tenureprom/go.mod")), "replace")
 	require.Contains(t, read(t, w.file("examples/shop/go.mod")), "replace")
 	sums := read(t, w.file("tenureprom/go.sum"))

@@ -201,6 +201,7 @@ func (w *tree) inspect(ctx context.Context) error {
 			add("%s/go.mod excludes versions: importers would have them", folder)
 		}
 	}
+	problems = append(problems, w.replaces()...)
 	for _, folder := range w.released {
 		if w.modules[folder] == nil {
 			add("there is no module %s", folder)
@@ -219,6 +220,28 @@ func (w *tree) inspect(ctx context.Context) error {
 		}
 	}
 	return errors.Join(append(problems, w.compareAPI())...)
+}
+
+// replaces finds modules that would be built with a version of another that was released before,
+// and not with the one beside them. All released modules may be without their replaces: strip has
+// left them out then.
+func (w *tree) replaces() (problems []error) {
+	kept := false
+	for _, folder := range w.released {
+		kept = kept || w.modules[folder] != nil && len(w.modules[folder].Replace) > 0
+	}
+	for _, folder := range w.folders() {
+		if !kept && slices.Contains(w.released, folder) {
+			continue
+		}
+		mod := w.modules[folder]
+		for _, require := range mod.Require {
+			if isOurs(require.Mod.Path) && !slices.ContainsFunc(mod.Replace, func(r *modfile.Replace) bool { return r.Old.Path == require.Mod.Path }) {
+				problems = append(problems, fmt.Errorf("%s/go.mod has no replace of %s: main builds with the modules beside each other", folder, require.Mod.Path))
+			}
+		}
+	}
+	return problems
 }
 
 // api lists what all packages of the released modules show, each line behind its package.
