@@ -23,17 +23,6 @@ import (
 	modzip "golang.org/x/mod/zip"
 )
 
-// strip leaves the replaces of the released modules out and writes the sums of what they need: go
-// install takes no module with a replace. The commit of the tags has this, main has not.
-func (w *tree) strip() error {
-	dir, err := os.MkdirTemp("", "tenure-strip-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	return w.zips(dir)
-}
-
 // zips writes the zips of the released modules into a file GOPROXY, after it has stripped them.
 func (w *tree) zips(proxy string) error {
 	sums := make(map[string][]string) // lines of go.sum, by the path of the module

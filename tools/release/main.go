@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -53,7 +54,7 @@ func run(ctx context.Context, args []string) error {
 	case "prepare":
 		return work.prepare(time.Now())
 	case "strip":
-		return work.strip()
+		return strip(ctx, work)
 	case "tags":
 		fmt.Println(strings.Join(work.tags(), "\n"))
 		return nil
@@ -71,16 +72,8 @@ func check(ctx context.Context, work *tree) error {
 	}
 	defer func() { _ = removeAll(temp) }()
 	began := time.Now()
-	files, err := output(ctx, work.dir, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	if err != nil {
-		return err
-	}
-	copied := filepath.Join(temp, "tree")
-	if err := copyFiles(work.dir, copied, strings.Split(strings.Trim(files, "\x00"), "\x00")); err != nil {
-		return err
-	}
 	given := work.version
-	if work, err = open(copied, given); err != nil {
+	if work, err = work.copy(ctx, filepath.Join(temp, "tree"), "--cached", "--others", "--exclude-standard"); err != nil {
 		return err
 	}
 	if given == "" {
@@ -101,6 +94,49 @@ func check(ctx context.Context, work *tree) error {
 	}
 	fmt.Printf("%s can be released (%.0f s). Tags: %s\n", work.version, time.Since(began).Seconds(), strings.Join(work.tags(), " "))
 	return nil
+}
+
+// strip leaves the replaces of the released modules out and writes the sums of what they need from
+// each other: go install takes no module with a replace. The commit of the tags has this, main has
+// not. The sums are of what is committed: nothing else may lie about in a zip.
+func strip(ctx context.Context, work *tree) error {
+	temp, err := os.MkdirTemp("", "tenure-strip-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+	copied, err := work.copy(ctx, filepath.Join(temp, "tree"), "--cached")
+	if err != nil {
+		return err
+	}
+	if err := copied.inspect(ctx); err != nil {
+		return err
+	}
+	if err := copied.zips(filepath.Join(temp, "proxy")); err != nil {
+		return err
+	}
+	var changed []string
+	for _, folder := range work.released {
+		changed = append(changed, path.Join(folder, "go.mod"), path.Join(folder, "go.sum"))
+	}
+	return copyFiles(copied.dir, work.dir, changed)
+}
+
+// copy copies the files that git lists with some flags.
+func (w *tree) copy(ctx context.Context, to string, flags ...string) (*tree, error) {
+	files, err := output(ctx, w.dir, nil, "git", append([]string{"ls-files", "-z"}, flags...)...)
+	if err != nil {
+		return nil, err
+	}
+	if err := copyFiles(w.dir, to, strings.Split(strings.Trim(files, "\x00"), "\x00")); err != nil {
+		return nil, err
+	}
+	copied, err := open(to, w.version)
+	if err != nil {
+		return nil, err
+	}
+	copied.released = w.released
+	return copied, nil
 }
 
 // output runs a command in a folder with more variables, and returns what it writes.

@@ -205,6 +205,28 @@ func TestStrip(t *testing.T) {
 	require.ErrorContains(t, w.zips(proxy), "its zip has no LICENSE")
 }
 
+// TestStripOfACommit: what is not committed is in no sum, and the replaces of a tree are left out
+// in that tree.
+func TestStripOfACommit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs git")
+	}
+	w := small(t)
+	require.NoError(t, w.prepare(time.Now()))
+	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}} {
+		_, err := output(t.Context(), w.dir, nil, "git", args...)
+		require.NoError(t, err)
+	}
+	sums := func() string {
+		require.NoError(t, strip(t.Context(), reopen(t, w.dir, "0.1.0")))
+		require.NotContains(t, read(t, w.file("tenureprom/go.mod")), "replace")
+		return read(t, w.file("tenureprom/go.sum"))
+	}
+	before := sums()
+	write(t, w.file("coverage.out"), "mode: atomic")
+	require.Equal(t, before, sums())
+}
+
 // TestStripKeepsNoReplace: one that strip does not know is an error.
 func TestStripKeepsNoReplace(t *testing.T) {
 	w := small(t)
