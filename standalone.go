@@ -18,7 +18,7 @@ import (
 // clock, so that they go on increasing through restarts. Options.Namespace may be left empty: there
 // is nobody to share one with.
 func NewStandalone(opts Options) (*Coordinator, error) {
-	coordinator, _, err := newLocal(opts, true, neverExpires)
+	coordinator, _, err := newLocal(opts, true, neverExpires, nil)
 	return coordinator, err
 }
 
@@ -34,14 +34,18 @@ func forTests(t *lease.Timing) {
 // localNamespace is that of a coordinator without Redis.
 const localNamespace = "local"
 
-func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordinator, *memstore.Leases, error) {
+// newLocal makes a coordinator on a memory, which others may share; nil: on one of its own.
+func newLocal(opts Options, granting bool, timing func(*lease.Timing), memory *memstore.Memory) (*Coordinator, *memstore.Leases, error) {
 	var c checker
 	opts.Namespace = cmp.Or(opts.Namespace, localNamespace)
 	opts = opts.complete(&c)
 	if err := c.err(); err != nil {
 		return nil, nil, err
 	}
-	control := memstore.NewLeases(granting)
+	if memory == nil {
+		memory = memstore.NewMemory(readClock)
+	}
+	control := memstore.NewLeases(granting, memory)
 	commands, registry := memstore.NewCommands(), memstore.NewRegistry()
 	control.Note = registry.Note
 	coordinator := newCoordinator(opts, backend{
@@ -50,7 +54,7 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordin
 		check:    func(*checker, string, ElectionOptions) {},
 		timing:   timing,
 		registry: registry,
-		tasks:    memstore.NewTasks(readClock),
+		tasks:    memory.Tasks,
 		listen:   control.Listen,
 	})
 	commands.Wake, registry.Wake = coordinator.commands.wake.nudge, coordinator.registry.changed
@@ -58,9 +62,13 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing)) (*Coordin
 }
 
 func init() { //nolint:gochecknoinits // the only way in for tenuretest and the proof without a public name; it does nothing else
-	hook.NewControlled = func(opts any) (any, hook.Control, error) {
-		coordinator, control, err := newLocal(opts.(Options), false, forTests)
-		return coordinator, controlled{control, coordinator}, err
+	hook.NewControlled = func(opts any, beside hook.Control) (any, hook.Control, error) {
+		memory := memstore.NewMemory(readClock)
+		if other, ok := beside.(controlled); ok {
+			memory = other.memory
+		}
+		coordinator, control, err := newLocal(opts.(Options), false, forTests, memory)
+		return coordinator, controlled{control, coordinator, memory}, err
 	}
 	hook.NewTerm = func(parent context.Context, token int64) (context.Context, func(error)) {
 		term := Term{InstanceID: "test", Token: token, Since: time.Now().UTC().Truncate(time.Second)}
@@ -85,6 +93,7 @@ func init() { //nolint:gochecknoinits // the only way in for tenuretest and the 
 type controlled struct {
 	*memstore.Leases
 	coordinator *Coordinator
+	memory      *memstore.Memory
 }
 
 // Leading is that of hook.Control.

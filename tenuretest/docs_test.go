@@ -47,6 +47,42 @@ func copyRows(ctx context.Context, _ tenure.TaskRun) error {
 }
 
 // snippet
+func TestReportsGoOnAfterAFailOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := tenuretest.NewCluster(t)
+		var done []string
+		start := func(id string) *tenuretest.Control {
+			c, control := cluster.New(tenure.Options{InstanceID: id})
+			require.NoError(t, c.Tasks().Register(tenure.Task{
+				Name: "report", Schedule: tenure.Every(time.Hour),
+				Run: func(ctx context.Context, run tenure.TaskRun) error {
+					if id == "a" && len(done) == 2 {
+						<-ctx.Done() // a loses the lead in the middle of its third report
+						return context.Cause(ctx)
+					}
+					done = append(done, fmt.Sprint(id, " attempt ", run.Attempt))
+					return nil
+				},
+			}))
+			go func() { _ = c.Run(t.Context()) }()
+			return control
+		}
+		a, b := start("a"), start("b")
+		a.Lead()
+		for range 2 {
+			time.Sleep(time.Hour)
+			a.RunDue(t.Context())
+		}
+		time.Sleep(time.Hour)
+		b.Lead() // a is deposed, and its report is interrupted
+		b.RunDue(t.Context())
+		require.Equal(t, []string{"a attempt 1", "a attempt 1", "b attempt 2"}, done)
+	})
+}
+
+// end
+
+// snippet
 func TestOrderOnTheLeaderOnly(t *testing.T) {
 	c, control := tenuretest.New(t, tenure.Options{InstanceID: "a"})
 	go func() { _ = c.Run(t.Context()) }()
@@ -169,7 +205,7 @@ func TestDocumentedTests(t *testing.T) {
 	source, err := os.ReadFile("docs_test.go")
 	require.NoError(t, err)
 	snippets := regexp.MustCompile("(?s)// snippet\n(.*?)\n// end\n").FindAllStringSubmatch(string(source), -1)
-	require.Len(t, snippets, 5)
+	require.Len(t, snippets, 6)
 	for _, snippet := range snippets {
 		require.Contains(t, string(page), "```go\n"+strings.TrimRight(snippet[1], "\n")+"\n```\n")
 	}

@@ -28,6 +28,7 @@ type Control struct {
 	t           testing.TB
 	coordinator *tenure.Coordinator
 	control     hook.Control
+	cluster     *Cluster // nil: the coordinator is alone
 
 	mu     sync.Mutex
 	failed map[string]error // the last error of the leader work, or health check, of a role
@@ -40,12 +41,22 @@ type Control struct {
 // left empty. Leases do not expire.
 func New(t testing.TB, opts tenure.Options) (*tenure.Coordinator, *Control) {
 	t.Helper()
-	made, control, err := hook.NewControlled(opts)
+	return newControlled(t, opts, nil)
+}
+
+// newControlled makes a coordinator that shares its memory with those of a cluster; nil: with none.
+func newControlled(t testing.TB, opts tenure.Options, cluster *Cluster) (*tenure.Coordinator, *Control) {
+	t.Helper()
+	var beside hook.Control
+	if cluster != nil && len(cluster.members) > 0 {
+		beside = cluster.members[0].control
+	}
+	made, control, err := hook.NewControlled(opts, beside)
 	if err != nil {
 		t.Fatalf("tenuretest.New: %v", err)
 	}
 	coordinator := made.(*tenure.Coordinator)
-	c := &Control{t: t, coordinator: coordinator, control: control, failed: make(map[string]error)}
+	c := &Control{t: t, coordinator: coordinator, control: control, cluster: cluster, failed: make(map[string]error)}
 	coordinator.Observe(func(e tenure.Event) {
 		if e.Type == tenure.EventWorkFailed {
 			c.mu.Lock()
@@ -61,11 +72,14 @@ func New(t testing.TB, opts tenure.Options) (*tenure.Coordinator, *Control) {
 // that stands back after its work failed is waited for. Lead fails the test if there is no such
 // role, if one does not lead within a minute, at once if Run has ended, and after ten seconds if
 // Run was not called. What it says then has the state of each role, why it waits and the last error
-// of its work.
+// of its work. In a Cluster every other instance that runs is deposed first and follows this one.
 func (c *Control) Lead(roles ...string) {
 	c.t.Helper()
 	if _, known := c.control.Leading(roles...); !known {
 		c.t.Fatalf("tenuretest: the coordinator cannot lead %q: it does not have all of these roles\n%s", roles, c.roles())
+	}
+	if c.cluster != nil {
+		c.cluster.follow(c)
 	}
 	c.control.Grant(roles...)
 	what := "lead every role"

@@ -21,8 +21,9 @@ type Control interface {
 }
 
 // NewControlled makes a *tenure.Coordinator out of tenure.Options whose leases are granted only
-// while its Control says so.
-var NewControlled func(opts any) (coordinator any, control Control, err error)
+// while its Control says so. It shares its memory, the records of tasks and the last tokens, with
+// the coordinator of another Control; nil: with none.
+var NewControlled func(opts any, beside Control) (coordinator any, control Control, err error)
 
 // NewTerm makes a context of a term with this token, which is valid until end is called with a
 // cause, or parent is done.

@@ -20,6 +20,7 @@ type Leases struct {
 	Note func(store.LogEntry)
 
 	changed chan struct{} // size 1
+	tokens  *tokens
 
 	mu       sync.Mutex
 	granting bool
@@ -27,9 +28,10 @@ type Leases struct {
 	leader   string          // who leads what is not granted; "": nobody
 }
 
-// NewLeases returns leases that are granted, or not, until Grant says otherwise.
-func NewLeases(granting bool) *Leases {
-	return &Leases{Note: func(store.LogEntry) {}, granting: granting, changed: make(chan struct{}, 1)}
+// NewLeases returns leases that are granted, or not, until Grant says otherwise. Their tokens are
+// greater than all of that memory before.
+func NewLeases(granting bool, memory *Memory) *Leases {
+	return &Leases{tokens: memory.tokens, Note: func(store.LogEntry) {}, granting: granting, changed: make(chan struct{}, 1)}
 }
 
 // Lease is the lease of a role, for the instance of that ID.
@@ -116,7 +118,7 @@ func (l *leaseStore) Acquire(_ context.Context, r lease.Request) (store.LeaseRep
 		return reply, nil
 	}
 	now := time.Now()
-	l.token, l.nonce, l.since = max(l.token+1, r.Floor+1, now.UnixMilli()), r.Nonce, now.Unix()
+	l.token, l.nonce, l.since = l.control.tokens.next(l.role, max(l.token+1, r.Floor+1, now.UnixMilli())), r.Nonce, now.Unix()
 	l.tell(store.TermEntry{Event: store.TermBegan, At: now.UnixMilli()})
 	return l.answer(lease.Won), nil
 }

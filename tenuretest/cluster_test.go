@@ -1,0 +1,165 @@
+package tenuretest_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/tenuretest"
+)
+
+// TestClusterFailsOver: one instance leads at a time, with tokens that increase, and the tasks go
+// on where they were.
+func TestClusterFailsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := tenuretest.NewCluster(t)
+		a, ca := cluster.New(tenure.Options{InstanceID: "a"})
+		b, cb := cluster.New(tenure.Options{InstanceID: "b"})
+		var runs atomic.Int64
+		slots := make(map[time.Time]int)
+		for _, c := range []*tenure.Coordinator{a, b} {
+			require.NoError(t, c.Tasks().Register(tenure.Task{
+				Name: "count", Schedule: tenure.Every(time.Minute),
+				Run: func(_ context.Context, run tenure.TaskRun) error {
+					runs.Add(1)
+					slots[run.Slot]++
+					return nil
+				},
+			}))
+		}
+		stopA, stopB := run(t, a), run(t, b)
+		synctest.Wait() // one whose Run was not called yet is not waited for
+		last := int64(0)
+		for i := range 6 {
+			control, leader, other := ca, a, b
+			if i%2 == 1 {
+				control, leader, other = cb, b, a
+			}
+			control.Lead()
+			require.True(t, leader.IsLeader())
+			require.False(t, other.IsLeader())
+			require.Equal(t, leader.InstanceID(), other.Elector().Status().Leader)
+			term, leads := leader.Elector().Term()
+			require.True(t, leads)
+			require.Greater(t, term.Token, last, "within one millisecond, too")
+			last = term.Token
+			if i >= 2 {
+				time.Sleep(time.Minute)
+				control.RunDue(t.Context())
+				require.EqualValues(t, i-1, runs.Load())
+			}
+		}
+		for slot, n := range slots {
+			require.Equal(t, 1, n, slot)
+		}
+		status, err := a.Tasks().List(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "b", status[0].Last.InstanceID, "records are shared")
+
+		require.NoError(t, stopB())
+		ca.Lead() // one that has stopped is not waited for
+		require.True(t, a.IsLeader())
+		require.NoError(t, stopA())
+	})
+}
+
+// TestClusterInRealTime: nothing of it needs a bubble.
+func TestClusterInRealTime(t *testing.T) {
+	cluster := tenuretest.NewCluster(t)
+	var ran atomic.Value
+	var controls []*tenuretest.Control
+	var coordinators []*tenure.Coordinator
+	for _, id := range []string{"a", "b"} {
+		c, control := cluster.New(tenure.Options{InstanceID: id})
+		require.NoError(t, c.Tasks().Register(tenure.Task{
+			Name: "by-hand", Schedule: tenure.OnDemand(),
+			Run: func(_ context.Context, run tenure.TaskRun) error { ran.Store(id + " " + run.Args[0]); return nil },
+		}))
+		stop := run(t, c)
+		defer func() { require.NoError(t, stop()) }()
+		controls, coordinators = append(controls, control), append(coordinators, c)
+	}
+	for i, want := range []string{"a one", "b two"} {
+		controls[i].Lead()
+		_, err := coordinators[i].Tasks().Trigger(t.Context(), "by-hand", want[2:])
+		require.NoError(t, err)
+		controls[i].RunDue(t.Context())
+		require.Equal(t, want, ran.Load())
+	}
+}
+
+// TestRunDueWaitsForAttempts: a run that fails and is tried again has not run yet, a paused task is
+// not waited for.
+func TestRunDueWaitsForAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, control := tenuretest.New(t, tenure.Options{})
+		attempts := 0
+		require.NoError(t, c.Tasks().Register(tenure.Task{
+			Name: "third-time", Schedule: tenure.Every(time.Hour), Retry: tenure.RetryPolicy{Attempts: 3},
+			Run: func(context.Context, tenure.TaskRun) error {
+				time.Sleep(5 * time.Minute)
+				if attempts++; attempts < 3 {
+					return errors.New("not yet")
+				}
+				return nil
+			},
+		}))
+		stop := run(t, c)
+		control.Lead()
+		control.RunDue(t.Context())
+		require.Zero(t, attempts, "nothing is due yet")
+		time.Sleep(time.Hour)
+		control.RunDue(t.Context())
+		require.Equal(t, 3, attempts)
+
+		require.NoError(t, c.Tasks().Pause(t.Context(), "third-time", ""))
+		time.Sleep(time.Hour)
+		control.RunDue(t.Context())
+		require.Equal(t, 3, attempts)
+		require.NoError(t, stop())
+	})
+}
+
+// TestRunDueSaysWhyNot: what RunDue cannot wait for fails the test, with a reason.
+func TestRunDueSaysWhyNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &failing{TB: t}
+		c, control := tenuretest.New(f, tenure.Options{})
+		require.NoError(t, c.Tasks().Register(tenure.Task{
+			Name: "endless", Schedule: tenure.OnDemand(),
+			Run: func(ctx context.Context, _ tenure.TaskRun) error { <-ctx.Done(); return nil },
+		}))
+		stop := run(t, c)
+		synctest.Wait()
+		require.Panics(t, func() { control.RunDue(t.Context()) })
+		require.Contains(t, f.says, "leads nothing")
+		control.Lead()
+		_, err := c.Tasks().Trigger(t.Context(), "endless")
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		require.Panics(t, func() { control.RunDue(ctx) })
+		require.Contains(t, f.says, "endless (running)")
+		require.NoError(t, stop())
+	})
+}
+
+func TestClusterRefusesWhatIsNoCluster(t *testing.T) {
+	for what, add := range map[string]func(*tenuretest.Cluster){
+		"needs an InstanceID":         func(c *tenuretest.Cluster) { c.New(tenure.Options{}) },
+		`has an instance "a" already`: func(c *tenuretest.Cluster) { c.New(tenure.Options{InstanceID: "a"}) },
+		"have the Namespaces":         func(c *tenuretest.Cluster) { c.New(tenure.Options{InstanceID: "b", Namespace: "other"}) },
+	} {
+		f := &failing{TB: t}
+		cluster := tenuretest.NewCluster(f)
+		cluster.New(tenure.Options{InstanceID: "a"})
+		require.Panics(t, func() { add(cluster) })
+		require.Contains(t, f.says, what)
+	}
+}

@@ -1,0 +1,86 @@
+package tenuretest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tenure-go/tenure"
+)
+
+// RunDue waits until every task whose slot is due now has run: until no task of a role that this
+// process leads has a slot in the past, a trigger that waits, a run that is on, or one that waits
+// for its next attempt. What a test does then sees what the tasks have done. It moves no clock: in
+// a testing/synctest bubble the test sleeps until a slot is due and then calls RunDue; outside of
+// one it calls RunDue after TaskScheduler.Trigger, or for slots that were missed. A paused task is
+// not waited for, nor is one that TaskOptions.MinInstances holds.
+//
+// RunDue fails the test if this process leads nothing, if ctx is done first, if a task cannot be
+// read, and if one is due for more than a minute, with its jitter, and does not start. A run is
+// waited for as long as it takes: give ctx a deadline if it may hang.
+func (c *Control) RunDue(ctx context.Context) {
+	c.t.Helper()
+	look := time.NewTicker(glance)
+	defer look.Stop()
+	began := time.Now()
+	for stuck := began; ; {
+		due, running := c.due(ctx, time.Since(began) < again)
+		switch {
+		case len(due) == 0:
+			return
+		case running:
+			stuck = time.Now()
+		case time.Since(stuck) > 2*patience:
+			c.t.Fatalf("tenuretest: due for more than a minute, and not started: %s\n%s", strings.Join(due, ", "), c.roles())
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			c.t.Fatalf("tenuretest: RunDue: %v: not done yet: %s\n%s", context.Cause(ctx), strings.Join(due, ", "), c.roles())
+		}
+	}
+}
+
+// again is for how long a new leader may take to run again what another one has left behind: it
+// does so at once, unless the policies of the task say that it does not.
+const again = time.Second
+
+// due says which tasks are to be waited for, and whether one of them runs. early: what was
+// interrupted may be run again.
+func (c *Control) due(ctx context.Context, early bool) (due []string, running bool) {
+	c.t.Helper()
+	terms := make(map[string]tenure.Term)
+	for _, e := range c.coordinator.Roles() {
+		if term, leads := e.Term(); leads {
+			terms[e.Role()] = term
+		}
+	}
+	if len(terms) == 0 {
+		c.t.Fatalf("tenuretest: RunDue: the process leads nothing\n%s", c.roles())
+	}
+	tasks, err := c.coordinator.Tasks().List(context.WithoutCancel(ctx)) // it does not block: there is no Redis
+	if err != nil {
+		c.t.Fatalf("tenuretest: RunDue: %v", err)
+	}
+	for _, task := range tasks {
+		term, leads := terms[task.Role]
+		if !task.Known || !leads || task.Paused || task.Held {
+			continue
+		}
+		if task.Err != nil {
+			c.t.Fatalf("tenuretest: RunDue: task %q: %v", task.Name, task.Err)
+		}
+		switch now := time.Now(); {
+		case task.Running:
+			due, running = append(due, task.Name+" (running)"), true
+		case task.Token != term.Token:
+			due = append(due, task.Name+" (not taken over yet)")
+		case early && task.Last.State == tenure.RunInterrupted:
+			due = append(due, task.Name+" (interrupted)")
+		case task.Trigger != "", !task.Next.IsZero() && !task.Next.After(now):
+			due = append(due, fmt.Sprintf("%s (next %v, trigger %q)", task.Name, task.Next, task.Trigger))
+		}
+	}
+	return due, running
+}
