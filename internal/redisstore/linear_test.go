@@ -117,7 +117,8 @@ func linearModel(history string, times []int64) porcupine.Model {
 					return nil
 				}
 				for _, o := range outcomes(s, c, a.Now, a.came) {
-					if o.reply.Verdict == a.Verdict && o.reply.Token == a.Token && o.reply.Holder == a.Holder && o.reply.Reason == a.Reason {
+					if o.reply.Verdict == a.Verdict && o.reply.Token == a.Token && o.reply.Holder == a.Holder && o.reply.Reason == a.Reason &&
+						o.reply.Offered == a.Offered && o.reply.Ready == a.Ready {
 						next = append(next, o.linearState)
 					}
 				}
@@ -140,7 +141,7 @@ func linearModel(history string, times []int64) porcupine.Model {
 
 // linearHistory has three clients work on one lease through a network that loses replies and holds
 // requests up.
-func linearHistory(t *testing.T, proxies []*redistest.Proxy, mutated *Scripts, seed uint64) (history []porcupine.Operation) {
+func linearHistory(t *testing.T, proxies []*redistest.Proxy, mutated *Scripts, seed uint64, transfers bool) (history []porcupine.Operation) {
 	t.Helper()
 	began := time.Now()
 	var mu sync.Mutex
@@ -157,13 +158,23 @@ func linearHistory(t *testing.T, proxies []*redistest.Proxy, mutated *Scripts, s
 			}
 			w := &leaseCluster{cluster: &cluster{rdb: client, store: store}}
 			asker := oracle.Asker{ID: string(rune('a' + number)), TTL: 40, RestartGuard: -1}
+			if transfers { // an heir counts as one for 3/20 of it
+				asker.TTL = 100
+			}
+			heir := string(rune('a' + (number+1)%len(proxies)))
 			a, nonces, token := w.asker(asker), 0, int64(0)
 			var old lease.Request // a release of an earlier campaign: it may come at any time
 			nonce := func() string { return fmt.Sprint(asker.ID, seed, "-", nonces) }
 			for range 9 {
-				q := lease.Request{Nonce: nonce(), HoldOff: 40 * time.Millisecond, Kind: lease.Acquire}
+				q := lease.Request{Nonce: nonce(), HoldOff: time.Duration(asker.TTL) * time.Millisecond, Kind: lease.Acquire}
 				if token != 0 {
 					q.Kind, q.Token = []lease.Kind{lease.Renew, lease.Renew, lease.Release}[random.IntN(3)], token
+					if transfers && random.IntN(4) > 0 {
+						q.Heir = heir
+					}
+					if transfers && q.Kind == lease.Release {
+						q.Reserve = reserveFor
+					}
 				}
 				late := old.Nonce != "" && random.IntN(5) == 0
 				if late {
@@ -201,6 +212,9 @@ func linearHistory(t *testing.T, proxies []*redistest.Proxy, mutated *Scripts, s
 	heal()
 	return history
 }
+
+// reserveFor is for how long a release leaves the vacancy to its heir.
+const reserveFor = 30 * time.Millisecond
 
 // unruly has the network lose replies and hold requests up until heal is called.
 func unruly(proxies []*redistest.Proxy, seed uint64) (heal func()) {
@@ -245,7 +259,7 @@ func impatient(proxy *redistest.Proxy) *redis.Client {
 }
 
 // checkLinear reports whether a history can be told as one after the other.
-func checkLinear(origin string, history []porcupine.Operation) porcupine.CheckResult {
+func checkLinear(origin string, history []porcupine.Operation, transfers bool) porcupine.CheckResult {
 	var times []int64
 	for _, op := range history {
 		c, a := op.Input.(linearCall), op.Output.(linearAnswer)
@@ -254,7 +268,12 @@ func checkLinear(origin string, history []porcupine.Operation) porcupine.CheckRe
 		}
 		// a grant, an answer, and the last millisecond from which a lease has ended by then, and
 		// the first from which it has not
-		for _, at := range []int64{a.Token, a.Now, a.Now - c.asker.TTL, a.Now - c.asker.TTL + 1} {
+		bounds := []int64{a.Token, a.Now, a.Now - c.asker.TTL, a.Now - c.asker.TTL + 1}
+		if transfers { // likewise of the heir that counts as one, and of the vacancy that is left to it
+			ready, reserve := 3*c.asker.TTL/20, reserveFor.Milliseconds()
+			bounds = append(bounds, a.Now-ready, a.Now-ready+1, a.Now-reserve, a.Now-reserve+1)
+		}
+		for _, at := range bounds {
 			if at > 0 {
 				times = append(times, at)
 			}
@@ -267,7 +286,7 @@ func checkLinear(origin string, history []porcupine.Operation) porcupine.CheckRe
 
 // linearRun checks a number of histories and returns how many cannot be told, and how many
 // operations had no answer.
-func linearRun(t *testing.T, mutated *Scripts, seeds int, enough func(illegal int) bool) (illegal, unknown, asked int) {
+func linearRun(t *testing.T, mutated *Scripts, transfers bool, seeds int, enough func(illegal int) bool) (illegal, unknown, asked int) {
 	t.Helper()
 	server := redistest.Start(t)
 	origin := server.Info(t, "replication")["master_replid"]
@@ -276,14 +295,14 @@ func linearRun(t *testing.T, mutated *Scripts, seeds int, enough func(illegal in
 		proxies = append(proxies, redistest.NewProxy(t, server.Addr()))
 	}
 	for seed := range uint64(seeds) {
-		history := linearHistory(t, proxies, mutated, seed+1)
+		history := linearHistory(t, proxies, mutated, seed+1, transfers)
 		for _, op := range history {
 			asked++
 			if op.Output.(linearAnswer).unknown {
 				unknown++
 			}
 		}
-		result := checkLinear(origin, history)
+		result := checkLinear(origin, history, transfers)
 		if result == porcupine.Illegal {
 			illegal++
 			if mutated == nil {
@@ -306,7 +325,22 @@ func TestLinearizable(t *testing.T) {
 	}
 	t.Parallel()
 	histories := 120
-	_, unknown, asked := linearRun(t, nil, histories, func(illegal int) bool { return illegal > 0 })
+	_, unknown, asked := linearRun(t, nil, false, histories, func(illegal int) bool { return illegal > 0 })
+	t.Logf("%d histories, %d operations, %d without an answer", histories, asked, unknown)
+	if unknown < histories/10 {
+		t.Errorf("only %d operations had no answer", unknown)
+	}
+}
+
+// TestTransfersAreLinearizable: offers, the answers to the heir and to the leader, and the vacancy
+// that is left to the heir are too.
+func TestTransfersAreLinearizable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	t.Parallel()
+	histories := 120
+	_, unknown, asked := linearRun(t, nil, true, histories, func(illegal int) bool { return illegal > 0 })
 	t.Logf("%d histories, %d operations, %d without an answer", histories, asked, unknown)
 	if unknown < histories/10 {
 		t.Errorf("only %d operations had no answer", unknown)
@@ -320,17 +354,19 @@ func TestLinearizabilityCanFail(t *testing.T) {
 	}
 	t.Parallel()
 	for name, edit := range map[string][2]string{
-		"release without compare":  {"if term.nonce == nonce and (token == 0 or term.token == token) then\n  call('HDEL', term_key, '-')", "if true then\n  call('HDEL', term_key, '-')"},
-		"token not increased":      {"math.max(term.token + 1, floor + 1, term.known + 1, now)", "math.max(term.token, floor, 1)"},
-		"a lease is granted twice": {"if holder then\n  note_token(", "if holder and floor > 0 then\n  note_token("},
-		"a lease is too short":     {"call('SET', lease_key, id, 'PX', ttl)\nif term.best", "call('SET', lease_key, id, 'PX', math.floor(ttl / 8))\nif term.best"},
-		"a renewal that is lost":   {"if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, ttl)", "if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, 1)"},
+		"release without compare":               {"if term.nonce == nonce and (token == 0 or term.token == token) then\n  call('HDEL', term_key, '-')", "if true then\n  call('HDEL', term_key, '-')"},
+		"token not increased":                   {"math.max(term.token + 1, floor + 1, term.known + 1, now)", "math.max(term.token, floor, 1)"},
+		"a lease is granted twice":              {"if holder then\n  note_token(", "if holder and floor > 0 then\n  note_token("},
+		"a lease is too short":                  {"call('SET', lease_key, id, 'PX', ttl)\nif term.best", "call('SET', lease_key, id, 'PX', math.floor(ttl / 8))\nif term.best"},
+		"transfer: nothing is left to the heir": {"if term.reserved > now and term.heir and term.heir ~= id then", "if false then"},
+		"transfer: ready whoever asks":          {"if heir == term.heir then return heir and term.ready > now and 'ready' end", "if heir == term.heir then return heir and 'ready' end"},
+		"a renewal that is lost":                {"if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, ttl)", "if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, 1)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, 1, strings.Count(scriptsLua, edit[0]), "the scripts have no such text, or more than one: %s", edit[0])
 			mutated, err := Load(strings.Replace(scriptsLua, edit[0], edit[1], 1))
 			require.NoError(t, err)
-			illegal, _, _ := linearRun(t, mutated, 60, func(illegal int) bool { return illegal > 0 })
+			illegal, _, _ := linearRun(t, mutated, strings.HasPrefix(name, "transfer: "), 60, func(illegal int) bool { return illegal > 0 })
 			require.Positive(t, illegal, "60 histories of a broken script are all in order")
 		})
 	}
