@@ -109,7 +109,6 @@ func (s *runStage) child(pid int) (child int) {
 // its lease has expired: neither those that have left the process group, nor those that have lost
 // their parent.
 func TestRunLeavesNothingAlive(t *testing.T) {
-	t.Parallel()
 	s := newRunStage(t)
 	type fault struct {
 		name     string
@@ -188,7 +187,6 @@ func programOf(guardian int) int {
 // TestRunHandsOverAtOnce: if the program crashes another instance leads within milliseconds: the
 // gap is that of the history of terms, and far below the lease.
 func TestRunHandsOverAtOnce(t *testing.T) {
-	t.Parallel()
 	s := newRunStage(t)
 	word := fmt.Sprintf("7%d", os.Getpid())
 	s.start("export", "web-1", "sleep", word)

@@ -120,14 +120,14 @@ func TestTop(t *testing.T) {
 		return err == nil && counts.Active == 7
 	})
 	s := inTerminal(t, stage.env, "top", "--interval", "200ms")
-	s.press("", `\x1b\[\?1049h.*reports +LED +web-1.*instances 7 active +healthy: yes.*web-7 +active.*no task has run here yet.*q quits`)
-	require.NoError(t, pty.Setsize(s.terminal, &pty.Winsize{Rows: 12, Cols: 40}))
+	s.press("", `\x1b\[\?1049h.*reports +LED +web-1.*instances 7 active +healthy: yes.*web-7 +active +- .*no task has run here yet.*q quits`)
+	require.NoError(t, pty.Setsize(s.terminal, &pty.Winsize{Rows: 16, Cols: 40}))
 	frames := regexp.MustCompile(`\x1b\[H([^\x1b]*\x1b\[K\r\n)*\x1b\[Jq quits`)
 	s.press("x", `and \d+ more.*q quits.*\x1b\[H.*q quits`)
 	all := frames.FindAllString(s.since(0), -1)
 	require.NotEmpty(t, all)
 	for i, line := range bytes.Split([]byte(all[len(all)-1]), []byte("\r\n")) {
-		require.Less(t, i, 12)
+		require.Less(t, i, 16)
 		plain := regexp.MustCompile(`\x1b\[[HKJ]`).ReplaceAll(line, nil)
 		require.LessOrEqual(t, len([]rune(string(plain))), 40)
 	}

@@ -201,18 +201,20 @@ func (t *top) frame(w io.Writer, height int) {
 	var head bytes.Buffer
 	t.writeStatus(&head, t.last)
 	_, _ = w.Write(head.Bytes())
-	left := 0
+	forInstances, forTasks := 0, 0 // as many as there are
 	if height > 0 {
-		left = max(height-bytes.Count(head.Bytes(), []byte("\n"))-8, 2) / 2
+		left := max(height-bytes.Count(head.Bytes(), []byte("\n"))-6, 2) // but for the heads of two tables, and what is said of the rest
+		forTasks = max(min(len(t.last.Tasks), left/2), left-len(t.last.all), 1)
+		forInstances = max(left-min(forTasks, len(t.last.Tasks)), 1)
 	}
 	fmt.Fprintln(w)
 	all := slices.Clone(t.last.all)
 	slices.SortStableFunc(all, func(a, b tenure.Instance) int { return rank(a.State) - rank(b.State) })
-	section(w, instancesGrid(all, t.format == out.Wide), "no instance", left)
+	section(w, instancesGrid(all, t.format == out.Wide), "no instance", forInstances)
 	fmt.Fprintln(w)
 	tasks := slices.Clone(t.last.Tasks)
 	slices.SortStableFunc(tasks, func(a, b tenure.TaskStatus) int { return urgency(a) - urgency(b) })
-	section(w, tasksGrid(tasks, t.format == out.Wide), "no task has run here yet", left)
+	section(w, tasksGrid(tasks, t.format == out.Wide), "no task has run here yet", forTasks)
 }
 
 // section writes a table of at most so many rows.
