@@ -49,6 +49,27 @@ var processFaults = []fault{
 		c.awaitOther(s, c.ttls(1, 1))
 		return Strike{}
 	}},
+	{"transfer to the best", 3, func(c *cluster) Strike {
+		s := c.victim()
+		s.transfer()
+		c.awaitOther(s, c.ttls(1, 1))
+		return Strike{}
+	}},
+	{"drain the leader for a time", 2, func(c *cluster) Strike {
+		s := c.victim()
+		s.drain()
+		c.awaitOther(s, c.ttls(2, 2))
+		c.rest(0, c.ttls(1, 1))
+		return Strike{}
+	}},
+	{"drain all, one after the other", 1, func(c *cluster) Strike { // before maintenance of each
+		for _, s := range c.instances {
+			s.drain()
+			c.awaitOther(s, c.ttls(2, 2))
+			c.wait(c.ttls(1, 1.3))
+		}
+		return Strike{}
+	}},
 	{"roll out", 1, func(c *cluster) Strike { // one after the other, as a deployment does
 		for _, s := range c.instances {
 			s.stop()

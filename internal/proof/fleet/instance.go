@@ -154,6 +154,12 @@ func (s *instance) tell() { s.child.Signal(s.cluster.t, syscall.SIGUSR2) }
 // resign has the process resign, if it leads.
 func (s *instance) resign() { s.child.Signal(s.cluster.t, syscall.SIGUSR1) }
 
+// transfer has the process hand over to the best candidate, if it leads.
+func (s *instance) transfer() { s.child.Signal(s.cluster.t, syscall.SIGHUP) }
+
+// drain has the process drain for a lease.
+func (s *instance) drain() { s.child.Signal(s.cluster.t, syscall.SIGWINCH) }
+
 func (s *instance) freeze() {
 	s.child.Pause(s.cluster.t)
 	s.setFrozen(true)

@@ -91,7 +91,8 @@ type member struct {
 	out *json.Encoder
 }
 
-// memberMain runs until SIGTERM. SIGUSR1 has it resign, SIGUSR2 has it say what it sees.
+// memberMain runs until SIGTERM. SIGUSR1 has it resign, SIGHUP hand over to the best candidate,
+// SIGWINCH drain for a time, SIGUSR2 say what it sees.
 func memberMain() {
 	if err := runMember(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -139,6 +140,8 @@ func runMember() error {
 	signal.Notify(looks, syscall.SIGUSR2)
 	go m.looks(looks) // ends with the process
 	go m.resignals()  // likewise
+	go m.transfers()  // likewise
+	go m.drains()     // likewise
 	go m.probe()      // likewise
 	unhook := context.AfterFunc(ctx, func() { m.say(Entry{Kind: StopAsked, At: hostclock.Now()}) })
 	defer unhook()
@@ -162,6 +165,30 @@ func (m *member) resignals() {
 		ctx, cancel := context.WithTimeout(m.ctx, memberShutdown)
 		_ = m.coordinator.Elector().Resign(ctx) // who does not lead has nothing to resign
 		cancel()
+	}
+}
+
+// transfers hands the lead over to the best candidate at each SIGHUP.
+func (m *member) transfers() {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGHUP)
+	for range asked {
+		ctx, cancel := context.WithTimeout(m.ctx, memberShutdown)
+		_ = m.coordinator.Elector().Transfer(ctx, "") // who does not lead has nothing to hand over
+		cancel()
+	}
+}
+
+// drains drains at each SIGWINCH, and ends the drain a lease after what it leads was handed over.
+func (m *member) drains() {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGWINCH)
+	for range asked {
+		ctx, cancel := context.WithTimeout(m.ctx, memberShutdown)
+		_ = m.coordinator.Drain(ctx) // what is still draining then goes on
+		cancel()
+		time.Sleep(m.Election.LeaseTTL)
+		m.coordinator.Undrain()
 	}
 }
 
