@@ -52,7 +52,7 @@ func BenchmarkReads(b *testing.B) {
 			for b.Loop() {
 				for _, document := range documents {
 					taken[document] = append(taken[document], p.read(document))
-					time.Sleep(5 * time.Millisecond)
+					time.Sleep(5 * time.Millisecond) // a bounded poll: a reader, not a flood
 				}
 			}
 			taken["page"] = p.stop()

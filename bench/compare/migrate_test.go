@@ -77,7 +77,7 @@ func noError(t *testing.T, err error) {
 // until waits for what must come.
 func until(t *testing.T, done func() bool) {
 	t.Helper()
-	for bound := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
+	for bound := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) { // a bounded poll
 		if time.Now().After(bound) {
 			t.Fatal("it does not come")
 		}

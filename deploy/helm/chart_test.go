@@ -417,8 +417,8 @@ func TestHostileValues(t *testing.T) {
 	}
 }
 
-// TestValuesOfTheDocs: the examples of docs/kubernetes.md are values that the chart takes, and tenure
-// takes what it makes of them.
+// TestValuesOfTheDocs: the examples of docs/kubernetes.md are values that the chart takes, and
+// tenure takes what it makes of them.
 func TestValuesOfTheDocs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/kubernetes.md")
 	require.NoError(t, err)

@@ -19,8 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGettingStarted: what docs/getting-started.md shows happens. The first process leads, works and
-// serves the page; after its SIGKILL the second leads; after SIGTERM of that the third does, at once.
+// TestGettingStarted: what docs/getting-started.md shows happens. The first process leads, works
+// and serves the page; after its SIGKILL the second leads; after SIGTERM of that the third does, at
+// once.
 func TestGettingStarted(t *testing.T) {
 	if testing.Short() || runtime.GOOS == "windows" {
 		t.Skip("builds and runs the program")

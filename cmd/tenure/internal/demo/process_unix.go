@@ -11,9 +11,6 @@ import (
 // ends its members in order.
 func apart(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// canFreeze says that a process can be paused.
-const canFreeze = true
-
 // freeze stops a process where it stands, or lets it go on.
 func freeze(cmd *exec.Cmd, stop bool) error {
 	if stop {

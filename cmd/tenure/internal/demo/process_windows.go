@@ -12,7 +12,4 @@ func apart(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }
 
-// canFreeze says that a process can be paused.
-const canFreeze = false
-
 func freeze(*exec.Cmd, bool) error { return errors.New("this system pauses no process") }
