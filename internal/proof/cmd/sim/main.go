@@ -131,12 +131,17 @@ func (c *config) merge(files []string) error {
 			all = r
 			continue
 		}
-		if r.Commit != all.Commit || len(r.Profiles) != len(all.Profiles) {
+		if r.Commit != all.Commit {
 			return fmt.Errorf("%s is of commit %s, %s of %s", file, r.Commit, files[0], all.Commit)
 		}
 		all.Years, all.Wall, all.CPU = all.Years+r.Years, all.Wall+r.Wall, all.CPU+r.CPU
 		for k := range r.Profiles {
-			f, g := &all.Profiles[k], &r.Profiles[k]
+			g := &r.Profiles[k]
+			at := slices.IndexFunc(all.Profiles, func(f Figures) bool { return f.Profile == g.Profile })
+			if at < 0 {
+				return fmt.Errorf("%s has the profile %q, which %s has not", file, g.Profile, files[0])
+			}
+			f := &all.Profiles[at]
 			f.Tally.Add(&g.Tally)
 			f.Seeds, f.Wall, f.Failed = append(f.Seeds, g.Seeds...), f.Wall+g.Wall, append(f.Failed, g.Failed...)
 			f.FaultSum, f.Kinds = f.FaultsSum(), f.FaultsByName()

@@ -20,9 +20,6 @@ func page(file string) error {
 	fmt.Printf("**%.1f simulated cluster-years, %s faults of machines, %s of messages, %s changes of the leader, %d violations**, %.1f years a minute of one core; "+
 		"commit %s, %s, %s, %d processors.\n\n", r.Simulated, grouped(r.Faults), grouped(r.Messages), grouped(r.Changes), violations(&r), r.Simulated/r.CPU.Minutes(), r.Commit,
 		r.Date, r.Go, r.CPUs)
-	if len(r.Profiles) > 0 {
-		fmt.Print(further(r.Profiles[0].Seeds))
-	}
 	fmt.Print("| Profile | Seeds | Years | Faults | of messages | Terms | Changes | Slots | Runs again | Removed | Violations |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, f := range r.Profiles {
 		if f.Outside {
@@ -90,29 +87,21 @@ func rounded(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 
-// seeds names the seeds of a profile: the first range, and how many ranges of that length there
-// are.
+// seeds writes ranges: 1–2, 14 each from 100001, 200001.
 func seeds(all []uint64) string {
-	if len(all) < 2 {
-		return ""
+	var ranges []string
+	for i, last := 0, uint64(0); i+1 < len(all); i += 2 {
+		switch first, count := all[i], all[i+1]-all[i]+1; {
+		case i == 0:
+			ranges = append(ranges, fmt.Sprintf("%d–%d", first, all[i+1]))
+		case count == last:
+			ranges = append(ranges, fmt.Sprint(first))
+		default:
+			last = count
+			ranges = append(ranges, fmt.Sprintf("%d each from %d", count, first))
+		}
 	}
-	text := fmt.Sprintf("%d–%d", all[0], all[1])
-	if len(all) > 2 {
-		text += fmt.Sprintf(" ×%d", len(all)/2)
-	}
-	return text
-}
-
-// further says where the further ranges begin.
-func further(all []uint64) string {
-	var from []string
-	for i := 2; i < len(all); i += 2 {
-		from = append(from, fmt.Sprint(all[i]))
-	}
-	if len(from) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("Seeds ×%d: and as many from %s on.\n\n", len(from)+1, strings.Join(from, ", "))
+	return strings.Join(ranges, ", ")
 }
 
 // grouped writes a number with commas.
