@@ -23,6 +23,11 @@ const (
 	maxHeader    = 64 << 10
 	maxText      = 1 << 10 // of an error
 	maxRedirects = 3
+
+	// A decoded element takes up to 2 KiB, however short its text is: of so many each must have so
+	// many bytes. An instance has 150 at least.
+	fewElements  = 10_000
+	leastElement = 48
 )
 
 // Credentials are what an API is told of who asks. The zero value is nobody.
@@ -170,10 +175,10 @@ func (a *API) problem(r *http.Request, response *http.Response, kind string) err
 		Detail string `json:"detail"`
 		Code   string `json:"code"`
 	}
-	at := a.base.Redacted()
-	text, _ := io.ReadAll(io.LimitReader(response.Body, maxProblem)) // what is there
+	at, status := a.base.Redacted(), strings.TrimSpace(fmt.Sprintln(response.StatusCode, http.StatusText(response.StatusCode))) // in our words
+	text, _ := io.ReadAll(io.LimitReader(response.Body, maxProblem))                                                            // what is there
 	if kind != "application/problem+json" || json.Unmarshal(text, &p) != nil || p.Code == "" {
-		return &apiError{text: fmt.Sprintf("the API at %s answers %s with %q (fix: --api must end with the prefix that the handler of tenurehttp is mounted under)", at, response.Status, kind)}
+		return &apiError{text: fmt.Sprintf("the API at %s answers %s with %.100q (fix: --api must end with the prefix that the handler of tenurehttp is mounted under)", at, status, kind)}
 	}
 	p.Detail = clipped(p.Detail)
 	e := &apiError{kind: kinds[p.Code], text: p.Detail, code: p.Code}
@@ -214,6 +219,9 @@ func (a *API) read(r *http.Request, to any) error {
 		return a.failed(r.Context(), err)
 	case len(text) > maxAnswer:
 		return &apiError{text: fmt.Sprintf("the API at %s answers with more than %d MiB", a.base.Redacted(), maxAnswer>>20)}
+	}
+	if elements := bytes.Count(text, []byte{'{'}); elements > fewElements && len(text)/elements < leastElement {
+		return &apiError{text: fmt.Sprintf("the API at %s answers with %d elements that are all but empty", a.base.Redacted(), elements)}
 	}
 	if err := json.Unmarshal(text, to); err != nil {
 		return &apiError{text: fmt.Sprintf("the API at %s answers with what this program does not understand: %v", a.base.Redacted(), err)}

@@ -15,6 +15,9 @@ import (
 const (
 	firstLook = 20 * time.Millisecond // doubled up to
 	lastLook  = time.Second
+
+	// Another process of the service may answer, whose last look at the audit is older.
+	heardOf = 5 * time.Second
 )
 
 // ask has the API ask for something, and waits for its end.
@@ -38,6 +41,7 @@ func (a *API) ask(ctx context.Context, action string, body map[string]any) (trig
 	if accepted.State != "asked" {
 		return accepted.Trigger, a.ended(accepted.CommandRecord)
 	}
+	began := time.Now()
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
 		select {
 		case <-time.After(pause):
@@ -48,7 +52,11 @@ func (a *API) ask(ctx context.Context, action string, body map[string]any) (trig
 			Command tenure.CommandRecord `json:"command"`
 		}
 		err := a.get(ctx, "commands/"+url.PathEscape(accepted.ID), nil, &d)
+		var refused *apiError
 		switch {
+		case errors.Is(err, tenure.ErrNotFound) && time.Since(began) < heardOf:
+		case errors.As(err, &refused) && (refused.code == "forbidden" || refused.code == "unauthenticated"):
+			return "", fmt.Errorf("%w: the command was accepted, and what becomes of it must not be read: %v", tenure.ErrUnreachable, err)
 		case errors.Is(err, tenure.ErrNotFound):
 			return "", fmt.Errorf("%w: what became of the command is not known any more", tenure.ErrUnreachable)
 		case err == nil && d.Command.State != "asked":
@@ -63,13 +71,13 @@ func (a *API) ended(c tenure.CommandRecord) error {
 	case "done":
 		return nil
 	case "expired":
-		return fmt.Errorf("%w: instance %s has not taken it in time", tenure.ErrNotTaken, c.InstanceID)
+		return fmt.Errorf("%w: instance %s has not taken it in time", tenure.ErrNotTaken, clipped(c.InstanceID))
 	case "failed":
 		kind, known := kinds[c.Code]
 		if !known {
 			kind = tenure.ErrCommandFailed
 		}
-		return &apiError{kind: kind, text: fmt.Sprintf("%v: instance %s says: %s", kind, c.InstanceID, c.Error)}
+		return &apiError{kind: kind, text: fmt.Sprintf("%v: instance %s says: %s", kind, clipped(c.InstanceID), clipped(c.Error))}
 	}
 	return fmt.Errorf("%w: the state of the command is %.100q", tenure.ErrUnreachable, c.State)
 }

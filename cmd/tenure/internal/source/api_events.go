@@ -142,8 +142,8 @@ func (e *event) field(line string) {
 // setRetry takes how long the server has a client wait before it comes back.
 func (s *stream) setRetry(line string) {
 	text, is := strings.CutPrefix(line, "retry:")
-	if ms, err := strconv.Atoi(strings.TrimSpace(text)); is && err == nil && ms > 0 {
-		s.retry = min(time.Duration(ms)*time.Millisecond, maxReturn)
+	if ms, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64); is && err == nil && ms > 0 {
+		s.retry = time.Duration(min(ms, maxReturn.Milliseconds())) * time.Millisecond // a greater one would overflow
 	}
 }
 

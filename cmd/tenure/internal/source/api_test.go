@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -56,7 +57,7 @@ func TestHostileAPI(t *testing.T) {
 			"answers 502 Bad Gateway"},
 		"no JSON":    {func(w http.ResponseWriter, _ *http.Request) { writeDocument(w, "{") }, "does not understand"},
 		"wrong kind": {func(w http.ResponseWriter, _ *http.Request) { writeDocument(w, `{"status":[1]}`) }, "does not understand"},
-		"deep":       {func(w http.ResponseWriter, _ *http.Request) { writeDocument(w, deep) }, "does not understand"},
+		"deep":       {func(w http.ResponseWriter, _ *http.Request) { writeDocument(w, deep) }, "all but empty"},
 		"a time beyond all": {func(w http.ResponseWriter, _ *http.Request) {
 			writeDocument(w, `{"status":{"led":true,"leader":{"since":"99999-01-01T00:00:00Z"}}}`)
 		}, "does not understand"},
@@ -292,4 +293,87 @@ func TestManyInstances(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 2498)
 	require.Equal(t, 1500*time.Millisecond, all[0].Age)
+}
+
+// TestServerThatSaysTooMuch: what a server says is bounded in an error, in memory and in time.
+func TestServerThatSaysTooMuch(t *testing.T) {
+	t.Run("error of a command", func(t *testing.T) {
+		a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, _ *http.Request) {
+			writeDocument(w, `{"id":"x","state":"failed","code":"x","error":"`+strings.Repeat("x", 5<<20)+`"}`)
+		})
+		require.Less(t, len(a.Drain(t.Context(), "b").Error()), 10_000)
+	})
+	t.Run("status line", func(t *testing.T) {
+		listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer func() { _ = listener.Close() }()
+		go func() { // ends with the listener
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = conn.Read(make([]byte, 4096))
+				_, _ = io.WriteString(conn, "HTTP/1.1 404 \x1b]0;me\a"+strings.Repeat("A", 60_000)+"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+				_ = conn.Close()
+			}
+		}()
+		a, err := NewAPI(APIOptions{URL: "http://" + listener.Addr().String()})
+		require.NoError(t, err)
+		defer a.Close()
+		_, err = a.Leader(t.Context(), "")
+		require.ErrorContains(t, err, "404")
+		require.NotContains(t, err.Error(), "\x1b")
+		require.Less(t, len(err.Error()), 1000)
+	})
+	t.Run("elements without anything in them", func(t *testing.T) {
+		a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, _ *http.Request) {
+			writeDocument(w, `{"roles":[{}`+strings.Repeat(",{}", 1<<20)+`]}`)
+		})
+		_, err := a.Cluster(t.Context())
+		require.ErrorContains(t, err, "all but empty")
+	})
+	t.Run("return after 300,000 years", func(t *testing.T) {
+		s := stream{}
+		s.setRetry("retry: 9223372036854775")
+		require.Equal(t, maxReturn, s.retry)
+	})
+}
+
+// TestCommandThatMustNotBeRead: who may ask and not read hears that it was accepted, at once; who
+// is answered by a process that has not seen the command yet waits for it.
+func TestCommandThatMustNotBeRead(t *testing.T) {
+	for _, tt := range []struct {
+		status int
+		code   string
+		want   string
+	}{
+		{http.StatusForbidden, "forbidden", "must not be read"},
+		{http.StatusUnauthorized, "unauthenticated", "must not be read"},
+		{http.StatusNotFound, "not_found", ""},
+	} {
+		t.Run(tt.code, func(t *testing.T) {
+			looks := 0
+			a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					writeDocument(w, `{"id":"x","state":"asked"}`)
+					return
+				}
+				if looks++; looks > 2 {
+					writeDocument(w, `{"command":{"id":"x","state":"done"}}`)
+					return
+				}
+				w.Header().Set("Content-Type", "application/problem+json")
+				w.WriteHeader(tt.status)
+				_, _ = io.WriteString(w, `{"code":"`+tt.code+`"}`)
+			})
+			err := a.Drain(t.Context(), "b")
+			if tt.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tt.want)
+			require.ErrorIs(t, err, tenure.ErrUnreachable, "what became of it is not known")
+		})
+	}
 }
