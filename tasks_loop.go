@@ -40,6 +40,7 @@ type taskLoop struct {
 	calls          int           // of this term in flight
 	abandonedCalls int           // of those
 	forgot         int64         // of the term, when all records were last read again
+	rereadAt       time.Duration // not again before: two masters may answer in turn
 	stuck          bool          // all that may be in flight hang
 	tardy          bool          // a task that is due waits for a call: was reported
 	full           bool          // somebody waits for a call: a place that is free by now is theirs
@@ -189,8 +190,8 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 // reread has all records read again if Redis may have forgotten what the term has written there,
 // such as the end of a run: within schedule.LookEvery of the answer that says so.
 func (l *taskLoop) reread() {
-	if forgot := l.term.live.forgot.Load(); forgot != l.forgot {
-		l.forgot = forgot
+	if forgot := l.term.live.forgot.Load(); forgot != l.forgot && l.now >= l.rereadAt {
+		l.forgot, l.rereadAt = forgot, l.now+schedule.LookEvery
 		for _, t := range l.tasks {
 			t.machine.News()
 		}

@@ -183,6 +183,19 @@ func TestForgottenEndIsNotedAgain(t *testing.T) {
 		g.pass(schedule.LookEvery + time.Second)
 		require.Empty(g, g.saved().Run)
 		require.Equal(g, store.RunSucceeded, g.saved().Status)
+
+		reads := 0
+		a.store.on(func(op string, _ int) taskFate {
+			if op == "read" {
+				reads++
+			}
+			return taskFine
+		})
+		for range 10 * 60 { // two masters that answer in turn
+			a.t.forgot.Add(1)
+			g.pass(time.Second)
+		}
+		require.LessOrEqual(g, reads, 10*3+3, "each of two records once a minute, and the look at the one that is due")
 		a.end()
 	})
 }

@@ -187,7 +187,10 @@ func (m *member) drains() {
 		ctx, cancel := context.WithTimeout(m.ctx, memberShutdown)
 		_ = m.coordinator.Drain(ctx) // what is still draining then goes on
 		cancel()
-		time.Sleep(m.Election.LeaseTTL)
+		select {
+		case <-time.After(m.Election.LeaseTTL):
+		case <-m.ctx.Done():
+		}
 		m.coordinator.Undrain()
 	}
 }
