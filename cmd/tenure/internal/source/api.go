@@ -28,6 +28,7 @@ const (
 	// many bytes. An instance has 150 at least.
 	fewElements  = 10_000
 	leastElement = 48
+	leastValue   = 8 // with the comma behind it; null has five
 )
 
 // Credentials are what an API is told of who asks. The zero value is nobody.
@@ -178,6 +179,9 @@ func (a *API) problem(r *http.Request, response *http.Response, kind string) err
 	at, status := a.base.Redacted(), strings.TrimSpace(fmt.Sprintln(response.StatusCode, http.StatusText(response.StatusCode))) // in our words
 	text, _ := io.ReadAll(io.LimitReader(response.Body, maxProblem))                                                            // what is there
 	if kind != "application/problem+json" || json.Unmarshal(text, &p) != nil || p.Code == "" {
+		if response.StatusCode >= http.StatusInternalServerError { // of a proxy, it may be: what was asked for may have been done
+			return &apiError{kind: tenure.ErrUnreachable, text: fmt.Sprintf("the API at %s answers %s with %.100q (fix: look whether the program runs behind it, and at --api)", at, status, kind)}
+		}
 		return &apiError{text: fmt.Sprintf("the API at %s answers %s with %.100q (fix: --api must end with the prefix that the handler of tenurehttp is mounted under)", at, status, kind)}
 	}
 	p.Detail = clipped(p.Detail)
@@ -220,8 +224,9 @@ func (a *API) read(r *http.Request, to any) error {
 	case len(text) > maxAnswer:
 		return &apiError{text: fmt.Sprintf("the API at %s answers with more than %d MiB", a.base.Redacted(), maxAnswer>>20)}
 	}
-	if elements := bytes.Count(text, []byte{'{'}); elements > fewElements && len(text)/elements < leastElement {
-		return &apiError{text: fmt.Sprintf("the API at %s answers with %d elements that are all but empty", a.base.Redacted(), elements)}
+	elements, commas := bytes.Count(text, []byte{'{'}), bytes.Count(text, []byte{','})
+	if elements > fewElements && len(text)/elements < leastElement || commas > 10*fewElements && len(text)/commas < leastValue {
+		return &apiError{text: fmt.Sprintf("the API at %s answers with %d elements that are all but empty", a.base.Redacted(), max(elements, commas))}
 	}
 	if err := json.Unmarshal(text, to); err != nil {
 		return &apiError{text: fmt.Sprintf("the API at %s answers with what this program does not understand: %v", a.base.Redacted(), err)}

@@ -332,6 +332,15 @@ func TestServerThatSaysTooMuch(t *testing.T) {
 		})
 		_, err := a.Cluster(t.Context())
 		require.ErrorContains(t, err, "all but empty")
+		a, _ = serve(t, APIOptions{}, func(w http.ResponseWriter, _ *http.Request) {
+			writeDocument(w, `{"roles":[null`+strings.Repeat(",null", 1<<20)+`]}`)
+		})
+		_, err = a.Cluster(t.Context())
+		require.ErrorContains(t, err, "all but empty")
+	})
+	t.Run("a proxy without an answer", func(t *testing.T) {
+		a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "later", http.StatusGatewayTimeout) })
+		require.ErrorIs(t, a.Drain(t.Context(), "b"), tenure.ErrUnreachable, "it may have been done")
 	})
 	t.Run("return after 300,000 years", func(t *testing.T) {
 		s := stream{}
