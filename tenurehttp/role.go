@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,8 +18,9 @@ var roleName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 // The bounds of the roles that are asked for by name: what Redis gets does not grow with the names
 // that somebody makes up.
 const (
-	maxAskedRoles = 64
+	maxAskedRoles = 64               // beside those of the snapshot, which have as many places as there are
 	askedFor      = 10 * time.Second // for which a role is kept after it was last asked for
+	hardlyAsked   = time.Second      // likewise, if another one needs the place
 )
 
 // roleAnswer is one role, as Redis knows it now.
@@ -31,7 +33,8 @@ type roleAnswer struct {
 // askedRole is a role that somebody has asked for by its name.
 type askedRole struct {
 	*cell[roleAnswer]
-	last time.Time // it was asked for
+	exists bool      // the snapshot had it, or it is the default one
+	last   time.Time // it was asked for
 }
 
 // roleCells are those that are asked for, one cell a name.
@@ -41,30 +44,60 @@ type roleCells struct {
 	cells map[string]*askedRole
 }
 
-// of returns the cell of a role; false: too many others are asked for.
-func (c *roleCells) of(name string) (*cell[roleAnswer], bool) {
+// of returns the cell of a role; nil: it is none that the snapshot has, and too many of those are
+// asked for.
+func (c *roleCells) of(ctx context.Context, name string) *cell[roleAnswer] {
+	if found := c.enter(name, name == ""); found != nil {
+		return found
+	}
+	s, _, err := c.h.look(ctx)
+	if err != nil || !slices.ContainsFunc(s.roles, func(r role) bool { return r.name == name }) {
+		return nil
+	}
+	return c.enter(name, true)
+}
+
+// enter returns the cell of a role, if there is room for it.
+func (c *roleCells) enter(name string, exists bool) *cell[roleAnswer] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	found := c.cells[name]
 	if found == nil {
-		for other, one := range c.cells {
-			if now.Sub(one.last) > askedFor {
-				delete(c.cells, other)
-			}
-		}
-		if len(c.cells) >= maxAskedRoles {
-			return nil, false
+		if !c.clear(now) && !exists {
+			return nil
 		}
 		if c.cells == nil {
 			c.cells = make(map[string]*askedRole)
 		}
-		found = &askedRole{cell: newCell(c.h, func(ctx context.Context) (roleAnswer, error) { return c.read(ctx, name) })}
+		found = &askedRole{cell: newCell(c.h, func(ctx context.Context) (roleAnswer, error) { return c.read(ctx, name) }), exists: exists}
 		found.least = mostSpacing // nobody says that it has changed: each reader asks for a new one
 		c.cells[name] = found
 	}
 	found.last = now
-	return found.cell, true
+	return found.cell
+}
+
+// clear drops what nobody asks for any more, and reports whether there is room for a role that may
+// not exist. The lock is held.
+func (c *roleCells) clear(now time.Time) bool {
+	taken, longest := 0, ""
+	for name, one := range c.cells {
+		switch {
+		case now.Sub(one.last) > askedFor:
+			delete(c.cells, name)
+		case !one.exists:
+			taken++
+			if longest == "" || one.last.Before(c.cells[longest].last) {
+				longest = name
+			}
+		}
+	}
+	if taken >= maxAskedRoles && now.Sub(c.cells[longest].last) > hardlyAsked {
+		delete(c.cells, longest)
+		taken--
+	}
+	return taken < maxAskedRoles
 }
 
 func (c *roleCells) read(ctx context.Context, name string) (r roleAnswer, err error) {
@@ -91,9 +124,9 @@ func (h *Handler) role(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	c, ok := h.roles.of(name)
-	if !ok {
-		return &problem{Status: http.StatusServiceUnavailable, Code: "busy", Detail: fmt.Sprintf("%d roles are asked for", maxAskedRoles), retry: 1}
+	c := h.roles.of(r.Context(), name)
+	if c == nil {
+		return &problem{Status: http.StatusServiceUnavailable, Code: "busy", Detail: fmt.Sprintf("%d roles that are not in the snapshot are asked for", maxAskedRoles), retry: 1}
 	}
 	asked := time.Now()
 	v, err := c.anew(r.Context())

@@ -46,11 +46,18 @@ func TestRole(t *testing.T) {
 	})
 }
 
-// TestRolesThatAreMadeUp: what Redis gets does not grow with the names that somebody asks for.
+// TestRolesThatAreMadeUp: what Redis gets does not grow with the names that somebody asks for, and
+// they take no place that a role needs.
 func TestRolesThatAreMadeUp(t *testing.T) {
 	inSite(t, func(s *site) {
-		s.until(s.member("a").IsLeader)
+		a, err := tenure.New(s.client("a").Client, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		require.NoError(s, err)
+		export, err := a.AddRole("export", tenure.ElectionOptions{})
+		require.NoError(s, err)
+		s.run(a)
+		s.until(func() bool { return a.IsLeader() && export.IsLeader() })
 		w, rdb := s.dashboard(tenurehttp.Options{})
+		w.get("/api/cluster/snapshot")
 		for i := range 64 {
 			w.get(fmt.Sprintf("/api/cluster/role?role=r%d", i))
 		}
@@ -60,7 +67,15 @@ func TestRolesThatAreMadeUp(t *testing.T) {
 		}
 		require.Zero(s, rdb.sent.Load()-before)
 		require.Equal(s, "stale false", fields(w.get("/api/cluster/role?role=r1"), "stale"), "one that is asked for is served on")
-		s.pass(11 * time.Second)
+		for _, role := range []string{"", "export"} {
+			require.Equal(s, "led true", fields(w.get("/api/cluster/role?role=" + role)["status"].(map[string]any), "led"), "one that exists has a place")
+		}
+		s.pass(1100 * time.Millisecond)
 		w.get("/api/cluster/role?role=x1")
+		for i := range 63 {
+			w.get(fmt.Sprintf("/api/cluster/role?role=y%d", i))
+		}
+		w.refused(http.StatusServiceUnavailable, "busy", http.MethodGet, "/api/cluster/role?role=y63", "")
+		require.Equal(s, "stale false", fields(w.get("/api/cluster/role?role=export"), "stale"))
 	})
 }
