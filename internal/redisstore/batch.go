@@ -90,7 +90,7 @@ func (b *batches) wait(s *Store, call request) (redis.Cmder, error) {
 	switch err := r.cmd.Err(); {
 	case err == nil:
 		return r.cmd, nil
-	case clustered || redis.HasErrorPrefix(err, "NOSCRIPT"): // a slot that has moved is followed one by one
+	case clustered || unknownScript(err): // a slot that has moved is followed one by one
 		return r.alone(s)
 	default:
 		return nil, s.explain(r.script.name, err)
@@ -101,7 +101,7 @@ func (b *batches) wait(s *Store, call request) (redis.Cmder, error) {
 func (r *request) alone(s *Store) (redis.Cmder, error) {
 	r.cmd = r.newCmd(r.ctx, r.args)
 	err := s.process(r.ctx, r.cmd)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if unknownScript(err) {
 		r.cmd = r.newCmd(r.ctx, r.script.whole(r.args))
 		err = s.process(r.ctx, r.cmd)
 	}
@@ -278,7 +278,7 @@ func load(ctx context.Context, s *Store, batch []*request) {
 	var loaded []*script
 	var again []redis.Cmder
 	for _, r := range batch {
-		if !redis.HasErrorPrefix(r.cmd.Err(), "NOSCRIPT") {
+		if !unknownScript(r.cmd.Err()) {
 			continue
 		}
 		args := r.args

@@ -15,7 +15,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// scriptsLua is the file beside the package that embeds it.
+// scriptsLua is the file beside the package that embeds it. What the tests run is contract, which
+// contractSource is the text of.
 var scriptsLua, contract = func() (string, *Scripts) {
 	source, err := os.ReadFile("../../scripts.lua")
 	if err != nil {
@@ -24,13 +25,16 @@ var scriptsLua, contract = func() (string, *Scripts) {
 	return string(source), MustLoad(string(source))
 }()
 
+var contractSource = scriptsLua
+
 // TestMain takes the scripts of TENURE_SCRIPTS in place of the product's, if it is set: that is how
 // `make bugs` breaks them.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("TENURE_SCRIPTS"); path != "" {
 		source, err := os.ReadFile(path)
 		if err == nil {
-			contract, err = Load(string(source))
+			contractSource = string(source)
+			contract, err = Load(contractSource)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,6 +25,30 @@ type Lease struct {
 
 	ttl, emptyWait, margin, restartGuard, channel, roleArg any
 	careful                                                any // TTL, or HoldOff if that is longer
+
+	last *atomic.Pointer[renewal]
+}
+
+// renewal is what the renewals of a term have in common, boxed once.
+type renewal struct {
+	nonce, origin       string
+	token, since, floor int64
+	holdOff             time.Duration
+
+	args [6]any // in this order: nonce, token, hold-off, origin, since, floor
+}
+
+// common returns those of a request.
+func (s *Lease) common(r lease.Request) [6]any {
+	last := s.last.Load()
+	if last == nil || last.nonce != r.Nonce || last.token != r.Token || last.holdOff != r.HoldOff || last.origin != r.Origin || last.since != r.Since || last.floor != r.Floor {
+		last = &renewal{
+			nonce: r.Nonce, token: r.Token, holdOff: r.HoldOff, origin: r.Origin, since: r.Since, floor: r.Floor,
+			args: [6]any{r.Nonce, r.Token, r.HoldOff.Milliseconds(), r.Origin, r.Since, r.Floor},
+		}
+		s.last.Store(last)
+	}
+	return last.args
 }
 
 // ForRole returns the lease of a role.
@@ -44,6 +69,7 @@ func (s *Store) ForRole(r store.Role) *Lease {
 		margin:       r.Margin.Milliseconds(),
 		restartGuard: restartGuardArg(r.RestartGuard),
 		channel:      store.LeaseEvents(r.Key),
+		last:         new(atomic.Pointer[renewal]),
 		roleArg:      r.Name,
 	}
 }
@@ -104,8 +130,8 @@ func (s *Lease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, e
 		draining = "1"
 	}
 	sc := s.scripts.renew
-	args := append(s.args(sc, 15), s.id, r.Nonce, r.Token, s.ttl, r.NotAfter, r.HoldOff.Milliseconds(), s.margin, r.Origin,
-		draining, r.Since, r.Floor, s.careful)
+	same := s.common(r)
+	args := append(s.args(sc, 15), s.id, same[0], same[1], s.ttl, r.NotAfter, same[2], s.margin, same[3], draining, same[4], same[5], s.careful)
 	if r.Heir != "" {
 		args = append(args, r.Heir, s.channel, s.roleArg)
 	}

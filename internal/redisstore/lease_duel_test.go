@@ -244,7 +244,7 @@ func (d *duel) onTheEdge(data oracle.Data) bool {
 func (d *duel) compose(r *rival) lease.Request {
 	m := d.model
 	q := lease.Request{Nonce: r.nonce, Floor: r.floor, HoldOff: store.Milliseconds(pick(d, r.TTL, r.TTL, max(r.longest, r.TTL), 2000)), Since: 1_699_999_999}
-	if d.chance(0.3) {
+	if d.chance(0.5) {
 		q.NotAfter = max(pick(d, d.now, d.now-1, d.now-5000, d.now+1, d.now+5000), 1)
 	}
 	if d.chance(0.1) && r.before != "" {

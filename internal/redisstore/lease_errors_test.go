@@ -28,6 +28,7 @@ func TestLoadScripts(t *testing.T) {
 		{"missing", "\n--@ renew\n", "\n-- renew\n", `"renew" is missing`},
 		{"surplus", "\n--@ leader\n", "\n--@ follower\nreturn 1\n--@ leader\n", `"follower" has no field`},
 		{"twice", "\n--@ leader\n", "\n--@ leader\nreturn 1\n--@ leader\n", `"leader" has no field, or is there twice`},
+		{"shortcut", "\n--@ shortcut renew\n", "\n--@ shortcut renewal\n", `shortcut "renewal" is of no section`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

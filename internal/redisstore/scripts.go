@@ -20,7 +20,11 @@ import (
 )
 
 // script is one section of scripts.lua.
-type script struct{ name, source, sha string }
+type script struct {
+	name, source, sha string
+
+	digest any // sha, boxed once
+}
 
 // Scripts holds every script of scripts.lua, one field a section.
 type Scripts struct {
@@ -90,22 +94,31 @@ func Load(source string) (*Scripts, error) {
 	}
 	parts := strings.Split(source, "\n--@ ")
 	var preludes []string // a later one adds to those before, for the sections behind it
+	shortcuts := make(map[string]string)
 	for _, part := range parts[1:] {
 		name, body, _ := strings.Cut(part, "\n")
 		if strings.HasPrefix(name, "prelude ") {
 			preludes = append(preludes, body)
 			continue
 		}
+		if of, is := strings.CutPrefix(name, "shortcut "); is {
+			shortcuts[of] = body
+			continue
+		}
 		field, known := fields[name]
 		if !known || *field != nil {
 			return nil, fmt.Errorf("tenure: scripts.lua: section %q has no field, or is there twice", name)
 		}
-		*field = newScript(name, strings.Join(preludes, ""), body)
+		*field = newScript(name, shortcuts[name]+strings.Join(preludes, ""), body)
+		delete(shortcuts, name)
 	}
 	for name, field := range fields {
 		if *field == nil {
 			return nil, fmt.Errorf("tenure: scripts.lua: section %q is missing", name)
 		}
+	}
+	for name := range shortcuts {
+		return nil, fmt.Errorf("tenure: scripts.lua: shortcut %q is of no section behind it", name)
 	}
 	return &loaded, nil
 }
@@ -133,7 +146,8 @@ if type(reply) == 'table' then return { err = reply.text } end
 error(reply, 0)
 `
 	sum := sha1.Sum([]byte(source))
-	return &script{name: name, source: source, sha: hex.EncodeToString(sum[:])}
+	sha := hex.EncodeToString(sum[:])
+	return &script{name: name, source: source, sha: sha, digest: sha}
 }
 
 // Store is the Redis side of everything: the only code that knows Redis. It is safe for concurrent
@@ -214,7 +228,7 @@ func (s *Store) Address() string {
 // caller, so that one slice serves.
 func (s *script) args(keyCount string, room int) []any {
 	args := make([]any, 0, 3+room)
-	return append(args, "evalsha", s.sha, keyCount)
+	return append(args, "evalsha", s.digest, keyCount)
 }
 
 // newText is the command of a script that replies with one line.
@@ -229,7 +243,7 @@ func (s *Store) text(ctx context.Context, sc *script, args []any) (_ string, err
 	defer func() { ended(err) }()
 	cmd := redis.NewStringCmd(ctx, args...)
 	err = s.process(ctx, cmd)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if unknownScript(err) {
 		cmd = redis.NewStringCmd(ctx, sc.whole(args)...)
 		err = s.process(ctx, cmd)
 	}
@@ -245,7 +259,7 @@ func (s *Store) list(ctx context.Context, sc *script, args []any) (_ []any, err 
 	defer func() { ended(err) }()
 	cmd := redis.NewSliceCmd(ctx, args...)
 	err = s.process(ctx, cmd)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if unknownScript(err) {
 		cmd = redis.NewSliceCmd(ctx, sc.whole(args)...)
 		err = s.process(ctx, cmd)
 	}
@@ -254,6 +268,9 @@ func (s *Store) list(ctx context.Context, sc *script, args []any) (_ []any, err 
 	}
 	return cmd.Val(), nil
 }
+
+// unknownScript reports whether a server has said that it does not know the script.
+func unknownScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 // whole is the same call with the source instead of its digest, for a server that does not know the
 // script.

@@ -1,0 +1,180 @@
+//go:build unix
+
+package redisstore
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/proof/oracle"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
+)
+
+// shortcutOnly is the contract with a renewal that knows its shortcut and nothing else, and
+// withoutShortcut with one that does not know it.
+func shortcutOnly(t *testing.T) *Scripts {
+	return replaced(t, "\n--@ renew\n", "\n--@ release\n", "refuse('LEFT to the script')\n")
+}
+
+func withoutShortcut(t *testing.T) *Scripts {
+	return replaced(t, "\n--@ shortcut renew\n", "\n--@ renew\n", "")
+}
+
+// replaced is the contract with another section between two lines.
+func replaced(t *testing.T, from, to, section string) *Scripts {
+	t.Helper()
+	before, rest, found := strings.Cut(contractSource, from)
+	require.True(t, found)
+	_, after, found := strings.Cut(rest, to)
+	require.True(t, found)
+	loaded, err := Load(before + from + section + to + after)
+	require.NoError(t, err)
+	return loaded
+}
+
+// TestRenewalsTakeTheShortcut: the renewal of a quiet term is answered by the shortcut alone, which
+// answers and writes what the script does without it. Each thing that the script has to look at
+// leaves it to the script, and then the shortcut has changed nothing.
+func TestRenewalsTakeTheShortcut(t *testing.T) {
+	const term = leaseKey + ":term"
+	tests := []struct {
+		name    string
+		margin  int64 // ms that the asker names
+		ttl     int64 // ms; 0: a minute
+		before  func(t *testing.T, w *leaseCluster)
+		request func(r *lease.Request)
+		left    bool
+	}{
+		{name: "a quiet term"},
+		{name: "a quiet term with a margin", margin: 500},
+		{name: "the longest lease", ttl: 86_400_000},
+		{name: "a longer hold-off than a day", ttl: 86_400_001, left: true},
+		{name: "the last moment", request: func(r *lease.Request) { r.NotAfter = atRenewal }},
+		{name: "a moment too late", request: func(r *lease.Request) { r.NotAfter = atRenewal - 1 }, left: true},
+		{name: "its own lease, named a period ago", before: hash(term, "longest_at", atRenewal-60_000)},
+		{name: "its own lease, named longer ago", before: hash(term, "longest_at", atRenewal-60_001), left: true},
+		{name: "its own lease, named in the future", before: hash(term, "longest_at", atRenewal+60_001), left: true},
+		{name: "its own floor", request: func(r *lease.Request) { r.Floor = r.Token }},
+		{name: "a higher floor", request: func(r *lease.Request) { r.Floor = r.Token + 1 }, left: true},
+		{name: "another nonce", request: func(r *lease.Request) { r.Nonce = "other" }, left: true},
+		{name: "another token", request: func(r *lease.Request) { r.Token++ }, left: true},
+		{name: "no bound", request: func(r *lease.Request) { r.NotAfter = 0 }, left: true},
+		{name: "too late", request: func(r *lease.Request) { r.NotAfter = 1 }, left: true},
+		{name: "an offer that begins", request: func(r *lease.Request) { r.Heir = "b" }, left: true},
+		{name: "an offer that ends", before: hash(term, "heir", "b"), left: true},
+		{name: "a candidate that is preferred", before: hash(term, "best", "b"), left: true},
+		{name: "a longer lease of another", before: hash(term, "longest", "90000"), left: true},
+		{name: "its own lease, named long ago", before: hash(term, "longest_at", "1"), left: true},
+		{name: "its own lease, named at no time", before: hash(term, "longest_at", "soon"), left: true},
+		{name: "its own lease, named for the first time", before: del(term, "longest_at"), left: true},
+		{name: "a margin of another", before: hash(term, "margin", "700", "margin_at", "1")},
+		{name: "a longer margin of another", margin: 500, before: hash(term, "margin", "700"), left: true},
+		{name: "its own margin, named long ago", margin: 500, before: hash(term, "margin_at", "1"), left: true},
+		{name: "another history", before: hash(term, "origin", "0123456789abcdef"), left: true},
+		{name: "the beginning of its history", before: func(t *testing.T, w *leaseCluster) {
+			origin := w.rdb.HGet(t.Context(), term, "origin").Val()
+			require.NoError(t, w.rdb.HSet(t.Context(), term, "origin", origin[:2]).Err())
+		}, left: true},
+		{name: "no history", before: hash(term, "origin", ""), left: true},
+		{name: "INFO is refused", before: func(_ *testing.T, w *leaseCluster) { w.set(w.now, w.facts, true) }, left: true},
+		{name: "no lease", before: func(t *testing.T, w *leaseCluster) { require.NoError(t, w.rdb.Del(t.Context(), leaseKey).Err()) }, left: true},
+		{name: "another holder", before: func(t *testing.T, w *leaseCluster) {
+			require.NoError(t, w.rdb.Set(t.Context(), leaseKey, "b", time.Minute).Err())
+		}, left: true},
+		{name: "no since key", before: func(t *testing.T, w *leaseCluster) {
+			require.NoError(t, w.rdb.Del(t.Context(), leaseKey+":since").Err())
+		}, left: true},
+		{name: "a since key of another type", before: func(t *testing.T, w *leaseCluster) {
+			require.NoError(t, w.rdb.Del(t.Context(), leaseKey+":since").Err())
+			require.NoError(t, w.rdb.RPush(t.Context(), leaseKey+":since", "x").Err())
+		}, left: true},
+		{name: "a term of another type", before: func(t *testing.T, w *leaseCluster) {
+			require.NoError(t, w.rdb.Del(t.Context(), term).Err())
+			require.NoError(t, w.rdb.RPush(t.Context(), term, "x").Err())
+		}, left: true},
+	}
+	only, without := shortcutOnly(t), withoutShortcut(t)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx := t.Context()
+			// renew asks by these scripts in the situation, and returns all that there is afterwards too.
+			renew := func(scripts *Scripts) (string, map[string]string, error) {
+				w := miniLease(t)
+				w.set(atRenewal-20_123, oracle.Facts{Origin: "00000000feedbeef", Uptime: 100_000}, false)
+				a := w.asker(oracle.Asker{ID: "a", TTL: cmp.Or(tt.ttl, 60_000), RestartGuard: -1, Margin: tt.margin})
+				won := a.must(ctx, t, lease.Won, acquiring(nil))
+				renewal := renewing(func(r *lease.Request) { r.Token, r.NotAfter, r.Origin = won.Token, won.Now+1_000_000, won.Origin })
+				w.set(atRenewal-10_123, oracle.Facts{Origin: "00000000feedbeef", Uptime: 100_000}, false)
+				a.must(ctx, t, lease.Kept, renewal) // notes what has not been noted
+				w.set(atRenewal, oracle.Facts{Origin: "00000000feedbeef", Uptime: 100_000}, false)
+				if tt.before != nil {
+					tt.before(t, w)
+				}
+				if tt.request != nil {
+					tt.request(&renewal)
+				}
+				before := exact(t, w)
+				w.store.scripts = scripts
+				reply, err := w.asker(a.Asker).ask(ctx, renewal)
+				after := exact(t, w)
+				if err != nil && tt.left {
+					require.Equal(t, before, after)
+				}
+				return fmt.Sprintf("%+v", reply), after, err
+			}
+			reply, left, err := renew(only)
+			if tt.left {
+				require.ErrorContains(t, err, "LEFT", "answered %+v", reply)
+				return
+			}
+			require.NoError(t, err)
+			whole, want, err := renew(without)
+			require.NoError(t, err)
+			require.Equal(t, whole, reply)
+			require.Equal(t, want, left)
+		})
+	}
+}
+
+// TestShortcutOnRedis: a real server takes the shortcut too.
+func TestShortcutOnRedis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	w, ctx := realLease(t, redistest.Start(t)), t.Context()
+	a := w.candidateA()
+	won := a.must(ctx, t, lease.Won, acquiring(nil))
+	renewal := renewing(func(r *lease.Request) { r.Token, r.NotAfter, r.Origin = won.Token, won.Now+1_000_000, won.Origin })
+	a.must(ctx, t, lease.Kept, renewal)
+	w.store.scripts = shortcutOnly(t)
+	w.candidateA().must(ctx, t, lease.Kept, renewal)
+}
+
+// atRenewal is Redis's time of a renewal, with all digits set.
+const atRenewal = 1_712_345_678_999
+
+// exact is what the keys hold, and for how many milliseconds.
+func exact(t *testing.T, w *leaseCluster) map[string]string {
+	t.Helper()
+	all := raw(t.Context(), t, w.rdb)
+	for key := range all {
+		all[key] += fmt.Sprint(" for ", w.rdb.PTTL(t.Context(), key).Val())
+	}
+	return all
+}
+
+// hash returns a function that writes fields of a hash.
+func hash(key string, fields ...any) func(*testing.T, *leaseCluster) {
+	return func(t *testing.T, w *leaseCluster) { require.NoError(t, w.rdb.HSet(t.Context(), key, fields...).Err()) }
+}
+
+// del returns a function that removes a field of a hash.
+func del(key, field string) func(*testing.T, *leaseCluster) {
+	return func(t *testing.T, w *leaseCluster) { require.NoError(t, w.rdb.HDel(t.Context(), key, field).Err()) }
+}
