@@ -74,6 +74,8 @@ func (o EnvOptions) New() (*Coordinator, error) {
 //	SPREAD, BY_INSTANCE_ID
 //	                    true or false
 //	ADDRESS, VERSION    as in RegistryOptions
+//	ADDRESS_HOST, ADDRESS_PORT
+//	                    in place of ADDRESS: it is http://host:port, also of an IPv6 address
 //	WORKER_COUNT, WORKER_ID
 //	                    a number
 //	ROLES, CAPABILITIES name,name: those of RegistryOptions
@@ -250,7 +252,7 @@ func (e *environment) options() Options {
 			DownAfter:         e.duration("DOWN_AFTER"),
 			WorkerCount:       e.number("WORKER_COUNT"),
 			WorkerID:          e.number("WORKER_ID"),
-			Address:           e.text("ADDRESS"),
+			Address:           e.address(),
 			Version:           e.text("VERSION"),
 			Roles:             e.list("ROLES"),
 			Capabilities:      e.list("CAPABILITIES"),
@@ -260,6 +262,27 @@ func (e *environment) options() Options {
 		FailFast:        e.flag("FAIL_FAST"),
 		NoDefaultRole:   !e.flagOr("DEFAULT_ROLE", true),
 	}
+}
+
+// address reads where other processes reach this one. A platform that gives the IP address alone
+// cannot say whether that needs brackets.
+func (e *environment) address() string {
+	host, port := e.text("ADDRESS_HOST"), e.text("ADDRESS_PORT")
+	if host == "" && port == "" {
+		return e.text("ADDRESS")
+	}
+	for _, other := range []string{"ADDRESS_HOST", "ADDRESS_PORT"} {
+		switch {
+		case e.text("ADDRESS") != "":
+			e.refuseVariable(other, "must not be set beside %sADDRESS", e.prefix)
+		case e.text(other) == "":
+			e.refuseVariable(other, "must be set: %sADDRESS_HOST and %sADDRESS_PORT go together", e.prefix, e.prefix)
+		}
+	}
+	if n := e.number("ADDRESS_PORT"); port != "" && (n < 1 || n > 65535) {
+		e.refuseVariable("ADDRESS_PORT", "must be a port between 1 and 65535")
+	}
+	return "http://" + net.JoinHostPort(host, port)
 }
 
 // redis reads where Redis is. It returns nil if none is named, or if something is wrong.

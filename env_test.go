@@ -52,6 +52,30 @@ func TestOptionsFromEnv(t *testing.T) {
 	require.Equal(t, 12*time.Second, c.Options().Election.LeaseTTL)
 }
 
+// TestAddressFromEnv: a platform gives the IP address, and not whether it needs brackets.
+func TestAddressFromEnv(t *testing.T) {
+	for host, want := range map[string]string{"10.0.0.7": "http://10.0.0.7:8080", "fd00::7": "http://[fd00::7]:8080", "web-1.shop": "http://web-1.shop:8080"} {
+		t.Run(host, func(t *testing.T) {
+			environ(t, "NAMESPACE=shop", "ADDRESS_HOST="+host, "ADDRESS_PORT=8080")
+			read, err := tenure.OptionsFromEnv("SHOP")
+			require.NoError(t, err)
+			require.Equal(t, want, read.Options.Registry.Address)
+			_, err = read.New()
+			require.NoError(t, err)
+		})
+	}
+	for _, refused := range [][]string{
+		{"ADDRESS_HOST=a"}, {"ADDRESS_PORT=80"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=0"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=http"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=80", "ADDRESS=b:80"},
+	} {
+		t.Run(strings.Join(refused, " "), func(t *testing.T) {
+			environ(t, append(refused, "NAMESPACE=shop")...)
+			_, err := tenure.OptionsFromEnv("SHOP")
+			require.ErrorIs(t, err, tenure.ErrMisconfigured)
+			require.ErrorContains(t, err, "SHOP_ADDRESS_")
+		})
+	}
+}
+
 func TestClientFromEnv(t *testing.T) {
 	for name, row := range map[string]struct {
 		variables []string

@@ -140,7 +140,7 @@ func TestReferences(t *testing.T) {
 func TestVariables(t *testing.T) {
 	env, err := os.ReadFile("../env.go")
 	require.NoError(t, err)
-	own := []string{"SHOP_POD", "SHOP_ADMIN_TOKEN", "POD_IP"}
+	own := []string{"SHOP_POD", "SHOP_ADMIN_TOKEN"}
 	check := func(name string) {
 		if !slices.Contains(own, name) {
 			require.Contains(t, string(env), strings.TrimPrefix(name, "SHOP_"), name)

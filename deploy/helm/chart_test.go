@@ -18,6 +18,7 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -116,7 +117,7 @@ func check(t *testing.T, objects []any) {
 		switch o := object.(type) {
 		case *corev1.Service:
 			selects(o.Spec.Selector)
-			require.Empty(t, validation.IsDNS1123Label(o.Name))
+			require.Empty(t, validation.IsDNS1035Label(o.Name))
 		case *appsv1.Deployment:
 			selects(o.Spec.Selector.MatchLabels)
 		case *appsv1.StatefulSet:
@@ -166,7 +167,7 @@ envPrefix: SHOP
 redis: {host: redis, username: shop}
 secrets: {SHOP_REDIS_PASSWORD: change-me, SHOP_ADMIN_TOKEN: change-me-too}
 leaderService: {enabled: true}
-networkPolicy: {enabled: true}
+networkPolicy: {enabled: true, redisSelector: {app.kubernetes.io/name: redis}}
 `
 
 // TestChartMakesTheManifests: with the values of the shop the chart makes what is in ../kubernetes,
@@ -287,7 +288,7 @@ func TestRenderings(t *testing.T) {
 		"secret":         "existingSecret: there",
 		"password":       "redis: {host: redis, port: 6380, db: 3, tls: true, passwordSecret: {name: redis}}",
 		"url":            "redis: {url: 'rediss://shop@redis:6380/1?master_name=main'}",
-		"url secret":     "redis: {urlSecret: {name: redis, key: url}, cluster: true}",
+		"url secret":     "redis: {urlSecret: {name: redis, key: url}, cluster: true}\nnamespace: '{shop}'",
 		"digest":         "image: {repository: r/x, digest: 'sha256:" + strings.Repeat("0a", 32) + "'}",
 		"long tag":       "image: {repository: r/x, tag: '" + strings.Repeat("v.", 64) + "'}",
 		"budget":         "podDisruptionBudget: {maxUnavailable: 50%}",
@@ -327,9 +328,10 @@ func TestRenderings(t *testing.T) {
 			}
 		})
 	}
-	for _, release := range []string{"1", "1e3", "true", strings.Repeat("a", 53), strings.Repeat("a", 49) + "-bcd"} {
+	for _, release := range []string{"null", "true", strings.Repeat("a", 53), strings.Repeat("a", 49) + "-bcd", strings.Repeat("a", 48) + "--bcd"} {
 		for _, kind := range []string{"Deployment", "StatefulSet"} {
 			rendered(t, release, shop+"kind: "+kind)
+			rendered(t, "1.e3", shop+"fullnameOverride: shop\nkind: "+kind)
 		}
 	}
 }
@@ -376,6 +378,18 @@ func TestRulesAreThoseOfPrometheus(t *testing.T) {
 		rules += len(group.Rules)
 	}
 	require.Equal(t, strings.Count(string(want), "- alert:"), rules)
+}
+
+// TestNetworkPolicy: it selects what the values say, and nothing more.
+func TestNetworkPolicy(t *testing.T) {
+	objects := rendered(t, "shop", "networkPolicy: {enabled: true, redisSelector: {app: cache}}")
+	require.Equal(t, map[string]string{"app": "cache"}, find[*networkingv1.NetworkPolicy](objects, "shop-redis").Spec.PodSelector.MatchLabels)
+}
+
+// TestNumbers: a number arrives as it is written.
+func TestNumbers(t *testing.T) {
+	config := find[*corev1.ConfigMap](rendered(t, "shop", "env: {A: 9007199254740991, B: '9007199254740993', C: -9007199254740991}"), "shop").Data
+	require.Equal(t, []string{"9007199254740991", "9007199254740993", "-9007199254740991"}, []string{config["A"], config["B"], config["C"]})
 }
 
 // TestRun: any program under tenure run, which takes part under the name of the pod.
@@ -457,9 +471,22 @@ func TestRefusals(t *testing.T) {
 		"image: {tag: 'a b'}":                                                "tag",
 		"replicas: -1":                                                       "replicas",
 		"secrets: {A: 1}":                                                    "secrets",
+		"env: {SHOP: 9007199254740993}":                                      "env.SHOP: Helm loses digits",
+		"settings: {PRIORITY: -9007199254740993}":                            "settings.PRIORITY: Helm loses digits",
+		"env: {TENURE_ADDRESS_HOST: other}":                                  "TENURE_ADDRESS_HOST",
+		"networkPolicy: {enabled: true}":                                     "networkPolicy.redisSelector",
+		"redis: {cluster: true}":                                             `namespace "shop": a Redis Cluster needs a hash tag in it, so that its keys share a slot. Set namespace: "{shop}"`,
+		"redis: {db: 9007199254740993}":                                      "db",
+		"podAnnotations: {a: \"x\\x85y\"}":                                   "podAnnotations: a text has a control character",
+		"secrets: {A: \"\\x7f\"}":                                            "secrets: a text has a control character",
+		"extraVolumes: [{name: \"\\u009f\"}]":                                "extraVolumes: a text has a control character",
 	} {
 		_, err := render(t, "shop", values)
 		require.ErrorContains(t, err, want, values)
+	}
+	for _, release := range []string{"1", "1e3", "a.b", "4-shop"} {
+		_, err := render(t, release, "")
+		require.ErrorContains(t, err, "fullnameOverride")
 	}
 }
 
@@ -496,7 +523,7 @@ func TestSchemaIsComplete(t *testing.T) {
 	require.NoError(t, err)
 	var want []string
 	for _, found := range regexp.MustCompile(`\be\.(?:text|duration|number|integer|flag|flagOr|list|pairs)\("([A-Z_]+)"`).FindAllStringSubmatch(string(env), -1) {
-		set := slices.Contains([]string{"NAMESPACE", "ROLE", "ROLES", "INSTANCE_ID", "ADDRESS", "VERSION", "SHUTDOWN_TIMEOUT"}, found[1])
+		set := slices.Contains([]string{"NAMESPACE", "ROLE", "ROLES", "INSTANCE_ID", "ADDRESS", "ADDRESS_HOST", "ADDRESS_PORT", "VERSION", "SHUTDOWN_TIMEOUT"}, found[1])
 		if !set && !strings.HasPrefix(found[1], "REDIS_") && !slices.Contains(want, found[1]) {
 			want = append(want, found[1])
 		}

@@ -1,6 +1,19 @@
 {{/* The name of all objects. The longest that is made of it is NAME-leader-label. */}}
 {{- define "tenure.fullname" -}}
-{{- .Values.fullnameOverride | default .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- $name := .Values.fullnameOverride | default .Release.Name | trunc 50 | regexFind "^.*[^-]" }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
+{{- fail (printf "the release name %q: a Service cannot be called so. Set fullnameOverride: lower-case letters, digits and -, a letter first" .Release.Name) }}
+{{- end }}
+{{- $name -}}
+{{- end }}
+
+{{/* Fails on what YAML would read as something else: toJson leaves these characters as they are. */}}
+{{- define "tenure.check" -}}
+{{- range $name, $value := .Values }}
+{{- if regexMatch "[\\x{7f}-\\x{9f}\\x{fffe}\\x{ffff}]" (toJson $value) }}
+{{- fail (printf "%s: a text has a control character between U+007F and U+009F, U+FFFE or U+FFFF, which YAML cannot have" $name) }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "tenure.selector" -}}
@@ -31,15 +44,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if and .Values.http.enabled (not .Values.run.enabled) }}true{{ end -}}
 {{- end }}
 
-{{/* A value as text: numbers come as floats. */}}
+{{/* A value as text, by its name: numbers come as floats. */}}
 {{- define "tenure.text" -}}
-{{- if kindIs "float64" . }}{{ int64 . }}{{ else }}{{ toString . }}{{ end -}}
+{{- if kindIs "float64" .value }}
+{{- if or (ge .value 9007199254740992.0) (le .value -9007199254740992.0) }}{{ fail (printf "%s: Helm loses digits of a number from 2^53 on: write it in quotes" .name) }}{{ end }}
+{{- int64 .value }}
+{{- else }}{{ toString .value }}{{ end -}}
 {{- end }}
 
 {{/* The variables that every instance has in common, as JSON. */}}
 {{- define "tenure.config" -}}
 {{- $prefix := include "tenure.prefix" . }}
-{{- $own := dict "NAMESPACE" (.Values.namespace | default .Release.Name) "SHUTDOWN_TIMEOUT" (printf "%ds" (int64 .Values.shutdown.timeoutSeconds)) }}
+{{- $namespace := .Values.namespace | default .Release.Name }}
+{{- if and .Values.redis.cluster (not (regexMatch "\\{[A-Za-z0-9._:-]+\\}" $namespace)) }}
+{{- fail (printf "namespace %q: a Redis Cluster needs a hash tag in it, so that its keys share a slot. Set namespace: %q" $namespace (printf "{%s}" $namespace)) }}
+{{- end }}
+{{- $own := dict "NAMESPACE" $namespace "SHUTDOWN_TIMEOUT" (printf "%ds" (int64 .Values.shutdown.timeoutSeconds)) }}
 {{- with .Values.role }}{{ $_ := set $own "ROLE" . }}{{ end }}
 {{- with .Values.roles }}{{ $_ := set $own "ROLES" (join "," .) }}{{ end }}
 {{- with .Values.redis }}
@@ -55,14 +75,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if .tls }}{{ $_ := set $own "REDIS_TLS" "true" }}{{ end }}
 {{- end }}
 {{- end }}
-{{- range $name, $value := .Values.settings }}{{ $_ := set $own $name (include "tenure.text" $value) }}{{ end }}
+{{- range $name, $value := .Values.settings }}{{ $_ := set $own $name (include "tenure.text" (dict "name" (printf "settings.%s" $name) "value" $value)) }}{{ end }}
 {{- $data := dict }}
 {{- range $name, $value := $own }}{{ $_ := set $data (printf "%s_%s" $prefix $name) $value }}{{ end }}
 {{- range $name, $value := .Values.env }}
-{{- if or (hasKey $data $name) (has $name (list "POD_IP" (printf "%s_INSTANCE_ID" $prefix) (printf "%s_VERSION" $prefix) (printf "%s_ADDRESS" $prefix))) }}
+{{- if or (hasKey $data $name) (has $name (list (printf "%s_INSTANCE_ID" $prefix) (printf "%s_VERSION" $prefix) (printf "%s_ADDRESS" $prefix) (printf "%s_ADDRESS_HOST" $prefix) (printf "%s_ADDRESS_PORT" $prefix))) }}
 {{- fail (printf "env.%s: the chart sets it itself" $name) }}
 {{- end }}
-{{- $_ := set $data $name (include "tenure.text" $value) }}
+{{- $_ := set $data $name (include "tenure.text" (dict "name" (printf "env.%s" $name) "value" $value)) }}
 {{- end }}
 {{- toJson $data -}}
 {{- end }}

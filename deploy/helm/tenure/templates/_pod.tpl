@@ -91,10 +91,11 @@ spec:
         - name: {{ $prefix }}_VERSION
           valueFrom: { fieldRef: { fieldPath: "metadata.labels['app.kubernetes.io/version']" } }
         {{- if $http }}
-        - name: POD_IP
+        # Not one variable with both: an IPv6 address needs brackets there.
+        - name: {{ $prefix }}_ADDRESS_HOST
           valueFrom: { fieldRef: { fieldPath: status.podIP } }
-        - name: {{ $prefix }}_ADDRESS
-          value: http://$(POD_IP):{{ int64 .Values.http.port }}
+        - name: {{ $prefix }}_ADDRESS_PORT
+          value: {{ .Values.http.port | int64 | toString | toJson }}
         {{- end }}
         {{- with .Values.redis.passwordSecret }}
         {{- if .name }}
