@@ -27,6 +27,7 @@ type Broken struct {
 	SweepsBlindly bool // removes whom an older look found silent, without looking again
 	ClaimsBlindly bool // claims what is due by its own copy of the record
 	FreshGrid     bool // begins the schedule anew with each term
+	RerunsAll     bool // runs again what is to fail when it is left behind
 
 	NeverChecksItsEar bool // trusts a subscription that says nothing
 	NeverRenews       bool // leaves each lease to lapse

@@ -111,6 +111,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"own-late", named(t, "delayed requests, late replies"), 0, Broken{OwnLate: true}, "P1", 100},
 		{"floor learned", named(t, "FLUSHALL, candidates remember"), 0, Broken{NoFloor: true}, "P1", 100},
 		{"TTL named, and learned", far("hand-overs and failovers, TTLs differ"), oracle.TTLNamed, Broken{NoLongest: true}, "P1", 100},
+		{"what is to fail is not run again", named(t, "random: minutes, tasks too"), 0, Broken{RerunsAll: true}, "P10", 100},
 		{"deadline from before the request", named(t, "delayed requests, late replies"), 0, Broken{ReplyDeadline: true}, "P1", 200},
 		{"errors mean unknown", named(t, "delayed requests, late replies"), 0, Broken{HeedsErrors: true}, "P12", 100},
 		{"failover margin", named(t, "second master"), 0, Broken{NoMargin: true}, "P1", 500},
@@ -294,6 +295,24 @@ func TestP2_RefusedCandidatesAreRemembered(t *testing.T) {
 	c := New(Options{Seed: 55, Profile: p, Until: 28 * time.Hour}).Run()
 	if c.Wrong != "" {
 		t.Errorf("at %v: %s", c.At, c.Wrong)
+	}
+}
+
+// TestP10_WhatNeverBeganIsRun: the answers to a claim are lost, its leader gives the run back and
+// resigns. The next leader reads that and claims it again, also of a task that is to fail when it
+// is left behind, and its request gets lost. A failover loses that the run was given back, and the
+// claim, sent once more, is granted. It was taken for a rerun once: seed 106603 is how.
+func TestP10_WhatNeverBeganIsRun(t *testing.T) {
+	p := named(t, "nobody may call INFO, failover")
+	c := New(Options{Seed: 106603, Profile: p, Trace: true, Until: 66 * time.Second}).Run()
+	if c.Wrong != "" {
+		t.Errorf("at %v: %s", c.At, c.Wrong)
+	}
+	granted := func(line string) bool {
+		return strings.Contains(line, `d about task fragile: store.TaskClaim: claimed; next 1700000900293 run "d3-2"`)
+	}
+	if trace := c.Trace(); !slices.ContainsFunc(trace, granted) {
+		t.Errorf("the history is another one by now: it shows nothing\n%s", strings.Join(trace, "\n"))
 	}
 }
 

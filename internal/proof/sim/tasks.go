@@ -64,7 +64,11 @@ func (s *scheduler) start(p *instance) {
 	s.tasks, s.forgot = make([]taskTurn, len(jobs)), false
 	s.term.Tick(p.local())
 	for i := range jobs {
-		s.tasks[i].machine = schedule.NewMachine(*jobs[i].of(p.host), s.term, &s.memory[i])
+		policy := *jobs[i].of(p.host)
+		if p.cluster.broken.RerunsAll {
+			policy.Abandoned = schedule.AbandonedRerun
+		}
+		s.tasks[i].machine = schedule.NewMachine(policy, s.term, &s.memory[i])
 	}
 	for i := range jobs {
 		p.step(i)
