@@ -45,10 +45,11 @@ type APIOptions struct {
 
 // API is the source that asks the HTTP API of tenurehttp.
 type API struct {
-	base    *url.URL
-	options APIOptions
-	client  *http.Client
-	checked bool // Namespace is that of the API
+	base      *url.URL
+	options   APIOptions
+	client    *http.Client
+	checked   bool          // Namespace is that of the API
+	minReturn time.Duration // between the end of a stream of events and the next one
 }
 
 var _ Source = (*API)(nil)
@@ -72,7 +73,7 @@ func NewAPI(o APIOptions) (*API, error) {
 		t.MaxResponseHeaderBytes = maxHeader
 		o.Transport = t
 	}
-	a := &API{base: base, options: o}
+	a := &API{base: base, options: o, minReturn: minReturn}
 	a.client = &http.Client{Transport: o.Transport, CheckRedirect: a.redirect}
 	return a, nil
 }

@@ -19,10 +19,11 @@ import (
 // The bounds of a stream of events.
 const (
 	maxLog    = 1000
-	maxEvent  = 4 << 20          // bytes of one event
-	silence   = 45 * time.Second // after which a stream is given up: a sign of life comes each 15 s
-	comeBack  = 2 * time.Second  // after which the next one begins, unless the server says otherwise
-	maxReturn = 30 * time.Second // whatever it says
+	maxEvent  = 4 << 20                // bytes of one event
+	silence   = 45 * time.Second       // after which a stream is given up: a sign of life comes each 15 s
+	comeBack  = 2 * time.Second        // after which the next one begins, unless the server says otherwise
+	maxReturn = 30 * time.Second       // whatever it says
+	minReturn = 500 * time.Millisecond // likewise: what asks again at once would be a flood
 )
 
 // eventID is what the ID of an event looks like: it is sent back as a header.
@@ -143,7 +144,7 @@ func (e *event) field(line string) {
 func (s *stream) setRetry(line string) {
 	text, is := strings.CutPrefix(line, "retry:")
 	if ms, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64); is && err == nil && ms > 0 {
-		s.retry = time.Duration(min(ms, maxReturn.Milliseconds())) * time.Millisecond // a greater one would overflow
+		s.retry = max(time.Duration(min(ms, maxReturn.Milliseconds()))*time.Millisecond, s.minReturn) // a greater one would overflow
 	}
 }
 

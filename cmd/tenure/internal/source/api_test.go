@@ -260,6 +260,7 @@ func TestFollowComesBack(t *testing.T) {
 			<-r.Context().Done()
 		}
 	})
+	a.minReturn = 0 // as quickly as the server says
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var got, said []string
@@ -276,6 +277,20 @@ func TestFollowComesBack(t *testing.T) {
 	require.Equal(t, []string{"1-0", "2-0+1", "5-0", "5-0"}, from)
 	require.Len(t, said, 1)
 	require.Contains(t, said[0], "502 Bad Gateway")
+}
+
+// TestRetryIsBounded: a server has a client wait, but neither for ever nor hardly at all.
+func TestRetryIsBounded(t *testing.T) {
+	a, err := NewAPI(APIOptions{URL: "http://shop"})
+	require.NoError(t, err)
+	for line, want := range map[string]time.Duration{
+		"retry: 1": 500 * time.Millisecond, "retry:499": 500 * time.Millisecond, "retry: 501": 501 * time.Millisecond, "retry: 5000": 5 * time.Second,
+		"retry: 9223372036854775807": 30 * time.Second, "retry: 0": comeBack, "retry: -1": comeBack, "retry: soon": comeBack, "data: 1": comeBack,
+	} {
+		s := stream{API: a, retry: comeBack}
+		s.setRetry(line)
+		require.Equal(t, want, s.retry, line)
+	}
 }
 
 // TestManyInstances: all pages are read, each instance once.
