@@ -32,7 +32,7 @@ type Options struct {
 	// No part of it after a colon may be "leader", "task" or "instance": its keys would be those of
 	// another namespace.
 	Namespace string
-	// InstanceID names this process: [A-Za-z0-9._:-]{1,128}. Default $HOSTNAME, else <host>-<pid>,
+	// InstanceID names this process: [A-Za-z0-9._:-]{1,128}, but not "." or "..". Default $HOSTNAME, else <host>-<pid>,
 	// else unknown-<pid>. It is a label: ownership of a lease never rests on it. Processes that
 	// share a $HOSTNAME need one each: the registry keeps one record an ID
 	// (EventInstanceDuplicated).
@@ -425,6 +425,7 @@ func (o Options) complete(c *checker) Options {
 	if !store.IDPattern.MatchString(o.InstanceID) {
 		c.refuse("InstanceID", o.InstanceID, "must match %s", store.IDPattern)
 	}
+	c.segment("InstanceID", o.InstanceID)
 	if o.random == nil {
 		o.random = rand.Float64
 	}
@@ -441,6 +442,14 @@ func (o Options) complete(c *checker) Options {
 	o.Registry = o.Registry.complete(c, "Registry.")
 	o.Tasks = o.Tasks.complete(c, "Tasks.")
 	return o
+}
+
+// segment refuses a name that could not stand in the path of a URL, as those of instances and tasks
+// do.
+func (c *checker) segment(field, name string) {
+	if store.IsDots(name) {
+		c.refuse(field, name, "must be neither %q nor %q: it could not stand in the path of a URL", ".", "..")
+	}
 }
 
 // namespace refuses what is not a key prefix. There is no default: two services that both forgot

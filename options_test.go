@@ -378,7 +378,7 @@ func TestNames(t *testing.T) {
 		_, err := completed(func(o *Options) { o.Election.Role = name })
 		require.Equal(t, legal, err == nil, name)
 	}
-	for name, legal := range map[string]bool{"host:8080": true, "{a}": false} {
+	for name, legal := range map[string]bool{"host:8080": true, "{a}": false, ".": false, "..": false, "...": true, ".a": true} {
 		_, err := completed(func(o *Options) { o.InstanceID = name })
 		require.Equal(t, legal, err == nil, name)
 	}

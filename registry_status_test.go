@@ -552,6 +552,7 @@ func TestHostileProfiles(t *testing.T) {
 	w := miniRegistry(t)
 	const theirs = `{"status":"degraded","address":"10.0.0.1:80","zone":{"rack":7},"more":[1,2]}`
 	w.foreign("x", theirs)
+	w.foreign("..", theirs) // which tenure itself refuses
 	m := w.member("reader")
 	m.pass(m.watched())
 	require.JSONEq(t, theirs, w.record("x"), "what tenure does not know stays")
@@ -560,6 +561,9 @@ func TestHostileProfiles(t *testing.T) {
 	require.Equal(t, InstanceState("degraded"), x.State)
 	require.Equal(t, "10.0.0.1:80", x.Address)
 	require.False(t, x.CanAcceptWork())
+	dots, err := m.Instance(t.Context(), "..")
+	require.NoError(t, err)
+	require.Equal(t, "10.0.0.1:80", dots.Address)
 }
 
 // TestRecordOfTheLeader: the record says what the instance leads, from the heartbeat after it on.

@@ -18,7 +18,7 @@ import (
 // Task is a callback that runs on the leader when its schedule is due. Its slots are kept in Redis:
 // the next leader goes on where the last one stopped. The zero value of a field is its default.
 type Task struct {
-	// Name identifies the task in the namespace: [A-Za-z0-9._-]{1,128}.
+	// Name identifies the task in the namespace: [A-Za-z0-9._-]{1,128}, but not "." or "..".
 	Name string
 	// Role is the role whose leader runs the task; it must have been added (AddRole). Default: the
 	// default role.
@@ -335,6 +335,7 @@ func (t *Task) complete(c *checker, schedules *inFlight, grace time.Duration) (t
 	if !store.RolePattern.MatchString(t.Name) {
 		c.refuse("Task.Name", t.Name, "must match %s", store.RolePattern)
 	}
+	c.segment("Task.Name", t.Name)
 	if t.Run == nil {
 		c.refuse("Task.Run", nil, "must be a function")
 	}

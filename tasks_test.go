@@ -47,6 +47,7 @@ func TestRegisterRefuses(t *testing.T) {
 		"Task.Name": {
 			with(func(t *Task) { t.Name = "" }), with(func(t *Task) { t.Name = "a b" }), with(func(t *Task) { t.Name = "a:b" }),
 			with(func(t *Task) { t.Name = "\x1b[31m" }), with(func(t *Task) { t.Name = strings.Repeat("x", 10_000) }),
+			with(func(t *Task) { t.Name = "." }), with(func(t *Task) { t.Name = ".." }),
 		},
 		"Task.Run": {with(func(t *Task) { t.Run = nil })},
 		"Task.Schedule": {
