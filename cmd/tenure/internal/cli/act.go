@@ -161,7 +161,7 @@ func (a *app) waitCommand() *cobra.Command {
 					return out.Value(a.out, a.format, leader)
 				case ctx.Err() != nil:
 					return a.waited(command.Context(), fmt.Sprintf("nobody that was waited for leads %s within %v", out.Role(a.role()), bound))
-				case err != nil && !errors.Is(err, tenure.ErrUnreachable) && !errors.Is(err, tenure.ErrNoLeader):
+				case err != nil && !source.Passing(err) && !errors.Is(err, tenure.ErrNoLeader):
 					return err
 				}
 				select {

@@ -97,6 +97,7 @@ type apiError struct {
 	kind error // a sentinel of package tenure; nil: none
 	text string
 	code string
+	busy bool // it may go another time: nobody has looked at what was asked
 }
 
 func (e *apiError) Error() string { return e.text }
@@ -109,6 +110,13 @@ var kinds = map[string]error{
 	"transferring": tenure.ErrTransferring, "trigger_waiting": tenure.ErrTriggerWaiting, "registered": tenure.ErrRegistered, "not_taken": tenure.ErrNotTaken,
 	"drain_timeout": tenure.ErrDrainTimeout, "failed": tenure.ErrCommandFailed, "stopped": tenure.ErrStopped, "unreachable": tenure.ErrUnreachable,
 	"misconfigured": tenure.ErrMisconfigured, "gone": tenure.ErrNotFound,
+}
+
+// Passing reports whether what keeps somebody from an answer may pass: Redis or the API cannot be
+// reached, a proxy before it has a bad moment, or it is about to stop or has too much to do.
+func Passing(err error) bool {
+	var own *apiError
+	return errors.Is(err, tenure.ErrUnreachable) || errors.As(err, &own) && own.busy
 }
 
 // request makes a request with the credentials.
@@ -180,13 +188,13 @@ func (a *API) problem(r *http.Request, response *http.Response, kind string) err
 	at, status := a.base.Redacted(), strings.TrimSpace(fmt.Sprintln(response.StatusCode, http.StatusText(response.StatusCode))) // in our words
 	text, _ := io.ReadAll(io.LimitReader(response.Body, maxProblem))                                                            // what is there
 	if kind != "application/problem+json" || json.Unmarshal(text, &p) != nil || p.Code == "" {
-		if response.StatusCode >= http.StatusInternalServerError { // of a proxy, it may be: what was asked for may have been done
+		if response.StatusCode >= http.StatusInternalServerError || isBusy(response.StatusCode) { // of a proxy, it may be: what was asked for may have been done
 			return &apiError{kind: tenure.ErrUnreachable, text: fmt.Sprintf("the API at %s answers %s with %.100q (fix: look whether the program runs behind it, and at --api)", at, status, kind)}
 		}
 		return &apiError{text: fmt.Sprintf("the API at %s answers %s with %.100q (fix: --api must end with the prefix that the handler of tenurehttp is mounted under)", at, status, kind)}
 	}
 	p.Detail = clipped(p.Detail)
-	e := &apiError{kind: kinds[p.Code], text: p.Detail, code: p.Code}
+	e := &apiError{kind: kinds[p.Code], text: p.Detail, code: p.Code, busy: isBusy(response.StatusCode)}
 	switch {
 	case p.Code == "unauthenticated":
 		e.text = fmt.Sprintf("the API at %s does not know who asks (fix: TENURE_API_TOKEN or TENURE_API_TOKEN_FILE; or TENURE_API_USER and TENURE_API_PASSWORD)", at)
@@ -200,6 +208,15 @@ func (a *API) problem(r *http.Request, response *http.Response, kind string) err
 		e.text = fmt.Sprintf("the API at %s has had no answer from redis: %s (fix: tenure doctor, with --redis)", at, strings.TrimPrefix(p.Detail, "tenure: "))
 	}
 	return e
+}
+
+// isBusy reports whether a status says that it may go another time.
+func isBusy(status int) bool {
+	switch status {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
 }
 
 // get reads a document into to.

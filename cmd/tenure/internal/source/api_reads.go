@@ -361,7 +361,7 @@ func (a *API) WaitFor(ctx context.Context, n int) error {
 		switch {
 		case err == nil && !s.Stale && s.Active >= n:
 			return nil
-		case err != nil && !errors.Is(err, tenure.ErrUnreachable):
+		case err != nil && !Passing(err):
 			return err
 		}
 		select {
