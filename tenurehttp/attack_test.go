@@ -1,11 +1,15 @@
 package tenurehttp_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -289,6 +293,56 @@ func TestSlowRequests(t *testing.T) {
 		w.post("undrain", `{"instance_id":"a"}`)
 		require.Less(s, time.Since(began), time.Second, "of virtual time")
 		require.True(s, a.IsLeader())
+	})
+}
+
+// TestClientsThatDoNotRead: each piece of an answer has 30 s, or what the WriteTimeout of the server
+// says. Who reads slowly gets all of it.
+func TestClientsThatDoNotRead(t *testing.T) {
+	inSite(t, func(s *site) {
+		s.until(s.member("a").IsLeader)
+		s.redis.Do(func(m *miniredis.Miniredis) {
+			for i := range 3000 {
+				m.HSet("shop:instances", fmt.Sprintf("web-%05d", i), `{"status":"active"}`)
+			}
+		})
+		w, _ := s.dashboard(tenurehttp.Options{})
+		timed := s.host(w.Handler, func(server *http.Server) { server.WriteTimeout = 5 * time.Second })
+		ask := func(w *web) net.Conn {
+			c, err := w.client.DialContext(s.Context(), "tcp", "shop:80")
+			require.NoError(s, err)
+			s.Cleanup(func() { _ = c.Close() })
+			_, err = fmt.Fprint(c, "GET /api/cluster/instances HTTP/1.1\r\nHost: shop\r\n\r\n")
+			require.NoError(s, err)
+			synctest.Wait()
+			return c
+		}
+		cut := func(c net.Conn) bool {
+			_, err := c.Read(make([]byte, 1))
+			return err != nil
+		}
+		for _, one := range []struct {
+			*web
+			kept time.Duration
+		}{{w, 29 * time.Second}, {timed, 4 * time.Second}} {
+			early, late := ask(one.web), ask(one.web)
+			s.pass(one.kept)
+			require.False(s, cut(early), "%v", one.kept)
+			s.pass(2 * time.Second)
+			require.True(s, cut(late), "%v", one.kept)
+		}
+		slow := ask(w)
+		answer, err := http.ReadResponse(bufio.NewReaderSize(slow, 16), nil)
+		require.NoError(s, err)
+		defer answer.Body.Close()
+		require.Greater(s, answer.ContentLength, int64(5*64<<10))
+		read := int64(0)
+		for read < answer.ContentLength {
+			s.pass(5 * time.Second)
+			n, err := io.CopyN(io.Discard, answer.Body, min(16<<10, answer.ContentLength-read))
+			require.NoError(s, err, "after %d of %d bytes", read, answer.ContentLength)
+			read += n
+		}
 	})
 }
 

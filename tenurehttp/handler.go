@@ -46,6 +46,9 @@ const (
 // commands that Redis gets do not grow with the readers, and nobody who looks costs nothing. While
 // Redis gives no answer, reads are answered with the last snapshot, "stale": true and its age.
 //
+// A client must take each 64 KiB of an answer within 30 s, or all of it within the WriteTimeout of
+// the server, if that has one.
+//
 // Its methods are safe for concurrent use.
 type Handler struct {
 	coordinator *tenure.Coordinator // nil: this process takes no part

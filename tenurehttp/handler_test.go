@@ -161,9 +161,12 @@ func (s *site) serve(h *tenurehttp.Handler, err error) *web {
 }
 
 // host serves any handler.
-func (s *site) host(h http.Handler) *web {
+func (s *site) host(h http.Handler, change ...func(*http.Server)) *web {
 	p := &pipes{accepted: make(chan net.Conn), closed: make(chan struct{})}
 	w := &web{T: s.T, url: "http://shop", server: &http.Server{Handler: h, ReadHeaderTimeout: patience}, client: &http.Transport{DialContext: p.dial}}
+	for _, c := range change {
+		c(w.server)
+	}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = w.server.Serve(p) }) // ends with Close
 	s.Cleanup(func() {

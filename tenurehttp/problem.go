@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/tenure-go/tenure"
 )
@@ -85,6 +87,43 @@ func writeProblem(w http.ResponseWriter, err error) {
 	write(w, p.Status, "application/problem+json", append(body, '\n'))
 }
 
+// The bounds of an answer for a client that hardly reads, or not at all: each piece has so long.
+const (
+	pieceBound = 30 * time.Second
+	pieceSize  = 64 << 10
+)
+
+// boundWriter is what an answer goes to that a client must take in time.
+type boundWriter struct{ http.ResponseWriter }
+
+func (w boundWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// bound makes an answer one that is written in time. A server with a WriteTimeout has its own bound.
+func bound(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+	if server, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.WriteTimeout > 0 {
+		return w
+	}
+	return boundWriter{w}
+}
+
+// writePart sends a part of an answer.
+func writePart(w http.ResponseWriter, part []byte) error {
+	if _, is := w.(boundWriter); !is {
+		_, err := w.Write(part)
+		return err
+	}
+	control := http.NewResponseController(w)
+	for piece := range slices.Chunk(part, pieceSize) {
+		if err := control.SetWriteDeadline(time.Now().Add(pieceBound)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return err
+		}
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // write sends a whole answer, which may consist of several parts.
 func write(w http.ResponseWriter, status int, kind string, parts ...[]byte) {
 	size := 0
@@ -95,7 +134,7 @@ func write(w http.ResponseWriter, status int, kind string, parts ...[]byte) {
 	w.Header().Set("Content-Length", strconv.Itoa(size))
 	w.WriteHeader(status)
 	for _, part := range parts {
-		if _, err := w.Write(part); err != nil {
+		if writePart(w, part) != nil {
 			return // the client has gone
 		}
 	}

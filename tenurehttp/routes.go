@@ -101,6 +101,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	header.Set("Referrer-Policy", "no-referrer")
+	w = bound(w, r)
 	if err := h.dispatch(w, r); err != nil {
 		writeProblem(w, err)
 	}
