@@ -843,12 +843,12 @@ func TestStandaloneRefusesBadOptions(t *testing.T) {
 // A coordinator whose leases a test grants.
 func TestControlledCoordinator(t *testing.T) {
 	inCluster(t, func(c *cluster) {
-		coordinator, control, err := newLocal(Options{InstanceID: "alone"}, false, forTests, nil)
+		coordinator, control, err := newLocal(Options{InstanceID: "alone"}, false, forTests, nil, nil)
 		require.NoError(c, err)
 		a := c.join("alone", coordinator)
 		other, err := a.AddRole("other", ElectionOptions{})
 		require.NoError(c, err)
-		held := controlled{control, coordinator, nil}
+		held := controlled{control, coordinator, nil, nil}
 		all := func() bool { so, _ := held.Leading(); return so }
 		a.start()
 		c.pass(time.Hour)

@@ -46,7 +46,7 @@ type EnvOptions struct {
 func (o EnvOptions) New() (*Coordinator, error) {
 	switch {
 	case o.Mode == EnvOff, o.Mode == EnvStatic && !o.StaticLeader:
-		coordinator, _, err := newLocal(o.Options, false, neverExpires, nil)
+		coordinator, _, err := newLocal(o.Options, false, neverExpires, nil, nil)
 		return coordinator, err
 	case o.Mode == EnvStatic, o.Redis == nil:
 		return NewStandalone(o.Options)

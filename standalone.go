@@ -18,7 +18,7 @@ import (
 // clock, so that they go on increasing through restarts. Options.Namespace may be left empty: there
 // is nobody to share one with.
 func NewStandalone(opts Options) (*Coordinator, error) {
-	coordinator, _, err := newLocal(opts, true, neverExpires, nil)
+	coordinator, _, err := newLocal(opts, true, neverExpires, nil, nil)
 	return coordinator, err
 }
 
@@ -34,8 +34,9 @@ func forTests(t *lease.Timing) {
 // localNamespace is that of a coordinator without Redis.
 const localNamespace = "local"
 
-// newLocal makes a coordinator on a memory, which others may share; nil: on one of its own.
-func newLocal(opts Options, granting bool, timing func(*lease.Timing), memory *memstore.Memory) (*Coordinator, *memstore.Leases, error) {
+// newLocal makes a coordinator on a memory, which others may share; nil: on one of its own. All its
+// calls pass the link; nil: there is none.
+func newLocal(opts Options, granting bool, timing func(*lease.Timing), memory *memstore.Memory, link *memstore.Link) (*Coordinator, *memstore.Leases, error) {
 	var c checker
 	opts.Namespace = cmp.Or(opts.Namespace, localNamespace)
 	opts = opts.complete(&c)
@@ -45,10 +46,10 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing), memory *m
 	if memory == nil {
 		memory = memstore.NewMemory(readClock)
 	}
-	control := memstore.NewLeases(granting, memory)
+	control := memstore.NewLeases(granting, memory, link)
 	commands, registry := memstore.NewCommands(), memstore.NewRegistry()
 	control.Note = registry.Note
-	coordinator := newCoordinator(opts, backend{
+	reached := backend{
 		commands: commands,
 		leases:   func(r store.Role) store.Lease { return control.Lease(r.Name, r.Holder) },
 		check:    func(*checker, string, ElectionOptions) {},
@@ -56,7 +57,11 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing), memory *m
 		registry: registry,
 		tasks:    memory.Tasks,
 		listen:   control.Listen,
-	})
+	}
+	if link != nil {
+		reached.commands, reached.registry, reached.tasks = link.Commands(commands), link.Registry(registry), link.Tasks(memory.Tasks)
+	}
+	coordinator := newCoordinator(opts, reached)
 	commands.Wake, registry.Wake = coordinator.commands.wake.nudge, coordinator.registry.changed
 	return coordinator, control, nil
 }
@@ -67,8 +72,9 @@ func init() { //nolint:gochecknoinits // the only way in for tenuretest and the 
 		if other, ok := beside.(controlled); ok {
 			memory = other.memory
 		}
-		coordinator, control, err := newLocal(opts.(Options), false, forTests, memory)
-		return coordinator, controlled{control, coordinator, memory}, err
+		link := new(memstore.Link)
+		coordinator, control, err := newLocal(opts.(Options), false, forTests, memory, link)
+		return coordinator, controlled{control, coordinator, memory, link}, err
 	}
 	hook.NewTerm = func(parent context.Context, token int64) (context.Context, func(error)) {
 		term := Term{InstanceID: "test", Token: token, Since: time.Now().UTC().Truncate(time.Second)}
@@ -94,6 +100,7 @@ type controlled struct {
 	*memstore.Leases
 	coordinator *Coordinator
 	memory      *memstore.Memory
+	link        *memstore.Link
 }
 
 // Leading is that of hook.Control.
@@ -119,4 +126,34 @@ func (c controlled) Following(leader string) bool {
 		}
 	}
 	return true
+}
+
+// Disconnect is that of hook.Control. Its leases last as if each had been renewed right now.
+func (c controlled) Disconnect() {
+	if !c.link.Cut() {
+		return
+	}
+	for _, e := range c.coordinator.all() {
+		timing := e.loop.opts.timing()
+		c.link.After(timing.Life()-timing.Guard(), func() { lapse(&e.loop) })
+		c.link.After(timing.TTL, func() { c.Lapse(e.Role()) })
+	}
+	c.Changed()
+}
+
+// Reconnect is that of hook.Control.
+func (c controlled) Reconnect() {
+	c.link.Fix()
+	c.Changed()
+}
+
+// Connected is that of hook.Control.
+func (c controlled) Connected() bool { return c.link.Up() }
+
+// lapse ends the term that is on as if its lease had not been renewed in time.
+func lapse(l *electionLoop) {
+	if t := l.current.Load(); t != nil {
+		t.lease.Store(nil)
+		t.expire()
+	}
 }

@@ -1,7 +1,9 @@
 package tenuretest
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/tenure-go/tenure"
 )
@@ -14,7 +16,8 @@ import (
 //
 // The registry of each instance lists that instance alone, and Coordinator.Control reaches no other
 // one. A trigger by an instance that does not lead is found within a minute, as without hints.
-// There are no lost requests here: to see those, run coordinators on miniredis.
+// Disconnect cuts an instance off; to see single requests or replies get lost, run coordinators on
+// miniredis.
 //
 // Its methods are for the goroutine of the test. It works in a testing/synctest bubble, if all of
 // it is made there.
@@ -47,8 +50,49 @@ func (c *Cluster) New(opts tenure.Options) (*tenure.Coordinator, *Control) {
 	return coordinator, control
 }
 
+// Disconnect cuts the instance with that ID off from the memory: each of its calls fails with
+// tenure.ErrUnreachable, and it hears nothing, until Reconnect. Its terms go on for as long as
+// their leases would allow on Redis, as if it had renewed them at that moment: they end before
+// Election.LeaseTTL has passed, with tenure.ErrExpired as the cause. Its leases last for LeaseTTL.
+// In real time a test wants a short one, such as 300 ms; the default is 30 s.
+//
+// Nobody takes over by itself: Control.Lead of another instance waits until those leases have
+// ended, and makes it the leader. Until it is connected again, Lead, Depose and Follow of that
+// instance fail the test. It may be called before Run. An instance that is cut off already stays
+// so. An unknown ID fails the test.
+func (c *Cluster) Disconnect(id string) {
+	c.t.Helper()
+	c.member("Disconnect", id).control.Disconnect()
+}
+
+// Reconnect ends what Disconnect began. It returns when the instance, if it runs, knows who leads
+// now, and follows. If nobody was made the leader meanwhile it goes on leading: with the same term,
+// if that has not ended, or with a new one. It does not wait for that. For an instance that is
+// connected it changes nothing. An unknown ID fails the test.
+func (c *Cluster) Reconnect(id string) {
+	c.t.Helper()
+	m := c.member("Reconnect", id)
+	m.control.Reconnect()
+	state := func() tenure.ElectionState { return m.coordinator.Elector().Status().State }
+	if refusing, leader := m.control.Refusing(); refusing && state() != tenure.ElectionIdle && state() != tenure.ElectionStopped {
+		m.await(func() bool { return m.control.Following(leader) || state() == tenure.ElectionStopped }, fmt.Sprintf("follow %q", leader))
+	}
+}
+
+// member finds an instance.
+func (c *Cluster) member(call, id string) *Control {
+	c.t.Helper()
+	for _, m := range c.members {
+		if m.coordinator.InstanceID() == id {
+			return m
+		}
+	}
+	c.t.Fatalf("tenuretest: %s(%q): the Cluster has no such instance", call, id)
+	return nil
+}
+
 // follow has every other instance follow a leader to be, and returns when each that runs does: its
-// terms are over, their work may still be draining.
+// terms are over, their work may still be draining. Of one that is disconnected its leases are.
 func (c *Cluster) follow(leader *Control) {
 	c.t.Helper()
 	for _, other := range c.members {
@@ -57,6 +101,10 @@ func (c *Cluster) follow(leader *Control) {
 		}
 		id := leader.coordinator.InstanceID()
 		other.control.Refuse(id)
+		if !other.control.Connected() {
+			other.awaitLapse()
+			continue
+		}
 		switch other.coordinator.Elector().Status().State {
 		case tenure.ElectionIdle, tenure.ElectionStopped:
 		default:
@@ -64,5 +112,14 @@ func (c *Cluster) follow(leader *Control) {
 				return other.control.Following(id) || other.coordinator.Elector().Status().State == tenure.ElectionStopped
 			}, "follow "+id)
 		}
+	}
+}
+
+// awaitLapse waits until no lease of an instance that is disconnected lasts. They end by themselves.
+func (c *Control) awaitLapse() {
+	look := time.NewTicker(glance)
+	defer look.Stop()
+	for !c.control.Free() {
+		<-look.C
 	}
 }

@@ -3,6 +3,7 @@ package tenuretest_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -162,4 +163,114 @@ func TestClusterRefusesWhatIsNoCluster(t *testing.T) {
 		require.Panics(t, func() { add(cluster) })
 		require.Contains(t, f.says, what)
 	}
+}
+
+// TestDisconnect: the term of an instance that is cut off ends in time, its leases end after that,
+// nobody leads before, and it follows once it is connected again.
+func TestDisconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := tenuretest.NewCluster(t)
+		a, ca := cluster.New(tenure.Options{InstanceID: "a"})
+		b, cb := cluster.New(tenure.Options{InstanceID: "b"})
+		stopA, stopB := run(t, a), run(t, b)
+		var seen []tenure.EventType
+		var mu sync.Mutex
+		a.Observe(func(e tenure.Event) { mu.Lock(); seen = append(seen, e.Type); mu.Unlock() })
+		ca.Lead()
+		time.Sleep(time.Hour)
+		term, _ := a.Elector().Term()
+		const cancelPoint = 30*time.Second - 300*time.Millisecond - 2*time.Millisecond - 600*time.Millisecond // as package tenure says
+
+		cluster.Disconnect("a")
+		cluster.Disconnect("a") // changes nothing
+		began := time.Now()
+		time.Sleep(cancelPoint - time.Millisecond)
+		require.True(t, a.IsLeader())
+		require.NoError(t, term.Context().Err())
+		time.Sleep(2 * time.Millisecond)
+		require.False(t, a.IsLeader())
+		require.ErrorIs(t, context.Cause(term.Context()), tenure.ErrExpired)
+		_, err := a.Elector().Leader(t.Context())
+		require.ErrorIs(t, err, tenure.ErrUnreachable)
+		_, err = a.Registry().Instances(t.Context(), tenure.InstanceQuery{})
+		require.ErrorIs(t, err, tenure.ErrUnreachable)
+		_, err = a.Tasks().List(t.Context())
+		require.ErrorIs(t, err, tenure.ErrUnreachable)
+		require.False(t, a.Elector().Status().Subscription.Active)
+		cb.Lead()
+		require.GreaterOrEqual(t, time.Since(began), 30*time.Second, "the lease lasts for longer than the term")
+		require.True(t, b.IsLeader())
+		time.Sleep(time.Hour)
+		require.False(t, a.IsLeader())
+
+		cluster.Reconnect("a")
+		require.Equal(t, "b", a.Elector().Status().Leader)
+		require.Equal(t, tenure.ElectionFollowing, a.Elector().Status().State)
+		require.True(t, a.Elector().Status().Subscription.Active)
+		next, _ := b.Elector().Term()
+		require.Greater(t, next.Token, term.Token)
+		require.True(t, next.Valid(), "leases of those who are connected do not expire")
+		mu.Lock()
+		require.Contains(t, seen, tenure.EventSubscriptionLost)
+		require.Contains(t, seen, tenure.EventSubscriptionRestored)
+		mu.Unlock()
+		ca.Lead()
+		require.False(t, b.IsLeader())
+		require.NoError(t, stopB())
+		require.NoError(t, stopA())
+	})
+}
+
+// TestDisconnectIsShort: an instance that comes back in time goes on with its term, one that comes
+// back late leads again if nobody else does, and one may stop while it is cut off.
+func TestDisconnectIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := tenuretest.NewCluster(t)
+		a, ca := cluster.New(tenure.Options{InstanceID: "a", ShutdownTimeout: time.Second})
+		b, cb := cluster.New(tenure.Options{InstanceID: "b"})
+		cluster.Disconnect("b")
+		cluster.Reconnect("b") // before its Run, too
+		stopA, stopB := run(t, a), run(t, b)
+		ca.Lead()
+		term, _ := a.Elector().Term()
+		for range 5 {
+			cluster.Disconnect("a")
+			time.Sleep(20 * time.Second)
+			cluster.Reconnect("a")
+			time.Sleep(time.Minute)
+			require.True(t, term.Valid())
+		}
+		cluster.Disconnect("a")
+		time.Sleep(10 * time.Minute)
+		require.False(t, term.Valid())
+		cluster.Reconnect("a")
+		time.Sleep(time.Minute)
+		again, leads := a.Elector().Term()
+		require.True(t, leads)
+		require.Greater(t, again.Token, term.Token)
+
+		cluster.Disconnect("a")
+		began := time.Now()
+		_ = stopA() // its lease cannot be given back
+		cb.Lead()
+		require.GreaterOrEqual(t, time.Since(began), 29*time.Second)
+		require.True(t, b.IsLeader())
+		require.NoError(t, stopB())
+	})
+}
+
+// TestDisconnectSaysWhyNot: what cannot be while an instance is cut off fails the test.
+func TestDisconnectSaysWhyNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &failing{TB: t}
+		cluster := tenuretest.NewCluster(f)
+		_, control := cluster.New(tenure.Options{InstanceID: "a"})
+		require.Panics(t, func() { cluster.Disconnect("b") })
+		require.Contains(t, f.says, `Disconnect("b"): the Cluster has no such instance`)
+		cluster.Disconnect("a")
+		for _, call := range []func(){func() { control.Lead() }, control.Depose, func() { control.Follow("b") }} {
+			require.Panics(t, call)
+			require.Contains(t, f.says, `instance "a" is disconnected`)
+		}
+	})
 }

@@ -83,6 +83,41 @@ func TestReportsGoOnAfterAFailOver(t *testing.T) {
 // end
 
 // snippet
+func TestReportsGoOnAfterAPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := tenuretest.NewCluster(t)
+		var done []string
+		start := func(id string) (*tenure.Coordinator, *tenuretest.Control) {
+			c, control := cluster.New(tenure.Options{InstanceID: id})
+			require.NoError(t, c.Tasks().Register(tenure.Task{
+				Name: "report", Schedule: tenure.Every(time.Hour),
+				Run: func(context.Context, tenure.TaskRun) error { done = append(done, id); return nil },
+			}))
+			go func() { _ = c.Run(t.Context()) }()
+			return c, control
+		}
+		a, controlA := start("a")
+		_, controlB := start("b")
+		controlA.Lead()
+		time.Sleep(time.Hour)
+		controlA.RunDue(t.Context())
+
+		cluster.Disconnect("a") // it leads until its lease would end: for less than 30 s
+		require.True(t, a.IsLeader())
+		time.Sleep(30 * time.Second)
+		require.False(t, a.IsLeader())
+		controlB.Lead()
+		time.Sleep(time.Hour)
+		controlB.RunDue(t.Context())
+		cluster.Reconnect("a") // returns when a follows b
+		require.Equal(t, "b", a.Elector().Status().Leader)
+		require.Equal(t, []string{"a", "b"}, done)
+	})
+}
+
+// end
+
+// snippet
 func TestOrderOnTheLeaderOnly(t *testing.T) {
 	c, control := tenuretest.New(t, tenure.Options{InstanceID: "a"})
 	go func() { _ = c.Run(t.Context()) }()
@@ -205,7 +240,7 @@ func TestDocumentedTests(t *testing.T) {
 	source, err := os.ReadFile("docs_test.go")
 	require.NoError(t, err)
 	snippets := regexp.MustCompile("(?s)// snippet\n(.*?)\n// end\n").FindAllStringSubmatch(string(source), -1)
-	require.Len(t, snippets, 6)
+	require.Len(t, snippets, 7)
 	for _, snippet := range snippets {
 		require.Contains(t, string(page), "```go\n"+strings.TrimRight(snippet[1], "\n")+"\n```\n")
 	}

@@ -72,9 +72,11 @@ func newControlled(t testing.TB, opts tenure.Options, cluster *Cluster) (*tenure
 // that stands back after its work failed is waited for. Lead fails the test if there is no such
 // role, if one does not lead within a minute, at once if Run has ended, and after ten seconds if
 // Run was not called. What it says then has the state of each role, why it waits and the last error
-// of its work. In a Cluster every other instance that runs is deposed first and follows this one.
+// of its work. In a Cluster every other instance that runs is deposed first and follows this one;
+// the leases of one that is disconnected are waited for.
 func (c *Control) Lead(roles ...string) {
 	c.t.Helper()
+	c.mustBeConnected("Lead")
 	if _, known := c.control.Leading(roles...); !known {
 		c.t.Fatalf("tenuretest: the coordinator cannot lead %q: it does not have all of these roles\n%s", roles, c.roles())
 	}
@@ -94,6 +96,7 @@ func (c *Control) Lead(roles ...string) {
 // may still be draining.
 func (c *Control) Depose() {
 	c.t.Helper()
+	c.mustBeConnected("Depose")
 	c.control.Refuse("")
 	c.await(func() bool { return c.control.Following("") }, "follow")
 }
@@ -102,11 +105,19 @@ func (c *Control) Depose() {
 // when each role knows, see tenure.ElectionStatus.Leader. Nothing needs to run under that ID.
 func (c *Control) Follow(leaderID string) {
 	c.t.Helper()
+	c.mustBeConnected("Follow")
 	if leaderID == "" || leaderID == c.coordinator.InstanceID() {
 		c.t.Fatalf("tenuretest: Follow(%q): must be the ID of another instance", leaderID)
 	}
 	c.control.Refuse(leaderID)
 	c.await(func() bool { return c.control.Following(leaderID) }, fmt.Sprintf("follow %q", leaderID))
+}
+
+func (c *Control) mustBeConnected(call string) {
+	c.t.Helper()
+	if !c.control.Connected() {
+		c.t.Fatalf("tenuretest: %s: instance %q is disconnected: see Cluster.Reconnect", call, c.coordinator.InstanceID())
+	}
 }
 
 func (c *Control) await(reached func() bool, what string) {

@@ -18,6 +18,16 @@ type Control interface {
 	Leading(roles ...string) (so, known bool)
 	// Following reports whether no role leads, and each knows of that leader.
 	Following(leader string) bool
+
+	// Disconnect has all calls of the coordinator to its memory fail. Terms that are on end by
+	// themselves, and then their leases. Reconnect has them pass again.
+	Disconnect()
+	Reconnect()
+	Connected() bool
+	// Free reports whether no lease of the coordinator lasts.
+	Free() bool
+	// Refusing reports whether nothing is granted, and who leads then.
+	Refusing() (so bool, leader string)
 }
 
 // NewControlled makes a *tenure.Coordinator out of tenure.Options whose leases are granted only

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -21,22 +22,66 @@ type Leases struct {
 
 	changed chan struct{} // size 1
 	tokens  *tokens
+	link    *Link // nil: it cannot be cut
 
 	mu       sync.Mutex
 	granting bool
 	roles    map[string]bool // granted, if not every role is; nil: every one
 	leader   string          // who leads what is not granted; "": nobody
+	stores   map[string]*leaseStore
 }
 
 // NewLeases returns leases that are granted, or not, until Grant says otherwise. Their tokens are
-// greater than all of that memory before.
-func NewLeases(granting bool, memory *Memory) *Leases {
-	return &Leases{tokens: memory.tokens, Note: func(store.LogEntry) {}, granting: granting, changed: make(chan struct{}, 1)}
+// greater than all of that memory before. link is how its coordinator reaches it; nil: always.
+func NewLeases(granting bool, memory *Memory, link *Link) *Leases {
+	return &Leases{
+		tokens: memory.tokens, link: link, Note: func(store.LogEntry) {}, granting: granting, changed: make(chan struct{}, 1), stores: make(map[string]*leaseStore),
+	}
 }
 
 // Lease is the lease of a role, for the instance of that ID.
 func (c *Leases) Lease(role, id string) store.Lease {
-	return &leaseStore{control: c, role: role, id: id}
+	l := &leaseStore{control: c, role: role, id: id}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stores[role] = l
+	if c.link != nil {
+		return linkedLease{c.link, l}
+	}
+	return l
+}
+
+// Lapse ends the lease of a role, if it has a holder.
+func (c *Leases) Lapse(role string) {
+	c.mu.Lock()
+	l := c.stores[role]
+	c.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended(lease.Expired)
+}
+
+// Free reports whether no lease has a holder.
+func (c *Leases) Free() bool {
+	c.mu.Lock()
+	stores := slices.Collect(maps.Values(c.stores))
+	c.mu.Unlock()
+	for _, l := range stores {
+		l.mu.Lock()
+		held := l.nonce != ""
+		l.mu.Unlock()
+		if held {
+			return false
+		}
+	}
+	return true
+}
+
+// Refusing reports whether nothing is granted, and who leads then.
+func (c *Leases) Refusing() (so bool, leader string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.granting, c.leader
 }
 
 // Grant grants the leases of these roles, without any those of every role, and none else.
@@ -58,6 +103,11 @@ func (c *Leases) set(granting bool, roles map[string]bool, leader string) {
 	c.mu.Lock()
 	c.granting, c.roles, c.leader = granting, roles, leader
 	c.mu.Unlock()
+	c.Changed()
+}
+
+// Changed says that something is granted, or refused, or that the link is another.
+func (c *Leases) Changed() {
 	select {
 	case c.changed <- struct{}{}:
 	default: // Listen will look anyway
@@ -73,12 +123,25 @@ func (c *Leases) grants(role string) (granted bool, leader string) {
 
 // Listen wakes every elector after a change, until ctx is done.
 func (c *Leases) Listen(ctx context.Context, a store.Audience) {
+	heard := true
 	a.State.Store(&store.Subscription{Active: true, Since: time.Now()})
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.changed:
+			up := c.link == nil || c.link.Up()
+			switch {
+			case !up && heard:
+				a.State.Store(&store.Subscription{Since: time.Now(), Err: errCut})
+				a.Report(store.Notice{Kind: store.SubscriptionLost, Err: errCut})
+			case up && !heard:
+				a.State.Store(&store.Subscription{Active: true, Since: time.Now()})
+				a.Report(store.Notice{Kind: store.SubscriptionRestored})
+			}
+			if heard = up; !heard {
+				continue
+			}
 			a.Take(store.Hint{Type: store.HintVacant, All: true})
 			a.Take(store.Hint{Type: store.HintRollCall, All: true})
 		}
@@ -130,8 +193,7 @@ func (l *leaseStore) Renew(_ context.Context, r lease.Request) (store.LeaseReply
 		if granted, _ := l.control.grants(l.role); granted {
 			return l.answer(lease.Kept), nil
 		}
-		l.nonce = ""
-		l.tell(store.TermEntry{Event: store.TermEnded, At: time.Now().UnixMilli(), Reason: lease.Refused.String(), Since: l.since})
+		l.ended(lease.Refused)
 	}
 	reply := l.answer(lease.Lost)
 	reply.Reason = "taken"
@@ -146,6 +208,15 @@ func (l *leaseStore) Release(_ context.Context, r lease.Request) (store.LeaseRep
 		l.tell(store.TermEntry{Event: store.TermEnded, At: time.Now().Add(-r.Ago).UnixMilli(), Reason: r.Why, Since: l.since})
 	}
 	return l.answer(lease.Done), nil
+}
+
+// ended ends the term, if one is on. The mutex is held.
+func (l *leaseStore) ended(why lease.Reason) {
+	if l.nonce == "" {
+		return
+	}
+	l.nonce = ""
+	l.tell(store.TermEntry{Event: store.TermEnded, At: time.Now().UnixMilli(), Reason: why.String(), Since: l.since})
 }
 
 // tell adds an entry to the history, of the term with the token of now.

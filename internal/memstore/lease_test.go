@@ -12,7 +12,7 @@ import (
 
 // What an earlier campaign asks late changes nothing of a newer one.
 func TestP5_EarlierCampaign(t *testing.T) {
-	control := NewLeases(true, NewMemory(func() lease.Reading { return lease.Reading{} }))
+	control := NewLeases(true, NewMemory(func() lease.Reading { return lease.Reading{} }), nil)
 	l := control.Lease("", "alone")
 	old, young := lease.Request{Nonce: "old", Floor: 1e15}, lease.Request{Nonce: "young"}
 	ask := func(call func(context.Context, lease.Request) (store.LeaseReply, error), r lease.Request) store.LeaseReply {

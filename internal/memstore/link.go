@@ -1,0 +1,431 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// Link is what the calls of one coordinator to its memory pass: a test may cut it. It is safe for
+// concurrent use.
+type Link struct {
+	mu     sync.RWMutex // held for reading by each call
+	cuts   int          // so far
+	cut    bool
+	timers []*time.Timer // of the cut that is on
+}
+
+// errCut is the answer to all calls while the link is cut.
+var errCut = fmt.Errorf("%w: the instance is disconnected", store.ErrUnreachable)
+
+// Cut has all calls fail from now on. It returns when none is under way. If the link is cut it
+// reports false.
+func (l *Link) Cut() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.cut
+	if !was {
+		l.cut = true
+		l.cuts++
+	}
+	return !was
+}
+
+// After calls a function if the link is still cut by then. It must not block.
+func (l *Link) After(d time.Duration, do func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := l.cuts
+	l.timers = append(l.timers, time.AfterFunc(d, func() { // ends at once; stopped by Fix
+		l.mu.RLock()
+		defer l.mu.RUnlock()
+		if l.cut && l.cuts == of {
+			do()
+		}
+	}))
+}
+
+// Fix has calls pass again.
+func (l *Link) Fix() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut = false
+	for _, timer := range l.timers {
+		timer.Stop()
+	}
+	l.timers = nil
+}
+
+// Up reports whether calls pass.
+func (l *Link) Up() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return !l.cut
+}
+
+// pass makes a call, if calls pass.
+func (l *Link) pass(call func() error) error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.cut {
+		return errCut
+	}
+	return call()
+}
+
+// linkedLease is a lease behind a link.
+type linkedLease struct {
+	*Link
+	to store.Lease
+}
+
+func (l linkedLease) Acquire(ctx context.Context, r lease.Request) (reply store.LeaseReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Acquire(ctx, r)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedLease) Renew(ctx context.Context, r lease.Request) (reply store.LeaseReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Renew(ctx, r)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedLease) Release(ctx context.Context, r lease.Request) (reply store.LeaseReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Release(ctx, r)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedLease) Leader(ctx context.Context) (reply store.LeaseReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Leader(ctx)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedLease) Terms(ctx context.Context, limit int) (reply []store.TermEntry, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Terms(ctx, limit)
+		return err
+	})
+	return reply, err
+}
+
+// Tasks returns the records of tasks behind the link.
+func (l *Link) Tasks(to store.Tasks) store.Tasks { return linkedTasks{l, to} }
+
+// linkedTasks are the records of tasks behind a link.
+type linkedTasks struct {
+	*Link
+	to store.Tasks
+}
+
+func (l linkedTasks) Open(ctx context.Context, name string, o store.TaskOpen) (reply store.TaskReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Open(ctx, name, o)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedTasks) Plan(ctx context.Context, name string, p store.TaskPlan) (reply store.TaskReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Plan(ctx, name, p)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedTasks) Claim(ctx context.Context, name string, c store.TaskClaim) (reply store.TaskReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Claim(ctx, name, c)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedTasks) Retry(ctx context.Context, name string, r store.TaskRetry) (reply store.TaskReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Retry(ctx, name, r)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (reply store.TaskReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Finish(ctx, name, f)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedTasks) Record(ctx context.Context, name string) (reply store.TaskReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Record(ctx, name)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedTasks) RecordAndTriggers(ctx context.Context, name string) (reply store.TaskReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.RecordAndTriggers(ctx, name)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedTasks) Pause(ctx context.Context, name string, paused bool, expect, why string) (reply store.TaskReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Pause(ctx, name, paused, expect, why)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedTasks) Trigger(ctx context.Context, name string, t store.TaskTrigger) (reply store.TaskReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Trigger(ctx, name, t)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedTasks) Cancel(ctx context.Context, name string, c store.TaskCancel) (reply store.TaskReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Cancel(ctx, name, c)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedTasks) Forget(ctx context.Context, name string, f store.TaskForget) (reply store.TaskReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Forget(ctx, name, f)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedTasks) Names(ctx context.Context, limit int) (names []string, more bool, err error) {
+	err = l.pass(func() error {
+		names, more, err = l.to.Names(ctx, limit)
+		return err
+	})
+	return names, more, err
+}
+
+func (l linkedTasks) Records(ctx context.Context, names []string) (now int64, records []store.TaskRecord, problems []error, err error) {
+	err = l.pass(func() error {
+		now, records, problems, err = l.to.Records(ctx, names)
+		return err
+	})
+	return now, records, problems, err
+}
+
+func (l linkedTasks) Runs(ctx context.Context, name string, limit int) (reply []store.Run, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Runs(ctx, name, limit)
+		return err
+	})
+	return reply, err
+}
+
+// Registry returns a registry behind the link.
+func (l *Link) Registry(to store.Registry) store.Registry { return linkedRegistry{l, to} }
+
+// linkedRegistry is a registry behind a link.
+type linkedRegistry struct {
+	*Link
+	to store.Registry
+}
+
+func (l linkedRegistry) Heartbeat(ctx context.Context, h store.Heartbeat) (reply store.HeartbeatReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Heartbeat(ctx, h)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedRegistry) Remove(ctx context.Context, id, incarnation string) (verdict string, err error) {
+	err = l.pass(func() error {
+		verdict, err = l.to.Remove(ctx, id, incarnation)
+		return err
+	})
+	return verdict, err
+}
+
+func (l linkedRegistry) Instance(ctx context.Context, id string) (e store.Entry, now int64, err error) {
+	err = l.pass(func() error {
+		e, now, err = l.to.Instance(ctx, id)
+		return err
+	})
+	return e, now, err
+}
+
+func (l linkedRegistry) Scan(ctx context.Context, cursor string, onlyNew bool) (reply store.ScanReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Scan(ctx, cursor, onlyNew)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedRegistry) Losses(ctx context.Context) (held, lost int, err error) {
+	err = l.pass(func() error {
+		held, lost, err = l.to.Losses(ctx)
+		return err
+	})
+	return held, lost, err
+}
+
+func (l linkedRegistry) Log(ctx context.Context, after string, limit int) (reply store.LogReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Log(ctx, after, limit)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedRegistry) LogEnd(ctx context.Context) (id string, err error) {
+	err = l.pass(func() error {
+		id, err = l.to.LogEnd(ctx)
+		return err
+	})
+	return id, err
+}
+
+func (l linkedRegistry) LogTail(ctx context.Context, limit int) (reply []store.LogEntry, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.LogTail(ctx, limit)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedRegistry) Look(ctx context.Context, k store.Look) (reply store.LookReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Look(ctx, k)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedRegistry) Sweep(ctx context.Context, s store.Sweep) (reply store.SweepReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Sweep(ctx, s)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedRegistry) Adopt(ctx context.Context, incarnation string, ids []string) (foreign []string, err error) {
+	err = l.pass(func() error {
+		foreign, err = l.to.Adopt(ctx, incarnation, ids)
+		return err
+	})
+	return foreign, err
+}
+
+func (l linkedRegistry) Metrics(ctx context.Context, ids []string) (reply [][]store.Metric, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Metrics(ctx, ids)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedRegistry) Aggregate(ctx context.Context, mark string, entry []store.MetricSummary) (err error) {
+	err = l.pass(func() error {
+		err = l.to.Aggregate(ctx, mark, entry)
+		return err
+	})
+	return err
+}
+
+func (l linkedRegistry) Aggregates(ctx context.Context, limit int) (reply []store.Aggregate, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Aggregates(ctx, limit)
+		return err
+	})
+	return reply, err
+}
+
+// Commands returns commands behind the link.
+func (l *Link) Commands(to store.Commands) store.Commands { return linkedCommands{l, to} }
+
+// linkedCommands are commands behind a link.
+type linkedCommands struct {
+	*Link
+	to store.Commands
+}
+
+func (l linkedCommands) SendCommand(ctx context.Context, c store.Command, bound time.Duration) (verdict string, err error) {
+	err = l.pass(func() error {
+		verdict, err = l.to.SendCommand(ctx, c, bound)
+		return err
+	})
+	return verdict, err
+}
+
+func (l linkedCommands) ReadCommands(ctx context.Context, instance string, remove []string) (entries []string, err error) {
+	err = l.pass(func() error {
+		entries, err = l.to.ReadCommands(ctx, instance, remove)
+		return err
+	})
+	return entries, err
+}
+
+func (l linkedCommands) StartCommand(ctx context.Context, c store.Command, entry, incarnation string) (verdict string, err error) {
+	err = l.pass(func() error {
+		verdict, err = l.to.StartCommand(ctx, c, entry, incarnation)
+		return err
+	})
+	return verdict, err
+}
+
+func (l linkedCommands) EndCommand(ctx context.Context, c store.Command, incarnation string, o store.CommandOutcome) (err error) {
+	err = l.pass(func() error {
+		err = l.to.EndCommand(ctx, c, incarnation, o)
+		return err
+	})
+	return err
+}
+
+func (l linkedCommands) LookCommand(ctx context.Context, c store.Command, hint bool) (reply store.CommandOutcome, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.LookCommand(ctx, c, hint)
+		return err
+	})
+	return reply, err
+}
+
+func (l linkedCommands) NoteCommand(ctx context.Context, c store.Command, o store.CommandOutcome) (err error) {
+	err = l.pass(func() error {
+		err = l.to.NoteCommand(ctx, c, o)
+		return err
+	})
+	return err
+}
+
+func (l linkedCommands) CommandLog(ctx context.Context) (reply []store.CommandEntry, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.CommandLog(ctx)
+		return err
+	})
+	return reply, err
+}
