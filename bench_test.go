@@ -314,6 +314,35 @@ func BenchmarkSweep(b *testing.B) {
 	}
 }
 
+// The counts by the index, and those by a listing: what Redis spends on one.
+func BenchmarkCounts(b *testing.B) {
+	for _, count := range []int{1000, 100_000} {
+		b.Run(fmt.Sprint(count), func(b *testing.B) {
+			rdb, r, _ := populated(b, count, func(i int) time.Duration { return time.Duration(i%100) * time.Second })
+			ctx := b.Context()
+			var indexed, listed Counts
+			var err error
+			for b.Loop() {
+				indexed, err = r.Counts(ctx)
+				require.NoError(b, err)
+			}
+			rdb.ConfigResetStat(ctx)
+			for range 1000 {
+				_, err = r.Counts(ctx)
+				require.NoError(b, err)
+			}
+			_, each := spentByRedis(b, rdb, "evalsha")
+			b.ReportMetric(microseconds(each), "redis-µs")
+			rdb.ConfigResetStat(ctx)
+			listed, err = r.listedCounts(ctx)
+			require.NoError(b, err)
+			pages, each := spentByRedis(b, rdb, "evalsha")
+			b.ReportMetric(float64(pages)*microseconds(each), "listing-redis-µs")
+			require.Equal(b, listed.Total, indexed.Total)
+		})
+	}
+}
+
 // electors runs electors that report on a channel when they begin to lead.
 type electors struct {
 	b     *testing.B

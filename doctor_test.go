@@ -297,6 +297,7 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 	do(db.Heartbeat(ctx, beat))
 	admin.HSet(ctx, keys.Instances(), "foreign", `{"instance_id":"foreign","status":"active"}`)
 	do(db.Scan(ctx, "0", true))
+	do(db.Count(ctx, time.Minute, time.Hour))
 	do(db.Adopt(ctx, "i", []string{"foreign"}))
 	admin.ZAdd(ctx, keys.Beats(), redis.Z{Score: 5, Member: "a"}, redis.Z{Score: 9e15, Member: "foreign"})
 	do(db.Look(ctx, store.Look{Silence: time.Minute}))

@@ -186,7 +186,7 @@ func (r *Registry) WaitFor(ctx context.Context, n int) error {
 	}
 	n = cmp.Or(n, max(r.opts.MinInstances, 1))
 	for try := 1; ; try++ {
-		active, err := r.active(ctx, n)
+		active, err := r.active(ctx)
 		switch {
 		case active >= n:
 			return nil
@@ -206,15 +206,10 @@ func (r *Registry) WaitFor(ctx context.Context, n int) error {
 	}
 }
 
-// active counts the active instances, and stops counting at so many.
-func (r *Registry) active(ctx context.Context, most int) (active int, err error) {
-	_, err = r.each(ctx, func(i Instance) bool {
-		if i.State == InstanceActive {
-			active++
-		}
-		return active < most
-	})
-	return active, err
+// active counts the active instances.
+func (r *Registry) active(ctx context.Context) (int, error) {
+	counts, err := r.Counts(ctx)
+	return counts.Active, err
 }
 
 // watch has wake nudged when instances have changed, until the end of that.

@@ -228,6 +228,10 @@ func (w *registryCluster) silence(d time.Duration, ids ...string) {
 	at := float64(w.now() - d.Milliseconds())
 	for _, id := range ids {
 		require.NoError(w, w.rdb.ZAdd(w.Context(), "waf:cluster:beats", redis.Z{Score: at, Member: id}).Err())
+		if score, err := w.rdb.ZScore(w.Context(), "waf:cluster:beats:words", id).Result(); err == nil {
+			const band = 1e13
+			require.NoError(w, w.rdb.ZAdd(w.Context(), "waf:cluster:beats:words", redis.Z{Score: math.Floor(score/band)*band + at, Member: id}).Err())
+		}
 	}
 }
 
@@ -452,6 +456,67 @@ func TestListing(t *testing.T) {
 	})
 }
 
+// TestCountsBesideForeignRecords: the counts of the index are those of a listing, whoever wrote what
+// is there, before and after the leader has adopted it.
+func TestCountsBesideForeignRecords(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		ctx := w.Context()
+		leader := w.member("leader")
+		same := func(indexed bool) {
+			w.Helper()
+			counting := &countingRegistry{Registry: leader.Registry.store}
+			leader.Registry.store = counting
+			counts, err := leader.Counts(ctx)
+			require.NoError(w, err)
+			require.Equal(w, indexed, counting.scans == 0, "without a listing")
+			leader.Registry.store = counting.Registry
+			listed, err := leader.listedCounts(ctx)
+			require.NoError(w, err)
+			require.Equal(w, listed, counts)
+		}
+		a := w.member("a")
+		for _, status := range []InstanceState{InstanceJoining, InstanceActive, InstanceDraining} {
+			a.setStatus(status)
+			a.beats()
+			same(true)
+		}
+		w.foreign("silent", strings.Replace(foreignRecord, "active", "draining", 1))
+		w.foreign("wordless", `{"checks":1}`)
+		w.foreign("other", strings.Replace(foreignRecord, "active", "resting", 1))
+		same(false)
+		s := leader.watched()
+		same(true)
+		w.silence(50*time.Second, "silent", "other", "wordless")
+		w.foreign("other", strings.Replace(foreignRecord, "active", "joining", 1))
+		leader.pass(s)
+		same(true)
+		w.silence(70*time.Second, "silent", "a")
+		w.rdb.Del(ctx, "waf:cluster:instance:silent:heartbeat")
+		same(true)
+		leader.pass(s)
+		same(true)
+		w.silence(-70*time.Second, "silent", "a") // marked, and younger than this reader's bound
+		same(true)
+		a.beats()
+		same(true)
+		w.rdb.Del(ctx, "waf:cluster:beats:words") // lost: the next heartbeat, and look, repair them
+		a.beats()
+		w.silence(50*time.Second, "other")
+		leader.pass(s)
+		same(true)
+
+		for record, indexed := range map[string]bool{`"x"`: false, `{}`: true, `{"status":"down"}`: false, `{"status":7}`: false, `{"status":""}`: true} {
+			w.foreign("x", record)
+			leader.watched()
+			same(indexed)
+			require.NoError(w, w.rdb.ZRem(ctx, "waf:cluster:beats", "x").Err())
+			require.NoError(w, w.rdb.ZRem(ctx, "waf:cluster:beats:words", "x").Err())
+		}
+		require.NoError(w, w.rdb.HSet(ctx, "waf:cluster:instances", "not an ID", foreignRecord).Err())
+		same(false)
+	})
+}
+
 // hostileRecords are values that somebody may have put into the hash; whether they count as an
 // instance.
 var hostileRecords = map[string]bool{
@@ -655,7 +720,7 @@ func (s *endlessScan) Scan(context.Context, string, bool) (store.ScanReply, erro
 func TestScanWithoutAnEnd(t *testing.T) {
 	m := miniRegistry(t).member("reader")
 	m.store = &endlessScan{Registry: m.store}
-	_, err := m.Counts(t.Context())
+	_, err := m.listedCounts(t.Context())
 	require.ErrorIs(t, err, ErrTruncated)
 }
 
@@ -754,7 +819,7 @@ func TestRegistryRights(t *testing.T) {
 // namespace.
 func TestRegistryKeysShareASlot(t *testing.T) {
 	k := store.Keys("{waf}:cluster")
-	for _, key := range []string{k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Lost(), k.Heartbeat("x")} {
+	for _, key := range []string{k.Instances(), k.Beats(), k.Words(), k.Hold(), k.Removed(), k.Lost(), k.Heartbeat("x")} {
 		require.True(t, strings.HasPrefix(key, "{waf}:cluster:"), key)
 	}
 }

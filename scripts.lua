@@ -905,6 +905,21 @@ local function read_record(key, id)
   return call('HGET', key, id) or nil
 end
 
+-- The words are a zset of the instances that do not call themselves active, so that counting them needs no record: the score is the
+-- last beat, in ms, within the band of the word. One that grows old counts no more, whatever became of it.
+local BAND = 10000000000000 -- ms: until the year 2286
+local JOINING, DRAINING, OTHER, STRANGE = 1, 2, 3, 4 -- strange: only who parses the record knows what it says
+local BANDS = { joining = JOINING, draining = DRAINING, down = STRANGE }
+local WORDLESS = '^%s*{.*}%s*$'
+
+-- word gives the score in the words; nil if the instance is active, or marked, which counts by its age alone.
+local function word(record, at)
+  local status = status_of(record)
+  if status == 'active' or status == 'drifted' or status == '' then return nil end
+  if not status and string.find(record, WORDLESS) and not string.find(record, '"status"', 1, true) then return nil end
+  return (status and (BANDS[status] or OTHER) or STRANGE) * BAND + math.max(0, math.min(at, BAND - 1))
+end
+
 -- dirty is a write that changes nothing and that a full Redis allows: the writes after it in the script then pass too.
 local function dirty(beats) call('ZREMRANGEBYRANK', beats, 1, 0) end
 
@@ -931,8 +946,8 @@ local function happened(channel, log, kind, id, source)
 end
 
 --@ beat
--- Registers an instance, or keeps it registered. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log, 5 inbox, 6 metrics (only if the beat
--- carries some).
+-- Registers an instance, or keeps it registered. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log, 5 inbox, 6 words, 7 metrics (only if the
+-- beat carries some).
 -- ARGV: 1 instance ID, 2 incarnation, 3 whether it was never registered before (1 or 0), 4 not-after (0: none), 5 TTL of the heartbeat in
 --       seconds, 6 silence in ms after which the record of another incarnation is taken over, 7 channel, 8 record up to started_at,
 --       9 started_at (0: now), 10 record after last_heartbeat, 11 seconds for which metrics are kept, 12 ... their names and values.
@@ -964,12 +979,18 @@ call('PEXPIRE', KEYS[1], ARGV[5] * 1000) -- a full Redis allows it, and then the
 call('SET', KEYS[1], seconds, 'EX', ARGV[5])
 call('HSET', KEYS[2], id, ARGV[8] .. started .. ',"last_heartbeat":' .. seconds .. ARGV[10])
 call('ZADD', KEYS[3], integer(now), id)
-if KEYS[6] then -- nothing rests on metrics: a Redis that refuses them, as one that is full does, keeps the beat
-  redis.pcall('DEL', KEYS[6])
-  redis.pcall('HSET', KEYS[6], unpack(ARGV, 12))
-  redis.pcall('PEXPIRE', KEYS[6], ARGV[11] * 1000)
+if KEYS[7] then -- nothing rests on metrics: a Redis that refuses them, as one that is full does, keeps the beat
+  redis.pcall('DEL', KEYS[7])
+  redis.pcall('HSET', KEYS[7], unpack(ARGV, 12))
+  redis.pcall('PEXPIRE', KEYS[7], ARGV[11] * 1000)
 end
 local was, status = record and status_of(record), status_of(ARGV[10])
+local score = word(ARGV[10], now)
+if score then
+  call('ZADD', KEYS[6], integer(score), id)
+elseif was ~= status then -- rule word-over: it has become active
+  call('ZREM', KEYS[6], id)
+end
 if verdict == 'joined' or verdict == 'recovered' then
   happened(ARGV[7], KEYS[4], verdict, id, incarnation)
   was = verdict == 'recovered' and 'active'
@@ -980,7 +1001,7 @@ end
 return verdict .. ' ' .. integer(now) .. ' ' .. started .. ' ' .. field(other and string.sub(other, 1, 64)) .. ' ' .. call('EXISTS', KEYS[5])
 
 --@ deregister
--- Removes the record of this very incarnation. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log.
+-- Removes the record of this very incarnation. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log, 5 words.
 -- ARGV: 1 instance ID, 2 incarnation, 3 channel.
 -- Verdicts: left | absent | other (the record is another incarnation's, nothing was changed).
 local record = call('HGET', KEYS[2], ARGV[1])
@@ -988,6 +1009,7 @@ if record and incarnation_of(record) ~= ARGV[2] then return 'other' end -- rule 
 local there = call('HDEL', KEYS[2], ARGV[1])
 call('DEL', KEYS[1])
 call('ZREM', KEYS[3], ARGV[1])
+call('ZREM', KEYS[5], ARGV[1])
 if there == 0 then return 'absent' end
 happened(ARGV[3], KEYS[4], 'left', ARGV[1], ARGV[2])
 return 'left'
@@ -1022,7 +1044,7 @@ return reply
 --@ sweep
 -- Marks, or removes, the silent ones among the given instances. Who may be removed is decided here alone, from what Redis keeps:
 -- so a repeated request, and leaders that follow on each other, share one cap.
--- KEYS: 1 beats, 2 instances, 3 hold, 4 removed, then the heartbeat of each, and at the end lost and log.
+-- KEYS: 1 beats, 2 instances, 3 hold, 4 removed, then the heartbeat of each, and at the end words, lost and log.
 -- ARGV: 1 silence in ms after which an instance is drifted, 2 and down, 3 time in ms over which removals are counted against the cap,
 --       4 whether the silent are marked, 5 and removed (1 or 0), 6 silence in ms of a foreign instance that nobody has watched (0: it was
 --       watched), 7 channel, 8 incarnation of the leader, then IDs.
@@ -1030,13 +1052,13 @@ return reply
 --        beating (foreign) | recovered (foreign) | drifted | silent (marked before, or not to be marked) | down (removed) | left
 --        (removed by somebody else before).
 local now, beats, instances = time(), KEYS[1], KEYS[2]
-local hold_key, removed_key, lost_key, log = KEYS[3], KEYS[4], KEYS[#KEYS - 1], KEYS[#KEYS]
+local hold_key, removed_key, words, lost_key, log = KEYS[3], KEYS[4], KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
 local drifted, down, window, unwatched = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
 local marks, channel, source = ARGV[4] == '1', ARGV[7], ARGV[8]
 local kept = window + 1000 -- ms that removals are
 dirty(beats)
 
-local marked, removed, removed_keys, dead, hints = {}, {}, {}, {}, {} -- what is written at the end, each with one command
+local marked, removed, removed_keys, dead, hints, said, silenced = {}, {}, {}, {}, {}, {}, {} -- what is written at the end, each with one command
 
 local function tell(kind, id)
   hints[kind] = hints[kind] or {}
@@ -1050,6 +1072,7 @@ local function mark(id, record, status)
   if not changed then return false end
   marked[#marked + 1] = id
   marked[#marked + 1] = changed
+  silenced[#silenced + 1] = id
   return true
 end
 
@@ -1079,11 +1102,22 @@ for i, id in ipairs(ids) do
         beaten[#beaten + 1] = id
         scores[i] = at
       end
+      local score = word(record, at)
+      if score then
+        said[#said + 1] = integer(score)
+        said[#said + 1] = id
+      else
+        silenced[#silenced + 1] = id
+      end
     end
   end
 end
-if #gone > 0 then call('ZREM', beats, unpack(gone)) end
+if #gone > 0 then
+  call('ZREM', beats, unpack(gone))
+  call('ZREM', words, unpack(gone))
+end
 if #beaten > 0 then call('ZADD', beats, unpack(beaten)) end
+if #said > 0 then call('ZADD', words, unpack(said)) end
 
 -- read_hold reads the hold that runs: when it began, how many may still be removed while it runs, how many it held, and who began it.
 local function read_hold()
@@ -1165,14 +1199,17 @@ if #removed > 0 then
   call('PEXPIRE', removed_key, kept)
   call('HDEL', instances, unpack(removed))
   call('ZREM', beats, unpack(removed))
+  call('ZREM', words, unpack(removed))
   call('DEL', unpack(removed_keys))
 end
 if #marked > 0 then call('HSET', instances, unpack(marked)) end
+if #silenced > 0 then call('ZREM', words, unpack(silenced)) end -- rule word-marked
+for i = 1, 4 do call('ZREMRANGEBYSCORE', words, integer(i * BAND), integer(i * BAND + math.max(0, now - down))) end -- left by another version
 for _, kind in ipairs({ 'left', 'recovered', 'down', 'drifted' }) do announce(channel, log, kind, hints[kind] or {}, source) end
 return reply
 
 --@ adopt
--- Takes records into the beats that are not there yet, as if they had beaten now. KEYS: 1 beats, 2 instances, 3 log.
+-- Takes records into the beats that are not there yet, as if they had beaten now. KEYS: 1 beats, 2 instances, 3 log, 4 words.
 -- ARGV: 1 channel, 2 incarnation of the leader, then IDs.
 -- Reply: the IDs of the foreign ones that were adopted.
 local now, reply = time(), {}
@@ -1180,10 +1217,27 @@ dirty(KEYS[1])
 for i = 3, #ARGV do
   local id = ARGV[i]
   local record = read_record(KEYS[2], id)
-  if record and call('ZADD', KEYS[1], 'NX', integer(now), id) == 1 and not incarnation_of(record) then reply[#reply + 1] = id end
+  if record and call('ZADD', KEYS[1], 'NX', integer(now), id) == 1 then
+    local score = word(record, now)
+    if score then call('ZADD', KEYS[4], integer(score), id) end
+    if not incarnation_of(record) then reply[#reply + 1] = id end
+  end
 end
 announce(ARGV[1], KEYS[3], 'joined', reply, ARGV[2])
 return reply
+
+--@ count
+-- Counts the instances, without a look at a record: O(log N). Writes nothing. KEYS: 1 instances, 2 beats, 3 words.
+-- ARGV: 1 silence in ms after which an instance is drifted, 2 and down.
+-- Reply: records, beats, then how many are down, drifted, and of the others joining, draining, of another word, and of none.
+local now = time()
+local fresh, down = math.max(0, now - ARGV[1]), math.max(0, now - ARGV[2])
+local reply = {
+  call('HLEN', KEYS[1]), call('ZCARD', KEYS[2]), call('ZCOUNT', KEYS[2], '-inf', integer(down)),
+  call('ZCOUNT', KEYS[2], '(' .. integer(down), integer(fresh)),
+}
+for i = 1, 4 do reply[i + 4] = call('ZCOUNT', KEYS[3], '(' .. integer(i * BAND + fresh), '(' .. integer((i + 1) * BAND)) end
+return table.concat(reply, ' ')
 
 --@ scan
 -- Reads a page of the instances. Writes nothing. KEYS: 1 instances, 2 beats.

@@ -727,6 +727,10 @@ func (d *deaf) Instance(context.Context, string) (store.Entry, int64, error) {
 	return store.Entry{}, 0, d.hang()
 }
 
+func (d *deaf) Count(context.Context, time.Duration, time.Duration) (store.CountReply, error) {
+	return store.CountReply{}, d.hang()
+}
+
 func (d *deaf) Scan(context.Context, string, bool) (store.ScanReply, error) {
 	return store.ScanReply{}, d.hang()
 }

@@ -129,7 +129,7 @@ func (l *gateLoop) look(ctx context.Context) time.Duration {
 	}
 	bound, cancel := within(ctx, registryBound)
 	defer cancel()
-	active, err := l.r.active(bound, l.s.gate.least)
+	active, err := l.r.active(bound)
 	if err != nil {
 		l.failed++
 		if !l.counts && ctx.Err() == nil {

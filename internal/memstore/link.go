@@ -293,6 +293,14 @@ func (l linkedRegistry) Losses(ctx context.Context) (held, lost int, err error) 
 	return held, lost, err
 }
 
+func (l linkedRegistry) Count(ctx context.Context, drifted, down time.Duration) (reply store.CountReply, err error) {
+	err = l.pass(func() error {
+		reply, err = l.to.Count(ctx, drifted, down)
+		return err
+	})
+	return reply, err
+}
+
 func (l linkedRegistry) Log(ctx context.Context, after string, limit int) (reply store.LogReply, err error) {
 	err = l.pass(func() error {
 		reply, err = l.to.Log(ctx, after, limit)

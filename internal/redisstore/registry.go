@@ -19,11 +19,12 @@ import (
 
 func (s *Store) Heartbeat(ctx context.Context, b store.Heartbeat) (store.HeartbeatReply, error) {
 	sc := s.scripts.beat
-	keys := "5"
+	keys := "6"
 	if len(b.Metrics) > 0 {
-		keys = "6"
+		keys = "7"
 	}
-	args := append(sc.args(keys, 17+2*len(b.Metrics)), s.keys.Heartbeat(b.ID), s.keys.Instances(), s.keys.Beats(), s.keys.Log(), s.keys.Inbox(b.ID))
+	args := append(sc.args(keys, 18+2*len(b.Metrics)), s.keys.Heartbeat(b.ID), s.keys.Instances(), s.keys.Beats(), s.keys.Log(), s.keys.Inbox(b.ID),
+		s.keys.Words())
 	if len(b.Metrics) > 0 {
 		args = append(args, s.keys.Metrics(b.ID))
 	}
@@ -63,7 +64,7 @@ func parseBeatReply(line string) (store.HeartbeatReply, error) {
 
 func (s *Store) Remove(ctx context.Context, id, incarnation string) (string, error) {
 	sc := s.scripts.deregister
-	return s.text(ctx, sc, append(sc.args("4", 7), s.keys.Heartbeat(id), s.keys.Instances(), s.keys.Beats(), s.keys.Log(), id, incarnation, s.keys.Events()))
+	return s.text(ctx, sc, append(sc.args("5", 8), s.keys.Heartbeat(id), s.keys.Instances(), s.keys.Beats(), s.keys.Log(), s.keys.Words(), id, incarnation, s.keys.Events()))
 }
 
 func (s *Store) Instance(ctx context.Context, id string) (store.Entry, int64, error) {
@@ -105,6 +106,27 @@ func parseScanReply(reply []string) (store.ScanReply, error) {
 		page.Entries = append(page.Entries, store.Entry{ID: reply[i], Beaten: beaten, Last: last, Record: reply[i+2]})
 	}
 	return page, nil
+}
+
+func (s *Store) Count(ctx context.Context, drifted, down time.Duration) (store.CountReply, error) {
+	sc := s.scripts.count
+	line, err := s.text(ctx, sc, append(sc.args("3", 5), s.keys.Instances(), s.keys.Beats(), s.keys.Words(), drifted.Milliseconds(), down.Milliseconds()))
+	if err != nil {
+		return store.CountReply{}, err
+	}
+	return parseCountReply(line)
+}
+
+func parseCountReply(line string) (store.CountReply, error) {
+	fields := strings.Split(line, " ")
+	if len(fields) != 8 {
+		return store.CountReply{}, malformedReply(line)
+	}
+	var n [8]int
+	for i, field := range fields {
+		n[i] = int(store.Natural(field))
+	}
+	return store.CountReply{Records: n[0], Beats: n[1], Down: n[2], Drifted: n[3], Joining: n[4], Draining: n[5], Other: n[6], Strange: n[7]}, nil
 }
 
 func (s *Store) Losses(ctx context.Context) (held, lost int, err error) {
@@ -202,11 +224,11 @@ func parseLookReply(reply []string) (store.LookReply, error) {
 
 func (s *Store) Sweep(ctx context.Context, c store.Sweep) (store.SweepReply, error) {
 	sc := s.scripts.sweep
-	args := append(sc.args(strconv.Itoa(6+len(c.IDs)), 14+2*len(c.IDs)), s.keys.Beats(), s.keys.Instances(), s.keys.Hold(), s.keys.Removed())
+	args := append(sc.args(strconv.Itoa(7+len(c.IDs)), 15+2*len(c.IDs)), s.keys.Beats(), s.keys.Instances(), s.keys.Hold(), s.keys.Removed())
 	for _, id := range c.IDs {
 		args = append(args, s.keys.Heartbeat(id))
 	}
-	args = append(args, s.keys.Lost(), s.keys.Log(), c.Drifted.Milliseconds(), c.Down.Milliseconds(), c.Window.Milliseconds(), oneIf(c.Mark), oneIf(c.Remove),
+	args = append(args, s.keys.Words(), s.keys.Lost(), s.keys.Log(), c.Drifted.Milliseconds(), c.Down.Milliseconds(), c.Window.Milliseconds(), oneIf(c.Mark), oneIf(c.Remove),
 		c.Unwatched.Milliseconds(), s.keys.Events(), c.Incarnation)
 	reply, err := s.texts(ctx, sc, withTexts(args, c.IDs))
 	if err != nil {
@@ -232,7 +254,7 @@ func oneIf(condition bool) string {
 
 func (s *Store) Adopt(ctx context.Context, incarnation string, ids []string) ([]string, error) {
 	sc := s.scripts.adopt
-	args := append(sc.args("3", 5+len(ids)), s.keys.Beats(), s.keys.Instances(), s.keys.Log(), s.keys.Events(), incarnation)
+	args := append(sc.args("4", 6+len(ids)), s.keys.Beats(), s.keys.Instances(), s.keys.Log(), s.keys.Words(), s.keys.Events(), incarnation)
 	return s.texts(ctx, sc, withTexts(args, ids))
 }
 

@@ -52,6 +52,7 @@ type Scripts struct {
 	scan       *script
 	readLog    *script
 	losses     *script
+	count      *script
 	instance   *script
 
 	readMetrics *script
@@ -87,7 +88,7 @@ func Load(source string) (*Scripts, error) {
 		"trigger_task": &loaded.triggerTask,
 
 		"beat": &loaded.beat, "deregister": &loaded.deregister, "look": &loaded.look, "sweep": &loaded.sweep,
-		"adopt": &loaded.adopt, "scan": &loaded.scan, "read_log": &loaded.readLog, "losses": &loaded.losses, "instance": &loaded.instance,
+		"adopt": &loaded.adopt, "scan": &loaded.scan, "read_log": &loaded.readLog, "losses": &loaded.losses, "count": &loaded.count, "instance": &loaded.instance,
 		"read_metrics": &loaded.readMetrics, "aggregate": &loaded.aggregate,
 		"send_command": &loaded.sendCommand, "read_commands": &loaded.readCommands, "start_command": &loaded.startCommand,
 		"end_command": &loaded.endCommand, "look_command": &loaded.lookCommand, "note_command": &loaded.noteCommand,
@@ -128,7 +129,7 @@ func (s *Scripts) Digests() map[string]string {
 	digests := make(map[string]string)
 	for _, sc := range []*script{
 		s.acquire, s.renew, s.release, s.leader, s.openTask, s.planTask, s.claimTask, s.retryTask, s.finishTask, s.readTask, s.pauseTask,
-		s.cancelTask, s.forgetTask, s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.readLog, s.losses, s.instance, s.readMetrics, s.aggregate,
+		s.cancelTask, s.forgetTask, s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.readLog, s.losses, s.count, s.instance, s.readMetrics, s.aggregate,
 		s.sendCommand, s.readCommands, s.startCommand, s.endCommand, s.lookCommand, s.noteCommand,
 	} {
 		digests[sc.name] = sc.sha

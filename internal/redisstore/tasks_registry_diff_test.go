@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -222,7 +223,7 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 		ids := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 		for range 80 {
 			w.pass(20 * time.Second)
-			id, incarnation := oneOf(w, ids...), oneOf(w, "i1", "i1", "i2")
+			id, incarnation, status := oneOf(w, ids...), oneOf(w, "i1", "i1", "i2"), oneOf(w, "active", "active", "joining", "draining", "resting")
 			what := oneOf(w, "beat", "beat", "beat", "leave", "look", "sweep", "sweep", "silence", "hold", "ahead")
 			verdict := ""
 			switch what {
@@ -233,12 +234,12 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 				}
 				b := store.Heartbeat{
 					ID: id, Incarnation: incarnation, First: w.rand.IntN(3) == 0, NotAfter: notAfter, TTL: 90 * time.Second, TakeOver: drifted * time.Millisecond,
-					Head: `{"instance_id":"` + id + `","started_at":`, Rest: `,"status":"active","worker_count":1,"incarnation":"` + incarnation + `"}`, Started: oneOf(w, int64(0), 1234),
+					Head: `{"instance_id":"` + id + `","started_at":`, Rest: `,"status":"` + status + `","worker_count":1,"incarnation":"` + incarnation + `"}`, Started: oneOf(w, int64(0), 1234),
 				}
 				reply, err := w.store.Heartbeat(ctx, b)
 				require.NoError(w, err)
 				want, started, other := model.Beat(reply.Now, oracle.Beat{
-					ID: id, Incarnation: incarnation, First: b.First, NotAfter: notAfter, TTL: b.TTL.Milliseconds(), TakeOver: drifted, Status: "active", Started: b.Started,
+					ID: id, Incarnation: incarnation, First: b.First, NotAfter: notAfter, TTL: b.TTL.Milliseconds(), TakeOver: drifted, Status: status, Started: b.Started,
 				})
 				require.Equal(w, []any{want, started, other}, []any{string(reply.Verdict), reply.Started, reply.Other})
 				verdict = want
@@ -252,6 +253,10 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 					d := w.rand.Int64N(2 * down)
 					require.NoError(w, w.rdb.ZIncrBy(ctx, w.store.keys.Beats(), -float64(d), id).Err())
 					model.Beats[id] -= d
+					if word, said := model.Words[id]; said {
+						require.NoError(w, w.rdb.ZIncrBy(ctx, w.store.keys.Words(), -float64(d), id).Err())
+						model.Words[id] = oracle.Word{Status: word.Status, At: word.At - d}
+					}
 				}
 			case "hold": // it ends sooner, or another one does not know of it
 				if model.Hold == nil || w.now() >= model.Hold.Ends {
@@ -305,6 +310,7 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 			}
 			seen[what+" "+verdict]++
 			w.sameRegistry(model)
+			w.sameCounts(model, drifted, down)
 		}
 	})
 	if testing.Short() || simnet.Race {
@@ -315,6 +321,26 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 		"sweep fresh", "sweep drifted", "sweep silent", "sweep down", "sweep held",
 	} {
 		require.Positive(t, seen[verdict], "%s was not seen: %v", verdict, seen)
+	}
+}
+
+// sameCounts holds the counts of the index against those of the records.
+func (w *oracleCluster) sameCounts(model *oracle.Registry, drifted, down int64) {
+	w.Helper()
+	before := model.Counts(w.now(), drifted, down)
+	got, err := w.store.Count(w.Context(), time.Duration(drifted)*time.Millisecond, time.Duration(down)*time.Millisecond)
+	require.NoError(w, err)
+	after := model.Counts(w.now(), drifted, down)
+	if missing := len(model.Beats) - len(model.Instances); missing != 0 || !got.Exact() {
+		require.False(w, got.Exact() || missing == 0, "%+v", got)
+		return
+	}
+	counts := map[string]int{
+		"active": got.Active(), "joining": got.Joining, "draining": got.Draining, "resting": got.Other, "drifted": got.Drifted, "down": got.Down,
+	}
+	maps.DeleteFunc(counts, func(_ string, n int) bool { return n == 0 })
+	if !maps.Equal(before, counts) { // the script ran at an instant between
+		require.Equal(w, after, counts, "%+v", model)
 	}
 }
 
@@ -329,6 +355,13 @@ func (w *oracleCluster) sameRegistry(model *oracle.Registry) {
 		beats[z.Member.(string)] = int64(z.Score)
 	}
 	require.Equal(w, model.Beats, beats)
+	words := map[string]oracle.Word{}
+	scores, err = w.rdb.ZRangeWithScores(ctx, w.store.keys.Words(), 0, -1).Result()
+	require.NoError(w, err)
+	for _, z := range scores {
+		words[z.Member.(string)] = oracle.Word{Status: []string{"", "joining", "draining", "resting", "none"}[int64(z.Score)/1e13], At: int64(z.Score) % 1e13}
+	}
+	require.Equal(w, model.Words, words)
 	hold, err := w.rdb.Get(ctx, w.store.keys.Hold()).Result()
 	if model.Hold == nil || w.now() >= model.Hold.Ends {
 		require.ErrorIs(w, err, redis.Nil)

@@ -44,6 +44,10 @@ func (k Keys) Heartbeat(id string) string { return string(k) + ":instance:" + id
 // Beats is the zset of the instances by their last heartbeat.
 func (k Keys) Beats() string { return string(k) + ":beats" }
 
+// Words is the zset of the instances that do not call themselves active: by their word, and then by
+// their last heartbeat.
+func (k Keys) Words() string { return string(k) + ":beats:words" }
+
 // Hold is the key that is there while the removal of silent instances is held.
 func (k Keys) Hold() string { return string(k) + ":beats:hold" }
 
@@ -94,7 +98,7 @@ func (k Keys) Runs(name string) string { return string(k) + ":task:" + name + ":
 func (k Keys) Taken(lease string) string {
 	for _, part := range leaseParts(lease) {
 		switch part {
-		case k.Instances(), k.Beats(), k.Hold(), k.Removed(), k.Lost(), k.Tasks(), k.Triggers(), k.Events(), k.Commands(), k.AllMetrics(), k.Log():
+		case k.Instances(), k.Beats(), k.Words(), k.Hold(), k.Removed(), k.Lost(), k.Tasks(), k.Triggers(), k.Events(), k.Commands(), k.AllMetrics(), k.Log():
 			return part
 		}
 		if strings.HasPrefix(part, k.Task("")) || strings.HasPrefix(part, k.Command("")) || strings.HasPrefix(part, string(k)+":instance:") {

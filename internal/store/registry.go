@@ -16,6 +16,8 @@ type Registry interface {
 	Instance(ctx context.Context, id string) (e Entry, now int64, err error) // ErrNotFound
 	Scan(ctx context.Context, cursor string, onlyNew bool) (ScanReply, error)
 	Losses(ctx context.Context) (held, lost int, err error)
+	// Count counts the instances without reading them.
+	Count(ctx context.Context, drifted, down time.Duration) (CountReply, error)
 
 	// Log reads the log of the namespace, oldest first, at most limit entries behind the one with
 	// that ID; "": from the oldest on.
@@ -71,6 +73,23 @@ type ScanReply struct {
 	Now       int64
 	Malformed int
 	Entries   []Entry
+}
+
+// CountReply is how many instances there are. It is right if Exact.
+type CountReply struct {
+	Records, Beats int
+	Drifted, Down  int // by their last heartbeats
+	// By the word of those that are neither. Strange have none: only a listing tells what they are.
+	Joining, Draining, Other, Strange int
+}
+
+// Exact reports that each record has a heartbeat, and each heartbeat a record, so that the words
+// are those of all instances.
+func (c CountReply) Exact() bool { return c.Records == c.Beats && c.Strange == 0 }
+
+// Active are all others.
+func (c CountReply) Active() int {
+	return max(c.Beats-c.Drifted-c.Down-c.Joining-c.Draining-c.Other-c.Strange, 0)
 }
 
 // Look asks who has been silent, longest first, one page at a time.

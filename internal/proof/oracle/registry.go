@@ -12,6 +12,7 @@ import (
 type Registry struct {
 	Instances map[string]Instance // the records
 	Beats     map[string]int64    // last beat in ms
+	Words     map[string]Word     // of those that do not call themselves active
 	Keys      map[string]int64    // heartbeat keys: when they expire
 	Removed   map[string]int64    // by sweeps: when
 	Hold      *Hold               // nil: none
@@ -33,15 +34,21 @@ type Instance struct {
 	Beat        int64 // Unix seconds
 }
 
+// Word is what an instance called itself at a heartbeat.
+type Word struct {
+	Status string
+	At     int64 // ms
+}
+
 // NewRegistry is an empty one.
 func NewRegistry() *Registry {
-	return &Registry{Instances: map[string]Instance{}, Beats: map[string]int64{}, Keys: map[string]int64{}, Removed: map[string]int64{}}
+	return &Registry{Instances: map[string]Instance{}, Beats: map[string]int64{}, Words: map[string]Word{}, Keys: map[string]int64{}, Removed: map[string]int64{}}
 }
 
 // Clone is a snapshot.
 func (r *Registry) Clone() *Registry {
 	clone := &Registry{
-		Instances: maps.Clone(r.Instances), Beats: maps.Clone(r.Beats), Keys: maps.Clone(r.Keys), Removed: maps.Clone(r.Removed),
+		Instances: maps.Clone(r.Instances), Beats: maps.Clone(r.Beats), Words: maps.Clone(r.Words), Keys: maps.Clone(r.Keys), Removed: maps.Clone(r.Removed),
 	}
 	if r.Hold != nil {
 		hold := *r.Hold
@@ -84,6 +91,11 @@ func (r *Registry) Beat(now int64, b Beat) (verdict string, started int64, other
 	r.Keys[b.ID] = now + b.TTL
 	r.Instances[b.ID] = Instance{Incarnation: b.Incarnation, Status: b.Status, Started: started, Beat: now / second}
 	r.Beats[b.ID] = now
+	if b.Status != "active" {
+		r.Words[b.ID] = Word{b.Status, now}
+	} else if i.Status != "active" { // rule word-over
+		delete(r.Words, b.ID)
+	}
 	return verdict, started, i.Incarnation
 }
 
@@ -96,6 +108,7 @@ func (r *Registry) Deregister(id, incarnation string) string {
 	delete(r.Instances, id)
 	delete(r.Keys, id)
 	delete(r.Beats, id)
+	delete(r.Words, id)
 	if !there {
 		return "absent"
 	}
@@ -170,6 +183,9 @@ func (r *Registry) Sweep(now int64, s Sweep) (began int64, held int, verdicts []
 		score, beaten := r.Beats[id]
 		if _, there := r.Instances[id]; !there {
 			delete(r.Beats, id)
+			if beaten {
+				delete(r.Words, id)
+			}
 		}
 		if !beaten {
 			score = -1
@@ -199,12 +215,14 @@ func (r *Registry) Sweep(now int64, s Sweep) (began int64, held int, verdicts []
 			}
 			delete(r.Instances, id)
 			delete(r.Beats, id)
+			delete(r.Words, id)
 			delete(r.Keys, id)
 			r.Removed[id] = now
 			verdict = "down"
 		case silence < s.Drifted:
 		case s.Mark && i.Status != "drifted":
 			i.Status = "drifted"
+			delete(r.Words, id) // rule word-marked
 			r.Instances[id] = i
 			verdict = "drifted"
 		default:
@@ -212,10 +230,29 @@ func (r *Registry) Sweep(now int64, s Sweep) (began int64, held int, verdicts []
 		}
 		verdicts = append(verdicts, verdict)
 	}
+	maps.DeleteFunc(r.Words, func(_ string, w Word) bool { return w.At <= now-s.Down })
 	if hold != nil && hold.By == s.By {
 		began, held = hold.Began, hold.Held
 	}
 	return began, held, verdicts
+}
+
+// Counts counts the instances by state, as a listing of the records does.
+func (r *Registry) Counts(now, drifted, down int64) map[string]int {
+	counts := map[string]int{}
+	for id, i := range r.Instances {
+		state := i.Status
+		switch silence := now - r.Beats[id]; {
+		case silence >= down:
+			state = "down"
+		case silence >= drifted:
+			state = "drifted"
+		case state == "drifted":
+			state = "active"
+		}
+		counts[state]++
+	}
+	return counts
 }
 
 // removable says how many may be removed now. It begins a hold if there are more who cannot be
