@@ -41,24 +41,12 @@ func (r *Registry) Status(ctx context.Context) (ClusterStatus, error) {
 
 // survey is Status, and hands out each instance that it counts.
 func (r *Registry) survey(ctx context.Context, read func(store.Entry) (Instance, bool), take func(Instance)) (ClusterStatus, error) {
-	s := ClusterStatus{Namespace: r.namespace, MinInstances: max(r.opts.MinInstances, 1)}
-	var err error
-	if r.elections.leader != nil {
-		s.Leader, err = r.elections.leader(ctx)
-	}
-	if err != nil && !errors.Is(err, ErrNoLeader) {
-		return ClusterStatus{}, err
-	}
-	unled := r.elections.leader != nil && s.Leader.InstanceID == ""
-	s.Held, s.Lost, err = r.losses(ctx)
+	s, unled, err := r.begin(ctx)
 	if err != nil {
 		return ClusterStatus{}, err
 	}
 	malformed, err := r.eachBy(ctx, read, func(i Instance) bool {
-		s.Counts.add(i.State)
-		if i.ID == s.Leader.InstanceID && s.Leader.Token != 0 {
-			s.Leader.Address = i.Address
-		}
+		s.note(i)
 		take(i)
 		return true
 	})
@@ -68,6 +56,28 @@ func (r *Registry) survey(ctx context.Context, read func(store.Entry) (Instance,
 	s.Counts.Malformed = malformed
 	s.judge(unled, r.opts.DownAfter)
 	return s, err
+}
+
+// begin asks for what a status has beside the instances.
+func (r *Registry) begin(ctx context.Context) (s ClusterStatus, unled bool, err error) {
+	s = ClusterStatus{Namespace: r.namespace, MinInstances: max(r.opts.MinInstances, 1)}
+	if r.elections.leader != nil {
+		s.Leader, err = r.elections.leader(ctx)
+	}
+	if err != nil && !errors.Is(err, ErrNoLeader) {
+		return ClusterStatus{}, false, err
+	}
+	unled = r.elections.leader != nil && s.Leader.InstanceID == ""
+	s.Held, s.Lost, err = r.losses(ctx)
+	return s, unled, err
+}
+
+// note counts an instance.
+func (s *ClusterStatus) note(i Instance) {
+	s.Counts.add(i.State)
+	if i.ID == s.Leader.InstanceID && s.Leader.Token != 0 {
+		s.Leader.Address = i.Address
+	}
 }
 
 // Overview is Status and Instances by one listing: what it costs, and both answers, belong
@@ -96,6 +106,38 @@ func (r *Registry) Overview(ctx context.Context) (ClusterStatus, []Instance, err
 	r.overview.Store(&known.after)
 	slices.SortFunc(all, func(a, b Instance) int { return cmp.Compare(a.ID, b.ID) })
 	return s, all, err
+}
+
+// OverviewOf brings an overview up to date after changes: it asks who leads, and reads the
+// instances with these IDs again, in place of all. s and all are what Overview, or OverviewOf, has
+// returned; they are not changed, and what it returns shares the other instances with them, which
+// are as they were then. The errors are ErrUnreachable and ErrMisconfigured.
+func (r *Registry) OverviewOf(ctx context.Context, s ClusterStatus, all []Instance, ids ...string) (ClusterStatus, []Instance, error) {
+	n, unled, err := r.begin(ctx)
+	if err != nil {
+		return ClusterStatus{}, nil, err
+	}
+	all = slices.Clone(all)
+	for _, id := range ids {
+		at, found := slices.BinarySearchFunc(all, id, func(i Instance, id string) int { return cmp.Compare(i.ID, id) })
+		i, err := r.Instance(ctx, id)
+		switch {
+		case err != nil && !errors.Is(err, ErrNotFound):
+			return ClusterStatus{}, nil, err
+		case err == nil && found:
+			all[at] = i
+		case err == nil:
+			all = slices.Insert(all, at, i)
+		case found:
+			all = slices.Delete(all, at, at+1)
+		}
+	}
+	for _, i := range all {
+		n.note(i)
+	}
+	n.Counts.Malformed = s.Counts.Malformed
+	n.judge(unled, r.opts.DownAfter)
+	return n, all, nil
 }
 
 // overview makes sense of entries as recorded does. Those whose text is that of the last time are

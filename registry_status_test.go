@@ -649,6 +649,39 @@ func TestLoadWaitsForTheHeartbeat(t *testing.T) {
 	})
 }
 
+// TestOverviewOf: after changes, an overview that reads only what they name says what one of all
+// does.
+func TestOverviewOf(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		ctx, m := w.Context(), w.member("a")
+		record := func(id string) {
+			w.rdb.HSet(ctx, "waf:cluster:instances", id, `{"instance_id":"`+id+`","started_at":1,"last_heartbeat":1,"status":"active","worker_count":1,"incarnation":"x"}`)
+			w.rdb.ZAdd(ctx, "waf:cluster:beats", redis.Z{Score: float64(w.now()), Member: id})
+		}
+		m.elections.leader = func(context.Context) (LeaderInfo, error) { return LeaderInfo{InstanceID: "b", Token: 7}, nil }
+		for _, id := range []string{"b", "c", "d"} {
+			record(id)
+		}
+		before, listed, err := m.Overview(ctx)
+		require.NoError(w, err)
+		kept := slices.Clone(listed)
+		record("a")
+		record("e")
+		w.rdb.HDel(ctx, "waf:cluster:instances", "c")
+		w.silence(70*time.Second, "d")
+		s, all, err := m.OverviewOf(ctx, before, listed, "a", "c", "d", "e", "none")
+		require.NoError(w, err)
+		require.Equal(w, kept, listed, "what it was given is as it was")
+		same, again, err := m.Overview(ctx)
+		require.NoError(w, err)
+		require.Equal(w, same, s)
+		require.Equal(w, []string{"4 instances", "b", "1 drifted"}, []string{fmt.Sprint(s.Counts.Total, " instances"), s.Leader.InstanceID, s.Problems[0]})
+		for i := range again {
+			require.Equal(w, []any{again[i].ID, again[i].State}, []any{all[i].ID, all[i].State})
+		}
+	})
+}
+
 // TestOverviewAgain: a later Overview has what has changed since, though it parses nothing else,
 // and what it returns belongs to the caller.
 func TestOverviewAgain(t *testing.T) {

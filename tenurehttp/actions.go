@@ -214,6 +214,7 @@ func (h *Handler) run(r *request, a action, p parameters) (id string, err error)
 		defer end()
 		defer func() { <-h.commands }()
 		err := a.do(ctx, control, p)
+		h.all.expire()
 		h.now.expire()
 		h.audit.expire()
 		ended <- err

@@ -11,11 +11,13 @@ import (
 
 // The ages of what is cached.
 const (
-	fresh      = time.Second      // younger than this nobody reads it again
-	tolerable  = 5 * time.Second  // older than this a reader waits for another one
-	staleAfter = 10 * time.Second // older than this it is stale, though no error is known
-	loadBound  = 5 * time.Second  // for one load
-	waitBound  = time.Second      // for which a reader waits who could have the last one
+	fresh      = time.Second            // younger than this nobody reads it again
+	tolerable  = 5 * time.Second        // older than this a reader waits for another one
+	staleAfter = 10 * time.Second       // older than this it is stale, though no error is known
+	listFor    = 3 * time.Second        // older than this a listing of all instances makes no snapshot
+	listLater  = 200 * time.Millisecond // after a snapshot, so that its readers have it by then
+	loadBound  = 5 * time.Second        // for one load
+	waitBound  = time.Second            // for which a reader waits who could have the last one
 
 	// Between the beginnings of two loads, if changes make the last one old at once: four times
 	// what it took, between these two.
@@ -126,7 +128,7 @@ func (c *cell[T]) look() <-chan struct{} {
 		return nil
 	}
 	if c.flight == nil && (c.err == nil || now.Sub(c.began) >= fresh) {
-		c.begin(now)
+		c.begin(now, 0)
 	}
 	if !c.at.IsZero() && (c.err != nil || !c.invalid && !c.outdated && age < tolerable) {
 		return nil
@@ -134,9 +136,27 @@ func (c *cell[T]) look() <-chan struct{} {
 	return c.flight // nil if the last load has just failed
 }
 
-// begin begins a load. The lock is held.
-func (c *cell[T]) begin(now time.Time) {
-	pause := min(max(4*c.took, c.least), mostSpacing) - now.Sub(c.began)
+// peek returns the value as it is, without a load. false: there is none, or it is as old as that,
+// or it may not be as it is any more.
+func (c *cell[T]) peek(old time.Duration) (view[T], bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ok := !c.at.IsZero() && c.err == nil && !c.invalid && !c.outdated && time.Since(c.at) < old
+	return view[T]{value: c.value, at: c.at}, ok
+}
+
+// renew begins a load after a while, if the value is not fresh. Nobody waits for it.
+func (c *cell[T]) renew(after time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); c.flight == nil && now.Sub(c.at) >= fresh && now.Sub(c.began) >= fresh {
+		c.begin(now, after)
+	}
+}
+
+// begin begins a load, not before a while has passed. The lock is held.
+func (c *cell[T]) begin(now time.Time, after time.Duration) {
+	pause := max(min(max(4*c.took, c.least), mostSpacing)-now.Sub(c.began), after)
 	flight := make(chan struct{})
 	c.flight, c.began = flight, now.Add(max(pause, 0))
 	c.outdated, c.invalid = c.outdated || c.invalid, false

@@ -1,11 +1,13 @@
 package tenurehttp_test
 
 import (
+	"fmt"
 	"net/http"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/proof/simnet"
@@ -42,6 +44,60 @@ func TestCommandsDoNotGrowWithTheReaders(t *testing.T) {
 		require.LessOrEqual(s, one, int64(10))
 		require.Equal(s, one, cost(50))
 		require.Zero(s, cost(0))
+	})
+}
+
+// TestReadsAfterAChange: who reads after an event has what it says, without a listing of all
+// instances; what no event says is there seconds later.
+func TestReadsAfterAChange(t *testing.T) {
+	inSite(t, func(s *site) {
+		s.until(s.member("a").IsLeader)
+		beat := func(m *miniredis.Miniredis, id, version string) {
+			m.HSet("shop:instances", id, `{"status":"active","version":"`+version+`"}`)
+			_, _ = m.ZAdd("shop:beats", float64(time.Now().UnixMilli()), id)
+		}
+		s.redis.Do(func(m *miniredis.Miniredis) {
+			for i := range 5000 {
+				beat(m, fmt.Sprintf("web-%05d", i), "v1")
+			}
+		})
+		w, _ := s.dashboard(tenurehttp.Options{})
+		l := w.listen("")
+		s.until(func() bool { return l.at() != "" })
+		read := func(id string) (version any, total string) {
+			d := w.get("/api/cluster/snapshot?q=" + id)
+			for _, one := range d["instances"].(map[string]any)["items"].([]any) {
+				version = one.(map[string]any)["version"]
+			}
+			return version, fmt.Sprint(d["status"].(map[string]any)["counts"].(map[string]any)["total"])
+		}
+		for range 5 {
+			read("web-00007")
+			s.pass(700 * time.Millisecond)
+		}
+		l.news()
+		s.redis.Do(func(m *miniredis.Miniredis) {
+			beat(m, "web-00007", "v2")
+			beat(m, "new", "v2")
+			_, _ = m.XAdd("shop:log", "*", []string{"event", "recovered", "instances", "web-00007"})
+			_, _ = m.XAdd("shop:log", "*", []string{"event", "joined", "instances", "new"})
+		})
+		for heard := false; !heard; { // it reads at the moment of the event
+			s.pass(100 * time.Millisecond)
+			heard = l.news() != nil
+			if heard {
+				s.redis.Do(func(m *miniredis.Miniredis) { beat(m, "web-00008", "v2") })
+			}
+			version, total := read("web-00007")
+			if heard {
+				require.Equal(s, []any{"v2", "5002"}, []any{version, total})
+				version, _ = read("web-00008")
+				require.Equal(s, "v1", version, "all are not listed for it")
+			}
+		}
+		s.until(func() bool { version, _ := read("web-00008"); return version == "v2" })
+		_, total := read("new")
+		require.Equal(s, "5002", total)
 	})
 }
 

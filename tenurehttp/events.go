@@ -111,13 +111,13 @@ func (f *follower) rest(ctx context.Context, end func()) {
 // follow takes the changes until ctx is done.
 func (f *follower) follow(ctx context.Context) {
 	for change, err := range f.hub.h.control.Registry().Watch(ctx) {
+		f.hub.h.now.expire() // before a client hears of it, and reads
 		switch {
 		case change.Type == tenure.ChangeSnapshot:
 			f.resume(ctx, change.ID)
 		case err == nil:
 			f.note(false, change)
 		}
-		f.hub.h.now.expire()
 	}
 }
 

@@ -58,6 +58,7 @@ type Handler struct {
 	routes      []route
 	files       map[string]pageFile
 	now         *cell[*snapshot]
+	all         *cell[*listing]
 	audit       *cell[[]tenure.CommandRecord]
 	runs        taskCells
 	roles       roleCells
@@ -121,7 +122,8 @@ func newHandler(coordinator *tenure.Coordinator, control *tenure.Control, o Opti
 		commands: make(chan struct{}, maxCommands), ends: make(map[int]context.CancelFunc), done: make(chan struct{}),
 	}
 	survey := survey{coordinator: coordinator, control: control}
-	h.now = newCell(h, survey.take)
+	survey.instances = newCell(h, survey.list)
+	h.now, h.all = newCell(h, survey.take), survey.instances
 	h.audit = newCell(h, func(ctx context.Context) ([]tenure.CommandRecord, error) { return control.Commands(ctx, maxListed) })
 	h.runs.h, h.roles.h = h, h
 	h.hub.init(h)

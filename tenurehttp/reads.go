@@ -208,7 +208,7 @@ func (h *Handler) redis(a age) redisView {
 	if address := h.control.RedisAddress(); address != "" {
 		v.Address = &address
 	}
-	last := a.At
+	last := time.Now().Add(-a.passed)
 	if h.coordinator != nil {
 		for _, e := range h.coordinator.Roles() {
 			if answered := e.Status().LastAnswer; answered.After(last) {

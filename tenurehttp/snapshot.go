@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tenure-go/tenure"
@@ -23,11 +24,21 @@ const (
 	shownRuns   = 30    // of each task
 	maxPage     = 10000 // instances of one answer
 	defaultPage = 100
+	maxNamed    = 32 // instances that changes name: of more all are listed
 )
+
+// listing is all instances at one time. It is never written to.
+type listing struct {
+	status    tenure.ClusterStatus
+	all       []tenure.Instance // by ID
+	position  string            // the last change that was known before; "": none
+	truncated bool
+}
 
 // snapshot is all that is known of the cluster at one time. It is never written to.
 type snapshot struct {
 	status    tenure.ClusterStatus
+	listed    time.Time         // before which no instance was read, but for those that changes name
 	all       []tenure.Instance // by ID
 	sorted    []int32           // places in all: those that are not active first
 	roles     []role
@@ -54,12 +65,82 @@ type role struct {
 
 // survey takes snapshots. What did not change since the last one is not asked for again. One is
 // taken at a time.
+//
+// All instances are listed beside it, once a second: of thousands that takes longer than all else.
+// What has changed since the listing, by the log, is read again for each snapshot.
 type survey struct {
 	coordinator *tenure.Coordinator
 	control     *tenure.Control
+	instances   *cell[*listing]
+	position    atomic.Pointer[string] // the last change that is known
 
 	mu   sync.Mutex
 	last *snapshot // nil: there is none yet
+}
+
+// list asks for all instances.
+func (s *survey) list(ctx context.Context) (*listing, error) {
+	l := &listing{}
+	if position := s.position.Load(); position != nil {
+		l.position = *position
+	}
+	var err error
+	l.status, l.all, err = s.control.Registry().Overview(ctx)
+	l.truncated = errors.Is(err, tenure.ErrTruncated)
+	if err != nil && !l.truncated {
+		return nil, err
+	}
+	return l, nil
+}
+
+// readInstances takes the instances from the last listing, and those that have changed since.
+func (s *survey) readInstances(ctx context.Context, n *snapshot) error {
+	began, position := time.Now(), lastID(n.log)
+	s.position.Store(&position)
+	v, ok := s.instances.peek(listFor)
+	var err error
+	if !ok {
+		v, err = s.instances.get(ctx)
+		if err == nil && v.err == nil && time.Since(v.at) >= listFor {
+			v, err = s.instances.anew(ctx)
+		}
+		if err = cmp.Or(err, v.err); err != nil {
+			return err
+		}
+	}
+	ids, few := v.value.changed(n.log)
+	for ; !few; ids, few = v.value.changed(n.log) {
+		v, err = s.instances.anew(ctx)
+		if err = cmp.Or(err, v.err, ctx.Err()); err != nil {
+			return err
+		}
+	}
+	l := v.value
+	n.status, n.all, n.listed, n.truncated = l.status, l.all, v.at, n.truncated || l.truncated
+	if position != l.position || v.at.Before(began) {
+		n.status, n.all, err = s.control.Registry().OverviewOf(ctx, l.status, l.all, ids...)
+	}
+	return err
+}
+
+// changed are the instances that the log names behind a listing. false: there are many, or it is
+// not known which.
+func (l *listing) changed(log []tenure.Change) (ids []string, few bool) {
+	behind := slices.IndexFunc(log, func(c tenure.Change) bool { return later(c.ID, l.position) })
+	switch {
+	case behind < 0:
+		return nil, len(log) == 0 && l.position == "" || len(log) > 0 && lastID(log) == l.position
+	case behind == 0 && l.position != "": // what was there between is gone
+		return nil, false
+	}
+	for _, c := range log[behind:] {
+		if c.InstanceID != "" && named.MatchString(c.InstanceID) && !slices.Contains(ids, c.InstanceID) {
+			if ids = append(ids, c.InstanceID); len(ids) > maxNamed {
+				return ids[:maxNamed], false
+			}
+		}
+	}
+	return ids, true
 }
 
 // take asks Redis for all of it.
@@ -77,13 +158,10 @@ func (s *survey) take(ctx context.Context) (*snapshot, error) {
 		return err == nil
 	}
 	var failed error
-	if n.status, n.all, failed = s.control.Registry().Overview(ctx); !whole(failed) {
+	if n.log, failed = s.readLog(ctx, last.log); !whole(failed) || !whole(s.readInstances(ctx, n)) {
 		return nil, err
 	}
 	if n.tasks, failed = s.control.Tasks().List(ctx); !whole(failed) {
-		return nil, err
-	}
-	if n.log, failed = s.readLog(ctx, last.log); !whole(failed) {
 		return nil, err
 	}
 	if !whole(s.readRoles(ctx, n, last)) || !whole(s.readRuns(ctx, n, last)) {
@@ -94,6 +172,7 @@ func (s *survey) take(ctx context.Context) (*snapshot, error) {
 	n.plots = sync.OnceValues(func() ([]byte, error) { return json.Marshal(taskViews(n)) })
 	n.changes = sync.OnceValues(func() ([]byte, error) { return json.Marshal(newestFirst(n.log, shownChanges)) })
 	s.last = n
+	s.instances.renew(listLater)
 	return n, nil
 }
 
@@ -273,11 +352,13 @@ type age struct {
 	Stale     bool      `json:"stale"` // Redis gives no answer: this is the last one
 	Error     string    `json:"error,omitempty"`
 	Truncated bool      `json:"truncated,omitempty"`
+
+	passed time.Duration // since leaders were read, which may be after At
 }
 
 func ageOf[T any](v view[T]) age {
 	passed := max(time.Since(v.at), 0)
-	a := age{At: v.at.UTC(), Age: passed.Round(time.Millisecond).Seconds(), Stale: v.err != nil || passed > staleAfter}
+	a := age{passed: passed, At: v.at.UTC(), Age: passed.Round(time.Millisecond).Seconds(), Stale: v.err != nil || passed > staleAfter}
 	if v.err != nil {
 		a.Error = v.err.Error()
 	}
@@ -292,6 +373,7 @@ func (h *Handler) look(ctx context.Context) (*snapshot, age, error) {
 	}
 	a := ageOf(v)
 	a.Truncated = v.value.truncated
+	a.At, a.Age = v.value.listed.UTC(), max(time.Since(v.value.listed), 0).Round(time.Millisecond).Seconds()
 	return v.value, a, nil
 }
 
@@ -302,20 +384,19 @@ func aged(leader *tenure.LeaderInfo, a age) *tenure.LeaderInfo {
 	}
 	l := *leader
 	if l.Remaining > 0 {
-		l.Remaining = max(l.Remaining-time.Duration(a.Age*float64(time.Second)), 0)
+		l.Remaining = max(l.Remaining-a.passed, 0)
 	}
 	return &l
 }
 
 // agedStatus is a role as it is by now, if nothing has changed since.
 func agedStatus(s tenure.RoleStatus, a age) tenure.RoleStatus {
-	passed := time.Duration(a.Age * float64(time.Second))
 	if s.Led {
 		s.Leader = *aged(&s.Leader, a)
 	}
 	if s.For > 0 {
-		s.For += passed
+		s.For += a.passed
 	}
-	s.Wait = max(s.Wait-passed, 0)
+	s.Wait = max(s.Wait-a.passed, 0)
 	return s
 }

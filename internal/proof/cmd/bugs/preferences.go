@@ -49,7 +49,7 @@ var preferences = []bug{
 	{name: "task of a role that is not there", test: "TestNoDefaultRole", breaks: "a task is registered that no process runs", file: "tasks.go",
 		old: "	} else if role == nil || role.absent {", new: "	} else if role == nil {"},
 	{name: "leader missed that nobody wants", test: "TestNoDefaultRole", breaks: "a cluster of named roles is never healthy", file: "registry_status.go",
-		old: "	unled := r.elections.leader != nil && ", new: "	unled := "},
+		old: "	unled = r.elections.leader != nil && ", new: "	unled = "},
 	{name: "order above the version", in: "internal/lease", test: "TestRank", breaks: "what only decides between equals decides more", file: "internal/lease/rank.go",
 		old: "Rank(min(max(p.Order, 0), MaxOrder))", new: "Rank(max(p.Order, 0))"},
 	{name: "tie-break preempts", in: "internal/lease", test: "TestRank", breaks: "a leader gives way to one that is better only between equals", file: "internal/lease/rank.go",
