@@ -155,6 +155,11 @@ func checkFields(fields []string) error {
 			if part == "" {
 				return fmt.Errorf("field %q: an element is empty", field)
 			}
+			for _, d := range dialects {
+				if d.in[i] && d.written(strings.ToUpper(part)) {
+					return fmt.Errorf("field %q: %s is not supported: %s", field, d.what, d.instead)
+				}
+			}
 			if star(part) && len(part) > 1 && part[1] != '/' {
 				return fmt.Errorf("field %q: only a step may follow %c", field, part[0])
 			}
@@ -167,6 +172,39 @@ func checkFields(fields []string) error {
 		}
 	}
 	return nil
+}
+
+// dialects are what other readers of cron expressions know beyond the five fields. None of it can be
+// said in them.
+var dialects = []struct {
+	in            [5]bool                // the fields in which it means that
+	written       func(part string) bool // in upper case
+	what, instead string
+}{
+	{
+		[5]bool{true, true, true, true, true}, isHash, "H (a value by the hash of a name, as in Jenkins)",
+		"write a number of your own, or use Task.Jitter",
+	},
+	{
+		[5]bool{2: true}, func(part string) bool { return part == "L" || strings.HasPrefix(part, "L-") }, "L (the last day of the month, as in Quartz)",
+		"write 28-31 and have the task return unless the next day is the 1st, or implement Schedule",
+	},
+	{
+		[5]bool{2: true}, func(part string) bool { return strings.HasSuffix(part, "W") }, "W (the nearest day from Monday to Friday, as in Quartz)",
+		"write the days that it may be and have the task return on the others, or implement Schedule",
+	},
+	{
+		[5]bool{4: true}, func(part string) bool { return strings.HasSuffix(part, "L") }, "L (the last such day of the month, as in Quartz)",
+		"write the day alone and have the task return unless it is in another month a week later, or implement Schedule",
+	},
+	{
+		[5]bool{4: true}, func(part string) bool { return strings.Contains(part, "#") }, "# (the nth such day of the month, as in Quartz)",
+		"write the day alone and have the task return in the other weeks, or implement Schedule",
+	},
+}
+
+func isHash(part string) bool {
+	return part == "H" || strings.HasPrefix(part, "H(") || strings.HasPrefix(part, "H/")
 }
 
 // How many values each field has, and what it is called.

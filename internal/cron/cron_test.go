@@ -232,3 +232,23 @@ func BenchmarkNext(b *testing.B) {
 		})
 	}
 }
+
+// TestDialects: what other readers know beyond the five fields is refused by name, with what to
+// write instead.
+func TestDialects(t *testing.T) {
+	for spec, want := range map[string]string{
+		"0 0 L * *": "L (the last day", "0 0 L-3 * *": "L (the last day", "0 0 1,l * *": "L (the last day", "0 0 15W * *": "W (the nearest", "0 0 LW * *": "W (the nearest",
+		"0 0 * * 5L": "L (the last such", "0 0 * * FRIL": "L (the last such", "0 0 * * L": "L (the last such", "0 0 * * 5#3": "# (the nth", "0 0 * * mon#1": "# (the nth",
+		"H * * * *": "H (a value", "H/15 * * * *": "H (a value", "0 H(0-7) * * *": "H (a value", "0 0 h * *": "H (a value",
+	} {
+		_, err := Parse(spec)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "is not supported: write") {
+			t.Errorf("%s: %v", spec, err)
+		}
+	}
+	for _, spec := range []string{"0 0 1 JUL *", "0 0 * MAR-JUL WED", "0 0 * * THU", "0 0 ? * sun-wed"} {
+		if _, err := Parse(spec); err != nil {
+			t.Error(err)
+		}
+	}
+}
