@@ -1,12 +1,14 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -340,6 +342,46 @@ func BenchmarkCounts(b *testing.B) {
 			b.ReportMetric(float64(pages)*microseconds(each), "listing-redis-µs")
 			require.Equal(b, listed.Total, indexed.Total)
 		})
+	}
+}
+
+// How long scripts of the registry hold a Redis of 100,000 instances, by its slow log: a listing,
+// the counts, and passes over all of them, silent at once, and not adopted. Of each the longest
+// call, and the sixth longest: this machine may be busy.
+func BenchmarkLongestScript(b *testing.B) {
+	const count = 100_000
+	for b.Loop() {
+		rdb, r, _ := populated(b, count, func(i int) time.Duration { return 2 * time.Minute })
+		ctx := b.Context()
+		require.NoError(b, rdb.Do(ctx, "config", "set", "slowlog-log-slower-than", "200", "slowlog-max-len", "100000").Err())
+		longest := func(what string, act func()) {
+			require.NoError(b, rdb.Do(ctx, "slowlog", "reset").Err())
+			act()
+			entries, err := rdb.SlowLogGet(ctx, -1).Result()
+			require.NoError(b, err)
+			var took []time.Duration
+			for _, e := range entries {
+				if strings.HasPrefix(strings.ToLower(e.Args[0]), "eval") {
+					took = append(took, e.Duration)
+				}
+			}
+			slices.SortFunc(took, func(x, y time.Duration) int { return cmp.Compare(y, x) })
+			if len(took) > 0 {
+				b.ReportMetric(microseconds(took[0]), what+"-max-µs")
+				b.ReportMetric(microseconds(took[min(len(took)-1, 5)]), what+"-µs")
+			}
+		}
+		longest("list", func() { _, err := r.Instances(ctx, InstanceQuery{}); require.NoError(b, err) })
+		longest("count", func() { _, err := r.Counts(ctx); require.NoError(b, err) })
+		e := leading(b)
+		term, _ := TermFrom(e.loop.current.Load().ctx)
+		sweeper := &testSweeper{}
+		sweeper.sweeper = newSweeper(r, term, func() time.Duration { return monotonic() + sweeper.ahead })
+		sweeper.watches(b, r.opts.DownAfter)
+		longest("sweep", func() { require.NoError(b, sweeper.pass(ctx)) })
+		require.NoError(b, rdb.Del(ctx, store.Keys(r.namespace).Beats()).Err())
+		longest("adopt", func() { require.NoError(b, sweeper.pass(ctx)) })
+		require.EqualValues(b, count, rdb.ZCard(ctx, store.Keys(r.namespace).Beats()).Val())
 	}
 }
 
