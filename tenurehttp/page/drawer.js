@@ -1,6 +1,6 @@
 // The drawer: all that is known of an instance, a task or a term. The fragment of the address names it.
 import { el, icon, keyed, put, show } from "./dom.js";
-import { age, get, now, state } from "./source.js";
+import { age, asker, get, now, state } from "./source.js";
 import { clock, full, fullIn, resultOf, roleName, seconds, span, stateOf, took } from "./words.js";
 import { instanceLink, parse, taskLink, termLink } from "./links.js";
 import { inWords } from "./schedule.js";
@@ -54,20 +54,25 @@ function follow(drawer) {
   }
 }
 
-let readAt = "";
+let readAt = 0; // when the snapshot was received with which what is open was read
+let reads = 0;
+let taken = 0; // the last read whose answer is shown: one that was asked for earlier may come later
 
 // read asks for what the snapshot does not have.
 async function read(drawer, what) {
   const path = what.kind === "instance" ? `instances/${encodeURIComponent(what.name)}` : what.kind === "task" ? `tasks/${encodeURIComponent(what.name)}?limit=${runsShown}` : "";
-  readAt = state.snapshot?.at ?? "";
+  readAt = state.received;
   if (!path) return;
   const got = {};
+  const mine = ++reads;
+  const by = asker();
   try {
     Object.assign(got, await get(path));
   } catch (error) {
     got.error = error.message;
   }
-  if (open !== what) return;
+  if (open !== what || mine < taken || by !== asker()) return;
+  taken = mine;
   extra = got;
   drawDrawer(drawer);
 }
@@ -75,7 +80,7 @@ async function read(drawer, what) {
 // drawDrawer draws what is open. What it shows is made anew only if it says something else.
 export function drawDrawer(drawer) {
   if (!open || !state.snapshot) return;
-  if (readAt !== state.snapshot.at) read(drawer, open);
+  if (readAt !== state.received) read(drawer, open);
   const { title, key, parts } = { instance: instanceParts, task: taskParts, term: termParts }[open.kind]();
   put(drawer.querySelector("h2"), title);
   const text = JSON.stringify(key);

@@ -53,6 +53,9 @@ export function ask(path, options = {}) {
   return fetch(new URL(path, base), { cache: "no-store", credentials: "same-origin", signal: AbortSignal.timeout(patience), ...options, headers });
 }
 
+// asker stands for the credentials that are sent now: an answer to others counts no more.
+export const asker = () => generation;
+
 // get reads a document; it throws what the server says is wrong.
 export async function get(path) {
   const answer = await ask(path);
@@ -182,7 +185,9 @@ function take(snapshot) {
   state.challenge = "";
   for (const role of snapshot.roles) keep(role.terms);
   if (first && snapshot.actions.length === 0) {
+    const mine = generation;
     ask("drain", { method: "OPTIONS" }).then((answer) => {
+      if (mine !== generation) return;
       state.mayAsk = answer.ok;
       changed();
     }, () => {});
