@@ -32,10 +32,10 @@ type Options struct {
 	// No part of it after a colon may be "leader", "task" or "instance": its keys would be those of
 	// another namespace.
 	Namespace string
-	// InstanceID names this process: [A-Za-z0-9._:-]{1,128}, but not "." or "..". Default $HOSTNAME, else <host>-<pid>,
-	// else unknown-<pid>. It is a label: ownership of a lease never rests on it. Processes that
-	// share a $HOSTNAME need one each: the registry keeps one record an ID
-	// (EventInstanceDuplicated).
+	// InstanceID names this process: [A-Za-z0-9._:-]{1,128}, but not "." or "..". Default
+	// $HOSTNAME, else <host>-<pid>, else unknown-<pid>. It is a label: ownership of a lease never
+	// rests on it. Processes that share a $HOSTNAME need one each: the registry keeps one record an
+	// ID (EventInstanceDuplicated).
 	InstanceID string
 	// Election holds the options of the default role.
 	Election ElectionOptions
@@ -294,8 +294,8 @@ type TaskOptions struct {
 	// result is the result of the attempt. TaskRun.Task says which task it is.
 	Middleware []func(next TaskFunc) TaskFunc
 	// History is the number of ended runs that are kept of each task, for Runs. The setting of the
-	// leader applies. At most 1000; default 100. A negative value switches it off: no run is
-	// added.
+	// leader applies. At most 1000; default 20, about 10 KB. A negative value switches it off: no
+	// run is added.
 	History int
 	// MinInstances is how many instances must be active for a run to start, at most 100,000: for
 	// work that a few instances cannot carry. While there are fewer, runs that are on go on, with

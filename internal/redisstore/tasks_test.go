@@ -402,11 +402,16 @@ func TestTaskHistoryIsCapped(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, runs, store.DefaultHistory)
 		require.Equal(t, "r399", runs[0].Run)
+		if db, ok := db.(*Store); ok {
+			if usage, err := db.rdb.MemoryUsage(ctx, db.keys.Runs("t"), 0).Result(); err == nil { // miniredis has none
+				require.LessOrEqual(t, usage, int64(10<<10))
+			}
+		}
 		for i, c := range []struct {
 			keep   store.Keep
 			want   int
 			newest string
-		}{{102, 101, "k0"}, {3, 3, "k1"}, {-1, 3, "k1"}, {1, 1, "k3"}} {
+		}{{102, store.DefaultHistory + 1, "k0"}, {3, 3, "k1"}, {-1, 3, "k1"}, {1, 1, "k3"}} {
 			run := fmt.Sprint("k", i)
 			_, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: run, Kind: store.ClaimExtra, Expect: strconv.FormatInt(ended, 10), Attempt: 1, Keep: c.keep})
 			require.NoError(t, err)

@@ -105,7 +105,7 @@ type Keep int
 
 // DefaultHistory is how many ended runs are kept if nothing else is said, MaxHistory the most.
 const (
-	DefaultHistory = 100
+	DefaultHistory = 20 // two blocks of a stream: 10 KB
 	MaxHistory     = 1000
 )
 
