@@ -55,6 +55,8 @@ type checker struct {
 	found    []Violation
 	overlaps []Overlap
 	calms    []calmFigures
+	asked    askedFigures
+	deploys  deployFigures
 }
 
 // work is leader work, or a term, of one process.
@@ -96,6 +98,8 @@ func check(rules Rules, entries []Entry) *checker {
 	c.checkRuns()
 	c.checkRemovals()
 	c.checkCalms()
+	c.checkAsked()
+	c.checkDeploys()
 	slices.SortStableFunc(c.found, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
 	return c
 }

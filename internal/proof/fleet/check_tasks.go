@@ -27,7 +27,7 @@ func (c *checker) checkRuns() {
 	for i := range c.runs {
 		r := &c.runs[i]
 		key := attempt{r.Task, r.Slot, r.Attempt}
-		if first := made[key]; first != nil && !c.recordsLost(first.At, r.At) {
+		if first := made[key]; first != nil && r.Task != taskAsked && !c.recordsLost(first.At, r.At) {
 			c.violated("P10", r.At, "attempt %d at slot %d of %s was made by %v and by %v", r.Attempt, r.Slot, r.Task, first.process(), r.process())
 		}
 		made[key] = r

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,6 +50,10 @@ type cluster struct {
 	journal   *journal
 	resource  *resource
 	instances []*instance
+	spares    []*instance // places without a process, for deploys
+	operator  *operator   // nil: nobody asks
+	version   int         // of the program, that was deployed last
+	places    int         // beyond the first ones
 	deck      []fault
 	calmFor   time.Duration
 
@@ -57,7 +62,7 @@ type cluster struct {
 }
 
 // newCluster builds a cluster and its fleet. It ends with t.
-func newCluster(t redistest.TB, name string, seed uint64, e election, w servers) *cluster {
+func newCluster(t redistest.TB, name string, seed uint64, e election, w servers, asked bool) *cluster {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fleet-")
 	if err != nil {
@@ -74,8 +79,11 @@ func newCluster(t redistest.TB, name string, seed uint64, e election, w servers)
 	c.now.Store(new(string))
 	c.resource = startResource(t, dir, c.journal)
 	c.deck = w.faults()
+	if asked {
+		c.operator = newOperator(c, seed)
+	}
 	t.Cleanup(func() { // a fleet that could not be ended in peace
-		for _, s := range c.instances {
+		for _, s := range append(c.instances, c.spares...) {
 			if s.running() {
 				s.kill()
 			}
@@ -91,6 +99,14 @@ func newCluster(t redistest.TB, name string, seed uint64, e election, w servers)
 
 // play goes from round to round until the time is over, and ends the fleet in peace.
 func (c *cluster) play(until time.Duration) {
+	if c.operator != nil {
+		c.awaitLeader()
+		over := make(chan struct{})
+		var asks sync.WaitGroup
+		asks.Go(func() { c.operator.play(over) }) // ends after over; awaited below
+		defer asks.Wait()
+		defer close(over)
+	}
 	next := hostclock.Now() + calmEvery
 	for hostclock.Now() < until && !c.t.Failed() {
 		c.awaitLeader()
@@ -144,6 +160,11 @@ func (c *cluster) round(f fault) {
 func (c *cluster) calm() {
 	phase := "calm"
 	c.now.Store(&phase)
+	if c.operator != nil {
+		c.operator.mu.Lock()
+		defer c.operator.mu.Unlock()
+		defer c.operator.settle()
+	}
 	e := Entry{Kind: Calm, At: hostclock.Now()}
 	c.wait(c.calmFor)
 	asked := hostclock.Now()

@@ -31,6 +31,9 @@ const (
 	Gone   Kind = "gone"   // a process was killed, at the latest then
 	Struck Kind = "struck" // a fault, from At to Until: Text is its name
 	Calm   Kind = "calm"   // nothing is disturbed, from At to Until
+	Asked  Kind = "asked"  // the operator asked, at At, and was answered at Until: Text says what, OK or Err how
+	Record Kind = "record" // of a run that was triggered, as Redis has it: Run is the trigger, Text how it ended
+	Audit  Kind = "audit"  // of a command, as Redis has it: Run is its ID, OK whether it is over, Text its state
 )
 
 // The ends of a term, as [WorkEnded] names them.
@@ -61,6 +64,12 @@ type Entry struct {
 	Run     string `json:"run,omitempty"`
 	Slot    int64  `json:"slot,omitempty"` // ms of Redis's clock
 	Attempt int    `json:"try,omitempty"`
+	Number  string `json:"number,omitempty"` // of a run that was triggered: what the operator gave it
+
+	// Of what the operator asked for.
+	ID   string        `json:"id,omitempty"`   // of the command
+	Err  string        `json:"err,omitempty"`  // its answer
+	Wall time.Duration `json:"wall,omitempty"` // Until, by the wall clock
 
 	// Of a fault.
 	Strike *Strike `json:"strike,omitempty"`
@@ -75,6 +84,7 @@ type Strike struct {
 	Records  bool     `json:"records,omitempty"`  // Redis may lose the records of tasks and instances
 	Failover bool     `json:"failover,omitempty"` // another server has become the master
 	What     string   `json:"what,omitempty"`     // which of several of that name
+	Most     int      `json:"most,omitempty"`     // of a deploy: how many changes of the leader it may cost
 }
 
 // process is one process of the fleet.
@@ -114,6 +124,9 @@ func (e *Entry) line(zero time.Duration) string {
 	}
 	if e.Text != "" {
 		fmt.Fprintf(&b, " %s", e.Text)
+	}
+	if e.Number != "" || e.ID != "" {
+		fmt.Fprintf(&b, " number %q command %q: %s", e.Number, e.ID, e.Err)
 	}
 	if e.Strike != nil {
 		fmt.Fprintf(&b, " %+v", *e.Strike)

@@ -55,7 +55,7 @@ var processFaults = []fault{
 		c.awaitOther(s, c.ttls(1, 1))
 		return Strike{}
 	}},
-	{"drain the leader for a time", 2, func(c *cluster) Strike {
+	{faultDrain, 2, func(c *cluster) Strike {
 		s := c.victim()
 		s.drain()
 		c.awaitOther(s, c.ttls(2, 2))

@@ -26,6 +26,7 @@ type instance struct {
 	cluster *cluster
 	name    string
 	link    *link
+	version int
 	lives   int
 	asked   atomic.Bool // the process is to end
 
@@ -50,6 +51,7 @@ func (s *instance) start() {
 	settings, err := json.Marshal(settings{
 		Namespace: s.cluster.servers.namespace(), Name: s.name, Life: s.lives, Connection: s.cluster.servers.connection(s.link),
 		Resource: s.cluster.resource.path, Page: file, Election: s.cluster.election,
+		Version: fmt.Sprint("v", s.version), Asked: s.cluster.operator != nil,
 	})
 	if err != nil {
 		t.Fatalf("fleet: %v", err)

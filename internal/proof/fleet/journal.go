@@ -5,6 +5,7 @@ package fleet
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -26,6 +27,28 @@ func (j *journal) has(kind Kind, who string, since time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.ContainsFunc(j.entries, func(e Entry) bool { return e.Kind == kind && e.Who == who && e.At >= since })
+}
+
+// ran reports whether a run of a task has begun since then.
+func (j *journal) ran(task string, since time.Duration) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.ContainsFunc(j.entries, func(e Entry) bool { return e.Kind == RunBegan && e.Task == task && e.At >= since })
+}
+
+// joined reports whether a member has said since then that it hears, and sees itself as active.
+func (j *journal) joined(who string, since time.Duration) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	hears, listed := false, false
+	for _, e := range j.entries {
+		if e.Who != who || e.At < since {
+			continue
+		}
+		hears = hears || e.Kind == Heard && e.OK
+		listed = listed || e.Kind == Listed && slices.Contains(strings.Fields(e.Text), who)
+	}
+	return hears && listed
 }
 
 // sorted returns a copy in the order of time. Entries of one instant keep the order in which they

@@ -43,6 +43,8 @@ type tally struct {
 	runs       int
 	removed    int
 	calms      []calmFigures
+	asked      askedFigures
+	deploys    deployFigures
 	violations []Violation
 }
 
@@ -58,11 +60,13 @@ const (
 	faultKill   = "kill the leader"
 	faultStop   = "stop the leader"
 	faultResign = "resign"
+
+	faultDrain = "drain the leader for a time"
 )
 
 // measure takes the figures of a log that was checked.
 func (c *checker) measure() *tally {
-	m := &tally{faults: map[string]*faultTally{}, terms: len(c.terms), overlaps: c.overlaps, calms: c.calms, violations: c.found}
+	m := &tally{faults: map[string]*faultTally{}, terms: len(c.terms), overlaps: c.overlaps, calms: c.calms, asked: c.asked, deploys: c.deploys, violations: c.found}
 	for _, s := range c.strikes {
 		f := m.fault(s.Text)
 		f.rounds++
@@ -199,5 +203,7 @@ func (m *tally) add(o *tally) {
 	m.runs += o.runs
 	m.removed += o.removed
 	m.calms = append(m.calms, o.calms...)
+	m.asked.add(&o.asked)
+	m.deploys.add(&o.deploys)
 	m.violations = append(m.violations, o.violations...)
 }

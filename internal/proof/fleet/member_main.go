@@ -43,6 +43,8 @@ type settings struct {
 	Resource   string     `json:"resource"`
 	Page       string     `json:"page"`
 	Election   election   `json:"election"`
+	Version    string     `json:"version,omitempty"`
+	Asked      bool       `json:"asked,omitempty"` // it has the tasks of the operator
 }
 
 // election is what differs from the defaults in how a fleet elects.
@@ -119,7 +121,7 @@ func runMember() error {
 	m.coordinator, err = tenure.New(client, tenure.Options{
 		Namespace: m.Namespace, InstanceID: m.Name, Election: m.Election.options(), ShutdownTimeout: memberShutdown,
 		Registry: tenure.RegistryOptions{
-			HeartbeatInterval: memberBeat, HeartbeatTTL: 2 * time.Second, SweepInterval: memberBeat, DriftedAfter: time.Second, DownAfter: memberDown,
+			Version: m.Version, HeartbeatInterval: memberBeat, HeartbeatTTL: 2 * time.Second, SweepInterval: memberBeat, DriftedAfter: time.Second, DownAfter: memberDown,
 		},
 	})
 	if err != nil {
@@ -129,6 +131,12 @@ func runMember() error {
 		m.coordinator.Tasks().Register(tenure.Task{Name: "rerun", Schedule: tenure.Every(rerunEvery), Run: m.run}),
 		m.coordinator.Tasks().Register(tenure.Task{Name: "once", Schedule: tenure.Every(onceEvery), Run: m.run, Abandoned: tenure.AbandonedFail}),
 	)
+	if m.Asked {
+		err = errors.Join(err,
+			m.coordinator.Tasks().Register(tenure.Task{Name: taskAsked, Schedule: tenure.OnDemand(), Run: m.run, Abandoned: tenure.AbandonedFail, History: 1000}),
+			m.coordinator.Tasks().Register(tenure.Task{Name: taskHeld, Schedule: tenure.Every(rerunEvery), Run: m.run}),
+		)
+	}
 	if err != nil {
 		return err
 	}
@@ -289,6 +297,9 @@ func endOf(cause error) string {
 func (m *member) run(ctx context.Context, run tenure.TaskRun) error {
 	e := Entry{
 		Kind: RunBegan, At: hostclock.Now(), Token: run.Token, Task: run.Task, Run: run.ID, Slot: run.Slot.UnixMilli(), Attempt: run.Attempt,
+	}
+	if len(run.Args) > 0 {
+		e.Number = run.Args[0]
 	}
 	m.say(e)
 	wait(ctx, rand.N(runFor))

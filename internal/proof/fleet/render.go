@@ -62,6 +62,12 @@ func (r *StageReport) render(out io.Writer) {
 		fmt.Fprintf(out, "After the last fault nothing was disturbed for %v, %d times: the longest time without a leader was %s, without a run of a task %s; "+
 			"%d processes were listed as active and heard hints.\n", r.Calm.For, r.Calm.Calms, ms(r.Calm.Leaderless.Max), ms(r.Calm.Runless.Max), r.Calm.Members)
 	}
+	if r.Asked != nil {
+		fmt.Fprintf(out, "The operator: %s.\n", r.Asked)
+	}
+	if r.Deploys != nil {
+		fmt.Fprintf(out, "The deploys: %s.\n", r.Deploys)
+	}
 	for _, text := range r.overlapsBy() {
 		fmt.Fprintf(out, "Two leaders at once after %s.\n", text)
 	}

@@ -49,6 +49,8 @@ type StageReport struct {
 	Slots, Runs int   // of tasks
 	Removed     int   // instances swept
 	Calm        CalmReport
+	Asked       *AskedReport  `json:",omitempty"`
+	Deploys     *DeployReport `json:",omitempty"`
 	Violations  []Violation
 	Broken      []string `json:",omitempty"` // what went wrong with the run itself
 }
@@ -111,4 +113,5 @@ func (r *StageReport) fill(m *tally) {
 	}
 	r.Calm.Calms, r.Calm.Leaderless, r.Calm.Runless = len(m.calms), sum(leaderless), sum(runless)
 	r.Violations = m.violations
+	r.Asked, r.Deploys = m.asked.report(), m.deploys.report()
 }

@@ -139,7 +139,7 @@ func (p *play) cluster(i int) {
 	var c *cluster
 	err := redistest.Do(func(t redistest.TB) {
 		name := fmt.Sprintf("%s-%d", p.stage.Name, i)
-		c = newCluster(t, name, p.seed(name), p.stage.election, p.stage.open(t, i))
+		c = newCluster(t, name, p.seed(name), p.stage.election, p.stage.open(t, i), p.stage.asked)
 		rules := p.rules()
 		c.calmFor = rules.calmBound()
 		p.mu.Lock()

@@ -25,6 +25,12 @@ func (r *StageReport) Show(out io.Writer) {
 		r.Slots, r.Runs, r.Removed, r.Failovers)
 	fmt.Fprintf(out, "  after the last fault: %d calms of %v; longest without a leader %s, without a run of a task %s; %d runs; %d processes held to hear and be listed\n",
 		r.Calm.Calms, r.Calm.For, r.Calm.Leaderless, r.Calm.Runless, r.Calm.Runs, r.Calm.Members)
+	if r.Asked != nil {
+		fmt.Fprintf(out, "  operator: %s\n", r.Asked)
+	}
+	if r.Deploys != nil {
+		fmt.Fprintf(out, "  deploys: %s\n", r.Deploys)
+	}
 	fmt.Fprintf(out, "  violations: %d\n", len(r.Violations))
 	for _, text := range r.Broken {
 		fmt.Fprintf(out, "  BROKEN: %s\n", text)

@@ -16,6 +16,7 @@ type Stage struct {
 	election    election
 	outside     string        // the condition of P1 that it leaves, "" none: overlaps are then measured
 	replan      time.Duration // what a step of Redis's clock may add to the wait for a run
+	asked       bool          // an operator asks for things meanwhile
 	missing     func() string
 	open        func(t redistest.TB, i int) servers
 }
@@ -25,6 +26,14 @@ var Stages = []Stage{
 	{
 		Name: "single", About: "one redis-server, with an append-only file in every other cluster", act: 1, clusters: 4,
 		election: election{LeaseTTL: time.Second}, open: openPlain,
+	},
+	{
+		Name: "operator", About: "the same with an append-only file, and an operator who triggers, pauses, resumes, cancels, drains, transfers and has leaders resign meanwhile",
+		act: 4, clusters: 2, election: election{LeaseTTL: time.Second}, open: openAsked, asked: true,
+	},
+	{
+		Name: "deploys", About: "one redis-server; every process is replaced by one of a new version, one after the other, again and again, with drains in between",
+		act: 4, clusters: 2, election: election{LeaseTTL: 3 * time.Second}, open: openDeploys,
 	},
 	{Name: "tls", About: "one redis-server over TLS", act: 2, clusters: 1, election: election{LeaseTTL: time.Second}, open: openTLS},
 	{
@@ -54,7 +63,7 @@ var Stages = []Stage{
 }
 
 // acts are the parts of a run and their shares of the time.
-var acts = map[int]int{1: 35, 2: 25, 3: 40}
+var acts = map[int]int{1: 30, 4: 15, 2: 20, 3: 35}
 
 func noClocks() string {
 	if redistest.HasClocks() {

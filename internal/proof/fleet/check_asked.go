@@ -1,0 +1,161 @@
+//go:build unix
+
+package fleet
+
+import (
+	"fmt"
+	"time"
+)
+
+// askedFigures is what the operator was answered, and what came of it.
+type askedFigures struct {
+	asked, done        int
+	triggers, ran      int // that were accepted; whose run has begun
+	lost               int // of the others: Redis says how their run ended
+	pauses, heldSlots  int // that were confirmed; slots that they held up, at least
+	listed, unlistable int // commands in the audit stream; older than all that it keeps
+}
+
+func (f *askedFigures) add(o *askedFigures) {
+	f.asked, f.done, f.triggers, f.ran, f.lost = f.asked+o.asked, f.done+o.done, f.triggers+o.triggers, f.ran+o.ran, f.lost+o.lost
+	f.pauses, f.heldSlots, f.listed, f.unlistable = f.pauses+o.pauses, f.heldSlots+o.heldSlots, f.listed+o.listed, f.unlistable+o.unlistable
+}
+
+// AskedReport is what an operator has asked for, and what came of it.
+type AskedReport struct {
+	Asked, Done       int
+	Triggers, Ran     int // accepted; begun once
+	Lost              int // accepted, and their run ended before it began: Redis says so
+	Pauses, HeldSlots int
+	Listed            int // commands that the audit stream has, with their end
+	Unlistable        int // older than all that it keeps
+}
+
+func (f *askedFigures) report() *AskedReport {
+	if f.asked == 0 {
+		return nil
+	}
+	return &AskedReport{f.asked, f.done, f.triggers, f.ran, f.lost, f.pauses, f.heldSlots, f.listed, f.unlistable}
+}
+
+func (r *AskedReport) String() string {
+	return fmt.Sprintf("%d calls, of which %d were done; of %d triggers that were accepted %d ran, once each, and of %d the history says that they were lost; "+
+		"%d pauses held up %d slots; %d commands are in the audit stream with their end, %d are older than what it keeps",
+		r.Asked, r.Done, r.Triggers, r.Ran, r.Lost, r.Pauses, r.HeldSlots, r.Listed, r.Unlistable)
+}
+
+// checkAsked holds what the operator asked for against P10, and against what Control promises.
+func (c *checker) checkAsked() {
+	begun := map[string][]*taskRun{} // by number
+	for i := range c.runs {
+		if r := &c.runs[i]; r.Task == taskAsked {
+			begun[r.Number] = append(begun[r.Number], r)
+		}
+	}
+	records, audits, last := map[string]string{}, map[string]bool{}, time.Duration(-1)
+	kept := 0
+	for i := range c.entries {
+		switch e := &c.entries[i]; e.Kind {
+		case Record:
+			records[e.Run] = e.Text
+			last = max(last, e.At)
+		case Audit:
+			audits[e.Run] = audits[e.Run] || e.OK
+			last = max(last, e.At)
+			kept++
+		}
+	}
+	for number, runs := range begun {
+		if len(runs) > 1 {
+			c.violated("P10", runs[1].At, "trigger %s of the operator ran in %v and in %v", number, runs[0].process(), runs[1].process())
+		}
+	}
+	for i := range c.entries {
+		e := &c.entries[i]
+		if e.Kind != Asked {
+			continue
+		}
+		c.asked.asked++
+		if e.OK {
+			c.asked.done++
+		}
+		if took := e.Until - e.At; took > askBound+noteBound+machine {
+			c.violated("Control", e.At, "%s was answered after %v", e.Text, took)
+		}
+		over, listed := audits[e.ID]
+		switch {
+		case e.ID == "" || last < e.Until: // nothing was left in Redis, or nobody has looked since
+		case !listed && kept >= 400: // it keeps the last 500 or so
+			c.asked.unlistable++
+		case !listed:
+			c.violated("Control", e.At, "the command %s (%s) is not in the audit stream", e.ID, e.Text)
+		case !over:
+			c.violated("Control", e.At, "the command %s (%s) has neither ended nor expired", e.ID, e.Text)
+		default:
+			c.asked.listed++
+		}
+		switch {
+		case e.Text == "trigger" && e.OK && e.Until < last:
+			c.triggered(e, len(begun[e.Number]) > 0, records[e.Run])
+		case e.Text == "pause" && e.OK:
+			c.paused(e)
+		}
+	}
+}
+
+// triggered holds an accepted trigger: it ran, or Redis says what became of it.
+func (c *checker) triggered(e *Entry, ran bool, state string) {
+	c.asked.triggers++
+	switch {
+	case ran:
+		c.asked.ran++
+	case state == "":
+		c.violated("P10", e.At, "trigger %s of the operator was accepted and has not run, and its history has no word of it", e.Number)
+	case state == "succeeded":
+		c.violated("P10", e.At, "trigger %s of the operator has not run, and its history says that it has", e.Number)
+	default:
+		c.asked.lost++
+	}
+}
+
+// paused holds a confirmed pause: no slot that was due after that starts before the next resume is
+// asked for, and after that is confirmed the task runs again.
+func (c *checker) paused(e *Entry) {
+	resume := (*Entry)(nil)
+	for i := range c.entries {
+		if next := &c.entries[i]; next.Kind == Asked && next.Text == "resume" && next.At >= e.Until && (resume == nil || next.At < resume.At) {
+			resume = next
+		}
+	}
+	if resume == nil {
+		return
+	}
+	c.asked.pauses++
+	c.asked.heldSlots += int((resume.At - e.Until) / rerunEvery)
+	ran, again := time.Duration(0), false
+	for i := range c.runs {
+		r := &c.runs[i]
+		if r.Task != taskHeld {
+			continue
+		}
+		due := time.Duration(r.Slot)*time.Millisecond - e.Wall // after the pause was confirmed
+		if r.At >= e.Until && r.At < resume.At && due > 5*time.Millisecond {
+			c.violated("P10", r.At, "slot %d of %s started in %v %v after its pause was confirmed", r.Slot, r.Task, r.process(), r.At-e.Until)
+		}
+		if r.At >= resume.At {
+			again = true
+		}
+		ran = max(ran, r.At)
+	}
+	if !again && c.until() > resume.Until+runsAgain {
+		c.violated("P10", resume.Until, "%s was resumed and has not run since; it ran last at %v", taskHeld, ran)
+	}
+}
+
+// until is the end of the log.
+func (c *checker) until() (last time.Duration) {
+	for i := range c.entries {
+		last = max(last, c.entries[i].At)
+	}
+	return last
+}
