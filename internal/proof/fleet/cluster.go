@@ -195,14 +195,13 @@ func (c *cluster) leader() (chief *instance) {
 }
 
 // awaitLeader waits until somebody leads.
-func (c *cluster) awaitLeader() *instance {
+func (c *cluster) awaitLeader() {
 	for begin := hostclock.Now(); hostclock.Now()-begin < patience; c.wait(look) {
-		if s := c.leader(); s != nil {
-			return s
+		if c.leader() != nil {
+			return
 		}
 	}
 	c.t.Fatalf("fleet: P7: nobody has led for %v after %q", patience, *c.now.Load())
-	return nil
 }
 
 // awaitOther waits until another one than s leads, at most for so long.
