@@ -40,9 +40,12 @@ type conn struct {
 	inTx       bool
 }
 
+// lifeDials is how many dials of one life have numbers of their own.
+const lifeDials = 10_000
+
 func newConn(h *host) *conn {
 	h.dials++
-	c := &conn{net: h.net, host: h, id: h.dials, changed: sync.NewCond(&h.net.mu)}
+	c := &conn{net: h.net, host: h, id: h.life*lifeDials + h.dials, changed: sync.NewCond(&h.net.mu)}
 	slot := h.slot + time.Duration(2*(1+c.id%(hostSlots/2-1)))
 	c.up = newHalf(c, Requests, slot)
 	c.down = newHalf(c, Replies, slot+1)

@@ -165,6 +165,7 @@ func (n *Network) Crash(host string) {
 	for _, h := range n.each(host) {
 		n.event(h.name, "crash", "", int64(h.life))
 		h.life++
+		h.dials = 0
 		for _, c := range append([]*conn(nil), h.conns...) {
 			c.buf, c.read = nil, 0
 			c.fail(errCrashed)

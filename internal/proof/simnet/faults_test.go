@@ -250,6 +250,30 @@ func TestCrash(t *testing.T) {
 	})
 }
 
+// TestCrashNumbers: what a dead process still dials takes no number, and no draw, of the next life.
+func TestCrashNumbers(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, n *simnet.Network, s *simnet.Server) {
+		dead := n.Client("a", nil)
+		warm(t, dead)
+		n.Crash("a")
+		for range 3 {
+			if dead.Incr(ctx, "farewell").Err() == nil {
+				t.Fatal("a dead process got through")
+			}
+		}
+		next := n.Client("a", nil)
+		warm(t, next)
+		events := n.Trace.Events()
+		last := int64(0)
+		for _, e := range events {
+			if e.What == "connected" {
+				last = e.N
+			}
+		}
+		equal(t, "number of the first connection of the next life", last, int64(10_001))
+	})
+}
+
 func TestPauseQueues(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, n *simnet.Network, s *simnet.Server) {
 		a, b := n.Client("a", once), n.Client("b", func(o *redis.Options) { o.ReadTimeout = time.Minute })

@@ -144,6 +144,9 @@ func (n *Network) Dialer(host string) func(ctx context.Context, network, addr st
 func (n *Network) dial(ctx context.Context, h *host, life int, addr string) (*conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if h.life != life { // what a dead process still tries counts for nothing: no number is its own
+		return nil, errCrashed
+	}
 	c := newConn(h)
 	for arrived := false; !arrived; {
 		var err error

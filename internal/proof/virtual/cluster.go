@@ -67,7 +67,7 @@ type cluster struct {
 }
 
 // inCluster runs fn in a world of its own, started, and ends it: every process must stop in
-// time and leave nothing behind. It returns the digest of all that happened.
+// time and leave nothing behind. It returns the digest of all that happened before.
 func inCluster(t *testing.T, seed uint64, setup setup, fn func(*cluster)) (digest uint64) {
 	t.Helper()
 	if setup.instances == 0 {
@@ -100,12 +100,13 @@ func inCluster(t *testing.T, seed uint64, setup setup, fn func(*cluster)) (diges
 		over := make(chan struct{})
 		c.running.Go(func() { c.probe(over) })
 		defer func() { // also if the test has ended early
+			// Before the stops: each cancels a context, whose children hear of it in the order of a map.
+			digest = c.net.Trace.Digest()
 			for _, instance := range c.instances {
 				instance.stop()
 			}
 			close(over)
 			c.running.Wait()
-			digest = c.net.Trace.Digest()
 			c.check.finish()
 		}()
 		time.Sleep(c.net.Stagger("test"))
