@@ -126,6 +126,7 @@ function signInDialog(wanted) {
   const secret = el("input", { id: "ask-field", type: "password", autocomplete: "current-password", required: true });
   const outcome = el("p", { class: "outcome warn", role: "alert", hidden: true });
   const clear = location.protocol === "http:" && !["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
+  let tries = 0;
   const form = el("form", { method: "dialog" }, el("h2", { id: "ask-title" }, "Sign in"),
     name && el("label", { for: "ask-name" }, "Your name"), name, el("label", { for: "ask-field" }, scheme === "basic" ? "Your password" : "Your token"), secret,
     el("p", { class: "quiet" }, `It is kept while this tab is open, and stands in no address.${clear ? " The connection to this server is not encrypted: others on its way can read what you type here." : ""}`), outcome,
@@ -133,7 +134,10 @@ function signInDialog(wanted) {
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const tried = scheme === "basic" ? `Basic ${base64(`${name.value}:${secret.value}`)}` : `Bearer ${secret.value.trim()}`;
-    const why = await signIn(tried);
+    const mine = ++tries;
+    const counts = () => mine === tries && dialog.open && form.isConnected; // not if it was left, or something else was tried
+    const why = await signIn(tried, counts);
+    if (!counts()) return;
     if (!why) return dialog.close();
     outcome.hidden = false;
     put(outcome, why);

@@ -72,8 +72,9 @@ export async function problemOf(answer) {
   }
 }
 
-// signIn tries credentials, and takes them if the server does. It returns why it does not, or "".
-export async function signIn(tried) {
+// signIn tries credentials, and takes them if the server does and they are still wanted then. It
+// returns why it does not, or "".
+export async function signIn(tried, wanted) {
   let answer;
   try {
     answer = await ask("snapshot?limit=0", { headers: { Authorization: tried } });
@@ -83,7 +84,7 @@ export async function signIn(tried) {
   } catch (error) {
     return `No answer: ${error.message}.`;
   }
-  keepCredentials(tried);
+  if (wanted()) keepCredentials(tried);
   return "";
 }
 
