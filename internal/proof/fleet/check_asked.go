@@ -14,11 +14,13 @@ type askedFigures struct {
 	lost               int // of the others: Redis says how their run ended
 	pauses, heldSlots  int // that were confirmed; slots that they held up, at least
 	listed, unlistable int // commands in the audit stream; older than all that it keeps
+	left               int // that a process had taken which was killed
 }
 
 func (f *askedFigures) add(o *askedFigures) {
 	f.asked, f.done, f.triggers, f.ran, f.lost = f.asked+o.asked, f.done+o.done, f.triggers+o.triggers, f.ran+o.ran, f.lost+o.lost
 	f.pauses, f.heldSlots, f.listed, f.unlistable = f.pauses+o.pauses, f.heldSlots+o.heldSlots, f.listed+o.listed, f.unlistable+o.unlistable
+	f.left += o.left
 }
 
 // AskedReport is what an operator has asked for, and what came of it.
@@ -29,19 +31,20 @@ type AskedReport struct {
 	Pauses, HeldSlots int
 	Listed            int // commands that the audit stream has, with their end
 	Unlistable        int // older than all that it keeps
+	Left              int // taken by a process that was killed then, as the audit stream says
 }
 
 func (f *askedFigures) report() *AskedReport {
 	if f.asked == 0 {
 		return nil
 	}
-	return &AskedReport{f.asked, f.done, f.triggers, f.ran, f.lost, f.pauses, f.heldSlots, f.listed, f.unlistable}
+	return &AskedReport{f.asked, f.done, f.triggers, f.ran, f.lost, f.pauses, f.heldSlots, f.listed, f.unlistable, f.left}
 }
 
 func (r *AskedReport) String() string {
 	return fmt.Sprintf("%d calls, of which %d were done; of %d triggers that were accepted %d ran, once each, and of %d the history says that they were lost; "+
-		"%d pauses held up %d slots; %d commands are in the audit stream with their end, %d are older than what it keeps",
-		r.Asked, r.Done, r.Triggers, r.Ran, r.Lost, r.Pauses, r.HeldSlots, r.Listed, r.Unlistable)
+		"%d pauses held up %d slots; %d commands are in the audit stream with their end, %d are older than what it keeps, %d were left as taken by a process that was killed",
+		r.Asked, r.Done, r.Triggers, r.Ran, r.Lost, r.Pauses, r.HeldSlots, r.Listed, r.Unlistable, r.Left)
 }
 
 // checkAsked holds what the operator asked for against P10, and against what Control promises.
@@ -52,7 +55,7 @@ func (c *checker) checkAsked() {
 			begun[r.Number] = append(begun[r.Number], r)
 		}
 	}
-	records, audits, last := map[string]string{}, map[string]bool{}, time.Duration(-1)
+	records, audits, taken, last := map[string]string{}, map[string]bool{}, map[string]bool{}, time.Duration(-1)
 	kept := 0
 	for i := range c.entries {
 		switch e := &c.entries[i]; e.Kind {
@@ -61,6 +64,7 @@ func (c *checker) checkAsked() {
 			last = max(last, e.At)
 		case Audit:
 			audits[e.Run] = audits[e.Run] || e.OK
+			taken[e.Run] = e.Text == "taken"
 			last = max(last, e.At)
 			kept++
 		}
@@ -89,6 +93,8 @@ func (c *checker) checkAsked() {
 			c.asked.unlistable++
 		case !listed:
 			c.violated("Control", e.At, "the command %s (%s) is not in the audit stream", e.ID, e.Text)
+		case !over && taken[e.ID] && c.killed(e.At, e.Until): // whoever took it left it so
+			c.asked.left++
 		case !over:
 			c.violated("Control", e.At, "the command %s (%s) has neither ended nor expired", e.ID, e.Text)
 		default:
@@ -101,6 +107,17 @@ func (c *checker) checkAsked() {
 			c.paused(e)
 		}
 	}
+}
+
+// killed reports whether a process was killed between two times: a command that it had taken has no
+// end.
+func (c *checker) killed(from, to time.Duration) bool {
+	for i := range c.entries {
+		if e := &c.entries[i]; e.Kind == Gone && e.At >= from && e.At <= to {
+			return true
+		}
+	}
+	return false
 }
 
 // triggered holds an accepted trigger: it ran, or Redis says what became of it.

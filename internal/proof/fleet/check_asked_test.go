@@ -80,6 +80,11 @@ func TestCheck_WhatWasAsked(t *testing.T) {
 			entry(log, Audit, "expired").OK = false
 			return log
 		}, "the command c5 (drain) has neither ended nor expired"},
+		"a command that nobody who was killed had taken": {func(log []Entry) []Entry {
+			e := entry(log, Audit, "expired")
+			e.OK, e.Text = false, "taken"
+			return log
+		}, "the command c5 (drain) has neither ended nor expired"},
 		"a call that hangs": {func(log []Entry) []Entry {
 			entry(log, Asked, "drain").At -= time.Minute
 			return log
@@ -106,6 +111,23 @@ func TestCheck_WhatWasAsked(t *testing.T) {
 			}
 			t.Errorf("%q was not noticed, but %v", tt.want, c.found)
 		})
+	}
+}
+
+// TestCheck_CommandOfADeadProcess: what it had taken has no end.
+func TestCheck_CommandOfADeadProcess(t *testing.T) {
+	log := asking()
+	for i := range log {
+		switch e := &log[i]; {
+		case e.Kind == Audit && e.Run == "c5":
+			e.OK, e.Text = false, "taken"
+		case e.Kind == Asked && e.ID == "c5":
+			e.Until += 10 * time.Millisecond // b is killed meanwhile
+		}
+	}
+	c := check(testRules, sortedCopy(log))
+	if len(c.found) > 0 || c.asked.left != 1 {
+		t.Errorf("violations %v, figures %+v", c.found, c.asked)
 	}
 }
 
