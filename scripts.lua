@@ -381,7 +381,7 @@ return answer('won', now, token, ttl, 0, since, origin, last, id)
 
 --@ shortcut renew
 -- The renewal that nearly all are, at less than half of the cost: the lease is of this very term, the history is the one that the term
--- hash was written under, and nothing is to be noted, offered or reported. It answers and writes what the script would. Whatever is
+-- hash was written under, and there is no other candidate or history to be told of. It answers and writes what the script would. Whatever is
 -- otherwise, a command that is refused too, is left to the script.
 do
   local call = redis.pcall
@@ -389,14 +389,17 @@ do
   if t[1] and holder == ARGV[1] and type(since) == 'string' and not ARGV[13] and tonumber(ARGV[11]) <= tonumber(ARGV[3]) then
     local now, period = t[1] * 1000 + math.floor(t[2] / 1000), tonumber(ARGV[12])
     local term = call('HMGET', KEYS[3], 'token', 'nonce', 'origin', 'longest', 'longest_at', 'margin', 'margin_at', 'heir', 'best')
-    -- noted reports whether a duration of this asker is the longest known, and was named lately.
-    local function noted(own, known, at) return own == known and at and string.find(at, '^%d+$') and math.abs(now - at) <= period end
     if term[1] == ARGV[3] and term[2] == ARGV[2] and now <= tonumber(ARGV[5]) and not term[8] and not term[9] and period <= 86400000 and
-      noted(ARGV[12], term[4], term[5]) and (ARGV[7] == '0' or noted(ARGV[7], term[6], term[7])) then
+      term[4] == ARGV[12] and (ARGV[7] == '0' or term[6] == ARGV[7]) then
+      -- named reports whether a duration was named lately, or is now.
+      local function named(field, at)
+        if at and string.find(at, '^%d+$') and math.abs(now - at) <= period then return true end
+        return type(call('HSET', KEYS[3], field, now)) == 'number'
+      end
       local origin, info = term[3] or '', call('INFO', 'replication')
       if string.find(origin, '^%x+$') and type(info) == 'string' and string.find(info, 'master_replid:' .. origin .. '\r\n') and
         call('PEXPIRE', KEYS[1], ARGV[4]) == 1 and call('HSET', KEYS[3], 'until', now + ARGV[4], 'ttl', ARGV[4]) == 0 and
-        call('PEXPIRE', KEYS[2], ARGV[4]) == 1 then
+        call('PEXPIRE', KEYS[2], ARGV[4]) == 1 and named('longest_at', term[5]) and (ARGV[7] == '0' or named('margin_at', term[7])) then
         return 'kept ' .. now .. ' ' .. ARGV[3] .. ' ' .. ARGV[4] .. ' 0 ' .. ARGV[10] .. ' ' .. origin .. ' - - - =' .. ARGV[1]
       end
     end

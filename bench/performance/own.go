@@ -1,0 +1,99 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// own are the benchmarks of the root module whose figures are on the page, and what their units are
+// called there.
+var own = []struct{ bench, name string }{
+	{"IsLeader_Leading", "`IsLeader()` of a leader; the floor is a reading of the clock against a pointer"},
+	{"IsLeader_Following", "`IsLeader()` of a follower; the floor is an atomic load"},
+	{"Idle", "11 processes at the default lease of 30 s, the checks of their subscriptions included"},
+	{"TakeOver/followers=1/keys=0", "take-over beyond the end of a lease of 300 ms"},
+	{"TakeOver/followers=10/keys=100000", "the same with 10 followers and 100,000 other keys"},
+	{"HandOver", "hand-over with 10 followers; the floor is a message of pub/sub"},
+	{"Beat", "a heartbeat among 10,000 instances"},
+	{"Sweep", "a sweep of 10,000 instances"},
+	{"Tasks/standalone", "10,000 tasks, a thousand slots a second, without Redis"},
+	{"Tasks/redis", "the same with Redis"},
+	{"Footprint", "an idle instance beyond its client"},
+}
+
+// measureOwn runs the benchmarks of the root module.
+func measureOwn(o options, p *page) error {
+	var patterns []string
+	for _, b := range own {
+		first, _, _ := strings.Cut(b.bench, "/")
+		patterns = append(patterns, first)
+	}
+	rounds := max(o.rounds/2, 1)
+	cmd := exec.CommandContext(context.Background(), "go", "test", "-modfile="+filepath.Join("tools", "newest.mod"), "-run=^$",
+		"-bench=^Benchmark("+strings.Join(patterns, "|")+")$", "-benchtime=1x", fmt.Sprint("-count=", rounds), "-timeout=60m", ".")
+	cmd.Dir, cmd.Stderr = o.root, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	t := p.table("tenure alone", fmt.Sprintf("The benchmarks of the root module, medians of %d. µs of Redis are its own time; late is behind the due time.", rounds), "figures")
+	measured := benchmarks(out)
+	for _, b := range own {
+		units := measured[b.bench]
+		if units == nil {
+			continue
+		}
+		var texts []string
+		for _, unit := range units.order {
+			texts = append(texts, fmt.Sprintf("%.3g %s", middle(units.values[unit]), unit))
+		}
+		t.rows = append(t.rows, &row{name: b.name, text: strings.Join(texts, ", ")})
+	}
+	return nil
+}
+
+// measurement is what one benchmark has reported, by unit.
+type measurement struct {
+	order  []string
+	values map[string][]float64
+}
+
+// benchmarks reads the output of `go test -bench`.
+func benchmarks(out []byte) map[string]*measurement {
+	all := make(map[string]*measurement)
+	for line := range bytes.Lines(out) {
+		fields := strings.Fields(string(line))
+		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
+			continue
+		}
+		name := strings.TrimPrefix(fields[0], "Benchmark")
+		if i := strings.LastIndexByte(name, '-'); i > 0 { // of the number of processors
+			name = name[:i]
+		}
+		m := all[name]
+		if m == nil {
+			m = &measurement{values: make(map[string][]float64)}
+			all[name] = m
+		}
+		for i := 2; i+1 < len(fields); i += 2 {
+			value, err := strconv.ParseFloat(fields[i], 64)
+			unit := fields[i+1]
+			if err != nil || unit == "ns/op" && value == 0 {
+				continue
+			}
+			if m.values[unit] == nil {
+				m.order = append(m.order, unit)
+			}
+			m.values[unit] = append(m.values[unit], value)
+		}
+	}
+	return all
+}

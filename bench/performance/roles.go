@@ -1,0 +1,254 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
+)
+
+const (
+	manyRoles  = 1000
+	rolesTTL   = 3 * time.Second
+	rolesEvery = time.Second
+	rolesFor   = 10 * time.Second
+	rolesChild = "roles"
+	envWho     = "TENURE_PERFORMANCE_WHO"
+	envAddr    = "TENURE_PERFORMANCE_ADDR"
+)
+
+// rolesUsage is what a process has used while it held 1,000 leases.
+type rolesUsage struct {
+	CPU        time.Duration
+	Heap       int64 // bytes, stacks included, beyond what there was before
+	Goroutines int
+}
+
+// measureRoles has a process of its own hold 1,000 leases with each library.
+func measureRoles(o options, p *page) error {
+	t := p.table("1,000 leases in one process", "Lease 3 s, each renewed once a second, without leader work. The floor sends the bare renewals in one pipeline a second. "+
+		"redislock and redsync: a goroutine and a ticker a lease, as their users write it.", columns...)
+	return redistest.Do(func(tb redistest.TB) {
+		for range o.rounds {
+			for _, who := range columns {
+				if err := redistest.Do(func(tb redistest.TB) { holdMany(tb, t, who) }); err != nil {
+					tb.Fatalf("%s: %v", who, err)
+				}
+			}
+		}
+		for _, r := range t.rows {
+			r.ratio = strings.HasPrefix(r.name, "Redis")
+		}
+		t.plot, t.file = t.rows[0], "performance-roles.svg"
+	})
+}
+
+func holdMany(tb redistest.TB, t *table, who string) {
+	server := redistest.Start(tb)
+	asking := server.Client(tb)
+	child := redistest.StartChild(tb, rolesChild, envWho+"="+who, envAddr+"="+server.Addr())
+	child.Expect(tb, "holds", startBound)
+	if err := asking.ConfigResetStat(context.Background()).Err(); err != nil {
+		tb.Fatalf("%v", err)
+	}
+	line := child.Expect(tb, "used ", 2*startBound)
+	spent := redisSpent(tb, asking, who)
+	var u rolesUsage
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(line, "used ")), &u); err != nil {
+		tb.Fatalf("%q: %v", line, err)
+	}
+	child.Kill(tb)
+	renewals := float64(manyRoles) * rolesFor.Seconds() / rolesEvery.Seconds()
+	t.row("processor, % of a core", "%.1f").add(who, 100*u.CPU.Seconds()/rolesFor.Seconds())
+	t.row("Redis, µs a renewal", "%.1f").add(who, micro(spent)/renewals)
+	t.row("memory, MB", "%.1f").add(who, float64(u.Heap)/(1<<20))
+	t.row("goroutines", "%.0f").add(who, float64(u.Goroutines))
+}
+
+// rolesMain is the process that holds them. It is killed in the end.
+func rolesMain() {
+	if err := holdAll(context.Background(), os.Getenv(envWho), os.Getenv(envAddr)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func holdAll(ctx context.Context, who, addr string) error {
+	heap, goroutines := inUse()
+	if err := hold(ctx, who, addr); err != nil {
+		return err
+	}
+	fmt.Println("holds")
+	before := processTime()
+	time.Sleep(rolesFor)
+	u := rolesUsage{CPU: processTime() - before}
+	heapAfter, goroutinesAfter := inUse()
+	u.Heap, u.Goroutines = heapAfter-heap, goroutinesAfter-goroutines
+	line, err := json.Marshal(u)
+	fmt.Println("used " + string(line))
+	if err == nil {
+		time.Sleep(time.Hour) // until it is killed
+	}
+	return err
+}
+
+// hold takes all leases and keeps them in goroutines that live as long as the process.
+func hold(ctx context.Context, who, addr string) error {
+	names := make([]string, manyRoles)
+	for i := range names {
+		names[i] = fmt.Sprint("role-", i)
+	}
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	switch who {
+	case floor:
+		return holdBare(ctx, client, names)
+	case "tenure":
+		return holdTenure(ctx, client, names)
+	case "redislock":
+		locks := redislock.New(client)
+		return each(names, func(i int, name string) error {
+			lock, err := locks.Obtain(ctx, name, rolesTTL, nil)
+			if err == nil {
+				go every(func() error { return lock.Refresh(ctx, rolesTTL, nil) })
+			}
+			return err
+		})
+	case "redsync":
+		mutexes := redsync.New(goredis.NewPool(client))
+		return each(names, func(_ int, name string) error {
+			mutex := mutexes.NewMutex(name, redsync.WithExpiry(rolesTTL))
+			err := mutex.LockContext(ctx)
+			if err == nil {
+				go every(func() error {
+					_, err := mutex.ExtendContext(ctx)
+					return err
+				})
+			}
+			return err
+		})
+	case "rueidislock":
+		locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+			ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}, KeyValidity: rolesTTL, ExtendInterval: rolesEvery, KeyMajority: 1, NoLoopTracking: true,
+		})
+		if err != nil {
+			return err
+		}
+		return each(names, func(_ int, name string) error {
+			_, _, err := locker.WithContext(ctx, name)
+			return err
+		})
+	}
+	return fmt.Errorf("no library %q", who)
+}
+
+// each calls act for all names, 32 at a time.
+func each(names []string, act func(i int, name string) error) error {
+	errs := make([]error, len(names))
+	slots := make(chan struct{}, 32)
+	var group sync.WaitGroup
+	for i, name := range names {
+		slots <- struct{}{}
+		group.Go(func() { // ends with its call
+			defer func() { <-slots }()
+			errs[i] = act(i, name)
+		})
+	}
+	group.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// every renews until it fails.
+func every(renew func() error) {
+	for range time.Tick(rolesEvery) {
+		if err := renew(); err != nil {
+			fmt.Fprintln(os.Stderr, "a renewal has failed:", err)
+			os.Exit(1)
+		}
+	}
+}
+
+func holdBare(ctx context.Context, client *redis.Client, names []string) error {
+	if err := guarded.Load(ctx, client).Err(); err != nil {
+		return err
+	}
+	err := each(names, func(_ int, name string) error { return client.Set(ctx, name, "bench", rolesTTL).Err() })
+	if err == nil {
+		go every(func() error {
+			pipe := client.Pipeline()
+			for _, name := range names {
+				guarded.EvalSha(ctx, pipe, []string{name}, "bench", rolesTTL.Milliseconds())
+			}
+			_, err := pipe.Exec(ctx)
+			return err
+		})
+	}
+	return err
+}
+
+func holdTenure(ctx context.Context, client *redis.Client, names []string) error {
+	opts := tenure.ElectionOptions{LeaseTTL: rolesTTL, RenewInterval: rolesEvery, Safety: tenure.SafetyOptions{RestartGuard: -1, EmptyHistoryWait: -1}}
+	first := opts
+	first.Role = names[0]
+	c, err := tenure.New(client, tenure.Options{Namespace: "bench", InstanceID: "bench", Election: first})
+	if err != nil {
+		return err
+	}
+	electors := []*tenure.Elector{c.Elector()}
+	for _, name := range names[1:] {
+		e, err := c.AddRole(name, opts)
+		if err != nil {
+			return err
+		}
+		electors = append(electors, e)
+	}
+	go func() { // lives as long as the process
+		if err := c.Run(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}()
+	for _, e := range electors {
+		for !e.IsLeader() {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+func inUse() (bytes int64, goroutines int) {
+	var m runtime.MemStats
+	for range 3 {
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse), runtime.NumGoroutine()
+}
+
+// processTime is the processor time that this process has used.
+func processTime() time.Duration {
+	var usage syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage) // has no error of this process
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
