@@ -22,7 +22,7 @@ ARGS          ?=
 # Packages without a goroutine, of which the race detector has nothing to say.
 PURE := /internal/(cron|lease|membership|schedule|proof/(oracle|sim))$$
 
-# Benchmarks to run, for how long each, how often.
+# Go benchmarks to run, for how long each, how often.
 BENCH         ?= .
 BENCH_TIME    ?= 1s
 BENCH_COUNT   ?= 1
@@ -85,8 +85,17 @@ floor: ## Test with the lowest Go and go-redis; what needs a server is skipped, 
 cover: setup ## Print the coverage of the library; fails below COVER_MIN
 	@./tools/cover.sh $(COVER_FLAGS) $(ARGS)
 
+# How many rounds `make bench` plays; ONLY names sections, separated by commas, and leaves the page as it is.
+BENCH_ROUNDS ?= 5
+ONLY         ?=
+
 .PHONY: bench
-bench: setup ## Run the benchmarks; BENCH, BENCH_TIME and BENCH_COUNT choose
+bench: setup ## Measure tenure beside the bare commands and other libraries; writes docs/performance.md; BENCH_ROUNDS, ONLY
+	cd bench && $(GO) run ./performance -rounds $(BENCH_ROUNDS) -commit "$$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \
+		$(if $(ONLY),-only '$(ONLY)',-o '$(abspath docs/performance.md)')
+
+.PHONY: benchmarks
+benchmarks: setup ## Run the Go benchmarks; BENCH, BENCH_TIME and BENCH_COUNT choose
 	$(call each,$(GO) test -run='^$$' $(BENCH_FLAGS) $(ARGS) ./...)
 
 # Where `make compare` writes, how often it plays each scenario, and what places the faults.

@@ -27,7 +27,7 @@ func main() {
 	}
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds, of which the median counts")
-	flag.StringVar(&o.only, "only", "", "sections, separated by commas: calls, cluster, roles, own, build; empty: all")
+	flag.StringVar(&o.only, "only", "", "sections, separated by commas: calls, cluster, roles, own, reads, build; empty: all")
 	flag.StringVar(&o.out, "o", "", "file to write, beside which images/performance-*.svg are; empty: none")
 	flag.StringVar(&o.root, "root", "..", "directory of the root module")
 	flag.StringVar(&o.commit, "commit", "unknown", "commit that is measured")
@@ -53,7 +53,7 @@ func run(o options) error {
 	if o.rounds < 1 {
 		return fmt.Errorf("-rounds = %d: at least one", o.rounds)
 	}
-	sections := []section{{"calls", measureCalls}, {"cluster", measureCluster}, {"roles", measureRoles}, {"own", measureOwn}, {"build", measureBuild}}
+	sections := []section{{"calls", measureCalls}, {"cluster", measureCluster}, {"roles", measureRoles}, {"own", measureOwn}, {"reads", measureReads}, {"build", measureBuild}}
 	var chosen []string
 	if o.only != "" {
 		chosen = strings.Split(o.only, ",")

@@ -37,12 +37,9 @@ func measureOwn(o options, p *page) error {
 		patterns = append(patterns, first)
 	}
 	rounds := max(o.rounds/2, 1)
-	cmd := exec.CommandContext(context.Background(), "go", "test", "-modfile="+filepath.Join("tools", "newest.mod"), "-run=^$",
-		"-bench=^Benchmark("+strings.Join(patterns, "|")+")$", "-benchtime=1x", fmt.Sprint("-count=", rounds), "-timeout=60m", ".")
-	cmd.Dir, cmd.Stderr = o.root, os.Stderr
-	out, err := cmd.Output()
+	out, err := benchmark(o, ".", "^Benchmark("+strings.Join(patterns, "|")+")$", "1x", rounds)
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
+		return err
 	}
 	t := p.table("tenure alone", fmt.Sprintf("The benchmarks of the root module, medians of %d. µs of Redis are its own time; late is behind the due time.", rounds), "figures")
 	measured := benchmarks(out)
@@ -58,6 +55,42 @@ func measureOwn(o options, p *page) error {
 		t.rows = append(t.rows, &row{name: b.name, text: strings.Join(texts, ", ")})
 	}
 	return nil
+}
+
+// measureReads runs the benchmark of the HTTP handler.
+func measureReads(o options, p *page) error {
+	out, err := benchmark(o, "./tenurehttp", "^BenchmarkReads$", "300x", max(o.rounds/2, 1))
+	if err != nil {
+		return err
+	}
+	t := p.table("Reads over HTTP", "One handler of `tenurehttp`, and 200 open pages in the same process: each follows the events, and reads a snapshot every two seconds and after each event; something changes each second. "+
+		"After an event all pages ask at one moment, and each waits for a snapshot that has the change: one listing for all of them.", "10 instances: p50", "p99", "10,000 instances: p50", "p99 ")
+	measured := benchmarks(out)
+	for _, document := range []string{"status", "instances", "snapshot", "page"} {
+		name := "`" + document + "`, ms"
+		if document == "page" {
+			name = "`snapshot` of the 200 pages, ms"
+		}
+		for i, count := range []string{"10", "10000"} {
+			if m := measured["Reads/instances="+count]; m != nil {
+				t.row(name, "%.1f").add(t.columns[2*i], middle(m.values[document+"-p50-ms"]))
+				t.row(name, "%.1f").add(t.columns[2*i+1], middle(m.values[document+"-p99-ms"]))
+			}
+		}
+	}
+	return nil
+}
+
+// benchmark runs benchmarks of a package of the root module.
+func benchmark(o options, in, pattern, times string, rounds int) ([]byte, error) {
+	cmd := exec.CommandContext(context.Background(), "go", "test", "-modfile="+filepath.Join("tools", "newest.mod"), "-run=^$", "-bench="+pattern,
+		"-benchtime="+times, fmt.Sprint("-count=", rounds), "-timeout=60m", in)
+	cmd.Dir, cmd.Stderr = o.root, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, out)
+	}
+	return out, nil
 }
 
 // measurement is what one benchmark has reported, by unit.

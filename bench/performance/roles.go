@@ -36,9 +36,9 @@ const (
 
 // rolesUsage is what a process has used while it held 1,000 leases.
 type rolesUsage struct {
-	CPU        time.Duration
-	Heap       int64 // bytes, stacks included, beyond what there was before
-	Goroutines int
+	CPU        time.Duration `json:"cpu"`
+	Heap       int64         `json:"heap"` // bytes, stacks included, beyond what there was before
+	Goroutines int           `json:"goroutines"`
 }
 
 // measureRoles has a process of its own hold 1,000 leases with each library.
