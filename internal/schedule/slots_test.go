@@ -145,6 +145,94 @@ func TestOutdatedRuns(t *testing.T) {
 	}
 }
 
+// TestStartingDeadline: a slot that is too late to start is skipped, whatever is due and left
+// behind, at the last millisecond and at the first behind it. What jitter puts off is not late.
+func TestStartingDeadline(t *testing.T) {
+	const base, min10, deadline = tableBase, 10 * tableMinute, int64(90_000)
+	policy := func(missed Missed) *Policy {
+		return &Policy{Name: "t", Spec: "s", Schedule: Every(10 * time.Minute), Missed: missed, Grace: time.Hour, StartingDeadline: 90 * time.Second}
+	}
+	for _, missed := range []Missed{RunOnce, RunAll, SkipMissed} {
+		for _, late := range []int64{deadline, deadline + 1} {
+			p, inTime := policy(missed), late == deadline
+			got := p.decide(slotState{now: base + late, first: base, backlog: backlog{until: base + late}})
+			require.Equal(t, slotPlan{run: inTime, slot: base, next: base + min10, skipped: 1 - oneIf(inTime), first: base, backlog: got.backlog}, got, "%v, %d ms late", missed, late)
+			record := store.TaskRecord{Due: "x", Next: base, Spec: "old", Scheduled: base - tableHour}
+			owed := p.owed(record, base+late)
+			require.Equal(t, inTime, owed.run, "%v, %d ms late", missed, late)
+			require.Equal(t, 1-oneIf(inTime), owed.skipped)
+			left := store.TaskRecord{Next: base + tableDay, Scheduled: base, Run: "r"}
+			require.Equal(t, !inTime, p.outdated(left, base+late), "%v, %d ms late", missed, late)
+		}
+	}
+	p := policy(RunAll)
+	require.Equal(t, slotPlan{slot: base, next: base + min10, skipped: 1, first: base, backlog: backlog{late: true, until: base + min10, lag: min10}},
+		p.decide(slotState{now: base + min10, first: base, backlog: backlog{until: base + min10, late: true, lag: min10}}), "each slot is judged by itself")
+	p.Jitter = time.Hour
+	off := p.Delay(base).Milliseconds()
+	require.Greater(t, off, deadline)
+	require.False(t, p.tooLate(base, base+off+deadline))
+	require.True(t, p.tooLate(base, base+off+deadline+1))
+	p.StartingDeadline = 0
+	require.False(t, p.tooLate(base, base+tableDay), "none")
+	p.Jitter, p.StartingDeadline = 0, time.Nanosecond
+	require.True(t, p.tooLate(base, base+1))
+	require.False(t, p.tooLate(base, base))
+}
+
+func oneIf(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// TestOneSlot: the schedule of one slot, which a new record, or one whose schedule was another, may
+// have been too late for.
+func TestOneSlot(t *testing.T) {
+	const now = tableBase
+	at, once := onceAt(At(now))
+	require.True(t, once)
+	require.Equal(t, now, at)
+	at, once = onceAt(struct{ At }{At(now)})
+	require.True(t, once)
+	require.Equal(t, now, at)
+	at, once = onceAt(Every(time.Minute))
+	require.False(t, once)
+	require.Zero(t, at)
+	require.Equal(t, time.UnixMilli(now), At(now).Next(time.UnixMilli(now-1)))
+	require.Zero(t, At(now).Next(time.UnixMilli(now)))
+	require.Zero(t, At(now).Next(time.UnixMilli(now+1)))
+
+	const grace = int64(60_000)
+	changed := func(scheduled int64) store.TaskRecord {
+		return store.TaskRecord{Due: "0", Spec: "o", Scheduled: scheduled}
+	}
+	for name, c := range map[string]struct {
+		at     int64
+		record store.TaskRecord
+		want   int64
+	}{
+		"new, to come":             {now + 1, store.TaskRecord{}, now + 1},
+		"new, now":                 {now, store.TaskRecord{}, now},
+		"new, within the grace":    {now - grace, store.TaskRecord{}, now - grace},
+		"new, before it":           {now - grace - 1, store.TaskRecord{}, 0},
+		"changed, run just now":    {now, changed(now), 0},
+		"changed, to come":         {now + 1, changed(now + 7), now + 1},
+		"changed, within it":       {now - grace, changed(now - grace - 1), now - grace},
+		"changed, that was run":    {now - grace, changed(now - grace), 0},
+		"changed, a later one was": {now - grace, changed(now - 5), 0},
+		"changed, long ago":        {now - tableDay, changed(now - 2*tableDay), 0},
+	} {
+		p := Policy{Name: "t", Spec: "s", Schedule: At(c.at), Grace: time.Minute}
+		require.Equal(t, c.want, p.replan(c.record, now), name)
+	}
+	every := Policy{Name: "t", Spec: "s", Schedule: Every(time.Minute), Grace: time.Hour}
+	require.Equal(t, now+tableMinute, every.begin(Rules{Schedule: every.Schedule}, store.TaskRecord{}, now), "one that is due again has no grace")
+	over := Policy{Name: "t", Spec: "s", Schedule: slotAt(now - 1), Grace: time.Hour}
+	require.Zero(t, over.begin(Rules{Schedule: over.Schedule}, store.TaskRecord{}, now))
+}
+
 // TestReplan: where a record goes on that is new, or whose schedule was another, or that no clock
 // can have led to.
 func TestReplan(t *testing.T) {

@@ -60,7 +60,7 @@ var registrySuites = []suite{
 var taskSuites = []suite{
 	{in: "internal/schedule", run: "^Test(SlotDecisions|OwedSlots|OutdatedRuns|Replan|ChangesOfASchedule|JitterNeverChanges|SlotsAreStored|DecideAfter|InitialDelay).*"},
 	{
-		run:  "^Test(Abandoned|EndedSchedule|First|Grace|Jitter|LatePause|Missed|OneChange|Orphan|Overlap|OwnRun|Pause|RecordIn|RecordThat|Rerun|Resume|RunOn).*",
+		run:  "^Test(Abandoned|EndedSchedule|First|Grace|Jitter|LatePause|Missed|OneChange|OneSlot|StartingDeadline|At[A-Z]|Trigger|Orphan|Overlap|OwnRun|Pause|RecordIn|RecordThat|Rerun|Resume|RunOn).*",
 		skip: "^TestAbandonedForGood$",
 	},
 	{
