@@ -26,8 +26,8 @@ import (
 )
 
 // The benchmarks measure tenure beside the bare command in the same run and report the ratio as
-// "×floor". They assert nothing about time: machines differ and are shared. `make benchmarks` runs them;
-// docs/performance.md has figures.
+// "×floor". They assert nothing about time: machines differ and are shared. `make benchmarks` runs
+// them; docs/performance.md has figures.
 
 // beside times ours and the floor in turns, so that a machine whose speed drifts slows both down.
 func beside(b *testing.B, floor, ours func()) {

@@ -313,7 +313,7 @@ func (r *Registry) findLeaders(ctx context.Context) {
 		case <-timer.C:
 			pause = min(2*pause, r.opts.DownAfter)
 		}
-		failed := false
+		asked, failed := false, false
 		for _, id := range r.places.follow(r.elections.leaders()) {
 			if id == r.id {
 				continue
@@ -321,9 +321,11 @@ func (r *Registry) findLeaders(ctx context.Context) {
 			bounded, cancel := within(ctx, registryBound)
 			_, err := r.Instance(bounded, id)
 			cancel()
-			failed = failed || err != nil
+			asked, failed = true, failed || err != nil
 		}
-		r.elections.compared()
+		if asked { // else nothing is known that was not
+			r.elections.compared()
+		}
 		if failed {
 			timer.Reset(pause)
 		}

@@ -6,7 +6,7 @@
 --
 -- Rules that hold for all of them:
 --   * Time is redis.call('TIME'), in whole milliseconds. No script compares two machines' clocks.
---   * Numbers travel as decimal text; tokens are printed with %.0f (tostring loses digits).
+--   * Numbers travel as decimal text, and all of them are whole; integer() prints them (tostring loses digits of tokens).
 --   * What was read back is untrusted: a field that is not what tenure wrote counts as absent, a bad token refuses.
 --   * A script may be run again (a client re-sends when a reply is lost): running it twice is running it once.
 --   * A reply is one line of fields separated by a blank; an absent field is "-"; the last field may hold anything: it is "-", or "="
@@ -48,7 +48,9 @@ local function publish(channel, kind, role, more)
   end
 end
 
-local function integer(n) return string.format('%.0f', n) end
+-- WHOLE prints whole numbers. %d takes a quarter of the time of %.0f, but holds 32 bits only if the server is built for 32.
+local WHOLE = string.format('%d', MAX_TOKEN) == '9007199254740992' and '%d' or '%.0f'
+local function integer(n) return string.format(WHOLE, n) end
 
 -- natural reads a number that tenure wrote, and 0 if the text is none.
 local function natural(text)
@@ -66,8 +68,10 @@ end
 local function history()
   local info = redis.pcall('INFO', 'replication')
   if type(info) ~= 'string' then return '', false end
-  local offset = string.match(info, 'second_repl_offset:(%-?%d+)')
-  return string.match(info, 'master_replid:(%x+)') or '', offset ~= nil and offset ~= '-1'
+  local _, origin = string.find(info, 'master_replid:', 1, true) -- a search for a plain text is faster than a pattern
+  local _, offset = string.find(info, 'second_repl_offset:', 1, true)
+  offset = offset and string.match(info, '^%-?%d+', offset + 1)
+  return origin and string.match(info, '^%x+', origin + 1) or '', offset ~= nil and offset ~= '-1'
 end
 
 -- uptime gives the age of this server in ms; 0 if it is not known.

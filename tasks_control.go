@@ -132,6 +132,9 @@ func decodeArgs(text string) (args []string) {
 
 // hint takes a hint from the subscription.
 func (s *TaskScheduler) hint(h store.Hint) {
+	if h.Type != store.HintTriggered && h.Type != store.HintConnected {
+		return
+	}
 	for _, role := range s.all() {
 		switch {
 		case !h.All && h.Channel != store.LeaseEvents(role.lease):

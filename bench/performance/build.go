@@ -45,7 +45,8 @@ func main() {
 `},
 }
 
-// measureBuild builds a small program with tenure and the same without it, each with an empty cache.
+// measureBuild builds a small program with tenure and the same without it, each with an empty
+// cache.
 func measureBuild(o options, p *page) error {
 	t := p.table("A build of an importer", "A program that connects to Redis, built with an empty cache once.", programs[0].who, programs[1].who)
 	for _, program := range programs {

@@ -33,7 +33,8 @@ type caller struct {
 	name string
 	// pair takes the lease of a name and gives it back.
 	pair func(ctx context.Context, key string) error
-	// holding takes the lease of a name and returns what renews it; nil: the library renews by itself.
+	// holding takes the lease of a name and returns what renews it; nil: the library renews by
+	// itself.
 	holding func(ctx context.Context, key string) (renew func(context.Context) error, err error)
 }
 

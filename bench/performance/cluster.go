@@ -17,7 +17,8 @@ const (
 	followers  = 10
 	idleFor    = 10 * time.Second
 	startBound = 30 * time.Second
-	// storeAge is how old a redis-server is before candidates join: tenure grants nothing on a younger one.
+	// storeAge is how old a redis-server is before candidates join: tenure grants nothing on a
+	// younger one.
 	storeAge = 5
 )
 

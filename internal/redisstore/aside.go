@@ -54,6 +54,6 @@ func (s *Store) aside(ctx context.Context, key string, bound time.Duration) (*St
 	clientopts.Set(opts, "PushNotificationProcessor", nil)
 	clientopts.Maintenance(opts, "disabled")
 	own := *s
-	own.rdb, own.renewals = redis.NewClient(opts), newBatches(maxPipelines)
+	own.rdb, own.renewals, own.elects = redis.NewClient(opts), newBatches(maxPipelines), newBatches(maxPipelines)
 	return &own, nil
 }

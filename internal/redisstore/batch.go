@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,16 +21,26 @@ const (
 	maxTaskSends = 1 // calls of tasks
 
 	batchPatience = 100 * time.Millisecond // a call waits no longer for a batch to come back
+
+	// A process with more than so many roles sends its renewals at least so far apart, unless one
+	// is in a hurry: one pipeline costs both sides a fraction of what its calls cost one by one.
+	manyRoles = 16
+	spacing   = 20 * time.Millisecond
+	hurry     = 20 * spacing // within which the bound of a call ends
 )
 
 // batches lets calls of one kind travel together. A call that comes alone goes alone and at once.
 // What comes while as many batches as may be are on their way waits for one of them to return, and
-// goes in one pipeline then. The first of those that wait sends it, so that nothing is on its way
-// of which no caller knows. It is safe for concurrent use.
+// goes in one pipeline then; if they are spaced, so does what comes soon after the last one was
+// sent. The first of those that wait sends it, so that nothing is on its way of which no caller
+// knows. It is safe for concurrent use.
 type batches struct {
 	atATime int
+	spaced  atomic.Bool // batches are sent spacing apart, see manyRoles
 
 	mu        sync.Mutex
+	sent      time.Time  // when the last one was
+	timed     bool       // a timer sends the next one
 	sending   int        // batches on their way, or about to be sent
 	queue     []*request // the longest first
 	appointed time.Time  // when one of them was last told to send
@@ -46,6 +57,7 @@ type request struct {
 
 	cmd   redis.Cmder // the one that was sent last
 	since time.Time   // in the queue
+	hurry bool        // it does not wait for the spacing
 	leads bool        // it is to send the next batch; guarded by batches.mu
 	woken chan bool   // has one value: whether it is to send, else cmd has its answer
 }
@@ -60,7 +72,10 @@ func (b *batches) do(s *Store, call request) (_ redis.Cmder, err error) {
 	if !s.pipelines() {
 		return call.alone(s)
 	}
-	if b.begin() {
+	if deadline, bounded := call.ctx.Deadline(); bounded && b.spaced.Load() {
+		call.hurry = time.Until(deadline) < hurry
+	}
+	if b.begin(&call) {
 		cmd, err := call.alone(s)
 		b.next()
 		return cmd, err
@@ -112,30 +127,42 @@ func (r *request) alone(s *Store) (redis.Cmder, error) {
 }
 
 // begin reports whether a call may go at once, as a batch of its own.
-func (b *batches) begin() bool {
+func (b *batches) begin(call *request) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.goes()
+	return b.goes(call)
 }
 
 // goes is begin. It wants the lock.
-func (b *batches) goes() bool {
-	goes := b.sending < b.atATime && len(b.queue) == 0
+func (b *batches) goes(call *request) bool {
+	goes := b.sending < b.atATime && len(b.queue) == 0 && (call.hurry || b.untilSpaced() <= 0)
 	if goes {
 		b.sending++
+		b.sent = time.Now()
 	}
 	return goes
+}
+
+// untilSpaced is how long yet the next batch waits for more to travel with it. It wants the lock.
+func (b *batches) untilSpaced() time.Duration {
+	if !b.spaced.Load() || len(b.queue) >= maxPipelined || slices.ContainsFunc(b.queue, func(r *request) bool { return r.hurry }) {
+		return 0
+	}
+	return time.Until(b.sent.Add(spacing))
 }
 
 // enter is begin for a call that is in the queue if it may not.
 func (b *batches) enter(r *request) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.goes() {
+	if b.goes(r) {
 		return true
 	}
 	r.since, r.woken = time.Now(), make(chan bool, 1)
 	b.queue = append(b.queue, r)
+	if b.sending < b.atATime { // only the spacing holds it
+		b.appoint()
+	}
 	b.watch()
 	return false
 }
@@ -150,13 +177,37 @@ func (b *batches) next() {
 	}
 }
 
-// appoint has the first that waits send the next batch, if any does. It wants the lock.
+// appoint has the first that waits send the next batch, if any does, once its spacing is over. It
+// wants the lock.
 func (b *batches) appoint() {
-	if first := b.first(); first != nil {
-		b.sending++
-		b.appointed, first.leads = time.Now(), true
-		first.woken <- true
+	first := b.first()
+	if first == nil {
+		return
 	}
+	if wait := b.untilSpaced(); wait > 0 {
+		b.later(wait)
+		return
+	}
+	b.sending++
+	b.appointed, first.leads = time.Now(), true
+	b.sent = b.appointed
+	first.woken <- true
+}
+
+// later appoints after a while, unless a timer is about to. It wants the lock.
+func (b *batches) later(wait time.Duration) {
+	if b.timed {
+		return
+	}
+	b.timed = true
+	time.AfterFunc(wait, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.timed = false
+		if b.sending < b.atATime {
+			b.appoint()
+		}
+	})
 }
 
 // first is the first that waits and is not about to send. It wants the lock.

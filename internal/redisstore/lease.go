@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,6 +54,9 @@ func (s *Lease) common(r lease.Request) [6]any {
 
 // ForRole returns the lease of a role.
 func (s *Store) ForRole(r store.Role) *Lease {
+	if s.roles.Add(1) > manyRoles {
+		s.renewals.spaced.Store(true)
+	}
 	keys := []any{r.Key, store.LeaseSince(r.Key), store.LeaseTerm(r.Key), store.LeaseTerms(r.Key)}
 	if log := s.keys.Log(); !s.spread || store.HashTag(log) == store.HashTag(r.Key) {
 		keys = append(keys, log)
@@ -86,8 +90,27 @@ func (s *Store) within(attempt time.Duration) *Store {
 		return s
 	}
 	bounded := *s
-	bounded.rdb = client.WithTimeout(attempt)
+	bounded.rdb = s.bounded.client(client, attempt)
 	return &bounded
+}
+
+// boundedClients are the clients whose calls end after one attempt, one for each bound that a role
+// has.
+type boundedClients struct {
+	mu    sync.Mutex
+	after map[time.Duration]*redis.Client
+}
+
+func (b *boundedClients) client(of *redis.Client, attempt time.Duration) *redis.Client {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.after[attempt] == nil {
+		if b.after == nil {
+			b.after = make(map[time.Duration]*redis.Client)
+		}
+		b.after[attempt] = of.WithTimeout(attempt)
+	}
+	return b.after[attempt]
 }
 
 // restartGuardArg keeps a guard of less than a millisecond from turning into "the default".
@@ -120,7 +143,7 @@ func (s *Lease) Acquire(ctx context.Context, r lease.Request) (store.LeaseReply,
 	if r.Mute {
 		rank = ""
 	}
-	return s.ask(ctx, sc, append(s.turnArgs(sc, 15), s.id, r.Nonce, s.ttl, r.NotAfter, r.Floor, r.HoldOff.Milliseconds(), s.emptyWait,
+	return s.ask(ctx, s.elects, sc, append(s.turnArgs(sc, 15), s.id, r.Nonce, s.ttl, r.NotAfter, r.Floor, r.HoldOff.Milliseconds(), s.emptyWait,
 		s.margin, s.restartGuard, s.channel, s.roleArg, s.careful, rank, r.Slice.Milliseconds(), r.Counts.Milliseconds()))
 }
 
@@ -135,22 +158,18 @@ func (s *Lease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, e
 	if r.Heir != "" {
 		args = append(args, r.Heir, s.channel, s.roleArg)
 	}
-	cmd, err := s.renewals.do(s.Store, request{ctx: ctx, script: sc, key: s.key, args: args, newCmd: newText})
-	if err != nil {
-		return store.LeaseReply{}, err
-	}
-	return parseLeaseReply(cmd.(*redis.StringCmd).Val())
+	return s.ask(ctx, s.renewals, sc, args)
 }
 
 func (s *Lease) Release(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	sc := s.scripts.release
-	return s.ask(ctx, sc, append(s.turnArgs(sc, 10), s.id, r.Nonce, r.Token, s.channel, s.roleArg, r.Floor, r.Heir,
+	return s.ask(ctx, s.elects, sc, append(s.turnArgs(sc, 10), s.id, r.Nonce, r.Token, s.channel, s.roleArg, r.Floor, r.Heir,
 		r.Reserve.Milliseconds(), r.Why, r.Ago.Milliseconds()))
 }
 
 func (s *Lease) Leader(ctx context.Context) (store.LeaseReply, error) {
 	sc := s.scripts.leader
-	return s.ask(ctx, sc, s.args(sc, 0))
+	return s.ask(ctx, s.elects, sc, s.args(sc, 0))
 }
 
 func (s *Lease) Terms(ctx context.Context, limit int) ([]store.TermEntry, error) {
@@ -188,12 +207,12 @@ func (s *Lease) Vacancy(ctx context.Context) (v store.Vacancy, err error) {
 	}, nil
 }
 
-func (s *Lease) ask(ctx context.Context, sc *script, args []any) (store.LeaseReply, error) {
-	line, err := s.text(ctx, sc, args)
+func (s *Lease) ask(ctx context.Context, b *batches, sc *script, args []any) (store.LeaseReply, error) {
+	cmd, err := b.do(s.Store, request{ctx: ctx, script: sc, key: s.key, args: args, newCmd: newText})
 	if err != nil {
 		return store.LeaseReply{}, err
 	}
-	return parseLeaseReply(line)
+	return parseLeaseReply(cmd.(*redis.StringCmd).Val())
 }
 
 // verdicts are the words of the lease scripts. leader answers held or free.

@@ -103,7 +103,8 @@ func TestRenewalsTakeTheShortcut(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx := t.Context()
-			// renew asks by these scripts in the situation, and returns all that there is afterwards too.
+			// renew asks by these scripts in the situation, and returns all that there is
+			// afterwards too.
 			renew := func(scripts *Scripts) (string, map[string]string, error) {
 				w := miniLease(t)
 				w.set(atRenewal-20_123, oracle.Facts{Origin: "00000000feedbeef", Uptime: 100_000}, false)

@@ -50,9 +50,72 @@ func TestRenewalsTravelTogether(t *testing.T) {
 			}
 			first, second := ask(), ask()
 			t.Logf("%d renewals: %v on a server that does not know the script, then %v", many, first, second)
-			trips := 1 + (many-4+799)/800
-			require.LessOrEqual(t, second, time.Duration(trips+2)*roundTrip)
-			require.LessOrEqual(t, first, time.Duration(trips+6)*roundTrip)
+			trips, spaced := 1+(many-4+799)/800, time.Duration(0)
+			if many > manyRoles {
+				spaced = spacing
+			}
+			require.LessOrEqual(t, second, time.Duration(trips+2)*roundTrip+spaced)
+			require.LessOrEqual(t, first, time.Duration(trips+6)*roundTrip+spaced)
+		})
+	}
+}
+
+// TestRenewalsOfManyRolesAreSpaced: what comes within 20 ms of the last pipeline waits for that
+// long and travels together, unless its bound is near. The renewals of few roles, and acquires,
+// wait for nothing.
+func TestRenewalsOfManyRolesAreSpaced(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		roles         int
+		bound         time.Duration
+		acquire       bool
+		least, most   int // calls and pipelines on the wire
+		longest, pace time.Duration
+	}{
+		{name: "few", roles: manyRoles, bound: time.Second, least: 40, most: 40, longest: roundTrip, pace: 5 * time.Millisecond},
+		{name: "many", roles: manyRoles + 1, bound: time.Second, least: 9, most: 12, longest: spacing + 2*roundTrip, pace: 5 * time.Millisecond},
+		{name: "in a hurry", roles: manyRoles + 1, bound: hurry - time.Millisecond, least: 40, most: 40, longest: roundTrip, pace: 5 * time.Millisecond},
+		{name: "acquires", roles: manyRoles + 1, bound: time.Second, acquire: true, least: 40, most: 40, longest: roundTrip, pace: 5 * time.Millisecond},
+		{name: "far apart", roles: manyRoles + 1, bound: time.Second, least: 40, most: 40, longest: roundTrip, pace: spacing + time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
+				leases := make([]*Lease, tt.roles)
+				for i := range leases {
+					leases[i] = db.ForRole(store.Role{Key: fmt.Sprint("ns:leader:r", i), Holder: "a", TTL: 10 * time.Second}) // the hook is of this client
+				}
+				ask := func(l *Lease) time.Duration {
+					ctx, cancel := context.WithTimeout(context.Background(), tt.bound)
+					defer cancel()
+					began := time.Now()
+					var err error
+					if tt.acquire {
+						_, err = l.Acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Second})
+					} else {
+						_, err = l.Renew(ctx, lease.Request{Nonce: "n", Token: 7, HoldOff: time.Second, Draining: true})
+					}
+					if err != nil {
+						t.Error(err)
+					}
+					return time.Since(began)
+				}
+				ask(leases[0])
+				time.Sleep(time.Second) // in virtual time
+				sent.mu.Lock()
+				sent.sizes = nil
+				sent.mu.Unlock()
+				took := make(chan time.Duration, 40)
+				for i := range 40 {
+					go func() { took <- ask(leases[i%len(leases)]) }() // ends with its answer
+					time.Sleep(tt.pace)                                // in virtual time
+				}
+				for range 40 {
+					require.LessOrEqual(t, <-took, tt.longest)
+				}
+				batches := sent.all()
+				require.GreaterOrEqual(t, len(batches), tt.least)
+				require.LessOrEqual(t, len(batches), tt.most)
+			})
 		})
 	}
 }

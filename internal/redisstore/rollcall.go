@@ -17,13 +17,18 @@ type rollCallTimer struct {
 
 // rollCallTime is how long the leaders of so many roles take, at most, to renew after a roll-call:
 //
-//	(3 + ⌈roles / 800⌉) · round trip
+//	(3 + ⌈roles / 800⌉) · round trip, and 20 ms if they are more than 16
 //
 // One half is the way of the question, one half that of the renewals, two are for connections that
-// are opened for it, one for each 800 renewals: four pipelines of 200 travel at a time.
+// are opened for it, one for each 800 renewals: four pipelines of 200 travel at a time. Those of
+// many roles are spaced.
 func rollCallTime(roles int, trip time.Duration) time.Duration {
 	const atATime = maxPipelines * maxPipelined
-	return time.Duration(3+(roles+atATime-1)/atATime) * trip
+	need := time.Duration(3+(roles+atATime-1)/atATime) * trip
+	if roles > manyRoles {
+		need += spacing
+	}
+	return need
 }
 
 // measured takes a round trip. It reports once that a roll-call takes more than half of what is
