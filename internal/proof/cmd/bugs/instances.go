@@ -39,7 +39,7 @@ var instances = []bug{
 	{name: "an address for ever", test: "TestNotLeaderNamesTheAddress", breaks: "a leader that has moved is looked for where it was", file: "registry.go",
 		old: "	r.places.note(instance)\n	return instance, found.now, nil\n", new: "	return instance, found.now, nil\n"},
 	{name: "an address that is asked for once", test: "TestAddressIsAskedForAgain", breaks: "a blip at the moment of a hand-over, and nobody is redirected until the next", file: "registry_status.go",
-		old: "			failed = failed || err != nil\n", new: "			failed = failed && err != nil\n"},
+		old: "			asked, failed = true, failed || err != nil\n", new: "			asked, failed = true, failed && err != nil\n"},
 	{name: "whoever is there is enough", test: "TestWaitFor", breaks: "work begins while the instances that are to carry it still start", file: "registry_status.go",
 		old: "	return counts.Active, err\n", new: "	return counts.Active + 2, err\n"},
 	{name: "rule word-over", test: "TestRegistryScriptsAgreeWithTheOracle", breaks: "an instance that has become active counts as joining for another minute", file: lua, in: "internal/redisstore",

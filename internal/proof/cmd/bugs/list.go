@@ -148,7 +148,7 @@ var promises = []bug{
 	{name: "own key taken for leadership", in: redisstore, test: "TestLeaseScripts", breaks: "after a restart a process finds its own ID on the key and leads without a term", file: lua,
 		old: "if holder == id and term.nonce == nonce and term.hold", new: "if holder == id and term.hold"},
 	{name: "tokens printed as floats", in: redisstore, test: "TestP2_HugeTokensAreExact", breaks: "large tokens lose their last digits", file: lua,
-		old: "local function integer(n) return string.format('%.0f', n) end", new: "local function integer(n) return string.format('%.10g', n) end"},
+		old: "local function integer(n) return string.format(WHOLE, n) end", new: "local function integer(n) return string.format('%.10g', n) end"},
 	{name: "token not increased", in: redisstore, test: "TestP2_HugeTokensAreExact", breaks: "two leaders of one millisecond have one token", file: lua,
 		old: "math.max(term.token + 1, floor + 1, term.known + 1, now)", new: "math.max(term.token, floor, now)"},
 	{name: "token not written", in: redisstore, test: "TestLeaseScripts", breaks: "the next leader gets the same token", file: lua,
