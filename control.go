@@ -58,8 +58,9 @@ type Control struct {
 	by       string
 	timeout  time.Duration
 	asked    *callGate
-	role     string // the default one
-	address  string // of Redis
+	role     string                                      // the default one
+	address  string                                      // of Redis
+	server   func(context.Context) (store.Server, error) // nil: there is none
 	note     func(id string)
 
 	// inside reports whether a command comes from work of this process, and is for this process:
@@ -118,7 +119,7 @@ func NewControl(rdb redis.UniversalClient, opts ControlOptions) (*Control, error
 			return backing.ForRole(election.role(whole.Namespace, whole.InstanceID))
 		},
 		tasks: newTaskScheduler(whole.taskConfig(backing, bus)),
-		by:    opts.By, timeout: opts.Timeout, asked: &callGate{most: maxQuestions}, address: backing.Address(),
+		by:    opts.By, timeout: opts.Timeout, asked: &callGate{most: maxQuestions}, address: backing.Address(), server: backing.Server,
 	}
 	control.registry = newRegistry(backing, bus, whole, elections{ // it leads nothing, and follows nobody
 		leading: func(roles []string) []string { return roles }, leaders: func() []string { return nil },
@@ -159,6 +160,24 @@ func (c *Control) named(id string) {
 
 // RedisAddress is that of Coordinator.RedisAddress.
 func (c *Control) RedisAddress() string { return c.address }
+
+// RedisServer is what a Redis says of itself. What it does not say has its zero value.
+type RedisServer struct {
+	Kind    string        `json:"kind"` // redis or valkey
+	Version string        `json:"version"`
+	Uptime  time.Duration `json:"uptime"` // in whole seconds
+}
+
+// RedisServer asks Redis what it is, by one INFO. Of a Redis Cluster one server answers. The error
+// is ErrUnreachable without an answer, and ErrMisconfigured if the user may not send INFO; a
+// Control of a standalone coordinator answers the zero value. It returns as soon as ctx is done.
+func (c *Control) RedisServer(ctx context.Context) (RedisServer, error) {
+	if c.server == nil {
+		return RedisServer{}, nil
+	}
+	s, err := ask(ctx, c.asked, c.server)
+	return RedisServer(s), err
+}
 
 // Registry returns the registry of the instances, to be read. Its states are by the default times
 // of RegistryOptions.

@@ -311,7 +311,7 @@ func (c *Coordinator) Control() *Control {
 		},
 		inside: c.inside, obey: c.obey, role: c.opts.Election.Role,
 		registry: c.registry, tasks: c.tasks, by: c.opts.InstanceID, timeout: defaultCommandTimeout, asked: &c.asked,
-		address: c.backend.address,
+		address: c.backend.address, server: c.backend.server,
 	}
 }
 

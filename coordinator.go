@@ -25,6 +25,7 @@ type backend struct {
 	listen   func(ctx context.Context, a store.Audience)                    // blocks until ctx is done
 	examine  func(ctx context.Context) store.Facts                          // nil: there is no server
 	address  string                                                         // of the server; "": not known, or several
+	server   func(ctx context.Context) (store.Server, error)                // what it says of itself; nil: there is none
 	calls    func(ended func(script string, took time.Duration, err error)) // observes calls; nil: there are none
 }
 
@@ -82,6 +83,7 @@ func New(rdb redis.UniversalClient, opts Options) (*Coordinator, error) {
 		listen:   backing.Listen,
 		examine:  backing.ForRole(opts.Election.role(opts.Namespace, opts.InstanceID)).Examine,
 		address:  backing.Address(),
+		server:   backing.Server,
 	}), nil
 }
 

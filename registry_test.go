@@ -456,8 +456,8 @@ func TestListing(t *testing.T) {
 	})
 }
 
-// TestCountsBesideForeignRecords: the counts of the index are those of a listing, whoever wrote what
-// is there, before and after the leader has adopted it.
+// TestCountsBesideForeignRecords: the counts of the index are those of a listing, whoever wrote
+// what is there, before and after the leader has adopted it.
 func TestCountsBesideForeignRecords(t *testing.T) {
 	onRegistries(t, func(w *registryCluster) {
 		ctx := w.Context()

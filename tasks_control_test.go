@@ -264,7 +264,7 @@ func TestTriggerSentTwice(t *testing.T) {
 				a, b := c.member("a"), c.member("b")
 				ran := map[string]int{}
 				for _, m := range []*instance{a, b} {
-					require.NoError(c, m.Tasks().Register(Task{Name: "t", Schedule: OnDemand(), Run: func(_ context.Context, run TaskRun) error {
+					require.NoError(c, m.Tasks().Register(Task{Name: "t", Schedule: OnDemand(), History: 100, Run: func(_ context.Context, run TaskRun) error {
 						c.lock(func() { ran[run.Trigger]++ })
 						return nil
 					}}))

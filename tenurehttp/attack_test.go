@@ -296,8 +296,8 @@ func TestSlowRequests(t *testing.T) {
 	})
 }
 
-// TestClientsThatDoNotRead: each piece of an answer has 30 s, or what the WriteTimeout of the server
-// says. Who reads slowly gets all of it.
+// TestClientsThatDoNotRead: each piece of an answer has 30 s, or what the WriteTimeout of the
+// server says. Who reads slowly gets all of it.
 func TestClientsThatDoNotRead(t *testing.T) {
 	inSite(t, func(s *site) {
 		s.until(s.member("a").IsLeader)

@@ -14,6 +14,7 @@ const (
 	fresh      = time.Second            // younger than this nobody reads it again
 	tolerable  = 5 * time.Second        // older than this a reader waits for another one
 	staleAfter = 10 * time.Second       // older than this it is stale, though no error is known
+	askServer  = time.Minute            // Redis is asked again for its version
 	listFor    = 3 * time.Second        // older than this a listing of all instances makes no snapshot
 	listLater  = 200 * time.Millisecond // after a snapshot, so that its readers have it by then
 	loadBound  = 5 * time.Second        // for one load

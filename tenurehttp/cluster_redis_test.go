@@ -72,6 +72,25 @@ func TestClusterOnRedis(t *testing.T) {
 	await("an election", led("a", "b", "c"))
 	await("all take part", func() bool { s := ask("a", "/api/cluster/status"); return s.Healthy && s.Active == 3 })
 
+	said, err := nodes["a"].Control().RedisServer(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, said.Version)
+	require.NotEmpty(t, said.Kind)
+	response, err := http.Get(nodes["a"].url + "/api/cluster/snapshot")
+	require.NoError(t, err)
+	text, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	require.NoError(t, err)
+	var snapshot struct {
+		Redis struct {
+			Kind    string `json:"kind"`
+			Version string `json:"version"`
+		} `json:"redis"`
+	}
+	require.NoError(t, json.Unmarshal(text, &snapshot))
+	require.Equal(t, said.Kind, snapshot.Redis.Kind)
+	require.Equal(t, said.Version, snapshot.Redis.Version)
+
 	killed := leader
 	_ = nodes[killed].client.Close() // as if it were dead: it never reaches Redis again
 	delete(nodes, killed)

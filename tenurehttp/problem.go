@@ -98,7 +98,8 @@ type boundWriter struct{ http.ResponseWriter }
 
 func (w boundWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// bound makes an answer one that is written in time. A server with a WriteTimeout has its own bound.
+// bound makes an answer one that is written in time. A server with a WriteTimeout has its own
+// bound.
 func bound(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	if server, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.WriteTimeout > 0 {
 		return w

@@ -139,6 +139,9 @@ type redisView struct {
 	Address *string `json:"address"` // null: several servers, or not known
 	// Answered is how long ago Redis last gave a usable answer; null: never.
 	Answered *float64 `json:"answered_seconds_ago"`
+	Kind     string   `json:"kind,omitempty"` // redis or valkey; "": not known
+	Version  string   `json:"version,omitempty"`
+	Uptime   float64  `json:"uptime_seconds,omitempty"` // as of the last minute
 }
 
 // roleView is one role.
@@ -188,7 +191,7 @@ func (h *Handler) snapshot(w http.ResponseWriter, r *request) error {
 		}
 		fields = append(fields, field{part.name, text})
 	}
-	answer := snapshotAnswer{Namespace: s.status.Namespace, Redis: h.redis(a), Status: s.status, age: a}
+	answer := snapshotAnswer{Namespace: s.status.Namespace, Redis: h.redis(s, a), Status: s.status, age: a}
 	answer.Status.Leader = *aged(&answer.Status.Leader, a)
 	if h.coordinator != nil {
 		answer.This = &thisView{ID: h.coordinator.InstanceID(), State: string(h.coordinator.State()), Leading: h.leading()}
@@ -203,8 +206,8 @@ func (h *Handler) snapshot(w http.ResponseWriter, r *request) error {
 }
 
 // redis is what is known of it.
-func (h *Handler) redis(a age) redisView {
-	v := redisView{}
+func (h *Handler) redis(s *snapshot, a age) redisView {
+	v := redisView{Kind: s.server.Kind, Version: s.server.Version, Uptime: s.server.Uptime.Seconds()}
 	if address := h.control.RedisAddress(); address != "" {
 		v.Address = &address
 	}

@@ -37,6 +37,7 @@ type listing struct {
 
 // snapshot is all that is known of the cluster at one time. It is never written to.
 type snapshot struct {
+	server    tenure.RedisServer // as of the last minute
 	status    tenure.ClusterStatus
 	listed    time.Time         // before which no instance was read, but for those that changes name
 	all       []tenure.Instance // by ID
@@ -74,8 +75,10 @@ type survey struct {
 	instances   *cell[*listing]
 	position    atomic.Pointer[string] // the last change that is known
 
-	mu   sync.Mutex
-	last *snapshot // nil: there is none yet
+	mu     sync.Mutex
+	last   *snapshot // nil: there is none yet
+	server tenure.RedisServer
+	asked  time.Time // when Redis was last asked for that
 }
 
 // list asks for all instances.
@@ -167,6 +170,12 @@ func (s *survey) take(ctx context.Context) (*snapshot, error) {
 	if !whole(s.readRoles(ctx, n, last)) || !whole(s.readRuns(ctx, n, last)) {
 		return nil, err
 	}
+	if time.Since(s.asked) > askServer {
+		if server, err := s.control.RedisServer(ctx); !errors.Is(err, tenure.ErrUnreachable) { // INFO may be refused: then nothing is known of it
+			s.server, s.asked = server, time.Now()
+		}
+	}
+	n.server = s.server
 	n.sorted = byRank(n.all)
 	n.list = sync.OnceValues(func() ([]byte, error) { return classicList(n) })
 	n.plots = sync.OnceValues(func() ([]byte, error) { return json.Marshal(taskViews(n)) })

@@ -115,7 +115,8 @@ func (c *Cluster) follow(leader *Control) {
 	}
 }
 
-// awaitLapse waits until no lease of an instance that is disconnected lasts. They end by themselves.
+// awaitLapse waits until no lease of an instance that is disconnected lasts. They end by
+// themselves.
 func (c *Control) awaitLapse() {
 	look := time.NewTicker(glance)
 	defer look.Stop()

@@ -174,8 +174,8 @@ func checkFields(fields []string) error {
 	return nil
 }
 
-// dialects are what other readers of cron expressions know beyond the five fields. None of it can be
-// said in them.
+// dialects are what other readers of cron expressions know beyond the five fields. None of it can
+// be said in them.
 var dialects = []struct {
 	in            [5]bool                // the fields in which it means that
 	written       func(part string) bool // in upper case

@@ -190,6 +190,24 @@ func (e *examination) neighbours(ctx context.Context) {
 	slices.Sort(e.facts.Neighbours)
 }
 
+// Server asks what the server is: in a cluster, any of them.
+func (s *Store) Server(ctx context.Context) (server store.Server, err error) {
+	cmd := redis.NewStringCmd(ctx, "info", "server")
+	if err := s.process(ctx, cmd); err != nil {
+		return server, s.explain("INFO", err)
+	}
+	f := store.Facts{Settings: make(map[string]string)}
+	readInfo(&f, cmd.Val())
+	server = store.Server{Kind: "redis", Version: bounded(f.Version), Uptime: f.Uptime}
+	switch {
+	case f.Valkey != "":
+		server.Kind, server.Version = "valkey", bounded(f.Valkey)
+	case f.Version == "":
+		server.Kind = ""
+	}
+	return server, nil
+}
+
 // readInfo takes from INFO what matters.
 func readInfo(f *store.Facts, info string) {
 	for line := range strings.Lines(info) {

@@ -42,6 +42,9 @@ type renewal struct {
 // common returns those of a request.
 func (s *Lease) common(r lease.Request) [6]any {
 	last := s.last.Load()
+	if last == nil && s.roles.Add(1) > manyRoles { // a Control asks for roles, too, and renews none
+		s.renewals.spaced.Store(true)
+	}
 	if last == nil || last.nonce != r.Nonce || last.token != r.Token || last.holdOff != r.HoldOff || last.origin != r.Origin || last.since != r.Since || last.floor != r.Floor {
 		last = &renewal{
 			nonce: r.Nonce, token: r.Token, holdOff: r.HoldOff, origin: r.Origin, since: r.Since, floor: r.Floor,
@@ -54,9 +57,6 @@ func (s *Lease) common(r lease.Request) [6]any {
 
 // ForRole returns the lease of a role.
 func (s *Store) ForRole(r store.Role) *Lease {
-	if s.roles.Add(1) > manyRoles {
-		s.renewals.spaced.Store(true)
-	}
 	keys := []any{r.Key, store.LeaseSince(r.Key), store.LeaseTerm(r.Key), store.LeaseTerms(r.Key)}
 	if log := s.keys.Log(); !s.spread || store.HashTag(log) == store.HashTag(r.Key) {
 		keys = append(keys, log)

@@ -158,8 +158,8 @@ type Store struct {
 	keys     store.Keys
 	scripts  *Scripts
 	renewals *batches
-	elects   *batches // acquires and releases, which wait for nothing
-	roles    *atomic.Int32
+	elects   *batches      // acquires and releases, which wait for nothing
+	roles    *atomic.Int32 // that have renewed
 	bounded  *boundedClients
 	tasks    *batches // calls of tasks
 	id       string

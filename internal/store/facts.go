@@ -27,6 +27,13 @@ type Facts struct {
 	Refused map[string]error
 }
 
+// Server is what a Redis says of itself. What it does not say has its zero value.
+type Server struct {
+	Kind    string // redis or valkey
+	Version string
+	Uptime  time.Duration // in whole seconds
+}
+
 // ClientFacts are the settings of the client.
 type ClientFacts struct {
 	Kind         string // single, cluster, other

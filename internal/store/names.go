@@ -19,8 +19,8 @@ var (
 	CommandIDPattern = IncarnationPattern
 )
 
-// IsDots reports whether a name is a segment of a path that no URL can have: whoever reads one takes
-// it out.
+// IsDots reports whether a name is a segment of a path that no URL can have: whoever reads one
+// takes it out.
 func IsDots(name string) bool { return name == "." || name == ".." }
 
 // IsKey reports whether a Namespace or LeaderKey can be called so: the characters of an ID and at

@@ -14,8 +14,8 @@ import (
 	"github.com/tenure-go/tenure/tenurehttp"
 )
 
-// TestLateAnswers: an answer that was asked for before the sign-in, and one that comes after a later
-// one, is not shown.
+// TestLateAnswers: an answer that was asked for before the sign-in, and one that comes after a
+// later one, is not shown.
 func TestLateAnswers(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

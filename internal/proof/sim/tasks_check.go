@@ -177,8 +177,8 @@ func (k *checker) again(p *instance, ask store.TaskClaim, t *taskCheck, policy *
 		if ask.Expect == t.canceled {
 			c.fail("P10: %s runs task %s again, of which run %s was canceled", p.id, policy.Name, ask.Expect)
 		}
-		// What the record says of that run may be older than what its leader, or an earlier claim, knew:
-		// a failover may lose that it was given back.
+		// What the record says of that run may be older than what its leader, or an earlier claim,
+		// knew: a failover may lose that it was given back.
 		if policy.Abandoned == schedule.AbandonedFail && slices.Contains(k.begun, ask.Expect) {
 			c.fail("P10: %s runs task %s again, which is to fail when it is left behind", p.id, policy.Name)
 		}

@@ -29,10 +29,10 @@
 // with durations in multiples of 10 µs, inherit its residue; a reset of all connections, and the
 // deadline of a read, come at instants of the connection, too. Stagger gives each host a first
 // instant of its own. What the code under test draws itself (math/rand/v2, a select with two ready
-// cases, two equal timers of one host, a context with several children, which hear of its end in the
-// order of a map) is its own to keep in order; testing/cryptotest makes crypto/rand repeat. What a
-// crashed host still dials draws nothing, and the connections of its next life are numbered anew.
-// The digest of a Trace does not depend on the order of events within one instant.
+// cases, two equal timers of one host, a context with several children, which hear of its end in
+// the order of a map) is its own to keep in order; testing/cryptotest makes crypto/rand repeat.
+// What a crashed host still dials draws nothing, and the connections of its next life are numbered
+// anew. The digest of a Trace does not depend on the order of events within one instant.
 //
 // # Traps
 //

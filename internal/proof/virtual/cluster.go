@@ -100,7 +100,8 @@ func inCluster(t *testing.T, seed uint64, setup setup, fn func(*cluster)) (diges
 		over := make(chan struct{})
 		c.running.Go(func() { c.probe(over) })
 		defer func() { // also if the test has ended early
-			// Before the stops: each cancels a context, whose children hear of it in the order of a map.
+			// Before the stops: each cancels a context, whose children hear of it in the order of a
+			// map.
 			digest = c.net.Trace.Digest()
 			for _, instance := range c.instances {
 				instance.stop()

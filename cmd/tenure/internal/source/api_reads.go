@@ -130,7 +130,10 @@ type roleDocument struct {
 type snapshotDocument struct {
 	Namespace string `json:"namespace"`
 	Redis     struct {
-		Address string `json:"address"`
+		Address string  `json:"address"`
+		Kind    string  `json:"kind"`
+		Version string  `json:"version"`
+		Uptime  float64 `json:"uptime_seconds"`
 	} `json:"redis"`
 	Status clusterStatus `json:"status"`
 	Roles  []struct {
@@ -200,7 +203,7 @@ func (a *API) Cluster(ctx context.Context, roles ...string) (c Cluster, err erro
 		return c, err
 	}
 	c.Server = Server{
-		Address: s.Redis.Address, API: a.base.Redacted(), RoundTrip: time.Since(c.At).Seconds(), Age: s.Age, Stale: s.Stale, Error: clipped(s.Error),
+		Kind: clipped(s.Redis.Kind), Version: clipped(s.Redis.Version), Uptime: s.Redis.Uptime, Address: s.Redis.Address, API: a.base.Redacted(), RoundTrip: time.Since(c.At).Seconds(), Age: s.Age, Stale: s.Stale, Error: clipped(s.Error),
 	}
 	if want := a.options.Namespace; want != "" && s.Namespace != want {
 		return c, &apiError{text: fmt.Sprintf("the API at %s serves the namespace %s, not %s", a.base.Redacted(), s.Namespace, want)}

@@ -358,7 +358,7 @@ func TestServerThatSaysTooMuch(t *testing.T) {
 		require.ErrorIs(t, a.Drain(t.Context(), "b"), tenure.ErrUnreachable, "it may have been done")
 	})
 	t.Run("return after 300,000 years", func(t *testing.T) {
-		s := stream{}
+		s := stream{API: &API{minReturn: minReturn}}
 		s.setRetry("retry: 9223372036854775")
 		require.Equal(t, maxReturn, s.retry)
 	})

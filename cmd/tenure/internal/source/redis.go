@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -83,21 +81,9 @@ func (r *Redis) server(ctx context.Context) (s Server, err error) {
 			s.Address = single.Options().Addr
 		}
 	}
-	info, err := r.Client.Info(ctx, "server").Result()
-	if err != nil {
-		return s, nil //nolint:nilerr // INFO may be refused
+	if server, err := r.Control.RedisServer(ctx); err == nil { // INFO may be refused
+		s.Kind, s.Version, s.Uptime = server.Kind, server.Version, server.Uptime.Seconds()
 	}
-	field := func(name string) string {
-		if found := regexp.MustCompile(`(?m)^` + name + `:([^\r\n]*)`).FindStringSubmatch(info); found != nil {
-			return found[1]
-		}
-		return ""
-	}
-	s.Kind, s.Version = "redis", field("redis_version")
-	if version := field("valkey_version"); version != "" {
-		s.Kind, s.Version = "valkey", version
-	}
-	s.Uptime, _ = strconv.ParseFloat(field("uptime_in_seconds"), 64)
 	return s, nil
 }
 
