@@ -74,7 +74,8 @@ func TestReportsGoOnAfterAFailOver(t *testing.T) {
 			a.RunDue(t.Context())
 		}
 		time.Sleep(time.Hour)
-		b.Lead() // a is deposed, and its report is interrupted
+		synctest.Wait() // it has begun
+		b.Lead()        // a is deposed, and its report is interrupted
 		b.RunDue(t.Context())
 		require.Equal(t, []string{"a attempt 1", "a attempt 1", "b attempt 2"}, done)
 	})
