@@ -77,7 +77,7 @@ func benchCluster(b *testing.B, rdb *redis.Client, count int) *tenure.Coordinato
 	names := make([]string, benchTasks)
 	for i := range names {
 		names[i] = fmt.Sprint("task-", i)
-		require.NoError(b, c.Tasks().Register(tenure.Task{Name: names[i], Schedule: tenure.Every(100 * time.Millisecond), Run: func(context.Context, tenure.TaskRun) error { return nil }}))
+		require.NoError(b, c.Tasks().Register(tenure.Task{Name: names[i], Schedule: tenure.Every(100 * time.Millisecond), History: benchRuns, Run: func(context.Context, tenure.TaskRun) error { return nil }}))
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
