@@ -74,7 +74,7 @@ func measureReads(o options, p *page) error {
 		return err
 	}
 	t := p.table("Reads over HTTP", "One handler of `tenurehttp`, and 200 open pages in the same process: each follows the events, and reads a snapshot every two seconds and after each event; something changes each second. "+
-		"After an event all pages ask at one moment, and each waits for a snapshot that has the change: one listing for all of them.", "10 instances: p50", "p99", "10,000 instances: p50", "p99 ")
+		"After an event all pages ask at one moment, and each waits for a snapshot that has the change: one listing for all of them.", "p50, 10 instances", "p99, 10 instances", "p50, 10,000 instances", "p99, 10,000 instances")
 	measured := benchmarks(out)
 	for _, document := range []string{"status", "instances", "snapshot", "page"} {
 		name := "`" + document + "`, ms"

@@ -77,50 +77,39 @@ func (l *Link) pass(call func() error) error {
 	return call()
 }
 
+// through makes a call that answers something, if calls pass.
+func through[T any](l *Link, call func() (T, error)) (answer T, err error) {
+	err = l.pass(func() error {
+		answer, err = call()
+		return err
+	})
+	return answer, err
+}
+
 // linkedLease is a lease behind a link.
 type linkedLease struct {
 	*Link
 	to store.Lease
 }
 
-func (l linkedLease) Acquire(ctx context.Context, r lease.Request) (reply store.LeaseReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Acquire(ctx, r)
-		return err
-	})
-	return reply, err
+func (l linkedLease) Acquire(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
+	return through(l.Link, func() (store.LeaseReply, error) { return l.to.Acquire(ctx, r) })
 }
 
-func (l linkedLease) Renew(ctx context.Context, r lease.Request) (reply store.LeaseReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Renew(ctx, r)
-		return err
-	})
-	return reply, err
+func (l linkedLease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
+	return through(l.Link, func() (store.LeaseReply, error) { return l.to.Renew(ctx, r) })
 }
 
-func (l linkedLease) Release(ctx context.Context, r lease.Request) (reply store.LeaseReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Release(ctx, r)
-		return err
-	})
-	return reply, err
+func (l linkedLease) Release(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
+	return through(l.Link, func() (store.LeaseReply, error) { return l.to.Release(ctx, r) })
 }
 
-func (l linkedLease) Leader(ctx context.Context) (reply store.LeaseReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Leader(ctx)
-		return err
-	})
-	return reply, err
+func (l linkedLease) Leader(ctx context.Context) (store.LeaseReply, error) {
+	return through(l.Link, func() (store.LeaseReply, error) { return l.to.Leader(ctx) })
 }
 
-func (l linkedLease) Terms(ctx context.Context, limit int) (reply []store.TermEntry, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Terms(ctx, limit)
-		return err
-	})
-	return reply, err
+func (l linkedLease) Terms(ctx context.Context, limit int) ([]store.TermEntry, error) {
+	return through(l.Link, func() ([]store.TermEntry, error) { return l.to.Terms(ctx, limit) })
 }
 
 // Tasks returns the records of tasks behind the link.
@@ -132,92 +121,48 @@ type linkedTasks struct {
 	to store.Tasks
 }
 
-func (l linkedTasks) Open(ctx context.Context, name string, o store.TaskOpen) (reply store.TaskReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Open(ctx, name, o)
-		return err
-	})
-	return reply, err
+func (l linkedTasks) Open(ctx context.Context, name string, o store.TaskOpen) (store.TaskReply, error) {
+	return through(l.Link, func() (store.TaskReply, error) { return l.to.Open(ctx, name, o) })
 }
 
-func (l linkedTasks) Plan(ctx context.Context, name string, p store.TaskPlan) (reply store.TaskReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Plan(ctx, name, p)
-		return err
-	})
-	return reply, err
+func (l linkedTasks) Plan(ctx context.Context, name string, p store.TaskPlan) (store.TaskReply, error) {
+	return through(l.Link, func() (store.TaskReply, error) { return l.to.Plan(ctx, name, p) })
 }
 
-func (l linkedTasks) Claim(ctx context.Context, name string, c store.TaskClaim) (reply store.TaskReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Claim(ctx, name, c)
-		return err
-	})
-	return reply, err
+func (l linkedTasks) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
+	return through(l.Link, func() (store.TaskReply, error) { return l.to.Claim(ctx, name, c) })
 }
 
-func (l linkedTasks) Retry(ctx context.Context, name string, r store.TaskRetry) (reply store.TaskReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Retry(ctx, name, r)
-		return err
-	})
-	return reply, err
+func (l linkedTasks) Retry(ctx context.Context, name string, r store.TaskRetry) (store.TaskReply, error) {
+	return through(l.Link, func() (store.TaskReply, error) { return l.to.Retry(ctx, name, r) })
 }
 
-func (l linkedTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (reply store.TaskReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Finish(ctx, name, f)
-		return err
-	})
-	return reply, err
+func (l linkedTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
+	return through(l.Link, func() (store.TaskReply, error) { return l.to.Finish(ctx, name, f) })
 }
 
-func (l linkedTasks) Record(ctx context.Context, name string) (reply store.TaskReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Record(ctx, name)
-		return err
-	})
-	return reply, err
+func (l linkedTasks) Record(ctx context.Context, name string) (store.TaskReply, error) {
+	return through(l.Link, func() (store.TaskReply, error) { return l.to.Record(ctx, name) })
 }
 
-func (l linkedTasks) RecordAndTriggers(ctx context.Context, name string) (reply store.TaskReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.RecordAndTriggers(ctx, name)
-		return err
-	})
-	return reply, err
+func (l linkedTasks) RecordAndTriggers(ctx context.Context, name string) (store.TaskReply, error) {
+	return through(l.Link, func() (store.TaskReply, error) { return l.to.RecordAndTriggers(ctx, name) })
 }
 
-func (l linkedTasks) Pause(ctx context.Context, name string, paused bool, expect, why string) (reply store.TaskReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Pause(ctx, name, paused, expect, why)
-		return err
-	})
-	return reply, err
+func (l linkedTasks) Pause(ctx context.Context, name string, paused bool, expect, why string) (store.TaskReply, error) {
+	return through(l.Link, func() (store.TaskReply, error) { return l.to.Pause(ctx, name, paused, expect, why) })
 }
 
-func (l linkedTasks) Trigger(ctx context.Context, name string, t store.TaskTrigger) (reply store.TaskReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Trigger(ctx, name, t)
-		return err
-	})
-	return reply, err
+func (l linkedTasks) Trigger(ctx context.Context, name string, t store.TaskTrigger) (store.TaskReply, error) {
+	return through(l.Link, func() (store.TaskReply, error) { return l.to.Trigger(ctx, name, t) })
 }
 
-func (l linkedTasks) Cancel(ctx context.Context, name string, c store.TaskCancel) (reply store.TaskReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Cancel(ctx, name, c)
-		return err
-	})
-	return reply, err
+func (l linkedTasks) Cancel(ctx context.Context, name string, c store.TaskCancel) (store.TaskReply, error) {
+	return through(l.Link, func() (store.TaskReply, error) { return l.to.Cancel(ctx, name, c) })
 }
 
-func (l linkedTasks) Forget(ctx context.Context, name string, f store.TaskForget) (reply store.TaskReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Forget(ctx, name, f)
-		return err
-	})
-	return reply, err
+func (l linkedTasks) Forget(ctx context.Context, name string, f store.TaskForget) (store.TaskReply, error) {
+	return through(l.Link, func() (store.TaskReply, error) { return l.to.Forget(ctx, name, f) })
 }
 
 func (l linkedTasks) Names(ctx context.Context, limit int) (names []string, more bool, err error) {
@@ -236,12 +181,8 @@ func (l linkedTasks) Records(ctx context.Context, names []string) (now int64, re
 	return now, records, problems, err
 }
 
-func (l linkedTasks) Runs(ctx context.Context, name string, limit int) (reply []store.Run, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Runs(ctx, name, limit)
-		return err
-	})
-	return reply, err
+func (l linkedTasks) Runs(ctx context.Context, name string, limit int) ([]store.Run, error) {
+	return through(l.Link, func() ([]store.Run, error) { return l.to.Runs(ctx, name, limit) })
 }
 
 // Registry returns a registry behind the link.
@@ -253,12 +194,8 @@ type linkedRegistry struct {
 	to store.Registry
 }
 
-func (l linkedRegistry) Heartbeat(ctx context.Context, h store.Heartbeat) (reply store.HeartbeatReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Heartbeat(ctx, h)
-		return err
-	})
-	return reply, err
+func (l linkedRegistry) Heartbeat(ctx context.Context, h store.Heartbeat) (store.HeartbeatReply, error) {
+	return through(l.Link, func() (store.HeartbeatReply, error) { return l.to.Heartbeat(ctx, h) })
 }
 
 func (l linkedRegistry) Remove(ctx context.Context, id, incarnation string) (verdict string, err error) {
@@ -277,12 +214,8 @@ func (l linkedRegistry) Instance(ctx context.Context, id string) (e store.Entry,
 	return e, now, err
 }
 
-func (l linkedRegistry) Scan(ctx context.Context, cursor string, onlyNew bool) (reply store.ScanReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Scan(ctx, cursor, onlyNew)
-		return err
-	})
-	return reply, err
+func (l linkedRegistry) Scan(ctx context.Context, cursor string, onlyNew bool) (store.ScanReply, error) {
+	return through(l.Link, func() (store.ScanReply, error) { return l.to.Scan(ctx, cursor, onlyNew) })
 }
 
 func (l linkedRegistry) Losses(ctx context.Context) (held, lost int, err error) {
@@ -293,20 +226,12 @@ func (l linkedRegistry) Losses(ctx context.Context) (held, lost int, err error) 
 	return held, lost, err
 }
 
-func (l linkedRegistry) Count(ctx context.Context, drifted, down time.Duration) (reply store.CountReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Count(ctx, drifted, down)
-		return err
-	})
-	return reply, err
+func (l linkedRegistry) Count(ctx context.Context, drifted, down time.Duration) (store.CountReply, error) {
+	return through(l.Link, func() (store.CountReply, error) { return l.to.Count(ctx, drifted, down) })
 }
 
-func (l linkedRegistry) Log(ctx context.Context, after string, limit int) (reply store.LogReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Log(ctx, after, limit)
-		return err
-	})
-	return reply, err
+func (l linkedRegistry) Log(ctx context.Context, after string, limit int) (store.LogReply, error) {
+	return through(l.Link, func() (store.LogReply, error) { return l.to.Log(ctx, after, limit) })
 }
 
 func (l linkedRegistry) LogEnd(ctx context.Context) (id string, err error) {
@@ -317,28 +242,16 @@ func (l linkedRegistry) LogEnd(ctx context.Context) (id string, err error) {
 	return id, err
 }
 
-func (l linkedRegistry) LogTail(ctx context.Context, limit int) (reply []store.LogEntry, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.LogTail(ctx, limit)
-		return err
-	})
-	return reply, err
+func (l linkedRegistry) LogTail(ctx context.Context, limit int) ([]store.LogEntry, error) {
+	return through(l.Link, func() ([]store.LogEntry, error) { return l.to.LogTail(ctx, limit) })
 }
 
-func (l linkedRegistry) Look(ctx context.Context, k store.Look) (reply store.LookReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Look(ctx, k)
-		return err
-	})
-	return reply, err
+func (l linkedRegistry) Look(ctx context.Context, k store.Look) (store.LookReply, error) {
+	return through(l.Link, func() (store.LookReply, error) { return l.to.Look(ctx, k) })
 }
 
-func (l linkedRegistry) Sweep(ctx context.Context, s store.Sweep) (reply store.SweepReply, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Sweep(ctx, s)
-		return err
-	})
-	return reply, err
+func (l linkedRegistry) Sweep(ctx context.Context, s store.Sweep) (store.SweepReply, error) {
+	return through(l.Link, func() (store.SweepReply, error) { return l.to.Sweep(ctx, s) })
 }
 
 func (l linkedRegistry) Adopt(ctx context.Context, incarnation string, ids []string) (foreign []string, err error) {
@@ -349,12 +262,8 @@ func (l linkedRegistry) Adopt(ctx context.Context, incarnation string, ids []str
 	return foreign, err
 }
 
-func (l linkedRegistry) Metrics(ctx context.Context, ids []string) (reply [][]store.Metric, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Metrics(ctx, ids)
-		return err
-	})
-	return reply, err
+func (l linkedRegistry) Metrics(ctx context.Context, ids []string) ([][]store.Metric, error) {
+	return through(l.Link, func() ([][]store.Metric, error) { return l.to.Metrics(ctx, ids) })
 }
 
 func (l linkedRegistry) Aggregate(ctx context.Context, mark string, entry []store.MetricSummary) (err error) {
@@ -365,12 +274,8 @@ func (l linkedRegistry) Aggregate(ctx context.Context, mark string, entry []stor
 	return err
 }
 
-func (l linkedRegistry) Aggregates(ctx context.Context, limit int) (reply []store.Aggregate, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.Aggregates(ctx, limit)
-		return err
-	})
-	return reply, err
+func (l linkedRegistry) Aggregates(ctx context.Context, limit int) ([]store.Aggregate, error) {
+	return through(l.Link, func() ([]store.Aggregate, error) { return l.to.Aggregates(ctx, limit) })
 }
 
 // Commands returns commands behind the link.
@@ -414,12 +319,8 @@ func (l linkedCommands) EndCommand(ctx context.Context, c store.Command, incarna
 	return err
 }
 
-func (l linkedCommands) LookCommand(ctx context.Context, c store.Command, hint bool) (reply store.CommandOutcome, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.LookCommand(ctx, c, hint)
-		return err
-	})
-	return reply, err
+func (l linkedCommands) LookCommand(ctx context.Context, c store.Command, hint bool) (store.CommandOutcome, error) {
+	return through(l.Link, func() (store.CommandOutcome, error) { return l.to.LookCommand(ctx, c, hint) })
 }
 
 func (l linkedCommands) NoteCommand(ctx context.Context, c store.Command, o store.CommandOutcome) (err error) {
@@ -430,10 +331,6 @@ func (l linkedCommands) NoteCommand(ctx context.Context, c store.Command, o stor
 	return err
 }
 
-func (l linkedCommands) CommandLog(ctx context.Context) (reply []store.CommandEntry, err error) {
-	err = l.pass(func() error {
-		reply, err = l.to.CommandLog(ctx)
-		return err
-	})
-	return reply, err
+func (l linkedCommands) CommandLog(ctx context.Context) ([]store.CommandEntry, error) {
+	return through(l.Link, func() ([]store.CommandEntry, error) { return l.to.CommandLog(ctx) })
 }
