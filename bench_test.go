@@ -255,6 +255,19 @@ func populated(b *testing.B, count int, silence func(i int) time.Duration) (*red
 	return rdb, r, store.Look{Silence: opts.Registry.DriftedAfter / 2}
 }
 
+// foreign replaces the records of populated by what another program writes.
+func foreign(b *testing.B, rdb *redis.Client, count int) {
+	for first := 0; first < count; first += 1000 {
+		pipe := rdb.Pipeline()
+		for i := first; i < min(first+1000, count); i++ {
+			id := fmt.Sprint("instance-", i)
+			pipe.HSet(b.Context(), store.Keys("tenure").Instances(), id, `{"instance_id":"`+id+`","started_at":1,"last_heartbeat":1,"status":"draining","worker_count":1}`)
+		}
+		_, err := pipe.Exec(b.Context())
+		require.NoError(b, err)
+	}
+}
+
 func BenchmarkBeat(b *testing.B) {
 	rdb, r, _ := populated(b, 10_000, func(int) time.Duration { return 0 })
 	l := newBeatLoop(r)
@@ -347,7 +360,8 @@ func BenchmarkCounts(b *testing.B) {
 
 // How long scripts of the registry hold a Redis of 100,000 instances, by its slow log: a listing,
 // the counts, and passes over all of them, silent at once, and not adopted. Of each the longest
-// call, and the sixth longest: this machine may be busy.
+// call, the 90th percentile and the median of those above 200 µs: the slow log counts the time for
+// which a busy machine ran something else.
 func BenchmarkLongestScript(b *testing.B) {
 	const count = 100_000
 	for b.Loop() {
@@ -368,7 +382,8 @@ func BenchmarkLongestScript(b *testing.B) {
 			slices.SortFunc(took, func(x, y time.Duration) int { return cmp.Compare(y, x) })
 			if len(took) > 0 {
 				b.ReportMetric(microseconds(took[0]), what+"-max-µs")
-				b.ReportMetric(microseconds(took[min(len(took)-1, 5)]), what+"-µs")
+				b.ReportMetric(microseconds(took[len(took)/10]), what+"-p90-µs")
+				b.ReportMetric(microseconds(took[len(took)/2]), what+"-p50-µs")
 			}
 		}
 		longest("list", func() { _, err := r.Instances(ctx, InstanceQuery{}); require.NoError(b, err) })
@@ -379,9 +394,14 @@ func BenchmarkLongestScript(b *testing.B) {
 		sweeper.sweeper = newSweeper(r, term, func() time.Duration { return monotonic() + sweeper.ahead })
 		sweeper.watches(b, r.opts.DownAfter)
 		longest("sweep", func() { require.NoError(b, sweeper.pass(ctx)) })
-		require.NoError(b, rdb.Del(ctx, store.Keys(r.namespace).Beats()).Err())
-		longest("adopt", func() { require.NoError(b, sweeper.pass(ctx)) })
-		require.EqualValues(b, count, rdb.ZCard(ctx, store.Keys(r.namespace).Beats()).Val())
+		for _, record := range []string{"adopt", "adopt-foreign"} {
+			if record == "adopt-foreign" {
+				foreign(b, rdb, count)
+			}
+			require.NoError(b, rdb.Del(ctx, store.Keys(r.namespace).Beats()).Err())
+			longest(record, func() { require.NoError(b, sweeper.pass(ctx)) })
+			require.EqualValues(b, count, rdb.ZCard(ctx, store.Keys(r.namespace).Beats()).Val())
+		}
 	}
 }
 

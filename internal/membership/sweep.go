@@ -31,7 +31,7 @@ import (
 const (
 	maxPages  = 100         // that one pass judges; the next one goes on from there
 	maxScans  = 500         // pages of records that one pass reads
-	maxAdopt  = 500         // records of one call
+	maxAdopt  = 100         // records of one call: a millisecond of Redis
 	clockStep = time.Second // by how much Redis's clock may be ahead of what it should read before that is a step
 )
 
