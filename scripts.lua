@@ -597,10 +597,19 @@ local function set_task(key, task, fields)
   call('HSET', key, unpack(args))
 end
 
+-- The history shows so many bytes of an error. The record has more of that of the last run.
+local MAX_RUN_ERROR = 120
+local function short(text)
+  if #text <= MAX_RUN_ERROR then return text end
+  local last = MAX_RUN_ERROR - #'…'
+  while last > 0 and string.find(text, '^[\128-\191]', last + 1) do last = last - 1 end -- rule whole-characters
+  return string.sub(text, 1, last) .. '…'
+end
+
 -- entry is the last run of the record as the history will show it.
 local function entry(now, task, run, status, text)
   return { 'run', run, 'slot', task.last_scheduled, 'started', task.last_started, 'finished', integer(now), 'status', status,
-    'attempt', task.attempt, 'token', task.run_token, 'instance', task.instance, 'error', text, 'trigger', task.run_trigger }
+    'attempt', task.attempt, 'token', task.run_token, 'instance', task.instance, 'error', short(text), 'trigger', task.run_trigger }
 end
 
 -- A trigger that waits is one text: '<ID> <end of its time, ms> <instance that asked>'. Its arguments are in trigger_args, and go to
@@ -628,11 +637,38 @@ local function with_trigger(id, claimed)
   return ids
 end
 
+-- Redis frees what was cut off from a stream by whole blocks of 4096 bytes. So a short history is written anew before it needs another
+-- block: the field block of the record is about how many bytes this one has.
+local SHORT = 16 -- runs
+local BLOCK = 3800
+local function size_of(run)
+  local size = 40
+  for i = 2, #run, 2 do size = size + #run[i] end
+  return size
+end
+
+-- rewrite keeps the youngest runs only, and gives the size of what there is then.
+local function rewrite(runs, most)
+  local kept, size = call('XREVRANGE', runs, '+', '-', 'COUNT', most), 0
+  for _, run in ipairs(kept) do
+    if #run[2] > 40 then return 0 end -- not tenure's
+    size = size + size_of(run[2])
+  end
+  call('DEL', runs)
+  for i = #kept, 1, -1 do call('XADD', runs, kept[i][1], unpack(kept[i][2])) end
+  return size
+end
+
 -- remember keeps the youngest runs, as many as the caller says. It comes last: if Redis refuses it, the error is reported, and the
 -- call asked again answers that it was done.
-local function remember(runs, keep, run)
+local function remember(key, runs, keep, run)
   local most, expiry = string.match(keep, '^(%d+) ?(%d*)$') -- how many, and for how many ms after the last one, if not for ever
   if most == '0' then return end
+  if tonumber(most) <= SHORT then
+    local block = natural(call('HGET', key, 'block') or '')
+    if block + size_of(run) > BLOCK then block = rewrite(runs, math.max(1, most - 1)) end -- rule one-block
+    call('HSET', key, 'block', integer(block + size_of(run)))
+  end
   local reply = redis.pcall('XADD', runs, 'MAXLEN', most, '*', unpack(run))
   if type(reply) ~= 'table' or not reply.err then
     if expiry ~= '' then note('PEXPIRE', runs, expiry) end
@@ -730,7 +766,7 @@ if (kind == 'slot' or kind == 'extra') and task.run_trigger .. task.args ~= '' t
 set_task(KEYS[1], task, fields)
 if kind == 'trigger' then end_trigger(KEYS[1], KEYS[4], ARGV[11], task) end
 note('SADD', KEYS[3], ARGV[11])
-if lost then remember(KEYS[2], ARGV[12], lost) end
+if lost then remember(KEYS[1], KEYS[2], ARGV[12], lost) end
 return task_answer('claimed', now, task)
 
 --@ retry_task
@@ -783,7 +819,7 @@ elseif status == 'abandoned' or status == 'failed' then
   fields.failed_runs = integer(natural(task.failed_runs) + 1)
 end
 set_task(KEYS[1], task, fields)
-if status ~= 'returned' then remember(KEYS[2], ARGV[8], entry(now, task, run, status, ARGV[4])) end
+if status ~= 'returned' then remember(KEYS[1], KEYS[2], ARGV[8], entry(now, task, run, status, ARGV[4])) end
 return task_answer('done', now, task)
 
 --@ read_task
@@ -831,7 +867,7 @@ if waits then fields.status, fields.error = 'canceled', ARGV[5] end
 set_task(KEYS[1], task, fields)
 if not waits then note('ZADD', KEYS[3], 'GT', integer(now + ARGV[3]), ARGV[2]) end
 publish(ARGV[4], 'triggered', '', ',"task":"' .. ARGV[2] .. '"')
-if waits then remember(KEYS[2], ARGV[6], entry(now, task, run, 'canceled', ARGV[5])) end
+if waits then remember(KEYS[1], KEYS[2], ARGV[6], entry(now, task, run, 'canceled', ARGV[5])) end
 return task_answer('ok', now, task)
 
 --@ forget_task

@@ -552,6 +552,7 @@ func TestTaskFailures(t *testing.T) {
 		"panic":   {func() { panic(bad) }, bad, "tenure: panic: bad\ngoroutine "},
 		"goexit":  {runtime.Goexit, nil, "tenure: callback ended its goroutine"},
 		"hostile": {func() {}, hostileError{}, "the Error method of the error failed"},
+		"long":    {func() {}, errors.New(strings.Repeat("long", 25_000)), "longlong"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inTaskCluster(t, func(g *taskCluster) {
@@ -571,6 +572,10 @@ func TestTaskFailures(t *testing.T) {
 				require.Equal(g, 3, last.Attempt)
 				require.True(g, strings.HasPrefix(last.Error, c.text), last.Error)
 				require.LessOrEqual(g, len(last.Error), store.MaxTaskText)
+				history, err := a.Runs(context.Background(), "t", 10)
+				require.NoError(g, err)
+				require.Len(g, history, 1)
+				require.Equal(g, store.RunError(last.Error), history[0].Error)
 				require.Len(g, g.told(EventTaskFailed), 1, "once a run")
 				finished := g.told(EventTaskAttemptFailed, EventTaskFailed)
 				require.Len(g, finished, 3)

@@ -41,7 +41,7 @@ type RunRecord struct {
 	Attempt    int       `json:"attempt"`
 	Token      int64     `json:"token"`
 	InstanceID string    `json:"instance_id"`
-	Error      string    `json:"error"` // at most 1 KiB
+	Error      string    `json:"error"` // its beginning: at most 120 bytes in a history, 1 KiB as the last run of a task
 	// Trigger is the ID of the trigger that the run is of; "": it was not triggered.
 	Trigger string `json:"trigger,omitempty"`
 }

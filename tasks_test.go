@@ -260,7 +260,7 @@ func TestHistoryExpires(t *testing.T) {
 
 // TestHistoryHeedsTheOptions: how many runs are kept is the leader's option.
 func TestHistoryHeedsTheOptions(t *testing.T) {
-	for keep, want := range map[int]int{0: 20, 7: 7, -1: 0} {
+	for keep, want := range map[int]int{0: 12, 7: 7, -1: 0} {
 		t.Run(strconv.Itoa(keep), func(t *testing.T) {
 			inTaskCluster(t, func(g *taskCluster) {
 				var c checker

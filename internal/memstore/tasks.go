@@ -214,7 +214,7 @@ func (s *Tasks) remember(name string, keep store.Keep, lasts time.Duration, r *s
 	}
 	s.history[name] = append(s.history[name], store.Run{
 		Run: run, Slot: store.Time(r.Scheduled), Started: store.Time(r.Started), Finished: store.Time(now), Status: status,
-		Attempt: r.Attempt, Token: r.RunToken, InstanceID: r.Instance, Error: text, Trigger: r.RunTrigger,
+		Attempt: r.Attempt, Token: r.RunToken, InstanceID: r.Instance, Error: store.RunError(text), Trigger: r.RunTrigger,
 	})
 	if runs := s.history[name]; len(runs) > most {
 		s.history[name] = slices.Clone(runs[len(runs)-most:])

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -130,7 +131,7 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 				want = model.Retry(reply.Now, r.Token, r.Run, int64(r.Attempt), int64(r.Failures), r.In.Milliseconds())
 			case "finish":
 				f := store.TaskFinish{
-					Token: as, Run: run, Status: oneOf(w, store.RunSucceeded, store.RunFailed, store.RunInterrupted, store.RunAbandoned, store.RunReturned), Text: oneOf(w, "", "oops"),
+					Token: as, Run: run, Status: oneOf(w, store.RunSucceeded, store.RunFailed, store.RunInterrupted, store.RunAbandoned, store.RunReturned), Text: oneOf(w, "", "oops", strings.Repeat("ä", 70), strings.Repeat("x€", 40), strings.Repeat("y", 120), strings.Repeat("y", 121)),
 					Attempt: w.rand.IntN(3), Failures: w.rand.IntN(3), RetryIn: time.Duration(w.rand.IntN(3)) * time.Second,
 				}
 				reply, err = w.store.Finish(ctx, "t", f)

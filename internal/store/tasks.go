@@ -105,7 +105,7 @@ type Keep int
 
 // DefaultHistory is how many ended runs are kept if nothing else is said, MaxHistory the most.
 const (
-	DefaultHistory = 20 // two blocks of a stream: 10 KB
+	DefaultHistory = 12 // a block of a stream: 5 KB
 	MaxHistory     = 1000
 )
 

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Natural reads a number that tenure wrote, and 0 if the text is none.
@@ -47,6 +48,22 @@ const MaxTaskText = 1024
 
 // TaskText is as much of a text as is kept, or read back.
 func TaskText(text string) string { return cutText(text, MaxTaskText) }
+
+// MaxRunError is how many bytes of an error the history of a task shows.
+const MaxRunError = 120
+
+// RunError is as much of an error as the history shows: all of it, or its beginning and an
+// ellipsis. The text is what TaskText returns.
+func RunError(text string) string {
+	if len(text) <= MaxRunError {
+		return text
+	}
+	last := MaxRunError - len("…")
+	for last > 0 && !utf8.RuneStart(text[last]) {
+		last--
+	}
+	return text[:last] + "…"
+}
 
 // cutText is a text without what is no UTF-8, and of so many bytes at most.
 func cutText(text string, most int) string {

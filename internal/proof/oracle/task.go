@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Task is the record of one task with its history: the rules of the task scripts. It is a plain
@@ -295,9 +296,24 @@ func (t *Task) trigger() (id string, end int64) {
 	return parts[0], end
 }
 
+// shortError is an error as the history shows it: at most 120 bytes, the last of them an ellipsis if
+// there was more.
+func shortError(text string) string {
+	if len(text) <= 120 {
+		return text
+	}
+	kept := 0
+	for at, r := range text {
+		if at+utf8.RuneLen(r) <= 117 {
+			kept = at + utf8.RuneLen(r)
+		}
+	}
+	return text[:kept] + "…"
+}
+
 func (t *Task) remember(now int64, run, status, text string) {
 	t.History = append(t.History, Run{
 		ID: run, Slot: t.Scheduled, Started: t.Started, Finished: now, Status: status, Attempt: t.Attempt, Token: t.RunToken,
-		Instance: t.Instance, Error: text, Trigger: t.RunOf,
+		Instance: t.Instance, Error: shortError(text), Trigger: t.RunOf,
 	})
 }
