@@ -886,6 +886,11 @@ func TestRoles(t *testing.T) {
 			require.Equal(c, a.Options().Election.LeaseTTL, r.LeaseTTL)
 			require.InDelta(c, time.Minute, r.For, float64(3*time.Second))
 		}
+		c.redis.Do(func(m *miniredis.Miniredis) { m.Del(store.Keys("tenure").Log()) }) // the last entries are of other things
+		known, err := control.Roles(background)
+		require.NoError(c, err)
+		require.Len(c, known, 2)
+		require.Equal(c, "export", known[1].Role)
 		_, err = control.Role(background, "a b")
 		require.ErrorIs(c, err, ErrMisconfigured)
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tenure-go/tenure/internal/driver"
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -47,7 +48,8 @@ type Coordinator struct {
 	commands     commandLoop
 	asked        callGate // by Control
 	calls        callObservers
-	balance      balance // of the roles
+	balance      balance        // of the roles
+	driver       *driver.Driver // of their loops
 
 	mu      sync.Mutex
 	roles   []*Elector     // the default one first
@@ -91,6 +93,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	c := &Coordinator{
 		opts: opts, backend: b, bus: newEventBus(opts.InstanceID), subscription: store.NewSubscription(), more: newWakeup(),
 	}
+	c.driver = driver.New(func() {})
 	if opts.Logger != nil {
 		c.bus.observe(logEvents(opts.Logger))
 	}
@@ -130,7 +133,7 @@ func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)
 	c.backend.timing(&election.timing)
 	election.also.none = c.backend.examine == nil
 	election.draining = &c.draining
-	election.balance = &c.balance
+	election.balance, election.driver = &c.balance, c.driver
 	election.addresses = c.registry
 	election.observed = &c.calls
 	set(&election)
@@ -380,17 +383,11 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 func (c *Coordinator) elect(ctx context.Context, lead []LeadFunc) (stopped time.Time, err error) {
 	ctx, halt := context.WithCancelCause(ctx)
 	defer halt(nil)
-	var (
-		electors sync.WaitGroup
-		mu       sync.Mutex
-		failed   []error
-	)
+	var failed []error
 	run := func(e *Elector, lead []LeadFunc) {
-		electors.Go(func() { // ends with ctx, at the latest after the drain bound; awaited below
-			if _, err := e.run(ctx, lead); err != nil {
-				mu.Lock()
+		e.begin(ctx, lead, func(err error) {
+			if err != nil { // in the goroutine of the driver
 				failed = append(failed, err)
-				mu.Unlock()
 				halt(err)
 			}
 		})
@@ -407,13 +404,17 @@ func (c *Coordinator) elect(ctx context.Context, lead []LeadFunc) (stopped time.
 		}
 	}
 	c.mu.Unlock()
+	driven := make(chan struct{})
+	go func() { // ends when all loops have, at the latest after the drain bound; awaited below
+		defer close(driven)
+		c.driver.Run(ctx.Done())
+	}()
 	<-ctx.Done()
 	stopped = time.Now()
 	c.stopEntry()
+	c.driver.Close()
 	c.registry.setStatus(InstanceDraining)
-	electors.Wait()
-	mu.Lock()
-	defer mu.Unlock()
+	<-driven
 	return stopped, joined(failed...)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tenure-go/tenure/internal/driver"
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -32,6 +33,7 @@ type Elector struct {
 	subscription *atomic.Pointer[store.Subscription] // of the process
 	phase        atomic.Int32                        // idle, running, stopped
 	ended        chan struct{}                       // closed when the loop is over
+	over         func(error)                         // hears then of its error; must not block
 	asked        callGate
 }
 
@@ -73,7 +75,11 @@ func NewElector(rdb redis.UniversalClient, options ElectorOptions) (*Elector, er
 
 func newElector(c electionConfig, subscription *atomic.Pointer[store.Subscription]) *Elector {
 	e := &Elector{subscription: subscription, ended: make(chan struct{}), asked: callGate{most: maxQuestions}}
+	if c.driver == nil {
+		c.driver = driver.New(func() {})
+	}
 	e.loop.init(c)
+	e.loop.inputs.seat = c.driver.Seat(e.step)
 	e.loop.links = termLinks{
 		holder: func(ctx context.Context) (store.LeaseReply, error) { return ask(ctx, &e.asked, e.loop.store.Leader) },
 		restarted: func(work string, attempt int, err error) {
@@ -392,18 +398,33 @@ func (e *Elector) Run(ctx context.Context, lead ...LeadFunc) error {
 			e.listen(hints)
 		}
 	}()
-	deadline, err := e.run(ctx, lead)
+	var err error
+	e.begin(ctx, lead, func(failed error) { err = failed })
+	e.loop.driver.Close()
+	e.loop.driver.Run(ctx.Done())
 	stop()
+	deadline := e.loop.deadline
 	return joined(err, e.asked.flush(deadline, questionsLeft), e.loop.bus.flush(deadline), await(listening, deadline, "the subscription to hints"))
 }
 
-// run runs the loop. A waiting Resign returns when the phase says that it ended, too.
-func (e *Elector) run(ctx context.Context, lead []LeadFunc) (deadline time.Time, err error) {
-	defer close(e.ended)
-	defer e.loop.wakeResigners()
-	defer e.phase.Store(phaseStopped)
+// begin lets the loop have its turns. over hears of its end, in the goroutine of the driver.
+func (e *Elector) begin(ctx context.Context, lead []LeadFunc, over func(error)) {
+	e.over = over
 	e.loop.bus.publish(Event{Type: EventElectionStarted, Role: e.Role(), more: e.Guarantees().attrs()})
-	return e.loop.run(ctx, lead)
+	e.loop.start(ctx, lead)
+	e.loop.inputs.seat.Start()
+}
+
+// step is a turn of the loop. A waiting Resign returns when the phase says that it ended, too.
+func (e *Elector) step() driver.Next {
+	next := e.loop.step()
+	if next.Over {
+		e.phase.Store(phaseStopped)
+		e.loop.wakeResigners()
+		close(e.ended)
+		e.over(e.loop.err)
+	}
+	return next
 }
 
 // start makes sure that an elector runs once.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/driver"
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -35,6 +36,7 @@ type electionConfig struct {
 	observed *callObservers // of renewals; nil: nobody can observe them
 	// addresses is the address book of the instances; nil without a registry.
 	addresses addressBook
+	driver    *driver.Driver // of all elections of this process
 }
 
 // addressBook knows where instances are reached.
@@ -63,21 +65,26 @@ func (o Options) electionConfig(leases store.Lease, bus *eventBus) electionConfi
 }
 
 // electionLoop is the one loop of an elector: it drives the pure lease.Candidate with real clocks,
-// calls to Redis and leader work. The loop itself never calls anything that may block.
+// calls to Redis and leader work. Its turns are those of its seat in the driver of this process,
+// which other elections share: the loop itself never calls anything that may block.
 type electionLoop struct {
 	electionConfig
 
 	// Others read these, and leave something.
 	current atomic.Pointer[liveTerm] // the term that is on
 	status  atomic.Pointer[snapshot]
-	inputs  mailbox[loopInputs]
+	inputs  loopMail
 	barred  atomic.Bool // this candidate is not eligible, by the last word of the application
 	links   termLinks   // of each term; set before run
 
-	// All others belong to the loop.
-	parent context.Context //nolint:containedctx // values of Run's context, never its end, for all that the loop starts
-	cand   *lease.Candidate
-	work   leaderWork
+	// All others belong to the loop, once start has returned.
+	run      context.Context    //nolint:containedctx // of Run: its end stops the loop
+	parent   context.Context    //nolint:containedctx // values of Run's context, never its end, for all that the loop starts
+	unwatch  context.CancelFunc // ends the health check
+	deadline time.Time          // at which Run returns at the latest; zero: it was not told to
+	err      error              // of a loop that is over, for Run to return
+	cand     *lease.Candidate
+	work     leaderWork
 
 	preference     lease.Preference
 	term           *liveTerm // the term that is on, or whose work drains
@@ -109,6 +116,19 @@ type electionLoop struct {
 	report electionReport
 }
 
+// loopMail is what others leave for the loop of an elector. It gives the loop a turn.
+type loopMail struct {
+	mailbox[loopInputs]
+	seat *driver.Seat
+}
+
+func (m *loopMail) put(leave func(*loopInputs)) {
+	m.mailbox.put(leave)
+	m.nudge()
+}
+
+func (m *loopMail) nudge() { m.seat.Nudge() }
+
 // loopInputs holds what other goroutines leave for the loop of an elector. Flags coalesce. The
 // answers are bounded by maxCalls, the ends by the number of works.
 type loopInputs struct {
@@ -139,7 +159,6 @@ type storeAnswer struct {
 // init takes the config. The loop is part of its elector, and not copied.
 func (l *electionLoop) init(c electionConfig) {
 	l.electionConfig = c
-	l.inputs.wakeup = newWakeup()
 	l.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: c.opts.Role, State: ElectionIdle}})
 	l.report = electionReport{role: c.opts.Role, bus: c.bus, timing: c.timing, eligible: true, healthy: true}
 	l.barred.Store(c.opts.Ineligible)
@@ -148,10 +167,9 @@ func (l *electionLoop) init(c electionConfig) {
 	}
 }
 
-// run returns when nothing that the loop has started still runs, or at the deadline, and then lists
-// what does.
-func (l *electionLoop) run(ctx context.Context, lead []LeadFunc) (deadline time.Time, err error) {
-	l.parent = context.WithoutCancel(ctx)
+// start makes the loop ready for its first turn.
+func (l *electionLoop) start(ctx context.Context, lead []LeadFunc) {
+	l.run, l.parent, l.unwatch = ctx, context.WithoutCancel(ctx), func() {}
 	l.work = leaderWork{funcs: slices.Concat(l.opts.Lead, lead), ended: func(e workEnded) {
 		l.inputs.put(func(in *loopInputs) { in.ended = append(in.ended, e) })
 	}}
@@ -163,55 +181,82 @@ func (l *electionLoop) run(ctx context.Context, lead []LeadFunc) (deadline time.
 	}
 	l.report.knownAt = readClock().Mono
 	l.lookedAt = l.report.knownAt - lookSpacing
-	defer l.publishStatus(ElectionStopped)
 	if ctx.Err() != nil {
-		return time.Now().Add(l.drainTimeout), nil
+		l.deadline = time.Now().Add(l.drainTimeout)
+		return
 	}
-	watched, unwatch := context.WithCancel(l.parent)
-	defer unwatch()
 	if l.opts.Health != nil {
+		var watched context.Context
+		watched, l.unwatch = context.WithCancel(l.parent)
 		l.report.healthy, l.healthRunning = false, true
 		l.cand.Ready(readClock(), false)
-		go l.watch(watched) // ends with watched; its last word is awaited below
+		go l.watch(watched) // ends with watched; its last word is awaited by finished
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	stop := ctx.Done()
-	var late <-chan time.Time
-	for {
+}
+
+// step is a turn of the loop, with what the end of Run's context asks for.
+func (l *electionLoop) step() driver.Next {
+	if l.goesOn() {
+		return driver.Next{In: l.wait()}
+	}
+	l.unwatch()
+	l.publishStatus(ElectionStopped)
+	return driver.Next{Over: true}
+}
+
+// goesOn takes a turn, and reports whether there is to be another one. There is none when nothing
+// that the loop has started still runs, or when the drain bound is near: then err lists what does.
+func (l *electionLoop) goesOn() bool {
+	if !l.stopping && !l.deadline.IsZero() { // told to stop before it began
+		return false
+	}
+	l.turn()
+	if l.told() {
+		l.stop()
 		l.turn()
-		if l.failFast && !l.stopping && l.report.lastAnswer.IsZero() && l.report.down {
-			err = l.report.lastErr
-			l.unheard = store.NeverSent(err)
-			stop = closed
-		}
-		if l.stopping && l.finished() {
-			return deadline, err
-		}
-		timer.Reset(l.wait())
-		select {
-		case <-l.inputs.wakeup:
-		case <-timer.C:
-		case <-stop:
-			stop = nil
-			cause := ErrStopped
-			if ctx.Err() != nil {
-				cause = fmt.Errorf("%w: %w", ErrStopped, context.Cause(ctx))
-			}
-			now := readClock()
-			l.stopping = true
-			l.apply(now, l.cand.Stop(now), cause)
-			unwatch()
-			deadline = time.Now().Add(l.drainTimeout)
-			bound := time.NewTimer(l.drainTimeout - lastWords(l.drainTimeout))
-			defer bound.Stop()
-			late = bound.C
-		case <-late:
-			l.drainBy = time.Now()
-			l.turn()
-			return deadline, joined(err, l.leftovers())
-		}
 	}
+	switch {
+	case !l.stopping:
+		return true
+	case l.finished():
+		return false
+	case l.patience() > 0:
+		return true
+	}
+	l.drainBy = time.Now()
+	l.turn()
+	l.err = joined(l.err, l.leftovers())
+	return false
+}
+
+// told reports whether a loop is to stop that does not yet.
+func (l *electionLoop) told() bool {
+	if l.stopping {
+		return false
+	}
+	if l.failFast && l.report.lastAnswer.IsZero() && l.report.down {
+		l.err = l.report.lastErr
+		l.unheard = store.NeverSent(l.err)
+	}
+	return l.err != nil || l.run.Err() != nil
+}
+
+// stop begins the end of the loop.
+func (l *electionLoop) stop() {
+	cause := ErrStopped
+	if l.run.Err() != nil {
+		cause = fmt.Errorf("%w: %w", ErrStopped, context.Cause(l.run))
+	}
+	now := readClock()
+	l.stopping = true
+	l.apply(now, l.cand.Stop(now), cause)
+	l.unwatch()
+	l.deadline = time.Now().Add(l.drainTimeout)
+}
+
+// patience is for how long a loop that stops waits yet for what it has started.
+func (l *electionLoop) patience() time.Duration {
+	return time.Until(l.deadline.Add(-lastWords(l.drainTimeout)))
 }
 
 // finished reports whether nothing that the loop has started still runs, in a loop that is
@@ -237,12 +282,6 @@ func (l *electionLoop) workLeft() []string {
 	}
 	return left
 }
-
-var closed = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
 
 // turn takes the inputs, lets time pass and sends what is due.
 func (l *electionLoop) turn() {
@@ -378,6 +417,9 @@ func (l *electionLoop) wait() time.Duration {
 	}
 	if l.secondAt != 0 {
 		wait = min(wait, max(l.secondAt-now.Mono, 0))
+	}
+	if l.stopping {
+		wait = min(wait, max(l.patience(), 0))
 	}
 	if l.cand.State() == lease.Draining && !l.abandoned {
 		wait = min(wait, max(time.Until(l.drainBy), 0))

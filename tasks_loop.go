@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/agenda"
 	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -54,8 +55,8 @@ type taskLoop struct {
 	calling [schedule.Ranks][]*leadTask // refused a call, by its rank: the longest first
 	asking  []*leadTask                 // refused a question to their schedule: likewise
 	taken   []*leadTask                 // their schedule is still being asked by an earlier term
-	local   schedule.Agenda[*leadTask]  // wait for a time of the loop, in ns
-	redis   schedule.Agenda[*leadTask]  // wait for a time of Redis's clock, in ms
+	local   agenda.Agenda[*leadTask]    // wait for a time of the loop, in ns
+	redis   agenda.Agenda[*leadTask]    // wait for a time of Redis's clock, in ms
 	turns   uint64
 
 	queue []*leadTask // wait for a place, the longest first
@@ -78,7 +79,7 @@ type leadTask struct {
 	admitted bool         // which it has waited for, and has not used yet
 	queued   bool         // it waits for one
 
-	local, redis  schedule.Entry[*leadTask]
+	local, redis  agenda.Entry[*leadTask]
 	turn          uint64 // the last one in which it was served
 	touched       bool   // it is in that list, likewise:
 	waitsForCall  bool

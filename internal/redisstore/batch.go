@@ -53,7 +53,7 @@ type request struct {
 	script *script
 	key    string // one of its keys: see Store.pipelined
 	args   []any
-	newCmd func(context.Context, []any) redis.Cmder // of the kind that reads its reply
+	newCmd newCmd
 
 	cmd   redis.Cmder // the one that was sent last
 	since time.Time   // in the queue
@@ -112,18 +112,9 @@ func (b *batches) wait(s *Store, call request) (redis.Cmder, error) {
 	}
 }
 
-// alone makes the call by itself, with the source of the script if the server does not know it.
+// alone makes the call by itself.
 func (r *request) alone(s *Store) (redis.Cmder, error) {
-	r.cmd = r.newCmd(r.ctx, r.args)
-	err := s.process(r.ctx, r.cmd)
-	if unknownScript(err) {
-		r.cmd = r.newCmd(r.ctx, r.script.whole(r.args))
-		err = s.process(r.ctx, r.cmd)
-	}
-	if err != nil {
-		return nil, s.explain(r.script.name, err)
-	}
-	return r.cmd, nil
+	return s.alone(r.ctx, r.script, r.args, r.newCmd)
 }
 
 // begin reports whether a call may go at once, as a batch of its own.

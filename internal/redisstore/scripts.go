@@ -235,6 +235,9 @@ func (s *script) args(keyCount string, room int) []any {
 	return append(args, "evalsha", s.digest, keyCount)
 }
 
+// newCmd makes a command of the kind that reads the reply of a script.
+type newCmd func(ctx context.Context, args []any) redis.Cmder
+
 // newText is the command of a script that replies with one line.
 func newText(ctx context.Context, args []any) redis.Cmder { return redis.NewStringCmd(ctx, args...) }
 
@@ -242,35 +245,42 @@ func newText(ctx context.Context, args []any) redis.Cmder { return redis.NewStri
 func newList(ctx context.Context, args []any) redis.Cmder { return redis.NewSliceCmd(ctx, args...) }
 
 // text runs a script that replies with one line.
-func (s *Store) text(ctx context.Context, sc *script, args []any) (_ string, err error) {
-	ended := s.calls.begin(sc)
-	defer func() { ended(err) }()
-	cmd := redis.NewStringCmd(ctx, args...)
-	err = s.process(ctx, cmd)
-	if unknownScript(err) {
-		cmd = redis.NewStringCmd(ctx, sc.whole(args)...)
-		err = s.process(ctx, cmd)
-	}
+func (s *Store) text(ctx context.Context, sc *script, args []any) (string, error) {
+	cmd, err := s.call(ctx, sc, args, newText)
 	if err != nil {
-		return "", s.explain(sc.name, err)
+		return "", err
 	}
-	return cmd.Val(), nil
+	return cmd.(*redis.StringCmd).Val(), nil
 }
 
 // list runs a script that replies with a list.
-func (s *Store) list(ctx context.Context, sc *script, args []any) (_ []any, err error) {
+func (s *Store) list(ctx context.Context, sc *script, args []any) ([]any, error) {
+	cmd, err := s.call(ctx, sc, args, newList)
+	if err != nil {
+		return nil, err
+	}
+	return cmd.(*redis.SliceCmd).Val(), nil
+}
+
+// call runs a script, and is observed.
+func (s *Store) call(ctx context.Context, sc *script, args []any, newCmd newCmd) (_ redis.Cmder, err error) {
 	ended := s.calls.begin(sc)
 	defer func() { ended(err) }()
-	cmd := redis.NewSliceCmd(ctx, args...)
-	err = s.process(ctx, cmd)
+	return s.alone(ctx, sc, args, newCmd)
+}
+
+// alone runs a script by itself, from its source if the server does not know it.
+func (s *Store) alone(ctx context.Context, sc *script, args []any, newCmd newCmd) (redis.Cmder, error) {
+	cmd := newCmd(ctx, args)
+	err := s.process(ctx, cmd)
 	if unknownScript(err) {
-		cmd = redis.NewSliceCmd(ctx, sc.whole(args)...)
+		cmd = newCmd(ctx, sc.whole(args))
 		err = s.process(ctx, cmd)
 	}
 	if err != nil {
 		return nil, s.explain(sc.name, err)
 	}
-	return cmd.Val(), nil
+	return cmd, nil
 }
 
 // unknownScript reports whether a server has said that it does not know the script.

@@ -172,7 +172,7 @@ var promises = []bug{
 	{name: "READONLY taken for a misconfiguration", in: redisstore, test: "TestP12_WhatRedisAnswersMeanwhileIsUnknown", breaks: "a failover ends every process that has FailFast", file: "internal/redisstore/scripts.go",
 		old: "case starts(\"CROSSSLOT\"):", new: "case starts(\"CROSSSLOT\", \"OOM\", \"READONLY\"):"},
 	{name: "NOSCRIPT not fixed", in: redisstore, test: "TestScriptsAreLoadedAgainAfterScriptFlush", breaks: "SCRIPT FLUSH or a restart stops the election", file: "internal/redisstore/scripts.go",
-		old: "\tif unknownScript(err) {\n\t\tcmd = redis.NewStringCmd(", new: "\tif false {\n\t\tcmd = redis.NewStringCmd("},
+		old: "\tif unknownScript(err) {\n\t\tcmd = newCmd(", new: "\tif false {\n\t\tcmd = newCmd("},
 	{name: "a cluster's new master not looked for", in: redisstore, test: "TestSlotsOfADeadMasterAreLookedFor", breaks: "the election stands still for a minute when a master dies", file: "internal/redisstore/scripts.go",
 		old: "cluster.ReloadState(context.Background())", new: "_ = cluster"},
 	{name: "arguments told", test: "TestNoSecretIsTold", breaks: "a nonce stands in the log", file: "internal/redisstore/scripts.go",

@@ -47,7 +47,7 @@ var machines = []bug{
 		old: "if m.call != call { // it was answered", new: "if m.call != call || !awaited { // it was answered"},
 	{name: "reply of a held-up request taken for a step", in: "internal/lease", test: "TestLateAnswerIsNoStep", breaks: "one request that is held up makes tasks start seconds early", file: "internal/lease/redisclock.go",
 		old: "next.spread+c.spread+between/100+2*time.Millisecond", new: "next.spread+doubt+0*between+2*time.Millisecond"},
-	{name: "due tasks out of order", in: schedulePkg, test: "TestAgenda", breaks: "a task waits for another one's time", file: "internal/schedule/agenda.go",
+	{name: "due tasks out of order", in: "internal/agenda", test: "TestAgenda", breaks: "a task waits for another one's time", file: "internal/agenda/agenda.go",
 		old: "if child.at >= e.at {", new: "if child.at >= 0 {"},
 	{name: "catch-up without a bound", in: schedulePkg, test: "TestSlotDecisions", breaks: "after an outage a task runs thousands of times", file: "internal/schedule/policy.go",
 		old: "MaxCatchUp: p.MaxCatchUp,", new: "MaxCatchUp: p.MaxCatchUp * MaxSteps,"},

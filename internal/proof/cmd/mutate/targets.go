@@ -81,9 +81,9 @@ var targets = []target{
 		name: "schedule", files: []string{
 			"internal/schedule/grid.go", "internal/schedule/record.go", "internal/schedule/schedule.go", "internal/schedule/slots.go", "internal/schedule/memory.go",
 			"internal/schedule/machine.go", "internal/schedule/machine_calls.go", "internal/schedule/machine_slots.go", "internal/schedule/machine_run.go",
-			"internal/schedule/agenda.go",
+			"internal/agenda/agenda.go",
 		},
-		suites: append([]suite{{in: "internal/schedule"}}, taskSuites...),
+		suites: append([]suite{{in: "internal/schedule"}, {in: "internal/agenda"}}, taskSuites...),
 	},
 	{name: "cron", files: []string{"internal/cron/cron.go", "internal/cron/next.go"}, suites: []suite{{in: "internal/cron"}}},
 	{name: "term", files: []string{"term.go"}, suites: []suite{{run: "^(TestP4|TestP8|TestZero|TestTermFrom|TestResign|TestErrorOf).*"}}},

@@ -1,4 +1,4 @@
-package schedule
+package agenda
 
 import (
 	"math/rand/v2"

@@ -1,4 +1,6 @@
-package schedule
+// Package agenda holds what waits for a time each: tasks for their slots, elections for their next
+// turn.
+package agenda
 
 // Agenda holds what waits for a time each, the earliest first. Setting, moving and removing costs
 // the logarithm of how many wait, looking at the first nothing. The zero value is empty. It is not

@@ -1,0 +1,200 @@
+package driver
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// drive runs a driver, and returns what ends it.
+func drive(d *Driver) (stop, wait func()) {
+	stopped, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		d.Run(stopped)
+	}()
+	return func() { close(stopped) }, func() { <-over }
+}
+
+// TestTurns: each loop has its turns at the times that it asks for, and whenever it was nudged, as
+// if it was alone.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(func() {})
+		began := time.Now()
+		type loop struct {
+			seat  *Seat
+			due   time.Duration // since began
+			turns int
+			late  bool
+		}
+		var mu sync.Mutex
+		turns := func(l *loop) int {
+			mu.Lock()
+			defer mu.Unlock()
+			return l.turns
+		}
+		loops := make([]*loop, 200)
+		r := rand.New(rand.NewPCG(1, 1))
+		for i := range loops {
+			l := &loop{}
+			loops[i] = l
+			l.seat = d.Seat(func() Next {
+				mu.Lock()
+				defer mu.Unlock()
+				now := time.Since(began)
+				if now > l.due {
+					l.late = true
+				}
+				if l.turns++; l.turns == 100 {
+					return Next{Over: true}
+				}
+				in := time.Duration(r.IntN(int(time.Second))) - time.Millisecond
+				l.due = now + max(in, 0)
+				return Next{In: in}
+			})
+			l.seat.Nudge() // without an effect before Start
+		}
+		_, wait := drive(d)
+		synctest.Wait()
+		for _, l := range loops {
+			require.Zero(t, turns(l))
+			mu.Lock()
+			l.due = time.Since(began)
+			mu.Unlock()
+			l.seat.Start()
+			synctest.Wait()
+			require.NotZero(t, turns(l))
+			time.Sleep(time.Millisecond)
+		}
+		for i := range 1000 {
+			l := loops[(i*37)%len(loops)]
+			before := turns(l)
+			l.seat.Nudge()
+			l.seat.Nudge()
+			synctest.Wait()
+			if before < 100 {
+				require.Greater(t, turns(l), before)
+			} else {
+				require.Equal(t, before, turns(l))
+			}
+			time.Sleep(time.Millisecond)
+		}
+		d.Close()
+		wait()
+		for _, l := range loops {
+			require.Equal(t, 100, l.turns)
+			require.False(t, l.late)
+			l.seat.Nudge() // without an effect
+		}
+	})
+}
+
+// TestSlots: of more than a few loops, those that are lax have their turns together, at most a slot
+// late. Those that are not wait for nobody.
+func TestSlots(t *testing.T) {
+	for _, few := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			passes := 0
+			d := New(func() { passes++ })
+			loops := Few + 1
+			if few {
+				loops = Few
+			}
+			r := rand.New(rand.NewPCG(1, 1))
+			instants := map[time.Time]bool{}
+			for i := range loops {
+				var due time.Time
+				turns, lax := 0, i > 0
+				d.Seat(func() Next {
+					now := time.Now()
+					if turns > 0 {
+						instants[now] = true
+						require.False(t, now.Before(due))
+						require.LessOrEqual(t, now.Sub(due), Slot)
+						if !lax || few {
+							require.Equal(t, due, now)
+						}
+					}
+					if turns++; turns == 100 {
+						return Next{Over: true}
+					}
+					in := time.Duration(r.IntN(int(time.Second)))
+					due = now.Add(in)
+					return Next{In: in, Lax: lax}
+				}).Start()
+			}
+			d.Close()
+			_, wait := drive(d)
+			began := time.Now()
+			wait()
+			slots := int(time.Since(began)/Slot) + 1
+			if few {
+				require.Greater(t, len(instants), 98*loops)
+			} else {
+				require.LessOrEqual(t, len(instants), slots+100)
+			}
+			require.Less(t, passes, len(instants)+2*loops)
+		})
+	}
+}
+
+// TestStop: the stop gives each loop a turn, and Run returns when all have ended, but not before
+// the driver is closed.
+func TestStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(func() {})
+		stopped, turns := false, 0
+		start := func() {
+			d.Seat(func() Next {
+				turns++
+				return Next{In: time.Hour, Over: stopped}
+			}).Start()
+		}
+		for range 10 {
+			start()
+		}
+		stop, wait := drive(d)
+		synctest.Wait()
+		require.Equal(t, 10, turns)
+		stopped = true
+		stop()
+		synctest.Wait()
+		require.Equal(t, 20, turns)
+		start() // after the others have ended
+		synctest.Wait()
+		require.Equal(t, 21, turns)
+		began := time.Now()
+		time.AfterFunc(time.Minute, d.Close)
+		wait()
+		require.Equal(t, time.Minute, time.Since(began))
+	})
+}
+
+// TestOthersHaveTheirTurns: a loop that always wants one more keeps nobody from his.
+func TestOthersHaveTheirTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(func() {})
+		greedy, modest := 0, 0
+		d.Seat(func() Next {
+			greedy++
+			return Next{Over: modest == 100}
+		}).Start()
+		var seat *Seat
+		seat = d.Seat(func() Next {
+			modest++
+			seat.Nudge()
+			return Next{In: time.Hour, Over: modest == 100}
+		})
+		seat.Start()
+		d.Close()
+		_, wait := drive(d)
+		wait()
+		require.Equal(t, 100, modest)
+		require.InDelta(t, 100, greedy, 2)
+	})
+}
