@@ -112,9 +112,9 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	tasks.absent = opts.NoDefaultRole
 	c.tasks = newTaskScheduler(tasks)
 	c.tasks.shards, c.tasks.addShard = opts.Tasks.Shards, c.addShard
-	opts.Election.Lead = slices.Concat(opts.Election.Lead, c.registry.leaderWork(), []LeadFunc{c.tasks.runTerm})
+	opts.Election.Lead = slices.Concat(opts.Election.Lead, c.registry.leaderWork())
 	c.elector = c.newElector(opts.Election, func(election *electionConfig) {
-		election.stuck = c.tasks.stuck
+		election.stuck, election.late = c.tasks.stuck, c.tasks.work()
 		election.also.everywhere, election.also.leading = opts.commands()
 	})
 	if !opts.NoDefaultRole {
@@ -255,10 +255,9 @@ func (c *Coordinator) AddRole(name string, opts ElectionOptions) (*Elector, erro
 	of := c.opts
 	of.Election = opts
 	tasks := c.tasks.addRole(of.taskConfig(c.backend.tasks, c.bus))
-	opts.Lead = slices.Concat(opts.Lead, []LeadFunc{tasks.runTerm})
 	e := c.newElector(opts, func(election *electionConfig) {
 		election.failFast = election.failFast && c.start == nil
-		election.stuck = tasks.stuck
+		election.stuck, election.late = tasks.stuck, tasks.work()
 	})
 	c.roles = append(c.roles, e)
 	c.more.nudge()

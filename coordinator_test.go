@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -1014,4 +1015,32 @@ func TestNoDefaultRole(t *testing.T) {
 		require.ErrorIs(t, err, ErrMisconfigured, name)
 		require.ErrorContains(t, err, "NoDefaultRole", name)
 	}
+}
+
+// TestRolesWithoutWorkCostNoGoroutines: a process may lead many roles. The tasks of one are run once
+// it has some.
+func TestRolesWithoutWorkCostNoGoroutines(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		a.start()
+		c.until(time.Minute, a.IsLeader)
+		before := runtime.NumGoroutine()
+		const many = 100
+		for i := range many {
+			_, err := a.AddRole(fmt.Sprint("role-", i), ElectionOptions{})
+			require.NoError(c, err)
+		}
+		c.until(time.Minute, func() bool { return len(a.leading(nil)) == many+1 })
+		c.pass(time.Minute) // calls have returned
+		require.Less(c, runtime.NumGoroutine(), before+many/5)
+
+		ran := make(chan string, 1)
+		require.NoError(c, a.Tasks().Register(Task{Name: "t", Role: "role-7", Schedule: Every(time.Hour), RunOnElection: true, Run: func(ctx context.Context, _ TaskRun) error {
+			term, _ := TermFrom(ctx)
+			ran <- term.Role
+			return nil
+		}}))
+		c.until(time.Minute, func() bool { return len(ran) == 1 })
+		require.Equal(c, "role-7", <-ran)
+	})
 }

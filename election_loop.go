@@ -27,6 +27,7 @@ type electionConfig struct {
 	// stuck returns an error while the leader's own work makes no progress; the loop then gives the
 	// term up. It may be nil and must not block.
 	stuck func() error
+	late  lateWork // of the leader
 	also  commands // what the process sends beside this election; see Guarantees
 	// draining is whether this process drains: then it is not eligible, whatever the application
 	// says. nil: it never does.
@@ -173,6 +174,10 @@ func (l *electionLoop) start(ctx context.Context, lead []LeadFunc) {
 	l.work = leaderWork{funcs: slices.Concat(l.opts.Lead, lead), ended: func(e workEnded) {
 		l.inputs.put(func(in *loopInputs) { in.ended = append(in.ended, e) })
 	}}
+	if late := l.late; late.run != nil {
+		l.work.funcs, l.work.last = append(l.work.funcs, late.run), late.any
+		late.whenAdded(l.inputs.nudge)
+	}
 	l.cand = lease.NewCandidate(l.timing, l.random, l.secret)
 	l.preference = lease.Preference{Priority: l.opts.Priority, Order: l.opts.order(l.id)}
 	l.cand.Prefer(l.preference.Rank())
@@ -339,6 +344,9 @@ func (l *electionLoop) turn() {
 		if err := l.stuck(); err != nil {
 			l.fail(now, err)
 		}
+	}
+	if l.cand.State() == lease.Leading {
+		l.work.startLast()
 	}
 	l.drain(now)
 	l.prefer(now)

@@ -17,8 +17,19 @@ import (
 // nothing of the application itself.
 type leaderWork struct {
 	funcs   []LeadFunc
+	last    func() bool     // whether the last of them has something to do: it is not started before. nil: it has
 	running []bool          // by work: it has not returned
+	begin   func(work int)  // starts work of the term that is on
+	waits   bool            // the last one was not started
 	ended   func(workEnded) // hears of each end, from any goroutine; must not block
+}
+
+// lateWork is leader work that is not started in a term before there is something to do: a process
+// may lead a thousand roles that have no tasks.
+type lateWork struct {
+	run       LeadFunc // nil: there is no such work
+	any       func() bool
+	whenAdded func(added func()) // has added called whenever there may be more to do
 }
 
 // workEnded is the result of one piece of leader work.
@@ -32,9 +43,23 @@ type workEnded struct {
 // start starts all of it in a term.
 func (w *leaderWork) start(ctx context.Context, term Term) {
 	w.running = make([]bool, len(w.funcs))
-	for i := range w.funcs {
+	w.begin = func(i int) {
 		w.running[i] = true
 		go w.do(ctx, i, term) // ends with the work; the drain waits for it, or says that it still runs
+	}
+	w.waits = w.last != nil && !w.last()
+	for i := range w.funcs {
+		if i < len(w.funcs)-1 || !w.waits {
+			w.begin(i)
+		}
+	}
+}
+
+// startLast starts the last of it in a term that is on, if it waits no longer.
+func (w *leaderWork) startLast() {
+	if w.waits && w.last() {
+		w.waits = false
+		w.begin(len(w.funcs) - 1)
 	}
 }
 

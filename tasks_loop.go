@@ -93,6 +93,11 @@ func newTaskLoop(ctx, runs context.Context, s *roleTasks, term Term) *taskLoop {
 	}
 }
 
+// work is what the leader of the role does for its tasks.
+func (s *roleTasks) work() lateWork {
+	return lateWork{run: s.runTerm, any: s.any, whenAdded: s.whenAdded}
+}
+
 // runTerm runs the tasks while the term lasts. It returns when ctx is done, every run has returned
 // and its end was recorded, or that was tried for schedule.FinishBound.
 func (s *roleTasks) runTerm(ctx context.Context, term Term) error {

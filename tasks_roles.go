@@ -36,6 +36,7 @@ type roleTasks struct {
 	names   map[string]*registered   // by name
 	edition int                      // of tasks, but for what was added
 	looping bool                     // a loop runs them
+	added   func()                   // hears that a task was let in; must not block, may be nil
 	leaving map[string]chan struct{} // by name: unregistered, and still with the loop; closed when it is not
 
 	problems map[string]error // by name: what keeps the loop from going on with a task; empty while this process does not lead
@@ -128,8 +129,26 @@ func (s *roleTasks) add(r *registered) {
 	s.mu.Lock()
 	s.tasks = append(s.tasks, r)
 	s.names[r.Name] = r
+	added := s.added
 	s.mu.Unlock()
 	s.wake.nudge()
+	if added != nil {
+		added()
+	}
+}
+
+// whenAdded has added called whenever a task was let in from now on.
+func (s *roleTasks) whenAdded(added func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.added = added
+}
+
+// any reports whether there are tasks. Without one runTerm has nothing to do.
+func (s *roleTasks) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.tasks) > 0
 }
 
 // find returns the task of that name; nil: there is none.

@@ -182,7 +182,7 @@ func TestOthersHaveTheirTurns(t *testing.T) {
 		greedy, modest := 0, 0
 		d.Seat(func() Next {
 			greedy++
-			return Next{Over: modest == 100}
+			return Next{Over: modest == 100 || greedy > 1000}
 		}).Start()
 		var seat *Seat
 		seat = d.Seat(func() Next {
