@@ -50,6 +50,7 @@ type Coordinator struct {
 	calls        callObservers
 	balance      balance        // of the roles
 	driver       *driver.Driver // of their loops
+	together     togetherRenewals
 
 	mu      sync.Mutex
 	roles   []*Elector     // the default one first
@@ -93,7 +94,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	c := &Coordinator{
 		opts: opts, backend: b, bus: newEventBus(opts.InstanceID), subscription: store.NewSubscription(), more: newWakeup(),
 	}
-	c.driver = driver.New(func() {})
+	c.driver = driver.New(c.together.send)
 	if opts.Logger != nil {
 		c.bus.observe(logEvents(opts.Logger))
 	}
@@ -133,7 +134,7 @@ func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)
 	c.backend.timing(&election.timing)
 	election.also.none = c.backend.examine == nil
 	election.draining = &c.draining
-	election.balance, election.driver = &c.balance, c.driver
+	election.balance, election.driver, election.together = &c.balance, c.driver, &c.together
 	election.addresses = c.registry
 	election.observed = &c.calls
 	set(&election)

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/driver"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -1043,4 +1044,77 @@ func TestRolesWithoutWorkCostNoGoroutines(t *testing.T) {
 		c.until(time.Minute, func() bool { return len(ran) == 1 })
 		require.Equal(c, "role-7", <-ran)
 	})
+}
+
+// TestRenewalsOfManyRolesTravelTogether: a process that leads many roles sends what is due within a
+// slot together. Answers that are lost cost no term, and a roll-call is answered at once.
+func TestRenewalsOfManyRolesTravelTogether(t *testing.T) {
+	for _, tt := range []struct {
+		roles    int
+		together bool
+	}{{driver.Few, false}, {200, true}} {
+		inCluster(t, func(c *cluster) {
+			a := c.member("a")
+			for i := range tt.roles - 1 {
+				_, err := a.AddRole(fmt.Sprint("role-", i), ElectionOptions{LeaseTTL: 10 * time.Second, RenewInterval: 2 * time.Second})
+				require.NoError(c, err)
+			}
+			var mu sync.Mutex
+			instants := map[time.Duration]int{} // renewals by when they arrived
+			take := func() (renewals, arrivals int) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, n := range instants {
+					renewals += n
+				}
+				arrivals = len(instants)
+				clear(instants)
+				return renewals, arrivals
+			}
+			c.redis.Intercept(func(_, cmd string, args []string) string {
+				if strings.EqualFold(cmd, "evalsha") && args[1] == "3" && strings.HasSuffix(args[4], ":term") { // acquire and release have more keys
+					mu.Lock()
+					defer mu.Unlock()
+					instants[c.now().Truncate(10*time.Millisecond)]++ // a long pipeline is read in parts
+				}
+				return ""
+			})
+			a.start()
+			leads := func() bool { return len(a.leading(nil)) == tt.roles }
+			c.until(time.Minute, leads)
+			c.pass(time.Minute)
+			take()
+			c.pass(time.Minute)
+			renewals, arrivals := take()
+			require.GreaterOrEqual(c, renewals, tt.roles*25)
+			if tt.together {
+				require.Less(c, arrivals, int(time.Minute/driver.Slot)+60) // and the default role, whose lease is renewed more often
+			} else {
+				require.Greater(c, arrivals, renewals/2)
+			}
+			tokens := func() (all []int64) {
+				for _, e := range a.Roles() {
+					term, _ := e.Term()
+					all = append(all, term.Token)
+				}
+				return all
+			}
+			before := tokens()
+			for range 5 {
+				c.net.Partition("a", simnet.Replies, 3*time.Second)
+				c.pass(5 * time.Second)
+			}
+			require.Equal(c, before, tokens())
+			take()
+			c.redis.Do(func(m *miniredis.Miniredis) {
+				for _, e := range a.Roles() {
+					m.Publish(e.loop.channel, `{"type":"roll-call"}`)
+				}
+			})
+			c.pass(50 * time.Millisecond)
+			renewals, _ = take()
+			require.GreaterOrEqual(c, renewals, tt.roles)
+			require.True(c, leads())
+		})
+	}
 }

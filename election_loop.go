@@ -37,7 +37,8 @@ type electionConfig struct {
 	observed *callObservers // of renewals; nil: nobody can observe them
 	// addresses is the address book of the instances; nil without a registry.
 	addresses addressBook
-	driver    *driver.Driver // of all elections of this process
+	driver    *driver.Driver // of all elections of this process, and
+	together  *togetherRenewals
 }
 
 // addressBook knows where instances are reached.
@@ -147,16 +148,6 @@ type loopInputs struct {
 	unwatched bool          // the health check has returned for the last time
 }
 
-// storeAnswer is the answer to a request, or its error.
-type storeAnswer struct {
-	number  uint64 // of the call, in the order in which they were sent
-	look    bool   // it asked who leads; there is no request
-	aside   bool   // it went over a connection of its own
-	request lease.Request
-	answer  store.LeaseReply
-	err     error
-}
-
 // init takes the config. The loop is part of its elector, and not copied.
 func (l *electionLoop) init(c electionConfig) {
 	l.electionConfig = c
@@ -202,7 +193,7 @@ func (l *electionLoop) start(ctx context.Context, lead []LeadFunc) {
 // step is a turn of the loop, with what the end of Run's context asks for.
 func (l *electionLoop) step() driver.Next {
 	if l.goesOn() {
-		return driver.Next{In: l.wait()}
+		return driver.Next{In: l.wait(), Lax: l.askAt == 0 && l.secondAt == 0 && l.cand.Lax(readClock(), driver.Slot)}
 	}
 	l.unwatch()
 	l.publishStatus(ElectionStopped)
@@ -616,68 +607,6 @@ func (l *electionLoop) wakeResigners() {
 	}
 }
 
-// send hands a request to the client in a goroutine of its own: the loop goes on even if the client
-// ignores its context.
-func (l *electionLoop) send(now lease.Reading, r lease.Request) {
-	if r.Kind != lease.Release {
-		l.second, l.secondAt = r, 0
-	}
-	if r.Kind == lease.Renew {
-		l.secondAt = now.Mono + r.Bound/secondCopy
-	}
-	if l.calls < maxCalls {
-		l.call(storeAnswer{request: r}, r.Bound, func(ctx context.Context) (store.LeaseReply, error) { return store.Send(ctx, l.store, r) })
-		return
-	}
-	if !l.callsStuck {
-		l.callsStuck = true
-		l.bus.publish(Event{Type: EventCallsStuck, Role: l.opts.Role, Count: l.calls, Err: &callsHangError{count: l.calls}})
-	}
-	if r.Kind == lease.Release || !l.sendAside(now) {
-		l.apply(now, l.cand.Answer(now, r, lease.Answer{}), ErrExpired)
-	}
-}
-
-// secondCopy: a renewal that has no answer after that part of its bound is sent once more.
-const secondCopy = 4
-
-// sendAside sends the same request again, over a connection of its own, so that one way to Redis is
-// left if the pool of the client fails. The first answer counts, Redis grants nothing for the other
-// copy, and the lease runs from before the first. sendAside reports whether it did so: at most one
-// such copy is in flight, and not every client has a connection beside its pool.
-func (l *electionLoop) sendAside(now lease.Reading) bool {
-	l.secondAt = 0
-	beside, able := l.store.(interface {
-		AskAside(ctx context.Context, r lease.Request) (store.LeaseReply, error)
-	})
-	r := l.second
-	bound := r.Bound - (now.Mono - r.Sent.Mono)
-	over := r.Kind == lease.Renew && l.cand.State() != lease.Leading && !l.cand.Keeps()
-	if !able || l.aside || over || bound <= 0 {
-		return false
-	}
-	l.aside = true
-	l.call(storeAnswer{request: r, aside: true}, bound, func(ctx context.Context) (store.LeaseReply, error) { return beside.AskAside(ctx, r) })
-	return true
-}
-
-// call makes one call, whose answer comes as an input.
-func (l *electionLoop) call(a storeAnswer, bound time.Duration, ask func(context.Context) (store.LeaseReply, error)) {
-	l.calls++
-	l.sent++
-	a.number = l.sent
-	go func() { // ends when the client returns; counted in calls, which Run waits for
-		ctx, cancel := context.WithTimeout(l.parent, bound)
-		defer cancel()
-		began := readClock()
-		a.answer, a.err = ask(ctx)
-		if a.request.Kind == lease.Renew {
-			l.observed.renewal(l.opts.Role, l.current.Load(), began, a.answer.Verdict, a.err)
-		}
-		l.inputs.put(func(in *loopInputs) { in.answers = append(in.answers, a) })
-	}()
-}
-
 // answer takes an answer of Redis, or an error, which means that nothing is known.
 func (l *electionLoop) answer(now lease.Reading, a storeAnswer) {
 	l.calls--
@@ -697,8 +626,11 @@ func (l *electionLoop) answer(now lease.Reading, a storeAnswer) {
 	if a.request.Seq == l.second.Seq { // answered: no second copy
 		l.secondAt = 0
 	}
-	cause := fmt.Errorf("%w: Redis answers %q", ErrLost, a.answer.Reason)
-	l.apply(now, l.cand.Answer(now, a.request, a.answer.Answer), cause)
+	if change := l.cand.Answer(now, a.request, a.answer.Answer); change == lease.Ended {
+		l.apply(now, change, fmt.Errorf("%w: Redis answers %q", ErrLost, a.answer.Reason))
+	} else {
+		l.apply(now, change, nil)
+	}
 	if l.cand.Keeps() {
 		l.term.tasks.renew(l.cand.Lease(), now)
 	}

@@ -17,7 +17,7 @@ const (
 	// those that are lax wait for the end of the Slot: so their turns come together.
 	Few = 16
 	// Slot is what a lax loop waits longer at most.
-	Slot = 20 * time.Millisecond
+	Slot = 100 * time.Millisecond
 )
 
 // Next says when a loop wants its next turn, if nothing nudges it earlier.
@@ -84,16 +84,25 @@ func (s *Seat) Start() {
 
 // Nudge lets the loop have a turn as soon as may be. Many calls before that turn cause one. It does
 // not block; before Start and after the end of the loop it does nothing.
-func (s *Seat) Nudge() {
-	d := s.driver
-	d.mu.Lock()
-	queued := s.queued || !s.started
-	if !queued {
-		s.queued = true
-		d.ready = append(d.ready, s)
+func (s *Seat) Nudge() { Nudge(s) }
+
+// Nudge nudges several loops of one driver.
+func Nudge(seats ...*Seat) {
+	if len(seats) == 0 {
+		return
 	}
+	d := seats[0].driver
+	d.mu.Lock()
+	before := len(d.ready)
+	for _, s := range seats {
+		if s.started && !s.queued {
+			s.queued = true
+			d.ready = append(d.ready, s)
+		}
+	}
+	more := len(d.ready) > before
 	d.mu.Unlock()
-	if !queued {
+	if more {
 		d.nudge()
 	}
 }
@@ -151,9 +160,7 @@ func (d *Driver) nudgeAll() {
 	d.mu.Lock()
 	seats := slices.Clone(d.seats)
 	d.mu.Unlock()
-	for _, s := range seats {
-		s.Nudge()
-	}
+	Nudge(seats...)
 }
 
 // pass gives a turn to those that are ready, and to all whose time has come, one each. It returns

@@ -11,6 +11,7 @@ const (
 	past        = time.Duration(-1 << 61) // before every reading: a monotonic clock may start below zero
 	maxStep     = time.Second             // of Redis's clock, beyond what is explained by the round trip
 	leastBack   = time.Second             // stands back after failed work, doubled with each further failure
+	laxity      = 10                      // times that much must be left of a lease whose renewal may be late
 	kept        = 4                       // a TTL that was seen is remembered for so many times its length
 )
 
@@ -192,6 +193,13 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 	request.Seq = c.number()
 	c.flying, c.flight, c.hinted, c.called = true, request, false, false
 	return request, true
+}
+
+// Lax reports whether a turn that Wait asks for may as well come so much later: what is due then is
+// a renewal, nothing of this candidate is on its way, offered or to be given back, and the lease
+// lasts much longer.
+func (c *Candidate) Lax(now Reading, later time.Duration) bool {
+	return c.state == Leading && !c.flying && c.heir == "" && len(c.releases) == 0 && c.lease.CancelIn(now) > max(c.wake-now.Mono, 0)+laxity*later
 }
 
 // Wait is how long the driver may sleep when nothing else wakes it: until then Tick and Next have

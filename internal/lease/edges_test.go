@@ -374,3 +374,34 @@ func TestStepOfTheClockAtItsEdge(t *testing.T) {
 		near(t, fmt.Sprint("step of ", tt.step), b.c.StepSeen(), tt.want, tt.want)
 	}
 }
+
+// TestLax: a turn may be late if it is for a renewal alone, and if ten times as much is left of the
+// lease then.
+func TestLax(t *testing.T) {
+	const later = 10 * time.Millisecond
+	for _, tt := range []struct {
+		name string
+		act  func(*bench)
+		want bool
+	}{
+		{"following", func(*bench) {}, false},
+		{"leading", func(b *bench) { b.lead() }, true},
+		{"the renewal is overdue", func(b *bench) { b.lead(); b.pass(b.c.Wait(b.now) + time.Millisecond) }, true},
+		{"the renewal is on its way", func(b *bench) { b.lead(); b.pass(b.c.Wait(b.now)); b.next() }, false},
+		{"the lease is offered", func(b *bench) { b.lead(); b.c.Offer(b.now, b.c.Token(), "other") }, false},
+		{"another lease is being given back", func(b *bench) { b.lead(); b.c.releases = append(b.c.releases, release{}) }, false},
+		{"the work drains", func(b *bench) { b.lead(); b.c.End(b.now, Resigned) }, false},
+	} {
+		b := newBench(t)
+		tt.act(b)
+		if got := b.c.Lax(b.now, later); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+	b := newBench(t)
+	b.lead()
+	left := b.c.Lease().CancelIn(b.now) - b.c.Wait(b.now)
+	if b.c.Lax(b.now, left/laxity) || !b.c.Lax(b.now, left/laxity-1) {
+		t.Error("not at the edge")
+	}
+}

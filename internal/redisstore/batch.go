@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,26 +20,16 @@ const (
 	maxTaskSends = 1 // calls of tasks
 
 	batchPatience = 100 * time.Millisecond // a call waits no longer for a batch to come back
-
-	// A process with more than so many roles sends its renewals at least so far apart, unless one
-	// is in a hurry: one pipeline costs both sides a fraction of what its calls cost one by one.
-	manyRoles = 16
-	spacing   = 20 * time.Millisecond
-	hurry     = 20 * spacing // within which the bound of a call ends
 )
 
 // batches lets calls of one kind travel together. A call that comes alone goes alone and at once.
 // What comes while as many batches as may be are on their way waits for one of them to return, and
-// goes in one pipeline then; if they are spaced, so does what comes soon after the last one was
-// sent. The first of those that wait sends it, so that nothing is on its way of which no caller
-// knows. It is safe for concurrent use.
+// goes in one pipeline then. The first of those that wait sends it, so that nothing is on its way
+// of which no caller knows. It is safe for concurrent use.
 type batches struct {
 	atATime int
-	spaced  atomic.Bool // batches are sent spacing apart, see manyRoles
 
 	mu        sync.Mutex
-	sent      time.Time  // when the last one was
-	timed     bool       // a timer sends the next one
 	sending   int        // batches on their way, or about to be sent
 	queue     []*request // the longest first
 	appointed time.Time  // when one of them was last told to send
@@ -54,10 +43,10 @@ type request struct {
 	key    string // one of its keys: see Store.pipelined
 	args   []any
 	newCmd newCmd
+	with   []request // travel with it in any case: the same context, and keys of one hash tag
 
 	cmd   redis.Cmder // the one that was sent last
 	since time.Time   // in the queue
-	hurry bool        // it does not wait for the spacing
 	leads bool        // it is to send the next batch; guarded by batches.mu
 	woken chan bool   // has one value: whether it is to send, else cmd has its answer
 }
@@ -72,15 +61,54 @@ func (b *batches) do(s *Store, call request) (_ redis.Cmder, err error) {
 	if !s.pipelines() {
 		return call.alone(s)
 	}
-	if deadline, bounded := call.ctx.Deadline(); bounded && b.spaced.Load() {
-		call.hurry = time.Until(deadline) < hurry
-	}
-	if b.begin(&call) {
+	if b.begin() {
 		cmd, err := call.alone(s)
 		b.next()
 		return cmd, err
 	}
 	return b.wait(s, call)
+}
+
+// doAll makes calls that travel together. It hands each its command or its error to take, and the
+// places of all that were taken to done, and returns when that was done with all. Both are called
+// from any goroutine.
+func (b *batches) doAll(s *Store, calls []request, take func(i int, cmd redis.Cmder, err error), done func(taken []int)) {
+	ended := make([]func(error), len(calls))
+	for i := range calls {
+		ended[i] = s.calls.begin(calls[i].script)
+	}
+	first := &calls[0]
+	first.with = calls[1:]
+	var failed error
+	if b.enter(first) {
+		b.send(s, []*request{first})
+		b.next()
+	} else {
+		failed = b.await(s, first)
+	}
+	answer := func(i int) {
+		cmd, err := redis.Cmder(nil), failed
+		if err == nil {
+			cmd, err = calls[i].answer(s)
+		}
+		ended[i](err)
+		take(i, cmd, err)
+	}
+	taken := make([]int, 0, len(calls))
+	var again sync.WaitGroup
+	for i := range calls {
+		if failed == nil && calls[i].again(s) {
+			again.Go(func() { // ends with its call; awaited below
+				answer(i)
+				done([]int{i})
+			})
+		} else {
+			answer(i)
+			taken = append(taken, i)
+		}
+	}
+	done(taken)
+	again.Wait()
 }
 
 // wait is do for a call that may have to wait. Only such a one is allocated.
@@ -91,25 +119,43 @@ func (b *batches) wait(s *Store, call request) (redis.Cmder, error) {
 		b.next()
 		return cmd, err
 	}
+	if err := b.await(s, r); err != nil {
+		return nil, err
+	}
+	return r.answer(s)
+}
+
+// await waits until a request of the queue was sent, or sends it.
+func (b *batches) await(s *Store, r *request) error {
 	select {
 	case sends := <-r.woken:
 		if sends {
 			b.send(s, b.take(s, r))
 			b.next()
 		}
+		return nil
 	case <-r.ctx.Done():
 		b.leave(r)
-		return nil, fmt.Errorf("%w: %s: %w", store.ErrUnreachable, r.script.name, context.Cause(r.ctx))
+		return fmt.Errorf("%w: %s: %w", store.ErrUnreachable, r.script.name, context.Cause(r.ctx))
 	}
+}
+
+// again reports whether a call that was sent in a pipeline has to be made once more, by itself.
+func (r *request) again(s *Store) bool {
 	_, clustered := s.rdb.(*redis.ClusterClient)
-	switch err := r.cmd.Err(); {
-	case err == nil:
-		return r.cmd, nil
-	case clustered || unknownScript(err): // a slot that has moved is followed one by one
+	err := r.cmd.Err()
+	return err != nil && (clustered || unknownScript(err)) // a slot that has moved is followed one by one
+}
+
+// answer is what a call has got that was sent in a pipeline.
+func (r *request) answer(s *Store) (redis.Cmder, error) {
+	if r.again(s) {
 		return r.alone(s)
-	default:
+	}
+	if err := r.cmd.Err(); err != nil {
 		return nil, s.explain(r.script.name, err)
 	}
+	return r.cmd, nil
 }
 
 // alone makes the call by itself.
@@ -118,42 +164,30 @@ func (r *request) alone(s *Store) (redis.Cmder, error) {
 }
 
 // begin reports whether a call may go at once, as a batch of its own.
-func (b *batches) begin(call *request) bool {
+func (b *batches) begin() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.goes(call)
+	return b.goes()
 }
 
 // goes is begin. It wants the lock.
-func (b *batches) goes(call *request) bool {
-	goes := b.sending < b.atATime && len(b.queue) == 0 && (call.hurry || b.untilSpaced() <= 0)
+func (b *batches) goes() bool {
+	goes := b.sending < b.atATime && len(b.queue) == 0
 	if goes {
 		b.sending++
-		b.sent = time.Now()
 	}
 	return goes
-}
-
-// untilSpaced is how long yet the next batch waits for more to travel with it. It wants the lock.
-func (b *batches) untilSpaced() time.Duration {
-	if !b.spaced.Load() || len(b.queue) >= maxPipelined || slices.ContainsFunc(b.queue, func(r *request) bool { return r.hurry }) {
-		return 0
-	}
-	return time.Until(b.sent.Add(spacing))
 }
 
 // enter is begin for a call that is in the queue if it may not.
 func (b *batches) enter(r *request) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.goes(r) {
+	if b.goes() {
 		return true
 	}
 	r.since, r.woken = time.Now(), make(chan bool, 1)
 	b.queue = append(b.queue, r)
-	if b.sending < b.atATime { // only the spacing holds it
-		b.appoint()
-	}
 	b.watch()
 	return false
 }
@@ -168,37 +202,13 @@ func (b *batches) next() {
 	}
 }
 
-// appoint has the first that waits send the next batch, if any does, once its spacing is over. It
-// wants the lock.
+// appoint has the first that waits send the next batch, if any does. It wants the lock.
 func (b *batches) appoint() {
-	first := b.first()
-	if first == nil {
-		return
+	if first := b.first(); first != nil {
+		b.sending++
+		b.appointed, first.leads = time.Now(), true
+		first.woken <- true
 	}
-	if wait := b.untilSpaced(); wait > 0 {
-		b.later(wait)
-		return
-	}
-	b.sending++
-	b.appointed, first.leads = time.Now(), true
-	b.sent = b.appointed
-	first.woken <- true
-}
-
-// later appoints after a while, unless a timer is about to. It wants the lock.
-func (b *batches) later(wait time.Duration) {
-	if b.timed {
-		return
-	}
-	b.timed = true
-	time.AfterFunc(wait, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.timed = false
-		if b.sending < b.atATime {
-			b.appoint()
-		}
-	})
 }
 
 // first is the first that waits and is not about to send. It wants the lock.
@@ -259,19 +269,23 @@ func (b *batches) leave(r *request) {
 func (b *batches) take(s *Store, sender *request) []*request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	batch, tag := []*request{sender}, s.tag(sender.key)
+	batch, size, tag := []*request{sender}, sender.size(), s.tag(sender.key)
 	b.queue = slices.DeleteFunc(b.queue, func(r *request) bool {
 		if r == sender {
 			return true
 		}
-		if r.leads || len(batch) >= maxPipelined || s.tag(r.key) != tag {
+		if r.leads || size+r.size() > maxPipelined || s.tag(r.key) != tag {
 			return false
 		}
+		size += r.size()
 		batch = append(batch, r)
 		return true
 	})
 	return batch
 }
+
+// size is how many calls a request is.
+func (r *request) size() int { return 1 + len(r.with) }
 
 // tag is what the keys of one pipeline must have in common.
 func (s *Store) tag(key string) string {
@@ -284,15 +298,22 @@ func (s *Store) tag(key string) string {
 // send sends a batch, the sender first, and hands each its answer. Its bound is the latest of all:
 // none is cut short by another.
 func (b *batches) send(s *Store, batch []*request) {
+	var calls []*request
+	for _, r := range batch {
+		calls = append(calls, r)
+		for i := range r.with {
+			calls = append(calls, &r.with[i])
+		}
+	}
 	ctx, cancel := latest(batch)
 	defer cancel()
-	cmds := make([]redis.Cmder, len(batch))
-	for i, r := range batch {
+	cmds := make([]redis.Cmder, len(calls))
+	for i, r := range calls {
 		r.cmd = r.newCmd(ctx, r.args)
 		cmds[i] = r.cmd
 	}
-	s.pipeline(ctx, batch[0].key, cmds)
-	load(ctx, s, batch)
+	s.pipeline(ctx, calls[0].key, cmds)
+	load(ctx, s, calls)
 	for _, r := range batch[1:] {
 		r.woken <- false
 	}

@@ -50,6 +50,15 @@ func (h *sends) all() []int {
 	return slices.Clone(h.sizes)
 }
 
+// take is all, and forgets it.
+func (h *sends) take() []int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	sizes := h.sizes
+	h.sizes = nil
+	return sizes
+}
+
 func (h *sends) sent(size int) {
 	h.mu.Lock()
 	h.sizes = append(h.sizes, size)

@@ -28,6 +28,13 @@ type Lease struct {
 	careful                                                any // TTL, or HoldOff if that is longer
 
 	last *atomic.Pointer[renewal]
+	way  any // see Way
+}
+
+// way is what calls must have in common to travel in one pipeline.
+type way struct {
+	rdb redis.UniversalClient
+	tag string
 }
 
 // renewal is what the renewals of a term have in common, boxed once.
@@ -42,9 +49,6 @@ type renewal struct {
 // common returns those of a request.
 func (s *Lease) common(r lease.Request) [6]any {
 	last := s.last.Load()
-	if last == nil && s.roles.Add(1) > manyRoles { // a Control asks for roles, too, and renews none
-		s.renewals.spaced.Store(true)
-	}
 	if last == nil || last.nonce != r.Nonce || last.token != r.Token || last.holdOff != r.HoldOff || last.origin != r.Origin || last.since != r.Since || last.floor != r.Floor {
 		last = &renewal{
 			nonce: r.Nonce, token: r.Token, holdOff: r.HoldOff, origin: r.Origin, since: r.Since, floor: r.Floor,
@@ -61,8 +65,14 @@ func (s *Store) ForRole(r store.Role) *Lease {
 	if log := s.keys.Log(); !s.spread || store.HashTag(log) == store.HashTag(r.Key) {
 		keys = append(keys, log)
 	}
+	within := s.within(r.Attempt)
+	var common any
+	if within.pipelines() {
+		common = way{within.rdb, s.tag(r.Key)}
+	}
 	return &Lease{
-		Store:        s.within(r.Attempt),
+		Store:        within,
+		way:          common,
 		role:         r.Name,
 		key:          r.Key,
 		keys:         keys,
@@ -148,6 +158,28 @@ func (s *Lease) Acquire(ctx context.Context, r lease.Request) (store.LeaseReply,
 }
 
 func (s *Lease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
+	return s.ask(ctx, s.renewals, s.scripts.renew, s.renewArgs(r))
+}
+
+// Way is of the client, and on a cluster of the hash tag.
+func (s *Lease) Way() any { return s.way }
+
+// RenewAll sends the renewals in one pipeline.
+func (s *Lease) RenewAll(ctx context.Context, all []store.Renewal, done func(answered []int)) {
+	group := make([]request, len(all))
+	for i, r := range all {
+		role := r.Lease.(*Lease)
+		group[i] = request{ctx: ctx, script: s.scripts.renew, key: role.key, args: role.renewArgs(r.Request), newCmd: newText}
+	}
+	s.renewals.doAll(s.Store, group, func(i int, cmd redis.Cmder, err error) {
+		r := &all[i]
+		if r.Err = err; err == nil {
+			r.Reply, r.Err = parseLeaseReply(cmd.(*redis.StringCmd).Val())
+		}
+	}, done)
+}
+
+func (s *Lease) renewArgs(r lease.Request) []any {
 	draining := "0"
 	if r.Draining {
 		draining = "1"
@@ -158,7 +190,7 @@ func (s *Lease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, e
 	if r.Heir != "" {
 		args = append(args, r.Heir, s.channel, s.roleArg)
 	}
-	return s.ask(ctx, s.renewals, sc, args)
+	return args
 }
 
 func (s *Lease) Release(ctx context.Context, r lease.Request) (store.LeaseReply, error) {

@@ -3,10 +3,13 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -50,78 +53,136 @@ func TestRenewalsTravelTogether(t *testing.T) {
 			}
 			first, second := ask(), ask()
 			t.Logf("%d renewals: %v on a server that does not know the script, then %v", many, first, second)
-			trips, spaced := 1+(many-4+799)/800, time.Duration(0)
-			if many > manyRoles {
-				spaced = spacing
-			}
-			require.LessOrEqual(t, second, time.Duration(trips+2)*roundTrip+spaced)
-			require.LessOrEqual(t, first, time.Duration(trips+6)*roundTrip+spaced)
+			trips := time.Duration(1 + (many-4+799)/800)
+			require.LessOrEqual(t, second, (trips+2)*roundTrip)
+			require.LessOrEqual(t, first, (trips+6)*roundTrip)
 		})
 	}
 }
 
-// TestRenewalsOfManyRolesAreSpaced: what comes within 20 ms of the last pipeline waits for that
-// long and travels together, unless its bound is near. The renewals of few roles, and acquires,
-// wait for nothing.
-func TestRenewalsOfManyRolesAreSpaced(t *testing.T) {
-	for _, tt := range []struct {
-		name          string
-		roles         int
-		bound         time.Duration
-		acquire       bool
-		least, most   int // calls and pipelines on the wire
-		longest, pace time.Duration
-	}{
-		{name: "few", roles: manyRoles, bound: time.Second, least: 40, most: 40, longest: roundTrip, pace: 5 * time.Millisecond},
-		{name: "many", roles: manyRoles + 1, bound: time.Second, least: 9, most: 12, longest: spacing + 2*roundTrip, pace: 5 * time.Millisecond},
-		{name: "in a hurry", roles: manyRoles + 1, bound: hurry - time.Millisecond, least: 40, most: 40, longest: roundTrip, pace: 5 * time.Millisecond},
-		{name: "acquires", roles: manyRoles + 1, bound: time.Second, acquire: true, least: 40, most: 40, longest: roundTrip, pace: 5 * time.Millisecond},
-		{name: "far apart", roles: manyRoles + 1, bound: time.Second, least: 40, most: 40, longest: roundTrip, pace: spacing + time.Millisecond},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
-				for i := range 2 * manyRoles { // asked for by a Control
-					_, err := db.ForRole(store.Role{Key: fmt.Sprint("ns:leader:other", i), Holder: "a", TTL: time.Second}).Leader(t.Context())
+// leading acquires the leases of so many roles and returns their renewals.
+func leading(t *testing.T, db *Store, roles int) []store.Renewal {
+	t.Helper()
+	all := make([]store.Renewal, roles)
+	for i := range all {
+		role := db.ForRole(store.Role{Key: fmt.Sprint("ns:leader:r", i), Holder: "a", TTL: 10 * time.Second, RestartGuard: -1}) // no Attempt: the hooks are of this client
+		reply, err := role.Acquire(t.Context(), lease.Request{Nonce: fmt.Sprint("n", i), HoldOff: time.Second})
+		require.NoError(t, err)
+		require.Equal(t, lease.Won, reply.Verdict, "%+v", reply)
+		all[i] = store.Renewal{Lease: role, Request: lease.Request{Kind: lease.Renew, Nonce: fmt.Sprint("n", i), Token: reply.Token, Origin: reply.Origin, Since: reply.Since, HoldOff: time.Second}}
+	}
+	return all
+}
+
+// renewAll sends renewals together. An index of which answered was called twice or never fails.
+func renewAll(t *testing.T, all []store.Renewal, bound time.Duration) (replies []store.LeaseReply, errs []error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	var mu sync.Mutex
+	calls := make([]int, len(all))
+	replies, errs = make([]store.LeaseReply, len(all)), make([]error, len(all))
+	all = slices.Clone(all)
+	store.SendAll(ctx, all, func(answered []int) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, i := range answered {
+			calls[i]++
+			replies[i], errs[i] = all[i].Reply, all[i].Err
+		}
+	})
+	for i, n := range calls {
+		require.Equal(t, 1, n, i)
+	}
+	return replies, errs
+}
+
+// TestRenewAll: a group travels in one pipeline, on a server that does not know the script in two;
+// each renewal has its own answer, and one that is refused is refused alone.
+func TestRenewAll(t *testing.T) {
+	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
+		all := leading(t, db, 200)
+		sent.take()
+		replies, errs := renewAll(t, all, time.Second)
+		require.Equal(t, []int{200, 200}, sent.take()) // the script was not known
+		for i, r := range all {
+			require.NoError(t, errs[i])
+			require.Equal(t, lease.Kept, replies[i].Verdict)
+			require.Equal(t, r.Request.Token, replies[i].Token)
+		}
+		require.NoError(t, db.rdb.Set(t.Context(), "ns:leader:r7", "foreign", time.Minute).Err())
+		require.NoError(t, db.rdb.Del(t.Context(), "ns:leader:r8:term").Err())
+		require.NoError(t, db.rdb.Set(t.Context(), "ns:leader:r8:term", "a text", 0).Err())
+		sent.take()
+		replies, errs = renewAll(t, all, time.Second)
+		require.Equal(t, []int{200}, sent.take())
+		for i := range all {
+			switch i {
+			case 7:
+				require.Equal(t, lease.Lost, replies[i].Verdict)
+			case 8:
+				require.ErrorIs(t, errs[i], store.ErrMisconfigured)
+			default:
+				require.NoError(t, errs[i])
+				require.Equal(t, lease.Kept, replies[i].Verdict)
+			}
+		}
+	})
+}
+
+// TestRenewAllWaitsLikeOne: while four batches are on their way a group waits, for no longer than
+// its bound, and what waits with it travels with it, at most 200 at a time.
+func TestRenewAllWaitsLikeOne(t *testing.T) {
+	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
+		all := leading(t, db, 450)
+		renewAll(t, all[:10], time.Second)
+		sent.take()
+		hang := make(chan struct{})
+		sent.mu.Lock()
+		sent.hold = func(nth int) {
+			if nth <= maxPipelines {
+				<-hang
+			}
+		}
+		sent.mu.Unlock()
+		var group sync.WaitGroup
+		for i := range maxPipelines {
+			group.Go(func() { renewAll(t, all[10*i:10*i+10], time.Hour) })
+		}
+		synctest.Wait()
+		_, errs := renewAll(t, all[40:50], batchPatience/2) // given up while it waits
+		for _, err := range errs {
+			require.ErrorIs(t, err, store.ErrUnreachable)
+		}
+		for _, part := range [][]store.Renewal{all[50:200], all[200:240], all[240:440]} {
+			group.Go(func() {
+				_, errs := renewAll(t, part, time.Hour)
+				for _, err := range errs {
 					require.NoError(t, err)
 				}
-				leases := make([]*Lease, tt.roles)
-				for i := range leases {
-					leases[i] = db.ForRole(store.Role{Key: fmt.Sprint("ns:leader:r", i), Holder: "a", TTL: 10 * time.Second}) // the hook is of this client
-				}
-				ask := func(l *Lease) time.Duration {
-					ctx, cancel := context.WithTimeout(context.Background(), tt.bound)
-					defer cancel()
-					began := time.Now()
-					var err error
-					if tt.acquire {
-						_, err = l.Acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Second})
-					} else {
-						_, err = l.Renew(ctx, lease.Request{Nonce: "n", Token: 7, HoldOff: time.Second, Draining: true})
-					}
-					if err != nil {
-						t.Error(err)
-					}
-					return time.Since(began)
-				}
-				for _, l := range leases { // one counts from its first renewal
-					ask(l)
-				}
-				time.Sleep(time.Second) // in virtual time
-				sent.mu.Lock()
-				sent.sizes = nil
-				sent.mu.Unlock()
-				took := make(chan time.Duration, 40)
-				for i := range 40 {
-					go func() { took <- ask(leases[i%len(leases)]) }() // ends with its answer
-					time.Sleep(tt.pace)                                // in virtual time
-				}
-				for range 40 {
-					require.LessOrEqual(t, <-took, tt.longest)
-				}
-				batches := sent.all()
-				require.GreaterOrEqual(t, len(batches), tt.least)
-				require.LessOrEqual(t, len(batches), tt.most)
 			})
-		})
+			synctest.Wait()
+		}
+		close(hang)
+		group.Wait()
+		require.Equal(t, []int{10, 10, 10, 10, 190, 200}, sent.take())
+	})
+}
+
+// TestWays: renewals of one client travel together, on a Redis Cluster those of one slot.
+func TestWays(t *testing.T) {
+	role := func(db *Store, key string, attempt time.Duration) any {
+		return db.ForRole(store.Role{Key: key, Holder: "a", TTL: 10 * time.Second, Attempt: attempt}).Way()
 	}
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer client.Close()
+	one := openStore(client, "ns")
+	require.Equal(t, role(one, "ns:leader:a", time.Second), role(one, "ns:leader:b", time.Second))
+	require.NotEqual(t, role(one, "ns:leader:a", time.Second), role(one, "ns:leader:b", 2*time.Second))
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer cluster.Close()
+	spread := openStore(cluster, "{ns}")
+	require.Equal(t, role(spread, "{ns}:leader:a", time.Second), role(spread, "{ns}:leader:b", time.Second))
+	require.NotEqual(t, role(spread, "{ns}:leader:a", time.Second), role(spread, "{other}:leader", time.Second))
+	require.Nil(t, role(openStore(struct{ redis.UniversalClient }{client}, "{ns}"), "{ns}:leader", time.Second))
 }

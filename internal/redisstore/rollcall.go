@@ -17,18 +17,13 @@ type rollCallTimer struct {
 
 // rollCallTime is how long the leaders of so many roles take, at most, to renew after a roll-call:
 //
-//	(3 + ⌈roles / 800⌉) · round trip, and 20 ms if they are more than 16
+//	(3 + ⌈roles / 800⌉) · round trip
 //
 // One half is the way of the question, one half that of the renewals, two are for connections that
-// are opened for it, one for each 800 renewals: four pipelines of 200 travel at a time. Those of
-// many roles are spaced.
+// are opened for it, one for each 800 renewals: four pipelines of 200 travel at a time.
 func rollCallTime(roles int, trip time.Duration) time.Duration {
 	const atATime = maxPipelines * maxPipelined
-	need := time.Duration(3+(roles+atATime-1)/atATime) * trip
-	if roles > manyRoles {
-		need += spacing
-	}
-	return need
+	return time.Duration(3+(roles+atATime-1)/atATime) * trip
 }
 
 // measured takes a round trip. It reports once that a roll-call takes more than half of what is

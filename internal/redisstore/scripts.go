@@ -158,8 +158,7 @@ type Store struct {
 	keys     store.Keys
 	scripts  *Scripts
 	renewals *batches
-	elects   *batches      // acquires and releases, which wait for nothing
-	roles    *atomic.Int32 // that have renewed
+	elects   *batches // acquires and releases, which wait for no renewals
 	bounded  *boundedClients
 	tasks    *batches // calls of tasks
 	id       string
@@ -194,7 +193,7 @@ func (h *callHook) begin(sc *script) func(error) {
 // be asked. secret draws texts that nobody can guess.
 func New(rdb redis.UniversalClient, sections *Scripts, namespace, id string, secret func() string) *Store {
 	s := &Store{
-		rdb: rdb, keys: store.Keys(namespace), scripts: sections, renewals: newBatches(maxPipelines), elects: newBatches(maxPipelines), roles: new(atomic.Int32), bounded: new(boundedClients), tasks: newBatches(maxTaskSends), id: id, secret: secret,
+		rdb: rdb, keys: store.Keys(namespace), scripts: sections, renewals: newBatches(maxPipelines), elects: newBatches(maxPipelines), bounded: new(boundedClients), tasks: newBatches(maxTaskSends), id: id, secret: secret,
 		calls: new(callHook),
 	}
 	switch client := rdb.(type) {

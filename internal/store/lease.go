@@ -58,10 +58,45 @@ func Send(ctx context.Context, to Lease, r lease.Request) (LeaseReply, error) {
 		call = to.Renew
 	}
 	reply, err := call(ctx, r)
+	return checked(r, reply, err)
+}
+
+func checked(r lease.Request, reply LeaseReply, err error) (LeaseReply, error) {
 	if err == nil && !reply.Answers(r) {
 		return LeaseReply{}, fmt.Errorf("%w: a reply to something else", ErrUnreachable)
 	}
 	return reply, err
+}
+
+// Together is a Lease whose renewals can travel together with those of other roles.
+type Together interface {
+	Lease
+	// Way tells apart those that cannot travel together; nil: this one travels alone.
+	Way() any
+	// RenewAll makes renewals of one way in as few round trips as may be. It calls done with the
+	// places of those that have an answer, from any goroutine, and returns when it has named all.
+	RenewAll(ctx context.Context, all []Renewal, done func(answered []int))
+}
+
+// Renewal is one of several that travel together.
+type Renewal struct {
+	Lease   Together
+	Request lease.Request
+
+	// The answer.
+	Reply LeaseReply
+	Err   error
+}
+
+// SendAll is Send for renewals of one way, see RenewAll.
+func SendAll(ctx context.Context, all []Renewal, done func(answered []int)) {
+	all[0].Lease.RenewAll(ctx, all, func(answered []int) {
+		for _, i := range answered {
+			r := &all[i]
+			r.Reply, r.Err = checked(r.Request, r.Reply, r.Err)
+		}
+		done(answered)
+	})
 }
 
 // MaxTermEntries is how many entries the history of the terms of a lease keeps.

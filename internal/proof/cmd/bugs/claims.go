@@ -78,7 +78,7 @@ var claims = []bug{
 		old: "\tif c.uncertain {\n\t\tc.giveBack(now, c.nonce, 0)\n\t}\n\tc.nonce, c.uncertain, c.state", new: "\tc.nonce, c.uncertain, c.state"},
 
 	{name: "FailFast that says nothing", test: "TestFailFast", breaks: "Run ends at once, and its error does not say why", file: "election_loop.go",
-		old: "\t\t\tl.unheard = store.NeverSent(err)\n", new: "\t\t\tl.unheard = store.NeverSent(err)\n\t\t\terr = nil\n"},
+		old: "		l.err = l.report.lastErr\n", new: "		defer func() { l.err = nil }()\n		l.err = l.report.lastErr\n"},
 	{name: "P3 next leader with the same token", in: scenario, test: "TestP3P4_FrozenLeaderWakesDeposed", breaks: "a resource that is fenced takes the write of a deposed leader", file: lua,
 		old: "local token = math.max(term.token + 1, floor + 1, term.known + 1, now)", new: "local token = math.max(term.token, 1)"},
 	{name: "P4 exhausted pool ends no term", in: scenario, test: "TestP4_ExhaustedPool", breaks: "a leader that gets no connection leads on", file: "internal/lease/lease.go",

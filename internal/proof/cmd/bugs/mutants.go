@@ -15,7 +15,7 @@ var mutants = []bug{
 	{name: "late health is health", test: "TestLateAnswerOfAHealthCheckIsAFailure", breaks: "a process whose health check takes too long campaigns", file: "election_work.go",
 		old: "\t\tif err == nil {\n\t\t\terr = errHealth\n\t\t}\n", new: ""},
 	{name: "health check not stopped", test: "TestP11_StopEndsTheHealthCheck", breaks: "Run waits out ShutdownTimeout and says ErrDrainTimeout wherever there is a health check", file: "election_loop.go",
-		old: "\t\t\tunwatch()\n", new: ""},
+		old: "	l.apply(now, l.cand.Stop(now), cause)\n	l.unwatch()\n", new: "	l.apply(now, l.cand.Stop(now), cause)\n"},
 	{name: "subscription tried without a pause", test: "TestSubscriptionPausesGrowAndAreBounded", in: redisstore, breaks: "a Redis that is down is asked for a subscription twenty times a second by every process", file: "internal/redisstore/subscription.go",
 		old: "pause = min(2*pause, mostPause)", new: "pause = min(pause, mostPause)"},
 	{name: "subscription tried ever more rarely", test: "TestSubscriptionPausesGrowAndAreBounded", in: redisstore, breaks: "after an outage of Redis the hints stay away for as long again", file: "internal/redisstore/subscription.go",

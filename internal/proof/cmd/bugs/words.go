@@ -96,7 +96,7 @@ var words = []bug{
 	{name: "task of another role", test: "TestTasksOfARole", breaks: "a task runs where the default role is led, whatever role it names", file: "tasks.go",
 		old: "	role.add(&registered{", new: "	s.roleTasks.add(&registered{"},
 	{name: "role without its tasks", test: "TestTasksOfARole", breaks: "the tasks of a further role never run", file: "coordinator.go",
-		old: "	opts.Lead = slices.Concat(opts.Lead, []LeadFunc{tasks.runTerm})\n", new: ""},
+		old: "election.stuck, election.late = tasks.stuck, tasks.work()", new: "election.stuck = tasks.stuck"},
 	{name: "resigned twice", test: "TestResignInsideATermThatHasEnded", breaks: "whether a term that has ended can be resigned depends on what its loop has got to", file: "election.go",
 		old: "(!t.leading() || own", new: "(own"},
 	{name: "leader work done in silence", test: "TestWorkThatIsDone", breaks: "leader work that has returned nil by mistake is missed by nobody", file: "election_loop.go",
