@@ -1018,8 +1018,8 @@ func TestNoDefaultRole(t *testing.T) {
 	}
 }
 
-// TestRolesWithoutWorkCostNoGoroutines: a process may lead many roles. The tasks of one are run once
-// it has some.
+// TestRolesWithoutWorkCostNoGoroutines: a process may lead many roles. The tasks of one are run
+// once it has some.
 func TestRolesWithoutWorkCostNoGoroutines(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a")

@@ -98,7 +98,8 @@ func (l *electionLoop) answered(began lease.Reading, a storeAnswer) {
 	l.inputs.mailbox.put(func(in *loopInputs) { in.answers = append(in.answers, a) })
 }
 
-// maxTogether is how many renewals travel in one pipeline. One that is late holds no more of them up.
+// maxTogether is how many renewals travel in one pipeline. One that is late holds no more of them
+// up.
 const maxTogether = 200
 
 // togetherRenewals are the renewals that are due in one pass of the driver, whose goroutine alone

@@ -136,7 +136,7 @@ func TestSlots(t *testing.T) {
 			_, wait := drive(d)
 			wait()
 			if few {
-				require.Equal(t, all, len(instants))
+				require.Len(t, instants, all)
 			} else { // a loop that ends leaves few
 				require.LessOrEqual(t, len(instants), int(time.Minute/Slot)+strict+loops)
 			}

@@ -53,9 +53,9 @@ func TestRenewalsTravelTogether(t *testing.T) {
 			}
 			first, second := ask(), ask()
 			t.Logf("%d renewals: %v on a server that does not know the script, then %v", many, first, second)
-			trips := time.Duration(1 + (many-4+799)/800)
-			require.LessOrEqual(t, second, (trips+2)*roundTrip)
-			require.LessOrEqual(t, first, (trips+6)*roundTrip)
+			trips := 1 + (many-4+799)/800
+			require.LessOrEqual(t, second, time.Duration(trips+2)*roundTrip)
+			require.LessOrEqual(t, first, time.Duration(trips+6)*roundTrip)
 		})
 	}
 }
