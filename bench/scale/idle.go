@@ -1,0 +1,73 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
+)
+
+// measureIdle counts what electors send that stand alone, each with a client of its own.
+func measureIdle(tb redistest.TB, o options, p *page) {
+	t := p.table("Idle elections", "One leads, the others follow, at the default lease of 30 s; electors that stand alone, each with a client of its own. *Most in a second* beside the mean shows whether they ask in step.")
+	for _, count := range o.idle {
+		if err := redistest.Do(func(tb redistest.TB) { idle(tb, o, t, count) }); err != nil {
+			tb.Fatalf("%v", err)
+		}
+	}
+}
+
+func idle(tb redistest.TB, o options, t *table, count int) {
+	progress("%d idle electors", count)
+	server := redistest.Start(tb)
+	f := newFleet(tb, o)
+	for range count {
+		client, hook := redis.NewClient(server.Options()), &tap{sent: &f.sent}
+		client.AddHook(hook)
+		tb.Cleanup(func() { _ = client.Close() })
+		f.startElector(client, hook)
+	}
+	f.leader()
+	time.Sleep(o.aftermath())
+	seconds := max(1, int(o.window/time.Second))
+	sum := func() (all int64) {
+		for _, n := range f.sent.read() {
+			all += n
+		}
+		return all
+	}
+	before, last, most := f.sent.read(), sum(), int64(0)
+	for range seconds {
+		time.Sleep(time.Second)
+		now := sum()
+		last, most = now, max(most, now-last)
+	}
+	after := f.sent.read()
+	var total, ofElection float64
+	for k := range kinds {
+		rate := float64(after[k]-before[k]) / float64(seconds)
+		total += rate
+		if k != checks {
+			ofElection += rate
+		}
+	}
+	aims := map[int][2]string{11: {"≤ 0.8", "≤ 2.5"}, 100: {"≤ 7.3", "≤ 22.7"}}[count] // of 100: in proportion
+	t.add(fmt.Sprintf("%d processes: requests a second of the election", count), "%.2f", aims[0], ofElection)
+	t.add("with the checks of the subscription", "%.2f", aims[1], total)
+	t.add("most in a second", "%d", "", most)
+}
+
+// startElector starts an elector that stands alone.
+func (f *fleet) startElector(client redis.UniversalClient, t *tap) {
+	f.started++
+	e, err := tenure.NewElector(client, tenure.ElectorOptions{Namespace: namespace, InstanceID: fmt.Sprintf("instance-%d", f.started), Election: f.election()})
+	if err != nil {
+		f.Fatalf("%v", err)
+	}
+	f.add(t, e.Run)
+}
