@@ -94,6 +94,14 @@ bench: setup ## Measure tenure beside the bare commands and other libraries; wri
 	cd bench && $(GO) run ./performance -rounds $(BENCH_ROUNDS) -commit "$$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \
 		$(if $(ONLY),-only '$(ONLY)',-o '$(abspath docs/performance.md)')
 
+# How many instances `make scale` starts: as many as the limit of open files allows, at most 10,000. ONLY names sections, as above.
+INSTANCES ?=
+
+.PHONY: scale
+scale: setup ## Measure what thousands of instances cost one Redis and a Cluster; writes docs/scale.md; INSTANCES, ONLY
+	cd bench && $(GO) run ./scale $(if $(INSTANCES),-instances $(INSTANCES)) -commit "$$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \
+		$(if $(ONLY),-only '$(ONLY)',-o '$(abspath docs/scale.md)')
+
 .PHONY: benchmarks
 benchmarks: setup ## Run the Go benchmarks; BENCH, BENCH_TIME and BENCH_COUNT choose
 	$(call each,$(GO) test -run='^$$' $(BENCH_FLAGS) $(ARGS) ./...)

@@ -42,7 +42,7 @@ var constantNames = [constantCount]struct{ name, unit string }{
 	memoryInstance:   {"`data`", "bytes of Redis, the record of an instance"},
 	memoryConnection: {"`connection`", "bytes of Redis, a connection"},
 	cpuConnect:       {"`greeting`", "µs of Redis, a connection that is opened"},
-	cpuHint:          {"`hint`", "µs of Redis, a hint to one of those that hear it"},
+	cpuHint:          {"`hint`", "µs of Redis, each that hears a hint of an instance that joins or leaves, with the scripts of that"},
 	acquiresFailover: {"`asks`", "acquires a candidate, at a fail-over"},
 	hintsReplaced:    {"`hints`", "hints of the registry, an instance that is replaced"},
 	requestsRole:     {"`role requests`", "requests a second, a role that is led, without its followers"},

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,10 +17,19 @@ import (
 // measureIdle counts what electors send that stand alone, each with a client of its own.
 func measureIdle(tb redistest.TB, o options, p *page) {
 	t := p.table("Idle elections", "One leads, the others follow, at the default lease of 30 s; electors that stand alone, each with a client of its own. *Most in a second* beside the mean shows whether they ask in step.")
-	for _, count := range o.idle {
-		if err := redistest.Do(func(tb redistest.TB) { idle(tb, o, t, count) }); err != nil {
-			tb.Fatalf("%v", err)
-		}
+	tables, errs := make([]table, len(o.idle)), make([]error, len(o.idle))
+	var group sync.WaitGroup
+	for n, count := range o.idle { // each has a server of its own
+		group.Go(func() { // ends with its measurement
+			errs[n] = redistest.Do(func(tb redistest.TB) { idle(tb, o, &tables[n], count) })
+		})
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		tb.Fatalf("%v", err)
+	}
+	for _, each := range tables {
+		t.rows = append(t.rows, each.rows...)
 	}
 }
 
@@ -34,7 +45,7 @@ func idle(tb redistest.TB, o options, t *table, count int) {
 	}
 	f.leader()
 	time.Sleep(o.aftermath())
-	seconds := max(1, int(o.window/time.Second))
+	seconds := max(1, int(o.window*3/2/time.Second))
 	sum := func() (all int64) {
 		for _, n := range f.sent.read() {
 			all += n

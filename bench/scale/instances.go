@@ -22,10 +22,12 @@ const (
 	leaderKey   = namespace + ":leader"
 	events      = namespace + ":events"
 	beats       = namespace + ":beats"
-	starters    = 64               // instances are started so many at a time
-	deployShare = 10               // of which one is replaced
-	deployFor   = time.Minute      // over which they are
-	deployBound = 90 * time.Second // for which it is watched at most
+	starters    = 64          // instances are started so many at a time
+	deployShare = 10          // of which one is replaced
+	deployFor   = time.Minute // over which they are
+	// deliveries is how many hints the processors that all instances share take within that time:
+	// each instance that is replaced is told to all, four times.
+	deliveries = 1_500_000
 )
 
 // one is all instances in one namespace of one Redis.
@@ -39,6 +41,7 @@ type one struct {
 	rest   float64 // share of a core at rest
 	alive  int
 	asks   float64 // acquires a second at rest
+	beats  float64 // heartbeats likewise
 }
 
 func measureInstances(tb redistest.TB, o options, p *page) {
@@ -55,7 +58,6 @@ func measureInstances(tb redistest.TB, o options, p *page) {
 	heap := memory()
 	x.startAll()
 	x.atRest(empty, heap)
-	x.hints()
 	x.failOver()
 	x.deploy()
 	x.restart()
@@ -124,7 +126,7 @@ func (x *one) atRest(empty reading, heap float64) {
 	progress("%d instances at rest", x.alive)
 	stop := x.everySecond()
 	before, sent := x.now(), x.sent.read()
-	time.Sleep(x.o.window)
+	time.Sleep(x.o.window * 3 / 2) // two heartbeats of each
 	after, now := x.now(), x.sent.read()
 	seconds := (after.at - before.at).Seconds()
 	peak := worst(stop(), x.connect)
@@ -135,6 +137,7 @@ func (x *one) atRest(empty reading, heap float64) {
 		total += float64(now[k]-sent[k]) / seconds
 	}
 	x.asks = float64(now[acquires]-sent[acquires]) / seconds
+	x.beats = float64(now[heartbeats]-sent[heartbeats]) / seconds
 	own := x.crowd.owned
 	t := x.page.table(fmt.Sprintf("%s instances at rest", thousands(x.alive)),
 		fmt.Sprintf("All in one namespace of one Redis that writes an append-only file, in one process, at the default intervals. %s have a client of their own with the default pool; "+
@@ -142,6 +145,7 @@ func (x *one) atRest(empty reading, heap float64) {
 	t.add("connections", "%s", "", thousands(int(after.clients)))
 	t.add("Redis, % of a core", "%.1f", "≤ 5", 100*x.rest)
 	t.add("of it in scripts", "%.1f", "", 100*(after.evalMicros-before.evalMicros)/1e6/seconds)
+	t.add("a script, µs of Redis", "%.0f", "", (after.evalMicros-before.evalMicros)/max(1, after.evals-before.evals))
 	t.add("the worst second, % of a core", "%.1f", "", 100*peak)
 	t.add("requests a second", "%.0f", "", total)
 	for k := range kinds {
@@ -155,6 +159,7 @@ func (x *one) atRest(empty reading, heap float64) {
 	t.add("memory of Redis, MB", "%.1f", "", after.memory/1e6)
 	t.add("of it an instance, bytes", "%.0f", "", data)
 	t.add("of it a connection, bytes", "%.0f", "", after.ofClients/after.clients)
+	t.add("a connection that is opened, with its greeting, µs of Redis", "%.0f", "", micro(x.connect))
 	t.add("memory of the process an instance, its connections included, KB", "%.0f", "", (memory()-heap)/n/1000)
 	c := &x.page.constants
 	c.set(requestsRest, total/n)
@@ -165,58 +170,11 @@ func (x *one) atRest(empty reading, heap float64) {
 	c.set(memoryInstance, data)
 	c.set(memoryConnection, after.ofClients/after.clients)
 	c.set(cpuConnect, micro(x.connect))
-	x.scripts(t)
-}
-
-// scripts adds how long the scripts take, by the slow log of a moment.
-func (x *one) scripts(t *table) {
-	ctx := context.Background()
-	x.client.ConfigSet(ctx, "slowlog-max-len", "20000")
-	x.client.ConfigSet(ctx, "slowlog-log-slower-than", "0")
-	time.Sleep(min(x.o.window, 5*time.Second))
-	x.client.ConfigSet(ctx, "slowlog-log-slower-than", "-1")
-	entries, err := x.client.SlowLogGet(ctx, 20000).Result()
-	if err != nil {
-		x.Fatalf("SLOWLOG: %v", err)
-	}
-	x.client.SlowLogReset(ctx)
-	var took [kinds][]float64
-	for _, e := range entries {
-		args := make([]any, len(e.Args))
-		for i, arg := range e.Args {
-			args[i] = arg
-		}
-		k := kindOf(args)
-		took[k] = append(took[k], micro(e.Duration))
-	}
-	for _, k := range []kind{acquires, heartbeats, checks, renewals, sweeps} {
-		if len(took[k]) > 0 {
-			t.add("one of the "+kindNames[k], "%.0f µs of Redis", "", median(took[k]))
-		}
-	}
 }
 
 // beyondRest is the processor time of Redis between two readings beyond that at rest.
 func (x *one) beyondRest(before, after reading) time.Duration {
 	return max(0, after.cpu-before.cpu-time.Duration(x.rest*float64(after.at-before.at)))
-}
-
-// hints measures what it costs to tell all of something.
-func (x *one) hints() {
-	progress("hints")
-	const messages = 5
-	before := x.now()
-	for range messages {
-		if err := x.client.Publish(context.Background(), events, `{"type":"measured"}`).Err(); err != nil {
-			x.Fatalf("%v", err)
-		}
-		time.Sleep(x.o.aftermath() / 3)
-	}
-	each := x.beyondRest(before, x.now()) / messages
-	x.page.constants.set(cpuHint, micro(each)/float64(x.alive))
-	t := x.page.last()
-	t.add("one hint to all, of which each hears", "%.0f ms of Redis", "", milli(each))
-	t.add("a connection that is opened, with its greeting", "%.0f µs of Redis", "", micro(x.connect))
 }
 
 // failOver kills the leader, again and again.
@@ -268,7 +226,8 @@ func (x *one) leading() *instance {
 
 // deploy replaces some of the instances, in order, one after the other.
 func (x *one) deploy() {
-	planned := max(1, x.alive/deployShare)
+	all := max(1, x.alive/deployShare)
+	planned := max(1, min(all, deliveries/4/x.alive))
 	progress("a deploy of %d", planned)
 	leader := x.leading()
 	var old []*instance
@@ -283,9 +242,9 @@ func (x *one) deploy() {
 		x.Fatalf("%v", err)
 	}
 	messages := told.Channel(redis.WithChannelSize(100_000))
-	span, bound := deployFor, deployBound
+	span := deployFor
 	if x.o.lease > 0 { // small
-		span, bound = time.Second, 20*time.Second
+		span = time.Second
 	}
 	stop := x.everySecond()
 	before := x.now()
@@ -295,9 +254,6 @@ func (x *one) deploy() {
 	slots := make(chan struct{}, 8)
 	for n, i := range old {
 		time.Sleep(time.Until(began.Add(span * time.Duration(n) / time.Duration(planned))))
-		if time.Since(began) > bound {
-			break
-		}
 		slots <- struct{}{}
 		waiting.Go(func() { // ends with the instance
 			defer func() { <-slots }()
@@ -311,17 +267,21 @@ func (x *one) deploy() {
 	waiting.Wait()
 	x.await("those that have joined", func() bool { return x.registered(0) >= x.alive })
 	x.settle(x.rest)
-	took, after, all := time.Since(began), x.now(), stop()
+	took, after, watched := time.Since(began), x.now(), stop()
 	hints := len(messages)
-	peak := worst(all, x.connect)
+	peak := worst(watched, x.connect)
 	spent := x.beyondRest(before, after) - time.Duration(after.connected-before.connected)*x.connect
-	t := x.page.table("A deploy", fmt.Sprintf("One instance of %d is replaced, %s of them, evenly over %v, or as fast as that goes within %v: the old one leaves in order, a new one joins. The leader stays. TCP and greetings are counted apart.",
-		deployShare, thousands(planned), span, bound))
-	t.add("replaced", "%s", "all", thousands(replaced))
+	t := x.page.table("A deploy", fmt.Sprintf("%s instances are replaced, evenly over %v: the old one leaves in order, a new one joins. The leader stays. TCP and greetings are counted apart. "+
+		"Of a large fleet it is less than one instance in %d: all of them hear each hint, on the processors of this machine.", thousands(planned), span, deployShare))
+	t.add("replaced", "%s", "", thousands(replaced))
 	t.add("until all is quiet again, s", "%.0f", "", took.Seconds())
 	t.add("hints on the channel of the registry", "%.1f a replacement", "", float64(hints)/float64(replaced))
 	t.add("Redis, ms a replacement", "%.1f", "", milli(spent)/float64(replaced))
+	heard := float64(hints) * float64(x.alive) // times that an instance heard a hint
+	t.add("for each that hears a hint of it, µs", "%.1f", "", micro(spent)/max(1, heard))
+	x.page.constants.set(cpuHint, micro(spent)/max(1, heard))
 	t.add("Redis in the worst second, % of a core", "%.0f", "≤ 20", 100*peak)
+	t.add(fmt.Sprintf("reckoned: one instance of %d within %v, %% of a core", deployShare, span), "%.0f", "≤ 20", 100*spent.Seconds()/float64(replaced)*float64(all)/span.Seconds())
 	x.page.constants.set(hintsReplaced, float64(hints)/float64(replaced))
 }
 
@@ -336,38 +296,50 @@ func (x *one) restart() {
 	up := time.Now()
 	r := x.now()
 	beaten, heard := time.Duration(0), time.Duration(0)
-	x.await("all are back", func() bool {
+	for beaten == 0 || heard == 0 { // that some are not back is a figure too
+		if time.Since(up) > startBound {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
 		if beaten == 0 && x.registered(r.at) >= x.alive {
 			beaten = time.Since(up)
 		}
 		if heard == 0 && x.listening() >= x.alive {
 			heard = time.Since(up)
 		}
-		return beaten > 0 && heard > 0
-	})
+	}
 	leads := x.leading()
 	x.settle(x.rest)
 	all := stop()
-	after := x.sent.read()
-	total, bare := 0.0, 0.0
-	connected := 0.0
-	for _, s := range all {
+	after, took := x.sent.read(), time.Since(up).Seconds()
+	total, bare, connected := 0.0, 0.0, 0.0
+	for n, s := range all {
+		progress("second %d: %.0f %% of a core in %v, %.0f connections", n, 100*s.share, s.took.Round(time.Millisecond), s.connected)
 		total = max(total, s.share)
 		bare = max(bare, s.without(x.connect))
 		connected += s.connected
 	}
 	t := x.page.table("A restart of Redis", fmt.Sprintf("Redis is stopped and started with its data: it was away for %.1f s. Counted from when it answers again.", up.Sub(down).Seconds()))
-	t.add("all have sent a heartbeat, s", "%.1f", "≤ 15", beaten.Seconds())
-	t.add("all listen again, s", "%.1f", "≤ 15", heard.Seconds())
+	t.add("all have sent a heartbeat, s", "%s", "≤ 15", within(beaten))
+	t.add("all listen again, s", "%s", "≤ 15", within(heard))
 	t.add("connections that were opened", "%s", "", thousands(int(connected)))
 	t.add("Redis in the worst second, % of a core", "%.0f", "", 100*total)
 	t.add("the same, TCP and greetings counted apart", "%.0f", "≤ 20", 100*bare)
-	t.add("acquires meanwhile", "%s", "", thousands(int(after[acquires]-before[acquires])))
+	t.add("acquires beyond those at rest", "%s", "", thousands(max(0, int(float64(after[acquires]-before[acquires])-x.asks*took))))
+	t.add("heartbeats beyond those at rest", "%s", "", thousands(max(0, int(float64(after[heartbeats]-before[heartbeats])-x.beats*took))))
 	kept := "another one leads"
 	if term, ok := leads.Elector().Term(); ok && time.Since(term.Since) > time.Since(down) {
 		kept = "the same term goes on"
 	}
 	t.add("the leader", "%s", "the same term goes on", kept)
+}
+
+// within says after how long something was so; 0: it was not.
+func within(d time.Duration) string {
+	if d == 0 {
+		return fmt.Sprintf("not within %.0f", startBound.Seconds())
+	}
+	return fmt.Sprintf("%.1f", d.Seconds())
 }
 
 func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -31,7 +31,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "sections, separated by commas: instances, roles, cluster, idle; empty: all")
 	flag.StringVar(&o.out, "o", "", "page whose blocks are replaced; empty: none")
 	flag.StringVar(&o.commit, "commit", "unknown", "commit that is measured")
-	flag.DurationVar(&o.window, "window", 30*time.Second, "for how long what happens at rest is counted")
+	flag.DurationVar(&o.window, "window", 20*time.Second, "for how long what happens at rest is counted")
 	flag.Parse()
 	if err := run(o, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)
@@ -100,6 +100,7 @@ func run(o options, w io.Writer) error {
 		}
 		progress("%s", s.name)
 		if err := redistest.Do(func(tb redistest.TB) { s.measure(tb, o, p) }); err != nil {
+			fmt.Fprint(os.Stderr, p.measured()) // what there is until now
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}

@@ -18,12 +18,12 @@ import (
 
 // reading is what a server says of itself at a time of its own clock.
 type reading struct {
-	at                   time.Duration // since the epoch
-	cpu                  time.Duration
-	in, out              float64 // bytes
-	connected, clients   float64 // connections: all that ever were, those of now
-	memory, ofClients    float64 // bytes: of all, of connections
-	evalMicros, pubCalls float64 // time in scripts, messages that were published
+	at                 time.Duration // since the epoch
+	cpu                time.Duration
+	in, out            float64 // bytes
+	connected, clients float64 // connections: all that ever were, those of now
+	memory, ofClients  float64 // bytes: of all, of connections
+	evalMicros, evals  float64 // time in scripts, how many ran
 }
 
 func parse(info map[string]string) (r reading) {
@@ -37,7 +37,7 @@ func parse(info map[string]string) (r reading) {
 	r.in, r.out = number("total_net_input_bytes"), number("total_net_output_bytes")
 	r.connected, r.clients = number("total_connections_received"), number("connected_clients")
 	r.memory, r.ofClients = number("used_memory"), number("mem_clients_normal")
-	r.evalMicros, r.pubCalls = statistic(info["cmdstat_evalsha"], "usec"), statistic(info["cmdstat_publish"], "calls")
+	r.evalMicros, r.evals = statistic(info["cmdstat_evalsha"], "usec"), statistic(info["cmdstat_evalsha"], "calls")
 	return r
 }
 
@@ -127,7 +127,7 @@ func (s second) without(connect time.Duration) float64 {
 }
 
 // everySecond watches the server until stop is called, which returns what it did in each second.
-// One that does not answer for a while is taken up where it answers again.
+// One that was started again is taken up from when it last did not answer.
 func (m *meter) everySecond() (stop func() []second) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	var all []second
@@ -136,14 +136,17 @@ func (m *meter) everySecond() (stop func() []second) {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		last, err := look(m.client, "server", "cpu", "stats")
+		down := time.Now() // when it last did not answer
 		for {
 			if now, failed := look(m.client, "server", "cpu", "stats"); failed != nil {
-				err = failed
+				err, down = failed, time.Now()
 			} else {
-				if now.cpu < last.cpu { // it was started again
-					last.cpu, last.connected = 0, 0
+				took := now.at - last.at
+				if now.cpu < last.cpu || now.connected < last.connected { // it was started again, after it did not answer
+					last.cpu, last.connected, took = 0, 0, time.Since(down)
+					err = nil
 				}
-				if took := now.at - last.at; err == nil && took > time.Second/2 {
+				if took > time.Second/4 && err == nil {
 					all = append(all, second{share: (now.cpu - last.cpu).Seconds() / took.Seconds(), connected: now.connected - last.connected, took: took})
 				}
 				last, err = now, nil

@@ -33,7 +33,7 @@ func TestSmall(t *testing.T) {
 	if err := run(o, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"### 20 instances at rest", "### A fail-over", "### A deploy", "| replaced | 1 | all |", "### A restart of Redis", "### 20 roles in one process", "| 3 processes: ", "Commit abc"} {
+	for _, want := range []string{"### 20 instances at rest", "### A fail-over", "### A deploy", "| replaced | 1 |  |", "### A restart of Redis", "### 20 roles in one process", "| 3 processes: ", "Commit abc"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
@@ -53,6 +53,30 @@ func TestSmallCluster(t *testing.T) {
 	}
 	if text := p.measured(); !strings.Contains(text, "namespaces on other masters | 0 of ") {
 		t.Error(text)
+	}
+}
+
+// docs/scale.md says what follows from the constants that it shows.
+func TestPageFollowsFromItsConstants(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "scale.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := parseConstants(string(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := derive(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, to, err := block(string(page), blockDerived)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(page[from:to]); strings.TrimSpace(got) != strings.TrimSpace(want) {
+		t.Errorf("`make scale` writes the tables; the page has\n%s\nand from its constants follows\n%s", got, want)
 	}
 }
 
