@@ -38,6 +38,7 @@ type batches struct {
 
 // request is a call of a script that waits, or travels with others.
 type request struct {
+	store  *Store
 	ctx    context.Context //nolint:containedctx // of the call
 	script *script
 	key    string // one of its keys: see Store.pipelined
@@ -56,40 +57,41 @@ func newBatches(atATime int) *batches { return &batches{atATime: atATime} }
 // do makes a call and returns the command that has its answer. If another call sends it, it returns
 // when the context of the call is done at the latest.
 func (b *batches) do(s *Store, call request) (_ redis.Cmder, err error) {
+	call.store = s
 	ended := s.calls.begin(call.script)
 	defer func() { ended(err) }()
 	if !s.pipelines() {
-		return call.alone(s)
+		return call.alone()
 	}
 	if b.begin() {
-		cmd, err := call.alone(s)
+		cmd, err := call.alone()
 		b.next()
 		return cmd, err
 	}
-	return b.wait(s, call)
+	return b.wait(call)
 }
 
 // doAll makes calls that travel together. It hands each its command or its error to take, and the
 // places of all that were taken to done, and returns when that was done with all. Both are called
 // from any goroutine.
-func (b *batches) doAll(s *Store, calls []request, take func(i int, cmd redis.Cmder, err error), done func(taken []int)) {
+func (b *batches) doAll(calls []request, take func(i int, cmd redis.Cmder, err error), done func(taken []int)) {
 	ended := make([]func(error), len(calls))
 	for i := range calls {
-		ended[i] = s.calls.begin(calls[i].script)
+		ended[i] = calls[i].store.calls.begin(calls[i].script)
 	}
 	first := &calls[0]
 	first.with = calls[1:]
 	var failed error
 	if b.enter(first) {
-		b.send(s, []*request{first})
+		b.send([]*request{first})
 		b.next()
 	} else {
-		failed = b.await(s, first)
+		failed = b.await(first)
 	}
 	answer := func(i int) {
 		cmd, err := redis.Cmder(nil), failed
 		if err == nil {
-			cmd, err = calls[i].answer(s)
+			cmd, err = calls[i].answer()
 		}
 		ended[i](err)
 		take(i, cmd, err)
@@ -97,7 +99,7 @@ func (b *batches) doAll(s *Store, calls []request, take func(i int, cmd redis.Cm
 	taken := make([]int, 0, len(calls))
 	var again sync.WaitGroup
 	for i := range calls {
-		if failed == nil && calls[i].again(s) {
+		if failed == nil && calls[i].again() {
 			again.Go(func() { // ends with its call; awaited below
 				answer(i)
 				done([]int{i})
@@ -112,25 +114,25 @@ func (b *batches) doAll(s *Store, calls []request, take func(i int, cmd redis.Cm
 }
 
 // wait is do for a call that may have to wait. Only such a one is allocated.
-func (b *batches) wait(s *Store, call request) (redis.Cmder, error) {
+func (b *batches) wait(call request) (redis.Cmder, error) {
 	r := &call
 	if b.enter(r) {
-		cmd, err := r.alone(s)
+		cmd, err := r.alone()
 		b.next()
 		return cmd, err
 	}
-	if err := b.await(s, r); err != nil {
+	if err := b.await(r); err != nil {
 		return nil, err
 	}
-	return r.answer(s)
+	return r.answer()
 }
 
 // await waits until a request of the queue was sent, or sends it.
-func (b *batches) await(s *Store, r *request) error {
+func (b *batches) await(r *request) error {
 	select {
 	case sends := <-r.woken:
 		if sends {
-			b.send(s, b.take(s, r))
+			b.send(b.take(r))
 			b.next()
 		}
 		return nil
@@ -141,26 +143,26 @@ func (b *batches) await(s *Store, r *request) error {
 }
 
 // again reports whether a call that was sent in a pipeline has to be made once more, by itself.
-func (r *request) again(s *Store) bool {
-	_, clustered := s.rdb.(*redis.ClusterClient)
+func (r *request) again() bool {
+	_, clustered := r.store.rdb.(*redis.ClusterClient)
 	err := r.cmd.Err()
 	return err != nil && (clustered || unknownScript(err)) // a slot that has moved is followed one by one
 }
 
 // answer is what a call has got that was sent in a pipeline.
-func (r *request) answer(s *Store) (redis.Cmder, error) {
-	if r.again(s) {
-		return r.alone(s)
+func (r *request) answer() (redis.Cmder, error) {
+	if r.again() {
+		return r.alone()
 	}
 	if err := r.cmd.Err(); err != nil {
-		return nil, s.explain(r.script.name, err)
+		return nil, r.store.explain(r.script.name, err)
 	}
 	return r.cmd, nil
 }
 
 // alone makes the call by itself.
-func (r *request) alone(s *Store) (redis.Cmder, error) {
-	return s.alone(r.ctx, r.script, r.args, r.newCmd)
+func (r *request) alone() (redis.Cmder, error) {
+	return r.store.alone(r.ctx, r.script, r.args, r.newCmd)
 }
 
 // begin reports whether a call may go at once, as a batch of its own.
@@ -266,15 +268,15 @@ func (b *batches) leave(r *request) {
 
 // take takes the next batch out of the queue: the call that sends it, and what waits with it. In a
 // cluster the keys of one share a hash tag, and with it a slot.
-func (b *batches) take(s *Store, sender *request) []*request {
+func (b *batches) take(sender *request) []*request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	batch, size, tag := []*request{sender}, sender.size(), s.tag(sender.key)
+	batch, size, tag := []*request{sender}, sender.size(), sender.tag()
 	b.queue = slices.DeleteFunc(b.queue, func(r *request) bool {
 		if r == sender {
 			return true
 		}
-		if r.leads || size+r.size() > maxPipelined || s.tag(r.key) != tag {
+		if r.leads || size+r.size() > maxPipelined || r.tag() != tag {
 			return false
 		}
 		size += r.size()
@@ -288,6 +290,9 @@ func (b *batches) take(s *Store, sender *request) []*request {
 func (r *request) size() int { return 1 + len(r.with) }
 
 // tag is what the keys of one pipeline must have in common.
+func (r *request) tag() string { return r.store.tag(r.key) }
+
+// tag is what the keys of one pipeline must have in common.
 func (s *Store) tag(key string) string {
 	if !s.spread {
 		return ""
@@ -295,9 +300,9 @@ func (s *Store) tag(key string) string {
 	return store.TagPattern.FindString(key)
 }
 
-// send sends a batch, the sender first, and hands each its answer. Its bound is the latest of all:
-// none is cut short by another.
-func (b *batches) send(s *Store, batch []*request) {
+// send sends a batch, the sender first, and hands each its answer. Its bound is the latest of all,
+// and its client that of who has the latest: none is cut short by another.
+func (b *batches) send(batch []*request) {
 	var calls []*request
 	for _, r := range batch {
 		calls = append(calls, r)
@@ -305,7 +310,7 @@ func (b *batches) send(s *Store, batch []*request) {
 			calls = append(calls, &r.with[i])
 		}
 	}
-	ctx, cancel := latest(batch)
+	s, ctx, cancel := latest(batch)
 	defer cancel()
 	cmds := make([]redis.Cmder, len(calls))
 	for i, r := range calls {
@@ -319,20 +324,23 @@ func (b *batches) send(s *Store, batch []*request) {
 	}
 }
 
-// latest is the context of a batch: it ends when that of each call has.
-func latest(batch []*request) (context.Context, context.CancelFunc) {
+// latest is the context of a batch, which ends when that of each call has, and the store of the call
+// that has the most time.
+func latest(batch []*request) (*Store, context.Context, context.CancelFunc) {
 	ctx := context.WithoutCancel(batch[0].ctx)
 	var last time.Time
+	var s *Store
 	for _, r := range batch {
 		deadline, bounded := r.ctx.Deadline()
 		if !bounded {
-			return ctx, func() {}
+			return r.store, ctx, func() {}
 		}
 		if deadline.After(last) {
-			last = deadline
+			last, s = deadline, r.store
 		}
 	}
-	return context.WithDeadline(ctx, last)
+	ctx, cancel := context.WithDeadline(ctx, last)
+	return s, ctx, cancel
 }
 
 // load fixes a batch that came to a server which does not know the scripts: of each script one call

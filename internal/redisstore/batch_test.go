@@ -210,11 +210,14 @@ func TestBatchLastsAsLongAsItsCalls(t *testing.T) {
 		t.Cleanup(cancel)
 		return &request{ctx: ctx}
 	}
-	ctx, cancel := latest([]*request{within(time.Second), within(time.Hour), within(time.Minute)})
+	longest := within(time.Hour)
+	longest.store = new(Store)
+	s, ctx, cancel := latest([]*request{within(time.Second), longest, within(time.Minute)})
 	defer cancel()
+	require.Same(t, longest.store, s)
 	deadline, _ := ctx.Deadline()
 	require.Greater(t, time.Until(deadline), 59*time.Minute)
-	ctx, none = latest([]*request{within(time.Second), {ctx: context.Background()}})
+	_, ctx, none = latest([]*request{within(time.Second), {ctx: context.Background()}})
 	defer none()
 	_, bounded := ctx.Deadline()
 	require.False(t, bounded)
@@ -223,15 +226,15 @@ func TestBatchLastsAsLongAsItsCalls(t *testing.T) {
 // Who was to send the next batch and leaves has the one behind it send; nothing is lost of what
 // was in the queue, and no more travels at a time than may.
 func TestSenderThatLeaves(t *testing.T) {
-	b, first, second := newBatches(1), &request{}, &request{}
-	require.True(t, b.enter(new(request)))
+	b, first, second := newBatches(1), &request{store: new(Store)}, &request{store: new(Store)}
+	require.True(t, b.enter(&request{store: new(Store)}))
 	require.False(t, b.enter(first))
 	require.False(t, b.enter(second))
 	b.next()
 	require.True(t, <-first.woken)
 	b.leave(first)
 	require.Len(t, second.woken, 1, "at once")
-	require.Equal(t, []*request{second}, b.take(&Store{}, second))
+	require.Equal(t, []*request{second}, b.take(second))
 	require.Equal(t, 1, b.sending)
 	b.next()
 	require.Zero(t, b.sending)
@@ -241,16 +244,16 @@ func TestSenderThatLeaves(t *testing.T) {
 // In a cluster a pipeline has the keys of one slot.
 func TestBatchOfOneSlot(t *testing.T) {
 	b := newBatches(1)
-	require.True(t, b.enter(new(request)))
+	require.True(t, b.enter(&request{store: new(Store)}))
 	waits := make([]*request, 4)
 	for i := range waits {
-		waits[i] = &request{key: fmt.Sprintf("{ns%d}:leader", i%2)}
+		waits[i] = &request{store: &Store{spread: true}, key: fmt.Sprintf("{ns%d}:leader", i%2)}
 		require.False(t, b.enter(waits[i]))
 	}
 	b.next()
 	require.True(t, <-waits[0].woken)
-	require.Equal(t, []*request{waits[0], waits[2]}, b.take(&Store{spread: true}, waits[0]))
+	require.Equal(t, []*request{waits[0], waits[2]}, b.take(waits[0]))
 	b.next()
 	require.True(t, <-waits[1].woken)
-	require.Equal(t, []*request{waits[1], waits[3]}, b.take(&Store{spread: true}, waits[1]))
+	require.Equal(t, []*request{waits[1], waits[3]}, b.take(waits[1]))
 }

@@ -31,12 +31,6 @@ type Lease struct {
 	way  any // see Way
 }
 
-// way is what calls must have in common to travel in one pipeline.
-type way struct {
-	rdb redis.UniversalClient
-	tag string
-}
-
 // renewal is what the renewals of a term have in common, boxed once.
 type renewal struct {
 	nonce, origin       string
@@ -68,7 +62,7 @@ func (s *Store) ForRole(r store.Role) *Lease {
 	within := s.within(r.Attempt)
 	var common any
 	if within.pipelines() {
-		common = way{within.rdb, s.tag(r.Key)}
+		common = s.tag(r.Key)
 	}
 	return &Lease{
 		Store:        within,
@@ -161,7 +155,7 @@ func (s *Lease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, e
 	return s.ask(ctx, s.renewals, s.scripts.renew, s.renewArgs(r))
 }
 
-// Way is of the client, and on a cluster of the hash tag.
+// Way is that of the client, on a cluster that of the hash tag.
 func (s *Lease) Way() any { return s.way }
 
 // RenewAll sends the renewals in one pipeline.
@@ -169,9 +163,9 @@ func (s *Lease) RenewAll(ctx context.Context, all []store.Renewal, done func(ans
 	group := make([]request, len(all))
 	for i, r := range all {
 		role := r.Lease.(*Lease)
-		group[i] = request{ctx: ctx, script: s.scripts.renew, key: role.key, args: role.renewArgs(r.Request), newCmd: newText}
+		group[i] = request{store: role.Store, ctx: ctx, script: s.scripts.renew, key: role.key, args: role.renewArgs(r.Request), newCmd: newText}
 	}
-	s.renewals.doAll(s.Store, group, func(i int, cmd redis.Cmder, err error) {
+	s.renewals.doAll(group, func(i int, cmd redis.Cmder, err error) {
 		r := &all[i]
 		if r.Err = err; err == nil {
 			r.Reply, r.Err = parseLeaseReply(cmd.(*redis.StringCmd).Val())

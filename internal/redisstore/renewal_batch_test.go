@@ -169,7 +169,7 @@ func TestRenewAllWaitsLikeOne(t *testing.T) {
 	})
 }
 
-// TestWays: renewals of one client travel together, on a Redis Cluster those of one slot.
+// TestWays: all renewals travel together, on a Redis Cluster those of one slot.
 func TestWays(t *testing.T) {
 	role := func(db *Store, key string, attempt time.Duration) any {
 		return db.ForRole(store.Role{Key: key, Holder: "a", TTL: 10 * time.Second, Attempt: attempt}).Way()
@@ -178,11 +178,76 @@ func TestWays(t *testing.T) {
 	defer client.Close()
 	one := openStore(client, "ns")
 	require.Equal(t, role(one, "ns:leader:a", time.Second), role(one, "ns:leader:b", time.Second))
-	require.NotEqual(t, role(one, "ns:leader:a", time.Second), role(one, "ns:leader:b", 2*time.Second))
+	require.Equal(t, role(one, "ns:leader:a", time.Second), role(one, "ns:leader:b", 2*time.Second))
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	defer cluster.Close()
 	spread := openStore(cluster, "{ns}")
 	require.Equal(t, role(spread, "{ns}:leader:a", time.Second), role(spread, "{ns}:leader:b", time.Second))
 	require.NotEqual(t, role(spread, "{ns}:leader:a", time.Second), role(spread, "{other}:leader", time.Second))
 	require.Nil(t, role(openStore(struct{ redis.UniversalClient }{client}, "{ns}"), "{ns}:leader", time.Second))
+}
+
+// TestBatchOfShortAndLongBounds: a call with a short bound that sends a batch cuts none of the
+// others short, which have more time.
+func TestBatchOfShortAndLongBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := simnet.New(simnet.Options{Seed: 1})
+		defer network.Close()
+		server := network.NewServer(simnet.Addr, simnet.ServerOptions{})
+		db := openStore(network.Client("a", func(o *redis.Options) { o.MaxRetries = -1 }), "ns")
+		const short, long = 450 * time.Millisecond, 10 * time.Second
+		group := func(names ...int) (all []store.Renewal, bound time.Duration) {
+			for _, i := range names {
+				bound = long
+				if i == 0 {
+					bound = short
+				}
+				role := db.ForRole(store.Role{Key: fmt.Sprint("ns:leader:r", i), Holder: "a", TTL: 3 * bound, Attempt: bound})
+				all = append(all, store.Renewal{Lease: role, Request: lease.Request{Kind: lease.Renew, Nonce: "n", Token: int64(i + 1), HoldOff: time.Second, Draining: true}})
+			}
+			return all, bound
+		}
+		every := make([]int, 20)
+		for i := range every {
+			every[i] = i
+		}
+		all, _ := group(every...)
+		_, errs := renewAll(t, all, time.Minute)
+		for _, err := range errs {
+			require.NoError(t, err)
+		}
+		server.Pause(600 * time.Millisecond)
+		var waiting sync.WaitGroup
+		for i := range 20 { // four travel alone, the short one sends the rest
+			waiting.Go(func() {
+				one, bound := group((i + 16) % 20)
+				_, errs := renewAll(t, one, bound)
+				if bound == long {
+					require.NoError(t, errs[0], i)
+				}
+			})
+			synctest.Wait()
+		}
+		waiting.Wait()
+	})
+}
+
+// TestRollCallTime: a round trip for each four pipelines, and three more.
+func TestRollCallTime(t *testing.T) {
+	channels := func(tags, each int) (names []string) {
+		for i := range tags * each {
+			names = append(names, fmt.Sprintf("{t%d}:leader:r%d:events", i%tags, i))
+		}
+		return names
+	}
+	for _, tt := range []struct {
+		tags, each int
+		spread     bool
+		trips      time.Duration
+	}{
+		{1, 0, false, 3}, {1, 1, false, 4}, {1, 800, false, 4}, {1, 801, false, 5}, {60, 10, false, 4},
+		{1, 800, true, 4}, {1, 801, true, 5}, {4, 200, true, 4}, {4, 201, true, 5}, {60, 1, true, 18},
+	} {
+		require.Equal(t, tt.trips*time.Second, rollCallTime(channels(tt.tags, tt.each), tt.spread, time.Second), "%+v", tt) //nolint:durationcheck // trips are no duration
+	}
 }

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -123,7 +124,8 @@ func (l *listener) up() {
 func (l *listener) answered(trip time.Duration, err error) {
 	if err == nil {
 		l.refused = nil
-		l.rollCall.measured(trip, len(l.Channels())-1, l.Wait(), l.Report)
+		leases := slices.DeleteFunc(slices.Clone(l.Channels()), func(channel string) bool { return channel == l.store.keys.Events() })
+		l.rollCall.measured(trip, leases, l.store.spread, l.Wait(), l.Report)
 		return
 	}
 	if !errors.Is(err, store.ErrMisconfigured) {

@@ -44,7 +44,7 @@ var elector = []bug{
 	{name: "answer of another renewal", test: "TestRenewAll", in: redisstore, breaks: "a leader takes the answer of another role for its own", file: "internal/redisstore/lease.go",
 		old: "		r := &all[i]\n", new: "		r := &all[(i+1)%len(all)]\n"},
 	{name: "groups of different slots", test: "TestWays", in: redisstore, breaks: "on a Redis Cluster each group of renewals is refused and sent one by one", file: "internal/redisstore/lease.go",
-		old: "common = way{within.rdb, s.tag(r.Key)}", new: "common = way{within.rdb, \"\"}"},
+		old: "common = s.tag(r.Key)", new: "common = \"\""},
 	{name: "groups that only one is named of", test: "TestRenewAllWaitsLikeOne", in: redisstore, breaks: "a pipeline has thousands of renewals, and one that is late is late for all", file: "internal/redisstore/batch.go",
 		old: "size+r.size() > maxPipelined", new: "len(batch) > maxPipelined"},
 	{name: "second copy out of the pool", test: "TestAskAside", in: redisstore, breaks: "an application that uses up the pool deposes the leader", file: "internal/redisstore/aside.go",
