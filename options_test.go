@@ -51,7 +51,7 @@ func TestDefaults(t *testing.T) {
 			HeartbeatInterval: 15 * time.Second, HeartbeatTTL: 90 * time.Second, SweepInterval: 10 * time.Second,
 			DriftedAfter: time.Minute, DownAfter: 5 * time.Minute, MinInstances: 1, MetricsInterval: 30 * time.Second, Host: host,
 		},
-		Tasks:           TaskOptions{History: 20, Shards: 8},
+		Tasks:           TaskOptions{History: 12, Shards: 8},
 		ShutdownTimeout: 25 * time.Second,
 	}, o)
 	again, err := completed(func(p *Options) { *p = o })
