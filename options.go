@@ -294,8 +294,8 @@ type TaskOptions struct {
 	// result is the result of the attempt. TaskRun.Task says which task it is.
 	Middleware []func(next TaskFunc) TaskFunc
 	// History is the number of ended runs that are kept of each task, for Runs. The setting of the
-	// leader applies. At most 1000; default 12: 5 KB of Redis, as with any number up to 16. It shows
-	// the first 120 bytes of an error. A negative value switches it off: no run is added.
+	// leader applies. At most 1000; default 12: 5 KB of Redis, as with any number up to 16. It
+	// shows the first 120 bytes of an error. A negative value switches it off: no run is added.
 	History int
 	// MinInstances is how many instances must be active for a run to start, at most 100,000: for
 	// work that a few instances cannot carry. While there are fewer, runs that are on go on, with

@@ -324,8 +324,8 @@ func (b *batches) send(batch []*request) {
 	}
 }
 
-// latest is the context of a batch, which ends when that of each call has, and the store of the call
-// that has the most time.
+// latest is the context of a batch, which ends when that of each call has, and the store of the
+// call that has the most time.
 func latest(batch []*request) (*Store, context.Context, context.CancelFunc) {
 	ctx := context.WithoutCancel(batch[0].ctx)
 	var last time.Time

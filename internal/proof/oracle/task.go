@@ -296,8 +296,8 @@ func (t *Task) trigger() (id string, end int64) {
 	return parts[0], end
 }
 
-// shortError is an error as the history shows it: at most 120 bytes, the last of them an ellipsis if
-// there was more.
+// shortError is an error as the history shows it: at most 120 bytes, the last of them an ellipsis
+// if there was more.
 func shortError(text string) string {
 	if len(text) <= 120 {
 		return text
