@@ -71,7 +71,7 @@ func (t *tap) see(now time.Time, host, command string, args []string) {
 		t.audit(args)
 	case isCommand && command == "HSET":
 		t.command(id, args[1:])
-	case isTask && command == "XADD" && strings.HasSuffix(task, ":runs"):
+	case isTask && command == "XADD" && strings.HasSuffix(task, ":runs") && args[1] == "MAXLEN": // else an old entry is written anew, under its ID
 		task = strings.TrimSuffix(task, ":runs")
 		t.end(task, t.tasks[task], args)
 	}
