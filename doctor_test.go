@@ -340,6 +340,7 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 			return errors.Join(problems...)
 		}
 	}
+	do(rdb.PubSubNumSub(ctx, channels...).Result())
 	do(nil, subscription.Ping(ctx))
 	do(subscription.Receive(ctx))
 	do(nil, subscription.Unsubscribe(ctx))

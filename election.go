@@ -58,7 +58,7 @@ func NewElector(rdb redis.UniversalClient, options ElectorOptions) (*Elector, er
 		bus.observe(logEvents(opts.Logger))
 	}
 	election := opts.electionConfig(backing.ForRole(opts.Election.role(opts.Namespace, opts.InstanceID)), bus)
-	election.also.everywhere = perSecond(store.CheckInterval(opts.Election.LeaseTTL))
+	election.also.everywhere = checksPerSecond(opts.Election.LeaseTTL)
 	e := newElector(election, store.NewSubscription())
 	e.standalone = true
 	audience := store.Audience{
@@ -446,6 +446,7 @@ func (e *Elector) hint(h store.Hint) {
 	e.loop.inputs.put(func(in *loopInputs) {
 		switch h.Type {
 		case store.HintVacant:
+			in.taken = false
 			switch h.Subject {
 			case "":
 				in.vacant = true
@@ -458,11 +459,13 @@ func (e *Elector) hint(h store.Hint) {
 			in.named = in.named || h.Subject == e.loop.id
 			in.vacant = in.vacant || h.Subject == lease.Anyone // whoever may lead is to ask
 		case store.HintGranted:
-			in.granted = true
+			in.granted, in.taken = true, true
 		case store.HintRollCall, store.HintReady:
 			in.rollCall = true
 		case store.HintConnected: // either may have been missed
 			in.rollCall, in.connected = true, true
+		case store.HintListeners:
+			in.listeners = h.Count
 		}
 	})
 }

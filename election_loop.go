@@ -105,7 +105,8 @@ type electionLoop struct {
 	stopping      bool
 	unheard       bool // no request can have reached Redis: there is nothing to give back
 
-	askAt time.Duration // monotonic: when to ask for a vacancy that may have been missed; 0: not
+	askAt  time.Duration // monotonic: when to ask for a vacancy that may have been missed; 0: not
+	others int           // processes that listen to the hints of this role, as Redis counted them last
 
 	second   lease.Request // a renewal without an answer: at secondAt it is sent once more
 	secondAt time.Duration // monotonic; 0: not
@@ -142,6 +143,8 @@ type loopInputs struct {
 	named     bool          // hint: the lease is offered to, or reserved for, this instance
 	reserved  time.Duration // hint: the lease is free, and reserved for another for so long; 0: no such hint
 	granted   bool          // hint: somebody leads now
+	taken     bool          // it came after the last hint that the lease may be free
+	listeners int           // so many listen to the hints of this role; 0: it was not counted anew
 	rollCall  bool          // hint: leaders should renew now
 	connected bool          // hints may have been missed
 	health    *error        // the last answer of the health check, if there is a new one
@@ -303,8 +306,12 @@ func (l *electionLoop) turn() {
 		l.apply(now, l.cand.End(now, lease.Resigned), ErrResigned)
 	}
 	l.admit(now)
+	if in.listeners > 0 {
+		l.others = in.listeners - 1
+		l.cand.Crowd(l.others)
+	}
 	if in.connected { // to many processes at one moment: they do not ask at one moment too
-		l.askAt = now.Mono + time.Duration(l.random()*float64(l.timing.Retry/askSpread))
+		l.askAt = now.Mono + time.Duration(l.random()*float64(l.timing.Regather(l.others)))
 	}
 	if in.vacant || l.askAt != 0 && now.Mono >= l.askAt {
 		l.askAt = 0
@@ -328,6 +335,9 @@ func (l *electionLoop) turn() {
 	}
 	if in.granted {
 		l.granted = true
+	}
+	if in.taken {
+		l.cand.Granted()
 	}
 	l.apply(now, l.cand.Tick(now), ErrExpired)
 	l.offers()
@@ -400,9 +410,6 @@ func (l *electionLoop) rest() {
 	}
 	l.resting = nil
 }
-
-// askSpread: followers whose subscription stands again ask within that part of RetryInterval.
-const askSpread = 15
 
 // wait is how long the loop may sleep.
 func (l *electionLoop) wait() time.Duration {

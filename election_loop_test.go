@@ -514,6 +514,39 @@ func TestFloodOfHintsIsNoFloodOfRequests(t *testing.T) {
 	})
 }
 
+// TestOneOfACrowd: if Redis has counted 2,000 others, a follower asks later, and, if it hears that
+// somebody was granted the lease meanwhile, not before it would have asked anyway. What comes last
+// counts.
+func TestOneOfACrowd(t *testing.T) {
+	listeners, vacant, granted := store.Hint{Type: store.HintListeners, Count: 2001}, store.Hint{Type: store.HintVacant}, store.Hint{Type: store.HintGranted}
+	ramp := 240 * time.Millisecond // LeaseTTL/100 · ln(1 + 1000 ms/(LeaseTTL/100)), since it draws a half
+	for name, test := range map[string]struct {
+		hints []store.Hint
+		asks  time.Duration
+	}{
+		"not counted":                  {[]store.Hint{vacant}, 0},
+		"few":                          {[]store.Hint{{Type: store.HintListeners, Count: 51}, vacant}, 0},
+		"vacant":                       {[]store.Hint{listeners, vacant}, ramp},
+		"granted to another":           {[]store.Hint{listeners, vacant, granted}, 4750 * time.Millisecond},
+		"and released again":           {[]store.Hint{listeners, vacant, granted, vacant}, ramp},
+		"named":                        {[]store.Hint{listeners, vacant, {Type: store.HintNamed, Subject: "me"}}, 0},
+		"subscribed again, with 2,000": {[]store.Hint{listeners, {Type: store.HintConnected}}, time.Second + ramp},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inElection(t, nil, func(s *election) {
+				s.store.hold("other", time.Hour)
+				s.run(s.honest(0))
+				s.store.hold("other", 0)
+				for _, hint := range test.hints {
+					s.hint(hint)
+				}
+				took := s.until(10*time.Second, s.IsLeader)
+				require.InDelta(s, test.asks.Seconds(), took.Seconds(), 0.002)
+			})
+		})
+	}
+}
+
 func TestRollCallMakesALeaderRenewAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		hint   store.Hint

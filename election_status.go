@@ -61,7 +61,9 @@ type ElectionStatus struct {
 	// Leader is the instance that held the lease at the last answer of Redis. "" means that nobody
 	// held it, or that this lease must have ended since without another answer, so that the leader
 	// is not known. LeaderToken is its token, 0 for a foreign client. While this candidate does not
-	// campaign, it asks once per RetryInterval, and when a hint says that a lease was granted.
+	// campaign, it asks once per RetryInterval, and when a hint says that a lease was granted. One
+	// of more than 1,000 followers may learn of another leader by its next regular question, a
+	// RetryInterval later.
 	Leader      string `json:"leader"`
 	LeaderToken int64  `json:"leader_token"`
 	// TransferringTo is the instance that the lease is offered to, or that it goes to once the work

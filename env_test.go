@@ -199,8 +199,8 @@ func TestGuarantees(t *testing.T) {
 
 	g := c.Guarantees()
 	require.Equal(t, c.Elector().Guarantees(), g)
-	require.InDelta(t, 0.1+1/7.5+1.0/15+0.1, g.Leading, 1e-9, "a renewal every 10 s, a check every 7.5, a heartbeat every 15, a sweep every 10")
-	require.InDelta(t, 1.0/15+1/7.5+1.0/15, g.Following, 1e-9, "an acquire every 15 s, a check, a heartbeat")
+	require.InDelta(t, 0.1+1/7.5+1/120.0+1.0/15+0.1, g.Leading, 1e-9, "a renewal every 10 s, a check every 7.5, a count every 120, a heartbeat every 15, a sweep every 10")
+	require.InDelta(t, 1.0/15+1/7.5+1/120.0+1.0/15, g.Following, 1e-9, "an acquire every 15 s, a check, a count with one in 16, a heartbeat")
 	require.InDelta(t, 0.01, g.ClockRate, 1e-12)
 	g.Leading, g.Following, g.ClockRate = 0, 0, 0
 	require.Equal(t, tenure.Guarantees{
@@ -230,7 +230,7 @@ func TestGuarantees(t *testing.T) {
 
 	alone, err := tenure.NewElector(rdb, tenure.ElectorOptions{Namespace: "shop", Election: tenure.ElectionOptions{LeaseTTL: 4 * time.Second}})
 	require.NoError(t, err)
-	require.InDelta(t, 1/2.0+1/2.5, alone.Guarantees().Following, 1e-9, "an acquire every 2 s, a check every 2.5")
+	require.InDelta(t, 1/2.0+1/2.5+1/40.0, alone.Guarantees().Following, 1e-9, "an acquire every 2 s, a check every 2.5, a count every 40")
 
 	local, err := tenure.NewStandalone(tenure.Options{})
 	require.NoError(t, err)

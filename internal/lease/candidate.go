@@ -50,6 +50,9 @@ type Candidate struct {
 	hinted  bool          // a hint came while a request was in flight
 	called  bool          // and that was a roll-call
 	heeded  time.Duration // monotonic: the last request that a hint has caused, or will
+	queued  bool          // a hint is heeded at wake, which is later since others follow too
+	regular time.Duration // monotonic: the next acquire is due then, however soon the lease ends
+	crowd   int           // others that follow
 	stale   bool          // the last answer was Stale
 	unknown int           // answers in a row that were Unknown
 
@@ -81,7 +84,7 @@ type Candidate struct {
 // fresh nonce at each call.
 func NewCandidate(timing Timing, random func() float64, secret func() string) *Candidate {
 	c := &Candidate{timing: timing, random: random, secret: secret, ready: true}
-	c.wake, c.back, c.heeded = past, past, past
+	c.wake, c.back, c.heeded, c.regular = past, past, past, past
 	return c
 }
 
@@ -191,6 +194,9 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 		request.NotAfter = c.clock.redis + (now.Mono - c.clock.at.Mono + request.Bound).Milliseconds()
 	}
 	request.Seq = c.number()
+	if c.queued {
+		c.queued, c.heeded = false, now.Mono
+	}
 	c.flying, c.flight, c.hinted, c.called = true, request, false, false
 	return request, true
 }
@@ -278,17 +284,19 @@ func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
 			return c.Tick(now)
 		}
 		c.state, c.lease, c.token, c.since, c.origin = Leading, won, a.Token, a.Since, a.Origin
-		c.uncertain, c.begun, c.rival = false, now.Mono, ""
+		c.uncertain, c.begun, c.rival, c.regular = false, now.Mono, "", past
 		c.wake = r.Sent.Mono + c.renewIn()
 		if c.called { // it may have come before the reply that says that the lease is ours
 			c.hint(now)
 		}
 		return Began
 	case Held, RollCall:
-		wait := a.Wait + wakeLag + c.part(wakeSpread)
-		c.wake = now.Mono + min(wait, c.timing.Retry*9/10+c.part(c.timing.Retry/10))
+		wait := a.Wait + wakeLag + c.apart()
+		c.regular = now.Mono + c.timing.Retry*9/10 + c.part(c.timing.Retry/10)
+		c.wake = min(now.Mono+wait, c.regular)
 		if a.Offered { // asking on is how it accepts
 			c.wake = min(c.wake, now.Mono+c.timing.TTL/20)
+			c.regular = c.wake
 		}
 		if c.hinted {
 			c.hint(now)
@@ -427,13 +435,6 @@ func (c *Candidate) retreat(now Reading) {
 	}
 	c.giveBack(now, c.nonce, 0)
 	c.nonce, c.uncertain, c.hinted = "", false, false
-}
-
-// Vacant takes the hint that the lease may be free.
-func (c *Candidate) Vacant(now Reading) {
-	if c.state == Following && now.Mono >= c.back {
-		c.hint(now)
-	}
 }
 
 // RollCall takes the hint that leaders should renew now. A candidate that keeps its lease while its

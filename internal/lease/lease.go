@@ -2,7 +2,8 @@
 // a hint, the end of the work), questions and requests come out (does the term still lead, what is
 // to be asked next, how long may we sleep).
 //
-// Nothing here reads a clock, talks to Redis or starts a goroutine; the package imports only time.
+// Nothing here reads a clock, talks to Redis or starts a goroutine; the package imports only
+// math and time.
 // The elector of package tenure drives it on a real clock, the simulators on a virtual one.
 package lease
 

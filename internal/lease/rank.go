@@ -110,7 +110,7 @@ func (c *Candidate) elsewhere(a Answer) bool {
 // Reserved takes the hint that the lease is free, and reserved for another for so long: to ask
 // earlier would be in vain.
 func (c *Candidate) Reserved(now Reading, wait time.Duration) {
-	at := now.Mono + max(wait, hintSpacing) + wakeLag + c.part(wakeSpread)
+	at := now.Mono + max(wait, hintSpacing) + wakeLag + c.apart()
 	if c.state == Following && !c.flying && at >= c.back && at < c.wake {
 		c.wake = at
 	}
@@ -122,7 +122,9 @@ func (c *Candidate) Named(now Reading) {
 	if c.state == Following && c.polite && now.Mono < c.back {
 		c.back = now.Mono
 	}
-	c.Vacant(now)
+	if c.state == Following && now.Mono >= c.back {
+		c.hint(now)
+	}
 }
 
 // Offer offers the lease of the term with that token to another instance, or to Anyone, and reports

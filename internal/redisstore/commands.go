@@ -14,10 +14,10 @@ var ScriptCommands = []string{
 var ControlCommands = []string{"rpush"}
 
 // ClientCommands are those that the client sends: the scripts, the reading of task records, the
-// subscription to hints, and what go-redis sends for itself as it connects, or moves about in a
-// cluster. It introduces itself with CLIENT SETINFO too, which a Redis before 7.2 does not know as
-// a rule, and does not mind a refusal.
+// subscription to hints and how many have it, and what go-redis sends for itself as it connects, or
+// moves about in a cluster. It introduces itself with CLIENT SETINFO too, which a Redis before 7.2
+// does not know as a rule, and does not mind a refusal.
 var ClientCommands = []string{
-	"eval", "evalsha", "sscan", "subscribe", "unsubscribe", "ping",
+	"eval", "evalsha", "sscan", "subscribe", "unsubscribe", "ping", "pubsub|numsub",
 	"cluster|slots", "command", "asking",
 }

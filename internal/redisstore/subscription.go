@@ -3,6 +3,8 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"hash/fnv"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -14,16 +16,17 @@ import (
 // a channel that only this process listens on: it must come back. If it cannot be published the
 // subscription itself is asked (PING).
 //
-//	every    = max(2.5 s, T/4)   between two checks
+//	every    = max(2.5 s, T/4)   between two checks, at most
 //	patience = 2/5 · every       for the message, and as long again for the answer to PING
 //
 // So a dead subscription is noticed within every + 2 · patience = 1.8 · every.
 const (
-	firstCheck  = 50 * time.Millisecond // after the subscription stands
-	leastPause  = 50 * time.Millisecond // between two subscriptions, doubled up to
-	mostPause   = 2 * time.Second
-	quietTime   = time.Minute // a subscription that broke over nonsense is reported as restored after so long without any
-	mostHanging = 4           // subscriptions that hang in the client, and as many checks
+	firstCheck   = 50 * time.Millisecond // after the subscription stands
+	leastPause   = 50 * time.Millisecond // between two subscriptions, doubled up to
+	mostPause    = 2 * time.Second
+	quietTime    = time.Minute // a subscription that broke over nonsense is reported as restored after so long without any
+	countedFirst = 2           // with that check Redis is asked how many listen: by then those that started together do
+	mostHanging  = 4           // subscriptions that hang in the client, and as many checks
 )
 
 // listener keeps a subscription up. Its fields belong to the goroutine of run.
@@ -39,6 +42,9 @@ type listener struct {
 	nonsense          time.Time      // when a subscription last broke over what is no frame of Redis
 	refused           error          // Redis does not publish for us
 	rollCall          rollCallTimer
+	phase             float64 // in [0, 1): by it the checks of many processes lie apart
+	checks            int     // that were begun
+	crowd             int     // the most that listen to one lease, as Redis counted them last
 }
 
 // Listen keeps a subscription up for an audience until ctx is done, and returns when nothing of it
@@ -46,14 +52,20 @@ type listener struct {
 func (s *Store) Listen(ctx context.Context, a store.Audience) { newListener(s, a).run(ctx) }
 
 func newListener(s *Store, a store.Audience) *listener {
+	tag := s.secret()
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(tag))
 	return &listener{
-		store: s, Audience: a, tag: s.secret(),
+		store: s, Audience: a, tag: tag, phase: float64(hash.Sum32()) / (1 << 32),
 		opening: make(chan struct{}, mostHanging), checking: make(chan struct{}, mostHanging),
 	}
 }
 
 func (l *listener) every() time.Duration    { return store.CheckInterval(l.TTL()) }
 func (l *listener) patience() time.Duration { return l.every() * 2 / 5 }
+
+// part is a part of d that is always the same.
+func (l *listener) part(d time.Duration) time.Duration { return time.Duration(l.phase * float64(d)) }
 
 // run listens until ctx is done, and returns when nothing of it hangs in the client any more.
 func (l *listener) run(ctx context.Context) {
@@ -124,8 +136,7 @@ func (l *listener) up() {
 func (l *listener) answered(trip time.Duration, err error) {
 	if err == nil {
 		l.refused = nil
-		leases := slices.DeleteFunc(slices.Clone(l.Channels()), func(channel string) bool { return channel == l.store.keys.Events() })
-		l.rollCall.measured(trip, leases, l.store.spread, l.Wait(), l.Report)
+		l.rollCall.measured(trip, l.leases(), l.store.spread, l.Wait(), l.Report)
 		return
 	}
 	if !errors.Is(err, store.ErrMisconfigured) {
@@ -137,11 +148,17 @@ func (l *listener) answered(trip time.Duration, err error) {
 	l.refused = err
 }
 
+// leases are the channels of leases.
+func (l *listener) leases() []string {
+	return slices.DeleteFunc(slices.Clone(l.Channels()), func(channel string) bool { return channel == l.store.keys.Events() })
+}
+
 // hearingReport is what the goroutines of one subscription have for the loop.
 type hearingReport struct {
 	kind    reportKind
 	channel string
 	trip    time.Duration
+	count   []store.Hint
 	err     error
 }
 
@@ -152,6 +169,8 @@ const (
 	reportOwn                          // a message of our own
 	reportPong                         // the subscription has answered
 	reportPublished                    // our message was: err, else trip is the round trip
+	reportCounted                      // Redis has said how many listen
+	reportNotCounted                   // or it has not
 	reportEnded                        // the subscription is over: err
 )
 
@@ -166,6 +185,7 @@ type hearing struct {
 	pending map[string]bool // channels that are not confirmed, own among them
 	known   map[string]bool // channels that were asked for
 	stands  bool
+	checked bool // a check has come back
 	asking  bool // a check is on
 	sent    bool // its message was published
 	pinged  bool // PING was sent for it
@@ -254,7 +274,7 @@ func (h *hearing) heard(r hearingReport) error {
 		}
 		if !h.stands && len(h.pending) == 0 {
 			h.stands = true
-			h.timer.Reset(firstCheck)
+			h.timer.Reset(firstCheck + h.part(min(time.Duration(h.crowd)*time.Millisecond, h.every()/2)))
 			h.subscribeMore()
 		}
 	case reportPublished:
@@ -266,7 +286,18 @@ func (h *hearing) heard(r hearingReport) error {
 		if h.asking && (r.kind == reportOwn || h.pinged) {
 			h.asking = false
 			h.up()
-			h.timer.Reset(h.every())
+			next := h.every()
+			if !h.checked { // many may have subscribed at one moment: from now on their checks lie apart
+				next -= h.part(next / 2)
+			}
+			h.checked = true
+			h.timer.Reset(next)
+		}
+	case reportCounted:
+		h.crowd = 0
+		for _, hint := range r.count {
+			h.crowd = max(h.crowd, hint.Count)
+			h.Take(hint)
 		}
 	case reportEnded:
 		if r.err != nil && len(h.pending) == 1 && h.pending[h.own] && isRefusal(r.err) {
@@ -288,8 +319,37 @@ func (h *hearing) due(ctx context.Context) error {
 		h.asking, h.sent, h.pinged = true, false, false
 		h.timer.Reset(h.patience())
 		h.publishOwn(ctx)
+		if h.checks++; h.checks%store.ChecksPerCount == countedFirst {
+			h.count(ctx)
+		}
 	}
 	return nil
+}
+
+// count asks how many listen. Without an answer, or without the right to ask, it goes on with what
+// was counted before: nothing, at first, and then they take themselves for few.
+func (h *hearing) count(ctx context.Context) {
+	channels := h.leases()
+	if len(channels) == 0 {
+		return
+	}
+	select {
+	case h.checking <- struct{}{}:
+	default: // too many hang
+		return
+	}
+	h.background(ctx, func() hearingReport {
+		defer func() { <-h.checking }()
+		counted, err := h.store.listeners(ctx, channels)
+		if err != nil {
+			return hearingReport{kind: reportNotCounted}
+		}
+		var count []store.Hint
+		for _, channel := range channels {
+			count = append(count, store.Hint{Type: store.HintListeners, Channel: channel, Count: int(min(counted[channel], math.MaxInt32))})
+		}
+		return hearingReport{kind: reportCounted, count: count}
+	})
 }
 
 // publishOwn sends the message that must come back.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -57,7 +58,7 @@ func TestForgedHintsAreIgnored(t *testing.T) {
 	told, ended := aSubscription(ctx, client)
 	require.Equal(t, store.Hint{Type: store.HintConnected, Channel: "ns:events"}, <-told)
 	for _, forged := range []string{
-		"", "{", "[]", `"vacant"`, `{"type":7}`, `{"type":"connected"}`, `{"type":"vacant","role":` + strings.Repeat("[", 2000),
+		"", "{", "[]", `"vacant"`, `{"type":7}`, `{"type":"connected"}`, `{"type":"listeners","Count":9}`, `{"type":"vacant","role":` + strings.Repeat("[", 2000),
 		`{"type":"vacant","role":"` + strings.Repeat("x", store.MaxHintBytes) + `"}`, "\xff\xfe", "{\"type\":\"vacant\"}\x00",
 	} {
 		server.Publish("ns:events", forged)
@@ -313,6 +314,90 @@ func TestSubscriptionGoesToTheMaster(t *testing.T) {
 				require.Positive(t, asked["publish 10.0.0.1:6379"], asked)
 				require.Zero(t, asked["publish 10.0.0.2:6379"])
 			})
+		})
+	}
+}
+
+// TestListenersAreCounted: a process is told how many listen to a lease, itself included, once all
+// that started with it do, and again if they are more; never how many listen to the registry.
+func TestListenersAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := simnet.New(simnet.Options{Seed: 1})
+		defer network.Close()
+		network.NewServer(simnet.Addr, simnet.ServerOptions{})
+		ctx, cancel := context.WithCancel(context.Background())
+		var wait sync.WaitGroup
+		told := make(chan store.Hint, 1000)
+		listen := func(n int, take func(store.Hint)) {
+			db := openStore(network.Client(fmt.Sprint("client", n), nil), "ns")
+			wait.Go(func() { listenFor(ctx, db, take, "ns:events", "ns:leader:events") })
+		}
+		listen(0, func(h store.Hint) {
+			if h.Type == store.HintListeners {
+				told <- h
+			}
+		})
+		for n := range 60 {
+			listen(n+1, func(store.Hint) {})
+		}
+		time.Sleep(10 * time.Second)
+		require.Len(t, told, 1)
+		require.Equal(t, store.Hint{Type: store.HintListeners, Channel: "ns:leader:events", Count: 61}, <-told)
+		require.Empty(t, told)
+		listen(61, func(store.Hint) {})
+		time.Sleep(store.ChecksPerCount * store.CheckInterval(30*time.Second))
+		require.Equal(t, 62, (<-told).Count)
+		require.Empty(t, told, "once in sixteen checks")
+		cancel()
+		wait.Wait()
+	})
+}
+
+// TestListenersCannotBeCounted: without the right to ask, and without an answer, the subscription
+// stands as before.
+func TestListenersCannotBeCounted(t *testing.T) {
+	for name, refuse := range map[string]func(*server.Peer){
+		"refused": func(p *server.Peer) {
+			p.WriteError("NOPERM this user has no permissions to run the 'pubsub|numsub' command")
+		},
+		"no answer": func(*server.Peer) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.NoLeaks(t)
+			mini := miniredis.RunT(t)
+			client := redis.NewClient(&redis.Options{Addr: mini.Addr(), MaxRetries: -1})
+			defer client.Close()
+			asked := make(chan struct{}, 100)
+			mini.Server().SetPreHook(func(p *server.Peer, command string, _ ...string) bool {
+				if !strings.EqualFold(command, "pubsub") {
+					return false
+				}
+				asked <- struct{}{}
+				refuse(p)
+				return true
+			})
+			ctx, cancel := context.WithCancel(context.Background())
+			state, ended := store.NewSubscription(), make(chan struct{})
+			go func() {
+				defer close(ended)
+				openStore(client, "ns").Listen(ctx, store.Audience{
+					Channels: func() []string { return []string{"ns:leader:events"} },
+					TTL:      func() time.Duration { return 300 * time.Millisecond },
+					Wait:     func() time.Duration { return 250 * time.Millisecond },
+					Take: func(h store.Hint) {
+						if h.Type == store.HintListeners {
+							t.Errorf("hint %+v", h)
+						}
+					},
+					Report: func(n store.Notice) { t.Errorf("notice %+v", n) },
+					State:  state,
+				})
+			}()
+			<-asked
+			require.Eventually(t, func() bool { return state.Load().Active }, 30*time.Second, 10*time.Millisecond)
+			require.NoError(t, state.Load().Err)
+			cancel()
+			<-ended
 		})
 	}
 }

@@ -143,6 +143,19 @@ func (s *Store) publish(ctx context.Context, channel, text string) error {
 	return nil
 }
 
+// listeners asks how many listen on channels: at the server where all subscribe that have these
+// channels.
+func (s *Store) listeners(ctx context.Context, channels []string) (count map[string]int64, err error) {
+	err = recovering(func() error {
+		master, err := s.masterFor(ctx, channels[0])
+		if err == nil {
+			count, err = master.PubSubNumSub(ctx, channels...).Result()
+		}
+		return err
+	})
+	return count, err
+}
+
 // isRefusal reports whether Redis refused a command for want of a right.
 func isRefusal(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 

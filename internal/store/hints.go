@@ -15,6 +15,7 @@ const (
 	HintReady     = "ready"     // that instance has asked: the leader renews at once
 	HintTriggered = "triggered" // a task was triggered, or its run is to end
 	HintConnected = "connected" // not sent: the channel is listened on (again), hints may have been missed
+	HintListeners = "listeners" // not sent: so many listen on the channel
 )
 
 // HintCommand says that a command waits for the instance that is named.
@@ -36,6 +37,7 @@ type Hint struct {
 
 	Channel string `json:"-"` // that it came on
 	All     bool   `json:"-"` // meant for every role
+	Count   int    `json:"-"` // of HintListeners, this process included
 }
 
 // MaxHintBytes is the longest hint that is read.
@@ -43,7 +45,7 @@ const MaxHintBytes = 4096
 
 // ParseHint reads a message of a channel, on which anybody may publish anything.
 func ParseHint(payload string) (h Hint, ok bool) {
-	ok = len(payload) <= MaxHintBytes && json.Unmarshal([]byte(payload), &h) == nil && h.Type != HintConnected
+	ok = len(payload) <= MaxHintBytes && json.Unmarshal([]byte(payload), &h) == nil && h.Type != HintConnected && h.Type != HintListeners
 	return h, ok
 }
 

@@ -15,7 +15,7 @@ func FuzzHint(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, payload string) {
 		h, ok := ParseHint(payload)
-		if ok && (len(payload) > MaxHintBytes || h.Type == HintConnected || h.All) {
+		if ok && (len(payload) > MaxHintBytes || h.Type == HintConnected || h.Type == HintListeners || h.All || h.Count != 0) {
 			t.Errorf("%q goes for the hint %+v", payload, h)
 		}
 	})

@@ -50,5 +50,8 @@ const (
 	RollCallSlow                           // its roles cannot all answer a roll-call in time
 )
 
+// ChecksPerCount: with one check in so many, Redis is asked how many listen.
+const ChecksPerCount = 16
+
 // CheckInterval is how often a subscription is checked while the shortest lease is ttl.
 func CheckInterval(ttl time.Duration) time.Duration { return max(2500*time.Millisecond, ttl/4) }

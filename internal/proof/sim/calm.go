@@ -37,6 +37,9 @@ func (c *Cluster) leaderBound() time.Duration {
 	ttl := slices.Max(p.TTLs)
 	holdOff := max(ttl, p.HoldOff) + p.Margin + time.Second
 	asks := ttl/2*11/10 + ttl/3 + 2*ttl/6 // Retry with its jitter, an attempt, two backoffs
+	for _, i := range c.instances {
+		asks = max(asks, ttl/2*11/10+ttl/3+2*ttl/6+c.ramp(i))
+	}
 	bound := ttl + p.Drain + c.yield() + asks + holdOff + 100*time.Millisecond
 	if !p.Alone {
 		bound += schedule.CallBound + schedule.FinishBound // the end of a run is recorded before the lease goes back

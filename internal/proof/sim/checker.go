@@ -156,13 +156,13 @@ func (k *checker) began(p *instance) {
 	case crashed > 0:
 		gap := c.now - crashed
 		c.Tally.Crash.add(gap)
-		if bound := p.timing.TTL + 50*time.Millisecond + trip + c.slice(p); gap > bound {
+		if bound := p.timing.TTL + 50*time.Millisecond + trip + c.slice(p) + c.ramp(p); gap > bound {
 			c.fail("P7: %v from the crash to the next leader, at most %v is promised", gap, bound)
 		}
 	case freed > 0:
 		gap := c.now - freed
 		c.Tally.Handover.add(gap)
-		if bound := 20*time.Millisecond + trip + c.slice(p); gap > bound {
+		if bound := 20*time.Millisecond + trip + c.slice(p) + c.ramp(p); gap > bound {
 			c.fail("P7: %v from the release to the next leader, at most %v is promised", gap, bound)
 		}
 	}

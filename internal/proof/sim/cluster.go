@@ -222,6 +222,9 @@ func (c *Cluster) happen(e event) {
 		p.turn()
 	case evOrder:
 		c.order(p, c.instances[e.arg], c.orders[e.serial])
+	case evGranted:
+		p.cand.Granted()
+		p.turn()
 	case evRollCall:
 		p.cand.RollCall(p.reading())
 		p.turn()

@@ -98,6 +98,7 @@ func (p *instance) boot() {
 	if ranks := c.profile.Priorities; ranks != nil {
 		p.cand.Prefer(lease.Preference{Priority: ranks[int(p.host)%len(ranks)]}.Rank())
 	}
+	p.cand.Crowd(c.profile.Crowd)
 	p.sleep(c.between(0, 500*time.Millisecond))
 	if !c.profile.Alone {
 		p.beats.start(p)

@@ -21,6 +21,8 @@ type Profile struct {
 	Preempt    time.Duration // as the option
 	Restless   bool          // ranks change, as those of processes do that lead more roles, and less, in turn
 
+	Crowd int // so many others follow, as each process hears when it starts; 0: it hears of none
+
 	HoldOff time.Duration // the options of the same names
 	Empty   time.Duration
 	Margin  time.Duration
@@ -190,6 +192,11 @@ var Profiles = []Profile{
 	alone(Profile{Name: "priorities", Faults: basic(Deafen, Failover), Priorities: ranks}),
 	calmRanks(),
 
+	rough(Profile{Name: "a crowd", Faults: basic(Transfer, Deafen, Flush, Failover), Empty: hotTTL, Open: true, Crowd: 2_000}),
+	rough(Profile{Name: "a crowd, priorities, pre-empting", Faults: transfers(Flush, Failover, EvictTerm, Del), Empty: hotTTL, Priorities: ranks, Preempt: 2 * hotTTL, Crowd: 100_000}),
+	alone(Profile{Name: "a crowd", Faults: basic(Deafen, Failover), Crowd: 10_000}),
+	calmCrowd(),
+
 	{Name: "random: minutes", Random: true, Alone: true, Length: 5 * time.Minute},
 	{Name: "random: minutes, tasks too", Random: true, Length: 5 * time.Minute},
 	{Name: "random: days", Random: true, Alone: true, Length: 10 * 24 * time.Hour},
@@ -211,6 +218,13 @@ var ranks = []int{3, 0, 1, -2, 1}
 func calmRanks() Profile {
 	p := calm()
 	p.Name, p.Priorities, p.Alone = "election alone: calm, priorities", ranks, true
+	return p
+}
+
+// calmCrowd is calm for candidates that take themselves for some of many.
+func calmCrowd() Profile {
+	p := calm()
+	p.Name, p.Crowd, p.Alone = "election alone: calm, a crowd", 10_000, true
 	return p
 }
 

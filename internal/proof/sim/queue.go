@@ -37,6 +37,7 @@ const (
 	evEar                  // a process makes its subscription anew: arg is the number of that
 	evNamed                // hint: the lease is offered to this one
 	evReserved             // hint: it is reserved for another, for arg ms
+	evGranted              // hint: somebody was granted the lease
 	evOrder                // a late request for a transfer to arg, of the term that orders[serial] says
 	evHanded               // has the transfer come to its end?
 	evLook                 // is everything in order?

@@ -89,6 +89,9 @@ func (p Profile) draw(d dice) Profile {
 		q.Down = d.duration(q.Drifted+q.Beat, 6*q.Drifted)
 	}
 	q.Outside = len(q.broken()) > 0
+	if p.Transfers {
+		q.Crowd = []int{0, 0, 0, 60, 2_000, 100_000}[d.IntN(6)]
+	}
 	return q
 }
 
@@ -179,6 +182,9 @@ func (p Profile) String() string {
 		p.Lag, p.Second, p.Skew, p.Rate, p.Drain, p.NoInfo, p.Delayed, p.Late, p.Lost, p.Noticed, p.Deaf, p.Twice)
 	if p.Priorities != nil {
 		text += fmt.Sprintf("; priorities %v, Preempt %v", p.Priorities, p.Preempt)
+	}
+	if p.Crowd > 0 {
+		text += fmt.Sprintf("; a crowd of %d", p.Crowd)
 	}
 	if p.jobs != nil {
 		text += "; tasks: " + jobsText(p.jobs)

@@ -141,6 +141,14 @@ func (c *Cluster) slice(p *instance) time.Duration {
 	return p.timing.Slice() + 6*time.Millisecond
 }
 
+// ramp is what a crowd adds to P7: here, all but a few of it are never there.
+func (c *Cluster) ramp(p *instance) time.Duration {
+	if c.profile.Crowd == 0 {
+		return 0
+	}
+	return p.timing.Ramp(c.profile.Crowd)
+}
+
 // chosen counts the terms of an instance while a better one was there and asked.
 func (c *Cluster) chosen(leader *instance) {
 	ranks := c.profile.Priorities

@@ -231,6 +231,8 @@ func (c *Cluster) execute(m *machine, p *instance, r lease.Request, now int64) l
 	switch {
 	case reply.Verdict == lease.RollCall:
 		c.hint(m, evRollCall)
+	case reply.Verdict == lease.Won && m.Term.Token != token && c.profile.Crowd > 0: // else nobody heeds it
+		c.hint(m, evGranted)
 	case r.Kind == lease.Release && before.Holder != "" && m.Lease.Holder == "":
 		c.vacant(m, now)
 		c.checks.released()

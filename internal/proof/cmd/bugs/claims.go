@@ -59,7 +59,7 @@ var claims = []bug{
 	{name: "P4 partitioned leader without a guard", test: "TestVirtualP4_PartitionedLeaderIsCancelledBeforeItsLeaseEnds", in: virtual, breaks: "the work of a leader that is cut off hears of it when another may lead", file: leaseGo,
 		old: "return l.EndsIn(now) - l.Guard", new: "return l.EndsIn(now)"},
 	{name: "P7 follower sleeps without bound", test: "TestVirtualP7_HandoverWithoutHintsTakesTheFollowersWakeUp", in: virtual, breaks: "a lost hint costs a hand-over the rest of the lease", file: candidate,
-		old: "c.wake = now.Mono + min(wait, c.timing.Retry*9/10+c.part(c.timing.Retry/10))", new: "c.wake = now.Mono + wait"},
+		old: "c.wake = min(now.Mono+wait, c.regular)", new: "c.wake = now.Mono + wait"},
 	{name: "P7 follower sleeps past the lease", test: "TestVirtualP7_PartitionedLeaderIsReplacedWithinTheLease", in: virtual, breaks: "a crash costs more than the lease", file: candidate,
 		old: "wait := a.Wait + wakeLag +", new: "wait := a.Wait + 2*time.Second +"},
 	{name: "late answer taken for the one awaited", test: "TestCandidateProperties", in: "internal/lease", breaks: "an answer to a request that was given up prolongs the term", file: candidate,

@@ -19,6 +19,7 @@ const (
 	candidate = "internal/lease/candidate.go"
 	messages  = "internal/lease/messages.go"
 	ranks     = "internal/lease/rank.go"
+	crowds    = "internal/lease/crowd.go"
 	releases  = "internal/lease/release.go"
 	leaseGo   = "internal/lease/lease.go"
 	beat      = "internal/membership/beat.go"
@@ -134,10 +135,10 @@ var promises = []bug{
 		old: "\tb.mu.Unlock()\n\tb.nudge()\n}", new: "\tb.mu.Unlock()\n}"},
 	{name: "hints not coalesced", test: "TestHintFloodIsBounded", breaks: "a flood of hints is a flood of requests", file: candidate, in: "internal/lease",
 		old: "if at := max(now.Mono, c.heeded+hintSpacing); at < c.wake {", new: "if at := now.Mono; at < c.wake {"},
-	{name: "hint trusted", test: "TestStandsBack", breaks: "a forged roll-call, or a hint, makes a follower that stands back campaign", file: candidate, in: "internal/lease",
-		old: "if c.state == Following && now.Mono >= c.back {", new: "if c.state == Following {\n\t\tc.back = 0"},
+	{name: "hint trusted", test: "TestStandsBack", breaks: "a forged roll-call, or a hint, makes a follower that stands back campaign", file: crowds, in: "internal/lease",
+		old: "case c.state != Following || now.Mono < c.back || c.queued:", new: "case c.state != Following || c.queued:"},
 	{name: "followers poll", test: "TestFollowerSleepsUntilTheLeaseEnds", breaks: "a follower asks again and again instead of when the lease ends", file: candidate, in: "internal/lease",
-		old: "wait := a.Wait + wakeLag + c.part(wakeSpread)", new: "wait := min(a.Wait, c.timing.TTL/20) + wakeLag + c.part(wakeSpread)"},
+		old: "wait := a.Wait + wakeLag + c.apart()", new: "wait := min(a.Wait, c.timing.TTL/20) + wakeLag + c.apart()"},
 	{name: "failover margin forgotten", test: "TestP1_FailoverMargin", breaks: "a second master grants the lease while its leader has moved on", file: candidate, in: "internal/lease",
 		old: "if c.elsewhere(a) && c.lease.EndsIn(now) <= c.timing.Margin {", new: "if false {"},
 

@@ -63,7 +63,7 @@ var transfers = []bug{
 	{name: "rule patience", in: "internal/lease", test: "TestPreempt", breaks: "leaders give way to each other again and again", file: ranks,
 		old: "now.Mono-c.rivalAt >= patience {", new: "true {"},
 	{name: "patience without a term of one's own", in: "internal/lease", test: "TestPreempt", breaks: "a term ends as soon as it began", file: candidate,
-		old: "c.uncertain, c.begun, c.rival = false, now.Mono, \"\"\n", new: "c.uncertain, c.begun = false, now.Mono\n"},
+		old: "c.uncertain, c.begun, c.rival, c.regular = false, now.Mono, \"\", past\n", new: "c.uncertain, c.begun, c.regular = false, now.Mono, past\n"},
 	{name: "patience with another", in: "internal/lease", test: "TestPreempt", breaks: "a leader gives way to a candidate that has just come", file: ranks,
 		old: "	if a.Best != c.rival {\n		c.rival, c.rivalAt = a.Best, now.Mono\n	}\n", new: "	if c.rival == \"\" {\n		c.rivalAt = now.Mono\n	}\n	c.rival = a.Best\n"},
 	{name: "equals preempt", in: "internal/lease", test: "TestPreempt", breaks: "a leader gives way to one that is no better", file: "internal/lease/rank.go",

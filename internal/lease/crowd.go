@@ -1,0 +1,73 @@
+package lease
+
+import (
+	"math"
+	"time"
+)
+
+// Of a crowd that follows, few should ask when the lease ends, since one of them is enough. Redis
+// counts who listens to the hints of a role, and its answer is how large the crowd is.
+const (
+	few  = 50        // so many may ask at once
+	many = 1_000     // of more, nobody asks who need not: each hears that somebody was granted the lease
+	most = 1_000_000 // as many are believed in
+)
+
+// Crowd says how many others follow, as far as is known. It only decides when this candidate asks.
+func (c *Candidate) Crowd(others int) { c.crowd = min(max(others, 0), most) }
+
+// Ramp is how long after the end of a lease the last of so many followers asks. They begin at one a
+// millisecond, and ask the faster the longer nobody was granted the lease, by the factor e each
+// TTL/100: most of them may have died with the leader.
+//
+//	t = TTL/100 · ln(1 + n · 1 ms/(TTL/100))
+//
+// Up to 50 of them ask within 2 ms.
+func (t Timing) Ramp(others int) time.Duration {
+	if others <= few {
+		return wakeSpread
+	}
+	return t.ramp(float64(min(others, most)))
+}
+
+func (t Timing) ramp(n float64) time.Duration {
+	slow := float64(t.TTL) / 100
+	return time.Duration(slow * math.Log1p(n*float64(time.Millisecond)/slow))
+}
+
+// Regather is within how long followers ask whose subscription stands again after a break, since
+// they may have missed that the lease is free: Retry/15, and of a crowd one a millisecond, within
+// Retry.
+func (t Timing) Regather(others int) time.Duration {
+	return max(t.Retry/15, min(time.Duration(others)*time.Millisecond, t.Retry))
+}
+
+// apart is a random part of the ramp.
+func (c *Candidate) apart() time.Duration {
+	if c.crowd <= few {
+		return c.part(wakeSpread)
+	}
+	return c.timing.ramp(c.random() * float64(c.crowd))
+}
+
+// Vacant takes the hint that the lease may be free. One of a crowd does not ask at once.
+func (c *Candidate) Vacant(now Reading) {
+	switch {
+	case c.state != Following || now.Mono < c.back || c.queued:
+	case c.crowd <= few || c.flying:
+		c.hint(now)
+	default:
+		if at := max(now.Mono, c.heeded+hintSpacing) + c.apart(); at < c.wake {
+			c.wake, c.queued = at, true
+		}
+	}
+}
+
+// Granted takes the hint that somebody was granted the lease. One of many who would ask soon, since
+// the lease before ends or has ended, asks when it would have asked anyway: no later than Retry
+// after it was answered last.
+func (c *Candidate) Granted() {
+	if c.state == Following && !c.flying && !c.uncertain && c.unknown == 0 && c.crowd > many {
+		c.wake, c.queued = max(c.wake, c.regular), false
+	}
+}

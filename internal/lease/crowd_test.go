@@ -1,0 +1,166 @@
+package lease
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestRamp: a crowd asks the later the larger it is, and never much later: all of it may have died
+// but one.
+func TestRamp(t *testing.T) {
+	for _, ttl := range []time.Duration{300 * time.Millisecond, 3 * time.Second, 30 * time.Second, MaxTTL} {
+		timing, before := Timing{TTL: ttl}, wakeSpread
+		for _, others := range []int{0, 1, 50} {
+			if got := timing.Ramp(others); got != wakeSpread {
+				t.Errorf("TTL %v: %d ask within %v, want 2ms", ttl, others, got)
+			}
+		}
+		for _, others := range []int{51, 100, 1000, 10_000, 100_000, 1_000_000} {
+			got := timing.Ramp(others)
+			if got <= before || got > time.Duration(others)*time.Millisecond || got > ttl/7 {
+				t.Errorf("TTL %v: %d ask within %v, fewer within %v", ttl, others, got, before)
+			}
+			before = got
+		}
+		if timing.Ramp(2_000_000_000) != before {
+			t.Error("whatever a server says, it is no more than a million")
+		}
+	}
+	near(t, "ramp of 100", Timing{TTL: ttl}.Ramp(100), 86*time.Millisecond, 87*time.Millisecond)
+	near(t, "ramp of 10,000", Timing{TTL: ttl}.Ramp(10_000), 1060*time.Millisecond, 1062*time.Millisecond)
+}
+
+// following is a candidate of a crowd that knows of a lease that ends in wait.
+func following(t *testing.T, others int, wait time.Duration) *bench {
+	b := newBench(t)
+	b.c.Crowd(others)
+	a := b.reply(Held)
+	a.Wait = wait
+	b.says(b.next(), a, Nothing)
+	return b
+}
+
+// TestFewOfACrowdAsk: one asks soon after the lease has ended, and by the time that all have heard
+// that somebody was granted it, 150 ms later, few more have asked.
+func TestFewOfACrowdAsk(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, others := range []int{100, 1_000, 10_000} {
+		var asks []time.Duration
+		for range others + 1 {
+			b := newBench(t)
+			b.c.random = random.Float64
+			b.c.Crowd(others)
+			a := b.reply(Held)
+			a.Wait = 5 * time.Second
+			b.says(b.next(), a, Nothing)
+			asks = append(asks, b.c.Wait(b.now)-a.Wait)
+		}
+		slices.Sort(asks)
+		soon, _ := slices.BinarySearch(asks, asks[0]+150*time.Millisecond)
+		near(t, fmt.Sprintf("the first of %d", others), asks[0], time.Millisecond, 10*time.Millisecond)
+		near(t, fmt.Sprintf("the last of %d", others), asks[others], 0, Timing{TTL: ttl}.Ramp(others)+wakeLag)
+		if soon > 220 {
+			t.Errorf("of %d, %d ask within 150 ms", others, soon)
+		}
+	}
+}
+
+// TestGrantedHint: one of many that waits for the end of the lease asks when it would have asked
+// anyway, and no later however often it hears that.
+func TestGrantedHint(t *testing.T) {
+	const soon = 2 * time.Second
+	for name, test := range map[string]struct {
+		others int
+		before func(b *bench)
+		defers bool
+	}{
+		"many":                                {many + 1, func(*bench) {}, true},
+		"many, and a hint that it is free":    {many + 1, func(b *bench) { b.c.Vacant(b.now) }, true},
+		"not so many":                         {many, func(*bench) {}, false},
+		"few, and a hint":                     {few, func(b *bench) { b.c.Vacant(b.now) }, false},
+		"a question without an answer is out": {many + 1, func(b *bench) { b.sleep(); b.answers(b.next(), Unknown, Nothing) }, false},
+		"the lease is offered to it": {many + 1, func(b *bench) {
+			b.sleep()
+			a := b.reply(Held)
+			a.Wait, a.Offered = ttl, true
+			b.says(b.next(), a, Nothing)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := following(t, test.others, soon)
+			answered := b.now.Mono
+			test.before(b)
+			before := b.c.Wait(b.now)
+			for range 3 {
+				b.c.Granted()
+			}
+			after := b.c.Wait(b.now)
+			if !test.defers {
+				if after != before {
+					t.Fatalf("it asks in %v, was to ask in %v", after, before)
+				}
+				return
+			}
+			near(t, "the next question after the last answer", b.now.Mono+after-answered, retry*9/10, retry)
+			b.c.Vacant(b.now) // released again: it counts as before
+			near(t, "after a release", b.c.Wait(b.now), 0, Timing{TTL: ttl}.Ramp(test.others))
+		})
+	}
+	t.Run("in flight", func(t *testing.T) {
+		b := following(t, many+1, soon)
+		b.sleep()
+		r := b.next()
+		b.c.Granted()
+		a := b.reply(Held)
+		a.Wait = soon
+		b.says(r, a, Nothing)
+		near(t, "the next question", b.c.Wait(b.now), soon, soon+Timing{TTL: ttl}.Ramp(many+1))
+	})
+	t.Run("a leader", func(t *testing.T) {
+		b := newBench(t)
+		b.c.Crowd(many + 1)
+		b.lead()
+		before := b.c.Wait(b.now)
+		b.c.Granted()
+		near(t, "the next renewal", b.c.Wait(b.now), before, before)
+	})
+}
+
+// TestVacantHintOfACrowd: one of a crowd asks later, once however many hints there are; but at once
+// if the lease is reserved for it.
+func TestVacantHintOfACrowd(t *testing.T) {
+	b := following(t, 10_000, ttl)
+	b.chance = 0.9
+	b.c.Vacant(b.now)
+	wait := b.c.Wait(b.now)
+	near(t, "heeded", wait, 500*time.Millisecond, Timing{TTL: ttl}.Ramp(10_000))
+	b.chance = 0
+	for range 10 {
+		b.c.Vacant(b.now)
+	}
+	near(t, "ten more hints", b.c.Wait(b.now), wait, wait)
+	b.c.Named(b.now)
+	b.sleep()
+	near(t, "named", b.instant, 0, hintSpacing)
+	r := b.next()
+	a := b.reply(Held)
+	a.Wait = ttl
+	b.says(r, a, Nothing)
+	b.c.Vacant(b.now)
+	near(t, "the next hint", b.c.Wait(b.now), hintSpacing, hintSpacing)
+	b.sleep()
+	b.says(b.next(), a, Nothing)
+	b.c.Vacant(b.now)
+	near(t, "and the one after that", b.c.Wait(b.now), hintSpacing, hintSpacing)
+}
+
+// TestRegather: subscriptions that stand again all at once ask apart.
+func TestRegather(t *testing.T) {
+	timing := Timing{TTL: ttl, Retry: retry}
+	for others, want := range map[int]time.Duration{0: time.Second, 1_000: time.Second, 5_000: 5 * time.Second, 100_000: retry} {
+		near(t, fmt.Sprintf("%d others", others), timing.Regather(others), want, want)
+	}
+}
