@@ -187,49 +187,31 @@ func TestWays(t *testing.T) {
 	require.Nil(t, role(openStore(struct{ redis.UniversalClient }{client}, "{ns}"), "{ns}:leader", time.Second))
 }
 
-// TestBatchOfShortAndLongBounds: a call with a short bound that sends a batch cuts none of the
-// others short, which have more time.
+// TestBatchOfShortAndLongBounds: a batch lasts as long as the call that has the most time, and goes
+// by the client of that: the client of another would give up sooner.
 func TestBatchOfShortAndLongBounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		network := simnet.New(simnet.Options{Seed: 1})
-		defer network.Close()
-		server := network.NewServer(simnet.Addr, simnet.ServerOptions{})
-		db := openStore(network.Client("a", func(o *redis.Options) { o.MaxRetries = -1 }), "ns")
-		const short, long = 450 * time.Millisecond, 10 * time.Second
-		group := func(names ...int) (all []store.Renewal, bound time.Duration) {
-			for _, i := range names {
-				bound = long
-				if i == 0 {
-					bound = short
-				}
-				role := db.ForRole(store.Role{Key: fmt.Sprint("ns:leader:r", i), Holder: "a", TTL: 3 * bound, Attempt: bound})
-				all = append(all, store.Renewal{Lease: role, Request: lease.Request{Kind: lease.Renew, Nonce: "n", Token: int64(i + 1), HoldOff: time.Second, Draining: true}})
-			}
-			return all, bound
+	call := func(bound time.Duration) *request {
+		ctx, cancel := context.WithCancel(context.Background())
+		if bound > 0 {
+			ctx, cancel = context.WithTimeout(context.Background(), bound)
 		}
-		every := make([]int, 20)
-		for i := range every {
-			every[i] = i
-		}
-		all, _ := group(every...)
-		_, errs := renewAll(t, all, time.Minute)
-		for _, err := range errs {
-			require.NoError(t, err)
-		}
-		server.Pause(600 * time.Millisecond)
-		var waiting sync.WaitGroup
-		for i := range 20 { // four travel alone, the short one sends the rest
-			waiting.Go(func() {
-				one, bound := group((i + 16) % 20)
-				_, errs := renewAll(t, one, bound)
-				if bound == long {
-					require.NoError(t, errs[0], i)
-				}
-			})
-			synctest.Wait()
-		}
-		waiting.Wait()
-	})
+		t.Cleanup(cancel)
+		return &request{ctx: ctx, store: &Store{}}
+	}
+	short, long, longest, unbounded := call(time.Minute), call(time.Hour), call(2*time.Hour), call(0)
+	for _, batch := range [][]*request{{short, long, longest}, {longest, short, long}, {long, longest, short}, {longest}} {
+		s, ctx, cancel := latest(batch)
+		require.Same(t, longest.store, s)
+		deadline, _ := ctx.Deadline()
+		want, _ := longest.ctx.Deadline()
+		require.Equal(t, want, deadline)
+		cancel()
+	}
+	s, ctx, cancel := latest([]*request{short, unbounded, longest})
+	defer cancel()
+	require.Same(t, unbounded.store, s)
+	_, bounded := ctx.Deadline()
+	require.False(t, bounded)
 }
 
 // TestRollCallTime: a round trip for each four pipelines, and three more.

@@ -43,6 +43,8 @@ var hearing = []bug{
 		old: "\t\tb.sending--\n\t\tb.appoint()", new: "\t\tb.sending--"},
 	{name: "batch cut short by its first call", test: "TestBatchLastsAsLongAsItsCalls", in: redisstore, breaks: "a call that came with another has less time than its bound", file: "internal/redisstore/batch.go",
 		old: "if deadline.After(last) {", new: "if last.IsZero() {"},
+	{name: "batch by the client of its first call", test: "TestBatchOfShortAndLongBounds", in: redisstore, breaks: "a role with a short lease cuts the renewals of others short", file: "internal/redisstore/batch.go",
+		old: "last, s = deadline, r.store", new: "last, s = deadline, batch[0].store"},
 	{name: "slots of a roll-call not counted", test: "TestRollCallTime", in: redisstore, breaks: "nobody hears that the roles of a process need more than EmptyHistoryWait on a Redis Cluster", file: "internal/redisstore/rollcall.go",
 		old: "		if spread {\n", new: "		if false {\n"},
 	{name: "batch of several slots", test: "TestBatchOfOneSlot", in: redisstore, breaks: "on a Redis Cluster renewals of two lease keys refuse each other", file: "internal/redisstore/batch.go",
