@@ -393,11 +393,11 @@ do
   if t[1] and holder == ARGV[1] and type(since) == 'string' and not ARGV[13] and tonumber(ARGV[11]) <= tonumber(ARGV[3]) then
     local now, period = t[1] * 1000 + math.floor(t[2] / 1000), tonumber(ARGV[12])
     local term = call('HMGET', KEYS[3], 'token', 'nonce', 'origin', 'longest', 'longest_at', 'margin', 'margin_at', 'heir', 'best')
-    if term[1] == ARGV[3] and term[2] == ARGV[2] and now <= tonumber(ARGV[5]) and not term[8] and not term[9] and period <= 86400000 and
+    if term[1] == ARGV[3] and ARGV[3] - now <= 3153600000000 and term[2] == ARGV[2] and now <= tonumber(ARGV[5]) and not term[8] and not term[9] and period <= 86400000 and
       term[4] == ARGV[12] and (ARGV[7] == '0' or term[6] == ARGV[7]) then
       -- named reports whether a duration was named lately, or is now.
       local function named(field, at)
-        if at and string.find(at, '^%d+$') and math.abs(now - at) <= period then return true end
+        if at and #at <= 16 and string.find(at, '^%d+$') and math.abs(now - at) <= period then return true end
         return type(call('HSET', KEYS[3], field, now)) == 'number'
       end
       local origin, info = term[3] or '', call('INFO', 'replication')
