@@ -135,8 +135,13 @@ func (c controlled) Disconnect() {
 	}
 	for _, e := range c.coordinator.all() {
 		timing := e.loop.opts.timing()
-		c.link.After(timing.Life()-timing.Guard(), func() { lapse(&e.loop) })
-		c.link.After(timing.TTL, func() { c.Lapse(e.Role()) })
+		held := c.Held(e.Role())
+		c.link.After(timing.Life()-timing.Guard(), func(up bool) {
+			if !up {
+				lapse(&e.loop)
+			}
+		})
+		c.link.After(timing.TTL, func(bool) { c.Lapse(e.Role(), held) }) // no matter that it is back, if it was not renewed
 	}
 	c.Changed()
 }

@@ -274,3 +274,24 @@ func TestDisconnectSaysWhyNot(t *testing.T) {
 		}
 	})
 }
+
+// TestReconnectWhenTheTermHasEnded: an instance that comes back after its term has ended, and before
+// its lease does, leads again soon if nobody else does. So do roles whose work has not returned yet.
+func TestReconnectWhenTheTermHasEnded(t *testing.T) {
+	for _, after := range []time.Duration{29 * time.Second, 29200 * time.Millisecond, 29500 * time.Millisecond, 29990 * time.Millisecond, 30 * time.Second, 31 * time.Second} {
+		t.Run(after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := tenuretest.NewCluster(t)
+				a, ca := cluster.New(tenure.Options{InstanceID: "a"})
+				stop := run(t, a)
+				ca.Lead()
+				cluster.Disconnect("a")
+				time.Sleep(after)
+				cluster.Reconnect("a")
+				time.Sleep(time.Minute)
+				require.True(t, a.IsLeader())
+				require.NoError(t, stop())
+			})
+		})
+	}
+}

@@ -51,14 +51,34 @@ func (c *Leases) Lease(role, id string) store.Lease {
 	return l
 }
 
-// Lapse ends the lease of a role, if it has a holder.
-func (c *Leases) Lapse(role string) {
-	c.mu.Lock()
-	l := c.stores[role]
-	c.mu.Unlock()
+// Holding is a lease as it is at one moment: once it was renewed, or given back, it is another.
+type Holding struct {
+	nonce    string
+	renewals int
+}
+
+// Held returns the lease of a role.
+func (c *Leases) Held(role string) Holding {
+	l := c.of(role)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ended(lease.Expired)
+	return Holding{l.nonce, l.renewals}
+}
+
+// Lapse ends the lease of a role, if it is still the one that was held.
+func (c *Leases) Lapse(role string, held Holding) {
+	l := c.of(role)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if held == (Holding{l.nonce, l.renewals}) {
+		l.ended(lease.Expired)
+	}
+}
+
+func (c *Leases) of(role string) *leaseStore {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stores[role]
 }
 
 // Free reports whether no lease has a holder.
@@ -158,7 +178,9 @@ type leaseStore struct {
 	token int64
 	nonce string // of the holder; "": free
 	since int64
-	terms []store.TermEntry // oldest first
+
+	renewals int               // so far
+	terms    []store.TermEntry // oldest first
 }
 
 func (l *leaseStore) answer(v lease.Verdict) store.LeaseReply {
@@ -191,6 +213,7 @@ func (l *leaseStore) Renew(_ context.Context, r lease.Request) (store.LeaseReply
 	defer l.mu.Unlock()
 	if l.nonce == r.Nonce {
 		if granted, _ := l.control.grants(l.role); granted {
+			l.renewals++
 			return l.answer(lease.Kept), nil
 		}
 		l.ended(lease.Refused)

@@ -16,7 +16,7 @@ type Link struct {
 	mu     sync.RWMutex // held for reading by each call
 	cuts   int          // so far
 	cut    bool
-	timers []*time.Timer // of the cut that is on
+	timers []*time.Timer // of the last cut
 }
 
 // errCut is the answer to all calls while the link is cut.
@@ -31,20 +31,25 @@ func (l *Link) Cut() bool {
 	if !was {
 		l.cut = true
 		l.cuts++
+		for _, timer := range l.timers {
+			timer.Stop()
+		}
+		l.timers = nil
 	}
 	return !was
 }
 
-// After calls a function if the link is still cut by then. It must not block.
-func (l *Link) After(d time.Duration, do func()) {
+// After calls a function unless the link is cut anew before that, and says whether it is up by then.
+// The function must not block.
+func (l *Link) After(d time.Duration, do func(up bool)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of := l.cuts
-	l.timers = append(l.timers, time.AfterFunc(d, func() { // ends at once; stopped by Fix
+	l.timers = append(l.timers, time.AfterFunc(d, func() { // ends at once; stopped by Cut
 		l.mu.RLock()
 		defer l.mu.RUnlock()
-		if l.cut && l.cuts == of {
-			do()
+		if l.cuts == of {
+			do(!l.cut)
 		}
 	}))
 }
@@ -54,10 +59,6 @@ func (l *Link) Fix() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cut = false
-	for _, timer := range l.timers {
-		timer.Stop()
-	}
-	l.timers = nil
 }
 
 // Up reports whether calls pass.
