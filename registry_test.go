@@ -505,7 +505,14 @@ func TestCountsBesideForeignRecords(t *testing.T) {
 		leader.pass(s)
 		same(true)
 
-		for record, indexed := range map[string]bool{`"x"`: false, `{}`: true, `{"status":"down"}`: false, `{"status":7}`: false, `{"status":""}`: true} {
+		for record, indexed := range map[string]bool{`"x"`: false, `{}`: true, `{"status":"down"}`: false, `{"status":7}`: false, `{"status":""}`: true,
+			`{"status":"active"`: false, `{"status":"active",!}`: false, `{"status":"active"} x`: false, `{"status":"active","status":"draining"}`: false,
+			`{"status":"draining","status":"draining"}`: true, `{"st\u0061tus":"draining"}`: false, `{"status":"active","st\u0061tus":"draining"}`: false,
+			`{"status":"active","load":NaN}`: false, `{"status":"active","load":0x1}`: false, `{"status":"active","load":01}`: false, `{"status":"active","load":+1}`: false,
+			`{"status":"active","load":1.}`: false, `{"status":"active","load":.5}`: false, `{"status":"active","load":1e}`: false, "{\"status\":\"active\",\"x\":\"\x01\"}": false,
+			`{"status":"active","load":-1.5e+10,"a":[1,2.0,{"status":"down"}],"b":null,"c":true,"d":0}`: true, "{\n\t\"status\": \"draining\"\n}\n": true,
+			`{"instance_id":"x","started_at":1,"last_heartbeat":1,"status":"active","worker_count":1,"incarnation":"abc",!`: false,
+			`{"a":{},"status":"draining"}`: false, `{"a":"{","status":"draining"}`: false, strings.Repeat(`{"a":`, 200) + "1" + strings.Repeat("}", 200): true} {
 			w.foreign("x", record)
 			leader.watched()
 			same(indexed)

@@ -963,6 +963,32 @@ local function word(record, at)
   return (status and (BANDS[status] or OTHER) or STRANGE) * BAND + math.max(0, math.min(at, BAND - 1))
 end
 
+-- plain reports whether a record that another program wrote is JSON for everybody, and says of itself what status_of finds. It takes none
+-- for plain of which parsers may think differently: escapes, control characters in texts, numbers that JSON has not. It takes some 20 us.
+local function plain(record)
+  local ok, fields = pcall(cjson.decode, record)
+  if not ok or type(fields) ~= 'table' or not string.find(record, WORDLESS) or string.find(record, '\\', 1, true) then return false end
+  if fields.status ~= status_of(record) then return false end
+  for text in string.gmatch(record, '"([^"]*)"') do
+    if string.find(text, '%c') then return false end
+  end
+  for value in string.gmatch(string.gsub(record, '"[^"]*"', ''), '[^%s{}%[%]:,]+') do
+    local whole, part, power = string.match(value, '^%-?(%d+)(%.?%d*)([eE]?[+-]?%d*)$')
+    if not whole and value ~= 'true' and value ~= 'false' and value ~= 'null' then return false end
+    if whole and (#whole > 1 and string.sub(whole, 1, 1) == '0' or part == '.' or power ~= '' and not string.find(power, '^[eE][+-]?%d+$')) then
+      return false
+    end
+  end
+  return true
+end
+
+-- foreign_word is word for a record that another program may have written.
+local function foreign_word(record, at)
+  local score = word(record, at)
+  if score and score >= STRANGE * BAND or plain(record) then return score end
+  return STRANGE * BAND + math.max(0, math.min(at, BAND - 1))
+end
+
 -- dirty is a write that changes nothing and that a full Redis allows: the writes after it in the script then pass too.
 local function dirty(beats) call('ZREMRANGEBYRANK', beats, 1, 0) end
 
@@ -1145,7 +1171,7 @@ for i, id in ipairs(ids) do
         beaten[#beaten + 1] = id
         scores[i] = at
       end
-      local score = word(record, at)
+      local score = foreign_word(record, at)
       if score then
         said[#said + 1] = integer(score)
         said[#said + 1] = id
@@ -1261,7 +1287,7 @@ for i = 3, #ARGV do
   local id = ARGV[i]
   local record = read_record(KEYS[2], id)
   if record and call('ZADD', KEYS[1], 'NX', integer(now), id) == 1 then
-    local score = word(record, now)
+    local score = foreign_word(record, now)
     if score then call('ZADD', KEYS[4], integer(score), id) end
     if not incarnation_of(record) then reply[#reply + 1] = id end
   end

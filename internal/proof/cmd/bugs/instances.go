@@ -48,6 +48,8 @@ var instances = []bug{
 		old: "if #silenced > 0 then call('ZREM', words, unpack(silenced)) end -- rule word-marked", new: "-- rule word-marked"},
 	{name: "counts beside the records", test: "TestCountsBesideForeignRecords", breaks: "a record that nobody has adopted yet, and what is no record, are not counted", file: "internal/store/registry.go",
 		old: "return c.Records == c.Beats && c.Strange == 0", new: "return true"},
+	{name: "nonsense counted as active", test: "TestCountsBesideForeignRecords", breaks: "what no listing takes for an instance counts as an active one", file: lua,
+		old: "or plain(record) then return score end", new: "or true then return score end"},
 	{name: "no patience with Redis", test: "TestWaitFor", breaks: "a blip while a cluster starts ends those that wait", file: "registry_status.go",
 		old: "		case err != nil && !errors.Is(err, ErrUnreachable):", new: "		case err != nil:"},
 	{name: "counting without a pause", test: "TestWaitFor", breaks: "a thousand instances that wait for each other keep Redis busy", file: "registry_status.go",
