@@ -56,7 +56,7 @@ func (c *checker) checkAsked() {
 		}
 	}
 	records, audits, taken, last := map[string]string{}, map[string]bool{}, map[string]bool{}, time.Duration(-1)
-	kept := 0
+	var looks []auditLook
 	for i := range c.entries {
 		switch e := &c.entries[i]; e.Kind {
 		case Record:
@@ -66,7 +66,11 @@ func (c *checker) checkAsked() {
 			audits[e.Run] = audits[e.Run] || e.OK
 			taken[e.Run] = e.Text == "taken"
 			last = max(last, e.At)
-			kept++
+			if len(looks) == 0 || e.At-looks[len(looks)-1].at > time.Second {
+				looks = append(looks, auditLook{ids: map[string]bool{}})
+			}
+			looks[len(looks)-1].at = e.At
+			looks[len(looks)-1].ids[e.Run] = true
 		}
 	}
 	for number, runs := range begun {
@@ -89,7 +93,7 @@ func (c *checker) checkAsked() {
 		over, listed := audits[e.ID]
 		switch {
 		case e.ID == "" || last < e.Until: // nothing was left in Redis, or nobody has looked since
-		case !listed && kept >= 400: // it keeps the last 500 or so
+		case !listed && full(looks, e.Until): // it keeps the last 500 or so
 			c.asked.unlistable++
 		case !listed:
 			c.violated("Control", e.At, "the command %s (%s) is not in the audit stream", e.ID, e.Text)
@@ -105,7 +109,75 @@ func (c *checker) checkAsked() {
 			c.triggered(e, len(begun[e.Number]) > 0, records[e.Run])
 		case e.Text == "pause" && e.OK:
 			c.paused(e)
+		case (e.Text == "resign" || e.Text == "transfer") && e.OK:
+			c.gaveUp(e)
+		case e.Text == "drain" && e.OK:
+			c.staysDrained(e)
+		case e.Text == "cancel" && e.OK:
+			c.canceled(e)
 		}
+	}
+}
+
+// auditLook is one reading of the audit stream.
+type auditLook struct {
+	at  time.Duration // its last entry
+	ids map[string]bool
+}
+
+// full reports whether the first look after a time has found so many commands that older ones may be
+// gone.
+func full(looks []auditLook, after time.Duration) bool {
+	for _, l := range looks {
+		if l.at >= after {
+			return len(l.ids) >= 400
+		}
+	}
+	return false
+}
+
+// gaveUp holds a resignation, or a transfer, that was answered as done: a term ended meanwhile. A
+// transfer to who leads already changes nothing. The log of a process that was killed meanwhile may
+// lack its last words.
+func (c *checker) gaveUp(e *Entry) {
+	for of, s := range c.work {
+		if s.until >= e.At && s.until <= e.Until || e.Number != "" && of.who == e.Number && s.from <= e.Until && s.until >= e.At {
+			return
+		}
+	}
+	if !c.killed(e.At, e.Until) {
+		c.violated("Control", e.At, "%s was done at %v, and no term has ended", e.Text, e.Until)
+	}
+}
+
+// staysDrained holds a drain that was answered as done: until its end is asked for, the process begins no
+// term. One that is started anew does not drain.
+func (c *checker) staysDrained(e *Entry) {
+	until := c.until()
+	for i := range c.entries {
+		switch next := &c.entries[i]; {
+		case next.At < e.Until:
+		case next.Kind == Asked && next.Text == "undrain" && next.Number == e.Number, next.Kind == Started && next.Who == e.Number, next.Kind == Gone && next.Who == e.Number:
+			until = min(until, next.At)
+		}
+	}
+	for i := range c.terms {
+		if t := &c.terms[i]; t.Who == e.Number && t.At > e.Until && t.At < until {
+			c.violated("Control", t.At, "%s began a term with token %d, its drain was done at %v", t.Who, t.Token, e.Until)
+		}
+	}
+}
+
+// canceled holds a cancel that was answered as done: a run that was on then has ended. That of a
+// process which is dead, or which lost its lease, ends when another one leads.
+func (c *checker) canceled(e *Entry) {
+	for i := range c.runs {
+		if r := &c.runs[i]; r.Task == taskAsked && r.At <= e.Until && r.until >= e.At && r.until <= e.Until+c.LeaseTTL {
+			return
+		}
+	}
+	if !c.killed(e.At-2*c.LeaseTTL, e.Until) && !c.lapsed(e.At-2*c.LeaseTTL, e.Until) {
+		c.violated("Control", e.At, "a run was canceled at %v, and none has ended", e.Until)
 	}
 }
 
@@ -130,9 +202,21 @@ func (c *checker) triggered(e *Entry, ran bool, state string) {
 		c.violated("P10", e.At, "trigger %s of the operator was accepted and has not run, and its history has no word of it", e.Number)
 	case state == "succeeded":
 		c.violated("P10", e.At, "trigger %s of the operator has not run, and its history says that it has", e.Number)
-	default:
+	case c.killed(e.At, e.Until+2*c.LeaseTTL), c.lapsed(e.At, e.Until+2*c.LeaseTTL), c.asksTo("cancel", e.At, e.Until+2*c.LeaseTTL):
 		c.asked.lost++
+	default:
+		c.violated("P10", e.At, "trigger %s of the operator has not run, its history says %q, and nobody died, lost its lease or canceled it", e.Number, state)
 	}
+}
+
+// asksTo reports whether the operator asks for something between two times.
+func (c *checker) asksTo(what string, from, to time.Duration) bool {
+	for i := range c.entries {
+		if e := &c.entries[i]; e.Kind == Asked && e.Text == what && e.Until >= from && e.At <= to {
+			return true
+		}
+	}
+	return false
 }
 
 // paused holds a confirmed pause: no slot that was due after that starts before the next resume is

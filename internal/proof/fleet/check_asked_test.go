@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ func asking() []Entry {
 		Entry{Kind: Asked, At: at(200), Until: at(210), Text: "trigger", Task: taskAsked, Number: "1", Run: "t1", ID: "c1", OK: true},
 		Entry{Kind: RunBegan, At: at(220), Who: "a", Life: 1, Token: 7, Task: taskAsked, Run: "x1", Number: "1", Slot: 220, Attempt: 1},
 		Entry{Kind: RunEnded, At: at(230), Who: "a", Life: 1, Token: 7, Task: taskAsked, Run: "x1", Number: "1", Slot: 220, Attempt: 1, OK: true},
-		Entry{Kind: Asked, At: at(300), Until: at(310), Text: "trigger", Task: taskAsked, Number: "2", Run: "t2", ID: "c2", OK: true},
+		Entry{Kind: Asked, At: at(2500), Until: at(2510), Text: "trigger", Task: taskAsked, Number: "2", Run: "t2", ID: "c2", OK: true},
 		Entry{Kind: Asked, At: at(400), Until: at(410), Text: "pause", Task: taskHeld, ID: "c3", OK: true, Wall: 10*time.Hour + 410*time.Millisecond},
 		Entry{Kind: Asked, At: at(800), Until: at(810), Text: "resume", Task: taskHeld, ID: "c4", OK: true},
 		Entry{Kind: RunBegan, At: at(850), Who: "a", Life: 1, Token: 7, Task: taskHeld, Run: "h1", Slot: (10*time.Hour + 700*time.Millisecond).Milliseconds(), Attempt: 1},
@@ -62,6 +63,35 @@ func TestCheck_WhatWasAsked(t *testing.T) {
 			return append(log, Entry{Kind: RunBegan, At: at(1300), Who: "b", Life: 1, Token: 9, Task: taskAsked, Run: "x2", Number: "1", Slot: 1300, Attempt: 1},
 				Entry{Kind: RunEnded, At: at(1310), Who: "b", Life: 1, Token: 9, Task: taskAsked, Run: "x2", Number: "1", Slot: 1300, Attempt: 1, OK: true})
 		}, "trigger 1 of the operator ran in a/1 and in b/1"},
+		"a trigger that is lost though nobody died": {func(log []Entry) []Entry {
+			for i := range log {
+				if log[i].Kind == Asked && log[i].Number == "2" {
+					log[i].At, log[i].Until = at(300), at(310)
+				}
+			}
+			return log
+		}, `its history says "abandoned", and nobody died`},
+		"a resignation of nobody": {func(log []Entry) []Entry {
+			return append(log, Entry{Kind: Asked, At: at(1200), Until: at(1210), Text: "resign", OK: true})
+		}, "resign was done at 1h0m1.21s, and no term has ended"},
+		"a transfer of nobody": {func(log []Entry) []Entry {
+			return append(log, Entry{Kind: Asked, At: at(1200), Until: at(1210), Text: "transfer", Number: "a", OK: true})
+		}, "transfer was done at 1h0m1.21s, and no term has ended"},
+		"a drain of one that leads": {func(log []Entry) []Entry {
+			return append(log, Entry{Kind: Asked, At: at(950), Until: at(960), Text: "drain", Number: "b", OK: true})
+		}, "b began a term with token 9, its drain was done at 1h0m0.96s"},
+		"a cancel of nothing": {func(log []Entry) []Entry {
+			return append(log, Entry{Kind: Asked, At: at(1200), Until: at(1210), Text: "cancel", Task: taskAsked, OK: true})
+		}, "a run was canceled at 1h0m1.21s, and none has ended"},
+		"a command that one of many looks lacks": {func(log []Entry) []Entry {
+			log = drop(log, Audit, "c5")
+			for look := range 10 {
+				for n := range 50 {
+					log = append(log, Entry{Kind: Audit, At: at(20_000 + 2000*look), Run: fmt.Sprint("x", n), Text: "done", OK: true})
+				}
+			}
+			return log
+		}, "the command c5 (drain) is not in the audit stream"},
 		"a trigger without a word": {func(log []Entry) []Entry { return drop(log, Record, "t2") }, "its history has no word of it"},
 		"a trigger that is said to have run": {func(log []Entry) []Entry {
 			entry(log, Record, "abandoned").Text = "succeeded"
@@ -114,6 +144,28 @@ func TestCheck_WhatWasAsked(t *testing.T) {
 	}
 }
 
+// TestCheck_WhatWasDone: what an operator was told to be done, and was, is no violation; a command
+// that the audit stream has no room for any more is none either.
+func TestCheck_WhatWasDone(t *testing.T) {
+	at := func(n int) time.Duration { return time.Hour + time.Duration(n)*time.Millisecond }
+	log := append(asking(),
+		Entry{Kind: Asked, At: at(1000), Until: at(1060), Text: "resign", OK: true},
+		Entry{Kind: Asked, At: at(1000), Until: at(1060), Text: "transfer", Number: "b", OK: true},
+		Entry{Kind: Asked, At: at(1200), Until: at(1210), Text: "transfer", Number: "b", OK: true}, // it leads
+		Entry{Kind: Asked, At: at(900), Until: at(910), Text: "drain", Number: "b", OK: true},
+		Entry{Kind: Asked, At: at(1000), Until: at(1010), Text: "undrain", Number: "b", OK: true},
+		Entry{Kind: Asked, At: at(225), Until: at(228), Text: "cancel", Task: taskAsked, OK: true},
+		Entry{Kind: Asked, At: at(5000), Until: at(5010), Text: "pause", ID: "c6", Err: "not taken"},
+	)
+	for n := range 400 {
+		log = append(log, Entry{Kind: Audit, At: at(9200), Run: fmt.Sprint("x", n), Text: "done", OK: true})
+	}
+	c := check(testRules, sortedCopy(log))
+	if len(c.found) > 0 || c.asked.unlistable != 1 {
+		t.Errorf("violations %v, figures %+v", c.found, c.asked)
+	}
+}
+
 // TestCheck_CommandOfADeadProcess: what it had taken has no end.
 func TestCheck_CommandOfADeadProcess(t *testing.T) {
 	log := asking()
@@ -147,6 +199,8 @@ func TestCheck_Deploys(t *testing.T) {
 		{deploy(1000, 5000, 2), false, deployFigures{count: 1, changes: 2}},
 		{deploy(1000, 5000, 1), true, deployFigures{count: 1, changes: 2, ready: 1, readyChanges: 2}},
 		{append(deploy(1000, 5000, 1), Entry{Kind: WorkEnded, At: at(3980), Who: "b", Life: 1, Token: 9, Cancelled: at(2950), Text: endLost}), false, deployFigures{disturbed: 1}},
+		{append(deploy(500, 5000, 1), Entry{Kind: WorkEnded, At: at(3980), Who: "b", Life: 1, Token: 9, Cancelled: at(2950), Text: endLost},
+			Entry{Kind: Led, At: at(4500), Until: at(5000), Who: "c", Life: 1, Token: 20}), true, deployFigures{disturbed: 1}},
 	} {
 		c := check(testRules, sortedCopy(tt.log))
 		noticed := false

@@ -101,12 +101,13 @@ func (c *checker) checkDeploys() {
 				changes++
 			}
 		}
-		switch {
-		case c.lapsed(s.At, s.Until): // the machine was too busy to renew: not of the deploy
+		lapsed := c.lapses(s.At, s.Until) // the machine was too busy to renew: not of the deploy
+		if changes > s.Strike.Most+lapsed {
+			c.violated("deploy", s.At, "%s cost %d changes of the leader, at most %d are promised, and %d leases lapsed", s.Text, changes, s.Strike.Most, lapsed)
+		}
+		if lapsed > 0 {
 			c.deploys.disturbed++
 			continue
-		case changes > s.Strike.Most:
-			c.violated("deploy", s.At, "%s cost %d changes of the leader, at most %d are promised", s.Text, changes, s.Strike.Most)
 		}
 		c.deploys.count++
 		c.deploys.changes += changes
@@ -118,13 +119,16 @@ func (c *checker) checkDeploys() {
 }
 
 // lapsed reports whether a term was lost between two times.
-func (c *checker) lapsed(from, to time.Duration) bool {
+func (c *checker) lapsed(from, to time.Duration) bool { return c.lapses(from, to) > 0 }
+
+// lapses are the terms that were lost between two times.
+func (c *checker) lapses(from, to time.Duration) (n int) {
 	for _, s := range c.work {
 		if s.end != nil && s.end.Text == endLost && s.end.Cancelled >= from-c.LeaseTTL && s.end.Cancelled <= to {
-			return true
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 // deployFigures is what deploys have cost.
