@@ -87,7 +87,7 @@ func TestCheck_WhatWasAsked(t *testing.T) {
 			log = drop(log, Audit, "c5")
 			for look := range 10 {
 				for n := range 50 {
-					log = append(log, Entry{Kind: Audit, At: at(20_000 + 2000*look), Run: fmt.Sprint("x", n), Text: "done", OK: true})
+					log = append(log, Entry{Kind: Audit, At: at(3500 + 2000*look), Run: fmt.Sprint("x", n), Text: "done", OK: true})
 				}
 			}
 			return log
