@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/driver"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -1043,6 +1046,42 @@ func TestRolesWithoutWorkCostNoGoroutines(t *testing.T) {
 		}}))
 		c.until(time.Minute, func() bool { return len(ran) == 1 })
 		require.Equal(c, "role-7", <-ran)
+	})
+}
+
+// TestSecondCopiesOfManyRolesTravelTogether: if the application has all connections of the pool,
+// 200 roles are renewed over connections of their own, one for all that are due together and not
+// one for each.
+func TestSecondCopiesOfManyRolesTravelTogether(t *testing.T) {
+	const roles = 200
+	inCluster(t, func(c *cluster) {
+		var made atomic.Int64
+		a := c.on("a", func(o *redis.Options) {
+			dial := o.Dialer
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				made.Add(1)
+				return dial(ctx, network, addr)
+			}
+			o.PoolSize, o.PoolTimeout, o.MaxRetries = 3, time.Hour, -1
+			clientopts.Set(o, "PipelinePoolSize", -1) // newer clients have a pool for pipelines
+		})
+		for i := range roles - 1 {
+			_, err := a.AddRole(fmt.Sprint("role-", i), ElectionOptions{LeaseTTL: 10 * time.Second, RenewInterval: 2 * time.Second})
+			require.NoError(c, err)
+		}
+		a.start()
+		c.until(time.Minute, func() bool { return len(a.leading(nil)) == roles })
+		for range 3 {
+			taken := a.client.Conn()
+			defer taken.Close()
+			require.NoError(c, taken.Ping(c.Context()).Err())
+		}
+		before := made.Load()
+		c.pass(time.Minute)
+		require.Len(c, a.leading(nil), roles, "renewed for six leases")
+		require.Less(c, made.Load()-before, int64(time.Minute/driver.Slot)+300, "of some 6,000 renewals")
+		_, err := a.stop()
+		require.NoError(c, err)
 	})
 }
 

@@ -32,7 +32,7 @@ func (l *electionLoop) send(now lease.Reading, r lease.Request) {
 		l.secondAt = now.Mono + r.Bound/secondCopy
 	}
 	if l.calls < maxCalls {
-		if !l.together.add(l, r) {
+		if !l.together.add(l, r, r.Bound, false) {
 			l.call(storeAnswer{request: r}, r.Bound, func(ctx context.Context) (store.LeaseReply, error) { return store.Send(ctx, l.store, r) })
 		}
 		return
@@ -65,6 +65,9 @@ func (l *electionLoop) sendAside(now lease.Reading) bool {
 		return false
 	}
 	l.aside = true
+	if l.together.add(l, r, bound, true) {
+		return true
+	}
 	l.call(storeAnswer{request: r, aside: true}, bound, func(ctx context.Context) (store.LeaseReply, error) { return beside.AskAside(ctx, r) })
 	return true
 }
@@ -103,7 +106,8 @@ func (l *electionLoop) answered(began lease.Reading, a storeAnswer) {
 const maxTogether = 200
 
 // togetherRenewals are the renewals that are due in one pass of the driver, whose goroutine alone
-// has them. Those that may travel together do.
+// has them. Those that may travel together do, and so do second copies, over one connection of
+// their own.
 type togetherRenewals struct {
 	due []dueRenewal
 }
@@ -113,10 +117,13 @@ type dueRenewal struct {
 	store.Renewal
 	loop   *electionLoop
 	number uint64
+	bound  time.Duration
+	aside  bool
 }
 
-// add takes a renewal that may travel with others. It reports whether it has.
-func (t *togetherRenewals) add(l *electionLoop, r lease.Request) bool {
+// add takes a renewal, or the second copy of one, that may travel with others. It reports whether
+// it has.
+func (t *togetherRenewals) add(l *electionLoop, r lease.Request, bound time.Duration, aside bool) bool {
 	if t == nil || r.Kind != lease.Renew {
 		return false
 	}
@@ -124,7 +131,7 @@ func (t *togetherRenewals) add(l *electionLoop, r lease.Request) bool {
 	if !able || to.Way() == nil {
 		return false
 	}
-	t.due = append(t.due, dueRenewal{store.Renewal{Lease: to, Request: r}, l, l.counted(storeAnswer{}).number})
+	t.due = append(t.due, dueRenewal{store.Renewal{Lease: to, Request: r}, l, l.counted(storeAnswer{}).number, bound, aside})
 	return true
 }
 
@@ -133,10 +140,10 @@ func (t *togetherRenewals) send() {
 	due := t.due
 	t.due = nil
 	for len(due) > 0 {
-		way := due[0].Lease.Way()
+		way, aside := due[0].Lease.Way(), due[0].aside
 		var group, others []dueRenewal
 		for _, d := range due {
-			if len(group) < maxTogether && d.Lease.Way() == way {
+			if len(group) < maxTogether && d.Lease.Way() == way && d.aside == aside {
 				group = append(group, d)
 			} else {
 				others = append(others, d)
@@ -152,7 +159,7 @@ func (t *togetherRenewals) send() {
 func sendTogether(group []dueRenewal) {
 	var bound time.Duration
 	for _, d := range group {
-		bound = max(bound, d.Request.Bound)
+		bound = max(bound, d.bound)
 	}
 	ctx, cancel := context.WithTimeout(group[0].loop.parent, bound)
 	defer cancel()
@@ -165,13 +172,13 @@ func sendTogether(group []dueRenewal) {
 		seats := make([]*driver.Seat, len(answered))
 		for n, i := range answered {
 			d, r := group[i], all[i]
-			d.loop.answered(began, storeAnswer{number: d.number, request: r.Request, answer: r.Reply, err: r.Err})
+			d.loop.answered(began, storeAnswer{number: d.number, aside: d.aside, request: r.Request, answer: r.Reply, err: r.Err})
 			seats[n] = d.loop.inputs.seat
 		}
 		driver.Nudge(seats...) // once for all: a pass of the driver serves them
 	}
-	if len(all) > 1 {
-		store.SendAll(ctx, all, done)
+	if aside := group[0].aside; aside || len(all) > 1 {
+		store.SendAll(ctx, all, aside, done)
 		return
 	}
 	all[0].Reply, all[0].Err = store.Send(ctx, all[0].Lease, all[0].Request)

@@ -30,6 +30,40 @@ func (s *Lease) AskAside(ctx context.Context, r lease.Request) (store.LeaseReply
 	return store.Send(ctx, &aside, r)
 }
 
+// RenewAllAside sends the renewals in one pipeline, over one connection that is made for them.
+func (s *Lease) RenewAllAside(ctx context.Context, all []store.Renewal, done func(answered []int)) {
+	var bound time.Duration
+	for _, r := range all {
+		bound = max(bound, r.Request.Bound)
+	}
+	var own *Store
+	err := recovering(func() (err error) {
+		own, err = s.aside(ctx, s.key, bound)
+		return err
+	})
+	if err != nil {
+		answered := make([]int, len(all))
+		for i := range all {
+			all[i].Err, answered[i] = err, i
+		}
+		done(answered)
+		return
+	}
+	defer func() { _ = recovering(own.rdb.(*redis.Client).Close) }()
+	copies := make([]store.Renewal, len(all))
+	for i, r := range all {
+		role := *r.Lease.(*Lease)
+		role.Store = own
+		copies[i] = store.Renewal{Lease: &role, Request: r.Request}
+	}
+	copies[0].Lease.RenewAll(ctx, copies, func(answered []int) {
+		for _, i := range answered {
+			all[i].Reply, all[i].Err = copies[i].Reply, copies[i].Err
+		}
+		done(answered)
+	})
+}
+
 // aside is the store with a client of its own for one call, to be closed: the application's, with
 // its dialer, TLS and credentials, but without its pool and hooks. Each of its waits ends after
 // bound.

@@ -83,7 +83,7 @@ func renewAll(t *testing.T, all []store.Renewal, bound time.Duration) (replies [
 	calls := make([]int, len(all))
 	replies, errs = make([]store.LeaseReply, len(all)), make([]error, len(all))
 	all = slices.Clone(all)
-	store.SendAll(ctx, all, func(answered []int) {
+	store.SendAll(ctx, all, false, func(answered []int) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, i := range answered {

@@ -76,6 +76,8 @@ type Together interface {
 	// RenewAll makes renewals of one way in as few round trips as may be. It calls done with the
 	// places of those that have an answer, from any goroutine, and returns when it has named all.
 	RenewAll(ctx context.Context, all []Renewal, done func(answered []int))
+	// RenewAllAside is the same over one connection that is made for them.
+	RenewAllAside(ctx context.Context, all []Renewal, done func(answered []int))
 }
 
 // Renewal is one of several that travel together.
@@ -88,9 +90,13 @@ type Renewal struct {
 	Err   error
 }
 
-// SendAll is Send for renewals of one way, see RenewAll.
-func SendAll(ctx context.Context, all []Renewal, done func(answered []int)) {
-	all[0].Lease.RenewAll(ctx, all, func(answered []int) {
+// SendAll is Send for renewals of one way, see RenewAll, or RenewAllAside.
+func SendAll(ctx context.Context, all []Renewal, aside bool, done func(answered []int)) {
+	renew := all[0].Lease.RenewAll
+	if aside {
+		renew = all[0].Lease.RenewAllAside
+	}
+	renew(ctx, all, func(answered []int) {
 		for _, i := range answered {
 			r := &all[i]
 			r.Reply, r.Err = checked(r.Request, r.Reply, r.Err)

@@ -37,6 +37,8 @@ var hearing = []bug{
 		old: "maxPipelined = 200 ", new: "maxPipelined = 1 "},
 	{name: "calls of tasks travel alone", test: "TestCallsOfTasksTravelTogether", in: redisstore, breaks: "ten thousand tasks cost a process half as much again", file: "internal/redisstore/batch.go",
 		old: "b.sending < b.atATime && len(b.queue) == 0", new: "true"},
+	{name: "second copies travel alone", test: "TestSecondCopiesOfManyRolesTravelTogether", breaks: "if the pool of the client fails, a thousand roles make a thousand connections at once, again and again", file: "election_calls.go",
+		old: "	if l.together.add(l, r, bound, true) {", new: "	if false {"},
 	{name: "batch that hangs waited for", test: "TestBatchThatHangs", in: redisstore, breaks: "one connection that died without a sign keeps every leader of the process from renewing", file: "internal/redisstore/batch.go",
 		old: "if first == nil || b.watched {", new: "if true {"},
 	{name: "sender that leaves takes the turn along", test: "TestSenderThatLeaves", in: redisstore, breaks: "after one call that was given up, what waits is sent only as if all hung", file: "internal/redisstore/batch.go",
