@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -235,6 +236,25 @@ func (r *Registry) Instances(ctx context.Context, q InstanceQuery) ([]Instance, 
 	}
 	slices.SortFunc(all, func(a, b Instance) int { return cmp.Compare(a.ID, b.ID) })
 	return all, err
+}
+
+// All reads the instances one after the other, in no order, each once: in pages of some hundred, so
+// that a loop over a hundred thousand holds no more of them in memory than one page, and their IDs.
+// Which of those that join or leave meanwhile are among them is left open. Entries that are no
+// record of an instance are skipped. If something goes wrong the last element is an error, as those
+// of Instances are. Each range over the sequence reads anew; any number of them may go on at a
+// time.
+func (r *Registry) All(ctx context.Context) iter.Seq2[Instance, error] {
+	return func(yield func(Instance, error) bool) {
+		goesOn := true
+		_, err := r.each(ctx, func(i Instance) bool {
+			goesOn = yield(i, nil)
+			return goesOn
+		})
+		if err != nil && goesOn {
+			yield(Instance{}, err)
+		}
+	}
 }
 
 // Instance returns one instance, or ErrNotFound.

@@ -524,6 +524,53 @@ func TestCountsBesideForeignRecords(t *testing.T) {
 	})
 }
 
+// TestAll: a loop over all instances sees what a listing has, whatever records there are, reads no
+// page more than it needs, and ends with the error of one that fails.
+func TestAll(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		ctx := w.Context()
+		reader := w.member("reader")
+		for i := range 700 {
+			w.foreign(fmt.Sprintf("i-%03d", i), foreignRecord)
+		}
+		for record := range hostileRecords {
+			w.foreign(fmt.Sprintf("hostile-%d", len(record)), record)
+		}
+		listed, err := reader.Instances(ctx, InstanceQuery{})
+		require.NoError(w, err)
+		counting := &countingRegistry{Registry: reader.Registry.store}
+		reader.Registry.store = counting
+		for range 2 {
+			var all []Instance
+			for i, err := range reader.All(ctx) {
+				require.NoError(w, err)
+				all = append(all, i)
+			}
+			slices.SortFunc(all, func(a, b Instance) int { return strings.Compare(a.ID, b.ID) })
+			require.Len(w, all, len(listed))
+			for i := range all {
+				all[i].Age = listed[i].Age
+			}
+			require.Equal(w, listed, all)
+		}
+		counting.scans = 0
+		for _, err := range reader.All(ctx) {
+			require.NoError(w, err)
+			break
+		}
+		require.Equal(w, 1, counting.scans)
+		canceled, cancel := context.WithCancel(ctx)
+		cancel()
+		var errs []error
+		for i, err := range reader.All(canceled) {
+			require.Zero(w, i)
+			errs = append(errs, err)
+		}
+		require.Len(w, errs, 1, "once, and last")
+		require.ErrorIs(w, errs[0], context.Canceled)
+	})
+}
+
 // hostileRecords are values that somebody may have put into the hash; whether they count as an
 // instance.
 var hostileRecords = map[string]bool{
