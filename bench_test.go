@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"regexp"
 	"runtime"
 	"slices"
@@ -405,6 +407,71 @@ func BenchmarkLongestScript(b *testing.B) {
 	}
 }
 
+// What hints cost a Redis that a thousand processes listen to: a thousand instances that drift, and
+// a thousand that join. Of each the longest script and the median, all scripts together, and the
+// hints sent.
+func BenchmarkHints(b *testing.B) {
+	const many = 1000
+	for b.Loop() {
+		rdb, r, _ := populated(b, many, func(int) time.Duration { return 2 * time.Minute })
+		ctx := b.Context()
+		listening(b, rdb.Options().Addr, store.Keys(r.namespace).Events(), many)
+		require.NoError(b, rdb.Do(ctx, "config", "set", "slowlog-log-slower-than", "0", "slowlog-max-len", "100000").Err())
+		measure := func(what string, act func()) {
+			require.NoError(b, rdb.Do(ctx, "slowlog", "reset").Err())
+			require.NoError(b, rdb.ConfigResetStat(ctx).Err())
+			act()
+			sent, _ := spentByRedis(b, rdb, "publish")
+			entries, err := rdb.SlowLogGet(ctx, -1).Result()
+			require.NoError(b, err)
+			var took []time.Duration
+			all := time.Duration(0)
+			for _, e := range entries {
+				if strings.HasPrefix(strings.ToLower(e.Args[0]), "eval") {
+					took = append(took, e.Duration)
+					all += e.Duration
+				}
+			}
+			slices.Sort(took)
+			b.ReportMetric(microseconds(took[len(took)-1]), what+"-max-µs")
+			b.ReportMetric(microseconds(took[len(took)/2]), what+"-p50-µs")
+			b.ReportMetric(microseconds(all)/1000, what+"-all-ms")
+			b.ReportMetric(float64(sent), what+"-hints")
+		}
+		e := leading(b)
+		term, _ := TermFrom(e.loop.current.Load().ctx)
+		sweeper := &testSweeper{}
+		sweeper.sweeper = newSweeper(r, term, func() time.Duration { return monotonic() + sweeper.ahead })
+		sweeper.watches(b, r.opts.DownAfter)
+		measure("drift", func() { require.NoError(b, sweeper.pass(ctx)) })
+		measure("join", func() {
+			for i := range many {
+				id := fmt.Sprint("new-", i)
+				_, err := r.store.Heartbeat(ctx, store.Heartbeat{
+					ID: id, Incarnation: "x", First: true, TTL: time.Minute, Head: `{"instance_id":"` + id + `","started_at":`, Rest: `,"status":"active","worker_count":0,"incarnation":"x"}`,
+				})
+				require.NoError(b, err)
+			}
+		})
+	}
+}
+
+// listening subscribes so many connections to a channel, and reads what arrives.
+func listening(b *testing.B, addr, channel string, count int) {
+	b.Helper()
+	for range count {
+		conn, err := net.Dial("tcp", addr)
+		require.NoError(b, err)
+		b.Cleanup(func() { _ = conn.Close() })
+		_, err = fmt.Fprintf(conn, "SUBSCRIBE %s\r\n", channel)
+		require.NoError(b, err)
+		reply := make([]byte, 4096)
+		_, err = conn.Read(reply)
+		require.NoError(b, err)
+		go func() { _, _ = io.Copy(io.Discard, conn) }() // ends when the connection is closed
+	}
+}
+
 // electors runs electors that report on a channel when they begin to lead.
 type electors struct {
 	b     *testing.B
@@ -637,33 +704,38 @@ func BenchmarkFootprint(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// How late 10,000 tasks start that are due every ten seconds each, a thousand a second, and what
-// that costs this process and Redis: shares of one core. The tasks do nothing. A slot counts from
-// when it is due by Redis's clock, which is this machine's.
+// How late 10,000 tasks start that are due every ten seconds each, and what that costs this process
+// and Redis: shares of one core. They are due one a millisecond, or all at once (burst). The tasks
+// do nothing. A slot counts from when it is due by Redis's clock, which is this machine's. In the
+// burst the last of them waits for those before it, which is 10,000 times the cost of one.
 func BenchmarkTasks(b *testing.B) {
-	b.Run("standalone", func(b *testing.B) {
-		c, err := NewStandalone(Options{InstanceID: "leader"})
-		require.NoError(b, err)
-		manyTasks(b, c, nil)
-	})
-	b.Run("redis", func(b *testing.B) {
-		server := redistest.Start(b)
-		c, err := New(server.Client(b), Options{
-			Namespace: "tenure", InstanceID: "leader", Election: ElectionOptions{Safety: SafetyOptions{RestartGuard: -1}},
+	for name, apart := range map[string]time.Duration{"": time.Millisecond, "-burst": 0} {
+		b.Run("standalone"+name, func(b *testing.B) {
+			c, err := NewStandalone(Options{InstanceID: "leader"})
+			require.NoError(b, err)
+			manyTasks(b, c, nil, apart)
 		})
-		require.NoError(b, err)
-		manyTasks(b, c, server)
-	})
+		b.Run("redis"+name, func(b *testing.B) {
+			server := redistest.Start(b)
+			c, err := New(server.Client(b), Options{
+				Namespace: "tenure", InstanceID: "leader", Election: ElectionOptions{Safety: SafetyOptions{RestartGuard: -1}},
+			})
+			require.NoError(b, err)
+			manyTasks(b, c, server, apart)
+		})
+	}
 }
 
-// manyTasks measures a coordinator. server is nil if there is none.
-func manyTasks(b *testing.B, c *Coordinator, server *redistest.Server) {
+// manyTasks measures a coordinator. server is nil if there is none. The tasks are due so far apart
+// as they are registered, but for the time that it took a leader to see them.
+func manyTasks(b *testing.B, c *Coordinator, server *redistest.Server, apart time.Duration) {
 	b.Helper()
 	const many, every, span = 10_000, 10 * time.Second, 30 * time.Second
 	var mu sync.Mutex
 	var late []time.Duration
 	for n := range many {
-		require.NoError(b, c.Tasks().Register(Task{Name: fmt.Sprint("t", n), Schedule: Every(every), Run: func(_ context.Context, run TaskRun) error {
+		delay := every + time.Duration(n)*apart
+		require.NoError(b, c.Tasks().Register(Task{Name: fmt.Sprint("t", n), Schedule: Every(every), InitialDelay: delay, Run: func(_ context.Context, run TaskRun) error {
 			behind := time.Since(run.Slot)
 			mu.Lock()
 			late = append(late, behind)
@@ -674,7 +746,7 @@ func manyTasks(b *testing.B, c *Coordinator, server *redistest.Server) {
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }() // ends with cancel
-	<-time.After(2*every + every/2)    // every task has its record, and has run once
+	<-time.After(3*every + every/2)    // every task has its record, and has run once
 	for b.Loop() {
 		mu.Lock()
 		late = late[:0]
@@ -697,6 +769,50 @@ func manyTasks(b *testing.B, c *Coordinator, server *redistest.Server) {
 	b.ReportMetric(0, "ns/op")
 	cancel()
 	require.NoError(b, <-done)
+}
+
+// What 100,000 tasks cost that are registered, and due tomorrow: shares of one core, over a minute.
+// The leader looks for triggers once in it.
+func BenchmarkTasksAtRest(b *testing.B) {
+	const many, span = 100_000, time.Minute
+	for _, standalone := range []bool{true, false} {
+		var server *redistest.Server
+		var c *Coordinator
+		var err error
+		name := "standalone"
+		if standalone {
+			c, err = NewStandalone(Options{InstanceID: "leader"})
+		} else {
+			name, server = "redis", redistest.Start(b)
+			c, err = New(server.Client(b), Options{
+				Namespace: "tenure", InstanceID: "leader", Election: ElectionOptions{Safety: SafetyOptions{RestartGuard: -1}},
+			})
+		}
+		require.NoError(b, err)
+		b.Run(name, func(b *testing.B) {
+			for n := range many {
+				require.NoError(b, c.Tasks().Register(Task{Name: fmt.Sprint("t", n), Schedule: Every(24 * time.Hour), Run: func(context.Context, TaskRun) error { return nil }}))
+			}
+			ctx, cancel := context.WithCancel(b.Context())
+			done := make(chan error, 1)
+			go func() { done <- c.Run(ctx) }() // ends with cancel
+			last := fmt.Sprint("t", many-1)
+			require.Eventually(b, func() bool { // it is opened last
+				slots, err := c.Tasks().Upcoming(ctx, last, 1)
+				return err == nil && len(slots) == 1
+			}, 5*time.Minute, 100*time.Millisecond)
+			<-time.After(10 * time.Second)
+			for b.Loop() {
+				before, redisBefore := processTime(b), redisTime(b, server)
+				<-time.After(span)
+				b.ReportMetric(float64(processTime(b)-before)/float64(span), "cores")
+				b.ReportMetric(float64(redisTime(b, server)-redisBefore)/float64(span), "redis-cores")
+			}
+			b.ReportMetric(0, "ns/op")
+			cancel()
+			require.NoError(b, <-done)
+		})
+	}
 }
 
 // processTime is the processor time that this process has used.
