@@ -71,7 +71,7 @@ func (c *counts) read() (all [kinds]int64) {
 func kindOf(args []any) kind {
 	name, _ := args[0].(string)
 	switch strings.ToLower(name) {
-	case "publish":
+	case "publish", "pubsub":
 		return checks
 	case "eval", "evalsha":
 	default:

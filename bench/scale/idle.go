@@ -44,7 +44,7 @@ func idle(tb redistest.TB, o options, t *table, count int) {
 		f.startElector(client, hook)
 	}
 	f.leader()
-	time.Sleep(o.aftermath())
+	time.Sleep(o.aftermath() + o.window/2) // each has counted who listens: it does so two minutes later again
 	seconds := max(1, int(o.window*3/2/time.Second))
 	sum := func() (all int64) {
 		for _, n := range f.sent.read() {

@@ -43,7 +43,7 @@ type listener struct {
 	refused           error          // Redis does not publish for us
 	rollCall          rollCallTimer
 	phase             float64 // in [0, 1): by it the checks of many processes lie apart
-	checks            int     // that were begun
+	checks            int     // whose message was published
 	crowd             int     // the most that listen to one lease, as Redis counted them last
 }
 
@@ -219,7 +219,7 @@ func (l *listener) listen(ctx context.Context) error {
 		case <-l.More:
 			h.subscribeMore()
 		case r := <-h.reports:
-			err = h.heard(r)
+			err = h.heard(ctx, r)
 		case <-h.timer.C:
 			err = h.due(ctx)
 		}
@@ -265,7 +265,7 @@ func (h *hearing) subscribeMore() {
 
 // heard takes a report. An error ends the subscription, whatever it is: behind it the stream may
 // not be aligned any more, and what somebody published would be read as protocol.
-func (h *hearing) heard(r hearingReport) error {
+func (h *hearing) heard(ctx context.Context, r hearingReport) error {
 	switch r.kind {
 	case reportSubscribed:
 		delete(h.pending, r.channel)
@@ -279,6 +279,9 @@ func (h *hearing) heard(r hearingReport) error {
 		}
 	case reportPublished:
 		h.answered(r.trip, r.err)
+		if h.checks++; h.checks%store.ChecksPerCount == countedFirst {
+			h.count(ctx) // not beside the message: that would open another connection
+		}
 		if h.sent = r.err == nil; h.asking && !h.sent {
 			h.ping()
 		}
@@ -319,9 +322,6 @@ func (h *hearing) due(ctx context.Context) error {
 		h.asking, h.sent, h.pinged = true, false, false
 		h.timer.Reset(h.patience())
 		h.publishOwn(ctx)
-		if h.checks++; h.checks%store.ChecksPerCount == countedFirst {
-			h.count(ctx)
-		}
 	}
 	return nil
 }

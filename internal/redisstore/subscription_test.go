@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -327,9 +328,16 @@ func TestListenersAreCounted(t *testing.T) {
 		network.NewServer(simnet.Addr, simnet.ServerOptions{})
 		ctx, cancel := context.WithCancel(context.Background())
 		var wait sync.WaitGroup
+		var dials atomic.Int64
 		told := make(chan store.Hint, 1000)
 		listen := func(n int, take func(store.Hint)) {
-			db := openStore(network.Client(fmt.Sprint("client", n), nil), "ns")
+			db := openStore(network.Client(fmt.Sprint("client", n), func(o *redis.Options) {
+				dial := o.Dialer
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					dials.Add(1)
+					return dial(ctx, network, addr)
+				}
+			}), "ns")
 			wait.Go(func() { listenFor(ctx, db, take, "ns:events", "ns:leader:events") })
 		}
 		listen(0, func(h store.Hint) {
@@ -348,6 +356,7 @@ func TestListenersAreCounted(t *testing.T) {
 		time.Sleep(store.ChecksPerCount * store.CheckInterval(30*time.Second))
 		require.Equal(t, 62, (<-told).Count)
 		require.Empty(t, told, "once in sixteen checks")
+		require.EqualValues(t, 2*62, dials.Load(), "a count takes no connection of its own")
 		cancel()
 		wait.Wait()
 	})
