@@ -3,8 +3,8 @@
 // to be asked next, how long may we sleep).
 //
 // Nothing here reads a clock, talks to Redis or starts a goroutine; the package imports only
-// math and time.
-// The elector of package tenure drives it on a real clock, the simulators on a virtual one.
+// math and time. The elector of package tenure drives it on a real clock, the simulators on a
+// virtual one.
 package lease
 
 import "time"
