@@ -128,16 +128,17 @@ func (c controlled) Following(leader string) bool {
 	return true
 }
 
-// Disconnect is that of hook.Control. Its leases last as if each had been renewed right now.
+// Disconnect is that of hook.Control. The leases of terms that are on last as if each had been
+// renewed right now; that of a term which has ended, in an earlier cut, ends when it would have.
 func (c controlled) Disconnect() {
 	if !c.link.Cut() {
 		return
 	}
 	for _, e := range c.coordinator.all() {
 		timing := e.loop.opts.timing()
-		held := c.Held(e.Role())
-		c.link.After(timing.Life()-timing.Guard(), func(up bool) {
-			if !up {
+		held := c.Held(e.Role(), e.IsLeader())
+		c.link.After(timing.Life()-timing.Guard(), func(over bool) {
+			if !over {
 				lapse(&e.loop)
 			}
 		})

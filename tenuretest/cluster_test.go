@@ -3,6 +3,7 @@ package tenuretest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -275,8 +276,8 @@ func TestDisconnectSaysWhyNot(t *testing.T) {
 	})
 }
 
-// TestReconnectWhenTheTermHasEnded: an instance that comes back after its term has ended, and before
-// its lease does, leads again soon if nobody else does. So do roles whose work has not returned yet.
+// TestReconnectWhenTheTermHasEnded: an instance that comes back after its term has ended, and
+// before its lease does, leads again soon if nobody else does.
 func TestReconnectWhenTheTermHasEnded(t *testing.T) {
 	for _, after := range []time.Duration{29 * time.Second, 29200 * time.Millisecond, 29500 * time.Millisecond, 29990 * time.Millisecond, 30 * time.Second, 31 * time.Second} {
 		t.Run(after.String(), func(t *testing.T) {
@@ -294,4 +295,97 @@ func TestReconnectWhenTheTermHasEnded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestReconnectStubbornWork: so does one whose work goes on after the end of its term, once that
+// has returned. It makes no difference if the term expires, or the instance resigns before it is
+// cut off, or meanwhile.
+func TestReconnectStubbornWork(t *testing.T) {
+	for _, longer := range []time.Duration{200 * time.Millisecond, 3 * time.Second, time.Minute} {
+		for _, after := range []time.Duration{20 * time.Second, 29200 * time.Millisecond, 29500 * time.Millisecond, 29990 * time.Millisecond, 31 * time.Second} {
+			for _, resigns := range []time.Duration{-1, 0, 10 * time.Second} {
+				t.Run(fmt.Sprint(longer, after, resigns), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						cluster := tenuretest.NewCluster(t)
+						a, ca := cluster.New(tenure.Options{InstanceID: "a", ShutdownTimeout: 10 * time.Second})
+						ctx, cancel := context.WithCancel(t.Context())
+						done := make(chan error, 1)
+						go func() {
+							done <- a.Run(ctx, func(ctx context.Context, _ tenure.Term) error {
+								<-ctx.Done()
+								time.Sleep(longer)
+								return nil
+							})
+						}()
+						synctest.Wait()
+						ca.Lead()
+						resign := func() {
+							bound, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+							defer cancel()
+							require.ErrorIs(t, a.Elector().Resign(bound), context.DeadlineExceeded)
+						}
+						if resigns == 0 {
+							resign()
+						}
+						cluster.Disconnect("a")
+						if resigns > 0 {
+							time.Sleep(resigns)
+							resign()
+						}
+						time.Sleep(after - max(resigns, 0))
+						cluster.Reconnect("a")
+						time.Sleep(3 * time.Minute)
+						require.True(t, a.IsLeader())
+						cancel()
+						<-done
+						time.Sleep(2 * longer) // work that outlived Run
+					})
+				})
+			}
+		}
+	}
+}
+
+// TestReconnectAgainAndAgain: a lease whose term has ended lasts no longer since the instance is
+// cut off again.
+func TestReconnectAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := tenuretest.NewCluster(t)
+		a, ca := cluster.New(tenure.Options{InstanceID: "a"})
+		stop := run(t, a)
+		ca.Lead()
+		cluster.Disconnect("a")
+		time.Sleep(29500 * time.Millisecond)
+		cluster.Reconnect("a")
+		time.Sleep(100 * time.Millisecond)
+		require.False(t, a.IsLeader())
+		for try := 0; try < 10 && !a.IsLeader(); try++ {
+			cluster.Disconnect("a")
+			time.Sleep(20 * time.Second)
+			cluster.Reconnect("a")
+			time.Sleep(5 * time.Second)
+		}
+		require.True(t, a.IsLeader())
+		require.NoError(t, stop())
+	})
+}
+
+// TestDisconnectAtOnce: a term that is on when its instance is cut off again goes on for a lease
+// from then, as if it had been renewed.
+func TestDisconnectAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := tenuretest.NewCluster(t)
+		a, ca := cluster.New(tenure.Options{InstanceID: "a"})
+		stop := run(t, a)
+		ca.Lead()
+		term, _ := a.Elector().Term()
+		for range 3 {
+			cluster.Disconnect("a")
+			time.Sleep(20 * time.Second)
+			cluster.Reconnect("a")
+		}
+		time.Sleep(time.Minute)
+		require.True(t, term.Valid())
+		require.NoError(t, stop())
+	})
 }

@@ -57,11 +57,14 @@ type Holding struct {
 	renewals int
 }
 
-// Held returns the lease of a role.
-func (c *Leases) Held(role string) Holding {
+// Held returns the lease of a role, which counts as renewed at this moment if renewed says so.
+func (c *Leases) Held(role string, renewed bool) Holding {
 	l := c.of(role)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if renewed {
+		l.renewals++
+	}
 	return Holding{l.nonce, l.renewals}
 }
 

@@ -13,10 +13,9 @@ import (
 // Link is what the calls of one coordinator to its memory pass: a test may cut it. It is safe for
 // concurrent use.
 type Link struct {
-	mu     sync.RWMutex // held for reading by each call
-	cuts   int          // so far
-	cut    bool
-	timers []*time.Timer // of the last cut
+	mu   sync.RWMutex // held for reading by each call
+	cuts int          // so far
+	cut  bool
 }
 
 // errCut is the answer to all calls while the link is cut.
@@ -31,27 +30,21 @@ func (l *Link) Cut() bool {
 	if !was {
 		l.cut = true
 		l.cuts++
-		for _, timer := range l.timers {
-			timer.Stop()
-		}
-		l.timers = nil
 	}
 	return !was
 }
 
-// After calls a function unless the link is cut anew before that, and says whether it is up by then.
-// The function must not block.
-func (l *Link) After(d time.Duration, do func(up bool)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// After calls a function, and says whether the cut that is on is over by then. The function must
+// not block.
+func (l *Link) After(d time.Duration, do func(over bool)) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
 	of := l.cuts
-	l.timers = append(l.timers, time.AfterFunc(d, func() { // ends at once; stopped by Cut
+	time.AfterFunc(d, func() { // ends at once
 		l.mu.RLock()
 		defer l.mu.RUnlock()
-		if l.cuts == of {
-			do(!l.cut)
-		}
-	}))
+		do(!l.cut || l.cuts != of)
+	})
 }
 
 // Fix has calls pass again.
