@@ -12,7 +12,7 @@ import (
 // TestACLRulesAreWhatTheScriptsCall: no command that a script calls is missing, and none is granted
 // that no script calls.
 func TestACLRulesAreWhatTheScriptsCall(t *testing.T) {
-	source := regexp.MustCompile(`--[^\n]*`).ReplaceAllString(scriptsLua, "")
+	source := regexp.MustCompile(`--[^\n]*|\bpcall\(cjson\.decode\b`).ReplaceAllString(scriptsLua, "")
 	var called []string
 	computed := 0
 	for _, found := range regexp.MustCompile(`\b(?:call|pcall|note)\((?:'([A-Z]+)')?`).FindAllStringSubmatch(source, -1) {

@@ -175,10 +175,10 @@ func TestP4_ExhaustedPool(t *testing.T) {
 	s.follows(leader, follower)
 }
 
-// TestP4_HalfDeadConnections: a firewall forgets all connections of the leader, which has the options
-// of go-redis and so waits 3 s for each answer: as long as its lease lasts. New connections work.
-// Second copies over connections of their own keep the term. Counted, since a starved machine may
-// lose it.
+// TestP4_HalfDeadConnections: a firewall forgets all connections of the leader, which has the
+// options of go-redis and so waits 3 s for each answer: as long as its lease lasts. New connections
+// work. Second copies over connections of their own keep the term. Counted, since a starved machine
+// may lose it.
 func TestP4_HalfDeadConnections(t *testing.T) {
 	const rounds = 15
 	if testing.Short() {
