@@ -337,7 +337,7 @@ func TestReconnectStubbornWork(t *testing.T) {
 						time.Sleep(3 * time.Minute)
 						require.True(t, a.IsLeader())
 						cancel()
-						<-done
+						_ = <-done             // work that outlives Run makes it an error
 						time.Sleep(2 * longer) // work that outlived Run
 					})
 				})

@@ -125,8 +125,8 @@ type auditLook struct {
 	ids map[string]bool
 }
 
-// full reports whether the first look after a time has found so many commands that older ones may be
-// gone.
+// full reports whether the first look after a time has found so many commands that older ones may
+// be gone.
 func full(looks []auditLook, after time.Duration) bool {
 	for _, l := range looks {
 		if l.at >= after {
@@ -150,8 +150,8 @@ func (c *checker) gaveUp(e *Entry) {
 	}
 }
 
-// staysDrained holds a drain that was answered as done: until its end is asked for, the process begins no
-// term. One that is started anew does not drain.
+// staysDrained holds a drain that was answered as done: until its end is asked for, the process
+// begins no term. One that is started anew does not drain.
 func (c *checker) staysDrained(e *Entry) {
 	until := c.until()
 	for i := range c.entries {
