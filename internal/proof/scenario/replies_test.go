@@ -5,10 +5,8 @@ package scenario
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -173,50 +171,4 @@ func TestP4_ExhaustedPool(t *testing.T) {
 	s.leads(follower)
 	s.must(conn.Close())
 	s.follows(leader, follower)
-}
-
-// TestP4_HalfDeadConnections: a firewall forgets all connections of the leader, which has the
-// options of go-redis and so waits 3 s for each answer: as long as its lease lasts. New connections
-// work. Second copies over connections of their own keep the term. Counted, since a starved machine
-// may lose it.
-func TestP4_HalfDeadConnections(t *testing.T) {
-	const rounds = 15
-	if testing.Short() {
-		t.Skip("needs a real server")
-	}
-	t.Parallel()
-	server := redistest.Start(t)
-	var lost atomic.Int64
-	t.Run("rounds", func(t *testing.T) {
-		for n := range rounds {
-			t.Run(fmt.Sprint(n), func(t *testing.T) {
-				s := newParallelStage(t, 3*time.Second)
-				own := func(o *tenure.Options) { o.Namespace = fmt.Sprint("round-", n) }
-				proxy := redistest.NewProxy(t, server.Addr())
-				client := clientOf(t, proxy.Addr())
-				leader := s.join("leader", client, own, young)
-				token := s.leads(leader)
-				follower := s.join("follower", server.Client(t), own, young)
-				s.follows(follower, leader)
-				var warm sync.WaitGroup
-				for range client.Options().PoolSize {
-					warm.Go(func() { _ = client.Ping(t.Context()).Err() })
-				}
-				warm.Wait()
-				proxy.Blackhole()
-				proxy.HealNew()
-				for until := time.Now().Add(4 * s.ttl); time.Now().Before(until); time.Sleep(look) { // a bounded poll
-					if term, leads := leader.Term(); !leads || term.Token != token {
-						lost.Add(1)
-						t.Log("the term is lost")
-						return
-					}
-				}
-			})
-		}
-	})
-	t.Logf("%d of %d terms were lost", lost.Load(), rounds)
-	if lost.Load() > rounds/4 {
-		t.Error("that is more than a slow machine explains")
-	}
 }
