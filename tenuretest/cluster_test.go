@@ -337,7 +337,9 @@ func TestReconnectStubbornWork(t *testing.T) {
 						time.Sleep(3 * time.Minute)
 						require.True(t, a.IsLeader())
 						cancel()
-						_ = <-done             // work that outlives Run makes it an error
+						if err := <-done; err != nil {
+							require.ErrorContains(t, err, "work", "only work that outlives Run makes it an error")
+						}
 						time.Sleep(2 * longer) // work that outlived Run
 					})
 				})

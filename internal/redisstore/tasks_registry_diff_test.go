@@ -3,6 +3,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -72,7 +73,7 @@ func oneOf[T any](w *oracleCluster, from ...T) T { return from[w.rand.IntN(len(f
 // is expected right and wrong.
 func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 	seen := map[string]int{}
-	besideTheOracle(t, 80, func(w *oracleCluster) {
+	besideTheOracle(t, 120, func(w *oracleCluster) {
 		ctx, model, token := w.Context(), oracle.Task{}, int64(41)
 		slots := func() int64 { return (w.now()/1000 + w.rand.Int64N(5) - 2) * 1000 }
 		for range 40 {
@@ -80,8 +81,12 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 			if w.rand.IntN(6) == 0 {
 				token++
 			}
-			as := oneOf(w, token, token, token, token-1, token+1)
+			as := oneOf(w, token, token, token-1, token+1, max(model.Token-1, 1))
 			run := oneOf(w, "r1", "r2", "r3", model.Run, model.Done)
+			apt := w.rand.IntN(2) == 0 // it comes from who leads, and asks for what can be had
+			if apt {
+				as, run = max(model.Token, 1), cmp.Or(model.Run, "r"+strconv.Itoa(w.rand.IntN(20)))
+			}
 			if run == "" {
 				run = "r4"
 			}
@@ -89,7 +94,12 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 			var reply store.TaskReply
 			var err error
 			var want, what string
-			switch what = oneOf(w, "open", "plan", "claim", "claim", "claim", "retry", "finish", "finish", "pause", "cancel", "trigger", "trigger", "list", "read"); what {
+			running, canceled := model.Run, model.Run != "" && model.Record.Cancel == model.Run
+			what = oneOf(w, "open", "plan", "claim", "claim", "claim", "retry", "finish", "finish", "pause", "cancel", "trigger", "trigger", "list", "read")
+			if canceled && apt {
+				what = oneOf(w, what, "finish", "claim")
+			}
+			switch what {
 			case "open":
 				o := store.TaskOpen{Token: as, Lease: oneOf(w, "model:leader", "model:leader", "model:leader:other"), Other: oneOf(w, "", model.Lease)}
 				held := w.rand.IntN(2) == 0
@@ -111,6 +121,9 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 					Token: as, Run: run, Kind: oneOf(w, store.ClaimSlot, store.ClaimSlot, store.ClaimAgain, store.ClaimExtra, store.ClaimTrigger), Expect: expect, Slot: slots(),
 					Next: slots() + 5000, Spec: spec, Instance: oneOf(w, "a", "b"), Skipped: w.rand.IntN(3), Attempt: 1 + w.rand.IntN(3),
 				}
+				if apt {
+					c.Spec, c.Expect = model.Spec, model.Next
+				}
 				if c.Kind == store.ClaimAgain {
 					c.Expect = oneOf(w, model.Run, model.Done, "r1")
 				}
@@ -129,6 +142,9 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 				r := store.TaskRetry{Token: as, Run: run, Attempt: 1 + w.rand.IntN(3), Failures: w.rand.IntN(3), In: time.Duration(w.rand.IntN(5)) * time.Second}
 				reply, err = w.store.Retry(ctx, "t", r)
 				want = model.Retry(reply.Now, r.Token, r.Run, int64(r.Attempt), int64(r.Failures), r.In.Milliseconds())
+				if want == store.TaskOK && r.In > 0 {
+					seen["retry in a while"]++
+				}
 			case "finish":
 				f := store.TaskFinish{
 					Token: as, Run: run, Status: oneOf(w, store.RunSucceeded, store.RunFailed, store.RunInterrupted, store.RunAbandoned, store.RunReturned), Text: oneOf(w, "", "oops", strings.Repeat("ä", 70), strings.Repeat("x€", 40), strings.Repeat("y", 120), strings.Repeat("y", 121)),
@@ -136,13 +152,22 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 				}
 				reply, err = w.store.Finish(ctx, "t", f)
 				want = model.Finish(reply.Now, f.Token, f.Run, string(f.Status), f.Text, int64(f.Attempt), int64(f.Failures), f.RetryIn.Milliseconds())
+				if ended := running == run && model.Run == ""; ended {
+					seen["end of a run as "+model.Status]++
+					if f.RetryIn > 0 {
+						seen["end of a run and a pause"]++
+					}
+					if canceled && string(f.Status) != model.Status {
+						seen["end of a canceled run"]++
+					}
+				}
 			case "pause":
 				paused, count := oneOf(w, true, false, false), oneOf(w, model.Pauses, model.Pauses, "1")
 				why := oneOf(w, "a", "b")
 				reply, err = w.store.Pause(ctx, "t", paused, count, why)
 				want = model.Pause(reply.Now, paused, count, why)
 			case "cancel":
-				asked := oneOf(w, run, model.Run, model.Done)
+				asked := oneOf(w, run, run, model.Done)
 				if asked == "" {
 					asked = "r4"
 				}
@@ -183,10 +208,12 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 	if testing.Short() || simnet.Race {
 		return // too few to see everything
 	}
+	t.Log(seen)
 	for _, verdict := range []string{
 		"open fenced", "open foreign", "retry ok", "retry gone", "retry fenced", "pause moved", "plan ok", "plan moved", "plan fenced", "claim claimed", "claim moved", "claim early", "claim paused", "claim fenced",
 		"finish done", "finish gone", "finish fenced", "pause ok", "pause absent", "cancel ok", "cancel absent", "cancel moved", "trigger ok", "trigger waiting", "trigger absent", "trigger stale", "trigger moved",
-		"claim expired",
+		"claim expired", "retry in a while", "end of a run and a pause", "end of a canceled run", "end of a run as abandoned", "end of a run as failed", "end of a run as interrupted",
+		"end of a run as returned", "end of a run as succeeded",
 	} {
 		require.Positive(t, seen[verdict], "%s was not seen: %v", verdict, seen)
 	}
