@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -22,9 +24,36 @@ import (
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/redisstore"
 	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
+
+// TestMain takes the scripts of TENURE_SCRIPTS in place of the embedded ones, if it is set: that
+// is how `make bugs` breaks them.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("TENURE_SCRIPTS"); path != "" {
+		source, err := os.ReadFile(path)
+		if err == nil {
+			contract, err = redisstore.Load(string(source))
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	// miniredis builds a Lua state for each script, and all of it is garbage at once.
+	debug.SetGCPercent(800)
+	debug.SetMemoryLimit(1 << 30)
+	m.Run()
+}
+
+// together lets the parts of a test run beside each other. The test itself runs alone, since others
+// of this package need the machine to have one processor (see simnet.Exact).
+func together(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+}
 
 // bubble is a test in virtual time: a clock that begins with it, and what happens in order. The
 // harnesses below and that of the registries are built on it.

@@ -8,8 +8,11 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -605,4 +608,194 @@ func TestResignInDo(t *testing.T) {
 		s.pass(0)
 		require.Len(s, s.store.made("release"), 1)
 	})
+}
+
+var errFlaky = errors.New("the broker hung up")
+
+// The pauses double, and begin anew when the work has run for a while; a term is given up when the
+// limit is passed.
+func TestSupervise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var calls []time.Duration
+		work := Supervise("consumer", func(ctx context.Context, _ Term) error {
+			if calls = append(calls, time.Since(began)); len(calls) > 10 {
+				return nil
+			}
+			if len(calls) == 4 {
+				time.Sleep(2 * time.Second) // it did well for a while
+			}
+			if len(calls)%2 == 0 {
+				panic(errFlaky)
+			}
+			return errFlaky
+		}, RestartPolicy{Backoff: time.Second, MaxBackoff: 2 * time.Second, Restarts: 4, Window: time.Minute})
+		err := work(t.Context(), Term{})
+		require.ErrorIs(t, err, errFlaky)
+		require.ErrorContains(t, err, "supervise: consumer failed 5 times within 1m0s")
+		require.Equal(t, []time.Duration{0, time.Second, 3 * time.Second, 5 * time.Second, 8 * time.Second}, calls)
+
+		// What failed longer than a window ago does not count.
+		calls = nil
+		work = Supervise("consumer", func(context.Context, Term) error {
+			calls = append(calls, time.Since(began))
+			time.Sleep(25 * time.Second)
+			if len(calls) == 20 {
+				return nil
+			}
+			return errFlaky
+		}, RestartPolicy{Restarts: 3, Window: time.Minute})
+		require.NoError(t, work(t.Context(), Term{}), "nil: the work is done")
+		require.Len(t, calls, 20)
+
+		// The end of the term ends the pause, and what fails then is not run again.
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second/2, func() { cancel(ErrResigned) })
+		work = Supervise("consumer", func(context.Context, Term) error { return errFlaky }, RestartPolicy{Backoff: time.Hour, MaxBackoff: time.Hour})
+		require.ErrorIs(t, work(ctx, Term{}), ErrResigned)
+		require.Equal(t, errFlaky, work(ctx, Term{}))
+
+		runs := 0
+		work = Supervise("consumer", func(context.Context, Term) error { runs++; return ErrResigned }, RestartPolicy{})
+		require.ErrorIs(t, work(t.Context(), Term{}), ErrResigned)
+		require.Equal(t, 1, runs)
+
+		runs = 0
+		work = Supervise("consumer", func(context.Context, Term) error {
+			if runs++; runs == 500 {
+				return nil
+			}
+			return errFlaky
+		}, RestartPolicy{Backoff: -1, Restarts: -1})
+		require.NoError(t, work(t.Context(), Term{}), "neither pause nor limit")
+	})
+	for _, bad := range []LeadFunc{
+		Supervise("", func(context.Context, Term) error { return nil }, RestartPolicy{}),
+		Supervise("x", nil, RestartPolicy{}),
+		Supervise("x", func(context.Context, Term) error { return nil }, RestartPolicy{Restarts: 1001}),
+		Supervise("x", func(context.Context, Term) error { return nil }, RestartPolicy{Backoff: time.Minute, MaxBackoff: time.Second}),
+	} {
+		var refused *OptionError
+		require.ErrorAs(t, bad(t.Context(), Term{}), &refused)
+	}
+}
+
+// Each piece of supervised work is restarted for itself, each restart is an event, and Verify asks
+// Redis.
+func TestSuperviseAndVerifyInATerm(t *testing.T) {
+	server := miniredis.RunT(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	defer rdb.Close()
+	e, err := NewElector(rdb, ElectorOptions{Namespace: "shop", InstanceID: "a", Election: ElectionOptions{
+		Safety: SafetyOptions{EmptyHistoryWait: -1, RestartGuard: -1},
+	}})
+	require.NoError(t, err)
+	restarts := make(chan Event, 10)
+	defer e.Observe(func(event Event) {
+		if event.Type == EventWorkRestarted {
+			restarts <- event
+		}
+	})()
+	terms, failures, steady := make(chan Term), 0, 0
+	ctx, stop := context.WithCancel(t.Context())
+	end := make(chan error)
+	go func() {
+		end <- e.Run(ctx,
+			Supervise("flaky", func(ctx context.Context, term Term) error {
+				if failures++; failures < 3 {
+					return fmt.Errorf("failure %d", failures)
+				}
+				terms <- term
+				<-ctx.Done()
+				return nil
+			}, RestartPolicy{Backoff: time.Millisecond}),
+			func(ctx context.Context, _ Term) error { steady++; <-ctx.Done(); return nil },
+		)
+	}()
+	term := <-terms
+	for i := range 2 {
+		event := <-restarts
+		require.Equal(t, []any{"flaky", i + 1, term.Token, fmt.Sprintf("failure %d", i+1)}, []any{event.Work, event.Attempt, event.Token, event.Err.Error()})
+	}
+	require.True(t, e.IsLeader(), "the term goes on")
+
+	require.NoError(t, term.Verify(t.Context()))
+	server.SetError("LOADING Redis is loading the dataset in memory")
+	require.ErrorIs(t, term.Verify(t.Context()), ErrUnreachable)
+	server.SetError("")
+	canceled, cancel := context.WithCancelCause(t.Context())
+	cancel(errFlaky)
+	require.ErrorIs(t, term.Verify(canceled), errFlaky)
+	require.NoError(t, rdb.Set(t.Context(), "shop:leader", "b", time.Minute).Err())
+	require.ErrorIs(t, term.Verify(t.Context()), ErrLost)
+	require.NoError(t, rdb.Del(t.Context(), "shop:leader").Err())
+	require.ErrorIs(t, term.Verify(t.Context()), ErrLost)
+	stop()
+	require.NoError(t, <-end)
+	require.Empty(t, restarts, "nothing was restarted that is not in the list")
+	require.ErrorIs(t, term.Verify(t.Context()), ErrStopped)
+	require.ErrorIs(t, Term{}.Verify(t.Context()), ErrNotLeader)
+	require.Equal(t, 1, steady)
+}
+
+func TestOnce(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer rdb.Close()
+	options := func(id string) ElectorOptions {
+		return ElectorOptions{Namespace: "shop", InstanceID: id, Election: ElectionOptions{
+			Role: "migration", LeaseTTL: 30 * time.Second, Safety: SafetyOptions{EmptyHistoryWait: -1, RestartGuard: -1},
+		}}
+	}
+	ctx := t.Context()
+	migrated := errors.New("the table is there already")
+	runs := 0
+	info, err := Once(ctx, rdb, options("a"), func(ctx context.Context, term Term) error {
+		require.NoError(t, ctx.Err())
+		require.True(t, term.Valid())
+		require.NoError(t, term.Verify(ctx))
+		runs++
+		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		other, err := Once(bounded, rdb, options("b"), func(context.Context, Term) error {
+			runs++
+			return nil
+		})
+		require.ErrorIs(t, err, ErrNotLeader)
+		require.Equal(t, []any{"migration", "a", term.Token}, []any{other.Role, other.InstanceID, other.Token})
+		return migrated
+	})
+	require.Equal(t, migrated, err, "the error of the function as it is")
+	require.Equal(t, []any{"migration", "a", 1}, []any{info.Role, info.InstanceID, runs})
+
+	began := time.Now()
+	_, err = Once(ctx, rdb, options("b"), func(context.Context, Term) error {
+		runs++
+		panic("no")
+	})
+	var panicked *PanicError
+	require.ErrorAs(t, err, &panicked)
+	require.Equal(t, 2, runs, "once, though it failed")
+	require.Less(t, time.Since(began), 20*time.Second, "the lease of a was released")
+
+	over, cancel := context.WithCancelCause(ctx)
+	cancel(migrated)
+	_, err = Once(over, rdb, options("b"), func(context.Context, Term) error { panic("not called") })
+	require.ErrorIs(t, err, migrated)
+	_, err = Once(ctx, rdb, options("b"), nil)
+	require.ErrorIs(t, err, ErrMisconfigured)
+	_, err = Once(ctx, rdb, ElectorOptions{}, func(context.Context, Term) error { return nil })
+	var refused *OptionError
+	require.ErrorAs(t, err, &refused)
+}
+
+// While nobody leads, Once waits.
+func TestOnceWaits(t *testing.T) {
+	server := miniredis.RunT(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	server.SetError("LOADING Redis is loading the dataset in memory")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, errors.New("patience is over"))
+	defer cancel()
+	_, err := Once(ctx, rdb, ElectorOptions{Namespace: "shop"}, func(context.Context, Term) error { panic("not called") })
+	require.EqualError(t, err, "patience is over")
 }

@@ -33,6 +33,7 @@
 //   - redistest: real servers, Sentinels, Clusters, machines, proxies, and child processes.
 //   - hostclock: the one clock that all processes of a host share.
 //   - overlay: test binaries of a product with a file exchanged.
+//   - house: tests of the order of files, of the public names, and of the documents.
 //   - surface: what a package shows to its importers, for TestSurface and tools/release.
 //   - figures: what engines write, with the commit and the machine that it is of.
 //

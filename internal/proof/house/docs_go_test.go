@@ -1,4 +1,4 @@
-package tenure_test
+package house
 
 import (
 	"bytes"
