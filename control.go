@@ -486,7 +486,7 @@ type CommandRecord struct {
 	Argument   string    `json:"argument,omitempty"`    // the heir of a transfer ("": the best candidate), or the task
 	By         string    `json:"by"`                    // who asked
 	Asked      time.Time `json:"asked,omitzero"`        // by Redis's clock
-	Ended      time.Time `json:"ended,omitzero"`        // likewise; zero: it waits, or is executed
+	Ended      time.Time `json:"ended,omitzero"`        // likewise; zero: it waits, is executed, or its process died
 	State      string    `json:"state"`                 // asked, done, failed or expired
 	Error      string    `json:"error,omitempty"`       // of a command that failed, for people
 	// Code is a word for that error: not_leader, not_ready, transferring, drain_timeout, stopped,

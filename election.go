@@ -114,6 +114,9 @@ func (e *Elector) Term() (Term, bool) {
 // Role returns the role that is elected, "" for the default one.
 func (e *Elector) Role() string { return e.loop.opts.Role }
 
+// InstanceID is the ID of this process, by which LeaderInfo and Term name it.
+func (e *Elector) InstanceID() string { return e.loop.id }
+
 // Guarantees returns the bounds of this election.
 func (e *Elector) Guarantees() Guarantees {
 	return guaranteesOf(e.loop.opts, e.loop.timing, e.loop.also)

@@ -67,7 +67,8 @@ func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.
 			answer := known.Load()
 			if answer == nil || answer.Token != is.Token || answer.InstanceID != is.InstanceID {
 				answer = nil
-				if v, err := asked.anew(r.Context()); err == nil && v.err == nil {
+				// This process, which does not lead, still holds the lease while its term drains.
+				if v, err := asked.anew(r.Context()); err == nil && v.err == nil && v.value.InstanceID != e.InstanceID() {
 					answer = &v.value
 					if answer.Token != 0 {
 						known.Store(answer)

@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -102,6 +104,33 @@ func TestRedirect(t *testing.T) {
 		c := f.member("c")
 		own.Handle("/app/", http.StripPrefix("/app", tenurehttp.LeaderOnly(c.Elector(), http.NotFoundHandler(), tenurehttp.Redirect)))
 		require.Equal(s, "https://a.example:8443/base/app/x", s.host(own).do(http.MethodGet, "/app/x", "").Header.Get("Location"))
+	})
+}
+
+// TestRedirectWhileATermDrains: an instance whose term is over still holds the lease while a request
+// of that term ends. It sends nobody to itself, whether it has heard of its own address or not.
+func TestRedirectWhileATermDrains(t *testing.T) {
+	inSite(t, func(s *site) {
+		for _, address := range []string{"", "https://a.example"} {
+			id := "a" + address[:min(len(address), 5)]
+			c := s.member(id, func(o *tenure.Options) { o.Registry.Address = address })
+			s.until(c.IsLeader)
+			release := make(chan struct{})
+			slow := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })
+			w := s.host(tenurehttp.LeaderOnly(c.Elector(), slow, tenurehttp.Redirect))
+			var served sync.WaitGroup
+			served.Go(func() { w.do(http.MethodGet, "/slow", "") }) // ends with release
+			synctest.Wait()
+			served.Go(func() { _ = c.Drain(s.Context()) }) // ends with release
+			s.until(func() bool { return !c.IsLeader() })
+			s.pass(time.Second)
+			leader, err := c.Elector().Leader(s.Context())
+			require.NoError(s, err)
+			require.Equal(s, id, leader.InstanceID, "its lease is not released yet")
+			w.refused(http.StatusServiceUnavailable, "no_leader", http.MethodGet, "/x", "")
+			close(release)
+			served.Wait()
+		}
 	})
 }
 

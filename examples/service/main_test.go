@@ -88,6 +88,10 @@ func TestFollowerRefusesWritesAndTakesOver(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Equal(t, "not the leader\n", body)
 
+	require.Eventually(t, func() bool { // else the first one takes itself for the last
+		members, err := server.HKeys(namespace + ":instances")
+		return err == nil && len(members) == 2
+	}, time.Minute, 10*time.Millisecond)
 	require.NoError(t, first.stop())
 	second.await(t, "acquired leadership")
 	_, body = second.request(t, http.MethodPost, "orders")

@@ -55,7 +55,7 @@ func (c *checker) checkAsked() {
 			begun[r.Number] = append(begun[r.Number], r)
 		}
 	}
-	records, audits, taken, last := map[string]string{}, map[string]bool{}, map[string]bool{}, time.Duration(-1)
+	records, audits, instances, last := map[string]string{}, map[string]bool{}, map[string]string{}, time.Duration(-1)
 	var looks []auditLook
 	for i := range c.entries {
 		switch e := &c.entries[i]; e.Kind {
@@ -64,7 +64,7 @@ func (c *checker) checkAsked() {
 			last = max(last, e.At)
 		case Audit:
 			audits[e.Run] = audits[e.Run] || e.OK
-			taken[e.Run] = e.Text == "taken"
+			instances[e.Run] = e.Who
 			last = max(last, e.At)
 			if len(looks) == 0 || e.At-looks[len(looks)-1].at > time.Second {
 				looks = append(looks, auditLook{ids: map[string]bool{}})
@@ -97,7 +97,7 @@ func (c *checker) checkAsked() {
 			c.asked.unlistable++
 		case !listed:
 			c.violated("Control", e.At, "the command %s (%s) is not in the audit stream", e.ID, e.Text)
-		case !over && taken[e.ID] && c.killed(e.At, e.Until): // whoever took it left it so
+		case !over && c.killed(instances[e.ID], e.At, e.Until): // it had taken it: what nobody takes expires
 			c.asked.left++
 		case !over:
 			c.violated("Control", e.At, "the command %s (%s) has neither ended nor expired", e.ID, e.Text)
@@ -145,7 +145,7 @@ func (c *checker) gaveUp(e *Entry) {
 			return
 		}
 	}
-	if !c.killed(e.At, e.Until) {
+	if !c.killed("", e.At, e.Until) {
 		c.violated("Control", e.At, "%s was done at %v, and no term has ended", e.Text, e.Until)
 	}
 }
@@ -176,16 +176,16 @@ func (c *checker) canceled(e *Entry) {
 			return
 		}
 	}
-	if !c.killed(e.At-2*c.LeaseTTL, e.Until) && !c.lapsed(e.At-2*c.LeaseTTL, e.Until) {
+	if !c.killed("", e.At-2*c.LeaseTTL, e.Until) && !c.lapsed(e.At-2*c.LeaseTTL, e.Until) {
 		c.violated("Control", e.At, "a run was canceled at %v, and none has ended", e.Until)
 	}
 }
 
-// killed reports whether a process was killed between two times: a command that it had taken has no
-// end.
-func (c *checker) killed(from, to time.Duration) bool {
+// killed reports whether a process of an instance, or of any if it is "", was killed between two
+// times: a command that it had taken has no end.
+func (c *checker) killed(instance string, from, to time.Duration) bool {
 	for i := range c.entries {
-		if e := &c.entries[i]; e.Kind == Gone && e.At >= from && e.At <= to {
+		if e := &c.entries[i]; e.Kind == Gone && (instance == "" || e.Who == instance) && e.At >= from && e.At <= to {
 			return true
 		}
 	}
@@ -202,7 +202,7 @@ func (c *checker) triggered(e *Entry, ran bool, state string) {
 		c.violated("P10", e.At, "trigger %s of the operator was accepted and has not run, and its history has no word of it", e.Number)
 	case state == "succeeded":
 		c.violated("P10", e.At, "trigger %s of the operator has not run, and its history says that it has", e.Number)
-	case c.killed(e.At, e.Until+2*c.LeaseTTL), c.lapsed(e.At, e.Until+2*c.LeaseTTL), c.asksTo("cancel", e.At, e.Until+2*c.LeaseTTL):
+	case c.killed("", e.At, e.Until+2*c.LeaseTTL), c.lapsed(e.At, e.Until+2*c.LeaseTTL), c.asksTo("cancel", e.At, e.Until+2*c.LeaseTTL):
 		c.asked.lost++
 	default:
 		c.violated("P10", e.At, "trigger %s of the operator has not run, its history says %q, and nobody died, lost its lease or canceled it", e.Number, state)

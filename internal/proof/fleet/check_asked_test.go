@@ -29,7 +29,7 @@ func asking() []Entry {
 		Entry{Kind: Audit, At: at(9100), Run: "c2", Text: "done", OK: true},
 		Entry{Kind: Audit, At: at(9100), Run: "c3", Text: "done", OK: true},
 		Entry{Kind: Audit, At: at(9100), Run: "c4", Text: "done", OK: true},
-		Entry{Kind: Audit, At: at(9100), Run: "c5", Text: "expired", OK: true},
+		Entry{Kind: Audit, At: at(9100), Run: "c5", Who: "b", Text: "expired", OK: true},
 	)
 }
 
@@ -112,7 +112,8 @@ func TestCheck_WhatWasAsked(t *testing.T) {
 		}, "the command c5 (drain) has neither ended nor expired"},
 		"a command that nobody who was killed had taken": {func(log []Entry) []Entry {
 			e := entry(log, Audit, "expired")
-			e.OK, e.Text = false, "taken"
+			e.OK, e.Text, e.Who = false, "asked", "a"
+			entry(log, Asked, "drain").Until += 10 * time.Millisecond // b is killed meanwhile
 			return log
 		}, "the command c5 (drain) has neither ended nor expired"},
 		"a call that hangs": {func(log []Entry) []Entry {
@@ -172,7 +173,7 @@ func TestCheck_CommandOfADeadProcess(t *testing.T) {
 	for i := range log {
 		switch e := &log[i]; {
 		case e.Kind == Audit && e.Run == "c5":
-			e.OK, e.Text = false, "taken"
+			e.OK, e.Text = false, "asked"
 		case e.Kind == Asked && e.ID == "c5":
 			e.Until += 10 * time.Millisecond // b is killed meanwhile
 		}

@@ -33,7 +33,7 @@ const (
 	Calm   Kind = "calm"   // nothing is disturbed, from At to Until
 	Asked  Kind = "asked"  // the operator asked, at At, and was answered at Until: Text says what, OK or Err how
 	Record Kind = "record" // of a run that was triggered, as Redis has it: Run is the trigger, Text how it ended
-	Audit  Kind = "audit"  // of a command, as Redis has it: Run is its ID, OK whether it is over, Text its state
+	Audit  Kind = "audit"  // of a command, as Redis has it: Run is its ID, Who was asked, OK whether it is over, Text its state
 )
 
 // The ends of a term, as [WorkEnded] names them.

@@ -182,6 +182,6 @@ func (o *operator) settle() {
 		o.c.t.Errorf("fleet: %v", err)
 	}
 	for _, r := range commands {
-		o.c.journal.add(Entry{Kind: Audit, At: hostclock.Now(), Run: r.ID, Text: r.State, OK: !r.Ended.IsZero()})
+		o.c.journal.add(Entry{Kind: Audit, At: hostclock.Now(), Run: r.ID, Who: r.InstanceID, Text: r.State, OK: !r.Ended.IsZero()})
 	}
 }

@@ -42,7 +42,7 @@ var liveness = []bug{
 	{name: "fleet, a cancel of nothing not noticed", test: "TestCheck_WhatWasAsked", in: "internal/proof/fleet", breaks: "the fleet is content with a cancel that ends no run", file: "internal/proof/fleet/check_asked.go",
 		old: "			c.canceled(e)\n", new: "			_ = e\n"},
 	{name: "fleet, a trigger that is lost not noticed", test: "TestCheck_WhatWasAsked", in: "internal/proof/fleet", breaks: "the fleet is content with triggers that never run though nobody dies", file: "internal/proof/fleet/check_asked.go",
-		old: "	case c.killed(e.At, e.Until+2*c.LeaseTTL), c", new: "	case state != \"\", c"},
+		old: "	case c.killed(\"\", e.At, e.Until+2*c.LeaseTTL), c", new: "	case state != \"\", c"},
 	{name: "fleet, looks at the audit stream added up", test: "TestCheck_WhatWasAsked", in: "internal/proof/fleet", breaks: "the fleet is content with a command that the audit stream lacks, once it has looked often", file: "internal/proof/fleet/check_asked.go",
 		old: "return len(l.ids) >= 400", new: "return len(looks)*len(l.ids) >= 400"},
 	{name: "fleet, a lapse excuses a deploy", test: "TestCheck_Deploys", in: "internal/proof/fleet", breaks: "the fleet is content with any number of changes in a deploy in which one lease lapsed", file: "internal/proof/fleet/faults_deploy.go",
