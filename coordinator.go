@@ -485,6 +485,7 @@ func (c *Coordinator) audience() store.Audience {
 		More:   c.more,
 		TTL:    shortest(func(o ElectionOptions) time.Duration { return o.LeaseTTL }),
 		Wait:   shortest(func(o ElectionOptions) time.Duration { return o.Safety.EmptyHistoryWait }),
+		Leads:  func() bool { return slices.ContainsFunc(c.all(), (*Elector).leads) },
 		Take:   c.hint,
 		Report: c.bus.notice,
 		State:  c.subscription,

@@ -66,6 +66,7 @@ func NewElector(rdb redis.UniversalClient, options ElectorOptions) (*Elector, er
 		Channels: func() []string { return []string{e.loop.channel} },
 		TTL:      func() time.Duration { return opts.Election.LeaseTTL },
 		Wait:     func() time.Duration { return opts.Election.Safety.EmptyHistoryWait },
+		Leads:    e.leads,
 		Take:     e.hint,
 		Report:   bus.notice,
 		State:    e.subscription,
@@ -101,6 +102,9 @@ func (e *Elector) IsLeader() bool {
 	t := e.loop.current.Load()
 	return t != nil && t.leading()
 }
+
+// leads reports whether a term is on, or drains: the lease is held.
+func (e *Elector) leads() bool { return e.loop.current.Load() != nil }
 
 // Term returns the term that this process leads in now.
 func (e *Elector) Term() (Term, bool) {

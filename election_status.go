@@ -102,10 +102,11 @@ type snapshot struct {
 //
 // With T the shortest LeaseTTL of the process: a subscription that dies without a sign is noticed
 // within max(4.5 s, 0.45 · T), and another one stands within max(5 s, T/2) of its death if Redis
-// can be reached by then.
+// can be reached by then. One of n listeners of a role that leads nothing itself may take n · 6 ms
+// longer, and a minute at most: enough others hear.
 type Subscription struct {
 	// Active reports whether hints arrive, by the last check. A check is made every max(2.5 s,
-	// T/4).
+	// T/4), or by one of a crowd more seldom, see above.
 	Active bool `json:"active"`
 	// Since is when Active last changed; zero if it was never true.
 	Since time.Time `json:"since,omitzero"`

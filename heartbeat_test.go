@@ -81,6 +81,7 @@ func (m *livingInstance) listens(ctx context.Context, db *redisstore.Store) {
 		Channels: func() []string { return []string{"waf:cluster:events"} },
 		TTL:      func() time.Duration { return 30 * time.Second },
 		Wait:     func() time.Duration { return 250 * time.Millisecond },
+		Leads:    func() bool { return false },
 		Take:     m.hint,
 		Report:   func(store.Notice) {},
 		State:    store.NewSubscription(),

@@ -19,7 +19,8 @@ import (
 //	every    = max(2.5 s, T/4)   between two checks, at most
 //	patience = 2/5 · every       for the message, and as long again for the answer to PING
 //
-// So a dead subscription is noticed within every + 2 · patience = 1.8 · every.
+// So a dead subscription is noticed within every + 2 · patience = 1.8 · every. One of a crowd that
+// leads nothing checks less often, see store.CheckIntervalOfMany: enough others hear a hint.
 const (
 	firstCheck   = 50 * time.Millisecond // after the subscription stands
 	leastPause   = 50 * time.Millisecond // between two subscriptions, doubled up to
@@ -44,7 +45,8 @@ type listener struct {
 	rollCall          rollCallTimer
 	phase             float64 // in [0, 1): by it the checks of many processes lie apart
 	checks            int     // whose message was published
-	crowd             int     // the most that listen to one lease, as Redis counted them last
+	counted           time.Time
+	crowd             int // the most that listen to one lease, as Redis counted them last
 }
 
 // Listen keeps a subscription up for an audience until ctx is done, and returns when nothing of it
@@ -63,6 +65,7 @@ func newListener(s *Store, a store.Audience) *listener {
 
 func (l *listener) every() time.Duration    { return store.CheckInterval(l.TTL()) }
 func (l *listener) patience() time.Duration { return l.every() * 2 / 5 }
+func (l *listener) rest() time.Duration     { return store.CheckIntervalOfMany(l.crowd, l.every()) }
 
 // part is a part of d that is always the same.
 func (l *listener) part(d time.Duration) time.Duration { return time.Duration(l.phase * float64(d)) }
@@ -185,10 +188,11 @@ type hearing struct {
 	pending map[string]bool // channels that are not confirmed, own among them
 	known   map[string]bool // channels that were asked for
 	stands  bool
-	checked bool // a check has come back
-	asking  bool // a check is on
-	sent    bool // its message was published
-	pinged  bool // PING was sent for it
+	checked bool      // a check has come back
+	last    time.Time // when the last one did, or as if it had
+	asking  bool      // a check is on
+	sent    bool      // its message was published
+	pinged  bool      // PING was sent for it
 }
 
 // Listen serves one subscription until it is over.
@@ -208,7 +212,7 @@ func (l *listener) listen(ctx context.Context) error {
 	h.wire = &wire{store: l.store, own: h.own, tag: l.tag, take: l.Take}
 	h.background(ctx, func() hearingReport {
 		defer func() { <-l.opening }()
-		err := h.wire.serve(ctx, channels, 3*l.every(), func(r hearingReport) { h.tell(ctx, r) })
+		err := h.wire.serve(ctx, channels, 3*store.CheckIntervalOfMany(math.MaxInt32, l.every()), func(r hearingReport) { h.tell(ctx, r) })
 		return hearingReport{kind: reportEnded, err: err}
 	})
 	for {
@@ -279,7 +283,9 @@ func (h *hearing) heard(ctx context.Context, r hearingReport) error {
 		}
 	case reportPublished:
 		h.answered(r.trip, r.err)
-		if h.checks++; h.checks%store.ChecksPerCount == countedFirst {
+		h.checks++
+		if h.checks == countedFirst || h.checks > countedFirst && time.Since(h.counted) >= (store.ChecksPerCount-1)*h.every() {
+			h.counted = time.Now()
 			h.count(ctx) // not beside the message: that would open another connection
 		}
 		if h.sent = r.err == nil; h.asking && !h.sent {
@@ -293,14 +299,18 @@ func (h *hearing) heard(ctx context.Context, r hearingReport) error {
 			if !h.checked { // many may have subscribed at one moment: from now on their checks lie apart
 				next -= h.part(next / 2)
 			}
-			h.checked = true
+			h.checked, h.last = true, time.Now()
 			h.timer.Reset(next)
 		}
 	case reportCounted:
+		before := h.rest()
 		h.crowd = 0
 		for _, hint := range r.count {
 			h.crowd = max(h.crowd, hint.Count)
 			h.Take(hint)
+		}
+		if h.rest() > 2*before { // they were counted within moments: from now on their checks lie apart
+			h.last = h.last.Add(-h.part(h.rest() - h.every()))
 		}
 	case reportEnded:
 		if r.err != nil && len(h.pending) == 1 && h.pending[h.own] && isRefusal(r.err) {
@@ -318,6 +328,8 @@ func (h *hearing) due(ctx context.Context) error {
 		return errSilent
 	case h.asking: // publishing hangs: that says nothing of the subscription
 		h.ping()
+	case h.checked && !h.Leads() && time.Since(h.last) < h.rest()-h.every()/2: // it looks again: by then it may lead
+		h.timer.Reset(h.every())
 	default:
 		h.asking, h.sent, h.pinged = true, false, false
 		h.timer.Reset(h.patience())

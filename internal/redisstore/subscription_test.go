@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,7 @@ func listenFor(ctx context.Context, db *Store, take func(store.Hint), channels .
 		Channels: func() []string { return channels },
 		TTL:      func() time.Duration { return 30 * time.Second },
 		Wait:     func() time.Duration { return 250 * time.Millisecond },
+		Leads:    func() bool { return false },
 		Take:     take,
 		Report:   func(store.Notice) {},
 		State:    store.NewSubscription(),
@@ -393,6 +395,7 @@ func TestListenersCannotBeCounted(t *testing.T) {
 					Channels: func() []string { return []string{"ns:leader:events"} },
 					TTL:      func() time.Duration { return 300 * time.Millisecond },
 					Wait:     func() time.Duration { return 250 * time.Millisecond },
+					Leads:    func() bool { return false },
 					Take: func(h store.Hint) {
 						if h.Type == store.HintListeners {
 							t.Errorf("hint %+v", h)
@@ -409,4 +412,107 @@ func TestListenersCannotBeCounted(t *testing.T) {
 			<-ended
 		})
 	}
+}
+
+// TestCrowdChecksLessOften: one of ten thousand listeners checks its subscription once a minute,
+// and at the usual pace as soon as it leads, or is one of few again. Its checks lie apart from
+// those of others that were counted at the same moment. It notices all the same that it hears
+// nothing.
+func TestCrowdChecksLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const processes, every = 40, 7500 * time.Millisecond
+		var mu sync.Mutex
+		listeners, deaf := 10_000, false
+		checks, counts := make([][]time.Time, processes), 0
+		began := time.Now()
+		var leads atomic.Bool
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		states := make([]*atomic.Pointer[store.Subscription], processes)
+		for n := range processes {
+			var says []func(string) // of subscriptions
+			server := &simnet.FramedServer{Reply: func(args []string, say func(string)) (string, bool) {
+				mu.Lock()
+				defer mu.Unlock()
+				switch args[0] {
+				case "subscribe":
+					says = append(says, say)
+				case "publish":
+					checks[n] = append(checks[n], time.Now())
+					for _, say := range says {
+						if !deaf {
+							say(simnet.MessageFrame(args[1], args[2]))
+						}
+					}
+					return ":1\r\n", true
+				case "pubsub":
+					counts++
+					return fmt.Sprintf("*2\r\n$%d\r\n%s\r\n:%d\r\n", len(args[2]), args[2], listeners), true
+				}
+				return "", false
+			}}
+			client := server.Client()
+			states[n] = store.NewSubscription()
+			running.Go(func() { // ends with ctx
+				db := New(client, contract, "ns", "a", func() string { return fmt.Sprint(uint64(n+1) * 0x9e3779b97f4a7c15) })
+				db.Listen(ctx, store.Audience{
+					Channels: func() []string { return []string{"ns:leader:events"} },
+					TTL:      func() time.Duration { return 4 * every },
+					Wait:     func() time.Duration { return 250 * time.Millisecond },
+					Leads:    leads.Load,
+					Take:     func(store.Hint) {},
+					Report:   func(store.Notice) {},
+					State:    states[n],
+				})
+				_ = client.Close()
+				server.Wait()
+			})
+		}
+		in := func(d time.Duration) (all []time.Time) { // the checks of all in the next time
+			mu.Lock()
+			clear(checks)
+			mu.Unlock()
+			began = time.Now()
+			time.Sleep(d)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			for _, of := range checks {
+				all = append(all, of...)
+			}
+			return all
+		}
+		time.Sleep(2 * time.Minute)
+		all := in(10 * time.Minute)
+		require.InDelta(t, 10*processes, len(all), 1.5*processes, "once a minute")
+		require.InDelta(t, 10*processes/2, counts, 2*processes, "one check in two")
+		sixths := make([]int, 6)
+		for _, at := range all {
+			sixths[at.Sub(began)%time.Minute/(10*time.Second)]++
+		}
+		require.Less(t, slices.Max(sixths), len(all)/2, "apart: %v", sixths)
+
+		leads.Store(true)
+		time.Sleep(every)
+		require.InDelta(t, 8*processes, len(in(time.Minute)), processes, "who leads must hear a roll-call")
+		leads.Store(false)
+
+		mu.Lock()
+		deaf = true
+		mu.Unlock()
+		time.Sleep(time.Minute + every)
+		for _, state := range states {
+			require.False(t, state.Load().Active)
+		}
+		mu.Lock()
+		deaf, listeners = false, 100
+		mu.Unlock()
+		time.Sleep(5 * time.Minute)
+		for _, state := range states {
+			require.True(t, state.Load().Active)
+		}
+		require.InDelta(t, 8*processes, len(in(time.Minute)), processes, "few again")
+		cancel()
+		running.Wait()
+	})
 }

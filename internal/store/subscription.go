@@ -12,6 +12,7 @@ type Audience struct {
 	More     <-chan struct{}      // Channels returns more than before; nil: never
 	TTL      func() time.Duration // shortest lease
 	Wait     func() time.Duration // shortest EmptyHistoryWait
+	Leads    func() bool          // this process leads anything: a roll-call must be heard
 	Take     func(Hint)
 	Report   func(Notice)
 	State    *atomic.Pointer[Subscription]
@@ -50,8 +51,21 @@ const (
 	RollCallSlow                           // its roles cannot all answer a roll-call in time
 )
 
-// ChecksPerCount: with one check in so many, Redis is asked how many listen.
+// ChecksPerCount: Redis is asked how many listen as often as with one check in so many.
 const ChecksPerCount = 16
 
 // CheckInterval is how often a subscription is checked while the shortest lease is ttl.
 func CheckInterval(ttl time.Duration) time.Duration { return max(2500*time.Millisecond, ttl/4) }
+
+// Of a crowd, those that do not lead check as often as makes one check in 6 ms for all of them, but
+// each of them once a minute.
+const (
+	checksApart = 6 * time.Millisecond
+	rarestCheck = time.Minute
+)
+
+// CheckIntervalOfMany is how often the subscription of a process that leads nothing is checked, if
+// so many listen. Up to a thousand or so that is every.
+func CheckIntervalOfMany(listeners int, every time.Duration) time.Duration {
+	return max(every, min(time.Duration(listeners)*checksApart, rarestCheck))
+}
