@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -135,15 +136,27 @@ func (s *TaskScheduler) hint(h store.Hint) {
 	if h.Type != store.HintTriggered && h.Type != store.HintConnected {
 		return
 	}
-	for _, role := range s.all() {
-		switch {
-		case !h.All && h.Channel != store.LeaseEvents(role.lease):
-		case h.Type == store.HintTriggered:
+	for _, role := range s.concerned(h) {
+		if h.Type == store.HintTriggered {
 			role.hear(h.Task)
-		case h.Type == store.HintConnected:
+		} else {
 			role.news.put(func(n *taskNews) { n.missed = true })
 		}
 	}
+}
+
+// concerned returns the tasks of the roles that a hint is for. Of thousands of roles it is mostly
+// for one, and each of them is heard of when a subscription begins.
+func (s *TaskScheduler) concerned(h store.Hint) (all []*roleTasks) {
+	lease := strings.TrimSuffix(h.Channel, store.LeaseEvents(""))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, role := range s.roles {
+		if h.All || role.lease == lease {
+			all = append(all, role)
+		}
+	}
+	return all
 }
 
 // hear has the loop look at the record of a task. What is not registered is nobody's business here.
