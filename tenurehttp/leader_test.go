@@ -107,8 +107,9 @@ func TestRedirect(t *testing.T) {
 	})
 }
 
-// TestRedirectWhileATermDrains: an instance whose term is over still holds the lease while a request
-// of that term ends. It sends nobody to itself, whether it has heard of its own address or not.
+// TestRedirectWhileATermDrains: an instance whose term is over still holds the lease while a
+// request of that term ends. It sends nobody to itself, whether it has heard of its own address or
+// not.
 func TestRedirectWhileATermDrains(t *testing.T) {
 	inSite(t, func(s *site) {
 		for _, address := range []string{"", "https://a.example"} {

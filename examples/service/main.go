@@ -102,8 +102,8 @@ func run(ctx context.Context, out io.Writer, url, addr string, duration time.Dur
 	return serve(ctx, s, listener)
 }
 
-// removeKeys deletes the keys of the service if no instance is registered: an example leaves nothing
-// behind, a service would not do this, since another one may be about to start.
+// removeKeys deletes the keys of the service if no instance is registered: an example leaves
+// nothing behind, a service would not do this, since another one may be about to start.
 func removeKeys(client *redis.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
