@@ -47,7 +47,7 @@ func measureCluster(tb redistest.TB, o options, p *page) {
 		each = max(2, o.instances/most)
 	}
 	t := p.table("A Redis Cluster", fmt.Sprintf("Three masters, each with a replica. Namespaces of %d instances at the default intervals; the instances of a namespace share a pool, each has its own subscription. Without what the nodes do when idle.", each))
-	var cost float64
+	var cost, checked float64
 	for _, count := range o.namespaces {
 		progress("%d namespaces", count)
 		x.grow(count, each)
@@ -58,6 +58,7 @@ func measureCluster(tb redistest.TB, o options, p *page) {
 			total += float64(now[k] - before[k])
 		}
 		cost = max(0, ofMasters-base) / float64(count)
+		checked = float64(now[checks]-before[checks]) / (o.window * 3 / 4).Seconds() / float64(count*each)
 		t.add(fmt.Sprintf("%d namespaces: requests a second, a namespace", count), "%.1f", "flat", total/(o.window*3/4).Seconds()/float64(count))
 		t.add("all masters, % of a core", "%.1f", "", 100*(ofMasters-base))
 		t.add("of it a namespace, ms a second", "%.2f", "flat", 1000*cost)
@@ -66,6 +67,7 @@ func measureCluster(tb redistest.TB, o options, p *page) {
 	}
 	p.constants.set(cpuNamespace, 1e6*cost*inNamespace/float64(each))
 	p.constants.set(cpuBus, micro(bus))
+	p.constants.set(checksRest, checked)
 	t.add("a message that is published, on each other node", "%.1f µs", "", micro(bus))
 	x.batches(t)
 	x.failOver(t)

@@ -35,7 +35,7 @@ const (
 
 var constantNames = [constantCount]struct{ name, unit string }{
 	requestsRest:     {"`requests`", "requests a second, an instance at rest"},
-	checksRest:       {"`checks`", "of them checks of the subscription, each a message that is published"},
+	checksRest:       {"`checks`", "checks of the subscription a second, an instance of a small namespace at rest, each a message that is published"},
 	cpuRest:          {"`cpu`", "µs of Redis a second, an instance at rest"},
 	bytesIn:          {"`in`", "bytes a second that Redis receives of an instance at rest"},
 	bytesOut:         {"`out`", "bytes a second that it sends to one"},
@@ -113,7 +113,7 @@ func derive(c constants) (string, error) {
 	grid(&b, fmt.Sprintf("Namespaces of %d instances on one Redis", namespaceSize),
 		"A hint reaches the instances of its namespace alone: what a deploy costs grows with the instances, and no faster.", "instances", []line{
 			{"namespaces", func(n float64) string { return big(n / namespaceSize) }},
-			{"Redis at rest, % of a core", func(n float64) string { return figure(restOf(c, n)) }},
+			{"Redis at rest, % of a core", func(n float64) string { return figure(ownOf(c, n, 1)) }},
 			{"a hint, ms of Redis", func(float64) string { return figure(namespaceSize * c[cpuHint] / 1e3) }},
 			{fmt.Sprintf("a deploy of all in %d minutes, %% of a core", deployMinutes), func(n float64) string {
 				return figure(deployOf(c, namespaceSize) * n / namespaceSize)
@@ -159,7 +159,8 @@ func rolesOf(c constants, roles float64) float64 {
 	return 100 * roles * (c[cpuRoleLeading] + (candidates-1)*c[cpuRoleFollowing]) / 1e6
 }
 
-// ownOf is what the namespaces of a master take of it, busOf what messages of others do; both in %.
+// ownOf is what the namespaces of a master, or of a Redis that stands alone, take of it, busOf what
+// messages of others do; both in %.
 func ownOf(c constants, instances, masters float64) float64 {
 	return 100 * instances / namespaceSize * c[cpuNamespace] / 1e6 / masters
 }

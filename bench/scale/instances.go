@@ -163,7 +163,6 @@ func (x *one) atRest(empty reading, heap float64) {
 	t.add("memory of the process an instance, its connections included, KB", "%.0f", "", (memory()-heap)/n/1000)
 	c := &x.page.constants
 	c.set(requestsRest, total/n)
-	c.set(checksRest, float64(now[checks]-sent[checks])/seconds/n)
 	c.set(cpuRest, 1e6*x.rest/n)
 	c.set(bytesIn, (after.in-before.in)/seconds/n)
 	c.set(bytesOut, (after.out-before.out)/seconds/n)

@@ -133,6 +133,7 @@ func TestDerive(t *testing.T) {
 		"| requests a second, at rest | 250 | 2,500 | 25,000 | 250,000 |",
 		"| received and sent, MB/s | 0.2 | 2 | 20 | 200 |",
 		"| Redis at rest, % of a core | 1 | 10 | 100 | 1,000 |",
+		"| Redis at rest, % of a core | 2 | 20 | 200 | 2,000 |",
 		"| memory of Redis, MB | 10 | 100 | 1,000 | 10,000 |",
 		"| a hint to all, ms of Redis | 5 | 50 | 500 | 5,000 |",
 		"| a deploy of all in 10 minutes, % of a core | 3.3 | 330 | 33,000 | 3,300,000 |",
