@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -23,8 +22,8 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/memstore"
+	"github.com/tenure-go/tenure/internal/proof/overlay"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
-	"github.com/tenure-go/tenure/internal/redisstore"
 	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -32,16 +31,7 @@ import (
 // TestMain takes the scripts of TENURE_SCRIPTS in place of the embedded ones, if it is set: that
 // is how `make bugs` breaks them.
 func TestMain(m *testing.M) {
-	if path := os.Getenv("TENURE_SCRIPTS"); path != "" {
-		source, err := os.ReadFile(path)
-		if err == nil {
-			contract, err = redisstore.Load(string(source))
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
+	overlay.TakeScripts()
 	// miniredis builds a Lua state for each script, and all of it is garbage at once.
 	debug.SetGCPercent(800)
 	debug.SetMemoryLimit(1 << 30)

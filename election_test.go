@@ -636,3 +636,65 @@ func TestUncertainGrantOfOneThatIsNotEligible(t *testing.T) {
 		})
 	}
 }
+
+func TestOnce(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer rdb.Close()
+	options := func(id string) ElectorOptions {
+		return ElectorOptions{Namespace: "shop", InstanceID: id, Election: ElectionOptions{
+			Role: "migration", LeaseTTL: 30 * time.Second, Safety: SafetyOptions{EmptyHistoryWait: -1, RestartGuard: -1},
+		}}
+	}
+	ctx := t.Context()
+	migrated := errors.New("the table is there already")
+	runs := 0
+	info, err := Once(ctx, rdb, options("a"), func(ctx context.Context, term Term) error {
+		require.NoError(t, ctx.Err())
+		require.True(t, term.Valid())
+		require.NoError(t, term.Verify(ctx))
+		runs++
+		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		other, err := Once(bounded, rdb, options("b"), func(context.Context, Term) error {
+			runs++
+			return nil
+		})
+		require.ErrorIs(t, err, ErrNotLeader)
+		require.Equal(t, []any{"migration", "a", term.Token}, []any{other.Role, other.InstanceID, other.Token})
+		return migrated
+	})
+	require.Equal(t, migrated, err, "the error of the function as it is")
+	require.Equal(t, []any{"migration", "a", 1}, []any{info.Role, info.InstanceID, runs})
+
+	began := time.Now()
+	_, err = Once(ctx, rdb, options("b"), func(context.Context, Term) error {
+		runs++
+		panic("no")
+	})
+	var panicked *PanicError
+	require.ErrorAs(t, err, &panicked)
+	require.Equal(t, 2, runs, "once, though it failed")
+	require.Less(t, time.Since(began), 20*time.Second, "the lease of a was released")
+
+	over, cancel := context.WithCancelCause(ctx)
+	cancel(migrated)
+	_, err = Once(over, rdb, options("b"), func(context.Context, Term) error { panic("not called") })
+	require.ErrorIs(t, err, migrated)
+	_, err = Once(ctx, rdb, options("b"), nil)
+	require.ErrorIs(t, err, ErrMisconfigured)
+	_, err = Once(ctx, rdb, ElectorOptions{}, func(context.Context, Term) error { return nil })
+	var refused *OptionError
+	require.ErrorAs(t, err, &refused)
+}
+
+// While nobody leads, Once waits.
+func TestOnceWaits(t *testing.T) {
+	server := miniredis.RunT(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	server.SetError("LOADING Redis is loading the dataset in memory")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, errors.New("patience is over"))
+	defer cancel()
+	_, err := Once(ctx, rdb, ElectorOptions{Namespace: "shop"}, func(context.Context, Term) error { panic("not called") })
+	require.EqualError(t, err, "patience is over")
+}

@@ -20,7 +20,8 @@ import (
 //	patience = 2/5 · every       for the message, and as long again for the answer to PING
 //
 // So a dead subscription is noticed within every + 2 · patience = 1.8 · every. One of a crowd that
-// leads nothing checks less often, see store.CheckIntervalOfMany: enough others hear a hint.
+// leads nothing lets some of these times pass without a check, so that it checks about each
+// store.CheckIntervalOfMany, at most every/2 later: enough others hear a hint.
 const (
 	firstCheck   = 50 * time.Millisecond // after the subscription stands
 	leastPause   = 50 * time.Millisecond // between two subscriptions, doubled up to
@@ -43,10 +44,10 @@ type listener struct {
 	nonsense          time.Time      // when a subscription last broke over what is no frame of Redis
 	refused           error          // Redis does not publish for us
 	rollCall          rollCallTimer
-	phase             float64 // in [0, 1): by it the checks of many processes lie apart
-	checks            int     // whose message was published
-	counted           time.Time
-	crowd             int // the most that listen to one lease, as Redis counted them last
+	phase             float64   // in [0, 1): by it the checks of many processes lie apart
+	checks            int       // whose message was published
+	counted           time.Time // when Redis was asked last how many listen; zero: it was not
+	crowd             int       // the most that listen to one lease, as Redis counted them last
 }
 
 // Listen keeps a subscription up for an audience until ctx is done, and returns when nothing of it
@@ -284,7 +285,7 @@ func (h *hearing) heard(ctx context.Context, r hearingReport) error {
 	case reportPublished:
 		h.answered(r.trip, r.err)
 		h.checks++
-		if h.checks == countedFirst || h.checks > countedFirst && time.Since(h.counted) >= (store.ChecksPerCount-1)*h.every() {
+		if h.checks >= countedFirst && time.Since(h.counted) >= (store.ChecksPerCount-1)*h.every() {
 			h.counted = time.Now()
 			h.count(ctx) // not beside the message: that would open another connection
 		}

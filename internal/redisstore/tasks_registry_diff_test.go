@@ -208,7 +208,6 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 	if testing.Short() || simnet.Race {
 		return // too few to see everything
 	}
-	t.Log(seen)
 	for _, verdict := range []string{
 		"open fenced", "open foreign", "retry ok", "retry gone", "retry fenced", "pause moved", "plan ok", "plan moved", "plan fenced", "claim claimed", "claim moved", "claim early", "claim paused", "claim fenced",
 		"finish done", "finish gone", "finish fenced", "pause ok", "pause absent", "cancel ok", "cancel absent", "cancel moved", "trigger ok", "trigger waiting", "trigger absent", "trigger stale", "trigger moved",
