@@ -71,6 +71,15 @@ func TestContendersLeadAndRelease(t *testing.T) {
 	})
 }
 
+// A store that is far away keeps no contender from leading.
+func TestContendersLeadFromAfar(t *testing.T) {
+	t.Parallel()
+	withAll(t, func(s *stage) {
+		s.proxies[1].DelayReplies(100*time.Millisecond, 0)
+		s.warm()
+	})
+}
+
 // The scenario finds belief and overlap: redislock's extend loop knows of no deadline, tenure does.
 func TestPartitionTellsApart(t *testing.T) {
 	t.Parallel()

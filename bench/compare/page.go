@@ -80,7 +80,7 @@ func (c *comparison) notBegun(b *strings.Builder) {
 func (c *comparison) method(b *strings.Builder) {
 	fmt.Fprintf(b, "\n## How it was measured\n\n")
 	fmt.Fprintf(b, "Lease %v, renewed every %v (client-go: lease %v, renew deadline %v, retry %v, `ReleaseOnCancel`, a new election after each lost one). ", leaseTTL, leaseTTL/3, leaseTTL, leaseTTL*2/3, leaseTTL/3)
-	fmt.Fprintf(b, "redsync and redislock: `Extend` or `Refresh` every %v under the context of the work, which the first failure cancels; redsync's user also looks at `Until`. rueidislock: `WithContext`, one key. Redis clients have their libraries' default options. ", leaseTTL/3)
+	fmt.Fprintf(b, "redsync and redislock: `Extend` or `Refresh` every %v under the context of the work, which the first failure cancels; redsync's user also looks at `Until`. rueidislock: `WithContext`, one key, `TryNextAfter` as long as the lease, since with its default of 20 ms a candidate whose first request takes longer may wait for ever. Redis clients have their libraries' default options. ", leaseTTL/3)
 	fmt.Fprintf(b, "Each run has a redis-server of its own, %d s old unless the scenario says otherwise, and a TCP proxy per candidate (`internal/proof/redistest`); the moment of the fault within the renew interval is drawn from the seed. Beliefs are read from the libraries' own calls and compared on one host's clock; the end of the lease is read from the store.\n\n", storeAge)
 	fmt.Fprintf(b, "Seed %d, commit %s, %s, %d processors, %s/%s, %s; the whole took %v.\n\n", c.seed, c.commit, runtime.Version(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, redisVersion(), c.took.Round(time.Second))
 	fmt.Fprintf(b, "| module | version |\n|---|---|\n")

@@ -55,7 +55,7 @@ func callers(o options, t redistest.TB, server *redistest.Server) ([]caller, err
 	bare, own, locks, sync := client(), client(), client(), client()
 	db := redisstore.New(own, redisstore.MustLoad(string(source)), "bench", "bench", func() string { return "secret" })
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, KeyValidity: callTTL, ExtendInterval: callTTL / 3, KeyMajority: 1, NoLoopTracking: true,
+		ClientOption: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, KeyValidity: callTTL, ExtendInterval: callTTL / 3, KeyMajority: 1, TryNextAfter: callTTL, NoLoopTracking: true,
 	})
 	if err != nil {
 		return nil, err

@@ -145,7 +145,7 @@ func hold(ctx context.Context, who, addr string) error {
 		})
 	case "rueidislock":
 		locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
-			ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}, KeyValidity: rolesTTL, ExtendInterval: rolesEvery, KeyMajority: 1, NoLoopTracking: true,
+			ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}, KeyValidity: rolesTTL, ExtendInterval: rolesEvery, KeyMajority: 1, TryNextAfter: rolesTTL, NoLoopTracking: true,
 		})
 		if err != nil {
 			return err

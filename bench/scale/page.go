@@ -34,8 +34,6 @@ func (p *page) table(title, text string) *table {
 	return t
 }
 
-func (p *page) last() *table { return p.tables[len(p.tables)-1] }
-
 func (t *table) add(what, format, aim string, value any) {
 	t.rows = append(t.rows, [3]string{what, fmt.Sprintf(format, value), aim})
 }
