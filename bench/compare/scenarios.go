@@ -5,6 +5,7 @@ package main
 import (
 	"maps"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/proof/redistest"
@@ -51,7 +52,7 @@ func scenarios() []scenario {
 			figures: []string{overlapOwn, overlapWork}, play: lateAcquire},
 		{name: "Reply of the acquire lost", what: "the store grants, the connection is reset before the reply is read. Time from the start of the campaign. Not played with client-go, which reads before it writes: the proxy cannot pick one reply of HTTP.",
 			figures: []string{takeover}, redisOnly: true, play: lostAcquire},
-		{name: "Reply of a renewal lost", what: "the store renews, the connection is reset before the reply is read. Six seconds are watched.",
+		{name: "Reply of a renewal lost", what: "the store renews, the connection is reset before the reply is read; other replies arrive. Six seconds are watched.",
 			figures: []string{nobody, overlapOwn, overlapWork}, play: lostRenewal},
 		{name: "Store frozen for 8 s", what: "SIGSTOP of redis-server; the stand-in of the API server keeps every request waiting. *Until a candidate leads* counts from the thaw; 0: it has not ceased to believe.",
 			figures: []string{beyondOwn, beyondWork, overlapOwn, overlapWork, takeover}, play: frozenStore},
@@ -179,7 +180,11 @@ func lostAcquire(s *stage) readings {
 func lostRenewal(s *stage) readings {
 	s.lead()
 	old := s.store.expiry()
-	s.proxies[0].DropReplies()
+	if s.contender.Kubernetes {
+		s.proxies[0].DropReplies()
+	} else { // of renewals alone: after another reply that is lost none would get through
+		s.proxies[0].LoseReply(func(cmd []string) bool { return strings.HasPrefix(strings.ToLower(cmd[0]), "eval") })
+	}
 	at := time.Now()
 	s.until(leaseTTL, func() bool { return s.store.expiry().Sub(old) > leaseTTL/10 })
 	s.proxies[0].Heal()
