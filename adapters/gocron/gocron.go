@@ -64,9 +64,12 @@ func (l *locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	held := &lock{locker: l, key: key, unlocked: make(chan struct{}), ended: make(chan error, 1)}
 	began := make(chan error, 1)
 	go func() { // ends with Unlock, at once if this process does not lead
-		err := l.elector.Do(context.WithoutCancel(ctx), func(ctx context.Context, _ tenure.Term) error {
+		err := l.elector.Do(context.WithoutCancel(ctx), func(ctx context.Context, term tenure.Term) error {
 			began <- nil
 			<-held.unlocked
+			if !term.Valid() {
+				<-ctx.Done() // at once: the cause of a term that is over may be a moment behind
+			}
 			return context.Cause(ctx)
 		})
 		held.ended <- err
