@@ -494,7 +494,7 @@ type TermRecord struct {
 	// lost what it knew of the term. "": it goes on, or nobody has led since.
 	Reason string `json:"reason,omitempty"`
 	// Gap is for how long nobody led before this term: since the term before ended, its drain
-	// included. 0: not known, or the first term.
+	// included. 0: less than a millisecond, not known, or the first term.
 	Gap time.Duration `json:"-"`
 }
 

@@ -221,8 +221,11 @@ func (s *Source) tookOver(e tenure.Event) {
 		if err != nil {
 			return
 		}
-		for _, term := range terms {
-			if term.Token == e.Token && term.Gap > 0 {
+		for i, term := range terms {
+			if term.Token != e.Token || i+1 == len(terms) {
+				continue
+			}
+			if ended := terms[i+1].Ended; term.Gap > 0 || ended.Equal(term.Began) { // within one millisecond of Redis's clock
 				s.sink.Record(Failover, term.Gap.Seconds(), s.role(e.Role))
 			}
 		}

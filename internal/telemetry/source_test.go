@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -84,6 +85,52 @@ func TestRedisUpWithoutAnElection(t *testing.T) {
 	require.Eventually(t, func() bool { return gauge(s, telemetry.RedisUp) == 1 }, time.Minute, 10*time.Millisecond)
 	stop()
 	require.NoError(t, <-ended)
+}
+
+// TestHandOverWithinAMillisecond: Redis's history has whole milliseconds. A hand-over that begins
+// and ends within one is the best there is, not one that nobody has measured.
+func TestHandOverWithinAMillisecond(t *testing.T) {
+	server := miniredis.RunT(t)
+	run := func(id string, sink telemetry.Sink) (c *tenure.Coordinator, stop func()) {
+		client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: id})
+		require.NoError(t, err)
+		s := telemetry.Watch(c, sink)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }() // ends with stop
+		stop = sync.OnceFunc(func() {
+			cancel()
+			require.NoError(t, <-ended)
+			s.Close()
+			require.NoError(t, client.Close())
+		})
+		t.Cleanup(stop)
+		return c, stop
+	}
+	first, took := make(gaps, 1), make(gaps, 1)
+	a, stop := run("a", first)
+	require.Eventually(t, a.IsLeader, time.Minute, time.Millisecond)
+	b, _ := run("b", took)
+	require.Eventually(t, func() bool { return b.Elector().Status().Leader == "a" }, time.Minute, time.Millisecond)
+	server.SetTime(time.Now()) // from now on it stands still
+	stop()
+	select {
+	case gap := <-took:
+		require.Zero(t, gap)
+	case <-time.After(time.Minute):
+		t.Fatal("the hand-over was not measured")
+	}
+	require.Empty(t, first, "nobody has led before")
+}
+
+// gaps takes what is recorded of failovers.
+type gaps chan float64
+
+func (g gaps) Record(m *telemetry.Metric, value float64, _ ...string) {
+	if m == telemetry.Failover {
+		g <- value
+	}
 }
 
 // gauge is the value of a series; -1: there is none.
