@@ -247,8 +247,9 @@ func simulate(t *testing.T, seed uint64, hosts int, length time.Duration) (diges
 		var wg sync.WaitGroup
 		for i := range hosts {
 			name := fmt.Sprint("h", i)
+			stagger := n.Stagger(name) // here: whoever is asked for first has the first slot
 			wg.Go(func() {
-				time.Sleep(n.Stagger(name))
+				time.Sleep(stagger)
 				c := n.Client(name, func(o *redis.Options) { o.ReadTimeout = time.Second })
 				sub := c.Subscribe(life, "events")
 				defer sub.Close()
