@@ -98,7 +98,8 @@ func inCluster(t *testing.T, seed uint64, setup setup, fn func(*cluster)) (diges
 			c.instances = append(c.instances, &instance{cluster: c, number: number, name: fmt.Sprint("i", number)})
 		}
 		over := make(chan struct{})
-		c.running.Go(func() { c.probe(over) })
+		first := c.net.Stagger("prober") // here: whoever is asked for first has the first slot
+		c.running.Go(func() { c.probe(first, over) })
 		defer func() { // also if the test has ended early
 			// Before the stops: each cancels a context, whose children hear of it in the order of a
 			// map.
@@ -155,9 +156,10 @@ func (c *cluster) note(host, what, detail string, number int64) {
 	c.net.Trace.Add(simnet.Event{At: c.net.Elapsed(), Host: host, What: what, Detail: detail, N: number})
 }
 
-// probe asks everybody now and then, at instants that are nobody else's, until over is closed.
-func (c *cluster) probe(over <-chan struct{}) {
-	time.Sleep(c.net.Stagger("prober"))
+// probe asks everybody now and then, from first on at instants that are nobody else's, until over is
+// closed.
+func (c *cluster) probe(first time.Duration, over <-chan struct{}) {
+	time.Sleep(first)
 	pulse := time.NewTicker(c.pace.probe)
 	defer pulse.Stop()
 	for {
