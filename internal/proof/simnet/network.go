@@ -72,9 +72,12 @@ type host struct {
 	healed chan struct{}           // closed, and replaced, at each heal
 }
 
+// silence is called once: networks of parallel tests begin at one time.
+var silence = sync.OnceFunc(func() { redis.SetLogger(quiet{}) })
+
 // New makes a network. Call it inside the bubble, and Close before the bubble's function returns.
 func New(opts Options) *Network {
-	redis.SetLogger(quiet{})
+	silence()
 	return &Network{
 		Trace:  newTrace(opts.Trace),
 		seed:   opts.Seed,
