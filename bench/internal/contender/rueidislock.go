@@ -29,8 +29,9 @@ func newRueidislock(_ context.Context, cfg Config) (Candidate, error) {
 		KeyValidity:    cfg.TTL,
 		ExtendInterval: cfg.TTL / 3,
 		KeyMajority:    1, // one Redis: more keys on it would not make it safer
-		// An acquire that is answered later is given up without another: it waits for an invalidation
-		// that does not come. The default of 20 ms is for going on to the next of several keys.
+		// An acquire that is answered later is given up without another: it waits for an
+		// invalidation that does not come. The default of 20 ms is for going on to the next of
+		// several keys.
 		TryNextAfter:   cfg.TTL,
 		NoLoopTracking: true,
 	})

@@ -156,8 +156,8 @@ func (c *cluster) note(host, what, detail string, number int64) {
 	c.net.Trace.Add(simnet.Event{At: c.net.Elapsed(), Host: host, What: what, Detail: detail, N: number})
 }
 
-// probe asks everybody now and then, from first on at instants that are nobody else's, until over is
-// closed.
+// probe asks everybody now and then, from first on at instants that are nobody else's, until over
+// is closed.
 func (c *cluster) probe(first time.Duration, over <-chan struct{}) {
 	time.Sleep(first)
 	pulse := time.NewTicker(c.pace.probe)
