@@ -28,7 +28,9 @@ type runStage struct {
 	env     []string
 }
 
-func newRunStage(t *testing.T) *runStage {
+// newRunStage starts a redis-server. env comes last: a test that awaits no end of a lease names a
+// long one, which a starved machine keeps too.
+func newRunStage(t *testing.T, env ...string) *runStage {
 	if testing.Short() {
 		t.Skip("needs redis-server")
 	}
@@ -39,6 +41,7 @@ func newRunStage(t *testing.T) *runStage {
 	require.NoError(t, err)
 	s.env = append(os.Environ(), "TENURE_REDIS_URL=redis://"+server.Addr(), "TENURE_NAMESPACE=run", "TENURE_RESTART_GUARD=-1s", "TENURE_LEASE_TTL=8s",
 		"TENURE_HEARTBEAT_INTERVAL=1s", "TENURE_HEARTBEAT_TTL=4s")
+	s.env = append(s.env, env...)
 	return s
 }
 
@@ -187,7 +190,7 @@ func programOf(guardian int) int {
 // TestRunHandsOverAtOnce: if the program crashes another instance leads within milliseconds: the
 // gap is that of the history of terms, and far below the lease.
 func TestRunHandsOverAtOnce(t *testing.T) {
-	s := newRunStage(t)
+	s := newRunStage(t, "TENURE_LEASE_TTL=10m", "TENURE_HEARTBEAT_TTL=10m")
 	word := fmt.Sprintf("7%d", os.Getpid())
 	s.start("export", "web-1", "sleep", word)
 	s.until("web-1 leads", func() bool { return s.leads("export", "web-1") && len(living(word)) == 1 })
@@ -203,5 +206,5 @@ func TestRunHandsOverAtOnce(t *testing.T) {
 	terms, err := s.control.Terms(t.Context(), "export", 2)
 	require.NoError(t, err)
 	require.Equal(t, "stopped", terms[1].Reason, "the lease was given back")
-	require.Less(t, terms[0].Gap, 4*time.Second, "half a lease")
+	require.Less(t, terms[0].Gap, 5*time.Minute, "half a lease")
 }

@@ -109,7 +109,7 @@ func (s *screen) end(code int) {
 // it, and the terminal is as it was.
 func TestTop(t *testing.T) {
 	t.Parallel()
-	stage := newRunStage(t)
+	stage := newRunStage(t, "TENURE_LEASE_TTL=10m", "TENURE_HEARTBEAT_TTL=10m")
 	stage.start("reports", "web-1", "sleep", "1000")
 	stage.until("web-1 leads", func() bool { return stage.leads("reports", "web-1") })
 	for _, instance := range []string{"web-2", "web-3", "web-4", "web-5", "web-6", "web-7"} {
