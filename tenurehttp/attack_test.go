@@ -338,8 +338,8 @@ func TestClientsThatDoNotRead(t *testing.T) {
 		require.Greater(s, answer.ContentLength, int64(5*64<<10))
 		read := int64(0)
 		for read < answer.ContentLength {
-			s.pass(8 * time.Second)
-			n, err := io.CopyN(io.Discard, answer.Body, min(32<<10, answer.ContentLength-read))
+			s.pass(5 * time.Second)
+			n, err := io.CopyN(io.Discard, answer.Body, min(16<<10, answer.ContentLength-read))
 			require.NoError(s, err, "after %d of %d bytes", read, answer.ContentLength)
 			read += n
 		}

@@ -68,9 +68,9 @@ func TestReject(t *testing.T) {
 		require.Equal(s, "a", answer.Header.Get(tenurehttp.LeaderHeader))
 		require.Equal(s, "1", answer.Header.Get("Retry-After"))
 
-		// After its own resignation a stands back, and hears who leads as soon as somebody does.
+		// After its own resignation a stands back, and says who leads as soon as somebody does.
 		require.NoError(s, a.Elector().Resign(s.Context()))
-		s.pass(50 * time.Millisecond) // some round trips
+		s.until(b.IsLeader)
 		p = first.refused(http.StatusServiceUnavailable, "not_leader", http.MethodPost, "/x", `{}`)
 		require.Equal(s, "b", p["leader"])
 		require.NoError(s, b.Drain(s.Context()))
