@@ -90,6 +90,10 @@ func TestVirtualNoticesBrokenScripts(t *testing.T) {
 			"asks-base", "P10: trigger",
 		},
 		{
+			"a trigger is too old at once", "if trigger_ends(task.trigger) <= now then -- rule trigger-ends", "if true then",
+			"asks-base", "P10: trigger",
+		},
+		{
 			"a pause holds nothing up", "if ARGV[1] == '1' then fields.paused, fields.pause = '1',", "if ARGV[1] == '1' then fields.paused, fields.pause = '2',",
 			"asks-calm", "P10: ",
 		},

@@ -135,8 +135,9 @@ func (o *operator) settlePause() {
 		o.check.fail("Control: in the calm a resume was answered %v", err)
 	}
 	o.align()
-	// The end of a pause has no hint: the leader looks once a minute.
-	o.await(time.Minute+2*time.Second+task.work, func() bool { return o.check.ranTrigger(number) }, "P10: the trigger of a paused task has not run after its resume")
+	// The end of a pause has no hint: the leader looks once a minute. A run of a slot that is on
+	// then comes first, and both may be tried again.
+	o.await(time.Minute+4*task.work+o.pace.span(4*time.Second), func() bool { return o.check.ranTrigger(number) }, "P10: the trigger of a paused task has not run after its resume")
 }
 
 // settleCancel triggers a task and cancels the run.

@@ -36,7 +36,8 @@ type commandLog struct {
 
 func newAsked() asked {
 	return asked{
-		answers: map[string]int64{}, triggers: map[int]*trigger{}, byID: map[string]int{}, resumes: map[string]int{}, resumed: map[string]int{}, commands: map[string]*commandLog{},
+		answers: map[string]int64{}, triggers: map[int]*trigger{}, byID: map[string]int{}, resumes: map[string]int{}, resumed: map[string]int{},
+		commands: map[string]*commandLog{},
 	}
 }
 
@@ -148,7 +149,7 @@ func (c *checker) triggered(number int, id string) {
 	t := c.asked.triggers[number]
 	t.id, t.accepted = id, c.cluster.net.Elapsed()
 	c.asked.byID[id] = number
-	if r := c.tap.tasks[t.task]; c.cluster.setup.kept && r.waits != id && r.claimed[id] == 0 {
+	if r := c.tap.tasks[t.task]; c.cluster.setup.kept && r.waiting.id != id && r.claimed[id] == 0 {
 		c.failed("P10: trigger %d of %s was accepted, and Redis has nothing of it", number, t.task)
 	}
 }
@@ -203,8 +204,9 @@ func (c *checker) paused(task string, begun int) {
 	}
 }
 
-// triggersEnded holds a calm world to its word: each trigger that was accepted has run. since: only
-// those that were accepted later, since Redis may have lost what was before.
+// triggersEnded holds a calm world to its word: each trigger that was accepted has run, or was
+// dropped as late as it may be. since: only those that were accepted later, since Redis may have
+// lost what was before.
 func (c *checker) triggersEnded(since time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,6 +216,7 @@ func (c *checker) triggersEnded(since time.Duration) {
 			continue
 		}
 		switch r := c.tap.tasks[t.task]; {
+		case r.dropped[t.id] > 0: // see triggerGone
 		case r.claimed[t.id] == 0:
 			c.failed("P10: trigger %d of %s was accepted and has never run", number, t.task)
 		case r.ended[t.id] == 0:
@@ -222,13 +225,46 @@ func (c *checker) triggersEnded(since time.Duration) {
 	}
 }
 
-// triggerClaimed takes the claim of what was triggered: once each.
-func (t *tap) triggerClaimed(name, id string, r *record) {
+// waiting is a trigger that waits for its run.
+type waiting struct {
+	id   string
+	left time.Time     // by Redis's clock
+	free time.Duration // for which the task was not paused meanwhile, up to then
+	then time.Time
+}
+
+// triggerBound is for how long a trigger waits at most.
+const triggerBound = time.Hour
+
+// triggerClaimed takes the claim of what was triggered: once each, and not too late.
+func (t *tap) triggerClaimed(now time.Time, name, id string, r *record) {
 	r.claimed[id]++
-	if r.claimed[id] > 1 && t.c.cluster.setup.kept {
+	t.triggered++
+	if !t.c.cluster.setup.kept {
+		return
+	}
+	if r.claimed[id] > 1 {
 		t.c.failed("P10: trigger %d of %s was claimed twice", t.c.asked.byID[id], name)
 	}
-	t.triggered++
+	if age := now.Sub(r.waiting.left); id == r.waiting.id && age >= triggerBound {
+		t.c.failed("P10: trigger %d of %s was claimed after %v", t.c.asked.byID[id], name, age)
+	}
+}
+
+// triggerGone takes note that a trigger waits no more. Unless its run was claimed it was dropped:
+// that is for one that has waited for an hour, while the task was paused. Had that been free for as
+// long as the calm at the end of a world, it would have been run.
+func (t *tap) triggerGone(now time.Time, name string, r *record) {
+	id := r.waiting.id
+	if r.claimed[id] > 0 {
+		return
+	}
+	r.dropped[id]++
+	r.pause(now, r.paused)
+	age, free := now.Sub(r.waiting.left), r.waiting.free
+	if kept := t.c.cluster.setup.kept; kept && (age < triggerBound || free >= t.c.cluster.pace.calm()) {
+		t.c.failed("P10: trigger %d of %s was dropped after %v, for %v of which the task was not paused", t.c.asked.byID[id], name, age, free)
+	}
 }
 
 // held holds a claim against what the operator has asked for: nothing starts while the task is
@@ -243,15 +279,25 @@ func (t *tap) held(name string, r *record, again bool) {
 	}
 }
 
+// pause takes whether the task is paused from now on.
+func (r *record) pause(now time.Time, paused bool) {
+	if !r.paused {
+		r.waiting.free += now.Sub(r.waiting.then)
+	}
+	r.waiting.then = now
+	r.paused, r.loose = paused, r.loose || paused
+}
+
 // wish takes what the operator has written into the record of a task.
-func (t *tap) wish(r *record, field map[string]string) {
+func (t *tap) wish(now time.Time, r *record, field map[string]string) {
 	if field["paused"] == "1" {
-		r.paused, r.loose = true, true
+		r.pause(now, true)
 	}
 	if id := field["cancel"]; id != "" {
 		r.canceled = id
 	}
 	if text := field["trigger"]; text != "" {
-		r.waits, _, _ = strings.Cut(text, " ")
+		r.waiting = waiting{left: now, then: now}
+		r.waiting.id, _, _ = strings.Cut(text, " ")
 	}
 }

@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -21,5 +22,59 @@ func TestVirtualAsks(t *testing.T) {
 		if r.Triggered < 3 {
 			t.Errorf("%s: %d triggers ran", profile, r.Triggered)
 		}
+	}
+}
+
+// TestVirtualTriggerExpires: a trigger of a task that is paused for longer than it waits is
+// dropped, and the checker takes that; but not if the task was free for most of the time, and not
+// if it is run all the same. All is virtual time.
+func TestVirtualTriggerExpires(t *testing.T) {
+	const ends, paused = "if trigger_ends(task.trigger) <= now then -- rule trigger-ends",
+		"  if task.paused == '1' then return task_answer('paused', now, task) end\n  fields.last_scheduled"
+	const late = triggerBound + time.Minute
+	for _, tt := range []struct {
+		name, before, after string
+		pause               time.Duration
+		wrong               string
+	}{
+		{"as promised", "", "", late, ""},
+		{"run in time", "", "", late - 5*time.Minute, ""},
+		{"never dropped", ends, "if false then", late, "was claimed after 1h"},
+		{"never run", paused, "  if true then return task_answer('paused', now, task) end\n  fields.last_scheduled", time.Minute, "was dropped after 1h"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.before != "" {
+				breakScripts(t, tt.before, tt.after)
+			}
+			var wrong []string
+			setup := setup{pace: steady, instances: 2, kept: true, tasks: true, asks: true, report: func(problems []problem) {
+				for _, p := range problems {
+					wrong = append(wrong, p.text)
+				}
+			}}
+			task := steady.tasks[0].name
+			inCluster(t, 1, setup, func(c *cluster) {
+				c.start()
+				c.awaitLeader(steady.ttl, nil)
+				number := c.operator.nextTrigger()
+				for _, err := range []error{c.operator.pause(task), c.operator.trigger(task, number)} {
+					if err != nil {
+						t.Error(err)
+					}
+				}
+				time.Sleep(tt.pause)
+				if err := c.operator.resume(task); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(late - tt.pause + 3*time.Minute)
+				c.check.triggersEnded(0)
+			})
+			if len(wrong) == 0 && tt.wrong == "" {
+				return
+			}
+			if len(wrong) != 1 || tt.wrong == "" || !strings.Contains(wrong[0], tt.wrong) {
+				t.Errorf("instead of %q: %q", tt.wrong, wrong)
+			}
+		})
 	}
 }

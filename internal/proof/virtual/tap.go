@@ -33,15 +33,18 @@ type record struct {
 	loose    bool           // slots may have been passed over since the last one: the task was paused, or a triggered run was on
 	paused   bool           // by the operator
 	canceled string         // the last run that was canceled
-	waits    string         // ID of the last trigger that was left
+	waiting  waiting        // the last trigger that was left
 	claimed  map[string]int // triggers, by ID
 	ended    map[string]int // their runs that came to an end
+	dropped  map[string]int // those that had waited for too long
 }
 
 func newTap(c *checker) *tap {
 	tap := &tap{c: c, beats: map[string]time.Time{}, tasks: map[string]*record{}}
 	for _, t := range c.cluster.pace.tasks {
-		tap.tasks[t.name] = &record{every: t.every.Milliseconds(), claimed: map[string]int{}, ended: map[string]int{}}
+		tap.tasks[t.name] = &record{
+			every: t.every.Milliseconds(), claimed: map[string]int{}, ended: map[string]int{}, dropped: map[string]int{},
+		}
 	}
 	return tap
 }
@@ -63,10 +66,12 @@ func (t *tap) see(now time.Time, host, command string, args []string) {
 		t.remove(now, host, args[1:])
 	case isTask && command == "HSET" && t.tasks[task] != nil:
 		field := fields(args[1:])
-		t.wish(t.tasks[task], field)
+		t.wish(now, t.tasks[task], field)
 		t.claim(now, task, t.tasks[task], field)
 	case isTask && command == "HDEL" && t.tasks[task] != nil && slices.Contains(args[1:], "paused"):
-		t.tasks[task].paused = false
+		t.tasks[task].pause(now, false)
+	case isTask && command == "HDEL" && t.tasks[task] != nil && slices.Contains(args[1:], "trigger"):
+		t.triggerGone(now, task, t.tasks[task])
 	case key == "tenure:commands" && command == "XADD":
 		t.audit(args)
 	case isCommand && command == "HSET":
@@ -134,7 +139,7 @@ func (t *tap) claim(now time.Time, name string, r *record, field map[string]stri
 		return
 	}
 	if id := field["run_trigger"]; id != "" {
-		t.triggerClaimed(name, id, r)
+		t.triggerClaimed(now, name, id, r)
 		t.leftOpen(name, r, slot)
 		r.open, r.crashes, r.loose = slot, 0, true
 		return
