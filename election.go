@@ -251,7 +251,7 @@ func (e *Elector) awaitTransfer(ctx context.Context, t *liveTerm, call transferC
 	goesOn := func() error { return fmt.Errorf("tenure: the transfer goes on: %w", context.Cause(ctx)) }
 	select {
 	case err := <-call.begun:
-		if err != nil || inside {
+		if err != nil {
 			return err
 		}
 	case <-t.released:
@@ -259,10 +259,16 @@ func (e *Elector) awaitTransfer(ctx context.Context, t *liveTerm, call transferC
 			return err
 		}
 	case <-ctx.Done():
-		if inside && len(call.begun) > 0 { // the term has ended for it, and its context therefore
-			return <-call.begun
+		if !inside || len(call.begun) == 0 {
+			return goesOn()
 		}
-		return goesOn()
+		if err := <-call.begun; err != nil { // the term has ended for it, and its context therefore
+			return err
+		}
+	}
+	if inside {
+		<-t.ctx.Done() // the loop cancels it right after its answer
+		return nil
 	}
 	select {
 	case <-t.released:

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -208,6 +209,27 @@ func TestTransferInsideLeaderWork(t *testing.T) {
 		require.Less(s, took, electionRetry+2*(electionTTL/3)+100*time.Millisecond)
 		require.ErrorIs(s, got, ErrNotReady)
 		require.Equal(s, "other", s.store.made("release")[0].Heir)
+	})
+}
+
+// TestTransferReturnsAfterTheEndOfTheContext: the loop answers the call before it cancels the
+// context, and work that goes on in between would take its term for one that goes on.
+func TestTransferReturnsAfterTheEndOfTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancelCause(context.Background())
+		term := &liveTerm{ctx: ctx, released: make(chan struct{})}
+		call := transferCall{begun: make(chan error, 1)}
+		call.begun <- nil
+		var returned atomic.Bool
+		go func() {
+			assert.NoError(t, (*Elector)(nil).awaitTransfer(ctx, term, call, true))
+			returned.Store(true)
+		}()
+		synctest.Wait()
+		require.False(t, returned.Load())
+		end(ErrResigned)
+		synctest.Wait()
+		require.True(t, returned.Load())
 	})
 }
 
