@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -270,63 +271,102 @@ func foreign(b *testing.B, rdb *redis.Client, count int) {
 	}
 }
 
-func BenchmarkBeat(b *testing.B) {
-	rdb, r, _ := populated(b, 10_000, func(int) time.Duration { return 0 })
-	l := newBeatLoop(r)
-	ctx := b.Context()
-	send := func() {
-		l.beat.Nudge()
-		for h, due := l.beat.Next(monotonic()); due; h, due = l.beat.Next(monotonic()) {
-			l.send(ctx, h)
-		}
-	}
-	for b.Loop() {
-		send()
-	}
-	require.False(b, l.faults.reported)
-	rdb.ConfigResetStat(ctx)
-	for range 2000 {
-		send()
-	}
-	_, each := spentByRedis(b, rdb, "evalsha")
-	b.ReportMetric(microseconds(each), "redis-µs")
-}
+// sizes are the namespaces that what is to cost the same at any size is measured in.
+var sizes = []int{10_000, 100_000}
 
-// One pass over 10,000 instances: what Redis spends on a call with none overdue, and with a
-// hundred.
-func BenchmarkSweep(b *testing.B) {
-	for _, overdue := range []int{0, 100} {
-		b.Run(fmt.Sprint("overdue=", overdue), func(b *testing.B) {
-			rdb, r, look := populated(b, 10_000, func(i int) time.Duration {
-				if i < overdue {
-					return 2 * time.Minute
-				}
-				return 0
-			})
+func BenchmarkBeat(b *testing.B) {
+	for _, count := range sizes {
+		b.Run(fmt.Sprint(count), func(b *testing.B) {
+			rdb, r, _ := populated(b, count, func(int) time.Duration { return 0 })
+			l := newBeatLoop(r)
 			ctx := b.Context()
-			e := leading(b)
-			term, _ := TermFrom(e.loop.current.Load().ctx)
-			sweeper := &testSweeper{}
-			sweeper.sweeper = newSweeper(r, term, func() time.Duration { return monotonic() + sweeper.ahead })
-			for b.Loop() {
-				require.NoError(b, sweeper.pass(ctx))
+			send := func() {
+				l.beat.Nudge()
+				for h, due := l.beat.Next(monotonic()); due; h, due = l.beat.Next(monotonic()) {
+					l.send(ctx, h)
+				}
 			}
+			for b.Loop() {
+				send()
+			}
+			require.False(b, l.faults.reported)
 			rdb.ConfigResetStat(ctx)
-			for range 100 {
-				_, err := r.store.Look(ctx, look)
-				require.NoError(b, err)
+			for range 2000 {
+				send()
 			}
 			_, each := spentByRedis(b, rdb, "evalsha")
-			b.ReportMetric(microseconds(each), "look-redis-µs")
-			if overdue == 0 {
-				return
+			b.ReportMetric(microseconds(each), "redis-µs")
+		})
+	}
+}
+
+// One pass over all instances: what Redis spends on a call with none overdue, and with a hundred.
+func BenchmarkSweep(b *testing.B) {
+	for _, count := range sizes {
+		for _, overdue := range []int{0, 100} {
+			b.Run(fmt.Sprintf("%d/overdue=%d", count, overdue), func(b *testing.B) {
+				rdb, r, look := populated(b, count, func(i int) time.Duration {
+					if i < overdue {
+						return 2 * time.Minute
+					}
+					return 0
+				})
+				ctx := b.Context()
+				e := leading(b)
+				term, _ := TermFrom(e.loop.current.Load().ctx)
+				sweeper := &testSweeper{}
+				sweeper.sweeper = newSweeper(r, term, func() time.Duration { return monotonic() + sweeper.ahead })
+				for b.Loop() {
+					require.NoError(b, sweeper.pass(ctx))
+				}
+				rdb.ConfigResetStat(ctx)
+				for range 100 {
+					_, err := r.store.Look(ctx, look)
+					require.NoError(b, err)
+				}
+				_, each := spentByRedis(b, rdb, "evalsha")
+				b.ReportMetric(microseconds(each), "look-redis-µs")
+				if overdue == 0 {
+					return
+				}
+				rdb.ConfigResetStat(ctx)
+				for range 20 {
+					require.NoError(b, sweeper.pass(ctx))
+				}
+				_, each = spentByRedis(b, rdb, "evalsha")
+				b.ReportMetric(microseconds(each), "call-redis-µs")
+			})
+		}
+	}
+}
+
+// What a Watch costs that has listed all, once nothing has changed since.
+func BenchmarkUnchanged(b *testing.B) {
+	for _, count := range sizes {
+		b.Run(fmt.Sprint(count), func(b *testing.B) {
+			rdb, r, _ := populated(b, count, func(int) time.Duration { return 0 })
+			ctx := b.Context()
+			require.NoError(b, rdb.XAdd(ctx, &redis.XAddArgs{Stream: store.Keys("tenure").Log(), Values: []any{"event", "joined", "instances", "a"}}).Err())
+			w := &watch{r: r, wake: newWakeup()}
+			listed := 0
+			look := func() {
+				require.True(b, w.turn(ctx, func(c Change, err error) bool {
+					listed += len(c.Instances)
+					return assert.NoError(b, err)
+				}))
+			}
+			look()
+			require.Equal(b, count, listed)
+			for b.Loop() {
+				look()
 			}
 			rdb.ConfigResetStat(ctx)
-			for range 20 {
-				require.NoError(b, sweeper.pass(ctx))
+			for range 2000 {
+				look()
 			}
-			_, each = spentByRedis(b, rdb, "evalsha")
-			b.ReportMetric(microseconds(each), "call-redis-µs")
+			_, each := spentByRedis(b, rdb, "evalsha")
+			b.ReportMetric(microseconds(each), "redis-µs")
+			require.Equal(b, count, listed, "nothing was listed again")
 		})
 	}
 }
@@ -649,14 +689,29 @@ func BenchmarkIdle(b *testing.B) {
 }
 
 // What an idle instance holds: heap and goroutines beside those of its Redis client and of Run's
-// caller.
+// caller. It follows: the leader is another one.
 func BenchmarkFootprint(b *testing.B) {
 	server := redistest.Start(b)
 	const instances = 50
 	clients := make([]*redis.Client, instances)
 	for i := range clients {
 		clients[i] = server.Client(b)
+		// As many connections as a run ever has at a time: those that one run needs and the one
+		// before did not are the client's too.
+		var open []*redis.Conn
+		for range 4 {
+			conn := clients[i].Conn()
+			require.NoError(b, conn.Ping(b.Context()).Err())
+			open = append(open, conn)
+		}
+		for _, conn := range open {
+			require.NoError(b, conn.Close())
+		}
 	}
+	leads := &electors{b: b, redis: server, led: make(chan *benched, 1), opts: ElectionOptions{Safety: SafetyOptions{RestartGuard: -1}}}
+	leader := leads.start()
+	<-leads.led
+	defer leader.stop()
 	// run runs an instance on each client, and looks at them once they idle.
 	run := func(look func()) {
 		ctx, cancel := context.WithCancel(b.Context())
@@ -679,7 +734,12 @@ func BenchmarkFootprint(b *testing.B) {
 			runtime.GC()
 		}
 		runtime.ReadMemStats(&m)
-		return m.HeapAlloc, runtime.NumGoroutine()
+		goroutines = runtime.NumGoroutine()
+		for range 20 { // a call that is on its way has one for some milliseconds
+			<-time.After(5 * time.Millisecond)
+			goroutines = min(goroutines, runtime.NumGoroutine())
+		}
+		return m.HeapAlloc, goroutines
 	}
 	for b.Loop() {
 		// The client's part is what a first run leaves in its pool, and one connection that

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -22,9 +23,14 @@ var own = []struct{ bench, name string }{
 	{"TakeOver/followers=1/keys=0", "take-over beyond the end of a lease of 300 ms"},
 	{"TakeOver/followers=10/keys=100000", "the same with 10 followers and 100,000 other keys"},
 	{"HandOver", "hand-over with 10 followers; the floor is a message of pub/sub"},
-	{"Beat", "a heartbeat among 10,000 instances"},
-	{"Sweep/overdue=0", "a sweep of 10,000 instances, none overdue"},
-	{"Sweep/overdue=100", "the same, 100 of them overdue"},
+	{"Beat/10000", "a heartbeat among 10,000 instances"},
+	{"Beat/100000", "the same among 100,000"},
+	{"Sweep/10000/overdue=0", "a sweep of 10,000 instances, none overdue"},
+	{"Sweep/100000/overdue=0", "the same of 100,000"},
+	{"Sweep/10000/overdue=100", "a sweep of 10,000, 100 of them overdue"},
+	{"Sweep/100000/overdue=100", "the same of 100,000"},
+	{"Unchanged/10000", "`Registry.Watch` looks for changes of 10,000 instances, and there are none"},
+	{"Unchanged/100000", "the same of 100,000"},
 	{"Tasks/standalone", "10,000 tasks, a thousand slots a second, without Redis"},
 	{"Tasks/redis", "the same with Redis"},
 	{"Footprint", "an idle instance beyond its client"},
@@ -35,7 +41,7 @@ func measureOwn(o options, p *page) error {
 	var quick, slow []string
 	for _, b := range own {
 		first, _, _ := strings.Cut(b.bench, "/")
-		if strings.HasPrefix(first, "IsLeader") || first == "Beat" || first == "Sweep" {
+		if strings.HasPrefix(first, "IsLeader") || slices.Contains([]string{"Beat", "Sweep", "Unchanged"}, first) {
 			quick = append(quick, first)
 		} else {
 			slow = append(slow, first)

@@ -23,7 +23,7 @@ const (
 	cpuConnect
 	cpuHint
 	acquiresFailover
-	hintsReplaced
+	changesReplaced
 	requestsRole
 	cpuRoleLeading
 	cpuRoleFollowing
@@ -44,7 +44,7 @@ var constantNames = [constantCount]struct{ name, unit string }{
 	cpuConnect:       {"`greeting`", "µs of Redis, a connection that is opened"},
 	cpuHint:          {"`hint`", "µs of Redis, each that hears a hint of an instance that joins or leaves, with the scripts of that"},
 	acquiresFailover: {"`asks`", "acquires a candidate, at a fail-over"},
-	hintsReplaced:    {"`hints`", "hints of the registry, an instance that is replaced"},
+	changesReplaced:  {"`changes`", "changes of the registry, an instance that is replaced"},
 	requestsRole:     {"`role requests`", "requests a second, a role that is led, without its followers"},
 	cpuRoleLeading:   {"`role leading`", "µs of Redis a second, a role that is led"},
 	cpuRoleFollowing: {"`role following`", "µs of Redis a second, a candidate that follows"},
@@ -92,12 +92,12 @@ func derive(c constants) (string, error) {
 			return "", fmt.Errorf("the constant %s is %v", constantNames[which].name, value)
 		}
 	}
-	if c[cpuRest] == 0 || c[cpuHint] == 0 || c[hintsReplaced] == 0 || c[cpuNamespace] == 0 {
+	if c[cpuRest] == 0 || c[cpuHint] == 0 || c[changesReplaced] == 0 || c[cpuNamespace] == 0 {
 		return "", fmt.Errorf("a constant that is divided by is 0")
 	}
 	var b strings.Builder
 	grid(&b, "One namespace on one Redis",
-		"All instances hear all hints of the registry: what a hint costs grows with the instances, and what a deploy costs with their square.", "instances", []line{
+		"All instances hear all hints of the registry: what a hint costs grows with the instances. If many listen, several changes share a hint, so that hints take about a tenth of a core at most.", "instances", []line{
 			{"requests a second, at rest", func(n float64) string { return big(n * c[requestsRest]) }},
 			{"received and sent, MB/s", func(n float64) string { return figure(n * (c[bytesIn] + c[bytesOut]) / 1e6) }},
 			{"Redis at rest, % of a core", func(n float64) string { return figure(restOf(c, n)) }},
@@ -132,10 +132,8 @@ func derive(c constants) (string, error) {
 		{"memory of Redis, MB", func(n float64) string { return figure(n * c[memoryRole] / 1e6) }},
 	})
 	instances, roles := 1e6*busy/c[cpuRest], 1e6*busy/(rolesOf(c, 1)*1e4)
-	deployed := math.Sqrt(deployMinutes * 60 * 1e6 * busy / (c[hintsReplaced] * c[cpuHint]))
 	b.WriteString("### Where one Redis ends\n\n|  | ends at |\n|---|---:|\n")
 	for _, row := range [][2]string{
-		{fmt.Sprintf("one namespace, each replaced once in %d minutes: hints take %d %% of a core", deployMinutes, int(100*busy)), big(deployed) + " instances"},
 		{"`maxclients` of Redis by default, 10,000", big(10_000/connectionsEach) + " instances"},
 		{fmt.Sprintf("instances at rest take %d %% of a core", int(100*busy)), big(instances) + " instances"},
 		{fmt.Sprintf("roles take %d %% of a core", int(100*busy)), big(roles) + " roles"},
@@ -149,10 +147,21 @@ func derive(c constants) (string, error) {
 // restOf is what instances take of a core at rest, in %.
 func restOf(c constants, instances float64) float64 { return 100 * instances * c[cpuRest] / 1e6 }
 
+// When hints wait for each other, as scripts.lua says it.
+const (
+	manyListen = 500  // listeners; fewer hear of each change at once
+	hintsApart = 1e-4 // s between two hints, for each listener
+	longest    = 60   // s between two hints
+)
+
 // deployOf is what the hints of a deploy take of a core, in %: each instance is replaced, and all
 // hear of it.
 func deployOf(c constants, instances float64) float64 {
-	return 100 * instances * c[hintsReplaced] * instances * c[cpuHint] / 1e6 / (deployMinutes * 60)
+	hints := instances * c[changesReplaced] / (deployMinutes * 60)
+	if instances > manyListen {
+		hints = min(hints, 1/min(instances*hintsApart, longest))
+	}
+	return 100 * hints * instances * c[cpuHint] / 1e6
 }
 
 func rolesOf(c constants, roles float64) float64 {

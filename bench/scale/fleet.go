@@ -88,7 +88,7 @@ func kindOf(args []any) kind {
 	switch {
 	case strings.HasSuffix(first, ":beats"):
 		return sweeps
-	case strings.HasSuffix(first, ":heartbeat") && keys > 5:
+	case strings.HasSuffix(first, ":heartbeat") && keys > 6:
 		return heartbeats
 	case strings.Contains(first, ":leader") && keys > 3 && more > 12:
 		return acquires

@@ -123,7 +123,7 @@ func TestDerive(t *testing.T) {
 	t.Parallel()
 	c := constants{
 		requestsRest: 0.25, checksRest: 0.125, cpuRest: 10, bytesIn: 100, bytesOut: 100, memoryInstance: 1000, memoryConnection: 3000, cpuConnect: 100,
-		cpuHint: 5, acquiresFailover: 1, hintsReplaced: 4, requestsRole: 0.1, cpuRoleLeading: 2, cpuRoleFollowing: 1, memoryRole: 500, cpuNamespace: 2000, cpuBus: 2,
+		cpuHint: 5, acquiresFailover: 1, changesReplaced: 4, requestsRole: 0.1, cpuRoleLeading: 2, cpuRoleFollowing: 1, memoryRole: 500, cpuNamespace: 2000, cpuBus: 2,
 	}
 	text, err := derive(c)
 	if err != nil {
@@ -136,12 +136,11 @@ func TestDerive(t *testing.T) {
 		"| Redis at rest, % of a core | 2 | 20 | 200 | 2,000 |",
 		"| memory of Redis, MB | 10 | 100 | 1,000 | 10,000 |",
 		"| a hint to all, ms of Redis | 5 | 50 | 500 | 5,000 |",
-		"| a deploy of all in 10 minutes, % of a core | 3.3 | 330 | 33,000 | 3,300,000 |",
+		"| a deploy of all in 10 minutes, % of a core | 3.3 | 5 | 5 | 8.3 |",
 		"| a deploy of all in 10 minutes, % of a core | 0.33 | 3.3 | 33 | 330 |",
 		"| masters | 3 | 3 | 5 | 79 |",
 		"| Redis, % of a core | 0.4 | 4 | 40 | 400 |",
 		"| instances at rest take 50 % of a core | 50,000 instances |",
-		"hints take 50 % of a core | 3,900 instances |",
 		"messages of other nodes alone take 50 % of each | 2,000,000 instances |",
 	} {
 		if !strings.Contains(text, want) {
@@ -169,7 +168,7 @@ func TestKinds(t *testing.T) {
 		acquires:   call(15, "x:leader", "s", "t", "terms", "log"),
 		renewals:   call(12, "x:leader:role", "s", "t"),
 		releases:   call(10, "x:leader", "s", "t", "terms"),
-		heartbeats: call(10, "x:instance:a:heartbeat", "i", "b", "l", "c", "w"),
+		heartbeats: call(10, "x:instance:a:heartbeat", "i", "b", "l", "c", "w", "u"),
 		sweeps:     call(4, "x:beats", "i"),
 		checks:     {"PUBLISH", "channel", "x"},
 		others:     {"evalsha", "sha", "none"},
