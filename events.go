@@ -104,7 +104,9 @@ const (
 	// EventCommandsUnread: there may be commands for this process, and it cannot read them, first
 	// of a row. Err.
 	EventCommandsUnread EventType = "commands_unread"
-	// EventInstanceJoined: another instance entered the registry. Subject.
+	// EventInstanceJoined: another instance entered the registry. Subject. This and the next ones
+	// may be missed, and if more than 500 processes listen they come late and together:
+	// Registry.Watch misses nothing.
 	EventInstanceJoined EventType = "instance_joined"
 	// EventInstanceDrifted: an instance was silent for DriftedAfter. Subject.
 	EventInstanceDrifted EventType = "instance_drifted"

@@ -202,7 +202,9 @@ func (r *Registry) said() store.Profile {
 // Instances lists the instances, in the order of their IDs. Entries that are no record of an
 // instance are skipped; Counts counts them. If there are more than the query, or a listing, may
 // have, it returns some of them and ErrTruncated. Other errors are ErrUnreachable and
-// ErrMisconfigured.
+// ErrMisconfigured. It reads all records. To know who is there again and again, range over Watch:
+// it reads them once, and then only who has joined, left or changed its state. What else a record
+// says, such as Load, it does not follow.
 func (r *Registry) Instances(ctx context.Context, q InstanceQuery) ([]Instance, error) {
 	for i, state := range q.States {
 		if state.known() != state {
@@ -425,7 +427,8 @@ var memberEvents = map[string]EventType{
 	"joined": EventInstanceJoined, store.SweepDrifted: EventInstanceDrifted, store.SweepRecovered: EventInstanceRecovered, store.SweepDown: EventInstanceDown, store.SweepLeft: EventInstanceLeft,
 }
 
-// hint takes a hint from the subscription. What this process did itself is reported already.
+// hint takes a hint from the subscription. What this process did itself is reported already; of
+// changes that are told together Redis does not say whose they are.
 func (r *Registry) hint(h store.Hint) {
 	if h.Type != store.HintCommand {
 		r.counted.Store(false)
@@ -436,7 +439,7 @@ func (r *Registry) hint(h store.Hint) {
 	}
 	if kind, known := memberEvents[h.Type]; known {
 		for _, subject := range append(h.Subjects, h.Subject) {
-			if store.IDPattern.MatchString(subject) {
+			if store.IDPattern.MatchString(subject) && (h.Source != "" || subject != r.id) {
 				r.bus.publish(Event{Type: kind, Subject: subject, Remote: true})
 			}
 		}

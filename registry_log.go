@@ -168,11 +168,13 @@ const (
 //		}
 //	}
 //
-// While Run of the Coordinator goes on, hints wake it, and a change arrives within milliseconds. It
-// reads the log every 5 s in any case: that is the bound if a hint is lost, and in a Control. A
-// read that fails is yielded as an error, the first of a row only, with a zero Change; Watch goes
-// on. An ErrTruncated comes with the snapshot that was cut. The sequence ends when ctx is done. It
-// keeps a page of 100 entries, or one snapshot, and may be ranged over several times, also at once.
+// While Run of the Coordinator goes on, hints wake it, and a change arrives within milliseconds; if
+// more than 500 processes listen, one that comes less than 0.1 ms for each of them after another
+// waits for so long, and for the next heartbeat of any instance. It reads the log every 5 s in any
+// case: that is the bound if a hint is lost, and in a Control. A read that fails is yielded as an
+// error, the first of a row only, with a zero Change; Watch goes on. An ErrTruncated comes with the
+// snapshot that was cut. The sequence ends when ctx is done. It keeps a page of 100 entries, or one
+// snapshot, and may be ranged over several times, also at once.
 func (r *Registry) Watch(ctx context.Context) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		w := watch{r: r, wake: newWakeup()}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
+	"net"
 	"regexp"
 	"slices"
 	"strconv"
@@ -396,6 +398,60 @@ func TestOnlyWhoDidItHasAnEventOfItsOwn(t *testing.T) {
 	require.Equal(t, []bool{false}, remote(a), "instance_registered")
 	require.Equal(t, []bool{false}, remote(leader), "down")
 	require.Equal(t, []bool{true, true}, remote(other), "joined, down")
+
+	a.told()
+	a.hint(store.Hint{Type: "joined", Subjects: []string{"a", "b"}}) // told together: nobody's own
+	require.Equal(t, []string{"instance_joined b"}, a.told())
+}
+
+// TestManyListenersHearOfEachInstance: of a few messages.
+func TestManyListenersHearOfEachInstance(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		for range 501 {
+			conn, err := net.Dial("tcp", w.rdb.(*redis.Client).Options().Addr)
+			require.NoError(w, err)
+			w.Cleanup(func() { _ = conn.Close() })
+			_, err = fmt.Fprint(conn, "*2\r\n$9\r\nSUBSCRIBE\r\n$18\r\nwaf:cluster:events\r\n")
+			require.NoError(w, err)
+			go func() { _, _ = io.Copy(io.Discard, conn) }() // ends with the connection
+		}
+		for deadline := time.Now().Add(time.Minute); w.rdb.PubSubNumSub(w.Context(), "waf:cluster:events").Val()["waf:cluster:events"] < 501; time.Sleep(time.Millisecond) { // bounded poll
+			require.True(w, time.Now().Before(deadline), "all listen")
+		}
+		hints := w.hints()
+		other, last := w.member("other"), w.member("last")
+		began := time.Now()
+		var want []string
+		for i := range 60 {
+			m := w.member(fmt.Sprintf("m%02d", i))
+			m.beats()
+			want = append(want, "instance_joined "+m.id)
+		}
+		want = append([]string{"instance_joined last"}, want...)
+		messages := 0
+		for told := []string{}; ; messages++ {
+			stop, beaten := make(chan struct{}), make(chan struct{})
+			go func() { // ends with stop
+				defer close(beaten)
+				for {
+					last.beats()
+					select {
+					case <-stop:
+						return
+					case <-time.After(10 * time.Millisecond):
+					}
+				}
+			}()
+			other.hint(hints())
+			close(stop)
+			<-beaten
+			if told = append(told, other.told()...); len(told) >= len(want) {
+				require.Equal(w, want, sorted(told))
+				break
+			}
+		}
+		require.LessOrEqual(w, messages, 3+int(time.Since(began)/(50*time.Millisecond)), "each of them keeps the next away for as long")
+	})
 }
 
 func TestHostileHints(t *testing.T) {

@@ -20,8 +20,9 @@ local CENTURY = 3153600000000
 local RESERVE = 5000 -- the longest that a vacancy is reserved for an heir
 local ANYONE = '*' -- the heir of an offer that waits for the best candidate
 local KEPT = 4 -- what askers have named is remembered for so many times its length
-local TERMS = 1000 -- entries of the history of terms: two a term
-local LOG = 10000 -- entries of the log of a namespace
+-- Entries that are kept. Redis cuts off whole blocks of about a hundred (~): to cut off one entry takes it five times as long as to add one.
+local TERMS = 1000 -- of the history of terms: two a term
+local LOG = 10000 -- of the log of a namespace
 
 -- refuse ends the script with an error.
 local function refuse(text) error({ text = text }) end
@@ -41,11 +42,11 @@ local function note(command, key, ...)
   end
 end
 
--- publish sends a hint; a user without rights to the channel must not break the script.
+-- publish sends a hint, and gives how many heard it; a user without rights to the channel must not break the script.
 local function publish(channel, kind, role, more)
-  if channel ~= '' then
-    redis.pcall('PUBLISH', channel, '{"type":"' .. kind .. '","role":"' .. role .. '"' .. (more or '') .. '}')
-  end
+  if channel == '' then return 0 end
+  local heard = redis.pcall('PUBLISH', channel, '{"type":"' .. kind .. '","role":"' .. role .. '"' .. (more or '') .. '}')
+  return type(heard) == 'number' and heard or 0
 end
 
 -- WHOLE prints whole numbers. %d takes a quarter of the time of %.0f, but holds 32 bits only if the server is built for 32.
@@ -156,12 +157,12 @@ end
 
 -- tell_terms adds an entry to the history of terms. No rule reads it, and whatever is wrong with that stream stops no election.
 local function tell_terms(key, event, token, holder, at, ...)
-  redis.pcall('XADD', key, 'MAXLEN', TERMS, '*', 'event', event, 'token', integer(token), 'holder', cut(holder or ''), 'at', integer(at), ...)
+  redis.pcall('XADD', key, 'MAXLEN', '~', TERMS, '*', 'event', event, 'token', integer(token), 'holder', cut(holder or ''), 'at', integer(at), ...)
 end
 
 -- tell_log adds an entry to the log of the namespace, if the caller has its key. As with the history of terms, no rule reads it.
 local function tell_log(key, event, instances, ...)
-  if key then redis.pcall('XADD', key, 'MAXLEN', LOG, '*', 'event', event, 'instances', instances, ...) end
+  if key then redis.pcall('XADD', key, 'MAXLEN', '~', LOG, '*', 'event', event, 'instances', instances, ...) end
 end
 
 -- note_token notes the highest token that an asker names, if the term hash knows lower ones only: this server has lost data. The
@@ -200,6 +201,38 @@ end
 
 -- The lease scripts all take KEYS: 1 lease, 2 since, 3 term hash; those that begin or end a term also 4 history of terms, and if it
 -- lies in the same slot 5 log of the namespace. Whatever they decide, they note the tokens that their asker names.
+
+--@ shortcut acquire
+-- What nearly all that ask are answered, at three fifths of the cost: another one's lease is on, and there is nothing to be noted. It answers what the
+-- script would. Whatever is otherwise, a command that is refused too, is left to the script: only that grants anything.
+do
+  local call, find = redis.pcall, string.find
+  local t, holder = call('TIME'), call('GET', KEYS[1])
+  if t[1] and type(holder) == 'string' and holder ~= ARGV[1] and #holder <= 128 and (ARGV[13] == '' or ARGV[13] == '0') then
+    local now, not_after = t[1] * 1000 + math.floor(t[2] / 1000), tonumber(ARGV[4])
+    local own, margin = math.max(tonumber(ARGV[3]), tonumber(ARGV[12])), tonumber(ARGV[8])
+    local term = call('HMGET', KEYS[3], 'token', 'holder', 'until', 'ttl', 'origin', 'longest', 'longest_at', 'margin', 'margin_at', 'hold', 'armed',
+      'released', 'heir', 'reserved', 'best')
+    -- number reads a number above zero, and nil if the text is none, or is more than that.
+    local function number(text, most)
+      local n = text and #text <= 16 and find(text, '^[1-9]%d*$') and tonumber(text)
+      return n and n <= most and n or nil
+    end
+    -- named reports whether a duration is known, and was named lately.
+    local function named(length, known, at) return number(known, 86400000) == length and number(at, now + own) and now - at <= own end
+    local token, ttl, origin = number(term[1], now + 3153600000000), number(term[4], 86400000), term[5]
+    if token and ttl and origin and token >= tonumber(ARGV[5]) and (not_after == 0 or now <= not_after) and term[2] == holder and not term[12] and
+      not term[13] and not term[14] and not term[15] and named(own, term[6], term[7]) and (not term[10] or term[10] == '0' or number(term[10], now)) then
+      ttl = math.max(ttl, own)
+      local hold_off, left, info = math.max(tonumber(ARGV[6]), ttl), call('PTTL', KEYS[1]), call('INFO', 'replication')
+      local grows = term[11] and term[11] ~= '0' and hold_off + margin > (number(term[11], 1e15) or 0)
+      if not grows and (margin == 0 and not term[8] or named(margin, term[8], term[9])) and number(term[3], now + hold_off) and
+        type(left) == 'number' and left > 0 and left <= hold_off and find(origin, '^%x+$') and #origin <= 64 and type(info) == 'string' and find(info, 'master_replid:' .. origin .. '\r\n') then
+        return 'held ' .. now .. ' ' .. term[1] .. ' ' .. ttl .. ' ' .. left .. ' 0 ' .. origin .. ' lease - - =' .. holder
+      end
+    end
+  end
+end
 
 --@ acquire
 -- Grants the lease if it is free and no witness objects; says until when to wait if it is not.
@@ -995,28 +1028,79 @@ local function dirty(beats) call('ZREMRANGEBYRANK', beats, 1, 0) end
 local function about(id, source) return ',"instance":"' .. id .. '","source":"' .. source .. '"' end
 
 -- announce publishes what befell many instances, and adds it to the log: each message, and entry, names as many of them as fit, since
--- everybody reads all of them.
+-- everybody reads all of them. It gives how many heard a message, the sum of all.
 local function announce(channel, log, kind, ids, source)
-  local first, size = 1, 0
+  local first, size, heard = 1, 0, 0
   for i, id in ipairs(ids) do
     size = size + #id + 3
     if i == #ids or size + #ids[i + 1] + 3 > MAX_IDS then
-      publish(channel, kind, '', ',"instances":["' .. table.concat(ids, '","', first, i) .. '"],"source":"' .. source .. '"')
+      heard = heard + publish(channel, kind, '', ',"instances":["' .. table.concat(ids, '","', first, i) .. '"],"source":"' .. source .. '"')
       tell_log(log, kind, table.concat(ids, ' ', first, i))
       first, size = i + 1, 0
     end
   end
+  return heard
 end
 
--- happened publishes what befell one instance, and adds it to the log.
-local function happened(channel, log, kind, id, source)
-  publish(channel, kind, '', about(id, source))
+-- A hint takes some 10 us of Redis for each that hears it. If more than MANY do, nobody tells what befell a single instance within the
+-- next APART for each of them: it is noted, and whoever beats after that tells all of it. So these hints take a tenth of a core at most,
+-- however many instances join and leave. The text under the key: until when nobody tells (ms), then event and ID of each that is untold.
+local MANY = 500
+local APART = 0.1 -- ms
+local QUIET = 60000 -- ms, the longest
+local UNTOLD = 32768 -- bytes: what comes after that is in the log alone
+
+-- quiet reports whether nobody is to tell anything now; and the text, nil if the key is of another type: it is left alone then.
+local function quiet(key, now)
+  local text = redis.pcall('GET', key)
+  if type(text) ~= 'string' then return false, type(text) ~= 'table' and '' or nil end
+  local ends = natural(string.match(text, '^%d+'))
+  return ends > now and ends <= now + QUIET, text
+end
+
+-- hush keeps the others from telling anything for a while, if many heard the last hints.
+local function hush(key, now, heard)
+  if heard > MANY then redis.pcall('SET', key, integer(now + math.min(QUIET, math.ceil(heard * APART))), 'PX', 2 * QUIET) end
+end
+
+-- tell publishes what waits, unless it is to wait yet. Of an instance that came again only the last is told.
+local function tell(channel, key, now)
+  local waits, text = quiet(key, now)
+  if waits or not text or text == '' then return end
+  redis.pcall('DEL', key)
+  local steps = { 'joined', 'recovered', 'active', 'draining', 'left' } -- in this order an instance takes them
+  local step, lists, ids, befell, heard = {}, {}, {}, {}, 0
+  for i, kind in ipairs(steps) do step[kind], lists[kind] = i, {} end
+  for kind, id in string.gmatch(text, ' (%l+) (%S+)') do
+    if step[kind] and is_id(id) then
+      local all = befell[id]
+      if not all then ids[#ids + 1] = id end
+      if not all or step[kind] <= step[all[#all]] then all = {} end
+      all[#all + 1], befell[id] = kind, all
+    end
+  end
+  for _, id in ipairs(ids) do
+    for _, kind in ipairs(befell[id]) do table.insert(lists[kind], id) end
+  end
+  for _, kind in ipairs(steps) do heard = heard + announce(channel, nil, kind, lists[kind], '') end
+  hush(key, now, heard)
+end
+
+-- happened adds to the log what befell one instance, and publishes it, or notes that it is untold.
+local function happened(channel, log, untold, now, kind, id, source)
   tell_log(log, kind, id)
+  local waits, text = quiet(untold, now)
+  if waits and #text < UNTOLD then
+    redis.pcall('SET', untold, text .. ' ' .. kind .. ' ' .. id, 'PX', 2 * QUIET)
+  elseif not waits then
+    local heard = publish(channel, kind, '', about(id, source))
+    if text then hush(untold, now, heard) end
+  end
 end
 
 --@ beat
--- Registers an instance, or keeps it registered. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log, 5 inbox, 6 words, 7 metrics (only if the
--- beat carries some).
+-- Registers an instance, or keeps it registered. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log, 5 inbox, 6 words, 7 what is untold, 8 metrics
+-- (only if the beat carries some).
 -- ARGV: 1 instance ID, 2 incarnation, 3 whether it was never registered before (1 or 0), 4 not-after (0: none), 5 TTL of the heartbeat in
 --       seconds, 6 silence in ms after which the record of another incarnation is taken over, 7 channel, 8 record up to started_at,
 --       9 started_at (0: now), 10 record after last_heartbeat, 11 seconds for which metrics are kept, 12 ... their names and values.
@@ -1048,10 +1132,10 @@ call('PEXPIRE', KEYS[1], ARGV[5] * 1000) -- a full Redis allows it, and then the
 call('SET', KEYS[1], seconds, 'EX', ARGV[5])
 call('HSET', KEYS[2], id, ARGV[8] .. started .. ',"last_heartbeat":' .. seconds .. ARGV[10])
 call('ZADD', KEYS[3], integer(now), id)
-if KEYS[7] then -- nothing rests on metrics: a Redis that refuses them, as one that is full does, keeps the beat
-  redis.pcall('DEL', KEYS[7])
-  redis.pcall('HSET', KEYS[7], unpack(ARGV, 12))
-  redis.pcall('PEXPIRE', KEYS[7], ARGV[11] * 1000)
+if KEYS[8] then -- nothing rests on metrics: a Redis that refuses them, as one that is full does, keeps the beat
+  redis.pcall('DEL', KEYS[8])
+  redis.pcall('HSET', KEYS[8], unpack(ARGV, 12))
+  redis.pcall('PEXPIRE', KEYS[8], ARGV[11] * 1000)
 end
 local was, status = record and status_of(record), status_of(ARGV[10])
 local score = word(ARGV[10], now)
@@ -1060,17 +1144,18 @@ if score then
 elseif was ~= status then -- rule word-over: it has become active
   call('ZREM', KEYS[6], id)
 end
+tell(ARGV[7], KEYS[7], now)
 if verdict == 'joined' or verdict == 'recovered' then
-  happened(ARGV[7], KEYS[4], verdict, id, incarnation)
+  happened(ARGV[7], KEYS[4], KEYS[7], now, verdict, id, incarnation)
   was = verdict == 'recovered' and 'active'
 end
 if status ~= was and (status == 'active' or status == 'draining') then
-  if verdict == 'kept' then happened(ARGV[7], KEYS[4], status, id, incarnation) else tell_log(KEYS[4], status, id) end
+  if verdict == 'kept' then happened(ARGV[7], KEYS[4], KEYS[7], now, status, id, incarnation) else tell_log(KEYS[4], status, id) end
 end
 return verdict .. ' ' .. integer(now) .. ' ' .. started .. ' ' .. field(other and string.sub(other, 1, 64)) .. ' ' .. call('EXISTS', KEYS[5])
 
 --@ deregister
--- Removes the record of this very incarnation. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log, 5 words.
+-- Removes the record of this very incarnation. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log, 5 words, 6 what is untold.
 -- ARGV: 1 instance ID, 2 incarnation, 3 channel.
 -- Verdicts: left | absent | other (the record is another incarnation's, nothing was changed).
 local record = call('HGET', KEYS[2], ARGV[1])
@@ -1080,7 +1165,9 @@ call('DEL', KEYS[1])
 call('ZREM', KEYS[3], ARGV[1])
 call('ZREM', KEYS[5], ARGV[1])
 if there == 0 then return 'absent' end
-happened(ARGV[3], KEYS[4], 'left', ARGV[1], ARGV[2])
+local now = time()
+tell(ARGV[3], KEYS[6], now)
+happened(ARGV[3], KEYS[4], KEYS[6], now, 'left', ARGV[1], ARGV[2])
 return 'left'
 
 --@ look

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -29,6 +30,7 @@ func TestLoadScripts(t *testing.T) {
 		{"surplus", "\n--@ leader\n", "\n--@ follower\nreturn 1\n--@ leader\n", `"follower" has no field`},
 		{"twice", "\n--@ leader\n", "\n--@ leader\nreturn 1\n--@ leader\n", `"leader" has no field, or is there twice`},
 		{"shortcut", "\n--@ shortcut renew\n", "\n--@ shortcut renewal\n", `shortcut "renewal" is of no section`},
+		{"statement in a prelude", "\n--@ shortcut acquire\n", "\nif true then LOG = 1 end\n--@ shortcut acquire\n", "declares locals and nothing else"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -40,6 +42,34 @@ func TestLoadScripts(t *testing.T) {
 	}
 	if _, err := Load(scriptsLua); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestScriptsCarryWhatTheyNeed: each function that a script calls, and each constant that it names,
+// and nothing of the preludes that is of no use to it.
+func TestScriptsCarryWhatTheyNeed(t *testing.T) {
+	preludes := strings.Join(regexp.MustCompile(`(?s)\n--@ prelude .*?\n--@ `).FindAllString(scriptsLua, -1), "")
+	declared := regexp.MustCompile(`(?m)^local (function )?(\w+)`).FindAllStringSubmatch(preludes, -1)
+	if len(declared) < 70 {
+		t.Fatalf("%d declarations", len(declared))
+	}
+	comments := regexp.MustCompile(`(?m)--.*$`)
+	for _, sc := range []*script{contract.acquire, contract.renew, contract.release, contract.leader, contract.finishTask, contract.beat, contract.sweep, contract.sendCommand} {
+		code := comments.ReplaceAllString(sc.source, "")
+		for _, d := range declared {
+			name, isFunction := d[2], d[1] != ""
+			has := regexp.MustCompile(`(?m)^local (function )?` + name + `\b`).MatchString(code)
+			used := len(regexp.MustCompile(`\b`+name+`\b`).FindAllString(code, -1)) > 1
+			called := isFunction && regexp.MustCompile(`[^n] `+name+`\(`).MatchString(code)
+			if has != used || called && !has {
+				t.Errorf("%s: %s is there: %v, is named: %v, is called: %v", sc.name, name, has, used, called)
+			}
+		}
+	}
+	for _, surplus := range []string{"read_task", "read_term"} {
+		if strings.Contains(contract.beat.source, surplus) {
+			t.Errorf("a heartbeat carries %s", surplus)
+		}
 	}
 }
 

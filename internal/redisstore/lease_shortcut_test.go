@@ -17,13 +17,21 @@ import (
 )
 
 // shortcutOnly is the contract with a renewal that knows its shortcut and nothing else, and
-// withoutShortcut with one that does not know it.
+// withoutShortcut with one that does not know it; acquireShort and acquireLong likewise.
 func shortcutOnly(t *testing.T) *Scripts {
 	return replaced(t, "\n--@ renew\n", "\n--@ release\n", "refuse('LEFT to the script')\n")
 }
 
 func withoutShortcut(t *testing.T) *Scripts {
 	return replaced(t, "\n--@ shortcut renew\n", "\n--@ renew\n", "")
+}
+
+func acquireShort(t *testing.T) *Scripts {
+	return replaced(t, "\n--@ acquire\n", "\n--@ shortcut renew\n", "refuse('LEFT to the script')\n")
+}
+
+func acquireLong(t *testing.T) *Scripts {
+	return replaced(t, "\n--@ shortcut acquire\n", "\n--@ acquire\n", "")
 }
 
 // replaced is the contract with another section between two lines.
@@ -147,7 +155,149 @@ func TestRenewalsTakeTheShortcut(t *testing.T) {
 	}
 }
 
-// TestShortcutOnRedis: a real server takes the shortcut too.
+// TestFollowersTakeTheShortcut: whoever asks while another leads is answered by the shortcut alone,
+// which answers what the script does without it, and writes nothing, as that. Each thing that the
+// script has to look at leaves it to the script.
+func TestFollowersTakeTheShortcut(t *testing.T) {
+	const term = leaseKey + ":term"
+	redisTime := func(ms int64) string { return fmt.Sprint(atRenewal + ms) }
+	tests := []struct {
+		name    string
+		asker   func(a *oracle.Asker)
+		before  func(t *testing.T, w *leaseCluster)
+		request func(r *lease.Request)
+		left    bool
+	}{
+		{name: "another leads"},
+		{name: "one that does not hear", request: func(r *lease.Request) { r.Mute = true }},
+		{name: "one that is preferred", request: func(r *lease.Request) { r.Rank = 1 }, left: true},
+		{name: "one that comes last", request: func(r *lease.Request) { r.Rank = -1 }, left: true},
+		{name: "the last moment", request: func(r *lease.Request) { r.NotAfter = atRenewal }},
+		{name: "a moment too late", request: func(r *lease.Request) { r.NotAfter = atRenewal - 1 }, left: true},
+		{name: "its own floor", before: hash(term, "token", "9"), request: func(r *lease.Request) { r.Floor = 9 }},
+		{name: "a higher floor", before: hash(term, "token", "9"), request: func(r *lease.Request) { r.Floor = 10 }, left: true},
+		{name: "a longer hold-off", request: func(r *lease.Request) { r.HoldOff = 2 * time.Minute }},
+		{name: "a longer lease than that of the leader", asker: func(a *oracle.Asker) { a.TTL = 70_000 }, left: true},
+		{name: "a shorter lease than that of the leader", asker: func(a *oracle.Asker) { a.TTL = 50_000 }, left: true},
+		{name: "another margin", asker: func(a *oracle.Asker) { a.Margin = 600 }, left: true},
+		{name: "no margin beside one", asker: func(a *oracle.Asker) { a.Margin = 0 }, left: true},
+		{name: "no margin at all", asker: func(a *oracle.Asker) { a.Margin = 0 }, before: del(term, "margin")},
+		{name: "the lease of the leader itself", asker: func(a *oracle.Asker) { a.ID = "a" }, left: true},
+		{name: "named a period ago", before: hash(term, "longest_at", redisTime(-60_000), "margin_at", redisTime(-60_000))},
+		{name: "the lease named longer ago", before: hash(term, "longest_at", redisTime(-60_001)), left: true},
+		{name: "the margin named longer ago", before: hash(term, "margin_at", redisTime(-60_001)), left: true},
+		{name: "named in the future", before: hash(term, "longest_at", redisTime(60_000), "margin_at", redisTime(60_000))},
+		{name: "the lease named in the far future", before: hash(term, "longest_at", redisTime(60_001)), left: true},
+		{name: "the margin named in the far future", before: hash(term, "margin_at", redisTime(60_001)), left: true},
+		{name: "the lease named at no time", before: del(term, "longest_at"), left: true},
+		{name: "a lease of less in the term", before: hash(term, "ttl", "1")},
+		{name: "a lease of no length", before: hash(term, "ttl", "0"), left: true},
+		{name: "a lease of more than a day", before: hash(term, "ttl", "86400001"), left: true},
+		{name: "a lease of a day", before: hash(term, "ttl", "86400000")},
+		{name: "an end as late as may be", before: hash(term, "until", redisTime(60_000))},
+		{name: "an end that is too late", before: hash(term, "until", redisTime(60_001)), left: true},
+		{name: "no end", before: del(term, "until"), left: true},
+		{name: "a hold that is over", before: hash(term, "hold", redisTime(0))},
+		{name: "a hold", before: hash(term, "hold", redisTime(1)), left: true},
+		{name: "a hold that is none", before: hash(term, "hold", "soon"), left: true},
+		{name: "a hold-off that was armed by no guard", before: hash(term, "armed", "0")},
+		{name: "a hold-off as long as that of the asker", before: hash(term, "armed", "60500")},
+		{name: "a hold-off that grows", before: hash(term, "armed", "60499"), left: true},
+		{name: "an offer", before: hash(term, "heir", "c"), left: true},
+		{name: "an offer to whoever asks", before: hash(term, "heir", "*"), left: true},
+		{name: "a reservation", before: hash(term, "reserved", redisTime(-1)), left: true},
+		{name: "a candidate that is preferred", before: hash(term, "best", "c"), left: true},
+		{name: "a term that was released", before: hash(term, "released", "1"), left: true},
+		{name: "a foreign lease", before: hash(term, "holder", "c"), left: true},
+		{name: "a token of a century ahead", before: hash(term, "token", redisTime(3_153_600_000_000))},
+		{name: "a token of more than a century ahead", before: hash(term, "token", redisTime(3_153_600_000_001)), left: true},
+		{name: "a token with zeros", before: hash(term, "token", "09"), left: true},
+		{name: "no token", before: del(term, "token"), left: true},
+		{name: "another history", before: hash(term, "origin", "0123456789abcdef"), left: true},
+		{name: "the beginning of its history", before: hash(term, "origin", "00"), left: true},
+		{name: "no history", before: hash(term, "origin", ""), left: true},
+		{name: "no history at all", before: del(term, "origin"), left: true},
+		{name: "INFO is refused", before: func(_ *testing.T, w *leaseCluster) { w.set(w.now, w.facts, true) }, left: true},
+		{name: "no lease", before: func(t *testing.T, w *leaseCluster) { require.NoError(t, w.rdb.Del(t.Context(), leaseKey).Err()) }, left: true},
+		{name: "a lease without an end", before: func(t *testing.T, w *leaseCluster) {
+			require.NoError(t, w.rdb.Persist(t.Context(), leaseKey).Err())
+		}, left: true},
+		{name: "a lease as long as may be", before: func(t *testing.T, w *leaseCluster) {
+			require.NoError(t, w.rdb.PExpire(t.Context(), leaseKey, time.Minute).Err())
+		}},
+		{name: "a lease that is too long", before: func(t *testing.T, w *leaseCluster) {
+			require.NoError(t, w.rdb.PExpire(t.Context(), leaseKey, time.Minute+time.Millisecond).Err())
+		}, left: true},
+		{name: "the last of a lease", before: func(t *testing.T, w *leaseCluster) {
+			require.NoError(t, w.rdb.PExpire(t.Context(), leaseKey, time.Millisecond).Err())
+		}},
+		{name: "a lease of the length of the hold-off", request: func(r *lease.Request) { r.HoldOff = 2 * time.Minute }, before: func(t *testing.T, w *leaseCluster) {
+			require.NoError(t, w.rdb.PExpire(t.Context(), leaseKey, 2*time.Minute).Err())
+		}},
+		{name: "a hold-off longer than the lease", asker: func(a *oracle.Asker) { a.HoldOff = 70_000 }, before: hash(term, "longest", "70000")},
+		{name: "the longest lease", asker: func(a *oracle.Asker) { a.TTL = 86_400_000 }, before: hash(term, "longest", "86400000")},
+		{name: "no hold", before: del(term, "hold")},
+		{name: "nothing armed", before: del(term, "armed")},
+		{name: "a term of another type", before: func(t *testing.T, w *leaseCluster) {
+			require.NoError(t, w.rdb.Del(t.Context(), term).Err())
+			require.NoError(t, w.rdb.RPush(t.Context(), term, "x").Err())
+		}, left: true},
+		{name: "the longest holder", before: func(t *testing.T, w *leaseCluster) {
+			long := strings.Repeat("x", 128)
+			require.NoError(t, w.rdb.Set(t.Context(), leaseKey, long, time.Minute).Err())
+			require.NoError(t, w.rdb.HSet(t.Context(), term, "holder", long).Err())
+		}},
+		{name: "a holder that is no instance", before: func(t *testing.T, w *leaseCluster) {
+			long := strings.Repeat("x", 129)
+			require.NoError(t, w.rdb.Set(t.Context(), leaseKey, long, time.Minute).Err())
+			require.NoError(t, w.rdb.HSet(t.Context(), term, "holder", long).Err())
+		}, left: true},
+	}
+	only, without := acquireShort(t), acquireLong(t)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx := t.Context()
+			acquire := func(scripts *Scripts) (string, map[string]string, error) {
+				w := miniLease(t)
+				facts := oracle.Facts{Origin: "00000000feedbeef", Uptime: 100_000}
+				w.set(atRenewal-20_123, facts, false)
+				w.asker(oracle.Asker{ID: "a", TTL: 60_000, RestartGuard: -1, Margin: 500}).must(ctx, t, lease.Won, acquiring(nil))
+				w.set(atRenewal, facts, false)
+				if tt.before != nil {
+					tt.before(t, w)
+				}
+				b := oracle.Asker{ID: "b", TTL: 60_000, RestartGuard: -1, Margin: 500}
+				if tt.asker != nil {
+					tt.asker(&b)
+				}
+				before := exact(t, w)
+				w.store.scripts = scripts
+				reply, err := w.asker(b).ask(ctx, acquiring(func(r *lease.Request) {
+					r.Nonce = "other"
+					if tt.request != nil {
+						tt.request(r)
+					}
+				}))
+				after := exact(t, w)
+				if !tt.left || err != nil {
+					require.Equal(t, before, after)
+				}
+				return fmt.Sprintf("%+v", reply), after, err
+			}
+			reply, _, err := acquire(only)
+			if tt.left {
+				require.ErrorContains(t, err, "LEFT", "answered %+v", reply)
+				return
+			}
+			require.NoError(t, err)
+			whole, _, err := acquire(without)
+			require.NoError(t, err)
+			require.Equal(t, whole, reply)
+		})
+	}
+}
+
+// TestShortcutOnRedis: a real server takes the shortcuts too.
 func TestShortcutOnRedis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")
@@ -159,6 +309,8 @@ func TestShortcutOnRedis(t *testing.T) {
 	a.must(ctx, t, lease.Kept, renewal)
 	w.store.scripts = shortcutOnly(t)
 	w.candidateA().must(ctx, t, lease.Kept, renewal)
+	w.store.scripts = acquireShort(t)
+	w.candidateB().must(ctx, t, lease.Held, acquiring(func(r *lease.Request) { r.Nonce = "other" }))
 }
 
 // atRenewal is Redis's time of a renewal, with all digits set.

@@ -96,18 +96,19 @@ func TestHistoryOfTermsStopsNothing(t *testing.T) {
 	})
 }
 
-// TestHistoryOfTermsIsCapped at as many entries as it is read.
+// TestHistoryOfTermsIsCapped at about as many entries as it is read.
 func TestHistoryOfTermsIsCapped(t *testing.T) {
 	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx := t.Context()
 		_, err := w.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for range store.MaxTermEntries + 10 {
+			for range store.MaxTermEntries + 250 {
 				p.XAdd(ctx, &redis.XAddArgs{Stream: termsKey, Values: []any{"event", "noise"}})
 			}
 			return nil
 		})
 		require.NoError(t, err)
 		w.candidateA().must(ctx, t, lease.Won, acquiring(nil))
-		require.EqualValues(t, store.MaxTermEntries, w.rdb.XLen(ctx, termsKey).Val())
+		require.GreaterOrEqual(t, w.rdb.XLen(ctx, termsKey).Val(), int64(store.MaxTermEntries))
+		require.LessOrEqual(t, w.rdb.XLen(ctx, termsKey).Val(), int64(store.MaxTermEntries+100), "blocks of a hundred")
 	})
 }

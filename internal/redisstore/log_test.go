@@ -138,7 +138,7 @@ func TestReadLog(t *testing.T) {
 		require.Empty(t, ids("", 2))
 
 		_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for range store.MaxLog + 5 {
+			for range store.MaxLog + 250 {
 				p.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []any{"event", "noise"}})
 			}
 			return nil
@@ -146,7 +146,8 @@ func TestReadLog(t *testing.T) {
 		require.NoError(t, err)
 		_, err = c.store.Heartbeat(ctx, beating("a", "joining"))
 		require.NoError(t, err)
-		require.EqualValues(t, store.MaxLog, c.rdb.XLen(ctx, key).Val())
+		require.GreaterOrEqual(t, c.rdb.XLen(ctx, key).Val(), int64(store.MaxLog))
+		require.LessOrEqual(t, c.rdb.XLen(ctx, key).Val(), int64(store.MaxLog+100), "blocks of a hundred")
 
 		require.NoError(t, c.rdb.Del(ctx, key).Err())
 		require.NoError(t, c.rdb.Set(ctx, key, "x", 0).Err())

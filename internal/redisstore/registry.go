@@ -19,12 +19,12 @@ import (
 
 func (s *Store) Heartbeat(ctx context.Context, b store.Heartbeat) (store.HeartbeatReply, error) {
 	sc := s.scripts.beat
-	keys := "6"
+	keys := "7"
 	if len(b.Metrics) > 0 {
-		keys = "7"
+		keys = "8"
 	}
-	args := append(sc.args(keys, 18+2*len(b.Metrics)), s.keys.Heartbeat(b.ID), s.keys.Instances(), s.keys.Beats(), s.keys.Log(), s.keys.Inbox(b.ID),
-		s.keys.Words())
+	args := append(sc.args(keys, 19+2*len(b.Metrics)), s.keys.Heartbeat(b.ID), s.keys.Instances(), s.keys.Beats(), s.keys.Log(), s.keys.Inbox(b.ID),
+		s.keys.Words(), s.keys.Untold())
 	if len(b.Metrics) > 0 {
 		args = append(args, s.keys.Metrics(b.ID))
 	}
@@ -64,7 +64,7 @@ func parseBeatReply(line string) (store.HeartbeatReply, error) {
 
 func (s *Store) Remove(ctx context.Context, id, incarnation string) (string, error) {
 	sc := s.scripts.deregister
-	return s.text(ctx, sc, append(sc.args("5", 8), s.keys.Heartbeat(id), s.keys.Instances(), s.keys.Beats(), s.keys.Log(), s.keys.Words(), id, incarnation, s.keys.Events()))
+	return s.text(ctx, sc, append(sc.args("6", 9), s.keys.Heartbeat(id), s.keys.Instances(), s.keys.Beats(), s.keys.Log(), s.keys.Words(), s.keys.Untold(), id, incarnation, s.keys.Events()))
 }
 
 func (s *Store) Instance(ctx context.Context, id string) (store.Entry, int64, error) {

@@ -416,6 +416,111 @@ func TestHintsAtTheirLimits(t *testing.T) {
 	}))
 }
 
+// TestManyHearTogether: what befalls instances is told at once, and, if more than 500 listen, what
+// comes within a tenth of a millisecond for each of them after that waits for the next beat.
+func TestManyHearTogether(t *testing.T) {
+	e, ctx := newStillCluster(t), t.Context()
+	keys := e.store.keys
+	listen := func(n int) {
+		for range n {
+			sub := e.mini.NewSubscriber()
+			sub.Subscribe(keys.Events())
+			go func() { // ends with the subscriber
+				for range sub.Messages() {
+				}
+			}()
+			t.Cleanup(func() {
+				sub.Unsubscribe(keys.Events())
+				sub.Close()
+			})
+		}
+	}
+	at := func(ms int64) { e.mini.SetTime(time.UnixMilli(edgeNow + ms)) }
+	// do makes beats, or deregistrations, and gives what is heard of them: event, IDs and source.
+	do := func(acts ...string) (heard []string) {
+		for _, hint := range e.hear(func() {
+			for _, act := range acts {
+				status, id, _ := strings.Cut(act, " ")
+				if status == "leave" {
+					_, err := e.store.Remove(ctx, id, "i-"+id)
+					require.NoError(e, err)
+					continue
+				}
+				_, err := e.store.Heartbeat(ctx, store.Heartbeat{
+					ID: id, Incarnation: "i-" + id, TTL: time.Second, Head: fmt.Sprintf(`{"instance_id":"%s","started_at":`, id),
+					Rest: fmt.Sprintf(`,"status":"%s","worker_count":0,"incarnation":"i-%s"}`, status, id),
+				})
+				require.NoError(e, err)
+			}
+		}) {
+			h, ok := store.ParseHint(hint)
+			require.True(e, ok, hint)
+			if h.Subject != "" {
+				h.Subjects = append(h.Subjects, h.Subject)
+			}
+			heard = append(heard, strings.Join(append([]string{h.Type}, h.Subjects...), " ")+"; "+h.Source)
+		}
+		return heard
+	}
+	listen(499) // and hear
+	require.Equal(e, []string{"joined a; i-a", "joined b; i-b", "left b; i-b"}, do("active a", "joining b", "leave b"))
+	require.False(e, e.mini.Exists(keys.Untold()))
+
+	listen(1)
+	require.Equal(e, []string{"joined b; i-b"}, do("joining b", "active b", "joining c", "leave d"))
+	at(50)
+	require.Empty(e, do("active a"))
+	at(51)
+	require.Equal(e, []string{"joined c; ", "active b; "}, do("active a"))
+	require.Empty(e, do("draining a"))
+	at(51 + 100)
+	require.Empty(e, do("draining a"), "two hints were heard")
+	at(51 + 101)
+	require.Equal(e, []string{"draining a; "}, do("leave c"), "and what comes then waits in its turn")
+	at(51 + 101 + 51)
+	require.Equal(e, []string{"left c; "}, do("draining a"))
+	at(300)
+	require.Equal(e, []string{"joined e; i-e"}, do("active e"), "whoever comes first after the end")
+
+	// The last that befell an instance is told, with what came before that on its way.
+	require.Empty(e, do("joining f", "leave f", "joining f", "leave b", "joining b", "active b", "joining g", "active g", "draining g", "leave g"))
+	at(351)
+	require.Equal(e, []string{"joined f b g; ", "active b g; ", "draining g; ", "left g; "}, do("active a"))
+	require.Equal(e, 2*time.Minute, e.mini.TTL(keys.Untold()))
+	entries, err := e.store.LogTail(ctx, 10)
+	require.NoError(e, err)
+	var log []string
+	for _, entry := range entries {
+		log = append(log, entry.Event)
+	}
+	require.Equal(e, "joined left joined active joined active draining left active", strings.Join(log[1:], " "), "each of them is in the log")
+
+	// What is too much to wait is in the log alone.
+	at(1000)
+	require.Equal(e, []string{"active a; "}, do("active h"))
+	long := e.rdb.Get(ctx, keys.Untold()).Val()
+	long += strings.Repeat("x", 32768-1-len(long))
+	require.NoError(e, e.rdb.Set(ctx, keys.Untold(), long, 0).Err())
+	require.Empty(e, do("active i", "active j"))
+	require.Equal(e, long+" joined i", e.rdb.Get(ctx, keys.Untold()).Val())
+	at(1000 + 51)
+	require.Equal(e, []string{"joined i; "}, do("active a"))
+
+	// Whatever else is under the key keeps nobody from telling.
+	for _, text := range []string{"", "x", "-5 joined z", "99999999999999999 joined z", fmt.Sprint(edgeNow+1051+60_001, " joined z"), fmt.Sprint(edgeNow, " joined \"z bad z")} {
+		require.NoError(e, e.rdb.Set(ctx, keys.Untold(), text, 0).Err())
+		heard := do("active a", "active z")
+		require.Contains(e, strings.Join(heard, " "), "joined z", text)
+		require.NoError(e, e.rdb.HDel(ctx, keys.Instances(), "z").Err())
+	}
+	require.NoError(e, e.rdb.Set(ctx, keys.Untold(), fmt.Sprint(edgeNow+1051+60_000, " joined y"), 0).Err())
+	require.Empty(e, do("active z"), "as long as may be")
+	e.mini.Del(keys.Untold())
+	require.NoError(e, e.rdb.SAdd(ctx, keys.Untold(), "of somebody else").Err())
+	require.Equal(e, []string{"left z; i-z", "joined z; i-z", "left z; i-z"}, do("leave z", "active z", "leave z"))
+	require.True(e, e.mini.Exists(keys.Untold()))
+}
+
 // TestScanAtItsLimits: each entry of a page has its own beat and record, however many there are.
 func TestScanAtItsLimits(t *testing.T) {
 	e, ctx := newStillCluster(t), t.Context()

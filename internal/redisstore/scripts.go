@@ -94,12 +94,16 @@ func Load(source string) (*Scripts, error) {
 		"end_command": &loaded.endCommand, "look_command": &loaded.lookCommand, "note_command": &loaded.noteCommand,
 	}
 	parts := strings.Split(source, "\n--@ ")
-	var preludes []string // a later one adds to those before, for the sections behind it
+	var preludes []declaration // a later one adds to those before, for the sections behind it
 	shortcuts := make(map[string]string)
 	for _, part := range parts[1:] {
 		name, body, _ := strings.Cut(part, "\n")
 		if strings.HasPrefix(name, "prelude ") {
-			preludes = append(preludes, body)
+			more, err := declarations(body)
+			if err != nil {
+				return nil, err
+			}
+			preludes = append(preludes, more...)
 			continue
 		}
 		if of, is := strings.CutPrefix(name, "shortcut "); is {
@@ -110,7 +114,7 @@ func Load(source string) (*Scripts, error) {
 		if !known || *field != nil {
 			return nil, fmt.Errorf("tenure: scripts.lua: section %q has no field, or is there twice", name)
 		}
-		*field = newScript(name, shortcuts[name]+strings.Join(preludes, ""), body)
+		*field = newScript(name, shortcuts[name]+needed(preludes, body), body)
 		delete(shortcuts, name)
 	}
 	for name, field := range fields {

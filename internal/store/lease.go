@@ -105,7 +105,8 @@ func SendAll(ctx context.Context, all []Renewal, aside bool, done func(answered 
 	})
 }
 
-// MaxTermEntries is how many entries the history of the terms of a lease keeps.
+// MaxTermEntries is how many entries the history of the terms of a lease keeps at least, and about
+// how many at most.
 const MaxTermEntries = 1000
 
 // The events of the history of terms.

@@ -158,7 +158,7 @@ type LogReply struct {
 	Entries []LogEntry
 }
 
-// MaxLog is how many entries the log keeps.
+// MaxLog is how many entries the log keeps at least, and about how many at most.
 const MaxLog = 10_000
 
 // MaxInstances is how many entries a listing looks at.

@@ -225,7 +225,7 @@ func (s *Source) tookOver(e tenure.Event) {
 			if term.Token != e.Token || i+1 == len(terms) {
 				continue
 			}
-			if ended := terms[i+1].Ended; term.Gap > 0 || ended.Equal(term.Began) { // within one millisecond of Redis's clock
+			if ended := terms[i+1].Ended; !ended.IsZero() && !term.Began.Before(ended) { // at one instant: within one millisecond of Redis's clock
 				s.sink.Record(Failover, term.Gap.Seconds(), s.role(e.Role))
 			}
 		}

@@ -57,7 +57,7 @@ var instances = []bug{
 	{name: "metrics of the dead", test: "TestMetrics", breaks: "what a dead instance has pushed is counted for ever", file: "heartbeat.go",
 		old: "keptMetrics*r.opts.pushes()", new: "1000*keptMetrics*r.opts.pushes()"},
 	{name: "metrics before they are repaired", test: "TestHostileMetrics", breaks: "a key that somebody has spoilt takes no metrics again", file: lua,
-		old: "  redis.pcall('DEL', KEYS[7])\n", new: ""},
+		old: "  redis.pcall('DEL', KEYS[8])\n", new: ""},
 	{name: "metrics that are no numbers", test: "TestHostileMetrics", breaks: "a forged NaN is the sum of all instances", file: "internal/store/metrics.go",
 		old: "return Metric{name, v}, err == nil && finite(v)", new: "return Metric{name, v}, err == nil"},
 	{name: "metrics gone between two heartbeats", test: "TestMetricsBetweenHeartbeats", breaks: "a reader finds no numbers of an instance that pushes them", file: "registry_metrics.go",

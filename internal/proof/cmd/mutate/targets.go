@@ -32,7 +32,8 @@ var leaseSuites = []suite{
 	{
 		in: redisstore,
 		run: "^(TestLimitsOf.*|TestLeaseHints|TestWhatIsReadBackIsUntrusted|TestTokenThatTenureCannotHaveWritten|TestP2_.*|TestP6_ClientThatSendsAgain|" +
-			"TestP12_Replica.*|TestWrongType.*|TestReleaseLeaves.*|TestSince.*|TestAdoption.*|TestHolderOf.*|TestLoadScripts|TestRenewalsTakeTheShortcut)$",
+			"TestP12_Replica.*|TestWrongType.*|TestReleaseLeaves.*|TestSince.*|TestAdoption.*|TestHolderOf.*|TestLoadScripts|" +
+			"TestRenewalsTakeTheShortcut|TestFollowersTakeTheShortcut)$",
 	},
 	{in: redisstore, run: "^TestLeaseScriptsAgreeWithTheOracle$"},
 	{run: "^Test(BeatWritesTheContract|DuplicateID|Deregister)$"}, // they use what stands above the lease scripts
@@ -89,7 +90,7 @@ var targets = []target{
 	{name: "term", files: []string{"term.go"}, suites: []suite{{run: "^(TestP4|TestP8|TestZero|TestTermFrom|TestResign|TestErrorOf).*"}}},
 	{name: "membership", files: []string{"internal/membership/beat.go", "internal/membership/sweep.go"}, suites: []suite{{in: "internal/membership"}}},
 	{
-		name: "lua-lease", files: []string{"scripts.lua"}, chosen: sections("prelude common", "acquire", "shortcut renew", "renew", "release", "leader"),
+		name: "lua-lease", files: []string{"scripts.lua"}, chosen: sections("prelude common", "shortcut acquire", "acquire", "shortcut renew", "renew", "release", "leader"),
 		suites: leaseSuites,
 	},
 	{
