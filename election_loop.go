@@ -106,6 +106,7 @@ type electionLoop struct {
 	unheard       bool // no request can have reached Redis: there is nothing to give back
 
 	askAt  time.Duration // monotonic: when to ask for a vacancy that may have been missed; 0: not
+	heard  time.Duration // monotonic: since when none is missed any more
 	others int           // processes that listen to the hints of this role, as Redis counted them last
 
 	second   lease.Request // a renewal without an answer: at secondAt it is sent once more
@@ -311,6 +312,7 @@ func (l *electionLoop) turn() {
 		l.cand.Crowd(l.others)
 	}
 	if in.connected { // to many processes at one moment: they do not ask at one moment too
+		l.heard = now.Mono
 		l.askAt = now.Mono + time.Duration(l.random()*float64(l.timing.Regather(l.others)))
 	}
 	if in.vacant || l.askAt != 0 && now.Mono >= l.askAt {
@@ -632,6 +634,9 @@ func (l *electionLoop) answer(now lease.Reading, a storeAnswer) {
 	}
 	if a.request.Seq == l.second.Seq { // answered: no second copy
 		l.secondAt = 0
+	}
+	if a.request.Kind == lease.Acquire && a.request.Sent.Mono >= l.heard && (a.answer.Verdict == lease.Held || a.answer.Verdict == lease.Won) {
+		l.askAt = 0 // it would be told the same
 	}
 	if change := l.cand.Answer(now, a.request, a.answer.Answer); change == lease.Ended {
 		l.apply(now, change, fmt.Errorf("%w: Redis answers %q", ErrLost, a.answer.Reason))

@@ -547,6 +547,38 @@ func TestOneOfACrowd(t *testing.T) {
 	}
 }
 
+// TestSubscribedAgainAsksOnce: what a follower is told that it has asked for since its subscription
+// stands again, it does not ask for once more; what it had asked for before, it does.
+func TestSubscribedAgainAsksOnce(t *testing.T) {
+	listeners, named := store.Hint{Type: store.HintListeners, Count: 2001}, store.Hint{Type: store.HintNamed, Subject: "me"}
+	connected := store.Hint{Type: store.HintConnected}
+	for name, test := range map[string]struct {
+		hints []store.Hint
+		asks  int
+	}{
+		"only that":         {[]store.Hint{connected}, 1},
+		"asked since then":  {[]store.Hint{connected, named}, 1},
+		"asked before that": {[]store.Hint{named, connected}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inElection(t, nil, func(s *election) {
+				s.store.hold("other", time.Hour)
+				s.run(s.honest(0))
+				s.hint(listeners)
+				s.pass(time.Millisecond)
+				before := len(s.store.made("acquire"))
+				s.store.on(func(storeCall) fate { return fate{back: 100 * time.Millisecond} })
+				for _, hint := range test.hints {
+					s.hint(hint)
+					s.pass(10 * time.Millisecond)
+				}
+				s.pass(3 * time.Second) // it asks within two seconds, in the middle of them as it draws a half
+				require.Len(s, s.store.made("acquire"), before+test.asks)
+			})
+		})
+	}
+}
+
 func TestRollCallMakesALeaderRenewAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		hint   store.Hint

@@ -14,6 +14,10 @@ import (
 const (
 	tardyAfter = time.Second           // a task that is due and waits for a call for so long is reported
 	turnBound  = 20 * time.Millisecond // a turn that has asked schedules for so long looks at mailbox and time again
+
+	// Tasks whose time comes within so long of others are served together: a thousand slots a second
+	// would be a thousand wake-ups, and as many claims that travel alone.
+	dueSpacing = 5 * time.Millisecond
 )
 
 // taskLoop runs the tasks of one term: it drives a schedule.Machine each. Its fields belong to the
@@ -58,6 +62,7 @@ type taskLoop struct {
 	local   agenda.Agenda[*leadTask]    // wait for a time of the loop, in ns
 	redis   agenda.Agenda[*leadTask]    // wait for a time of Redis's clock, in ms
 	turns   uint64
+	dueAt   time.Duration // nobody is served because its time has come before that, see dueSpacing
 
 	queue []*leadTask // wait for a place, the longest first
 
@@ -210,6 +215,7 @@ func (l *taskLoop) reread() {
 func (l *taskLoop) serveAll() bool {
 	l.turns++
 	l.thought = 0
+	served := false // since its time has come
 	l.taken = slices.DeleteFunc(l.taken, func(t *leadTask) bool {
 		free := !t.inUse.Load()
 		if free {
@@ -232,17 +238,22 @@ func (l *taskLoop) serveAll() bool {
 			return false
 		}
 	}
-	for {
+	for l.now >= l.dueAt {
 		t, at, ok := l.local.First()
 		if !ok || at > int64(l.now) || t.turn == l.turns {
 			if t, at, ok = l.redis.First(); !ok || l.shared.Clock.Until(at, l.now) > 0 || t.turn == l.turns {
-				return true
+				break
 			}
 		}
+		served = true
 		if l.serve(t); l.thought > turnBound {
 			return false
 		}
 	}
+	if served {
+		l.dueAt = l.now + dueSpacing
+	}
+	return true
 }
 
 // serveWaiting serves those that were refused a call, or a question to their schedule, as far as
@@ -278,17 +289,17 @@ func (l *taskLoop) serveWaiting() bool {
 
 // next is how long nobody's time comes.
 func (l *taskLoop) next() (wait time.Duration) {
-	wait = schedule.Forever
 	if len(l.touched) > 0 || len(l.asking) > 0 && l.consulting < maxConsulted { // a schedule that hangs has made room in this turn
 		return 0
 	}
+	wait = schedule.Forever
 	if _, at, ok := l.local.First(); ok {
 		wait = min(wait, time.Duration(at)-l.now)
 	}
 	if _, at, ok := l.redis.First(); ok {
 		wait = min(wait, l.shared.Clock.Until(at, l.now))
 	}
-	return wait
+	return max(wait, l.dueAt-l.now)
 }
 
 // serve takes one task as far as it goes without waiting, and notes what it waits for then.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -452,6 +453,37 @@ func TestTasksTakeTurnsAtTheCalls(t *testing.T) {
 		require.Len(g, tardy, 1, "once, until there are calls enough")
 		require.Greater(g, tardy[0].Took, tardyAfter)
 		require.Equal(g, g.token, tardy[0].Token)
+		a.end()
+	})
+}
+
+// TestTasksDueCloseTogether: those whose slots lie within 5 ms start together, none of them later
+// than that, and the first of them at once.
+func TestTasksDueCloseTogether(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a")
+		late := make(map[time.Time][]time.Duration) // by when they started
+		for n := range 100 {
+			require.NoError(g, a.Register(Task{
+				Name: fmt.Sprint("t", n), Schedule: Every(10 * time.Second), InitialDelay: 10*time.Second + time.Duration(n)*time.Millisecond,
+				Run: func(_ context.Context, run TaskRun) error {
+					g.lock(func() { late[time.Now()] = append(late[time.Now()], time.Since(run.Slot)) })
+					return nil
+				},
+			}))
+		}
+		a.begin()
+		g.pass(15 * time.Second)
+		g.lock(func() { clear(late) })
+		g.pass(10 * time.Second)
+		runs := 0
+		for _, together := range late {
+			runs += len(together)
+			require.LessOrEqual(g, slices.Max(together), dueSpacing)
+		}
+		require.Equal(g, 100, runs)
+		require.LessOrEqual(g, len(late), 100/5+1)
+		require.Less(g, slices.Min(late[slices.MinFunc(slices.Collect(maps.Keys(late)), time.Time.Compare)]), time.Millisecond)
 		a.end()
 	})
 }

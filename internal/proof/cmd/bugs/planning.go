@@ -26,6 +26,8 @@ var planning = []bug{
 		old: "r.schedules.flush(deadline, \"a Next of a task's Schedule\")", new: "error(nil)"},
 	{name: "turn as long as all walks together", test: "TestLongWalksDoNotStopTheLoop", breaks: "after a long outage a healthy scheduler is taken for hung and its term given up", file: "tasks_loop.go",
 		old: "if l.serve(t); l.thought > turnBound { // long walks", new: "if l.serve(t); l.thought > 1000*time.Hour { // long walks"},
+	{name: "each task that is due a wake-up", test: "TestTasksDueCloseTogether", breaks: "a thousand slots a second are a thousand wake-ups, and as many claims that travel alone", file: "tasks_loop.go",
+		old: "		l.dueAt = l.now + dueSpacing\n", new: "		l.dueAt = l.now\n"},
 	{name: "calls to the first that asks", test: "TestTasksTakeTurnsAtTheCalls", breaks: "tasks registered late starve if calls are the bottleneck", file: "tasks_loop.go",
 		old: "\t\t\tl.calling[rank] = append(l.calling[rank], t)\n", new: "\t\t\t_ = rank\n"},
 	{name: "place of a call taken from those who wait", test: "TestTasksTakeTurnsAtTheCalls", breaks: "tasks that come later are served before those that were refused", file: "tasks_loop.go",
