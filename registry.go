@@ -427,25 +427,36 @@ var memberEvents = map[string]EventType{
 	"joined": EventInstanceJoined, store.SweepDrifted: EventInstanceDrifted, store.SweepRecovered: EventInstanceRecovered, store.SweepDown: EventInstanceDown, store.SweepLeft: EventInstanceLeft,
 }
 
-// hint takes a hint from the subscription. What this process did itself is reported already; of
-// changes that are told together Redis does not say whose they are.
+// hint takes a hint from the subscription.
 func (r *Registry) hint(h store.Hint) {
 	if h.Type != store.HintCommand {
 		r.counted.Store(false)
 		r.changed()
 	}
-	if h.Source == r.incarnation {
+	if h.Type == store.HintChanged {
+		for _, change := range h.Changes {
+			r.befell(change)
+		}
 		return
 	}
-	if kind, known := memberEvents[h.Type]; known {
-		for _, subject := range append(h.Subjects, h.Subject) {
-			if store.IDPattern.MatchString(subject) && (h.Source != "" || subject != r.id) {
-				r.bus.publish(Event{Type: kind, Subject: subject, Remote: true})
-			}
-		}
-	}
-	if h.Type == store.HintDuplicate && h.Subject == r.id && r.opts.HeartbeatInterval > 0 && store.IncarnationPattern.MatchString(h.Source) {
+	r.befell(h)
+	if h.Type == store.HintDuplicate && h.Subject == r.id && h.Source != r.incarnation && r.opts.HeartbeatInterval > 0 &&
+		store.IncarnationPattern.MatchString(h.Source) {
 		r.duplicate(h.Source, false)
+	}
+}
+
+// befell reports what a hint says of instances. What this process did itself is reported already;
+// a change that has waited does not say which process of the instance made it.
+func (r *Registry) befell(h store.Hint) {
+	kind, known := memberEvents[h.Type]
+	if !known || h.Source == r.incarnation {
+		return
+	}
+	for _, subject := range append(h.Subjects, h.Subject) {
+		if store.IDPattern.MatchString(subject) && (h.Source != "" || subject != r.id) {
+			r.bus.publish(Event{Type: kind, Subject: subject, Remote: true})
+		}
 	}
 }
 

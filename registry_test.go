@@ -400,8 +400,15 @@ func TestOnlyWhoDidItHasAnEventOfItsOwn(t *testing.T) {
 	require.Equal(t, []bool{true, true}, remote(other), "joined, down")
 
 	a.told()
-	a.hint(store.Hint{Type: "joined", Subjects: []string{"a", "b"}}) // told together: nobody's own
-	require.Equal(t, []string{"instance_joined b"}, a.told())
+	changes := []store.Hint{
+		{Type: "joined", Subjects: []string{"a", "b"}},                         // they themselves
+		{Type: "down", Subjects: []string{"c"}, Source: a.incarnation},         // reported already
+		{Type: "down", Subjects: []string{"a", "d"}, Source: "i-other"},        //
+		{Type: "changed", Changes: []store.Hint{{Type: "left", Subject: "e"}}}, // no such thing
+		{Type: "duplicate_id", Subject: "a", Source: "i-other"},                // nor that
+	}
+	a.hint(store.Hint{Type: "changed", Changes: changes})
+	require.Equal(t, []string{"instance_joined b", "instance_down a", "instance_down d"}, a.told())
 }
 
 // TestManyListenersHearOfEachInstance: of a few messages.

@@ -160,9 +160,11 @@ local function tell_terms(key, event, token, holder, at, ...)
   redis.pcall('XADD', key, 'MAXLEN', '~', TERMS, '*', 'event', event, 'token', integer(token), 'holder', cut(holder or ''), 'at', integer(at), ...)
 end
 
--- tell_log adds an entry to the log of the namespace, if the caller has its key. As with the history of terms, no rule reads it.
+-- tell_log adds an entry to the log of the namespace, if the caller has its key, and gives its ID. As with the history of terms, no rule
+-- reads it.
 local function tell_log(key, event, instances, ...)
-  if key then redis.pcall('XADD', key, 'MAXLEN', '~', LOG, '*', 'event', event, 'instances', instances, ...) end
+  local added = key and redis.pcall('XADD', key, 'MAXLEN', '~', LOG, '*', 'event', event, 'instances', instances, ...)
+  return type(added) == 'string' and added or nil
 end
 
 -- note_token notes the highest token that an asker names, if the term hash knows lower ones only: this server has lost data. The
@@ -208,7 +210,7 @@ end
 do
   local call, find = redis.pcall, string.find
   local t, holder = call('TIME'), call('GET', KEYS[1])
-  if t[1] and type(holder) == 'string' and holder ~= ARGV[1] and #holder <= 128 and (ARGV[13] == '' or ARGV[13] == '0') then
+  if t[1] and #t[1] <= 10 and type(holder) == 'string' and holder ~= ARGV[1] and #holder <= 128 and (ARGV[13] == '' or ARGV[13] == '0') then
     local now, not_after = t[1] * 1000 + math.floor(t[2] / 1000), tonumber(ARGV[4])
     local own, margin = math.max(tonumber(ARGV[3]), tonumber(ARGV[12])), tonumber(ARGV[8])
     local term = call('HMGET', KEYS[3], 'token', 'holder', 'until', 'ttl', 'origin', 'longest', 'longest_at', 'margin', 'margin_at', 'hold', 'armed',
@@ -423,7 +425,7 @@ return answer('won', now, token, ttl, 0, since, origin, last, id)
 do
   local call = redis.pcall
   local t, holder, since = call('TIME'), call('GET', KEYS[1]), call('GET', KEYS[2])
-  if t[1] and holder == ARGV[1] and type(since) == 'string' and not ARGV[13] and tonumber(ARGV[11]) <= tonumber(ARGV[3]) then
+  if t[1] and #t[1] <= 10 and holder == ARGV[1] and type(since) == 'string' and not ARGV[13] and tonumber(ARGV[11]) <= tonumber(ARGV[3]) then
     local now, period = t[1] * 1000 + math.floor(t[2] / 1000), tonumber(ARGV[12])
     local term = call('HMGET', KEYS[3], 'token', 'nonce', 'origin', 'longest', 'longest_at', 'margin', 'margin_at', 'heir', 'best')
     if term[1] == ARGV[3] and ARGV[3] - now <= 3153600000000 and term[2] == ARGV[2] and now <= tonumber(ARGV[5]) and not term[8] and not term[9] and period <= 86400000 and
@@ -949,6 +951,7 @@ return task_answer('ok', now, task)
 local MAX_RECORD = 65536
 local MAX_METRICS = 128
 local MAX_IDS = 3500 -- bytes of IDs in one hint; nobody reads a hint of more than 4096
+local MAX_CHANGES = 4000 -- bytes of changes in one hint
 
 -- is_id reports whether a text can be the ID of an instance. Anything else was put there by somebody else and is left alone.
 local function is_id(id) return #id <= 128 and string.match(id, '^[A-Za-z0-9._:-]+$') ~= nil end
@@ -1027,79 +1030,104 @@ local function dirty(beats) call('ZREMRANGEBYRANK', beats, 1, 0) end
 
 local function about(id, source) return ',"instance":"' .. id .. '","source":"' .. source .. '"' end
 
--- announce publishes what befell many instances, and adds it to the log: each message, and entry, names as many of them as fit, since
--- everybody reads all of them. It gives how many heard a message, the sum of all.
-local function announce(channel, log, kind, ids, source)
-  local first, size, heard = 1, 0, 0
-  for i, id in ipairs(ids) do
-    size = size + #id + 3
-    if i == #ids or size + #ids[i + 1] + 3 > MAX_IDS then
-      heard = heard + publish(channel, kind, '', ',"instances":["' .. table.concat(ids, '","', first, i) .. '"],"source":"' .. source .. '"')
-      tell_log(log, kind, table.concat(ids, ' ', first, i))
-      first, size = i + 1, 0
-    end
-  end
-  return heard
-end
-
--- A hint takes some 10 us of Redis for each that hears it. If more than MANY do, nobody tells what befell a single instance within the
--- next APART for each of them: it is noted, and whoever beats after that tells all of it. So these hints take a tenth of a core at most,
--- however many instances join and leave. The text under the key: until when nobody tells (ms), then event and ID of each that is untold.
+-- A hint takes some 10 us of Redis for each that hears it, and nothing rests on the hints of the registry. So if more than MANY hear one,
+-- nobody publishes a change of an instance for APART for each of them. Such changes wait in the log. Whoever beats, leaves or looks for the
+-- silent after that publishes the next of them, in their order and one message at a time: hints take a tenth of a core at most, and no
+-- script publishes for longer than one of them takes. Under the key: until when nobody publishes (ms), the last entry of the log that was
+-- told, and whether what comes after it waits (1 or 0).
 local MANY = 500
 local APART = 0.1 -- ms
 local QUIET = 60000 -- ms, the longest
-local UNTOLD = 32768 -- bytes: what comes after that is in the log alone
+local FORGOTTEN = 3600000 -- ms: what nobody has told by then is in the log alone
+local CHANGES = { joined = true, recovered = true, active = true, draining = true, drifted = true, down = true, left = true }
 
--- quiet reports whether nobody is to tell anything now; and the text, nil if the key is of another type: it is left alone then.
-local function quiet(key, now)
-  local text = redis.pcall('GET', key)
-  if type(text) ~= 'string' then return false, type(text) ~= 'table' and '' or nil end
-  local ends = natural(string.match(text, '^%d+'))
-  return ends > now and ends <= now + QUIET, text
+-- read_told reads the key. Whatever it holds beyond that is told at once.
+local function read_told(key, now)
+  local text = redis.pcall('GETRANGE', key, 0, 63)
+  if type(text) ~= 'string' then return { ends = 0, foreign = true } end
+  local ends, last, waits = string.match(text, '^(%d+) (%d+%-%d+) ([01])$')
+  ends = natural(ends)
+  if ends > now + QUIET then ends = 0 end -- Redis's clock was set back
+  return { ends = ends, last = last, waits = waits == '1' }
 end
 
--- hush keeps the others from telling anything for a while, if many heard the last hints.
-local function hush(key, now, heard)
-  if heard > MANY then redis.pcall('SET', key, integer(now + math.min(QUIET, math.ceil(heard * APART))), 'PX', 2 * QUIET) end
+-- keep_told notes how many have heard the last message, and up to which entry all was told. Up to MANY need not be spared.
+local function keep_told(key, now, told, heard)
+  if heard > MANY then told.ends = now + math.min(QUIET, math.ceil(heard * APART)) end
+  if told.foreign then
+    return
+  elseif heard > MANY or told.waits then
+    redis.pcall('SET', key, integer(told.ends) .. ' ' .. told.last .. ' ' .. (told.waits and 1 or 0), 'PX', FORGOTTEN)
+  elseif told.last then
+    redis.pcall('DEL', key)
+    told.last = nil
+  end
 end
 
--- tell publishes what waits, unless it is to wait yet. Of an instance that came again only the last is told.
-local function tell(channel, key, now)
-  local waits, text = quiet(key, now)
-  if waits or not text or text == '' then return end
-  redis.pcall('DEL', key)
-  local steps = { 'joined', 'recovered', 'active', 'draining', 'left' } -- in this order an instance takes them
-  local step, lists, ids, befell, heard = {}, {}, {}, {}, 0
-  for i, kind in ipairs(steps) do step[kind], lists[kind] = i, {} end
-  for kind, id in string.gmatch(text, ' (%l+) (%S+)') do
-    if step[kind] and is_id(id) then
-      local all = befell[id]
-      if not all then ids[#ids + 1] = id end
-      if not all or step[kind] <= step[all[#all]] then all = {} end
-      all[#all + 1], befell[id] = kind, all
+-- tell publishes what waits, as much of it as a message holds, unless it is to wait yet. What befell an instance stays in its order;
+-- changes of one kind stand together as far as that allows.
+local function tell(channel, log, key, now, told)
+  if not told.waits or now < told.ends then return end
+  local entries = redis.pcall('XRANGE', log, '(' .. told.last, '+', 'COUNT', 400)
+  local groups, latest, of, size = {}, {}, {}, 0
+  told.waits = #entries == 400
+  for _, item in ipairs(entries) do
+    local fields, ids, needs = {}, {}, 0
+    for j = 1, #item[2], 2 do fields[item[2][j]] = item[2][j + 1] end
+    local kind, by = fields.event or '', fields.by or ''
+    local ours = CHANGES[kind] and (by == '' or is_id(by))
+    for id in string.gmatch(ours and fields.instances or '', '[^ ]+') do
+      ours, ids[#ids + 1], needs = ours and is_id(id), id, needs + #id + 3
+    end
+    if ours and needs <= MAX_IDS then
+      if size + needs + 2 * (#by + 60) > MAX_CHANGES then
+        told.waits = true
+        break
+      end
+      for _, id in ipairs(ids) do
+        local group = latest[kind .. by]
+        if not group or (of[id] or 0) > group then
+          group = #groups + 1
+          groups[group], latest[kind .. by], size = { kind = kind, by = by, ids = {} }, group, size + #by + 60
+        end
+        table.insert(groups[group].ids, id)
+        of[id], size = group, size + #id + 3
+      end
+    end
+    told.last = item[1]
+  end
+  for i, g in ipairs(groups) do
+    groups[i] = '{"type":"' .. g.kind .. '","instances":["' .. table.concat(g.ids, '","') .. '"],"source":"' .. g.by .. '"}'
+  end
+  keep_told(key, now, told, #groups > 0 and publish(channel, 'changed', '', ',"changes":[' .. table.concat(groups, ',') .. ']') or 0)
+end
+
+-- happened adds to the log what befell instances, and publishes it unless it is to wait. Each message, and entry, names as many of them
+-- as fit, since everybody reads all of them. by is the incarnation of the leader that found it out; nil: it was the instance itself.
+local function happened(channel, log, key, now, told, kind, ids, source, by)
+  local first, size, most, waited = 1, 0, nil, told.waits
+  for i, id in ipairs(ids) do
+    size = size + #id + 3
+    if i == #ids or size + #ids[i + 1] + 3 > MAX_IDS then
+      local named = table.concat(ids, ' ', first, i)
+      local added
+      if by then added = tell_log(log, kind, named, 'by', by) else added = tell_log(log, kind, named) end
+      if added and (told.waits or now < told.ends) then
+        told.waits = true
+      else
+        local list = '"instances":["' .. string.gsub(named, ' ', '","') .. '"]'
+        local heard = publish(channel, kind, '', ',' .. (by and list or '"instance":"' .. id .. '"') .. ',"source":"' .. source .. '"')
+        most, told.last = math.max(most or 0, heard), added or told.last
+        if heard > MANY and added then told.ends = now + 1 end -- the rest of a long list waits
+      end
+      first, size = i + 1, 0
     end
   end
-  for _, id in ipairs(ids) do
-    for _, kind in ipairs(befell[id]) do table.insert(lists[kind], id) end
-  end
-  for _, kind in ipairs(steps) do heard = heard + announce(channel, nil, kind, lists[kind], '') end
-  hush(key, now, heard)
-end
-
--- happened adds to the log what befell one instance, and publishes it, or notes that it is untold.
-local function happened(channel, log, untold, now, kind, id, source)
-  tell_log(log, kind, id)
-  local waits, text = quiet(untold, now)
-  if waits and #text < UNTOLD then
-    redis.pcall('SET', untold, text .. ' ' .. kind .. ' ' .. id, 'PX', 2 * QUIET)
-  elseif not waits then
-    local heard = publish(channel, kind, '', about(id, source))
-    if text then hush(untold, now, heard) end
-  end
+  if most and (told.last or most <= MANY) or told.waits ~= waited then keep_told(key, now, told, most or 0) end
 end
 
 --@ beat
--- Registers an instance, or keeps it registered. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log, 5 inbox, 6 words, 7 what is untold, 8 metrics
+-- Registers an instance, or keeps it registered. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log, 5 inbox, 6 words, 7 what was told, 8 metrics
 -- (only if the beat carries some).
 -- ARGV: 1 instance ID, 2 incarnation, 3 whether it was never registered before (1 or 0), 4 not-after (0: none), 5 TTL of the heartbeat in
 --       seconds, 6 silence in ms after which the record of another incarnation is taken over, 7 channel, 8 record up to started_at,
@@ -1110,7 +1138,7 @@ end
 local id, incarnation, now = ARGV[1], ARGV[2], time()
 local not_after = tonumber(ARGV[4])
 if not_after > 0 and now > not_after then return 'stale ' .. integer(now) .. ' 0 - 0' end
-local record = call('HGET', KEYS[2], id)
+local record, told = call('HGET', KEYS[2], id), read_told(KEYS[7], now)
 local other = record and incarnation_of(record)
 local verdict = 'kept'
 if not record then
@@ -1120,7 +1148,11 @@ elseif other ~= incarnation then
   if ARGV[3] == '0' and not other then
     verdict = 'overwritten'
   elseif ARGV[3] == '0' and now - (tonumber(call('ZSCORE', KEYS[3], id) or 0) or 0) < tonumber(ARGV[6]) then -- rule incarnation
-    publish(ARGV[7], 'duplicate_id', '', about(id, incarnation))
+    if now >= told.ends then
+      local heard = publish(ARGV[7], 'duplicate_id', '', about(id, incarnation))
+      told.last = told.last or integer(now - 1) .. '-9999'
+      if heard > MANY then keep_told(KEYS[7], now, told, heard) end
+    end
     return 'duplicate ' .. integer(now) .. ' 0 ' .. string.sub(other, 1, 64) .. ' 0'
   end
 elseif status_of(record) == 'drifted' then
@@ -1144,18 +1176,18 @@ if score then
 elseif was ~= status then -- rule word-over: it has become active
   call('ZREM', KEYS[6], id)
 end
-tell(ARGV[7], KEYS[7], now)
+tell(ARGV[7], KEYS[4], KEYS[7], now, told)
 if verdict == 'joined' or verdict == 'recovered' then
-  happened(ARGV[7], KEYS[4], KEYS[7], now, verdict, id, incarnation)
+  happened(ARGV[7], KEYS[4], KEYS[7], now, told, verdict, { id }, incarnation)
   was = verdict == 'recovered' and 'active'
 end
 if status ~= was and (status == 'active' or status == 'draining') then
-  if verdict == 'kept' then happened(ARGV[7], KEYS[4], KEYS[7], now, status, id, incarnation) else tell_log(KEYS[4], status, id) end
+  if verdict == 'kept' then happened(ARGV[7], KEYS[4], KEYS[7], now, told, status, { id }, incarnation) else tell_log(KEYS[4], status, id) end
 end
 return verdict .. ' ' .. integer(now) .. ' ' .. started .. ' ' .. field(other and string.sub(other, 1, 64)) .. ' ' .. call('EXISTS', KEYS[5])
 
 --@ deregister
--- Removes the record of this very incarnation. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log, 5 words, 6 what is untold.
+-- Removes the record of this very incarnation. KEYS: 1 heartbeat, 2 instances, 3 beats, 4 log, 5 words, 6 what was told.
 -- ARGV: 1 instance ID, 2 incarnation, 3 channel.
 -- Verdicts: left | absent | other (the record is another incarnation's, nothing was changed).
 local record = call('HGET', KEYS[2], ARGV[1])
@@ -1166,14 +1198,15 @@ call('ZREM', KEYS[3], ARGV[1])
 call('ZREM', KEYS[5], ARGV[1])
 if there == 0 then return 'absent' end
 local now = time()
-tell(ARGV[3], KEYS[6], now)
-happened(ARGV[3], KEYS[4], KEYS[6], now, 'left', ARGV[1], ARGV[2])
+local told = read_told(KEYS[6], now)
+tell(ARGV[3], KEYS[4], KEYS[6], now, told)
+happened(ARGV[3], KEYS[4], KEYS[6], now, told, 'left', { ARGV[1] }, ARGV[2])
 return 'left'
 
 --@ look
--- Lists who has been silent, longest first, one page: O(log N + page). KEYS: 1 beats, 2 instances.
+-- Lists who has been silent, longest first, one page: O(log N + page). KEYS: 1 beats, 2 instances, 3 log, 4 what was told.
 -- ARGV: 1 silence in ms from which an instance is listed, 2 score to go on from (-inf: the first page), 3 how many entries of
---       that score to pass over, 4 size of the page.
+--       that score to pass over, 4 size of the page, 5 channel.
 -- Reply: Redis's time (ms), records, beats, score and entries of it for the next page ('': there is none), then IDs.
 local now = time()
 if ARGV[2] == '-inf' and ARGV[3] == '0' then -- a beat lies ahead if Redis's clock was set back: it counts from now
@@ -1195,12 +1228,13 @@ for i = 1, #page, 2 do
 end
 if #page >= 2 * tonumber(ARGV[4]) then reply[4], reply[5] = last, integer(ties) end
 if #strange > 0 then call('ZREM', KEYS[1], unpack(strange)) end -- or they would count as silent for ever
+tell(ARGV[5], KEYS[3], KEYS[4], now, read_told(KEYS[4], now)) -- perhaps nobody beats
 return reply
 
 --@ sweep
 -- Marks, or removes, the silent ones among the given instances. Who may be removed is decided here alone, from what Redis keeps:
 -- so a repeated request, and leaders that follow on each other, share one cap.
--- KEYS: 1 beats, 2 instances, 3 hold, 4 removed, then the heartbeat of each, and at the end words, lost and log.
+-- KEYS: 1 beats, 2 instances, 3 hold, 4 removed, then the heartbeat of each, and at the end words, lost, log and what was told.
 -- ARGV: 1 silence in ms after which an instance is drifted, 2 and down, 3 time in ms over which removals are counted against the cap,
 --       4 whether the silent are marked, 5 and removed (1 or 0), 6 silence in ms of a foreign instance that nobody has watched (0: it was
 --       watched), 7 channel, 8 incarnation of the leader, then IDs.
@@ -1208,7 +1242,7 @@ return reply
 --        beating (foreign) | recovered (foreign) | drifted | silent (marked before, or not to be marked) | down (removed) | left
 --        (removed by somebody else before).
 local now, beats, instances = time(), KEYS[1], KEYS[2]
-local hold_key, removed_key, words, lost_key, log = KEYS[3], KEYS[4], KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
+local hold_key, removed_key, words, lost_key, log, told_key = KEYS[3], KEYS[4], KEYS[#KEYS - 3], KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
 local drifted, down, window, unwatched = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
 local marks, channel, source = ARGV[4] == '1', ARGV[7], ARGV[8]
 local kept = window + 1000 -- ms that removals are
@@ -1216,7 +1250,7 @@ dirty(beats)
 
 local marked, removed, removed_keys, dead, hints, said, silenced = {}, {}, {}, {}, {}, {}, {} -- what is written at the end, each with one command
 
-local function tell(kind, id)
+local function found(kind, id)
   hints[kind] = hints[kind] or {}
   table.insert(hints[kind], id)
   return kind
@@ -1242,14 +1276,14 @@ for i, id in ipairs(ids) do
     reply[i + 2] = 'fresh'
   elseif not record then
     gone[#gone + 1] = id
-    reply[i + 2] = tell('left', id)
+    reply[i + 2] = found('left', id)
   else
     records[i], scores[i] = record, tonumber(scores[i]) or 0
     if not incarnation_of(record) then
       local at = scores[i]
       if call('EXISTS', KEYS[i + 4]) == 1 then
         at = now
-        reply[i + 2] = status_of(record) == 'drifted' and mark(id, record, 'active') and tell('recovered', id) or 'beating'
+        reply[i + 2] = status_of(record) == 'drifted' and mark(id, record, 'active') and found('recovered', id) or 'beating'
       elseif unwatched > 0 then
         at = math.max(at, now - unwatched)
       end
@@ -1329,10 +1363,10 @@ local function judge(i, id)
     removed_keys[#removed_keys + 1] = KEYS[i + 4]
     dead[#dead + 1] = integer(now)
     dead[#dead + 1] = id
-    return tell('down', id)
+    return found('down', id)
   end
   if silence < drifted then return 'fresh' end
-  if marks and status_of(records[i]) ~= 'drifted' and mark(id, records[i], 'drifted') then return tell('drifted', id) end
+  if marks and status_of(records[i]) ~= 'drifted' and mark(id, records[i], 'drifted') then return found('drifted', id) end
   return 'silent'
 end
 
@@ -1361,11 +1395,14 @@ end
 if #marked > 0 then call('HSET', instances, unpack(marked)) end
 if #silenced > 0 then call('ZREM', words, unpack(silenced)) end -- rule word-marked
 for i = 1, 4 do call('ZREMRANGEBYSCORE', words, integer(i * BAND), integer(i * BAND + math.max(0, now - down))) end -- left by another version
-for _, kind in ipairs({ 'left', 'recovered', 'down', 'drifted' }) do announce(channel, log, kind, hints[kind] or {}, source) end
+local told = read_told(told_key, now)
+tell(channel, log, told_key, now, told)
+for _, kind in ipairs({ 'left', 'recovered', 'down', 'drifted' }) do happened(channel, log, told_key, now, told, kind, hints[kind] or {}, source, source) end
 return reply
 
 --@ adopt
--- Takes records into the beats that are not there yet, as if they had beaten now. KEYS: 1 beats, 2 instances, 3 log, 4 words.
+-- Takes records into the beats that are not there yet, as if they had beaten now. KEYS: 1 beats, 2 instances, 3 log, 4 words, 5 what
+-- was told.
 -- ARGV: 1 channel, 2 incarnation of the leader, then IDs.
 -- Reply: the IDs of the foreign ones that were adopted.
 local now, reply = time(), {}
@@ -1379,7 +1416,9 @@ for i = 3, #ARGV do
     if not incarnation_of(record) then reply[#reply + 1] = id end
   end
 end
-announce(ARGV[1], KEYS[3], 'joined', reply, ARGV[2])
+local told = read_told(KEYS[5], now)
+tell(ARGV[1], KEYS[3], KEYS[5], now, told)
+happened(ARGV[1], KEYS[3], KEYS[5], now, told, 'joined', reply, ARGV[2], ARGV[2])
 return reply
 
 --@ count

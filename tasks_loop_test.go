@@ -458,7 +458,7 @@ func TestTasksTakeTurnsAtTheCalls(t *testing.T) {
 }
 
 // TestTasksDueCloseTogether: those whose slots lie within 5 ms start together, none of them later
-// than that, and the first of them at once.
+// than that, and the first four of them at once.
 func TestTasksDueCloseTogether(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		a := g.member("a")
@@ -482,7 +482,7 @@ func TestTasksDueCloseTogether(t *testing.T) {
 			require.LessOrEqual(g, slices.Max(together), dueSpacing)
 		}
 		require.Equal(g, 100, runs)
-		require.LessOrEqual(g, len(late), 100/5+1)
+		require.LessOrEqual(g, len(late), 100/5+4)
 		require.Less(g, slices.Min(late[slices.MinFunc(slices.Collect(maps.Keys(late)), time.Time.Compare)]), time.Millisecond)
 		a.end()
 	})

@@ -3,7 +3,7 @@ package redisstore
 // ScriptCommands are the commands that scripts.lua calls.
 var ScriptCommands = []string{
 	"time", "info", "publish",
-	"get", "set", "del", "exists", "pttl", "pexpire",
+	"get", "getrange", "set", "del", "exists", "pttl", "pexpire",
 	"hget", "hkeys", "hset", "hdel", "hlen", "hmget", "hscan", "hstrlen",
 	"zadd", "zcard", "zcount", "zmscore", "zrangebyscore", "zrem", "zremrangebyrank", "zremrangebyscore", "zscore",
 	"sadd", "srem", "xadd", "xrevrange", "xrange", "lrange", "lrem",

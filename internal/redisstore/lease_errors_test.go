@@ -54,7 +54,7 @@ func TestScriptsCarryWhatTheyNeed(t *testing.T) {
 		t.Fatalf("%d declarations", len(declared))
 	}
 	comments := regexp.MustCompile(`(?m)--.*$`)
-	for _, sc := range []*script{contract.acquire, contract.renew, contract.release, contract.leader, contract.finishTask, contract.beat, contract.sweep, contract.sendCommand} {
+	for _, sc := range contract.all() {
 		code := comments.ReplaceAllString(sc.source, "")
 		for _, d := range declared {
 			name, isFunction := d[2], d[1] != ""

@@ -24,7 +24,7 @@ func (s *Store) Heartbeat(ctx context.Context, b store.Heartbeat) (store.Heartbe
 		keys = "8"
 	}
 	args := append(sc.args(keys, 19+2*len(b.Metrics)), s.keys.Heartbeat(b.ID), s.keys.Instances(), s.keys.Beats(), s.keys.Log(), s.keys.Inbox(b.ID),
-		s.keys.Words(), s.keys.Untold())
+		s.keys.Words(), s.keys.Told())
 	if len(b.Metrics) > 0 {
 		args = append(args, s.keys.Metrics(b.ID))
 	}
@@ -64,7 +64,7 @@ func parseBeatReply(line string) (store.HeartbeatReply, error) {
 
 func (s *Store) Remove(ctx context.Context, id, incarnation string) (string, error) {
 	sc := s.scripts.deregister
-	return s.text(ctx, sc, append(sc.args("6", 9), s.keys.Heartbeat(id), s.keys.Instances(), s.keys.Beats(), s.keys.Log(), s.keys.Words(), s.keys.Untold(), id, incarnation, s.keys.Events()))
+	return s.text(ctx, sc, append(sc.args("6", 9), s.keys.Heartbeat(id), s.keys.Instances(), s.keys.Beats(), s.keys.Log(), s.keys.Words(), s.keys.Told(), id, incarnation, s.keys.Events()))
 }
 
 func (s *Store) Instance(ctx context.Context, id string) (store.Entry, int64, error) {
@@ -204,8 +204,8 @@ func (s *Store) Look(ctx context.Context, l store.Look) (store.LookReply, error)
 		l.From, l.Skip = "-inf", 0
 	}
 	sc := s.scripts.look
-	reply, err := s.texts(ctx, sc, append(sc.args("2", 6), s.keys.Beats(), s.keys.Instances(), l.Silence.Milliseconds(), l.From, l.Skip,
-		store.SweepBatch))
+	reply, err := s.texts(ctx, sc, append(sc.args("4", 9), s.keys.Beats(), s.keys.Instances(), s.keys.Log(), s.keys.Told(), l.Silence.Milliseconds(), l.From, l.Skip,
+		store.SweepBatch, s.keys.Events()))
 	if err != nil {
 		return store.LookReply{}, err
 	}
@@ -224,11 +224,11 @@ func parseLookReply(reply []string) (store.LookReply, error) {
 
 func (s *Store) Sweep(ctx context.Context, c store.Sweep) (store.SweepReply, error) {
 	sc := s.scripts.sweep
-	args := append(sc.args(strconv.Itoa(7+len(c.IDs)), 15+2*len(c.IDs)), s.keys.Beats(), s.keys.Instances(), s.keys.Hold(), s.keys.Removed())
+	args := append(sc.args(strconv.Itoa(8+len(c.IDs)), 16+2*len(c.IDs)), s.keys.Beats(), s.keys.Instances(), s.keys.Hold(), s.keys.Removed())
 	for _, id := range c.IDs {
 		args = append(args, s.keys.Heartbeat(id))
 	}
-	args = append(args, s.keys.Words(), s.keys.Lost(), s.keys.Log(), c.Drifted.Milliseconds(), c.Down.Milliseconds(), c.Window.Milliseconds(), oneIf(c.Mark), oneIf(c.Remove),
+	args = append(args, s.keys.Words(), s.keys.Lost(), s.keys.Log(), s.keys.Told(), c.Drifted.Milliseconds(), c.Down.Milliseconds(), c.Window.Milliseconds(), oneIf(c.Mark), oneIf(c.Remove),
 		c.Unwatched.Milliseconds(), s.keys.Events(), c.Incarnation)
 	reply, err := s.texts(ctx, sc, withTexts(args, c.IDs))
 	if err != nil {
@@ -254,7 +254,7 @@ func oneIf(condition bool) string {
 
 func (s *Store) Adopt(ctx context.Context, incarnation string, ids []string) ([]string, error) {
 	sc := s.scripts.adopt
-	args := append(sc.args("4", 6+len(ids)), s.keys.Beats(), s.keys.Instances(), s.keys.Log(), s.keys.Words(), s.keys.Events(), incarnation)
+	args := append(sc.args("5", 7+len(ids)), s.keys.Beats(), s.keys.Instances(), s.keys.Log(), s.keys.Words(), s.keys.Told(), s.keys.Events(), incarnation)
 	return s.texts(ctx, sc, withTexts(args, ids))
 }
 

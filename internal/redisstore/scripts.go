@@ -131,14 +131,18 @@ func Load(source string) (*Scripts, error) {
 // Digests returns the digest of every script, by its name.
 func (s *Scripts) Digests() map[string]string {
 	digests := make(map[string]string)
-	for _, sc := range []*script{
-		s.acquire, s.renew, s.release, s.leader, s.openTask, s.planTask, s.claimTask, s.retryTask, s.finishTask, s.readTask, s.pauseTask,
-		s.cancelTask, s.forgetTask, s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.readLog, s.losses, s.count, s.instance, s.readMetrics, s.aggregate,
-		s.sendCommand, s.readCommands, s.startCommand, s.endCommand, s.lookCommand, s.noteCommand,
-	} {
+	for _, sc := range s.all() {
 		digests[sc.name] = sc.sha
 	}
 	return digests
+}
+
+func (s *Scripts) all() []*script {
+	return []*script{
+		s.acquire, s.renew, s.release, s.leader, s.openTask, s.planTask, s.claimTask, s.retryTask, s.finishTask, s.readTask, s.pauseTask,
+		s.cancelTask, s.forgetTask, s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.readLog, s.losses, s.count, s.instance, s.readMetrics, s.aggregate,
+		s.sendCommand, s.readCommands, s.startCommand, s.endCommand, s.lookCommand, s.noteCommand,
+	}
 }
 
 // newScript makes a section the body of a function, so that a refusal anywhere in it becomes the

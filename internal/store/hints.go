@@ -21,6 +21,9 @@ const (
 // HintCommand says that a command waits for the instance that is named.
 const HintCommand = "command"
 
+// HintChanged carries changes of instances that have waited for each other, if many listen.
+const HintChanged = "changed"
+
 // HintDuplicate is sent by an incarnation that was replaced and lives.
 const HintDuplicate = "duplicate_id"
 
@@ -29,10 +32,11 @@ type Hint struct {
 	Type    string `json:"type"`
 	Role    string `json:"role"` // as the sender calls it: the lease is known by the channel
 	Subject string `json:"instance,omitempty"`
-	// Subjects are the instances that one sweep has changed.
+	// Subjects are the instances that changed alike.
 	Subjects []string `json:"instances,omitempty"`
-	Source   string   `json:"source,omitempty"` // incarnation of the sender
-	Wait     int64    `json:"wait,omitempty"`   // ms for which a vacant lease is reserved
+	Source   string   `json:"source,omitempty"`  // incarnation of the sender; "" in a change that waited, if the instance made it itself
+	Changes  []Hint   `json:"changes,omitempty"` // of HintChanged: Type, Subjects and Source of each
+	Wait     int64    `json:"wait,omitempty"`    // ms for which a vacant lease is reserved
 	Task     string   `json:"task,omitempty"`
 
 	Channel string `json:"-"` // that it came on

@@ -57,8 +57,8 @@ func (k Keys) Removed() string { return string(k) + ":beats:removed" }
 // Lost is the number of instances that sweeps have removed since none was for DownAfter.
 func (k Keys) Lost() string { return string(k) + ":beats:lost" }
 
-// Untold is the text of what befell instances and nobody was told yet, while many listen.
-func (k Keys) Untold() string { return string(k) + ":beats:untold" }
+// Told is how far the log was told to those who listen, if they are many.
+func (k Keys) Told() string { return string(k) + ":beats:told" }
 
 // Log is the stream of what changed in the namespace.
 func (k Keys) Log() string { return string(k) + ":log" }
@@ -101,7 +101,7 @@ func (k Keys) Runs(name string) string { return string(k) + ":task:" + name + ":
 func (k Keys) Taken(lease string) string {
 	for _, part := range leaseParts(lease) {
 		switch part {
-		case k.Instances(), k.Beats(), k.Words(), k.Hold(), k.Removed(), k.Lost(), k.Untold(), k.Tasks(), k.Triggers(), k.Events(), k.Commands(), k.AllMetrics(), k.Log():
+		case k.Instances(), k.Beats(), k.Words(), k.Hold(), k.Removed(), k.Lost(), k.Told(), k.Tasks(), k.Triggers(), k.Events(), k.Commands(), k.AllMetrics(), k.Log():
 			return part
 		}
 		if strings.HasPrefix(part, k.Task("")) || strings.HasPrefix(part, k.Command("")) || strings.HasPrefix(part, string(k)+":instance:") {

@@ -1,0 +1,292 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// listened is a cluster of whose registry many hear, at a clock that the test sets.
+type listened struct {
+	*stillCluster
+	ctx  context.Context
+	subs []*miniredis.Subscriber
+}
+
+func newListened(t *testing.T, listeners int) *listened {
+	l := &listened{stillCluster: newStillCluster(t), ctx: t.Context()}
+	l.listen(listeners)
+	return l
+}
+
+func (l *listened) listen(n int) {
+	for range n {
+		sub := l.mini.NewSubscriber()
+		sub.Subscribe(l.store.keys.Events())
+		l.subs = append(l.subs, sub)
+		go func() { // ends with the subscriber
+			for range sub.Messages() {
+			}
+		}()
+		l.Cleanup(func() {
+			sub.Unsubscribe(l.store.keys.Events())
+			sub.Close()
+		})
+	}
+}
+
+func (l *listened) at(ms int64) { l.mini.SetTime(time.UnixMilli(edgeNow + ms)) }
+
+// do makes beats ("active a": a says that it is active), leaves ("leave a"), looks ("look"), and
+// sweeps ("sweep a b"), and gives what is heard of them: event, IDs and source.
+func (l *listened) do(acts ...string) (heard []string) {
+	l.Helper()
+	for _, hint := range l.hear(func() {
+		for _, act := range acts {
+			status, id, _ := strings.Cut(act, " ")
+			incarnation := "i-" + id[:min(len(id), 20)]
+			var err error
+			switch status {
+			case "leave":
+				_, err = l.store.Remove(l.ctx, id, incarnation)
+			case "look":
+				_, err = l.store.Look(l.ctx, store.Look{Silence: time.Hour})
+			case "sweep":
+				_, err = l.store.Sweep(l.ctx, store.Sweep{Drifted: 3 * time.Second, Down: time.Hour, Window: 4 * time.Second, Mark: true, Incarnation: "lead", IDs: strings.Fields(id)})
+			default:
+				_, err = l.store.Heartbeat(l.ctx, store.Heartbeat{
+					ID: id, Incarnation: incarnation, TTL: time.Second, Head: fmt.Sprintf(`{"instance_id":"%s","started_at":`, id),
+					Rest: fmt.Sprintf(`,"status":"%s","worker_count":0,"incarnation":"%s"}`, status, incarnation),
+				})
+			}
+			require.NoError(l, err)
+		}
+	}) {
+		h, ok := store.ParseHint(hint)
+		require.True(l, ok, hint)
+		heard = append(heard, hintText(h))
+	}
+	return heard
+}
+
+func hintText(h store.Hint) string {
+	if h.Type == store.HintChanged {
+		var changes []string
+		for _, change := range h.Changes {
+			changes = append(changes, hintText(change))
+		}
+		return "changed: " + strings.Join(changes, ", ")
+	}
+	subjects := h.Subjects
+	if h.Subject != "" {
+		subjects = append(subjects, h.Subject)
+	}
+	return strings.TrimSpace(strings.Join(append([]string{h.Type}, subjects...), " ") + " " + h.Source)
+}
+
+// TestManyHearTogether: what befalls instances is told at once, and, if more than 500 listen, what
+// comes within a tenth of a millisecond for each of them after that waits, and keeps its order.
+func TestManyHearTogether(t *testing.T) {
+	l := newListened(t, 499) // and one that hears
+	told := l.store.keys.Told()
+	require.Equal(l, []string{"joined a i-a", "joined b i-b", "left b i-b"}, l.do("active a", "joining b", "leave b"))
+	require.False(l, l.mini.Exists(told))
+
+	l.listen(1)
+	require.Equal(l, []string{"joined b i-b"}, l.do("joining b", "active b", "joining c", "leave d"))
+	l.at(50)
+	require.Empty(l, l.do("active a", "look"))
+	l.at(51)
+	require.Equal(l, []string{"changed: active b, joined c"}, l.do("active a"))
+	require.Empty(l, l.do("draining a"))
+	l.at(101)
+	require.Empty(l, l.do("draining a"), "one message was heard")
+	l.at(102)
+	require.Equal(l, []string{"changed: draining a"}, l.do("leave c"), "and what comes then waits in its turn")
+	l.at(153)
+	require.Equal(l, []string{"changed: left c"}, l.do("look"), "who beats tells, or leaves, or looks for the silent")
+	l.at(300)
+	require.Equal(l, []string{"joined e i-e"}, l.do("active e"), "whoever comes first after the end")
+
+	// Each instance has its changes in their order, and those of a kind stand together.
+	require.Empty(l, l.do("joining f", "leave f", "joining f", "leave b", "joining b", "active b", "joining g", "active g", "draining g", "leave g"))
+	l.at(351)
+	require.Equal(l, []string{"changed: active e, joined f, left f b, joined f b g, active b g, draining g, left g"}, l.do("draining a"))
+	require.Equal(l, time.Hour, l.mini.TTL(told))
+	entries, err := l.store.LogTail(l.ctx, 10)
+	require.NoError(l, err)
+	var log []string
+	for _, entry := range entries {
+		log = append(log, entry.Event)
+	}
+	require.Equal(l, "joined left joined left joined active joined active draining left", strings.Join(log, " "))
+
+	// A sweep does not come before what waits. It says whose it is, so that its leader reports nothing twice.
+	l.at(1000)
+	require.Equal(l, []string{"joined h i-h"}, l.do("joining h", "joining i"))
+	require.NoError(l, l.rdb.ZAdd(l.ctx, l.store.keys.Beats(), redis.Z{Score: 1, Member: "h"}, redis.Z{Score: 1, Member: "i"}).Err())
+	require.Empty(l, l.do("sweep h i"))
+	l.at(1051)
+	require.Equal(l, []string{"changed: joined i, drifted h i lead"}, l.do("joining h"))
+	l.at(1102)
+	require.Equal(l, []string{"changed: recovered h"}, l.do("joining h"))
+
+	// If few are left it is as it was.
+	l.at(1200)
+	require.True(l, l.mini.Exists(told))
+	for _, sub := range l.subs {
+		sub.Unsubscribe(l.store.keys.Events())
+	}
+	require.Equal(l, []string{"joined j i-j", "joined k i-k"}, l.do("joining j", "joining k"))
+	require.False(l, l.mini.Exists(told))
+}
+
+// TestLongListsWaitToo: no script publishes a second message if many have heard the first.
+func TestLongListsWaitToo(t *testing.T) {
+	l := newListened(t, 500)
+	var ids []string
+	for i := range 250 { // 35 bytes each in a hint: a hundred fit
+		ids = append(ids, fmt.Sprintf("%032d", i))
+		l.record(ids[i], "{}")
+	}
+	hints := l.hear(func() {
+		_, err := l.store.Adopt(l.ctx, "lead", ids)
+		require.NoError(l, err)
+	})
+	require.Len(l, hints, 1)
+	first, ok := store.ParseHint(hints[0])
+	require.True(l, ok)
+	require.Equal(l, ids[:100], first.Subjects)
+	heard := slices.Clone(first.Subjects)
+	for i := range 2 {
+		l.at(int64(51 * (i + 1)))
+		hints := l.hear(func() { l.do("look") })
+		require.Len(l, hints, 1)
+		h, ok := store.ParseHint(hints[0])
+		require.True(l, ok, hints[0])
+		require.Len(l, h.Changes, 1)
+		require.Equal(l, "lead", h.Changes[0].Source)
+		heard = append(heard, h.Changes[0].Subjects...)
+	}
+	require.Equal(l, ids, heard)
+	l.at(500)
+	require.Empty(l, l.do("look"))
+}
+
+// TestChangesFitInAHint: however many wait, and however long their names are, each is heard of, in
+// messages that can be read.
+func TestChangesFitInAHint(t *testing.T) {
+	l := newListened(t, 500)
+	random := rand.New(rand.NewPCG(3, 4))
+	var want []string
+	acts := []string{"joining first"}
+	for i := range 1000 {
+		id := fmt.Sprintf("%0*d", 4+random.IntN(124)*random.IntN(2), i)
+		acts, want = append(acts, "joining "+id), append(want, "joined "+id)
+		if i%3 == 0 {
+			acts, want = append(acts, "leave "+id), append(want, "left "+id)
+		}
+	}
+	require.Len(l, l.do(acts...), 1)
+	var heard []string
+	for ms := int64(51); len(heard) < len(want); ms += 51 {
+		l.at(ms)
+		hints := l.hear(func() { l.do("look") })
+		require.Len(l, hints, 1)
+		require.LessOrEqual(l, len(hints[0]), store.MaxHintBytes)
+		h, ok := store.ParseHint(hints[0])
+		require.True(l, ok, hints[0])
+		for _, change := range h.Changes {
+			for _, id := range change.Subjects {
+				heard = append(heard, change.Type+" "+id)
+			}
+		}
+	}
+	of := func(all []string) map[string]string { // what befell each, in its order
+		by := make(map[string]string)
+		for _, text := range all {
+			kind, id, _ := strings.Cut(text, " ")
+			by[id] += kind + " "
+		}
+		return by
+	}
+	require.Equal(l, of(want), of(heard))
+}
+
+// TestToldIsNotTrusted: whatever is under the key, or in the log, keeps nobody from telling, and no
+// hint has more than names of instances.
+func TestToldIsNotTrusted(t *testing.T) {
+	l := newListened(t, 500)
+	told := l.store.keys.Told()
+	for _, text := range []string{
+		"", "x", "-5 0-0 1", "99999999999999999 0-0 0", fmt.Sprint(edgeNow+60_001, " 0-0 0"), fmt.Sprint(edgeNow+60_000, " 0-x 0"), strings.Repeat("9", 1<<20),
+		fmt.Sprint(edgeNow, " 0-0 0"),
+	} {
+		require.NoError(l, l.rdb.Set(l.ctx, told, text, 0).Err())
+		require.Equal(l, []string{"joined z i-z"}, l.do("joining z"), text)
+		require.NoError(l, l.rdb.HDel(l.ctx, l.store.keys.Instances(), "z").Err())
+	}
+	require.NoError(l, l.rdb.Set(l.ctx, told, fmt.Sprint(edgeNow, " 9999999999999999999999-0 1"), 0).Err())
+	require.Equal(l, []string{"joined z i-z"}, l.do("joining z"))
+	require.NoError(l, l.rdb.Set(l.ctx, told, fmt.Sprint(edgeNow+60_000, " 0-0 0"), 0).Err())
+	require.Empty(l, l.do("active z"), "as long as may be")
+
+	l.mini.Del(l.store.keys.Log())
+	for _, fields := range [][]string{
+		{"event", "joined", "instances", `a","b`},
+		{"event", "joined", "instances", ""},
+		{"event", "joined"},
+		{"event", "elected", "instances", "a"},
+		{"x", "y"},
+		{"event", "joined", "instances", "a", "by", `"`},
+		{"event", "joined", "instances", strings.Repeat("a", 129)},
+		{"event", "joined", "instances", strings.Repeat("a ", 2000)},
+		{"event", `joined"`, "instances", "a"},
+		{"event", "left", "instances", "a  b", "by", "i"},
+	} {
+		require.NoError(l, l.rdb.XAdd(l.ctx, &redis.XAddArgs{Stream: l.store.keys.Log(), Values: fields}).Err())
+	}
+	require.NoError(l, l.rdb.Set(l.ctx, told, "0 0-0 1", 0).Err())
+	require.Equal(l, []string{"changed: left a b i"}, l.do("look"))
+
+	l.mini.Del(told)
+	require.NoError(l, l.rdb.SAdd(l.ctx, told, "of somebody else").Err())
+	require.Equal(l, []string{"left z i-z", "joined z i-z", "left z i-z"}, l.do("leave z", "joining z", "leave z"))
+	require.True(l, l.mini.Exists(told))
+
+	l.mini.Del(told)
+	l.mini.Del(l.store.keys.Log())
+	require.NoError(l, l.rdb.Set(l.ctx, l.store.keys.Log(), "of somebody else", 0).Err())
+	require.Equal(l, []string{"joined z i-z", "left z i-z"}, l.do("joining z", "leave z"), "without a log nothing can wait")
+}
+
+// TestDuplicatesAreHushed: many with one ID do not tell many all the time.
+func TestDuplicatesAreHushed(t *testing.T) {
+	l := newListened(t, 500)
+	l.put("a", 0)
+	duplicate := func() []string {
+		return l.hear(func() {
+			for range 10 {
+				reply, err := l.store.Heartbeat(l.ctx, store.Heartbeat{ID: "a", Incarnation: "i-other", TakeOver: time.Hour, TTL: time.Second, Head: "{", Rest: "}"})
+				require.NoError(l, err)
+				require.EqualValues(l, "duplicate", reply.Verdict)
+			}
+		})
+	}
+	require.Len(l, duplicate(), 1)
+	require.Empty(l, l.do("joining b"), "that waits for its end too")
+	l.at(51)
+	require.Equal(l, []string{"changed: joined b"}, l.do("look"))
+	l.at(102)
+	require.Len(l, duplicate(), 1)
+}
