@@ -131,7 +131,7 @@ func TestManyHearTogether(t *testing.T) {
 	}
 	require.Equal(l, "joined left joined left joined active joined active draining left", strings.Join(log, " "))
 
-	// A sweep does not come before what waits. It says whose it is, so that its leader reports nothing twice.
+	// A sweep does not come before what waits, and says whose it is: its leader reports nothing twice.
 	l.at(1000)
 	require.Equal(l, []string{"joined h i-h"}, l.do("joining h", "joining i"))
 	require.NoError(l, l.rdb.ZAdd(l.ctx, l.store.keys.Beats(), redis.Z{Score: 1, Member: "h"}, redis.Z{Score: 1, Member: "i"}).Err())
