@@ -769,6 +769,25 @@ func BenchmarkFootprint(b *testing.B) {
 // do nothing. A slot counts from when it is due by Redis's clock, which is this machine's. In the
 // burst the last of them waits for those before it, which is 10,000 times the cost of one.
 func BenchmarkTasks(b *testing.B) {
+	b.Run("floor", func(b *testing.B) {
+		const span = 10 * time.Second
+		var mu sync.Mutex
+		late := make([]time.Duration, 0, 20_000)
+		for b.Loop() {
+			before, began := processTime(b), time.Now()
+			for n := range int(span / time.Millisecond) {
+				due := began.Add(time.Duration(n) * time.Millisecond)
+				<-time.After(time.Until(due))
+				go func() { // ends at once
+					mu.Lock()
+					defer mu.Unlock()
+					late = append(late, time.Since(due))
+				}()
+			}
+			b.ReportMetric(float64(processTime(b)-before)/float64(span), "cores")
+		}
+		b.ReportMetric(0, "ns/op")
+	})
 	for name, apart := range map[string]time.Duration{"": time.Millisecond, "-burst": 0} {
 		b.Run("standalone"+name, func(b *testing.B) {
 			c, err := NewStandalone(Options{InstanceID: "leader"})

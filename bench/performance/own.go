@@ -31,6 +31,7 @@ var own = []struct{ bench, name string }{
 	{"Sweep/100000/overdue=100", "the same of 100,000"},
 	{"Unchanged/10000", "`Registry.Watch` looks for changes of 10,000 instances, and there are none"},
 	{"Unchanged/100000", "the same of 100,000"},
+	{"Tasks/floor", "a thousand times a second a timer and a goroutine: what the tasks of the next rows take by themselves"},
 	{"Tasks/standalone", "10,000 tasks, a thousand slots a second, without Redis"},
 	{"Tasks/redis", "the same with Redis"},
 	{"Footprint", "an idle instance beyond its client"},
