@@ -114,6 +114,7 @@ type electionLoop struct {
 	aside    bool          // a second copy is in flight: one at a time
 
 	granted  bool          // a hint: somebody leads now
+	lookAt   time.Duration // monotonic: it is looked at then
 	looking  bool          // a look is in flight, and was not given up
 	lookedAt time.Duration // monotonic: when the last look began
 
@@ -335,8 +336,8 @@ func (l *electionLoop) turn() {
 	if in.rollCall {
 		l.cand.RollCall(now)
 	}
-	if in.granted {
-		l.granted = true
+	if in.granted && !l.granted {
+		l.granted, l.lookAt = true, now.Mono+lookDelay
 	}
 	if in.taken {
 		l.cand.Granted()
@@ -685,7 +686,7 @@ func (l *electionLoop) admit(now lease.Reading) {
 	if eligible := !l.barred.Load() && !l.report.draining; eligible != l.report.eligible {
 		l.report.eligible = eligible
 		l.cand.Ready(now, l.may())
-		l.granted = true // one that asks for nothing any more looks at once who leads
+		l.granted, l.lookAt = true, now.Mono // one that asks for nothing any more looks at once who leads
 	}
 	if !l.report.eligible && l.cand.State() == lease.Leading {
 		l.apply(now, l.cand.End(now, lease.Resigned), ErrResigned)
@@ -701,7 +702,10 @@ func (l *electionLoop) watch(ctx context.Context) {
 	check.watch(ctx)
 }
 
-const lookSpacing = 25 * time.Millisecond // between looks that hints cause: a flood of them costs no flood of requests
+const (
+	lookSpacing = 25 * time.Millisecond // between looks that hints cause: a flood of them costs no flood of requests
+	lookDelay   = 5 * time.Millisecond  // after the hint: whoever was granted the lease has its answer first
+)
 
 // asks reports whether the candidate hears who leads by its own requests.
 func (l *electionLoop) asks(now lease.Reading) bool {
@@ -722,7 +726,7 @@ func (l *electionLoop) untilLook(now lease.Reading) time.Duration {
 	case l.stopping || l.calls >= maxCalls/2 || l.asks(now): // a call that is needed comes first
 		return lease.MaxTTL
 	case l.granted:
-		return max(l.lookedAt+lookSpacing-now.Mono, 0)
+		return max(l.lookedAt+lookSpacing-now.Mono, l.lookAt-now.Mono, 0)
 	}
 	return max(l.report.knownAt+l.opts.RetryInterval-now.Mono, 0)
 }
