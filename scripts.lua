@@ -1118,7 +1118,7 @@ local function happened(channel, log, key, now, told, kind, ids, source, by)
         local list = '"instances":["' .. string.gsub(named, ' ', '","') .. '"]'
         local heard = publish(channel, kind, '', ',' .. (by and list or '"instance":"' .. id .. '"') .. ',"source":"' .. source .. '"')
         most, told.last = math.max(most or 0, heard), added or told.last
-        if heard > MANY and added then told.ends = now + 1 end -- the rest of a long list waits
+        if heard > MANY and added and not told.foreign then told.ends = now + 1 end -- the rest of a long list waits
       end
       first, size = i + 1, 0
     end

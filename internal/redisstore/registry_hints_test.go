@@ -159,10 +159,11 @@ func TestLongListsWaitToo(t *testing.T) {
 		ids = append(ids, fmt.Sprintf("%032d", i))
 		l.record(ids[i], "{}")
 	}
-	hints := l.hear(func() {
+	adopt := func() {
 		_, err := l.store.Adopt(l.ctx, "lead", ids)
 		require.NoError(l, err)
-	})
+	}
+	hints := l.hear(adopt)
 	require.Len(l, hints, 1)
 	first, ok := store.ParseHint(hints[0])
 	require.True(l, ok)
@@ -181,6 +182,13 @@ func TestLongListsWaitToo(t *testing.T) {
 	require.Equal(l, ids, heard)
 	l.at(500)
 	require.Empty(l, l.do("look"))
+
+	l.mini.FlushAll()
+	for _, id := range ids {
+		l.record(id, "{}")
+	}
+	require.NoError(l, l.rdb.SAdd(l.ctx, l.store.keys.Told(), "of somebody else").Err())
+	require.Len(l, l.hear(adopt), 3, "nothing can wait")
 }
 
 // TestChangesFitInAHint: however many wait, and however long their names are, each is heard of, in

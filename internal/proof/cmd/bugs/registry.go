@@ -44,7 +44,7 @@ var registry = []bug{
 	{name: "a change before what waits", test: "TestManyHearTogether", in: "internal/redisstore", breaks: "an instance is told as down before it is told as joined", file: lua,
 		old: "if added and (told.waits or now < told.ends) then", new: "if added and not by and (told.waits or now < told.ends) then"},
 	{name: "long list at once", test: "TestLongListsWaitToo", in: "internal/redisstore", breaks: "a sweep of thousands keeps Redis for seconds from answering renewals", file: lua,
-		old: "if heard > MANY and added then told.ends = now + 1 end", new: ""},
+		old: "if heard > MANY and added and not told.foreign then told.ends = now + 1 end", new: ""},
 	{name: "order of kinds", test: "TestManyHearTogether", in: "internal/redisstore", breaks: "an instance that came back within the rest is told as gone", file: lua,
 		old: "if not group or (of[id] or 0) > group then", new: "if not group then"},
 	{name: "whoever swept untold", test: "TestManyHearTogether", in: "internal/redisstore", breaks: "a leader reports twice whom it has found silent", file: lua,
