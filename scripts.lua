@@ -42,11 +42,11 @@ local function note(command, key, ...)
   end
 end
 
--- publish sends a hint, and gives how many heard it; a user without rights to the channel must not break the script.
+-- publish sends a hint, and gives how many heard it, nil if it is refused; a user without rights to the channel must not break the script.
 local function publish(channel, kind, role, more)
-  if channel == '' then return 0 end
+  if channel == '' then return nil end
   local heard = redis.pcall('PUBLISH', channel, '{"type":"' .. kind .. '","role":"' .. role .. '"' .. (more or '') .. '}')
-  return type(heard) == 'number' and heard or 0
+  return type(heard) == 'number' and heard or nil
 end
 
 -- WHOLE prints whole numbers. %d takes a quarter of the time of %.0f, but holds 32 bits only if the server is built for 32.
@@ -1033,97 +1033,118 @@ local function about(id, source) return ',"instance":"' .. id .. '","source":"' 
 -- A hint takes some 10 us of Redis for each that hears it, and nothing rests on the hints of the registry. So if more than MANY hear one,
 -- nobody publishes a change of an instance for APART for each of them. Such changes wait in the log. Whoever beats, leaves or looks for the
 -- silent after that publishes the next of them, in their order and one message at a time: hints take a tenth of a core at most, and no
--- script publishes for longer than one of them takes. Under the key: until when nobody publishes (ms), the last entry of the log that was
--- told, and whether what comes after it waits (1 or 0).
+-- script publishes for longer than one of them takes. Under the key: until when nobody publishes (ms), and the first entry of the log that
+-- waits, "(" before one that does not and all behind it do, or "-".
 local MANY = 500
 local APART = 0.1 -- ms
 local QUIET = 60000 -- ms, the longest
 local FORGOTTEN = 3600000 -- ms: what nobody has told by then is in the log alone
 local CHANGES = { joined = true, recovered = true, active = true, draining = true, drifted = true, down = true, left = true }
 
--- read_told reads the key. Whatever it holds beyond that is told at once.
+-- read_told reads the key. What waits is first, unless nothing does. foreign: the key cannot be used, and all is told at once.
 local function read_told(key, now)
   local text = redis.pcall('GETRANGE', key, 0, 63)
   if type(text) ~= 'string' then return { ends = 0, foreign = true } end
-  local ends, last, waits = string.match(text, '^(%d+) (%d+%-%d+) ([01])$')
-  ends = natural(ends)
+  local ends = natural(string.match(text, '^(%d+) [%d(-]+$'))
   if ends > now + QUIET then ends = 0 end -- Redis's clock was set back
-  return { ends = ends, last = last, waits = waits == '1' }
+  return { ends = ends, first = string.match(text, '^%d+ (%(?%d+%-%d+)$'), there = text ~= '' }
 end
 
--- keep_told notes how many have heard the last message, and up to which entry all was told. Up to MANY need not be spared.
+-- keep_told notes how many have heard the last message, and what waits. Up to MANY need not be spared.
 local function keep_told(key, now, told, heard)
+  if told.foreign then return end
   if heard > MANY then told.ends = now + math.min(QUIET, math.ceil(heard * APART)) end
-  if told.foreign then
-    return
-  elseif heard > MANY or told.waits then
-    redis.pcall('SET', key, integer(told.ends) .. ' ' .. told.last .. ' ' .. (told.waits and 1 or 0), 'PX', FORGOTTEN)
-  elseif told.last then
+  if told.ends > now or told.first then
+    redis.pcall('PEXPIRE', key, FORGOTTEN) -- a full Redis allows it, and then the write after it
+    redis.pcall('SET', key, integer(told.ends) .. ' ' .. (told.first or '-'), 'PX', FORGOTTEN)
+  elseif told.there then
     redis.pcall('DEL', key)
-    told.last = nil
   end
+end
+
+-- behind reports whether an entry of a log lies behind another one.
+local function behind(one, other)
+  local at, number = string.match(one, '(%d+)%-(%d+)')
+  local from, than = string.match(other, '(%d+)%-(%d+)')
+  at, from, number, than = tonumber(at) or math.huge, tonumber(from), tonumber(number) or math.huge, tonumber(than)
+  return at > from or at == from and number > than
+end
+
+-- subjects gives the instances of an entry of the log, and how many bytes of a hint they take; nil if they are none that tenure has written.
+local function subjects(fields)
+  local text, ids, size = fields.instances or '', {}, 0
+  if not CHANGES[fields.event or ''] or fields.by and not is_id(fields.by) or fields.told or #text > MAX_IDS then return nil end
+  for id in string.gmatch(text, '[^ ]+') do
+    if not is_id(id) then return nil end
+    ids[#ids + 1], size = id, size + #id + 3
+  end
+  if #ids > 0 and size <= MAX_IDS then return ids, size end
 end
 
 -- tell publishes what waits, as much of it as a message holds, unless it is to wait yet. What befell an instance stays in its order;
 -- changes of one kind stand together as far as that allows.
 local function tell(channel, log, key, now, told)
-  if not told.waits or now < told.ends then return end
-  local entries = redis.pcall('XRANGE', log, '(' .. told.last, '+', 'COUNT', 400)
-  local groups, latest, of, size = {}, {}, {}, 0
-  told.waits = #entries == 400
-  for _, item in ipairs(entries) do
-    local fields, ids, needs = {}, {}, 0
-    for j = 1, #item[2], 2 do fields[item[2][j]] = item[2][j + 1] end
-    local kind, by = fields.event or '', fields.by or ''
-    local ours = CHANGES[kind] and (by == '' or is_id(by))
-    for id in string.gmatch(ours and fields.instances or '', '[^ ]+') do
-      ours, ids[#ids + 1], needs = ours and is_id(id), id, needs + #id + 3
-    end
-    if ours and needs <= MAX_IDS then
-      if size + needs + 2 * (#by + 60) > MAX_CHANGES then
-        told.waits = true
+  if not told.first or now < told.ends then return end
+  local groups, latest, of, size, next = {}, {}, {}, 0, told.first
+  for page = 1, 20 do
+    local items, full = redis.pcall('XRANGE', log, next, '+', 'COUNT', 20), false
+    if items.err then return end -- somebody else can
+    for _, item in ipairs(items) do
+      local fields = {}
+      for j = 1, math.min(#item[2], 40), 2 do fields[item[2][j]] = item[2][j + 1] end
+      local ids, needs = subjects(fields)
+      local by = fields.by or ''
+      if ids and size + needs + 2 * (#by + 60) > MAX_CHANGES then
+        next, full = item[1], true
         break
       end
-      for _, id in ipairs(ids) do
-        local group = latest[kind .. by]
+      for _, id in ipairs(ids or {}) do
+        local alike = fields.event .. by
+        local group = latest[alike]
         if not group or (of[id] or 0) > group then
           group = #groups + 1
-          groups[group], latest[kind .. by], size = { kind = kind, by = by, ids = {} }, group, size + #by + 60
+          groups[group], latest[alike], size = { kind = fields.event, by = by, ids = {} }, group, size + #by + 60
         end
         table.insert(groups[group].ids, id)
         of[id], size = group, size + #id + 3
       end
+      next = '(' .. item[1]
     end
-    told.last = item[1]
+    if #items < 20 and not full then next = nil end
+    if full or not next then break end
   end
   for i, g in ipairs(groups) do
     groups[i] = '{"type":"' .. g.kind .. '","instances":["' .. table.concat(g.ids, '","') .. '"],"source":"' .. g.by .. '"}'
   end
-  keep_told(key, now, told, #groups > 0 and publish(channel, 'changed', '', ',"changes":[' .. table.concat(groups, ',') .. ']') or 0)
+  local heard = #groups == 0 and 0 or publish(channel, 'changed', '', ',"changes":[' .. table.concat(groups, ',') .. ']')
+  if not heard then return end -- likewise
+  told.first = next
+  keep_told(key, now, told, heard)
 end
 
 -- happened adds to the log what befell instances, and publishes it unless it is to wait. Each message, and entry, names as many of them
 -- as fit, since everybody reads all of them. by is the incarnation of the leader that found it out; nil: it was the instance itself.
 local function happened(channel, log, key, now, told, kind, ids, source, by)
-  local first, size, most, waited = 1, 0, nil, told.waits
+  local start, size, most, first = 1, 0, nil, told.first
+  local more = by and { 'by', by } or {}
+  if told.foreign then more[#more + 1], more[#more + 2] = 'told', '1' end -- those for whom it waits do not tell it again
   for i, id in ipairs(ids) do
     size = size + #id + 3
     if i == #ids or size + #ids[i + 1] + 3 > MAX_IDS then
-      local named = table.concat(ids, ' ', first, i)
-      local added
-      if by then added = tell_log(log, kind, named, 'by', by) else added = tell_log(log, kind, named) end
-      if added and (told.waits or now < told.ends) then
-        told.waits = true
+      local list = table.concat(ids, ' ', start, i)
+      local added = tell_log(log, kind, list, unpack(more))
+      if added and (told.first or now < told.ends) then
+        if not told.first or behind(told.first, added) then told.first = added end
       else
-        local list = '"instances":["' .. string.gsub(named, ' ', '","') .. '"]'
-        local heard = publish(channel, kind, '', ',' .. (by and list or '"instance":"' .. id .. '"') .. ',"source":"' .. source .. '"')
-        most, told.last = math.max(most or 0, heard), added or told.last
-        if heard > MANY and added and not told.foreign then told.ends = now + 1 end -- the rest of a long list waits
+        list = by and '"instances":["' .. string.gsub(list, ' ', '","') .. '"]' or '"instance":"' .. id .. '"'
+        local heard = publish(channel, kind, '', ',' .. list .. ',"source":"' .. source .. '"')
+        most = heard and math.max(most or 0, heard) or most
+        if heard and heard > MANY and not told.foreign then told.ends = now + 1 end -- the rest of a long list waits
       end
-      first, size = i + 1, 0
+      start, size = i + 1, 0
     end
   end
-  if most and (told.last or most <= MANY) or told.waits ~= waited then keep_told(key, now, told, most or 0) end
+  if most or told.first ~= first then keep_told(key, now, told, most or 0) end
 end
 
 --@ beat
@@ -1149,9 +1170,7 @@ elseif other ~= incarnation then
     verdict = 'overwritten'
   elseif ARGV[3] == '0' and now - (tonumber(call('ZSCORE', KEYS[3], id) or 0) or 0) < tonumber(ARGV[6]) then -- rule incarnation
     if now >= told.ends then
-      local heard = publish(ARGV[7], 'duplicate_id', '', about(id, incarnation))
-      told.last = told.last or integer(now - 1) .. '-9999'
-      if heard > MANY then keep_told(KEYS[7], now, told, heard) end
+      keep_told(KEYS[7], now, told, publish(ARGV[7], 'duplicate_id', '', about(id, incarnation)) or 0)
     end
     return 'duplicate ' .. integer(now) .. ' 0 ' .. string.sub(other, 1, 64) .. ' 0'
   end

@@ -3,7 +3,9 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -121,7 +124,7 @@ func TestManyHearTogether(t *testing.T) {
 	// Each instance has its changes in their order, and those of a kind stand together.
 	require.Empty(l, l.do("joining f", "leave f", "joining f", "leave b", "joining b", "active b", "joining g", "active g", "draining g", "leave g"))
 	l.at(351)
-	require.Equal(l, []string{"changed: active e, joined f, left f b, joined f b g, active b g, draining g, left g"}, l.do("draining a"))
+	require.Equal(l, []string{"changed: joined f, left f b, joined f b g, active b g, draining g, left g"}, l.do("draining a"))
 	require.Equal(l, time.Hour, l.mini.TTL(told))
 	entries, err := l.store.LogTail(l.ctx, 10)
 	require.NoError(l, err)
@@ -237,17 +240,23 @@ func TestToldIsNotTrusted(t *testing.T) {
 	l := newListened(t, 500)
 	told := l.store.keys.Told()
 	for _, text := range []string{
-		"", "x", "-5 0-0 1", "99999999999999999 0-0 0", fmt.Sprint(edgeNow+60_001, " 0-0 0"), fmt.Sprint(edgeNow+60_000, " 0-x 0"), strings.Repeat("9", 1<<20),
-		fmt.Sprint(edgeNow, " 0-0 0"),
+		"", "x", "-5 -", "99999999999999999 -", fmt.Sprint(edgeNow+60_001, " -"), fmt.Sprint(edgeNow+60_000, " x"), strings.Repeat("9", 1<<20), fmt.Sprint(edgeNow, " -"),
+		fmt.Sprint(edgeNow, " 5-"), fmt.Sprint(edgeNow, " 99999999999999-0"),
 	} {
 		require.NoError(l, l.rdb.Set(l.ctx, told, text, 0).Err())
 		require.Equal(l, []string{"joined z i-z"}, l.do("joining z"), text)
 		require.NoError(l, l.rdb.HDel(l.ctx, l.store.keys.Instances(), "z").Err())
 	}
-	require.NoError(l, l.rdb.Set(l.ctx, told, fmt.Sprint(edgeNow, " 9999999999999999999999-0 1"), 0).Err())
-	require.Equal(l, []string{"joined z i-z"}, l.do("joining z"))
-	require.NoError(l, l.rdb.Set(l.ctx, told, fmt.Sprint(edgeNow+60_000, " 0-0 0"), 0).Err())
-	require.Empty(l, l.do("active z"), "as long as may be")
+
+	// What waits as long as may be, or behind an entry that will never come, is told nevertheless.
+	for i, text := range []string{fmt.Sprint(edgeNow+60_000, " -"), fmt.Sprint(edgeNow+60_000, " 99999999999999-0"), fmt.Sprint(edgeNow+60_000, " (99999999999999999999-0")} {
+		l.at(0)
+		require.NoError(l, l.rdb.Set(l.ctx, told, text, 0).Err())
+		id := fmt.Sprint("y", i)
+		require.Empty(l, l.do("joining "+id))
+		l.at(60_000)
+		require.Equal(l, []string{"changed: joined " + id}, l.do("look"), text)
+	}
 
 	l.mini.Del(l.store.keys.Log())
 	for _, fields := range [][]string{
@@ -260,22 +269,174 @@ func TestToldIsNotTrusted(t *testing.T) {
 		{"event", "joined", "instances", strings.Repeat("a", 129)},
 		{"event", "joined", "instances", strings.Repeat("a ", 2000)},
 		{"event", `joined"`, "instances", "a"},
+		{"event", "joined", "instances", "a", "told", "1"},
 		{"event", "left", "instances", "a  b", "by", "i"},
 	} {
 		require.NoError(l, l.rdb.XAdd(l.ctx, &redis.XAddArgs{Stream: l.store.keys.Log(), Values: fields}).Err())
 	}
-	require.NoError(l, l.rdb.Set(l.ctx, told, "0 0-0 1", 0).Err())
+	require.NoError(l, l.rdb.Set(l.ctx, told, "0 0-0", 0).Err())
 	require.Equal(l, []string{"changed: left a b i"}, l.do("look"))
 
 	l.mini.Del(told)
 	require.NoError(l, l.rdb.SAdd(l.ctx, told, "of somebody else").Err())
-	require.Equal(l, []string{"left z i-z", "joined z i-z", "left z i-z"}, l.do("leave z", "joining z", "leave z"))
+	require.Equal(l, []string{"joined z i-z", "left z i-z", "joined z i-z"}, l.do("joining z", "leave z", "joining z"))
 	require.True(l, l.mini.Exists(told))
 
 	l.mini.Del(told)
 	l.mini.Del(l.store.keys.Log())
 	require.NoError(l, l.rdb.Set(l.ctx, l.store.keys.Log(), "of somebody else", 0).Err())
-	require.Equal(l, []string{"joined z i-z", "left z i-z"}, l.do("joining z", "leave z"), "without a log nothing can wait")
+	require.Equal(l, []string{"joined x i-x", "left x i-x"}, l.do("joining x", "leave x"), "without a log nothing can wait")
+}
+
+// TestWhatWaitsOutlivesItsLog: who removes the log takes what waited in it, and nothing that comes
+// after that.
+func TestWhatWaitsOutlivesItsLog(t *testing.T) {
+	l := newListened(t, 500)
+	require.Equal(l, []string{"joined a i-a"}, l.do("joining a", "joining b"))
+	l.mini.Del(l.store.keys.Log())
+	l.at(-20_000)
+	require.Empty(l, l.do("joining c"))
+	l.at(51)
+	require.Equal(l, []string{"changed: joined c"}, l.do("look"))
+}
+
+// crowdOnRedis is a redis-server of whose registry more than 500 hear.
+type crowdOnRedis struct {
+	*testing.T
+	admin *redis.Client
+	heard chan string
+}
+
+func newCrowdOnRedis(t *testing.T) *crowdOnRedis {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	r := &crowdOnRedis{T: t, admin: redistest.Start(t).Client(t), heard: make(chan string, 10_000)}
+	channel := store.Keys("edge").Events()
+	for range 510 {
+		conn, err := net.Dial("tcp", r.admin.Options().Addr)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		_, err = fmt.Fprintf(conn, "SUBSCRIBE %s\r\n", channel)
+		require.NoError(t, err)
+		go func() { _, _ = io.Copy(io.Discard, conn) }() // ends with the connection
+	}
+	sub := r.admin.Subscribe(t.Context(), channel)
+	t.Cleanup(func() { _ = sub.Close() })
+	_, err := sub.Receive(t.Context())
+	require.NoError(t, err)
+	go func() { // ends with sub
+		for m := range sub.Channel(redis.WithChannelSize(10_000)) {
+			r.heard <- m.Payload
+		}
+	}()
+	r.until(func() bool { return r.admin.PubSubNumSub(t.Context(), channel).Val()[channel] == 511 })
+	return r
+}
+
+func (r *crowdOnRedis) until(is func() bool) {
+	r.Helper()
+	require.Eventually(r, is, 20*time.Second, 10*time.Millisecond)
+}
+
+// as is a process whose user lacks a right; "": it lacks none.
+func (r *crowdOnRedis) as(lacks string) *Store {
+	opts := *r.admin.Options()
+	if lacks != "" {
+		opts.Username, opts.Password = "lesser", "secret"
+		require.NoError(r, r.admin.Do(r.Context(), "acl", "setuser", "lesser", "reset", "on", ">secret", "~*", "&*", "+@all", lacks).Err())
+	}
+	rdb := redis.NewClient(&opts)
+	r.Cleanup(func() { _ = rdb.Close() })
+	return New(rdb, contract, "edge", "me", func() string { return "secret" })
+}
+
+func (r *crowdOnRedis) beat(s *Store, id string) {
+	_, err := s.Heartbeat(r.Context(), store.Heartbeat{
+		ID: id, Incarnation: "i-" + id, TTL: time.Minute, Head: fmt.Sprintf(`{"instance_id":"%s","started_at":`, id),
+		Rest: fmt.Sprintf(`,"status":"joining","worker_count":0,"incarnation":"i-%s"}`, id),
+	})
+	require.NoError(r, err)
+}
+
+// told gives all that is heard until an instance is named, by changes.
+func (r *crowdOnRedis) told(last string, meanwhile func()) (all []string) {
+	r.until(func() bool {
+		meanwhile()
+		for {
+			select {
+			case m := <-r.heard:
+				h, ok := store.ParseHint(m)
+				require.True(r, ok, m)
+				for _, change := range append(h.Changes, h) {
+					for _, id := range append(change.Subjects, change.Subject) {
+						if id != "" {
+							all = append(all, change.Type+" "+id)
+						}
+					}
+				}
+			default:
+				return slices.ContainsFunc(all, func(text string) bool { return strings.HasSuffix(text, " "+last) })
+			}
+		}
+	})
+	return all
+}
+
+// TestWhoMayNotTellLeavesItToOthers: what waits is not lost to a process that lacks a right.
+func TestWhoMayNotTellLeavesItToOthers(t *testing.T) {
+	r := newCrowdOnRedis(t)
+	whole := r.as("")
+	for _, lacks := range []string{"-publish", "-xrange", "resetchannels", "-getrange", "-xadd"} {
+		lesser := r.as(lacks)
+		r.beat(lesser, "lesser")
+		want := []string{}
+		for i := range 5 {
+			id := fmt.Sprint(strings.Trim(lacks, "-"), i)
+			r.beat(whole, id)
+			want = append(want, "joined "+id)
+		}
+		last := strings.Trim(lacks, "-") + "4"
+		time.Sleep(60 * time.Millisecond) // what waits may be told by now, by whoever beats first
+		r.beat(lesser, "lesser")
+		all := slices.DeleteFunc(r.told(last, func() { r.beat(whole, last) }), func(text string) bool { return text == "joined lesser" })
+		require.Equal(t, want, all, lacks)
+	}
+}
+
+// TestFullRedisIsToldOnce: what a full Redis cannot note it is not told again and again.
+func TestFullRedisIsToldOnce(t *testing.T) {
+	r := newCrowdOnRedis(t)
+	s := r.as("")
+	for i := range 5 {
+		r.beat(s, fmt.Sprint("a", i))
+	}
+	require.NoError(t, r.admin.ConfigSet(t.Context(), "maxmemory", "1mb").Err())
+	all := r.told("a4", func() {
+		_, err := s.Look(t.Context(), store.Look{Silence: time.Hour})
+		require.NoError(t, err)
+	})
+	for range 20 {
+		_, err := s.Look(t.Context(), store.Look{Silence: time.Hour})
+		require.NoError(t, err)
+	}
+	require.NoError(t, r.admin.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	all = append(all, r.told("end", func() { r.beat(s, "end") })...)
+	require.Equal(t, []string{"joined a0", "joined a1", "joined a2", "joined a3", "joined a4", "joined end"}, all)
+}
+
+// TestMixedRightsTellOnce: what a process that cannot read the note has told is not told again.
+func TestMixedRightsTellOnce(t *testing.T) {
+	r := newCrowdOnRedis(t)
+	whole, lesser := r.as(""), r.as("-getrange")
+	r.beat(lesser, "z")
+	r.beat(whole, "a")
+	r.beat(whole, "b")
+	_, err := lesser.Remove(t.Context(), "z", "i-z")
+	require.NoError(t, err)
+	all := r.told("end", func() { r.beat(whole, "end") })
+	slices.Sort(all)
+	require.Equal(t, []string{"joined a", "joined b", "joined end", "joined z", "left z"}, all)
 }
 
 // TestDuplicatesAreHushed: many with one ID do not tell many all the time.

@@ -25,7 +25,7 @@ var memory = []bug{
 	{name: "status told at each heartbeat", in: redisstore, test: "TestLogScripts", breaks: "the log is full of heartbeats within minutes", file: lua,
 		old: "if status ~= was and (status", new: "if (status"},
 	{name: "sweep not told", in: redisstore, test: "TestLogScripts", breaks: "who watches believes that the dead live", file: lua,
-		old: "if by then added = tell_log(log, kind, named, 'by', by) else", new: "if not by then"},
+		old: "local added = tell_log(log, kind, list, unpack(more))", new: "local added = not by and tell_log(log, kind, list, unpack(more))"},
 	{name: "rule position", in: redisstore, test: "TestReadLog", breaks: "who watches misses what was cut off the log", file: lua,
 		old: "if not entries[1] or entries[1][1] ~= behind then return { '0' } end", new: "if not entries[1] or entries[1][1] ~= behind then return { '1' } end"},
 	{name: "log without an end", in: redisstore, test: "TestReadLog", breaks: "the log of a namespace grows for ever", file: lua,
