@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -22,12 +21,11 @@ import (
 // listened is a cluster of whose registry many hear, at a clock that the test sets.
 type listened struct {
 	*stillCluster
-	ctx  context.Context
 	subs []*miniredis.Subscriber
 }
 
 func newListened(t *testing.T, listeners int) *listened {
-	l := &listened{stillCluster: newStillCluster(t), ctx: t.Context()}
+	l := &listened{stillCluster: newStillCluster(t)}
 	l.listen(listeners)
 	return l
 }
@@ -61,13 +59,13 @@ func (l *listened) do(acts ...string) (heard []string) {
 			var err error
 			switch status {
 			case "leave":
-				_, err = l.store.Remove(l.ctx, id, incarnation)
+				_, err = l.store.Remove(l.Context(), id, incarnation)
 			case "look":
-				_, err = l.store.Look(l.ctx, store.Look{Silence: time.Hour})
+				_, err = l.store.Look(l.Context(), store.Look{Silence: time.Hour})
 			case "sweep":
-				_, err = l.store.Sweep(l.ctx, store.Sweep{Drifted: 3 * time.Second, Down: time.Hour, Window: 4 * time.Second, Mark: true, Incarnation: "lead", IDs: strings.Fields(id)})
+				_, err = l.store.Sweep(l.Context(), store.Sweep{Drifted: 3 * time.Second, Down: time.Hour, Window: 4 * time.Second, Mark: true, Incarnation: "lead", IDs: strings.Fields(id)})
 			default:
-				_, err = l.store.Heartbeat(l.ctx, store.Heartbeat{
+				_, err = l.store.Heartbeat(l.Context(), store.Heartbeat{
 					ID: id, Incarnation: incarnation, TTL: time.Second, Head: fmt.Sprintf(`{"instance_id":"%s","started_at":`, id),
 					Rest: fmt.Sprintf(`,"status":"%s","worker_count":0,"incarnation":"%s"}`, status, incarnation),
 				})
@@ -126,7 +124,7 @@ func TestManyHearTogether(t *testing.T) {
 	l.at(351)
 	require.Equal(l, []string{"changed: joined f, left f b, joined f b g, active b g, draining g, left g"}, l.do("draining a"))
 	require.Equal(l, time.Hour, l.mini.TTL(told))
-	entries, err := l.store.LogTail(l.ctx, 10)
+	entries, err := l.store.LogTail(l.Context(), 10)
 	require.NoError(l, err)
 	var log []string
 	for _, entry := range entries {
@@ -134,10 +132,10 @@ func TestManyHearTogether(t *testing.T) {
 	}
 	require.Equal(l, "joined left joined left joined active joined active draining left", strings.Join(log, " "))
 
-	// A sweep does not come before what waits, and says whose it is: its leader reports nothing twice.
+	// A sweep does not come before what waits. It says whose it is: that one reports nothing twice.
 	l.at(1000)
 	require.Equal(l, []string{"joined h i-h"}, l.do("joining h", "joining i"))
-	require.NoError(l, l.rdb.ZAdd(l.ctx, l.store.keys.Beats(), redis.Z{Score: 1, Member: "h"}, redis.Z{Score: 1, Member: "i"}).Err())
+	require.NoError(l, l.rdb.ZAdd(l.Context(), l.store.keys.Beats(), redis.Z{Score: 1, Member: "h"}, redis.Z{Score: 1, Member: "i"}).Err())
 	require.Empty(l, l.do("sweep h i"))
 	l.at(1051)
 	require.Equal(l, []string{"changed: joined i, drifted h i lead"}, l.do("joining h"))
@@ -163,7 +161,7 @@ func TestLongListsWaitToo(t *testing.T) {
 		l.record(ids[i], "{}")
 	}
 	adopt := func() {
-		_, err := l.store.Adopt(l.ctx, "lead", ids)
+		_, err := l.store.Adopt(l.Context(), "lead", ids)
 		require.NoError(l, err)
 	}
 	hints := l.hear(adopt)
@@ -190,7 +188,7 @@ func TestLongListsWaitToo(t *testing.T) {
 	for _, id := range ids {
 		l.record(id, "{}")
 	}
-	require.NoError(l, l.rdb.SAdd(l.ctx, l.store.keys.Told(), "of somebody else").Err())
+	require.NoError(l, l.rdb.SAdd(l.Context(), l.store.keys.Told(), "of somebody else").Err())
 	require.Len(l, l.hear(adopt), 3, "nothing can wait")
 }
 
@@ -243,15 +241,15 @@ func TestToldIsNotTrusted(t *testing.T) {
 		"", "x", "-5 -", "99999999999999999 -", fmt.Sprint(edgeNow+60_001, " -"), fmt.Sprint(edgeNow+60_000, " x"), strings.Repeat("9", 1<<20), fmt.Sprint(edgeNow, " -"),
 		fmt.Sprint(edgeNow, " 5-"), fmt.Sprint(edgeNow, " 99999999999999-0"),
 	} {
-		require.NoError(l, l.rdb.Set(l.ctx, told, text, 0).Err())
+		require.NoError(l, l.rdb.Set(l.Context(), told, text, 0).Err())
 		require.Equal(l, []string{"joined z i-z"}, l.do("joining z"), text)
-		require.NoError(l, l.rdb.HDel(l.ctx, l.store.keys.Instances(), "z").Err())
+		require.NoError(l, l.rdb.HDel(l.Context(), l.store.keys.Instances(), "z").Err())
 	}
 
 	// What waits as long as may be, or behind an entry that will never come, is told nevertheless.
 	for i, text := range []string{fmt.Sprint(edgeNow+60_000, " -"), fmt.Sprint(edgeNow+60_000, " 99999999999999-0"), fmt.Sprint(edgeNow+60_000, " (99999999999999999999-0")} {
 		l.at(0)
-		require.NoError(l, l.rdb.Set(l.ctx, told, text, 0).Err())
+		require.NoError(l, l.rdb.Set(l.Context(), told, text, 0).Err())
 		id := fmt.Sprint("y", i)
 		require.Empty(l, l.do("joining "+id))
 		l.at(60_000)
@@ -272,19 +270,19 @@ func TestToldIsNotTrusted(t *testing.T) {
 		{"event", "joined", "instances", "a", "told", "1"},
 		{"event", "left", "instances", "a  b", "by", "i"},
 	} {
-		require.NoError(l, l.rdb.XAdd(l.ctx, &redis.XAddArgs{Stream: l.store.keys.Log(), Values: fields}).Err())
+		require.NoError(l, l.rdb.XAdd(l.Context(), &redis.XAddArgs{Stream: l.store.keys.Log(), Values: fields}).Err())
 	}
-	require.NoError(l, l.rdb.Set(l.ctx, told, "0 0-0", 0).Err())
+	require.NoError(l, l.rdb.Set(l.Context(), told, "0 0-0", 0).Err())
 	require.Equal(l, []string{"changed: left a b i"}, l.do("look"))
 
 	l.mini.Del(told)
-	require.NoError(l, l.rdb.SAdd(l.ctx, told, "of somebody else").Err())
+	require.NoError(l, l.rdb.SAdd(l.Context(), told, "of somebody else").Err())
 	require.Equal(l, []string{"joined z i-z", "left z i-z", "joined z i-z"}, l.do("joining z", "leave z", "joining z"))
 	require.True(l, l.mini.Exists(told))
 
 	l.mini.Del(told)
 	l.mini.Del(l.store.keys.Log())
-	require.NoError(l, l.rdb.Set(l.ctx, l.store.keys.Log(), "of somebody else", 0).Err())
+	require.NoError(l, l.rdb.Set(l.Context(), l.store.keys.Log(), "of somebody else", 0).Err())
 	require.Equal(l, []string{"joined x i-x", "left x i-x"}, l.do("joining x", "leave x"), "without a log nothing can wait")
 }
 
@@ -397,7 +395,7 @@ func TestWhoMayNotTellLeavesItToOthers(t *testing.T) {
 			want = append(want, "joined "+id)
 		}
 		last := strings.Trim(lacks, "-") + "4"
-		time.Sleep(60 * time.Millisecond) // what waits may be told by now, by whoever beats first
+		<-time.After(60 * time.Millisecond) // what waits may be told by now, by whoever beats first
 		r.beat(lesser, "lesser")
 		all := slices.DeleteFunc(r.told(last, func() { r.beat(whole, last) }), func(text string) bool { return text == "joined lesser" })
 		require.Equal(t, want, all, lacks)
@@ -446,7 +444,7 @@ func TestDuplicatesAreHushed(t *testing.T) {
 	duplicate := func() []string {
 		return l.hear(func() {
 			for range 10 {
-				reply, err := l.store.Heartbeat(l.ctx, store.Heartbeat{ID: "a", Incarnation: "i-other", TakeOver: time.Hour, TTL: time.Second, Head: "{", Rest: "}"})
+				reply, err := l.store.Heartbeat(l.Context(), store.Heartbeat{ID: "a", Incarnation: "i-other", TakeOver: time.Hour, TTL: time.Second, Head: "{", Rest: "}"})
 				require.NoError(l, err)
 				require.EqualValues(l, "duplicate", reply.Verdict)
 			}
