@@ -41,6 +41,7 @@ func TestVirtualTriggerExpires(t *testing.T) {
 		{"run in time", "", "", late - 5*time.Minute, ""},
 		{"never dropped", ends, "if false then", late, "was claimed after 1h"},
 		{"never run", paused, "  if true then return task_answer('paused', now, task) end\n  fields.last_scheduled", time.Minute, "was dropped after 1h"},
+		{"neither", ends, "if true then return task_answer('paused', now, task) elseif false then", time.Minute, "was accepted and has never run"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.before != "" {

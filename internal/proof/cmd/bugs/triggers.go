@@ -78,6 +78,6 @@ var triggers = []bug{
 		old: "if (kind == 'slot' or kind == 'extra') and task.run_trigger", new: "if kind ~= 'trigger' and task.run_trigger"},
 	{name: "slot takes the trigger that waits", in: virtual, test: "TestVirtualAsks", breaks: "a trigger that was accepted is lost once a slot comes due", file: lua,
 		old: "if kind == 'trigger' then end_trigger(KEYS[1], KEYS[4], ARGV[11], task) end", new: "if task.trigger ~= '' then end_trigger(KEYS[1], KEYS[4], ARGV[11], task) end"},
-	{name: "virtual time, lost trigger not noticed", in: virtual, test: "TestVirtualNoticesBrokenScripts", breaks: "the full stack in virtual time is content when a trigger that was accepted never runs", file: "internal/proof/virtual/operator_check.go",
+	{name: "virtual time, lost trigger not noticed", in: virtual, test: "TestVirtualTriggerExpires", breaks: "the full stack in virtual time is content when a trigger that was accepted never runs", file: "internal/proof/virtual/operator_check.go",
 		old: "		case r.claimed[t.id] == 0:\n", new: "		case false:\n"},
 }
