@@ -1041,24 +1041,26 @@ local QUIET = 60000 -- ms, the longest
 local FORGOTTEN = 3600000 -- ms: what nobody has told by then is in the log alone
 local CHANGES = { joined = true, recovered = true, active = true, draining = true, drifted = true, down = true, left = true }
 
--- read_told reads the key. What waits is first, unless nothing does. foreign: the key cannot be used, and all is told at once.
-local function read_told(key, now)
-  local text = redis.pcall('GETRANGE', key, 0, 63)
-  if type(text) ~= 'string' then return { ends = 0, foreign = true } end
-  local ends = natural(string.match(text, '^(%d+) [%d(-]+$'))
-  if ends > now + QUIET then ends = 0 end -- Redis's clock was set back
-  return { ends = ends, first = string.match(text, '^%d+ (%(?%d+%-%d+)$'), there = text ~= '' }
+-- read_told reads the key. What waits is first, unless nothing does. foreign: the key cannot
+-- be used, and all is told at once.
+local function read_told(channel, log, key, now)
+  local told, text = { channel = channel, log = log, key = key, now = now, ends = 0 }, redis.pcall('GETRANGE', key, 0, 63)
+  told.foreign, told.there = type(text) ~= 'string', text ~= ''
+  if told.foreign or not told.there then return told end
+  told.ends, told.first = natural(string.match(text, '^(%d+) [%d(-]+$')), string.match(text, '^%d+ (%(?%d+%-%d+)$')
+  if told.ends > now + QUIET then told.ends = 0 end -- Redis's clock was set back
+  return told
 end
 
 -- keep_told notes how many have heard the last message, and what waits. Up to MANY need not be spared.
-local function keep_told(key, now, told, heard)
+local function keep_told(told, heard)
   if told.foreign then return end
-  if heard > MANY then told.ends = now + math.min(QUIET, math.ceil(heard * APART)) end
-  if told.ends > now or told.first then
-    redis.pcall('PEXPIRE', key, FORGOTTEN) -- a full Redis allows it, and then the write after it
-    redis.pcall('SET', key, integer(told.ends) .. ' ' .. (told.first or '-'), 'PX', FORGOTTEN)
+  if heard > MANY then told.ends = told.now + math.min(QUIET, math.ceil(heard * APART)) end
+  if told.ends > told.now or told.first then
+    redis.pcall('PEXPIRE', told.key, FORGOTTEN) -- a full Redis allows it, and then the write after it
+    redis.pcall('SET', told.key, integer(told.ends) .. ' ' .. (told.first or '-'), 'PX', FORGOTTEN)
   elseif told.there then
-    redis.pcall('DEL', key)
+    redis.pcall('DEL', told.key)
   end
 end
 
@@ -1083,11 +1085,11 @@ end
 
 -- tell publishes what waits, as much of it as a message holds, unless it is to wait yet. What befell an instance stays in its order;
 -- changes of one kind stand together as far as that allows.
-local function tell(channel, log, key, now, told)
-  if not told.first or now < told.ends then return end
+local function tell(told)
+  if not told.first or told.now < told.ends then return end
   local groups, latest, of, size, next = {}, {}, {}, 0, told.first
   for page = 1, 20 do
-    local items, full = redis.pcall('XRANGE', log, next, '+', 'COUNT', 20), false
+    local items, full = redis.pcall('XRANGE', told.log, next, '+', 'COUNT', 20), false
     if items.err then return end -- somebody else can
     for _, item in ipairs(items) do
       local fields = {}
@@ -1116,35 +1118,35 @@ local function tell(channel, log, key, now, told)
   for i, g in ipairs(groups) do
     groups[i] = '{"type":"' .. g.kind .. '","instances":["' .. table.concat(g.ids, '","') .. '"],"source":"' .. g.by .. '"}'
   end
-  local heard = #groups == 0 and 0 or publish(channel, 'changed', '', ',"changes":[' .. table.concat(groups, ',') .. ']')
+  local heard = #groups == 0 and 0 or publish(told.channel, 'changed', '', ',"changes":[' .. table.concat(groups, ',') .. ']')
   if not heard then return end -- likewise
   told.first = next
-  keep_told(key, now, told, heard)
+  keep_told(told, heard)
 end
 
 -- happened adds to the log what befell instances, and publishes it unless it is to wait. Each message, and entry, names as many of them
--- as fit, since everybody reads all of them. by is the incarnation of the leader that found it out; nil: it was the instance itself.
-local function happened(channel, log, key, now, told, kind, ids, source, by)
+-- as fit, since everybody reads all of them. source is the incarnation of the instance, or, if a leader has found it out, that of the leader.
+local function happened(told, kind, ids, source, found)
   local start, size, most, first = 1, 0, nil, told.first
-  local more = by and { 'by', by } or {}
+  local more = found and { 'by', source } or {}
   if told.foreign then more[#more + 1], more[#more + 2] = 'told', '1' end -- those for whom it waits do not tell it again
   for i, id in ipairs(ids) do
     size = size + #id + 3
     if i == #ids or size + #ids[i + 1] + 3 > MAX_IDS then
       local list = table.concat(ids, ' ', start, i)
-      local added = tell_log(log, kind, list, unpack(more))
-      if added and (told.first or now < told.ends) then
+      local added = tell_log(told.log, kind, list, unpack(more))
+      if added and (told.first or told.now < told.ends) then
         if not told.first or behind(told.first, added) then told.first = added end
       else
-        list = by and '"instances":["' .. string.gsub(list, ' ', '","') .. '"]' or '"instance":"' .. id .. '"'
-        local heard = publish(channel, kind, '', ',' .. list .. ',"source":"' .. source .. '"')
+        list = found and '"instances":["' .. string.gsub(list, ' ', '","') .. '"]' or '"instance":"' .. id .. '"'
+        local heard = publish(told.channel, kind, '', ',' .. list .. ',"source":"' .. source .. '"')
         most = heard and math.max(most or 0, heard) or most
-        if heard and heard > MANY and not told.foreign then told.ends = now + 1 end -- the rest of a long list waits
+        if heard and heard > MANY and not told.foreign then told.ends = told.now + 1 end -- the rest of a long list waits
       end
       start, size = i + 1, 0
     end
   end
-  if most or told.first ~= first then keep_told(key, now, told, most or 0) end
+  if most or told.first ~= first then keep_told(told, most or 0) end
 end
 
 --@ beat
@@ -1159,7 +1161,7 @@ end
 local id, incarnation, now = ARGV[1], ARGV[2], time()
 local not_after = tonumber(ARGV[4])
 if not_after > 0 and now > not_after then return 'stale ' .. integer(now) .. ' 0 - 0' end
-local record, told = call('HGET', KEYS[2], id), read_told(KEYS[7], now)
+local record, told = call('HGET', KEYS[2], id), read_told(ARGV[7], KEYS[4], KEYS[7], now)
 local other = record and incarnation_of(record)
 local verdict = 'kept'
 if not record then
@@ -1170,7 +1172,7 @@ elseif other ~= incarnation then
     verdict = 'overwritten'
   elseif ARGV[3] == '0' and now - (tonumber(call('ZSCORE', KEYS[3], id) or 0) or 0) < tonumber(ARGV[6]) then -- rule incarnation
     if now >= told.ends then
-      keep_told(KEYS[7], now, told, publish(ARGV[7], 'duplicate_id', '', about(id, incarnation)) or 0)
+      keep_told(told, publish(ARGV[7], 'duplicate_id', '', about(id, incarnation)) or 0)
     end
     return 'duplicate ' .. integer(now) .. ' 0 ' .. string.sub(other, 1, 64) .. ' 0'
   end
@@ -1195,13 +1197,13 @@ if score then
 elseif was ~= status then -- rule word-over: it has become active
   call('ZREM', KEYS[6], id)
 end
-tell(ARGV[7], KEYS[4], KEYS[7], now, told)
+tell(told)
 if verdict == 'joined' or verdict == 'recovered' then
-  happened(ARGV[7], KEYS[4], KEYS[7], now, told, verdict, { id }, incarnation)
+  happened(told, verdict, { id }, incarnation)
   was = verdict == 'recovered' and 'active'
 end
 if status ~= was and (status == 'active' or status == 'draining') then
-  if verdict == 'kept' then happened(ARGV[7], KEYS[4], KEYS[7], now, told, status, { id }, incarnation) else tell_log(KEYS[4], status, id) end
+  if verdict == 'kept' then happened(told, status, { id }, incarnation) else tell_log(KEYS[4], status, id) end
 end
 return verdict .. ' ' .. integer(now) .. ' ' .. started .. ' ' .. field(other and string.sub(other, 1, 64)) .. ' ' .. call('EXISTS', KEYS[5])
 
@@ -1216,10 +1218,9 @@ call('DEL', KEYS[1])
 call('ZREM', KEYS[3], ARGV[1])
 call('ZREM', KEYS[5], ARGV[1])
 if there == 0 then return 'absent' end
-local now = time()
-local told = read_told(KEYS[6], now)
-tell(ARGV[3], KEYS[4], KEYS[6], now, told)
-happened(ARGV[3], KEYS[4], KEYS[6], now, told, 'left', { ARGV[1] }, ARGV[2])
+local told = read_told(ARGV[3], KEYS[4], KEYS[6], time())
+tell(told)
+happened(told, 'left', { ARGV[1] }, ARGV[2])
 return 'left'
 
 --@ look
@@ -1247,7 +1248,7 @@ for i = 1, #page, 2 do
 end
 if #page >= 2 * tonumber(ARGV[4]) then reply[4], reply[5] = last, integer(ties) end
 if #strange > 0 then call('ZREM', KEYS[1], unpack(strange)) end -- or they would count as silent for ever
-tell(ARGV[5], KEYS[3], KEYS[4], now, read_told(KEYS[4], now)) -- perhaps nobody beats
+tell(read_told(ARGV[5], KEYS[3], KEYS[4], now)) -- perhaps nobody beats
 return reply
 
 --@ sweep
@@ -1414,9 +1415,9 @@ end
 if #marked > 0 then call('HSET', instances, unpack(marked)) end
 if #silenced > 0 then call('ZREM', words, unpack(silenced)) end -- rule word-marked
 for i = 1, 4 do call('ZREMRANGEBYSCORE', words, integer(i * BAND), integer(i * BAND + math.max(0, now - down))) end -- left by another version
-local told = read_told(told_key, now)
-tell(channel, log, told_key, now, told)
-for _, kind in ipairs({ 'left', 'recovered', 'down', 'drifted' }) do happened(channel, log, told_key, now, told, kind, hints[kind] or {}, source, source) end
+local told = read_told(channel, log, told_key, now)
+tell(told)
+for _, kind in ipairs({ 'left', 'recovered', 'down', 'drifted' }) do happened(told, kind, hints[kind] or {}, source, true) end
 return reply
 
 --@ adopt
@@ -1435,9 +1436,9 @@ for i = 3, #ARGV do
     if not incarnation_of(record) then reply[#reply + 1] = id end
   end
 end
-local told = read_told(KEYS[5], now)
-tell(ARGV[1], KEYS[3], KEYS[5], now, told)
-happened(ARGV[1], KEYS[3], KEYS[5], now, told, 'joined', reply, ARGV[2], ARGV[2])
+local told = read_told(ARGV[1], KEYS[3], KEYS[5], now)
+tell(told)
+happened(told, 'joined', reply, ARGV[2], true)
 return reply
 
 --@ count
