@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -193,10 +194,10 @@ func TestTasksWaitForInstances(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		two := func(o *Options) { o.Tasks.MinInstances = 2 }
 		a, b := c.member("a", two), c.member("b", two)
-		takes := time.Duration(0)
+		var takes atomic.Int64 // of a run: the test changes it while the scheduler may start one
 		require.NoError(c, a.Tasks().Register(Task{Name: "t", Schedule: Every(time.Minute), Run: func(ctx context.Context, run TaskRun) error {
 			c.note("%v %q", run.Slot.Sub(c.began).Round(time.Minute), run.Args)
-			time.Sleep(takes)
+			time.Sleep(time.Duration(takes.Load()))
 			c.note("done, %v", ctx.Err())
 			return nil
 		}}))
@@ -214,7 +215,7 @@ func TestTasksWaitForInstances(t *testing.T) {
 		require.False(c, a.held())
 		require.Len(c, a.told(EventTasksReleased), 1)
 		require.Equal(c, []string{`10m0s ["x"]`, "done, <nil>", "10m0s []", "done, <nil>"}, c.noted(), "the trigger, and one run for the slots that were missed")
-		takes = 5 * time.Minute
+		takes.Store(int64(5 * time.Minute))
 		c.pass(time.Minute)
 		_, err = b.stop()
 		require.NoError(c, err)
