@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
-	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -412,7 +411,7 @@ func TestClients(t *testing.T) {
 	defer ring.Close()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer client.Close()
-	pipeliner := simnet.AutoPipeliner(t, cluster, "AutoPipeline")
+	wrapped := struct{ redis.UniversalClient }{cluster}
 	const none = "rdb = nil: must be a go-redis client; without Redis use NewStandalone"
 	for name, test := range map[string]struct {
 		rdb  redis.UniversalClient
@@ -428,10 +427,10 @@ func TestClients(t *testing.T) {
 			`Namespace = "waf": needs a {hash tag} on a Redis Cluster, and with any client but a *redis.Client, so that its keys share a slot: "{waf}"`,
 			`Election.LeaderKey = "leader:x": needs a {hash tag} on a Redis Cluster,`, `so that its keys share a slot: "{leader:x}"`,
 		}},
-		"what may be a cluster": {pipeliner, ElectorOptions{Namespace: "waf", Election: ElectionOptions{LeaderKey: "leader:x"}}, []string{
+		"what may be a cluster": {wrapped, ElectorOptions{Namespace: "waf", Election: ElectionOptions{LeaderKey: "leader:x"}}, []string{
 			`Namespace = "waf": needs a {hash tag}`, `Election.LeaderKey = "leader:x": needs a {hash tag}`,
 		}},
-		"what may be a cluster, with tags": {pipeliner, ElectorOptions{Namespace: "{waf}"}, nil},
+		"what may be a cluster, with tags": {wrapped, ElectorOptions{Namespace: "{waf}"}, nil},
 		"cluster with tags":                {cluster, ElectorOptions{Namespace: "{waf}:a", Election: ElectionOptions{LeaderKey: "leader:{x}"}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
