@@ -14,8 +14,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// idleWindows is for how long, in windows: a follower asks each 13.5 to 15 s, and all began
-// together. Over half a minute some were counted twice, and some three times.
+// idleWindows is over how many windows they are counted. A follower asks each 13.5 to 15 s, and all
+// begin together: over half a minute some are counted twice, and some three times.
 const idleWindows = 9
 
 // measureIdle counts what electors send that stand alone, each with a client of its own.
@@ -48,7 +48,7 @@ func idle(tb redistest.TB, o options, t *table, count int) {
 		f.startElector(client, hook)
 	}
 	f.leader()
-	time.Sleep(o.aftermath() + o.window/2) // each has counted who listens: it does so two minutes later again
+	time.Sleep(o.aftermath() + o.window/2) // what the start has caused, the first count of who listens too
 	seconds := max(1, int(o.window*idleWindows/time.Second))
 	sum := func() (all int64) {
 		for _, n := range f.sent.read() {
