@@ -166,7 +166,7 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat) {
 		r.measured.CompareAndSwap(measured, nil) // else there are newer ones
 	}
 	l.take(reply, l.beat.Answer(monotonic(), h, membership.BeatAnswer{
-		Verdict: reply.Verdict, Now: reply.Now, Started: reply.Started,
+		Verdict: reply.Verdict, Now: reply.Now, Started: reply.Started, Instances: reply.Instances,
 	}))
 }
 

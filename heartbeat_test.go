@@ -739,6 +739,33 @@ func TestBeatWritesTheContract(t *testing.T) {
 	})
 }
 
+// TestCrowdOfHeartbeatsIsCounted: an instance hears with each heartbeat how many there are, and
+// after failures tries again the later the more they are.
+func TestCrowdOfHeartbeatsIsCounted(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		const others = 4_000
+		pipe := w.rdb.Pipeline()
+		for i := range others {
+			pipe.ZAdd(w.Context(), "waf:cluster:beats", redis.Z{Score: float64(w.now()), Member: fmt.Sprint("other-", i)})
+		}
+		_, err := pipe.Exec(w.Context())
+		require.NoError(w, err)
+		m := w.member("pod-0")
+		for round := range 2 { // the first heartbeat runs the whole script, the next one its shortcut
+			m.setStatus(InstanceActive)
+			m.beats()
+			now := monotonic()
+			for range 2 {
+				m.beatLoop.beat.Nudge()
+				h, due := m.beatLoop.beat.Next(now)
+				require.True(w, due)
+				m.beatLoop.beat.Failed(now, h, false)
+			}
+			require.Equal(w, time.Second*7/8+(others+1)*time.Millisecond/2, m.beatLoop.beat.Wait(now), "round %d", round)
+		}
+	})
+}
+
 func TestBeatOfARemovedInstanceRegistersItAgain(t *testing.T) {
 	onRegistries(t, func(w *registryCluster) {
 		m := w.member("pod-0")

@@ -37,6 +37,8 @@ type BeatAnswer struct {
 	Verdict Verdict
 	Now     int64 // Redis time in ms
 	Started int64 // Unix seconds
+	// Instances is how many send heartbeats, a million at most; 0: not counted.
+	Instances int
 }
 
 // BeatChange is what an answer did. The driver reports it.
@@ -65,6 +67,7 @@ type Beat struct {
 	registered bool
 	started    int64
 	failures   int // in a row
+	crowd      int // instances that send heartbeats, as far as is known
 
 	seq    uint64
 	flying Heartbeat     // Seq 0: none
@@ -133,6 +136,9 @@ func (b *Beat) Answer(now time.Duration, h Heartbeat, a BeatAnswer) (change Beat
 	}
 	b.again, b.failures = false, 0
 	b.due = b.began + b.interval/20*19 + time.Duration(b.random()*float64(b.interval/10)) // ± 5 %
+	if a.Instances > 0 {
+		b.crowd = a.Instances
+	}
 	if a.Verdict == Duplicate {
 		return BeatChange{Duplicate: true}
 	}
@@ -161,7 +167,9 @@ func (b *Beat) takes(h Heartbeat) bool {
 }
 
 // failed sets the next try: after interval/30, doubled with each failure in a row up to interval/3,
-// less up to a quarter at random.
+// less up to a quarter at random. From the second failure on a random part of 1 ms an instance is
+// added, up to interval/2: so after an outage of Redis a crowd comes back within an interval, and
+// not at once.
 func (b *Beat) failed(now time.Duration, misconfigured bool) {
 	b.again = false
 	b.failures++
@@ -170,4 +178,8 @@ func (b *Beat) failed(now time.Duration, misconfigured bool) {
 		pause = b.interval / 3
 	}
 	b.due = now + max(pause/4*3+time.Duration(b.random()*float64(pause/4)), time.Millisecond)
+	if b.failures > 1 && b.crowd > 0 {
+		apart := min(time.Duration(b.crowd)*time.Millisecond, b.interval/2)
+		b.due += time.Duration(b.random() * float64(apart))
+	}
 }

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -141,6 +142,75 @@ func TestFailedHeartbeatIsTriedSoon(t *testing.T) {
 	fast.Failed(0, h, false)
 	require.Equal(t, time.Millisecond, fast.Wait(0), "never without a pause")
 	require.Equal(t, time.Millisecond, h.Bound)
+}
+
+// amid is a Beat that was answered that so many instances send heartbeats.
+func amid(t *testing.T, instances int, random func() float64) *Beat {
+	t.Helper()
+	b := NewBeat(0, interval, random)
+	h, _ := b.Next(0)
+	answer := taken(Joined, 1_000_000)
+	answer.Instances = instances
+	require.True(t, b.Answer(0, h, answer).First)
+	return b
+}
+
+// TestFailuresInACrowd: the first is tried again soon, since one lost heartbeat is no outage; to
+// the pauses after it a millisecond an instance is added, up to half an interval.
+func TestFailuresInACrowd(t *testing.T) {
+	for _, tt := range []struct {
+		instances int
+		apart     time.Duration
+	}{{0, 0}, {1, time.Millisecond}, {100, 100 * time.Millisecond}, {7_499, 7_499 * time.Millisecond}, {7_500, interval / 2}, {1_000_000, interval / 2}} {
+		b, now := amid(t, tt.instances, half), interval
+		for range 2 {
+			for n, ms := range []int{500, 1000, 2000, 4000, 5000, 5000} {
+				h, _ := b.Next(now)
+				b.Failed(now, h, false)
+				pause := time.Duration(ms) * time.Millisecond * 7 / 8
+				if n > 0 {
+					pause += tt.apart / 2
+				}
+				require.Equal(t, pause, b.Wait(now), "%d instances, failure %d", tt.instances, n+1)
+				now += pause
+			}
+			h, _ := b.Next(now)
+			b.Answer(now, h, taken(Kept, 1_000_000)) // counts nobody: those of before are remembered
+			now += interval
+		}
+	}
+}
+
+// TestCrowdComesBackWithinAnInterval: after an outage of any length, and not at once.
+func TestCrowdComesBackWithinAnInterval(t *testing.T) {
+	const crowd = 10_000
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, away := range []time.Duration{time.Second, 5 * time.Second, 20 * time.Second, time.Minute} {
+		began := 2 * interval
+		back := make([]time.Duration, crowd) // after the end of the outage
+		for i := range back {
+			b := amid(t, crowd, r.Float64)
+			now := interval + time.Duration(r.Float64()*float64(interval))
+			for h, _ := b.Next(now); ; h, _ = b.Next(now) {
+				if now >= began+away {
+					break
+				}
+				if now < began {
+					b.Answer(now, h, taken(Kept, 1_000_000+now.Milliseconds()))
+				} else {
+					b.Failed(now, h, false)
+				}
+				now += b.Wait(now)
+			}
+			back[i] = now - began - away
+		}
+		slices.Sort(back)
+		require.Less(t, back[crowd-1], interval*106/100, "away for %v", away)
+		for i, at := range back {
+			next, _ := slices.BinarySearch(back, at+time.Second)
+			require.Less(t, next-i, crowd/6, "heartbeats in a second from %v on, away for %v", at, away)
+		}
+	}
 }
 
 // TestLateAnswerToAHeartbeat changes nothing: it was given up.

@@ -91,7 +91,7 @@ func (s *Registry) Heartbeat(_ context.Context, b store.Heartbeat) (store.Heartb
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, _ := store.ParseInstance(s.own.Record)
-	reply := store.HeartbeatReply{Verdict: membership.Kept, Now: s.now(), Started: b.Started}
+	reply := store.HeartbeatReply{Verdict: membership.Kept, Now: s.now(), Started: b.Started, Instances: 1}
 	seconds := reply.Now / 1000
 	if !s.there {
 		reply.Verdict, before.Status = membership.Joined, ""

@@ -107,12 +107,13 @@ func FuzzLeaseReply(f *testing.F) {
 
 // FuzzBeatReply: whatever a script answers, it is a reply or an error.
 func FuzzBeatReply(f *testing.F) {
-	f.Add("kept 1 2 - 0")
-	f.Add("joined 1 2 a 1")
+	f.Add("kept 1 2 - 0 1")
+	f.Add("joined 1 2 a 1 100001")
 	f.Fuzz(func(t *testing.T, line string) {
 		if reply, err := parseBeatReply(line); err == nil {
 			require.Positive(t, reply.Now)
 			require.GreaterOrEqual(t, reply.Started, int64(0))
+			require.True(t, 0 <= reply.Instances && reply.Instances <= store.MaxInstances)
 		} else {
 			require.ErrorIs(t, err, store.ErrUnreachable)
 			require.Less(t, len(err.Error()), 500)

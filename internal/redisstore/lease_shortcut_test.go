@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -132,10 +133,10 @@ func TestRenewalsTakeTheShortcut(t *testing.T) {
 				if tt.request != nil {
 					tt.request(&renewal)
 				}
-				before := exact(t, w)
+				before := exact(t, w.rdb)
 				w.store.scripts = scripts
 				reply, err := w.asker(a.Asker).ask(ctx, renewal)
-				after := exact(t, w)
+				after := exact(t, w.rdb)
 				if err != nil && tt.left {
 					require.Equal(t, before, after)
 				}
@@ -270,7 +271,7 @@ func TestFollowersTakeTheShortcut(t *testing.T) {
 				if tt.asker != nil {
 					tt.asker(&b)
 				}
-				before := exact(t, w)
+				before := exact(t, w.rdb)
 				w.store.scripts = scripts
 				reply, err := w.asker(b).ask(ctx, acquiring(func(r *lease.Request) {
 					r.Nonce = "other"
@@ -278,7 +279,7 @@ func TestFollowersTakeTheShortcut(t *testing.T) {
 						tt.request(r)
 					}
 				}))
-				after := exact(t, w)
+				after := exact(t, w.rdb)
 				if !tt.left || err != nil {
 					require.Equal(t, before, after)
 				}
@@ -317,11 +318,11 @@ func TestShortcutOnRedis(t *testing.T) {
 const atRenewal = 1_712_345_678_999
 
 // exact is what the keys hold, and for how many milliseconds.
-func exact(t *testing.T, w *leaseCluster) map[string]string {
+func exact(t *testing.T, rdb *redis.Client) map[string]string {
 	t.Helper()
-	all := raw(t.Context(), t, w.rdb)
+	all := raw(t.Context(), t, rdb)
 	for key := range all {
-		all[key] += fmt.Sprint(" for ", w.rdb.PTTL(t.Context(), key).Val())
+		all[key] += fmt.Sprint(" for ", rdb.PTTL(t.Context(), key).Val())
 	}
 	return all
 }

@@ -44,10 +44,11 @@ func (s *Store) Heartbeat(ctx context.Context, b store.Heartbeat) (store.Heartbe
 
 func parseBeatReply(line string) (store.HeartbeatReply, error) {
 	fields := strings.Split(line, " ")
-	if len(fields) != 5 {
+	if len(fields) != 6 {
 		return store.HeartbeatReply{}, malformedReply(line)
 	}
-	r := store.HeartbeatReply{Verdict: membership.Verdict(fields[0]), Now: store.Natural(fields[1]), Started: store.Natural(fields[2]), Commands: fields[4] == "1"}
+	r := store.HeartbeatReply{Verdict: membership.Verdict(fields[0]), Now: store.Natural(fields[1]), Started: store.Natural(fields[2]), Commands: fields[4] == "1",
+		Instances: int(min(store.Natural(fields[5]), store.MaxInstances))}
 	if fields[3] != "-" {
 		r.Other = fields[3]
 	}

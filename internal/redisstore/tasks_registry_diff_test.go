@@ -269,6 +269,9 @@ func TestRegistryScriptsAgreeWithTheOracle(t *testing.T) {
 					ID: id, Incarnation: incarnation, First: b.First, NotAfter: notAfter, TTL: b.TTL.Milliseconds(), TakeOver: drifted, Status: status, Started: b.Started,
 				})
 				require.Equal(w, []any{want, started, other}, []any{string(reply.Verdict), reply.Started, reply.Other})
+				if want != "stale" && want != "duplicate" {
+					require.Len(w, model.Beats, reply.Instances)
+				}
 				verdict = want
 			case "leave":
 				got, err := w.store.Remove(ctx, id, incarnation)

@@ -56,7 +56,8 @@ type HeartbeatReply struct {
 	Started int64
 	Other   string // the other incarnation; untrusted
 
-	Commands bool // there are some for the instance
+	Commands  bool // there are some for the instance
+	Instances int  // that beat; 0: not counted
 }
 
 // Entry is one entry of the registry. All of it is untrusted, but that the ID is one.

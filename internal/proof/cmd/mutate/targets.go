@@ -43,7 +43,7 @@ var leaseSuites = []suite{
 // days: a survivor would pay for them each time, and on a busy machine pass for a mutant that never
 // ends.
 var registrySuites = []suite{
-	{in: redisstore, run: "^Test(RegistryEntriesAt|BeatAt|LookAt|SweepAt|ScanAt|HintsAtTheir).*"},
+	{in: redisstore, run: "^Test(RegistryEntriesAt|BeatAt|BeatsTake|LookAt|SweepAt|ScanAt|HintsAtTheir).*"},
 	{
 		run: "^Test(Beat|Sweep|Deregister|Listing|Pages|CrowdIsHeld|Foreign|Late|Removals|Hostile|Junk|Hold|TheNext|P9_Beat|EndedTerm|Duplicate|Hung|Stop|" +
 			"Active|WithoutBeats|Membership|Registry(Cost|Rights|Keys|On)).*",
@@ -103,7 +103,7 @@ var targets = []target{
 	},
 	{
 		name: "lua-registry", files: []string{"scripts.lua"},
-		chosen: sections("prelude registry", "beat", "deregister", "look", "hold", "sweep", "adopt", "scan", "instance"),
+		chosen: sections("prelude registry", "shortcut beat", "beat", "deregister", "look", "hold", "sweep", "adopt", "scan", "instance"),
 		suites: registrySuites,
 	},
 }
