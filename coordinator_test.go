@@ -1128,7 +1128,7 @@ func TestRenewalsOfManyRolesTravelTogether(t *testing.T) {
 			c.pass(10 * time.Second)
 			take()
 			watched := time.Minute
-			if testing.Short() {
+			if testing.Short() || simnet.Race {
 				watched /= 3
 			}
 			c.pass(watched)

@@ -122,7 +122,7 @@ var crowds = map[string]struct {
 // that is cut off loses at most a quarter, and is reported once. All of it comes back.
 func TestP9_CrowdThatIsCutOff(t *testing.T) {
 	for name, test := range crowds {
-		if test.size == 60 && (simnet.Race && test.options.SweepInterval != time.Second || testing.Short()) {
+		if test.size == 60 && (simnet.Race || testing.Short()) {
 			continue // `make bugs` runs them without the race detector
 		}
 		t.Run(name, func(t *testing.T) {

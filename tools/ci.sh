@@ -41,8 +41,6 @@ done
 step make lint MODULES="$linted"
 step make test
 step make floor SHORT_FLAGS=-count=1 PACKAGES="./tenuretest ./examples/quickstart"
-step make floor SHORT_FLAGS="-short -count=1" RUN=TestVirtualReplay PACKAGES=./internal/proof/virtual # the race detector skips it
-step make floor SHORT_FLAGS=-count=1 RUN=TestEveryLeaseRuleIsTested PACKAGES=./internal/redisstore # nor all of these
 step make bugs PART="$((committed % 16 + 1))/16"
 step bounded 400 make sim YEARS=0.2
 step bounded 400 make virtual DAYS=30 WALL=25s
