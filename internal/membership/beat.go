@@ -167,9 +167,9 @@ func (b *Beat) takes(h Heartbeat) bool {
 }
 
 // failed sets the next try: after interval/30, doubled with each failure in a row up to interval/3,
-// less up to a quarter at random. From the second failure on a random part of 1 ms an instance is
-// added, up to interval/2: so after an outage of Redis a crowd comes back within an interval, and
-// not at once.
+// less up to a quarter at random. To the second one in a row a random part of 1 ms an instance is
+// added, up to interval/2, so that a crowd that fails together tries apart: once an outage, since
+// the leader, which tries more often, would else take those for silent that miss each moment.
 func (b *Beat) failed(now time.Duration, misconfigured bool) {
 	b.again = false
 	b.failures++
@@ -178,7 +178,7 @@ func (b *Beat) failed(now time.Duration, misconfigured bool) {
 		pause = b.interval / 3
 	}
 	b.due = now + max(pause/4*3+time.Duration(b.random()*float64(pause/4)), time.Millisecond)
-	if b.failures > 1 && b.crowd > 0 {
+	if b.failures == 2 && b.crowd > 0 {
 		apart := min(time.Duration(b.crowd)*time.Millisecond, b.interval/2)
 		b.due += time.Duration(b.random() * float64(apart))
 	}

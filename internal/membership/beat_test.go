@@ -156,7 +156,7 @@ func amid(t *testing.T, instances int, random func() float64) *Beat {
 }
 
 // TestFailuresInACrowd: the first is tried again soon, since one lost heartbeat is no outage; to
-// the pauses after it a millisecond an instance is added, up to half an interval.
+// the pause after the second one a millisecond an instance is added, up to half an interval.
 func TestFailuresInACrowd(t *testing.T) {
 	for _, tt := range []struct {
 		instances int
@@ -168,7 +168,7 @@ func TestFailuresInACrowd(t *testing.T) {
 				h, _ := b.Next(now)
 				b.Failed(now, h, false)
 				pause := time.Duration(ms) * time.Millisecond * 7 / 8
-				if n > 0 {
+				if n == 1 {
 					pause += tt.apart / 2
 				}
 				require.Equal(t, pause, b.Wait(now), "%d instances, failure %d", tt.instances, n+1)
@@ -208,7 +208,7 @@ func TestCrowdComesBackWithinAnInterval(t *testing.T) {
 		require.Less(t, back[crowd-1], interval*106/100, "away for %v", away)
 		for i, at := range back {
 			next, _ := slices.BinarySearch(back, at+time.Second)
-			require.Less(t, next-i, crowd/6, "heartbeats in a second from %v on, away for %v", at, away)
+			require.Less(t, next-i, crowd/3, "heartbeats in a second from %v on, away for %v", at, away)
 		}
 	}
 }
