@@ -1157,7 +1157,8 @@ do
   local t, record, text = call('TIME'), call('HGET', KEYS[2], ARGV[1]), call('GETRANGE', KEYS[7], 0, 63)
   if t[1] and #t[1] <= 10 and type(record) == 'string' and type(text) == 'string' and not KEYS[8] and ARGV[3] == '0' and ARGV[9] ~= '0' then
     local now, not_after = t[1] * 1000 + math.floor(t[2] / 1000), tonumber(ARGV[4])
-    local ends = tonumber(match(text, '^(%d+) ') or now)
+    local ends = match(text, '^(%d+) ')
+    ends = ends and #ends <= 16 and tonumber(ends) or now
     local incarnation = match(record, '^{"instance_id":"[%w._:-]+","started_at":%d+,"last_heartbeat":%d+,"status":"active","worker_count":%d+,"incarnation":"([%w_-]+)"[,}]')
     if incarnation == ARGV[2] and #incarnation <= 64 and (not_after == 0 or now <= not_after) and match(ARGV[10], '^,"status":"active"') and
       (text == '' or match(text, '%-$') or ends > now and ends <= now + 60000) and

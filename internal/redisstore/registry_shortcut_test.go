@@ -118,6 +118,7 @@ func TestBeatsTakeTheShortcut(t *testing.T) {
 		{name: "a change waits for longer", before: told(at(60_001) + " 5-1"), left: true},
 		{name: "a note that tenure cannot have written", before: told("soon"), left: true},
 		{name: "an empty note", before: told("")},
+		{name: "a time with zeros before it", before: told("0000" + at(50) + " 5-1"), left: true},
 		{name: "a note of another type", before: list(store.Keys.Told), left: true},
 		{name: "instances of another type", before: list(store.Keys.Instances), left: true},
 		{name: "beats of another type", before: list(store.Keys.Beats), left: true, writes: true},
