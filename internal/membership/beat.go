@@ -37,7 +37,7 @@ type BeatAnswer struct {
 	Verdict Verdict
 	Now     int64 // Redis time in ms
 	Started int64 // Unix seconds
-	// Instances is how many send heartbeats, a million at most; 0: not counted.
+	// Instances is how many send heartbeats, store.MaxInstances at most; 0: not counted.
 	Instances int
 }
 
