@@ -139,6 +139,11 @@ bin/.lint-%: tools/lint/go.mod tools/lint/go.sum
 
 include proof.mk
 
+# Compiles what the tests and `make lint` will need.
+.PHONY: ahead
+ahead: $(LINT_TOOLS)
+	$(call each,$(GO) list $(RACE) -test -deps -export ./... >/dev/null)
+
 .PHONY: lint
 lint: $(LINT_TOOLS) ## Check every module: gofmt, go vet, staticcheck, golangci-lint
 	@./tools/lint.sh $(MODULES)

@@ -83,8 +83,15 @@ func NewBeat(now, interval time.Duration, random func() float64) *Beat {
 	return &Beat{interval: interval, random: random, due: now}
 }
 
-// Bound is the longest that the answer to a heartbeat is waited for: min(interval, 3 s).
-func (b *Beat) Bound() time.Duration { return min(b.interval, MaxBound) }
+// Bound is the longest that the answer to a heartbeat is waited for: min(3/4 · interval, 3 s), so
+// that after one that is lost the next arrives within two intervals of the one before it.
+func (b *Beat) Bound() time.Duration { return min(b.interval/4*3, MaxBound) }
+
+// silence is the longest that an outage which is over in no time keeps an instance silent: its
+// interval, the answer that it then waits for, and the longest pause after that.
+func silence(interval time.Duration) time.Duration {
+	return interval/20*21 + MaxBound + interval/3 + interval/2
+}
 
 // Nudge makes the next heartbeat due at once: what the instance says of itself has changed.
 func (b *Beat) Nudge() { b.nudged = true }

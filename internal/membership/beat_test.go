@@ -141,7 +141,7 @@ func TestFailedHeartbeatIsTriedSoon(t *testing.T) {
 	h, _ = fast.Next(0)
 	fast.Failed(0, h, false)
 	require.Equal(t, time.Millisecond, fast.Wait(0), "never without a pause")
-	require.Equal(t, time.Millisecond, h.Bound)
+	require.Equal(t, 750*time.Microsecond, h.Bound)
 }
 
 // amid is a Beat that was answered that so many instances send heartbeats.

@@ -14,8 +14,9 @@ import (
 //     before: after an outage of Redis, whose end begins a new term if it was longer than a lease,
 //     all are silent. Nobody is marked before the sweeper has watched for two heartbeats, and nobody
 //     is removed before it has watched for DriftedAfter. The watch begins anew if Redis's clock
-//     jumped, or if the last look that succeeded is further back than a SweepInterval and a
-//     heartbeat.
+//     jumped, or if the last look that succeeded is so far back that an outage since then could
+//     have kept somebody silent for DriftedAfter: a SweepInterval and a heartbeat at most, and a
+//     SweepInterval and a third of a heartbeat at least, so that a slow look is no outage.
 //   - Cap. Of n instances at most max(1, n/4) are removed within two heartbeats, longest silent
 //     first. Redis keeps the count (<ns>:beats:removed), so that sweeps may be as frequent as they
 //     like, and so that it holds across leaders and repeated requests.
@@ -240,11 +241,16 @@ func (s *Sweep) onward(now time.Duration, removed int) (done bool) {
 func (s *Sweep) watch(sent, received time.Duration, redis int64) {
 	unseen := received - s.sent
 	step := time.Duration(redis-s.redis)*time.Millisecond - unseen
-	if !s.seen || unseen >= s.timing.Interval+s.timing.Heartbeat || step >= unseen/100+clockStep {
+	if !s.seen || unseen >= s.outage() || step >= unseen/100+clockStep {
 		s.watching, s.gap = received, true
 		s.from = place{}
 	}
 	s.seen, s.redis, s.sent = true, redis, sent
+}
+
+// outage is the time without a look from which on an outage may have silenced who lives.
+func (s *Sweep) outage() time.Duration {
+	return min(s.timing.Interval+s.timing.Heartbeat, max(s.timing.Drifted-silence(s.timing.Heartbeat), s.timing.Interval+s.timing.Heartbeat/3))
 }
 
 // foreign takes up the records that other programs wrote. All are read when the sweeper begins,

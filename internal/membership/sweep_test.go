@@ -134,8 +134,17 @@ func TestGraceOfASweep(t *testing.T) {
 }
 
 // TestWatchBeginsAnew: a sweeper has seen nothing while its looks failed for longer than a sweep
-// and a heartbeat, 25 s, or when Redis's clock jumped.
+// and a heartbeat, 25 s, or for less if an outage of that time silences somebody for DriftedAfter,
+// or when Redis's clock jumped.
 func TestWatchBeginsAnew(t *testing.T) {
+	for drifted, bound := range map[time.Duration]time.Duration{
+		time.Hour: 25 * time.Second, time.Minute: 25 * time.Second, 50 * time.Second: 18_750 * time.Millisecond,
+		46 * time.Second: 15 * time.Second, 30 * time.Second: 15 * time.Second,
+	} {
+		s := NewSweep(0, usual)
+		s.timing.Drifted = drifted
+		require.Equal(t, bound, s.outage(), drifted)
+	}
 	for name, test := range map[string]struct {
 		unseen, redis time.Duration
 		anew          bool
