@@ -53,10 +53,11 @@ func measureInstances(tb redistest.TB, o options, p *page) {
 	x := &one{meter: newMeter(tb, server), o: o, server: server, page: p, crowd: newCrowd(tb, server, o.instances)}
 	x.calibrate(server, min(500, 10*o.instances))
 	x.fleet = newFleet(tb, o)
+	floor := x.bare()
 	empty := x.now()
 	heap := memory()
 	x.startAll()
-	x.atRest(empty, heap)
+	x.atRest(empty, heap, floor)
 	x.failOver()
 	x.deploy()
 	x.restart()
@@ -107,13 +108,9 @@ func (x *one) startAll() {
 // settle waits until what the server was made to do is done: it does no more than at rest. Nobody
 // asks for that to be exact.
 func (x *one) settle(rest float64) {
-	heartbeat := heartbeat
-	if x.o.heartbeat > 0 {
-		heartbeat = x.o.heartbeat
-	}
 	end, quiet, last := time.Now().Add(startBound), 0, x.now()
 	for quiet < 3 && time.Now().Before(end) {
-		time.Sleep(heartbeat / 10)
+		time.Sleep(x.o.beat() / 10)
 		now := x.now()
 		share := (now.cpu - last.cpu).Seconds() / (now.at - last.at).Seconds()
 		if last = now; share < max(1.3*rest, 0.2) {
@@ -125,7 +122,7 @@ func (x *one) settle(rest float64) {
 }
 
 // atRest measures what the instances cost while nothing happens.
-func (x *one) atRest(empty reading, heap float64) {
+func (x *one) atRest(empty reading, heap float64, floor bareShares) {
 	progress("%d instances at rest", x.alive)
 	stop := x.everySecond()
 	before, sent := x.now(), x.sent.read()
@@ -148,6 +145,8 @@ func (x *one) atRest(empty reading, heap float64) {
 	t.add("connections", "%s", "", thousands(int(after.clients)))
 	t.add("Redis, % of a core", "%.1f", "≤ 5", 100*x.rest)
 	t.add("of it in scripts", "%.1f", "", 100*(after.evalMicros-before.evalMicros)/1e6/seconds)
+	t.add("the floor: as many connections that say nothing, % of a core", "%.1f", "", 100*floor.silent)
+	t.add("the same with a bare SET and a bare GET of each instance in a heartbeat, % of a core", "%.1f", "", 100*floor.asked)
 	t.add("a script, µs of Redis", "%.0f", "", (after.evalMicros-before.evalMicros)/max(1, after.evals-before.evals))
 	t.add("the worst second, % of a core", "%.1f", "", 100*peak)
 	t.add("requests a second", "%.0f", "", total)

@@ -55,6 +55,14 @@ func (o options) aftermath() time.Duration {
 	return 3 * time.Second
 }
 
+// beat is the interval of heartbeats.
+func (o options) beat() time.Duration {
+	if o.heartbeat > 0 {
+		return o.heartbeat
+	}
+	return heartbeat
+}
+
 // section is a part of the page.
 type section struct {
 	name    string
