@@ -200,9 +200,9 @@ type RegistryOptions struct {
 	// Default 10 s. A negative value switches it off: this process never sweeps.
 	SweepInterval time.Duration
 	// DriftedAfter is the silence after which an instance is drifted, between 2 · HeartbeatInterval
-	// and 30 days. Default 60 s. At 2 · HeartbeatInterval one lost heartbeat is survived. No outage of
-	// Redis marks anybody from 2.25 · HeartbeatInterval + SweepInterval + 3 s on: a heartbeat that
-	// fails is tried again after HeartbeatInterval/3 at most, in a crowd once after 5/6 of it.
+	// and 30 days. Default 60 s. At 2 · HeartbeatInterval one lost heartbeat is survived. No outage
+	// of Redis marks anybody from 2.25 · HeartbeatInterval + SweepInterval + 3 s on: a heartbeat
+	// that fails is tried again after HeartbeatInterval/3 at most, in a crowd once after 5/6 of it.
 	DriftedAfter time.Duration
 	// DownAfter is the silence after which an instance is removed, above DriftedAfter and at most
 	// 30 days. Default 300 s. A leader removes nobody before it has watched for DriftedAfter.
