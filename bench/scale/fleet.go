@@ -46,6 +46,8 @@ var kindNames = [kinds]string{"acquires", "renewals", "releases", "heartbeats", 
 type counts struct {
 	kinds [kinds]atomic.Int64
 	trips atomic.Int64
+	early atomic.Int64 // acquires of an instance that had asked less than soon before
+	soon  time.Duration
 }
 
 func (c *counts) add(cmds ...redis.Cmder) {
@@ -104,8 +106,22 @@ var errCut = errors.New("cut off")
 
 // tap counts the requests of an instance and can cut it off. It is a hook of its client.
 type tap struct {
-	sent *counts
-	cut  atomic.Bool
+	sent  *counts
+	cut   atomic.Bool
+	asked atomic.Int64 // the last acquire, in Unix nanoseconds
+}
+
+func (t *tap) count(cmds ...redis.Cmder) {
+	t.sent.add(cmds...)
+	for _, cmd := range cmds {
+		if kindOf(cmd.Args()) != acquires {
+			continue
+		}
+		now := time.Now().UnixNano()
+		if time.Duration(now-t.asked.Swap(now)) < t.sent.soon {
+			t.sent.early.Add(1)
+		}
+	}
 }
 
 func (t *tap) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -116,7 +132,7 @@ func (t *tap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			cmd.SetErr(errCut)
 			return errCut
 		}
-		t.sent.add(cmd)
+		t.count(cmd)
 		return next(ctx, cmd)
 	}
 }
@@ -129,7 +145,7 @@ func (t *tap) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 			}
 			return errCut
 		}
-		t.sent.add(cmds...)
+		t.count(cmds...)
 		return next(ctx, cmds)
 	}
 }
@@ -222,7 +238,8 @@ type lead struct {
 func newFleet(tb redistest.TB, o options) *fleet {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &fleet{TB: tb, o: o, led: make(chan lead, 1000), ctx: ctx}
-	tb.Cleanup(func() { // clients and servers may be gone: nothing is said at the end
+	f.sent.soon = o.retry() * 8 / 10 // a follower asks each 9/10 to 10/10 of a RetryInterval
+	tb.Cleanup(func() {              // clients and servers may be gone: nothing is said at the end
 		for _, i := range f.instances {
 			i.tap.cut.Store(true)
 		}

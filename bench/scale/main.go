@@ -63,6 +63,14 @@ func (o options) beat() time.Duration {
 	return heartbeat
 }
 
+// retry is the default RetryInterval.
+func (o options) retry() time.Duration {
+	if o.lease > 0 {
+		return o.lease / 2
+	}
+	return leaseTTL / 2
+}
+
 // section is a part of the page.
 type section struct {
 	name    string
