@@ -203,7 +203,7 @@ func (x *one) failOver() {
 		after = append(after, milli(next.at.Sub(ends)))
 		more := x.sent.early.Load() - early
 		asked = append(asked, float64(more))
-		// Those that were started together ask together: what is regular is more, or less, than the mean.
+		// Who was started together asks together: what is regular is more, or less, than the mean.
 		inStep := float64(total[acquires]-sent[acquires]-more) - x.asks*(now.at-before.at).Seconds()
 		spent = append(spent, max(0, milli(x.beyondRest(before, now))-inStep*milli(x.each)))
 	}
