@@ -111,6 +111,7 @@ type tap struct {
 	asked atomic.Int64 // the last acquire, in Unix nanoseconds
 }
 
+// count also notes an acquire that comes sooner than a regular one.
 func (t *tap) count(cmds ...redis.Cmder) {
 	t.sent.add(cmds...)
 	for _, cmd := range cmds {
@@ -239,7 +240,8 @@ func newFleet(tb redistest.TB, o options) *fleet {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &fleet{TB: tb, o: o, led: make(chan lead, 1000), ctx: ctx}
 	f.sent.soon = o.retry() * 8 / 10 // a follower asks each 9/10 to 10/10 of a RetryInterval
-	tb.Cleanup(func() {              // clients and servers may be gone: nothing is said at the end
+
+	tb.Cleanup(func() { // clients and servers may be gone: nothing is said at the end
 		for _, i := range f.instances {
 			i.tap.cut.Store(true)
 		}
