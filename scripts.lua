@@ -2,7 +2,7 @@
 --
 -- A line "--@ NAME" opens a section. A section "prelude NAME" stands before all those behind it. The name of any other section is the
 -- name of its script in internal/redisstore/scripts.go. Each script runs as the body of a function: `return TEXT` answers, refuse() and call()
--- end it with an error. A section "shortcut NAME" stands before that script and its preludes: it answers, or leaves it to them.
+-- end it with an error. A section "shortcut NAME, NAME" stands before those scripts and their preludes: it answers, or leaves it to them.
 --
 -- Rules that hold for all of them:
 --   * Time is redis.call('TIME'), in whole milliseconds. No script compares two machines' clocks.
@@ -418,29 +418,36 @@ tell_log(KEYS[5], 'elected', id, 'role', ARGV[11], 'token', integer(token))
 publish(ARGV[10], 'granted', ARGV[11])
 return answer('won', now, token, ttl, 0, since, origin, last, id)
 
+--@ shortcut renew, renew_all
+-- renewed makes the renewal that nearly all are, at less than half of the cost: the lease is of this very term, the history is the one that the
+-- term hash was written under, and there is no other candidate to be told of. The keys are those that end with the last-th. It writes what
+-- the script would. Whatever is otherwise, a command that is refused too, is left to the script.
+local function renewed(last, id, nonce, token, ttl, not_after, margin, longest, now, ends, origin)
+  local try, lease, since, hash = redis.pcall, KEYS[last - 2], KEYS[last - 1], KEYS[last]
+  if try('GET', lease) ~= id or type(try('GET', since)) ~= 'string' then return false end
+  local term, period = try('HMGET', hash, 'token', 'nonce', 'origin', 'longest', 'longest_at', 'margin', 'margin_at', 'heir', 'best'), tonumber(longest)
+  if term[1] ~= token or token - now > 3153600000000 or term[2] ~= nonce or now > tonumber(not_after) or term[8] or term[9] or period > 86400000 or
+    term[4] ~= longest or (margin ~= '0' and term[6] ~= margin) or origin == '' or term[3] ~= origin then
+    return false
+  end
+  -- named reports whether a duration was named lately, or is now.
+  local function named(field, at)
+    if at and #at <= 16 and string.find(at, '^%d+$') and math.abs(now - at) <= period then return true end
+    return type(try('HSET', hash, field, now)) == 'number'
+  end
+  return try('PEXPIRE', lease, ttl) == 1 and try('HSET', hash, 'until', ends, 'ttl', ttl) == 0 and try('PEXPIRE', since, ttl) == 1 and
+    named('longest_at', term[5]) and (margin == '0' or named('margin_at', term[7]))
+end
+
 --@ shortcut renew
--- The renewal that nearly all are, at less than half of the cost: the lease is of this very term, the history is the one that the term
--- hash was written under, and there is no other candidate or history to be told of. It answers and writes what the script would. Whatever is
--- otherwise, a command that is refused too, is left to the script.
+-- A renewal that neither offers the lease nor has a higher token to be noted.
 do
-  local call = redis.pcall
-  local t, holder, since = call('TIME'), call('GET', KEYS[1]), call('GET', KEYS[2])
-  if t[1] and #t[1] <= 10 and holder == ARGV[1] and type(since) == 'string' and not ARGV[13] and tonumber(ARGV[11]) <= tonumber(ARGV[3]) then
-    local now, period = t[1] * 1000 + math.floor(t[2] / 1000), tonumber(ARGV[12])
-    local term = call('HMGET', KEYS[3], 'token', 'nonce', 'origin', 'longest', 'longest_at', 'margin', 'margin_at', 'heir', 'best')
-    if term[1] == ARGV[3] and ARGV[3] - now <= 3153600000000 and term[2] == ARGV[2] and now <= tonumber(ARGV[5]) and not term[8] and not term[9] and period <= 86400000 and
-      term[4] == ARGV[12] and (ARGV[7] == '0' or term[6] == ARGV[7]) then
-      -- named reports whether a duration was named lately, or is now.
-      local function named(field, at)
-        if at and #at <= 16 and string.find(at, '^%d+$') and math.abs(now - at) <= period then return true end
-        return type(call('HSET', KEYS[3], field, now)) == 'number'
-      end
-      local origin, info = term[3] or '', call('INFO', 'replication')
-      if string.find(origin, '^%x+$') and type(info) == 'string' and string.find(info, 'master_replid:' .. origin .. '\r\n') and
-        call('PEXPIRE', KEYS[1], ARGV[4]) == 1 and call('HSET', KEYS[3], 'until', now + ARGV[4], 'ttl', ARGV[4]) == 0 and
-        call('PEXPIRE', KEYS[2], ARGV[4]) == 1 and named('longest_at', term[5]) and (ARGV[7] == '0' or named('margin_at', term[7])) then
-        return 'kept ' .. now .. ' ' .. ARGV[3] .. ' ' .. ARGV[4] .. ' 0 ' .. ARGV[10] .. ' ' .. origin .. ' - - - =' .. ARGV[1]
-      end
+  local t, info = redis.pcall('TIME'), redis.pcall('INFO', 'replication')
+  if t[1] and #t[1] <= 10 and type(info) == 'string' and not ARGV[13] and tonumber(ARGV[11]) <= tonumber(ARGV[3]) then
+    local now, _, at = t[1] * 1000 + math.floor(t[2] / 1000), string.find(info, 'master_replid:', 1, true)
+    local origin = at and string.match(info, '^%x+', at + 1) or ''
+    if renewed(3, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[7], ARGV[12], now, now + ARGV[4], origin) then
+      return 'kept ' .. now .. ' ' .. ARGV[3] .. ' ' .. ARGV[4] .. ' 0 ' .. ARGV[10] .. ' ' .. origin .. ' - - - =' .. ARGV[1]
     end
   end
 end
@@ -526,6 +533,19 @@ if lost_data and mine and ARGV[9] ~= '1' then -- rule reclaim
   return keep('reclaimed')
 end
 return lost(term.released and 'released' or relic and 'taken' or 'vanished')
+
+--@ renew_all
+-- Renews the leases of many roles, each as if it were asked for alone: those of which renewed says that there is nothing else to be looked at.
+-- KEYS: of each role its lease, start of the term, and term hash. ARGV: 1 instance ID, 2 TTL, 3 failover margin, 4 TTL, or HoldOff if
+--       that is longer, and of each role its nonce, token, and not-after.
+-- Replies with Redis's time, the replication id, and of each role 1, or 0: it is left to the script renew.
+local now, origin = time(), history()
+local ends, all = integer(now + ARGV[2]), {}
+for n = 1, #KEYS / 3 do
+  local last = 3 * n
+  all[n] = renewed(last, ARGV[1], ARGV[last + 2], ARGV[last + 3], ARGV[2], ARGV[last + 4], ARGV[3], ARGV[4], now, ends, origin) and '1' or '0'
+end
+return integer(now) .. ' ' .. field(origin) .. ' ' .. table.concat(all)
 
 --@ release
 -- Gives back what this campaign holds, and nothing else. Begins with a write that a full Redis allows. The vacancy is reserved for an

@@ -44,6 +44,7 @@ type request struct {
 	key    string // one of its keys: see Store.pipelined
 	args   []any
 	newCmd newCmd
+	roles  int       // a call of renew_all: how many it renews
 	with   []request // travel with it in any case: the same context, and keys of one hash tag
 
 	cmd   redis.Cmder // the one that was sent last
@@ -286,8 +287,14 @@ func (b *batches) take(sender *request) []*request {
 	return batch
 }
 
-// size is how many calls a request is.
-func (r *request) size() int { return 1 + len(r.with) }
+// size is how many calls a request is. One of renew_all is as many as it renews roles.
+func (r *request) size() int {
+	n := max(r.roles, 1)
+	for i := range r.with {
+		n += r.with[i].size()
+	}
+	return n
+}
 
 // tag is what the keys of one pipeline must have in common.
 func (r *request) tag() string { return r.store.tag(r.key) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +21,8 @@ import (
 // sends hears of what a client sends, a batch at a time, and may hold it up.
 type sends struct {
 	mu    sync.Mutex
-	sizes []int
+	sizes []int // calls, one of renew_all being as many as it renews roles
+	joint []int // roles of each call of renew_all
 	hold  func(nth int) // nil: nothing is held up
 }
 
@@ -29,7 +31,7 @@ func (h *sends) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (h *sends) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if strings.HasPrefix(cmd.Name(), "eval") {
-			h.sent(1)
+			h.sent(cmd)
 		}
 		return next(ctx, cmd)
 	}
@@ -38,7 +40,7 @@ func (h *sends) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (h *sends) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if strings.HasPrefix(cmds[0].Name(), "eval") {
-			h.sent(len(cmds))
+			h.sent(cmds...)
 		}
 		return next(ctx, cmds)
 	}
@@ -59,8 +61,19 @@ func (h *sends) take() []int {
 	return sizes
 }
 
-func (h *sends) sent(size int) {
+func (h *sends) sent(cmds ...redis.Cmder) {
 	h.mu.Lock()
+	size := 0
+	for _, cmd := range cmds {
+		args := cmd.Args()
+		if args[1] != contract.renewAll.digest && args[1] != contract.renewAll.source {
+			size++
+			continue
+		}
+		keys, _ := strconv.Atoi(args[2].(string))
+		size += keys / 3
+		h.joint = append(h.joint, keys/3)
+	}
 	h.sizes = append(h.sizes, size)
 	nth, hold := len(h.sizes), h.hold
 	h.mu.Unlock()

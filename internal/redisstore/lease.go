@@ -27,8 +27,9 @@ type Lease struct {
 	ttl, emptyWait, margin, restartGuard, channel, roleArg any
 	careful                                                any // TTL, or HoldOff if that is longer
 
-	last *atomic.Pointer[renewal]
-	way  any // see Way
+	last  *atomic.Pointer[renewal]
+	apart *atomic.Bool // the next renewal travels by itself, see joined
+	way   any          // see Way
 }
 
 // renewal is what the renewals of a term have in common, boxed once.
@@ -78,6 +79,7 @@ func (s *Store) ForRole(r store.Role) *Lease {
 		restartGuard: restartGuardArg(r.RestartGuard),
 		channel:      store.LeaseEvents(r.Key),
 		last:         new(atomic.Pointer[renewal]),
+		apart:        new(atomic.Bool),
 		roleArg:      r.Name,
 	}
 }
@@ -153,24 +155,6 @@ func (s *Lease) Acquire(ctx context.Context, r lease.Request) (store.LeaseReply,
 
 func (s *Lease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
 	return s.ask(ctx, s.renewals, s.scripts.renew, s.renewArgs(r))
-}
-
-// Way is that of the client, on a cluster that of the hash tag.
-func (s *Lease) Way() any { return s.way }
-
-// RenewAll sends the renewals in one pipeline.
-func (s *Lease) RenewAll(ctx context.Context, all []store.Renewal, done func(answered []int)) {
-	group := make([]request, len(all))
-	for i, r := range all {
-		role := r.Lease.(*Lease)
-		group[i] = request{store: role.Store, ctx: ctx, script: s.scripts.renew, key: role.key, args: role.renewArgs(r.Request), newCmd: newText}
-	}
-	s.renewals.doAll(group, func(i int, cmd redis.Cmder, err error) {
-		r := &all[i]
-		if r.Err = err; err == nil {
-			r.Reply, r.Err = parseLeaseReply(cmd.(*redis.StringCmd).Val())
-		}
-	}, done)
 }
 
 func (s *Lease) renewArgs(r lease.Request) []any {

@@ -230,6 +230,7 @@ func (w *leaseCluster) told(ctx context.Context) (told oracle.Told, err error) {
 type leaseAsker struct {
 	oracle.Asker
 	store *Lease
+	joint bool // renewals are asked for by renew_all
 }
 
 func (w *leaseCluster) asker(a oracle.Asker) leaseAsker {
@@ -238,7 +239,7 @@ func (w *leaseCluster) asker(a oracle.Asker) leaseAsker {
 		Key: w.store.keys.Lease(""), Holder: a.ID, TTL: ms(a.TTL), HoldOff: ms(a.HoldOff), EmptyWait: ms(a.EmptyWait), Margin: ms(a.Margin),
 		RestartGuard: ms(a.RestartGuard),
 	})
-	return leaseAsker{a, role}
+	return leaseAsker{Asker: a, store: role}
 }
 
 const askLeader lease.Kind = -1
@@ -251,6 +252,9 @@ func (a leaseAsker) ask(ctx context.Context, r lease.Request) (oracle.Reply, err
 		call = a.store.Acquire
 	case lease.Renew:
 		call = a.store.Renew
+		if a.store.apart.Store(false); a.joint && a.store.joins(r) {
+			call = a.renewJointly
+		}
 	case askLeader:
 		call = func(ctx context.Context, _ lease.Request) (store.LeaseReply, error) { return a.store.Leader(ctx) }
 	}
@@ -259,6 +263,13 @@ func (a leaseAsker) ask(ctx context.Context, r lease.Request) (oracle.Reply, err
 		return oracle.Reply{Reason: "BADTERM"}, nil
 	}
 	return oracle.Reply{Answer: reply.Answer, Reason: reply.Reason, Holder: reply.Holder}, err
+}
+
+// renewJointly renews by renew_all, and by renew what that leaves.
+func (a leaseAsker) renewJointly(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
+	one := []store.Renewal{{Lease: a.store, Request: r}}
+	a.store.finish(ctx, one, []journey{a.store.joint(ctx, one, []int{0})}, func([]int) {})
+	return one[0].Reply, one[0].Err
 }
 
 // predict is what the oracle says to the same question.

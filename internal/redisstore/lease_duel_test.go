@@ -195,12 +195,20 @@ func (d *duel) question(ctx context.Context) error {
 	case t.Ready > d.now && t.Nonce != "" && d.chance(0.2): // the end of a transfer
 		q = lease.Request{Kind: lease.Release, Nonce: t.Nonce, Token: t.Token, Heir: d.heir(), Reserve: store.Milliseconds(pick(d, r.TTL/3, 6000))}
 	}
+	if t := d.model.Term; t.Nonce != "" && !t.Released && d.chance(0.2) { // what leaders ask for most of their lives
+		for _, leader := range d.rivals {
+			if leader.nonce == t.Nonce {
+				r, q = leader, lease.Request{Kind: lease.Renew, Nonce: t.Nonce, Token: t.Token, NotAfter: d.now + 5000, HoldOff: store.Milliseconds(leader.TTL), Origin: leader.origin, Since: 1_699_999_999}
+			}
+		}
+	}
 	if d.w.mini != nil {
 		d.w.set(d.now, d.model.Facts, r.NoInfo)
 	} else if err := d.w.load(ctx, d.model.Data); err != nil {
 		return err
 	}
 	before := d.model.Data
+	r.joint = d.chance(0.5)
 	got, err := r.ask(ctx, q)
 	if err != nil {
 		return err
@@ -218,7 +226,7 @@ func (d *duel) question(ctx context.Context) error {
 		return err
 	}
 	d.asked++
-	d.log = append(d.log, fmt.Sprintf("at %d %s asks %+v: %+v\n  → %+v", d.now, r.ID, q, d.model.Facts, got))
+	d.log = append(d.log, fmt.Sprintf("at %d %s asks (joint %v) %+v: %+v\n  → %+v", d.now, r.ID, r.joint, q, d.model.Facts, got))
 	if d.onTheEdge(before) || d.onTheEdge(d.model.Data) {
 		d.model.Data = data
 	} else if err := d.w.same(got, want, data, d.model.Data); err != nil {

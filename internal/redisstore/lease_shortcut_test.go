@@ -20,7 +20,7 @@ import (
 // shortcutOnly is the contract with a renewal that knows its shortcut and nothing else, and
 // withoutShortcut with one that does not know it; acquireShort and acquireLong likewise.
 func shortcutOnly(t *testing.T) *Scripts {
-	return replaced(t, "\n--@ renew\n", "\n--@ release\n", "refuse('LEFT to the script')\n")
+	return replaced(t, "\n--@ renew\n", "\n--@ renew_all\n", "refuse('LEFT to the script')\n")
 }
 
 func withoutShortcut(t *testing.T) *Scripts {
@@ -28,7 +28,7 @@ func withoutShortcut(t *testing.T) *Scripts {
 }
 
 func acquireShort(t *testing.T) *Scripts {
-	return replaced(t, "\n--@ acquire\n", "\n--@ shortcut renew\n", "refuse('LEFT to the script')\n")
+	return replaced(t, "\n--@ acquire\n", "\n--@ shortcut renew, renew_all\n", "refuse('LEFT to the script')\n")
 }
 
 func acquireLong(t *testing.T) *Scripts {
@@ -49,7 +49,8 @@ func replaced(t *testing.T, from, to, section string) *Scripts {
 
 // TestRenewalsTakeTheShortcut: the renewal of a quiet term is answered by the shortcut alone, which
 // answers and writes what the script does without it. Each thing that the script has to look at
-// leaves it to the script, and then the shortcut has changed nothing.
+// leaves it to the script, and then the shortcut has changed nothing. The script for many roles
+// renews the same ones.
 func TestRenewalsTakeTheShortcut(t *testing.T) {
 	const term = leaseKey + ":term"
 	tests := []struct {
@@ -118,7 +119,7 @@ func TestRenewalsTakeTheShortcut(t *testing.T) {
 			ctx := t.Context()
 			// renew asks by these scripts in the situation, and returns all that there is
 			// afterwards too.
-			renew := func(scripts *Scripts) (string, map[string]string, error) {
+			renew := func(scripts *Scripts, joint bool) (string, map[string]string, error) {
 				w := miniLease(t)
 				w.set(atRenewal-20_123, oracle.Facts{Origin: "00000000feedbeef", Uptime: 100_000}, false)
 				a := w.asker(oracle.Asker{ID: "a", TTL: cmp.Or(tt.ttl, 60_000), RestartGuard: -1, Margin: tt.margin})
@@ -135,23 +136,27 @@ func TestRenewalsTakeTheShortcut(t *testing.T) {
 				}
 				before := exact(t, w.rdb)
 				w.store.scripts = scripts
-				reply, err := w.asker(a.Asker).ask(ctx, renewal)
+				asker := w.asker(a.Asker)
+				asker.joint = joint
+				reply, err := asker.ask(ctx, renewal)
 				after := exact(t, w.rdb)
 				if err != nil && tt.left {
 					require.Equal(t, before, after)
 				}
 				return fmt.Sprintf("%+v", reply), after, err
 			}
-			reply, left, err := renew(only)
-			if tt.left {
-				require.ErrorContains(t, err, "LEFT", "answered %+v", reply)
-				return
+			for _, joint := range []bool{false, true} {
+				reply, left, err := renew(only, joint)
+				if tt.left {
+					require.ErrorContains(t, err, "LEFT", "answered %+v", reply)
+					continue
+				}
+				require.NoError(t, err)
+				whole, want, err := renew(without, false)
+				require.NoError(t, err)
+				require.Equal(t, whole, reply)
+				require.Equal(t, want, left)
 			}
-			require.NoError(t, err)
-			whole, want, err := renew(without)
-			require.NoError(t, err)
-			require.Equal(t, whole, reply)
-			require.Equal(t, want, left)
 		})
 	}
 }

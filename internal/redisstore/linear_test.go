@@ -176,6 +176,9 @@ func linearHistory(t *testing.T, proxies []*redistest.Proxy, mutated *Scripts, s
 						q.Reserve = reserveFor
 					}
 				}
+				if a.joint = q.Kind == lease.Renew && random.IntN(2) == 0; a.joint {
+					q.NotAfter = time.Now().Add(time.Hour).UnixMilli()
+				}
 				late := old.Nonce != "" && random.IntN(5) == 0
 				if late {
 					q = old

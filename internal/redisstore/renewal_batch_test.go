@@ -66,10 +66,12 @@ func leading(t *testing.T, db *Store, roles int) []store.Renewal {
 	all := make([]store.Renewal, roles)
 	for i := range all {
 		role := db.ForRole(store.Role{Key: fmt.Sprint("ns:leader:r", i), Holder: "a", TTL: 10 * time.Second, RestartGuard: -1}) // no Attempt: the hooks are of this client
-		reply, err := role.Acquire(t.Context(), lease.Request{Nonce: fmt.Sprint("n", i), HoldOff: time.Second})
+		reply, err := role.Acquire(t.Context(), lease.Request{Nonce: fmt.Sprint("n", i), HoldOff: 10 * time.Second})
 		require.NoError(t, err)
 		require.Equal(t, lease.Won, reply.Verdict, "%+v", reply)
-		all[i] = store.Renewal{Lease: role, Request: lease.Request{Kind: lease.Renew, Nonce: fmt.Sprint("n", i), Token: reply.Token, Origin: reply.Origin, Since: reply.Since, HoldOff: time.Second}}
+		all[i] = store.Renewal{Lease: role, Request: lease.Request{
+			Kind: lease.Renew, Nonce: fmt.Sprint("n", i), Token: reply.Token, Origin: reply.Origin, Since: reply.Since, HoldOff: 10 * time.Second, NotAfter: reply.Now + 3_600_000,
+		}}
 	}
 	return all
 }
@@ -97,8 +99,9 @@ func renewAll(t *testing.T, all []store.Renewal, bound time.Duration) (replies [
 	return replies, errs
 }
 
-// TestRenewAll: a group travels in one pipeline, on a server that does not know the script in two;
-// each renewal has its own answer, and one that is refused is refused alone.
+// TestRenewAll: a group travels in one call, on a server that does not know the script in two; each
+// renewal has its own answer, and one that is refused is refused alone. What the script for many
+// leaves is asked for by itself, at once and from then on, until nothing else is to be said of it.
 func TestRenewAll(t *testing.T) {
 	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
 		all := leading(t, db, 200)
@@ -114,19 +117,53 @@ func TestRenewAll(t *testing.T) {
 		require.NoError(t, db.rdb.Del(t.Context(), "ns:leader:r8:term").Err())
 		require.NoError(t, db.rdb.Set(t.Context(), "ns:leader:r8:term", "a text", 0).Err())
 		sent.take()
-		replies, errs = renewAll(t, all, time.Second)
-		require.Equal(t, []int{200}, sent.take())
-		for i := range all {
-			switch i {
-			case 7:
-				require.Equal(t, lease.Lost, replies[i].Verdict)
-			case 8:
-				require.ErrorIs(t, errs[i], store.ErrMisconfigured)
-			default:
+		for round, want := range [][]int{{200, 2, 2}, {200}} { // the script for one was not known
+			replies, errs = renewAll(t, all, time.Second)
+			require.Equal(t, want, sent.take(), round)
+			for i := range all {
+				switch i {
+				case 7:
+					require.Equal(t, lease.Lost, replies[i].Verdict)
+				case 8:
+					require.ErrorIs(t, errs[i], store.ErrMisconfigured)
+				default:
+					require.NoError(t, errs[i])
+					require.Equal(t, lease.Kept, replies[i].Verdict)
+				}
+			}
+		}
+		require.Equal(t, []int{200, 200, 200, 198}, sent.joint)
+	})
+}
+
+// TestRenewAllOfCandidates: while another candidate is preferred, and while the lease is offered, the
+// script for one is asked: its answers have what the other's have not.
+func TestRenewAllOfCandidates(t *testing.T) {
+	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
+		all := leading(t, db, 20)
+		renewAll(t, all, time.Second)
+		require.NoError(t, db.rdb.HSet(t.Context(), "ns:leader:r3:term", "best", "b", "best_rank", "1", "best_until", all[0].Request.NotAfter).Err())
+		all[4].Request.Heir = "b"
+		all[5].Request.Floor = all[5].Request.Token + 1
+		all[6].Request.NotAfter = 0
+		ask := func() []store.LeaseReply {
+			replies, errs := renewAll(t, all, time.Second)
+			for i := range all {
 				require.NoError(t, errs[i])
 				require.Equal(t, lease.Kept, replies[i].Verdict)
 			}
+			return replies
 		}
+		sent.joint, sent.sizes = nil, nil
+		require.Equal(t, "b", ask()[3].Best)
+		require.Equal(t, []int{20, 3, 1}, sent.take()) // the script for one was not known
+		require.Equal(t, "b", ask()[3].Best)
+		require.Equal(t, []int{20}, sent.take())
+		require.NoError(t, db.rdb.HDel(t.Context(), "ns:leader:r3:term", "best").Err())
+		require.Empty(t, ask()[3].Best)
+		require.Empty(t, ask()[3].Best)
+		require.Equal(t, []int{20, 20}, sent.take())
+		require.Equal(t, []int{17, 16, 16, 17}, sent.joint)
 	})
 }
 

@@ -28,10 +28,11 @@ type script struct {
 
 // Scripts holds every script of scripts.lua, one field a section.
 type Scripts struct {
-	acquire *script
-	renew   *script
-	release *script
-	leader  *script
+	acquire  *script
+	renew    *script
+	renewAll *script
+	release  *script
+	leader   *script
 
 	openTask    *script
 	planTask    *script
@@ -80,7 +81,7 @@ func MustLoad(source string) *Scripts {
 func Load(source string) (*Scripts, error) {
 	var loaded Scripts
 	fields := map[string]**script{
-		"acquire": &loaded.acquire, "renew": &loaded.renew, "release": &loaded.release, "leader": &loaded.leader,
+		"acquire": &loaded.acquire, "renew": &loaded.renew, "renew_all": &loaded.renewAll, "release": &loaded.release, "leader": &loaded.leader,
 		"open_task": &loaded.openTask, "plan_task": &loaded.planTask, "claim_task": &loaded.claimTask,
 		"retry_task": &loaded.retryTask, "finish_task": &loaded.finishTask, "read_task": &loaded.readTask, "pause_task": &loaded.pauseTask,
 		"cancel_task":  &loaded.cancelTask,
@@ -107,7 +108,9 @@ func Load(source string) (*Scripts, error) {
 			continue
 		}
 		if of, is := strings.CutPrefix(name, "shortcut "); is {
-			shortcuts[of] = body
+			for _, name := range strings.Split(of, ", ") {
+				shortcuts[name] += body
+			}
 			continue
 		}
 		field, known := fields[name]
@@ -139,7 +142,7 @@ func (s *Scripts) Digests() map[string]string {
 
 func (s *Scripts) all() []*script {
 	return []*script{
-		s.acquire, s.renew, s.release, s.leader, s.openTask, s.planTask, s.claimTask, s.retryTask, s.finishTask, s.readTask, s.pauseTask,
+		s.acquire, s.renew, s.renewAll, s.release, s.leader, s.openTask, s.planTask, s.claimTask, s.retryTask, s.finishTask, s.readTask, s.pauseTask,
 		s.cancelTask, s.forgetTask, s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.readLog, s.losses, s.count, s.instance, s.readMetrics, s.aggregate,
 		s.sendCommand, s.readCommands, s.startCommand, s.endCommand, s.lookCommand, s.noteCommand,
 	}
