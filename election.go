@@ -430,8 +430,8 @@ func (e *Elector) begin(ctx context.Context, lead []LeadFunc, over func(error)) 
 }
 
 // step is a turn of the loop. A waiting Resign returns when the phase says that it ended, too.
-func (e *Elector) step() driver.Next {
-	next := e.loop.step()
+func (e *Elector) step(early bool) driver.Next {
+	next := e.loop.step(early)
 	if next.Over {
 		e.phase.Store(phaseStopped)
 		e.loop.wakeResigners()

@@ -195,10 +195,18 @@ func (l *electionLoop) start(ctx context.Context, lead []LeadFunc) {
 	}
 }
 
-// step is a turn of the loop, with what the end of Run's context asks for.
-func (l *electionLoop) step() driver.Next {
+// step is a turn of the loop, with what the end of Run's context asks for. early: other roles renew
+// their leases, so that one that is to be renewed soon may be now.
+func (l *electionLoop) step(early bool) driver.Next {
+	if early {
+		l.cand.Hasten(readClock())
+	}
 	if l.goesOn() {
-		return driver.Next{In: l.wait(), Lax: l.askAt == 0 && l.secondAt == 0 && l.cand.Lax(readClock(), driver.Slot)}
+		next := driver.Next{In: l.wait()}
+		if l.askAt == 0 && l.secondAt == 0 {
+			next.Early, next.Late = l.cand.Leeway(readClock())
+		}
+		return next
 	}
 	l.unwatch()
 	l.publishStatus(ElectionStopped)

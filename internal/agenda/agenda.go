@@ -46,6 +46,9 @@ func (a *Agenda[T]) Remove(e *Entry[T]) {
 	e.place = 0
 }
 
+// Waits reports whether an entry waits for a time.
+func (e *Entry[T]) Waits() bool { return e.place != 0 }
+
 // First is the owner that waits for the earliest time. ok is false if nobody waits.
 func (a *Agenda[T]) First() (owner T, at int64, ok bool) {
 	if len(a.heap) == 0 {

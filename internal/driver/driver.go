@@ -12,19 +12,17 @@ import (
 	"github.com/tenure-go/tenure/internal/agenda"
 )
 
-const (
-	// Few is how many loops have their turns at the very time that they ask for. Of more than that,
-	// those that are lax wait for the end of the Slot: so their turns come together.
-	Few = 16
-	// Slot is what a lax loop waits longer at most.
-	Slot = 100 * time.Millisecond
-)
+// Few is how many loops have their turns at the very time that they ask for. Of more than that, those
+// whose turns may be earlier or later have them together.
+const Few = 16
 
-// Next says when a loop wants its next turn, if nothing nudges it earlier.
+// Next says when a loop wants its next turn, if nothing nudges it earlier. A turn that may be late
+// is, and with it come those that may be early, if the first may be early by as much.
 type Next struct {
-	In   time.Duration // from now; 0 and less: at once
-	Lax  bool          // it may be up to a Slot later
-	Over bool          // never: the loop has ended
+	In    time.Duration // from now; 0 and less: at once
+	Early time.Duration // it may be so much earlier, if Late is not 0
+	Late  time.Duration // and so much later
+	Over  bool          // never: the loop has ended
 }
 
 // Driver runs loops. Its methods are safe for concurrent use.
@@ -38,15 +36,16 @@ type Driver struct {
 	closed bool
 
 	// Of Run alone.
-	agenda agenda.Agenda[*Seat]
-	origin time.Time
-	turns  uint64
+	agenda  agenda.Agenda[*Seat]
+	company agenda.Agenda[*Seat] // those that may be early, by the time that they ask for
+	origin  time.Time
+	turns   uint64
 }
 
 // Seat is the place of one loop in a driver.
 type Seat struct {
 	driver *Driver
-	turn   func() Next
+	turn   func(early bool) Next
 
 	// Guarded by the driver's lock.
 	started bool
@@ -54,7 +53,10 @@ type Seat struct {
 
 	// Of Run alone.
 	entry agenda.Entry[*Seat]
-	last  uint64 // the number of its last turn
+	joins agenda.Entry[*Seat] // of company
+	at    int64               // when it asks for its next turn
+	early int64               // how much earlier that may be
+	last  uint64              // the number of its last turn
 }
 
 // New returns a driver without loops. after is called when all that were due have had their turn.
@@ -64,10 +66,10 @@ func New(after func()) *Driver {
 }
 
 // Seat gives a loop its place. turn is called once Start was, by Run alone, one turn at a time. It
-// must not block.
-func (d *Driver) Seat(turn func() Next) *Seat {
+// must not block. early: it is called before its time, since it may be; see Next.
+func (d *Driver) Seat(turn func(early bool) Next) *Seat {
 	s := &Seat{driver: d, turn: turn}
-	s.entry.Owner = s
+	s.entry.Owner, s.joins.Owner = s, s
 	return s
 }
 
@@ -168,44 +170,78 @@ func (d *Driver) nudgeAll() {
 func (d *Driver) pass(ready []*Seat) time.Duration {
 	d.turns++
 	for _, s := range ready {
-		d.let(s)
+		d.let(s, false)
 	}
+	var reach int64
 	for {
 		s, at, ok := d.agenda.First()
-		switch {
-		case !ok:
-			d.after()
-			return math.MaxInt64
-		case at > int64(time.Since(d.origin)) || s.last == d.turns:
-			d.after()
-			return max(time.Duration(at)-time.Since(d.origin), 0)
+		if !ok || at > d.now() || s.last == d.turns {
+			break
 		}
-		d.let(s)
+		if s.joins.Waits() {
+			reach = max(reach, s.early)
+		}
+		d.let(s, false)
+	}
+	d.join(reach)
+	d.after()
+	if _, at, ok := d.agenda.First(); ok {
+		return max(time.Duration(at-d.now()), 0)
+	}
+	return math.MaxInt64
+}
+
+// join gives an early turn to those that may have one, and ask for one within reach.
+func (d *Driver) join(reach int64) {
+	var early, others []*Seat
+	now := d.now()
+	for reach > 0 {
+		s, at, ok := d.company.First()
+		if !ok || at > now+reach {
+			break
+		}
+		d.company.Remove(&s.joins)
+		if at-s.early <= now && s.last != d.turns {
+			early = append(early, s)
+		} else {
+			others = append(others, s)
+		}
+	}
+	for _, s := range others {
+		d.company.Set(&s.joins, s.at)
+	}
+	for _, s := range early {
+		d.let(s, true)
 	}
 }
 
+func (d *Driver) now() int64 { return int64(time.Since(d.origin)) }
+
 // let gives a loop a turn, if it goes on.
-func (d *Driver) let(s *Seat) {
+func (d *Driver) let(s *Seat, early bool) {
 	if s.last == math.MaxUint64 { // nudged once more in its last turn
 		return
 	}
 	s.last = d.turns
-	next := s.turn()
+	next := s.turn(early)
+	d.company.Remove(&s.joins)
 	if next.Over {
 		s.last = math.MaxUint64
 		d.agenda.Remove(&s.entry)
 		d.leave(s)
 		return
 	}
-	now := time.Since(d.origin)
-	at := now + min(max(next.In, 0), math.MaxInt64-2*Slot-now)
-	if next.Lax && d.many() {
-		at = at.Truncate(Slot) + Slot
+	now := d.now()
+	at := now + min(int64(max(next.In, 0)), math.MaxInt64-int64(next.Late)-now)
+	if next.Late > 0 && d.many() {
+		s.at, s.early = at, int64(next.Early)
+		d.company.Set(&s.joins, at)
+		at += int64(next.Late)
 	}
-	d.agenda.Set(&s.entry, int64(at))
+	d.agenda.Set(&s.entry, at)
 }
 
-// many reports whether lax loops wait for each other.
+// many reports whether loops that may be early or late have their turns together.
 func (d *Driver) many() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -43,7 +43,7 @@ func TestTurns(t *testing.T) {
 		for i := range loops {
 			l := &loop{}
 			loops[i] = l
-			l.seat = d.Seat(func() Next {
+			l.seat = d.Seat(func(bool) Next {
 				mu.Lock()
 				defer mu.Unlock()
 				now := time.Since(began)
@@ -94,53 +94,69 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestSlots: of more than a few loops, those that are lax have their turns together, at most a slot
-// late. Those that are not wait for nobody.
-func TestSlots(t *testing.T) {
+// TestCompany: of more than a few loops, those whose turns may be earlier or later have them
+// together, within what they allow; one that asks rarely comes no earlier than the others may. Those
+// that allow nothing wait for nobody.
+func TestCompany(t *testing.T) {
+	const (
+		strict = iota // allows nothing
+		rare          // asks every ten seconds
+		usual
+	)
 	for _, few := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			passes := 0
-			d := New(func() { passes++ })
-			loops := Few + 1
+			d := New(func() {})
+			loops := 10 * Few
 			if few {
 				loops = Few
 			}
 			r := rand.New(rand.NewPCG(1, 1))
-			instants, began, all, strict := map[time.Time]bool{}, time.Now(), 0, 0
+			instants, began := map[time.Time]int{}, time.Now()
+			turns := make([]int, loops)
 			for i := range loops {
 				var due time.Time
-				turns, lax := 0, i > 0
-				d.Seat(func() Next {
+				every, early, late := time.Second, 500*time.Millisecond, 100*time.Millisecond
+				switch i {
+				case strict:
+					late = 0
+				case rare:
+					every, early, late = 10*every, 10*early, 10*late
+				}
+				d.Seat(func(isEarly bool) Next {
 					now := time.Now()
-					if turns > 0 {
-						instants[now] = true
-						all++
-						require.False(t, now.Before(due))
-						require.LessOrEqual(t, now.Sub(due), Slot)
-						if !lax || few {
+					if turns[i] > 0 {
+						if i != strict {
+							instants[now]++
+						}
+						require.True(t, isEarly || !now.Before(due), "it is told")
+						require.LessOrEqual(t, due.Sub(now), 500*time.Millisecond)
+						require.LessOrEqual(t, now.Sub(due), late)
+						if i == strict || few {
 							require.Equal(t, due, now)
 						}
 					}
-					if turns++; i == 0 {
-						strict = turns
-					}
-					if time.Since(began) > time.Minute {
+					turns[i]++
+					if now.Sub(began) > time.Minute {
 						return Next{Over: true}
 					}
-					in := time.Duration(r.IntN(int(time.Second)))
+					in := every*9/10 + time.Duration(r.IntN(int(every/5)))
 					due = now.Add(in)
-					return Next{In: in, Lax: lax}
+					return Next{In: in, Early: early, Late: late}
 				}).Start()
 			}
 			d.Close()
 			_, wait := drive(d)
 			wait()
-			if few {
-				require.Len(t, instants, all)
-			} else { // a loop that ends leaves few
-				require.LessOrEqual(t, len(instants), int(time.Minute/Slot)+strict+loops)
+			all := 0
+			for _, n := range turns {
+				all += n
 			}
-			require.Less(t, passes, len(instants)+2*loops)
+			require.InDelta(t, 60*(loops-1)+6, all, float64(6*loops), "none has many more turns")
+			if few {
+				require.Greater(t, len(instants), all*9/10)
+			} else { // fewer and fewer are left at the end
+				require.Less(t, len(instants), 80+Few)
+			}
 		})
 	}
 }
@@ -152,7 +168,7 @@ func TestStop(t *testing.T) {
 		d := New(func() {})
 		stopped, turns := false, 0
 		start := func() {
-			d.Seat(func() Next {
+			d.Seat(func(bool) Next {
 				turns++
 				return Next{In: time.Hour, Over: stopped}
 			}).Start()
@@ -182,12 +198,12 @@ func TestOthersHaveTheirTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New(func() {})
 		greedy, modest := 0, 0
-		d.Seat(func() Next {
+		d.Seat(func(bool) Next {
 			greedy++
 			return Next{Over: modest == 100 || greedy > 1000}
 		}).Start()
 		var seat *Seat
-		seat = d.Seat(func() Next {
+		seat = d.Seat(func(bool) Next {
 			modest++
 			seat.Nudge()
 			return Next{In: time.Hour, Over: modest == 100}

@@ -201,11 +201,27 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 	return request, true
 }
 
-// Lax reports whether a turn that Wait asks for may as well come so much later: what is due then is
-// a renewal, nothing of this candidate is on its way, offered or to be given back, and the lease
-// lasts much longer.
-func (c *Candidate) Lax(now Reading, later time.Duration) bool {
-	return c.state == Leading && !c.flying && c.heir == "" && len(c.releases) == 0 && c.lease.CancelIn(now) > max(c.wake-now.Mono, 0)+laxity*later
+// Leeway is how much earlier and later a turn that Wait asks for may be: what is due then is a
+// renewal, nothing of this candidate is on its way, offered or to be given back, and the lease lasts
+// much longer. Otherwise it is 0.
+func (c *Candidate) Leeway(now Reading) (early, late time.Duration) {
+	early, late = c.timing.Renew/2, c.timing.Renew/10
+	if !c.quiet() || c.lease.CancelIn(now) <= max(c.wake-now.Mono, 0)+laxity*late {
+		return 0, 0
+	}
+	return early, late
+}
+
+// quiet reports whether a term is on, and nothing is due but renewals.
+func (c *Candidate) quiet() bool {
+	return c.state == Leading && !c.flying && c.heir == "" && len(c.releases) == 0
+}
+
+// Hasten has a renewal made now that is due soon: see Leeway.
+func (c *Candidate) Hasten(now Reading) {
+	if early, _ := c.Leeway(now); c.wake-now.Mono <= early {
+		c.wake = min(c.wake, now.Mono)
+	}
 }
 
 // Wait is how long the driver may sleep when nothing else wakes it: until then Tick and Next have

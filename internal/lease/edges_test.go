@@ -375,10 +375,9 @@ func TestStepOfTheClockAtItsEdge(t *testing.T) {
 	}
 }
 
-// TestLax: a turn may be late if it is for a renewal alone, and if ten times as much is left of the
-// lease then.
-func TestLax(t *testing.T) {
-	const later = 10 * time.Millisecond
+// TestLeeway: a turn may be earlier by half of RenewInterval, or later by a tenth, if it is for a
+// renewal alone, and if ten times as much is left of the lease then. Only such a one is hastened.
+func TestLeeway(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		act  func(*bench)
@@ -394,14 +393,32 @@ func TestLax(t *testing.T) {
 	} {
 		b := newBench(t)
 		tt.act(b)
-		if got := b.c.Lax(b.now, later); got != tt.want {
-			t.Errorf("%s: %v", tt.name, got)
+		early, late := b.c.Leeway(b.now)
+		if tt.want && (early != b.c.timing.Renew/2 || late != b.c.timing.Renew/10) || !tt.want && (early != 0 || late != 0) {
+			t.Errorf("%s: %v and %v", tt.name, early, late)
 		}
 	}
 	b := newBench(t)
 	b.lead()
 	left := b.c.Lease().CancelIn(b.now) - b.c.Wait(b.now)
-	if b.c.Lax(b.now, left/laxity) || !b.c.Lax(b.now, left/laxity-1) {
-		t.Error("not at the edge")
+	for _, tt := range []struct {
+		renew time.Duration
+		want  bool
+	}{{left, false}, {left - 10, true}} {
+		b.c.timing.Renew = tt.renew
+		if _, late := b.c.Leeway(b.now); (late > 0) != tt.want {
+			t.Errorf("renewed each %v, %v before the end: %v", tt.renew, left, late)
+		}
 	}
+	b = newBench(t)
+	b.lead()
+	b.pass(b.c.Wait(b.now) - b.c.timing.Renew/2 - 1)
+	b.c.Hasten(b.now)
+	b.none()
+	b.pass(1)
+	b.none()
+	b.c.Hasten(b.now)
+	b.next()
+	b.c.Hasten(b.now) // it is on its way
+	b.none()
 }

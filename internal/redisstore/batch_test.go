@@ -21,8 +21,8 @@ import (
 // sends hears of what a client sends, a batch at a time, and may hold it up.
 type sends struct {
 	mu    sync.Mutex
-	sizes []int // calls, one of renew_all being as many as it renews roles
-	joint []int // roles of each call of renew_all
+	sizes []int         // calls, one of renew_all being as many as it renews roles
+	joint []int         // roles of each call of renew_all
 	hold  func(nth int) // nil: nothing is held up
 }
 
