@@ -419,6 +419,9 @@ publish(ARGV[10], 'granted', ARGV[11])
 return answer('won', now, token, ttl, 0, since, origin, last, id)
 
 --@ shortcut renew, renew_all
+-- lately reports whether a duration was named less than a period ago.
+local function lately(at, now, period) return at and #at <= 16 and string.find(at, '^%d+$') and math.abs(now - at) <= period end
+
 -- renewed makes the renewal that nearly all are, at less than half of the cost: the lease is of this very term, the history is the one that the
 -- term hash was written under, and there is no other candidate to be told of. The keys are those that end with the last-th. It writes what
 -- the script would. Whatever is otherwise, a command that is refused too, is left to the script.
@@ -426,17 +429,11 @@ local function renewed(last, id, nonce, token, ttl, not_after, margin, longest, 
   local try, lease, since, hash = redis.pcall, KEYS[last - 2], KEYS[last - 1], KEYS[last]
   if try('GET', lease) ~= id or type(try('GET', since)) ~= 'string' then return false end
   local term, period = try('HMGET', hash, 'token', 'nonce', 'origin', 'longest', 'longest_at', 'margin', 'margin_at', 'heir', 'best'), tonumber(longest)
-  if term[1] ~= token or token - now > 3153600000000 or term[2] ~= nonce or now > tonumber(not_after) or term[8] or term[9] or period > 86400000 or
-    term[4] ~= longest or (margin ~= '0' and term[6] ~= margin) or origin == '' or term[3] ~= origin then
-    return false
-  end
-  -- named reports whether a duration was named lately, or is now.
-  local function named(field, at)
-    if at and #at <= 16 and string.find(at, '^%d+$') and math.abs(now - at) <= period then return true end
-    return type(try('HSET', hash, field, now)) == 'number'
-  end
-  return try('PEXPIRE', lease, ttl) == 1 and try('HSET', hash, 'until', ends, 'ttl', ttl) == 0 and try('PEXPIRE', since, ttl) == 1 and
-    named('longest_at', term[5]) and (margin == '0' or named('margin_at', term[7]))
+  return term[1] == token and token - now <= 3153600000000 and term[2] == nonce and now <= tonumber(not_after) and not term[8] and not term[9] and
+    period <= 86400000 and term[4] == longest and (margin == '0' or term[6] == margin) and origin ~= '' and term[3] == origin and
+    try('PEXPIRE', lease, ttl) == 1 and try('HSET', hash, 'until', ends, 'ttl', ttl) == 0 and try('PEXPIRE', since, ttl) == 1 and
+    (lately(term[5], now, period) or type(try('HSET', hash, 'longest_at', now)) == 'number') and
+    (margin == '0' or lately(term[7], now, period) or type(try('HSET', hash, 'margin_at', now)) == 'number')
 end
 
 --@ shortcut renew
