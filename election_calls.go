@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/driver"
@@ -109,16 +110,22 @@ const maxTogether = 200
 // has them. Those that may travel together do, and so do second copies, over one connection of
 // their own.
 type togetherRenewals struct {
-	due []dueRenewal
+	groups []*renewalGroup
+	room   int // the most of one group that were sent last
 }
 
-// dueRenewal is a renewal that is about to be sent.
-type dueRenewal struct {
-	store.Renewal
+// renewalGroup are renewals that are about to travel together.
+type renewalGroup struct {
+	way   any
+	aside bool
+	bound time.Duration // the longest of theirs: none is cut short by another
+	all   []store.Renewal
+	of    []renewalCall // each of them
+}
+
+type renewalCall struct {
 	loop   *electionLoop
 	number uint64
-	bound  time.Duration
-	aside  bool
 }
 
 // add takes a renewal, or the second copy of one, that may travel with others. It reports whether
@@ -131,56 +138,57 @@ func (t *togetherRenewals) add(l *electionLoop, r lease.Request, bound time.Dura
 	if !able || to.Way() == nil {
 		return false
 	}
-	t.due = append(t.due, dueRenewal{store.Renewal{Lease: to, Request: r}, l, l.counted(storeAnswer{}).number, bound, aside})
+	g := t.group(to.Way(), aside)
+	g.bound = max(g.bound, bound)
+	g.all = append(g.all, store.Renewal{Lease: to, Request: r})
+	g.of = append(g.of, renewalCall{l, l.counted(storeAnswer{}).number})
 	return true
+}
+
+// group is one of this way that has room.
+func (t *togetherRenewals) group(way any, aside bool) *renewalGroup {
+	for _, g := range slices.Backward(t.groups) {
+		if len(g.all) < maxTogether && g.way == way && g.aside == aside {
+			return g
+		}
+	}
+	g := &renewalGroup{way: way, aside: aside, all: make([]store.Renewal, 0, t.room), of: make([]renewalCall, 0, t.room)}
+	t.groups = append(t.groups, g)
+	return g
 }
 
 // send sends all of them.
 func (t *togetherRenewals) send() {
-	due := t.due
-	t.due = nil
-	for len(due) > 0 {
-		way, aside := due[0].Lease.Way(), due[0].aside
-		var group, others []dueRenewal
-		for _, d := range due {
-			if len(group) < maxTogether && d.Lease.Way() == way && d.aside == aside {
-				group = append(group, d)
-			} else {
-				others = append(others, d)
-			}
-		}
-		due = others
-		go sendTogether(group) // ends when the client returns; counted in calls, which Run waits for
+	if len(t.groups) == 0 {
+		return
 	}
+	t.room = 0
+	for i, g := range t.groups {
+		t.room = max(t.room, len(g.all))
+		go g.send() // ends when the client returns; counted in calls, which Run waits for
+		t.groups[i] = nil
+	}
+	t.groups = t.groups[:0]
 }
 
-// sendTogether sends the renewals of one group. The bound is the longest of theirs: none is cut
-// short by another, and each loop stops waiting at its own.
-func sendTogether(group []dueRenewal) {
-	var bound time.Duration
-	for _, d := range group {
-		bound = max(bound, d.bound)
-	}
-	ctx, cancel := context.WithTimeout(group[0].loop.parent, bound)
+// send sends the renewals. Each loop stops waiting at its own bound.
+func (g *renewalGroup) send() {
+	ctx, cancel := context.WithTimeout(g.of[0].loop.parent, g.bound)
 	defer cancel()
 	began := readClock()
-	all := make([]store.Renewal, len(group))
-	for i, d := range group {
-		all[i] = d.Renewal
-	}
 	done := func(answered []int) {
 		seats := make([]*driver.Seat, len(answered))
 		for n, i := range answered {
-			d, r := group[i], all[i]
-			d.loop.answered(began, storeAnswer{number: d.number, aside: d.aside, request: r.Request, answer: r.Reply, err: r.Err})
-			seats[n] = d.loop.inputs.seat
+			c, r := g.of[i], &g.all[i]
+			c.loop.answered(began, storeAnswer{number: c.number, aside: g.aside, request: r.Request, answer: r.Reply, err: r.Err})
+			seats[n] = c.loop.inputs.seat
 		}
 		driver.Nudge(seats...) // once for all: a pass of the driver serves them
 	}
-	if aside := group[0].aside; aside || len(all) > 1 {
-		store.SendAll(ctx, all, aside, done)
+	if one := &g.all[0]; len(g.all) == 1 && !g.aside {
+		one.Reply, one.Err = store.Send(ctx, one.Lease, one.Request)
+		done([]int{0})
 		return
 	}
-	all[0].Reply, all[0].Err = store.Send(ctx, all[0].Lease, all[0].Request)
-	done([]int{0})
+	store.SendAll(ctx, g.all, g.aside, done)
 }
