@@ -1090,9 +1090,9 @@ func TestSecondCopiesOfManyRolesTravelTogether(t *testing.T) {
 	})
 }
 
-// TestRenewalsOfManyRolesTravelTogether: a process that leads many roles renews their leases together,
-// once in a RenewInterval, in calls of one script. Answers that are lost cost no term, and a roll-call
-// is answered at once.
+// TestRenewalsOfManyRolesTravelTogether: a process that leads many roles renews their leases
+// together, once in a RenewInterval, in calls of one script. Answers that are lost cost no term, and
+// a roll-call is answered at once.
 func TestRenewalsOfManyRolesTravelTogether(t *testing.T) {
 	for _, tt := range []struct {
 		roles    int

@@ -88,7 +88,7 @@ func newElector(c electionConfig, subscription *atomic.Pointer[store.Subscriptio
 			t := e.loop.current.Load()
 			if t != nil {
 				term, _ := TermFrom(t.ctx)
-				c.bus.publish(Event{Type: EventWorkRestarted, Role: c.opts.Role, Token: term.Token, Work: work, Attempt: attempt, Err: err})
+				e.loop.bus.publish(Event{Type: EventWorkRestarted, Role: e.Role(), Token: term.Token, Work: work, Attempt: attempt, Err: err})
 			}
 		},
 	}

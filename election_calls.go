@@ -34,7 +34,9 @@ func (l *electionLoop) send(now lease.Reading, r lease.Request) {
 	}
 	if l.calls < maxCalls {
 		if !l.together.add(l, r, r.Bound, false) {
-			l.call(storeAnswer{request: r}, r.Bound, func(ctx context.Context) (store.LeaseReply, error) { return store.Send(ctx, l.store, r) })
+			l.call(storeAnswer{request: r}, r.Bound, func(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
+				return store.Send(ctx, l.store, r)
+			})
 		}
 		return
 	}
@@ -69,18 +71,18 @@ func (l *electionLoop) sendAside(now lease.Reading) bool {
 	if l.together.add(l, r, bound, true) {
 		return true
 	}
-	l.call(storeAnswer{request: r, aside: true}, bound, func(ctx context.Context) (store.LeaseReply, error) { return beside.AskAside(ctx, r) })
+	l.call(storeAnswer{request: r, aside: true}, bound, beside.AskAside)
 	return true
 }
 
 // call makes one call, whose answer comes as an input.
-func (l *electionLoop) call(a storeAnswer, bound time.Duration, ask func(context.Context) (store.LeaseReply, error)) {
+func (l *electionLoop) call(a storeAnswer, bound time.Duration, ask func(context.Context, lease.Request) (store.LeaseReply, error)) {
 	a = l.counted(a)
 	go func() { // ends when the client returns; counted in calls, which Run waits for
 		ctx, cancel := context.WithTimeout(l.parent, bound)
 		defer cancel()
 		began := readClock()
-		a.answer, a.err = ask(ctx)
+		a.answer, a.err = ask(ctx, a.request)
 		l.answered(began, a)
 		l.inputs.nudge()
 	}()

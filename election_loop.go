@@ -204,7 +204,7 @@ func (l *electionLoop) step(early bool) driver.Next {
 	if l.goesOn() {
 		next := driver.Next{In: l.wait()}
 		if l.askAt == 0 && l.secondAt == 0 {
-			next.Early, next.Late = l.cand.Leeway(readClock())
+			next.Early, next.Late = l.cand.Leeway()
 		}
 		return next
 	}
@@ -753,7 +753,7 @@ func (l *electionLoop) look(now lease.Reading) {
 		return
 	}
 	l.granted, l.looking, l.lookedAt, l.report.knownAt = false, true, now.Mono, now.Mono
-	l.call(storeAnswer{look: true}, l.timing.Attempt(), l.store.Leader)
+	l.call(storeAnswer{look: true}, l.timing.Attempt(), func(ctx context.Context, _ lease.Request) (store.LeaseReply, error) { return l.store.Leader(ctx) })
 }
 
 // looked takes the answer to a look.

@@ -493,8 +493,8 @@ type canaries struct {
 	said   bytes.Buffer
 }
 
-// sent keeps the nonce of a lease script: ARGV 2 of acquire, renew and release, with an error that
-// repeats as much of the command as Redis does if it does not know it.
+// sent keeps the nonce of a lease script: ARGV 2 of acquire, renew and release, 5, 8 and so on of
+// renew_all, with an error that repeats as much of the command as Redis does if it does not know it.
 func (c *canaries) sent(cmd string, args []string, unknown bool) string {
 	if !strings.HasPrefix(cmd, "EVAL") || len(args) < 5 || !strings.HasSuffix(args[4], ":term") {
 		return ""
@@ -505,7 +505,13 @@ func (c *canaries) sent(cmd string, args []string, unknown bool) string {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.nonces[args[keys+3]] = true
+	if roles := keys / 3; roles > 1 && len(args) == 2+keys+4+3*roles {
+		for i := range roles {
+			c.nonces[args[keys+6+3*i]] = true
+		}
+	} else {
+		c.nonces[args[keys+3]] = true
+	}
 	if !unknown {
 		return ""
 	}

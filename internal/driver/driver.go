@@ -12,15 +12,16 @@ import (
 	"github.com/tenure-go/tenure/internal/agenda"
 )
 
-// Few is how many loops have their turns at the very time that they ask for. Of more than that, those
-// whose turns may be earlier or later have them together.
+// Few is how many loops have their turns at the very time that they ask for. Of more than that,
+// those whose turns may be earlier or later have them together.
 const Few = 16
 
-// Next says when a loop wants its next turn, if nothing nudges it earlier. A turn that may be late
-// is, and with it come those that may be early, if the first may be early by as much.
+// Next says when a loop wants its next turn, if nothing nudges it earlier. Of turns that may be early
+// the first comes as late as it may, and with it come those that may be early by as much, if that
+// one may too.
 type Next struct {
 	In    time.Duration // from now; 0 and less: at once
-	Early time.Duration // it may be so much earlier, if Late is not 0
+	Early time.Duration // it may be so much earlier; 0: it waits for nobody
 	Late  time.Duration // and so much later
 	Over  bool          // never: the loop has ended
 }
@@ -233,7 +234,7 @@ func (d *Driver) let(s *Seat, early bool) {
 	}
 	now := d.now()
 	at := now + min(int64(max(next.In, 0)), math.MaxInt64-int64(next.Late)-now)
-	if next.Late > 0 && d.many() {
+	if next.Early > 0 && d.many() {
 		s.at, s.early = at, int64(next.Early)
 		d.company.Set(&s.joins, at)
 		at += int64(next.Late)

@@ -95,8 +95,8 @@ func TestTurns(t *testing.T) {
 }
 
 // TestCompany: of more than a few loops, those whose turns may be earlier or later have them
-// together, within what they allow; one that asks rarely comes no earlier than the others may. Those
-// that allow nothing wait for nobody.
+// together, within what they allow; one that asks rarely comes no earlier than the others may.
+// Those that allow nothing wait for nobody.
 func TestCompany(t *testing.T) {
 	const (
 		strict = iota // allows nothing
@@ -118,7 +118,7 @@ func TestCompany(t *testing.T) {
 				every, early, late := time.Second, 500*time.Millisecond, 100*time.Millisecond
 				switch i {
 				case strict:
-					late = 0
+					early, late = 0, 0
 				case rare:
 					every, early, late = 10*every, 10*early, 10*late
 				}

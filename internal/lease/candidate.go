@@ -11,7 +11,6 @@ const (
 	past        = time.Duration(-1 << 61) // before every reading: a monotonic clock may start below zero
 	maxStep     = time.Second             // of Redis's clock, beyond what is explained by the round trip
 	leastBack   = time.Second             // stands back after failed work, doubled with each further failure
-	laxity      = 10                      // times that much must be left of a lease whose renewal may be late
 	kept        = 4                       // a TTL that was seen is remembered for so many times its length
 )
 
@@ -46,6 +45,7 @@ type Candidate struct {
 	flying  bool
 	flight  Request
 	wake    time.Duration // monotonic: the next acquire or renew is due
+	drawn   time.Duration // monotonic: the next regular renewal, as it was drawn
 	back    time.Duration // monotonic: standing back until then, whatever hints say
 	hinted  bool          // a hint came while a request was in flight
 	called  bool          // and that was a roll-call
@@ -201,25 +201,19 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 	return request, true
 }
 
-// Leeway is how much earlier and later a turn that Wait asks for may be: what is due then is a
-// renewal, nothing of this candidate is on its way, offered or to be given back, and the lease lasts
-// much longer. Otherwise it is 0.
-func (c *Candidate) Leeway(now Reading) (early, late time.Duration) {
-	early, late = c.timing.Renew/2, c.timing.Renew/10
-	if !c.quiet() || c.lease.CancelIn(now) <= max(c.wake-now.Mono, 0)+laxity*late {
+// Leeway is how much earlier and later a turn that Wait asks for may be. It is 0 unless that is for
+// a regular renewal and nothing else: no earlier than half of the mean interval before it, and no
+// later than that interval after the last one.
+func (c *Candidate) Leeway() (early, late time.Duration) {
+	if c.wake != c.drawn || c.state != Leading || c.flying || c.heir != "" || len(c.releases) > 0 {
 		return 0, 0
 	}
-	return early, late
+	return c.timing.Renew / 2, max(c.lease.Sent.Mono+c.timing.Renew-c.wake, 0)
 }
 
-// quiet reports whether a term is on, and nothing is due but renewals.
-func (c *Candidate) quiet() bool {
-	return c.state == Leading && !c.flying && c.heir == "" && len(c.releases) == 0
-}
-
-// Hasten has a renewal made now that is due soon: see Leeway.
+// Hasten has a renewal made now that may be so early: see Leeway.
 func (c *Candidate) Hasten(now Reading) {
-	if early, _ := c.Leeway(now); c.wake-now.Mono <= early {
+	if early, _ := c.Leeway(); early > 0 && c.wake-now.Mono <= early {
 		c.wake = min(c.wake, now.Mono)
 	}
 }
@@ -301,7 +295,7 @@ func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
 		}
 		c.state, c.lease, c.token, c.since, c.origin = Leading, won, a.Token, a.Since, a.Origin
 		c.uncertain, c.begun, c.rival, c.regular = false, now.Mono, "", past
-		c.wake = r.Sent.Mono + c.renewIn()
+		c.renewAfter(r)
 		if c.called { // it may have come before the reply that says that the lease is ours
 			c.hint(now)
 		}
@@ -322,7 +316,7 @@ func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
 }
 
 func (c *Candidate) renewed(now Reading, r Request, a Answer) Change {
-	c.wake = r.Sent.Mono + c.renewIn()
+	c.renewAfter(r)
 	if c.hinted {
 		c.hint(now)
 	}
@@ -507,8 +501,10 @@ func (c *Candidate) backoff(n int) time.Duration {
 	return pause - c.part(pause/4)
 }
 
-func (c *Candidate) renewIn() time.Duration {
-	return c.timing.Renew*9/10 + c.part(c.timing.Renew/5)
+// renewAfter draws when the next renewal is due.
+func (c *Candidate) renewAfter(r Request) {
+	c.drawn = r.Sent.Mono + c.timing.Renew*9/10 + c.part(c.timing.Renew/5)
+	c.wake = c.drawn
 }
 
 // part is a random part of d.

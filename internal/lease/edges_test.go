@@ -375,8 +375,8 @@ func TestStepOfTheClockAtItsEdge(t *testing.T) {
 	}
 }
 
-// TestLeeway: a turn may be earlier by half of RenewInterval, or later by a tenth, if it is for a
-// renewal alone, and if ten times as much is left of the lease then. Only such a one is hastened.
+// TestLeeway: a regular renewal may be earlier by half of RenewInterval, and as late as that after
+// the last one. One that is called for, or tried again, is neither.
 func TestLeeway(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -387,30 +387,28 @@ func TestLeeway(t *testing.T) {
 		{"leading", func(b *bench) { b.lead() }, true},
 		{"the renewal is overdue", func(b *bench) { b.lead(); b.pass(b.c.Wait(b.now) + time.Millisecond) }, true},
 		{"the renewal is on its way", func(b *bench) { b.lead(); b.pass(b.c.Wait(b.now)); b.next() }, false},
+		{"it was kept", func(b *bench) { b.lead(); b.pass(b.c.Wait(b.now)); b.answers(b.next(), Kept, Renewed) }, true},
+		{"it has failed", func(b *bench) {
+			b.lead()
+			b.pass(b.c.Wait(b.now))
+			b.c.Answer(b.now, b.next(), Answer{})
+		}, false},
+		{"the leaders are called", func(b *bench) { b.lead(); b.pass(ttl / 10); b.c.RollCall(b.now) }, false},
 		{"the lease is offered", func(b *bench) { b.lead(); b.c.Offer(b.now, b.c.Token(), "other") }, false},
 		{"another lease is being given back", func(b *bench) { b.lead(); b.c.releases = append(b.c.releases, release{}) }, false},
 		{"the work drains", func(b *bench) { b.lead(); b.c.End(b.now, Resigned) }, false},
 	} {
 		b := newBench(t)
 		tt.act(b)
-		early, late := b.c.Leeway(b.now)
-		if tt.want && (early != b.c.timing.Renew/2 || late != b.c.timing.Renew/10) || !tt.want && (early != 0 || late != 0) {
+		early, late := b.c.Leeway()
+		switch renew := b.c.timing.Renew; {
+		case !tt.want && (early != 0 || late != 0):
+			t.Errorf("%s: %v and %v", tt.name, early, late)
+		case tt.want && (early != renew/2 || b.c.wake+late != max(b.c.lease.Sent.Mono+renew, b.c.wake)):
 			t.Errorf("%s: %v and %v", tt.name, early, late)
 		}
 	}
 	b := newBench(t)
-	b.lead()
-	left := b.c.Lease().CancelIn(b.now) - b.c.Wait(b.now)
-	for _, tt := range []struct {
-		renew time.Duration
-		want  bool
-	}{{left, false}, {left - 10, true}} {
-		b.c.timing.Renew = tt.renew
-		if _, late := b.c.Leeway(b.now); (late > 0) != tt.want {
-			t.Errorf("renewed each %v, %v before the end: %v", tt.renew, left, late)
-		}
-	}
-	b = newBench(t)
 	b.lead()
 	b.pass(b.c.Wait(b.now) - b.c.timing.Renew/2 - 1)
 	b.c.Hasten(b.now)

@@ -340,3 +340,33 @@ func TestLeaseHints(t *testing.T) {
 		}
 	})
 }
+
+// TestRenewAllThatIsRefused: a user that may not touch one of the keys has the other leases renewed,
+// and is told of that one.
+func TestRenewAllThatIsRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	w := realLease(t, redistest.Start(t))
+	all := leading(t, w.store, 5)
+	rules := append(grants(append(leaseRights, "info")...), "resetkeys")
+	for _, i := range []int{0, 1, 2, 4} {
+		rules = append(rules, fmt.Sprintf("~ns:leader:r%d*", i))
+	}
+	u := w.limited(t, "some", rules...)
+	for i, r := range all {
+		role := *r.Lease.(*Lease)
+		role.Store = u.store
+		all[i].Lease = &role
+	}
+	for range 3 { // together, each by itself, and together again
+		replies, errs := renewAll(t, all, 5*time.Second)
+		for i := range all {
+			if i == 3 {
+				misconfigured(t, errs[i], "access to the keys and channels of the namespace")
+			} else if errs[i] != nil || replies[i].Verdict != lease.Kept {
+				t.Errorf("role %d: %v, %v", i, replies[i].Verdict, errs[i])
+			}
+		}
+	}
+}

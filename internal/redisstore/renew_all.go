@@ -17,8 +17,8 @@ import (
 func (s *Lease) Way() any { return s.way }
 
 // RenewAll makes renewals in one pipeline: one call of the script renew_all for the roles of which
-// nothing else is to be said, and one of renew for each other. What renew_all has left to renew goes
-// in a further pipeline, once the others have been named to done.
+// nothing else is to be said, and one of renew for each other. What renew_all has left to renew
+// goes in a further pipeline, once the others have been named to done.
 func (s *Lease) RenewAll(ctx context.Context, all []store.Renewal, done func(answered []int)) {
 	s.finish(ctx, all, s.joined(ctx, all), done)
 }
@@ -138,8 +138,8 @@ func (c *journey) takeSingle(all []store.Renewal, cmd redis.Cmder, err error) {
 	}
 }
 
-// takeJoint reads what renew_all has answered. A call that Redis refuses, since it may not touch one
-// of the keys, is left to renew: each role is refused, or not, by itself.
+// takeJoint reads what renew_all has answered. A call that Redis refuses, since it may not touch
+// one of the keys, is left to renew: each role is refused, or not, by itself.
 func (c *journey) takeJoint(all []store.Renewal, cmd redis.Cmder, err error) {
 	var refused redis.Error
 	if errors.As(err, &refused) {

@@ -136,8 +136,8 @@ func TestRenewAll(t *testing.T) {
 	})
 }
 
-// TestRenewAllOfCandidates: while another candidate is preferred, and while the lease is offered, the
-// script for one is asked: its answers have what the other's have not.
+// TestRenewAllOfCandidates: while another candidate is preferred, and while the lease is offered,
+// the script for one is asked: its answers have what the other's have not.
 func TestRenewAllOfCandidates(t *testing.T) {
 	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
 		all := leading(t, db, 20)

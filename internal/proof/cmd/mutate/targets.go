@@ -90,7 +90,7 @@ var targets = []target{
 	{name: "term", files: []string{"term.go"}, suites: []suite{{run: "^(TestP4|TestP8|TestZero|TestTermFrom|TestResign|TestErrorOf).*"}}},
 	{name: "membership", files: []string{"internal/membership/beat.go", "internal/membership/sweep.go"}, suites: []suite{{in: "internal/membership"}}},
 	{
-		name: "lua-lease", files: []string{"scripts.lua"}, chosen: sections("prelude common", "shortcut acquire", "acquire", "shortcut renew", "renew", "release", "leader"),
+		name: "lua-lease", files: []string{"scripts.lua"}, chosen: sections("prelude common", "shortcut acquire", "acquire", "shortcut renew, renew_all", "shortcut renew", "renew", "renew_all", "release", "leader"),
 		suites: leaseSuites,
 	},
 	{
