@@ -1091,8 +1091,8 @@ func TestSecondCopiesOfManyRolesTravelTogether(t *testing.T) {
 }
 
 // TestRenewalsOfManyRolesTravelTogether: a process that leads many roles renews their leases
-// together, once in a RenewInterval, in calls of one script. Answers that are lost cost no term, and
-// a roll-call is answered at once.
+// together, once in a RenewInterval, in calls of one script. Each is observed by itself. Answers
+// that are lost cost no term, and a roll-call is answered at once.
 func TestRenewalsOfManyRolesTravelTogether(t *testing.T) {
 	for _, tt := range []struct {
 		roles    int
@@ -1133,12 +1133,22 @@ func TestRenewalsOfManyRolesTravelTogether(t *testing.T) {
 			c.until(time.Minute, leads)
 			c.pass(10 * time.Second)
 			take()
+			observed := make(map[string]int)
+			defer a.ObserveCalls(func(call Call) {
+				mu.Lock()
+				defer mu.Unlock()
+				observed[call.Name]++
+			})()
 			watched := time.Minute
 			if testing.Short() || simnet.Race {
 				watched /= 3
 			}
 			c.pass(watched)
 			renewals, arrivals := take()
+			mu.Lock()
+			require.Zero(c, observed["renew_all"])
+			require.InDelta(c, renewals, observed["renew"], float64(tt.roles))
+			mu.Unlock()
 			require.GreaterOrEqual(c, renewals, tt.roles*25*int(watched/time.Second)/60)
 			if tt.together {
 				require.Less(c, arrivals, int(watched/time.Second)*2) // and the default role, whose lease is renewed more often

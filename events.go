@@ -402,7 +402,7 @@ func (o *reportOnce) over() bool {
 // Call is a call of a script in Redis that has ended.
 type Call struct {
 	// Name says what the call was for: acquire, renew, release, leader, beat, sweep, claim_task and
-	// so on. It is a section of scripts.lua.
+	// so on. It is a section of scripts.lua. Renewals of many roles by one call are one each.
 	Name string
 	// Took is how long the call took, with the wait for a connection and for other calls that it
 	// travelled with.
@@ -433,7 +433,7 @@ func (o *callObservers) observe(fn func(Call)) (stop func()) {
 		o.observers = make(map[*func(Call)]struct{})
 		if o.install != nil {
 			o.install(func(script string, took time.Duration, err error) {
-				if script != renewCall { // the election knows more of it
+				if script != renewCall && script != renewAllCall { // the elections know more of it
 					o.ended(Call{Name: script, Took: took, Err: err})
 				}
 			})
@@ -447,7 +447,8 @@ func (o *callObservers) observe(fn func(Call)) (stop func()) {
 	}
 }
 
-const renewCall = "renew"
+// The calls that renew: elections report them, each role as one of renewCall.
+const renewCall, renewAllCall = "renew", "renew_all"
 
 // ended hands a call to every observer. A panic of one is swallowed.
 func (o *callObservers) ended(c Call) {

@@ -494,7 +494,8 @@ type canaries struct {
 }
 
 // sent keeps the nonce of a lease script: ARGV 2 of acquire, renew and release, 5, 8 and so on of
-// renew_all, with an error that repeats as much of the command as Redis does if it does not know it.
+// renew_all, with an error that repeats as much of the command as Redis does if it does not know
+// it.
 func (c *canaries) sent(cmd string, args []string, unknown bool) string {
 	if !strings.HasPrefix(cmd, "EVAL") || len(args) < 5 || !strings.HasSuffix(args[4], ":term") {
 		return ""

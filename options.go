@@ -108,7 +108,8 @@ type ElectionOptions struct {
 	// LeaseTTL is how long a lease is granted for: whole milliseconds between 300 ms and 24 h.
 	// Default 30 s.
 	LeaseTTL time.Duration
-	// RenewInterval is the mean interval between renewals, at least 10 ms. Default LeaseTTL/3. Two
+	// RenewInterval is the mean interval between renewals, at least 10 ms. Default LeaseTTL/3. If a
+	// process has more than 16 roles, renewals may come up to half of it earlier, together. Two
 	// of them must fit before the point at which a term that is not renewed is cancelled: 1.1 ·
 	// RenewInterval ≤ (L − g)/2, where L = LeaseTTL − DriftMargin − 2 ms and g = max(50 ms,
 	// LeaseTTL/50).

@@ -16,9 +16,9 @@ import (
 // those whose turns may be earlier or later have them together.
 const Few = 16
 
-// Next says when a loop wants its next turn, if nothing nudges it earlier. Of turns that may be early
-// the first comes as late as it may, and with it come those that may be early by as much, if that
-// one may too.
+// Next says when a loop wants its next turn, if nothing nudges it earlier. Of turns that may be
+// early the first comes as late as it may, and with it come those that may be early by as much, if
+// that one may too.
 type Next struct {
 	In    time.Duration // from now; 0 and less: at once
 	Early time.Duration // it may be so much earlier; 0: it waits for nobody

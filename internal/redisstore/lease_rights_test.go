@@ -341,8 +341,8 @@ func TestLeaseHints(t *testing.T) {
 	})
 }
 
-// TestRenewAllThatIsRefused: a user that may not touch one of the keys has the other leases renewed,
-// and is told of that one.
+// TestRenewAllThatIsRefused: a user that may not touch one of the keys has the other leases
+// renewed, and is told of that one.
 func TestRenewAllThatIsRefused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")

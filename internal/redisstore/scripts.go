@@ -108,7 +108,7 @@ func Load(source string) (*Scripts, error) {
 			continue
 		}
 		if of, is := strings.CutPrefix(name, "shortcut "); is {
-			for _, name := range strings.Split(of, ", ") {
+			for name := range strings.SplitSeq(of, ", ") {
 				shortcuts[name] += body
 			}
 			continue
