@@ -28,7 +28,7 @@ type Lease struct {
 	careful                                                any // TTL, or HoldOff if that is longer
 
 	last  *atomic.Pointer[renewal]
-	apart *atomic.Bool // the next renewal travels by itself, see joined
+	apart *apart
 	way   any          // see Way
 }
 
@@ -79,7 +79,7 @@ func (s *Store) ForRole(r store.Role) *Lease {
 		restartGuard: restartGuardArg(r.RestartGuard),
 		channel:      store.LeaseEvents(r.Key),
 		last:         new(atomic.Pointer[renewal]),
-		apart:        new(atomic.Bool),
+		apart:        new(apart),
 		roleArg:      r.Name,
 	}
 }

@@ -252,7 +252,7 @@ func (a leaseAsker) ask(ctx context.Context, r lease.Request) (oracle.Reply, err
 		call = a.store.Acquire
 	case lease.Renew:
 		call = a.store.Renew
-		if a.store.apart.Store(false); a.joint && a.store.joins(r) {
+		if *a.store.apart = (apart{}); a.joint && a.store.joins(r) {
 			call = a.renewJointly
 		}
 	case askLeader:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -94,11 +95,37 @@ func (s *Lease) single(ctx context.Context, all []store.Renewal, place int) jour
 	return journey{request: call, places: []int{place}}
 }
 
-// joins reports whether a renewal may be one of renew_all. After that has left one to renew, the
-// next ones are of renew until that has seen no other candidate.
+// joins reports whether a renewal may be one of renew_all.
 func (s *Lease) joins(r lease.Request) bool {
-	return r.Heir == "" && r.Floor <= r.Token && r.NotAfter > 0 && !s.apart.Load()
+	return r.Heir == "" && r.Floor <= r.Token && r.NotAfter > 0 && !s.apart.next()
 }
+
+// mostApart is how many renewals of a role travel by themselves at most before renew_all is tried
+// again.
+const mostApart = 15
+
+// apart counts renewals that travel by themselves since renew_all has left one to renew: one after
+// the first that was left, twice as many and one after each further one.
+type apart struct{ left, again atomic.Int32 }
+
+// next reports whether the next renewal travels by itself.
+func (a *apart) next() bool {
+	if a.left.Load() <= 0 {
+		return false
+	}
+	a.left.Add(-1)
+	return true
+}
+
+// refused notes that a renewal was left to renew.
+func (a *apart) refused() {
+	n := min(2*a.again.Load()+1, mostApart)
+	a.again.Store(n)
+	a.left.Store(n)
+}
+
+// renewed notes that one was not.
+func (a *apart) renewed() { a.again.Store(0) }
 
 // travel makes the calls, and returns the places that are left to renew.
 func (s *Lease) travel(all []store.Renewal, calls []journey, done func(answered []int)) (left []int) {
@@ -132,9 +159,6 @@ func (c *journey) takeSingle(all []store.Renewal, cmd redis.Cmder, err error) {
 	r := &all[c.places[0]]
 	if r.Err = err; err == nil {
 		r.Reply, r.Err = parseLeaseReply(cmd.(*redis.StringCmd).Val())
-	}
-	if r.Err == nil && r.Reply.Verdict == lease.Kept && r.Reply.Best == "" {
-		r.Lease.(*Lease).apart.Store(false)
 	}
 }
 
@@ -173,6 +197,7 @@ func (c *journey) takeJoint(all []store.Renewal, cmd redis.Cmder, err error) {
 			},
 			Holder: holder,
 		}
+		role.apart.renewed()
 		c.answered = append(c.answered, place)
 	}
 	c.leave(all, left)
@@ -182,7 +207,7 @@ func (c *journey) takeJoint(all []store.Renewal, cmd redis.Cmder, err error) {
 func (c *journey) leave(all []store.Renewal, places []int) {
 	c.left = places
 	for _, place := range places {
-		all[place].Lease.(*Lease).apart.Store(true)
+		all[place].Lease.(*Lease).apart.refused()
 	}
 }
 
