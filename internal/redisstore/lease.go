@@ -29,7 +29,7 @@ type Lease struct {
 
 	last  *atomic.Pointer[renewal]
 	apart *apart
-	way   any          // see Way
+	way   any // see Way
 }
 
 // renewal is what the renewals of a term have in common, boxed once.
