@@ -45,7 +45,7 @@ var constantNames = [constantCount]struct{ name, unit string }{
 	cpuHint:          {"`hint`", "µs of Redis, each that hears a hint of an instance that joins or leaves, with the scripts of that"},
 	acquiresFailover: {"`asks`", "acquires a candidate, at a fail-over"},
 	changesReplaced:  {"`changes`", "changes of the registry, an instance that is replaced"},
-	requestsRole:     {"`role requests`", "requests a second, a role that is led, without its followers"},
+	requestsRole:     {"`role requests`", "renewals a second, a role that is led"},
 	cpuRoleLeading:   {"`role leading`", "µs of Redis a second, a role that is led"},
 	cpuRoleFollowing: {"`role following`", "µs of Redis a second, a candidate that follows"},
 	memoryRole:       {"`role data`", "bytes of Redis, a role"},
@@ -126,8 +126,8 @@ func derive(c constants) (string, error) {
 			{"each of them for its namespaces, % of a core", func(n float64) string { return shareText(c, n, ownOf) }},
 			{"each of them for messages of other nodes, % of a core", func(n float64) string { return shareText(c, n, busOf) }},
 		})
-	grid(&b, "Roles on one Redis", fmt.Sprintf("Each with %d candidates, in processes that have many roles, so that renewals travel together.", candidates), "roles", []line{
-		{"requests a second of the leaders", func(n float64) string { return big(n * c[requestsRole]) }},
+	grid(&b, "Roles on one Redis", fmt.Sprintf("Each with %d candidates, in processes that have many roles, so that renewals travel together, up to 200 in one request.", candidates), "roles", []line{
+		{"renewals a second", func(n float64) string { return big(n * c[requestsRole]) }},
 		{"Redis, % of a core", func(n float64) string { return figure(rolesOf(c, n)) }},
 		{"memory of Redis, MB", func(n float64) string { return figure(n * c[memoryRole] / 1e6) }},
 	})

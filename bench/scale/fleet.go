@@ -53,8 +53,8 @@ type counts struct {
 func (c *counts) add(cmds ...redis.Cmder) {
 	renews := false
 	for _, cmd := range cmds {
-		k := kindOf(cmd.Args())
-		c.kinds[k].Add(1)
+		k, n := kindOf(cmd.Args())
+		c.kinds[k].Add(n)
 		renews = renews || k == renewals
 	}
 	if renews {
@@ -69,37 +69,40 @@ func (c *counts) read() (all [kinds]int64) {
 	return all
 }
 
-// kindOf tells the scripts apart by their keys.
-func kindOf(args []any) kind {
+// kindOf tells the scripts apart by their keys, and says how many requests a call is: a renewal of
+// many roles is one for each.
+func kindOf(args []any) (of kind, requests int64) {
 	name, _ := args[0].(string)
 	switch strings.ToLower(name) {
 	case "publish", "pubsub":
-		return checks
+		return checks, 1
 	case "eval", "evalsha":
 	default:
-		return others
+		return others, 1
 	}
 	keys, _ := args[2].(int)
 	if text, ok := args[2].(string); ok {
 		_, _ = fmt.Sscan(text, &keys) // what is no number has no keys
 	}
 	if keys < 1 || len(args) < 3+keys {
-		return others
+		return others, 1
 	}
 	first, more := fmt.Sprint(args[3]), len(args)-3-keys
 	switch {
 	case strings.HasSuffix(first, ":beats"):
-		return sweeps
+		return sweeps, 1
 	case strings.HasSuffix(first, ":heartbeat") && keys > 6:
-		return heartbeats
+		return heartbeats, 1
+	case strings.Contains(first, ":leader") && keys > 5 && keys%3 == 0:
+		return renewals, int64(keys / 3)
 	case strings.Contains(first, ":leader") && keys > 3 && more > 12:
-		return acquires
+		return acquires, 1
 	case strings.Contains(first, ":leader") && keys > 3:
-		return releases
+		return releases, 1
 	case strings.Contains(first, ":leader") && more > 10:
-		return renewals
+		return renewals, 1
 	}
-	return others
+	return others, 1
 }
 
 var errCut = errors.New("cut off")
@@ -115,7 +118,7 @@ type tap struct {
 func (t *tap) count(cmds ...redis.Cmder) {
 	t.sent.add(cmds...)
 	for _, cmd := range cmds {
-		if kindOf(cmd.Args()) != acquires {
+		if k, _ := kindOf(cmd.Args()); k != acquires {
 			continue
 		}
 		now := time.Now().UnixNano()

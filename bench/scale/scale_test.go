@@ -157,7 +157,7 @@ func TestDerive(t *testing.T) {
 	}
 }
 
-// Requests are told apart by their keys.
+// Requests are told apart by their keys; a call that renews many leases is as many.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	values := func(n int) []any { return make([]any, n) }
@@ -173,9 +173,12 @@ func TestKinds(t *testing.T) {
 		checks:     {"PUBLISH", "channel", "x"},
 		others:     {"evalsha", "sha", "none"},
 	} {
-		if got := kindOf(args); got != want {
-			t.Errorf("%v is taken for one of the %s", args, kindNames[got])
+		if got, n := kindOf(args); got != want || n != 1 {
+			t.Errorf("%v is taken for %d of the %s", args, n, kindNames[got])
 		}
+	}
+	if got, n := kindOf(call(13, "x:leader", "s", "t", "x:leader:role", "s", "t", "x:leader:other", "s", "t")); got != renewals || n != 3 {
+		t.Errorf("three renewals are taken for %d of the %s", n, kindNames[got])
 	}
 }
 
