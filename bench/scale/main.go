@@ -47,6 +47,14 @@ type options struct {
 	lease, heartbeat             time.Duration // 0: the defaults
 }
 
+// renewInterval is that of the leases.
+func (o options) renewInterval() time.Duration {
+	if o.lease > 0 {
+		return o.lease / 3
+	}
+	return 10 * time.Second
+}
+
 // aftermath is for how long what an event has caused is counted.
 func (o options) aftermath() time.Duration {
 	if o.lease > 0 {

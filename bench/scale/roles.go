@@ -32,7 +32,7 @@ func measureRoles(tb redistest.TB, o options, p *page) {
 	leader := join()
 	f.await("all roles are led", func() bool { return leads(leader) == o.rolesEach })
 	pause := o.aftermath()
-	time.Sleep(pause)
+	time.Sleep(pause + o.renewInterval()) // until all are renewed together
 	sent, trips, before := f.sent.read(), f.sent.trips.Load(), m.now()
 	leading := m.share(o.window) - base
 	seconds := o.window.Seconds()
