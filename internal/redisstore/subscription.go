@@ -29,6 +29,8 @@ const (
 	quietTime    = time.Minute // a subscription that broke over nonsense is reported as restored after so long without any
 	countedFirst = 2           // with that check Redis is asked how many listen: by then those that started together do
 	mostHanging  = 4           // subscriptions that hang in the client, and as many checks
+
+	looksWhetherLeads = 250 * time.Millisecond // one of a crowd that waits to subscribe again
 )
 
 // listener keeps a subscription up. Its fields belong to the goroutine of run.
@@ -94,12 +96,38 @@ func (l *listener) run(ctx context.Context) {
 		if time.Since(began) > mostPause {
 			pause = leastPause
 		}
-		select {
-		case <-ctx.Done():
+		if !wait(ctx, pause) || !l.waitApart(ctx) {
 			return
-		case <-time.After(pause):
 		}
 		pause = min(2*pause, mostPause)
+	}
+}
+
+// waitApart waits for as much longer than the pause as lets a crowd, whose subscriptions broke at
+// one moment, subscribe at about one a millisecond. Whoever leads waits no longer: it must hear a
+// roll-call. It reports whether ctx goes on.
+func (l *listener) waitApart(ctx context.Context) bool {
+	for left := l.part(l.crowdSpread(l.every())); left > 0 && !l.Leads(); left -= looksWhetherLeads {
+		if !wait(ctx, min(left, looksWhetherLeads)) {
+			return false
+		}
+	}
+	return true
+}
+
+// crowdSpread is over how long a crowd does what it began at one moment: 1 ms for each of those
+// that listen, at most so long.
+func (l *listener) crowdSpread(most time.Duration) time.Duration {
+	return min(time.Duration(l.crowd)*time.Millisecond, most)
+}
+
+// wait waits, and reports whether ctx goes on.
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 
@@ -279,7 +307,7 @@ func (h *hearing) heard(ctx context.Context, r hearingReport) error {
 		}
 		if !h.stands && len(h.pending) == 0 {
 			h.stands = true
-			h.timer.Reset(firstCheck + h.part(min(time.Duration(h.crowd)*time.Millisecond, h.every()/2)))
+			h.timer.Reset(firstCheck + h.part(h.crowdSpread(h.every()/2)))
 			h.subscribeMore()
 		}
 	case reportPublished:

@@ -414,6 +414,115 @@ func TestListenersCannotBeCounted(t *testing.T) {
 	}
 }
 
+// listeningCrowd are processes that listen to one lease, each at a server of its own, as so many as
+// the servers say.
+type listeningCrowd struct {
+	leads  atomic.Bool // all of them
+	states []*atomic.Pointer[store.Subscription]
+	end    func()
+
+	mu         sync.Mutex
+	listeners  int // as the servers say
+	deaf       bool
+	says       []func(string) // of subscriptions
+	checks     []time.Time
+	subscribed []time.Time
+	counts     int
+}
+
+func startListeningCrowd(processes int, every time.Duration, listeners int) *listeningCrowd {
+	const channel = "ns:leader:events"
+	c := &listeningCrowd{listeners: listeners}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for n := range processes {
+		var says []func(string) // of this process
+		server := &simnet.FramedServer{Reply: func(args []string, say func(string)) (string, bool) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			switch args[0] {
+			case "subscribe":
+				says, c.says = append(says, say), append(c.says, say)
+				if args[1] == channel {
+					c.subscribed = append(c.subscribed, time.Now())
+				}
+			case "publish":
+				c.checks = append(c.checks, time.Now())
+				for _, say := range says {
+					if !c.deaf {
+						say(simnet.MessageFrame(args[1], args[2]))
+					}
+				}
+				return ":1\r\n", true
+			case "pubsub":
+				c.counts++
+				return fmt.Sprintf("*2\r\n$%d\r\n%s\r\n:%d\r\n", len(args[2]), args[2], c.listeners), true
+			}
+			return "", false
+		}}
+		client, state := server.Client(), store.NewSubscription()
+		c.states = append(c.states, state)
+		running.Go(func() { // ends with ctx
+			db := New(client, contract, "ns", "a", func() string { return fmt.Sprint(uint64(n+1) * 0x9e3779b97f4a7c15) })
+			db.Listen(ctx, store.Audience{
+				Channels: func() []string { return []string{channel} },
+				TTL:      func() time.Duration { return 4 * every },
+				Wait:     func() time.Duration { return 250 * time.Millisecond },
+				Leads:    c.leads.Load,
+				Take:     func(store.Hint) {},
+				Report:   func(store.Notice) {},
+				State:    state,
+			})
+			_ = client.Close()
+			server.Wait()
+		})
+	}
+	c.end = func() {
+		cancel()
+		running.Wait()
+	}
+	return c
+}
+
+// checksIn returns the checks of all in the next time.
+func (c *listeningCrowd) checksIn(d time.Duration) []time.Time {
+	c.mu.Lock()
+	c.checks = nil
+	c.mu.Unlock()
+	time.Sleep(d)
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.checks
+}
+
+// breakAll breaks all subscriptions at one moment, and returns when each subscribed after that
+// within the next time.
+func (c *listeningCrowd) breakAll(d time.Duration) (after []time.Duration) {
+	began := time.Now()
+	c.mu.Lock()
+	for _, say := range c.says {
+		say("this is no frame\r\n")
+	}
+	c.says, c.subscribed = nil, nil
+	c.mu.Unlock()
+	time.Sleep(d)
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, at := range c.subscribed {
+		after = append(after, at.Sub(began))
+	}
+	slices.Sort(after)
+	return after
+}
+
+func (c *listeningCrowd) set(deaf bool, listeners int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deaf, c.listeners = deaf, listeners
+}
+
 // TestCrowdChecksLessOften: one of ten thousand listeners checks its subscription once a minute,
 // and at the usual pace as soon as it leads, or is one of few again. Its checks lie apart from
 // those of others that were counted at the same moment. It notices all the same that it hears
@@ -421,98 +530,71 @@ func TestListenersCannotBeCounted(t *testing.T) {
 func TestCrowdChecksLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const processes, every = 40, 7500 * time.Millisecond
-		var mu sync.Mutex
-		listeners, deaf := 10_000, false
-		checks, counts := make([][]time.Time, processes), 0
-		began := time.Now()
-		var leads atomic.Bool
-		ctx, cancel := context.WithCancel(context.Background())
-		var running sync.WaitGroup
-		states := make([]*atomic.Pointer[store.Subscription], processes)
-		for n := range processes {
-			var says []func(string) // of subscriptions
-			server := &simnet.FramedServer{Reply: func(args []string, say func(string)) (string, bool) {
-				mu.Lock()
-				defer mu.Unlock()
-				switch args[0] {
-				case "subscribe":
-					says = append(says, say)
-				case "publish":
-					checks[n] = append(checks[n], time.Now())
-					for _, say := range says {
-						if !deaf {
-							say(simnet.MessageFrame(args[1], args[2]))
-						}
-					}
-					return ":1\r\n", true
-				case "pubsub":
-					counts++
-					return fmt.Sprintf("*2\r\n$%d\r\n%s\r\n:%d\r\n", len(args[2]), args[2], listeners), true
-				}
-				return "", false
-			}}
-			client := server.Client()
-			states[n] = store.NewSubscription()
-			running.Go(func() { // ends with ctx
-				db := New(client, contract, "ns", "a", func() string { return fmt.Sprint(uint64(n+1) * 0x9e3779b97f4a7c15) })
-				db.Listen(ctx, store.Audience{
-					Channels: func() []string { return []string{"ns:leader:events"} },
-					TTL:      func() time.Duration { return 4 * every },
-					Wait:     func() time.Duration { return 250 * time.Millisecond },
-					Leads:    leads.Load,
-					Take:     func(store.Hint) {},
-					Report:   func(store.Notice) {},
-					State:    states[n],
-				})
-				_ = client.Close()
-				server.Wait()
-			})
-		}
-		in := func(d time.Duration) (all []time.Time) { // the checks of all in the next time
-			mu.Lock()
-			clear(checks)
-			mu.Unlock()
-			began = time.Now()
-			time.Sleep(d)
-			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			for _, of := range checks {
-				all = append(all, of...)
-			}
-			return all
-		}
+		c := startListeningCrowd(processes, every, 10_000)
 		time.Sleep(2 * time.Minute)
-		all := in(10 * time.Minute)
+		began := time.Now()
+		all := c.checksIn(10 * time.Minute)
 		require.InDelta(t, 10*processes, len(all), 1.5*processes, "once a minute")
-		require.InDelta(t, 10*processes/2, counts, 2*processes, "one check in two")
+		require.InDelta(t, 10*processes/2, c.counts, 2*processes, "one check in two")
 		sixths := make([]int, 6)
 		for _, at := range all {
 			sixths[at.Sub(began)%time.Minute/(10*time.Second)]++
 		}
 		require.Less(t, slices.Max(sixths), len(all)/2, "apart: %v", sixths)
 
-		leads.Store(true)
+		c.leads.Store(true)
 		time.Sleep(every)
-		require.InDelta(t, 8*processes, len(in(time.Minute)), processes, "who leads must hear a roll-call")
-		leads.Store(false)
+		require.InDelta(t, 8*processes, len(c.checksIn(time.Minute)), processes, "who leads must hear a roll-call")
+		c.leads.Store(false)
 
-		mu.Lock()
-		deaf = true
-		mu.Unlock()
+		c.set(true, 10_000)
 		time.Sleep(time.Minute + every)
-		for _, state := range states {
+		for _, state := range c.states {
 			require.False(t, state.Load().Active)
 		}
-		mu.Lock()
-		deaf, listeners = false, 100
-		mu.Unlock()
+		c.set(false, 100)
 		time.Sleep(5 * time.Minute)
-		for _, state := range states {
+		for _, state := range c.states {
 			require.True(t, state.Load().Active)
 		}
-		require.InDelta(t, 8*processes, len(in(time.Minute)), processes, "few again")
-		cancel()
-		running.Wait()
+		require.InDelta(t, 8*processes, len(c.checksIn(time.Minute)), processes, "few again")
+		c.end()
+	})
+}
+
+// TestCrowdSubscribesApart: subscriptions of a crowd that broke at one moment are made again about
+// one a millisecond, within the time between two checks. Who leads does not wait for that, nor goes
+// on waiting once it leads, since it must hear a roll-call; nor do few.
+func TestCrowdSubscribesApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const processes, every = 40, 7500 * time.Millisecond
+		c := startListeningCrowd(processes, every, 10_000)
+		defer c.end()
+		time.Sleep(5 * time.Minute)
+		after := c.breakAll(every + time.Second)
+		require.Len(t, after, processes)
+		require.Less(t, after[0], every/8)
+		require.InDelta(t, every/2, after[processes/2], float64(every)/6)
+		require.Greater(t, after[processes-1], every*7/8)
+
+		after = c.breakAll(every / 2)
+		require.InDelta(t, processes/2, len(after), processes/6)
+		c.leads.Store(true)
+		time.Sleep(looksWhetherLeads)
+		synctest.Wait()
+		c.mu.Lock()
+		require.Len(t, c.subscribed, processes, "all lead by now")
+		c.mu.Unlock()
+
+		after = c.breakAll(time.Second)
+		require.Len(t, after, processes)
+		require.LessOrEqual(t, after[processes-1], 4*leastPause, "who leads: the pause alone, doubled twice")
+		c.leads.Store(false)
+
+		c.set(false, 40)
+		time.Sleep(20 * time.Minute) // all have counted again
+		after = c.breakAll(time.Second)
+		require.Len(t, after, processes)
+		require.LessOrEqual(t, after[processes-1], leastPause+40*time.Millisecond, "few")
 	})
 }

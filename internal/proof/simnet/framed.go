@@ -30,7 +30,12 @@ type FramedServer struct {
 func (s *FramedServer) Client(change ...func(*redis.Options)) *redis.Client {
 	opts := &redis.Options{
 		Addr: "127.0.0.1:6379", DisableIdentity: true, MaxRetries: -1, ReadTimeout: time.Second,
-		Dialer: func(context.Context, string, string) (net.Conn, error) { return s.Connect(), nil },
+		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			if err := ctx.Err(); err != nil { // as that of the system does
+				return nil, err
+			}
+			return s.Connect(), nil
+		},
 	}
 	clientopts.Maintenance(opts, "disabled")
 	for _, fn := range change {
