@@ -97,7 +97,7 @@ func TestServeAnswersBeforeItReleases(t *testing.T) {
 		}
 		return err != nil
 	}, patience, time.Millisecond)
-	require.True(t, s.coordinator.IsLeader())
+	require.Never(t, func() bool { return !s.coordinator.IsLeader() }, 100*time.Millisecond, time.Millisecond)
 	close(s.answer)
 	require.Equal(t, "leader", <-answer)
 	require.NoError(t, s.end())

@@ -33,8 +33,26 @@ func (c *cluster) calm(profile profile) *instance {
 	if foreign := c.check.foreign; leader == nil && (foreign == nil || !foreign.leads()) {
 		c.check.fail("P7: nobody leads %v after the last fault", bound)
 	}
+	c.ledMore(bound)
 	c.hear()
 	return leader
+}
+
+// ledMore holds the further roles against P7 too.
+func (c *cluster) ledMore(bound time.Duration) {
+	led := map[string]bool{}
+	for _, instance := range c.instances {
+		if life := instance.life.Load(); life != nil {
+			for _, e := range life.more {
+				led[e.Role()] = led[e.Role()] || e.IsLeader()
+			}
+		}
+	}
+	for role, leads := range led {
+		if !leads {
+			c.check.fail("P7: nobody leads role %s %v after the last fault", role, bound)
+		}
+	}
 }
 
 // hear holds every process to its subscription.

@@ -39,6 +39,7 @@ type checker struct {
 		refused  int
 	}
 
+	more     map[string]int64      // token of the last term of each further role
 	tasks    map[string]*taskState // by name
 	tap      *tap
 	asked    asked
@@ -49,7 +50,7 @@ type checker struct {
 }
 
 func newChecker(of *cluster) *checker {
-	c := &checker{cluster: of, endings: map[error]int{}, tasks: map[string]*taskState{}, asked: newAsked()}
+	c := &checker{cluster: of, endings: map[error]int{}, more: map[string]int64{}, tasks: map[string]*taskState{}, asked: newAsked()}
 	c.tap = newTap(c)
 	for _, t := range of.pace.tasks {
 		c.tasks[t.name] = &taskState{task: t}
@@ -144,9 +145,15 @@ func (c *checker) sample() {
 func (c *checker) ask() {
 	var first *life
 	foreign := c.foreign != nil && c.foreign.leads()
+	leading := map[string][]string{} // of the further roles
 	for _, l := range c.lives {
 		if l.dead.Load() {
 			continue
+		}
+		for _, e := range l.more {
+			if e.IsLeader() {
+				leading[e.Role()] = append(leading[e.Role()], l.name)
+			}
 		}
 		if l.past.Valid() {
 			c.failed("P4: term %d of %s has ended and is valid again", l.past.Token, l.name)
@@ -167,11 +174,35 @@ func (c *checker) ask() {
 		}
 		first = l
 	}
+	for role, by := range leading {
+		if len(by) > 1 {
+			c.overlaps++
+			c.failed("P1: %v lead role %s", by, role)
+		}
+	}
+}
+
+// beganMore takes note of a term of a further role.
+func (c *checker) beganMore(l *life, role string, token int64) {
+	c.cluster.note(l.name, "acquired "+role, "", token)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ask()
+	if token <= c.more[role] {
+		c.failed("P2: %s began a term of role %s with token %d after one with %d", l.name, role, token, c.more[role])
+	}
+	c.more[role] = max(token, c.more[role])
 }
 
 // observe takes the events of a process.
 func (l *life) observe(e tenure.Event) {
 	if l.dead.Load() {
+		return
+	}
+	if e.Role != "" {
+		if e.Type == tenure.EventTermBegan {
+			l.check.beganMore(l, e.Role, e.Token)
+		}
 		return
 	}
 	switch e.Type {

@@ -46,6 +46,8 @@ type setup struct {
 	kept      bool                                      // Redis keeps its data and its clock goes on: P4 is held against the lease in Redis
 	tasks     bool                                      // coordinators with a registry and two tasks, instead of electors
 	asks      bool                                      // there is an operator
+	roles     int                                       // more roles of each process, beside the one that all else is about; with tasks
+	spread    bool                                      // these are spread
 	calm      bool                                      // nothing but crashes and resignations: P7 is held against each hand-over
 	trace     int                                       // events kept for a failure; 0: simnet's default
 	report    func(wrong []problem)                     // takes what was violated; nil: the test fails

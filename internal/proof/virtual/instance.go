@@ -34,6 +34,7 @@ type life struct {
 	elector     *tenure.Elector
 	coordinator *tenure.Coordinator // nil if electors stand alone, as registry
 	registry    *tenure.Registry
+	more        []*tenure.Elector // see setup.roles
 	cancel      context.CancelFunc
 	stopped     atomic.Int64  // when a stop was asked for; 0: it was not
 	dead        atomic.Bool   // crashed: what it believes counts no more
@@ -110,6 +111,15 @@ func (l *life) build(options tenure.Options, random func() float64, secret func(
 		if err := coordinator.Tasks().Register(l.task(t)); err != nil {
 			l.Fatal(err)
 		}
+	}
+	for n := range l.setup.roles {
+		role := options.Election
+		role.Spread = l.setup.spread
+		e, err := coordinator.AddRole(fmt.Sprint("role-", n), role)
+		if err != nil {
+			l.Fatal(err)
+		}
+		l.more = append(l.more, e)
 	}
 	l.coordinator, l.registry = coordinator, coordinator.Registry()
 	l.elector = coordinator.Elector()

@@ -1,11 +1,13 @@
 package virtual
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/driver"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
 
@@ -25,6 +27,9 @@ type profile struct {
 	kept   bool            // see setup
 	calm   bool            // see setup
 	asks   bool            // see setup
+	roles  int             // see setup
+	spread bool            // see setup
+	length time.Duration   // of a run; 0: that of the pace
 
 	holdOff, margin time.Duration  // the options HoldOff and FailoverMargin
 	traffic         *simnet.Faults // in place of those of the pace, if it is rough
@@ -85,6 +90,12 @@ var hotProfiles = []profile{
 		rough: true, drain: true, wait: true, tasks: true, asks: true,
 	},
 	{name: "asks-random", random: true, tasks: true, asks: true},
+	{name: "roles-calm", faults: []string{"crash-leader", "resign"}, every: 10 * time.Second, kept: true, calm: true, tasks: true, roles: manyRoles, length: rolesLength},
+	{
+		name: "roles-rough", faults: append(with(), outages...), rough: true, drain: true, kept: true, tasks: true, roles: manyRoles, length: rolesLength,
+		spread: true,
+	},
+	{name: "roles-random", random: true, tasks: true, roles: manyRoles, length: rolesLength},
 }
 
 // The profiles of the steady class: coordinators with a registry and two tasks.
@@ -110,6 +121,13 @@ func init() {
 	}
 }
 
+// Of the profiles with many roles: so many more that renewals travel together, and a run that costs
+// no more than the others.
+const (
+	manyRoles   = driver.Few + 1
+	rolesLength = 3 * time.Minute
+)
+
 // profileNamed returns the profile of that name.
 func profileNamed(name string) (profile, bool) {
 	for _, p := range slices.Concat(hotProfiles, steadyProfiles) {
@@ -123,7 +141,7 @@ func profileNamed(name string) (profile, bool) {
 // catalog is what runs there are.
 func catalog() (c Catalog) {
 	for _, p := range slices.Concat(steadyProfiles, hotProfiles) {
-		c.Profiles = append(c.Profiles, Profile{Name: p.name, Class: p.pace.class, Length: p.pace.length})
+		c.Profiles = append(c.Profiles, Profile{Name: p.name, Class: p.pace.class, Length: cmp.Or(p.length, p.pace.length)})
 	}
 	c.Quiet = slices.Sorted(maps.Keys(leaveOut))
 	return c
@@ -131,7 +149,7 @@ func catalog() (c Catalog) {
 
 // setup is the world that a profile needs.
 func (p profile) setup() setup {
-	setup := setup{pace: p.pace, tasks: p.tasks, asks: p.asks, kept: p.kept, calm: p.calm, options: func(number int, options *tenure.Options) {
+	setup := setup{pace: p.pace, tasks: p.tasks, asks: p.asks, roles: p.roles, spread: p.spread, kept: p.kept, calm: p.calm, options: func(number int, options *tenure.Options) {
 		if len(p.ttls) > 0 {
 			options.Election.LeaseTTL = p.ttls[number%len(p.ttls)]
 		}
@@ -143,6 +161,9 @@ func (p profile) setup() setup {
 			options.Election.RetryInterval = options.Election.LeaseTTL
 		}
 	}}
+	if p.roles > 0 {
+		setup.instances = 3
+	}
 	if p.drain {
 		setup.drain = p.pace.ttl / 3
 	}

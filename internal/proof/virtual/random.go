@@ -57,6 +57,7 @@ func (p profile) drawn(seed uint64) profile {
 	if has("failover", "flush", "evict-term", "restart-empty") { // a token that is lost behind a clock set back is the exception of P2
 		p.faults = slices.DeleteFunc(p.faults, func(f string) bool { return f == "clock-back" })
 	}
+	p.spread = p.roles > 0 && r.IntN(2) == 0
 	if p.asks {
 		for _, ask := range slices.Sorted(maps.Keys(asks)) {
 			if r.IntN(3) > 0 {

@@ -32,7 +32,7 @@ func play(t *testing.T, request Request) Result {
 func playProfile(t *testing.T, request Request, profile profile, meddle func(*cluster)) Result {
 	t.Helper()
 	result := Result{Request: request}
-	length := cmp.Or(request.Length, profile.pace.length)
+	length := cmp.Or(request.Length, profile.length, profile.pace.length)
 	result.Calm = max(length-profile.pace.calm(), length/2)
 	setup := profile.setup()
 	var check *checker
