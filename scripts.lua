@@ -431,7 +431,7 @@ local function renewed(last, id, nonce, token, ttl, not_after, margin, longest, 
   local term, period = try('HMGET', hash, 'token', 'nonce', 'origin', 'longest', 'longest_at', 'margin', 'margin_at', 'heir', 'best'), tonumber(longest)
   return term[1] == token and token - now <= 3153600000000 and term[2] == nonce and now <= tonumber(not_after) and not term[8] and not term[9] and
     period <= 86400000 and term[4] == longest and (margin == '0' or term[6] == margin) and origin ~= '' and term[3] == origin and
-    try('PEXPIRE', lease, ttl) == 1 and try('HSET', hash, 'until', ends, 'ttl', ttl) == 0 and try('PEXPIRE', since, ttl) == 1 and
+    try('PEXPIRE', lease, ttl) == 1 and type(try('HSET', hash, 'until', ends, 'ttl', ttl)) == 'number' and try('PEXPIRE', since, ttl) == 1 and
     (lately(term[5], now, period) or type(try('HSET', hash, 'longest_at', now)) == 'number') and
     (margin == '0' or lately(term[7], now, period) or type(try('HSET', hash, 'margin_at', now)) == 'number')
 end
