@@ -90,7 +90,9 @@ func TestRenewalsTakeTheShortcut(t *testing.T) {
 		{name: "a margin of another", before: hash(term, "margin", "700", "margin_at", "1")},
 		{name: "a longer margin of another", margin: 500, before: hash(term, "margin", "700"), left: true},
 		{name: "its own margin, named long ago", margin: 500, before: hash(term, "margin_at", "1")},
-		{name: "no end and no length", before: func(t *testing.T, w *leaseCluster) { require.NoError(t, w.rdb.HDel(t.Context(), term, "until", "ttl").Err()) }},
+		{name: "no end and no length", before: func(t *testing.T, w *leaseCluster) {
+			require.NoError(t, w.rdb.HDel(t.Context(), term, "until", "ttl").Err())
+		}},
 		{name: "another history", before: hash(term, "origin", "0123456789abcdef"), left: true},
 		{name: "the beginning of its history", before: func(t *testing.T, w *leaseCluster) {
 			origin := w.rdb.HGet(t.Context(), term, "origin").Val()
