@@ -498,8 +498,11 @@ local function keep(reason)
   term.token = token
   note_token(term_key, term, named)
   local mark = offer()
-  return answer('kept', now, token, ttl, 0, tonumber(ARGV[10]), origin, reason, id, mark,
-    term.best and term.best_until > now and integer(term.rank) .. ':' .. term.best)
+  if term.best and term.best_until <= now then -- it has gone: from now on renewals take the shortcut again
+    term.best = nil
+    call('HDEL', term_key, 'best', 'best_rank', 'best_until')
+  end
+  return answer('kept', now, token, ttl, 0, tonumber(ARGV[10]), origin, reason, id, mark, term.best and integer(term.rank) .. ':' .. term.best)
 end
 
 -- lost answers that the lease is not the asker's. It begins with a write without effect, which a full Redis allows and a replica

@@ -66,7 +66,10 @@ var withoutRule = []mutant{
 		{"local hold_off = math.max(tonumber(ARGV[6]), term.ttl)", "local hold_off = ttl", 1},
 		{"local hold_off = math.max(tonumber(ARGV[6]), longest, term.ttl)", "local hold_off = ttl", 1},
 	}},
-	{"ttl-named", oracle.TTLNamed, []edit{{"local longest = remembered(", "local longest = 0 --", 1}}},
+	{"ttl-named", oracle.TTLNamed, []edit{
+		{"local longest = remembered(", "local longest = 0 --", 1},
+		{"(lately(term[5], now, period) or type", "(type", 1}, // the shortcut notes it each time too
+	}},
 	{"margin-named", oracle.MarginNamed, []edit{{"local widest = remembered(", "local widest = 0 --", 1}}},
 	{"careful-clamp", oracle.CarefulClamp, []edit{
 		{"'hold', integer(term.hold), 'ttl', integer(term.ttl))", "'hold', integer(term.hold))", 3},
@@ -171,8 +174,9 @@ var mistaken = []mutant{
 	{"an open offer knows who asked before", 0, []edit{{"    term.best = nil\n    call('HDEL', term_key, 'best', 'best_rank', 'best_until')\n  end\n  if heir then", "  end\n  if heir then", 1}}},
 	{"an open offer is none", 0, []edit{{"raw[16] == ANYONE and ANYONE or instance(raw[16])", "instance(raw[16])", 1}}},
 	{"zero is written too", 0, []edit{{"not term.best and (rank ~= 0 or term.heir == ANYONE)", "not term.best", 1}}},
-	{"a leader does not hear of the best", 0, []edit{{"term.best and term.best_until > now and integer(term.rank) .. ':' .. term.best)", "nil)", 1}}},
-	{"a leader hears of one that has gone", 0, []edit{{"term.best and term.best_until > now and integer", "term.best and integer", 1}}},
+	{"a leader does not hear of the best", 0, []edit{{"mark, term.best and integer(term.rank) .. ':' .. term.best)", "mark, nil)", 1}}},
+	{"a leader hears of one that has gone", 0, []edit{{"if term.best and term.best_until <= now then -- it has gone", "if false then -- it has gone", 1}}},
+	{"one that has gone is noted for ever", 0, []edit{{"    call('HDEL', term_key, 'best', 'best_rank', 'best_until')\n  end\n  return answer('kept'", "  end\n  return answer('kept'", 1}}},
 	{"too late is a millisecond earlier", 0, []edit{{"now > not_after", "now >= not_after", 2}}},
 }
 

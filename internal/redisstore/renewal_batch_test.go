@@ -165,13 +165,14 @@ func TestRenewAllOfCandidates(t *testing.T) {
 			tried += roles - 16
 		}
 		require.Equal(t, 5, tried, "renewals 1, 3, 7, 15 and 31")
-		require.NoError(t, db.rdb.HDel(t.Context(), "ns:leader:r3:term", "best").Err())
+		require.NoError(t, db.rdb.HSet(t.Context(), "ns:leader:r3:term", "best_until", 1).Err()) // it has gone
 		sent.joint, sent.sizes = nil, nil
 		for range mostApart + 10 {
 			require.Empty(t, ask()[3].Best)
 		}
 		require.Equal(t, slices.Repeat([]int{20}, mostApart+10), sent.sizes)
 		require.Equal(t, append(slices.Repeat([]int{16}, 6), slices.Repeat([]int{17}, mostApart+4)...), sent.joint, "nine of the fifteen were before")
+		require.Equal(t, []any{nil, nil, nil}, db.rdb.HMGet(t.Context(), "ns:leader:r3:term", "best", "best_rank", "best_until").Val())
 	})
 }
 

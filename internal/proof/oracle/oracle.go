@@ -282,6 +282,8 @@ func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 		answer.Ready = r.offer(now, q)
 		if t.Best.Until > now {
 			answer.Best, answer.BestIs = t.Best.ID, t.Best.Rank
+		} else {
+			t.Best = Best{}
 		}
 		answer.Token, answer.TTL, answer.Since, answer.Holder = q.Token, ms(a.TTL), q.Since, a.ID
 		return answer
