@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,9 +15,13 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// idleWindows is over how many windows they are counted. A follower asks each 13.5 to 15 s, and all
-// begin together: over half a minute some are counted twice, and some three times.
-const idleWindows = 9
+// They are counted for as long as a follower takes for so many questions on average, which is 19/20
+// of RetryInterval each, and no longer than so many windows. All begin together: in a time that is
+// no multiple of that each is counted once too often, or too seldom.
+const (
+	idleQuestions = 12
+	idleWindows   = 9
+)
 
 // measureIdle counts what electors send that stand alone, each with a client of its own.
 func measureIdle(tb redistest.TB, o options, p *page) {
@@ -49,7 +54,8 @@ func idle(tb redistest.TB, o options, t *table, count int) {
 	}
 	f.leader()
 	time.Sleep(o.aftermath() + o.window/2) // what the start has caused, the first count of who listens too
-	seconds := max(1, int(o.window*idleWindows/time.Second))
+	question := cmp.Or(o.lease, leaseTTL) / 2 * 19 / 20
+	seconds := max(1, int(min(idleQuestions*question, o.window*idleWindows)/time.Second))
 	sum := func() (all int64) {
 		for _, n := range f.sent.read() {
 			all += n
