@@ -12,11 +12,11 @@ import (
 // the second try nearly always. That it always does so cannot be had: several goroutines of a
 // process call Redis at one instant, and which of them gets which connection depends on what Go
 // leaves open and no seed decides. The children of a context are cancelled in the order of a map,
-// timers of one instant fire in random order, a select between two ready cases draws, and on a busy
-// machine the runtime takes the processor away in between. A process with a registry and tasks has
-// more of this, so its cluster plays for a shorter time; one with many roles has too much of it, and
-// is left out. So of a few runs two must be the same:
-// anything else that draws at random would make all of them differ. It sleeps in virtual time.
+// timers of one instant fire in random order, a select between two ready cases draws, and on a
+// busy machine the runtime takes the processor away in between. A process with a registry and
+// tasks has more of this, so its cluster plays for a shorter time; one with many roles has too
+// much of it, and is left out. So of a few runs two must be the same: anything else that draws at
+// random would make all of them differ. It sleeps in virtual time.
 func TestVirtualReplay(t *testing.T) {
 	const maxTries = 8 // of 3 all differed once: a drawn order had two outcomes, and a busy machine added a third
 	if !simnet.Exact(t) {
