@@ -70,12 +70,13 @@ func (c *cluster) join() {
 	c.Cleanup(m.stop)
 }
 
-// leader waits for a member that believes to lead, other than one, and returns when it was seen.
+// leader waits for a member, other than one, whose leader work runs, and returns when it began: a
+// look at all now and then is too coarse for what takes a millisecond.
 func (c *cluster) leader(but *member) (*member, time.Time) {
-	for end := time.Now().Add(startBound); time.Now().Before(end); time.Sleep(200 * time.Microsecond) {
+	for end := time.Now().Add(startBound); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		for _, m := range c.members {
-			if m != but && m.Belief().Own {
-				return m, time.Now()
+			if m != but && m.Belief().Work {
+				return m, m.Began()
 			}
 		}
 	}
@@ -129,7 +130,7 @@ func watch(tb redistest.TB, t *table, who contender.Contender) {
 	t.row("idle, requests per second", "%.1f").add(who.Name, float64(c.sent.Load()-before)/idleFor.Seconds())
 
 	var handed []float64
-	for range 5 {
+	for range 9 {
 		began := time.Now()
 		go leader.stop() // ends within its bound; the next round does not wait for it
 		next, at := c.leader(leader)

@@ -24,6 +24,9 @@ type Belief struct {
 type Candidate interface {
 	// Belief may be called at any time by any goroutine.
 	Belief() Belief
+	// Began is when the work of the latest term began; zero: none has. It may be called at any time
+	// by any goroutine.
+	Began() time.Time
 	// Run campaigns, holds, and campaigns again, until ctx is done; then it gives back what it
 	// holds.
 	Run(ctx context.Context)
@@ -59,12 +62,22 @@ func All() []Contender {
 
 // work is the leader's work of a candidate: it runs from begin to the end of its context.
 type work struct {
-	done atomic.Pointer[<-chan struct{}]
+	began atomic.Pointer[time.Time]
+	done  atomic.Pointer[<-chan struct{}]
 }
 
 func (w *work) begin(ctx context.Context) {
-	done := ctx.Done()
+	now, done := time.Now(), ctx.Done()
+	w.began.Store(&now)
 	w.done.Store(&done)
+}
+
+// Began implements [Candidate].
+func (w *work) Began() time.Time {
+	if began := w.began.Load(); began != nil {
+		return *began
+	}
+	return time.Time{}
 }
 
 func (w *work) end() { w.done.Store(nil) }
