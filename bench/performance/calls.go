@@ -256,7 +256,7 @@ var spentOn = regexp.MustCompile(`cmdstat_([a-z|_]+):calls=\d+,usec=(\d+)`)
 // sends are the commands that a client sends beside its own connections; what their scripts run
 // counts as part of those.
 var sends = map[string][]string{
-	floor: {"set", "evalsha"}, "tenure": {"evalsha"}, "redislock": {"evalsha"}, "redsync": {"set", "evalsha"}, "rueidislock": {"set", "get", "evalsha"},
+	floor: {"set", "evalsha"}, same: {"evalsha"}, "tenure": {"evalsha"}, "redislock": {"evalsha"}, "redsync": {"set", "evalsha"}, "rueidislock": {"set", "get", "evalsha"},
 }
 
 // redisSpent is what Redis has spent on the commands of a client since its statistics were reset.

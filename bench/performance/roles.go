@@ -5,9 +5,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,6 +32,8 @@ const (
 	rolesEvery = time.Second
 	rolesFor   = 10 * time.Second
 	rolesChild = "roles"
+	same       = "same commands" // that tenure's renewals make, in a script that looks at nothing
+	sameAtOnce = 200             // roles of one call, as tenure does it
 	envWho     = "TENURE_PERFORMANCE_WHO"
 	envAddr    = "TENURE_PERFORMANCE_ADDR"
 )
@@ -43,11 +47,13 @@ type rolesUsage struct {
 
 // measureRoles has a process of its own hold 1,000 leases with each library.
 func measureRoles(o options, p *page) error {
+	who := slices.Insert(slices.Clone(columns), 1, same)
 	t := p.table("1,000 leases in one process", "Lease 3 s, each renewed once a second, without leader work. The floor sends the bare renewals in one pipeline a second. "+
-		"redislock and redsync: a goroutine and a ticker a lease, as their users write it.", columns...)
+		"*Same commands* are those of tenure's renewal (two GET, one HMGET, two PEXPIRE, one HSET) in a script for 200 leases that compares nothing and keeps nothing safe. "+
+		"redislock and redsync: a goroutine and a ticker a lease, as their users write it.", who...)
 	return redistest.Do(func(tb redistest.TB) {
 		for range o.rounds {
-			for _, who := range columns {
+			for _, who := range who {
 				if err := redistest.Do(func(tb redistest.TB) { holdMany(tb, t, who) }); err != nil {
 					tb.Fatalf("%s: %v", who, err)
 				}
@@ -119,6 +125,8 @@ func hold(ctx context.Context, who, addr string) error {
 	switch who {
 	case floor:
 		return holdBare(ctx, client, names)
+	case same:
+		return holdSame(ctx, client, names)
 	case "tenure":
 		return holdTenure(ctx, client, names)
 	case "redislock":
@@ -201,6 +209,52 @@ func holdBare(ctx context.Context, client *redis.Client, names []string) error {
 				guarded.EvalSha(ctx, pipe, []string{name}, "bench", rolesTTL.Milliseconds())
 			}
 			_, err := pipe.Exec(ctx)
+			return err
+		})
+	}
+	return err
+}
+
+// sameCommands renews leases by the commands of tenure's own script. KEYS: of each its lease, the
+// start of the term, and its hash.
+var sameCommands = redis.NewScript(`local call = redis.call
+for n = 1, #KEYS, 3 do
+  call('GET', KEYS[n])
+  call('GET', KEYS[n + 1])
+  call('HMGET', KEYS[n + 2], 'token', 'nonce', 'origin', 'longest', 'longest_at', 'margin', 'margin_at', 'heir', 'best')
+  call('PEXPIRE', KEYS[n], ARGV[1])
+  call('HSET', KEYS[n + 2], 'until', ARGV[2], 'ttl', ARGV[1])
+  call('PEXPIRE', KEYS[n + 1], ARGV[1])
+end`)
+
+func holdSame(ctx context.Context, client *redis.Client, names []string) error {
+	if err := sameCommands.Load(ctx, client).Err(); err != nil {
+		return err
+	}
+	key := func(name, part string) string { return "{" + name + "}:" + part }
+	err := each(names, func(_ int, name string) error {
+		_, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			pipe.Set(ctx, key(name, "leader"), "bench", rolesTTL)
+			pipe.Set(ctx, key(name, "since"), time.Now().Unix(), rolesTTL)
+			pipe.HSet(ctx, key(name, "term"), "token", 1, "nonce", "bench", "holder", "bench", "origin", strings.Repeat("0", 40), "longest", 1, "longest_at", 1)
+			return nil
+		})
+		return err
+	})
+	if err == nil {
+		go every(func() error {
+			pipe := client.Pipeline()
+			for some := range slices.Chunk(names, sameAtOnce) {
+				var keys []string
+				for _, name := range some {
+					keys = append(keys, key(name, "leader"), key(name, "since"), key(name, "term"))
+				}
+				sameCommands.EvalSha(ctx, pipe, keys, rolesTTL.Milliseconds(), time.Now().Add(rolesTTL).UnixMilli())
+			}
+			_, err := pipe.Exec(ctx)
+			if errors.Is(err, redis.Nil) { // the script replies with nothing
+				return nil
+			}
 			return err
 		})
 	}
