@@ -22,7 +22,7 @@ var own = []struct{ bench, name string }{
 	{"Idle", "11 processes at the default lease of 30 s, the checks of their subscriptions included"},
 	{"TakeOver/followers=1/keys=0", "take-over beyond the end of a lease of 300 ms"},
 	{"TakeOver/followers=10/keys=100000", "the same with 10 followers and 100,000 other keys"},
-	{"HandOver", "hand-over with 10 followers; the floor is a message of pub/sub"},
+	{"HandOver", "hand-over with 10 followers; the floor is a message of pub/sub, and with the SET of who hears it (*floor-set*)"},
 	{"Beat/10000", "a heartbeat among 10,000 instances"},
 	{"Beat/100000", "the same among 100,000"},
 	{"Sweep/10000/overdue=0", "a sweep of 10,000 instances, none overdue"},
