@@ -169,7 +169,7 @@ func (m *Machine) retry(pause time.Duration) {
 			case store.TaskOK:
 				r.retryAt = min(reply.Record.RetryAt, reply.Now+pause.Milliseconds())
 			case store.TaskFenced:
-				m.end(store.RunFailed, 0)
+				m.leave()
 			}
 		},
 	})

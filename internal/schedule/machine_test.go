@@ -320,6 +320,35 @@ func TestMachineRetries(t *testing.T) {
 	require.Equal(t, 3, l.began)
 }
 
+// TestMachineRetryIsFenced: an attempt fails after another one has begun to lead, and then Redis
+// loses what it knew of the run. The process that leads again owes it the attempts that are left:
+// none of them is lost because the next one could not be noted.
+func TestMachineRetryIsFenced(t *testing.T) {
+	for abandoned, left := range map[Abandoned]int{AbandonedRerun: 2, AbandonedFail: 0} {
+		b, memory := &table{T: t}, new(Memory)
+		policy := Policy{Attempts: 3, Backoff: time.Second, MaxBackoff: time.Minute, Abandoned: abandoned}
+		old := b.lead(1, policy, memory)
+		old.pass(10*time.Minute - time.Second)
+		before := b.record
+		old.pass(time.Second)
+		require.Equal(t, 1, old.began)
+		b.lead(2, policy, new(Memory))
+		old.ends(fails)
+		require.False(t, old.Busy())
+
+		b.record = before
+		l := b.lead(3, policy, memory)
+		for i := range left {
+			l.pass(2 * time.Second)
+			require.Equal(t, i+1, l.began, abandoned)
+			l.ends(fails)
+		}
+		require.Equal(t, left, l.began, abandoned)
+		require.Equal(t, "failed", b.record.Status, abandoned)
+		require.Equal(t, int64(1+left), b.record.Failures, abandoned)
+	}
+}
+
 // TestMachineRetriesAsAsked: an attempt that fails may say when the next one comes, and that none
 // does.
 func TestMachineRetriesAsAsked(t *testing.T) {

@@ -24,6 +24,7 @@ type checker struct {
 	tasks    []taskCheck
 	finals   []string      // the last runs that are not to be tried again
 	begun    []string      // the last runs that began of tasks which are to fail when they are left behind
+	given    []string      // the last runs that were given back, on whatever master
 	running  []*instance   // by task: whose run is on
 	clockSet time.Duration // Redis's clock was last set, or another's took its place
 	lost     time.Duration // Redis lost data

@@ -321,6 +321,27 @@ func TestP10_WhatNeverBeganIsRun(t *testing.T) {
 	}
 }
 
+// TestP10_WhatWasGivenBackIsRun: the last leader but two died of a run, and so on, the last one has
+// given it back. The next one claims it, the request is late, and a failover loses that it was given
+// back: no leader more has died of it, whatever the record says (seeds 430198 and 541857 of "nobody
+// may call INFO, failover", of two minutes).
+func TestP10_WhatWasGivenBackIsRun(t *testing.T) {
+	for given, wrong := range map[bool]string{true: "", false: "P10: i runs task once again, of which 3 leaders have died"} {
+		c := New(Options{Seed: 1, Profile: named(t, "nobody may call INFO, failover")})
+		i := slices.IndexFunc(c.jobs, func(j job) bool { return j.policy.Name == "once" })
+		next, k, policy := &instance{id: "i", cluster: c}, &c.checks, &c.jobs[i].policy
+		left := &oracle.Record{Run: "c1-2", Crashes: schedule.MaxCrashes}
+		if given {
+			k.finish(&question{task: i}, store.TaskFinish{Run: "c1-2", Status: store.RunInterrupted}, "done", left, policy)
+		}
+		k.again(next, store.TaskClaim{Kind: store.ClaimAgain, Run: "d3-2", Expect: "c1-2", Token: 5}, &k.tasks[i], policy, left) // as the new master has it
+		k.starts(next, i, schedule.Attempt{Run: "d3-2", Number: 4})
+		if c.Wrong != wrong {
+			t.Errorf("given back %t: %q, want %q", given, c.Wrong, wrong)
+		}
+	}
+}
+
 // TestTasksUnderFaults: every policy of tasks meets every other, and every fault. Each decision
 // about a task that is broken breaks a promise here, or in the tables of internal/schedule.
 func TestTasksUnderFaults(t *testing.T) {

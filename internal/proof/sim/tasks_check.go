@@ -183,7 +183,7 @@ func (k *checker) again(p *instance, ask store.TaskClaim, t *taskCheck, policy *
 		if policy.Abandoned == schedule.AbandonedFail && slices.Contains(k.begun, ask.Expect) {
 			c.fail("P10: %s runs task %s again, which is to fail when it is left behind", p.id, policy.Name)
 		}
-		if before.Run != "" && before.Crashes >= schedule.MaxCrashes {
+		if before.Run != "" && before.Crashes >= schedule.MaxCrashes && !slices.Contains(k.given, ask.Expect) {
 			t.deadly = ask.Run
 		}
 	case ask.Kind == store.ClaimExtra:
@@ -217,6 +217,7 @@ func (k *checker) finish(q *question, ask store.TaskFinish, verdict string, befo
 	c, t := k.cluster, &k.tasks[q.task]
 	switch ask.Status {
 	case store.RunReturned, store.RunInterrupted:
+		k.given = append(k.given[max(0, len(k.given)-50):], ask.Run)
 		return
 	case store.RunFailed:
 		if policy.Abandoned == schedule.AbandonedRerun && ask.Failures < policy.Attempts && !slices.Contains(k.finals, ask.Run) {

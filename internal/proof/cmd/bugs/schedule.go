@@ -19,6 +19,8 @@ var machines = []bug{
 		old: "case e.Final, m.run.failed >= m.policy.Attempts,", new: "case e.Final, m.run.failed > m.policy.Attempts,"},
 	{name: "attempts over at a hand-over", in: schedulePkg, test: "TestMachineFailsAfterItsTerm", breaks: "a hand-over between two attempts fails the run", file: attempts,
 		old: "m.returned(Retried, pause)\n\t\tm.end(store.RunInterrupted, pause)", new: "m.returned(Retried, pause)\n\t\tm.end(store.RunFailed, pause)"},
+	{name: "attempts over at a fenced retry", in: schedulePkg, test: "TestMachineRetryIsFenced", breaks: "a failover that loses a run loses the attempts that it had left", file: attempts,
+		old: "case store.TaskFenced:\n\t\t\t\tm.leave()", new: "case store.TaskFenced:\n\t\t\t\tm.end(store.RunFailed, 0)"},
 	{name: "rerun of what is to fail", in: schedulePkg, test: "TestMachineAbandoned", breaks: "a task that must not run twice does", file: calls,
 		old: "case r.Run != \"\" && again && r.Crashes+1 < MaxCrashes:", new: "case r.Run != \"\" && r.Crashes+1 < MaxCrashes:"},
 	{name: "poison run for ever", in: schedulePkg, test: "TestMachinePoison", breaks: "a task kills one leader after the other", file: calls,
