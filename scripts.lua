@@ -488,8 +488,8 @@ local function offer()
 end
 
 local function keep(reason)
+  local hold_off = math.max(tonumber(ARGV[6]), longest, term.ttl)
   if elsewhere then
-    local hold_off = math.max(tonumber(ARGV[6]), longest, term.ttl)
     local hold = math.max(term.hold, now + hold_off + margin) -- rule arm-in-renew
     call('HSET', term_key, 'origin', origin, 'hold', integer(hold), 'armed', integer(hold_off + margin))
   end
@@ -498,7 +498,7 @@ local function keep(reason)
   term.token = token
   note_token(term_key, term, named)
   local mark = offer()
-  if term.best and term.best_until <= now then -- it has gone: from now on renewals take the shortcut again
+  if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then -- it has gone, or Redis's clock was set back
     term.best = nil
     call('HDEL', term_key, 'best', 'best_rank', 'best_until')
   end

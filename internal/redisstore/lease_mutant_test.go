@@ -105,7 +105,7 @@ var withoutRule = []mutant{
 	{"heir-waits", oracle.HeirWaits, []edit{{"if term.hold > now then\n  local asking", "if term.hold > now and not (term.reserved > now and term.heir == id) then\n  local asking", 1}}},
 	{"yield", oracle.Yield, []edit{{"if rank and term.best and term.rank > rank then", "if false then", 1}}},
 	{"yield-bound", oracle.YieldBound, []edit{{"local ends = math.max(term.ends, term.hold) + tonumber(ARGV[14])", "local ends = now + tonumber(ARGV[14])", 1}}},
-	{"best-expires", oracle.BestExpires, []edit{{"if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then", "if false then", 1}}},
+	{"best-expires", oracle.BestExpires, []edit{{"if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then term.best", "if false then term.best", 1}}},
 	{"adopt-guard", oracle.AdoptGuard, []edit{{" and term.hold <= now and term.token >= math.max(floor, term.known) then -- rule adopt-guard", " then", 1}}},
 }
 
@@ -175,7 +175,8 @@ var mistaken = []mutant{
 	{"an open offer is none", 0, []edit{{"raw[16] == ANYONE and ANYONE or instance(raw[16])", "instance(raw[16])", 1}}},
 	{"zero is written too", 0, []edit{{"not term.best and (rank ~= 0 or term.heir == ANYONE)", "not term.best", 1}}},
 	{"a leader does not hear of the best", 0, []edit{{"mark, term.best and integer(term.rank) .. ':' .. term.best)", "mark, nil)", 1}}},
-	{"a leader hears of one that has gone", 0, []edit{{"if term.best and term.best_until <= now then -- it has gone", "if false then -- it has gone", 1}}},
+	{"a leader hears of one that has gone", 0, []edit{{"if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then -- it has gone", "if false then -- it has gone", 1}}},
+	{"a leader hears of one of a clock that was set back", 0, []edit{{"if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then -- it has gone", "if term.best and term.best_until <= now then -- it has gone", 1}}},
 	{"one that has gone is noted for ever", 0, []edit{{"    call('HDEL', term_key, 'best', 'best_rank', 'best_until')\n  end\n  return answer('kept'", "  end\n  return answer('kept'", 1}}},
 	{"too late is a millisecond earlier", 0, []edit{{"now > not_after", "now >= not_after", 2}}},
 }

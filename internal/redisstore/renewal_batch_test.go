@@ -140,10 +140,20 @@ func TestRenewAll(t *testing.T) {
 // the script for one is asked: its answers have what the other's have not. The script for many is
 // tried again, ever less often.
 func TestRenewAllOfCandidates(t *testing.T) {
+	for name, until := range map[string]time.Duration{"it has gone": -time.Second, "Redis's clock was set back since it asked": time.Hour} {
+		t.Run(name, func(t *testing.T) { renewAllOfCandidates(t, until) })
+	}
+}
+
+// renewAllOfCandidates: the best candidate counts until then from now on.
+func renewAllOfCandidates(t *testing.T, until time.Duration) {
+	t.Helper()
 	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
 		all := leading(t, db, 20)
 		renewAll(t, all, time.Second)
-		require.NoError(t, db.rdb.HSet(t.Context(), "ns:leader:r3:term", "best", "b", "best_rank", "1", "best_until", all[0].Request.NotAfter).Err())
+		now, err := db.rdb.Time(t.Context()).Result()
+		require.NoError(t, err)
+		require.NoError(t, db.rdb.HSet(t.Context(), "ns:leader:r3:term", "best", "b", "best_rank", "1", "best_until", now.Add(15*time.Second).UnixMilli()).Err())
 		all[4].Request.Heir = "b"
 		all[5].Request.Floor = all[5].Request.Token + 1
 		all[6].Request.NotAfter = 0
@@ -165,7 +175,7 @@ func TestRenewAllOfCandidates(t *testing.T) {
 			tried += roles - 16
 		}
 		require.Equal(t, 5, tried, "renewals 1, 3, 7, 15 and 31")
-		require.NoError(t, db.rdb.HSet(t.Context(), "ns:leader:r3:term", "best_until", 1).Err()) // it has gone
+		require.NoError(t, db.rdb.HSet(t.Context(), "ns:leader:r3:term", "best_until", now.Add(until).UnixMilli()).Err())
 		sent.joint, sent.sizes = nil, nil
 		for range mostApart + 10 {
 			require.Empty(t, ask()[3].Best)

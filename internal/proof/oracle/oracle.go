@@ -269,9 +269,10 @@ func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 	keep := func() Reply {
 		elsewhere := r.elsewhere(facts)
 		longest, margin := r.careful(now, a, elsewhere)
+		holdOff := r.holdOff(a, q, max(t.TTL, longest))
 		if elsewhere {
 			if r.Rules.Has(ArmInRenew) {
-				t.Armed = r.holdOff(a, q, max(t.TTL, longest)) + margin
+				t.Armed = holdOff + margin
 				t.Hold = max(t.Hold, now+t.Armed)
 			}
 			t.Origin = facts.Origin
@@ -280,7 +281,7 @@ func (r *Redis) Renew(now int64, a Asker, q lease.Request) Reply {
 			r.Since = Since{There: true, Unix: q.Since}
 		}
 		answer.Ready = r.offer(now, q)
-		if t.Best.Until > now {
+		if t.Best.Until > now && t.Best.Until <= now+2*holdOff {
 			answer.Best, answer.BestIs = t.Best.ID, t.Best.Rank
 		} else {
 			t.Best = Best{}

@@ -55,7 +55,7 @@ var transfers = []bug{
 	{name: "rule yield-bound", in: redisstore, test: "TestLeaseScripts", breaks: "a role has no leader for as long as the best candidate asks and does not come", file: lua,
 		old: "local ends = math.max(term.ends, term.hold) + tonumber(ARGV[14])", new: "local ends = now + tonumber(ARGV[14])"},
 	{name: "rule best-expires", in: redisstore, test: "TestLeaseScripts", breaks: "each vacancy waits for a candidate that has gone", file: lua,
-		old: "if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then", new: "if false then"},
+		old: "if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then term.best", new: "if false then term.best"},
 	{name: "rule hears, in the script", in: redisstore, test: "TestLeaseScripts", breaks: "a candidate that hears nothing keeps others from leading", file: lua,
 		old: "local rank = tonumber(ARGV[13])\n", new: "local rank = tonumber(ARGV[13]) or 3\n"},
 	{name: "rule hears", in: "internal/lease", test: "TestWhatAnAcquireSaysOfPriority", breaks: "a candidate whose requests arrive, and who hears nothing, keeps others from leading", file: candidate,
