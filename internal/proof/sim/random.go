@@ -162,6 +162,7 @@ func (p Profile) broken() (conditions []string) {
 	forgets := p.has(Flush) || p.has(Del) && p.has(EvictTerm)
 	silent := p.has(Partition, OneWay, Slow, Freeze, Suspend, Failover, Restart, RestartEmpty, Deafen) || p.Delayed+p.Late+p.Deaf > 0 || p.Lost*(1-p.Noticed) > 0
 	breaks(forgets && p.Empty < ttl && silent, "everything is forgotten while the leader cannot hear the roll-call")
+	breaks(forgets && p.Empty == 0, "everything is forgotten, and there is no roll-call")
 	return conditions
 }
 
