@@ -83,6 +83,7 @@ func TestRenewalsTakeTheShortcut(t *testing.T) {
 		{name: "its own lease, named long ago", before: hash(term, "longest_at", "1")},
 		{name: "its own lease, named at no time", before: hash(term, "longest_at", "soon")},
 		{name: "its own lease, named for the first time", before: del(term, "longest_at")},
+		{name: "its own lease, named just now, in as many digits as there may be", before: hash(term, "longest_at", fmt.Sprintf("%016d", int64(atRenewal-1)))},
 		{name: "its own lease, named at no time, in more digits than there are", before: hash(term, "longest_at", fmt.Sprintf("%017d", int64(atRenewal)))},
 		{name: "its own margin, named at no time, in more digits than there are", margin: 500, before: hash(term, "margin_at", fmt.Sprintf("%017d", int64(atRenewal)))},
 		{name: "a token of a century ahead", before: hash(term, "token", atRenewal+3_153_600_000_000), request: func(r *lease.Request) { r.Token, r.Floor = atRenewal+3_153_600_000_000, 0 }},
