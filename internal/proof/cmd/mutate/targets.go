@@ -35,6 +35,7 @@ var leaseSuites = []suite{
 			"TestP12_Replica.*|TestWrongType.*|TestReleaseLeaves.*|TestSince.*|TestAdoption.*|TestHolderOf.*|TestLoadScripts|" +
 			"TestRenewalsTakeTheShortcut|TestFollowersTakeTheShortcut)$",
 	},
+	{in: redisstore, run: "^Test(HintsOfATransfer|HintOfAnOpenOffer|HistoryOfTerms.*|LogScripts|LogInAnotherSlot|RenewAll.*|RenewalsTravelTogether)$"},
 	{in: redisstore, run: "^TestLeaseScriptsAgreeWithTheOracle$"},
 	{run: "^Test(BeatWritesTheContract|DuplicateID|Deregister)$"}, // they use what stands above the lease scripts
 }
@@ -47,6 +48,11 @@ var registrySuites = []suite{
 	{
 		run: "^Test(Beat|Sweep|Deregister|Listing|Pages|CrowdIsHeld|Foreign|Late|Removals|Hostile|Junk|Hold|TheNext|P9_Beat|EndedTerm|Duplicate|Hung|Stop|" +
 			"Active|WithoutBeats|Membership|Registry(Cost|Rights|Keys|On)).*",
+	},
+	{
+		in: redisstore,
+		run: "^Test(LogScripts|LogInAnotherSlot|ReadLog|ManyHearTogether|LongListsWaitToo|ChangesFitInAHint|ToldIsNotTrusted|WhatWaitsOutlivesItsLog|" +
+			"WhoMayNotTellLeavesItToOthers|FullRedisIsToldOnce|MixedRightsTellOnce|DuplicatesAreHushed)$",
 	},
 	{in: redisstore, run: "^TestRegistryScriptsAgreeWithTheOracle$"},
 	{
