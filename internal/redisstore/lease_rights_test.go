@@ -239,6 +239,7 @@ func TestHintsOfATransfer(t *testing.T) {
 		a.must(ctx, t, lease.Kept, offer) // says nothing again
 		c.must(ctx, t, lease.Held, as("nc"))
 		b.must(ctx, t, lease.Held, as("nb"))
+		w.rdb.Publish(ctx, leaseKey+":events", "once")
 		b.must(ctx, t, lease.Held, as("nb")) // says nothing again
 		if reply := a.must(ctx, t, lease.Kept, offer); !reply.Ready {
 			t.Errorf("%+v: the heir is not ready", reply)
@@ -249,7 +250,7 @@ func TestHintsOfATransfer(t *testing.T) {
 		w.rdb.Publish(ctx, leaseKey+":events", "end")
 		named := store.Hint{Type: store.HintNamed, Subject: "b"}
 		want := []store.Hint{
-			{Type: store.HintGranted}, named, {Type: store.HintReady}, {Type: store.HintVacant, Subject: "b", Wait: 5000}, named, {Type: store.HintGranted},
+			{Type: store.HintGranted}, named, {Type: store.HintReady}, {}, {Type: store.HintVacant, Subject: "b", Wait: 5000}, named, {Type: store.HintGranted},
 		}
 		var got []store.Hint
 		for {
@@ -265,6 +266,42 @@ func TestHintsOfATransfer(t *testing.T) {
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("hints\n\t%+v, want\n\t%+v", got, want)
+		}
+	})
+}
+
+// TestHintOfTheBest: whoever is refused since a better candidate has asked calls that one, which
+// may have missed that the lease is free.
+func TestHintOfTheBest(t *testing.T) {
+	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
+		ctx := t.Context()
+		asker := func(id string) leaseAsker { return w.asker(oracle.Asker{ID: id, TTL: 60_000, RestartGuard: -1}) }
+		asking := func(rank lease.Rank) lease.Request {
+			return acquiring(func(r *lease.Request) {
+				r.Nonce, r.Rank, r.Counts, r.Slice = fmt.Sprint("n", rank), rank, time.Minute, 30*time.Second
+			})
+		}
+		a, b, c := asker("a"), asker("b"), asker("c")
+		token := a.must(ctx, t, lease.Won, acquiring(nil)).Token
+		b.must(ctx, t, lease.Held, asking(5))
+		a.must(ctx, t, lease.Done, releasing("na", token))
+		rdb := redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr, Protocol: 2, DisableIdentity: true})
+		defer rdb.Close()
+		sub := rdb.Subscribe(ctx, leaseKey+":events")
+		defer sub.Close()
+		if _, err := sub.Receive(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if reply := c.must(ctx, t, lease.Held, asking(3)); reply.Reason != "yield" {
+			t.Errorf("%+v: b is better", reply)
+		}
+		w.rdb.Publish(ctx, leaseKey+":events", "end")
+		message, err := sub.ReceiveMessage(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := `{"type":"named","role":"","instance":"b"}`; message.Payload != want {
+			t.Errorf("hint %s, want %s", message.Payload, want)
 		}
 	})
 }

@@ -35,7 +35,7 @@ var leaseSuites = []suite{
 			"TestP12_Replica.*|TestWrongType.*|TestReleaseLeaves.*|TestSince.*|TestAdoption.*|TestHolderOf.*|TestLoadScripts|" +
 			"TestRenewalsTakeTheShortcut|TestFollowersTakeTheShortcut)$",
 	},
-	{in: redisstore, run: "^Test(HintsOfATransfer|HintOfAnOpenOffer|HistoryOfTerms.*|LogScripts|LogInAnotherSlot|RenewAll.*|RenewalsTravelTogether)$"},
+	{in: redisstore, run: "^Test(HintsOfATransfer|HintOfAnOpenOffer|HintOfTheBest|HistoryOfTerms.*|LogScripts|LogInAnotherSlot|RenewAll.*|RenewalsTravelTogether)$"},
 	{in: redisstore, run: "^TestLeaseScriptsAgreeWithTheOracle$"},
 	{run: "^Test(BeatWritesTheContract|DuplicateID|Deregister)$"}, // they use what stands above the lease scripts
 }
