@@ -321,10 +321,10 @@ func TestP10_WhatNeverBeganIsRun(t *testing.T) {
 	}
 }
 
-// TestP10_WhatWasGivenBackIsRun: the last leader but two died of a run, and so on, the last one has
-// given it back. The next one claims it, the request is late, and a failover loses that it was given
-// back: no leader more has died of it, whatever the record says (seeds 430198 and 541857 of "nobody
-// may call INFO, failover", of two minutes).
+// TestP10_WhatWasGivenBackIsRun: leaders have died of a run, and the last one has given it back.
+// The next one claims it, the request is late, and a failover loses that it was given back: nobody
+// more has died of it, whatever the record says (seeds 430198 and 541857 of "nobody may call INFO,
+// failover", of two minutes).
 func TestP10_WhatWasGivenBackIsRun(t *testing.T) {
 	for given, wrong := range map[bool]string{true: "", false: "P10: i runs task once again, of which 3 leaders have died"} {
 		c := New(Options{Seed: 1, Profile: named(t, "nobody may call INFO, failover")})
