@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -269,4 +271,73 @@ func TestBatchOfOneSlot(t *testing.T) {
 	b.next()
 	require.True(t, <-waits[1].woken)
 	require.Equal(t, []*request{waits[1], waits[3]}, b.take(waits[1]))
+}
+
+// hangs holds up all calls that name a key of one hash tag.
+type hangs struct{ tag string }
+
+func (h hangs) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h hangs) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.Contains(cmd.String(), h.tag) {
+			<-ctx.Done()
+			cmd.SetErr(context.Cause(ctx))
+			return cmd.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h hangs) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if strings.Contains(cmd.String(), h.tag) {
+				<-ctx.Done()
+				cmd.SetErr(context.Cause(ctx))
+				return cmd.Err()
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// TestNodeThatHangsHoldsUpNoOther: on a cluster calls to one node, of roles of many hash tags, get
+// no answer; what others are asked is answered at once, an acquire and a renewal.
+func TestNodeThatHangsHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := simnet.New(simnet.Options{Seed: 1})
+		defer network.Close()
+		network.NewServer(simnet.Addr, simnet.ServerOptions{})
+		client := network.Client("a", nil)
+		client.AddHook(hangs{"{hung"})
+		db := openStore(client, "{ns}")
+		db.spread = true
+		role := func(tag string, i int) *Lease {
+			return db.ForRole(store.Role{Key: fmt.Sprintf("{%s%d}:leader", tag, i), Holder: "a", TTL: 10 * time.Second, RestartGuard: -1})
+		}
+		var group sync.WaitGroup
+		defer group.Wait()
+		for i := range 60 {
+			group.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+				defer cancel()
+				_, err := store.Send(ctx, role("hung", i), lease.Request{Kind: lease.Acquire, Nonce: "n"})
+				if !errors.Is(err, store.ErrUnreachable) {
+					t.Errorf("an answer of a node that hangs: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		for i := range 60 {
+			began := time.Now()
+			won, err := store.Send(t.Context(), role("fine", i), lease.Request{Kind: lease.Acquire, Nonce: "n"})
+			require.NoError(t, err)
+			require.Equal(t, lease.Won, won.Verdict)
+			kept, err := store.Send(t.Context(), role("fine", i), lease.Request{Kind: lease.Renew, Nonce: "n", Token: won.Token})
+			require.NoError(t, err)
+			require.Equal(t, lease.Kept, kept.Verdict)
+			require.Less(t, time.Since(began), batchPatience/2)
+		}
+	})
 }

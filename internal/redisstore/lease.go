@@ -60,7 +60,7 @@ func (s *Store) ForRole(r store.Role) *Lease {
 	if log := s.keys.Log(); !s.spread || store.HashTag(log) == store.HashTag(r.Key) {
 		keys = append(keys, log)
 	}
-	within := s.within(r.Attempt)
+	within := s.within(r.Attempt).ofTag(r.Key)
 	var common any
 	if within.pipelines() {
 		common = s.tag(r.Key)
@@ -82,6 +82,32 @@ func (s *Store) ForRole(r store.Role) *Lease {
 		apart:        new(apart),
 		roleArg:      r.Name,
 	}
+}
+
+// tagged are the stores of the hash tags of a cluster.
+type tagged struct {
+	mu  sync.Mutex
+	all map[string]*Store
+}
+
+// ofTag is the store for the leases of one hash tag. On a cluster they have batches of their own:
+// calls to a node that hangs hold up none to another.
+func (s *Store) ofTag(key string) *Store {
+	if !s.spread {
+		return s
+	}
+	s.tagged.mu.Lock()
+	defer s.tagged.mu.Unlock()
+	tag := s.tag(key)
+	if s.tagged.all[tag] == nil {
+		own := *s
+		own.renewals, own.elects = newBatches(maxPipelines), newBatches(maxPipelines)
+		if s.tagged.all == nil {
+			s.tagged.all = make(map[string]*Store)
+		}
+		s.tagged.all[tag] = &own
+	}
+	return s.tagged.all[tag]
 }
 
 // within is the store with a client whose calls end after one attempt: a call that hangs holds a
