@@ -17,6 +17,12 @@ func (e *clientPanicError) Error() string {
 	return fmt.Sprintf("the reply is none of Redis: the client panicked: %.200s", fmt.Sprint(e.value))
 }
 
+// panicked reports whether the client panicked.
+func panicked(err error) bool {
+	_, is := store.AsType[*clientPanicError](err)
+	return is
+}
+
 // recovering calls the client. go-redis panics over replies that no Redis sends, such as a text of
 // 2^62 bytes: the panic becomes an error, which means what silence means. Every call of the client
 // goes through it.
@@ -78,7 +84,7 @@ func (s *Store) pipeline(ctx context.Context, key string, cmds []redis.Cmder) {
 		return err
 	})
 	said := slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) // older clients do not say it of a dial
-	if _, panicked := store.AsType[*clientPanicError](err); !panicked && sent && (said || err == nil) {
+	if !panicked(err) && sent && (said || err == nil) {
 		return
 	}
 	for _, cmd := range cmds { // the client has not said which of them the error is about

@@ -319,10 +319,12 @@ var refusedCommand = regexp.MustCompile(`run the '([a-z|]+)' command`)
 
 // explain says what an error means. A cluster whose node is gone may have moved its slots: by
 // itself go-redis looks for them once in ClusterOptions.ClusterStateReloadInterval, a minute,
-// unless a node that answers reports it.
+// unless a node that answers reports it. A node that answers nonsense is there: to ask it for the
+// slots would have go-redis read nonsense in a goroutine of its own, and a panic there ends the
+// process.
 func (s *Store) explain(op string, err error) error {
 	var refused redis.Error
-	if cluster, is := s.rdb.(*redis.ClusterClient); is && !errors.As(err, &refused) {
+	if cluster, is := s.rdb.(*redis.ClusterClient); is && !errors.As(err, &refused) && !isNonsense(err) {
 		cluster.ReloadState(context.Background()) // in a goroutine of its own, one at a time
 	}
 	explained := explain(op, err)

@@ -44,7 +44,7 @@ func (w *wire) serve(ctx context.Context, channels []string, bound time.Duration
 		return pubsub.Subscribe(ctx, w.own) // apart: it may be refused alone
 	})
 	if err != nil {
-		_ = pubsub.Close()
+		closeAfter(pubsub, err)
 		return err
 	}
 	closed := make(chan struct{})
@@ -53,9 +53,10 @@ func (w *wire) serve(ctx context.Context, channels []string, bound time.Duration
 		_ = pubsub.Close()
 	})
 	defer func() {
-		if unblock() {
-			_ = pubsub.Close()
-		} else {
+		switch {
+		case unblock():
+			closeAfter(pubsub, err)
+		case !panicked(err):
 			<-closed
 		}
 	}()
@@ -67,7 +68,7 @@ func (w *wire) serve(ctx context.Context, channels []string, bound time.Duration
 	w.pubsub.Store(pubsub)
 	for {
 		var message any
-		err := recovering(func() (err error) {
+		err = recovering(func() (err error) {
 			message, err = pubsub.ReceiveTimeout(done, bound)
 			return err
 		})
@@ -76,6 +77,16 @@ func (w *wire) serve(ctx context.Context, channels []string, bound time.Duration
 		}
 		w.received(message, tell)
 	}
+}
+
+// closeAfter closes a subscription that has ended with that error. After a panic of a Dial hook
+// go-redis holds a lock for good that Close waits for: nobody waits for Close then.
+func closeAfter(pubsub *redis.PubSub, err error) {
+	if panicked(err) {
+		go pubsub.Close() // ends if go-redis lets it
+		return
+	}
+	_ = pubsub.Close()
 }
 
 func (w *wire) received(message any, tell func(hearingReport)) {
@@ -161,7 +172,7 @@ func isRefusal(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 
 // isNonsense reports whether a subscription ended over what is no frame of Redis.
 func isNonsense(err error) bool {
-	if _, panicked := store.AsType[*clientPanicError](err); panicked {
+	if panicked(err) {
 		return true
 	}
 	if _, refused := store.AsType[redis.Error](err); refused {
