@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -87,6 +88,67 @@ func TestSubscriptionStandsAgain(t *testing.T) {
 	require.Equal(t, store.HintConnected, (<-told).Type)
 	server.Publish("ns:events", `{"type":"vacant"}`)
 	require.Equal(t, store.HintVacant, (<-told).Type)
+	cancel()
+	<-ended
+}
+
+// dialsPanic is a hook in which dials panic while that is switched on.
+type dialsPanic struct {
+	on       atomic.Bool
+	panicked chan struct{} // has a buffer of one
+}
+
+func (h *dialsPanic) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if h.on.Load() {
+			select {
+			case h.panicked <- struct{}{}:
+			default:
+			}
+			panic("a hook")
+		}
+		return next(ctx, network, addr)
+	}
+}
+
+func (h *dialsPanic) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h *dialsPanic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestDialHookThatPanics: the client connects again by itself when a subscription breaks, and holds
+// a lock for good if that panics. However often that was, another subscription stands once dials
+// are sound, and Listen ends.
+func TestDialHookThatPanics(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	defer client.Close()
+	hook := &dialsPanic{panicked: make(chan struct{}, 1)}
+	client.AddHook(hook)
+	ctx, cancel := context.WithCancel(context.Background())
+	told, ended := aSubscription(ctx, client)
+	stands := func() {
+		select {
+		case hint := <-told:
+			require.Equal(t, store.HintConnected, hint.Type)
+		case <-time.After(30 * time.Second):
+			t.Fatal("no subscription stands any more")
+		}
+	}
+	for range mostHanging + 1 {
+		stands()
+		hook.on.Store(true)
+		server.Close()
+		require.NoError(t, server.Restart())
+		<-hook.panicked
+		hook.on.Store(false)
+		select { // of another dial meanwhile
+		case <-hook.panicked:
+		default:
+		}
+	}
+	stands()
 	cancel()
 	<-ended
 }
@@ -264,6 +326,25 @@ func TestAnyErrorEndsTheSubscription(t *testing.T) {
 			for len(told) > 0 {
 				require.Equal(t, store.Hint{Type: store.HintConnected, Channel: "ns:events"}, <-told, "and nothing else")
 			}
+		})
+	}
+}
+
+// TestNonsenseReloadsNoSlots: a node of a cluster that does not answer may have lost its slots, and
+// the client looks for them. One that answers nonsense is there: what the client reads of it in a
+// goroutine of its own may end the process.
+func TestNonsenseReloadsNoSlots(t *testing.T) {
+	for err, want := range map[error]int{io.EOF: 1, &clientPanicError{"a hook"}: 0, errors.New("redis: can't parse reply"): 0} {
+		synctest.Test(t, func(t *testing.T) {
+			asked := 0
+			client := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+				asked++
+				return nil, errors.New("none")
+			}})
+			defer client.Close()
+			require.Error(t, openStore(client, "{ns}").explain("renew", err))
+			time.Sleep(time.Second)
+			require.Equal(t, want, asked, err)
 		})
 	}
 }
