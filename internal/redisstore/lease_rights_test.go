@@ -216,18 +216,25 @@ func TestGuardOnRedis(t *testing.T) {
 	}
 }
 
+// hintsOf subscribes to the hints of the lease until the test ends.
+func hintsOf(t *testing.T, w *leaseCluster) *redis.PubSub {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr, Protocol: 2, DisableIdentity: true})
+	t.Cleanup(func() { _ = rdb.Close() })
+	sub := rdb.Subscribe(t.Context(), leaseKey+":events")
+	t.Cleanup(func() { _ = sub.Close() })
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return sub
+}
+
 // TestHintsOfATransfer: the heir is called, then the leader, then the heir again, and others hear
 // for how long it is in vain to ask.
 func TestHintsOfATransfer(t *testing.T) {
 	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx := t.Context()
-		rdb := redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr, Protocol: 2, DisableIdentity: true})
-		defer rdb.Close()
-		sub := rdb.Subscribe(ctx, leaseKey+":events")
-		defer sub.Close()
-		if _, err := sub.Receive(ctx); err != nil {
-			t.Fatal(err)
-		}
+		sub := hintsOf(t, w)
 		asker := func(id string) leaseAsker {
 			return w.asker(oracle.Asker{ID: id, TTL: 60_000, EmptyWait: 0, RestartGuard: -1})
 		}
@@ -285,13 +292,7 @@ func TestHintOfTheBest(t *testing.T) {
 		token := a.must(ctx, t, lease.Won, acquiring(nil)).Token
 		b.must(ctx, t, lease.Held, asking(5))
 		a.must(ctx, t, lease.Done, releasing("na", token))
-		rdb := redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr, Protocol: 2, DisableIdentity: true})
-		defer rdb.Close()
-		sub := rdb.Subscribe(ctx, leaseKey+":events")
-		defer sub.Close()
-		if _, err := sub.Receive(ctx); err != nil {
-			t.Fatal(err)
-		}
+		sub := hintsOf(t, w)
 		if reply := c.must(ctx, t, lease.Held, asking(3)); reply.Reason != "yield" {
 			t.Errorf("%+v: b is better", reply)
 		}
@@ -313,13 +314,7 @@ func TestHintOfAnOpenOffer(t *testing.T) {
 		a := w.asker(oracle.Asker{ID: "a", TTL: 60_000, RestartGuard: -1})
 		b := w.asker(oracle.Asker{ID: "b", TTL: 60_000, RestartGuard: -1})
 		token := a.must(ctx, t, lease.Won, acquiring(nil)).Token
-		rdb := redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr, Protocol: 2, DisableIdentity: true})
-		defer rdb.Close()
-		sub := rdb.Subscribe(ctx, leaseKey+":events")
-		defer sub.Close()
-		if _, err := sub.Receive(ctx); err != nil {
-			t.Fatal(err)
-		}
+		sub := hintsOf(t, w)
 		offer := lease.Request{Kind: lease.Renew, Nonce: "na", Token: token, Heir: lease.Anyone}
 		a.must(ctx, t, lease.Kept, offer)
 		a.must(ctx, t, lease.Kept, offer)
@@ -345,13 +340,7 @@ func TestHintOfAnOpenOffer(t *testing.T) {
 func TestLeaseHints(t *testing.T) {
 	onBothRedis(t, func(t *testing.T, w *leaseCluster) {
 		ctx := t.Context()
-		rdb := redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr, Protocol: 2, DisableIdentity: true})
-		defer rdb.Close()
-		sub := rdb.Subscribe(ctx, leaseKey+":events")
-		defer sub.Close()
-		if _, err := sub.Receive(ctx); err != nil {
-			t.Fatal(err)
-		}
+		sub := hintsOf(t, w)
 		a := w.asker(oracle.Asker{ID: "a", TTL: 60_000, EmptyWait: 250, RestartGuard: -1})
 		a.must(ctx, t, lease.RollCall, acquiring(nil))
 		w.rdb.HSet(ctx, leaseKey+":term", "hold", 1, "asked", 1)

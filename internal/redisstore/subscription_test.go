@@ -343,7 +343,7 @@ func TestNonsenseReloadsNoSlots(t *testing.T) {
 			}})
 			defer client.Close()
 			require.Error(t, openStore(client, "{ns}").explain("renew", err))
-			time.Sleep(time.Second)
+			synctest.Wait()
 			require.Equal(t, want, asked, err)
 		})
 	}

@@ -60,8 +60,8 @@ func (w *wire) serve(ctx context.Context, channels []string, bound time.Duration
 			<-closed
 		}
 	}()
-	// With a context that is done the client does not connect again by itself when a connection
-	// breaks: it would hold a lock meanwhile that Close waits for, and heed no context.
+	// When a connection breaks the client dials by itself, and holds a lock meanwhile that Close
+	// waits for. With a context that is done such a dial fails at once.
 	done, cancel := context.WithCancel(ctx)
 	cancel()
 	w.done = done
@@ -170,7 +170,7 @@ func (s *Store) listeners(ctx context.Context, channels []string) (count map[str
 // isRefusal reports whether Redis refused a command for want of a right.
 func isRefusal(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 
-// isNonsense reports whether a subscription ended over what is no frame of Redis.
+// isNonsense reports whether a subscription or a call ended over what is no frame of Redis.
 func isNonsense(err error) bool {
 	if panicked(err) {
 		return true
