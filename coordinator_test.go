@@ -1181,3 +1181,77 @@ func TestRenewalsOfManyRolesTravelTogether(t *testing.T) {
 		})
 	}
 }
+
+// failingHook is a hook of the client that fails in its own way while that is switched on: at a command or
+// at a pipeline.
+type failingHook struct {
+	at   string
+	fail func()
+	on   atomic.Bool
+}
+
+func (h *failingHook) failing(at string) {
+	if h.on.Load() && h.at == at {
+		h.fail()
+	}
+}
+
+func (*failingHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *failingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.failing("command")
+		return next(ctx, cmd)
+	}
+}
+
+func (h *failingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.failing("pipeline")
+		return next(ctx, cmds)
+	}
+}
+
+// TestHooksOfTheClientThatFail: a panic in a hook of the client, and runtime.Goexit, which a
+// t.FailNow calls, cost the calls that they hit. Once the hooks are sound all goes on, and Run ends.
+// Dials are not failed here: they leave a lock of go-redis locked, for which virtual time waits.
+func TestHooksOfTheClientThatFail(t *testing.T) {
+	for name, fail := range map[string]func(){"panic": func() { panic("a hook") }, "Goexit": runtime.Goexit} {
+		for _, at := range []string{"command", "pipeline"} {
+			t.Run(name+" at a "+at, func(t *testing.T) {
+				inCluster(t, func(c *cluster) {
+					a := c.member("a")
+					roles := []*Elector{a.Elector()}
+					for _, role := range []string{"b", "c"} {
+						e, err := a.AddRole(role, ElectionOptions{LeaseTTL: 10 * time.Second})
+						require.NoError(c, err)
+						roles = append(roles, e)
+					}
+					var ran atomic.Int32
+					for _, task := range []string{"one", "two"} {
+						require.NoError(c, a.Tasks().Register(Task{Name: task, Schedule: Every(5 * time.Second), Run: func(context.Context, TaskRun) error {
+							ran.Add(1)
+							return nil
+						}}))
+					}
+					h := &failingHook{at: at, fail: fail}
+					a.client.AddHook(h)
+					sound := func() bool {
+						return !slices.ContainsFunc(roles, func(e *Elector) bool { return !e.IsLeader() }) && a.Elector().Status().Subscription.Active &&
+							a.record() == "active" && ran.Load() > 0
+					}
+					a.start()
+					c.until(time.Minute, sound)
+					h.on.Store(true)
+					c.pass(3 * time.Minute)
+					h.on.Store(false)
+					ran.Store(0)
+					c.until(time.Minute, sound)
+					took, err := a.stop()
+					require.NoError(c, err)
+					require.Less(c, took, time.Second)
+				})
+			})
+		}
+	}
+}

@@ -82,9 +82,12 @@ func (l *electionLoop) call(a storeAnswer, bound time.Duration, ask func(context
 		ctx, cancel := context.WithTimeout(l.parent, bound)
 		defer cancel()
 		began := readClock()
+		a.err = store.ErrCallEnded
+		defer func() {
+			l.answered(began, a)
+			l.inputs.nudge()
+		}()
 		a.answer, a.err = ask(ctx, a.request)
-		l.answered(began, a)
-		l.inputs.nudge()
 	}()
 }
 
@@ -126,8 +129,9 @@ type renewalGroup struct {
 }
 
 type renewalCall struct {
-	loop   *electionLoop
-	number uint64
+	loop     *electionLoop
+	number   uint64
+	answered bool
 }
 
 // add takes a renewal, or the second copy of one, that may travel with others. It reports whether
@@ -143,7 +147,7 @@ func (t *togetherRenewals) add(l *electionLoop, r lease.Request, bound time.Dura
 	g := t.group(to.Way(), aside)
 	g.bound = max(g.bound, bound)
 	g.all = append(g.all, store.Renewal{Lease: to, Request: r})
-	g.of = append(g.of, renewalCall{l, l.counted(storeAnswer{}).number})
+	g.of = append(g.of, renewalCall{loop: l, number: l.counted(storeAnswer{}).number})
 	return true
 }
 
@@ -181,12 +185,25 @@ func (g *renewalGroup) send() {
 	done := func(answered []int) {
 		seats := make([]*driver.Seat, len(answered))
 		for n, i := range answered {
-			c, r := g.of[i], &g.all[i]
+			c, r := &g.of[i], &g.all[i]
+			c.answered = true
 			c.loop.answered(began, storeAnswer{number: c.number, aside: g.aside, request: r.Request, answer: r.Reply, err: r.Err})
 			seats[n] = c.loop.inputs.seat
 		}
 		driver.Nudge(seats...) // once for all: a pass of the driver serves them
 	}
+	defer func() {
+		var left []int // only if the client has ended this goroutine, or one of the calls
+		for i := range g.of {
+			if !g.of[i].answered {
+				g.all[i].Err = store.ErrCallEnded
+				left = append(left, i)
+			}
+		}
+		if len(left) > 0 {
+			done(left)
+		}
+	}()
 	if one := &g.all[0]; len(g.all) == 1 && !g.aside {
 		one.Reply, one.Err = store.Send(ctx, one.Lease, one.Request)
 		done([]int{0})

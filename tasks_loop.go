@@ -397,10 +397,13 @@ func (l *taskLoop) send(t *leadTask, call *schedule.Call) bool {
 		ctx, cancel := context.WithTimeout(parent, schedule.CallBound)
 		defer cancel()
 		sent := time.Since(l.origin)
-		reply, err := l.s.ask(ctx, task, call.Ask)
-		received := time.Since(l.origin)
-		l.s.calls.end()
-		l.post(func() { l.answered(t, try, sent, received, reply, err) })
+		reply, err := store.TaskReply{}, store.ErrCallEnded
+		defer func() {
+			received := time.Since(l.origin)
+			l.s.calls.end()
+			l.post(func() { l.answered(t, try, sent, received, reply, err) })
+		}()
+		reply, err = l.s.ask(ctx, task, call.Ask)
 	}()
 	return true
 }

@@ -60,14 +60,14 @@ func newBatches(atATime int) *batches { return &batches{atATime: atATime} }
 func (b *batches) do(s *Store, call request) (_ redis.Cmder, err error) {
 	call.store = s
 	ended := s.calls.begin(call.script)
+	err = store.ErrCallEnded
 	defer func() { ended(err) }()
 	if !s.pipelines() {
 		return call.alone()
 	}
 	if b.begin() {
-		cmd, err := call.alone()
-		b.next()
-		return cmd, err
+		defer b.next()
+		return call.alone()
 	}
 	return b.wait(call)
 }
@@ -85,7 +85,6 @@ func (b *batches) doAll(calls []request, take func(i int, cmd redis.Cmder, err e
 	var failed error
 	if b.enter(first) {
 		b.send([]*request{first})
-		b.next()
 	} else {
 		failed = b.await(first)
 	}
@@ -118,9 +117,8 @@ func (b *batches) doAll(calls []request, take func(i int, cmd redis.Cmder, err e
 func (b *batches) wait(call request) (redis.Cmder, error) {
 	r := &call
 	if b.enter(r) {
-		cmd, err := r.alone()
-		b.next()
-		return cmd, err
+		defer b.next()
+		return r.alone()
 	}
 	if err := b.await(r); err != nil {
 		return nil, err
@@ -134,7 +132,6 @@ func (b *batches) await(r *request) error {
 	case sends := <-r.woken:
 		if sends {
 			b.send(b.take(r))
-			b.next()
 		}
 		return nil
 	case <-r.ctx.Done():
@@ -307,8 +304,8 @@ func (s *Store) tag(key string) string {
 	return store.TagPattern.FindString(key)
 }
 
-// send sends a batch, the sender first, and hands each its answer. Its bound is the latest of all,
-// and its client that of who has the latest: none is cut short by another.
+// send sends a batch, the sender first, hands each its answer, and lets the next batch go. Its bound
+// is the latest of all, and its client that of who has the latest: none is cut short by another.
 func (b *batches) send(batch []*request) {
 	var calls []*request
 	for _, r := range batch {
@@ -319,6 +316,18 @@ func (b *batches) send(batch []*request) {
 	}
 	s, ctx, cancel := latest(batch)
 	defer cancel()
+	came := false
+	defer func() {
+		if !came { // the client has ended this goroutine
+			for _, r := range calls {
+				r.cmd.SetErr(store.ErrCallEnded)
+			}
+		}
+		for _, r := range batch[1:] {
+			r.woken <- false
+		}
+		b.next()
+	}()
 	cmds := make([]redis.Cmder, len(calls))
 	for i, r := range calls {
 		r.cmd = r.newCmd(ctx, r.args)
@@ -326,9 +335,7 @@ func (b *batches) send(batch []*request) {
 	}
 	s.pipeline(ctx, calls[0].key, cmds)
 	load(ctx, s, calls)
-	for _, r := range batch[1:] {
-		r.woken <- false
-	}
+	came = true
 }
 
 // latest is the context of a batch, which ends when that of each call has, and the store of the

@@ -17,6 +17,9 @@ func (e *clientPanicError) Error() string {
 	return fmt.Sprintf("the reply is none of Redis: the client panicked: %.200s", fmt.Sprint(e.value))
 }
 
+// errGoexit is the error of a call in which a hook of the client has called runtime.Goexit.
+var errGoexit error = &clientPanicError{"runtime.Goexit"}
+
 // panicked reports whether the client panicked.
 func panicked(err error) bool {
 	_, is := store.AsType[*clientPanicError](err)

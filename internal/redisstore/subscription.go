@@ -265,7 +265,11 @@ func (l *listener) listen(ctx context.Context) error {
 // background runs what may hang in the client, and hands its report to the loop if that still waits
 // for it.
 func (h *hearing) background(ctx context.Context, do func() hearingReport) {
-	h.calls.Go(func() { h.tell(ctx, do()) }) // ends with ctx, or when the client returns; awaited by run
+	h.calls.Go(func() { // ends with ctx, or when the client returns; awaited by run
+		r := hearingReport{kind: reportEnded, err: store.ErrCallEnded}
+		defer func() { h.tell(ctx, r) }()
+		r = do()
+	})
 }
 
 func (h *hearing) tell(ctx context.Context, r hearingReport) {

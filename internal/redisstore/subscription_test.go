@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -92,39 +93,46 @@ func TestSubscriptionStandsAgain(t *testing.T) {
 	<-ended
 }
 
-// dialsPanic is a hook in which dials panic while that is switched on.
-type dialsPanic struct {
-	on       atomic.Bool
-	panicked chan struct{} // has a buffer of one
+// dialsFail is a hook in which dials fail while that is switched on.
+type dialsFail struct {
+	fail   func()
+	on     atomic.Bool
+	failed chan struct{} // has a buffer of one
 }
 
-func (h *dialsPanic) DialHook(next redis.DialHook) redis.DialHook {
+func (h *dialsFail) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if h.on.Load() {
 			select {
-			case h.panicked <- struct{}{}:
+			case h.failed <- struct{}{}:
 			default:
 			}
-			panic("a hook")
+			h.fail()
 		}
 		return next(ctx, network, addr)
 	}
 }
 
-func (h *dialsPanic) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h *dialsFail) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-func (h *dialsPanic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h *dialsFail) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
 // TestDialHookThatPanics: the client connects again by itself when a subscription breaks, and holds
-// a lock for good if that panics. However often that was, another subscription stands once dials
-// are sound, and Listen ends.
+// a lock for good if that panics, or ends its goroutine. However often that was, another
+// subscription stands once dials are sound, and Listen ends.
 func TestDialHookThatPanics(t *testing.T) {
+	for name, fail := range map[string]func(){"panic": func() { panic("a hook") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) { dialsThatFail(t, fail) })
+	}
+}
+
+func dialsThatFail(t *testing.T, fail func()) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
 	defer client.Close()
-	hook := &dialsPanic{panicked: make(chan struct{}, 1)}
+	hook := &dialsFail{fail: fail, failed: make(chan struct{}, 1)}
 	client.AddHook(hook)
 	ctx, cancel := context.WithCancel(context.Background())
 	told, ended := aSubscription(ctx, client)
@@ -141,10 +149,10 @@ func TestDialHookThatPanics(t *testing.T) {
 		hook.on.Store(true)
 		server.Close()
 		require.NoError(t, server.Restart())
-		<-hook.panicked
+		<-hook.failed
 		hook.on.Store(false)
 		select { // of another dial meanwhile
-		case <-hook.panicked:
+		case <-hook.failed:
 		default:
 		}
 	}

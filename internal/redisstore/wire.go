@@ -68,6 +68,7 @@ func (w *wire) serve(ctx context.Context, channels []string, bound time.Duration
 	w.pubsub.Store(pubsub)
 	for {
 		var message any
+		err = errGoexit // stands if a hook ends this goroutine
 		err = recovering(func() (err error) {
 			message, err = pubsub.ReceiveTimeout(done, bound)
 			return err
@@ -79,7 +80,7 @@ func (w *wire) serve(ctx context.Context, channels []string, bound time.Duration
 	}
 }
 
-// closeAfter closes a subscription that has ended with that error. After a panic of a Dial hook
+// closeAfter closes a subscription that has ended with that error. After a failure of a Dial hook
 // go-redis holds a lock for good that Close waits for: nobody waits for Close then.
 func closeAfter(pubsub *redis.PubSub, err error) {
 	if panicked(err) {

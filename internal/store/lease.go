@@ -68,6 +68,10 @@ func checked(r lease.Request, reply LeaseReply, err error) (LeaseReply, error) {
 	return reply, err
 }
 
+// ErrCallEnded is the error of a call whose goroutine has ended in the client: a hook of it has
+// called runtime.Goexit.
+var ErrCallEnded = fmt.Errorf("%w: the client has ended the goroutine of the call", ErrUnreachable)
+
 // Together is a Lease whose renewals can travel together with those of other roles.
 type Together interface {
 	Lease
