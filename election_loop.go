@@ -647,7 +647,11 @@ func (l *electionLoop) answer(now lease.Reading, a storeAnswer) {
 	if a.request.Kind == lease.Acquire && a.request.Sent.Mono >= l.heard && (a.answer.Verdict == lease.Held || a.answer.Verdict == lease.Won) {
 		l.askAt = 0 // it would be told the same
 	}
-	if change := l.cand.Answer(now, a.request, a.answer.Answer); change == lease.Ended {
+	change := l.cand.Answer(now, a.request, a.answer.Answer)
+	if a.err == nil {
+		l.report.reaches(now, l.cand) // before what the answer brings
+	}
+	if change == lease.Ended {
 		l.apply(now, change, fmt.Errorf("%w: Redis answers %q", ErrLost, a.answer.Reason))
 	} else {
 		l.apply(now, change, nil)
@@ -749,7 +753,8 @@ func (l *electionLoop) look(now lease.Reading) {
 		return
 	}
 	if l.looking { // whenever its answer comes, it is taken
-		l.looking, l.report.failing, l.report.lastErr = false, true, l.report.silence()
+		l.looking = false
+		l.report.lookUnanswered()
 		return
 	}
 	l.granted, l.looking, l.lookedAt, l.report.knownAt = false, true, now.Mono, now.Mono

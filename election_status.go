@@ -125,11 +125,13 @@ type electionReport struct {
 	suspect func() string // what is likely wrong if Redis has never answered, "": no idea; nil: nobody knows
 
 	// Whether Redis answers.
-	down       bool       // it gives no usable answer, as far as it was reported
-	failing    bool       // the same, as it is
-	unanswered int        // what the candidate counted last
-	lastErr    error      // of Redis
-	faults     reportOnce // since the last usable answer
+	down       bool          // it gives no usable answer, as far as it was reported
+	failing    bool          // the same, as it is
+	unanswered int           // what the candidate counted last
+	failedAt   time.Duration // monotonic: when it counted that
+	lastErr    error         // of Redis
+	ofLook     bool          // lastErr is that of a look, and failing since
+	faults     reportOnce    // since the last usable answer
 	lastAnswer time.Time
 
 	// Who leads.
@@ -159,7 +161,7 @@ func (r *electionReport) refused(number uint64, err error) {
 	if number < r.heard {
 		return // an older call: a younger one had a usable answer
 	}
-	r.lastErr = err
+	r.lastErr, r.ofLook = err, false
 	if r.faults.newFix(err) {
 		r.bus.publish(Event{Type: EventElectionMisconfigured, Role: r.role, Err: err})
 	}
@@ -167,16 +169,23 @@ func (r *electionReport) refused(number uint64, err error) {
 
 // lookRefused is refused for a look.
 func (r *electionReport) lookRefused(number uint64, err error) {
+	ofLook := r.ofLook || !r.failing
 	r.refused(number, err)
-	r.failing = r.failing || number > r.heard
+	r.failing, r.ofLook = r.failing || number > r.heard, ofLook
+}
+
+// lookUnanswered takes the silence after a look.
+func (r *electionReport) lookUnanswered() {
+	r.lastErr, r.ofLook, r.failing = r.silence(), r.ofLook || !r.failing, true
 }
 
 // looked takes the answer to a look. Like the answer to a release it does not say what else is
-// refused.
+// refused: an outage that requests of this candidate have met lately is over when they say so.
 func (r *electionReport) looked(now lease.Reading, number uint64, answer store.LeaseReply) {
 	r.lastAnswer = time.Now()
-	if !errors.Is(r.lastErr, ErrMisconfigured) {
-		r.lastErr, r.failing = nil, false
+	lately := r.unanswered > 0 && now.Mono-r.failedAt <= r.timing.Retry*11/10+2*r.timing.Attempt() // it makes one by then, if it makes any
+	if r.ofLook || !lately && !errors.Is(r.lastErr, ErrMisconfigured) {
+		r.lastErr, r.ofLook, r.failing = nil, false, false
 	}
 	r.leads(now, number, answer)
 }
@@ -191,7 +200,7 @@ func (r *electionReport) released(token int64) {
 
 // usable takes a usable answer to an acquire or a renewal.
 func (r *electionReport) usable(now lease.Reading, number uint64, answer store.LeaseReply) {
-	r.lastAnswer, r.lastErr, r.faults = time.Now(), nil, reportOnce{}
+	r.lastAnswer, r.lastErr, r.ofLook, r.faults = time.Now(), nil, false, reportOnce{}
 	if number < r.heard || answer.Verdict == lease.Stale {
 		return
 	}
@@ -255,13 +264,7 @@ func (r *electionReport) knownUntil(answer store.LeaseReply) time.Time {
 
 // publish reports what has changed, once each.
 func (r *electionReport) publish(now lease.Reading, candidate *lease.Candidate) {
-	if unanswered := candidate.Unanswered(); unanswered != r.unanswered {
-		r.failing, r.unanswered = unanswered > 0, unanswered
-	}
-	if r.failing != r.down {
-		r.down = r.failing
-		r.publishDown(candidate)
-	}
+	r.reaches(now, candidate)
 	switch back := candidate.StandsBack(now) > 0; {
 	case !back:
 		r.backFor = ""
@@ -281,6 +284,17 @@ func (r *electionReport) publish(now lease.Reading, candidate *lease.Candidate) 
 	}
 	if step := candidate.StepSeen(); step != 0 {
 		r.bus.publish(Event{Type: EventRedisClockStepped, Role: r.role, Step: step})
+	}
+}
+
+// reaches reports whether Redis gives usable answers, if that has changed.
+func (r *electionReport) reaches(now lease.Reading, candidate *lease.Candidate) {
+	if unanswered := candidate.Unanswered(); unanswered != r.unanswered {
+		r.failing, r.unanswered, r.failedAt = unanswered > 0, unanswered, now.Mono
+	}
+	if r.failing != r.down {
+		r.down = r.failing
+		r.publishDown(candidate)
 	}
 }
 

@@ -70,6 +70,66 @@ func TestWhoStandsBackKnowsTheLeader(t *testing.T) {
 	}
 }
 
+// TestAnsweredLooksEndNoOutage: a Redis that refuses all that writes, or is silent on it, still
+// answers whoever looks. That is one outage, as long as requests of this candidate fail. One that
+// makes none any more has but its looks to go by.
+func TestAnsweredLooksEndNoOutage(t *testing.T) {
+	refused := fmt.Errorf("%w: NOREPLICAS Not enough good replicas to write", ErrUnreachable)
+	for name, f := range map[string]fate{"refused": {err: refused}, "no answer": {lost: true}} {
+		for _, eligible := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, eligible %v", name, eligible), func(t *testing.T) {
+				inElection(t, nil, func(s *election) {
+					s.run(s.honest(0))
+					s.at(time.Minute)
+					s.store.on(func(c storeCall) fate {
+						if c.op == "leader" {
+							return fate{}
+						}
+						return f
+					})
+					s.at(2 * time.Minute)
+					require.NotEmpty(s, s.store.made("leader"), "it stands back now and then")
+					require.ErrorIs(s, s.Status().Err, ErrUnreachable)
+					require.Len(s, s.told(EventRedisDown), 1)
+					require.Empty(s, s.told(EventRedisUp))
+					if eligible {
+						s.at(5 * time.Minute)
+						require.Len(s, s.told(EventRedisDown), 1)
+						require.Empty(s, s.told(EventRedisUp))
+						s.store.on(nil)
+					} else {
+						s.SetEligible(false)
+						s.pass(electionTTL)
+					}
+					s.pass(2 * electionRetry)
+					require.NoError(s, s.Status().Err)
+					require.Len(s, s.told(EventRedisDown), 1)
+					require.Len(s, s.told(EventRedisUp), 1)
+				})
+			})
+		}
+	}
+}
+
+// TestRefusedLooks: whoever makes no requests is told by its looks that Redis refuses them, and
+// that it does not any more.
+func TestRefusedLooks(t *testing.T) {
+	for _, kind := range []error{ErrUnreachable, ErrMisconfigured} {
+		inElection(t, func(o *Options) { o.Election.Ineligible = true }, func(s *election) {
+			s.run()
+			s.at(time.Minute)
+			s.store.on(on("leader", fate{err: kind}))
+			s.at(2 * time.Minute)
+			require.ErrorIs(s, s.Status().Err, kind)
+			require.Len(s, s.told(EventRedisDown), 1)
+			s.store.on(nil)
+			s.pass(2 * electionRetry)
+			require.NoError(s, s.Status().Err)
+			require.Len(s, s.told(EventRedisUp), 1)
+		})
+	}
+}
+
 // A candidate that campaigns, and a leader, hear it by their own requests.
 func TestWhoCampaignsAsksNothingBeside(t *testing.T) {
 	inElection(t, nil, func(s *election) {

@@ -304,8 +304,9 @@ func (s *Store) tag(key string) string {
 	return store.TagPattern.FindString(key)
 }
 
-// send sends a batch, the sender first, hands each its answer, and lets the next batch go. Its bound
-// is the latest of all, and its client that of who has the latest: none is cut short by another.
+// send sends a batch, the sender first, hands each its answer, and lets the next batch go. Its
+// bound is the latest of all, and its client that of who has the latest: none is cut short by
+// another.
 func (b *batches) send(batch []*request) {
 	var calls []*request
 	for _, r := range batch {

@@ -195,7 +195,7 @@ func (d *duel) question(ctx context.Context) error {
 	case t.Ready > d.now && t.Nonce != "" && d.chance(0.2): // the end of a transfer
 		q = lease.Request{Kind: lease.Release, Nonce: t.Nonce, Token: t.Token, Heir: d.heir(), Reserve: store.Milliseconds(pick(d, r.TTL/3, 6000))}
 	}
-	// what leaders ask for most of their lives; none asks with the token 0, which a fault may have left
+	// What leaders ask for most of their lives. None has token 0, which a fault may have left.
 	if t := d.model.Term; t.Nonce != "" && t.Token > 0 && !t.Released && d.chance(0.2) {
 		for _, leader := range d.rivals {
 			if leader.nonce == t.Nonce {
