@@ -1212,9 +1212,9 @@ func (h *failingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	}
 }
 
-// TestHooksOfTheClientThatFail: a panic in a hook of the client, and runtime.Goexit, which t.FailNow
-// calls, cost the calls that they hit. Once the hooks are sound all goes on, and Run ends. Dials do
-// not fail here: they leave a lock of go-redis locked, for which virtual time waits.
+// TestHooksOfTheClientThatFail: a panic in a hook of the client, and runtime.Goexit, as t.FailNow
+// calls it, cost the calls that they hit. Once the hooks are sound all goes on, and Run ends. Dials
+// do not fail here: they leave a lock of go-redis locked, for which virtual time waits.
 func TestHooksOfTheClientThatFail(t *testing.T) {
 	for name, fail := range map[string]func(){"panic": func() { panic("a hook") }, "Goexit": runtime.Goexit} {
 		for _, at := range []string{"command", "pipeline"} {
