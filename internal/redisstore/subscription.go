@@ -92,11 +92,12 @@ func (l *listener) run(ctx context.Context) {
 			l.deaf = true
 			continue
 		}
+		stood := l.State.Load().Active
 		l.down(err)
 		if time.Since(began) > mostPause {
 			pause = leastPause
 		}
-		if !wait(ctx, pause) || !l.waitApart(ctx) {
+		if !wait(ctx, pause) || !l.waitApart(ctx, stood) {
 			return
 		}
 		pause = min(2*pause, mostPause)
@@ -104,10 +105,16 @@ func (l *listener) run(ctx context.Context) {
 }
 
 // waitApart waits for as much longer than the pause as lets a crowd, whose subscriptions broke at
-// one moment, subscribe at about one a millisecond. Whoever leads waits no longer: it must hear a
-// roll-call. It reports whether ctx goes on.
-func (l *listener) waitApart(ctx context.Context) bool {
-	for left := l.part(l.crowdSpread(l.every())); left > 0 && !l.Leads(); left -= looksWhetherLeads {
+// one moment, subscribe at about one a millisecond: at the first attempt for a part of the time in
+// which all do, and for all of it between two attempts, so that they stay apart for as long as
+// Redis is away. Whoever leads waits no longer: it must hear a roll-call. It reports whether ctx
+// goes on.
+func (l *listener) waitApart(ctx context.Context, first bool) bool {
+	left := l.crowdSpread(l.every())
+	if first {
+		left = l.part(left)
+	}
+	for ; left > 0 && !l.Leads(); left -= looksWhetherLeads {
 		if !wait(ctx, min(left, looksWhetherLeads)) {
 			return false
 		}

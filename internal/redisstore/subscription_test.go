@@ -513,6 +513,7 @@ type listeningCrowd struct {
 	mu         sync.Mutex
 	listeners  int // as the servers say
 	deaf       bool
+	away       bool           // no subscription is taken
 	says       []func(string) // of subscriptions
 	checks     []time.Time
 	subscribed []time.Time
@@ -531,6 +532,9 @@ func startListeningCrowd(processes int, every time.Duration, listeners int) *lis
 			defer c.mu.Unlock()
 			switch args[0] {
 			case "subscribe":
+				if c.away {
+					return "-LOADING Redis is loading the dataset in memory\r\n", true
+				}
 				says, c.says = append(says, say), append(c.says, say)
 				if args[1] == channel {
 					c.subscribed = append(c.subscribed, time.Now())
@@ -588,12 +592,22 @@ func (c *listeningCrowd) checksIn(d time.Duration) []time.Time {
 // breakAll breaks all subscriptions at one moment, and returns when each subscribed after that
 // within the next time.
 func (c *listeningCrowd) breakAll(d time.Duration) (after []time.Duration) {
+	return c.breakFor(0, d)
+}
+
+// breakFor is breakAll with an outage behind it, in which nobody can subscribe.
+func (c *listeningCrowd) breakFor(away, d time.Duration) (after []time.Duration) {
 	began := time.Now()
 	c.mu.Lock()
+	c.away = away > 0
 	for _, say := range c.says {
 		say("this is no frame\r\n")
 	}
 	c.says, c.subscribed = nil, nil
+	c.mu.Unlock()
+	time.Sleep(away)
+	c.mu.Lock()
+	c.away = false
 	c.mu.Unlock()
 	time.Sleep(d)
 	synctest.Wait()
@@ -665,6 +679,17 @@ func TestCrowdSubscribesApart(t *testing.T) {
 		require.Less(t, after[0], every/8)
 		require.InDelta(t, every/2, after[processes/2], float64(every)/6)
 		require.Greater(t, after[processes-1], every*7/8)
+
+		for _, away := range []time.Duration{time.Second, every, 40 * time.Second} {
+			after = c.breakFor(away, every+mostPause)
+			parts := make([]int, 5)
+			for _, at := range after {
+				parts[min(int((at-away)*5/every), 4)]++
+			}
+			require.Len(t, after, processes, "after an outage of %v: %v", away, parts)
+			require.Less(t, slices.Max(parts), processes*2/5, "after an outage of %v: %v", away, parts)
+			time.Sleep(5 * time.Minute)
+		}
 
 		after = c.breakAll(every / 2)
 		require.InDelta(t, processes/2, len(after), processes/6)
