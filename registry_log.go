@@ -169,7 +169,7 @@ const (
 //	}
 //
 // While Run of the Coordinator goes on, hints wake it, and a change arrives within milliseconds; if
-// more than 500 processes listen, one that comes less than 0.1 ms for each of them after another
+// more than 500 processes listen, one that comes less than 0.125 ms for each of them after another
 // waits for so long, and for the next heartbeat or sweep of any. It reads the log every 5 s in any
 // case: that is the bound if a hint is lost, and in a Control. A read that fails is yielded as an
 // error, the first of a row only, with a zero Change; Watch goes on. An ErrTruncated comes with the

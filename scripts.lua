@@ -1052,11 +1052,11 @@ local function about(id, source) return ',"instance":"' .. id .. '","source":"' 
 
 -- A hint takes some 10 us of Redis for each that hears it, and nothing rests on the hints of the registry. So if more than MANY hear one,
 -- nobody publishes a change of an instance for APART for each of them. Such changes wait in the log. Whoever beats, leaves or looks for the
--- silent after that publishes the next of them, in their order and one message at a time: hints take a tenth of a core at most, and no
+-- silent after that publishes the next of them, in their order and one message at a time: hints take a twelfth of a core at most, and no
 -- script publishes for longer than one of them takes. Under the key: until when nobody publishes (ms), and the first entry of the log that
 -- waits, "(" before one that does not and all behind it do, or "-".
 local MANY = 500
-local APART = 0.1 -- ms
+local APART = 0.125 -- ms
 local QUIET = 60000 -- ms, the longest
 local FORGOTTEN = 3600000 -- ms: what nobody has told by then is in the log alone
 local CHANGES = { joined = true, recovered = true, active = true, draining = true, drifted = true, down = true, left = true }
