@@ -149,9 +149,9 @@ func restOf(c constants, instances float64) float64 { return 100 * instances * c
 
 // When hints wait for each other, as scripts.lua says it.
 const (
-	manyListen = 500  // listeners; fewer hear of each change at once
+	manyListen = 500     // listeners; fewer hear of each change at once
 	hintsApart = 1.25e-4 // s between two hints, for each listener
-	longest    = 60   // s between two hints
+	longest    = 60      // s between two hints
 )
 
 // deployOf is what the hints of a deploy take of a core, in %: each instance is replaced, and all
