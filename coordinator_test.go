@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -1183,15 +1184,15 @@ func TestRenewalsOfManyRolesTravelTogether(t *testing.T) {
 }
 
 // failingHook is a hook of the client that fails in its own way while that is switched on: at a
-// command or at a pipeline.
+// command, at a pipeline, or at both.
 type failingHook struct {
-	at   string
+	at   string // "": both
 	fail func()
 	on   atomic.Bool
 }
 
 func (h *failingHook) failing(at string) {
-	if h.on.Load() && h.at == at {
+	if h.on.Load() && (h.at == at || h.at == "") {
 		h.fail()
 	}
 }
@@ -1217,13 +1218,13 @@ func (h *failingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 // do not fail here: they leave a lock of go-redis locked, for which virtual time waits.
 func TestHooksOfTheClientThatFail(t *testing.T) {
 	for name, fail := range map[string]func(){"panic": func() { panic("a hook") }, "Goexit": runtime.Goexit} {
-		for _, at := range []string{"command", "pipeline"} {
-			t.Run(name+" at a "+at, func(t *testing.T) {
+		for _, at := range []string{"command", "pipeline", ""} {
+			t.Run(name+" at "+cmp.Or(at, "all"), func(t *testing.T) {
 				inCluster(t, func(c *cluster) {
 					a := c.member("a")
 					roles := []*Elector{a.Elector()}
-					for _, role := range []string{"b", "c"} {
-						e, err := a.AddRole(role, ElectionOptions{LeaseTTL: 10 * time.Second})
+					for n := range driver.Few { // more travel together
+						e, err := a.AddRole(fmt.Sprint("role-", n), ElectionOptions{LeaseTTL: 10 * time.Second})
 						require.NoError(c, err)
 						roles = append(roles, e)
 					}

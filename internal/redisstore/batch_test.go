@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,6 +99,39 @@ func batchWorld(t *testing.T, act func(t *testing.T, db *Store, sent *sends)) {
 		require.NoError(t, err)
 		sent.sizes = nil
 		act(t, db, sent)
+	})
+}
+
+// TestBatchWhoseGoroutineEnds: a hook that calls runtime.Goexit costs the calls that it hits. Those
+// that travelled with them have an error, and nobody waits for what does not come back.
+func TestBatchWhoseGoroutineEnds(t *testing.T) {
+	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
+		began := time.Now()
+		sent.hold = func(nth int) {
+			if nth <= 2 {
+				time.Sleep(batchPatience / 2) // the others wait for it, and travel together then
+				runtime.Goexit()
+			}
+		}
+		const many = 9
+		errs := make([]error, many)
+		var all sync.WaitGroup
+		for i := range errs {
+			errs[i] = store.ErrCallEnded // stands if it ends
+			all.Go(func() {
+				_, errs[i] = db.Open(t.Context(), fmt.Sprint("t", i), store.TaskOpen{Token: 1})
+			})
+		}
+		all.Wait()
+		require.Equal(t, []int{1, many - 1}, sent.take())
+		require.Equal(t, batchPatience, time.Since(began))
+		for i, err := range errs {
+			require.ErrorIs(t, err, store.ErrCallEnded, i)
+		}
+		sent.hold = nil
+		_, err := db.Open(t.Context(), "next", store.TaskOpen{Token: 1})
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), batchPatience+batchPatience/2, "it waits for nobody")
 	})
 }
 

@@ -83,8 +83,8 @@ var claims = []bug{
 		old: "local token = math.max(term.token + 1, floor + 1, term.known + 1, now)", new: "local token = math.max(term.token, 1)"},
 	{name: "P4 exhausted pool ends no term", in: scenario, test: "TestP4_ExhaustedPool", breaks: "a leader that gets no connection leads on", file: "internal/lease/lease.go",
 		old: "return t.TTL - t.Drift - Rounding }", new: "return 4 * t.TTL }"},
-	{name: "P4 black hole taken for a renewal", in: scenario, test: "TestP4_BlackHoleBehindADefaultClient", breaks: "a leader behind a half-open connection leads on", file: candidate,
-		old: silence, new: taken},
+	{name: "P4 black hole taken for a renewal", in: scenario, test: "TestP4_BlackHoleBehindADefaultClient", breaks: "a leader behind a half-open connection leads on", file: "internal/lease/lease.go",
+		old: "return t.TTL - t.Drift - Rounding }", new: "return 4 * t.TTL }"},
 }
 
 const (
