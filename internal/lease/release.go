@@ -28,6 +28,11 @@ func (c *Candidate) giveBack(now Reading, nonce string, token int64) {
 	if c.heir != "" && nonce == c.nonce {
 		request.Heir, request.Reserve = c.heir, c.timing.Reserve()
 	}
+	for _, p := range c.releases { // a renewal of that term was answered late: this release may arrive before the first one
+		if p.request.Nonce == nonce {
+			request.Why, request.Ago, request.Heir, request.Reserve = p.request.Why, p.request.Ago, p.request.Heir, p.request.Reserve
+		}
+	}
 	c.releases = append(c.releases, release{request: request, due: now.Mono, until: now.Mono + patience})
 }
 
