@@ -1,7 +1,6 @@
 package tenure
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -130,7 +129,6 @@ type electionReport struct {
 	unanswered int           // what the candidate counted last
 	failedAt   time.Duration // monotonic: when it counted that
 	lastErr    error         // of Redis
-	ofLook     bool          // lastErr is that of a look, and failing since
 	faults     reportOnce    // since the last usable answer
 	lastAnswer time.Time
 
@@ -161,7 +159,7 @@ func (r *electionReport) refused(number uint64, err error) {
 	if number < r.heard {
 		return // an older call: a younger one had a usable answer
 	}
-	r.lastErr, r.ofLook = err, false
+	r.lastErr = err
 	if r.faults.newFix(err) {
 		r.bus.publish(Event{Type: EventElectionMisconfigured, Role: r.role, Err: err})
 	}
@@ -169,14 +167,13 @@ func (r *electionReport) refused(number uint64, err error) {
 
 // lookRefused is refused for a look.
 func (r *electionReport) lookRefused(number uint64, err error) {
-	ofLook := r.ofLook || !r.failing
 	r.refused(number, err)
-	r.failing, r.ofLook = r.failing || number > r.heard, ofLook
+	r.failing = r.failing || number > r.heard
 }
 
 // lookUnanswered takes the silence after a look.
 func (r *electionReport) lookUnanswered() {
-	r.lastErr, r.ofLook, r.failing = r.silence(), r.ofLook || !r.failing, true
+	r.lastErr, r.failing = r.silence(), true
 }
 
 // looked takes the answer to a look. Like the answer to a release it does not say what else is
@@ -184,8 +181,8 @@ func (r *electionReport) lookUnanswered() {
 func (r *electionReport) looked(now lease.Reading, number uint64, answer store.LeaseReply) {
 	r.lastAnswer = time.Now()
 	lately := r.unanswered > 0 && now.Mono-r.failedAt <= r.timing.Retry*11/10+2*r.timing.Attempt() // it makes one by then, if it makes any
-	if r.ofLook || !lately && !errors.Is(r.lastErr, ErrMisconfigured) {
-		r.lastErr, r.ofLook, r.failing = nil, false, false
+	if !lately {
+		r.lastErr, r.failing = nil, false
 	}
 	r.leads(now, number, answer)
 }
@@ -200,7 +197,10 @@ func (r *electionReport) released(token int64) {
 
 // usable takes a usable answer to an acquire or a renewal.
 func (r *electionReport) usable(now lease.Reading, number uint64, answer store.LeaseReply) {
-	r.lastAnswer, r.lastErr, r.ofLook, r.faults = time.Now(), nil, false, reportOnce{}
+	r.lastAnswer, r.faults = time.Now(), reportOnce{}
+	if r.failing = r.unanswered > 0; !r.failing { // else the answer came too late for the candidate
+		r.lastErr = nil
+	}
 	if number < r.heard || answer.Verdict == lease.Stale {
 		return
 	}

@@ -112,22 +112,83 @@ func TestAnsweredLooksEndNoOutage(t *testing.T) {
 }
 
 // TestRefusedLooks: whoever makes no requests is told by its looks that Redis refuses them, and
-// that it does not any more.
+// that it does not any more. So is one that leads then, or does not campaign any more, by what it
+// asks for.
 func TestRefusedLooks(t *testing.T) {
 	for _, kind := range []error{ErrUnreachable, ErrMisconfigured} {
-		inElection(t, func(o *Options) { o.Election.Ineligible = true }, func(s *election) {
-			s.run()
-			s.at(time.Minute)
-			s.store.on(on("leader", fate{err: kind}))
-			s.at(2 * time.Minute)
-			require.ErrorIs(s, s.Status().Err, kind)
-			require.Len(s, s.told(EventRedisDown), 1)
-			s.store.on(nil)
-			s.pass(2 * electionRetry)
-			require.NoError(s, s.Status().Err)
-			require.Len(s, s.told(EventRedisUp), 1)
-		})
+		refused := fate{err: fmt.Errorf("%w: refused", kind)}
+		for name, test := range map[string]struct {
+			ineligible bool
+			act        func(s *election)
+		}{
+			"looks": {true, func(s *election) {
+				s.store.on(on("leader", refused))
+				s.at(2 * time.Minute)
+				require.ErrorIs(s, s.Status().Err, kind)
+				require.Len(s, s.told(EventRedisDown), 1)
+			}},
+			"looks, then it may lead": {true, func(s *election) {
+				s.store.on(on("leader", refused))
+				s.at(2 * time.Minute)
+				s.SetEligible(true)
+			}},
+			"requests, then it may not lead": {false, func(s *election) {
+				s.store.on(func(c storeCall) fate {
+					if c.op == "leader" {
+						return fate{}
+					}
+					return refused
+				})
+				s.at(2 * time.Minute)
+				s.SetEligible(false)
+				s.pass(time.Minute)
+			}},
+			"silence, then looks": {false, func(s *election) {
+				s.store.on(on("", fate{err: errNetwork}))
+				s.pass(7 * time.Second)
+				s.SetEligible(false)
+				s.store.on(on("", refused))
+				s.pass(time.Minute)
+			}},
+			"one try of a release": {false, func(s *election) {
+				s.store.on(func(c storeCall) fate {
+					if c.op == "release" && c.number == 1 {
+						return refused
+					}
+					return fate{}
+				})
+				s.SetEligible(false)
+			}},
+		} {
+			t.Run(fmt.Sprint(name, ", ", kind), func(t *testing.T) {
+				inElection(t, func(o *Options) { o.Election.Ineligible = test.ineligible }, func(s *election) {
+					s.run(s.honest(0))
+					s.at(time.Minute)
+					test.act(s)
+					s.store.on(nil)
+					s.pass(time.Minute)
+					require.NoError(s, s.Status().Err)
+					require.Len(s, s.told(EventRedisUp), len(s.told(EventRedisDown)))
+				})
+			})
+		}
 	}
+}
+
+// TestLateAnswersEndNoOutage: an answer that comes too late for the candidate ends neither the
+// outage nor its error.
+func TestLateAnswersEndNoOutage(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.hold("other", time.Hour)
+		s.store.on(on("acquire", fate{back: electionTTL/3 + 200*time.Millisecond}))
+		s.run()
+		s.at(time.Minute)
+		require.Len(s, s.told(EventRedisDown), 1)
+		for range 100 {
+			require.ErrorIs(s, s.Status().Err, ErrUnreachable)
+			s.pass(100 * time.Millisecond)
+		}
+	})
 }
 
 // A candidate that campaigns, and a leader, hear it by their own requests.

@@ -80,6 +80,12 @@ func (b *batches) doAll(calls []request, take func(i int, cmd redis.Cmder, err e
 	for i := range calls {
 		ended[i] = calls[i].store.calls.begin(calls[i].script)
 	}
+	came := false
+	defer func() {
+		for i := 0; i < len(ended) && !came; i++ { // the client has ended this goroutine
+			ended[i](store.ErrCallEnded)
+		}
+	}()
 	first := &calls[0]
 	first.with = calls[1:]
 	var failed error
@@ -88,12 +94,14 @@ func (b *batches) doAll(calls []request, take func(i int, cmd redis.Cmder, err e
 	} else {
 		failed = b.await(first)
 	}
+	came = true
 	answer := func(i int) {
 		cmd, err := redis.Cmder(nil), failed
+		defer func() { ended[i](err) }()
 		if err == nil {
+			err = store.ErrCallEnded // stands if the client ends this goroutine
 			cmd, err = calls[i].answer()
 		}
-		ended[i](err)
 		take(i, cmd, err)
 	}
 	taken := make([]int, 0, len(calls))
@@ -317,26 +325,27 @@ func (b *batches) send(batch []*request) {
 	}
 	s, ctx, cancel := latest(batch)
 	defer cancel()
-	came := false
+	cmds := make([]redis.Cmder, len(calls))
+	flying := cmds
 	defer func() {
-		if !came { // the client has ended this goroutine
-			for _, r := range calls {
-				r.cmd.SetErr(store.ErrCallEnded)
-			}
+		for _, cmd := range flying { // the client has ended this goroutine
+			cmd.SetErr(store.ErrCallEnded)
 		}
 		for _, r := range batch[1:] {
 			r.woken <- false
 		}
 		b.next()
 	}()
-	cmds := make([]redis.Cmder, len(calls))
 	for i, r := range calls {
 		r.cmd = r.newCmd(ctx, r.args)
 		cmds[i] = r.cmd
 	}
 	s.pipeline(ctx, calls[0].key, cmds)
-	load(ctx, s, calls)
-	came = true
+	flying = unloaded(ctx, calls)
+	if len(flying) > 0 {
+		s.pipeline(ctx, calls[0].key, flying)
+	}
+	flying = nil
 }
 
 // latest is the context of a batch, which ends when that of each call has, and the store of the
@@ -358,11 +367,10 @@ func latest(batch []*request) (*Store, context.Context, context.CancelFunc) {
 	return s, ctx, cancel
 }
 
-// load fixes a batch that came to a server which does not know the scripts: of each script one call
-// goes with its source, the rest together again.
-func load(ctx context.Context, s *Store, batch []*request) {
+// unloaded are the commands that a batch has to be sent with once more, since it came to a server
+// which does not know the scripts: of each script one call goes with its source.
+func unloaded(ctx context.Context, batch []*request) (cmds []redis.Cmder) {
 	var loaded []*script
-	var again []redis.Cmder
 	for _, r := range batch {
 		if !unknownScript(r.cmd.Err()) {
 			continue
@@ -373,9 +381,7 @@ func load(ctx context.Context, s *Store, batch []*request) {
 			args = r.script.whole(args)
 		}
 		r.cmd = r.newCmd(ctx, args)
-		again = append(again, r.cmd)
+		cmds = append(cmds, r.cmd)
 	}
-	if len(again) > 0 {
-		s.pipeline(ctx, batch[0].key, again)
-	}
+	return cmds
 }

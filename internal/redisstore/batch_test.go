@@ -132,6 +132,44 @@ func TestBatchWhoseGoroutineEnds(t *testing.T) {
 		_, err := db.Open(t.Context(), "next", store.TaskOpen{Token: 1})
 		require.NoError(t, err)
 		require.Less(t, time.Since(began), batchPatience+batchPatience/2, "it waits for nobody")
+
+		// The server does not know the script of one of them, and it is sent once more. The other
+		// has its answer already.
+		sent.take()
+		sent.hold = func(nth int) {
+			switch nth {
+			case 1:
+				time.Sleep(batchPatience / 2)
+			case 3:
+				runtime.Goexit()
+			}
+		}
+		all.Go(func() { _, _ = db.Open(t.Context(), "t0", store.TaskOpen{Token: 2}) })
+		time.Sleep(time.Millisecond)
+		all.Go(func() { _, _ = db.Record(t.Context(), "t1") }) // sends for both, and ends
+		time.Sleep(time.Millisecond)
+		all.Go(func() { _, err = db.Open(t.Context(), "t2", store.TaskOpen{Token: 2}) })
+		all.Wait()
+		require.Equal(t, []int{1, 2, 1}, sent.take())
+		require.NoError(t, err)
+	})
+}
+
+// TestCallsThatEndAreObserved: whoever counts the calls hears of those too that a hook has ended.
+func TestCallsThatEndAreObserved(t *testing.T) {
+	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
+		all := leading(t, db, 30)
+		var observed []error
+		db.OnCall(func(_ string, _ time.Duration, err error) { observed = append(observed, err) })
+		sent.hold = func(int) { runtime.Goexit() }
+		ended := make(chan struct{})
+		go func() { // ends in the hook
+			defer close(ended)
+			store.SendAll(t.Context(), all, false, func([]int) {})
+		}()
+		<-ended
+		require.Len(t, observed, 1)
+		require.ErrorIs(t, observed[0], store.ErrCallEnded)
 	})
 }
 

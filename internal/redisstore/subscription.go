@@ -50,6 +50,7 @@ type listener struct {
 	checks            int       // whose message was published
 	counted           time.Time // when Redis was asked last how many listen; zero: it was not
 	crowd             int       // the most that listen to one lease, as Redis counted them last
+	stood             bool      // the last subscription did
 }
 
 // Listen keeps a subscription up for an audience until ctx is done, and returns when nothing of it
@@ -84,6 +85,7 @@ func (l *listener) run(ctx context.Context) {
 			return
 		}
 		began := time.Now()
+		l.stood = false
 		err := l.listen(ctx)
 		if ctx.Err() != nil {
 			return
@@ -92,12 +94,11 @@ func (l *listener) run(ctx context.Context) {
 			l.deaf = true
 			continue
 		}
-		stood := l.State.Load().Active
 		l.down(err)
 		if time.Since(began) > mostPause {
 			pause = leastPause
 		}
-		if !wait(ctx, pause) || !l.waitApart(ctx, stood) {
+		if !wait(ctx, pause) || !l.waitApart(ctx, l.stood) {
 			return
 		}
 		pause = min(2*pause, mostPause)
@@ -317,7 +318,7 @@ func (h *hearing) heard(ctx context.Context, r hearingReport) error {
 			h.Take(store.Hint{Type: store.HintConnected, Channel: r.channel})
 		}
 		if !h.stands && len(h.pending) == 0 {
-			h.stands = true
+			h.stands, h.stood = true, true
 			h.timer.Reset(firstCheck + h.part(h.crowdSpread(h.every()/2)))
 			h.subscribeMore()
 		}

@@ -690,6 +690,14 @@ func TestCrowdSubscribesApart(t *testing.T) {
 			require.Less(t, slices.Max(parts), processes*2/5, "after an outage of %v: %v", away, parts)
 			time.Sleep(5 * time.Minute)
 		}
+		for range 10 { // it comes back for moments, in which not all are checked
+			c.breakFor(3*time.Second, 2*time.Second)
+		}
+		after = c.breakFor(3*time.Second, 2*every)
+		for i := range after[:len(after)-processes/5] {
+			require.Greater(t, after[i+processes/5]-after[i], 20*time.Millisecond, "%v", after)
+		}
+		time.Sleep(5 * time.Minute)
 
 		after = c.breakAll(every / 2)
 		require.InDelta(t, processes/2, len(after), processes/6)
