@@ -136,7 +136,7 @@ func TestDerive(t *testing.T) {
 		"| Redis at rest, % of a core | 2 | 20 | 200 | 2,000 |",
 		"| memory of Redis, MB | 10 | 100 | 1,000 | 10,000 |",
 		"| a hint to all, ms of Redis | 5 | 50 | 500 | 5,000 |",
-		"| a deploy of all in 10 minutes, % of a core | 3.3 | 5 | 5 | 8.3 |",
+		"| a deploy of all in 10 minutes, % of a core | 3.3 | 4 | 4 | 8.3 |",
 		"| a deploy of all in 10 minutes, % of a core | 0.33 | 3.3 | 33 | 330 |",
 		"| masters | 3 | 3 | 5 | 79 |",
 		"| Redis, % of a core | 0.4 | 4 | 40 | 400 |",
