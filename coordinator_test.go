@@ -1221,7 +1221,7 @@ func TestHooksOfTheClientThatFail(t *testing.T) {
 		for _, at := range []string{"command", "pipeline", ""} {
 			t.Run(name+" at "+cmp.Or(at, "all"), func(t *testing.T) {
 				inCluster(t, func(c *cluster) {
-					a := c.member("a")
+					a := c.on("a", func(o *redis.Options) { o.ReadTimeout = 3 * time.Second }) // else elections see no hook
 					roles := []*Elector{a.Elector()}
 					for n := range driver.Few { // more travel together
 						e, err := a.AddRole(fmt.Sprint("role-", n), ElectionOptions{LeaseTTL: 10 * time.Second})

@@ -649,7 +649,7 @@ func (l *electionLoop) answer(now lease.Reading, a storeAnswer) {
 	}
 	change := l.cand.Answer(now, a.request, a.answer.Answer)
 	if a.err == nil {
-		l.report.reaches(now, l.cand) // before what the answer brings
+		l.report.answered(now, a.request.Kind, l.cand) // before what the answer brings
 	}
 	if change == lease.Ended {
 		l.apply(now, change, fmt.Errorf("%w: Redis answers %q", ErrLost, a.answer.Reason))

@@ -195,10 +195,18 @@ func (r *electionReport) released(token int64) {
 	}
 }
 
-// usable takes a usable answer to an acquire or a renewal.
+// answered takes that a request of this candidate was answered.
+func (r *electionReport) answered(now lease.Reading, kind lease.Kind, candidate *lease.Candidate) {
+	if kind != lease.Release { // see released
+		r.failing = candidate.Unanswered() > 0 // it may have come too late for the candidate
+	}
+	r.reaches(now, candidate)
+}
+
+// usable takes a usable answer to an acquire or a renewal, after answered.
 func (r *electionReport) usable(now lease.Reading, number uint64, answer store.LeaseReply) {
 	r.lastAnswer, r.faults = time.Now(), reportOnce{}
-	if r.failing = r.unanswered > 0; !r.failing { // else the answer came too late for the candidate
+	if !r.failing {
 		r.lastErr = nil
 	}
 	if number < r.heard || answer.Verdict == lease.Stale {
