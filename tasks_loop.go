@@ -467,7 +467,7 @@ func (l *taskLoop) stepped(by time.Duration) {
 
 // note carries out and reports what has happened to a task.
 func (l *taskLoop) note(t *leadTask) {
-	for _, n := range t.machine.Take() {
+	for n := range t.machine.Take() {
 		switch n.Kind {
 		case schedule.Start:
 			l.start(t, n.Attempt)

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"iter"
 	"strconv"
 	"time"
 
@@ -45,6 +46,7 @@ type Term struct {
 	now   time.Duration // by the monotonic clock that Clock was taught with
 	over  bool
 	ended time.Duration // when it was over
+	room  []Note        // for the next notes of any task: one that had some of its own would keep it
 }
 
 // Tick lets time pass.
@@ -73,18 +75,18 @@ type Machine struct {
 	term   *Term
 	memory *Memory
 
-	record        store.TaskRecord // as it was last heard of
-	opened        bool             // it is ours
-	checked       bool             // its next slot is one that the schedule may have led to
-	next          store.TaskRecord // as it was when it last had a next slot: a record that was lost goes on from there
-	rerunOf       string           // ID of a run that another leader left behind, to be run again
-	before        store.TaskRecord // as it was before the last answer
-	moved         int              // how often in a row the record was not what it was
-	disputed      int              // how often in a row that was said though nothing in it had changed
-	other         string           // key of the lease that the record says it belongs to, if it is not ours: untrusted
-	runOnElection bool             // is still to be done
-	news          bool             // somebody says that the record has changed
-	triggerHeld   time.Duration    // the trigger that waits is not claimed before
+	record        store.TaskRecord  // as it was last heard of
+	opened        bool              // it is ours
+	checked       bool              // its next slot is one that the schedule may have led to
+	changed       bool              // by the last answer
+	lost          *store.TaskRecord // the last that had a next slot, if the record has none: it goes on from there
+	rerunOf       string            // ID of a run that another leader left behind, to be run again
+	moved         int               // how often in a row the record was not what it was
+	disputed      int               // how often in a row that was said though nothing in it had changed
+	other         string            // key of the lease that the record says it belongs to, if it is not ours: untrusted
+	runOnElection bool              // is still to be done
+	news          bool              // somebody says that the record has changed
+	triggerHeld   time.Duration     // the trigger that waits is not claimed before
 	call          *Call
 	queued        *Call // the end of a run, behind what is being asked
 	question      *Question
@@ -287,15 +289,31 @@ func (m *Machine) Stepped(by time.Duration) {
 	}
 }
 
-// Take is what has happened since the last call, in order. It is valid until the next call of any
-// method.
-func (m *Machine) Take() []Note {
-	notes := m.notes
-	m.notes = m.notes[:0]
-	return notes
+// Take is what has happened since the last call, in order. What a loop that ends early has not seen
+// is lost.
+func (m *Machine) Take() iter.Seq[Note] {
+	return func(yield func(Note) bool) {
+		if len(m.notes) == 0 {
+			return
+		}
+		notes := m.notes
+		m.notes = nil
+		for _, n := range notes {
+			if !yield(n) {
+				break
+			}
+		}
+		clear(notes)
+		m.term.room = notes[:0]
+	}
 }
 
-func (m *Machine) note(n Note) { m.notes = append(m.notes, n) }
+func (m *Machine) note(n Note) {
+	if m.notes == nil {
+		m.notes, m.term.room = m.term.room, nil
+	}
+	m.notes = append(m.notes, n)
+}
 
 // NoteKind is what a Note is about.
 type NoteKind int

@@ -115,10 +115,10 @@ func (m *Machine) Answer(try Try, reply store.TaskReply) (awaited bool) {
 	if reply.Verdict != store.TaskFenced && reply.Verdict != store.TaskForeign && m.disputed < maxDisputed {
 		m.note(Note{Kind: GoesOn})
 	}
-	m.before, m.record = m.record, reply.Record
-	if m.record.Due != "" {
-		m.next = m.record
+	if old := m.record; old.Due != "" && reply.Record.Due == "" {
+		m.lost = &old
 	}
+	m.changed, m.record = m.record != reply.Record, reply.Record
 	if reply.Verdict == store.TaskFenced {
 		m.refused(Fenced)
 	}
@@ -177,7 +177,7 @@ func (m *Machine) reopen() {
 	m.opened, m.rerunOf = false, ""
 	m.notBefore = m.term.now + lease.Backoff(reopenPause, m.moved+1, LongestPause)
 	m.moved++
-	if m.disputed++; m.record != m.before {
+	if m.disputed++; m.changed {
 		m.disputed = 0
 	}
 	if m.disputed >= maxDisputed {

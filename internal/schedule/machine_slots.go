@@ -65,8 +65,8 @@ func (m *Machine) settled(q *Question) bool {
 // plan gives the record its next slot by the schedule of this process.
 func (m *Machine) plan(s *Step, redis int64) {
 	from, spec := m.record, m.policy.Spec
-	if from.Due == "" && m.next.Follows(spec) {
-		from = m.next // the record was lost while we led
+	if from.Due == "" && m.lost != nil && m.lost.Follows(spec) {
+		from = *m.lost // while we led
 	}
 	var next int64
 	m.consult(s, func(p *Policy) { next = p.replan(from, redis) }, func() {

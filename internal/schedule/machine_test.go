@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -80,7 +81,7 @@ func (l *leader) drive() (wait time.Duration) {
 }
 
 func (l *leader) take() {
-	for _, n := range l.Take() {
+	for n := range l.Take() {
 		if n.Kind == Start {
 			l.attempt = n.Attempt
 			l.began++
@@ -668,6 +669,36 @@ func TestMachineFollowsTheClock(t *testing.T) {
 	require.Equal(t, b.redis()+10*tableMinute, store.Natural(b.record.Next))
 }
 
+// TestMachinesShareTheRoomOfNotes: a task whose notes were taken keeps no room for more, which would be
+// half of the memory of ten thousand tasks. One that notes something while another's are taken has
+// notes of its own.
+func TestMachinesShareTheRoomOfNotes(t *testing.T) {
+	term := &Term{Token: 1, NewRun: func() string { return "r" }, Random: func() float64 { return 1 }}
+	var all []*Machine
+	for range 3 {
+		all = append(all, NewMachine(Policy{Schedule: Every(time.Hour), Spec: "s"}, term, new(Memory)))
+	}
+	for count := range 5 {
+		for _, m := range all {
+			m.note(Note{Kind: Skipped, Count: count})
+			m.note(Note{Kind: GoesOn, Count: count})
+		}
+		for _, m := range all {
+			var took []Note
+			for n := range m.Take() {
+				took = append(took, n)
+				all[2].note(Note{Kind: Expired, Count: count})
+			}
+			require.Equal(t, []Note{{Kind: Skipped, Count: count}, {Kind: GoesOn, Count: count}}, took[:2])
+			require.Len(t, took, map[bool]int{false: 2, true: 6}[m == all[2]], "those that came while they were taken come next")
+		}
+		require.Len(t, slices.Collect(all[2].Take()), 6)
+		for _, m := range all {
+			require.Zero(t, cap(m.notes))
+		}
+	}
+}
+
 // TestMachineSilence: a call is sent again after its bound, later ones behind longer pauses; a late
 // answer to an earlier try counts as long as the call is asked.
 func TestMachineSilence(t *testing.T) {
@@ -680,7 +711,7 @@ func TestMachineSilence(t *testing.T) {
 	term.Tick(CallBound)
 	s := m.Step()
 	require.Nil(t, s.Call)
-	require.Equal(t, []Note{{Kind: Unanswered}}, m.Take())
+	require.Equal(t, []Note{{Kind: Unanswered}}, slices.Collect(m.Take()))
 	require.Positive(t, s.Wait)
 	require.LessOrEqual(t, s.Wait, firstPause)
 	term.Tick(CallBound + s.Wait)

@@ -207,7 +207,7 @@ func (p *instance) wake(i int, at time.Duration) {
 // heed carries out what the machine of a task wants.
 func (p *instance) heed(i int) {
 	t := &p.scheduler.tasks[i]
-	for _, n := range t.machine.Take() {
+	for n := range t.machine.Take() {
 		switch n.Kind {
 		case schedule.Start:
 			t.attempt = n.Attempt
