@@ -60,14 +60,14 @@ func TestContendersLeadAndRelease(t *testing.T) {
 		s.warm()
 		s.join(0)
 		s.must("first leads", func() bool { return both(s.lines[0].last()) })
-		if s.store.expiry().IsZero() {
+		if s.store.Expiry().IsZero() {
 			s.Errorf("it leads and the store knows of no lease")
 		}
 		s.stops[0]()
 		if !neither(s.lines[0].last()) {
 			s.Errorf("it was stopped and believes to lead")
 		}
-		s.must("the lease is given back", func() bool { return s.store.expiry().IsZero() })
+		s.must("the lease is given back", func() bool { return s.store.Expiry().IsZero() })
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tenure-go/tenure/bench/internal/contender"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
@@ -81,7 +82,7 @@ func partition(s *stage) readings {
 	s.lead()
 	s.proxies[0].Blackhole()
 	s.wait(20 * time.Millisecond) // what was under way has arrived
-	return s.beyond(s.store.expiry())
+	return s.beyond(s.store.Expiry())
 }
 
 // beyond waits until the first has ceased to believe and the second leads.
@@ -146,10 +147,10 @@ func (s *stage) warm() {
 	s.join(1)
 	s.must("second leads", func() bool { return both(s.lines[1].last()) })
 	s.stops[1]()
-	s.must("lease is given back", func() bool { return s.store.expiry().IsZero() })
+	s.must("lease is given back", func() bool { return s.store.Expiry().IsZero() })
 }
 
-func (s *stage) granted() bool { return !s.store.expiry().IsZero() }
+func (s *stage) granted() bool { return !s.store.Expiry().IsZero() }
 
 func lateAcquire(s *stage) readings {
 	s.warm()
@@ -179,14 +180,14 @@ func lostAcquire(s *stage) readings {
 
 func lostRenewal(s *stage) readings {
 	s.lead()
-	old := s.store.expiry()
+	old := s.store.Expiry()
 	if s.contender.Kubernetes {
 		s.proxies[0].DropReplies()
 	} else { // of renewals alone: after another reply that is lost none would get through
 		s.proxies[0].LoseReply(func(cmd []string) bool { return strings.HasPrefix(strings.ToLower(cmd[0]), "eval") })
 	}
 	at := time.Now()
-	s.until(leaseTTL, func() bool { return s.store.expiry().Sub(old) > leaseTTL/10 })
+	s.until(leaseTTL, func() bool { return s.store.Expiry().Sub(old) > leaseTTL/10 })
 	s.proxies[0].Heal()
 	return s.gap(at, 2*leaseTTL)
 }
@@ -202,9 +203,9 @@ func (s *stage) gap(at time.Time, d time.Duration) readings {
 
 func frozenStore(s *stage) readings {
 	s.lead()
-	expiry := s.store.expiry()
+	expiry := s.store.Expiry()
 	at := time.Now()
-	thaw := s.store.freeze()
+	thaw := s.store.Freeze()
 	s.Cleanup(thaw)
 	s.wait(8 * time.Second)
 	thaw()
@@ -249,7 +250,7 @@ func crash(s *stage) readings {
 
 func restart(s *stage) readings {
 	s.lead()
-	server := s.store.(*redisStore).server
+	server := s.store.(*contender.RedisStore).Server
 	at := time.Now()
 	server.Kill(s.TB)
 	server.Start(s.TB)
@@ -259,7 +260,7 @@ func restart(s *stage) readings {
 func flushAll(s *stage) readings {
 	s.lead()
 	at := time.Now()
-	s.store.(*redisStore).flush()
+	s.store.(*contender.RedisStore).Flush()
 	return s.gap(at, 8*time.Second)
 }
 
@@ -279,7 +280,7 @@ func traffic(s *stage) readings {
 	const window = 6 * time.Second
 	s.lead()
 	made := func(i int) int64 { return s.requests[i].Load() }
-	if k, ok := s.store.(*leaseStore); ok {
+	if k, ok := s.store.(*contender.LeaseStore); ok {
 		made = func(i int) int64 { return int64(k.Requests(s.id(i))) }
 	}
 	for i, p := range s.proxies {

@@ -31,7 +31,7 @@ const (
 type stage struct {
 	redistest.TB
 	contender contender.Contender
-	store     store
+	store     contender.Store
 	proxies   [2]*redistest.Proxy
 	lines     [2]*line
 	stops     [2]func()
@@ -40,14 +40,9 @@ type stage struct {
 }
 
 func newStage(t redistest.TB, c contender.Contender, phase time.Duration) *stage {
-	s := &stage{TB: t, contender: c, phase: phase}
-	if c.Kubernetes {
-		s.store = newLeaseStore(t)
-	} else {
-		s.store = newRedisStore(t)
-	}
+	s := &stage{TB: t, contender: c, store: c.NewStore(t), phase: phase}
 	for i := range s.proxies {
-		s.proxies[i] = redistest.NewProxy(t, s.store.addr())
+		s.proxies[i] = redistest.NewProxy(t, s.store.Addr())
 		s.lines[i] = new(line)
 	}
 	return s
@@ -60,11 +55,7 @@ func (s *stage) config(i int) contender.Config {
 }
 
 // age waits until the store is old enough for every contender.
-func (s *stage) age() {
-	if r, ok := s.store.(*redisStore); ok {
-		r.server.WaitUptime(s.TB, storeAge)
-	}
-}
+func (s *stage) age() { s.store.WaitAge(storeAge) }
 
 // join connects a candidate and lets it campaign.
 func (s *stage) join(i int) { s.connect(i, s.config(i))() }

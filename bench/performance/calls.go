@@ -257,6 +257,7 @@ var spentOn = regexp.MustCompile(`cmdstat_([a-z|_]+):calls=\d+,usec=(\d+)`)
 // counts as part of those.
 var sends = map[string][]string{
 	floor: {"set", "evalsha"}, same: {"evalsha"}, "tenure": {"evalsha"}, "redislock": {"evalsha"}, "redsync": {"set", "evalsha"}, "rueidislock": {"set", "get", "evalsha"},
+	elected: {"evalsha"}, locked: {"evalsha"},
 }
 
 // redisSpent is what Redis has spent on the commands of a client since its statistics were reset.

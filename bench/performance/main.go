@@ -21,13 +21,15 @@ import (
 func main() {
 	redistest.Silence()
 	log.SetOutput(io.Discard) // rueidis reports each lost connection
-	redistest.ChildMain(rolesChild, rolesMain)
+	for load := range loads {
+		redistest.ChildMain(load, childMain(load))
+	}
 	if redistest.RunChild() {
 		return
 	}
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds, of which the median counts")
-	flag.StringVar(&o.only, "only", "", "sections, separated by commas: calls, cluster, roles, own, reads, build; empty: all")
+	flag.StringVar(&o.only, "only", "", "sections, separated by commas: calls, cluster, roles, tasks, own, reads, build; empty: all")
 	flag.StringVar(&o.out, "o", "", "file to write, beside which images/performance-*.svg are; empty: none")
 	flag.StringVar(&o.root, "root", "..", "directory of the root module")
 	flag.StringVar(&o.commit, "commit", "unknown", "commit that is measured")
@@ -53,7 +55,7 @@ func run(o options) error {
 	if o.rounds < 1 {
 		return fmt.Errorf("-rounds = %d: at least one", o.rounds)
 	}
-	sections := []section{{"calls", measureCalls}, {"cluster", measureCluster}, {"roles", measureRoles}, {"own", measureOwn}, {"reads", measureReads}, {"build", measureBuild}}
+	sections := []section{{"calls", measureCalls}, {"cluster", measureCluster}, {"roles", measureRoles}, {"tasks", measureTasks}, {"own", measureOwn}, {"reads", measureReads}, {"build", measureBuild}}
 	var chosen []string
 	if o.only != "" {
 		chosen = strings.Split(o.only, ",")

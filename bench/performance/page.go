@@ -112,7 +112,7 @@ func (p *page) text() string {
 	fmt.Fprintf(&b, "\n## How it was measured\n\nCommit %s, %s, %d processors, %s/%s, %s, on loopback; the whole took %v. Redis's own time is that of its `INFO commandstats`.\n\n",
 		p.commit, runtime.Version(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, redisVersion(), p.took.Round(time.Second))
 	b.WriteString("| module | version |\n|---|---|\n")
-	for _, module := range []string{"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "github.com/redis/rueidis", "github.com/redis/go-redis/v9"} {
+	for _, module := range []string{"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "github.com/redis/rueidis", "k8s.io/client-go", "github.com/go-co-op/gocron/v2", "github.com/redis/go-redis/v9"} {
 		fmt.Fprintf(&b, "| %s | %s |\n", module, version(module))
 	}
 	return b.String()

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
@@ -107,5 +108,26 @@ func TestCallers(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// What is told of runs are how many there were since the last time, and their shares.
+func TestLateness(t *testing.T) {
+	t.Parallel()
+	l := new(lateness)
+	if runs, late := l.take(); runs != 0 || late != nil {
+		t.Errorf("of none: %d, %v", runs, late)
+	}
+	for i := range 200 {
+		l.add(time.Duration(200 - i))
+	}
+	if l.runs() != 200 {
+		t.Errorf("%d runs", l.runs())
+	}
+	if runs, late := l.take(); runs != 200 || !slices.Equal(late, []time.Duration{101, 199, 200}) {
+		t.Errorf("%d, %v", runs, late)
+	}
+	if l.runs() != 0 {
+		t.Error("they are told twice")
 	}
 }

@@ -4,15 +4,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -31,19 +28,9 @@ const (
 	rolesTTL   = 3 * time.Second
 	rolesEvery = time.Second
 	rolesFor   = 10 * time.Second
-	rolesChild = "roles"
 	same       = "same commands" // that tenure's renewals make, in a script that looks at nothing
 	sameAtOnce = 200             // roles of one call, as tenure does it
-	envWho     = "TENURE_PERFORMANCE_WHO"
-	envAddr    = "TENURE_PERFORMANCE_ADDR"
 )
-
-// rolesUsage is what a process has used while it held 1,000 leases.
-type rolesUsage struct {
-	CPU        time.Duration `json:"cpu"`
-	Heap       int64         `json:"heap"` // bytes, stacks included, beyond what there was before
-	Goroutines int           `json:"goroutines"`
-}
 
 // measureRoles has a process of its own hold 1,000 leases with each library.
 func measureRoles(o options, p *page) error {
@@ -67,20 +54,7 @@ func measureRoles(o options, p *page) error {
 }
 
 func holdMany(tb redistest.TB, t *table, who string) {
-	server := redistest.Start(tb)
-	asking := server.Client(tb)
-	child := redistest.StartChild(tb, rolesChild, envWho+"="+who, envAddr+"="+server.Addr())
-	child.Expect(tb, "holds", startBound)
-	if err := asking.ConfigResetStat(context.Background()).Err(); err != nil {
-		tb.Fatalf("%v", err)
-	}
-	line := child.Expect(tb, "used ", 2*startBound)
-	spent := redisSpent(tb, asking, who)
-	var u rolesUsage
-	if err := json.Unmarshal([]byte(strings.TrimPrefix(line, "used ")), &u); err != nil {
-		tb.Fatalf("%q: %v", line, err)
-	}
-	child.Kill(tb)
+	u, spent := measureChild(tb, rolesChild, who, rolesFor)
 	renewals := float64(manyRoles) * rolesFor.Seconds() / rolesEvery.Seconds()
 	t.row("processor, % of a core", "%.1f").add(who, 100*u.CPU.Seconds()/rolesFor.Seconds())
 	t.row("Redis, µs a renewal", "%.1f").add(who, micro(spent)/renewals)
@@ -88,35 +62,8 @@ func holdMany(tb redistest.TB, t *table, who string) {
 	t.row("goroutines", "%.0f").add(who, float64(u.Goroutines))
 }
 
-// rolesMain is the process that holds them. It is killed in the end.
-func rolesMain() {
-	if err := holdAll(context.Background(), os.Getenv(envWho), os.Getenv(envAddr)); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
-func holdAll(ctx context.Context, who, addr string) error {
-	heap, goroutines := inUse()
-	if err := hold(ctx, who, addr); err != nil {
-		return err
-	}
-	fmt.Println("holds")
-	before := processTime()
-	time.Sleep(rolesFor)
-	u := rolesUsage{CPU: processTime() - before}
-	heapAfter, goroutinesAfter := inUse()
-	u.Heap, u.Goroutines = heapAfter-heap, goroutinesAfter-goroutines
-	line, err := json.Marshal(u)
-	fmt.Println("used " + string(line))
-	if err == nil {
-		time.Sleep(time.Hour) // until it is killed
-	}
-	return err
-}
-
 // hold takes all leases and keeps them in goroutines that live as long as the process.
-func hold(ctx context.Context, who, addr string) error {
+func hold(ctx context.Context, who, addr string, _ *lateness) error {
 	names := make([]string, manyRoles)
 	for i := range names {
 		names[i] = fmt.Sprint("role-", i)
@@ -289,20 +236,4 @@ func holdTenure(ctx context.Context, client *redis.Client, names []string) error
 		}
 	}
 	return nil
-}
-
-func inUse() (bytes int64, goroutines int) {
-	var m runtime.MemStats
-	for range 3 {
-		runtime.GC()
-	}
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc + m.StackInuse), runtime.NumGoroutine()
-}
-
-// processTime is the processor time that this process has used.
-func processTime() time.Duration {
-	var usage syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage) // has no error of this process
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -57,7 +57,7 @@ type Contender struct {
 
 // All returns the libraries in the order of the page.
 func All() []Contender {
-	return []Contender{tenureContender(), redsyncContender(), redislockContender(), rueidislockContender(), clientGoContender()}
+	return []Contender{tenureContender(), redsyncContender(), Redislock(), rueidislockContender(), clientGoContender()}
 }
 
 // work is the leader's work of a candidate: it runs from begin to the end of its context.

@@ -52,7 +52,7 @@ func (l *Leases) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Freeze lets every request wait until thaw is called.
 func (l *Leases) Freeze() (thaw func()) {
 	l.gate.Lock()
-	return l.gate.Unlock
+	return sync.OnceFunc(l.gate.Unlock)
 }
 
 // Requests returns how many requests a candidate has made.

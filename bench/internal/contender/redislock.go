@@ -8,7 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-func redislockContender() Contender {
+// Redislock is bsm/redislock.
+func Redislock() Contender {
 	return Contender{
 		Name: "redislock", Module: "github.com/bsm/redislock",
 		For:   "a small, plain lock around a piece of work",
