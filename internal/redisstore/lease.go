@@ -112,8 +112,8 @@ func (s *Store) ofTag(key string) *Store {
 
 // within is the store with a client whose calls end after one attempt: a call that hangs holds a
 // connection, which may have died without a sign, and one of the few calls that are in flight at
-// most. It shares the pool of the client that was given, but has none of its hooks (go-redis v9.17.3
-// to v9.23.0). A cluster's client has no such face.
+// most. It shares the pool of the client that was given, but has none of its hooks (go-redis
+// v9.17.3 to v9.23.0). A cluster's client has no such face.
 func (s *Store) within(attempt time.Duration) *Store {
 	client, ok := s.rdb.(*redis.Client)
 	if !ok || client == nil || attempt <= 0 {

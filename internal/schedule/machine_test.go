@@ -669,9 +669,9 @@ func TestMachineFollowsTheClock(t *testing.T) {
 	require.Equal(t, b.redis()+10*tableMinute, store.Natural(b.record.Next))
 }
 
-// TestMachinesShareTheRoomOfNotes: a task whose notes were taken keeps no room for more, which would be
-// half of the memory of ten thousand tasks. One that notes something while another's are taken has
-// notes of its own.
+// TestMachinesShareTheRoomOfNotes: a task whose notes were taken keeps no room for more, which
+// would be half of the memory of ten thousand tasks. One that notes something while another's are
+// taken has notes of its own.
 func TestMachinesShareTheRoomOfNotes(t *testing.T) {
 	term := &Term{Token: 1, NewRun: func() string { return "r" }, Random: func() float64 { return 1 }}
 	var all []*Machine
