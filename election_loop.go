@@ -113,10 +113,11 @@ type electionLoop struct {
 	secondAt time.Duration // monotonic; 0: not
 	aside    bool          // a second copy is in flight: one at a time
 
-	granted  bool          // a hint: somebody leads now
-	lookAt   time.Duration // monotonic: it is looked at then
-	looking  bool          // a look is in flight, and was not given up
-	lookedAt time.Duration // monotonic: when the last look began
+	granted    bool          // a hint: somebody leads now
+	lookAt     time.Duration // monotonic: it is looked at then
+	looking    bool          // a look is in flight, and was not given up
+	lookedAt   time.Duration // monotonic: when the last look began
+	lookNumber uint64        // of its call
 
 	report electionReport
 }
@@ -754,21 +755,23 @@ func (l *electionLoop) look(now lease.Reading) {
 	}
 	if l.looking { // whenever its answer comes, it is taken
 		l.looking = false
-		l.report.lookUnanswered()
+		l.report.lookUnanswered(l.lookNumber)
 		return
 	}
 	l.granted, l.looking, l.lookedAt, l.report.knownAt = false, true, now.Mono, now.Mono
 	l.call(storeAnswer{look: true}, l.timing.Attempt(), func(ctx context.Context, _ lease.Request) (store.LeaseReply, error) { return l.store.Leader(ctx) })
+	l.lookNumber = l.sent
 }
 
 // looked takes the answer to a look.
 func (l *electionLoop) looked(now lease.Reading, a storeAnswer) {
-	l.looking = false
+	late := !l.looking || a.number != l.lookNumber
+	l.looking = l.looking && late
 	if a.err != nil {
 		l.report.lookRefused(a.number, a.err)
 		return
 	}
-	l.report.looked(now, a.number, a.answer)
+	l.report.looked(now, a.number, a.answer, late)
 }
 
 func (l *electionLoop) publishStatus(state ElectionState) {

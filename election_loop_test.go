@@ -527,7 +527,7 @@ func TestOneOfACrowd(t *testing.T) {
 		"not counted":                  {[]store.Hint{vacant}, 0},
 		"few":                          {[]store.Hint{{Type: store.HintListeners, Count: 51}, vacant}, 0},
 		"vacant":                       {[]store.Hint{listeners, vacant}, ramp},
-		"granted to another":           {[]store.Hint{listeners, vacant, granted}, 4750 * time.Millisecond},
+		"granted to another":           {[]store.Hint{listeners, vacant, granted}, 3750 * time.Millisecond},
 		"and released again":           {[]store.Hint{listeners, vacant, granted, vacant}, ramp},
 		"named":                        {[]store.Hint{listeners, vacant, {Type: store.HintNamed, Subject: "me"}}, 0},
 		"subscribed again, with 2,000": {[]store.Hint{listeners, {Type: store.HintConnected}}, time.Second + ramp},

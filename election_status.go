@@ -172,16 +172,20 @@ func (r *electionReport) lookRefused(number uint64, err error) {
 }
 
 // lookUnanswered takes the silence after a look.
-func (r *electionReport) lookUnanswered() {
+func (r *electionReport) lookUnanswered(number uint64) {
+	if number < r.heard {
+		return // a younger call had a usable answer
+	}
 	r.lastErr, r.failing = r.silence(), true
 }
 
-// looked takes the answer to a look. Like the answer to a release it does not say what else is
-// refused: an outage that requests of this candidate have met lately is over when they say so.
-func (r *electionReport) looked(now lease.Reading, number uint64, answer store.LeaseReply) {
+// looked takes the answer to a look, which was given up if it is late. Like the answer to a release
+// it does not say what else is refused: an outage that requests of this candidate have met lately
+// is over when they say so.
+func (r *electionReport) looked(now lease.Reading, number uint64, answer store.LeaseReply, late bool) {
 	r.lastAnswer = time.Now()
 	lately := r.unanswered > 0 && now.Mono-r.failedAt <= r.timing.Retry*11/10+2*r.timing.Attempt() // it makes one by then, if it makes any
-	if !lately {
+	if !lately && !late {
 		r.lastErr, r.failing = nil, false
 	}
 	r.leads(now, number, answer)
@@ -198,7 +202,7 @@ func (r *electionReport) released(token int64) {
 // answered takes that a request of this candidate was answered.
 func (r *electionReport) answered(now lease.Reading, kind lease.Kind, candidate *lease.Candidate) {
 	if kind != lease.Release { // see released
-		r.failing = candidate.Unanswered() > 0 // it may have come too late for the candidate
+		r.failing = r.failing && candidate.Unanswered() > 0 // it may have come too late for the candidate
 	}
 	r.reaches(now, candidate)
 }

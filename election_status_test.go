@@ -208,6 +208,59 @@ func TestLateAnswersEndNoOutage(t *testing.T) {
 	})
 }
 
+// TestLateLooks: nor does an answer to a look that comes too late. What a younger request has heard
+// is not undone by an older look without an answer, nor by a request that was given up long ago.
+func TestLateLooks(t *testing.T) {
+	t.Run("each is late", func(t *testing.T) {
+		inElection(t, func(o *Options) { o.Election.Ineligible = true }, func(s *election) {
+			s.store.on(on("leader", fate{back: electionTTL/3 + 200*time.Millisecond}))
+			s.run()
+			s.at(2 * time.Minute)
+			for range 100 {
+				require.ErrorIs(s, s.Status().Err, ErrUnreachable)
+				s.pass(100 * time.Millisecond)
+			}
+			require.Len(s, s.told(EventRedisDown), 1)
+			s.store.on(nil)
+			s.pass(time.Minute)
+			require.NoError(s, s.Status().Err)
+			require.Len(s, s.told(EventRedisUp), 1)
+		})
+	})
+	t.Run("a younger request was answered", func(t *testing.T) {
+		inElection(t, func(o *Options) { o.Election.Ineligible = true }, func(s *election) {
+			s.run(s.honest(0))
+			s.at(time.Minute)
+			s.store.on(on("leader", fate{back: 30 * time.Second}))
+			for looks := len(s.store.made("leader")); len(s.store.made("leader")) == looks; {
+				s.pass(10 * time.Millisecond)
+			}
+			s.store.on(nil)
+			s.SetEligible(true)
+			s.pass(time.Minute)
+			require.True(s, s.IsLeader())
+			require.Empty(s, s.told(EventRedisDown, EventRenewalFailed))
+		})
+	})
+	t.Run("a request was given up", func(t *testing.T) {
+		inElection(t, nil, func(s *election) {
+			s.store.hold("other", time.Hour)
+			s.run()
+			s.at(time.Minute)
+			s.store.on(on("acquire", fate{back: 90 * time.Second}))
+			for asked := len(s.store.made("acquire")) + 2; len(s.store.made("acquire")) < asked; {
+				s.pass(100 * time.Millisecond)
+			}
+			s.pass(6 * time.Second)
+			s.SetEligible(false)
+			s.store.on(nil)
+			s.pass(3 * time.Minute)
+			require.Len(s, s.told(EventRedisDown), 1)
+			require.Len(s, s.told(EventRedisUp), 1)
+		})
+	})
+}
+
 // A candidate that campaigns, and a leader, hear it by their own requests.
 func TestWhoCampaignsAsksNothingBeside(t *testing.T) {
 	inElection(t, nil, func(s *election) {

@@ -242,7 +242,7 @@ type lead struct {
 func newFleet(tb redistest.TB, o options) *fleet {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &fleet{TB: tb, o: o, led: make(chan lead, 1000), ctx: ctx}
-	f.sent.soon = o.retry() * 8 / 10 // a follower asks each 9/10 to 10/10 of a RetryInterval
+	f.sent.soon = o.retry() * 8 / 10 // a follower asks each 19/20 to 20/20 of a RetryInterval, and sooner after such an acquire alone
 
 	tb.Cleanup(func() { // clients and servers may be gone: nothing is said at the end
 		for _, i := range f.instances {

@@ -15,7 +15,7 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// They are counted for as long as a follower takes for so many questions on average, which is 19/20
+// They are counted for as long as a follower takes for so many questions on average, which is 39/40
 // of RetryInterval each, and no longer than so many windows. All begin together: in a time that is
 // no multiple of that each is counted once too often, or too seldom.
 const (
@@ -54,7 +54,7 @@ func idle(tb redistest.TB, o options, t *table, count int) {
 	}
 	f.leader()
 	time.Sleep(o.aftermath() + o.window/2) // what the start has caused, the first count of who listens too
-	question := cmp.Or(o.lease, leaseTTL) / 2 * 19 / 20
+	question := cmp.Or(o.lease, leaseTTL) / 2 * 39 / 40
 	seconds := max(1, int(min(idleQuestions*question, o.window*idleWindows)/time.Second))
 	sum := func() (all int64) {
 		for _, n := range f.sent.read() {

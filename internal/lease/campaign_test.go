@@ -12,8 +12,8 @@ func TestFollowerSleepsUntilTheLeaseEnds(t *testing.T) {
 	}{
 		{0, wakeLag, wakeLag + wakeSpread},
 		{4 * time.Second, 4*time.Second + wakeLag, 4*time.Second + wakeLag + wakeSpread},
-		{ttl, retry * 9 / 10, retry},
-		{MaxTTL, retry * 9 / 10, retry},
+		{ttl, retry / 2, retry},
+		{MaxTTL, retry / 2, retry},
 	} {
 		for _, chance := range []float64{0, 0.999} {
 			for _, verdict := range []Verdict{Held, RollCall} {

@@ -51,7 +51,7 @@ type Candidate struct {
 	called  bool          // and that was a roll-call
 	heeded  time.Duration // monotonic: the last request that a hint has caused, or will
 	queued  bool          // a hint is heeded at wake, which is later since others follow too
-	regular time.Duration // monotonic: the next acquire is due then, however soon the lease ends
+	regular time.Duration // monotonic: the next acquire is due then, however soon the lease ends; past: at a time that others may share
 	crowd   int           // others that follow
 	stale   bool          // the last answer was Stale
 	unknown int           // answers in a row that were Unknown
@@ -302,7 +302,7 @@ func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
 		return Began
 	case Held, RollCall:
 		wait := a.Wait + wakeLag + c.apart()
-		c.regular = now.Mono + c.timing.Retry*9/10 + c.part(c.timing.Retry/10)
+		c.regular = now.Mono + c.pace(r)
 		c.wake = min(now.Mono+wait, c.regular)
 		if a.Offered { // asking on is how it accepts
 			c.wake = min(c.wake, now.Mono+c.timing.TTL/20)
@@ -313,6 +313,16 @@ func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
 		}
 	}
 	return c.Tick(now)
+}
+
+// pace is how long a follower sleeps at most once r is answered. If it was not yet time to ask, the
+// others may have asked at the same moment: their next questions lie further apart.
+func (c *Candidate) pace(r Request) time.Duration {
+	spread := c.timing.Retry / 20
+	if r.Sent.Mono < c.regular || c.regular == past {
+		spread = c.timing.Retry / 2
+	}
+	return c.timing.Retry - spread + c.part(spread)
 }
 
 func (c *Candidate) renewed(now Reading, r Request, a Answer) Change {
@@ -429,7 +439,7 @@ func (c *Candidate) giveUp(now Reading) {
 // Ready says whether this candidate may campaign; a term that is on is not touched.
 func (c *Candidate) Ready(now Reading, ready bool) {
 	if ready && !c.ready {
-		c.wake = max(now.Mono, c.back)
+		c.wake, c.regular = max(now.Mono, c.back), past
 	}
 	c.ready = ready
 	if !c.flying {
@@ -479,7 +489,7 @@ func (c *Candidate) failed(now Reading, r Request) {
 	}
 	c.retreat(now)
 	c.unknown++
-	c.wake = max(now.Mono+c.backoff(c.unknown), c.back)
+	c.wake, c.regular = max(now.Mono+c.backoff(c.unknown), c.back), past
 	if c.hinted { // leaders are asked to renew now: a broken connection must not delay that
 		c.hint(now)
 	}

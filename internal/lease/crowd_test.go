@@ -104,7 +104,7 @@ func TestGrantedHint(t *testing.T) {
 				}
 				return
 			}
-			near(t, "the next question after the last answer", b.now.Mono+after-answered, retry*9/10, retry)
+			near(t, "the next question after the last answer", b.now.Mono+after-answered, retry/2, retry)
 			b.c.Vacant(b.now) // released again: it counts as before
 			near(t, "after a release", b.c.Wait(b.now), 0, Timing{TTL: ttl}.Ramp(test.others))
 		})

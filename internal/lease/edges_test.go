@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
@@ -59,7 +60,12 @@ func TestJitter(t *testing.T) {
 		act       func(*bench)
 		low, high time.Duration // of the sleep, if 0 and 1 are drawn
 	}{
-		{"follower", follower, retry * 9 / 10, retry},
+		{"follower", follower, retry / 2, retry},
+		{"follower, the next time", func(b *bench) {
+			follower(b)
+			b.sleep()
+			follower(b)
+		}, retry * 19 / 20, retry},
 		{"renewal", func(b *bench) { b.lead() }, renew * 9 / 10, renew * 11 / 10},
 		{"after a resignation", ends(Resigned), retry, retry * 11 / 10},
 		{"after failed work", ends(Failed), time.Second, 1100 * time.Millisecond},
@@ -183,7 +189,7 @@ func TestAHintCausesOneRequest(t *testing.T) {
 	held(b, r)
 	b.sleep()
 	held(b, b.next())
-	near(t, "sleep after the second", b.c.Wait(b.now), retry*9/10, retry)
+	near(t, "sleep after the second", b.c.Wait(b.now), retry/2, retry)
 
 	b = newBench(t)
 	held(b, b.next())
@@ -192,6 +198,53 @@ func TestAHintCausesOneRequest(t *testing.T) {
 	held(b, b.next())
 	b.c.Vacant(b.now)
 	b.next() // at once
+}
+
+// TestQuestionsLieApart: followers that have asked at one moment, since a lease was released, they
+// may lead again or Redis answers again, do not go on asking in step; one that asks by time alone
+// does so once a RetryInterval.
+func TestQuestionsLieApart(t *testing.T) {
+	const all = 100
+	var first, second, ready, answered []time.Duration
+	for n := range all {
+		b := newBench(t)
+		b.chance = float64(n) / all
+		ask := func(lo time.Duration) time.Duration {
+			t.Helper()
+			a := b.reply(Held)
+			a.Wait = ttl
+			b.says(b.next(), a, Nothing)
+			wait := b.c.Wait(b.now)
+			near(t, "sleep", wait, lo, retry)
+			return wait
+		}
+		first = append(first, ask(retry/2)) // at its start
+		b.sleep()
+		ask(retry * 95 / 100)
+		b.sleep()
+		ask(retry * 95 / 100)
+		b.pass(retry / 5)
+		b.c.Vacant(b.now)
+		second = append(second, ask(retry/2))
+		b.sleep()
+		ask(retry * 95 / 100)
+		b.c.Ready(b.now, false)
+		b.pass(2 * retry)
+		b.c.Ready(b.now, true)
+		ready = append(ready, ask(retry/2))
+		b.sleep()
+		b.answers(b.next(), Unknown, Nothing)
+		b.c.Vacant(b.now)
+		answered = append(answered, ask(retry/2))
+	}
+	for _, waits := range [][]time.Duration{first, second, ready, answered} {
+		slices.Sort(waits)
+		for n := range all - all/10 {
+			if waits[n+all/10]-waits[n] < retry/25 {
+				t.Fatalf("a tenth of them asks within %v", waits[n+all/10]-waits[n])
+			}
+		}
+	}
 }
 
 // TestVacantAtTheEndOfStandingBack is heard at that very instant.

@@ -36,9 +36,9 @@ func (c *Cluster) leaderBound() time.Duration {
 	p := &c.profile
 	ttl := slices.Max(p.TTLs)
 	holdOff := max(ttl, p.HoldOff) + p.Margin + time.Second
-	asks := ttl/2*11/10 + ttl/3 + 2*ttl/6 // Retry with its jitter, an attempt, two backoffs
+	asks := p.retry(ttl)*11/10 + ttl/3 + 2*ttl/6 // Retry with its jitter, an attempt, two backoffs
 	for _, i := range c.instances {
-		asks = max(asks, ttl/2*11/10+ttl/3+2*ttl/6+c.ramp(i))
+		asks = max(asks, p.retry(ttl)*11/10+ttl/3+2*ttl/6+c.ramp(i))
 	}
 	bound := ttl + p.Drain + c.yield() + asks + holdOff + 100*time.Millisecond
 	if !p.Alone {

@@ -55,7 +55,7 @@ func newInstance(c *Cluster, number int) *instance {
 		asker: oracle.Asker{
 			ID: string(rune('a' + number)), TTL: ttl.Milliseconds(), HoldOff: profile.HoldOff.Milliseconds(), EmptyWait: profile.Empty.Milliseconds(), Margin: margin.Milliseconds(), NoInfo: number < profile.NoInfo,
 		},
-		timing: lease.Timing{TTL: ttl, Renew: ttl / 3, Retry: ttl / 2, Drift: drift, HoldOff: profile.HoldOff, Penalty: 2 * ttl, Preempt: profile.Preempt, Margin: margin},
+		timing: lease.Timing{TTL: ttl, Renew: ttl / 3, Retry: profile.retry(ttl), Drift: drift, HoldOff: profile.HoldOff, Penalty: 2 * ttl, Preempt: profile.Preempt, Margin: margin},
 		wall:   time.Duration(epoch) * time.Millisecond, down: true,
 	}
 }

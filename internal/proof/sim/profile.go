@@ -23,6 +23,8 @@ type Profile struct {
 
 	Crowd int // so many others follow, as each process hears when it starts; 0: it hears of none
 
+	Sleepy bool // followers sleep for up to a TTL, which is the longest RetryInterval, and not the default of half of it
+
 	HoldOff time.Duration // the options of the same names
 	Empty   time.Duration
 	Margin  time.Duration
@@ -54,6 +56,14 @@ type Profile struct {
 const hotTTL = 3 * time.Second
 
 var twoTTLs = []time.Duration{hotTTL, hotTTL * 3 / 10}
+
+// retry is the RetryInterval of a process.
+func (p Profile) retry(ttl time.Duration) time.Duration {
+	if p.Sleepy {
+		return ttl
+	}
+	return ttl / 2
+}
 
 // usual completes a hot profile: leases of three seconds for five minutes, a fault every five
 // seconds.
@@ -158,7 +168,7 @@ var Profiles = []Profile{
 	usual(Profile{Name: "FLUSHALL, roll-call", Faults: []Fault{Crash, Resign, Flush}, Noticed: 1}),
 	rough(Profile{Name: "term hash evicted", Faults: few(EvictTerm)}),
 	rough(Profile{Name: "TTLs differ, failover", Faults: few(Failover), TTLs: twoTTLs, HoldOff: hotTTL}),
-	hot(Profile{Name: "TTLs differ, HoldOff not set", Faults: few(Failover, Stop), TTLs: twoTTLs}),
+	hot(Profile{Name: "TTLs differ, HoldOff not set", Faults: few(Failover, Stop), TTLs: twoTTLs, Sleepy: true}),
 	rough(Profile{Name: "one without INFO", Faults: few(), NoInfo: 1}),
 	rough(Profile{Name: "clock set back", Faults: few(ClockBack)}),
 	rough(Profile{Name: "all data losses", Faults: few(Del, Flush, Failover, RestartEmpty, EvictTerm), Empty: hotTTL}),
