@@ -115,8 +115,9 @@ func (m *Machine) Answer(try Try, reply store.TaskReply) (awaited bool) {
 	if reply.Verdict != store.TaskFenced && reply.Verdict != store.TaskForeign && m.disputed < maxDisputed {
 		m.note(Note{Kind: GoesOn})
 	}
-	if old := m.record; old.Due != "" && reply.Record.Due == "" {
-		m.lost = &old
+	if m.record.Due != "" && reply.Record.Due == "" {
+		lost := m.record // in here: it is on the heap
+		m.lost = &lost
 	}
 	m.changed, m.record = m.record != reply.Record, reply.Record
 	if reply.Verdict == store.TaskFenced {

@@ -152,7 +152,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 // not asks next.
 func TestHoldOffIsNotShortened(t *testing.T) {
 	t.Parallel()
-	const seed = 98979 // of as many the one that showed it
+	const seed = 98979 // one of few that show it
 	p := named(t, "TTLs differ, HoldOff not set")
 	p.Alone = true
 	run := func(rules oracle.Rules) string {
@@ -171,7 +171,7 @@ func TestHoldOffIsNotShortened(t *testing.T) {
 // names the TTL again while it runs.
 func TestHoldOffGrows(t *testing.T) {
 	t.Parallel()
-	const seed = 165901 // of as many the one that showed it
+	const seed = 165901 // one of few that show it
 	p := named(t, "TTLs differ, HoldOff not set")
 	p.Alone = true
 	with := New(Options{Seed: seed, Profile: p}).Run()
