@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ const (
 // of which no caller knows. It is safe for concurrent use.
 type batches struct {
 	atATime int
+	gathers bool // a call that may go at once takes those along that were begun with it
 
 	mu        sync.Mutex
 	sending   int        // batches on their way, or about to be sent
@@ -55,6 +57,8 @@ type request struct {
 
 func newBatches(atATime int) *batches { return &batches{atATime: atATime} }
 
+func newTaskBatches() *batches { return &batches{atATime: maxTaskSends, gathers: true} }
+
 // do makes a call and returns the command that has its answer. If another call sends it, it returns
 // when the context of the call is done at the latest.
 func (b *batches) do(s *Store, call request) (_ redis.Cmder, err error) {
@@ -65,11 +69,29 @@ func (b *batches) do(s *Store, call request) (_ redis.Cmder, err error) {
 	if !s.pipelines() {
 		return call.alone()
 	}
-	if b.begin() {
-		defer b.next()
-		return call.alone()
+	if !b.begin() {
+		return b.wait(call)
 	}
-	return b.wait(call)
+	if b.gathers && b.gathered() {
+		return b.lead(call)
+	}
+	defer b.next()
+	return call.alone()
+}
+
+// gathered lets calls that were begun at the same moment get in line, and reports whether any has.
+func (b *batches) gathered() bool {
+	runtime.Gosched()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queue) > 0
+}
+
+// lead makes a call that may go at once, with those that wait.
+func (b *batches) lead(call request) (redis.Cmder, error) {
+	r := &call
+	b.send(b.take(r))
+	return r.answer()
 }
 
 // doAll makes calls that travel together. It hands each its command or its error to take, and the

@@ -183,6 +183,8 @@ func raw(ctx context.Context, t *testing.T, rdb *redis.Client) map[string]string
 			all[key] = rdb.Get(ctx, key).Val()
 		case "list":
 			all[key] = fmt.Sprint(rdb.LRange(ctx, key, 0, -1).Val())
+		case "set":
+			all[key] = fmt.Sprint(slices.Sorted(slices.Values(rdb.SMembers(ctx, key).Val())))
 		case "hash":
 			fields := rdb.HGetAll(ctx, key).Val()
 			for _, name := range slices.Sorted(maps.Keys(fields)) {

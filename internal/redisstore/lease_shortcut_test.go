@@ -36,13 +36,26 @@ func acquireLong(t *testing.T) *Scripts {
 }
 
 // replaced is the contract with another section between two lines.
-func replaced(t *testing.T, from, to, section string) *Scripts {
+func replaced(t *testing.T, from, to, body string) *Scripts {
 	t.Helper()
-	before, rest, found := strings.Cut(contractSource, from)
-	require.True(t, found)
-	_, after, found := strings.Cut(rest, to)
-	require.True(t, found)
-	loaded, err := Load(before + from + section + to + after)
+	return cutScripts(t, []section{{from, to, body}})
+}
+
+// section is what stands between two texts of the contract, and what is to stand there instead.
+type section struct{ from, to, body string }
+
+// cutScripts is the contract with other sections.
+func cutScripts(t *testing.T, sections []section) *Scripts {
+	t.Helper()
+	source := contractSource
+	for _, s := range sections {
+		before, rest, found := strings.Cut(source, s.from)
+		require.True(t, found)
+		_, after, found := strings.Cut(rest, s.to)
+		require.True(t, found)
+		source = before + s.from + s.body + s.to + after
+	}
+	loaded, err := Load(source)
 	require.NoError(t, err)
 	return loaded
 }

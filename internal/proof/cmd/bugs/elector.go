@@ -91,7 +91,7 @@ var elector = []bug{
 	{name: "answers lost with the goroutine of another", test: "TestBatchWhoseGoroutineEnds", in: redisstore, breaks: "a hook that calls runtime.Goexit as a script is loaded costs the answers that others have", file: "internal/redisstore/batch.go",
 		old: "	flying = unloaded(ctx, calls)\n	if len(flying) > 0 {\n		s.pipeline(ctx, calls[0].key, flying)", new: "	if again := unloaded(ctx, calls); len(again) > 0 {\n		s.pipeline(ctx, calls[0].key, again)"},
 	{name: "call lost with its goroutine", test: "TestBatchWhoseGoroutineEnds", in: redisstore, breaks: "after a hook that calls runtime.Goexit each call waits 100 ms for one that never comes back", file: "internal/redisstore/batch.go",
-		old: "	if b.begin() {\n		defer b.next()\n		return call.alone()\n	}", new: "	if b.begin() {\n		cmd, err := call.alone()\n		b.next()\n		return cmd, err\n	}"},
+		old: "	defer b.next()\n	return call.alone()\n}", new: "	cmd, err := call.alone()\n	b.next()\n	return cmd, err\n}"},
 	{name: "renewals lost with their goroutine", test: "TestHooksOfTheClientThatFail", breaks: "a hook that calls runtime.Goexit costs the calls of each role that travels with others", file: "election_calls.go",
 		old: "			if !g.of[i].answered {", new: "			if false {"},
 	{name: "Close waited for after a panic", test: "TestDialHookThatPanics", in: redisstore, breaks: "after four panics of a Dial hook no subscription stands any more", file: "internal/redisstore/wire.go",

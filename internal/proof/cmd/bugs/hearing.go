@@ -55,6 +55,8 @@ var hearing = []bug{
 		old: "maxPipelined = 200 ", new: "maxPipelined = 1 "},
 	{name: "calls of tasks travel alone", test: "TestCallsOfTasksTravelTogether", in: redisstore, breaks: "ten thousand tasks cost a process half as much again", file: "internal/redisstore/batch.go",
 		old: "b.sending < b.atATime && len(b.queue) == 0", new: "true"},
+	{name: "first call of tasks takes none along", test: "TestCallsOfTasksThatBeginTogether", in: redisstore, breaks: "tasks that are due together cost two round trips, where one does", file: "internal/redisstore/batch.go",
+		old: "if b.gathers && b.gathered() {", new: "if false {"},
 	{name: "second copies travel alone", test: "TestSecondCopiesOfManyRolesTravelTogether", breaks: "if the pool of the client fails, a thousand roles make a thousand connections at once, again and again", file: "election_calls.go",
 		old: "	if l.together.add(l, r, bound, true) {", new: "	if false {"},
 	{name: "batch that hangs waited for", test: "TestBatchThatHangs", in: redisstore, breaks: "one connection that died without a sign keeps every leader of the process from renewing", file: "internal/redisstore/batch.go",

@@ -100,11 +100,11 @@ var targets = []target{
 		suites: leaseSuites,
 	},
 	{
-		name: "lua-tasks", files: []string{"scripts.lua"}, chosen: func(s string) bool { return s == "prelude tasks" || strings.HasSuffix(s, "_task") },
+		name: "lua-tasks", files: []string{"scripts.lua"}, chosen: func(s string) bool { return s == "prelude tasks" || strings.HasSuffix(s, "_task") }, // the shortcuts too
 		suites: append([]suite{{
 			in: redisstore,
 			run: "^(TestTaskScripts|TestTaskScriptsRefuse|TestTaskScriptsAgreeWithTheOracle|TestTaskHistory.*|TestHistoryThatTakes.*|TestTaskIndex.*|" +
-				"TestIndexIs.*|TestLeaseOf.*|TestUnreadable.*|TestResumeOf.*)$",
+				"TestIndexIs.*|TestLeaseOf.*|TestUnreadable.*|TestResumeOf.*|TestClaimsTakeTheShortcut|TestEndsTakeTheShortcut|TestTaskShortcuts.*)$",
 		}}, taskSuites...),
 	},
 	{
