@@ -519,7 +519,7 @@ func TestFloodOfHintsIsNoFloodOfRequests(t *testing.T) {
 // counts.
 func TestOneOfACrowd(t *testing.T) {
 	listeners, vacant, granted := store.Hint{Type: store.HintListeners, Count: 2001}, store.Hint{Type: store.HintVacant}, store.Hint{Type: store.HintGranted}
-	ramp := 240 * time.Millisecond // LeaseTTL/100 · ln(1 + 1000 ms/(LeaseTTL/100)), since it draws a half
+	ramp := 240 * time.Millisecond // LeaseTTL/100 · ln(1 + 1000 · 1 ms/(LeaseTTL/100)), since it draws a half
 	for name, test := range map[string]struct {
 		hints []store.Hint
 		asks  time.Duration

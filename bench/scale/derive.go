@@ -106,7 +106,7 @@ func derive(c constants) (string, error) {
 				return figure(n * (c[memoryInstance] + connectionsEach*c[memoryConnection]) / 1e6)
 			}},
 			{"a hint to all, ms of Redis", func(n float64) string { return figure(n * c[cpuHint] / 1e3) }},
-			{"acquires at a fail-over", func(n float64) string { return big(n * c[acquiresFailover]) }},
+			{"acquires at a fail-over", func(n float64) string { return big(failoverOf(c, n)) }},
 			{"all connect after a restart, s of Redis", func(n float64) string { return figure(connectionsEach * n * c[cpuConnect] / 1e6) }},
 			{fmt.Sprintf("a deploy of all in %d minutes, %% of a core", deployMinutes), func(n float64) string { return figure(deployOf(c, n)) }},
 		})
@@ -162,6 +162,23 @@ func deployOf(c constants, instances float64) float64 {
 		hints = min(hints, 1/min(instances*hintsApart, longest))
 	}
 	return 100 * hints * instances * c[cpuHint] / 1e6
+}
+
+// What the ramp of a crowd begins with, see internal/lease, at the default lease.
+const (
+	rampSlow  = 0.3      // s, TTL/100
+	rampGap   = 1e-3     // s
+	rampEach  = 0.2e-6   // s
+	rampKnown = 10_000   // instances of which it was measured how many ask
+)
+
+// failoverOf is how many ask at a fail-over: they do until all have heard the hint of the grant, and
+// what comes on top of the ramp grows with it.
+func failoverOf(c constants, instances float64) float64 {
+	ramp := func(n float64) float64 {
+		return rampSlow / max(rampGap, n*rampEach) * math.Expm1(n*c[cpuHint]/1e6/rampSlow)
+	}
+	return min(instances, rampKnown*c[acquiresFailover]*ramp(instances)/ramp(rampKnown))
 }
 
 func rolesOf(c constants, roles float64) float64 {

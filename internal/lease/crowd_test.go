@@ -20,7 +20,7 @@ func TestRamp(t *testing.T) {
 		}
 		for _, others := range []int{51, 100, 1000, 10_000, 100_000, 1_000_000} {
 			got := timing.Ramp(others)
-			if got <= before || got > time.Duration(others)*time.Millisecond || got > ttl/7 {
+			if got <= before || got > time.Duration(others)*gap(others) || got > ttl/5 {
 				t.Errorf("TTL %v: %d ask within %v, fewer within %v", ttl, others, got, before)
 			}
 			before = got
@@ -30,7 +30,7 @@ func TestRamp(t *testing.T) {
 		}
 	}
 	near(t, "ramp of 100", Timing{TTL: ttl}.Ramp(100), 86*time.Millisecond, 87*time.Millisecond)
-	near(t, "ramp of 10,000", Timing{TTL: ttl}.Ramp(10_000), 1060*time.Millisecond, 1062*time.Millisecond)
+	near(t, "ramp of 10,000", Timing{TTL: ttl}.Ramp(10_000), 1263*time.Millisecond, 1265*time.Millisecond)
 }
 
 // following is a candidate of a crowd that knows of a lease that ends in wait.
@@ -44,7 +44,7 @@ func following(t *testing.T, others int, wait time.Duration) *bench {
 }
 
 // TestFewOfACrowdAsk: one asks soon after the lease has ended, and by the time that all have heard
-// that somebody was granted it, 150 ms later, few more have asked.
+// that somebody was granted it, few more have asked: a hint takes Redis up to 15 µs for each.
 func TestFewOfACrowdAsk(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, others := range []int{100, 1_000, 10_000} {
@@ -59,11 +59,12 @@ func TestFewOfACrowdAsk(t *testing.T) {
 			asks = append(asks, b.c.Wait(b.now)-a.Wait)
 		}
 		slices.Sort(asks)
-		soon, _ := slices.BinarySearch(asks, asks[0]+150*time.Millisecond)
+		heard := time.Duration(others) * 15 * time.Microsecond
+		soon, _ := slices.BinarySearch(asks, asks[0]+heard)
 		near(t, fmt.Sprintf("the first of %d", others), asks[0], time.Millisecond, 10*time.Millisecond)
 		near(t, fmt.Sprintf("the last of %d", others), asks[others], 0, Timing{TTL: ttl}.Ramp(others)+wakeLag)
-		if soon > 220 {
-			t.Errorf("of %d, %d ask within 150 ms", others, soon)
+		if soon > 130 {
+			t.Errorf("of %d, %d ask within %v", others, soon, heard)
 		}
 	}
 }

@@ -77,7 +77,7 @@ var triggers = []bug{
 	{name: "rerun of a trigger without its arguments", in: virtual, test: "TestVirtualAsks", breaks: "what was triggered runs again as a slot, without what the operator gave it, if its leader dies", file: lua,
 		old: "if (kind == 'slot' or kind == 'extra') and task.run_trigger", new: "if kind ~= 'trigger' and task.run_trigger"},
 	{name: "slot takes the trigger that waits", in: virtual, test: "TestVirtualAsks", breaks: "a trigger that was accepted is lost once a slot comes due", file: lua,
-		old: "if kind == 'trigger' then end_trigger(KEYS[1], KEYS[4], ARGV[11], task) end", new: "if task.trigger ~= '' then end_trigger(KEYS[1], KEYS[4], ARGV[11], task) end"},
+		old: "refused('SADD', KEYS[3], ARGV[11]) or\n", new: "refused('SADD', KEYS[3], ARGV[11]) or refused('HDEL', KEYS[1], 'trigger', 'trigger_args') or\n"},
 	{name: "virtual time, lost trigger not noticed", in: virtual, test: "TestVirtualTriggerExpires", breaks: "the full stack in virtual time is content when a trigger that was accepted never runs", file: "internal/proof/virtual/operator_check.go",
 		old: "		case r.claimed[t.id] == 0:\n", new: "		case false:\n"},
 }
