@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -278,6 +279,7 @@ func (r *electionReport) knownUntil(answer store.LeaseReply) time.Time {
 func (r *electionReport) publish(now lease.Reading, candidate *lease.Candidate) {
 	r.reaches(now, candidate)
 	switch back := candidate.StandsBack(now) > 0; {
+	case !back && r.backFor == WaitSilence && r.down: // it asks in between, and knows no more
 	case !back:
 		r.backFor = ""
 	case r.backFor == "": // after a term of its own it is WaitPenalty already
@@ -361,6 +363,8 @@ func (r *electionReport) waits(now lease.Reading, candidate *lease.Candidate) (r
 		return WaitUnhealthy, time.Time{}
 	case back > 0:
 		return r.backFor, time.Now().Add(back)
+	case r.backFor == WaitSilence, r.down && time.Now().After(r.waitUntil): // that wait is over, and nothing was heard since
+		return cmp.Or(r.backFor, r.waiting), time.Time{}
 	}
 	return r.waiting, r.waitUntil
 }

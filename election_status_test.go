@@ -409,6 +409,31 @@ func TestSilenceIsNoPenalty(t *testing.T) {
 	})
 }
 
+// TestOutageIsNoOthersLead: a follower whose Redis went away does not say again and again that
+// another instance leads, and names no end of a wait that is over.
+func TestOutageIsNoOthersLead(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.on(on("acquire", fate{answer: &store.LeaseReply{Reason: "lease", Answer: lease.Answer{
+			Verdict: lease.Held, Wait: time.Second, Now: 1_000_000_000_000,
+		}}}))
+		s.run()
+		require.Equal(s, WaitLease, s.Status().Waiting)
+		s.store.on(on("", fate{err: errNetwork}))
+		for at := time.Duration(0); at < 6*electionTTL; at += electionTTL / 20 {
+			s.at(at)
+			require.False(s, time.Now().After(s.Status().WaitingUntil) && !s.Status().WaitingUntil.IsZero(), at)
+			if at > electionTTL+time.Second {
+				require.Equal(s, WaitSilence, s.Status().Waiting, at)
+			}
+		}
+		require.Len(s, s.told(EventElectionWaiting), 1)
+		s.store.on(nil)
+		s.at(8 * electionTTL)
+		require.True(s, s.IsLeader())
+		require.Len(s, s.told(EventElectionWaiting), 1)
+	})
+}
+
 // redis_up follows each redis_down, whichever candidate leads, and also while no question of the
 // campaign is due.
 func TestDownAndUpPair(t *testing.T) {

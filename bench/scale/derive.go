@@ -166,10 +166,10 @@ func deployOf(c constants, instances float64) float64 {
 
 // What the ramp of a crowd begins with, see internal/lease, at the default lease.
 const (
-	rampSlow  = 0.3      // s, TTL/100
-	rampGap   = 1e-3     // s
-	rampEach  = 0.2e-6   // s
-	rampKnown = 10_000   // instances of which it was measured how many ask
+	rampSlow  = 0.3    // s, TTL/100
+	rampGap   = 1e-3   // s
+	rampEach  = 0.2e-6 // s
+	rampKnown = 10_000 // instances of which it was measured how many ask
 )
 
 // failoverOf is how many ask at a fail-over: they do until all have heard the hint of the grant, and

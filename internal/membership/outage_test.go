@@ -17,6 +17,7 @@ type outage struct {
 	began, ended time.Duration
 	silent       bool // Redis does not answer while it is away, else it answers with an error
 	lost         bool // it takes one heartbeat only
+	writes       bool // it answers who only reads
 	late         bool // it begins with a heartbeat, the worst moment
 
 	now, beaten time.Duration // beaten: when Redis took the last heartbeat
@@ -94,13 +95,17 @@ func (o *outage) ask(next *time.Duration) (marked bool) {
 	}
 	trip := min(o.between(0, o.timing.Heartbeat/100), o.timing.Interval/100)
 	switch {
-	case o.away() && !o.lost:
+	case o.away() && !o.lost && (!o.writes || q.Kind == Judge || q.Kind == Adopt):
 		if o.silent {
 			trip = MaxBound
 		}
 		o.sweep.Failed(o.now+trip, q)
 	case q.Kind == Look:
-		o.sweep.Looked(o.now+trip, q, Page{Now: o.redis(), IDs: []string{"a"}})
+		p := Page{Now: o.redis()}
+		if o.now-o.beaten >= o.sweep.Silence() {
+			p.IDs = []string{"a"}
+		}
+		o.sweep.Looked(o.now+trip, q, p)
 	case q.Kind == Judge:
 		marked = q.Mark && o.now-o.beaten >= o.timing.Drifted
 		o.sweep.Judged(o.now+trip, q, 0)
@@ -112,13 +117,13 @@ func (o *outage) ask(next *time.Duration) (marked bool) {
 }
 
 // TestOutagesMarkNobody: with a DriftedAfter of 2.25 heartbeats, a sweep and 3 s no outage has a
-// living instance marked, however long it is and whether Redis answers with errors or not at all;
-// nor has one lost heartbeat with two heartbeats and any sweep. An instance that stays silent after
-// that is marked.
+// living instance marked, however long it is and whether Redis answers with errors, not at all, or
+// refuses only writes; nor has one lost heartbeat with two heartbeats and any sweep. An instance
+// that stays silent after that is marked.
 func TestOutagesMarkNobody(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for round := range 20_000 {
-		o := &outage{random: random, silent: random.IntN(2) == 0, late: random.IntN(4) > 0, lost: round%4 == 0, crowd: random.IntN(2) * random.IntN(100_000)}
+		o := &outage{random: random, silent: random.IntN(2) == 0, late: random.IntN(4) > 0, lost: round%4 == 0, writes: round%4 == 1, crowd: random.IntN(2) * random.IntN(100_000)}
 		beat := time.Duration(float64(100*time.Millisecond) * math.Pow(36_000, random.Float64())) // up to an hour
 		sweep := time.Duration(float64(beat) * math.Pow(200, random.Float64()-0.9))               // from a hundredth of it up to twice
 		o.timing = SweepTiming{Heartbeat: beat, Interval: max(sweep, 100*time.Millisecond), TTL: 10 * beat}

@@ -17,6 +17,8 @@ import (
 //     jumped, or if the last look that succeeded is so far back that an outage since then could
 //     have kept somebody silent for DriftedAfter: a SweepInterval and a heartbeat at most, and a
 //     SweepInterval and a third of a heartbeat at least, so that a slow look is no outage.
+//     So it does whenever the silent cannot be judged: a Redis that refuses writes answers
+//     looks, and takes no heartbeats.
 //   - Cap. Of n instances at most max(1, n/4) are removed within two heartbeats, longest silent
 //     first. Redis keeps the count (<ns>:beats:removed), so that sweeps may be as frequent as they
 //     like, and so that it holds across leaders and repeated requests.
@@ -242,10 +244,15 @@ func (s *Sweep) watch(sent, received time.Duration, redis int64) {
 	unseen := received - s.sent
 	step := time.Duration(redis-s.redis)*time.Millisecond - unseen
 	if !s.seen || unseen >= s.outage() || step >= unseen/100+clockStep {
-		s.watching, s.gap = received, true
-		s.from = place{}
+		s.unwatched(received)
 	}
 	s.seen, s.redis, s.sent = true, redis, sent
+}
+
+// unwatched begins the watch anew.
+func (s *Sweep) unwatched(now time.Duration) {
+	s.watching, s.gap = now, true
+	s.from = place{}
 }
 
 // outage is the time without a look from which on an outage may have silenced who lives.
@@ -309,6 +316,9 @@ func (s *Sweep) over(now time.Duration) (done bool) {
 func (s *Sweep) Failed(now time.Duration, q Question) {
 	if !s.takes(q) {
 		return
+	}
+	if q.Kind == Judge {
+		s.unwatched(now)
 	}
 	s.ask, s.adopt = nil, nil
 	s.failures++

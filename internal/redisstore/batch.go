@@ -21,6 +21,9 @@ const (
 	maxTaskSends = 1 // calls of tasks
 
 	batchPatience = 100 * time.Millisecond // a call waits no longer for a batch to come back
+
+	gatherBound = time.Millisecond // if others take longer to get in line than that, the processors are busy:
+	gatherPause = 10 * time.Second // nobody is waited for meanwhile
 )
 
 // batches lets calls of one kind travel together. A call that comes alone goes alone and at once.
@@ -32,6 +35,8 @@ type batches struct {
 	gathers bool // a call that may go at once takes those along that were begun with it
 
 	mu        sync.Mutex
+	company   bool       // the last batch had several calls, or some waited when it came back
+	gathersAt time.Time  // not before
 	sending   int        // batches on their way, or about to be sent
 	queue     []*request // the longest first
 	appointed time.Time  // when one of them was last told to send
@@ -72,18 +77,29 @@ func (b *batches) do(s *Store, call request) (_ redis.Cmder, err error) {
 	if !b.begin() {
 		return b.wait(call)
 	}
-	if b.gathers && b.gathered() {
+	if b.gathers && b.gathered() && call.ctx.Err() == nil {
 		return b.lead(call)
 	}
-	defer b.next()
+	defer b.next(1)
 	return call.alone()
 }
 
 // gathered lets calls that were begun at the same moment get in line, and reports whether any has.
+// It does not if the last call went alone, and where the application keeps all processors busy: to
+// come back would take one call after the other tens of milliseconds.
 func (b *batches) gathered() bool {
-	runtime.Gosched()
+	began := time.Now()
+	b.mu.Lock()
+	waits := b.company && !began.Before(b.gathersAt)
+	b.mu.Unlock()
+	if waits {
+		runtime.Gosched()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if now := time.Now(); waits && now.Sub(began) > gatherBound {
+		b.gathersAt = now.Add(gatherPause)
+	}
 	return len(b.queue) > 0
 }
 
@@ -147,7 +163,7 @@ func (b *batches) doAll(calls []request, take func(i int, cmd redis.Cmder, err e
 func (b *batches) wait(call request) (redis.Cmder, error) {
 	r := &call
 	if b.enter(r) {
-		defer b.next()
+		defer b.next(1)
 		return r.alone()
 	}
 	if err := b.await(r); err != nil {
@@ -222,11 +238,12 @@ func (b *batches) enter(r *request) bool {
 	return false
 }
 
-// next lets the first that waits send the next batch, now that one has returned.
-func (b *batches) next() {
+// next lets the first that waits send the next batch, now that one of so many calls has returned.
+func (b *batches) next(calls int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sending--
+	b.company = calls > 1 || len(b.queue) > 0
 	if b.sending < b.atATime {
 		b.appoint()
 	}
@@ -356,7 +373,7 @@ func (b *batches) send(batch []*request) {
 		for _, r := range batch[1:] {
 			r.woken <- false
 		}
-		b.next()
+		b.next(len(batch))
 	}()
 	for i, r := range calls {
 		r.cmd = r.newCmd(ctx, r.args)

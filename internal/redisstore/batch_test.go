@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -222,6 +223,79 @@ func TestCallsOfTasksThatBeginTogether(t *testing.T) {
 	})
 }
 
+// busy has the only processor taken for a while, by what is next to run, and reports whether a call
+// that goes first waited for that.
+func busy(b *batches) (waited bool) {
+	var ran atomic.Bool
+	done := make(chan struct{})
+	go func() { // ends soon
+		defer close(done)
+		ran.Store(true)
+		for began := time.Now(); time.Since(began) < 2*gatherBound; {
+		}
+	}()
+	b.gathered()
+	waited = ran.Load()
+	<-done
+	return waited
+}
+
+// TestBusyProcessorsAreNotWaitedFor: once a call has waited for long to let others get in line, the
+// next ones go at once.
+func TestBusyProcessorsAreNotWaitedFor(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	b := newTaskBatches()
+	b.company = true
+	const tries = 50
+	waited := 0
+	for range tries {
+		if busy(b) {
+			waited++
+		}
+	}
+	require.NotZero(t, waited)
+	require.Less(t, waited, tries/2)
+	require.WithinDuration(t, time.Now(), b.gathersAt, gatherPause)
+}
+
+// TestLoneCallsWaitForNobody: who was alone last time lets nobody get in line.
+func TestLoneCallsWaitForNobody(t *testing.T) {
+	batchWorld(t, func(t *testing.T, db *Store, _ *sends) {
+		for range 3 {
+			for _, err := range answers(db, 1, time.Second)() {
+				require.NoError(t, err)
+			}
+			require.False(t, db.tasks.company)
+		}
+		first := answers(db, 1, time.Second)
+		synctest.Wait()
+		for i, err := range append(answers(db, 2, time.Second)(), first()...) {
+			require.NoError(t, err, i)
+		}
+		require.True(t, db.tasks.company)
+	})
+}
+
+// TestCallThatIsOver: a call whose context is done is not sent, with those that were begun with it
+// neither.
+func TestCallThatIsOver(t *testing.T) {
+	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 50 {
+			others := answers(db, 3, time.Second)
+			_, err := db.Open(over, "over", store.TaskOpen{Token: 1})
+			require.ErrorIs(t, err, context.Canceled)
+			for i, err := range others() {
+				require.NoError(t, err, i)
+			}
+		}
+		reply, err := db.Record(t.Context(), "over")
+		require.NoError(t, err)
+		require.Zero(t, reply.Record.Token)
+	})
+}
+
 // One call that is refused is refused alone.
 func TestRefusedCallOfABatchIsRefusedAlone(t *testing.T) {
 	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
@@ -338,13 +412,13 @@ func TestSenderThatLeaves(t *testing.T) {
 	require.True(t, b.enter(&request{store: new(Store)}))
 	require.False(t, b.enter(first))
 	require.False(t, b.enter(second))
-	b.next()
+	b.next(1)
 	require.True(t, <-first.woken)
 	b.leave(first)
 	require.Len(t, second.woken, 1, "at once")
 	require.Equal(t, []*request{second}, b.take(second))
 	require.Equal(t, 1, b.sending)
-	b.next()
+	b.next(1)
 	require.Zero(t, b.sending)
 	require.Empty(t, b.queue)
 }
@@ -358,10 +432,10 @@ func TestBatchOfOneSlot(t *testing.T) {
 		waits[i] = &request{store: &Store{spread: true}, key: fmt.Sprintf("{ns%d}:leader", i%2)}
 		require.False(t, b.enter(waits[i]))
 	}
-	b.next()
+	b.next(1)
 	require.True(t, <-waits[0].woken)
 	require.Equal(t, []*request{waits[0], waits[2]}, b.take(waits[0]))
-	b.next()
+	b.next(1)
 	require.True(t, <-waits[1].woken)
 	require.Equal(t, []*request{waits[1], waits[3]}, b.take(waits[1]))
 }

@@ -39,7 +39,7 @@ var members = []bug{
 		old: "\tif a.Verdict == Duplicate {\n\t\treturn BeatChange{Duplicate: true}\n\t}\n", new: ""},
 
 	{name: "watch not begun anew", test: "TestGraceOfASweep", in: inMembership, breaks: "after an outage of Redis instances are removed that could not send heartbeats", file: sweep,
-		old: "s.watching, s.gap = received, true", new: "s.gap = true"},
+		old: "s.unwatched(received)", new: "s.gap = true"},
 	{name: "step of the clock not seen", test: "TestWatchBeginsAnew", in: inMembership, breaks: "when Redis's clock jumps ahead the living are removed", file: sweep,
 		old: "step >= unseen/100+clockStep {", new: "step < -1 << 62 {"},
 	{name: "gap within a pass", test: "TestGapWithinAPass", in: inMembership, breaks: "who was looked at before an outage is removed after it", file: sweep,

@@ -29,6 +29,8 @@ var registry = []bug{
 		old: "unseen >= s.outage()", new: "unseen >= s.timing.Drifted"},
 	{name: "outage as long as with long timings", test: "TestOutagesMarkNobody", in: "internal/membership", breaks: "with a short DriftedAfter an outage of ten seconds marks instances that live", file: sweep,
 		old: "max(s.timing.Drifted-silence(s.timing.Heartbeat), s.timing.Interval+s.timing.Heartbeat/3)", new: "s.timing.Interval+s.timing.Heartbeat"},
+	{name: "outage of writes not seen", test: "TestOutagesMarkNobody", in: "internal/membership", breaks: "after a Redis that refused writes, or an open slot of a Cluster, instances that live are marked and removed", file: sweep,
+		old: "	if q.Kind == Judge {\n		s.unwatched(now)\n	}\n", new: ""},
 	{name: "any look is an outage", test: "TestOutagesMarkNobody", in: "internal/membership", breaks: "with a short DriftedAfter the dead are never marked", file: sweep,
 		old: "s.timing.Interval+s.timing.Heartbeat/3)", new: "s.timing.Interval)"},
 	{name: "answers waited for an interval", test: "TestOutagesMarkNobody", in: "internal/membership", breaks: "with a DriftedAfter of two heartbeats a lost one marks its instance", file: beat,
