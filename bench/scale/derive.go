@@ -97,7 +97,7 @@ func derive(c constants) (string, error) {
 	}
 	var b strings.Builder
 	grid(&b, "One namespace on one Redis",
-		"All instances hear all hints of the registry: what a hint costs grows with the instances. If many listen, several changes share a hint, so that hints take about a twelfth of a core at most.", "instances", []line{
+		"All instances hear all hints of the registry: what a hint costs grows with the instances. If many listen, several changes share a hint, so that hints take about a tenth of a core.", "instances", []line{
 			{"requests a second, at rest", func(n float64) string { return big(n * c[requestsRest]) }},
 			{"received and sent, MB/s", func(n float64) string { return figure(n * (c[bytesIn] + c[bytesOut]) / 1e6) }},
 			{"Redis at rest, % of a core", func(n float64) string { return figure(restOf(c, n)) }},
