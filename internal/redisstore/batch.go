@@ -22,8 +22,8 @@ const (
 
 	batchPatience = 100 * time.Millisecond // a call waits no longer for a batch to come back
 
-	gatherBound = time.Millisecond // if others take longer to get in line than that, the processors are busy:
-	gatherPause = 10 * time.Second // nobody is waited for meanwhile
+	gatherBound = 5 * time.Millisecond // if others take longer to get in line than that, the processors are busy:
+	gatherPause = 10 * time.Second     // nobody is waited for meanwhile
 )
 
 // batches lets calls of one kind travel together. A call that comes alone goes alone and at once.
