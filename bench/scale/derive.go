@@ -172,8 +172,8 @@ const (
 	rampKnown = 10_000 // instances of which it was measured how many ask
 )
 
-// failoverOf is how many ask at a fail-over: they do until all have heard the hint of the grant, and
-// what comes on top of the ramp grows with it.
+// failoverOf is how many ask at a fail-over: they do until all have heard the hint of the grant,
+// and what comes on top of the ramp grows with it.
 func failoverOf(c constants, instances float64) float64 {
 	ramp := func(n float64) float64 {
 		return rampSlow / max(rampGap, n*rampEach) * math.Expm1(n*c[cpuHint]/1e6/rampSlow)
