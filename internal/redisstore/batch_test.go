@@ -231,7 +231,9 @@ func busy(b *batches) (waited bool) {
 	go func() { // ends soon
 		defer close(done)
 		ran.Store(true)
-		for began := time.Now(); time.Since(began) < 2*gatherBound; {
+		began, turns := time.Now(), 0
+		for time.Since(began) < 2*gatherBound {
+			turns++
 		}
 	}()
 	b.gathered()
