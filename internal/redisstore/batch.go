@@ -85,19 +85,20 @@ func (b *batches) do(s *Store, call request) (_ redis.Cmder, err error) {
 }
 
 // gathered lets calls that were begun at the same moment get in line, and reports whether any has.
-// It does not if the last call went alone, and where the application keeps all processors busy: to
-// come back would take one call after the other tens of milliseconds.
+// It does not if the last call went alone, nor if the application keeps all processors busy: to come
+// back would take one call after the other tens of milliseconds.
 func (b *batches) gathered() bool {
 	began := time.Now()
 	b.mu.Lock()
 	waits := b.company && !began.Before(b.gathersAt)
 	b.mu.Unlock()
-	if waits {
-		runtime.Gosched()
+	if !waits {
+		return false
 	}
+	runtime.Gosched()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if now := time.Now(); waits && now.Sub(began) > gatherBound {
+	if now := time.Now(); now.Sub(began) > gatherBound {
 		b.gathersAt = now.Add(gatherPause)
 	}
 	return len(b.queue) > 0

@@ -260,7 +260,8 @@ func TestTenThousand(t *testing.T) {
 	drawn := eval[int](p, "Number(document.documentElement.dataset.drawn)")
 	p.until(fmt.Sprintf("Number(document.documentElement.dataset.drawn) > %d", drawn+3))
 	each := time.Hour
-	for range 3 { // the least of them: what a machine that is busy with others adds is not the page's
+	const bound = 50 * time.Millisecond
+	for tries := 0; tries < 3 || tries < 25 && each >= bound; tries++ { // the least of them: what a machine that is busy with others adds is not the page's
 		const updates = 2
 		computed := []string{"ScriptDuration", "LayoutDuration", "RecalcStyleDuration"}
 		before := p.busy(computed...)
@@ -268,7 +269,7 @@ func TestTenThousand(t *testing.T) {
 		eval[bool](p, fmt.Sprintf(`new Promise((done) => new MutationObserver(() => Number(document.documentElement.dataset.drawn) >= %d && done(true)).observe(document.documentElement, { attributes: true }))`, drawn+updates)) // asking again and again would be measured too
 		each = min(each, (p.busy(computed...)-before)/time.Duration(eval[int](p, "Number(document.documentElement.dataset.drawn)")-drawn))
 	}
-	require.Less(t, each, 250*time.Millisecond, "of an update: scripts, styles and layout; 20 ms on an idle machine")
+	require.Less(t, each, bound, "of an update: scripts, styles and layout")
 	t.Logf("10,000 instances, 300 tasks: first paint after %.0f ms, rows there within %.0f ms, of them %v of the page's own; an update %v", rendered, first, busy, each)
 	p.clean()
 }
