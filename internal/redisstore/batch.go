@@ -85,8 +85,8 @@ func (b *batches) do(s *Store, call request) (_ redis.Cmder, err error) {
 }
 
 // gathered lets calls that were begun at the same moment get in line, and reports whether any has.
-// It does not if the last call went alone, nor if the application keeps all processors busy: to come
-// back would take one call after the other tens of milliseconds.
+// It does not if the last call went alone, nor if the application keeps all processors busy: to
+// come back would take one call after the other tens of milliseconds.
 func (b *batches) gathered() bool {
 	began := time.Now()
 	b.mu.Lock()
