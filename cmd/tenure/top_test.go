@@ -160,10 +160,13 @@ func TestDemoKeys(t *testing.T) {
 	s.press("d", `drain: it hands over.*LEADS, token \d+ — hand-over in`)
 	s.press("r", `undrain: it may lead again`)
 	s.press("1", `chosen`)
-	status := &exec.Cmd{Path: s.cmd.Path, Args: []string{"tenure", "leader", "--api", page}, Env: append(os.Environ(), "TENURE_TIMEOUT="+patience)}
-	text, err := status.CombinedOutput()
-	require.NoError(t, err, string(text))
-	require.Regexp(t, `^(alpha|beta|gamma)\n$`, string(text))
-	s.press("q", `summary: 4 elections, take-over after SIGKILL .*, graceful hand-over .*two leaders at once: 0`)
+	// The page waits 5 s for Redis, and a starved machine may elect again and again at a lease of 3 s.
+	leader := regexp.MustCompile(`^(alpha|beta|gamma)\n$`)
+	require.Eventually(t, func() bool {
+		status := &exec.Cmd{Path: s.cmd.Path, Args: []string{"tenure", "leader", "--api", page}, Env: append(os.Environ(), "TENURE_TIMEOUT="+patience)}
+		text, err := status.CombinedOutput()
+		return err == nil && leader.Match(text)
+	}, 2*time.Minute, 10*time.Millisecond)
+	s.press("q", `summary: ([4-9]|\d\d+) elections, take-over after SIGKILL .*, graceful hand-over .*two leaders at once: 0`)
 	s.end(0)
 }

@@ -213,10 +213,19 @@ func (p *tab) text(selector string) string {
 	return strings.Join(strings.Fields(eval[string](p, fmt.Sprintf("document.querySelector(%q)?.textContent ?? ''", selector))), " ")
 }
 
-// click clicks an element.
+// click clicks an element. The page may replace an element between the look for it and the click:
+// then nothing was clicked, and it is looked for anew.
 func (p *tab) click(selector string) {
 	p.Helper()
-	p.run(chromedp.Click(chromedp.CSS(selector)))
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	for {
+		err := chromedp.Do(ctx, chromedp.Click(chromedp.CSS(selector)))
+		if err == nil || !strings.Contains(err.Error(), "Could not find node") {
+			require.NoError(p, err)
+			return
+		}
+	}
 }
 
 // keys presses keys.
