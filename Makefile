@@ -73,7 +73,7 @@ demo: ## Run a small fleet with an embedded Redis; FOR=20s ends it after that
 	cd cmd/tenure && $(GO) run . demo $(if $(FOR),--for $(FOR))
 
 .PHONY: test
-test: setup ## Test every module with the race detector, on real redis-servers too
+test: setup ## Test every module, mostly with the race detector, on real redis-servers too
 	$(call each,packages=$$($(GO) list ./...) && status=0; \
 		raced=$$(echo "$$packages" | grep -vE '$(UNRACED)'); unraced=$$(echo "$$packages" | grep -E '$(UNRACED)'); \
 		[ -z "$$raced" ] || $(GO) test $$newest $(TEST_FLAGS) $(ARGS) $$raced || status=1; \
