@@ -160,7 +160,7 @@ func TestDemoKeys(t *testing.T) {
 	s.press("d", `drain: it hands over.*LEADS, token \d+ — hand-over in`)
 	s.press("r", `undrain: it may lead again`)
 	s.press("1", `chosen`)
-	// The page waits 5 s for Redis, and a starved machine may elect again and again at a lease of 3 s.
+	// The page waits 5 s for Redis. A starved machine elects again and again at a lease of 3 s.
 	leader := regexp.MustCompile(`^(alpha|beta|gamma)\n$`)
 	require.Eventually(t, func() bool {
 		status := &exec.Cmd{Path: s.cmd.Path, Args: []string{"tenure", "leader", "--api", page}, Env: append(os.Environ(), "TENURE_TIMEOUT="+patience)}
