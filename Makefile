@@ -14,7 +14,7 @@ MODULES ?= $(shell find . \( -name .git -o -name bin -o -name testdata -o -path 
 RACE          ?= $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race,$(warning no C compiler: testing without the race detector))
 TEST_TIMEOUT  ?= 16m
 SHORT_TIMEOUT ?= 8m
-TEST_FLAGS    ?= $(RACE) -count=1 -vet=off -timeout=$(TEST_TIMEOUT)
+TEST_FLAGS    ?= $(RACE) -count=1 -timeout=$(TEST_TIMEOUT)
 SHORT_FLAGS   ?= -short -count=1 -vet=off -timeout=$(SHORT_TIMEOUT)
 COVER_FLAGS   ?= -count=1 -timeout=$(TEST_TIMEOUT)
 ARGS          ?=
