@@ -215,7 +215,10 @@ func worded(ctx context.Context, what string, err error) (heeded bool, named err
 // matches is errors.Is for an error of the application, whose methods may panic: then it matches
 // nothing. It is not for a loop.
 func matches(err, target error) bool {
-	is := false
+	is := err == target //nolint:errorlint // none of the application's code
+	if is || err == nil {
+		return is
+	}
 	return protect(func() error { is = errors.Is(err, target); return nil }) == nil && is
 }
 

@@ -795,6 +795,11 @@ local function quiet_task()
   end
 end
 
+-- joined is a reply in one text, a line each, unless that could be taken for another one.
+local function joined(reply)
+  return string.find(table.concat(reply), '[^ -~]') and reply or table.concat(reply, '\n')
+end
+
 -- refused runs a command, and gives the error that the script ends with, nil if there is none.
 local function refused(command, key, ...)
   local reply = redis.pcall(command, key, ...)
@@ -812,7 +817,7 @@ do
       return refused('HSET', KEYS[1], 'next', ARGV[6], 'run', ARGV[2], 'status', 'running', 'last_scheduled', ARGV[5], 'last_started', at,
         'attempt', ARGV[10], 'skipped', skipped, 'instance', ARGV[8], 'run_token', ARGV[1], 'failures', '0', 'retry_at', '0') or
         refused('SADD', KEYS[3], ARGV[11]) or
-        { 'claimed', at, ARGV[6], task[2], task[3], ARGV[2], task[5], 'running', ARGV[5], at, task[9], ARGV[10], task[11], skipped, task[13], ARGV[8],
+        joined { 'claimed', at, ARGV[6], task[2], task[3], ARGV[2], task[5], 'running', ARGV[5], at, task[9], ARGV[10], task[11], skipped, task[13], ARGV[8],
           ARGV[1], task[16], '0', '0', task[19], task[20], task[21], '', '', task[24], task[25], task[26], task[27], task[28], task[29] }
     end
   end
@@ -909,7 +914,7 @@ do
         'status', 'succeeded', 'attempt', attempt, 'token', task[15], 'instance', task[14], 'error', '', 'trigger', task[22])
       if failed then return { err = (string.gsub(failed.err, '^ERR ', 'BADRUNS ')) } end
       return expiry ~= '' and refused('PEXPIRE', KEYS[2], expiry) or
-        { 'done', at, task[1], task[2], task[3], '', ARGV[2], 'succeeded', task[7], task[8], at, attempt, '0', task[12], task[13], task[14], task[15],
+        joined { 'done', at, task[1], task[2], task[3], '', ARGV[2], 'succeeded', task[7], task[8], at, attempt, '0', task[12], task[13], task[14], task[15],
           '', ARGV[6], task[18], task[19], task[20], task[21], task[22], task[23], task[24], at, '0', task[27], task[28], task[29] }
     end
   end

@@ -42,20 +42,21 @@ type taskLoop struct {
 
 	lookAt time.Duration // when a record is read, see look
 
-	origin         time.Time     // all times of the loop count from here, by the monotonic clock
-	now            time.Duration // in this turn
-	calls          int           // of this term in flight
-	abandonedCalls int           // of those
-	forgot         int64         // of the term, when all records were last read again
-	rereadAt       time.Duration // not again before: two masters may answer in turn
-	stuck          bool          // all that may be in flight hang
-	tardy          bool          // a task that is due waits for a call: was reported
-	full           bool          // somebody waits for a call: a place that is free by now is theirs
-	fullAsides     bool          // somebody waits to ask a schedule: likewise
-	consulting     int           // schedules that are asked, but for those that hang
-	thought        time.Duration // spent on schedules in this turn
-	cut            bool          // the context of the runs is done
-	cutAt          time.Duration // when that was noticed
+	origin     time.Time     // all times of the loop count from here, by the monotonic clock
+	now        time.Duration // in this turn
+	calls      int           // of this term that have no answer
+	flights    []*taskFlight // that they are in
+	boarding   *taskFlight   // the one that this turn fills; nil: none
+	forgot     int64         // of the term, when all records were last read again
+	rereadAt   time.Duration // not again before: two masters may answer in turn
+	stuck      bool          // all that may be in flight hang
+	tardy      bool          // a task that is due waits for a call: was reported
+	full       bool          // somebody waits for a call: a place that is free by now is theirs
+	fullAsides bool          // somebody waits to ask a schedule: likewise
+	consulting int           // schedules that are asked, but for those that hang
+	thought    time.Duration // spent on schedules in this turn
+	cut        bool          // the context of the runs is done
+	cutAt      time.Duration // when that was noticed
 
 	touched []*leadTask                 // have news
 	calling [schedule.Ranks][]*leadTask // refused a call, by its rank: the longest first
@@ -77,6 +78,7 @@ type leadTask struct {
 	machine  *schedule.Machine
 	attempt  *liveAttempt // nil: none is on
 	last     endedAttempt // the one that has returned last
+	flight   *taskFlight  // of the call that was sent last
 	question *question    // what its schedule is being asked aside
 	faults   reportOnce   // of the record
 	hung     bool         // the schedule: has been reported
@@ -125,6 +127,7 @@ func (s *roleTasks) runTerm(ctx context.Context, term Term) error {
 		s.since.Store(int64(readClock().Mono))
 		s.working.Store(true)
 		wait, finished := l.turn()
+		wait = min(wait, l.depart())
 		s.working.Store(false)
 		if finished {
 			return nil
@@ -355,103 +358,6 @@ func (l *taskLoop) waits(t *leadTask, s schedule.Step) {
 	}
 }
 
-// crowded reports whether too many calls are in flight for one more, and what that means for the
-// task that has waited for longest.
-func (l *taskLoop) crowded(t *leadTask) bool {
-	flying := l.s.calls.count()
-	if !l.full && flying < maxCalls {
-		return false
-	}
-	if flying-(l.calls-l.abandonedCalls) >= maxCalls && !l.stuck {
-		l.stuck = true
-		l.s.bus.publish(Event{Type: EventCallsStuck, Count: flying, Err: &callsHangError{count: flying, of: " of tasks"}})
-	}
-	if t.machine.Calling() == nil {
-		return true
-	}
-	if waited := t.machine.Waited(); waited > tardyAfter && !l.stuck && !l.tardy {
-		l.tardy = true
-		l.s.bus.publish(Event{Type: EventTaskTardy, Task: t.Name, Token: l.term.Token, Took: waited})
-	}
-	return true
-}
-
-// send makes one call in a goroutine of its own: whatever the client does with its context, the
-// loop goes on. If too many are in flight it waits for one to return, behind those that wait.
-func (l *taskLoop) send(t *leadTask, call *schedule.Call) bool {
-	if l.crowded(t) {
-		l.full = true
-		if !t.waitsForCall {
-			t.waitsForCall = true
-			rank := call.Rank()
-			l.calling[rank] = append(l.calling[rank], t)
-		}
-		return false
-	}
-	l.stuck = false
-	try := t.machine.Sent()
-	l.calls++
-	l.s.calls.begin()
-	parent, task := context.WithoutCancel(l.ctx), t.registered // it may be replaced meanwhile
-	go func() {                                                // ends when the client returns; counted in calls
-		ctx, cancel := context.WithTimeout(parent, schedule.CallBound)
-		defer cancel()
-		sent := time.Since(l.origin)
-		reply, err := store.TaskReply{}, store.ErrCallEnded
-		defer func() {
-			received := time.Since(l.origin)
-			l.s.calls.end()
-			l.post(func() { l.answered(t, try, sent, received, reply, err) })
-		}()
-		reply, err = l.s.ask(ctx, task, call.Ask)
-	}()
-	return true
-}
-
-// ask makes the call that a machine asks for.
-func (s *roleTasks) ask(ctx context.Context, task *registered, call any) (store.TaskReply, error) {
-	name := task.Name
-	switch call := call.(type) {
-	case store.TaskOpen:
-		return s.store.Open(ctx, name, call)
-	case store.TaskPlan:
-		return s.store.Plan(ctx, name, call)
-	case store.TaskClaim:
-		call.Keep, call.KeepFor = s.keeps(task), s.keepFor
-		return s.store.Claim(ctx, name, call)
-	case store.TaskRetry:
-		return s.store.Retry(ctx, name, call)
-	case store.TaskFinish:
-		call.Keep, call.KeepFor = s.keeps(task), s.keepFor
-		return s.store.Finish(ctx, name, call)
-	case schedule.Read:
-		if call.Triggers {
-			return s.store.RecordAndTriggers(ctx, name)
-		}
-	}
-	return s.store.Record(ctx, name)
-}
-
-// answered takes what a call came back with.
-func (l *taskLoop) answered(t *leadTask, try schedule.Try, sent, received time.Duration, reply store.TaskReply, err error) {
-	l.calls--
-	l.touch(t)
-	var awaited, pending bool
-	if err == nil {
-		l.stepped(l.shared.Clock.Learn(sent, received, reply.Now))
-		awaited = t.machine.Answer(try, reply)
-		for _, name := range reply.Triggers {
-			l.changed(name)
-		}
-	} else if awaited, pending = t.machine.Failed(try); pending {
-		l.stands(t, err)
-	}
-	if !awaited {
-		l.abandonedCalls--
-	}
-	l.note(t)
-}
-
 // stepped looks at every task anew if Redis's clock was set by a step that may have left its
 // next slot out of reach.
 func (l *taskLoop) stepped(by time.Duration) {
@@ -486,7 +392,7 @@ func (l *taskLoop) note(t *leadTask) {
 		case schedule.Expired:
 			l.s.bus.publish(Event{Type: EventTaskTriggerExpired, Task: t.Name, Trigger: n.Run, Token: l.term.Token})
 		case schedule.Unanswered:
-			l.abandonedCalls++
+			t.flight.awaited--
 			l.stands(t, fmt.Errorf("%w within %v", ErrUnreachable, schedule.CallBound))
 		case schedule.Fenced:
 			l.stands(t, fmt.Errorf("%w: the record has token %d; if no leader has that, remove the record", ErrFenced, n.Record.Token))

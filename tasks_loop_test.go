@@ -374,89 +374,6 @@ func TestSickRecord(t *testing.T) {
 	})
 }
 
-// TestHungCalls: calls that never return are bounded in number, reported, and do not stop the
-// scheduler from going on later.
-func TestHungCalls(t *testing.T) {
-	inTaskCluster(t, func(g *taskCluster) {
-		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)}, Task{Name: "u", Schedule: Every(time.Hour), Run: g.run(0)})
-		g.pass(30 * time.Minute)
-		a.store.on(func(string, int) taskFate { return taskLate })
-		g.pass(90 * time.Minute)
-		require.Equal(g, maxCalls, a.calls.count())
-		stuck := g.told(EventCallsStuck)
-		require.Len(g, stuck, 1)
-		require.Equal(g, maxCalls, stuck[0].Count)
-		a.stop()
-		g.pass(schedule.CallBound + schedule.FinishBound + time.Second)
-		require.Len(g, a.ended, 1, "lead does not wait for ever")
-		require.NoError(g, <-a.ended)
-
-		// The next term of this process finds all of them taken.
-		a.begin()
-		g.pass(time.Minute)
-		require.Len(g, g.told(EventCallsStuck), 2)
-		a.store.on(nil)
-		close(a.store.healed)
-		g.pass(10 * time.Second)
-		require.Len(g, g.noted(), 2)
-		require.Zero(g, a.calls.count())
-		a.end()
-	})
-}
-
-// TestManyTasks: more tasks than calls may be in flight.
-func TestManyTasks(t *testing.T) {
-	inTaskCluster(t, func(g *taskCluster) {
-		a := g.member("a")
-		for n := range 200 {
-			require.NoError(g, a.Register(Task{Name: "t" + string(rune('a'+n%26)) + string(rune('a'+n/26)), Schedule: Every(time.Hour), Run: g.run(0)}))
-		}
-		a.begin()
-		g.pass(time.Hour + time.Millisecond)
-		require.Len(g, g.noted(), 200)
-		require.Empty(g, g.told(EventCallsStuck))
-		a.end()
-	})
-}
-
-// farTasks is a store at a distance, in virtual time.
-type farTasks struct{ store.Tasks }
-
-func (s farTasks) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
-	time.Sleep(200 * time.Millisecond)
-	return s.Tasks.Claim(ctx, name, c)
-}
-
-func (s farTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
-	time.Sleep(200 * time.Millisecond)
-	return s.Tasks.Finish(ctx, name, f)
-}
-
-// TestTasksTakeTurnsAtTheCalls: if calls are the bottleneck, every task has its share, whatever
-// its place, and it is reported.
-func TestTasksTakeTurnsAtTheCalls(t *testing.T) {
-	inTaskCluster(t, func(g *taskCluster) {
-		g.store = farTasks{g.local} // 80 calls a second, for the 200 that there would be
-		a := g.member("a")
-		runs := make([]int, 100)
-		for n := range runs {
-			require.NoError(g, a.Register(Task{Name: fmt.Sprint("t", n), Schedule: Every(time.Second), Run: func(context.Context, TaskRun) error {
-				g.lock(func() { runs[n]++ })
-				return nil
-			}}))
-		}
-		a.begin()
-		g.pass(2 * time.Minute)
-		require.Greater(g, slices.Min(runs), 40)
-		require.Less(g, slices.Max(runs)-slices.Min(runs), 6)
-		tardy := g.told(EventTaskTardy)
-		require.Len(g, tardy, 1, "once, until there are calls enough")
-		require.Greater(g, tardy[0].Took, tardyAfter)
-		require.Equal(g, g.token, tardy[0].Token)
-		a.end()
-	})
-}
-
 // TestTasksDueCloseTogether: those whose slots lie within 5 ms start together, none of them later
 // than that, and the first four of them at once.
 func TestTasksDueCloseTogether(t *testing.T) {
@@ -698,33 +615,6 @@ func TestFirstSlotsLieApart(t *testing.T) {
 		byNext := func(a, b TaskStatus) int { return a.Next.Compare(b.Next) }
 		apart := slices.MaxFunc(list, byNext).Next.Sub(slices.MinFunc(list, byNext).Next)
 		require.Greater(g, apart, 1500*time.Millisecond, "320 calls take two seconds; were all opened before the first is planned, it would be one")
-		a.end()
-	})
-}
-
-// TestEndsWaitForRunsThatAreDue: if there are too many calls, those that a run waits for go first.
-func TestEndsWaitForRunsThatAreDue(t *testing.T) {
-	inTaskCluster(t, func(g *taskCluster) {
-		a := g.member("a")
-		var late time.Duration
-		hourly := func(behind time.Duration) Schedule {
-			return ownSchedule{func(after time.Time) time.Time { return after.Add(-behind).Truncate(time.Hour).Add(time.Hour + behind) }, behind.String()}
-		}
-		for n := range 160 { // 80 are due at the hour, 80 a little later
-			behind := time.Duration(n%2) * 400 * time.Millisecond
-			require.NoError(g, a.Register(Task{Name: fmt.Sprintf("t%03d", n), Schedule: hourly(behind), Run: func(_ context.Context, run TaskRun) error {
-				if g.now() > time.Minute { // else it was due while the records were made
-					g.lock(func() { late = max(late, time.Since(run.Slot)) })
-				}
-				return nil
-			}}))
-		}
-		slow := slowTasks{g.local, 100 * time.Millisecond}
-		g.store, a.store.Tasks = slow, slow
-		a.begin()
-		g.pass(61 * time.Minute)
-		require.NotZero(g, late)
-		require.Less(g, late, 900*time.Millisecond, "160 claims take a second, their ends another one")
 		a.end()
 	})
 }

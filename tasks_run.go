@@ -59,7 +59,7 @@ func (l *taskLoop) attempt(ctx context.Context, cancel context.CancelCauseFunc, 
 		err = endedBy(ctx, err)
 		end := schedule.End{Started: started, Failed: err != nil, Took: time.Since(began), Text: errorText(err), Cut: l.runs.Err() != nil}
 		end.Final, end.In = retryWanted(err)
-		ended := endedAttempt{TaskRun: run, took: end.Took, err: err, heeded: !started || heeds(l.runs, err), named: matches(err, ErrCanceled)}
+		ended := endedAttempt{TaskRun: run, took: end.Took, err: err, heeded: !started || err != nil && heeds(l.runs, err), named: matches(err, ErrCanceled)}
 		l.post(func() {
 			t.attempt, t.last = nil, ended
 			end.Over = l.ctx.Err() != nil || !l.term.Valid()

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -21,9 +20,6 @@ const (
 	maxTaskSends = 1 // calls of tasks
 
 	batchPatience = 100 * time.Millisecond // a call waits no longer for a batch to come back
-
-	gatherBound = 5 * time.Millisecond // if others take longer to get in line than that, the processors are busy:
-	gatherPause = 10 * time.Second     // nobody is waited for meanwhile
 )
 
 // batches lets calls of one kind travel together. A call that comes alone goes alone and at once.
@@ -32,11 +28,8 @@ const (
 // of which no caller knows. It is safe for concurrent use.
 type batches struct {
 	atATime int
-	gathers bool // a call that may go at once takes those along that were begun with it
 
 	mu        sync.Mutex
-	company   bool       // the last batch had several calls, or some waited when it came back
-	gathersAt time.Time  // not before
 	sending   int        // batches on their way, or about to be sent
 	queue     []*request // the longest first
 	appointed time.Time  // when one of them was last told to send
@@ -52,6 +45,7 @@ type request struct {
 	args   []any
 	newCmd newCmd
 	roles  int       // a call of renew_all: how many it renews
+	claims string    // a claim: the ID of its run
 	with   []request // travel with it in any case: the same context, and keys of one hash tag
 
 	cmd   redis.Cmder // the one that was sent last
@@ -62,8 +56,6 @@ type request struct {
 
 func newBatches(atATime int) *batches { return &batches{atATime: atATime} }
 
-func newTaskBatches() *batches { return &batches{atATime: maxTaskSends, gathers: true} }
-
 // do makes a call and returns the command that has its answer. If another call sends it, it returns
 // when the context of the call is done at the latest.
 func (b *batches) do(s *Store, call request) (_ redis.Cmder, err error) {
@@ -71,44 +63,14 @@ func (b *batches) do(s *Store, call request) (_ redis.Cmder, err error) {
 	ended := s.calls.begin(call.script)
 	err = store.ErrCallEnded
 	defer func() { ended(err) }()
-	if !s.pipelines() {
+	if !s.Pipelines() {
 		return call.alone()
 	}
 	if !b.begin() {
 		return b.wait(call)
 	}
-	if b.gathers && b.gathered() && call.ctx.Err() == nil {
-		return b.lead(call)
-	}
-	defer b.next(1)
+	defer b.next()
 	return call.alone()
-}
-
-// gathered lets calls that were begun at the same moment get in line, and reports whether any has.
-// It does not if the last call went alone, nor if the application keeps all processors busy: to
-// come back would take one call after the other tens of milliseconds.
-func (b *batches) gathered() bool {
-	began := time.Now()
-	b.mu.Lock()
-	waits := b.company && !began.Before(b.gathersAt)
-	b.mu.Unlock()
-	if !waits {
-		return false
-	}
-	runtime.Gosched()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if now := time.Now(); now.Sub(began) > gatherBound {
-		b.gathersAt = now.Add(gatherPause)
-	}
-	return len(b.queue) > 0
-}
-
-// lead makes a call that may go at once, with those that wait.
-func (b *batches) lead(call request) (redis.Cmder, error) {
-	r := &call
-	b.send(b.take(r))
-	return r.answer()
 }
 
 // doAll makes calls that travel together. It hands each its command or its error to take, and the
@@ -164,7 +126,7 @@ func (b *batches) doAll(calls []request, take func(i int, cmd redis.Cmder, err e
 func (b *batches) wait(call request) (redis.Cmder, error) {
 	r := &call
 	if b.enter(r) {
-		defer b.next(1)
+		defer b.next()
 		return r.alone()
 	}
 	if err := b.await(r); err != nil {
@@ -239,12 +201,11 @@ func (b *batches) enter(r *request) bool {
 	return false
 }
 
-// next lets the first that waits send the next batch, now that one of so many calls has returned.
-func (b *batches) next(calls int) {
+// next lets the first that waits send the next batch, now that one has returned.
+func (b *batches) next() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sending--
-	b.company = calls > 1 || len(b.queue) > 0
 	if b.sending < b.atATime {
 		b.appoint()
 	}
@@ -374,7 +335,7 @@ func (b *batches) send(batch []*request) {
 		for _, r := range batch[1:] {
 			r.woken <- false
 		}
-		b.next(len(batch))
+		b.next()
 	}()
 	for i, r := range calls {
 		r.cmd = r.newCmd(ctx, r.args)

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,74 +206,43 @@ func TestCallsOfTasksTravelTogether(t *testing.T) {
 	})
 }
 
-// TestCallsOfTasksThatBeginTogether: what is begun at the same moment travels together, the first
-// of it too. Which goroutines run before it goes is the scheduler's matter, so that some stay
-// behind now and then.
-func TestCallsOfTasksThatBeginTogether(t *testing.T) {
-	const rounds, many = 50, 5
+// TestAskAll: calls that are handed over together are one pipeline, and each has its own answer. One
+// that is refused is refused alone; a record is opened without the key of another lease if that
+// cannot be read.
+func TestAskAll(t *testing.T) {
 	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-		for range rounds {
-			for i, err := range answers(db, many, time.Second)() {
-				require.NoError(t, err, i)
+		ctx := t.Context()
+		require.NoError(t, db.rdb.Set(ctx, db.keys.Task("text"), "a text", 0).Err())
+		_, err := db.Open(ctx, "others", store.TaskOpen{Token: 3, Lease: db.keys.Lease("other")})
+		require.NoError(t, err)
+		db.rdb.AddHook(&gate{refuse: func(keys []string) error {
+			if slices.Contains(keys, db.keys.Lease("other")) {
+				return replyError("NOPERM No permissions to access a key")
 			}
+			return nil
+		}})
+		sent.take()
+		calls := []store.TaskCall{
+			{Name: "a", Ask: store.TaskOpen{Token: 11}},
+			{Name: "text", Ask: store.TaskOpen{Token: 12}},
+			{Name: "others", Ask: store.TaskOpen{Token: 13, Lease: db.keys.Lease(""), Other: db.keys.Lease("other")}},
+			{Name: "b", Ask: store.TaskOpen{Token: 14}},
+			{Name: "first", Ask: store.TaskRead{Triggers: true}},
+			{Name: "first", Ask: store.TaskClaim{Token: 7, Run: "r", Kind: store.ClaimExtra, Expect: "0"}},
 		}
-		require.Less(t, len(sent.all()), rounds*3/2, "%v", sent.all())
-	})
-}
-
-// busy has the only processor taken for a while, by what is next to run, and reports whether a call
-// that goes first waited for that.
-func busy(b *batches) (waited bool) {
-	var ran atomic.Bool
-	done := make(chan struct{})
-	go func() { // ends soon
-		defer close(done)
-		ran.Store(true)
-		began, turns := time.Now(), 0
-		for time.Since(began) < 2*gatherBound {
-			turns++
+		var order [][]int
+		db.AskAll(ctx, calls, func(answered []int) { order = append(order, slices.Clone(answered)) })
+		require.Equal(t, [][]int{{0, 1, 3, 4, 5}, {2}}, order)
+		require.Equal(t, []int{6, 2, 1}, sent.take(), "with the scripts of the claim and of the reading")
+		require.ErrorIs(t, calls[1].Err, store.ErrMisconfigured)
+		for i, token := range map[int]int64{0: 11, 3: 14, 4: 7, 5: 7} {
+			require.NoError(t, calls[i].Err)
+			require.Equal(t, token, calls[i].Reply.Record.Token, i)
 		}
-	}()
-	b.gathered()
-	waited = ran.Load()
-	<-done
-	return waited
-}
-
-// TestBusyProcessorsAreNotWaitedFor: once a call has waited for long to let others get in line, the
-// next ones go at once.
-func TestBusyProcessorsAreNotWaitedFor(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	b := newTaskBatches()
-	b.company = true
-	const tries = 50
-	waited := 0
-	for range tries {
-		if busy(b) {
-			waited++
-		}
-	}
-	require.NotZero(t, waited)
-	require.Less(t, waited, tries/2)
-	require.WithinDuration(t, time.Now(), b.gathersAt, gatherPause)
-}
-
-// TestLoneCallsWaitForNobody: who was alone last time lets nobody get in line.
-func TestLoneCallsWaitForNobody(t *testing.T) {
-	batchWorld(t, func(t *testing.T, db *Store, _ *sends) {
-		for range 3 {
-			for _, err := range answers(db, 1, time.Second)() {
-				require.NoError(t, err)
-			}
-			require.False(t, db.tasks.company)
-		}
-		first := answers(db, 1, time.Second)
-		synctest.Wait()
-		for i, err := range append(answers(db, 2, time.Second)(), first()...) {
-			require.NoError(t, err, i)
-		}
-		require.True(t, db.tasks.company)
+		require.NoError(t, calls[2].Err)
+		require.Equal(t, store.TaskForeign, calls[2].Reply.Verdict, "the record stays with the other role")
+		require.Equal(t, store.TaskClaimed, calls[5].Reply.Verdict)
+		require.Equal(t, "r", calls[5].Reply.Record.Run)
 	})
 }
 
@@ -414,13 +382,13 @@ func TestSenderThatLeaves(t *testing.T) {
 	require.True(t, b.enter(&request{store: new(Store)}))
 	require.False(t, b.enter(first))
 	require.False(t, b.enter(second))
-	b.next(1)
+	b.next()
 	require.True(t, <-first.woken)
 	b.leave(first)
 	require.Len(t, second.woken, 1, "at once")
 	require.Equal(t, []*request{second}, b.take(second))
 	require.Equal(t, 1, b.sending)
-	b.next(1)
+	b.next()
 	require.Zero(t, b.sending)
 	require.Empty(t, b.queue)
 }
@@ -434,10 +402,10 @@ func TestBatchOfOneSlot(t *testing.T) {
 		waits[i] = &request{store: &Store{spread: true}, key: fmt.Sprintf("{ns%d}:leader", i%2)}
 		require.False(t, b.enter(waits[i]))
 	}
-	b.next(1)
+	b.next()
 	require.True(t, <-waits[0].woken)
 	require.Equal(t, []*request{waits[0], waits[2]}, b.take(waits[0]))
-	b.next(1)
+	b.next()
 	require.True(t, <-waits[1].woken)
 	require.Equal(t, []*request{waits[1], waits[3]}, b.take(waits[1]))
 }

@@ -66,7 +66,7 @@ func (s *Store) pipelined(ctx context.Context, key string, cmds []redis.Cmder) {
 // read the replies in goroutines of its own, in which a panic ends the process: the commands go to
 // the master of the slot.
 func (s *Store) pipeline(ctx context.Context, key string, cmds []redis.Cmder) {
-	if !s.pipelines() {
+	if !s.Pipelines() {
 		for _, cmd := range cmds {
 			cmd.SetErr(s.process(ctx, cmd))
 		}
@@ -95,9 +95,9 @@ func (s *Store) pipeline(ctx context.Context, key string, cmds []redis.Cmder) {
 	}
 }
 
-// pipelines reports whether the client reads the replies of a pipeline in the goroutine of the
+// Pipelines reports whether the client reads the replies of a pipeline in the goroutine of the
 // caller. One that is not known may not.
-func (s *Store) pipelines() bool {
+func (s *Store) Pipelines() bool {
 	switch s.rdb.(type) {
 	case *redis.Client, *redis.ClusterClient:
 		return true

@@ -23,31 +23,50 @@ type gate struct {
 
 func (*gate) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (*gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		var refused error
+		passing := slices.DeleteFunc(slices.Clone(cmds), func(cmd redis.Cmder) bool {
+			err := g.pass(cmd)
+			if err != nil {
+				cmd.SetErr(err)
+				refused = err
+			}
+			return err != nil
+		})
+		if err := next(ctx, passing); err != nil {
+			return err
+		}
+		return refused
+	}
 }
 
 func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if !strings.HasPrefix(cmd.Name(), "eval") {
-			return next(ctx, cmd)
-		}
-		args := cmd.Args()
-		count, err := strconv.Atoi(args[2].(string))
-		if err != nil {
-			return err
-		}
-		var named []string
-		for _, key := range args[3 : 3+count] {
-			named = append(named, key.(string))
-		}
-		g.keys = append(g.keys, named...)
-		if err := g.refuse(named); err != nil {
+		if err := g.pass(cmd); err != nil {
 			cmd.SetErr(err)
 			return err
 		}
 		return next(ctx, cmd)
 	}
+}
+
+// pass returns the error of a call of a script that is refused.
+func (g *gate) pass(cmd redis.Cmder) error {
+	if !strings.HasPrefix(cmd.Name(), "eval") {
+		return nil
+	}
+	args := cmd.Args()
+	count, err := strconv.Atoi(args[2].(string))
+	if err != nil {
+		return err
+	}
+	var named []string
+	for _, key := range args[3 : 3+count] {
+		named = append(named, key.(string))
+	}
+	g.keys = append(g.keys, named...)
+	return g.refuse(named)
 }
 
 // crossSlot refuses keys of several slots, as each node of a Redis Cluster does.

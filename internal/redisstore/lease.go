@@ -62,7 +62,7 @@ func (s *Store) ForRole(r store.Role) *Lease {
 	}
 	within := s.within(r.Attempt).ofTag(r.Key)
 	var common any
-	if within.pipelines() {
+	if within.Pipelines() {
 		common = s.tag(r.Key)
 	}
 	return &Lease{

@@ -205,7 +205,7 @@ func (h *callHook) begin(sc *script) func(error) {
 // be asked. secret draws texts that nobody can guess.
 func New(rdb redis.UniversalClient, sections *Scripts, namespace, id string, secret func() string) *Store {
 	s := &Store{
-		rdb: rdb, keys: store.Keys(namespace), scripts: sections, renewals: newBatches(maxPipelines), elects: newBatches(maxPipelines), tagged: new(tagged), bounded: new(boundedClients), tasks: newTaskBatches(), id: id, secret: secret,
+		rdb: rdb, keys: store.Keys(namespace), scripts: sections, renewals: newBatches(maxPipelines), elects: newBatches(maxPipelines), tagged: new(tagged), bounded: new(boundedClients), tasks: newBatches(maxTaskSends), id: id, secret: secret,
 		calls: new(callHook),
 	}
 	switch client := rdb.(type) {
@@ -254,6 +254,9 @@ func newText(ctx context.Context, args []any) redis.Cmder { return redis.NewStri
 
 // newList is the command of a script that replies with a list.
 func newList(ctx context.Context, args []any) redis.Cmder { return redis.NewSliceCmd(ctx, args...) }
+
+// newAny is the command of a script that replies with either.
+func newAny(ctx context.Context, args []any) redis.Cmder { return redis.NewCmd(ctx, args...) }
 
 // text runs a script that replies with one line.
 func (s *Store) text(ctx context.Context, sc *script, args []any) (string, error) {

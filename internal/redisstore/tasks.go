@@ -58,14 +58,113 @@ func isPlain(text string) bool {
 }
 
 func (s *Store) Open(ctx context.Context, name string, o store.TaskOpen) (store.TaskReply, error) {
-	record, index := s.keys.Task(name), s.keys.Tasks()
-	if s.askable(o.Other) {
-		reply, err := s.askTask(ctx, s.scripts.openTask, "3", record, index, o.Other, o.Token, name, o.Lease, o.Schedule, o.Jitter.Milliseconds())
-		if !errors.Is(err, store.ErrMisconfigured) { // perhaps this client may not read that key: the record stays foreign then
-			return reply, err
+	reply, err := s.ask(ctx, name, o)
+	if s.askedForOther(o, err) {
+		o.Other = ""
+		return s.ask(ctx, name, o)
+	}
+	return reply, err
+}
+
+// askedForOther reports whether Redis may have refused a record to be opened since this client may
+// not read the key of the other lease. Without that the record stays foreign.
+func (s *Store) askedForOther(ask any, err error) bool {
+	o, opens := ask.(store.TaskOpen)
+	return opens && errors.Is(err, store.ErrMisconfigured) && s.askable(o.Other)
+}
+
+func (s *Store) Plan(ctx context.Context, name string, p store.TaskPlan) (store.TaskReply, error) {
+	return s.ask(ctx, name, p)
+}
+
+func (s *Store) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
+	return s.ask(ctx, name, c)
+}
+
+func (s *Store) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
+	return s.ask(ctx, name, f)
+}
+
+func (s *Store) Retry(ctx context.Context, name string, r store.TaskRetry) (store.TaskReply, error) {
+	return s.ask(ctx, name, r)
+}
+
+func (s *Store) Record(ctx context.Context, name string) (store.TaskReply, error) {
+	return s.ask(ctx, name, store.TaskRead{})
+}
+
+func (s *Store) RecordAndTriggers(ctx context.Context, name string) (store.TaskReply, error) {
+	return s.ask(ctx, name, store.TaskRead{Triggers: true})
+}
+
+// ask makes one call for what store.AskTask asks for.
+func (s *Store) ask(ctx context.Context, name string, ask any) (store.TaskReply, error) {
+	return s.askTask(ctx, s.taskRequest(name, ask))
+}
+
+// AskAll makes calls in one pipeline.
+func (s *Store) AskAll(ctx context.Context, calls []store.TaskCall, done func(answered []int)) {
+	requests := make([]request, len(calls))
+	for i, c := range calls {
+		requests[i] = s.taskRequest(c.Name, c.Ask)
+		requests[i].store, requests[i].ctx = s, ctx
+	}
+	again := make([]bool, len(calls))
+	s.tasks.doAll(requests, func(i int, cmd redis.Cmder, err error) {
+		c := &calls[i]
+		if c.Err = err; err == nil {
+			c.Reply, c.Err = requests[i].taskReply(cmd)
+		}
+		again[i] = s.askedForOther(c.Ask, c.Err)
+	}, func(taken []int) {
+		if answered := slices.DeleteFunc(taken, func(i int) bool { return again[i] }); len(answered) > 0 {
+			done(answered)
+		}
+	})
+	for i := range calls {
+		if c := &calls[i]; again[i] {
+			o, _ := c.Ask.(store.TaskOpen)
+			o.Other = ""
+			c.Reply, c.Err = s.ask(ctx, c.Name, o)
+			done([]int{i})
 		}
 	}
-	return s.askTask(ctx, s.scripts.openTask, "2", record, index, o.Token, name, o.Lease, o.Schedule, o.Jitter.Milliseconds())
+}
+
+// taskRequest is the call of a script for what store.AskTask asks for.
+func (s *Store) taskRequest(name string, ask any) request {
+	record := s.keys.Task(name)
+	switch ask := ask.(type) {
+	case store.TaskOpen:
+		if s.askable(ask.Other) {
+			return taskCall(s.scripts.openTask, "3", record, s.keys.Tasks(), ask.Other, ask.Token, name, ask.Lease, ask.Schedule, ask.Jitter.Milliseconds())
+		}
+		return taskCall(s.scripts.openTask, "2", record, s.keys.Tasks(), ask.Token, name, ask.Lease, ask.Schedule, ask.Jitter.Milliseconds())
+	case store.TaskPlan:
+		return taskCall(s.scripts.planTask, "1", record, ask.Token, ask.Expect, ask.Next, ask.Spec, ask.Skipped, flag(ask.Paused), ask.Pause)
+	case store.TaskClaim:
+		claim := taskCall(s.scripts.claimTask, "4", record, s.keys.Runs(name), s.keys.Tasks(), s.keys.Triggers(), ask.Token, ask.Run, ask.Kind,
+			ask.Expect, ask.Slot, ask.Next, ask.Spec, ask.Instance, ask.Skipped, ask.Attempt, name, keep(ask.Keep, ask.KeepFor))
+		claim.claims = ask.Run
+		return claim
+	case store.TaskRetry:
+		return taskCall(s.scripts.retryTask, "1", record, ask.Token, ask.Run, ask.Attempt, ask.Failures, ask.In.Milliseconds())
+	case store.TaskFinish:
+		attempt, failures, retryIn := "", "", ""
+		if ask.Attempt > 0 {
+			attempt, failures = strconv.Itoa(ask.Attempt), strconv.Itoa(ask.Failures)
+		}
+		if ask.RetryIn > 0 {
+			retryIn = strconv.FormatInt(ask.RetryIn.Milliseconds(), 10)
+		}
+		return taskCall(s.scripts.finishTask, "2", record, s.keys.Runs(name), ask.Token, ask.Run, string(ask.Status), ask.Text, attempt,
+			failures, retryIn, keep(ask.Keep, ask.KeepFor))
+	case store.TaskRead:
+		if ask.Triggers {
+			return taskCall(s.scripts.readTask, "2", record, s.keys.Triggers(), store.MaxTriggers)
+		}
+	}
+	return taskCall(s.scripts.readTask, "1", record)
 }
 
 // askable reports whether a script may be given the key of a lease that a record names: the text is
@@ -76,55 +175,18 @@ func (s *Store) askable(lease string) bool {
 	return written && (!s.spread || store.HashTag(lease) == store.HashTag(s.keys.Tasks()))
 }
 
-func (s *Store) Plan(ctx context.Context, name string, p store.TaskPlan) (store.TaskReply, error) {
-	return s.askTask(ctx, s.scripts.planTask, "1", s.keys.Task(name), p.Token, p.Expect, p.Next, p.Spec, p.Skipped, flag(p.Paused), p.Pause)
-}
-
-func (s *Store) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
-	reply, err := s.askTask(ctx, s.scripts.claimTask, "4", s.keys.Task(name), s.keys.Runs(name), s.keys.Tasks(), s.keys.Triggers(), c.Token, c.Run, c.Kind,
-		c.Expect, c.Slot, c.Next, c.Spec, c.Instance, c.Skipped, c.Attempt, name, keep(c.Keep, c.KeepFor))
-	if err == nil && reply.Verdict == store.TaskClaimed && reply.Record.Run != c.Run {
-		return store.TaskReply{}, fmt.Errorf("%w: %s answers about run %.100q", store.ErrUnreachable, s.scripts.claimTask.name, reply.Record.Run)
-	}
-	return reply, err
-}
-
-func (s *Store) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
-	attempt, failures, retryIn := "", "", ""
-	if f.Attempt > 0 {
-		attempt, failures = strconv.Itoa(f.Attempt), strconv.Itoa(f.Failures)
-	}
-	if f.RetryIn > 0 {
-		retryIn = strconv.FormatInt(f.RetryIn.Milliseconds(), 10)
-	}
-	return s.askTask(ctx, s.scripts.finishTask, "2", s.keys.Task(name), s.keys.Runs(name), f.Token, f.Run, string(f.Status), f.Text, attempt,
-		failures, retryIn, keep(f.Keep, f.KeepFor))
-}
-
-func (s *Store) Retry(ctx context.Context, name string, r store.TaskRetry) (store.TaskReply, error) {
-	return s.askTask(ctx, s.scripts.retryTask, "1", s.keys.Task(name), r.Token, r.Run, r.Attempt, r.Failures, r.In.Milliseconds())
-}
-
-func (s *Store) Record(ctx context.Context, name string) (store.TaskReply, error) {
-	return s.askTask(ctx, s.scripts.readTask, "1", s.keys.Task(name))
-}
-
-func (s *Store) RecordAndTriggers(ctx context.Context, name string) (store.TaskReply, error) {
-	return s.askTask(ctx, s.scripts.readTask, "2", s.keys.Task(name), s.keys.Triggers(), store.MaxTriggers)
-}
-
 func (s *Store) Pause(ctx context.Context, name string, paused bool, expect, why string) (store.TaskReply, error) {
-	return s.askTask(ctx, s.scripts.pauseTask, "1", s.keys.Task(name), flag(paused), expect, why)
+	return s.askTask(ctx, taskCall(s.scripts.pauseTask, "1", s.keys.Task(name), flag(paused), expect, why))
 }
 
 func (s *Store) Trigger(ctx context.Context, name string, t store.TaskTrigger) (store.TaskReply, error) {
-	return s.askTask(ctx, s.scripts.triggerTask, "3", s.keys.Task(name), s.keys.Tasks(), s.keys.Triggers(), t.ID, t.Args, t.By, t.NotAfter,
-		t.For.Milliseconds(), flag(t.Create), name, s.heardBy(t.Lease), t.Runs)
+	return s.askTask(ctx, taskCall(s.scripts.triggerTask, "3", s.keys.Task(name), s.keys.Tasks(), s.keys.Triggers(), t.ID, t.Args, t.By, t.NotAfter,
+		t.For.Milliseconds(), flag(t.Create), name, s.heardBy(t.Lease), t.Runs))
 }
 
 func (s *Store) Cancel(ctx context.Context, name string, c store.TaskCancel) (store.TaskReply, error) {
-	return s.askTask(ctx, s.scripts.cancelTask, "3", s.keys.Task(name), s.keys.Runs(name), s.keys.Triggers(), c.Run, name, c.For.Milliseconds(),
-		s.heardBy(c.Lease), store.CanceledText, keep(c.Keep, c.KeepFor))
+	return s.askTask(ctx, taskCall(s.scripts.cancelTask, "3", s.keys.Task(name), s.keys.Runs(name), s.keys.Triggers(), c.Run, name, c.For.Milliseconds(),
+		s.heardBy(c.Lease), store.CanceledText, keep(c.Keep, c.KeepFor)))
 }
 
 func (s *Store) Forget(ctx context.Context, name string, f store.TaskForget) (store.TaskReply, error) {
@@ -132,8 +194,8 @@ func (s *Store) Forget(ctx context.Context, name string, f store.TaskForget) (st
 		return store.TaskReply{}, fmt.Errorf("%w: the record of task %q names the lease %.100q, which this client may not ask for: remove %s and %s by hand",
 			store.ErrMisconfigured, name, f.Lease, s.keys.Task(name), s.keys.Runs(name))
 	}
-	return s.askTask(ctx, s.scripts.forgetTask, "7", s.keys.Task(name), s.keys.Runs(name), s.keys.Tasks(), s.keys.Triggers(),
-		f.Lease, store.LeaseSince(f.Lease), store.LeaseTerm(f.Lease), name, f.Led.Milliseconds())
+	return s.askTask(ctx, taskCall(s.scripts.forgetTask, "7", s.keys.Task(name), s.keys.Runs(name), s.keys.Tasks(), s.keys.Triggers(),
+		f.Lease, store.LeaseSince(f.Lease), store.LeaseTerm(f.Lease), name, f.Led.Milliseconds()))
 }
 
 // heardBy is the channel that the leader of a lease listens on; "": the key is none that a script
@@ -161,42 +223,82 @@ func flag(yes bool) string {
 	return "0"
 }
 
-func (s *Store) askTask(ctx context.Context, sc *script, keyCount string, args ...any) (store.TaskReply, error) {
+// taskCall is a call of a script of tasks: keys, then ARGV.
+func taskCall(sc *script, keyCount string, args ...any) request {
 	key, _ := args[0].(string)
-	cmd, err := s.tasks.do(s, request{ctx: ctx, script: sc, key: key, args: append(sc.args(keyCount, len(args)), args...), newCmd: newList})
-	if err != nil {
-		return store.TaskReply{}, err
-	}
-	answer, err := parseTaskReply(cmd.(*redis.SliceCmd).Val())
-	if err == nil && !slices.Contains(taskVerdicts[sc.name], answer.Verdict) {
-		return store.TaskReply{}, fmt.Errorf("%w: %s answers %.100q", store.ErrUnreachable, sc.name, answer.Verdict)
-	}
-	return answer, err
+	return request{script: sc, key: key, args: append(sc.args(keyCount, len(args)), args...), newCmd: newAny}
 }
 
-// parseTaskReply reads the list that task_answer() in scripts.lua writes.
-func parseTaskReply(reply []any) (store.TaskReply, error) {
-	malformed := func() error { return fmt.Errorf("%w: malformed reply %.100q", store.ErrUnreachable, reply) }
-	var triggers []string
-	if last := 2 + len(taskFields); len(reply) == last+1 {
-		names, _ := reply[last].(string)
-		triggers = triggerNames(names)
-		reply = reply[:last]
-	}
-	if len(reply) != 2+len(taskFields) {
-		return store.TaskReply{}, malformed()
-	}
-	verdict, isText := reply[0].(string)
-	clock, hasTime := reply[1].(string)
-	now, err := strconv.ParseInt(clock, 10, 64)
-	if !isText || !hasTime || err != nil || now <= 0 {
-		return store.TaskReply{}, malformed()
-	}
-	record, err := parseTaskRecord(reply[2:])
+func (s *Store) askTask(ctx context.Context, call request) (store.TaskReply, error) {
+	call.ctx = ctx
+	cmd, err := s.tasks.do(s, call)
 	if err != nil {
 		return store.TaskReply{}, err
 	}
-	return store.TaskReply{Verdict: verdict, Now: now, Record: record, Triggers: triggers}, nil
+	return call.taskReply(cmd)
+}
+
+// taskReply reads the reply to a call of a script of tasks.
+func (r *request) taskReply(cmd redis.Cmder) (store.TaskReply, error) {
+	reply, err := parseTaskReply(cmd.(*redis.Cmd).Val())
+	if err != nil {
+		return store.TaskReply{}, err
+	}
+	if !slices.Contains(taskVerdicts[r.script.name], reply.Verdict) {
+		return store.TaskReply{}, fmt.Errorf("%w: %s answers %.100q", store.ErrUnreachable, r.script.name, reply.Verdict)
+	}
+	if reply.Verdict == store.TaskClaimed && reply.Record.Run != r.claims {
+		return store.TaskReply{}, fmt.Errorf("%w: %s answers about run %.100q", store.ErrUnreachable, r.script.name, reply.Record.Run)
+	}
+	return reply, nil
+}
+
+// mostReplied is how many texts a reply of a script of tasks has: verdict, time, the fields of the
+// record, and the names of tasks of which a trigger waits.
+const mostReplied = 32
+
+// texts are the elements of a reply, or the lines of one that is a text; nil is "". It returns how
+// many there are; more than it may return are none.
+func texts(reply any, into *[mostReplied]string) (n int) {
+	switch reply := reply.(type) {
+	case string:
+		for more := true; more; n++ {
+			if n == len(into) {
+				return 0
+			}
+			into[n], reply, more = strings.Cut(reply, "\n")
+		}
+	case []any:
+		if n = len(reply); n > len(into) {
+			return 0
+		}
+		for i, element := range reply {
+			into[i], _ = element.(string)
+		}
+	}
+	return n
+}
+
+// parseTaskReply reads what task_answer() in scripts.lua replies with, or a shortcut.
+func parseTaskReply(reply any) (store.TaskReply, error) {
+	malformed := func() error { return fmt.Errorf("%w: malformed reply %.100q", store.ErrUnreachable, reply) }
+	var all [mostReplied]string
+	n, last := texts(reply, &all), 2+len(taskFields)
+	var triggers []string
+	if n == last+1 {
+		triggers = triggerNames(all[last])
+	} else if n != last {
+		return store.TaskReply{}, malformed()
+	}
+	now, err := strconv.ParseInt(all[1], 10, 64)
+	if all[0] == "" || err != nil || now <= 0 {
+		return store.TaskReply{}, malformed()
+	}
+	record, err := parseTaskRecord(all[2:last])
+	if err != nil {
+		return store.TaskReply{}, err
+	}
+	return store.TaskReply{Verdict: all[0], Now: now, Record: record, Triggers: triggers}, nil
 }
 
 // triggerNames are those of the index that are names of tasks: anybody may write there.
@@ -209,15 +311,14 @@ func triggerNames(text string) (names []string) {
 	return names
 }
 
-// parseTaskRecord reads the fields of a record, or those of a listing; nil is an absent one. What
-// is refused, and what only counts as absent, is what read_task() in scripts.lua says.
-func parseTaskRecord(fields []any) (store.TaskRecord, error) {
+// parseTaskRecord reads the fields of a record, or those of a listing; "" is an absent one. What is
+// refused, and what only counts as absent, is what read_task() in scripts.lua says.
+func parseTaskRecord(fields []string) (store.TaskRecord, error) {
 	var raw [31]string
 	if len(fields) != len(taskFields) && len(fields) != len(listedFields) {
 		return store.TaskRecord{}, fmt.Errorf("%w: a record of %d fields", store.ErrUnreachable, len(fields))
 	}
-	for i, field := range fields {
-		text, _ := field.(string)
+	for i, text := range fields {
 		switch {
 		case isPlain(text):
 			raw[i] = text
@@ -292,7 +393,9 @@ func (s *Store) Records(ctx context.Context, names []string) (int64, []store.Tas
 		for i, reply := range replies {
 			err := reply.Err()
 			if err == nil {
-				records[start+i], problems[start+i] = parseTaskRecord(reply.(*redis.SliceCmd).Val())
+				var fields [mostReplied]string
+				n := texts(reply.(*redis.SliceCmd).Val(), &fields)
+				records[start+i], problems[start+i] = parseTaskRecord(fields[:n])
 				continue
 			}
 			err = s.explain("HMGET", err)

@@ -528,7 +528,7 @@ func FuzzParseTaskRecord(f *testing.F) {
 	f.Add("1700000000000", "5", "1", "x")
 	f.Add("-", "0", "", "\xff")
 	f.Fuzz(func(t *testing.T, next, token, attempt, text string) {
-		fields := make([]any, len(taskFields))
+		fields := make([]string, len(taskFields))
 		fields[0], fields[2], fields[9], fields[15] = next, token, attempt, text
 		r, err := parseTaskRecord(fields)
 		if err != nil {
@@ -545,12 +545,19 @@ func FuzzParseTaskRecord(f *testing.F) {
 
 func TestParseTaskReplyMalformed(t *testing.T) {
 	fields := make([]any, 2+len(taskFields))
-	for _, reply := range [][]any{nil, {"ok"}, fields, append([]any{"ok", "x"}, fields[2:]...), append([]any{"ok", "0"}, fields[2:]...), append([]any{int64(1), "1"}, fields[2:]...)} {
+	lines := strings.Repeat("\n", len(taskFields))
+	for _, reply := range []any{
+		nil, int64(1), []any{"ok"}, fields, append([]any{"ok", "x"}, fields[2:]...), append([]any{"ok", "0"}, fields[2:]...), append([]any{int64(1), "1"}, fields[2:]...),
+		make([]any, 99), "", "ok\n1", "ok\nx" + lines, "\n1" + lines, "ok\n1\n\n" + lines, "ok\n1" + strings.Repeat(lines, 99),
+	} {
 		_, err := parseTaskReply(reply)
 		require.ErrorIs(t, err, store.ErrUnreachable)
 	}
 	_, err := parseTaskReply(append([]any{"ok", "1"}, fields[2:]...))
 	require.NoError(t, err)
+	reply, err := parseTaskReply("ok\n1" + lines)
+	require.NoError(t, err)
+	require.Equal(t, store.TaskReply{Verdict: "ok", Now: 1}, reply)
 	fields[4] = "a token"
 	_, err = parseTaskReply(append([]any{"ok", "1"}, fields[2:]...))
 	require.ErrorIs(t, err, store.ErrMisconfigured)

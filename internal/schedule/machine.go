@@ -170,7 +170,7 @@ func (m *Machine) decide(s *Step) {
 	case !m.opened:
 		m.open()
 	case m.news:
-		m.read(Read{})
+		m.read(store.TaskRead{})
 	case m.run != nil && m.record.Due != "" && !m.record.Follows(m.policy.Spec):
 		m.plan(s, redis) // what it runs was owed under another schedule
 	case m.run != nil && (m.record.Next <= m.began || m.late || m.policy.Overlap == OverlapQueue): // what is due waits for the run
@@ -235,9 +235,9 @@ func (m *Machine) Looks() bool {
 // Look reads the record, for one machine of a term once in LookEvery: two clocks drift apart, one
 // may step, and hints of triggers may be lost. It is for the machine whose Next is the first one,
 // or else for any that Looks.
-func (m *Machine) Look() { m.read(Read{Triggers: true}) }
+func (m *Machine) Look() { m.read(store.TaskRead{Triggers: true}) }
 
-func (m *Machine) read(r Read) {
+func (m *Machine) read(r store.TaskRead) {
 	m.news = false
 	m.enqueue(&Call{
 		Ask: r,

@@ -9,7 +9,7 @@ import (
 
 // Call is one decision that the store is asked for until it answers. A task has one at a time.
 type Call struct {
-	// Ask is a store.TaskOpen, TaskPlan, TaskClaim, TaskRetry or TaskFinish, or a Read.
+	// Ask is a store.TaskOpen, TaskPlan, TaskClaim, TaskRetry, TaskFinish or TaskRead.
 	Ask any
 
 	take   func(store.TaskReply)
@@ -33,16 +33,14 @@ func (c *Call) Rank() int {
 	switch {
 	case moves && plan.Expect == "":
 		return 0
-	case c.finish:
+	case c.CanWait():
 		return 2
 	}
 	return 1
 }
 
-// Read asks for the record.
-type Read struct {
-	Triggers bool // and for the tasks of which a trigger waits
-}
+// CanWait reports whether it is the end of a run.
+func (c *Call) CanWait() bool { return c.finish }
 
 // Try is one attempt to send a call.
 type Try struct {

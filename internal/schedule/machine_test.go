@@ -781,10 +781,10 @@ func TestMachineSchedule(t *testing.T) {
 	m.Asked(q)
 	require.Nil(t, m.Step().Question, "it is being asked")
 	m.Look()
-	m.Answer(sent(m), b.answer(Read{}))
+	m.Answer(sent(m), b.answer(store.TaskRead{}))
 	b.record.Next = "5"
 	m.Look()
-	m.Answer(sent(m), b.answer(Read{}))
+	m.Answer(sent(m), b.answer(store.TaskRead{}))
 	q.Ask(Every(time.Hour))
 	require.True(t, m.Answered(q), "of another record")
 	q = m.Step().Question

@@ -33,6 +33,47 @@ type Tasks interface {
 	Runs(ctx context.Context, name string, limit int) ([]Run, error)
 }
 
+// TasksTogether is a Tasks whose calls can travel together.
+type TasksTogether interface {
+	Tasks
+	// Pipelines reports whether they can.
+	Pipelines() bool
+	// AskAll makes calls in as few round trips as may be. It calls done with the places of those
+	// that have an answer, from any goroutine, and returns when it has named all.
+	AskAll(ctx context.Context, calls []TaskCall, done func(answered []int))
+}
+
+// TaskCall is one of several calls that travel together.
+type TaskCall struct {
+	Name string
+	Ask  any // see AskTask
+
+	// The answer.
+	Reply TaskReply
+	Err   error
+}
+
+// AskTask asks for what a TaskOpen, TaskPlan, TaskClaim, TaskRetry, TaskFinish or TaskRead says.
+func AskTask(ctx context.Context, tasks Tasks, name string, ask any) (TaskReply, error) {
+	switch ask := ask.(type) {
+	case TaskOpen:
+		return tasks.Open(ctx, name, ask)
+	case TaskPlan:
+		return tasks.Plan(ctx, name, ask)
+	case TaskClaim:
+		return tasks.Claim(ctx, name, ask)
+	case TaskRetry:
+		return tasks.Retry(ctx, name, ask)
+	case TaskFinish:
+		return tasks.Finish(ctx, name, ask)
+	case TaskRead:
+		if ask.Triggers {
+			return tasks.RecordAndTriggers(ctx, name)
+		}
+	}
+	return tasks.Record(ctx, name)
+}
+
 // RunState is how a run stands, or ended.
 type RunState string
 
@@ -176,6 +217,11 @@ type TaskFinish struct {
 	RetryIn  time.Duration // until the next attempt; 0: leave it
 	Keep     Keep
 	KeepFor  time.Duration
+}
+
+// TaskRead asks for the record.
+type TaskRead struct {
+	Triggers bool // and for the tasks of which a trigger waits
 }
 
 // Verdicts of a decision on a task.

@@ -56,7 +56,7 @@ var floors = [][]string{
 	{"registry_sweep.go"},
 	{"registry_metrics.go"},
 	{"heartbeat.go"},
-	{"tasks_loop.go", "tasks_run.go", "tasks_wait.go"}, // one loop
+	{"tasks_loop.go", "tasks_calls.go", "tasks_run.go", "tasks_wait.go"}, // one loop
 	{"snapshots.go"},
 	{"control.go"},
 	{"roles.go"},

@@ -326,7 +326,7 @@ func (c *Cluster) takeQuestion(server *machine, p *instance, m *message, now int
 		m.verdict = record.Retry(now, ask.Token, ask.Run, int64(ask.Attempt), int64(ask.Failures), ask.In.Milliseconds())
 	case store.TaskFinish:
 		m.verdict = record.Finish(now, ask.Token, ask.Run, string(ask.Status), ask.Text, int64(ask.Attempt), int64(ask.Failures), max(ask.RetryIn, 0).Milliseconds())
-	case schedule.Read:
+	case store.TaskRead:
 		m.verdict = "ok"
 		for i := range c.jobs {
 			if other := &server.tasks[i].Record; ask.Triggers && (other.Trigger != "" || other.Run != "" && other.Cancel == other.Run) {

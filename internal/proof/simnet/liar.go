@@ -2,6 +2,7 @@ package simnet
 
 import (
 	"context"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -50,20 +51,36 @@ func (l *Liar) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
+// change changes a reply, which is a list or, if a shortcut has answered, its elements in one text.
 func (l *Liar) change(cmd redis.Cmder) {
-	reply, ok := cmd.(*redis.SliceCmd)
-	if !ok || cmd.Err() != nil || len(reply.Val()) != taskReply {
+	reply, ok := cmd.(*redis.Cmd)
+	if !ok || cmd.Err() != nil {
+		return
+	}
+	text, isText := reply.Val().(string)
+	value, _ := reply.Val().([]any)
+	if isText {
+		for line := range strings.SplitSeq(text, "\n") {
+			value = append(value, line)
+		}
+	}
+	if len(value) != taskReply {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.asked++
-	value := reply.Val()
 	if l.verdict != "" {
 		value[0] = l.verdict
 	}
 	if l.run != "" {
 		value[5] = l.run
 	}
-	reply.SetVal(value)
+	if reply.SetVal(value); isText {
+		lines := make([]string, len(value))
+		for i, line := range value {
+			lines[i], _ = line.(string)
+		}
+		reply.SetVal(strings.Join(lines, "\n"))
+	}
 }

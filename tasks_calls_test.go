@@ -1,0 +1,294 @@
+package tenure
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/schedule"
+	"github.com/tenure-go/tenure/internal/store"
+)
+
+// TestHungCalls: calls that never return are bounded in number, reported, and do not stop the
+// scheduler from going on later.
+func TestHungCalls(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)}, Task{Name: "u", Schedule: Every(time.Hour), Run: g.run(0)})
+		g.pass(30 * time.Minute)
+		a.store.on(func(string, int) taskFate { return taskLate })
+		g.pass(90 * time.Minute)
+		require.Equal(g, maxCalls, a.calls.count())
+		stuck := g.told(EventCallsStuck)
+		require.Len(g, stuck, 1)
+		require.Equal(g, maxCalls, stuck[0].Count)
+		a.stop()
+		g.pass(schedule.CallBound + schedule.FinishBound + time.Second)
+		require.Len(g, a.ended, 1, "lead does not wait for ever")
+		require.NoError(g, <-a.ended)
+
+		// The next term of this process finds all of them taken.
+		a.begin()
+		g.pass(time.Minute)
+		require.Len(g, g.told(EventCallsStuck), 2)
+		a.store.on(nil)
+		close(a.store.healed)
+		g.pass(10 * time.Second)
+		require.Len(g, g.noted(), 2)
+		require.Zero(g, a.calls.count())
+		a.end()
+	})
+}
+
+// TestManyTasks: more tasks than calls may be in flight.
+func TestManyTasks(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a")
+		for n := range 200 {
+			require.NoError(g, a.Register(Task{Name: "t" + string(rune('a'+n%26)) + string(rune('a'+n/26)), Schedule: Every(time.Hour), Run: g.run(0)}))
+		}
+		a.begin()
+		g.pass(time.Hour + time.Millisecond)
+		require.Len(g, g.noted(), 200)
+		require.Empty(g, g.told(EventCallsStuck))
+		a.end()
+	})
+}
+
+// farTasks is a store at a distance, in virtual time.
+type farTasks struct{ store.Tasks }
+
+func (s farTasks) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
+	time.Sleep(200 * time.Millisecond)
+	return s.Tasks.Claim(ctx, name, c)
+}
+
+func (s farTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
+	time.Sleep(200 * time.Millisecond)
+	return s.Tasks.Finish(ctx, name, f)
+}
+
+// TestTasksTakeTurnsAtTheCalls: if calls are the bottleneck, every task has its share, whatever
+// its place, and it is reported.
+func TestTasksTakeTurnsAtTheCalls(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		g.store = farTasks{g.local} // 80 calls a second, for the 200 that there would be
+		a := g.member("a")
+		runs := make([]int, 100)
+		for n := range runs {
+			require.NoError(g, a.Register(Task{Name: fmt.Sprint("t", n), Schedule: Every(time.Second), Run: func(context.Context, TaskRun) error {
+				g.lock(func() { runs[n]++ })
+				return nil
+			}}))
+		}
+		a.begin()
+		g.pass(2 * time.Minute)
+		require.Greater(g, slices.Min(runs), 40)
+		require.Less(g, slices.Max(runs)-slices.Min(runs), 6)
+		tardy := g.told(EventTaskTardy)
+		require.Len(g, tardy, 1, "once, until there are calls enough")
+		require.Greater(g, tardy[0].Took, tardyAfter)
+		require.Equal(g, g.token, tardy[0].Token)
+		a.end()
+	})
+}
+
+// TestEndsWaitForRunsThatAreDue: if there are too many calls, those that a run waits for go first.
+func TestEndsWaitForRunsThatAreDue(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a")
+		var late time.Duration
+		hourly := func(behind time.Duration) Schedule {
+			return ownSchedule{func(after time.Time) time.Time { return after.Add(-behind).Truncate(time.Hour).Add(time.Hour + behind) }, behind.String()}
+		}
+		for n := range 160 { // 80 are due at the hour, 80 a little later
+			behind := time.Duration(n%2) * 400 * time.Millisecond
+			require.NoError(g, a.Register(Task{Name: fmt.Sprintf("t%03d", n), Schedule: hourly(behind), Run: func(_ context.Context, run TaskRun) error {
+				if g.now() > time.Minute { // else it was due while the records were made
+					g.lock(func() { late = max(late, time.Since(run.Slot)) })
+				}
+				return nil
+			}}))
+		}
+		slow := slowTasks{g.local, 100 * time.Millisecond}
+		g.store, a.store.Tasks = slow, slow
+		a.begin()
+		g.pass(61 * time.Minute)
+		require.NotZero(g, late)
+		require.Less(g, late, 900*time.Millisecond, "160 claims take a second, their ends another one")
+		a.end()
+	})
+}
+
+// joinedTasks is a store whose calls travel together, and take so long, in virtual time.
+type joinedTasks struct {
+	store.Tasks
+	takes time.Duration
+
+	mu      sync.Mutex
+	flights []int // how many calls each had
+	hang    chan struct{}
+	ends    []time.Time // when ends of runs were sent
+}
+
+// took is how many calls each flight had since the last look.
+func (s *joinedTasks) took() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.flights
+	s.flights = nil
+	return taken
+}
+
+// hangs has calls hang until the returned function is called.
+func (s *joinedTasks) hangs() (heal func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	hang := make(chan struct{})
+	s.hang = hang
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.hang = nil
+		close(hang)
+	})
+}
+
+func (s *joinedTasks) sent(calls int, ask any) (hang chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flights = append(s.flights, calls)
+	if _, ends := ask.(store.TaskFinish); ends {
+		s.ends = append(s.ends, time.Now())
+	}
+	return s.hang
+}
+
+func (*joinedTasks) Pipelines() bool { return true }
+
+// AskAll answers half of the calls late, if they hang.
+func (s *joinedTasks) AskAll(ctx context.Context, calls []store.TaskCall, done func(answered []int)) {
+	hang := s.sent(len(calls), calls[0].Ask)
+	time.Sleep(s.takes)
+	for half := range 2 {
+		var answered []int
+		for i := half; i < len(calls); i += 2 {
+			c := &calls[i]
+			c.Reply, c.Err = store.AskTask(ctx, s.Tasks, c.Name, c.Ask)
+			answered = append(answered, i)
+		}
+		if half == 1 && hang != nil {
+			<-hang
+		}
+		done(answered)
+	}
+}
+
+func (s *joinedTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
+	s.sent(1, f)
+	time.Sleep(s.takes)
+	return s.Tasks.Finish(ctx, name, f)
+}
+
+// inJoinedTasks runs act with a member whose store is a joinedTasks, and of that many tasks so far
+// apart, which are due each ten seconds.
+func inJoinedTasks(t *testing.T, many int, apart time.Duration, act func(g *taskCluster, a *taskInstance, s *joinedTasks)) {
+	t.Helper()
+	inTaskCluster(t, func(g *taskCluster) {
+		s := &joinedTasks{Tasks: g.local, takes: time.Millisecond}
+		a := g.member("a")
+		a.taskConfig.store = s
+		for n := range many {
+			require.NoError(g, a.Register(Task{
+				Name: fmt.Sprintf("t%03d", n), Schedule: Every(10 * time.Second), InitialDelay: 10*time.Second + time.Duration(n)*apart, Run: g.run(0),
+			}))
+		}
+		a.begin()
+		act(g, a, s)
+		a.end()
+	})
+}
+
+// TestCallsOfATurnTravelTogether: what is due at one moment is one flight for each fifty, and so
+// are the ends.
+func TestCallsOfATurnTravelTogether(t *testing.T) {
+	inJoinedTasks(t, 120, 0, func(g *taskCluster, a *taskInstance, s *joinedTasks) {
+		g.pass(9 * time.Second)
+		g.noted()
+		s.took()
+		g.pass(5 * time.Second)
+		require.Len(g, g.noted(), 120)
+		flights := s.took()
+		require.ElementsMatch(g, []int{50, 50, 20}, flights[:3])
+		calls := 0
+		for _, n := range flights {
+			calls += n
+		}
+		require.Equal(g, 240, calls)
+		require.LessOrEqual(g, len(flights), 7, "%v", flights)
+		require.Zero(g, a.calls.count())
+	})
+}
+
+// TestEndsTravelWithTheNext: where many tasks are due one after the other the ends of their runs
+// travel with those that are due next, within dueSpacing. The end of a lone run goes at once.
+func TestEndsTravelWithTheNext(t *testing.T) {
+	inJoinedTasks(t, 200, time.Millisecond, func(g *taskCluster, _ *taskInstance, s *joinedTasks) {
+		g.pass(19 * time.Second)
+		g.noted()
+		s.took()
+		g.pass(5 * time.Second)
+		require.Len(g, g.noted(), 200)
+		flights := s.took()
+		require.Less(g, len(flights), 200/5+15, "%v", flights)
+	})
+	inJoinedTasks(t, 1, 0, func(g *taskCluster, _ *taskInstance, s *joinedTasks) {
+		g.pass(15 * time.Second)
+		require.Len(g, s.ends, 1)
+		require.Less(g, s.ends[0].Sub(g.began.Add(10*time.Second)), dueSpacing)
+	})
+}
+
+// TestLastEndsAreTold: ends that wait for others are told at once when the term is over.
+func TestLastEndsAreTold(t *testing.T) {
+	inJoinedTasks(t, 200, time.Millisecond, func(g *taskCluster, a *taskInstance, s *joinedTasks) {
+		g.pass(20*time.Second + 100*time.Millisecond)
+		a.stop()
+		g.pass(2 * s.takes)
+		require.Len(g, a.ended, 1)
+		_, records, _, err := g.local.Records(context.Background(), []string{"t099", "t098", "t095"})
+		require.NoError(g, err)
+		for _, r := range records {
+			require.Empty(g, r.Run)
+		}
+	})
+}
+
+// TestFlightsThatHang: a flight counts until its last call has an answer, and as one that hangs
+// once nobody waits for it; those of its calls that were answered go on meanwhile.
+func TestFlightsThatHang(t *testing.T) {
+	inJoinedTasks(t, 100, 0, func(g *taskCluster, a *taskInstance, s *joinedTasks) {
+		g.pass(9 * time.Second)
+		heal := s.hangs()
+		defer heal()
+		g.noted()
+		g.pass(3 * time.Second)
+		require.Len(g, g.noted(), 50, "every other call is answered")
+		g.pass(10 * time.Minute)
+		require.Equal(g, maxCalls, a.calls.count())
+		stuck := g.told(EventCallsStuck)
+		require.Len(g, stuck, 1)
+		require.Equal(g, maxCalls, stuck[0].Count)
+		heal()
+		g.pass(time.Minute)
+		require.Zero(g, a.calls.count())
+		g.noted()
+		g.pass(20 * time.Second)
+		require.Len(g, g.noted(), 200)
+		require.Len(g, g.told(EventCallsStuck), 1)
+	})
+}
