@@ -13,8 +13,7 @@ import (
 // This file has the calls of the tasks of a term to the store. The loop makes none itself: those of
 // one turn travel together, in a goroutine of their own, if the store can make them so.
 
-// maxFlight is how many calls travel in one flight. More of them wait for a round trip together, and
-// what hangs costs more of them a try.
+// maxFlight is how many calls travel in one flight. If it hangs each of them has lost a try.
 const maxFlight = 50
 
 // taskFlight is calls that are made together. At most maxCalls flights are on their way at a time.

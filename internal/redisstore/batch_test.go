@@ -206,8 +206,8 @@ func TestCallsOfTasksTravelTogether(t *testing.T) {
 	})
 }
 
-// TestAskAll: calls that are handed over together are one pipeline, and each has its own answer. One
-// that is refused is refused alone; a record is opened without the key of another lease if that
+// TestAskAll: calls that are handed over together are one pipeline, and each has its own answer.
+// One that is refused is refused alone; a record is opened without the key of another lease if that
 // cannot be read.
 func TestAskAll(t *testing.T) {
 	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
