@@ -76,8 +76,18 @@ func isList(key func(store.Keys) string) func(*testing.T, *cluster) {
 func anyRecord() []runSituation {
 	at := func(ms int64) string { return strconv.FormatInt(edgeNow+ms, 10) }
 	const century = 3153600000000
+	// leads is the situation of a leader with another token.
+	leads := func(name string, token int64, left bool) runSituation {
+		return runSituation{
+			name: name, before: recordHas("token", strconv.FormatInt(token, 10)), left: left,
+			claim: func(c *store.TaskClaim) { c.Token = token }, finish: func(f *store.TaskFinish) { f.Token = token },
+		}
+	}
 	return []runSituation{
 		{name: "nothing new"},
+		{name: "a time with all digits set", before: func(_ *testing.T, c *cluster) { c.mini.SetTime(time.UnixMicro(edgeNow*1000 + 999_999)) }},
+		leads("the last token that there is", edgeNow+century+3, false),
+		leads("a later one", edgeNow+century+4, true),
 		{name: "an older token", before: recordHas("token", "40"), left: true},
 		{name: "a newer token", before: recordHas("token", "42"), left: true},
 		{name: "a token with a zero before it", before: recordHas("token", "041"), left: true},
@@ -91,11 +101,12 @@ func anyRecord() []runSituation {
 		{name: "a trigger that is no plain text", before: recordHas("trigger", "é"), left: true},
 		{name: "another run was canceled", before: recordHas("cancel", "r0")},
 		{name: "a canceled run that is no plain text", before: recordHas("cancel", "\x7f"), left: true},
+		{name: "a schedule that is no plain text", before: recordHas("spec", "é"), left: true},
 		{name: "a run before that is no plain text", before: recordHas("done", "\x1f"), left: true},
 		{name: "a run before", before: recordHas("done", "r0", "crashes", "2", "failed_runs", "3", "last_success", "7", "last_finished", "8", "retry_in", "9")},
 		{name: "fields that tenure does not know", before: recordHas("x", "y", "block", "x", "trigger_runs", "-")},
 		{name: "the last due time that there is", before: recordHas("next", at(century+3)), claim: func(c *store.TaskClaim) { c.Expect = at(century + 3) }},
-		{name: "a later one", before: recordHas("next", at(century+4)), claim: func(c *store.TaskClaim) { c.Expect = at(century + 4) }, left: true},
+		{name: "a later due time", before: recordHas("next", at(century+4)), claim: func(c *store.TaskClaim) { c.Expect = at(century + 4) }, left: true},
 		{name: "a due time with a zero before it", before: recordHas("next", "0"+at(0)), claim: func(c *store.TaskClaim) { c.Expect = "0" + at(0) }, left: true},
 		{name: "no due time", before: recordLacks("next"), claim: func(c *store.TaskClaim) { c.Expect = "" }, left: true},
 		{name: "no due time any more", before: recordHas("next", "0"), claim: func(c *store.TaskClaim) { c.Expect = "0" }, left: true},

@@ -103,8 +103,9 @@ var targets = []target{
 		name: "lua-tasks", files: []string{"scripts.lua"}, chosen: func(s string) bool { return s == "prelude tasks" || strings.HasSuffix(s, "_task") }, // the shortcuts too
 		suites: append([]suite{{
 			in: redisstore,
-			run: "^(TestTaskScripts|TestTaskScriptsRefuse|TestTaskScriptsAgreeWithTheOracle|TestTaskHistory.*|TestHistoryThatTakes.*|TestTaskIndex.*|" +
-				"TestIndexIs.*|TestLeaseOf.*|TestUnreadable.*|TestResumeOf.*|TestClaimsTakeTheShortcut|TestEndsTakeTheShortcut|TestTaskShortcuts.*)$",
+			run: "^(TestTaskScripts(At.*|Refuse|AgreeWithTheOracle)?|TestTaskHistory.*|TestHistoryThatTakes.*|TestTaskIndex.*|TestIndexIs.*|TestLeaseOf.*|" +
+				"TestUnreadable.*|TestResumeOf.*|TestClaimsTakeTheShortcut|TestEndsTakeTheShortcut|TestTaskShortcuts.*|TestTrigger.*|TestCancelIsInTheIndex|" +
+				"TestForgetTask|TestFailedRunsAreCounted|TestListingsHaveTheScheduleAndTheTime)$",
 		}}, taskSuites...),
 	},
 	{
