@@ -98,6 +98,8 @@ func anyRecord() []runSituation {
 		{name: "a note of who has paused it", before: recordHas("pauses", "2", "pause", "1 somebody")},
 		{name: "a count of pauses that is no plain text", before: recordHas("pauses", "2\n"), left: true},
 		{name: "a trigger waits", before: recordHas("trigger", "id 1800000000000 me", "trigger_args", "[1]")},
+		{name: "triggers were claimed", before: recordHas("trigger_runs", "7")},
+		{name: "the instance of the run before is named 1", before: recordHas("instance", "1")},
 		{name: "a trigger that is no plain text", before: recordHas("trigger", "é"), left: true},
 		{name: "another run was canceled", before: recordHas("cancel", "r0")},
 		{name: "a canceled run that is no plain text", before: recordHas("cancel", "\x7f"), left: true},
@@ -171,6 +173,9 @@ func TestEndsTakeTheShortcut(t *testing.T) {
 		{name: "leaders died", before: recordHas("crashes", "4")},
 		{name: "the history is full by a byte", before: recordHas("block", "3702"), left: true},
 		{name: "the history is full", before: recordHas("block", "3701")},
+		{name: "a size that is as long as may be", before: recordHas("block", "1000000000000000"), left: true},
+		{name: "fields of different lengths", before: recordHas("last_scheduled", "7", "last_started", "123", "instance", "somebody", "run_token", "41234")},
+		{name: "another attempt was to follow", before: recordHas("retry_at", "5")},
 		{name: "a size that is none", before: recordHas("block", "-4000")},
 		{name: "a size that is too long", before: recordHas("block", "00000000000003702")},
 		{name: "an entry is there", before: func(t *testing.T, c *cluster) {
