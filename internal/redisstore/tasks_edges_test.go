@@ -1,6 +1,9 @@
 package redisstore
 
 import (
+	"context"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,4 +120,247 @@ func TestTaskScriptsAtAPausedTrigger(t *testing.T) {
 	e.at(5000)
 	require.Equal(t, store.TaskExpired, e.claimTrigger("r2", waits).Verdict)
 	require.Empty(t, e.index())
+}
+
+// TestTaskScriptsAtTheTimeOfATrigger: a trigger comes in time up to the last millisecond that whoever
+// asks has named, and another one waits up to the end of its own time.
+func TestTaskScriptsAtTheTimeOfATrigger(t *testing.T) {
+	e, ctx := newTaskCluster(t), t.Context()
+	before := exact(t, e.rdb)
+	require.Equal(t, store.TaskStale, e.trigger("t1", func(q *store.TaskTrigger) { q.NotAfter = edgeNow - 1 }).Verdict)
+	require.Equal(t, before, exact(t, e.rdb))
+	first := e.trigger("t1", func(q *store.TaskTrigger) { q.NotAfter = edgeNow })
+	require.Equal(t, store.TaskOK, first.Verdict)
+	require.Equal(t, "t1 "+strconv.FormatInt(edgeNow+5000, 10)+" me", first.Record.Trigger)
+	require.Equal(t, map[string]int64{"t": 5000}, e.index())
+	e.at(4999)
+	before = exact(t, e.rdb)
+	require.Equal(t, store.TaskWaiting, e.trigger("t2", nil).Verdict)
+	require.Equal(t, before, exact(t, e.rdb))
+	e.at(5000)
+	second := e.trigger("t2", nil)
+	require.Equal(t, store.TaskOK, second.Verdict)
+	require.Equal(t, "t2 "+strconv.FormatInt(edgeNow+10_000, 10)+" me", second.Record.Trigger)
+	require.Equal(t, map[string]int64{"t": 10_000}, e.index())
+	require.Equal(t, `["t2"]`, e.rdb.HGet(ctx, e.store.keys.Task("t"), "trigger_args").Val())
+
+	// The index lists what ends later than now, and forgets the others.
+	e.at(9999)
+	reply, err := e.store.RecordAndTriggers(ctx, "t")
+	require.NoError(t, err)
+	require.Equal(t, []string{"t"}, reply.Triggers)
+	e.at(10_000)
+	reply, err = e.store.RecordAndTriggers(ctx, "t")
+	require.NoError(t, err)
+	require.Empty(t, reply.Triggers)
+	require.Empty(t, e.index())
+}
+
+// TestTaskScriptsAtAnotherAttempt: what the record says of the next attempt is written once.
+func TestTaskScriptsAtAnotherAttempt(t *testing.T) {
+	e, ctx := newTaskCluster(t), t.Context()
+	_, err := e.store.Claim(ctx, "t", quietClaim)
+	require.NoError(t, err)
+	retry := store.TaskRetry{Token: runToken, Run: quietClaim.Run, Attempt: 2, Failures: 1, In: 5 * time.Second}
+	reply, err := e.store.Retry(ctx, "t", retry)
+	require.NoError(t, err)
+	require.Equal(t, store.TaskOK, reply.Verdict)
+	require.Equal(t, []int64{2, 1, edgeNow + 5000, 5000}, []int64{int64(reply.Record.Attempt), int64(reply.Record.Failures), reply.Record.RetryAt, reply.Record.RetryIn})
+	read, err := e.store.Record(ctx, "t")
+	require.NoError(t, err)
+	require.Equal(t, reply.Record, read.Record)
+	e.at(1)
+	again, err := e.store.Retry(ctx, "t", retry)
+	require.NoError(t, err)
+	require.Equal(t, store.TaskOK, again.Verdict)
+	require.Equal(t, reply.Record, again.Record)
+}
+
+// TestTaskScriptsAtARecordThatIsOpen: a leader that opens what it has opened before, and says the
+// same of it, writes nothing into the record.
+func TestTaskScriptsAtARecordThatIsOpen(t *testing.T) {
+	e := newTaskCluster(t)
+	open := store.TaskOpen{Token: runToken, Lease: "edge:leader", Schedule: "@every 10s", Jitter: time.Second}
+	_, err := e.store.Open(t.Context(), "t", open)
+	require.NoError(t, err)
+	record := e.store.keys.Task("t")
+	require.NoError(t, e.rdb.Watch(t.Context(), func(tx *redis.Tx) error {
+		reply, err := e.store.Open(t.Context(), "t", open)
+		require.NoError(t, err)
+		require.Equal(t, store.TaskOK, reply.Verdict)
+		_, err = tx.TxPipelined(t.Context(), func(pipe redis.Pipeliner) error { return pipe.HLen(t.Context(), record).Err() })
+		return err // TxFailedErr if the record was written meanwhile
+	}, record))
+}
+
+// TestTaskScriptsAtAnUnknownTask: a record is removed once the lease has been held for as long as it
+// must have been, by a leader that has not opened it; those of other tasks stay.
+func TestTaskScriptsAtAnUnknownTask(t *testing.T) {
+	const lease, led = "edge:leader", time.Minute
+	e, ctx := newTaskCluster(t), t.Context()
+	_, err := e.store.Open(ctx, "u", store.TaskOpen{Token: runToken, Lease: lease})
+	require.NoError(t, err)
+	_, err = e.store.Trigger(ctx, "u", store.TaskTrigger{ID: "t1", By: "me", NotAfter: edgeNow, For: time.Minute})
+	require.NoError(t, err)
+	others := exact(t, e.rdb)
+	delete(others, e.store.keys.Task("t"))
+	others[e.store.keys.Tasks()] = strings.Replace(others[e.store.keys.Tasks()], "[t u]", "[u]", 1)
+
+	_, err = e.store.Claim(ctx, "t", quietClaim)
+	require.NoError(t, err)
+	_, err = e.store.Finish(ctx, "t", quietFinish)
+	require.NoError(t, err)
+	e.trigger("t1", nil)
+	leads := func(since int64, token int64) {
+		require.NoError(t, e.rdb.Set(ctx, lease, "b", 0).Err())
+		require.NoError(t, e.rdb.Set(ctx, store.LeaseSince(lease), since, 0).Err())
+		require.NoError(t, e.rdb.HSet(ctx, store.LeaseTerm(lease), "token", token).Err())
+	}
+	forget := func() string {
+		reply, err := e.store.Forget(ctx, "t", store.TaskForget{Lease: lease, Led: led})
+		require.NoError(t, err)
+		return reply.Verdict
+	}
+	since := edgeNow/1000 - 60
+	leads(since+1, runToken+1)
+	require.Equal(t, store.TaskUnled, forget())
+	e.at(999)
+	require.Equal(t, store.TaskUnled, forget())
+	leads(0, runToken+1)
+	require.Equal(t, store.TaskUnled, forget())
+	require.NoError(t, e.rdb.Del(ctx, store.LeaseSince(lease)).Err())
+	require.Equal(t, store.TaskUnled, forget())
+	e.at(0)
+	leads(since, runToken)
+	require.Equal(t, store.TaskKnown, forget())
+	leads(since, runToken+1)
+	require.Equal(t, store.TaskOK, forget())
+	require.NoError(t, e.rdb.Del(ctx, lease, store.LeaseSince(lease), store.LeaseTerm(lease)).Err())
+	require.Equal(t, others, exact(t, e.rdb))
+}
+
+// hints gives what the leader of a lease hears while act runs.
+func (e *taskCluster) hints(lease string, act func(ctx context.Context)) (hints []store.Hint) {
+	e.Helper()
+	ctx, channel := e.Context(), store.LeaseEvents(lease)
+	listens := e.rdb.Subscribe(ctx, channel)
+	defer func() { _ = listens.Close() }()
+	_, err := listens.Receive(ctx)
+	require.NoError(e, err)
+	act(ctx)
+	require.NoError(e, e.rdb.Publish(ctx, channel, "end").Err())
+	for {
+		m, err := listens.ReceiveMessage(ctx)
+		require.NoError(e, err)
+		if m.Payload == "end" {
+			return hints
+		}
+		hint, ok := store.ParseHint(m.Payload)
+		require.True(e, ok, m.Payload)
+		hints = append(hints, hint)
+	}
+}
+
+// TestTaskScriptsAtACancellation: the run that is on is to end, and ends as canceled if it is
+// interrupted; one that waits to be run again ends at once. The leader hears of both, and once.
+func TestTaskScriptsAtACancellation(t *testing.T) {
+	const lease = "edge:leader"
+	heard := []store.Hint{{Type: store.HintTriggered, Task: "t"}}
+	for _, tt := range []struct {
+		name string
+		ends store.RunState // before it is canceled; "": it is on
+		then store.RunState // how it ends after that
+		want store.RunState
+		text string
+	}{
+		{"it is on", "", store.RunInterrupted, store.RunCanceled, "stopped"},
+		{"it is on, and is given back", "", store.RunReturned, store.RunCanceled, "stopped"},
+		{"it is on, and succeeds all the same", "", store.RunSucceeded, store.RunSucceeded, "stopped"},
+		{"it was interrupted", store.RunInterrupted, "", store.RunCanceled, store.CanceledText},
+		{"it was given back", store.RunReturned, "", store.RunCanceled, store.CanceledText},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newTaskCluster(t)
+			_, err := e.store.Claim(t.Context(), "t", quietClaim)
+			require.NoError(t, err)
+			if tt.ends != "" {
+				_, err = e.store.Finish(t.Context(), "t", store.TaskFinish{Token: runToken, Run: quietClaim.Run, Status: tt.ends, Text: "stopped"})
+				require.NoError(t, err)
+			}
+			e.at(1000)
+			cancel := store.TaskCancel{Run: quietClaim.Run, For: 5 * time.Second, Lease: lease, Keep: 3, KeepFor: time.Hour}
+			require.Equal(t, heard, e.hints(lease, func(ctx context.Context) {
+				reply, err := e.store.Cancel(ctx, "t", cancel)
+				require.NoError(t, err)
+				require.Equal(t, store.TaskOK, reply.Verdict)
+				require.Equal(t, quietClaim.Run, reply.Record.Cancel)
+				read, err := e.store.Record(ctx, "t")
+				require.NoError(t, err)
+				require.Equal(t, reply.Record, read.Record)
+			}))
+			index := map[string]int64{"t": 6000}
+			if tt.ends != "" {
+				index = map[string]int64{}
+				require.Equal(t, time.Hour, e.rdb.PTTL(t.Context(), e.store.keys.Runs("t")).Val())
+			}
+			require.Equal(t, index, e.index())
+			e.at(2000)
+			before := exact(t, e.rdb)
+			require.Empty(t, e.hints(lease, func(ctx context.Context) {
+				reply, err := e.store.Cancel(ctx, "t", cancel)
+				require.NoError(t, err)
+				require.Equal(t, store.TaskOK, reply.Verdict, "a lost reply")
+			}))
+			require.Equal(t, before, exact(t, e.rdb))
+			if tt.then != "" {
+				_, err = e.store.Finish(t.Context(), "t", store.TaskFinish{Token: runToken, Run: quietClaim.Run, Status: tt.then, Text: "stopped"})
+				require.NoError(t, err)
+			}
+			read, err := e.store.Record(t.Context(), "t")
+			require.NoError(t, err)
+			require.Equal(t, tt.want, read.Record.Status)
+			require.Equal(t, tt.text, read.Record.Text)
+			require.Empty(t, read.Record.Run)
+			require.Equal(t, quietClaim.Run, read.Record.Done)
+			runs, err := e.store.Runs(t.Context(), "t", 10)
+			require.NoError(t, err)
+			require.Equal(t, tt.want, runs[0].Status)
+			require.Equal(t, tt.text, runs[0].Error)
+			require.Equal(t, quietClaim.Run, runs[0].Run)
+			reply, err := e.store.Cancel(t.Context(), "t", cancel)
+			require.NoError(t, err)
+			require.Equal(t, store.TaskOK, reply.Verdict, "a lost reply")
+		})
+	}
+}
+
+// TestTaskScriptsAtACancellationOfAnother: a run that has ended for good, and one that is not on, are
+// canceled no more, and what waits in the index for longer stays there.
+func TestTaskScriptsAtACancellationOfAnother(t *testing.T) {
+	e, ctx := newTaskCluster(t), t.Context()
+	cancel := func(run string, lasts time.Duration) string {
+		reply, err := e.store.Cancel(ctx, "t", store.TaskCancel{Run: run, For: lasts, Lease: "edge:leader"})
+		require.NoError(t, err)
+		return reply.Verdict
+	}
+	_, err := e.store.Claim(ctx, "t", quietClaim)
+	require.NoError(t, err)
+	e.trigger("t1", nil)
+	require.Equal(t, store.TaskMoved, cancel("r0", time.Hour))
+	require.Equal(t, store.TaskOK, cancel(quietClaim.Run, 4*time.Second))
+	require.Equal(t, map[string]int64{"t": 5000}, e.index())
+	_, err = e.store.Finish(ctx, "t", quietFinish)
+	require.NoError(t, err)
+
+	second := quietClaim
+	second.Run, second.Expect = "41-2-x", strconv.FormatInt(quietClaim.Next, 10)
+	claimed, err := e.store.Claim(ctx, "t", second)
+	require.NoError(t, err)
+	require.Equal(t, store.TaskClaimed, claimed.Verdict)
+	_, err = e.store.Finish(ctx, "t", store.TaskFinish{Token: runToken, Run: second.Run, Status: store.RunFailed, Attempt: 1})
+	require.NoError(t, err)
+	before := exact(t, e.rdb)
+	require.Equal(t, store.TaskMoved, cancel(second.Run, time.Hour))
+	require.Equal(t, store.TaskMoved, cancel(quietClaim.Run, time.Hour))
+	require.Equal(t, before, exact(t, e.rdb))
 }
