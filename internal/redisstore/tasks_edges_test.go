@@ -144,6 +144,10 @@ func TestTaskScriptsAtTheTimeOfATrigger(t *testing.T) {
 	require.Equal(t, map[string]int64{"t": 10_000}, e.index())
 	require.Equal(t, `["t2"]`, e.rdb.HGet(ctx, e.store.keys.Task("t"), "trigger_args").Val())
 
+	absent, err := e.store.Trigger(ctx, "unknown", store.TaskTrigger{ID: "t1", By: "me", NotAfter: edgeNow + 60_000, For: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, store.TaskAbsent, absent.Verdict, "the index is there")
+
 	// The index lists what ends later than now, and forgets the others.
 	e.at(9999)
 	reply, err := e.store.RecordAndTriggers(ctx, "t")
@@ -237,6 +241,12 @@ func TestTaskScriptsAtAnUnknownTask(t *testing.T) {
 	require.Equal(t, store.TaskOK, forget())
 	require.NoError(t, e.rdb.Del(ctx, lease, store.LeaseSince(lease), store.LeaseTerm(lease)).Err())
 	require.Equal(t, others, exact(t, e.rdb))
+
+	leads(since, runToken+1)
+	reply, err := e.store.Forget(ctx, "u", store.TaskForget{Lease: lease, Led: led})
+	require.NoError(t, err)
+	require.Equal(t, store.TaskOK, reply.Verdict, "it has no history")
+	require.Equal(t, map[string]int64{}, e.index())
 }
 
 // hints gives what the leader of a lease hears while act runs.
@@ -363,4 +373,127 @@ func TestTaskScriptsAtACancellationOfAnother(t *testing.T) {
 	require.Equal(t, store.TaskMoved, cancel(second.Run, time.Hour))
 	require.Equal(t, store.TaskMoved, cancel(quietClaim.Run, time.Hour))
 	require.Equal(t, before, exact(t, e.rdb))
+}
+
+// TestTaskScriptsAtTheLongestTexts: a text that later requests name counts up to 1024 bytes of plain
+// ASCII, and the IDs of the triggers that were claimed are looked for in as many.
+func TestTaskScriptsAtTheLongestTexts(t *testing.T) {
+	e, ctx := newTaskCluster(t), t.Context()
+	longest := strings.Repeat("1", 1024)
+	for _, tt := range []struct{ pauses, counts string }{
+		{longest, longest}, {longest + "1", ""}, {"1\x7f", ""}, {" ~", " ~"}, {"1\n", ""}, {"ä", ""},
+	} {
+		recordHas("pauses", tt.pauses)(t, e.cluster)
+		for _, wrong := range []string{"2", strings.Repeat("1", 1023)} {
+			reply, err := e.store.Pause(ctx, "t", true, wrong, "somebody")
+			require.NoError(t, err)
+			require.Equal(t, store.TaskMoved, reply.Verdict, "%.9q", tt.pauses)
+		}
+		reply, err := e.store.Pause(ctx, "t", true, tt.counts, "somebody")
+		require.NoError(t, err)
+		require.Equal(t, store.TaskOK, reply.Verdict, "%.9q", tt.pauses)
+		require.Equal(t, "1", reply.Record.Pauses)
+	}
+	for _, tt := range []struct {
+		claimed string
+		known   bool
+	}{
+		{strings.Repeat("x", 1022) + " t", true}, {strings.Repeat("x", 1022) + " tz", true}, {strings.Repeat("x", 1023) + " t", false},
+	} {
+		recordHas("triggered", tt.claimed)(t, e.cluster)
+		recordLacks("trigger")(t, e.cluster)
+		reply := e.trigger("t", nil)
+		require.Equal(t, store.TaskOK, reply.Verdict)
+		require.Equal(t, tt.known, reply.Record.Trigger == "", "%d bytes", len(tt.claimed))
+	}
+}
+
+// TestTaskScriptsAtTheEndOfAText: the history shows at most 120 bytes of an error, in whole
+// characters.
+func TestTaskScriptsAtTheEndOfAText(t *testing.T) {
+	for _, tt := range []struct{ text, shown string }{
+		{strings.Repeat("y", 120), strings.Repeat("y", 120)},
+		{strings.Repeat("y", 121), strings.Repeat("y", 117) + "…"},
+		{"x" + strings.Repeat("ä", 60), "x" + strings.Repeat("ä", 58) + "…"},
+		{strings.Repeat("ä", 61), strings.Repeat("ä", 58) + "…"},
+		{"xy" + strings.Repeat("€", 40), "xy" + strings.Repeat("€", 38) + "…"},
+		{"x" + strings.Repeat("€", 40), "x" + strings.Repeat("€", 38) + "…"},
+		{strings.Repeat("\x80", 121), "…"},
+		{"é" + strings.Repeat("\x80", 121), "…"},
+	} {
+		e, ctx := newTaskCluster(t), t.Context()
+		_, err := e.store.Claim(ctx, "t", quietClaim)
+		require.NoError(t, err)
+		_, err = e.store.Finish(ctx, "t", store.TaskFinish{Token: runToken, Run: quietClaim.Run, Status: store.RunFailed, Text: tt.text})
+		require.NoError(t, err)
+		entries, err := e.rdb.XRange(ctx, e.store.keys.Runs("t"), "-", "+").Result()
+		require.NoError(t, err)
+		require.Len(t, entries, 1)
+		require.Equal(t, tt.shown, entries[0].Values["error"], "%q", tt.text)
+	}
+}
+
+// TestTaskScriptsAtTheSizeOfAHistory: a short history is written anew before it takes more than 3800
+// bytes, and the record says how many it takes; a longer one, and one that somebody else has written
+// into, is left as it is.
+func TestTaskScriptsAtTheSizeOfAHistory(t *testing.T) {
+	const size = 40 + len("41-1-x") + 3*13 + len("failed") + len("1") + len("41") + len("me") // of the run that ends
+	of := func(values ...string) (size int) {
+		for _, v := range values {
+			size += len(v)
+		}
+		return size + 40
+	}
+	fields := func(n int) (pairs []any, values []string) {
+		for i := range n {
+			values = append(values, strings.Repeat("v", i+1))
+			pairs = append(pairs, "f"+strconv.Itoa(i), values[i])
+		}
+		return pairs, values
+	}
+	widest, wide := fields(20)
+	tooWide, _ := fields(21)
+	entry := func(name string) []any { return []any{"run", name} }
+	for _, tt := range []struct {
+		name   string
+		before [][]any
+		block  string // as the record says before
+		keep   store.Keep
+		after  []string // the first values of the entries that stay, the oldest first
+		size   string   // as the record says after that
+	}{
+		{"as much as may be", [][]any{entry("a"), entry("bb")}, strconv.Itoa(3800 - size), 3, []string{"a", "bb"}, "3800"},
+		{"a byte more", [][]any{entry("a"), entry("bb"), entry("ccc")}, strconv.Itoa(3801 - size), 3, []string{"bb", "ccc"}, strconv.Itoa(of("bb") + of("ccc") + size)},
+		{"fewer than are kept", [][]any{entry("a"), entry("bb")}, "3800", 4, []string{"a", "bb"}, strconv.Itoa(of("a") + of("bb") + size)},
+		{"one is kept", [][]any{entry("a"), entry("bb")}, "3800", 1, nil, strconv.Itoa(of("bb") + size)},
+		{"sixteen are kept", nil, "3800", 16, nil, strconv.Itoa(size)},
+		{"seventeen are kept", [][]any{entry("a")}, "3800", 17, []string{"a"}, "3800"},
+		{"the widest entry", [][]any{entry("a"), widest}, "3800", 3, []string{"a", "v"}, strconv.Itoa(of("a") + of(wide...) + size)},
+		{"one that is wider", [][]any{entry("a"), entry("bb"), tooWide}, "3800", 3, []string{"bb", "v"}, strconv.Itoa(size)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e, ctx := newTaskCluster(t), t.Context()
+			runs := e.store.keys.Runs("t")
+			for _, values := range tt.before {
+				require.NoError(t, e.rdb.XAdd(ctx, &redis.XAddArgs{Stream: runs, Values: values}).Err())
+			}
+			_, err := e.store.Claim(ctx, "t", quietClaim)
+			require.NoError(t, err)
+			recordHas("block", tt.block)(t, e.cluster)
+			_, err = e.store.Finish(ctx, "t", store.TaskFinish{Token: runToken, Run: quietClaim.Run, Status: store.RunFailed, Keep: tt.keep})
+			require.NoError(t, err)
+			entries, err := e.rdb.XRange(ctx, runs, "-", "+").Result()
+			require.NoError(t, err)
+			var after []string
+			for _, entry := range entries {
+				first, isRun := entry.Values["run"].(string)
+				if !isRun {
+					first, _ = entry.Values["f0"].(string)
+				}
+				after = append(after, first)
+			}
+			require.Equal(t, append(tt.after, quietClaim.Run), after)
+			require.Equal(t, tt.size, e.rdb.HGet(ctx, e.store.keys.Task("t"), "block").Val())
+		})
+	}
 }
