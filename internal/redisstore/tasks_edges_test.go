@@ -60,8 +60,8 @@ func (e *taskCluster) index() map[string]int64 {
 }
 
 // TestTaskScriptsAtTheEndOfATrigger: a trigger is claimed up to the last millisecond of its time,
-// and is too old from the next one on. Both take it, and nothing else, out of the record and of the
-// index.
+// and is too old from the next one on. Both take it, and nothing else, out of the record and of
+// the index.
 func TestTaskScriptsAtTheEndOfATrigger(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -98,8 +98,8 @@ func TestTaskScriptsAtTheEndOfATrigger(t *testing.T) {
 	}
 }
 
-// TestTaskScriptsAtAPausedTrigger: what waits while its task is paused is claimed when it goes on,
-// and expires in the pause too.
+// TestTaskScriptsAtAPausedTrigger: what waits while its task is paused is claimed when it goes
+// on, and expires in the pause too.
 func TestTaskScriptsAtAPausedTrigger(t *testing.T) {
 	e, ctx := newTaskCluster(t), t.Context()
 	waits := e.trigger("t1", nil).Record.Trigger
@@ -122,8 +122,8 @@ func TestTaskScriptsAtAPausedTrigger(t *testing.T) {
 	require.Empty(t, e.index())
 }
 
-// TestTaskScriptsAtTheTimeOfATrigger: a trigger comes in time up to the last millisecond that whoever
-// asks has named, and another one waits up to the end of its own time.
+// TestTaskScriptsAtTheTimeOfATrigger: a trigger comes in time up to the last millisecond that
+// whoever asks has named, and another one waits up to the end of its own time.
 func TestTaskScriptsAtTheTimeOfATrigger(t *testing.T) {
 	e, ctx := newTaskCluster(t), t.Context()
 	before := exact(t, e.rdb)
@@ -197,8 +197,8 @@ func TestTaskScriptsAtARecordThatIsOpen(t *testing.T) {
 	}, record))
 }
 
-// TestTaskScriptsAtAnUnknownTask: a record is removed once the lease has been held for as long as it
-// must have been, by a leader that has not opened it; those of other tasks stay.
+// TestTaskScriptsAtAnUnknownTask: a record is removed once the lease has been held for as long as
+// it must have been, by a leader that has not opened it; those of other tasks stay.
 func TestTaskScriptsAtAnUnknownTask(t *testing.T) {
 	const lease, led = "edge:leader", time.Minute
 	e, ctx := newTaskCluster(t), t.Context()
@@ -344,8 +344,8 @@ func TestTaskScriptsAtACancellation(t *testing.T) {
 	}
 }
 
-// TestTaskScriptsAtACancellationOfAnother: a run that has ended for good, and one that is not on, are
-// canceled no more, and what waits in the index for longer stays there.
+// TestTaskScriptsAtACancellationOfAnother: a run that has ended for good, and one that is not on,
+// are canceled no more, and what waits in the index for longer stays there.
 func TestTaskScriptsAtACancellationOfAnother(t *testing.T) {
 	e, ctx := newTaskCluster(t), t.Context()
 	cancel := func(run string, lasts time.Duration) string {
@@ -375,8 +375,8 @@ func TestTaskScriptsAtACancellationOfAnother(t *testing.T) {
 	require.Equal(t, before, exact(t, e.rdb))
 }
 
-// TestTaskScriptsAtTheLongestTexts: a text that later requests name counts up to 1024 bytes of plain
-// ASCII, and the IDs of the triggers that were claimed are looked for in as many.
+// TestTaskScriptsAtTheLongestTexts: a text that later requests name counts up to 1024 bytes of
+// plain ASCII, and the IDs of the triggers that were claimed are looked for in as many.
 func TestTaskScriptsAtTheLongestTexts(t *testing.T) {
 	e, ctx := newTaskCluster(t), t.Context()
 	longest := strings.Repeat("1", 1024)
@@ -433,9 +433,9 @@ func TestTaskScriptsAtTheEndOfAText(t *testing.T) {
 	}
 }
 
-// TestTaskScriptsAtTheSizeOfAHistory: a short history is written anew before it takes more than 3800
-// bytes, and the record says how many it takes; a longer one, and one that somebody else has written
-// into, is left as it is.
+// TestTaskScriptsAtTheSizeOfAHistory: a short history is written anew before it takes more than
+// 3800 bytes, and the record says how many it takes; a longer one, and one that somebody else has
+// written into, is left as it is.
 func TestTaskScriptsAtTheSizeOfAHistory(t *testing.T) {
 	const size = 40 + len("41-1-x") + 3*13 + len("failed") + len("1") + len("41") + len("me") // of the run that ends
 	of := func(values ...string) (size int) {
