@@ -19,9 +19,11 @@ SHORT_FLAGS   ?= -short -count=1 -vet=off -timeout=$(SHORT_TIMEOUT)
 COVER_FLAGS   ?= -count=1 -timeout=$(TEST_TIMEOUT)
 ARGS          ?=
 
-# Packages without a goroutine, of which the race detector has nothing to say, and one whose tests start themselves as
-# hundreds of processes, each of which would start the race detector: the nightly run has them do so.
-UNRACED ?= (/internal/(cron|lease|membership|schedule|proof/(oracle|sim))|/cmd/tenure)$$
+# Packages that are tested without the race detector, but for the nightly run, which has UNRACED=none: those without a goroutine,
+# and the modules that nobody imports. Most of the time of their tests is that of compiling what they depend on, which `make lint`
+# needs without it, too.
+ROOT    := github.com/tenure-go/tenure
+UNRACED ?= (/internal/(cron|lease|membership|schedule|proof/(oracle|sim))|^$(ROOT)/(bench|cmd|deploy|examples/fencing-sql|tools|tenurehttp/browsertest)(/.*)?)$$
 
 # Tests that hold scripts and suites to account: the race detector slows them down tenfold and sees nothing that it does not
 # see in the others of their packages. With it they are skipped, so they run without it.
@@ -54,6 +56,9 @@ FLOOR_GO ?= go1.25.0
 PACKAGES ?= ./...
 RUN      ?=
 
+# Shell: the packages of a module that the race detector watches, and the others.
+split = packages=$$($(GO) list ./...) && raced=$$(echo "$$packages" | grep -vE '$(UNRACED)' || :) && unraced=$$(echo "$$packages" | grep -E '$(UNRACED)' || :)
+
 # $(call each,COMMAND) runs COMMAND in every module, in all of them before it fails. $$newest are
 # the flags for the newest versions: of the root, since the other modules ask for them themselves.
 define each
@@ -74,8 +79,7 @@ demo: ## Run a small fleet with an embedded Redis; FOR=20s ends it after that
 
 .PHONY: test
 test: setup ## Test every module, mostly with the race detector, on real redis-servers too
-	$(call each,packages=$$($(GO) list ./...) && status=0; \
-		raced=$$(echo "$$packages" | grep -vE '$(UNRACED)'); unraced=$$(echo "$$packages" | grep -E '$(UNRACED)'); \
+	$(call each,$(split) && status=0; \
 		[ -z "$$raced" ] || $(GO) test $$newest $(TEST_FLAGS) $(ARGS) $$raced || status=1; \
 		[ -z "$$unraced" ] || $(GO) test $$newest $(filter-out -race,$(TEST_FLAGS)) $(ARGS) $$unraced || status=1; \
 		[ "$$module$(filter -race,$(TEST_FLAGS))" != .-race ] || \
@@ -144,7 +148,10 @@ include proof.mk
 # Compiles what the tests and `make lint` will need.
 .PHONY: ahead
 ahead: $(LINT_TOOLS)
-	$(call each,$(GO) list $(RACE) -test -deps -export ./... >/dev/null)
+	$(call each,$(split) && status=0; \
+		[ -z "$$raced" ] || $(GO) list $(RACE) -test -deps -export $$raced >/dev/null || status=1; \
+		[ -z "$$unraced" ] || $(GO) list -test -deps -export $$unraced >/dev/null || status=1; \
+		[ $$status = 0 ])
 
 .PHONY: lint
 lint: $(LINT_TOOLS) ## Check every module: gofmt, go vet, staticcheck, golangci-lint
