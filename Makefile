@@ -10,7 +10,7 @@ MODULES ?= $(shell find . \( -name .git -o -name bin -o -name testdata -o -path 
 	-o -name go.mod -exec dirname {} \; | sort)
 
 # Flags of the test runs; add to them with ARGS='-run TestP4 -v'. Timeouts are
-# per package. A suite that starts servers is never answered from the cache. `make lint` vets.
+# per package. A suite that starts servers is never answered from the cache. `make lint` vets the library.
 RACE          ?= $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race,$(warning no C compiler: testing without the race detector))
 TEST_TIMEOUT  ?= 16m
 SHORT_TIMEOUT ?= 8m
@@ -80,6 +80,7 @@ demo: ## Run a small fleet with an embedded Redis; FOR=20s ends it after that
 .PHONY: test
 test: setup ## Test every module, mostly with the race detector, on real redis-servers too
 	$(call each,$(split) && status=0; \
+		[ -z "$$newest" ] || newest="$$newest -vet=off"; \
 		[ -z "$$raced" ] || $(GO) test $$newest $(TEST_FLAGS) $(ARGS) $$raced || status=1; \
 		[ -z "$$unraced" ] || $(GO) test $$newest $(filter-out -race,$(TEST_FLAGS)) $(ARGS) $$unraced || status=1; \
 		[ "$$module$(filter -race,$(TEST_FLAGS))" != .-race ] || \
