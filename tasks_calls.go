@@ -199,8 +199,12 @@ func (l *taskLoop) answered(f *taskFlight, answered []int, sent, received time.D
 	f.unanswered -= len(answered)
 	l.calls -= len(answered)
 	for _, i := range answered {
+		t := f.tries[i].task
 		if l.take(f.tries[i], f.calls[i], sent, received) {
 			f.awaited--
+		}
+		if t.flight == f {
+			t.flight = nil // lest each task keeps the answers of all
 		}
 	}
 	if f.unanswered == 0 {

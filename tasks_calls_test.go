@@ -3,10 +3,12 @@ package tenure
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 
@@ -132,7 +134,8 @@ type joinedTasks struct {
 	mu      sync.Mutex
 	flights []int // how many calls each had
 	hang    chan struct{}
-	ends    []time.Time // when ends of runs were sent
+	ends    []time.Time                    // when ends of runs were sent
+	made    []weak.Pointer[store.TaskCall] // their calls
 }
 
 // took is how many calls each flight had since the last look.
@@ -173,6 +176,9 @@ func (*joinedTasks) Pipelines() bool { return true }
 // AskAll answers half of the calls late, if they hang.
 func (s *joinedTasks) AskAll(ctx context.Context, calls []store.TaskCall, done func(answered []int)) {
 	hang := s.sent(len(calls), calls[0].Ask)
+	s.mu.Lock()
+	s.made = append(s.made, weak.Make(&calls[0]))
+	s.mu.Unlock()
 	time.Sleep(s.takes)
 	for half := range 2 {
 		var answered []int
@@ -265,6 +271,16 @@ func TestLastEndsAreTold(t *testing.T) {
 		for _, r := range records {
 			require.Empty(g, r.Run)
 		}
+	})
+}
+
+// TestAnswersAreNotKept: what a flight was answered is not kept once all have taken it.
+func TestAnswersAreNotKept(t *testing.T) {
+	inJoinedTasks(t, 300, time.Millisecond, func(g *taskCluster, _ *taskInstance, s *joinedTasks) {
+		g.pass(31 * time.Second)
+		runtime.GC()
+		kept := slices.DeleteFunc(s.made, func(calls weak.Pointer[store.TaskCall]) bool { return calls.Value() == nil })
+		require.LessOrEqual(g, len(kept), 1, "the last one may be on its way")
 	})
 }
 

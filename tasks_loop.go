@@ -78,7 +78,7 @@ type leadTask struct {
 	machine  *schedule.Machine
 	attempt  *liveAttempt // nil: none is on
 	last     endedAttempt // the one that has returned last
-	flight   *taskFlight  // of the call that was sent last
+	flight   *taskFlight  // of the call that was sent last; nil: it has come to its end
 	question *question    // what its schedule is being asked aside
 	faults   reportOnce   // of the record
 	hung     bool         // the schedule: has been reported
