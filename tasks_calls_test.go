@@ -136,6 +136,7 @@ type joinedTasks struct {
 	hang    chan struct{}
 	ends    []time.Time                    // when ends of runs were sent
 	made    []weak.Pointer[store.TaskCall] // their calls
+	late    time.Duration                  // the longest that a run that was due waited for its flight
 }
 
 // took is how many calls each flight had since the last look.
@@ -178,6 +179,11 @@ func (s *joinedTasks) AskAll(ctx context.Context, calls []store.TaskCall, done f
 	hang := s.sent(len(calls), calls[0].Ask)
 	s.mu.Lock()
 	s.made = append(s.made, weak.Make(&calls[0]))
+	for _, c := range calls {
+		if claim, claims := c.Ask.(store.TaskClaim); claims {
+			s.late = max(s.late, time.Since(time.UnixMilli(claim.Slot)))
+		}
+	}
 	s.mu.Unlock()
 	time.Sleep(s.takes)
 	for half := range 2 {
@@ -241,7 +247,8 @@ func TestCallsOfATurnTravelTogether(t *testing.T) {
 }
 
 // TestEndsTravelWithTheNext: where many tasks are due one after the other the ends of their runs
-// travel with those that are due next, within dueSpacing. The end of a lone run goes at once.
+// travel with those that are due next, within dueSpacing, and none of these waits for an end. The
+// end of a lone run goes at once.
 func TestEndsTravelWithTheNext(t *testing.T) {
 	inJoinedTasks(t, 200, time.Millisecond, func(g *taskCluster, _ *taskInstance, s *joinedTasks) {
 		g.pass(19 * time.Second)
@@ -251,6 +258,8 @@ func TestEndsTravelWithTheNext(t *testing.T) {
 		require.Len(g, g.noted(), 200)
 		flights := s.took()
 		require.Less(g, len(flights), 200/5+15, "%v", flights)
+		require.LessOrEqual(g, s.late, dueSpacing, "runs that are due wait for no ends")
+		require.NotZero(g, s.late)
 	})
 	inJoinedTasks(t, 1, 0, func(g *taskCluster, _ *taskInstance, s *joinedTasks) {
 		g.pass(15 * time.Second)

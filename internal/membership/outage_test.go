@@ -121,8 +121,8 @@ func (o *outage) ask(next *time.Duration) (marked bool) {
 // refuses only writes; nor has one lost heartbeat with two heartbeats and any sweep. An instance
 // that stays silent after that is marked.
 func TestOutagesMarkNobody(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 4))
-	for round := range 20_000 {
+	random := rand.New(rand.NewPCG(3, 6))
+	for round := range 30_000 {
 		o := &outage{random: random, silent: random.IntN(2) == 0, late: random.IntN(4) > 0, lost: round%4 == 0, writes: round%4 == 1, crowd: random.IntN(2) * random.IntN(100_000)}
 		beat := time.Duration(float64(100*time.Millisecond) * math.Pow(36_000, random.Float64())) // up to an hour
 		sweep := time.Duration(float64(beat) * math.Pow(200, random.Float64()-0.9))               // from a hundredth of it up to twice
