@@ -50,7 +50,7 @@ func TestP10_DailyTaskWithShortLivedLeaders(t *testing.T) {
 // leaders hand over, die in the middle of a run, or lose replies.
 func TestP10_HourlyTaskUnderRandomFailovers(t *testing.T) {
 	seeds := uint64(8)
-	if testing.Short() || simnet.Race { // `make virtual` plays tasks for longer
+	if testing.Short() {
 		seeds = 2
 	}
 	for seed := range seeds {
