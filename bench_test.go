@@ -837,9 +837,12 @@ func manyTasks(b *testing.B, c *Coordinator, server *redistest.Server, apart tim
 		mu.Lock()
 		late = late[:0]
 		mu.Unlock()
+		var memoryBefore, memory runtime.MemStats
+		runtime.ReadMemStats(&memoryBefore)
 		before, redisBefore := processTime(b), redisTime(b, server)
 		<-time.After(span)
 		spent, redisSpent := processTime(b)-before, redisTime(b, server)-redisBefore
+		runtime.ReadMemStats(&memory)
 		mu.Lock()
 		slices.Sort(late)
 		runs := len(late)
@@ -849,6 +852,8 @@ func manyTasks(b *testing.B, c *Coordinator, server *redistest.Server, apart tim
 		}
 		mu.Unlock()
 		b.ReportMetric(float64(runs)/span.Seconds(), "runs/s")
+		b.ReportMetric(float64(memory.Mallocs-memoryBefore.Mallocs)/float64(runs), "allocs/run")
+		b.ReportMetric(float64(memory.TotalAlloc-memoryBefore.TotalAlloc)/1024/float64(runs), "KB/run")
 		b.ReportMetric(float64(spent)/float64(span), "cores")
 		b.ReportMetric(float64(redisSpent)/float64(span), "redis-cores")
 	}

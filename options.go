@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	crand "crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -771,5 +772,5 @@ func (o RegistryOptions) complete(c *checker, prefix string) RegistryOptions {
 func nonce() string {
 	var bits [16]byte
 	_, _ = crand.Read(bits[:]) // never fails
-	return fmt.Sprintf("%x", bits)
+	return hex.EncodeToString(bits[:])
 }

@@ -88,7 +88,7 @@ func (l *taskLoop) send(t *leadTask, call *schedule.Call) bool {
 	}
 	if l.boarding == nil {
 		l.s.calls.begin()
-		l.boarding = &taskFlight{since: l.now}
+		l.boarding = &taskFlight{calls: make([]store.TaskCall, 0, l.usual), tries: make([]taskTry, 0, l.usual), since: l.now}
 		l.flights = append(l.flights, l.boarding)
 	}
 	f := l.boarding
@@ -144,7 +144,7 @@ func (l *taskLoop) awaited() (n int) {
 }
 
 func (l *taskLoop) takeOff(f *taskFlight) {
-	l.boarding = nil
+	l.boarding, l.usual = nil, len(f.calls)
 	f.left.Store(int64(len(f.calls)))
 	go l.fly(f) // ends when the client returns; counted in calls
 }

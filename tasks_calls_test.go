@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -266,6 +267,25 @@ func TestEndsTravelWithTheNext(t *testing.T) {
 		require.Len(g, s.ends, 1)
 		require.Less(g, s.ends[0].Sub(g.began.Add(10*time.Second)), dueSpacing)
 	})
+}
+
+// TestAllocationsOfARun: how often a run allocates, its claim and its end included: of tasks that
+// are due one after the other, and of all at once; those of the test included.
+func TestAllocationsOfARun(t *testing.T) {
+	if simnet.Race {
+		t.Skip("the race detector allocates")
+	}
+	for _, apart := range []time.Duration{time.Millisecond, 0} {
+		const tasks, rounds = 200, 20
+		inJoinedTasks(t, tasks, apart, func(g *taskCluster, _ *taskInstance, _ *joinedTasks) {
+			g.pass(30 * time.Second)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			g.pass(rounds * 10 * time.Second)
+			runtime.ReadMemStats(&after)
+			require.LessOrEqual(g, (after.Mallocs-before.Mallocs)/(tasks*rounds), uint64(66), apart)
+		})
+	}
 }
 
 // TestLastEndsAreTold: ends that wait for others are told at once when the term is over.

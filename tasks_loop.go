@@ -47,6 +47,7 @@ type taskLoop struct {
 	calls      int           // of this term that have no answer
 	flights    []*taskFlight // that they are in
 	boarding   *taskFlight   // the one that this turn fills; nil: none
+	usual      int           // calls of the flight before it
 	forgot     int64         // of the term, when all records were last read again
 	rereadAt   time.Duration // not again before: two masters may answer in turn
 	stuck      bool          // all that may be in flight hang

@@ -657,6 +657,7 @@ func TestRetryErrors(t *testing.T) {
 	never, after := retryWanted(hostileTreeError{})
 	require.False(t, never)
 	require.Zero(t, after)
+	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = retryWanted(nil) }), "most runs succeed")
 }
 
 // hostileTreeError panics if it is asked what it is.

@@ -220,14 +220,18 @@ func (e *retryError) Unwrap() error { return e.error }
 // retryWanted is what an error of the application says of the next attempt. It calls methods of
 // that error and is not for a loop.
 func retryWanted(err error) (never bool, after time.Duration) {
+	if err == nil {
+		return false, 0
+	}
+	var wanted *retryError
 	_ = protect(func() error { // an error whose methods fail says nothing
-		var wanted *retryError
-		if errors.As(err, &wanted) {
-			never, after = wanted.never, wanted.after
-		}
+		errors.As(err, &wanted)
 		return nil
 	})
-	return never, after
+	if wanted == nil {
+		return false, 0
+	}
+	return wanted.never, wanted.after
 }
 
 // timeoutError is the cause of the context of an attempt whose Timeout has passed.
