@@ -26,6 +26,7 @@ type taskFlight struct {
 	unanswered int           // calls of which it has no answer yet
 	awaited    int           // of those: their tasks wait for one
 	urgent     bool          // a call is none that can wait, see schedule.Call
+	placed     bool          // with one a place is given back
 	since      time.Duration // when the first one came
 }
 
@@ -96,6 +97,7 @@ func (l *taskLoop) send(t *leadTask, call *schedule.Call) bool {
 	f.tries = append(f.tries, taskTry{task: t, Try: t.machine.Sent()})
 	t.flight = f
 	f.urgent = f.urgent || !call.CanWait()
+	f.placed = f.placed || l.s.places.bounds(t.Group)
 	f.unanswered++
 	f.awaited++
 	l.calls++
@@ -117,13 +119,15 @@ func (s *roleTasks) asks(task *registered, ask any) any {
 
 // depart sends the calls of this turn, and returns for how long they stay if they do. The ends of
 // runs alone wait for company: they travel with the tasks that are due next, if so many are that
-// they are served together, or with the ends that come while other calls are on their way.
+// they are served together, or with the ends that come while other calls are on their way. They do
+// not while a task waits for a place that one of them gives back.
 func (l *taskLoop) depart() (wait time.Duration) {
 	f := l.boarding
 	if f == nil {
 		return schedule.Forever
 	}
-	if over, _ := l.shared.Over(); !over && !f.urgent && l.mostTogether() > 1 && (l.now < l.dueAt || l.awaited() > 1) {
+	urgent := f.urgent || f.placed && l.s.places.wanted()
+	if over, _ := l.shared.Over(); !over && !urgent && l.mostTogether() > 1 && (l.now < l.dueAt || l.awaited() > 1) {
 		if wait = f.since + dueSpacing - l.now; wait > 0 {
 			return wait
 		}
@@ -199,35 +203,34 @@ func (l *taskLoop) answered(f *taskFlight, answered []int, sent, received time.D
 	f.unanswered -= len(answered)
 	l.calls -= len(answered)
 	for _, i := range answered {
-		t := f.tries[i].task
-		if l.take(f.tries[i], f.calls[i], sent, received) {
-			f.awaited--
-		}
-		if t.flight == f {
-			t.flight = nil // lest each task keeps the answers of all
-		}
+		l.take(f.tries[i], f.calls[i], sent, received)
 	}
 	if f.unanswered == 0 {
 		l.flights = slices.DeleteFunc(l.flights, func(other *taskFlight) bool { return other == f })
 	}
 }
 
-// take takes the answer to one call. It reports whether the task has waited for it.
-func (l *taskLoop) take(of taskTry, call store.TaskCall, sent, received time.Duration) (awaited bool) {
+// take takes the answer to one call, of which the task may have gone.
+func (l *taskLoop) take(of taskTry, call store.TaskCall, sent, received time.Duration) {
 	t := of.task
 	l.touch(t)
 	if call.Err == nil {
 		l.stepped(l.shared.Clock.Learn(sent, received, call.Reply.Now))
-		awaited = t.machine.Answer(of.Try, call.Reply)
+		t.machine.Answer(of.Try, call.Reply)
 		for _, name := range call.Reply.Triggers {
 			l.changed(name)
 		}
-	} else {
-		var pending bool
-		if awaited, pending = t.machine.Failed(of.Try); pending {
-			l.stands(t, call.Err)
-		}
+	} else if t.machine.Failed(of.Try) {
+		l.stands(t, call.Err)
 	}
 	l.note(t)
-	return awaited
+}
+
+// unawait leaves the flight of a task once nothing is waited for there: the call was answered, has
+// had its time, or was given up. The flight has the answers of others too, which a task does not keep.
+func (l *taskLoop) unawait(t *leadTask) {
+	if t.flight != nil && !t.machine.Awaits() {
+		t.flight.awaited--
+		t.flight = nil
+	}
 }

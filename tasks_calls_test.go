@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"weak"
 
@@ -223,6 +225,124 @@ func inJoinedTasks(t *testing.T, many int, apart time.Duration, act func(g *task
 		a.begin()
 		act(g, a, s)
 		a.end()
+	})
+}
+
+// TestHungCallsOfATaskThatHasGone: calls that hang are reported, though the task of one of them was
+// unregistered meanwhile.
+func TestHungCallsOfATaskThatHasGone(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a")
+		for n := range 2 * maxCalls {
+			require.NoError(g, a.Register(Task{Name: fmt.Sprintf("t%02d", n), Schedule: Every(time.Minute), Run: g.run(0)}))
+		}
+		a.begin()
+		g.pass(time.Minute - time.Second)
+		a.store.on(func(string, int) taskFate { return taskLate })
+		a.hear("t00") // its record is read
+		synctest.Wait()
+		require.NoError(g, a.Unregister(context.Background(), "t00"))
+		g.pass(time.Hour)
+		require.Equal(g, maxCalls, a.calls.count())
+		require.Len(g, g.told(EventCallsStuck), 1)
+		a.store.on(nil)
+		close(a.store.healed)
+		g.pass(time.Minute)
+		a.end()
+	})
+}
+
+// splitTasks answers each call of a flight by itself. What held names waits for its channel, behind
+// the call.
+type splitTasks struct {
+	store.Tasks
+	held sync.Map // by the type of the call and the task
+}
+
+func (*splitTasks) Pipelines() bool { return true }
+
+func (s *splitTasks) AskAll(ctx context.Context, calls []store.TaskCall, done func(answered []int)) {
+	var all sync.WaitGroup
+	for i := range calls {
+		all.Go(func() {
+			c := &calls[i]
+			c.Reply, c.Err = store.AskTask(ctx, s.Tasks, c.Name, c.Ask)
+			if hold, held := s.held.Load(fmt.Sprintf("%T %s", c.Ask, c.Name)); held {
+				<-hold.(chan struct{})
+			}
+			done([]int{i})
+		})
+	}
+	all.Wait()
+}
+
+// Claim and Finish are calls that travel alone.
+func (s *splitTasks) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
+	call := []store.TaskCall{{Name: name, Ask: c}}
+	s.AskAll(ctx, call, func([]int) {})
+	return call[0].Reply, call[0].Err
+}
+
+func (s *splitTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
+	call := []store.TaskCall{{Name: name, Ask: f}}
+	s.AskAll(ctx, call, func([]int) {})
+	return call[0].Reply, call[0].Err
+}
+
+// TestTwoCallsOfATaskInOneFlight: the first try of the end of a run is answered while the second one
+// waits for company, and the next claim of the task travels with it. The flight is answered in
+// parts.
+func TestTwoCallsOfATaskInOneFlight(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		end, other, claim := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		s := &splitTasks{Tasks: g.local}
+		s.held.Store("store.TaskFinish t", end)
+		a := g.member("a")
+		a.taskConfig.store = s
+		for name, delay := range map[string]time.Duration{"t": 10 * time.Second, "u": 12 * time.Second} {
+			require.NoError(g, a.Register(Task{
+				Name: name, Schedule: Every(time.Second), InitialDelay: delay, Overlap: OverlapQueue, Missed: MissedRunAll, Run: g.run(0),
+			}))
+		}
+		a.begin()
+		g.pass(11 * time.Second)
+		s.held.Store("store.TaskClaim u", other) // so that the end of t waits for company
+		g.pass(2 * time.Second)
+		require.Equal(g, 2, a.calls.count())
+		for a.calls.count() < 3 { // the second try
+			g.pass(time.Millisecond)
+		}
+		s.held.Clear()
+		s.held.Store("store.TaskClaim t", claim)
+		close(end)
+		g.pass(2 * schedule.CallBound)
+		close(other)
+		close(claim)
+		s.held.Clear()
+		g.noted()
+		g.pass(10 * time.Second)
+		require.Zero(g, a.calls.count())
+		require.GreaterOrEqual(g, len(g.noted()), 20)
+		a.end()
+	})
+}
+
+// TestEndsHoldUpNoPlace: beside a thousand other slots a second the runs of a group, of which each
+// waits for the end of the one before it, do not wait for company.
+func TestEndsHoldUpNoPlace(t *testing.T) {
+	inJoinedTasks(t, 200, time.Millisecond, func(g *taskCluster, a *taskInstance, _ *joinedTasks) {
+		const many = 50
+		for n := range many {
+			require.NoError(g, a.Register(Task{Name: fmt.Sprint("group-", n), Group: "g", Schedule: At(g.began.Add(20 * time.Second)), Run: g.run(0)}))
+		}
+		g.pass(20*time.Second + many*3*time.Millisecond)
+		ran := 0
+		for _, line := range g.noted() {
+			if strings.Contains(line, "group") {
+				ran++
+			}
+		}
+		require.Equal(g, many, ran)
 	})
 }
 

@@ -676,6 +676,42 @@ func TestUnregisterDuringAClaim(t *testing.T) {
 	})
 }
 
+// TestReplacedWhileACallIsOnItsWay: a task that is unregistered while a call of it is on its way,
+// and registered anew, is one task: hints reach it, it does not overlap itself, and Unregister waits
+// for its run.
+func TestReplacedWhileACallIsOnItsWay(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a")
+		a.taskConfig.store = &joinedTasks{Tasks: g.local, takes: time.Millisecond}
+		on, most := 0, 0
+		tasks := []Task{{Name: "t", Schedule: Every(time.Minute), Run: func(context.Context, TaskRun) error {
+			g.lock(func() { on++; most = max(most, on) })
+			time.Sleep(30 * time.Second)
+			g.lock(func() { on-- })
+			return nil
+		}}, {Name: "u", Schedule: OnDemand(), Run: g.run(0)}}
+		for _, task := range append(tasks, Task{Name: "v", Schedule: Every(time.Hour), Run: g.run(0)}) {
+			require.NoError(g, a.Register(task))
+		}
+		a.begin()
+		for _, task := range tasks {
+			require.NoError(g, a.Unregister(context.Background(), task.Name))
+			require.NoError(g, a.Register(task))
+		}
+		g.pass(65 * time.Second)
+		require.Equal(g, 1, on)
+		_, err := a.Trigger(context.Background(), "u")
+		require.NoError(g, err)
+		require.NoError(g, a.Reschedule("v", Every(2*time.Hour)))
+		g.pass(time.Minute)
+		require.Len(g, g.noted(), 1)
+		require.Equal(g, 1, most)
+		require.NoError(g, a.Unregister(context.Background(), "t"))
+		require.Zero(g, on)
+		a.end()
+	})
+}
+
 // TestReschedule: the next slot follows from the new schedule at once, a run that is on goes on,
 // and the record says it.
 func TestReschedule(t *testing.T) {

@@ -79,12 +79,13 @@ type leadTask struct {
 	machine  *schedule.Machine
 	attempt  *liveAttempt // nil: none is on
 	last     endedAttempt // the one that has returned last
-	flight   *taskFlight  // of the call that was sent last; nil: it has come to its end
+	flight   *taskFlight  // that the task waits for; nil: for none
 	question *question    // what its schedule is being asked aside
 	faults   reportOnce   // of the record
 	hung     bool         // the schedule: has been reported
 	slowRun  string       // the last run that was reported as slow
 	leaving  bool         // it was unregistered
+	gone     bool         // it was dropped: its name may be another's, and answers may still come
 	placed   bool         // it has a place, see place
 	admitted bool         // which it has waited for, and has not used yet
 	queued   bool         // it waits for one
@@ -173,7 +174,7 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 	over, ended := l.shared.Over()
 	if !over && (l.ctx.Err() != nil || !l.term.Valid()) {
 		l.shared.End()
-		ended = l.now
+		over, ended = true, l.now
 		l.touchAll()
 	}
 	if !l.cut && l.runs.Err() != nil {
@@ -188,7 +189,7 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 	l.reread()
 	l.hear()
 	l.admit()
-	finished = l.ctx.Err() != nil // a reader of the term may have noticed first
+	finished = over && l.ctx.Err() != nil // a reader of the term may have noticed first
 	if !l.serveAll() {
 		return 0, false
 	}
@@ -310,6 +311,9 @@ func (l *taskLoop) next() (wait time.Duration) {
 
 // serve takes one task as far as it goes without waiting, and notes what it waits for then.
 func (l *taskLoop) serve(t *leadTask) {
+	if t.gone {
+		return
+	}
 	t.turn = l.turns
 	l.place(t)
 	s := t.machine.Step()
@@ -374,6 +378,7 @@ func (l *taskLoop) stepped(by time.Duration) {
 
 // note carries out and reports what has happened to a task.
 func (l *taskLoop) note(t *leadTask) {
+	l.unawait(t)
 	for n := range t.machine.Take() {
 		switch n.Kind {
 		case schedule.Start:
@@ -393,7 +398,6 @@ func (l *taskLoop) note(t *leadTask) {
 		case schedule.Expired:
 			l.s.bus.publish(Event{Type: EventTaskTriggerExpired, Task: t.Name, Trigger: n.Run, Token: l.term.Token})
 		case schedule.Unanswered:
-			t.flight.awaited--
 			l.stands(t, fmt.Errorf("%w within %v", ErrUnreachable, schedule.CallBound))
 		case schedule.Fenced:
 			l.stands(t, fmt.Errorf("%w: the record has token %d; if no leader has that, remove the record", ErrFenced, n.Record.Token))
@@ -473,6 +477,7 @@ func (l *taskLoop) add(r *registered) {
 
 // drop lets a task go that was unregistered.
 func (l *taskLoop) drop(t *leadTask) {
+	t.gone = true
 	if t.placed {
 		l.leave(t)
 	}

@@ -330,6 +330,13 @@ func (p *taskPlaces) give(group string) {
 	}
 }
 
+// wanted reports whether somebody waits for a place.
+func (p *taskPlaces) wanted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waiting > 0
+}
+
 // wait counts those that wait for a place.
 func (p *taskPlaces) wait(more int) {
 	p.mu.Lock()

@@ -212,6 +212,9 @@ func (l *taskLoop) consult(t *leadTask, ask *schedule.Question) (wait time.Durat
 			if !q.hangs {
 				l.consulting--
 			}
+			if t.gone {
+				return
+			}
 			l.consulted(t, ask, err)
 			l.note(t)
 			l.touch(t)

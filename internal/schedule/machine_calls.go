@@ -26,7 +26,7 @@ type Call struct {
 const Ranks = 3
 
 // Rank says which calls go first if there are too many at a time, from 0 on. The end of a run can
-// wait, since no run waits for it but one of its own task. A new record gets its first slot right
+// wait, since no run waits for it but one of its own task, or for its place. A new record gets its first slot right
 // after it was opened: the slots of many new tasks then lie as far apart as their runs will take.
 func (c *Call) Rank() int {
 	plan, moves := c.Ask.(store.TaskPlan)
@@ -102,12 +102,14 @@ func (m *Machine) Sent() Try {
 // Waited is for how long the call of the last Step could have been sent.
 func (m *Machine) Waited() time.Duration { return m.term.now - m.call.at }
 
-// Answer takes what a call came back with. It reports whether this try was still waited for.
-func (m *Machine) Answer(try Try, reply store.TaskReply) (awaited bool) {
+// Awaits reports whether the try that was sent last is waited for.
+func (m *Machine) Awaits() bool { return m.call != nil && m.call.inFlight }
+
+// Answer takes what a call came back with.
+func (m *Machine) Answer(try Try, reply store.TaskReply) {
 	call := try.call
-	awaited = call.inFlight && call.tries == try.number
 	if m.call != call { // it was answered, or given up
-		return awaited
+		return
 	}
 	m.call = nil
 	if reply.Verdict != store.TaskFenced && reply.Verdict != store.TaskForeign && m.disputed < maxDisputed {
@@ -123,19 +125,17 @@ func (m *Machine) Answer(try Try, reply store.TaskReply) (awaited bool) {
 	}
 	call.take(reply)
 	m.heedCancel()
-	return awaited
 }
 
 // Failed takes the failure of a try: nothing is known. The call is sent again after a while. It
-// reports whether this try was still waited for, and whether its call still is.
-func (m *Machine) Failed(try Try) (awaited, pending bool) {
+// reports whether this try was still waited for.
+func (m *Machine) Failed(try Try) (awaited bool) {
 	call := try.call
-	awaited = call.inFlight && call.tries == try.number
-	if m.call != call || !awaited {
-		return awaited, false
+	if m.call != call || !call.inFlight || call.tries != try.number {
+		return false
 	}
 	m.unanswered(call)
-	return true, true
+	return true
 }
 
 // unanswered sets the next try.

@@ -65,7 +65,8 @@ func (l *leader) drive() (wait time.Duration) {
 		case s.Call != nil:
 			try := l.Sent()
 			l.term.Clock.Learn(l.now, l.now, l.redis())
-			require.True(l, l.Answer(try, l.answer(s.Call.Ask)))
+			require.True(l, l.Awaits())
+			l.Answer(try, l.answer(s.Call.Ask))
 		default:
 			if wait = s.Wait; s.Due != 0 {
 				wait = min(wait, l.term.Clock.Until(s.Due, l.now))
@@ -708,9 +709,11 @@ func TestMachineSilence(t *testing.T) {
 	m.Step()
 	first := m.Sent()
 	require.Nil(t, m.Step().Call, "one at a time")
+	require.True(t, m.Awaits())
 	term.Tick(CallBound)
 	s := m.Step()
 	require.Nil(t, s.Call)
+	require.False(t, m.Awaits(), "it was given up")
 	require.Equal(t, []Note{{Kind: Unanswered}}, slices.Collect(m.Take()))
 	require.Positive(t, s.Wait)
 	require.LessOrEqual(t, s.Wait, firstPause)
@@ -718,11 +721,11 @@ func TestMachineSilence(t *testing.T) {
 	s = m.Step()
 	require.NotNil(t, s.Call)
 	second := m.Sent()
-	require.False(t, m.Answer(first, b.answer(s.Call.Ask)), "it was given up")
-	require.Nil(t, m.Calling(), "and counts all the same")
-	awaited, pending := m.Failed(second)
-	require.True(t, awaited)
-	require.False(t, pending)
+	require.True(t, m.Awaits())
+	m.Answer(first, b.answer(s.Call.Ask))
+	require.Nil(t, m.Calling(), "it counts all the same")
+	require.False(t, m.Awaits())
+	require.False(t, m.Failed(second))
 }
 
 // TestMachineEndOfTheTerm: what begins a run is dropped, what ends one is sent for a while.
