@@ -1187,37 +1187,58 @@ func TestRenewalsOfManyRolesTravelTogether(t *testing.T) {
 // command, at a pipeline, or at both.
 type failingHook struct {
 	at   string // "": both
-	fail func()
+	fail func() error
 	on   atomic.Bool
 }
 
-func (h *failingHook) failing(at string) {
+// failing reports whether the hook fails with an error.
+func (h *failingHook) failing(at string) (err error, fails bool) { //nolint:revive,staticcheck // of which the error may be a nil pointer
 	if h.on.Load() && (h.at == at || h.at == "") {
-		h.fail()
+		err = h.fail()
+		return err, err != nil
 	}
+	return nil, false
 }
+
+// wrongHookError is an error whose methods panic for a nil pointer.
+type wrongHookError struct{ cause error }
+
+func (e *wrongHookError) Error() string { return "hook: " + e.cause.Error() }
+func (e *wrongHookError) Unwrap() error { return e.cause }
 
 func (*failingHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h *failingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.failing("command")
+		if err, fails := h.failing("command"); fails {
+			cmd.SetErr(err)
+			return err
+		}
 		return next(ctx, cmd)
 	}
 }
 
 func (h *failingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		h.failing("pipeline")
+		if err, fails := h.failing("pipeline"); fails {
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+			return err
+		}
 		return next(ctx, cmds)
 	}
 }
 
-// TestHooksOfTheClientThatFail: a panic in a hook of the client, and runtime.Goexit, as t.FailNow
-// calls it, cost the calls that they hit. Once the hooks are sound all goes on, and Run ends. Dials
+// TestHooksOfTheClientThatFail: a panic in a hook of the client, runtime.Goexit, as t.FailNow
+// calls it, and an error that is a nil pointer cost the calls that they hit. Once the hooks are sound all goes on, and Run ends. Dials
 // do not fail here: they leave a lock of go-redis locked, for which virtual time waits.
 func TestHooksOfTheClientThatFail(t *testing.T) {
-	for name, fail := range map[string]func(){"panic": func() { panic("a hook") }, "Goexit": runtime.Goexit} {
+	for name, fail := range map[string]func() error{
+		"panic":       func() error { panic("a hook") },
+		"Goexit":      func() error { runtime.Goexit(); return nil },
+		"nil pointer": func() error { return (*wrongHookError)(nil) },
+	} {
 		for _, at := range []string{"command", "pipeline", ""} {
 			t.Run(name+" at "+cmp.Or(at, "all"), func(t *testing.T) {
 				inCluster(t, func(c *cluster) {

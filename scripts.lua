@@ -1038,9 +1038,9 @@ if now > tonumber(ARGV[4]) then return task_answer('stale', now, task) end
 if ARGV[6] == '0' and call('EXISTS', KEYS[1]) == 0 then return task_answer('absent', now, task) end
 if trigger_ends(task.trigger) > now then return task_answer('waiting', now, task) end -- rule one-trigger
 local ends = integer(now + ARGV[5])
-set_task(KEYS[1], task, { trigger = ARGV[1] .. ' ' .. ends .. ' ' .. ARGV[3], trigger_args = ARGV[2] })
-call('SADD', KEYS[2], ARGV[7])
+call('SADD', KEYS[2], ARGV[7]) -- the record is last: nothing is triggered by a call that Redis refuses in part
 call('ZADD', KEYS[3], ends, ARGV[7])
+set_task(KEYS[1], task, { trigger = ARGV[1] .. ' ' .. ends .. ' ' .. ARGV[3], trigger_args = ARGV[2] })
 publish(ARGV[8], 'triggered', '', ',"task":"' .. ARGV[7] .. '"')
 return task_answer('ok', now, task)
 

@@ -32,8 +32,9 @@ const (
 // the run. Each trigger leads to one run, if Redis keeps the record. What becomes of a run whose
 // leader dies is a matter of Task.Abandoned. One trigger waits at a time: ErrTriggerWaiting.
 // ErrNotFound: the task has no record, and this process has not registered it. With any other error
-// it is not known whether the task will run, unless that is ErrMisconfigured; a request that is
-// held up for more than 30 s has no effect.
+// it is not known whether the task will run, unless that is ErrMisconfigured: then it will not, if
+// the client has not asked twice (MaxRetries) and Redis's users were changed between. A request that
+// is held up for more than 30 s has no effect.
 //
 // The args must be valid UTF-8 and take at most 1 KiB as a JSON array. They are kept in Redis in
 // plain text.

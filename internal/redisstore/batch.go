@@ -45,7 +45,7 @@ type request struct {
 	args   []any
 	newCmd newCmd
 	roles  int       // a call of renew_all: how many it renews
-	claims string    // a claim: the ID of its run
+	ask    any       // a call of a task: what its answer must be about, see taskReply
 	with   []request // travel with it in any case: the same context, and keys of one hash tag
 
 	cmd   redis.Cmder // the one that was sent last

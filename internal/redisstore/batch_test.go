@@ -193,6 +193,45 @@ func answers(db *Store, many int, bound time.Duration) func() []error {
 	return func() []error { all.Wait(); return errs }
 }
 
+// TestAskAllAgain: the calls that are made once more, without the key that this client may not read,
+// travel together too.
+func TestAskAllAgain(t *testing.T) {
+	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
+		ctx, other := t.Context(), db.keys.Lease("other")
+		calls := make([]store.TaskCall, 40)
+		calls[0] = store.TaskCall{Name: "first", Ask: store.TaskOpen{Token: 13}}
+		for i := 1; i < len(calls); i++ {
+			name := fmt.Sprint("t", i)
+			_, err := db.Open(ctx, name, store.TaskOpen{Token: 3, Lease: other})
+			require.NoError(t, err)
+			calls[i] = store.TaskCall{Name: name, Ask: store.TaskOpen{Token: 13, Lease: db.keys.Lease(""), Other: other}}
+		}
+		db.rdb.AddHook(&gate{refuse: func(keys []string) error {
+			if slices.Contains(keys, other) {
+				return replyError("NOPERM No permissions to access a key")
+			}
+			return nil
+		}})
+		sent.take()
+		answered := make(map[int]int)
+		var mu sync.Mutex
+		db.AskAll(ctx, calls, func(all []int) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, i := range all {
+				answered[i]++
+			}
+		})
+		require.Len(t, answered, len(calls))
+		for i := range calls {
+			require.Equal(t, 1, answered[i])
+			require.NoError(t, calls[i].Err)
+			require.Equal(t, i > 0, calls[i].Reply.Verdict == store.TaskForeign)
+		}
+		require.LessOrEqual(t, len(sent.take()), 4)
+	})
+}
+
 // What comes while a call of tasks is on its way goes with the next one, at most 200 at a time;
 // each has its own answer.
 func TestCallsOfTasksTravelTogether(t *testing.T) {

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -27,15 +28,20 @@ func panicked(err error) bool {
 }
 
 // recovering calls the client. go-redis panics over replies that no Redis sends, such as a text of
-// 2^62 bytes: the panic becomes an error, which means what silence means. Every call of the client
-// goes through it.
+// 2^62 bytes: the panic becomes an error, which means what silence means. So does an error of a hook
+// whose methods panic, mostly a nil pointer. Every call of the client goes through it.
 func recovering(call func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = &clientPanicError{value}
 		}
 	}()
-	return call()
+	if err = call(); err != nil {
+		_ = err.Error()
+		_ = errors.Is(err, errGoexit)
+		_ = panicked(err)
+	}
+	return err
 }
 
 // process sends a command and waits for its answer. A client that sends later, an asynchronous
@@ -88,6 +94,11 @@ func (s *Store) pipeline(ctx context.Context, key string, cmds []redis.Cmder) {
 	})
 	said := slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) // older clients do not say it of a dial
 	if !panicked(err) && sent && (said || err == nil) {
+		for _, cmd := range cmds {
+			if cmd.Err() != nil {
+				cmd.SetErr(recovering(cmd.Err))
+			}
+		}
 		return
 	}
 	for _, cmd := range cmds { // the client has not said which of them the error is about

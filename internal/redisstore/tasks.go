@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -99,7 +100,9 @@ func (s *Store) RecordAndTriggers(ctx context.Context, name string) (store.TaskR
 
 // ask makes one call for what store.AskTask asks for.
 func (s *Store) ask(ctx context.Context, name string, ask any) (store.TaskReply, error) {
-	return s.askTask(ctx, s.taskRequest(name, ask))
+	call := s.taskRequest(name, ask)
+	call.ask = ask
+	return s.askTask(ctx, call)
 }
 
 // AskAll makes calls in one pipeline.
@@ -107,7 +110,7 @@ func (s *Store) AskAll(ctx context.Context, calls []store.TaskCall, done func(an
 	requests := make([]request, len(calls))
 	for i, c := range calls {
 		requests[i] = s.taskRequest(c.Name, c.Ask)
-		requests[i].store, requests[i].ctx = s, ctx
+		requests[i].store, requests[i].ctx, requests[i].ask = s, ctx, c.Ask
 	}
 	again := make([]bool, len(calls))
 	s.tasks.doAll(requests, func(i int, cmd redis.Cmder, err error) {
@@ -121,14 +124,18 @@ func (s *Store) AskAll(ctx context.Context, calls []store.TaskCall, done func(an
 			done(answered)
 		}
 	})
+	var others sync.WaitGroup
 	for i := range calls {
 		if c := &calls[i]; again[i] {
-			o, _ := c.Ask.(store.TaskOpen)
-			o.Other = ""
-			c.Reply, c.Err = s.ask(ctx, c.Name, o)
-			done([]int{i})
+			others.Go(func() { // ends with its call; awaited below
+				o, _ := c.Ask.(store.TaskOpen)
+				o.Other, c.Err = "", store.ErrCallEnded // stands if the client ends this goroutine
+				defer func() { done([]int{i}) }()
+				c.Reply, c.Err = s.ask(ctx, c.Name, o)
+			})
 		}
 	}
+	others.Wait()
 }
 
 // taskRequest is the call of a script for what store.AskTask asks for.
@@ -143,10 +150,8 @@ func (s *Store) taskRequest(name string, ask any) request {
 	case store.TaskPlan:
 		return taskCall(s.scripts.planTask, "1", record, ask.Token, ask.Expect, ask.Next, ask.Spec, ask.Skipped, flag(ask.Paused), ask.Pause)
 	case store.TaskClaim:
-		claim := taskCall(s.scripts.claimTask, "4", record, s.keys.Runs(name), s.keys.Tasks(), s.keys.Triggers(), ask.Token, ask.Run, ask.Kind,
+		return taskCall(s.scripts.claimTask, "4", record, s.keys.Runs(name), s.keys.Tasks(), s.keys.Triggers(), ask.Token, ask.Run, ask.Kind,
 			ask.Expect, ask.Slot, ask.Next, ask.Spec, ask.Instance, ask.Skipped, ask.Attempt, name, keep(ask.Keep, ask.KeepFor))
-		claim.claims = ask.Run
-		return claim
 	case store.TaskRetry:
 		return taskCall(s.scripts.retryTask, "1", record, ask.Token, ask.Run, ask.Attempt, ask.Failures, ask.In.Milliseconds())
 	case store.TaskFinish:
@@ -247,8 +252,8 @@ func (r *request) taskReply(cmd redis.Cmder) (store.TaskReply, error) {
 	if !slices.Contains(taskVerdicts[r.script.name], reply.Verdict) {
 		return store.TaskReply{}, fmt.Errorf("%w: %s answers %.100q", store.ErrUnreachable, r.script.name, reply.Verdict)
 	}
-	if reply.Verdict == store.TaskClaimed && reply.Record.Run != r.claims {
-		return store.TaskReply{}, fmt.Errorf("%w: %s answers about run %.100q", store.ErrUnreachable, r.script.name, reply.Record.Run)
+	if !reply.Answers(r.ask) {
+		return store.TaskReply{}, fmt.Errorf("%w: %s answers another call", store.ErrUnreachable, r.script.name)
 	}
 	return reply, nil
 }
@@ -374,7 +379,15 @@ func (s *Store) Names(ctx context.Context, limit int) (names []string, more bool
 
 func (s *Store) Records(ctx context.Context, names []string) (int64, []store.TaskRecord, []error, error) {
 	clock := redis.NewTimeCmd(ctx, "time")
-	if err := s.process(ctx, clock); err != nil {
+	err := recovering(func() error {
+		master, err := s.masterFor(ctx, s.keys.Tasks()) // the clock that the records are of: TIME has no key
+		if err != nil {
+			return err
+		}
+		_ = master.Process(ctx, clock)
+		return clock.Err()
+	})
+	if err != nil {
 		return 0, nil, nil, s.explain("TIME", err)
 	}
 	records, problems := make([]store.TaskRecord, len(names)), make([]error, len(names))

@@ -115,6 +115,20 @@ func TestTriggerScripts(t *testing.T) {
 	})
 }
 
+// TestTriggerThatIsRefused: a trigger that Redis refuses in part is none.
+func TestTriggerThatIsRefused(t *testing.T) {
+	e := newTaskCluster(t)
+	for _, key := range []string{e.store.keys.Tasks(), e.store.keys.Triggers()} {
+		require.NoError(t, e.rdb.Del(t.Context(), e.store.keys.Tasks(), e.store.keys.Triggers()).Err())
+		require.NoError(t, e.rdb.Set(t.Context(), key, "a text", 0).Err())
+		_, err := e.store.Trigger(t.Context(), "t", store.TaskTrigger{ID: "t1", Args: "[]", By: "me", NotAfter: edgeNow + 60_000, For: 5 * time.Second})
+		require.ErrorIs(t, err, store.ErrMisconfigured)
+		read, err := e.store.Record(t.Context(), "t")
+		require.NoError(t, err)
+		require.Empty(t, read.Record.Trigger, key)
+	}
+}
+
 // TestTriggerExpires: who claims it too late takes it away.
 func TestTriggerExpires(t *testing.T) {
 	onTaskStores(t, func(t *testing.T, db store.Tasks) {

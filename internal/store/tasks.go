@@ -53,6 +53,20 @@ type TaskCall struct {
 	Err   error
 }
 
+// Answers reports whether a reply can be the one to what was asked. A server, or what is between,
+// that sends one reply too many answers each call with that to another.
+func (r TaskReply) Answers(ask any) bool {
+	switch ask := ask.(type) {
+	case TaskOpen:
+		return r.Verdict != TaskOK || r.Record.Token == ask.Token
+	case TaskClaim:
+		return r.Verdict != TaskClaimed || r.Record.Run == ask.Run
+	case TaskFinish:
+		return r.Verdict != TaskDone || r.Record.Done == ask.Run
+	}
+	return true
+}
+
 // AskTask asks for what a TaskOpen, TaskPlan, TaskClaim, TaskRetry, TaskFinish or TaskRead says.
 func AskTask(ctx context.Context, tasks Tasks, name string, ask any) (TaskReply, error) {
 	switch ask := ask.(type) {
