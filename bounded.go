@@ -19,7 +19,7 @@ import (
 // How many calls to Redis may be in flight at once, abandoned ones included. Beyond that no further
 // call is made.
 const (
-	maxCalls         = 16 // of one election, and of all tasks
+	maxCalls         = 16 // of one election, and flights of all tasks
 	maxRegistryCalls = 4  // of the registry, of each kind
 	maxQuestions     = 64 // of the application, that it does not wait for any more
 )

@@ -94,7 +94,8 @@ func (p *page) text() string {
 	var b strings.Builder
 	b.WriteString("# Performance\n\nWhat tenure costs, beside the bare commands that any library has to send (*floor*) and beside other libraries, in one run. `make bench` writes this page.\n\n")
 	fmt.Fprintf(&b, "Figures are medians of %d rounds; each round measures everybody in turn, on the same machine. In brackets: how many times the floor. "+
-		"No test asserts a time; allocations and round trips are held by `TestAllocations`.\n", p.rounds)
+		"Compare figures of one run: on machines that were measured, the floor of a renewal took Redis 1.6 to 10.6 µs, and all else grew with it. "+
+		"No test asserts a time; allocations and round trips are held by `TestAllocations` and `TestAllocationsOfARun`.\n", p.rounds)
 	for _, t := range p.tables {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", t.title, t.text)
 		if t.plot != nil {
