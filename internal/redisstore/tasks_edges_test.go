@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -496,4 +497,33 @@ func TestTaskScriptsAtTheSizeOfAHistory(t *testing.T) {
 			require.Equal(t, tt.size, e.rdb.HGet(ctx, e.store.keys.Task("t"), "block").Val())
 		})
 	}
+}
+
+// TestTasksOfAFullRedis: what goes on with a run, or ends it, is written though Redis is full, and
+// nothing new is.
+func TestTasksOfAFullRedis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	server := redistest.Start(t)
+	c, ctx := clusterOf(t, server.Options(), "edge"), t.Context()
+	planTask(t, c)
+	_, err := c.store.Claim(ctx, "t", quietClaim)
+	require.NoError(t, err)
+	server.ConfigSet(t, "maxmemory-policy", "noeviction")
+	server.ConfigSet(t, "maxmemory", "1")
+	retried, err := c.store.Retry(ctx, "t", store.TaskRetry{Token: runToken, Run: quietClaim.Run, Attempt: 2, Failures: 1, In: time.Second})
+	require.NoError(t, err)
+	require.Equal(t, store.TaskOK, retried.Verdict)
+	require.Equal(t, 2, retried.Record.Attempt)
+	canceled, err := c.store.Cancel(ctx, "t", store.TaskCancel{Run: quietClaim.Run, For: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, store.TaskOK, canceled.Verdict)
+	require.Equal(t, quietClaim.Run, canceled.Record.Cancel)
+	_, err = c.store.Trigger(ctx, "t", store.TaskTrigger{ID: "t1", By: "me", NotAfter: 1 << 50, For: time.Minute})
+	require.ErrorContains(t, err, "OOM")
+	ended, err := c.store.Finish(ctx, "t", store.TaskFinish{Token: runToken, Run: quietClaim.Run, Status: store.RunCanceled})
+	require.NoError(t, err)
+	require.Equal(t, store.TaskDone, ended.Verdict)
+	require.Empty(t, ended.Record.Trigger)
 }
