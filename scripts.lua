@@ -1013,7 +1013,11 @@ return task_answer('ok', now, task)
 -- Verdicts: ok | absent | known (the leader has opened it) | unled (nobody has led for so long).
 local now = time()
 local task = read_task(KEYS[1], now)
-if call('EXISTS', KEYS[1]) == 0 then return task_answer('absent', now, task) end
+if call('EXISTS', KEYS[1]) == 0 then
+  call('SREM', KEYS[3], ARGV[1]) -- a trigger whose record was refused has left its name there
+  call('ZREM', KEYS[4], ARGV[1])
+  return task_answer('absent', now, task)
+end
 local since = natural(read_since(KEYS[6]) or '')
 if call('EXISTS', KEYS[5]) == 0 or since == 0 or since * 1000 > now - ARGV[2] then return task_answer('unled', now, task) end
 if natural(call('HGET', KEYS[7], 'token') or '') <= task.fence then return task_answer('known', now, task) end -- rule orphan

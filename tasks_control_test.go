@@ -3,6 +3,7 @@ package tenure
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -710,6 +711,86 @@ func TestReplacedWhileACallIsOnItsWay(t *testing.T) {
 		require.Zero(g, on)
 		a.end()
 	})
+}
+
+// TestUnregisterWhileSchedulesHang: those of tasks that have gone keep no other from being asked.
+func TestUnregisterWhileSchedulesHang(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a")
+		release := make(chan struct{})
+		for n := range maxConsulted {
+			s := &hangingSchedule{release: release, every: time.Hour}
+			require.NoError(g, a.Register(Task{Name: fmt.Sprint("t", n), Schedule: s, Run: g.run(0)}))
+			s.hang.Store(true)
+		}
+		a.begin()
+		g.pass(100 * time.Millisecond)
+		for n := range maxConsulted {
+			require.NoError(g, a.Unregister(context.Background(), fmt.Sprint("t", n)))
+		}
+		require.NoError(g, a.Register(Task{Name: "u", Schedule: &hangingSchedule{every: time.Hour}, Run: g.run(0)}))
+		g.pass(3 * time.Hour)
+		ran := len(g.noted())
+		close(release)
+		g.pass(time.Second)
+		a.end()
+		require.GreaterOrEqual(g, ran, 2)
+	})
+}
+
+// TestUnregisterWhileWaitingForAPlace: nobody waits for it any more.
+func TestUnregisterWhileWaitingForAPlace(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.leader("a",
+			Task{Name: "long", Group: "g", Schedule: Every(100 * time.Hour), InitialDelay: time.Minute, Run: g.run(20 * time.Hour)},
+			Task{Name: "waits", Group: "g", Schedule: Every(100 * time.Hour), InitialDelay: 2 * time.Minute, Run: g.run(0)})
+		g.pass(3 * time.Minute)
+		require.True(g, a.places.wanted())
+		require.NoError(g, a.Unregister(context.Background(), "waits"))
+		synctest.Wait()
+		require.False(g, a.places.wanted())
+		a.end()
+	})
+}
+
+// TestRescheduleWithTheSameIdentity: what the schedule that was replaced still answers is nothing to
+// the new one, though both have one Identity.
+func TestRescheduleWithTheSameIdentity(t *testing.T) {
+	for name, answer := range map[string]func(after time.Time) time.Time{
+		"panics":  func(time.Time) time.Time { panic("at last") },
+		"answers": func(after time.Time) time.Time { return after.Truncate(time.Minute).Add(time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTaskCluster(t, func(g *taskCluster) {
+				a := g.member("a")
+				hourly := func(after time.Time) time.Time { return after.Truncate(time.Hour).Add(time.Hour) }
+				release, hang := make(chan struct{}), false
+				require.NoError(g, a.Register(Task{Name: "t", Run: g.run(0), Schedule: ownSchedule{func(after time.Time) time.Time {
+					if !hang {
+						return hourly(after)
+					}
+					<-release
+					return answer(after)
+				}, "mine"}}))
+				a.begin()
+				g.pass(90 * time.Minute)
+				a.end()
+				hang = true
+				a.begin()
+				g.pass(5 * time.Second)
+				require.Len(g, g.told(EventTaskBlocked), 1)
+				require.NoError(g, a.Reschedule("t", ownSchedule{hourly, "mine"}))
+				g.pass(time.Minute)
+				close(release)
+				g.pass(time.Minute)
+				g.noted()
+				require.NoError(g, a.status().Err)
+				g.pass(5 * time.Hour)
+				require.Len(g, g.noted(), 5)
+				a.end()
+			})
+		})
+	}
 }
 
 // TestReschedule: the next slot follows from the new schedule at once, a run that is on goes on,

@@ -478,6 +478,7 @@ func (l *taskLoop) add(r *registered) {
 // drop lets a task go that was unregistered.
 func (l *taskLoop) drop(t *leadTask) {
 	t.gone = true
+	l.unask(t)
 	if t.placed {
 		l.leave(t)
 	}
@@ -492,11 +493,8 @@ func (l *taskLoop) drop(t *leadTask) {
 // reschedule has a task go on by another schedule. What the old one still answers, or does not, is
 // nothing to it any more.
 func (l *taskLoop) reschedule(t *leadTask, r *registered) {
-	if q := t.question; q != nil && !q.hangs {
-		q.hangs = true
-		l.consulting--
-	}
-	t.registered, t.question = r, nil
+	l.unask(t)
+	t.registered = r
 	t.machine.Reschedule(r.policy())
 	if t.hung {
 		t.hung = false

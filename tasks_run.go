@@ -212,7 +212,7 @@ func (l *taskLoop) consult(t *leadTask, ask *schedule.Question) (wait time.Durat
 			if !q.hangs {
 				l.consulting--
 			}
-			if t.gone {
+			if t.gone || t.registered != asked {
 				return
 			}
 			l.consulted(t, ask, err)
@@ -242,6 +242,15 @@ func (l *taskLoop) consulted(t *leadTask, ask *schedule.Question, err error) {
 		t.hung = false
 		l.goesOn(t)
 	}
+}
+
+// unask has a task wait no longer for what its schedule is asked.
+func (l *taskLoop) unask(t *leadTask) {
+	if q := t.question; q != nil && !q.hangs {
+		q.hangs = true
+		l.consulting--
+	}
+	t.question = nil
 }
 
 // attend looks whether a schedule that is being asked gets on. If it does not, its task stands

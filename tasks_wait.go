@@ -37,7 +37,7 @@ func (l *taskLoop) placed(t *leadTask) {
 	if t.placed && !t.admitted && !t.machine.Runs() {
 		l.leave(t)
 	}
-	if t.machine.Wants() && !t.queued {
+	if t.machine.Wants() && !t.queued && !t.leaving {
 		t.queued = true
 		l.queue = append(l.queue, t)
 		l.s.places.wait(1)

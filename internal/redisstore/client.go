@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -39,7 +40,9 @@ func recovering(call func() error) (err error) {
 	if err = call(); err != nil {
 		_ = err.Error()
 		_ = errors.Is(err, errGoexit)
-		_ = panicked(err)
+		if network, is := store.AsType[net.Error](err); is {
+			_ = network.Timeout()
+		}
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"testing"
 	"time"
 
@@ -106,4 +107,22 @@ func TestCallsOfAnElectionEndWithTheirAttempt(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the call hangs")
 	}
+}
+
+// halfError is an error of which one method panics for a nil pointer.
+type halfError struct{ timeout bool }
+
+func (*halfError) Error() string     { return "half" }
+func (e *halfError) Timeout() bool   { return e.timeout }
+func (e *halfError) Temporary() bool { return false }
+
+// TestErrorsOfHooks: an error of a hook whose methods panic counts as a panic of the client.
+func TestErrorsOfHooks(t *testing.T) {
+	for _, hostile := range []error{(*halfError)(nil), fmt.Errorf("a hook: %w", (*halfError)(nil)), (*url.Error)(nil)} {
+		err := recovering(func() error { return hostile })
+		require.True(t, panicked(err))
+		require.ErrorContains(t, err, "panicked")
+	}
+	require.Equal(t, io.EOF, recovering(func() error { return io.EOF }))
+	require.NoError(t, recovering(func() error { return nil }))
 }

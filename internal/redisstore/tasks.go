@@ -379,15 +379,8 @@ func (s *Store) Names(ctx context.Context, limit int) (names []string, more bool
 
 func (s *Store) Records(ctx context.Context, names []string) (int64, []store.TaskRecord, []error, error) {
 	clock := redis.NewTimeCmd(ctx, "time")
-	err := recovering(func() error {
-		master, err := s.masterFor(ctx, s.keys.Tasks()) // the clock that the records are of: TIME has no key
-		if err != nil {
-			return err
-		}
-		_ = master.Process(ctx, clock)
-		return clock.Err()
-	})
-	if err != nil {
+	s.pipelined(ctx, s.keys.Tasks(), []redis.Cmder{clock}) // TIME has no key: it is asked of the master that has the records
+	if err := clock.Err(); err != nil {
 		return 0, nil, nil, s.explain("TIME", err)
 	}
 	records, problems := make([]store.TaskRecord, len(names)), make([]error, len(names))

@@ -129,6 +129,21 @@ func TestTriggerThatIsRefused(t *testing.T) {
 	}
 }
 
+// TestForgetsTheNameOfARefusedTrigger: a trigger whose record was refused leaves its name in the
+// indexes, from which Forget removes it.
+func TestForgetsTheNameOfARefusedTrigger(t *testing.T) {
+	e, ctx := newTaskCluster(t), t.Context()
+	require.NoError(t, e.rdb.SAdd(ctx, e.store.keys.Tasks(), "left").Err())
+	require.NoError(t, e.rdb.ZAdd(ctx, e.store.keys.Triggers(), redis.Z{Score: float64(edgeNow + 90_000), Member: "left"}).Err())
+	reply, err := e.store.Forget(ctx, "left", store.TaskForget{Lease: "edge:leader", Led: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, store.TaskAbsent, reply.Verdict)
+	names, _, err := e.store.Names(ctx, 10)
+	require.NoError(t, err)
+	require.Equal(t, []string{"t"}, names)
+	require.Empty(t, e.index())
+}
+
 // TestTriggerExpires: who claims it too late takes it away.
 func TestTriggerExpires(t *testing.T) {
 	onTaskStores(t, func(t *testing.T, db store.Tasks) {

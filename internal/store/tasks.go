@@ -61,6 +61,8 @@ func (r TaskReply) Answers(ask any) bool {
 		return r.Verdict != TaskOK || r.Record.Token == ask.Token
 	case TaskClaim:
 		return r.Verdict != TaskClaimed || r.Record.Run == ask.Run
+	case TaskRetry:
+		return r.Verdict != TaskOK || r.Record.Run == ask.Run
 	case TaskFinish:
 		return r.Verdict != TaskDone || r.Record.Done == ask.Run
 	}

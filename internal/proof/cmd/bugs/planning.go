@@ -56,6 +56,12 @@ var planning = []bug{
 		old: "f.placed && l.s.places.wanted()", new: "false"},
 	{name: "task that has gone served again", test: "TestReplacedWhileACallIsOnItsWay", breaks: "a task that was replaced while a call of it was on its way overlaps itself, and no trigger reaches it", file: "tasks_loop.go",
 		old: "	if t.gone {\n		return\n	}\n	t.turn", new: "	t.turn"},
+	{name: "schedule of a task that has gone awaited", test: "TestUnregisterWhileSchedulesHang", breaks: "four schedules that hang, of tasks that have gone, keep those of all others from being asked", file: "tasks_loop.go",
+		old: "	t.gone = true\n	l.unask(t)\n", new: "	t.gone = true\n"},
+	{name: "answer of a schedule that was replaced", test: "TestRescheduleWithTheSameIdentity", breaks: "a schedule that was repaired is disabled by the one before it", file: "tasks_run.go",
+		old: "if t.gone || t.registered != asked {", new: "if t.gone || asked == nil {"},
+	{name: "task that leaves in the queue", test: "TestUnregisterWhileWaitingForAPlace", breaks: "nobody waits for a place, and all loops are woken for it", file: "tasks_wait.go",
+		old: "!t.queued && !t.leaving {", new: "!t.queued {"},
 	{name: "tardy tasks in silence", test: "TestTasksTakeTurnsAtTheCalls", breaks: "nobody hears that tasks are late because calls are the bottleneck", file: "tasks_calls.go",
 		old: "waited > tardyAfter && !l.stuck", new: "waited < 0 && !l.stuck"},
 
