@@ -227,7 +227,8 @@ func (l *taskLoop) take(of taskTry, call store.TaskCall, sent, received time.Dur
 }
 
 // unawait leaves the flight of a task once nothing is waited for there: the call was answered, has
-// had its time, or was given up. The flight has the answers of others too, which a task does not keep.
+// had its time, or was given up. The flight has the answers of others too, which a task does not
+// keep.
 func (l *taskLoop) unawait(t *leadTask) {
 	if t.flight != nil && !t.machine.Awaits() {
 		t.flight.awaited--

@@ -26,8 +26,9 @@ type Call struct {
 const Ranks = 3
 
 // Rank says which calls go first if there are too many at a time, from 0 on. The end of a run can
-// wait, since no run waits for it but one of its own task, or for its place. A new record gets its first slot right
-// after it was opened: the slots of many new tasks then lie as far apart as their runs will take.
+// wait, since no run waits for it but one of its own task, or for its place. A new record gets its
+// first slot right after it was opened: the slots of many new tasks then lie as far apart as their
+// runs will take.
 func (c *Call) Rank() int {
 	plan, moves := c.Ask.(store.TaskPlan)
 	switch {
