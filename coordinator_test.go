@@ -1232,8 +1232,8 @@ func (h *failingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 
 // TestHooksOfTheClientThatFail: a panic in a hook of the client, runtime.Goexit, as t.FailNow
 // calls it, and an error that is a nil pointer cost the calls that they hit. Once the hooks are
-// sound all goes on, and Run ends. Dials do not fail here: they leave a lock of go-redis locked, for
-// which virtual time waits.
+// sound all goes on, and Run ends. Dials do not fail here: they leave a lock of go-redis locked,
+// for which virtual time waits.
 func TestHooksOfTheClientThatFail(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"panic":       func() error { panic("a hook") },

@@ -289,8 +289,8 @@ func (s *splitTasks) Finish(ctx context.Context, name string, f store.TaskFinish
 	return call[0].Reply, call[0].Err
 }
 
-// TestTwoCallsOfATaskInOneFlight: the first try of the end of a run is answered while the second one
-// waits for company, and the next claim of the task travels with it. The flight is answered in
+// TestTwoCallsOfATaskInOneFlight: the first try of the end of a run is answered while the second
+// one waits for company, and the next claim of the task travels with it. The flight is answered in
 // parts.
 func TestTwoCallsOfATaskInOneFlight(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {

@@ -33,8 +33,8 @@ const (
 // leader dies is a matter of Task.Abandoned. One trigger waits at a time: ErrTriggerWaiting.
 // ErrNotFound: the task has no record, and this process has not registered it. With any other error
 // it is not known whether the task will run, unless that is ErrMisconfigured: then it will not, if
-// the client has not asked twice (MaxRetries) and Redis's users were changed between. A request that
-// is held up for more than 30 s has no effect.
+// the client has not asked twice (MaxRetries) and Redis's users were changed between. A request
+// that is held up for more than 30 s has no effect.
 //
 // The args must be valid UTF-8 and take at most 1 KiB as a JSON array. They are kept in Redis in
 // plain text.

@@ -678,8 +678,8 @@ func TestUnregisterDuringAClaim(t *testing.T) {
 }
 
 // TestReplacedWhileACallIsOnItsWay: a task that is unregistered while a call of it is on its way,
-// and registered anew, is one task: hints reach it, it does not overlap itself, and Unregister waits
-// for its run.
+// and registered anew, is one task: hints reach it, it does not overlap itself, and Unregister
+// waits for its run.
 func TestReplacedWhileACallIsOnItsWay(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		a := g.member("a")
@@ -753,8 +753,8 @@ func TestUnregisterWhileWaitingForAPlace(t *testing.T) {
 	})
 }
 
-// TestRescheduleWithTheSameIdentity: what the schedule that was replaced still answers is nothing to
-// the new one, though both have one Identity.
+// TestRescheduleWithTheSameIdentity: what the schedule that was replaced still answers is nothing
+// to the new one, though both have one Identity.
 func TestRescheduleWithTheSameIdentity(t *testing.T) {
 	for name, answer := range map[string]func(after time.Time) time.Time{
 		"panics":  func(time.Time) time.Time { panic("at last") },

@@ -193,8 +193,8 @@ func answers(db *Store, many int, bound time.Duration) func() []error {
 	return func() []error { all.Wait(); return errs }
 }
 
-// TestAskAllAgain: the calls that are made once more, without the key that this client may not read,
-// travel together too.
+// TestAskAllAgain: the calls that are made once more, without the key that this client may not
+// read, travel together too.
 func TestAskAllAgain(t *testing.T) {
 	batchWorld(t, func(t *testing.T, db *Store, sent *sends) {
 		ctx, other := t.Context(), db.keys.Lease("other")

@@ -29,8 +29,8 @@ func panicked(err error) bool {
 }
 
 // recovering calls the client. go-redis panics over replies that no Redis sends, such as a text of
-// 2^62 bytes: the panic becomes an error, which means what silence means. So does an error of a hook
-// whose methods panic, mostly a nil pointer. Every call of the client goes through it.
+// 2^62 bytes: the panic becomes an error, which means what silence means. So does an error of a
+// hook whose methods panic, mostly a nil pointer. Every call of the client goes through it.
 func recovering(call func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
