@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"sync"
 	"testing"
 	"time"
 
@@ -125,4 +126,68 @@ func TestErrorsOfHooks(t *testing.T) {
 	}
 	require.Equal(t, io.EOF, recovering(func() error { return io.EOF }))
 	require.NoError(t, recovering(func() error { return nil }))
+}
+
+// namedHook has the commands of a client seen before they are sent, in a pipeline or not.
+type namedHook struct{ sees func(name string) error }
+
+func (namedHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h namedHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := h.sees(cmd.Name()); err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h namedHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if err := h.sees(cmds[0].Name()); err != nil {
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+			return err
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// TestRecordsByTheClockOfTheirMaster: on a Cluster the time of a listing is that of the master which
+// has the records, and a connection that breaks costs no listing.
+func TestRecordsByTheClockOfTheirMaster(t *testing.T) {
+	ours, other := miniredis.RunT(t), miniredis.RunT(t)
+	client := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+		return []redis.ClusterSlot{
+			{Start: 0, End: 8191, Nodes: []redis.ClusterNode{{Addr: other.Addr()}}},
+			{Start: 8192, End: 16383, Nodes: []redis.ClusterNode{{Addr: ours.Addr()}}}, // with {ns}, 9937
+		}, nil
+	}})
+	t.Cleanup(func() { _ = client.Close() })
+	var mu sync.Mutex
+	asked := make(map[string]int)
+	client.OnNewNode(func(node *redis.Client) {
+		node.AddHook(namedHook{func(name string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if name != "time" {
+				return nil
+			}
+			_, port, _ := net.SplitHostPort(node.Options().Addr)
+			if asked[port]++; asked[port] == 1 {
+				return io.EOF
+			}
+			return nil
+		}})
+	})
+	db := openStore(client, "{ns}")
+	for range 20 {
+		now, _, problems, err := db.Records(t.Context(), []string{"t"})
+		require.NoError(t, err)
+		require.NotZero(t, now)
+		require.NoError(t, problems[0])
+	}
+	require.GreaterOrEqual(t, asked[ours.Port()], 20, asked)
 }
