@@ -155,7 +155,7 @@ func (h namedHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// TestRecordsByTheClockOfTheirMaster: on a Cluster the time of a listing is that of the master which
+// TestRecordsByTheClockOfTheirMaster: on a Cluster the time of a listing is that of the master that
 // has the records, and a connection that breaks costs no listing.
 func TestRecordsByTheClockOfTheirMaster(t *testing.T) {
 	ours, other := miniredis.RunT(t), miniredis.RunT(t)
