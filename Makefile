@@ -11,7 +11,9 @@ MODULES ?= $(shell find . \( -name .git -o -name bin -o -name testdata -o -path 
 
 # Flags of the test runs; add to them with ARGS='-run TestP4 -v'. Timeouts are
 # per package. A suite that starts servers is never answered from the cache. `make lint` vets the library.
-RACE          ?= $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race,$(warning no C compiler: testing without the race detector))
+# The Lua of miniredis runs under its lock and is none of ours: the race detector does not watch it, which is a tenth of the
+# processor's time.
+RACE          ?= $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race -gcflags=github.com/yuin/gopher-lua/...=-race=false,$(warning no C compiler: testing without the race detector))
 TEST_TIMEOUT  ?= 16m
 SHORT_TIMEOUT ?= 8m
 TEST_FLAGS    ?= $(RACE) -count=1 -timeout=$(TEST_TIMEOUT)
@@ -83,9 +85,9 @@ test: setup ## Test every module, mostly with the race detector, on real redis-s
 	$(call each,$(split) && status=0; \
 		[ -z "$$newest" ] || newest="$$newest -vet=off"; \
 		[ -z "$$raced" ] || $(GO) test $$newest $(TEST_FLAGS) $(ARGS) $$raced || status=1; \
-		[ -z "$$unraced" ] || $(GO) test $$newest $(filter-out -race,$(TEST_FLAGS)) $(ARGS) $$unraced || status=1; \
+		[ -z "$$unraced" ] || $(GO) test $$newest $(filter-out $(RACE),$(TEST_FLAGS)) $(ARGS) $$unraced || status=1; \
 		[ "$$module$(filter -race,$(TEST_FLAGS))" != .-race ] || \
-			$(GO) test $$newest $(filter-out -race,$(TEST_FLAGS)) -run='^($(RACELESS))$$' $(ARGS) $(RACELESS_PACKAGES) || status=1; \
+			$(GO) test $$newest $(filter-out $(RACE),$(TEST_FLAGS)) -run='^($(RACELESS))$$' $(ARGS) $(RACELESS_PACKAGES) || status=1; \
 		[ $$status = 0 ])
 
 .PHONY: test-short
