@@ -358,10 +358,11 @@ func (c *Control) noted(ctx context.Context, command store.Command, do func() er
 	command.ID, command.By = newCommandID(), c.by
 	bound, cancel := within(context.WithoutCancel(ctx), noteBound)
 	defer cancel()
-	_, _ = ask(bound, c.asked, func(ctx context.Context) (struct{}, error) {
+	if _, missing := ask(bound, c.asked, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.store.NoteCommand(ctx, command, outcome)
-	})
-	c.named(command.ID)
+	}); missing == nil {
+		c.named(command.ID)
+	}
 	return err
 }
 

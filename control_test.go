@@ -624,6 +624,12 @@ func TestAudit(t *testing.T) {
 		require.True(c, a.IsDraining())
 	})
 	inCluster(t, func(c *cluster) {
+		control, err := c.control("ops").As("ann", func(id string) { c.Error("named though it was not noted: " + id) })
+		require.NoError(c, err)
+		c.net.Partition("operator", simnet.Both, 0)
+		require.ErrorIs(c, control.Pause(background, "tidy", ""), ErrUnreachable)
+	})
+	inCluster(t, func(c *cluster) {
 		a := c.member("a")
 		require.NoError(c, a.Tasks().Register(a.counts("tidy", Every(time.Hour))))
 		a.start()

@@ -60,7 +60,8 @@ var entryID = regexp.MustCompile(`^[0-9]{1,20}-[0-9]{1,20}$`)
 const logPage = 100 // entries that one question reads
 
 // Log returns what changed in the namespace after the change with that ID, oldest first: the
-// changes of at most limit entries of the log. With "" it begins at the oldest that is kept. The
+// changes of at most limit entries of the log; entries that are none of tenure's changes do not
+// count. With "" it begins at the oldest that is kept. The
 // last 10,000 entries or so are kept. What other programs change is there once the leader has seen
 // it. On a Redis Cluster the elections of a LeaderKey in another hash slot are not there.
 //
@@ -72,12 +73,17 @@ func (r *Registry) Log(ctx context.Context, after string, limit int) ([]Change, 
 	}
 	var all []Change
 	for limit = min(limit, store.MaxLog); limit > 0; {
-		page, last, n, err := r.changes(ctx, after, min(limit, logPage))
+		most := min(limit, logPage)
+		page, last, n, err := r.changes(ctx, after, most)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, page...)
-		if limit -= n; n < logPage {
+		for i, c := range page { // entries that are no changes do not count: who goes on after the last change would never get past them
+			if i == 0 || c.ID != page[i-1].ID {
+				limit--
+			}
+		}
+		if all = append(all, page...); n < most {
 			break
 		}
 		after = last

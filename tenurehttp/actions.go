@@ -171,6 +171,9 @@ func (h *Handler) mutate(a action) func(w http.ResponseWriter, r *request) error
 		if err != nil {
 			return err
 		}
+		if h.isClosed() {
+			return stopped()
+		}
 		select {
 		case h.commands <- struct{}{}:
 		default:
@@ -195,7 +198,9 @@ func (h *Handler) mutate(a action) func(w http.ResponseWriter, r *request) error
 		case answer.Trigger = <-trigger:
 		default:
 		}
-		w.Header().Set("Location", "commands/"+id)
+		if id != "" { // else Redis has refused to note it
+			w.Header().Set("Location", "commands/"+id)
+		}
 		return writeJSON(w, http.StatusAccepted, answer)
 	}
 }
@@ -209,9 +214,22 @@ func (h *Handler) run(r *request, a action, p parameters) (id string, err error)
 		<-h.commands
 		return "", err
 	}
-	ctx, end := h.begin(commandTime)
+	ctx, cancel := context.WithTimeout(context.Background(), commandTime)
+	answered := make(chan struct{})
+	defer close(answered)
+	go func() { // ends with ctx
+		select {
+		case <-answered: // Close ends no command whose request waits for an answer
+		case <-ctx.Done():
+		}
+		select {
+		case <-h.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	go func() { // ends with ctx, at the latest
-		defer end()
+		defer cancel()
 		defer func() { <-h.commands }()
 		err := a.do(ctx, control, p)
 		h.all.expire()

@@ -389,3 +389,87 @@ func TestForeignOrigins(t *testing.T) {
 		require.True(s, a.IsLeader())
 	})
 }
+
+// TestForeignEntriesOfTheLog: what others write to the log stops no answer, and hides nothing that
+// comes behind it.
+func TestForeignEntriesOfTheLog(t *testing.T) {
+	inSite(t, func(s *site) {
+		write := func(values ...string) {
+			s.redis.Do(func(m *miniredis.Miniredis) {
+				_, err := m.XAdd("shop:log", "*", values)
+				require.NoError(s, err)
+			})
+		}
+		write("event", "joined", "instances", "a")
+		w, _ := s.dashboard(tenurehttp.Options{})
+		known := func() (ids []any) {
+			s.pass(6 * time.Second)
+			answer := w.get("/api/cluster/log")
+			require.Equal(s, false, answer["stale"])
+			for _, change := range answer["log"].([]any) {
+				ids = append(ids, change.(map[string]any)["instance_id"])
+			}
+			return ids
+		}
+		require.Equal(s, []any{"a"}, known())
+		write("event", "elected", "instances", "x", "role", "a:b", "token", "5")
+		require.Equal(s, []any{"a", "x"}, known())
+		for range 1100 {
+			write("event", "promoted", "instances", "x")
+		}
+		write("event", "down", "instances", "b")
+		require.Equal(s, []any{"a", "x", "b"}, known())
+	})
+}
+
+// TestPagesOfTheLog: who reads on behind the last change of a page gets each, also if one entry
+// names several instances, or another process has named the change a moment ago.
+func TestPagesOfTheLog(t *testing.T) {
+	inSite(t, func(s *site) {
+		write := func(values ...string) (id string) {
+			s.redis.Do(func(m *miniredis.Miniredis) { id, _ = m.XAdd("shop:log", "*", values) })
+			return id
+		}
+		first := write("event", "joined", "instances", "first")
+		write("event", "down", "instances", "a b c d e")
+		write("event", "joined", "instances", "last")
+		w, _ := s.dashboard(tenurehttp.Options{})
+		for limit := 1; limit < 8; limit++ {
+			var got []string
+			for after, more := first, true; more; {
+				changes := w.get(fmt.Sprintf("/api/cluster/log?limit=%d&after=%s", limit, after))["log"].([]any)
+				for _, change := range changes {
+					got = append(got, change.(map[string]any)["instance_id"].(string))
+					after = change.(map[string]any)["id"].(string)
+				}
+				more = len(changes) > 0
+			}
+			require.Equal(s, []string{"a", "b", "c", "d", "e", "last"}, got, limit)
+		}
+		require.Empty(s, w.get("/api/cluster/log?limit=0&after=" + first)["log"])
+		s.pass(100 * time.Millisecond)
+		require.Empty(s, w.get("/api/cluster/log?after=" + write("event", "joined", "instances", "new"))["log"])
+		w.refused(http.StatusNotFound, "gone", http.MethodGet, "/api/cluster/log?after=9999999999999-0", "")
+	})
+}
+
+// TestManyRolesFarAway: what is known of a thousand roles is read in time, though each question
+// takes 10 ms.
+func TestManyRolesFarAway(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		w, rdb := s.dashboard(tenurehttp.Options{})
+		rdb.AddHook(farAway{rdb, 10 * time.Millisecond})
+		s.redis.Do(func(m *miniredis.Miniredis) {
+			for i := range 200 {
+				_, _ = m.XAdd("shop:log", "*", []string{"event", "elected", "instances", "a", "role", fmt.Sprint("shard-", i), "token", "7"})
+				m.HSet(fmt.Sprint("shop:task:t", i), "token", "1")
+				_, _ = m.SAdd("shop:tasks", fmt.Sprint("t", i))
+			}
+		})
+		answer := w.get("/api/cluster/snapshot")
+		require.Equal(s, false, answer["stale"])
+		require.Len(s, answer["tasks"], 200)
+	})
+}

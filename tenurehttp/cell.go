@@ -31,9 +31,8 @@ const (
 // an old one that may not be as it is any more. After a load has failed nobody waits: the last
 // value is handed out at once, while a load per second is tried.
 type cell[T any] struct {
-	begins func(bound time.Duration) (ctx context.Context, end func())
-	load   func(ctx context.Context) (T, error)
-	least  time.Duration // between the beginnings of two loads
+	load  func(ctx context.Context) (T, error)
+	least time.Duration // between the beginnings of two loads
 
 	mu       sync.Mutex
 	value    T
@@ -53,8 +52,8 @@ type view[T any] struct {
 	err   error // why there is no younger one
 }
 
-func newCell[T any](h *Handler, load func(ctx context.Context) (T, error)) *cell[T] {
-	return &cell[T]{begins: h.begin, load: load, least: leastSpacing}
+func newCell[T any](load func(ctx context.Context) (T, error)) *cell[T] {
+	return &cell[T]{load: load, least: leastSpacing}
 }
 
 // get returns the value. The error is that of the last load if there never was a value.
@@ -161,7 +160,7 @@ func (c *cell[T]) begin(now time.Time, after time.Duration) {
 	flight := make(chan struct{})
 	c.flight, c.began = flight, now.Add(max(pause, 0))
 	c.outdated, c.invalid = c.outdated || c.invalid, false
-	ctx, end := c.begins(loadBound + max(pause, 0))
+	ctx, end := context.WithTimeout(context.Background(), loadBound+max(pause, 0))
 	go func() { // ends with ctx, or when the client returns
 		defer end()
 		if pause > 0 {

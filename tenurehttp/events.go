@@ -70,9 +70,9 @@ func (b *hub) enter() bool {
 	if b.follower == nil {
 		f := &follower{b}
 		b.follower = f
-		ctx, end := b.h.begin(0)
-		go f.rest(ctx, end) // ends with ctx, or if nobody listens
-		go f.follow(ctx)    // ends with ctx
+		ctx, end := context.WithCancel(context.Background())
+		go f.rest(end)   // ends with the handler, or if nobody listens
+		go f.follow(ctx) // ends with rest
 	}
 	return true
 }
@@ -84,14 +84,14 @@ func (b *hub) leave() {
 }
 
 // rest ends the following once nobody has listened for a while.
-func (f *follower) rest(ctx context.Context, end func()) {
+func (f *follower) rest(end func()) {
 	defer end()
 	b, idle := f.hub, false
 	tick := time.NewTicker(linger)
 	defer tick.Stop()
 	for {
 		select {
-		case <-ctx.Done():
+		case <-b.h.done:
 			return
 		case <-tick.C:
 		}
@@ -225,7 +225,7 @@ func (b *hub) read(c *cursor) (anew bool, position string, changes []entry, news
 // events streams the changes, see docs/http.md.
 func (h *Handler) events(w http.ResponseWriter, r *request) error {
 	if h.isClosed() {
-		return &problem{Status: http.StatusServiceUnavailable, Code: "stopped", Detail: "this process stops", retry: 1}
+		return stopped()
 	}
 	header := w.Header()
 	if r.Method == http.MethodHead {
@@ -297,5 +297,12 @@ func (s *stream) send() error {
 		return err
 	}
 	s.text.Reset()
-	return s.control.Flush()
+	if err := s.control.Flush(); err != nil {
+		return err
+	}
+	// It is for this write: HTTP/2 ends a stream whose deadline passes, though nothing is written.
+	if err := s.control.SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }

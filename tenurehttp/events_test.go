@@ -270,3 +270,24 @@ func TestSlowClient(t *testing.T) {
 		require.NotErrorIs(s, err, context.DeadlineExceeded)
 	})
 }
+
+// TestEventsOverHTTP2: a stream on which nothing happens goes on, though each write has a deadline.
+func TestEventsOverHTTP2(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		h, err := tenurehttp.New(a, tenurehttp.Options{})
+		require.NoError(s, err)
+		s.Cleanup(h.Close)
+		var protocols http.Protocols
+		protocols.SetUnencryptedHTTP2(true)
+		w := s.host(h, func(server *http.Server) { server.Protocols = &protocols })
+		w.client.Protocols = &protocols
+		l := w.listen("")
+		s.pass(10 * time.Minute)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		require.False(s, l.ended)
+		require.GreaterOrEqual(s, l.pings, 30)
+	})
+}

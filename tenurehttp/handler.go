@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/tenure-go/tenure"
 )
@@ -65,11 +64,8 @@ type Handler struct {
 	hub         hub
 	commands    chan struct{} // a place for each that is on
 
-	done   chan struct{} // closed by Close
-	mu     sync.Mutex
-	closed bool
-	ends   map[int]context.CancelFunc // of what goes on in the background
-	last   int
+	close sync.Once
+	done  chan struct{} // closed by Close
 }
 
 // New returns a handler for a coordinator. It says of this process whether it leads and why it
@@ -119,58 +115,29 @@ func newHandler(coordinator *tenure.Coordinator, control *tenure.Control, o Opti
 	}
 	h := &Handler{
 		coordinator: coordinator, control: control, opts: o, protection: protection, files: files,
-		commands: make(chan struct{}, maxCommands), ends: make(map[int]context.CancelFunc), done: make(chan struct{}),
+		commands: make(chan struct{}, maxCommands), done: make(chan struct{}),
 	}
 	survey := survey{coordinator: coordinator, control: control}
-	survey.instances = newCell(h, survey.list)
-	h.now, h.all = newCell(h, survey.take), survey.instances
-	h.audit = newCell(h, func(ctx context.Context) ([]tenure.CommandRecord, error) { return control.Commands(ctx, maxListed) })
+	survey.instances = newCell(survey.list)
+	h.now, h.all = newCell(survey.take), survey.instances
+	h.audit = newCell(func(ctx context.Context) ([]tenure.CommandRecord, error) { return control.Commands(ctx, maxListed) })
 	h.runs.h, h.roles.h = h, h
 	h.hub.init(h)
 	h.routes = h.table()
 	return h, nil
 }
 
-// Close ends the streams of events and what goes on in the background, and has readyz answer 503
-// from then on. Reads are still answered. http.Server.Shutdown waits for streams: call Close before
-// it, or have it called by Server.RegisterOnShutdown. Close does not wait, and may be called again.
-func (h *Handler) Close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.closed {
-		h.closed = true
-		close(h.done)
-	}
-	for _, end := range h.ends {
-		end()
-	}
-}
+// Close ends the streams of events, refuses commands, and has readyz answer 503 from then on. What a
+// request that is on has asked for is done, and answered, and reads are still answered.
+// http.Server.Shutdown waits for streams: call Close before it, or have it called by
+// Server.RegisterOnShutdown. Close does not wait, and may be called again.
+func (h *Handler) Close() { h.close.Do(func() { close(h.done) }) }
 
 func (h *Handler) isClosed() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.closed
-}
-
-// begin returns a context for something that goes on in the background: it ends after bound, if
-// that is not 0, or by Close. end must be called.
-func (h *Handler) begin(bound time.Duration) (ctx context.Context, end func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	if bound > 0 {
-		ctx, cancel = context.WithTimeout(context.Background(), bound)
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.last++
-	number := h.last
-	h.ends[number] = cancel
-	if h.closed {
-		cancel()
-	}
-	return ctx, func() {
-		cancel()
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(h.ends, number)
+	select {
+	case <-h.done:
+		return true
+	default:
+		return false
 	}
 }

@@ -36,13 +36,11 @@ type Elsewhere func(w http.ResponseWriter, r *http.Request, leader tenure.NotLea
 // time: also while this process stands back after a term of its own, or drains.
 //
 // Who leads is known without asking Redis, but for the moment after a change: then one request asks
-// for all that wait. e, next and elsewhere must not be nil.
+// for all that wait. So it does once a second of a leader that has said no address yet. e, next and
+// elsewhere must not be nil.
 func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.Handler {
-	asked := &cell[tenure.LeaderInfo]{load: e.Leader, begins: func(bound time.Duration) (context.Context, func()) {
-		ctx, cancel := context.WithTimeout(context.Background(), bound)
-		return ctx, cancel
-	}}
-	var known atomic.Pointer[tenure.LeaderInfo] // the last leader that was read
+	asked := &cell[tenure.LeaderInfo]{load: e.Leader}
+	var known atomic.Pointer[knownLeader] // the last one that was read
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		led := false
 		err := e.Do(r.Context(), func(ctx context.Context, _ tenure.Term) error {
@@ -64,15 +62,14 @@ func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.
 		}
 		is := tenure.LeaderInfo{InstanceID: leader.Leader, Token: leader.Token}
 		if leader.Leader == "" || leader.Address == "" && leader.Token != 0 {
-			answer := known.Load()
-			if answer == nil || answer.Token != is.Token || answer.InstanceID != is.InstanceID {
-				answer = nil
+			var answer *tenure.LeaderInfo
+			if last := known.Load(); last.counts(is) {
+				answer = &last.LeaderInfo
+			} else if v, err := asked.anew(r.Context()); err == nil && v.err == nil && v.value.InstanceID != e.InstanceID() {
 				// This process, which does not lead, still holds the lease while its term drains.
-				if v, err := asked.anew(r.Context()); err == nil && v.err == nil && v.value.InstanceID != e.InstanceID() {
-					answer = &v.value
-					if answer.Token != 0 {
-						known.Store(answer)
-					}
+				answer = &v.value
+				if answer.Token != 0 {
+					known.Store(&knownLeader{*answer, v.at})
 				}
 			}
 			if answer != nil && (leader.Leader == "" || answer.Token == leader.Token) {
@@ -81,6 +78,18 @@ func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.
 		}
 		elsewhere(w, r, leader)
 	})
+}
+
+// knownLeader is a leader that was read then.
+type knownLeader struct {
+	tenure.LeaderInfo
+	at time.Time
+}
+
+// counts reports whether this is what is known of the leader. One without an address may say it
+// later.
+func (k *knownLeader) counts(is tenure.LeaderInfo) bool {
+	return k != nil && k.Token == is.Token && k.InstanceID == is.InstanceID && (k.Address != "" || time.Since(k.at) < fresh)
 }
 
 // Reject answers 503, with the leader in LeaderHeader and in a body by RFC 9457, whose code is

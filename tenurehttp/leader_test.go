@@ -201,3 +201,19 @@ func TestLeaderOnlyEndsWithTheTerm(t *testing.T) {
 		require.Equal(s, "tenure: leadership resigned false true", <-answered)
 	})
 }
+
+// TestAddressSaidLater: a leader that advertises no address at first is found once it does.
+func TestAddressSaidLater(t *testing.T) {
+	inSite(t, func(s *site) {
+		f := newFleet(s)
+		a, _ := f.join("a", "", tenurehttp.Reject)
+		s.until(a.IsLeader)
+		_, second := f.join("b", "b:80", tenurehttp.Redirect)
+		s.pass(time.Minute)
+		require.Equal(s, http.StatusServiceUnavailable, second.do(http.MethodGet, "/x", "").StatusCode)
+		address := "a:80"
+		require.NoError(s, a.Registry().Update(tenure.InstanceUpdate{Address: &address}))
+		s.pass(time.Minute)
+		require.Equal(s, "http://a:80/x", second.do(http.MethodGet, "/x", "").Header.Get("Location"))
+	})
+}

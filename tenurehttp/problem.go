@@ -51,6 +51,11 @@ var kinds = []struct {
 	{tenure.ErrMisconfigured, http.StatusInternalServerError, "misconfigured"},
 }
 
+// stopped is what is refused once Close was called.
+func stopped() *problem {
+	return &problem{Status: http.StatusServiceUnavailable, Code: "stopped", Detail: "this process stops", retry: 1}
+}
+
 // problemOf is an error as a problem.
 func problemOf(err error) problem {
 	var own *problem

@@ -336,10 +336,16 @@ func (h *Handler) log(w http.ResponseWriter, r *request) error {
 	changes := s.log
 	if after := r.URL.Query().Get("after"); after != "" {
 		rest, kept := behind(s.log, after)
+		if !kept && later(after, lastID(s.log)) { // another process has said it a moment ago
+			if v, err := h.now.anew(r.Context()); err == nil {
+				s, a = v.value, ageOfSnapshot(v)
+				rest, kept = behind(s.log, after)
+			}
+		}
 		if !kept {
 			return &problem{Status: http.StatusNotFound, Code: "gone", Detail: fmt.Sprintf("after = %.100q: is none of the last %d changes", after, maxLog)}
 		}
-		changes = rest[:min(limit, len(rest))]
+		changes = rest[:entries(rest, limit)]
 	} else {
 		changes = changes[max(0, len(changes)-limit):]
 	}
@@ -347,6 +353,16 @@ func (h *Handler) log(w http.ResponseWriter, r *request) error {
 		Log []tenure.Change `json:"log"`
 		age
 	}{append([]tenure.Change{}, changes...), a})
+}
+
+// entries is how many of these changes a reader gets who wants limit of them. An entry of the log is
+// there as a whole: all of its changes have one ID, behind which the reader goes on.
+func entries(log []tenure.Change, limit int) int {
+	n := min(limit, len(log))
+	for n > 0 && n < len(log) && log[n].ID == log[n-1].ID {
+		n++
+	}
+	return n
 }
 
 // behind are the changes after one, and whether that one is there.

@@ -70,7 +70,7 @@ func (c *roleCells) enter(name string, exists bool) *cell[roleAnswer] {
 		if c.cells == nil {
 			c.cells = make(map[string]*askedRole)
 		}
-		found = &askedRole{cell: newCell(c.h, func(ctx context.Context) (roleAnswer, error) { return c.read(ctx, name) }), exists: exists}
+		found = &askedRole{cell: newCell(func(ctx context.Context) (roleAnswer, error) { return c.read(ctx, name) }), exists: exists}
 		found.least = mostSpacing // nobody says that it has changed: each reader asks for a new one
 		c.cells[name] = found
 	}

@@ -237,30 +237,67 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 		before[r.name] = r
 	}
 	changed := lastID(n.log) != lastID(last.log)
-	for _, name := range s.names(n) {
-		r := role{name: name}
+	names := s.names(n)
+	roles := make([]role, len(names))
+	err := each(len(names), func(i int) error {
+		old, known := before[names[i]]
 		var err error
-		if r.status, err = s.control.Role(ctx, name); err != nil {
-			return err
-		}
-		if r.status.Led {
-			r.status.Leader.Address = n.address(r.status.Leader)
-			leader := r.status.Leader
-			r.leader = &leader
-		}
-		old, known := before[name]
-		if r.terms, r.recent = old.terms, old.recent; !known || changed || tokenOf(r.leader) != tokenOf(old.leader) {
-			terms, err := s.control.Terms(ctx, name, maxTerms)
-			if err != nil {
-				return err
-			}
-			r.terms, r.recent = terms, sync.OnceValues(func() ([]byte, error) {
-				return json.Marshal(append([]tenure.TermRecord{}, terms[:min(len(terms), shownTerms)]...))
-			})
-		}
-		if r.leader != nil || len(r.terms) > 0 || r.status.Waiting != "" || s.takesPart(name) {
+		roles[i], err = s.readRole(ctx, n, names[i], old, changed || !known)
+		return err
+	})
+	for _, r := range roles {
+		if r.leader != nil || len(r.terms) > 0 || r.status.Waiting != "" || s.takesPart(r.name) {
 			n.roles = append(n.roles, r)
 		}
+	}
+	return err
+}
+
+// readRole asks who leads a role. changed: its terms are not those of old.
+func (s *survey) readRole(ctx context.Context, n *snapshot, name string, old role, changed bool) (r role, err error) {
+	r = role{name: name, terms: old.terms, recent: old.recent}
+	if r.status, err = s.control.Role(ctx, name); err != nil {
+		return r, err
+	}
+	if r.status.Led {
+		r.status.Leader.Address = n.address(r.status.Leader)
+		leader := r.status.Leader
+		r.leader = &leader
+	}
+	if changed || tokenOf(r.leader) != tokenOf(old.leader) {
+		terms, err := s.control.Terms(ctx, name, maxTerms)
+		if err != nil {
+			return r, err
+		}
+		r.terms, r.recent = terms, sync.OnceValues(func() ([]byte, error) {
+			return json.Marshal(append([]tenure.TermRecord{}, terms[:min(len(terms), shownTerms)]...))
+		})
+	}
+	return r, nil
+}
+
+// atOnce is how many questions of a snapshot are on at once: of a thousand roles one after the
+// other, none would ever be complete in time.
+const atOnce = 16
+
+// each calls do for each number below n, several at once, until one has failed. It returns the
+// first error.
+func each(n int, do func(i int) error) error {
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	var workers sync.WaitGroup
+	for range min(n, atOnce) {
+		workers.Go(func() { // ends with the last number
+			for i := int(next.Add(1)) - 1; i < n && failed.Load() == nil; i = int(next.Add(1)) - 1 {
+				if err := do(i); err != nil {
+					failed.CompareAndSwap(nil, &err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
 	}
 	return nil
 }
@@ -312,12 +349,12 @@ func (s *survey) names(n *snapshot) []string {
 		}
 	}
 	for _, c := range n.log {
-		if (c.Type == tenure.ChangeElected || c.Type == tenure.ChangeEnded) && (c.Role == "" || named.MatchString(c.Role)) {
+		if (c.Type == tenure.ChangeElected || c.Type == tenure.ChangeEnded) && (c.Role == "" || roleName.MatchString(c.Role)) {
 			others[c.Role] = true
 		}
 	}
 	for _, t := range n.tasks {
-		if t.Role == "" || named.MatchString(t.Role) {
+		if t.Role == "" || roleName.MatchString(t.Role) {
 			others[t.Role] = true
 		}
 	}
@@ -340,18 +377,24 @@ func (s *survey) readRuns(ctx context.Context, n, last *snapshot) error {
 	for _, t := range last.tasks {
 		before[t.Name] = t
 	}
-	for _, t := range n.tasks[:min(len(n.tasks), maxPlotted)] {
+	plotted := n.tasks[:min(len(n.tasks), maxPlotted)]
+	runs := make([][]tenure.RunRecord, len(plotted))
+	err := each(len(plotted), func(i int) error {
+		t := plotted[i]
 		old, known := before[t.Name]
-		runs, there := last.runs[t.Name]
-		if !known || !there || old.Last != t.Last {
-			var err error
-			if runs, err = s.control.Tasks().Runs(ctx, t.Name, shownRuns); err != nil {
-				return err
-			}
+		kept, there := last.runs[t.Name]
+		if known && there && old.Last == t.Last {
+			runs[i] = kept
+			return nil
 		}
-		n.runs[t.Name] = runs
+		var err error
+		runs[i], err = s.control.Tasks().Runs(ctx, t.Name, shownRuns)
+		return err
+	})
+	for i, t := range plotted {
+		n.runs[t.Name] = runs[i]
 	}
-	return nil
+	return err
 }
 
 // age says how old an answer is. It is a part of each that comes from Redis.
@@ -380,10 +423,14 @@ func (h *Handler) look(ctx context.Context) (*snapshot, age, error) {
 	if err != nil {
 		return nil, age{}, err
 	}
+	return v.value, ageOfSnapshot(v), nil
+}
+
+func ageOfSnapshot(v view[*snapshot]) age {
 	a := ageOf(v)
 	a.Truncated = v.value.truncated
 	a.At, a.Age = v.value.listed.UTC(), max(time.Since(v.value.listed), 0).Round(time.Millisecond).Seconds()
-	return v.value, a, nil
+	return a
 }
 
 // aged is a leader as it is by now, if it has not renewed since.

@@ -41,7 +41,7 @@ func (c *taskCells) of(s *snapshot, task string) *cell[taskRead] {
 		if c.cells == nil || len(c.cells) >= 2*len(s.tasks) {
 			c.cells = make(map[string]*cell[taskRead])
 		}
-		found = newCell(c.h, func(ctx context.Context) (taskRead, error) { return c.read(ctx, task) })
+		found = newCell(func(ctx context.Context) (taskRead, error) { return c.read(ctx, task) })
 		c.cells[task] = found
 	}
 	return found
