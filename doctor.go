@@ -151,8 +151,11 @@ func (d *diagnosis) setting(check, name string) (string, bool) {
 
 func (d *diagnosis) eviction() {
 	policy, ok := d.setting("eviction", "maxmemory-policy")
+	most, _ := strconv.ParseInt(d.Settings["maxmemory"], 10, 64)
 	switch limit := d.Settings["maxmemory"]; {
 	case !ok:
+	case policy == "noeviction" && most > 0 && d.Used >= most:
+		d.add("eviction", FindingFault, "give Redis more memory, or remove what is not needed", "redis is full: %d bytes are used, maxmemory is %d, and each write of a lease is refused", d.Used, most)
 	case policy == "noeviction":
 		d.add("eviction", FindingOK, "", "nothing is evicted: maxmemory-policy is noeviction")
 	case limit == "0":
@@ -182,6 +185,12 @@ func (d *diagnosis) persistence() {
 
 // failover judges whether writes that were answered can be lost.
 func (d *diagnosis) failover() {
+	least, _ := strconv.Atoi(d.Settings["min-replicas-to-write"])
+	if d.Refused[store.ProbeInfo] == nil && least > d.InSync && d.Settings["min-replicas-max-lag"] != "0" {
+		d.add("failover", FindingFault, "start replicas, or set min-replicas-to-write 0 if there are to be none",
+			"min-replicas-to-write is %d, and %d replicas are in step: every write is refused", least, d.InSync)
+		return
+	}
 	if d.Refused[store.ProbeInfo] == nil && d.Replicas == 0 && !d.Cluster {
 		d.add("failover", FindingOK, "", "there is no replica that could be promoted")
 		return

@@ -66,19 +66,23 @@ func TestDiagnosis(t *testing.T) {
 		level FindingLevel
 		says  string
 	}{
-		"unreachable":     {no(store.ProbePing), defaults, "connection", FindingFault, "deadline exceeded"},
-		"no scripts":      {no(store.ProbeScripts), defaults, "scripts", FindingFault, "deadline exceeded"},
-		"a replica":       {func(f *store.Facts) { f.Role = "slave" }, defaults, "server", FindingFault, "is a replica"},
-		"old":             {func(f *store.Facts) { f.Version = "6.0.16" }, defaults, "server", FindingFault, "too old"},
-		"one of many":     {func(f *store.Facts) { f.Cluster = true; f.Settings["min-replicas-to-write"] = "1" }, defaults, "server", FindingFault, "this node only"},
-		"evicts":          {func(f *store.Facts) { f.Settings["maxmemory"] = "1000"; f.Settings["maxmemory-policy"] = "allkeys-lru" }, defaults, "eviction", FindingWarning, "evicts leases"},
-		"would evict":     {set("maxmemory-policy", "volatile-lru"), defaults, "eviction", FindingNote, "no maxmemory"},
-		"policy unread":   {unset("maxmemory-policy"), defaults, "eviction", FindingUnknown, "cannot be read"},
-		"snapshots":       {func(f *store.Facts) { f.Settings["appendonly"] = "no"; f.Settings["save"] = "3600 1" }, defaults, "persistence", FindingNote, "last snapshot"},
-		"nothing kept":    {set("appendonly", "no"), defaults, "persistence", FindingNote, "keeps nothing"},
-		"and no guard":    {set("appendonly", "no"), options(func(o *ElectionOptions) { o.Safety.RestartGuard = -1 }), "persistence", FindingWarning, "two may lead"},
-		"a second master": {func(f *store.Facts) { f.Replicas = 1 }, defaults, "failover", FindingWarning, "two may lead"},
-		"slow":            {func(f *store.Facts) { f.RoundTrips[2] = 2 * time.Second }, defaults, "round_trip", FindingWarning, "twentieth"},
+		"unreachable": {no(store.ProbePing), defaults, "connection", FindingFault, "deadline exceeded"},
+		"no scripts":  {no(store.ProbeScripts), defaults, "scripts", FindingFault, "deadline exceeded"},
+		"a replica":   {func(f *store.Facts) { f.Role = "slave" }, defaults, "server", FindingFault, "is a replica"},
+		"old":         {func(f *store.Facts) { f.Version = "6.0.16" }, defaults, "server", FindingFault, "too old"},
+		"one of many": {func(f *store.Facts) { f.Cluster = true; f.Settings["min-replicas-to-write"] = "1"; f.InSync = 1 }, defaults, "server", FindingFault, "this node only"},
+		"evicts":      {func(f *store.Facts) { f.Settings["maxmemory"] = "1000"; f.Settings["maxmemory-policy"] = "allkeys-lru" }, defaults, "eviction", FindingWarning, "evicts leases"},
+		"would evict": {set("maxmemory-policy", "volatile-lru"), defaults, "eviction", FindingNote, "no maxmemory"},
+		"full": {func(f *store.Facts) {
+			f.Settings["maxmemory"], f.Settings["maxmemory-policy"], f.Used = "1000", "noeviction", 1000
+		}, defaults, "eviction", FindingFault, "is full"},
+		"no replica in step": {set("min-replicas-to-write", "1"), defaults, "failover", FindingFault, "every write is refused"},
+		"policy unread":      {unset("maxmemory-policy"), defaults, "eviction", FindingUnknown, "cannot be read"},
+		"snapshots":          {func(f *store.Facts) { f.Settings["appendonly"] = "no"; f.Settings["save"] = "3600 1" }, defaults, "persistence", FindingNote, "last snapshot"},
+		"nothing kept":       {set("appendonly", "no"), defaults, "persistence", FindingNote, "keeps nothing"},
+		"and no guard":       {set("appendonly", "no"), options(func(o *ElectionOptions) { o.Safety.RestartGuard = -1 }), "persistence", FindingWarning, "two may lead"},
+		"a second master":    {func(f *store.Facts) { f.Replicas = 1 }, defaults, "failover", FindingWarning, "two may lead"},
+		"slow":               {func(f *store.Facts) { f.RoundTrips[2] = 2 * time.Second }, defaults, "round_trip", FindingWarning, "twentieth"},
 		"too slow": {func(f *store.Facts) {
 			f.RoundTrips[2], f.Client.ReadTimeout = 200*time.Millisecond, 50*time.Millisecond
 		}, options(func(o *ElectionOptions) { o.LeaseTTL = 500 * time.Millisecond }), "round_trip", FindingFault, "given up"},
@@ -118,7 +122,7 @@ func TestDiagnosis(t *testing.T) {
 	}
 
 	f := soundFacts()
-	f.Replicas, f.Settings["min-replicas-to-write"] = 2, "1"
+	f.Replicas, f.InSync, f.Settings["min-replicas-to-write"] = 2, 1, "1"
 	for _, finding := range diagnose(f, "shop", []ElectionOptions{defaults}) {
 		require.Equal(t, FindingOK, finding.Level, "%+v", finding)
 	}

@@ -371,7 +371,7 @@ if term.token == 0 and empty_wait > 0 then -- rule rollcall: ask who leads, wait
   local hold = math.max(term.hold, term.asked + empty_wait) -- a guard that is on may be over sooner, and has asked nobody
   if unasked or hold > term.hold then -- rule longest-wait: of all who ask, from the first question on
     term.hold = hold
-    note('HSET', term_key, 'hold', integer(hold), 'asked', integer(term.asked))
+    call('HSET', term_key, 'hold', integer(hold), 'asked', integer(term.asked)) -- what is not noted would be asked anew for ever
   end
   if unasked then
     publish(ARGV[10], 'roll-call', ARGV[11])

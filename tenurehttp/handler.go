@@ -127,8 +127,8 @@ func newHandler(coordinator *tenure.Coordinator, control *tenure.Control, o Opti
 	return h, nil
 }
 
-// Close ends the streams of events, refuses commands, and has readyz answer 503 from then on. What a
-// request that is on has asked for is done, and answered, and reads are still answered.
+// Close ends the streams of events, refuses commands, and has readyz answer 503 from then on. What
+// a request that is on has asked for is done, and answered, and reads are still answered.
 // http.Server.Shutdown waits for streams: call Close before it, or have it called by
 // Server.RegisterOnShutdown. Close does not wait, and may be called again.
 func (h *Handler) Close() { h.close.Do(func() { close(h.done) }) }

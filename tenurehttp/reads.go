@@ -355,8 +355,8 @@ func (h *Handler) log(w http.ResponseWriter, r *request) error {
 	}{append([]tenure.Change{}, changes...), a})
 }
 
-// entries is how many of these changes a reader gets who wants limit of them. An entry of the log is
-// there as a whole: all of its changes have one ID, behind which the reader goes on.
+// entries is how many of these changes a reader gets who wants limit of them. An entry of the log
+// is there as a whole: all of its changes have one ID, behind which the reader goes on.
 func entries(log []tenure.Change, limit int) int {
 	n := min(limit, len(log))
 	for n > 0 && n < len(log) && log[n].ID == log[n-1].ID {

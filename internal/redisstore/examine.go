@@ -223,6 +223,10 @@ func readInfo(f *store.Facts, info string) {
 			f.Cluster = value == "cluster"
 		case "connected_slaves":
 			f.Replicas, _ = strconv.Atoi(value)
+		case "min_slaves_good_slaves":
+			f.InSync, _ = strconv.Atoi(value)
+		case "used_memory":
+			f.Used, _ = strconv.ParseInt(value, 10, 64)
 		case "uptime_in_seconds":
 			seconds, _ := strconv.ParseInt(value, 10, 32)
 			f.Uptime = time.Duration(seconds) * time.Second

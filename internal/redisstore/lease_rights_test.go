@@ -163,7 +163,7 @@ func TestFullRedis(t *testing.T) {
 	unknown("reclaim", a, renewing(func(r *lease.Request) { r.Token = token + 2 }))
 	w.rdb.Del(ctx, leaseKey+":term")
 	empty := w.asker(oracle.Asker{ID: "b", TTL: 60_000, EmptyWait: 250, RestartGuard: -1})
-	empty.must(ctx, t, lease.RollCall, other(nil))
+	unknown("first question", empty, other(nil)) // else the roll-call would begin anew with each, and nobody would hear why
 
 	s.ConfigSet(t, "maxmemory", "0")
 	b.must(ctx, t, lease.Won, other(nil))

@@ -15,6 +15,8 @@ type Facts struct {
 	// command as a rule.
 	Settings map[string]string
 	Replicas int
+	InSync   int   // of those, as min-replicas-to-write counts them; 0 also if that is off
+	Used     int64 // bytes that count for maxmemory
 	// RoundTrips are those of single requests over a connection that stands, the shortest first.
 	RoundTrips []time.Duration
 	// Offset is by how much Redis's clock is ahead of this machine's, and Rate by how much faster
