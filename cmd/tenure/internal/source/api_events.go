@@ -204,6 +204,7 @@ func (s *stream) missed(ctx context.Context) ([]tenure.Change, error) {
 	err := s.get(ctx, "log", query, &d)
 	if errors.Is(err, tenure.ErrNotFound) {
 		s.say(missing)
+		s.after = "" // also if nothing is kept: whatever comes is behind it
 		query.Del("after")
 		err = s.get(ctx, "log", query, &d)
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -277,6 +278,39 @@ func TestFollowComesBack(t *testing.T) {
 	require.Equal(t, []string{"1-0", "2-0+1", "5-0", "5-0"}, from)
 	require.Len(t, said, 1)
 	require.Contains(t, said[0], "502 Bad Gateway")
+}
+
+// TestFollowSaysOnceWhatIsGone: that changes may be missing is said once, however often a stream of
+// an API whose log is empty begins again.
+func TestFollowSaysOnceWhatIsGone(t *testing.T) {
+	var streams atomic.Int32
+	a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("after") {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"code":"gone","detail":"it is not kept any more"}`)
+			return
+		}
+		if strings.HasSuffix(r.URL.Path, "/log") {
+			writeDocument(w, `{"log":[]}`)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "retry: 1\n\nevent: snapshot\nid:\ndata: {}\n\n")
+		if streams.Add(1) > 3 {
+			_, _ = io.WriteString(w, "event: change\nid: 2-0\ndata: {\"id\":\"2-0\",\"type\":\"joined\"}\n\n")
+		}
+	})
+	a.minReturn = 0
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var got, said []string
+	a.Follow(ctx, "1-0", func(changes []tenure.Change) {
+		got = append(got, changes[0].ID)
+		cancel()
+	}, func(problem string) { said = append(said, problem) })
+	require.Equal(t, []string{"2-0"}, got)
+	require.Equal(t, []string{missing}, said)
 }
 
 // TestRetryIsBounded: a server has a client wait, but neither for ever nor hardly at all.

@@ -145,6 +145,7 @@ func (r *Redis) Follow(ctx context.Context, after string, take func([]tenure.Cha
 		changes, err := r.Registry().Log(asked, after, 1000)
 		if errors.Is(err, tenure.ErrNotFound) {
 			say(missing)
+			after = "" // also if nothing is kept: whatever comes is behind it
 			changes, err = r.Registry().Recent(asked, 1000)
 		}
 		cancel()
