@@ -132,7 +132,7 @@ func (a *app) writeStatus(w io.Writer, v *clusterView) {
 	for _, role := range v.Roles {
 		a.writeRole(w, v, role, width)
 	}
-	fmt.Fprintln(a.out)
+	fmt.Fprintln(w)
 	fmt.Fprintln(w, "instances "+v.instances()+map[bool]string{true: "   healthy: yes", false: "   healthy: no"}[v.Healthy])
 	if text := tasksLine(v.Tasks, v.At); text != "" {
 		fmt.Fprintln(w, "tasks     "+out.Plain(text))
