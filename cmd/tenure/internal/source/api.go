@@ -119,11 +119,15 @@ func Passing(err error) bool {
 	return errors.Is(err, tenure.ErrUnreachable) || errors.As(err, &own) && own.busy
 }
 
-// request makes a request with the credentials.
+// request makes a request with the credentials. The path is as it is sent: names in it are escaped.
 func (a *API) request(ctx context.Context, method, path string, query url.Values, body any) (*http.Request, error) {
 	at := *a.base
-	at.Path += "/api/cluster/" + path
+	at.RawPath = a.base.EscapedPath() + "/api/cluster/" + path
 	at.RawQuery = query.Encode()
+	var err error
+	if at.Path, err = url.PathUnescape(at.RawPath); err != nil {
+		return nil, err
+	}
 	var content io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)

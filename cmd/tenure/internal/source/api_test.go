@@ -96,6 +96,25 @@ func TestHostileAPI(t *testing.T) {
 	}
 }
 
+// TestNamesInPaths: a name arrives as it is, below the prefix of the API.
+func TestNamesInPaths(t *testing.T) {
+	var path, raw string
+	a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, r *http.Request) {
+		path, raw = r.URL.Path, r.URL.EscapedPath()
+		writeDocument(w, "{}")
+	})
+	a.base.Path = "/a b"
+	for name, escaped := range map[string]string{"web-1:8080": "web-1:8080", "a b": "a%20b", "a%20b": "a%2520b", "a/b": "a%2Fb", "é?#": "%C3%A9%3F%23"} {
+		_, err := a.Instance(t.Context(), name)
+		require.NoError(t, err)
+		require.Equal(t, "/a b/api/cluster/instances/"+name, path)
+		require.Equal(t, "/a%20b/api/cluster/instances/"+escaped, raw)
+		_, err = a.Runs(t.Context(), name, 1)
+		require.NoError(t, err)
+		require.Equal(t, "/a b/api/cluster/tasks/"+name+"/runs", path)
+	}
+}
+
 // TestAPIThatIsSlow: the context of a question bounds it, whatever has come until then.
 func TestAPIThatIsSlow(t *testing.T) {
 	a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, r *http.Request) {
