@@ -79,7 +79,7 @@ func (a *app) resignCommand() *cobra.Command {
 
 func (a *app) transferCommand() *cobra.Command {
 	return a.roleFlag(a.act(&cobra.Command{
-		Use: "transfer [ID]", Short: "Hand a role over to an instance, or to the best candidate", Args: cobra.MaximumNArgs(1),
+		Use: "transfer [ID]", Short: "Hand a role over to an instance, or to the best candidate", Args: first(cobra.MaximumNArgs(1), checkHeir),
 		Long: `transfer offers the lease to the instance first: if that one does not ask for it, the
 leader goes on, nothing is lost, and the exit code is 1.`,
 	}, func(ctx context.Context, from source.Source, args []string) (outcome, error) {
@@ -99,7 +99,7 @@ leader goes on, nothing is lost, and the exit code is 1.`,
 
 // instanceCommand is one that is about an instance.
 func (a *app) instanceCommand(use, short, long, done string, do func(source.Source) func(context.Context, string) error) *cobra.Command {
-	return a.act(&cobra.Command{Use: use + " ID", Short: short, Long: long, Args: cobra.ExactArgs(1)},
+	return a.act(&cobra.Command{Use: use + " ID", Short: short, Long: long, Args: first(cobra.ExactArgs(1), checkInstance)},
 		func(ctx context.Context, from source.Source, args []string) (outcome, error) {
 			return outcome{Of: args[0], Text: fmt.Sprintf(done, args[0])}, do(from)(ctx, args[0])
 		})
@@ -109,18 +109,19 @@ func (a *app) instanceCommand(use, short, long, done string, do func(source.Sour
 func (a *app) taskCommand() *cobra.Command {
 	task := &cobra.Command{Use: "task", Short: "Run, pause, resume, cancel or forget a task, and its history"}
 	one := func(use, short, done string, do func(source.Source) func(context.Context, string) error) *cobra.Command {
-		return a.act(&cobra.Command{Use: use + " TASK", Short: short, Args: cobra.ExactArgs(1)},
+		return a.act(&cobra.Command{Use: use + " TASK", Short: short, Args: first(cobra.ExactArgs(1), checkTask)},
 			func(ctx context.Context, from source.Source, args []string) (outcome, error) {
 				return outcome{Of: args[0], Text: fmt.Sprintf(done, args[0])}, do(from)(ctx, args[0])
 			})
 	}
 	var reason string
-	pause := a.act(&cobra.Command{Use: "pause TASK", Short: "Let its slots pass without a run", Args: cobra.ExactArgs(1)},
+	pause := a.act(&cobra.Command{Use: "pause TASK", Short: "Let its slots pass without a run", Args: first(cobra.ExactArgs(1), checkTask)},
 		func(ctx context.Context, from source.Source, args []string) (outcome, error) {
 			return outcome{Of: args[0], Text: args[0] + " is paused"}, from.Pause(ctx, args[0], reason)
 		})
+	pause.PreRunE = func(*cobra.Command, []string) error { return checkTexts(reason) }
 	pause.Flags().StringVar(&reason, "reason", "", "why, for those who look")
-	run := a.act(&cobra.Command{Use: "run TASK [ARG...]", Short: "Run it once, as soon as its leader can", Args: cobra.MinimumNArgs(1)},
+	run := a.act(&cobra.Command{Use: "run TASK [ARG...]", Short: "Run it once, as soon as its leader can", Args: taskAndArgs},
 		func(ctx context.Context, from source.Source, args []string) (outcome, error) {
 			id, err := from.Trigger(ctx, args[0], args[1:]...)
 			return outcome{Of: args[0], Trigger: id, Text: args[0] + " is triggered: " + id}, err
@@ -175,9 +176,9 @@ func (a *app) waitCommand() *cobra.Command {
 	instances := &cobra.Command{
 		Use: "instances N", Short: "Wait until at least N instances are active", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			var n int
-			if _, err := fmt.Sscanf(args[0], "%d", &n); err != nil || n < 1 || fmt.Sprint(n) != args[0] {
-				return fmt.Errorf("%q is no number of instances from 1 on", args[0])
+			n, err := checkNumber(args[0])
+			if err != nil {
+				return err
 			}
 			from, err := a.connect()
 			if err != nil {

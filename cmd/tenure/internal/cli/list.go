@@ -73,14 +73,10 @@ func (a *app) roleFlag(command *cobra.Command) *cobra.Command {
 func (a *app) role() string { return a.settings.Text("role") }
 
 func (a *app) instancesCommand() *cobra.Command {
-	var states []string
+	var states statesValue
 	command := &cobra.Command{
-		Use: "instances [ID]", Short: "Who is there: state, last heartbeat, what it leads, load", Args: cobra.MaximumNArgs(1),
+		Use: "instances [ID]", Short: "Who is there: state, last heartbeat, what it leads, load", Args: first(cobra.MaximumNArgs(1), checkInstance),
 		RunE: a.asks(func(ctx context.Context, from source.Source, args []string) error {
-			wanted := make([]tenure.InstanceState, len(states))
-			for i, state := range states {
-				wanted[i] = tenure.InstanceState(state)
-			}
 			var all []tenure.Instance
 			if len(args) == 1 {
 				one, err := from.Instance(ctx, args[0])
@@ -90,7 +86,7 @@ func (a *app) instancesCommand() *cobra.Command {
 				all = []tenure.Instance{one}
 			} else {
 				var err error
-				all, err = from.Instances(ctx, wanted)
+				all, err = from.Instances(ctx, states)
 				if err := a.usable(err); err != nil {
 					return err
 				}
@@ -98,7 +94,7 @@ func (a *app) instancesCommand() *cobra.Command {
 			return list(a, all, "no instance", func(wide bool) out.Grid { return instancesGrid(all, wide) })
 		}),
 	}
-	command.Flags().StringSliceVar(&states, "state", nil, "only those in a state: joining, active, draining, drifted, down, unknown")
+	command.Flags().Var(&states, "state", "only those in a state: "+statesText(allStates))
 	return command
 }
 
@@ -254,14 +250,14 @@ func (a *app) termsCommand() *cobra.Command {
 			})
 		}),
 	})
-	command.Flags().IntVar(&limit, "limit", limit, "how many, the newest")
+	limitFlag(command, &limit, "how many, the newest")
 	return command
 }
 
 func (a *app) historyCommand() *cobra.Command {
 	limit := 20
 	command := &cobra.Command{
-		Use: "history TASK", Short: "The last runs of a task that have ended", Args: cobra.ExactArgs(1),
+		Use: "history TASK", Short: "The last runs of a task that have ended", Args: first(cobra.ExactArgs(1), checkTask),
 		RunE: a.asks(func(ctx context.Context, from source.Source, args []string) error {
 			all, err := from.Runs(ctx, args[0], limit)
 			if err := a.usable(err); err != nil {
@@ -284,7 +280,7 @@ func (a *app) historyCommand() *cobra.Command {
 			})
 		}),
 	}
-	command.Flags().IntVar(&limit, "limit", limit, "how many, the newest")
+	limitFlag(command, &limit, "how many, the newest")
 	return command
 }
 
@@ -315,7 +311,7 @@ func (a *app) commandsCommand() *cobra.Command {
 			})
 		}),
 	}
-	command.Flags().IntVar(&limit, "limit", limit, "how many, the newest")
+	limitFlag(command, &limit, "how many, the newest")
 	return command
 }
 
@@ -361,7 +357,7 @@ func (a *app) eventsCommand() *cobra.Command {
 		},
 	}
 	command.Flags().BoolVarP(&follow, "follow", "f", false, "go on, until interrupted; json is then jsonl")
-	command.Flags().IntVar(&limit, "limit", limit, "how many entries to begin with, the newest")
+	limitFlag(command, &limit, "how many entries to begin with, the newest")
 	return command
 }
 

@@ -114,6 +114,9 @@ is down, so do not let it restart anything.`,
 			if id = cmp.Or(id, a.settings.Text("instance_id"), os.Getenv("HOSTNAME")); id == "" {
 				return errors.New("it is not known which instance is meant (fix: --instance ID, TENURE_INSTANCE_ID or HOSTNAME)")
 			}
+			if err := checkInstance(id); err != nil {
+				return err
+			}
 			return a.asks(func(ctx context.Context, from source.Source, _ []string) error {
 				instance, err := from.Instance(ctx, id)
 				if err := a.usable(err); err != nil {

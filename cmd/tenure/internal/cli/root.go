@@ -201,6 +201,11 @@ func (a *app) prepare(command *cobra.Command, _ []string) error {
 		}
 		a.flags.timeout = timeout
 	}
+	if role := a.role(); role != "" && flags.Lookup("role") != nil && command.Name() != "run" { // which has exit codes of its own
+		if err := checkRole(role); err != nil {
+			return err
+		}
+	}
 	text := loaded.Text("output")
 	if text == "" {
 		text = string(out.Table)

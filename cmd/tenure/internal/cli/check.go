@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tenure-go/tenure"
+)
+
+// What arguments may be. They are looked at before anybody is asked: what is wrong with them is
+// said in the same words, and with the same exit code, over Redis and over the HTTP API.
+var (
+	instancePattern = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+	namePattern     = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`) // of a role, and of a task
+)
+
+// mostInstances is how many instances Registry.WaitFor can wait for.
+const mostInstances = 100_000
+
+func checkInstance(id string) error {
+	return checkName(id, "an instance", instancePattern, "tenure instances lists them")
+}
+
+// checkHeir is for an instance that may be any: "".
+func checkHeir(id string) error {
+	if id == "" {
+		return nil
+	}
+	return checkInstance(id)
+}
+
+func checkTask(name string) error {
+	return checkName(name, "a task", namePattern, "tenure tasks lists them")
+}
+
+func checkRole(name string) error {
+	return checkName(name, "a role", namePattern, "tenure status lists them")
+}
+
+func checkName(name, of string, pattern *regexp.Regexp, fix string) error {
+	if pattern.MatchString(name) {
+		return nil
+	}
+	return fmt.Errorf("%.100q is no name of %s: it must match %s (fix: %s)", name, of, pattern, fix)
+}
+
+// checkTexts checks what is passed on as it is: JSON, in which the API gets it, has no other bytes.
+func checkTexts(texts ...string) error {
+	for _, text := range texts {
+		if !utf8.ValidString(text) {
+			return fmt.Errorf("%.100q must be valid UTF-8", text)
+		}
+	}
+	return nil
+}
+
+// checkNumber returns the number of instances that is waited for.
+func checkNumber(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > mostInstances || strconv.Itoa(n) != text {
+		return 0, fmt.Errorf("%.100q is no number of instances from 1 to %d", text, mostInstances)
+	}
+	return n, nil
+}
+
+// first has the first argument checked, if there is one, after their number.
+func first(number cobra.PositionalArgs, check func(string) error) cobra.PositionalArgs {
+	return func(command *cobra.Command, args []string) error {
+		if err := number(command, args); err != nil || len(args) == 0 {
+			return err
+		}
+		return check(args[0])
+	}
+}
+
+// taskAndArgs is a task, and what it is run with.
+func taskAndArgs(command *cobra.Command, args []string) error {
+	if err := first(cobra.MinimumNArgs(1), checkTask)(command, args); err != nil {
+		return err
+	}
+	return checkTexts(args[1:]...)
+}
+
+// limitValue is a flag that bounds a list.
+type limitValue int
+
+func (l *limitValue) String() string { return strconv.Itoa(int(*l)) }
+
+func (l *limitValue) Type() string { return "int" }
+
+func (l *limitValue) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return errors.New("it must be a number from 0 on")
+	}
+	*l = limitValue(n)
+	return nil
+}
+
+// limitFlag adds --limit to a command.
+func limitFlag(command *cobra.Command, limit *int, usage string) {
+	command.Flags().Var((*limitValue)(limit), "limit", usage)
+}
+
+// allStates are those that an instance can be in.
+var allStates = []tenure.InstanceState{
+	tenure.InstanceJoining, tenure.InstanceActive, tenure.InstanceDraining, tenure.InstanceDrifted, tenure.InstanceDown, tenure.InstanceUnknown,
+}
+
+// statesText lists them for people.
+func statesText(states []tenure.InstanceState) string {
+	texts := make([]string, len(states))
+	for i, state := range states {
+		texts[i] = string(state)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// statesValue is a flag with states: separated by commas, or given more than once.
+type statesValue []tenure.InstanceState
+
+func (s *statesValue) String() string { return statesText(*s) }
+
+func (s *statesValue) Type() string { return "strings" }
+
+func (s *statesValue) Set(text string) error {
+	if text == "" { // none is wanted in particular
+		return nil
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		state := tenure.InstanceState(one)
+		if !slices.Contains(allStates, state) {
+			return fmt.Errorf("%.100q is none of %s", one, statesText(allStates))
+		}
+		*s = append(*s, state)
+	}
+	return nil
+}
