@@ -274,7 +274,8 @@ func (c *Coordinator) obey(ctx context.Context, command store.Command) error {
 		if command.Kind == commandDrain {
 			return c.Drain(ctx)
 		}
-		return c.setDraining(false)
+		_, err := c.setDraining(false)
+		return err
 	}
 	return fmt.Errorf("%w: a command of kind %.100q is not known here", ErrMisconfigured, command.Kind)
 }
@@ -332,7 +333,8 @@ func (c *Coordinator) Control() *Control {
 // work has not returned within ShutdownTimeout: the lease is then left to lapse. If Undrain is
 // called meanwhile, Drain returns nil, and this process may lead again.
 func (c *Coordinator) Drain(ctx context.Context) error {
-	if err := c.setDraining(true); err != nil {
+	begun, err := c.setDraining(true)
+	if err != nil {
 		return err
 	}
 	roles := c.all()
@@ -342,10 +344,10 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 		rests.Go(func() { errs[i] = e.rest(ctx) }) // ends with ctx, or with the drain of the role
 	}
 	rests.Wait()
-	err := joined(errs...)
+	err = joined(errs...)
 	inside := slices.ContainsFunc(roles, func(e *Elector) bool { return workOf(ctx, &e.loop.current) != nil })
 	if ctx.Err() == nil && !inside { // else nobody has waited for all of it
-		c.drainDone(err)
+		c.drainDone(begun, err)
 	}
 	return err
 }
@@ -354,7 +356,7 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 // eligible if it would be without the drain (see Elector.IsEligible). This process then is a
 // candidate like others: nobody gives way to it. Undrain does not wait. It does nothing if this
 // process does not drain, or once Run has been told to stop.
-func (c *Coordinator) Undrain() { _ = c.setDraining(false) }
+func (c *Coordinator) Undrain() { _, _ = c.setDraining(false) }
 
 // IsDraining reports whether this process drains, or has been told to stop: a readiness check may
 // fail for as long as it does. It neither waits nor asks Redis.
@@ -362,36 +364,44 @@ func (c *Coordinator) IsDraining() bool {
 	return c.draining.Load() || c.phase.Load() == phaseStopped
 }
 
-// drainDone reports the end of the wait for a drain, once each.
-func (c *Coordinator) drainDone(err error) {
+// drain is one drain of a process, from its begin to Undrain. Whoever waits for one may hear of its
+// end when the next one has begun.
+type drain struct {
+	done bool // it was reported as done; guarded by Coordinator.mu
+}
+
+// drainDone reports the end of the wait for a drain, once each, while it is on.
+func (c *Coordinator) drainDone(d *drain, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.draining.Load() && !c.drained {
-		c.drained = true
+	if d == c.drain && !d.done {
+		d.done = true
 		c.bus.publish(Event{Type: EventDrainDone, Err: err})
 	}
 }
 
-// setDraining begins a drain, or ends it. The stop of Run comes before, or after it as a whole: the
-// record of a process that stops goes on to say so.
-func (c *Coordinator) setDraining(draining bool) error {
+// setDraining begins a drain, or ends it, and returns the drain that is on then, nil if none is. The
+// stop of Run comes before, or after it as a whole: the record of a process that stops goes on to
+// say so.
+func (c *Coordinator) setDraining(draining bool) (*drain, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase.Load() == phaseStopped {
-		return ErrStopped
+		return nil, ErrStopped
 	}
 	if c.draining.Swap(draining) == draining {
-		return nil
+		return c.drain, nil
 	}
-	c.drained = false
 	kind := EventDrainEnded
+	c.drain = nil
 	if draining {
 		kind = EventDrainBegan
+		c.drain = &drain{}
 	}
 	c.bus.publish(Event{Type: kind})
 	c.registry.drain(draining)
 	for _, e := range c.roles {
 		e.loop.inputs.nudge()
 	}
-	return nil
+	return c.drain, nil
 }

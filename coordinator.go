@@ -52,10 +52,10 @@ type Coordinator struct {
 	driver       *driver.Driver // of their loops
 	together     togetherRenewals
 
-	mu      sync.Mutex
-	roles   []*Elector     // the default one first
-	start   func(*Elector) // while Run goes on: runs a role
-	drained bool           // the drain that is on was reported as done
+	mu    sync.Mutex
+	roles []*Elector     // the default one first
+	start func(*Elector) // while Run goes on: runs a role
+	drain *drain         // that is on
 }
 
 // New returns a coordinator on Redis. It refuses bad options, with all problems at once, and a

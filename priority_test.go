@@ -628,6 +628,42 @@ func TestDrainDoneWaitsForTheWork(t *testing.T) {
 	})
 }
 
+// slowContext has a caller that looks whether it is done wait.
+type slowContext struct {
+	context.Context
+	look func()
+}
+
+func (c slowContext) Err() error {
+	c.look()
+	return c.Context.Err()
+}
+
+// TestDrainDoneIsOfItsDrain: who has waited for a drain that was ended says nothing of the end of
+// the next one, which has begun meanwhile.
+func TestDrainDoneIsOfItsDrain(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		a.start(a.works("work", 10*time.Second))
+		c.until(time.Minute, a.IsLeader)
+		looks, next := make(chan struct{}), make(chan struct{})
+		first, second := make(chan error, 1), make(chan error, 1)
+		slow := slowContext{background, sync.OnceFunc(func() { close(looks); <-next })}
+		go func() { first <- a.Drain(slow) }()
+		c.pass(time.Second)
+		a.Undrain()
+		<-looks // it has waited
+		go func() { second <- a.Drain(background) }()
+		c.pass(time.Second)
+		close(next)
+		require.NoError(c, <-first)
+		require.Empty(c, a.told(EventDrainDone), "the work still runs")
+		require.NoError(c, <-second)
+		require.Contains(c, c.noted(), "a work drained")
+		require.Len(c, a.told(EventDrainDone), 1)
+	})
+}
+
 // TestUndrainOfARoleThatIsBarred: Undrain ends the wait of Drain, also if the application has said
 // that this process may not lead.
 func TestUndrainOfARoleThatIsBarred(t *testing.T) {
