@@ -290,8 +290,18 @@ func commandEvent(kind EventType, command store.Command, err error) Event {
 // inside reports whether a command for this process comes from its own work, by the context of
 // that.
 func (c *Coordinator) inside(ctx context.Context, command store.Command) bool {
-	return command.Instance == c.opts.InstanceID &&
-		slices.ContainsFunc(c.all(), func(e *Elector) bool { return workOf(ctx, &e.loop.current) != nil })
+	return command.Instance == c.opts.InstanceID && len(c.termsOf(ctx)) > 0
+}
+
+// termsOf are the terms of this process that a context is of: several if the work of one role calls
+// Do of another.
+func (c *Coordinator) termsOf(ctx context.Context) (own []*liveTerm) {
+	for _, e := range c.all() {
+		if t := workOf(ctx, &e.loop.current); t != nil {
+			own = append(own, t)
+		}
+	}
+	return own
 }
 
 // Control returns a Control of this namespace, which asks in the name of this instance. It knows
@@ -325,8 +335,11 @@ func (c *Coordinator) Control() *Control {
 //
 // Drain waits for that, or until ctx is done, and returns the cause then; the drain goes on. nil:
 // this process leads nothing, and no work of its terms runs. A lease whose release Redis has not
-// confirmed within LeaseTTL lapses. Leader work, tasks and functions of Do
-// must pass their own context, as with Resign: Drain then does not wait for the role of that work.
+// confirmed within LeaseTTL lapses.
+//
+// Leader work, tasks and functions of Do must pass their own context, as with Resign. Drain then
+// waits for no role: it returns nil as soon as the end of their term has begun, and the drain goes
+// on.
 //
 // Drain may be called before and during Run, from any goroutine, and again: a further call waits
 // for the same drain. It returns ErrStopped once Run has been told to stop, and ErrDrainTimeout if
@@ -337,6 +350,9 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if own := c.termsOf(ctx); len(own) > 0 {
+		return begun.from(ctx, own)
+	}
 	roles := c.all()
 	errs := make([]error, len(roles))
 	var rests sync.WaitGroup
@@ -345,8 +361,7 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 	}
 	rests.Wait()
 	err = joined(errs...)
-	inside := slices.ContainsFunc(roles, func(e *Elector) bool { return workOf(ctx, &e.loop.current) != nil })
-	if ctx.Err() == nil && !inside { // else nobody has waited for all of it
+	if ctx.Err() == nil { // else nobody has waited for all of it
 		c.drainDone(begun, err)
 	}
 	return err
@@ -367,7 +382,37 @@ func (c *Coordinator) IsDraining() bool {
 // drain is one drain of a process, from its begin to Undrain. Whoever waits for one may hear of its
 // end when the next one has begun.
 type drain struct {
-	done bool // it was reported as done; guarded by Coordinator.mu
+	over chan struct{} // closed by Undrain
+	done bool          // it was reported as done; guarded by Coordinator.mu
+}
+
+// from waits until the drain has begun to end the terms that its caller is work of. Their contexts
+// end by that, which is no error. It waits for nothing else: the leases of these terms are kept
+// until the caller has returned.
+func (d *drain) from(ctx context.Context, own []*liveTerm) error {
+	ended := context.Cause(ctx)
+	for _, t := range own {
+		if t.term != nil { // the tasks may go on
+			t = t.term
+		}
+		select {
+		case <-t.ctx.Done():
+		case <-d.over:
+		case <-ctx.Done():
+			ended = context.Cause(ctx)
+		}
+	}
+	if ended == nil || slices.ContainsFunc(own, func(t *liveTerm) bool {
+		return matches(ended, context.Cause(t.ctx)) || t.term != nil && matches(ended, context.Cause(t.term.ctx))
+	}) {
+		return nil
+	}
+	return drainGoesOn(ctx)
+}
+
+// drainGoesOn is the error of a caller who does not wait for a drain any longer.
+func drainGoesOn(ctx context.Context) error {
+	return fmt.Errorf("tenure: the drain goes on: %w", context.Cause(ctx))
 }
 
 // drainDone reports the end of the wait for a drain, once each, while it is on.
@@ -393,10 +438,12 @@ func (c *Coordinator) setDraining(draining bool) (*drain, error) {
 		return c.drain, nil
 	}
 	kind := EventDrainEnded
-	c.drain = nil
 	if draining {
 		kind = EventDrainBegan
-		c.drain = &drain{}
+		c.drain = &drain{over: make(chan struct{})}
+	} else {
+		close(c.drain.over)
+		c.drain = nil
 	}
 	c.bus.publish(Event{Type: kind})
 	c.registry.drain(draining)

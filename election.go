@@ -315,9 +315,9 @@ func (e *Elector) SetEligible(eligible bool) {
 }
 
 // rest waits until this process, which is not eligible any more, has no term of the role and
-// nothing of it runs. Inside the work of its term it does not wait.
+// nothing of it runs.
 func (e *Elector) rest(ctx context.Context) error {
-	if e.phase.Load() != phaseRunning || workOf(ctx, &e.loop.current) != nil {
+	if e.phase.Load() != phaseRunning {
 		return nil
 	}
 	answer := make(chan error, 1)
@@ -328,7 +328,7 @@ func (e *Elector) rest(ctx context.Context) error {
 	case <-e.ended:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("tenure: the drain goes on: %w", context.Cause(ctx))
+		return drainGoesOn(ctx)
 	}
 }
 

@@ -564,6 +564,101 @@ func TestDrainInsideWork(t *testing.T) {
 	})
 }
 
+// TestDrainInsideWorkOfOneOfTwoRoles: work that drains its process waits for no other role either,
+// however it asks. That its own context ends by that is no error; another end of it is one.
+func TestDrainInsideWorkOfOneOfTwoRoles(t *testing.T) {
+	type asks func(a *instance, ctx context.Context) error
+	drain := func(a *instance, ctx context.Context) error { return a.Drain(ctx) }
+	control := func(a *instance, ctx context.Context) error { return a.Control().Drain(ctx, "a") }
+	over := func(a *instance, ctx context.Context) error {
+		ctx, cancel := context.WithCancelCause(ctx)
+		cancel(errBroken)
+		return a.Drain(ctx)
+	}
+	nested := func(a *instance, ctx context.Context) error {
+		mail, _ := a.Role("mail")
+		return mail.Do(ctx, func(ctx context.Context, _ Term) error { return a.Drain(ctx) })
+	}
+	for name, test := range map[string]struct {
+		ask  asks
+		task bool
+		want error
+	}{
+		"leader work":                     {ask: drain},
+		"leader work by Control":          {ask: control},
+		"leader work in Do":               {ask: nested},
+		"leader work whose context ended": {ask: over, want: errBroken},
+		"task":                            {ask: drain, task: true},
+		"task by Control":                 {ask: control, task: true},
+		"task in Do":                      {ask: nested, task: true},
+		"task whose context ended":        {ask: over, task: true, want: errBroken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				a := c.member("a", func(o *Options) { o.ShutdownTimeout = time.Minute })
+				_, err := a.AddRole("mail", ElectionOptions{LeaseTTL: 10 * time.Second, Lead: []LeadFunc{a.works("mail", 20*time.Second)}})
+				require.NoError(c, err)
+				mail, _ := a.Role("mail")
+				asked := make(chan error, 1)
+				ask := func(ctx context.Context) error {
+					asked <- test.ask(a, ctx)
+					return nil
+				}
+				do := make(chan struct{})
+				require.NoError(c, a.Tasks().Register(Task{Name: "t", Schedule: OnDemand(), Run: func(ctx context.Context, _ TaskRun) error { return ask(ctx) }}))
+				a.start(func(ctx context.Context, _ Term) error {
+					select {
+					case <-do:
+						return ask(ctx)
+					case <-ctx.Done():
+						return nil
+					}
+				})
+				c.until(time.Minute, func() bool { return a.IsLeader() && mail.IsLeader() })
+				c.pass(time.Second)
+				if test.task {
+					_, err := a.Tasks().Trigger(background, "t")
+					require.NoError(c, err)
+				} else {
+					close(do)
+				}
+				began := c.now()
+				require.ErrorIs(c, <-asked, test.want)
+				require.Less(c, c.now()-began, time.Second)
+				c.pass(time.Second)
+				require.True(c, a.IsDraining())
+				require.False(c, a.IsLeader() || mail.IsLeader())
+				require.Empty(c, a.told(EventDrainDone), "other work still runs")
+				require.NoError(c, a.Drain(background))
+				require.Len(c, a.told(EventDrainDone), 1)
+				records, err := a.Control().Commands(background, 10)
+				require.NoError(c, err)
+				for _, r := range records {
+					require.Equal(c, "done", r.State, r.Kind)
+				}
+			})
+		})
+	}
+}
+
+// TestDrainInsideWorkEndedMeanwhile: work that drains its process does not wait for the end of a
+// term that goes on, since the drain was ended before the term noticed.
+func TestDrainInsideWorkEndedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		term := begin(background, Term{}, lease.Lease{Sent: readClock(), Life: time.Hour}, func() {})
+		defer term.end(ErrStopped)
+		d := &drain{over: make(chan struct{})}
+		ended := make(chan error, 1)
+		go func() { ended <- d.from(term.ctx, []*liveTerm{term}) }()
+		synctest.Wait()
+		require.Empty(t, ended)
+		close(d.over)
+		synctest.Wait()
+		require.Len(t, ended, 1, "it still waits")
+		require.NoError(t, <-ended)
+	})
+}
+
 // TestDrainEndedMeanwhile: who waits for a drain that somebody ends does not wait for ever.
 func TestDrainEndedMeanwhile(t *testing.T) {
 	inCluster(t, func(c *cluster) {

@@ -48,7 +48,7 @@ var bounds = []bug{
 	{name: "a password that was not escaped", test: "TestBadEnv", breaks: "a part of the password stands in the log", file: "env.go",
 		old: "be in %sREDIS_PASSWORD\", e.prefix)", new: "be in %sREDIS_PASSWORD %v\", e.prefix, err)"},
 	{name: "drained while the work runs", test: "TestDrainDoneWaitsForTheWork", breaks: "an operator takes the machine away under the work", file: "control_run.go",
-		old: "	if ctx.Err() == nil && !inside {", new: "	if ctx.Err() == nil || inside {"},
+		old: "		return begun.from(ctx, own)\n", new: "		c.drainDone(begun, nil)\n		return begun.from(ctx, own)\n"},
 	{name: "a repeated request of the leader is a candidate's", test: "TestLeaseScriptsAgreeWithTheOracle", in: redisstore, breaks: "a leader that resigns gets the lead back", file: lua,
 		old: "if rank and not (holder == id and term.nonce == nonce) then -- rule hears", new: "if rank then -- rule hears"},
 	{name: "undrained before the first beat is taken", test: "TestUndrainBesideTheFirstBeat", breaks: "after a drain an instance is shown as joining for ever", file: "heartbeat.go",
