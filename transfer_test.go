@@ -304,6 +304,44 @@ func TestTransferInACluster(t *testing.T) {
 	})
 }
 
+// TestFormerLeaderLeadsAgain: after a transfer it does not stand back, and does not keep an heir of
+// a lower priority waiting. If the heir resigns as soon as it leads, the former leader has the lead
+// back at once; if the heir dies while the work drains, when the reservation is over.
+func TestFormerLeaderLeadsAgain(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		inCluster(t, func(c *cluster) {
+			a, b := c.preferring("a", 5, 0), c.member("b")
+			resigns := func(context.Context, Term) error { return ErrResigned }
+			a.start(func(ctx context.Context, _ Term) error {
+				<-ctx.Done()
+				if dies {
+					c.net.Crash("b")
+				}
+				return nil
+			})
+			c.until(time.Minute, a.IsLeader)
+			b.start(resigns)
+			c.pass(2 * time.Second)
+			began := c.now()
+			require.NoError(c, a.Elector().Transfer(context.Background(), "b"))
+			require.Less(c, c.now()-began, 100*time.Millisecond)
+			c.pass(10 * time.Millisecond)
+			require.NotEqual(c, WaitPenalty, a.Elector().Status().Waiting)
+			bound := 100 * time.Millisecond
+			if dies {
+				c.pass(100 * time.Millisecond)
+				require.Equal(c, WaitReserved, a.Elector().Status().Waiting)
+				bound = 10*time.Second/3 + 100*time.Millisecond
+			}
+			took := c.until(time.Minute, a.IsLeader)
+			require.Less(c, took, bound)
+			if dies {
+				require.Greater(c, took, 3*time.Second, "the lease is reserved")
+			}
+		})
+	}
+}
+
 // TestTransferAfterOneThatCameToNothing: the loop stands still for a moment, and finds at once that
 // the first transfer was not taken up and that a second is asked for. Both are answered.
 func TestTransferAfterOneThatCameToNothing(t *testing.T) {

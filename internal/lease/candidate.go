@@ -11,6 +11,7 @@ const (
 	past        = time.Duration(-1 << 61) // before every reading: a monotonic clock may start below zero
 	maxStep     = time.Second             // of Redis's clock, beyond what is explained by the round trip
 	leastBack   = time.Second             // stands back after failed work, doubled with each further failure
+	heirFirst   = 50 * time.Millisecond   // the heir of a transfer is left so long to ask first
 	kept        = 4                       // a TTL that was seen is remembered for so many times its length
 )
 
@@ -406,6 +407,10 @@ func (c *Candidate) Drained(now Reading) {
 	}
 	c.state = Following
 	pause := c.backoff(1)
+	if c.reason == Transferred { // it does not stand back: the heir asks first
+		c.wake = now.Mono + min(pause, max(heirFirst, 2*c.trip))
+		return
+	}
 	c.polite = c.reason == Resigned
 	switch c.reason {
 	case Resigned:

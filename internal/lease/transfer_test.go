@@ -61,10 +61,63 @@ func TestTransfer(t *testing.T) {
 	if b.c.Heir() != "" {
 		t.Error("the transfer is not over")
 	}
-	near(t, "stand-back", b.c.StandsBack(b.now), 0, ttl/20) // it asks with a new nonce
-	b.sleep()
+	b.sleep() // it asks with a new nonce
 	if again := b.next(); again.Kind != Acquire || again.Nonce == r.Nonce {
 		t.Errorf("request %+v", again)
+	}
+}
+
+// transferred lets the work of a term that was transferred return, round trips being that long.
+func (b *bench) transferred(trip time.Duration) {
+	b.t.Helper()
+	b.offer()
+	b.c.End(b.now, Transferred)
+	b.c.trip = trip
+	b.c.Drained(b.now)
+	r := b.next()
+	if r.Kind != Release || r.Heir != "b" {
+		b.t.Fatalf("request %+v", r)
+	}
+	b.answers(r, Done, Nothing)
+}
+
+// TestFormerLeaderDoesNotStandBack after a transfer: it leaves the heir a moment to ask first, or
+// two slow round trips, and never more than after other terms. While the lease is reserved it
+// asks once, and again when the reservation is over. An offer back has it ask at once.
+func TestFormerLeaderDoesNotStandBack(t *testing.T) {
+	for _, tt := range []struct{ ttl, trip, low, high time.Duration }{
+		{ttl, time.Millisecond, heirFirst, heirFirst},
+		{ttl, 100 * time.Millisecond, 200 * time.Millisecond, 200 * time.Millisecond},
+		{ttl, 5 * time.Second, ttl / 20 * 3 / 4, ttl / 20},
+		{300 * time.Millisecond, time.Millisecond, 15 * time.Millisecond * 3 / 4, 15 * time.Millisecond},
+	} {
+		b := newBench(t, func(timing *Timing) {
+			timing.TTL, timing.Renew, timing.Retry, timing.Drift = tt.ttl, tt.ttl/3, tt.ttl/2, DefaultDrift(tt.ttl)
+		})
+		b.transferred(tt.trip)
+		if back := b.c.StandsBack(b.now); back != 0 {
+			t.Errorf("TTL %v, round trips of %v: it stands back for %v", tt.ttl, tt.trip, back)
+		}
+		near(t, "sleep", b.c.Wait(b.now), tt.low, tt.high)
+	}
+
+	b := newBench(t)
+	b.transferred(time.Millisecond)
+	b.c.Reserved(b.now, 5*time.Second) // the hint of its own release
+	b.sleep()
+	a := b.reply(Held)
+	a.Wait = 5 * time.Second
+	b.says(b.next(), a, Nothing)
+	near(t, "sleep while the lease is reserved", b.c.Wait(b.now), a.Wait+wakeLag, a.Wait+wakeLag+wakeSpread)
+	b.sleep()
+	b.lead()
+
+	b = newBench(t)
+	b.transferred(time.Millisecond)
+	b.pass(hintSpacing)
+	b.c.Named(b.now)
+	if r := b.next(); r.Kind != Acquire {
+		t.Errorf("request %+v, want an acquire for the offer back", r)
 	}
 }
 
