@@ -12,12 +12,13 @@ import (
 )
 
 // commandLoop executes what others ask of this process, each command in a goroutine of its own: a
-// drain that waits for work holds up nobody. It asks Redis for commands only if a hint or a
-// heartbeat says that there are some, if hints may have been missed, or while one waits that it
-// could not take.
+// drain that waits for work holds up nobody. Drains are begun, and ended, in the order in which
+// they were asked for: what was asked for last counts. It asks Redis for commands only if a hint
+// or a heartbeat says that there are some, if hints may have been missed, or while one waits that
+// it could not take.
 type commandLoop struct {
 	c       *Coordinator
-	obey    func(ctx context.Context, command store.Command) error
+	obey    func(command store.Command) (rest func(ctx context.Context) error) // the rest may wait
 	wake    wakeup
 	calling callGate
 	faults  reportOnce
@@ -45,7 +46,7 @@ type commandRun struct {
 
 // The bounds of commands in this process.
 const (
-	maxExecuting   = 16               // at once; beyond that only undrain is taken, which waits for nothing
+	maxExecuting   = 16               // at once; beyond that only what ends drains is taken, see room
 	maxRuns        = 1000             // that are remembered
 	commandMemory  = 10 * time.Minute // for which Redis knows what became of a command
 	leftForAnother = 2 * hintSpacing  // a command that is not for this process may be for another one of its ID
@@ -139,12 +140,8 @@ func (l *commandLoop) note(entries []string) (strange []string) {
 // be taken, and is asked for again.
 func (l *commandLoop) take(ctx context.Context) error {
 	for _, w := range slices.Clone(l.waiting) {
-		most := maxExecuting
-		if w.Kind == commandUndrain {
-			most *= 2
-		}
 		another := !w.asked && !l.c.meant(w.Command) && time.Since(w.since) < leftForAnother
-		if another || l.count.count() >= most {
+		if another || l.count.count() >= l.room(w) {
 			continue
 		}
 		w.asked = true
@@ -160,6 +157,18 @@ func (l *commandLoop) take(ctx context.Context) error {
 	return nil
 }
 
+// room is how many commands may be executed beside one. An undrain waits for nothing, and a drain
+// that stands before it ends with it, but must not be begun after it: there is room for all that an
+// inbox holds.
+func (l *commandLoop) room(w *waitingCommand) int {
+	drains := w.Kind == commandDrain && l.c.meant(w.Command)
+	undrain := func(w *waitingCommand) bool { return w.Kind == commandUndrain && l.c.meant(w.Command) }
+	if w.Kind == commandUndrain || drains && slices.ContainsFunc(l.waiting[slices.Index(l.waiting, w):], undrain) {
+		return maxExecuting + store.MaxWaiting
+	}
+	return maxExecuting
+}
+
 func (l *commandLoop) start(ctx context.Context, w *waitingCommand) (verdict string, err error) {
 	ctx, cancel := within(ctx, commandBound)
 	defer cancel()
@@ -172,7 +181,7 @@ func (l *commandLoop) start(ctx context.Context, w *waitingCommand) (verdict str
 // executed before.
 func (l *commandLoop) begin(ctx context.Context, command store.Command, overdue bool) {
 	run := &commandRun{id: command.ID}
-	do := func() { l.execute(ctx, command, run) }
+	var do func()
 	if i := slices.IndexFunc(l.runs, func(r *commandRun) bool { return r.id == command.ID }); i >= 0 {
 		outcome := l.runs[i].outcome.Load()
 		if outcome == nil {
@@ -187,6 +196,8 @@ func (l *commandLoop) begin(ctx context.Context, command store.Command, overdue 
 			do = func() { l.end(ctx, command, outcome) }
 		} else {
 			l.c.bus.publish(commandEvent(EventCommandTaken, command, nil))
+			rest := l.obey(command)
+			do = func() { l.execute(ctx, command, run, rest) }
 		}
 	}
 	l.count.begin()
@@ -197,8 +208,8 @@ func (l *commandLoop) begin(ctx context.Context, command store.Command, overdue 
 	})
 }
 
-func (l *commandLoop) execute(ctx context.Context, command store.Command, run *commandRun) {
-	err := protect(func() error { return l.obey(context.WithoutCancel(ctx), command) })
+func (l *commandLoop) execute(ctx context.Context, command store.Command, run *commandRun, rest func(context.Context) error) {
+	err := protect(func() error { return rest(context.WithoutCancel(ctx)) })
 	l.c.bus.publish(commandEvent(EventCommandEnded, command, err))
 	outcome := outcomeOf(err)
 	run.outcome.Store(&outcome)
@@ -249,35 +260,44 @@ func (c *Coordinator) meant(command store.Command) bool {
 	return true
 }
 
-// obey executes a command, if it is meant for the term, or the process, that is there now.
-func (c *Coordinator) obey(ctx context.Context, command store.Command) error {
+// obey executes a command, if it is meant for the term, or the process, that is there now. Drains
+// are begun and ended at once; the rest, which may wait, is returned. It must be called once.
+func (c *Coordinator) obey(command store.Command) (rest func(ctx context.Context) error) {
+	var wait func(ctx context.Context) error
 	bound := 2 * c.opts.ShutdownTimeout
 	e, there := c.Role(command.Role)
-	if there && command.Kind == commandTransfer { // first the heir is waited for
-		bound += e.loop.timing.Offer()
-	}
-	ctx, cancel := within(ctx, bound)
-	defer cancel()
 	switch command.Kind {
 	case commandResign, commandTransfer:
 		if !there || command.Token == 0 {
-			return fmt.Errorf("%w: no role %q here", ErrNotLeader, command.Role)
+			return settled(fmt.Errorf("%w: no role %q here", ErrNotLeader, command.Role))
 		}
-		if command.Kind == commandResign {
-			return e.resign(ctx, command.Token)
+		wait = func(ctx context.Context) error { return e.resign(ctx, command.Token) }
+		if command.Kind == commandTransfer {
+			bound += e.loop.timing.Offer() // first the heir is waited for
+			wait = func(ctx context.Context) error { return e.transfer(ctx, command.Argument, command.Token) }
 		}
-		return e.transfer(ctx, command.Argument, command.Token)
 	case commandDrain, commandUndrain:
 		if command.Process != c.registry.incarnation {
-			return fmt.Errorf("%w: the process that it was meant for is gone", ErrNotFound)
+			return settled(fmt.Errorf("%w: the process that it was meant for is gone", ErrNotFound))
 		}
-		if command.Kind == commandDrain {
-			return c.Drain(ctx)
+		begun, err := c.setDraining(command.Kind == commandDrain)
+		if err != nil || command.Kind == commandUndrain {
+			return settled(err)
 		}
-		_, err := c.setDraining(false)
-		return err
+		wait = func(ctx context.Context) error { return c.drained(ctx, begun) }
+	default:
+		return settled(fmt.Errorf("%w: a command of kind %.100q is not known here", ErrMisconfigured, command.Kind))
 	}
-	return fmt.Errorf("%w: a command of kind %.100q is not known here", ErrMisconfigured, command.Kind)
+	return func(ctx context.Context) error {
+		ctx, cancel := within(ctx, bound)
+		defer cancel()
+		return wait(ctx)
+	}
+}
+
+// settled is the rest of a command of which nothing is left to do.
+func settled(err error) (rest func(context.Context) error) {
+	return func(context.Context) error { return err }
 }
 
 // commandEvent is an event about a command.
@@ -320,7 +340,7 @@ func (c *Coordinator) Control() *Control {
 			}
 			return c.backend.leases(ElectionOptions{Role: role, LeaseTTL: c.opts.Election.LeaseTTL}.role(c.opts.Namespace, c.opts.InstanceID))
 		},
-		inside: c.inside, obey: c.obey, role: c.opts.Election.Role,
+		inside: c.inside, obey: func(ctx context.Context, command store.Command) error { return c.obey(command)(ctx) }, role: c.opts.Election.Role,
 		registry: c.registry, tasks: c.tasks, by: c.opts.InstanceID, timeout: defaultCommandTimeout, asked: &c.asked,
 		address: c.backend.address, server: c.backend.server,
 	}
@@ -350,6 +370,11 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return c.drained(ctx, begun)
+}
+
+// drained waits for a drain that has begun.
+func (c *Coordinator) drained(ctx context.Context, begun *drain) error {
 	if own := c.termsOf(ctx); len(own) > 0 {
 		return begun.from(ctx, own)
 	}
@@ -360,7 +385,7 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 		rests.Go(func() { errs[i] = e.rest(ctx) }) // ends with ctx, or with the drain of the role
 	}
 	rests.Wait()
-	err = joined(errs...)
+	err := joined(errs...)
 	if ctx.Err() == nil { // else nobody has waited for all of it
 		c.drainDone(begun, err)
 	}

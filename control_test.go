@@ -15,6 +15,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/proof/redistest"
@@ -522,6 +523,69 @@ func TestCommandsDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
+// TestUndrainAfterDrains: what was asked for last counts, however many drains are executed and wait,
+// and a drain that was asked for before is not begun after it.
+func TestUndrainAfterDrains(t *testing.T) {
+	for _, drains := range []int{maxExecuting + 1, 2*maxExecuting + 1} {
+		t.Run(strconv.Itoa(drains), func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				a := c.member("a", func(o *Options) { o.ShutdownTimeout = 2 * time.Minute })
+				a.start(a.works("w", time.Minute))
+				c.until(time.Minute, a.IsLeader)
+				control := c.control("ops")
+				var waits sync.WaitGroup
+				for range drains {
+					waits.Go(func() { assert.NoError(c, control.Drain(background, "a")) })
+				}
+				c.pass(time.Second)
+				require.Equal(c, drains-maxExecuting, c.inbox("a"), "the others are executed")
+				began := c.now()
+				require.NoError(c, control.Undrain(background, "a"))
+				require.Less(c, c.now()-began, time.Second)
+				waits.Wait()
+				require.Less(c, c.now()-began, 5*time.Second)
+				require.Zero(c, c.inbox("a"))
+				require.False(c, a.IsDraining())
+				require.Len(c, a.told(EventDrainBegan), 1)
+				c.until(3*time.Minute, a.IsLeader)
+			})
+		})
+	}
+}
+
+// TestDrainsInOrder: of commands that are read in one look the last one counts, however their
+// goroutines run.
+func TestDrainsInOrder(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair()
+		control := c.control("ops")
+		var deaf atomic.Bool
+		c.redis.Intercept(func(_, cmd string, _ []string) string {
+			if deaf.Load() && strings.EqualFold(cmd, "lrange") {
+				return "LOADING Redis is loading the dataset in memory"
+			}
+			return ""
+		})
+		for round := range 20 {
+			last := round%2 == 1 // whether it drains in the end
+			deaf.Store(true)
+			var asked sync.WaitGroup
+			for i := range 4 {
+				ask := control.Undrain
+				if last == (i%2 == 1) {
+					ask = control.Drain
+				}
+				asked.Go(func() { assert.NoError(c, ask(background, "a")) })
+				c.pass(20 * time.Millisecond) // it is in the inbox behind the one before
+			}
+			require.Equal(c, 4, c.inbox("a"))
+			deaf.Store(false)
+			asked.Wait()
+			require.Equal(c, last, a.IsDraining(), round)
+		}
+	})
+}
+
 // TestRunEndsWithACommand: a command that is on, and a Redis that does not answer, do not hold up
 // Run.
 func TestRunEndsWithACommand(t *testing.T) {
@@ -708,7 +772,9 @@ func TestCommandThatPanics(t *testing.T) {
 		a, _ := c.pair()
 		control := c.control("ops")
 		obey := a.commands.obey
-		a.commands.obey = func(context.Context, store.Command) error { panic(errBroken) }
+		a.commands.obey = func(store.Command) func(context.Context) error {
+			return func(context.Context) error { panic(errBroken) }
+		}
 		err := control.Drain(background, "a")
 		require.ErrorIs(c, err, ErrCommandFailed)
 		require.ErrorContains(c, err, "panic")
