@@ -105,7 +105,7 @@ var controls = []bug{
 	{name: "undrain before older drains", test: "TestUndrainAfterDrains", breaks: "an instance that was undrained drains for ever because of what was asked for before", file: "control_run.go",
 		old: "	drains := w.Kind == commandDrain && l.c.meant(w.Command)\n", new: "	drains := false\n"},
 	{name: "drain begun beside others", test: "TestDrainsInOrder", breaks: "a drain takes effect after the undrain that was to end it", file: "control_run.go",
-		old: "			rest := l.obey(command)\n", new: "			rest := func(ctx context.Context) error { return l.obey(command)(ctx) }\n"},
+		old: "			rest := l.obey(command)\n", new: "			rest := func(ctx context.Context) error {\n				if command.Kind == commandDrain { // a goroutine may come late\n					time.Sleep(200 * time.Millisecond)\n				}\n				return l.obey(command)(ctx)\n			}\n"},
 	{name: "end of a command said once", test: "TestCommandEndInAnOutage", breaks: "who asked waits for ten minutes for what was done", file: "control_run.go",
 		old: "if err == nil || ctx.Err() != nil || time.Since(began) > commandMemory {", new: "if err == nil || err != nil || time.Since(began) > commandMemory {"},
 	{name: "command of a twin", test: "TestCommandOfATwin", breaks: "of two processes of one ID the wrong one refuses a command", file: "control_run.go",
