@@ -435,11 +435,6 @@ func (d *drain) from(ctx context.Context, own []*liveTerm) error {
 	return drainGoesOn(ctx)
 }
 
-// drainGoesOn is the error of a caller who does not wait for a drain any longer.
-func drainGoesOn(ctx context.Context) error {
-	return fmt.Errorf("tenure: the drain goes on: %w", context.Cause(ctx))
-}
-
 // drainDone reports the end of the wait for a drain, once each, while it is on.
 func (c *Coordinator) drainDone(d *drain, err error) {
 	c.mu.Lock()
@@ -450,9 +445,9 @@ func (c *Coordinator) drainDone(d *drain, err error) {
 	}
 }
 
-// setDraining begins a drain, or ends it, and returns the drain that is on then, nil if none is. The
-// stop of Run comes before, or after it as a whole: the record of a process that stops goes on to
-// say so.
+// setDraining begins a drain, or ends it, and returns the drain that is on then, nil if none is.
+// The stop of Run comes before, or after it as a whole: the record of a process that stops goes on
+// to say so.
 func (c *Coordinator) setDraining(draining bool) (*drain, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -523,8 +523,8 @@ func TestCommandsDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-// TestUndrainAfterDrains: what was asked for last counts, however many drains are executed and wait,
-// and a drain that was asked for before is not begun after it.
+// TestUndrainAfterDrains: what was asked for last counts, however many drains are executed and
+// wait, and a drain that was asked for before is not begun after it.
 func TestUndrainAfterDrains(t *testing.T) {
 	for _, drains := range []int{maxExecuting + 1, 2*maxExecuting + 1} {
 		t.Run(strconv.Itoa(drains), func(t *testing.T) {

@@ -134,8 +134,17 @@ func (e *Elector) Status() ElectionStatus {
 		s.Leader, s.LeaderToken = "", 0
 	}
 	s.Subscription = Subscription(*e.subscription.Load())
-	if s.State == ElectionLeading && !e.IsLeader() {
+	t := e.loop.current.Load()
+	leads := t != nil && t.leading()
+	switch {
+	case s.State == ElectionLeading && !leads:
 		s.State, s.Token, s.Deadline = ElectionDraining, 0, time.Time{}
+	case s.State == ElectionFollowing && leads: // the work hears of a term before the loop has made its report
+		if held := t.lease.Load(); held != nil {
+			term, _ := TermFrom(t.ctx)
+			s.State, s.Token, s.Deadline = ElectionLeading, term.Token, time.Now().Add(held.EndsIn(readClock()))
+			s.Leader, s.LeaderToken, s.Waiting, s.WaitingUntil = term.InstanceID, term.Token, "", time.Time{}
+		}
 	}
 	return s
 }
@@ -330,6 +339,11 @@ func (e *Elector) rest(ctx context.Context) error {
 	case <-ctx.Done():
 		return drainGoesOn(ctx)
 	}
+}
+
+// drainGoesOn is the error of a caller who does not wait for a drain any longer.
+func drainGoesOn(ctx context.Context) error {
+	return fmt.Errorf("tenure: the drain goes on: %w", context.Cause(ctx))
 }
 
 // IsEligible reports whether this process may lead the role, by ElectionOptions.Ineligible and the

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,6 +59,38 @@ func TestStatusInEachState(t *testing.T) {
 		require.Empty(s, status.Leader)
 		require.NoError(s, s.stop())
 		require.Equal(s, ElectionStopped, s.Status().State)
+	})
+}
+
+// TestStatusOfANewTerm: as soon as the work and the observers can hear of a term, the status has
+// it.
+func TestStatusOfANewTerm(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.hold("other", electionTTL)
+		s.run(s.honest(time.Second))
+		s.at(electionTTL - time.Second)
+		seen := make(chan ElectionStatus, 1)
+		s.store.on(func(c storeCall) fate {
+			if c.op == "acquire" && s.loop.bus.mu.TryLock() {
+				go func() { // ends once the term is on, whose event is held up until then
+					defer s.loop.bus.mu.Unlock()
+					for !s.IsLeader() {
+						runtime.Gosched()
+					}
+					for range 1000 { // the loop goes on to the event
+						runtime.Gosched()
+					}
+					seen <- s.Status()
+				}()
+			}
+			return fate{}
+		})
+		status := <-seen
+		require.Equal(s, ElectionLeading, status.State)
+		require.Equal(s, []int64{2, 2}, []int64{status.Token, status.LeaderToken})
+		require.Equal(s, "me", status.Leader)
+		require.Empty(s, status.Waiting)
+		require.Positive(s, time.Until(status.Deadline))
 	})
 }
 

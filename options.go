@@ -131,7 +131,8 @@ type ElectionOptions struct {
 	Priority int
 	// Preempt makes a leader give way: a candidate of a higher Priority that has asked for so long,
 	// without a break, is offered the lease as by Elector.Transfer, if the term is as old. At least
-	// 2 · LeaseTTL. Zero: a better candidate waits for a vacancy, unless Spread is set.
+	// 2 · LeaseTTL. Zero: a better candidate waits for a vacancy, unless Spread is set. A candidate
+	// of Priority 0 is not noted beside a leader of a negative one: to prefer it, give it 1.
 	Preempt time.Duration
 	// Spread shares roles out between processes: of candidates of one Priority, one whose process
 	// leads fewer other roles is preferred. A process that leads at least two roles more than a

@@ -7,6 +7,8 @@ var elector = []bug{
 		old: "_ = s.rdb.Process(ctx, cmd)\n\t\treturn cmd.Err()", new: "return s.rdb.Process(ctx, cmd)"},
 	{name: "unknown client trusted with any key", test: "TestClients", breaks: "a cluster behind an AutoPipeliner refuses every call", file: "internal/redisstore/scripts.go",
 		old: "	default: // an AutoPipeliner, or a wrapper of the application's own: either may stand before a cluster\n		s.spread = true\n", new: ""},
+	{name: "status behind the term", test: "TestStatusOfANewTerm", breaks: "leader work that asks for its token by the status gets none", file: "election.go",
+		old: "case s.State == ElectionFollowing && leads:", new: "case false:"},
 	{name: "question past its context", test: "TestQuestionsHeedTheirContext", breaks: "a handler that asks who leads hangs for as long as the client does", file: "bounded.go",
 		old: "	case <-ctx.Done():\n	}\n	g.left", new: "	}\n	g.left"},
 	{name: "questions without a bound", test: "TestQuestionsThatHangAreBounded", breaks: "each request to a service behind a black hole leaves a goroutine", file: "bounded.go",
