@@ -314,6 +314,20 @@ func TestP12_WhatRedisAnswersMeanwhileIsUnknown(t *testing.T) {
 	}
 }
 
+// TestUnknownCommands: a server that is too old, or has renamed a command, is named as the fault,
+// also by a script, whose error is another one.
+func TestUnknownCommands(t *testing.T) {
+	for _, text := range []string{
+		"ERR unknown command 'evalsha'",
+		"ERR Unknown Redis command called from script script: 5ca1ab1e [ZMSCORE shop:beats]",
+		"@user_script: 9: Unknown Redis command called from Lua script [ZMSCORE shop:beats]",
+	} {
+		if err := explain("sweep", refusal(text)); !errors.Is(err, store.ErrMisconfigured) || !strings.Contains(err.Error(), "Redis 6.2 or later") {
+			t.Error(err)
+		}
+	}
+}
+
 // TestSlotsOfADeadMasterAreLookedFor: by itself go-redis does so once a minute; what a node refuses
 // moves no slots.
 func TestSlotsOfADeadMasterAreLookedFor(t *testing.T) {

@@ -419,7 +419,7 @@ func explain(op string, err error) error {
 	case starts("NOAUTH", "WRONGPASS"), strings.Contains(text, "AUTH <password> called without any password"),
 		strings.Contains(text, "unauthenticated"): // more arguments than Redis reads of a client that has not logged in
 		e.Fix = "set Username and Password of the Redis client"
-	case starts("ERR unknown command"):
+	case starts("ERR unknown command"), strings.Contains(text, "Unknown Redis command called from"): // within a script
 		e.Fix = "tenure needs Redis 6.2 or later with Lua scripting"
 	default:
 		return e
