@@ -725,8 +725,8 @@ func TestDrainDoneWaitsForTheWork(t *testing.T) {
 
 // slowContext has a caller that looks whether it is done wait.
 type slowContext struct {
-	context.Context
-	look func()
+	context.Context //nolint:containedctx // it is one
+	look            func()
 }
 
 func (c slowContext) Err() error {

@@ -21,7 +21,7 @@ type farAway struct {
 
 func (f farAway) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		time.Sleep(f.roundTrip)
+		time.Sleep(f.roundTrip) // virtual time
 		return next(ctx, cmd)
 	}
 }
