@@ -67,6 +67,19 @@ func (s *site) client(host string) *client {
 	return c
 }
 
+// farAway is a hook that delays what a client sends.
+type farAway struct {
+	redis.Hook
+	roundTrip time.Duration
+}
+
+func (f farAway) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(f.roundTrip) // virtual time
+		return next(ctx, cmd)
+	}
+}
+
 // member starts a coordinator.
 func (s *site) member(id string, change ...func(*tenure.Options)) *tenure.Coordinator {
 	s.Helper()

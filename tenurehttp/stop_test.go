@@ -1,30 +1,15 @@
 package tenurehttp_test
 
 import (
-	"context"
 	"net/http"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 )
-
-// farAway is a hook that delays what a client sends.
-type farAway struct {
-	redis.Hook
-	roundTrip time.Duration
-}
-
-func (f farAway) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		time.Sleep(f.roundTrip) // virtual time
-		return next(ctx, cmd)
-	}
-}
 
 // TestCloseAnswersWhatIsOn: requests that are on when the handler is closed are answered by what
 // Redis says, commands that come later are refused, and reads go on.
