@@ -127,8 +127,12 @@ func (l *taskLoop) depart() (wait time.Duration) {
 		return schedule.Forever
 	}
 	urgent := f.urgent || f.placed && l.s.places.wanted()
-	if over, _ := l.shared.Over(); !over && !urgent && l.mostTogether() > 1 && (l.now < l.dueAt || l.awaited() > 1) {
-		if wait = f.since + dueSpacing - l.now; wait > 0 {
+	if over, _ := l.shared.Over(); !over && !urgent && l.mostTogether() > 1 {
+		until := l.dueAt
+		if l.awaited() > 1 {
+			until = max(until, f.since+dueSpacing)
+		}
+		if wait = until - l.now; wait > 0 {
 			return wait
 		}
 	}

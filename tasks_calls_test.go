@@ -368,8 +368,8 @@ func TestCallsOfATurnTravelTogether(t *testing.T) {
 }
 
 // TestEndsTravelWithTheNext: where many tasks are due one after the other the ends of their runs
-// travel with those that are due next, within dueSpacing, and none of these waits for an end. The
-// end of a lone run goes at once.
+// travel with those that are due next, and none of these waits for an end. The end of a lone run
+// goes at once.
 func TestEndsTravelWithTheNext(t *testing.T) {
 	inJoinedTasks(t, 200, time.Millisecond, func(g *taskCluster, _ *taskInstance, s *joinedTasks) {
 		g.pass(19 * time.Second)
@@ -378,8 +378,8 @@ func TestEndsTravelWithTheNext(t *testing.T) {
 		g.pass(5 * time.Second)
 		require.Len(g, g.noted(), 200)
 		flights := s.took()
-		require.Less(g, len(flights), 200/5+15, "%v", flights)
-		require.LessOrEqual(g, s.late, dueSpacing, "runs that are due wait for no ends")
+		require.Less(g, len(flights), 200/(dueTogether*5)+15, "%v", flights)
+		require.LessOrEqual(g, s.late, dueTogether*dueSpacing, "runs that are due wait for no ends")
 		require.NotZero(g, s.late)
 	})
 	inJoinedTasks(t, 1, 0, func(g *taskCluster, _ *taskInstance, s *joinedTasks) {

@@ -16,10 +16,12 @@ const (
 	turnBound  = 20 * time.Millisecond // a turn that has asked schedules for so long looks at mailbox and time again
 
 	// Where time after time comes within so long of another, tasks are served together: a thousand
-	// slots a second would be a thousand wake-ups, and as many claims that travel alone. Four in a
-	// row are not put off, such as a slot and a second look at Redis's clock.
-	dueSpacing = 5 * time.Millisecond
-	dueAhead   = 3 * dueSpacing
+	// slots a second would be a thousand wake-ups, and as many claims that travel alone. Each task
+	// that is served puts the next ones off by so long, up to dueTogether of them in a turn. Four in
+	// a row are not put off, such as a slot and a second look at Redis's clock.
+	dueSpacing  = 5 * time.Millisecond
+	dueTogether = 4
+	dueAhead    = 3 * dueSpacing
 )
 
 // taskLoop runs the tasks of one term: it drives a schedule.Machine each. Its fields belong to the
@@ -222,7 +224,7 @@ func (l *taskLoop) reread() {
 func (l *taskLoop) serveAll() bool {
 	l.turns++
 	l.thought = 0
-	served := false // since its time has come
+	served := 0 // since their time has come
 	l.taken = slices.DeleteFunc(l.taken, func(t *leadTask) bool {
 		free := !t.inUse.Load()
 		if free {
@@ -252,13 +254,13 @@ func (l *taskLoop) serveAll() bool {
 				break
 			}
 		}
-		served = true
+		served++
 		if l.serve(t); l.thought > turnBound {
 			return false
 		}
 	}
-	if served {
-		l.dueAt = max(l.dueAt, l.now-dueAhead) + dueSpacing
+	if served > 0 {
+		l.dueAt = max(l.dueAt, l.now-dueAhead) + time.Duration(min(served, dueTogether))*dueSpacing
 	}
 	return true
 }
