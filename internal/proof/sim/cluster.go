@@ -138,23 +138,28 @@ func (c *Cluster) Run() *Cluster {
 	c.plan()
 	c.look()
 	c.pause()
-	for len(c.queue.events) > 0 && c.Wrong == "" {
-		e := c.queue.pop()
-		if e.at > c.end {
-			break
-		}
-		c.now = e.at
-		c.happen(e)
-		c.Tally.Events++
-		if c.profile.Outside {
-			c.measure()
-		}
+	for c.Wrong == "" && c.step(c.end) {
 	}
 	if c.Wrong == "" {
 		c.now = c.end
 	}
 	c.Tally.Simulated += c.now
 	return c
+}
+
+// step lets the next event happen, if there is one until then.
+func (c *Cluster) step(until time.Duration) bool {
+	if n := len(c.queue.events); n == 0 || c.queue.events[n-1].at > until {
+		return false
+	}
+	e := c.queue.pop()
+	c.now = e.at
+	c.happen(e)
+	c.Tally.Events++
+	if c.profile.Outside {
+		c.measure()
+	}
+	return true
 }
 
 // Trace is the end of what happened, one line each, if Options asked for it.

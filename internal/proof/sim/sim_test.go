@@ -166,24 +166,6 @@ func TestHoldOffIsNotShortened(t *testing.T) {
 	}
 }
 
-// TestHoldOffGrows: the leader was granted its lease after the snapshot that a failover promotes,
-// and its TTL was named after it too. Who asks first arms a hold-off that is too short; another
-// names the TTL again while it runs.
-func TestHoldOffGrows(t *testing.T) {
-	t.Parallel()
-	const seed = 165901 // one of few that show it
-	p := named(t, "TTLs differ, HoldOff not set")
-	p.Alone = true
-	with := New(Options{Seed: seed, Profile: p}).Run()
-	if with.Wrong != "" || with.Tally.LongestLost != 0 {
-		t.Errorf("%q, %d terms beside another", with.Wrong, with.Tally.LongestLost)
-	}
-	without := New(Options{Seed: seed, Profile: p, Rules: oracle.All.Without(oracle.HoldGrows)}).Run()
-	if !strings.HasPrefix(without.Wrong, "P1:") {
-		t.Errorf("without the rule hold-grows: %q, want an overlap", without.Wrong)
-	}
-}
-
 // TestLongestTTLLost: what no rule can see is counted, not wrong: the same, but nobody who has the
 // longer TTL asks before the hold-off is over. HoldOff is for that.
 func TestLongestTTLLost(t *testing.T) {

@@ -1,0 +1,97 @@
+package sim
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tenure-go/tenure/internal/proof/oracle"
+)
+
+// script is a cluster whose history a test tells: no process has started, no fault is planned, and
+// the network is sound. The seed draws for how long messages travel, and how fast Redis's clocks
+// go.
+func script(seed uint64, rules oracle.Rules, ttls ...time.Duration) *Cluster {
+	p := usual(Profile{Name: "script", TTLs: ttls, Alone: true, Length: 15 * time.Second})
+	p.Lost = 0
+	return New(Options{Seed: seed, Profile: p, Rules: rules, Trace: true})
+}
+
+// starts starts a process, which asks at once.
+func (c *Cluster) starts(p *instance) {
+	p.boot()
+	p.turn()
+}
+
+// until lets events happen until something is so.
+func (c *Cluster) until(what string, is func() bool) {
+	for c.Wrong == "" && !is() {
+		if !c.step(c.end) {
+			c.fail("script: %s: not until %v", what, c.now)
+		}
+	}
+}
+
+// pass lets events happen for a time.
+func (c *Cluster) pass(d time.Duration) {
+	end := c.now + d
+	for c.Wrong == "" && c.step(end) {
+	}
+	c.now = max(c.now, end)
+}
+
+// TestHoldOffGrows: the leader was granted its lease after the snapshot that a failover promotes,
+// and its TTL was named after it too. Who asks first on the new master arms a hold-off that is too
+// short. Another names the TTL again before the next grant: while the hold-off runs, or after its
+// end if the first one has died. Without the rule hold-grows one of them is granted the lease while
+// the old leader, which cannot reach the new master, still leads. Random histories come to that in
+// one run of 60,000.
+func TestHoldOffGrows(t *testing.T) {
+	t.Parallel()
+	const long, short = hotTTL, hotTTL * 3 / 10
+	play := func(seed uint64, rules oracle.Rules, moment time.Duration, dies bool) *Cluster {
+		c := script(seed, rules, long, short)
+		leader, before, first, next := c.instances[0], c.instances[1], c.instances[3], c.instances[2]
+		c.starts(before)
+		c.until("a leader with the short TTL", before.believes)
+		snapshot := snapshot{c.master.save(), c.master, c.strikes}
+		before.crash()
+		c.starts(leader)
+		c.until("a leader with the long TTL", leader.believes)
+		leader.cutTill = c.end
+		c.promote(snapshot)
+		c.starts(first)
+		c.until("the hold-off is armed", func() bool { return c.master.Term.Armed > 0 })
+		if armed := c.master.Term.Armed; armed != short.Milliseconds() {
+			c.fail("script: the hold-off that was armed is of %d ms", armed)
+		}
+		if dies {
+			first.crash()
+		}
+		c.pass(moment)
+		c.starts(next)
+		c.until("a leader whom the new master knows", func() bool { return first.believes() || next.believes() })
+		return c
+	}
+	for seed := firstSeed; seed < firstSeed+20; seed++ {
+		for _, tt := range []struct {
+			moment time.Duration // after the hold-off was armed
+			dies   bool          // the one that armed it, at once
+		}{
+			{0, false}, {short / 2, false}, {short * 9 / 10, false},
+			{0, true}, {short / 2, true}, {short * 11 / 10, true}, {long / 2, true}, {long * 9 / 10, true},
+		} {
+			with := play(seed, oracle.All, tt.moment, tt.dies)
+			if with.Wrong != "" || with.Tally.LongestLost != 0 {
+				t.Errorf("seed %d, %+v: %q, %d terms beside another\n%s", seed, tt, with.Wrong, with.Tally.LongestLost, strings.Join(with.Trace(), "\n"))
+			}
+			without := play(seed, oracle.All.Without(oracle.HoldGrows), tt.moment, tt.dies)
+			if !strings.HasPrefix(without.Wrong, "P1:") {
+				t.Errorf("seed %d, %+v, without the rule: %q, want an overlap\n%s", seed, tt, without.Wrong, strings.Join(without.Trace(), "\n"))
+			}
+			if t.Failed() {
+				return
+			}
+		}
+	}
+}
