@@ -277,7 +277,7 @@ func TestP12_RetrySpacing(t *testing.T) {
 		calls := s.store.made("acquire")
 		for i, call := range calls[1:] {
 			if call.Nonce != calls[i].Nonce {
-				continue // it heard nothing for a TTL, and stood back between
+				continue // none of its requests had an answer for a TTL, and it stood back between
 			}
 			pause := call.at - calls[i].at
 			require.GreaterOrEqual(s, pause, electionTTL/20*3/4)
@@ -310,8 +310,8 @@ func TestP12_MisconfigurationIsToldOnceAndAgainAfterRecovery(t *testing.T) {
 	})
 }
 
-// What a candidate gives back when it hears nothing for a TTL is answered: that does not fix what
-// is refused.
+// What a candidate gives back since its requests had no answer for a TTL is answered: that does not
+// fix what is refused.
 func TestP12_MisconfigurationIsToldOnceThoughReleasesAreAnswered(t *testing.T) {
 	inElection(t, nil, func(s *election) {
 		s.store.on(on("acquire", fate{err: fmt.Errorf("%w: NOPERM", ErrMisconfigured)}))

@@ -119,9 +119,9 @@ type ElectionOptions struct {
 	// LeaseTTL/2. A follower wakes earlier if the lease that it knows of ends, or if a hint
 	// arrives. It sleeps for at least 19/20 of RetryInterval else, and for at least half of it
 	// after a question that was not due by time, so that followers do not ask in step. A process
-	// that has resigned stands back for the same time, and so does one that has heard nothing of
-	// Redis for a LeaseTTL: by then every follower has asked for the lease, even if no hint reached
-	// it. All candidates of a role should use the same value.
+	// that has resigned stands back for the same time, and so does one whose requests Redis has not
+	// answered for a LeaseTTL: by then every follower has asked for the lease, even if no hint
+	// reached it. All candidates of a role should use the same value.
 	RetryInterval time.Duration
 	// Priority says who should lead: of the candidates that ask, a higher one is preferred, in a
 	// vacancy and no sooner. Default 0; between -1000 and 1000. A vacancy is left to the best

@@ -28,7 +28,7 @@ type Candidate struct {
 
 	nonce     string
 	uncertain bool          // an acquire of this nonce had no answer: it may hold a lease without knowing
-	heard     time.Duration // monotonic: the last usable answer of this campaign, or its beginning
+	silent    time.Duration // monotonic: the first acquire in a row without a usable answer was sent then; past: none
 	floor     int64
 	seen      struct { // TTLs of others, in answers
 		last      time.Duration // in the last one
@@ -179,7 +179,7 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 	switch {
 	case c.state == Following && c.ready && !c.stopping:
 		if c.nonce == "" {
-			c.nonce, c.heard = c.secret(), now.Mono
+			c.nonce, c.silent = c.secret(), past
 		}
 		request.Kind, request.Nonce = Acquire, c.nonce
 		request.Rank, request.Mute, request.Slice, request.Counts = c.prefer, c.unknown > 0, c.slice(), c.timing.Counts() // rule hears
@@ -269,7 +269,7 @@ func (c *Candidate) Answer(now Reading, r Request, a Answer) Change {
 		c.failed(now, r)
 		return c.Tick(now)
 	}
-	c.unknown, c.heard, c.trip = 0, now.Mono, now.Mono-r.Sent.Mono
+	c.unknown, c.silent, c.trip = 0, past, now.Mono-r.Sent.Mono
 	again := a.Verdict == Stale && c.stale // once more at once, then as after an error
 	c.stale = a.Verdict == Stale
 	switch {
@@ -488,7 +488,10 @@ func (c *Candidate) hint(now Reading) {
 func (c *Candidate) failed(now Reading, r Request) {
 	if r.Kind == Acquire {
 		c.uncertain = true
-		if now.Mono-c.heard >= c.timing.TTL {
+		if c.silent == past { // the first in a row: a suspension while it was under way does not count
+			c.silent = max(r.Sent.Mono, now.Mono-r.Bound)
+		}
+		if now.Mono-c.silent >= c.timing.TTL {
 			c.despair(now)
 		}
 	}
@@ -500,9 +503,9 @@ func (c *Candidate) failed(now Reading, r Request) {
 	}
 }
 
-// despair ends a campaign that has heard nothing for a TTL. Its requests may arrive all the same,
-// and each would prolong a lease that it does not know of: what it was granted goes back, and it
-// stands back so that another may have it.
+// despair ends a campaign whose requests have had no answer for a TTL. They may arrive all the
+// same, and each would prolong a lease that it does not know of: what it was granted goes back, and
+// it stands back so that another may have it.
 func (c *Candidate) despair(now Reading) {
 	c.giveBack(now, c.nonce, 0)
 	c.nonce, c.uncertain, c.hinted = "", false, false

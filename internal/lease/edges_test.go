@@ -71,9 +71,9 @@ func TestJitter(t *testing.T) {
 		{"after failed work", ends(Failed), time.Second, 1100 * time.Millisecond},
 		{"after a loss", ends(Refused), ttl / 20, ttl / 20 * 3 / 4},
 		{"after a long silence", func(b *bench) {
-			r := b.next()
+			b.answers(b.next(), Unknown, Nothing)
 			b.pass(ttl)
-			b.answers(r, Unknown, Nothing)
+			b.answers(b.next(), Unknown, Nothing)
 			b.answers(b.next(), Done, Nothing)
 		}, retry, retry * 11 / 10},
 	} {
@@ -301,9 +301,9 @@ func TestRenewalSaysWhenTheTermBegan(t *testing.T) {
 	}
 }
 
-// TestPatienceCountsFromTheLastAnswer, and ends exactly a TTL later. What a campaign has not asked
-// for is not given back.
-func TestPatienceCountsFromTheLastAnswer(t *testing.T) {
+// TestPatienceCountsFromTheFirstUnanswered request in a row, and ends exactly a TTL later. What a
+// campaign has not asked for is not given back.
+func TestPatienceCountsFromTheFirstUnanswered(t *testing.T) {
 	b := newBench(t)
 	held := func(r Request) {
 		a := b.reply(Held)
@@ -314,13 +314,15 @@ func TestPatienceCountsFromTheLastAnswer(t *testing.T) {
 	held(first)
 	b.sleep()
 	held(b.next())
+	b.sleep()
+	b.answers(b.next(), Unknown, Nothing)
 	b.pass(ttl - 1)
 	b.answers(b.next(), Unknown, Nothing)
 	if b.c.Releasing() {
 		t.Fatal("given up before a TTL without an answer")
 	}
-	b.c.heard-- // a TTL ago
-	b.c.wake = b.now.Mono
+	b.pass(1)
+	b.c.wake = b.now.Mono // as if it were due
 	r := b.next()
 	b.c.Vacant(b.now) // while it is under way
 	b.answers(r, Unknown, Nothing)
@@ -337,6 +339,54 @@ func TestPatienceCountsFromTheLastAnswer(t *testing.T) {
 	b.none()
 	if !b.c.Finished() || again.Nonce == first.Nonce {
 		t.Error("a campaign that was refused gives something back")
+	}
+}
+
+// TestP6_OneLostReplyEndsNoCampaign, however long ago the last answer came: Redis may have granted
+// the lease by that very request, and the next one adopts it.
+func TestP6_OneLostReplyEndsNoCampaign(t *testing.T) {
+	held := func(b *bench) Request {
+		r := b.next()
+		a := b.reply(Held)
+		a.Wait = ttl
+		b.says(r, a, Nothing)
+		return r
+	}
+	asks := map[string]func(b *bench) Request{
+		"after it was not eligible for long": func(b *bench) Request {
+			b.c.Ready(b.now, false)
+			b.pass(2 * ttl)
+			b.c.Ready(b.now, true)
+			return b.next()
+		},
+		"RetryInterval is LeaseTTL": func(b *bench) Request {
+			b.sleep()
+			return b.next()
+		},
+		"suspended while it asked": func(b *bench) Request {
+			b.sleep()
+			r := b.next()
+			b.pass(2 * ttl)
+			return r
+		},
+	}
+	for name, ask := range asks {
+		b := newBench(t, func(timing *Timing) { timing.Retry = ttl })
+		b.chance = 0.999
+		first := held(b)
+		lost := ask(b)
+		b.pass(lost.Bound)
+		b.c.Tick(b.now)
+		if back := b.c.StandsBack(b.now); back > 0 || b.c.Releasing() {
+			t.Errorf("%s: one lost reply, and it stands back for %v, gives back: %v", name, back, b.c.Releasing())
+			continue
+		}
+		b.sleep()
+		again := b.next()
+		if again.Kind != Acquire || again.Nonce != first.Nonce {
+			t.Errorf("%s: request %+v, want an acquire with the nonce %s", name, again, first.Nonce)
+		}
+		b.answers(again, Won, Began)
 	}
 }
 

@@ -95,7 +95,7 @@ func TestP2_DrawnProfilesFindWhatNoListHad(t *testing.T) {
 	}{
 		{"random: minutes", 13465}, // a late request
 		{"random: minutes, tasks too", 1190},
-		{"random: minutes", 1288},
+		{"random: minutes", 4416},
 	} {
 		p := named(t, tt.profile)
 		without := New(Options{Seed: tt.seed, Profile: p, Rules: oracle.All.Without(oracle.MemoryEnded)}).Run()

@@ -112,7 +112,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"memory-ended", named(t, "hand-overs and failovers, clock set back"), oracle.MemoryEnded, Broken{}, "P2", 200},
 		{"own-late", named(t, "delayed requests, late replies"), 0, Broken{OwnLate: true}, "P1", 100},
 		{"floor learned", named(t, "FLUSHALL, candidates remember"), 0, Broken{NoFloor: true}, "P1", 100},
-		{"TTL named, and learned", far("hand-overs and failovers, TTLs differ"), oracle.TTLNamed, Broken{NoLongest: true}, "P1", 100},
+		{"TTL named, and learned", far("hand-overs and failovers, TTLs differ"), oracle.TTLNamed, Broken{NoLongest: true}, "P1", 200},
 		{"what is to fail is not run again", named(t, "random: minutes, tasks too"), 0, Broken{RerunsAll: true}, "P10", 100},
 		{"deadline from before the request", named(t, "delayed requests, late replies"), 0, Broken{ReplyDeadline: true}, "P1", 200},
 		{"errors mean unknown", named(t, "delayed requests, late replies"), 0, Broken{HeedsErrors: true}, "P12", 100},

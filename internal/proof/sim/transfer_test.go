@@ -25,7 +25,7 @@ func TestTransferRulesAreNeeded(t *testing.T) {
 		seeds   uint64
 	}{
 		{"reserve", calm, oracle.Reserve, Broken{}, "transfer", firstSeed, 3},
-		{"heir-waits", named(t, "transfers and failovers"), oracle.HeirWaits, Broken{}, "P1", 614, 1},
+		{"heir-waits", named(t, "transfers and failovers"), oracle.HeirWaits, Broken{}, "P1", 2390, 1},
 		{"transfer-token", named(t, "transfers"), 0, Broken{HeedsAnyOrder: true}, "transfer", firstSeed, 20},
 	} {
 		t.Run(tt.without, func(t *testing.T) {
