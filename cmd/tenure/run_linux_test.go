@@ -208,3 +208,28 @@ func TestRunHandsOverAtOnce(t *testing.T) {
 	require.Equal(t, "stopped", terms[1].Reason, "the lease was given back")
 	require.Less(t, terms[0].Gap, 5*time.Minute, "half a lease")
 }
+
+// TestRunEndsWhatForksAndExits: a process that forks and exits at once, again and again, is never
+// where a list of processes has it. It does not live on either.
+func TestRunEndsWhatForksAndExits(t *testing.T) {
+	s := newRunStage(t, "TENURE_LEASE_TTL=10m", "TENURE_HEARTBEAT_TTL=10m")
+	dir := t.TempDir()
+	hops, end, enough := filepath.Join(dir, "hops"), filepath.Join(dir, "end"), filepath.Join(dir, "enough")
+	t.Cleanup(func() { _ = os.WriteFile(enough, nil, 0o600) }) // if the test has failed
+	hop := filepath.Join(dir, "hop")
+	require.NoError(t, os.WriteFile(hop, fmt.Appendf(nil, "[ -e %s ] || { echo >> %s; sh %s & }", enough, hops, hop), 0o600))
+	script := fmt.Sprintf("sh %s & until [ -e %s ]; do sleep 0.1; done", hop, end)
+	s.start("hops", "web-1", "sh", "-c", script)
+	size := func() int64 {
+		info, err := os.Stat(hops)
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
+	s.until("it forks", func() bool { return s.leads("hops", "web-1") && size() > 10 })
+	require.NoError(t, os.WriteFile(end, nil, 0o600))
+	s.until("the lease ends", func() bool { return !s.leads("hops", "web-1") })
+	at := size()
+	require.Never(t, func() bool { return size() > at }, time.Second, 100*time.Millisecond)
+}

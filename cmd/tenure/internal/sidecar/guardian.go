@@ -49,6 +49,7 @@ type guardian struct {
 	until  time.Duration // of now()
 	main   int           // pid of the command
 	ended  bool          // the command has
+	alone  bool          // no child is left, dead or alive
 	code   int
 	by     string        // how, once it is to end
 	killAt time.Duration // of now(), once it is to end
@@ -130,7 +131,7 @@ func (g *guardian) start(command []string) bool {
 func (g *guardian) watch(lines <-chan string, died <-chan os.Signal) {
 	for {
 		left := g.bury()
-		if g.ended && left == 0 {
+		if g.ended && g.alone && left == 0 {
 			g.say(reportEnded, fmt.Sprintf("%d %s", g.code, g.by))
 			return
 		}
@@ -184,8 +185,11 @@ func (g *guardian) stop(by string) {
 }
 
 // bury does what is due: it begins the end, kills, and reaps. left is how many live, 0 if nothing
-// is to end.
+// is to end. A list of processes is no snapshot: one that forks and exits again and again is never
+// where the list has it. But whoever loses its parent is a child of ours from that moment on, so
+// that nobody is left once there is no child.
 func (g *guardian) bury() (left int) {
+	g.alone = false
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
@@ -193,6 +197,7 @@ func (g *guardian) bury() (left int) {
 			continue
 		}
 		if err != nil || pid <= 0 {
+			g.alone = err == syscall.ECHILD
 			break
 		}
 		if pid == g.main {

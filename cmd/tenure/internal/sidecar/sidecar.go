@@ -200,11 +200,20 @@ func (r *Runner) guard(until time.Duration, term tenure.Term) (*exec.Cmd, *os.Fi
 // killAll kills the guardian and all that it has left, until none lives.
 func (r *Runner) killAll(guardian *exec.Cmd) {
 	_ = guardian.Process.Kill()
-	for signalAll(0, syscall.SIGKILL) > 0 {
+	for {
+		left, alone := signalAll(0, syscall.SIGKILL), false
 		for {
-			if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
+			pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+			if err == syscall.EINTR {
+				continue
+			}
+			if err != nil || pid <= 0 {
+				alone = err == syscall.ECHILD // see guardian.bury
 				break
 			}
+		}
+		if left == 0 && alone {
+			return
 		}
 		<-time.After(buryTick)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 
@@ -25,7 +26,7 @@ func attached() *syscall.SysProcAttr {
 type process struct {
 	pid, parent int
 	began       string // tells it from another one that gets its number
-	dead        bool   // a zombie
+	dead        bool   // a zombie, with all its threads
 }
 
 // readProcess reads an entry; false: it is gone.
@@ -43,8 +44,24 @@ func readProcess(pid int) (process, bool) {
 		return process{}, false
 	}
 	parent, err := strconv.Atoi(string(fields[1]))
-	state := fields[0][0]
-	return process{pid: pid, parent: parent, began: string(fields[19]), dead: state == 'Z' || state == 'X'}, err == nil
+	return process{pid: pid, parent: parent, began: string(fields[19]), dead: isDead(fields[0][0]) && !threadsLive(pid)}, err == nil
+}
+
+func isDead(state byte) bool { return state == 'Z' || state == 'X' }
+
+// threadsLive reports whether a zombie has threads that go on: its first one has ended alone.
+func threadsLive(pid int) bool {
+	threads, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
+	for _, path := range threads {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		if _, state, found := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" ")); found && len(state) > 0 && !isDead(state[0]) {
+			return true
+		}
+	}
+	return false
 }
 
 // descendants are the living ones of this process; false: it is not known who they are. Every one
