@@ -93,6 +93,14 @@ func init() { //nolint:gochecknoinits // the only way in for tenuretest and the 
 		return opts
 	}
 	hook.Scripts = &contract
+	hook.TaskNames = func(coordinator any) (names []string) {
+		for _, role := range coordinator.(*Coordinator).tasks.all() {
+			for _, r := range role.known() {
+				names = append(names, r.Name)
+			}
+		}
+		return names
+	}
 }
 
 // controlled is what tenuretest holds of a coordinator.

@@ -1,5 +1,5 @@
-// Package hook is how tenuretest and the proof reach into package tenure without public names for
-// it. Package tenure sets the variables when it is loaded.
+// Package hook is how tenuretest, the metrics and the proof reach into package tenure without public
+// names for it. Package tenure sets the variables when it is loaded.
 package hook
 
 import (
@@ -38,6 +38,9 @@ var NewControlled func(opts any, beside Control) (coordinator any, control Contr
 // NewTerm makes a context of a term with this token, which is valid until end is called with a
 // cause, or parent is done.
 var NewTerm func(parent context.Context, token int64) (ctx context.Context, end func(cause error))
+
+// TaskNames are the tasks that a *tenure.Coordinator has registered. It asks nobody.
+var TaskNames func(coordinator any) []string
 
 // What the proof needs, to repeat a history and to break the scripts.
 var (

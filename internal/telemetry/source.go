@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/hook"
 )
 
 // readBound bounds what a reader of metrics waits for Redis. The metrics that do not need Redis are
@@ -34,7 +35,8 @@ type Source struct {
 
 	mu       sync.Mutex
 	counters map[series]float64
-	unled    map[string]time.Time // by role: since when nobody is known to lead
+	unled    map[string]time.Time // by role: nobody is known to lead, which has been counted until then
+	timed    map[string]attempt   // by task: the last attempt that failed and was timed
 	counts   *tenure.Counts       // the last that this process has counted as leader
 	down     map[string]bool      // roles whose election gets no usable answer
 	unread   map[string]bool      // roles whose election was refused INFO
@@ -54,9 +56,17 @@ type series struct {
 
 const between = "\x00"
 
+// attempt is one attempt of a task.
+type attempt struct {
+	slot, token int64
+	number      int
+}
+
+func attemptOf(e tenure.Event) attempt { return attempt{e.Slot.UnixMilli(), e.Token, e.Attempt} }
+
 // Watch begins to watch a coordinator. Close ends it.
 func Watch(c *tenure.Coordinator, sink Sink) *Source {
-	s := &Source{c: c, sink: sink, counters: make(map[series]float64), unled: make(map[string]time.Time), down: make(map[string]bool), unread: make(map[string]bool), beaten: time.Now()}
+	s := &Source{c: c, sink: sink, counters: make(map[series]float64), unled: make(map[string]time.Time), timed: make(map[string]attempt), down: make(map[string]bool), unread: make(map[string]bool), beaten: time.Now()}
 	s.stop = []func(){c.Observe(s.event), c.ObserveCalls(s.call)}
 	return s
 }
@@ -174,6 +184,9 @@ func (s *Source) taskEvent(e tenure.Event) {
 	case tenure.EventTaskAttemptFailed:
 		s.add(TaskRetries, 1, e.Task)
 		s.took(e)
+		s.mu.Lock()
+		s.timed[e.Task] = attemptOf(e)
+		s.mu.Unlock()
 	case tenure.EventTaskSkipped:
 		s.add(TaskSkipped, float64(e.Count), e.Task)
 	case tenure.EventTaskSlow:
@@ -185,8 +198,14 @@ func (s *Source) taskEvent(e tenure.Event) {
 	}
 }
 
+// took records how long an attempt took, once: the end of a run between two attempts names the one
+// before again.
 func (s *Source) took(e tenure.Event) {
-	if e.Took > 0 { // a run that was abandoned elsewhere was not timed here
+	s.mu.Lock()
+	again := s.timed[e.Task] == attemptOf(e)
+	delete(s.timed, e.Task)
+	s.mu.Unlock()
+	if e.Took > 0 && !again { // a run that was abandoned elsewhere was not timed here
 		s.sink.Record(TaskDuration, e.Took.Seconds(), e.Task)
 	}
 }
@@ -285,9 +304,18 @@ func (s *Source) Collect(ctx context.Context, emit Emit) {
 }
 
 // totals are the counters as they are, with the time that a gap without a leader has lasted so far.
+// What was shown of that is counted: the event that ends the gap may be heard late and be of a time
+// before, and a counter never goes down.
 func (s *Source) totals() map[series]float64 {
+	now, ended := time.Now(), s.ended()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for role, since := range s.unled {
+		s.counters[series{Unowned, role}] += max(now.Sub(since).Seconds(), 0)
+		if s.unled[role] = now; ended[role] {
+			delete(s.unled, role)
+		}
+	}
 	totals := make(map[series]float64, len(s.counters))
 	for of, value := range s.counters {
 		if of.metric == Unowned {
@@ -295,10 +323,16 @@ func (s *Source) totals() map[series]float64 {
 		}
 		totals[of] += value
 	}
-	for role, since := range s.unled {
-		totals[series{Unowned, s.role(role)}] += max(time.Since(since).Seconds(), 0)
-	}
 	return totals
+}
+
+// ended are the roles whose election this process takes part in no more: it hears of no leader.
+func (s *Source) ended() map[string]bool {
+	ended := make(map[string]bool)
+	for _, e := range s.c.Roles() {
+		ended[e.Role()] = e.Status().State == tenure.ElectionStopped
+	}
+	return ended
 }
 
 func (s *Source) election(e *tenure.Elector, status tenure.ElectionStatus, totals map[series]float64, emit Emit) {
@@ -366,8 +400,15 @@ func (s *Source) registry(ctx context.Context, leads bool, emit Emit) {
 	}
 }
 
-// tasks emits what the leader of a role knows of its tasks.
+// tasks emits what the leader of a role knows of its tasks. That a run has failed for good is
+// counted from 0 in every process: what a leader finds abandoned as its term begins would else be
+// there from the first scrape on, and no alert on an increase would see it.
 func (s *Source) tasks(ctx context.Context, leads map[string]bool, totals map[series]float64, emit Emit) {
+	for _, name := range hook.TaskNames(s.c) {
+		for _, state := range []tenure.RunState{tenure.RunFailed, tenure.RunAbandoned} {
+			totals[series{TaskRuns, name + between + string(state)}] += 0
+		}
+	}
 	if !anyOf(leads) {
 		return
 	}

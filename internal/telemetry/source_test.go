@@ -143,3 +143,84 @@ func gauge(s *telemetry.Source, of *telemetry.Metric, labels ...string) float64 
 	})
 	return found
 }
+
+// durations counts what is recorded of how long attempts took, by task.
+type durations struct {
+	mu    sync.Mutex
+	tasks map[string]int
+}
+
+func (d *durations) Record(m *telemetry.Metric, _ float64, labels ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if m == telemetry.TaskDuration {
+		d.tasks[labels[0]]++
+	}
+}
+
+// TestAttemptIsTimedOnce: a run that ends between two attempts, because it is canceled or its term
+// is over, names the attempt before again, which took no second time.
+func TestAttemptIsTimedOnce(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a"})
+	require.NoError(t, err)
+	d := durations{tasks: make(map[string]int)}
+	s := telemetry.Watch(c, &d)
+	defer s.Close()
+	for _, name := range []string{"canceled", "stopped"} {
+		require.NoError(t, c.Tasks().Register(tenure.Task{
+			Name: name, Schedule: tenure.OnDemand(), RunOnElection: true, Abandoned: tenure.AbandonedFail,
+			Retry: tenure.RetryPolicy{Attempts: 2, Backoff: time.Hour},
+			Run:   func(context.Context, tenure.TaskRun) error { return errors.New("sick") },
+		}))
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }() // ends with stop
+	for _, name := range []string{"canceled", "stopped"} {
+		require.Eventually(t, func() bool { return gauge(s, telemetry.TaskRetries, name) == 1 }, time.Minute, 10*time.Millisecond)
+	}
+	require.NoError(t, c.Tasks().Cancel(t.Context(), "canceled"))
+	require.Eventually(t, func() bool { return gauge(s, telemetry.TaskRuns, "canceled", "canceled") == 1 }, time.Minute, 10*time.Millisecond)
+	stop()
+	require.NoError(t, <-ended)
+	require.InDelta(t, 1, gauge(s, telemetry.TaskRuns, "stopped", "failed"), 0)
+	require.Equal(t, map[string]int{"canceled": 1, "stopped": 1}, d.tasks)
+}
+
+// TestUnownedEndsWithRun: a process whose Run has ended hears of no leader, and counts no longer.
+func TestUnownedEndsWithRun(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a", Election: tenure.ElectionOptions{Ineligible: true}})
+	require.NoError(t, err)
+	s := telemetry.Watch(c, nowhere{})
+	defer s.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }() // ends with stop
+	unowned := func() float64 { return gauge(s, telemetry.Unowned, "default") }
+	require.Eventually(t, func() bool { return unowned() > 0 }, time.Minute, 10*time.Millisecond)
+	stop()
+	require.NoError(t, <-ended)
+	at := unowned()
+	require.Never(t, func() bool { return unowned() > at }, 100*time.Millisecond, 10*time.Millisecond)
+}
+
+// TestFailuresAreCountedFromZero: what a leader finds abandoned when its term begins is an increase
+// of a series that was there before, or no alert would see it.
+func TestFailuresAreCountedFromZero(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a"})
+	require.NoError(t, err)
+	s := telemetry.Watch(c, nowhere{})
+	defer s.Close()
+	require.NoError(t, c.Tasks().Register(tenure.Task{
+		Name: "rates", Schedule: tenure.OnDemand(), Run: func(context.Context, tenure.TaskRun) error { return nil },
+	}))
+	for _, state := range []tenure.RunState{tenure.RunFailed, tenure.RunAbandoned} {
+		require.Zero(t, gauge(s, telemetry.TaskRuns, "rates", string(state)), "it does not lead")
+	}
+}
