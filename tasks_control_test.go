@@ -352,6 +352,29 @@ func TestSlotsDuringATriggeredFirstRun(t *testing.T) {
 	})
 }
 
+// TestSlotsPassDuringATriggeredRun: a slot that comes due while a run is on that was triggered is
+// a matter of Overlap, as it is during any other run. The task is not overdue meanwhile.
+func TestSlotsPassDuringATriggeredRun(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.leader("a", Task{Name: "t", Schedule: Every(5 * time.Minute), Run: func(_ context.Context, run TaskRun) error {
+			if run.Trigger != "" {
+				time.Sleep(13 * time.Minute)
+			}
+			g.note("ran")
+			return nil
+		}})
+		g.pass(6 * time.Minute)
+		_, err := a.Trigger(context.Background(), "t")
+		require.NoError(g, err)
+		g.pass(12 * time.Minute)
+		require.False(g, a.status().Overdue)
+		g.pass(4 * time.Minute)
+		require.Equal(g, []string{"5m0s ran", "19m0s ran", "20m0s ran"}, g.noted())
+		require.Equal(g, int64(2), a.status().Skipped)
+		a.end()
+	})
+}
+
 // TestSlotsBetweenTriggers: after a run that was triggered a slot that is due comes first, and
 // after that the trigger that waits.
 func TestSlotsBetweenTriggers(t *testing.T) {

@@ -213,7 +213,7 @@ func (m *Machine) claimed(c store.TaskClaim, d slotPlan, reply store.TaskReply) 
 	m.agreed()
 	m.began = reply.Record.Started
 	m.backlog = d.backlog
-	if c.Kind != store.ClaimSlot {
+	if c.Kind != store.ClaimSlot && c.Kind != store.ClaimTrigger {
 		m.backlog = backlog{late: true, lag: math.MaxInt64}
 	}
 	m.skipped(d)
