@@ -30,6 +30,9 @@ const (
 	exitUnknown = 3 // it may have taken effect, or may yet
 )
 
+// exitRun is that of tenure run if it is tenure that failed, as env and timeout have it.
+const exitRun = 125
+
 // exitError ends the program with a code. Without a text nothing is written.
 type exitError struct {
 	code int
@@ -66,11 +69,14 @@ func Main(args []string) int {
 	root.SetArgs(args)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	err := root.ExecuteContext(ctx)
+	command, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
 	code := codeOf(err)
+	if command.CommandPath() == "tenure run" { // whatever the error is: all other codes are those of the program
+		code = exitRun
+	}
 	var exit *exitError
 	if errors.As(err, &exit) && exit.text == "" {
 		return exit.code

@@ -23,9 +23,6 @@ import (
 	"github.com/tenure-go/tenure/cmd/tenure/internal/source"
 )
 
-// exitRun is that of tenure run if it is tenure that failed, as env and timeout have it.
-const exitRun = 125
-
 // guard makes this process a guardian, if it was started as one.
 func guard(args []string) (code int, guarded bool) {
 	if len(args) == 0 || args[0] != sidecar.GuardCommand {
