@@ -37,7 +37,7 @@ nothing by itself. It exits with 1 if an election fails, or if two processes lea
 		},
 	}
 	f := command.Flags()
-	f.DurationVar(&o.For, "for", 0, "how long to run; 0: until interrupted")
+	f.DurationVar(&o.For, "for", 0, "how long to run after the first election; 0: until interrupted")
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:0", "where the status page is served")
 	f.StringVar(&member, "member", "", "run as the process of this name")
 	f.StringVar(&redis, "member-redis", "", "its Redis")

@@ -25,7 +25,7 @@ const Namespace = "tenure-demo"
 
 // Options say how the demo goes.
 type Options struct {
-	For    time.Duration // after which it ends; 0: when ctx does
+	For    time.Duration // how long after the first election it ends; 0: when ctx does
 	Listen string        // where the status page is served
 	Out    io.Writer
 	// Keys are what somebody types, who may kill, pause, drain and revive instances; nil: nobody.
@@ -47,12 +47,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if o.For > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.For)
-		defer cancel()
-	}
-	s := &show{out: o.Out, redis: embedded.Addr(), control: control, began: time.Now(), events: make(chan report, 64)}
+	s := &show{out: o.Out, length: o.For, redis: embedded.Addr(), control: control, began: time.Now(), events: make(chan report, 64)}
 	s.say("", "three processes over an embedded Redis, namespace %s, lease %v", Namespace, leaseTTL)
 	closePage, err := s.servePage(ctx, o.Listen)
 	if err != nil {

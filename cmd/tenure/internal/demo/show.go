@@ -24,6 +24,7 @@ type show struct {
 	redis   string // its address
 	control *tenure.Control
 	began   time.Time
+	length  time.Duration // from the first election on; 0: it ends with ctx
 	events  chan report
 	keys    <-chan byte // nil: there are none
 
@@ -62,6 +63,8 @@ const (
 func (s *show) run(ctx context.Context) error {
 	s.members, s.beliefs = map[string]*member{}, map[int64]belief{}
 	s.dead, s.frozen, s.drained = map[string]bool{}, map[string]bool{}, map[string]bool{}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	defer s.stop()
 	for _, name := range names {
 		if err := s.start(name); err != nil {
@@ -72,10 +75,15 @@ func (s *show) run(ctx context.Context) error {
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()
 	overdue := time.NewTimer(nobodyMax) // for the first election
+	var over <-chan time.Time           // of the length, which the start of the processes is no part of
+	var end time.Time
 	kill := true
 	for {
 		select {
 		case <-ctx.Done():
+			return s.finish()
+		case <-over:
+			cancel()
 			return s.finish()
 		case <-overdue.C:
 			return fmt.Errorf("nobody took over within %v", nobodyMax)
@@ -83,6 +91,9 @@ func (s *show) run(ctx context.Context) error {
 			if s.take(r) {
 				overdue.Stop()
 				act.Reset(actEvery)
+				if over == nil && s.length > 0 {
+					over, end = time.After(s.length), time.Now().Add(s.length)
+				}
 			}
 		case key := <-s.keys:
 			overdue.Stop() // whom nobody revives may be the last one
@@ -92,7 +103,7 @@ func (s *show) run(ctx context.Context) error {
 		case <-ticker.C:
 			s.registry(ctx)
 		case <-act.C:
-			if deadline, ends := ctx.Deadline(); s.steered || s.leader == "" || ends && time.Until(deadline) < takeOverMax {
+			if s.steered || s.leader == "" || over != nil && time.Until(end) < takeOverMax {
 				continue
 			}
 			overdue.Reset(nobodyMax)
