@@ -33,7 +33,7 @@ func start(t *testing.T, redis, id string) *instance {
 	require.NoError(t, err)
 	for name, value := range map[string]string{
 		"NAMESPACE": "shop", "REDIS_URL": "redis://" + redis, "INSTANCE_ID": id, "ADDRESS": "http://" + listener.Addr().String(),
-		"LEASE_TTL": "3s", "RESTART_GUARD": "-1s", "HEARTBEAT_INTERVAL": "200ms",
+		"LEASE_TTL": "10s", "RESTART_GUARD": "-1s", "HEARTBEAT_INTERVAL": "200ms",
 	} {
 		t.Setenv("SHOP_"+name, value)
 	}
