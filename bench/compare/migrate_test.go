@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
@@ -23,6 +26,12 @@ func TestKeyIsSharedWithLocks(t *testing.T) {
 	server := redistest.Start(t)
 	client := func() *redis.Client { return server.Client(t) }
 	rdb := client()
+	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, KeyMajority: 1, TryNextAfter: time.Minute,
+	})
+	noError(t, err)
+	defer locker.Close()
+	const prefix = "rueidislock:0:" // of its first key, which is its only one
 	locks := map[string]func(ctx context.Context, key string) (unlock func(context.Context) error, err error){
 		"redislock": func(ctx context.Context, key string) (func(context.Context) error, error) {
 			lock, err := redislock.Obtain(ctx, rdb, key, time.Minute, nil)
@@ -38,10 +47,17 @@ func TestKeyIsSharedWithLocks(t *testing.T) {
 			}
 			return func(ctx context.Context) error { _, err := mutex.UnlockContext(ctx); return err }, nil
 		},
+		"rueidislock": func(ctx context.Context, key string) (func(context.Context) error, error) {
+			_, unlock, err := locker.TryWithContext(ctx, strings.TrimPrefix(key, prefix))
+			if err != nil {
+				return nil, err
+			}
+			return func(context.Context) error { unlock(); return nil }, nil
+		},
 	}
 	for name, lock := range locks {
 		t.Run(name, func(t *testing.T) {
-			key := "leader-" + name
+			key := prefix + "leader-" + name
 			unlock, err := lock(t.Context(), key)
 			noError(t, err)
 			elector, err := tenure.NewElector(client(), tenure.ElectorOptions{

@@ -55,6 +55,8 @@ var libraries = map[string]struct{ path, module string }{
 	"redis":        {"github.com/redis/go-redis/v9", "."},
 	"redsync":      {"github.com/go-redsync/redsync/v4", "bench"},
 	"goredis":      {"github.com/go-redsync/redsync/v4/redis/goredis/v9", "bench"},
+	"rueidis":      {"github.com/redis/rueidis", "bench"},
+	"rueidislock":  {"github.com/redis/rueidis/rueidislock", "bench"},
 	"redislock":    {"github.com/bsm/redislock", "bench"},
 	"require":      {"github.com/stretchr/testify/require", "."},
 	"miniredis":    {"github.com/alicebob/miniredis/v2", "."},
