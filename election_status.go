@@ -31,7 +31,7 @@ const (
 	WaitForeign   WaitReason = "foreign"   // another program holds the lease
 	WaitEmpty     WaitReason = "empty"     // Redis knows nothing of the role yet: leaders are asked to renew
 	WaitYoung     WaitReason = "young"     // Redis knows nothing of the role and is young: it may have forgotten a lease
-	WaitHold      WaitReason = "hold"      // Redis has lost data or has failed over: a lease that it forgot may be on
+	WaitHold      WaitReason = "hold"      // Redis has restarted, failed over or lost data: a lease that it forgot may be on
 	WaitVanished  WaitReason = "vanished"  // the lease vanished before its end
 	WaitReserved  WaitReason = "reserved"  // the last leader has left the lease to another instance for a moment
 	WaitYield     WaitReason = "yield"     // a better candidate (see Priority) asks, and comes first for a moment

@@ -100,7 +100,7 @@ func waitingLine(e Event) string {
 	case WaitYoung:
 		return "waiting: redis is " + short(e.Took) + " old, first election possible" + left
 	case WaitHold:
-		return "waiting: redis has lost data or has failed over, next election possible" + left
+		return "waiting: redis has restarted, failed over or lost data, next election possible" + left
 	case WaitVanished:
 		return "waiting: the lease vanished before its end, next election possible" + left
 	case WaitReserved:

@@ -326,7 +326,7 @@ func TestLogLines(t *testing.T) {
 		{Event{Type: EventLeaseReclaimed, InstanceID: "me", Token: 7}, `level=WARN msg="redis had lost the lease, taken back" instance=me token=7`},
 		{
 			Event{Type: EventElectionWaiting, InstanceID: "me", Reason: "hold", Time: time.Unix(-27, 0), Until: time.Unix(0, 0).UTC()},
-			`level=INFO msg="waiting: redis has lost data or has failed over, next election possible in 27s" instance=me reason=hold until=1970-01-01T00:00:00.000Z`,
+			`level=INFO msg="waiting: redis has restarted, failed over or lost data, next election possible in 27s" instance=me reason=hold until=1970-01-01T00:00:00.000Z`,
 		},
 		{
 			Event{Type: EventElectionWaiting, InstanceID: "me", Reason: "young", Took: 3 * time.Second, Time: time.Unix(-27, -3e8), Until: time.Unix(0, 0).UTC()},

@@ -119,7 +119,7 @@ func TestVacancySeenFromADashboard(t *testing.T) {
 	band := func(n int) string {
 		return strings.TrimSpace(eval[string](p, fmt.Sprintf("document.querySelectorAll('.role-band')[%d].querySelector('.why').textContent", n)))
 	}
-	require.Regexp(t, `^Redis has lost data or has failed over: a leader may hold a lease that it forgot. Election possible in (3\d|40) s.$`, band(1))
+	require.Regexp(t, `^Redis has restarted, failed over or lost data: a leader may hold a lease that it forgot. Election possible in (3\d|40) s.$`, band(1))
 	require.Contains(t, band(2), "no candidate asks for it")
 	require.Contains(t, band(2), "The process of this page takes no part")
 	p.clean()

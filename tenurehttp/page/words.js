@@ -63,7 +63,7 @@ export const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${
 export const waits = {
   empty: "Redis knows nothing of this role yet, so leaders are asked to renew first",
   young: "Redis is young: a leader may hold a lease from before its restart",
-  hold: "Redis has lost data or has failed over: a leader may hold a lease that it forgot",
+  hold: "Redis has restarted, failed over or lost data: a leader may hold a lease that it forgot",
   vanished: "the lease vanished before its end, and may be held until then",
   reserved: "the last leader has left the lease to another instance for a moment",
   yield: "a better candidate asks, and comes first for a moment",

@@ -208,10 +208,8 @@ func taskState(t tenure.TaskStatus) string {
 	switch {
 	case t.Err != nil:
 		return "unreadable"
-	case t.Paused && t.Pause.By != "":
-		return "paused by " + t.Pause.By
 	case t.Paused:
-		return "paused"
+		return pauseText(t.Pause)
 	case t.Running:
 		return "running"
 	case t.Trigger != "":
@@ -222,6 +220,18 @@ func taskState(t tenure.TaskStatus) string {
 		return "failing"
 	}
 	return "ok"
+}
+
+// pauseText says who paused a task, and why.
+func pauseText(p tenure.TaskPause) string {
+	text := "paused"
+	if p.By != "" {
+		text += " by " + p.By
+	}
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	return text
 }
 
 func (a *app) termsCommand() *cobra.Command {

@@ -154,7 +154,7 @@ Redis and namespace come from flags, from TENURE_REDIS_URL and TENURE_NAMESPACE,
 from a config file. With --api the HTTP API of a program is asked in place of Redis. Exit codes: 0 healthy or done, 1 not, 2 cannot ask, 3 not known.`,
 		Example: `  export TENURE_REDIS_URL=redis://localhost:6379 TENURE_NAMESPACE=shop
   tenure status
-  tenure run --role reports -- python3 reports.py`,
+  tenure run --role reports -- python3 reports.py reports.db`,
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRunE: a.prepare,
 		CompletionOptions: cobra.CompletionOptions{DisableDescriptions: true},

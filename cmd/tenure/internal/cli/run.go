@@ -55,7 +55,7 @@ or always.
 
 Exit codes: that of the program, 128 + n if signal n has killed it; 0 after SIGINT or SIGTERM;
 125 if tenure fails, 126 if the program cannot be started, 127 if it is not found.`,
-		Example: `  tenure run --role reports -- python3 reports.py
+		Example: `  tenure run --role reports -- python3 reports.py reports.db
   tenure run --role backup --restart always -- sh -c 'while :; do backup; sleep 60; done'`,
 		RunE: func(command *cobra.Command, args []string) error {
 			return a.run(command.Context(), o, args)

@@ -217,7 +217,7 @@ func (v *clusterView) why(r tenure.RoleStatus) string {
 	case r.Waiting == tenure.WaitHold && young, r.Waiting == tenure.WaitEmpty && young:
 		said = append(said, fmt.Sprintf("redis is %s old: a leader may hold a lease from before its restart", out.For(uptime)))
 	case r.Waiting == tenure.WaitHold:
-		said = append(said, "redis has lost data or has failed over: a lease that it forgot may be on")
+		said = append(said, "redis has restarted, failed over or lost data: a lease that it forgot may be on")
 	case r.Waiting == tenure.WaitEmpty:
 		said = append(said, "redis knows nothing of the role yet: leaders are asked to speak up")
 	case r.Waiting == tenure.WaitVanished:
