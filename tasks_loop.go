@@ -17,8 +17,8 @@ const (
 
 	// Where time after time comes within so long of another, tasks are served together: a thousand
 	// slots a second would be a thousand wake-ups, and as many claims that travel alone. Each task
-	// that is served puts the next ones off by so long, up to dueTogether of them in a turn. Four in
-	// a row are not put off, such as a slot and a second look at Redis's clock.
+	// that is served puts the next ones off by so long, up to dueTogether of them in a turn. Four
+	// in a row are not put off, such as a slot and a second look at Redis's clock.
 	dueSpacing  = 5 * time.Millisecond
 	dueTogether = 4
 	dueAhead    = 3 * dueSpacing

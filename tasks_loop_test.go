@@ -374,9 +374,9 @@ func TestSickRecord(t *testing.T) {
 	})
 }
 
-// TestTasksDueCloseTogether: those whose slots lie closer than dueSpacing start together, none later
-// than by dueTogether of that, and the first four of them at once. Slots that lie dueSpacing apart
-// are not put off.
+// TestTasksDueCloseTogether: those whose slots lie closer than dueSpacing start together, none
+// later than by dueTogether of that, and the first four of them at once. Slots that lie dueSpacing
+// apart are not put off.
 func TestTasksDueCloseTogether(t *testing.T) {
 	for _, x := range []struct {
 		apart, latest time.Duration

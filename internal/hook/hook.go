@@ -1,5 +1,5 @@
-// Package hook is how tenuretest, the metrics and the proof reach into package tenure without public
-// names for it. Package tenure sets the variables when it is loaded.
+// Package hook is how tenuretest, the metrics and the proof reach into package tenure without
+// public names for it. Package tenure sets the variables when it is loaded.
 package hook
 
 import (
