@@ -138,13 +138,19 @@ func (c *Cluster) Run() *Cluster {
 	c.plan()
 	c.look()
 	c.pause()
-	for c.Wrong == "" && c.step(c.end) {
-	}
+	c.advance(c.end)
 	if c.Wrong == "" {
 		c.now = c.end
 	}
 	c.Tally.Simulated += c.now
 	return c
+}
+
+// advance lets events happen until then, or until a promise is broken.
+func (c *Cluster) advance(until time.Duration) {
+	for goesOn := true; goesOn && c.Wrong == ""; {
+		goesOn = c.step(until)
+	}
 }
 
 // step lets the next event happen, if there is one until then.
