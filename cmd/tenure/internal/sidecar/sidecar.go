@@ -201,14 +201,15 @@ func (r *Runner) guard(until time.Duration, term tenure.Term) (*exec.Cmd, *os.Fi
 func (r *Runner) killAll(guardian *exec.Cmd) {
 	_ = guardian.Process.Kill()
 	for {
-		left, alone := signalAll(0, syscall.SIGKILL), false
+		left := signalAll(0, syscall.SIGKILL)
+		var alone bool // no child is left, see guardian.bury
 		for {
 			pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 			if err == syscall.EINTR {
 				continue
 			}
 			if err != nil || pid <= 0 {
-				alone = err == syscall.ECHILD // see guardian.bury
+				alone = err == syscall.ECHILD
 				break
 			}
 		}
