@@ -160,6 +160,8 @@ func TestFullRedis(t *testing.T) {
 	unknown("acquire", b, other(nil))
 
 	b.must(ctx, t, lease.Held, other(func(r *lease.Request) { r.Floor = token + 1 })) // data were lost: the hold-off is on
+	longer := w.asker(oracle.Asker{ID: "c", TTL: 120_000, EmptyWait: 250, RestartGuard: -1})
+	longer.must(ctx, t, lease.Held, other(nil)) // though nobody can note for how long it may have led
 	unknown("reclaim", a, renewing(func(r *lease.Request) { r.Token = token + 2 }))
 	w.rdb.Del(ctx, leaseKey+":term")
 	empty := w.asker(oracle.Asker{ID: "b", TTL: 60_000, EmptyWait: 250, RestartGuard: -1})

@@ -39,7 +39,7 @@ var registry = []bug{
 		old: "if i == #ids or size", new: "if true or size"},
 	{name: "hint that nobody reads", test: "TestHintsOfACrowdAreFew", breaks: "nobody hears of a crowd: its hint is too long", file: lua,
 		old: "local MAX_IDS = 3500", new: "local MAX_IDS = 350000"},
-	{name: "hints of many at once", test: "TestManyListenersHearOfEachInstance", breaks: "a deploy of ten thousand instances takes six times the core that Redis has", file: lua,
+	{name: "hints of many at once", in: "internal/redisstore", test: "TestManyHearTogether", breaks: "a deploy of ten thousand instances takes six times the core that Redis has", file: lua,
 		old: "if heard > MANY then told.ends =", new: "if false then told.ends ="},
 	{name: "few wait too", test: "TestManyHearTogether", in: "internal/redisstore", breaks: "in a small namespace a change is told with the next heartbeat, seconds later", file: lua,
 		old: "local MANY = 500", new: "local MANY = 0"},
