@@ -128,7 +128,7 @@ func (l *taskLoop) depart() (wait time.Duration) {
 	}
 	urgent := f.urgent || f.placed && l.s.places.wanted()
 	if over, _ := l.shared.Over(); !over && !urgent && l.mostTogether() > 1 {
-		until := l.dueAt
+		until := min(l.dueAt, f.since+dueTogether*dueSpacing) // what is due need not call: a retry begins without
 		if l.awaited() > 1 {
 			until = max(until, f.since+dueSpacing)
 		}

@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -386,6 +387,39 @@ func TestEndsTravelWithTheNext(t *testing.T) {
 		g.pass(15 * time.Second)
 		require.Len(g, s.ends, 1)
 		require.Less(g, s.ends[0].Sub(g.began.Add(10*time.Second)), dueSpacing)
+	})
+}
+
+// TestEndsWaitNoLongerThanTheNext: where the tasks that are due next have nothing to ask for, such
+// as those that begin another attempt, the end of a run does not wait for one that has.
+func TestEndsWaitNoLongerThanTheNext(t *testing.T) {
+	inJoinedTasks(t, 0, 0, func(g *taskCluster, a *taskInstance, s *joinedTasks) {
+		for n := range 300 {
+			require.NoError(g, a.Register(Task{
+				Name: fmt.Sprintf("t%03d", n), Schedule: Every(time.Hour), InitialDelay: 10*time.Second + time.Duration(n)*4*time.Millisecond,
+				Retry: RetryPolicy{Attempts: 2},
+				Run: func(_ context.Context, run TaskRun) error {
+					if run.Attempt == 1 {
+						return RetryAfter(errors.New("sick"), time.Minute)
+					}
+					time.Sleep(time.Minute)
+					return nil
+				},
+			}))
+		}
+		var ended time.Time
+		require.NoError(g, a.Register(Task{
+			Name: "alone", Schedule: Every(time.Hour), InitialDelay: 70 * time.Second,
+			Run: func(context.Context, TaskRun) error {
+				time.Sleep(500 * time.Millisecond)
+				ended = time.Now()
+				return nil
+			},
+		}))
+		g.pass(80 * time.Second)
+		require.Len(g, s.ends, 1)
+		require.LessOrEqual(g, s.ends[0].Sub(ended), dueTogether*dueSpacing)
+		g.pass(time.Hour)
 	})
 }
 

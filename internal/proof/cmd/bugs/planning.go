@@ -46,6 +46,8 @@ var planning = []bug{
 		old: "		return maxFlight\n", new: "		return 1\n"},
 	{name: "ends of runs leave at once", test: "TestEndsTravelWithTheNext", breaks: "a thousand runs a second are a thousand round trips more", file: "tasks_calls.go",
 		old: "!over && !urgent &&", new: "!over && urgent && !urgent &&"},
+	{name: "ends of runs wait for the next call", test: "TestEndsWaitNoLongerThanTheNext", breaks: "where the tasks that are due have nothing to ask for the end of a run is told when that is over", file: "tasks_calls.go",
+		old: "min(l.dueAt, f.since+dueTogether*dueSpacing)", new: "l.dueAt"},
 	{name: "runs that are due wait for company", test: "TestEndsTravelWithTheNext", breaks: "where many tasks are due each starts 20 ms later than it has to", file: "tasks_calls.go",
 		old: "!over && !urgent &&", new: "!over && (urgent || true) &&"},
 	{name: "last ends wait for company", test: "TestLastEndsAreTold", breaks: "a leader that stops tells the last ends of its runs later than it has to", file: "tasks_calls.go",
