@@ -49,7 +49,8 @@ type guardian struct {
 	until  time.Duration // of now()
 	main   int           // pid of the command
 	ended  bool          // the command has
-	alone  bool          // no child is left, dead or alive
+	alone  bool          // no child is left, dead or alive, but those of kept
+	kept   kept
 	code   int
 	by     string        // how, once it is to end
 	killAt time.Duration // of now(), once it is to end
@@ -187,7 +188,7 @@ func (g *guardian) stop(by string) {
 // bury does what is due: it begins the end, kills, and reaps. left is how many live, 0 if nothing
 // is to end. A list of processes is no snapshot: one that forks and exits again and again is never
 // where the list has it. But whoever loses its parent is a child of ours from that moment on, so
-// that nobody is left once there is no child.
+// that nobody is left once there is no child. See kept for those that stay.
 func (g *guardian) bury() (left int) {
 	g.alone = false
 	for {
@@ -197,7 +198,7 @@ func (g *guardian) bury() (left int) {
 			continue
 		}
 		if err != nil || pid <= 0 {
-			g.alone = err == syscall.ECHILD
+			g.alone = err == syscall.ECHILD || g.ended && g.kept.alone()
 			break
 		}
 		if pid == g.main {

@@ -200,6 +200,7 @@ func (r *Runner) guard(until time.Duration, term tenure.Term) (*exec.Cmd, *os.Fi
 // killAll kills the guardian and all that it has left, until none lives.
 func (r *Runner) killAll(guardian *exec.Cmd) {
 	_ = guardian.Process.Kill()
+	var kept kept
 	for {
 		left := signalAll(0, syscall.SIGKILL)
 		var alone bool // no child is left, see guardian.bury
@@ -209,7 +210,7 @@ func (r *Runner) killAll(guardian *exec.Cmd) {
 				continue
 			}
 			if err != nil || pid <= 0 {
-				alone = err == syscall.ECHILD
+				alone = err == syscall.ECHILD || kept.alone()
 				break
 			}
 		}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,6 +29,32 @@ type process struct {
 	pid, parent int
 	began       string // tells it from another one that gets its number
 	dead        bool   // a zombie, with all its threads
+}
+
+// keptAfter is for how long nothing else was seen before those of kept are taken for all.
+const keptAfter = time.Second
+
+// kept tells whether all the children that are left are dead, and kept by a debugger: it is first to
+// reap what it traces, and may never do so.
+type kept struct{ since time.Duration } // of now(); 0: they are not, as far as was seen
+
+// alone is to be asked while no child can be reaped. One look may miss who forks and exits.
+func (k *kept) alone() bool {
+	living, keeps, known := descendants()
+	switch {
+	case !known || len(living) > 0 || !keeps:
+		k.since = 0
+	case k.since == 0:
+		k.since = now()
+	}
+	return k.since != 0 && now()-k.since >= keptAfter
+}
+
+// isTraced reports whether a process has a tracer.
+func isTraced(pid int) bool {
+	status, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	_, tracer, found := bytes.Cut(status, []byte("\nTracerPid:\t"))
+	return found && !bytes.HasPrefix(tracer, []byte("0\n"))
 }
 
 // readProcess reads an entry; false: it is gone.
@@ -64,12 +92,13 @@ func threadsLive(pid int) bool {
 	return false
 }
 
-// descendants are the living ones of this process; false: it is not known who they are. Every one
-// that has lost its parent is a child of ours.
-func descendants() (living []process, known bool) {
+// descendants are the living ones of this process, and keeps says that it has dead children that
+// are traced, and no other ones; known is false: it is not known who they are. Every one that has
+// lost its parent is a child of ours.
+func descendants() (living []process, keeps, known bool) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil, false
+		return nil, false, false
 	}
 	children := make(map[int][]process)
 	for _, entry := range entries {
@@ -81,6 +110,8 @@ func descendants() (living []process, known bool) {
 			children[p.parent] = append(children[p.parent], p)
 		}
 	}
+	mine := children[os.Getpid()]
+	keeps = len(mine) > 0 && !slices.ContainsFunc(mine, func(p process) bool { return !p.dead || !isTraced(p.pid) })
 	for queue := []int{os.Getpid()}; len(queue) > 0; queue = queue[1:] {
 		for _, p := range children[queue[0]] {
 			if !p.dead {
@@ -90,13 +121,13 @@ func descendants() (living []process, known bool) {
 		}
 		delete(children, queue[0])
 	}
-	return living, true
+	return living, keeps, true
 }
 
 // signalAll sends a signal to every descendant, and returns how many there were. A number that
 // another process has got meanwhile is not hit.
 func signalAll(_ int, signal syscall.Signal) int {
-	living, known := descendants()
+	living, _, known := descendants()
 	if !known {
 		return 1 // nobody is taken for dead
 	}

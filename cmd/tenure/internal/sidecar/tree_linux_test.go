@@ -1,9 +1,12 @@
 package sidecar
 
 import (
+	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,7 +33,25 @@ func TestSignalWithoutAHandle(t *testing.T) {
 // headless has a process of this test end its first thread.
 const headless = "TENURE_TEST_HEADLESS"
 
+// burying has a process of this test bury its child, once it is told to, in one of two ways.
+const burying = "TENURE_TEST_BURYING"
+
 func init() {
+	if how := os.Getenv(burying); how != "" {
+		child := exec.Command("sleep", "1000") //nolint:noctx // it is killed
+		if err := child.Start(); err != nil {
+			panic(err)
+		}
+		fmt.Println(child.Process.Pid)
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+		if how == "runner" {
+			new(Runner).killAll(child)
+		}
+		for g := (&guardian{ended: true, by: ByItself}); how == "guardian" && (g.bury() > 0 || !g.alone); {
+			time.Sleep(buryTick)
+		}
+		os.Exit(0)
+	}
 	if os.Getenv(headless) == "" {
 		return
 	}
@@ -56,4 +77,37 @@ func TestProcessWithoutItsFirstThread(t *testing.T) {
 	require.Equal(t, 1, signalAll(0, syscall.SIGKILL))
 	_ = cmd.Wait() // it was killed
 	require.Equal(t, syscall.SIGKILL, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
+}
+
+// TestTracedChildIsNotAwaited: who traces a process, and does not look, keeps it a zombie that its
+// parent cannot reap. It is dead all the same.
+func TestTracedChildIsNotAwaited(t *testing.T) {
+	runtime.LockOSThread() // a thread is the tracer
+	defer runtime.UnlockOSThread()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, how := range []string{"runner", "guardian"} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, self)
+		cmd.Env = append(os.Environ(), burying+"="+how)
+		tell, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		say, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		var pid int
+		_, err = fmt.Fscan(say, &pid)
+		require.NoError(t, err)
+		if err := unix.PtraceSeize(pid); err != nil {
+			cancel()
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			_ = cmd.Wait() // it was killed
+			t.Skip("it cannot be traced: ", err)
+		}
+		_, err = tell.Write([]byte("\n"))
+		require.NoError(t, err)
+		require.NoError(t, cmd.Wait(), how)
+		_, _ = syscall.Wait4(pid, nil, 0, nil)
+	}
 }
