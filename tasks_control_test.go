@@ -375,6 +375,30 @@ func TestSlotsPassDuringATriggeredRun(t *testing.T) {
 	})
 }
 
+// TestTriggerLosesNoQueuedSlot: a slot that waits for a run to end, and then for one that was
+// triggered meanwhile, is still a matter of Overlap, and not of Missed.
+func TestTriggerLosesNoQueuedSlot(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.leader("a", Task{Name: "t", Schedule: Every(10 * time.Minute), Overlap: OverlapQueue, Missed: MissedSkip, Run: func(_ context.Context, run TaskRun) error {
+			switch {
+			case run.Trigger != "":
+				time.Sleep(3 * time.Minute)
+			case run.Slot.Before(g.began.Add(15 * time.Minute)):
+				time.Sleep(11 * time.Minute)
+			}
+			g.note("ran")
+			return nil
+		}})
+		g.pass(11 * time.Minute)
+		_, err := a.Trigger(context.Background(), "t")
+		require.NoError(g, err)
+		g.pass(23 * time.Minute)
+		require.Equal(g, []string{"21m0s ran", "24m0s ran", "24m0s ran", "30m0s ran"}, g.noted())
+		require.Zero(g, a.status().Skipped)
+		a.end()
+	})
+}
+
 // TestSlotsBetweenTriggers: after a run that was triggered a slot that is due comes first, and
 // after that the trigger that waits.
 func TestSlotsBetweenTriggers(t *testing.T) {

@@ -211,7 +211,10 @@ func (m *Machine) claimed(c store.TaskClaim, d slotPlan, reply store.TaskReply) 
 	m.rerunOf, m.moved = "", 0
 	m.runOnElection = m.runOnElection && c.Kind == store.ClaimTrigger
 	m.agreed()
-	m.began = reply.Record.Started
+	queued := m.policy.Overlap == OverlapQueue && !m.late && m.record.Next > m.began && m.record.Next <= m.lastEnded // during the run before
+	if c.Kind != store.ClaimTrigger || !queued {
+		m.began = reply.Record.Started
+	}
 	m.backlog = d.backlog
 	if c.Kind != store.ClaimSlot && c.Kind != store.ClaimTrigger {
 		m.backlog = backlog{late: true, lag: math.MaxInt64}
