@@ -34,8 +34,8 @@ type process struct {
 // keptAfter is for how long nothing else was seen before those of kept are taken for all.
 const keptAfter = time.Second
 
-// kept tells whether all the children that are left are dead, and kept by a debugger: it is first to
-// reap what it traces, and may never do so.
+// kept tells whether all the children that are left are dead, and kept by a debugger: it is first
+// to reap what it traces, and may never do so.
 type kept struct{ since time.Duration } // of now(); 0: they are not, as far as was seen
 
 // alone is to be asked while no child can be reaped. One look may miss who forks and exits.
