@@ -38,7 +38,7 @@ const burying = "TENURE_TEST_BURYING"
 
 func init() {
 	if how := os.Getenv(burying); how != "" {
-		child := exec.Command("sleep", "1000") //nolint:noctx // it is killed
+		child := exec.Command("sleep", "1000")
 		if err := child.Start(); err != nil {
 			panic(err)
 		}
