@@ -412,13 +412,16 @@ func TestEndsWaitNoLongerThanTheNext(t *testing.T) {
 			Name: "alone", Schedule: Every(time.Hour), InitialDelay: 70 * time.Second,
 			Run: func(context.Context, TaskRun) error {
 				time.Sleep(500 * time.Millisecond)
-				ended = time.Now()
+				g.lock(func() { ended = time.Now() })
 				return nil
 			},
 		}))
 		g.pass(80 * time.Second)
-		require.Len(g, s.ends, 1)
-		require.LessOrEqual(g, s.ends[0].Sub(ended), dueTogether*dueSpacing)
+		s.mu.Lock()
+		told := slices.Clone(s.ends)
+		s.mu.Unlock()
+		require.Len(g, told, 1)
+		g.lock(func() { require.LessOrEqual(g, told[0].Sub(ended), dueTogether*dueSpacing) })
 		g.pass(time.Hour)
 	})
 }
