@@ -20,6 +20,18 @@ type nowhere struct{}
 
 func (nowhere) Record(*telemetry.Metric, float64, ...string) {}
 
+// watched is a coordinator on a miniredis, and what watches it.
+func watched(t *testing.T, o tenure.ElectionOptions) (*tenure.Coordinator, *telemetry.Source) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a", Election: o})
+	require.NoError(t, err)
+	s := telemetry.Watch(c, nowhere{})
+	t.Cleanup(s.Close)
+	return c, s
+}
+
 // TestRedisDownBehindAHealthCheck: a role whose health check fails hides no Redis that is down, be
 // it the same role or another.
 func TestRedisDownBehindAHealthCheck(t *testing.T) {
@@ -44,14 +56,9 @@ func TestRedisDownBehindAHealthCheck(t *testing.T) {
 // TestNoRightIsMissingBeforeItIsRefused: a candidate that has only looked who leads, because it is
 // not healthy, has not asked for INFO, so that nobody has refused it.
 func TestNoRightIsMissingBeforeItIsRefused(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a", Election: tenure.ElectionOptions{
+	c, s := watched(t, tenure.ElectionOptions{
 		LeaseTTL: time.Second, RenewInterval: 200 * time.Millisecond, Health: func(context.Context) error { return errors.New("sick") },
-	}})
-	require.NoError(t, err)
-	s := telemetry.Watch(c, nowhere{})
-	defer s.Close()
+	})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }() // ends with stop
@@ -191,12 +198,7 @@ func TestAttemptIsTimedOnce(t *testing.T) {
 
 // TestUnownedEndsWithRun: a process whose Run has ended hears of no leader, and counts no longer.
 func TestUnownedEndsWithRun(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a", Election: tenure.ElectionOptions{Ineligible: true}})
-	require.NoError(t, err)
-	s := telemetry.Watch(c, nowhere{})
-	defer s.Close()
+	c, s := watched(t, tenure.ElectionOptions{Ineligible: true})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }() // ends with stop
@@ -211,12 +213,7 @@ func TestUnownedEndsWithRun(t *testing.T) {
 // TestFailuresAreCountedFromZero: what a leader finds abandoned when its term begins is an increase
 // of a series that was there before, or no alert would see it.
 func TestFailuresAreCountedFromZero(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a"})
-	require.NoError(t, err)
-	s := telemetry.Watch(c, nowhere{})
-	defer s.Close()
+	c, s := watched(t, tenure.ElectionOptions{})
 	require.NoError(t, c.Tasks().Register(tenure.Task{
 		Name: "rates", Schedule: tenure.OnDemand(), Run: func(context.Context, tenure.TaskRun) error { return nil },
 	}))
