@@ -283,7 +283,7 @@ func BenchmarkBeat(b *testing.B) {
 			send := func() {
 				l.beat.Nudge()
 				for h, due := l.beat.Next(monotonic()); due; h, due = l.beat.Next(monotonic()) {
-					l.send(ctx, h)
+					l.send(ctx, h, nil)
 				}
 			}
 			for b.Loop() {

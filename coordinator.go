@@ -135,7 +135,7 @@ func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)
 	election.also.none = c.backend.examine == nil
 	election.draining = &c.draining
 	election.balance, election.driver, election.together = &c.balance, c.driver, &c.together
-	election.addresses = c.registry
+	election.addresses, election.beats = c.registry, c.registry
 	election.observed = &c.calls
 	set(&election)
 	return newElector(election, c.subscription)

@@ -34,9 +34,7 @@ func (l *electionLoop) send(now lease.Reading, r lease.Request) {
 	}
 	if l.calls < maxCalls {
 		if !l.together.add(l, r, r.Bound, false) {
-			l.call(storeAnswer{request: r}, r.Bound, func(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
-				return store.Send(ctx, l.store, r)
-			})
+			l.call(storeAnswer{request: r}, r.Bound, l.ask)
 		}
 		return
 	}
@@ -47,6 +45,17 @@ func (l *electionLoop) send(now lease.Reading, r lease.Request) {
 	if r.Kind == lease.Release || !l.sendAside(now) {
 		l.apply(now, l.cand.Answer(now, r, lease.Answer{}), ErrExpired)
 	}
+}
+
+// ask makes the call of a request, with a heartbeat if it may travel with one.
+func (l *electionLoop) ask(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
+	if r.Rides {
+		rider := store.Rider{Lease: l.store, Request: r}
+		if l.beats.carry(ctx, &rider, l.timing.Retry/2) {
+			return rider.Answer()
+		}
+	}
+	return store.Send(ctx, l.store, r)
 }
 
 // secondCopy: a renewal that has no answer after that part of its bound is sent once more.

@@ -37,6 +37,7 @@ type electionConfig struct {
 	observed *callObservers // of renewals; nil: nobody can observe them
 	// addresses is the address book of the instances; nil without a registry.
 	addresses addressBook
+	beats     heartbeats     // of this process; nil without a registry
 	driver    *driver.Driver // of all elections of this process, and
 	together  *togetherRenewals
 }
@@ -47,6 +48,14 @@ type addressBook interface {
 	read(ctx context.Context, id string) string // asks; "": none, or no answer
 	leaderChanged()                             // another one leads than before; does not block
 	newer(id string) time.Duration              // by how much later this process started than that instance of another version
+}
+
+// heartbeats are those of this process.
+type heartbeats interface {
+	next() lease.Beats // does not block
+	// carry sends an acquire with a heartbeat, if one is due within so long, and takes its answer.
+	// Else it reports false.
+	carry(ctx context.Context, rider *store.Rider, within time.Duration) bool
 }
 
 // electionConfig is that of the default role.
@@ -297,7 +306,10 @@ func (l *electionLoop) workLeft() []string {
 func (l *electionLoop) turn() {
 	in := l.inputs.take()
 	now := readClock()
-	l.prefer(now)                                       // as it is when an answer is judged
+	l.prefer(now) // as it is when an answer is judged
+	if l.beats != nil {
+		l.cand.Beats(l.beats.next())
+	}
 	if t := l.term; t != nil && t.lease.Load() == nil { // a reader or the timer noticed first
 		l.apply(now, l.cand.End(now, lease.Expired), ErrExpired)
 	}

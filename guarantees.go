@@ -29,7 +29,7 @@ type Guarantees struct {
 	// CrashFailover is how long after its leader has died without a word a role may be without one:
 	// LeaseTTL + 50 ms. If more than 50 processes follow, they ask one after the other, the first
 	// of them within milliseconds; it, HandOver and FirstElection may last longer by up to
-	// LeaseTTL/100 · ln(1 + 100 · n · max(1 ms, n · 0.2 µs)/LeaseTTL), of n followers, if nearly
+	// LeaseTTL/100 · ln(1 + 100 · n · max(1 ms, n · 0.4 µs)/LeaseTTL), of n followers, if nearly
 	// all of those have died too, or may not lead: 1.3 s for 10,000 at a LeaseTTL of 30 s.
 	CrashFailover time.Duration `json:"-"`
 	// HandOver is how long after a release a role may be without a leader: 20 ms, and

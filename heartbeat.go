@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/membership"
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -41,17 +42,20 @@ func (r *Registry) beat(ctx context.Context) {
 		case <-timer.C:
 		case <-r.wake:
 			l.beat.Nudge()
+		case ride := <-r.rides:
+			l.carry(ctx, ride)
 		}
 		for ctx.Err() == nil && !r.left.Load() {
 			h, due := l.beat.Next(monotonic())
 			if !due {
 				break
 			}
-			l.send(ctx, h)
+			l.send(ctx, h, nil)
 		}
 		if ctx.Err() != nil || r.left.Load() {
 			return
 		}
+		r.expect(l.beat)
 		timer.Reset(l.beat.Wait(monotonic()))
 	}
 }
@@ -61,6 +65,27 @@ func newBeatLoop(r *Registry) *beatLoop {
 		r: r, beat: membership.NewBeat(monotonic(), r.opts.HeartbeatInterval, r.random),
 		record: store.Instance{Incarnation: r.incarnation},
 	}
+}
+
+// carry has the next heartbeat take an acquire along, if it is due within so long and may: it goes
+// at once then. carry returns when the client has returned, with the answer, or reports at once
+// that the acquire must travel alone: the beat loop waits for an answer, say, or has ended.
+func (r *Registry) carry(ctx context.Context, rider *store.Rider, within time.Duration) bool {
+	carrier, able := r.store.(store.Carrier)
+	return able && carrier.Carries(rider.Lease) && offer(ctx, r.rides, rider, within)
+}
+
+// next says when the next heartbeat is due.
+func (r *Registry) next() lease.Beats {
+	if at := r.expected.Load(); at != nil {
+		return *at
+	}
+	return lease.Beats{}
+}
+
+// expect lets others know when the next heartbeat is due.
+func (r *Registry) expect(b *membership.Beat) {
+	r.expected.Store(&lease.Beats{Due: b.Due(), Every: r.opts.HeartbeatInterval})
 }
 
 // setStatus sets what this instance says of itself and has it beat at once.
@@ -132,9 +157,10 @@ func (l *beatLoop) compose() {
 }
 
 // send makes one call and takes its answer. The call outlives ctx, so that what follows the loop at
-// shutdown finds none in flight.
-func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat) {
+// shutdown finds none in flight. ride travels with it; nil: nothing does.
+func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat, ride *ride) {
 	r := l.r
+	r.expect(l.beat)
 	l.compose()
 	c := store.Heartbeat{
 		ID:          r.id,
@@ -153,7 +179,8 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat) {
 	}
 	ctx, cancel := within(context.WithoutCancel(ctx), h.Bound)
 	defer cancel()
-	reply, err := bounded(ctx, &r.beating, func(ctx context.Context) (store.HeartbeatReply, error) { return r.store.Heartbeat(ctx, c) })
+	reply, err := bounded(ctx, &r.beating, func(ctx context.Context) (store.HeartbeatReply, error) { return r.heartbeat(ctx, c, ride) })
+	ride.refuse()              // unless the call has begun
 	if !store.NeverSent(err) { // also if its answer was lost
 		r.entered.Store(true)
 	}
@@ -168,6 +195,36 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat) {
 	l.take(reply, l.beat.Answer(monotonic(), h, membership.BeatAnswer{
 		Verdict: reply.Verdict, Now: reply.Now, Started: reply.Started, Instances: reply.Instances,
 	}))
+}
+
+// carry sends a heartbeat early for the sake of a ride, or refuses that.
+func (l *beatLoop) carry(ctx context.Context, ride *ride) {
+	defer ride.refuse()
+	now := monotonic()
+	if ctx.Err() != nil || l.r.left.Load() || !l.beat.Hasten(now, min(ride.within, l.r.opts.HeartbeatInterval/2)) {
+		return
+	}
+	if h, due := l.beat.Next(now); due {
+		l.send(ctx, h, ride)
+	}
+}
+
+// heartbeat makes the call of a heartbeat, with the ride if there is one. Neither is cut short by
+// the other: the call goes on for as long as one of them is waited for.
+func (r *Registry) heartbeat(ctx context.Context, c store.Heartbeat, ride *ride) (store.HeartbeatReply, error) {
+	carrier, able := r.store.(store.Carrier)
+	if !able || !ride.begin() {
+		return r.store.Heartbeat(ctx, c)
+	}
+	ride.Err = store.ErrCallEnded
+	defer func() { ride.ended <- true }()
+	until, _ := ctx.Deadline()
+	if ride.until.After(until) {
+		until = ride.until
+	}
+	both, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
+	defer cancel()
+	return carrier.HeartbeatWith(both, c, &ride.Rider)
 }
 
 // take reports what an answer has changed.

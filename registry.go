@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/membership"
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -47,7 +48,9 @@ type Registry struct {
 	places      places
 	newLeader   wakeup // another leader is known than before
 
-	wake                       wakeup // the beat loop beats at once
+	wake                       wakeup     // the beat loop beats at once
+	rides                      chan *ride // acquires that may travel with a heartbeat
+	expected                   atomic.Pointer[lease.Beats]
 	beating, leaving, sweeping callGate
 	adding                     callGate
 	aggregated                 atomic.Int64                   // entries of the history that this process has added, or tried to
@@ -102,6 +105,7 @@ func newRegistry(store store.Registry, bus *eventBus, opts Options, elections el
 		status:      InstanceJoining,
 		profile:     opts.Registry.profile(),
 		wake:        newWakeup(),
+		rides:       make(chan *ride),
 		newLeader:   newWakeup(),
 		watches:     make(map[wakeup]struct{}),
 		beating:     callGate{most: maxRegistryCalls},

@@ -141,7 +141,7 @@ func (m *registryInstance) beats() time.Duration {
 	l := m.beatLoop
 	l.beat.Nudge()
 	for h, due := l.beat.Next(monotonic()); due; h, due = l.beat.Next(monotonic()) {
-		l.send(context.Background(), h)
+		l.send(context.Background(), h, nil)
 	}
 	return l.beat.Wait(monotonic())
 }

@@ -168,7 +168,7 @@ func deployOf(c constants, instances float64) float64 {
 const (
 	rampSlow  = 0.3    // s, TTL/100
 	rampGap   = 1e-3   // s
-	rampEach  = 0.2e-6 // s
+	rampEach  = 0.4e-6 // s
 	rampKnown = 10_000 // instances of which it was measured how many ask
 )
 

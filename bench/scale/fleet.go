@@ -34,13 +34,14 @@ const (
 	renewals
 	releases
 	heartbeats
+	rides  // a heartbeat and an acquire that travel together
 	checks // of a subscription
 	sweeps
 	others
 	kinds
 )
 
-var kindNames = [kinds]string{"acquires", "renewals", "releases", "heartbeats", "checks of the subscription", "sweeps", "others"}
+var kindNames = [kinds]string{"acquires", "renewals", "releases", "heartbeats", "heartbeats with an acquire", "checks of the subscription", "sweeps", "others"}
 
 // counts are requests by kind, and the round trips that renewals took.
 type counts struct {
@@ -51,18 +52,28 @@ type counts struct {
 }
 
 func (c *counts) add(cmds ...redis.Cmder) {
-	renews := false
+	var sent [kinds]int64
 	for _, cmd := range cmds {
 		k, n := kindOf(cmd.Args())
-		c.kinds[k].Add(n)
-		renews = renews || k == renewals
+		sent[k] += n
 	}
-	if renews {
+	together := min(sent[acquires], sent[heartbeats])
+	sent[rides], sent[acquires], sent[heartbeats] = together, sent[acquires]-together, sent[heartbeats]-together
+	for k, n := range sent {
+		c.kinds[k].Add(n)
+	}
+	if sent[renewals] > 0 {
 		c.trips.Add(1)
 	}
 }
 
-func (c *counts) read() (all [kinds]int64) {
+// sums are counts of requests.
+type sums [kinds]int64
+
+func (s sums) asks() int64  { return s[acquires] + s[rides] }
+func (s sums) beats() int64 { return s[heartbeats] + s[rides] }
+
+func (c *counts) read() (all sums) {
 	for k := range all {
 		all[k] = c.kinds[k].Load()
 	}

@@ -102,7 +102,7 @@ func (x *one) startAll() {
 	x.settle(0)
 	if x.alive > 1000 { // those that came first have counted few, and check as few do until they count again
 		progress("until all have counted each other again")
-		time.Sleep(store.ChecksPerCount * store.CheckInterval(leaseTTL))
+		time.Sleep(store.CountInterval(x.alive, store.CheckInterval(leaseTTL)))
 	}
 }
 
@@ -137,8 +137,8 @@ func (x *one) atRest(empty reading, heap float64, floor bareShares) {
 	for k := range kinds {
 		total += float64(now[k]-sent[k]) / seconds
 	}
-	x.asks = float64(now[acquires]-sent[acquires]) / seconds
-	x.beats = float64(now[heartbeats]-sent[heartbeats]) / seconds
+	x.asks = float64(now.asks()-sent.asks()) / seconds
+	x.beats = float64(now.beats()-sent.beats()) / seconds
 	x.each = time.Duration(float64(time.Second) * x.rest / max(1, total))
 	own := x.crowd.owned
 	t := x.page.table(fmt.Sprintf("%s instances at rest", thousands(x.alive)),
@@ -204,7 +204,7 @@ func (x *one) failOver() {
 		more := x.sent.early.Load() - early
 		asked = append(asked, float64(more))
 		// Who was started together asks together: what is regular is more, or less, than the mean.
-		inStep := float64(total[acquires]-sent[acquires]-more) - x.asks*(now.at-before.at).Seconds()
+		inStep := float64(total.asks()-sent.asks()-more) - x.asks*(now.at-before.at).Seconds()
 		spent = append(spent, max(0, milli(x.beyondRest(before, now))-inStep*milli(x.each)))
 	}
 	t := x.page.table("A fail-over", fmt.Sprintf("The leader is cut off: nothing of it arrives any more. Counted from the end of its lease to %v after the next one leads; medians of %d. An acquire counts if its instance had asked less than 4/5 of a RetryInterval before.",
@@ -347,8 +347,8 @@ func (x *one) restart() {
 	t.add("connections that were opened", "%s", "", thousands(int(connected)))
 	t.add("Redis in the worst second, % of a core", "%.0f", "", 100*total)
 	t.add("the same, TCP and greetings counted apart", "%.0f", "≤ 20", 100*bare)
-	t.add("acquires beyond those at rest", "%s", "", thousands(max(0, int(float64(after[acquires]-before[acquires])-x.asks*took))))
-	t.add("heartbeats beyond those at rest", "%s", "", thousands(max(0, int(float64(after[heartbeats]-before[heartbeats])-x.beats*took))))
+	t.add("acquires beyond those at rest", "%s", "", thousands(max(0, int(float64(after.asks()-before.asks())-x.asks*took))))
+	t.add("heartbeats beyond those at rest", "%s", "", thousands(max(0, int(float64(after.beats()-before.beats())-x.beats*took))))
 	kept := "another one leads"
 	if term, ok := leads.Elector().Term(); ok && time.Since(term.Since) > time.Since(down) {
 		kept = "the same term goes on"

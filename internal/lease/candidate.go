@@ -53,7 +53,9 @@ type Candidate struct {
 	heeded  time.Duration // monotonic: the last request that a hint has caused, or will
 	queued  bool          // a hint is heeded at wake, which is later since others follow too
 	regular time.Duration // monotonic: the next acquire is due then, however soon the lease ends; past: at a time that others may share
+	paced   bool          // and for no other reason than that time
 	crowd   int           // others that follow
+	beats   Beats         // of this process
 	stale   bool          // the last answer was Stale
 	unknown int           // answers in a row that were Unknown
 
@@ -182,6 +184,7 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 			c.nonce, c.silent = c.secret(), past
 		}
 		request.Kind, request.Nonce = Acquire, c.nonce
+		request.Rides = c.rides(now)
 		request.Rank, request.Mute, request.Slice, request.Counts = c.prefer, c.unknown > 0, c.slice(), c.timing.Counts() // rule hears
 	case c.state == Leading, c.Keeps() && c.lease.Leading(now):
 		request.Kind = Renew
@@ -303,8 +306,9 @@ func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
 		return Began
 	case Held, RollCall:
 		wait := a.Wait + wakeLag + c.apart()
-		c.regular = now.Mono + c.pace(r)
+		c.regular = c.meeting(now, now.Mono+c.pace(r))
 		c.wake = min(now.Mono+wait, c.regular)
+		c.paced = !a.Offered
 		if a.Offered { // asking on is how it accepts
 			c.wake = min(c.wake, now.Mono+c.timing.TTL/20)
 			c.regular = c.wake

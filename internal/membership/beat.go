@@ -96,6 +96,25 @@ func silence(interval time.Duration) time.Duration {
 // Nudge makes the next heartbeat due at once: what the instance says of itself has changed.
 func (b *Beat) Nudge() { b.nudged = true }
 
+// Hasten makes the next heartbeat due now if it is due within so long. It reports whether it is due;
+// one that is on its way stays as it is, and so does the pause after a failure.
+func (b *Beat) Hasten(now, within time.Duration) bool {
+	if b.flying.Seq != 0 || b.failures > 0 || !b.registered || b.Wait(now) > within {
+		return false
+	}
+	b.due = min(b.due, now)
+	return true
+}
+
+// Due is when the next heartbeat is due, as far as is known: while one is on its way, the mean
+// interval after that.
+func (b *Beat) Due() time.Duration {
+	if b.flying.Seq != 0 || b.again {
+		return b.began + b.interval
+	}
+	return b.due
+}
+
 // Next returns the heartbeat that is due now, if there is one. Only one is on its way at a time:
 // the driver hands it back with its answer, or with its failure.
 func (b *Beat) Next(now time.Duration) (h Heartbeat, due bool) {

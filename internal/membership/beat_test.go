@@ -316,3 +316,36 @@ func TestSecondHeartbeatOfARound(t *testing.T) {
 	require.Zero(t, b.Answer(3*time.Second, h, taken(Kept, 1_003_000)))
 	require.Equal(t, interval-2*time.Second, b.Wait(3*time.Second))
 }
+
+// TestHastenedHeartbeat: one goes early if it is due within so long. The next one is due an
+// interval after it, as after any other.
+func TestHastenedHeartbeat(t *testing.T) {
+	b := registered(t)
+	require.Equal(t, interval, b.Due())
+	require.False(t, b.Hasten(interval/2-1, interval/2))
+	_, due := b.Next(interval/2 - 1)
+	require.False(t, due)
+	require.True(t, b.Hasten(interval/2, interval/2))
+	h, due := b.Next(interval / 2)
+	require.True(t, due)
+	require.False(t, b.Hasten(interval/2, interval), "one is on its way")
+	require.Equal(t, interval/2+interval, b.Due(), "while it is")
+	b.Answer(interval/2+time.Second, h, taken(Kept, 1_008_500))
+	require.Equal(t, interval/2+interval, b.Due())
+	require.True(t, b.Hasten(10*interval, 0), "it is long due")
+}
+
+// TestWhatIsNotHastened: the first heartbeat, those after a failure, and the second of a round.
+func TestWhatIsNotHastened(t *testing.T) {
+	b := NewBeat(time.Minute, interval, half)
+	require.False(t, b.Hasten(0, interval))
+	b = registered(t)
+	h, _ := b.Next(interval)
+	b.Failed(interval, h, false)
+	require.False(t, b.Hasten(interval, interval), "its pause keeps a crowd apart")
+	b = registered(t)
+	h, _ = b.Next(interval)
+	b.Answer(interval, h, taken(Stale, 2_000_000))
+	_, due := b.Next(interval)
+	require.True(t, due)
+}

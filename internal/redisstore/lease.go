@@ -171,13 +171,16 @@ func (s *Lease) turnArgs(sc *script, room int) []any {
 }
 
 func (s *Lease) Acquire(ctx context.Context, r lease.Request) (store.LeaseReply, error) {
-	sc := s.scripts.acquire
+	return s.ask(ctx, s.elects, s.scripts.acquire, s.acquireArgs(r))
+}
+
+func (s *Lease) acquireArgs(r lease.Request) []any {
 	var rank any = int64(r.Rank)
 	if r.Mute {
 		rank = ""
 	}
-	return s.ask(ctx, s.elects, sc, append(s.turnArgs(sc, 15), s.id, r.Nonce, s.ttl, r.NotAfter, r.Floor, r.HoldOff.Milliseconds(), s.emptyWait,
-		s.margin, s.restartGuard, s.channel, s.roleArg, s.careful, rank, r.Slice.Milliseconds(), r.Counts.Milliseconds()))
+	return append(s.turnArgs(s.scripts.acquire, 15), s.id, r.Nonce, s.ttl, r.NotAfter, r.Floor, r.HoldOff.Milliseconds(), s.emptyWait,
+		s.margin, s.restartGuard, s.channel, s.roleArg, s.careful, rank, r.Slice.Milliseconds(), r.Counts.Milliseconds())
 }
 
 func (s *Lease) Renew(ctx context.Context, r lease.Request) (store.LeaseReply, error) {

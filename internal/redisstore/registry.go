@@ -18,6 +18,14 @@ import (
 )
 
 func (s *Store) Heartbeat(ctx context.Context, b store.Heartbeat) (store.HeartbeatReply, error) {
+	line, err := s.text(ctx, s.scripts.beat, s.beatArgs(b))
+	if err != nil {
+		return store.HeartbeatReply{}, err
+	}
+	return parseBeatReply(line)
+}
+
+func (s *Store) beatArgs(b store.Heartbeat) []any {
 	sc := s.scripts.beat
 	keys := "7"
 	if len(b.Metrics) > 0 {
@@ -35,11 +43,35 @@ func (s *Store) Heartbeat(ctx context.Context, b store.Heartbeat) (store.Heartbe
 			args = append(args, m.Name, strconv.FormatFloat(m.Value, 'g', -1, 64))
 		}
 	}
-	line, err := s.text(ctx, sc, args)
-	if err != nil {
-		return store.HeartbeatReply{}, err
-	}
-	return parseBeatReply(line)
+	return args
+}
+
+// Carries reports whether the acquires of a lease can travel with the heartbeats: both go through
+// the same client, to one slot.
+func (s *Store) Carries(l store.Lease) bool {
+	of, is := l.(*Lease)
+	return is && s.Pipelines() && of.rdb == s.rdb && s.tag(of.key) == s.tag(s.keys.Instances())
+}
+
+func (s *Store) HeartbeatWith(ctx context.Context, b store.Heartbeat, rider *store.Rider) (reply store.HeartbeatReply, err error) {
+	of := rider.Lease.(*Lease)
+	err, rider.Err = store.ErrCallEnded, store.ErrCallEnded // stand if the client ends this goroutine
+	s.carried.doAll([]request{
+		{store: of.Store, ctx: ctx, script: s.scripts.acquire, key: of.key, args: of.acquireArgs(rider.Request), newCmd: newText},
+		{store: s, ctx: ctx, script: s.scripts.beat, key: s.keys.Instances(), args: s.beatArgs(b), newCmd: newText},
+	}, func(i int, cmd redis.Cmder, failed error) {
+		switch {
+		case failed != nil && i == 0:
+			rider.Err = failed
+		case failed != nil:
+			err = failed
+		case i == 0:
+			rider.Reply, rider.Err = parseLeaseReply(cmd.(*redis.StringCmd).Val())
+		default:
+			reply, err = parseBeatReply(cmd.(*redis.StringCmd).Val())
+		}
+	}, func([]int) {})
+	return reply, err
 }
 
 func parseBeatReply(line string) (store.HeartbeatReply, error) {

@@ -170,6 +170,7 @@ type Store struct {
 	scripts  *Scripts
 	renewals *batches
 	elects   *batches // acquires and releases, which wait for no renewals
+	carried  *batches // heartbeats that take an acquire along
 	tagged   *tagged
 	bounded  *boundedClients
 	tasks    *batches // calls of tasks
@@ -205,7 +206,7 @@ func (h *callHook) begin(sc *script) func(error) {
 // be asked. secret draws texts that nobody can guess.
 func New(rdb redis.UniversalClient, sections *Scripts, namespace, id string, secret func() string) *Store {
 	s := &Store{
-		rdb: rdb, keys: store.Keys(namespace), scripts: sections, renewals: newBatches(maxPipelines), elects: newBatches(maxPipelines), tagged: new(tagged), bounded: new(boundedClients), tasks: newBatches(maxTaskSends), id: id, secret: secret,
+		rdb: rdb, keys: store.Keys(namespace), scripts: sections, renewals: newBatches(maxPipelines), elects: newBatches(maxPipelines), carried: newBatches(maxPipelines), tagged: new(tagged), bounded: new(boundedClients), tasks: newBatches(maxTaskSends), id: id, secret: secret,
 		calls: new(callHook),
 	}
 	switch client := rdb.(type) {

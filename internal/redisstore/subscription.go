@@ -325,7 +325,7 @@ func (h *hearing) heard(ctx context.Context, r hearingReport) error {
 	case reportPublished:
 		h.answered(r.trip, r.err)
 		h.checks++
-		if h.checks >= countedFirst && time.Since(h.counted) >= (store.ChecksPerCount-1)*h.every() {
+		if h.checks >= countedFirst && time.Since(h.counted) >= store.CountInterval(h.crowd, h.every())-h.every() {
 			h.counted = time.Now()
 			h.count(ctx) // not beside the message: that would open another connection
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/membership"
 )
 
@@ -34,6 +35,29 @@ type Registry interface {
 	Aggregate(ctx context.Context, mark string, entry []MetricSummary) error // adds it to the history; of one mark only once
 	Aggregates(ctx context.Context, limit int) ([]Aggregate, error)          // the latest first
 }
+
+// Carrier is a Registry whose heartbeats can take an acquire along.
+type Carrier interface {
+	Registry
+	// Carries reports whether those of this lease can travel with them.
+	Carries(l Lease) bool
+	// HeartbeatWith sends a heartbeat and the acquire of a lease that it carries in one round trip.
+	// Neither has an influence on what the other is answered.
+	HeartbeatWith(ctx context.Context, h Heartbeat, r *Rider) (HeartbeatReply, error)
+}
+
+// Rider is an acquire that travels with a heartbeat.
+type Rider struct {
+	Lease   Lease
+	Request lease.Request
+
+	// The answer.
+	Reply LeaseReply
+	Err   error
+}
+
+// Answer is the answer to its acquire.
+func (r *Rider) Answer() (LeaseReply, error) { return checked(r.Request, r.Reply, r.Err) }
 
 // Heartbeat registers an instance, or keeps it registered. The record comes in pieces: Redis's time
 // goes between them.

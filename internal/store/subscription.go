@@ -51,8 +51,12 @@ const (
 	RollCallSlow                           // its roles cannot all answer a roll-call in time
 )
 
-// ChecksPerCount: Redis is asked how many listen as often as with one check in so many.
-const ChecksPerCount = 16
+// ChecksPerCount: Redis is asked how many listen as often as with one check in so many, and of a
+// crowd that checks seldom with one in fewer.
+const (
+	ChecksPerCount        = 16
+	ChecksPerCountOfCrowd = 4
+)
 
 // CheckInterval is how often a subscription is checked while the shortest lease is ttl.
 func CheckInterval(ttl time.Duration) time.Duration { return max(2500*time.Millisecond, ttl/4) }
@@ -68,4 +72,10 @@ const (
 // so many listen. Up to a thousand or so that is every.
 func CheckIntervalOfMany(listeners int, every time.Duration) time.Duration {
 	return max(every, min(time.Duration(listeners)*checksApart, rarestCheck))
+}
+
+// CountInterval is how often a process asks how many listen, if so many did, while its
+// subscription is checked each every.
+func CountInterval(listeners int, every time.Duration) time.Duration {
+	return max(ChecksPerCount*every, ChecksPerCountOfCrowd*CheckIntervalOfMany(listeners, every))
 }

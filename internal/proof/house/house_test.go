@@ -34,6 +34,7 @@ var floors = [][]string{
 	{"doc.go"},
 	{"errors.go"},
 	{"bounded.go"},
+	{"ride.go"},
 	{"term.go"},
 	{"tasks_schedule.go"},
 	{"events.go"},

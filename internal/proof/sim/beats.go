@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/membership"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
@@ -76,6 +77,22 @@ func (p *instance) beat() {
 		return // its answer comes, or it strays
 	}
 	p.beatAt(b.Wait(p.local()))
+}
+
+// beatsToMeet are the heartbeats that questions may travel with.
+func (p *instance) beatsToMeet() lease.Beats {
+	if p.cluster.profile.Alone {
+		return lease.Beats{}
+	}
+	return lease.Beats{Due: p.beats.Due(), Every: p.cluster.timings().beat}
+}
+
+// hasten sends a heartbeat with a question.
+func (p *instance) hasten() {
+	if !p.stopping && p.beats.Hasten(p.local(), min(p.timing.Retry, p.cluster.timings().beat)/2) {
+		p.cluster.Tally.Rides++
+		p.beat()
+	}
 }
 
 func (p *instance) beatAt(wait time.Duration) {

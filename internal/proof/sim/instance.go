@@ -180,6 +180,9 @@ func (p *instance) turn() {
 			r.Floor = 0
 		}
 		p.send(message{about: aboutLease, lease: r})
+		if r.Rides {
+			p.hasten()
+		}
 	}
 	if p.stopping && p.cand.Finished() {
 		p.crash()
@@ -272,6 +275,7 @@ func (p *instance) heard(r lease.Request, a lease.Answer) {
 		a.Verdict = lease.Lost
 	}
 	was := p.cand.State()
+	p.cand.Beats(p.beatsToMeet())
 	p.apply(p.cand.Answer(now, r, a))
 	if a.Forgot(r) {
 		p.scheduler.forgot = true

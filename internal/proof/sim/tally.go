@@ -26,6 +26,7 @@ type Tally struct {
 	Faults      [numFault]int64
 	Messages    Messages
 	Beats       int64
+	Rides       int64 // questions that travelled with one
 	Sweeps      int64
 	Removed     int64
 	Slots       int64 // claimed
@@ -95,6 +96,7 @@ func (t *Tally) Add(u *Tally) {
 	t.Messages.Repeated += u.Messages.Repeated
 	t.Messages.Deaf += u.Messages.Deaf
 	t.Beats += u.Beats
+	t.Rides += u.Rides
 	t.Sweeps += u.Sweeps
 	t.Removed += u.Removed
 	t.Slots += u.Slots

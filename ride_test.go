@@ -1,0 +1,195 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/hook"
+)
+
+// crowdHook has its client believe that 2,000 processes listen, and notes when heartbeats and
+// acquires are sent, and how many travel together.
+type crowdHook struct {
+	mu          sync.Mutex
+	beats, asks []time.Duration
+	together    int
+	fail        func() error // of what travels together; nil: it does not
+	now         func() time.Duration
+}
+
+// take returns what was noted, and forgets it.
+func (h *crowdHook) take() (beats, asks []time.Duration, together int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	beats, asks, together = h.beats, h.asks, h.together
+	h.beats, h.asks, h.together = nil, nil, 0
+	return beats, asks, together
+}
+
+func (h *crowdHook) failing(fail func() error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fail = fail
+}
+
+func (h *crowdHook) note(cmds ...redis.Cmder) error {
+	digests := (*hook.Scripts).Digests()
+	h.mu.Lock()
+	beats, asks := len(h.beats), len(h.asks)
+	for _, cmd := range cmds {
+		switch digest, _ := cmd.Args()[1].(string); digest {
+		case digests["beat"]:
+			h.beats = append(h.beats, h.now())
+		case digests["acquire"]:
+			h.asks = append(h.asks, h.now())
+		}
+	}
+	both := len(h.beats) > beats && len(h.asks) > asks
+	if both {
+		h.together++
+	}
+	fail := h.fail
+	h.mu.Unlock()
+	if both && fail != nil {
+		return fail()
+	}
+	return nil
+}
+
+func (*crowdHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *crowdHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := h.note(cmd); err != nil {
+			return err
+		}
+		err := next(ctx, cmd)
+		if count, is := cmd.(*redis.MapStringIntCmd); is { // of PUBSUB NUMSUB
+			for channel := range count.Val() {
+				count.Val()[channel] = 2_000
+			}
+		}
+		return err
+	}
+}
+
+func (h *crowdHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if err := h.note(cmds...); err != nil {
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+			return err
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// ofACrowd has b follow a, as one of 2,000.
+func ofACrowd(t *testing.T, act func(c *cluster, a, b *instance, h *crowdHook)) {
+	t.Helper()
+	inCluster(t, func(c *cluster) {
+		lease := func(o *Options) { o.Election.LeaseTTL = 30 * time.Second }
+		a := c.member("a", lease).start()
+		c.until(time.Minute, a.IsLeader)
+		h := &crowdHook{now: c.now}
+		b := c.on("b", func(o *redis.Options) { o.ReadTimeout = 3 * time.Second }, lease)
+		b.client.AddHook(h)
+		b.start()
+		c.pass(3 * time.Minute) // it has counted, and its questions meet its heartbeats
+		h.take()
+		act(c, a, b, h)
+	})
+}
+
+// longestGap is the longest time between two.
+func longestGap(at []time.Duration) (most time.Duration) {
+	for i := range at[1:] {
+		most = max(most, at[i+1]-at[i])
+	}
+	return most
+}
+
+// TestQuestionsOfACrowdRide: nearly all questions of one of a crowd travel with its heartbeats.
+// Neither of them comes later for that, nor much more often, and what is urgent waits for nothing.
+func TestQuestionsOfACrowdRide(t *testing.T) {
+	ofACrowd(t, func(c *cluster, a, b *instance, h *crowdHook) {
+		c.pass(30 * time.Minute)
+		beats, asks, together := h.take()
+		require.GreaterOrEqual(c, together, len(asks)*9/10, "%d questions", len(asks))
+		require.InDelta(c, 30*60/14.6, len(asks), 5)
+		require.InDelta(c, 30*60/14.6, len(beats), 5)
+		require.LessOrEqual(c, longestGap(asks), 15*time.Second+10*time.Millisecond)
+		require.LessOrEqual(c, longestGap(beats), 15750*time.Millisecond+10*time.Millisecond)
+		require.Equal(c, "active", b.record())
+		a.crash()
+		c.until(31*time.Second, b.IsLeader)
+		c.pass(time.Minute)
+		_, asks, together = h.take()
+		require.Less(c, together, len(asks), "the one that was granted the lease travels alone")
+	})
+}
+
+// TestRidesThatFail: whatever happens to the two that travel together, each is answered, and is
+// sent again as if it had been alone.
+func TestRidesThatFail(t *testing.T) {
+	for name, fail := range map[string]func() error{
+		"error":       func() error { return errors.New("no connection") },
+		"panic":       func() error { panic("a hook") },
+		"Goexit":      func() error { runtime.Goexit(); return nil },
+		"nil pointer": func() error { return (*wrongHookError)(nil) },
+		"hangs":       func() error { time.Sleep(time.Minute); return errors.New("no answer") }, // in virtual time
+	} {
+		t.Run(name, func(t *testing.T) {
+			ofACrowd(t, func(c *cluster, a, b *instance, h *crowdHook) {
+				h.failing(fail)
+				c.pass(5 * time.Minute)
+				beats, asks, _ := h.take()
+				require.LessOrEqual(c, longestGap(asks), 30*time.Second)
+				require.LessOrEqual(c, longestGap(beats), 30*time.Second)
+				h.failing(nil)
+				c.pass(3 * time.Minute)
+				h.take()
+				c.pass(10 * time.Minute)
+				_, asks, together := h.take()
+				require.GreaterOrEqual(c, together, len(asks)*9/10)
+				a.crash()
+				c.until(31*time.Second, b.IsLeader)
+				took, err := b.stop()
+				require.NoError(c, err)
+				require.Less(c, took, time.Second)
+			})
+		})
+	}
+}
+
+// TestRideOnTheWayOut: a process that is told to stop while its question travels with a heartbeat
+// ends at once, and leaves nothing in the registry.
+func TestRideOnTheWayOut(t *testing.T) {
+	for name, pause := range map[string]time.Duration{"before it is sent": 0, "while it is on its way": 100 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			ofACrowd(t, func(c *cluster, _, b *instance, h *crowdHook) {
+				told := false
+				h.failing(func() error {
+					told = true
+					b.halt(nil)
+					time.Sleep(pause)
+					return nil
+				})
+				c.pass(16 * time.Second)
+				took, err := b.stop()
+				require.True(c, told)
+				require.NoError(c, err)
+				require.Negative(c, took, "it has ended before")
+				require.Empty(c, b.record())
+			})
+		})
+	}
+}
