@@ -96,8 +96,8 @@ func silence(interval time.Duration) time.Duration {
 // Nudge makes the next heartbeat due at once: what the instance says of itself has changed.
 func (b *Beat) Nudge() { b.nudged = true }
 
-// Hasten makes the next heartbeat due now if it is due within so long. It reports whether it is due;
-// one that is on its way stays as it is, and so does the pause after a failure.
+// Hasten makes the next heartbeat due now if it is due within so long, and reports whether it is.
+// One that is on its way stays as it is, and so does the pause after a failure.
 func (b *Beat) Hasten(now, within time.Duration) bool {
 	if b.flying.Seq != 0 || b.failures > 0 || !b.registered || b.Wait(now) > within {
 		return false

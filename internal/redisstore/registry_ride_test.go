@@ -32,24 +32,24 @@ func heartbeat(id string) store.Heartbeat {
 func TestHeartbeatWithAnAcquire(t *testing.T) {
 	onClusters(t, "ns", func(t *testing.T, c *cluster) {
 		ctx, db := context.Background(), c.store
-		send := func(holder string) (store.HeartbeatReply, error, *store.Rider) { //nolint:revive,staticcheck // of two errors
+		send := func(holder string) (*store.Rider, store.HeartbeatReply, error) {
 			rider := passenger(db, holder, "ns:leader")
 			require.True(t, db.Carries(rider.Lease))
 			reply, err := db.HeartbeatWith(ctx, heartbeat(holder), rider)
-			return reply, err, rider
+			return rider, reply, err
 		}
 		for _, known := range []bool{false, true} {
 			if !known {
 				require.NoError(t, c.rdb.ScriptFlush(ctx).Err())
 			}
-			reply, err, rider := send("a")
+			rider, reply, err := send("a")
 			require.NoError(t, err)
 			require.Equal(t, map[bool]membership.Verdict{false: membership.Joined, true: membership.Kept}[known], reply.Verdict)
 			answer, err := rider.Answer()
 			require.NoError(t, err)
 			require.Equal(t, lease.Won, answer.Verdict, "the same campaign")
 		}
-		reply, err, rider := send("b")
+		rider, reply, err := send("b")
 		require.NoError(t, err)
 		require.Equal(t, membership.Joined, reply.Verdict)
 		require.Equal(t, 2, reply.Instances)
@@ -60,14 +60,14 @@ func TestHeartbeatWithAnAcquire(t *testing.T) {
 
 		require.NoError(t, c.rdb.Del(ctx, "ns:leader").Err())
 		require.NoError(t, c.rdb.LPush(ctx, "ns:leader", "no lease").Err())
-		reply, err, rider = send("b")
+		rider, reply, err = send("b")
 		require.NoError(t, err)
 		require.Equal(t, membership.Kept, reply.Verdict)
 		_, err = rider.Answer()
 		require.ErrorIs(t, err, store.ErrMisconfigured)
 		require.NoError(t, c.rdb.Del(ctx, "ns:leader", "ns:beats").Err())
 		require.NoError(t, c.rdb.Set(ctx, "ns:beats", "none", 0).Err())
-		_, err, rider = send("b")
+		rider, _, err = send("b")
 		require.ErrorIs(t, err, store.ErrMisconfigured)
 		_, err = rider.Answer()
 		require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestHeartbeatWithAnAcquire(t *testing.T) {
 }
 
 // TestWhatHeartbeatsCarry: acquires of leases that go through the same client, to the same slot,
-// and only if the client reads the answers where it is called.
+// and only if the client reads the answers in the goroutine of its caller.
 func TestWhatHeartbeatsCarry(t *testing.T) {
 	client := func(change func(*redis.Options)) *Store {
 		opts := &redis.Options{Addr: "127.0.0.1:1"}
