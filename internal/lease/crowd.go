@@ -22,20 +22,20 @@ type Beats struct {
 	Every time.Duration // so long apart, more or less
 }
 
-// Beats says when this process sends heartbeats. A question of one of many is put right before one
+// Beats says when this process sends heartbeats. A question of one of a crowd is put right before one
 // of them, and may travel with it: see Request.Rides. It is never asked later for that.
 func (c *Candidate) Beats(b Beats) { c.beats = b }
 
 // rides reports whether an acquire that is sent now may travel with a heartbeat.
 func (c *Candidate) rides(now Reading) bool {
-	return c.crowd > many && c.beats.Every > 0 && c.paced && c.regular != past && now.Mono >= c.regular
+	return c.crowd > few && c.beats.Every > 0 && c.paced && c.regular != past && now.Mono >= c.regular
 }
 
-// meeting is when a follower asks that was about to ask at drawn: one of many asks 1/50 of Retry
+// meeting is when a follower asks that was about to ask at drawn: one of a crowd asks 1/50 of Retry
 // before the last heartbeat that is due within Retry, unless that is less than half of it away.
 func (c *Candidate) meeting(now Reading, drawn time.Duration) time.Duration {
 	latest := now.Mono + c.timing.Retry
-	if c.crowd <= many || c.beats.Every <= 0 || c.beats.Due > latest {
+	if c.crowd <= few || c.beats.Every <= 0 || c.beats.Due > latest {
 		return drawn
 	}
 	at := latest - (latest-c.beats.Due)%c.beats.Every - c.timing.Retry/50

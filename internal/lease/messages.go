@@ -71,7 +71,7 @@ type Request struct {
 	Mute     bool          // acquire: the last request had no usable answer, so that this one does not count as a candidate's
 	Slice    time.Duration // acquire: for how long a vacancy is left to the best candidate
 	Counts   time.Duration // acquire: for how long the asker counts as a candidate
-	Rides    bool          // acquire: one of many asks because it is time, and for no other reason: it may travel with a heartbeat
+	Rides    bool          // acquire: one of a crowd asks because it is time, and for no other reason: it may travel with a heartbeat
 	Sent     Reading       // before it was handed to the client
 	Bound    time.Duration // longest that an answer is waited for
 }
