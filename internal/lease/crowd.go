@@ -22,8 +22,8 @@ type Beats struct {
 	Every time.Duration // so long apart, more or less
 }
 
-// Beats says when this process sends heartbeats. A question of one of a crowd is put right before one
-// of them, and may travel with it: see Request.Rides. It is never asked later for that.
+// Beats says when this process sends heartbeats. A question of one of a crowd is put right before
+// one of them, and may travel with it: see Request.Rides. It is never asked later for that.
 func (c *Candidate) Beats(b Beats) { c.beats = b }
 
 // rides reports whether an acquire that is sent now may travel with a heartbeat.
