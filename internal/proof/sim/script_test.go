@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 )
 
@@ -90,6 +91,47 @@ func TestHoldOffGrows(t *testing.T) {
 			}
 			if t.Failed() {
 				return
+			}
+		}
+	}
+}
+
+// TestHoldOffIsNotShortened: a failover right after the first grant loses it, with all that Redis
+// knew of its TTL. A candidate that was refused by that lease arms the hold-off, and one that was
+// not asks next: without the rule careful-clamp it shortens the hold-off to what it knows. One that
+// has the long TTL comes too late: the hold-off seems to be of that length already.
+func TestHoldOffIsNotShortened(t *testing.T) {
+	t.Parallel()
+	const long, short = 3 * hotTTL, hotTTL / 2 // far apart: by whole seconds a guard may be longer than the TTL
+	play := func(seed uint64, rules oracle.Rules, moment time.Duration) *Cluster {
+		c := script(seed, rules, long, short)
+		leader, refused, next, late := c.instances[0], c.instances[1], c.instances[3], c.instances[2]
+		snapshot := snapshot{c.master.save(), c.master, c.strikes}
+		c.starts(leader)
+		c.until("the first leader", leader.believes)
+		c.starts(refused)
+		c.until("a candidate that was refused", func() bool { return refused.cand.State() == lease.Following && refused.expected == 0 })
+		leader.cutTill = c.end
+		c.promote(snapshot)
+		refused.turn()
+		c.until("the hold-off is armed", func() bool { return c.master.Term.Armed > 0 })
+		if armed := c.master.Term.Armed; armed != long.Milliseconds() {
+			c.fail("script: the hold-off that was armed is of %d ms", armed)
+		}
+		c.pass(moment)
+		c.starts(next)
+		c.until("the next has asked", func() bool { return next.expected == 0 })
+		c.starts(late)
+		c.until("a leader whom the new master knows", func() bool { return refused.believes() || next.believes() || late.believes() })
+		return c
+	}
+	for seed := firstSeed; seed < firstSeed+20; seed++ {
+		for _, moment := range []time.Duration{0, short / 2} {
+			if with := play(seed, oracle.All, moment); with.Wrong != "" || with.Tally.LongestLost != 0 {
+				t.Fatalf("seed %d, %v: %q, %d terms beside another\n%s", seed, moment, with.Wrong, with.Tally.LongestLost, strings.Join(with.Trace(), "\n"))
+			}
+			if without := play(seed, oracle.All.Without(oracle.CarefulClamp), moment); !strings.HasPrefix(without.Wrong, "P1:") {
+				t.Fatalf("seed %d, %v, without the rule: %q, want an overlap\n%s", seed, moment, without.Wrong, strings.Join(without.Trace(), "\n"))
 			}
 		}
 	}

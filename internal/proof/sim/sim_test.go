@@ -150,25 +150,6 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	}
 }
 
-// TestHoldOffIsNotShortened: a failover right after the first grant loses it, with all that Redis
-// knew of its TTL; a candidate that was refused by that lease arms the hold-off, and one that was
-// not asks next.
-func TestHoldOffIsNotShortened(t *testing.T) {
-	t.Parallel()
-	const seed = 98979 // one of few that show it
-	p := named(t, "TTLs differ, HoldOff not set")
-	p.Alone = true
-	run := func(rules oracle.Rules) string {
-		return New(Options{Seed: seed, Profile: p, Rules: rules}).Run().Wrong
-	}
-	if wrong := run(oracle.All); wrong != "" {
-		t.Error(wrong)
-	}
-	if wrong := run(oracle.All.Without(oracle.CarefulClamp)); !strings.HasPrefix(wrong, "P1:") {
-		t.Errorf("without the rule careful-clamp: %q, want an overlap", wrong)
-	}
-}
-
 // TestLongestTTLLost: what no rule can see is counted, not wrong: the same, but nobody who has the
 // longer TTL asks before the hold-off is over. HoldOff is for that.
 func TestLongestTTLLost(t *testing.T) {
