@@ -13,7 +13,13 @@ import (
 // the network is sound. The seed draws for how long messages travel, and how fast Redis's clocks
 // go.
 func script(seed uint64, rules oracle.Rules, ttls ...time.Duration) *Cluster {
-	p := usual(Profile{Name: "script", TTLs: ttls, Alone: true, Length: 15 * time.Second})
+	return scriptOf(seed, rules, Profile{TTLs: ttls})
+}
+
+// scriptOf is script with more of the profile.
+func scriptOf(seed uint64, rules oracle.Rules, p Profile) *Cluster {
+	p.Name, p.Alone, p.Length = "script", true, 15*time.Second
+	p = usual(p)
 	p.Lost = 0
 	return New(Options{Seed: seed, Profile: p, Rules: rules, Trace: true})
 }
@@ -132,6 +138,30 @@ func TestHoldOffIsNotShortened(t *testing.T) {
 			}
 			if without := play(seed, oracle.All.Without(oracle.CarefulClamp), moment); !strings.HasPrefix(without.Wrong, "P1:") {
 				t.Fatalf("seed %d, %v, without the rule: %q, want an overlap\n%s", seed, moment, without.Wrong, strings.Join(without.Trace(), "\n"))
+			}
+		}
+	}
+}
+
+// TestLongestTTLLost: what no rule can see is counted, not wrong: the first grant is lost, and
+// nobody who has the longer TTL, or was refused by that lease, asks before the hold-off is over.
+// HoldOff is for that.
+func TestLongestTTLLost(t *testing.T) {
+	t.Parallel()
+	const long, short = 3 * hotTTL, hotTTL / 2
+	for seed := firstSeed; seed < firstSeed+20; seed++ {
+		for _, holdOff := range []time.Duration{0, long} {
+			c := scriptOf(seed, oracle.All, Profile{TTLs: []time.Duration{long, short}, HoldOff: holdOff})
+			leader, next := c.instances[0], c.instances[1]
+			snapshot := snapshot{c.master.save(), c.master, c.strikes}
+			c.starts(leader)
+			c.until("the first leader", leader.believes)
+			leader.cutTill = c.end
+			c.promote(snapshot)
+			c.starts(next)
+			c.until("a leader whom the new master knows", next.believes)
+			if lost := c.Tally.LongestLost > 0; c.Wrong != "" || lost != (holdOff == 0) {
+				t.Fatalf("seed %d, HoldOff %v: %q, %d terms beside another\n%s", seed, holdOff, c.Wrong, c.Tally.LongestLost, strings.Join(c.Trace(), "\n"))
 			}
 		}
 	}

@@ -150,23 +150,6 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	}
 }
 
-// TestLongestTTLLost: what no rule can see is counted, not wrong: the same, but nobody who has the
-// longer TTL asks before the hold-off is over. HoldOff is for that.
-func TestLongestTTLLost(t *testing.T) {
-	t.Parallel()
-	p := named(t, "TTLs differ, HoldOff not set")
-	p.Alone = true
-	for _, seed := range []uint64{7209, 47279} {
-		for _, holdOff := range []time.Duration{0, hotTTL} {
-			p.HoldOff = holdOff
-			c := New(Options{Seed: seed, Profile: p}).Run()
-			if lost := c.Tally.LongestLost > 0; c.Wrong != "" || lost != (holdOff == 0) {
-				t.Errorf("seed %d, HoldOff %v: %q, %d terms beside another", seed, holdOff, c.Wrong, c.Tally.LongestLost)
-			}
-		}
-	}
-}
-
 // TestRulesThatKeepLeaders holds the three rules whose absence costs availability, not safety.
 func TestRulesThatKeepLeaders(t *testing.T) {
 	count := func(name string, rules oracle.Rules) (refused, ghosts int64) {
