@@ -30,7 +30,7 @@ type Guarantees struct {
 	// LeaseTTL + 50 ms. If more than 50 processes follow, they ask one after the other, the first
 	// of them within milliseconds; it, HandOver and FirstElection may last longer by up to
 	// LeaseTTL/100 · ln(1 + 100 · n · max(1 ms, n · 0.4 µs)/LeaseTTL), of n followers, if nearly
-	// all of those have died too, or may not lead: 1.3 s for 10,000 at a LeaseTTL of 30 s.
+	// all of those have died too, or may not lead: 1.5 s for 10,000 at a LeaseTTL of 30 s.
 	CrashFailover time.Duration `json:"-"`
 	// HandOver is how long after a release a role may be without a leader: 20 ms, and
 	// HandOverUnheard if the hint of the release is lost: the longest sleep of a follower,

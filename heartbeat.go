@@ -21,6 +21,8 @@ type beatLoop struct {
 	head, rest string
 	edition    int      // of what the record says
 	leads      []string // what this process leads, as it was last asked; reused
+	spoilt     int      // rides in a row that have failed
+	alone      int      // so many heartbeats more take nothing along
 	faults     reportOnce
 }
 
@@ -69,10 +71,11 @@ func newBeatLoop(r *Registry) *beatLoop {
 
 // carry has the next heartbeat take an acquire along, if it is due within so long and may: it goes
 // at once then. carry returns when the client has returned, with the answer, or reports at once
-// that the acquire must travel alone: the beat loop waits for an answer, say, or has ended.
+// that the acquire must travel alone: the beat loop waits for an answer, say, or has ended, or a
+// heartbeat hangs in the client, which may be since it was no heartbeat alone.
 func (r *Registry) carry(ctx context.Context, rider *store.Rider, within time.Duration) bool {
 	carrier, able := r.store.(store.Carrier)
-	return able && carrier.Carries(rider.Lease) && offer(ctx, r.rides, rider, within)
+	return able && r.beating.left.count() == 0 && carrier.Carries(rider.Lease) && offer(ctx, r.rides, rider, within)
 }
 
 // next says when the next heartbeat is due.
@@ -180,7 +183,8 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat, ride *ride)
 	ctx, cancel := within(context.WithoutCancel(ctx), h.Bound)
 	defer cancel()
 	reply, err := bounded(ctx, &r.beating, func(ctx context.Context) (store.HeartbeatReply, error) { return r.heartbeat(ctx, c, ride) })
-	ride.refuse()              // unless the call has begun
+	ride.refuse() // unless the call has begun
+	l.judge(ride != nil, err)
 	if !store.NeverSent(err) { // also if its answer was lost
 		r.entered.Store(true)
 	}
@@ -197,11 +201,25 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat, ride *ride)
 	}))
 }
 
+// judge decides whether the next heartbeats may take something along. After a ride that has failed
+// four may not, twice as many after each further one up to 64: the client may refuse pipelines.
+func (l *beatLoop) judge(rode bool, err error) {
+	switch {
+	case !rode:
+		l.alone = max(l.alone-1, 0)
+	case err == nil:
+		l.spoilt = 0
+	default:
+		l.alone = 4 << min(l.spoilt, 4)
+		l.spoilt++
+	}
+}
+
 // carry sends a heartbeat early for the sake of a ride, or refuses that.
 func (l *beatLoop) carry(ctx context.Context, ride *ride) {
 	defer ride.refuse()
 	now := monotonic()
-	if ctx.Err() != nil || l.r.left.Load() || !l.beat.Hasten(now, min(ride.within, l.r.opts.HeartbeatInterval/2)) {
+	if ctx.Err() != nil || l.r.left.Load() || l.alone > 0 || !l.beat.Hasten(now, min(ride.within, l.r.opts.HeartbeatInterval/2)) {
 		return
 	}
 	if h, due := l.beat.Next(now); due {
@@ -216,8 +234,7 @@ func (r *Registry) heartbeat(ctx context.Context, c store.Heartbeat, ride *ride)
 	if !able || !ride.begin() {
 		return r.store.Heartbeat(ctx, c)
 	}
-	ride.Err = store.ErrCallEnded
-	defer func() { ride.ended <- true }()
+	ride.Answered = func() { ride.ended <- true }
 	until, _ := ctx.Deadline()
 	if ride.until.After(until) {
 		until = ride.until

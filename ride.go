@@ -28,8 +28,8 @@ func (r *ride) refuse() {
 	}
 }
 
-// offer offers a ride to who waits for one, and waits until the client has returned. It reports
-// whether the acquire was sent, with its answer in rider, or at once that nobody waits.
+// offer offers a ride to who waits for one, and waits until the acquire has its answer. It reports
+// whether it was sent, with the answer in rider, or at once that nobody waits.
 func offer(ctx context.Context, to chan<- *ride, rider *store.Rider, within time.Duration) bool {
 	r := &ride{Rider: *rider, within: within, ended: make(chan bool, 1)}
 	r.until, _ = ctx.Deadline()

@@ -103,7 +103,7 @@ func ofACrowd(t *testing.T, act func(c *cluster, a, b *instance, h *crowdHook)) 
 		b := c.on("b", func(o *redis.Options) { o.ReadTimeout = 3 * time.Second }, lease)
 		b.client.AddHook(h)
 		b.start()
-		c.pass(3 * time.Minute) // it has counted, and its questions meet its heartbeats
+		c.pass(8 * time.Minute) // it has counted, and its questions meet its heartbeats
 		h.take()
 		act(c, a, b, h)
 	})
@@ -165,6 +165,35 @@ func TestRidesThatFail(t *testing.T) {
 				took, err := b.stop()
 				require.NoError(c, err)
 				require.Less(c, took, time.Second)
+			})
+		})
+	}
+}
+
+// TestClientThatRefusesPipelines: of a client that refuses them, or hangs in them for ever, an
+// instance stays active, and hardly a heartbeat fails.
+func TestClientThatRefusesPipelines(t *testing.T) {
+	for name, fail := range map[string]func() error{
+		"refuses": func() error { return errors.New("no pipelines") },
+		"hangs":   func() error { time.Sleep(3 * time.Hour); return errors.New("no answer") }, // in virtual time
+	} {
+		t.Run(name, func(t *testing.T) {
+			ofACrowd(t, func(c *cluster, _, b *instance, h *crowdHook) {
+				h.failing(fail)
+				for range 60 {
+					c.pass(time.Minute)
+					require.Equal(c, "active", b.record())
+				}
+				beats, asks, together := h.take()
+				require.LessOrEqual(c, longestGap(beats), 30*time.Second)
+				require.LessOrEqual(c, longestGap(asks), 30*time.Second)
+				require.LessOrEqual(c, together, 8)
+				h.failing(nil)
+				c.pass(4 * time.Hour)
+				h.take()
+				c.pass(10 * time.Minute)
+				_, asks, together = h.take()
+				require.GreaterOrEqual(c, together, len(asks)*9/10, "it is sound again")
 			})
 		})
 	}

@@ -23,7 +23,8 @@ type Beats struct {
 }
 
 // Beats says when this process sends heartbeats. A question of one of a crowd is put right before
-// one of them, and may travel with it: see Request.Rides. It is never asked later for that.
+// one of them, and may travel with it: see Request.Rides. It is asked no later than Retry after the
+// last answer.
 func (c *Candidate) Beats(b Beats) { c.beats = b }
 
 // rides reports whether an acquire that is sent now may travel with a heartbeat.
@@ -32,14 +33,19 @@ func (c *Candidate) rides(now Reading) bool {
 }
 
 // meeting is when a follower asks that was about to ask at drawn: one of a crowd asks 1/50 of Retry
-// before the last heartbeat that is due within Retry, unless that is less than half of it away.
+// before the last heartbeat that is due within Retry. That is no more often than each 9/10 of Retry
+// on the mean: else, and if it is less than half of Retry away, it asks at drawn.
 func (c *Candidate) meeting(now Reading, drawn time.Duration) time.Duration {
 	latest := now.Mono + c.timing.Retry
 	if c.crowd <= few || c.beats.Every <= 0 || c.beats.Due > latest {
 		return drawn
 	}
 	at := latest - (latest-c.beats.Due)%c.beats.Every - c.timing.Retry/50
-	if at < now.Mono+c.timing.Retry/2 {
+	least := c.timing.Retry * 9 / 10
+	if c.beats.Every >= least { // from the next one on they are so far apart
+		least = c.timing.Retry / 2
+	}
+	if at < now.Mono+least {
 		return drawn
 	}
 	return at

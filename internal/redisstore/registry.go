@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -55,6 +56,8 @@ func (s *Store) Carries(l store.Lease) bool {
 
 func (s *Store) HeartbeatWith(ctx context.Context, b store.Heartbeat, rider *store.Rider) (reply store.HeartbeatReply, err error) {
 	of := rider.Lease.(*Lease)
+	answered := sync.OnceFunc(rider.Answered)
+	defer answered()
 	err, rider.Err = store.ErrCallEnded, store.ErrCallEnded // stand if the client ends this goroutine
 	s.carried.doAll([]request{
 		{store: of.Store, ctx: ctx, script: s.scripts.acquire, key: of.key, args: of.acquireArgs(rider.Request), newCmd: newText},
@@ -70,7 +73,11 @@ func (s *Store) HeartbeatWith(ctx context.Context, b store.Heartbeat, rider *sto
 		default:
 			reply, err = parseBeatReply(cmd.(*redis.StringCmd).Val())
 		}
-	}, func([]int) {})
+	}, func(taken []int) {
+		if slices.Contains(taken, 0) {
+			answered()
+		}
+	})
 	return reply, err
 }
 

@@ -17,7 +17,7 @@ import (
 func passenger(db *Store, holder, key string) *store.Rider {
 	return &store.Rider{
 		Lease:   db.ForRole(store.Role{Key: key, Holder: holder, TTL: 30 * time.Second, Attempt: 10 * time.Second, RestartGuard: -1}),
-		Request: lease.Request{Kind: lease.Acquire, Nonce: "nonce of " + holder, HoldOff: 30 * time.Second},
+		Request: lease.Request{Kind: lease.Acquire, Nonce: "nonce of " + holder, HoldOff: 30 * time.Second}, Answered: func() {},
 	}
 }
 

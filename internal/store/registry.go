@@ -50,6 +50,8 @@ type Carrier interface {
 type Rider struct {
 	Lease   Lease
 	Request lease.Request
+	// Answered is called once when the answer is there, whatever becomes of the heartbeat.
+	Answered func()
 
 	// The answer.
 	Reply LeaseReply
