@@ -34,16 +34,17 @@ type ClusterStatus struct {
 
 // Status asks Redis how the cluster is: a listing and two questions. It returns ErrUnreachable or
 // ErrMisconfigured if Redis gives no answer. If there are more entries than a listing looks at, it
-// returns what it has counted and ErrTruncated.
+// returns what it has counted and ErrTruncated. If ErrMisconfigured is about who leads only, it
+// returns what it has counted too.
 func (r *Registry) Status(ctx context.Context) (ClusterStatus, error) {
 	return r.survey(ctx, recorded, func(Instance) {})
 }
 
 // survey is Status, and hands out each instance that it counts.
 func (r *Registry) survey(ctx context.Context, read func(store.Entry) (Instance, bool), take func(Instance)) (ClusterStatus, error) {
-	s, unled, err := r.begin(ctx)
-	if err != nil {
-		return ClusterStatus{}, err
+	s, unled, begun := r.begin(ctx)
+	if begun != nil && !errors.Is(begun, ErrMisconfigured) {
+		return s, begun
 	}
 	malformed, err := r.eachBy(ctx, read, func(i Instance) bool {
 		s.note(i)
@@ -51,11 +52,20 @@ func (r *Registry) survey(ctx context.Context, read func(store.Entry) (Instance,
 		return true
 	})
 	if err != nil && !errors.Is(err, ErrTruncated) {
-		return ClusterStatus{}, err
+		return ClusterStatus{Namespace: r.namespace}, err
 	}
 	s.Counts.Malformed = malformed
 	s.judge(unled, r.opts.DownAfter)
-	return s, err
+	return s.unless(begun), cmp.Or(begun, err)
+}
+
+// unless is the status, with an error of its beginning as a problem: then it is not known who
+// leads, or how many are held or lost.
+func (s ClusterStatus) unless(begun error) ClusterStatus {
+	if begun != nil {
+		s.Healthy, s.Problems = false, append([]string{errorText(begun)}, s.Problems...)
+	}
+	return s
 }
 
 // begin asks for what a status has beside the instances.
@@ -65,7 +75,7 @@ func (r *Registry) begin(ctx context.Context) (s ClusterStatus, unled bool, err 
 		s.Leader, err = r.elections.leader(ctx)
 	}
 	if err != nil && !errors.Is(err, ErrNoLeader) {
-		return ClusterStatus{}, false, err
+		return s, false, err
 	}
 	unled = r.elections.leader != nil && s.Leader.InstanceID == ""
 	s.Held, s.Lost, err = r.losses(ctx)
@@ -82,7 +92,8 @@ func (s *ClusterStatus) note(i Instance) {
 
 // Overview is Status and Instances by one listing: what it costs, and both answers, belong
 // together. The instances are in the order of their IDs. With ErrTruncated both are of what was
-// read. It keeps the records until the next call, which parses those only that have changed: it is
+// read. If it cannot be read who leads (ErrMisconfigured), both are there all the same, without
+// that, and the error is among the problems; if the instances cannot be read, they are nil. It keeps the records until the next call, which parses those only that have changed: it is
 // made for a server that asks again and again.
 func (r *Registry) Overview(ctx context.Context) (ClusterStatus, []Instance, error) {
 	var known overview
@@ -97,11 +108,12 @@ func (r *Registry) Overview(ctx context.Context) (ClusterStatus, []Instance, err
 			all = append(all, i)
 		}
 	})
-	if err != nil && !errors.Is(err, ErrTruncated) {
-		return ClusterStatus{}, nil, err
+	listed := err == nil || errors.Is(err, ErrTruncated) || len(s.Problems) > 0 // see unless
+	if !listed {
+		return s, nil, err
 	}
 	if size > maxInstanceBytes {
-		err = ErrTruncated
+		err = cmp.Or(err, ErrTruncated)
 	}
 	r.overview.Store(&known.after)
 	slices.SortFunc(all, func(a, b Instance) int { return cmp.Compare(a.ID, b.ID) })
@@ -111,11 +123,11 @@ func (r *Registry) Overview(ctx context.Context) (ClusterStatus, []Instance, err
 // OverviewOf brings an overview up to date after changes: it asks who leads, and reads the
 // instances with these IDs again, in place of all. s and all are what Overview, or OverviewOf, has
 // returned; they are not changed, and what it returns shares the other instances with them, which
-// are as they were then. The errors are ErrUnreachable and ErrMisconfigured.
+// are as they were then. The errors are ErrUnreachable and ErrMisconfigured, see Overview.
 func (r *Registry) OverviewOf(ctx context.Context, s ClusterStatus, all []Instance, ids ...string) (ClusterStatus, []Instance, error) {
-	n, unled, err := r.begin(ctx)
-	if err != nil {
-		return ClusterStatus{}, nil, err
+	n, unled, begun := r.begin(ctx)
+	if begun != nil && !errors.Is(begun, ErrMisconfigured) {
+		return n, nil, begun
 	}
 	all = slices.Clone(all)
 	for _, id := range ids {
@@ -123,7 +135,7 @@ func (r *Registry) OverviewOf(ctx context.Context, s ClusterStatus, all []Instan
 		i, err := r.Instance(ctx, id)
 		switch {
 		case err != nil && !errors.Is(err, ErrNotFound):
-			return ClusterStatus{}, nil, err
+			return ClusterStatus{Namespace: r.namespace}, nil, err
 		case err == nil && found:
 			all[at] = i
 		case err == nil:
@@ -137,7 +149,7 @@ func (r *Registry) OverviewOf(ctx context.Context, s ClusterStatus, all []Instan
 	}
 	n.Counts.Malformed = s.Counts.Malformed
 	n.judge(unled, r.opts.DownAfter)
-	return n, all, nil
+	return n.unless(begun), all, begun
 }
 
 // overview makes sense of entries as recorded does. Those whose text is that of the last time are

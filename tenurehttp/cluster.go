@@ -1,6 +1,7 @@
 package tenurehttp
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"net"
@@ -62,6 +63,9 @@ func (h *Handler) status(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if err := s.missing(partStatus, partInstances); err != nil {
+		return err
+	}
 	answer := statusAnswer{
 		Healthy: s.status.Healthy, Name: s.status.Namespace, Count: s.status.Counts.Total, Active: s.status.Counts.Active, Drifted: s.status.Counts.Drifted,
 		This: h.itself(), Problems: s.status.Problems, age: a,
@@ -106,6 +110,9 @@ func (h *Handler) instances(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if err := cmp.Or(s.missing(partInstances), s.leaderMissing()); err != nil {
+		return err
+	}
 	list, err := s.list()
 	if err != nil {
 		return err
@@ -136,6 +143,9 @@ type leaderAnswer struct {
 func (h *Handler) leader(w http.ResponseWriter, r *request) error {
 	s, a, err := h.look(r.Context())
 	if err != nil {
+		return err
+	}
+	if err := s.leaderMissing(); err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, leaderAnswer{Leader: leaderID(s), This: h.itself(), age: a})

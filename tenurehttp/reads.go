@@ -124,6 +124,8 @@ type snapshotAnswer struct {
 	Caller    string               `json:"caller"` // who asks, by the Authorizer
 	// Actions are what the caller may ask for.
 	Actions []Action `json:"actions"`
+	// Unread are the parts that could not be read, and are empty: somebody has to fix something.
+	Unread []unread `json:"unread,omitempty"`
 	age
 	// After these come roles, instances, tasks and log, which are encoded once for all readers.
 }
@@ -191,7 +193,7 @@ func (h *Handler) snapshot(w http.ResponseWriter, r *request) error {
 		}
 		fields = append(fields, field{part.name, text})
 	}
-	answer := snapshotAnswer{Namespace: s.status.Namespace, Redis: h.redis(s, a), Status: s.status, age: a}
+	answer := snapshotAnswer{Namespace: s.status.Namespace, Redis: h.redis(s, a), Status: s.status, Unread: s.unread, age: a}
 	answer.Status.Leader = *aged(&answer.Status.Leader, a)
 	if h.coordinator != nil {
 		answer.This = &thisView{ID: h.coordinator.InstanceID(), State: string(h.coordinator.State()), Leading: h.leading()}
@@ -229,7 +231,10 @@ func (h *Handler) redis(s *snapshot, a age) redisView {
 // roleViews are the roles, as a list in JSON.
 func (h *Handler) roleViews(s *snapshot, a age) ([]byte, error) {
 	list := []byte{'['}
-	for i, r := range s.roles {
+	for _, r := range s.roles {
+		if r.unread != nil { // that nobody leads it is not known
+			continue
+		}
 		view := roleView{Role: r.name, Leader: aged(r.leader, a), Status: agedStatus(r.status, a)}
 		if h.coordinator != nil {
 			if e, is := h.coordinator.Role(r.name); is {
@@ -245,7 +250,7 @@ func (h *Handler) roleViews(s *snapshot, a age) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if i > 0 {
+		if len(list) > 1 {
 			list = append(list, ',')
 		}
 		for _, part := range parts {
@@ -277,6 +282,9 @@ func (h *Handler) instance(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	i, found := slices.BinarySearchFunc(s.all, r.name, func(i tenure.Instance, id string) int { return strings.Compare(i.ID, id) })
+	if err := s.missing(partInstances); err != nil {
+		return err
+	}
 	if !found {
 		return fmt.Errorf("%w: instance %s", tenure.ErrNotFound, r.name)
 	}
@@ -290,6 +298,9 @@ func (h *Handler) instance(w http.ResponseWriter, r *request) error {
 func (h *Handler) tasks(w http.ResponseWriter, r *request) error {
 	s, a, err := h.look(r.Context())
 	if err != nil {
+		return err
+	}
+	if err := s.missing(partTasks); err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, struct {
@@ -311,6 +322,9 @@ func (h *Handler) terms(w http.ResponseWriter, r *request) error {
 	terms, found := []tenure.TermRecord{}, false
 	for _, one := range s.roles {
 		if !r.URL.Query().Has("role") || one.name == r.URL.Query().Get("role") {
+			if one.unlisted != nil {
+				return one.unlisted
+			}
 			terms, found = append(terms, one.terms[:min(limit, len(one.terms))]...), true
 		}
 	}
@@ -331,6 +345,9 @@ func (h *Handler) log(w http.ResponseWriter, r *request) error {
 	}
 	s, a, err := h.look(r.Context())
 	if err != nil {
+		return err
+	}
+	if err := s.missing(partLog); err != nil {
 		return err
 	}
 	changes := s.log

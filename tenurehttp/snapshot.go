@@ -33,6 +33,7 @@ type listing struct {
 	all       []tenure.Instance // by ID
 	position  string            // the last change that was known before; "": none
 	truncated bool
+	failed    error // what somebody has to fix before the rest can be read; nil: all is there
 }
 
 // snapshot is all that is known of the cluster at one time. It is never written to.
@@ -47,6 +48,8 @@ type snapshot struct {
 	runs      map[string][]tenure.RunRecord
 	log       []tenure.Change // oldest first
 	truncated bool
+	unread    []unread // parts of which nothing is there
+	noLeader  error    // why it is not known who leads the default role, if its role says so
 
 	// What all readers get alike is encoded once, if somebody asks.
 	list    func() ([]byte, error) // the instances as the endpoint of that name lists them
@@ -62,6 +65,9 @@ type role struct {
 	status tenure.RoleStatus
 	terms  []tenure.TermRecord
 	recent func() ([]byte, error) // the last terms, as JSON
+
+	unread   error // why neither leader nor status is there
+	unlisted error // why the terms are not there
 }
 
 // survey takes snapshots. What did not change since the last one is not asked for again. One is
@@ -89,8 +95,10 @@ func (s *survey) list(ctx context.Context) (*listing, error) {
 	}
 	var err error
 	l.status, l.all, err = s.control.Registry().Overview(ctx)
-	l.truncated = errors.Is(err, tenure.ErrTruncated)
-	if err != nil && !l.truncated {
+	switch l.truncated = errors.Is(err, tenure.ErrTruncated); {
+	case errors.Is(err, tenure.ErrMisconfigured):
+		l.failed = err
+	case err != nil && !l.truncated:
 		return nil, err
 	}
 	return l, nil
@@ -120,8 +128,15 @@ func (s *survey) readInstances(ctx context.Context, n *snapshot) error {
 	}
 	l := v.value
 	n.status, n.all, n.listed, n.truncated = l.status, l.all, v.at, n.truncated || l.truncated
-	if position != l.position || v.at.Before(began) {
+	err = l.failed
+	if err == nil && (position != l.position || v.at.Before(began)) {
 		n.status, n.all, err = s.control.Registry().OverviewOf(ctx, l.status, l.all, ids...)
+	}
+	switch {
+	case err != nil && n.all == nil:
+		err = n.lacks(partInstances, nil, err)
+	case err != nil:
+		err = n.lacks(partStatus, nil, err)
 	}
 	return err
 }
@@ -161,15 +176,19 @@ func (s *survey) take(ctx context.Context) (*snapshot, error) {
 		return err == nil
 	}
 	var failed error
-	if n.log, failed = s.readLog(ctx, last.log); !whole(failed) || !whole(s.readInstances(ctx, n)) {
+	if n.log, failed = s.readLog(ctx, last.log); failed != nil {
+		failed = n.lacks(partLog, nil, failed)
+	}
+	if !whole(failed) || !whole(s.readInstances(ctx, n)) {
 		return nil, err
 	}
-	if n.tasks, failed = s.control.Tasks().List(ctx); !whole(failed) {
+	if n.tasks, failed = s.control.Tasks().List(ctx); failed != nil {
+		failed = n.lacks(partTasks, nil, failed)
+	}
+	if !whole(failed) || !whole(n.nothing()) || !whole(s.readRoles(ctx, n, last)) || !whole(s.readRuns(ctx, n, last)) {
 		return nil, err
 	}
-	if !whole(s.readRoles(ctx, n, last)) || !whole(s.readRuns(ctx, n, last)) {
-		return nil, err
-	}
+	n.confess()
 	if time.Since(s.asked) > askServer {
 		if server, err := s.control.RedisServer(ctx); !errors.Is(err, tenure.ErrUnreachable) { // INFO may be refused: then nothing is known of it
 			s.server, s.asked = server, time.Now()
@@ -242,31 +261,60 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 	err := each(len(names), func(i int) error {
 		old, known := before[names[i]]
 		var err error
-		roles[i], err = s.readRole(ctx, n, names[i], old, changed || !known)
+		roles[i], err = s.readRole(ctx, n, names[i], old, changed || !known || old.unlisted != nil)
 		return err
 	})
-	for _, r := range roles {
-		if r.leader != nil || len(r.terms) > 0 || r.status.Waiting != "" || s.takesPart(r.name) {
+	if err != nil {
+		return err
+	}
+	for i, r := range roles {
+		for _, failed := range []error{r.unread, r.unlisted} {
+			if failed != nil {
+				_ = n.lacks(partRoles, &names[i], failed) // which it takes
+			}
+		}
+		if s.isDefault(r.name) {
+			n.noLeader = r.unread
+			if r.leader != nil && n.status.Leader.InstanceID == "" {
+				n.status.Leader = *r.leader
+			}
+		}
+		if r.leader != nil || len(r.terms) > 0 || r.status.Waiting != "" || cmp.Or(r.unread, r.unlisted) != nil || s.takesPart(r.name) {
 			n.roles = append(n.roles, r)
 		}
 	}
-	return err
+	return nil
 }
 
-// readRole asks who leads a role. changed: its terms are not those of old.
+// isDefault reports whether a role is that of ClusterStatus.Leader.
+func (s *survey) isDefault(name string) bool {
+	if s.coordinator == nil {
+		return name == ""
+	}
+	return name == s.coordinator.Options().Election.Role
+}
+
+// readRole asks who leads a role. changed: its terms are not those of old. What somebody has to fix
+// is an error of the role.
 func (s *survey) readRole(ctx context.Context, n *snapshot, name string, old role, changed bool) (r role, err error) {
 	r = role{name: name, terms: old.terms, recent: old.recent}
-	if r.status, err = s.control.Role(ctx, name); err != nil {
+	r.status, err = s.control.Role(ctx, name)
+	switch {
+	case errors.Is(err, tenure.ErrMisconfigured):
+		r.unread, changed = err, true
+	case err != nil:
 		return r, err
-	}
-	if r.status.Led {
+	case r.status.Led:
 		r.status.Leader.Address = n.address(r.status.Leader)
 		leader := r.status.Leader
 		r.leader = &leader
 	}
 	if changed || tokenOf(r.leader) != tokenOf(old.leader) {
 		terms, err := s.control.Terms(ctx, name, maxTerms)
-		if err != nil {
+		switch {
+		case errors.Is(err, tenure.ErrMisconfigured):
+			r.unlisted = err
+		case err != nil:
 			return r, err
 		}
 		r.terms, r.recent = terms, sync.OnceValues(func() ([]byte, error) {
@@ -378,7 +426,7 @@ func (s *survey) readRuns(ctx context.Context, n, last *snapshot) error {
 		before[t.Name] = t
 	}
 	plotted := n.tasks[:min(len(n.tasks), maxPlotted)]
-	runs := make([][]tenure.RunRecord, len(plotted))
+	runs, unread := make([][]tenure.RunRecord, len(plotted)), make([]error, len(plotted))
 	err := each(len(plotted), func(i int) error {
 		t := plotted[i]
 		old, known := before[t.Name]
@@ -389,10 +437,17 @@ func (s *survey) readRuns(ctx context.Context, n, last *snapshot) error {
 		}
 		var err error
 		runs[i], err = s.control.Tasks().Runs(ctx, t.Name, shownRuns)
+		if errors.Is(err, tenure.ErrMisconfigured) {
+			unread[i], err = err, nil
+		}
 		return err
 	})
 	for i, t := range plotted {
-		n.runs[t.Name] = runs[i]
+		if unread[i] == nil {
+			n.runs[t.Name] = runs[i]
+			continue
+		}
+		_ = n.lacks(partRuns, &t.Name, unread[i]) // which it takes
 	}
 	return err
 }

@@ -88,6 +88,9 @@ func (h *Handler) readTask(r *request) (status tenure.TaskStatus, v view[taskRea
 	if err != nil {
 		return status, v, 0, err
 	}
+	if err := s.missing(partTasks); err != nil {
+		return status, v, 0, err
+	}
 	i := slices.IndexFunc(s.tasks, func(t tenure.TaskStatus) bool { return t.Name == r.name })
 	if i < 0 {
 		return status, v, 0, fmt.Errorf("%w: task %s", tenure.ErrNotFound, r.name)

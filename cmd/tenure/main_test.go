@@ -55,7 +55,7 @@ const patience = "60s"
 var ofServers = map[string]bool{"tls": true, "sentinel": true, "cluster": true, "three": true}
 
 // overAPI are those that are run over the HTTP API too: their output is the same.
-var overAPI = map[string]bool{"docs": true, "heir": true, "hostile": true, "status": true, "steer": true, "tasks": true, "usage": true}
+var overAPI = map[string]bool{"docs": true, "heir": true, "hostile": true, "status": true, "steer": true, "tasks": true, "unread": true, "usage": true}
 
 // TestScripts runs testdata/script on a real redis-server, each script in a namespace of its own.
 func TestScripts(t *testing.T) {

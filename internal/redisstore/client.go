@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -53,8 +54,18 @@ func recovering(call func() error) (err error) {
 func (s *Store) process(ctx context.Context, cmd redis.Cmder) error {
 	return recovering(func() error {
 		_ = s.rdb.Process(ctx, cmd)
-		return cmd.Err()
+		return withKey(cmd)
 	})
+}
+
+// withKey is the error of a command. If its key is of the wrong type, the error names command and
+// key as those of the scripts do, see refusedCall: Redis names neither.
+func withKey(cmd redis.Cmder) error {
+	err, args := cmd.Err(), cmd.Args()
+	if err == nil || len(args) < 2 || strings.HasPrefix(cmd.Name(), "eval") || !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return err
+	}
+	return refusal(fmt.Sprintf("%v [%s %v]", err, strings.ToUpper(cmd.Name()), args[1]))
 }
 
 // pipelined sends commands in one round trip; each has its own error then. key is one of theirs: in
@@ -99,7 +110,7 @@ func (s *Store) pipeline(ctx context.Context, key string, cmds []redis.Cmder) {
 	if !panicked(err) && sent && (said || err == nil) {
 		for _, cmd := range cmds {
 			if cmd.Err() != nil {
-				cmd.SetErr(recovering(cmd.Err))
+				cmd.SetErr(recovering(func() error { return withKey(cmd) }))
 			}
 		}
 		return

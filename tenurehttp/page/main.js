@@ -20,7 +20,7 @@ function draw() {
   if (state.snapshot) {
     const s = state.snapshot;
     put(byID("name"), s.namespace);
-    document.title = `${s.namespace} · ${s.roles.every((r) => r.leader) ? "led" : "no leader"} · tenure`;
+    document.title = `${s.namespace} · ${s.roles.every((r) => r.leader) && !unread(s) ? "led" : "no leader"} · tenure`;
     put(byID("redis"), s.redis.address ? `redis at ${s.redis.address}` : "");
     drawCaller(s);
     drawAttention(s);
@@ -36,6 +36,9 @@ function draw() {
   root.dataset.cost = state.cost.toFixed(2); // for those who measure
   root.dataset.drawn = String(Number(root.dataset.drawn ?? 0) + 1);
 }
+
+// unread says whether who leads some role is not known.
+const unread = (s) => (s.unread ?? []).some((u) => u.part === "roles");
 
 // drawState says how old what is shown is, and greys the page if it is too old.
 function drawState() {

@@ -10,12 +10,12 @@ const ttls = new Map(); // the longest lease that was seen, of each role
 const said = new Map(); // who led each role when it was last announced
 
 export function drawRoles(section, announce) {
-  const { roles } = state.snapshot;
+  const { roles, unread } = state.snapshot; // what is unread is said above all
   const bands = section.querySelector(".bands");
   bands.classList.toggle("many", roles.length > 6);
   keyed(bands, roles, (r) => r.role, make, update);
   const empty = section.querySelector(".empty");
-  show(empty, roles.length === 0);
+  show(empty, roles.length === 0 && !unread);
   if (roles.length === 0 && !empty.firstChild) {
     empty.append(el("p", {}, "No role is known yet. A coordinator leads the default role as soon as it runs:"),
       el("pre", {}, "c, err := tenure.New(rdb, tenure.Options{Namespace: \"shop\"})\n…\nerr = c.Run(ctx)"));

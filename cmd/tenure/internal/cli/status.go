@@ -32,7 +32,8 @@ type clusterView struct {
 	Recent    []tenure.Change     `json:"recent,omitempty"`
 	At        time.Time           `json:"at"`
 
-	all []tenure.Instance // that are known
+	all    []tenure.Instance // that are known
+	unread []string          // see source.Cluster
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -87,7 +88,7 @@ func (a *app) view(ctx context.Context, least int) (v clusterView, err error) {
 	}
 	v = clusterView{
 		Namespace: c.Status.Namespace, At: c.At, Redis: c.Server, Roles: c.Roles, Counts: c.Status.Counts, Held: c.Status.Held, Lost: c.Status.Lost,
-		Tasks: c.Tasks, Recent: c.Recent[max(len(c.Recent)-5, 0):], all: c.Instances,
+		Tasks: c.Tasks, Recent: c.Recent[max(len(c.Recent)-5, 0):], all: c.Instances, unread: c.Unread,
 	}
 	for _, i := range c.Instances {
 		if i.State != tenure.InstanceActive {
@@ -108,6 +109,9 @@ func (v *clusterView) judge(least int) {
 			v.Problems = append(v.Problems, fmt.Sprintf(text, args...))
 		}
 	}
+	for _, part := range v.unread {
+		wrong(true, "cannot be read: %s", part)
+	}
 	for _, role := range v.Roles {
 		wrong(!role.Led, "%s has no leader", out.Role(role.Role))
 	}
@@ -116,7 +120,7 @@ func (v *clusterView) judge(least int) {
 	wrong(c.Down > 0, "%d down", c.Down)
 	wrong(v.Held > 0, "%d were silent at once, those that are left are held", v.Held)
 	wrong(v.Lost > 0, "%d lost", v.Lost)
-	wrong(c.Active < least, "%d active, at least %d are wanted", c.Active, least)
+	wrong(c.Active < least && (len(v.unread) == 0 || c.Total > 0), "%d active, at least %d are wanted", c.Active, least)
 	v.Healthy = len(v.Problems) == 0
 }
 

@@ -146,8 +146,34 @@ type snapshotDocument struct {
 	Tasks []struct {
 		Status taskStatus `json:"status"`
 	} `json:"tasks"`
-	Log []tenure.Change `json:"log"` // newest first
+	Log    []tenure.Change `json:"log"` // newest first
+	Unread []unread        `json:"unread"`
 	age
+}
+
+// unread is a part that the API could not read, though Redis answers.
+type unread struct {
+	Part  string `json:"part"`
+	Name  string `json:"name"` // of the role, or of the task
+	Error string `json:"error"`
+}
+
+// partWords are the words for parts of which there are several.
+var partWords = map[string]string{"roles": "role", "runs": "the runs of"}
+
+func (u unread) text() string {
+	part := cmp.Or(partWords[u.Part], u.Part)
+	return clipped(unreadText(strings.TrimSpace(part+" "+u.Name), errors.New(u.Error)))
+}
+
+// lacks is the error of a part that could not be read; nil: it is there.
+func (s *snapshotDocument) lacks(part string) error {
+	for _, u := range s.Unread {
+		if u.Part == part {
+			return &apiError{kind: tenure.ErrMisconfigured, text: clipped(u.Error), code: "misconfigured"}
+		}
+	}
+	return nil
 }
 
 // values turns what was read into what the library has.
@@ -213,7 +239,13 @@ func (a *API) Cluster(ctx context.Context, roles ...string) (c Cluster, err erro
 	for _, r := range s.Roles {
 		c.Roles = append(c.Roles, r.Status.value())
 	}
-	if len(c.Roles) == 0 { // as over Redis: the default one, of which nothing is known
+	for _, u := range s.Unread {
+		c.Unread = append(c.Unread, u.text())
+		if u.Part == "roles" {
+			roles = slices.DeleteFunc(slices.Clone(roles), func(name string) bool { return name == u.Name })
+		}
+	}
+	if len(c.Roles) == 0 && s.lacks("roles") == nil { // as over Redis: the default one, of which nothing is known
 		roles = append([]string{""}, roles...)
 	}
 	for _, name := range roles {
@@ -250,6 +282,9 @@ func (a *API) Instances(ctx context.Context, states []tenure.InstanceState) ([]t
 	}
 	first, all, err := a.pages(ctx, states, func(tenure.Instance) bool { return true })
 	if err != nil {
+		return nil, err
+	}
+	if err := first.lacks("instances"); err != nil {
 		return nil, err
 	}
 	return all, first.err()

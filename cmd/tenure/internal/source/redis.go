@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -44,29 +47,85 @@ func (r *Redis) Cluster(ctx context.Context, roles ...string) (c Cluster, err er
 	if c.Server, err = r.server(ctx); err != nil {
 		return c, err
 	}
-	if c.Roles, err = r.Control.Roles(ctx, roles...); err != nil {
-		return c, err
-	}
-	var cut error
-	whole := func(err error) error {
-		if errors.Is(err, tenure.ErrTruncated) {
+	var cut, fix error
+	parts := 0
+	whole := func(part string, err error) error {
+		switch {
+		case errors.Is(err, tenure.ErrTruncated):
 			cut = err
 			return nil
+		case errors.Is(err, tenure.ErrMisconfigured): // the others may be there
+			fix = err
+			c.Unread = append(c.Unread, unreadText(part, err))
+			return nil
+		case err == nil:
+			parts++
 		}
 		return err
 	}
 	c.Status, c.Instances, err = r.Registry().Overview(ctx)
-	if err = whole(err); err != nil {
+	if err = whole("status", err); err != nil {
 		return c, err
 	}
 	c.Tasks, err = r.Control.Tasks().List(ctx)
-	if err = whole(err); err != nil {
+	if err = whole("tasks", err); err != nil {
 		return c, err
 	}
-	if c.Recent, err = r.Registry().Recent(ctx, recentShown); err != nil {
+	c.Recent, err = r.Registry().Recent(ctx, recentShown)
+	if err = whole("log", err); err != nil {
+		return c, err
+	}
+	if parts == 0 && c.Instances == nil && cut == nil {
+		return c, fix
+	}
+	if err := r.readRoles(ctx, &c, roles); err != nil {
 		return c, err
 	}
 	return c, cut
+}
+
+// unreadText says that a part is not there.
+func unreadText(part string, err error) string {
+	return fmt.Sprintf("%s: %s", part, strings.TrimPrefix(err.Error(), "tenure: "))
+}
+
+// roleName is what the name of a role may be.
+var roleName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+
+// readRoles asks for the roles. If a part that names some cannot be read, or one of the roles
+// itself, it asks for those that are named otherwise, one by one.
+func (r *Redis) readRoles(ctx context.Context, c *Cluster, also []string) (err error) {
+	c.Roles, err = r.Control.Roles(ctx, also...)
+	if !errors.Is(err, tenure.ErrMisconfigured) {
+		return err
+	}
+	names := append(slices.Clone(also), "")
+	for _, i := range c.Instances {
+		names = append(names, i.Leading...)
+	}
+	for _, t := range c.Tasks {
+		names = append(names, t.Role)
+	}
+	for _, change := range c.Recent {
+		names = append(names, change.Role)
+	}
+	slices.Sort(names)
+	c.Roles = nil
+	for _, name := range slices.Compact(names) {
+		if name != "" && !roleName.MatchString(name) {
+			continue
+		}
+		s, err := r.Control.Role(ctx, name)
+		switch {
+		case errors.Is(err, tenure.ErrMisconfigured):
+			c.Unread = append(c.Unread, unreadText(strings.TrimSpace("role "+name), err))
+		case err != nil:
+			return err
+		case s.Led || s.Last.Token != 0 || s.Waiting != "" || slices.Contains(also, name):
+			c.Roles = append(c.Roles, s)
+		}
+	}
+	return nil
 }
 
 // server asks what the server is. What INFO does not say is not known.

@@ -58,6 +58,7 @@ type Cluster struct {
 	Tasks     []tenure.TaskStatus
 	Recent    []tenure.Change // oldest first
 	At        time.Time       // by this machine's clock
+	Unread    []string        // which parts are not there, and why: somebody has to fix something
 }
 
 // Server is what is known of Redis.
