@@ -130,7 +130,8 @@ type electionReport struct {
 	unanswered int           // what the candidate counted last
 	failedAt   time.Duration // monotonic: when it counted that
 	lastErr    error         // of Redis
-	faults     reportOnce    // since the last usable answer
+	faults     reportOnce    // since the last usable answer to the same request
+	request    lease.Kind    // that was answered last
 	lastAnswer time.Time
 
 	// Who leads.
@@ -195,6 +196,7 @@ func (r *electionReport) looked(now lease.Reading, number uint64, answer store.L
 // released takes the answer to the release of that term. It says nothing of what else is refused.
 func (r *electionReport) released(token int64) {
 	r.lastAnswer = time.Now()
+	r.faults.made(operations[lease.Release])
 	if token != 0 && token == r.leaderToken {
 		r.leader, r.leaderToken = "", 0
 	}
@@ -202,15 +204,20 @@ func (r *electionReport) released(token int64) {
 
 // answered takes that a request of this candidate was answered.
 func (r *electionReport) answered(now lease.Reading, kind lease.Kind, candidate *lease.Candidate) {
+	r.request = kind
 	if kind != lease.Release { // see released
 		r.failing = r.failing && candidate.Unanswered() > 0 // it may have come too late for the candidate
 	}
 	r.reaches(now, candidate)
 }
 
+// operations are what the errors of the store call the requests.
+var operations = map[lease.Kind]string{lease.Acquire: "acquire", lease.Renew: "renew", lease.Release: "release"}
+
 // usable takes a usable answer to an acquire or a renewal, after answered.
 func (r *electionReport) usable(now lease.Reading, number uint64, answer store.LeaseReply) {
-	r.lastAnswer, r.faults = time.Now(), reportOnce{}
+	r.lastAnswer = time.Now()
+	r.faults.worked(operations[r.request])
 	if !r.failing {
 		r.lastErr = nil
 	}

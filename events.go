@@ -359,9 +359,12 @@ func (b *eventBus) flush(deadline time.Time) error {
 // fix. A row ends with over.
 type reportOnce struct {
 	reported bool
-	fixes    []string // that were reported
-	stuck    bool     // so was that calls hang
+	fixes    []reportedFix
+	stuck    bool // that calls hang was reported
 }
+
+// reportedFix is what somebody was asked for, and by which call.
+type reportedFix struct{ op, fix string }
 
 // first notes a fault and reports whether it is the first of a row.
 func (o *reportOnce) first() bool {
@@ -373,11 +376,29 @@ func (o *reportOnce) first() bool {
 // newFix reports whether an error asks for a fix that none of this row asked for.
 func (o *reportOnce) newFix(err error) bool {
 	fix := store.FixOf(err)
-	if !errors.Is(err, ErrMisconfigured) || slices.Contains(o.fixes, fix) {
+	if !errors.Is(err, ErrMisconfigured) || slices.ContainsFunc(o.fixes, func(f reportedFix) bool { return f.fix == fix }) {
 		return false
 	}
-	o.fixes = append(o.fixes, fix)
+	op := ""
+	if e, ok := store.AsType[*store.Error](err); ok {
+		op = e.Op
+	}
+	o.fixes = append(o.fixes, reportedFix{op, fix})
 	return true
+}
+
+// worked ends the row of one who makes several calls: this one has had a usable answer. A fix that
+// another call has asked for stays reported until that works: a user may lack a right that only
+// one of them needs.
+func (o *reportOnce) worked(op string) {
+	o.reported, o.stuck = false, false
+	o.made(op)
+	o.made("") // of which it is not known which call it was
+}
+
+// made notes that what a call has asked for was fixed. The row may go on.
+func (o *reportOnce) made(op string) {
+	o.fixes = slices.DeleteFunc(o.fixes, func(f reportedFix) bool { return f.op == op })
 }
 
 // report publishes a fault if it is news.

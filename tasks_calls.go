@@ -219,13 +219,16 @@ func (l *taskLoop) take(of taskTry, call store.TaskCall, sent, received time.Dur
 	t := of.task
 	l.touch(t)
 	if call.Err == nil {
+		if len(t.barred) > 0 {
+			t.admits(call.Ask)
+		}
 		l.stepped(l.shared.Clock.Learn(sent, received, call.Reply.Now))
 		t.machine.Answer(of.Try, call.Reply)
 		for _, name := range call.Reply.Triggers {
 			l.changed(name)
 		}
 	} else if t.machine.Failed(of.Try) {
-		l.stands(t, call.Err)
+		l.refused(t, call.Ask, call.Err)
 	}
 	l.note(t)
 }

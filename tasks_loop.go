@@ -2,7 +2,9 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -84,6 +86,7 @@ type leadTask struct {
 	flight   *taskFlight  // that the task waits for; nil: for none
 	question *question    // what its schedule is being asked aside
 	faults   reportOnce   // of the record
+	barred   []barred     // fixes that were reported, and that no call has shown to be made
 	hung     bool         // the schedule: has been reported
 	slowRun  string       // the last run that was reported as slow
 	leaving  bool         // it was unregistered
@@ -416,6 +419,55 @@ func (l *taskLoop) note(t *leadTask) {
 			l.failed(t, fmt.Errorf("%w: the record does not know run %s any more", ErrNotFound, n.Run))
 		}
 	}
+}
+
+// barred is a kind of call that was refused, and the fix that was reported. Calls of other kinds may
+// go on: between two refusals the task does.
+type barred struct {
+	call reflect.Type
+	kind string // of a claim
+	fix  string
+
+	answered int // calls of that kind in a row since the last that was refused
+}
+
+// sureAnswers is how many calls in a row must have an answer before one counts as refused no more:
+// a script that is refused its last command has done the rest, and its repetition finds that.
+const sureAnswers = 3
+
+func barredBy(ask any, fix string) barred {
+	b := barred{call: reflect.TypeOf(ask), fix: fix}
+	if claim, ok := ask.(store.TaskClaim); ok {
+		b.kind = claim.Kind
+	}
+	return b
+}
+
+// refused says that a call keeps a task from going on. A fix is reported once until calls of that
+// kind have answers.
+func (l *taskLoop) refused(t *leadTask, ask any, err error) {
+	if errors.Is(err, ErrMisconfigured) && !t.faults.reported {
+		b := barredBy(ask, store.FixOf(err))
+		known := slices.IndexFunc(t.barred, func(o barred) bool { o.answered = 0; return o == b })
+		if known < 0 {
+			t.barred = append(t.barred, b)
+		} else {
+			t.barred[known].answered = 0
+			t.faults.first() // as if it were reported in this row
+		}
+	}
+	l.stands(t, err)
+}
+
+// admits notes that a call was not refused.
+func (t *leadTask) admits(ask any) {
+	of := barredBy(ask, "")
+	for i, b := range t.barred {
+		if b.call == of.call && b.kind == of.kind {
+			t.barred[i].answered++
+		}
+	}
+	t.barred = slices.DeleteFunc(t.barred, func(b barred) bool { return b.answered >= sureAnswers })
 }
 
 // stands says what keeps a task from going on: to observers once, to Tasks until it goes on.
