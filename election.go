@@ -34,6 +34,7 @@ type Elector struct {
 	subscription *atomic.Pointer[store.Subscription] // of the process
 	phase        atomic.Int32                        // idle, running, stopped
 	ended        chan struct{}                       // closed when the loop is over
+	endedAt      atomic.Pointer[time.Time]           // when it was
 	over         func(error)                         // hears then of its error; must not block
 	asked        callGate
 }
@@ -447,6 +448,8 @@ func (e *Elector) begin(ctx context.Context, lead []LeadFunc, over func(error)) 
 func (e *Elector) step(early bool) driver.Next {
 	next := e.loop.step(early)
 	if next.Over {
+		now := time.Now()
+		e.endedAt.Store(&now)
 		e.phase.Store(phaseStopped)
 		e.loop.wakeResigners()
 		close(e.ended)

@@ -93,6 +93,12 @@ func init() { //nolint:gochecknoinits // the only way in for tenuretest and the 
 		return opts
 	}
 	hook.Scripts = &contract
+	hook.ElectionEnded = func(elector any) (at time.Time, ended bool) {
+		if at := elector.(*Elector).endedAt.Load(); at != nil {
+			return *at, true
+		}
+		return at, elector.(*Elector).phase.Load() == phaseStopped // it never ran
+	}
 	hook.TaskNames = func(coordinator any) (names []string) {
 		for _, role := range coordinator.(*Coordinator).tasks.all() {
 			for _, r := range role.known() {

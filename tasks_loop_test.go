@@ -170,6 +170,9 @@ func TestTaskIsNotEarly(t *testing.T) {
 		server.StepClock(-30 * time.Second)
 		g.pass(2 * time.Minute)
 		require.Equal(g, []string{"1h0m30s t 1h0m0s #1 starts"}, rounded(g.noted()))
+		started := g.told(EventTaskStarted)
+		require.Len(g, started, 1)
+		require.Less(g, started[0].Took, time.Second, "by Redis's clock it is in time")
 		a.end()
 	})
 }

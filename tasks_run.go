@@ -35,12 +35,16 @@ func (l *taskLoop) start(t *leadTask, a schedule.Attempt) {
 	ctx, cancel := context.WithCancelCause(l.runs)
 	t.attempt = &liveAttempt{Attempt: a, began: l.now, cancel: cancel}
 	run := TaskRun{Task: t.Name, ID: a.Run, Slot: store.Time(a.Slot), Attempt: a.Number, Token: l.term.Token, Trigger: a.Trigger, Args: decodeArgs(a.Args)}
-	go l.attempt(ctx, cancel, t, t.registered, run) // the machine of the task is busy until it has returned
+	var late time.Duration
+	if a.Slot != 0 && a.Number == 1 && a.Trigger == "" {
+		late = max(store.Milliseconds(l.shared.Clock.Read(l.now)-a.Slot), 0)
+	}
+	go l.attempt(ctx, cancel, t, t.registered, run, late) // the machine of the task is busy until it has returned
 }
 
 // attempt calls the task and reports how that ended, whatever way it does. The last step before is
 // to look at the term.
-func (l *taskLoop) attempt(ctx context.Context, cancel context.CancelCauseFunc, t *leadTask, task *registered, run TaskRun) {
+func (l *taskLoop) attempt(ctx context.Context, cancel context.CancelCauseFunc, t *leadTask, task *registered, run TaskRun, late time.Duration) {
 	defer cancel(nil)
 	if task.Timeout > 0 {
 		var stop context.CancelFunc
@@ -49,7 +53,7 @@ func (l *taskLoop) attempt(ctx context.Context, cancel context.CancelCauseFunc, 
 	}
 	started, began := false, time.Now()
 	catch(func() error {
-		l.s.bus.publish(Event{Type: EventTaskStarted, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token, Trigger: run.Trigger})
+		l.s.bus.publish(Event{Type: EventTaskStarted, Task: run.Task, Slot: run.Slot, Attempt: run.Attempt, Token: run.Token, Trigger: run.Trigger, Took: late})
 		if !l.term.Valid() || l.ctx.Err() != nil {
 			return fmt.Errorf("not started: the term is over: %w", ErrNotLeader)
 		}

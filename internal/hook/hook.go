@@ -4,6 +4,7 @@ package hook
 
 import (
 	"context"
+	"time"
 
 	"github.com/tenure-go/tenure/internal/redisstore"
 )
@@ -38,6 +39,9 @@ var NewControlled func(opts any, beside Control) (coordinator any, control Contr
 // NewTerm makes a context of a term with this token, which is valid until end is called with a
 // cause, or parent is done.
 var NewTerm func(parent context.Context, token int64) (ctx context.Context, end func(cause error))
+
+// ElectionEnded is when a *tenure.Elector ended to take part in its election, and whether it has.
+var ElectionEnded func(elector any) (at time.Time, ended bool)
 
 // TaskNames are the tasks that a *tenure.Coordinator has registered. It asks nobody.
 var TaskNames func(coordinator any) []string

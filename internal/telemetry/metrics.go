@@ -139,7 +139,7 @@ var (
 	}
 	TaskLateness = &Metric{
 		Name: "tenure_task_lateness_seconds", Unit: "s", Kind: Histogram, Labels: []string{"task"}, Buckets: lateBuckets,
-		Help: "How long after its slot the first attempt of a run began, jitter included.",
+		Help: "How long after its slot the first attempt of a run began, by Redis's clock, jitter included.",
 	}
 	TaskRunning = &Metric{
 		Name: "tenure_task_running", Unit: "1", Labels: []string{"task"},

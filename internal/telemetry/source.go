@@ -37,6 +37,7 @@ type Source struct {
 	counters map[series]float64
 	unled    map[string]time.Time // by role: nobody is known to lead, which has been counted until then
 	timed    map[string]attempt   // by task: the last attempt that failed and was timed
+	hung     map[string]attempt   // by task: the attempt that is on and was counted as one that hangs
 	counts   *tenure.Counts       // the last that this process has counted as leader
 	down     map[string]bool      // roles whose election gets no usable answer
 	unread   map[string]bool      // roles whose election was refused INFO
@@ -66,7 +67,7 @@ func attemptOf(e tenure.Event) attempt { return attempt{e.Slot.UnixMilli(), e.To
 
 // Watch begins to watch a coordinator. Close ends it.
 func Watch(c *tenure.Coordinator, sink Sink) *Source {
-	s := &Source{c: c, sink: sink, counters: make(map[series]float64), unled: make(map[string]time.Time), timed: make(map[string]attempt), down: make(map[string]bool), unread: make(map[string]bool), beaten: time.Now()}
+	s := &Source{c: c, sink: sink, counters: make(map[series]float64), unled: make(map[string]time.Time), timed: make(map[string]attempt), hung: make(map[string]attempt), down: make(map[string]bool), unread: make(map[string]bool), beaten: time.Now()}
 	s.stop = []func(){c.Observe(s.event), c.ObserveCalls(s.call)}
 	return s
 }
@@ -172,8 +173,11 @@ func (s *Source) event(e tenure.Event) {
 func (s *Source) taskEvent(e tenure.Event) {
 	switch e.Type {
 	case tenure.EventTaskStarted:
+		s.mu.Lock()
+		delete(s.hung, e.Task)
+		s.mu.Unlock()
 		if e.Attempt == 1 && e.Trigger == "" && !e.Slot.IsZero() {
-			s.sink.Record(TaskLateness, max(e.Time.Sub(e.Slot).Seconds(), 0), e.Task)
+			s.sink.Record(TaskLateness, e.Took.Seconds(), e.Task)
 		}
 	case tenure.EventTaskFinished, tenure.EventTaskFailed, tenure.EventTaskInterrupted:
 		s.add(TaskRuns, 1, e.Task, string(e.State))
@@ -189,12 +193,20 @@ func (s *Source) taskEvent(e tenure.Event) {
 		s.mu.Unlock()
 	case tenure.EventTaskSkipped:
 		s.add(TaskSkipped, float64(e.Count), e.Task)
-	case tenure.EventTaskSlow:
+	case tenure.EventTaskSlow, tenure.EventWorkOverrun:
+		s.overran(e)
+	}
+}
+
+// overran counts an attempt that hangs, once: it may be slow first, and then ignore its context.
+func (s *Source) overran(e tenure.Event) {
+	s.mu.Lock()
+	counted, known := s.hung[e.Task]
+	again := known && counted == attemptOf(e)
+	s.hung[e.Task] = attemptOf(e)
+	s.mu.Unlock()
+	if e.Task != "" && !again {
 		s.add(TaskOverrun, 1, e.Task)
-	case tenure.EventWorkOverrun:
-		if e.Task != "" {
-			s.add(TaskOverrun, 1, e.Task)
-		}
 	}
 }
 
@@ -311,8 +323,12 @@ func (s *Source) totals() map[series]float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for role, since := range s.unled {
-		s.counters[series{Unowned, role}] += max(now.Sub(since).Seconds(), 0)
-		if s.unled[role] = now; ended[role] {
+		end, over := ended[role]
+		if !over {
+			end = now
+		}
+		s.counters[series{Unowned, role}] += max(end.Sub(since).Seconds(), 0)
+		if s.unled[role] = now; over {
 			delete(s.unled, role)
 		}
 	}
@@ -326,11 +342,14 @@ func (s *Source) totals() map[series]float64 {
 	return totals
 }
 
-// ended are the roles whose election this process takes part in no more: it hears of no leader.
-func (s *Source) ended() map[string]bool {
-	ended := make(map[string]bool)
+// ended are the roles whose election this process takes part in no more, and since when: it hears
+// of no leader.
+func (s *Source) ended() map[string]time.Time {
+	ended := make(map[string]time.Time)
 	for _, e := range s.c.Roles() {
-		ended[e.Role()] = e.Status().State == tenure.ElectionStopped
+		if at, is := hook.ElectionEnded(e); is {
+			ended[e.Role()] = at
+		}
 	}
 	return ended
 }

@@ -1,7 +1,9 @@
 package telemetry
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -9,16 +11,20 @@ import (
 	"github.com/tenure-go/tenure"
 )
 
-type sink struct{}
+type sink map[*Metric][]float64
 
-func (sink) Record(*Metric, float64, ...string) {}
+func (s sink) Record(m *Metric, value float64, _ ...string) {
+	if s != nil {
+		s[m] = append(s[m], value)
+	}
+}
 
 // TestUnownedNeverGoesDown: a scrape may come between the moment at which somebody leads again and
 // the event that says so. What it has shown stays counted.
 func TestUnownedNeverGoesDown(t *testing.T) {
 	c, err := tenure.NewStandalone(tenure.Options{Namespace: "shop", InstanceID: "a"})
 	require.NoError(t, err)
-	s := Watch(c, sink{})
+	s := Watch(c, sink(nil))
 	defer s.Close()
 	unowned := func() float64 { return s.totals()[series{Unowned, DefaultRole}] }
 	now := time.Now()
@@ -27,4 +33,51 @@ func TestUnownedNeverGoesDown(t *testing.T) {
 	require.InDelta(t, time.Hour.Seconds(), shown, time.Minute.Seconds())
 	s.event(tenure.Event{Type: tenure.EventLeaderChanged, Subject: "b", Time: now.Add(-time.Minute)})
 	require.GreaterOrEqual(t, unowned(), shown)
+}
+
+// TestUnownedIsCountedToTheEndOfRun: a process may be scraped for the first time long after its Run
+// has returned.
+func TestUnownedIsCountedToTheEndOfRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := tenure.NewStandalone(tenure.Options{Namespace: "shop", InstanceID: "a", Election: tenure.ElectionOptions{Ineligible: true}})
+		require.NoError(t, err)
+		s := Watch(c, sink(nil))
+		defer s.Close()
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		require.NoError(t, c.Run(ctx))
+		time.Sleep(time.Hour)
+		require.InDelta(t, time.Minute.Seconds(), s.totals()[series{Unowned, DefaultRole}], 1)
+	})
+}
+
+// TestHangingAttemptIsCountedOnce: it may take long first, and then ignore the end of its context.
+func TestHangingAttemptIsCountedOnce(t *testing.T) {
+	c, err := tenure.NewStandalone(tenure.Options{Namespace: "shop", InstanceID: "a"})
+	require.NoError(t, err)
+	s := Watch(c, sink(nil))
+	defer s.Close()
+	hung := func() float64 { return s.totals()[series{TaskOverrun, "t"}] }
+	for n, want := range []float64{1, 2} { // the second is another trigger in the same term
+		e := tenure.Event{Task: "t", Token: 7, Attempt: 1, Trigger: string(rune('a' + n))}
+		for _, e.Type = range []tenure.EventType{tenure.EventTaskStarted, tenure.EventTaskSlow, tenure.EventWorkOverrun} {
+			s.event(e)
+		}
+		require.InDelta(t, want, hung(), 0)
+	}
+	s.event(tenure.Event{Type: tenure.EventWorkOverrun, Token: 7}) // leader work is no task
+	require.InDelta(t, 2, hung(), 0)
+}
+
+// TestLatenessIsByOneClock: the slot is by Redis's clock, and the time of an event by this
+// machine's.
+func TestLatenessIsByOneClock(t *testing.T) {
+	c, err := tenure.NewStandalone(tenure.Options{Namespace: "shop", InstanceID: "a"})
+	require.NoError(t, err)
+	values := sink{}
+	s := Watch(c, values)
+	defer s.Close()
+	slot := time.Now()
+	s.event(tenure.Event{Type: tenure.EventTaskStarted, Task: "t", Slot: slot, Attempt: 1, Time: slot.Add(time.Hour), Took: time.Second})
+	require.Equal(t, []float64{1}, values[TaskLateness])
 }
