@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -493,4 +494,16 @@ func TestFlightsThatHang(t *testing.T) {
 		require.Len(g, g.noted(), 200)
 		require.Len(g, g.told(EventCallsStuck), 1)
 	})
+}
+
+// TestMemoriesOfTasksAreBounded: a service that names a task anew each time leads thousands of
+// names. Those that are registered keep what is known of their runs.
+func TestMemoriesOfTasksAreBounded(t *testing.T) {
+	s := &roleTasks{memory: make(map[string]*schedule.Memory), names: map[string]*registered{"kept": {}}}
+	kept := s.ran("kept")
+	for i := range 3 * maxMemories {
+		s.ran(strconv.Itoa(i))
+		require.LessOrEqual(t, len(s.memory), maxMemories+1)
+	}
+	require.Same(t, kept, s.ran("kept"))
 }

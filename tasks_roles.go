@@ -3,6 +3,7 @@ package tenure
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -158,10 +159,19 @@ func (s *roleTasks) find(name string) *registered {
 	return s.names[name]
 }
 
-// ran is the memory of a task. Only the loop calls it.
+// maxMemories is how many memories of tasks are kept that are not registered any more.
+const maxMemories = 1000
+
+// ran is the memory of a task. Only the loop calls it. If too many are of tasks that were
+// unregistered, all of those are dropped: such a task is then one that has never run here.
 func (s *roleTasks) ran(name string) *schedule.Memory {
 	m := s.memory[name]
 	if m == nil {
+		s.mu.Lock()
+		if len(s.memory) >= len(s.names)+maxMemories {
+			maps.DeleteFunc(s.memory, func(name string, _ *schedule.Memory) bool { return s.names[name] == nil })
+		}
+		s.mu.Unlock()
 		m = new(schedule.Memory)
 		s.memory[name] = m
 	}
