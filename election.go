@@ -269,11 +269,19 @@ func (e *Elector) awaitTransfer(ctx context.Context, t *liveTerm, call transferC
 			return err
 		}
 	case <-ctx.Done():
-		if !inside || len(call.begun) == 0 {
+		over := t.ctx.Err() != nil // if that is for the transfer, the answer came before
+		switch {
+		case len(call.begun) > 0:
+			if err := <-call.begun; err != nil {
+				return err
+			}
+			if !inside {
+				return goesOn()
+			}
+		case over:
+			return fmt.Errorf("%w: the term has ended otherwise: %w", ErrNotLeader, context.Cause(ctx))
+		default:
 			return goesOn()
-		}
-		if err := <-call.begun; err != nil { // the term has ended for it, and its context therefore
-			return err
 		}
 	}
 	if inside {

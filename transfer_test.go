@@ -139,6 +139,19 @@ func TestTransferOfATermThatEndsOtherwise(t *testing.T) {
 					require.Empty(s, release.Heir)
 				}
 			})
+			inElection(t, func(o *Options) { o.Election.RetryInterval = electionTTL }, func(s *election) {
+				answer := make(chan error, 10)
+				s.run(func(ctx context.Context, _ Term) error {
+					answer <- s.Transfer(ctx, "other") // whose context ends with the term
+					return ctx.Err()
+				})
+				synctest.Wait()
+				test.end(s)
+				err := <-answer
+				require.ErrorIs(s, err, ErrNotLeader, "inside leader work")
+				require.ErrorIs(s, err, test.want)
+				require.NotContains(s, err.Error(), "goes on")
+			})
 		})
 	}
 }
