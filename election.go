@@ -497,6 +497,7 @@ func (e *Elector) hint(h store.Hint) {
 		case store.HintNamed:
 			in.named = in.named || h.Subject == e.loop.id
 			in.vacant = in.vacant || h.Subject == lease.Anyone // whoever may lead is to ask
+			in.called = in.called || h.Subject == lease.Anyone
 		case store.HintGranted:
 			in.granted, in.taken = true, true
 		case store.HintRollCall, store.HintReady:

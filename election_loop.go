@@ -152,6 +152,7 @@ type loopInputs struct {
 	transfers []transferCall
 	resting   []chan error  // answered when this candidate has nothing of the lease any more
 	vacant    bool          // hint: the lease may be free
+	called    bool          // hint: the lease is offered to whoever may lead
 	named     bool          // hint: the lease is offered to, or reserved for, this instance
 	reserved  time.Duration // hint: the lease is free, and reserved for another for so long; 0: no such hint
 	granted   bool          // hint: somebody leads now
@@ -336,6 +337,9 @@ func (l *electionLoop) turn() {
 	if in.connected { // to many processes at one moment: they do not ask at one moment too
 		l.heard = now.Mono
 		l.askAt = now.Mono + time.Duration(l.random()*float64(l.timing.Regather(l.others)))
+	}
+	if in.called {
+		l.cand.Called(now)
 	}
 	if in.vacant || l.askAt != 0 && now.Mono >= l.askAt {
 		l.askAt = 0

@@ -437,3 +437,21 @@ func TestTransferToTheBest(t *testing.T) {
 		c.until(100*time.Millisecond, func() bool { return next.IsLeader() })
 	})
 }
+
+// TestTransferToOneThatHasResigned: an open offer calls it too, as one that names it does.
+func TestTransferToOneThatHasResigned(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a").start()
+		c.until(time.Minute, a.IsLeader)
+		b := c.member("b").start()
+		c.pass(time.Minute)
+		require.NoError(c, a.Elector().Resign(context.Background()))
+		c.until(time.Second, b.IsLeader)
+		c.pass(time.Second)
+		require.Equal(c, WaitPenalty, a.Elector().Status().Waiting, "it stands back")
+		began := c.now()
+		require.NoError(c, b.Elector().Transfer(context.Background(), ""))
+		require.Less(c, c.now()-began, 400*time.Millisecond)
+		c.until(100*time.Millisecond, a.IsLeader)
+	})
+}

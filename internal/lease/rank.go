@@ -119,11 +119,17 @@ func (c *Candidate) Reserved(now Reading, wait time.Duration) {
 // Named takes the hint that the lease is offered to, or reserved for, this instance. It ends the
 // stand-back after a resignation, never a penalty.
 func (c *Candidate) Named(now Reading) {
-	if c.state == Following && c.polite && now.Mono < c.back {
-		c.back = now.Mono
-	}
+	c.Called(now)
 	if c.state == Following && now.Mono >= c.back {
 		c.hint(now)
+	}
+}
+
+// Called takes the hint that the lease is offered to whoever may lead: it ends the stand-back after
+// a resignation, never a penalty. When to ask is left to Vacant.
+func (c *Candidate) Called(now Reading) {
+	if c.state == Following && c.polite && now.Mono < c.back {
+		c.back = now.Mono
 	}
 }
 

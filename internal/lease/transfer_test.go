@@ -282,6 +282,25 @@ func TestNamedHint(t *testing.T) {
 	b.next()
 }
 
+// TestOpenOfferEndsAStandBack after a resignation, and no other: all are called.
+func TestOpenOfferEndsAStandBack(t *testing.T) {
+	for why, asks := range map[Reason]bool{Resigned: true, Failed: false} {
+		b := newBench(t)
+		b.lead()
+		b.c.End(b.now, why)
+		b.c.Drained(b.now)
+		b.answers(b.next(), Done, Nothing)
+		b.pass(hintSpacing)
+		b.c.Vacant(b.now)
+		b.none()
+		b.c.Called(b.now)
+		b.c.Vacant(b.now)
+		if r, due := b.c.Next(b.now); due != asks || due && r.Kind != Acquire {
+			t.Errorf("%v: request %+v, %v", why, r, due)
+		}
+	}
+}
+
 // TestReservedHint lets others sleep until the reservation ends, and no longer than before.
 func TestReservedHint(t *testing.T) {
 	b := newBench(t)

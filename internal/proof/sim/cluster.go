@@ -225,6 +225,10 @@ func (c *Cluster) happen(e event) {
 	case evVacant:
 		p.cand.Vacant(p.reading())
 		p.turn()
+	case evCalled:
+		p.cand.Called(p.reading())
+		p.cand.Vacant(p.reading())
+		p.turn()
 	case evNamed:
 		p.cand.Named(p.reading())
 		p.turn()

@@ -21,6 +21,7 @@ const (
 	evArrive               // a message reaches the server
 	evAnswer               // its reply reaches the process
 	evVacant               // hints
+	evCalled               // of an open offer
 	evRollCall             //
 	evBoot                 // a process starts
 	evDrained              // leader work has returned

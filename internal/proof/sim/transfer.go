@@ -109,7 +109,7 @@ func (c *Cluster) named(from *machine, id string) {
 func (c *Cluster) hintsOfTransfer(m *machine, r lease.Request, reply oracle.Reply, before oracle.Term, now int64) {
 	switch {
 	case r.Kind == lease.Renew && r.Heir == lease.Anyone && before.Heir != lease.Anyone && m.Term.Heir == lease.Anyone:
-		c.hint(m, evVacant)
+		c.hint(m, evCalled)
 	case r.Kind == lease.Renew && r.Heir != "" && m.Term.Heir == r.Heir && before.Heir != r.Heir:
 		c.named(m, r.Heir)
 	case reply.Offered && before.Ready <= now:
