@@ -93,8 +93,10 @@ func (s *ClusterStatus) note(i Instance) {
 // Overview is Status and Instances by one listing: what it costs, and both answers, belong
 // together. The instances are in the order of their IDs. With ErrTruncated both are of what was
 // read. If it cannot be read who leads (ErrMisconfigured), both are there all the same, without
-// that, and the error is among the problems; if the instances cannot be read, they are nil. It keeps the records until the next call, which parses those only that have changed: it is
-// made for a server that asks again and again.
+// that, and the error is among the problems; if the instances cannot be read, they are nil.
+//
+// It keeps the records until the next call, which parses those only that have changed: it is made
+// for a server that asks again and again.
 func (r *Registry) Overview(ctx context.Context) (ClusterStatus, []Instance, error) {
 	var known overview
 	if before := r.overview.Load(); before != nil {

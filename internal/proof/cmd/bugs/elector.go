@@ -4,7 +4,7 @@ package main
 // back.
 var elector = []bug{
 	{name: "error of Process alone", test: "TestAsynchronousClient", in: redisstore, breaks: "with an asynchronous AutoPipeliner nobody ever leads", file: "internal/redisstore/client.go",
-		old: "_ = s.rdb.Process(ctx, cmd)\n\t\treturn cmd.Err()", new: "return s.rdb.Process(ctx, cmd)"},
+		old: "_ = s.rdb.Process(ctx, cmd)\n\t\treturn withKey(cmd)", new: "return s.rdb.Process(ctx, cmd)"},
 	{name: "unknown client trusted with any key", test: "TestClients", breaks: "a cluster behind an AutoPipeliner refuses every call", file: "internal/redisstore/scripts.go",
 		old: "	default: // an AutoPipeliner, or a wrapper of the application's own: either may stand before a cluster\n		s.spread = true\n", new: ""},
 	{name: "status behind the term", test: "TestStatusOfANewTerm", breaks: "leader work that asks for its token by the status gets none", file: "election.go",
