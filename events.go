@@ -138,8 +138,8 @@ const (
 	// anything may have changed. Counts.
 	EventClusterChanged EventType = "cluster_changed"
 
-	// EventTaskStarted: an attempt began. Task, Slot, Attempt, Token, Took (of the first attempt for
-	// a slot: how long after that, by Redis's clock).
+	// EventTaskStarted: an attempt began. Task, Slot, Attempt, Token, Took (of the first attempt
+	// for a slot: how long after that, by Redis's clock).
 	EventTaskStarted EventType = "task_started"
 	// EventTaskFinished: an attempt succeeded. Task, Slot, Attempt, Token, Took, State.
 	EventTaskFinished EventType = "task_finished"

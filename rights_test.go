@@ -16,8 +16,8 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// TestMissingRightIsReportedOnce: a user lacks a right that only some calls need. Others have usable
-// answers between two refusals, and what to grant is reported once all the same.
+// TestMissingRightIsReportedOnce: a user lacks a right that only some calls need. Others have
+// usable answers between two refusals, and what to grant is reported once all the same.
 func TestMissingRightIsReportedOnce(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a redis-server")

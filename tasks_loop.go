@@ -421,8 +421,8 @@ func (l *taskLoop) note(t *leadTask) {
 	}
 }
 
-// barred is a kind of call that was refused, and the fix that was reported. Calls of other kinds may
-// go on: between two refusals the task does.
+// barred is a kind of call that was refused, and the fix that was reported. Calls of other kinds
+// may go on: between two refusals the task does.
 type barred struct {
 	call reflect.Type
 	kind string // of a claim

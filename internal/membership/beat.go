@@ -107,7 +107,8 @@ func (b *Beat) Hasten(now, within time.Duration) bool {
 	return true
 }
 
-// Due is when the next heartbeat is due: while one is on its way, the one after that if it is taken.
+// Due is when the next heartbeat is due: while one is on its way, the one after that if it is
+// taken.
 func (b *Beat) Due() time.Duration {
 	if b.flying.Seq != 0 || b.again {
 		return b.began + b.pause
