@@ -1,9 +1,20 @@
 package main
 
-const tenurehttp = "tenurehttp"
+const (
+	tenurehttp = "tenurehttp"
+	telemetry  = "internal/telemetry"
+)
 
 // web breaks what is served over HTTP.
 var web = []bug{
+	{name: "one broken key hides all", in: tenurehttp, test: "TestKeyOfTheWrongType", breaks: "a role whose key is no lease keeps everybody from seeing the rest", file: "tenurehttp/snapshot.go",
+		old: "		r.unread, changed = err, true\n", new: "		return r, err\n"},
+	{name: "seconds without a leader go on after Run", in: telemetry, test: "TestUnownedIsCountedToTheEndOfRun", breaks: "a process that has stopped tells of a gap that nobody had", file: "internal/telemetry/source.go",
+		old: "if !over {\n			end = now", new: "if true {\n			end = now"},
+	{name: "attempt that hangs twice", in: telemetry, test: "TestHangingAttemptIsCountedOnce", breaks: "an alert counts more attempts that hang than there are", file: "internal/telemetry/source.go",
+		old: "if e.Task != \"\" && !again {", new: "if e.Task != \"\" {"},
+	{name: "lateness by two clocks", in: telemetry, test: "TestLatenessIsByOneClock", breaks: "a machine whose clock is fast has all tasks late", file: "internal/telemetry/source.go",
+		old: "s.sink.Record(TaskLateness, e.Took.Seconds(), e.Task)", new: "s.sink.Record(TaskLateness, max(e.Time.Sub(e.Slot).Seconds(), 0), e.Task)"},
 	{name: "load for each reader", in: tenurehttp, test: "TestCommandsDoNotGrowWithTheReaders", breaks: "fifty open pages cost Redis fifty times as much", file: "tenurehttp/cell.go",
 		old: "if c.flight == nil && (c.err == nil", new: "if (c.err == nil"},
 	{name: "readers wait for a Redis that is away", in: tenurehttp, test: "TestReadsWhileRedisIsDown", breaks: "each look at the page takes a second just when it is needed", file: "tenurehttp/cell.go",
