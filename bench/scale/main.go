@@ -89,7 +89,7 @@ var sections = []section{{"instances", measureInstances}, {"roles", measureRoles
 
 // perInstance is how many open files an instance takes at most, on either side, with a client of
 // its own: its subscription, and what its pool has opened at once.
-const perInstance = 4
+const perInstance = 5
 
 func run(o options, w io.Writer) error {
 	if o.instances < 0 || o.rounds < 1 || o.window <= 0 {
