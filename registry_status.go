@@ -56,16 +56,16 @@ func (r *Registry) survey(ctx context.Context, read func(store.Entry) (Instance,
 	}
 	s.Counts.Malformed = malformed
 	s.judge(unled, r.opts.DownAfter)
-	return s.unless(begun), cmp.Or(begun, err)
+	s.unless(begun)
+	return s, cmp.Or(begun, err)
 }
 
-// unless is the status, with an error of its beginning as a problem: then it is not known who
-// leads, or how many are held or lost.
-func (s ClusterStatus) unless(begun error) ClusterStatus {
+// unless takes an error of the beginning as a problem: then it is not known who leads, or how many
+// are held or lost.
+func (s *ClusterStatus) unless(begun error) {
 	if begun != nil {
 		s.Healthy, s.Problems = false, append([]string{errorText(begun)}, s.Problems...)
 	}
-	return s
 }
 
 // begin asks for what a status has beside the instances.
@@ -151,7 +151,8 @@ func (r *Registry) OverviewOf(ctx context.Context, s ClusterStatus, all []Instan
 	}
 	n.Counts.Malformed = s.Counts.Malformed
 	n.judge(unled, r.opts.DownAfter)
-	return n.unless(begun), all, begun
+	n.unless(begun)
+	return n, all, begun
 }
 
 // overview makes sense of entries as recorded does. Those whose text is that of the last time are
