@@ -70,9 +70,9 @@ func newBeatLoop(r *Registry) *beatLoop {
 }
 
 // carry has the next heartbeat take an acquire along, if it is due within so long and may: it goes
-// at once then. carry returns when the client has returned, with the answer, or reports at once
-// that the acquire must travel alone: the beat loop waits for an answer, say, or has ended, or a
-// heartbeat hangs in the client, which may be since it was no heartbeat alone.
+// at once then. carry returns when the acquire has its answer, or reports at once that it must
+// travel alone: the beat loop waits for an answer, say, or has ended, or a heartbeat hangs in the
+// client, which may be since it was no heartbeat alone.
 func (r *Registry) carry(ctx context.Context, rider *store.Rider, within time.Duration) bool {
 	carrier, able := r.store.(store.Carrier)
 	return able && r.beating.left.count() == 0 && carrier.Carries(rider.Lease) && offer(ctx, r.rides, rider, within)

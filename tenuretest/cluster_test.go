@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -211,10 +212,12 @@ func TestDisconnect(t *testing.T) {
 		next, _ := b.Elector().Term()
 		require.Greater(t, next.Token, term.Token)
 		require.True(t, next.Valid(), "leases of those who are connected do not expire")
+		synctest.Wait() // the observer has heard of it
 		mu.Lock()
-		require.Contains(t, seen, tenure.EventSubscriptionLost)
-		require.Contains(t, seen, tenure.EventSubscriptionRestored)
+		heard := slices.Clone(seen)
 		mu.Unlock()
+		require.Contains(t, heard, tenure.EventSubscriptionLost)
+		require.Contains(t, heard, tenure.EventSubscriptionRestored)
 		ca.Lead()
 		require.False(t, b.IsLeader())
 		require.NoError(t, stopB())
