@@ -73,7 +73,6 @@ type Beat struct {
 	flying Heartbeat     // Seq 0: none
 	due    time.Duration // the next one
 	began  time.Duration // the first heartbeat of this round was sent
-	pause  time.Duration // from then to the next round, as it was drawn
 	again  bool          // the round goes on: a heartbeat came too late, and one more follows at once
 	nudged bool
 }
@@ -107,11 +106,11 @@ func (b *Beat) Hasten(now, within time.Duration) bool {
 	return true
 }
 
-// Due is when the next heartbeat is due: while one is on its way, the one after that if it is
-// taken.
+// Due is when the next heartbeat is due: while one is on its way, the earliest that the one after
+// that may be, if it is taken.
 func (b *Beat) Due() time.Duration {
 	if b.flying.Seq != 0 || b.again {
-		return b.began + b.pause
+		return b.began + b.interval/20*19
 	}
 	return b.due
 }
@@ -124,7 +123,6 @@ func (b *Beat) Next(now time.Duration) (h Heartbeat, due bool) {
 	}
 	if !b.again {
 		b.began, b.nudged = now, false
-		b.pause = b.interval/20*19 + time.Duration(b.random()*float64(b.interval/10)) // ± 5 %
 	}
 	b.seq++
 	b.flying = Heartbeat{
@@ -163,7 +161,7 @@ func (b *Beat) Answer(now time.Duration, h Heartbeat, a BeatAnswer) (change Beat
 		return BeatChange{TooLate: true}
 	}
 	b.again, b.failures = false, 0
-	b.due = b.began + b.pause
+	b.due = b.began + b.interval/20*19 + time.Duration(b.random()*float64(b.interval/10)) // ± 5 %
 	if a.Instances > 0 {
 		b.crowd = a.Instances
 	}
