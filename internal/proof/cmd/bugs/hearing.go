@@ -35,7 +35,7 @@ var hearing = []bug{
 		old: "c.beats.Every <= 0 || c.beats.Due > latest {", new: "c.beats.Every <= 0 {"},
 	{name: "urgent question waits for a heartbeat", in: "internal/lease", test: "TestUrgentQuestionsTravelAlone", breaks: "whoever asks since the lease has ended sends a heartbeat each time", file: crowds,
 		old: "c.paced && c.regular != past && now.Mono >= c.regular", new: "true"},
-	{name: "ride that is not sent hangs", test: "TestQuestionsOfACrowdRide", breaks: "a follower whose heartbeat is not due asks never again", file: "heartbeat.go",
+	{name: "ride that is not sent hangs", test: "TestQuestionsBetweenHeartbeats", breaks: "a follower whose heartbeat is not due asks never again", file: "heartbeat.go",
 		old: "	defer ride.refuse()\n", new: ""},
 	{name: "heartbeats that follow no question", test: "TestQuestionsOfACrowdRide", breaks: "questions and heartbeats of a crowd meet by chance", file: "heartbeat.go",
 		old: "min(ride.within, l.r.opts.HeartbeatInterval/2)", new: "0"},
