@@ -188,7 +188,7 @@ func (s *survey) take(ctx context.Context) (*snapshot, error) {
 	if !whole(failed) || !whole(n.nothing()) || !whole(s.readRoles(ctx, n, last)) || !whole(s.readRuns(ctx, n, last)) {
 		return nil, err
 	}
-	n.confess()
+	n.reportUnread()
 	if time.Since(s.asked) > askServer {
 		if server, err := s.control.RedisServer(ctx); !errors.Is(err, tenure.ErrUnreachable) { // INFO may be refused: then nothing is known of it
 			s.server, s.asked = server, time.Now()

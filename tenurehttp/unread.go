@@ -37,8 +37,8 @@ func (s *snapshot) lacks(part string, name *string, err error) error {
 	return nil
 }
 
-// confess makes what could not be read a problem of the cluster.
-func (s *snapshot) confess() {
+// reportUnread makes what could not be read a problem of the cluster.
+func (s *snapshot) reportUnread() {
 	var problems []string
 	for _, u := range s.unread {
 		of := "the " + u.Part
@@ -59,7 +59,7 @@ func (s *snapshot) confess() {
 	}
 }
 
-// nothing is an error if neither log nor instances nor tasks could be read: of roles, all that is
+// nothing is the error if neither log nor instances nor tasks could be read: of roles, all that is
 // known then are those of this process. It is nil otherwise.
 func (s *snapshot) nothing() error {
 	if s.missing(partLog) == nil || s.missing(partInstances) == nil {

@@ -42,7 +42,7 @@ type Carrier interface {
 	// Carries reports whether those of this lease can travel with them.
 	Carries(l Lease) bool
 	// HeartbeatWith sends a heartbeat and the acquire of a lease that it carries in one round trip.
-	// Neither has an influence on what the other is answered.
+	// What one is answered does not depend on the other; a connection that breaks costs both.
 	HeartbeatWith(ctx context.Context, h Heartbeat, r *Rider) (HeartbeatReply, error)
 }
 
