@@ -404,6 +404,11 @@ func TestForeignEntriesOfTheLog(t *testing.T) {
 		w, _ := s.dashboard(tenurehttp.Options{})
 		known := func() (ids []any) {
 			s.pass(6 * time.Second)
+			whole := w.get("/api/cluster/snapshot")
+			require.Nil(s, whole["unread"]) // nobody is asked for what cannot be the name of a role
+			for _, r := range whole["roles"].([]any) {
+				require.NotEqual(s, "a:b", r.(map[string]any)["role"])
+			}
 			answer := w.get("/api/cluster/log")
 			require.Equal(s, false, answer["stale"])
 			for _, change := range answer["log"].([]any) {
