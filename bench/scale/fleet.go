@@ -36,12 +36,13 @@ const (
 	heartbeats
 	rides  // a heartbeat and an acquire that travel together
 	checks // of a subscription
+	polls  // of how many listen
 	sweeps
 	others
 	kinds
 )
 
-var kindNames = [kinds]string{"acquires", "renewals", "releases", "heartbeats", "heartbeats with an acquire", "checks of the subscription", "sweeps", "others"}
+var kindNames = [kinds]string{"acquires", "renewals", "releases", "heartbeats", "heartbeats with an acquire", "checks of the subscription", "questions how many listen", "sweeps", "others"}
 
 // counts are requests by kind, and the round trips that renewals took.
 type counts struct {
@@ -85,8 +86,10 @@ func (c *counts) read() (all sums) {
 func kindOf(args []any) (of kind, requests int64) {
 	name, _ := args[0].(string)
 	switch strings.ToLower(name) {
-	case "publish", "pubsub":
+	case "publish":
 		return checks, 1
+	case "pubsub":
+		return polls, 1
 	case "eval", "evalsha":
 	default:
 		return others, 1

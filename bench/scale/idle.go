@@ -60,8 +60,8 @@ func idle(tb redistest.TB, o options, t *table, count int) {
 	sum := func() (requests, checked int64) {
 		for k, n := range f.sent.read() {
 			requests += n
-			if kind(k) == checks {
-				checked = n
+			if k := kind(k); k == checks || k == polls {
+				checked += n
 			}
 		}
 		return requests - checked, checked

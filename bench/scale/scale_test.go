@@ -171,6 +171,7 @@ func TestKinds(t *testing.T) {
 		heartbeats: call(10, "x:instance:a:heartbeat", "i", "b", "l", "c", "w", "u"),
 		sweeps:     call(4, "x:beats", "i"),
 		checks:     {"PUBLISH", "channel", "x"},
+		polls:      {"PUBSUB", "NUMSUB", "channel"},
 		others:     {"evalsha", "sha", "none"},
 	} {
 		if got, n := kindOf(args); got != want || n != 1 {
