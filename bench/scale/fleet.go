@@ -23,7 +23,7 @@ import (
 
 const (
 	sharing    = 50 // instances whose requests share the pool of a client
-	startBound = 2 * time.Minute
+	startBound = 5 * time.Minute
 )
 
 // kind is what a request is for.
