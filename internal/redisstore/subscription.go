@@ -337,21 +337,27 @@ func (h *hearing) heard(ctx context.Context, r hearingReport) error {
 			h.asking = false
 			h.up()
 			next := h.every()
+			h.last = time.Now()
 			if !h.checked { // many may have subscribed at one moment: from now on their checks lie apart
 				next -= h.part(next / 2)
+				h.last = h.last.Add(-h.part(h.rest() - h.every()))
 			}
-			h.checked, h.last = true, time.Now()
+			h.checked = true
 			h.timer.Reset(next)
 		}
 	case reportCounted:
-		before := h.rest()
+		before, uncounted := h.rest(), h.crowd == 0
 		h.crowd = 0
 		for _, hint := range r.count {
 			h.crowd = max(h.crowd, hint.Count)
 			h.Take(hint)
 		}
-		if h.rest() > 2*before { // they were counted within moments: from now on their checks lie apart
+		// They may all have counted within moments: from now on their checks, and counts, lie apart.
+		if h.rest() > 2*before {
 			h.last = h.last.Add(-h.part(h.rest() - h.every()))
+		}
+		if uncounted {
+			h.counted = h.counted.Add(-h.part(store.CountInterval(h.crowd, h.every())))
 		}
 	case reportEnded:
 		if r.err != nil && len(h.pending) == 1 && h.pending[h.own] && isRefusal(r.err) {
