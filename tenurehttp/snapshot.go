@@ -128,8 +128,7 @@ func (s *survey) readInstances(ctx context.Context, n *snapshot) error {
 	}
 	l := v.value
 	n.status, n.all, n.listed, n.truncated = l.status, l.all, v.at, n.truncated || l.truncated
-	err = l.failed
-	if err == nil && (position != l.position || v.at.Before(began)) {
+	if err = l.failed; l.all != nil && (err != nil || position != l.position || v.at.Before(began)) {
 		n.status, n.all, err = s.control.Registry().OverviewOf(ctx, l.status, l.all, ids...)
 	}
 	switch {
@@ -275,7 +274,7 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 		}
 		if s.isDefault(r.name) {
 			n.noLeader = r.unread
-			if r.leader != nil && n.status.Leader.InstanceID == "" {
+			if r.leader != nil && n.missing(partStatus, partInstances) != nil {
 				n.status.Leader = *r.leader
 			}
 		}
@@ -291,7 +290,7 @@ func (s *survey) isDefault(name string) bool {
 	if s.coordinator == nil {
 		return name == ""
 	}
-	return name == s.coordinator.Options().Election.Role
+	return name == s.coordinator.Options().Election.Role && !s.coordinator.Options().NoDefaultRole
 }
 
 // readRole asks who leads a role. changed: its terms are not those of old. What somebody has to fix
