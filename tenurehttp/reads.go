@@ -329,6 +329,9 @@ func (h *Handler) terms(w http.ResponseWriter, r *request) error {
 		}
 	}
 	if !found && r.URL.Query().Has("role") {
+		if err := s.missing(partLog, partInstances, partTasks); err != nil { // which say what roles there are
+			return err
+		}
 		return fmt.Errorf("%w: role %.100q", tenure.ErrNotFound, r.URL.Query().Get("role"))
 	}
 	return writeJSON(w, http.StatusOK, struct {

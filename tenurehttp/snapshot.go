@@ -255,7 +255,7 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 		before[r.name] = r
 	}
 	changed := lastID(n.log) != lastID(last.log)
-	names := s.names(n)
+	names := s.names(n, last)
 	roles := make([]role, len(names))
 	err := each(len(names), func(i int) error {
 		old, known := before[names[i]]
@@ -381,8 +381,9 @@ func (s *survey) takesPart(name string) bool {
 	return is
 }
 
-// names are the roles of this process, and then all others that are heard of, by name.
-func (s *survey) names(n *snapshot) []string {
+// names are the roles of this process, and then all others that are heard of, by name. While a part
+// that names some cannot be read, those of the last snapshot count too.
+func (s *survey) names(n, last *snapshot) []string {
 	var own []string
 	if s.coordinator != nil {
 		for _, e := range s.coordinator.Roles() {
@@ -403,6 +404,11 @@ func (s *survey) names(n *snapshot) []string {
 	for _, t := range n.tasks {
 		if t.Role == "" || roleName.MatchString(t.Role) {
 			others[t.Role] = true
+		}
+	}
+	if n.missing(partInstances, partLog, partTasks) != nil {
+		for _, r := range last.roles {
+			others[r.name] = true
 		}
 	}
 	for _, name := range own {

@@ -2,6 +2,7 @@ package tenurehttp_test
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"time"
 
@@ -52,6 +53,34 @@ func TestLeaderWhileItsStatusIsUnread(t *testing.T) {
 			leads := whole["roles"].([]any)[0].(map[string]any)["leader"].(map[string]any)["instance_id"]
 			require.Equal(s, leads, whole["status"].(map[string]any)["leader"].(map[string]any)["instance_id"])
 			require.Equal(s, leads, w.get("/api/cluster/leader")["leader"])
+		}
+	})
+}
+
+// TestRoleThatTheLogNames: nobody leads it, so that only the log says that there is such a role.
+// While that cannot be read, it is not said that there is none.
+func TestRoleThatTheLogNames(t *testing.T) {
+	inSite(t, func(s *site) {
+		c, err := tenure.New(s.client("a").Client, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		require.NoError(s, err)
+		export, err := c.AddRole("export", tenure.ElectionOptions{})
+		require.NoError(s, err)
+		stop := s.run(c)
+		s.until(export.IsLeader)
+		stop()
+		s.pass(10 * time.Second)
+		before, _ := s.dashboard(tenurehttp.Options{})
+		require.Len(s, before.get("/api/cluster/snapshot")["roles"], 2)
+		s.spoil("shop:log")
+		s.pass(10 * time.Second)
+		w, _ := s.dashboard(tenurehttp.Options{})
+		w.refused(http.StatusInternalServerError, "misconfigured", http.MethodGet, "/api/cluster/terms?role=export", "")
+		for range 3 {
+			whole := before.get("/api/cluster/snapshot")
+			require.NotNil(s, whole["unread"])
+			require.Len(s, whole["roles"], 2)
+			before.get("/api/cluster/terms?role=export")
+			s.pass(2 * time.Second)
 		}
 	})
 }
