@@ -2,6 +2,7 @@ package tenurehttp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -50,6 +51,15 @@ type view[T any] struct {
 	value T
 	at    time.Time
 	err   error // why there is no younger one
+}
+
+// refused is why there is no younger value, if somebody has to fix something: it does not pass by
+// itself, and the last value is no answer.
+func (v view[T]) refused() error {
+	if errors.Is(v.err, tenure.ErrMisconfigured) {
+		return v.err
+	}
+	return nil
 }
 
 func newCell[T any](load func(ctx context.Context) (T, error)) *cell[T] {

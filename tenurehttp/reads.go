@@ -1,6 +1,7 @@
 package tenurehttp
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -361,6 +362,9 @@ func (h *Handler) log(w http.ResponseWriter, r *request) error {
 				s, a = v.value, ageOfSnapshot(v)
 				rest, kept = behind(s.log, after)
 			}
+			if err := s.missing(partLog); err != nil {
+				return err
+			}
 		}
 		if !kept {
 			return &problem{Status: http.StatusNotFound, Code: "gone", Detail: fmt.Sprintf("after = %.100q: is none of the last %d changes", after, maxLog)}
@@ -402,7 +406,7 @@ func (h *Handler) commandList(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	v, err := h.audit.get(r.Context())
-	if err != nil {
+	if err = cmp.Or(err, v.refused()); err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, struct {
@@ -414,7 +418,7 @@ func (h *Handler) commandList(w http.ResponseWriter, r *request) error {
 // command serves what became of one command.
 func (h *Handler) command(w http.ResponseWriter, r *request) error {
 	v, err := h.audit.get(r.Context())
-	if err != nil {
+	if err = cmp.Or(err, v.refused()); err != nil {
 		return err
 	}
 	i := slices.IndexFunc(v.value, func(c tenure.CommandRecord) bool { return c.ID == r.name })

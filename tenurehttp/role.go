@@ -1,6 +1,7 @@
 package tenurehttp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -130,7 +131,7 @@ func (h *Handler) role(w http.ResponseWriter, r *request) error {
 	}
 	asked := time.Now()
 	v, err := c.anew(r.Context())
-	if err != nil {
+	if err = cmp.Or(err, v.refused()); err != nil {
 		return err
 	}
 	answer := roleAnswer{age: ageOf(v), Terms: append([]tenure.TermRecord{}, v.value.Terms[:min(limit, len(v.value.Terms))]...)}

@@ -1,6 +1,7 @@
 package tenurehttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,7 +97,7 @@ func (h *Handler) readTask(r *request) (status tenure.TaskStatus, v view[taskRea
 		return status, v, 0, fmt.Errorf("%w: task %s", tenure.ErrNotFound, r.name)
 	}
 	v, err = h.runs.of(s, r.name).get(r.Context())
-	return s.tasks[i], v, min(limit, len(v.value.runs)), err
+	return s.tasks[i], v, min(limit, len(v.value.runs)), cmp.Or(err, v.refused())
 }
 
 // task serves one task: its state, its next slots, and its runs that have ended.

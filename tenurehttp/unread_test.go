@@ -85,6 +85,33 @@ func TestRoleThatTheLogNames(t *testing.T) {
 	})
 }
 
+// TestReadsThatAreRefusedLater: what this process has read before is no answer if somebody has to
+// fix something first. As soon as that is done, it reads again.
+func TestReadsThatAreRefusedLater(t *testing.T) {
+	inSite(t, func(s *site) {
+		s.scheduled()
+		s.pass(10 * time.Second)
+		w, _ := s.dashboard(tenurehttp.Options{})
+		for read, key := range map[string]string{
+			"tasks/t/runs": "shop:task:t:runs", "tasks/t": "shop:task:t:runs", "role": "shop:leader:terms", "commands": "shop:commands", "log?after=99999999999999-0": "shop:log",
+		} {
+			w.do(http.MethodGet, "/api/cluster/"+read, "")
+			s.spoil(key)
+			if key != "shop:log" { // the first of these makes it read anew
+				s.pass(10 * time.Second)
+				w.do(http.MethodGet, "/api/cluster/"+read, "")
+				s.pass(time.Second)
+			}
+			w.refused(http.StatusInternalServerError, "misconfigured", http.MethodGet, "/api/cluster/"+read, "")
+			s.repair(key)
+			s.pass(10 * time.Second)
+			w.do(http.MethodGet, "/api/cluster/"+read, "")
+			s.pass(3 * time.Second)
+			require.NotEqual(s, http.StatusInternalServerError, w.do(http.MethodGet, "/api/cluster/"+read, "").StatusCode, read)
+		}
+	})
+}
+
 // TestUnreadIsRead: a part is there again as soon as its key is.
 func TestUnreadIsRead(t *testing.T) {
 	for _, key := range []string{
