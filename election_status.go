@@ -186,6 +186,7 @@ func (r *electionReport) lookUnanswered(number uint64) {
 // is over when they say so.
 func (r *electionReport) looked(now lease.Reading, number uint64, answer store.LeaseReply, late bool) {
 	r.lastAnswer = time.Now()
+	r.faults.made(looks)
 	lately := r.unanswered > 0 && now.Mono-r.failedAt <= r.timing.Retry*11/10+2*r.timing.Attempt() // it makes one by then, if it makes any
 	if !lately && !late {
 		r.lastErr, r.failing = nil, false
@@ -213,6 +214,9 @@ func (r *electionReport) answered(now lease.Reading, kind lease.Kind, candidate 
 
 // operations are what the errors of the store call the requests.
 var operations = map[lease.Kind]string{lease.Acquire: "acquire", lease.Renew: "renew", lease.Release: "release"}
+
+// looks is what they call a look.
+const looks = "leader"
 
 // usable takes a usable answer to an acquire or a renewal, after answered.
 func (r *electionReport) usable(now lease.Reading, number uint64, answer store.LeaseReply) {

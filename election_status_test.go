@@ -732,3 +732,42 @@ func TestTerms(t *testing.T) {
 		require.ErrorIs(c, err, ErrMisconfigured)
 	})
 }
+
+// TestFixThatIsAskedForAgain: a key belongs to something else, by what any call says of it. Once it
+// was repaired, and another call has found that, it is news if it happens again.
+func TestFixThatIsAskedForAgain(t *testing.T) {
+	refused := func(op string) error {
+		return &store.Error{Kind: ErrMisconfigured, Op: op, Fix: "remove the key", Err: errors.New("WRONGTYPE")}
+	}
+	for name, test := range map[string]struct {
+		ineligible bool
+		first      string
+	}{"looks": {true, "leader"}, "requests": {false, "acquire"}, "a look, then requests": {true, "acquire"}} {
+		t.Run(name, func(t *testing.T) {
+			inElection(t, func(o *Options) { o.Election.Ineligible = test.ineligible }, func(s *election) {
+				sick := false
+				s.store.hold("other", 1000*time.Hour)
+				s.store.on(func(c storeCall) fate {
+					if !sick {
+						return fate{}
+					}
+					return fate{err: refused(c.op)}
+				})
+				s.run(s.honest(0))
+				s.at(time.Minute)
+				sick = true
+				s.pass(time.Minute)
+				require.Len(s, s.told(EventElectionMisconfigured), 1)
+				sick = false
+				s.pass(time.Minute)
+				if test.first == "acquire" {
+					s.SetEligible(true)
+					s.pass(time.Minute)
+				}
+				sick = true
+				s.pass(time.Minute)
+				require.Len(s, s.told(EventElectionMisconfigured), 2)
+			})
+		})
+	}
+}

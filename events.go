@@ -367,6 +367,8 @@ type reportOnce struct {
 // reportedFix is what somebody was asked for, and by which call.
 type reportedFix struct{ op, fix string }
 
+func (f reportedFix) same(other reportedFix) bool { return f.fix == other.fix }
+
 // first notes a fault and reports whether it is the first of a row.
 func (o *reportOnce) first() bool {
 	first := !o.reported
@@ -376,16 +378,18 @@ func (o *reportOnce) first() bool {
 
 // newFix reports whether an error asks for a fix that none of this row asked for.
 func (o *reportOnce) newFix(err error) bool {
-	fix := store.FixOf(err)
-	if !errors.Is(err, ErrMisconfigured) || slices.ContainsFunc(o.fixes, func(f reportedFix) bool { return f.fix == fix }) {
+	if !errors.Is(err, ErrMisconfigured) {
 		return false
 	}
-	op := ""
+	asked := reportedFix{fix: store.FixOf(err)}
 	if e, ok := store.AsType[*store.Error](err); ok {
-		op = e.Op
+		asked.op = e.Op
 	}
-	o.fixes = append(o.fixes, reportedFix{op, fix})
-	return true
+	known := slices.ContainsFunc(o.fixes, asked.same)
+	if !slices.Contains(o.fixes, asked) {
+		o.fixes = append(o.fixes, asked)
+	}
+	return !known
 }
 
 // worked ends the row of one who makes several calls: this one has had a usable answer. A fix that
@@ -397,9 +401,11 @@ func (o *reportOnce) worked(op string) {
 	o.made("") // of which it is not known which call it was
 }
 
-// made notes that what a call has asked for was fixed. The row may go on.
+// made notes that what a call has asked for was fixed, whatever else has asked for it too. The row
+// may go on.
 func (o *reportOnce) made(op string) {
-	o.fixes = slices.DeleteFunc(o.fixes, func(f reportedFix) bool { return f.op == op })
+	asked := slices.DeleteFunc(slices.Clone(o.fixes), func(f reportedFix) bool { return f.op != op })
+	o.fixes = slices.DeleteFunc(o.fixes, func(f reportedFix) bool { return slices.ContainsFunc(asked, f.same) })
 }
 
 // report publishes a fault if it is news.
