@@ -814,6 +814,7 @@ type shakyTasks struct {
 
 	mu     sync.Mutex
 	script func(op string, number int) taskFate
+	fix    string // for taskSick
 	counts map[string]int
 }
 
@@ -821,6 +822,13 @@ func (s *shakyTasks) on(script func(op string, number int) taskFate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.script, s.counts = script, make(map[string]int)
+}
+
+// lacks says what somebody has to do about a taskSick.
+func (s *shakyTasks) lacks(fix string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fix = fix
 }
 
 // befalls is a script: so many calls of one kind, the first ones, meet this fate, and everything
@@ -839,7 +847,7 @@ const always = math.MaxInt
 func (s *shakyTasks) through(op string, call func() (store.TaskReply, error)) (store.TaskReply, error) {
 	s.calls.Add(1)
 	s.mu.Lock()
-	fate := taskFine
+	fate, fix := taskFine, s.fix
 	if s.script != nil {
 		s.counts[op]++
 		fate = s.script(op, s.counts[op])
@@ -862,7 +870,7 @@ func (s *shakyTasks) through(op string, call func() (store.TaskReply, error)) (s
 		reply.Verdict = store.TaskMoved
 		return reply, err
 	case taskSick:
-		return store.TaskReply{}, &store.Error{Kind: ErrMisconfigured, Op: op, Err: errShaky}
+		return store.TaskReply{}, &store.Error{Kind: ErrMisconfigured, Op: op, Fix: fix, Err: errShaky}
 	}
 	return call()
 }

@@ -444,12 +444,14 @@ func barredBy(ask any, fix string) barred {
 }
 
 // refused says that a call keeps a task from going on. A fix is reported once until calls of that
-// kind have answers.
+// kind have answers, also if something else keeps the task from going on by then.
 func (l *taskLoop) refused(t *leadTask, ask any, err error) {
-	if errors.Is(err, ErrMisconfigured) && !t.faults.reported {
+	if errors.Is(err, ErrMisconfigured) {
 		b := barredBy(ask, store.FixOf(err))
 		known := slices.IndexFunc(t.barred, func(o barred) bool { o.answered = 0; return o == b })
 		if known < 0 {
+			asked := slices.ContainsFunc(t.barred, func(o barred) bool { return o.fix == b.fix })
+			t.faults.reported = t.faults.reported && asked
 			t.barred = append(t.barred, b)
 		} else {
 			t.barred[known].answered = 0

@@ -377,6 +377,28 @@ func TestSickRecord(t *testing.T) {
 	})
 }
 
+// TestSecondFixOfARecord: a call lacks two rights. As soon as the first one is granted the second
+// is news, though the task has not gone on between.
+func TestSecondFixOfARecord(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
+		a.store.lacks("grant +zrem")
+		a.store.on(func(op string, _ int) taskFate { return taskSick })
+		a.begin()
+		g.pass(time.Hour)
+		require.Len(g, g.told(EventTaskBlocked), 1)
+		a.store.lacks("grant +xadd")
+		g.pass(time.Hour)
+		blocked := g.told(EventTaskBlocked)
+		require.Len(g, blocked, 2)
+		require.ErrorContains(g, blocked[1].Err, "grant +xadd")
+		a.store.on(nil)
+		g.pass(time.Hour)
+		require.NoError(g, a.status().Err)
+		a.end()
+	})
+}
+
 // TestTasksDueCloseTogether: those whose slots lie closer than dueSpacing start together, none
 // later than by dueTogether of that, and the first four of them at once. Slots that lie dueSpacing
 // apart are not put off.
