@@ -1,6 +1,6 @@
 // What changed lately, newest first.
 import { el, icon, keyed, put, show } from "./dom.js";
-import { now, state } from "./source.js";
+import { lacks, now, state } from "./source.js";
 import { changeText, changeWarns, clock, seconds } from "./words.js";
 import { instanceLink, termLink } from "./links.js";
 
@@ -15,7 +15,7 @@ export function drawChanges(section) {
   });
   keyed(section.querySelector("ol"), log, (c) => c.key, make, (item, c) => put(item.firstElementChild, clock(seconds(c.time), now())));
   const empty = section.querySelector(".empty");
-  show(empty, log.length === 0);
+  show(empty, log.length === 0 && !lacks("log"));
   if (log.length === 0 && !empty.firstChild) empty.append(el("p", {}, "Nothing has changed yet. Elections, ends of terms, and instances that come and go are listed here."));
 }
 

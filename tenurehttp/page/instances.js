@@ -1,6 +1,6 @@
 // The instances, those that are not active first. The server chooses the rows that can be seen.
 import { attribute, el, mark, put, show, svg } from "./dom.js";
-import { age, query, soon, state } from "./source.js";
+import { lacks, age, query, soon, state } from "./source.js";
 import { count, roleName, span, stateOf } from "./words.js";
 import { instanceLink } from "./links.js";
 import { Rows } from "./rows.js";
@@ -45,7 +45,7 @@ export function drawInstances(section) {
     fresh = page;
     for (const i of page.items) note(i);
   }
-  put(section.querySelector("h2"), `Instances ${page.total.toLocaleString("en")}`);
+  put(section.querySelector("h2"), lacks("instances") ? "Instances" : `Instances ${page.total.toLocaleString("en")}`);
   put(section.querySelector(".sum"), countsText(status.counts, page));
   show(section.querySelector("input"), page.total > filterFrom || query.q !== "");
   rows.set(page.matched, (i) => page.items[i - page.offset]);
@@ -62,7 +62,7 @@ function countsText(counts, page) {
 }
 
 function drawEmpty(empty, page, counts) {
-  const kind = page.matched === 0 && query.q ? "none" : page.total === 0 ? "nobody" : counts.total === 1 ? "alone" : "";
+  const kind = lacks("instances") ? "" : page.matched === 0 && query.q ? "none" : page.total === 0 ? "nobody" : counts.total === 1 ? "alone" : "";
   show(empty, kind !== "");
   if (empty.dataset.kind === kind) return;
   empty.dataset.kind = kind;

@@ -20,7 +20,7 @@ function draw() {
   if (state.snapshot) {
     const s = state.snapshot;
     put(byID("name"), s.namespace);
-    document.title = `${s.namespace} · ${s.roles.every((r) => r.leader) && !unread(s) ? "led" : "no leader"} · tenure`;
+    document.title = `${s.namespace} · ${leading(s)} · tenure`;
     put(byID("redis"), s.redis.address ? `redis at ${s.redis.address}` : "");
     drawCaller(s);
     drawAttention(s);
@@ -37,8 +37,11 @@ function draw() {
   root.dataset.drawn = String(Number(root.dataset.drawn ?? 0) + 1);
 }
 
-// unread says whether who leads some role is not known.
-const unread = (s) => (s.unread ?? []).some((u) => u.part === "roles");
+// leading says in a word whether all roles are led. One of which that is not known is not listed.
+function leading(s) {
+  if (!s.roles.every((r) => r.leader)) return "no leader";
+  return (s.unread ?? []).some((u) => u.part === "roles" && !s.roles.some((r) => r.role === u.name)) ? "leader not known" : "led";
+}
 
 // drawState says how old what is shown is, and greys the page if it is too old.
 function drawState() {

@@ -46,6 +46,9 @@ export function age() {
   return state.snapshot.age_seconds + (performance.now() - state.received) / 1000;
 }
 
+// lacks says whether a part of the snapshot is empty since it could not be read.
+export const lacks = (part) => (state.snapshot.unread ?? []).some((u) => u.part === part);
+
 // ask sends a request to the API.
 export function ask(path, options = {}) {
   const headers = { Accept: "application/json", "Tenure-Page": "1", ...options.headers }; // so that the browser does not ask for a password itself

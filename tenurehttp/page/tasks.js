@@ -1,6 +1,6 @@
 // The tasks: when each runs next, how its last run ended, how long its last runs took.
 import { attribute, el, mark, put, show, svg } from "./dom.js";
-import { now, state } from "./source.js";
+import { lacks, now, state } from "./source.js";
 import { count, resultOf, seconds, span, took } from "./words.js";
 import { taskLink } from "./links.js";
 import { Rows } from "./rows.js";
@@ -25,13 +25,13 @@ export function drawTasks(section) {
   if (!state.snapshot) return;
   const all = state.snapshot.tasks;
   const found = filter ? all.filter((t) => t.status.name.toLowerCase().includes(filter)) : all;
-  put(section.querySelector("h2"), `Tasks ${all.length.toLocaleString("en")}`);
+  put(section.querySelector("h2"), lacks("tasks") ? "Tasks" : `Tasks ${all.length.toLocaleString("en")}`);
   put(section.querySelector(".sum"), summary(all, found));
   show(section.querySelector("input"), all.length > filterFrom);
   show(rows.box, found.length > 0);
   rows.set(found.length, (i) => found[i]);
   const empty = section.querySelector(".empty");
-  show(empty, found.length === 0);
+  show(empty, found.length === 0 && !lacks("tasks"));
   const kind = all.length === 0 ? "no tasks" : "not found";
   if (empty.dataset.kind === kind) return;
   empty.dataset.kind = kind;

@@ -1,6 +1,6 @@
 // A lane a role: its terms of the last 24 hours, and the gaps without a leader. The same as a table.
 import { attribute, el, keyed, put, show } from "./dom.js";
-import { now, state } from "./source.js";
+import { lacks, now, state } from "./source.js";
 import { clock, ends, roleName, seconds, span, took } from "./words.js";
 import { termLink } from "./links.js";
 
@@ -42,7 +42,7 @@ export function drawTerms(section) {
   const readout = section.querySelector(".readout");
   if (!readout.textContent) put(readout, hint);
   const empty = section.querySelector(".empty");
-  show(empty, !any);
+  show(empty, !any && !lacks("roles"));
   if (!any && !empty.firstChild) empty.append(el("p", {}, "No term has begun yet. Each term of a leader will be a bar here, and each time without one a gap."));
   if (section.querySelector("details").open) drawTable(section.querySelector(".scroll"), lanes);
 }

@@ -1,0 +1,46 @@
+package browsertest
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/tenurehttp"
+)
+
+// TestPageOfWhatIsUnread: what could not be read is said, and nowhere that there is none of it.
+func TestPageOfWhatIsUnread(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	server := redistest.Start(t)
+	m := startMember(t, server, "web-a")
+	require.Eventually(t, m.IsLeader, patience, pollEach)
+	m.proxy.Cut() // what is spoiled stays so
+	raw := server.Client(t)
+	for _, key := range []string{"shop:tasks", "shop:log", "shop:leader:terms"} {
+		require.NoError(t, raw.Del(t.Context(), key).Err())
+		require.NoError(t, raw.Set(t.Context(), key, "mine", 0).Err())
+	}
+	require.NoError(t, raw.Set(t.Context(), "shop:leader", "elsewhere", 0).Err())
+	control, err := tenure.NewControl(raw, tenure.ControlOptions{Namespace: "shop"})
+	require.NoError(t, err)
+	handler, err := tenurehttp.NewDashboard(control, tenurehttp.Options{})
+	require.NoError(t, err)
+	site := httptest.NewServer(http.StripPrefix("/tenure", handler))
+	t.Cleanup(func() { handler.Close(); site.CloseClientConnections(); site.Close() })
+	p := open(t, site.URL+"/tenure/", desk)
+	p.says("#attention", "the tasks cannot be read")
+	p.says("#attention", "the log cannot be read")
+	p.says("#roles", "leads")
+	for _, wrong := range []string{"No task has a record yet", "Nothing has changed yet", "No term has begun yet"} {
+		require.False(t, eval[bool](p, "document.body.innerText.includes('"+wrong+"')"), wrong)
+	}
+	require.Equal(t, "shop · led · tenure", eval[string](p, "document.title"))
+	p.clean()
+}
