@@ -120,9 +120,13 @@ func (v *clusterView) judge(least int) {
 	wrong(c.Down > 0, "%d down", c.Down)
 	wrong(v.Held > 0, "%d were silent at once, those that are left are held", v.Held)
 	wrong(v.Lost > 0, "%d lost", v.Lost)
-	wrong(c.Active < least && (len(v.unread) == 0 || c.Total > 0), "%d active, at least %d are wanted", c.Active, least)
+	wrong(c.Active < least && v.counted(), "%d active, at least %d are wanted", c.Active, least)
 	v.Healthy = len(v.Problems) == 0
 }
+
+// counted reports whether it is known how many instances there are: if something is unread, and
+// there are none, that may be why.
+func (v *clusterView) counted() bool { return len(v.unread) == 0 || v.Counts.Total > 0 }
 
 // writeStatus writes the view for people.
 func (a *app) writeStatus(w io.Writer, v *clusterView) {
@@ -228,7 +232,7 @@ func (v *clusterView) why(r tenure.RoleStatus) string {
 		said = append(said, "the lease vanished before its end, and is honoured until then")
 	case r.Waiting == tenure.WaitReserved:
 		said = append(said, "the last leader has left it to another instance for a moment")
-	case v.Counts.Active == 0:
+	case v.Counts.Active == 0 && v.counted():
 		said = append(said, "no instance is active: nobody can lead")
 	default:
 		said = append(said, "redis would grant the lease: no candidate has asked yet, or those that there are stand back, are unhealthy or may not lead")
@@ -255,6 +259,9 @@ func reasonText(reason string) string {
 // instances counts, and names those that are not as they should be.
 func (v *clusterView) instances() string {
 	c := v.Counts
+	if !v.counted() {
+		return "not known"
+	}
 	var parts []string
 	for _, part := range []struct {
 		n    int
