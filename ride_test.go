@@ -239,3 +239,30 @@ func TestRideOnTheWayOut(t *testing.T) {
 		})
 	}
 }
+
+// TestRidesPauseAfterAFailure: the next four heartbeats take nothing along, twice as many after each
+// further failure in a row, and never more than 64. One that succeeds ends the row.
+func TestRidesPauseAfterAFailure(t *testing.T) {
+	l, failure := new(beatLoop), errors.New("no connection")
+	pause := func() (heartbeats int) {
+		l.judge(true, failure)
+		for ; l.alone > 0; heartbeats++ {
+			require.Less(t, heartbeats, 1000)
+			l.judge(false, nil)
+		}
+		return heartbeats
+	}
+	for _, want := range []int{4, 8, 16, 32, 64} {
+		require.Equal(t, want, pause())
+	}
+	for range 100 {
+		require.Equal(t, 64, pause())
+	}
+	l.judge(true, nil)
+	require.Equal(t, 4, pause(), "after one that succeeded")
+	l.judge(true, failure)
+	for range 3 {
+		l.judge(false, failure)
+	}
+	require.Equal(t, 8-3, l.alone, "heartbeats alone count, whether they fail or not")
+}
