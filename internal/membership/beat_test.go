@@ -338,14 +338,18 @@ func TestHastenedHeartbeat(t *testing.T) {
 // TestWhatIsNotHastened: the first heartbeat, those after a failure, and the second of a round.
 func TestWhatIsNotHastened(t *testing.T) {
 	b := NewBeat(time.Minute, interval, half)
-	require.False(t, b.Hasten(0, interval))
+	require.False(t, b.Hasten(time.Minute, interval))
+	h, _ := b.Next(time.Minute)
+	b.Answer(time.Minute, h, taken(Duplicate, 1_000_000))
+	require.False(t, b.Hasten(time.Minute+interval/2, interval), "another has the ID: it is still the first")
 	b = registered(t)
-	h, _ := b.Next(interval)
+	h, _ = b.Next(interval)
 	b.Failed(interval, h, false)
 	require.False(t, b.Hasten(interval, interval), "its pause keeps a crowd apart")
 	b = registered(t)
 	h, _ = b.Next(interval)
 	b.Answer(interval, h, taken(Stale, 2_000_000))
+	require.Equal(t, interval+interval/20*19, b.Due(), "the second one counts from the first")
 	_, due := b.Next(interval)
 	require.True(t, due)
 }
