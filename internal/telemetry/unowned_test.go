@@ -47,7 +47,24 @@ func TestUnownedIsCountedToTheEndOfRun(t *testing.T) {
 		defer stop()
 		require.NoError(t, c.Run(ctx))
 		time.Sleep(time.Hour)
-		require.InDelta(t, time.Minute.Seconds(), s.totals()[series{Unowned, DefaultRole}], 1)
+		for range 3 { // scrapes
+			require.InDelta(t, time.Minute.Seconds(), s.totals()[series{Unowned, DefaultRole}], 1)
+		}
+	})
+}
+
+// TestUnownedIsCountedOnce: a second counts as one however many scrapes see it.
+func TestUnownedIsCountedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := tenure.NewStandalone(tenure.Options{Namespace: "shop", InstanceID: "a"})
+		require.NoError(t, err)
+		s := Watch(c, sink(nil))
+		defer s.Close()
+		s.event(tenure.Event{Type: tenure.EventElectionStarted, Time: time.Now()})
+		for minutes := range 5 {
+			require.InDelta(t, float64(60*minutes), s.totals()[series{Unowned, DefaultRole}], 1)
+			time.Sleep(time.Minute) // in virtual time
+		}
 	})
 }
 
@@ -67,6 +84,9 @@ func TestHangingAttemptIsCountedOnce(t *testing.T) {
 	}
 	s.event(tenure.Event{Type: tenure.EventWorkOverrun, Token: 7}) // leader work is no task
 	require.InDelta(t, 2, hung(), 0)
+	require.NotContains(t, s.totals(), series{TaskOverrun, ""})
+	s.event(tenure.Event{Type: tenure.EventWorkOverrun, Task: "t", Token: 8, Attempt: 1}) // whose start was not heard of
+	require.InDelta(t, 3, hung(), 0)
 }
 
 // TestLatenessIsByOneClock: the slot is by Redis's clock, and the time of an event by this
