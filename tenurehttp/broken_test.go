@@ -67,6 +67,45 @@ func TestKeyOfTheWrongType(t *testing.T) {
 				require.Equal(s, false, status["healthy"])
 				require.Contains(s, status["problems"].([]any)[0], key)
 				require.NotContains(s, whole, "error")
+				for i, problem := range status["problems"].([]any) {
+					require.NotContains(s, status["problems"].([]any)[:i], problem, "each is named once")
+				}
+				if key == "shop:leader:terms" {
+					require.Contains(s, status["problems"].([]any)[0], "the default role cannot be read: ")
+				}
+				for range 3 { // the lease of a, and its heartbeats, end meanwhile
+					time.Sleep(10 * time.Second) // in virtual time: the next snapshot
+					again := w.get("/api/cluster/snapshot")
+					require.Equal(s, unread, again["unread"], "it still cannot be read, and is named once")
+				}
+				require.NoError(s, raw.Del(s.Context(), key).Err())
+				time.Sleep(10 * time.Second) // likewise
+				require.NotContains(s, w.get("/api/cluster/snapshot"), "unread", "it can be read again")
+			})
+		})
+	}
+}
+
+// TestNothingCanBeRead: without log, instances and tasks there is no snapshot: an empty one would
+// say that the cluster is. One of them is enough for a snapshot.
+func TestNothingCanBeRead(t *testing.T) {
+	keys := map[string]string{"log": "shop:log", "instances": "shop:instances", "tasks": "shop:tasks"}
+	for _, left := range []string{"", "log", "instances", "tasks"} {
+		t.Run("all but "+left, func(t *testing.T) {
+			inSite(t, func(s *site) {
+				raw := s.client("raw")
+				for part, key := range keys {
+					if part != left {
+						require.NoError(s, raw.RPush(s.Context(), key, "mine").Err())
+					}
+				}
+				w, _ := s.dashboard(tenurehttp.Options{})
+				if left == "" {
+					w.refused(http.StatusInternalServerError, "misconfigured", http.MethodGet, "/api/cluster/snapshot", "")
+					return
+				}
+				unread, _ := w.get("/api/cluster/snapshot")["unread"].([]any)
+				require.Len(s, unread, len(keys)-1)
 			})
 		})
 	}

@@ -267,10 +267,12 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 		return err
 	}
 	for i, r := range roles {
-		for _, failed := range []error{r.unread, r.unlisted} {
-			if failed != nil {
-				_ = n.lacks(partRoles, &names[i], failed) // which it takes
-			}
+		if r.unread != nil {
+			_ = n.lacks(partRoles, &names[i], r.unread) // which it takes
+		}
+		// While nobody leads a role, both may need its terms: that is said once.
+		if r.unlisted != nil && (r.unread == nil || r.unread.Error() != r.unlisted.Error()) {
+			_ = n.lacks(partRoles, &names[i], r.unlisted)
 		}
 		if s.isDefault(r.name) {
 			n.noLeader = r.unread
