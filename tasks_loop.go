@@ -424,38 +424,38 @@ func (l *taskLoop) note(t *leadTask) {
 // barred is a kind of call that was refused, and the fix that was reported. Calls of other kinds
 // may go on: between two refusals the task does.
 type barred struct {
-	call reflect.Type
-	kind string // of a claim
-	fix  string
-
+	ask      askKind
+	fix      string
 	answered int // calls of that kind in a row since the last that was refused
+}
+
+// askKind tells apart what may be refused while another call is not.
+type askKind struct {
+	call  reflect.Type
+	claim string // its kind; "": it is no claim
+}
+
+func kindOf(ask any) askKind {
+	claim, _ := ask.(store.TaskClaim) // the zero value of any other
+	return askKind{reflect.TypeOf(ask), claim.Kind}
 }
 
 // sureAnswers is how many calls in a row must have an answer before one counts as refused no more:
 // a script that is refused its last command has done the rest, and its repetition finds that.
 const sureAnswers = 3
 
-func barredBy(ask any, fix string) barred {
-	b := barred{call: reflect.TypeOf(ask), fix: fix}
-	if claim, ok := ask.(store.TaskClaim); ok {
-		b.kind = claim.Kind
-	}
-	return b
-}
-
 // refused says that a call keeps a task from going on. A fix is reported once until calls of that
 // kind have answers, also if something else keeps the task from going on by then.
 func (l *taskLoop) refused(t *leadTask, ask any, err error) {
 	if errors.Is(err, ErrMisconfigured) {
-		b := barredBy(ask, store.FixOf(err))
-		known := slices.IndexFunc(t.barred, func(o barred) bool { o.answered = 0; return o == b })
-		if known < 0 {
-			asked := slices.ContainsFunc(t.barred, func(o barred) bool { return o.fix == b.fix })
-			t.faults.reported = t.faults.reported && asked
-			t.barred = append(t.barred, b)
-		} else {
+		kind, fix := kindOf(ask), store.FixOf(err)
+		if known := slices.IndexFunc(t.barred, func(b barred) bool { return b.ask == kind && b.fix == fix }); known >= 0 {
 			t.barred[known].answered = 0
-			t.faults.first() // as if it were reported in this row
+			t.faults.reported = true
+		} else {
+			asked := slices.ContainsFunc(t.barred, func(b barred) bool { return b.fix == fix }) // by another call
+			t.faults.reported = t.faults.reported && asked
+			t.barred = append(t.barred, barred{ask: kind, fix: fix})
 		}
 	}
 	l.stands(t, err)
@@ -463,9 +463,9 @@ func (l *taskLoop) refused(t *leadTask, ask any, err error) {
 
 // admits notes that a call was not refused.
 func (t *leadTask) admits(ask any) {
-	of := barredBy(ask, "")
-	for i, b := range t.barred {
-		if b.call == of.call && b.kind == of.kind {
+	kind := kindOf(ask)
+	for i := range t.barred {
+		if t.barred[i].ask == kind {
 			t.barred[i].answered++
 		}
 	}
