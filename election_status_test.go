@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -745,26 +746,26 @@ func TestFixThatIsAskedForAgain(t *testing.T) {
 	}{"looks": {true, "leader"}, "requests": {false, "acquire"}, "a look, then requests": {true, "acquire"}} {
 		t.Run(name, func(t *testing.T) {
 			inElection(t, func(o *Options) { o.Election.Ineligible = test.ineligible }, func(s *election) {
-				sick := false
+				var sick atomic.Bool
 				s.store.hold("other", 1000*time.Hour)
 				s.store.on(func(c storeCall) fate {
-					if !sick {
+					if !sick.Load() {
 						return fate{}
 					}
 					return fate{err: refused(c.op)}
 				})
 				s.run(s.honest(0))
 				s.at(time.Minute)
-				sick = true
+				sick.Store(true)
 				s.pass(time.Minute)
 				require.Len(s, s.told(EventElectionMisconfigured), 1)
-				sick = false
+				sick.Store(false)
 				s.pass(time.Minute)
 				if test.first == "acquire" {
 					s.SetEligible(true)
 					s.pass(time.Minute)
 				}
-				sick = true
+				sick.Store(true)
 				s.pass(time.Minute)
 				require.Len(s, s.told(EventElectionMisconfigured), 2)
 			})

@@ -426,7 +426,8 @@ func (l *taskLoop) note(t *leadTask) {
 type barred struct {
 	ask      askKind
 	fix      string
-	answered int // calls of that kind in a row since the last that was refused
+	at       time.Duration // when the last one was refused, monotonic
+	answered int           // calls of that kind in a row since then
 }
 
 // askKind tells apart what may be refused while another call is not.
@@ -444,18 +445,24 @@ func kindOf(ask any) askKind {
 // a script that is refused its last command has done the rest, and its repetition finds that.
 const sureAnswers = 3
 
+// barredFor is for how long a refusal counts as reported: a task that runs once a day may take days
+// until enough of its calls have answers.
+const barredFor = time.Hour
+
 // refused says that a call keeps a task from going on. A fix is reported once until calls of that
-// kind have answers, also if something else keeps the task from going on by then.
+// kind have answers, or an hour has passed without one that was refused; also if something else
+// keeps the task from going on by then.
 func (l *taskLoop) refused(t *leadTask, ask any, err error) {
 	if errors.Is(err, ErrMisconfigured) {
 		kind, fix := kindOf(ask), store.FixOf(err)
+		t.barred = slices.DeleteFunc(t.barred, func(b barred) bool { return l.now-b.at > barredFor })
 		if known := slices.IndexFunc(t.barred, func(b barred) bool { return b.ask == kind && b.fix == fix }); known >= 0 {
-			t.barred[known].answered = 0
+			t.barred[known].at, t.barred[known].answered = l.now, 0
 			t.faults.reported = true
 		} else {
 			asked := slices.ContainsFunc(t.barred, func(b barred) bool { return b.fix == fix }) // by another call
 			t.faults.reported = t.faults.reported && asked
-			t.barred = append(t.barred, barred{ask: kind, fix: fix})
+			t.barred = append(t.barred, barred{ask: kind, fix: fix, at: l.now})
 		}
 	}
 	l.stands(t, err)

@@ -399,6 +399,27 @@ func TestSecondFixOfARecord(t *testing.T) {
 	})
 }
 
+// TestFixOfADailyTask: what it lacks was granted, and is lacking again two days later. Few calls
+// have had answers between, and it is news all the same.
+func TestFixOfADailyTask(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a", Task{Name: "t", Schedule: Every(24 * time.Hour), Run: g.run(0)})
+		a.begin()
+		g.pass(25 * time.Hour)
+		a.store.on(befalls("claim", always, taskSick))
+		g.pass(24 * time.Hour)
+		require.Len(g, g.told(EventTaskBlocked), 1)
+		a.store.on(nil)
+		g.pass(25 * time.Hour)
+		require.Len(g, g.noted(), 3)
+		a.store.on(befalls("claim", always, taskSick))
+		g.pass(24 * time.Hour)
+		require.Empty(g, g.noted())
+		require.Len(g, g.told(EventTaskBlocked), 2)
+		a.end()
+	})
+}
+
 // TestTasksDueCloseTogether: those whose slots lie closer than dueSpacing start together, none
 // later than by dueTogether of that, and the first four of them at once. Slots that lie dueSpacing
 // apart are not put off.

@@ -7,6 +7,8 @@ var elector = []bug{
 		old: "slices.DeleteFunc(slices.Clone(o.fixes), func(f reportedFix) bool { return f.op != op })", new: "[]reportedFix(nil)"},
 	{name: "second right of a task not said", test: "TestSecondFixOfARecord", breaks: "who has granted what was asked for does not hear why the task still stands", file: "tasks_loop.go",
 		old: "t.faults.reported = t.faults.reported && asked\n", new: "_ = asked\n"},
+	{name: "refusals of a daily task kept for days", test: "TestFixOfADailyTask", breaks: "what a task that runs once a day lacks for the second time is in no event", file: "tasks_loop.go",
+		old: "l.now-b.at > barredFor", new: "false"},
 	{name: "missing right reported after each other answer", test: "TestMissingRightIsReportedOnce", breaks: "a log has the same fix each term", file: "events.go",
 		old: "	o.reported, o.stuck = false, false\n	o.made(op)\n", new: "	*o = reportOnce{}\n	o.made(op)\n"},
 	{name: "memories of tasks that are gone", test: "TestMemoriesOfTasksAreBounded", breaks: "a process that names a task anew for each order grows for as long as it lives", file: "tasks_roles.go",
