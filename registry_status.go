@@ -57,7 +57,18 @@ func (r *Registry) survey(ctx context.Context, read func(store.Entry) (Instance,
 	s.Counts.Malformed = malformed
 	s.judge(unled, r.opts.DownAfter)
 	s.unless(begun)
-	return s, cmp.Or(begun, err)
+	if err != nil {
+		return s, alsoTruncated(begun)
+	}
+	return s, begun
+}
+
+// alsoTruncated is ErrTruncated, beside what else is wrong.
+func alsoTruncated(err error) error {
+	if err == nil || errors.Is(err, ErrTruncated) {
+		return cmp.Or(err, ErrTruncated)
+	}
+	return fmt.Errorf("%w (%w)", err, ErrTruncated)
 }
 
 // unless takes an error of the beginning as a problem: then it is not known who leads, or how many
@@ -115,7 +126,7 @@ func (r *Registry) Overview(ctx context.Context) (ClusterStatus, []Instance, err
 		return s, nil, err
 	}
 	if size > maxInstanceBytes {
-		err = cmp.Or(err, ErrTruncated)
+		err = alsoTruncated(err)
 	}
 	r.overview.Store(&known.after)
 	slices.SortFunc(all, func(a, b Instance) int { return cmp.Compare(a.ID, b.ID) })

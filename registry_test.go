@@ -802,7 +802,8 @@ func FuzzInstanceEntry(f *testing.F) {
 	})
 }
 
-// TestListingIsTruncated: 100,000 entries are looked at, and no more.
+// TestListingIsTruncated: 100,000 entries are looked at, and no more. That is said whatever else is
+// wrong.
 func TestListingIsTruncated(t *testing.T) {
 	w := realRegistry(t)
 	for first := 0; first < 101_000; first += 1000 {
@@ -821,6 +822,11 @@ func TestListingIsTruncated(t *testing.T) {
 	counts, err := m.Counts(t.Context())
 	require.ErrorIs(t, err, ErrTruncated)
 	require.Equal(t, maxInstances, counts.Total)
+	require.NoError(t, w.rdb.RPush(t.Context(), "waf:cluster:beats:lost", "mine").Err())
+	_, list, err = m.Overview(t.Context())
+	require.ErrorIs(t, err, ErrTruncated)
+	require.ErrorIs(t, err, ErrMisconfigured, "how many are lost cannot be read")
+	require.Len(t, list, maxInstances)
 }
 
 // endlessScan answers each page with another cursor, as no Redis does.

@@ -240,8 +240,8 @@ func TestRideOnTheWayOut(t *testing.T) {
 	}
 }
 
-// TestRidesPauseAfterAFailure: the next four heartbeats take nothing along, twice as many after each
-// further failure in a row, and never more than 64. One that succeeds ends the row.
+// TestRidesPauseAfterAFailure: the next four heartbeats take nothing along, twice as many after
+// each further failure in a row, and never more than 64. One that succeeds ends the row.
 func TestRidesPauseAfterAFailure(t *testing.T) {
 	l, failure := new(beatLoop), errors.New("no connection")
 	pause := func() (heartbeats int) {

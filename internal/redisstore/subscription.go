@@ -352,7 +352,7 @@ func (h *hearing) heard(ctx context.Context, r hearingReport) error {
 			h.crowd = max(h.crowd, hint.Count)
 			h.Take(hint)
 		}
-		// They may all have counted within moments: from now on their checks, and counts, lie apart.
+		// All may have counted within moments: from now on their checks, and counts, lie apart.
 		if h.rest() > 2*before {
 			h.last = h.last.Add(-h.part(h.rest() - h.every()))
 		}

@@ -627,9 +627,9 @@ func (c *listeningCrowd) set(deaf bool, listeners int) {
 }
 
 // TestCrowdChecksLessOften: one of ten thousand listeners checks its subscription once a minute,
-// and at the usual pace as soon as it leads, or is one of few again. Its checks and counts lie apart
-// from those of others that counted, or subscribed again, at the same moment. It notices all the
-// same that it hears nothing.
+// and at the usual pace as soon as it leads, or is one of few again. Its checks and counts lie
+// apart from those of others that counted, or subscribed again, at the same moment. It notices all
+// the same that it hears nothing.
 func TestCrowdChecksLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const processes, every = 40, 7500 * time.Millisecond
