@@ -179,7 +179,9 @@ const (
 	// use, first of a row. Task, Token, Took (so far).
 	EventTaskTardy EventType = "task_tardy"
 	// EventTaskBlocked: a task stands still: its record cannot be read or written, or its Schedule
-	// fails. Task, Token, Err.
+	// fails. It comes once, and once more for each further key or right that has to be fixed; for
+	// the same one again only after three calls that were not refused, or an hour. Task, Token,
+	// Err.
 	EventTaskBlocked EventType = "task_blocked"
 )
 

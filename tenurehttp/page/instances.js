@@ -1,6 +1,6 @@
 // The instances, those that are not active first. The server chooses the rows that can be seen.
 import { attribute, el, mark, put, show, svg } from "./dom.js";
-import { lacks, age, query, soon, state } from "./source.js";
+import { age, lacks, query, soon, state } from "./source.js";
 import { count, roleName, span, stateOf } from "./words.js";
 import { instanceLink } from "./links.js";
 import { Rows } from "./rows.js";
