@@ -49,6 +49,7 @@ type listener struct {
 	phase             float64   // in [0, 1): by it the checks of many processes lie apart
 	checks            int       // whose message was published
 	counted           time.Time // when Redis was asked last how many listen; zero: it was not
+	spread            bool      // its counts lie apart from those of others
 	crowd             int       // the most that listen to one lease, as Redis counted them last
 	stood             bool      // the last subscription did
 }
@@ -346,7 +347,7 @@ func (h *hearing) heard(ctx context.Context, r hearingReport) error {
 			h.timer.Reset(next)
 		}
 	case reportCounted:
-		before, uncounted := h.rest(), h.crowd == 0
+		before := h.rest()
 		h.crowd = 0
 		for _, hint := range r.count {
 			h.crowd = max(h.crowd, hint.Count)
@@ -356,7 +357,8 @@ func (h *hearing) heard(ctx context.Context, r hearingReport) error {
 		if h.rest() > 2*before {
 			h.last = h.last.Add(-h.part(h.rest() - h.every()))
 		}
-		if uncounted {
+		if !h.spread {
+			h.spread = true
 			h.counted = h.counted.Add(-h.part(store.CountInterval(h.crowd, h.every())))
 		}
 	case reportEnded:

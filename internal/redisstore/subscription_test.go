@@ -669,6 +669,11 @@ func TestCrowdChecksLessOften(t *testing.T) {
 			require.True(t, state.Load().Active)
 		}
 		require.InDelta(t, 8*processes, len(c.checksIn(time.Minute)), processes, "few again")
+
+		c.set(false, 0)
+		time.Sleep(4 * time.Minute)
+		c.checksIn(10 * time.Minute)
+		require.InDelta(t, 10*processes/2, len(c.counts), processes, "a count of nobody spreads nothing anew")
 		c.end()
 	})
 }
