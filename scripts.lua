@@ -2,7 +2,8 @@
 --
 -- A line "--@ NAME" opens a section. A section "prelude NAME" stands before all those behind it. The name of any other section is the
 -- name of its script in internal/redisstore/scripts.go. Each script runs as the body of a function: `return TEXT` answers, refuse() and call()
--- end it with an error. A section "shortcut NAME, NAME" stands before those scripts and their preludes: it answers, or leaves it to them.
+-- end it with an error. A section "shortcut NAME, NAME" stands before those scripts, and before what they alone need of the preludes: it answers,
+-- or leaves it to them. It runs outside that function, so that it returns an error where a script ends with one.
 --
 -- Rules that hold for all of them:
 --   * Time is redis.call('TIME'), in whole milliseconds. No script compares two machines' clocks.
@@ -21,8 +22,8 @@ local RESERVE = 5000 -- the longest that a vacancy is reserved for an heir
 local ANYONE = '*' -- the heir of an offer that waits for the best candidate
 local KEPT = 4 -- what askers have named is remembered for so many times its length
 -- Entries that are kept. Redis cuts off whole blocks of about a hundred (~): to cut off one entry takes it five times as long as to add one.
-local TERMS = 1000 -- of the history of terms: two a term
-local LOG = 10000 -- of the log of a namespace
+local TERMS = '1000' -- of the history of terms: two a term
+local LOG = '10000' -- of the log of a namespace
 
 -- refuse ends the script with an error.
 local function refuse(text) error({ text = text }) end
@@ -32,6 +33,12 @@ local function call(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) == 'table' and reply.err then refuse(reply.err .. ' [' .. command .. ' ' .. key .. ']') end
   return reply
+end
+
+-- refused runs a command, and gives the error that the script ends with, nil if there is none.
+local function refused(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if type(reply) == 'table' and reply.err then return { err = reply.err .. ' [' .. command .. ' ' .. key .. ']' } end
 end
 
 -- note is bookkeeping that a decision does not rest on: a Redis that is full must still answer with a refusal.
@@ -157,7 +164,7 @@ end
 
 -- tell_terms adds an entry to the history of terms. No rule reads it, and whatever is wrong with that stream stops no election.
 local function tell_terms(key, event, token, holder, at, ...)
-  redis.pcall('XADD', key, 'MAXLEN', '~', TERMS, '*', 'event', event, 'token', integer(token), 'holder', cut(holder or ''), 'at', integer(at), ...)
+  redis.pcall('XADD', key, 'MAXLEN', '~', TERMS, '*', 'event', event, 'token', token, 'holder', cut(holder or ''), 'at', integer(at), ...)
 end
 
 -- tell_log adds an entry to the log of the namespace, if the caller has its key, and gives its ID. As with the history of terms, no rule
@@ -165,6 +172,21 @@ end
 local function tell_log(key, event, instances, ...)
   local added = key and redis.pcall('XADD', key, 'MAXLEN', '~', LOG, '*', 'event', event, 'instances', instances, ...)
   return type(added) == 'string' and added or nil
+end
+
+-- take writes that the asker is granted the lease, and nothing else does. since: when the term begins, in Unix seconds, nil if the since key is of
+-- another type. It gives the error that the script ends with, if Redis refuses a write.
+local function take(token, now, since)
+  return refused('HSET', KEYS[3], 'token', token, 'nonce', ARGV[2], 'holder', ARGV[1], 'until', integer(now + ARGV[3]), 'ttl', ARGV[3]) or
+    refused('HDEL', KEYS[3], 'released', 'heir', 'reserved', 'ready') or refused('SET', KEYS[1], ARGV[1], 'PX', ARGV[3]) or
+    since and refused('SET', KEYS[2], since, 'PX', ARGV[3])
+end
+
+-- tell_taken tells of it.
+local function tell_taken(token, now)
+  tell_terms(KEYS[4], 'began', token, ARGV[1], now)
+  tell_log(KEYS[5], 'elected', ARGV[1], 'role', ARGV[11], 'token', token)
+  publish(ARGV[10], 'granted', ARGV[11])
 end
 
 -- note_token notes the highest token that an asker names, if the term hash knows lower ones only: this server has lost data. The
@@ -205,16 +227,17 @@ end
 -- lies in the same slot 5 log of the namespace. Whatever they decide, they note the tokens that their asker names.
 
 --@ shortcut acquire
--- What nearly all that ask are answered, at three fifths of the cost: another one's lease is on, and there is nothing to be noted. It answers what the
--- script would. Whatever is otherwise, a command that is refused too, is left to the script: only that grants anything.
+-- What nearly all that ask are answered, at three fifths of the cost: another one's lease is on, or the last one was given back, and there is nothing
+-- else to be noted. It answers and writes what the script would. Whatever is otherwise, a command that is refused too, is left to the script.
+local now, token, origin, since -- of the term that begins; token is nil if it is not for the shortcut to grant
 do
-  local call, find = redis.pcall, string.find
-  local t, holder = call('TIME'), call('GET', KEYS[1])
-  if t[1] and #t[1] <= 10 and type(holder) == 'string' and holder ~= ARGV[1] and #holder <= 128 and (ARGV[13] == '' or ARGV[13] == '0') then
-    local now, not_after = t[1] * 1000 + math.floor(t[2] / 1000), tonumber(ARGV[4])
-    local own, margin = math.max(tonumber(ARGV[3]), tonumber(ARGV[12])), tonumber(ARGV[8])
-    local term = call('HMGET', KEYS[3], 'token', 'holder', 'until', 'ttl', 'origin', 'longest', 'longest_at', 'margin', 'margin_at', 'hold', 'armed',
-      'released', 'heir', 'reserved', 'best')
+  local try, find = redis.pcall, string.find
+  local t, holder = try('TIME'), try('GET', KEYS[1])
+  if t[1] and #t[1] <= 10 and (not holder or type(holder) == 'string' and holder ~= ARGV[1] and #holder <= 128) and (ARGV[13] == '' or ARGV[13] == '0') then
+    now = t[1] * 1000 + math.floor(t[2] / 1000)
+    local not_after, own, margin = tonumber(ARGV[4]), math.max(tonumber(ARGV[3]), tonumber(ARGV[12])), tonumber(ARGV[8])
+    local term = try('HMGET', KEYS[3], 'token', 'holder', 'until', 'ttl', 'origin', 'longest', 'longest_at', 'margin', 'margin_at', 'hold', 'armed',
+      'released', 'heir', 'reserved', 'best', 'floor')
     -- number reads a number above zero, and nil if the text is none, or is more than that.
     local function number(text, most)
       local n = text and #text <= 16 and find(text, '^[1-9]%d*$') and tonumber(text)
@@ -222,18 +245,36 @@ do
     end
     -- named reports whether a duration is known, and was named lately.
     local function named(length, known, at) return number(known, 86400000) == length and number(at, now + own) and now - at <= own end
-    local token, ttl, origin = number(term[1], now + 3153600000000), number(term[4], 86400000), term[5]
-    if token and ttl and origin and token >= tonumber(ARGV[5]) and (not_after == 0 or now <= not_after) and term[2] == holder and not term[12] and
+    local free = not holder and term[12] == '1'
+    local last, ttl = number(term[1], now + 3153600000000), number(term[4], 86400000)
+    origin = term[5]
+    if last and ttl and origin and last >= tonumber(ARGV[5]) and (not_after == 0 or now <= not_after) and (free or term[2] == holder and not term[12]) and
       not term[13] and not term[14] and not term[15] and named(own, term[6], term[7]) and (not term[10] or term[10] == '0' or number(term[10], now)) then
       ttl = math.max(ttl, own)
-      local hold_off, left, info = math.max(tonumber(ARGV[6]), ttl), call('PTTL', KEYS[1]), call('INFO', 'replication')
+      local hold_off, info = math.max(tonumber(ARGV[6]), ttl), try('INFO', 'replication')
+      local left = holder and try('PTTL', KEYS[1])
       local grows = term[11] and term[11] ~= '0' and hold_off + margin > (number(term[11], 1e15) or 0)
-      if not grows and (margin == 0 and not term[8] or named(margin, term[8], term[9])) and number(term[3], now + hold_off) and
-        type(left) == 'number' and left > 0 and left <= hold_off and find(origin, '^%x+$') and #origin <= 64 and type(info) == 'string' and find(info, 'master_replid:' .. origin .. '\r\n') then
-        return 'held ' .. now .. ' ' .. term[1] .. ' ' .. ttl .. ' ' .. left .. ' 0 ' .. origin .. ' lease - - =' .. holder
+      if not grows and (margin == 0 and not term[8] or named(margin, term[8], term[9])) and number(term[3], free and now or now + hold_off) and
+        find(origin, '^%x+$') and #origin <= 64 and type(info) == 'string' and find(info, 'master_replid:' .. origin .. '\r\n', 1, true) then
+        if type(left) == 'number' and left > 0 and left <= hold_off then
+          return 'held ' .. now .. ' ' .. term[1] .. ' ' .. ttl .. ' ' .. left .. ' 0 ' .. origin .. ' lease - - =' .. holder
+        end
+        local known = not term[16] and 0 or number(term[16], 1e13)
+        if free and last <= 1e13 and known and #ARGV[1] <= 128 and type(try('GET', KEYS[2])) ~= 'table' then
+          token, since = math.max(last, known) + 1, t[1]
+        end
       end
     end
   end
+end
+
+--@ shortcut acquire
+if token then
+  token = integer(math.max(token, now)) -- rule time
+  local failed = take(token, now, since)
+  if failed then return failed end
+  tell_taken(token, now)
+  return 'won ' .. now .. ' ' .. token .. ' ' .. ARGV[3] .. ' 0 ' .. since .. ' ' .. origin .. ' - - - =' .. ARGV[1]
 end
 
 --@ acquire
@@ -402,20 +443,16 @@ end
 
 local token = math.max(term.token + 1, floor + 1, term.known + 1, now) -- rule time
 local since = math.floor(now / 1000)
-call('HSET', term_key, 'token', integer(token), 'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))
-call('HDEL', term_key, 'released', 'heir', 'reserved', 'ready')
-call('SET', lease_key, id, 'PX', ttl)
+local failed = take(integer(token), now, read_since(since_key) ~= nil and integer(since))
+if failed then return failed end
 if term.best == id then call('HDEL', term_key, 'best', 'best_rank', 'best_until') end
-write_since(since_key, integer(since), ttl)
 local last -- how the last term ended, if its leader has not said so
 if term.token > 0 and not term.released then
   last = term.nonce and 'lapsed' or 'forgotten' -- Redis has lost the data of that term, and knows of its token by hearsay
-  tell_terms(terms_key, 'ended', term.token, term.nonce and term.holder, term.nonce and term.ends or 0, 'reason', last)
+  tell_terms(terms_key, 'ended', integer(term.token), term.nonce and term.holder, term.nonce and term.ends or 0, 'reason', last)
   tell_log(KEYS[5], 'ended', term.nonce and cut(term.holder or '') or '', 'role', ARGV[11], 'token', integer(term.token), 'reason', last)
 end
-tell_terms(terms_key, 'began', token, id, now)
-tell_log(KEYS[5], 'elected', id, 'role', ARGV[11], 'token', integer(token))
-publish(ARGV[10], 'granted', ARGV[11])
+tell_taken(integer(token), now)
 return answer('won', now, token, ttl, 0, since, origin, last, id)
 
 --@ shortcut renew, renew_all
@@ -547,6 +584,30 @@ for n = 1, #KEYS / 3 do
 end
 return integer(now) .. ' ' .. field(origin) .. ' ' .. table.concat(all)
 
+--@ shortcut release
+-- What nearly all that give a lease back are answered, at three fifths of the cost: it is theirs, was never given back, and they name no heir. It
+-- answers and writes what the script would, in the same order, and leaves everything else to it, a command that is refused too: it repeats what was done.
+do
+  local try, find = redis.pcall, string.find
+  local t, holder, begun = try('TIME'), try('GET', KEYS[1]), try('GET', KEYS[2])
+  local term = try('HMGET', KEYS[3], 'token', 'nonce', 'holder', 'ttl', 'released')
+  local token, ttl = term[1], term[4]
+  if t[1] and #t[1] <= 10 and holder == ARGV[1] and #holder <= 128 and type(begun) == 'string' and #begun <= 16 and find(begun, '^[1-9]%d*$') and
+    token and #token <= 16 and find(token, '^[1-9]%d*$') and (ARGV[3] == '0' or ARGV[3] == token) and term[2] == ARGV[2] and term[3] == holder and
+    ttl and #ttl <= 8 and find(ttl, '^[1-9]%d*$') and tonumber(ttl) <= 86400000 and not term[5] and ARGV[7] == '' and tonumber(ARGV[6]) <= tonumber(token) then
+    local now = t[1] * 1000 + math.floor(t[2] / 1000)
+    if tonumber(token) <= now + 3153600000000 and type(try('HDEL', KEYS[3], 'ready', 'reserved', 'heir')) == 'number' and
+      type(try('HSET', KEYS[3], 'until', now, 'released', '1')) == 'number' then
+      tell_terms(KEYS[4], 'ended', token, holder, math.max(now - ARGV[10], 0), 'reason', ARGV[9], 'since', begun)
+      tell_log(KEYS[5], 'ended', holder, 'role', ARGV[5], 'token', token, 'reason', ARGV[9])
+      if type(try('DEL', KEYS[1], KEYS[2])) == 'number' then
+        publish(ARGV[4], 'vacant', ARGV[5])
+        return 'done ' .. now .. ' ' .. token .. ' ' .. ttl .. ' 0 0 - - - - -'
+      end
+    end
+  end
+end
+
 --@ release
 -- Gives back what this campaign holds, and nothing else. Begins with a write that a full Redis allows. The vacancy is reserved for an
 -- heir that has just asked for the lease; a release that is repeated reserves nothing again.
@@ -572,7 +633,7 @@ if term.nonce == nonce and (token == 0 or term.token == token) then
     end
   end
   if not term.released then -- rule told-once
-    tell_terms(terms_key, 'ended', term.token, term.holder, math.max(now - ARGV[10], 0), 'reason', ARGV[9], 'since',
+    tell_terms(terms_key, 'ended', integer(term.token), term.holder, math.max(now - ARGV[10], 0), 'reason', ARGV[9], 'since',
       integer(natural(read_since(since_key))))
     tell_log(KEYS[5], 'ended', cut(term.holder or ''), 'role', ARGV[5], 'token', integer(term.token), 'reason', ARGV[9])
   end
@@ -798,12 +859,6 @@ end
 -- joined is a reply in one text, a line each, unless that could be taken for another one.
 local function joined(reply)
   return string.find(table.concat(reply), '[^ -~]') and reply or table.concat(reply, '\n')
-end
-
--- refused runs a command, and gives the error that the script ends with, nil if there is none.
-local function refused(command, key, ...)
-  local reply = redis.pcall(command, key, ...)
-  if type(reply) == 'table' and reply.err then return { err = reply.err .. ' [' .. command .. ' ' .. key .. ']' } end
 end
 
 --@ shortcut claim_task
@@ -1258,8 +1313,8 @@ end
 -- What nearly all heartbeats are: the record is of this very incarnation, is active and stays so, and there is nothing to be published. It writes and
 -- answers what the script would, and leaves everything else to it, a command that is refused too.
 do
-  local call, match = redis.pcall, string.match
-  local t, record, text = call('TIME'), call('HGET', KEYS[2], ARGV[1]), call('GETRANGE', KEYS[7], 0, 63)
+  local try, match = redis.pcall, string.match
+  local t, record, text = try('TIME'), try('HGET', KEYS[2], ARGV[1]), try('GETRANGE', KEYS[7], 0, 63)
   if t[1] and #t[1] <= 10 and type(record) == 'string' and type(text) == 'string' and not KEYS[8] and ARGV[3] == '0' and ARGV[9] ~= '0' then
     local now, not_after = t[1] * 1000 + math.floor(t[2] / 1000), tonumber(ARGV[4])
     local ends = match(text, '^(%d+) ')
@@ -1267,10 +1322,10 @@ do
     local incarnation = match(record, '^{"instance_id":"[%w._:-]+","started_at":%d+,"last_heartbeat":%d+,"status":"active","worker_count":%d+,"incarnation":"([%w_-]+)"[,}]')
     if incarnation == ARGV[2] and #incarnation <= 64 and (not_after == 0 or now <= not_after) and match(ARGV[10], '^,"status":"active"') and
       (text == '' or match(text, '%-$') or ends > now and ends <= now + 60000) and
-      not call('SET', KEYS[1], t[1], 'EX', ARGV[5]).err and
-      type(call('HSET', KEYS[2], ARGV[1], ARGV[8] .. ARGV[9] .. ',"last_heartbeat":' .. t[1] .. ARGV[10])) == 'number' and
-      type(call('ZADD', KEYS[3], now, ARGV[1])) == 'number' then
-      local commands, all = call('EXISTS', KEYS[5]), call('ZCARD', KEYS[3])
+      not try('SET', KEYS[1], t[1], 'EX', ARGV[5]).err and
+      type(try('HSET', KEYS[2], ARGV[1], ARGV[8] .. ARGV[9] .. ',"last_heartbeat":' .. t[1] .. ARGV[10])) == 'number' and
+      type(try('ZADD', KEYS[3], now, ARGV[1])) == 'number' then
+      local commands, all = try('EXISTS', KEYS[5]), try('ZCARD', KEYS[3])
       if type(commands) == 'number' and type(all) == 'number' then
         return 'kept ' .. now .. ' ' .. ARGV[9] .. ' ' .. incarnation .. ' ' .. commands .. ' ' .. all
       end

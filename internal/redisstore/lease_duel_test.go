@@ -25,6 +25,7 @@ type duel struct {
 	log    []string
 	nonces int
 	asked  int
+	calm   bool           // rivals are alike and mostly take the lease and give it back, which has shortcuts
 	seen   map[string]int // replies by verdict and reason
 }
 
@@ -38,7 +39,7 @@ type rival struct {
 }
 
 func newDuel(ctx context.Context, w *leaseCluster, seed uint64, rules oracle.Rules) (*duel, error) {
-	d := &duel{w: w, rand: rand.New(rand.NewPCG(seed, 11)), model: oracle.Redis{Rules: rules}, seen: map[string]int{}}
+	d := &duel{w: w, rand: rand.New(rand.NewPCG(seed, 11)), model: oracle.Redis{Rules: rules}, seen: map[string]int{}, calm: seed%3 == 0}
 	d.model.Facts = oracle.Facts{Origin: d.hex(), Uptime: pick(d, 0, 1000, 5000, 100_000)}
 	guards := []int64{0, 0, -1, 5000}
 	if w.mini == nil {
@@ -50,6 +51,9 @@ func newDuel(ctx context.Context, w *leaseCluster, seed uint64, rules oracle.Rul
 			ID: id, TTL: pick(d, 1000, 1000, 400), EmptyWait: pick(d, 250, 250, 0, 1000), Margin: pick(d, 0, 0, 200),
 			HoldOff: pick(d, 0, 0, 3000), RestartGuard: pick(d, guards...), NoInfo: w.mini != nil && i == 2 && d.chance(0.3),
 		})})
+		if d.calm {
+			d.rivals[i].leaseAsker = w.asker(oracle.Asker{ID: id, TTL: 1000, EmptyWait: 250, Margin: 200 * int64(seed/3%2), RestartGuard: -1})
+		}
 		d.fresh(d.rivals[i])
 	}
 	var err error
@@ -78,7 +82,11 @@ func (d *duel) run(ctx context.Context, questions int) error {
 		if d.chance(0.5) {
 			d.pass()
 		}
-		if d.chance(0.15) {
+		faults := 0.15
+		if d.calm {
+			faults = 0.03
+		}
+		if d.chance(faults) {
 			if err := d.fault(ctx); err != nil {
 				return err
 			}
@@ -203,6 +211,19 @@ func (d *duel) question(ctx context.Context) error {
 			}
 		}
 	}
+	if d.calm && d.chance(0.7) {
+		if d.w.mini != nil && d.chance(0.2) {
+			if t := &d.model.Term; d.chance(0.5) { // many terms in a millisecond, or a clock that was set back
+				t.Token = max(t.Token, d.now+pick(d, -1, 0, 1, 5))
+			} else if !t.Released && t.Token > 0 { // an offer, and the heir asks for it
+				t.Heir, t.Ready = "b", d.now+400
+			}
+			if err := d.w.load(ctx, d.model.Data); err != nil {
+				return err
+			}
+		}
+		r, q = d.usual(r)
+	}
 	if d.w.mini != nil {
 		d.w.set(d.now, d.model.Facts, r.NoInfo)
 	} else if err := d.w.load(ctx, d.model.Data); err != nil {
@@ -283,6 +304,24 @@ func (d *duel) compose(r *rival) lease.Request {
 		q.Kind = askLeader
 	}
 	return q
+}
+
+// usual is a question as most are: the leader gives its lease back, or a rival takes one that is
+// free.
+func (d *duel) usual(r *rival) (*rival, lease.Request) {
+	t := d.model.Term
+	for _, leader := range d.rivals {
+		if leader.nonce == t.Nonce && !t.Released && t.Token > 0 {
+			return leader, lease.Request{
+				Kind: lease.Release, Nonce: t.Nonce, Token: pick(d, t.Token, t.Token, t.Token, 0, t.Token-1), Floor: pick(d, leader.floor, leader.floor, leader.floor, t.Token+3),
+				Why: "resigned", Heir: either(d, "", "", "", "b"), Reserve: store.Milliseconds(pick(d, 333, 6000)),
+			}
+		}
+	}
+	return r, lease.Request{
+		Kind: lease.Acquire, Nonce: r.nonce, Floor: pick(d, r.floor, r.floor, r.floor, 0, t.Token, t.Token+1), HoldOff: store.Milliseconds(r.TTL),
+		NotAfter: pick(d, 0, d.now+5000, d.now+5000, d.now, max(d.now-1, 1)),
+	}
 }
 
 // heir is whom a leader offers its lease.

@@ -56,7 +56,10 @@ var withoutRule = []mutant{
 	{"guard", oracle.Guard, []edit{{"if elsewhere or (empty and not unasked and origin ~= '') then", "if false then", 1}}},
 	{"rollcall", oracle.RollCall, []edit{{"if term.token == 0 and empty_wait > 0 then -- rule rollcall", "if false then -- rule rollcall", 1}}},
 	{"reclaim", oracle.Reclaim, []edit{{"if lost_data and mine and ARGV[9] ~= '1' then -- rule reclaim", "if false then", 1}}},
-	{"time", oracle.Time, []edit{{"math.max(term.token + 1, floor + 1, term.known + 1, now) -- rule time", "math.max(term.token + 1, floor + 1, term.known + 1)", 1}}},
+	{"time", oracle.Time, []edit{
+		{"math.max(term.token + 1, floor + 1, term.known + 1, now) -- rule time", "math.max(term.token + 1, floor + 1, term.known + 1)", 1},
+		{"integer(math.max(token, now)) -- rule time", "integer(token)", 1},
+	}},
 	{"not-after", oracle.NotAfter, []edit{{"if not_after > 0 and now > not_after then", "if false then", 2}}},
 	{"arm-in-renew", oracle.ArmInRenew, []edit{
 		{"math.max(term.hold, now + hold_off + margin) -- rule arm-in-renew", "term.hold", 1},
@@ -69,8 +72,9 @@ var withoutRule = []mutant{
 	{"ttl-named", oracle.TTLNamed, []edit{
 		{"local longest = remembered(", "local longest = 0 --", 1},
 		{"(lately(term[5], now, period) or type", "(type", 1}, // the shortcut notes it each time too
+		{"(ARGV[13] == '' or ARGV[13] == '0') then", "false then", 1}, // and that of acquires notes nothing
 	}},
-	{"margin-named", oracle.MarginNamed, []edit{{"local widest = remembered(", "local widest = 0 --", 1}}},
+	{"margin-named", oracle.MarginNamed, []edit{{"local widest = remembered(", "local widest = 0 --", 1}, {"(ARGV[13] == '' or ARGV[13] == '0') then", "false then", 1}}},
 	{"careful-clamp", oracle.CarefulClamp, []edit{
 		{"'hold', integer(term.hold), 'ttl', integer(term.ttl))", "'hold', integer(term.hold))", 3},
 		{"  term.ttl = hold_off -- rule careful-clamp", "  -- rule careful-clamp", 2},
@@ -124,9 +128,9 @@ var mistaken = []mutant{
 	{"reclaim while draining", 0, []edit{{"if lost_data and mine and ARGV[9] ~= '1' then", "if lost_data and mine then", 1}}},
 	{"reclaim without loss", 0, []edit{{"if lost_data and mine and ARGV[9] ~= '1' then", "if mine and ARGV[9] ~= '1' then", 1}}},
 	{"reclaim leaves the released marker", 0, []edit{{"  call('HDEL', term_key, 'released')\n  return keep('reclaimed')", "  return keep('reclaimed')", 1}}},
-	{"grant leaves the released marker", 0, []edit{{"call('HDEL', term_key, 'released', 'heir',", "call('HDEL', term_key, 'heir',", 1}}},
+	{"grant leaves the released marker", 0, []edit{{"refused('HDEL', KEYS[3], 'released', 'heir',", "refused('HDEL', KEYS[3], 'heir',", 1}}},
 	{"grant at the clock's word", 0, []edit{{"math.max(term.token + 1, floor + 1, term.known + 1, now)", "now", 1}}},
-	{"grant without a holder", 0, []edit{{"'nonce', nonce, 'holder', id, 'until', integer(now + ttl), 'ttl', integer(ttl))\ncall('HDEL'", "'nonce', nonce, 'until', integer(now + ttl), 'ttl', integer(ttl))\ncall('HDEL'", 1}}},
+	{"grant without a holder", 0, []edit{{"'nonce', ARGV[2], 'holder', ARGV[1], 'until'", "'nonce', ARGV[2], 'until'", 1}}},
 	{"memory restores no counter", 0, []edit{{"note('HSET', term_key, 'token', integer(floor), 'armed', integer(guard), 'hold', integer(term.hold),", "note('HSET', term_key, 'hold', integer(term.hold),", 1}}},
 	{"memory is not shared", 0, []edit{{"floor + 1, term.known + 1, now)", "floor + 1, now)", 1}}},
 	{"memory beside a lease is not kept", 0, []edit{{"  note_token(term_key, term, floor) -- rule memory: another", "  -- another", 1}}},
@@ -153,11 +157,11 @@ var mistaken = []mutant{
 	{"an absurd token is believed", 0, []edit{{"if raw[1] and (token <= 0 or token > MAX_TOKEN or token > now + CENTURY) then\n    refuse('BADTERM", "if false then\n    refuse('BADTERM", 1}}},
 	{"the clamp is not written back", 0, []edit{{"note('HSET', term_key, 'until', integer(term.ends))", "", 1}}},
 	{"leader gives a foreign client a token", 0, []edit{{"tenured and term.token or 0", "term.token", 1}}},
-	{"an offer is kept over the end of the term", 0, []edit{{"call('HDEL', term_key, 'released', 'heir', 'reserved', 'ready')", "call('HDEL', term_key, 'released')", 1}}},
+	{"an offer is kept over the end of the term", 0, []edit{{"refused('HDEL', KEYS[3], 'released', 'heir', 'reserved', 'ready')", "refused('HDEL', KEYS[3], 'released')", 1}}},
 	{"an offer that is taken back stays", 0, []edit{{"  call('HDEL', term_key, 'heir', 'reserved', 'ready')\n", "  call('HDEL', term_key, 'reserved', 'ready')\n", 1}}},
 	{"another offer finds the last one taken up", 0, []edit{{"  call('HDEL', term_key, 'heir', 'reserved', 'ready')\n", "  call('HDEL', term_key, 'heir', 'reserved')\n", 1}}},
 	{"a plain release leaves the offer", 0, []edit{{"    else\n      call('HDEL', term_key, 'heir')\n", "", 1}}},
-	{"a release reserves for somebody else", 0, []edit{{"term.heir == ARGV[7] and term.ready > now", "term.ready > now", 1}}},
+	{"a release reserves for somebody else", 0, []edit{{"term.heir == ARGV[7] and term.ready > now", "term.heir and term.ready > now", 1}}},
 	{"the heir does not count as ready", 0, []edit{{"    note('HSET', term_key, 'ready', integer(now + math.floor(ttl * 3 / 20)))\n", "", 1}}},
 	{"an heir that asked long ago is ready", 0, []edit{{"return heir and term.ready > now and 'ready' end", "return heir and 'ready' end", 1}}},
 	{"a lease of a foreign client is offered", 0, []edit{{"local heir = tenured and term.heir == id", "local heir = term.heir == id", 1}}},
@@ -178,6 +182,18 @@ var mistaken = []mutant{
 	{"a leader hears of one that has gone", 0, []edit{{"if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then -- it has gone", "if false then -- it has gone", 1}}},
 	{"a leader hears of one of a clock that was set back", 0, []edit{{"if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then -- it has gone", "if term.best and term.best_until <= now then -- it has gone", 1}}},
 	{"one that has gone is noted for ever", 0, []edit{{"    call('HDEL', term_key, 'best', 'best_rank', 'best_until')\n  end\n  return answer('kept'", "  end\n  return answer('kept'", 1}}},
+	{"a quick grant at the clock's word", 0, []edit{{"integer(math.max(token, now))", "integer(now)", 1}}},
+	{"a quick grant of a lease that was not given back", 0, []edit{{"local free = not holder and term[12] == '1'", "local free = not holder", 1}, {"number(term[3], free and now or now + hold_off)", "term[3]", 1}}},
+	{"a quick grant below what another remembers", 0, []edit{{"math.max(last, known) + 1", "last + 1", 1}}},
+	{"a quick grant below the floor", 0, []edit{{"origin and last >= tonumber(ARGV[5]) and", "origin and", 1}}},
+	{"a quick grant in a hold", 0, []edit{{" and (not term[10] or term[10] == '0' or number(term[10], now)) then", " then", 1}}},
+	{"a quick grant over a reservation", 0, []edit{{"not term[13] and not term[14] and", "", 1}}},
+	{"a quick grant past the best", 0, []edit{{" and not term[15] and named", " and named", 1}}},
+	{"a quick release compares no nonce", 0, []edit{{"(ARGV[3] == '0' or ARGV[3] == token) and term[2] == ARGV[2] and", "(ARGV[3] == '0' or ARGV[3] == token) and", 1}}},
+	{"a quick release compares no token", 0, []edit{{"(ARGV[3] == '0' or ARGV[3] == token) and", "", 1}}},
+	{"a quick release forgets what the asker knows", 0, []edit{{" and tonumber(ARGV[6]) <= tonumber(token) then", " then", 1}}},
+	{"a quick release leaves the offer", 0, []edit{{"try('HDEL', KEYS[3], 'ready', 'reserved', 'heir')", "try('HDEL', KEYS[3], 'ready', 'reserved')", 1}}},
+	{"a quick release takes an heir for none", 0, []edit{{" and ARGV[7] == '' and", " and", 1}}},
 	{"too late is a millisecond earlier", 0, []edit{{"now > not_after", "now >= not_after", 2}}},
 }
 

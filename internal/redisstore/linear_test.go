@@ -360,7 +360,7 @@ func TestLinearizabilityCanFail(t *testing.T) {
 		"release without compare":               {"if term.nonce == nonce and (token == 0 or term.token == token) then\n  call('HDEL', term_key, '-')", "if true then\n  call('HDEL', term_key, '-')"},
 		"token not increased":                   {"math.max(term.token + 1, floor + 1, term.known + 1, now)", "math.max(term.token, floor, 1)"},
 		"a lease is granted twice":              {"if holder then\n  note_token(", "if holder and floor > 0 then\n  note_token("},
-		"a lease is too short":                  {"call('SET', lease_key, id, 'PX', ttl)\nif term.best", "call('SET', lease_key, id, 'PX', math.floor(ttl / 8))\nif term.best"},
+		"a lease is too short":                  {"refused('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])", "refused('SET', KEYS[1], ARGV[1], 'PX', math.floor(ARGV[3] / 8))"},
 		"transfer: nothing is left to the heir": {"if term.reserved > now and term.heir and term.heir ~= id then", "if false then"},
 		"transfer: ready whoever asks":          {"if heir == term.heir then return heir and term.ready > now and 'ready' end", "if heir == term.heir then return heir and 'ready' end"},
 		"a renewal that is lost":                {"if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, ttl)", "if holder == id and term.nonce == nonce and term.token == token then\n  call('PEXPIRE', lease_key, 1)"},

@@ -40,22 +40,34 @@ func declarations(prelude string) (all []declaration, err error) {
 	return all, nil
 }
 
-// needed is what a script needs of the declarations before it, in their order: what it names, and
-// what that names.
-func needed(all []declaration, script string) string {
-	words := wordsOf(script)
+// before is what stands before the body of a script: its shortcuts, each behind what it needs of
+// the declarations, and what the body needs beside that. Whoever is answered by a shortcut does not
+// pay for what stands behind it.
+func before(all []declaration, shortcuts []string, body string) string {
+	var text strings.Builder
+	made := make([]bool, len(all))
+	for _, shortcut := range shortcuts {
+		text.WriteString(needed(all, made, shortcut) + shortcut)
+	}
+	return text.String() + needed(all, made, body)
+}
+
+// needed is what code needs of declarations that were not made before it, in their order: what it
+// names, and what that names. They are made then.
+func needed(all []declaration, made []bool, code string) string {
+	words := wordsOf(code)
 	var parts []string
-	for _, d := range slices.Backward(all) { // what a declaration names stands before it
-		for _, name := range d.names {
-			if words[name] {
-				parts = append([]string{d.text}, parts...)
-				for word := range d.words {
-					words[word] = true
-				}
-				break
-			}
+	for i, d := range slices.Backward(all) { // what a declaration names stands before it
+		if made[i] || !slices.ContainsFunc(d.names, func(name string) bool { return words[name] }) {
+			continue
+		}
+		made[i] = true
+		parts = append(parts, d.text)
+		for word := range d.words {
+			words[word] = true
 		}
 	}
+	slices.Reverse(parts)
 	return strings.Join(parts, "")
 }
 

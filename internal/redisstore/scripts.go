@@ -96,7 +96,7 @@ func Load(source string) (*Scripts, error) {
 	}
 	parts := strings.Split(source, "\n--@ ")
 	var preludes []declaration // a later one adds to those before, for the sections behind it
-	shortcuts := make(map[string]string)
+	shortcuts := make(map[string][]string)
 	for _, part := range parts[1:] {
 		name, body, _ := strings.Cut(part, "\n")
 		if strings.HasPrefix(name, "prelude ") {
@@ -109,7 +109,7 @@ func Load(source string) (*Scripts, error) {
 		}
 		if of, is := strings.CutPrefix(name, "shortcut "); is {
 			for name := range strings.SplitSeq(of, ", ") {
-				shortcuts[name] += body
+				shortcuts[name] = append(shortcuts[name], body)
 			}
 			continue
 		}
@@ -117,7 +117,7 @@ func Load(source string) (*Scripts, error) {
 		if !known || *field != nil {
 			return nil, fmt.Errorf("tenure: scripts.lua: section %q has no field, or is there twice", name)
 		}
-		*field = newScript(name, shortcuts[name]+needed(preludes, body), body)
+		*field = newScript(name, before(preludes, shortcuts[name], body), body)
 		delete(shortcuts, name)
 	}
 	for name, field := range fields {
