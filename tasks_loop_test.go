@@ -420,6 +420,96 @@ func TestFixOfADailyTask(t *testing.T) {
 	})
 }
 
+// refusingTasks refuses what the test says for want of a right.
+type refusingTasks struct {
+	store.Tasks
+	refuse func(call string) bool // "finish", or the kind of a claim
+}
+
+func (s refusingTasks) refusal(call string) error {
+	if s.refuse(call) {
+		return &store.Error{Kind: ErrMisconfigured, Op: call, Fix: "grant +zrem", Err: errShaky}
+	}
+	return nil
+}
+
+func (s refusingTasks) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
+	if err := s.refusal(c.Kind); err != nil {
+		return store.TaskReply{}, err
+	}
+	return s.Tasks.Claim(ctx, name, c)
+}
+
+func (s refusingTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
+	if err := s.refusal("finish"); err != nil {
+		return store.TaskReply{}, err
+	}
+	return s.Tasks.Finish(ctx, name, f)
+}
+
+// TestRefusalsBetweenAnswers: a call is refused time and again, and its repetition is not, for
+// longer than a refusal counts. The task goes on between, and what to grant is said once all the
+// same. It is news again as soon as enough calls in a row were taken.
+func TestRefusalsBetweenAnswers(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		ends, again := 0, false
+		g.store = refusingTasks{g.local, func(call string) bool {
+			if call != "finish" {
+				return false
+			}
+			if again = !again && (ends%2 == 0 && ends <= 10 || ends == 13); !again { // the end of each run is told in the end
+				ends++
+			}
+			return again
+		}}
+		a := g.leader("a", Task{Name: "t", Schedule: Every(10 * time.Minute), Run: g.run(0)})
+		g.pass(2*barredFor + time.Minute)
+		require.Len(g, g.noted(), 12, "it goes on")
+		require.Len(g, g.told(EventTaskBlocked), 1, "two ends were taken between two refusals")
+		require.NoError(g, a.status().Err)
+		g.pass(20 * time.Minute)
+		require.Len(g, g.told(EventTaskBlocked), 2, "three were")
+		a.end()
+	})
+}
+
+// TestRefusalsOfOneKindOfClaim: claims of slots, which are taken, say nothing of a right that only
+// those of triggers need.
+func TestRefusalsOfOneKindOfClaim(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		triggers := 0
+		g.store = refusingTasks{g.local, func(call string) bool {
+			if call == store.ClaimTrigger {
+				triggers++
+			}
+			return call == store.ClaimTrigger && triggers%2 == 1 // each is taken when it is claimed again
+		}}
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Minute), Run: g.run(0)})
+		for range 12 {
+			_, err := a.Trigger(context.Background(), "t")
+			require.NoError(g, err)
+			g.pass(10 * time.Minute)
+		}
+		require.Equal(g, 2*12, triggers)
+		require.Len(g, g.told(EventTaskBlocked), 1)
+		a.end()
+	})
+}
+
+// TestLostCallsAreNoRefusals: each time that Redis is away is news.
+func TestLostCallsAreNoRefusals(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.leader("a", Task{Name: "t", Schedule: Every(10 * time.Minute), Run: g.run(0)})
+		for n := range 5 {
+			a.store.on(befalls("claim", 1, taskLost))
+			g.pass(10*time.Minute + time.Second)
+			require.Len(g, g.told(EventTaskBlocked), n+1)
+			require.NoError(g, a.status().Err)
+		}
+		a.end()
+	})
+}
+
 // TestTasksDueCloseTogether: those whose slots lie closer than dueSpacing start together, none
 // later than by dueTogether of that, and the first four of them at once. Slots that lie dueSpacing
 // apart are not put off.
