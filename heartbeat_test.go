@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/membership"
 	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/redisstore"
@@ -502,6 +504,85 @@ func TestHungBeatsAreBounded(t *testing.T) {
 		heal()
 		require.NoError(m.w, m.flush(time.Now().Add(time.Second)))
 	})
+}
+
+// TestEachRowOfFailedHeartbeatsIsNews: heartbeats that have no answer, or come too late, are reported
+// once until one is taken, and again the next time.
+func TestEachRowOfFailedHeartbeatsIsNews(t *testing.T) {
+	onStuckRegistry(t, func(m *registryInstance, stuck *stuckRegistry, hang, heal func()) {
+		var late atomic.Bool
+		m.Registry.store = answeringRegistry{stuck, func(_ store.Heartbeat, reply *store.HeartbeatReply) {
+			if late.Load() {
+				reply.Verdict = membership.Stale
+			}
+		}}
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() { defer close(ended); m.Registry.beat(ctx) }()
+		time.Sleep(time.Minute)
+		require.Equal(m.w, []string{"instance_registered"}, m.told())
+		for range 2 {
+			hang()
+			time.Sleep(20 * time.Second) // one heartbeat, and what follows when it has failed
+			heal()
+			require.Equal(m.w, []string{"heartbeat_failed"}, m.told())
+			time.Sleep(time.Minute)
+			late.Store(true)
+			time.Sleep(time.Minute)
+			late.Store(false)
+			require.Equal(m.w, []string{"heartbeat_failed"}, m.told())
+			time.Sleep(time.Minute)
+			require.Empty(m.w, m.told())
+		}
+		stop()
+		<-ended
+	})
+}
+
+// answeringRegistry changes the answers to heartbeats.
+type answeringRegistry struct {
+	store.Registry
+	change func(h store.Heartbeat, reply *store.HeartbeatReply)
+}
+
+func (r answeringRegistry) Heartbeat(ctx context.Context, h store.Heartbeat) (store.HeartbeatReply, error) {
+	reply, err := r.Registry.Heartbeat(ctx, h)
+	r.change(h, &reply)
+	return reply, err
+}
+
+// TestMetricsMeasuredDuringAHeartbeat travel with the next one: the answer is to what was sent.
+func TestMetricsMeasuredDuringAHeartbeat(t *testing.T) {
+	onStuckRegistry(t, func(m *registryInstance, stuck *stuckRegistry, _, _ func()) {
+		var sent [][]store.Metric
+		m.Registry.store = answeringRegistry{stuck, func(h store.Heartbeat, reply *store.HeartbeatReply) {
+			if sent = append(sent, h.Metrics); reply.Verdict != membership.Stale && len(h.Metrics) > 0 && h.Metrics[0].Value == 1 {
+				m.measured.Store(&[]store.Metric{{Name: "jobs", Value: 2}})
+			}
+		}}
+		m.beats()
+		m.measured.Store(&[]store.Metric{{Name: "jobs", Value: 1}})
+		sent = nil
+		for range 3 {
+			m.beats()
+		}
+		require.Equal(m.w, [][]store.Metric{{{Name: "jobs", Value: 1}}, {{Name: "jobs", Value: 2}}, nil}, sent)
+	})
+}
+
+// TestRecordOfAnotherRole: a record says what its process leads now, also if that is one role as
+// before, and another one.
+func TestRecordOfAnotherRole(t *testing.T) {
+	opts, err := completed(func(o *Options) { o.InstanceID = "me" })
+	require.NoError(t, err)
+	leads := leadsNothing
+	role := "first"
+	leads.leading = func(roles []string) []string { return append(roles, role) }
+	l := newBeatLoop(newRegistry(memstore.NewRegistry(), newEventBus("me"), opts, leads))
+	for _, role = range []string{"first", "other", "third"} {
+		l.compose()
+		require.Contains(t, l.head+l.rest, `"`+role+`"`)
+	}
 }
 
 // TestStopWaitsForTheBeatInFlight: what deregisters next must not be overtaken by it.
