@@ -6,12 +6,15 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/hook"
+	"github.com/tenure-go/tenure/internal/memstore"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // crowdHook has its client believe that 2,000 processes listen, and notes when heartbeats and
@@ -265,4 +268,44 @@ func TestRidesPauseAfterAFailure(t *testing.T) {
 		l.judge(false, failure)
 	}
 	require.Equal(t, 8-3, l.alone, "heartbeats alone count, whether they fail or not")
+}
+
+// boundOfCarrier notes for how long what travels together is waited for.
+type boundOfCarrier struct {
+	store.Carrier
+	bound time.Duration
+}
+
+func (c *boundOfCarrier) HeartbeatWith(ctx context.Context, _ store.Heartbeat, rider *store.Rider) (store.HeartbeatReply, error) {
+	until, _ := ctx.Deadline()
+	c.bound = time.Until(until)
+	rider.Answered()
+	return store.HeartbeatReply{}, nil
+}
+
+// TestNeitherOfTwoThatTravelTogetherIsCutShort: they go on for as long as one of them is waited
+// for. An instance whose heartbeats are short would else never hear of a slow Redis who leads.
+func TestNeitherOfTwoThatTravelTogetherIsCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts, err := completed(func(*Options) {})
+		require.NoError(t, err)
+		r := newRegistry(memstore.NewRegistry(), newEventBus("me"), opts, leadsNothing)
+		for _, x := range []struct{ heartbeat, acquire time.Duration }{{time.Second, 3 * time.Second}, {3 * time.Second, time.Second}} {
+			carrier := &boundOfCarrier{}
+			r.store = carrier
+			rides := make(chan *ride)
+			go func() { // ends with the ride
+				taken := <-rides
+				ctx, cancel := context.WithTimeout(context.Background(), x.heartbeat)
+				defer cancel()
+				_, _ = r.heartbeat(ctx, store.Heartbeat{}, taken)
+			}()
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(context.Background(), x.acquire)
+			require.True(t, offer(ctx, rides, new(store.Rider), 0))
+			cancel()
+			synctest.Wait()
+			require.Equal(t, 3*time.Second, carrier.bound, "%+v", x)
+		}
+	})
 }
