@@ -431,6 +431,50 @@ func TestSecondCopyThatFailsIsNoNews(t *testing.T) {
 	})
 }
 
+// togetherStore is a store whose renewals travel together with those of the same way.
+type togetherStore struct {
+	store.Together
+	way string
+}
+
+func (s togetherStore) Way() any { return s.way }
+
+// TestGroupsOfRenewals: those of one pass travel in groups of one way, of no more than maxTogether,
+// and second copies in groups of their own: they are there for when the way of the first does not
+// work. A group lasts as long as the one that has the most time.
+func TestGroupsOfRenewals(t *testing.T) {
+	type group struct {
+		way   any
+		aside bool
+		bound time.Duration
+		size  int
+	}
+	var together togetherRenewals
+	add := func(way string, aside bool, bound time.Duration) {
+		l := new(electionLoop)
+		l.store = togetherStore{way: way}
+		require.True(t, together.add(l, lease.Request{Kind: lease.Renew}, bound, aside))
+		require.Equal(t, 1, l.calls)
+		require.False(t, together.add(l, lease.Request{Kind: lease.Acquire}, bound, aside))
+	}
+	for range maxTogether {
+		add("one", false, time.Second)
+	}
+	add("other", false, time.Second)
+	add("one", true, time.Second)
+	add("one", false, time.Second)
+	add("other", false, 3*time.Second)
+	add("other", false, 2*time.Second)
+	var groups []group
+	for _, g := range together.groups {
+		require.Len(t, g.of, len(g.all))
+		groups = append(groups, group{g.way, g.aside, g.bound, len(g.all)})
+	}
+	require.Equal(t, []group{
+		{"one", false, time.Second, maxTogether}, {"other", false, 3 * time.Second, 3}, {"one", true, time.Second, 1}, {"one", false, time.Second, 1},
+	}, groups)
+}
+
 func TestOneSecondCopyAtATime(t *testing.T) {
 	inElection(t, nil, func(s *election) {
 		s.store.on(on("renew", fate{back: 2 * time.Second}))
