@@ -357,6 +357,227 @@ func TestNonsenseReloadsNoSlots(t *testing.T) {
 	}
 }
 
+// heardServer is a server on which one process listens, and what that says of it.
+type heardServer struct {
+	*simnet.FramedServer
+	state *atomic.Pointer[store.Subscription]
+	more  chan struct{} // tells that there are more channels
+
+	mu         sync.Mutex
+	channels   []string
+	deaf       bool                      // what is published arrives nowhere
+	holds      time.Duration             // for so long what is published is held up
+	confirms   time.Duration             // and the answer to those that subscribe
+	publishing string                    // the answer to it; "": it is taken
+	refused    func(channel string) bool // nobody may listen there; nil: on all channels one may
+	says       []func(string)            // of the subscriptions
+	asked      []string                  // the channels that were asked for
+	published  int                       // checks
+	notices    []store.NoticeKind        // since they were taken last
+}
+
+// onHeardServer runs act with a process that listens, in virtual time.
+func onHeardServer(t *testing.T, act func(s *heardServer), change ...func(*redis.Options)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &heardServer{state: store.NewSubscription(), more: make(chan struct{}), channels: []string{"ns:leader:events"}}
+		s.FramedServer = &simnet.FramedServer{Reply: s.reply}
+		client := s.Client(change...)
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { // ends with ctx
+			openStore(client, "ns").Listen(ctx, store.Audience{
+				Channels: func() []string {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					return slices.Clone(s.channels)
+				},
+				More:  s.more,
+				TTL:   func() time.Duration { return 10 * time.Second },
+				Wait:  func() time.Duration { return 250 * time.Millisecond },
+				Leads: func() bool { return false },
+				Take:  func(store.Hint) {},
+				Report: func(n store.Notice) {
+					s.set(func() { s.notices = append(s.notices, n.Kind) })
+				},
+				State: s.state,
+			})
+		})
+		defer func() {
+			cancel()
+			running.Wait()
+			_ = client.Close()
+			s.Wait()
+		}()
+		act(s)
+	})
+}
+
+func (s *heardServer) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// reply answers what a subscription asks for, and its checks.
+func (s *heardServer) reply(args []string, say func(string)) (frame string, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch args[0] {
+	case "subscribe":
+		s.asked = append(s.asked, args[1:]...)
+		if s.refused != nil && s.refused(args[1]) {
+			return "-NOPERM User app has no permissions to access one of the channels used as arguments\r\n", true
+		}
+		s.says = append(s.says, say)
+		if confirms := s.confirms; confirms > 0 {
+			time.AfterFunc(confirms, func() {
+				for _, channel := range args[1:] {
+					say(simnet.SubscribedFrame(channel))
+				}
+			})
+			return "", true
+		}
+	case "publish":
+		s.published++
+		if s.publishing != "" {
+			return s.publishing, true
+		}
+		if says, holds := slices.Clone(s.says), s.holds; !s.deaf {
+			time.AfterFunc(holds, func() {
+				for _, say := range says {
+					say(simnet.MessageFrame(args[1], args[2]))
+				}
+			})
+		}
+		return ":1\r\n", true
+	case "pubsub":
+		return fmt.Sprintf("*2\r\n$%d\r\n%s\r\n:1\r\n", len(args[2]), args[2]), true
+	}
+	return "", false
+}
+
+// breaks breaks what subscriptions there are.
+func (s *heardServer) breaks() {
+	s.set(func() {
+		for _, say := range s.says {
+			say("this is no frame\r\n")
+		}
+		s.says = nil
+	})
+}
+
+// told returns what was reported in the next time.
+func (s *heardServer) told(d time.Duration) (notices []store.NoticeKind) {
+	time.Sleep(d)
+	synctest.Wait()
+	s.set(func() { notices, s.notices = s.notices, nil })
+	return notices
+}
+
+// TestNoticesOfASubscription: each loss is reported once, and so is its end, however often it is
+// tried to subscribe between; the state says since when it is so. What breaks over nonsense time
+// and again is one loss, and ends when it was quiet for a minute.
+func TestNoticesOfASubscription(t *testing.T) {
+	onHeardServer(t, func(s *heardServer) {
+		lost, restored := []store.NoticeKind{store.SubscriptionLost}, []store.NoticeKind{store.SubscriptionRestored}
+		require.Empty(t, s.told(time.Minute))
+		require.True(t, s.state.Load().Active)
+		require.Greater(t, time.Since(s.state.Load().Since), 55*time.Second)
+		for range 2 {
+			s.set(func() { s.deaf = true })
+			require.Equal(t, lost, s.told(time.Minute))
+			require.False(t, s.state.Load().Active)
+			require.ErrorIs(t, s.state.Load().Err, store.ErrUnreachable)
+			require.Greater(t, time.Since(s.state.Load().Since), 55*time.Second)
+			s.set(func() { s.deaf = false })
+			require.Equal(t, restored, s.told(time.Minute))
+			require.True(t, s.state.Load().Active)
+			require.Greater(t, time.Since(s.state.Load().Since), 55*time.Second)
+		}
+		s.breaks()
+		require.Equal(t, lost, s.told(10*time.Second))
+		for range 12 {
+			require.True(t, s.state.Load().Active, "it was made anew")
+			s.breaks()
+			require.Empty(t, s.told(10*time.Second))
+		}
+		require.Equal(t, restored, s.told(quietTime))
+	})
+}
+
+// TestHintsThatAreRefused: that Redis does not publish for want of a right is reported each time
+// that it begins, and said for as long as it is so. Other errors are no refusal.
+func TestHintsThatAreRefused(t *testing.T) {
+	onHeardServer(t, func(s *heardServer) {
+		refused := "-NOPERM User app has no permissions to run the 'publish' command\r\n"
+		loading := "-LOADING Redis is loading the dataset in memory\r\n"
+		publishing := func(answer string) { s.set(func() { s.publishing = answer }) }
+		publishing(loading)
+		require.Empty(t, s.told(time.Minute))
+		require.NoError(t, s.state.Load().Err)
+		for range 2 {
+			publishing(refused)
+			require.Equal(t, []store.NoticeKind{store.HintsRefused}, s.told(time.Minute))
+			require.ErrorIs(t, s.state.Load().Err, store.ErrMisconfigured)
+			publishing("")
+			require.Empty(t, s.told(time.Minute))
+			require.NoError(t, s.state.Load().Err)
+		}
+		require.True(t, s.state.Load().Active)
+	})
+}
+
+// TestOwnChannelIsTriedAgain: who may not listen on the channel of its own messages does with PING,
+// which says less: the next subscription tries it again.
+func TestOwnChannelIsTriedAgain(t *testing.T) {
+	onHeardServer(t, func(s *heardServer) {
+		checks := func() (n int) {
+			s.set(func() { s.published = 0 })
+			require.Empty(t, s.told(time.Minute))
+			s.set(func() { n = s.published })
+			return n
+		}
+		require.Positive(t, checks())
+		s.set(func() { s.refused = func(channel string) bool { return channel != "ns:leader:events" } })
+		s.breaks()
+		s.told(time.Minute + quietTime)
+		require.Zero(t, checks())
+		s.set(func() { s.refused = nil })
+		s.breaks()
+		s.told(time.Minute + quietTime)
+		require.Positive(t, checks())
+	})
+}
+
+// TestRolesAddedAtAnyMoment: their channels are listened on too, by the same subscription: whether
+// it is being made, does not stand yet, or is being checked.
+func TestRolesAddedAtAnyMoment(t *testing.T) {
+	for name, at := range map[string]time.Duration{
+		"while the client dials": 250 * time.Millisecond, "before it stands": time.Second, "during a check": 2200 * time.Millisecond, "later": 5 * time.Second,
+	} {
+		t.Run(name, func(t *testing.T) {
+			onHeardServer(t, func(s *heardServer) {
+				s.set(func() { s.holds, s.confirms = 300*time.Millisecond, time.Second })
+				time.Sleep(at)
+				s.set(func() { s.channels, s.confirms = append(s.channels, "ns:other:events"), 0 })
+				s.more <- struct{}{}
+				require.Empty(t, s.told(time.Minute))
+				require.True(t, s.state.Load().Active)
+				s.set(func() {
+					require.Len(t, s.asked, 3, "with that of its own messages: %v", s.asked)
+					require.Contains(t, s.asked, "ns:other:events")
+				})
+			}, func(o *redis.Options) {
+				dial := o.Dialer
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					time.Sleep(500 * time.Millisecond)
+					return dial(ctx, network, addr)
+				}
+			})
+		})
+	}
+}
+
 // TestSubscriptionGoesToTheMaster: a client of a cluster that reads from replicas listens, and
 // checks, at the master all the same.
 func TestSubscriptionGoesToTheMaster(t *testing.T) {
