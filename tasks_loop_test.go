@@ -510,6 +510,81 @@ func TestLostCallsAreNoRefusals(t *testing.T) {
 	})
 }
 
+// TestWhatStandsIsForgotten: what kept a task from going on is said as long as this process leads it,
+// and no longer: whoever leads next may run it, and its name may be another's.
+func TestWhatStandsIsForgotten(t *testing.T) {
+	for name, over := range map[string]func(a *taskInstance){
+		"the term ends": func(a *taskInstance) { a.end() },
+		"the task is another one": func(a *taskInstance) {
+			require.NoError(a.g, a.Unregister(context.Background(), "t"))
+			a.store.on(nil)
+			require.NoError(a.g, a.Register(Task{Name: "t", Schedule: Every(time.Hour), Run: noTask}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTaskCluster(t, func(g *taskCluster) {
+				a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
+				a.store.on(func(string, int) taskFate { return taskSick })
+				g.pass(2 * time.Hour)
+				require.ErrorIs(g, a.status().Err, ErrMisconfigured)
+				over(a)
+				g.pass(time.Minute)
+				require.NoError(g, a.status().Err)
+			})
+		})
+	}
+}
+
+// TestEndThatNobodyHeardOf: Redis is away as the term ends during a run, and it is said that the
+// end of that was not recorded: the next leader runs it again.
+func TestEndThatNobodyHeardOf(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(time.Minute)})
+		g.pass(time.Hour + time.Second)
+		a.store.on(befalls("finish", always, taskLost))
+		a.end()
+		said := g.seen(func(e Event) bool {
+			return e.Type == EventTaskBlocked && strings.Contains(e.Err.Error(), "the end of a run could not be recorded")
+		})
+		require.Len(g, said, 1)
+		require.Equal(g, "t", said[0].Task)
+	})
+}
+
+// pacedTasks takes as long for a claim as the test says, in virtual time.
+type pacedTasks struct {
+	store.Tasks
+	takes *atomic.Int64
+}
+
+func (s pacedTasks) Claim(ctx context.Context, name string, c store.TaskClaim) (store.TaskReply, error) {
+	time.Sleep(time.Duration(s.takes.Load()))
+	return s.Tasks.Claim(ctx, name, c)
+}
+
+// TestTardyAgain: each time that there are not calls enough is news, not only the first of a term.
+func TestTardyAgain(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		var takes atomic.Int64
+		g.store = pacedTasks{g.local, &takes}
+		a := g.member("a")
+		for n := range 100 {
+			require.NoError(g, a.Register(Task{Name: fmt.Sprint("t", n), Schedule: Every(time.Second), Run: noTask}))
+		}
+		a.begin()
+		g.pass(time.Minute)
+		for n := range 3 {
+			require.Len(g, g.told(EventTaskTardy), n)
+			takes.Store(int64(time.Second)) // 16 of a hundred calls a second
+			g.pass(time.Minute)
+			require.Len(g, g.told(EventTaskTardy), n+1)
+			takes.Store(0)
+			g.pass(time.Minute)
+		}
+		a.end()
+	})
+}
+
 // TestTasksDueCloseTogether: those whose slots lie closer than dueSpacing start together, none
 // later than by dueTogether of that, and the first four of them at once. Slots that lie dueSpacing
 // apart are not put off.
