@@ -586,6 +586,56 @@ func TestDrainsInOrder(t *testing.T) {
 	})
 }
 
+// TestCommandsUnreadAreNewsEachTime: an inbox that cannot be read is reported once until it can be.
+func TestCommandsUnreadAreNewsEachTime(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair()
+		control := c.control("ops")
+		var deaf atomic.Bool
+		c.redis.Intercept(func(_, cmd string, _ []string) string {
+			if deaf.Load() && strings.EqualFold(cmd, "lrange") {
+				return "LOADING Redis is loading the dataset in memory"
+			}
+			return ""
+		})
+		for n := range 3 {
+			require.Len(c, a.told(EventCommandsUnread), n)
+			deaf.Store(true)
+			asked := make(chan error, 1)
+			go func() { asked <- control.Undrain(background, "a") }() // repeats its hint
+			c.pass(10 * time.Second)
+			deaf.Store(false)
+			require.NoError(c, <-asked)
+			require.Len(c, a.told(EventCommandsUnread), n+1)
+		}
+	})
+}
+
+// TestDrainDoneIsSaidOnce: whoever gives up waiting for a drain has not seen its end, and of those
+// that have, one says so. A process that was told to stop drains too.
+func TestDrainDoneIsSaidOnce(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.ShutdownTimeout = 2 * time.Minute })
+		a.start(a.works("w", time.Minute))
+		c.until(time.Minute, a.IsLeader)
+		impatient, cancel := context.WithTimeout(background, 2*time.Second)
+		defer cancel()
+		require.ErrorIs(c, a.Drain(impatient), context.DeadlineExceeded)
+		c.pass(time.Second)
+		require.Empty(c, a.told(EventDrainDone))
+		for range 2 {
+			require.NoError(c, a.Drain(background))
+			c.pass(time.Second)
+			require.Len(c, a.told(EventDrainDone), 1)
+		}
+		a.Undrain()
+		require.False(c, a.IsDraining())
+		_, err := a.stop()
+		require.NoError(c, err)
+		require.True(c, a.IsDraining())
+	})
+}
+
 // TestRunEndsWithACommand: a command that is on, and a Redis that does not answer, do not hold up
 // Run.
 func TestRunEndsWithACommand(t *testing.T) {
