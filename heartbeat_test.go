@@ -506,8 +506,8 @@ func TestHungBeatsAreBounded(t *testing.T) {
 	})
 }
 
-// TestEachRowOfFailedHeartbeatsIsNews: heartbeats that have no answer, or come too late, are reported
-// once until one is taken, and again the next time.
+// TestEachRowOfFailedHeartbeatsIsNews: heartbeats that have no answer, or come too late, are
+// reported once until one is taken, and again the next time.
 func TestEachRowOfFailedHeartbeatsIsNews(t *testing.T) {
 	onStuckRegistry(t, func(m *registryInstance, stuck *stuckRegistry, hang, heal func()) {
 		var late atomic.Bool

@@ -510,8 +510,8 @@ func TestLostCallsAreNoRefusals(t *testing.T) {
 	})
 }
 
-// TestWhatStandsIsForgotten: what kept a task from going on is said as long as this process leads it,
-// and no longer: whoever leads next may run it, and its name may be another's.
+// TestWhatStandsIsForgotten: what kept a task from going on is said as long as this process leads
+// it, and no longer: whoever leads next may run it, and its name may be another's.
 func TestWhatStandsIsForgotten(t *testing.T) {
 	for name, over := range map[string]func(a *taskInstance){
 		"the term ends": func(a *taskInstance) { a.end() },
