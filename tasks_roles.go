@@ -318,7 +318,7 @@ func (p *taskPlaces) bounds(group string) bool { return p.most > 0 || group != "
 func (p *taskPlaces) take(group string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.most > 0 && p.running >= p.most || p.groups[group] {
+	if !p.free(group) {
 		return false
 	}
 	p.running++
@@ -326,6 +326,11 @@ func (p *taskPlaces) take(group string) bool {
 		p.groups[group] = true
 	}
 	return true
+}
+
+// free reports whether there is a place for a run of a group. The lock is held.
+func (p *taskPlaces) free(group string) bool {
+	return (p.most == 0 || p.running < p.most) && !p.groups[group]
 }
 
 // give gives it back.
@@ -347,10 +352,19 @@ func (p *taskPlaces) wanted() bool {
 	return p.waiting > 0
 }
 
-// wait counts those that wait for a place.
-func (p *taskPlaces) wait(more int) {
+// wait counts one more that waits for a place for a run of a group. It reports whether there is one
+// by now: who gave it back did not know that somebody waits, and has nobody look again.
+func (p *taskPlaces) wait(group string) (free bool) {
 	p.mu.Lock()
-	p.waiting += more
+	defer p.mu.Unlock()
+	p.waiting++
+	return p.free(group)
+}
+
+// waitNoMore counts those that wait no longer.
+func (p *taskPlaces) waitNoMore(n int) {
+	p.mu.Lock()
+	p.waiting -= n
 	p.mu.Unlock()
 }
 

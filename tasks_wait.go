@@ -40,7 +40,9 @@ func (l *taskLoop) placed(t *leadTask) {
 	if t.machine.Wants() && !t.queued && !t.leaving {
 		t.queued = true
 		l.queue = append(l.queue, t)
-		l.s.places.wait(1)
+		if l.s.places.wait(t.Group) {
+			l.s.wake.nudge() // the next turn takes it, in the order of the queue
+		}
 	}
 }
 
@@ -59,7 +61,7 @@ func (l *taskLoop) admit() {
 			return false
 		}
 		t.queued, t.placed, t.admitted = false, !t.leaving, !t.leaving
-		l.s.places.wait(-1)
+		l.s.places.waitNoMore(1)
 		l.touch(t)
 		return true
 	})
@@ -72,7 +74,7 @@ func (l *taskLoop) unplace() {
 			l.leave(t)
 		}
 	}
-	l.s.places.wait(-len(l.queue))
+	l.s.places.waitNoMore(len(l.queue))
 	l.queue = nil
 }
 

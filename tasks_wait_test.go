@@ -156,6 +156,25 @@ func TestGroup(t *testing.T) {
 	require.ErrorContains(t, err, "Tasks.MaxConcurrent")
 }
 
+// TestPlaceGivenBackMeanwhile: a place that another role gives back after a task has looked for one,
+// and before it is known to wait, is not overlooked. Else it would wait until its loop looks by
+// itself, for up to a minute.
+func TestPlaceGivenBackMeanwhile(t *testing.T) {
+	woken := 0
+	p := newTaskPlaces(1, func() { woken++ })
+	for _, group := range []string{"", "db"} {
+		require.True(t, p.take(group))
+		require.False(t, p.take(group))
+		require.False(t, p.wait(group), "it is taken")
+		p.waitNoMore(1)
+		p.give(group)
+		require.Zero(t, woken, "nobody waits yet")
+		require.True(t, p.wait(group), "it was given back meanwhile")
+		p.waitNoMore(1)
+		require.False(t, p.wanted())
+	}
+}
+
 // TestMaxConcurrentOverRoles: it holds for the whole process, and who waits hears of a place that
 // another role has given back.
 func TestMaxConcurrentOverRoles(t *testing.T) {
