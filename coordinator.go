@@ -304,10 +304,10 @@ func (c *Coordinator) Roles() []*Elector { return slices.Clone(c.all()) }
 func (c *Coordinator) Observe(fn func(Event)) (stop func()) { return c.bus.observe(fn) }
 
 // ObserveCalls calls fn with every call of a script in Redis that has ended, until stop is called:
-// it is for metrics. fn is called in the goroutine of the call, before its answer is used, and by
-// many goroutines at a time: it must not block, since what it takes delays renewals. A panic of fn
-// is swallowed. Renewals that travel over a connection of their own, because the first copy had no
-// answer, are among them.
+// it is for metrics. fn is called before the answer of the call is used, and by many goroutines at
+// a time: it must not block, since what it takes delays renewals. A panic of fn is swallowed, and
+// so is runtime.Goexit. Renewals that travel over a connection of their own, because the first copy
+// had no answer, are among them.
 func (c *Coordinator) ObserveCalls(fn func(Call)) (stop func()) { return c.calls.observe(fn) }
 
 // Run registers this process, sends heartbeats, and campaigns for the default role and every

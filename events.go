@@ -480,7 +480,8 @@ func (o *callObservers) observe(fn func(Call)) (stop func()) {
 // The calls that renew: elections report them, each role as one of renewCall.
 const renewCall, renewAllCall = "renew", "renew_all"
 
-// ended hands a call to every observer. A panic of one is swallowed.
+// ended hands a call to every observer, and waits for it. A panic of one is swallowed, and so is
+// runtime.Goexit, which would end the goroutine that has the answer of the call.
 func (o *callObservers) ended(c Call) {
 	o.mu.RLock()
 	observers := make([]func(Call), 0, len(o.observers))
@@ -489,7 +490,7 @@ func (o *callObservers) ended(c Call) {
 	}
 	o.mu.RUnlock()
 	for _, fn := range observers {
-		catch(func() error { fn(c); return nil }, func(error) {})
+		_ = protect(func() error { fn(c); return nil })
 	}
 }
 
