@@ -52,7 +52,7 @@ func (s *TaskScheduler) triggerBy(ctx context.Context, name, by string, args []s
 		return "", err
 	}
 	home, registered := s.home(name)
-	id = s.secret()
+	drawn := s.secret() // not the result: a call that is left behind goes on to read it
 	reply, err := ask(ctx, &s.asked, func(ctx context.Context) (store.TaskReply, error) {
 		read, err := s.store.Record(ctx, name)
 		if err != nil {
@@ -60,7 +60,7 @@ func (s *TaskScheduler) triggerBy(ctx context.Context, name, by string, args []s
 		}
 		lease := cmp.Or(read.Record.Lease, home.lease) // a Control knows it by the record alone
 		return s.store.Trigger(ctx, name, store.TaskTrigger{
-			ID: id, Args: given, By: by, NotAfter: read.Now + triggerLate.Milliseconds(), For: triggerBound, Create: registered, Lease: lease,
+			ID: drawn, Args: given, By: by, NotAfter: read.Now + triggerLate.Milliseconds(), For: triggerBound, Create: registered, Lease: lease,
 			Runs: read.Record.TriggerRuns,
 		})
 	})
@@ -70,13 +70,13 @@ func (s *TaskScheduler) triggerBy(ctx context.Context, name, by string, args []s
 	switch reply.Verdict {
 	case store.TaskOK:
 		home.hear(name)
-		return id, nil
+		return drawn, nil
 	case store.TaskAbsent:
 		return "", fmt.Errorf("%w: task %q has no record", ErrNotFound, name)
 	case store.TaskWaiting:
 		return "", fmt.Errorf("%w: task %q", ErrTriggerWaiting, name)
 	case store.TaskMoved:
-		return s.triggered(ctx, name, id)
+		return s.triggered(ctx, name, drawn)
 	default:
 		return "", fmt.Errorf("%w: the trigger of task %q was held up for more than %v and has no effect", ErrUnreachable, name, triggerLate)
 	}

@@ -907,3 +907,37 @@ func (s *stuckSchedule) Next(after time.Time) time.Time {
 	}
 	return after.Add(10 * time.Minute)
 }
+
+// heldTasks holds up the reading of records, and hears of triggers.
+type heldTasks struct {
+	store.Tasks
+	reads    chan struct{} // each takes one
+	triggers chan string   // their IDs
+}
+
+func (s *heldTasks) Record(ctx context.Context, name string) (store.TaskReply, error) {
+	<-s.reads
+	return s.Tasks.Record(ctx, name)
+}
+
+func (s *heldTasks) Trigger(ctx context.Context, name string, t store.TaskTrigger) (store.TaskReply, error) {
+	s.triggers <- t.ID
+	return s.Tasks.Trigger(ctx, name, t)
+}
+
+// TestTriggerThatIsLeftBehind: a trigger whose caller has gone may still be asked for. It has its
+// own ID then, and not the empty one that the caller got.
+func TestTriggerThatIsLeftBehind(t *testing.T) {
+	c, err := NewStandalone(Options{})
+	require.NoError(t, err)
+	held := &heldTasks{Tasks: c.tasks.store, reads: make(chan struct{}), triggers: make(chan string, 1)}
+	c.tasks.store = held
+	require.NoError(t, c.Tasks().Register(Task{Name: "t", Schedule: OnDemand(), Run: func(context.Context, TaskRun) error { return nil }}))
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(time.Millisecond, cancel)
+	id, err := c.Tasks().Trigger(ctx, "t")
+	require.ErrorIs(t, err, context.Canceled)
+	require.Empty(t, id)
+	held.reads <- struct{}{}
+	require.NotEmpty(t, <-held.triggers)
+}
