@@ -338,7 +338,7 @@ func (c *Coordinator) Control() *Control {
 			if e, there := c.Role(role); there {
 				return e.loop.store
 			}
-			return c.backend.leases(ElectionOptions{Role: role, LeaseTTL: c.opts.Election.LeaseTTL}.role(c.opts.Namespace, c.opts.InstanceID))
+			return c.backend.foreign(ElectionOptions{Role: role, LeaseTTL: c.opts.Election.LeaseTTL}.role(c.opts.Namespace, c.opts.InstanceID))
 		},
 		inside: c.inside, obey: func(ctx context.Context, command store.Command) error { return c.obey(command)(ctx) }, role: c.opts.Election.Role,
 		registry: c.registry, tasks: c.tasks, by: c.opts.InstanceID, timeout: defaultCommandTimeout, asked: &c.asked,

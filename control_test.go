@@ -1077,3 +1077,21 @@ func TestRoleSaysWhyNobodyLeads(t *testing.T) {
 		}
 	})
 }
+
+// TestRolesThatAreReadAreNotKept: the names of roles that somebody makes up, in requests to the HTTP
+// API for instance, stay nowhere. A coordinator without Redis keeps the leases of its own roles.
+func TestRolesThatAreReadAreNotKept(t *testing.T) {
+	c, err := NewStandalone(Options{})
+	require.NoError(t, err)
+	_, err = c.AddRole("own", ElectionOptions{})
+	require.NoError(t, err)
+	c.backend.leases = func(role store.Role) store.Lease {
+		require.Fail(t, "a lease is kept for "+role.Name)
+		return nil
+	}
+	for _, role := range []string{"", "own", "made-up"} {
+		status, err := c.Control().Role(t.Context(), role)
+		require.NoError(t, err)
+		require.False(t, status.Led)
+	}
+}

@@ -18,6 +18,7 @@ import (
 // backend is the store of a coordinator: Redis, or the memory of this process alone.
 type backend struct {
 	leases   func(store.Role) store.Lease
+	foreign  func(store.Role) store.Lease                          // of roles that are only read
 	check    func(c *checker, prefix string, opts ElectionOptions) // what only the backend can refuse
 	timing   func(*lease.Timing)                                   // what only the backend times
 	registry store.Registry
@@ -72,7 +73,8 @@ func New(rdb redis.UniversalClient, opts Options) (*Coordinator, error) {
 		return nil, err
 	}
 	return newCoordinator(opts, backend{
-		leases: func(r store.Role) store.Lease { return backing.ForRole(r) },
+		leases:  func(r store.Role) store.Lease { return backing.ForRole(r) },
+		foreign: func(r store.Role) store.Lease { return backing.ForRole(r) },
 		check: func(c *checker, prefix string, o ElectionOptions) {
 			if backing.IsSpread() {
 				c.spreadElection(prefix, o)

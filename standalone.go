@@ -52,6 +52,7 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing), memory *m
 	reached := backend{
 		commands: commands,
 		leases:   func(r store.Role) store.Lease { return control.Lease(r.Name, r.Holder) },
+		foreign:  func(r store.Role) store.Lease { return control.Foreign(r.Name, r.Holder) },
 		check:    func(*checker, string, ElectionOptions) {},
 		timing:   timing,
 		registry: registry,

@@ -45,6 +45,16 @@ func (c *Leases) Lease(role, id string) store.Lease {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stores[role] = l
+	return c.reached(l)
+}
+
+// Foreign is the lease of a role that the coordinator does not have: nobody asks for it. It is not
+// kept, since anybody may make up names of roles.
+func (c *Leases) Foreign(role, id string) store.Lease {
+	return c.reached(&leaseStore{control: c, role: role, id: id})
+}
+
+func (c *Leases) reached(l *leaseStore) store.Lease {
 	if c.link != nil {
 		return linkedLease{c.link, l}
 	}

@@ -39,3 +39,18 @@ func TestP5_EarlierCampaign(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, reply.Holder)
 }
+
+// TestForeignRolesAreNotKept: whoever reads the lease of a role that this process does not have
+// leaves nothing behind.
+func TestForeignRolesAreNotKept(t *testing.T) {
+	control := NewLeases(true, NewMemory(func() lease.Reading { return lease.Reading{} }), nil)
+	_, err := control.Lease("own", "alone").Acquire(t.Context(), lease.Request{Nonce: "n"})
+	require.NoError(t, err)
+	for _, role := range []string{"own", "made-up"} {
+		reply, err := control.Foreign(role, "alone").Leader(t.Context())
+		require.NoError(t, err)
+		require.NotEqual(t, lease.Held, reply.Verdict)
+	}
+	require.Len(t, control.stores, 1)
+	require.False(t, control.Free(), "the own lease was not replaced")
+}
