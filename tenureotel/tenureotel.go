@@ -155,13 +155,17 @@ type terms struct {
 	tracer trace.Tracer
 	stop   func()
 
-	mu sync.Mutex
-	on map[string]trace.Span // by role
+	mu     sync.Mutex
+	on     map[string]trace.Span // by role
+	closed bool                  // a call of event may be under way all the same: it begins no span that nobody ends
 }
 
 func (t *terms) event(e tenure.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.closed {
+		return
+	}
 	switch e.Type {
 	case tenure.EventTermBegan:
 		_, t.on[e.Role] = t.tracer.Start(context.Background(), "tenure.term", trace.WithTimestamp(e.Time), trace.WithNewRoot(), trace.WithAttributes(
@@ -185,6 +189,7 @@ func (t *terms) close() {
 	t.stop()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.closed = true
 	for _, span := range t.on {
 		span.End()
 	}

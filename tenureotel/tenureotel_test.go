@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,6 +136,40 @@ func TestMetricsAndSpans(t *testing.T) {
 	term := s.ended("tenure.term")
 	require.False(t, term.Parent().IsValid())
 	require.InDelta(t, 0, s.values("tenure.leader")[namespace+",role=default"], 0)
+}
+
+// openSpans counts the spans that have begun and have not ended.
+type openSpans struct{ n atomic.Int64 }
+
+func (o *openSpans) OnStart(context.Context, sdktrace.ReadWriteSpan) { o.n.Add(1) }
+func (o *openSpans) OnEnd(sdktrace.ReadOnlySpan)                     { o.n.Add(-1) }
+func (*openSpans) Shutdown(context.Context) error                    { return nil }
+func (*openSpans) ForceFlush(context.Context) error                  { return nil }
+
+// TestCloseAsATermBegins: no span is left open, whichever hears of it first.
+func TestCloseAsATermBegins(t *testing.T) {
+	for range 500 {
+		var open openSpans
+		c, control := tenuretest.New(t, tenure.Options{InstanceID: "a"})
+		instrumentation, err := tenureotel.Options{
+			MeterProvider: sdkmetric.NewMeterProvider(), TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(&open)),
+		}.Start(c)
+		require.NoError(t, err)
+		closed := make(chan error, 1)
+		c.Observe(func(e tenure.Event) {
+			if e.Type == tenure.EventTermBegan {
+				closed <- instrumentation.Close()
+			}
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }() // ends with stop
+		control.Lead()
+		require.NoError(t, <-closed)
+		stop()
+		require.NoError(t, <-ended)
+		require.Zero(t, open.n.Load())
+	}
 }
 
 // TestTaskThatPanics: its span ends, and the panic goes on to tenure.
