@@ -3,6 +3,7 @@ package tenure
 import (
 	"crypto/tls"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"regexp"
@@ -292,7 +293,9 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 	parts := []string{"REDIS_HOST", "REDIS_PORT", "REDIS_USERNAME", "REDIS_DB", "REDIS_TLS"}
 	switch {
 	case address == "" && e.text("REDIS_HOST") != "":
-		address = e.compose()
+		if address = e.compose(); address == "" {
+			return nil
+		}
 	case address == "":
 		for _, name := range append(parts, "REDIS_PASSWORD", "REDIS_CLUSTER") {
 			if e.text(name) != "" {
@@ -315,6 +318,18 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 		e.refuse(e.prefix+"REDIS_URL", hidden, "must be a URL: redis://user:password@host:port/db")
 		return nil
 	}
+	if database := strings.Trim(parsed.Path, "/"); cluster && database != "" && database != "0" {
+		named := e.prefix + "REDIS_URL"
+		if e.text("REDIS_URL") == "" {
+			named = e.prefix + "REDIS_DB"
+		}
+		e.refuse(named, hidden, "must not name a database with %sREDIS_CLUSTER: a Redis Cluster has only 0", e.prefix)
+		return nil
+	}
+	if size, err := strconv.Atoi(parsed.Query().Get("pool_size")); err == nil && size < 0 { // on which go-redis panics
+		e.refuse(e.prefix+"REDIS_URL", hidden, "must not have a pool_size below 0")
+		return nil
+	}
 	wait := orDefault(ttl, 30*time.Second) / 10
 	if parsed.Query().Has("read_timeout") {
 		wait = 0
@@ -331,8 +346,13 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 // hidden stands for what an error must not show.
 const hidden = "…"
 
-// compose is the URL of a host.
+// compose is the URL of a host; "": that is none.
 func (e *environment) compose() string {
+	host := e.text("REDIS_HOST")
+	if _, err := netip.ParseAddr(host); err != nil && strings.ContainsAny(host, "/?#@[]:%\\\"<> ") {
+		e.refuse(e.prefix+"REDIS_HOST", hidden, "must be the name or the IP address of a host, without scheme and port: %sREDIS_PORT is the port", e.prefix)
+		return ""
+	}
 	port := "6379"
 	if text := e.text("REDIS_PORT"); text != "" {
 		port = text
@@ -341,7 +361,7 @@ func (e *environment) compose() string {
 			port = "6379"
 		}
 	}
-	u := url.URL{Scheme: "redis", Host: net.JoinHostPort(e.text("REDIS_HOST"), port)}
+	u := url.URL{Scheme: "redis", Host: net.JoinHostPort(host, port)}
 	if e.flag("REDIS_TLS") {
 		u.Scheme = "rediss"
 	}

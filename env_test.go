@@ -86,6 +86,9 @@ func TestClientFromEnv(t *testing.T) {
 			require.Equal(t, []any{"redis:6379", "a/b", "p@:/?#", 2, 3 * time.Second}, []any{o.Addr, o.Username, o.Password, o.DB, o.ReadTimeout})
 			require.NotNil(t, o.TLSConfig)
 		}},
+		"IPv6 with a zone": {[]string{"REDIS_HOST=fe80::1%eth0"}, func(t *testing.T, rdb redis.UniversalClient) {
+			require.Equal(t, "[fe80::1%eth0]:6379", rdb.(*redis.Client).Options().Addr)
+		}},
 		"IPv6": {[]string{"REDIS_HOST=::1", "REDIS_PORT=7000"}, func(t *testing.T, rdb redis.UniversalClient) {
 			require.Equal(t, "[::1]:7000", rdb.(*redis.Client).Options().Addr)
 		}},
@@ -126,6 +129,13 @@ func TestBadEnv(t *testing.T) {
 		"only a password": {[]string{"REDIS_PASSWORD=" + secret}, []string{"REDIS_PASSWORD"}},
 		"both":            {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@redis", "REDIS_HOST=redis", "REDIS_DB=1"}, []string{"REDIS_HOST", "REDIS_DB"}},
 		"a port":          {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_PORT=70000", "REDIS_PASSWORD=" + secret}, []string{"REDIS_PORT"}},
+		"host and port":   {[]string{"NAMESPACE=shop", "REDIS_HOST=redis:6380"}, []string{"REDIS_HOST"}},
+		"a URL as host":   {[]string{"NAMESPACE=shop", "REDIS_HOST=redis://:" + secret + "@redis"}, []string{"REDIS_HOST"}},
+		"a socket":        {[]string{"NAMESPACE=shop", "REDIS_HOST=/run/redis.sock"}, []string{"REDIS_HOST"}},
+		"no pool":         {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?pool_size=-1"}, []string{"REDIS_URL"}},
+		"nor of a node":   {[]string{"NAMESPACE={shop}", "REDIS_URL=redis://redis?pool_size=-1", "REDIS_CLUSTER=true"}, []string{"REDIS_URL"}},
+		"a database":      {[]string{"NAMESPACE={shop}", "REDIS_HOST=redis", "REDIS_DB=3", "REDIS_CLUSTER=true"}, []string{"REDIS_DB"}},
+		"one in the URL":  {[]string{"NAMESPACE={shop}", "REDIS_URL=redis://:" + secret + "@redis/3", "REDIS_CLUSTER=true"}, []string{"REDIS_URL"}},
 		"no URL":          {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@red is:x"}, []string{"REDIS_URL"}},
 		"another scheme":  {[]string{"NAMESPACE=shop", "REDIS_URL=http://:" + secret + "@redis"}, []string{"REDIS_URL"}},
 		"not escaped":     {[]string{"NAMESPACE=shop", "REDIS_URL=redis://svc:/" + secret + "@redis/0"}, []string{"REDIS_URL"}},
