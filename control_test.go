@@ -1095,3 +1095,20 @@ func TestRolesThatAreReadAreNotKept(t *testing.T) {
 		require.False(t, status.Led)
 	}
 }
+
+// TestReservedRolesAreNotRead: the keys of a role of such a name are those of the default role. Who
+// asks for one must not be told that somebody leads it, nor to remove the key that has the tokens.
+func TestReservedRolesAreNotRead(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // which is not asked
+	defer func() { require.NoError(t, client.Close()) }()
+	control, err := NewControl(client, ControlOptions{Namespace: "shop"})
+	require.NoError(t, err)
+	for _, role := range reservedRoles {
+		_, err := control.Role(t.Context(), role)
+		require.ErrorIs(t, err, ErrMisconfigured)
+		require.ErrorContains(t, err, "is no role")
+		require.NotContains(t, err.Error(), "remove")
+		_, err = control.Leader(t.Context(), role)
+		require.ErrorContains(t, err, "is no role")
+	}
+}

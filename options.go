@@ -364,6 +364,11 @@ func (o TaskOptions) complete(c *checker, prefix string) TaskOptions {
 // role.
 var reservedRoles = []string{"since", "term", "terms", "events"}
 
+// isRole reports whether a role can have that name.
+func isRole(name string) bool {
+	return store.RolePattern.MatchString(name) && !slices.Contains(reservedRoles, name)
+}
+
 // checker gathers the problems of a set of options.
 type checker struct{ problems optionErrors }
 
@@ -548,7 +553,7 @@ func defaultInstanceID(env string, hostname func() (string, error), pid int) str
 
 func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
 	o.Lead = slices.Clone(o.Lead) // the caller may go on with its own
-	if o.Role != "" && (!store.RolePattern.MatchString(o.Role) || slices.Contains(reservedRoles, o.Role)) {
+	if o.Role != "" && !isRole(o.Role) {
 		c.refuse(prefix+"Role", o.Role, "must match %s and be none of %q", store.RolePattern, reservedRoles)
 	}
 	if o.LeaderKey != "" {

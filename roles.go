@@ -149,7 +149,7 @@ const roleLog = 200
 // roleNames finds out which roles there are.
 func (c *Control) roleNames(ctx context.Context) (names []string, err error) {
 	note := func(role string) {
-		if role == "" || store.RolePattern.MatchString(role) {
+		if role == "" || isRole(role) {
 			names = append(names, role)
 		}
 	}

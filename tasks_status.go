@@ -155,7 +155,7 @@ func (s *TaskScheduler) List(ctx context.Context) ([]TaskStatus, error) {
 // roleOfLease is the role that a lease of the namespace is of; "": the default one, or not known.
 func roleOfLease(namespace, key string) string {
 	role, named := strings.CutPrefix(key, store.Keys(namespace).Lease("")+":")
-	if !named || !store.RolePattern.MatchString(role) {
+	if !named || !isRole(role) {
 		return ""
 	}
 	return role

@@ -13,8 +13,20 @@ import (
 	"github.com/tenure-go/tenure"
 )
 
-// roleName is what the name of a role may be.
+// roleName is what the name of a role may be, but for a reserved one.
 var roleName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+
+// isRole reports whether a role can have that name; "" is the default one. The keys of the others
+// would be those of the default role.
+func isRole(name string) bool {
+	switch name {
+	case "":
+		return true
+	case "since", "term", "terms", "events":
+		return false
+	}
+	return roleName.MatchString(name)
+}
 
 // The bounds of the roles that are asked for by name: what Redis gets does not grow with the names
 // that somebody makes up.
@@ -118,7 +130,7 @@ func (c *roleCells) read(ctx context.Context, name string) (r roleAnswer, err er
 // after the request, so that one who waits for a leader sees it.
 func (h *Handler) role(w http.ResponseWriter, r *request) error {
 	name := r.URL.Query().Get("role")
-	if name != "" && !roleName.MatchString(name) {
+	if !isRole(name) {
 		return &problem{Status: http.StatusBadRequest, Code: "parameter", Detail: fmt.Sprintf("role = %.100q: is no name", name)}
 	}
 	limit, err := number(r, "limit", defaultPage, maxTerms)

@@ -395,16 +395,18 @@ func (s *survey) names(n, last *snapshot) []string {
 	others := map[string]bool{"": true}
 	for _, i := range n.all {
 		for _, name := range i.Leading {
-			others[name] = true
+			if isRole(name) {
+				others[name] = true
+			}
 		}
 	}
 	for _, c := range n.log {
-		if (c.Type == tenure.ChangeElected || c.Type == tenure.ChangeEnded) && (c.Role == "" || roleName.MatchString(c.Role)) {
+		if (c.Type == tenure.ChangeElected || c.Type == tenure.ChangeEnded) && isRole(c.Role) {
 			others[c.Role] = true
 		}
 	}
 	for _, t := range n.tasks {
-		if t.Role == "" || roleName.MatchString(t.Role) {
+		if isRole(t.Role) {
 			others[t.Role] = true
 		}
 	}
