@@ -16,7 +16,7 @@ import (
 // Run goes on it leads every role, but for the stand-back after a resignation or failed work. The
 // registry lists this process only, tasks keep their records in memory. Tokens start from the wall
 // clock, so that they go on increasing through restarts. Options.Namespace may be left empty: there
-// is nobody to share one with.
+// is nobody to share one with. Bad options are refused as New refuses them.
 func NewStandalone(opts Options) (*Coordinator, error) {
 	coordinator, _, err := newLocal(opts, true, neverExpires, nil, nil)
 	return coordinator, err
