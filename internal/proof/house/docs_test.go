@@ -375,3 +375,38 @@ func TestDocsCapacity(t *testing.T) {
 		require.Equal(t, expected, row[2:], row[1])
 	}
 }
+
+// TestDocsCopiedFigures: what pages say of the profiles outside of the conditions is what the table
+// says, which `make pages` writes anew.
+func TestDocsCopiedFigures(t *testing.T) {
+	const anchor = "#outside-of-the-conditions"
+	_, section, found := strings.Cut(pages(t)["docs/guarantees.md"], "\n## Outside of the conditions\n")
+	require.True(t, found)
+	section, table, found := strings.Cut(section, "<!-- figures: outside -->")
+	require.True(t, found)
+	table, _, _ = strings.Cut(table, "<!-- end of figures -->")
+	later := 0
+	for _, row := range regexp.MustCompile(`(?m)\| (\d+) \|$`).FindAllStringSubmatch(table, -1) {
+		count, err := strconv.Atoi(row[1])
+		require.NoError(t, err)
+		later += count
+	}
+	require.Contains(t, strings.ReplaceAll(section, "\n", " "), fmt.Sprintf("in all %d cases", later))
+	share := regexp.MustCompile(`\d+\.\d\d %`)
+	copied := 0
+	for page, text := range pages(t) {
+		if strings.HasPrefix(page, "docs/adr/") || page == "CHANGELOG.md" {
+			continue // what was so then
+		}
+		for _, part := range regexp.MustCompile(`\n(?:\n|- |\| )`).Split(text, -1) {
+			if !strings.Contains(part, anchor) {
+				continue
+			}
+			for _, figure := range share.FindAllString(part, -1) {
+				require.Contains(t, table, figure, "%s: %s", page, part)
+				copied++
+			}
+		}
+	}
+	require.Greater(t, copied, 5)
+}
