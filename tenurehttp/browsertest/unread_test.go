@@ -4,7 +4,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
@@ -30,11 +32,7 @@ func TestPageOfWhatIsUnread(t *testing.T) {
 	require.NoError(t, raw.Set(t.Context(), "shop:leader", "elsewhere", 0).Err())
 	control, err := tenure.NewControl(raw, tenure.ControlOptions{Namespace: "shop"})
 	require.NoError(t, err)
-	handler, err := tenurehttp.NewDashboard(control, tenurehttp.Options{})
-	require.NoError(t, err)
-	site := httptest.NewServer(http.StripPrefix("/tenure", handler))
-	t.Cleanup(func() { handler.Close(); site.CloseClientConnections(); site.Close() })
-	p := open(t, site.URL+"/tenure/", desk)
+	p := open(t, dashboard(t, control), desk)
 	p.says("#attention", "the tasks cannot be read")
 	p.says("#attention", "the log cannot be read")
 	p.says("#roles", "leads")
@@ -43,4 +41,38 @@ func TestPageOfWhatIsUnread(t *testing.T) {
 	}
 	require.Equal(t, "shop · led · tenure", eval[string](p, "document.title"))
 	p.clean()
+}
+
+// TestPageOfAForeignLeader: who reads a page of many roles, whose bands have no room for tokens,
+// sees that another program holds a lease.
+func TestPageOfAForeignLeader(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	raw := redistest.Start(t).Client(t)
+	for _, role := range []string{"r1", "r2", "r3", "r4", "r5", "r6", "r7"} {
+		require.NoError(t, raw.XAdd(t.Context(), &redis.XAddArgs{Stream: "shop:log", Values: []string{
+			"event", "elected", "instances", "web-a", "role", role, "token", "7",
+		}}).Err())
+		require.NoError(t, raw.Set(t.Context(), "shop:leader:"+role, "elsewhere", time.Hour).Err())
+	}
+	require.NoError(t, raw.Set(t.Context(), "shop:leader", "other-program", time.Hour).Err())
+	control, err := tenure.NewControl(raw, tenure.ControlOptions{Namespace: "shop"})
+	require.NoError(t, err)
+	p := open(t, dashboard(t, control), desk)
+	p.says("#roles", "other-program leads")
+	require.True(t, eval[bool](p, "document.querySelector('.bands').classList.contains('many')"))
+	require.Contains(t, eval[string](p, "document.querySelector('#roles').innerText"), "not a tenure client")
+	p.clean()
+}
+
+// dashboard serves the page of a cluster that this process is not part of.
+func dashboard(t *testing.T, control *tenure.Control) (url string) {
+	t.Helper()
+	handler, err := tenurehttp.NewDashboard(control, tenurehttp.Options{})
+	require.NoError(t, err)
+	site := httptest.NewServer(http.StripPrefix("/tenure", handler))
+	t.Cleanup(func() { handler.Close(); site.CloseClientConnections(); site.Close() })
+	return site.URL + "/tenure/"
 }

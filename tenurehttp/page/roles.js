@@ -66,9 +66,10 @@ function led(p, r, fade) {
   const since = seconds(leader.since);
   put(p.since, Number.isFinite(since) ? `for ${span(now() - since)}, since ${clock(since, now(), true)}` : "since when is not known");
   put(p.token, leader.token ? `token ${leader.token}` : "not a tenure client");
+  p.token.classList.toggle("token", Boolean(leader.token));
   show(p.why, false);
   show(p.left, true);
-  const ttl = ttlOf(r, leader.remaining_seconds);
+  const ttl = ttlOf(r, leader);
   const live = !state.lost && !state.problem && !state.snapshot.stale;
   const left = live && ttl < shortLease ? leader.remaining_seconds : leftOf(leader);
   const endless = leader.remaining_seconds < 0;
@@ -81,10 +82,11 @@ function led(p, r, fade) {
 // leftOf is what is left of a lease if it was not renewed since the snapshot.
 export const leftOf = (leader) => Math.max(0, leader.remaining_seconds - (age() - state.snapshot.age_seconds));
 
-function ttlOf(r, remaining) {
+// ttlOf is the whole of a lease. How long that of another program is nobody knows: it is the most that was left of it.
+function ttlOf(r, leader) {
   const known = r.guarantees?.lease_ttl_seconds ?? r.status?.lease_ttl_seconds;
-  if (known) return known;
-  const ttl = Math.max(ttls.get(r.role) ?? 0, Math.ceil(remaining));
+  if (known && leader.token) return known;
+  const ttl = Math.max(ttls.get(r.role) ?? 0, Math.ceil(leader.remaining_seconds));
   ttls.set(r.role, ttl);
   return ttl || 1;
 }
@@ -95,6 +97,7 @@ function vacant(p, r, fade) {
   if (!Number.isFinite(ended) && r.status?.for_seconds > 0) ended = now() - r.status.for_seconds - passed();
   attribute(p.title, "href", r.terms.length > 0 ? termLink(r.role, r.terms[0].token) : null);
   put(p.since, Number.isFinite(ended) ? `for ${span(now() - ended)}, since ${clock(ended, now(), true)}` : "");
+  p.token.classList.add("token");
   put(p.token, r.terms.length > 0 ? `last led by ${r.terms[0].instance_id || "an unknown instance"}` : "has never been led");
   show(p.why, true);
   show(p.left, false);
