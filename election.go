@@ -371,7 +371,8 @@ func (e *Elector) IsEligible() bool { return !e.loop.barred.Load() }
 // If this process does not lead, Do returns ErrNotLeader and does not call fn. If the leader is
 // known (see ElectionStatus.Leader), the error is a *NotLeaderError with its ID and address. A term
 // that is over but still drains does not lead. If ctx is done already, Do returns its cause. fn
-// runs in the goroutine of the caller: a panic of fn passes to the caller, and the term goes on.
+// runs in the goroutine of the caller: a panic of fn passes to the caller, and the term goes on. A
+// nil fn is ErrMisconfigured.
 func (e *Elector) Do(ctx context.Context, fn func(ctx context.Context, term Term) error) error {
 	if fn == nil {
 		return fmt.Errorf("%w: Do got a nil function", ErrMisconfigured)

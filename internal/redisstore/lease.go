@@ -74,8 +74,8 @@ func (s *Store) ForRole(r store.Role) *Lease {
 		id:           r.Holder,
 		ttl:          r.TTL.Milliseconds(),
 		careful:      max(r.TTL, r.HoldOff).Milliseconds(),
-		emptyWait:    max(r.EmptyWait.Milliseconds(), 0),
-		margin:       r.Margin.Milliseconds(),
+		emptyWait:    upMilliseconds(r.EmptyWait),
+		margin:       upMilliseconds(r.Margin),
 		restartGuard: restartGuardArg(r.RestartGuard),
 		channel:      store.LeaseEvents(r.Key),
 		last:         new(atomic.Pointer[renewal]),
@@ -147,6 +147,11 @@ func (b *boundedClients) client(of *redis.Client, attempt time.Duration) *redis.
 }
 
 // restartGuardArg keeps a guard of less than a millisecond from turning into "the default".
+// upMilliseconds is a wait as Redis counts it: one of less than a millisecond is not none.
+func upMilliseconds(d time.Duration) int64 {
+	return max((d + time.Millisecond - 1).Milliseconds(), 0)
+}
+
 func restartGuardArg(d time.Duration) int64 {
 	switch {
 	case d < 0:

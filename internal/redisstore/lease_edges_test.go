@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -166,4 +167,15 @@ func TestAnswersAreCut(t *testing.T) {
 	reply, err := parseLeaseReply("held 1 0 0 1 0 " + strings.Repeat("o", 1<<20) + " foreign - - =" + strings.Repeat("h", 1<<20))
 	require.NoError(t, err)
 	require.Less(t, len(reply.Holder)+len(reply.Origin), 300, "though the server does not cut it")
+}
+
+// TestWaitsBelowAMillisecond: Redis counts whole milliseconds, and a wait of less is not none.
+func TestWaitsBelowAMillisecond(t *testing.T) {
+	for d, want := range map[time.Duration]int64{
+		-time.Second: 0, -1: 0, 0: 0, 1: 1, time.Millisecond - 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, 24 * time.Hour: 86_400_000,
+	} {
+		require.Equal(t, want, upMilliseconds(d), d)
+	}
+	s := openStore(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), "ns").ForRole(store.Role{EmptyWait: 1, Margin: 1})
+	require.Equal(t, []any{int64(1), int64(1)}, []any{s.emptyWait, s.margin})
 }

@@ -71,7 +71,7 @@ var withoutRule = []mutant{
 	}},
 	{"ttl-named", oracle.TTLNamed, []edit{
 		{"local longest = remembered(", "local longest = 0 --", 1},
-		{"(lately(term[5], now, period) or type", "(type", 1}, // the shortcut notes it each time too
+		{"(lately(term[5], now, period) or type", "(type", 1},         // the shortcut notes it each time too
 		{"(ARGV[13] == '' or ARGV[13] == '0') then", "false then", 1}, // and that of acquires notes nothing
 	}},
 	{"margin-named", oracle.MarginNamed, []edit{{"local widest = remembered(", "local widest = 0 --", 1}, {"(ARGV[13] == '' or ARGV[13] == '0') then", "false then", 1}}},

@@ -342,8 +342,8 @@ func (s *Store) explain(op string, err error) error {
 // that expects TLS closes a plain connection, and one that does not waits for the end of what it
 // takes for a command.
 const (
-	needsTLS = "if this port of Redis expects TLS, set TLSConfig of the Redis client"
-	noTLS    = "if this port of Redis does not speak TLS, remove TLSConfig of the Redis client"
+	needsTLS = "if this port of Redis expects TLS, set TLSConfig of the Redis client, or write rediss:// in its URL"
+	noTLS    = "if this port of Redis does not speak TLS, remove TLSConfig of the Redis client, or write redis:// in its URL"
 )
 
 // likely guesses what is wrong from an error that does not say so; "": no idea.

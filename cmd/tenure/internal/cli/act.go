@@ -32,7 +32,7 @@ type outcome struct {
 // act is a command that changes something: it waits for the end, and reports it.
 func (a *app) act(command *cobra.Command, do func(ctx context.Context, from source.Source, args []string) (outcome, error)) *cobra.Command {
 	wait := time.Minute
-	command.Flags().DurationVar(&wait, "wait", wait, "how long its end is waited for")
+	command.Flags().DurationVar(&wait, "wait", wait, "how long to wait until the process that is asked has done it")
 	command.RunE = func(command *cobra.Command, args []string) error {
 		from, err := a.connect()
 		if err != nil {

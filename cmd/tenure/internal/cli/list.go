@@ -243,7 +243,7 @@ func (a *app) termsCommand() *cobra.Command {
 			if err := a.usable(err); err != nil {
 				return err
 			}
-			return list(a, all, "nobody has led "+out.Role(a.role())+" yet", func(bool) out.Grid {
+			return list(a, all, none(limit, "nobody has led "+out.Role(a.role())+" yet"), func(bool) out.Grid {
 				now := time.Now()
 				g := out.Grid{Head: []string{"LEADER", "TOKEN", "BEGAN", "ENDED", "FOR", "GAP BEFORE", "END"}}
 				for _, t := range all {
@@ -264,6 +264,14 @@ func (a *app) termsCommand() *cobra.Command {
 	return command
 }
 
+// none is what a list without entries says.
+func none(limit int, text string) string {
+	if limit == 0 {
+		return "--limit 0 asks for none"
+	}
+	return text
+}
+
 func (a *app) historyCommand() *cobra.Command {
 	limit := 20
 	command := &cobra.Command{
@@ -273,7 +281,7 @@ func (a *app) historyCommand() *cobra.Command {
 			if err := a.usable(err); err != nil {
 				return err
 			}
-			return list(a, all, "no run of "+out.Plain(args[0])+" has ended yet", func(wide bool) out.Grid {
+			return list(a, all, none(limit, "no run of "+out.Plain(args[0])+" has ended yet, or there is no such task"), func(wide bool) out.Grid {
 				now := time.Now()
 				g := out.Grid{Head: []string{"STARTED", "TOOK", "RESULT", "ATTEMPT", "ON", "ERROR"}}
 				if wide {
@@ -303,7 +311,7 @@ func (a *app) commandsCommand() *cobra.Command {
 			if err := a.usable(err); err != nil {
 				return err
 			}
-			return list(a, all, "nothing was asked yet", func(bool) out.Grid {
+			return list(a, all, none(limit, "nothing was asked yet"), func(bool) out.Grid {
 				now := time.Now()
 				g := out.Grid{Head: []string{"ASKED", "BY", "WHAT", "OF", "STATE", "ERROR"}}
 				for _, c := range all {
