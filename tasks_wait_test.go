@@ -156,8 +156,8 @@ func TestGroup(t *testing.T) {
 	require.ErrorContains(t, err, "Tasks.MaxConcurrent")
 }
 
-// TestPlaceGivenBackMeanwhile: a place that another role gives back after a task has looked for one,
-// and before it is known to wait, is not overlooked. Else it would wait until its loop looks by
+// TestPlaceGivenBackMeanwhile: a place that another role gives back after a task has looked for
+// one, and before it is known to wait, is not overlooked. Else it would wait until its loop looks by
 // itself, for up to a minute.
 func TestPlaceGivenBackMeanwhile(t *testing.T) {
 	woken := 0
