@@ -165,7 +165,7 @@ var promises = []bug{
 	{name: "released mark forgotten", in: redisstore, test: "TestLeaseScripts", breaks: "a clean hand-over takes the rest of the lease", file: lua,
 		old: "  call('HSET', term_key, 'released', '1')\n  local holder", new: "  call('HSET', term_key, 'until', integer(term.ends))\n  local holder"},
 	{name: "hints never sent", test: "TestHintsReachTheElectorsOfAllRoles", breaks: "a hand-over waits for the follower's own wake-up", file: lua,
-		old: "    publish(ARGV[4], 'vacant', ARGV[5], more)\n  elseif", new: "  elseif"},
+		old: "        publish(ARGV[4], 'vacant', ARGV[5])\n        return", new: "        return"},
 	{name: "foreign lease overridden", in: redisstore, test: "TestWhatIsReadBackIsUntrusted", breaks: "a client in another language and we lead at once", file: lua,
 		old: "if holder then\n  note_token(", new: "if holder and tenured then\n  note_token("},
 	{name: "foreign token believed", in: redisstore, test: "TestTokenThatTenureCannotHaveWritten", breaks: "a value that tenure cannot have written is built upon", file: lua,
