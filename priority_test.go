@@ -641,6 +641,20 @@ func TestDrainInsideWorkOfOneOfTwoRoles(t *testing.T) {
 	}
 }
 
+// TestDrainInsideWorkOfAnEndedTerm: to work whose term has ended already, by a drain too, a drain of
+// its process has begun: that its context is over is no error.
+func TestDrainInsideWorkOfAnEndedTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		term := begin(background, Term{}, lease.Lease{Sent: readClock(), Life: time.Hour}, func() {})
+		term.end(ErrStopped)
+		d := &drain{over: make(chan struct{})}
+		require.NoError(t, d.from(term.ctx, []*liveTerm{term}))
+		ctx, cancel := context.WithCancelCause(context.WithoutCancel(term.ctx))
+		cancel(errBroken)
+		require.ErrorIs(t, d.from(ctx, []*liveTerm{term}), errBroken, "the caller has given up by itself")
+	})
+}
+
 // TestDrainInsideWorkEndedMeanwhile: work that drains its process does not wait for the end of a
 // term that goes on, since the drain was ended before the term noticed.
 func TestDrainInsideWorkEndedMeanwhile(t *testing.T) {

@@ -22,7 +22,7 @@ var controls = []bug{
 		old: "	case !l.report.draining: // the drain was ended meanwhile\n", new: "	case !l.report.draining:\n		return\n", hangs: true},
 	{name: "drain inside work waits for itself", test: "TestDrainInsideWork", breaks: "leader work that drains its process never returns", file: "control_run.go",
 		old: "	if own := c.termsOf(ctx); len(own) > 0 {", new: "	if own := c.termsOf(ctx); false {"},
-	{name: "drain inside work ends with its own term", test: "TestDrainInsideWorkOfOneOfTwoRoles", breaks: "leader work that drains its process hears that it has failed", file: "control_run.go",
+	{name: "drain inside work ends with its own term", test: "TestDrainInsideWorkOfAnEndedTerm", breaks: "leader work that drains its process hears that it has failed", file: "control_run.go",
 		old: "	if ended == nil || slices.ContainsFunc(own, func", new: "	if ended == nil || slices.ContainsFunc(own[:0], func"},
 	{name: "drain inside work whose context was over", test: "TestDrainInsideWorkOfOneOfTwoRoles", breaks: "work that was cut short by its caller takes a drain for begun", file: "control_run.go",
 		old: "	return drainGoesOn(ctx)", new: "	return nil"},
