@@ -228,7 +228,8 @@ end
 
 --@ shortcut acquire
 -- What nearly all that ask are answered, at three fifths of the cost: another one's lease is on, or the last one was given back, and there is nothing
--- else to be noted. It answers and writes what the script would. Whatever is otherwise, a command that is refused too, is left to the script.
+-- else to be noted. It answers and writes what the script would. Whatever is otherwise, a command that is refused too, is left to the script; once it
+-- has begun to write, it ends as the script would.
 local now, token, origin, since -- of the term that begins; token is nil if it is not for the shortcut to grant
 do
   local try, find = redis.pcall, string.find
