@@ -260,7 +260,7 @@ do
         if type(left) == 'number' and left > 0 and left <= hold_off then
           return 'held ' .. now .. ' ' .. term[1] .. ' ' .. ttl .. ' ' .. left .. ' 0 ' .. origin .. ' lease - - =' .. holder
         end
-        local known = not term[16] and 0 or number(term[16], 1e13)
+        local known = not term[16] and 0 or number(term[16], now + 3153600000000)
         if free and last <= 1e13 and known and #ARGV[1] <= 128 and type(try('GET', KEYS[2])) ~= 'table' then
           token, since = math.max(last, known) + 1, t[1]
         end
@@ -593,7 +593,7 @@ do
   local t, holder, begun = try('TIME'), try('GET', KEYS[1]), try('GET', KEYS[2])
   local term = try('HMGET', KEYS[3], 'token', 'nonce', 'holder', 'ttl', 'released')
   local token, ttl = term[1], term[4]
-  if t[1] and #t[1] <= 10 and holder == ARGV[1] and #holder <= 128 and type(begun) == 'string' and #begun <= 16 and find(begun, '^[1-9]%d*$') and
+  if t[1] and #t[1] <= 10 and holder == ARGV[1] and #holder <= 128 and type(begun) == 'string' and #begun <= 15 and find(begun, '^[1-9]%d*$') and
     token and #token <= 16 and find(token, '^[1-9]%d*$') and (ARGV[3] == '0' or ARGV[3] == token) and term[2] == ARGV[2] and term[3] == holder and
     ttl and #ttl <= 8 and find(ttl, '^[1-9]%d*$') and tonumber(ttl) <= 86400000 and not term[5] and ARGV[7] == '' and tonumber(ARGV[6]) <= tonumber(token) then
     local now = t[1] * 1000 + math.floor(t[2] / 1000)

@@ -123,7 +123,8 @@ func TestGrantsTakeTheShortcut(t *testing.T) {
 		{name: "a higher token that somebody has named", before: hash(term, "floor", at(7))},
 		{name: "a lower token that somebody has named", before: hash(term, "floor", "7")},
 		{name: "a token that is none, named by somebody", before: hash(term, "floor", "soon"), left: true},
-		{name: "a token of too many digits, named by somebody", before: hash(term, "floor", "10000000000001"), left: true},
+		{name: "a token of a century ahead, named by somebody", before: hash(term, "floor", at(3_153_600_000_000))},
+		{name: "a token of more than a century ahead, named by somebody", before: hash(term, "floor", at(3_153_600_000_001)), left: true},
 		{name: "a token of a century ahead", before: hash(term, "token", at(3_153_600_000_000))},
 		{name: "a token of more than a century ahead", before: hash(term, "token", at(3_153_600_000_001)), left: true},
 		{name: "a token with zeros", before: hash(term, "token", "09"), left: true},
@@ -211,6 +212,8 @@ func TestReleasesTakeTheShortcut(t *testing.T) {
 			require.NoError(t, w.rdb.Del(t.Context(), leaseKey+":since").Err())
 		}, left: true},
 		{name: "a since key that says nothing", before: key(leaseKey+":since", "soon"), left: true},
+		{name: "a since key of as many digits as all doubles have", before: key(leaseKey+":since", "999999999999999")},
+		{name: "a since key of more than that", before: key(leaseKey+":since", "9007199254740993"), left: true},
 		{name: "a since key with zeros", before: key(leaseKey+":since", "07"), left: true},
 		{name: "a since key of another type", before: list(leaseKey + ":since"), left: true},
 		{name: "no length", before: del(term, "ttl"), left: true},
