@@ -586,18 +586,18 @@ end
 return integer(now) .. ' ' .. field(origin) .. ' ' .. table.concat(all)
 
 --@ shortcut release
--- What nearly all that give a lease back are answered, at three fifths of the cost: it is theirs, was never given back, and they name no heir. It
+-- What nearly all that give a lease back are answered, at three fifths of the cost: it is theirs, was never given back, and is offered to nobody. It
 -- answers and writes what the script would, in the same order, and leaves everything else to it, a command that is refused too: it repeats what was done.
 do
   local try, find = redis.pcall, string.find
   local t, holder, begun = try('TIME'), try('GET', KEYS[1]), try('GET', KEYS[2])
-  local term = try('HMGET', KEYS[3], 'token', 'nonce', 'holder', 'ttl', 'released')
+  local term = try('HMGET', KEYS[3], 'token', 'nonce', 'holder', 'ttl', 'released', 'heir')
   local token, ttl = term[1], term[4]
   if t[1] and #t[1] <= 10 and holder == ARGV[1] and #holder <= 128 and type(begun) == 'string' and #begun <= 15 and find(begun, '^[1-9]%d*$') and
     token and #token <= 16 and find(token, '^[1-9]%d*$') and (ARGV[3] == '0' or ARGV[3] == token) and term[2] == ARGV[2] and term[3] == holder and
-    ttl and #ttl <= 8 and find(ttl, '^[1-9]%d*$') and tonumber(ttl) <= 86400000 and not term[5] and ARGV[7] == '' and tonumber(ARGV[6]) <= tonumber(token) then
+    ttl and #ttl <= 8 and find(ttl, '^[1-9]%d*$') and tonumber(ttl) <= 86400000 and not term[5] and not term[6] and tonumber(ARGV[6]) <= tonumber(token) then
     local now = t[1] * 1000 + math.floor(t[2] / 1000)
-    if tonumber(token) <= now + 3153600000000 and type(try('HDEL', KEYS[3], 'ready', 'reserved', 'heir')) == 'number' and
+    if tonumber(token) <= now + 3153600000000 and type(try('HDEL', KEYS[3], 'ready', 'reserved')) == 'number' and
       type(try('HSET', KEYS[3], 'until', now, 'released', '1')) == 'number' then
       tell_terms(KEYS[4], 'ended', token, holder, math.max(now - ARGV[10], 0), 'reason', ARGV[9], 'since', begun)
       tell_log(KEYS[5], 'ended', holder, 'role', ARGV[5], 'token', token, 'reason', ARGV[9])
