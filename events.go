@@ -176,7 +176,8 @@ const (
 	// EventTasksReleased: runs start again after EventTasksHeld. Count.
 	EventTasksReleased EventType = "tasks_released"
 	// EventTaskTardy: a task waits for a call to Redis for more than a second, because all are in
-	// use, first of a row. Task, Token, Took (so far).
+	// use. It comes again only after ten seconds in which none has waited for so long. Task, Token,
+	// Took (so far).
 	EventTaskTardy EventType = "task_tardy"
 	// EventTaskBlocked: a task stands still: its record cannot be read or written, or its Schedule
 	// fails. It comes once, and once more for each further key or right that has to be fixed; for

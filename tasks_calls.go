@@ -64,9 +64,11 @@ func (l *taskLoop) crowded(t *leadTask) bool {
 	if t.machine.Calling() == nil {
 		return true
 	}
-	if waited := t.machine.Waited(); waited > tardyAfter && !l.stuck && !l.tardy {
-		l.tardy = true
-		l.s.bus.publish(Event{Type: EventTaskTardy, Task: t.Name, Token: l.term.Token, Took: waited})
+	if waited := t.machine.Waited(); waited > tardyAfter && !l.stuck {
+		if !l.tardy {
+			l.s.bus.publish(Event{Type: EventTaskTardy, Task: t.Name, Token: l.term.Token, Took: waited})
+		}
+		l.tardy, l.tardyAt = true, l.now
 	}
 	return true
 }

@@ -15,6 +15,7 @@ import (
 
 const (
 	tardyAfter = time.Second           // a task that is due and waits for a call for so long is reported
+	tardyQuiet = 10 * time.Second      // and again if none has waited so long for that time
 	turnBound  = 20 * time.Millisecond // a turn that has asked schedules for so long looks at mailbox and time again
 
 	// Where time after time comes within so long of another, tasks are served together: a thousand
@@ -56,6 +57,7 @@ type taskLoop struct {
 	rereadAt   time.Duration // not again before: two masters may answer in turn
 	stuck      bool          // all that may be in flight hang
 	tardy      bool          // a task that is due waits for a call: was reported
+	tardyAt    time.Duration // when one waited so long last
 	full       bool          // somebody waits for a call: a place that is free by now is theirs
 	fullAsides bool          // somebody waits to ask a schedule: likewise
 	consulting int           // schedules that are asked, but for those that hang
@@ -198,7 +200,7 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 	if !l.serveAll() {
 		return 0, false
 	}
-	if !l.full {
+	if !l.full && l.now-l.tardyAt > tardyQuiet { // nobody waits for a moment where all are about to be due again
 		l.tardy = false
 	}
 	finished = finished && !slices.ContainsFunc(l.tasks, func(t *leadTask) bool { return t.machine.Busy() })

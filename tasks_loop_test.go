@@ -562,7 +562,8 @@ func (s pacedTasks) Claim(ctx context.Context, name string, c store.TaskClaim) (
 	return s.Tasks.Claim(ctx, name, c)
 }
 
-// TestTardyAgain: each time that there are not calls enough is news, not only the first of a term.
+// TestTardyAgain: each time that there are not calls enough is news, not only the first of a term,
+// and a moment in which nobody waits begins no other time.
 func TestTardyAgain(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		var takes atomic.Int64
@@ -576,7 +577,11 @@ func TestTardyAgain(t *testing.T) {
 		for n := range 3 {
 			require.Len(g, g.told(EventTaskTardy), n)
 			takes.Store(int64(time.Second)) // 16 of a hundred calls a second
-			g.pass(time.Minute)
+			g.pass(20 * time.Second)
+			takes.Store(0)
+			g.pass(5 * time.Second)
+			takes.Store(int64(time.Second))
+			g.pass(35 * time.Second)
 			require.Len(g, g.told(EventTaskTardy), n+1)
 			takes.Store(0)
 			g.pass(time.Minute)
