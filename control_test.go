@@ -1079,7 +1079,8 @@ func TestRoleSaysWhyNobodyLeads(t *testing.T) {
 }
 
 // TestRolesThatAreReadAreNotKept: the names of roles that somebody makes up, in requests to the
-// HTTP API for instance, stay nowhere. A coordinator without Redis keeps the leases of its own roles.
+// HTTP API for instance, stay nowhere. A coordinator without Redis keeps the leases of its own
+// roles.
 func TestRolesThatAreReadAreNotKept(t *testing.T) {
 	c, err := NewStandalone(Options{})
 	require.NoError(t, err)

@@ -641,8 +641,8 @@ func TestDrainInsideWorkOfOneOfTwoRoles(t *testing.T) {
 	}
 }
 
-// TestDrainInsideWorkOfAnEndedTerm: to work whose term has ended already, by a drain too, a drain of
-// its process has begun: that its context is over is no error.
+// TestDrainInsideWorkOfAnEndedTerm: to work whose term has ended already, by a drain too, a drain
+// of its process has begun: that its context is over is no error.
 func TestDrainInsideWorkOfAnEndedTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		term := begin(background, Term{}, lease.Lease{Sent: readClock(), Life: time.Hour}, func() {})

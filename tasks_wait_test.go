@@ -157,8 +157,8 @@ func TestGroup(t *testing.T) {
 }
 
 // TestPlaceGivenBackMeanwhile: a place that another role gives back after a task has looked for
-// one, and before it is known to wait, is not overlooked. Else it would wait until its loop looks by
-// itself, for up to a minute.
+// one, and before it is known to wait, is not overlooked. Else it would wait until its loop looks
+// by itself, for up to a minute.
 func TestPlaceGivenBackMeanwhile(t *testing.T) {
 	woken := 0
 	p := newTaskPlaces(1, func() { woken++ })
