@@ -2,6 +2,7 @@ package simnet
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -61,7 +62,8 @@ func (s *Server) snapshot() *Snapshot {
 			r.values, _ = m.List(key)
 			r.values = slices.Clone(r.values)
 		case "zset":
-			r.scores, _ = m.SortedSet(key)
+			scores, _ := m.SortedSet(key)
+			r.scores = maps.Clone(scores) // else it goes on with the server
 		case "stream":
 			r.entries, _ = m.Stream(key)
 			r.entries = slices.Clone(r.entries)

@@ -70,6 +70,9 @@ func TestFailoverToSnapshot(t *testing.T) {
 		check(t, c.Set(ctx, "later", "1", 0).Err())
 		check(t, c.XTrimMaxLen(ctx, "stream", 1).Err())
 		check(t, c.HDel(ctx, "hash", "a").Err())
+		check(t, c.ZAdd(ctx, "zset", redis.Z{Score: 70, Member: "later"}).Err())
+		check(t, c.SAdd(ctx, "set", "later").Err())
+		check(t, c.RPush(ctx, "list", "later").Err())
 		time.Sleep(10 * time.Second)
 
 		s.Failover(snap, -5*time.Second)
