@@ -166,7 +166,7 @@ func TestRoleThatTheLogNames(t *testing.T) {
 		export, err := c.AddRole("export", tenure.ElectionOptions{})
 		require.NoError(s, err)
 		stop := s.run(c)
-		s.until(export.IsLeader)
+		s.until(func() bool { return c.IsLeader() && export.IsLeader() })
 		stop()
 		s.pass(10 * time.Second)
 		before, _ := s.dashboard(tenurehttp.Options{})
