@@ -553,19 +553,25 @@ func TestUndrainAfterDrains(t *testing.T) {
 	}
 }
 
+// unreadInboxes returns a switch that keeps every process from reading its commands.
+func unreadInboxes(c *cluster) *atomic.Bool {
+	on := new(atomic.Bool)
+	c.redis.Intercept(func(_, cmd string, _ []string) string {
+		if on.Load() && strings.EqualFold(cmd, "lrange") {
+			return "LOADING Redis is loading the dataset in memory"
+		}
+		return ""
+	})
+	return on
+}
+
 // TestDrainsInOrder: of commands that are read in one look the last one counts, however their
 // goroutines run.
 func TestDrainsInOrder(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a, _ := c.pair()
 		control := c.control("ops")
-		var deaf atomic.Bool
-		c.redis.Intercept(func(_, cmd string, _ []string) string {
-			if deaf.Load() && strings.EqualFold(cmd, "lrange") {
-				return "LOADING Redis is loading the dataset in memory"
-			}
-			return ""
-		})
+		deaf := unreadInboxes(c)
 		for round := range 20 {
 			last := round%2 == 1 // whether it drains in the end
 			deaf.Store(true)
@@ -591,13 +597,7 @@ func TestCommandsUnreadAreNewsEachTime(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a, _ := c.pair()
 		control := c.control("ops")
-		var deaf atomic.Bool
-		c.redis.Intercept(func(_, cmd string, _ []string) string {
-			if deaf.Load() && strings.EqualFold(cmd, "lrange") {
-				return "LOADING Redis is loading the dataset in memory"
-			}
-			return ""
-		})
+		deaf := unreadInboxes(c)
 		for n := range 3 {
 			require.Len(c, a.told(EventCommandsUnread), n)
 			deaf.Store(true)

@@ -3,6 +3,7 @@ package tenurehttp_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -78,4 +79,18 @@ func TestRolesThatAreMadeUp(t *testing.T) {
 		w.refused(http.StatusServiceUnavailable, "busy", http.MethodGet, "/api/cluster/role?role=y63", "")
 		require.Equal(s, "stale false", fields(w.get("/api/cluster/role?role=export"), "stale"))
 	})
+}
+
+// TestReservedRoleIsNoRole: a name whose keys are those of the default role is no role to ask for.
+func TestReservedRoleIsNoRole(t *testing.T) {
+	c, err := tenure.NewStandalone(tenure.Options{})
+	require.NoError(t, err)
+	h, err := tenurehttp.New(c, tenurehttp.Options{})
+	require.NoError(t, err)
+	defer h.Close()
+	for _, role := range []string{"since", "term", "terms", "events"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/cluster/role?role="+role, nil))
+		require.Equal(t, http.StatusBadRequest, w.Code, role)
+	}
 }

@@ -146,12 +146,12 @@ func (b *boundedClients) client(of *redis.Client, attempt time.Duration) *redis.
 	return b.after[attempt]
 }
 
-// restartGuardArg keeps a guard of less than a millisecond from turning into "the default".
 // upMilliseconds is a wait as Redis counts it: one of less than a millisecond is not none.
 func upMilliseconds(d time.Duration) int64 {
 	return max((d + time.Millisecond - 1).Milliseconds(), 0)
 }
 
+// restartGuardArg keeps a guard of less than a millisecond from turning into "the default".
 func restartGuardArg(d time.Duration) int64 {
 	switch {
 	case d < 0:
