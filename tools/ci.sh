@@ -4,7 +4,8 @@
 # of a simulated year of the decisions, and as much of thirty simulated days of the full stack as 25 s hold. The commit
 # chooses the slices; the nightly run does all. All steps are run even after a failure. Fails if any failed.
 #
-# The tests of the library wait a third of their time. What comes after them is compiled meanwhile, at the lowest priority.
+# The tests wait a third of their time. Meanwhile, at the lowest priority, what comes after them is compiled, and lint runs;
+# what it says is printed as a step of its own.
 set -uo pipefail
 
 exec </dev/null 2>&1
@@ -32,6 +33,14 @@ bounded() {
     fi
 }
 
+# lint ends as `make lint` does, which was begun before the tests.
+lint() {
+    local status=0
+    wait $linting || status=$?
+    cat "$findings"
+    return $status
+}
+
 go version
 committed=$(git show -s --format=%ct HEAD 2>/dev/null || echo 0) # the second of the commit chooses the slices
 modules=$(find . \( -name .git -o -name bin -o -name testdata -o -path ./tools/lint \) -prune -o -name go.mod -exec dirname {} \; | grep -v "^\.$" | sort)
@@ -41,10 +50,15 @@ for module in $modules; do
     number=$((number + 1))
     [ $((number % 3)) -ne $((committed % 3)) ] || linted="$linted $module"
 done
-nice -n 19 make ahead MODULES="$(echo $modules)" >/dev/null 2>&1 & # the step that needs it says what is wrong
+findings=$(mktemp)
+trap 'rm -f "$findings"' EXIT
+(
+    nice -n 19 make ahead MODULES="$(echo $modules)" >/dev/null 2>&1 # the step that needs it says what is wrong
+    nice -n 19 make lint MODULES="$linted" >"$findings" 2>&1
+) &
+linting=$!
 step make test
-wait
-step make lint MODULES="$linted"
+step lint
 step make floor SHORT_FLAGS=-count=1 PACKAGES="./tenuretest ./examples/quickstart"
 step make bugs PART="$((committed % 16 + 1))/16"
 step bounded 400 make sim YEARS=0.2
