@@ -121,6 +121,7 @@ func NewControl(rdb redis.UniversalClient, opts ControlOptions) (*Control, error
 		tasks: newTaskScheduler(whole.taskConfig(backing, bus)),
 		by:    opts.By, timeout: opts.Timeout, asked: &callGate{most: maxQuestions}, address: backing.Address(), server: backing.Server,
 	}
+	control.tasks.readOnly = true
 	control.registry = newRegistry(backing, bus, whole, elections{ // it leads nothing, and follows nobody
 		leading: func(roles []string) []string { return roles }, leaders: func() []string { return nil },
 		leader: func(ctx context.Context) (LeaderInfo, error) { return control.Leader(ctx, "") },
@@ -183,7 +184,8 @@ func (c *Control) RedisServer(ctx context.Context) (RedisServer, error) {
 // of RegistryOptions.
 func (c *Control) Registry() *Registry { return c.registry }
 
-// Tasks returns the tasks that have a record, to be read. None is registered here.
+// Tasks returns the tasks that have a record, to be read. None is registered here: Register returns
+// ErrMisconfigured, unless a coordinator has made this Control.
 func (c *Control) Tasks() *TaskScheduler { return c.tasks }
 
 // Leader asks Redis who leads a role. "" is the default role: that without a name, or that of

@@ -877,6 +877,23 @@ func TestNewControlRefuses(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestControlRegistersNoTask: what takes no part would never run it.
+func TestControlRegistersNoTask(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{})
+	defer func() { _ = rdb.Close() }()
+	control, err := NewControl(rdb, ControlOptions{Namespace: "x"})
+	require.NoError(t, err)
+	task := Task{Name: "tidy", Schedule: OnDemand(), Run: func(context.Context, TaskRun) error { return nil }}
+	for _, task.Anywhere = range []bool{false, true} {
+		err := control.Tasks().Register(task)
+		require.ErrorIs(t, err, ErrMisconfigured)
+		require.ErrorContains(t, err, "with a Coordinator")
+	}
+	alone, err := NewStandalone(Options{})
+	require.NoError(t, err)
+	require.NoError(t, alone.Control().Tasks().Register(task), "it is that of the coordinator")
+}
+
 // TestControlRules: sending is a right of its own, on a real server.
 func TestControlRules(t *testing.T) {
 	if testing.Short() {

@@ -180,6 +180,7 @@ type TaskScheduler struct {
 
 	shards   int                     // roles that tasks with Anywhere are dealt to
 	addShard func(name string) error // adds one of them, unless it is there
+	readOnly bool                    // of a Control that takes no part: nothing may be registered
 
 	mu      sync.Mutex
 	roles   map[string]*roleTasks // of every role
@@ -214,6 +215,9 @@ func (s *TaskScheduler) addRole(c taskConfig) *roleTasks {
 // error has all the task's problems at once and matches ErrMisconfigured. A task should be
 // registered by every instance: one that the leader does not know does not run.
 func (s *TaskScheduler) Register(t Task) error {
+	if s.readOnly {
+		return fmt.Errorf("%w: task %.200q: a Control takes no part and would never run it, register it with a Coordinator", ErrMisconfigured, t.Name)
+	}
 	var c checker
 	role := s.of(t.Role)
 	if t.Anywhere && t.Role != "" {
