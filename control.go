@@ -103,6 +103,10 @@ func NewControl(rdb redis.UniversalClient, opts ControlOptions) (*Control, error
 	roles := make(map[string]ElectionOptions)
 	for role, key := range opts.LeaderKeys {
 		roles[role] = ElectionOptions{Role: role, LeaderKey: key}.complete(&c, "LeaderKeys.")
+		c.leaderKey("LeaderKeys.", opts.Namespace, key)
+		if backing.IsSpread() {
+			c.spreadElection("LeaderKeys.", roles[role])
+		}
 	}
 	if err := c.err(); err != nil {
 		return nil, err

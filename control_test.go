@@ -875,6 +875,12 @@ func TestNewControlRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "hash tag")
 	_, err = NewControl(cluster, ControlOptions{Namespace: "{x}"})
 	require.NoError(t, err)
+	_, err = NewControl(cluster, ControlOptions{Namespace: "{x}", LeaderKeys: map[string]string{"r": "{x}:lock"}})
+	require.NoError(t, err)
+	_, err = NewControl(cluster, ControlOptions{Namespace: "{x}", LeaderKeys: map[string]string{"r": "lock"}})
+	require.ErrorContains(t, err, "hash tag")
+	_, err = NewControl(rdb, ControlOptions{Namespace: "x", LeaderKeys: map[string]string{"r": "x:instances"}})
+	require.ErrorContains(t, err, `would share "x:instances"`)
 }
 
 // TestControlRegistersNoTask: what takes no part would never run it.
