@@ -326,8 +326,8 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 		e.refuse(named, hidden, "must not name a database with %sREDIS_CLUSTER: a Redis Cluster has only 0", e.prefix)
 		return nil
 	}
-	if size, err := strconv.Atoi(parsed.Query().Get("pool_size")); err == nil && size < 0 { // on which go-redis panics
-		e.refuse(e.prefix+"REDIS_URL", hidden, "must not have a pool_size below 0")
+	if name := tooManyConnections(parsed.Query()); name != "" {
+		e.refuse(e.prefix+"REDIS_URL", hidden, "must have a %s between 0 and %d", name, maxConnections)
 		return nil
 	}
 	wait := orDefault(ttl, 30*time.Second) / 10
@@ -341,6 +341,22 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 		return nil
 	}
 	return client
+}
+
+// maxConnections is how many connections a URL may ask for. Far beyond that go-redis panics, or
+// takes all memory.
+const maxConnections = 1_000_000
+
+// tooManyConnections names a parameter of a URL over which go-redis would panic; "": there is none.
+func tooManyConnections(query url.Values) string {
+	for _, name := range []string{"pool_size", "min_idle_conns", "max_active_conns"} {
+		for _, text := range query[name] { // of several go-redis takes the last
+			if n, err := strconv.Atoi(text); err == nil && (n > maxConnections || n < 0 && name == "pool_size") {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // hidden stands for what an error must not show.
