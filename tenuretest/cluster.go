@@ -73,9 +73,8 @@ func (c *Cluster) Reconnect(id string) {
 	c.t.Helper()
 	m := c.member("Reconnect", id)
 	m.control.Reconnect()
-	state := func() tenure.ElectionState { return m.coordinator.Elector().Status().State }
-	if refusing, leader := m.control.Refusing(); refusing && state() != tenure.ElectionIdle && state() != tenure.ElectionStopped {
-		m.await(func() bool { return m.control.Following(leader) || state() == tenure.ElectionStopped }, fmt.Sprintf("follow %q", leader))
+	if refusing, leader := m.control.Refusing(); refusing && m.state() != tenure.ElectionIdle && m.state() != tenure.ElectionStopped {
+		m.await(func() bool { return m.control.Following(leader) || m.state() == tenure.ElectionStopped }, fmt.Sprintf("follow %q", leader))
 	}
 }
 
@@ -105,11 +104,11 @@ func (c *Cluster) follow(leader *Control) {
 			other.awaitLapse()
 			continue
 		}
-		switch other.coordinator.Elector().Status().State {
+		switch other.state() {
 		case tenure.ElectionIdle, tenure.ElectionStopped:
 		default:
 			other.await(func() bool {
-				return other.control.Following(id) || other.coordinator.Elector().Status().State == tenure.ElectionStopped
+				return other.control.Following(id) || other.state() == tenure.ElectionStopped
 			}, "follow "+id)
 		}
 	}

@@ -72,6 +72,38 @@ func TestClusterFailsOver(t *testing.T) {
 	})
 }
 
+// TestClusterWithoutDefaultRole: all of it goes by the roles that there are.
+func TestClusterWithoutDefaultRole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &failing{TB: t}
+		cluster := tenuretest.NewCluster(f)
+		start := func(id string) (*tenure.Elector, *tenuretest.Control, func() error) {
+			c, control := cluster.New(tenure.Options{InstanceID: id, NoDefaultRole: true})
+			export, err := c.AddRole("export", tenure.ElectionOptions{})
+			require.NoError(t, err)
+			return export, control, run(t, c)
+		}
+		a, ca, stopA := start("a")
+		b, cb, stopB := start("b")
+		synctest.Wait()
+		for range 20 {
+			ca.Lead()
+			require.True(t, a.IsLeader())
+			require.False(t, b.IsLeader())
+			cb.Lead("export")
+			require.True(t, b.IsLeader())
+			require.False(t, a.IsLeader())
+			require.Equal(t, "b", a.Status().Leader, "it knows whom it follows")
+		}
+		require.NoError(t, stopA())
+		began := time.Now()
+		require.Panics(t, func() { ca.Lead() })
+		require.Less(t, time.Since(began), time.Second)
+		require.Contains(t, f.says, "its Run has ended")
+		require.NoError(t, stopB())
+	})
+}
+
 // TestClusterInRealTime: nothing of it needs a bubble.
 func TestClusterInRealTime(t *testing.T) {
 	cluster := tenuretest.NewCluster(t)

@@ -135,7 +135,7 @@ func (c *Control) await(reached func() bool, what string) {
 	look := time.NewTicker(glance)
 	defer look.Stop()
 	for began := time.Now(); !reached(); {
-		switch c.coordinator.Elector().Status().State {
+		switch c.state() {
 		case tenure.ElectionStopped:
 			c.t.Fatalf("tenuretest: the coordinator cannot %s: its Run has ended\n%s", what, c.roles())
 		case tenure.ElectionIdle:
@@ -150,6 +150,16 @@ func (c *Control) await(reached func() bool, what string) {
 			c.t.Fatalf("tenuretest: the coordinator does not %s\n%s", what, c.roles())
 		}
 	}
+}
+
+// state is idle until Run was called, and stopped once it has ended: then every role is. The
+// elector of a default role that there is not never runs.
+func (c *Control) state() tenure.ElectionState {
+	of := c.coordinator.Elector()
+	if roles := c.coordinator.Roles(); len(roles) > 0 {
+		of = roles[0]
+	}
+	return of.Status().State
 }
 
 // roles says of each role how it stands.
