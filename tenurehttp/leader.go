@@ -125,12 +125,13 @@ func Redirect(w http.ResponseWriter, r *http.Request, leader tenure.NotLeaderErr
 }
 
 // Proxy returns an Elsewhere that forwards the request to the address that the leader advertises,
-// as Redirect does, and its answer back. With the header X-Forwarded-For it says who asks. A
-// request that was forwarded already is rejected: leaders may change meanwhile. If the leader
-// cannot be reached, the answer is 502. Nil is a transport like http.DefaultTransport that goes
-// straight to the leader, whatever HTTP_PROXY says, and waits for at most a minute for an answer to
-// begin. Give it one of your own if the instances have certificates that are not trusted by
-// default.
+// as Redirect does, and its answer back. With the header X-Forwarded-For it says who asks, and with
+// X-Forwarded-Host and X-Forwarded-Proto for which host and how; what a proxy before has said in
+// those two, or in Forwarded, stays as it is. A request that was forwarded already is rejected:
+// leaders may change meanwhile. If the leader cannot be reached, the answer is 502. Nil is a
+// transport like http.DefaultTransport that goes straight to the leader, whatever HTTP_PROXY says,
+// and waits for at most a minute for an answer to begin. Give it one of your own if the instances
+// have certificates that are not trusted by default.
 func Proxy(transport http.RoundTripper) Elsewhere {
 	if transport == nil {
 		transport = straight()
@@ -152,6 +153,11 @@ func Proxy(transport http.RoundTripper) Elsewhere {
 				p.Out.URL, p.Out.Host = to, ""
 				p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
 				p.SetXForwarded()
+				for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} {
+					if said := p.In.Header.Values(name); len(said) > 0 {
+						p.Out.Header[name] = said
+					}
+				}
 				p.Out.Header.Add(ForwardedHeader, role)
 			},
 			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {

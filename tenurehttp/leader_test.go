@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -179,6 +180,28 @@ func TestProxy(t *testing.T) {
 		p = first.refused(http.StatusBadGateway, "leader_unreachable", http.MethodGet, "/x", "")
 		require.Equal(s, `leader "b", address "b:80"`, fields(p, "leader", "address"))
 	})
+}
+
+// TestProxyPassesOnWhatOthersSay: a proxy in front of all instances ends TLS and knows the name that
+// was asked for. The leader hears of both, whichever instance the request came in by.
+func TestProxyPassesOnWhatOthersSay(t *testing.T) {
+	names := []string{"X-Forwarded-Proto", "X-Forwarded-Host", "Forwarded"}
+	leader := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, name := range names {
+			fmt.Fprintf(w, "%q ", r.Header.Values(name))
+		}
+	}))
+	defer leader.Close()
+	said := func(header http.Header) string {
+		r, w := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://b.example/", http.NoBody), httptest.NewRecorder()
+		r.Header = header
+		tenurehttp.Proxy(leader.Client().Transport)(w, r, tenure.NotLeaderError{Leader: "a", Address: leader.URL})
+		require.Equal(t, http.StatusOK, w.Code)
+		return w.Body.String()
+	}
+	require.Equal(t, `["https"] ["shop.example"] ["proto=https"] `,
+		said(http.Header{names[0]: {"https"}, names[1]: {"shop.example"}, names[2]: {"proto=https"}}))
+	require.Equal(t, `["http"] ["b.example"] [] `, said(http.Header{}), "else what this instance has seen")
 }
 
 // TestLeaderOnlyEndsWithTheTerm: the context of the request ends with the term, and the lease waits
