@@ -50,8 +50,8 @@ func (s Service) Serve(ctx context.Context, l net.Listener) error {
 	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- s.Server.Serve(l) }() // ends with the stop of the server; awaited below
-	term, release := context.WithCancel(context.WithoutCancel(ctx))
-	defer release()
+	term, release := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer release(nil)
 	coordinated := make(chan error, 1)
 	go func() { // ends with release; awaited below
 		defer stop()
@@ -70,7 +70,7 @@ func (s Service) Serve(ctx context.Context, l net.Listener) error {
 			ended = fmt.Errorf("tenurehttp: the server ended: %w", end)
 		}
 	}
-	release()
+	release(context.Cause(ctx)) // which its work hears of
 	return errors.Join(ended, err, <-coordinated)
 }
 

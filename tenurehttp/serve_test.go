@@ -149,6 +149,28 @@ func TestServeEndsWithTheCoordinator(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
+// TestServeSaysWhyItStops: work hears of the cause of the context of Serve, as it does of Run's.
+func TestServeSaysWhyItStops(t *testing.T) {
+	coordinator, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	why := errors.New("a new version")
+	ctx, stop := context.WithCancelCause(t.Context())
+	var heard error
+	require.NoError(t, tenurehttp.Service{
+		Coordinator: coordinator, Server: &http.Server{ReadHeaderTimeout: patience},
+		Lead: []tenure.LeadFunc{func(ctx context.Context, _ tenure.Term) error {
+			stop(why)
+			<-ctx.Done()
+			heard = context.Cause(ctx)
+			return nil
+		}},
+	}.Serve(ctx, l))
+	require.ErrorIs(t, heard, tenure.ErrStopped)
+	require.ErrorIs(t, heard, why)
+}
+
 // TestServeRefuses: what is missing is named.
 func TestServeRefuses(t *testing.T) {
 	err := tenurehttp.Service{}.Serve(t.Context(), deaf{})
