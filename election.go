@@ -605,7 +605,9 @@ const (
 // instance that did not win may call Once again until it does, and find the work done: fn must look
 // at that first, since nothing but fn remembers it. The lease is kept for as long as fn runs; ctx
 // of fn is done if it is lost, and then fn must stop (see LeadFunc). Give the role a name of its
-// own: elections of other purposes must not wait for it.
+// own: elections of other purposes must not wait for it. While an elector with the InstanceID of
+// opts leads the role, here or in another process, Once waits for the end of that term, since it
+// takes the ID for its own.
 //
 // opts are those of NewElector; the errors of NewElector and of Elector.Run are returned too. Once
 // calls fn at most once, also if it fails.

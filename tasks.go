@@ -26,9 +26,10 @@ type Task struct {
 	// Anywhere spreads the load of tasks: the task runs on the leader of a role that its name is
 	// dealt to, and these roles spread over the processes (ElectionOptions.Spread). They are called
 	// tasks.1, tasks.2, and so on up to TaskOptions.Shards; one without a task is not there. They
-	// have the settings of the default role, but for its Lead, LeaderKey, Priority and Preempt, and
-	// hold what a role promises: one leader, a fencing token, another leader within LeaseTTL of a
-	// crash. Role must be empty. False: the task runs on the leader of Role.
+	// have the settings of the default role, but for its Lead, LeaderKey, Priority, Preempt and
+	// ByInstanceID, and hold what a role promises: one leader, a fencing token, another leader
+	// within LeaseTTL of a crash. Each has Health called for itself, several at once. Role must be
+	// empty. False: the task runs on the leader of Role.
 	Anywhere bool
 	// Schedule says when the task is due; OnDemand, that it only runs if it is triggered. If its
 	// Identity changes, the next slot is computed anew: for Every in step with the last run.

@@ -255,7 +255,7 @@ func (s *TaskScheduler) Forget(ctx context.Context, name string) error {
 // goes on to its end, and Unregister waits for it; Cancel ends it sooner. A run that waits for its
 // next attempt is recorded as interrupted, so that a leader that has registered the task goes on
 // with it. If ctx is done first, Unregister returns its cause, and the task is out all the same. A
-// task, or leader work, that passes its own context does not wait.
+// task, leader work or a function of Do that passes its own context does not wait.
 //
 // After that the name may be registered again. The record of the task stays in Redis, with its
 // slots and its history, and other instances that have registered it run it when they lead. If none
