@@ -28,7 +28,8 @@ import (
 // constructor refuses what is wrong with all problems at once and corrects nothing.
 type Options struct {
 	// Namespace is the prefix of every key, and must be set: use the name of the service, such as
-	// "shop". Services that share a Redis and a namespace elect one leader between them. It is
+	// "shop". Services that share a Redis and a namespace elect one leader between them; in two
+	// databases of one Redis they need two namespaces too, since hints know no databases. It is
 	// [A-Za-z0-9._:-]{1,128}, with at most one {hash tag}, which a Redis Cluster needs: "{shop}".
 	// No part of it after a colon may be "leader", "task" or "instance": its keys would be those of
 	// another namespace.
