@@ -193,8 +193,9 @@ func Context(t testing.TB, token int64) (ctx context.Context, end func(cause err
 	if token <= 0 {
 		t.Fatalf("tenuretest.Context: token %d: must be positive", token)
 	}
-	ctx, finish := hook.NewTerm(t.Context(), token)
+	ctx, finish := hook.NewTerm(context.WithoutCancel(t.Context()), token)
 	end = func(cause error) { finish(cmp.Or(cause, tenure.ErrStopped)) }
+	context.AfterFunc(t.Context(), func() { end(nil) }) // before the cleanups, which may wait for who works in the term
 	t.Cleanup(func() { end(nil) })
 	return ctx, end
 }

@@ -258,8 +258,13 @@ func TestRolesOfOneProcess(t *testing.T) {
 // TestContext: what leader work and tasks look at is there without a coordinator.
 func TestContext(t *testing.T) {
 	var kept tenure.Term
+	awaited := error(nil)
 	t.Run("in a test", func(t *testing.T) {
 		ctx, _ := tenuretest.Context(t, 7)
+		t.Cleanup(func() { // as a test waits for what works in the term
+			<-ctx.Done()
+			awaited = context.Cause(ctx)
+		})
 		term, ok := tenure.TermFrom(ctx)
 		require.True(t, ok)
 		kept = term
@@ -270,7 +275,8 @@ func TestContext(t *testing.T) {
 		require.False(t, term.Since.IsZero())
 	})
 	require.False(t, kept.Valid(), "the test is over")
-	require.Error(t, kept.Context().Err())
+	require.ErrorIs(t, context.Cause(kept.Context()), tenure.ErrStopped)
+	require.ErrorIs(t, awaited, tenure.ErrStopped)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, _ := tenuretest.Context(t, 1)
 		time.Sleep(1000 * time.Hour)
