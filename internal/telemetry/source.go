@@ -419,14 +419,16 @@ func (s *Source) registry(ctx context.Context, leads bool, emit Emit) {
 	}
 }
 
-// tasks emits what the leader of a role knows of its tasks. That a run has failed for good is
-// counted from 0 in every process: what a leader finds abandoned as its term begins would else be
-// there from the first scrape on, and no alert on an increase would see it.
+// tasks emits what the leader of a role knows of its tasks. That a run has failed for good, or
+// hangs, is counted from 0 in every process: what a leader finds abandoned as its term begins, or
+// what hangs before it is scraped, would else be there from the first scrape on, and no alert on an
+// increase would see it.
 func (s *Source) tasks(ctx context.Context, leads map[string]bool, totals map[series]float64, emit Emit) {
 	for _, name := range hook.TaskNames(s.c) {
 		for _, state := range []tenure.RunState{tenure.RunFailed, tenure.RunAbandoned} {
 			totals[series{TaskRuns, name + between + string(state)}] += 0
 		}
+		totals[series{TaskOverrun, name}] += 0
 	}
 	if !anyOf(leads) {
 		return

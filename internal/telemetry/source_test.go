@@ -220,4 +220,5 @@ func TestFailuresAreCountedFromZero(t *testing.T) {
 	for _, state := range []tenure.RunState{tenure.RunFailed, tenure.RunAbandoned} {
 		require.Zero(t, gauge(s, telemetry.TaskRuns, "rates", string(state)), "it does not lead")
 	}
+	require.Zero(t, gauge(s, telemetry.TaskOverrun, "rates"), "it does not lead")
 }
