@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -266,6 +268,35 @@ func TestParameters(t *testing.T) {
 		require.Equal(s, []any{last}, w.get("/api/cluster/log?limit=1")["log"])
 		require.Len(s, w.get("/api/cluster/terms?role=")["terms"], 1)
 	})
+}
+
+// TestLongQueries: a query of a megabyte, of which nothing can be used, costs little more than it
+// takes to read it once.
+func TestLongQueries(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	c, err := tenure.New(rdb, tenure.Options{Namespace: "shop", InstanceID: "a"})
+	require.NoError(t, err)
+	for i := range 200 {
+		_, err := c.AddRole(fmt.Sprint("role-", i), tenure.ElectionOptions{})
+		require.NoError(t, err)
+	}
+	h, err := tenurehttp.New(c, tenurehttp.Options{})
+	require.NoError(t, err)
+	ask := func(path string) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/cluster/"+path, http.NoBody))
+		require.Equal(t, http.StatusOK, w.Code, w.Body)
+	}
+	ask("snapshot")
+	for path, parameter := range map[string]string{"snapshot?limit=0": "state", "terms?limit=0": "x"} {
+		path += strings.Repeat("&"+parameter+"="+strings.Repeat("a", 90), 9990)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		ask(path)
+		runtime.ReadMemStats(&after)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(100<<20), "%.20s", path)
+	}
 }
 
 // TestSlowRequests: clients that send a part of a body, or read nothing of an answer, hold up

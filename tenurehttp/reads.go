@@ -37,13 +37,16 @@ type page struct {
 
 // pageQuery is what an answer should have of the instances.
 type pageQuery struct {
-	states        string // those that are wanted, with a line break behind each; "": all
+	states        string // those that are wanted, once each, with a line break behind; "": all
 	part          string // of the ID
 	limit, offset int
 }
 
+// noState stands for states that there are not, which no instance is in.
+const noState = "none\n"
+
 // pageQueryOf reads the parameters state, which may come several times, q, a part of the ID, offset
-// and limit.
+// and limit. Of thousands of states no more is kept than there are.
 func pageQueryOf(r *request) (q pageQuery, err error) {
 	if q.limit, err = number(r, "limit", defaultPage, maxPage); err != nil {
 		return q, err
@@ -52,8 +55,13 @@ func pageQueryOf(r *request) (q pageQuery, err error) {
 		return q, err
 	}
 	query := r.URL.Query()
-	for _, state := range query["state"] {
-		q.states += state + "\n"
+	for _, state := range ranks {
+		if slices.Contains(query["state"], string(state)) {
+			q.states += string(state) + "\n"
+		}
+	}
+	if query.Has("state") && q.states == "" {
+		q.states = noState
 	}
 	q.part = query.Get("q")
 	return q, nil
@@ -321,19 +329,21 @@ func (h *Handler) terms(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	terms, found := []tenure.TermRecord{}, false
+	query := r.URL.Query() // once: it may be long, and there may be many roles
+	role, asked := query.Get("role"), query.Has("role")
 	for _, one := range s.roles {
-		if !r.URL.Query().Has("role") || one.name == r.URL.Query().Get("role") {
+		if !asked || one.name == role {
 			if one.unlisted != nil {
 				return one.unlisted
 			}
 			terms, found = append(terms, one.terms[:min(limit, len(one.terms))]...), true
 		}
 	}
-	if !found && r.URL.Query().Has("role") {
+	if !found && asked {
 		if err := s.missing(partLog, partInstances, partTasks); err != nil { // which say what roles there are
 			return err
 		}
-		return fmt.Errorf("%w: role %.100q", tenure.ErrNotFound, r.URL.Query().Get("role"))
+		return fmt.Errorf("%w: role %.100q", tenure.ErrNotFound, role)
 	}
 	return writeJSON(w, http.StatusOK, struct {
 		Terms []tenure.TermRecord `json:"terms"`
