@@ -380,10 +380,24 @@ func TestRulesAreThoseOfPrometheus(t *testing.T) {
 	require.Equal(t, strings.Count(string(want), "- alert:"), rules)
 }
 
-// TestNetworkPolicy: it selects what the values say, and nothing more.
+// TestNetworkPolicy: it selects what the values say, and nothing more. It shuts the service out of
+// no port that a URL may name.
 func TestNetworkPolicy(t *testing.T) {
-	objects := rendered(t, "shop", "networkPolicy: {enabled: true, redisSelector: {app: cache}}")
-	require.Equal(t, map[string]string{"app": "cache"}, find[*networkingv1.NetworkPolicy](objects, "shop-redis").Spec.PodSelector.MatchLabels)
+	const policy = "networkPolicy: {enabled: true, redisSelector: {app: cache}}\nredis: "
+	of := func(redis string) networkingv1.NetworkPolicySpec {
+		return find[*networkingv1.NetworkPolicy](rendered(t, "shop", policy+redis), "shop-redis").Spec
+	}
+	spec := of("{host: redis, port: 6380}")
+	require.Equal(t, map[string]string{"app": "cache"}, spec.PodSelector.MatchLabels)
+	require.Len(t, spec.Ingress, 1)
+	require.Len(t, spec.Ingress[0].Ports, 1)
+	require.Equal(t, 6380, spec.Ingress[0].Ports[0].Port.IntValue())
+	for _, redis := range []string{"{url: 'redis://redis:6380'}", "{url: 'redis://sentinel:26379?master_name=main'}", "{urlSecret: {name: redis}}"} {
+		spec := of(redis)
+		require.Len(t, spec.Ingress, 1, redis)
+		require.NotEmpty(t, spec.Ingress[0].From, redis)
+		require.Empty(t, spec.Ingress[0].Ports, redis)
+	}
 }
 
 // TestNumbers: a number arrives as it is written.
