@@ -27,11 +27,24 @@ var names = []string{
 	"redis_password_file",
 	"namespace", "instance_id", "role", "leader_key", "lease_ttl", "renew_interval", "retry_interval", "drift_margin", "empty_history_wait",
 	"hold_off", "restart_guard", "failover_margin", "heartbeat_interval", "heartbeat_ttl", "sweep_interval", "drifted_after", "down_after",
-	"shutdown_timeout", "eligible", "priority", "preempt", "spread", "by_instance_id", "address", "version", "worker_count", "worker_id",
+	"shutdown_timeout", "eligible", "priority", "preempt", "spread", "by_instance_id", "address", "address_host", "address_port", "version", "worker_count", "worker_id",
 	"roles", "capabilities", "metadata",
-	"by", "output", "timeout", "min_instances",
+	"by", "output", "timeout",
 	"api", "api_token", "api_token_file", "api_user", "api_password", "api_password_file",
 }
+
+// instead are the settings that another one stands for: one that comes from a stronger place drops
+// those of weaker ones.
+var instead = map[string][]string{
+	"redis_url":  {"redis_host", "redis_port", "redis_username", "redis_db", "redis_tls"},
+	"redis_host": {"redis_url"}, "redis_password": {"redis_password_file"}, "redis_password_file": {"redis_password"},
+	"address": {"address_host", "address_port"}, "address_host": {"address"}, "address_port": {"address"},
+	"api_token": append([]string{"api_token_file"}, apiUser...), "api_token_file": append([]string{"api_token"}, apiUser...),
+	"api_user":     {"api_token", "api_token_file"},
+	"api_password": {"api_password_file"}, "api_password_file": {"api_password"},
+}
+
+var apiUser = []string{"api_user", "api_password", "api_password_file"}
 
 // Settings are what was found. The zero value has nothing.
 type Settings struct {
@@ -47,13 +60,31 @@ func Load(path string) (*Settings, error) {
 	if err := s.readFile(path); err != nil {
 		return nil, err
 	}
+	given := make(map[string]string)
 	for _, name := range names {
-		variable := Prefix + "_" + strings.ToUpper(name)
-		if value := os.Getenv(variable); value != "" {
-			s.set(name, value, variable)
+		if value := os.Getenv(variable(name)); value != "" {
+			given[name] = value
 		}
 	}
+	s.drop(given)
+	for name, value := range given {
+		s.set(name, value, variable(name))
+	}
 	return s, nil
+}
+
+func variable(name string) string { return Prefix + "_" + strings.ToUpper(name) }
+
+// drop takes out what stronger settings stand for, but for what is among them itself.
+func (s *Settings) drop(stronger map[string]string) {
+	for name := range stronger {
+		for _, other := range instead[name] {
+			if _, too := stronger[other]; !too {
+				delete(s.values, other)
+				delete(s.origin, other)
+			}
+		}
+	}
 }
 
 func (s *Settings) set(name, value, origin string) { s.values[name], s.origin[name] = value, origin }
@@ -64,6 +95,9 @@ func (s *Settings) Flag(name, flag, value string) error {
 		if u, err := url.Parse(value); err == nil && hasPassword(u) {
 			return fmt.Errorf("--%s: a password in it would stand in the list of processes (fix: set %s_REDIS_PASSWORD, or redis_password_file in the config file)", flag, Prefix)
 		}
+	}
+	if value != "" {
+		s.drop(map[string]string{name: value})
 	}
 	s.set(name, value, "--"+flag)
 	return nil
@@ -183,21 +217,20 @@ func (s *Settings) secret(name string) error {
 func (s *Settings) read() (tenure.EnvOptions, error) {
 	before := make(map[string]string)
 	for _, name := range append(slices.Clone(names), "election", "fail_fast", "default_role", "static_leader") {
-		variable := Prefix + "_" + strings.ToUpper(name)
-		if value, set := os.LookupEnv(variable); set {
-			before[variable] = value
+		if value, set := os.LookupEnv(variable(name)); set {
+			before[variable(name)] = value
 		}
-		_ = os.Unsetenv(variable)
+		_ = os.Unsetenv(variable(name))
 		if value := s.values[name]; value != "" {
-			_ = os.Setenv(variable, value)
+			_ = os.Setenv(variable(name), value)
 		}
 	}
 	defer func() {
 		for _, name := range names {
-			_ = os.Unsetenv(Prefix + "_" + strings.ToUpper(name))
+			_ = os.Unsetenv(variable(name))
 		}
-		for variable, value := range before {
-			_ = os.Setenv(variable, value)
+		for name, value := range before {
+			_ = os.Setenv(name, value)
 		}
 	}()
 	return tenure.OptionsFromEnv(Prefix)

@@ -1,0 +1,75 @@
+package settings
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// loaded are the settings of a file and of an environment that has nothing else of tenure.
+func loaded(t *testing.T, file string, variables map[string]string) *Settings {
+	t.Helper()
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, Prefix+"_") {
+			t.Setenv(name, "")
+		}
+	}
+	for name, value := range variables {
+		t.Setenv(name, value)
+	}
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
+	s, err := Load(path)
+	require.NoError(t, err)
+	return s
+}
+
+// TestWhatStandsForEachOther: a flag is stronger than the environment, and that is stronger than the
+// file, also if they say the same thing by other names.
+func TestWhatStandsForEachOther(t *testing.T) {
+	s := loaded(t, "namespace: shop", map[string]string{
+		"TENURE_REDIS_HOST": "other", "TENURE_REDIS_PORT": "6380", "TENURE_REDIS_DB": "1", "TENURE_REDIS_PASSWORD": "secret",
+		"TENURE_ADDRESS_HOST": "10.0.0.7", "TENURE_ADDRESS_PORT": "8080",
+	})
+	require.NoError(t, s.Flag("redis_url", "redis", "redis://here:6379"))
+	require.NoError(t, s.Flag("address", "address", "http://here:80"))
+	o, err := s.Options()
+	require.NoError(t, err)
+	require.NoError(t, o.Redis.Close())
+	require.Equal(t, "http://here:80", o.Options.Registry.Address)
+	require.Equal(t, "10.0.0.7", os.Getenv("TENURE_ADDRESS_HOST"), "the environment is as it was")
+
+	s = loaded(t, "namespace: shop\nredis_url: redis://here\nredis_password: old\naddress: here:80", map[string]string{
+		"TENURE_REDIS_HOST": "there", "TENURE_ADDRESS_HOST": "::1", "TENURE_ADDRESS_PORT": "8080", "TENURE_REDIS_PASSWORD_FILE": "/no/such/file",
+	})
+	require.Empty(t, s.Text("redis_url"))
+	_, err = s.Options()
+	require.ErrorContains(t, err, "/no/such/file")
+
+	s = loaded(t, "namespace: shop\nredis_host: here\naddress_host: '::1'\naddress_port: 80", nil)
+	o, err = s.Options()
+	require.NoError(t, err)
+	require.NoError(t, o.Redis.Close())
+	require.Equal(t, "http://[::1]:80", o.Options.Registry.Address)
+
+	s = loaded(t, "api: http://here\napi_user: ann\napi_password: secret", map[string]string{"TENURE_API_TOKEN": "token"})
+	api, err := s.API()
+	require.NoError(t, err)
+	require.Equal(t, &API{URL: "http://here", Token: "token"}, api)
+
+	// What one place says twice is a mistake as before.
+	s = loaded(t, "", map[string]string{"TENURE_NAMESPACE": "shop", "TENURE_REDIS_URL": "redis://here", "TENURE_REDIS_HOST": "there"})
+	_, err = s.Options()
+	require.ErrorContains(t, err, "must not be set beside")
+}
+
+// TestNoSettingIsForNothing: a file has no name in it that nobody reads.
+func TestNoSettingIsForNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("min_instances: 3"), 0o600))
+	_, err := Load(path)
+	require.ErrorContains(t, err, `"min_instances" is no setting`)
+}
