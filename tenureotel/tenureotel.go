@@ -168,6 +168,9 @@ func (t *terms) event(e tenure.Event) {
 	}
 	switch e.Type {
 	case tenure.EventTermBegan:
+		if missed, on := t.on[e.Role]; on { // events were dropped, and its end among them
+			missed.End(trace.WithTimestamp(e.Time))
+		}
 		_, t.on[e.Role] = t.tracer.Start(context.Background(), "tenure.term", trace.WithTimestamp(e.Time), trace.WithNewRoot(), trace.WithAttributes(
 			attribute.String("tenure.role", e.Role), attribute.Int64("tenure.token", e.Token), attribute.String("tenure.instance", e.InstanceID)))
 	case tenure.EventTermEnded:
