@@ -107,12 +107,12 @@ func (s *show) press(ctx context.Context, key byte) bool {
 	case 'q', 3, 4: // Ctrl-C, Ctrl-D
 		return false
 	case '1', '2', '3':
-		s.chosen = names[key-'1']
+		s.steered, s.chosen = true, names[key-'1']
 		s.say(s.chosen, "chosen: k kill, p pause, d drain, r revive it")
 		return true
 	case 'r':
 		s.revive(ctx)
-		s.chosen = ""
+		s.steered, s.chosen = true, ""
 		return true
 	case 'k', 'p', 'd':
 	default:

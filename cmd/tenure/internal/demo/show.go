@@ -98,6 +98,7 @@ func (s *show) run(ctx context.Context) error {
 		case key := <-s.keys:
 			overdue.Stop() // whom nobody revives may be the last one
 			if !s.press(ctx, key) {
+				cancel() // nobody waits for what was asked of a member any more
 				return s.finish()
 			}
 		case <-ticker.C:
