@@ -67,8 +67,8 @@ func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.
 			if last := known.Load(); last.counts(is) {
 				answer = &last.LeaderInfo
 			} else if v, err := asked.anew(r.Context()); err == nil && v.err == nil && !v.at.Before(began) && v.value.InstanceID != e.InstanceID() {
-				// It is no answer from before, which there may be while Redis hangs. And this process,
-				// which does not lead, still holds the lease while its term drains.
+				// It is no answer from before, which there may be while Redis hangs. And this
+				// process, which does not lead, still holds the lease while its term drains.
 				answer = &v.value
 				if answer.Token != 0 {
 					known.Store(&knownLeader{*answer, v.at})

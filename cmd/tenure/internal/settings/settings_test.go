@@ -27,8 +27,8 @@ func loaded(t *testing.T, file string, variables map[string]string) *Settings {
 	return s
 }
 
-// TestWhatStandsForEachOther: a flag is stronger than the environment, and that is stronger than the
-// file, also if they say the same thing by other names.
+// TestWhatStandsForEachOther: a flag is stronger than the environment, and that is stronger than
+// the file, also if they say the same thing by other names.
 func TestWhatStandsForEachOther(t *testing.T) {
 	s := loaded(t, "namespace: shop", map[string]string{
 		"TENURE_REDIS_HOST": "other", "TENURE_REDIS_PORT": "6380", "TENURE_REDIS_DB": "1", "TENURE_REDIS_PASSWORD": "secret",
