@@ -767,6 +767,34 @@ func TestStandaloneLife(t *testing.T) {
 	})
 }
 
+// TestTimesAreInUTC: times of one thing from two calls are in one zone, whatever that of the
+// machine is.
+func TestTimesAreInUTC(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.alone(Options{InstanceID: "alone"})
+		a.start()
+		term, leads := a.Elector().Term()
+		require.True(c, leads)
+		leader, err := a.Elector().Leader(context.Background())
+		require.NoError(c, err)
+		instance, err := a.Registry().Instance(context.Background(), "alone")
+		require.NoError(c, err)
+		terms, err := a.Elector().Terms(context.Background(), 1)
+		require.NoError(c, err)
+		log, err := a.Registry().Recent(context.Background(), 1)
+		require.NoError(c, err)
+		for what, at := range map[string]time.Time{
+			"Term.Since": term.Since, "LeaderInfo.Since": leader.Since, "Instance.StartedAt": instance.StartedAt,
+			"Instance.LastHeartbeat": instance.LastHeartbeat, "TermRecord.Began": terms[0].Began, "Change.Time": log[0].Time,
+		} {
+			require.False(c, at.IsZero(), what)
+			require.Same(c, time.UTC, at.Location(), what)
+		}
+		_, err = a.stop()
+		require.NoError(c, err)
+	})
+}
+
 func TestStandaloneTokensIncrease(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		last := int64(0)

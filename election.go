@@ -19,7 +19,7 @@ type LeaderInfo struct {
 	Role       string        `json:"role"`           // what is led; "" is the default role
 	InstanceID string        `json:"instance_id"`    // if Token is 0, what a foreign client wrote: untrusted, and perhaps ""
 	Token      int64         `json:"token"`          // fencing token; 0: not a tenure client
-	Since      time.Time     `json:"since,omitzero"` // by Redis's clock, whole seconds; zero if it is unknown
+	Since      time.Time     `json:"since,omitzero"` // in UTC by Redis's clock, whole seconds; zero if it is unknown
 	Remaining  time.Duration `json:"-"`              // of the lease; negative: a foreign lease without expiry
 	// Address is RegistryOptions.Address of the leader. "" if it has none, or no record, or if this
 	// elector stands alone.
@@ -581,7 +581,7 @@ func termRecords(role string, newest []store.TermEntry, limit int) []TermRecord 
 				later.Gap = later.Began.Sub(at)
 			}
 			records = append(records, TermRecord{
-				Role: role, Token: e.Token, InstanceID: e.Holder, Began: store.StartTime(e.Since).UTC(), Ended: at, Reason: e.Reason,
+				Role: role, Token: e.Token, InstanceID: e.Holder, Began: store.StartTime(e.Since), Ended: at, Reason: e.Reason,
 			})
 		}
 	}

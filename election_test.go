@@ -117,7 +117,7 @@ func TestLeader(t *testing.T) {
 		s.store.hold("other", electionTTL)
 		info, err := s.Leader(ctx)
 		require.NoError(s, err, "it works without Run")
-		require.Equal(s, LeaderInfo{InstanceID: "other", Token: 1, Since: time.Unix(1_000_000_000, 0), Remaining: electionTTL}, info)
+		require.Equal(s, LeaderInfo{InstanceID: "other", Token: 1, Since: time.Unix(1_000_000_000, 0).UTC(), Remaining: electionTTL}, info)
 		s.store.on(on("leader", fate{answer: &store.LeaseReply{Answer: lease.Answer{Verdict: lease.Held, Wait: -time.Millisecond}, Holder: "x"}}))
 		info, err = s.Leader(ctx)
 		require.NoError(s, err)

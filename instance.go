@@ -34,8 +34,8 @@ type Instance struct {
 	Incarnation string `json:"incarnation"`
 	// State is one of the constants, or the word of another program: see InstanceUnknown.
 	State InstanceState `json:"state"`
-	// StartedAt and LastHeartbeat come from the record, in whole seconds of Redis's clock, or of
-	// the clock of the other program that wrote it. Zero if the record has none.
+	// StartedAt and LastHeartbeat come from the record, in UTC, in whole seconds of Redis's clock,
+	// or of the clock of the other program that wrote it. Zero if the record has none.
 	StartedAt     time.Time `json:"started_at,omitzero"`
 	LastHeartbeat time.Time `json:"last_heartbeat,omitzero"`
 	// Age is the time since the last beat, by Redis's clock. An instance of another program counts

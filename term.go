@@ -32,7 +32,7 @@ type Term struct {
 	// Token is the fencing token: greater than that of every leader before. Hand it to what the
 	// leader writes to, and let that refuse a token below the highest it has seen.
 	Token int64
-	// Since is when the leadership began, by Redis's clock, in whole seconds.
+	// Since is when the leadership began, in UTC by Redis's clock, in whole seconds.
 	Since time.Time
 
 	live *liveTerm

@@ -238,7 +238,7 @@ func unixSeconds(raw json.RawMessage) time.Time {
 	if f < 1 || f >= year10000 {
 		return time.Time{}
 	}
-	return time.Unix(int64(math.Floor(f)), 0)
+	return time.Unix(int64(math.Floor(f)), 0).UTC()
 }
 
 func metadata(raw json.RawMessage) map[string]string {

@@ -37,10 +37,7 @@ func Time(ms int64) time.Time {
 // StartTime is the start of a term, in Unix seconds. Anybody may have written it: what is no date
 // is the zero time.
 func StartTime(seconds int64) time.Time {
-	if t := Time(min(seconds, 1<<50) * 1000); !t.IsZero() {
-		return t.Local()
-	}
-	return time.Time{}
+	return Time(min(seconds, 1<<50) * 1000)
 }
 
 // MaxTaskText is how many bytes of a text in the record of a task are kept, or read back.
