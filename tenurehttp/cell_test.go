@@ -10,6 +10,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/tenurehttp"
 )
@@ -138,5 +139,31 @@ func TestReadsBeforeTheFirstAnswer(t *testing.T) {
 		require.Equal(s, http.StatusOK, w.do(http.MethodGet, "/readyz", "").StatusCode)
 		s.net.Heal("dashboard")
 		s.until(func() bool { return w.do(http.MethodGet, "/api/cluster/status", "").StatusCode == http.StatusOK })
+	})
+}
+
+// TestLogBehindAChangeOfElsewhere: a process that Redis does not answer does not know the newest
+// changes. That they are gone is another thing.
+func TestLogBehindAChangeOfElsewhere(t *testing.T) {
+	inSite(t, func(s *site) {
+		s.until(s.member("a").IsLeader)
+		w, _ := s.dashboard(tenurehttp.Options{})
+		control, err := tenure.NewControl(s.client("cut off").Client, tenure.ControlOptions{Namespace: "shop"})
+		require.NoError(s, err)
+		cut := s.serve(tenurehttp.NewDashboard(control, tenurehttp.Options{}))
+		require.NotEmpty(s, cut.get("/api/cluster/log")["log"])
+		for _, wait := range []time.Duration{0, time.Minute} {
+			s.net.Partition("cut off", simnet.Both, 0)
+			s.member(fmt.Sprint("b-", int(wait)))
+			log := w.get("/api/cluster/log")["log"].([]any)
+			newest := log[len(log)-1].(map[string]any)["id"].(string)
+			s.pass(wait)
+			answer := cut.get("/api/cluster/log?after=" + newest)
+			require.Equal(s, `log [], stale true`, fields(answer, "log", "stale"))
+			require.NotEmpty(s, answer["error"])
+			s.net.Heal("cut off")
+			s.until(func() bool { return cut.get("/api/cluster/log?after=" + newest)["stale"] == false })
+		}
+		cut.refused(http.StatusNotFound, "gone", http.MethodGet, "/api/cluster/log?after=99999999999999-0", "")
 	})
 }

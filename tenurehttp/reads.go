@@ -368,9 +368,14 @@ func (h *Handler) log(w http.ResponseWriter, r *request) error {
 	if after := r.URL.Query().Get("after"); after != "" {
 		rest, kept := behind(s.log, after)
 		if !kept && later(after, lastID(s.log)) { // another process has said it a moment ago
+			asked := time.Now()
 			if v, err := h.now.anew(r.Context()); err == nil {
 				s, a = v.value, ageOfSnapshot(v)
 				rest, kept = behind(s.log, after)
+				if !kept && v.at.Before(asked) && later(after, lastID(s.log)) { // Redis does not answer this process: it knows of nothing that came after it
+					rest, kept = nil, true
+					a.isStale()
+				}
 			}
 			if err := s.missing(partLog); err != nil {
 				return err

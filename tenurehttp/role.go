@@ -147,8 +147,8 @@ func (h *Handler) role(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	answer := roleAnswer{age: ageOf(v), Terms: append([]tenure.TermRecord{}, v.value.Terms[:min(limit, len(v.value.Terms))]...)}
-	if v.at.Before(asked) && !answer.Stale { // one who waits for a leader must not take it for an answer
-		answer.Stale, answer.Error = true, fmt.Sprintf("redis has given no answer within %v", waitBound)
+	if v.at.Before(asked) { // one who waits for a leader must not take it for an answer
+		answer.isStale()
 	}
 	answer.Status = agedStatus(v.value.Status, answer.age)
 	return writeJSON(w, http.StatusOK, answer)

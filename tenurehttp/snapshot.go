@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -479,6 +480,11 @@ func ageOf[T any](v view[T]) age {
 		a.Error = v.err.Error()
 	}
 	return a
+}
+
+// isStale says of an answer that Redis has not given a younger one to who has asked for that.
+func (a *age) isStale() {
+	a.Stale, a.Error = true, cmp.Or(a.Error, fmt.Sprintf("redis has given no answer within %v", waitBound))
 }
 
 // look returns the snapshot and its age.
