@@ -64,7 +64,7 @@ Exit codes: that of the program, 128 + n if signal n has killed it; 0 after SIGI
 	f := command.Flags()
 	f.SetInterspersed(false)
 	f.StringVar(&o.restart, "restart", "no", "after the program has ended by itself: no, on-failure or always")
-	f.DurationVar(&o.grace, "grace", 0, "between the stop signal and SIGKILL; at most a quarter of the lease, which is the default (at most 10s)")
+	f.DurationVar(&o.grace, "grace", 0, "between the stop signal and SIGKILL; at most a quarter of the lease, which is the default (at most 10s, and 3/4 of TENURE_SHUTDOWN_TIMEOUT)")
 	f.StringVar(&o.stopSignal, "stop-signal", "TERM", "the stop signal")
 	f.StringVar(&o.id, "id", "", "ID of this instance (TENURE_INSTANCE_ID); default the host's name and the pid")
 	f.StringVar(&o.ttl, "lease-ttl", "", "how long a lease lasts, at least 1s (TENURE_LEASE_TTL); default 30s")
@@ -184,18 +184,20 @@ func (a *app) runConfig(o runOptions, command []string) (config sidecar.Config, 
 		opts.Election.LeaseTTL = 30 * time.Second
 	}
 	ttl := opts.Election.LeaseTTL
-	most := sidecar.MaxGrace(ttl)
+	if opts.ShutdownTimeout == 0 {
+		opts.ShutdownTimeout = ttl + 5*time.Second
+	}
+	most, stop := sidecar.MaxGrace(ttl), opts.ShutdownTimeout/4*3 // the rest is for its burial, and the release
 	if o.grace == 0 {
-		o.grace = min(most, 10*time.Second)
+		o.grace = min(most, max(stop, 0), 10*time.Second)
 	}
 	switch {
 	case ttl < time.Second:
 		return config, nil, fmt.Errorf("--lease-ttl %v: it must be at least 1s", ttl)
 	case o.grace < 0 || o.grace > most:
 		return config, nil, fmt.Errorf("--grace %v: it must be at most a quarter of the lease, %v (fix: a longer --lease-ttl)", o.grace, most)
-	}
-	if opts.ShutdownTimeout == 0 {
-		opts.ShutdownTimeout = ttl + 5*time.Second
+	case o.grace > stop && stop > 0: // a time below that is refused by itself
+		return config, nil, fmt.Errorf("--grace %v: it must be at most 3/4 of TENURE_SHUTDOWN_TIMEOUT, %v", o.grace, stop)
 	}
 	level := slog.LevelWarn
 	if o.quiet {
