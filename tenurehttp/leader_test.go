@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/tenurehttp"
 )
 
@@ -238,5 +239,19 @@ func TestAddressSaidLater(t *testing.T) {
 		require.NoError(s, a.Registry().Update(tenure.InstanceUpdate{Address: &address}))
 		s.pass(time.Minute)
 		require.Equal(s, "http://a:80/x", second.do(http.MethodGet, "/x", "").Header.Get("Location"))
+	})
+}
+
+// TestLeaderOfLongAgo: while Redis does not answer, who led when it last did is not who leads.
+func TestLeaderOfLongAgo(t *testing.T) {
+	inSite(t, func(s *site) {
+		f := newFleet(s)
+		a, _ := f.join("a", "", tenurehttp.Reject) // without an address: Redis is asked for it
+		s.until(a.IsLeader)
+		b, second := f.join("b", "b:80", tenurehttp.Reject)
+		second.refused(http.StatusServiceUnavailable, "not_leader", http.MethodGet, "/x", "")
+		s.net.Partition("b", simnet.Both, 0)
+		s.until(func() bool { return b.Elector().Status().Leader == "" })
+		second.refused(http.StatusServiceUnavailable, "no_leader", http.MethodGet, "/x", "")
 	})
 }

@@ -1,0 +1,37 @@
+//go:build unix
+
+package cli
+
+import (
+	"io"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/cmd/tenure/internal/settings"
+)
+
+// TestGraceEndsBeforeTheTimeToStop: else the process goes away before its program, and leaves the
+// lease to lapse.
+func TestGraceEndsBeforeTheTimeToStop(t *testing.T) {
+	grace := func(stop, lease string) time.Duration {
+		t.Setenv("TENURE_NAMESPACE", "shop")
+		t.Setenv("TENURE_REDIS_HOST", "redis")
+		t.Setenv("TENURE_SHUTDOWN_TIMEOUT", stop)
+		t.Setenv("TENURE_CONFIG", "")
+		t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+		set, err := settings.Load("")
+		require.NoError(t, err)
+		a := &app{err: io.Discard, settings: set}
+		config, _, err := a.runConfig(runOptions{restart: "no", stopSignal: "TERM", id: "a", ttl: lease}, []string{filepath.Join("bin", "true")})
+		require.NoError(t, err)
+		a.source.Close()
+		return config.Grace
+	}
+	require.Equal(t, 7500*time.Millisecond, grace("", ""))
+	require.Equal(t, 10*time.Second, grace("", "60s"))
+	require.Equal(t, 7500*time.Millisecond, grace("10s", ""))
+	require.Equal(t, 3*time.Second, grace("4s", ""))
+}
