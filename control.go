@@ -130,6 +130,7 @@ func NewControl(rdb redis.UniversalClient, opts ControlOptions) (*Control, error
 		leading: func(roles []string) []string { return roles }, leaders: func() []string { return nil },
 		leader: func(ctx context.Context) (LeaderInfo, error) { return control.Leader(ctx, "") },
 	})
+	control.registry.readOnly = true
 	return control, nil
 }
 

@@ -883,8 +883,8 @@ func TestNewControlRefuses(t *testing.T) {
 	require.ErrorContains(t, err, `would share "x:instances"`)
 }
 
-// TestControlRegistersNoTask: what takes no part would never run it.
-func TestControlRegistersNoTask(t *testing.T) {
+// TestControlTakesNoPart: it runs no task and has no record, and says so to who gives it either.
+func TestControlTakesNoPart(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{})
 	defer func() { _ = rdb.Close() }()
 	control, err := NewControl(rdb, ControlOptions{Namespace: "x"})
@@ -895,9 +895,14 @@ func TestControlRegistersNoTask(t *testing.T) {
 		require.ErrorIs(t, err, ErrMisconfigured)
 		require.ErrorContains(t, err, "with a Coordinator")
 	}
+	workers := 4
+	err = control.Registry().Update(InstanceUpdate{WorkerCount: &workers})
+	require.ErrorIs(t, err, ErrMisconfigured)
+	require.ErrorContains(t, err, "of a Coordinator")
 	alone, err := NewStandalone(Options{})
 	require.NoError(t, err)
 	require.NoError(t, alone.Control().Tasks().Register(task), "it is that of the coordinator")
+	require.NoError(t, alone.Control().Registry().Update(InstanceUpdate{WorkerCount: &workers}))
 }
 
 // TestControlRules: sending is a right of its own, on a real server.

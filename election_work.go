@@ -161,8 +161,8 @@ func (h healthCheck) check(ctx context.Context) {
 // RestartPolicy says how Supervise runs work again. The zero value is the default.
 type RestartPolicy struct {
 	// Backoff is the pause before the first restart; each further failure in a row doubles it, up
-	// to MaxBackoff. Work that ran for MaxBackoff or longer begins a new row. Default 100 ms and 10
-	// s. A negative Backoff: no pause.
+	// to MaxBackoff, which is no less than Backoff. Work that ran for MaxBackoff or longer begins a
+	// new row. Default 100 ms and 10 s, or Backoff if that is longer. A negative Backoff: no pause.
 	Backoff, MaxBackoff time.Duration
 	// Restarts is how many restarts within Window are made before the term is given up. Default 5
 	// within a minute; between 0 and 1000, 0 being the default. Negative: no limit.

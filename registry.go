@@ -47,6 +47,7 @@ type Registry struct {
 	elections   elections
 	places      places
 	newLeader   wakeup // another leader is known than before
+	readOnly    bool   // of a Control that takes no part: there is no record of its own
 
 	wake                       wakeup     // the beat loop beats at once
 	rides                      chan *ride // acquires that may travel with a heartbeat
@@ -145,9 +146,13 @@ const updateSpacing = time.Second
 // costs no round trip, however often it is made. Update does not talk to Redis and does not wait.
 //
 // Update returns an *OptionError, which matches ErrMisconfigured, if a value is out of its limits;
-// nothing is changed then. It returns ErrStopped once this instance has left the registry. All
-// values are copied.
+// nothing is changed then. It returns ErrMisconfigured in a Control that no coordinator has made,
+// which has no record, and ErrStopped once this instance has left the registry. All values are
+// copied.
 func (r *Registry) Update(u InstanceUpdate) error {
+	if r.readOnly {
+		return fmt.Errorf("%w: a Control takes no part and has no record of its own, Update is for the registry of a Coordinator", ErrMisconfigured)
+	}
 	var c checker
 	c.says("InstanceUpdate.", u.on(store.Profile{}))
 	if err := c.err(); err != nil {
