@@ -54,12 +54,17 @@ func (c *cluster) ask(control *Control, command store.Command) error {
 type commandHooks struct {
 	store.Commands
 	send, start, end, note func()
+	lost                   func() bool // whether the answer to a start is; nil: it is not
 }
 
-// once calls a function at its first call.
+// once calls a function at its first call. Further ones do not wait for that.
 func once(do func()) func() {
-	var first sync.Once
-	return func() { first.Do(do) }
+	var called atomic.Bool
+	return func() {
+		if !called.Swap(true) {
+			do()
+		}
+	}
 }
 
 func (h commandHooks) before(do func()) {
@@ -75,7 +80,11 @@ func (h commandHooks) SendCommand(ctx context.Context, c store.Command, bound ti
 
 func (h commandHooks) StartCommand(ctx context.Context, c store.Command, entry, incarnation string) (string, error) {
 	h.before(h.start)
-	return h.Commands.StartCommand(ctx, c, entry, incarnation)
+	verdict, err := h.Commands.StartCommand(ctx, c, entry, incarnation)
+	if h.lost != nil && h.lost() {
+		return "", errNetwork
+	}
+	return verdict, err
 }
 
 func (h commandHooks) EndCommand(ctx context.Context, c store.Command, incarnation string, o store.CommandOutcome) error {
@@ -136,6 +145,7 @@ func TestControl(t *testing.T) {
 		synctest.Wait()
 		require.Contains(c, log.String(), `msg="taking a command" instance=a token=`)
 		require.Contains(c, log.String(), `reason=transfer by=ops`)
+		require.Contains(c, log.String(), `reason=resign by=a`, "it takes its own turn")
 		require.Len(c, a.witness.told(EventCommandTaken), len(a.witness.told(EventCommandEnded)))
 		records, err := control.Commands(background, 100)
 		require.NoError(c, err)
@@ -238,7 +248,7 @@ func TestControlRefusals(t *testing.T) {
 		require.ErrorIs(c, control.Undrain(background, "foreign"), ErrNotFound)
 		require.ErrorIs(c, control.Resign(background, "other"), ErrNoLeader)
 
-		c.pair()
+		a, _ := c.pair()
 		err := control.Transfer(background, "", "gone")
 		require.ErrorIs(c, err, ErrNotReady)
 		require.ErrorContains(c, err, "instance a says: ")
@@ -246,6 +256,10 @@ func TestControlRefusals(t *testing.T) {
 		records, err := control.Commands(background, 1)
 		require.NoError(c, err)
 		require.Equal(c, "failed not_ready", records[0].State+" "+records[0].Code)
+		ended := a.witness.told(EventCommandEnded)
+		require.Len(c, ended, 1)
+		require.ErrorIs(c, ended[0].Err, ErrNotReady)
+		require.Equal(c, "transfer gone", ended[0].Reason+" "+ended[0].Subject)
 		impatient, cancel := context.WithTimeoutCause(background, time.Second, errBroken)
 		defer cancel()
 		require.ErrorIs(c, control.Transfer(impatient, "", "gone"), errBroken)
@@ -308,14 +322,16 @@ func TestCommandWhoseHintIsLost(t *testing.T) {
 // TestCommandThatNobodyTakes expires, and is not executed when its instance comes back.
 func TestCommandThatNobodyTakes(t *testing.T) {
 	inCluster(t, func(c *cluster) {
-		a, _ := c.pair()
+		a, b := c.pair()
 		control := c.control("ops")
 		c.net.Partition("a", simnet.Requests|simnet.Replies, 0)
-		began := c.now()
-		err := control.Drain(background, "a")
-		require.ErrorIs(c, err, ErrNotTaken)
-		require.ErrorContains(c, err, "instance a has not taken it within 30s")
-		require.InDelta(c, 30*time.Second, c.now()-began, float64(1100*time.Millisecond))
+		for _, control := range []*Control{control, b.Control()} {
+			began := c.now()
+			err := control.Drain(background, "a")
+			require.ErrorIs(c, err, ErrNotTaken)
+			require.ErrorContains(c, err, "instance a has not taken it within 30s")
+			require.InDelta(c, 30*time.Second, c.now()-began, float64(1100*time.Millisecond))
+		}
 		c.net.Heal("a")
 		c.pass(time.Minute)
 		require.False(c, a.IsDraining())
@@ -360,6 +376,28 @@ func TestIdleControlAsksNothing(t *testing.T) {
 		require.NoError(c, err)
 		c.pass(time.Second)
 		require.Zero(c, reads, "none of the hints was for a")
+
+		require.NoError(c, c.control("ops").Undrain(background, "a"))
+		c.pass(time.Second)
+		require.NotZero(c, reads)
+		reads = 0
+		c.pass(10 * time.Minute)
+		require.Zero(c, reads, "nothing waits any more")
+	})
+}
+
+// TestCommandWhileNobodyListened: an instance whose subscription stands again looks for commands at
+// once, since their hints may have been missed.
+func TestCommandWhileNobodyListened(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair()
+		command := store.Command{ID: newCommandID(), Instance: "a", Kind: commandDrain, Process: a.registry.incarnation}
+		c.forget(command)
+		c.pass(100 * time.Millisecond)
+		require.False(c, a.IsDraining())
+		a.hint(store.Hint{Type: store.HintConnected, Channel: "tenure:events"})
+		c.pass(100 * time.Millisecond)
+		require.True(c, a.IsDraining())
 	})
 }
 
@@ -385,10 +423,15 @@ func TestHostileCommands(t *testing.T) {
 		c.pass(time.Second)
 		require.Zero(c, c.inbox("a"))
 		require.Len(c, a.told(EventCommandTaken), 1, "what was never sent is not executed")
+		c.send(control, store.Command{Instance: "a", Kind: commandUndrain, By: strings.Repeat("b", 3000)})
+		c.pass(time.Second)
+		taken := a.witness.told(EventCommandTaken)
+		require.Len(c, taken, 2)
+		require.Len(c, taken[1].By, store.MaxCommandText)
 		records, err := control.Commands(background, 100)
 		require.NoError(c, err)
-		require.Len(c, records, 2)
-		require.Len(c, records[1].Kind, store.MaxCommandText)
+		require.Len(c, records, 3)
+		require.Len(c, records[2].Kind, store.MaxCommandText)
 
 		c.redis.Do(func(m *miniredis.Miniredis) {
 			m.Del("tenure:instance:a:commands")
@@ -428,40 +471,237 @@ func TestCommandStartWithoutAnswer(t *testing.T) {
 	}
 }
 
-// TestCommandThatRedisForgets is not executed twice: a failover lost that it was taken.
+// forget has Redis forget that a command was taken: it waits again.
+func (c *cluster) forget(command store.Command) {
+	c.redis.Do(func(m *miniredis.Miniredis) {
+		m.HSet("tenure:command:"+command.ID, "state", store.CommandAsked, "until", "9000000000000000")
+		_, err := m.Push("tenure:instance:"+command.Instance+":commands", command.Entry())
+		require.NoError(c, err)
+	})
+}
+
+// stands is how a command stands. Nobody is told to look at it for that.
+func (c *cluster) stands(control *Control, command store.Command) string {
+	c.Helper()
+	o, err := control.store.LookCommand(background, command, false)
+	require.NoError(c, err)
+	return strings.TrimSpace(o.State + " " + o.Code)
+}
+
+// TestCommandThatRedisForgets is not executed twice: a failover lost that it was taken, however
+// many were taken since.
 func TestCommandThatRedisForgets(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a, _ := c.pair()
 		control := c.control("ops")
 		require.NoError(c, control.Drain(background, "a"))
-		a.Undrain()
 		records, err := control.Commands(background, 1)
 		require.NoError(c, err)
+		for range 20 {
+			require.NoError(c, control.Undrain(background, "a"))
+		}
 		command := store.Command{ID: records[0].ID, Instance: "a", Kind: commandDrain, Process: a.registry.incarnation}
-		c.redis.Do(func(m *miniredis.Miniredis) {
-			m.HSet("tenure:command:"+command.ID, "state", store.CommandAsked, "until", "9000000000000000")
-			_, err := m.Push("tenure:instance:a:commands", command.Entry())
-			require.NoError(c, err)
-		})
+		c.forget(command)
 		a.commands.wake.nudge()
 		c.pass(time.Second)
 		require.False(c, a.IsDraining())
-		o, err := control.store.LookCommand(background, command, false)
-		require.NoError(c, err)
-		require.Equal(c, store.CommandDone, o.State, "it says again what became of it")
+		require.Equal(c, "done", c.stands(control, command), "it says again what became of it")
 	})
 }
 
-// TestCommandEndInAnOutage: Redis is away as a command ends. Whoever asked learns of it afterwards.
-func TestCommandEndInAnOutage(t *testing.T) {
+// TestCommandThatRedisForgetsTooSoon has not ended yet: nobody says so before it has.
+func TestCommandThatRedisForgetsTooSoon(t *testing.T) {
 	inCluster(t, func(c *cluster) {
-		a, _ := c.pair()
+		a := c.member("a")
+		a.start(a.works("w", 5*time.Second))
+		c.until(time.Minute, a.IsLeader)
 		control := c.control("ops")
-		require.NoError(c, control.Undrain(background, "a")) // the scripts are loaded
-		a.backend.commands = commandHooks{Commands: a.backend.commands, end: once(func() { c.redis.Restart(true, time.Minute) })}
-		began := c.now()
-		require.NoError(c, control.Drain(background, "a"))
-		require.Less(c, c.now()-began, 80*time.Second)
+		drained := make(chan error, 1)
+		go func() { drained <- control.Drain(background, "a") }()
+		c.pass(time.Second)
+		records, err := control.Commands(background, 1)
+		require.NoError(c, err)
+		c.forget(store.Command{ID: records[0].ID, Instance: "a", Kind: commandDrain, Process: a.registry.incarnation})
+		c.pass(2 * time.Second)
+		require.Empty(c, drained, "its work still runs")
+		require.Zero(c, c.inbox("a"))
+		require.NoError(c, <-drained)
+		require.Contains(c, c.noted(), "a w drained")
+		require.Len(c, a.told(EventCommandTaken), 1)
+	})
+}
+
+// TestCommandsThatAreRememberedAreBounded: the oldest ones are forgotten.
+func TestCommandsThatAreRememberedAreBounded(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.alone(Options{InstanceID: "a"})
+		l := &a.commands
+		for n := range maxRuns + 10 {
+			l.begin(background, store.Command{ID: strconv.Itoa(n), Instance: "a", Kind: commandUndrain, Process: a.registry.incarnation}, false)
+		}
+		l.executing.Wait()
+		require.Len(c, l.runs, maxRuns)
+		require.Equal(c, "10", l.runs[0].id)
+	})
+}
+
+// TestCommandEndInAnOutage: Redis is away as a command ends, or the client hangs. Whoever asked
+// learns of it soon afterwards.
+func TestCommandEndInAnOutage(t *testing.T) {
+	for name, test := range map[string]struct {
+		fails func(c *cluster)
+		want  time.Duration
+	}{
+		"a moment":      {func(c *cluster) { c.refuses("a", "hset", 50*time.Millisecond) }, time.Second},
+		"a minute":      {func(c *cluster) { c.redis.Restart(true, time.Minute) }, 80 * time.Second},
+		"eight minutes": {func(c *cluster) { c.redis.Restart(true, 8*time.Minute) }, 8*time.Minute + 20*time.Second},
+		"a call hangs":  {func(*cluster) { time.Sleep(time.Minute) }, 2 * commandBound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				a, _ := c.pair()
+				control := c.control("ops")
+				require.NoError(c, control.Undrain(background, "a")) // the scripts are loaded
+				a.backend.commands = commandHooks{Commands: a.backend.commands, end: once(func() { test.fails(c) })}
+				began := c.now()
+				require.NoError(c, control.Drain(background, "a"))
+				require.Less(c, c.now()-began, test.want)
+				c.pass(2 * time.Minute) // what hangs returns
+			})
+		})
+	}
+}
+
+// refuses has Redis refuse a command of a host for a while.
+func (c *cluster) refuses(host, command string, during time.Duration) {
+	until := c.now() + during
+	c.redis.Intercept(func(from, cmd string, _ []string) string {
+		if from == host && strings.EqualFold(cmd, command) && c.now() < until {
+			return "LOADING Redis is loading the dataset in memory"
+		}
+		return ""
+	})
+}
+
+// TestStopWithACommand: a process that is told to stop ends what it was asked for, and says what
+// became of it, in one try more if need be. It says too that nothing comes of a command if it never
+// heard whether it has taken it.
+func TestStopWithACommand(t *testing.T) {
+	stop := func(c *cluster, a *instance) time.Duration {
+		took, err := a.stop()
+		require.NoError(c, err)
+		return took
+	}
+	ask := func(c *cluster) <-chan error {
+		asked := make(chan error, 1)
+		go func() { asked <- c.control("ops").Drain(background, "a") }()
+		return asked
+	}
+	t.Run("that is executed", func(t *testing.T) {
+		inCluster(t, func(c *cluster) {
+			a := c.member("a")
+			a.start(a.works("w", 5*time.Second))
+			c.until(time.Minute, a.IsLeader)
+			asked := ask(c)
+			c.pass(time.Second)
+			stop(c, a)
+			require.NoError(c, <-asked)
+		})
+	})
+	t.Run("that takes longer than the rest", func(t *testing.T) {
+		inCluster(t, func(c *cluster) {
+			a, _ := c.pair()
+			a.commands.obey = func(store.Command) func(context.Context) error {
+				return func(context.Context) error { time.Sleep(5 * time.Second); return nil }
+			}
+			asked := ask(c)
+			c.pass(time.Second)
+			require.InDelta(c, 4*time.Second, stop(c, a), float64(100*time.Millisecond))
+			require.NoError(c, <-asked)
+		})
+	})
+	for name, heals := range map[string]bool{"whose end is refused once": true, "whose end is refused": false} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				a, _ := c.pair()
+				a.backend.commands = commandHooks{Commands: a.backend.commands, end: once(func() { c.refuses("a", "hset", time.Hour) })}
+				asked := ask(c)
+				c.until(time.Minute, func() bool { return len(a.told(EventCommandEnded)) == 1 })
+				c.pass(firstEndPause / 2)
+				if heals {
+					c.redis.Intercept(nil)
+				}
+				require.Less(c, stop(c, a), time.Second)
+				if heals {
+					require.NoError(c, <-asked)
+					return
+				}
+				c.pass(time.Second)
+				require.Empty(c, asked)
+				require.ErrorIs(c, <-asked, ErrUnreachable)
+			})
+		})
+	}
+	t.Run("that cannot be read", func(t *testing.T) {
+		inCluster(t, func(c *cluster) {
+			a, _ := c.pair()
+			c.net.Partition("a", simnet.Both, 0)
+			a.commands.wait()
+			c.pass(time.Second)
+			_, err := a.stop()
+			require.NoError(c, err)
+			require.Empty(c, a.told(EventCommandsUnread), "nobody has waited for the answer")
+		})
+	})
+	t.Run("that comes later", func(t *testing.T) {
+		inCluster(t, func(c *cluster) {
+			a, _ := c.pair()
+			stop(c, a)
+			for _, kind := range []string{commandDrain, commandUndrain} {
+				rest := a.obey(store.Command{Instance: "a", Kind: kind, Process: a.registry.incarnation})
+				require.ErrorIs(c, rest(background), ErrStopped)
+			}
+		})
+	})
+	t.Run("whose start has no answer", func(t *testing.T) {
+		inCluster(t, func(c *cluster) {
+			a, _ := c.pair()
+			a.backend.commands = commandHooks{Commands: a.backend.commands, lost: func() bool { return true }}
+			asked := ask(c)
+			c.pass(hintSpacing / 2)
+			require.Zero(c, c.inbox("a"), "it was taken")
+			stop(c, a)
+			began := c.now()
+			require.ErrorIs(c, <-asked, ErrStopped)
+			require.LessOrEqual(c, c.now()-began, hintSpacing+100*time.Millisecond)
+			require.Empty(c, a.told(EventCommandTaken))
+		})
+	})
+}
+
+// TestOverdueCommandThatRedisForgets: that it comes to nothing is said again.
+func TestOverdueCommandThatRedisForgets(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.alone(Options{InstanceID: "a"})
+		ends := 0
+		a.backend.commands = commandHooks{Commands: a.backend.commands, end: func() { ends++ }}
+		for n := range 2 {
+			a.commands.begin(background, store.Command{ID: "x", Instance: "a", Kind: commandUndrain, Process: a.registry.incarnation}, true)
+			a.commands.executing.Wait()
+			require.Equal(c, n+1, ends)
+		}
+		require.Empty(c, a.told(EventCommandTaken))
+	})
+}
+
+// TestCommandLastsAsLongAsADrain: work may take nearly ShutdownTimeout to return.
+func TestCommandLastsAsLongAsADrain(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.ShutdownTimeout = 40 * time.Second })
+		a.start(a.works("w", 35*time.Second))
+		c.until(time.Minute, a.IsLeader)
+		require.NoError(c, c.control("ops").Drain(background, "a"))
+		require.Contains(c, c.noted(), "a w drained")
 	})
 }
 
@@ -592,6 +832,165 @@ func TestDrainsInOrder(t *testing.T) {
 	})
 }
 
+// TestDrainsInOrderWithoutAnAnswer: what was asked for after a drain is not begun before it, though
+// the answer to its start is lost.
+func TestDrainsInOrderWithoutAnAnswer(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair()
+		control := c.control("ops")
+		starts := 0
+		a.backend.commands = commandHooks{Commands: a.backend.commands, lost: func() bool { starts++; return starts == 1 }}
+		deaf := unreadInboxes(c)
+		deaf.Store(true)
+		var asked sync.WaitGroup
+		for _, ask := range []func(context.Context, string) error{control.Drain, control.Undrain} {
+			asked.Go(func() { assert.NoError(c, ask(background, "a")) })
+			c.pass(20 * time.Millisecond)
+		}
+		require.Equal(c, 2, c.inbox("a"))
+		deaf.Store(false)
+		asked.Wait()
+		require.Equal(c, 3, starts)
+		require.Equal(c, []string{"drain_began", "drain_ended"}, a.told(EventDrainBegan, EventDrainEnded))
+		require.False(c, a.IsDraining())
+	})
+}
+
+// send leaves a command for an instance, and nobody waits for it: its hint is not repeated.
+func (c *cluster) send(control *Control, command store.Command) store.Command {
+	c.Helper()
+	command.ID = newCommandID()
+	command.NotAfter = c.redis.Now().Add(time.Minute).UnixMilli()
+	verdict, err := control.store.SendCommand(background, command, time.Minute)
+	require.NoError(c, err)
+	require.Equal(c, store.CommandSent, verdict)
+	return command
+}
+
+// TestCommandTakesAFreePlace: one that waits since as many are executed as may be is taken as soon
+// as one of those has ended, and not at the next look.
+func TestCommandTakesAFreePlace(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair()
+		control := c.control("ops")
+		ends := make(chan struct{})
+		a.commands.obey = func(store.Command) func(context.Context) error {
+			return func(context.Context) error { <-ends; return nil }
+		}
+		for range maxExecuting + 1 {
+			c.send(control, store.Command{Instance: "a", Kind: commandResign})
+		}
+		c.pass(hintSpacing * 3 / 2) // between two looks
+		require.Equal(c, 1, c.inbox("a"))
+		ends <- struct{}{}
+		c.pass(hintSpacing / 10)
+		require.Zero(c, c.inbox("a"))
+		close(ends)
+		c.pass(time.Second)
+	})
+}
+
+// TestCommandForNobodyHere: what is meant for another term, or another process, is left to a twin
+// for two seconds, and refused then. What is meant for none is refused at once.
+func TestCommandForNobodyHere(t *testing.T) {
+	for name, test := range map[string]struct {
+		command store.Command
+		want    string
+		waits   bool
+	}{
+		"another term":    {store.Command{Kind: commandResign, Token: 1}, "failed not_leader", true},
+		"another heir":    {store.Command{Kind: commandTransfer, Token: 1, Argument: "b"}, "failed not_leader", true},
+		"another process": {store.Command{Kind: commandDrain, Process: "another"}, "failed not_found", true},
+		"no term":         {store.Command{Kind: commandResign}, "failed not_leader", false},
+		"no role":         {store.Command{Kind: commandResign, Role: "none", Token: 1}, "failed not_leader", false},
+		"no process":      {store.Command{Kind: commandUndrain}, "failed not_found", false},
+		"no kind":         {store.Command{Kind: "dance"}, "failed misconfigured", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				a, _ := c.pair()
+				control := c.control("ops")
+				test.command.Instance = "a"
+				command := c.send(control, test.command)
+				took := c.until(time.Minute, func() bool { return c.stands(control, command) == test.want })
+				if test.waits {
+					require.GreaterOrEqual(c, took, leftForAnother)
+					require.LessOrEqual(c, took, leftForAnother+hintSpacing+100*time.Millisecond)
+				} else {
+					require.Less(c, took, hintSpacing/10)
+				}
+				require.True(c, a.IsLeader())
+				require.False(c, a.IsDraining())
+			})
+		})
+	}
+}
+
+// failingCommands is a store of commands that cannot be read.
+type failingCommands struct{ store.Commands }
+
+func (failingCommands) ReadCommands(context.Context, string, []string) ([]string, error) {
+	return nil, errNetwork
+}
+
+// TestCommandsThatWait: what is noted of an inbox. A command waits for as long as its entry is
+// there, or is asked for again for an hour if it may have been taken; else nobody looks for it but
+// by a hint.
+func TestCommandsThatWait(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.alone(Options{InstanceID: "a"})
+		l := &a.commands
+		entry := func(id string) string { return store.Command{ID: id, Instance: "a", Kind: commandDrain}.Entry() }
+		waits := func() (ids []string) {
+			for _, w := range l.waiting {
+				ids = append(ids, w.ID)
+			}
+			return ids
+		}
+		require.Empty(c, l.note([]string{entry("x"), entry("y"), entry("z")}))
+		x := l.waiting[0]
+		c.pass(time.Second)
+		require.Equal(c, []string{"nonsense"}, l.note([]string{entry("x"), "nonsense", entry("y"), entry("z")}))
+		require.Equal(c, []string{"x", "y", "z"}, waits())
+		require.Same(c, x, l.waiting[0], "since it was seen first")
+		x.asked = true
+		l.note([]string{entry("z")})
+		require.Equal(c, []string{"x", "z"}, waits())
+
+		l.c.backend.commands = failingCommands{}
+		l.look(background)
+		require.Equal(c, []string{"x"}, waits())
+		c.pass(maxCommandTimeout - 2*time.Second)
+		l.look(background)
+		require.Equal(c, []string{"x"}, waits())
+		c.pass(2 * time.Second)
+		l.look(background)
+		require.Empty(c, waits())
+	})
+}
+
+// endlessCommands is an inbox in which something lies that is no command, whatever is taken out.
+type endlessCommands struct {
+	store.Commands
+	reads int
+}
+
+func (e *endlessCommands) ReadCommands(context.Context, string, []string) ([]string, error) {
+	e.reads++
+	return []string{"nonsense"}, nil
+}
+
+// TestInboxWithoutAnEnd: a server that answers nonsense is asked eight times a hint.
+func TestInboxWithoutAnEnd(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.alone(Options{InstanceID: "a"})
+		endless := &endlessCommands{}
+		a.backend.commands = endless
+		a.commands.look(background)
+		require.Equal(c, maxRounds, endless.reads)
+	})
+}
+
 // TestCommandsUnreadAreNewsEachTime: an inbox that cannot be read is reported once until it can be.
 func TestCommandsUnreadAreNewsEachTime(t *testing.T) {
 	inCluster(t, func(c *cluster) {
@@ -654,25 +1053,38 @@ func TestRunEndsWithACommand(t *testing.T) {
 	})
 }
 
-// TestCommandOfATwin: of two processes of one ID the one that a command is meant for takes it.
+// TestCommandOfATwin: of two processes of one ID the one that a command is meant for takes it,
+// though the other one looks first.
 func TestCommandOfATwin(t *testing.T) {
-	inCluster(t, func(c *cluster) {
-		c.pair()
-		twin, err := New(c.net.Client("a2", nil), Options{Namespace: "tenure", InstanceID: "a", Election: ElectionOptions{LeaseTTL: 10 * time.Second}})
-		require.NoError(c, err)
-		c.join("a2", twin).start()
-		c.pass(time.Second)
-		refused := false
-		c.redis.Intercept(func(host, cmd string, _ []string) string { // the twin looks first
-			if host != "a" || !strings.EqualFold(cmd, "lrange") || refused {
-				return ""
-			}
-			refused = true
-			return "LOADING Redis is loading the dataset in memory"
+	for name, test := range map[string]struct {
+		meant string // the host of the one that it is meant for
+		ask   func(*Control) error
+	}{
+		"transfer": {"a", func(c *Control) error { return c.Transfer(background, "", "b") }}, // by the leader
+		"drain":    {"a2", func(c *Control) error { return c.Drain(background, "a") }},       // by the one that has the record
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				a, _ := c.pair()
+				coordinator, err := New(c.net.Client("a2", nil), Options{Namespace: "tenure", InstanceID: "a", Election: ElectionOptions{LeaseTTL: 10 * time.Second}})
+				require.NoError(c, err)
+				twin := c.join("a2", coordinator).start()
+				c.pass(time.Second)
+				refused := false
+				c.redis.Intercept(func(host, cmd string, _ []string) string {
+					if host != test.meant || !strings.EqualFold(cmd, "lrange") || refused {
+						return ""
+					}
+					refused = true
+					return "LOADING Redis is loading the dataset in memory"
+				})
+				require.NoError(c, test.ask(c.control("ops")))
+				require.True(c, refused)
+				require.False(c, a.IsDraining())
+				require.Equal(c, name == "drain", twin.IsDraining())
+			})
 		})
-		require.NoError(c, c.control("ops").Transfer(background, "", "b"))
-		require.True(c, refused)
-	})
+	}
 }
 
 // TestControlInsideWork: work that asks its own process does not wait for itself.
@@ -708,6 +1120,52 @@ func TestControlInsideWork(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestControlOfAnotherInsideWork: what work asks of another process is left to that one.
+func TestControlOfAnotherInsideWork(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, b := c.member("a"), c.member("b").start()
+		c.until(time.Minute, b.IsLeader)
+		asked := make(chan error, 1)
+		a.start(func(ctx context.Context, _ Term) error {
+			asked <- a.Control().Drain(ctx, "b")
+			<-ctx.Done()
+			return nil
+		})
+		c.pass(time.Second)
+		require.NoError(c, b.Elector().Resign(background))
+		require.NoError(c, <-asked)
+		require.True(c, b.IsDraining())
+		require.False(c, a.IsDraining())
+	})
+}
+
+// TestControlKnowsTheLeaderKeys: that of a coordinator knows the keys of its roles, and that of a
+// process apart those that it was told.
+func TestControlKnowsTheLeaderKeys(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		_, err := a.AddRole("mail", ElectionOptions{LeaseTTL: 10 * time.Second, LeaderKey: "mail:leader"})
+		require.NoError(c, err)
+		mail, _ := a.Role("mail")
+		a.start()
+		c.until(time.Minute, mail.IsLeader)
+		apart, err := NewControl(c.net.Client("operator", nil), ControlOptions{Namespace: "tenure", LeaderKeys: map[string]string{"mail": "mail:leader"}})
+		require.NoError(c, err)
+		for _, control := range []*Control{a.Control(), apart} {
+			c.until(time.Minute, mail.IsLeader)
+			leader, err := control.Leader(background, "mail")
+			require.NoError(c, err)
+			require.Equal(c, "a", leader.InstanceID)
+			require.NoError(c, control.Resign(background, "mail"))
+		}
+		for _, e := range a.witness.told(EventCommandTaken) {
+			require.Equal(c, "mail", e.Role)
+		}
+		_, err = c.control("ops").Leader(background, "mail")
+		require.ErrorIs(c, err, ErrNoLeader)
+	})
 }
 
 // TestControlOfANamedDefaultRole: "" is the default role, whatever it is called.

@@ -539,6 +539,9 @@ func TestDrainIsBounded(t *testing.T) {
 		require.ErrorIs(c, err, ErrDrainTimeout)
 		require.ErrorContains(c, err, "leader work")
 		require.ErrorIs(c, a.Drain(context.Background()), ErrDrainTimeout, "it still runs")
+		done := a.witness.told(EventDrainDone)
+		require.Len(c, done, 1)
+		require.ErrorIs(c, done[0].Err, ErrDrainTimeout)
 		close(hung)
 		c.pass(time.Second)
 		require.NoError(c, a.Drain(context.Background()))
@@ -670,6 +673,18 @@ func TestDrainInsideWorkEndedMeanwhile(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, ended, 1, "it still waits")
 		require.NoError(t, <-ended)
+	})
+}
+
+// TestDrainInsideWorkGivenUp: work that waits no longer for the end of its term hears why.
+func TestDrainInsideWorkGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		term := begin(background, Term{}, lease.Lease{Sent: readClock(), Life: time.Hour}, func() {})
+		defer term.end(ErrStopped)
+		d := &drain{over: make(chan struct{})}
+		ctx, cancel := context.WithTimeoutCause(term.ctx, time.Second, errBroken)
+		defer cancel()
+		require.ErrorIs(t, d.from(ctx, []*liveTerm{term}), errBroken)
 	})
 }
 
