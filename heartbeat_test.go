@@ -1,9 +1,12 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"regexp"
 	"slices"
 	"strconv"
@@ -558,6 +561,102 @@ func (r answeringRegistry) Heartbeat(ctx context.Context, h store.Heartbeat) (st
 	reply, err := r.Registry.Heartbeat(ctx, h)
 	r.change(h, &reply)
 	return reply, err
+}
+
+// failingRegistry has its calls fail: before they are made, or once they were.
+type failingRegistry struct {
+	store.Registry
+	before, after error
+	removed       string // the verdict on a removal; "": as it is
+}
+
+func (r *failingRegistry) Heartbeat(ctx context.Context, h store.Heartbeat) (store.HeartbeatReply, error) {
+	if r.before != nil {
+		return store.HeartbeatReply{}, r.before
+	}
+	reply, err := r.Registry.Heartbeat(ctx, h)
+	return reply, cmp.Or(r.after, err)
+}
+
+func (r *failingRegistry) Remove(ctx context.Context, id, incarnation string) (string, error) {
+	verdict, err := r.Registry.Remove(ctx, id, incarnation)
+	return cmp.Or(r.removed, verdict), err
+}
+
+// TestFirstBeatWithoutAnAnswer: the answer to the first heartbeat is lost, and the next one finds
+// the record that it has made. The instance takes part all the same. If it ends before the next one
+// it takes its record along, since it may be there.
+func TestFirstBeatWithoutAnAnswer(t *testing.T) {
+	onStuckRegistry(t, func(m *registryInstance, stuck *stuckRegistry, _, _ func()) {
+		failing := &failingRegistry{Registry: stuck, after: errNetwork}
+		m.Registry.store = failing
+		m.beats()
+		require.Equal(m.w, []string{"a joining"}, m.list())
+		require.False(m.w, m.takesPart())
+		require.Equal(m.w, []string{"heartbeat_failed"}, m.told())
+		failing.after = nil
+		m.beats()
+		require.True(m.w, m.takesPart())
+		require.Equal(m.w, []string{"instance_registered"}, m.told())
+	})
+	onStuckRegistry(t, func(m *registryInstance, stuck *stuckRegistry, _, _ func()) {
+		m.Registry.store = &failingRegistry{Registry: stuck, after: errNetwork}
+		m.beats()
+		require.NoError(m.w, m.deregister(context.Background()))
+		require.Empty(m.w, m.list())
+	})
+}
+
+// TestDeregisterAsksOnlyIfItMust: an instance of which nothing can have reached Redis leaves
+// without a call, which would hold up its end.
+func TestDeregisterAsksOnlyIfItMust(t *testing.T) {
+	for want, err := range []error{&net.OpError{Op: "dial", Err: io.EOF}, &net.OpError{Op: "read", Err: io.EOF}} {
+		onStuckRegistry(t, func(m *registryInstance, stuck *stuckRegistry, _, _ func()) {
+			m.Registry.store = &failingRegistry{Registry: stuck, before: fmt.Errorf("%w: %w", ErrUnreachable, err)}
+			m.beats()
+			require.NoError(m.w, m.deregister(context.Background()))
+			require.Equal(m.w, want, stuck.made(), err)
+		})
+	}
+}
+
+// TestWhatDeregisterSays: that this instance has left, also if its record has gone already; not if
+// that is of another incarnation.
+func TestWhatDeregisterSays(t *testing.T) {
+	for verdict, want := range map[string][]string{store.RemovedLeft: {"instance_left a"}, store.RemovedAbsent: {"instance_left a"}, "other": {}} {
+		onStuckRegistry(t, func(m *registryInstance, stuck *stuckRegistry, _, _ func()) {
+			m.Registry.store = &failingRegistry{Registry: stuck, removed: verdict}
+			m.beats()
+			m.told()
+			require.NoError(m.w, m.deregister(context.Background()))
+			require.Equal(m.w, want, m.told(), verdict)
+		})
+	}
+}
+
+// TestStaleBeatOfAProcessThatStops: a heartbeat that came too late is not sent once more when the
+// process is on its way out.
+func TestStaleBeatOfAProcessThatStops(t *testing.T) {
+	onStuckRegistry(t, func(m *registryInstance, stuck *stuckRegistry, _, _ func()) {
+		ctx, stop := context.WithCancel(context.Background())
+		m.Registry.store = answeringRegistry{stuck, func(_ store.Heartbeat, reply *store.HeartbeatReply) {
+			reply.Verdict = membership.Stale
+			stop()
+		}}
+		m.Registry.beat(ctx)
+		require.Equal(m.w, 1, stuck.made())
+	})
+}
+
+// TestHeartbeatThatIsForbidden is tried again after a third of its interval, however often it is
+// refused: somebody has to grant a right first.
+func TestHeartbeatThatIsForbidden(t *testing.T) {
+	onStuckRegistry(t, func(m *registryInstance, stuck *stuckRegistry, _, _ func()) {
+		m.Registry.store = &failingRegistry{Registry: stuck, before: ErrMisconfigured}
+		for range 3 {
+			require.InDelta(m.w, m.Registry.opts.HeartbeatInterval/3, m.beats(), float64(m.Registry.opts.HeartbeatInterval/12))
+		}
+	})
 }
 
 // TestMetricsMeasuredDuringAHeartbeat travel with the next one: the answer is to what was sent.

@@ -283,6 +283,48 @@ func (c *boundOfCarrier) HeartbeatWith(ctx context.Context, _ store.Heartbeat, r
 	return store.HeartbeatReply{}, nil
 }
 
+// Carries lets only leases travel that there are.
+func (c *boundOfCarrier) Carries(l store.Lease) bool { return l != nil }
+
+// TestWhatDoesNotRide: an acquire that the heartbeats cannot carry is not offered to them, and one
+// that was taken goes alone if the process is on its way out.
+func TestWhatDoesNotRide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts, err := completed(func(*Options) {})
+		require.NoError(t, err)
+		r := newRegistry(&boundOfCarrier{}, newEventBus("me"), opts, leadsNothing)
+		go func() { // ends with the ride
+			taken := <-r.rides
+			taken.begin()
+			taken.ended <- true
+		}()
+		synctest.Wait()
+		require.False(t, r.carry(t.Context(), new(store.Rider), time.Hour), "of another slot")
+		require.True(t, r.carry(t.Context(), &store.Rider{Lease: &scriptedStore{}}, time.Hour))
+
+		local := memstore.NewRegistry()
+		r = newRegistry(local, newEventBus("me"), opts, leadsNothing)
+		l := newBeatLoop(r)
+		h, _ := l.beat.Next(monotonic())
+		l.send(t.Context(), h, nil)
+		time.Sleep(opts.Registry.HeartbeatInterval * 3 / 4)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		due := l.beat.Due()
+		rides := func(ctx context.Context) bool {
+			ride := &ride{Rider: store.Rider{Lease: &scriptedStore{}}, within: time.Hour, ended: make(chan bool, 1)}
+			l.carry(ctx, ride)
+			require.False(t, <-ride.ended, "no carrier")
+			return l.beat.Due() != due
+		}
+		require.False(t, rides(over))
+		r.left.Store(true)
+		require.False(t, rides(t.Context()))
+		r.left.Store(false)
+		require.True(t, rides(t.Context()), "the heartbeat goes early, and the acquire alone")
+	})
+}
+
 // TestNeitherOfTwoThatTravelTogetherIsCutShort: they go on for as long as one of them is waited
 // for. An instance whose heartbeats are short would else never hear of a slow Redis who leads.
 func TestNeitherOfTwoThatTravelTogetherIsCutShort(t *testing.T) {
