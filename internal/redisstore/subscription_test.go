@@ -369,8 +369,14 @@ type heardServer struct {
 	holds      time.Duration             // for so long what is published is held up
 	confirms   time.Duration             // and the answer to those that subscribe
 	publishing string                    // the answer to it; "": it is taken
+	hangs      bool                      // it has none
+	mute       bool                      // PING has no answer
+	unsaid     string                    // a channel that is not confirmed; "": all are
+	listeners  map[string]int            // as PUBSUB NUMSUB says; of any other channel 1
+	uncounted  bool                      // it is refused
 	refused    func(channel string) bool // nobody may listen there; nil: on all channels one may
 	says       []func(string)            // of the subscriptions
+	last       string                    // check as it arrived
 	asked      []string                  // the channels that were asked for
 	published  int                       // checks
 	notices    []store.NoticeKind        // since they were taken last
@@ -429,6 +435,14 @@ func (s *heardServer) reply(args []string, say func(string)) (frame string, ok b
 			return "-NOPERM User app has no permissions to access one of the channels used as arguments\r\n", true
 		}
 		s.says = append(s.says, say)
+		if s.unsaid != "" {
+			for _, channel := range args[1:] {
+				if channel != s.unsaid {
+					frame += simnet.SubscribedFrame(channel)
+				}
+			}
+			return frame, true
+		}
 		if confirms := s.confirms; confirms > 0 {
 			time.AfterFunc(confirms, func() {
 				for _, channel := range args[1:] {
@@ -439,9 +453,10 @@ func (s *heardServer) reply(args []string, say func(string)) (frame string, ok b
 		}
 	case "publish":
 		s.published++
-		if s.publishing != "" {
+		if s.hangs || s.publishing != "" {
 			return s.publishing, true
 		}
+		s.last = simnet.MessageFrame(args[1], args[2])
 		if says, holds := slices.Clone(s.says), s.holds; !s.deaf {
 			time.AfterFunc(holds, func() {
 				for _, say := range says {
@@ -450,10 +465,28 @@ func (s *heardServer) reply(args []string, say func(string)) (frame string, ok b
 			})
 		}
 		return ":1\r\n", true
+	case "ping":
+		return "", s.mute
 	case "pubsub":
-		return fmt.Sprintf("*2\r\n$%d\r\n%s\r\n:1\r\n", len(args[2]), args[2]), true
+		if s.uncounted {
+			return "-NOPERM User app has no permissions to run the 'pubsub|numsub' command\r\n", true
+		}
+		frame = fmt.Sprintf("*%d\r\n", 2*len(args[2:]))
+		for _, channel := range args[2:] {
+			frame += fmt.Sprintf("$%d\r\n%s\r\n:%d\r\n", len(channel), channel, max(s.listeners[channel], 1))
+		}
+		return frame, true
 	}
 	return "", false
+}
+
+// checks is how many checks there are in the next time, in which nothing is reported.
+func (s *heardServer) checks(t *testing.T, d time.Duration) (n int) {
+	t.Helper()
+	s.set(func() { s.published = 0 })
+	require.Empty(t, s.told(d))
+	s.set(func() { n = s.published })
+	return n
 }
 
 // breaks breaks what subscriptions there are.
@@ -531,12 +564,7 @@ func TestHintsThatAreRefused(t *testing.T) {
 // which says less: the next subscription tries it again.
 func TestOwnChannelIsTriedAgain(t *testing.T) {
 	onHeardServer(t, func(s *heardServer) {
-		checks := func() (n int) {
-			s.set(func() { s.published = 0 })
-			require.Empty(t, s.told(time.Minute))
-			s.set(func() { n = s.published })
-			return n
-		}
+		checks := func() int { return s.checks(t, time.Minute) }
 		require.Positive(t, checks())
 		s.set(func() { s.refused = func(channel string) bool { return channel != "ns:leader:events" } })
 		s.breaks()
@@ -546,6 +574,109 @@ func TestOwnChannelIsTriedAgain(t *testing.T) {
 		s.breaks()
 		s.told(time.Minute + quietTime)
 		require.Positive(t, checks())
+	})
+}
+
+// TestOwnChannelIsNotGivenUp: only who may not listen on the channel of its own messages does
+// without. A subscription that breaks before that channel is confirmed says nothing of the kind.
+func TestOwnChannelIsNotGivenUp(t *testing.T) {
+	onHeardServer(t, func(s *heardServer) {
+		require.Positive(t, s.checks(t, time.Minute))
+		s.set(func() { s.unsaid = store.Keys("ns").Own("a") })
+		s.breaks()
+		time.Sleep(time.Second)
+		s.set(func() { s.unsaid = "" })
+		s.breaks()
+		s.told(time.Minute + quietTime)
+		require.Positive(t, s.checks(t, time.Minute))
+	})
+}
+
+// TestUnconfirmedChannel: a subscription of which one channel is not confirmed does not stand, and
+// another one is made before long.
+func TestUnconfirmedChannel(t *testing.T) {
+	onHeardServer(t, func(s *heardServer) {
+		require.Empty(t, s.told(time.Minute))
+		s.set(func() { s.unsaid, s.asked = "ns:leader:events", nil })
+		s.breaks()
+		require.Equal(t, []store.NoticeKind{store.SubscriptionLost}, s.told(time.Minute))
+		require.False(t, s.state.Load().Active)
+		s.set(func() { require.Greater(t, len(s.asked), 20, "attempts, each with two channels") })
+	})
+}
+
+// TestChecksThatHang: that a message cannot be published says nothing of the subscription, which is
+// asked itself then, at each check anew: by an answer it stands, without one it is lost.
+func TestChecksThatHang(t *testing.T) {
+	onHeardServer(t, func(s *heardServer) {
+		require.Empty(t, s.told(time.Minute))
+		for range 2 {
+			s.set(func() { s.hangs = true })
+			require.Empty(t, s.told(time.Minute))
+			require.True(t, s.state.Load().Active)
+			s.set(func() { s.hangs = false })
+			require.Positive(t, s.checks(t, time.Minute))
+		}
+		s.set(func() { s.hangs, s.mute = true, true })
+		require.Equal(t, []store.NoticeKind{store.SubscriptionLost}, s.told(10*time.Second))
+		s.set(func() { s.hangs, s.mute = false, false })
+		require.Equal(t, []store.NoticeKind{store.SubscriptionRestored}, s.told(time.Minute))
+		s.set(func() { s.publishing, s.mute = "-LOADING Redis is loading the dataset in memory\r\n", true })
+		require.Equal(t, []store.NoticeKind{store.SubscriptionLost}, s.told(10*time.Second))
+	}, func(o *redis.Options) { o.ReadTimeout = 20 * time.Second })
+}
+
+// TestUnaskedAnswers: an answer to PING that nobody has asked for, and a message of our own that
+// somebody repeats, do not pass for what comes of a check, nor put one off.
+func TestUnaskedAnswers(t *testing.T) {
+	for name, frame := range map[string]func(s *heardServer) string{
+		"PONG":    func(*heardServer) string { return "*2\r\n$4\r\npong\r\n$0\r\n\r\n" },
+		"message": func(s *heardServer) string { return s.last },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onHeardServer(t, func(s *heardServer) {
+				require.Empty(t, s.told(time.Minute))
+				checks := s.checks(t, time.Minute)
+				says := func() {
+					for range 600 {
+						time.Sleep(100 * time.Millisecond)
+						s.set(func() {
+							for _, say := range s.says {
+								say(frame(s))
+							}
+						})
+					}
+				}
+				s.set(func() { s.published = 0 })
+				says()
+				s.set(func() { require.InDelta(t, checks, s.published, 2) })
+				if name == "message" {
+					return
+				}
+				s.set(func() { s.deaf = true })
+				says()
+				require.Equal(t, []store.NoticeKind{store.SubscriptionLost}, s.told(0))
+			}, func(o *redis.Options) { o.Protocol = 2 })
+		})
+	}
+}
+
+// TestCrowdOfOneOfManyLeases: a process that listens to several leases is one of the greatest crowd
+// among them, for as long as nobody says otherwise: not if counting is refused. Any number will do.
+func TestCrowdOfOneOfManyLeases(t *testing.T) {
+	onHeardServer(t, func(s *heardServer) {
+		s.set(func() {
+			s.channels = []string{"ns:leader:events", "ns:other:events", "ns:third:events"}
+			s.listeners = map[string]int{"ns:other:events": 10_000}
+		})
+		s.more <- struct{}{}
+		time.Sleep(5 * time.Minute)
+		crowd := func() { require.InDelta(t, 20, s.checks(t, 20*time.Minute), 2, "once a minute") }
+		crowd()
+		s.set(func() { s.uncounted = true })
+		crowd()
+		s.set(func() { s.uncounted, s.listeners = false, map[string]int{"ns:third:events": 1 << 62} })
+		crowd()
 	})
 }
 
@@ -896,6 +1027,23 @@ func TestCrowdChecksLessOften(t *testing.T) {
 		c.checksIn(10 * time.Minute)
 		require.InDelta(t, 10*processes/2, len(c.counts), processes, "a count of nobody spreads nothing anew")
 		c.end()
+	})
+}
+
+// TestChecksOfFewLieApart: processes that subscribed at one moment check at one, and apart from then
+// on.
+func TestChecksOfFewLieApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const processes, every = 40, 7500 * time.Millisecond
+		c := startListeningCrowd(processes, every, processes)
+		defer c.end()
+		time.Sleep(time.Minute)
+		began := time.Now()
+		tenths := make([]int, 10)
+		for _, at := range c.checksIn(every) {
+			tenths[at.Sub(began)*10/every%10]++
+		}
+		require.Less(t, slices.Max(tenths), processes*2/5, "%v", tenths)
 	})
 }
 
