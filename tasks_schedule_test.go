@@ -793,3 +793,134 @@ func TestHungSchedulesMakeRoom(t *testing.T) {
 		g.pass(time.Minute)
 	})
 }
+
+// TestManyOwnSchedules: as many schedules of the application are asked at a time as may be, and the
+// others in turn. All of them get their answers, slot after slot.
+func TestManyOwnSchedules(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		const tasks, takes = 3 * maxConsulted, 400 * time.Millisecond
+		a := g.member("a")
+		on, most := 0, 0
+		for n := range tasks {
+			name := fmt.Sprintf("t%02d", n)
+			slow := ownSchedule{text: name, next: func(after time.Time) time.Time {
+				if g.now() > 0 {
+					g.lock(func() { on++; most = max(most, on) })
+					time.Sleep(takes)
+					g.lock(func() { on-- })
+				}
+				return after.Truncate(time.Minute).Add(time.Minute)
+			}}
+			require.NoError(g, a.Register(Task{Name: name, Schedule: slow, Run: g.run(0)}))
+		}
+		g.pass(time.Second)
+		a.begin()
+		g.pass(10*time.Minute + 30*time.Second)
+		a.end()
+		g.pass(time.Minute)
+		require.Equal(g, maxConsulted, most)
+		ran := make(map[string]int)
+		for _, line := range g.noted() {
+			ran[strings.Fields(line)[1]]++
+		}
+		require.Len(g, ran, tasks)
+		for name, runs := range ran {
+			require.Equal(g, 10, runs, name)
+		}
+		require.Empty(g, g.told(EventTaskBlocked))
+	})
+}
+
+// TestSchedulesThatHungReturn: one that was found to hang makes room once, however it ends: it
+// answers at last, or its task is unregistered. No more are asked at a time for that.
+func TestSchedulesThatHungReturn(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a")
+		release := make(chan struct{})
+		for n := range maxConsulted {
+			s := &hangingSchedule{release: release, every: time.Hour}
+			require.NoError(g, a.Register(Task{Name: fmt.Sprint("h", n), Schedule: s, Run: noTask}))
+			s.hang.Store(true)
+		}
+		g.pass(time.Second)
+		a.begin()
+		g.pass(5 * time.Second)
+		require.Len(g, g.told(EventTaskBlocked), maxConsulted)
+		for n := range maxConsulted / 2 {
+			require.NoError(g, a.Unregister(context.Background(), fmt.Sprint("h", n)))
+		}
+		close(release)
+		g.pass(time.Second)
+
+		on, most := 0, 0
+		var leads atomic.Bool
+		for n := range 3 * maxConsulted {
+			slow := ownSchedule{text: fmt.Sprint(n), next: func(after time.Time) time.Time {
+				if leads.Load() { // and not Register
+					g.lock(func() { on++; most = max(most, on) })
+					time.Sleep(nextBound / 4)
+					g.lock(func() { on-- })
+				}
+				return after.Truncate(time.Minute).Add(time.Minute)
+			}}
+			require.NoError(g, a.Register(Task{Name: fmt.Sprint("t", n), Schedule: slow, Run: noTask}))
+		}
+		leads.Store(true)
+		g.pass(10 * time.Minute)
+		a.end()
+		g.pass(time.Minute)
+		require.Equal(g, maxConsulted, most)
+	})
+}
+
+// TestScheduleWaitsItsTurn: a schedule that has waited for its turn is asked before one that comes
+// at the moment in which there is room again. It waits once, however often its task has news.
+func TestScheduleWaitsItsTurn(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		never := make(chan struct{})
+		defer close(never)
+		m := g.member("m")
+		for n := range maxConsulted + 2 {
+			s := &hangingSchedule{release: never, every: time.Hour}
+			require.NoError(g, m.Register(Task{Name: fmt.Sprint("t", n), Schedule: s, Run: noTask}))
+			s.hang.Store(true)
+		}
+		live := begin(background, Term{Token: 1}, lease.Lease{Sent: readClock(), Life: time.Hour}, func() {})
+		defer live.end(ErrStopped)
+		term, _ := TermFrom(live.ctx)
+		l := newTaskLoop(live.ctx, live.tasks.ctx, m.roleTasks, term)
+		l.shared.Clock.Learn(0, 0, time.Now().UnixMilli())
+		l.register()
+		hangs, waits, comes := l.tasks[0], l.tasks[maxConsulted], l.tasks[maxConsulted+1]
+		read := func(t *leadTask) {
+			t.machine.Step()
+			t.machine.Answer(t.machine.Sent(), store.TaskReply{Verdict: store.TaskOK, Record: store.TaskRecord{Spec: t.spec, Token: 1}})
+		}
+		for _, t := range l.tasks[:maxConsulted+1] {
+			read(t)
+		}
+		l.turn()
+		synctest.Wait() // all have been called
+		for range 2 {
+			l.now += nextBound / 2
+			l.touch(waits)
+			l.turn()
+			require.Equal(g, []*leadTask{waits}, l.asking)
+		}
+		read(comes)
+		for _, t := range l.tasks[1:maxConsulted] { // they are looked at later
+			t.question.at += nextBound
+		}
+		l.now += nextBound / 2
+		l.touch(hangs)
+		l.touch(comes)
+		wait, _ := l.turn()
+		require.True(g, hangs.question.hangs)
+		require.Zero(g, wait, "there is room")
+		require.Equal(g, []*leadTask{waits, comes}, l.asking)
+		l.turn()
+		require.NotNil(g, waits.question)
+		require.Nil(g, comes.question)
+		require.Equal(g, []*leadTask{comes}, l.asking)
+	})
+}
