@@ -1030,8 +1030,8 @@ func TestCrowdChecksLessOften(t *testing.T) {
 	})
 }
 
-// TestChecksOfFewLieApart: processes that subscribed at one moment check at one, and apart from then
-// on.
+// TestChecksOfFewLieApart: processes that subscribed at one moment check at one, and apart from
+// then on.
 func TestChecksOfFewLieApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const processes, every = 40, 7500 * time.Millisecond
