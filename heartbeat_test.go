@@ -678,6 +678,22 @@ func TestMetricsMeasuredDuringAHeartbeat(t *testing.T) {
 	})
 }
 
+// TestMetricsOfABeatThatCameTooLate travel once more: it has entered nothing.
+func TestMetricsOfABeatThatCameTooLate(t *testing.T) {
+	onStuckRegistry(t, func(m *registryInstance, stuck *stuckRegistry, _, _ func()) {
+		var sent [][]store.Metric
+		m.Registry.store = answeringRegistry{stuck, func(h store.Heartbeat, reply *store.HeartbeatReply) {
+			if sent = append(sent, h.Metrics); len(sent) == 1 {
+				reply.Verdict = membership.Stale
+			}
+		}}
+		m.measured.Store(&[]store.Metric{{Name: "jobs", Value: 1}})
+		m.beats()
+		m.beats()
+		require.Equal(m.w, [][]store.Metric{{{Name: "jobs", Value: 1}}, {{Name: "jobs", Value: 1}}, nil}, sent)
+	})
+}
+
 // TestRecordOfAnotherRole: a record says what its process leads now, also if that is one role as
 // before, and another one.
 func TestRecordOfAnotherRole(t *testing.T) {
