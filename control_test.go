@@ -867,6 +867,29 @@ func (c *cluster) send(control *Control, command store.Command) store.Command {
 	return command
 }
 
+// TestCommandThatIsReadTooLate is not executed: its time was over before anybody looked at it.
+func TestCommandThatIsReadTooLate(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair()
+		control := c.control("ops")
+		unreadInboxes(c).Store(true)
+		late := store.Command{
+			ID: newCommandID(), Instance: "a", Kind: commandDrain, Process: a.registry.incarnation, NotAfter: c.redis.Now().Add(time.Minute).UnixMilli(),
+		}
+		_, err := control.store.SendCommand(background, late, time.Second)
+		require.NoError(c, err)
+		c.send(control, store.Command{Instance: "a", Kind: commandUndrain, Process: a.registry.incarnation}) // keeps the inbox
+		c.pass(5 * time.Second)
+		require.Equal(c, 2, c.inbox("a"))
+		c.redis.Intercept(nil)
+		a.commands.wait()
+		c.pass(time.Second)
+		require.Zero(c, c.inbox("a"))
+		require.Equal(c, "expired expired", c.stands(control, late))
+		require.Empty(c, a.told(EventDrainBegan))
+	})
+}
+
 // TestCommandTakesAFreePlace: one that waits since as many are executed as may be is taken as soon
 // as one of those has ended, and not at the next look.
 func TestCommandTakesAFreePlace(t *testing.T) {

@@ -110,6 +110,8 @@ var controls = []bug{
 		old: "if err == nil || ctx.Err() != nil || time.Since(began) > commandMemory {", new: "if err == nil || err != nil || time.Since(began) > commandMemory {"},
 	{name: "command of a twin", test: "TestCommandOfATwin", breaks: "of two processes of one ID the wrong one refuses a command", file: "control_run.go",
 		old: "another := !w.asked && !l.c.meant(", new: "another := false && !l.c.meant("},
+	{name: "late command executed", test: "TestCommandThatIsReadTooLate", breaks: "an instance that could not read its commands executes what nobody expects any more", file: "control_run.go",
+		old: "verdict == store.CommandStarted || verdict == store.CommandOverdue {", new: "verdict != store.CommandGone {"},
 	{name: "command begun before an older one", test: "TestDrainsInOrderWithoutAnAnswer", breaks: "an instance that was undrained drains for ever, since the answer to the start of the drain was lost", file: "control_run.go",
 		old: "		if err != nil {\n			return err\n		}\n		l.waiting", new: "		if err != nil {\n			continue\n		}\n		l.waiting"},
 	{name: "command that has not ended said to be done", test: "TestCommandThatRedisForgetsTooSoon", breaks: "after a failover an operator takes the machine away under the work", file: "control_run.go",
