@@ -697,8 +697,12 @@ func TestDrainEndedMeanwhile(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- a.Drain(context.Background()) }()
 		c.pass(time.Second)
+		a.Coordinator.mu.Lock()
+		over := a.drain.over
+		a.Coordinator.mu.Unlock()
 		a.Undrain()
 		synctest.Wait()
+		<-over // who waits inside work hears of it too
 		require.NoError(c, <-ended)
 		require.Empty(c, a.told(EventDrainDone))
 		c.until(time.Minute, a.IsLeader)
