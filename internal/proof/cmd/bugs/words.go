@@ -18,7 +18,7 @@ var words = []bug{
 	{name: "half a minute for one failure", test: "TestFailedWorkMovesOn", breaks: "a service of one process does nothing for half a minute after one error", file: candidate,
 		old: "		pause = Backoff(leastBack, c.failures, c.timing.Penalty)\n", new: "		pause = c.timing.Penalty\n"},
 	{name: "a release beside a request", test: "TestServeAnswersBeforeItReleases", in: "tenurehttp", breaks: "a request that relies on leading is answered by a process that leads no more", file: "tenurehttp/serve.go",
-		old: "	err := s.stopServer(ctx)\n	if ended", new: "	release()\n	err := s.stopServer(ctx)\n	if ended"},
+		old: "	err := s.stopServer(ctx)\n	if ended", new: "	release(nil)\n	err := s.stopServer(ctx)\n	if ended"},
 	{name: "a request that hangs keeps the lease", test: "TestServeCutsOffAfterGrace", in: "tenurehttp", breaks: "one slow client holds up each deploy", file: "tenurehttp/serve.go",
 		old: "		_ = s.Server.Close()\n		return fmt", new: "		return fmt", hangs: true},
 	{name: "a page that may load anything", test: "TestPage", in: "tenurehttp", breaks: "a text that is taken for markup runs a script of somebody else", file: "tenurehttp/page.go",
