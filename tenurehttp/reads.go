@@ -42,11 +42,8 @@ type pageQuery struct {
 	limit, offset int
 }
 
-// noState stands for states that there are not, which no instance is in.
-const noState = "none\n"
-
 // pageQueryOf reads the parameters state, which may come several times, q, a part of the ID, offset
-// and limit. Of thousands of states no more is kept than there are.
+// and limit.
 func pageQueryOf(r *request) (q pageQuery, err error) {
 	if q.limit, err = number(r, "limit", defaultPage, maxPage); err != nil {
 		return q, err
@@ -55,13 +52,9 @@ func pageQueryOf(r *request) (q pageQuery, err error) {
 		return q, err
 	}
 	query := r.URL.Query()
-	for _, state := range ranks {
-		if slices.Contains(query["state"], string(state)) {
-			q.states += string(state) + "\n"
-		}
-	}
-	if query.Has("state") && q.states == "" {
-		q.states = noState
+	if states := query["state"]; len(states) > 0 { // thousands, perhaps: each is looked at once
+		slices.Sort(states)
+		q.states = strings.Join(slices.Compact(states), "\n") + "\n"
 	}
 	q.part = query.Get("q")
 	return q, nil
@@ -71,10 +64,13 @@ func pageQueryOf(r *request) (q pageQuery, err error) {
 func (s *snapshot) choose(q pageQuery) page {
 	matched := s.sorted
 	if q.states != "" || q.part != "" {
-		states := strings.Split(q.states, "\n")
+		wanted := make(map[tenure.InstanceState]bool)
+		for state := range strings.SplitSeq(q.states, "\n") {
+			wanted[tenure.InstanceState(state)] = true
+		}
 		matched = nil
 		for _, i := range s.sorted {
-			if one := s.all[i]; (q.states == "" || slices.Contains(states, string(one.State))) && strings.Contains(one.ID, q.part) {
+			if one := s.all[i]; (q.states == "" || wanted[one.State]) && strings.Contains(one.ID, q.part) {
 				matched = append(matched, i)
 			}
 		}
