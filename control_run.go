@@ -467,7 +467,7 @@ func (c *Coordinator) setDraining(draining bool) (*drain, error) {
 	}
 	c.bus.publish(Event{Type: kind})
 	c.registry.drain(draining)
-	for _, e := range c.roles {
+	for _, e := range c.roles.all {
 		e.loop.inputs.nudge()
 	}
 	return c.drain, nil

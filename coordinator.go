@@ -54,7 +54,7 @@ type Coordinator struct {
 	together     togetherRenewals
 
 	mu    sync.Mutex
-	roles []*Elector     // the default one first
+	roles roleSet
 	start func(*Elector) // while Run goes on: runs a role
 	drain *drain         // that is on
 }
@@ -121,7 +121,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 		election.also.everywhere, election.also.leading = opts.commands()
 	})
 	if !opts.NoDefaultRole {
-		c.roles = []*Elector{c.elector}
+		c.roles.add(c.elector)
 	}
 	return c
 }
@@ -222,83 +222,6 @@ func (c *Coordinator) State() InstanceState {
 	return InstanceJoining
 }
 
-// AddRole adds the election of a further role, with the same identity, subscription and Run. Its
-// leader work is opts.Lead. opts.Role may be left empty; if it is set, it must be name. AddRole may
-// be called before and during Run. Once Run has been told to stop, it returns ErrStopped. It
-// returns an *OptionError if there is such a role already, or if an option is bad. FailFast applies
-// to the roles with which Run begins: a role that is added later tries for ever.
-func (c *Coordinator) AddRole(name string, opts ElectionOptions) (*Elector, error) {
-	var check checker
-	if name == "" {
-		check.refuse("Role", name, "the default role is configured by Options.Election")
-	}
-	if name != "" && opts.Role != "" && opts.Role != name {
-		check.refuse("Role", opts.Role, "must be empty or the name %q", name)
-	}
-	opts.Role = name
-	opts = opts.complete(&check, "")
-	c.backend.check(&check, "", opts)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	check.leaderKey("", c.opts.Namespace, opts.LeaderKey)
-	key := func(o ElectionOptions) string { return o.leaseKey(c.opts.Namespace) }
-	for _, other := range c.roles {
-		if other.Role() == name && name != "" {
-			check.refuse("Role", name, "is there already")
-		} else if part := store.Shared(key(opts), key(other.loop.opts)); part != "" {
-			check.refuse("LeaderKey", key(opts), "would share %q with role %q", part, other.Role())
-		}
-	}
-	if err := check.err(); err != nil {
-		return nil, err
-	}
-	if c.phase.Load() == phaseStopped {
-		return nil, ErrStopped
-	}
-	of := c.opts
-	of.Election = opts
-	tasks := c.tasks.addRole(of.taskConfig(c.backend.tasks, c.bus))
-	e := c.newElector(opts, func(election *electionConfig) {
-		election.failFast = election.failFast && c.start == nil
-		election.stuck, election.late = tasks.stuck, tasks.work()
-	})
-	c.roles = append(c.roles, e)
-	c.more.nudge()
-	if c.start != nil {
-		c.start(e)
-	}
-	return e, nil
-}
-
-// addShard adds a role that tasks are dealt to, unless it is there.
-func (c *Coordinator) addShard(name string) error {
-	if _, there := c.Role(name); there {
-		return nil
-	}
-	opts := c.opts.Election
-	opts.Role, opts.LeaderKey, opts.Lead, opts.Priority, opts.Preempt, opts.ByInstanceID, opts.Spread = "", "", nil, 0, 0, false, true
-	_, err := c.AddRole(name, opts)
-	if _, there := c.Role(name); there { // another task has added it meanwhile
-		return nil
-	}
-	return err
-}
-
-// Role returns the elector of a role, and false if there is no such role. The name of the default
-// role is that of Options.Election.Role, which is "" unless it is set.
-func (c *Coordinator) Role(name string) (*Elector, bool) {
-	for _, e := range c.all() {
-		if e.Role() == name {
-			return e, true
-		}
-	}
-	return nil, false
-}
-
-// Roles returns the electors of all roles, that of the default role first, if there is one, the
-// others in the order in which they were added.
-func (c *Coordinator) Roles() []*Elector { return slices.Clone(c.all()) }
-
 // Observe calls fn with every event from now on, in order and one call at a time, until stop is
 // called. stop does not wait for a call of fn that is under way. A slow fn delays nobody: beyond a
 // backlog of 1,024 events the oldest are dropped, and Event.Dropped of the next one counts them. A
@@ -395,7 +318,7 @@ func (c *Coordinator) elect(ctx context.Context, lead []LeadFunc) (stopped time.
 		})
 	}
 	c.mu.Lock()
-	for _, e := range c.roles {
+	for _, e := range c.roles.all {
 		if e.start() == nil {
 			run(e, leadOf(e == c.elector, lead))
 		}
@@ -434,7 +357,7 @@ func (c *Coordinator) stopEntry() {
 	defer c.mu.Unlock()
 	c.start = nil
 	c.phase.Store(phaseStopped)
-	for _, e := range c.roles {
+	for _, e := range c.roles.all {
 		if e.phase.CompareAndSwap(phaseIdle, phaseStopped) {
 			e.loop.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: e.Role(), State: ElectionStopped}})
 		}
@@ -454,7 +377,7 @@ func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listenin
 	obeyed := await(obeying, last, "a command from elsewhere")
 	calls := joined(c.registry.flush(last), c.tasks.flush(last), c.commands.calling.flush(last, "a call about a command to Redis"), c.asked.flush(last, questionsLeft))
 	c.mu.Lock()
-	roles := c.roles
+	roles := c.roles.all
 	c.mu.Unlock()
 	if c.opts.NoDefaultRole { // which may be asked who leads
 		roles = append(slices.Clone(roles), c.elector)
@@ -494,19 +417,12 @@ func (c *Coordinator) audience() store.Audience {
 	}
 }
 
-// all returns the electors of now, the default one first.
-func (c *Coordinator) all() []*Elector {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.roles // only ever appended to
-}
-
 // hint hands a hint to those whom it may concern.
 func (c *Coordinator) hint(h store.Hint) {
-	for _, e := range c.all() {
+	for _, e := range c.concerned(h) {
 		e.hint(h)
+		c.tasks.hint(e.Role(), h)
 	}
-	c.tasks.hint(h)
 	if h.Type == store.HintGranted || h.Type == store.HintVacant {
 		c.registry.changed()
 	}

@@ -931,6 +931,30 @@ func TestRolesAreFound(t *testing.T) {
 	})
 }
 
+// TestOneRoleOfMany: what concerns one role of a thousand costs no more than it does one of ten.
+func TestOneRoleOfMany(t *testing.T) {
+	c, err := New(redis.NewClient(&redis.Options{Addr: "localhost:1"}), Options{Namespace: "shop", InstanceID: "a"})
+	require.NoError(t, err)
+	allocs := make(map[int]float64)
+	for _, many := range []int{10, 1000} {
+		for n := len(c.Roles()); n < many; n++ {
+			_, err := c.AddRole(fmt.Sprint("role-", n), ElectionOptions{})
+			require.NoError(t, err)
+		}
+		n := 0
+		allocs[many] = testing.AllocsPerRun(20, func() {
+			n++
+			_, err := c.AddRole(fmt.Sprintf("another-%d-%d", many, n), ElectionOptions{})
+			require.NoError(t, err)
+		})
+		first := c.Roles()[1]
+		require.Equal(t, []*Elector{first}, c.concerned(store.Hint{Type: store.HintVacant, Channel: first.loop.channel}))
+		require.Empty(t, c.concerned(store.Hint{Type: store.HintVacant, Channel: "another"}))
+		require.Len(t, c.concerned(store.Hint{Type: store.HintConnected, All: true}), len(c.Roles()))
+	}
+	require.InDelta(t, allocs[10], allocs[1000], allocs[10])
+}
+
 // TestTasksOfARole: a task runs where its role is led, and stays there when another role changes
 // hands. A listing names the role; a name is unique among all roles.
 func TestTasksOfARole(t *testing.T) {

@@ -37,6 +37,7 @@ type Elector struct {
 	endedAt      atomic.Pointer[time.Time]           // when it was
 	over         func(error)                         // hears then of its error; must not block
 	asked        callGate
+	listeners    atomic.Int64 // as they were counted last; 0: not yet
 }
 
 // phases of an elector or a coordinator.
@@ -482,6 +483,9 @@ func (e *Elector) start() error {
 func (e *Elector) hint(h store.Hint) {
 	if !h.All && h.Channel != e.loop.channel {
 		return
+	}
+	if n := int64(h.Count); h.Type == store.HintListeners && max(e.listeners.Swap(n), 1) == max(n, 1) {
+		return // as before: that is no reason to wake
 	}
 	e.loop.inputs.put(func(in *loopInputs) {
 		switch h.Type {

@@ -591,6 +591,24 @@ func TestOneOfACrowd(t *testing.T) {
 	}
 }
 
+// TestSameCountWakesNobody: a count that says what the last one said gives no turn. A first one that
+// finds nobody else does not either.
+func TestSameCountWakesNobody(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.hold("other", time.Hour)
+		s.run(s.honest(0))
+		for _, test := range []struct {
+			count int
+			wakes bool
+		}{{1, false}, {0, false}, {2001, true}, {2001, false}, {2, true}, {1, true}, {1, false}} {
+			before := s.loop.status.Load()
+			s.hint(store.Hint{Type: store.HintListeners, Count: test.count})
+			synctest.Wait()
+			require.Equal(s, test.wakes, before != s.loop.status.Load(), test.count)
+		}
+	})
+}
+
 // TestSubscribedAgainAsksOnce: what a follower is told that it has asked for since its subscription
 // stands again, it does not ask for once more; what it had asked for before, it does.
 func TestSubscribedAgainAsksOnce(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -132,32 +131,15 @@ func decodeArgs(text string) (args []string) {
 	return args
 }
 
-// hint takes a hint from the subscription.
-func (s *TaskScheduler) hint(h store.Hint) {
-	if h.Type != store.HintTriggered && h.Type != store.HintConnected {
-		return
+// hint hands a hint to the tasks of a role that it may concern.
+func (s *TaskScheduler) hint(role string, h store.Hint) {
+	of := s.of(role)
+	switch h.Type {
+	case store.HintTriggered:
+		of.hear(h.Task)
+	case store.HintConnected:
+		of.news.put(func(n *taskNews) { n.missed = true })
 	}
-	for _, role := range s.concerned(h) {
-		if h.Type == store.HintTriggered {
-			role.hear(h.Task)
-		} else {
-			role.news.put(func(n *taskNews) { n.missed = true })
-		}
-	}
-}
-
-// concerned returns the tasks of the roles that a hint is for. Of thousands of roles it is mostly
-// for one, and each of them is heard of when a subscription begins.
-func (s *TaskScheduler) concerned(h store.Hint) (all []*roleTasks) {
-	lease := strings.TrimSuffix(h.Channel, store.LeaseEvents(""))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, role := range s.roles {
-		if h.All || role.lease == lease {
-			all = append(all, role)
-		}
-	}
-	return all
 }
 
 // hear has the loop look at the record of a task. What is not registered is nobody's business here.

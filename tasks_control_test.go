@@ -29,7 +29,7 @@ func (g *taskCluster) args(fails int) TaskFunc {
 
 // hears hands the hint of a trigger to a member, as the subscription does.
 func (m *taskInstance) hears(task string) {
-	m.TaskScheduler.hint(store.Hint{Type: store.HintTriggered, Task: task, Channel: store.LeaseEvents("")})
+	m.TaskScheduler.hint("", store.Hint{Type: store.HintTriggered, Task: task, Channel: store.LeaseEvents("")})
 }
 
 // TestTrigger: the leader runs it at once, once, with its arguments in each attempt; its slots stay
@@ -84,7 +84,7 @@ func TestTriggerWithoutAHint(t *testing.T) {
 		require.Equal(g, []string{`21m0s t ["own"] #1`}, g.noted())
 		_, err = b.Trigger(context.Background(), "t")
 		require.NoError(g, err)
-		a.TaskScheduler.hint(store.Hint{Type: store.HintConnected, All: true})
+		a.TaskScheduler.hint("", store.Hint{Type: store.HintConnected, All: true})
 		g.pass(0)
 		require.Len(g, g.noted(), 1, "hints may have been missed: it asks")
 		a.end()

@@ -29,6 +29,9 @@ func LeaseTerms(lease string) string { return lease + ":terms" }
 // they call their namespace and the role.
 func LeaseEvents(lease string) string { return lease + ":events" }
 
+// LeaseOfEvents is the lease whose hints come on a channel.
+func LeaseOfEvents(channel string) string { return strings.TrimSuffix(channel, LeaseEvents("")) }
+
 // leaseParts are the key of a lease and all that is derived from it: keys, and the channel of its
 // hints.
 func leaseParts(lease string) []string {
@@ -119,6 +122,18 @@ func Shared(lease, other string) string {
 		}
 	}
 	return ""
+}
+
+// Related returns the leases that share a key or channel with a lease: itself, what is derived from
+// it, and what it may be derived from.
+func Related(lease string) []string {
+	related := leaseParts(lease)
+	for _, suffix := range leaseParts("")[1:] {
+		if of, ok := strings.CutSuffix(lease, suffix); ok {
+			related = append(related, of)
+		}
+	}
+	return related
 }
 
 // HashTag is what a Redis Cluster hashes of a key: what stands between the first brace and the next

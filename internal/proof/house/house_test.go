@@ -61,7 +61,7 @@ var floors = [][]string{
 	{"snapshots.go"},
 	{"control.go"},
 	{"roles.go"},
-	{"coordinator.go", "control_run.go"}, // commands come by a hint, and drain
+	{"coordinator.go", "coordinator_roles.go", "control_run.go"}, // commands come by a hint, and drain
 	{"doctor.go"},
 	{"standalone.go"},
 	{"env.go"},

@@ -47,7 +47,7 @@ var preferences = []bug{
 	{name: "nobody eligible by default", test: "TestEligibleByDefault", breaks: "a program that reads its options from the environment never leads", file: "env.go",
 		old: "!e.flagOr(\"ELIGIBLE\", true)", new: "!e.flag(\"ELIGIBLE\")"},
 	{name: "default role all the same", test: "TestNoDefaultRole", breaks: "a process that is not to lead the default role does", file: "coordinator.go",
-		old: "	if !opts.NoDefaultRole {\n		c.roles", new: "	{\n		c.roles"},
+		old: "	if !opts.NoDefaultRole {\n		c.roles.add", new: "	{\n		c.roles.add"},
 	{name: "task of a role that is not there", test: "TestNoDefaultRole", breaks: "a task is registered that no process runs", file: "tasks.go",
 		old: "	} else if role == nil || role.absent {", new: "	} else if role == nil {"},
 	{name: "leader missed that nobody wants", test: "TestNoDefaultRole", breaks: "a cluster of named roles is never healthy", file: "registry_status.go",
