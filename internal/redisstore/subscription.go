@@ -1,9 +1,11 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/fnv"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -223,6 +225,7 @@ type hearing struct {
 	timer   *time.Timer
 
 	own     string          // channel of our own messages; "": PING serves
+	final   string          // the channel that is asked for last: Redis confirms it last
 	pending map[string]bool // channels that are not confirmed, own among them
 	known   map[string]bool // channels that were asked for
 	stands  bool
@@ -247,6 +250,7 @@ func (l *listener) listen(ctx context.Context) error {
 		h.pending[h.own] = true
 	}
 	channels := h.fresh()
+	h.final = cmp.Or(h.own, channels[len(channels)-1])
 	h.wire = &wire{store: l.store, own: h.own, tag: l.tag, take: l.Take}
 	h.background(ctx, func() hearingReport {
 		defer func() { <-l.opening }()
@@ -309,6 +313,15 @@ func (h *hearing) subscribeMore() {
 	}
 }
 
+// subscribeAgain asks once more for the channels whose confirmation was not read. Before version
+// 9.21 go-redis drops a frame of which only a part of the first bytes has arrived: of a thousand
+// confirmations one in every few subscriptions.
+func (h *hearing) subscribeAgain() {
+	h.final = ""
+	missing := slices.Sorted(maps.Keys(h.pending))
+	h.calls.Go(func() { h.wire.subscribe(missing) }) // ends with the write, or with the subscription; awaited by run
+}
+
 // heard takes a report. An error ends the subscription, whatever it is: behind it the stream may
 // not be aligned any more, and what somebody published would be read as protocol.
 func (h *hearing) heard(ctx context.Context, r hearingReport) error {
@@ -318,10 +331,14 @@ func (h *hearing) heard(ctx context.Context, r hearingReport) error {
 		if r.channel != h.own {
 			h.Take(store.Hint{Type: store.HintConnected, Channel: r.channel})
 		}
-		if !h.stands && len(h.pending) == 0 {
+		switch {
+		case h.stands:
+		case len(h.pending) == 0:
 			h.stands, h.stood = true, true
 			h.timer.Reset(firstCheck + h.part(h.crowdSpread(h.every()/2)))
 			h.subscribeMore()
+		case r.channel == h.final:
+			h.subscribeAgain()
 		}
 	case reportPublished:
 		h.answered(r.trip, r.err)

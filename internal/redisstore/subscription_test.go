@@ -372,6 +372,7 @@ type heardServer struct {
 	hangs      bool                      // it has none
 	mute       bool                      // PING has no answer
 	unsaid     string                    // a channel that is not confirmed; "": all are
+	once       bool                      // unless it is asked for again
 	listeners  map[string]int            // as PUBSUB NUMSUB says; of any other channel 1
 	uncounted  bool                      // it is refused
 	refused    func(channel string) bool // nobody may listen there; nil: on all channels one may
@@ -418,6 +419,15 @@ func onHeardServer(t *testing.T, act func(s *heardServer), change ...func(*redis
 	})
 }
 
+// dialsSlowly has a test come before the first subscription.
+func dialsSlowly(o *redis.Options) {
+	dial := o.Dialer
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		time.Sleep(500 * time.Millisecond)
+		return dial(ctx, network, addr)
+	}
+}
+
 func (s *heardServer) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -441,10 +451,13 @@ func (s *heardServer) reply(args []string, say func(string)) (frame string, ok b
 					frame += simnet.SubscribedFrame(channel)
 				}
 			}
+			if s.once {
+				s.unsaid = ""
+			}
 			return frame, true
 		}
 		if confirms := s.confirms; confirms > 0 {
-			time.AfterFunc(confirms, func() {
+			time.AfterFunc(confirms+time.Duration(len(s.asked)), func() { // in the order in which they were asked for
 				for _, channel := range args[1:] {
 					say(simnet.SubscribedFrame(channel))
 				}
@@ -605,6 +618,22 @@ func TestUnconfirmedChannel(t *testing.T) {
 	})
 }
 
+// TestLostConfirmation: what was not confirmed, but was asked for before the last channel that was,
+// is asked for again, once, and the subscription stands at once.
+func TestLostConfirmation(t *testing.T) {
+	onHeardServer(t, func(s *heardServer) {
+		s.set(func() { s.unsaid, s.once = "ns:leader:events", true })
+		require.Empty(t, s.told(2*time.Second))
+		require.True(t, s.state.Load().Active)
+		s.set(func() {
+			require.Len(t, s.asked, 3)
+			require.Equal(t, s.asked[0], s.asked[2])
+		})
+		require.Empty(t, s.told(time.Minute))
+		s.set(func() { require.Len(t, s.asked, 3) })
+	}, dialsSlowly)
+}
+
 // TestChecksThatHang: that a message cannot be published says nothing of the subscription, which is
 // asked itself then, at each check anew: by an answer it stands, without one it is lost.
 func TestChecksThatHang(t *testing.T) {
@@ -698,13 +727,7 @@ func TestRolesAddedAtAnyMoment(t *testing.T) {
 					require.Len(t, s.asked, 3, "with that of its own messages: %v", s.asked)
 					require.Contains(t, s.asked, "ns:other:events")
 				})
-			}, func(o *redis.Options) {
-				dial := o.Dialer
-				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-					time.Sleep(500 * time.Millisecond)
-					return dial(ctx, network, addr)
-				}
-			})
+			}, dialsSlowly)
 		})
 	}
 }

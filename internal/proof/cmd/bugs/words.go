@@ -76,7 +76,7 @@ var words = []bug{
 	{name: "options with the source of the nonces", test: "TestOptionsInEffect", breaks: "the options that can be read could give nonces away", file: "coordinator.go",
 		old: "	o.random, o.secret = nil, nil\n", new: ""},
 	{name: "roles that can be written to", test: "TestRolesAreFound", breaks: "who lists the roles can take one away from Run", file: "coordinator_roles.go",
-		old: "{ return slices.Clone(c.all()) }", new: "{ return c.all() }"},
+		old: "{ return slices.Clone(c.all()) }", new: "{ return slices.Clip(c.all()) }"},
 	{name: "a role that is not there", test: "TestRolesAreFound", breaks: "a mistyped role is the default one", file: "coordinator_roles.go",
 		old: "	return e, there\n", new: "	if !there {\n		e = c.elector\n	}\n	return e, true\n"},
 	{name: "a hold-off that is off", test: "TestSafetyOff", breaks: "HoldOff that is switched off names a negative time to Redis", file: "options.go",
