@@ -920,6 +920,7 @@ func TestRolesAreFound(t *testing.T) {
 		all := a.Roles()
 		require.Equal(c, []*Elector{a.Elector(), first, second}, all)
 		all[0] = nil
+		require.Equal(c, []*Elector{a.Elector(), first, second}, a.Roles())
 		for name, want := range map[string]*Elector{"": a.Elector(), "x": first, "b": second} {
 			e, found := a.Role(name)
 			require.True(c, found)
