@@ -25,7 +25,7 @@ import (
 func main() {
 	redistest.Silence()
 	log.SetOutput(io.Discard)
-	o := options{namespaces: []int{1, 10, 100}, idle: []int{11, 100}, rolesEach: 1000}
+	o := options{namespaces: []int{1, 10, 100}, idle: []int{11, 100}, roles: []int{1000, 10_000}}
 	flag.IntVar(&o.instances, "instances", 0, "instances on one Redis, and at most as many on a Redis Cluster; 0: 10,000, or as many as the limit of open files allows")
 	flag.IntVar(&o.rounds, "rounds", 3, "fail-overs, of which the median counts")
 	flag.StringVar(&o.only, "only", "", "sections, separated by commas: instances, roles, cluster, idle; empty: all")
@@ -40,11 +40,11 @@ func main() {
 }
 
 type options struct {
-	instances, rounds, rolesEach int
-	namespaces, idle             []int // how many of each
-	only, out, commit            string
-	window                       time.Duration
-	lease, heartbeat             time.Duration // 0: the defaults
+	instances, rounds       int
+	namespaces, idle, roles []int // how many of each
+	only, out, commit       string
+	window                  time.Duration
+	lease, heartbeat        time.Duration // 0: the defaults
 }
 
 // renewInterval is that of the leases.

@@ -26,14 +26,14 @@ func TestSmall(t *testing.T) {
 	}
 	t.Parallel()
 	o := options{
-		instances: 20, rounds: 1, rolesEach: 20, idle: []int{3}, only: "instances,roles,idle", commit: "abc",
+		instances: 20, rounds: 1, roles: []int{20, 40}, idle: []int{3}, only: "instances,roles,idle", commit: "abc",
 		window: 500 * time.Millisecond, lease: time.Second, heartbeat: 500 * time.Millisecond,
 	}
 	var out bytes.Buffer
 	if err := run(o, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"### 20 instances at rest", "### A fail-over", "### A deploy", "| replaced | 1 |  |", "### A restart of Redis", "### 20 roles in one process", "| 3 processes: ", "Commit abc"} {
+	for _, want := range []string{"### 20 instances at rest", "### A fail-over", "### A deploy", "| replaced | 1 |  |", "### A restart of Redis", "### 20 roles in one process", "### 40 roles in one process", "| 3 processes: ", "Commit abc"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
