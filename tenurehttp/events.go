@@ -250,7 +250,10 @@ func (h *Handler) events(w http.ResponseWriter, r *request) error {
 		for _, e := range changes {
 			s.text.Write(e.text)
 		}
-		if s.send() != nil {
+		switch err := s.send(); {
+		case errors.Is(err, http.ErrNotSupported):
+			return &problem{Status: http.StatusInternalServerError, Code: "misconfigured", Detail: heldBack}
+		case err != nil: // the client has gone
 			return nil
 		}
 		select {
@@ -265,10 +268,15 @@ func (h *Handler) events(w http.ResponseWriter, r *request) error {
 	}
 }
 
+// heldBack is why there is no stream.
+const heldBack = "the events cannot be sent as they come: what stands before this handler, such as http.TimeoutHandler, " +
+	"holds answers back until they end (fix: leave the path of the events out of it)"
+
 // stream is what one client gets.
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
+	begun   bool // the header was sent
 	text    bytes.Buffer
 }
 
@@ -285,13 +293,20 @@ func eventText(name, id string, c tenure.Change) []byte {
 	return fmt.Appendf(text, "data: %s\n\n", data)
 }
 
-// send writes what was added.
+// send writes what was added. The error is http.ErrNotSupported, and nothing was written, if the
+// client would get nothing before the end.
 func (s *stream) send() error {
 	if s.text.Len() == 0 {
 		return nil
 	}
 	if err := s.control.SetWriteDeadline(time.Now().Add(writeBound)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
+	}
+	if !s.begun {
+		if err := s.control.Flush(); err != nil {
+			return err
+		}
+		s.begun = true
 	}
 	if _, err := s.w.Write(s.text.Bytes()); err != nil {
 		return err

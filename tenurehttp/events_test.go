@@ -291,3 +291,20 @@ func TestEventsOverHTTP2(t *testing.T) {
 		require.GreaterOrEqual(s, l.pings, 30)
 	})
 }
+
+// TestEventsThatCannotBeFlushed: behind a middleware that holds answers back the client is told
+// so, in place of a stream that says nothing.
+func TestEventsThatCannotBeFlushed(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		h, err := tenurehttp.New(a, tenurehttp.Options{MaxStreams: 1})
+		require.NoError(s, err)
+		s.Cleanup(h.Close)
+		w := s.host(http.TimeoutHandler(h, time.Minute, "too late"))
+		for range 2 { // it takes no place
+			p := w.refused(http.StatusInternalServerError, "misconfigured", http.MethodGet, "/api/cluster/events", "")
+			require.Contains(s, p["detail"], "http.TimeoutHandler")
+		}
+	})
+}
