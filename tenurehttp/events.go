@@ -222,6 +222,17 @@ func (b *hub) read(c *cursor) (anew bool, position string, changes []entry, news
 	return false, "", changes, b.news
 }
 
+// sign is the sign of life that a client gets while nothing happens. As long as the log could not
+// be read no change is heard of: the client must read the snapshot now and then.
+func (b *hub) sign() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.known {
+		return []byte(": ping\n\n")
+	}
+	return eventText("snapshot", "", tenure.Change{Type: tenure.ChangeSnapshot})
+}
+
 // events streams the changes, see docs/http.md.
 func (h *Handler) events(w http.ResponseWriter, r *request) error {
 	if h.isClosed() {
@@ -259,7 +270,7 @@ func (h *Handler) events(w http.ResponseWriter, r *request) error {
 		select {
 		case <-news:
 		case <-ping.C:
-			s.text.WriteString(": ping\n\n")
+			s.text.Write(h.hub.sign())
 		case <-r.Context().Done():
 			return nil
 		case <-h.done:

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/tenurehttp"
 )
 
@@ -94,6 +95,12 @@ func (l *listener) at() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.last
+}
+
+func (l *listener) pinged() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pings
 }
 
 func (l *listener) over() bool {
@@ -306,5 +313,34 @@ func TestEventsThatCannotBeFlushed(t *testing.T) {
 			p := w.refused(http.StatusInternalServerError, "misconfigured", http.MethodGet, "/api/cluster/events", "")
 			require.Contains(s, p["detail"], "http.TimeoutHandler")
 		}
+	})
+}
+
+// TestSignsOfLife: a client is told every 15 s that the connection stands, whether Redis is away or
+// not. While the log cannot be read from the start on that is an event, since nothing else says that
+// there may be changes.
+func TestSignsOfLife(t *testing.T) {
+	inSite(t, func(s *site) {
+		s.until(s.member("a").IsLeader)
+		w, _ := s.dashboard(tenurehttp.Options{})
+		l := w.listen("")
+		s.until(func() bool { return l.at() != "" })
+		l.news()
+		s.net.Partition("dashboard", simnet.Both, 0)
+		s.pass(time.Minute + time.Second)
+		require.Empty(s, l.news())
+		require.Equal(s, 4, l.pinged())
+
+		w, _ = s.dashboard(tenurehttp.Options{}) // a process that has never had an answer
+		l = w.listen("1-0")
+		s.pass(time.Minute + time.Second)
+		require.Equal(s, []string{"snapshot", "snapshot", "snapshot", "snapshot"}, l.news())
+		s.net.Heal("dashboard")
+		s.until(func() bool { return l.at() != "" })
+		require.Equal(s, []string{"snapshot"}, l.news())
+		s.pass(time.Minute)
+		require.Empty(s, l.news())
+		require.Equal(s, 4, l.pinged())
+		require.False(s, l.over())
 	})
 }
