@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -194,6 +195,32 @@ func TestGuardedReads(t *testing.T) {
 			require.Equal(s, http.StatusOK, w.do(http.MethodGet, probe, "").StatusCode)
 		}
 	})
+}
+
+// TestTokenOfTwo: of a token that two callers have it is not known who asks, and what they may do
+// may differ: it opens nothing, and whoever has it is told why. Two may have the same password.
+func TestTokenOfTwo(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		w := s.serve(tenurehttp.New(a, tenurehttp.Options{Authorize: tenurehttp.BearerToken(map[string]string{"ann": "same", "bob": "same", "eve": "other"})}))
+		w.token = "same"
+		p := w.refused(http.StatusInternalServerError, "misconfigured", http.MethodPost, "/api/cluster/resign", `{}`)
+		require.Contains(s, p["detail"], "fix: ")
+		require.NotContains(s, p["detail"], "same")
+		require.Equal(s, `caller "", actions []`, fields(w.get("/api/cluster/snapshot"), "caller", "actions"))
+		w.token = "other"
+		require.Equal(s, `caller "eve"`, fields(w.get("/api/cluster/snapshot"), "caller"))
+		require.True(s, a.IsLeader())
+	})
+	basic := tenurehttp.BasicAuth(map[string]string{"ann": "same", "bob": "same"})
+	for _, user := range []string{"ann", "bob"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.SetBasicAuth(user, "same")
+		caller, err := basic(r, tenurehttp.ActionRead)
+		require.NoError(t, err)
+		require.Equal(t, user, caller)
+	}
 }
 
 // TestAuthorizerThatPanics: nobody gets in, and the log says why.

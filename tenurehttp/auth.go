@@ -50,15 +50,20 @@ func (e *ChallengeError) Error() string { return "tenurehttp: credentials are mi
 
 // BearerToken returns an Authorizer for requests with "Authorization: Bearer <token>". It lets each
 // caller whose token that is do everything. tokens has the token of each caller, by name. They are
-// compared in constant time. An empty token is nobody's. The map is copied.
+// compared in constant time. An empty token is nobody's, and one that several callers have is
+// refused, with an error that says so. The map is copied.
 func BearerToken(tokens map[string]string) Authorizer {
 	known := newSecrets(tokens)
 	return func(r *http.Request, _ Action) (string, error) {
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		if caller, ok := known.find("", token); ok && strings.EqualFold(scheme, "Bearer") {
-			return caller, nil
+		caller, holders := known.find("", token)
+		switch {
+		case holders == 0 || !strings.EqualFold(scheme, "Bearer"):
+			return "", &ChallengeError{`Bearer realm="tenure"`}
+		case holders > 1:
+			return "", &problem{Status: http.StatusInternalServerError, Code: "misconfigured", Detail: "this token is that of several callers: it is not known who asks (fix: give each a token of its own)"}
 		}
-		return "", &ChallengeError{`Bearer realm="tenure"`}
+		return caller, nil
 	}
 }
 
@@ -70,7 +75,7 @@ func BasicAuth(passwords map[string]string) Authorizer {
 	known := newSecrets(passwords)
 	return func(r *http.Request, _ Action) (string, error) {
 		user, password, ok := r.BasicAuth()
-		if caller, found := known.find(user, password); ok && found && user != "" {
+		if caller, holders := known.find(user, password); ok && holders > 0 && user != "" {
 			return caller, nil
 		}
 		return "", &ChallengeError{`Basic realm="tenure", charset="UTF-8"`}
@@ -97,9 +102,9 @@ func newSecrets(byName map[string]string) secrets {
 	return known
 }
 
-// find returns whose secret that is. With a name it must be that one's. All are compared, whichever
-// it is.
-func (s secrets) find(name, secret string) (caller string, found bool) {
+// find returns whose secret that is, and of how many. With a name it must be that one's. All are
+// compared, whichever it is.
+func (s secrets) find(name, secret string) (caller string, holders int) {
 	given := sha256.Sum256([]byte(secret))
 	for _, one := range s {
 		same := subtle.ConstantTimeCompare(given[:], one.hashed[:])
@@ -107,10 +112,10 @@ func (s secrets) find(name, secret string) (caller string, found bool) {
 			same &= subtle.ConstantTimeCompare([]byte(name), []byte(one.name))
 		}
 		if same == 1 {
-			caller, found = one.name, true
+			caller, holders = one.name, holders+1
 		}
 	}
-	return caller, found
+	return caller, holders
 }
 
 // pageHeader is a header that the requests of the status page have. The page asks for a password
