@@ -155,6 +155,13 @@ func (c *cell[T]) peek(old time.Duration) (view[T], bool) {
 	return view[T]{value: c.value, at: c.at}, ok
 }
 
+// last returns the value, however old it is. false: there is none.
+func (c *cell[T]) last() (value T, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.value, !c.at.IsZero()
+}
+
 // renew begins a load after a while, if the value is not fresh. Nobody waits for it.
 func (c *cell[T]) renew(after time.Duration) {
 	c.mu.Lock()

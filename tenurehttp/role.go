@@ -46,8 +46,7 @@ type roleAnswer struct {
 // askedRole is a role that somebody has asked for by its name.
 type askedRole struct {
 	*cell[roleAnswer]
-	exists bool      // the snapshot had it, or it is the default one
-	last   time.Time // it was asked for
+	last time.Time // it was asked for
 }
 
 // roleCells are those that are asked for, one cell a name.
@@ -64,13 +63,13 @@ func (c *roleCells) of(ctx context.Context, name string) *cell[roleAnswer] {
 		return found
 	}
 	s, _, err := c.h.look(ctx)
-	if err != nil || !slices.ContainsFunc(s.roles, func(r role) bool { return r.name == name }) {
+	if err != nil {
 		return nil
 	}
-	return c.enter(name, true)
+	return c.enter(name, slices.ContainsFunc(s.roles, func(r role) bool { return r.name == name }))
 }
 
-// enter returns the cell of a role, if there is room for it.
+// enter returns the cell of a role, if there is room for it. One that exists needs none.
 func (c *roleCells) enter(name string, exists bool) *cell[roleAnswer] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +82,7 @@ func (c *roleCells) enter(name string, exists bool) *cell[roleAnswer] {
 		if c.cells == nil {
 			c.cells = make(map[string]*askedRole)
 		}
-		found = &askedRole{cell: newCell(func(ctx context.Context) (roleAnswer, error) { return c.read(ctx, name) }), exists: exists}
+		found = &askedRole{cell: newCell(func(ctx context.Context) (roleAnswer, error) { return c.read(ctx, name) })}
 		found.least = mostSpacing // nobody says that it has changed: each reader asks for a new one
 		c.cells[name] = found
 	}
@@ -94,12 +93,18 @@ func (c *roleCells) enter(name string, exists bool) *cell[roleAnswer] {
 // clear drops what nobody asks for any more, and reports whether there is room for a role that may
 // not exist. The lock is held.
 func (c *roleCells) clear(now time.Time) bool {
+	exists := map[string]bool{"": true}
+	if s, ok := c.h.now.last(); ok {
+		for _, r := range s.roles {
+			exists[r.name] = true
+		}
+	}
 	taken, longest := 0, ""
 	for name, one := range c.cells {
 		switch {
 		case now.Sub(one.last) > askedFor:
 			delete(c.cells, name)
-		case !one.exists:
+		case !exists[name]:
 			taken++
 			if longest == "" || one.last.Before(c.cells[longest].last) {
 				longest = name

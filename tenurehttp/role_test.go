@@ -81,6 +81,37 @@ func TestRolesThatAreMadeUp(t *testing.T) {
 	})
 }
 
+// TestRoleThatIsAskedForBeforeItExists takes none of the places of names that are made up, once it
+// does; nor does one that is asked for while there are places.
+func TestRoleThatIsAskedForBeforeItExists(t *testing.T) {
+	inSite(t, func(s *site) {
+		a, err := tenure.New(s.client("a").Client, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		require.NoError(s, err)
+		export, err := a.AddRole("export", tenure.ElectionOptions{})
+		require.NoError(s, err)
+		w, _ := s.dashboard(tenurehttp.Options{})
+		ask := func(role string) {
+			s.Helper()
+			w.get("/api/cluster/role?role=" + role)
+		}
+		ask("export")
+		s.run(a)
+		s.until(func() bool { ask("export"); return a.IsLeader() && export.IsLeader() })
+		late, err := a.AddRole("late", tenure.ElectionOptions{})
+		require.NoError(s, err)
+		s.until(late.IsLeader)
+		s.pass(time.Second)
+		ask("late")
+		ask("export")
+		for i := range 64 {
+			ask(fmt.Sprintf("r%d", i))
+		}
+		w.refused(http.StatusServiceUnavailable, "busy", http.MethodGet, "/api/cluster/role?role=r64", "")
+		ask("late")
+		ask("export")
+	})
+}
+
 // TestReservedRoleIsNoRole: a name whose keys are those of the default role is no role to ask for.
 func TestReservedRoleIsNoRole(t *testing.T) {
 	c, err := tenure.NewStandalone(tenure.Options{})
