@@ -25,27 +25,39 @@ type taskRead struct {
 	upcoming []time.Time
 }
 
+// taskCell is the cell of a task, and the state that the last reader was shown beside it.
+type taskCell struct {
+	*cell[taskRead]
+	shown tenure.TaskStatus
+}
+
 // taskCells has one cell a task that is known.
 type taskCells struct {
 	h     *Handler
 	mu    sync.Mutex
-	cells map[string]*cell[taskRead]
+	cells map[string]*taskCell
 }
 
-// of returns the cell of a task, which the snapshot has. Those of tasks that it has no more are
+// of returns the cell of a task, which the snapshot has in that state. If it was in another one
+// before, runs and slots may have changed too. The cells of tasks that the snapshot has no more are
 // dropped.
-func (c *taskCells) of(s *snapshot, task string) *cell[taskRead] {
+func (c *taskCells) of(s *snapshot, status tenure.TaskStatus) *cell[taskRead] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	found := c.cells[task]
+	status.Err = nil // each reading makes another one
+	found := c.cells[status.Name]
 	if found == nil {
 		if c.cells == nil || len(c.cells) >= 2*len(s.tasks) {
-			c.cells = make(map[string]*cell[taskRead])
+			c.cells = make(map[string]*taskCell)
 		}
-		found = newCell(func(ctx context.Context) (taskRead, error) { return c.read(ctx, task) })
-		c.cells[task] = found
+		found = &taskCell{newCell(func(ctx context.Context) (taskRead, error) { return c.read(ctx, status.Name) }), status}
+		c.cells[status.Name] = found
 	}
-	return found
+	if found.shown != status {
+		found.shown = status
+		found.expire()
+	}
+	return found.cell
 }
 
 // read asks for the runs and for the next slots. A process that takes part knows the schedules that
@@ -96,7 +108,7 @@ func (h *Handler) readTask(r *request) (status tenure.TaskStatus, v view[taskRea
 	if i < 0 {
 		return status, v, 0, fmt.Errorf("%w: task %s", tenure.ErrNotFound, r.name)
 	}
-	v, err = h.runs.of(s, r.name).get(r.Context())
+	v, err = h.runs.of(s, s.tasks[i]).get(r.Context())
 	return s.tasks[i], v, min(limit, len(v.value.runs)), cmp.Or(err, v.refused())
 }
 

@@ -67,3 +67,40 @@ func TestTask(t *testing.T) {
 		w.refused(http.StatusBadRequest, "parameter", http.MethodGet, "/api/cluster/tasks/often?limit=x", "")
 	})
 }
+
+// TestTaskAfterACommand: who asks for something, and looks at the task, sees what came of it, though
+// the last reading of its runs and slots is younger than five seconds; and the last run that its
+// state names is among its runs, whoever has asked for it.
+func TestTaskAfterACommand(t *testing.T) {
+	inSite(t, func(s *site) {
+		c, err := tenure.New(s.client("a").Client, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		require.NoError(s, err)
+		require.NoError(s, c.Tasks().Register(tenure.Task{Name: "tidy", Schedule: tenure.OnDemand(), Run: func(context.Context, tenure.TaskRun) error { return nil }}))
+		s.run(c)
+		s.until(c.IsLeader)
+		s.pass(time.Minute)
+		w := s.serve(tenurehttp.New(c, operators))
+		w.token = "token-of-ann"
+		d, _ := s.dashboard(tenurehttp.Options{})
+		for n := range 3 {
+			require.Len(s, w.get("/api/cluster/tasks/tidy")["runs"], n)
+			require.Len(s, d.get("/api/cluster/tasks/tidy")["runs"], n)
+			w.post("trigger", `{"task":"tidy"}`)
+			s.until(func() bool {
+				list, err := c.Tasks().Runs(s.Context(), "tidy", 10)
+				require.NoError(s, err)
+				return len(list) == n+1
+			})
+			require.Len(s, w.get("/api/cluster/tasks/tidy")["runs"], n+1)
+			s.until(func() bool {
+				task := d.get("/api/cluster/tasks/tidy")
+				runs := task["runs"].([]any)
+				if len(runs) > 0 {
+					last := task["status"].(map[string]any)["last"].(map[string]any)
+					require.Equal(s, last["ended"], runs[0].(map[string]any)["ended"])
+				}
+				return len(runs) == n+1
+			})
+		}
+	})
+}
