@@ -6,10 +6,12 @@ package tenurehttp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/tenure-go/tenure"
@@ -20,9 +22,12 @@ const defaultGrace = 4 * time.Second
 
 // Service is an HTTP server beside a coordinator.
 type Service struct {
-	// Coordinator and Server must be set. Neither may run already.
+	// Coordinator must be set, and may not run already.
 	Coordinator *tenure.Coordinator
-	Server      *http.Server
+	// Server must be set, and may not run already. It serves TLS if its TLSConfig has a certificate
+	// (Certificates, GetCertificate or GetConfigForClient), as http.Server.ServeTLS does without
+	// files; a listener of crypto/tls is served as it is.
+	Server *http.Server
 	// Lead is leader work, as for Coordinator.Run.
 	Lead []tenure.LeadFunc
 	// Grace is how long requests may still take after the stop; then their connections are closed.
@@ -49,7 +54,7 @@ func (s Service) Serve(ctx context.Context, l net.Listener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, 1)
-	go func() { served <- s.Server.Serve(l) }() // ends with the stop of the server; awaited below
+	go func() { served <- s.serve(l) }() // ends with the stop of the server; awaited below
 	term, release := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer release(nil)
 	coordinated := make(chan error, 1)
@@ -72,6 +77,17 @@ func (s Service) Serve(ctx context.Context, l net.Listener) error {
 	}
 	release(context.Cause(ctx)) // which its work hears of
 	return errors.Join(ended, err, <-coordinated)
+}
+
+// serve serves on the listener until the server is stopped.
+func (s Service) serve(l net.Listener) error {
+	defer func() { _ = l.Close() }() // which ServeTLS leaves open if it cannot begin
+	config := s.Server.TLSConfig
+	secured := reflect.TypeOf(l) == reflect.TypeOf(tls.NewListener(nil, nil))
+	if config == nil || secured || len(config.Certificates) == 0 && config.GetCertificate == nil && config.GetConfigForClient == nil {
+		return s.Server.Serve(l)
+	}
+	return s.Server.ServeTLS(l, "", "")
 }
 
 // stopServer waits for the requests that are on, for Grace.

@@ -2,10 +2,12 @@ package tenurehttp_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -169,6 +171,69 @@ func TestServeSaysWhyItStops(t *testing.T) {
 	}.Serve(ctx, l))
 	require.ErrorIs(t, heard, tenure.ErrStopped)
 	require.ErrorIs(t, heard, why)
+}
+
+// TestServeOverTLS: a server that has a certificate serves TLS and HTTP/2, as with ServeTLS, unless
+// the listener does already.
+func TestServeOverTLS(t *testing.T) {
+	own := httptest.NewUnstartedServer(nil)
+	own.StartTLS() // for its certificate
+	t.Cleanup(own.Close)
+	certificate, client := own.TLS.Certificates[0], own.Client()
+	for name, config := range map[string]*tls.Config{
+		"Certificates":   {Certificates: []tls.Certificate{certificate}},
+		"GetCertificate": {GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }},
+		"GetConfigForClient": {GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}}, nil
+		}},
+		"listener": nil,
+		"none":     {MinVersion: tls.VersionTLS13},
+	} {
+		t.Run(name, func(t *testing.T) {
+			coordinator, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
+			require.NoError(t, err)
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			scheme, protocol := "https", 2
+			at := l.Addr().String()
+			switch name {
+			case "listener":
+				config, protocol = &tls.Config{Certificates: []tls.Certificate{certificate}}, 1
+				l = tls.NewListener(l, config)
+			case "none":
+				scheme, protocol = "http", 1
+			}
+			server := &http.Server{TLSConfig: config, ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- tenurehttp.Service{Coordinator: coordinator, Server: server}.Serve(ctx, l) }() // ends with stop
+			transport := client.Transport.(*http.Transport).Clone()
+			transport.ForceAttemptHTTP2 = true
+			response, err := (&http.Client{Transport: transport}).Get(scheme + "://" + at)
+			if err == nil {
+				_ = response.Body.Close()
+			}
+			transport.CloseIdleConnections()
+			stop()
+			require.NoError(t, <-ended)
+			require.NoError(t, err)
+			require.Equal(t, protocol, response.ProtoMajor)
+		})
+	}
+}
+
+// TestServeClosesTheListener also of a server whose TLS cannot be set up.
+func TestServeClosesTheListener(t *testing.T) {
+	coordinator, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	config := &tls.Config{Certificates: []tls.Certificate{{}}, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA}}
+	server := &http.Server{TLSConfig: config, ReadHeaderTimeout: patience}
+	err = tenurehttp.Service{Coordinator: coordinator, Server: server}.Serve(t.Context(), l)
+	require.ErrorContains(t, err, "CipherSuites")
+	_, err = l.Accept()
+	require.ErrorIs(t, err, net.ErrClosed)
 }
 
 // TestServeRefuses: what is missing is named.
