@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -100,7 +101,7 @@ to you: the line ends without one.
 }
 
 func (a *app) healthcheckCommand() *cobra.Command {
-	var url, id string
+	var at, id string
 	command := &cobra.Command{
 		Use: "healthcheck", Short: "For a container's probe: is this instance well", Args: cobra.NoArgs,
 		Long: `healthcheck exits with 0 if the instance is active. With --url it asks the instance itself,
@@ -108,8 +109,8 @@ for a 2xx: use that if the program serves HTTP (readyz of package tenurehttp). W
 asks Redis for the record of the instance: that fails for all instances at once while Redis
 is down, so do not let it restart anything.`,
 		RunE: func(command *cobra.Command, _ []string) error {
-			if url != "" {
-				return a.probe(command, url)
+			if command.Flags().Changed("url") {
+				return a.probe(command, at)
 			}
 			if id = cmp.Or(id, a.settings.Text("instance_id"), os.Getenv("HOSTNAME")); id == "" {
 				return errors.New("it is not known which instance is meant (fix: --instance ID, TENURE_INSTANCE_ID or HOSTNAME)")
@@ -130,21 +131,28 @@ is down, so do not let it restart anything.`,
 			})(command, nil)
 		},
 	}
-	command.Flags().StringVar(&url, "url", "", "of the probe, such as http://127.0.0.1:8080/readyz")
+	command.Flags().StringVar(&at, "url", "", "of the probe, such as http://127.0.0.1:8080/readyz")
 	command.Flags().StringVar(&id, "instance", "", "its ID (TENURE_INSTANCE_ID, HOSTNAME)")
 	return command
 }
 
 // probe asks an instance itself.
-func (a *app) probe(command *cobra.Command, url string) error {
+func (a *app) probe(command *cobra.Command, at string) error {
+	u, err := url.Parse(at)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return errors.New("--url must look like http://HOST:PORT/readyz")
+	}
 	ctx, cancel := a.bound(command)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return err
 	}
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
+	switch {
+	case err != nil && command.Context().Err() != nil: // an interrupt says nothing of the instance
+		return context.Canceled
+	case err != nil:
 		return &exitError{exitNot, err.Error()}
 	}
 	_ = response.Body.Close()
