@@ -54,12 +54,8 @@ func (a *app) act(command *cobra.Command, do func(ctx context.Context, from sour
 		case err != nil:
 			return err
 		}
-		if a.format.Person() {
-			fmt.Fprintln(a.out, out.Plain(result.Text))
-			return nil
-		}
 		result.Command, result.State, result.Took = command.Name(), "done", time.Since(began).Seconds()
-		return out.Value(a.out, a.format, result)
+		return a.answer(result.Text, result)
 	}
 	return command
 }
@@ -155,11 +151,7 @@ func (a *app) waitCommand() *cobra.Command {
 				leader, err := from.Leader(ctx, a.role())
 				switch {
 				case err == nil && (leaderIs == "" || leader.InstanceID == leaderIs):
-					if a.format.Person() {
-						fmt.Fprintln(a.out, out.Plain(leader.InstanceID))
-						return nil
-					}
-					return out.Value(a.out, a.format, leader)
+					return a.answer(leader.InstanceID, leader)
 				case ctx.Err() != nil:
 					return a.waited(command.Context(), fmt.Sprintf("nobody that was waited for leads %s within %v", out.Role(a.role()), bound))
 				case err != nil && !source.Passing(err) && !errors.Is(err, tenure.ErrNoLeader):
@@ -186,11 +178,17 @@ func (a *app) waitCommand() *cobra.Command {
 			}
 			ctx, cancel := within(command)
 			defer cancel()
+			began := time.Now()
 			err = from.WaitFor(ctx, n)
-			if err != nil && ctx.Err() != nil {
+			switch {
+			case err != nil && ctx.Err() != nil:
 				return a.waited(command.Context(), fmt.Sprintf("fewer than %d instances are active after %v", n, bound))
+			case err != nil || a.format.Person():
+				return err
 			}
-			return err
+			return out.Value(a.out, a.format, outcome{
+				Command: "wait", Of: args[0], State: "done", Text: fmt.Sprintf("%d or more instances are active", n), Took: time.Since(began).Seconds(),
+			})
 		},
 	}
 	wait.AddCommand(leader, instances)

@@ -65,6 +65,15 @@ func list[T any](a *app, all []T, empty string, grid func(wide bool) out.Grid) e
 	return nil
 }
 
+// answer writes a text for people, or what programs get in its place.
+func (a *app) answer(text string, value any) error {
+	if !a.format.Person() {
+		return out.Value(a.out, a.format, value)
+	}
+	fmt.Fprintln(a.out, out.Plain(text))
+	return nil
+}
+
 func (a *app) roleFlag(command *cobra.Command) *cobra.Command {
 	command.Flags().StringVarP(&a.flags.role, "role", "r", "", "the role; default the default role (TENURE_ROLE)")
 	return command

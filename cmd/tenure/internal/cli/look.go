@@ -123,7 +123,9 @@ is down, so do not let it restart anything.`,
 				if err := a.usable(err); err != nil {
 					return err
 				}
-				fmt.Fprintln(a.out, out.Plain(fmt.Sprintf("%s is %s", id, instance.State)))
+				if err := a.answer(fmt.Sprintf("%s is %s", id, instance.State), instance); err != nil {
+					return err
+				}
 				if instance.State != tenure.InstanceActive {
 					return &exitError{code: exitNot}
 				}
@@ -134,6 +136,13 @@ is down, so do not let it restart anything.`,
 	command.Flags().StringVar(&at, "url", "", "of the probe, such as http://127.0.0.1:8080/readyz")
 	command.Flags().StringVar(&id, "instance", "", "its ID (TENURE_INSTANCE_ID, HOSTNAME)")
 	return command
+}
+
+// probeAnswer is what an instance itself has said, for programs.
+type probeAnswer struct {
+	OK     bool   `json:"ok"`
+	Status int    `json:"status"`
+	Text   string `json:"text"`
 }
 
 // probe asks an instance itself.
@@ -156,8 +165,11 @@ func (a *app) probe(command *cobra.Command, at string) error {
 		return &exitError{exitNot, err.Error()}
 	}
 	_ = response.Body.Close()
-	fmt.Fprintln(a.out, out.Plain(response.Status))
-	if response.StatusCode/100 != 2 {
+	answer := probeAnswer{response.StatusCode/100 == 2, response.StatusCode, response.Status}
+	if err := a.answer(answer.Text, answer); err != nil {
+		return err
+	}
+	if !answer.OK {
 		return &exitError{code: exitNot}
 	}
 	return nil
