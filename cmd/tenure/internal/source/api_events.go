@@ -2,6 +2,7 @@ package source
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,7 +42,9 @@ type stream struct {
 	take func([]tenure.Change)
 	say  func(string)
 
-	after   string // ID of the last change
+	after   string // ID of the last entry of the log of which all changes were taken
+	part    string // ID of the entry behind it of which some were, by the stream; "": of none
+	taken   int    // how many of those
 	last    string // Last-Event-ID
 	read    string // what came up to here was read from the log already, in one piece
 	retry   time.Duration
@@ -159,7 +163,10 @@ func (s *stream) event(ctx context.Context, e event) {
 		if json.Unmarshal(e.data, &change) != nil || !later(change.ID, s.read) {
 			break
 		}
-		s.after = change.ID
+		if change.ID != s.part { // the one before was whole
+			s.after, s.part, s.taken = cmp.Or(s.part, s.after), change.ID, 0
+		}
+		s.taken++
 		s.take([]tenure.Change{change})
 	}
 	if eventID.MatchString(e.id) {
@@ -179,9 +186,12 @@ func (s *stream) catchUp(ctx context.Context, position string) {
 			return
 		}
 		if len(log) > 0 {
-			s.after = log[len(log)-1].ID
+			rest := s.untaken(log)
+			s.after, s.part = log[len(log)-1].ID, ""
 			s.read = s.after
-			s.take(log)
+			if len(rest) > 0 {
+				s.take(rest)
+			}
 		}
 		if position == "" || s.after != "" && !later(position, s.after) {
 			return
@@ -194,7 +204,20 @@ func (s *stream) catchUp(ctx context.Context, position string) {
 	}
 }
 
-// missed reads the log behind the last change.
+// untaken are those changes of a part of the log that were not taken yet.
+func (s *stream) untaken(log []tenure.Change) []tenure.Change {
+	i := slices.IndexFunc(log, func(c tenure.Change) bool { return c.ID == s.part })
+	if i < 0 || s.part == "" {
+		return log
+	}
+	rest := log[i:]
+	for n := s.taken; n > 0 && len(rest) > 0 && rest[0].ID == s.part; n-- {
+		rest = rest[1:]
+	}
+	return rest
+}
+
+// missed reads the log behind the last entry that was taken as a whole.
 func (s *stream) missed(ctx context.Context) ([]tenure.Change, error) {
 	query := url.Values{"limit": {strconv.Itoa(maxLog)}}
 	if s.after != "" {

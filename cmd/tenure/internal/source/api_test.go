@@ -299,6 +299,71 @@ func TestFollowComesBack(t *testing.T) {
 	require.Contains(t, said[0], "502 Bad Gateway")
 }
 
+// TestFollowCutWithinAnEntry: the changes of one entry of the log have one ID. A client that was cut
+// between them reads the rest from the log, and what it has got does not come twice.
+func TestFollowCutWithinAnEntry(t *testing.T) {
+	change := func(id, instance string) string {
+		return fmt.Sprintf(`{"id":%q,"type":"drifted","instance_id":%q}`, id, instance)
+	}
+	log := map[string]string{"1-0": change("1-0", "a"), "2-0": change("2-0", "b") + "," + change("2-0", "c") + "," + change("2-0", "d"), "3-0": change("3-0", "e")}
+	for name, tt := range map[string]struct {
+		began string // what the client has had before
+		sent  []string
+		want  string
+	}{
+		"between":            {"1-0", []string{"b"}, "b c d e"},
+		"later":              {"1-0", []string{"b", "c"}, "b c d e"},
+		"at its end":         {"1-0", []string{"b", "c", "d"}, "b c d e"},
+		"the first that is":  {"", []string{"b"}, "b c d e"}, // of a log that was empty
+		"before":             {"1-0", nil, "b c d e"},
+		"one that is not it": {"0-9", []string{"b"}, "b c d e"}, // which is gone from the log
+	} {
+		t.Run(name, func(t *testing.T) {
+			var streams atomic.Int32
+			a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, "/log") {
+					var rest []string
+					after := r.URL.Query().Get("after")
+					if after != "" && log[after] == "" {
+						w.Header().Set("Content-Type", "application/problem+json")
+						w.WriteHeader(http.StatusNotFound)
+						_, _ = io.WriteString(w, `{"code":"gone","detail":"it is not kept any more"}`)
+						return
+					}
+					for _, id := range []string{"1-0", "2-0", "3-0"} {
+						if id > after {
+							rest = append(rest, log[id])
+						}
+					}
+					writeDocument(w, `{"log":[`+strings.Join(rest, ",")+`]}`)
+					return
+				}
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, "retry: 1\n\n")
+				if streams.Add(1) > 1 { // another process, which does not know it
+					_, _ = io.WriteString(w, "event: snapshot\nid: 3-0\ndata: {}\n\n")
+					return
+				}
+				for i, instance := range tt.sent {
+					_, _ = fmt.Fprintf(w, "event: change\nid: 2-0+%d\ndata: %s\n\n", i, change("2-0", instance))
+				}
+			})
+			a.minReturn = 0
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			var got []string
+			a.Follow(ctx, tt.began, func(changes []tenure.Change) {
+				for _, c := range changes {
+					if got = append(got, c.InstanceID); c.ID == "3-0" {
+						cancel()
+					}
+				}
+			}, func(string) {})
+			require.Equal(t, tt.want, strings.Join(got, " "))
+		})
+	}
+}
+
 // TestFollowSaysOnceWhatIsGone: that changes may be missing is said once, however often a stream of
 // an API whose log is empty begins again.
 func TestFollowSaysOnceWhatIsGone(t *testing.T) {
