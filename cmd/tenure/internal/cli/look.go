@@ -105,9 +105,9 @@ func (a *app) healthcheckCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "healthcheck", Short: "For a container's probe: is this instance well", Args: cobra.NoArgs,
 		Long: `healthcheck exits with 0 if the instance is active. With --url it asks the instance itself,
-for a 2xx: use that if the program serves HTTP (readyz of package tenurehttp). Without, it
-asks Redis for the record of the instance: that fails for all instances at once while Redis
-is down, so do not let it restart anything.`,
+for a 2xx, and follows no redirect: use that if the program serves HTTP (readyz of package
+tenurehttp). Without, it asks Redis for the record of the instance: that fails for all
+instances at once while Redis is down, so do not let it restart anything.`,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if command.Flags().Changed("url") {
 				return a.probe(command, at)
@@ -157,7 +157,8 @@ func (a *app) probe(command *cobra.Command, at string) error {
 	if err != nil {
 		return err
 	}
-	response, err := http.DefaultClient.Do(request)
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.Do(request)
 	switch {
 	case err != nil && command.Context().Err() != nil: // an interrupt says nothing of the instance
 		return context.Canceled
