@@ -40,7 +40,13 @@ func checkTask(name string) error {
 	return checkName(name, "a task", namePattern, "tenure tasks lists them")
 }
 
+// reservedRoles are names whose keys are those of the default role.
+var reservedRoles = []string{"since", "term", "terms", "events"}
+
 func checkRole(name string) error {
+	if slices.Contains(reservedRoles, name) {
+		return fmt.Errorf("%q is no name of a role: it is reserved (fix: tenure status lists them)", name)
+	}
 	return checkName(name, "a role", namePattern, "tenure status lists them")
 }
 
