@@ -7,11 +7,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/out"
 )
 
 // What arguments may be. They are looked at before anybody is asked: what is wrong with them is
@@ -55,6 +57,15 @@ func checkName(name, of string, pattern *regexp.Regexp, fix string) error {
 		return nil
 	}
 	return fmt.Errorf("%.100q is no name of %s: it must match %s (fix: %s)", name, of, pattern, fix)
+}
+
+// checkUser checks the name of a Redis user, which becomes a word of a line of an ACL file.
+func checkUser(name string) error {
+	hostile := func(r rune) bool { return unicode.IsSpace(r) || out.Hostile(r) }
+	if name == "" || !utf8.ValidString(name) || strings.ContainsFunc(name, hostile) {
+		return fmt.Errorf("--user %.100q: the name of a Redis user has no blanks and no control characters", name)
+	}
+	return nil
 }
 
 // checkTexts checks what is passed on as it is: JSON, in which the API gets it, has no other bytes.

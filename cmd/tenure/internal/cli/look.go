@@ -72,7 +72,7 @@ to you: the line ends without one.
 
   tenure acl -n shop --user shop >> users.acl`,
 		RunE: func(*cobra.Command, []string) error {
-			if err := a.needsRedis("acl"); err != nil {
+			if err := cmp.Or(checkUser(user), a.needsRedis("acl")); err != nil {
 				return err
 			}
 			namespace := a.settings.Text("namespace")
@@ -90,7 +90,7 @@ to you: the line ends without one.
 			if !a.format.Person() {
 				return out.Value(a.out, a.format, rules)
 			}
-			fmt.Fprintf(a.out, "user %s reset on %s\n", out.Plain(user), out.Plain(strings.Join(rules, " ")))
+			fmt.Fprintf(a.out, "user %s reset on %s\n", user, out.Plain(strings.Join(rules, " ")))
 			return nil
 		},
 	}
