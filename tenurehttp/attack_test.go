@@ -490,6 +490,9 @@ func TestPagesOfTheLog(t *testing.T) {
 			}
 			require.Equal(s, []string{"a", "b", "c", "d", "e", "last"}, got, limit)
 		}
+		for limit, want := range []int{0, 1, 6, 6, 6, 6, 6, 7} { // the newest, and no part of an entry
+			require.Len(s, w.get(fmt.Sprintf("/api/cluster/log?limit=%d", limit))["log"], want, limit)
+		}
 		require.Empty(s, w.get("/api/cluster/log?limit=0&after=" + first)["log"])
 		s.pass(100 * time.Millisecond)
 		require.Empty(s, w.get("/api/cluster/log?after=" + write("event", "joined", "instances", "new"))["log"])

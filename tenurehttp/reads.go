@@ -382,7 +382,7 @@ func (h *Handler) log(w http.ResponseWriter, r *request) error {
 		}
 		changes = rest[:entries(rest, limit)]
 	} else {
-		changes = changes[max(0, len(changes)-limit):]
+		changes = changes[newest(changes, limit):]
 	}
 	return writeJSON(w, http.StatusOK, struct {
 		Log []tenure.Change `json:"log"`
@@ -398,6 +398,16 @@ func entries(log []tenure.Change, limit int) int {
 		n++
 	}
 	return n
+}
+
+// newest is where the last entries begin for a reader who wants limit changes. An entry is there as
+// a whole here too.
+func newest(log []tenure.Change, limit int) int {
+	from := max(0, len(log)-limit)
+	for from > 0 && from < len(log) && log[from].ID == log[from-1].ID {
+		from--
+	}
+	return from
 }
 
 // behind are the changes after one, and whether that one is there.
