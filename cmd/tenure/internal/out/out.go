@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -48,7 +49,7 @@ func Value(w io.Writer, format Format, value any) error {
 	}
 	switch format {
 	case YAML:
-		return writeYAML(w, escaped(text, 0xffff)) // YAML takes no halves of a pair
+		return writeYAML(w, text)
 	case Lines:
 		return writeLines(w, text)
 	}
@@ -78,14 +79,11 @@ func writeLines(w io.Writer, text []byte) error {
 
 // harmless escapes what encoding/json leaves as it is and a terminal may obey. In JSON such
 // characters can only stand in texts.
-func harmless(text []byte) []byte { return escaped(text, utf8.MaxRune) }
-
-// escaped is harmless for characters up to most.
-func escaped(text []byte, most rune) []byte {
+func harmless(text []byte) []byte {
 	var b bytes.Buffer
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
-		if r != '\n' && r <= most && Hostile(r) {
+		if r != '\n' && Hostile(r) {
 			if r > 0xffff {
 				high, low := 0xd800+(r-0x10000)>>10, 0xdc00+(r-0x10000)&0x3ff
 				fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
@@ -100,17 +98,20 @@ func escaped(text []byte, most rune) []byte {
 	return b.Bytes()
 }
 
-// writeYAML writes JSON, which is YAML, in the style of people, in the same order.
+// writeYAML writes JSON as YAML, in the style of people, in the same order. It is no text of YAML
+// itself: that has no names of more than 1,024 characters, and fewer characters.
 func writeYAML(w io.Writer, text []byte) error {
-	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	document, err := nodeOf(decoder)
+	if err != nil {
 		return err
 	}
-	blocks(&document)
+	blocks(document)
 	var b bytes.Buffer
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)
-	if err := encoder.Encode(&document); err != nil {
+	if err := encoder.Encode(document); err != nil {
 		return err
 	}
 	for line := range strings.Lines(b.String()) {
@@ -120,6 +121,35 @@ func writeYAML(w io.Writer, text []byte) error {
 		}
 	}
 	return nil
+}
+
+// nodeOf reads the next value.
+func nodeOf(decoder *json.Decoder) (*yaml.Node, error) {
+	token, err := decoder.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch value := token.(type) {
+	case json.Delim:
+		node := &yaml.Node{Kind: yaml.SequenceNode}
+		if value == '{' {
+			node.Kind = yaml.MappingNode // its names and values come in turn
+		}
+		for decoder.More() {
+			child, err := nodeOf(decoder)
+			if err != nil {
+				return nil, err
+			}
+			node.Content = append(node.Content, child)
+		}
+		_, err := decoder.Token() // its end
+		return node, err
+	case string:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value}, nil
+	case nil:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: "null"}, nil
+	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprint(token)}, nil // a number, true or false
 }
 
 // spelled escapes what is left after blocks, all of which stands between double quotes.
@@ -138,11 +168,14 @@ func spelled(text string) string {
 	return b.String()
 }
 
+// elsewhere are texts that the writer leaves as they are, and readers of YAML 1.1 take for true or
+// false, or for a number; and the name that has a map merged.
+var elsewhere = regexp.MustCompile(`^(?:(?i:y|n|yes|no|on|off)|<<|=|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)$`)
+
 // blocks has every list and map begin lines of their own. A text with a hostile character is
 // quoted, so that it can be escaped.
 func blocks(node *yaml.Node) {
-	node.Style = 0
-	if node.Kind == yaml.ScalarNode && strings.IndexFunc(node.Value, Hostile) >= 0 {
+	if node.Kind == yaml.ScalarNode && (strings.IndexFunc(node.Value, Hostile) >= 0 || elsewhere.MatchString(node.Value)) {
 		node.Style = yaml.DoubleQuotedStyle
 	}
 	if len(node.Content) == 0 && node.Kind != yaml.ScalarNode {

@@ -47,6 +47,42 @@ func TestFormats(t *testing.T) {
 	require.Error(t, err)
 }
 
+// TestYAMLOfWhatItHardlyTakes: names longer than a line of YAML may have, and characters that are
+// none, keep nobody from the rest. The order stays.
+func TestYAMLOfWhatItHardlyTakes(t *testing.T) {
+	for _, text := range []string{strings.Repeat("k", 2000), "\ufffe", "\uffff", "a\ufffeb", "", "null", "1e3", "0x1", "~", "- a", "a: b", "\ufeff", " ", "é\u00a0", "<<"} {
+		var b bytes.Buffer
+		require.NoError(t, Value(&b, YAML, map[string]any{text: []string{text}}), "%q", text)
+		var back map[string][]string
+		require.NoError(t, yaml.Unmarshal(b.Bytes(), &back), "%q", b.String())
+		require.Equal(t, map[string][]string{text: {text}}, back)
+	}
+	var b bytes.Buffer
+	require.NoError(t, Value(&b, YAML, struct {
+		Z float64  `json:"z"`
+		A *int     `json:"a"`
+		N int64    `json:"n"`
+		S []string `json:"s"`
+		B bool     `json:"b"`
+		L []string `json:"l"`
+		M struct{} `json:"m"`
+	}{Z: 1e300, N: 1795295029993, S: []string{"on", "No", "y", "1:20", "true", "one"}}))
+	require.Equal(t, `z: 1e+300
+a: null
+"n": 1795295029993
+s:
+  - "on"
+  - "No"
+  - "y"
+  - "1:20"
+  - "true"
+  - one
+b: false
+l: null
+m: {}
+`, b.String(), "what was a word, a number or a time in YAML 1.1 is a text")
+}
+
 // TestGrid: columns are aligned, cells are plain, and what is empty is a dash.
 func TestGrid(t *testing.T) {
 	g := Grid{Head: []string{"NAME", "STATE"}}
