@@ -32,7 +32,7 @@ type outcome struct {
 // act is a command that changes something: it waits for the end, and reports it.
 func (a *app) act(command *cobra.Command, do func(ctx context.Context, from source.Source, args []string) (outcome, error)) *cobra.Command {
 	wait := time.Minute
-	command.Flags().DurationVar(&wait, "wait", wait, "how long to wait until the process that is asked has done it")
+	command.Flags().Var((*spanValue)(&wait), "wait", "how long to wait until the process that is asked has done it")
 	command.RunE = func(command *cobra.Command, args []string) error {
 		from, err := a.connect()
 		if err != nil {
@@ -133,7 +133,7 @@ func (a *app) taskCommand() *cobra.Command {
 func (a *app) waitCommand() *cobra.Command {
 	bound := time.Minute
 	wait := &cobra.Command{Use: "wait", Short: "Wait for a leader, or for instances; exits with 1 if they do not come"}
-	wait.PersistentFlags().DurationVar(&bound, "for", bound, "how long")
+	wait.PersistentFlags().Var((*spanValue)(&bound), "for", "how long")
 	within := func(command *cobra.Command) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(command.Context(), bound)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -124,6 +125,22 @@ func (l *limitValue) Set(text string) error {
 // limitFlag adds --limit to a command.
 func limitFlag(command *cobra.Command, limit *int, usage string) {
 	command.Flags().Var((*limitValue)(limit), "limit", usage)
+}
+
+// spanValue is a flag that says for how long something is waited for.
+type spanValue time.Duration
+
+func (s *spanValue) String() string { return time.Duration(*s).String() }
+
+func (s *spanValue) Type() string { return "duration" }
+
+func (s *spanValue) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return errors.New("it must be a duration above 0, such as 30s")
+	}
+	*s = spanValue(d)
+	return nil
 }
 
 // allStates are those that an instance can be in.
