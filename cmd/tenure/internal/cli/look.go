@@ -90,8 +90,8 @@ to you: the line ends without one.
 			if !a.format.Person() {
 				return out.Value(a.out, a.format, rules)
 			}
-			fmt.Fprintf(a.out, "user %s reset on %s\n", user, out.Plain(strings.Join(rules, " ")))
-			return nil
+			_, err = fmt.Fprintf(a.out, "user %s reset on %s\n", user, out.Plain(strings.Join(rules, " ")))
+			return err
 		},
 	}
 	command.Flags().StringVar(&user, "user", "tenure", "name of the user")
