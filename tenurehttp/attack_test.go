@@ -500,6 +500,21 @@ func TestPagesOfTheLog(t *testing.T) {
 	})
 }
 
+// TestChangesThatAreMadeUp: who asks for what came after a change that nobody has seen has Redis
+// asked hardly more often than who asks for nothing.
+func TestChangesThatAreMadeUp(t *testing.T) {
+	inSite(t, func(s *site) {
+		s.until(s.member("a").IsLeader)
+		w, rdb := s.dashboard(tenurehttp.Options{})
+		w.get("/api/cluster/log")
+		before, began, asked := rdb.sent.Load(), time.Now(), 0
+		for ; time.Since(began) < 10*time.Second; asked++ {
+			w.refused(http.StatusNotFound, "gone", http.MethodGet, fmt.Sprintf("/api/cluster/log?after=9999999999999-%d", asked), "")
+		}
+		require.Less(s, rdb.sent.Load()-before, int64(10*4*12), "%d answers", asked)
+	})
+}
+
 // TestManyRolesFarAway: what is known of a thousand roles is read in time, though each question
 // takes 10 ms.
 func TestManyRolesFarAway(t *testing.T) {

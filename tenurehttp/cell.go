@@ -25,6 +25,9 @@ const (
 	// what it took, between these two.
 	leastSpacing = 20 * time.Millisecond
 	mostSpacing  = 100 * time.Millisecond
+
+	// Likewise, if nothing but the word of a reader says that the last one is old.
+	rareSpacing = 250 * time.Millisecond
 )
 
 // cell keeps the last value of something that is read from Redis, for all readers. It is loaded
@@ -67,11 +70,17 @@ func newCell[T any](load func(ctx context.Context) (T, error)) *cell[T] {
 }
 
 // get returns the value. The error is that of the last load if there never was a value.
-func (c *cell[T]) get(ctx context.Context) (view[T], error) { return c.wait(ctx, time.Time{}) }
+func (c *cell[T]) get(ctx context.Context) (view[T], error) { return c.wait(ctx, time.Time{}, 0) }
 
 // anew is get for a value that is read from now on. Many who ask at one moment share two loads at
 // most.
-func (c *cell[T]) anew(ctx context.Context) (view[T], error) { return c.wait(ctx, time.Now()) }
+func (c *cell[T]) anew(ctx context.Context) (view[T], error) { return c.wait(ctx, time.Now(), 0) }
+
+// rarelyAnew is anew for readers who may have made up why. It begins no load that soon after
+// another one.
+func (c *cell[T]) rarelyAnew(ctx context.Context) (view[T], error) {
+	return c.wait(ctx, time.Now(), rareSpacing)
+}
 
 // readSince reports whether the value was read since then. If not, it is too old.
 func (c *cell[T]) readSince(since time.Time) bool {
@@ -84,10 +93,10 @@ func (c *cell[T]) readSince(since time.Time) bool {
 	return true
 }
 
-func (c *cell[T]) wait(ctx context.Context, since time.Time) (view[T], error) {
+func (c *cell[T]) wait(ctx context.Context, since time.Time, spacing time.Duration) (view[T], error) {
 	var patience <-chan time.Time
 	for since.IsZero() || !c.readSince(since) {
-		flight := c.look()
+		flight := c.look(spacing)
 		if flight == nil {
 			break
 		}
@@ -128,8 +137,9 @@ func (c *cell[T]) patience() time.Duration {
 	return waitBound
 }
 
-// look begins a load if one is due, and returns what a reader must wait for; nil: nothing.
-func (c *cell[T]) look() <-chan struct{} {
+// look begins a load if one is due, that long after the beginning of another one, and returns what
+// a reader must wait for; nil: nothing.
+func (c *cell[T]) look(spacing time.Duration) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -138,7 +148,7 @@ func (c *cell[T]) look() <-chan struct{} {
 		return nil
 	}
 	if c.flight == nil && (c.err == nil || now.Sub(c.began) >= fresh) {
-		c.begin(now, 0)
+		c.begin(now, spacing-now.Sub(c.began))
 	}
 	if !c.at.IsZero() && (c.err != nil || !c.invalid && !c.outdated && age < tolerable) {
 		return nil

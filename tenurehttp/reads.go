@@ -365,7 +365,7 @@ func (h *Handler) log(w http.ResponseWriter, r *request) error {
 		rest, kept := behind(s.log, after)
 		if !kept && later(after, lastID(s.log)) { // another process has said it a moment ago
 			asked := time.Now()
-			if v, err := h.now.anew(r.Context()); err == nil {
+			if v, err := h.now.rarelyAnew(r.Context()); err == nil {
 				s, a = v.value, ageOfSnapshot(v)
 				rest, kept = behind(s.log, after)
 				if !kept && v.at.Before(asked) && later(after, lastID(s.log)) { // Redis does not answer this process: it knows of nothing that came after it
