@@ -317,8 +317,8 @@ func TestEventsThatCannotBeFlushed(t *testing.T) {
 }
 
 // TestSignsOfLife: a client is told every 15 s that the connection stands, whether Redis is away or
-// not. While the log cannot be read from the start on that is an event, since nothing else says that
-// there may be changes.
+// not. While the log cannot be read from the start on that is an event, since nothing else says
+// that there may be changes.
 func TestSignsOfLife(t *testing.T) {
 	inSite(t, func(s *site) {
 		s.until(s.member("a").IsLeader)

@@ -68,9 +68,9 @@ func TestTask(t *testing.T) {
 	})
 }
 
-// TestTaskAfterACommand: who asks for something, and looks at the task, sees what came of it, though
-// the last reading of its runs and slots is younger than five seconds; and the last run that its
-// state names is among its runs, whoever has asked for it.
+// TestTaskAfterACommand: who asks for something, and looks at the task, sees what came of it,
+// though the last reading of its runs and slots is younger than five seconds; and the last run that
+// its state names is among its runs, whoever has asked for it.
 func TestTaskAfterACommand(t *testing.T) {
 	inSite(t, func(s *site) {
 		c, err := tenure.New(s.client("a").Client, tenure.Options{Namespace: "shop", InstanceID: "a"})

@@ -299,8 +299,8 @@ func TestFollowComesBack(t *testing.T) {
 	require.Contains(t, said[0], "502 Bad Gateway")
 }
 
-// TestFollowCutWithinAnEntry: the changes of one entry of the log have one ID. A client that was cut
-// between them reads the rest from the log, and what it has got does not come twice.
+// TestFollowCutWithinAnEntry: the changes of one entry of the log have one ID. A client that was
+// cut between them reads the rest from the log, and what it has got does not come twice.
 func TestFollowCutWithinAnEntry(t *testing.T) {
 	change := func(id, instance string) string {
 		return fmt.Sprintf(`{"id":%q,"type":"drifted","instance_id":%q}`, id, instance)
