@@ -32,8 +32,10 @@ type Elsewhere func(w http.ResponseWriter, r *http.Request, leader tenure.NotLea
 
 // LeaderOnly returns a handler that calls next while this process leads, by Elector.Do: the context
 // of the request ends with the client and with the term, tenure.TermFrom finds the term in it, and
-// the lease is not released before next has returned. Otherwise it calls elsewhere. It is so at any
-// time: also while this process stands back after a term of its own, or drains.
+// the lease is not released before next has returned. So that no client holds up a hand-over, what
+// next reads from it, or writes to it, fails from two seconds after the end of that context on.
+// Otherwise it calls elsewhere. It is so at any time: also while this process stands back after a
+// term of its own, or drains.
 //
 // Who leads is known without asking Redis, but for the moment after a change: then one request asks
 // for all that wait. So it does once a second of a leader that has said no address yet. e, next and
@@ -45,6 +47,7 @@ func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.
 		led := false
 		err := e.Do(r.Context(), func(ctx context.Context, _ tenure.Term) error {
 			led = true
+			defer cutOff(ctx, w)()
 			next.ServeHTTP(w, r.WithContext(ctx))
 			return nil
 		})
@@ -80,6 +83,26 @@ func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.
 		}
 		elsewhere(w, r, leader)
 	})
+}
+
+// slowBound is for how long a client may hold up a hand-over.
+const slowBound = 2 * time.Second
+
+// cutOff has what is read from the client, or written to it, fail a while after ctx is done. The
+// handler is over when release is called.
+func cutOff(ctx context.Context, w http.ResponseWriter) (release func()) {
+	control, done := http.NewResponseController(w), make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(done)
+		at := time.Now().Add(slowBound)
+		_ = control.SetReadDeadline(at) // it may be that what stands before hides the connection
+		_ = control.SetWriteDeadline(at)
+	})
+	return func() {
+		if !stop() {
+			<-done // else it would be about the next request
+		}
+	}
 }
 
 // knownLeader is a leader that was read then.

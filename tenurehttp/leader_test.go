@@ -1,6 +1,7 @@
 package tenurehttp_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -223,6 +224,76 @@ func TestLeaderOnlyEndsWithTheTerm(t *testing.T) {
 		<-begun
 		require.NoError(s, a.Elector().Resign(s.Context()))
 		require.Equal(s, "tenure: leadership resigned false true", <-answered)
+	})
+}
+
+// TestSlowClientsOfALeader: a client that reads nothing of its answer, or sends half of its body,
+// holds up no hand-over, though the lease waits for the handler.
+func TestSlowClientsOfALeader(t *testing.T) {
+	for _, tt := range []struct{ name, request string }{
+		{"reads nothing", "GET / HTTP/1.1\r\nHost: shop\r\n\r\n"},
+		{"sends half", "POST / HTTP/1.1\r\nHost: shop\r\nContent-Length: 10\r\n\r\n12345"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inSite(t, func(s *site) {
+				a := s.member("a")
+				s.until(a.IsLeader)
+				b := s.member("b")
+				w := s.host(tenurehttp.LeaderOnly(a.Elector(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if _, err := io.Copy(io.Discard, r.Body); err != nil {
+						return
+					}
+					for range 100 {
+						if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+							return
+						}
+					}
+				}), tenurehttp.Reject))
+				slow, err := w.client.DialContext(s.Context(), "tcp", "shop:80")
+				require.NoError(s, err)
+				defer slow.Close()
+				_, err = io.WriteString(slow, tt.request)
+				require.NoError(s, err)
+				s.pass(time.Minute)
+				began := time.Now()
+				go func() { _ = a.Elector().Resign(context.Background()) }() // ends when it has resigned
+				s.until(b.IsLeader)
+				require.Less(s, time.Since(began), 5*time.Second)
+			})
+		})
+	}
+}
+
+// TestConnectionOutlivesTheTerm: one that was answered as the term ended serves the next request.
+func TestConnectionOutlivesTheTerm(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		begun := make(chan struct{}, 1)
+		w := s.host(tenurehttp.LeaderOnly(a.Elector(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			begun <- struct{}{}
+			<-r.Context().Done()
+			time.Sleep(time.Second)
+		}), tenurehttp.Reject))
+		conn, err := w.client.DialContext(s.Context(), "tcp", "shop:80")
+		require.NoError(s, err)
+		defer conn.Close()
+		answers := bufio.NewReader(conn)
+		for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
+			_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: shop\r\n\r\n")
+			require.NoError(s, err)
+			if want == http.StatusOK {
+				<-begun
+				s.net.Partition("a", simnet.Both, 0) // it leads no more from here on
+			}
+			response, err := http.ReadResponse(answers, nil)
+			require.NoError(s, err)
+			_, err = io.Copy(io.Discard, response.Body)
+			require.NoError(s, err)
+			require.NoError(s, response.Body.Close())
+			require.Equal(s, want, response.StatusCode)
+			s.pass(10 * time.Minute)
+		}
 	})
 }
 
