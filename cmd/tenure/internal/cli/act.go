@@ -29,6 +29,9 @@ type outcome struct {
 	Took    float64 `json:"took_seconds"`
 }
 
+// unasked is an error that came before anything was asked for.
+type unasked struct{ error }
+
 // act is a command that changes something: it waits for the end, and reports it.
 func (a *app) act(command *cobra.Command, do func(ctx context.Context, from source.Source, args []string) (outcome, error)) *cobra.Command {
 	wait := time.Minute
@@ -48,7 +51,10 @@ func (a *app) act(command *cobra.Command, do func(ctx context.Context, from sour
 		defer cancel()
 		began := time.Now()
 		result, err := do(ctx, from, args)
+		var before unasked
 		switch {
+		case errors.As(err, &before):
+			return before.error
 		case err != nil && (ctx.Err() != nil || errors.Is(err, tenure.ErrUnreachable)):
 			return fmt.Errorf("%w: %w (fix: tenure audit shows what became of it)", errMaybe, err)
 		case err != nil:
@@ -66,7 +72,7 @@ func (a *app) resignCommand() *cobra.Command {
 	}, func(ctx context.Context, from source.Source, _ []string) (outcome, error) {
 		leader, err := from.Leader(ctx, a.role())
 		if err != nil {
-			return outcome{}, err
+			return outcome{}, unasked{err}
 		}
 		err = from.Resign(ctx, a.role())
 		return outcome{Of: leader.InstanceID, Text: fmt.Sprintf("%s has resigned %s", leader.InstanceID, out.Role(leader.Role))}, err
