@@ -33,7 +33,7 @@ var leaseSuites = []suite{
 		in: redisstore,
 		run: "^(TestLimitsOf.*|TestLeaseHints|TestWhatIsReadBackIsUntrusted|TestTokenThatTenureCannotHaveWritten|TestP2_.*|TestP6_ClientThatSendsAgain|" +
 			"TestP12_Replica.*|TestWrongType.*|TestReleaseLeaves.*|TestSince.*|TestAdoption.*|TestHolderOf.*|TestLoadScripts|" +
-			"TestRenewalsTakeTheShortcut|TestFollowersTakeTheShortcut)$",
+			"Test(Renewals|Followers|Grants|Releases)TakeTheShortcut|TestQuietTermOnRedis|TestShortcutsInDamagedStates)$",
 	},
 	{in: redisstore, run: "^Test(HintsOfATransfer|HintOfAnOpenOffer|HintOfTheBest|HistoryOfTerms.*|LogScripts|LogInAnotherSlot|RenewAll.*|RenewalsTravelTogether)$"},
 	{in: redisstore, run: "^TestLeaseScriptsAgreeWithTheOracle$"},
@@ -96,7 +96,7 @@ var targets = []target{
 	{name: "term", files: []string{"term.go"}, suites: []suite{{run: "^(TestP4|TestP8|TestZero|TestTermFrom|TestResign|TestErrorOf).*"}}},
 	{name: "membership", files: []string{"internal/membership/beat.go", "internal/membership/sweep.go"}, suites: []suite{{in: "internal/membership"}}},
 	{
-		name: "lua-lease", files: []string{"scripts.lua"}, chosen: sections("prelude common", "shortcut acquire", "acquire", "shortcut renew, renew_all", "shortcut renew", "renew", "renew_all", "release", "leader"),
+		name: "lua-lease", files: []string{"scripts.lua"}, chosen: sections("prelude common", "shortcut acquire", "acquire", "shortcut renew, renew_all", "shortcut renew", "renew", "renew_all", "shortcut release", "release", "leader"),
 		suites: leaseSuites,
 	},
 	{
