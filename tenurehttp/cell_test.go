@@ -152,11 +152,16 @@ func TestLogBehindAChangeOfElsewhere(t *testing.T) {
 		require.NoError(s, err)
 		cut := s.serve(tenurehttp.NewDashboard(control, tenurehttp.Options{}))
 		require.NotEmpty(s, cut.get("/api/cluster/log")["log"])
+		newest := func() string {
+			log := w.get("/api/cluster/log")["log"].([]any)
+			return log[len(log)-1].(map[string]any)["id"].(string)
+		}
 		for _, wait := range []time.Duration{0, time.Minute} {
 			s.net.Partition("cut off", simnet.Both, 0)
+			before := newest()
 			s.member(fmt.Sprint("b-", int(wait)))
-			log := w.get("/api/cluster/log")["log"].([]any)
-			newest := log[len(log)-1].(map[string]any)["id"].(string)
+			s.until(func() bool { return newest() != before })
+			newest := newest()
 			s.pass(wait)
 			answer := cut.get("/api/cluster/log?after=" + newest)
 			require.Equal(s, `log [], stale true`, fields(answer, "log", "stale"))
