@@ -132,12 +132,12 @@ func (e *Elector) Guarantees() Guarantees {
 func (e *Elector) Status() ElectionStatus {
 	shot := e.loop.status.Load()
 	s := shot.ElectionStatus
-	if !shot.leaderEnds.IsZero() && !time.Now().Before(shot.leaderEnds) {
+	t := e.loop.current.Load()
+	leads := t != nil && t.leading() // then its own deadline counts
+	if !leads && !shot.leaderEnds.IsZero() && !time.Now().Before(shot.leaderEnds) {
 		s.Leader, s.LeaderToken = "", 0
 	}
 	s.Subscription = Subscription(*e.subscription.Load())
-	t := e.loop.current.Load()
-	leads := t != nil && t.leading()
 	switch {
 	case s.State == ElectionLeading && !leads:
 		s.State, s.Token, s.Deadline = ElectionDraining, 0, time.Time{}
