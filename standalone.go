@@ -51,8 +51,8 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing), memory *m
 	control.Note = registry.Note
 	reached := backend{
 		commands: commands,
-		leases:   func(r store.Role) store.Lease { return control.Lease(r.Name, r.Holder) },
-		foreign:  func(r store.Role) store.Lease { return control.Foreign(r.Name, r.Holder) },
+		leases:   func(r store.Role) store.Lease { return control.Lease(r) },
+		foreign:  func(r store.Role) store.Lease { return control.Foreign(r) },
 		check:    func(*checker, string, ElectionOptions) {},
 		timing:   timing,
 		registry: registry,
@@ -69,7 +69,7 @@ func newLocal(opts Options, granting bool, timing func(*lease.Timing), memory *m
 
 func init() { //nolint:gochecknoinits // the only way in for tenuretest and the proof without a public name; it does nothing else
 	hook.NewControlled = func(opts any, beside hook.Control) (any, hook.Control, error) {
-		memory := memstore.NewMemory(readClock)
+		memory := memstore.NewSharedMemory(readClock)
 		if other, ok := beside.(controlled); ok {
 			memory = other.memory
 		}
@@ -137,6 +137,17 @@ func (c controlled) Leading(roles ...string) (so, known bool) {
 func (c controlled) Following(leader string) bool {
 	for _, e := range c.coordinator.all() {
 		if e.IsLeader() || e.Status().Leader != leader {
+			return false
+		}
+	}
+	return true
+}
+
+// Settled is that of hook.Control.
+func (c controlled) Settled() bool {
+	for _, e := range c.coordinator.all() {
+		leader, token := c.Elsewhere(e.Role())
+		if s := e.Status(); e.IsLeader() || s.Leader != leader || token != 0 && s.LeaderToken != token {
 			return false
 		}
 	}

@@ -1,7 +1,6 @@
 package tenuretest
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -12,7 +11,8 @@ import (
 // test sees what a fail-over does to its work and its tasks. They share the records of the tasks,
 // so that the next leader goes on with their slots, and runs again what the last one has left
 // behind, and the fencing tokens, which increase from leader to leader. One instance leads at a
-// time: the one whose Control.Lead was called last.
+// time: the one whose Control.Lead was called last. The others know it by its ID and its token, and
+// TaskScheduler.Forget answers as on Redis.
 //
 // The registry of each instance lists that instance alone, and Coordinator.Control reaches no other
 // one. A trigger by an instance that does not lead is found within a minute, as without hints.
@@ -73,8 +73,8 @@ func (c *Cluster) Reconnect(id string) {
 	c.t.Helper()
 	m := c.member("Reconnect", id)
 	m.control.Reconnect()
-	if refusing, leader := m.control.Refusing(); refusing && m.state() != tenure.ElectionIdle && m.state() != tenure.ElectionStopped {
-		m.await(func() bool { return m.control.Following(leader) || m.state() == tenure.ElectionStopped }, fmt.Sprintf("follow %q", leader))
+	if m.control.Refusing() {
+		m.settle()
 	}
 }
 
@@ -90,27 +90,38 @@ func (c *Cluster) member(call, id string) *Control {
 	return nil
 }
 
-// follow has every other instance follow a leader to be, and returns when each that runs does: its
-// terms are over, their work may still be draining. Of one that is disconnected its leases are.
-func (c *Cluster) follow(leader *Control) {
+// yield has every other instance make way for a leader to be, and returns when each that runs has:
+// its terms are over, their work may still be draining. Of one that is disconnected its leases are.
+func (c *Cluster) yield(leader *Control) {
 	c.t.Helper()
 	for _, other := range c.members {
 		if other == leader {
 			continue
 		}
-		id := leader.coordinator.InstanceID()
-		other.control.Refuse(id)
-		if !other.control.Connected() {
+		other.control.Yield()
+		if other.control.Connected() {
+			other.settle()
+		} else {
 			other.awaitLapse()
-			continue
 		}
-		switch other.state() {
-		case tenure.ElectionIdle, tenure.ElectionStopped:
-		default:
-			other.await(func() bool {
-				return other.control.Following(id) || other.state() == tenure.ElectionStopped
-			}, "follow "+id)
+	}
+}
+
+// follow returns when every other instance that runs, and is connected, knows who leads.
+func (c *Cluster) follow(leader *Control) {
+	c.t.Helper()
+	for _, other := range c.members {
+		if other != leader && other.control.Connected() {
+			other.settle()
 		}
+	}
+}
+
+// settle returns when the instance leads nothing and knows who does, or does not run.
+func (c *Control) settle() {
+	c.t.Helper()
+	if c.state() != tenure.ElectionIdle {
+		c.await(func() bool { return c.control.Settled() || c.state() == tenure.ElectionStopped }, "follow")
 	}
 }
 

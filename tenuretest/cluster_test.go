@@ -426,3 +426,157 @@ func TestDisconnectAtOnce(t *testing.T) {
 		require.NoError(t, stop())
 	})
 }
+
+// TestClusterTellsWhoLeads: the others know the leader by its ID and its token, in each role, also
+// after it has led anew or is gone, and so does one that was cut off, or stands back.
+func TestClusterTellsWhoLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := tenuretest.NewCluster(t)
+		var members []*tenure.Coordinator
+		var controls []*tenuretest.Control
+		var stops []func() error
+		fails := make(chan struct{}) // closed: the work of c fails
+		for _, id := range []string{"a", "b", "c"} {
+			m, control := cluster.New(tenure.Options{InstanceID: id})
+			_, err := m.AddRole("export", tenure.ElectionOptions{})
+			require.NoError(t, err)
+			stop := run(t, m, func(ctx context.Context, _ tenure.Term) error {
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-fails:
+					return errors.New("broken")
+				}
+			})
+			members, controls, stops = append(members, m), append(controls, control), append(stops, stop)
+		}
+		a, b, c := members[0], members[1], members[2]
+		knows := func(leader *tenure.Coordinator, roles ...string) {
+			t.Helper()
+			for _, role := range roles {
+				of, _ := leader.Role(role)
+				term, leads := of.Term()
+				require.True(t, leads, role)
+				for _, m := range members {
+					e, _ := m.Role(role)
+					require.Equal(t, term.InstanceID, e.Status().Leader, m.InstanceID())
+					require.Equal(t, term.Token, e.Status().LeaderToken, m.InstanceID())
+					info, err := e.Leader(t.Context())
+					require.NoError(t, err)
+					require.Equal(t, term.Token, info.Token, m.InstanceID())
+					var not *tenure.NotLeaderError
+					if err := e.Do(t.Context(), func(context.Context, tenure.Term) error { return nil }); m != leader {
+						require.ErrorAs(t, err, &not)
+						require.Equal(t, term.Token, not.Token)
+					}
+				}
+			}
+		}
+		var told []tenure.Event
+		b.Elector().Observe(func(e tenure.Event) {
+			if e.Type == tenure.EventLeaderChanged && e.Subject != "" {
+				told = append(told, e)
+			}
+		})
+		synctest.Wait() // each has begun
+		for i, control := range append(controls, controls...) {
+			control.Lead()
+			knows(members[i%3], "", "export")
+		}
+		synctest.Wait()
+		require.Len(t, told, 6)
+		for i := range told[1:] {
+			require.Greater(t, told[i+1].Token, told[i].Token)
+			require.Equal(t, told[i].Subject, told[i+1].Former)
+		}
+
+		controls[0].Lead("export")
+		knows(a, "export")
+		_, err := c.Elector().Leader(t.Context())
+		require.ErrorIs(t, err, tenure.ErrNoLeader, "nobody leads the other role")
+		require.Empty(t, c.Elector().Status().Leader)
+		controls[0].Lead()
+		before, _ := a.Elector().Term()
+		require.NoError(t, a.Elector().Resign(t.Context()))
+		time.Sleep(time.Second / 2)
+		require.Empty(t, b.Elector().Status().Leader)
+		time.Sleep(time.Minute)
+		again, _ := a.Elector().Term()
+		require.Greater(t, again.Token, before.Token)
+		knows(a, "", "export")
+
+		cluster.Disconnect("c")
+		controls[1].Lead()
+		cluster.Reconnect("c")
+		knows(b, "", "export")
+
+		controls[2].Lead()
+		close(fails)
+		synctest.Wait()
+		require.Equal(t, tenure.WaitPenalty, c.Elector().Status().Waiting)
+		fails = nil
+		controls[0].Lead("")
+		knows(a, "")
+		for _, stop := range stops {
+			require.NoError(t, stop())
+		}
+	})
+}
+
+// TestClusterForgets as Redis does: only what a leader of a minute has not registered.
+func TestClusterForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := tenuretest.NewCluster(t)
+		a, ca := cluster.New(tenure.Options{InstanceID: "a"})
+		b, cb := cluster.New(tenure.Options{InstanceID: "b"})
+		require.NoError(t, a.Tasks().Register(tenure.Task{
+			Name: "old", Schedule: tenure.Every(time.Minute), Run: func(context.Context, tenure.TaskRun) error { return nil },
+		}))
+		stopA, stopB := run(t, a), run(t, b)
+		synctest.Wait()
+		ctx := t.Context()
+		require.ErrorIs(t, b.Tasks().Forget(ctx, "old"), tenure.ErrNotFound)
+		ca.Lead()
+		time.Sleep(5 * time.Minute)
+		require.ErrorIs(t, b.Tasks().Forget(ctx, "old"), tenure.ErrRegistered, "by the leader")
+		require.NoError(t, a.Tasks().Unregister(ctx, "old"))
+		require.ErrorIs(t, a.Tasks().Forget(ctx, "old"), tenure.ErrRegistered, "by this term")
+		ca.Depose()
+		require.ErrorIs(t, b.Tasks().Forget(ctx, "old"), tenure.ErrNoLeader)
+		cb.Lead()
+		time.Sleep(30 * time.Second)
+		require.ErrorIs(t, a.Tasks().Forget(ctx, "old"), tenure.ErrNoLeader, "it may be about to take it over")
+		time.Sleep(31 * time.Second)
+		require.NoError(t, a.Tasks().Forget(ctx, "old"))
+		require.ErrorIs(t, a.Tasks().Forget(ctx, "old"), tenure.ErrNotFound)
+		require.NoError(t, stopB())
+		require.NoError(t, stopA())
+	})
+}
+
+// TestClusterWithStubbornWork: an instance whose work goes on after its term knows the next leader.
+func TestClusterWithStubbornWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := tenuretest.NewCluster(t)
+		a, ca := cluster.New(tenure.Options{InstanceID: "a"})
+		b, cb := cluster.New(tenure.Options{InstanceID: "b"})
+		stopA := run(t, a, func(ctx context.Context, _ tenure.Term) error {
+			<-ctx.Done()
+			time.Sleep(3 * time.Minute)
+			return nil
+		})
+		stopB := run(t, b)
+		synctest.Wait()
+		began := time.Now()
+		ca.Lead()
+		cb.Lead()
+		require.Less(t, time.Since(began), time.Minute)
+		term, _ := b.Elector().Term()
+		require.Equal(t, term.Token, a.Elector().Status().LeaderToken)
+		require.Equal(t, tenure.ElectionDraining, a.Elector().Status().State)
+		time.Sleep(5 * time.Minute)
+		require.Equal(t, term.Token, a.Elector().Status().LeaderToken)
+		require.NoError(t, stopB())
+		require.NoError(t, stopA())
+	})
+}

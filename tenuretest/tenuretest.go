@@ -72,8 +72,8 @@ func newControlled(t testing.TB, opts tenure.Options, cluster *Cluster) (*tenure
 // that stands back after its work failed is waited for. Lead fails the test if there is no such
 // role, if one does not lead within a minute, at once if Run has ended, and after ten seconds if
 // Run was not called. What it says then has the state of each role, why it waits and the last error
-// of its work. In a Cluster every other instance that runs is deposed first and follows this one;
-// the leases of one that is disconnected are waited for.
+// of its work. In a Cluster every other instance that runs is deposed first, and knows the leader
+// and its token when Lead returns; the leases of one that is disconnected are waited for.
 func (c *Control) Lead(roles ...string) {
 	c.t.Helper()
 	c.mustBeConnected("Lead")
@@ -81,7 +81,7 @@ func (c *Control) Lead(roles ...string) {
 		c.t.Fatalf("tenuretest: the coordinator cannot lead %q: it does not have all of these roles\n%s", roles, c.roles())
 	}
 	if c.cluster != nil {
-		c.cluster.follow(c)
+		c.cluster.yield(c)
 	}
 	c.control.Grant(roles...)
 	what := "lead every role"
@@ -89,6 +89,9 @@ func (c *Control) Lead(roles ...string) {
 		what = fmt.Sprintf("lead %q alone", roles)
 	}
 	c.await(func() bool { so, _ := c.control.Leading(roles...); return so }, what)
+	if c.cluster != nil {
+		c.cluster.follow(c)
+	}
 }
 
 // Depose takes every leadership away and returns when IsLeader is false for each role, and nobody

@@ -14,6 +14,8 @@ import (
 type Control interface {
 	Grant(roles ...string)
 	Refuse(leader string)
+	// Yield is Refuse, but that other coordinators of the memory lead, if anybody does.
+	Yield()
 	// Leading reports whether every one of these roles leads and no other does, without any whether
 	// every role does; and whether there are such roles.
 	Leading(roles ...string) (so, known bool)
@@ -27,8 +29,10 @@ type Control interface {
 	Connected() bool
 	// Free reports whether no lease of the coordinator lasts.
 	Free() bool
-	// Refusing reports whether nothing is granted, and who leads then.
-	Refusing() (so bool, leader string)
+	// Refusing reports whether nothing is granted.
+	Refusing() bool
+	// Settled reports whether no role leads, and each knows who does, as Refuse or Yield had it.
+	Settled() bool
 }
 
 // NewControlled makes a *tenure.Coordinator out of tenure.Options whose leases are granted only

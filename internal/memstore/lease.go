@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -21,37 +22,40 @@ type Leases struct {
 	Note func(store.LogEntry)
 
 	changed chan struct{} // size 1
-	tokens  *tokens
+	terms   *terms
 	link    *Link // nil: it cannot be cut
 
 	mu       sync.Mutex
 	granting bool
 	roles    map[string]bool // granted, if not every role is; nil: every one
 	leader   string          // who leads what is not granted; "": nobody
+	others   bool            // the memory knows who leads that
 	stores   map[string]*leaseStore
 }
 
 // NewLeases returns leases that are granted, or not, until Grant says otherwise. Their tokens are
 // greater than all of that memory before. link is how its coordinator reaches it; nil: always.
 func NewLeases(granting bool, memory *Memory, link *Link) *Leases {
-	return &Leases{
-		tokens: memory.tokens, link: link, Note: func(store.LogEntry) {}, granting: granting, changed: make(chan struct{}, 1), stores: make(map[string]*leaseStore),
+	c := &Leases{
+		terms: memory.terms, link: link, Note: func(store.LogEntry) {}, granting: granting, changed: make(chan struct{}, 1), stores: make(map[string]*leaseStore),
 	}
+	memory.terms.share(c)
+	return c
 }
 
-// Lease is the lease of a role, for the instance of that ID.
-func (c *Leases) Lease(role, id string) store.Lease {
-	l := &leaseStore{control: c, role: role, id: id}
+// Lease is the lease of a role, for the instance that is its holder to be.
+func (c *Leases) Lease(r store.Role) store.Lease {
+	l := &leaseStore{control: c, role: r.Name, key: r.Key, id: r.Holder}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stores[role] = l
+	c.stores[r.Name] = l
 	return c.reached(l)
 }
 
 // Foreign is the lease of a role that the coordinator does not have: nobody asks for it. It is not
 // kept, since anybody may make up names of roles.
-func (c *Leases) Foreign(role, id string) store.Lease {
-	return c.reached(&leaseStore{control: c, role: role, id: id})
+func (c *Leases) Foreign(r store.Role) store.Lease {
+	return c.reached(&leaseStore{control: c, role: r.Name, key: r.Key, id: r.Holder})
 }
 
 func (c *Leases) reached(l *leaseStore) store.Lease {
@@ -110,11 +114,11 @@ func (c *Leases) Free() bool {
 	return true
 }
 
-// Refusing reports whether nothing is granted, and who leads then.
-func (c *Leases) Refusing() (so bool, leader string) {
+// Refusing reports whether nothing is granted.
+func (c *Leases) Refusing() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.granting, c.leader
+	return !c.granting
 }
 
 // Grant grants the leases of these roles, without any those of every role, and none else.
@@ -126,15 +130,18 @@ func (c *Leases) Grant(roles ...string) {
 	if len(roles) == 0 {
 		granted = nil
 	}
-	c.set(true, granted, "")
+	c.set(true, granted, "", false)
 }
 
 // Refuse grants nothing; what leads is deposed. leader holds every lease, nobody if it is "".
-func (c *Leases) Refuse(leader string) { c.set(false, nil, leader) }
+func (c *Leases) Refuse(leader string) { c.set(false, nil, leader, false) }
 
-func (c *Leases) set(granting bool, roles map[string]bool, leader string) {
+// Yield is Refuse, but that other coordinators of the memory hold the leases, if anybody does.
+func (c *Leases) Yield() { c.set(false, nil, "", true) }
+
+func (c *Leases) set(granting bool, roles map[string]bool, leader string, others bool) {
 	c.mu.Lock()
-	c.granting, c.roles, c.leader = granting, roles, leader
+	c.granting, c.roles, c.leader, c.others = granting, roles, leader, others
 	c.mu.Unlock()
 	c.Changed()
 }
@@ -147,11 +154,31 @@ func (c *Leases) Changed() {
 	}
 }
 
-// grants reports whether the lease of a role is granted, and else who holds it.
-func (c *Leases) grants(role string) (granted bool, leader string) {
+// grants reports whether the lease of a role is granted.
+func (c *Leases) grants(role string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.granting && (c.roles == nil || c.roles[role]), c.leader
+	return c.granting && (c.roles == nil || c.roles[role])
+}
+
+// Elsewhere is who holds the lease of a role that is not granted, "" if nobody does. The token is 0
+// if Refuse has made that one up.
+func (c *Leases) Elsewhere(role string) (leader string, token int64) {
+	is := c.elsewhere(c.of(role))
+	return is.holder, is.token
+}
+
+func (c *Leases) elsewhere(l *leaseStore) term {
+	c.mu.Lock()
+	leader, others := c.leader, c.others
+	c.mu.Unlock()
+	if !others {
+		return term{holder: leader}
+	}
+	if is := c.terms.of(l.key); is.holder != "" && is.holder != l.id {
+		return is
+	}
+	return term{}
 }
 
 // Listen wakes every elector after a change, until ctx is done.
@@ -185,6 +212,7 @@ func (c *Leases) Listen(ctx context.Context, a store.Audience) {
 type leaseStore struct {
 	control *Leases
 	role    string
+	key     string
 	id      string
 
 	mu    sync.Mutex
@@ -207,8 +235,8 @@ func (l *leaseStore) answer(v lease.Verdict) store.LeaseReply {
 func (l *leaseStore) Acquire(_ context.Context, r lease.Request) (store.LeaseReply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if granted, leader := l.control.grants(l.role); !granted {
-		return l.refusal(leader), nil
+	if !l.control.grants(l.role) {
+		return l.refusal(), nil
 	}
 	if l.nonce != "" && l.nonce != r.Nonce { // of another campaign of ours, which is about to give it back
 		reply := l.answer(lease.Held)
@@ -216,7 +244,9 @@ func (l *leaseStore) Acquire(_ context.Context, r lease.Request) (store.LeaseRep
 		return reply, nil
 	}
 	now := time.Now()
-	l.token, l.nonce, l.since = l.control.tokens.next(l.role, max(l.token+1, r.Floor+1, now.UnixMilli())), r.Nonce, now.Unix()
+	least := max(l.token+1, r.Floor+1, now.UnixMilli())
+	l.nonce, l.since = r.Nonce, now.Unix()
+	l.token = l.control.terms.begin(l.control, l.key, l.id, least, l.since)
 	l.tell(store.TermEntry{Event: store.TermBegan, At: now.UnixMilli()})
 	return l.answer(lease.Won), nil
 }
@@ -225,7 +255,7 @@ func (l *leaseStore) Renew(_ context.Context, r lease.Request) (store.LeaseReply
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.nonce == r.Nonce {
-		if granted, _ := l.control.grants(l.role); granted {
+		if l.control.grants(l.role) {
 			l.renewals++
 			return l.answer(lease.Kept), nil
 		}
@@ -240,19 +270,23 @@ func (l *leaseStore) Release(_ context.Context, r lease.Request) (store.LeaseRep
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.nonce == r.Nonce {
-		l.nonce = ""
-		l.tell(store.TermEntry{Event: store.TermEnded, At: time.Now().Add(-r.Ago).UnixMilli(), Reason: r.Why, Since: l.since})
+		l.free(time.Now().Add(-r.Ago), r.Why)
 	}
 	return l.answer(lease.Done), nil
 }
 
 // ended ends the term, if one is on. The mutex is held.
 func (l *leaseStore) ended(why lease.Reason) {
-	if l.nonce == "" {
-		return
+	if l.nonce != "" {
+		l.free(time.Now(), why.String())
 	}
+}
+
+// free gives the lease back. The mutex is held.
+func (l *leaseStore) free(at time.Time, why string) {
 	l.nonce = ""
-	l.tell(store.TermEntry{Event: store.TermEnded, At: time.Now().UnixMilli(), Reason: why.String(), Since: l.since})
+	l.control.terms.end(l.control, l.key, l.token)
+	l.tell(store.TermEntry{Event: store.TermEnded, At: at.UnixMilli(), Reason: why, Since: l.since})
 }
 
 // tell adds an entry to the history, of the term with the token of now.
@@ -281,8 +315,8 @@ func (l *leaseStore) Leader(context.Context) (store.LeaseReply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.nonce == "" {
-		if _, leader := l.control.grants(l.role); leader != "" {
-			return l.refusal(leader), nil
+		if l.control.elsewhere(l).holder != "" {
+			return l.refusal(), nil
 		}
 		return l.answer(lease.Unknown), nil
 	}
@@ -291,12 +325,13 @@ func (l *leaseStore) Leader(context.Context) (store.LeaseReply, error) {
 	return reply, nil
 }
 
-// refusal is the answer while the lease is not granted. Another leader has a token of its own.
-func (l *leaseStore) refusal(leader string) store.LeaseReply {
+// refusal is the answer while the lease is not granted. Another leader has a token of its own: one
+// that is made up has the next.
+func (l *leaseStore) refusal() store.LeaseReply {
 	reply := l.answer(lease.Held)
 	reply.Wait, reply.Reason = endless, "hold"
-	if leader != "" && l.nonce == "" {
-		reply.Holder, reply.Token, reply.Reason = leader, l.token+1, "lease"
+	if is := l.control.elsewhere(l); is.holder != "" && l.nonce == "" {
+		reply.Holder, reply.Token, reply.Since, reply.Reason = is.holder, cmp.Or(is.token, l.token+1), is.since, "lease"
 	}
 	return reply
 }

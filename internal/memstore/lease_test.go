@@ -13,7 +13,7 @@ import (
 // What an earlier campaign asks late changes nothing of a newer one.
 func TestP5_EarlierCampaign(t *testing.T) {
 	control := NewLeases(true, NewMemory(func() lease.Reading { return lease.Reading{} }), nil)
-	l := control.Lease("", "alone")
+	l := control.Lease(store.Role{Holder: "alone"})
 	old, young := lease.Request{Nonce: "old", Floor: 1e15}, lease.Request{Nonce: "young"}
 	ask := func(call func(context.Context, lease.Request) (store.LeaseReply, error), r lease.Request) store.LeaseReply {
 		reply, err := call(context.Background(), r)
@@ -44,10 +44,10 @@ func TestP5_EarlierCampaign(t *testing.T) {
 // leaves nothing behind.
 func TestForeignRolesAreNotKept(t *testing.T) {
 	control := NewLeases(true, NewMemory(func() lease.Reading { return lease.Reading{} }), nil)
-	_, err := control.Lease("own", "alone").Acquire(t.Context(), lease.Request{Nonce: "n"})
+	_, err := control.Lease(store.Role{Name: "own", Holder: "alone"}).Acquire(t.Context(), lease.Request{Nonce: "n"})
 	require.NoError(t, err)
 	for _, role := range []string{"own", "made-up"} {
-		reply, err := control.Foreign(role, "alone").Leader(t.Context())
+		reply, err := control.Foreign(store.Role{Name: role, Holder: "alone"}).Leader(t.Context())
 		require.NoError(t, err)
 		require.NotEqual(t, lease.Held, reply.Verdict)
 	}

@@ -17,6 +17,7 @@ import (
 // does, in Go. Its clock is this machine's.
 type Tasks struct {
 	clock func() lease.Reading
+	terms *terms // of the leaders that may know a task; nil: one coordinator has these records
 
 	mu      sync.Mutex
 	began   lease.Reading // what the time is counted from
@@ -266,12 +267,19 @@ func (s *Tasks) Cancel(_ context.Context, name string, c store.TaskCancel) (stor
 	})
 }
 
-// Forget knows of no leader: one coordinator has these records, and asks for a task that it has not
-// registered.
-func (s *Tasks) Forget(_ context.Context, name string, _ store.TaskForget) (store.TaskReply, error) {
-	return s.decide(name, lease.MaxToken, func(*store.TaskRecord, int64) string {
+// Forget asks no leader if one coordinator has these records: it has not registered the task.
+func (s *Tasks) Forget(_ context.Context, name string, f store.TaskForget) (store.TaskReply, error) {
+	return s.decide(name, lease.MaxToken, func(r *store.TaskRecord, now int64) string {
 		if s.records[name] == nil {
 			return store.TaskAbsent
+		}
+		if s.terms != nil {
+			switch leads := s.terms.of(f.Lease); {
+			case leads.holder == "", leads.since*1000 > now-f.Led.Milliseconds():
+				return store.TaskUnled
+			case leads.token <= r.Token:
+				return store.TaskKnown
+			}
 		}
 		delete(s.records, name)
 		delete(s.history, name)
