@@ -613,8 +613,10 @@ const (
 // opts leads the role, here or in another process, Once waits for the end of that term, since it
 // takes the ID for its own.
 //
-// opts are those of NewElector; the errors of NewElector and of Elector.Run are returned too. Once
-// calls fn at most once, also if it fails.
+// opts are those of NewElector; the errors of NewElector and of Elector.Run are returned too. If Run
+// fails after fn has returned, such as with ErrDrainTimeout, both errors are joined, beside this
+// process as the leader. If fn has not returned by then the LeaderInfo is empty. Once calls fn at
+// most once, also if it fails.
 func Once(ctx context.Context, rdb redis.UniversalClient, opts ElectorOptions, fn LeadFunc) (LeaderInfo, error) {
 	if fn == nil {
 		return LeaderInfo{}, fmt.Errorf("%w: Once got a nil function", ErrMisconfigured)
@@ -626,9 +628,10 @@ func Once(ctx context.Context, rdb redis.UniversalClient, opts ElectorOptions, f
 	campaign, stop := context.WithCancel(ctx)
 	defer stop()
 	var (
-		state atomic.Int32
-		self  LeaderInfo
-		done  error
+		state    atomic.Int32
+		self     LeaderInfo
+		done     error
+		returned atomic.Bool // then both are set
 	)
 	defer e.Observe(func(event Event) {
 		another := event.Type == EventLeaderChanged && event.Subject != "" && event.Subject != e.loop.id
@@ -640,15 +643,16 @@ func Once(ctx context.Context, rdb redis.UniversalClient, opts ElectorOptions, f
 		if state.CompareAndSwap(onceOpen, onceWon) {
 			self = LeaderInfo{Role: term.Role, InstanceID: term.InstanceID, Token: term.Token, Since: term.Since}
 			done = protect(func() error { return fn(ctx, term) })
+			returned.Store(true)
 			stop()
 		}
 		return nil
 	})
 	switch {
+	case returned.Load():
+		return self, joined(done, err)
 	case err != nil:
-		return LeaderInfo{}, err // fn may still run: it is not looked at
-	case state.Load() == onceWon:
-		return self, done
+		return LeaderInfo{}, err
 	case state.Load() == onceOpen:
 		return LeaderInfo{}, context.Cause(ctx)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -719,6 +720,50 @@ func TestOnce(t *testing.T) {
 	var refused *OptionError
 	require.ErrorAs(t, err, &refused)
 }
+
+// What the function returned is not lost if Run fails after it, nor is who led.
+func TestOnceReportsBoth(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer rdb.Close()
+	hangs := make(chan struct{})
+	defer close(hangs)
+	options := ElectorOptions{
+		Namespace: "shop", InstanceID: "a", ShutdownTimeout: 100 * time.Millisecond,
+		Election: ElectionOptions{Role: "migration", LeaseTTL: time.Second, Safety: SafetyOptions{EmptyHistoryWait: -1, RestartGuard: -1}},
+		Logger:   slog.New(hangingHandler{slog.DiscardHandler, hangs}),
+	}
+	for _, migrated := range []error{errors.New("the table is there already"), nil} {
+		info, err := Once(t.Context(), rdb, options, func(context.Context, Term) error { return migrated })
+		require.ErrorIs(t, err, ErrDrainTimeout)
+		var drain *DrainError
+		require.ErrorAs(t, err, &drain)
+		if migrated != nil {
+			require.ErrorIs(t, err, migrated)
+		}
+		require.Equal(t, "a", info.InstanceID)
+		require.Positive(t, info.Token)
+	}
+	ends := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	info, err := Once(ctx, rdb, options, func(context.Context, Term) error {
+		cancel()
+		<-ends
+		return nil
+	})
+	close(ends)
+	require.ErrorIs(t, err, ErrDrainTimeout)
+	require.Empty(t, info, "the function still runs")
+}
+
+// hangingHandler logs nothing, and hangs at the first line.
+type hangingHandler struct {
+	slog.Handler
+	hangs chan struct{}
+}
+
+func (h hangingHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h hangingHandler) Handle(context.Context, slog.Record) error { <-h.hangs; return nil }
 
 // While nobody leads, Once waits.
 func TestOnceWaits(t *testing.T) {

@@ -16,7 +16,7 @@ var bounds = []bug{
 	{name: "restarts for life", test: "TestSupervise", breaks: "five failures in a year end a term", file: "election_work.go",
 		old: "	for len(s.restarts) > 0 && now.Sub(s.restarts[0]) >= s.policy.Window {\n		s.restarts = s.restarts[1:]\n	}\n", new: ""},
 	{name: "once, and again in the next term", test: "TestOnce", breaks: "a schema migration that failed runs again by itself", file: "election.go",
-		old: "			done = protect(func() error { return fn(ctx, term) })\n			stop()\n", new: "			_ = protect(func() error { return fn(ctx, term) })\n			done = protect(func() error { return fn(ctx, term) })\n			stop()\n"},
+		old: "			done = protect(func() error { return fn(ctx, term) })\n", new: "			_ = protect(func() error { return fn(ctx, term) })\n			done = protect(func() error { return fn(ctx, term) })\n"},
 	{name: "once waits for the lease", test: "TestOnce", breaks: "a deploy waits until the first instance has migrated, and migrates again", file: "election.go",
 		old: "		if another && state.CompareAndSwap(onceOpen, onceLost) {", new: "		if another && false {"},
 	{name: "a secret in an error", test: "TestBadEnv", breaks: "the password of Redis stands in the log", file: "env.go",
