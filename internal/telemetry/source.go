@@ -105,22 +105,23 @@ func (s *Source) call(c tenure.Call) {
 		s.mu.Unlock()
 	}
 	if c.Name == "renew" && c.Margin > 0 {
-		s.sink.Record(RenewSafety, c.Margin.Seconds(), s.role(c.Role))
+		s.sink.Record(RenewSafety, c.Margin.Seconds(), roleLabel(c.Role))
 	}
 }
 
 // DefaultRole is the value of the label role for the default role.
 const DefaultRole = "default"
 
-// role is the label of a role. If a role has that name, the default one is "(default)".
-func (s *Source) role(name string) string {
-	if name != "" {
-		return name
+// roleLabel is the label of a role. It depends on nothing but the name, since a role may come while
+// the process runs. Of a role that has the name of the default one it is none that a role can have.
+func roleLabel(name string) string {
+	switch name {
+	case "":
+		return DefaultRole
+	case DefaultRole:
+		return "role:" + DefaultRole
 	}
-	if _, taken := s.c.Role(DefaultRole); taken {
-		return "(" + DefaultRole + ")"
-	}
-	return DefaultRole
+	return name
 }
 
 // event counts what an event says.
@@ -137,7 +138,7 @@ func (s *Source) event(e tenure.Event) {
 		s.lead(e.Role, e.InstanceID, e.Time)
 		s.tookOver(e)
 	case tenure.EventTermEnded:
-		s.add(LeadershipChanges, 1, s.role(e.Role), e.Reason)
+		s.add(LeadershipChanges, 1, roleLabel(e.Role), e.Reason)
 		if e.Role == s.c.Elector().Role() {
 			s.mu.Lock()
 			s.counts, s.held = nil, 0
@@ -257,7 +258,7 @@ func (s *Source) tookOver(e tenure.Event) {
 				continue
 			}
 			if ended := terms[i+1].Ended; !ended.IsZero() && !term.Began.Before(ended) { // at one instant: within one millisecond of Redis's clock
-				s.sink.Record(Failover, term.Gap.Seconds(), s.role(e.Role))
+				s.sink.Record(Failover, term.Gap.Seconds(), roleLabel(e.Role))
 			}
 		}
 	})
@@ -335,7 +336,7 @@ func (s *Source) totals() map[series]float64 {
 	totals := make(map[series]float64, len(s.counters))
 	for of, value := range s.counters {
 		if of.metric == Unowned {
-			of.labels = s.role(of.labels)
+			of.labels = roleLabel(of.labels)
 		}
 		totals[of] += value
 	}
@@ -355,21 +356,21 @@ func (s *Source) ended() map[string]time.Time {
 }
 
 func (s *Source) election(e *tenure.Elector, status tenure.ElectionStatus, totals map[series]float64, emit Emit) {
-	role := s.role(e.Role())
-	emit(Leader, truth(e.IsLeader()), role)
-	emit(LeaseTTL, e.Guarantees().LeaseTTL.Seconds(), role)
+	label := roleLabel(e.Role())
+	emit(Leader, truth(e.IsLeader()), label)
+	emit(LeaseTTL, e.Guarantees().LeaseTTL.Seconds(), label)
 	remaining, token := 0.0, status.LeaderToken
 	if status.State == tenure.ElectionLeading {
 		remaining, token = max(time.Until(status.Deadline).Seconds(), 0), status.Token
 	}
-	emit(LeaseRemaining, remaining, role)
-	emit(TermToken, float64(token), role)
+	emit(LeaseRemaining, remaining, label)
+	emit(TermToken, float64(token), label)
 	for _, reason := range waitReasons {
-		emit(Waiting, truth(status.Waiting == reason), role, string(reason))
+		emit(Waiting, truth(status.Waiting == reason), label, string(reason))
 	}
-	totals[series{Unowned, role}] += 0
+	totals[series{Unowned, label}] += 0
 	for _, reason := range endReasons {
-		totals[series{LeadershipChanges, role + between + reason}] += 0
+		totals[series{LeadershipChanges, label + between + reason}] += 0
 	}
 }
 

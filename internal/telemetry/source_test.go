@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/internal/telemetry"
+	"github.com/tenure-go/tenure/tenuretest"
 )
 
 type nowhere struct{}
@@ -221,4 +223,31 @@ func TestFailuresAreCountedFromZero(t *testing.T) {
 		require.Zero(t, gauge(s, telemetry.TaskRuns, "rates", string(state)), "it does not lead")
 	}
 	require.Zero(t, gauge(s, telemetry.TaskOverrun, "rates"), "it does not lead")
+}
+
+// TestRoleNamedDefault: a role of that name, which may come while the process runs, shares no series
+// with the default role.
+func TestRoleNamedDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, control := tenuretest.New(t, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		s := telemetry.Watch(c, nowhere{})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }() // ends with stop
+		control.Lead()
+		control.Depose()
+		synctest.Wait()
+		require.InDelta(t, 1, gauge(s, telemetry.LeadershipChanges, "default", "lost"), 0)
+		_, err := c.AddRole("default", tenure.ElectionOptions{})
+		require.NoError(t, err)
+		control.Lead("default")
+		synctest.Wait()
+		require.InDelta(t, 0, gauge(s, telemetry.Leader, "default"), 0)
+		require.InDelta(t, 1, gauge(s, telemetry.Leader, "role:default"), 0)
+		require.InDelta(t, 1, gauge(s, telemetry.LeadershipChanges, "default", "lost"), 0)
+		require.InDelta(t, 0, gauge(s, telemetry.LeadershipChanges, "role:default", "lost"), 0)
+		stop()
+		require.NoError(t, <-ended)
+		s.Close()
+	})
 }
