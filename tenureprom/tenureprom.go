@@ -49,6 +49,13 @@ func (r recorder) Record(m *telemetry.Metric, value float64, labels ...string) {
 	r.histograms[m].WithLabelValues(labels...).Observe(value)
 }
 
+// Forget implements telemetry.Sink.
+func (r recorder) Forget(task string) {
+	for _, m := range telemetry.TaskHistograms {
+		r.histograms[m].DeleteLabelValues(task)
+	}
+}
+
 // Close ends the counting. The series stay as they are.
 func (c *Collector) Close() { c.source.Close() }
 

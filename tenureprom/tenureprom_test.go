@@ -144,6 +144,12 @@ func TestMetricsOfAProcess(t *testing.T) {
 	require.InDelta(t, -1, b.value("tenure_task_consecutive_failures", "task=rates"), 0, "only the leader reports its tasks")
 	require.InDelta(t, 0, b.value("tenure_task_runs_total", "task=rates", "status=failed"), 0, "there before it happens")
 
+	require.NoError(t, a.Tasks().Unregister(t.Context(), "rates"))
+	for _, name := range []string{"tenure_task_runs_total", "tenure_task_duration_seconds", "tenure_task_lateness_seconds", "tenure_task_consecutive_failures"} {
+		require.Eventually(t, func() bool { return a.value(name, "task=rates") == -1 }, patience, 10*time.Millisecond, name)
+		require.NotEqual(t, -1.0, a.value(name, "task=tidy"), name)
+	}
+
 	stopA()
 	b.eventually(1, "tenure_leader", "role=default")
 	b.eventually(1, "tenure_failover_seconds", "role=default")

@@ -22,6 +22,12 @@ type Metric struct {
 	Buckets []float64 // of a histogram: upper bounds
 }
 
+// ofTask reports whether the first label of the metric is the task.
+func (m *Metric) ofTask() bool { return len(m.Labels) > 0 && m.Labels[0] == "task" }
+
+// TaskHistograms are the histograms of a task.
+var TaskHistograms = []*Metric{TaskDuration, TaskLateness}
+
 var (
 	callBuckets     = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	marginBuckets   = []float64{.1, .25, .5, 1, 2, 3, 4, 5, 7.5, 10, 12.5, 15, 17.5, 20, 25, 30, 60, 120}

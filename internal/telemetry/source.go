@@ -21,6 +21,8 @@ const readBound = 2 * time.Second
 // Sink takes the values of histograms. It must not block, and is called by many goroutines.
 type Sink interface {
 	Record(m *Metric, value float64, labels ...string)
+	// Forget ends the series of a task, if that can be: its process has unregistered it.
+	Forget(task string)
 }
 
 // Emit takes a value of a gauge or a counter; the labels are those of Metric.Labels, in their
@@ -35,6 +37,7 @@ type Source struct {
 
 	mu       sync.Mutex
 	counters map[series]float64
+	tasks    map[string]bool      // those that have series, and whether all that they count was collected
 	unled    map[string]time.Time // by role: nobody is known to lead, which has been counted until then
 	timed    map[string]attempt   // by task: the last attempt that failed and was timed
 	hung     map[string]attempt   // by task: the attempt that is on and was counted as one that hangs
@@ -67,7 +70,7 @@ func attemptOf(e tenure.Event) attempt { return attempt{e.Slot.UnixMilli(), e.To
 
 // Watch begins to watch a coordinator. Close ends it.
 func Watch(c *tenure.Coordinator, sink Sink) *Source {
-	s := &Source{c: c, sink: sink, counters: make(map[series]float64), unled: make(map[string]time.Time), timed: make(map[string]attempt), hung: make(map[string]attempt), down: make(map[string]bool), unread: make(map[string]bool), beaten: time.Now()}
+	s := &Source{c: c, sink: sink, counters: make(map[series]float64), tasks: make(map[string]bool), unled: make(map[string]time.Time), timed: make(map[string]attempt), hung: make(map[string]attempt), down: make(map[string]bool), unread: make(map[string]bool), beaten: time.Now()}
 	s.stop = []func(){c.Observe(s.event), c.ObserveCalls(s.call)}
 	return s
 }
@@ -172,6 +175,7 @@ func (s *Source) event(e tenure.Event) {
 }
 
 func (s *Source) taskEvent(e tenure.Event) {
+	defer s.counted(e.Task)
 	switch e.Type {
 	case tenure.EventTaskStarted:
 		s.mu.Lock()
@@ -197,6 +201,16 @@ func (s *Source) taskEvent(e tenure.Event) {
 	case tenure.EventTaskSlow, tenure.EventWorkOverrun:
 		s.overran(e)
 	}
+}
+
+// counted notes that a task has counts which were not collected yet.
+func (s *Source) counted(task string) {
+	if task == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tasks[task] = false
 }
 
 // overran counts an attempt that hangs, once: it may be slow first, and then ignore its context.
@@ -279,6 +293,8 @@ var (
 // leads a role, and for the health of the cluster if that is the default one; what has no answer is
 // left out.
 func (s *Source) Collect(ctx context.Context, emit Emit) {
+	names := hook.TaskNames(s.c)
+	s.forget(names)
 	totals := s.totals()
 	electors := s.c.Roles()
 	leads := make(map[string]bool)
@@ -302,7 +318,7 @@ func (s *Source) Collect(ctx context.Context, emit Emit) {
 		emit(RightsMissing, truth(refused), right)
 	}
 	s.registry(ctx, leads[s.c.Elector().Role()], emit)
-	s.tasks(ctx, leads, totals, emit)
+	s.ofTasks(ctx, names, leads, totals, emit)
 	for _, m := range []*Metric{ClockSteps, InstancesRemoved, EventsDropped} {
 		totals[series{m, ""}] += 0
 	}
@@ -314,6 +330,35 @@ func (s *Source) Collect(ctx context.Context, emit Emit) {
 		emit(of.metric, value, strings.Split(of.labels, between)...)
 	}
 	emit(BuildInfo, 1, version(), runtime.Version())
+}
+
+// forget ends the series of tasks that are not registered any more. What such a task counts last is
+// collected once: the run that was on when it was unregistered ends after that.
+func (s *Source) forget(registered []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is, gone := make(map[string]bool, len(registered)), make(map[string]bool)
+	for _, name := range registered {
+		is[name], s.tasks[name] = true, false
+	}
+	for name, collected := range s.tasks {
+		if !collected {
+			s.tasks[name] = !is[name]
+			continue
+		}
+		gone[name] = true
+		delete(s.tasks, name)
+		delete(s.timed, name)
+		delete(s.hung, name)
+		s.sink.Forget(name)
+	}
+	if len(gone) == 0 {
+		return
+	}
+	maps.DeleteFunc(s.counters, func(of series, _ float64) bool {
+		task, _, _ := strings.Cut(of.labels, between)
+		return of.metric.ofTask() && gone[task]
+	})
 }
 
 // totals are the counters as they are, with the time that a gap without a leader has lasted so far.
@@ -420,12 +465,12 @@ func (s *Source) registry(ctx context.Context, leads bool, emit Emit) {
 	}
 }
 
-// tasks emits what the leader of a role knows of its tasks. That a run has failed for good, or
+// ofTasks emits what the leader of a role knows of its tasks. That a run has failed for good, or
 // hangs, is counted from 0 in every process: what a leader finds abandoned as its term begins, or
 // what hangs before it is scraped, would else be there from the first scrape on, and no alert on an
 // increase would see it.
-func (s *Source) tasks(ctx context.Context, leads map[string]bool, totals map[series]float64, emit Emit) {
-	for _, name := range hook.TaskNames(s.c) {
+func (s *Source) ofTasks(ctx context.Context, registered []string, leads map[string]bool, totals map[series]float64, emit Emit) {
+	for _, name := range registered {
 		for _, state := range []tenure.RunState{tenure.RunFailed, tenure.RunAbandoned} {
 			totals[series{TaskRuns, name + between + string(state)}] += 0
 		}

@@ -21,6 +21,7 @@ import (
 type nowhere struct{}
 
 func (nowhere) Record(*telemetry.Metric, float64, ...string) {}
+func (nowhere) Forget(string)                                {}
 
 // watched is a coordinator on a miniredis, and what watches it.
 func watched(t *testing.T, o tenure.ElectionOptions) (*tenure.Coordinator, *telemetry.Source) {
@@ -136,6 +137,8 @@ func TestHandOverWithinAMillisecond(t *testing.T) {
 // gaps takes what is recorded of failovers.
 type gaps chan float64
 
+func (g gaps) Forget(string) {}
+
 func (g gaps) Record(m *telemetry.Metric, value float64, _ ...string) {
 	if m == telemetry.Failover {
 		g <- value
@@ -157,6 +160,12 @@ func gauge(s *telemetry.Source, of *telemetry.Metric, labels ...string) float64 
 type durations struct {
 	mu    sync.Mutex
 	tasks map[string]int
+}
+
+func (d *durations) Forget(task string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.tasks, task)
 }
 
 func (d *durations) Record(m *telemetry.Metric, _ float64, labels ...string) {
@@ -246,6 +255,58 @@ func TestRoleNamedDefault(t *testing.T) {
 		require.InDelta(t, 1, gauge(s, telemetry.Leader, "role:default"), 0)
 		require.InDelta(t, 1, gauge(s, telemetry.LeadershipChanges, "default", "lost"), 0)
 		require.InDelta(t, 0, gauge(s, telemetry.LeadershipChanges, "role:default", "lost"), 0)
+		stop()
+		require.NoError(t, <-ended)
+		s.Close()
+	})
+}
+
+// TestUnregisteredTasksAreForgotten: their series end, when the last that they count was collected.
+func TestUnregisteredTasksAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, control := tenuretest.New(t, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		d := durations{tasks: make(map[string]int)}
+		s := telemetry.Watch(c, &d)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }() // ends with stop
+		control.Lead()
+		task := func(name string) tenure.Task {
+			return tenure.Task{Name: name, Schedule: tenure.Every(time.Minute), Run: func(context.Context, tenure.TaskRun) error {
+				time.Sleep(10 * time.Second)
+				return nil
+			}}
+		}
+		series := func() map[string]int {
+			found := make(map[string]int)
+			s.Collect(t.Context(), func(m *telemetry.Metric, _ float64, labels ...string) {
+				if len(m.Labels) > 0 && m.Labels[0] == "task" {
+					found[labels[0]]++
+				}
+			})
+			return found
+		}
+		for range 3 {
+			require.NoError(t, c.Tasks().Register(task("stays")))
+			require.NoError(t, c.Tasks().Register(task("goes")))
+			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(5*time.Minute + time.Second))) // a run is on
+			require.Equal(t, series()["stays"], series()["goes"])
+			runs := gauge(s, telemetry.TaskRuns, "goes", "succeeded")
+			require.InDelta(t, runs, d.tasks["goes"], 0)
+			require.NoError(t, c.Tasks().Unregister(t.Context(), "goes"))
+			require.NoError(t, c.Tasks().Unregister(t.Context(), "stays"))
+			synctest.Wait()
+			require.InDelta(t, runs+1, gauge(s, telemetry.TaskRuns, "goes", "succeeded"), 0, "the run that was on")
+			require.NoError(t, c.Tasks().Register(task("stays"))) // it may come back at once
+			require.Zero(t, series()["goes"])
+			require.NotZero(t, series()["stays"])
+			require.InDelta(t, runs+1, gauge(s, telemetry.TaskRuns, "stays", "succeeded"), 0)
+			require.NotContains(t, d.tasks, "goes")
+			require.NoError(t, c.Tasks().Unregister(t.Context(), "stays"))
+			require.NotEmpty(t, series())
+			require.Empty(t, series())
+			require.Empty(t, d.tasks)
+		}
 		stop()
 		require.NoError(t, <-ended)
 		s.Close()

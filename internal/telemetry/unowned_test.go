@@ -19,6 +19,8 @@ func (s sink) Record(m *Metric, value float64, _ ...string) {
 	}
 }
 
+func (sink) Forget(string) {}
+
 // TestUnownedNeverGoesDown: a scrape may come between the moment at which somebody leads again and
 // the event that says so. What it has shown stays counted.
 func TestUnownedNeverGoesDown(t *testing.T) {
