@@ -266,23 +266,21 @@ func (e *Elector) awaitTransfer(ctx context.Context, t *liveTerm, call transferC
 			return err
 		}
 	case <-t.released:
-		if err := call.answer(); err != nil {
+		if err := call.answer(e.ended); err != nil {
 			return err
 		}
 	case <-ctx.Done():
-		over := t.ctx.Err() != nil // if that is for the transfer, the answer came before
-		switch {
-		case len(call.begun) > 0:
-			if err := <-call.begun; err != nil {
-				return err
-			}
-			if !inside {
-				return goesOn()
-			}
-		case over:
-			return fmt.Errorf("%w: the term has ended otherwise: %w", ErrNotLeader, context.Cause(ctx))
-		default:
+		over := t.ctx.Err() != nil
+		if !over && len(call.begun) == 0 {
 			return goesOn()
+		}
+		switch err := call.answer(e.ended); {
+		case err == nil && !inside:
+			return goesOn()
+		case err == ErrNotLeader && over: //nolint:errorlint // else it says why
+			return fmt.Errorf("%w: the term has ended otherwise: %w", err, context.Cause(ctx))
+		case err != nil:
+			return err
 		}
 	}
 	if inside {

@@ -104,7 +104,8 @@ type electionLoop struct {
 	finishBy       time.Time // by then the context of the tasks is cancelled, if the end of the term was voluntary
 	releasing      *liveTerm // the term whose lease is being given back
 	releasingToken int64
-	transfer       transfer     // that is offered
+	transfer       transfer // that is offered
+	transferred    lastTransfer
 	resting        []chan error // each has a buffer: answered when this candidate is at rest
 
 	calls         int    // to Redis in flight
@@ -480,6 +481,7 @@ func (l *electionLoop) apply(now lease.Reading, change lease.Change, cause error
 		}
 		if to := l.cand.Heir(); to != "" {
 			cause = fmt.Errorf("%w: the lease goes to instance %q", ErrResigned, to)
+			l.transferred = lastTransfer{token: l.cand.Token(), asked: l.transfer.asked, to: to}
 			l.transfer.settle(nil) // before the context is cancelled: leader work may wait for both
 		} else {
 			l.transfer.settle(fmt.Errorf("%w any more: %w", ErrNotLeader, cause))
@@ -509,6 +511,8 @@ func (l *electionLoop) offer(now lease.Reading, call transferCall) {
 		l.offered()
 	case l.cand.State() == lease.Leading && l.cand.Token() == call.token:
 		call.begun <- fmt.Errorf("%w: to %s", ErrTransferring, heirName(l.cand.Heir()))
+	case l.transferred.serves(call):
+		call.begun <- nil
 	default:
 		call.begun <- ErrNotLeader
 	}

@@ -19,8 +19,14 @@ type transferCall struct {
 	begun chan error // size 1: nil once the term has ended for it, else why it has not
 }
 
-// answer is what the loop said, if it said anything before it ended.
-func (c transferCall) answer() error {
+// answer waits for what the loop says, in its next turn at the latest. ended is closed when there is
+// none any more.
+func (c transferCall) answer(ended <-chan struct{}) error {
+	select {
+	case err := <-c.begun:
+		return err
+	case <-ended:
+	}
 	select {
 	case err := <-c.begun:
 		return err
@@ -44,6 +50,18 @@ func (t *transfer) settle(err error) {
 		call.begun <- err
 	}
 	*t = transfer{}
+}
+
+// lastTransfer is the transfer that has ended a term. Its zero value is none. It belongs to the
+// loop.
+type lastTransfer struct {
+	token     int64
+	asked, to string
+}
+
+// serves reports whether it did what the call asks for: that came after the turn began.
+func (t lastTransfer) serves(call transferCall) bool {
+	return t.token == call.token && (t.asked == call.to || t.to == call.to)
 }
 
 // join adds a call to the transfer that it asks for, if that is on.

@@ -225,6 +225,56 @@ func TestTransferInsideLeaderWork(t *testing.T) {
 	})
 }
 
+// TestTransferInTheTurnThatEndsTheTerm: a call that the loop takes together with the answer that ends
+// the term for a transfer to the same instance has got what it asked for, inside leader work too.
+func TestTransferInTheTurnThatEndsTheTerm(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		const slow = 50 * time.Millisecond
+		s.store.on(func(c storeCall) fate {
+			if c.op == "renew" && c.number > 1 { // the first one brings the offer
+				return fate{back: slow}
+			}
+			return fate{}
+		})
+		stands, goesOn := make(chan struct{}), make(chan struct{})
+		s.loop.stuck = func() error { // called in a turn that has taken its inputs
+			select {
+			case <-stands:
+				stands = nil
+				<-goesOn
+			default:
+			}
+			return nil
+		}
+		calls, inside := make(chan string), make(chan error)
+		s.run(func(ctx context.Context, _ Term) error {
+			if to, ok := <-calls; ok {
+				inside <- s.Transfer(ctx, to)
+			}
+			return nil
+		})
+		defer close(calls)
+		first := s.transferring(context.Background(), "other")
+		s.pass(time.Second)
+		s.store.ready = "other"
+		s.hint(store.Hint{Type: store.HintReady})
+		synctest.Wait()
+		close(stands)
+		s.loop.inputs.nudge()
+		s.pass(2 * slow) // the answer is there, and the loop stands still
+		require.True(s, s.IsLeader())
+		second := s.transferring(context.Background(), "other")
+		third := s.transferring(context.Background(), "third")
+		calls <- "other"
+		synctest.Wait()
+		close(goesOn)
+		require.NoError(s, <-inside)
+		require.NoError(s, <-first)
+		require.NoError(s, <-second)
+		require.ErrorIs(s, <-third, ErrNotLeader)
+	})
+}
+
 // TestTransferReturnsAfterTheEndOfTheContext: the loop answers the call before it cancels the
 // context, and work that goes on in between would take its term for one that goes on.
 func TestTransferReturnsAfterTheEndOfTheContext(t *testing.T) {
