@@ -222,6 +222,9 @@ const looks = "leader"
 func (r *electionReport) usable(now lease.Reading, number uint64, answer store.LeaseReply) {
 	r.lastAnswer = time.Now()
 	r.faults.worked(operations[r.request])
+	if answer.Verdict != lease.Stale { // else not all keys were read
+		r.faults.repaired()
+	}
 	if !r.failing {
 		r.lastErr = nil
 	}

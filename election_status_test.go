@@ -772,3 +772,36 @@ func TestFixThatIsAskedForAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestKeyThatIsSpoiltAgain: the fix that a renewal has asked for is news again if the key was repaired
+// meanwhile, as the requests of a follower have found: all of an election read the same keys. What a
+// user may not do is another matter: each request needs rights of its own.
+func TestKeyThatIsSpoiltAgain(t *testing.T) {
+	for _, spoilt := range []bool{true, false} {
+		inElection(t, nil, func(s *election) {
+			var sick atomic.Pointer[string]
+			s.store.on(func(c storeCall) fate {
+				if op := sick.Load(); op == nil || c.op != *op {
+					return fate{}
+				}
+				return fate{err: &store.Error{Kind: ErrMisconfigured, Op: c.op, Fix: "fix it", Spoilt: spoilt, Err: errors.New("refused")}}
+			})
+			s.run(s.honest(0))
+			is := func(op string) { sick.Store(&op) }
+			is("renew")
+			s.pass(electionTTL)
+			require.False(s, s.IsLeader())
+			require.Len(s, s.told(EventElectionMisconfigured), 1)
+			s.store.hold("other", 1000*time.Hour)
+			s.pass(time.Minute)
+			require.Equal(s, "other", s.Status().Leader)
+			is("acquire")
+			s.pass(time.Minute)
+			if spoilt {
+				require.Len(s, s.told(EventElectionMisconfigured), 2)
+				return
+			}
+			require.Len(s, s.told(EventElectionMisconfigured), 1, "it may lack the right for both")
+		})
+	}
+}

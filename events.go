@@ -368,7 +368,10 @@ type reportOnce struct {
 }
 
 // reportedFix is what somebody was asked for, and by which call.
-type reportedFix struct{ op, fix string }
+type reportedFix struct {
+	op, fix string
+	spoilt  bool // see store.Error.Spoilt
+}
 
 func (f reportedFix) same(other reportedFix) bool { return f.fix == other.fix }
 
@@ -386,7 +389,7 @@ func (o *reportOnce) newFix(err error) bool {
 	}
 	asked := reportedFix{fix: store.FixOf(err)}
 	if e, ok := store.AsType[*store.Error](err); ok {
-		asked.op = e.Op
+		asked.op, asked.spoilt = e.Op, e.Spoilt
 	}
 	known := slices.ContainsFunc(o.fixes, asked.same)
 	if !slices.Contains(o.fixes, asked) {
@@ -409,6 +412,11 @@ func (o *reportOnce) worked(op string) {
 func (o *reportOnce) made(op string) {
 	asked := slices.DeleteFunc(slices.Clone(o.fixes), func(f reportedFix) bool { return f.op != op })
 	o.fixes = slices.DeleteFunc(o.fixes, func(f reportedFix) bool { return slices.ContainsFunc(asked, f.same) })
+}
+
+// repaired notes that no key is spoilt, whatever call has asked for its repair.
+func (o *reportOnce) repaired() {
+	o.fixes = slices.DeleteFunc(o.fixes, func(f reportedFix) bool { return f.spoilt })
 }
 
 // report publishes a fault if it is news.

@@ -166,6 +166,10 @@ func misconfigured(t *testing.T, err error, parts ...string) {
 		t.Errorf("error %v, want ErrMisconfigured", err)
 		return
 	}
+	spoilt := slices.Contains(parts, "WRONGTYPE") || slices.Contains(parts, "BADTERM")
+	if e, ok := store.AsType[*store.Error](err); !ok || e.Spoilt != spoilt {
+		t.Errorf("error %v: whether a key is spoilt: want %v", err, spoilt)
+	}
 	for _, part := range append(parts, "fix: ") {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("error %q does not name %q", err, part)

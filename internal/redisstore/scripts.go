@@ -405,11 +405,13 @@ func explain(op string, err error) error {
 			e.Fix = fmt.Sprintf("grant the Redis user +%s, and what else ACLRules returns", refusedCommand.FindStringSubmatch(text)[1])
 		}
 	case starts("WRONGTYPE"):
+		e.Spoilt = true
 		e.Fix = "the key belongs to something else: choose another Namespace, or LeaderKey, or remove it"
 		if key != "" {
 			e.Fix = fmt.Sprintf("the key %s belongs to something else: choose another Namespace, or LeaderKey, or remove it", key)
 		}
 	case starts("BADTERM"):
+		e.Spoilt = true
 		e.Fix = fmt.Sprintf("the hash %s was written by something else: repair its field token, or remove it while nobody leads", key)
 	case starts("BADTASK"):
 		e.Fix = fmt.Sprintf("the hash %s was written by something else: repair the field, or remove the hash and with it what the task has run", key)

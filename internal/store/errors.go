@@ -22,6 +22,10 @@ type Error struct {
 	Op   string // script or command
 	Fix  string // what to do about it; "" if there is nothing to do but wait
 	Err  error
+
+	// Spoilt: a key holds what it must not. Every call that reads the key finds that, and none that
+	// has an answer does.
+	Spoilt bool
 }
 
 func (e *Error) Error() string {
