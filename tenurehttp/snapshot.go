@@ -71,8 +71,9 @@ type role struct {
 	unlisted error // why the terms are not there
 }
 
-// survey takes snapshots. What did not change since the last one is not asked for again. One is
-// taken at a time.
+// survey takes snapshots. What did not change since the last one is not asked for again, but for the
+// terms of one role and the runs of one task, each in its turn: their keys may have been spoilt, or
+// have gone, without a change. One is taken at a time.
 //
 // All instances are listed beside it, once a second: of thousands that takes longer than all else.
 // What has changed since the listing, by the log, is read again for each snapshot.
@@ -84,6 +85,7 @@ type survey struct {
 
 	mu     sync.Mutex
 	last   *snapshot // nil: there is none yet
+	taken  int       // so many
 	server tenure.RedisServer
 	asked  time.Time // when Redis was last asked for that
 }
@@ -200,6 +202,7 @@ func (s *survey) take(ctx context.Context) (*snapshot, error) {
 	n.plots = sync.OnceValues(func() ([]byte, error) { return json.Marshal(taskViews(n)) })
 	n.changes = sync.OnceValues(func() ([]byte, error) { return json.Marshal(newestFirst(n.log, shownChanges)) })
 	s.last = n
+	s.taken++
 	s.instances.renew(listLater)
 	return n, nil
 }
@@ -261,7 +264,7 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 	err := each(len(names), func(i int) error {
 		old, known := before[names[i]]
 		var err error
-		roles[i], err = s.readRole(ctx, n, names[i], old, changed || !known || old.unlisted != nil)
+		roles[i], err = s.readRole(ctx, n, names[i], old, changed || !known || old.unlisted != nil || i == s.taken%len(names))
 		return err
 	})
 	if err != nil {
@@ -441,7 +444,7 @@ func (s *survey) readRuns(ctx context.Context, n, last *snapshot) error {
 		t := plotted[i]
 		old, known := before[t.Name]
 		kept, there := last.runs[t.Name]
-		if known && there && old.Last == t.Last {
+		if known && there && old.Last == t.Last && i != s.taken%len(plotted) {
 			runs[i] = kept
 			return nil
 		}

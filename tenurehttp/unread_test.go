@@ -238,3 +238,29 @@ func TestUnreadIsRead(t *testing.T) {
 		})
 	}
 }
+
+// TestKeyThatIsSpoiltWhileNothingChanges: what a snapshot takes over from the last one is read again
+// in turn, so that it is found out all the same, and when it was repaired.
+func TestKeyThatIsSpoiltWhileNothingChanges(t *testing.T) {
+	inSite(t, func(s *site) {
+		s.scheduled("export")
+		w, _ := s.dashboard(tenurehttp.Options{})
+		s.pass(10 * time.Minute)
+		snapshot := func() map[string]any {
+			s.pass(6 * time.Second) // the next one
+			return w.get("/api/cluster/snapshot")
+		}
+		require.NotContains(s, snapshot(), "unread")
+		for _, key := range []string{"shop:leader:terms", "shop:leader:export:terms", "shop:task:t:runs"} {
+			s.pass(time.Until(time.Now().Truncate(time.Minute).Add(61 * time.Second))) // the task has just run
+			_ = snapshot()
+			s.spoil(key)
+			_ = snapshot() // there are two roles
+			unread, _ := snapshot()["unread"].([]any)
+			require.Len(s, unread, 1, key)
+			require.Contains(s, unread[0].(map[string]any)["error"], key)
+			s.repair(key)
+			require.NotContains(s, snapshot(), "unread", key)
+		}
+	})
+}
