@@ -146,7 +146,8 @@ func TestTop(t *testing.T) {
 	s.end(0)
 }
 
-// TestDemoQuits: q waits for no command that a paused instance was asked for.
+// TestDemoQuits: q ends the demo, also if a paused instance was asked for something. That it does not
+// wait for the answer is held by TestQuitWaitsForNoCommand, whatever the speed of the machine.
 func TestDemoQuits(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -158,10 +159,8 @@ func TestDemoQuits(t *testing.T) {
 	id := paused.FindStringSubmatch(s.press("p", paused.String()))[1]
 	s.press(map[string]string{"alpha": "1", "beta": "2", "gamma": "3"}[id], `chosen`)
 	s.press("d", `drain: it hands over`)
-	began := time.Now()
 	s.press("q", `summary: `)
 	s.end(0)
-	require.Less(t, time.Since(began), 25*time.Second, "the command is given up after 30 s")
 }
 
 // TestDemoKeys: keys kill, pause, drain and revive instances, each with what it leads to.

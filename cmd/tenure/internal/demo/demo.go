@@ -49,7 +49,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	s := &show{out: o.Out, length: o.For, redis: embedded.Addr(), control: control, began: time.Now(), events: make(chan report, 64)}
 	s.say("", "three processes over an embedded Redis, namespace %s, lease %v", Namespace, leaseTTL)
-	closePage, err := s.servePage(ctx, o.Listen)
+	closePage, err := s.servePage(ctx, control, o.Listen)
 	if err != nil {
 		return err
 	}
@@ -62,13 +62,13 @@ func Run(ctx context.Context, o Options) error {
 }
 
 // servePage serves the status page, with its actions, to this machine.
-func (s *show) servePage(ctx context.Context, listen string) (stop func(), err error) {
+func (s *show) servePage(ctx context.Context, control *tenure.Control, listen string) (stop func(), err error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
 	if err != nil {
 		return nil, err
 	}
 	at := listener.Addr().String()
-	handler, err := tenurehttp.NewDashboard(s.control, tenurehttp.Options{Authorize: func(r *http.Request, _ tenurehttp.Action) (string, error) {
+	handler, err := tenurehttp.NewDashboard(control, tenurehttp.Options{Authorize: func(r *http.Request, _ tenurehttp.Action) (string, error) {
 		if r.Host != at { // a name that leads here is a page of somebody else
 			return "", errors.New("it is asked for under another name")
 		}

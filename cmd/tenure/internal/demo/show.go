@@ -18,11 +18,18 @@ import (
 	"github.com/tenure-go/tenure"
 )
 
+// control is what the demo asks of its members by the API of any other program.
+type control interface {
+	Drain(ctx context.Context, id string) error
+	Undrain(ctx context.Context, id string) error
+	Registry() *tenure.Registry
+}
+
 // show is the demo: it starts the members, kills, hands over, measures and prints.
 type show struct {
 	out     io.Writer
 	redis   string // its address
-	control *tenure.Control
+	control control
 	began   time.Time
 	length  time.Duration // from the first election on; 0: it ends with ctx
 	events  chan report
@@ -63,14 +70,19 @@ const (
 func (s *show) run(ctx context.Context) error {
 	s.members, s.beliefs = map[string]*member{}, map[int64]belief{}
 	s.dead, s.frozen, s.drained = map[string]bool{}, map[string]bool{}, map[string]bool{}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	defer s.stop()
 	for _, name := range names {
 		if err := s.start(name); err != nil {
 			return err
 		}
 	}
+	return s.goOn(ctx)
+}
+
+// goOn shows what happens until the demo is to end.
+func (s *show) goOn(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	act := time.NewTimer(actEvery)
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()

@@ -1,11 +1,45 @@
 package demo
 
 import (
+	"context"
 	"io"
+	"os"
+	"os/exec"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 )
+
+// TestQuitWaitsForNoCommand: q ends what a member was asked for and does not answer, as one that is
+// paused does not.
+func TestQuitWaitsForNoCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // which fails at once if all wait for each other
+		keys, ended := make(chan byte, 2), make(chan error, 1)
+		s := &show{
+			out: io.Discard, keys: keys, events: make(chan report), control: silence{}, leader: "alpha", elections: 1,
+			members: map[string]*member{"alpha": {id: "alpha", input: unread{}, process: &exec.Cmd{Process: new(os.Process)}}}, drained: make(map[string]bool),
+		}
+		keys <- 'd'
+		keys <- 'q'
+		go func() { ended <- s.goOn(t.Context()) }()
+		require.NoError(t, <-ended)
+		require.True(t, s.drained["alpha"])
+	})
+}
+
+// silence is a control whose commands nobody takes.
+type silence struct{ control }
+
+func (silence) Drain(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// unread is the input of a member that reads nothing.
+type unread struct{ io.Writer }
+
+func (unread) Close() error { return nil }
 
 // TestFirstKeySteers: from the first key that does something on the demo does nothing by itself.
 func TestFirstKeySteers(t *testing.T) {
