@@ -928,3 +928,26 @@ func redisTime(b *testing.B, server *redistest.Server) (spent time.Duration) {
 	}
 	return spent
 }
+
+// BenchmarkObservedCall is what an observer of calls costs each call: if calls come one after the
+// other, and if it has taken each before the next.
+func BenchmarkObservedCall(b *testing.B) {
+	for _, rest := range []bool{false, true} {
+		b.Run(map[bool]string{false: "busy", true: "at rest"}[rest], func(b *testing.B) {
+			var o callObservers
+			taken := make(chan struct{}, 1)
+			o.observe(func(Call) {
+				if rest {
+					taken <- struct{}{}
+				}
+			})
+			b.ReportAllocs()
+			for b.Loop() {
+				o.ended(Call{Name: "beat", Took: time.Millisecond})
+				if rest {
+					<-taken
+				}
+			}
+		})
+	}
+}

@@ -228,11 +228,12 @@ func (c *Coordinator) State() InstanceState {
 // panic of fn is swallowed.
 func (c *Coordinator) Observe(fn func(Event)) (stop func()) { return c.bus.observe(fn) }
 
-// ObserveCalls calls fn with every call of a script in Redis that has ended, until stop is called:
-// it is for metrics. fn is called before the answer of the call is used, and by many goroutines at
-// a time: it must not block, since what it takes delays renewals. A panic of fn is swallowed, and
-// so is runtime.Goexit. Renewals that travel over a connection of their own, because the first copy
-// had no answer, are among them.
+// ObserveCalls calls fn with every call of a script in Redis that has ended, one at a time, until
+// stop is called: it is for metrics. A slow fn delays nobody: beyond a backlog of 16,384 calls
+// further ones are dropped, and Call.Dropped of the next one counts them. A panic of fn is
+// swallowed, and so is runtime.Goexit. stop does not wait for a call of fn that is under way.
+// Renewals that travel over a connection of their own, because the first copy had no answer, are
+// among them.
 func (c *Coordinator) ObserveCalls(fn func(Call)) (stop func()) { return c.calls.observe(fn) }
 
 // Run registers this process, sends heartbeats, and campaigns for the default role and every
@@ -385,7 +386,7 @@ func (c *Coordinator) close(ctx context.Context, by time.Time, beating, listenin
 	for _, e := range roles {
 		calls = joined(calls, e.asked.flush(last, questionsLeft))
 	}
-	return joined(beat, obeyed, calls, await(listening, last, "the subscription to hints"), c.bus.flush(by))
+	return joined(beat, obeyed, calls, await(listening, last, "the subscription to hints"), c.bus.flush(by), c.calls.flush(by))
 }
 
 // audience is whom the one subscription of this process serves.

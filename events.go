@@ -320,7 +320,7 @@ func (b *eventBus) deliver(e Event, isFor func(*observer) bool) {
 		if !o.busy {
 			o.busy = true
 			b.working.begin()
-			go o.work() // ends when the backlog is empty; flush waits for it
+			go oneByOne(o.next, o.call) // ends when the backlog is empty; flush waits for it
 		}
 	}
 }
@@ -336,20 +336,37 @@ func (o *observer) makeRoom() {
 	o.backlog = o.backlog[1:]
 }
 
-func (o *observer) work() {
+// next takes an event out of the backlog. If there is none the goroutine that asks ends.
+func (o *observer) next() (e Event, more bool) {
+	o.bus.mu.Lock()
+	defer o.bus.mu.Unlock()
+	if len(o.backlog) == 0 {
+		o.busy, o.backlog = false, nil
+		o.bus.working.end()
+		return e, false
+	}
+	e = o.backlog[0]
+	o.backlog = o.backlog[1:]
+	e.Dropped, o.dropped = o.dropped, 0
+	return e, true
+}
+
+// oneByOne calls a function of the application with what next returns, until that has no more.
+// Neither a panic nor runtime.Goexit keeps the next from it: another goroutine goes on.
+func oneByOne[T any](next func() (T, bool), call func(T)) {
+	over := false
+	defer func() {
+		if !over {
+			_ = recover()
+			go oneByOne(next, call) // ends as this one would have
+		}
+	}()
 	for {
-		o.bus.mu.Lock()
-		if len(o.backlog) == 0 {
-			o.busy, o.backlog = false, nil
-			o.bus.working.end()
-			o.bus.mu.Unlock()
+		one, more := next()
+		if over = !more; over {
 			return
 		}
-		e := o.backlog[0]
-		o.backlog = o.backlog[1:]
-		e.Dropped, o.dropped = o.dropped, 0
-		o.bus.mu.Unlock()
-		_ = protect(func() error { o.call(e); return nil }) // neither a panic nor runtime.Goexit keeps the next event from it
+		call(one)
 	}
 }
 
@@ -454,22 +471,42 @@ type Call struct {
 	// renewed.
 	Role   string
 	Margin time.Duration
+	// Dropped is how many calls were dropped between the one before and this, because the observer
+	// did not keep up.
+	Dropped int
 }
 
-// callObservers hand calls to those who observe them. They are safe for concurrent use.
+// callObservers hand calls to those who observe them, as the bus does events. They are safe for
+// concurrent use.
 type callObservers struct {
 	install func(ended func(script string, took time.Duration, err error)) // nil: there are no calls to observe
 
 	some      atomic.Bool // there was an observer: before that a call costs nothing
-	mu        sync.RWMutex
-	observers map[*func(Call)]struct{}
+	mu        sync.Mutex
+	observers map[*callObserver]struct{}
+
+	working inFlight // observers that work off their backlog
+}
+
+// callBacklog is how many calls an observer may lag behind before further ones are dropped. Those of
+// thousands of roles may end at one moment.
+const callBacklog = 16384
+
+type callObserver struct {
+	of   *callObservers
+	call func(Call)
+
+	// guarded by of.mu
+	backlog []Call
+	dropped int
+	busy    bool // a goroutine works off the backlog
 }
 
 func (o *callObservers) observe(fn func(Call)) (stop func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.some.Swap(true) {
-		o.observers = make(map[*func(Call)]struct{})
+		o.observers = make(map[*callObserver]struct{})
 		if o.install != nil {
 			o.install(func(script string, took time.Duration, err error) {
 				if script != renewCall && script != renewAllCall { // the elections know more of it
@@ -478,29 +515,55 @@ func (o *callObservers) observe(fn func(Call)) (stop func()) {
 			})
 		}
 	}
-	o.observers[&fn] = struct{}{}
+	observer := &callObserver{of: o, call: fn}
+	o.observers[observer] = struct{}{}
 	return func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		delete(o.observers, &fn)
+		delete(o.observers, observer)
+		observer.backlog = nil
 	}
 }
 
 // The calls that renew: elections report them, each role as one of renewCall.
 const renewCall, renewAllCall = "renew", "renew_all"
 
-// ended hands a call to every observer, and waits for it. A panic of one is swallowed, and so is
-// runtime.Goexit, which would end the goroutine that has the answer of the call.
+// ended hands a call to every observer. It waits for none: whoever calls it has the answer.
 func (o *callObservers) ended(c Call) {
-	o.mu.RLock()
-	observers := make([]func(Call), 0, len(o.observers))
-	for fn := range o.observers {
-		observers = append(observers, *fn)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for to := range o.observers {
+		if len(to.backlog) == callBacklog {
+			to.dropped++
+			continue
+		}
+		c.Dropped, to.dropped = to.dropped, 0
+		to.backlog = append(to.backlog, c)
+		if !to.busy {
+			to.busy = true
+			o.working.begin()
+			go oneByOne(to.next, to.call) // ends when the backlog is empty; flush waits for it
+		}
 	}
-	o.mu.RUnlock()
-	for _, fn := range observers {
-		_ = protect(func() error { fn(c); return nil })
+}
+
+// next takes a call out of the backlog. If there is none the goroutine that asks ends.
+func (o *callObserver) next() (c Call, more bool) {
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	if len(o.backlog) == 0 {
+		o.busy, o.backlog = false, nil
+		o.of.working.end()
+		return c, false
 	}
+	c = o.backlog[0]
+	o.backlog = o.backlog[1:]
+	return c, true
+}
+
+// flush waits until no observer has anything left to work off, at the latest until the deadline.
+func (o *callObservers) flush(deadline time.Time) error {
+	return o.working.flush(deadline, "an observer of calls")
 }
 
 // renewal is ended for a renewal in that term; nil: there is none any more.

@@ -752,3 +752,39 @@ func TestObserveCalls(t *testing.T) {
 		require.NoError(c, err)
 	})
 }
+
+// TestHangingObserverOfCalls: it delays nobody. What it does not take is dropped beyond its backlog,
+// and counted, and Run says that it still runs.
+func TestHangingObserverOfCalls(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		hangs := make(chan struct{})
+		var taken, dropped, seen atomic.Int64
+		a.ObserveCalls(func(call Call) {
+			<-hangs
+			taken.Add(1)
+			dropped.Add(int64(call.Dropped))
+		})
+		a.ObserveCalls(func(Call) { seen.Add(1) })
+		a.start()
+		c.pass(time.Minute)
+		term, leads := a.Elector().Term()
+		require.True(c, leads)
+		for range callBacklog {
+			a.calls.ended(Call{Name: "beat"})
+		}
+		c.pass(10 * time.Minute)
+		require.True(c, term.Valid())
+		require.Greater(c, seen.Load(), int64(callBacklog))
+		_, err := a.stop()
+		var drain *DrainError
+		require.ErrorAs(c, err, &drain)
+		require.Equal(c, []string{"an observer of calls"}, drain.Running)
+		close(hangs)
+		synctest.Wait()
+		require.EqualValues(c, callBacklog+1, taken.Load())
+		a.calls.ended(Call{Name: "beat"}) // which says how many were dropped
+		synctest.Wait()
+		require.Equal(c, seen.Load(), taken.Load()+dropped.Load())
+	})
+}

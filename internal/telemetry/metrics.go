@@ -173,7 +173,7 @@ var (
 	}
 	EventsDropped = &Metric{
 		Name: "tenure_events_dropped_total", Unit: "1", Kind: Counter,
-		Help: "Events that these metrics have missed, since more came than could be counted.",
+		Help: "Events, and calls to Redis, that these metrics have missed, since more came than could be counted.",
 	}
 	BuildInfo = &Metric{
 		Name: "tenure_build_info", Unit: "1", Labels: []string{"version", "goversion"},

@@ -94,6 +94,9 @@ func (s *Source) add(m *Metric, value float64, labels ...string) {
 }
 
 func (s *Source) call(c tenure.Call) {
+	if c.Dropped > 0 {
+		s.add(EventsDropped, float64(c.Dropped))
+	}
 	s.sink.Record(RedisCall, c.Took.Seconds(), c.Name)
 	failed := 0.0 // a series is there before the first failure
 	if c.Err != nil {

@@ -228,7 +228,7 @@ var promises = []bug{
 		old: "or (task.run ~= '' and kind ~= 'again') then return", new: "then return"},
 
 	{name: "observer blocks the loop", test: "TestP11_ABlockedObserver", breaks: "a slow observer or logger delays a renewal", file: "events.go",
-		old: "go o.work() // ends when the backlog is empty; flush waits for it", new: "b.mu.Unlock()\n\t\t\to.work()\n\t\t\tb.mu.Lock()", hangs: true},
+		old: "go oneByOne(o.next, o.call) // ends when the backlog is empty; flush waits for it", new: "b.mu.Unlock()\n\t\t\toneByOne(o.next, o.call)\n\t\t\tb.mu.Lock()", hangs: true},
 	{name: "hint of any size", test: "TestForgedHintsAreIgnored", in: redisstore, breaks: "a message of a megabyte is parsed", file: "internal/store/hints.go",
 		old: "len(payload) <= MaxHintBytes && ", new: ""},
 	{name: "record of any size", test: "TestRecordOfAMegabyteIsNotRead", breaks: "a record of a megabyte is read by everybody", file: lua,
