@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -171,7 +172,16 @@ func (c *Control) RedisAddress() string { return c.address }
 type RedisServer struct {
 	Kind    string        `json:"kind"` // redis or valkey
 	Version string        `json:"version"`
-	Uptime  time.Duration `json:"uptime"` // in whole seconds
+	Uptime  time.Duration `json:"-"` // in whole seconds
+}
+
+// MarshalJSON renders the uptime as uptime_seconds; it is left out if it is not known.
+func (s RedisServer) MarshalJSON() ([]byte, error) {
+	type server RedisServer // without this method
+	return json.Marshal(struct {
+		server
+		Uptime seconds `json:"uptime_seconds,omitempty"`
+	}{server(s), seconds(s.Uptime)})
 }
 
 // RedisServer asks Redis what it is, by one INFO. Of a Redis Cluster one server answers. The error
@@ -503,8 +513,9 @@ type CommandRecord struct {
 	Code string `json:"code,omitempty"`
 }
 
-// Commands lists the commands that were asked for, newest first, at most limit of them. Of all
-// commands of the namespace the last 500 or so are kept.
+// Commands lists the commands that were asked for, newest first, at most limit of them; of 0 or
+// less, none. Of all commands of the namespace the last 500 or so are kept. It returns
+// ErrUnreachable or ErrMisconfigured if Redis gives no answer.
 func (c *Control) Commands(ctx context.Context, limit int) ([]CommandRecord, error) {
 	entries, err := ask(ctx, c.asked, c.store.CommandLog)
 	if err != nil {

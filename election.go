@@ -533,9 +533,9 @@ type TermRecord struct {
 	Gap time.Duration `json:"-"`
 }
 
-// Terms returns the terms of this role, newest first, at most limit of them. It asks Redis, once,
-// and works without Run. The last 500 terms or so are kept. A term that has gone on through a loss
-// of data of Redis is there only once it has ended.
+// Terms returns the terms of this role, newest first, at most limit of them; of 0 or less, none. It
+// asks Redis, once, and works without Run. The last 500 terms or so are kept. A term that has gone
+// on through a loss of data of Redis is there only once it has ended.
 //
 // Terms returns ErrUnreachable or ErrMisconfigured if Redis gives no answer. It returns as soon as
 // ctx is done, with its cause.
@@ -606,15 +606,15 @@ const (
 // Use it for what one of several starting instances has to do, such as a schema migration. An
 // instance that did not win may call Once again until it does, and find the work done: fn must look
 // at that first, since nothing but fn remembers it. The lease is kept for as long as fn runs; ctx
-// of fn is done if it is lost, and then fn must stop (see LeadFunc). Give the role a name of its
-// own: elections of other purposes must not wait for it. While an elector with the InstanceID of
-// opts leads the role, here or in another process, Once waits for the end of that term, since it
-// takes the ID for its own.
+// of fn is done if it is lost, or if ctx is done, and then fn must stop (see LeadFunc). Give the
+// role a name of its own: elections of other purposes must not wait for it. While an elector with
+// the InstanceID of opts leads the role, here or in another process, Once waits for the end of that
+// term, since it takes the ID for its own.
 //
-// opts are those of NewElector; the errors of NewElector and of Elector.Run are returned too. If Run
-// fails after fn has returned, such as with ErrDrainTimeout, both errors are joined, beside this
-// process as the leader. If fn has not returned by then the LeaderInfo is empty. Once calls fn at
-// most once, also if it fails.
+// opts are those of NewElector; the errors of NewElector and of Elector.Run are returned too. If
+// Run fails after fn has returned, such as with ErrDrainTimeout, both errors are joined, beside
+// this process as the leader. If fn has not returned by then the LeaderInfo is empty. Once calls fn
+// at most once, also if it fails.
 func Once(ctx context.Context, rdb redis.UniversalClient, opts ElectorOptions, fn LeadFunc) (LeaderInfo, error) {
 	if fn == nil {
 		return LeaderInfo{}, fmt.Errorf("%w: Once got a nil function", ErrMisconfigured)

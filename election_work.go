@@ -162,10 +162,11 @@ func (h healthCheck) check(ctx context.Context) {
 type RestartPolicy struct {
 	// Backoff is the pause before the first restart; each further failure in a row doubles it, up
 	// to MaxBackoff, which is no less than Backoff. Work that ran for MaxBackoff or longer begins a
-	// new row. Default 100 ms and 10 s, or Backoff if that is longer. A negative Backoff: no pause.
+	// new row. Default 100 ms and 10 s, or Backoff if that is longer; MaxBackoff is at most 24 h. A
+	// negative Backoff: no pause.
 	Backoff, MaxBackoff time.Duration
 	// Restarts is how many restarts within Window are made before the term is given up. Default 5
-	// within a minute; between 0 and 1000, 0 being the default. Negative: no limit.
+	// within a minute; at most 1000 within 1 ms to 30 days. Negative: no limit.
 	Restarts int
 	Window   time.Duration
 }

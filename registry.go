@@ -22,7 +22,7 @@ type InstanceQuery struct {
 	// States are the states to list. Empty: every state. InstanceUnknown lists every instance whose
 	// state is none of the other constants. Anything else is refused with an *OptionError.
 	States []InstanceState
-	// Limit is the largest number of instances to list. Default, and at most, 100,000.
+	// Limit is the largest number of instances to list, at most 100,000. 0 or less: 100,000.
 	Limit int
 }
 
@@ -268,7 +268,8 @@ func (r *Registry) All(ctx context.Context) iter.Seq2[Instance, error] {
 	}
 }
 
-// Instance returns one instance, or ErrNotFound.
+// Instance returns one instance, or ErrNotFound, also for what can be no instance ID. Other errors
+// are ErrUnreachable and ErrMisconfigured.
 func (r *Registry) Instance(ctx context.Context, id string) (Instance, error) {
 	instance, _, err := r.findInstance(ctx, id)
 	return instance, err

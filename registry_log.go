@@ -61,8 +61,8 @@ const logPage = 100 // entries that one question reads
 
 // Log returns what changed in the namespace after the change with that ID, oldest first: the
 // changes of at most limit entries of the log; entries that are none of tenure's changes do not
-// count. With "" it begins at the oldest that is kept. The
-// last 10,000 entries or so are kept. What other programs change is there once the leader has seen
+// count. Limit 0 or less: none. With "" it begins at the oldest that is kept. The last 10,000
+// entries or so are kept. What other programs change is there once the leader has seen
 // it. On a Redis Cluster the elections of a LeaderKey in another hash slot are not there.
 //
 // If the change with that ID is not kept any more, changes after it may be missing: Log returns
@@ -92,8 +92,8 @@ func (r *Registry) Log(ctx context.Context, after string, limit int) ([]Change, 
 }
 
 // Recent returns what changed in the namespace last, oldest first: the changes of at most limit
-// entries of the log. Log goes on after the last of them. It asks Redis once. The errors are
-// ErrUnreachable and ErrMisconfigured.
+// entries of the log. Limit 0 or less: none. Log goes on after the last of them. It asks Redis
+// once. The errors are ErrUnreachable and ErrMisconfigured.
 func (r *Registry) Recent(ctx context.Context, limit int) ([]Change, error) {
 	if limit = min(limit, store.MaxLog); limit <= 0 {
 		return nil, nil

@@ -101,6 +101,8 @@ func TestSnapshotsAreAContract(t *testing.T) {
 			Counts{Joining: 1, Active: 2, Draining: 3, Drifted: 4, Down: 5, Unknown: 6, Total: 7, Malformed: 8},
 			`{"joining":1,"active":2,"draining":3,"drifted":4,"down":5,"unknown":6,"total":7,"malformed":8}`,
 		},
+		{RedisServer{}, `{"kind":"","version":""}`},
+		{RedisServer{Kind: "valkey", Version: "8.1.1", Uptime: time.Minute}, `{"kind":"valkey","version":"8.1.1","uptime_seconds":60}`},
 		{TaskStatus{Name: "t"}, `{"name":"t","known":false,"role":"","schedule":"","overdue":false,"paused":false,"running":false,"failures":0,"skipped":0,"token":0}`},
 		{
 			TaskStatus{

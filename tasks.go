@@ -170,7 +170,9 @@ type RetryPolicy struct {
 
 // TaskScheduler runs the registered tasks while this process leads. Its methods are safe for
 // concurrent use. Those that ask Redis return as soon as their context is done, with its cause
-// (context.Cause), though the client may go on with a call.
+// (context.Cause), though the client may go on with a call. If Redis gives no answer they return
+// ErrUnreachable or ErrMisconfigured, and all return ErrMisconfigured for what can be no name of a
+// task.
 type TaskScheduler struct {
 	*roleTasks // of the default role
 

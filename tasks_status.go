@@ -248,7 +248,8 @@ func lastRun(name string, r store.TaskRecord) RunRecord {
 }
 
 // Runs returns the last runs of a task that have ended, newest first: at most limit of those that
-// are kept (TaskOptions.History). A task without any, or without a record, has none.
+// are kept (TaskOptions.History); of 0 or less, none. A task without any, or without a record, has
+// none.
 func (s *TaskScheduler) Runs(ctx context.Context, name string, limit int) ([]RunRecord, error) {
 	if err := checkTask(name); err != nil || limit <= 0 {
 		return nil, err

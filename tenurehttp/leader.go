@@ -35,7 +35,8 @@ type Elsewhere func(w http.ResponseWriter, r *http.Request, leader tenure.NotLea
 // the lease is not released before next has returned. So that no client holds up a hand-over, what
 // next reads from it, or writes to it, fails from two seconds after the end of that context on.
 // Otherwise it calls elsewhere. It is so at any time: also while this process stands back after a
-// term of its own, or drains.
+// term of its own, or drains. A request that has ended before it was begun is answered with 503,
+// whose code is "not_begun".
 //
 // Who leads is known without asking Redis, but for the moment after a change: then one request asks
 // for all that wait. So it does once a second of a leader that has said no address yet. e, next and
