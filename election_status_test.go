@@ -773,9 +773,9 @@ func TestFixThatIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestKeyThatIsSpoiltAgain: the fix that a renewal has asked for is news again if the key was repaired
-// meanwhile, as the requests of a follower have found: all of an election read the same keys. What a
-// user may not do is another matter: each request needs rights of its own.
+// TestKeyThatIsSpoiltAgain: the fix that a renewal has asked for is news again if the key was
+// repaired meanwhile, as the requests of a follower have found: all of an election read the same
+// keys. What a user may not do is another matter: each request needs rights of its own.
 func TestKeyThatIsSpoiltAgain(t *testing.T) {
 	for _, spoilt := range []bool{true, false} {
 		inElection(t, nil, func(s *election) {

@@ -488,8 +488,8 @@ type callObservers struct {
 	working inFlight // observers that work off their backlog
 }
 
-// callBacklog is how many calls an observer may lag behind before further ones are dropped. Those of
-// thousands of roles may end at one moment.
+// callBacklog is how many calls an observer may lag behind before further ones are dropped. Those
+// of thousands of roles may end at one moment.
 const callBacklog = 16384
 
 type callObserver struct {

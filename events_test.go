@@ -753,8 +753,8 @@ func TestObserveCalls(t *testing.T) {
 	})
 }
 
-// TestHangingObserverOfCalls: it delays nobody. What it does not take is dropped beyond its backlog,
-// and counted, and Run says that it still runs.
+// TestHangingObserverOfCalls: it delays nobody. What it does not take is dropped beyond its
+// backlog, and counted, and Run says that it still runs.
 func TestHangingObserverOfCalls(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a")

@@ -19,8 +19,8 @@ type transferCall struct {
 	begun chan error // size 1: nil once the term has ended for it, else why it has not
 }
 
-// answer waits for what the loop says, in its next turn at the latest. ended is closed when there is
-// none any more.
+// answer waits for what the loop says, in its next turn at the latest. ended is closed when there
+// is none any more.
 func (c transferCall) answer(ended <-chan struct{}) error {
 	select {
 	case err := <-c.begun:

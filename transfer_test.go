@@ -225,8 +225,9 @@ func TestTransferInsideLeaderWork(t *testing.T) {
 	})
 }
 
-// TestTransferInTheTurnThatEndsTheTerm: a call that the loop takes together with the answer that ends
-// the term for a transfer to the same instance has got what it asked for, inside leader work too.
+// TestTransferInTheTurnThatEndsTheTerm: a call that the loop takes together with the answer that
+// ends the term for a transfer to the same instance has got what it asked for, inside leader work
+// too.
 func TestTransferInTheTurnThatEndsTheTerm(t *testing.T) {
 	inElection(t, nil, func(s *election) {
 		const slow = 50 * time.Millisecond

@@ -71,9 +71,9 @@ type role struct {
 	unlisted error // why the terms are not there
 }
 
-// survey takes snapshots. What did not change since the last one is not asked for again, but for the
-// terms of one role and the runs of one task, each in its turn: their keys may have been spoilt, or
-// have gone, without a change. One is taken at a time.
+// survey takes snapshots. What did not change since the last one is not asked for again, but for
+// the terms of one role and the runs of one task, each in its turn: their keys may have been
+// spoilt, or have gone, without a change. One is taken at a time.
 //
 // All instances are listed beside it, once a second: of thousands that takes longer than all else.
 // What has changed since the listing, by the log, is read again for each snapshot.

@@ -239,8 +239,8 @@ func TestUnreadIsRead(t *testing.T) {
 	}
 }
 
-// TestKeyThatIsSpoiltWhileNothingChanges: what a snapshot takes over from the last one is read again
-// in turn, so that it is found out all the same, and when it was repaired.
+// TestKeyThatIsSpoiltWhileNothingChanges: what a snapshot takes over from the last one is read
+// again in turn, so that it is found out all the same, and when it was repaired.
 func TestKeyThatIsSpoiltWhileNothingChanges(t *testing.T) {
 	inSite(t, func(s *site) {
 		s.scheduled("export")

@@ -131,8 +131,8 @@ func (r recorder) Record(m *telemetry.Metric, value float64, labels ...string) {
 	r.histograms[m].Record(context.Background(), value, r.attributes(m, labels))
 }
 
-// Forget implements telemetry.Sink. A histogram of OpenTelemetry keeps each set of attributes for as
-// long as its MeterProvider, unless that exports deltas.
+// Forget implements telemetry.Sink. A histogram of OpenTelemetry keeps each set of attributes for
+// as long as its MeterProvider, unless that exports deltas.
 func (recorder) Forget(string) {}
 
 func (i *Instrumentation) collect(ctx context.Context, o metric.Observer) error {

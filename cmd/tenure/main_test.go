@@ -338,8 +338,8 @@ func code() {
 	}
 }
 
-// lapse has the time pass after which the lease of a leader lapses that was killed: lapse [ROLE]. One
-// that ends by itself while a script waits would be lost by a leader on a starved machine, too.
+// lapse has the time pass after which the lease of a leader lapses that was killed: lapse [ROLE].
+// One that ends by itself while a script waits would be lost by a leader on a starved machine, too.
 // Others ask for it within TENURE_RETRY_INTERVAL.
 func lapse() {
 	options, err := redis.ParseURL(os.Getenv("TENURE_REDIS_URL"))

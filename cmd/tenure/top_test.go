@@ -146,8 +146,8 @@ func TestTop(t *testing.T) {
 	s.end(0)
 }
 
-// TestDemoQuits: q ends the demo, also if a paused instance was asked for something. That it does not
-// wait for the answer is held by TestQuitWaitsForNoCommand, whatever the speed of the machine.
+// TestDemoQuits: q ends the demo, also if a paused instance was asked for something. That it does
+// not wait for the answer is held by TestQuitWaitsForNoCommand, whatever the speed of the machine.
 func TestDemoQuits(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

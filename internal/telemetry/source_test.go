@@ -234,8 +234,8 @@ func TestFailuresAreCountedFromZero(t *testing.T) {
 	require.Zero(t, gauge(s, telemetry.TaskOverrun, "rates"), "it does not lead")
 }
 
-// TestRoleNamedDefault: a role of that name, which may come while the process runs, shares no series
-// with the default role.
+// TestRoleNamedDefault: a role of that name, which may come while the process runs, shares no
+// series with the default role.
 func TestRoleNamedDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, control := tenuretest.New(t, tenure.Options{Namespace: "shop", InstanceID: "a"})
