@@ -480,7 +480,9 @@ func TestClusterTellsWhoLeads(t *testing.T) {
 		})
 		synctest.Wait() // each has begun
 		for i, control := range append(controls, controls...) {
+			began := time.Now()
 			control.Lead()
+			require.Less(t, time.Since(began), time.Second/2, "nobody waits for a follower to ask by itself")
 			knows(members[i%3], "", "export")
 		}
 		synctest.Wait()
