@@ -13,6 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/oracle"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
@@ -94,6 +96,33 @@ func TestNopermNamesCommandAndFix(t *testing.T) {
 				t.Errorf("nothing needs %s", command)
 			}
 		})
+	}
+}
+
+// TestRightsInAQuietTerm: a shortcut that lacks a right in the middle of what it writes does not
+// say that it was done.
+func TestRightsInAQuietTerm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	w := realLease(t, redistest.Start(t))
+	ctx, a := t.Context(), w.candidateA()
+	token := a.must(ctx, t, lease.Won, acquiring(nil)).Token
+	without := func(command, prefix string) leaseAsker {
+		rights := slices.DeleteFunc(append(slices.Clone(leaseRights), "info"), func(c string) bool { return c == command })
+		return w.limited(t, prefix+command, grants(rights...)...).candidateA()
+	}
+	for _, command := range []string{"hdel", "hset", "del"} {
+		_, err := without(command, "gives-back-without-").ask(ctx, releasing("na", token))
+		misconfigured(t, err, "+"+command)
+		require.Equal(t, "a", w.rdb.Get(ctx, leaseKey).Val())
+	}
+	w.rdb.HDel(ctx, leaseKey+":term", "released")
+	a.must(ctx, t, lease.Done, releasing("na", token))
+	for _, command := range []string{"hset", "hdel", "set"} {
+		_, err := without(command, "asks-without-").ask(ctx, acquiring(nil))
+		misconfigured(t, err, "+"+command)
+		require.Zero(t, w.rdb.Exists(ctx, leaseKey).Val())
 	}
 }
 

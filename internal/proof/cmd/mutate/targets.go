@@ -33,7 +33,7 @@ var leaseSuites = []suite{
 		in: redisstore,
 		run: "^(TestLimitsOf.*|TestLeaseHints|TestWhatIsReadBackIsUntrusted|TestTokenThatTenureCannotHaveWritten|TestP2_.*|TestP6_ClientThatSendsAgain|" +
 			"TestP12_Replica.*|TestWrongType.*|TestReleaseLeaves.*|TestSince.*|TestAdoption.*|TestHolderOf.*|TestLoadScripts|" +
-			"Test(Renewals|Followers|Grants|Releases)TakeTheShortcut|TestQuietTermOnRedis|TestShortcutsInDamagedStates)$",
+			"Test(Renewals|Followers|Grants|Releases)TakeTheShortcut|TestQuietTermOnRedis|TestRightsInAQuietTerm|TestShortcutsInDamagedStates)$",
 	},
 	{in: redisstore, run: "^Test(HintsOfATransfer|HintOfAnOpenOffer|HintOfTheBest|HistoryOfTerms.*|LogScripts|LogInAnotherSlot|RenewAll.*|RenewalsTravelTogether)$"},
 	{in: redisstore, run: "^TestLeaseScriptsAgreeWithTheOracle$"},
