@@ -591,8 +591,8 @@ func TestOneOfACrowd(t *testing.T) {
 	}
 }
 
-// TestSameCountWakesNobody: a count that says what the last one said gives no turn. A first one that
-// finds nobody else does not either.
+// TestSameCountWakesNobody: a count that says what the last one said gives no turn. A first one
+// that finds nobody else does not either.
 func TestSameCountWakesNobody(t *testing.T) {
 	inElection(t, nil, func(s *election) {
 		s.store.hold("other", time.Hour)

@@ -69,7 +69,7 @@ func TestSecondSignalKills(t *testing.T) {
 	}
 	binary := build(t)
 	for {
-		err, pause := signalled(t, binary)
+		pause, err := signalled(t, binary)
 		var exit *exec.ExitError
 		switch {
 		case errors.As(err, &exit):
@@ -82,8 +82,8 @@ func TestSecondSignalKills(t *testing.T) {
 }
 
 // signalled sends signals to the program, which a request keeps from ending, until it ends. It
-// returns how that ended, and the longest time without a signal.
-func signalled(t *testing.T, binary string) (end error, pause time.Duration) {
+// returns the longest time without a signal, and how the program ended.
+func signalled(t *testing.T, binary string) (pause time.Duration, end error) {
 	t.Helper()
 	server := miniredis.RunT(t)
 	server.ClockTTL(true)
@@ -106,7 +106,7 @@ func signalled(t *testing.T, binary string) (end error, pause time.Duration) {
 	for last := time.Now(); ; {
 		select {
 		case err := <-ended:
-			return err, max(pause, time.Since(last))
+			return max(pause, time.Since(last)), err
 		case <-signals.C:
 			before := time.Now()
 			_ = cmd.Process.Signal(syscall.SIGTERM)
