@@ -2,7 +2,9 @@ package tenure
 
 import (
 	"errors"
+	"iter"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -233,7 +235,8 @@ type eventBus struct {
 	instance string
 
 	mu        sync.Mutex
-	observers map[*observer]struct{}
+	observers map[*observer]struct{}            // of everything
+	ofRole    map[string]map[*observer]struct{} // of the elections of roles, which may be thousands
 
 	working inFlight // observers that work off their backlog
 }
@@ -241,7 +244,6 @@ type eventBus struct {
 type observer struct {
 	bus  *eventBus
 	call func(Event)
-	only *string // hears of the election of that role, and of what all elections share; nil: of everything
 
 	// guarded by bus.mu
 	backlog []Event
@@ -250,23 +252,22 @@ type observer struct {
 }
 
 func newEventBus(instance string) *eventBus {
-	return &eventBus{instance: instance, observers: make(map[*observer]struct{})}
+	return &eventBus{instance: instance, observers: make(map[*observer]struct{}), ofRole: make(map[string]map[*observer]struct{})}
 }
 
 // observe adds an observer; the returned function removes it and does not wait for a call that is
 // under way.
-func (b *eventBus) observe(call func(Event)) (stop func()) {
-	return b.add(&observer{bus: b, call: call})
-}
+func (b *eventBus) observe(call func(Event)) (stop func()) { return b.add(call, b.observers) }
 
-func (b *eventBus) add(o *observer) (stop func()) {
+func (b *eventBus) add(call func(Event), to map[*observer]struct{}) (stop func()) {
+	o := &observer{bus: b, call: call}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.observers[o] = struct{}{}
+	to[o] = struct{}{}
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		delete(b.observers, o)
+		delete(to, o)
 		o.backlog = nil
 	}
 }
@@ -278,37 +279,68 @@ var notices = map[store.NoticeKind]EventType{
 
 // notice publishes what a subscription reports. It concerns all elections of the process.
 func (b *eventBus) notice(n store.Notice) {
-	b.deliver(Event{Type: notices[n.Kind], Count: n.Roles, Took: n.Need, Err: n.Err}, func(*observer) bool { return true })
+	b.deliver(Event{Type: notices[n.Kind], Count: n.Roles, Took: n.Need, Err: n.Err}, b.observed()...)
 }
 
 // publish is for the events of the registry and of tasks.
-func (b *eventBus) publish(e Event) {
-	b.deliver(e, func(o *observer) bool { return o.only == nil })
-}
+func (b *eventBus) publish(e Event) { b.deliver(e) }
 
-// electionBus is the bus of one election: its observers hear of no other.
+// electionBus is the bus of one election: its observers hear of no other, but of what all elections
+// share.
 type electionBus struct {
 	*eventBus
 	role string
 }
 
-func (b electionBus) publish(e Event) {
-	b.deliver(e, func(o *observer) bool { return o.only == nil || *o.only == b.role })
-}
+func (b electionBus) publish(e Event) { b.deliver(e, b.role) }
 
 func (b electionBus) observe(call func(Event)) (stop func()) {
-	return b.add(&observer{bus: b.eventBus, call: call, only: &b.role})
+	return b.add(call, b.observersOf(b.role))
 }
 
-// deliver hands an event to those that it is for.
-func (b *eventBus) deliver(e Event, isFor func(*observer) bool) {
+// observersOf are those of the election of a role.
+func (b *eventBus) observersOf(role string) map[*observer]struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ofRole[role] == nil {
+		b.ofRole[role] = make(map[*observer]struct{})
+	}
+	return b.ofRole[role]
+}
+
+// observed returns the roles whose elections have, or had, observers.
+func (b *eventBus) observed() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Collect(maps.Keys(b.ofRole))
+}
+
+// concerned are the observers of everything, and those of the elections of some roles: an event of
+// one of thousands of roles looks at no observer of another. The lock is held.
+func (b *eventBus) concerned(roles []string) iter.Seq[*observer] {
+	return func(yield func(*observer) bool) {
+		for o := range b.observers {
+			if !yield(o) {
+				return
+			}
+		}
+		for _, role := range roles {
+			for o := range b.ofRole[role] {
+				if !yield(o) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// deliver hands an event to the observers of everything, and to those of the elections of some
+// roles.
+func (b *eventBus) deliver(e Event, roles ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.Time, e.InstanceID = time.Now(), b.instance // under the lock: the order of times is that of delivery
-	for o := range b.observers {
-		if !isFor(o) {
-			continue
-		}
+	for o := range b.concerned(roles) {
 		if len(o.backlog) == observerBacklog {
 			o.dropped++
 			if e.Remote {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 func TestEventsOfATermInOrder(t *testing.T) {
@@ -220,6 +222,46 @@ func TestObserverStopsItself(t *testing.T) {
 		require.NoError(t, b.flush(time.Now().Add(time.Second)))
 		require.Len(t, told(), 1)
 		require.Empty(t, b.observers)
+	})
+}
+
+// TestEventOfOneRoleOfMany: an event of one role looks at the observers of that role, and at those
+// of everything, however many roles there are. What all elections share reaches all.
+func TestEventOfOneRoleOfMany(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *eventBus) {
+		const many = 1000
+		var heard atomic.Int64
+		hears := func(Event) { heard.Add(1) }
+		b.observe(hears)
+		var stops []func()
+		for i := range many {
+			stops = append(stops, electionBus{b, fmt.Sprint("role-", i)}.observe(hears))
+		}
+		looked := func(roles ...string) int {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(slices.Collect(b.concerned(roles)))
+		}
+		for _, test := range []struct {
+			publish func()
+			looked  int
+			heard   int64
+		}{
+			{func() { electionBus{b, "role-1"}.publish(Event{}) }, looked("role-1"), 2},
+			{func() { electionBus{b, "another"}.publish(Event{}) }, looked("another"), 1},
+			{func() { b.publish(Event{}) }, looked(), 1},
+			{func() { b.notice(store.Notice{Kind: store.SubscriptionLost}) }, looked(b.observed()...), many + 1},
+		} {
+			heard.Store(0)
+			test.publish()
+			require.NoError(t, b.flush(time.Now().Add(time.Second)))
+			require.Equal(t, test.heard, heard.Load())
+			require.EqualValues(t, test.heard, test.looked)
+		}
+		for _, stop := range stops {
+			stop()
+		}
+		require.Equal(t, 1, looked(b.observed()...))
 	})
 }
 
