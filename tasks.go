@@ -180,6 +180,7 @@ type TaskScheduler struct {
 	gate  *taskGate // nil: none
 
 	places *taskPlaces
+	homes  *taskHomes
 
 	shards   int                     // roles that tasks with Anywhere are dealt to
 	addShard func(name string) error // adds one of them, unless it is there
@@ -192,7 +193,7 @@ type TaskScheduler struct {
 
 // newTaskScheduler wants the config of the default role.
 func newTaskScheduler(c taskConfig) *TaskScheduler {
-	s := &TaskScheduler{asked: callGate{most: maxQuestions}, gate: newTaskGate(c.instances), roles: make(map[string]*roleTasks)}
+	s := &TaskScheduler{asked: callGate{most: maxQuestions}, gate: newTaskGate(c.instances), roles: make(map[string]*roleTasks), homes: &taskHomes{of: make(map[string]*roleTasks)}}
 	s.places = newTaskPlaces(c.most, func() {
 		for _, role := range s.all() {
 			role.wake.nudge()
@@ -205,7 +206,7 @@ func newTaskScheduler(c taskConfig) *TaskScheduler {
 // addRole makes room for the tasks of a role.
 func (s *TaskScheduler) addRole(c taskConfig) *roleTasks {
 	r := &roleTasks{
-		taskConfig: c, gate: s.gate, places: s.places, memory: make(map[string]*schedule.Memory), wake: newWakeup(), names: make(map[string]*registered), problems: make(map[string]error), leaving: make(map[string]chan struct{}),
+		taskConfig: c, gate: s.gate, places: s.places, homes: s.homes, memory: make(map[string]*schedule.Memory), wake: newWakeup(), names: make(map[string]*registered), problems: make(map[string]error), leaving: make(map[string]chan struct{}),
 	}
 	r.news.wakeup = r.wake
 	s.mu.Lock()
@@ -266,13 +267,12 @@ func (s *TaskScheduler) free(c *checker, name string) error {
 
 // freeLocked is free for whoever holds the mutex.
 func (s *TaskScheduler) freeLocked(c *checker, name string) error {
-	for _, other := range s.roles {
-		if other.find(name) != nil {
-			c.refuse("Task.Name", name, "is registered already")
-		}
-		if other.leaves(name) {
-			c.refuse("Task.Name", name, "was unregistered, and its last run has not ended")
-		}
+	switch home := s.homes.get(name); {
+	case home == nil:
+	case home.find(name) != nil:
+		c.refuse("Task.Name", name, "is registered already")
+	case home.leaves(name):
+		c.refuse("Task.Name", name, "was unregistered, and its last run has not ended")
 	}
 	if err := c.err(); err != nil {
 		return err
@@ -291,6 +291,14 @@ func (s *TaskScheduler) of(role string) *roleTasks {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.roles[role]
+}
+
+// home are the tasks of the role that a task is registered for, or those of the default role.
+func (s *TaskScheduler) home(name string) (role *roleTasks, registered bool) {
+	if role := s.homes.get(name); role != nil && role.find(name) != nil {
+		return role, true
+	}
+	return s.roleTasks, false
 }
 
 // all returns the tasks of every role, in the order of their names.

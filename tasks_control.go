@@ -93,16 +93,6 @@ func (s *TaskScheduler) triggered(ctx context.Context, name, id string) (string,
 	return id, nil
 }
 
-// home are the tasks of the role that a task is registered for, or those of the default role.
-func (s *TaskScheduler) home(name string) (role *roleTasks, registered bool) {
-	for _, role := range s.all() {
-		if role.find(name) != nil {
-			return role, true
-		}
-	}
-	return s.roleTasks, false
-}
-
 // encodeArgs is how the arguments of a trigger are kept.
 func encodeArgs(args []string) (string, error) {
 	if len(args) == 0 {

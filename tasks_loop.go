@@ -42,9 +42,6 @@ type taskLoop struct {
 	tasks  []*leadTask
 	byName map[string]*leadTask
 
-	known   int // tasks of the scheduler that were taken up, in this edition of them
-	edition int
-
 	lookAt time.Duration // when a record is read, see look
 
 	origin     time.Time     // all times of the loop count from here, by the monotonic clock
@@ -82,6 +79,7 @@ type taskLoop struct {
 // leadTask is a task while this process leads.
 type leadTask struct {
 	*registered
+	at       int // in taskLoop.tasks
 	machine  *schedule.Machine
 	attempt  *liveAttempt // nil: none is on
 	last     endedAttempt // the one that has returned last
@@ -502,38 +500,27 @@ func (l *taskLoop) failed(t *leadTask, err error) {
 
 // register takes up the tasks that were registered, and lets those go that are not any more.
 func (l *taskLoop) register() {
-	tasks, edition := l.s.registrations()
-	if edition == l.edition {
-		for _, r := range tasks[l.known:] {
-			l.add(r)
-		}
-		l.known = len(tasks)
-		return
-	}
-	l.known, l.edition = len(tasks), edition
-	there := make(map[string]bool)
-	for _, r := range tasks {
-		there[r.Name] = true
-		switch t := l.byName[r.Name]; {
+	for _, change := range l.s.changes() {
+		r := change.now
+		switch t := l.byName[change.name]; {
+		case t == nil && r == nil: // it has come and gone
+			l.s.settle(change.name)
 		case t == nil:
 			l.add(r)
+		case r == nil && !t.leaving:
+			t.leaving = true
+			t.machine.Retire()
+			l.touch(t)
+		case r == nil:
 		case t.registered != r:
 			l.reschedule(t, r)
 		}
 	}
-	for _, t := range l.tasks {
-		if !there[t.Name] && !t.leaving {
-			t.leaving = true
-			t.machine.Retire()
-			l.touch(t)
-		}
-	}
-	l.s.settle(func(name string) bool { return l.byName[name] == nil })
 }
 
 // add takes up a task that was registered.
 func (l *taskLoop) add(r *registered) {
-	t := &leadTask{registered: r, machine: schedule.NewMachine(r.policy(), &l.shared, l.s.ran(r.Name))}
+	t := &leadTask{registered: r, at: len(l.tasks), machine: schedule.NewMachine(r.policy(), &l.shared, l.s.ran(r.Name))}
 	t.local.Owner, t.redis.Owner = t, t
 	l.tasks = append(l.tasks, t)
 	l.byName[r.Name] = t
@@ -549,10 +536,14 @@ func (l *taskLoop) drop(t *leadTask) {
 	}
 	l.local.Remove(&t.local)
 	l.redis.Remove(&t.redis)
-	l.tasks = slices.DeleteFunc(l.tasks, func(other *leadTask) bool { return other == t })
+	last := len(l.tasks) - 1
+	l.tasks[t.at] = l.tasks[last]
+	l.tasks[t.at].at = t.at
+	l.tasks[last] = nil
+	l.tasks = l.tasks[:last]
 	delete(l.byName, t.Name)
 	l.s.stands(t.Name, nil)
-	l.s.settle(func(name string) bool { return name == t.Name })
+	l.s.settle(t.Name)
 }
 
 // reschedule has a task go on by another schedule. What the old one still answers, or does not, is

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
@@ -869,4 +872,52 @@ func (s slowTasks) Claim(ctx context.Context, name string, c store.TaskClaim) (s
 func (s slowTasks) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
 	time.Sleep(s.takes)
 	return s.Tasks.Finish(ctx, name, f)
+}
+
+// TestOneTaskOfMany: what concerns one task costs no more among many tasks and roles than among
+// few, while a loop has them.
+func TestOneTaskOfMany(t *testing.T) {
+	bytes := make(map[int]uint64)
+	for _, many := range []int{10, 2000} {
+		s := newTasks(memstore.NewTasks(readClock), newEventBus("i"), "i")
+		for n := range many {
+			c := s.taskConfig
+			c.role = fmt.Sprint("role-", n)
+			s.addRole(c)
+			require.NoError(t, s.Register(Task{Name: fmt.Sprint("of-a-role-", n), Role: c.role, Schedule: Every(time.Hour), Run: noTask}))
+			require.NoError(t, s.Register(Task{Name: fmt.Sprint("t-", n), Schedule: Every(time.Hour), Run: noTask}))
+		}
+		live := begin(t.Context(), Term{Token: 1}, lease.Lease{Sent: readClock(), Life: time.Hour}, func() {})
+		defer live.end(ErrStopped)
+		term, _ := TermFrom(live.ctx)
+		l := newTaskLoop(live.ctx, live.tasks.ctx, s.roleTasks, term)
+		s.loops(true)
+		l.register()
+		require.Len(t, l.tasks, many)
+		one := func(name string) {
+			require.NoError(t, s.Register(Task{Name: name, Schedule: Every(time.Hour), Run: noTask}))
+			l.register()
+			require.NoError(t, s.Reschedule(name, Every(time.Minute)))
+			l.register()
+			ended, there := s.remove(name)
+			require.True(t, there)
+			l.register()
+			l.drop(l.byName[name])
+			<-ended
+		}
+		one("first") // a list of the loop may grow once
+		l.touched = nil
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for n := range 20 {
+			one(fmt.Sprint("another-", n))
+		}
+		runtime.ReadMemStats(&after)
+		bytes[many] = after.TotalAlloc - before.TotalAlloc
+		for i, task := range l.tasks {
+			require.Equal(t, i, task.at)
+			require.Equal(t, task, l.byName[task.Name])
+		}
+	}
+	require.InDelta(t, bytes[10], bytes[2000], float64(bytes[10]))
 }

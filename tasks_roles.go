@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -32,11 +33,13 @@ type roleTasks struct {
 	working atomic.Bool
 	since   atomic.Int64
 
+	homes *taskHomes // shared by all roles
+
 	mu      sync.Mutex
-	tasks   []*registered            // in the order of registration; replaced if one leaves
-	names   map[string]*registered   // by name
-	edition int                      // of tasks, but for what was added
+	names   map[string]*registered   // the tasks, by name
+	count   int                      // of those that were ever let in
 	looping bool                     // a loop runs them
+	changed []string                 // names that the loop is to look at, see changes; none while there is no loop
 	added   func()                   // hears that a task was let in; must not block, may be nil
 	leaving map[string]chan struct{} // by name: unregistered, and still with the loop; closed when it is not
 
@@ -49,11 +52,39 @@ type taskNews struct {
 	missed bool            // hints may have been missed
 }
 
+// taskHomes says which role has the task of a name: it is registered there, or was unregistered and
+// is still with the loop. There may be thousands of roles: a name is looked up without looking at
+// each of them.
+type taskHomes struct {
+	mu sync.Mutex
+	of map[string]*roleTasks
+}
+
+// get returns nil if no role has it.
+func (h *taskHomes) get(name string) *roleTasks {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.of[name]
+}
+
+func (h *taskHomes) set(name string, role *roleTasks) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.of[name] = role
+}
+
+func (h *taskHomes) forget(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.of, name)
+}
+
 // registered is a task with its defaults filled in. It never changes, but for inUse.
 type registered struct {
 	Task
 	text string // of the schedule
 	spec string // its hash
+	nth  int    // in the order of registration
 
 	inUse atomic.Bool // a question to the schedule has not been answered, maybe one of an earlier term
 }
@@ -128,8 +159,11 @@ func (s *roleTasks) keeps(task *registered) store.Keep {
 // add lets a task in.
 func (s *roleTasks) add(r *registered) {
 	s.mu.Lock()
-	s.tasks = append(s.tasks, r)
+	r.nth = s.count
+	s.count++
 	s.names[r.Name] = r
+	s.homes.set(r.Name, s)
+	s.change(r.Name)
 	added := s.added
 	s.mu.Unlock()
 	s.wake.nudge()
@@ -149,7 +183,7 @@ func (s *roleTasks) whenAdded(added func()) {
 func (s *roleTasks) any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.tasks) > 0
+	return len(s.names) > 0
 }
 
 // find returns the task of that name; nil: there is none.
@@ -178,11 +212,16 @@ func (s *roleTasks) ran(name string) *schedule.Memory {
 	return m
 }
 
-// known are the tasks registered so far.
+// known are the tasks registered so far, in the order of registration.
 func (s *roleTasks) known() []*registered {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clip(s.tasks)
+	return s.inOrder()
+}
+
+// inOrder is known for whoever holds the mutex.
+func (s *roleTasks) inOrder() []*registered {
+	return slices.SortedFunc(maps.Values(s.names), func(a, b *registered) int { return cmp.Compare(a.nth, b.nth) })
 }
 
 // stuck returns an error if the loop makes no progress, which nothing that it waits for can cause:
@@ -208,12 +247,12 @@ func (s *roleTasks) remove(name string) (ended <-chan struct{}, there bool) {
 		return nil, false
 	}
 	delete(s.names, name)
-	s.tasks = slices.DeleteFunc(slices.Clone(s.tasks), func(r *registered) bool { return r.Name == name })
-	s.edition++
 	if !s.looping {
+		s.homes.forget(name)
 		return nil, true
 	}
 	s.leaving[name] = make(chan struct{})
+	s.change(name)
 	s.wake.nudge()
 	return s.leaving[name], true
 }
@@ -222,31 +261,56 @@ func (s *roleTasks) remove(name string) (ended <-chan struct{}, there bool) {
 func (s *roleTasks) replace(r *registered) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := slices.Index(s.tasks, s.names[r.Name])
-	if i < 0 {
+	was := s.names[r.Name]
+	if was == nil {
 		return false
 	}
-	s.tasks = slices.Clone(s.tasks)
-	s.tasks[i], s.names[r.Name] = r, r
-	s.edition++
+	r.nth = was.nth
+	s.names[r.Name] = r
+	s.change(r.Name)
 	s.wake.nudge()
 	return true
 }
 
-// registrations are the tasks registered so far, and which edition of them that is.
-func (s *roleTasks) registrations() (tasks []*registered, edition int) {
+// change has the loop look at a name. The mutex is held.
+func (s *roleTasks) change(name string) {
+	if s.looping {
+		s.changed = append(s.changed, name)
+	}
+}
+
+// taskChange is a name of which the loop is to know what is registered; nil: nothing any more.
+type taskChange struct {
+	name string
+	now  *registered
+}
+
+// changes returns what was registered, replaced or unregistered since the last call, and all that
+// is registered in the first call of a loop.
+func (s *roleTasks) changes() []taskChange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clip(s.tasks), s.edition
+	changes := make([]taskChange, len(s.changed))
+	for i, name := range s.changed {
+		changes[i] = taskChange{name, s.names[name]}
+	}
+	s.changed = nil
+	return changes
 }
 
 // loops notes that a loop runs the tasks, or that none does any more: then nothing of them is on.
 func (s *roleTasks) loops(on bool) {
 	s.mu.Lock()
-	s.looping = on
-	s.mu.Unlock()
-	if !on {
-		s.settle(func(string) bool { return true })
+	defer s.mu.Unlock()
+	s.looping, s.changed = on, nil
+	if on {
+		for _, r := range s.inOrder() {
+			s.change(r.Name)
+		}
+		return
+	}
+	for name := range s.leaving {
+		s.left(name)
 	}
 }
 
@@ -257,15 +321,19 @@ func (s *roleTasks) leaves(name string) bool {
 	return s.leaving[name] != nil
 }
 
-// settle tells those that wait for tasks to leave that these have left.
-func (s *roleTasks) settle(left func(name string) bool) {
+// settle tells who waits for a task to leave that it has left.
+func (s *roleTasks) settle(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, ended := range s.leaving {
-		if left(name) {
-			close(ended)
-			delete(s.leaving, name)
-		}
+	s.left(name)
+}
+
+// left is settle for whoever holds the mutex.
+func (s *roleTasks) left(name string) {
+	if ended := s.leaving[name]; ended != nil {
+		close(ended)
+		delete(s.leaving, name)
+		s.homes.forget(name)
 	}
 }
 

@@ -157,6 +157,7 @@ func TestLongWalksDoNotStopTheLoop(t *testing.T) {
 	defer live.end(ErrStopped)
 	term, _ := TermFrom(live.ctx)
 	l := newTaskLoop(live.ctx, live.tasks.ctx, s.roleTasks, term)
+	s.loops(true)
 	l.shared.Clock.Learn(0, 0, now.UnixMilli())
 	due := now.Add(-10_000 * time.Minute).Truncate(time.Minute).UnixMilli()
 	l.register()
@@ -889,6 +890,7 @@ func TestScheduleWaitsItsTurn(t *testing.T) {
 		defer live.end(ErrStopped)
 		term, _ := TermFrom(live.ctx)
 		l := newTaskLoop(live.ctx, live.tasks.ctx, m.roleTasks, term)
+		m.loops(true)
 		l.shared.Clock.Learn(0, 0, time.Now().UnixMilli())
 		l.register()
 		hangs, waits, comes := l.tasks[0], l.tasks[maxConsulted], l.tasks[maxConsulted+1]

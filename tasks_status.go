@@ -190,12 +190,9 @@ func (s *TaskScheduler) Upcoming(ctx context.Context, name string, n int) ([]tim
 	if err != nil {
 		return nil, err
 	}
-	r, role, task := records[0], s.roleTasks, (*registered)(nil)
-	for _, one := range s.all() {
-		if found := one.find(name); found != nil {
-			role, task = one, found
-		}
-	}
+	r := records[0]
+	role, _ := s.home(name)
+	task := role.find(name)
 	switch {
 	case r.Token == 0 && r.Due == "" && task == nil:
 		return nil, fmt.Errorf("%w: task %q has no record", ErrNotFound, name)
