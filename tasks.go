@@ -194,11 +194,7 @@ type TaskScheduler struct {
 // newTaskScheduler wants the config of the default role.
 func newTaskScheduler(c taskConfig) *TaskScheduler {
 	s := &TaskScheduler{asked: callGate{most: maxQuestions}, gate: newTaskGate(c.instances), roles: make(map[string]*roleTasks), homes: &taskHomes{of: make(map[string]*roleTasks)}}
-	s.places = newTaskPlaces(c.most, func() {
-		for _, role := range s.all() {
-			role.wake.nudge()
-		}
-	})
+	s.places = newTaskPlaces(c.most)
 	s.roleTasks = s.addRole(c)
 	return s
 }

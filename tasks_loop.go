@@ -71,7 +71,8 @@ type taskLoop struct {
 	turns   uint64
 	dueAt   time.Duration // nobody is served because its time has come before that, see dueSpacing
 
-	queue []*leadTask // wait for a place, the longest first
+	queued int // tasks that wait for a place
+	line   placeLine
 
 	inbox mailbox[[]func()] // shares its wake-up with the scheduler
 }
@@ -94,6 +95,7 @@ type leadTask struct {
 	placed   bool         // it has a place, see place
 	admitted bool         // which it has waited for, and has not used yet
 	queued   bool         // it waits for one
+	wait     placeWait
 
 	local, redis  agenda.Entry[*leadTask]
 	turn          uint64 // the last one in which it was served
@@ -104,7 +106,7 @@ type leadTask struct {
 
 func newTaskLoop(ctx, runs context.Context, s *roleTasks, term Term) *taskLoop {
 	return &taskLoop{
-		s: s, ctx: ctx, runs: runs, term: term, byName: make(map[string]*leadTask), lookAt: schedule.LookEvery, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake},
+		s: s, ctx: ctx, runs: runs, term: term, byName: make(map[string]*leadTask), lookAt: schedule.LookEvery, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake}, line: placeLine{wake: s.wake},
 		shared: schedule.Term{Token: term.Token, Lease: s.lease, Instance: s.id, NewRun: s.secret, Random: s.random},
 	}
 }
@@ -509,6 +511,7 @@ func (l *taskLoop) register() {
 			l.add(r)
 		case r == nil && !t.leaving:
 			t.leaving = true
+			l.unqueue(t)
 			t.machine.Retire()
 			l.touch(t)
 		case r == nil:
@@ -522,6 +525,7 @@ func (l *taskLoop) register() {
 func (l *taskLoop) add(r *registered) {
 	t := &leadTask{registered: r, at: len(l.tasks), machine: schedule.NewMachine(r.policy(), &l.shared, l.s.ran(r.Name))}
 	t.local.Owner, t.redis.Owner = t, t
+	t.wait.task, t.wait.group, t.wait.line, t.wait.entry.Owner = t.Name, t.Group, &l.line, &t.wait
 	l.tasks = append(l.tasks, t)
 	l.byName[r.Name] = t
 	l.touch(t)

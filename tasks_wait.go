@@ -39,10 +39,8 @@ func (l *taskLoop) placed(t *leadTask) {
 	}
 	if t.machine.Wants() && !t.queued && !t.leaving {
 		t.queued = true
-		l.queue = append(l.queue, t)
-		if l.s.places.wait(t.Group) {
-			l.s.wake.nudge() // the next turn takes it, in the order of the queue
-		}
+		l.queued++
+		l.s.places.wait(&t.wait)
 	}
 }
 
@@ -51,31 +49,38 @@ func (l *taskLoop) leave(t *leadTask) {
 	l.s.places.give(t.Group)
 }
 
-// admit gives the places that there are to those that have waited for longest.
+// admit goes on with those that have waited for a place, and have one by now.
 func (l *taskLoop) admit() {
-	if len(l.queue) == 0 {
+	if l.queued == 0 {
 		return
 	}
-	l.queue = slices.DeleteFunc(l.queue, func(t *leadTask) bool {
-		if !t.leaving && !l.s.places.take(t.Group) {
-			return false
-		}
-		t.queued, t.placed, t.admitted = false, !t.leaving, !t.leaving
-		l.s.places.waitNoMore(1)
+	for _, w := range l.s.places.granted(&l.line) {
+		t := l.byName[w.task]
+		l.queued--
+		t.queued, t.placed, t.admitted = false, true, true
 		l.touch(t)
-		return true
-	})
+	}
+}
+
+// unqueue has a task wait for a place no more.
+func (l *taskLoop) unqueue(t *leadTask) {
+	if t.queued {
+		t.queued = false
+		l.queued--
+		l.s.places.waitNoMore(&t.wait)
+	}
 }
 
 // unplace gives everything back: the term is over, and no run is on.
 func (l *taskLoop) unplace() {
 	for _, t := range l.tasks {
+		l.unqueue(t)
+	}
+	for _, t := range l.tasks {
 		if t.placed {
 			l.leave(t)
 		}
 	}
-	l.s.places.waitNoMore(len(l.queue))
-	l.queue = nil
 }
 
 const (

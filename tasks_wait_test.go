@@ -160,19 +160,92 @@ func TestGroup(t *testing.T) {
 // one, and before it is known to wait, is not overlooked. Else it would wait until its loop looks
 // by itself, for up to a minute.
 func TestPlaceGivenBackMeanwhile(t *testing.T) {
-	woken := 0
-	p := newTaskPlaces(1, func() { woken++ })
+	p := newTaskPlaces(1)
+	line := placeLine{wake: newWakeup()}
 	for _, group := range []string{"", "db"} {
+		w := waitsIn(&line, group)
 		require.True(t, p.take(group))
 		require.False(t, p.take(group))
-		require.False(t, p.wait(group), "it is taken")
-		p.waitNoMore(1)
+		p.wait(w)
+		require.True(t, p.wanted(), "it is taken")
+		p.waitNoMore(w)
 		p.give(group)
-		require.Zero(t, woken, "nobody waits yet")
-		require.True(t, p.wait(group), "it was given back meanwhile")
-		p.waitNoMore(1)
+		require.Empty(t, line.wake, "nobody waits yet")
+		p.wait(w)
 		require.False(t, p.wanted())
+		require.Len(t, line.wake, 1, "it was given back meanwhile")
+		<-line.wake
+		require.Equal(t, []*placeWait{w}, p.granted(&line))
+		p.give(group)
 	}
+}
+
+// waitsIn is a task that waits for a place in a line.
+func waitsIn(line *placeLine, group string) *placeWait {
+	w := &placeWait{task: "t", group: group, line: line}
+	w.entry.Owner = w
+	return w
+}
+
+// TestPlacesOfMany: of a thousand tasks that wait, in as many roles, a place that is given back
+// wakes the one that has waited for longest and may run, and no other.
+func TestPlacesOfMany(t *testing.T) {
+	const many = 1000
+	p := newTaskPlaces(2)
+	lines, waits := make([]placeLine, many), make([]*placeWait, many)
+	require.True(t, p.take("busy"))
+	require.True(t, p.take(""))
+	for i := range many {
+		lines[i].wake = newWakeup()
+		waits[i] = waitsIn(&lines[i], []string{"busy", "", "group"}[i%3])
+		p.wait(waits[i])
+	}
+	woken := func() (woken []int) {
+		for i := range lines {
+			select {
+			case <-lines[i].wake:
+				woken = append(woken, i)
+				require.Equal(t, []*placeWait{waits[i]}, p.granted(&lines[i]))
+			default:
+			}
+		}
+		return woken
+	}
+	require.Empty(t, woken())
+	p.give("")
+	require.Equal(t, []int{1}, woken(), "the first of another group")
+	p.give("")
+	require.Equal(t, []int{2}, woken())
+	p.give("group")
+	require.Equal(t, []int{4}, woken())
+	p.give("busy")
+	require.Equal(t, []int{0}, woken())
+	p.waitNoMore(waits[3])
+	p.give("busy")
+	require.Equal(t, []int{5}, woken())
+	p.give("group")
+	require.Equal(t, []int{6}, woken(), "the next one of its group waits no more")
+	p.give("") // its task has it, but its loop does not know
+	require.True(t, waits[7].granted)
+	p.waitNoMore(waits[7])
+	require.Empty(t, p.granted(&lines[7]))
+	<-lines[7].wake
+	require.Equal(t, []int{8}, woken(), "it goes on to the next one")
+
+	p.give("group")
+	p.give("busy")
+	for more := true; more; {
+		more = false
+		for i := range lines {
+			for _, w := range p.granted(&lines[i]) {
+				more = true
+				p.give(w.group)
+			}
+		}
+	}
+	require.Zero(t, p.waiting)
+	require.Zero(t, p.running)
+	require.Len(t, p.groups, 1, "nothing is kept of groups that nobody uses")
 }
 
 // TestMaxConcurrentOverRoles: it holds for the whole process, and who waits hears of a place that

@@ -111,7 +111,7 @@ var runs = []bug{
 	{name: "more runs at once than may be", test: "TestMaxConcurrent", breaks: "a thousand tasks that are due at midnight run at once", file: "internal/schedule/machine_slots.go",
 		old: "	if m.blocked {\n", new: "	if false {\n"},
 	{name: "group without exclusion", test: "TestGroup", breaks: "two tasks of a group run at once", file: "tasks_roles.go",
-		old: "p.running < p.most) && !p.groups[group]", new: "p.running < p.most)"},
+		old: "p.full() || g != nil && g.busy {", new: "p.full() {\n\t\t_ = g"},
 	{name: "history that never expires", test: "TestHistoryExpires", breaks: "the history of a task that nobody registers any more stays for ever", file: lua,
 		old: "expiry ~= '' and refused('PEXPIRE', KEYS[2], expiry) or\n", new: ""},
 	{name: "history of a task by that of all", test: "TestHistoryOfATask", breaks: "a task keeps more runs than it asks for", file: "tasks_roles.go",

@@ -116,7 +116,7 @@ var words = []bug{
 	{name: "slices of the caller", test: "TestOptionsAreCopied", breaks: "of two coordinators one runs the middleware of the other", file: "options.go",
 		old: "	o.Middleware = slices.Clone(o.Middleware) // the caller may go on with its own\n", new: ""},
 	{name: "place given back unseen", test: "TestPlaceGivenBackMeanwhile", breaks: "of two tasks of a Group one stands beside a free place for up to a minute", file: "tasks_roles.go",
-		old: "	p.waiting++\n	return p.free(group)", new: "	p.waiting++\n	return false"},
+		old: "	p.arrange(g)\n	p.grant()\n}\n\n// waitNoMore", new: "	p.arrange(g)\n}\n\n// waitNoMore"},
 	{name: "observer that panics hears nothing more", test: "TestObserveCalls", breaks: "after the first panic of an observer its backlog grows, and Run waits for it in vain", file: "events.go",
 		old: "			go oneByOne(next, call) // ends as this one would have\n", new: ""},
 	{name: "backlog of calls without a limit", test: "TestHangingObserverOfCalls", breaks: "an observer of calls that hangs takes all memory", file: "events.go",
