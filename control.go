@@ -128,8 +128,8 @@ func NewControl(rdb redis.UniversalClient, opts ControlOptions) (*Control, error
 	}
 	control.tasks.readOnly = true
 	control.registry = newRegistry(backing, bus, whole, elections{ // it leads nothing, and follows nobody
-		leading: func(roles []string) []string { return roles }, leaders: func() []string { return nil },
-		leader: func(ctx context.Context) (LeaderInfo, error) { return control.Leader(ctx, "") },
+		leading: func(roles []string) []string { return roles },
+		leader:  func(ctx context.Context) (LeaderInfo, error) { return control.Leader(ctx, "") },
 	})
 	control.registry.readOnly = true
 	return control, nil

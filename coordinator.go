@@ -102,7 +102,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	}
 	c.commands = commandLoop{c: c, obey: c.obey, wake: newWakeup(), calling: callGate{most: maxRegistryCalls}}
 	c.registry = newRegistry(b.registry, c.bus, opts, elections{
-		leading: c.leading, leaders: c.leaders, compared: c.compared,
+		leading: c.leading, compared: c.compared,
 		leader:   func(ctx context.Context) (LeaderInfo, error) { return c.elector.holder(ctx) },
 		commands: c.commands.wait,
 	})
@@ -151,16 +151,6 @@ func (c *Coordinator) leading(roles []string) []string {
 		}
 	}
 	return roles
-}
-
-// leaders are the instances that lead a role, as far as they are known.
-func (c *Coordinator) leaders() (ids []string) {
-	for _, e := range c.all() {
-		if s := e.Status(); s.Leader != "" && s.LeaderToken != 0 {
-			ids = append(ids, s.Leader)
-		}
-	}
-	return ids
 }
 
 // compared has each election compare this process with its leader again.

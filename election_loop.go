@@ -46,7 +46,7 @@ type electionConfig struct {
 type addressBook interface {
 	known(id string) string                     // as it was last read, "": not known; does not block
 	read(ctx context.Context, id string) string // asks; "": none, or no answer
-	leaderChanged()                             // another one leads than before; does not block
+	leaderChanged(before, now string)           // another one leads than before; "": nobody; does not block
 	newer(id string) time.Duration              // by how much later this process started than that instance of another version
 }
 
@@ -795,9 +795,10 @@ func (l *electionLoop) looked(now lease.Reading, a storeAnswer) {
 }
 
 func (l *electionLoop) publishStatus(state ElectionState) {
-	was := l.status.Swap(l.report.snapshot(state, l.cand, l.calls))
-	if l.addresses != nil && l.report.leader != was.Leader {
-		l.addresses.leaderChanged()
+	is := l.report.snapshot(state, l.cand, l.calls)
+	was := l.status.Swap(is)
+	if before, now := was.instance(), is.instance(); l.addresses != nil && before != now {
+		l.addresses.leaderChanged(before, now)
 	}
 }
 

@@ -96,6 +96,14 @@ type snapshot struct {
 	leaderEnds time.Time // Leader is not known to lead from here on; zero: there is no such time
 }
 
+// instance is the one that leads; "": nobody does, or another program.
+func (s *snapshot) instance() string {
+	if s.LeaderToken == 0 {
+		return ""
+	}
+	return s.Leader
+}
+
 // Subscription is the state of the one subscription on which a process hears hints. Without it a
 // hand-over waits for a follower's own wake-up, and a leader does not hear the roll-call after
 // Redis lost its data (see SafetyOptions.EmptyHistoryWait).

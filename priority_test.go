@@ -178,7 +178,7 @@ type comparison struct{ by atomic.Int64 }
 
 func (*comparison) known(string) string                 { return "" }
 func (*comparison) read(context.Context, string) string { return "" }
-func (*comparison) leaderChanged()                      {}
+func (*comparison) leaderChanged(string, string)        {}
 func (b *comparison) newer(string) time.Duration        { return time.Duration(b.by.Load()) }
 
 // TestNewerAsksAtOnce: a candidate that has found out that it is newer than the leader does not

@@ -46,7 +46,7 @@ type Registry struct {
 	random      func() float64
 	elections   elections
 	places      places
-	newLeader   wakeup // another leader is known than before
+	newLeader   wakeup // an instance leads whose record was never read
 	readOnly    bool   // of a Control that takes no part: there is no record of its own
 
 	wake                       wakeup     // the beat loop beats at once
@@ -85,7 +85,6 @@ type Registry struct {
 // elections is what the registry knows of the elections of its process.
 type elections struct {
 	leading func([]string) []string // appends the roles that this process leads now
-	leaders func() []string         // the IDs of the leaders that are known, its own ID too
 	// compared has each election compare this process with its leader again. It does not block.
 	compared func()
 	commands func()                                    // some wait for this process. It does not block; nil: nobody takes any
@@ -501,7 +500,8 @@ func (r *Registry) flush(deadline time.Time) error {
 	return joined(left, r.asked.flush(deadline, questionsLeft), r.measuring.flush(deadline, "RegistryOptions.Metrics"))
 }
 
-// places are the records of those who lead, as they were last read. It is safe for concurrent use.
+// places are the records of those who lead roles of this process, as they were last read. It is
+// safe for concurrent use.
 type places struct {
 	mu   sync.Mutex
 	byID map[string]place
@@ -512,20 +512,43 @@ type place struct {
 	version string
 	started time.Time
 	read    bool // the record was there
+	roles   int  // that the instance leads
 }
 
-// follow keeps those of the given instances only, and returns the ones that were never read.
-func (p *places) follow(ids []string) (unread []string) {
+// lead notes that an instance leads a role, and who did before; "" is nobody. It reports whether
+// the record of the instance is to be read. There may be thousands of roles: it looks at no other.
+func (p *places) lead(before, now string) (unread bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	kept := make(map[string]place, len(ids))
-	for _, id := range ids {
-		kept[id] = p.byID[id]
-		if !kept[id].read && !slices.Contains(unread, id) {
+	if is, led := p.byID[before]; led {
+		if is.roles--; is.roles > 0 {
+			p.byID[before] = is
+		} else {
+			delete(p.byID, before)
+		}
+	}
+	if now == "" {
+		return false
+	}
+	if p.byID == nil {
+		p.byID = make(map[string]place)
+	}
+	is := p.byID[now]
+	is.roles++
+	p.byID[now] = is
+	return !is.read
+}
+
+// unread are the instances that lead and whose records were never read, in the order of their IDs.
+func (p *places) unread() (unread []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, is := range p.byID {
+		if !is.read {
 			unread = append(unread, id)
 		}
 	}
-	p.byID = kept
+	slices.Sort(unread)
 	return unread
 }
 
@@ -533,8 +556,8 @@ func (p *places) follow(ids []string) (unread []string) {
 func (p *places) note(i Instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, followed := p.byID[i.ID]; followed {
-		p.byID[i.ID] = place{address: i.Address, version: i.Version, started: i.StartedAt, read: true}
+	if is, leads := p.byID[i.ID]; leads {
+		p.byID[i.ID] = place{address: i.Address, version: i.Version, started: i.StartedAt, read: true, roles: is.roles}
 	}
 }
 

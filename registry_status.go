@@ -321,7 +321,11 @@ func (r *Registry) read(ctx context.Context, id string) string {
 	return i.Address
 }
 
-func (r *Registry) leaderChanged() { r.newLeader.nudge() }
+func (r *Registry) leaderChanged(before, now string) {
+	if r.places.lead(before, now) && now != r.id {
+		r.newLeader.nudge()
+	}
+}
 
 // findLeaders reads the record of each new leader until ctx is done: one call a change of leader.
 // What cannot be read is asked for again after registryBound, and then less and less often.
@@ -340,7 +344,7 @@ func (r *Registry) findLeaders(ctx context.Context) {
 			pause = min(2*pause, r.opts.DownAfter)
 		}
 		asked, failed := false, false
-		for _, id := range r.places.follow(r.elections.leaders()) {
+		for _, id := range r.places.unread() {
 			if id == r.id {
 				continue
 			}

@@ -351,7 +351,7 @@ func TestNewer(t *testing.T) {
 	} {
 		r := Registry{opts: RegistryOptions{Version: tt.version}}
 		r.started.Store(tt.started)
-		r.places.follow([]string{"leader"})
+		r.places.lead("", "leader")
 		if tt.began != 0 {
 			r.places.note(Instance{ID: "leader", Version: tt.leads, StartedAt: time.Unix(tt.began, 0)})
 		}
@@ -718,4 +718,38 @@ func TestOverviewAgain(t *testing.T) {
 		record("b", "v1")
 		require.Equal(w, "b active v1 v", overview())
 	})
+}
+
+// TestLeaderOfOneRoleOfMany: that one role of a thousand has changed hands costs no more than it
+// does of ten. The record of an instance is kept while it leads any of them.
+func TestLeaderOfOneRoleOfMany(t *testing.T) {
+	allocs := make(map[int]float64)
+	for _, many := range []int{10, 1000} {
+		r := Registry{id: "me", newLeader: newWakeup()}
+		for range many {
+			r.leaderChanged("", "a")
+		}
+		require.Len(t, r.newLeader, 1)
+		require.Equal(t, []string{"a"}, r.places.unread())
+		r.places.note(Instance{ID: "a", Address: "a:80"})
+		require.Empty(t, r.places.unread())
+		<-r.newLeader
+		allocs[many] = testing.AllocsPerRun(5, func() {
+			r.leaderChanged("a", "me")
+			require.Empty(t, r.newLeader, "its own record is not asked for")
+			r.leaderChanged("me", "a")
+			r.leaderChanged("a", "b")
+			<-r.newLeader
+			_ = r.places.unread()
+			r.leaderChanged("b", "")
+			r.leaderChanged("", "a")
+		})
+		require.Empty(t, r.newLeader, "it is known")
+		require.Equal(t, "a:80", r.known("a"))
+		for range many {
+			r.leaderChanged("a", "")
+		}
+		require.Empty(t, r.places.byID)
+	}
+	require.InDelta(t, allocs[10], allocs[1000], 1)
 }

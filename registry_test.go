@@ -106,9 +106,9 @@ func (w *registryCluster) start(id string, secret func() string, change ...func(
 
 // leadsNothing is what a registry knows of a process without elections.
 var leadsNothing = elections{
-	leading: func(roles []string) []string { return roles },
-	leaders: func() []string { return nil }, compared: func() {},
-	leader: func(context.Context) (LeaderInfo, error) { return LeaderInfo{}, ErrNoLeader },
+	leading:  func(roles []string) []string { return roles },
+	compared: func() {},
+	leader:   func(context.Context) (LeaderInfo, error) { return LeaderInfo{}, ErrNoLeader },
 }
 
 // told returns the events since it was last asked, as "type subject", but for EventClusterChanged.

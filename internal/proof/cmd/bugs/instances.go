@@ -35,7 +35,7 @@ var instances = []bug{
 	{name: "addresses of everybody", test: "TestAddresses", breaks: "requests go to instances that drain", file: "registry_status.go",
 		old: "InstanceQuery{States: []InstanceState{InstanceActive}}", new: "InstanceQuery{}"},
 	{name: "a leader without an address", test: "TestNotLeaderNamesTheAddress", breaks: "a handler knows who leads, and not where to send the request", file: "election_loop.go",
-		old: "		l.addresses.leaderChanged()\n", new: ""},
+		old: "		l.addresses.leaderChanged(before, now)\n", new: ""},
 	{name: "an address for ever", test: "TestNotLeaderNamesTheAddress", breaks: "a leader that has moved is looked for where it was", file: "registry.go",
 		old: "	r.places.note(instance)\n	return instance, found.now, nil\n", new: "	return instance, found.now, nil\n"},
 	{name: "an address that is asked for once", test: "TestAddressIsAskedForAgain", breaks: "a blip at the moment of a hand-over, and nobody is redirected until the next", file: "registry_status.go",
