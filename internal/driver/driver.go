@@ -50,6 +50,7 @@ type Seat struct {
 
 	// Guarded by the driver's lock.
 	started bool
+	place   int  // in seats
 	queued  bool // it is in ready
 
 	// Of Run alone.
@@ -79,7 +80,7 @@ func (d *Driver) Seat(turn func(early bool) Next) *Seat {
 func (s *Seat) Start() {
 	d := s.driver
 	d.mu.Lock()
-	s.started = true
+	s.started, s.place = true, len(d.seats)
 	d.seats = append(d.seats, s)
 	d.mu.Unlock()
 	s.Nudge()
@@ -254,6 +255,10 @@ func (d *Driver) leave(s *Seat) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.started = false
-	d.seats = slices.DeleteFunc(d.seats, func(other *Seat) bool { return other == s })
+	last := len(d.seats) - 1
+	d.seats[s.place] = d.seats[last] // there may be thousands, which end at one moment
+	d.seats[s.place].place = s.place
+	d.seats[last] = nil
+	d.seats = d.seats[:last]
 	d.nudge()
 }

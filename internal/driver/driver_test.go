@@ -216,3 +216,38 @@ func TestOthersHaveTheirTurns(t *testing.T) {
 		require.InDelta(t, 100, greedy, 2)
 	})
 }
+
+// TestSeatsOfLoopsThatEnd: whichever loop ends, the others keep their places, but for the last one,
+// which takes that of the one that has ended.
+func TestSeatsOfLoopsThatEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(func() {})
+		const many = 100
+		turns, ends := make([]int, many), make([]bool, many)
+		seats := make([]*Seat, many)
+		for i := range seats {
+			seats[i] = d.Seat(func(bool) Next {
+				turns[i]++
+				return Next{In: time.Hour, Over: ends[i]}
+			})
+			seats[i].Start()
+		}
+		_, wait := drive(d)
+		synctest.Wait()
+		r := rand.New(rand.NewPCG(1, 1))
+		for n, i := range r.Perm(many) {
+			ends[i] = true
+			seats[i].Nudge()
+			synctest.Wait()
+			require.Equal(t, 2, turns[i])
+			d.mu.Lock()
+			require.Len(t, d.seats, many-n-1)
+			for place, s := range d.seats {
+				require.Equal(t, place, s.place)
+			}
+			d.mu.Unlock()
+		}
+		d.Close()
+		wait()
+	})
+}
