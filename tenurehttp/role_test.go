@@ -1,9 +1,11 @@
 package tenurehttp_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -124,4 +126,49 @@ func TestReservedRoleIsNoRole(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/cluster/role?role="+role, nil))
 		require.Equal(t, http.StatusBadRequest, w.Code, role)
 	}
+}
+
+// TestTermsOfOneRoleOfMany: a change of one role, or of an instance, has no terms of the other
+// roles read again.
+func TestTermsOfOneRoleOfMany(t *testing.T) {
+	inSite(t, func(s *site) {
+		const many = 50
+		c := s.member("a")
+		for i := range many {
+			_, err := c.AddRole(fmt.Sprint("role-", i), tenure.ElectionOptions{})
+			require.NoError(s, err)
+		}
+		s.until(func() bool {
+			return !slices.ContainsFunc(c.Roles(), func(e *tenure.Elector) bool { return !e.IsLeader() })
+		})
+		s.pass(time.Minute)
+		w, rdb := s.dashboard(tenurehttp.Options{})
+		read := func() (sent int64, roles []any) {
+			s.pass(10 * time.Second) // the one before is too old
+			before := rdb.sent.Load()
+			roles, _ = w.get("/api/cluster/snapshot")["roles"].([]any)
+			return rdb.sent.Load() - before, roles
+		}
+		_, roles := read()
+		require.Len(s, roles, many+1)
+		quiet, _ := read()
+		s.member("b")
+		joined, _ := read()
+		require.InDelta(s, quiet, joined, 10, "an instance has joined")
+		e, there := c.Role("role-7")
+		require.True(s, there)
+		require.NoError(s, e.Resign(context.Background()))
+		resigned, roles := read()
+		require.InDelta(s, quiet, resigned, 10, "a role has changed")
+		for _, one := range roles {
+			role, _ := one.(map[string]any)
+			terms, _ := role["terms"].([]any)
+			last, _ := terms[0].(map[string]any)
+			if role["role"] == "role-7" {
+				require.True(s, len(terms) > 1 || last["ended"] != nil, last)
+				continue
+			}
+			require.Len(s, terms, 1)
+		}
+	})
 }

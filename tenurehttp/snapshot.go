@@ -258,13 +258,13 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 	for _, r := range last.roles {
 		before[r.name] = r
 	}
-	changed := lastID(n.log) != lastID(last.log)
+	changed, all := changedRoles(n.log, last.log)
 	names := s.names(n, last)
 	roles := make([]role, len(names))
 	err := each(len(names), func(i int) error {
 		old, known := before[names[i]]
 		var err error
-		roles[i], err = s.readRole(ctx, n, names[i], old, changed || !known || old.unlisted != nil || i == s.taken%len(names))
+		roles[i], err = s.readRole(ctx, n, names[i], old, all || changed[names[i]] || !known || old.unlisted != nil || i == s.taken%len(names))
 		return err
 	})
 	if err != nil {
@@ -289,6 +289,20 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 		}
 	}
 	return nil
+}
+
+// changedRoles are the roles that the log names behind its last known change. all is set if any
+// role may have changed, because what came behind that is not kept.
+func changedRoles(log, known []tenure.Change) (changed map[string]bool, all bool) {
+	changed = make(map[string]bool)
+	if lastID(log) == lastID(known) {
+		return changed, false
+	}
+	more, kept := behind(log, lastID(known))
+	for _, c := range more {
+		changed[c.Role] = true
+	}
+	return changed, !kept
 }
 
 // isDefault reports whether a role is that of ClusterStatus.Leader.
