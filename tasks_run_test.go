@@ -346,9 +346,9 @@ func TestRunAllCatchesUpAndIsDone(t *testing.T) {
 // TestCatchUpWalksOnce: the missed slots are walked through once, not again for each of them.
 func TestCatchUpWalksOnce(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
-		var calls atomic.Int64
+		var calls, runs atomic.Int64
 		own := ownSchedule{func(after time.Time) time.Time { calls.Add(1); return after.Truncate(time.Minute).Add(time.Minute) }, "own"}
-		task := Task{Name: "t", Schedule: own, Missed: MissedRunAll, MaxCatchUp: 2000, Run: noTask}
+		task := Task{Name: "t", Schedule: own, Missed: MissedRunAll, MaxCatchUp: 2000, Run: func(context.Context, TaskRun) error { runs.Add(1); return nil }}
 		a := g.leader("a", task)
 		g.pass(90 * time.Second)
 		a.end()
@@ -356,7 +356,7 @@ func TestCatchUpWalksOnce(t *testing.T) {
 		calls.Store(0)
 		b := g.leader("b", task)
 		g.pass(time.Second)
-		require.Len(g, g.told(EventTaskStarted), 1001)
+		require.EqualValues(g, 1001, runs.Load()) // an observer may miss some of so many events
 		require.Less(g, calls.Load(), int64(5000))
 		b.end()
 	})
