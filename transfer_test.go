@@ -156,6 +156,37 @@ func TestTransferOfATermThatEndsOtherwise(t *testing.T) {
 	}
 }
 
+// TestTransferOfATermThatEndsUnnoticed: the context of the term ends by itself, before the loop has
+// said what has become of the transfer. The call waits for that.
+func TestTransferOfATermThatEndsUnnoticed(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		stands, goesOn := make(chan struct{}), make(chan struct{})
+		s.loop.stuck = func() error {
+			select {
+			case <-stands:
+				stands = nil
+				<-goesOn
+			default:
+			}
+			return nil
+		}
+		answer := make(chan error, 1)
+		s.run(func(ctx context.Context, _ Term) error {
+			answer <- s.Transfer(ctx, "other")
+			return ctx.Err()
+		})
+		close(stands)
+		s.loop.inputs.nudge()
+		s.pass(electionTTL)
+		require.False(s, s.IsLeader())
+		require.Empty(s, answer)
+		close(goesOn)
+		err := <-answer
+		require.ErrorIs(s, err, ErrNotLeader)
+		require.ErrorIs(s, err, ErrExpired)
+	})
+}
+
 // TestTransferOutlivesItsCaller: a context that is done ends the wait, not the transfer.
 func TestTransferOutlivesItsCaller(t *testing.T) {
 	inElection(t, nil, func(s *election) {

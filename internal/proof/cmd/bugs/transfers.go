@@ -6,7 +6,7 @@ var transfers = []bug{
 		old: "	if in.called {\n		l.cand.Called(now)\n	}\n", new: ""},
 	{name: "offer ends a penalty", in: "internal/lease", test: "TestOpenOfferEndsAStandBack", breaks: "a process whose work has failed is called back at once", file: ranks,
 		old: "if c.state == Following && c.polite && now.Mono < c.back {", new: "if c.state == Following && now.Mono < c.back {"},
-	{name: "transfer of a term that is over goes on", test: "TestTransferOfATermThatEndsOtherwise", breaks: "leader work waits for a transfer that there is not", file: "election.go",
+	{name: "transfer of a term that is over goes on", test: "TestTransferOfATermThatEndsUnnoticed", breaks: "leader work is told that a transfer goes on which there is not", file: "election.go",
 		old: "over := t.ctx.Err() != nil\n", new: "over := false\n"},
 	{name: "transfer that was done taken for none", test: "TestTransferInTheTurnThatEndsTheTerm", breaks: "leader work that asks for the transfer which ends its term hears that it came to nothing", file: "transfer.go",
 		old: "return t.token == call.token && (", new: "return false && ("},
