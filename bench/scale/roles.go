@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -49,9 +48,7 @@ func measureManyRoles(tb redistest.TB, o options, p *page, roles int) {
 	pause := o.aftermath()
 	time.Sleep(pause + o.renewInterval()) // until all are renewed together
 	sent, trips, before := f.sent.read(), f.sent.trips.Load(), m.now()
-	used := processTime()
 	leading := m.share(o.window) - base
-	used = processTime() - used
 	seconds := o.window.Seconds()
 	now := f.sent.read()
 	travelled := float64(now[renewals]-sent[renewals]) / max(1, float64(f.sent.trips.Load()-trips))
@@ -71,7 +68,6 @@ func measureManyRoles(tb redistest.TB, o options, p *page, roles int) {
 	t.add("led: renewals a second", "%.0f", "", float64(now[renewals]-sent[renewals])/seconds)
 	t.add("renewals a round trip", "%.0f", "", travelled)
 	t.add("led: Redis, % of a core", "%.2f", "", 100*leading)
-	t.add("led: the process, % of a core", "%.2f", "", 100*used.Seconds()/seconds)
 	t.add("followed: acquires a second", "%.0f", "", float64(more[acquires]-asked[acquires])/(seconds*3/2))
 	t.add("followed: Redis, % of a core more", "%.2f", "", 100*following)
 	t.add("led by the other one after the stop, s", "%.1f", "", handedOver.Seconds())
@@ -83,13 +79,6 @@ func measureManyRoles(tb redistest.TB, o options, p *page, roles int) {
 	c.set(cpuRoleLeading, max(0, 1e6*leading/n))
 	c.set(cpuRoleFollowing, max(0, 1e6*following/n))
 	c.set(memoryRole, max(0, (before.memory-before.ofClients-empty.memory+empty.ofClients)/n))
-}
-
-// processTime is the processor time that this process has used.
-func processTime() time.Duration {
-	var usage syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage) // has no error of this process
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 func leads(i *instance) (count int) {
