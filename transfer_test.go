@@ -156,20 +156,28 @@ func TestTransferOfATermThatEndsOtherwise(t *testing.T) {
 	}
 }
 
+// canStandStill has the loop stand still once stands is closed, in a turn that has taken its inputs,
+// until goesOn is. It comes before run.
+func (s *election) canStandStill() (stands, goesOn chan struct{}) {
+	stands, goesOn = make(chan struct{}), make(chan struct{})
+	waits := stands
+	s.loop.stuck = func() error {
+		select {
+		case <-waits:
+			waits = nil
+			<-goesOn
+		default:
+		}
+		return nil
+	}
+	return stands, goesOn
+}
+
 // TestTransferOfATermThatEndsUnnoticed: the context of the term ends by itself, before the loop has
 // said what has become of the transfer. The call waits for that.
 func TestTransferOfATermThatEndsUnnoticed(t *testing.T) {
 	inElection(t, nil, func(s *election) {
-		stands, goesOn := make(chan struct{}), make(chan struct{})
-		s.loop.stuck = func() error {
-			select {
-			case <-stands:
-				stands = nil
-				<-goesOn
-			default:
-			}
-			return nil
-		}
+		stands, goesOn := s.canStandStill()
 		answer := make(chan error, 1)
 		s.run(func(ctx context.Context, _ Term) error {
 			answer <- s.Transfer(ctx, "other")
@@ -268,16 +276,7 @@ func TestTransferInTheTurnThatEndsTheTerm(t *testing.T) {
 			}
 			return fate{}
 		})
-		stands, goesOn := make(chan struct{}), make(chan struct{})
-		s.loop.stuck = func() error { // called in a turn that has taken its inputs
-			select {
-			case <-stands:
-				stands = nil
-				<-goesOn
-			default:
-			}
-			return nil
-		}
+		stands, goesOn := s.canStandStill()
 		calls, inside := make(chan string), make(chan error)
 		s.run(func(ctx context.Context, _ Term) error {
 			if to, ok := <-calls; ok {
