@@ -156,8 +156,8 @@ func TestTransferOfATermThatEndsOtherwise(t *testing.T) {
 	}
 }
 
-// canStandStill has the loop stand still once stands is closed, in a turn that has taken its inputs,
-// until goesOn is. It comes before run.
+// canStandStill has the loop stand still once stands is closed, in a turn that has taken its
+// inputs, until goesOn is. It comes before run.
 func (s *election) canStandStill() (stands, goesOn chan struct{}) {
 	stands, goesOn = make(chan struct{}), make(chan struct{})
 	waits := stands
