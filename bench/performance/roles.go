@@ -35,7 +35,7 @@ const (
 // measureRoles has a process of its own hold 1,000 leases with each library.
 func measureRoles(o options, p *page) error {
 	who := slices.Insert(slices.Clone(columns), 1, same)
-	t := p.table("1,000 leases in one process", "Lease 3 s, each renewed once a second, without leader work. The floor sends the bare renewals in one pipeline a second. "+
+	t := p.table("1,000 leases in one process", "Lease 3 s, each renewed once a second, without leader work; measured from five seconds after all are held. The floor sends the bare renewals in one pipeline a second. "+
 		"*Same commands* are those of tenure's renewal (two GET, one HMGET, two PEXPIRE, one HSET) in a script for 200 leases that compares nothing and keeps nothing safe. "+
 		"redislock and redsync: a goroutine and a ticker a lease, as their users write it.", who...)
 	return redistest.Do(func(tb redistest.TB) {

@@ -30,7 +30,7 @@ const (
 // measureTasks has a process of its own run 10,000 tasks with each library.
 func measureTasks(o options, p *page) error {
 	who := []string{floor, "tenure", elected, locked}
-	t := p.table("10,000 tasks in one process", "Each is due every ten seconds, one a millisecond, and does nothing. The floor is a timer and a goroutine a run. tenure claims each run in Redis "+
+	t := p.table("10,000 tasks in one process", "Each is due every ten seconds, one a millisecond, and does nothing; measured from five seconds after the start. The floor is a timer and a goroutine a run. tenure claims each run in Redis "+
 		"before it begins, and notes there how it ended. gocron with an elector asks a variable whether this process leads, for which redislock renews a lease; with a locker it takes a lock of redislock for each run. "+
 		"Late is behind the due time; gocron's due times begin anew with each process.", who...)
 	return redistest.Do(func(tb redistest.TB) {
