@@ -395,6 +395,6 @@ func (a *app) writeChanges(changes []tenure.Change) {
 			fmt.Fprintln(a.out, out.Plain(out.At(c.Time, time.Now())+"  "+changeText(c)))
 			continue
 		}
-		_ = out.Value(a.out, out.Lines, c) // as a terminal that is gone
+		_ = out.Value(a.out, out.Lines, c) // the Sink ends the command
 	}
 }

@@ -26,7 +26,7 @@ import (
 const (
 	exitOK      = 0 // healthy, done
 	exitNot     = 1 // not healthy, nobody leads, not found, refused
-	exitCannot  = 2 // it cannot be asked: arguments, settings, Redis
+	exitCannot  = 2 // it cannot be asked: arguments, settings, Redis; or its answer cannot be written
 	exitUnknown = 3 // it may have taken effect, or may yet
 )
 
@@ -61,15 +61,21 @@ func Main(args []string) int {
 		return code
 	}
 	logging.Disable() // go-redis writes each lost connection to stderr; what matters is in the error
-	a := &app{out: os.Stdout, err: os.Stderr}
-	defer a.close()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	output := &out.Sink{To: os.Stdout, Failed: cancel}
+	a := &app{out: output, err: os.Stderr}
+	defer a.close()
 	root := a.root()
 	root.SetArgs(args)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	command, err := root.ExecuteContextC(ctx)
+	if unwritten := output.Err(); unwritten != nil {
+		err = &exitError{exitCannot, fmt.Sprintf("the output cannot be written: %v", unwritten)}
+	}
 	if err == nil {
 		return exitOK
 	}
