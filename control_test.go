@@ -3,6 +3,7 @@ package tenure
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -1489,6 +1490,30 @@ func TestCommandOfADeafInstance(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestManyRolesOverASlowNetwork: several are asked for at once, and an answer that does not come
+// ends the call.
+func TestManyRolesOverASlowNetwork(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		control := c.control("ops")
+		c.net.SetFaults("operator", simnet.Faults{MinLatency: 10 * time.Millisecond, MaxLatency: 10 * time.Millisecond})
+		var names []string
+		for i := range 300 {
+			names = append(names, fmt.Sprintf("role-%03d", i))
+		}
+		began := c.now()
+		roles, err := control.Roles(background, names...)
+		require.NoError(c, err)
+		require.Len(c, roles, len(names))
+		for i, r := range roles {
+			require.Equal(c, names[i], r.Role)
+		}
+		require.Less(c, c.now()-began, 3*time.Second, "one after the other they take 18")
+		c.net.Partition("operator", simnet.Both, time.Hour)
+		_, err = control.Roles(background, names...)
+		require.ErrorIs(c, err, ErrUnreachable)
+	})
 }
 
 // TestRoles: who takes no part learns which roles there are, who leads each, and why nobody does.

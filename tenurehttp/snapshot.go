@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/parallel"
 )
 
 // What a snapshot has at most.
@@ -261,7 +262,7 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 	changed, all := changedRoles(n.log, last.log)
 	names := s.names(n, last)
 	roles := make([]role, len(names))
-	err := each(len(names), func(i int) error {
+	err := parallel.Each(len(names), atOnce, func(i int) error {
 		old, known := before[names[i]]
 		var err error
 		roles[i], err = s.readRole(ctx, n, names[i], old, all || changed[names[i]] || !known || old.unlisted != nil || i == s.taken%len(names))
@@ -346,28 +347,6 @@ func (s *survey) readRole(ctx context.Context, n *snapshot, name string, old rol
 // atOnce is how many questions of a snapshot are on at once: of a thousand roles one after the
 // other, none would ever be complete in time.
 const atOnce = 16
-
-// each calls do for each number below n, several at once, until one has failed. It returns the
-// first error.
-func each(n int, do func(i int) error) error {
-	var next atomic.Int64
-	var failed atomic.Pointer[error]
-	var workers sync.WaitGroup
-	for range min(n, atOnce) {
-		workers.Go(func() { // ends with the last number
-			for i := int(next.Add(1)) - 1; i < n && failed.Load() == nil; i = int(next.Add(1)) - 1 {
-				if err := do(i); err != nil {
-					failed.CompareAndSwap(nil, &err)
-				}
-			}
-		})
-	}
-	workers.Wait()
-	if err := failed.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
 
 func lastID(log []tenure.Change) string {
 	if len(log) == 0 {
@@ -454,7 +433,7 @@ func (s *survey) readRuns(ctx context.Context, n, last *snapshot) error {
 	}
 	plotted := n.tasks[:min(len(n.tasks), maxPlotted)]
 	runs, unread := make([][]tenure.RunRecord, len(plotted)), make([]error, len(plotted))
-	err := each(len(plotted), func(i int) error {
+	err := parallel.Each(len(plotted), atOnce, func(i int) error {
 		t := plotted[i]
 		old, known := before[t.Name]
 		kept, there := last.runs[t.Name]
