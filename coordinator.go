@@ -220,7 +220,7 @@ func (c *Coordinator) Observe(fn func(Event)) (stop func()) { return c.bus.obser
 
 // ObserveCalls calls fn with every call of a script in Redis that has ended, one at a time, until
 // stop is called: it is for metrics. A slow fn delays nobody: beyond a backlog of 16,384 calls
-// further ones are dropped, and Call.Dropped of the next one counts them. A panic of fn is
+// the oldest are dropped, and Call.Dropped of the next one counts them. A panic of fn is
 // swallowed, and so is runtime.Goexit. stop does not wait for a call of fn that is under way.
 // Renewals that travel over a connection of their own, because the first copy had no answer, are
 // among them.

@@ -6,11 +6,8 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -229,47 +226,30 @@ type logAttrs []slog.Attr
 // observerBacklog is how many events an observer may lag behind before the oldest are dropped.
 const observerBacklog = 1024
 
-// eventBus hands events to observers. Publishing never blocks: each observer has a bounded backlog,
-// and a goroutine that exists only while there is something in it. It is safe for concurrent use.
+// eventBus hands events to observers. It is safe for concurrent use.
 type eventBus struct {
 	instance string
+	observing[Event]
 
-	mu        sync.Mutex
-	observers map[*observer]struct{}            // of everything
-	ofRole    map[string]map[*observer]struct{} // of the elections of roles, which may be thousands
-
-	working inFlight // observers that work off their backlog
-}
-
-type observer struct {
-	bus  *eventBus
-	call func(Event)
-
-	// guarded by bus.mu
-	backlog []Event
-	dropped int
-	busy    bool // a goroutine works off the backlog
+	observers observers[Event]            // of everything
+	ofRole    map[string]observers[Event] // of the elections of roles, which may be thousands
 }
 
 func newEventBus(instance string) *eventBus {
-	return &eventBus{instance: instance, observers: make(map[*observer]struct{}), ofRole: make(map[string]map[*observer]struct{})}
+	return &eventBus{instance: instance, observers: make(observers[Event]), ofRole: make(map[string]observers[Event])}
 }
 
 // observe adds an observer; the returned function removes it and does not wait for a call that is
 // under way.
-func (b *eventBus) observe(call func(Event)) (stop func()) { return b.add(call, b.observers) }
+func (b *eventBus) observe(call func(Event)) (stop func()) { return b.join(call, b.observers) }
 
-func (b *eventBus) add(call func(Event), to map[*observer]struct{}) (stop func()) {
-	o := &observer{bus: b, call: call}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	to[o] = struct{}{}
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(to, o)
-		o.backlog = nil
-	}
+// join does that. If the observer lags behind, events that this process has only heard of are
+// dropped first: anybody who may publish can send those without end.
+func (b *eventBus) join(call func(Event), to observers[Event]) (stop func()) {
+	return b.add(to, observer[Event]{most: observerBacklog, hearsay: func(e Event) bool { return e.Remote }, call: func(e Event, dropped int) {
+		e.Dropped = dropped
+		call(e)
+	}})
 }
 
 // notices are the events of what a subscription reports.
@@ -295,15 +275,15 @@ type electionBus struct {
 func (b electionBus) publish(e Event) { b.deliver(e, b.role) }
 
 func (b electionBus) observe(call func(Event)) (stop func()) {
-	return b.add(call, b.observersOf(b.role))
+	return b.join(call, b.observersOf(b.role))
 }
 
 // observersOf are those of the election of a role.
-func (b *eventBus) observersOf(role string) map[*observer]struct{} {
+func (b *eventBus) observersOf(role string) observers[Event] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ofRole[role] == nil {
-		b.ofRole[role] = make(map[*observer]struct{})
+		b.ofRole[role] = make(observers[Event])
 	}
 	return b.ofRole[role]
 }
@@ -317,8 +297,8 @@ func (b *eventBus) observed() []string {
 
 // concerned are the observers of everything, and those of the elections of some roles: an event of
 // one of thousands of roles looks at no observer of another. The lock is held.
-func (b *eventBus) concerned(roles []string) iter.Seq[*observer] {
-	return func(yield func(*observer) bool) {
+func (b *eventBus) concerned(roles []string) iter.Seq[*observer[Event]] {
+	return func(yield func(*observer[Event]) bool) {
 		for o := range b.observers {
 			if !yield(o) {
 				return
@@ -341,64 +321,7 @@ func (b *eventBus) deliver(e Event, roles ...string) {
 	defer b.mu.Unlock()
 	e.Time, e.InstanceID = time.Now(), b.instance // under the lock: the order of times is that of delivery
 	for o := range b.concerned(roles) {
-		if len(o.backlog) == observerBacklog {
-			o.dropped++
-			if e.Remote {
-				continue
-			}
-			o.makeRoom()
-		}
-		o.backlog = append(o.backlog, e)
-		if !o.busy {
-			o.busy = true
-			b.working.begin()
-			go oneByOne(o.next, o.call) // ends when the backlog is empty; flush waits for it
-		}
-	}
-}
-
-// makeRoom drops an event: the oldest that this process has only heard of, since anybody who may
-// publish can send those without end, or else the oldest of all.
-func (o *observer) makeRoom() {
-	heard := slices.IndexFunc(o.backlog, func(e Event) bool { return e.Remote })
-	if heard > 0 {
-		o.backlog = slices.Delete(o.backlog, heard, heard+1)
-		return
-	}
-	o.backlog = o.backlog[1:]
-}
-
-// next takes an event out of the backlog. If there is none the goroutine that asks ends.
-func (o *observer) next() (e Event, more bool) {
-	o.bus.mu.Lock()
-	defer o.bus.mu.Unlock()
-	if len(o.backlog) == 0 {
-		o.busy, o.backlog = false, nil
-		o.bus.working.end()
-		return e, false
-	}
-	e = o.backlog[0]
-	o.backlog = o.backlog[1:]
-	e.Dropped, o.dropped = o.dropped, 0
-	return e, true
-}
-
-// oneByOne calls a function of the application with what next returns, until that has no more.
-// Neither a panic nor runtime.Goexit keeps the next from it: another goroutine goes on.
-func oneByOne[T any](next func() (T, bool), call func(T)) {
-	over := false
-	defer func() {
-		if !over {
-			_ = recover()
-			go oneByOne(next, call) // ends as this one would have
-		}
-	}()
-	for {
-		one, more := next()
-		if over = !more; over {
-			return
-		}
-		call(one)
+		o.tell(e)
 	}
 }
 
@@ -485,130 +408,4 @@ func (o *reportOnce) over() bool {
 	was := o.reported
 	*o = reportOnce{}
 	return was
-}
-
-// Call is a call of a script in Redis that has ended.
-type Call struct {
-	// Name says what the call was for: acquire, renew, release, leader, beat, sweep, claim_task and
-	// so on. It is a section of scripts.lua. Renewals of many roles by one call are one each.
-	Name string
-	// Took is how long the call took, with the wait for a connection and for other calls that it
-	// travelled with.
-	Took time.Duration
-	// Err is why the call has no usable answer: ErrUnreachable or ErrMisconfigured. Nil: it has
-	// one.
-	Err error
-	// Role is that of a renewal. Margin is how much was left of its term when the answer came: at
-	// zero the term would have ended. It is 0 for all other calls, and if the lease was not
-	// renewed.
-	Role   string
-	Margin time.Duration
-	// Dropped is how many calls were dropped between the one before and this, because the observer
-	// did not keep up.
-	Dropped int
-}
-
-// callObservers hand calls to those who observe them, as the bus does events. They are safe for
-// concurrent use.
-type callObservers struct {
-	install func(ended func(script string, took time.Duration, err error)) // nil: there are no calls to observe
-
-	some      atomic.Bool // there was an observer: before that a call costs nothing
-	mu        sync.Mutex
-	observers map[*callObserver]struct{}
-
-	working inFlight // observers that work off their backlog
-}
-
-// callBacklog is how many calls an observer may lag behind before further ones are dropped. Those
-// of thousands of roles may end at one moment.
-const callBacklog = 16384
-
-type callObserver struct {
-	of   *callObservers
-	call func(Call)
-
-	// guarded by of.mu
-	backlog []Call
-	dropped int
-	busy    bool // a goroutine works off the backlog
-}
-
-func (o *callObservers) observe(fn func(Call)) (stop func()) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.some.Swap(true) {
-		o.observers = make(map[*callObserver]struct{})
-		if o.install != nil {
-			o.install(func(script string, took time.Duration, err error) {
-				if script != renewCall && script != renewAllCall { // the elections know more of it
-					o.ended(Call{Name: script, Took: took, Err: err})
-				}
-			})
-		}
-	}
-	observer := &callObserver{of: o, call: fn}
-	o.observers[observer] = struct{}{}
-	return func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		delete(o.observers, observer)
-		observer.backlog = nil
-	}
-}
-
-// The calls that renew: elections report them, each role as one of renewCall.
-const renewCall, renewAllCall = "renew", "renew_all"
-
-// ended hands a call to every observer. It waits for none: whoever calls it has the answer.
-func (o *callObservers) ended(c Call) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for to := range o.observers {
-		if len(to.backlog) == callBacklog {
-			to.dropped++
-			continue
-		}
-		c.Dropped, to.dropped = to.dropped, 0
-		to.backlog = append(to.backlog, c)
-		if !to.busy {
-			to.busy = true
-			o.working.begin()
-			go oneByOne(to.next, to.call) // ends when the backlog is empty; flush waits for it
-		}
-	}
-}
-
-// next takes a call out of the backlog. If there is none the goroutine that asks ends.
-func (o *callObserver) next() (c Call, more bool) {
-	o.of.mu.Lock()
-	defer o.of.mu.Unlock()
-	if len(o.backlog) == 0 {
-		o.busy, o.backlog = false, nil
-		o.of.working.end()
-		return c, false
-	}
-	c = o.backlog[0]
-	o.backlog = o.backlog[1:]
-	return c, true
-}
-
-// flush waits until no observer has anything left to work off, at the latest until the deadline.
-func (o *callObservers) flush(deadline time.Time) error {
-	return o.working.flush(deadline, "an observer of calls")
-}
-
-// renewal is ended for a renewal in that term; nil: there is none any more.
-func (o *callObservers) renewal(role string, term *liveTerm, sent lease.Reading, verdict lease.Verdict, err error) {
-	if o == nil || !o.some.Load() {
-		return
-	}
-	now := readClock()
-	c := Call{Name: renewCall, Took: now.Mono - sent.Mono, Err: err, Role: role}
-	if term != nil && err == nil && verdict == lease.Kept {
-		if held := term.lease.Load(); held != nil {
-			c.Margin = max(held.EndsIn(now), 0)
-		}
-	}
-	o.ended(c)
 }

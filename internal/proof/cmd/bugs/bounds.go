@@ -33,7 +33,7 @@ var bounds = []bug{
 		old: "	if !l.report.eligible && l.cand.State() == lease.Leading {", new: "	if false {"},
 	{name: "who is not eligible asks on", test: "TestEligibility", breaks: "an instance that must not lead takes the next lease", file: "election_loop.go",
 		old: "func (l *electionLoop) may() bool { return l.report.eligible && l.report.healthy }", new: "func (l *electionLoop) may() bool { return l.report.healthy }"},
-	{name: "a late grant to one that is not eligible", test: "TestGrantOfOneThatIsNotEligible", breaks: "leader work begins where it must not", file: "election_loop.go",
+	{name: "a late grant to one that is not eligible", test: "TestGrantOfOneThatIsNotEligible", breaks: "leader work begins where it must not", file: "election_term.go",
 		old: "	if !l.report.eligible { // the grant of what was asked before\n", new: "	if false {\n"},
 	{name: "blind without a candidacy", test: "TestEligibility", breaks: "an instance that never campaigns learns of the leader half a lease late", file: "election_loop.go",
 		old: "		l.granted, l.lookAt = true, now.Mono // one that asks", new: "		_ = 0 // one that asks"},

@@ -169,7 +169,7 @@ var elector = []bug{
 		old: "		if says(e) {", new: "		if e.Err != nil {"},
 	{name: "FailFast gives back what it cannot have", test: "TestFailFastHasNothingToGiveBack", breaks: "a process with FailFast takes seconds to fail", file: "election_loop.go",
 		old: "		l.unheard = store.NeverSent(l.err)\n", new: ""},
-	{name: "work in a term that has lapsed", test: "TestP4_NoWorkBeginsInATermThatHasLapsed", breaks: "leader work begins though another may lead", file: "election_loop.go",
+	{name: "work in a term that has lapsed", test: "TestP4_NoWorkBeginsInATermThatHasLapsed", breaks: "leader work begins though another may lead", file: "election_term.go",
 		old: "first.CancelIn(readClock()) <= 0 || !t.leading() {", new: "first.CancelIn(now) <= 0 {"},
 	{name: "joining until it campaigns", test: "TestActiveFromTheFirstGoodBeat", breaks: "an instance whose health check fails never counts as active", file: "heartbeat.go",
 		old: "		r.takePart()\n", new: ""},

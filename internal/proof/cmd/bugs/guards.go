@@ -123,7 +123,7 @@ var guards = []bug{
 		old: "NotAfter: 1, ", new: ""},
 	{name: "beat good for longer than it is waited for", test: "TestBeatThatWasGivenUpEntersNothing", breaks: "an abandoned beat enters a process that has deregistered", file: beat,
 		old: "(b.Bound() - b.clock.Spread())", new: "(b.Bound() + time.Second)"},
-	{name: "resignation that waits for itself", test: "TestResignThatWaitsForItsCallerEnds", breaks: "work that calls Resign without its context never returns, and its process never campaigns again", file: "election_loop.go",
+	{name: "resignation that waits for itself", test: "TestResignThatWaitsForItsCallerEnds", breaks: "work that calls Resign without its context never returns, and its process never campaigns again", file: "election_term.go",
 		old: "\t\tl.term.resignDone(overrun)", new: "\t\t_ = overrun"},
 	{name: "hung calls of tasks not awaited", test: "TestP11_CallOfTheTasksHangs", breaks: "Run returns nil while a call of ours is still out", file: "tasks.go",
 		old: "r.calls.flush(deadline, \"a call of the tasks to Redis\"), ", new: ""},

@@ -2,15 +2,15 @@ package main
 
 // runs break how a claimed slot is run, retried, ended and recorded.
 var runs = []bug{
-	{name: "voluntary end cuts its tasks off", test: "TestP8_RunningTasksFinishOnAVoluntaryEnd", breaks: "every deploy interrupts every running task", file: "election_loop.go",
+	{name: "voluntary end cuts its tasks off", test: "TestP8_RunningTasksFinishOnAVoluntaryEnd", breaks: "every deploy interrupts every running task", file: "election_term.go",
 		old: "\t\t\tl.term.retire(cause)", new: "\t\t\tl.term.end(cause)"},
 	{name: "tasks cut off too late", test: "TestP8_RunningTasksAreCutAtTheirBound", breaks: "a task that would heed its context hears of the stop too late to end in time", file: "bounded.go",
 		old: "return drain * 3 / 4", new: "return drain * 19 / 20"},
-	{name: "tasks outlive a failed term", test: "TestP8_RunningTasksAreCutOnAnInvoluntaryEnd", breaks: "a task runs on in a term that was given up", file: "election_loop.go",
+	{name: "tasks outlive a failed term", test: "TestP8_RunningTasksAreCutOnAnInvoluntaryEnd", breaks: "a task runs on in a term that was given up", file: "election_term.go",
 		old: "why == lease.Resigned || why == lease.Shutdown {", new: "why != lease.Refused {"},
 	{name: "tasks outlive the lease that drains", test: "TestP8_TasksEndAfterTheTerm", breaks: "a task believes in a lease that nobody renews any more", file: "term.go",
 		old: "\t\tt.tasks.timer.Reset(current.CancelIn(readClock()))", new: "\t\t_ = current"},
-	{name: "refused lease of draining tasks", test: "TestP8_LeaseIsLostWhileTasksFinish", breaks: "a task runs on beside the next leader after its lease was taken", file: "election_loop.go",
+	{name: "refused lease of draining tasks", test: "TestP8_LeaseIsLostWhileTasksFinish", breaks: "a task runs on beside the next leader after its lease was taken", file: "election_term.go",
 		old: "case !l.cand.Keeps():", new: "case false:"},
 	{name: "draining tasks not renewed", test: "TestP8_RunningTasksFinishOnAVoluntaryEnd", breaks: "a task that finishes during a stop has one lease for it, whatever the shutdown timeout is", file: "election_loop.go",
 		old: "\tif l.cand.Keeps() {", new: "\tif false {"},
