@@ -42,7 +42,7 @@ var floors = [][]string{
 	{"calls.go"},
 	{"scripts.go"},
 	{"instance.go"},
-	{"options.go"},
+	{"options.go", "options_check.go"},
 	{"transfer.go"},
 	{"guarantees.go"},
 	{"election_status.go"},

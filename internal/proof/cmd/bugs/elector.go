@@ -31,7 +31,7 @@ var elector = []bug{
 		old: "max(e.listeners.Swap(n), 1) == max(n, 1) {", new: "n < 0 {"},
 	{name: "hint for every role", test: "TestOneRoleOfMany", breaks: "a process with thousands of roles is busy with hints alone", file: "coordinator_roles.go",
 		old: "	if h.All {\n", new: "	if h.All || true {\n"},
-	{name: "lease key of the registry", test: "TestLeaderKeysShareNothing", breaks: "an election deletes the instances", file: "options.go",
+	{name: "lease key of the registry", test: "TestLeaderKeysShareNothing", breaks: "an election deletes the instances", file: "options_check.go",
 		old: "	if part := store.Keys(namespace).Taken(key); part != \"\" {", new: "	if part := \"\"; part != \"\" {"},
 	{name: "TLS not guessed", in: redisstore, test: "TestLikelyCause", breaks: "a client without TLS on a port that expects it says EOF, and nothing else", file: "internal/redisstore/scripts.go",
 		old: "	case !s.tls && errors.Is(err, io.EOF):", new: "	case !s.tls && err == io.EOF:"},

@@ -181,11 +181,11 @@ var promises = []bug{
 		old: "cluster.ReloadState(context.Background())", new: "_ = cluster"},
 	{name: "arguments told", test: "TestNoSecretIsTold", breaks: "a nonce stands in the log", file: "internal/redisstore/scripts.go",
 		old: "if told, _, more := strings.Cut(text, \", with args beginning with:\"); more {", new: "if told, _, more := strings.Cut(text, \", with args beginning with:\"); more && false {"},
-	{name: "renew interval up to the TTL", test: "TestDurations", breaks: "the lease lapses between two renewals", file: "options.go",
+	{name: "renew interval up to the TTL", test: "TestDurations", breaks: "the lease lapses between two renewals", file: "options_check.go",
 		old: "o.RenewInterval > longest {", new: "o.RenewInterval > 3*longest {"},
 	{name: "names not checked", test: "TestHostileNames", breaks: "a name with a wildcard or a newline reaches keys and logs", file: "internal/store/names.go",
 		old: "IDPattern = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)", new: "IDPattern = regexp.MustCompile(`^.{1,128}`)"},
-	{name: "Ring allowed", test: "TestClients", breaks: "two shards elect two leaders", file: "options.go",
+	{name: "Ring allowed", test: "TestClients", breaks: "two shards elect two leaders", file: "options_check.go",
 		old: "\tcase *redis.Ring:\n\t\tc.refuse(", new: "\tcase *redis.Ring:\n\t\t_ = fmt.Sprint("},
 
 	{name: "sweep without looking again", test: "TestP9_BeatBetweenLookAndSweep", breaks: "an instance that has just beaten is removed", file: lua,

@@ -2,7 +2,7 @@ package main
 
 // words breaks what the public words of elections, instances and options say.
 var words = []bug{
-	{name: "a namespace of nobody", test: "TestNamespaceIsRequired", breaks: "two services that forgot their namespace elect one leader between them", file: "options.go",
+	{name: "a namespace of nobody", test: "TestNamespaceIsRequired", breaks: "two services that forgot their namespace elect one leader between them", file: "options_check.go",
 		old: "	if name == \"\" && field == \"Namespace\" {", new: "	if name == \"\" {\n		return\n	}\n	if name == \"\" && field == \"Namespace\" {"},
 	{name: "work that is done ends the term", test: "TestWorkThatIsDone", breaks: "Run(ctx, warmCache, loop) loses its term again and again", file: "election_term.go",
 		old: "	case e.err == nil && cause == nil: // it is done: the term goes on, even without any work\n",
@@ -101,7 +101,7 @@ var words = []bug{
 		old: "(!t.leading() || own", new: "(own"},
 	{name: "leader work done in silence", test: "TestWorkThatIsDone", breaks: "leader work that has returned nil by mistake is missed by nobody", file: "election_term.go",
 		old: "		l.bus.publish(Event{Type: EventWorkDone, Role: l.opts.Role, Token: l.cand.Token(), Work: l.work.name(e.work)})\n", new: ""},
-	{name: "interval that is allowed but refused", test: "TestDurations", breaks: "the error of a RenewInterval names one that is refused as well", file: "options.go",
+	{name: "interval that is allowed but refused", test: "TestDurations", breaks: "the error of a RenewInterval names one that is refused as well", file: "options_check.go",
 		old: "/ 2 / 11 * 10)", new: "/ 2)"},
 	{name: "caller's context is a fault of Redis", test: "TestContextOfTheCaller", breaks: "a request that its user has cancelled is reported as an outage of Redis", file: "bounded.go",
 		old: "		err = context.Cause(ctx)\n", new: ""},
@@ -113,7 +113,7 @@ var words = []bug{
 		old: "len(l.touched) > 0 || len(l.asking) > 0 && l.consulting < maxConsulted {", new: "len(l.touched) > 0 {"},
 	{name: "line of a hostile error", test: "TestHostileErrorIsLogged", breaks: "a task fails for ever, and the log is silent", file: "events_log.go",
 		old: "plainText(e.Err)", new: "e.Err.Error()"},
-	{name: "slices of the caller", test: "TestOptionsAreCopied", breaks: "of two coordinators one runs the middleware of the other", file: "options.go",
+	{name: "slices of the caller", test: "TestOptionsAreCopied", breaks: "of two coordinators one runs the middleware of the other", file: "options_check.go",
 		old: "	o.Middleware = slices.Clone(o.Middleware) // the caller may go on with its own\n", new: ""},
 	{name: "place given back unseen", test: "TestPlaceGivenBackMeanwhile", breaks: "of two tasks of a Group one stands beside a free place for up to a minute", file: "tasks_roles.go",
 		old: "	p.arrange(g)\n	p.grant()\n}\n\n// waitNoMore", new: "	p.arrange(g)\n}\n\n// waitNoMore"},
