@@ -33,10 +33,10 @@ type Elsewhere func(w http.ResponseWriter, r *http.Request, leader tenure.NotLea
 // LeaderOnly returns a handler that calls next while this process leads, by Elector.Do: the context
 // of the request ends with the client and with the term, tenure.TermFrom finds the term in it, and
 // the lease is not released before next has returned. So that no client holds up a hand-over, what
-// next reads from it, or writes to it, fails from two seconds after the end of that context on.
-// Otherwise it calls elsewhere. It is so at any time: also while this process stands back after a
-// term of its own, or drains. A request that has ended before it was begun is answered with 503,
-// whose code is "not_begun".
+// next reads from it, or writes to it, fails from two seconds after the end of that context on. A
+// later deadline that next sets itself then holds for two seconds at most. While this process does
+// not lead it calls elsewhere, also while it stands back after a term of its own, or drains. A
+// request that has ended before it was begun is answered with 503, whose code is "not_begun".
 //
 // Who leads is known without asking Redis, but for the moment after a change: then one request asks
 // for all that wait. So it does once a second of a leader that has said no address yet. e, next and
@@ -90,16 +90,27 @@ func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.
 const slowBound = 2 * time.Second
 
 // cutOff has what is read from the client, or written to it, fail a while after ctx is done. The
-// handler is over when release is called.
+// handler is over when release is called. The handler may set later deadlines meanwhile, as this
+// package does for each piece of a long answer: they are replaced.
 func cutOff(ctx context.Context, w http.ResponseWriter) (release func()) {
-	control, done := http.NewResponseController(w), make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
+	control, over, done := http.NewResponseController(w), make(chan struct{}), make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { // ends with the handler; awaited by release
 		defer close(done)
 		at := time.Now().Add(slowBound)
-		_ = control.SetReadDeadline(at) // it may be that what stands before hides the connection
-		_ = control.SetWriteDeadline(at)
+		tick := time.NewTicker(slowBound)
+		defer tick.Stop()
+		for {
+			_ = control.SetReadDeadline(at) // it may be that what stands before hides the connection
+			_ = control.SetWriteDeadline(at)
+			select {
+			case <-over:
+				return
+			case <-tick.C:
+			}
+		}
 	})
 	return func() {
+		close(over)
 		if !stop() {
 			<-done // else it would be about the next request
 		}

@@ -264,6 +264,38 @@ func TestSlowClientsOfALeader(t *testing.T) {
 	}
 }
 
+// TestSlowReaderOfTheAPI: a client that reads the API of the leader slowly holds up no hand-over,
+// though each piece of an answer has a deadline of its own.
+func TestSlowReaderOfTheAPI(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		b := s.member("b")
+		s.redis.Do(func(m *miniredis.Miniredis) {
+			for i := range 1500 {
+				m.HSet("shop:instances", fmt.Sprintf("web-%0124d", i), `{"status":"active"}`) // an ID as long as one may be
+			}
+		})
+		h, err := tenurehttp.New(a, tenurehttp.Options{})
+		require.NoError(s, err)
+		s.Cleanup(h.Close)
+		w := s.host(tenurehttp.LeaderOnly(a.Elector(), h, tenurehttp.Reject))
+		slow, err := w.client.DialContext(s.Context(), "tcp", "shop:80")
+		require.NoError(s, err)
+		defer slow.Close()
+		_, err = io.WriteString(slow, "GET /api/cluster/instances HTTP/1.1\r\nHost: shop\r\n\r\n")
+		require.NoError(s, err)
+		s.pass(10 * time.Second)
+		began := time.Now()
+		go func() { _ = a.Elector().Resign(context.Background()) }() // ends when it has resigned
+		s.pass(time.Second)
+		_, err = io.CopyN(io.Discard, slow, 100<<10) // the next piece is begun
+		require.NoError(s, err)
+		s.until(b.IsLeader)
+		require.Less(s, time.Since(began), 5*time.Second)
+	})
+}
+
 // TestConnectionOutlivesTheTerm: one that was answered as the term ended serves the next request.
 func TestConnectionOutlivesTheTerm(t *testing.T) {
 	inSite(t, func(s *site) {
