@@ -267,25 +267,23 @@ func (s *TaskScheduler) Reschedule(name string, to Schedule) error {
 	if err := checkTask(name); err != nil {
 		return err
 	}
-	home, there := s.home(name)
-	if !there {
-		return notRegistered(name)
+	for {
+		home, _ := s.home(name)
+		was := home.find(name)
+		if was == nil {
+			return notRegistered(name)
+		}
+		var c checker
+		t := was.Task
+		t.Schedule = to
+		text := t.complete(&c, &home.schedules, home.grace)
+		if err := c.err(); err != nil {
+			return err
+		}
+		if home.replace(was, &registered{Task: t, text: text, spec: schedule.Hash(text)}) {
+			return nil
+		} // it was rescheduled, or registered anew, while the schedule was asked
 	}
-	was := home.find(name)
-	if was == nil {
-		return notRegistered(name)
-	}
-	var c checker
-	t := was.Task
-	t.Schedule = to
-	text := t.complete(&c, &home.schedules, home.grace)
-	if err := c.err(); err != nil {
-		return err
-	}
-	if !home.replace(&registered{Task: t, text: text, spec: schedule.Hash(text)}) {
-		return notRegistered(name)
-	}
-	return nil
 }
 
 func notRegistered(name string) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -869,6 +870,29 @@ func TestReschedule(t *testing.T) {
 		a.begin()
 		g.pass(3 * time.Hour)
 		require.Empty(g, g.noted())
+		a.end()
+	})
+}
+
+// TestRescheduleOfWhatWasReplaced: a task that was unregistered and registered anew while its new
+// schedule was looked at is the new task with that schedule, not the old one again.
+func TestRescheduleOfWhatWasReplaced(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		work := func(what string) TaskFunc {
+			return func(context.Context, TaskRun) error { g.note("%s", what); return nil }
+		}
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: work("old")})
+		var replace sync.Once
+		halfHourly := ownSchedule{func(after time.Time) time.Time {
+			replace.Do(func() {
+				require.NoError(g, a.Unregister(context.Background(), "t"))
+				require.NoError(g, a.Register(Task{Name: "t", Schedule: Every(time.Hour), Run: work("new")}))
+			})
+			return after.Truncate(time.Hour / 2).Add(time.Hour / 2)
+		}, "half-hourly"}
+		require.NoError(g, a.Reschedule("t", halfHourly))
+		g.pass(time.Hour + time.Second)
+		require.Equal(g, []string{"30m0s new", "1h0m0s new"}, g.noted())
 		a.end()
 	})
 }

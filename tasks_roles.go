@@ -258,12 +258,11 @@ func (s *roleTasks) remove(name string) (ended <-chan struct{}, there bool) {
 	return s.leaving[name], true
 }
 
-// replace puts a task in the place of the one of its name.
-func (s *roleTasks) replace(r *registered) bool {
+// replace puts a task in the place of another one of its name, if that is still there.
+func (s *roleTasks) replace(was, r *registered) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was := s.names[r.Name]
-	if was == nil {
+	if s.names[r.Name] != was {
 		return false
 	}
 	r.nth = was.nth

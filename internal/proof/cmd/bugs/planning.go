@@ -135,6 +135,8 @@ var planning = []bug{
 		old: "m.retired = true", new: "_ = m.retired"},
 	{name: "unregister that does not wait", test: "TestUnregisterDuringARun", breaks: "what a task uses is taken down while it runs", file: "tasks_loop.go",
 		old: "			t.leaving = true\n", new: "			t.leaving = true\n			l.s.settle(change.name)\n"},
+	{name: "rescheduled task of before", test: "TestRescheduleOfWhatWasReplaced", breaks: "a task that was registered anew does the work of the old one again", file: "tasks_roles.go",
+		old: "if s.names[r.Name] != was {", new: "if s.names[r.Name] == nil {"},
 	{name: "unregister that waits for itself", test: "TestUnregisterDuringARun", hangs: true, breaks: "a task that takes itself out never ends", file: "tasks_control.go",
 		old: "inside || ended == nil", new: "inside && false || ended == nil"},
 	{name: "run of an unregistered task kept", test: "TestUnregisterBetweenAttempts", breaks: "a run that waits for its next attempt is on for ever", file: "internal/schedule/machine_run.go",
