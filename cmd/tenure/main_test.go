@@ -180,6 +180,9 @@ func runScripts(t *testing.T, over string, chosen func(name string) bool, setup 
 	require.NoError(t, err)
 	all = slices.DeleteFunc(all, func(path string) bool { return !chosen(strings.TrimSuffix(filepath.Base(path), ".txtar")) })
 	require.NotEmpty(t, all)
+	if signal.Ignored(syscall.SIGHUP) { // under nohup, which scripts would inherit
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	examples, err := filepath.Abs("../../examples/sidecar")
 	require.NoError(t, err)
 	python := "" // the folder of the interpreter itself: what stands for it may want the home of the user

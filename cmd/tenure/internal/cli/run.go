@@ -133,9 +133,13 @@ func (a *app) run(ctx context.Context, o runOptions, command []string) error {
 }
 
 // forward hands signals that do not stop this process on to the command, until it is called back.
+// Under nohup SIGHUP stays ignored, here and by what is started.
 func forward(runner *sidecar.Runner) (end func()) {
 	signals, done := make(chan os.Signal, 16), make(chan struct{})
-	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT, syscall.SIGWINCH)
+	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT, syscall.SIGWINCH)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	go func() { // ends with done
 		for {
 			select {

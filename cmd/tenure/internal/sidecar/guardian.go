@@ -83,8 +83,11 @@ func Guard(args []string) int {
 	// What is sent to all processes of a terminal, or by mistake, does not end a guardian. Signals
 	// that are caught, unlike those that are ignored, are as usual for the command.
 	caught := make(chan os.Signal, 1)
-	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE,
-		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE, syscall.SIGTSTP,
+		syscall.SIGTTIN, syscall.SIGTTOU)
+	if !signal.Ignored(syscall.SIGHUP) { // under nohup the command ignores it too
+		signal.Notify(caught, syscall.SIGHUP)
+	}
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, syscall.SIGCHLD)
 	if !g.start(args[4:]) {
