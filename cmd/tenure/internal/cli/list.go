@@ -372,7 +372,7 @@ func (a *app) eventsCommand() *cobra.Command {
 			a.writeChanges(recent)
 			if !follow {
 				if len(recent) == 0 {
-					fmt.Fprintln(a.out, "nothing has changed yet")
+					fmt.Fprintln(a.out, none(limit, "nothing has changed yet"))
 				}
 				return a.late(nil)
 			}

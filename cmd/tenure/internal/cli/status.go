@@ -213,7 +213,7 @@ func ledText(r tenure.RoleStatus) string {
 func (v *clusterView) why(r tenure.RoleStatus) string {
 	var said []string
 	if last := r.Last; last.Token != 0 {
-		text := "last led by " + cmp.Or(last.InstanceID, "?")
+		text := "Last led by " + cmp.Or(last.InstanceID, "?")
 		if last.Reason != "" {
 			text += ", whose term " + reasonText(last.Reason)
 		}
@@ -223,25 +223,24 @@ func (v *clusterView) why(r tenure.RoleStatus) string {
 	young := r.LeaseTTL > 0 && uptime > 0 && uptime < r.LeaseTTL+2*time.Second
 	switch {
 	case r.Waiting == tenure.WaitHold && young, r.Waiting == tenure.WaitEmpty && young:
-		said = append(said, fmt.Sprintf("redis is %s old: a leader may hold a lease from before its restart", out.For(uptime)))
+		said = append(said, fmt.Sprintf("Redis is %s old: a leader may hold a lease from before its restart", out.For(uptime)))
 	case r.Waiting == tenure.WaitHold:
-		said = append(said, "redis has restarted, failed over or lost data: a lease that it forgot may be on")
+		said = append(said, "Redis has restarted, failed over or lost data: a lease that it forgot may be on")
 	case r.Waiting == tenure.WaitEmpty:
-		said = append(said, "redis knows nothing of the role yet: leaders are asked to speak up")
+		said = append(said, "Redis knows nothing of the role yet: leaders are asked to speak up")
 	case r.Waiting == tenure.WaitVanished:
-		said = append(said, "the lease vanished before its end, and is honoured until then")
+		said = append(said, "The lease vanished before its end, and is honoured until then")
 	case r.Waiting == tenure.WaitReserved:
-		said = append(said, "the last leader has left it to another instance for a moment")
+		said = append(said, "The last leader has left it to another instance for a moment")
 	case v.Counts.Active == 0 && v.counted():
-		said = append(said, "no instance is active: nobody can lead")
+		said = append(said, "No instance is active: nobody can lead")
 	default:
-		said = append(said, "redis would grant the lease: no candidate has asked yet, or those that there are stand back, are unhealthy or may not lead")
+		said = append(said, "Redis would grant the lease: no candidate has asked yet, or those that there are stand back, are unhealthy or may not lead")
 	}
 	if r.Wait > 0 {
-		said = append(said, "election possible in "+out.For(r.Wait))
+		said = append(said, "Election possible in "+out.For(r.Wait))
 	}
-	text := strings.Join(said, ". ")
-	return strings.ToUpper(text[:1]) + text[1:] + "."
+	return strings.Join(said, ". ") + "."
 }
 
 // reasonText says how a term ended.
