@@ -115,17 +115,19 @@ func (d *diagnosis) server() {
 		d.add("server", FindingUnknown, "", "INFO is refused")
 		return
 	}
-	what := "redis " + d.Version
+	what := strings.TrimSpace("redis " + d.Version)
 	if d.Valkey != "" {
 		what = "valkey " + d.Valkey
 	}
 	switch {
 	case d.Role == "slave":
 		d.add("server", FindingFault, "let the client connect to the master, with NewFailoverClient if Sentinel names it", "%s is a replica: it refuses every lease", what)
-	case !atLeast(d.Version, 6, 2):
+	case d.Version != "" && !atLeast(d.Version, 6, 2):
 		d.add("server", FindingFault, "use Redis 6.2 or later", "%s is too old", what)
 	case d.Cluster && d.Client.Kind == "single":
 		d.add("server", FindingFault, "use redis.NewClusterClient, and a namespace with a {hash tag}", "%s is a node of a cluster, and the client speaks to this node only", what)
+	case d.Version == "":
+		d.add("server", FindingUnknown, "see that it is Redis 6.2 or later", "INFO does not say which version it is")
 	default:
 		d.add("server", FindingOK, "", "%s, a master with %d replicas, up %v", what, d.Replicas, d.Uptime)
 	}

@@ -70,6 +70,7 @@ func TestDiagnosis(t *testing.T) {
 		"no scripts":  {no(store.ProbeScripts), defaults, "scripts", FindingFault, "deadline exceeded"},
 		"a replica":   {func(f *store.Facts) { f.Role = "slave" }, defaults, "server", FindingFault, "is a replica"},
 		"old":         {func(f *store.Facts) { f.Version = "6.0.16" }, defaults, "server", FindingFault, "too old"},
+		"unnamed":     {func(f *store.Facts) { f.Version = "" }, defaults, "server", FindingUnknown, "which version"},
 		"one of many": {func(f *store.Facts) { f.Cluster = true; f.Settings["min-replicas-to-write"] = "1"; f.InSync = 1 }, defaults, "server", FindingFault, "this node only"},
 		"evicts":      {func(f *store.Facts) { f.Settings["maxmemory"] = "1000"; f.Settings["maxmemory-policy"] = "allkeys-lru" }, defaults, "eviction", FindingWarning, "evicts leases"},
 		"would evict": {set("maxmemory-policy", "volatile-lru"), defaults, "eviction", FindingNote, "no maxmemory"},
