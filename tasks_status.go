@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -100,29 +101,32 @@ type TaskPause struct {
 	At     time.Time `json:"at,omitzero"` // by Redis's clock, in UTC
 }
 
-const maxTasks = 1000 // that are listed
+const maxTasks = 1000 // that are listed, of those that are not registered
 
 // List lists the registered tasks and the orphans, by name. It asks Redis, in a few round trips,
 // and works on any instance. With ErrTruncated the list is of the registered tasks and the first
 // 1000 others.
 func (s *TaskScheduler) List(ctx context.Context) ([]TaskStatus, error) {
+	here := make(map[string]*registered)
+	for _, role := range s.all() {
+		for _, r := range role.known() {
+			here[r.Name] = r
+		}
+	}
 	more := false
 	names, err := ask(ctx, &s.asked, func(ctx context.Context) (names []string, err error) {
-		names, more, err = s.store.Names(ctx, maxTasks)
+		names, more, err = s.store.Names(ctx, maxTasks+len(here)) // which may come first
 		return names, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	here := make(map[string]*registered)
-	for _, role := range s.all() {
-		for _, r := range role.known() {
-			here[r.Name] = r
-			names = append(names, r.Name)
-		}
+	names = slices.DeleteFunc(names, func(name string) bool { return here[name] != nil })
+	if len(names) > maxTasks {
+		names, more = names[:maxTasks], true
 	}
+	names = slices.AppendSeq(names, maps.Keys(here))
 	slices.Sort(names)
-	names = slices.Compact(names)
 	var problems []error
 	var now int64
 	records, err := ask(ctx, &s.asked, func(ctx context.Context) (records []store.TaskRecord, err error) {

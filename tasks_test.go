@@ -120,6 +120,31 @@ func TestTasksListing(t *testing.T) {
 	require.ErrorIs(t, err, ErrMisconfigured)
 }
 
+// TestTasksListingOfManyRegistered: registered tasks take no place from the others, however many
+// there are.
+func TestTasksListingOfManyRegistered(t *testing.T) {
+	onRedis(t, func(t *testing.T, client *redis.Client) {
+		ctx := t.Context()
+		var c checker
+		db := newRedisStore(client, &c, Options{Namespace: "tasks"})
+		s := newTasks(db, newEventBus("i"), "i")
+		index := store.Keys("tasks").Tasks()
+		for i := range maxTasks + 5 {
+			name := fmt.Sprintf("t%04d", i)
+			require.NoError(t, s.Register(Task{Name: name, Schedule: Every(time.Hour), Run: noTask}))
+			require.NoError(t, client.SAdd(ctx, index, name).Err())
+		}
+		require.NoError(t, client.SAdd(ctx, index, "orphan-1", "orphan-2").Err())
+		list, err := s.List(ctx)
+		require.NoError(t, err)
+		require.Len(t, list, maxTasks+7)
+		require.Equal(t, "orphan-1", list[0].Name)
+		require.False(t, list[0].Known)
+		require.Equal(t, "orphan-2", list[1].Name)
+		require.True(t, list[2].Known)
+	})
+}
+
 // TestTasksOnRedis: one bad record is its own problem.
 func TestTasksOnRedis(t *testing.T) {
 	onRedis(t, func(t *testing.T, client *redis.Client) {

@@ -348,14 +348,15 @@ func parseTaskRecord(fields []string) (store.TaskRecord, error) {
 const (
 	maxCount = 1 << 30
 	maxRuns  = 1000 // entries of a history that are read at once
-	maxPages = 100  // of the index
+	pageSize = 500  // names of the index that are asked for at once
+	maxPages = 100  // of the index, beside those that the wanted names fill
 )
 
 func (s *Store) Names(ctx context.Context, limit int) (names []string, more bool, err error) {
 	var cursor uint64
 	seen := make(map[string]bool)
-	for range maxPages { // whatever else somebody has put there
-		cmd := redis.NewScanCmd(ctx, nil, "sscan", s.keys.Tasks(), cursor, "count", 500)
+	for range maxPages + limit/pageSize { // whatever else somebody has put there
+		cmd := redis.NewScanCmd(ctx, nil, "sscan", s.keys.Tasks(), cursor, "count", pageSize)
 		if err := s.process(ctx, cmd); err != nil {
 			return nil, false, s.explain("SSCAN", err)
 		}
