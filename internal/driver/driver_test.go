@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -250,4 +251,118 @@ func TestSeatsOfLoopsThatEnd(t *testing.T) {
 		d.Close()
 		wait()
 	})
+}
+
+// TestNoTurnAfterTheLast: a loop that was nudged in its last turn has no other one, and later
+// nudges wake nobody.
+func TestNoTurnAfterTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		passes, turns, over := 0, 0, false
+		d := New(func() { passes++ })
+		other := d.Seat(func(bool) Next { return Next{In: time.Hour, Over: over} })
+		other.Start()
+		var seat *Seat
+		seat = d.Seat(func(bool) Next {
+			turns++
+			seat.Nudge()
+			return Next{Over: true}
+		})
+		seat.Start()
+		_, wait := drive(d)
+		synctest.Wait()
+		require.Equal(t, 1, turns)
+		before := passes
+		seat.Nudge()
+		synctest.Wait()
+		require.Equal(t, before, passes)
+		d.Close()
+		synctest.Wait()
+		over = true
+		began := time.Now()
+		other.Nudge()
+		wait()
+		require.Equal(t, 1, turns)
+		require.Zero(t, time.Since(began), "nobody sleeps when the last one has ended")
+	})
+}
+
+// TestNudgesCauseOneTurn: a loop has one turn for all nudges before it.
+func TestNudgesCauseOneTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(func() {})
+		turns := 0
+		seat := d.Seat(func(bool) Next {
+			turns++
+			return Next{In: time.Hour, Over: turns == 2}
+		})
+		d.Seat(func(bool) Next { // no turn of the other one begins meanwhile
+			seat.Start()
+			seat.Nudge()
+			Nudge(seat, seat)
+			require.Zero(t, turns)
+			return Next{Over: true}
+		}).Start()
+		_, wait := drive(d)
+		synctest.Wait()
+		require.Equal(t, 1, turns)
+		seat.Nudge()
+		d.Close()
+		wait()
+	})
+}
+
+// TestEarlyTurns: a loop has its turn with another one only if both may be early by as much as they
+// said last, and one turn then.
+func TestEarlyTurns(t *testing.T) {
+	const at = 10 * time.Second
+	next := func(in, early time.Duration) Next { return Next{In: in, Early: early} }
+	for _, tt := range []struct {
+		name       string
+		due, other []Next // what they say in one turn after the other
+		want       []time.Duration
+	}{
+		{"in reach of both", []Next{next(at, 5*time.Second)}, []Next{next(at+2*time.Second, 3*time.Second)}, []time.Duration{0, at}},
+		{"earlier than it may", []Next{next(at, 5*time.Second)}, []Next{next(at+2*time.Second, time.Second)}, []time.Duration{0, at + 2*time.Second}},
+		{"out of reach of the first", []Next{next(at, time.Second)}, []Next{next(at+2*time.Second, 3*time.Second)}, []time.Duration{0, at + 2*time.Second}},
+		{"early no more", []Next{next(at, 5*time.Second)}, []Next{next(time.Second, time.Millisecond), next(at+time.Second, 0)}, []time.Duration{0, time.Second, at + 2*time.Second}},
+		{
+			"the first is early no more", []Next{next(time.Second, 5*time.Second), next(at, 0)}, []Next{next(at+2*time.Second, 3*time.Second)},
+			[]time.Duration{0, at + 2*time.Second},
+		},
+		{"both at once, and soon again", []Next{next(at, 5*time.Second)}, []Next{next(at, 5*time.Second), next(time.Second, 5*time.Second)}, []time.Duration{0, at, at + time.Second}},
+		{"hardly ever", []Next{next(at, 5*time.Second)}, []Next{{In: math.MaxInt64, Early: time.Second, Late: time.Hour}}, []time.Duration{0}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d, began, over := New(func() {}), time.Now(), false
+			says := func(all []Next) func(bool) Next {
+				return func(bool) Next {
+					said := Next{In: time.Hour, Over: over}
+					if len(all) > 0 {
+						said, all = all[0], all[1:]
+					}
+					return said
+				}
+			}
+			for range Few {
+				d.Seat(says(nil)).Start()
+			}
+			d.Seat(says(tt.due)).Start()
+			var turns []time.Duration
+			other := says(tt.other)
+			d.Seat(func(early bool) Next {
+				if !over {
+					turns = append(turns, time.Since(began))
+				}
+				return other(early)
+			}).Start()
+			stop, wait := drive(d)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Equal(t, tt.want, turns, tt.name)
+			over = true
+			d.Close()
+			stop()
+			wait()
+		})
+	}
 }
