@@ -18,6 +18,10 @@ import (
 // there in any case.
 const readBound = 2 * time.Second
 
+// maxReaders is how many histories are read at once. A process may begin to lead thousands of roles
+// at one moment, and its elections use the same client.
+const maxReaders = 4
+
 // Sink takes the values of histograms. It must not block, and is called by many goroutines.
 type Sink interface {
 	Record(m *Metric, value float64, labels ...string)
@@ -48,7 +52,9 @@ type Source struct {
 	beaten   time.Time            // when Redis last took a heartbeat
 	held     int
 	heldTill time.Time
-	reading  sync.WaitGroup // what reads the history for a failover
+	began    map[string]int64 // by role: the token of a term of ours of which it is not known how long nobody had led before
+	readers  int              // goroutines that read that from the history
+	reading  sync.WaitGroup   // likewise
 	closed   bool
 }
 
@@ -70,7 +76,7 @@ func attemptOf(e tenure.Event) attempt { return attempt{e.Slot.UnixMilli(), e.To
 
 // Watch begins to watch a coordinator. Close ends it.
 func Watch(c *tenure.Coordinator, sink Sink) *Source {
-	s := &Source{c: c, sink: sink, counters: make(map[series]float64), tasks: make(map[string]bool), unled: make(map[string]time.Time), timed: make(map[string]attempt), hung: make(map[string]attempt), down: make(map[string]bool), unread: make(map[string]bool), beaten: time.Now()}
+	s := &Source{c: c, sink: sink, counters: make(map[series]float64), tasks: make(map[string]bool), unled: make(map[string]time.Time), timed: make(map[string]attempt), hung: make(map[string]attempt), began: make(map[string]int64), down: make(map[string]bool), unread: make(map[string]bool), beaten: time.Now()}
 	s.stop = []func(){c.Observe(s.event), c.ObserveCalls(s.call)}
 	return s
 }
@@ -254,31 +260,65 @@ func (s *Source) lead(role, leader string, at time.Time) {
 	}
 }
 
-// tookOver records for how long nobody had led before a term of ours, which the history in Redis
-// says.
+// tookOver has it recorded for how long nobody had led before a term of ours.
 func (s *Source) tookOver(e tenure.Event) {
-	elector, known := s.c.Role(e.Role)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !known || s.closed {
+	if s.closed {
 		return
 	}
-	s.reading.Go(func() { // ends within readBound; Close waits for it
-		ctx, cancel := context.WithTimeout(context.Background(), readBound)
-		defer cancel()
-		terms, err := elector.Terms(ctx, 2)
-		if err != nil {
+	s.began[e.Role] = e.Token
+	if s.readers < maxReaders {
+		s.readers++
+		s.reading.Go(s.readHistories) // ends within readBound of Close, which waits for it
+	}
+}
+
+// readHistories looks into the history of each role of which a term of ours has begun.
+func (s *Source) readHistories() {
+	for {
+		role, token, more := s.nextHistory()
+		if !more {
 			return
 		}
-		for i, term := range terms {
-			if term.Token != e.Token || i+1 == len(terms) {
-				continue
-			}
-			if ended := terms[i+1].Ended; !ended.IsZero() && !term.Began.Before(ended) { // at one instant: within one millisecond of Redis's clock
-				s.sink.Record(Failover, term.Gap.Seconds(), roleLabel(e.Role))
-			}
+		s.readHistory(role, token)
+	}
+}
+
+// nextHistory takes one of these roles out. If there is none the goroutine that asks ends.
+func (s *Source) nextHistory() (role string, token int64, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		for role, token := range s.began {
+			delete(s.began, role)
+			return role, token, true
 		}
-	})
+	}
+	s.readers--
+	return "", 0, false
+}
+
+// readHistory records for how long nobody had led before a term, which the history in Redis says.
+func (s *Source) readHistory(role string, token int64) {
+	elector, known := s.c.Role(role)
+	if !known {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), readBound)
+	defer cancel()
+	terms, err := elector.Terms(ctx, 2)
+	if err != nil {
+		return
+	}
+	for i, term := range terms {
+		if term.Token != token || i+1 == len(terms) {
+			continue
+		}
+		if ended := terms[i+1].Ended; !ended.IsZero() && !term.Began.Before(ended) { // at one instant: within one millisecond of Redis's clock
+			s.sink.Record(Failover, term.Gap.Seconds(), roleLabel(role))
+		}
+	}
 }
 
 // endReasons are why a term may end, waitReasons why one does not begin, and runStates how a run

@@ -3,8 +3,10 @@ package telemetry_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/telemetry"
 	"github.com/tenure-go/tenure/tenuretest"
 )
@@ -132,6 +135,60 @@ func TestHandOverWithinAMillisecond(t *testing.T) {
 		t.Fatal("the hand-over was not measured")
 	}
 	require.Empty(t, first, "nobody has led before")
+}
+
+// histories counts what reads the history of a role.
+type histories struct {
+	redis.Hook
+	on, most, all atomic.Int64
+}
+
+func (*histories) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*histories) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *histories) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "xrevrange" {
+			return next(ctx, cmd)
+		}
+		h.all.Add(1)
+		h.most.Store(max(h.on.Add(1), h.most.Load()))
+		defer h.on.Add(-1)
+		return next(ctx, cmd)
+	}
+}
+
+// TestHistoriesOfManyRoles: a process that begins to lead many roles at one moment reads the
+// history of each, few at once: its client is that of the elections.
+func TestHistoriesOfManyRoles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := simnet.New(simnet.Options{})
+		defer net.Close()
+		net.NewServer(simnet.Addr, simnet.ServerOptions{})
+		client := net.Client("a", nil)
+		var reads histories
+		client.AddHook(&reads)
+		c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a", NoDefaultRole: true})
+		require.NoError(t, err)
+		const roles = 100
+		for i := range roles {
+			_, err := c.AddRole(fmt.Sprint("role-", i), tenure.ElectionOptions{})
+			require.NoError(t, err)
+		}
+		s := telemetry.Watch(c, nowhere{})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }() // ends with stop
+		time.Sleep(time.Minute)
+		stop()
+		require.NoError(t, <-ended)
+		s.Close()
+		require.EqualValues(t, roles, reads.all.Load())
+		require.LessOrEqual(t, reads.most.Load(), int64(4))
+	})
 }
 
 // gaps takes what is recorded of failovers.

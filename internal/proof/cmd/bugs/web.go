@@ -21,6 +21,8 @@ var web = []bug{
 		old: "		gone[name] = true\n", new: ""},
 	{name: "last count of a task lost", in: telemetry, test: "TestUnregisteredTasksAreForgotten", breaks: "the run that was on when its task was unregistered is in no sum", file: "internal/telemetry/source.go",
 		old: "		if !collected {\n			s.tasks[name] = !is[name]\n			continue\n		}\n", new: "		if _ = collected; is[name] {\n			continue\n		}\n"},
+	{name: "all histories at once", in: telemetry, test: "TestHistoriesOfManyRoles", breaks: "metrics hold up the elections of a process that takes over thousands of roles", file: "internal/telemetry/source.go",
+		old: "if s.readers < maxReaders {", new: "if true {"},
 	{name: "one label for two roles", in: telemetry, test: "TestRoleNamedDefault", breaks: "a role named default counts for the default role", file: "internal/telemetry/source.go",
 		old: "		return \"role:\" + DefaultRole\n", new: "		return DefaultRole\n"},
 	{name: "terms never read again", in: tenurehttp, test: "TestKeyThatIsSpoiltWhileNothingChanges", breaks: "the page shows terms whose key is another's by now", file: "tenurehttp/snapshot.go",
