@@ -499,6 +499,8 @@ func TestClusterTellsWhoLeads(t *testing.T) {
 		require.Empty(t, c.Elector().Status().Leader)
 		controls[0].Lead()
 		before, _ := a.Elector().Term()
+		require.ErrorIs(t, a.Elector().Transfer(t.Context(), "b"), tenure.ErrNotReady)
+		require.True(t, before.Valid())
 		require.NoError(t, a.Elector().Resign(t.Context()))
 		time.Sleep(time.Second / 2)
 		require.Empty(t, b.Elector().Status().Leader)
