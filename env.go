@@ -280,6 +280,9 @@ func (e *environment) address() string {
 			e.refuseVariable(other, "must be set: %sADDRESS_HOST and %sADDRESS_PORT go together", e.prefix, e.prefix)
 		}
 	}
+	if !isHost(host) {
+		e.refuseVariable("ADDRESS_HOST", "must be the name or the IP address of a host, without scheme, port and brackets")
+	}
 	if n := e.number("ADDRESS_PORT"); port != "" && (n < 1 || n > 65535) {
 		e.refuseVariable("ADDRESS_PORT", "must be a port between 1 and 65535")
 	}
@@ -335,7 +338,7 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 		wait = 0
 	}
 	client, err := newClient(parsed, address, cluster, password, wait)
-	if err != nil { // its text may have a part of the password, if that was not escaped
+	if err != nil || strings.Contains(address, "#") { // a part of a password that was not escaped may stand in its text, or be the host
 		e.refuse(e.prefix+"REDIS_URL", hidden, "must be redis://, rediss:// or unix://, a number as the database, and query parameters that go-redis "+
 			"knows; characters of the password that mean something in a URL must be escaped, or the password be in %sREDIS_PASSWORD", e.prefix)
 		return nil
@@ -365,7 +368,7 @@ const hidden = "…"
 // compose is the URL of a host; "": that is none.
 func (e *environment) compose() string {
 	host := e.text("REDIS_HOST")
-	if _, err := netip.ParseAddr(host); err != nil && strings.ContainsAny(host, "/?#@[]:%\\\"<> ") {
+	if !isHost(host) {
 		e.refuse(e.prefix+"REDIS_HOST", hidden, "must be the name or the IP address of a host, without scheme and port: %sREDIS_PORT is the port", e.prefix)
 		return ""
 	}
@@ -388,6 +391,12 @@ func (e *environment) compose() string {
 		u.Path = "/" + strconv.Itoa(db)
 	}
 	return u.String()
+}
+
+// isHost reports whether a text may be the name or the IP address of a host, without anything else.
+func isHost(text string) bool {
+	_, err := netip.ParseAddr(text)
+	return err == nil || !strings.ContainsAny(text, "/?#@[]:%\\\"<> ")
 }
 
 // newClient reads a URL with the parser that fits, and returns what makes the client.

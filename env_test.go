@@ -66,6 +66,7 @@ func TestAddressFromEnv(t *testing.T) {
 	}
 	for _, refused := range [][]string{
 		{"ADDRESS_HOST=a"}, {"ADDRESS_PORT=80"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=0"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=http"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=80", "ADDRESS=b:80"},
+		{"ADDRESS_HOST=http://a", "ADDRESS_PORT=80"}, {"ADDRESS_HOST=a:80", "ADDRESS_PORT=80"}, {"ADDRESS_HOST=[::1]", "ADDRESS_PORT=80"},
 	} {
 		t.Run(strings.Join(refused, " "), func(t *testing.T) {
 			environ(t, append(refused, "NAMESPACE=shop")...)
@@ -146,6 +147,9 @@ func TestBadEnv(t *testing.T) {
 		"not escaped":     {[]string{"NAMESPACE=shop", "REDIS_URL=redis://svc:/" + secret + "@redis/0"}, []string{"REDIS_URL"}},
 		"nor here":        {[]string{"NAMESPACE=shop", "REDIS_URL=redis://svc:12/" + secret + "@redis"}, []string{"REDIS_URL"}},
 		"nor there":       {[]string{"NAMESPACE=shop", "REDIS_URL=redis://svc:12?" + secret + "@redis"}, []string{"REDIS_URL"}},
+		"nor before that": {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "#" + secret + "@redis"}, []string{"REDIS_URL"}},
+		"of a node":       {[]string{"NAMESPACE={shop}", "REDIS_URL=redis://svc:12#" + secret + "@redis", "REDIS_CLUSTER=true"}, []string{"REDIS_URL"}},
+		"cut off":         {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:p@" + secret + "#x@redis"}, []string{"REDIS_URL"}},
 		"a parameter":     {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@redis?nonsense=1"}, []string{"REDIS_URL"}},
 	} {
 		t.Run(name, func(t *testing.T) {
