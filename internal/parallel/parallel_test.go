@@ -1,0 +1,67 @@
+package parallel
+
+import (
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestEach: each number has its call, no more of them than may be are on at once, and of a failure
+// the first error is returned.
+func TestEach(t *testing.T) {
+	t.Parallel()
+	var called [100]atomic.Int64
+	var on, top atomic.Int64
+	require.NoError(t, Each(len(called), 4, func(i int) error {
+		n := on.Add(1)
+		defer on.Add(-1)
+		for is := top.Load(); n > is && !top.CompareAndSwap(is, n); is = top.Load() {
+		}
+		called[i].Add(1)
+		runtime.Gosched()
+		return nil
+	}))
+	for i := range called {
+		require.EqualValues(t, 1, called[i].Load(), i)
+	}
+	require.LessOrEqual(t, top.Load(), int64(4))
+
+	bad := errors.New("bad")
+	require.ErrorIs(t, Each(100, 4, func(i int) error {
+		if i == 50 {
+			return bad
+		}
+		return nil
+	}), bad)
+	require.NoError(t, Each(0, 4, func(int) error { return bad }))
+}
+
+// TestEachEndsAsItsCallsDo: a call that panics, or ends its goroutine, does that to the caller, as
+// if the caller had made it: it is not taken for one that has answered.
+func TestEachEndsAsItsCallsDo(t *testing.T) {
+	t.Parallel()
+	require.PanicsWithValue(t, "broken", func() {
+		_ = Each(100, 4, func(i int) error {
+			if i == 50 {
+				panic("broken")
+			}
+			return nil
+		})
+	})
+	answered := make(chan bool, 1)
+	go func() { // ends at once
+		returned := false
+		defer func() { answered <- returned }()
+		_ = Each(100, 4, func(i int) error {
+			if i == 50 {
+				runtime.Goexit()
+			}
+			return nil
+		})
+		returned = true
+	}()
+	require.False(t, <-answered)
+}
