@@ -94,6 +94,7 @@ type ElectionStatus struct {
 type snapshot struct {
 	ElectionStatus
 	leaderEnds time.Time // Leader is not known to lead from here on; zero: there is no such time
+	down       bool      // Redis gives no usable answer, as far as it was reported
 }
 
 // instance is the one that leads; "": nobody does, or another program.
@@ -394,7 +395,7 @@ func (r *electionReport) waits(now lease.Reading, candidate *lease.Candidate) (r
 // snapshot is the status of now.
 func (r *electionReport) snapshot(state ElectionState, candidate *lease.Candidate, calls int) *snapshot {
 	now := readClock()
-	s := &snapshot{leaderEnds: r.leaderEnds, ElectionStatus: ElectionStatus{
+	s := &snapshot{leaderEnds: r.leaderEnds, down: r.down, ElectionStatus: ElectionStatus{
 		Role:           r.role,
 		State:          state,
 		Leader:         r.leader,

@@ -100,6 +100,7 @@ func init() { //nolint:gochecknoinits // the only way in for tenuretest and the 
 		}
 		return at, elector.(*Elector).phase.Load() == phaseStopped // it never ran
 	}
+	hook.ElectionDown = func(elector any) bool { return elector.(*Elector).loop.status.Load().down }
 	hook.TaskNames = func(coordinator any) (names []string) {
 		for _, role := range coordinator.(*Coordinator).tasks.all() {
 			for _, r := range role.known() {

@@ -47,6 +47,10 @@ var NewTerm func(parent context.Context, token int64) (ctx context.Context, end 
 // ElectionEnded is when a *tenure.Elector ended to take part in its election, and whether it has.
 var ElectionEnded func(elector any) (at time.Time, ended bool)
 
+// ElectionDown reports whether Redis gives a *tenure.Elector no usable answer, as the last of its
+// events of that says.
+var ElectionDown func(elector any) bool
+
 // TaskNames are the tasks that a *tenure.Coordinator has registered. It asks nobody.
 var TaskNames func(coordinator any) []string
 

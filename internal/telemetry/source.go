@@ -41,15 +41,14 @@ type Source struct {
 
 	mu       sync.Mutex
 	counters map[series]float64
-	tasks    map[string]bool      // those that have series, and whether all that they count was collected
-	unled    map[string]time.Time // by role: nobody is known to lead, which has been counted until then
-	timed    map[string]attempt   // by task: the last attempt that failed and was timed
-	hung     map[string]attempt   // by task: the attempt that is on and was counted as one that hangs
-	counts   *tenure.Counts       // the last that this process has counted as leader
-	down     map[string]bool      // roles whose election gets no usable answer
-	unread   map[string]bool      // roles whose election was refused INFO
-	unbeaten bool                 // the last heartbeat had no usable answer
-	beaten   time.Time            // when Redis last took a heartbeat
+	tasks    map[string]bool    // those that have series, and whether all that they count was collected
+	unled    map[string]gap     // by role: nobody is known to lead
+	timed    map[string]attempt // by task: the last attempt that failed and was timed
+	hung     map[string]attempt // by task: the attempt that is on and was counted as one that hangs
+	counts   *tenure.Counts     // the last that this process has counted as leader
+	unread   map[string]bool    // roles whose election was refused INFO
+	unbeaten bool               // the last heartbeat had no usable answer
+	beaten   time.Time          // when Redis last took a heartbeat
 	held     int
 	heldTill time.Time
 	began    map[string]int64 // by role: the token of a term of ours of which it is not known how long nobody had led before
@@ -76,7 +75,7 @@ func attemptOf(e tenure.Event) attempt { return attempt{e.Slot.UnixMilli(), e.To
 
 // Watch begins to watch a coordinator. Close ends it.
 func Watch(c *tenure.Coordinator, sink Sink) *Source {
-	s := &Source{c: c, sink: sink, counters: make(map[series]float64), tasks: make(map[string]bool), unled: make(map[string]time.Time), timed: make(map[string]attempt), hung: make(map[string]attempt), began: make(map[string]int64), down: make(map[string]bool), unread: make(map[string]bool), beaten: time.Now()}
+	s := &Source{c: c, sink: sink, counters: make(map[series]float64), tasks: make(map[string]bool), unled: make(map[string]gap), timed: make(map[string]attempt), hung: make(map[string]attempt), began: make(map[string]int64), unread: make(map[string]bool), beaten: time.Now()}
 	s.stop = []func(){c.Observe(s.event), c.ObserveCalls(s.call)}
 	return s
 }
@@ -156,10 +155,6 @@ func (s *Source) event(e tenure.Event) {
 			s.counts, s.held = nil, 0
 			s.mu.Unlock()
 		}
-	case tenure.EventRedisDown, tenure.EventRedisUp:
-		s.mu.Lock()
-		s.down[e.Role] = e.Type == tenure.EventRedisDown
-		s.mu.Unlock()
 	case tenure.EventHistoryUnread:
 		s.mu.Lock()
 		s.unread[e.Role] = true
@@ -246,17 +241,25 @@ func (s *Source) took(e tenure.Event) {
 	}
 }
 
+// gap is a time in which nobody is known to lead a role.
+type gap struct {
+	since time.Time // it was counted until then
+	led   bool      // somebody led by then: the event that says so is on its way, or was dropped
+}
+
 // lead notes who leads a role; "" is nobody.
 func (s *Source) lead(role, leader string, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	since, unled := s.unled[role]
+	last, unled := s.unled[role]
 	switch {
-	case leader == "" && !unled:
-		s.unled[role] = at
+	case leader == "" && (!unled || last.led):
+		s.unled[role] = gap{since: at}
 	case leader != "" && unled:
 		delete(s.unled, role)
-		s.counters[series{Unowned, role}] += max(at.Sub(since).Seconds(), 0)
+		if !last.led {
+			s.counters[series{Unowned, role}] += max(at.Sub(last.since).Seconds(), 0)
+		}
 	}
 }
 
@@ -342,14 +345,14 @@ func (s *Source) Collect(ctx context.Context, emit Emit) {
 	electors := s.c.Roles()
 	leads := make(map[string]bool)
 	s.mu.Lock()
-	down, unread, up := maps.Clone(s.down), maps.Clone(s.unread), len(electors) > 0 || !s.unbeaten
+	unread, up := maps.Clone(s.unread), len(electors) > 0 || !s.unbeaten
 	s.mu.Unlock()
 	inFlight, missing := 0, map[string]bool{"info": false, "publish": false, "subscribe": false, "scripts": false}
 	for _, e := range electors {
 		status := e.Status()
 		leads[e.Role()] = e.IsLeader()
 		s.election(e, status, totals, emit)
-		up = up && !down[e.Role()] && (status.Err == nil || errors.Is(status.Err, tenure.ErrWorkFailed)) // which hides the error of Redis
+		up = up && !hook.ElectionDown(e) && (status.Err == nil || errors.Is(status.Err, tenure.ErrWorkFailed)) // which hides the error of Redis
 		inFlight += status.CallsInFlight
 		refusals(status, unread[e.Role()], missing)
 	}
@@ -408,16 +411,19 @@ func (s *Source) forget(registered []string) {
 // What was shown of that is counted: the event that ends the gap may be heard late and be of a time
 // before, and a counter never goes down.
 func (s *Source) totals() map[series]float64 {
-	now, ended := time.Now(), s.ended()
+	now := time.Now()
+	ended, led := s.known()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for role, since := range s.unled {
+	for role, last := range s.unled {
 		end, over := ended[role]
 		if !over {
 			end = now
 		}
-		s.counters[series{Unowned, role}] += max(end.Sub(since).Seconds(), 0)
-		if s.unled[role] = now; over {
+		if !last.led || !led[role] {
+			s.counters[series{Unowned, role}] += max(end.Sub(last.since).Seconds(), 0)
+		}
+		if s.unled[role] = (gap{now, led[role]}); over {
 			delete(s.unled, role)
 		}
 	}
@@ -431,16 +437,17 @@ func (s *Source) totals() map[series]float64 {
 	return totals
 }
 
-// ended are the roles whose election this process takes part in no more, and since when: it hears
-// of no leader.
-func (s *Source) ended() map[string]time.Time {
-	ended := make(map[string]time.Time)
+// known is what elections say of themselves, of which events may have been dropped. ended: this
+// process takes part no more, and since when, so that it hears of no leader. led: somebody leads.
+func (s *Source) known() (ended map[string]time.Time, led map[string]bool) {
+	ended, led = make(map[string]time.Time), make(map[string]bool)
 	for _, e := range s.c.Roles() {
 		if at, is := hook.ElectionEnded(e); is {
 			ended[e.Role()] = at
 		}
+		led[e.Role()] = e.Status().Leader != ""
 	}
-	return ended
+	return ended, led
 }
 
 func (s *Source) election(e *tenure.Elector, status tenure.ElectionStatus, totals map[series]float64, emit Emit) {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/tenuretest"
 )
 
 type sink map[*Metric][]float64
@@ -67,6 +68,47 @@ func TestUnownedIsCountedOnce(t *testing.T) {
 			require.InDelta(t, float64(60*minutes), s.totals()[series{Unowned, DefaultRole}], 1)
 			time.Sleep(time.Minute) // in virtual time
 		}
+	})
+}
+
+// TestLostEvents: of thousands of roles that change at one moment some events are dropped. What an
+// election knows by now counts, not the last event that was heard of it.
+func TestLostEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, control := tenuretest.New(t, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		s := Watch(c, sink(nil))
+		defer s.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }() // ends with stop
+		control.Lead()
+		synctest.Wait()
+		scrape := func(of *Metric) (found float64) {
+			s.Collect(t.Context(), func(m *Metric, value float64, _ ...string) {
+				if m == of {
+					found = value
+				}
+			})
+			return found
+		}
+		s.event(tenure.Event{Type: tenure.EventRedisDown})
+		require.InDelta(t, 1, scrape(RedisUp), 0, "the event that it is up again is lost")
+
+		before := scrape(Unowned)
+		s.event(tenure.Event{Type: tenure.EventLeaderChanged, Time: time.Now()})
+		time.Sleep(10 * time.Second)
+		require.InDelta(t, before+10, scrape(Unowned), 0.1, "the event that somebody leads may be on its way")
+		for range 3 {
+			time.Sleep(time.Minute)
+			require.InDelta(t, before+10, scrape(Unowned), 0.1, "it is lost")
+		}
+		time.Sleep(time.Minute)
+		s.event(tenure.Event{Type: tenure.EventLeaderChanged, Time: time.Now()})
+		time.Sleep(10 * time.Second)
+		s.event(tenure.Event{Type: tenure.EventLeaderChanged, Time: time.Now(), Subject: "b"})
+		require.InDelta(t, before+20, scrape(Unowned), 0.1, "the next gap")
+		stop()
+		require.NoError(t, <-ended)
 	})
 }
 
