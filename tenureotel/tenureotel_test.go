@@ -3,6 +3,7 @@ package tenureotel_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -37,10 +38,10 @@ type setting struct {
 	spans   *tracetest.SpanRecorder
 }
 
-func newSetting(t *testing.T) *setting {
+func newSetting(t *testing.T, limits ...sdkmetric.Option) *setting {
 	s := &setting{t: t, metrics: sdkmetric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
 	s.tracing = tenureotel.Options{
-		MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.metrics)),
+		MeterProvider:  sdkmetric.NewMeterProvider(append(limits, sdkmetric.WithReader(s.metrics))...),
 		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans)),
 	}
 	s.Coordinator, s.control = tenuretest.New(t, tenure.Options{
@@ -100,6 +101,29 @@ func (s *setting) values(name string) map[string]float64 {
 		}
 	}
 	return values
+}
+
+// TestSeriesOfManyRoles: by default the SDK keeps 2,000 series of a metric, and adds up the rest
+// without a word. docs/metrics.md says with what option each role has its own.
+func TestSeriesOfManyRoles(t *testing.T) {
+	const roles = 200
+	for _, c := range []struct {
+		name   string
+		limits []sdkmetric.Option
+		want   int
+	}{
+		{"default", nil, 2000},
+		{"no limit", []sdkmetric.Option{sdkmetric.WithCardinalityLimit(0)}, 13 * (roles + 1)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSetting(t, c.limits...)
+			for i := range roles {
+				_, err := s.AddRole(fmt.Sprint("role-", i), tenure.ElectionOptions{})
+				require.NoError(t, err)
+			}
+			require.Len(t, s.values("tenure.waiting"), c.want)
+		})
+	}
 }
 
 // TestMetricsAndSpans: metrics of a leader with a task, a span of the term, and one of a run that
