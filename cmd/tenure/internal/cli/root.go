@@ -186,7 +186,30 @@ from a config file. With --api the HTTP API of a program is asked in place of Re
 			"rm removes the record at once. An instance that lives enters again with its next heartbeat.", "%s is removed",
 			func(c source.Source) func(context.Context, string) error { return c.Remove }),
 	)
+	root.InitDefaultCompletionCmd()
+	for _, command := range root.Commands() {
+		if command.HasSubCommands() {
+			mustName(command)
+		}
+	}
 	return root
+}
+
+// mustName has a command that only has others refuse to be called without one of them. Without
+// this it would show its help, and end with 0.
+func mustName(command *cobra.Command) {
+	command.Args = cobra.ArbitraryArgs
+	command.DisableFlagsInUseLine = true
+	command.RunE = func(command *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %.100q for %q (fix: %s --help)", args[0], command.CommandPath(), command.CommandPath())
+		}
+		var names []string
+		for _, each := range command.Commands() {
+			names = append(names, each.Name())
+		}
+		return fmt.Errorf("%q needs a command: %s", command.CommandPath(), strings.Join(names, ", "))
+	}
 }
 
 // prepare reads the settings before a command runs.
