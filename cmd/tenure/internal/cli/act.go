@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -153,13 +154,24 @@ func (a *app) waitCommand() *cobra.Command {
 			}
 			ctx, cancel := within(command)
 			defer cancel()
+			unanswered := errors.New("no answer") // why it is not known who leads; nil: it is
 			for {
 				leader, err := from.Leader(ctx, a.role())
+				switch {
+				case err == nil, errors.Is(err, tenure.ErrNoLeader):
+					unanswered = nil
+				case source.Passing(err):
+					unanswered = err
+				}
 				switch {
 				case err == nil && (leaderIs == "" || leader.InstanceID == leaderIs):
 					return a.answer(leader.InstanceID, leader)
 				case ctx.Err() != nil:
-					return a.waited(command.Context(), fmt.Sprintf("nobody that was waited for leads %s within %v", out.Role(a.role()), bound))
+					text := fmt.Sprintf("nobody that was waited for leads %s within %v", out.Role(a.role()), bound)
+					if unanswered != nil {
+						text = fmt.Sprintf("it is not known who leads %s after %v: %s", out.Role(a.role()), bound, strings.TrimPrefix(unanswered.Error(), "tenure: "))
+					}
+					return a.waited(command.Context(), text)
 				case err != nil && !source.Passing(err) && !errors.Is(err, tenure.ErrNoLeader):
 					return err
 				}
