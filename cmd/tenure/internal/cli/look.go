@@ -47,7 +47,7 @@ sends changes anything. It exits with 1 if there is a fault, and with 0 otherwis
 				}
 				g.Add(f.Check, string(f.Level), f.Text)
 				if f.Fix != "" {
-					g.Add("", "", "fix: "+f.Fix)
+					g.Below("fix: " + f.Fix)
 				}
 			}
 			if err := list(a, findings, "", func(bool) out.Grid { return g }); err != nil {

@@ -20,6 +20,16 @@ func TestPlain(t *testing.T) {
 	require.Equal(t, "Grüße, 世界 \ufffd", Plain("Grüße, 世界 \ufffd"))
 }
 
+// TestGridBelow: what belongs to the row above stands below its last cell, without cells of its own.
+func TestGridBelow(t *testing.T) {
+	g := Grid{Head: []string{"CHECK", "LEVEL", "FOUND"}}
+	g.Add("pool", "", "too small")
+	g.Below("fix: 4\x1b")
+	var b bytes.Buffer
+	g.Write(&b, "")
+	require.Equal(t, "CHECK  LEVEL  FOUND\npool   -      too small\n              fix: 4\\x1b\n", b.String())
+}
+
 // TestFormats: what programs read has every character, and none that a terminal obeys.
 func TestFormats(t *testing.T) {
 	value := []map[string]any{{"b": hostile, "a": "1", "c": []int{1, 2}, "d": []string{}, "e": "yes"}}

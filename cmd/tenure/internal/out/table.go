@@ -17,6 +17,9 @@ type Grid struct {
 // Add adds a row.
 func (g *Grid) Add(cells ...string) { g.Rows = append(g.Rows, cells) }
 
+// Below adds a line to the row above, under its last cell.
+func (g *Grid) Below(text string) { g.Rows = append(g.Rows, []string{text}) }
+
 // Write writes the table in columns that are two blanks apart. Without rows it writes empty.
 func (g *Grid) Write(w io.Writer, empty string) {
 	if len(g.Rows) == 0 {
@@ -26,6 +29,10 @@ func (g *Grid) Write(w io.Writer, empty string) {
 	widths := make([]int, len(g.Head))
 	all := append([][]string{g.Head}, g.Rows...)
 	for _, row := range all {
+		if len(row) < len(g.Head) { // see Below
+			row[0] = Plain(row[0])
+			continue
+		}
 		for i, cell := range row {
 			row[i] = Plain(cell)
 			if row[i] == "" {
@@ -36,6 +43,11 @@ func (g *Grid) Write(w io.Writer, empty string) {
 	}
 	for _, row := range all {
 		var b strings.Builder
+		if len(row) < len(g.Head) {
+			for _, width := range widths[:len(widths)-1] {
+				b.WriteString(strings.Repeat(" ", width+2))
+			}
+		}
 		for i, cell := range row {
 			b.WriteString(cell)
 			if i < len(row)-1 {
