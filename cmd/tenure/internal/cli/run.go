@@ -124,7 +124,7 @@ func (a *app) run(ctx context.Context, o runOptions, command []string) error {
 		return fmt.Errorf("%s has ended with code %d", command[0], result.Code)
 	})
 	switch result := last.Load(); {
-	case result != nil && result.Code != 0:
+	case result != nil && result.Code != 0 && !told(ctx, result.Code):
 		return &exitError{code: result.Code}
 	case result != nil:
 		return nil
@@ -132,6 +132,18 @@ func (a *app) run(ctx context.Context, o runOptions, command []string) error {
 		return &exitError{exitRun, err.Error()}
 	}
 	return nil
+}
+
+// told reports whether ctx has ended, which says that this process was told to stop. A service
+// manager sends the signal to the command too, which may end of it first.
+func told(ctx context.Context, code int) bool {
+	if code == 128+int(syscall.SIGTERM) || code == 128+int(syscall.SIGINT) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return ctx.Err() != nil
 }
 
 // forward hands signals that do not stop this process on to the command, until it is called back.
