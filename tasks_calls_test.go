@@ -493,6 +493,9 @@ func TestFlightsThatHang(t *testing.T) {
 		g.pass(20 * time.Second)
 		require.Len(g, g.noted(), 200)
 		require.Len(g, g.told(EventCallsStuck), 1)
+		defer s.hangs()()
+		g.pass(10 * time.Minute)
+		require.Len(g, g.told(EventCallsStuck), 2, "once each time")
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -519,6 +520,27 @@ func TestCancelBetweenAttempts(t *testing.T) {
 	})
 }
 
+// TestCancelOfAClaimThatWasGivenBack: the next leader does not run it.
+func TestCancelOfAClaimThatWasGivenBack(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)}
+		a := g.member("a", task)
+		a.store.on(befalls("claim", always, taskMute))
+		a.begin()
+		g.pass(time.Hour + time.Second)
+		a.end()
+		reply, err := g.local.Record(g.Context(), "t")
+		require.NoError(g, err)
+		require.Equal(g, store.RunReturned, reply.Record.Status)
+		require.NoError(g, a.Cancel(g.Context(), "t"))
+		b := g.leader("b", task)
+		g.pass(time.Minute)
+		require.Empty(g, g.noted())
+		require.Equal(g, RunCanceled, b.status().Last.State)
+		b.end()
+	})
+}
+
 // TestCancelOfADeadLeader: the next leader does not run it again, and reports that.
 func TestCancelOfADeadLeader(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
@@ -623,6 +645,7 @@ func TestUnregister(t *testing.T) {
 		require.NoError(g, a.Unregister(context.Background(), "t"))
 		require.ErrorIs(g, a.Unregister(context.Background(), "t"), ErrNotFound)
 		require.ErrorIs(g, a.Unregister(context.Background(), "?"), ErrMisconfigured)
+		require.Nil(g, a.homes.get("t"), "nothing is kept of its name")
 		g.pass(2 * time.Minute)
 		require.Equal(g, []string{"2m0s u 2m0s #1 starts", "3m0s u 3m0s #1 starts"}, g.noted())
 		list, err := a.List(context.Background())
@@ -634,6 +657,7 @@ func TestUnregister(t *testing.T) {
 		require.Len(g, g.noted(), 2+1, "its slots go on: one for those that were missed, and the next")
 		a.end()
 		require.NoError(g, a.Unregister(context.Background(), "u"), "also while it does not lead")
+		require.Nil(g, a.homes.get("u"))
 		a.begin()
 		g.pass(time.Minute)
 		require.Len(g, g.noted(), 1)
@@ -801,6 +825,33 @@ func TestUnregisterWhileWaitingForAPlace(t *testing.T) {
 	})
 }
 
+// TestUnregisterWhileAScheduleIsAsked: what the schedule answers when its task has gone takes no
+// place.
+func TestUnregisterWhileAScheduleIsAsked(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		c := &throng{g: g}
+		a := g.bounded(1)
+		asked := &hangingSchedule{release: make(chan struct{}), every: 10 * time.Minute}
+		require.NoError(g, a.Register(c.task("asked", asked, time.Second)))
+		long := c.task("long", Every(100*time.Hour), 10*time.Minute)
+		long.InitialDelay = 5 * time.Minute
+		require.NoError(g, a.Register(long))
+		a.begin()
+		g.pass(14*time.Minute + 59*time.Second)
+		asked.hang.Store(true)
+		for a.places.wanted() { // until it has the place of the other
+			g.pass(100 * time.Millisecond)
+		}
+		require.NoError(g, a.Unregister(context.Background(), "asked"))
+		synctest.Wait()
+		require.Zero(g, a.places.running)
+		close(asked.release)
+		synctest.Wait()
+		require.Zero(g, a.places.running)
+		a.end()
+	})
+}
+
 // TestRescheduleWithTheSameIdentity: what the schedule that was replaced still answers is nothing
 // to the new one, though both have one Identity.
 func TestRescheduleWithTheSameIdentity(t *testing.T) {
@@ -848,7 +899,9 @@ func TestReschedule(t *testing.T) {
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Timeout: time.Minute, Run: g.run(10 * time.Second)})
 		g.pass(time.Hour + time.Second)
 		require.NoError(g, a.Reschedule("t", Every(10*time.Minute)))
-		g.pass(20 * time.Minute)
+		g.pass(time.Second)
+		require.Len(g, g.told(EventTaskChanged), 1, "at once")
+		g.pass(20*time.Minute - time.Second)
 		require.Equal(g, []string{"1h0m0s t 1h0m0s #1 starts", "1h10m0s t 1h10m0s #1 starts", "1h20m0s t 1h20m0s #1 starts"}, g.noted())
 		status := a.status()
 		require.Equal(g, "every 10m0s", status.Schedule)
@@ -914,6 +967,67 @@ func TestRescheduleOfAScheduleThatHangs(t *testing.T) {
 		g.pass(2 * time.Hour)
 		require.NotEmpty(g, g.noted())
 		a.end()
+	})
+}
+
+// TestRescheduleWhileSchedulesAreAsked: the new ones are asked at once, and nobody hears that the
+// old ones hang.
+func TestRescheduleWhileSchedulesAreAsked(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a")
+		old := make(chan struct{})
+		for n := range maxConsulted {
+			s := &hangingSchedule{release: old, every: time.Hour}
+			require.NoError(g, a.Register(Task{Name: fmt.Sprint("t", n), Schedule: s, Run: g.run(0)}))
+			s.hang.Store(true)
+		}
+		a.begin()
+		g.pass(100 * time.Millisecond)
+		for n := range maxConsulted {
+			require.NoError(g, a.Reschedule(fmt.Sprint("t", n), askedSchedule{Every(time.Minute)}))
+		}
+		g.pass(time.Minute + time.Second)
+		blocked := g.told(EventTaskBlocked)
+		close(old)
+		g.pass(time.Second)
+		a.end()
+		require.Empty(g, blocked)
+		require.Len(g, g.noted(), maxConsulted)
+	})
+}
+
+// TestRescheduleWhileSchedulesHang: those that were replaced keep no other schedule from being
+// asked, and what they answer does not hide that the new one hangs.
+func TestRescheduleWhileSchedulesHang(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a")
+		old, other := make(chan struct{}), make(chan struct{})
+		hangs := func(release chan struct{}) Schedule {
+			var asked atomic.Int64
+			return ownSchedule{func(after time.Time) time.Time {
+				if asked.Add(1) > 1 { // the first is that of Register, or Reschedule
+					<-release
+				}
+				return after.Truncate(time.Hour).Add(time.Hour)
+			}, "mine"}
+		}
+		for n := range maxConsulted {
+			require.NoError(g, a.Register(Task{Name: fmt.Sprint("t", n), Schedule: hangs(old), Run: g.run(0)}))
+		}
+		a.begin()
+		g.pass(100 * time.Millisecond)
+		for n := range maxConsulted {
+			require.NoError(g, a.Reschedule(fmt.Sprint("t", n), hangs(other)))
+		}
+		g.pass(100 * time.Millisecond)
+		close(old)
+		g.pass(10 * time.Second)
+		blocked := g.told(EventTaskBlocked)
+		close(other)
+		g.pass(3 * time.Hour)
+		a.end()
+		require.Len(g, blocked, maxConsulted)
+		require.GreaterOrEqual(g, len(g.noted()), 2*maxConsulted)
 	})
 }
 

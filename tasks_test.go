@@ -331,9 +331,8 @@ func TestP10_LostReplyOfClaim(t *testing.T) {
 }
 
 // TestP10_ClaimAtTheEndOfTheTerm: a claim whose answer did not come in time is given back, and a
-// late one is refused: the slot
-
-// is run by the next leader as if nobody had claimed it, even with AbandonedFail.
+// late one is refused: the slot is run by the next leader as if nobody had claimed it, even with
+// AbandonedFail.
 func TestP10_ClaimAtTheEndOfTheTerm(t *testing.T) {
 	for name, fate := range map[string]taskFate{"no reply": taskMute, "no request": taskLost, "late reply": taskHung, "late request": taskLate} {
 		t.Run(name, func(t *testing.T) {

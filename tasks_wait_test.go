@@ -98,23 +98,78 @@ func TestMaxConcurrent(t *testing.T) {
 
 // TestMaxConcurrentIsFair: a task that is always due keeps nobody else from its turn.
 func TestMaxConcurrentIsFair(t *testing.T) {
+	for _, aside := range []bool{false, true} {
+		t.Run(fmt.Sprint("asked aside: ", aside), func(t *testing.T) {
+			inTaskCluster(t, func(g *taskCluster) {
+				c := &throng{g: g}
+				a := g.bounded(1)
+				greedy := c.task("greedy", Every(time.Second), 10*time.Second)
+				greedy.Overlap = OverlapQueue
+				require.NoError(g, a.Register(greedy))
+				rarely := Every(10 * time.Minute)
+				if aside {
+					rarely = askedSchedule{rarely}
+				}
+				require.NoError(g, a.Register(c.task("modest", rarely, time.Second)))
+				a.begin()
+				g.pass(61 * time.Minute)
+				modest := 0
+				for _, name := range c.order() {
+					if name == "modest" {
+						modest++
+					}
+				}
+				require.Equal(g, 6, modest)
+				require.Equal(g, 1, c.most())
+				a.end()
+			})
+		})
+	}
+}
+
+// TestPlaceOfAScheduleThatHangs: a task that has waited for a place, and whose schedule then hangs,
+// keeps no other one from it.
+func TestPlaceOfAScheduleThatHangs(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		c := &throng{g: g}
 		a := g.bounded(1)
-		greedy := c.task("greedy", Every(time.Second), 10*time.Second)
-		greedy.Overlap = OverlapQueue
-		require.NoError(g, a.Register(greedy))
-		require.NoError(g, a.Register(c.task("modest", Every(10*time.Minute), time.Second)))
+		hangs := &hangingSchedule{release: make(chan struct{}), every: 10 * time.Minute}
+		require.NoError(g, a.Register(c.task("hangs", hangs, time.Second)))
+		long := c.task("long", Every(100*time.Hour), 20*time.Minute)
+		long.InitialDelay = 5 * time.Minute
+		require.NoError(g, a.Register(long))
+		require.NoError(g, a.Register(c.task("usual", Every(time.Hour), time.Second)))
 		a.begin()
-		g.pass(61 * time.Minute)
-		modest := 0
-		for _, name := range c.order() {
-			if name == "modest" {
-				modest++
-			}
+		g.pass(15 * time.Minute)
+		require.True(g, a.places.wanted())
+		hangs.hang.Store(true)
+		g.pass(5 * time.Hour)
+		began := c.order()
+		close(hangs.release)
+		g.pass(time.Second)
+		a.end()
+		require.GreaterOrEqual(g, len(began), 1+5)
+		require.Zero(g, a.places.running)
+	})
+}
+
+// TestNobodyWaitsAfterTheTerm: a task that waits for a place as its term ends is given none.
+func TestNobodyWaitsAfterTheTerm(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		c := &throng{g: g}
+		a := g.bounded(1)
+		for _, name := range []string{"t", "u", "v"} {
+			require.NoError(g, a.Register(c.task(name, Every(10*time.Minute), 5*time.Minute)))
 		}
-		require.Equal(g, 6, modest)
-		require.Equal(g, 1, c.most())
+		a.begin()
+		g.pass(11 * time.Minute)
+		require.True(g, a.places.wanted())
+		a.end()
+		require.False(g, a.places.wanted())
+		require.Zero(g, a.places.running)
+		a.begin()
+		g.pass(30 * time.Minute)
+		require.GreaterOrEqual(g, len(c.order()), 4)
 		a.end()
 	})
 }
@@ -178,6 +233,21 @@ func TestPlaceGivenBackMeanwhile(t *testing.T) {
 		require.Equal(t, []*placeWait{w}, p.granted(&line))
 		p.give(group)
 	}
+}
+
+// TestPlaceOfOneThatWaitsNoMore: it goes to nobody if nobody else waits.
+func TestPlaceOfOneThatWaitsNoMore(t *testing.T) {
+	p := newTaskPlaces(1)
+	line := placeLine{wake: newWakeup()}
+	w := waitsIn(&line, "db")
+	require.True(t, p.take(""))
+	p.wait(w)
+	p.waitNoMore(w)
+	p.give("")
+	require.Empty(t, line.wake)
+	require.Empty(t, p.granted(&line))
+	require.Zero(t, p.running)
+	require.True(t, p.take("db"))
 }
 
 // waitsIn is a task that waits for a place in a line.
@@ -320,6 +390,37 @@ func TestTasksWaitForInstances(t *testing.T) {
 	})
 }
 
+// TestTasksHeldUntilEnoughStay: an instance that comes and goes does not let tasks start. Whoever
+// leads nothing has not counted.
+func TestTasksHeldUntilEnoughStay(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		two := func(o *Options) { o.Tasks.MinInstances = 2 }
+		a := c.member("a", two)
+		require.NoError(c, a.Tasks().Register(a.counts("t", Every(time.Minute))))
+		a.start()
+		c.pass(5 * time.Minute)
+		for n := range 3 {
+			b := c.member(fmt.Sprint("b", n), two).start()
+			c.pass(gateSettles / 2)
+			_, err := b.stop()
+			require.NoError(c, err)
+			c.pass(gateSettles)
+			require.True(c, a.held())
+		}
+		require.Empty(c, c.noted())
+		c.member("b", two, func(o *Options) { o.Election.Ineligible = true }).start()
+		c.pass(gateSettles + 5*time.Second)
+		require.False(c, a.held())
+		a.Elector().SetEligible(false)
+		c.pass(2 * a.Options().Registry.HeartbeatInterval)
+		require.True(c, a.Tasks().gate.holds())
+		a.Elector().SetEligible(true)
+		c.until(time.Minute, a.IsLeader)
+		c.pass(time.Second)
+		require.False(c, a.held(), "there are enough at its begin")
+	})
+}
+
 // TestTasksHeldInANewTerm: a leader counts before anything starts, and does not wait if there are
 // enough.
 func TestTasksHeldInANewTerm(t *testing.T) {
@@ -376,8 +477,16 @@ func TestTasksHeldWhileRedisIsSilent(t *testing.T) {
 		c.until(time.Minute, a.IsLeader)
 		c.pass(time.Minute)
 		require.True(c, a.held())
-		held := a.seen(func(e Event) bool { return e.Type == EventTasksHeld })
-		require.ErrorIs(c, held[len(held)-1].Err, ErrUnreachable)
+		uncounted := func(e Event) bool { return e.Type == EventTasksHeld && matches(e.Err, ErrUnreachable) }
+		require.Len(c, a.seen(uncounted), 1)
+
+		c.redis.Intercept(nil)
+		c.pass(a.Options().Registry.HeartbeatInterval)
+		c.redis.Intercept(mute)
+		require.NoError(c, a.Elector().Resign(background))
+		c.until(time.Minute, a.IsLeader)
+		c.pass(time.Minute)
+		require.Len(c, a.seen(uncounted), 2, "once each time")
 	})
 }
 
@@ -650,6 +759,31 @@ func TestAnywhereTogether(t *testing.T) {
 	}
 	all.Wait()
 	require.Len(t, m.Roles(), 2)
+}
+
+// TestShardsAreNothingButTasks: what the options say of the default role does not hold for the
+// roles that tasks are dealt to, but for its times.
+func TestShardsAreNothingButTasks(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a-1", func(o *Options) {
+			o.Tasks.Shards = 1
+			o.Election.Priority, o.Election.ByInstanceID, o.Election.LeaderKey, o.Election.LeaseTTL = 3, true, "mine", 20*time.Second
+			o.Election.Lead = []LeadFunc{func(_ context.Context, term Term) error {
+				c.note("%q", term.Role)
+				return nil
+			}}
+		})
+		require.NoError(c, a.Tasks().Register(Task{Name: "t", Anywhere: true, Schedule: OnDemand(), Run: noTask}))
+		a.start()
+		shard := a.Roles()[1]
+		c.until(time.Minute, func() bool { return a.IsLeader() && shard.IsLeader() })
+		c.pass(time.Second)
+		require.Equal(c, []string{`""`}, c.noted())
+		require.Zero(c, shard.loop.preference.Priority)
+		require.Equal(c, 20*time.Second, shard.loop.opts.LeaseTTL)
+		require.False(c, shard.loop.opts.ByInstanceID)
+		require.Equal(c, "a-1", c.holder("tenure:leader:tasks.1"))
+	})
 }
 
 // TestShards: a task keeps its place for ever: another deal would have it move with an upgrade.
