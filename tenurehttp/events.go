@@ -209,7 +209,7 @@ func (b *hub) read(c *cursor) (anew bool, position string, changes []entry, news
 			}
 		}
 	}
-	if c.next < b.first || c.next > end {
+	if c.next < b.first {
 		c.next = end
 		if len(b.ring) > 0 {
 			position = b.ring[len(b.ring)-1].id()
