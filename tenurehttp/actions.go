@@ -186,7 +186,7 @@ func (h *Handler) mutate(a action) func(w http.ResponseWriter, r *request) error
 		p.triggered = func(id string) { trigger <- id }
 		id, err := h.run(r, a, p)
 		if err != nil {
-			failed := problemOf(err)
+			failed := problemOf(interrupted(r.Context(), err))
 			failed.Command = id
 			return &failed
 		}

@@ -264,6 +264,30 @@ func TestSlowClientsOfALeader(t *testing.T) {
 	}
 }
 
+// TestRequestThatEndsWithTheTerm: one to the API that waits for Redis as the term ends is
+// interrupted, which is no fault of the server.
+func TestRequestThatEndsWithTheTerm(t *testing.T) {
+	inSite(t, func(s *site) {
+		rdb := s.client("a")
+		rdb.AddHook(farAway{rdb, 300 * time.Millisecond})
+		a, err := tenure.New(rdb.Client, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		require.NoError(s, err)
+		s.run(a)
+		h, err := tenurehttp.New(a, tenurehttp.Options{Authorize: func(*http.Request, tenurehttp.Action) (string, error) { return "ann", nil }})
+		require.NoError(s, err)
+		s.Cleanup(h.Close)
+		w := s.host(tenurehttp.LeaderOnly(a.Elector(), h, tenurehttp.Reject))
+		for _, one := range [][]string{{http.MethodGet, "status", ""}, {http.MethodPost, "pause", `{"task":"t"}`}} {
+			s.until(a.IsLeader)
+			go func() { // ends when it has resigned
+				time.Sleep(100 * time.Millisecond)
+				_ = a.Elector().Resign(context.Background())
+			}()
+			w.refused(http.StatusServiceUnavailable, "interrupted", one[0], "/api/cluster/"+one[1], one[2])
+		}
+	})
+}
+
 // TestSlowReaderOfTheAPI: a client that reads the API of the leader slowly holds up no hand-over,
 // though each piece of an answer has a deadline of its own.
 func TestSlowReaderOfTheAPI(t *testing.T) {

@@ -1,6 +1,7 @@
 package tenurehttp
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -73,6 +74,15 @@ func problemOf(err error) problem {
 		p.retry = 1
 	}
 	return p
+}
+
+// interrupted is the error of a request with that context. If it only says that the context has
+// ended, with the client, the term or the time that there was, that is no fault of this server.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)) {
+		return err
+	}
+	return &problem{Status: http.StatusServiceUnavailable, Code: "interrupted", Detail: "the request ended before it was answered: a command may have been done all the same"}
 }
 
 func writeProblem(w http.ResponseWriter, err error) {

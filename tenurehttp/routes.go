@@ -103,7 +103,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	w = bound(w, r)
 	if err := h.dispatch(w, r); err != nil {
-		writeProblem(w, err)
+		writeProblem(w, interrupted(r.Context(), err))
 	}
 }
 

@@ -109,7 +109,7 @@ var kinds = map[string]error{
 	"not_found": tenure.ErrNotFound, "no_leader": tenure.ErrNoLeader, "not_leader": tenure.ErrNotLeader, "not_ready": tenure.ErrNotReady,
 	"transferring": tenure.ErrTransferring, "trigger_waiting": tenure.ErrTriggerWaiting, "registered": tenure.ErrRegistered, "not_taken": tenure.ErrNotTaken,
 	"drain_timeout": tenure.ErrDrainTimeout, "failed": tenure.ErrCommandFailed, "stopped": tenure.ErrStopped, "unreachable": tenure.ErrUnreachable,
-	"misconfigured": tenure.ErrMisconfigured, "gone": tenure.ErrNotFound,
+	"misconfigured": tenure.ErrMisconfigured, "gone": tenure.ErrNotFound, "interrupted": tenure.ErrUnreachable,
 }
 
 // Passing reports whether what keeps somebody from an answer may pass: Redis or the API cannot be

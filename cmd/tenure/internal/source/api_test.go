@@ -178,6 +178,7 @@ func TestAPIErrors(t *testing.T) {
 		})
 		require.ErrorIs(t, a.Drain(t.Context(), "a"), want)
 	}
+	require.Equal(t, tenure.ErrUnreachable, kinds["interrupted"], "what was asked for may have been done")
 }
 
 // TestEndOfACommand: it is waited for, and its end is the error that the instance has said.
