@@ -160,7 +160,7 @@ var web = []bug{
 	{name: "since a while ago, if it is not known", in: tenurehttp, test: "TestAged", breaks: "a role of which nothing is known waits since a second", file: "tenurehttp/snapshot.go",
 		old: "	if s.For > 0 {\n", new: "	if true {\n"},
 	{name: "numbers of the ring that stay", in: tenurehttp, test: "TestReadersOfTheRing", breaks: "a client of the events misses changes after the first thousand", file: "tenurehttp/events.go",
-		old: "b.ring, b.first = slices.Clone(b.ring[over:]), b.first+over", new: "b.ring = slices.Clone(b.ring[over:])"},
+		old: "b.ring, b.first = b.ring[over:], b.first+over", new: "b.ring = b.ring[over:]"},
 	{name: "changes of a follower that has ended", in: tenurehttp, test: "TestReadersOfTheRing", breaks: "a client of the events gets changes twice", file: "tenurehttp/events.go",
 		old: "	if b.follower != f {\n		return\n	}\n", new: ""},
 	{name: "changes that nobody followed", in: tenurehttp, test: "TestNobodyListens", breaks: "a client that comes back misses what happened while nobody listened", file: "tenurehttp/events.go",
