@@ -99,12 +99,23 @@ func (f *follower) rest(end func()) {
 		idle = b.streams == 0
 		if over {
 			b.follower, b.known = nil, false
+			b.forgetLast()
 		}
 		b.mu.Unlock()
 		if over {
 			return
 		}
 	}
+}
+
+// forgetLast forgets the last entry of the log: further changes of it may have been on their way to
+// a follower that has ended. Whoever follows next reads it again.
+func (b *hub) forgetLast() {
+	n := len(b.ring)
+	for n > 0 && b.ring[n-1].change.ID == b.ring[len(b.ring)-1].change.ID {
+		n--
+	}
+	b.ring = b.ring[:n:n]
 }
 
 // follow takes the changes until ctx is done.
