@@ -38,6 +38,8 @@ var runs = []bug{
 		old: "			r.Crashes++\n			r.FailedRuns++", new: "			r.Crashes++"},
 	{name: "schedule not said anew", in: redisstore, test: "TestListingsHaveTheScheduleAndTheTime", breaks: "a page shows the schedule of an old version", file: lua,
 		old: "or said[1] ~= ARGV[4] or", new: "or"},
+	{name: "registered tasks fill the list", test: "TestTasksListingOfManyRegistered", breaks: "a process that has registered a thousand tasks never sees an orphan", file: "tasks_status.go",
+		old: "s.store.Names(ctx, maxTasks+len(here))", new: "s.store.Names(ctx, maxTasks)"},
 	{name: "paused task is overdue", test: "TestOverdue", breaks: "an alert for each task that somebody has paused", file: "tasks_status.go",
 		old: "r.Next != 0 && !r.Paused &&", new: "r.Next != 0 &&"},
 	{name: "slots of another version", test: "TestUpcomingOfAnotherVersion", breaks: "a page shows slots that nobody will run", file: "tasks_status.go",
