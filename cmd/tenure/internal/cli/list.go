@@ -395,6 +395,10 @@ func (a *app) writeChanges(changes []tenure.Change) {
 			fmt.Fprintln(a.out, out.Plain(out.At(c.Time, time.Now())+"  "+changeText(c)))
 			continue
 		}
-		_ = out.Value(a.out, out.Lines, c) // the Sink ends the command
+		if a.format == out.YAML { // each is the next element of one list
+			_ = out.Value(a.out, out.YAML, []tenure.Change{c}) // the Sink ends the command
+			continue
+		}
+		_ = out.Value(a.out, out.Lines, c)
 	}
 }
