@@ -240,6 +240,28 @@ func TestAuthorizerThatPanics(t *testing.T) {
 	})
 }
 
+// brokenError is an error whose methods fail if it is nil.
+type brokenError struct{ cause error }
+
+func (e *brokenError) Error() string { return e.cause.Error() }
+
+func (e *brokenError) Unwrap() error { return e.cause }
+
+// TestAuthorizerThatReturnsANilPointer: an error that is one refuses, as any other error does, and
+// has an answer.
+func TestAuthorizerThatReturnsANilPointer(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		for code, refuses := range map[string]error{"forbidden": (*tenurehttp.ChallengeError)(nil), "authorizer": (*brokenError)(nil)} {
+			w := s.serve(tenurehttp.New(a, tenurehttp.Options{Authorize: func(*http.Request, tenurehttp.Action) (string, error) { return "ann", refuses }}))
+			status := map[string]int{"forbidden": http.StatusForbidden, "authorizer": http.StatusInternalServerError}[code]
+			w.refused(status, code, http.MethodPost, "/api/cluster/drain", `{"instance_id":"a"}`)
+			require.Equal(s, `actions [], caller ""`, fields(w.get("/api/cluster/snapshot"), "actions", "caller"))
+		}
+	})
+}
+
 // TestHostileBodies: what is no request changes nothing.
 func TestHostileBodies(t *testing.T) {
 	inSite(t, func(s *site) {

@@ -122,28 +122,9 @@ func (s secrets) find(name, secret string) (caller string, holders int) {
 // itself.
 const pageHeader = "Tenure-Page"
 
-// authorize asks the Authorizer. The error is a problem.
+// authorize asks the Authorizer. The error is a problem. One that panics, as a method of its error
+// may, lets nobody in.
 func (h *Handler) authorize(r *http.Request, action Action) (caller string, err error) {
-	caller, err = h.ask(r, action)
-	var challenge *ChallengeError
-	var own *problem
-	switch {
-	case err == nil:
-		return caller, nil
-	case errors.As(err, &own):
-		return "", own
-	case errors.As(err, &challenge):
-		p := &problem{Status: http.StatusUnauthorized, Code: "unauthenticated", Detail: "credentials are missing or wrong", challenge: challenge.Challenge}
-		if scheme, _, _ := strings.Cut(p.challenge, " "); strings.EqualFold(scheme, "Basic") && r.Header.Get(pageHeader) != "" {
-			p.challenge = "Tenure-" + p.challenge // which no browser knows: it would ask by itself, each time, and keep no way out
-		}
-		return "", p
-	}
-	return "", &problem{Status: http.StatusForbidden, Code: "forbidden", Detail: "you may not do this"}
-}
-
-// ask calls the Authorizer. One that panics lets nobody in.
-func (h *Handler) ask(r *http.Request, action Action) (caller string, err error) {
 	returned := false
 	defer func() {
 		if value := recover(); !returned { // also if it was runtime.Goexit, or panic(nil)
@@ -153,8 +134,28 @@ func (h *Handler) ask(r *http.Request, action Action) (caller string, err error)
 		}
 	}()
 	caller, err = h.opts.Authorize(r, action)
+	if err != nil {
+		caller, err = "", refusal(r, err)
+	}
 	returned = true
 	return caller, err
+}
+
+// refusal is an error of the Authorizer as a problem.
+func refusal(r *http.Request, err error) error {
+	var challenge *ChallengeError
+	var own *problem
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.As(err, &challenge) && challenge != nil:
+		p := &problem{Status: http.StatusUnauthorized, Code: "unauthenticated", Detail: "credentials are missing or wrong", challenge: challenge.Challenge}
+		if scheme, _, _ := strings.Cut(p.challenge, " "); strings.EqualFold(scheme, "Basic") && r.Header.Get(pageHeader) != "" {
+			p.challenge = "Tenure-" + p.challenge // which no browser knows: it would ask by itself, each time, and keep no way out
+		}
+		return p
+	}
+	return &problem{Status: http.StatusForbidden, Code: "forbidden", Detail: "you may not do this"}
 }
 
 // may lists what the caller of a request may ask for.

@@ -61,6 +61,8 @@ var web = []bug{
 		old: "same &= subtle.ConstantTimeCompare([]byte(name), []byte(one.name))", new: "same &= 1"},
 	{name: "authorizer that panics ends the request", in: tenurehttp, test: "TestAuthorizerThatPanics", breaks: "nobody hears that the authorizer is broken", file: "tenurehttp/auth.go",
 		old: "if value := recover(); !returned {", new: "if value := any(nil); !returned && value != nil {"},
+	{name: "nil challenge ends the request", in: tenurehttp, test: "TestAuthorizerThatReturnsANilPointer", breaks: "an authorizer that refuses by a nil pointer breaks the connection of everybody", file: "tenurehttp/auth.go",
+		old: "errors.As(err, &challenge) && challenge != nil:", new: "errors.As(err, &challenge):"},
 	{name: "commands from any page", in: tenurehttp, test: "TestHostileBodies", breaks: "a page that an operator opens drains instances in their name", file: "tenurehttp/routes.go",
 		old: "if err := h.protection.Check(r); err != nil {", new: "if err := h.protection.Check(r); err != nil && false {"},
 	{name: "any field in a body", in: tenurehttp, test: "TestHostileBodies", breaks: "a misspelt field is left out in silence: the wrong instance leads", file: "tenurehttp/actions.go",
