@@ -517,3 +517,42 @@ func TestNodeThatHangsHoldsUpNoOther(t *testing.T) {
 		}
 	})
 }
+
+// it in any case, and nothing that is about to send a batch of its own.
+func TestBatchHasItsBound(t *testing.T) {
+	s := quietStore(t)
+	call := func(roles int, with ...request) *request {
+		return &request{store: s, key: "ns:leader", roles: roles, with: with}
+	}
+	one := request{store: s, key: "ns:leader"}
+	sender, joint, company, small, leads := call(50), call(100), call(0, one, one, one, request{store: s, key: "ns:leader", roles: 60}), call(20), call(0)
+	leads.leads = true
+	b := newBatches(1)
+	b.queue = []*request{sender, leads, joint, company, small}
+	require.Equal(t, []*request{sender, joint, small}, b.take(sender), "50 + 100 + 20, and not 64")
+	require.Equal(t, []*request{leads, company}, b.queue)
+}
+
+// be are on their way; one that leaves hands its turn on.
+func TestBatchesAtATime(t *testing.T) {
+	s := quietStore(t)
+	b := newBatches(2)
+	first, second, third := &request{store: s}, &request{store: s}, &request{store: s}
+	require.True(t, b.begin())
+	require.True(t, b.begin())
+	for _, r := range []*request{first, second, third} {
+		require.False(t, b.enter(r))
+	}
+	b.sending++ // one that hangs was followed by another
+	b.next()
+	require.Empty(t, first.woken, "two are on their way")
+	b.next()
+	require.Len(t, first.woken, 1)
+	require.Empty(t, second.woken)
+	b.leave(first)
+	require.Len(t, second.woken, 1, "the turn of the one that left")
+	require.Equal(t, 2, b.sending)
+	b.leave(third)
+	require.Equal(t, 2, b.sending, "it had none")
+	require.Equal(t, []*request{second}, b.queue)
+}

@@ -105,3 +105,10 @@ func clock() lease.Reading {
 	now := time.Now()
 	return lease.Reading{Mono: now.Sub(began), Wall: time.Duration(now.UnixNano())}
 }
+
+// quietStore is a store whose client talks to nobody.
+func quietStore(t *testing.T) *Store {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = client.Close() })
+	return openStore(client, "ns")
+}

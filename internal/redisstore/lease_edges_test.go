@@ -179,3 +179,46 @@ func TestWaitsBelowAMillisecond(t *testing.T) {
 	s := openStore(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), "ns").ForRole(store.Role{EmptyWait: 1, Margin: 1})
 	require.Equal(t, []any{int64(1), int64(1)}, []any{s.emptyWait, s.margin})
 }
+
+// of it is said when it has changed.
+func TestRenewalsSayWhatIsAskedFor(t *testing.T) {
+	l := quietStore(t).ForRole(store.Role{Key: "ns:leader", Holder: "a", TTL: time.Second})
+	was := lease.Request{Kind: lease.Renew, Nonce: "n", Token: 7, HoldOff: time.Second, Origin: "o", Since: 3, Floor: 5}
+	l.common(was)
+	for name, change := range map[string]func(r *lease.Request){
+		"nothing":  func(*lease.Request) {},
+		"nonce":    func(r *lease.Request) { r.Nonce = "m" },
+		"token":    func(r *lease.Request) { r.Token++ },
+		"hold-off": func(r *lease.Request) { r.HoldOff *= 2 },
+		"origin":   func(r *lease.Request) { r.Origin = "p" },
+		"since":    func(r *lease.Request) { r.Since++ },
+		"floor":    func(r *lease.Request) { r.Floor++ },
+	} {
+		r := was
+		change(&r)
+		require.Equal(t, [6]any{r.Nonce, r.Token, r.HoldOff.Milliseconds(), r.Origin, r.Since, r.Floor}, l.common(r), name)
+		l.common(was)
+	}
+}
+
+// TestRestartGuardIsNeverNone: a guard of less than a millisecond is not that of the default, 0.
+func TestRestartGuardIsNeverNone(t *testing.T) {
+	for d, want := range map[time.Duration]int64{-time.Second: -1, 0: 0, time.Microsecond: 1, 1500 * time.Microsecond: 1, time.Second: 1000} {
+		require.Equal(t, want, restartGuardArg(d), d)
+	}
+}
+
+// TestBestIsUntrusted: the best candidate is an instance ID, or the reply is none.
+func TestBestIsUntrusted(t *testing.T) {
+	id, rank, ok := parseBest("-12:a:b")
+	require.True(t, ok)
+	require.Equal(t, "a:b", id)
+	require.Equal(t, lease.Rank(-12), rank)
+	id, _, ok = parseBest("-")
+	require.True(t, ok)
+	require.Empty(t, id)
+	for _, text := range []string{"", "12", "x:a", "12:", "12:a b", "12:*", "12:a\nb"} {
+		_, _, ok := parseBest(text)
+		require.False(t, ok, text)
+	}
+}

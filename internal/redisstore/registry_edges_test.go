@@ -463,3 +463,16 @@ func TestScanAtItsLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestScoreIsUntrusted: anybody may have put any number there.
+func TestScoreIsUntrusted(t *testing.T) {
+	for text, want := range map[string]int64{"17": 17, "1.7e3": 1700, "-5": 0, "inf": 1 << 53, "-inf": 0, "1e999": 1 << 53} {
+		last, beaten := score(text)
+		require.True(t, beaten, text)
+		require.Equal(t, want, last, text)
+	}
+	for _, text := range []string{"", "nan", "x"} {
+		_, beaten := score(text)
+		require.False(t, beaten, text)
+	}
+}

@@ -289,3 +289,82 @@ func TestRollCallTime(t *testing.T) {
 		require.Equal(t, tt.trips*time.Second, rollCallTime(channels(tt.tags, tt.each), tt.spread, time.Second), "%+v", tt) //nolint:durationcheck // trips are no duration
 	}
 }
+
+// the others again after one that was not left.
+func TestRenewalsApart(t *testing.T) {
+	var a apart
+	by := func() (n int) {
+		for a.next() {
+			n++
+		}
+		return n
+	}
+	require.Zero(t, by())
+	for _, want := range []int{1, 3, 7, mostApart, mostApart} {
+		a.refused()
+		require.Equal(t, want, by())
+	}
+	l := quietStore(t).ForRole(store.Role{Key: "ns:leader", Holder: "a", TTL: time.Second})
+	l.apart = &a
+	cmd := redis.NewStringCmd(t.Context())
+	cmd.SetVal("17 o 1")
+	(&journey{places: []int{0}}).takeJoint([]store.Renewal{{Lease: l}}, cmd, nil)
+	a.refused()
+	require.Equal(t, 1, by())
+}
+
+// TestRolesThatAreAlike: one call of renew_all names these once for all of its roles.
+func TestRolesThatAreAlike(t *testing.T) {
+	s := quietStore(t)
+	was := store.Role{Key: "ns:leader", Holder: "a", TTL: time.Second, Margin: time.Second}
+	for name, change := range map[string]func(r *store.Role){
+		"holder":   func(r *store.Role) { r.Holder = "b" },
+		"TTL":      func(r *store.Role) { r.TTL *= 2 },
+		"margin":   func(r *store.Role) { r.Margin *= 2 },
+		"hold-off": func(r *store.Role) { r.HoldOff = time.Minute },
+	} {
+		r := was
+		change(&r)
+		require.NotEqual(t, s.ForRole(was).alike(), s.ForRole(r).alike(), name)
+	}
+	other := was
+	other.Key, other.EmptyWait = "ns:leader:other", time.Minute
+	require.Equal(t, s.ForRole(was).alike(), s.ForRole(other).alike())
+}
+
+// TestJointReplyIsUntrusted: a reply of renew_all that is not about as many roles is none.
+func TestJointReplyIsUntrusted(t *testing.T) {
+	reply, err := parseJointReply("17 o 101", 3)
+	require.NoError(t, err)
+	require.Equal(t, jointReply{now: 17, origin: "o", renewed: "101"}, reply)
+	for _, line := range []string{"", "17", "17 o", "17 o 10", "17 o 1011", "17 o 10x", "x o 101", "17 o 101 1"} {
+		_, err := parseJointReply(line, 3)
+		require.ErrorIs(t, err, store.ErrUnreachable, line)
+	}
+}
+
+// and not at all if nobody waits for a roll-call.
+func TestSlowRollCallIsSaidOnce(t *testing.T) {
+	var r rollCallTimer
+	told := 0
+	measure := func(trips ...time.Duration) int {
+		told = 0
+		for _, trip := range trips {
+			r.measured(trip, []string{"ns:leader:events"}, false, 100*time.Millisecond, func(n store.Notice) {
+				told++
+				require.Equal(t, store.RollCallSlow, n.Kind)
+			})
+		}
+		return told
+	}
+	const slow, fast = 20 * time.Millisecond, time.Millisecond
+	require.Zero(t, measure(slow, slow), "two say little")
+	require.Equal(t, 1, measure(slow))
+	require.Zero(t, measure(slow, slow, slow, slow))
+	require.Zero(t, measure(fast, slow, slow), "one of three was fast")
+	require.Equal(t, 1, measure(slow))
+	var unasked rollCallTimer
+	for range 3 {
+		unasked.measured(slow, []string{"ns:leader:events"}, false, 0, func(store.Notice) { t.Error("nobody waits for it") })
+	}
+}
