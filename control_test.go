@@ -1461,6 +1461,46 @@ func TestControlTriggersAtOnce(t *testing.T) {
 	}
 }
 
+// TestControlCancelsAtOnce: likewise, and what it forgets is what the leader of that role has not
+// taken over, whoever leads another one.
+func TestControlCancelsAtOnce(t *testing.T) {
+	for _, role := range []string{"", "main"} {
+		t.Run("role "+role, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				in := func(o *Options) { o.Election.Role = role }
+				a := c.member("a", in)
+				require.NoError(c, a.Tasks().Register(Task{Name: "t", Schedule: OnDemand(), Run: func(ctx context.Context, _ TaskRun) error {
+					<-ctx.Done()
+					return context.Cause(ctx)
+				}}))
+				a.start()
+				c.until(time.Minute, a.IsLeader)
+				c.pass(time.Second)
+				control := c.control("ops")
+				running := func() bool {
+					list, err := control.Tasks().List(background)
+					require.NoError(c, err)
+					return list[0].Running
+				}
+				_, err := control.Tasks().Trigger(background, "t")
+				require.NoError(c, err)
+				c.until(time.Minute, running)
+				require.NoError(c, control.Cancel(background, "t"))
+				require.Less(c, c.until(2*time.Minute, func() bool { return !running() }), time.Second)
+				_, err = a.stop()
+				require.NoError(c, err)
+
+				b := c.member("b", in).start()
+				c.until(time.Minute, b.IsLeader)
+				c.pass(2 * time.Second)
+				require.ErrorIs(c, control.Forget(background, "t"), ErrNoLeader, "it may be about to take it over")
+				c.pass(2 * time.Minute)
+				require.NoError(c, control.Forget(background, "t"))
+			})
+		})
+	}
+}
+
 // TestCommandOfADeafInstance: an instance that hears no hint takes a command at its next heartbeat:
 // its subscription has died without a sign, or its user may not subscribe.
 func TestCommandOfADeafInstance(t *testing.T) {

@@ -1025,3 +1025,17 @@ func TestRegistryCost(t *testing.T) {
 		require.Len(t, list, instances-len(silent))
 	})
 }
+
+// TestUpdateCopies: what the application does with its maps and lists later changes no record.
+func TestUpdateCopies(t *testing.T) {
+	m, err := NewStandalone(Options{InstanceID: "a"})
+	require.NoError(t, err)
+	ports, roles, capabilities, metadata := map[string]int{"http": 80}, []string{"web"}, []string{"gpu"}, map[string]string{"zone": "a"}
+	require.NoError(t, m.Registry().Update(InstanceUpdate{Ports: ports, Roles: roles, Capabilities: capabilities, Metadata: metadata}))
+	ports["http"], roles[0], capabilities[0], metadata["zone"] = 81, "mail", "tpu", "b"
+	said := m.Registry().said()
+	require.Equal(t, map[string]int{"http": 80}, said.Ports)
+	require.Equal(t, []string{"web"}, said.Roles)
+	require.Equal(t, []string{"gpu"}, said.Capabilities)
+	require.Equal(t, map[string]string{"zone": "a"}, said.Metadata)
+}

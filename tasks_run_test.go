@@ -694,3 +694,52 @@ func TestTimeoutIsNamed(t *testing.T) {
 		})
 	}
 }
+
+// TestContextOfAnAttemptEnds: once the task has returned nothing is kept of its context, and what it
+// has started with that ends. A term may have thousands of runs.
+func TestContextOfAnAttemptEnds(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		var ran []context.Context
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: func(ctx context.Context, _ TaskRun) error {
+			require.NoError(g, ctx.Err())
+			g.lock(func() { ran = append(ran, ctx) })
+			return nil
+		}})
+		g.pass(3*time.Hour + time.Minute)
+		g.lock(func() {
+			require.Len(g, ran, 3)
+			for _, ctx := range ran {
+				require.Error(g, ctx.Err())
+			}
+		})
+		a.end()
+	})
+}
+
+// TestLatenessIsOfSlots: how late a run began is said of the first attempt at a slot; an attempt
+// that is tried again, or a run that was triggered, is not late.
+func TestLatenessIsOfSlots(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		task := Task{Name: "t", Schedule: Every(time.Hour), Retry: RetryPolicy{Attempts: 2, Backoff: time.Minute}, Run: func(_ context.Context, run TaskRun) error {
+			if run.Attempt == 1 {
+				return errBroken
+			}
+			return nil
+		}}
+		a := g.leader("a", task)
+		g.pass(30 * time.Minute)
+		_, err := a.Trigger(g.Context(), "t")
+		require.NoError(g, err)
+		g.pass(15 * time.Minute)
+		a.end()
+		g.pass(20 * time.Minute)
+		a.begin()
+		g.pass(10 * time.Minute)
+		a.end()
+		var late []string
+		for _, e := range g.told(EventTaskStarted) {
+			late = append(late, fmt.Sprintf("#%d %v", e.Attempt, e.Took.Round(time.Minute)))
+		}
+		require.Equal(g, []string{"#1 0s", "#2 0s", "#1 5m0s", "#2 0s"}, late)
+	})
+}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // aLiveTerm begins a term of a second, that is cancelled 100 ms before its end, and counts how
@@ -495,4 +496,30 @@ func TestP8_TasksEndAfterTheTerm(t *testing.T) {
 		synctest.Wait()
 		require.ErrorIs(t, context.Cause(live.tasks.ctx), ErrLost)
 	})
+}
+
+// TestVerifyIsOfThisTerm: the lease must be that of this instance and this token, and the term be
+// valid when the answer comes.
+func TestVerifyIsOfThisTerm(t *testing.T) {
+	held := store.LeaseReply{Answer: lease.Answer{Verdict: lease.Held, Token: 7}, Holder: "me"}
+	for name, change := range map[string]func(live *liveTerm, reply *store.LeaseReply) error{
+		"it is":            func(*liveTerm, *store.LeaseReply) error { return nil },
+		"another instance": func(_ *liveTerm, reply *store.LeaseReply) error { reply.Holder = "other"; return ErrLost },
+		"another token":    func(_ *liveTerm, reply *store.LeaseReply) error { reply.Token++; return ErrLost },
+		"nobody":           func(_ *liveTerm, reply *store.LeaseReply) error { reply.Verdict = lease.Unknown; return ErrLost },
+		"over meanwhile":   func(live *liveTerm, _ *store.LeaseReply) error { live.end(ErrResigned); return ErrResigned },
+	} {
+		t.Run(name, func(t *testing.T) {
+			live, _ := aLiveTerm(t)
+			term, _ := TermFrom(live.ctx)
+			var want error
+			live.links.holder = func(context.Context) (store.LeaseReply, error) {
+				reply := held
+				want = change(live, &reply)
+				return reply, nil
+			}
+			err := term.Verify(t.Context())
+			require.ErrorIs(t, err, want)
+		})
+	}
 }

@@ -536,3 +536,28 @@ func TestTransferToOneThatHasResigned(t *testing.T) {
 		c.until(100*time.Millisecond, a.IsLeader)
 	})
 }
+
+// TestCallsOfATransfer: a call waits for the transfer that it asks for, of its own term, and what
+// was said to it counts, though the loop has ended since.
+func TestCallsOfATransfer(t *testing.T) {
+	on := transfer{asked: "b", token: 7}
+	require.False(t, on.join(transferCall{to: "c", token: 7}))
+	require.False(t, on.join(transferCall{to: "b", token: 8}), "it is meant for a later term")
+	require.True(t, on.join(transferCall{to: "b", token: 7}))
+	require.Len(t, on.calls, 1)
+
+	was := lastTransfer{token: 7, asked: lease.Anyone, to: "b"}
+	require.True(t, was.serves(transferCall{to: lease.Anyone, token: 7}))
+	require.True(t, was.serves(transferCall{to: "b", token: 7}), "the best candidate was that one")
+	require.False(t, was.serves(transferCall{to: "c", token: 7}))
+	require.False(t, was.serves(transferCall{to: "b", token: 8}))
+
+	over := make(chan struct{})
+	close(over)
+	call := transferCall{begun: make(chan error, 1)}
+	require.ErrorIs(t, call.answer(over), ErrNotLeader)
+	for range 100 { // a select takes either
+		call.begun <- nil
+		require.NoError(t, call.answer(over))
+	}
+}

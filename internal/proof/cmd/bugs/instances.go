@@ -68,4 +68,8 @@ var instances = []bug{
 		old: "if last and last[2][1] == '@' and last[2][2] == ARGV[2] then return last[1] end -- rule aggregated-once", new: "-- rule aggregated-once"},
 	{name: "metrics that hang in silence", test: "TestMetricsThatFail", breaks: "nobody hears that the numbers stand still", file: "registry_metrics.go",
 		old: "			case <-ticker.C:\n				faults.report(", new: "			case <-ticker.C:\n				faults.reported = true\n				faults.report("},
+	{name: "ports that the application goes on to change", test: "TestUpdateCopies", breaks: "a record is read and written at once, and says what no Update has checked", file: "registry.go",
+		old: "p.Ports = maps.Clone(u.Ports)", new: "p.Ports = u.Ports"},
+	{name: "roles that the application goes on to change", test: "TestUpdateCopies", breaks: "a record is read and written at once, and says what no Update has checked", file: "registry.go",
+		old: "p.Roles = slices.Clone(u.Roles)", new: "p.Roles = u.Roles"},
 }

@@ -126,4 +126,8 @@ var runs = []bug{
 		old: "		l.term.forgot.Add(1)\n", new: ""},
 	{name: "only a lost lease means that Redis forgot", test: "TestForgot", breaks: "a failover that kept the lease loses the end of a run", file: messages, in: "internal/lease",
 		old: "(a.Reclaimed || a.Origin", new: "(a.Reclaimed && a.Origin"},
+	{name: "context of an attempt that nobody ends", test: "TestContextOfAnAttemptEnds", breaks: "each run leaks its context until the end of the term", file: "tasks_run.go",
+		old: "	defer cancel(nil)\n	if task.Timeout", new: "	if task.Timeout"},
+	{name: "attempt that is tried again is late", test: "TestLatenessIsOfSlots", breaks: "the lateness of a task that fails is that of its retries", file: "tasks_run.go",
+		old: "a.Slot != 0 && a.Number == 1 && ", new: "a.Slot != 0 && "},
 }

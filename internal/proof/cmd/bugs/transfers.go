@@ -118,4 +118,10 @@ var transfers = []bug{
 		old: "	if number != h.due || h.done {", new: "	if number != h.due || h.done || h.able {"},
 	{name: "transfer of another term not noticed", test: "TestTransferRulesAreNeeded", in: "internal/proof/sim", breaks: "the simulator is content if a late request deposes a leader", file: "internal/proof/sim/transfer.go",
 		old: "	if meant != p.cand.Token() {\n", new: "	if false {\n"},
+	{name: "answer to a transfer that came with the end", test: "TestCallsOfATransfer", breaks: "now and then leader work hears that a transfer came to nothing which ended its term", file: "transfer.go",
+		old: "	select {\n	case err := <-c.begun:\n		return err\n	default:\n		return ErrNotLeader\n	}", new: "	return ErrNotLeader"},
+	{name: "transfer to the best that was done for its name", test: "TestCallsOfATransfer", breaks: "whoever asks for the instance that the lease went to hears that it did not", file: "transfer.go",
+		old: "(t.asked == call.to || t.to == call.to)", new: "t.asked == call.to"},
+	{name: "call that joins the transfer of another term", test: "TestCallsOfATransfer", breaks: "a command that is late takes part in a transfer of which it does not know", file: "transfer.go",
+		old: "if t.asked != call.to || t.token != call.token {", new: "if t.asked != call.to {"},
 }

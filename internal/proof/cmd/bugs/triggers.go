@@ -80,4 +80,8 @@ var triggers = []bug{
 		old: "refused('SADD', KEYS[3], ARGV[11]) or\n", new: "refused('SADD', KEYS[3], ARGV[11]) or refused('HDEL', KEYS[1], 'trigger', 'trigger_args') or\n"},
 	{name: "virtual time, lost trigger not noticed", in: virtual, test: "TestVirtualTriggerExpires", breaks: "the full stack in virtual time is content when a trigger that was accepted never runs", file: "internal/proof/virtual/operator_check.go",
 		old: "		case r.claimed[t.id] == 0:\n", new: "		case false:\n"},
+	{name: "cancel told to the default role", test: "TestControlCancelsAtOnce", breaks: "an operator's cancel is heard after a minute", file: "tasks_control.go",
+		old: "Lease: cmp.Or(r.Lease, home.lease), Keep", new: "Lease: home.lease, Keep"},
+	{name: "orphan of another role forgotten by the default one", test: "TestControlCancelsAtOnce", breaks: "an operator cannot forget the tasks of a named role", file: "tasks_control.go",
+		old: "Lease: cmp.Or(read.Record.Lease, home.lease), Led", new: "Lease: home.lease, Led"},
 }
