@@ -32,6 +32,9 @@ const (
 	registryBound    = membership.MaxBound
 )
 
+// metricsFunc is how errors name that function of the application.
+const metricsFunc = "RegistryOptions.Metrics"
+
 // Registry is the registry of instances. This process sends its heartbeats to it, the leader sweeps
 // it, anybody reads it. Its methods are safe for concurrent use and work without Run. They return
 // as soon as their context is done, with its cause (context.Cause), though the client may go on
@@ -497,7 +500,7 @@ func (r *Registry) flush(deadline time.Time) error {
 	for _, gate := range []*callGate{&r.beating, &r.leaving, &r.sweeping, &r.adding} {
 		left = cmp.Or(left, gate.flush(deadline, "a call of the registry to Redis"))
 	}
-	return joined(left, r.asked.flush(deadline, questionsLeft), r.measuring.flush(deadline, "RegistryOptions.Metrics"))
+	return joined(left, r.asked.flush(deadline, questionsLeft), r.measuring.flush(deadline, metricsFunc))
 }
 
 // places are the records of those who lead roles of this process, as they were last read. It is

@@ -302,6 +302,7 @@ func TestMetricsThatFail(t *testing.T) {
 		text    string
 	}{
 		"panic":      {func() map[string]float64 { panic("no figures") }, "no figures"},
+		"bad error":  {func() map[string]float64 { panic(brokenError{is: func() { panic("no figures") }}) }, "a method of its error failed"},
 		"too many":   {func() map[string]float64 { return many }, "129 metrics, at most 128 are pushed"},
 		"name":       {func() map[string]float64 { return map[string]float64{"a b": 1} }, `the name "a b" must match`},
 		"not finite": {func() map[string]float64 { return map[string]float64{"a": math.Inf(1), "b": 1} }, "a is +Inf, which is no finite number"},

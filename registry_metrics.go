@@ -92,6 +92,9 @@ func (r *Registry) measure(ctx context.Context) {
 			values = r.opts.Metrics()
 			return nil
 		}, func(err error) {
+			if err != nil { // a panic, maybe with an error of the application
+				_, err = worded(ctx, metricsFunc, err)
+			}
 			answer <- err
 			r.measuring.end()
 		})
@@ -101,9 +104,12 @@ func (r *Registry) measure(ctx context.Context) {
 				return
 			case err := <-answer:
 				waiting = false
-				metrics, err := listed(values, err)
+				var metrics []store.Metric
+				if err == nil {
+					metrics, err = listed(values)
+				}
 				if err != nil {
-					faults.report(r.bus, EventMetricsFailed, fmt.Errorf("RegistryOptions.Metrics: %w", err))
+					faults.report(r.bus, EventMetricsFailed, err)
 					break
 				}
 				faults.over()
@@ -111,7 +117,7 @@ func (r *Registry) measure(ctx context.Context) {
 					r.measured.Store(&metrics)
 				}
 			case <-ticker.C:
-				faults.report(r.bus, EventMetricsFailed, fmt.Errorf("RegistryOptions.Metrics has not returned within %v", r.opts.MetricsInterval))
+				faults.report(r.bus, EventMetricsFailed, fmt.Errorf("%s has not returned within %v", metricsFunc, r.opts.MetricsInterval))
 			}
 		}
 		select {
@@ -124,20 +130,17 @@ func (r *Registry) measure(ctx context.Context) {
 
 // listed is what a call of RegistryOptions.Metrics has returned, in the order of the names. Of what
 // cannot be pushed nothing is.
-func listed(values map[string]float64, err error) ([]store.Metric, error) {
-	if err != nil {
-		return nil, err
-	}
+func listed(values map[string]float64) ([]store.Metric, error) {
 	if len(values) > store.MaxMetrics {
-		return nil, fmt.Errorf("%d metrics, at most %d are pushed", len(values), store.MaxMetrics)
+		return nil, fmt.Errorf("%s: %d metrics, at most %d are pushed", metricsFunc, len(values), store.MaxMetrics)
 	}
 	metrics := make([]store.Metric, 0, len(values))
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !store.MetricPattern.MatchString(name) {
-			return nil, fmt.Errorf("the name %.80q must match %s", name, store.MetricPattern)
+			return nil, fmt.Errorf("%s: the name %.80q must match %s", metricsFunc, name, store.MetricPattern)
 		}
 		if value := values[name]; math.IsNaN(value) || math.IsInf(value, 0) {
-			return nil, fmt.Errorf("%s is %v, which is no finite number", name, value)
+			return nil, fmt.Errorf("%s: %s is %v, which is no finite number", metricsFunc, name, value)
 		}
 		metrics = append(metrics, store.Metric{Name: name, Value: values[name]})
 	}

@@ -66,6 +66,8 @@ var instances = []bug{
 		old: "strconv.FormatFloat(m.Value, 'g', -1, 64)", new: "strconv.FormatFloat(m.Value, 'f', -1, 64)"},
 	{name: "rule aggregated-once", test: "TestHostileMetrics", breaks: "a lost answer doubles an entry of the history", file: lua,
 		old: "if last and last[2][1] == '@' and last[2][2] == ARGV[2] then return last[1] end -- rule aggregated-once", new: "-- rule aggregated-once"},
+	{name: "metrics that end the process", test: "TestMetricsThatFail", breaks: "a nil pointer in the application's own figures ends the process, and with it a term", file: "registry_metrics.go",
+		old: "_, err = worded(ctx, metricsFunc, err)", new: "err = fmt.Errorf(\"%s: %w\", metricsFunc, err)"},
 	{name: "metrics that hang in silence", test: "TestMetricsThatFail", breaks: "nobody hears that the numbers stand still", file: "registry_metrics.go",
 		old: "			case <-ticker.C:\n				faults.report(", new: "			case <-ticker.C:\n				faults.reported = true\n				faults.report("},
 	{name: "ports that the application goes on to change", test: "TestUpdateCopies", breaks: "a record is read and written at once, and says what no Update has checked", file: "registry.go",
