@@ -1222,6 +1222,7 @@ func TestRenewalsOfManyRolesTravelTogether(t *testing.T) {
 				c.pass(5 * time.Second)
 			}
 			require.Equal(c, before, tokens())
+			c.until(time.Minute, func() bool { return c.net.Hears("a") }) // again, after the partitions
 			take()
 			c.redis.Do(func(m *miniredis.Miniredis) {
 				for _, e := range a.Roles() {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -34,6 +35,16 @@ func (h *crowdHook) take() (beats, asks []time.Duration, together int) {
 	beats, asks, together = h.beats, h.asks, h.together
 	h.beats, h.asks, h.together = nil, nil, 0
 	return beats, asks, together
+}
+
+// lastAsk is when the last acquire was sent of which take has not told; 0: there is none.
+func (h *crowdHook) lastAsk() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.asks) == 0 {
+		return 0
+	}
+	return h.asks[len(h.asks)-1]
 }
 
 func (h *crowdHook) failing(fail func() error) {
@@ -133,6 +144,13 @@ func TestQuestionsOfACrowdRide(t *testing.T) {
 		require.LessOrEqual(c, longestGap(asks), 15*time.Second+10*time.Millisecond)
 		require.LessOrEqual(c, longestGap(beats), 15750*time.Millisecond+10*time.Millisecond)
 		require.Equal(c, "active", b.record())
+		c.until(time.Minute, func() bool { // at another time than when a regular question is due as the lease ends: that would ride
+			var left time.Duration
+			c.redis.Do(func(m *miniredis.Miniredis) { left = m.TTL(store.Keys("tenure").Lease("")) })
+			last := h.lastAsk()
+			behind := (c.now() + left - last) % (14600 * time.Millisecond)
+			return last > 0 && 4*time.Second < behind && behind < 10*time.Second
+		})
 		a.crash()
 		c.until(31*time.Second, b.IsLeader)
 		c.pass(time.Minute)
