@@ -33,8 +33,8 @@ func TestWhoTravelsTogether(t *testing.T) {
 	}
 	require.False(t, due.add(loop("a"), lease.Request{Kind: lease.Acquire}, time.Second, false))
 	require.False(t, due.add(loop(nil), renew, time.Second, false))
-	for _, bound := range []time.Duration{2, 5, 3} {
-		require.True(t, due.add(loop("a"), renew, bound*time.Second, false))
+	for _, bound := range []time.Duration{2 * time.Second, 5 * time.Second, 3 * time.Second} {
+		require.True(t, due.add(loop("a"), renew, bound, false))
 	}
 	require.True(t, due.add(loop("b"), renew, time.Second, false))
 	require.True(t, due.add(loop("a"), renew, time.Second, true))

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// observing is what observers of one kind have in common. Whatever tells them of something waits for
-// none of them. It is safe for concurrent use.
+// observing is what observers of one kind have in common. Whatever tells them of something waits
+// for none of them. It is safe for concurrent use.
 type observing[T any] struct {
 	mu      sync.Mutex // guards all that the observers have
 	working inFlight   // observers that work off their backlog

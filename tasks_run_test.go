@@ -695,8 +695,8 @@ func TestTimeoutIsNamed(t *testing.T) {
 	}
 }
 
-// TestContextOfAnAttemptEnds: once the task has returned nothing is kept of its context, and what it
-// has started with that ends. A term may have thousands of runs.
+// TestContextOfAnAttemptEnds: once the task has returned nothing is kept of its context, and what
+// it has started with that ends. A term may have thousands of runs.
 func TestContextOfAnAttemptEnds(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		var ran []context.Context

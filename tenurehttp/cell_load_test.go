@@ -35,10 +35,10 @@ func newSource() *source {
 }
 
 // read is get, and how long it took.
-func (s *source) read(t *testing.T) (view[int], error, time.Duration) {
+func (s *source) read(t *testing.T) (view[int], time.Duration, error) {
 	began := time.Now()
 	v, err := s.get(t.Context())
-	return v, err, time.Since(began)
+	return v, time.Since(began), err
 }
 
 // pass lets time pass, and all that is due by then happen.
@@ -55,11 +55,11 @@ func TestCellWithoutAValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSource()
 		s.err = errAway
-		_, err, took := s.read(t)
+		_, took, err := s.read(t)
 		require.ErrorIs(t, err, tenure.ErrUnreachable)
 		require.Equal(t, s.takes, took)
 		for range 100 {
-			_, err, took := s.read(t)
+			_, took, err := s.read(t)
 			require.ErrorIs(t, err, tenure.ErrUnreachable)
 			require.LessOrEqual(t, took, s.takes)
 			s.renew(0)
@@ -68,7 +68,7 @@ func TestCellWithoutAValue(t *testing.T) {
 		require.LessOrEqual(t, s.loads, 3)
 		s.err = nil
 		pass(fresh)
-		v, err, _ := s.read(t)
+		v, _, err := s.read(t)
 		require.NoError(t, err)
 		require.Equal(t, s.loads, v.value)
 	})
@@ -99,7 +99,7 @@ func TestCellAfterAChange(t *testing.T) {
 		require.Equal(t, 2, v.value)
 
 		pass(2 * fresh)
-		v, err, took := s.read(t)
+		v, took, err := s.read(t)
 		require.NoError(t, err)
 		require.Zero(t, took, "nothing has changed")
 		require.Equal(t, 2, v.value)

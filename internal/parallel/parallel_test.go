@@ -18,7 +18,8 @@ func TestEach(t *testing.T) {
 	require.NoError(t, Each(len(called), 4, func(i int) error {
 		n := on.Add(1)
 		defer on.Add(-1)
-		for is := top.Load(); n > is && !top.CompareAndSwap(is, n); is = top.Load() {
+		for is := top.Load(); n > is; is = top.Load() {
+			top.CompareAndSwap(is, n)
 		}
 		called[i].Add(1)
 		runtime.Gosched()

@@ -89,7 +89,8 @@ func (a *app) run(ctx context.Context, o runOptions, command []string) error {
 	}
 	runner := &sidecar.Runner{Config: config}
 	defer forward(runner)()
-	// Who reads what is said may end first. A signal that was ignored would be so for the command too.
+	// Who reads what is said may end first. A signal that was ignored would be so for the command
+	// too.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
 	campaign, stop := context.WithCancel(ctx)

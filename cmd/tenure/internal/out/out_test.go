@@ -20,7 +20,8 @@ func TestPlain(t *testing.T) {
 	require.Equal(t, "Grüße, 世界 \ufffd", Plain("Grüße, 世界 \ufffd"))
 }
 
-// TestGridBelow: what belongs to the row above stands below its last cell, without cells of its own.
+// TestGridBelow: what belongs to the row above stands below its last cell, without cells of its
+// own.
 func TestGridBelow(t *testing.T) {
 	g := Grid{Head: []string{"CHECK", "LEVEL", "FOUND"}}
 	g.Add("pool", "", "too small")
