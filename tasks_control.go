@@ -267,7 +267,7 @@ func (s *TaskScheduler) Reschedule(name string, to Schedule) error {
 	if err := checkTask(name); err != nil {
 		return err
 	}
-	for {
+	for { // again, if it was rescheduled or registered anew while the schedule was asked
 		home, _ := s.home(name)
 		was := home.find(name)
 		if was == nil {
@@ -282,7 +282,7 @@ func (s *TaskScheduler) Reschedule(name string, to Schedule) error {
 		}
 		if home.replace(was, &registered{Task: t, text: text, spec: schedule.Hash(text)}) {
 			return nil
-		} // it was rescheduled, or registered anew, while the schedule was asked
+		}
 	}
 }
 
