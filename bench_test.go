@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -198,6 +199,13 @@ func BenchmarkAcquireRelease(b *testing.B) {
 	calls, each := spentByRedis(b, rdb, "evalsha")
 	b.ReportMetric(float64(calls)/1000, "round-trips")
 	b.ReportMetric(microseconds(each), "redis-µs")
+}
+
+// TestSizeOfARole: a process may lead thousands of roles, so what one weighs is no accident. Each is
+// of a size class of the allocator; the next one costs 256 or 64 bytes more.
+func TestSizeOfARole(t *testing.T) {
+	require.LessOrEqual(t, unsafe.Sizeof(Elector{}), uintptr(1536))
+	require.LessOrEqual(t, unsafe.Sizeof(lease.Candidate{}), uintptr(704))
 }
 
 // What a renewal, and an acquire with its release, may cost the process: round trips, and

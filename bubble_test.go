@@ -178,7 +178,7 @@ func inElection(t *testing.T, change func(*Options), act func(*election)) {
 		require.NoError(t, c.err())
 		s := &election{bubble: newBubble(t), ended: make(chan error, 1)}
 		s.store = &scriptedStore{election: s, healed: make(chan struct{})}
-		s.Elector = newElector(opts.electionConfig(s.store, newEventBus("me")), store.NewSubscription())
+		s.Elector = newElector(opts.electionConfig(opts.electionShared(), s.store, newEventBus("me")), store.NewSubscription())
 		s.standalone = true
 		s.loop.bus.observe(s.witness.observe)
 		defer func() {

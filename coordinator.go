@@ -49,9 +49,7 @@ type Coordinator struct {
 	commands     commandLoop
 	asked        callGate // by Control
 	calls        callObservers
-	balance      balance        // of the roles
-	driver       *driver.Driver // of their loops
-	together     togetherRenewals
+	elections    *electionShared
 
 	mu    sync.Mutex
 	roles roleSet
@@ -96,7 +94,6 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	c := &Coordinator{
 		opts: opts, backend: b, bus: newEventBus(opts.InstanceID), subscription: store.NewSubscription(), more: newWakeup(),
 	}
-	c.driver = driver.New(c.together.send)
 	if opts.Logger != nil {
 		c.bus.observe(logEvents(opts.Logger))
 	}
@@ -109,6 +106,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	if opts.NoDefaultRole {
 		c.registry.elections.leader = nil
 	}
+	c.elections = c.electionShared()
 	c.asked.most = maxQuestions
 	c.calls.install = b.calls
 	tasks := opts.taskConfig(b.tasks, c.bus)
@@ -126,19 +124,26 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	return c
 }
 
+// electionShared is what the elections of all roles share.
+func (c *Coordinator) electionShared() *electionShared {
+	s := c.opts.electionShared()
+	s.drainTimeout -= deregisterTime(c.opts.ShutdownTimeout)
+	s.draining = &c.draining
+	s.together = new(togetherRenewals)
+	s.driver = driver.New(s.together.send)
+	s.addresses, s.beats = c.registry, c.registry
+	s.observed = &c.calls
+	return s
+}
+
 // newElector returns the elector of a role. set changes the settings that differ from those of
 // other roles.
 func (c *Coordinator) newElector(opts ElectionOptions, set func(*electionConfig)) *Elector {
 	of := c.opts
 	of.Election = opts
-	election := of.electionConfig(c.backend.leases(opts.role(of.Namespace, of.InstanceID)), c.bus)
-	election.drainTimeout -= deregisterTime(of.ShutdownTimeout)
+	election := of.electionConfig(c.elections, c.backend.leases(opts.role(of.Namespace, of.InstanceID)), c.bus)
 	c.backend.timing(&election.timing)
 	election.also.none = c.backend.examine == nil
-	election.draining = &c.draining
-	election.balance, election.driver, election.together = &c.balance, c.driver, &c.together
-	election.addresses, election.beats = c.registry, c.registry
-	election.observed = &c.calls
 	set(&election)
 	return newElector(election, c.subscription)
 }
@@ -323,12 +328,12 @@ func (c *Coordinator) elect(ctx context.Context, lead []LeadFunc) (stopped time.
 	driven := make(chan struct{})
 	go func() { // ends when all loops have, at the latest after the drain bound; awaited below
 		defer close(driven)
-		c.driver.Run(ctx.Done())
+		c.elections.driver.Run(ctx.Done())
 	}()
 	<-ctx.Done()
 	stopped = time.Now()
 	c.stopEntry()
-	c.driver.Close()
+	c.elections.driver.Close()
 	c.registry.setStatus(InstanceDraining)
 	<-driven
 	return stopped, joined(failed...)

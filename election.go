@@ -60,7 +60,7 @@ func NewElector(rdb redis.UniversalClient, options ElectorOptions) (*Elector, er
 	if opts.Logger != nil {
 		bus.observe(logEvents(opts.Logger))
 	}
-	election := opts.electionConfig(backing.ForRole(opts.Election.role(opts.Namespace, opts.InstanceID)), bus)
+	election := opts.electionConfig(opts.electionShared(), backing.ForRole(opts.Election.role(opts.Namespace, opts.InstanceID)), bus)
 	election.also.everywhere = checksPerSecond(opts.Election.LeaseTTL)
 	e := newElector(election, store.NewSubscription())
 	e.standalone = true
@@ -79,9 +79,6 @@ func NewElector(rdb redis.UniversalClient, options ElectorOptions) (*Elector, er
 
 func newElector(c electionConfig, subscription *atomic.Pointer[store.Subscription]) *Elector {
 	e := &Elector{subscription: subscription, ended: make(chan struct{}), asked: callGate{most: maxQuestions}}
-	if c.driver == nil {
-		c.driver = driver.New(func() {})
-	}
 	e.loop.init(c)
 	e.loop.inputs.seat = c.driver.Seat(e.step)
 	e.loop.links = termLinks{

@@ -26,11 +26,11 @@ type storeAnswer struct {
 // send hands a request to the client in a goroutine of its own: the loop goes on even if the client
 // ignores its context.
 func (l *electionLoop) send(now lease.Reading, r lease.Request) {
-	if r.Kind != lease.Release {
-		l.second, l.secondAt = r, 0
-	}
-	if r.Kind == lease.Renew {
+	switch r.Kind {
+	case lease.Renew:
 		l.secondAt = now.Mono + r.Bound/secondCopy
+	case lease.Acquire:
+		l.secondAt = 0
 	}
 	if l.calls < maxCalls {
 		if !l.together.add(l, r, r.Bound, false) {
@@ -70,10 +70,10 @@ func (l *electionLoop) sendAside(now lease.Reading) bool {
 	beside, able := l.store.(interface {
 		AskAside(ctx context.Context, r lease.Request) (store.LeaseReply, error)
 	})
-	r := l.second
+	r, waited := l.cand.Awaited()
 	bound := r.Bound - (now.Mono - r.Sent.Mono)
 	over := r.Kind == lease.Renew && l.cand.State() != lease.Leading && !l.cand.Keeps()
-	if !able || l.aside || over || bound <= 0 {
+	if !able || !waited || l.aside || over {
 		return false
 	}
 	l.aside = true

@@ -14,32 +14,37 @@ import (
 
 // electionConfig holds the settings of an election. It never changes.
 type electionConfig struct {
-	opts         ElectionOptions // completed
-	id           string          // of this instance
-	channel      string          // of the hints of the lease
-	store        store.Lease
-	bus          electionBus
-	timing       lease.Timing
-	drainTimeout time.Duration
-	failFast     bool
-	random       func() float64
-	secret       func() string
+	*electionShared
+	opts     ElectionOptions // completed
+	channel  string          // of the hints of the lease
+	store    store.Lease
+	bus      electionBus
+	timing   lease.Timing
+	failFast bool
 	// stuck returns an error while the leader's own work makes no progress; the loop then gives the
 	// term up. It may be nil and must not block.
 	stuck func() error
 	late  lateWork // of the leader
 	also  commands // what the process sends beside this election; see Guarantees
+}
+
+// electionShared is what all elections of a process have in common: there may be a thousand. It
+// never changes.
+type electionShared struct {
+	id           string // of this instance
+	drainTimeout time.Duration
+	random       func() float64
+	secret       func() string
 	// draining is whether this process drains: then it is not eligible, whatever the application
 	// says. nil: it never does.
 	draining *atomic.Bool
-	// balance is what the elections of this process share.
 	balance  *balance
 	observed *callObservers // of renewals; nil: nobody can observe them
 	// addresses is the address book of the instances; nil without a registry.
 	addresses addressBook
-	beats     heartbeats     // of this process; nil without a registry
-	driver    *driver.Driver // of all elections of this process, and
-	together  *togetherRenewals
+	beats     heartbeats // of this process; nil without a registry
+	driver    *driver.Driver
+	together  *togetherRenewals // nil: renewals travel apart
 }
 
 // addressBook knows where instances are reached.
@@ -58,20 +63,28 @@ type heartbeats interface {
 	carry(ctx context.Context, rider *store.Rider, within time.Duration) bool
 }
 
-// electionConfig is that of the default role.
-func (o Options) electionConfig(leases store.Lease, bus *eventBus) electionConfig {
-	return electionConfig{
-		opts:         o.Election,
+// electionShared is that of an election without company.
+func (o Options) electionShared() *electionShared {
+	return &electionShared{
 		id:           o.InstanceID,
-		channel:      store.LeaseEvents(o.Election.leaseKey(o.Namespace)),
-		store:        leases,
-		bus:          electionBus{bus, o.Election.Role},
-		timing:       o.Election.timing(),
 		drainTimeout: o.ShutdownTimeout,
-		failFast:     o.FailFast,
 		random:       o.random,
 		secret:       o.secret,
-		balance:      &balance{},
+		balance:      new(balance),
+		driver:       driver.New(func() {}),
+	}
+}
+
+// electionConfig is that of the role in Election.
+func (o Options) electionConfig(shared *electionShared, leases store.Lease, bus *eventBus) electionConfig {
+	return electionConfig{
+		electionShared: shared,
+		opts:           o.Election,
+		channel:        store.LeaseEvents(o.Election.leaseKey(o.Namespace)),
+		store:          leases,
+		bus:            electionBus{bus, o.Election.Role},
+		timing:         o.Election.timing(),
+		failFast:       o.FailFast,
 	}
 }
 
@@ -119,10 +132,9 @@ type electionLoop struct {
 	heard  time.Duration // monotonic: since when none is missed any more
 	others int           // processes that listen to the hints of this role, as Redis counted them last
 
-	second   lease.Request // a renewal without an answer: at secondAt it is sent once more
-	secondAt time.Duration // monotonic; 0: not
-	aside    bool          // a second copy is in flight: one at a time
+	secondAt time.Duration // monotonic: a renewal without an answer is sent once more then; 0: not
 
+	aside      bool          // a second copy is in flight: one at a time
 	granted    bool          // a hint: somebody leads now
 	lookAt     time.Duration // monotonic: it is looked at then
 	looking    bool          // a look is in flight, and was not given up
@@ -169,7 +181,7 @@ type loopInputs struct {
 func (l *electionLoop) init(c electionConfig) {
 	l.electionConfig = c
 	l.status.Store(&snapshot{ElectionStatus: ElectionStatus{Role: c.opts.Role, State: ElectionIdle}})
-	l.report = electionReport{role: c.opts.Role, bus: c.bus, timing: c.timing, eligible: true, healthy: true}
+	l.report = electionReport{bus: c.bus, timing: &l.timing, eligible: true, healthy: true}
 	l.barred.Store(c.opts.Ineligible)
 	if s, ok := c.store.(interface{ Silence() string }); ok {
 		l.report.suspect = s.Silence
@@ -481,7 +493,7 @@ func (l *electionLoop) answer(now lease.Reading, a storeAnswer) {
 			return
 		}
 	}
-	if a.request.Seq == l.second.Seq { // answered: no second copy
+	if r, waited := l.cand.Awaited(); waited && a.request.Seq == r.Seq { // answered: no second copy
 		l.secondAt = 0
 	}
 	if a.request.Kind == lease.Acquire && a.request.Sent.Mono >= l.heard && (a.answer.Verdict == lease.Held || a.answer.Verdict == lease.Won) {

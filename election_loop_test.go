@@ -487,6 +487,20 @@ func TestOneSecondCopyAtATime(t *testing.T) {
 	})
 }
 
+// A request that was given up has no second copy: its time is over, also if the turn comes late.
+func TestNoSecondCopyOfWhatWasGivenUp(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.on(on("acquire", fate{lost: true, hang: true}))
+		store := &asideStore{scriptedStore: s.store}
+		s.Elector.loop.store = store
+		s.run(s.honest(0))
+		s.at(electionTTL/3 + time.Millisecond)
+		_, waited := s.loop.cand.Awaited()
+		require.False(s, waited)
+		require.False(s, s.loop.sendAside(readClock()))
+	})
+}
+
 // A candidate whose calls all hang asks on over the way aside.
 func TestProbeAtTheCapOfCalls(t *testing.T) {
 	inElection(t, nil, func(s *election) {

@@ -128,9 +128,8 @@ type Subscription struct {
 // electionReport is what an election knows beside its own term, and has reported: whether Redis
 // answers, who leads, why it waits itself. Its fields belong to the loop.
 type electionReport struct {
-	role    string
 	bus     electionBus
-	timing  lease.Timing
+	timing  *lease.Timing
 	suspect func() string // what is likely wrong if Redis has never answered, "": no idea; nil: nobody knows
 
 	// Whether Redis answers.
@@ -155,14 +154,14 @@ type electionReport struct {
 	eligible     bool  // by the last word of the application, and of a drain
 	draining     bool  // this process drains
 	healthy      bool  // by the last answer of the health check
+	witness      bool  // the last answer had one
+	unread       bool  // that it is off was reported
 	sick         error // that answer
 	waiting      WaitReason
 	waitUntil    time.Time
 	redisAge     time.Duration // with WaitYoung
 	reportedWait WaitReason    // waiting, as it was reported
 	backFor      WaitReason    // why it stands back; "" if it does not
-	witness      bool
-	unread       bool // that the witness is off was reported
 }
 
 // refused takes an error of Redis, which is what a call came back with.
@@ -172,7 +171,7 @@ func (r *electionReport) refused(number uint64, err error) {
 	}
 	r.lastErr = err
 	if r.faults.newFix(err) {
-		r.bus.publish(Event{Type: EventElectionMisconfigured, Role: r.role, Err: err})
+		r.bus.publish(Event{Type: EventElectionMisconfigured, Role: r.bus.role, Err: err})
 	}
 }
 
@@ -252,10 +251,10 @@ func (r *electionReport) usable(now lease.Reading, number uint64, answer store.L
 		r.unread = false
 	} else if !r.unread {
 		r.unread = true
-		r.bus.publish(Event{Type: EventHistoryUnread, Role: r.role})
+		r.bus.publish(Event{Type: EventHistoryUnread, Role: r.bus.role})
 	}
 	if answer.Verdict == lease.Kept && answer.Reclaimed {
-		r.bus.publish(Event{Type: EventLeaseReclaimed, Role: r.role, Token: answer.Token})
+		r.bus.publish(Event{Type: EventLeaseReclaimed, Role: r.bus.role, Token: answer.Token})
 	}
 	r.leads(now, number, answer)
 }
@@ -275,7 +274,7 @@ func (r *electionReport) leads(now lease.Reading, number uint64, answer store.Le
 		return
 	}
 	r.leader = answer.Holder
-	e := Event{Type: EventLeaderChanged, Role: r.role, Subject: r.leader, Token: r.leaderToken, Former: r.lastLeader}
+	e := Event{Type: EventLeaderChanged, Role: r.bus.role, Subject: r.leader, Token: r.leaderToken, Former: r.lastLeader}
 	if answer.Verdict == lease.Won {
 		e.Reason = answer.Reason
 	}
@@ -312,7 +311,7 @@ func (r *electionReport) publish(now lease.Reading, candidate *lease.Candidate) 
 	if waiting != r.reportedWait {
 		r.reportedWait = waiting
 		if waiting != "" && waiting != WaitSilence { // redis_down reports that
-			e := Event{Type: EventElectionWaiting, Role: r.role, Reason: string(waiting), Until: until}
+			e := Event{Type: EventElectionWaiting, Role: r.bus.role, Reason: string(waiting), Until: until}
 			if waiting == WaitYoung {
 				e.Took = r.redisAge
 			}
@@ -320,7 +319,7 @@ func (r *electionReport) publish(now lease.Reading, candidate *lease.Candidate) 
 		}
 	}
 	if step := candidate.StepSeen(); step != 0 {
-		r.bus.publish(Event{Type: EventRedisClockStepped, Role: r.role, Step: step})
+		r.bus.publish(Event{Type: EventRedisClockStepped, Role: r.bus.role, Step: step})
 	}
 }
 
@@ -339,16 +338,16 @@ func (r *electionReport) reaches(now lease.Reading, candidate *lease.Candidate) 
 // followers alike.
 func (r *electionReport) publishDown(candidate *lease.Candidate) {
 	if !r.down {
-		r.bus.publish(Event{Type: EventRedisUp, Role: r.role})
+		r.bus.publish(Event{Type: EventRedisUp, Role: r.bus.role})
 		return
 	}
 	if r.lastErr == nil {
 		r.lastErr = r.silence()
 	}
-	r.bus.publish(Event{Type: EventRedisDown, Role: r.role, Err: r.lastErr})
+	r.bus.publish(Event{Type: EventRedisDown, Role: r.bus.role, Err: r.lastErr})
 	if candidate.State() == lease.Leading {
 		r.bus.publish(Event{
-			Type: EventRenewalFailed, Role: r.role, Token: candidate.Token(), Err: r.lastErr,
+			Type: EventRenewalFailed, Role: r.bus.role, Token: candidate.Token(), Err: r.lastErr,
 		})
 	}
 }
@@ -396,7 +395,7 @@ func (r *electionReport) waits(now lease.Reading, candidate *lease.Candidate) (r
 func (r *electionReport) snapshot(state ElectionState, candidate *lease.Candidate, calls int) *snapshot {
 	now := readClock()
 	s := &snapshot{leaderEnds: r.leaderEnds, down: r.down, ElectionStatus: ElectionStatus{
-		Role:           r.role,
+		Role:           r.bus.role,
 		State:          state,
 		Leader:         r.leader,
 		LeaderToken:    r.leaderToken,

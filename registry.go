@@ -507,7 +507,7 @@ func (r *Registry) flush(deadline time.Time) error {
 // safe for concurrent use.
 type places struct {
 	mu   sync.Mutex
-	byID map[string]place
+	byID map[string]*place
 }
 
 type place struct {
@@ -523,10 +523,8 @@ type place struct {
 func (p *places) lead(before, now string) (unread bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if is, led := p.byID[before]; led {
-		if is.roles--; is.roles > 0 {
-			p.byID[before] = is
-		} else {
+	if is := p.byID[before]; is != nil {
+		if is.roles--; is.roles == 0 {
 			delete(p.byID, before)
 		}
 	}
@@ -534,11 +532,14 @@ func (p *places) lead(before, now string) (unread bool) {
 		return false
 	}
 	if p.byID == nil {
-		p.byID = make(map[string]place)
+		p.byID = make(map[string]*place)
 	}
 	is := p.byID[now]
+	if is == nil {
+		is = new(place)
+		p.byID[now] = is
+	}
 	is.roles++
-	p.byID[now] = is
 	return !is.read
 }
 
@@ -559,8 +560,8 @@ func (p *places) unread() (unread []string) {
 func (p *places) note(i Instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if is, leads := p.byID[i.ID]; leads {
-		p.byID[i.ID] = place{address: i.Address, version: i.Version, started: i.StartedAt, read: true, roles: is.roles}
+	if is := p.byID[i.ID]; is != nil {
+		is.address, is.version, is.started, is.read = i.Address, i.Version, i.StartedAt, true
 	}
 }
 
@@ -568,5 +569,8 @@ func (p *places) note(i Instance) {
 func (p *places) of(id string) place {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.byID[id]
+	if is := p.byID[id]; is != nil {
+		return *is
+	}
+	return place{}
 }

@@ -196,12 +196,8 @@ func (t *liveTerm) start(parent context.Context, term Term, first lease.Lease, d
 	term.live = t
 	t.ctx, t.cancel = withTerm(ctx, term), cancel
 	t.lease.Store(&first)
-	ready := make(chan struct{})
-	t.timer = time.AfterFunc(d, func() { // ends at once; stopped by stop
-		<-ready // t.timer is set
-		t.expire()
-	})
-	close(ready)
+	t.timer = time.AfterFunc(forever, t.expire) // ends at once; stopped by stop
+	t.timer.Reset(d)                            // not before: expire needs the timer
 }
 
 // leading is IsLeader: no lock, no allocation, no I/O. The first reading at or past the deadline

@@ -26,8 +26,8 @@ type Candidate struct {
 	reason Reason // of the last end of a term
 	ready  bool   // may campaign
 
+	uncertain bool // an acquire of the nonce had no answer: it may hold a lease without knowing
 	nonce     string
-	uncertain bool          // an acquire of this nonce had no answer: it may hold a lease without knowing
 	silent    time.Duration // monotonic: the first acquire in a row without a usable answer was sent then; past: none
 	floor     int64
 	seen      struct { // TTLs of others, in answers
@@ -43,20 +43,20 @@ type Candidate struct {
 	step time.Duration // last step of Redis's clock that was seen; zero: none since StepSeen
 
 	seq     uint64
-	flying  bool
 	flight  Request
+	flying  bool
+	hinted  bool          // a hint came while a request was in flight
+	called  bool          // and that was a roll-call
+	queued  bool          // a hint is heeded at wake, which is later since others follow too
+	paced   bool          // an acquire is due at regular, and for no other reason than that time
+	stale   bool          // the last answer was Stale
 	wake    time.Duration // monotonic: the next acquire or renew is due
 	drawn   time.Duration // monotonic: the next regular renewal, as it was drawn
 	back    time.Duration // monotonic: standing back until then, whatever hints say
-	hinted  bool          // a hint came while a request was in flight
-	called  bool          // and that was a roll-call
 	heeded  time.Duration // monotonic: the last request that a hint has caused, or will
-	queued  bool          // a hint is heeded at wake, which is later since others follow too
 	regular time.Duration // monotonic: the next acquire is due then, however soon the lease ends; past: at a time that others may share
-	paced   bool          // and for no other reason than that time
 	crowd   int           // others that follow
 	beats   Beats         // of this process
-	stale   bool          // the last answer was Stale
 	unknown int           // answers in a row that were Unknown
 
 	lease    Lease
@@ -99,6 +99,9 @@ func (c *Candidate) Lease() Lease   { return c.lease }
 func (c *Candidate) Token() int64   { return c.token }
 func (c *Candidate) Since() int64   { return c.since }
 func (c *Candidate) Floor() int64   { return c.floor }
+
+// Awaited returns the acquire or renewal whose answer is waited for.
+func (c *Candidate) Awaited() (Request, bool) { return c.flight, c.flying }
 
 // Unanswered counts the requests in a row that had no usable answer.
 func (c *Candidate) Unanswered() int { return c.unknown }

@@ -62,15 +62,15 @@ type Request struct {
 	NotAfter int64         // Redis time (ms) after which it must not take effect; 0: unknown yet
 	Origin   string        // replication id that the lease was last confirmed under; "": unknown
 	Since    int64         // Unix seconds at which the term began
-	Draining bool          // the term is over: keep the lease, never reclaim it
 	Heir     string        // renew: the instance that the lease is offered to, or Anyone; release: that it is reserved for; "": none
 	Reserve  time.Duration // release: for how long
 	Why      string        // release: why the term ended; see Reason and Unheard
 	Ago      time.Duration // release: how long ago
 	Rank     Rank          // acquire: higher is preferred
-	Mute     bool          // acquire: the last request had no usable answer, so that this one does not count as a candidate's
 	Slice    time.Duration // acquire: for how long a vacancy is left to the best candidate
 	Counts   time.Duration // acquire: for how long the asker counts as a candidate
+	Draining bool          // the term is over: keep the lease, never reclaim it
+	Mute     bool          // acquire: the last request had no usable answer, so that this one does not count as a candidate's
 	Rides    bool          // acquire: one of a crowd asks because it is time, and for no other reason: it may travel with a heartbeat
 	Sent     Reading       // before it was handed to the client
 	Bound    time.Duration // longest that an answer is waited for

@@ -56,9 +56,10 @@ func (s *Lease) common(r lease.Request) [6]any {
 
 // ForRole returns the lease of a role.
 func (s *Store) ForRole(r store.Role) *Lease {
-	keys := []any{r.Key, store.LeaseSince(r.Key), store.LeaseTerm(r.Key), store.LeaseTerms(r.Key)}
-	if log := s.keys.Log(); !s.spread || store.HashTag(log) == store.HashTag(r.Key) {
-		keys = append(keys, log)
+	log := s.keys.Log()
+	keys := []any{r.Key, store.LeaseSince(r.Key), store.LeaseTerm(r.Key), store.LeaseTerms(r.Key), log}
+	if s.spread && store.HashTag(log) != store.HashTag(r.Key) {
+		keys = keys[:4]
 	}
 	within := s.within(r.Attempt).ofTag(r.Key)
 	var common any

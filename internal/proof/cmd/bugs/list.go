@@ -72,7 +72,7 @@ var promises = []bug{
 	{name: "drift forgotten", test: "TestP1_DeadlineFromBeforeTheRequest", breaks: "a clock of Redis that is faster ends the lease under its leader", file: leaseGo, in: "internal/lease",
 		old: "return t.TTL - t.Drift - Rounding", new: "return t.TTL"},
 	{name: "deadline enforced by the loop alone", test: "TestP4_TimerFollowsTheLease", breaks: "a loop that is busy keeps the context alive past the lease", file: "term.go",
-		old: "<-ready // t.timer is set\n\t\tt.expire()", new: "<-ready // t.timer is set\n\t\tt.wake()"},
+		old: "time.AfterFunc(forever, t.expire)", new: "time.AfterFunc(forever, t.wake)"},
 	{name: "timer not armed anew", test: "TestP4_TimerFollowsTheLease", breaks: "a renewed term is cancelled at its first deadline, or never", file: "term.go",
 		old: "\tt.timer.Reset(next.CancelIn(readClock()))\n\treturn true", new: "\tt.timer.Stop()\n\treturn true"},
 	{name: "context taken for leadership", test: "TestP4_OnceFalseStaysFalse", breaks: "after a pause IsLeader is true until the timer has run", file: "term.go",
