@@ -270,3 +270,45 @@ func TestDocsSnippetsCompile(t *testing.T) {
 		}
 	}
 }
+
+// TestDocsSnippetsReadTheirErrors: what a snippet has as err it looks at before it goes on, since
+// it is copied as it is. The last call of a fragment may leave that to what follows.
+func TestDocsSnippetsReadTheirErrors(t *testing.T) {
+	for _, b := range blocks(t, "go") {
+		s, err := read(token.NewFileSet(), b)
+		if err != nil {
+			continue // see TestDocsSnippetsCompile
+		}
+		ast.Inspect(s.file, func(node ast.Node) bool {
+			block, isBlock := node.(*ast.BlockStmt)
+			if !isBlock {
+				return true
+			}
+			for i, statement := range block.List[:max(0, len(block.List)-1)] {
+				assigned, isAssignment := statement.(*ast.AssignStmt)
+				if !isAssignment || !slices.ContainsFunc(assigned.Lhs, isErr) {
+					continue
+				}
+				next := block.List[i+1]
+				if last, isCall := next.(*ast.ExprStmt); isCall && types.ExprString(last.X) == "panic(0)" {
+					continue // the end of the function that read has put around it
+				}
+				reads := false
+				ast.Inspect(next, func(node ast.Node) bool {
+					expression, isExpression := node.(ast.Expr)
+					reads = reads || isExpression && isErr(expression)
+					return true
+				})
+				if !reads {
+					t.Errorf("%s:%d: the error of statement %d is not looked at", b.page, b.line, i+1)
+				}
+			}
+			return true
+		})
+	}
+}
+
+func isErr(e ast.Expr) bool {
+	ident, isIdent := e.(*ast.Ident)
+	return isIdent && ident.Name == "err"
+}
