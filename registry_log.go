@@ -54,8 +54,19 @@ var namesInstance = map[ChangeType]bool{
 	ChangeElected: true, ChangeEnded: false, ChangeHeld: false,
 }
 
-// entryID is that of an entry of a stream, as Redis writes it.
 var entryID = regexp.MustCompile(`^[0-9]{1,20}-[0-9]{1,20}$`)
+
+// isEntryID reports whether Redis would take id as that of an entry of a stream: two numbers of 64
+// bits.
+func isEntryID(id string) bool {
+	if !entryID.MatchString(id) {
+		return false
+	}
+	ms, seq, _ := strings.Cut(id, "-")
+	_, errMs := strconv.ParseUint(ms, 10, 64)
+	_, errSeq := strconv.ParseUint(seq, 10, 64)
+	return errMs == nil && errSeq == nil
+}
 
 const logPage = 100 // entries that one question reads
 
@@ -68,7 +79,7 @@ const logPage = 100 // entries that one question reads
 // If the change with that ID is not kept any more, changes after it may be missing: Log returns
 // ErrNotFound. Other errors are ErrUnreachable and ErrMisconfigured, also if after is no such ID.
 func (r *Registry) Log(ctx context.Context, after string, limit int) ([]Change, error) {
-	if after != "" && !entryID.MatchString(after) {
+	if after != "" && !isEntryID(after) {
 		return nil, fmt.Errorf("%w: %.100q is no ID of a change", ErrMisconfigured, after)
 	}
 	var all []Change
@@ -126,7 +137,7 @@ func (r *Registry) changes(ctx context.Context, after string, most int) (page []
 func changesOf(e store.LogEntry) (changes []Change) {
 	kind := ChangeType(e.Event)
 	named, known := namesInstance[kind]
-	if !known || !entryID.MatchString(e.ID) {
+	if !known || !isEntryID(e.ID) {
 		return nil
 	}
 	change := Change{ID: e.ID, Time: timeOfEntry(e.ID), Type: kind, Role: e.Role, Token: e.Token, Reason: e.Reason, Count: e.Count}

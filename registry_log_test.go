@@ -89,8 +89,12 @@ func TestLog(t *testing.T) {
 		require.Equal(c, all[2].Token, all[7].Token)
 		_, err = a.Registry().Log(background, "1-0", 100)
 		require.ErrorIs(c, err, ErrNotFound)
-		_, err = a.Registry().Log(background, "yesterday", 100)
-		require.ErrorIs(c, err, ErrMisconfigured)
+		for _, id := range []string{"yesterday", "1", "1-", "-1", "1-2-3", "+1-0", "18446744073709551616-0", "1-99999999999999999999"} {
+			_, err = a.Registry().Log(background, id, 100)
+			require.ErrorIs(c, err, ErrMisconfigured, id)
+		}
+		_, err = a.Registry().Log(background, "18446744073709551615-18446744073709551615", 100)
+		require.ErrorIs(c, err, ErrNotFound)
 		none, err := a.Registry().Log(background, "", 0)
 		require.NoError(c, err)
 		require.Empty(c, none)
