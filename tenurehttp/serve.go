@@ -45,8 +45,11 @@ type Service struct {
 // Serve returns when both have ended. It returns nil if ctx ended it and all went well. Else it
 // joins what Coordinator.Run returned, what ended the server other than the stop, and
 // context.DeadlineExceeded if Grace has cut requests off. It closes the listener. Connections that
-// a handler has hijacked are not waited for. tenure.ErrMisconfigured: a field is missing.
+// a handler has hijacked are not waited for. tenure.ErrMisconfigured: a field, or l, is missing.
 func (s Service) Serve(ctx context.Context, l net.Listener) error {
+	if l == nil {
+		return fmt.Errorf("%w: Service.Serve got a nil listener", tenure.ErrMisconfigured)
+	}
 	if s.Coordinator == nil || s.Server == nil {
 		_ = l.Close()
 		return fmt.Errorf("%w: tenurehttp.Service needs a Coordinator and a Server", tenure.ErrMisconfigured)

@@ -238,8 +238,17 @@ func TestServeClosesTheListener(t *testing.T) {
 
 // TestServeRefuses: what is missing is named.
 func TestServeRefuses(t *testing.T) {
-	err := tenurehttp.Service{}.Serve(t.Context(), deaf{})
+	coordinator, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
+	require.NoError(t, err)
+	server := &http.Server{ReadHeaderTimeout: patience}
+	for _, l := range []net.Listener{deaf{}, nil} {
+		for _, s := range []tenurehttp.Service{{}, {Coordinator: coordinator}, {Server: server}} {
+			require.ErrorIs(t, s.Serve(t.Context(), l), tenure.ErrMisconfigured)
+		}
+	}
+	err = tenurehttp.Service{Coordinator: coordinator, Server: server}.Serve(t.Context(), nil)
 	require.ErrorIs(t, err, tenure.ErrMisconfigured)
+	require.Equal(t, tenure.InstanceJoining, coordinator.State(), "nothing has begun")
 }
 
 // deaf accepts nothing.
