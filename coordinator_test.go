@@ -888,7 +888,7 @@ func TestControlledCoordinator(t *testing.T) {
 		a.start()
 		c.pass(time.Hour)
 		require.True(c, held.Following(""))
-		require.Equal(c, WaitHold, other.Status().Waiting)
+		require.Equal(c, WaitIneligible, other.Status().Waiting)
 		for range 3 {
 			control.Grant()
 			c.pass(25 * time.Millisecond)

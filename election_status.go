@@ -38,16 +38,18 @@ const (
 	WaitPenalty   WaitReason = "penalty"   // this process stands back after a term of its own
 	WaitSilence   WaitReason = "silence"   // it stands back since Redis gave no usable answer for a LeaseTTL
 	WaitUnhealthy WaitReason = "unhealthy" // its health check fails
-	// WaitIneligible: it may not lead, see ElectionOptions.Ineligible and Elector.SetEligible.
+	// WaitIneligible: it may not lead, see ElectionOptions.Ineligible, Elector.SetEligible and
+	// EnvOptions.New.
 	WaitIneligible WaitReason = "ineligible"
 	// WaitDraining: this process drains, see Coordinator.Drain.
 	WaitDraining WaitReason = "draining"
 )
 
-// refusals are the reasons that Redis gives.
+// refusals are the reasons that a store gives: "ineligible" that of a process without Redis, which
+// nothing is granted to.
 var refusals = map[string]WaitReason{
 	"lease": WaitLease, "foreign": WaitForeign, "empty": WaitEmpty, "young": WaitYoung, "hold": WaitHold, "until": WaitVanished,
-	"reserved": WaitReserved, "yield": WaitYield,
+	"reserved": WaitReserved, "yield": WaitYield, "ineligible": WaitIneligible,
 }
 
 // ElectionStatus is a snapshot of an elector. It is cached: asking for it costs no round trip.
@@ -385,6 +387,8 @@ func (r *electionReport) waits(now lease.Reading, candidate *lease.Candidate) (r
 		return WaitUnhealthy, time.Time{}
 	case back > 0:
 		return r.backFor, time.Now().Add(back)
+	case r.waiting == WaitIneligible: // no time will change that
+		return WaitIneligible, time.Time{}
 	case r.backFor == WaitSilence, r.down && time.Now().After(r.waitUntil): // that wait is over, and nothing was heard since
 		return cmp.Or(r.backFor, r.waiting), time.Time{}
 	}

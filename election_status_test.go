@@ -381,6 +381,7 @@ func TestWaitingIsReported(t *testing.T) {
 func TestLeaseThatVanishedIsWaitedFor(t *testing.T) {
 	for reason, want := range map[string]WaitReason{
 		"lease": WaitLease, "foreign": WaitForeign, "empty": WaitEmpty, "young": WaitYoung, "hold": WaitHold, "until": WaitVanished, "other": "",
+		"ineligible": WaitIneligible,
 	} {
 		inElection(t, nil, func(s *election) {
 			s.store.on(on("acquire", fate{answer: &store.LeaseReply{Reason: reason, Answer: lease.Answer{

@@ -43,7 +43,8 @@ type EnvOptions struct {
 }
 
 // New returns the coordinator that the environment asks for: New of package tenure with the client,
-// or NewStandalone without one. In EnvOff, and in EnvStatic without the flag, it never leads.
+// or NewStandalone without one. In EnvOff, and in EnvStatic without the flag, it never leads, and
+// says WaitIneligible.
 func (o EnvOptions) New() (*Coordinator, error) {
 	switch {
 	case o.Mode == EnvOff, o.Mode == EnvStatic && !o.StaticLeader:

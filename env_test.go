@@ -187,8 +187,13 @@ func TestModesOfEnv(t *testing.T) {
 			go func() { end <- c.Run(ctx) }()
 			time.Sleep(time.Minute)
 			leads = c.IsLeader()
+			status := c.Elector().Status()
 			stop()
 			require.NoError(t, <-end)
+			if !leads { // there is no Redis that could have lost anything
+				require.Equal(t, tenure.WaitIneligible, status.Waiting)
+				require.Zero(t, status.WaitingUntil)
+			}
 		})
 		return leads
 	}

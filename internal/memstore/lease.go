@@ -329,7 +329,7 @@ func (l *leaseStore) Leader(context.Context) (store.LeaseReply, error) {
 // that is made up has the next.
 func (l *leaseStore) refusal() store.LeaseReply {
 	reply := l.answer(lease.Held)
-	reply.Wait, reply.Reason = endless, "hold"
+	reply.Wait, reply.Reason = endless, "ineligible"
 	if is := l.control.elsewhere(l); is.holder != "" && l.nonce == "" {
 		reply.Holder, reply.Token, reply.Since, reply.Reason = is.holder, cmp.Or(is.token, l.token+1), is.since, "lease"
 	}
