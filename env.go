@@ -44,8 +44,12 @@ type EnvOptions struct {
 
 // New returns the coordinator that the environment asks for: New of package tenure with the client,
 // or NewStandalone without one. In EnvOff, and in EnvStatic without the flag, it never leads, and
-// says WaitIneligible.
+// says WaitIneligible. A Mode that is none of the constants is an *OptionError.
 func (o EnvOptions) New() (*Coordinator, error) {
+	var c checker
+	if oneOf(&c, "Mode", &o.Mode, EnvElect, EnvStatic, EnvOff); c.err() != nil {
+		return nil, c.err()
+	}
 	switch {
 	case o.Mode == EnvOff, o.Mode == EnvStatic && !o.StaticLeader:
 		coordinator, _, err := newLocal(o.Options, false, neverExpires, nil, nil)

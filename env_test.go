@@ -3,6 +3,7 @@ package tenure_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -201,6 +202,18 @@ func TestModesOfEnv(t *testing.T) {
 	require.True(t, leads(t, "ELECTION=static", "STATIC_LEADER=true", "REDIS_URL=redis://not.used"))
 	require.False(t, leads(t, "STATIC_LEADER=false"))
 	require.False(t, leads(t, "ELECTION=off", "STATIC_LEADER=true"))
+}
+
+// TestModeThatIsNone: a Mode that a program has mistyped is no election, in which it would lead
+// alone.
+func TestModeThatIsNone(t *testing.T) {
+	for mode, good := range map[tenure.EnvMode]bool{"": true, tenure.EnvElect: true, tenure.EnvStatic: true, tenure.EnvOff: true, "OFF": false, "none": false} {
+		c, err := tenure.EnvOptions{Mode: mode}.New()
+		require.Equal(t, good, err == nil, mode)
+		require.Equal(t, good, c != nil, mode)
+		var problem *tenure.OptionError
+		require.Equal(t, !good, errors.As(err, &problem) && problem.Field == "Mode", mode)
+	}
 }
 
 // TestEligibleByDefault: an empty environment makes a candidate that may lead.

@@ -27,6 +27,8 @@ var bounds = []bug{
 		old: "	case o.Mode == EnvOff, o.Mode == EnvStatic && !o.StaticLeader:\n", new: "	case o.Mode == EnvOff:\n"},
 	{name: "no election is a Redis that lost data", test: "TestModesOfEnv", breaks: "a program with the election off logs that Redis has lost data, and waits for a hundred years", file: "internal/memstore/lease.go",
 		old: "reply.Wait, reply.Reason = endless, \"ineligible\"", new: "reply.Wait, reply.Reason = endless, \"hold\""},
+	{name: "a mistyped mode leads", test: "TestModeThatIsNone", breaks: "a Mode of \"OFF\" leads alone, on every instance", file: "env.go",
+		old: "	if oneOf(&c, \"Mode\", &o.Mode, EnvElect, EnvStatic, EnvOff); c.err() != nil {\n		return nil, c.err()\n	}\n", new: "	_ = c\n"},
 	{name: "a second master without a word", test: "TestDiagnosis", breaks: "Doctor finds a Redis sound that may have two masters", file: "doctor.go",
 		old: "	if d.Refused[store.ProbeInfo] == nil && d.Replicas == 0 && !d.Cluster {\n", new: "	if !d.Cluster {\n"},
 	{name: "a clock that is fast enough", test: "TestDiagnosis", breaks: "Doctor finds no fault in the clock that P1 rests on", file: "doctor.go",
