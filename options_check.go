@@ -208,6 +208,9 @@ func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
 			c.refuse(fmt.Sprintf("%sLead[%d]", prefix, i), nil, "must be a function")
 		}
 	}
+	if o.Priority < -mostPriority || o.Priority > mostPriority {
+		c.refuse(prefix+"Priority", o.Priority, "must be between %d and %d", -mostPriority, mostPriority)
+	}
 	o.Safety = o.Safety.complete(c, prefix+"Safety.")
 	o.LeaseTTL = orDefault(o.LeaseTTL, 30*time.Second)
 	if !c.between(prefix+"LeaseTTL", o.LeaseTTL, minLeaseTTL, lease.MaxTTL) {
@@ -218,9 +221,6 @@ func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
 	}
 	o.RenewInterval = orDefault(o.RenewInterval, o.LeaseTTL/3)
 	o.RetryInterval = orDefault(o.RetryInterval, o.LeaseTTL/2)
-	if o.Priority < -mostPriority || o.Priority > mostPriority {
-		c.refuse(prefix+"Priority", o.Priority, "must be between %d and %d", -mostPriority, mostPriority)
-	}
 	if o.Spread && o.Preempt == 0 {
 		o.Preempt = 2 * o.LeaseTTL
 	}

@@ -309,6 +309,14 @@ func TestAllProblemsAtOnce(t *testing.T) {
 
 // TestNamespaceIsRequired: with a default, two services that forgot theirs would elect one leader
 // between them. Without Redis there is nobody to share one with.
+// TestPriorityHasNoRelationToTheLease: so it is refused beside a LeaseTTL that is out of range, to
+// which the other settings are relations.
+func TestPriorityHasNoRelationToTheLease(t *testing.T) {
+	_, err := completed(func(o *Options) { o.Election.LeaseTTL, o.Election.Priority = time.Millisecond, -1001 })
+	require.ErrorContains(t, err, "Election.LeaseTTL")
+	require.ErrorContains(t, err, "Election.Priority")
+}
+
 func TestNamespaceIsRequired(t *testing.T) {
 	_, err := completed(func(o *Options) { o.Namespace = "" })
 	var all optionErrors
