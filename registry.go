@@ -217,12 +217,14 @@ func (r *Registry) said() store.Profile {
 // it reads them once, and then only who has joined, left or changed its state. What else a record
 // says, such as Load, it does not follow.
 func (r *Registry) Instances(ctx context.Context, q InstanceQuery) ([]Instance, error) {
+	var c checker
 	for i, state := range q.States {
 		if state.known() != state {
-			return nil, &OptionError{
-				Field: fmt.Sprintf("InstanceQuery.States[%d]", i), Value: fmt.Sprintf("%.200q", state), Reason: "is no InstanceState: use a constant, such as InstanceActive",
-			}
+			c.refuse(fmt.Sprintf("InstanceQuery.States[%d]", i), string(state), "is no InstanceState: use a constant, such as InstanceActive")
 		}
+	}
+	if err := c.err(); err != nil {
+		return nil, err
 	}
 	limit := maxInstances
 	if q.Limit > 0 {

@@ -742,7 +742,9 @@ func TestOwnWords(t *testing.T) {
 	for _, status := range []InstanceState{"dead", "Active", "\x1b", ""} {
 		_, err := m.Instances(t.Context(), InstanceQuery{States: []InstanceState{status}})
 		require.ErrorIs(t, err, ErrMisconfigured)
-		require.ErrorContains(t, err, "InstanceQuery.States[0]")
+		require.ErrorContains(t, err, "tenure: invalid options:\n\tInstanceQuery.States[0] = ")
+		var problem *OptionError
+		require.ErrorAs(t, err, &problem)
 		require.NotContains(t, err.Error(), "\x1b")
 	}
 }
