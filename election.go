@@ -329,7 +329,7 @@ func (e *Elector) SetEligible(eligible bool) {
 }
 
 // rest waits until this process, which is not eligible any more, has no term of the role and
-// nothing of it runs.
+// nothing of it runs. It returns errUnawaited if ctx ends first.
 func (e *Elector) rest(ctx context.Context) error {
 	if e.phase.Load() != phaseRunning {
 		return nil
@@ -342,9 +342,12 @@ func (e *Elector) rest(ctx context.Context) error {
 	case <-e.ended:
 		return nil
 	case <-ctx.Done():
-		return drainGoesOn(ctx)
+		return errUnawaited
 	}
 }
+
+// errUnawaited says that a caller has not waited for a role. No caller of this package sees it.
+var errUnawaited = errors.New("not waited for")
 
 // drainGoesOn is the error of a caller who does not wait for a drain any longer.
 func drainGoesOn(ctx context.Context) error {

@@ -553,6 +553,30 @@ func TestDrainIsBounded(t *testing.T) {
 	})
 }
 
+// TestDrainGoesOnIsSaidOnce, however many roles still drain when a caller waits no longer.
+func TestDrainGoesOnIsSaidOnce(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(*Options) {})
+		hung := make(chan struct{})
+		work := func(context.Context, Term) error { <-hung; return nil }
+		var roles []*Elector
+		for _, name := range []string{"x", "y"} {
+			e, err := a.AddRole(name, ElectionOptions{Lead: []LeadFunc{work}})
+			require.NoError(c, err)
+			roles = append(roles, e)
+		}
+		a.start(work)
+		c.until(time.Minute, func() bool { return a.IsLeader() && roles[0].IsLeader() && roles[1].IsLeader() })
+		impatient, cancel := context.WithTimeoutCause(context.Background(), time.Second, errBroken)
+		defer cancel()
+		err := a.Drain(impatient)
+		require.ErrorIs(c, err, errBroken)
+		require.EqualError(c, err, "tenure: the drain goes on: "+errBroken.Error())
+		close(hung)
+		require.NoError(c, a.Drain(context.Background()))
+	})
+}
+
 // TestDrainInsideWork: work that drains its own process does not wait for itself.
 func TestDrainInsideWork(t *testing.T) {
 	inCluster(t, func(c *cluster) {
