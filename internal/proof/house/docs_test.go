@@ -410,3 +410,26 @@ func TestDocsCopiedFigures(t *testing.T) {
 	}
 	require.Greater(t, copied, 5)
 }
+
+// TestDocsFiguresOfFailovers: what pages say of failovers in virtual time is what the table of the
+// simulated years says, from which it was copied.
+func TestDocsFiguresOfFailovers(t *testing.T) {
+	all := pages(t)
+	measured := regexp.MustCompile(`"steady: calm", by virtual time: after a crash p50 [\d.]+ s, p99 [\d.]+ s, max ([\d.]+ s) \(([\d,]+)\), of a lease of 30 s; ` +
+		`after a release p50 ([\d.]+ ms), p99 [\d.]+ ms, max ([\d.]+ ms) \(([\d,]+)\)`).FindStringSubmatch(all["docs/proof.md"])
+	require.NotNil(t, measured)
+	maxCrash, crashes, p50, maxRelease, releases := measured[1], measured[2], measured[3], measured[4], measured[5]
+	for page, figures := range map[string][]string{
+		"docs/guarantees.md": {
+			fmt.Sprintf("max %s (%s); release to the next leader p50 %s,", maxCrash, crashes, p50), fmt.Sprintf("max %s (%s)", maxRelease, releases),
+		},
+		"docs/failures.md": {
+			fmt.Sprintf("%s at most, in %s crashes in virtual time", maxCrash, crashes),
+			fmt.Sprintf("%s at the median, %s at most (virtual time, %s)", p50, maxRelease, releases),
+		},
+	} {
+		for _, figure := range figures {
+			require.Contains(t, all[page], figure, page)
+		}
+	}
+}
