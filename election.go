@@ -178,9 +178,10 @@ func (e *Elector) holder(ctx context.Context) (LeaderInfo, error) {
 // 3/4 of ShutdownTimeout. Resign waits for the release, or until ctx is done. This process then
 // stands back for RetryInterval.
 //
-// Leader work, tasks and functions of Do must pass their own context: Resign then only starts the
-// hand-over. With any other context such work would wait for itself to return. A context of theirs
-// that went through Do of another role is still their own.
+// Leader work, tasks and functions of Do must pass their own context: Resign then returns as soon
+// as the term has ended, and the lease is released once they have returned. With any other context
+// such work would wait for itself to return. A context of theirs that went through Do of another
+// role is still their own.
 //
 // Resign returns ErrNotLeader without a term, ErrStopped after Run, and ErrDrainTimeout if the work
 // has not returned within ShutdownTimeout: the lease is then left to lapse.
@@ -197,6 +198,7 @@ func (e *Elector) resign(ctx context.Context, token int64) error {
 	t.resigning.Store(true)
 	e.loop.inputs.nudge()
 	if inside {
+		<-t.ctx.Done() // the loop cancels it as soon as it looks
 		return nil
 	}
 	select {

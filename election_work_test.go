@@ -590,7 +590,7 @@ func TestDoThatIgnoresItsContext(t *testing.T) {
 	})
 }
 
-// TestResignInDo: with its own context it only starts the hand-over, as in leader work.
+// TestResignInDo: with its own context it returns when the term has ended, as in leader work.
 func TestResignInDo(t *testing.T) {
 	inElection(t, nil, func(s *election) {
 		s.run()

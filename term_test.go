@@ -403,6 +403,7 @@ func TestResignInsideATask(t *testing.T) {
 				return nil
 			}
 			require.NoError(c, a.Elector().Resign(ctx))
+			require.False(c, a.IsLeader())
 			time.Sleep(time.Second)
 			require.NoError(c, ctx.Err())
 			require.False(c, a.IsLeader())

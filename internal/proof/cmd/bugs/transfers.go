@@ -98,6 +98,8 @@ var transfers = []bug{
 		old: "why == lease.Transferred || why == lease.Resigned || why == lease.Shutdown {", new: "why == lease.Resigned || why == lease.Shutdown {"},
 	{name: "transfer inside work that waits for itself", test: "TestTransferInsideLeaderWork", breaks: "leader work that transfers its term never returns", file: "election.go",
 		old: "	if inside {\n		<-t.ctx.Done() // the loop cancels it right after its answer\n		return nil\n	}\n", new: ""},
+	{name: "resignation inside work that returns early", test: "TestResignInsideLeaderWorkReturnsAtOnce", breaks: "a handler that has resigned is still told that it leads", file: "election.go",
+		old: "		<-t.ctx.Done() // the loop cancels it as soon as it looks\n", new: ""},
 	{name: "transfer inside work that returns early", test: "TestTransferReturnsAfterTheEndOfTheContext", breaks: "leader work goes on with a context that is not done after the end of its term", file: "election.go",
 		old: "		<-t.ctx.Done() // the loop cancels it right after its answer\n", new: ""},
 	{name: "failed offer untold", test: "TestTransferToOneThatDoesNotAsk", breaks: "a transfer to a dead instance never answers", file: "election_term.go",
