@@ -431,6 +431,51 @@ func TestSecondCopyThatFailsIsNoNews(t *testing.T) {
 	})
 }
 
+// The grant of a campaign that is over comes late, and is given back while a renewal of the next
+// term has no answer: that renewal has its second copy all the same.
+func TestReleaseLeavesTheSecondCopy(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		late := make(chan struct{})
+		s.store.on(func(c storeCall) fate {
+			switch {
+			case c.op == "acquire" && c.number == 1:
+				<-late
+				return fate{lost: true, answer: &store.LeaseReply{Holder: "me", Answer: lease.Answer{Verdict: lease.Won, Token: 1}}}
+			case c.op == "acquire" && len(s.store.made("release")) == 0, c.op == "renew":
+				return fate{lost: true, hang: true}
+			}
+			return fate{}
+		})
+		store := &asideStore{scriptedStore: s.store}
+		s.Elector.loop.store = store
+		s.run(s.honest(0))
+		s.until(time.Minute, func() bool { return len(s.store.made("renew")) == 1 })
+		released := len(s.store.made("release"))
+		require.NotZero(s, released, "the first campaign was given up")
+		close(late)
+		s.pass(0)
+		require.Len(s, s.store.made("release"), released+1)
+		require.Empty(s, store.copies())
+		s.pass(electionTTL / 3 / secondCopy)
+		require.Len(s, store.copies(), 1)
+	})
+}
+
+// A renewal of a term that was given up has no second copy: it would prolong a lease that nobody
+// wants.
+func TestNoSecondCopyOfATermThatIsOver(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.on(on("renew", fate{lost: true, hang: true}))
+		store := &asideStore{scriptedStore: s.store}
+		s.Elector.loop.store = store
+		s.run(s.after(electionRenew+time.Millisecond, func() error { return errors.New("it fails") }))
+		s.at(electionRenew + electionTTL/3/secondCopy)
+		require.Len(s, s.store.made("renew"), 1)
+		require.False(s, s.IsLeader())
+		require.Empty(s, store.copies())
+	})
+}
+
 // togetherStore is a store whose renewals travel together with those of the same way.
 type togetherStore struct {
 	store.Together

@@ -283,7 +283,7 @@ func TestTransferJoinsAPreemption(t *testing.T) {
 			first.CompareAndSwap(0, int64(c.at))
 			renewals.Add(1)
 			return fate{back: 20 * time.Millisecond, answer: &store.LeaseReply{Holder: "me", Answer: lease.Answer{
-				Verdict: lease.Kept, Now: 1_000_000_000_000 + c.at.Milliseconds(), Token: 1, TTL: electionTTL, Origin: "origin", Best: "b", BestIs: 5,
+				Verdict: lease.Kept, Now: 1_000_000_000_000 + c.at.Milliseconds(), Token: 1, TTL: electionTTL, Origin: "origin", Best: "b", BestIs: lease.Preference{Priority: 1}.Rank(),
 			}}}
 		})
 		s.until(time.Minute, func() bool { return first.Load() > 0 && s.now()-time.Duration(first.Load()) >= 2*electionTTL })
@@ -303,6 +303,46 @@ func TestTransferJoinsAPreemption(t *testing.T) {
 		default:
 		}
 	})
+}
+
+// TestTransferInsistsOnAPreemption: once somebody has asked for the transfer that the loop has begun
+// by itself, the lease goes to that instance, whether it is still the better one or not.
+func TestTransferInsistsOnAPreemption(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		t.Run(fmt.Sprint("asked: ", asked), func(t *testing.T) {
+			inElection(t, func(o *Options) { o.Election.Preempt = 2 * electionTTL }, func(s *election) {
+				above := lease.Preference{Priority: 1}.Rank()
+				var ready atomic.Bool // b, which is no better any more
+				s.store.on(func(c storeCall) fate {
+					if c.op != "renew" {
+						return fate{}
+					}
+					answer := lease.Answer{Verdict: lease.Kept, Now: 1_000_000_000_000 + c.at.Milliseconds(), Token: 1, TTL: electionTTL, Origin: "origin", Best: "b", BestIs: above}
+					if ready.Load() {
+						answer.Ready, answer.Best, answer.BestIs = c.Heir == "b", "", 0
+					}
+					return fate{answer: &store.LeaseReply{Holder: "me", Answer: answer}}
+				})
+				s.run(s.honest(0))
+				s.until(time.Minute, func() bool { return s.Status().TransferringTo == "b" })
+				answer := make(chan error, 1)
+				if asked {
+					go func() { answer <- s.Transfer(background, "b") }() // ends with the transfer
+					s.pass(0)
+				}
+				ready.Store(true)
+				s.hint(store.Hint{Type: store.HintReady})
+				s.pass(time.Second)
+				if !asked {
+					require.Len(s, s.told(EventTransferFailed), 1)
+					require.Empty(s, s.told(EventTermEnded))
+					return
+				}
+				require.NoError(s, <-answer)
+				require.Len(s, s.told(EventTermEnded), 1)
+			})
+		})
+	}
 }
 
 // sharing is a member with that many roles that are spread, beside a default one that is not its.
