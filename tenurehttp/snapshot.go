@@ -244,13 +244,11 @@ func (s *survey) readLog(ctx context.Context, known []tenure.Change) ([]tenure.C
 		return known, nil
 	}
 	all := slices.Concat(known, more)
-	if len(all) > maxLog {
-		all = all[len(all)-maxLog:]
-		for len(all) > 1 && all[0].ID == all[1].ID { // an entry is there as a whole, or not
-			all = all[1:]
-		}
+	over := max(0, len(all)-maxLog)
+	for over > 0 && all[over].ID == all[over-1].ID && all[over].ID != lastID(all) { // an entry is there as a whole, or not
+		over++
 	}
-	return all, nil
+	return all[over:], nil
 }
 
 // readRoles asks who leads each role. The terms are read again if they may have changed.

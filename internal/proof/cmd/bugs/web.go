@@ -169,4 +169,6 @@ var web = []bug{
 		old: "	if b.follower != f {\n		return\n	}\n", new: ""},
 	{name: "changes that nobody followed", in: tenurehttp, test: "TestNobodyListens", breaks: "a client that comes back misses what happened while nobody listened", file: "tenurehttp/events.go",
 		old: "			b.follower, b.known = nil, false", new: "			b.follower = nil"},
+	{name: "half an entry of the log kept", in: tenurehttp, test: "TestLogOfASnapshot", breaks: "of instances that went down at once the oldest changes name one", file: "tenurehttp/snapshot.go",
+		old: "	for over > 0 && all[over].ID == all[over-1].ID &&", new: "	for false && all[over].ID == all[over-1].ID &&"},
 }
