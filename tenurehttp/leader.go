@@ -74,11 +74,9 @@ func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.
 				// It is no answer from before, which there may be while Redis hangs. And this
 				// process, which does not lead, still holds the lease while its term drains.
 				answer = &v.value
-				if answer.Token != 0 {
-					known.Store(&knownLeader{*answer, v.at})
-				}
+				known.Store(&knownLeader{*answer, v.at})
 			}
-			if answer != nil && (leader.Leader == "" || answer.Token == leader.Token) {
+			if answer != nil { // which may be about a leader that this process has not heard of yet
 				leader.Leader, leader.Token, leader.Address = answer.InstanceID, answer.Token, answer.Address
 			}
 		}

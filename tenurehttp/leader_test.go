@@ -382,3 +382,22 @@ func TestLeaderOfLongAgo(t *testing.T) {
 		second.refused(http.StatusServiceUnavailable, "no_leader", http.MethodGet, "/x", "")
 	})
 }
+
+// TestLeaderThatIsNotHeardOfYet: an instance that asks Redis for the address of the leader that it
+// has heard of last is told who leads now.
+func TestLeaderThatIsNotHeardOfYet(t *testing.T) {
+	inSite(t, func(s *site) {
+		f := newFleet(s)
+		a, _ := f.join("a", "", tenurehttp.Reject) // without an address: Redis is asked for it
+		s.until(a.IsLeader)
+		b, second := f.join("b", "b:80", tenurehttp.Redirect)
+		c, _ := f.join("c", "c:80", tenurehttp.Reject)
+		s.until(func() bool { return b.Elector().Status().Leader == "a" })
+		s.pass(time.Minute)
+		s.net.Deafen("b")
+		require.NoError(s, a.Elector().Transfer(s.Context(), "c"))
+		s.until(c.IsLeader)
+		require.Equal(s, "a", b.Elector().Status().Leader)
+		require.Equal(s, "http://c:80/x", second.do(http.MethodGet, "/x", "").Header.Get("Location"))
+	})
+}
