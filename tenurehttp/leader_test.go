@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -380,6 +381,36 @@ func TestLeaderOfLongAgo(t *testing.T) {
 		s.net.Partition("b", simnet.Both, 0)
 		s.until(func() bool { return b.Elector().Status().Leader == "" })
 		second.refused(http.StatusServiceUnavailable, "no_leader", http.MethodGet, "/x", "")
+	})
+}
+
+// slowConnection is an answer whose connection takes its time to take a deadline.
+type slowConnection struct {
+	*httptest.ResponseRecorder
+	busy atomic.Int64
+}
+
+func (c *slowConnection) SetReadDeadline(time.Time) error {
+	c.busy.Add(1)
+	defer c.busy.Add(-1)
+	time.Sleep(time.Second) // virtual time
+	return nil
+}
+
+// TestDeadlineOfARequestThatIsOver: once a request is answered, no deadline of it is set any more:
+// its connection may serve the next one.
+func TestDeadlineOfARequestThatIsOver(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		h := tenurehttp.LeaderOnly(a.Elector(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), tenurehttp.Reject)
+		go func() { // ends when it has resigned
+			time.Sleep(time.Second)
+			_ = a.Elector().Resign(context.Background())
+		}()
+		w := &slowConnection{ResponseRecorder: httptest.NewRecorder()}
+		h.ServeHTTP(w, httptest.NewRequestWithContext(s.Context(), http.MethodGet, "/", http.NoBody))
+		require.Zero(s, w.busy.Load())
 	})
 }
 

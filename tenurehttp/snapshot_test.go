@@ -1,8 +1,10 @@
 package tenurehttp
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -64,4 +66,76 @@ func TestAged(t *testing.T) {
 	require.Zero(t, status.Wait)
 	require.Zero(t, agedStatus(tenure.RoleStatus{}, a).For, "it is not known since when")
 	require.Equal(t, 15*time.Second, agedStatus(tenure.RoleStatus{Wait: 25 * time.Second}, a).Wait)
+}
+
+// TestOldAnswersAreStale, though no error is known: a load may be under way for long.
+func TestOldAnswersAreStale(t *testing.T) {
+	for passed, stale := range map[time.Duration]bool{0: false, staleAfter - time.Second: false, staleAfter + time.Second: true} {
+		require.Equal(t, stale, ageOf(view[int]{at: time.Now().Add(-passed)}).Stale, passed)
+	}
+}
+
+// TestOrderOfInstances: those that somebody should look at come first. The word of another program
+// ranks as one that is not known.
+func TestOrderOfInstances(t *testing.T) {
+	var all []tenure.Instance
+	for i, state := range []tenure.InstanceState{
+		tenure.InstanceActive, "dead", tenure.InstanceDraining, tenure.InstanceDown, tenure.InstanceJoining, tenure.InstanceUnknown, tenure.InstanceDrifted, tenure.InstanceDown,
+	} {
+		all = append(all, tenure.Instance{ID: fmt.Sprint(i), State: state})
+	}
+	require.Equal(t, []int32{3, 7, 6, 1, 5, 4, 2, 0}, byRank(all))
+}
+
+// TestListingThatIsCut makes a snapshot that says so.
+func TestListingThatIsCut(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		c, err := tenure.NewStandalone(tenure.Options{})
+		require.NoError(t, err)
+		s := survey{control: c.Control(), instances: newCell(func(context.Context) (*listing, error) { return &listing{truncated: cut}, nil })}
+		n, err := s.take(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, cut, n.truncated)
+	}
+}
+
+// TestCellsThatNobodyNeeds are dropped: those of roles that nobody asks for any more, and those of
+// tasks that are gone.
+func TestCellsThatNobodyNeeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := tenure.NewStandalone(tenure.Options{})
+		require.NoError(t, err)
+		h, err := New(c, Options{})
+		require.NoError(t, err)
+		for i := range 20 {
+			require.NotNil(t, h.roles.enter(fmt.Sprint("r", i), true))
+			time.Sleep(2 * time.Second)
+		}
+		require.LessOrEqual(t, len(h.roles.cells), 6)
+		for i := range 20 {
+			status := tenure.TaskStatus{Name: fmt.Sprint("t", i)}
+			require.NotNil(t, h.runs.of(&snapshot{tasks: []tenure.TaskStatus{status}}, status))
+		}
+		require.LessOrEqual(t, len(h.runs.cells), 2)
+	})
+}
+
+// TestWhatIsKnownOfTheLeader counts for that very term of that instance; without an address for a
+// second.
+func TestWhatIsKnownOfTheLeader(t *testing.T) {
+	is := tenure.LeaderInfo{InstanceID: "a", Token: 5, Address: "a:80"}
+	now := time.Now()
+	for _, tt := range []struct {
+		known  *knownLeader
+		counts bool
+	}{
+		{nil, false},
+		{&knownLeader{is, now.Add(-time.Hour)}, true},
+		{&knownLeader{tenure.LeaderInfo{InstanceID: "a", Token: 4, Address: "a:80"}, now}, false},
+		{&knownLeader{tenure.LeaderInfo{InstanceID: "b", Token: 5, Address: "b:80"}, now}, false},
+		{&knownLeader{tenure.LeaderInfo{InstanceID: "a", Token: 5}, now}, true},
+		{&knownLeader{tenure.LeaderInfo{InstanceID: "a", Token: 5}, now.Add(-2 * fresh)}, false},
+	} {
+		require.Equal(t, tt.counts, tt.known.counts(is), tt.known)
+	}
 }

@@ -93,6 +93,9 @@ func TestKeyOfTheWrongType(t *testing.T) {
 				for i, problem := range status["problems"].([]any) {
 					require.NotContains(s, status["problems"].([]any)[:i], problem, "each is named once")
 				}
+				if key == "shop:leader:export" {
+					require.Nil(s, roleOf(whole, "export"), "it is not known that nobody leads it")
+				}
 				if key == "shop:leader:terms" {
 					require.Contains(s, status["problems"].([]any)[0], "the default role cannot be read: ")
 				}
