@@ -366,3 +366,51 @@ func TestEarlyTurns(t *testing.T) {
 		})
 	}
 }
+
+// TestWhoWaitsForCompany: of more than a few, one that may be early or late comes with others that
+// may be as well, also if it could not join an earlier one; of one that may not it takes no notice.
+func TestWhoWaitsForCompany(t *testing.T) {
+	type asked struct{ in, early, late time.Duration }
+	for name, tt := range map[string]struct {
+		one    asked
+		others []asked
+		comes  time.Duration
+	}{
+		"alone":                   {asked{10 * time.Second, 5 * time.Second, 3 * time.Second}, nil, 13 * time.Second},
+		"beside a strict one":     {asked{10 * time.Second, 5 * time.Second, 3 * time.Second}, []asked{{in: 11 * time.Second}}, 13 * time.Second},
+		"with one that is early":  {asked{20 * time.Second, 2 * time.Second, time.Second}, []asked{{19 * time.Second, 5 * time.Second, 0}}, 19 * time.Second},
+		"too early for the first": {asked{20 * time.Second, 2 * time.Second, time.Second}, []asked{{10 * time.Second, 15 * time.Second, 0}, {19 * time.Second, 5 * time.Second, 0}}, 19 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := New(func() {})
+				began := time.Now()
+				var came []time.Duration
+				seat := func(a asked, turn func()) {
+					turns := 0
+					d.Seat(func(bool) Next {
+						if turns++; turns > 1 {
+							turn()
+							return Next{Over: true}
+						}
+						return Next{In: a.in, Early: a.early, Late: a.late}
+					}).Start()
+				}
+				for range Few {
+					seat(asked{in: time.Hour}, func() {})
+				}
+				for _, a := range tt.others {
+					seat(a, func() {})
+				}
+				seat(tt.one, func() { came = append(came, time.Since(began)) })
+				for range Few { // still many when others have ended
+					seat(asked{in: time.Hour}, func() {})
+				}
+				d.Close()
+				_, wait := drive(d)
+				wait()
+				require.Equal(t, []time.Duration{tt.comes}, came)
+			})
+		})
+	}
+}

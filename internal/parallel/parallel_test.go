@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -65,4 +67,37 @@ func TestEachEndsAsItsCallsDo(t *testing.T) {
 		returned = true
 	}()
 	require.False(t, <-answered)
+}
+
+// TestNothingIsBegunAfterAFailure, or after a call that has panicked; the first of several counts.
+func TestNothingIsBegunAfterAFailure(t *testing.T) {
+	first, later := errors.New("first"), errors.New("later")
+	for name, end := range map[string]func(err error) error{
+		"error": func(err error) error { return err },
+		"panic": func(err error) error { panic(err) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var begun atomic.Int64
+			do := func() (err error) {
+				defer func() {
+					if value := recover(); value != nil {
+						err, _ = value.(error)
+					}
+				}()
+				return Each(100, 4, func(i int) error {
+					begun.Add(1)
+					time.Sleep(time.Duration(i+1) * time.Second)
+					switch i {
+					case 0:
+						return end(first)
+					case 1:
+						return end(later)
+					}
+					return nil
+				})
+			}
+			require.Equal(t, first, do(), name)
+			require.EqualValues(t, 4, begun.Load(), name)
+		})
+	}
 }

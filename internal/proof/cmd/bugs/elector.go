@@ -211,4 +211,12 @@ var elector = []bug{
 		old: "if len(g.all) < maxTogether && ", new: "if "},
 	{name: "renewals cut short by the last of them", test: "TestWhoTravelsTogether", breaks: "a role with long timings fails as early as one with short ones", file: "election_calls.go",
 		old: "g.bound = max(g.bound, bound)", new: "g.bound = bound"},
+	{name: "company with one that waits for nobody", in: "internal/driver", test: "TestWhoWaitsForCompany", breaks: "the renewals of a thousand roles fall apart with each hint", file: "internal/driver/driver.go",
+		old: "	for reach > 0 {\n", new: "	for {\n"},
+	{name: "company for once", in: "internal/driver", test: "TestWhoWaitsForCompany", breaks: "a role that could not be renewed with another one is renewed alone from then on", file: "internal/driver/driver.go",
+		old: "		d.company.Set(&s.joins, s.at)\n	}\n	for", new: "		_ = s\n	}\n	for"},
+	{name: "calls after a failure", in: "internal/parallel", test: "TestNothingIsBegunAfterAFailure", breaks: "a listing that has failed goes on to ask a Redis that is away", file: "internal/parallel/parallel.go",
+		old: "failed.Load() == nil && broken", new: "broken"},
+	{name: "last failure in place of the first", in: "internal/parallel", test: "TestNothingIsBegunAfterAFailure", breaks: "an error names what failed because of another one", file: "internal/parallel/parallel.go",
+		old: "failed.CompareAndSwap(nil, &err)", new: "failed.Store(&err)"},
 }
