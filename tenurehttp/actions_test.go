@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/tenurehttp"
 )
 
@@ -337,4 +338,39 @@ func TestNewRefusesBadOptions(t *testing.T) {
 	require.ErrorIs(t, err, tenure.ErrMisconfigured)
 	_, err = tenurehttp.NewDashboard(nil, tenurehttp.Options{})
 	require.ErrorIs(t, err, tenure.ErrMisconfigured)
+}
+
+// TestCommandsAtOnce: 64 may be on. A further one is refused until one of them has ended.
+func TestCommandsAtOnce(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		s.member("b")
+		w := s.serve(tenurehttp.New(a, operators))
+		w.token = "token-of-ann"
+		for range 100 {
+			w.post("undrain", `{"instance_id":"a"}`)
+			s.pass(time.Second) // it has ended
+		}
+		s.net.Partition("b", simnet.Both, 0)
+		for range 64 {
+			w.post("undrain", `{"instance_id":"b"}`)
+		}
+		w.refused(http.StatusServiceUnavailable, "busy", http.MethodPost, "/api/cluster/undrain", `{"instance_id":"a"}`)
+		s.pass(20 * time.Minute)
+		w.post("undrain", `{"instance_id":"a"}`)
+	})
+}
+
+// TestReaderWhoMayDoNothing is named all the same.
+func TestReaderWhoMayDoNothing(t *testing.T) {
+	inSite(t, func(s *site) {
+		w := s.serve(tenurehttp.New(s.member("a"), tenurehttp.Options{GuardReads: true, Authorize: func(_ *http.Request, action tenurehttp.Action) (string, error) {
+			if action != tenurehttp.ActionRead {
+				return "", errors.New("no")
+			}
+			return "eve", nil
+		}}))
+		require.Equal(s, `caller "eve", actions []`, fields(w.get("/api/cluster/snapshot"), "caller", "actions"))
+	})
 }

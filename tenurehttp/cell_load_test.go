@@ -125,3 +125,18 @@ func TestCellThatIsLoadedLater(t *testing.T) {
 		require.Equal(t, []time.Duration{loadBound}, s.left)
 	})
 }
+
+// TestCellThatIsReadAgainAndAgain: while each reader wants what is read from now on, loads take a
+// quarter of the time, or begin a tenth of a second apart.
+func TestCellThatIsReadAgainAndAgain(t *testing.T) {
+	for takes, loads := range map[time.Duration]int{time.Millisecond: 50, 10 * time.Millisecond: 25, 40 * time.Millisecond: 10} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSource()
+			s.takes = takes
+			for began := time.Now(); time.Since(began) < time.Second; {
+				_, _ = s.anew(t.Context())
+			}
+			require.InDelta(t, loads, s.loads, 2, takes)
+		})
+	}
+}

@@ -136,6 +136,7 @@ func TestReadsBeforeTheFirstAnswer(t *testing.T) {
 		began := time.Now()
 		w.refused(http.StatusServiceUnavailable, "unreachable", http.MethodGet, "/api/cluster/status", "")
 		require.Less(s, time.Since(began), 10*time.Second)
+		require.Equal(s, "1", w.do(http.MethodGet, "/api/cluster/status", "").Header.Get("Retry-After"))
 		require.Equal(s, http.StatusOK, w.do(http.MethodGet, "/readyz", "").StatusCode)
 		s.net.Heal("dashboard")
 		s.until(func() bool { return w.do(http.MethodGet, "/api/cluster/status", "").StatusCode == http.StatusOK })

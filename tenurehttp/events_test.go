@@ -235,12 +235,15 @@ func TestEventsAreCapped(t *testing.T) {
 func TestEventsEndWithTheHandler(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.member("a")
+		s.until(a.IsLeader)
 		w := s.serve(tenurehttp.New(a, tenurehttp.Options{}))
 		l := w.listen("")
 		require.Equal(s, http.StatusOK, w.do(http.MethodGet, "/readyz", "").StatusCode)
 		w.Handler.Close()
 		s.pass(time.Millisecond)
 		require.True(s, l.over())
+		require.True(s, a.IsLeader())
+		require.Equal(s, http.StatusServiceUnavailable, w.do(http.MethodGet, "/leaderz", "").StatusCode)
 		require.Equal(s, http.StatusServiceUnavailable, w.do(http.MethodGet, "/readyz", "").StatusCode)
 		require.Equal(s, http.StatusOK, w.do(http.MethodGet, "/livez", "").StatusCode)
 		w.refused(http.StatusServiceUnavailable, "stopped", http.MethodGet, "/api/cluster/events", "")

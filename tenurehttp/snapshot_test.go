@@ -3,6 +3,7 @@ package tenurehttp
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,5 +138,29 @@ func TestWhatIsKnownOfTheLeader(t *testing.T) {
 		{&knownLeader{tenure.LeaderInfo{InstanceID: "a", Token: 5}, now.Add(-2 * fresh)}, false},
 	} {
 		require.Equal(t, tt.counts, tt.known.counts(is), tt.known)
+	}
+}
+
+// TestPagesThatAreKept are few, and small, whatever somebody asks for.
+func TestPagesThatAreKept(t *testing.T) {
+	s := &snapshot{}
+	for i := range 3 * maxPagesKept {
+		_, err := s.page(pageQuery{limit: 1, offset: i})
+		require.NoError(t, err)
+	}
+	require.Len(t, s.pages.pages, maxPagesKept)
+	for name, q := range map[string]pageQuery{"query": {part: strings.Repeat("x", maxPageKept+1)}, "answer": {limit: 1}} {
+		s := &snapshot{all: []tenure.Instance{{ID: strings.Repeat("a", maxPageKept)}}, sorted: []int32{0}}
+		text, err := s.page(q)
+		require.NoError(t, err)
+		require.NotEmpty(t, text)
+		require.Empty(t, s.pages.pages, name)
+	}
+}
+
+// TestWholeSeconds are rounded up: what is switched off is 0, and nothing else is.
+func TestWholeSeconds(t *testing.T) {
+	for d, seconds := range map[time.Duration]int64{-time.Minute: 0, 0: 0, 1: 1, time.Second: 1, 1500 * time.Millisecond: 2} {
+		require.Equal(t, seconds, whole(d), d)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/tenurehttp"
 )
 
@@ -550,4 +551,38 @@ func TestRunsOfATaskThatHasRun(t *testing.T) {
 			require.Len(s, task["runs"], n+1)
 		}
 	})
+}
+
+// TestLeaderOfWhatIsOld: while Redis does not answer, each mention of the leader is as of now, and so
+// is how long ago Redis last answered.
+func TestLeaderOfWhatIsOld(t *testing.T) {
+	inSite(t, func(s *site) {
+		s.until(s.member("a").IsLeader)
+		w, _ := s.dashboard(tenurehttp.Options{})
+		w.get("/api/cluster/snapshot")
+		s.net.Partition("dashboard", simnet.Both, 0)
+		s.pass(20 * time.Second)
+		w.get("/api/cluster/snapshot")
+		s.pass(10 * time.Second)
+		whole := w.get("/api/cluster/snapshot")
+		require.Equal(s, roleOf(whole, "")["leader"], whole["status"].(map[string]any)["leader"])
+		require.InDelta(s, 30, seconds(s, whole["redis"].(map[string]any)["answered_seconds_ago"]), 2)
+	})
+}
+
+// TestProblemsOfWhatIsUnread: each is said once, before those that there are anyway. That nobody
+// leads is known, though the history of the role is not.
+func TestProblemsOfWhatIsUnread(t *testing.T) {
+	for key, problems := range map[string]int{"shop:beats:lost": 1, "shop:log": 2, "shop:leader:terms": 2} {
+		t.Run(key, func(t *testing.T) {
+			inSite(t, func(s *site) {
+				a := s.member("a", func(o *tenure.Options) { o.Election.Ineligible = key != "shop:beats:lost" })
+				s.until(func() bool { return a.IsLeader() || key != "shop:beats:lost" })
+				s.spoil(key)
+				w, _ := s.dashboard(tenurehttp.Options{})
+				require.Len(s, w.get("/api/cluster/snapshot")["status"].(map[string]any)["problems"], problems)
+				w.get("/api/cluster/leader")
+			})
+		})
+	}
 }
