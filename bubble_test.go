@@ -903,8 +903,8 @@ func (s *shakyTasks) Trigger(ctx context.Context, name string, t store.TaskTrigg
 	return s.through("trigger", func() (store.TaskReply, error) { return s.Tasks.Trigger(ctx, name, t) })
 }
 
-func (s *shakyTasks) RecordAndTriggers(ctx context.Context, name string) (store.TaskReply, error) {
-	return s.through("read", func() (store.TaskReply, error) { return s.Tasks.RecordAndTriggers(ctx, name) })
+func (s *shakyTasks) RecordAndTriggers(ctx context.Context, name, of string) (store.TaskReply, error) {
+	return s.through("read", func() (store.TaskReply, error) { return s.Tasks.RecordAndTriggers(ctx, name, of) })
 }
 
 // sortedTrace puts what was noted at one instant in order.

@@ -1015,14 +1015,20 @@ if status ~= 'returned' then remember(KEYS[1], KEYS[2], ARGV[8], entry(now, task
 return task_answer('done', now, task)
 
 --@ read_task
--- Reads the record. KEYS: 2 index of triggers, if they are to be listed. ARGV: 1 how many of them at most.
+-- Reads the record. KEYS: 2 index of triggers, if they are to be listed. ARGV: 1 how many of them at most, 2 names of tasks with a
+-- blank between two, if only those count: the first ones of the index may be others for as long as they wait.
 -- Verdict: ok. Behind the record come the names of the tasks of which a trigger waits, the one that ends first before the others, with
 -- a blank between two.
 local now = time()
 local reply = task_answer('ok', now, read_task(KEYS[1], now))
 if KEYS[2] then
   call('ZREMRANGEBYSCORE', KEYS[2], '-inf', integer(now))
-  reply[#reply + 1] = table.concat(call('ZRANGEBYSCORE', KEYS[2], '-inf', '+inf', 'LIMIT', 0, ARGV[1]), ' ')
+  local names = {}
+  for name in string.gmatch(ARGV[2] or '', '%S+') do -- rule named-triggers
+    if call('ZSCORE', KEYS[2], name) then names[#names + 1] = name end
+  end
+  if (ARGV[2] or '') == '' then names = call('ZRANGEBYSCORE', KEYS[2], '-inf', '+inf', 'LIMIT', 0, ARGV[1]) end
+  reply[#reply + 1] = table.concat(names, ' ')
 end
 return reply
 

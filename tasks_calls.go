@@ -226,8 +226,8 @@ func (l *taskLoop) take(of taskTry, call store.TaskCall, sent, received time.Dur
 		}
 		l.stepped(l.shared.Clock.Learn(sent, received, call.Reply.Now))
 		t.machine.Answer(of.Try, call.Reply)
-		for _, name := range call.Reply.Triggers {
-			l.changed(name)
+		if ask, ok := call.Ask.(store.TaskRead); ok && ask.Triggers {
+			l.looked(ask, call.Reply)
 		}
 	} else if t.machine.Failed(of.Try) {
 		l.refused(t, call.Ask, call.Err)

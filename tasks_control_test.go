@@ -93,6 +93,32 @@ func TestTriggerWithoutAHint(t *testing.T) {
 	})
 }
 
+// TestTriggerBehindManyWithoutAHint: the leader finds it too while more triggers wait in the
+// namespace than one look lists. It then asks for those of its own tasks, in as few calls as may be.
+func TestTriggerBehindManyWithoutAHint(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		task := Task{Name: "t", Schedule: OnDemand(), Run: g.args(0)}
+		looked := Task{Name: "u", Schedule: Every(24 * time.Hour), Run: g.args(0)}
+		b := g.member("b", task)
+		for i := range 2*store.MaxTriggers + 1 {
+			name := fmt.Sprint("other", i)
+			require.NoError(g, b.Register(Task{Name: name, Schedule: OnDemand(), Run: g.args(0)}))
+			_, err := b.Trigger(context.Background(), name)
+			require.NoError(g, err)
+		}
+		a := g.leader("a", task, looked)
+		g.pass(5 * time.Minute)
+		calls := a.store.calls.Load()
+		g.pass(10 * time.Minute)
+		require.LessOrEqual(g, a.store.calls.Load()-calls, int64(2*10), "idle: a question a minute, and one for its own tasks")
+		_, err := b.Trigger(context.Background(), "t")
+		require.NoError(g, err)
+		g.pass(schedule.LookEvery)
+		require.Len(g, g.noted(), 1)
+		a.end()
+	})
+}
+
 // TestTriggerWithoutALeader: it waits in Redis, also if there was no record, and for an hour.
 func TestTriggerWithoutALeader(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {

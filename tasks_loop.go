@@ -43,6 +43,7 @@ type taskLoop struct {
 	byName map[string]*leadTask
 
 	lookAt time.Duration // when a record is read, see look
+	lookOf []string      // names of tasks that are asked about in the next ones, see store.TaskRead
 
 	origin     time.Time     // all times of the loop count from here, by the monotonic clock
 	now        time.Duration // in this turn

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/schedule"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // place has the machine of a task know whether a run may begin in the step that follows: if there
@@ -189,7 +191,7 @@ func (l *gateLoop) hold(held bool) {
 func (l *taskLoop) hear() {
 	news := l.s.news.take()
 	if news.missed {
-		l.lookAt = l.now
+		l.lookAt, l.lookOf = l.now, nil
 	}
 	if len(news.names) == 0 { // nearly always
 		return
@@ -209,7 +211,8 @@ func (l *taskLoop) changed(name string) {
 
 // look reads the record that is due next, or any other if nothing is due, once in
 // schedule.LookEvery. The answer names the tasks of which a trigger waits: a hint may have been
-// lost. At the beginning of a term every record is opened, so that nothing needs to be asked.
+// lost. At the beginning of a term every record is opened, so that nothing needs to be asked. If
+// more wait in the namespace than an answer lists, it goes on with its own tasks by their names.
 func (l *taskLoop) look() (wait time.Duration) {
 	if over, _ := l.shared.Over(); over || len(l.tasks) == 0 {
 		return schedule.Forever
@@ -232,7 +235,31 @@ func (l *taskLoop) look() (wait time.Duration) {
 		return schedule.CallBound
 	}
 	l.lookAt = l.now + schedule.LookEvery
-	first.machine.Look()
+	of := ""
+	if len(l.lookOf) > 0 {
+		of, l.lookOf = l.lookOf[0], l.lookOf[1:]
+	}
+	first.machine.Look(of)
 	l.serve(first)
 	return schedule.LookEvery
+}
+
+// looked takes the answer to a look.
+func (l *taskLoop) looked(ask store.TaskRead, reply store.TaskReply) {
+	for _, name := range reply.Triggers {
+		l.changed(name)
+	}
+	if ask.Of == "" && reply.MoreTriggers {
+		names := make([]string, len(l.tasks))
+		for i, t := range l.tasks {
+			names[i] = t.Name
+		}
+		l.lookOf = nil
+		for some := range slices.Chunk(names, store.MaxTriggers) {
+			l.lookOf = append(l.lookOf, strings.Join(some, " "))
+		}
+	}
+	if len(l.lookOf) > 0 {
+		l.lookAt = l.now
+	}
 }

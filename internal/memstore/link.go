@@ -139,8 +139,8 @@ func (l linkedTasks) Record(ctx context.Context, name string) (store.TaskReply, 
 	return through(l.Link, func() (store.TaskReply, error) { return l.to.Record(ctx, name) })
 }
 
-func (l linkedTasks) RecordAndTriggers(ctx context.Context, name string) (store.TaskReply, error) {
-	return through(l.Link, func() (store.TaskReply, error) { return l.to.RecordAndTriggers(ctx, name) })
+func (l linkedTasks) RecordAndTriggers(ctx context.Context, name, of string) (store.TaskReply, error) {
+	return through(l.Link, func() (store.TaskReply, error) { return l.to.RecordAndTriggers(ctx, name, of) })
 }
 
 func (l linkedTasks) Pause(ctx context.Context, name string, paused bool, expect, why string) (store.TaskReply, error) {

@@ -345,16 +345,21 @@ func (s *Tasks) Trigger(_ context.Context, name string, t store.TaskTrigger) (st
 	})
 }
 
-func (s *Tasks) RecordAndTriggers(ctx context.Context, name string) (store.TaskReply, error) {
+func (s *Tasks) RecordAndTriggers(ctx context.Context, name, of string) (store.TaskReply, error) {
 	reply, err := s.Record(ctx, name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, name := range s.names {
+	names := s.names
+	if of != "" {
+		names = strings.Fields(of)
+	}
+	for _, name := range names {
 		r := s.records[name]
-		if len(reply.Triggers) < store.MaxTriggers && (r.Trigger != "" || r.Run != "" && r.Cancel == r.Run) {
+		if len(reply.Triggers) < store.MaxTriggers && r != nil && (r.Trigger != "" || r.Run != "" && r.Cancel == r.Run) {
 			reply.Triggers = append(reply.Triggers, name)
 		}
 	}
+	reply.MoreTriggers = len(reply.Triggers) == store.MaxTriggers
 	return reply, err
 }
 

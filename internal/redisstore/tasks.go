@@ -94,8 +94,8 @@ func (s *Store) Record(ctx context.Context, name string) (store.TaskReply, error
 	return s.ask(ctx, name, store.TaskRead{})
 }
 
-func (s *Store) RecordAndTriggers(ctx context.Context, name string) (store.TaskReply, error) {
-	return s.ask(ctx, name, store.TaskRead{Triggers: true})
+func (s *Store) RecordAndTriggers(ctx context.Context, name, of string) (store.TaskReply, error) {
+	return s.ask(ctx, name, store.TaskRead{Triggers: true, Of: of})
 }
 
 // ask makes one call for what store.AskTask asks for.
@@ -166,7 +166,7 @@ func (s *Store) taskRequest(name string, ask any) request {
 			failures, retryIn, keep(ask.Keep, ask.KeepFor))
 	case store.TaskRead:
 		if ask.Triggers {
-			return taskCall(s.scripts.readTask, "2", record, s.keys.Triggers(), store.MaxTriggers)
+			return taskCall(s.scripts.readTask, "2", record, s.keys.Triggers(), store.MaxTriggers, ask.Of)
 		}
 	}
 	return taskCall(s.scripts.readTask, "1", record)
@@ -290,8 +290,10 @@ func parseTaskReply(reply any) (store.TaskReply, error) {
 	var all [mostReplied]string
 	n, last := texts(reply, &all), 2+len(taskFields)
 	var triggers []string
+	more := false
 	if n == last+1 {
 		triggers = triggerNames(all[last])
+		more = strings.Count(all[last], " ") >= store.MaxTriggers-1
 	} else if n != last {
 		return store.TaskReply{}, malformed()
 	}
@@ -303,7 +305,7 @@ func parseTaskReply(reply any) (store.TaskReply, error) {
 	if err != nil {
 		return store.TaskReply{}, err
 	}
-	return store.TaskReply{Verdict: all[0], Now: now, Record: record, Triggers: triggers}, nil
+	return store.TaskReply{Verdict: all[0], Now: now, Record: record, Triggers: triggers, MoreTriggers: more}, nil
 }
 
 // triggerNames are those of the index that are names of tasks: anybody may write there.

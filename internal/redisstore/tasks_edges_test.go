@@ -151,11 +151,11 @@ func TestTaskScriptsAtTheTimeOfATrigger(t *testing.T) {
 
 	// The index lists what ends later than now, and forgets the others.
 	e.at(9999)
-	reply, err := e.store.RecordAndTriggers(ctx, "t")
+	reply, err := e.store.RecordAndTriggers(ctx, "t", "")
 	require.NoError(t, err)
 	require.Equal(t, []string{"t"}, reply.Triggers)
 	e.at(10_000)
-	reply, err = e.store.RecordAndTriggers(ctx, "t")
+	reply, err = e.store.RecordAndTriggers(ctx, "t", "")
 	require.NoError(t, err)
 	require.Empty(t, reply.Triggers)
 	require.Empty(t, e.index())

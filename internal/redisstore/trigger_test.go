@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func TestTriggerScripts(t *testing.T) {
 		}
 		waiting := func() []string {
 			t.Helper()
-			reply, err := db.RecordAndTriggers(ctx, "t")
+			reply, err := db.RecordAndTriggers(ctx, "t", "")
 			require.NoError(t, err)
 			return reply.Triggers
 		}
@@ -156,7 +157,7 @@ func TestTriggerExpires(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, store.TaskExpired, reply.Verdict)
 		require.Empty(t, reply.Record.Trigger+reply.Record.Run)
-		look, err := db.RecordAndTriggers(ctx, "t")
+		look, err := db.RecordAndTriggers(ctx, "t", "")
 		require.NoError(t, err)
 		require.Empty(t, look.Triggers)
 	})
@@ -169,9 +170,50 @@ func TestTriggerIndexIsUntrusted(t *testing.T) {
 		for i, name := range []string{"a:b", "", "t2", "\xff", "t 1"} {
 			require.NoError(t, db.rdb.ZAdd(ctx, db.keys.Triggers(), redis.Z{Score: 1e15 + float64(i), Member: name}).Err())
 		}
-		reply, err := db.RecordAndTriggers(ctx, "t")
+		reply, err := db.RecordAndTriggers(ctx, "t", "")
 		require.NoError(t, err)
 		require.Equal(t, []string{"t2", "t", "1"}, reply.Triggers)
+		require.False(t, reply.MoreTriggers)
+		junk := make([]redis.Z, store.MaxTriggers)
+		for i := range junk {
+			junk[i] = redis.Z{Score: 9e14, Member: "a:b" + strconv.Itoa(i)}
+		}
+		require.NoError(t, db.rdb.ZAdd(ctx, db.keys.Triggers(), junk...).Err())
+		reply, err = db.RecordAndTriggers(ctx, "t", "")
+		require.NoError(t, err)
+		require.Empty(t, reply.Triggers)
+		require.True(t, reply.MoreTriggers, "behind names that are none")
+	})
+}
+
+// TestTriggersOfNamedTasks: if more triggers wait than a reply lists, it says so, and those of
+// tasks that are named are found all the same.
+func TestTriggersOfNamedTasks(t *testing.T) {
+	onTaskStores(t, func(t *testing.T, db store.Tasks) {
+		ctx := t.Context()
+		opened, err := db.Open(ctx, "t", store.TaskOpen{Token: 41})
+		require.NoError(t, err)
+		for i := range store.MaxTriggers + 1 {
+			name := "n" + strconv.Itoa(i)
+			if i == store.MaxTriggers {
+				name = "z" // those of one moment are ordered by name
+			}
+			_, err := db.Trigger(ctx, name, store.TaskTrigger{ID: "t1", By: "me", NotAfter: opened.Now + 600_000, For: time.Hour, Create: true})
+			require.NoError(t, err)
+		}
+		reply, err := db.RecordAndTriggers(ctx, "t", "")
+		require.NoError(t, err)
+		require.True(t, reply.MoreTriggers)
+		require.Len(t, reply.Triggers, store.MaxTriggers)
+		require.False(t, slices.Contains(reply.Triggers, "z"))
+		reply, err = db.RecordAndTriggers(ctx, "t", "t z none n0")
+		require.NoError(t, err)
+		require.Equal(t, int64(41), reply.Record.Token)
+		require.ElementsMatch(t, []string{"n0", "z"}, reply.Triggers)
+		require.False(t, reply.MoreTriggers)
+		reply, err = db.RecordAndTriggers(ctx, "t", "none")
+		require.NoError(t, err)
+		require.Empty(t, reply.Triggers)
 	})
 }
 
@@ -216,7 +258,7 @@ func TestCancelIsInTheIndex(t *testing.T) {
 			require.Equal(t, store.TaskOK, reply.Verdict)
 			require.Equal(t, "r1", reply.Record.Cancel)
 		}
-		reply, err = db.RecordAndTriggers(ctx, "none")
+		reply, err = db.RecordAndTriggers(ctx, "none", "")
 		require.NoError(t, err)
 		require.Equal(t, []string{"t"}, reply.Triggers)
 		reply, err = db.Cancel(ctx, "t", store.TaskCancel{Run: "r2", For: time.Hour})

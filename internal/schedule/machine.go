@@ -234,8 +234,8 @@ func (m *Machine) Looks() bool {
 
 // Look reads the record, for one machine of a term once in LookEvery: two clocks drift apart, one
 // may step, and hints of triggers may be lost. It is for the machine whose Next is the first one,
-// or else for any that Looks.
-func (m *Machine) Look() { m.read(store.TaskRead{Triggers: true}) }
+// or else for any that Looks. of is that of store.TaskRead.
+func (m *Machine) Look(of string) { m.read(store.TaskRead{Triggers: true, Of: of}) }
 
 func (m *Machine) read(r store.TaskRead) {
 	m.news = false

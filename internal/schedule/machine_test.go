@@ -663,7 +663,7 @@ func TestMachineFollowsTheClock(t *testing.T) {
 	b.record.Next = strconv.FormatInt(tableEpoch+5*tableDay, 10) // as by a clock that was ahead
 	l.now += time.Minute
 	l.term.Tick(l.now)
-	l.Look()
+	l.Look("")
 	l.drive()
 	l.Stepped(-5 * 24 * time.Hour)
 	l.drive()
@@ -783,10 +783,10 @@ func TestMachineSchedule(t *testing.T) {
 	q := m.Step().Question
 	m.Asked(q)
 	require.Nil(t, m.Step().Question, "it is being asked")
-	m.Look()
+	m.Look("")
 	m.Answer(sent(m), b.answer(store.TaskRead{}))
 	b.record.Next = "5"
-	m.Look()
+	m.Look("")
 	m.Answer(sent(m), b.answer(store.TaskRead{}))
 	q.Ask(Every(time.Hour))
 	require.True(t, m.Answered(q), "of another record")

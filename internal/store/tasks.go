@@ -16,8 +16,8 @@ type Tasks interface {
 	Retry(ctx context.Context, name string, r TaskRetry) (TaskReply, error)
 	Finish(ctx context.Context, name string, f TaskFinish) (TaskReply, error)
 	Record(ctx context.Context, name string) (TaskReply, error)
-	// RecordAndTriggers is Record, and lists the tasks of which a trigger waits.
-	RecordAndTriggers(ctx context.Context, name string) (TaskReply, error)
+	// RecordAndTriggers is Record, and lists the tasks of which a trigger waits; see TaskRead.
+	RecordAndTriggers(ctx context.Context, name, of string) (TaskReply, error)
 	// Pause wants the field pauses of the record as it was read. why says by whom and why, for
 	// people.
 	Pause(ctx context.Context, name string, paused bool, expect, why string) (TaskReply, error)
@@ -84,7 +84,7 @@ func AskTask(ctx context.Context, tasks Tasks, name string, ask any) (TaskReply,
 		return tasks.Finish(ctx, name, ask)
 	case TaskRead:
 		if ask.Triggers {
-			return tasks.RecordAndTriggers(ctx, name)
+			return tasks.RecordAndTriggers(ctx, name, ask.Of)
 		}
 	}
 	return tasks.Record(ctx, name)
@@ -237,7 +237,8 @@ type TaskFinish struct {
 
 // TaskRead asks for the record.
 type TaskRead struct {
-	Triggers bool // and for the tasks of which a trigger waits
+	Triggers bool   // and for the tasks of which a trigger waits
+	Of       string // for which of these, at most MaxTriggers names with a blank between two; "": for any
 }
 
 // Verdicts of a decision on a task.
@@ -265,8 +266,9 @@ type TaskReply struct {
 	Now     int64 // by Redis's clock, ms
 	Record  TaskRecord
 	// Triggers are tasks of which a trigger waits, at most MaxTriggers, in the reply of
-	// RecordAndTriggers.
-	Triggers []string
+	// RecordAndTriggers. MoreTriggers says that others may wait, which are not listed.
+	Triggers     []string
+	MoreTriggers bool
 }
 
 // TaskRecord is what the record of a task holds. Texts are untrusted, times are in ms of Redis's

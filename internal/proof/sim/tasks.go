@@ -149,7 +149,7 @@ func (p *instance) lookAtClock() {
 		return
 	}
 	p.lookAgain(schedule.LookEvery)
-	s.tasks[first].machine.Look()
+	s.tasks[first].machine.Look("")
 	p.step(first)
 }
 
