@@ -246,29 +246,38 @@ func (r *Registry) Addresses(ctx context.Context, role string) ([]string, error)
 // counts at once and then less and less often, at least every 5 s, also while Redis cannot be
 // reached.
 //
-// If ctx is done first, WaitFor returns its cause. It returns ErrMisconfigured if n is out of
-// [0, 100,000] or if somebody has to fix something first.
+// If ctx is done first, WaitFor returns its cause, joined with ErrUnreachable if the last count had
+// no answer: as many may be active then. It returns ErrMisconfigured if n is out of [0, 100,000]
+// or if somebody has to fix something first.
 func (r *Registry) WaitFor(ctx context.Context, n int) error {
 	if n < 0 || n > maxInstances {
 		return fmt.Errorf("%w: WaitFor got %d, which must be between 0 and %d", ErrMisconfigured, n, maxInstances)
 	}
 	n = cmp.Or(n, max(r.opts.MinInstances, 1))
+	unanswered := error(ErrUnreachable) // why it is not known how many are active; nil: it is
+	over := func() error {
+		if unanswered != nil {
+			return fmt.Errorf("%w: %w", context.Cause(ctx), unanswered)
+		}
+		return context.Cause(ctx)
+	}
 	for try := 1; ; try++ {
 		active, err := r.active(ctx)
 		switch {
 		case active >= n:
 			return nil
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
+			return over()
 		case err != nil && !errors.Is(err, ErrUnreachable):
 			return err
 		}
+		unanswered = err
 		pause := lease.Backoff(waitFirst, try, waitMost)
 		timer := time.NewTimer(pause/4*3 + time.Duration(r.random()*float64(pause/4)))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return context.Cause(ctx)
+			return over()
 		case <-timer.C:
 		}
 	}

@@ -276,6 +276,21 @@ func TestWaitFor(t *testing.T) {
 		cause := fmt.Errorf("no more patience")
 		cancel(cause)
 		require.Equal(c, cause, <-forever)
+		ctx, cancel = context.WithCancelCause(context.Background())
+		forever = waits(ctx, 1000)
+		c.pass(time.Minute)
+		c.redis.Intercept(func(_, _ string, args []string) string {
+			if slices.Contains(args, "tenure:instances") {
+				return outage
+			}
+			return ""
+		})
+		c.pass(10 * time.Second)
+		cancel(cause)
+		err = <-forever
+		require.ErrorIs(c, err, cause)
+		require.ErrorIs(c, err, ErrUnreachable, "the last count had no answer")
+		c.redis.Intercept(func(string, string, []string) string { return "" })
 		for _, n := range []int{-1, 100_001} {
 			require.ErrorIs(c, a.Registry().WaitFor(context.Background(), n), ErrMisconfigured)
 		}

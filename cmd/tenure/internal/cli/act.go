@@ -200,7 +200,11 @@ func (a *app) waitCommand() *cobra.Command {
 			err = from.WaitFor(ctx, n)
 			switch {
 			case err != nil && ctx.Err() != nil:
-				return a.waited(command.Context(), fmt.Sprintf("fewer than %d instances are active after %v", n, bound))
+				text := fmt.Sprintf("fewer than %d instances are active after %v", n, bound)
+				if unanswered, ok := strings.CutPrefix(err.Error(), context.Cause(ctx).Error()+": "); ok {
+					text = fmt.Sprintf("it is not known how many instances are active after %v: %s", bound, strings.TrimPrefix(unanswered, "tenure: "))
+				}
+				return a.waited(command.Context(), text)
 			case err != nil || a.format.Person():
 				return err
 			}

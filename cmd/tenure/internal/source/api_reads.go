@@ -390,6 +390,7 @@ func (a *API) Recent(ctx context.Context, limit int) ([]tenure.Change, error) {
 
 // WaitFor asks again and again how many are active.
 func (a *API) WaitFor(ctx context.Context, n int) error {
+	unanswered := error(tenure.ErrUnreachable) // why it is not known how many are active; nil: it is
 	for {
 		var s statusDocument
 		err := a.mine(ctx)
@@ -401,9 +402,16 @@ func (a *API) WaitFor(ctx context.Context, n int) error {
 			return nil
 		case err != nil && !Passing(err):
 			return err
+		case err == nil:
+			unanswered = s.stale()
+		case ctx.Err() == nil:
+			unanswered = err
 		}
 		select {
 		case <-ctx.Done():
+			if unanswered != nil {
+				return fmt.Errorf("%w: %w", context.Cause(ctx), unanswered)
+			}
 			return context.Cause(ctx)
 		case <-time.After(lookInterval / 4):
 		}

@@ -240,7 +240,9 @@ func TestStaleAnswer(t *testing.T) {
 	require.ErrorIs(t, a.Ready(t.Context()), tenure.ErrUnreachable)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, a.WaitFor(ctx, 1), context.DeadlineExceeded)
+	err = a.WaitFor(ctx, 1)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, tenure.ErrUnreachable, "how many are active is not known")
 	require.False(t, posted)
 }
 

@@ -52,6 +52,8 @@ var instances = []bug{
 		old: "or plain(record) then return score end", new: "or true then return score end"},
 	{name: "no patience with Redis", test: "TestWaitFor", breaks: "a blip while a cluster starts ends those that wait", file: "registry_status.go",
 		old: "		case err != nil && !errors.Is(err, ErrUnreachable):", new: "		case err != nil:"},
+	{name: "no answer taken for too few", test: "TestWaitFor", breaks: "whoever waits in an outage of Redis hears that instances are missing", file: "registry_status.go",
+		old: "		unanswered = err\n", new: "		unanswered = nil\n"},
 	{name: "counting without a pause", test: "TestWaitFor", breaks: "a thousand instances that wait for each other keep Redis busy", file: "registry_status.go",
 		old: "		pause := lease.Backoff(waitFirst, try, waitMost)", new: "		pause := lease.Backoff(waitFirst, min(try, 1), waitMost)"},
 	{name: "metrics of the dead", test: "TestMetrics", breaks: "what a dead instance has pushed is counted for ever", file: "heartbeat.go",
