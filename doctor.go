@@ -128,6 +128,8 @@ func (d *diagnosis) server() {
 		d.add("server", FindingFault, "use redis.NewClusterClient, and a namespace with a {hash tag}", "%s is a node of a cluster, and the client speaks to this node only", what)
 	case d.Version == "":
 		d.add("server", FindingUnknown, "see that it is Redis 6.2 or later", "INFO does not say which version it is")
+	case !d.Replication:
+		d.add("server", FindingUnknown, "see that it is a master", "%s, up %v: INFO says nothing of replication", what, d.Uptime)
 	default:
 		d.add("server", FindingOK, "", "%s, a master with %d replicas, up %v", what, d.Replicas, d.Uptime)
 	}
@@ -188,12 +190,13 @@ func (d *diagnosis) persistence() {
 // failover judges whether writes that were answered can be lost.
 func (d *diagnosis) failover() {
 	least, _ := strconv.Atoi(d.Settings["min-replicas-to-write"])
-	if d.Refused[store.ProbeInfo] == nil && least > d.InSync && d.Settings["min-replicas-max-lag"] != "0" {
+	known := d.Refused[store.ProbeInfo] == nil && d.Replication
+	if known && least > d.InSync && d.Settings["min-replicas-max-lag"] != "0" {
 		d.add("failover", FindingFault, "start replicas, or set min-replicas-to-write 0 if there are to be none",
 			"min-replicas-to-write is %d, and %d replicas are in step: every write is refused", least, d.InSync)
 		return
 	}
-	if d.Refused[store.ProbeInfo] == nil && d.Replicas == 0 && !d.Cluster {
+	if known && d.Replicas == 0 && !d.Cluster {
 		d.add("failover", FindingOK, "", "there is no replica that could be promoted")
 		return
 	}
@@ -205,8 +208,12 @@ func (d *diagnosis) failover() {
 		d.add("failover", FindingOK, "", "min-replicas-to-write is %s, min-replicas-max-lag %s s, FailoverMargin %v", need, d.Settings["min-replicas-max-lag"], max(margin, 0))
 	case margin > 0:
 		d.add("failover", FindingOK, "", "FailoverMargin is %v: it must be longer than an old master can take writes beside a new one", margin)
-	case d.Refused[store.ProbeInfo] != nil:
-		d.add("failover", FindingUnknown, "", "min-replicas-to-write is 0 and there is no FailoverMargin; whether there are replicas is not known, since INFO is refused")
+	case !known:
+		why := "INFO says nothing of them"
+		if d.Refused[store.ProbeInfo] != nil {
+			why = "INFO is refused"
+		}
+		d.add("failover", FindingUnknown, "", "min-replicas-to-write is 0 and there is no FailoverMargin; whether there are replicas is not known, since %s", why)
 	default:
 		d.add("failover", FindingWarning, "set min-replicas-to-write 1 with a min-replicas-max-lag below the lease, or FailoverMargin to the time for which an old master may still take writes",
 			"min-replicas-to-write is 0 and there is no FailoverMargin: two may lead while an old master takes writes beside a new one")

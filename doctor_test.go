@@ -22,7 +22,7 @@ import (
 func soundFacts() store.Facts {
 	return store.Facts{
 		Client:  store.ClientFacts{Kind: "single", ReadTimeout: 3 * time.Second, DialTimeout: 5 * time.Second, PoolSize: 20},
-		Version: "7.0.15", Role: "master", Uptime: time.Hour,
+		Version: "7.0.15", Role: "master", Replication: true, Uptime: time.Hour,
 		Settings: map[string]string{
 			"maxmemory": "0", "maxmemory-policy": "noeviction", "appendonly": "yes", "save": "", "min-replicas-to-write": "0", "min-replicas-max-lag": "10",
 		},
@@ -71,9 +71,13 @@ func TestDiagnosis(t *testing.T) {
 		"a replica":   {func(f *store.Facts) { f.Role = "slave" }, defaults, "server", FindingFault, "is a replica"},
 		"old":         {func(f *store.Facts) { f.Version = "6.0.16" }, defaults, "server", FindingFault, "too old"},
 		"unnamed":     {func(f *store.Facts) { f.Version = "" }, defaults, "server", FindingUnknown, "which version"},
-		"one of many": {func(f *store.Facts) { f.Cluster = true; f.Settings["min-replicas-to-write"] = "1"; f.InSync = 1 }, defaults, "server", FindingFault, "this node only"},
-		"evicts":      {func(f *store.Facts) { f.Settings["maxmemory"] = "1000"; f.Settings["maxmemory-policy"] = "allkeys-lru" }, defaults, "eviction", FindingWarning, "evicts leases"},
-		"would evict": {set("maxmemory-policy", "volatile-lru"), defaults, "eviction", FindingNote, "no maxmemory"},
+		"silent on replicas": {func(f *store.Facts) {
+			f.Role, f.Replication, f.Settings["min-replicas-to-write"] = "", false, "1"
+		}, defaults, "server", FindingUnknown, "nothing of replication"},
+		"replicas not known": {func(f *store.Facts) { f.Role, f.Replication = "", false }, defaults, "failover", FindingUnknown, "is not known"},
+		"one of many":        {func(f *store.Facts) { f.Cluster = true; f.Settings["min-replicas-to-write"] = "1"; f.InSync = 1 }, defaults, "server", FindingFault, "this node only"},
+		"evicts":             {func(f *store.Facts) { f.Settings["maxmemory"] = "1000"; f.Settings["maxmemory-policy"] = "allkeys-lru" }, defaults, "eviction", FindingWarning, "evicts leases"},
+		"would evict":        {set("maxmemory-policy", "volatile-lru"), defaults, "eviction", FindingNote, "no maxmemory"},
 		"full": {func(f *store.Facts) {
 			f.Settings["maxmemory"], f.Settings["maxmemory-policy"], f.Used = "1000", "noeviction", 1000
 		}, defaults, "eviction", FindingFault, "is full"},

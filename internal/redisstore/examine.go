@@ -222,7 +222,8 @@ func readInfo(f *store.Facts, info string) {
 		case "redis_mode":
 			f.Cluster = value == "cluster"
 		case "connected_slaves":
-			f.Replicas, _ = strconv.Atoi(value)
+			n, err := strconv.Atoi(value)
+			f.Replicas, f.Replication = n, err == nil
 		case "min_slaves_good_slaves":
 			f.InSync, _ = strconv.Atoi(value)
 		case "used_memory":

@@ -10,6 +10,22 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
+// TestInfoWithoutReplication: what INFO does not say of replicas is not known. It is no answer that
+// there are none.
+func TestInfoWithoutReplication(t *testing.T) {
+	for text, known := range map[string]bool{
+		"redis_version:7.0.15\r\nused_memory:1\r\n":       false,
+		"role:master\r\nconnected_slaves:0\r\n":           true,
+		"role:slave\r\nconnected_slaves:2\r\n":            true,
+		"role:master\r\nconnected_slaves:\r\n":            false,
+		"role:master\r\nconnected_slaves:not telling\r\n": false,
+	} {
+		f := store.Facts{Settings: map[string]string{}}
+		readInfo(&f, text)
+		require.Equal(t, known, f.Replication, text)
+	}
+}
+
 // TestServer: a Redis, and a Valkey, say what they are; one that refuses INFO is not known.
 func TestServer(t *testing.T) {
 	c := miniCluster(t, "ns")

@@ -13,10 +13,11 @@ type Facts struct {
 	Uptime  time.Duration
 	// Settings are those of CONFIG GET that matter, and of INFO. A managed offering refuses the
 	// command as a rule.
-	Settings map[string]string
-	Replicas int
-	InSync   int   // of those, as min-replicas-to-write counts them; 0 also if that is off
-	Used     int64 // bytes that count for maxmemory
+	Settings    map[string]string
+	Replication bool // INFO says how many replicas there are; else Replicas and InSync are not known
+	Replicas    int
+	InSync      int   // of those, as min-replicas-to-write counts them; 0 also if that is off
+	Used        int64 // bytes that count for maxmemory
 	// RoundTrips are those of single requests over a connection that stands, the shortest first.
 	RoundTrips []time.Duration
 	// Offset is by how much Redis's clock is ahead of this machine's, and Rate by how much faster
