@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"strconv"
 	"strings"
 )
 
@@ -81,10 +82,12 @@ func (h *Handler) page(w http.ResponseWriter, r *request) error {
 	return writeJSON(w, http.StatusOK, i)
 }
 
-// wantsHTML reports whether a request is that of a browser that shows a page.
+// wantsHTML reports whether a request is that of a browser that shows a page. A weight of 0, also
+// written 0.000, is a type that is not wanted.
 func wantsHTML(accept []string) bool {
 	for kind := range strings.SplitSeq(strings.Join(accept, ","), ",") {
-		if name, parameters, err := mime.ParseMediaType(kind); err == nil && name == "text/html" && parameters["q"] != "0" {
+		name, parameters, err := mime.ParseMediaType(kind)
+		if weight, bad := strconv.ParseFloat(parameters["q"], 64); err == nil && name == "text/html" && (bad != nil || weight > 0) {
 			return true
 		}
 	}
@@ -133,7 +136,7 @@ func (h *Handler) serveFile(w http.ResponseWriter, r *request, name string) erro
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
 	header.Set("ETag", f.tag)
 	for tag := range strings.SplitSeq(strings.Join(r.Header.Values("If-None-Match"), ","), ",") {
-		if strings.TrimPrefix(strings.TrimSpace(tag), "W/") == f.tag {
+		if tag = strings.TrimSpace(tag); tag == "*" || strings.TrimPrefix(tag, "W/") == f.tag {
 			w.WriteHeader(http.StatusNotModified)
 			return nil
 		}

@@ -48,6 +48,7 @@ func TestPage(t *testing.T) {
 			again := w.do(http.MethodGet, "/"+file[1], "", "If-None-Match", `"other", W/`+got.Header.Get("ETag"))
 			require.Equal(s, http.StatusNotModified, again.StatusCode)
 			require.Empty(s, again.body)
+			require.Equal(s, http.StatusNotModified, w.do(http.MethodGet, "/"+file[1], "", "If-None-Match", "*").StatusCode, "any that there is")
 		}
 		w.refused(http.StatusNotFound, "no_endpoint", http.MethodGet, "/page/index.html", "")
 		w.refused(http.StatusNotFound, "no_endpoint", http.MethodGet, "/page/none.js", "")
@@ -57,6 +58,12 @@ func TestPage(t *testing.T) {
 		w.token = "secret"
 		require.Contains(s, w.get("/")["endpoints"], "GET /api/cluster/snapshot")
 		require.Equal(s, "application/json", w.do(http.MethodGet, "/", "", "Accept", "application/json, text/html;q=0").Header.Get("Content-Type"))
+		for accept, kind := range map[string]string{
+			"text/html;q=0.000": "application/json", "text/html; q=0.0, */*": "application/json", "text/html;Q=0": "application/json",
+			"text/html;q=0.001": "text/html; charset=utf-8", "text/html;q=1.000": "text/html; charset=utf-8", "text/html;q=0, TEXT/HTML": "text/html; charset=utf-8",
+		} {
+			require.Equal(s, kind, w.do(http.MethodGet, "/", "", "Accept", accept).Header.Get("Content-Type"), accept)
+		}
 		require.Zero(s, rdb.sent.Load(), "a page that nobody has let in costs Redis nothing")
 	})
 }
