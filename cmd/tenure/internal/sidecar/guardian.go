@@ -124,7 +124,7 @@ func (g *guardian) start(command []string) bool {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 			code = NotFound
 		}
-		g.say(reportFailed, fmt.Sprintf("%d %s", code, strings.ReplaceAll(err.Error(), "\n", " ")))
+		g.say(reportFailed, fmt.Sprintf("%d %.1000s", code, strings.ReplaceAll(err.Error(), "\n", " "))) // it names the command, of up to 128 KiB
 		return false
 	}
 	g.say(reportStarted, strconv.Itoa(g.main))
