@@ -1687,3 +1687,29 @@ func TestReservedRolesAreNotRead(t *testing.T) {
 		require.ErrorContains(t, err, "is no role")
 	}
 }
+
+// TestControlRolesOfOneThatLeadsMany: an instance says which it leads of the first ones only. The
+// others are found too, also if more has happened since than a page shows.
+func TestControlRolesOfOneThatLeadsMany(t *testing.T) {
+	for _, prefix := range []string{"r", strings.Repeat("r", 120)} { // more names than it says, or longer ones
+		inCluster(t, func(c *cluster) {
+			const many = 400
+			a := c.member("a")
+			for i := range many {
+				_, err := a.AddRole(fmt.Sprint(prefix, i), ElectionOptions{})
+				require.NoError(c, err)
+			}
+			a.start()
+			c.pass(2 * time.Minute)
+			require.Len(c, a.Roles(), many+1)
+			all, err := a.Control().Roles(context.Background())
+			require.NoError(c, err)
+			require.Equal(c, many+1, len(all)) //nolint:testifylint // a failure need not list them
+			for _, role := range all {
+				require.True(c, role.Led, role.Role)
+			}
+			_, err = a.stop()
+			require.NoError(c, err)
+		})
+	}
+}

@@ -116,8 +116,9 @@ func lastTerm(s *RoleStatus, last TermRecord, v store.Vacancy, now int64) {
 }
 
 // Roles returns the status of every role that is known: those that instances lead or have led, by
-// the last 200 entries of the log, those that tasks belong to, and the given ones. A role that
-// nobody has led for long is known by its name alone: name it. The default role is there if it was
+// the last 200 entries of the log, those that tasks belong to, and the given ones. An instance
+// names the first 64 that it leads: if one leads so many, the whole log is read for the others. A
+// role that nobody has led for long is known by its name alone: name it. The default role is there if it was
 // ever led, and if there is no other. They are in the order of their names. Up to 16 roles are
 // asked for at once.
 func (c *Control) Roles(ctx context.Context, also ...string) ([]RoleStatus, error) {
@@ -151,8 +152,11 @@ func (c *Control) Roles(ctx context.Context, also ...string) ([]RoleStatus, erro
 // a slow network would take a minute.
 const rolesAtOnce = 16
 
-// roleLog is how many entries of the log are looked at for the names of roles.
+// roleLog is how many entries of the log are looked at for the names of roles, if no instance leads
+// more than it names.
 const roleLog = 200
+
+const longestRole = 128 // see store.RolePattern
 
 // roleNames finds out which roles there are.
 func (c *Control) roleNames(ctx context.Context) (names []string, err error) {
@@ -161,15 +165,21 @@ func (c *Control) roleNames(ctx context.Context) (names []string, err error) {
 			names = append(names, role)
 		}
 	}
+	entries := roleLog
 	if _, err := c.registry.each(ctx, func(i Instance) bool {
+		size := 0
 		for _, role := range i.Leading {
 			note(role)
+			size += len(role)
+		}
+		if len(i.Leading) >= store.MaxNames || size > store.MaxNameBytes-longestRole { // it may lead others
+			entries = store.MaxLog
 		}
 		return true
 	}); err != nil && !errors.Is(err, ErrTruncated) {
 		return nil, err
 	}
-	changes, err := c.registry.Recent(ctx, roleLog)
+	changes, err := c.registry.Recent(ctx, entries)
 	if err != nil {
 		return nil, err
 	}

@@ -128,6 +128,8 @@ var controls = []bug{
 		old: "		if word.code == o.Code {", new: "		if false {"},
 	{name: "sending for everybody", test: "TestACLRulesAreWhatTheScriptsCall", in: redisstore, breaks: "each process may command every other", file: "internal/redisstore/commands.go",
 		old: "\"xrange\", \"lrange\", \"lrem\",", new: "\"xrange\", \"lrange\", \"lrem\", \"rpush\","},
+	{name: "roles beyond those that an instance names", test: "TestControlRolesOfOneThatLeadsMany", breaks: "tenure status shows a part of the roles of a process that leads hundreds, and does not say so", file: "roles.go",
+		old: "			entries = store.MaxLog\n", new: ""},
 	{name: "command asks for one role after the other", test: "TestManyRolesOverASlowNetwork", breaks: "tenure status of thousands of roles ends without an answer", file: "roles.go",
 		old: "const rolesAtOnce = 16", new: "const rolesAtOnce = 1"},
 }
