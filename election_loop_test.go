@@ -461,17 +461,18 @@ func TestReleaseLeavesTheSecondCopy(t *testing.T) {
 	})
 }
 
-// A renewal of a term that was given up has no second copy: it would prolong a lease that nobody
-// wants.
+// A renewal has no second copy once the drain bound has passed, while work still runs: it would
+// prolong a lease that is left to lapse.
 func TestNoSecondCopyOfATermThatIsOver(t *testing.T) {
 	inElection(t, nil, func(s *election) {
-		s.store.on(on("renew", fate{lost: true, hang: true}))
 		store := &asideStore{scriptedStore: s.store}
 		s.Elector.loop.store = store
-		s.run(s.after(electionRenew+time.Millisecond, func() error { return errors.New("it fails") }))
-		s.at(electionRenew + electionTTL/3/secondCopy)
-		require.Len(s, s.store.made("renew"), 1)
-		require.False(s, s.IsLeader())
+		over := 2*electionRenew + 200*time.Millisecond
+		s.run(s.after(over-electionDrain, func() error { return errors.New("it fails") }), s.honest(electionTTL))
+		s.at(electionRenew + time.Second)
+		s.store.on(on("renew", fate{lost: true, hang: true}))
+		s.at(2*electionRenew + electionTTL/3/secondCopy)
+		require.Len(s, s.store.made("renew"), 2)
 		require.Empty(s, store.copies())
 	})
 }
