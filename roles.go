@@ -118,9 +118,9 @@ func lastTerm(s *RoleStatus, last TermRecord, v store.Vacancy, now int64) {
 // Roles returns the status of every role that is known: those that instances lead or have led, by
 // the last 200 entries of the log, those that tasks belong to, and the given ones. An instance
 // names the first 64 that it leads: if one leads so many, the whole log is read for the others. A
-// role that nobody has led for long is known by its name alone: name it. The default role is there if it was
-// ever led, and if there is no other. They are in the order of their names. Up to 16 roles are
-// asked for at once.
+// role that nobody has led for long is known by its name alone: name it. The default role is there
+// if it was ever led, and if there is no other. They are in the order of their names. Up to 16
+// roles are asked for at once.
 func (c *Control) Roles(ctx context.Context, also ...string) ([]RoleStatus, error) {
 	names, err := c.roleNames(ctx)
 	if err != nil {
