@@ -387,10 +387,10 @@ func (r *electionReport) waits(now lease.Reading, candidate *lease.Candidate) (r
 		return WaitUnhealthy, time.Time{}
 	case back > 0:
 		return r.backFor, time.Now().Add(back)
-	case r.waiting == WaitIneligible: // no time will change that
-		return WaitIneligible, time.Time{}
 	case r.backFor == WaitSilence, r.down && time.Now().After(r.waitUntil): // that wait is over, and nothing was heard since
 		return cmp.Or(r.backFor, r.waiting), time.Time{}
+	case r.waiting == WaitIneligible: // no time will change that
+		return WaitIneligible, time.Time{}
 	}
 	return r.waiting, r.waitUntil
 }

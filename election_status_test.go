@@ -411,6 +411,27 @@ func TestSilenceIsNoPenalty(t *testing.T) {
 	})
 }
 
+// TestOutageOfAStoreThatGrantsNothing: a candidate that nothing is granted to, and that has no
+// answer any more, does not say again and again that it is not eligible.
+func TestOutageOfAStoreThatGrantsNothing(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.store.on(on("acquire", fate{answer: &store.LeaseReply{Reason: "ineligible", Answer: lease.Answer{
+			Verdict: lease.Held, Wait: 100 * 365 * 24 * time.Hour, Now: 1_000_000_000_000,
+		}}}))
+		s.run()
+		require.Equal(s, WaitIneligible, s.Status().Waiting)
+		require.Zero(s, s.Status().WaitingUntil)
+		s.store.on(on("", fate{err: errNetwork}))
+		for at := time.Duration(0); at < 6*electionTTL; at += electionTTL / 20 {
+			s.at(at)
+			if at > electionTTL+electionRetry+time.Second { // it has asked in between
+				require.Equal(s, WaitSilence, s.Status().Waiting, at)
+			}
+		}
+		require.Len(s, s.told(EventElectionWaiting), 1)
+	})
+}
+
 // TestOutageIsNoOthersLead: a follower whose Redis went away does not say again and again that
 // another instance leads, and names no end of a wait that is over.
 func TestOutageIsNoOthersLead(t *testing.T) {
