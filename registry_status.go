@@ -261,8 +261,9 @@ func (r *Registry) WaitFor(ctx context.Context, n int) error {
 		}
 		return context.Cause(ctx)
 	}
+	failed := 0 // counts in a row that had no answer
 	for try := 1; ; try++ {
-		active, err := r.active(ctx)
+		active, err := r.activeWithin(ctx, lease.Backoff(registryBound, failed+1, waitLongest))
 		switch {
 		case active >= n:
 			return nil
@@ -270,6 +271,10 @@ func (r *Registry) WaitFor(ctx context.Context, n int) error {
 			return over()
 		case err != nil && !errors.Is(err, ErrUnreachable):
 			return err
+		case err != nil:
+			failed++
+		default:
+			failed = 0
 		}
 		unanswered = err
 		pause := lease.Backoff(waitFirst, try, waitMost)
@@ -289,6 +294,17 @@ func (r *Registry) active(ctx context.Context) (int, error) {
 	return counts.Active, err
 }
 
+// activeWithin is active for one that asks again: a count that hangs is not waited for.
+func (r *Registry) activeWithin(ctx context.Context, bound time.Duration) (int, error) {
+	ctx, cancel := within(ctx, bound)
+	defer cancel()
+	active, err := r.active(ctx)
+	if err != nil && errors.Is(err, context.Cause(ctx)) {
+		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return active, err
+}
+
 // watch has wake nudged when instances have changed, until the end of that.
 func (r *Registry) watch(wake wakeup) (end func()) {
 	r.mu.Lock()
@@ -301,10 +317,12 @@ func (r *Registry) watch(wake wakeup) (end func()) {
 	}
 }
 
-// How long WaitFor pauses between two counts.
+// How long WaitFor pauses between two counts, and waits for one at most: a listing over a slow
+// network takes its time.
 const (
-	waitFirst = 100 * time.Millisecond
-	waitMost  = 5 * time.Second
+	waitFirst   = 100 * time.Millisecond
+	waitMost    = 5 * time.Second
+	waitLongest = time.Minute
 )
 
 func (r *Registry) known(id string) string {

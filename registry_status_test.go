@@ -301,6 +301,62 @@ func TestWaitFor(t *testing.T) {
 	})
 }
 
+// hangingCounts is a client that does not return from a count, whatever the context of that says.
+type hangingCounts struct {
+	store.Registry
+	hang atomic.Int64  // so many of the next ones
+	till chan struct{} // when it is closed they return
+}
+
+func (h *hangingCounts) Count(ctx context.Context, drifted, down time.Duration) (store.CountReply, error) {
+	if h.hang.Add(-1) >= 0 {
+		<-h.till
+	}
+	return h.Registry.Count(context.WithoutCancel(ctx), drifted, down)
+}
+
+// TestWaitForBesideACountThatHangs: one count that hangs does not keep others from being made, and
+// who stops waiting hears that the last ones had no answer.
+func TestWaitForBesideACountThatHangs(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		counts := &hangingCounts{Registry: a.Registry().store, till: make(chan struct{})}
+		a.Registry().store = counts
+		a.start()
+		ctx, cancel := context.WithCancelCause(context.Background())
+		waits := func(n int) <-chan error {
+			done := make(chan error, 1)
+			go func() { done <- a.Registry().WaitFor(ctx, n) }() // ends with what it waits for
+			return done
+		}
+		c.pass(time.Minute)
+		two := waits(2)
+		c.pass(time.Minute)
+		counts.hang.Store(1)
+		c.pass(time.Minute)
+		require.Negative(c, counts.hang.Load())
+		b := c.member("b").start()
+		c.pass(time.Minute)
+		require.Len(c, two, 1, "the counts behind it are made")
+		require.NoError(c, <-two)
+
+		forever := waits(1000)
+		c.pass(time.Minute)
+		counts.hang.Store(1000)
+		c.pass(time.Minute)
+		cause := fmt.Errorf("no more patience")
+		cancel(cause)
+		err := <-forever
+		require.ErrorIs(c, err, cause)
+		require.ErrorIs(c, err, ErrUnreachable)
+		close(counts.till)
+		for _, m := range []*instance{a, b} {
+			_, err := m.stop()
+			require.NoError(c, err)
+		}
+	})
+}
+
 // TestClusterChanged: the leader alone reports how many instances there are, once a change, and
 // warns while one is missing. Nothing is asked while nothing happens.
 func TestClusterChanged(t *testing.T) {

@@ -54,6 +54,8 @@ var instances = []bug{
 		old: "		case err != nil && !errors.Is(err, ErrUnreachable):", new: "		case err != nil:"},
 	{name: "no answer taken for too few", test: "TestWaitFor", breaks: "whoever waits in an outage of Redis hears that instances are missing", file: "registry_status.go",
 		old: "		unanswered = err\n", new: "		unanswered = nil\n"},
+	{name: "count that is waited for", test: "TestWaitForBesideACountThatHangs", breaks: "one connection that hangs, and whoever waits for instances does not see that they are there", file: "registry_status.go",
+		old: "r.activeWithin(ctx, lease.Backoff(registryBound, failed+1, waitLongest))", new: "r.activeWithin(ctx, waitLongest*lease.Backoff(1, failed+1, 2))"},
 	{name: "counting without a pause", test: "TestWaitFor", breaks: "a thousand instances that wait for each other keep Redis busy", file: "registry_status.go",
 		old: "		pause := lease.Backoff(waitFirst, try, waitMost)", new: "		pause := lease.Backoff(waitFirst, min(try, 1), waitMost)"},
 	{name: "metrics of the dead", test: "TestMetrics", breaks: "what a dead instance has pushed is counted for ever", file: "heartbeat.go",
