@@ -156,7 +156,9 @@ func (a *app) waitCommand() *cobra.Command {
 			defer cancel()
 			unanswered := errors.New("no answer") // why it is not known who leads; nil: it is
 			for {
-				leader, err := from.Leader(ctx, a.role())
+				asked, asks := a.question(ctx)
+				leader, err := from.Leader(asked, a.role())
+				asks()
 				switch {
 				case err == nil, errors.Is(err, tenure.ErrNoLeader):
 					unanswered = nil

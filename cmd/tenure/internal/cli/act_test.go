@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -39,5 +40,44 @@ func TestNothingWasAsked(t *testing.T) {
 		err := command.RunE(command, nil)
 		require.Error(t, err)
 		require.Equal(t, code, codeOf(err), err.Error())
+	}
+}
+
+// hanging is a source of which the second question, and those behind it, may have no answer.
+type hanging struct {
+	source.Source
+	asked     int
+	comesBack bool
+}
+
+func (h *hanging) Leader(ctx context.Context, _ string) (tenure.LeaderInfo, error) {
+	switch h.asked++; {
+	case h.asked == 1:
+		return tenure.LeaderInfo{}, tenure.ErrNoLeader
+	case h.asked == 2 || !h.comesBack:
+		<-ctx.Done()
+		return tenure.LeaderInfo{}, context.Cause(ctx)
+	}
+	return tenure.LeaderInfo{InstanceID: "a"}, nil
+}
+
+// TestWaitForALeaderBesideAQuestionThatHangs: others are asked behind it, and who has no answer any
+// more does not say that nobody leads.
+func TestWaitForALeaderBesideAQuestionThatHangs(t *testing.T) {
+	for _, comesBack := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &app{out: io.Discard, settings: &settings.Settings{}, source: &hanging{comesBack: comesBack}}
+			a.flags.timeout = 3 * time.Second
+			command, _, err := a.waitCommand().Find([]string{"leader"})
+			require.NoError(t, err)
+			command.SetContext(t.Context())
+			err = command.RunE(command, nil)
+			if comesBack {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, "it is not known who leads")
+			require.Equal(t, exitNot, codeOf(err))
+		})
 	}
 }

@@ -329,10 +329,14 @@ func whoami() string {
 	return string(by[:min(len(by), 128)])
 }
 
-// bound is the context of one question.
+// bound is the context of a command that asks one question.
 func (a *app) bound(command *cobra.Command) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(command.Context(), a.flags.timeout,
-		fmt.Errorf("%w: no answer within %v", tenure.ErrUnreachable, a.flags.timeout))
+	return a.question(command.Context())
+}
+
+// question is the context of one question.
+func (a *app) question(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, a.flags.timeout, fmt.Errorf("%w: no answer within %v", tenure.ErrUnreachable, a.flags.timeout))
 }
 
 func (a *app) close() {

@@ -72,7 +72,7 @@ type top struct {
 
 // look asks, and keeps the last answer if there is no other.
 func (t *top) look(ctx context.Context) {
-	bound, cancel := context.WithTimeoutCause(ctx, t.flags.timeout, fmt.Errorf("%w: no answer within %v", tenure.ErrUnreachable, t.flags.timeout))
+	bound, cancel := t.question(ctx)
 	defer cancel()
 	t.stale = nil
 	view, err := t.view(bound, t.least)

@@ -39,7 +39,7 @@ type APIOptions struct {
 	URL         string // up to the prefix that the handler is mounted under
 	Credentials Credentials
 	Namespace   string        // that it must serve; "": any
-	Timeout     time.Duration // of one question, while changes are followed
+	Timeout     time.Duration // of one question, while changes are followed or instances waited for
 	Transport   http.RoundTripper
 }
 

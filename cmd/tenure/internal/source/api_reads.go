@@ -392,15 +392,11 @@ func (a *API) Recent(ctx context.Context, limit int) ([]tenure.Change, error) {
 func (a *API) WaitFor(ctx context.Context, n int) error {
 	unanswered := error(tenure.ErrUnreachable) // why it is not known how many are active; nil: it is
 	for {
-		var s statusDocument
-		err := a.mine(ctx)
-		if err == nil {
-			err = a.get(ctx, "status", nil, &s)
-		}
+		s, err := a.status(ctx)
 		switch {
 		case err == nil && !s.Stale && s.Active >= n:
 			return nil
-		case err != nil && !Passing(err):
+		case err != nil && !Passing(err) && !errors.Is(err, context.Cause(ctx)):
 			return err
 		case err == nil:
 			unanswered = s.stale()
@@ -416,4 +412,14 @@ func (a *API) WaitFor(ctx context.Context, n int) error {
 		case <-time.After(lookInterval / 4):
 		}
 	}
+}
+
+// status asks once how many are active, and waits for the answer for no longer than Timeout.
+func (a *API) status(ctx context.Context) (s statusDocument, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, a.options.Timeout, fmt.Errorf("%w within %v", tenure.ErrUnreachable, a.options.Timeout))
+	defer cancel()
+	if err = a.mine(ctx); err == nil {
+		err = a.get(ctx, "status", nil, &s)
+	}
+	return s, err
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -244,6 +245,49 @@ func TestStaleAnswer(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, tenure.ErrUnreachable, "how many are active is not known")
 	require.False(t, posted)
+}
+
+// answers stands in for a server.
+type answers func(*http.Request) (string, error)
+
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	text, err := a(r)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r,
+	}, nil
+}
+
+// TestWaitForBesideAQuestionThatHangs: a process that stands still does not keep others of the same
+// address from being asked, and who stops waiting hears that the last question had no answer.
+func TestWaitForBesideAQuestionThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, comesBack := range []bool{true, false} {
+			asked := 0
+			a, err := NewAPI(APIOptions{URL: "http://a", Timeout: 3 * time.Second, Transport: answers(func(r *http.Request) (string, error) {
+				switch asked++; {
+				case asked == 1:
+					return `{"active_instances":1}`, nil
+				case asked == 2 || !comesBack:
+					<-r.Context().Done()
+					return "", r.Context().Err()
+				}
+				return `{"active_instances":2}`, nil
+			})})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			err = a.WaitFor(ctx, 2)
+			cancel()
+			if comesBack {
+				require.NoError(t, err)
+				continue
+			}
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorIs(t, err, tenure.ErrUnreachable)
+		}
+	})
 }
 
 // TestFollowComesBack: a stream that is cut begins again behind the last change, what a new one may
