@@ -288,21 +288,16 @@ func (r *Registry) WaitFor(ctx context.Context, n int) error {
 	}
 }
 
-// active counts the active instances.
-func (r *Registry) active(ctx context.Context) (int, error) {
-	counts, err := r.Counts(ctx)
-	return counts.Active, err
-}
-
-// activeWithin is active for one that asks again: a count that hangs is not waited for.
+// activeWithin counts the active instances, for one that asks again: a count that hangs is not
+// waited for.
 func (r *Registry) activeWithin(ctx context.Context, bound time.Duration) (int, error) {
 	ctx, cancel := within(ctx, bound)
 	defer cancel()
-	active, err := r.active(ctx)
+	counts, err := r.Counts(ctx)
 	if err != nil && errors.Is(err, context.Cause(ctx)) {
 		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	return active, err
+	return counts.Active, err
 }
 
 // watch has wake nudged when instances have changed, until the end of that.

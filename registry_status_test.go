@@ -357,6 +357,24 @@ func TestWaitForBesideACountThatHangs(t *testing.T) {
 	})
 }
 
+// TestTasksHeldBesideACountThatHangs: that the instances cannot be counted is a fault of Redis.
+func TestTasksHeldBesideACountThatHangs(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.Tasks.MinInstances = 2 })
+		counts := &hangingCounts{Registry: a.Registry().store, till: make(chan struct{})}
+		counts.hang.Store(1000)
+		a.Registry().store = counts
+		a.start()
+		c.pass(time.Minute)
+		held := a.seen(func(e Event) bool { return e.Type == EventTasksHeld })
+		require.Len(c, held, 1)
+		require.ErrorIs(c, held[0].Err, ErrUnreachable)
+		close(counts.till)
+		_, err := a.stop()
+		require.NoError(c, err)
+	})
+}
+
 // TestClusterChanged: the leader alone reports how many instances there are, once a change, and
 // warns while one is missing. Nothing is asked while nothing happens.
 func TestClusterChanged(t *testing.T) {

@@ -136,9 +136,7 @@ func (l *gateLoop) look(ctx context.Context) time.Duration {
 		l.s.gate.held.Store(true) // until the next term has counted
 		return l.r.opts.beat()
 	}
-	bound, cancel := within(ctx, registryBound)
-	defer cancel()
-	active, err := l.r.active(bound)
+	active, err := l.r.activeWithin(ctx, registryBound)
 	if err != nil {
 		l.failed++
 		if !l.counts && ctx.Err() == nil {
