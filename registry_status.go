@@ -244,7 +244,7 @@ func (r *Registry) Addresses(ctx context.Context, role string) ([]string, error)
 // WaitFor returns nil as soon as at least n instances are active, this one included; for an n of 0
 // at least RegistryOptions.MinInstances. Use it before work that a few instances cannot carry. It
 // counts at once and then less and less often, at least every 5 s, also while Redis cannot be
-// reached.
+// reached. A count may take 3 s, and longer if several in a row had no answer, up to a minute.
 //
 // If ctx is done first, WaitFor returns its cause, joined with ErrUnreachable if the last count had
 // no answer: as many may be active then. It returns ErrMisconfigured if n is out of [0, 100,000]
