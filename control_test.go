@@ -1678,7 +1678,7 @@ func TestReservedRolesAreNotRead(t *testing.T) {
 	defer func() { require.NoError(t, client.Close()) }()
 	control, err := NewControl(client, ControlOptions{Namespace: "shop"})
 	require.NoError(t, err)
-	for _, role := range reservedRoles {
+	for _, role := range store.ReservedRoles {
 		_, err := control.Role(t.Context(), role)
 		require.ErrorIs(t, err, ErrMisconfigured)
 		require.ErrorContains(t, err, "is no role")

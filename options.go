@@ -319,14 +319,8 @@ type TaskOptions struct {
 	Shards int
 }
 
-// reservedRoles are names whose lease key would be one that belongs to the lease of the default
-// role.
-var reservedRoles = []string{"since", "term", "terms", "events"}
-
 // isRole reports whether a role can have that name.
-func isRole(name string) bool {
-	return store.RolePattern.MatchString(name) && !slices.Contains(reservedRoles, name)
-}
+func isRole(name string) bool { return store.IsRole(name) }
 
 // leaseKey is the key of the lease.
 func (o ElectionOptions) leaseKey(namespace string) string {

@@ -198,7 +198,7 @@ const mostPriority = 1000
 func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
 	o.Lead = slices.Clone(o.Lead) // the caller may go on with its own
 	if o.Role != "" && !isRole(o.Role) {
-		c.refuse(prefix+"Role", o.Role, "must match %s and be none of %q", store.RolePattern, reservedRoles)
+		c.refuse(prefix+"Role", o.Role, "must match %s and be none of %q", store.RolePattern, store.ReservedRoles)
 	}
 	if o.LeaderKey != "" {
 		c.namespace(prefix+"LeaderKey", o.LeaderKey)

@@ -479,7 +479,7 @@ func FuzzNames(f *testing.F) {
 			require.LessOrEqual(t, len(name), 128)
 			require.Regexp(t, safe, name)
 		}
-		require.NotContains(t, reservedRoles, o.Election.Role)
+		require.NotContains(t, store.ReservedRoles, o.Election.Role)
 	})
 }
 

@@ -152,47 +152,28 @@ func (c *Control) Roles(ctx context.Context, also ...string) ([]RoleStatus, erro
 // a slow network would take a minute.
 const rolesAtOnce = 16
 
-// roleLog is how many entries of the log are looked at for the names of roles, if no instance leads
-// more than it names.
-const roleLog = 200
-
-const longestRole = 128 // see store.RolePattern
-
 // roleNames finds out which roles there are.
-func (c *Control) roleNames(ctx context.Context) (names []string, err error) {
-	note := func(role string) {
-		if role == "" || isRole(role) {
-			names = append(names, role)
-		}
-	}
-	entries := roleLog
+func (c *Control) roleNames(ctx context.Context) ([]string, error) {
+	var heard store.RoleNames
 	if _, err := c.registry.each(ctx, func(i Instance) bool {
-		size := 0
-		for _, role := range i.Leading {
-			note(role)
-			size += len(role)
-		}
-		if len(i.Leading) >= store.MaxNames || size > store.MaxNameBytes-longestRole { // it may lead others
-			entries = store.MaxLog
-		}
+		heard.Leading(i.Leading)
 		return true
 	}); err != nil && !errors.Is(err, ErrTruncated) {
 		return nil, err
 	}
-	changes, err := c.registry.Recent(ctx, entries)
+	changes, err := c.registry.Recent(ctx, heard.Log())
 	if err != nil {
 		return nil, err
 	}
 	for _, change := range changes {
-		note(change.Role)
+		heard.Note(change.Role)
 	}
 	tasks, err := c.tasks.List(ctx)
 	if err != nil && !errors.Is(err, ErrTruncated) {
 		return nil, err
 	}
 	for _, task := range tasks {
-		note(task.Role)
+		heard.Note(task.Role)
 	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	return heard.Sorted(), nil
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +19,15 @@ var (
 	// CommandIDPattern is that of the ID of a command.
 	CommandIDPattern = IncarnationPattern
 )
+
+// ReservedRoles are names whose lease key would be one that belongs to the lease of the default
+// role.
+var ReservedRoles = []string{"since", "term", "terms", "events"}
+
+// IsRole reports whether a role can have that name.
+func IsRole(name string) bool {
+	return RolePattern.MatchString(name) && !slices.Contains(ReservedRoles, name)
+}
 
 // IsDots reports whether a name is a segment of a path that no URL can have: whoever reads one
 // takes it out.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/parallel"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // Redis is the source that asks Redis itself. What changes something is that of tenure.Control.
@@ -67,21 +68,49 @@ func (r *Redis) Cluster(ctx context.Context, roles ...string) (c Cluster, err er
 	if err = whole("status", err); err != nil {
 		return c, err
 	}
+	var heard store.RoleNames
+	for _, i := range c.Instances {
+		heard.Leading(i.Leading)
+	}
+	if cut != nil { // those that are not there may lead others
+		heard.Cut()
+	}
 	c.Tasks, err = r.Control.Tasks().List(ctx)
 	if err = whole("tasks", err); err != nil {
 		return c, err
 	}
-	c.Recent, err = r.Registry().Recent(ctx, recentShown)
+	changes, err := r.Registry().Recent(ctx, heard.Log())
 	if err = whole("log", err); err != nil {
 		return c, err
 	}
+	c.Recent = last(changes, recentShown)
 	if parts == 0 && c.Instances == nil && cut == nil {
 		return c, fix
 	}
-	if err := r.readRoles(ctx, &c, roles); err != nil {
+	for _, t := range c.Tasks {
+		heard.Note(t.Role)
+	}
+	for _, change := range changes {
+		heard.Note(change.Role)
+	}
+	if err := r.readRoles(ctx, &c, heard.Sorted(), roles); err != nil {
 		return c, err
 	}
 	return c, cut
+}
+
+// last are the changes of the last entries of the log, so many. An entry about several instances is
+// as many changes.
+func last(changes []tenure.Change, entries int) []tenure.Change {
+	for i := len(changes) - 1; i >= 0; i-- {
+		if i == len(changes)-1 || changes[i].ID != changes[i+1].ID {
+			entries--
+		}
+		if entries < 0 {
+			return changes[i+1:]
+		}
+	}
+	return changes
 }
 
 // unreadText says that a part is not there.
@@ -89,44 +118,35 @@ func unreadText(part string, err error) string {
 	return fmt.Sprintf("%s: %s", part, strings.TrimPrefix(err.Error(), "tenure: "))
 }
 
-// roleName is what the name of a role may be.
-var roleName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
-
-// readRoles asks for the roles. If a part that names some cannot be read, or one of the roles
-// itself, it asks for those that are named otherwise, one by one.
-func (r *Redis) readRoles(ctx context.Context, c *Cluster, also []string) (err error) {
-	c.Roles, err = r.Control.Roles(ctx, also...)
-	if !errors.Is(err, tenure.ErrMisconfigured) {
+// readRoles asks for the roles that were heard of, as tenure.Control.Roles does, but lists nothing
+// again. A role that cannot be read does not keep the others from being there.
+func (r *Redis) readRoles(ctx context.Context, c *Cluster, heard, also []string) error {
+	names := slices.Concat(heard, also, []string{""})
+	slices.Sort(names)
+	names = slices.Compact(names)
+	roles, unread := make([]tenure.RoleStatus, len(names)), make([]error, len(names))
+	if err := parallel.Each(len(names), rolesAtOnce, func(i int) (err error) {
+		roles[i], err = r.Control.Role(ctx, names[i])
+		if errors.Is(err, tenure.ErrMisconfigured) {
+			unread[i], err = err, nil
+		}
+		return err
+	}); err != nil {
 		return err
 	}
-	names := append(slices.Clone(also), "")
-	for _, i := range c.Instances {
-		names = append(names, i.Leading...)
-	}
-	for _, t := range c.Tasks {
-		names = append(names, t.Role)
-	}
-	for _, change := range c.Recent {
-		names = append(names, change.Role)
-	}
-	slices.Sort(names)
-	c.Roles = nil
-	for _, name := range slices.Compact(names) {
-		if name != "" && !roleName.MatchString(name) {
-			continue
-		}
-		s, err := r.Control.Role(ctx, name)
+	for i, s := range roles {
 		switch {
-		case errors.Is(err, tenure.ErrMisconfigured):
-			c.Unread = append(c.Unread, unreadText(strings.TrimSpace("role "+name), err))
-		case err != nil:
-			return err
-		case s.Led || s.Last.Token != 0 || s.Waiting != "" || slices.Contains(also, name):
+		case unread[i] != nil:
+			c.Unread = append(c.Unread, unreadText(strings.TrimSpace("role "+names[i]), unread[i]))
+		case s.Led || s.Last.Token != 0 || s.Waiting != "" || slices.Contains(also, names[i]) || len(names) == 1:
 			c.Roles = append(c.Roles, s)
 		}
 	}
 	return nil
 }
+
+// rolesAtOnce is how many roles are asked for at once.
+const rolesAtOnce = 16
 
 // server asks what the server is. What INFO does not say is not known.
 func (r *Redis) server(ctx context.Context) (s Server, err error) {

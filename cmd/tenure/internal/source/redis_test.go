@@ -2,6 +2,9 @@ package source
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -43,4 +46,103 @@ func TestFollowOfALogThatIsGone(t *testing.T) {
 	cancel()
 	following.Wait()
 	require.Equal(t, []string{missing}, said)
+}
+
+// TestClusterListsOnce: the roles are found in what was listed anyway. Instances and tasks are
+// listed once, however many there are.
+func TestClusterListsOnce(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = client.Close() }()
+	control, err := tenure.NewControl(client, tenure.ControlOptions{Namespace: "shop", By: "test"})
+	require.NoError(t, err)
+	entry := func(role string) []string {
+		return []string{"event", "elected", "instances", "web-0", "role", role, "token", "7"}
+	}
+	stays := func(role string) {
+		server.Set("shop:leader:"+role, "web-0")
+		server.SetTTL("shop:leader:"+role, time.Hour)
+	}
+	roles := []string{"of-a-task", "of-an-instance", "of-the-log"}
+	for _, role := range append(slices.Clone(roles), "of-the-old-log") {
+		stays(role)
+	}
+	leads := `"of-an-instance","since"`
+	record := func(leads string) string {
+		return `{"instance_id":"web-0","started_at":1700000000,"last_heartbeat":1700000000,"status":"active","worker_count":1,"incarnation":"one","leading":[` + leads + `]}`
+	}
+	server.HSet("shop:instances", "web-0", record(leads))
+	server.HSet("shop:task:invoices", "lease", "shop:leader:of-a-task")
+	_, err = server.SetAdd("shop:tasks", "invoices")
+	require.NoError(t, err)
+	for i := range 300 {
+		fields := []string{"event", "active", "instances", "web-0"}
+		switch i {
+		case 0:
+			fields = entry("of-the-old-log")
+		case 200:
+			fields = entry("of-the-log")
+		}
+		_, err = server.XAdd("shop:log", fmt.Sprint(1700000000001+i, "-0"), fields)
+		require.NoError(t, err)
+	}
+	from := &Redis{Control: control, Client: client, Timeout: time.Minute}
+	_, err = from.Cluster(t.Context()) // the server knows the scripts from here on
+	require.NoError(t, err)
+	calls := &callCounter{}
+	client.AddHook(calls)
+	look := func() (names []string) {
+		calls.of = make(map[string]int)
+		c, err := from.Cluster(t.Context())
+		require.NoError(t, err)
+		for _, r := range c.Roles {
+			require.True(t, r.Led, r.Role)
+			names = append(names, r.Role)
+		}
+		require.Empty(t, c.Unread)
+		require.Len(t, c.Instances, 1)
+		require.Len(t, c.Tasks, 1)
+		require.Len(t, c.Recent, recentShown)
+		require.Equal(t, "1700000000300-0", c.Recent[recentShown-1].ID)
+		for _, key := range []string{"shop:instances", "shop:tasks", "shop:log"} {
+			require.Equal(t, 1, calls.of[key], key)
+		}
+		return names
+	}
+	require.Equal(t, roles, look())
+
+	server.HSet("shop:instances", "web-0", record(leads+strings.Repeat(`,"of-an-instance"`, 62))) // it may lead others
+	require.Equal(t, append(roles, "of-the-old-log"), look())
+}
+
+// callCounter counts the calls that name a key.
+type callCounter struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (*callCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *callCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.count(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *callCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.count(cmds...)
+		return next(ctx, cmds)
+	}
+}
+
+func (c *callCounter) count(cmds ...redis.Cmder) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, cmd := range cmds {
+		for _, arg := range cmd.Args() {
+			c.of[fmt.Sprint(arg)]++
+		}
+	}
 }

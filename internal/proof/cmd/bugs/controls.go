@@ -2,8 +2,8 @@ package main
 
 // controls breaks drains, and commands that come from elsewhere.
 var controls = []bug{
-	{name: "roles that instances lead", test: "TestRoles", breaks: "a status does not show the roles of a service", file: "roles.go",
-		old: "			note(role)\n			size += len(role)\n", new: "			size += len(role)\n"},
+	{name: "roles that instances lead", test: "TestRoles", breaks: "a status does not show the roles of a service", file: "internal/store/rolenames.go",
+		old: "		r.Note(name)\n		size += len(name)\n", new: "		size += len(name)\n"},
 	{name: "hold-off that is over", test: "TestRoleSaysWhyNobodyLeads", breaks: "a status blames Redis for a role that no candidate asks for", file: "roles.go",
 		old: "	case v.Hold > now:\n", new: "	case v.Hold > 0:\n"},
 	{name: "command of a transfer given up too soon", test: "TestControlTransferWaitsForTheHeir", breaks: "an operator hears of an unknown error instead of that the heir does not ask", file: "control_run.go",
@@ -128,8 +128,8 @@ var controls = []bug{
 		old: "		if word.code == o.Code {", new: "		if false {"},
 	{name: "sending for everybody", test: "TestACLRulesAreWhatTheScriptsCall", in: redisstore, breaks: "each process may command every other", file: "internal/redisstore/commands.go",
 		old: "\"xrange\", \"lrange\", \"lrem\",", new: "\"xrange\", \"lrange\", \"lrem\", \"rpush\","},
-	{name: "roles beyond those that an instance names", test: "TestControlRolesOfOneThatLeadsMany", breaks: "tenure status shows a part of the roles of a process that leads hundreds, and does not say so", file: "roles.go",
-		old: "			entries = store.MaxLog\n", new: ""},
+	{name: "roles beyond those that an instance names", test: "TestControlRolesOfOneThatLeadsMany", breaks: "tenure status shows a part of the roles of a process that leads hundreds, and does not say so", file: "internal/store/rolenames.go",
+		old: "	if r.more {\n", new: "	if false {\n"},
 	{name: "command asks for one role after the other", test: "TestManyRolesOverASlowNetwork", breaks: "tenure status of thousands of roles ends without an answer", file: "roles.go",
 		old: "const rolesAtOnce = 16", new: "const rolesAtOnce = 1"},
 }
