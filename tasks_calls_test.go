@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,6 +130,51 @@ func TestEndsWaitForRunsThatAreDue(t *testing.T) {
 		require.Less(g, late, 900*time.Millisecond, "160 claims take a second, their ends another one")
 		a.end()
 	})
+}
+
+// TestEndsThatWaitAreBounded: of thousands of tasks that are due at once, most of the runs that have
+// returned are recorded before the last ones begin. What is not would run again if the process died,
+// and also if its term ended and there was no time to record it.
+func TestEndsThatWaitAreBounded(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		const many, together = 6000, maxCalls * maxFlight
+		recorded := &recordedEnds{Tasks: g.local}
+		a := g.member("a")
+		a.taskConfig.store = &joinedTasks{Tasks: recorded, takes: time.Second}
+		hourly := ownSchedule{func(after time.Time) time.Time { return after.Truncate(time.Hour).Add(time.Hour) }, "hourly"}
+		var runs, most int64
+		for n := range many {
+			require.NoError(g, a.Register(Task{Name: fmt.Sprintf("t%04d", n), Schedule: hourly, Run: func(context.Context, TaskRun) error {
+				g.lock(func() {
+					runs++
+					most = max(most, runs-recorded.count.Load())
+				})
+				return nil
+			}}))
+		}
+		a.begin()
+		g.pass(30 * time.Minute)
+		g.until(time.Hour, func() (all bool) {
+			g.lock(func() { all = runs == many })
+			return all
+		})
+		a.end()
+		require.LessOrEqual(g, most, int64(3*together), "that wait, and that are in flight, and whose claims were")
+		require.Empty(g, g.told(EventTaskBlocked), "those that are left are recorded behind the end of the term")
+		require.EqualValues(g, many, recorded.count.Load())
+	})
+}
+
+// recordedEnds counts the ends of runs that were recorded.
+type recordedEnds struct {
+	store.Tasks
+	count atomic.Int64
+}
+
+func (r *recordedEnds) Finish(ctx context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
+	reply, err := r.Tasks.Finish(ctx, name, f)
+	r.count.Add(1)
+	return reply, err
 }
 
 // joinedTasks is a store whose calls travel together, and take so long, in virtual time.

@@ -275,18 +275,16 @@ func (l *taskLoop) serveAll() bool {
 // there is room now.
 func (l *taskLoop) serveWaiting() bool {
 	l.full = false
-	for rank := range l.calling {
-		for waiting := &l.calling[rank]; len(*waiting) > 0 && !l.full; {
-			t := (*waiting)[0]
-			if l.crowded(t) {
-				l.full = true
-				break
-			}
-			*waiting = (*waiting)[1:]
-			t.waitsForCall = false
-			if l.serve(t); l.thought > turnBound {
-				return false
-			}
+	for waiting := l.firstInLine(); waiting != nil && !l.full; waiting = l.firstInLine() {
+		t := (*waiting)[0]
+		if l.crowded(t) {
+			l.full = true
+			break
+		}
+		*waiting = (*waiting)[1:]
+		t.waitsForCall = false
+		if l.serve(t); l.thought > turnBound {
+			return false
 		}
 	}
 	for l.fullAsides = false; len(l.asking) > 0; {
@@ -300,6 +298,21 @@ func (l *taskLoop) serveWaiting() bool {
 		l.serve(t)
 	}
 	return true
+}
+
+// firstInLine are those that wait for a call whose turn it is, the longest first; nil: nobody waits.
+// Ends of runs come last, but if more than maxEnds wait they come first: each run that begins is
+// one more of them.
+func (l *taskLoop) firstInLine() *[]*leadTask {
+	if ends := &l.calling[schedule.Ranks-1]; len(*ends) > maxEnds {
+		return ends
+	}
+	for rank := range l.calling {
+		if len(l.calling[rank]) > 0 {
+			return &l.calling[rank]
+		}
+	}
+	return nil
 }
 
 // next is how long nobody's time comes.
