@@ -75,7 +75,7 @@ func (r *Redis) Cluster(ctx context.Context, roles ...string) (c Cluster, err er
 	if cut != nil { // those that are not there may lead others
 		heard.Cut()
 	}
-	c.Tasks, err = r.Control.Tasks().List(ctx)
+	c.Tasks, err = r.Tasks(ctx)
 	if err = whole("tasks", err); err != nil {
 		return c, err
 	}
@@ -195,9 +195,13 @@ func (r *Redis) Leader(ctx context.Context, role string) (tenure.LeaderInfo, err
 	return leader, err
 }
 
-// Tasks lists the tasks.
+// Tasks lists the tasks. It has registered none, so that it lists a part of them if there are many.
 func (r *Redis) Tasks(ctx context.Context) ([]tenure.TaskStatus, error) {
-	return r.Control.Tasks().List(ctx)
+	tasks, err := r.Control.Tasks().List(ctx)
+	if errors.Is(err, tenure.ErrTruncated) {
+		err = fmt.Errorf("%w (fix: --api of a program that runs them lists all; tenure task history NAME has the runs of any)", err)
+	}
+	return tasks, err
 }
 
 // Runs lists the last runs of a task.

@@ -146,3 +146,25 @@ func (c *callCounter) count(cmds ...redis.Cmder) {
 		}
 	}
 }
+
+// TestTasksThatAreNotListed: who is told that the listing is cut hears how the rest is seen.
+func TestTasksThatAreNotListed(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = client.Close() }()
+	control, err := tenure.NewControl(client, tenure.ControlOptions{Namespace: "shop", By: "test"})
+	require.NoError(t, err)
+	for i := range 1001 {
+		_, err := server.SetAdd("shop:tasks", fmt.Sprintf("t%04d", i))
+		require.NoError(t, err)
+	}
+	from := &Redis{Control: control, Client: client, Timeout: time.Minute}
+	tasks, err := from.Tasks(t.Context())
+	require.Len(t, tasks, 1000)
+	require.ErrorIs(t, err, tenure.ErrTruncated)
+	require.ErrorContains(t, err, "--api")
+	c, err := from.Cluster(t.Context())
+	require.Len(t, c.Tasks, 1000)
+	require.ErrorIs(t, err, tenure.ErrTruncated)
+	require.ErrorContains(t, err, "--api")
+}
