@@ -132,9 +132,9 @@ func TestEndsWaitForRunsThatAreDue(t *testing.T) {
 	})
 }
 
-// TestEndsThatWaitAreBounded: of thousands of tasks that are due at once, most of the runs that have
-// returned are recorded before the last ones begin. What is not would run again if the process died,
-// and also if its term ended and there was no time to record it.
+// TestEndsThatWaitAreBounded: of thousands of tasks that are due at once, most runs that have
+// returned are recorded before the last ones begin. What is not would run again if the process
+// died, and also if its term ended and there was no time to record it.
 func TestEndsThatWaitAreBounded(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		const many, together = 6000, maxCalls * maxFlight

@@ -300,9 +300,9 @@ func (l *taskLoop) serveWaiting() bool {
 	return true
 }
 
-// firstInLine are those that wait for a call whose turn it is, the longest first; nil: nobody waits.
-// Ends of runs come last, but if more than maxEnds wait they come first: each run that begins is
-// one more of them.
+// firstInLine are those that wait for a call and whose turn it is, the longest first; nil: nobody
+// waits. Ends of runs come last, but if more than maxEnds wait they come first: each run that
+// begins is one more of them.
 func (l *taskLoop) firstInLine() *[]*leadTask {
 	if ends := &l.calling[schedule.Ranks-1]; len(*ends) > maxEnds {
 		return ends
