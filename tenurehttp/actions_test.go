@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -359,6 +360,29 @@ func TestCommandsAtOnce(t *testing.T) {
 		w.refused(http.StatusServiceUnavailable, "busy", http.MethodPost, "/api/cluster/undrain", `{"instance_id":"a"}`)
 		s.pass(20 * time.Minute)
 		w.post("undrain", `{"instance_id":"a"}`)
+	})
+}
+
+// TestCommandThatIsNotNoted was done all the same. There is nothing that would say more of it, so
+// the answer refers to nothing.
+func TestCommandThatIsNotNoted(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.scheduled()
+		w := s.serve(tenurehttp.New(a, operators))
+		w.token = "token-of-ann"
+		s.redis.Intercept(func(_, _ string, args []string) string {
+			if slices.Contains(args, "shop:commands") {
+				return "OOM command not allowed when used memory > 'maxmemory'."
+			}
+			return ""
+		})
+		answer := w.do(http.MethodPost, "/api/cluster/pause", `{"task":"t"}`)
+		require.Equal(s, http.StatusAccepted, answer.StatusCode, answer.body)
+		require.Empty(s, answer.Header.Values("Location"))
+		require.Empty(s, w.object(answer.body)["id"])
+		list, err := a.Tasks().List(s.Context())
+		require.NoError(s, err)
+		require.True(s, list[0].Paused)
 	})
 }
 

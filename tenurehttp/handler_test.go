@@ -131,6 +131,8 @@ type pipes struct {
 	once     sync.Once
 }
 
+func newPipes() *pipes { return &pipes{accepted: make(chan net.Conn), closed: make(chan struct{})} }
+
 func (p *pipes) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.accepted:
@@ -175,7 +177,7 @@ func (s *site) serve(h *tenurehttp.Handler, err error) *web {
 
 // host serves any handler.
 func (s *site) host(h http.Handler, change ...func(*http.Server)) *web {
-	p := &pipes{accepted: make(chan net.Conn), closed: make(chan struct{})}
+	p := newPipes()
 	w := &web{T: s.T, url: "http://shop", server: &http.Server{Handler: h, ReadHeaderTimeout: patience}, client: &http.Transport{DialContext: p.dial}}
 	for _, c := range change {
 		c(w.server)

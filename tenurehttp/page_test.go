@@ -2,6 +2,8 @@ package tenurehttp_test
 
 import (
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -87,6 +89,15 @@ func TestPageUnderAPrefix(t *testing.T) {
 		to, err = sent.Request.URL.Parse(sent.Header.Get("Location"))
 		require.NoError(s, err)
 		require.Equal(s, "/a:b/", to.Path)
+
+		for cut, asked := range map[string]string{"/": "/", "/ops/.": "/ops/."} { // there is no last part to send it to
+			w := s.host(http.StripPrefix(cut, inner.Handler))
+			w.refused(http.StatusNotFound, "no_endpoint", http.MethodGet, asked, "", "Accept", browserAccepts)
+		}
+		asked := &http.Request{Method: http.MethodGet, URL: &url.URL{}, Header: http.Header{"Accept": {browserAccepts}}} // no server has read it
+		answered := httptest.NewRecorder()
+		inner.ServeHTTP(answered, asked)
+		require.Equal(s, http.StatusNotFound, answered.Code)
 	})
 }
 

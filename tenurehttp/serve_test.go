@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -115,6 +116,48 @@ func TestServeCutsOffAfterGrace(t *testing.T) {
 	require.ErrorIs(t, s.end(), context.DeadlineExceeded)
 	require.False(t, s.coordinator.IsLeader())
 	require.Equal(t, "error", <-answer)
+}
+
+// TestServeWithoutGrace: with a negative Grace no request keeps the lease at all.
+func TestServeWithoutGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		coordinator, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
+		require.NoError(t, err)
+		asked, l := make(chan struct{}), newPipes()
+		server := &http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			close(asked)
+			<-r.Context().Done()
+		})}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { // ends with stop
+			ended <- tenurehttp.Service{Coordinator: coordinator, Server: server, Grace: -1}.Serve(ctx, l)
+		}()
+		conn, err := l.dial(ctx, "", "")
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: shop\r\n\r\n")
+		require.NoError(t, err)
+		<-asked
+		stopped := time.Now()
+		stop()
+		require.ErrorIs(t, <-ended, context.DeadlineExceeded)
+		require.Less(t, time.Since(stopped), time.Second)
+	})
+}
+
+// TestServerThatNeverBegan is an error also if the stop came first.
+func TestServerThatNeverBegan(t *testing.T) {
+	for range 20 { // whichever of the two Serve sees first
+		coordinator, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		config := &tls.Config{Certificates: []tls.Certificate{{}}, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA}}
+		server := &http.Server{TLSConfig: config, ReadHeaderTimeout: patience}
+		err = tenurehttp.Service{Coordinator: coordinator, Server: server}.Serve(ctx, newPipes())
+		require.ErrorContains(t, err, "CipherSuites")
+	}
 }
 
 // TestServeEndsWithTheServer: if the server ends by itself, so does the coordinator.
@@ -236,14 +279,19 @@ func TestServeClosesTheListener(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
-// TestServeRefuses: what is missing is named.
+// TestServeRefuses: what is missing is named, and a listener that is there is closed.
 func TestServeRefuses(t *testing.T) {
 	coordinator, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
 	require.NoError(t, err)
 	server := &http.Server{ReadHeaderTimeout: patience}
-	for _, l := range []net.Listener{deaf{}, nil} {
-		for _, s := range []tenurehttp.Service{{}, {Coordinator: coordinator}, {Server: server}} {
-			require.ErrorIs(t, s.Serve(t.Context(), l), tenure.ErrMisconfigured)
+	for _, s := range []tenurehttp.Service{{}, {Coordinator: coordinator}, {Server: server}} {
+		require.ErrorIs(t, s.Serve(t.Context(), nil), tenure.ErrMisconfigured)
+		l := newPipes()
+		require.ErrorIs(t, s.Serve(t.Context(), l), tenure.ErrMisconfigured)
+		select {
+		case <-l.closed:
+		default:
+			t.Fatal("the listener is open")
 		}
 	}
 	err = tenurehttp.Service{Coordinator: coordinator, Server: server}.Serve(t.Context(), nil)

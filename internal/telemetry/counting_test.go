@@ -235,6 +235,67 @@ func TestGapsOfTheHistory(t *testing.T) {
 	}
 }
 
+// TestAnswers: each sign alone says that Redis gives no usable answer, but for a health check.
+func TestAnswers(t *testing.T) {
+	sick := tenure.ElectionStatus{Err: fmt.Errorf("%w: sick", tenure.ErrWorkFailed)}
+	require.True(t, answers(tenure.ElectionStatus{}, false))
+	require.True(t, answers(sick, false))
+	require.False(t, answers(sick, true))
+	require.False(t, answers(tenure.ElectionStatus{}, true))
+	require.False(t, answers(tenure.ElectionStatus{Err: tenure.ErrUnreachable}, false))
+}
+
+// TestTokenOfTheLeader is that of a follower too.
+func TestTokenOfTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := tenuretest.NewCluster(t)
+		a, leads := cluster.New(tenure.Options{Namespace: "shop", InstanceID: "a"})
+		b, _ := cluster.New(tenure.Options{Namespace: "shop", InstanceID: "b"})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		for _, c := range []*tenure.Coordinator{a, b} {
+			go func() { ended <- c.Run(ctx) }() // ends with stop
+		}
+		synctest.Wait()
+		leads.Lead()
+		time.Sleep(time.Minute)
+		term, leading := a.Elector().Term()
+		require.True(t, leading)
+		for _, c := range []*tenure.Coordinator{a, b} {
+			s := Watch(c, &recorder{})
+			require.Equal(t, map[string]float64{"default": float64(term.Token)}, scrape(t, s, TermToken))
+			s.Close()
+		}
+		stop()
+		require.NoError(t, errors.Join(<-ended, <-ended))
+	})
+}
+
+// TestTasksAmongThousands: a list that was cut off has the tasks of this process all the same.
+func TestTasksAmongThousands(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	for i := range 1001 {
+		_, err := server.SetAdd("shop:tasks", fmt.Sprint("other-", i))
+		require.NoError(t, err)
+	}
+	c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a"})
+	require.NoError(t, err)
+	require.NoError(t, c.Tasks().Register(tenure.Task{Name: "t", Schedule: tenure.OnDemand(), Run: func(context.Context, tenure.TaskRun) error { return nil }}))
+	_, err = c.Tasks().List(t.Context())
+	require.ErrorIs(t, err, tenure.ErrTruncated)
+	s := Watch(c, &recorder{})
+	defer s.Close()
+	found := map[string]float64{}
+	s.ofTasks(t.Context(), []string{"t"}, map[string]bool{"": true}, map[series]float64{}, func(m *Metric, value float64, labels ...string) {
+		if m == TaskPaused {
+			found[strings.Join(labels, ",")] = value
+		}
+	})
+	require.Equal(t, map[string]float64{"t": 0}, found)
+}
+
 // TestRefusals: a right is missing as long as something lacks it.
 func TestRefusals(t *testing.T) {
 	bad := fmt.Errorf("%w: NOPERM", tenure.ErrMisconfigured)

@@ -352,7 +352,7 @@ func (s *Source) Collect(ctx context.Context, emit Emit) {
 		status := e.Status()
 		leads[e.Role()] = e.IsLeader()
 		s.election(e, status, totals, emit)
-		up = up && !hook.ElectionDown(e) && (status.Err == nil || errors.Is(status.Err, tenure.ErrWorkFailed)) // which hides the error of Redis
+		up = up && answers(status, hook.ElectionDown(e))
 		inFlight += status.CallsInFlight
 		refusals(status, unread[e.Role()], missing)
 	}
@@ -376,6 +376,13 @@ func (s *Source) Collect(ctx context.Context, emit Emit) {
 		emit(of.metric, value, strings.Split(of.labels, between)...)
 	}
 	emit(BuildInfo, 1, version(), runtime.Version())
+}
+
+// answers reports whether Redis gives an election usable answers. down says that none came to its
+// requests: the error of a health check hides that in the status. An error of Redis may be there
+// without it, of a release.
+func answers(status tenure.ElectionStatus, down bool) bool {
+	return !down && (status.Err == nil || errors.Is(status.Err, tenure.ErrWorkFailed))
 }
 
 // forget ends the series of tasks that are not registered any more. What such a task counts last is
