@@ -1,7 +1,6 @@
 package tenure
 
 import (
-	"crypto/tls"
 	"net"
 	"net/netip"
 	"net/url"
@@ -104,11 +103,8 @@ func OptionsFromEnv(prefix string) (EnvOptions, error) {
 		e.refuse("prefix", prefix, "must match %s", envPrefix)
 		return EnvOptions{}, e.err()
 	}
-	read := EnvOptions{Options: e.options(), Mode: EnvElect, StaticLeader: e.flag("STATIC_LEADER")}
-	if mode := e.text("ELECTION"); mode != "" {
-		read.Mode = EnvMode(mode)
-		oneOf(&e.checker, e.prefix+"ELECTION", &read.Mode, EnvElect, EnvStatic, EnvOff)
-	}
+	read := EnvOptions{Options: e.options(), Mode: EnvMode(e.text("ELECTION")), StaticLeader: e.flag("STATIC_LEADER")}
+	oneOf(&e.checker, e.prefix+"ELECTION", &read.Mode, EnvElect, EnvStatic, EnvOff)
 	var client func() redis.UniversalClient
 	if read.Mode == EnvElect {
 		client = e.redis(read.Options.Election.LeaseTTL)
@@ -162,6 +158,16 @@ func (e *environment) number(name string) int {
 		e.refuseVariable(name, "must be a whole number from 0 on")
 	}
 	return n
+}
+
+// port reports whether a variable is the number of a port.
+func (e *environment) port(name string) bool {
+	n, err := strconv.ParseUint(e.text(name), 10, 16)
+	if err != nil || n == 0 {
+		e.refuseVariable(name, "must be a port between 1 and 65535")
+		return false
+	}
+	return true
 }
 
 // integer reads a number of either sign.
@@ -288,8 +294,8 @@ func (e *environment) address() string {
 	if !isHost(host) {
 		e.refuseVariable("ADDRESS_HOST", "must be the name or the IP address of a host, without scheme, port and brackets")
 	}
-	if n := e.number("ADDRESS_PORT"); port != "" && (n < 1 || n > 65535) {
-		e.refuseVariable("ADDRESS_PORT", "must be a port between 1 and 65535")
+	if port != "" {
+		e.port("ADDRESS_PORT")
 	}
 	return "http://" + net.JoinHostPort(host, port)
 }
@@ -378,12 +384,8 @@ func (e *environment) compose() string {
 		return ""
 	}
 	port := "6379"
-	if text := e.text("REDIS_PORT"); text != "" {
+	if text := e.text("REDIS_PORT"); text != "" && e.port("REDIS_PORT") {
 		port = text
-		if n := e.number("REDIS_PORT"); n < 1 || n > 65535 {
-			e.refuseVariable("REDIS_PORT", "must be a port between 1 and 65535")
-			port = "6379"
-		}
 	}
 	u := url.URL{Scheme: "redis", Host: net.JoinHostPort(host, port)}
 	if e.flag("REDIS_TLS") {
@@ -436,8 +438,5 @@ func newClient(u *url.URL, address string, cluster bool, password string, wait t
 		return nil, err
 	}
 	set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password)
-	if opts.TLSConfig != nil && opts.TLSConfig.MinVersion == 0 {
-		opts.TLSConfig.MinVersion = tls.VersionTLS12
-	}
 	return func() redis.UniversalClient { return redis.NewClient(opts) }, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -65,8 +66,16 @@ func TestAddressFromEnv(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
+	for _, port := range []string{"1", "65535"} {
+		t.Run(port, func(t *testing.T) {
+			environ(t, "NAMESPACE=shop", "ADDRESS_HOST=a", "ADDRESS_PORT="+port)
+			read, err := tenure.OptionsFromEnv("SHOP")
+			require.NoError(t, err)
+			require.Equal(t, "http://a:"+port, read.Options.Registry.Address)
+		})
+	}
 	for _, refused := range [][]string{
-		{"ADDRESS_HOST=a"}, {"ADDRESS_PORT=80"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=0"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=http"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=80", "ADDRESS=b:80"},
+		{"ADDRESS_HOST=a"}, {"ADDRESS_PORT=80"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=0"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=65536"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=+80"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=http"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=80", "ADDRESS=b:80"},
 		{"ADDRESS_HOST=http://a", "ADDRESS_PORT=80"}, {"ADDRESS_HOST=a:80", "ADDRESS_PORT=80"}, {"ADDRESS_HOST=[::1]", "ADDRESS_PORT=80"},
 	} {
 		t.Run(strings.Join(refused, " "), func(t *testing.T) {
@@ -74,6 +83,7 @@ func TestAddressFromEnv(t *testing.T) {
 			_, err := tenure.OptionsFromEnv("SHOP")
 			require.ErrorIs(t, err, tenure.ErrMisconfigured)
 			require.ErrorContains(t, err, "SHOP_ADDRESS_")
+			require.LessOrEqual(t, strings.Count(err.Error(), "SHOP_ADDRESS_PORT = "), 1, "%v", err)
 		})
 	}
 }
@@ -97,6 +107,22 @@ func TestClientFromEnv(t *testing.T) {
 		"its own time-out": {[]string{"REDIS_URL=redis://redis:6379?read_timeout=7s"}, func(t *testing.T, rdb redis.UniversalClient) {
 			require.Equal(t, 7*time.Second, rdb.(*redis.Client).Options().ReadTimeout)
 		}},
+		"as it is in the URL": {[]string{"REDIS_URL=redis://a:p@redis:6379/1?pool_size=1000000&min_idle_conns=-1"}, func(t *testing.T, rdb redis.UniversalClient) {
+			o := rdb.(*redis.Client).Options()
+			require.Equal(t, []any{"a", "p", 1, 1_000_000, -1}, []any{o.Username, o.Password, o.DB, o.PoolSize, o.MinIdleConns})
+		}},
+		"the default pool": {[]string{"REDIS_URL=redis://redis:6379?pool_size=0"}, func(t *testing.T, rdb redis.UniversalClient) {
+			require.Positive(t, rdb.(*redis.Client).Options().PoolSize)
+		}},
+		"the first of all": {[]string{"REDIS_HOST=redis", "REDIS_PORT=1", "REDIS_DB=1"}, func(t *testing.T, rdb redis.UniversalClient) {
+			o := rdb.(*redis.Client).Options()
+			require.Equal(t, []any{"redis:1", 1, ""}, []any{o.Addr, o.DB, o.Password})
+			require.Nil(t, o.TLSConfig)
+		}},
+		"the last port": {[]string{"REDIS_HOST=redis", "REDIS_PORT=65535", "REDIS_DB=0"}, func(t *testing.T, rdb redis.UniversalClient) {
+			o := rdb.(*redis.Client).Options()
+			require.Equal(t, []any{"redis:65535", 0}, []any{o.Addr, o.DB})
+		}},
 		"Sentinel": {[]string{"REDIS_URL=redis://s1:26379?master_name=mymaster&addr=s2:26379", "REDIS_PASSWORD=p"}, func(t *testing.T, rdb redis.UniversalClient) {
 			require.Equal(t, "FailoverClient", rdb.(*redis.Client).Options().Addr)
 			require.Equal(t, "p", rdb.(*redis.Client).Options().Password)
@@ -112,8 +138,9 @@ func TestClientFromEnv(t *testing.T) {
 			require.NoError(t, err)
 			defer read.Redis.Close()
 			row.want(t, read.Redis)
-			_, err = read.New()
+			c, err := read.New()
 			require.NoError(t, err)
+			require.Equal(t, 30*time.Second, c.Guarantees().LeaseTTL, "it does not lead alone")
 		})
 	}
 }
@@ -131,6 +158,10 @@ func TestBadEnv(t *testing.T) {
 		"only a password": {[]string{"REDIS_PASSWORD=" + secret}, []string{"REDIS_PASSWORD"}},
 		"both":            {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@redis", "REDIS_HOST=redis", "REDIS_DB=1"}, []string{"REDIS_HOST", "REDIS_DB"}},
 		"a port":          {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_PORT=70000", "REDIS_PASSWORD=" + secret}, []string{"REDIS_PORT"}},
+		"a higher port":   {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_PORT=65536"}, []string{"REDIS_PORT"}},
+		"no port":         {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_PORT=0"}, []string{"REDIS_PORT"}},
+		"a signed port":   {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_PORT=+80"}, []string{"REDIS_PORT"}},
+		"a name as port":  {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_PORT=redis"}, []string{"REDIS_PORT"}},
 		"host and port":   {[]string{"NAMESPACE=shop", "REDIS_HOST=redis:6380"}, []string{"REDIS_HOST"}},
 		"a URL as host":   {[]string{"NAMESPACE=shop", "REDIS_HOST=redis://:" + secret + "@redis"}, []string{"REDIS_HOST"}},
 		"a socket":        {[]string{"NAMESPACE=shop", "REDIS_HOST=/run/redis.sock"}, []string{"REDIS_HOST"}},
@@ -139,6 +170,9 @@ func TestBadEnv(t *testing.T) {
 		"of two":          {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?pool_size=4&pool_size=-1"}, []string{"REDIS_URL"}},
 		"a huge pool":     {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?pool_size=99999999999"}, []string{"REDIS_URL"}},
 		"huge, of a node": {[]string{"NAMESPACE={shop}", "REDIS_URL=redis://redis?pool_size=99999999999", "REDIS_CLUSTER=true"}, []string{"REDIS_URL"}},
+		"one too many":    {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?pool_size=1000001"}, []string{"REDIS_URL"}},
+		"of a cluster":    {[]string{"NAMESPACE={shop}", "REDIS_URL=redis://redis?nonsense=1", "REDIS_CLUSTER=true"}, []string{"REDIS_URL"}},
+		"of Sentinel":     {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?master_name=m&nonsense=1"}, []string{"REDIS_URL"}},
 		"too many idle":   {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?min_idle_conns=99999999999"}, []string{"REDIS_URL"}},
 		"too many active": {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?max_active_conns=99999999999"}, []string{"REDIS_URL"}},
 		"a database":      {[]string{"NAMESPACE={shop}", "REDIS_HOST=redis", "REDIS_DB=3", "REDIS_CLUSTER=true"}, []string{"REDIS_DB"}},
@@ -162,6 +196,7 @@ func TestBadEnv(t *testing.T) {
 			for _, field := range row.fields {
 				require.Contains(t, err.Error(), "SHOP_"+field)
 			}
+			require.Equal(t, slices.Contains(row.fields, "REDIS_URL"), strings.Contains(err.Error(), "SHOP_REDIS_URL = "), "only what is wrong is named: %v", err)
 			var refused *tenure.OptionError
 			require.ErrorAs(t, err, &refused)
 			require.Equal(t, 1, strings.Count(err.Error(), "SHOP_"+row.fields[0]+" "), "%v", err)
@@ -216,6 +251,17 @@ func TestModeThatIsNone(t *testing.T) {
 	}
 }
 
+// TestStaticBesideARedis: the flag counts, though a program has a client already.
+func TestStaticBesideARedis(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:1"})
+	defer rdb.Close()
+	for mode, elects := range map[tenure.EnvMode]bool{"": true, tenure.EnvElect: true, tenure.EnvStatic: false, tenure.EnvOff: false} {
+		c, err := tenure.EnvOptions{Options: tenure.Options{Namespace: "shop"}, Mode: mode, StaticLeader: true, Redis: rdb}.New()
+		require.NoError(t, err)
+		require.Equal(t, elects, c.Guarantees().LeaseTTL > 0, mode)
+	}
+}
+
 // TestEligibleByDefault: an empty environment makes a candidate that may lead.
 func TestEligibleByDefault(t *testing.T) {
 	for text, ineligible := range map[string]bool{"": false, "true": false, "false": true} {
@@ -224,6 +270,7 @@ func TestEligibleByDefault(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, ineligible, read.Options.Election.Ineligible, text)
 		require.Equal(t, ineligible, read.Options.NoDefaultRole, text)
+		require.Zero(t, read.Options.Election.Priority)
 	}
 }
 

@@ -29,6 +29,8 @@ var bounds = []bug{
 		old: "reply.Wait, reply.Reason = endless, \"ineligible\"", new: "reply.Wait, reply.Reason = endless, \"hold\""},
 	{name: "a mistyped mode leads", test: "TestModeThatIsNone", breaks: "a Mode of \"OFF\" leads alone, on every instance", file: "env.go",
 		old: "	if oneOf(&c, \"Mode\", &o.Mode, EnvElect, EnvStatic, EnvOff); c.err() != nil {\n		return nil, c.err()\n	}\n", new: "	_ = c\n"},
+	{name: "client of the environment is not used", test: "TestClientFromEnv", breaks: "each of the processes that name a Redis leads alone", file: "env.go",
+		old: "case o.Mode == EnvStatic, o.Redis == nil:", new: "case o.Mode == EnvStatic, true:"},
 	{name: "a second master without a word", test: "TestDiagnosis", breaks: "Doctor finds a Redis sound that may have two masters", file: "doctor.go",
 		old: "	if known && d.Replicas == 0 && !d.Cluster {\n", new: "	if !d.Cluster {\n"},
 	{name: "replicas that INFO does not tell of", test: "TestDiagnosis", breaks: "Doctor says of a managed Redis that it has no replica, and nobody sets a margin", file: "doctor.go",
