@@ -3,7 +3,6 @@ package tenure
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,11 +31,11 @@ type Finding struct {
 	Fix   string       `json:"fix,omitempty"` // what to do about it; "" if there is nothing to do
 }
 
-// Doctor looks at the Redis, the client and the options, and returns one finding a check, in a
-// fixed order. It takes about half a second, which the rate of Redis's clock needs, and sends some
-// fifty commands. Nothing that it sends changes anything. Checks that Redis refuses, as managed
-// offerings refuse CONFIG, are FindingUnknown. It works without Run, and returns what it knows when
-// ctx is done. An error of Redis is a finding too.
+// Doctor looks at the Redis, the client and the options of all elections, of which it judges the
+// least careful, and returns what it finds, in a fixed order. It takes about half a second, which
+// the rate of Redis's clock needs, and sends some fifty commands. Nothing that it sends changes
+// anything. Checks that Redis refuses, as managed offerings refuse CONFIG, are FindingUnknown. It
+// works without Run, and returns what it knows when ctx is done. An error of Redis is a finding too.
 //
 // Doctor reads secrets of neither client nor server, and its texts hold none.
 func (c *Coordinator) Doctor(ctx context.Context) []Finding {
@@ -58,19 +57,26 @@ type diagnosis struct {
 	store.Facts
 	namespace string
 	roles     int
-	tightest  ElectionOptions // that of the shortest lease
+	tightest  ElectionOptions // of each option the one that is least careful
+	drift     float64         // by how much faster than this machine's Redis's clock may run, as a part of one
 	findings  []Finding
 }
 
 // diagnose judges what an examination found, for the elections of a process.
 func diagnose(f store.Facts, namespace string, elections []ElectionOptions) []Finding {
-	d := diagnosis{Facts: f, namespace: namespace, roles: len(elections)}
-	d.tightest = slices.MinFunc(elections, func(a, b ElectionOptions) int { return int(a.LeaseTTL/time.Millisecond - b.LeaseTTL/time.Millisecond) })
+	d := diagnosis{Facts: f, namespace: namespace, roles: len(elections), tightest: elections[0], drift: driftOf(elections[0])}
+	for _, e := range elections[1:] {
+		d.tighten(e)
+	}
 	if err := f.Refused[store.ProbePing]; err != nil {
 		d.refused("connection", FindingFault, err)
 		return d.findings
 	}
-	d.add("connection", FindingOK, "", "redis answers within %v", d.roundTrip())
+	if len(f.RoundTrips) == 0 {
+		d.add("connection", FindingOK, "", "redis answers")
+	} else {
+		d.add("connection", FindingOK, "", "redis answers within %v", d.roundTrip())
+	}
 	if err := f.Refused[store.ProbeScripts]; err != nil {
 		d.refused("scripts", FindingFault, err)
 	} else {
@@ -88,6 +94,22 @@ func diagnose(f store.Facts, namespace string, elections []ElectionOptions) []Fi
 	return d.findings
 }
 
+// tighten takes a further election into account. No role is safer because another one is.
+func (d *diagnosis) tighten(e ElectionOptions) {
+	d.tightest.LeaseTTL = min(d.tightest.LeaseTTL, e.LeaseTTL)
+	safety := &d.tightest.Safety
+	safety.RestartGuard = min(safety.RestartGuard, e.Safety.RestartGuard)
+	safety.FailoverMargin = min(safety.FailoverMargin, e.Safety.FailoverMargin)
+	if wait := e.Safety.EmptyHistoryWait; wait > 0 && (safety.EmptyHistoryWait <= 0 || wait < safety.EmptyHistoryWait) {
+		safety.EmptyHistoryWait = wait
+	}
+	d.drift = min(d.drift, driftOf(e))
+}
+
+func driftOf(e ElectionOptions) float64 {
+	return max(e.Safety.DriftMargin, 0).Seconds() / e.LeaseTTL.Seconds()
+}
+
 func (d *diagnosis) add(check string, level FindingLevel, fix, text string, args ...any) {
 	d.findings = append(d.findings, Finding{Check: check, Level: level, Text: fmt.Sprintf(text, args...), Fix: fix})
 }
@@ -101,11 +123,8 @@ func (d *diagnosis) refused(check string, level FindingLevel, err error) {
 	d.findings = append(d.findings, Finding{Check: check, Level: level, Text: plainText(err), Fix: fix})
 }
 
-// roundTrip is the median of those that were measured.
+// roundTrip is the median of those that were measured, if any.
 func (d *diagnosis) roundTrip() time.Duration {
-	if len(d.RoundTrips) == 0 {
-		return 0
-	}
 	return d.RoundTrips[len(d.RoundTrips)/2].Round(time.Microsecond)
 }
 
@@ -222,10 +241,12 @@ func (d *diagnosis) failover() {
 
 // trips judges the lease and the roll-call by the round trips.
 func (d *diagnosis) trips() {
-	trip, longest, ttl := d.roundTrip(), time.Duration(0), d.tightest.LeaseTTL
-	if n := len(d.RoundTrips); n > 0 {
-		longest = d.RoundTrips[n-1].Round(time.Microsecond)
+	n := len(d.RoundTrips)
+	if n == 0 {
+		d.add("round_trip", FindingUnknown, "", "there was no time to measure one")
+		return
 	}
+	trip, longest, ttl := d.roundTrip(), d.RoundTrips[n-1].Round(time.Microsecond), d.tightest.LeaseTTL
 	need := time.Duration(3+(d.roles+799)/800) * trip
 	switch wait := d.tightest.Safety.EmptyHistoryWait; {
 	case longest > ttl/3:
@@ -293,14 +314,13 @@ func (d *diagnosis) rights() {
 
 // clock judges Redis's clock against this machine's.
 func (d *diagnosis) clock() {
-	allowed := max(d.tightest.Safety.DriftMargin, 0).Seconds() / d.tightest.LeaseTTL.Seconds()
 	apart := d.Offset.Abs().Round(time.Millisecond)
 	switch {
 	case d.Rate == 0 && d.RateError == 0:
 		d.add("clock", FindingUnknown, "", "there was no time to compare the clocks")
-	case d.Rate-d.RateError > allowed:
+	case d.Rate-d.RateError > d.drift:
 		d.add("clock", FindingFault, "let NTP slew the clock of Redis's machine, or set a longer DriftMargin",
-			"redis's clock runs %.2f %% faster than this machine's (± %.2f), and DriftMargin allows %.2f: a leader may believe in a lease that has ended", 100*d.Rate, 100*d.RateError, 100*allowed)
+			"redis's clock runs %.2f %% faster than this machine's (± %.2f), and DriftMargin allows %.2f: a leader may believe in a lease that has ended", 100*d.Rate, 100*d.RateError, 100*d.drift)
 	case apart > time.Minute:
 		d.add("clock", FindingWarning, "set the clock of Redis's machine: cron schedules go by it", "redis's clock is %v apart from this machine's", apart)
 	case apart > 2*time.Second:

@@ -133,6 +133,262 @@ func TestDiagnosis(t *testing.T) {
 	}
 }
 
+// diagnosed judges facts for one election, each as a line.
+func diagnosed(t *testing.T, change func(*store.Facts), opts func(*ElectionOptions)) (lines []string) {
+	t.Helper()
+	var o ElectionOptions
+	opts(&o)
+	var c checker
+	o = o.complete(&c, "")
+	require.NoError(t, c.err())
+	f := soundFacts()
+	change(&f)
+	for _, finding := range diagnose(f, "shop", []ElectionOptions{o}) {
+		lines = append(lines, fmt.Sprintf("%s %s: %s", finding.Check, finding.Level, finding.Text))
+	}
+	return lines
+}
+
+// TestDiagnosisInFull: what Doctor says of a Redis, word by word.
+func TestDiagnosisInFull(t *testing.T) {
+	same := func(*store.Facts) {}
+	plain := func(*ElectionOptions) {}
+	no := &store.Error{Kind: store.ErrMisconfigured, Op: "x", Fix: "grant it", Err: errors.New("NOPERM")}
+	require.Equal(t, []string{
+		"connection ok: redis answers within 1ms",
+		"scripts ok: the scripts run, and the keys of the lease can be read",
+		"server ok: redis 7.0.15, a master with 0 replicas, up 1h0m0s",
+		"eviction ok: nothing is evicted: maxmemory-policy is noeviction",
+		"persistence ok: appendonly is on",
+		"failover ok: there is no replica that could be promoted",
+		"round_trip ok: 1ms, at most 2ms, with a lease of 30s",
+		"read_timeout ok: ReadTimeout is 3s",
+		"pool ok: PoolSize is 20",
+		"rights ok: scripts, INFO and the channels of hints are allowed",
+		"clock ok: redis's clock is 0s apart from this machine's (± 1ms)",
+		"namespaces ok: no other namespace begins with this one's name",
+	}, diagnosed(t, same, plain))
+	require.Equal(t, []string{
+		"connection ok: redis answers",
+		"scripts ok: the scripts run, and the keys of the lease can be read",
+		"server ok: valkey 8.1, a master with 2 replicas, up 1h0m0s",
+		"eviction ok: nothing is evicted: maxmemory-policy is noeviction",
+		"persistence ok: appendonly is on",
+		"failover ok: min-replicas-to-write is 1, min-replicas-max-lag 10 s, FailoverMargin 0s",
+		"round_trip unknown: there was no time to measure one",
+		"read_timeout ok: ReadTimeout is 3s",
+		"pool ok: PoolSize is 20",
+		"hash_slot ok: all keys lie in the slot of \"shop\"",
+		"rights ok: scripts, INFO and the channels of hints are allowed",
+		"clock ok: redis's clock is 0s apart from this machine's (± 1ms)",
+		"namespaces ok: no other namespace begins with this one's name",
+	}, diagnosed(t, func(f *store.Facts) {
+		f.Client.Kind, f.Cluster, f.Replicas, f.InSync, f.Valkey, f.RoundTrips = "cluster", true, 2, 1, "8.1", nil
+		f.Settings["min-replicas-to-write"] = "1"
+	}, plain))
+	require.Equal(t, []string{
+		"connection ok: redis answers within 1ms",
+		"scripts fault: no scripts",
+		"server unknown: INFO is refused",
+		"eviction unknown: maxmemory-policy cannot be read",
+		"persistence unknown: appendonly cannot be read",
+		"failover unknown: min-replicas-to-write cannot be read",
+		"round_trip ok: 1ms, at most 2ms, with a lease of 30s",
+		"client unknown: it is neither a *redis.Client nor a *redis.ClusterClient: its settings cannot be read",
+		"rights warning: info is refused: a restart or failover of Redis is not noticed, and two may lead after it (NOPERM)",
+		"rights warning: publish is refused: hand-overs and roll-calls are not announced: others find out at their next request (NOPERM)",
+		"rights warning: subscribe is refused: this process hears of hand-overs and roll-calls at its next request only (NOPERM)",
+		"clock unknown: there was no time to compare the clocks",
+		"namespaces unknown: SCAN is refused: whether the name of another namespace begins with this one's is not known",
+	}, diagnosed(t, func(f *store.Facts) {
+		for _, probe := range []string{store.ProbeInfo, store.ProbePublish, store.ProbeSubscribe, store.ProbeScan} {
+			f.Refused[probe] = no
+		}
+		f.Refused[store.ProbeScripts] = errors.New("no scripts")
+		f.Settings, f.Client.Kind, f.RateError = nil, "other", 0
+	}, plain))
+	require.Equal(t, []string{
+		"connection ok: redis answers within 1ms",
+		"scripts ok: the scripts run, and the keys of the lease can be read",
+		"server ok: redis 7.0.15, a master with 1 replicas, up 1h0m0s",
+		"eviction ok: nothing is evicted: maxmemory-policy is noeviction",
+		"persistence ok: appendonly is on",
+		"failover ok: FailoverMargin is 2s: it must be longer than an old master can take writes beside a new one",
+		"round_trip fault: a round trip took 11s, and a request of a lease of 30s is given up after 10s",
+		"read_timeout ok: ReadTimeout is 3s",
+		"pool ok: PoolSize is 20",
+		"rights ok: scripts, INFO and the channels of hints are allowed",
+		"clock fault: redis's clock runs 5.00 % faster than this machine's (± 0.40), and DriftMargin allows 2.00: a leader may believe in a lease that has ended",
+		"namespaces ok: no other namespace begins with this one's name",
+	}, diagnosed(t, func(f *store.Facts) {
+		f.Replicas, f.RoundTrips[2], f.Rate, f.RateError = 1, 11*time.Second, 0.05, 0.004
+	}, func(o *ElectionOptions) {
+		o.Safety.FailoverMargin, o.Safety.DriftMargin = 2*time.Second, 600*time.Millisecond
+	}))
+	require.Contains(t, diagnosed(t, func(f *store.Facts) { f.Refused[store.ProbeInfo], f.Settings["appendonly"] = no, "no" }, plain),
+		"failover unknown: min-replicas-to-write is 0 and there is no FailoverMargin; whether there are replicas is not known, since INFO is refused")
+	require.Contains(t, diagnosed(t, func(f *store.Facts) { f.Replication = false }, plain),
+		"failover unknown: min-replicas-to-write is 0 and there is no FailoverMargin; whether there are replicas is not known, since INFO says nothing of them")
+}
+
+// TestDiagnosisAtItsLimits: a limit itself is still on the better side, or already on the worse.
+func TestDiagnosisAtItsLimits(t *testing.T) {
+	const ms = time.Millisecond
+	plain := func(*ElectionOptions) {}
+	trips := func(of ...time.Duration) func(*store.Facts) { return func(f *store.Facts) { f.RoundTrips = of } }
+	timeout := func(d time.Duration) func(*store.Facts) { return func(f *store.Facts) { f.Client.ReadTimeout = d } }
+	pool := func(n int) func(*store.Facts) { return func(f *store.Facts) { f.Client.PoolSize = n } }
+	version := func(v string) func(*store.Facts) { return func(f *store.Facts) { f.Version = v } }
+	apart := func(d time.Duration) func(*store.Facts) { return func(f *store.Facts) { f.Offset = d } }
+	rate := func(by, give float64) func(*store.Facts) {
+		return func(f *store.Facts) { f.Rate, f.RateError = by, give }
+	}
+	margin := func(d time.Duration) func(*ElectionOptions) {
+		return func(o *ElectionOptions) { o.Safety.FailoverMargin = d }
+	}
+	for i, row := range []struct {
+		facts func(*store.Facts)
+		opts  func(*ElectionOptions)
+		found string
+	}{
+		{trips(10 * time.Second), plain, "round_trip warning"},
+		{trips(10*time.Second + ms), plain, "round_trip fault"},
+		{trips(1500 * ms), func(o *ElectionOptions) { o.Safety.EmptyHistoryWait = 30 * time.Second }, "round_trip ok"},
+		{trips(1500*ms + ms), func(o *ElectionOptions) { o.Safety.EmptyHistoryWait = 30 * time.Second }, "round_trip warning"},
+		{trips(31250 * time.Microsecond), plain, "round_trip ok"}, // four of them are half of EmptyHistoryWait
+		{trips(31251 * time.Microsecond), plain, "round_trip warning"},
+		{trips(ms, ms, ms, 40*ms, 40*ms), plain, "round_trip ok"}, // by the median
+		{trips(40 * ms), func(o *ElectionOptions) { o.Safety.EmptyHistoryWait = -1 }, "round_trip ok"},
+		{timeout(10 * time.Second), plain, "read_timeout ok"},
+		{timeout(10*time.Second + ms), plain, "read_timeout warning"},
+		{timeout(-1), plain, "read_timeout warning"},
+		{pool(4), plain, "pool ok"},
+		{pool(3), plain, "pool warning"},
+		{version("6.2.0"), plain, "server ok"},
+		{version("6.1.9"), plain, "server fault"},
+		{version("5.9.9"), plain, "server fault"},
+		{version("7.0.0"), plain, "server ok"},
+		{apart(2 * time.Second), plain, "clock ok"},
+		{apart(-2*time.Second - ms), plain, "clock note"},
+		{apart(time.Minute), plain, "clock note"},
+		{apart(time.Minute + ms), plain, "clock warning"},
+		{rate(0.02, 0.011), plain, "clock ok"}, // it may be within what is allowed
+		{rate(0.02, 0.009), plain, "clock fault"},
+		{rate(0.001, 0.002), func(o *ElectionOptions) { o.Safety.DriftMargin = -1 }, "clock ok"},
+		{rate(0.003, 0.002), func(o *ElectionOptions) { o.Safety.DriftMargin = -1 }, "clock fault"},
+		{func(f *store.Facts) { f.Replicas = 1 }, margin(1), "failover ok"},
+		{func(f *store.Facts) { f.Replicas = 1 }, margin(-1), "failover warning"},
+		{func(f *store.Facts) { f.Settings["maxmemory"], f.Used = "9000000000", 8_999_999_999 }, plain, "eviction ok"},
+		{func(f *store.Facts) { f.Settings["maxmemory"], f.Used = "9000000000", 9_000_000_000 }, plain, "eviction fault"},
+		{func(f *store.Facts) { f.Settings["maxmemory"], f.Used = "1", 1 }, plain, "eviction fault"},
+		{func(f *store.Facts) { delete(f.Settings, "appendonly") }, plain, "persistence unknown"},
+	} {
+		check, _, _ := strings.Cut(row.found, " ")
+		var found []string
+		for _, line := range diagnosed(t, row.facts, row.opts) {
+			if level, _, _ := strings.Cut(line, ":"); strings.HasPrefix(level, check+" ") {
+				found = append(found, level)
+			}
+		}
+		require.Equal(t, []string{row.found}, found, "row %d", i)
+	}
+	roles := make([]ElectionOptions, 1601)
+	for i := range roles {
+		var c checker
+		roles[i] = ElectionOptions{}.complete(&c, "")
+	}
+	f := soundFacts()
+	f.RoundTrips = []time.Duration{25 * ms} // five are half of EmptyHistoryWait, for up to 1600 roles
+	for n, level := range map[int]FindingLevel{1600: FindingOK, 1601: FindingWarning} {
+		for _, finding := range diagnose(f, "shop", roles[:n]) {
+			if finding.Check == "round_trip" {
+				require.Equal(t, level, finding.Level, "%d roles: %s", n, finding.Text)
+			}
+		}
+	}
+}
+
+// TestDoctorOfEveryRole: those of the process count, without a default role too; if there is none,
+// the options do.
+func TestDoctorOfEveryRole(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:1"})
+	defer rdb.Close()
+	for _, none := range []bool{false, true} {
+		c, err := New(rdb, Options{Namespace: "shop", NoDefaultRole: none, Election: ElectionOptions{LeaseTTL: 20 * time.Second}})
+		require.NoError(t, err)
+		c.backend.examine = func(context.Context) store.Facts { return soundFacts() }
+		says := func() string {
+			for _, finding := range c.Doctor(t.Context()) {
+				if finding.Check == "round_trip" {
+					return finding.Text
+				}
+			}
+			return ""
+		}
+		require.Equal(t, "1ms, at most 2ms, with a lease of 20s", says())
+		_, err = c.AddRole("mailer", ElectionOptions{LeaseTTL: 25 * time.Second})
+		require.NoError(t, err)
+		require.Equal(t, map[bool]string{false: "1ms, at most 2ms, with a lease of 20s", true: "1ms, at most 2ms, with a lease of 25s"}[none], says())
+		_, err = c.AddRole("quick", ElectionOptions{LeaseTTL: 10 * time.Second})
+		require.NoError(t, err)
+		require.Equal(t, "1ms, at most 2ms, with a lease of 10s", says())
+	}
+}
+
+// TestControlRulesAreThoseAndMore: ControlRules begin with ACLRules.
+func TestControlRulesAreThoseAndMore(t *testing.T) {
+	_, err := ControlRules("")
+	require.ErrorIs(t, err, ErrMisconfigured)
+	base, err := ACLRules("shop", "leader:x")
+	require.NoError(t, err)
+	rules, err := ControlRules("shop", "leader:x")
+	require.NoError(t, err)
+	require.Equal(t, base, rules[:len(base)])
+	require.Len(t, rules, len(base)+len(redisstore.ControlCommands))
+	for i, command := range redisstore.ControlCommands {
+		require.Equal(t, "+"+command, rules[len(base)+i])
+	}
+}
+
+// TestDiagnosisOfEachElection: an election that is less careful than another one of the process is
+// what is judged, whichever has the shorter lease.
+func TestDiagnosisOfEachElection(t *testing.T) {
+	careful := func(change func(*ElectionOptions)) ElectionOptions {
+		o := ElectionOptions{LeaseTTL: 30 * time.Second, Safety: SafetyOptions{FailoverMargin: time.Second}}
+		change(&o)
+		var c checker
+		o = o.complete(&c, "")
+		require.NoError(t, c.err())
+		return o
+	}
+	short := careful(func(*ElectionOptions) {})
+	for check, row := range map[string]struct {
+		facts func(*store.Facts)
+		long  func(*ElectionOptions)
+		level FindingLevel
+	}{
+		"persistence": {func(f *store.Facts) { f.Settings["appendonly"] = "no" }, func(o *ElectionOptions) { o.Safety.RestartGuard = -1 }, FindingWarning},
+		"failover":    {func(f *store.Facts) { f.Replicas = 1 }, func(o *ElectionOptions) { o.Safety.FailoverMargin = 0 }, FindingWarning},
+		"clock":       {func(f *store.Facts) { f.Rate = 0.009 }, func(o *ElectionOptions) { o.Safety.DriftMargin = time.Millisecond }, FindingFault},
+		"round_trip": {
+			func(f *store.Facts) { f.RoundTrips = []time.Duration{20 * time.Millisecond} },
+			func(o *ElectionOptions) { o.Safety.EmptyHistoryWait = 100 * time.Millisecond }, FindingWarning,
+		},
+	} {
+		long := careful(func(o *ElectionOptions) { o.LeaseTTL = time.Minute; row.long(o) })
+		off := careful(func(o *ElectionOptions) { o.Safety.EmptyHistoryWait = -1 })
+		for _, elections := range [][]ElectionOptions{{short, long}, {long, short}, {long}, {off, long}, {long, off}} {
+			facts := soundFacts()
+			row.facts(&facts)
+			for _, finding := range diagnose(facts, "shop", elections) {
+				if finding.Check == check {
+					require.Equal(t, row.level, finding.Level, "%+v", finding)
+				}
+			}
+		}
+	}
+}
+
 // On a real server each check looks at what it says it looks at.
 func TestDoctor(t *testing.T) {
 	if testing.Short() {
