@@ -7,11 +7,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -216,6 +219,119 @@ func TestTaskThatPanics(t *testing.T) {
 	span := s.ended("tenure.task rates")
 	require.Equal(t, codes.Error, span.Status().Code)
 	require.Empty(t, span.Links())
+}
+
+// TestSpanOfARun names the trigger if there was one. What carries a span is taken off, also if it
+// is all there is.
+func TestSpanOfARun(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	middleware := tenureotel.Options{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))}.Middleware()
+	for i, run := range []tenure.TaskRun{
+		{Task: "t"},
+		{Task: "t", Trigger: "x", Args: []string{"traceparent:00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}},
+		{Task: "t", Trigger: "y", Args: []string{"traceparent:nonsense"}},
+	} {
+		require.NoError(t, middleware(func(_ context.Context, got tenure.TaskRun) error {
+			require.Empty(t, got.Args)
+			return nil
+		})(t.Context(), run))
+		span := spans.Ended()[i]
+		named := ""
+		for _, a := range span.Attributes() {
+			if a.Key == "tenure.trigger" {
+				named = "it is " + a.Value.AsString()
+			}
+		}
+		require.Equal(t, []string{"", "it is x", "it is y"}[i], named)
+		require.Len(t, span.Links(), []int{0, 1, 0}[i])
+	}
+}
+
+// TestTriggerWithoutASpan adds nothing, which a run without the middleware would see.
+func TestTriggerWithoutASpan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, control := tenuretest.New(t, tenure.Options{InstanceID: "a"})
+		seen := make(chan []string, 1)
+		require.NoError(t, c.Tasks().Register(tenure.Task{Name: "rates", Schedule: tenure.OnDemand(), Run: func(_ context.Context, run tenure.TaskRun) error {
+			seen <- run.Args
+			return nil
+		}}))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }() // ends with stop
+		control.Lead()
+		_, err := tenureotel.Trigger(t.Context(), c.Tasks(), "rates", "EUR")
+		require.NoError(t, err)
+		require.Equal(t, []string{"EUR"}, <-seen)
+		stop()
+		require.NoError(t, <-ended)
+	})
+}
+
+// TestGlobalProviders are taken if none is named.
+func TestGlobalProviders(t *testing.T) {
+	c, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
+	require.NoError(t, err)
+	instrumentation, err := tenureotel.Options{}.Start(c)
+	require.NoError(t, err)
+	require.NoError(t, instrumentation.Close())
+	require.NoError(t, tenureotel.Options{}.Middleware()(func(context.Context, tenure.TaskRun) error { return nil })(t.Context(), tenure.TaskRun{}))
+}
+
+// failing is a meter that makes all but one kind of instruments, or takes no callback.
+type failing struct {
+	noop.Meter
+	kind string
+}
+
+// failingProvider has no other meter.
+type failingProvider struct {
+	noop.MeterProvider
+	failing
+}
+
+func (f failingProvider) Meter(string, ...metric.MeterOption) metric.Meter { return f.failing }
+
+func (f failing) err(kind string) error {
+	if f.kind == kind {
+		return errors.New("no " + kind)
+	}
+	return nil
+}
+
+func (f failing) Float64Histogram(string, ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+	return noop.Float64Histogram{}, f.err("histogram")
+}
+
+func (f failing) Float64ObservableCounter(string, ...metric.Float64ObservableCounterOption) (metric.Float64ObservableCounter, error) {
+	return noop.Float64ObservableCounter{}, f.err("counter")
+}
+
+func (f failing) Float64ObservableGauge(string, ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
+	return noop.Float64ObservableGauge{}, f.err("gauge")
+}
+
+func (f failing) RegisterCallback(metric.Callback, ...metric.Observable) (metric.Registration, error) {
+	return noop.Registration{}, f.err("callback")
+}
+
+// TestMeterThatFails: Start returns its error, and leaves nothing running. Nor does Close: the
+// bubble would not end.
+func TestMeterThatFails(t *testing.T) {
+	for _, kind := range []string{"histogram", "counter", "gauge", "callback", ""} {
+		synctest.Test(t, func(t *testing.T) {
+			c, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
+			require.NoError(t, err)
+			i, err := tenureotel.Options{MeterProvider: failingProvider{failing: failing{kind: kind}}}.Start(c)
+			if kind == "" {
+				require.NoError(t, err)
+				require.NoError(t, i.Close())
+				return
+			}
+			require.ErrorContains(t, err, "no "+kind)
+			require.Nil(t, i)
+		})
+	}
 }
 
 // TestNames: the gauges of a process are there under their dotted names.
