@@ -2,6 +2,8 @@ package out
 
 import (
 	"bytes"
+	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +17,7 @@ const hostile = "a\x1b[31m\x07\n\u009b2J\u202eb\u2028c\u200bd\U000e0041\x7f"
 
 // TestPlain: a terminal shows what it may not obey.
 func TestPlain(t *testing.T) {
-	require.Equal(t, `a\x1b[31m\x07\x0a\x9b2J\u202eb\u2028c\u200bd\ue0041\x7f`, Plain(hostile))
+	require.Equal(t, `a\x1b[31m\x07\x0a\x9b2J\u202eb\u2028c\u200bd\U000e0041\x7f`, Plain(hostile))
 	require.Equal(t, `\xff\xfe`, Plain("\xff\xfe"))
 	require.Equal(t, "Grüße, 世界 \ufffd", Plain("Grüße, 世界 \ufffd"))
 }
@@ -46,6 +48,10 @@ func TestFormats(t *testing.T) {
 			text = "[" + text + "]"
 		}
 		var back []map[string]any
+		if format != YAML {
+			require.NoError(t, json.Unmarshal([]byte(text), &back))
+			require.Equal(t, hostile, back[0]["b"])
+		}
 		if format == YAML {
 			require.NoError(t, yaml.Unmarshal(b.Bytes(), &back))
 			require.Equal(t, hostile, back[0]["b"])
@@ -54,8 +60,51 @@ func TestFormats(t *testing.T) {
 		}
 		require.Contains(t, text, "31m")
 	}
+	for _, format := range Formats {
+		read, err := ParseFormat(string(format))
+		require.NoError(t, err)
+		require.Equal(t, format, read)
+		require.Equal(t, format == Table || format == Wide, read.Person())
+	}
 	_, err := ParseFormat("xml")
 	require.Error(t, err)
+}
+
+// TestLines: one line an element, and one for what is no list.
+func TestLines(t *testing.T) {
+	for want, value := range map[string]any{"{\"a\":1}\n{\"a\":2}\n": []map[string]int{{"a": 1}, {"a": 2}}, "{\"a\":1}\n": map[string]int{"a": 1}, "": []int{}} {
+		var b bytes.Buffer
+		require.NoError(t, Value(&b, Lines, value))
+		require.Equal(t, want, b.String())
+	}
+}
+
+// closed takes nothing.
+type closed struct{}
+
+func (closed) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+// TestWhatCannotBeWritten is an error in each format, and so is what is no JSON.
+func TestWhatCannotBeWritten(t *testing.T) {
+	for _, format := range []Format{JSON, Lines, YAML} {
+		require.ErrorIs(t, Value(closed{}, format, []int{1}), io.ErrShortWrite, format)
+		var b bytes.Buffer
+		require.Error(t, Value(&b, format, func() {}), format)
+		require.Empty(t, b.String())
+	}
+}
+
+// TestAt: without the date if it is today's, of this year.
+func TestAt(t *testing.T) {
+	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.Local)
+	for want, at := range map[string]time.Time{
+		"-": {}, "00:00:00": now.Add(-12 * time.Hour), "23:59:59": now.Add(12*time.Hour - time.Second), "2026-03-03 23:59:59": now.Add(-12*time.Hour - time.Second),
+		"2026-03-05 00:00:00": now.Add(12 * time.Hour), "2025-03-04 12:00:00": now.AddDate(-1, 0, 0),
+	} {
+		require.Equal(t, want, At(at, now))
+	}
+	require.Equal(t, "default", Role(""))
+	require.Equal(t, "export", Role("export"))
 }
 
 // TestYAMLOfWhatItHardlyTakes: names longer than a line of YAML may have, and characters that are
@@ -110,7 +159,8 @@ func TestGrid(t *testing.T) {
 // TestFor: two units, never below zero.
 func TestFor(t *testing.T) {
 	for want, d := range map[string]time.Duration{
-		"0ms": -time.Second, "250ms": 250 * time.Millisecond, "59s": 59*time.Second + 999*time.Millisecond, "1m 14s": 74 * time.Second, "3h 12m": 192 * time.Minute,
+		"0ms": -time.Second, "999ms": time.Second - 1, "1s": time.Second, "1m 0s": time.Minute, "59m 59s": time.Hour - 1, "1h 0m": time.Hour, "23h 59m": 24*time.Hour - 1,
+		"1d 0h": 24 * time.Hour, "250ms": 250 * time.Millisecond, "59s": 59*time.Second + 999*time.Millisecond, "1m 14s": 74 * time.Second, "3h 12m": 192 * time.Minute,
 		"2d 1h": 49 * time.Hour,
 	} {
 		require.Equal(t, want, For(d))

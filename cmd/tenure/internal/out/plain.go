@@ -27,6 +27,8 @@ func Plain(text string) string {
 			}
 		case r < 0x100 && Hostile(r):
 			fmt.Fprintf(&b, `\x%02x`, r)
+		case r > 0xffff && Hostile(r): // with four digits the fifth would be a letter of its own
+			fmt.Fprintf(&b, `\U%08x`, r)
 		case Hostile(r):
 			fmt.Fprintf(&b, `\u%04x`, r)
 		default:
