@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -20,6 +21,7 @@ import (
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/internal/telemetry"
 	"github.com/tenure-go/tenure/tenureprom"
+	"github.com/tenure-go/tenure/tenuretest"
 )
 
 // patience is far longer than anything here takes.
@@ -49,6 +51,50 @@ func newProcess(t *testing.T, server *miniredis.Miniredis, id string) *process {
 	p := &process{Coordinator: coordinator, t: t, metrics: prometheus.NewPedanticRegistry()}
 	p.metrics.MustRegister(collector)
 	return p
+}
+
+// TestHistogramsBeforeTheirFirstValue: those of what there is are there from the start, so that no
+// first value is taken for none.
+func TestHistogramsBeforeTheirFirstValue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, control := tenuretest.New(t, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		require.NoError(t, c.Tasks().Register(tenure.Task{Name: "rates", Schedule: tenure.OnDemand(), Run: func(context.Context, tenure.TaskRun) error { return nil }}))
+		collector := tenureprom.New(c)
+		p := &process{Coordinator: c, t: t, metrics: prometheus.NewPedanticRegistry()}
+		p.metrics.MustRegister(collector)
+		stop := p.run()
+		control.Lead()
+		for _, m := range []*telemetry.Metric{telemetry.RenewSafety, telemetry.Failover} {
+			require.GreaterOrEqual(t, p.value(m.Name, "role=default"), 0.0, m.Name)
+		}
+		for _, m := range []*telemetry.Metric{telemetry.TaskDuration, telemetry.TaskLateness} {
+			require.Zero(t, p.value(m.Name, "task=rates"), m.Name)
+		}
+		stop()
+		collector.Close()
+	})
+}
+
+// TestCloseEndsTheCounting: what comes after it is not counted.
+func TestCloseEndsTheCounting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, closed := range []bool{false, true} {
+			c, control := tenuretest.New(t, tenure.Options{Namespace: "shop", InstanceID: "a"})
+			collector := tenureprom.New(c)
+			p := &process{Coordinator: c, t: t, metrics: prometheus.NewPedanticRegistry()}
+			p.metrics.MustRegister(collector)
+			if closed {
+				collector.Close()
+			}
+			stop := p.run()
+			control.Lead()
+			control.Depose()
+			synctest.Wait()
+			require.InDelta(t, map[bool]float64{false: 1, true: 0}[closed], p.value(telemetry.LeadershipChanges.Name, "role=default", "reason=lost"), 0)
+			stop()
+			collector.Close()
+		}
+	})
 }
 
 // run runs the process until stop is called.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -112,6 +113,20 @@ func TestLocker(t *testing.T) {
 	close(done)
 	require.NoError(t, <-resigned)
 	require.Eventually(t, released.Load, patience, time.Millisecond)
+}
+
+// TestLocksLeaveNothingBehind, whether this process leads or not: the bubble would not end.
+func TestLocksLeaveNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		coordinator, control := running(t)
+		locker := tenuregocron.Locker(coordinator.Elector())
+		_, err := locker.Lock(t.Context(), "tick")
+		require.ErrorIs(t, err, tenure.ErrNotLeader)
+		control.Lead()
+		lock, err := locker.Lock(t.Context(), "tick")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
 }
 
 // TestUnlockSaysThatTheTermIsOver: a job that outlives its lease hears of it.
