@@ -240,6 +240,13 @@ func TestChangesAreUntrusted(t *testing.T) {
 		{ID: "1-0", Time: store.Time(1), Type: ChangeDown, InstanceID: "a"}, {ID: "1-0", Time: store.Time(1), Type: ChangeDown, InstanceID: "b"},
 	}, changesOf(store.LogEntry{ID: "1-0", Event: "down", Instances: []string{"a", "no id", "b"}}))
 	require.Equal(t, []Change{{ID: "2-1", Time: store.Time(2), Type: ChangeHeld, Count: 3}}, changesOf(store.LogEntry{ID: "2-1", Event: "held", Count: 3}))
+	for event, named := range map[ChangeType]bool{ // whether it is about an instance in any case
+		ChangeJoined: true, ChangeActive: true, ChangeDraining: true, ChangeDrifted: true, ChangeRecovered: true, ChangeDown: true, ChangeLeft: true, ChangeElected: true,
+		ChangeEnded: false, ChangeHeld: false,
+	} {
+		require.Len(t, changesOf(store.LogEntry{ID: "1-0", Event: string(event), Instances: []string{"a"}}), 1, event)
+		require.Equal(t, named, len(changesOf(store.LogEntry{ID: "1-0", Event: string(event)})) == 0, event)
+	}
 	require.Zero(t, timeOfEntry("99999999999999999999-0"))
 }
 

@@ -66,6 +66,74 @@ func TestWhatStandsForEachOther(t *testing.T) {
 	require.ErrorContains(t, err, "must not be set beside")
 }
 
+// TestFlagsHaveNoPassword, in whatever part of a URL: everybody on the machine could read it.
+func TestFlagsHaveNoPassword(t *testing.T) {
+	s := loaded(t, "", nil)
+	for _, secret := range []string{"redis://:secret@here", "redis://ann:secret@here", "redis://here?password=secret", "redis://here?master_name=m&sentinel_password=secret"} {
+		err := s.Flag("redis_url", "redis", secret)
+		require.ErrorContains(t, err, "--redis: a password in it", secret)
+		require.NotContains(t, err.Error(), "secret@")
+		require.Empty(t, s.Text("redis_url"))
+	}
+	require.NoError(t, s.Flag("redis_url", "redis", "redis://ann@here"))
+	require.Equal(t, "redis://ann@here", s.Text("redis_url"))
+	require.True(t, s.IsFlag("redis_url"))
+	require.NoError(t, s.Flag("reason", "reason", "http://a:b@here"), "another flag may say what it likes")
+}
+
+// TestWhoIsAsked: an API is stronger than a Redis that no flag names, and two flags are a mistake.
+// A flag without a value takes nothing else out.
+func TestWhoIsAsked(t *testing.T) {
+	const api, redis = "http://api", "redis://here"
+	for name, row := range map[string]struct {
+		file, flag [2]string // an API, and a Redis
+		asked      string
+		wrong      string
+	}{
+		"nothing":        {},
+		"the API":        {file: [2]string{api, redis}, asked: api},
+		"Redis":          {file: [2]string{api, ""}, flag: [2]string{"", redis}},
+		"API by a flag":  {file: [2]string{"", redis}, flag: [2]string{api, ""}, asked: api},
+		"both by a flag": {flag: [2]string{api, redis}, wrong: "--api and --redis"},
+	} {
+		file := ""
+		for i, name := range []string{"api", "redis_url"} {
+			if row.file[i] != "" {
+				file += name + ": " + row.file[i] + "\n"
+			}
+		}
+		s := loaded(t, file, nil)
+		for i, name := range []string{"api", "redis_url"} {
+			if row.flag[i] != "" {
+				require.NoError(t, s.Flag(name, name, row.flag[i]))
+			}
+		}
+		asked, err := s.API()
+		if row.wrong != "" {
+			require.ErrorContains(t, err, row.wrong, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, row.asked == "", asked == nil, name)
+		if asked != nil {
+			require.Equal(t, row.asked, asked.URL, name)
+		}
+	}
+	s := loaded(t, "api: http://api\napi_password: secret", nil)
+	_, err := s.API()
+	require.ErrorContains(t, err, "a password needs a user")
+	s = loaded(t, "api: http://api\napi_user: ann\napi_password: secret", nil)
+	asked, err := s.API()
+	require.NoError(t, err)
+	require.Equal(t, &API{URL: api, User: "ann", Password: "secret"}, asked)
+	s = loaded(t, "api: http://api\napi_token_file: /no/such/file", nil)
+	_, err = s.API()
+	require.ErrorContains(t, err, "/no/such/file")
+	s = loaded(t, "redis_host: here", nil)
+	require.NoError(t, s.Flag("redis_url", "redis", ""))
+	require.Equal(t, "here", s.Text("redis_host"))
+}
+
 // TestNoSettingIsForNothing: a file has no name in it that nobody reads.
 func TestNoSettingIsForNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
