@@ -35,7 +35,8 @@ type Finding struct {
 // least careful, and returns what it finds, in a fixed order. It takes about half a second, which
 // the rate of Redis's clock needs, and sends some fifty commands. Nothing that it sends changes
 // anything. Checks that Redis refuses, as managed offerings refuse CONFIG, are FindingUnknown. It
-// works without Run, and returns what it knows when ctx is done. An error of Redis is a finding too.
+// works without Run, and returns what it knows when ctx is done. An error of Redis is a finding
+// too.
 //
 // Doctor reads secrets of neither client nor server, and its texts hold none.
 func (c *Coordinator) Doctor(ctx context.Context) []Finding {
