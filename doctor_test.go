@@ -258,6 +258,7 @@ func TestDiagnosisAtItsLimits(t *testing.T) {
 		{trips(31250 * time.Microsecond), plain, "round_trip ok"}, // four of them are half of EmptyHistoryWait
 		{trips(31251 * time.Microsecond), plain, "round_trip warning"},
 		{trips(ms, ms, ms, 40*ms, 40*ms), plain, "round_trip ok"}, // by the median
+		{trips(ms, ms, 40*ms, 40*ms), plain, "round_trip warning"},
 		{trips(40 * ms), func(o *ElectionOptions) { o.Safety.EmptyHistoryWait = -1 }, "round_trip ok"},
 		{timeout(10 * time.Second), plain, "read_timeout ok"},
 		{timeout(10*time.Second + ms), plain, "read_timeout warning"},
@@ -345,6 +346,9 @@ func TestControlRulesAreThoseAndMore(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, base, rules[:len(base)])
 	require.Len(t, rules, len(base)+len(redisstore.ControlCommands))
+	for _, command := range slices.Concat(redisstore.ScriptCommands, redisstore.ClientCommands) {
+		require.Contains(t, base, "+"+command)
+	}
 	for i, command := range redisstore.ControlCommands {
 		require.Equal(t, "+"+command, rules[len(base)+i])
 	}

@@ -294,6 +294,17 @@ func TestGuarantees(t *testing.T) {
 		LossFailover: 48500 * time.Millisecond, FirstElection: 32 * time.Second,
 	}, g)
 
+	of := func(o tenure.Options) float64 {
+		o.Namespace = "shop"
+		c, err := tenure.New(rdb, o)
+		require.NoError(t, err)
+		return c.Guarantees().Leading
+	}
+	leading := of(tenure.Options{})
+	require.InDelta(t, leading, of(tenure.Options{Tasks: tenure.TaskOptions{MinInstances: 1}}), 1e-9, "nobody counts to one")
+	require.InDelta(t, leading+1.0/15, of(tenure.Options{Tasks: tenure.TaskOptions{MinInstances: 2}}), 1e-9, "a count with each heartbeat")
+	require.InDelta(t, leading-0.1, of(tenure.Options{Registry: tenure.RegistryOptions{SweepInterval: -1}}), 1e-9, "no sweep")
+
 	mailer, err := c.AddRole("mailer", tenure.ElectionOptions{LeaseTTL: 3 * time.Second, Safety: tenure.SafetyOptions{
 		HoldOff: 5 * time.Second, FailoverMargin: time.Second / 2, RestartGuard: -1,
 	}})
