@@ -201,8 +201,8 @@ func BenchmarkAcquireRelease(b *testing.B) {
 	b.ReportMetric(microseconds(each), "redis-µs")
 }
 
-// TestSizeOfARole: a process may lead thousands of roles, so what one weighs is no accident. Each is
-// of a size class of the allocator; the next one costs 256 or 64 bytes more.
+// TestSizeOfARole: a process may lead thousands of roles, so what one weighs is no accident. Each
+// is of a size class of the allocator; the next one costs 256 or 64 bytes more.
 func TestSizeOfARole(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(Elector{}), uintptr(1536))
 	require.LessOrEqual(t, unsafe.Sizeof(lease.Candidate{}), uintptr(704))

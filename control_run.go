@@ -385,10 +385,11 @@ func (c *Coordinator) drained(ctx context.Context, begun *drain) error {
 		rests.Go(func() { errs[i] = e.rest(ctx) }) // ends with ctx, or with the drain of the role
 	}
 	rests.Wait()
-	if some := slices.DeleteFunc(errs, func(err error) bool { return matches(err, errUnawaited) }); len(some) < len(roles) { // once for all roles
-		errs = append(some, drainGoesOn(ctx))
+	waited := slices.DeleteFunc(errs, func(err error) bool { return matches(err, errUnawaited) })
+	if len(waited) < len(roles) { // once for all of them
+		waited = append(waited, drainGoesOn(ctx))
 	}
-	err := joined(errs...)
+	err := joined(waited...)
 	if ctx.Err() == nil { // else nobody has waited for all of it
 		c.drainDone(begun, err)
 	}

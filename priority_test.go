@@ -305,8 +305,8 @@ func TestTransferJoinsAPreemption(t *testing.T) {
 	})
 }
 
-// TestTransferInsistsOnAPreemption: once somebody has asked for the transfer that the loop has begun
-// by itself, the lease goes to that instance, whether it is still the better one or not.
+// TestTransferInsistsOnAPreemption: once somebody has asked for the transfer that the loop has
+// begun by itself, the lease goes to that instance, whether it is still the better one or not.
 func TestTransferInsistsOnAPreemption(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		t.Run(fmt.Sprint("asked: ", asked), func(t *testing.T) {

@@ -254,7 +254,7 @@ func (r *Registry) WaitFor(ctx context.Context, n int) error {
 		return fmt.Errorf("%w: WaitFor got %d, which must be between 0 and %d", ErrMisconfigured, n, maxInstances)
 	}
 	n = cmp.Or(n, max(r.opts.MinInstances, 1))
-	unanswered := error(ErrUnreachable) // why it is not known how many are active; nil: it is
+	unanswered := ErrUnreachable // why it is not known how many are active; nil: it is
 	over := func() error {
 		if unanswered != nil {
 			return fmt.Errorf("%w: %w", context.Cause(ctx), unanswered)

@@ -94,7 +94,8 @@ func TestTriggerWithoutAHint(t *testing.T) {
 }
 
 // TestTriggerBehindManyWithoutAHint: the leader finds it too while more triggers wait in the
-// namespace than one look lists. It then asks for those of its own tasks, in as few calls as may be.
+// namespace than one look lists. It then asks for those of its own tasks, in as few calls as may
+// be.
 func TestTriggerBehindManyWithoutAHint(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		task := Task{Name: "t", Schedule: OnDemand(), Run: g.args(0)}

@@ -250,8 +250,8 @@ func TestRolesWithoutALog(t *testing.T) {
 	})
 }
 
-// TestLeaderOfAnotherDefaultRole: while the status cannot be read, its leader is that of the default
-// role of this process; nobody, if it has none.
+// TestLeaderOfAnotherDefaultRole: while the status cannot be read, its leader is that of the
+// default role of this process; nobody, if it has none.
 func TestLeaderOfAnotherDefaultRole(t *testing.T) {
 	inSite(t, func(s *site) {
 		s.until(s.member("b").IsLeader) // of the role without a name
@@ -303,8 +303,8 @@ func TestRoleThatWaits(t *testing.T) {
 	})
 }
 
-// TestTermsOfRolesThatNobodyLeads: a key that belongs to something else is found out at once, and so
-// is what has happened while the log was lost.
+// TestTermsOfRolesThatNobodyLeads: a key that belongs to something else is found out at once, and
+// so is what has happened while the log was lost.
 func TestTermsOfRolesThatNobodyLeads(t *testing.T) {
 	inSite(t, func(s *site) {
 		a, err := tenure.New(s.client("a").Client, tenure.Options{Namespace: "shop", InstanceID: "a"})
@@ -553,8 +553,8 @@ func TestRunsOfATaskThatHasRun(t *testing.T) {
 	})
 }
 
-// TestLeaderOfWhatIsOld: while Redis does not answer, each mention of the leader is as of now, and so
-// is how long ago Redis last answered.
+// TestLeaderOfWhatIsOld: while Redis does not answer, each mention of the leader is as of now, and
+// so is how long ago Redis last answered.
 func TestLeaderOfWhatIsOld(t *testing.T) {
 	inSite(t, func(s *site) {
 		s.until(s.member("a").IsLeader)

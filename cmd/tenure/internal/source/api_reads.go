@@ -390,7 +390,7 @@ func (a *API) Recent(ctx context.Context, limit int) ([]tenure.Change, error) {
 
 // WaitFor asks again and again how many are active.
 func (a *API) WaitFor(ctx context.Context, n int) error {
-	unanswered := error(tenure.ErrUnreachable) // why it is not known how many are active; nil: it is
+	unanswered := tenure.ErrUnreachable // why it is not known how many are active; nil: it is
 	for {
 		s, err := a.status(ctx)
 		switch {

@@ -102,8 +102,8 @@ func (r *Redis) Cluster(ctx context.Context, roles ...string) (c Cluster, err er
 // last are the changes of the last entries of the log, so many. An entry about several instances is
 // as many changes.
 func last(changes []tenure.Change, entries int) []tenure.Change {
-	for i := len(changes) - 1; i >= 0; i-- {
-		if i == len(changes)-1 || changes[i].ID != changes[i+1].ID {
+	for i, change := range slices.Backward(changes) {
+		if i == len(changes)-1 || change.ID != changes[i+1].ID {
 			entries--
 		}
 		if entries < 0 {

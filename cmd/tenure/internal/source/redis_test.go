@@ -60,7 +60,7 @@ func TestClusterListsOnce(t *testing.T) {
 		return []string{"event", "elected", "instances", "web-0", "role", role, "token", "7"}
 	}
 	stays := func(role string) {
-		server.Set("shop:leader:"+role, "web-0")
+		require.NoError(t, server.Set("shop:leader:"+role, "web-0"))
 		server.SetTTL("shop:leader:"+role, time.Hour)
 	}
 	roles := []string{"of-a-task", "of-an-instance", "of-the-log"}
