@@ -229,7 +229,7 @@ func (c *Control) leader(ctx context.Context, role string) (leader LeaderInfo, n
 
 // leaseOf is the lease of a role, and its name; "" is the default one.
 func (c *Control) leaseOf(role string) (leases store.Lease, name string, err error) {
-	if role != "" && !isRole(role) { // the keys of a reserved one are those of the default role, which no fix may have removed
+	if role != "" && !store.IsRole(role) { // the keys of a reserved one are those of the default role, which no fix may have removed
 		return nil, "", fmt.Errorf("%w: %.100q is no role", ErrMisconfigured, role)
 	}
 	role = cmp.Or(role, c.role)

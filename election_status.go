@@ -137,6 +137,8 @@ type electionReport struct {
 	// Whether Redis answers.
 	down       bool          // it gives no usable answer, as far as it was reported
 	failing    bool          // the same, as it is
+	witness    bool          // the last usable answer named the history
+	unread     bool          // that it named none was reported
 	unanswered int           // what the candidate counted last
 	failedAt   time.Duration // monotonic: when it counted that
 	lastErr    error         // of Redis
@@ -156,8 +158,6 @@ type electionReport struct {
 	eligible     bool  // by the last word of the application, and of a drain
 	draining     bool  // this process drains
 	healthy      bool  // by the last answer of the health check
-	witness      bool  // the last answer had one
-	unread       bool  // that it is off was reported
 	sick         error // that answer
 	waiting      WaitReason
 	waitUntil    time.Time

@@ -319,9 +319,6 @@ type TaskOptions struct {
 	Shards int
 }
 
-// isRole reports whether a role can have that name.
-func isRole(name string) bool { return store.IsRole(name) }
-
 // leaseKey is the key of the lease.
 func (o ElectionOptions) leaseKey(namespace string) string {
 	return cmp.Or(o.LeaderKey, store.Keys(namespace).Lease(o.Role))

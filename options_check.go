@@ -197,7 +197,7 @@ const mostPriority = 1000
 
 func (o ElectionOptions) complete(c *checker, prefix string) ElectionOptions {
 	o.Lead = slices.Clone(o.Lead) // the caller may go on with its own
-	if o.Role != "" && !isRole(o.Role) {
+	if o.Role != "" && !store.IsRole(o.Role) {
 		c.refuse(prefix+"Role", o.Role, "must match %s and be none of %q", store.RolePattern, store.ReservedRoles)
 	}
 	if o.LeaderKey != "" {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -54,18 +53,16 @@ var namesInstance = map[ChangeType]bool{
 	ChangeElected: true, ChangeEnded: false, ChangeHeld: false,
 }
 
-var entryID = regexp.MustCompile(`^[0-9]{1,20}-[0-9]{1,20}$`)
-
 // isEntryID reports whether Redis would take id as that of an entry of a stream: two numbers of 64
-// bits.
+// bits, which have 20 digits at most.
 func isEntryID(id string) bool {
-	if !entryID.MatchString(id) {
-		return false
-	}
 	ms, seq, _ := strings.Cut(id, "-")
-	_, errMs := strconv.ParseUint(ms, 10, 64)
-	_, errSeq := strconv.ParseUint(seq, 10, 64)
-	return errMs == nil && errSeq == nil
+	for _, number := range []string{ms, seq} {
+		if _, err := strconv.ParseUint(number, 10, 64); err != nil || len(number) > 20 {
+			return false
+		}
+	}
+	return true
 }
 
 const logPage = 100 // entries that one question reads

@@ -133,7 +133,7 @@ func (c *Control) Roles(ctx context.Context, also ...string) ([]RoleStatus, erro
 	slices.Sort(named)
 	named = slices.Compact(named)
 	asked := make([]RoleStatus, len(named))
-	if err := parallel.Each(len(named), rolesAtOnce, func(i int) (err error) {
+	if err := parallel.Each(len(named), store.RolesAtOnce, func(i int) (err error) {
 		asked[i], err = c.Role(ctx, named[i])
 		return err
 	}); err != nil {
@@ -147,10 +147,6 @@ func (c *Control) Roles(ctx context.Context, also ...string) ([]RoleStatus, erro
 		return unknown && !slices.Contains(also, s.Role)
 	}), nil
 }
-
-// rolesAtOnce is how many roles are asked for at once: one after the other, thousands of them over
-// a slow network would take a minute.
-const rolesAtOnce = 16
 
 // roleNames finds out which roles there are.
 func (c *Control) roleNames(ctx context.Context) ([]string, error) {

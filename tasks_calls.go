@@ -16,9 +16,9 @@ import (
 // maxFlight is how many calls travel in one flight. If it hangs each of them has lost a try.
 const maxFlight = 50
 
-// maxEnds is how many ends of runs wait for runs that are due: as many as travel at a time. Until
-// its end is recorded, a run is one that the next leader runs again if this process dies. It also
-// does if the term ends, and schedule.FinishBound is too short for all of them.
+// maxEnds is how many ends of runs wait for runs that are due: as many as travel at a time. The
+// next leader runs again what has no end yet if this process dies, or if its term ends and
+// schedule.FinishBound is too short to record all of them.
 const maxEnds = maxCalls * maxFlight
 
 // taskFlight is calls that are made together. At most maxCalls flights are on their way at a time.

@@ -159,7 +159,7 @@ func (s *TaskScheduler) List(ctx context.Context) ([]TaskStatus, error) {
 // roleOfLease is the role that a lease of the namespace is of; "": the default one, or not known.
 func roleOfLease(namespace, key string) string {
 	role, named := strings.CutPrefix(key, store.Keys(namespace).Lease("")+":")
-	if !named || !isRole(role) {
+	if !named || !store.IsRole(role) {
 		return ""
 	}
 	return role

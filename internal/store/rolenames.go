@@ -2,6 +2,10 @@ package store
 
 import "slices"
 
+// RolesAtOnce is how many roles are asked for at once: one after the other, thousands of them over
+// a slow network would take a minute.
+const RolesAtOnce = 16
+
 // RoleNames collects the names of the roles that are heard of, by who does not know them. Its zero
 // value has none.
 type RoleNames struct {

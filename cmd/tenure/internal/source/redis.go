@@ -125,7 +125,7 @@ func (r *Redis) readRoles(ctx context.Context, c *Cluster, heard, also []string)
 	slices.Sort(names)
 	names = slices.Compact(names)
 	roles, unread := make([]tenure.RoleStatus, len(names)), make([]error, len(names))
-	if err := parallel.Each(len(names), rolesAtOnce, func(i int) (err error) {
+	if err := parallel.Each(len(names), store.RolesAtOnce, func(i int) (err error) {
 		roles[i], err = r.Control.Role(ctx, names[i])
 		if errors.Is(err, tenure.ErrMisconfigured) {
 			unread[i], err = err, nil
@@ -144,9 +144,6 @@ func (r *Redis) readRoles(ctx context.Context, c *Cluster, heard, also []string)
 	}
 	return nil
 }
-
-// rolesAtOnce is how many roles are asked for at once.
-const rolesAtOnce = 16
 
 // server asks what the server is. What INFO does not say is not known.
 func (r *Redis) server(ctx context.Context) (s Server, err error) {

@@ -130,6 +130,6 @@ var controls = []bug{
 		old: "\"xrange\", \"lrange\", \"lrem\",", new: "\"xrange\", \"lrange\", \"lrem\", \"rpush\","},
 	{name: "roles beyond those that an instance names", test: "TestControlRolesOfOneThatLeadsMany", breaks: "tenure status shows a part of the roles of a process that leads hundreds, and does not say so", file: "internal/store/rolenames.go",
 		old: "	if r.more {\n", new: "	if false {\n"},
-	{name: "command asks for one role after the other", test: "TestManyRolesOverASlowNetwork", breaks: "tenure status of thousands of roles ends without an answer", file: "roles.go",
-		old: "const rolesAtOnce = 16", new: "const rolesAtOnce = 1"},
+	{name: "command asks for one role after the other", test: "TestManyRolesOverASlowNetwork", breaks: "tenure status of thousands of roles ends without an answer", file: "internal/store/rolenames.go",
+		old: "const RolesAtOnce = 16", new: "const RolesAtOnce = 1"},
 }

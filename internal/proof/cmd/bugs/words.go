@@ -122,7 +122,7 @@ var words = []bug{
 	{name: "backlog of calls without a limit", test: "TestHangingObserverOfCalls", breaks: "an observer of calls that hangs takes all memory", file: "observers.go",
 		old: "	if len(o.backlog) == o.most {", new: "	if false {"},
 	{name: "reserved name asked for", test: "TestReservedRolesAreNotRead", breaks: "who asks for the role \"term\" is told to remove the tokens of the default role", file: "control.go",
-		old: "if role != \"\" && !isRole(role) {", new: "if role != \"\" && !store.RolePattern.MatchString(role) {"},
+		old: "if role != \"\" && !store.IsRole(role) {", new: "if role != \"\" && !store.RolePattern.MatchString(role) {"},
 	{name: "read roles kept", test: "TestRolesThatAreReadAreNotKept", breaks: "without Redis each made-up role that a page is asked for stays in memory", file: "control_run.go",
 		old: "return c.backend.foreign(", new: "return c.backend.leases("},
 	{name: "pool_size below zero", test: "TestBadEnv", breaks: "a REDIS_URL with it has go-redis panic at the start", file: "env.go",
