@@ -115,7 +115,8 @@ func (w *witness) observe(e Event) {
 	w.events = append(w.events, e)
 }
 
-// seen are the events so far that are wanted.
+// seen are the events so far that are wanted. It lets everything happen that is due, which only
+// the goroutine of the test may do, so leader work cannot ask it.
 func (w *witness) seen(wanted func(Event) bool) (seen []Event) {
 	synctest.Wait()
 	w.mu.Lock()

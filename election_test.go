@@ -407,10 +407,11 @@ func TestResignInsideLeaderWorkReturnsAtOnce(t *testing.T) {
 					require.False(s, s.IsLeader(), "the term has ended, and its lease waits for this work")
 					require.ErrorIs(s, s.Resign(inside(ctx)), ErrNotLeader)
 					require.ErrorIs(s, context.Cause(ctx), ErrResigned)
-					require.Empty(s, s.told(EventLeaseReleased))
 					require.ErrorIs(s, s.Resign(ctx), ErrNotLeader)
+					s.note("returns")
 					return nil
 				})
+				require.Equal(s, []string{"returns", "release leader=false"}, s.noted())
 				require.Zero(s, s.now())
 				require.Len(s, s.told(EventLeaseReleased), 1)
 				require.Equal(s, WaitPenalty, s.Status().Waiting)
