@@ -179,8 +179,9 @@ type TaskScheduler struct {
 	asked callGate
 	gate  *taskGate // nil: none
 
-	places *taskPlaces
-	homes  *taskHomes
+	places  *taskPlaces
+	permits taskPermits
+	homes   *taskHomes
 
 	shards   int                     // roles that tasks with Anywhere are dealt to
 	addShard func(name string) error // adds one of them, unless it is there
@@ -193,7 +194,7 @@ type TaskScheduler struct {
 
 // newTaskScheduler wants the config of the default role.
 func newTaskScheduler(c taskConfig) *TaskScheduler {
-	s := &TaskScheduler{asked: callGate{most: maxQuestions}, gate: newTaskGate(c.instances), roles: make(map[string]*roleTasks), homes: &taskHomes{of: make(map[string]*roleTasks)}}
+	s := &TaskScheduler{asked: callGate{most: maxQuestions}, gate: newTaskGate(c.instances), roles: make(map[string]*roleTasks), permits: taskPermits{free: maxAwaited}, homes: &taskHomes{of: make(map[string]*roleTasks)}}
 	s.places = newTaskPlaces(c.most)
 	s.roleTasks = s.addRole(c)
 	return s
@@ -202,7 +203,7 @@ func newTaskScheduler(c taskConfig) *TaskScheduler {
 // addRole makes room for the tasks of a role.
 func (s *TaskScheduler) addRole(c taskConfig) *roleTasks {
 	r := &roleTasks{
-		taskConfig: c, gate: s.gate, places: s.places, homes: s.homes, memory: make(map[string]*schedule.Memory), wake: newWakeup(), names: make(map[string]*registered), problems: make(map[string]error), leaving: make(map[string]chan struct{}),
+		taskConfig: c, gate: s.gate, places: s.places, permits: &s.permits, homes: s.homes, memory: make(map[string]*schedule.Memory), wake: newWakeup(), names: make(map[string]*registered), problems: make(map[string]error), leaving: make(map[string]chan struct{}),
 	}
 	r.news.wakeup = r.wake
 	s.mu.Lock()

@@ -13,9 +13,6 @@ import (
 // This file has the calls of the tasks of a term to the store. The loop makes none itself: those of
 // one turn travel together, in a goroutine of their own, if the store can make them so.
 
-// maxFlight is how many calls travel in one flight. If it hangs each of them has lost a try.
-const maxFlight = 50
-
 // maxEnds is how many ends of runs wait for runs that are due: as many as travel at a time. The
 // next leader runs again what has no end yet if this process dies, or if its term ends and
 // schedule.FinishBound is too short to record all of them.
@@ -59,8 +56,11 @@ func (l *taskLoop) mostTogether() int {
 // task that has waited for longest.
 func (l *taskLoop) crowded(t *leadTask) bool {
 	flying := l.s.calls.count()
-	if !l.full && l.roomy(flying) {
-		return false
+	if !l.full {
+		if l.unpermitted = l.roomy(flying); l.unpermitted && l.permitted() {
+			l.unpermitted = false
+			return false
+		}
 	}
 	if flying-l.awaited() >= maxCalls && !l.stuck {
 		l.stuck = true
@@ -107,6 +107,7 @@ func (l *taskLoop) send(t *leadTask, call *schedule.Call) bool {
 	f.placed = f.placed || l.s.places.bounds(t.Group)
 	f.unanswered++
 	f.awaited++
+	l.permits--
 	l.calls++
 	return true
 }
@@ -246,6 +247,39 @@ func (l *taskLoop) take(of taskTry, call store.TaskCall, sent, received time.Dur
 func (l *taskLoop) unawait(t *leadTask) {
 	if t.flight != nil && !t.machine.Awaits() {
 		t.flight.awaited--
+		l.permits++
 		t.flight = nil
 	}
+}
+
+// permitted reports whether a call can be sent as far as the other roles go. If not the role has a
+// place in their line from then on.
+func (l *taskLoop) permitted() bool {
+	if l.permits == 0 {
+		l.permits = l.s.permits.take(&l.inLine)
+		l.lined = l.permits == 0
+	}
+	return l.permits > 0
+}
+
+// giveBack gives back the permits that no call of this turn uses, and the place in the line unless
+// a call waits for it.
+func (l *taskLoop) giveBack() {
+	if l.lined && !l.unpermitted {
+		l.permits += l.s.permits.leave(&l.inLine)
+		l.lined = false
+	}
+	if l.permits > 0 {
+		l.s.permits.give(l.permits)
+		l.permits = 0
+	}
+}
+
+// unpermit gives back all: the term is over, and no answer is waited for any more.
+func (l *taskLoop) unpermit() {
+	for _, f := range l.flights {
+		l.permits += f.awaited
+	}
+	l.unpermitted = false
+	l.giveBack()
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
@@ -165,6 +166,157 @@ func TestEndsThatWaitAreBounded(t *testing.T) {
 	})
 }
 
+// manyRoles are roles of one process whose tasks are due at once, each hour.
+type manyRoles struct {
+	*taskInstance
+	store *joinedTasks
+	terms map[string]*liveTerm
+	ended map[string]chan error
+
+	ran map[string]int // runs that have begun, by role
+}
+
+// inManyRoles runs act half an hour before so many tasks of each role are due.
+func inManyRoles(t *testing.T, tasks map[string]int, act func(g *taskCluster, m *manyRoles)) {
+	t.Helper()
+	inTaskCluster(t, func(g *taskCluster) {
+		m := &manyRoles{
+			taskInstance: g.member("a"), store: &joinedTasks{Tasks: g.local}, terms: make(map[string]*liveTerm),
+			ended: make(map[string]chan error), ran: make(map[string]int),
+		}
+		hourly := ownSchedule{func(after time.Time) time.Time { return after.Truncate(time.Hour).Add(time.Hour) }, "hourly"}
+		for name, many := range tasks {
+			c := m.taskConfig
+			c.role, c.lease, c.store = name, "lease of "+name, m.store
+			role := m.addRole(c)
+			for n := range many {
+				require.NoError(g, m.Register(Task{Name: fmt.Sprintf("%s-%04d", name, n), Role: name, Schedule: hourly, Run: func(context.Context, TaskRun) error {
+					g.lock(func() { m.ran[name]++ })
+					return nil
+				}}))
+			}
+			live := begin(context.Background(), Term{InstanceID: "a", Role: name, Token: 1}, lease.Lease{Sent: readClock(), Life: 1e5 * time.Hour}, func() {})
+			ended := make(chan error, 1)
+			m.terms[name], m.ended[name] = live, ended
+			term, _ := TermFrom(live.ctx)
+			go func() { ended <- role.runTerm(live.ctx, term) }() // awaited by endRole
+		}
+		g.at(30 * time.Minute)
+		act(g, m)
+		require.Equal(g, maxCalls*maxFlight, m.permits.free, "nobody who is at rest has one")
+		for name := range tasks {
+			m.endRole(name)
+		}
+		require.Equal(g, maxCalls*maxFlight, m.permits.free)
+	})
+}
+
+// endRole ends the term of a role, unless it has ended.
+func (m *manyRoles) endRole(name string) {
+	if ended := m.ended[name]; ended != nil {
+		m.terms[name].end(ErrStopped)
+		require.NoError(m.g, <-ended)
+		m.ended[name] = nil
+	}
+}
+
+// all reports whether so many runs of a role have begun.
+func (m *manyRoles) all(name string, many int) (all bool) {
+	m.g.lock(func() { all = m.ran[name] == many })
+	return all
+}
+
+// TestManyRolesKeepRedisNoBusier than one: the calls of all of them share one bound.
+func TestManyRolesKeepRedisNoBusier(t *testing.T) {
+	const many = 30
+	tasks := make(map[string]int)
+	for n := range 40 {
+		tasks[fmt.Sprint("role", n)] = many
+	}
+	inManyRoles(t, tasks, func(g *taskCluster, m *manyRoles) {
+		m.store.takes = time.Second
+		g.at(90 * time.Minute)
+		for role := range tasks {
+			require.True(g, m.all(role, many), role)
+		}
+		require.LessOrEqual(g, m.store.mostFlying, maxCalls*maxFlight)
+		require.Greater(g, m.store.mostFlying, maxCalls*maxFlight*3/4)
+	})
+}
+
+// TestPermitsGoInTurn: those that come back go to the role that has waited for longest, as many as
+// one flight takes, and nobody goes ahead of it.
+func TestPermitsGoInTurn(t *testing.T) {
+	p := taskPermits{free: 2}
+	roles := make([]permitLine, 4)
+	for i := range roles {
+		roles[i].wake = newWakeup()
+	}
+	a, b, c, gone := &roles[0], &roles[1], &roles[2], &roles[3]
+	require.Equal(t, 1, p.take(a))
+	require.Equal(t, 1, p.take(a))
+	for _, r := range []*permitLine{gone, b, b, c} {
+		require.Zero(t, p.take(r))
+	}
+	require.Zero(t, p.leave(gone))
+	p.give(maxFlight - 1)
+	require.Zero(t, p.take(a), "the others are before it")
+	require.Empty(t, b.wake)
+	p.give(1)
+	require.Len(t, b.wake, 1)
+	require.Empty(t, c.wake)
+	require.Equal(t, maxFlight, p.take(b))
+	require.Zero(t, p.take(b), "behind the others")
+	p.give(2*maxFlight + 1)
+	require.Equal(t, maxFlight, p.leave(c), "it gives back what it was given and needs no more")
+	p.give(maxFlight)
+	require.Equal(t, maxFlight, p.take(a))
+	require.Equal(t, maxFlight, p.take(b))
+	require.Equal(t, 1, p.take(c))
+	require.Zero(t, p.take(c))
+	require.Zero(t, p.free)
+}
+
+// TestRolesThatHangLeaveRoom: calls that have had their time, or whose term has ended, are awaited
+// no more, and the other roles go on. Those that have waited in vain leave nothing behind.
+func TestRolesThatHangLeaveRoom(t *testing.T) {
+	const many = 1500
+	for name, end := range map[string]bool{"no answer": false, "their terms end": true} {
+		t.Run(name, func(t *testing.T) {
+			roles := map[string]int{"hangs1": many, "hangs2": many, "hangs3": many, "hangs4": many, "other": many, "ends": 0, "changes": 0, "waits": 0}
+			inManyRoles(t, roles, func(g *taskCluster, m *manyRoles) {
+				m.store.takes, m.store.hangingFrom = 10*time.Millisecond, "hangs"
+				g.at(time.Hour + 20*time.Millisecond)
+				heal := m.store.hangs()
+				defer heal()
+				g.at(time.Hour + time.Second)
+				require.Less(g, m.permits.free, maxFlight)
+				before := len(m.permits.line)
+				for _, role := range []string{"ends", "changes", "waits"} {
+					require.NoError(g, m.Register(Task{Name: "new-" + role, Role: role, Schedule: OnDemand(), RunOnElection: true, Run: g.run(0)}))
+				}
+				g.pass(time.Millisecond)
+				require.Len(g, m.permits.line, before+3)
+				require.Empty(g, g.noted())
+				m.endRole("ends")
+				require.NoError(g, m.Unregister(context.Background(), "new-changes"))
+				if end {
+					for n := range 4 {
+						m.terms[fmt.Sprint("hangs", n+1)].end(ErrStopped)
+					}
+				}
+				g.pass(schedule.CallBound + 10*time.Second)
+				require.True(g, m.all("other", many))
+				require.Len(g, g.noted(), 1, "of the role that waits")
+				require.False(g, m.all("hangs1", many))
+				heal()
+				g.pass(time.Minute)
+				require.Equal(g, !end, m.all("hangs1", many))
+			})
+		})
+	}
+}
+
 // recordedEnds counts the ends of runs that were recorded.
 type recordedEnds struct {
 	store.Tasks
@@ -188,6 +340,9 @@ type joinedTasks struct {
 	ends    []time.Time                    // when ends of runs were sent
 	made    []weak.Pointer[store.TaskCall] // their calls
 	late    time.Duration                  // the longest that a run that was due waited for its flight
+
+	flying, mostFlying int    // calls that are on their way together
+	hangingFrom        string // only calls of tasks whose names begin so hang
 }
 
 // took is how many calls each flight had since the last look.
@@ -228,8 +383,13 @@ func (*joinedTasks) Pipelines() bool { return true }
 // AskAll answers half of the calls late, if they hang.
 func (s *joinedTasks) AskAll(ctx context.Context, calls []store.TaskCall, done func(answered []int)) {
 	hang := s.sent(len(calls), calls[0].Ask)
+	if !strings.HasPrefix(calls[0].Name, s.hangingFrom) {
+		hang = nil
+	}
 	s.mu.Lock()
 	s.made = append(s.made, weak.Make(&calls[0]))
+	s.flying += len(calls)
+	s.mostFlying = max(s.mostFlying, s.flying)
 	for _, c := range calls {
 		if claim, claims := c.Ask.(store.TaskClaim); claims {
 			s.late = max(s.late, time.Since(time.UnixMilli(claim.Slot)))
@@ -247,6 +407,9 @@ func (s *joinedTasks) AskAll(ctx context.Context, calls []store.TaskCall, done f
 		if half == 1 && hang != nil {
 			<-hang
 		}
+		s.mu.Lock()
+		s.flying -= len(answered)
+		s.mu.Unlock()
 		done(answered)
 	}
 }

@@ -45,23 +45,26 @@ type taskLoop struct {
 	lookAt time.Duration // when a record is read, see look
 	lookOf []string      // names of tasks that are asked about in the next ones, see store.TaskRead
 
-	origin     time.Time     // all times of the loop count from here, by the monotonic clock
-	now        time.Duration // in this turn
-	calls      int           // of this term that have no answer
-	flights    []*taskFlight // that they are in
-	boarding   *taskFlight   // the one that this turn fills; nil: none
-	usual      int           // calls of the flight before it
-	forgot     int64         // of the term, when all records were last read again
-	rereadAt   time.Duration // not again before: two masters may answer in turn
-	stuck      bool          // all that may be in flight hang
-	tardy      bool          // a task that is due waits for a call: was reported
-	tardyAt    time.Duration // when one waited so long last
-	full       bool          // somebody waits for a call: a place that is free by now is theirs
-	fullAsides bool          // somebody waits to ask a schedule: likewise
-	consulting int           // schedules that are asked, but for those that hang
-	thought    time.Duration // spent on schedules in this turn
-	cut        bool          // the context of the runs is done
-	cutAt      time.Duration // when that was noticed
+	origin      time.Time     // all times of the loop count from here, by the monotonic clock
+	now         time.Duration // in this turn
+	calls       int           // of this term that have no answer
+	flights     []*taskFlight // that they are in
+	boarding    *taskFlight   // the one that this turn fills; nil: none
+	usual       int           // calls of the flight before it
+	permits     int           // that no call uses
+	forgot      int64         // of the term, when all records were last read again
+	rereadAt    time.Duration // not again before: two masters may answer in turn
+	stuck       bool          // all that may be in flight hang
+	tardy       bool          // a task that is due waits for a call: was reported
+	tardyAt     time.Duration // when one waited so long last
+	full        bool          // somebody waits for a call: a place that is free by now is theirs
+	lined       bool          // the role may be in the line for permits, or have been given some there
+	unpermitted bool          // somebody waits for a call for want of a permit
+	fullAsides  bool          // somebody waits to ask a schedule: likewise
+	consulting  int           // schedules that are asked, but for those that hang
+	thought     time.Duration // spent on schedules in this turn
+	cut         bool          // the context of the runs is done
+	cutAt       time.Duration // when that was noticed
 
 	touched []*leadTask                 // have news
 	calling [schedule.Ranks][]*leadTask // refused a call, by its rank: the longest first
@@ -74,6 +77,7 @@ type taskLoop struct {
 
 	queued int // tasks that wait for a place
 	line   placeLine
+	inLine permitLine
 
 	inbox mailbox[[]func()] // shares its wake-up with the scheduler
 }
@@ -107,7 +111,7 @@ type leadTask struct {
 
 func newTaskLoop(ctx, runs context.Context, s *roleTasks, term Term) *taskLoop {
 	return &taskLoop{
-		s: s, ctx: ctx, runs: runs, term: term, byName: make(map[string]*leadTask), lookAt: schedule.LookEvery, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake}, line: placeLine{wake: s.wake},
+		s: s, ctx: ctx, runs: runs, term: term, byName: make(map[string]*leadTask), lookAt: schedule.LookEvery, origin: time.Now(), inbox: mailbox[[]func()]{wakeup: s.wake}, line: placeLine{wake: s.wake}, inLine: permitLine{wake: s.wake},
 		shared: schedule.Term{Token: term.Token, Lease: s.lease, Instance: s.id, NewRun: s.secret, Random: s.random},
 	}
 }
@@ -128,6 +132,7 @@ func (s *roleTasks) runTerm(ctx context.Context, term Term) error {
 	s.loops(true)
 	defer s.loops(false)
 	defer l.unplace()
+	defer l.unpermit()
 	s.gate.begin()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -137,6 +142,7 @@ func (s *roleTasks) runTerm(ctx context.Context, term Term) error {
 		s.since.Store(int64(readClock().Mono))
 		s.working.Store(true)
 		wait, finished := l.turn()
+		l.giveBack()
 		wait = min(wait, l.depart())
 		s.working.Store(false)
 		if finished {
@@ -179,6 +185,7 @@ func (l *taskLoop) turn() (wait time.Duration, finished bool) {
 	for _, do := range l.inbox.take() {
 		do()
 	}
+	l.giveBack() // those of the answers: others may wait for them
 	over, ended := l.shared.Over()
 	if !over && (l.ctx.Err() != nil || !l.term.Valid()) {
 		l.shared.End()
@@ -274,7 +281,7 @@ func (l *taskLoop) serveAll() bool {
 // serveWaiting serves those that were refused a call, or a question to their schedule, as far as
 // there is room now.
 func (l *taskLoop) serveWaiting() bool {
-	l.full = false
+	l.full, l.unpermitted = false, false
 	for waiting := l.firstInLine(); waiting != nil && !l.full; waiting = l.firstInLine() {
 		t := (*waiting)[0]
 		if l.crowded(t) {

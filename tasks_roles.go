@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tenure-go/tenure/internal/agenda"
 	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -19,10 +18,11 @@ import (
 type roleTasks struct {
 	taskConfig
 
-	gate   *taskGate // nil: none
-	places *taskPlaces
-	leads  atomic.Bool                 // this process leads the role
-	memory map[string]*schedule.Memory // by name; belongs to the loop
+	gate    *taskGate // nil: none
+	places  *taskPlaces
+	permits *taskPermits
+	leads   atomic.Bool                 // this process leads the role
+	memory  map[string]*schedule.Memory // by name; belongs to the loop
 
 	wake  wakeup // the loop looks for news
 	news  mailbox[taskNews]
@@ -335,203 +335,6 @@ func (s *roleTasks) left(name string) {
 		delete(s.leaving, name)
 		s.homes.forget(name)
 	}
-}
-
-// taskGate keeps runs from starting while too few instances are active.
-type taskGate struct {
-	least int
-	wake  wakeup // a term has begun, or instances have changed
-	held  atomic.Bool
-}
-
-// newTaskGate is nil if no number of instances is asked for.
-func newTaskGate(least int) *taskGate {
-	if least <= 1 {
-		return nil
-	}
-	g := &taskGate{least: least, wake: newWakeup()}
-	g.held.Store(true)
-	return g
-}
-
-func (g *taskGate) holds() bool { return g != nil && g.held.Load() }
-
-// begin has the instances counted for a term that has begun.
-func (g *taskGate) begin() {
-	if g != nil {
-		g.wake.nudge()
-	}
-}
-
-// taskPlaces are the runs that may be on at once in this process, over all roles. A run takes a
-// place before it is claimed, and gives it back when its end is recorded. A place goes to the task
-// that has waited for longest, of those whose group has no run that is on; nobody else is woken.
-// There may be thousands of roles, and of tasks that wait.
-type taskPlaces struct {
-	most int // 0: any number
-
-	mu      sync.Mutex
-	running int
-	waiting int                        // tasks that wait for a place
-	waited  int64                      // of all those, also earlier ones, the number of the last one
-	groups  map[string]*placeGroup     // those of which a run is on, or a task waits, and ""
-	open    agenda.Agenda[*placeGroup] // those without a run that is on, by the task that has waited for longest
-}
-
-// placeGroup are the tasks of a group; "" are those without one.
-type placeGroup struct {
-	name  string
-	busy  bool                      // a run of the group is on; never of ""
-	queue agenda.Agenda[*placeWait] // its tasks that wait, the longest first
-	entry agenda.Entry[*placeGroup]
-}
-
-// placeWait is a task that waits for a place.
-type placeWait struct {
-	task  string // its name
-	group string
-	line  *placeLine
-
-	// Guarded by the lock of the places.
-	entry   agenda.Entry[*placeWait]
-	granted bool // it has a place by now, of which its loop does not know
-}
-
-// placeLine is where the loop of a role hears of places.
-type placeLine struct {
-	wake    wakeup
-	granted []*placeWait // guarded by the lock of the places
-}
-
-func newTaskPlaces(most int) *taskPlaces {
-	return &taskPlaces{most: most, groups: make(map[string]*placeGroup)}
-}
-
-// bounds reports whether a run of a group needs a place at all.
-func (p *taskPlaces) bounds(group string) bool { return p.most > 0 || group != "" }
-
-// take takes a place for a run of a group, "" being none, if there is one.
-func (p *taskPlaces) take(group string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if g := p.groups[group]; p.full() || g != nil && g.busy {
-		return false
-	}
-	p.occupy(p.group(group))
-	return true
-}
-
-// full reports whether there is no place for any group. The lock is held.
-func (p *taskPlaces) full() bool { return p.most > 0 && p.running >= p.most }
-
-// group returns a group. The lock is held; arrange follows.
-func (p *taskPlaces) group(name string) *placeGroup {
-	g := p.groups[name]
-	if g == nil {
-		g = &placeGroup{name: name}
-		g.entry.Owner = g
-		p.groups[name] = g
-	}
-	return g
-}
-
-// arrange notes whether a task of a group may be given a place. The lock is held.
-func (p *taskPlaces) arrange(g *placeGroup) {
-	_, since, waits := g.queue.First()
-	if waits && !g.busy {
-		p.open.Set(&g.entry, since)
-		return
-	}
-	p.open.Remove(&g.entry)
-	if !waits && !g.busy && g.name != "" {
-		delete(p.groups, g.name)
-	}
-}
-
-// occupy gives a place to a run of a group. The lock is held.
-func (p *taskPlaces) occupy(g *placeGroup) {
-	p.running++
-	g.busy = g.name != ""
-	p.arrange(g)
-}
-
-// give gives it back.
-func (p *taskPlaces) give(group string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.free(group)
-}
-
-// free is give for whoever holds the lock.
-func (p *taskPlaces) free(group string) {
-	p.running--
-	g := p.group(group)
-	g.busy = false
-	p.arrange(g)
-	p.grant()
-}
-
-// grant gives the places that there are to tasks that wait. The lock is held.
-func (p *taskPlaces) grant() {
-	for !p.full() {
-		g, _, waits := p.open.First()
-		if !waits {
-			return
-		}
-		w, _, _ := g.queue.First()
-		g.queue.Remove(&w.entry)
-		p.waiting--
-		p.occupy(g)
-		w.granted = true
-		w.line.granted = append(w.line.granted, w)
-		w.line.wake.nudge()
-	}
-}
-
-// wanted reports whether somebody waits for a place.
-func (p *taskPlaces) wanted() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.waiting > 0
-}
-
-// wait has a task wait for a place. It may be granted one at once, that was given back meanwhile.
-func (p *taskPlaces) wait(w *placeWait) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.waiting++
-	p.waited++
-	g := p.group(w.group)
-	g.queue.Set(&w.entry, p.waited)
-	p.arrange(g)
-	p.grant()
-}
-
-// waitNoMore ends that. A place that was granted is given back.
-func (p *taskPlaces) waitNoMore(w *placeWait) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if w.granted {
-		w.granted = false
-		p.free(w.group)
-		return
-	}
-	p.waiting--
-	g := p.group(w.group)
-	g.queue.Remove(&w.entry)
-	p.arrange(g)
-}
-
-// granted returns the tasks of a loop that have a place by now.
-func (p *taskPlaces) granted(line *placeLine) []*placeWait {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	granted := slices.DeleteFunc(line.granted, func(w *placeWait) bool { return !w.granted })
-	line.granted = nil
-	for _, w := range granted {
-		w.granted = false
-	}
-	return granted
 }
 
 // shard is the role that a task with Anywhere is dealt to. Every version must deal alike, or tasks

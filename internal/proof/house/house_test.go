@@ -47,6 +47,7 @@ var floors = [][]string{
 	{"guarantees.go"},
 	{"election_status.go"},
 	{"election_work.go"},
+	{"tasks_bounds.go"},
 	{"tasks.go", "tasks_roles.go"},
 	{"tasks_status.go"},
 	{"tasks_control.go"},

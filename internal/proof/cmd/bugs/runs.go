@@ -112,7 +112,7 @@ var runs = []bug{
 		old: "case !held && m.record.Due != \"\" && !m.slotFirst", new: "case m.record.Due != \"\" && !m.slotFirst"},
 	{name: "more runs at once than may be", test: "TestMaxConcurrent", breaks: "a thousand tasks that are due at midnight run at once", file: "internal/schedule/machine_slots.go",
 		old: "	if m.blocked {\n", new: "	if false {\n"},
-	{name: "group without exclusion", test: "TestGroup", breaks: "two tasks of a group run at once", file: "tasks_roles.go",
+	{name: "group without exclusion", test: "TestGroup", breaks: "two tasks of a group run at once", file: "tasks_bounds.go",
 		old: "p.full() || g != nil && g.busy {", new: "p.full() {\n\t\t_ = g"},
 	{name: "history that never expires", test: "TestHistoryExpires", breaks: "the history of a task that nobody registers any more stays for ever", file: lua,
 		old: "expiry ~= '' and refused('PEXPIRE', KEYS[2], expiry) or\n", new: ""},

@@ -115,7 +115,7 @@ var words = []bug{
 		old: "plainText(e.Err)", new: "e.Err.Error()"},
 	{name: "slices of the caller", test: "TestOptionsAreCopied", breaks: "of two coordinators one runs the middleware of the other", file: "options_check.go",
 		old: "	o.Middleware = slices.Clone(o.Middleware) // the caller may go on with its own\n", new: ""},
-	{name: "place given back unseen", test: "TestPlaceGivenBackMeanwhile", breaks: "of two tasks of a Group one stands beside a free place for up to a minute", file: "tasks_roles.go",
+	{name: "place given back unseen", test: "TestPlaceGivenBackMeanwhile", breaks: "of two tasks of a Group one stands beside a free place for up to a minute", file: "tasks_bounds.go",
 		old: "	p.arrange(g)\n	p.grant()\n}\n\n// waitNoMore", new: "	p.arrange(g)\n}\n\n// waitNoMore"},
 	{name: "observer that panics hears nothing more", test: "TestObserveCalls", breaks: "after the first panic of an observer its backlog grows, and Run waits for it in vain", file: "observers.go",
 		old: "			go o.work() // ends as this one would have\n", new: ""},
