@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"strings"
 	"sync/atomic"
@@ -325,6 +326,57 @@ func TestTwoRolesWithOneTask(t *testing.T) {
 		require.NoError(c, err)
 		require.NoError(c, status[0].Err)
 	})
+}
+
+// TestTaskMovedToAnotherRole: the record of a task stays with the role that ran it, also if all
+// processes have the task in another one by now. The error says what to remove, and the task goes
+// on then, with its history.
+func TestTaskMovedToAnotherRole(t *testing.T) {
+	for _, to := range []string{"role", "anywhere"} {
+		t.Run(to, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				old := c.member("old")
+				require.NoError(c, old.Tasks().Register(old.counts("t", Every(10*time.Second))))
+				old.start()
+				c.pass(time.Minute)
+				added := []*instance{c.member("a"), c.member("b")}
+				for _, m := range added {
+					task := m.counts("t", Every(10*time.Second))
+					task.History = 100
+					if task.Anywhere = to == "anywhere"; !task.Anywhere {
+						_, err := m.AddRole("x", ElectionOptions{})
+						require.NoError(c, err)
+						task.Role = "x"
+					}
+					require.NoError(c, m.Tasks().Register(task))
+					m.start()
+				}
+				c.pass(time.Minute)
+				_, err := old.stop()
+				require.NoError(c, err)
+				c.noted()
+				c.pass(10 * time.Minute)
+				require.Empty(c, c.noted(), "both may lead the role that the record names")
+				var said error
+				for _, m := range added {
+					status, err := m.Tasks().List(context.Background())
+					require.NoError(c, err)
+					require.True(c, status[0].Overdue)
+					said = errors.Join(said, status[0].Err)
+				}
+				require.ErrorContains(c, said, "if that leader does not run the task any more, remove the fields lease and token of the record")
+				c.redis.Do(func(m *miniredis.Miniredis) {
+					m.HDel("tenure:task:t", "lease")
+					m.HDel("tenure:task:t", "token")
+				})
+				c.pass(3 * time.Minute)
+				require.Greater(c, len(c.noted()), 10)
+				runs, err := added[0].Tasks().Runs(context.Background(), "t", 100)
+				require.NoError(c, err)
+				require.Equal(c, "old", runs[len(runs)-1].InstanceID)
+			})
+		})
+	}
 }
 
 // TestIndexIsWrittenAgain: an index that was evicted is there again with the next runs.
