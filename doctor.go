@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -301,7 +302,12 @@ func (d *diagnosis) rights() {
 		{store.ProbePublish, "hand-overs and roll-calls are not announced: others find out at their next request"},
 		{store.ProbeSubscribe, "this process hears of hand-overs and roll-calls at its next request only"},
 	} {
-		if err := d.Refused[right.probe]; err != nil {
+		if err := d.Refused[right.probe]; errors.Is(err, store.ErrUnreachable) {
+			d.refused("rights", FindingUnknown, err)
+			last := &d.findings[len(d.findings)-1]
+			last.Text = "whether " + right.probe + " is allowed is not known (" + last.Text + ")"
+			whole = false
+		} else if err != nil {
 			d.refused("rights", FindingWarning, err)
 			last := &d.findings[len(d.findings)-1]
 			last.Text = right.probe + " is refused: " + right.price + " (" + last.Text + ")"

@@ -227,6 +227,9 @@ func TestDiagnosisInFull(t *testing.T) {
 	}))
 	require.Contains(t, diagnosed(t, func(f *store.Facts) { f.Refused[store.ProbeInfo], f.Settings["appendonly"] = no, "no" }, plain),
 		"failover unknown: min-replicas-to-write is 0 and there is no FailoverMargin; whether there are replicas is not known, since INFO is refused")
+	silent := &store.Error{Kind: store.ErrUnreachable, Op: "SUBSCRIBE", Err: errors.New("broken pipe")}
+	require.Contains(t, diagnosed(t, func(f *store.Facts) { f.Refused[store.ProbeSubscribe] = silent }, plain),
+		"rights unknown: whether subscribe is allowed is not known (broken pipe)", "no answer is no refusal")
 	require.Contains(t, diagnosed(t, func(f *store.Facts) { f.Replication = false }, plain),
 		"failover unknown: min-replicas-to-write is 0 and there is no FailoverMargin; whether there are replicas is not known, since INFO says nothing of them")
 }

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,6 +36,9 @@ func TestLikelyCause(t *testing.T) {
 		{true, tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, noTLS},
 		{true, slow, noTLS},
 		{true, io.EOF, ""},
+		{false, fmt.Errorf("HELLO: %w", os.NewSyscallError("write", syscall.EPIPE)), endsConnections},
+		{true, &net.OpError{Op: "read", Err: syscall.ECONNRESET}, endsConnections},
+		{false, refusal("ERR max number of clients reached"), endsConnections},
 	} {
 		err := (&Store{tls: test.tls}).explain("beat", test.err)
 		require.ErrorIs(t, err, store.ErrUnreachable)
@@ -67,6 +72,31 @@ func TestTLSOnOneSideIsNamed(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrUnreachable)
 	require.ErrorContains(t, err, "fix: "+noTLS)
 	require.Equal(t, noTLS, db.Silence())
+}
+
+// A server that has as many clients as it may ends a connection before it has read anything of it:
+// the client mostly hears of that as of a broken pipe, and not of the reason.
+func TestTooManyClientsAreNamed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	server := redistest.Start(t)
+	only := server.Client(t).Conn()
+	t.Cleanup(func() { _ = only.Close() })
+	require.NoError(t, only.ConfigSet(t.Context(), "maxclients", "1").Err())
+	opts := server.Options()
+	opts.MaxRetries = -1
+	client := redis.NewClient(opts)
+	t.Cleanup(func() { _ = client.Close() })
+	db := openStore(client, "tenure")
+	fixes := map[string]bool{}
+	for range 50 { // an EOF may come first: that says less
+		_, _, err := db.Instance(t.Context(), "me")
+		require.ErrorIs(t, err, store.ErrUnreachable)
+		fixes[store.FixOf(err)] = true
+	}
+	require.Contains(t, fixes, endsConnections)
+	require.NotContains(t, fixes, "")
 }
 
 // An asynchronous AutoPipeliner returns nil from Process before the command has run. What the

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -346,6 +347,11 @@ const (
 	noTLS    = "if this port of Redis does not speak TLS, remove TLSConfig of the Redis client, or write redis:// in its URL"
 )
 
+// endsConnections is what is likely wrong if a connection ends before Redis has read from it. A
+// server with as many clients as it may have gives its reason and closes, so that the client's
+// first write fails and nobody reads the reason.
+const endsConnections = "if Redis ends new connections at once, it has as many clients as its maxclients allows: raise that, or stop some"
+
 // likely guesses what is wrong from an error that does not say so; "": no idea.
 func (s *Store) likely(err error) string {
 	_, plain := store.AsType[tls.RecordHeaderError](err)
@@ -354,6 +360,8 @@ func (s *Store) likely(err error) string {
 		return noTLS
 	case !s.tls && errors.Is(err, io.EOF):
 		return needsTLS
+	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), strings.Contains(err.Error(), "max number of clients reached"):
+		return endsConnections
 	}
 	return ""
 }
@@ -423,7 +431,7 @@ func explain(op string, err error) error {
 		strings.Contains(text, "unauthenticated"): // more arguments than Redis reads of a client that has not logged in
 		e.Fix = "set Username and Password of the Redis client"
 	case starts("ERR unknown command"), strings.Contains(text, "Unknown Redis command called from"): // within a script
-		e.Fix = "tenure needs Redis 6.2 or later with Lua scripting"
+		e.Fix = "tenure needs Redis 6.2 or later with Lua scripting, and no command renamed (rename-command)"
 	default:
 		return e
 	}
