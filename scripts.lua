@@ -798,14 +798,21 @@ end
 
 --@ open_task
 -- Fences the record for a new leader, and puts the task into the index. Tokens of two leases say nothing of each other: a record that
--- is another lease's is taken over once that lease has no holder.
--- KEYS: 2 index, 3 the lease that the record was another's of when it was read, if there was one that may be asked for.
--- ARGV: 1 token, 2 name, 3 own lease ('': there is only one), 4 text of the schedule, 5 jitter in ms: for people, no rule reads them.
+-- is another lease's is taken over once that lease has no holder, or one that does not know the task: it would have opened the record.
+-- KEYS: 2 index, 3 the lease that the record was another's of when it was read, if there was one that may be asked for, 4 its since key,
+--       5 its term hash.
+-- ARGV: 1 token, 2 name, 3 own lease ('': there is only one), 4 text of the schedule, 5 jitter in ms: for people, no rule reads them,
+--       6 ms for which a leader must have led that does not know the task.
 -- Verdicts: ok | fenced | foreign (another lease's).
 local now, token = time(), tonumber(ARGV[1])
 local task = read_task(KEYS[1], now)
 local foreign = task.lease ~= '' and task.lease ~= ARGV[3]
-if foreign and (KEYS[3] ~= task.lease or call('EXISTS', KEYS[3]) == 1) then return task_answer('foreign', now, task) end -- rule one-lease
+if foreign and KEYS[3] ~= task.lease then return task_answer('foreign', now, task) end -- rule one-lease
+if foreign and call('EXISTS', KEYS[3]) == 1 then
+  local since = natural(read_since(KEYS[4]) or '')
+  local unknown = since > 0 and since * 1000 <= now - ARGV[6] and natural(call('HGET', KEYS[5], 'token') or '') > task.fence -- rule moved-task
+  if not unknown then return task_answer('foreign', now, task) end
+end
 if not foreign and token < task.fence then return task_answer('fenced', now, task) end -- rule task-fence
 local said = call('HMGET', KEYS[1], 'schedule', 'jitter')
 if token ~= task.fence or task.lease ~= ARGV[3] or said[1] ~= ARGV[4] or said[2] ~= ARGV[5] then

@@ -21,8 +21,8 @@ type Task struct {
 	// Name identifies the task in the namespace: [A-Za-z0-9._-]{1,128}, but not "." or "..".
 	Name string
 	// Role is the role whose leader runs the task; it must have been added (AddRole). Default: the
-	// default role. A task that has run in another role, or with another Anywhere, is not run while
-	// anybody leads that role (EventTaskBlocked, which says how to free its record).
+	// default role. A task that has run in another role, or with another Anywhere, moves once that
+	// role has been led for a minute by a process that does not have the task there.
 	Role string
 	// Anywhere spreads the load of tasks: the task runs on the leader of a role that its name is
 	// dealt to, and these roles spread over the processes (ElectionOptions.Spread). They are called

@@ -184,9 +184,8 @@ func (s *TaskScheduler) Cancel(ctx context.Context, name string) error {
 	return nil
 }
 
-// knownWithin is how long after the begin of its term a leader has opened the record of each task
-// that it has registered.
-const knownWithin = time.Minute
+// knownWithin is how long the leader must have led that does not know a task.
+const knownWithin = store.KnownWithin
 
 // Forget removes an orphan: the record of a task that no program registers any more, with its
 // history. It works on any instance. The leader of the role that ran the task last must have led

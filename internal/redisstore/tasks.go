@@ -144,7 +144,8 @@ func (s *Store) taskRequest(name string, ask any) request {
 	switch ask := ask.(type) {
 	case store.TaskOpen:
 		if s.askable(ask.Other) {
-			return taskCall(s.scripts.openTask, "3", record, s.keys.Tasks(), ask.Other, ask.Token, name, ask.Lease, ask.Schedule, ask.Jitter.Milliseconds())
+			return taskCall(s.scripts.openTask, "5", record, s.keys.Tasks(), ask.Other, store.LeaseSince(ask.Other), store.LeaseTerm(ask.Other),
+				ask.Token, name, ask.Lease, ask.Schedule, ask.Jitter.Milliseconds(), store.KnownWithin.Milliseconds())
 		}
 		return taskCall(s.scripts.openTask, "2", record, s.keys.Tasks(), ask.Token, name, ask.Lease, ask.Schedule, ask.Jitter.Milliseconds())
 	case store.TaskPlan:

@@ -116,6 +116,10 @@ type Run struct {
 	Trigger                 string // ID of what triggered it; "": nothing did
 }
 
+// KnownWithin is how long after the begin of its term a leader has opened the record of each task
+// that it knows.
+const KnownWithin = time.Minute
+
 // TaskOpen takes a record over for a term.
 type TaskOpen struct {
 	Token int64

@@ -79,7 +79,7 @@ type Claim struct {
 }
 
 // Open fences the record for a new leader of a lease. gone says that the lease which the record
-// belongs to was named, and has no holder.
+// belongs to was named, and has no holder, or one that has led for KnownWithin and not opened it.
 func (t *Task) Open(token int64, lease string, gone bool) string {
 	foreign := t.Lease != "" && t.Lease != lease
 	switch {
