@@ -72,6 +72,7 @@ func TestTurns(t *testing.T) {
 			require.NotZero(t, turns(l))
 			time.Sleep(time.Millisecond)
 		}
+		var on, over int // loops at a nudge
 		for i := range 1000 {
 			l := loops[(i*37)%len(loops)]
 			before := turns(l)
@@ -79,12 +80,16 @@ func TestTurns(t *testing.T) {
 			l.seat.Nudge()
 			synctest.Wait()
 			if before < 100 {
+				on++
 				require.Greater(t, turns(l), before)
 			} else {
+				over++
 				require.Equal(t, before, turns(l))
 			}
-			time.Sleep(time.Millisecond)
+			time.Sleep(50 * time.Millisecond)
 		}
+		require.NotZero(t, on)
+		require.NotZero(t, over)
 		d.Close()
 		wait()
 		for _, l := range loops {
