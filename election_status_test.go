@@ -120,26 +120,27 @@ func TestRefusedLooks(t *testing.T) {
 		refused := fate{err: fmt.Errorf("%w: refused", kind)}
 		for name, test := range map[string]struct {
 			ineligible bool
+			outages    int
 			act        func(s *election)
 		}{
-			"looks": {true, func(s *election) {
+			"looks": {true, 1, func(s *election) {
 				s.store.on(on("leader", refused))
 				s.at(2 * time.Minute)
 				require.ErrorIs(s, s.Status().Err, kind)
 				require.Len(s, s.told(EventRedisDown), 1)
 			}},
-			"looks, then it may lead": {true, func(s *election) {
+			"looks, then it may lead": {true, 1, func(s *election) {
 				s.store.on(on("leader", refused))
 				s.at(2 * time.Minute)
 				s.SetEligible(true)
 			}},
-			"looks, then Redis answers a request": {true, func(s *election) {
+			"looks, then Redis answers a request": {true, 1, func(s *election) {
 				s.store.on(on("leader", refused))
 				s.at(2 * time.Minute)
 				s.store.on(nil)
 				s.SetEligible(true)
 			}},
-			"requests, then it may not lead": {false, func(s *election) {
+			"requests, then it may not lead": {false, 1, func(s *election) {
 				s.store.on(func(c storeCall) fate {
 					if c.op == "leader" {
 						return fate{}
@@ -150,14 +151,14 @@ func TestRefusedLooks(t *testing.T) {
 				s.SetEligible(false)
 				s.pass(time.Minute)
 			}},
-			"silence, then looks": {false, func(s *election) {
+			"silence, then looks": {false, 1, func(s *election) {
 				s.store.on(on("", fate{err: errNetwork}))
 				s.pass(7 * time.Second)
 				s.SetEligible(false)
 				s.store.on(on("", refused))
 				s.pass(time.Minute)
 			}},
-			"one try of a release": {false, func(s *election) {
+			"one try of a release": {false, 0, func(s *election) {
 				s.store.on(func(c storeCall) fate {
 					if c.op == "release" && c.number == 1 {
 						return refused
@@ -165,6 +166,8 @@ func TestRefusedLooks(t *testing.T) {
 					return fate{}
 				})
 				s.SetEligible(false)
+				s.pass(time.Second)
+				require.Len(s, s.store.made("release"), 2, "it was refused, and tried again")
 			}},
 		} {
 			t.Run(fmt.Sprint(name, ", ", kind), func(t *testing.T) {
@@ -187,6 +190,7 @@ func TestRefusedLooks(t *testing.T) {
 						}
 					}
 					require.Zero(s, down)
+					require.Len(s, s.told(EventRedisDown), test.outages)
 				})
 			})
 		}
