@@ -440,14 +440,16 @@ func TestForeignEntriesOfTheLog(t *testing.T) {
 			})
 		}
 		write("event", "joined", "instances", "a")
+		roles := 0
 		w, _ := s.dashboard(tenurehttp.Options{})
 		known := func() (ids []any) {
 			s.pass(6 * time.Second)
 			whole := w.get("/api/cluster/snapshot")
 			require.Nil(s, whole["unread"]) // nobody is asked for what cannot be the name of a role
 			for _, r := range whole["roles"].([]any) {
-				require.NotEqual(s, "a:b", r.(map[string]any)["role"])
+				require.Equal(s, "cleanup", r.(map[string]any)["role"])
 			}
+			require.Len(s, whole["roles"], roles)
 			answer := w.get("/api/cluster/log")
 			require.Equal(s, false, answer["stale"])
 			for _, change := range answer["log"].([]any) {
@@ -458,11 +460,19 @@ func TestForeignEntriesOfTheLog(t *testing.T) {
 		require.Equal(s, []any{"a"}, known())
 		write("event", "elected", "instances", "x", "role", "a:b", "token", "5")
 		require.Equal(s, []any{"a", "x"}, known())
+		s.redis.Do(func(m *miniredis.Miniredis) {
+			for _, role := range []string{"a:b", "cleanup"} {
+				require.NoError(s, m.Set("shop:leader:"+role, "y"))
+			}
+		})
+		write("event", "elected", "instances", "y", "role", "cleanup", "token", "6")
+		roles = 1
+		require.Equal(s, []any{"a", "x", "y"}, known())
 		for range 1100 {
 			write("event", "promoted", "instances", "x")
 		}
 		write("event", "down", "instances", "b")
-		require.Equal(s, []any{"a", "x", "b"}, known())
+		require.Equal(s, []any{"a", "x", "y", "b"}, known())
 	})
 }
 
