@@ -192,6 +192,7 @@ func rounded(trace []string) []string {
 	return trace
 }
 
+// TestP10_OnNetwork: calls are late, lost and doubled on a network, and leaders come and
 // go: each slot is run to its end once.
 func TestP10_OnNetwork(t *testing.T) {
 	onTaskNet(t, func(g *taskCluster, net *simnet.Network, server *simnet.Server) {

@@ -518,7 +518,8 @@ func TestNodeThatHangsHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// it in any case, and nothing that is about to send a batch of its own.
+// TestBatchHasItsBound: a batch renews no more roles than its bound, counts for a call what travels
+// with it in any case, and takes nothing that is about to send a batch of its own.
 func TestBatchHasItsBound(t *testing.T) {
 	s := quietStore(t)
 	call := func(roles int, with ...request) *request {
@@ -533,7 +534,8 @@ func TestBatchHasItsBound(t *testing.T) {
 	require.Equal(t, []*request{leads, company}, b.queue)
 }
 
-// be are on their way; one that leaves hands its turn on.
+// TestBatchesAtATime: nobody is given a turn while as many batches as may be are on their way; one
+// that leaves hands its turn on.
 func TestBatchesAtATime(t *testing.T) {
 	s := quietStore(t)
 	b := newBatches(2)

@@ -180,7 +180,8 @@ func TestWaitsBelowAMillisecond(t *testing.T) {
 	require.Equal(t, []any{int64(1), int64(1)}, []any{s.emptyWait, s.margin})
 }
 
-// of it is said when it has changed.
+// TestRenewalsSayWhatIsAskedFor: a renewal says what its request asks for now, also if it was asked
+// for something else a moment ago.
 func TestRenewalsSayWhatIsAskedFor(t *testing.T) {
 	l := quietStore(t).ForRole(store.Role{Key: "ns:leader", Holder: "a", TTL: time.Second})
 	was := lease.Request{Kind: lease.Renew, Nonce: "n", Token: 7, HoldOff: time.Second, Origin: "o", Since: 3, Floor: 5}

@@ -290,7 +290,8 @@ func TestRollCallTime(t *testing.T) {
 	}
 }
 
-// the others again after one that was not left.
+// TestRenewalsApart: one that renew_all has left to renew travels by itself, each time for longer
+// up to a bound; with the others again after one that was not left.
 func TestRenewalsApart(t *testing.T) {
 	var a apart
 	by := func() (n int) {
@@ -343,6 +344,7 @@ func TestJointReplyIsUntrusted(t *testing.T) {
 	}
 }
 
+// TestSlowRollCallIsSaidOnce: that a roll-call would be slow is said once until it would be fast,
 // and not at all if nobody waits for a roll-call.
 func TestSlowRollCallIsSaidOnce(t *testing.T) {
 	var r rollCallTimer
