@@ -306,7 +306,7 @@ func TestHostileBodies(t *testing.T) {
 		w.refused(http.StatusForbidden, "cross_origin", http.MethodPost, "/api/cluster/resign", `{}`, "Sec-Fetch-Site", "same-site")
 		w.refused(http.StatusForbidden, "cross_origin", http.MethodPost, "/api/cluster/resign", `{}`, "Origin", "http://evil.example")
 		require.True(s, a.IsLeader())
-		require.Empty(s, w.get("/api/cluster/commands")["commands"])
+		require.Equal(s, []any{}, w.get("/api/cluster/commands")["commands"])
 		w.do(http.MethodPost, "/api/cluster/resign", `{}`, "Content-Type", "application/json; charset=utf-8", "Origin", "http://shop")
 		s.until(func() bool { return !a.IsLeader() })
 	})

@@ -424,7 +424,7 @@ func TestForeignOrigins(t *testing.T) {
 				require.NotContains(s, strings.ToLower(name), "access-control")
 			}
 		}
-		require.Empty(s, w.get("/api/cluster/commands")["commands"])
+		require.Equal(s, []any{}, w.get("/api/cluster/commands")["commands"])
 		require.True(s, a.IsLeader())
 	})
 }
@@ -503,7 +503,7 @@ func TestPagesOfTheLog(t *testing.T) {
 		for limit, want := range []int{0, 1, 6, 6, 6, 6, 6, 7} { // the newest, and no part of an entry
 			require.Len(s, w.get(fmt.Sprintf("/api/cluster/log?limit=%d", limit))["log"], want, limit)
 		}
-		require.Empty(s, w.get("/api/cluster/log?limit=0&after=" + first)["log"])
+		require.Equal(s, []any{}, w.get("/api/cluster/log?limit=0&after=" + first)["log"])
 		s.pass(100 * time.Millisecond)
 		require.Empty(s, w.get("/api/cluster/log?after=" + write("event", "joined", "instances", "new"))["log"])
 		w.refused(http.StatusNotFound, "gone", http.MethodGet, "/api/cluster/log?after=9999999999999-0", "")
