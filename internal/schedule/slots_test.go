@@ -409,6 +409,8 @@ func TestDecideAfterOverlap(t *testing.T) {
 // FuzzDecide: whatever the situation, a decision moves on, and what it runs is due.
 func FuzzDecide(f *testing.F) {
 	f.Add(int64(0), int64(1), int64(0), int64(0), int64(60), uint8(0), false, false)
+	f.Add(int64(500_000), int64(1), int64(600_000), int64(0), int64(60_000), uint8(0), true, false) // while a run is on
+	f.Add(int64(500_000), int64(1), int64(600_000), int64(0), int64(60_000), uint8(2), false, true) // MissedSkip
 	f.Fuzz(func(t *testing.T, late, span, began, busy, step int64, policies uint8, running, cron bool) {
 		const now = int64(1_700_000_000_000)
 		late, step = max(late, -late)%1_000_000_000, max(step, -step)%86_400_000+100
