@@ -107,7 +107,7 @@ func writeYAML(w io.Writer, text []byte) error {
 	if err != nil {
 		return err
 	}
-	blocks(document)
+	quote(document)
 	var b bytes.Buffer
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)
@@ -152,17 +152,14 @@ func nodeOf(decoder *json.Decoder) (*yaml.Node, error) {
 	return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprint(token)}, nil // a number, true or false
 }
 
-// spelled escapes what is left after blocks, all of which stands between double quotes.
+// spelled escapes what is left after quote, all of which stands between double quotes.
 func spelled(text string) string {
 	var b strings.Builder
 	for _, r := range text {
-		switch {
-		case !Hostile(r):
-			b.WriteRune(r)
-		case r > 0xffff:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		default:
+		if Hostile(r) { // at most four digits: the writer escapes what has more itself
 			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
 		}
 	}
 	return b.String()
@@ -172,16 +169,13 @@ func spelled(text string) string {
 // false, or for a number; and the name that has a map merged.
 var elsewhere = regexp.MustCompile(`^(?:(?i:y|n|yes|no|on|off)|<<|=|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)$`)
 
-// blocks has every list and map begin lines of their own. A text with a hostile character is
-// quoted, so that it can be escaped.
-func blocks(node *yaml.Node) {
+// quote has texts quoted that have a hostile character, so that it can be escaped, or that readers
+// may take for something else.
+func quote(node *yaml.Node) {
 	if node.Kind == yaml.ScalarNode && (strings.IndexFunc(node.Value, Hostile) >= 0 || elsewhere.MatchString(node.Value)) {
 		node.Style = yaml.DoubleQuotedStyle
 	}
-	if len(node.Content) == 0 && node.Kind != yaml.ScalarNode {
-		node.Style = yaml.FlowStyle
-	}
 	for _, child := range node.Content {
-		blocks(child)
+		quote(child)
 	}
 }

@@ -28,9 +28,10 @@ func TestGridBelow(t *testing.T) {
 	g := Grid{Head: []string{"CHECK", "LEVEL", "FOUND"}}
 	g.Add("pool", "", "too small")
 	g.Below("fix: 4\x1b")
+	g.Add("persistence", "warn\x1b", "")
 	var b bytes.Buffer
 	g.Write(&b, "")
-	require.Equal(t, "CHECK  LEVEL  FOUND\npool   -      too small\n              fix: 4\\x1b\n", b.String())
+	require.Equal(t, "CHECK        LEVEL     FOUND\npool         -         too small\n                       fix: 4\\x1b\npersistence  warn\\x1b  -\n", b.String())
 }
 
 // TestFormats: what programs read has every character, and none that a terminal obeys.
@@ -94,14 +95,21 @@ func TestWhatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestAt: without the date if it is today's, of this year.
+// TestAt: without the date if it is today's, of this year. It is the time of this machine, whatever
+// zone a time comes in.
 func TestAt(t *testing.T) {
+	defer func(zone *time.Location) { time.Local = zone }(time.Local)
+	time.Local = time.FixedZone("of this machine", 13*60*60) // it is another day than in UTC
 	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.Local)
 	for want, at := range map[string]time.Time{
 		"-": {}, "00:00:00": now.Add(-12 * time.Hour), "23:59:59": now.Add(12*time.Hour - time.Second), "2026-03-03 23:59:59": now.Add(-12*time.Hour - time.Second),
 		"2026-03-05 00:00:00": now.Add(12 * time.Hour), "2025-03-04 12:00:00": now.AddDate(-1, 0, 0),
 	} {
 		require.Equal(t, want, At(at, now))
+		if !at.IsZero() {
+			require.Equal(t, want, At(at.UTC(), now))
+			require.Equal(t, want, At(at, now.UTC()))
+		}
 	}
 	require.Equal(t, "default", Role(""))
 	require.Equal(t, "export", Role("export"))
@@ -110,7 +118,7 @@ func TestAt(t *testing.T) {
 // TestYAMLOfWhatItHardlyTakes: names longer than a line of YAML may have, and characters that are
 // none, keep nobody from the rest. The order stays.
 func TestYAMLOfWhatItHardlyTakes(t *testing.T) {
-	for _, text := range []string{strings.Repeat("k", 2000), "\ufffe", "\uffff", "a\ufffeb", "", "null", "1e3", "0x1", "~", "- a", "a: b", "\ufeff", " ", "é\u00a0", "<<"} {
+	for _, text := range []string{strings.Repeat("k", 2000), "\ufffe", "\uffff", "a\ufffeb", "", "null", "1e3", "0x1", "~", "- a", "a: b", "\ufeff", " ", "é\u00a0", "<<", "\u202ea"} {
 		var b bytes.Buffer
 		require.NoError(t, Value(&b, YAML, map[string]any{text: []string{text}}), "%q", text)
 		var back map[string][]string
@@ -161,7 +169,7 @@ func TestFor(t *testing.T) {
 	for want, d := range map[string]time.Duration{
 		"0ms": -time.Second, "999ms": time.Second - 1, "1s": time.Second, "1m 0s": time.Minute, "59m 59s": time.Hour - 1, "1h 0m": time.Hour, "23h 59m": 24*time.Hour - 1,
 		"1d 0h": 24 * time.Hour, "250ms": 250 * time.Millisecond, "59s": 59*time.Second + 999*time.Millisecond, "1m 14s": 74 * time.Second, "3h 12m": 192 * time.Minute,
-		"2d 1h": 49 * time.Hour,
+		"2d 1h": 49 * time.Hour, "9d 23h": 10*24*time.Hour - 1,
 	} {
 		require.Equal(t, want, For(d))
 	}

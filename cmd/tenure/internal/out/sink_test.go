@@ -31,10 +31,13 @@ func TestSink(t *testing.T) {
 	require.Equal(t, 1, n)
 	require.NoError(t, s.Err())
 	for range 2 {
-		_, err = s.Write([]byte("bc"))
+		n, err = s.Write([]byte("bc"))
 		require.ErrorIs(t, err, errFull)
+		require.Zero(t, n)
 	}
 	require.ErrorIs(t, s.Err(), errFull)
 	require.Equal(t, 1, told)
 	require.Equal(t, "a", string(to.took))
+	_, err = (&Sink{To: to}).Write([]byte("b"))
+	require.ErrorIs(t, err, errFull, "with nobody to be told")
 }

@@ -75,14 +75,12 @@ func Load(path string) (*Settings, error) {
 
 func variable(name string) string { return Prefix + "_" + strings.ToUpper(name) }
 
-// drop takes out what stronger settings stand for, but for what is among them itself.
+// drop takes out what stronger settings stand for, before they are set themselves.
 func (s *Settings) drop(stronger map[string]string) {
 	for name := range stronger {
 		for _, other := range instead[name] {
-			if _, too := stronger[other]; !too {
-				delete(s.values, other)
-				delete(s.origin, other)
-			}
+			delete(s.values, other)
+			delete(s.origin, other)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
 )
 
 // loaded are the settings of a file and of an environment that has nothing else of tenure.
@@ -140,4 +142,105 @@ func TestNoSettingIsForNothing(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("min_instances: 3"), 0o600))
 	_, err := Load(path)
 	require.ErrorContains(t, err, `"min_instances" is no setting`)
+}
+
+// TestWhereTheFileIs: a file that was asked for must be there. The one in the folder of the user
+// need not be, and neither need the folder.
+func TestWhereTheFileIs(t *testing.T) {
+	_ = loaded(t, "", nil)
+	missing, home := filepath.Join(t.TempDir(), "missing.yaml"), t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", "")
+	folder, err := os.UserConfigDir()
+	require.NoError(t, err)
+	s, err := Load("")
+	require.NoError(t, err)
+	require.Empty(t, s.Text("namespace"))
+
+	write := func(path, namespace string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte("namespace: "+namespace), 0o600))
+	}
+	at := func(path string) string {
+		s, err := Load(path)
+		require.NoError(t, err)
+		return s.Text("namespace")
+	}
+	write(filepath.Join(folder, "tenure", "config.yaml"), "of-the-user")
+	require.Equal(t, "of-the-user", at(""))
+	named, asked := filepath.Join(home, "named.yaml"), filepath.Join(home, "asked.yaml")
+	write(named, "named")
+	write(asked, "asked-for")
+	t.Setenv("TENURE_CONFIG", named)
+	require.Equal(t, "named", at(""))
+	require.Equal(t, "asked-for", at(asked))
+
+	_, err = Load(missing)
+	require.ErrorContains(t, err, missing)
+	t.Setenv("TENURE_CONFIG", missing)
+	_, err = Load("")
+	require.ErrorContains(t, err, missing)
+	t.Setenv("TENURE_CONFIG", "")
+	require.NoError(t, os.Remove(filepath.Join(folder, "tenure", "config.yaml")))
+	require.NoError(t, os.Mkdir(filepath.Join(folder, "tenure", "config.yaml"), 0o700))
+	_, err = Load("")
+	require.ErrorContains(t, err, "config file", "it is there, and cannot be read")
+	t.Setenv("HOME", "")
+	require.Empty(t, at(""), "who has no home has no file")
+}
+
+// TestWhatAFileMaySay: one value a name. One that is empty says nothing.
+func TestWhatAFileMaySay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	for file, want := range map[string]string{
+		"namespace: [a, b]": "namespace must be one value", "namespace": `must have one "name: value" a line`, "- namespace": `must have one "name: value" a line`,
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
+		_, err := Load(path)
+		require.ErrorContains(t, err, want, file)
+		require.ErrorContains(t, err, path)
+	}
+	s := loaded(t, "namespace: ''\nredis_url: ''", nil)
+	require.Empty(t, s.origin)
+	_, err := s.Options()
+	require.ErrorContains(t, err, "where Redis is")
+	require.NoError(t, s.Flag("redis_host", "host", "here"))
+	_, err = s.Options()
+	require.ErrorContains(t, err, "which namespace is meant")
+}
+
+// TestSecretFromAFile: the file has the secret, and a line end behind it.
+func TestSecretFromAFile(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte("hunter2 \r\n"), 0o600))
+	s := loaded(t, "api: http://api\napi_token_file: "+secret, nil)
+	api, err := s.API()
+	require.NoError(t, err)
+	require.Equal(t, "hunter2 ", api.Token)
+}
+
+// TestTheEnvironmentIsAsItWas: what was not set is not, and what was is, also if it is empty.
+// Nothing else of it reaches the options.
+func TestTheEnvironmentIsAsItWas(t *testing.T) {
+	s := loaded(t, "namespace: shop\nredis_host: here", map[string]string{"TENURE_PRIORITY": "", "TENURE_FAIL_FAST": "true"})
+	require.NoError(t, s.Flag("role", "role", ""))
+	require.NoError(t, os.Unsetenv("TENURE_ROLE"))
+	before := os.Environ()
+	o, err := s.Options()
+	require.NoError(t, err)
+	require.NoError(t, o.Redis.Close())
+	require.Equal(t, "shop", o.Options.Namespace)
+	require.ElementsMatch(t, before, os.Environ())
+}
+
+// TestWhatIsWrongIsNamedByItsPlace: each value by the flag, the variable or the line that it stands
+// in.
+func TestWhatIsWrongIsNamedByItsPlace(t *testing.T) {
+	s := loaded(t, "namespace: shop\nredis_host: here\nlease_ttl: soon", map[string]string{"TENURE_PRIORITY": "high"})
+	require.NoError(t, s.Flag("redis_db", "db", "first"))
+	_, err := s.Options()
+	require.ErrorIs(t, err, tenure.ErrMisconfigured)
+	for _, want := range []string{`config.yaml: lease_ttl = "soon": `, `TENURE_PRIORITY = "high": `, `--db = "first": `} {
+		require.ErrorContains(t, err, want)
+	}
 }
