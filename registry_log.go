@@ -150,13 +150,10 @@ func changesOf(e store.LogEntry) (changes []Change) {
 	return changes
 }
 
-// timeOfEntry is when an entry of a stream was written.
+// timeOfEntry is when an entry of a stream was written; zero if its ID does not say.
 func timeOfEntry(id string) time.Time {
 	text, _, _ := strings.Cut(id, "-")
-	milliseconds, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return time.Time{}
-	}
+	milliseconds, _ := strconv.ParseInt(text, 10, 64) // 0 or far too much of what is no time, which store.Time takes for none
 	return store.Time(milliseconds)
 }
 

@@ -89,7 +89,7 @@ func TestLog(t *testing.T) {
 		require.Equal(c, all[2].Token, all[7].Token)
 		_, err = a.Registry().Log(background, "1-0", 100)
 		require.ErrorIs(c, err, ErrNotFound)
-		for _, id := range []string{"yesterday", "1", "1-", "-1", "1-2-3", "+1-0", "18446744073709551616-0", "1-99999999999999999999"} {
+		for _, id := range []string{"yesterday", "1", "1-", "-1", "1-2-3", "+1-0", "18446744073709551616-0", "1-99999999999999999999", "000000000000000000001-0"} {
 			_, err = a.Registry().Log(background, id, 100)
 			require.ErrorIs(c, err, ErrMisconfigured, id)
 		}
@@ -120,6 +120,45 @@ func TestLogOfManyPages(t *testing.T) {
 			require.Len(c, all, want)
 		}
 	})
+}
+
+// longLog has a log that is longer than any is kept, and notes what is asked of it.
+type longLog struct {
+	store.Registry
+	asked, answered int
+}
+
+func (l *longLog) Log(_ context.Context, _ string, limit int) (reply store.LogReply, err error) {
+	for range limit {
+		l.answered++
+		reply.Entries = append(reply.Entries, store.LogEntry{ID: fmt.Sprintf("%d-0", l.answered), Event: "joined", Instances: []string{"x"}})
+	}
+	l.asked++
+	return reply, nil
+}
+
+func (l *longLog) LogTail(ctx context.Context, limit int) ([]store.LogEntry, error) {
+	reply, err := l.Log(ctx, "", limit)
+	return reply.Entries, err
+}
+
+// TestLogIsReadOnce: whatever the limit, no more is read than the log keeps, in pages of a hundred
+// entries.
+func TestLogIsReadOnce(t *testing.T) {
+	opts, err := completed(func(*Options) {})
+	require.NoError(t, err)
+	l := &longLog{}
+	r := newRegistry(l, newEventBus("me"), opts, leadsNothing)
+	all, err := r.Log(t.Context(), "", math.MaxInt)
+	require.NoError(t, err)
+	require.Len(t, all, store.MaxLog)
+	require.Equal(t, store.MaxLog, l.answered)
+	require.Equal(t, store.MaxLog/100, l.asked)
+	l.answered = 0
+	all, err = r.Recent(t.Context(), math.MaxInt)
+	require.NoError(t, err)
+	require.Len(t, all, store.MaxLog)
+	require.Equal(t, store.MaxLog, l.answered)
 }
 
 // TestWatch: a snapshot, then each change within milliseconds.
@@ -247,7 +286,10 @@ func TestChangesAreUntrusted(t *testing.T) {
 		require.Len(t, changesOf(store.LogEntry{ID: "1-0", Event: string(event), Instances: []string{"a"}}), 1, event)
 		require.Equal(t, named, len(changesOf(store.LogEntry{ID: "1-0", Event: string(event)})) == 0, event)
 	}
-	require.Zero(t, timeOfEntry("99999999999999999999-0"))
+	for _, id := range []string{"99999999999999999999-0", "9223372036854775807-0", "soon-0", ""} {
+		require.Zero(t, timeOfEntry(id), id)
+	}
+	require.Equal(t, time.Date(2026, 11, 21, 22, 23, 49, 993e6, time.UTC), timeOfEntry("1795299829993-7"))
 }
 
 // pushes has an instance push these metrics, as they are when it is asked.

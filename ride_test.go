@@ -311,6 +311,7 @@ func TestWhatDoesNotRide(t *testing.T) {
 		opts, err := completed(func(*Options) {})
 		require.NoError(t, err)
 		r := newRegistry(&boundOfCarrier{}, newEventBus("me"), opts, leadsNothing)
+		require.False(t, r.carry(t.Context(), &store.Rider{Lease: &scriptedStore{}}, time.Hour), "nobody waits for one")
 		go func() { // ends with the ride
 			taken := <-r.rides
 			taken.begin()

@@ -117,10 +117,10 @@ func lastTerm(s *RoleStatus, last TermRecord, v store.Vacancy, now int64) {
 
 // Roles returns the status of every role that is known: those that instances lead or have led, by
 // the last 200 entries of the log, those that tasks belong to, and the given ones. An instance
-// names the first 64 that it leads: if one leads so many, the whole log is read for the others. A
-// role that nobody has led for long is known by its name alone: name it. The default role is there
-// if it was ever led, and if there is no other. They are in the order of their names. Up to 16
-// roles are asked for at once.
+// names the first 64 that it leads: if one leads so many, or if there are more instances than a
+// listing looks at, the whole log is read for the others. A role that nobody has led for long is
+// known by its name alone: name it. The default role is there if it was ever led, and if there is
+// no other. They are in the order of their names. Up to 16 roles are asked for at once.
 func (c *Control) Roles(ctx context.Context, also ...string) ([]RoleStatus, error) {
 	names, err := c.roleNames(ctx)
 	if err != nil {
@@ -151,10 +151,14 @@ func (c *Control) Roles(ctx context.Context, also ...string) ([]RoleStatus, erro
 // roleNames finds out which roles there are.
 func (c *Control) roleNames(ctx context.Context) ([]string, error) {
 	var heard store.RoleNames
-	if _, err := c.registry.each(ctx, func(i Instance) bool {
+	_, err := c.registry.each(ctx, func(i Instance) bool {
 		heard.Leading(i.Leading)
 		return true
-	}); err != nil && !errors.Is(err, ErrTruncated) {
+	})
+	switch {
+	case errors.Is(err, ErrTruncated): // those that are not there may lead others
+		heard.Cut()
+	case err != nil:
 		return nil, err
 	}
 	changes, err := c.registry.Recent(ctx, heard.Log())

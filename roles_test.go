@@ -2,17 +2,21 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/driver"
+	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // TestP1P2_ManyRolesUnderFaults: two processes with so many roles that their renewals travel
@@ -109,4 +113,251 @@ func TestP1P2_ManyRolesUnderFaults(t *testing.T) {
 			require.Greater(c, together, 10*roles)
 		})
 	}
+}
+
+// toldLease answers as it is told to.
+type toldLease struct {
+	store.Lease
+	leader   store.LeaseReply
+	vacancy  store.Vacancy
+	terms    []store.TermEntry
+	fails    error  // of the question
+	at       string // with this name
+	entries  int    // that were asked for
+	vacantAt int64  // Redis's clock
+}
+
+func (l *toldLease) failure(at string) error {
+	if l.at == at {
+		return l.fails
+	}
+	return nil
+}
+
+func (l *toldLease) Leader(context.Context) (store.LeaseReply, error) {
+	l.leader.Now = l.vacantAt
+	return l.leader, l.failure("leader")
+}
+
+func (l *toldLease) Vacancy(context.Context) (store.Vacancy, error) {
+	return l.vacancy, l.failure("vacancy")
+}
+
+func (l *toldLease) Terms(_ context.Context, entries int) ([]store.TermEntry, error) {
+	l.entries = entries
+	return l.terms, l.failure("terms")
+}
+
+// onLease is a Control of roles whose leases answer so.
+func onLease(t *testing.T, leases func(role string) *toldLease) *Control {
+	t.Helper()
+	c, err := NewStandalone(Options{})
+	require.NoError(t, err)
+	control := c.Control()
+	control.leases = func(role string) store.Lease { return leases(role) }
+	return control
+}
+
+// TestRoleByTheClockOfRedis: what holds the lease back does so until its time, and not at it. What
+// is not known of a leader or of a last term is not made up.
+func TestRoleByTheClockOfRedis(t *testing.T) {
+	const now = int64(1_795_299_829_000)
+	for name, v := range map[string]struct {
+		vacancy func(at int64) store.Vacancy
+		want    WaitReason
+	}{
+		"empty":    {func(at int64) store.Vacancy { return store.Vacancy{Hold: at, Released: true} }, WaitEmpty},
+		"hold":     {func(at int64) store.Vacancy { return store.Vacancy{Hold: at, Token: 7, Released: true} }, WaitHold},
+		"armed":    {func(at int64) store.Vacancy { return store.Vacancy{Hold: at, Armed: 1, Released: true} }, WaitHold},
+		"vanished": {func(at int64) store.Vacancy { return store.Vacancy{Until: at, Token: 7} }, WaitVanished},
+		"reserved": {func(at int64) store.Vacancy { return store.Vacancy{Reserved: at, Heir: "b", Released: true, Token: 7} }, WaitReserved},
+	} {
+		for ahead, want := range map[int64]WaitReason{1: v.want, 0: "", -1: ""} {
+			of := v.vacancy(now + ahead)
+			of.TTL = 10_000
+			role, err := onLease(t, func(string) *toldLease { return &toldLease{vacancy: of, vacantAt: now} }).Role(t.Context(), "")
+			require.NoError(t, err)
+			require.Equal(t, RoleStatus{LeaseTTL: 10 * time.Second, Waiting: want, Wait: time.Duration(max(ahead, 0)) * time.Millisecond}, role, "%s %d", name, ahead)
+		}
+	}
+
+	held := func(since int64) store.LeaseReply {
+		return store.LeaseReply{Holder: "a", Answer: lease.Answer{Verdict: lease.Held, Token: 7, Since: since}}
+	}
+	for since, want := range map[int64]time.Duration{now/1000 - 5: 5 * time.Second, now / 1000: 0, now/1000 + 60: 0, 0: 0} {
+		role, err := onLease(t, func(string) *toldLease { return &toldLease{leader: held(since), vacantAt: now} }).Role(t.Context(), "")
+		require.NoError(t, err)
+		require.True(t, role.Led)
+		require.Equal(t, want, role.For, since)
+	}
+}
+
+// TestLastTermOfARole: one that was not given back has ended with its lease, if that is what Redis
+// knows of this very term. How long nobody has led is never below zero.
+func TestLastTermOfARole(t *testing.T) {
+	const now, ended = int64(1_795_299_829_000), int64(1_795_299_824_000)
+	began := store.TermEntry{Event: store.TermBegan, Token: 7, Holder: "a", At: ended - 60_000}
+	for name, given := range map[string]struct {
+		vacancy store.Vacancy
+		ended   int64 // by the history; 0: it does not say
+		want    int64 // 0: not known
+		since   time.Duration
+	}{
+		"lapsed":               {vacancy: store.Vacancy{Token: 7, Until: ended}, want: ended, since: 5 * time.Second},
+		"lapsed now":           {vacancy: store.Vacancy{Token: 7, Until: now}, want: now},
+		"vanished":             {vacancy: store.Vacancy{Token: 7, Until: now + 1}},
+		"given back":           {vacancy: store.Vacancy{Token: 7, Until: ended, Released: true}},
+		"of another term":      {vacancy: store.Vacancy{Token: 8, Until: ended}},
+		"not known until when": {vacancy: store.Vacancy{Token: 7}},
+		"the first instant":    {vacancy: store.Vacancy{Token: 7, Until: 1}, want: 1, since: time.Duration(now-1) * time.Millisecond},
+		"written":              {vacancy: store.Vacancy{Token: 7, Until: now}, ended: ended, want: ended, since: 5 * time.Second},
+		"of a later clock":     {ended: now + 60_000, want: now + 60_000},
+	} {
+		entries := []store.TermEntry{began}
+		if given.ended != 0 {
+			entries = []store.TermEntry{{Event: store.TermEnded, Token: 7, Holder: "a", At: given.ended, Reason: "resigned"}, began}
+		}
+		l := &toldLease{vacancy: given.vacancy, terms: entries, vacantAt: now}
+		role, err := onLease(t, func(string) *toldLease { return l }).Role(t.Context(), "")
+		require.NoError(t, err)
+		require.Equal(t, int64(7), role.Last.Token)
+		require.Equal(t, store.Time(given.want), role.Last.Ended, name)
+		require.Equal(t, given.since, role.For, name)
+		require.Equal(t, 3, l.entries, "no more than the last term takes")
+	}
+	role, err := onLease(t, func(string) *toldLease { return &toldLease{vacantAt: now} }).Role(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, RoleStatus{}, role)
+}
+
+// TestRolesThatCannotBeRead: whichever question fails, its error comes back, and nothing is taken
+// for an answer.
+func TestRolesThatCannotBeRead(t *testing.T) {
+	fails := errors.New("no answer")
+	for _, at := range []string{"leader", "vacancy", "terms"} {
+		control := onLease(t, func(string) *toldLease { return &toldLease{fails: fails, at: at} })
+		_, err := control.Role(t.Context(), "")
+		require.ErrorIs(t, err, fails, at)
+		roles, err := control.Roles(t.Context())
+		require.ErrorIs(t, err, fails, at)
+		require.Empty(t, roles)
+	}
+	for _, at := range []string{"scan", "log", "tasks"} {
+		control := onLease(t, func(string) *toldLease { return &toldLease{} })
+		control.registry.store = &namedRoles{Registry: control.registry.store, fails: fails, at: at}
+		control.tasks.store = &namedTasks{Tasks: control.tasks.store, fails: fails, at: at}
+		roles, err := control.Roles(t.Context())
+		require.ErrorIs(t, err, fails, at)
+		require.Empty(t, roles)
+	}
+}
+
+// namedRoles is a registry with these instances and this log.
+type namedRoles struct {
+	store.Registry
+	leading []string // the role of each instance
+	next    string   // cursor behind them
+	log     []store.LogEntry
+	fails   error  // of the question
+	at      string // with this name
+}
+
+func (r *namedRoles) Scan(context.Context, string, bool) (store.ScanReply, error) {
+	reply := store.ScanReply{Next: r.next}
+	for i, role := range r.leading {
+		reply.Entries = append(reply.Entries, store.Entry{ID: fmt.Sprint("i", i), Record: fmt.Sprintf(`{"instance_id":"i%d","started_at":1,"leading":[%q]}`, i, role)})
+	}
+	if r.at == "scan" {
+		return reply, r.fails
+	}
+	return reply, nil
+}
+
+func (r *namedRoles) LogTail(_ context.Context, limit int) ([]store.LogEntry, error) {
+	if r.at == "log" {
+		return nil, r.fails
+	}
+	return r.log[max(0, len(r.log)-limit):], nil
+}
+
+// namedTasks are tasks of which each has a role of its own.
+type namedTasks struct {
+	store.Tasks
+	names int
+	fails error  // of the question
+	at    string // with this name
+}
+
+func (s *namedTasks) Names(_ context.Context, limit int) (names []string, more bool, err error) {
+	for i := range min(s.names, limit) {
+		names = append(names, fmt.Sprintf("task-%04d", i))
+	}
+	if s.at == "tasks" {
+		err = s.fails
+	}
+	return names, s.names > limit, err
+}
+
+func (s *namedTasks) Records(_ context.Context, names []string) (now int64, records []store.TaskRecord, problems []error, err error) {
+	records, problems = make([]store.TaskRecord, len(names)), make([]error, len(names))
+	for i, name := range names {
+		records[i].Lease = store.Keys(localNamespace).Lease("") + ":of-" + name
+	}
+	return 1, records, problems, nil
+}
+
+// TestRolesOfAll: the roles of every instance, of the log and of the tasks, each once. Those of
+// which nothing is known are not there, unless they were asked for. Where a listing was cut, what is
+// there counts, and the whole log says who else has led.
+func TestRolesOfAll(t *testing.T) {
+	asked := map[string]int{}
+	leases := func(role string) *toldLease {
+		switch role {
+		case "led":
+			return &toldLease{leader: store.LeaseReply{Holder: "i0", Answer: lease.Answer{Verdict: lease.Held}}}
+		case "awaited":
+			return &toldLease{vacancy: store.Vacancy{Hold: 5}}
+		case "past", "of-task-0000", "early":
+			return &toldLease{terms: []store.TermEntry{{Event: store.TermBegan, Token: 1, Holder: "i0", At: 1}}}
+		}
+		return &toldLease{}
+	}
+	var names []string
+	look := func(registry *namedRoles, tasks int, also ...string) []string {
+		control := onLease(t, leases)
+		of := control.leases
+		clear(asked)
+		var mu sync.Mutex
+		control.leases = func(role string) store.Lease {
+			mu.Lock()
+			defer mu.Unlock()
+			asked[role]++
+			return of(role)
+		}
+		registry.Registry = control.registry.store
+		control.registry.store, control.tasks.store = registry, &namedTasks{Tasks: control.tasks.store, names: tasks}
+		roles, err := control.Roles(t.Context(), also...)
+		require.NoError(t, err)
+		names = nil
+		for _, r := range roles {
+			names = append(names, r.Role)
+		}
+		for role, n := range asked {
+			require.Equal(t, 1, n, role)
+		}
+		return names
+	}
+	elected := func(role string) store.LogEntry {
+		return store.LogEntry{ID: "1-0", Event: string(ChangeElected), Instances: []string{"i0"}, Role: role}
+	}
+	log := []store.LogEntry{elected("early")}
+	for range 200 {
+		log = append(log, elected("past"))
+	}
+	require.Equal(t, []string{""}, look(&namedRoles{next: "0"}, 0), "of the default one nothing is known, but there is no other")
+	require.Equal(t, []string{"awaited", "led", "past"}, look(&namedRoles{next: "0", leading: []string{"led", "awaited", "nobody"}, log: log}, 0))
+	require.Equal(t, []string{"", "nobody", "past"}, look(&namedRoles{next: "0", log: log}, 0, "nobody", "", "nobody"))
+	require.Equal(t, []string{"of-task-0000"}, look(&namedRoles{next: "0"}, 1))
+	require.Equal(t, []string{"of-task-0000"}, look(&namedRoles{next: "0"}, maxTasks+1), "there are more tasks than are listed")
+	require.Equal(t, []string{"early", "led", "past"}, look(&namedRoles{next: "7", leading: []string{"led"}, log: log}, 0), "there are more instances than are listed")
 }

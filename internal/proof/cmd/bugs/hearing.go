@@ -37,6 +37,8 @@ var hearing = []bug{
 		old: "c.paced && c.regular != past && now.Mono >= c.regular", new: "true"},
 	{name: "ride that is not sent hangs", test: "TestQuestionsBetweenHeartbeats", breaks: "a follower whose heartbeat is not due asks never again", file: "heartbeat.go",
 		old: "	defer ride.refuse()\n", new: ""},
+	{name: "ride that nobody takes", test: "TestWhatDoesNotRide", breaks: "a question that finds no heartbeat is never sent, and counts as answered", file: "ride.go",
+		old: "	default:\n		return false\n", new: "	default:\n		return true\n"},
 	{name: "heartbeats that follow no question", test: "TestQuestionsOfACrowdRide", breaks: "questions and heartbeats of a crowd meet by chance", file: "heartbeat.go",
 		old: "min(ride.within, l.r.opts.HeartbeatInterval/2)", new: "0"},
 	{name: "pause of a heartbeat cut short", in: "internal/membership", test: "TestWhatIsNotHastened", breaks: "after a restart of Redis the heartbeats of a crowd come as soon as its questions", file: "internal/membership/beat.go",
