@@ -126,10 +126,7 @@ func (c *Control) Roles(ctx context.Context, also ...string) ([]RoleStatus, erro
 	if err != nil {
 		return nil, err
 	}
-	named := append(slices.Clone(also), names...)
-	if !slices.Contains(named, c.role) {
-		named = append(named, c.role)
-	}
+	named := slices.Concat(also, names, []string{c.role})
 	slices.Sort(named)
 	named = slices.Compact(named)
 	asked := make([]RoleStatus, len(named))

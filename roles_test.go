@@ -222,6 +222,7 @@ func TestLastTermOfARole(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, int64(7), role.Last.Token)
 		require.Equal(t, store.Time(given.want), role.Last.Ended, name)
+		require.Equal(t, given.want == 0, role.Last.Reason == "", name)
 		require.Equal(t, given.since, role.For, name)
 		require.Equal(t, 3, l.entries, "no more than the last term takes")
 	}
