@@ -266,6 +266,28 @@ func TestWatchFloodIsBounded(t *testing.T) {
 	})
 }
 
+// TestStandaloneLog: without Redis the log has the same, and who watches hears of it at once.
+func TestStandaloneLog(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.alone(Options{InstanceID: "a"}).start()
+		w := c.watch(a.Registry())
+		require.Equal(c, []string{"snapshot a"}, w.news())
+		require.NoError(c, a.Elector().Resign(background))
+		c.pass(2 * watchSpacing)
+		require.Equal(c, []string{"ended a resigned"}, w.news())
+		require.NoError(c, a.Drain(background))
+		c.pass(2 * watchSpacing)
+		require.Equal(c, []string{"draining a"}, w.news())
+		all, err := a.Registry().Log(background, "", 10)
+		require.NoError(c, err)
+		var lines []string
+		for _, change := range all {
+			lines = append(lines, change.line())
+		}
+		require.ElementsMatch(c, []string{"joined a", "active a", "elected a", "ended a resigned", "draining a"}, lines)
+	})
+}
+
 // TestChangesAreUntrusted: what anybody may have written to the log is no change, or one of known
 // words.
 func TestChangesAreUntrusted(t *testing.T) {

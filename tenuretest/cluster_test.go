@@ -230,6 +230,8 @@ func TestDisconnect(t *testing.T) {
 		require.ErrorIs(t, err, tenure.ErrUnreachable)
 		_, err = a.Tasks().List(t.Context())
 		require.ErrorIs(t, err, tenure.ErrUnreachable)
+		_, err = a.Control().Commands(t.Context(), 10)
+		require.ErrorIs(t, err, tenure.ErrUnreachable)
 		require.False(t, a.Elector().Status().Subscription.Active)
 		cb.Lead()
 		require.GreaterOrEqual(t, time.Since(began), 30*time.Second, "the lease lasts for longer than the term")

@@ -61,6 +61,26 @@ func TestLeadAndDepose(t *testing.T) {
 	})
 }
 
+// TestFailedWorkIsTriedAgainSoon: a test waits for a second at most, however often the work has
+// failed.
+func TestFailedWorkIsTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var began []time.Time
+		c, control := tenuretest.New(t, tenure.Options{})
+		stop := run(t, c, func(context.Context, tenure.Term) error {
+			began = append(began, time.Now())
+			return errors.New("no disk")
+		})
+		go control.Lead() // ends as soon as it leads
+		time.Sleep(20 * time.Second)
+		require.NoError(t, stop())
+		require.Greater(t, len(began), 15)
+		for i := range began[1:] {
+			require.LessOrEqual(t, began[i+1].Sub(began[i]), 1100*time.Millisecond, i)
+		}
+	})
+}
+
 func TestTasksRunOnTheLeaderOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int64
