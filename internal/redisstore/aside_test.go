@@ -1,7 +1,11 @@
 package redisstore
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +15,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/simnet"
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -68,9 +73,11 @@ func TestRenewAllAside(t *testing.T) {
 		}
 		return all
 	}
-	send := func(all []store.Renewal) (answered int) {
-		store.SendAll(t.Context(), all, true, func(places []int) { answered += len(places) })
-		return answered
+	send := func(all []store.Renewal) int {
+		var answered []int
+		store.SendAll(t.Context(), all, true, func(places []int) { answered = append(answered, places...) })
+		slices.Sort(answered)
+		return len(slices.Compact(answered))
 	}
 	all := renewals(openStore(client, "ns"))
 	taken := client.Conn()
@@ -85,6 +92,13 @@ func TestRenewAllAside(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return server.CurrentConnectionCount() == 1 }, 20*time.Second, time.Millisecond)
 
+	server.SetError("LOADING wait")
+	require.Equal(t, 50, send(all))
+	for _, r := range all {
+		require.ErrorContains(t, r.Err, "LOADING wait")
+	}
+	server.SetError("")
+
 	other := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer other.Close()
 	require.NoError(t, taken.Close())
@@ -96,6 +110,75 @@ func TestRenewAllAside(t *testing.T) {
 	for _, r := range all {
 		require.ErrorContains(t, r.Err, "no connection beside its pool")
 	}
+}
+
+// option is an option of a client, in text; "": this version of go-redis has it not.
+func option(opts *redis.Options, name string) string {
+	f := reflect.ValueOf(opts).Elem().FieldByName(name)
+	if !f.IsValid() {
+		return ""
+	}
+	return fmt.Sprint(f.Interface())
+}
+
+// TestAsideIsForOneCall: the client beside the pool has one connection and one try, and waits for
+// nothing longer than it was told to, whatever the application has chosen for its own client, which
+// stays as it is.
+func TestAsideIsForOneCall(t *testing.T) {
+	server := miniredis.RunT(t)
+	dialed := 0
+	opts := &redis.Options{
+		Addr: server.Addr(), Protocol: 2, DisableIdentity: true, PoolSize: 7, MaxIdleConns: 3, MaxActiveConns: 9, MaxRetries: 4, DialTimeout: time.Minute, PoolTimeout: time.Minute,
+		ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dialed++
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		},
+	}
+	clientopts.Set(opts, "DialerRetries", 6)
+	clientopts.Set(opts, "PipelinePoolSize", 5)
+	client := redis.NewClient(opts)
+	defer client.Close()
+	hooked := 0
+	client.AddHook(namedHook{func(string) error { hooked++; return nil }})
+	db := openStore(client, "ns")
+	before := *client.Options()
+	const bound = 20 * time.Second
+	own, err := db.aside(t.Context(), "ns:leader", bound)
+	require.NoError(t, err)
+	aside := own.rdb.(*redis.Client)
+	defer aside.Close()
+	o := aside.Options()
+	for name, waits := range map[string]time.Duration{"read": o.ReadTimeout, "write": o.WriteTimeout, "dial": o.DialTimeout, "pool": o.PoolTimeout} {
+		require.Equal(t, bound, waits, name)
+	}
+	require.True(t, o.ContextTimeoutEnabled)
+	require.Equal(t, []int{0, 1, 0, 0, 0}, []int{o.MaxRetries, o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns})
+	for name, want := range map[string]string{"DialerRetries": "1", "PipelinePoolSize": "-1", "ClientSideCache": "<nil>", "ClientSideCacheConfig": "<nil>"} {
+		if got := option(o, name); got != "" {
+			require.Equal(t, want, got, name)
+		}
+	}
+	if f := reflect.ValueOf(o).Elem().FieldByName("MaintNotificationsConfig"); f.IsValid() {
+		require.Equal(t, "disabled", fmt.Sprint(f.Elem().FieldByName("Mode")))
+	}
+	require.NoError(t, aside.Ping(t.Context()).Err())
+	require.Equal(t, 1, dialed, "by the dialer of the application")
+	require.Zero(t, hooked)
+	require.NotSame(t, db.renewals, own.renewals, "it waits for no call of the pool")
+	require.NotSame(t, db.elects, own.elects)
+	require.Equal(t, []int{before.PoolSize, before.MaxRetries}, []int{client.Options().PoolSize, client.Options().MaxRetries})
+	require.Equal(t, before.ReadTimeout, client.Options().ReadTimeout)
+
+	for _, bound := range []time.Duration{0, -time.Second} {
+		_, err = db.aside(t.Context(), "ns:leader", bound)
+		require.ErrorIs(t, err, errNoAside, "a call without a bound might never end")
+	}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) { return nil, errBroken }})
+	defer cluster.Close()
+	_, err = openStore(cluster, "{ns}").aside(t.Context(), "{ns}:leader", bound)
+	require.ErrorIs(t, err, store.ErrUnreachable)
+	require.NotErrorIs(t, err, errNoAside)
 }
 
 // roleOf is the default role of a namespace.
