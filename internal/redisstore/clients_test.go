@@ -158,6 +158,89 @@ func TestErrorsOfHooks(t *testing.T) {
 	require.NoError(t, recovering(func() error { return nil }))
 }
 
+// TestErrorsNameTheirKey: if a key is of the wrong type, command and key are named, whether the
+// command travels alone or with others. Any other error stays as it is.
+func TestErrorsNameTheirKey(t *testing.T) {
+	c := miniCluster(t, "ns")
+	require.NoError(t, c.mini.Set("ns:text", "x"))
+	cmds := func() []redis.Cmder {
+		ctx := t.Context()
+		return []redis.Cmder{redis.NewStringCmd(ctx, "hget", "ns:text", "f"), redis.NewIntCmd(ctx, "hlen", "ns:text"), redis.NewStringCmd(ctx, "get", "ns:text"), redis.NewStringCmd(ctx, "hget")}
+	}
+	wants := []string{"[HGET ns:text]", "[HLEN ns:text]", "", "wrong number of arguments"}
+	together := cmds()
+	c.store.pipelined(t.Context(), "ns:text", together)
+	for i, cmd := range cmds() {
+		for _, err := range []error{c.store.process(t.Context(), cmd), together[i].Err()} {
+			if wants[i] == "" {
+				require.NoError(t, err)
+				continue
+			}
+			require.ErrorContains(t, err, wants[i])
+			require.Equal(t, i < 2, redis.HasErrorPrefix(err, "WRONGTYPE"), err)
+		}
+	}
+	for _, args := range [][]any{{"ping"}, {"eval", "a script", "0"}, {"evalsha", "a digest", "0"}} { // the scripts name the key themselves
+		cmd := redis.NewCmd(t.Context(), args...)
+		cmd.SetErr(refusal("WRONGTYPE of something"))
+		require.EqualError(t, withKey(cmd), "WRONGTYPE of something")
+	}
+}
+
+// countingPipelines counts the pipelines of a client.
+type countingPipelines struct {
+	redis.UniversalClient
+	pipelines int
+}
+
+func (c *countingPipelines) Pipeline() redis.Pipeliner {
+	c.pipelines++
+	return c.UniversalClient.Pipeline()
+}
+
+// TestUnknownClientsSendNoPipelines: where a client reads the replies of a pipeline is not known of
+// a wrapper. Its commands go one by one, and each has its answer.
+func TestUnknownClientsSendNoPipelines(t *testing.T) {
+	c := miniCluster(t, "ns")
+	require.NoError(t, c.mini.Set("ns:text", "x"))
+	wrapper := &countingPipelines{UniversalClient: c.rdb}
+	db := openStore(wrapper, "ns")
+	require.False(t, db.Pipelines())
+	require.True(t, c.store.Pipelines())
+	get, hlen := redis.NewStringCmd(t.Context(), "get", "ns:text"), redis.NewIntCmd(t.Context(), "hlen", "ns:text")
+	db.pipelined(t.Context(), "ns:text", []redis.Cmder{get, hlen})
+	require.Equal(t, "x", get.Val())
+	require.ErrorContains(t, hlen.Err(), "[HLEN ns:text]")
+	require.Zero(t, wrapper.pipelines)
+}
+
+// TestPipelineThatIsNotSent: each of its commands has the error, whatever the client has said of
+// them. One that was answered is not sent again.
+func TestPipelineThatIsNotSent(t *testing.T) {
+	gone := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, errBroken }})
+	defer gone.Close()
+	nowhere := redis.NewClusterClient(&redis.ClusterOptions{MaxRedirects: -1, ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) { return nil, errBroken }})
+	defer nowhere.Close()
+	for name, client := range map[string]redis.UniversalClient{"single": gone, "cluster": nowhere} {
+		cmds := []redis.Cmder{redis.NewStringCmd(t.Context(), "get", "{ns}:a"), redis.NewStringCmd(t.Context(), "get", "{ns}:b")}
+		openStore(client, "{ns}").pipeline(t.Context(), "{ns}:a", cmds)
+		for _, cmd := range cmds {
+			require.ErrorContains(t, cmd.Err(), errBroken.Error(), name)
+		}
+	}
+	server := miniredis.RunT(t)
+	require.NoError(t, server.Set("{ns}:a", "x"))
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr()}})
+	defer cluster.Close()
+	sent := 0
+	cluster.AddHook(namedHook{func(string) error { sent++; return nil }})
+	cmds := []redis.Cmder{redis.NewStringCmd(t.Context(), "get", "{ns}:a"), redis.NewIntCmd(t.Context(), "hlen", "{ns}:a")}
+	openStore(cluster, "{ns}").pipelined(t.Context(), "{ns}:a", cmds)
+	require.NoError(t, cmds[0].Err())
+	require.ErrorContains(t, cmds[1].Err(), "[HLEN {ns}:a]")
+	require.Equal(t, 1, sent, "the one that failed is sent again, by the client that follows a slot")
+}
+
 // namedHook has the commands of a client seen before they are sent, in a pipeline or not.
 type namedHook struct{ sees func(name string) error }
 

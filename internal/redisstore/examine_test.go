@@ -115,12 +115,24 @@ func TestNeighbours(t *testing.T) {
 	for _, namespace := range []string{"a", "a:b", "a:b:c", "a:b:c:d", "a:b:c:d:e", "a:b:cd", "b", "a:x"} {
 		c.mini.HSet(namespace+":instances", "x", "{}")
 	}
+	pages := 0
+	answering(c, func(_ *server.Peer, cmd string, _ []string) bool {
+		if cmd == "SCAN" {
+			pages++
+		}
+		return false
+	})
 	e := examining(c)
 	e.neighbours(t.Context())
 	require.Equal(t, []string{"a", "a:b", "a:b:c:d", "a:b:c:d:e"}, e.facts.Neighbours)
 	require.Empty(t, e.facts.Refused)
+	require.Equal(t, 1, pages, "there are no more")
+	of := clusterOf(t, &redis.Options{Addr: c.mini.Addr(), Protocol: 2, DisableIdentity: true}, "bb:ab:c")
+	e = examining(of)
+	e.neighbours(t.Context())
+	require.Empty(t, e.facts.Neighbours, "b is no namespace that this name is in, and neither is bb")
 
-	pages := 0
+	pages = 0
 	answering(c, func(peer *server.Peer, cmd string, args []string) bool {
 		if cmd != "SCAN" {
 			return false
@@ -196,6 +208,24 @@ func TestReadingsOfTheClock(t *testing.T) {
 	require.Zero(t, e.facts.Offset)
 }
 
+// TestExaminationEndsWithItsContext: between its two looks at the clock it waits, and no longer than
+// for its context. What it knows by then is there.
+func TestExaminationEndsWithItsContext(t *testing.T) {
+	c := miniCluster(t, "ns")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	answering(c, func(_ *server.Peer, cmd string, _ []string) bool {
+		if cmd == "SCAN" { // the last question before the pause
+			cancel()
+		}
+		return false
+	})
+	f := roleOf(c.rdb, "ns").Examine(ctx)
+	require.Len(t, f.RoundTrips, clockSamples)
+	require.True(t, slices.IsSorted(f.RoundTrips))
+	require.Zero(t, f.RateError)
+}
+
 // TestExamineWhatIsRefused: each thing that is refused is named, and all else is found out.
 func TestExamineWhatIsRefused(t *testing.T) {
 	c := miniCluster(t, "ns")
@@ -207,6 +237,10 @@ func TestExamineWhatIsRefused(t *testing.T) {
 		case refused[cmd], cmd == "TIME" && asked["EVALSHA"]+asked["EVAL"] == 0: // else it waits between two readings
 			peer.WriteError("NOPERM " + cmd)
 		case cmd == "CONFIG":
+			if args[1] == "maxmemory" { // this server has no such setting
+				peer.WriteLen(0)
+				return true
+			}
 			peer.WriteStrings([]string{args[1], "of " + args[1]})
 		case cmd == "INFO":
 			peer.WriteBulk("redis_version:7.0.15\r\n")
@@ -238,7 +272,7 @@ func TestExamineWhatIsRefused(t *testing.T) {
 			require.Equal(t, 1, asked["CONFIG"], "it is not tried again")
 			require.Empty(t, f.Settings)
 		} else {
-			require.Len(t, f.Settings, len(examined))
+			require.Len(t, f.Settings, len(examined)-1)
 			require.Equal(t, "of save", f.Settings["save"])
 		}
 		require.Equal(t, probe != store.ProbeInfo, f.Version != "")
