@@ -1,0 +1,158 @@
+//go:build unix
+
+package sidecar
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/tenuretest"
+)
+
+// TestOrders: a deadline is never taken back, the first end counts, and what is no order changes
+// nothing.
+func TestOrders(t *testing.T) {
+	begun := now()
+	g := &guardian{by: ByItself, grace: time.Hour, margin: time.Minute, until: begun + 3*time.Hour, stopSignal: syscall.SIGTERM}
+	for _, order := range []string{fmt.Sprint(orderUntil, " ", int64(begun+2*time.Hour)), orderUntil, orderUntil + " soon", orderUntil + " 99999999999999999999", "", "dance 9223372036854775807", orderSignal + " x"} {
+		g.obey(order)
+		require.Equal(t, begun+3*time.Hour, g.until, order)
+		require.Zero(t, g.killAt, order)
+	}
+	g.obey(fmt.Sprint(orderUntil, " ", int64(begun+4*time.Hour)))
+	require.Equal(t, begun+4*time.Hour, g.until)
+	require.Equal(t, watchTick, g.tick())
+	g.until = now() + g.grace + g.margin
+	require.Equal(t, buryTick, g.tick(), "it is about to end")
+
+	g.obey(orderStop)
+	require.Equal(t, ByStop, g.by)
+	require.Equal(t, buryTick, g.tick())
+	at := g.killAt
+	require.GreaterOrEqual(t, at, begun+g.grace)
+	g.stop(ByDeadline)
+	require.Equal(t, ByStop, g.by)
+	require.Equal(t, at, g.killAt, "a second end gives no more time")
+
+	g = &guardian{by: ByItself, ended: true}
+	g.stop(ByStop)
+	require.Equal(t, ByItself, g.by, "it has ended before")
+	require.Equal(t, buryTick, g.tick())
+}
+
+// TestSignalForTheCommand: it gets one, unless it has ended: another process may have its number.
+func TestSignalForTheCommand(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
+	require.NoError(t, cmd.Start())
+	g := &guardian{main: cmd.Process.Pid, ended: true}
+	g.obey(fmt.Sprint(orderSignal, " ", int(syscall.SIGKILL)))
+	g.ended = false
+	g.obey(fmt.Sprint(orderSignal, " ", int(syscall.SIGTERM)))
+	_ = cmd.Wait() // it was ended
+	require.Equal(t, syscall.SIGTERM, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
+}
+
+// TestCommandThatWouldStartTooLate is not started: what is left of the lease is for its end.
+func TestCommandThatWouldStartTooLate(t *testing.T) {
+	for name, until := range map[string]time.Duration{"too late": time.Hour + time.Minute, "in time": 3 * time.Hour} {
+		reports, report, err := os.Pipe()
+		require.NoError(t, err)
+		g := &guardian{by: ByItself, grace: time.Hour, margin: time.Minute, until: now() + until, report: report}
+		require.False(t, g.start([]string{"/no/such/command"}))
+		require.NoError(t, report.Close())
+		lines := make(chan string, 4)
+		read(reports, lines)
+		line := <-lines
+		if name == "in time" {
+			require.Regexp(t, "^failed 127 ", line)
+		} else {
+			require.Equal(t, "ended 137 deadline", line)
+		}
+		_, open := <-lines
+		require.False(t, open)
+	}
+}
+
+// TestExitCodes: as a shell has them.
+func TestExitCodes(t *testing.T) {
+	require.Equal(t, 3, exitCode(syscall.WaitStatus(3<<8)))
+	require.Equal(t, 0, exitCode(0))
+	require.Equal(t, 137, exitCode(syscall.WaitStatus(syscall.SIGKILL)))
+}
+
+// TestReports: the end of a command is what its guardian says, and junk is none.
+func TestReports(t *testing.T) {
+	var started []int
+	r := &Runner{Config: Config{Started: func(pid int, term tenure.Term) {
+		require.Equal(t, int64(7), term.Token)
+		started = append(started, pid)
+	}}}
+	for line, want := range map[string]Result{
+		reportEnded + " 3 itself": {Code: 3, By: ByItself}, reportEnded + " 137 deadline": {Code: 137, By: ByDeadline}, reportFailed + " 127 no such file": {Code: 127, By: ByItself, Text: "no such file"},
+	} {
+		result, ended := r.hear(line, tenure.Term{Token: 7})
+		require.True(t, ended, line)
+		require.Equal(t, want, result)
+	}
+	for _, line := range []string{"", reportEnded, reportEnded + " x itself", reportStarted + " x", "dance 1", reportStarted + " 42"} {
+		_, ended := r.hear(line, tenure.Term{Token: 7})
+		require.False(t, ended, line)
+	}
+	require.Equal(t, []int{42}, started)
+}
+
+// TestDeadlineOfATerm: it is that of this very term, while it is known and the term holds. The
+// clock counts that shows less.
+func TestDeadlineOfATerm(t *testing.T) {
+	var status tenure.ElectionStatus
+	r := &Runner{Config: Config{Status: func() tenure.ElectionStatus { return status }}}
+	ctx, end := tenuretest.Context(t, 7)
+	term, _ := tenure.TermFrom(ctx)
+	good := tenure.ElectionStatus{Token: 7, Deadline: time.Now().Add(time.Hour)}
+	for _, of := range []tenure.ElectionStatus{{}, {Token: 7}, {Token: 8, Deadline: good.Deadline}} {
+		status = of
+		_, leads := r.deadline(term)
+		require.False(t, leads)
+	}
+	status = good
+	before := now()
+	until, leads := r.deadline(term)
+	require.True(t, leads)
+	require.Greater(t, until, before)
+	require.LessOrEqual(t, until, now()+time.Hour)
+	end(tenure.ErrLost)
+	_, leads = r.deadline(term)
+	require.False(t, leads)
+}
+
+// TestTimesOfALease: the margin is a twentieth, and a tenth of a second at least; the grace a
+// quarter.
+func TestTimesOfALease(t *testing.T) {
+	require.Equal(t, 3*time.Second/2, Margin(30*time.Second))
+	require.Equal(t, 100*time.Millisecond, Margin(2*time.Second))
+	require.Equal(t, 100*time.Millisecond, Margin(time.Second))
+	require.Equal(t, 7500*time.Millisecond, MaxGrace(30*time.Second))
+}
+
+// TestRunnerWithoutAGuardian has nobody to send a signal to, and ends.
+func TestRunnerWithoutAGuardian(t *testing.T) {
+	r := &Runner{Config: Config{Poll: time.Minute}}
+	r.Signal(syscall.SIGHUP)
+	orders, theirs, err := os.Pipe()
+	require.NoError(t, err)
+	r.orders = theirs
+	r.Signal(syscall.SIGHUP)
+	r.order(orderUntil, 5)
+	require.NoError(t, theirs.Close())
+	lines := make(chan string, 4)
+	read(orders, lines)
+	require.Equal(t, "signal 1", <-lines)
+	require.Equal(t, "until 5", <-lines)
+}
