@@ -28,12 +28,12 @@ func TestTasksThatComeAndGo(t *testing.T) {
 	told := 0
 	task := func(name string) *registered { return &registered{Task: Task{Name: name}} }
 	s.add(task("before"))
+	require.True(t, s.any())
 	s.whenAdded(func() { told++ })
 	for _, name := range []string{"d", "a", "c", "b"} {
 		s.add(task(name))
 	}
 	require.Equal(t, 4, told)
-	require.True(t, s.any())
 	names := func() (all []string) {
 		for _, r := range s.known() {
 			all = append(all, r.Name)
@@ -68,6 +68,7 @@ func TestTasksThatComeAndGo(t *testing.T) {
 	_, there = s.remove("nobody")
 	require.False(t, there)
 	require.Equal(t, []string{"a true", "d false"}, heard())
+	require.Empty(t, heard())
 	require.True(t, s.leaves("d"))
 	require.Same(t, s, s.homes.get("d"), "the loop has it still")
 	s.settle("d")
@@ -75,6 +76,12 @@ func TestTasksThatComeAndGo(t *testing.T) {
 	require.False(t, s.leaves("d"))
 	require.Nil(t, s.homes.get("d"))
 	s.settle("d") // again
+
+	s.add(task("late"))
+	require.Equal(t, []string{"late true"}, heard())
+	ended, _ = s.remove("late")
+	s.settle("late")
+	<-ended
 
 	ended, _ = s.remove("c")
 	s.loops(false)

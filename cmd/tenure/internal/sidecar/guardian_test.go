@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -34,17 +36,18 @@ func TestOrders(t *testing.T) {
 
 	g.obey(orderStop)
 	require.Equal(t, ByStop, g.by)
-	require.Equal(t, buryTick, g.tick())
+	g.until = begun + 4*time.Hour
+	require.Equal(t, buryTick, g.tick(), "it waits for the end")
 	at := g.killAt
 	require.GreaterOrEqual(t, at, begun+g.grace)
 	g.stop(ByDeadline)
 	require.Equal(t, ByStop, g.by)
 	require.Equal(t, at, g.killAt, "a second end gives no more time")
 
-	g = &guardian{by: ByItself, ended: true}
+	g = &guardian{by: ByItself, ended: true, until: begun + 4*time.Hour}
+	require.Equal(t, buryTick, g.tick())
 	g.stop(ByStop)
 	require.Equal(t, ByItself, g.by, "it has ended before")
-	require.Equal(t, buryTick, g.tick())
 }
 
 // TestSignalForTheCommand: it gets one, unless it has ended: another process may have its number.
@@ -77,6 +80,49 @@ func TestCommandThatWouldStartTooLate(t *testing.T) {
 		}
 		_, open := <-lines
 		require.False(t, open)
+	}
+}
+
+// TestLifeOfACommand: how it ended is what its guardian reports, once none of it lives. One that is
+// frozen hears of its end too.
+func TestLifeOfACommand(t *testing.T) {
+	runtime.LockOSThread() // the command dies with the thread that starts it
+	defer runtime.UnlockOSThread()
+	plain := filepath.Join(t.TempDir(), "plain")
+	require.NoError(t, os.WriteFile(plain, []byte("no program"), 0o600))
+	for name, c := range map[string]struct {
+		command []string
+		act     func(g *guardian)
+		want    string
+	}{
+		"itself":        {[]string{"sh", "-c", "exit 3"}, func(*guardian) {}, "ended 3 itself"},
+		"no program":    {[]string{plain}, nil, "failed 126 "},
+		"not to be run": {[]string{"no-such-command-of-tenure"}, nil, "failed 127 "},
+		"frozen": {[]string{"sleep", "1000"}, func(g *guardian) {
+			require.NoError(t, syscall.Kill(g.main, syscall.SIGSTOP))
+			g.stop(ByStop)
+		}, "ended 143 stop"},
+		"killed": {[]string{"sleep", "1000"}, func(g *guardian) { g.until = now() }, "ended 137 deadline"},
+	} {
+		reports, report, err := os.Pipe()
+		require.NoError(t, err)
+		g := &guardian{by: ByItself, grace: time.Minute, margin: time.Second, until: now() + time.Hour, stopSignal: syscall.SIGTERM, report: report}
+		if name == "killed" {
+			g.stopSignal = syscall.SIGCONT // which it survives
+		}
+		started := g.start(c.command)
+		require.Equal(t, c.act != nil, started, name)
+		if started {
+			c.act(g)
+			g.watch(nil, nil)
+		}
+		require.NoError(t, report.Close())
+		lines := make(chan string, 4)
+		read(reports, lines)
+		if started {
+			require.Equal(t, fmt.Sprint(reportStarted, " ", g.main), <-lines, name)
+		}
+		require.Contains(t, <-lines, c.want, name)
 	}
 }
 
