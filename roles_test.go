@@ -308,7 +308,7 @@ func (s *namedTasks) Records(_ context.Context, names []string) (now int64, reco
 }
 
 // TestRolesOfAll: the roles of every instance, of the log and of the tasks, each once. Those of
-// which nothing is known are not there, unless they were asked for. Where a listing was cut, what is
+// which nothing is known are not there, unless they were asked for. If a listing was cut, what is
 // there counts, and the whole log says who else has led.
 func TestRolesOfAll(t *testing.T) {
 	asked := map[string]int{}

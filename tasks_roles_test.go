@@ -20,8 +20,8 @@ func tasksOfRole(t *testing.T, opts Options) *roleTasks {
 	return c.tasks.of("")
 }
 
-// TestTasksThatComeAndGo: they stay in the order of registration, also if one is replaced or taken out,
-// and the loop hears of each change, once.
+// TestTasksThatComeAndGo: they stay in the order of registration, also if one is replaced or taken
+// out, and the loop hears of each change, once.
 func TestTasksThatComeAndGo(t *testing.T) {
 	s := tasksOfRole(t, Options{})
 	require.False(t, s.any())
@@ -95,8 +95,8 @@ func TestTasksThatComeAndGo(t *testing.T) {
 	require.Equal(t, []string{"before", "a"}, names())
 }
 
-// TestLoopThatMakesNoProgress: one turn may take ten seconds. A loop that does nothing, or that does
-// not run, is not stuck.
+// TestLoopThatMakesNoProgress: one turn may take ten seconds. A loop that does nothing, or does not
+// run, is not stuck.
 func TestLoopThatMakesNoProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := tasksOfRole(t, Options{})
