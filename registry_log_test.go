@@ -245,6 +245,54 @@ func TestWatchMissesNothing(t *testing.T) {
 	})
 }
 
+// TestWatchEndsWhereItIsLeft: nothing is yielded to who has left the loop, or whose context is done.
+// Each outage is an error of its own.
+func TestWatchEndsWhereItIsLeft(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, _ := c.pair()
+		more := func() {
+			for i := range 3 {
+				c.redis.Do(func(m *miniredis.Miniredis) {
+					_, _ = m.XAdd(logKey, "*", []string{"event", "joined", "instances", fmt.Sprint("x", i)})
+				})
+			}
+		}
+		for _, by := range []string{"break", "context"} {
+			ctx, cancel := context.WithCancel(background)
+			seen := 0
+			for change := range a.Registry().Watch(ctx) {
+				seen++
+				if change.Type == ChangeSnapshot {
+					more()
+					continue
+				}
+				if by == "break" {
+					break
+				}
+				cancel()
+			}
+			require.Equal(c, 2, seen, by)
+			cancel()
+			for range a.Registry().Watch(ctx) {
+				require.Fail(c, "the context is done")
+			}
+		}
+		for range a.Registry().Watch(background) {
+			break // of the snapshot
+		}
+		w := c.watch(a.Registry())
+		w.news()
+		for range 2 {
+			c.refuse(logKey, "LOADING Redis is loading the dataset in memory")
+			c.pass(time.Minute)
+			require.Equal(c, []string{"error"}, w.news())
+			c.redis.Intercept(nil)
+			c.pass(time.Minute)
+			require.Empty(c, w.news())
+		}
+	})
+}
+
 // TestWatchFloodIsBounded: hints without end are not reads without end.
 func TestWatchFloodIsBounded(t *testing.T) {
 	inCluster(t, func(c *cluster) {
