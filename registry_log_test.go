@@ -126,9 +126,13 @@ func TestLogOfManyPages(t *testing.T) {
 type longLog struct {
 	store.Registry
 	asked, answered int
+	err             error // of each question; nil: none
 }
 
 func (l *longLog) Log(_ context.Context, _ string, limit int) (reply store.LogReply, err error) {
+	if l.err != nil {
+		return reply, l.err
+	}
 	for range limit {
 		l.answered++
 		reply.Entries = append(reply.Entries, store.LogEntry{ID: fmt.Sprintf("%d-0", l.answered), Event: "joined", Instances: []string{"x"}})
@@ -159,6 +163,21 @@ func TestLogIsReadOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, store.MaxLog)
 	require.Equal(t, store.MaxLog, l.answered)
+}
+
+// TestWatchPausesAfterAFailedPage: a page that failed is asked for after a pause, also if the one
+// before it was full.
+func TestWatchPausesAfterAFailedPage(t *testing.T) {
+	opts, err := completed(func(*Options) {})
+	require.NoError(t, err)
+	l := &longLog{}
+	w := watch{r: newRegistry(l, newEventBus("me"), opts, leadsNothing), position: "0-1", follows: true}
+	heard := func(Change, error) bool { return true }
+	require.True(t, w.turn(t.Context(), heard))
+	require.True(t, w.more)
+	l.err = ErrUnreachable
+	require.True(t, w.turn(t.Context(), heard))
+	require.False(t, w.more)
 }
 
 // TestWatch: a snapshot, then each change within milliseconds.

@@ -36,6 +36,8 @@ var memory = []bug{
 		old: "		r.counted.Store(false)\n		r.changed()\n", new: "		r.counted.Store(false)\n"},
 	{name: "watch by hints alone", test: "TestWatchWithoutHints", breaks: "a lost hint is a change that is never seen", file: "registry_log.go",
 		old: "waitFor(ctx, w.wake, rest)", new: "waitFor(ctx, w.wake, 1000*rest)"},
+	{name: "watch without a pause in an outage", test: "TestWatchPausesAfterAFailedPage", breaks: "if a read fails behind a full page of the log, it is asked for without end", file: "registry_log.go",
+		old: "	w.more = false\n", new: ""},
 	{name: "watch at each hint", test: "TestWatchFloodIsBounded", breaks: "a flood of hints is a flood of reads", file: "registry_log.go",
 		old: "return waitFor(ctx, nil, watchSpacing) && ", new: "return "},
 	{name: "cluster counted at each sweep", test: "TestClusterChanged", breaks: "an idle leader lists all instances every ten seconds", file: "registry_sweep.go",
