@@ -246,7 +246,6 @@ func (p *taskPermits) take(r *permitLine) (n int) {
 	case !r.waits:
 		r.waits = true
 		p.line = append(p.line, r)
-		p.grant()
 	}
 	return n
 }
