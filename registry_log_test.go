@@ -264,8 +264,8 @@ func TestWatchMissesNothing(t *testing.T) {
 	})
 }
 
-// TestWatchEndsWhereItIsLeft: nothing is yielded to who has left the loop, or whose context is done.
-// Each outage is an error of its own.
+// TestWatchEndsWhereItIsLeft: nothing is yielded to who has left the loop, or whose context is
+// done. Each outage is an error of its own.
 func TestWatchEndsWhereItIsLeft(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a, _ := c.pair()
@@ -279,7 +279,8 @@ func TestWatchEndsWhereItIsLeft(t *testing.T) {
 		for _, by := range []string{"break", "context"} {
 			ctx, cancel := context.WithCancel(background)
 			seen := 0
-			for change := range a.Registry().Watch(ctx) {
+			for change, err := range a.Registry().Watch(ctx) {
+				require.NoError(c, err)
 				seen++
 				if change.Type == ChangeSnapshot {
 					more()
@@ -292,11 +293,12 @@ func TestWatchEndsWhereItIsLeft(t *testing.T) {
 			}
 			require.Equal(c, 2, seen, by)
 			cancel()
-			for range a.Registry().Watch(ctx) {
-				require.Fail(c, "the context is done")
+			for change, err := range a.Registry().Watch(ctx) {
+				require.Fail(c, "the context is done", change, err)
 			}
 		}
-		for range a.Registry().Watch(background) {
+		for _, err := range a.Registry().Watch(background) {
+			require.NoError(c, err)
 			break // of the snapshot
 		}
 		w := c.watch(a.Registry())

@@ -211,9 +211,9 @@ func (p *taskPlaces) granted(line *placeLine) []*placeWait {
 // maxFlight is how many calls travel in one flight. If it hangs each of them has lost a try.
 const maxFlight = 50
 
-// maxAwaited is how many calls of the tasks of all roles of this process have no answer yet: as many
-// as one role can send. Otherwise many roles whose tasks are due at once keep Redis so busy that
-// nothing else has its answer in time.
+// maxAwaited is how many calls of the tasks of all roles of this process have no answer yet: as
+// many as one role can send. Otherwise many roles whose tasks are due at once keep Redis so busy
+// that nothing else has its answer in time.
 const maxAwaited = maxCalls * maxFlight
 
 // taskPermits are maxAwaited permits, one for each call of a task that waits for an answer. Roles

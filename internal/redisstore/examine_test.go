@@ -208,8 +208,8 @@ func TestReadingsOfTheClock(t *testing.T) {
 	require.Zero(t, e.facts.Offset)
 }
 
-// TestExaminationEndsWithItsContext: it waits between its two looks at the clock, but not beyond its
-// context. What it knows by then is there.
+// TestExaminationEndsWithItsContext: it waits between its two looks at the clock, but not beyond
+// its context. What it knows by then is there.
 func TestExaminationEndsWithItsContext(t *testing.T) {
 	c := miniCluster(t, "ns")
 	ctx, cancel := context.WithCancel(t.Context())
