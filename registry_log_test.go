@@ -294,7 +294,7 @@ func TestWatchEndsWhereItIsLeft(t *testing.T) {
 			require.Equal(c, 2, seen, by)
 			cancel()
 			for change, err := range a.Registry().Watch(ctx) {
-				require.Fail(c, "the context is done", change, err)
+				require.Failf(c, "the context is done", "%v %v", change, err)
 			}
 		}
 		for _, err := range a.Registry().Watch(background) {
