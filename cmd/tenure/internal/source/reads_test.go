@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
@@ -31,7 +32,7 @@ func TestClusterOverTheAPI(t *testing.T) {
 			writeDocument(w, fmt.Sprintf(`{"status":{"role":%q}}`, name))
 			return
 		}
-		require.Equal(t, "/tenure/api/cluster/snapshot", r.URL.Path)
+		assert.Equal(t, "/tenure/api/cluster/snapshot", r.URL.Path)
 		writeDocument(w, snapshot+rest)
 	})
 	also := []string{"led", "broken", "aside"}
@@ -75,7 +76,7 @@ func TestClusterOfNobody(t *testing.T) {
 	unread := ""
 	a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/role") {
-			require.False(t, r.URL.Query().Has("role"))
+			assert.False(t, r.URL.Query().Has("role"))
 			writeDocument(w, `{"status":{"waiting":"empty"}}`)
 			return
 		}
