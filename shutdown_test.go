@@ -398,7 +398,9 @@ func TestP11_WorkThatIgnoresItsContext(t *testing.T) {
 		require.NotContains(c, err.Error(), "other")
 		var drain *DrainError
 		require.ErrorAs(c, err, &drain)
-		require.Len(c, drain.Running, 1)
+		require.Len(c, slices.DeleteFunc(drain.Running, func(what string) bool {
+			return strings.HasSuffix(what, "calls to Redis") // a renewal may be on its way at that moment
+		}), 1)
 		require.LessOrEqual(c, took, crewShutdown)
 		require.Empty(c, a.record(), "deregistered all the same")
 		require.Equal(c, "a", c.holder("tenure:leader"), "left to lapse")
