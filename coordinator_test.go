@@ -714,6 +714,7 @@ func TestFirstElectionOnAYoungRedis(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(ctx) }()
 		e := <-waiting
+		synctest.Wait()
 		require.Equal(t, WaitYoung, WaitReason(e.Reason))
 		require.InDelta(t, 3*time.Second, e.Took, float64(time.Second))
 		require.InDelta(t, 28*time.Second, e.Until.Sub(e.Time), float64(time.Second))

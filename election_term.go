@@ -84,6 +84,7 @@ func (l *electionLoop) offers() {
 	}
 	err := notReady(l.transfer.to, len(l.transfer.calls) == 0, l.timing)
 	l.bus.publish(Event{Type: EventTransferFailed, Role: l.opts.Role, Token: l.transfer.token, Subject: l.transfer.to, Err: err})
+	l.publishStatus(states[l.cand.State()]) // first: who is answered may ask for it
 	l.transfer.settle(err)
 }
 

@@ -208,7 +208,7 @@ func TestNotLeaderNamesTheAddress(t *testing.T) {
 func TestAddressIsAskedForAgain(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a", func(o *Options) { o.Registry.Address = "a:80" }).start()
-		c.pass(time.Minute)
+		c.pass(67 * time.Second) // in the middle between two heartbeats
 		c.redis.Do(func(m *miniredis.Miniredis) { m.HDel("tenure:instances", "a") })
 		b := c.member("b").start()
 		c.pass(time.Second)
