@@ -102,6 +102,24 @@ func TestTransferToOneThatDoesNotAsk(t *testing.T) {
 	})
 }
 
+// TestTransferIsAnsweredAfterTheStatus: who waits for it may ask for the status, which must not show
+// it any more.
+func TestTransferIsAnsweredAfterTheStatus(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.run(s.honest(0))
+		s.at(time.Second)
+		call := transferCall{to: "gone", token: s.Status().Token, begun: make(chan error)}
+		s.loop.inputs.put(func(in *loopInputs) { in.transfers = append(in.transfers, call) })
+		synctest.Wait()
+		require.Equal(s, "gone", s.Status().TransferringTo)
+		time.Sleep(electionRetry + 2*(electionTTL/3))
+		synctest.Wait() // the loop waits until its answer is taken
+		is := s.Status()
+		require.ErrorIs(s, <-call.begun, ErrNotReady)
+		require.Empty(s, is.TransferringTo)
+	})
+}
+
 // TestTransferWithoutEffect: what is not this instance's to give.
 func TestTransferWithoutEffect(t *testing.T) {
 	inElection(t, nil, func(s *election) {

@@ -104,6 +104,8 @@ var transfers = []bug{
 		old: "		<-t.ctx.Done() // the loop cancels it right after its answer\n", new: ""},
 	{name: "failed offer untold", test: "TestTransferToOneThatDoesNotAsk", breaks: "a transfer to a dead instance never answers", file: "election_term.go",
 		old: "	l.transfer.settle(err)\n}", new: "	l.transfer = transfer{}\n	_ = err\n}", hangs: true},
+	{name: "answer of a transfer before its status", test: "TestTransferIsAnsweredAfterTheStatus", breaks: "who was told that a transfer has failed still sees it in the status", file: "election_term.go",
+		old: "	l.publishStatus(states[l.cand.State()]) // first: who is answered may ask for it\n", new: ""},
 	{name: "second transfer taken for the first", test: "TestTransferToOneThatDoesNotAsk", breaks: "a transfer reports that another instance leads than asked for", file: "transfer.go",
 		old: "	if t.asked != call.to || t.token != call.token {", new: "	if t.asked == \"\" || t.token != call.token {"},
 	{name: "transfer without an end of its term", test: "TestTransferOfATermThatEndsOtherwise", breaks: "a transfer waits for ever if its term ends meanwhile", file: "election_term.go",
