@@ -7,7 +7,7 @@ PROFILE ?=
 OUT     ?=
 
 # All of it is of the newest versions, as `make test`.
-sim virtual fleet matrix bugs mutate fuzz: export GOFLAGS := $(GOFLAGS) $(NEWEST)
+sim virtual fleet matrix bugs mutate shake fuzz: export GOFLAGS := $(GOFLAGS) $(NEWEST)
 
 # Simulated years of the decisions. Each profile is played at least once, however small YEARS is. PROFILE is a profile, or how the
 # names of some begin: PROFILE=random runs those that each seed draws anew.
@@ -49,6 +49,13 @@ TARGETS ?=
 .PHONY: mutate
 mutate: ## Break each comparison, condition and constant of the rules in turn: a short test must notice; TARGETS, WORKERS, OUT
 	$(GO) run ./internal/proof/cmd/mutate $(if $(TARGETS),-targets $(TARGETS)) $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-json $(OUT)/mutate.json)
+
+# Tests that fail once in thousands of runs fail much more often here. RUN chooses among them.
+RUNS ?= 3
+
+.PHONY: shake
+shake: ## Run tests of a product whose goroutines yield at random before each statement; RUNS, RUN, PACKAGES
+	$(GO) run ./internal/proof/cmd/shake -runs $(RUNS) $(if $(RUN),-run '$(RUN)') $(if $(filter command% environment%,$(origin PACKAGES)),-packages '$(PACKAGES)')
 
 FUZZ_TIME ?= 10s
 

@@ -102,8 +102,8 @@ func TestTransferToOneThatDoesNotAsk(t *testing.T) {
 	})
 }
 
-// TestTransferIsAnsweredAfterTheStatus: who waits for it may ask for the status, which must not show
-// it any more.
+// TestTransferIsAnsweredAfterTheStatus: who waits for it may ask for the status, which must not
+// show it any more.
 func TestTransferIsAnsweredAfterTheStatus(t *testing.T) {
 	inElection(t, nil, func(s *election) {
 		s.run(s.honest(0))

@@ -24,7 +24,7 @@
 //
 // Two more hold the engines: bugs breaks every rule of the product, and of the checkers, by hand,
 // and mutate by machine; a named test, or any short one, must notice. matrix runs the suites on
-// other servers.
+// other servers, shake runs short tests while goroutines yield at random.
 //
 // # What they share
 //
@@ -32,7 +32,7 @@
 //   - simnet: a network and clocks in virtual time, and what can happen to messages.
 //   - redistest: real servers, Sentinels, Clusters, machines, proxies, and child processes.
 //   - hostclock: the one clock that all processes of a host share.
-//   - overlay: test binaries of a product with a file exchanged.
+//   - overlay: test binaries of a product with files exchanged.
 //   - house: tests of the order of files, of the public names, and of the documents.
 //   - surface: what a package shows to its importers, for TestSurface and tools/release.
 //   - figures: what engines write, with the commit and the machine that it is of.

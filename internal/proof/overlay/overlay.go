@@ -1,7 +1,8 @@
-// Package overlay builds and runs the tests of a package with the product broken on purpose. The
-// tree is not touched: broken files are laid over it for one build. Build makes one build for many
-// edits, which a process switches on; Write and Compile make one for a single file. `make bugs` and
-// `make mutate` use it.
+// Package overlay builds and runs the tests of a package with the product broken on purpose, or
+// with goroutines that yield at random. The tree is not touched: other files are laid over it for
+// one build. Build makes one build for many edits, which a process switches on; Write and Compile
+// make one for a single file; Yield lays whole packages over. `make bugs`, `make mutate` and `make
+// shake` use it.
 package overlay
 
 import (
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"time"
 )
 
@@ -21,23 +23,48 @@ const BuildBound = 3 * time.Minute
 // the go command take it. file is slash-separated and relative to the working directory, which is
 // the root of the module.
 func Write(dir, file string, source []byte) (broken, overlay string, err error) {
+	l, err := newLayer(dir)
+	if err != nil {
+		return "", "", err
+	}
+	path := filepath.FromSlash(file)
+	if err := l.write(path, string(source)); err != nil {
+		return "", "", err
+	}
+	overlay, err = l.finish()
+	return l.replace[filepath.Join(l.root, path)], overlay, err
+}
+
+// layer is an overlay that is being written: files that stand in a folder of their own, in place of
+// those of the module.
+type layer struct {
+	root, dir string
+	replace   map[string]string
+}
+
+func newLayer(dir string) (*layer, error) {
 	root, err := os.Getwd()
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", "", err
-	}
-	broken, overlay = filepath.Join(dir, filepath.Base(file)), filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(broken, source, 0o644); err != nil {
-		return "", "", err
-	}
-	path := filepath.Join(root, filepath.FromSlash(file))
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {path: broken}})
+	return &layer{root, dir, map[string]string{}}, os.MkdirAll(dir, 0o755)
+}
+
+// write lays a text over a file, which need not be there; path is relative to the root.
+func (l *layer) write(path, text string) error {
+	laid := filepath.Join(l.dir, strconv.Itoa(len(l.replace))+"_"+filepath.Base(path))
+	l.replace[filepath.Join(l.root, path)] = laid
+	return os.WriteFile(laid, []byte(text), 0o644)
+}
+
+// finish writes what the go command reads, and gives its name.
+func (l *layer) finish() (overlay string, err error) {
+	text, err := json.Marshal(map[string]map[string]string{"Replace": l.replace})
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
-	return broken, overlay, os.WriteFile(overlay, text, 0o644)
+	overlay = filepath.Join(l.dir, "overlay.json")
+	return overlay, os.WriteFile(overlay, text, 0o644)
 }
 
 // Compile builds the tests of the package in folder in ("": the root) into binary. The compiler

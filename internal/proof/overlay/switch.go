@@ -1,7 +1,6 @@
 package overlay
 
 import (
-	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -77,18 +76,9 @@ var named = regexp.MustCompile(`\bedit(\d+):\d+`)
 // lay writes the sources with all edits in them that are not alone, or turn out to be, and the
 // overlay.
 func lay(dir string, edits []Edit, alone []bool) (overlay string, err error) {
-	root, err := os.Getwd()
+	l, err := newLayer(dir)
 	if err != nil {
 		return "", err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	replace := map[string]string{}
-	write := func(path, text string) error {
-		broken := filepath.Join(dir, strconv.Itoa(len(replace))+"_"+filepath.Base(path))
-		replace[filepath.Join(root, path)] = broken
-		return os.WriteFile(broken, []byte(text), 0o644)
 	}
 	of := map[string][]int{}
 	for i, e := range edits {
@@ -108,23 +98,18 @@ func lay(dir string, edits []Edit, alone []bool) (overlay string, err error) {
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", file, err)
 		}
-		if err := write(filepath.FromSlash(file), text); err != nil {
+		if err := l.write(filepath.FromSlash(file), text); err != nil {
 			return "", err
 		}
 		packages[filepath.Dir(filepath.FromSlash(file))] = name
 	}
 	for folder, name := range packages {
 		text := fmt.Sprintf("package %s\n\nimport (\n\t\"os\"\n\t\"strconv\"\n)\n\nvar overlayEdit, _ = strconv.Atoi(os.Getenv(%q))\n", name, EnvEdit)
-		if err := write(filepath.Join(folder, "overlay_edit.go"), text); err != nil {
+		if err := l.write(filepath.Join(folder, "overlay_edit.go"), text); err != nil {
 			return "", err
 		}
 	}
-	text, err := json.Marshal(map[string]map[string]string{"Replace": replace})
-	if err != nil {
-		return "", err
-	}
-	overlay = filepath.Join(dir, "overlay.json")
-	return overlay, os.WriteFile(overlay, text, 0o644)
+	return l.finish()
 }
 
 // switched gives the source of a file with those of its edits in it that can be switched, and the
