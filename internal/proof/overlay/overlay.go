@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"time"
 )
@@ -88,4 +89,15 @@ func Command(ctx context.Context, in, program string, args ...string) *exec.Cmd 
 	cmd.Dir = filepath.FromSlash(in)
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
+}
+
+var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+// Failed gives the tests that have failed, parts of others among them, in the order of what a test
+// binary has printed.
+func Failed(printed []byte) (tests []string) {
+	for _, found := range failure.FindAllSubmatch(printed, -1) {
+		tests = append(tests, string(found[1]))
+	}
+	return tests
 }

@@ -43,6 +43,11 @@ import "testing"
 func TestMain(m *testing.M) { main() }
 `
 
+func TestFailed(t *testing.T) {
+	require.Equal(t, []string{"TestA", "TestA/b", "TestC"}, Failed([]byte("--- PASS: TestZ (0s)\n--- FAIL: TestA (0.00s)\n    --- FAIL: TestA/b (0.00s)\nx --- FAIL: TestY\n--- FAIL: TestC (1s)\nFAIL\n")))
+	require.Empty(t, Failed([]byte("PASS\n")))
+}
+
 // TestBuild: one build stands for each edit of a body, and for none; what cannot be switched is
 // told.
 func TestBuild(t *testing.T) {

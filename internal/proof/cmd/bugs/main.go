@@ -200,8 +200,6 @@ func pattern(tests ...string) string {
 	return "^(" + strings.Join(whole, "|") + ")$"
 }
 
-var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
-
 // noScript is how Redis and miniredis report a script that is no Lua, or that names what is not
 // there: any test notices that.
 var noScript = regexp.MustCompile(`Error compiling script.*|nonexistent global variable.*`)
@@ -241,10 +239,7 @@ func seed(b bug, dir, binary string, edit int, find bool, bound time.Duration) o
 	cmd := overlay.Command(ctx, b.in, binary, args...)
 	cmd.Env = append(os.Environ(), overlay.EnvScripts+"="+scripts, fmt.Sprint(overlay.EnvEdit, "=", edit))
 	out, err := cmd.CombinedOutput()
-	var failed []string
-	for _, found := range failure.FindAllSubmatch(out, -1) {
-		failed = append(failed, string(found[1]))
-	}
+	failed := overlay.Failed(out)
 	switch {
 	case err == nil:
 		return done(false, "no test fails")

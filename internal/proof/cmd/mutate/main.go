@@ -240,10 +240,7 @@ func (t target) try(ctx context.Context, m mutant, whole map[string]string, edit
 	return survived, ""
 }
 
-var (
-	failure  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
-	noScript = regexp.MustCompile(`Error compiling script|nonexistent global variable|tenure: scripts.lua`)
-)
+var noScript = regexp.MustCompile(`Error compiling script|nonexistent global variable|tenure: scripts.lua`)
 
 // attempt runs a suite with the embedded scripts, or those of a file, and with one of the edits of
 // the binary, or none.
@@ -254,8 +251,8 @@ func attempt(ctx context.Context, s suite, binary, scripts string, edit int, bou
 		"-test.run", s.run, "-test.skip", s.skip)
 	cmd.Env = append(os.Environ(), overlay.EnvScripts+"="+scripts, fmt.Sprint(overlay.EnvEdit, "=", edit))
 	out, err := cmd.CombinedOutput()
-	if found := failure.FindSubmatch(out); found != nil {
-		by = string(found[1])
+	if failed := overlay.Failed(out); len(failed) > 0 {
+		by = failed[0]
 	}
 	switch {
 	case err == nil:

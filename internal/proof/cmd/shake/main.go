@@ -14,8 +14,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -118,8 +116,6 @@ func product(ctx context.Context) (folders []string, err error) {
 	return folders, nil
 }
 
-var failure = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
-
 // attempt runs the tests of one package in an order of its own, and gives the names of those that
 // failed.
 func attempt(ctx context.Context, o options, in, binary string) (failed []string, out []byte) {
@@ -131,11 +127,7 @@ func attempt(ctx context.Context, o options, in, binary string) (failed []string
 	if err == nil {
 		return nil, nil
 	}
-	for _, m := range failure.FindAllSubmatch(out, -1) {
-		failed = append(failed, string(m[1]))
-	}
-	slices.Sort(failed)
-	if failed = slices.Compact(failed); len(failed) == 0 {
+	if failed = overlay.Failed(out); len(failed) == 0 {
 		failed = []string{err.Error()} // it did not come to that
 	}
 	return failed, bytes.TrimSpace(out)
