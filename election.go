@@ -138,7 +138,7 @@ func (e *Elector) Status() ElectionStatus {
 	switch {
 	case s.State == ElectionLeading && !leads:
 		s.State, s.Token, s.Deadline = ElectionDraining, 0, time.Time{}
-	case s.State == ElectionFollowing && leads: // the work hears of a term before the loop has made its report
+	case s.State == ElectionFollowing && leads: // the loop is about to publish it
 		if held := t.lease.Load(); held != nil {
 			term, _ := TermFrom(t.ctx)
 			s.State, s.Token, s.Deadline = ElectionLeading, term.Token, time.Now().Add(held.EndsIn(readClock()))
@@ -404,8 +404,8 @@ func (e *Elector) notLeader() error {
 
 // Observe calls fn with every event of this election from now on, until stop is called, and with
 // those of the subscription to hints, which all elections of the process share. It does not call fn
-// with the events of other roles, of the registry and of tasks: Coordinator.Observe does. Otherwise
-// it works like Coordinator.Observe.
+// with the events of other roles, of the registry and of tasks: Coordinator.Observe does. Status is
+// never older than the event that fn is called with. Otherwise it works like Coordinator.Observe.
 func (e *Elector) Observe(fn func(Event)) (stop func()) { return e.loop.bus.observe(fn) }
 
 // Run campaigns until ctx is done, anew after each term, and runs the given leader work during

@@ -40,7 +40,7 @@ func (l *electionLoop) send(now lease.Reading, r lease.Request) {
 	}
 	if !l.callsStuck {
 		l.callsStuck = true
-		l.bus.publish(Event{Type: EventCallsStuck, Role: l.opts.Role, Count: l.calls, Err: &callsHangError{count: l.calls}})
+		l.tell(Event{Type: EventCallsStuck, Role: l.opts.Role, Count: l.calls, Err: &callsHangError{count: l.calls}})
 	}
 	if r.Kind == lease.Release || !l.sendAside(now) {
 		l.apply(now, l.cand.Answer(now, r, lease.Answer{}), ErrExpired)

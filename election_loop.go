@@ -404,7 +404,7 @@ func (l *electionLoop) turn() {
 	}
 	l.look(now)
 	l.report.publish(now, l.cand)
-	l.publishStatus(states[l.cand.State()])
+	l.announce()
 	if !l.cand.Releasing() { // after the status: who has resigned may ask for it
 		l.resignDone()
 	}
@@ -523,7 +523,7 @@ func (l *electionLoop) answer(now lease.Reading, a storeAnswer) {
 			if l.releasing != nil {
 				l.releasing.confirmed = true
 			}
-			l.bus.publish(Event{Type: EventLeaseReleased, Role: l.opts.Role, Token: a.request.Token})
+			l.tell(Event{Type: EventLeaseReleased, Role: l.opts.Role, Token: a.request.Token})
 		}
 		l.report.released(a.request.Token)
 	default:
@@ -623,6 +623,22 @@ func (l *electionLoop) looked(now lease.Reading, a storeAnswer) {
 		return
 	}
 	l.report.looked(now, a.number, a.answer, late)
+}
+
+// tell publishes an event, after those that the report keeps.
+func (l *electionLoop) tell(e Event) {
+	l.report.tell(e)
+	l.announce()
+}
+
+// announce publishes the status, and the events that the report keeps: an observer may ask for the
+// status.
+func (l *electionLoop) announce() {
+	l.publishStatus(states[l.cand.State()])
+	for _, e := range l.report.news {
+		l.bus.publish(e)
+	}
+	l.report.news = nil
 }
 
 func (l *electionLoop) publishStatus(state ElectionState) {

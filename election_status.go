@@ -131,6 +131,7 @@ type Subscription struct {
 // answers, who leads, why it waits itself. Its fields belong to the loop.
 type electionReport struct {
 	bus     electionBus
+	news    []Event // that no observer was told of yet
 	timing  *lease.Timing
 	suspect func() string // what is likely wrong if Redis has never answered, "": no idea; nil: nobody knows
 
@@ -166,6 +167,9 @@ type electionReport struct {
 	backFor      WaitReason    // why it stands back; "" if it does not
 }
 
+// tell keeps an event until the status shows what it says.
+func (r *electionReport) tell(e Event) { r.news = append(r.news, e) }
+
 // refused takes an error of Redis, which is what a call came back with.
 func (r *electionReport) refused(number uint64, err error) {
 	if number < r.heard {
@@ -173,7 +177,7 @@ func (r *electionReport) refused(number uint64, err error) {
 	}
 	r.lastErr = err
 	if r.faults.newFix(err) {
-		r.bus.publish(Event{Type: EventElectionMisconfigured, Role: r.bus.role, Err: err})
+		r.tell(Event{Type: EventElectionMisconfigured, Role: r.bus.role, Err: err})
 	}
 }
 
@@ -253,10 +257,10 @@ func (r *electionReport) usable(now lease.Reading, number uint64, answer store.L
 		r.unread = false
 	} else if !r.unread {
 		r.unread = true
-		r.bus.publish(Event{Type: EventHistoryUnread, Role: r.bus.role})
+		r.tell(Event{Type: EventHistoryUnread, Role: r.bus.role})
 	}
 	if answer.Verdict == lease.Kept && answer.Reclaimed {
-		r.bus.publish(Event{Type: EventLeaseReclaimed, Role: r.bus.role, Token: answer.Token})
+		r.tell(Event{Type: EventLeaseReclaimed, Role: r.bus.role, Token: answer.Token})
 	}
 	r.leads(now, number, answer)
 }
@@ -283,7 +287,7 @@ func (r *electionReport) leads(now lease.Reading, number uint64, answer store.Le
 	if r.leader != "" {
 		r.lastLeader = r.leader
 	}
-	r.bus.publish(e)
+	r.tell(e)
 }
 
 // knownUntil is when the lease that an answer shows must have ended if it is not renewed, and one
@@ -317,11 +321,11 @@ func (r *electionReport) publish(now lease.Reading, candidate *lease.Candidate) 
 			if waiting == WaitYoung {
 				e.Took = r.redisAge
 			}
-			r.bus.publish(e)
+			r.tell(e)
 		}
 	}
 	if step := candidate.StepSeen(); step != 0 {
-		r.bus.publish(Event{Type: EventRedisClockStepped, Role: r.bus.role, Step: step})
+		r.tell(Event{Type: EventRedisClockStepped, Role: r.bus.role, Step: step})
 	}
 }
 
@@ -340,15 +344,15 @@ func (r *electionReport) reaches(now lease.Reading, candidate *lease.Candidate) 
 // followers alike.
 func (r *electionReport) publishDown(candidate *lease.Candidate) {
 	if !r.down {
-		r.bus.publish(Event{Type: EventRedisUp, Role: r.bus.role})
+		r.tell(Event{Type: EventRedisUp, Role: r.bus.role})
 		return
 	}
 	if r.lastErr == nil {
 		r.lastErr = r.silence()
 	}
-	r.bus.publish(Event{Type: EventRedisDown, Role: r.bus.role, Err: r.lastErr})
+	r.tell(Event{Type: EventRedisDown, Role: r.bus.role, Err: r.lastErr})
 	if candidate.State() == lease.Leading {
-		r.bus.publish(Event{
+		r.tell(Event{
 			Type: EventRenewalFailed, Role: r.bus.role, Token: candidate.Token(), Err: r.lastErr,
 		})
 	}
@@ -415,6 +419,7 @@ func (r *electionReport) snapshot(state ElectionState, candidate *lease.Candidat
 	switch {
 	case state == ElectionLeading:
 		s.Token = candidate.Token()
+		s.Leader, s.LeaderToken = r.bus.instance, s.Token // the answer that says so may be yet to come
 		s.Deadline = time.Now().Add(candidate.Lease().EndsIn(now))
 	case s.Waiting == WaitUnhealthy:
 		s.Err = fmt.Errorf("%w: %w", ErrWorkFailed, r.sick)

@@ -493,6 +493,48 @@ func TestDownAndUpPair(t *testing.T) {
 	})
 }
 
+// TestStatusShowsWhatAnEventSays: an observer that asks for it never sees the state before.
+func TestStatusShowsWhatAnEventSays(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		seen := make(map[EventType]int)
+		look := func(e Event) bool { // while the loop publishes it, which no observer can do
+			status := s.Status()
+			seen[e.Type]++
+			switch e.Type {
+			case EventTermBegan:
+				require.Equal(s, []any{ElectionLeading, e.Token}, []any{status.State, status.Token})
+				require.Equal(s, []any{"me", e.Token}, []any{status.Leader, status.LeaderToken})
+			case EventTermEnded:
+				require.Equal(s, ElectionDraining, status.State)
+				require.Zero(s, status.Token)
+			case EventLeaderChanged:
+				require.Equal(s, []any{e.Subject, e.Token}, []any{status.Leader, status.LeaderToken})
+			case EventElectionWaiting:
+				require.EqualValues(s, e.Reason, status.Waiting)
+			case EventRedisDown:
+				require.Equal(s, e.Err, status.Err)
+			case EventRedisUp:
+				require.NoError(s, status.Err)
+			}
+			return true
+		}
+		s.loop.bus.add(s.loop.bus.observers, observer[Event]{hearsay: look})
+		s.run(s.honest(time.Second))
+		s.at(time.Second)
+		s.store.on(on("renew", fate{err: errNetwork}))
+		s.pass(electionTTL / 2)
+		s.store.on(nil)
+		s.pass(electionRetry)
+		require.NoError(s, s.Resign(context.Background()))
+		s.store.hold("other", time.Hour)
+		s.pass(2 * electionRetry)
+		require.NoError(s, s.stop())
+		for _, kind := range []EventType{EventTermBegan, EventTermEnded, EventLeaderChanged, EventElectionWaiting, EventRedisDown, EventRedisUp} {
+			require.NotZero(s, seen[kind], kind)
+		}
+	})
+}
+
 // A leader that took back a lease that Redis had lost says so, once.
 func TestReclaimIsReported(t *testing.T) {
 	inElection(t, nil, func(s *election) {

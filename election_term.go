@@ -23,12 +23,13 @@ func (l *electionLoop) apply(now lease.Reading, change lease.Change, cause error
 		if l.cand.Reason() == lease.Expired {
 			cause = ErrExpired
 		}
+		var otherwise error // why no transfer ended it
 		if to := l.cand.Heir(); to != "" {
 			cause = fmt.Errorf("%w: the lease goes to instance %q", ErrResigned, to)
 			l.transferred = lastTransfer{token: l.cand.Token(), asked: l.transfer.asked, to: to}
 			l.transfer.settle(nil) // before the context is cancelled: leader work may wait for both
 		} else {
-			l.transfer.settle(fmt.Errorf("%w any more: %w", ErrNotLeader, cause))
+			otherwise = fmt.Errorf("%w any more: %w", ErrNotLeader, cause)
 		}
 		if why := l.cand.Reason(); why == lease.Transferred || why == lease.Resigned || why == lease.Shutdown {
 			l.term.retire(cause)
@@ -39,9 +40,10 @@ func (l *electionLoop) apply(now lease.Reading, change lease.Change, cause error
 		l.balance.led.Add(-1)
 		ended := time.Now()
 		l.abandoned, l.drainBy, l.finishBy = false, ended.Add(l.drainTimeout), ended.Add(finishTime(l.drainTimeout))
-		l.bus.publish(Event{
+		l.tell(Event{
 			Type: EventTermEnded, Role: l.opts.Role, Token: l.cand.Token(), Reason: l.cand.Reason().String(), Err: context.Cause(l.term.ctx),
 		})
+		l.transfer.settle(otherwise) // last: who is answered may ask whether we lead
 	}
 }
 
@@ -66,7 +68,7 @@ func (l *electionLoop) offer(now lease.Reading, call transferCall) {
 func (l *electionLoop) offered() {
 	if to := l.cand.Heir(); to != lease.Anyone && to != l.transfer.to {
 		l.transfer.to = to
-		l.bus.publish(Event{Type: EventTransferOffered, Role: l.opts.Role, Token: l.transfer.token, Subject: to})
+		l.tell(Event{Type: EventTransferOffered, Role: l.opts.Role, Token: l.transfer.token, Subject: to})
 	}
 }
 
@@ -83,9 +85,8 @@ func (l *electionLoop) offers() {
 		return
 	}
 	err := notReady(l.transfer.to, len(l.transfer.calls) == 0, l.timing)
-	l.bus.publish(Event{Type: EventTransferFailed, Role: l.opts.Role, Token: l.transfer.token, Subject: l.transfer.to, Err: err})
-	l.publishStatus(states[l.cand.State()]) // first: who is answered may ask for it
-	l.transfer.settle(err)
+	l.tell(Event{Type: EventTransferFailed, Role: l.opts.Role, Token: l.transfer.token, Subject: l.transfer.to, Err: err})
+	l.transfer.settle(err) // last: who is answered may ask for the status
 }
 
 func (l *electionLoop) begin(now lease.Reading) {
@@ -96,7 +97,7 @@ func (l *electionLoop) begin(now lease.Reading) {
 	l.term = t
 	l.current.Store(t)
 	l.balance.led.Add(1)
-	l.bus.publish(Event{Type: EventTermBegan, Role: term.Role, Token: term.Token})
+	l.tell(Event{Type: EventTermBegan, Role: term.Role, Token: term.Token})
 	// The loop may have stood still since it took the answer: no work begins in a term that is
 	// over, or is about to be cancelled.
 	if first := l.cand.Lease(); first.CancelIn(readClock()) <= 0 || !t.leading() {
@@ -122,13 +123,13 @@ func (l *electionLoop) returned(now lease.Reading, e workEnded) {
 	cause := context.Cause(l.term.ctx)
 	switch {
 	case e.err == nil && cause == nil: // it is done: the term goes on, even without any work
-		l.bus.publish(Event{Type: EventWorkDone, Role: l.opts.Role, Token: l.cand.Token(), Work: l.work.name(e.work)})
+		l.tell(Event{Type: EventWorkDone, Role: l.opts.Role, Token: l.cand.Token(), Work: l.work.name(e.work)})
 	case e.err == nil:
 	case cause != nil && e.heeded:
 	case e.resigns: // without an effect if the term has ended
 		l.apply(now, l.cand.End(now, lease.Resigned), e.err)
 	case cause != nil: // it failed while it drained
-		l.bus.publish(Event{Type: EventWorkFailed, Role: l.opts.Role, Token: l.cand.Token(), Err: e.err})
+		l.tell(Event{Type: EventWorkFailed, Role: l.opts.Role, Token: l.cand.Token(), Err: e.err})
 	default:
 		l.fail(now, e.err)
 	}
@@ -139,7 +140,7 @@ func (l *electionLoop) fail(now lease.Reading, err error) {
 	if l.cand.State() != lease.Leading {
 		return
 	}
-	l.bus.publish(Event{Type: EventWorkFailed, Role: l.opts.Role, Token: l.cand.Token(), Err: err})
+	l.tell(Event{Type: EventWorkFailed, Role: l.opts.Role, Token: l.cand.Token(), Err: err})
 	l.apply(now, l.cand.End(now, lease.Failed), fmt.Errorf("%w: %w", ErrWorkFailed, err))
 }
 
@@ -170,7 +171,7 @@ func (l *electionLoop) drain(now lease.Reading) {
 		l.abandoned = true
 		l.cand.Abandon()
 		overrun := &DrainError{Running: l.workLeft()}
-		l.bus.publish(Event{Type: EventWorkOverrun, Role: l.opts.Role, Token: l.cand.Token(), Err: overrun})
+		l.tell(Event{Type: EventWorkOverrun, Role: l.opts.Role, Token: l.cand.Token(), Err: overrun})
 		l.term.resignDone(overrun) // the work may itself be what waits for it
 	}
 }

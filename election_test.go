@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -63,34 +62,23 @@ func TestStatusInEachState(t *testing.T) {
 	})
 }
 
-// TestStatusOfANewTerm: as soon as the work and the observers can hear of a term, the status has
-// it.
+// TestStatusOfANewTerm: whoever is told by IsLeader of a term is told so by the status, before the
+// loop has published that.
 func TestStatusOfANewTerm(t *testing.T) {
 	inElection(t, nil, func(s *election) {
-		s.store.hold("other", electionTTL)
 		s.run(s.honest(time.Second))
-		s.at(electionTTL - time.Second)
-		seen := make(chan ElectionStatus, 1)
-		s.store.on(func(c storeCall) fate {
-			if c.op == "acquire" && s.loop.bus.mu.TryLock() {
-				go func() { // ends once the term is on, whose event is held up until then
-					defer s.loop.bus.mu.Unlock()
-					for !s.IsLeader() {
-						runtime.Gosched()
-					}
-					for range 1000 { // the loop goes on to the event
-						runtime.Gosched()
-					}
-					seen <- s.Status()
-				}()
-			}
-			return fate{}
-		})
-		status := <-seen
+		s.at(time.Second)
+		s.loop.status.Store(&snapshot{ElectionStatus: ElectionStatus{
+			State: ElectionFollowing, Leader: "other", LeaderToken: 1, Waiting: WaitLease, WaitingUntil: time.Now().Add(electionTTL),
+		}})
+		require.True(s, s.IsLeader())
+		status := s.Status()
 		require.Equal(s, ElectionLeading, status.State)
-		require.Equal(s, []int64{2, 2}, []int64{status.Token, status.LeaderToken})
+		token := s.told(EventTermBegan)[0].Token
+		require.Equal(s, []int64{token, token}, []int64{status.Token, status.LeaderToken})
 		require.Equal(s, "me", status.Leader)
 		require.Empty(s, status.Waiting)
+		require.Zero(s, status.WaitingUntil)
 		require.Positive(s, time.Until(status.Deadline))
 	})
 }

@@ -335,8 +335,8 @@ func (b *eventBus) flush(deadline time.Time) error {
 // fix. A row ends with over.
 type reportOnce struct {
 	reported bool
-	fixes    []reportedFix
 	stuck    bool // that calls hang was reported
+	fixes    []reportedFix
 }
 
 // reportedFix is what somebody was asked for, and by which call.

@@ -120,6 +120,23 @@ func TestTransferIsAnsweredAfterTheStatus(t *testing.T) {
 	})
 }
 
+// TestTransferIsAnsweredAfterTheEnd of a term that ends otherwise.
+func TestTransferIsAnsweredAfterTheEnd(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.run(s.honest(time.Second))
+		s.at(time.Second)
+		call := transferCall{to: "gone", token: s.Status().Token, begun: make(chan error)}
+		s.loop.inputs.put(func(in *loopInputs) { in.transfers = append(in.transfers, call) })
+		synctest.Wait()
+		s.SetEligible(false)
+		synctest.Wait() // the loop waits until its answer is taken
+		leads, is := s.IsLeader(), s.Status()
+		require.ErrorIs(s, <-call.begun, ErrNotLeader)
+		require.False(s, leads)
+		require.Equal(s, ElectionDraining, is.State)
+	})
+}
+
 // TestTransferWithoutEffect: what is not this instance's to give.
 func TestTransferWithoutEffect(t *testing.T) {
 	inElection(t, nil, func(s *election) {

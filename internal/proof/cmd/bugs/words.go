@@ -100,7 +100,7 @@ var words = []bug{
 	{name: "resigned twice", test: "TestResignInsideATermThatHasEnded", breaks: "whether a term that has ended can be resigned depends on what its loop has got to", file: "election.go",
 		old: "(!t.leading() || own", new: "(own"},
 	{name: "leader work done in silence", test: "TestWorkThatIsDone", breaks: "leader work that has returned nil by mistake is missed by nobody", file: "election_term.go",
-		old: "		l.bus.publish(Event{Type: EventWorkDone, Role: l.opts.Role, Token: l.cand.Token(), Work: l.work.name(e.work)})\n", new: ""},
+		old: "		l.tell(Event{Type: EventWorkDone, Role: l.opts.Role, Token: l.cand.Token(), Work: l.work.name(e.work)})\n", new: ""},
 	{name: "interval that is allowed but refused", test: "TestDurations", breaks: "the error of a RenewInterval names one that is refused as well", file: "options_check.go",
 		old: "/ 2 / 11 * 10)", new: "/ 2)"},
 	{name: "caller's context is a fault of Redis", test: "TestContextOfTheCaller", breaks: "a request that its user has cancelled is reported as an outage of Redis", file: "bounded.go",
