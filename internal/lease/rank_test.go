@@ -17,7 +17,8 @@ func TestRank(t *testing.T) {
 		{Priority: -1000},
 		{Priority: -1000, Order: 1},
 		{Priority: -1, Newer: year, Order: MaxOrder},
-		{Others: 499},
+		{Others: othersSpan - 1},
+		{Others: othersSpan - 2},
 		{Others: 2, Newer: year, Order: 3},
 		{Others: 1},
 		{},
@@ -26,7 +27,8 @@ func TestRank(t *testing.T) {
 		{Newer: time.Second},
 		{Newer: 2 * time.Second, Order: 3},
 		{Newer: 90 * 24 * time.Hour},
-		{Newer: year},
+		{Newer: (newerSpan - 2) * time.Second},
+		{Newer: year}, // as much as a rank can hold
 		{Priority: 1},
 		{Priority: 1000, Newer: year, Order: MaxOrder},
 	}
@@ -46,7 +48,7 @@ func TestRank(t *testing.T) {
 	if !slices.IsSorted(ranks) || len(slices.Compact(slices.Clone(ranks))) != len(ranks) {
 		t.Errorf("ranks %d are not in order", ranks)
 	}
-	if (Preference{Others: -1, Newer: -year, Order: -1}).Rank() != 0 || (Preference{Others: 1000}).Rank() != (Preference{Others: 499}).Rank() || (Preference{Order: 5000}).Rank() != MaxOrder {
+	if (Preference{Others: -1, Newer: -year, Order: -1}).Rank() != 0 || (Preference{Others: 1000}).Rank() != (Preference{Others: othersSpan - 1}).Rank() || (Preference{Order: 5000}).Rank() != MaxOrder {
 		t.Error("a part reaches into another")
 	}
 }
