@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
@@ -214,6 +215,39 @@ func TestRunHandsOverAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "stopped", terms[1].Reason, "the lease was given back")
 	require.Less(t, terms[0].Gap, 5*time.Minute, "half a lease")
+}
+
+// TestRunIsNotHeldUpByItsReader: nobody reads what it says, and the pipe is full, as under a pager or
+// behind Ctrl-S. The lease is given back all the same once the program has ended.
+func TestRunIsNotHeldUpByItsReader(t *testing.T) {
+	s := newRunStage(t, "TENURE_LEASE_TTL=10m", "TENURE_HEARTBEAT_TTL=10m")
+	var ends [2]int
+	require.NoError(t, unix.Pipe2(ends[:], unix.O_NONBLOCK|unix.O_CLOEXEC))
+	t.Cleanup(func() { _ = unix.Close(ends[0]) })
+	full, err := 0, error(nil)
+	for ; err == nil; full++ {
+		_, err = unix.Write(ends[1], []byte{'x'})
+	}
+	require.ErrorIs(t, err, unix.EAGAIN)
+	require.Greater(t, full, 1000)
+	require.NoError(t, unix.SetNonblock(ends[1], false))
+	stderr := os.NewFile(uintptr(ends[1]), "stderr")
+	defer func() { _ = stderr.Close() }()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := &exec.Cmd{Path: self, Args: []string{"tenure", "run", "--role", "unread", "--id", "web-1", "--", "sh", "-c", "read line; exit 3"}, Env: s.env, Stderr: stderr}
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	s.until("it leads", func() bool { return s.leads("unread", "web-1") })
+	_, err = stdin.Write([]byte("end\n"))
+	require.NoError(t, err)
+	s.until("the lease is given back", func() bool { return s.over("unread", "web-1") })
+	s.until("it ends", func() bool { return len(ended) == 1 })
+	require.Equal(t, "exit status 3", (<-ended).Error())
 }
 
 // TestRunEndsWhatForksAndExits: a process that forks and exits at once, again and again, is never

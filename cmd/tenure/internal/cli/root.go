@@ -44,6 +44,7 @@ func (e *exitError) Error() string { return e.text }
 // app is one call of the program.
 type app struct {
 	out, err io.Writer
+	aside    *out.Aside // what err is, of a command that may not be held up by it; nil: it is written to
 	settings *settings.Settings
 	flags    struct {
 		redis, api, namespace, role, output, config, by string
@@ -340,6 +341,9 @@ func (a *app) question(ctx context.Context) (context.Context, context.CancelFunc
 }
 
 func (a *app) close() {
+	if a.aside != nil {
+		a.aside.Close()
+	}
 	if a.source != nil {
 		a.source.Close()
 	}

@@ -75,6 +75,9 @@ Exit codes: that of the program, 128 + n if signal n has killed it; 0 after SIGI
 
 // run takes part until the command has ended for good, or ctx.
 func (a *app) run(ctx context.Context, o runOptions, command []string) error {
+	// Who does not read what is said holds neither the program up nor the lease.
+	a.aside = out.NewAside(a.err)
+	a.err = a.aside
 	config, coordinator, err := a.runConfig(o, command)
 	if err != nil {
 		return &exitError{exitRun, err.Error()}
