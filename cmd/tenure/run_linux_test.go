@@ -250,6 +250,28 @@ func TestRunIsNotHeldUpByItsReader(t *testing.T) {
 	require.Equal(t, "exit status 3", (<-ended).Error())
 }
 
+// TestRunNeedsTheProcOfItsOwnNamespace: in a pid namespace with the /proc of another one it would
+// find no descendant, and let all of them live. It does not begin.
+func TestRunNeedsTheProcOfItsOwnNamespace(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	var said bytes.Buffer
+	cmd := &exec.Cmd{
+		Path: self, Args: []string{"tenure", "run", "--", "true"}, Stderr: &said, Env: []string{"HOME=" + t.TempDir()},
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID,
+			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+		},
+	}
+	if err := cmd.Start(); err != nil {
+		t.Skip("no namespace may be made: ", err)
+	}
+	err = cmd.Wait()
+	require.Equal(t, 125, cmd.ProcessState.ExitCode(), err)
+	require.Contains(t, said.String(), "/proc shows another pid namespace")
+}
+
 // TestRunEndsWhatForksAndExits: a process that forks and exits at once, again and again, is never
 // where a list of processes has it. It does not live on either.
 func TestRunEndsWhatForksAndExits(t *testing.T) {

@@ -78,6 +78,9 @@ func (a *app) run(ctx context.Context, o runOptions, command []string) error {
 	// Who does not read what is said holds neither the program up nor the lease.
 	a.aside = out.NewAside(a.err)
 	a.err = a.aside
+	if err := sidecar.Prepare(); err != nil {
+		return &exitError{exitRun, err.Error()}
+	}
 	config, coordinator, err := a.runConfig(o, command)
 	if err != nil {
 		return &exitError{exitRun, err.Error()}

@@ -76,8 +76,8 @@ func Guard(args []string) int {
 	g.grace, g.margin, g.stopSignal, g.until = time.Duration(numbers[0]), time.Duration(numbers[1]), syscall.Signal(numbers[2]), time.Duration(numbers[3])
 	syscall.CloseOnExec(orderFile)
 	syscall.CloseOnExec(reportFile)
-	if err := subreap(); err != nil {
-		g.say(reportFailed, "125 it cannot be a child subreaper: "+err.Error())
+	if err := Prepare(); err != nil {
+		g.say(reportFailed, "125 "+err.Error())
 		return 0
 	}
 	// What is sent to all processes of a terminal, or by mistake, does not end a guardian. Signals

@@ -3,6 +3,7 @@ package sidecar
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,8 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// subreap makes this process the parent of every descendant whose own parent dies.
-func subreap() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+// Prepare must be called before Run: it makes this process the parent of every descendant whose own
+// parent dies, such as a guardian. It refuses a /proc in which no descendant would be found.
+func Prepare() error {
+	self, err := os.Readlink("/proc/self")
+	switch {
+	case err != nil:
+		return fmt.Errorf("/proc is not there, or shows another pid namespace (fix: mount proc): %w", err)
+	case self != strconv.Itoa(os.Getpid()):
+		return errors.New("/proc shows another pid namespace (fix: mount proc in this one, such as unshare --mount-proc)")
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("it cannot be a child subreaper: %w", err)
+	}
+	return nil
+}
 
 // apart starts a process in a session of its own: a signal from the terminal is not for it.
 func apart() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

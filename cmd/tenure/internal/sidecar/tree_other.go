@@ -4,8 +4,9 @@ package sidecar
 
 import "syscall"
 
-// subreap has no equivalent here: a descendant that leaves the process group is not found.
-func subreap() error { return nil }
+// Prepare must be called before Run. There are no child subreapers here: a descendant that leaves the
+// process group is not found.
+func Prepare() error { return nil }
 
 // apart starts a process in a session of its own: a signal from the terminal is not for it.
 func apart() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
