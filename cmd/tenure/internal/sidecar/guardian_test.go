@@ -202,3 +202,24 @@ func TestRunnerWithoutAGuardian(t *testing.T) {
 	require.Equal(t, "signal 1", <-lines)
 	require.Equal(t, "until 5", <-lines)
 }
+
+// TestFrozenGuardianIsNotWaitedFor: it leaves the pipe full. An order that waited for it, or behind
+// one that does, would kill the command too late.
+func TestFrozenGuardianIsNotWaitedFor(t *testing.T) {
+	unread, orders, err := os.Pipe()
+	require.NoError(t, err)
+	defer func() { _, _ = unread.Close(), orders.Close() }()
+	r := &Runner{Config: Config{Poll: time.Hour}, orders: orders}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for range 1 << 17 { // more than a pipe holds
+			r.order(orderSignal, 28)
+		}
+	}()
+	select {
+	case <-sent:
+	case <-time.After(time.Minute):
+		require.Fail(t, "an order waits")
+	}
+}

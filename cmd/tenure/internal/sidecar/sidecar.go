@@ -55,8 +55,16 @@ func (r *Runner) order(kind string, n int64) {
 	if r.orders == nil {
 		return
 	}
-	_ = r.orders.SetWriteDeadline(time.Now().Add(r.Poll)) // a guardian that is frozen may leave the pipe full
-	_, _ = fmt.Fprintf(r.orders, "%s %d\n", kind, n)
+	raw, err := r.orders.SyscallConn()
+	if err != nil {
+		return
+	}
+	line := fmt.Appendf(nil, "%s %d\n", kind, n)
+	// A guardian that is frozen may leave the pipe full. One try: this process has to kill in time.
+	_ = raw.Write(func(fd uintptr) bool {
+		_, _ = syscall.Write(int(fd), line)
+		return true
+	})
 }
 
 // deadline is when nothing may live, as a time of now(). false: the term is over. It is counted
