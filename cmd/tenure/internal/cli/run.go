@@ -212,17 +212,8 @@ func (a *app) runConfig(o runOptions, command []string) (config sidecar.Config, 
 	if opts.ShutdownTimeout == 0 {
 		opts.ShutdownTimeout = ttl + 5*time.Second
 	}
-	most, stop := sidecar.MaxGrace(ttl), opts.ShutdownTimeout/4*3 // the rest is for its burial, and the release
-	if o.grace == 0 {
-		o.grace = min(most, max(stop, 0), 10*time.Second)
-	}
-	switch {
-	case ttl < time.Second:
+	if ttl < time.Second {
 		return config, nil, fmt.Errorf("--lease-ttl %v: it must be at least 1s", ttl)
-	case o.grace < 0 || o.grace > most:
-		return config, nil, fmt.Errorf("--grace %v: it must be at most a quarter of the lease, %v (fix: a longer --lease-ttl)", o.grace, most)
-	case o.grace > stop && stop > 0: // a time below that is refused by itself
-		return config, nil, fmt.Errorf("--grace %v: it must be at most 3/4 of TENURE_SHUTDOWN_TIMEOUT, %v", o.grace, stop)
 	}
 	level := slog.LevelWarn
 	if o.quiet {
@@ -232,11 +223,22 @@ func (a *app) runConfig(o runOptions, command []string) (config sidecar.Config, 
 	if coordinator, err = tenure.New(env.Redis, opts); err != nil {
 		return config, nil, err
 	}
+	election := coordinator.Options().Election
+	most, stop := sidecar.MaxGrace(ttl, election.Safety.DriftMargin, election.RenewInterval), opts.ShutdownTimeout/4*3 // the rest is for its burial, and the release
+	if o.grace == 0 {
+		o.grace = min(most, stop, 10*time.Second)
+	}
+	switch {
+	case o.grace < 0 || o.grace > most:
+		return config, nil, fmt.Errorf("--grace %v: it must be at most a quarter of the lease, less with a long renewal interval or drift margin: %v (fix: a longer --lease-ttl)", o.grace, most)
+	case o.grace > stop:
+		return config, nil, fmt.Errorf("--grace %v: it must be at most 3/4 of TENURE_SHUTDOWN_TIMEOUT, %v", o.grace, stop)
+	}
 	config = sidecar.Config{
 		Command: command, Grace: o.grace, Margin: sidecar.Margin(ttl), StopSignal: stopSignal, Namespace: opts.Namespace,
 		// A renewal moves the deadline, and nothing reports it: a look at the status costs no round
 		// trip. What is known late is known to be earlier than it is, which is safe.
-		Poll:   coordinator.Options().Election.RenewInterval / 4,
+		Poll:   election.RenewInterval / 4,
 		Status: coordinator.Elector().Status,
 	}
 	return config, coordinator, nil

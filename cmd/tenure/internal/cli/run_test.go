@@ -13,25 +13,41 @@ import (
 	"github.com/tenure-go/tenure/cmd/tenure/internal/settings"
 )
 
+// graceOf is the default grace with a lease.
+func graceOf(t *testing.T, lease string) time.Duration {
+	t.Helper()
+	t.Setenv("TENURE_NAMESPACE", "shop")
+	t.Setenv("TENURE_REDIS_HOST", "redis")
+	t.Setenv("TENURE_CONFIG", "")
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	set, err := settings.Load("")
+	require.NoError(t, err)
+	a := &app{err: io.Discard, settings: set}
+	config, _, err := a.runConfig(runOptions{restart: "no", stopSignal: "TERM", id: "a", ttl: lease}, []string{filepath.Join("bin", "true")})
+	require.NoError(t, err)
+	a.source.Close()
+	return config.Grace
+}
+
 // TestGraceEndsBeforeTheTimeToStop: else the process goes away before its program, and leaves the
 // lease to lapse.
 func TestGraceEndsBeforeTheTimeToStop(t *testing.T) {
 	grace := func(stop, lease string) time.Duration {
-		t.Setenv("TENURE_NAMESPACE", "shop")
-		t.Setenv("TENURE_REDIS_HOST", "redis")
 		t.Setenv("TENURE_SHUTDOWN_TIMEOUT", stop)
-		t.Setenv("TENURE_CONFIG", "")
-		t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-		set, err := settings.Load("")
-		require.NoError(t, err)
-		a := &app{err: io.Discard, settings: set}
-		config, _, err := a.runConfig(runOptions{restart: "no", stopSignal: "TERM", id: "a", ttl: lease}, []string{filepath.Join("bin", "true")})
-		require.NoError(t, err)
-		a.source.Close()
-		return config.Grace
+		return graceOf(t, lease)
 	}
 	require.Equal(t, 7500*time.Millisecond, grace("", ""))
 	require.Equal(t, 10*time.Second, grace("", "60s"))
 	require.Equal(t, 7500*time.Millisecond, grace("10s", ""))
 	require.Equal(t, 3*time.Second, grace("4s", ""))
+}
+
+// TestGraceLeavesTimeToRenew: of a lease that its holder counts half of, a quarter of all would be
+// due before the first renewal is, again and again.
+func TestGraceLeavesTimeToRenew(t *testing.T) {
+	t.Setenv("TENURE_DRIFT_MARGIN", "2s")
+	t.Setenv("TENURE_RENEW_INTERVAL", "800ms")
+	require.Equal(t, (4-2)*time.Second-200*time.Millisecond-1200*time.Millisecond, graceOf(t, "4s"))
+	t.Setenv("TENURE_DRIFT_MARGIN", "-1s") // off
+	require.Equal(t, time.Second, graceOf(t, "4s"))
 }

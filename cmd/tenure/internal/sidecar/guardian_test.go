@@ -179,12 +179,14 @@ func TestDeadlineOfATerm(t *testing.T) {
 }
 
 // TestTimesOfALease: the margin is a twentieth, and a tenth of a second at least; the grace a
-// quarter.
+// quarter, or what a renewal leaves of it.
 func TestTimesOfALease(t *testing.T) {
 	require.Equal(t, 3*time.Second/2, Margin(30*time.Second))
 	require.Equal(t, 100*time.Millisecond, Margin(2*time.Second))
 	require.Equal(t, 100*time.Millisecond, Margin(time.Second))
-	require.Equal(t, 7500*time.Millisecond, MaxGrace(30*time.Second))
+	require.Equal(t, 7500*time.Millisecond, MaxGrace(30*time.Second, 300*time.Millisecond, 10*time.Second))
+	require.Equal(t, 7500*time.Millisecond, MaxGrace(30*time.Second, -time.Second, 10*time.Second))
+	require.Equal(t, 4500*time.Millisecond, MaxGrace(30*time.Second, 15*time.Second, 6*time.Second))
 }
 
 // TestRunnerWithoutAGuardian has nobody to send a signal to, and ends.
