@@ -177,6 +177,12 @@ func TestRunLeavesNothingAlive(t *testing.T) {
 	for _, f := range faults {
 		require.Empty(t, alive[f.name], f.name)
 	}
+	// Who was frozen finds the report of its guardian as it wakes, and does not blame it.
+	frozen := processes[1]
+	send(frozen.Process.Pid, syscall.SIGTERM)
+	send(frozen.Process.Pid, syscall.SIGCONT)
+	require.NoError(t, frozen.Wait())
+	require.Contains(t, fmt.Sprint(frozen.Stderr), "sh was ended since no renewal of the lease came through")
 }
 
 // programOf is the child of a guardian that is the shell.

@@ -103,13 +103,19 @@ func (r *Runner) Run(ctx context.Context, term tenure.Term) (Result, error) {
 	lines := make(chan string, 4)
 	go read(reports, lines) // ends with the guardian, whose end of the pipe is the only one
 	result, ended := r.feed(ctx, term, until, lines)
-	if !ended { // the guardian is dead, or frozen
+	if !ended { // the guardian is dead or frozen, or this process was frozen itself
 		r.killAll(guardian)
-		_ = guardian.Wait()
-		return Result{Code: 128 + int(syscall.SIGKILL), By: ByDeadline}, errors.New("the guardian of the command is dead or frozen: all was killed")
 	}
 	_ = guardian.Wait()
+	for line := range lines { // what it has reported meanwhile
+		if !ended {
+			result, ended = r.hear(line, term)
+		}
+	}
 	_ = reports.Close()
+	if !ended {
+		return Result{Code: 128 + int(syscall.SIGKILL), By: ByDeadline}, errors.New("the guardian of the command is dead or frozen: all was killed")
+	}
 	return result, nil
 }
 
