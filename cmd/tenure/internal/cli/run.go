@@ -93,6 +93,9 @@ func (a *app) run(ctx context.Context, o runOptions, command []string) error {
 	config.Started = func(pid int, term tenure.Term) {
 		say("%s leads %s with token %d: %s has pid %d", term.InstanceID, out.Role(term.Role), term.Token, command[0], pid)
 	}
+	config.Left = func(count int, who string) { // an error: also with --quiet
+		fmt.Fprintln(a.err, out.Plain(fmt.Sprintf("tenure: SIGKILL has not ended %d of the processes of %s: %s (fix: let none run as another user)", count, command[0], who)))
+	}
 	runner := &sidecar.Runner{Config: config}
 	defer forward(runner)()
 	// Who reads what is said may end first. A signal that was ignored would be so for the command

@@ -32,12 +32,15 @@ const (
 	reportStarted = "started" // pid
 	reportFailed  = "failed"  // exit code, and why
 	reportEnded   = "ended"   // exit code, and how; none lives
+	reportLeft    = "left"    // how many SIGKILL has not ended, and which
 )
 
-// How often a guardian looks at the clock, and at what it has killed.
+// How often a guardian looks at the clock, and at what it has killed, and how long that may take
+// before it is reported.
 const (
 	watchTick = 100 * time.Millisecond
 	buryTick  = 5 * time.Millisecond
+	leftAfter = time.Second
 )
 
 // guardian starts the command and ends it.
@@ -54,6 +57,7 @@ type guardian struct {
 	code   int
 	by     string        // how, once it is to end
 	killAt time.Duration // of now(), once it is to end
+	immune immune
 }
 
 // Guard is the main function of a guardian. args are grace, margin, stop signal, the first deadline
@@ -155,7 +159,7 @@ func (g *guardian) watch(lines <-chan string, died <-chan os.Signal) {
 
 // tick is how long nothing has to be looked at.
 func (g *guardian) tick() time.Duration {
-	if g.killAt != 0 || g.ended {
+	if (g.killAt != 0 || g.ended) && !g.immune.told {
 		return buryTick
 	}
 	return min(max(g.until-g.margin-g.grace-now(), buryTick), watchTick)
@@ -214,11 +218,32 @@ func (g *guardian) bury() (left int) {
 	}
 	switch {
 	case g.killAt != 0 && (at >= g.killAt || at >= g.until-g.margin), g.ended && g.by == ByItself:
-		return signalAll(g.main, syscall.SIGKILL) // what it has left behind is not awaited: another one may lead
+		left = signalAll(g.main, syscall.SIGKILL) // what it has left behind is not awaited: another one may lead
+		if g.immune.tell(left) {
+			g.say(reportLeft, fmt.Sprintf("%d %s", left, living()))
+		}
+		return left
 	case g.killAt != 0:
 		return signalAll(g.main, 0)
 	}
 	return 0
+}
+
+// immune finds out whether somebody does not die of SIGKILL: a process of another user, or one that
+// the kernel holds. Without a word nobody would know why the term does not end.
+type immune struct {
+	since time.Duration // of now(), when SIGKILL was first sent to somebody; 0: not yet
+	told  bool
+}
+
+// tell is asked each time with how many got SIGKILL, and says once that it is to be told.
+func (i *immune) tell(left int) bool {
+	if i.since == 0 && left > 0 {
+		i.since = now()
+	}
+	tell := !i.told && left > 0 && now()-i.since >= leftAfter
+	i.told = i.told || tell
+	return tell
 }
 
 // exitCode is that of a command as a shell has it.

@@ -136,6 +136,7 @@ func TestExitCodes(t *testing.T) {
 // TestReports: the end of a command is what its guardian says, and junk is none.
 func TestReports(t *testing.T) {
 	var started []int
+	var left []string
 	r := &Runner{Config: Config{Started: func(pid int, term tenure.Term) {
 		require.Equal(t, int64(7), term.Token)
 		started = append(started, pid)
@@ -152,6 +153,10 @@ func TestReports(t *testing.T) {
 		require.False(t, ended, line)
 	}
 	require.Equal(t, []int{42}, started)
+	r.Left = func(count int, who string) { left = append(left, fmt.Sprint(count, " of them: ", who)) }
+	_, ended := r.hear(reportLeft+" 2 7 (sh), 8 (sleep)", tenure.Term{Token: 7})
+	require.False(t, ended)
+	require.Equal(t, []string{"2 of them: 7 (sh), 8 (sleep)"}, left)
 }
 
 // TestDeadlineOfATerm: it is that of this very term, while it is known and the term holds. The

@@ -29,6 +29,8 @@ type Config struct {
 	Status func() tenure.ElectionStatus
 	// Started is called with the pid of each command.
 	Started func(pid int, term tenure.Term)
+	// Left is called with how many processes SIGKILL has not ended, and their pids and names.
+	Left func(count int, who string)
 }
 
 // Result is how a command ended.
@@ -163,6 +165,8 @@ func (r *Runner) hear(line string, term tenure.Term) (Result, bool) {
 	case err != nil:
 	case kind == reportStarted:
 		r.Started(n, term)
+	case kind == reportLeft:
+		r.Left(n, text)
 	case kind == reportEnded:
 		return Result{Code: n, By: text}, true
 	case kind == reportFailed:
@@ -209,8 +213,12 @@ func (r *Runner) guard(until time.Duration, term tenure.Term) (*exec.Cmd, *os.Fi
 func (r *Runner) killAll(guardian *exec.Cmd) {
 	_ = guardian.Process.Kill()
 	var kept kept
+	var immune immune
 	for {
 		left := signalAll(0, syscall.SIGKILL)
+		if immune.tell(left) {
+			r.Left(left, living())
+		}
 		var alone bool // no child is left, see guardian.bury
 		for {
 			pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

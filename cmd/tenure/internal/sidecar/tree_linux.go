@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -149,6 +150,17 @@ func signalAll(_ int, signal syscall.Signal) int {
 		sendTo(p, signal)
 	}
 	return len(living)
+}
+
+// living names the first descendants.
+func living() string {
+	all, _, _ := descendants()
+	var names []string
+	for _, p := range all[:min(len(all), 5)] {
+		name, _ := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/comm")
+		names = append(names, fmt.Sprintf("%d (%s)", p.pid, strings.ReplaceAll(strings.TrimSuffix(string(name), "\n"), "\n", " ")))
+	}
+	return strings.Join(names, ", ")
 }
 
 // sendTo sends a signal to one process. If the kernel gives no handle of it (an old one, a seccomp

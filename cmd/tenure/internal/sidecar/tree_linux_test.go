@@ -30,10 +30,49 @@ func TestSignalWithoutAHandle(t *testing.T) {
 	}
 }
 
+// TestWhoSurvivesSIGKILLIsReported, once, and is not looked at all the time.
+func TestWhoSurvivesSIGKILLIsReported(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
+	require.NoError(t, cmd.Start())
+	reports, report, err := os.Pipe()
+	require.NoError(t, err)
+	defer func() { _ = reports.Close() }()
+	g := &guardian{by: ByItself, ended: true, until: now() + time.Hour, report: report}
+	pidfdOpen = func(int, int) (int, error) { return -1, unix.ESRCH } // nothing is sent
+	require.Equal(t, 1, g.bury())
+	require.Equal(t, buryTick, g.tick())
+	require.NotZero(t, g.immune.since)
+	g.immune.since = now() - leftAfter
+	for range 2 {
+		require.Equal(t, 1, g.bury())
+		require.Equal(t, watchTick, g.tick())
+	}
+	pidfdOpen = unix.PidfdOpen
+	require.NoError(t, report.Close())
+	lines := make(chan string, 4)
+	read(reports, lines)
+	require.Equal(t, fmt.Sprintf("left 1 %d (sleep)", cmd.Process.Pid), <-lines)
+	_, open := <-lines
+	require.False(t, open)
+	signalAll(0, syscall.SIGKILL)
+	_ = cmd.Wait() // it was killed
+}
+
+// TestRunnerReportsWhoSurvivesSIGKILL, and goes on until nobody does.
+func TestRunnerReportsWhoSurvivesSIGKILL(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env, cmd.Stdin = append(os.Environ(), burying+"=immune"), strings.NewReader("\n")
+	said, err := cmd.Output()
+	require.NoError(t, err)
+	require.Regexp(t, `^([0-9]+)\n1 [0-9]+ \(sleep\)\n$`, string(said))
+}
+
 // headless has a process of this test end its first thread.
 const headless = "TENURE_TEST_HEADLESS"
 
-// burying has a process of this test bury its child, once it is told to, in one of two ways.
+// burying has a process of this test bury its child, once it is told to, in one of three ways.
 const burying = "TENURE_TEST_BURYING"
 
 func init() {
@@ -44,8 +83,19 @@ func init() {
 		}
 		fmt.Println(child.Process.Pid)
 		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
-		if how == "runner" {
+		switch how {
+		case "runner":
 			new(Runner).killAll(child)
+		case "immune":
+			pidfdOpen = func(int, int) (int, error) { return -1, unix.ESRCH } // nothing is sent
+			guardian := exec.Command("sleep", "1000")
+			if err := guardian.Start(); err != nil {
+				panic(err)
+			}
+			(&Runner{Config: Config{Left: func(count int, who string) {
+				fmt.Println(count, who)
+				pidfdOpen = unix.PidfdOpen
+			}}}).killAll(guardian)
 		}
 		for g := (&guardian{ended: true, by: ByItself}); how == "guardian" && (g.bury() > 0 || !g.alone); {
 			<-time.After(buryTick) // the test ends this process if it takes too long
