@@ -17,12 +17,6 @@ import (
 	"time"
 )
 
-// The files of a guardian, beside those of the command.
-const (
-	orderFile  = 3
-	reportFile = 4
-)
-
 // The orders and reports, a line each.
 const (
 	orderUntil  = "until"  // the time of now() at which nothing may live
@@ -60,16 +54,14 @@ type guardian struct {
 	immune immune
 }
 
-// Guard is the main function of a guardian. args are grace, margin, stop signal, the first deadline
-// and the command.
+// Guard is the main function of a guardian. args are the files of the orders and the reports, grace,
+// margin, stop signal, the first deadline and the command.
 func Guard(args []string) int {
 	runtime.LockOSThread() // the command dies with the thread that starts it
-	g := &guardian{by: ByItself, report: os.NewFile(reportFile, "report")}
-	orders := os.NewFile(orderFile, "orders")
-	if len(args) < 5 || orders == nil || g.report == nil {
+	var numbers [6]int64
+	if len(args) <= len(numbers) {
 		return 125
 	}
-	var numbers [4]int64
 	for i := range numbers {
 		n, err := strconv.ParseInt(args[i], 10, 64)
 		if err != nil {
@@ -77,9 +69,13 @@ func Guard(args []string) int {
 		}
 		numbers[i] = n
 	}
-	g.grace, g.margin, g.stopSignal, g.until = time.Duration(numbers[0]), time.Duration(numbers[1]), syscall.Signal(numbers[2]), time.Duration(numbers[3])
-	syscall.CloseOnExec(orderFile)
-	syscall.CloseOnExec(reportFile)
+	syscall.CloseOnExec(int(numbers[0]))
+	syscall.CloseOnExec(int(numbers[1]))
+	orders := os.NewFile(uintptr(numbers[0]), "orders")
+	g := &guardian{
+		by: ByItself, report: os.NewFile(uintptr(numbers[1]), "reports"), grace: time.Duration(numbers[2]), margin: time.Duration(numbers[3]), stopSignal: syscall.Signal(numbers[4]),
+		until: time.Duration(numbers[5]),
+	}
 	if err := Prepare(); err != nil {
 		g.say(reportFailed, "125 "+err.Error())
 		return 0
@@ -94,7 +90,7 @@ func Guard(args []string) int {
 	}
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, syscall.SIGCHLD)
-	if !g.start(args[4:]) {
+	if !g.start(args[len(numbers):]) {
 		return 0
 	}
 	lines := make(chan string, 64)

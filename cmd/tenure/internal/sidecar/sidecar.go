@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tenure-go/tenure"
 )
 
@@ -190,11 +192,16 @@ func (r *Runner) guard(until time.Duration, term tenure.Term) (*exec.Cmd, *os.Fi
 		return nil, nil, err
 	}
 	args := []string{os.Args[0], GuardCommand}
-	for _, n := range []int64{int64(r.Grace), int64(r.Margin), int64(r.StopSignal), int64(until)} {
+	for _, file := range []*os.File{theirs, their} { // with their numbers: 3 and 4 may be of the command
+		if _, err := unix.FcntlInt(file.Fd(), unix.F_SETFD, 0); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, n := range []int64{int64(theirs.Fd()), int64(their.Fd()), int64(r.Grace), int64(r.Margin), int64(r.StopSignal), int64(until)} {
 		args = append(args, strconv.FormatInt(n, 10))
 	}
 	cmd := &exec.Cmd{
-		Path: self, Args: append(args, r.Command...), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, ExtraFiles: []*os.File{theirs, their}, SysProcAttr: apart(),
+		Path: self, Args: append(args, r.Command...), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, SysProcAttr: apart(),
 		Env: append(os.Environ(), "TENURE_TOKEN="+strconv.FormatInt(term.Token, 10), "TENURE_ROLE="+term.Role, "TENURE_INSTANCE_ID="+term.InstanceID,
 			"TENURE_NAMESPACE="+r.Namespace),
 	}
