@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/tenure-go/tenure"
 )
 
 // TestSignalWithoutAHandle: a kernel that gives no handle of a process, for whatever reason, keeps
@@ -67,6 +71,29 @@ func TestRunnerReportsWhoSurvivesSIGKILL(t *testing.T) {
 	said, err := cmd.Output()
 	require.NoError(t, err)
 	require.Regexp(t, `^([0-9]+)\n1 [0-9]+ \(sleep\)\n$`, string(said))
+}
+
+// TestGuardianThatFails: a command whose guardian is killed or frozen is dead, with all that it has
+// started, before its lease has ended. It is not said to have ended by itself.
+func TestGuardianThatFails(t *testing.T) {
+	require.NoError(t, Prepare())
+	for fault, lease := range map[syscall.Signal]time.Duration{syscall.SIGKILL: time.Hour, syscall.SIGSTOP: 2 * time.Second} {
+		mark := filepath.Join(t.TempDir(), "pid")
+		r, term := runner(t, lease, "sh", "-c", fmt.Sprintf("sleep 1000 & echo $! > %s; wait", mark))
+		r.Started = func(pid int, _ tenure.Term) {
+			require.Eventually(t, func() bool { text, _ := os.ReadFile(mark); return len(text) > 1 }, time.Minute, time.Millisecond)
+			command, _ := readProcess(pid)
+			require.NoError(t, syscall.Kill(command.parent, fault))
+		}
+		result, err := r.Run(t.Context(), term)
+		require.ErrorContains(t, err, "the guardian of the command is dead or frozen", fault)
+		require.Equal(t, ByDeadline, result.By)
+		text, err := os.ReadFile(mark)
+		require.NoError(t, err)
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		require.NoError(t, err)
+		require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, fault)
+	}
 }
 
 // headless has a process of this test end its first thread.
