@@ -165,20 +165,24 @@ func (s *show) ask(ctx context.Context, id string, do func(context.Context, stri
 func (s *show) revive(ctx context.Context) {
 	for _, name := range names {
 		m := s.members[name]
-		switch {
-		case s.chosen != "" && s.chosen != name:
-		case s.dead[name]:
+		if s.chosen != "" && s.chosen != name {
+			continue
+		}
+		if s.dead[name] {
 			delete(s.dead, name)
 			if m.gone { // else it starts again when it is
 				s.again(name)
 			}
-		case s.frozen[name]:
+			continue // with nothing of what was done to it before
+		}
+		if s.frozen[name] {
 			delete(s.frozen, name)
 			s.say(name, "goes on")
 			if err := freeze(m.process, false); err != nil {
 				s.say(name, "%v", err)
 			}
-		case s.drained[name]:
+		}
+		if s.drained[name] {
 			delete(s.drained, name)
 			s.say(name, "undrain: it may lead again")
 			s.ask(ctx, name, s.control.Undrain)

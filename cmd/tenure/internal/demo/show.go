@@ -199,6 +199,9 @@ func (s *show) take(r report) bool {
 		s.members[r.Member].gone = true
 		delete(s.frozen, r.Member)
 		delete(s.drained, r.Member)
+		if s.leader == r.Member { // it has died by itself
+			s.leader = ""
+		}
 		switch {
 		case s.ended:
 		case s.dead[r.Member]:

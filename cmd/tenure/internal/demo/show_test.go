@@ -36,6 +36,8 @@ func (silence) Drain(ctx context.Context, _ string) error {
 	return ctx.Err()
 }
 
+func (silence) Undrain(context.Context, string) error { return nil }
+
 // unread is the input of a member that reads nothing.
 type unread struct{ io.Writer }
 
@@ -51,4 +53,26 @@ func TestFirstKeySteers(t *testing.T) {
 	s := &show{out: io.Discard}
 	require.True(t, s.press(t.Context(), 'x'))
 	require.False(t, s.steered, "help")
+}
+
+// TestReviveEndsAllThatWasDone: who is paused while it drains goes on, and may lead again.
+func TestReviveEndsAllThatWasDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &show{
+			out: io.Discard, control: silence{}, members: map[string]*member{"alpha": {id: "alpha", process: &exec.Cmd{Process: new(os.Process)}}},
+			frozen: map[string]bool{"alpha": true}, drained: map[string]bool{"alpha": true},
+		}
+		require.True(t, s.press(t.Context(), 'r'))
+		require.Empty(t, s.frozen)
+		require.Empty(t, s.drained)
+	})
+}
+
+// TestLeaderThatDiesByItself leads no more: the demo does to nobody else what is for the leader.
+func TestLeaderThatDiesByItself(t *testing.T) {
+	s := &show{out: io.Discard, ended: true, leader: "alpha", members: map[string]*member{"alpha": {}, "beta": {}}}
+	s.take(report{Member: "beta", Kind: "gone"})
+	require.Equal(t, "alpha", s.leader)
+	s.take(report{Member: "alpha", Kind: "gone"})
+	require.Empty(t, s.leader)
 }
