@@ -46,10 +46,15 @@ func (a *app) usable(err error) error {
 		a.stale = old
 		return nil
 	case errors.Is(err, tenure.ErrTruncated):
-		fmt.Fprintln(a.err, "tenure: the listing is not whole: "+out.Plain(err.Error()))
+		fmt.Fprintln(a.err, "tenure: "+notWhole(err))
 		return nil
 	}
 	return err
+}
+
+// notWhole says of an answer that it is not whole, and why.
+func notWhole(err error) string {
+	return "the listing is not whole: " + out.Plain(strings.TrimPrefix(err.Error(), "tenure: "))
 }
 
 // list writes a list: a table for people, and what the library marshals for programs.

@@ -126,7 +126,7 @@ instances at once while Redis is down, so do not let it restart anything.`,
 				if err := a.answer(fmt.Sprintf("%s is %s", id, instance.State), instance); err != nil {
 					return err
 				}
-				if instance.State != tenure.InstanceActive {
+				if instance.State != tenure.InstanceActive && a.stale == nil { // how it is now is not known
 					return &exitError{code: exitNot}
 				}
 				return nil

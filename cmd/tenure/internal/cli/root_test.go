@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/source"
+)
+
+// canned is a source with one answer to each question. It notes what it was asked.
+type canned struct {
+	source.Source
+	cluster   source.Cluster
+	instances []tenure.Instance
+	leader    tenure.LeaderInfo
+	terms     []tenure.TermRecord
+	tasks     []tenure.TaskStatus
+	runs      []tenure.RunRecord
+	commands  []tenure.CommandRecord
+	changes   []tenure.Change
+	err       error // beside each answer
+	asked     []string
+}
+
+func (c *canned) note(text string, args ...any) {
+	c.asked = append(c.asked, fmt.Sprintf(text, args...))
+}
+
+func (c *canned) Ready(context.Context) error { c.note("ready"); return nil }
+
+func (c *canned) Cluster(_ context.Context, roles ...string) (source.Cluster, error) {
+	c.note("cluster %q", roles)
+	c.cluster.At = time.Now()
+	return c.cluster, c.err
+}
+
+func (c *canned) Instances(_ context.Context, states []tenure.InstanceState) ([]tenure.Instance, error) {
+	c.note("instances %q", states)
+	return c.instances, c.err
+}
+
+func (c *canned) Instance(_ context.Context, id string) (tenure.Instance, error) {
+	c.note("instance %s", id)
+	return c.instances[0], c.err
+}
+
+func (c *canned) Leader(_ context.Context, role string) (tenure.LeaderInfo, error) {
+	c.note("leader %q", role)
+	return c.leader, c.err
+}
+
+func (c *canned) Terms(_ context.Context, role string, limit int) ([]tenure.TermRecord, error) {
+	c.note("terms %q %d", role, limit)
+	return c.terms, c.err
+}
+
+func (c *canned) Tasks(context.Context) ([]tenure.TaskStatus, error) {
+	c.note("tasks")
+	return c.tasks, c.err
+}
+
+func (c *canned) Runs(_ context.Context, task string, limit int) ([]tenure.RunRecord, error) {
+	c.note("runs %s %d", task, limit)
+	return c.runs, c.err
+}
+
+func (c *canned) Commands(_ context.Context, limit int) ([]tenure.CommandRecord, error) {
+	c.note("commands %d", limit)
+	return c.commands, c.err
+}
+
+func (c *canned) Recent(_ context.Context, limit int) ([]tenure.Change, error) {
+	c.note("recent %d", limit)
+	return c.changes, c.err
+}
+
+// Follow hands out one change more, and says that something is in the way.
+func (c *canned) Follow(_ context.Context, after string, take func([]tenure.Change), say func(string)) {
+	c.note("follow %s", after)
+	take([]tenure.Change{{ID: "9-0", Type: tenure.ChangeJoined, InstanceID: "web-9"}})
+	say("no \x1b answer")
+}
+
+func (c *canned) Resign(_ context.Context, role string) error { c.note("resign %q", role); return nil }
+
+func (c *canned) Transfer(_ context.Context, role, id string) error {
+	c.note("transfer %q %q", role, id)
+	return nil
+}
+
+func (c *canned) Pause(_ context.Context, task, reason string) error {
+	c.note("pause %s %q", task, reason)
+	return nil
+}
+
+func (c *canned) Trigger(_ context.Context, task string, args ...string) (string, error) {
+	c.note("trigger %s %q", task, args)
+	return "one", nil
+}
+
+func (c *canned) Close() {}
+
+// said is what a command has written, and its exit code.
+type said struct {
+	out, err string
+	code     int
+}
+
+// ask has a source asked by a command, at the time and in the zone of a bubble of synctest, with no
+// setting but the arguments.
+func ask(t *testing.T, from source.Source, args ...string) said {
+	t.Helper()
+	return askIn(t, t.Context(), from, args...)
+}
+
+func askIn(t *testing.T, ctx context.Context, from source.Source, args ...string) said {
+	t.Helper()
+	t.Setenv("TENURE_CONFIG", "")
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv("HOSTNAME", "desk")
+	zone := time.Local
+	time.Local = time.UTC
+	defer func() { time.Local = zone }()
+	var o, e bytes.Buffer
+	a := &app{out: &o, err: &e, source: from}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(&o)
+	root.SetErr(&e)
+	err := root.ExecuteContext(ctx)
+	s := said{o.String(), e.String(), exitOK}
+	if err != nil {
+		s.code = codeOf(err)
+		a.complain(err)
+		s.err = e.String()
+	}
+	return s
+}
+
+// TestCodesAndHints: each error of the library has its exit code and, unless it says so itself,
+// what to do about it.
+func TestCodesAndHints(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		code int
+		hint string
+	}{
+		{tenure.ErrUnreachable, exitCannot, "look whether Redis runs there: tenure doctor"},
+		{tenure.ErrMisconfigured, exitCannot, "tenure doctor looks at rights and settings"},
+		{tenure.ErrNoLeader, exitNot, "tenure status says why nobody leads"},
+		{tenure.ErrNotTaken, exitNot, "look whether the instance is active: tenure instances"},
+		{tenure.ErrNotReady, exitNot, "look whether the instance is active and may lead: tenure instances"},
+		{tenure.ErrRegistered, exitNot, "a task that a program registers comes back: remove it there first"},
+		{tenure.ErrTriggerWaiting, exitNot, "wait for that run: tenure tasks"},
+		{tenure.ErrNotLeader, exitNot, ""},
+		{tenure.ErrTransferring, exitNot, ""},
+		{tenure.ErrCommandFailed, exitNot, ""},
+		{tenure.ErrStopped, exitNot, ""},
+		{tenure.ErrDrainTimeout, exitNot, ""},
+		{tenure.ErrNotFound, exitNot, ""},
+		{errMaybe, exitUnknown, ""},
+		{errors.New("other"), exitCannot, ""},
+		{&exitError{7, "seven"}, 7, ""},
+	} {
+		err := fmt.Errorf("around: %w", tt.err)
+		require.Equal(t, tt.code, codeOf(err), err)
+		require.Equal(t, tt.hint, hintFor(err), err)
+	}
+}
+
+// TestComplaint: an error is written without the name of the package and a line at a time, as it
+// may be shown, and its fix once.
+func TestComplaint(t *testing.T) {
+	for err, want := range map[error]string{
+		tenure.ErrNoLeader: "tenure: no leader\n  fix: tenure status says why nobody leads\n",
+		fmt.Errorf("%w (fix: another)", tenure.ErrNoLeader): "tenure: no leader (fix: another)\n",
+		errors.New("one\n\ttwo\x1b"):                        "tenure: one\ntenure:   two\\x1b\n",
+	} {
+		var b bytes.Buffer
+		(&app{err: &b}).complain(err)
+		require.Equal(t, want, b.String())
+	}
+}
