@@ -303,11 +303,11 @@ func tasksLine(tasks []tenure.TaskStatus, now time.Time) string {
 	if len(tasks) == 0 {
 		return ""
 	}
-	var next, failing, last *tenure.TaskStatus
+	var next, failing, late *tenure.TaskStatus
 	failed, overdue := 0, 0
 	for i := range tasks {
 		t := &tasks[i]
-		if !t.Next.IsZero() && !t.Paused && (next == nil || t.Next.Before(next.Next)) {
+		if !t.Next.IsZero() && !t.Paused && !t.Overdue && (next == nil || t.Next.Before(next.Next)) {
 			next = t
 		}
 		if t.Failures > 0 {
@@ -318,7 +318,9 @@ func tasksLine(tasks []tenure.TaskStatus, now time.Time) string {
 		}
 		if t.Overdue {
 			overdue++
-			last = t
+			if late == nil || t.Next.Before(late.Next) {
+				late = t
+			}
 		}
 	}
 	text := strconv.Itoa(len(tasks))
@@ -326,7 +328,7 @@ func tasksLine(tasks []tenure.TaskStatus, now time.Time) string {
 		text += fmt.Sprintf(", next %q in %s", next.Name, out.For(next.Next.Sub(now)))
 	}
 	if overdue > 0 {
-		text += fmt.Sprintf(". %d overdue: %q", overdue, last.Name)
+		text += fmt.Sprintf(". %d overdue: %q", overdue, late.Name)
 	}
 	if failing != nil {
 		text += fmt.Sprintf(". %d failing: %q, %d times in a row", failed, failing.Name, failing.Failures)

@@ -2,12 +2,16 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/source"
 )
 
 // TestFrameIsWhole: all that a frame has is written to it, and nothing beside it, where it would
@@ -20,13 +24,162 @@ func TestFrameIsWhole(t *testing.T) {
 	require.Regexp(t, `(?m)^reports .*\n\ninstances 0 active`, frame.String())
 }
 
-// TestWhyNobodyLeads: what is said of a role without a leader is sentences.
+// TestWhyNobodyLeads: what is said of a role without a leader is sentences, and each reason has its
+// own.
 func TestWhyNobodyLeads(t *testing.T) {
-	view := &clusterView{}
-	view.Redis.Uptime = 16
-	require.Equal(t, "Last led by web-1, whose term lapsed: it has died or was cut off. Redis is 16s old: a leader may hold a lease from before its restart. "+
-		"Election possible in 15s.", view.why(tenure.RoleStatus{
-		Role: "export", Waiting: tenure.WaitHold, LeaseTTL: 30 * time.Second, Wait: 15 * time.Second,
-		Last: tenure.TermRecord{Token: 7, InstanceID: "web-1", Reason: "lapsed"},
-	}))
+	const restarted, forgot, asked = "Redis is 16s old: a leader may hold a lease from before its restart.",
+		"Redis has restarted, failed over or lost data: a lease that it forgot may be on.", "Redis knows nothing of the role yet: leaders are asked to speak up."
+	lapsed := tenure.TermRecord{Token: 7, InstanceID: "web-1", Reason: "lapsed"}
+	for _, tt := range []struct {
+		want   string
+		uptime float64
+		role   tenure.RoleStatus
+	}{
+		{"Last led by web-1, whose term lapsed: it has died or was cut off. " + restarted + " Election possible in 15s.", 16,
+			tenure.RoleStatus{Waiting: tenure.WaitHold, LeaseTTL: 30 * time.Second, Wait: 15 * time.Second, Last: lapsed}},
+		{restarted, 16, tenure.RoleStatus{Waiting: tenure.WaitEmpty, LeaseTTL: 15 * time.Second}},
+		{forgot, 17, tenure.RoleStatus{Waiting: tenure.WaitHold, LeaseTTL: 15 * time.Second}},
+		{forgot, 0, tenure.RoleStatus{Waiting: tenure.WaitHold, LeaseTTL: 15 * time.Second}},
+		{forgot, 1, tenure.RoleStatus{Waiting: tenure.WaitHold}},
+		{asked, 17, tenure.RoleStatus{Waiting: tenure.WaitEmpty, LeaseTTL: 15 * time.Second}},
+		{"The lease vanished before its end, and is honoured until then.", 16, tenure.RoleStatus{Waiting: tenure.WaitVanished, LeaseTTL: 30 * time.Second}},
+		{"The last leader has left it to another instance for a moment.", 0, tenure.RoleStatus{Waiting: tenure.WaitReserved}},
+		{"Last led by ?. No instance is active: nobody can lead.", 0, tenure.RoleStatus{Last: tenure.TermRecord{Token: 7}}},
+	} {
+		view := &clusterView{}
+		view.Redis.Uptime = tt.uptime
+		require.Equal(t, tt.want, view.why(tt.role))
+	}
+	const would = "Redis would grant the lease: no candidate has asked yet, or those that there are stand back, are unhealthy or may not lead."
+	require.Equal(t, would, (&clusterView{Counts: tenure.Counts{Active: 1, Total: 1}}).why(tenure.RoleStatus{}))
+	uncounted := &clusterView{unread: []string{"instances: no right"}}
+	require.Equal(t, would, uncounted.why(tenure.RoleStatus{}))
+	require.Equal(t, "not known", uncounted.instances())
+	uncounted.judge(1)
+	require.Equal(t, []string{"cannot be read: instances: no right"}, uncounted.Problems)
+}
+
+// TestStatus: what people see of a cluster, if all is well and if nothing is.
+func TestStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		change := func(n int, kind tenure.ChangeType, id string) tenure.Change {
+			return tenure.Change{ID: fmt.Sprint(n, "-0"), Time: now.Add(time.Duration(n) * time.Second), Type: kind, InstanceID: id, Role: "a", Count: 2, Reason: "resigned", Token: 5}
+		}
+		well := source.Cluster{
+			Server: source.Server{Kind: "valkey", Version: "8.1.0", Address: "r:6379", RoundTrip: 0.0004},
+			Status: tenure.ClusterStatus{Namespace: "shop", Counts: tenure.Counts{Active: 1, Total: 1}},
+			Roles: []tenure.RoleStatus{
+				{Led: true, Leader: tenure.LeaderInfo{InstanceID: "web-1", Token: 7, Remaining: 24140 * time.Millisecond}, LeaseTTL: 30 * time.Second, For: 192 * time.Minute},
+				{Role: "reports", Led: true, Leader: tenure.LeaderInfo{InstanceID: "cron\x1b", Remaining: -time.Second}},
+				{Role: "young", Led: true, Leader: tenure.LeaderInfo{InstanceID: "web-1", Token: 8, Remaining: -time.Second}},
+				{Role: "z", Led: true},
+			},
+		}
+		got := ask(t, &canned{cluster: well}, "status")
+		require.Equal(t, said{out: `shop                                              valkey 8.1.0 at r:6379, 0.4 ms
+
+default   LED   web-1   for 3h 12m   token 7   lease 24.1s of 30s
+reports   LED   cron\x1b   another program holds the lease
+young     LED   web-1   token 8   lease 0.0s
+z         LED   ?   another program holds the lease
+
+instances 1 active   healthy: yes
+`}, got)
+		require.Equal(t, exitOK, ask(t, &canned{cluster: well}, "status", "--min-instances", "1").code)
+		require.Equal(t, exitNot, ask(t, &canned{cluster: well}, "status", "--min-instances", "2").code)
+
+		ill := source.Cluster{
+			Server: source.Server{API: "http://web", Age: 1.25},
+			Status: tenure.ClusterStatus{
+				Namespace: "shop", Counts: tenure.Counts{Joining: 1, Draining: 2, Drifted: 4, Down: 1, Unknown: 6, Total: 14}, Held: 3, Lost: 5,
+			},
+			Roles: []tenure.RoleStatus{{Role: "export", For: 14 * time.Second, Last: tenure.TermRecord{Token: 7, InstanceID: "web-1", Reason: "lapsed"}, Wait: 15 * time.Second}, {Role: "mail"}},
+			Tasks: []tenure.TaskStatus{
+				{Name: "once", Last: tenure.RunRecord{Error: "an old one"}},
+				{Name: "paused", Paused: true, Next: now.Add(time.Second)},
+				{Name: "late", Overdue: true, Next: now.Add(-time.Hour)},
+				{Name: "later", Overdue: true, Next: now.Add(-time.Minute)},
+				{Name: "second", Next: now.Add(42 * time.Second), Failures: 1},
+				{Name: "third", Next: now.Add(time.Minute), Failures: 3, Last: tenure.RunRecord{Started: now.Add(-time.Hour), Finished: now.Add(-time.Minute), InstanceID: "web-2", Error: "no \x1b disk"}},
+				{Name: "fourth", Failures: 2},
+			},
+			Recent: []tenure.Change{
+				change(1, tenure.ChangeJoined, "x"), change(2, tenure.ChangeHeld, ""), change(3, tenure.ChangeEnded, ""), change(4, tenure.ChangeElected, "web-1"), change(5, "new", "web-2\x1b"), change(6, tenure.ChangeDrifted, "web-6"),
+			},
+			Unread: []string{"log: no right"},
+		}
+		for n, state := range []tenure.InstanceState{"active", "drifted", "drifted", "drifted", "drifted", "down", "resting"} {
+			ill.Instances = append(ill.Instances, tenure.Instance{ID: fmt.Sprint("web-", n), State: state, Age: time.Duration(n) * time.Minute})
+		}
+		from := &canned{cluster: ill}
+		got = ask(t, from, "status", "--role", "x")
+		require.Equal(t, []string{`cluster ["x"]`}, from.asked)
+		require.Equal(t, said{code: exitNot, out: `shop                                              redis, by http://web, 1.2s ago
+
+export   NO LEADER for 14s  Last led by web-1, whose term lapsed: it has died or
+         was cut off. No instance is active: nobody can lead. Election possible
+         in 15s.
+mail     NO LEADER  No instance is active: nobody can lead.
+
+instances 0 active, 1 joining, 2 draining, 4 drifted (web-1, silent for 1m 0s; web-2, silent for 2m 0s; web-3, silent for 3m 0s; …), 1 down (web-5, silent for 5m 0s), 6 unknown   healthy: no
+tasks     7, next "second" in 42s. 2 overdue: "late". 3 failing: "third", 3 times in a row, last 1m 0s ago on web-2: no \x1b disk
+recent    00:00:06  web-6 drifted
+          00:00:05  web-2\x1b new
+          00:00:04  web-1 leads a with token 5
+problem   cannot be read: log: no right
+problem   4 drifted
+problem   1 down
+problem   3 were silent at once, those that are left are held
+problem   5 lost
+problem   0 active, at least 1 are wanted
+`}, got)
+
+		var view struct {
+			Problems []string
+			Held     int
+			Lost     int
+			Silent   []struct{ State string }
+			Recent   []struct{ ID string }
+		}
+		require.NoError(t, json.Unmarshal([]byte(ask(t, from, "status", "-o", "json").out), &view))
+		require.Equal(t, "export has no leader", view.Problems[1])
+		require.Len(t, view.Problems, 8)
+		require.Equal(t, []int{3, 5}, []int{view.Held, view.Lost})
+		require.Len(t, view.Silent, 6)
+		require.Len(t, view.Recent, 5)
+		require.Equal(t, "6-0", view.Recent[4].ID)
+	})
+}
+
+// TestWords: what is said of each change, and of each end of a term.
+func TestWords(t *testing.T) {
+	for want, change := range map[string]tenure.Change{
+		"web-1 leads default with token 7":                                      {Type: tenure.ChangeElected, InstanceID: "web-1", Token: 7},
+		"a has no leader: the term of ? redis has forgotten":                    {Type: tenure.ChangeEnded, Role: "a", Reason: "forgotten"},
+		"default has no leader: the term of web-1 was resigned":                 {Type: tenure.ChangeEnded, InstanceID: "web-1", Reason: "resigned"},
+		"2 instances were silent at once: the rest is not removed yet":          {Type: tenure.ChangeHeld, Count: 2},
+		"snapshot of 2 instances":                                               {Type: tenure.ChangeSnapshot, Instances: make([]tenure.Instance, 2)},
+		"web-1 drifted":                                                         {Type: tenure.ChangeDrifted, InstanceID: "web-1"},
+		"a has no leader: the term of web-1 ended:":                             {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1"},
+		"a has no leader: the term of web-1 ended: otherwise":                   {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1", Reason: "otherwise"},
+		"a has no leader: the term of web-1 lapsed: it has died or was cut off": {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1", Reason: "lapsed"},
+		"a has no leader: the term of web-1 ended as it stopped":                {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1", Reason: "stopped"},
+		"a has no leader: the term of web-1 was handed over":                    {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1", Reason: "transferred"},
+		"a has no leader: the term of web-1 expired: no renewal came through":   {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1", Reason: "expired"},
+		"a has no leader: the term of web-1 was refused by redis":               {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1", Reason: "lost"},
+		"a has no leader: the term of web-1 was given up: its work failed":      {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1", Reason: "failed"},
+		"a has no leader: the term of web-1 was never heard of":                 {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1", Reason: "unheard"},
+	} {
+		require.Equal(t, want, changeText(change))
+	}
+}
+
+// TestWrap: lines are as long as may be, in characters; a word that is longer has one of its own.
+func TestWrap(t *testing.T) {
+	for text, want := range map[string][]string{
+		"": {""}, "éé éé éé": {"éé éé", "éé"}, "ab cd ef": {"ab cd", "ef"}, "abcdef g": {"abcdef", "g"}, "a  b": {"a  b"}, "abcde": {"abcde"},
+	} {
+		require.Equal(t, want, wrap(text, 5), text)
+	}
 }
