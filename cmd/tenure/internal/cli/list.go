@@ -46,7 +46,7 @@ func (a *app) usable(err error) error {
 		a.stale = old
 		return nil
 	case errors.Is(err, tenure.ErrTruncated):
-		fmt.Fprintln(a.err, "tenure: "+notWhole(err))
+		fmt.Fprintln(a.err, "tenure: "+out.Plain(notWhole(err)))
 		return nil
 	}
 	return err
@@ -54,7 +54,7 @@ func (a *app) usable(err error) error {
 
 // notWhole says of an answer that it is not whole, and why.
 func notWhole(err error) string {
-	return "the listing is not whole: " + out.Plain(strings.TrimPrefix(err.Error(), "tenure: "))
+	return "the listing is not whole: " + strings.TrimPrefix(err.Error(), "tenure: ")
 }
 
 // list writes a list: a table for people, and what the library marshals for programs.

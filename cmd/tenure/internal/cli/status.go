@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -34,6 +35,7 @@ type clusterView struct {
 
 	all    []tenure.Instance // that are known
 	unread []string          // see source.Cluster
+	cut    error             // why it is not whole; nil: it is
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -55,6 +57,9 @@ nobody has led for long is only known if it is named: --role NAME.`,
 			view, err := a.view(ctx, least)
 			if err != nil {
 				return err
+			}
+			if view.cut != nil {
+				_ = a.usable(view.cut) // it warns
 			}
 			if a.format.Person() {
 				a.writeStatus(a.out, &view)
@@ -83,12 +88,15 @@ func (a *app) view(ctx context.Context, least int) (v clusterView, err error) {
 		named = append(named, role)
 	}
 	c, err := from.Cluster(ctx, named...)
+	if errors.Is(err, tenure.ErrTruncated) {
+		v.cut, err = err, nil
+	}
 	if err := a.usable(err); err != nil {
 		return v, err
 	}
 	v = clusterView{
 		Namespace: c.Status.Namespace, At: c.At, Redis: c.Server, Roles: c.Roles, Counts: c.Status.Counts, Held: c.Status.Held, Lost: c.Status.Lost,
-		Tasks: c.Tasks, Recent: c.Recent[max(len(c.Recent)-5, 0):], all: c.Instances, unread: c.Unread,
+		Tasks: c.Tasks, Recent: c.Recent[max(len(c.Recent)-5, 0):], all: c.Instances, unread: c.Unread, cut: v.cut,
 	}
 	for _, i := range c.Instances {
 		if i.State != tenure.InstanceActive {

@@ -185,22 +185,20 @@ func (t *top) draw() {
 // frame writes what is known: what status says, the instances and the tasks. height bounds the
 // lines; 0: all of them.
 func (t *top) frame(w io.Writer, height int) {
-	if t.err != nil {
-		text := strings.TrimPrefix(t.err.Error(), "tenure: ")
-		if t.stale == nil && t.last != nil {
-			text += ". What follows is " + out.For(time.Since(t.at)) + " old"
+	var head bytes.Buffer
+	for _, text := range t.warnings() {
+		for _, line := range wrap(out.Plain(strings.ReplaceAll(text, "\n", " ")), 80) {
+			fmt.Fprintln(&head, line)
 		}
-		for _, line := range wrap(out.Plain("not known: "+strings.ReplaceAll(text, "\n", " ")), 80) {
-			fmt.Fprintln(w, line)
-		}
-		fmt.Fprintln(w)
+		fmt.Fprintln(&head)
 	}
+	if t.last != nil {
+		t.writeStatus(&head, t.last)
+	}
+	_, _ = w.Write(head.Bytes())
 	if t.last == nil {
 		return
 	}
-	var head bytes.Buffer
-	t.writeStatus(&head, t.last)
-	_, _ = w.Write(head.Bytes())
 	forInstances, forTasks := 0, 0 // as many as there are
 	if height > 0 {
 		left := max(height-bytes.Count(head.Bytes(), []byte("\n"))-6, 2) // but for the heads of two tables, and what is said of the rest
@@ -215,6 +213,21 @@ func (t *top) frame(w io.Writer, height int) {
 	tasks := slices.Clone(t.last.Tasks)
 	slices.SortStableFunc(tasks, func(a, b tenure.TaskStatus) int { return urgency(a) - urgency(b) })
 	section(w, tasksGrid(tasks, t.format == out.Wide), "no task has run here yet", forTasks)
+}
+
+// warnings say why what follows is old, or not whole.
+func (t *top) warnings() (texts []string) {
+	if t.err != nil {
+		text := "not known: " + strings.TrimPrefix(t.err.Error(), "tenure: ")
+		if t.stale == nil && t.last != nil {
+			text += ". What follows is " + out.For(time.Since(t.at)) + " old"
+		}
+		texts = append(texts, text)
+	}
+	if t.last != nil && t.last.cut != nil {
+		texts = append(texts, notWhole(t.last.cut))
+	}
+	return texts
 }
 
 // section writes a table of at most so many rows.
