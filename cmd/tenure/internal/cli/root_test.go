@@ -27,6 +27,7 @@ type canned struct {
 	changes   []tenure.Change
 	err       error // beside each answer
 	asked     []string
+	looked    func() // is called with each question for the cluster; nil: it is not
 }
 
 func (c *canned) note(text string, args ...any) {
@@ -38,7 +39,11 @@ func (c *canned) Ready(context.Context) error { c.note("ready"); return nil }
 func (c *canned) Cluster(_ context.Context, roles ...string) (source.Cluster, error) {
 	c.note("cluster %q", roles)
 	c.cluster.At = time.Now()
-	return c.cluster, c.err
+	err := c.err
+	if c.looked != nil {
+		c.looked()
+	}
+	return c.cluster, err
 }
 
 func (c *canned) Instances(_ context.Context, states []tenure.InstanceState) ([]tenure.Instance, error) {
@@ -117,10 +122,10 @@ type said struct {
 // setting but the arguments.
 func ask(t *testing.T, from source.Source, args ...string) said {
 	t.Helper()
-	return askIn(t, t.Context(), from, args...)
+	return askIn(t.Context(), t, from, args...)
 }
 
-func askIn(t *testing.T, ctx context.Context, from source.Source, args ...string) said {
+func askIn(ctx context.Context, t *testing.T, from source.Source, args ...string) said {
 	t.Helper()
 	t.Setenv("TENURE_CONFIG", "")
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
