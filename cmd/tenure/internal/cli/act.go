@@ -184,6 +184,7 @@ func (a *app) waitCommand() *cobra.Command {
 			}
 		},
 	})
+	leader.PreRunE = func(*cobra.Command, []string) error { return checkHeir(leaderIs) }
 	leader.Flags().StringVar(&leaderIs, "is", "", "wait until this instance does")
 	instances := &cobra.Command{
 		Use: "instances N", Short: "Wait until at least N instances are active", Args: cobra.ExactArgs(1),

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,4 +82,112 @@ func TestWaitForALeaderBesideAQuestionThatHangs(t *testing.T) {
 			require.Equal(t, exitNot, codeOf(err))
 		})
 	}
+}
+
+// TestOutcomes: what a command that acts asks for, and what it reports to people and to programs.
+func TestOutcomes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, tt := range []struct{ command, asked, text, of, more string }{
+			{"resign", `leader "" / resign ""`, "web-1 has resigned default", "web-1", ""},
+			{"resign --role a", `leader "a" / resign "a"`, "web-1 has resigned a", "web-1", ""},
+			{"transfer web-2 -r a", `transfer "a" "web-2"`, "a goes to web-2", "web-2", ""},
+			{"transfer", `transfer "" ""`, "default goes to the best candidate", "the best candidate", ""},
+			{"task pause report", `pause report ""`, "report is paused", "report", ""},
+			{"task pause report --reason disk", `pause report "disk"`, "report is paused", "report", ""},
+			{"task run report", `trigger report []`, "report is triggered: one", "report", `"trigger":"one",`},
+			{"task run report 1 2", `trigger report ["1" "2"]`, "report is triggered: one", "report", `"trigger":"one",`},
+		} {
+			from := &canned{leader: tenure.LeaderInfo{InstanceID: "web-1"}, lasts: 1500 * time.Millisecond}
+			if role, _, named := strings.Cut(strings.TrimPrefix(tt.asked, `leader "`), `"`); named && role == "a" {
+				from.leader.Role = role
+			}
+			require.Equal(t, said{out: tt.text + "\n"}, ask(t, from, strings.Fields(tt.command)...), tt.command)
+			require.Equal(t, "ready / "+tt.asked, strings.Join(from.asked, " / "), tt.command)
+			words := strings.Fields(tt.command)
+			name := words[0]
+			if name == "task" {
+				name = words[1]
+			}
+			require.Equal(t, fmt.Sprintf(`{"command":%q,"of":%q,"state":"done","text":%q,%s"took_seconds":1.5}`+"\n", name, tt.of, tt.text, tt.more),
+				ask(t, from, append(words, "-o", "jsonl")...).out, tt.command)
+		}
+	})
+}
+
+var errEndless = errors.New("it has no end")
+
+// TestHowLongAnEndIsWaitedFor: for a minute, unless --wait says otherwise. What has no end then may
+// yet have one; an error that comes before is one, and one of a Redis that is gone is none.
+func TestHowLongAnEndIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, tt := range []struct {
+			command string
+			lasts   time.Duration // at most so long
+			err     error
+			code    int
+			says    string
+		}{
+			{"transfer", time.Minute - 1, nil, exitOK, ""},
+			{"transfer", time.Minute, errEndless, exitUnknown, "it is not known what became of it: no end within 1m0s (fix: tenure audit shows what became of it)"},
+			{"transfer --wait 3s", 3 * time.Second, errEndless, exitUnknown, "no end within 3s"},
+			{"transfer --wait 2m", 2*time.Minute - 1, nil, exitOK, ""},
+			{"transfer", time.Second, tenure.ErrNotReady, exitNot, "not ready to lead"},
+			{"transfer", time.Second, tenure.ErrUnreachable, exitUnknown, "redis gave no usable answer (fix: tenure audit"},
+		} {
+			began := time.Now()
+			from := &canned{lasts: tt.lasts, end: tt.err}
+			if tt.err == errEndless {
+				from.lasts = time.Hour
+			}
+			got := ask(t, from, strings.Fields(tt.command)...)
+			require.Equal(t, tt.code, got.code, tt.command)
+			require.Contains(t, got.err, tt.says)
+			require.Equal(t, tt.lasts, time.Since(began))
+		}
+	})
+}
+
+// TestWait: who waits is told who leads, and how many there are at least to programs alone.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from := &canned{leader: tenure.LeaderInfo{InstanceID: "web-1", Token: 7}}
+		require.Equal(t, said{out: "web-1\n"}, ask(t, from, "wait", "leader", "-r", "a"))
+		require.Equal(t, []string{`leader "a"`}, from.asked)
+		require.Contains(t, ask(t, from, "wait", "leader", "--is", "web-1", "-o", "jsonl").out, `"token":7`)
+		require.Equal(t, said{}, ask(t, from, "wait", "instances", "2"))
+		from.lasts = time.Second
+		require.Equal(t, `{"command":"wait","of":"2","state":"done","text":"2 or more instances are active","took_seconds":1}`+"\n", ask(t, from, "wait", "instances", "2", "-o", "jsonl").out)
+		from.lasts = 0
+
+		for _, tt := range []struct{ command, says string }{
+			{"wait leader --is web-2", "nobody that was waited for leads default within 1m0s"},
+			{"wait leader --is web-2 --for 3s -r a", "nobody that was waited for leads a within 3s"},
+		} {
+			began := time.Now()
+			require.Equal(t, said{err: "tenure: " + tt.says + "\n", code: exitNot}, ask(t, from, strings.Fields(tt.command)...))
+			require.GreaterOrEqual(t, time.Since(began), 3*time.Second)
+		}
+		from.lasts = time.Hour
+		require.Equal(t, said{err: "tenure: fewer than 2 instances are active after 1m0s\n", code: exitNot}, ask(t, from, "wait", "instances", "2"))
+		from.lasts, from.end = time.Second, tenure.ErrMisconfigured
+		require.Equal(t, exitCannot, ask(t, from, "wait", "instances", "2").code)
+		from.end, from.err = nil, tenure.ErrMisconfigured
+		require.Equal(t, exitCannot, ask(t, from, "wait", "leader").code)
+
+		interrupted, cancel := context.WithCancel(t.Context()) // which is no answer
+		time.AfterFunc(time.Second, cancel)
+		from = &canned{err: tenure.ErrNoLeader, lasts: time.Hour}
+		for _, command := range []string{"wait leader", "wait instances 2"} {
+			require.Equal(t, said{err: "tenure: context canceled\n", code: exitCannot}, askIn(interrupted, t, from, strings.Fields(command)...))
+		}
+	})
+}
+
+// TestWhoIsWaitedFor: what can be no instance is never there.
+func TestWhoIsWaitedFor(t *testing.T) {
+	from := &canned{leader: tenure.LeaderInfo{InstanceID: "web-1"}}
+	got := ask(t, from, "wait", "leader", "--is", "a b", "--for", "1ms")
+	require.Equal(t, exitCannot, got.code)
+	require.Contains(t, got.err, `"a b" is no name of an instance`)
+	require.Empty(t, from.asked)
 }

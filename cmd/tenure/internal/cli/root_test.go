@@ -25,7 +25,9 @@ type canned struct {
 	runs      []tenure.RunRecord
 	commands  []tenure.CommandRecord
 	changes   []tenure.Change
-	err       error // beside each answer
+	err       error         // beside each answer
+	lasts     time.Duration // what a command waits for
+	end       error         // of that
 	asked     []string
 	looked    func() // is called with each question for the cluster; nil: it is not
 }
@@ -93,21 +95,39 @@ func (c *canned) Follow(_ context.Context, after string, take func([]tenure.Chan
 	say("no \x1b answer")
 }
 
-func (c *canned) Resign(_ context.Context, role string) error { c.note("resign %q", role); return nil }
+func (c *canned) Resign(ctx context.Context, role string) error {
+	c.note("resign %q", role)
+	return c.ends(ctx)
+}
 
-func (c *canned) Transfer(_ context.Context, role, id string) error {
+func (c *canned) Transfer(ctx context.Context, role, id string) error {
 	c.note("transfer %q %q", role, id)
-	return nil
+	return c.ends(ctx)
 }
 
-func (c *canned) Pause(_ context.Context, task, reason string) error {
+// ends waits for the end of what was asked for.
+func (c *canned) ends(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(c.lasts):
+		return c.end
+	}
+}
+
+func (c *canned) WaitFor(ctx context.Context, n int) error {
+	c.note("wait for %d", n)
+	return c.ends(ctx)
+}
+
+func (c *canned) Pause(ctx context.Context, task, reason string) error {
 	c.note("pause %s %q", task, reason)
-	return nil
+	return c.ends(ctx)
 }
 
-func (c *canned) Trigger(_ context.Context, task string, args ...string) (string, error) {
+func (c *canned) Trigger(ctx context.Context, task string, args ...string) (string, error) {
 	c.note("trigger %s %q", task, args)
-	return "one", nil
+	return "one", c.ends(ctx)
 }
 
 func (c *canned) Close() {}
