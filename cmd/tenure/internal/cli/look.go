@@ -71,13 +71,16 @@ func (a *app) aclCommand() *cobra.Command {
 to you: the line ends without one.
 
   tenure acl -n shop --user shop >> users.acl`,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(command *cobra.Command, _ []string) error {
 			if err := cmp.Or(checkUser(user), a.needsRedis("acl")); err != nil {
 				return err
 			}
 			namespace := a.settings.Text("namespace")
 			if namespace == "" {
 				return errors.New("it is not known which namespace is meant (fix: --namespace NAME, or TENURE_NAMESPACE)")
+			}
+			if key := a.settings.Text("leader_key"); key != "" && !command.Flags().Changed("leader-key") {
+				keys = []string{key}
 			}
 			rulesOf := tenure.ACLRules
 			if control {
@@ -96,7 +99,7 @@ to you: the line ends without one.
 	}
 	command.Flags().StringVar(&user, "user", "tenure", "name of the user")
 	command.Flags().BoolVar(&control, "control", false, "also the right to send commands, which this program needs to change anything")
-	command.Flags().StringSliceVar(&keys, "leader-key", nil, "a lease outside of the namespace")
+	command.Flags().StringSliceVar(&keys, "leader-key", nil, "a lease outside of the namespace (TENURE_LEADER_KEY)")
 	return command
 }
 

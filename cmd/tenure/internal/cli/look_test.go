@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,4 +36,17 @@ func TestProbeAsksTheInstanceItself(t *testing.T) {
 	said, err = probe(sends.URL)
 	require.Equal(t, exitNot, codeOf(err))
 	require.Equal(t, "302 Found\n", said)
+}
+
+// TestRightsOfALeaseElsewhere: the rights are those of a program with the same variables.
+func TestRightsOfALeaseElsewhere(t *testing.T) {
+	t.Setenv("TENURE_LEADER_KEY", "old:lock")
+	t.Setenv("TENURE_NAMESPACE", "shop")
+	require.Contains(t, ask(t, nil, "acl").out, " ~old:lock ~old:lock:since ")
+	got := ask(t, nil, "acl", "--leader-key", "a,b", "--user", "ops").out
+	require.Regexp(t, `^user ops reset on ~shop:\* ~a ~a:since .* ~b ~b:since `, got)
+	require.NotContains(t, got, "old:lock")
+	require.Equal(t, `"~old:lock"`, strings.Split(ask(t, nil, "acl", "-o", "jsonl").out, "\n")[1])
+	require.NotContains(t, ask(t, nil, "acl").out, "+rpush")
+	require.Contains(t, ask(t, nil, "acl", "--control").out, "+rpush")
 }
