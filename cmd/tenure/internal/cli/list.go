@@ -108,6 +108,12 @@ func (a *app) instancesCommand() *cobra.Command {
 			return list(a, all, "no instance", func(wide bool) out.Grid { return instancesGrid(all, wide) })
 		}),
 	}
+	command.PreRunE = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 && len(states) > 0 {
+			return errors.New("--state chooses among all instances: an ID is one of them (fix: without the other)")
+		}
+		return nil
+	}
 	command.Flags().Var(&states, "state", "only those in a state: "+statesText(allStates))
 	return command
 }

@@ -236,3 +236,18 @@ func TestFollow(t *testing.T) {
 		require.Equal(t, []string{"recent 20", "follow "}, from.asked)
 	})
 }
+
+// TestArgumentsThatCannotBe: nobody is asked, and the exit code is 2.
+func TestArgumentsThatCannotBe(t *testing.T) {
+	for command, want := range map[string]string{
+		"instances web-1 --state down":  "--state chooses among all instances",
+		"status --min-instances -1":     "it must be a number from 0 on",
+		"top --once --min-instances -1": "it must be a number from 0 on",
+	} {
+		from := &canned{instances: []tenure.Instance{{ID: "web-1"}}}
+		got := ask(t, from, strings.Fields(command)...)
+		require.Equal(t, exitCannot, got.code, command)
+		require.Contains(t, got.err, want, command)
+		require.Empty(t, from.asked, command)
+	}
+}

@@ -73,7 +73,7 @@ nobody has led for long is only known if it is named: --role NAME.`,
 		},
 	}
 	command.Flags().StringVarP(&a.flags.role, "role", "r", "", "a role to show as well (TENURE_ROLE)")
-	command.Flags().IntVar(&least, "min-instances", 1, "how many active instances are healthy")
+	command.Flags().Var((*limitValue)(&least), "min-instances", "how many active instances are healthy")
 	return command
 }
 

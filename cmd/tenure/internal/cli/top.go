@@ -56,7 +56,7 @@ plain text, a frame per interval.`,
 	f := command.Flags()
 	f.DurationVar(&interval, "interval", interval, "between two looks")
 	f.BoolVar(&once, "once", false, "one frame, and the exit code of status")
-	f.IntVar(&least, "min-instances", 1, "how many active instances are healthy")
+	f.Var((*limitValue)(&least), "min-instances", "how many active instances are healthy")
 	f.StringVarP(&a.flags.role, "role", "r", "", "a role to show as well (TENURE_ROLE)")
 	return command
 }
