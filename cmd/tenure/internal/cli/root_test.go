@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -162,9 +163,10 @@ func askIn(ctx context.Context, t *testing.T, from source.Source, args ...string
 	err := root.ExecuteContext(ctx)
 	s := said{o.String(), e.String(), exitOK}
 	if err != nil {
-		s.code = codeOf(err)
-		a.complain(err)
-		s.err = e.String()
+		if s.code = codeOf(err); err.Error() != "" {
+			a.complain(err)
+			s.err = e.String()
+		}
 	}
 	return s
 }
@@ -211,5 +213,56 @@ func TestComplaint(t *testing.T) {
 		var b bytes.Buffer
 		(&app{err: &b}).complain(err)
 		require.Equal(t, want, b.String())
+	}
+}
+
+// TestFlagsAreStronger: than variables, which count without them.
+func TestFlagsAreStronger(t *testing.T) {
+	for name, value := range map[string]string{"TENURE_OUTPUT": "jsonl", "TENURE_ROLE": "a", "TENURE_TIMEOUT": "3s"} {
+		t.Setenv(name, value)
+	}
+	from := &canned{}
+	ask(t, from, "leader")
+	ask(t, from, "leader", "--role", "b")
+	require.Equal(t, []string{`leader "a"`, `leader "b"`}, from.asked)
+	require.Empty(t, ask(t, from, "tasks").out)
+	require.Equal(t, "[]\n", ask(t, from, "tasks", "-o", "json").out)
+	require.Equal(t, "no task has run here yet\n", ask(t, from, "tasks", "-o", "").out, "as if nothing was set")
+
+	synctest.Test(t, func(t *testing.T) {
+		hangs := &hanging{asked: 1}
+		for want, args := range map[time.Duration][]string{3 * time.Second: {"leader"}, 4 * time.Second: {"leader", "--timeout", "4s"}} {
+			began := time.Now()
+			hangs.asked = 1
+			got := ask(t, hangs, args...)
+			require.Equal(t, exitCannot, got.code)
+			require.Contains(t, got.err, fmt.Sprintf("no answer within %v\n  fix: ", want))
+			require.Equal(t, want, time.Since(began))
+		}
+	})
+	for _, wrong := range []string{"0s", "-1s"} {
+		got := ask(t, from, "tasks", "--timeout", wrong)
+		require.Equal(t, exitCannot, got.code)
+		require.Contains(t, got.err, "it must be a duration such as 10s")
+	}
+	t.Setenv("TENURE_TIMEOUT", "soon")
+	require.Contains(t, ask(t, from, "tasks").err, `timeout = "soon": it must be a duration such as 10s`)
+	t.Setenv("TENURE_TIMEOUT", "")
+	t.Setenv("TENURE_ROLE", "a b")
+	require.Equal(t, exitCannot, ask(t, from, "leader").code)
+	require.Equal(t, exitOK, ask(t, from, "instances").code, "no role is meant")
+}
+
+// TestWhichInstanceIsWell: the one that is named by a flag, a variable of tenure, or the host.
+func TestWhichInstanceIsWell(t *testing.T) {
+	from := &canned{instances: []tenure.Instance{{State: tenure.InstanceActive}}}
+	require.Equal(t, said{out: "desk is active\n"}, ask(t, from, "healthcheck"))
+	t.Setenv("TENURE_INSTANCE_ID", "web-1")
+	require.Equal(t, said{out: "web-1 is active\n"}, ask(t, from, "healthcheck"))
+	require.Equal(t, said{out: "web-2 is active\n"}, ask(t, from, "healthcheck", "--instance", "web-2"))
+	require.Equal(t, []string{"instance desk", "instance web-1", "instance web-2"}, from.asked)
+	for _, state := range []tenure.InstanceState{tenure.InstanceJoining, tenure.InstanceDraining, tenure.InstanceDrifted, tenure.InstanceDown, "resting"} {
+		from.instances[0].State = state
+		require.Equal(t, said{out: "web-1 is " + string(state) + "\n", code: exitNot}, ask(t, from, "healthcheck"))
 	}
 }
