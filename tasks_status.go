@@ -101,23 +101,17 @@ type TaskPause struct {
 	At     time.Time `json:"at,omitzero"` // by Redis's clock, in UTC
 }
 
-const maxTasks = 1000 // that are listed, of those that are not registered
+const (
+	maxTasks = 1000    // that List lists, of those that are not registered
+	maxNamed = 100_000 // that ListNamed lists
+)
 
 // List lists the registered tasks and the orphans, by name. It asks Redis, in a few round trips,
 // and works on any instance. With ErrTruncated the list is of the registered tasks and the first
-// 1000 others.
+// 1000 others: ListNamed lists more.
 func (s *TaskScheduler) List(ctx context.Context) ([]TaskStatus, error) {
-	here := make(map[string]*registered)
-	for _, role := range s.all() {
-		for _, r := range role.known() {
-			here[r.Name] = r
-		}
-	}
-	more := false
-	names, err := ask(ctx, &s.asked, func(ctx context.Context) (names []string, err error) {
-		names, more, err = s.store.Names(ctx, maxTasks+len(here)) // which may come first
-		return names, err
-	})
+	here := s.knownHere()
+	names, more, err := s.names(ctx, maxTasks+len(here)) // which may come first
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +121,65 @@ func (s *TaskScheduler) List(ctx context.Context) ([]TaskStatus, error) {
 	}
 	names = slices.AppendSeq(names, maps.Keys(here))
 	slices.Sort(names)
+	list, err := s.statuses(ctx, names, here)
+	if err == nil && more {
+		err = fmt.Errorf("%w: more than %d tasks", ErrTruncated, maxTasks)
+	}
+	return list, err
+}
+
+// ListNamed lists the tasks whose names begin with prefix as List does, registered or not, but at
+// most limit of them, the first ones by name, and at most 100,000. Prefix "" is any name; limit 0
+// or less: none. It asks Redis once for each 500 tasks that there are, and once for each 100 that
+// are listed. With ErrTruncated there are more.
+func (s *TaskScheduler) ListNamed(ctx context.Context, prefix string, limit int) ([]TaskStatus, error) {
+	if limit = min(limit, maxNamed); limit <= 0 {
+		return nil, nil
+	}
+	here := s.knownHere()
+	names, more, err := s.names(ctx, maxNamed)
+	if err != nil {
+		return nil, err
+	}
+	names = slices.AppendSeq(names, maps.Keys(here))
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) })
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if len(names) > limit {
+		names, more = names[:limit], true
+	}
+	list, err := s.statuses(ctx, names, here)
+	if err == nil && more {
+		err = fmt.Errorf("%w: more than %d tasks", ErrTruncated, len(names))
+	}
+	return list, err
+}
+
+// knownHere are the tasks that are registered here, by name.
+func (s *TaskScheduler) knownHere() map[string]*registered {
+	here := make(map[string]*registered)
+	for _, role := range s.all() {
+		for _, r := range role.known() {
+			here[r.Name] = r
+		}
+	}
+	return here
+}
+
+// names are those of at most so many tasks that have a record, in no order.
+func (s *TaskScheduler) names(ctx context.Context, most int) (names []string, more bool, err error) {
+	names, err = ask(ctx, &s.asked, func(ctx context.Context) (names []string, err error) {
+		names, more, err = s.store.Names(ctx, most)
+		return names, err
+	})
+	if err != nil { // the call may be on, and yet write to more
+		return nil, false, err
+	}
+	return names, more, nil
+}
+
+// statuses reads the records of tasks.
+func (s *TaskScheduler) statuses(ctx context.Context, names []string, here map[string]*registered) ([]TaskStatus, error) {
 	var problems []error
 	var now int64
 	records, err := ask(ctx, &s.asked, func(ctx context.Context) (records []store.TaskRecord, err error) {
@@ -149,9 +202,6 @@ func (s *TaskScheduler) List(ctx context.Context) ([]TaskStatus, error) {
 			home := s.of(task.Role)
 			list[i].Held, list[i].Err = home.leads.Load() && home.gate.holds(), cmp.Or(problems[i], home.problem(name))
 		}
-	}
-	if more {
-		return list, fmt.Errorf("%w: more than %d tasks", ErrTruncated, maxTasks)
 	}
 	return list, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -118,6 +119,51 @@ func TestTasksListing(t *testing.T) {
 	require.Empty(t, runs)
 	_, err = s.Runs(t.Context(), "no name", 1)
 	require.ErrorIs(t, err, ErrMisconfigured)
+}
+
+// TestListNamed: all tasks are listed by name, however many are registered nowhere, or those whose names
+// begin as is asked. Of a listing that is not whole it is the first that are there.
+func TestListNamed(t *testing.T) {
+	ctx := t.Context()
+	db := memstore.NewTasks(readClock)
+	s := newTasks(db, newEventBus("i"), "i")
+	const many = 3*maxTasks + 5
+	for i := range many {
+		_, err := db.Open(ctx, fmt.Sprintf("t%04d", i), store.TaskOpen{Token: 5})
+		require.NoError(t, err)
+	}
+	for _, name := range []string{"t0007", "t00070", "z"} {
+		require.NoError(t, s.Register(Task{Name: name, Schedule: Every(time.Hour), Run: noTask}))
+	}
+	all, err := s.ListNamed(ctx, "", many+2)
+	require.NoError(t, err)
+	require.Len(t, all, many+2)
+	require.True(t, slices.IsSortedFunc(all, func(a, b TaskStatus) int { return strings.Compare(a.Name, b.Name) }))
+	require.True(t, all[7].Known)
+	require.EqualValues(t, 5, all[7].Token, "one that is registered has its record")
+	require.Equal(t, TaskStatus{Name: "z", Known: true, Schedule: "every 1h0m0s"}, all[many+1])
+
+	names := func(prefix string, limit int) (names []string, err error) {
+		list, err := s.ListNamed(ctx, prefix, limit)
+		for _, status := range list {
+			names = append(names, status.Name)
+		}
+		return names, err
+	}
+	got, err := names("t000", 100)
+	require.NoError(t, err)
+	require.Equal(t, []string{"t0000", "t0001", "t0002", "t0003", "t0004", "t0005", "t0006", "t0007", "t00070", "t0008", "t0009"}, got)
+	got, err = names("t000", 2)
+	require.ErrorIs(t, err, ErrTruncated)
+	require.Equal(t, []string{"t0000", "t0001"}, got)
+	for prefix, limit := range map[string]int{"a": 5, "T0": 5, "t0001x": 5, "t": 0, "z": -1} {
+		got, err = names(prefix, limit)
+		require.NoError(t, err)
+		require.Empty(t, got)
+	}
+	got, err = names("z", math.MaxInt)
+	require.NoError(t, err)
+	require.Equal(t, []string{"z"}, got)
 }
 
 // TestTasksListingOfManyRegistered: registered tasks take no place from the others, however many
