@@ -22,6 +22,7 @@ import (
 var (
 	instancePattern = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 	namePattern     = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`) // of a role, and of a task
+	prefixPattern   = regexp.MustCompile(`^[A-Za-z0-9._-]{0,128}$`) // of that of a task
 )
 
 // mostInstances is how many instances Registry.WaitFor can wait for.
@@ -41,6 +42,14 @@ func checkHeir(id string) error {
 
 func checkTask(name string) error {
 	return checkName(name, "a task", namePattern, "tenure tasks lists them")
+}
+
+// checkPrefix checks the beginning of the name of a task.
+func checkPrefix(prefix string) error {
+	if prefixPattern.MatchString(prefix) {
+		return nil
+	}
+	return fmt.Errorf("--prefix %.100q begins no name of a task: it must match %s", prefix, prefixPattern)
 }
 
 // reservedRoles are names whose keys are those of the default role.
@@ -148,8 +157,11 @@ var allStates = []tenure.InstanceState{
 	tenure.InstanceJoining, tenure.InstanceActive, tenure.InstanceDraining, tenure.InstanceDrifted, tenure.InstanceDown, tenure.InstanceUnknown,
 }
 
-// statesText lists them for people.
-func statesText(states []tenure.InstanceState) string {
+// taskStates are the words for the state of a task; of one that is in several of them the first.
+var taskStates = []string{"unreadable", "paused", "running", "triggered", "overdue", "failing", "ok"}
+
+// statesText lists states for people.
+func statesText[S ~string](states []S) string {
 	texts := make([]string, len(states))
 	for i, state := range states {
 		texts[i] = string(state)
@@ -158,22 +170,24 @@ func statesText(states []tenure.InstanceState) string {
 }
 
 // statesValue is a flag with states: separated by commas, or given more than once.
-type statesValue []tenure.InstanceState
+type statesValue[S ~string] struct {
+	all    []S // that there are
+	wanted []S
+}
 
-func (s *statesValue) String() string { return statesText(*s) }
+func (s *statesValue[S]) String() string { return statesText(s.wanted) }
 
-func (s *statesValue) Type() string { return "strings" }
+func (s *statesValue[S]) Type() string { return "strings" }
 
-func (s *statesValue) Set(text string) error {
+func (s *statesValue[S]) Set(text string) error {
 	if text == "" { // none is wanted in particular
 		return nil
 	}
 	for one := range strings.SplitSeq(text, ",") {
-		state := tenure.InstanceState(one)
-		if !slices.Contains(allStates, state) {
-			return fmt.Errorf("%.100q is none of %s", one, statesText(allStates))
+		if !slices.Contains(s.all, S(one)) {
+			return fmt.Errorf("%.100q is none of %s", one, statesText(s.all))
 		}
-		*s = append(*s, state)
+		s.wanted = append(s.wanted, S(one))
 	}
 	return nil
 }

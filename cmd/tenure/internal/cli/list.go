@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -87,7 +88,7 @@ func (a *app) roleFlag(command *cobra.Command) *cobra.Command {
 func (a *app) role() string { return a.settings.Text("role") }
 
 func (a *app) instancesCommand() *cobra.Command {
-	var states statesValue
+	states := statesValue[tenure.InstanceState]{all: allStates}
 	command := &cobra.Command{
 		Use: "instances [ID]", Short: "Who is there: state, last heartbeat, what it leads, load", Args: first(cobra.MaximumNArgs(1), checkInstance),
 		RunE: a.asks(func(ctx context.Context, from source.Source, args []string) error {
@@ -100,7 +101,7 @@ func (a *app) instancesCommand() *cobra.Command {
 				all = []tenure.Instance{one}
 			} else {
 				var err error
-				all, err = from.Instances(ctx, states)
+				all, err = from.Instances(ctx, states.wanted)
 				if err := a.usable(err); err != nil {
 					return err
 				}
@@ -109,7 +110,7 @@ func (a *app) instancesCommand() *cobra.Command {
 		}),
 	}
 	command.PreRunE = func(_ *cobra.Command, args []string) error {
-		if len(args) > 0 && len(states) > 0 {
+		if len(args) > 0 && len(states.wanted) > 0 {
 			return errors.New("--state chooses among all instances: an ID is one of them (fix: without the other)")
 		}
 		return nil
@@ -176,16 +177,31 @@ func (a *app) leaderCommand() *cobra.Command {
 }
 
 func (a *app) tasksCommand() *cobra.Command {
-	return &cobra.Command{
+	var prefix string
+	states := statesValue[string]{all: taskStates}
+	command := &cobra.Command{
 		Use: "tasks", Short: "The tasks: next run, last run and its result", Args: cobra.NoArgs,
-		RunE: a.asks(func(ctx context.Context, from source.Source, _ []string) error {
-			all, err := from.Tasks(ctx)
-			if err := a.usable(err); err != nil {
-				return err
-			}
-			return list(a, all, "no task has run here yet", func(wide bool) out.Grid { return tasksGrid(all, wide) })
-		}),
+		PreRunE: func(*cobra.Command, []string) error { return checkPrefix(prefix) },
 	}
+	command.RunE = a.asks(func(ctx context.Context, from source.Source, _ []string) error {
+		all, err := from.Tasks(ctx, prefix)
+		if err := a.usable(err); err != nil {
+			return err
+		}
+		ofRole := command.Flags().Changed("role") // TENURE_ROLE is about elections: it hides no task
+		all = slices.DeleteFunc(all, func(t tenure.TaskStatus) bool {
+			return ofRole && t.Role != a.role() || len(states.wanted) > 0 && !slices.Contains(states.wanted, taskState(t))
+		})
+		empty := "no task has run here yet"
+		if prefix != "" || ofRole || len(states.wanted) > 0 {
+			empty = "no such task"
+		}
+		return list(a, all, empty, func(wide bool) out.Grid { return tasksGrid(all, wide) })
+	})
+	command.Flags().StringVar(&prefix, "prefix", "", "only those whose names begin so")
+	command.Flags().StringVarP(&a.flags.role, "role", "r", "", "only those of a role; '' is the default one")
+	command.Flags().Var(&states, "state", "only those in a state: "+statesText(taskStates))
+	return command
 }
 
 func tasksGrid(all []tenure.TaskStatus, wide bool) out.Grid {
@@ -210,7 +226,11 @@ func tasksGrid(all []tenure.TaskStatus, wide bool) out.Grid {
 				result += fmt.Sprintf(", %d times in a row", t.Failures)
 			}
 		}
-		row := []string{t.Name, taskState(t), next, last, result}
+		state := taskState(t)
+		if state == "paused" {
+			state = pauseText(t.Pause)
+		}
+		row := []string{t.Name, state, next, last, result}
 		if wide {
 			problem := t.Last.Error
 			if t.Err != nil {
@@ -223,13 +243,13 @@ func tasksGrid(all []tenure.TaskStatus, wide bool) out.Grid {
 	return g
 }
 
-// taskState is the state of a task in a few words.
+// taskState is the state of a task: one of taskStates.
 func taskState(t tenure.TaskStatus) string {
 	switch {
 	case t.Err != nil:
 		return "unreadable"
 	case t.Paused:
-		return pauseText(t.Pause)
+		return "paused"
 	case t.Running:
 		return "running"
 	case t.Trigger != "":

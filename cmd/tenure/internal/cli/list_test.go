@@ -90,7 +90,7 @@ late  overdue  -  -  -
 paused  paused by ann: disk  -  -  -
 still  paused  -  -  -
 waits  triggered  -  -  -
-`, "tasks"},
+`, `tasks ""`},
 			{"tasks -o wide", `TASK  STATE  NEXT  LAST  RESULT  ROLE  SCHEDULE  ON  FAILURES  SKIPPED  ERROR
 broken  unreadable  -  -  -  default  -  -  0  0  no right
 cleanup  running  in 1h 0m  00:00:01  running  default  @every 24h  web-1  0  0  -
@@ -100,7 +100,7 @@ late  overdue  -  -  -  default  -  -  2  0  -
 paused  paused by ann: disk  -  -  -  default  -  -  0  0  -
 still  paused  -  -  -  default  -  -  0  0  -
 waits  triggered  -  -  -  default  -  -  0  0  -
-`, "tasks"},
+`, `tasks ""`},
 			{"terms --role export", `LEADER  TOKEN  BEGAN  ENDED  FOR  GAP BEFORE  END
 web-2  8  00:01:10  -  -  -  -
 web-1  7  00:00:00  00:01:00  1m 0s  1s  lapsed
@@ -143,6 +143,54 @@ func TestFollowedChangesAreOneDocument(t *testing.T) {
 	require.NoError(t, yaml.Unmarshal(b.Bytes(), &read), b.String())
 	require.Len(t, read, 3)
 	require.Equal(t, "3-0", read[2].ID)
+}
+
+// TestWhichTasks: those of a prefix, of a role, in one of the states that the table shows.
+func TestWhichTasks(t *testing.T) {
+	from := &canned{tasks: []tenure.TaskStatus{
+		{Name: "broken", Err: tenure.ErrMisconfigured, Failures: 1}, {Name: "failing", Role: "a", Failures: 1}, {Name: "fine"}, {Name: "late", Role: "b", Overdue: true},
+		{Name: "paused", Role: "a", Paused: true, Pause: tenure.TaskPause{By: "ann"}}, {Name: "runs", Running: true}, {Name: "waits", Trigger: "x"},
+	}}
+	for args, want := range map[string]string{
+		"":                                "broken failing fine late paused runs waits",
+		"--role a":                        "failing paused",
+		"--role=":                         "broken fine runs waits", // the default one
+		"--role none":                     "",
+		"--state failing":                 "failing",
+		"--state paused,running":          "paused runs",
+		"--state ok --state unreadable":   "broken fine",
+		"--state triggered,overdue":       "late waits",
+		"--state paused --role a":         "paused",
+		"--state paused --role b":         "",
+		"--state paused --role b -o json": "",
+	} {
+		got := ask(t, from, append([]string{"tasks"}, strings.Fields(args)...)...)
+		require.Zero(t, got.code, args)
+		var names []string
+		for line := range strings.Lines(got.out) {
+			if first, rest, _ := strings.Cut(line, " "); first != "TASK" && strings.HasPrefix(rest, " ") {
+				names = append(names, first)
+			}
+		}
+		require.Equal(t, want, strings.Join(names, " "), args)
+	}
+	require.Equal(t, "no such task\n", ask(t, from, "tasks", "--role", "none").out)
+	require.Equal(t, "[]\n", ask(t, from, "tasks", "--role", "none", "-o", "json").out)
+	t.Setenv("TENURE_ROLE", "a") // which is that of a program, or of other commands
+	require.Contains(t, ask(t, from, "tasks").out, "fine")
+
+	from.asked, from.tasks = nil, nil
+	require.Equal(t, said{out: "no such task\n"}, ask(t, from, "tasks", "--prefix", "inv"))
+	require.Equal(t, said{out: "no task has run here yet\n"}, ask(t, from, "tasks"))
+	require.Equal(t, []string{`tasks "inv"`, `tasks ""`}, from.asked)
+	for command, want := range map[string]string{
+		"tasks --state bogus": `"bogus" is none of unreadable, paused, running, triggered, overdue, failing, ok`, "tasks --prefix a/b": `"a/b" begins no name of a task`,
+		"tasks --role a/b": `"a/b" is no name of a role`,
+	} {
+		got := ask(t, &canned{}, strings.Fields(command)...)
+		require.Equal(t, exitCannot, got.code, command)
+		require.Contains(t, got.err, want)
+	}
 }
 
 // TestEmptyListings: people hear that there is nothing, programs get a list that is empty.

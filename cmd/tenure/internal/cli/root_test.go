@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,9 +70,9 @@ func (c *canned) Terms(_ context.Context, role string, limit int) ([]tenure.Term
 	return c.terms, c.err
 }
 
-func (c *canned) Tasks(context.Context) ([]tenure.TaskStatus, error) {
-	c.note("tasks")
-	return c.tasks, c.err
+func (c *canned) Tasks(_ context.Context, prefix string) ([]tenure.TaskStatus, error) {
+	c.note("tasks %q", prefix)
+	return slices.Clone(c.tasks), c.err
 }
 
 func (c *canned) Runs(_ context.Context, task string, limit int) ([]tenure.RunRecord, error) {

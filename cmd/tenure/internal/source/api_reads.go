@@ -332,8 +332,9 @@ func (a *API) Terms(ctx context.Context, role string, limit int) ([]tenure.TermR
 	return values(d.Terms), d.stale()
 }
 
-// Tasks reads the tasks.
-func (a *API) Tasks(ctx context.Context) ([]tenure.TaskStatus, error) {
+// Tasks reads the tasks of a prefix. An API has those that its program has registered, and of all
+// others a part if there are many.
+func (a *API) Tasks(ctx context.Context, prefix string) ([]tenure.TaskStatus, error) {
 	if err := a.mine(ctx); err != nil {
 		return nil, err
 	}
@@ -344,7 +345,12 @@ func (a *API) Tasks(ctx context.Context) ([]tenure.TaskStatus, error) {
 	if err := a.get(ctx, "tasks", nil, &d); err != nil {
 		return nil, err
 	}
-	return values(d.Tasks), d.err()
+	tasks := slices.DeleteFunc(values(d.Tasks), func(t tenure.TaskStatus) bool { return !strings.HasPrefix(t.Name, prefix) })
+	err := d.err()
+	if errors.Is(err, tenure.ErrTruncated) {
+		err = fmt.Errorf("%w (fix: --redis, or --api of a program that runs them)", err)
+	}
+	return tasks, err
 }
 
 // list reads a list with a limit.

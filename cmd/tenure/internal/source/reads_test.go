@@ -95,6 +95,26 @@ func TestClusterOfNobody(t *testing.T) {
 	require.ErrorContains(t, err, "no right")
 }
 
+// TestTasksOverTheAPI: those of a prefix, whether the API has all of them or not.
+func TestTasksOverTheAPI(t *testing.T) {
+	rest := ""
+	a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "/tenure/api/cluster/tasks", r.URL.Path)
+		writeDocument(w, `{"tasks":[{"name":"a"},{"name":"b1","error":"no disk"},{"name":"b2"}]`+rest+`}`)
+	})
+	for prefix, want := range map[string]int{"": 3, "b": 2, "c": 0} {
+		tasks, err := a.Tasks(t.Context(), prefix)
+		require.NoError(t, err)
+		require.Len(t, tasks, want)
+	}
+	rest = `,"truncated":true`
+	tasks, err := a.Tasks(t.Context(), "b")
+	require.ErrorIs(t, err, tenure.ErrTruncated)
+	require.ErrorContains(t, err, "(fix: --redis, or --api of a program that runs them)")
+	require.Len(t, tasks, 2)
+	require.EqualError(t, tasks[0].Err, "no disk")
+}
+
 // TestLastEntries: an entry of the log is there with all of its changes, or not at all.
 func TestLastEntries(t *testing.T) {
 	var log []tenure.Change

@@ -75,7 +75,9 @@ func (r *Redis) Cluster(ctx context.Context, roles ...string) (c Cluster, err er
 	if cut != nil { // those that are not there may lead others
 		heard.Cut()
 	}
-	c.Tasks, err = r.Tasks(ctx)
+	if c.Tasks, err = r.Control.Tasks().List(ctx); errors.Is(err, tenure.ErrTruncated) { // it is asked again and again, by top
+		err = fmt.Errorf("%w (fix: tenure tasks lists all)", err)
+	}
 	if err = whole("tasks", err); err != nil {
 		return c, err
 	}
@@ -192,11 +194,14 @@ func (r *Redis) Leader(ctx context.Context, role string) (tenure.LeaderInfo, err
 	return leader, err
 }
 
-// Tasks lists the tasks. It has registered none, so that it lists a part of them if there are many.
-func (r *Redis) Tasks(ctx context.Context) ([]tenure.TaskStatus, error) {
-	tasks, err := r.Control.Tasks().List(ctx)
+// mostTasks is how many tasks are listed.
+const mostTasks = 100_000
+
+// Tasks lists the tasks of a prefix.
+func (r *Redis) Tasks(ctx context.Context, prefix string) ([]tenure.TaskStatus, error) {
+	tasks, err := r.Control.Tasks().ListNamed(ctx, prefix, mostTasks)
 	if errors.Is(err, tenure.ErrTruncated) {
-		err = fmt.Errorf("%w (fix: --api of a program that runs them lists all; tenure task history NAME has the runs of any)", err)
+		err = fmt.Errorf("%w (fix: --prefix)", err)
 	}
 	return tasks, err
 }

@@ -147,24 +147,29 @@ func (c *callCounter) count(cmds ...redis.Cmder) {
 	}
 }
 
-// TestTasksThatAreNotListed: who is told that the listing is cut hears how the rest is seen.
-func TestTasksThatAreNotListed(t *testing.T) {
+// TestManyTasks: all are listed, or those of a prefix. The state of the cluster has 1,000 of them,
+// and says how the others are seen.
+func TestManyTasks(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer func() { _ = client.Close() }()
 	control, err := tenure.NewControl(client, tenure.ControlOptions{Namespace: "shop", By: "test"})
 	require.NoError(t, err)
-	for i := range 1001 {
+	const many = 5003
+	for i := range many {
 		_, err := server.SetAdd("shop:tasks", fmt.Sprintf("t%04d", i))
 		require.NoError(t, err)
 	}
 	from := &Redis{Control: control, Client: client, Timeout: time.Minute}
-	tasks, err := from.Tasks(t.Context())
-	require.Len(t, tasks, 1000)
-	require.ErrorIs(t, err, tenure.ErrTruncated)
-	require.ErrorContains(t, err, "--api")
+	tasks, err := from.Tasks(t.Context(), "")
+	require.NoError(t, err)
+	require.Len(t, tasks, many)
+	require.Equal(t, "t5002", tasks[many-1].Name)
+	tasks, err = from.Tasks(t.Context(), "t50")
+	require.NoError(t, err)
+	require.Equal(t, []string{"t5000", "t5001", "t5002"}, []string{tasks[0].Name, tasks[1].Name, tasks[2].Name})
 	c, err := from.Cluster(t.Context())
 	require.Len(t, c.Tasks, 1000)
 	require.ErrorIs(t, err, tenure.ErrTruncated)
-	require.ErrorContains(t, err, "--api")
+	require.ErrorContains(t, err, "(fix: tenure tasks lists all)")
 }

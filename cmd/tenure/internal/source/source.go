@@ -24,7 +24,8 @@ type Source interface {
 	// Leader has the address of the leader, if it says one.
 	Leader(ctx context.Context, role string) (tenure.LeaderInfo, error)
 	Terms(ctx context.Context, role string, limit int) ([]tenure.TermRecord, error)
-	Tasks(ctx context.Context) ([]tenure.TaskStatus, error)
+	// Tasks are those whose names begin with prefix, by name.
+	Tasks(ctx context.Context, prefix string) ([]tenure.TaskStatus, error)
 	Runs(ctx context.Context, task string, limit int) ([]tenure.RunRecord, error)
 	Commands(ctx context.Context, limit int) ([]tenure.CommandRecord, error)
 	// Recent are the last changes, oldest first.
