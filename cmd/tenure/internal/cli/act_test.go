@@ -34,7 +34,7 @@ func (l lost) Resign(context.Context, string) error { return l.resign }
 // TestNothingWasAsked: that a command may have taken effect is said only once it was asked for.
 func TestNothingWasAsked(t *testing.T) {
 	cut := fmt.Errorf("%w: cut off", tenure.ErrUnreachable)
-	for code, from := range map[int]lost{exitCannot: {leader: cut}, exitUnknown: {resign: cut}} {
+	for code, from := range map[int]lost{exitCannot: {leader: cut}, exitUnknown: {resign: cut}, exitNot: {leader: tenure.ErrNoLeader}} {
 		a := &app{out: io.Discard, settings: &settings.Settings{}, source: from}
 		a.flags.timeout = time.Minute
 		command := a.resignCommand()
@@ -173,6 +173,10 @@ func TestWait(t *testing.T) {
 		require.Equal(t, exitCannot, ask(t, from, "wait", "instances", "2").code)
 		from.end, from.err = nil, tenure.ErrMisconfigured
 		require.Equal(t, exitCannot, ask(t, from, "wait", "leader").code)
+		require.Equal(t, said{err: "tenure: nobody that was waited for leads default within 1m0s\n", code: exitNot},
+			ask(t, &canned{err: tenure.ErrNoLeader}, "wait", "leader"), "which is known")
+		from.end, from.lasts, from.err = nil, time.Second, nil
+		require.Equal(t, said{}, ask(t, from, "wait", "instances", "2"))
 
 		interrupted, cancel := context.WithCancel(t.Context()) // which is no answer
 		time.AfterFunc(time.Second, cancel)

@@ -173,3 +173,101 @@ func TestManyTasks(t *testing.T) {
 	require.ErrorIs(t, err, tenure.ErrTruncated)
 	require.ErrorContains(t, err, "(fix: tenure tasks lists all)")
 }
+
+// shop returns a source on a server of its own, and the server.
+func shop(t *testing.T) (*Redis, *miniredis.Miniredis) {
+	t.Helper()
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	control, err := tenure.NewControl(client, tenure.ControlOptions{Namespace: "shop", By: "test"})
+	require.NoError(t, err)
+	return &Redis{Control: control, Client: client, Timeout: time.Minute}, server
+}
+
+// TestRolesThatAreShown: those of which something is known, those that are asked for, and the
+// default one if there is no other.
+func TestRolesThatAreShown(t *testing.T) {
+	from, server := shop(t)
+	shown := func(roles ...string) (names []string) {
+		c, err := from.Cluster(t.Context(), roles...)
+		require.NoError(t, err)
+		for _, r := range c.Roles {
+			names = append(names, r.Role)
+		}
+		return names
+	}
+	require.Equal(t, []string{""}, shown())
+	server.HSet("shop:task:invoices", "lease", "shop:leader:heard")
+	_, err := server.SetAdd("shop:tasks", "invoices")
+	require.NoError(t, err)
+	require.Empty(t, shown(), "neither of them was ever led")
+	require.Equal(t, []string{"asked"}, shown("asked"))
+	_, err = server.XAdd("shop:leader:heard:terms", "1000-0", []string{"event", "began", "token", "7", "holder", "web-1", "at", "1000"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"heard"}, shown(), "nobody leads it any more")
+	server.Del("shop:leader:heard:terms")
+	server.HSet("shop:leader:heard:term", "token", "7", "hold", "99999999999999")
+	require.Equal(t, []string{"heard"}, shown(), "nobody may lead it yet")
+	require.NoError(t, server.Set("shop:leader", "web-1"))
+	require.Equal(t, []string{"", "heard"}, shown("heard"))
+}
+
+// TestWhatCannotBeReadOfRedis: what there is beside a key of something else is there; without any
+// part it is an error.
+func TestWhatCannotBeReadOfRedis(t *testing.T) {
+	from, server := shop(t)
+	require.NoError(t, server.Set("shop:leader", "web-1"))
+	require.NoError(t, server.Set("shop:tasks", "mine"))
+	c, err := from.Cluster(t.Context())
+	require.NoError(t, err)
+	require.Len(t, c.Roles, 1)
+	require.Len(t, c.Unread, 1)
+	require.Regexp(t, `^tasks: .*the key shop:tasks belongs to something else`, c.Unread[0])
+	_, err = from.Tasks(t.Context(), "")
+	require.ErrorIs(t, err, tenure.ErrMisconfigured)
+
+	server.Del("shop:tasks")
+	server.HSet("shop:leader:sick", "a", "b")
+	c, err = from.Cluster(t.Context(), "sick")
+	require.NoError(t, err)
+	require.Len(t, c.Roles, 1, "it is not said that nobody leads it")
+	require.Len(t, c.Unread, 1)
+	require.Regexp(t, `^role sick: .*the key shop:leader:sick belongs to something else`, c.Unread[0])
+
+	for _, key := range []string{"shop:instances", "shop:tasks", "shop:log"} {
+		require.NoError(t, server.Set(key, "mine"))
+	}
+	_, err = from.Cluster(t.Context())
+	require.ErrorIs(t, err, tenure.ErrMisconfigured)
+}
+
+// TestWhereTheLeaderIs: its address stands in its record. Of another program that holds the lease
+// there is none.
+func TestWhereTheLeaderIs(t *testing.T) {
+	from, server := shop(t)
+	server.HSet("shop:instances", "web-1", `{"instance_id":"web-1","started_at":1700000000,"last_heartbeat":1700000000,"status":"active","worker_count":1,"incarnation":"one","address":"web-1:80"}`)
+	require.NoError(t, server.Set("shop:leader", "web-1"))
+	leader, err := from.Leader(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, tenure.LeaderInfo{InstanceID: "web-1", Remaining: leader.Remaining}, leader, "it may have its name by chance")
+	server.HSet("shop:leader:term", "token", "7", "nonce", "n", "holder", "web-1", "until", "99999999999999", "ttl", "30000")
+	leader, err = from.Leader(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, "web-1:80", leader.Address)
+	require.NoError(t, server.Set("shop:leader", "web-2"))
+	leader, err = from.Leader(t.Context(), "")
+	require.NoError(t, err)
+	require.Empty(t, leader.Address)
+}
+
+// TestReadyIsOfTheLibrarysWords: what is wrong with Redis is classed as everywhere, whatever the
+// first question was.
+func TestReadyIsOfTheLibrarysWords(t *testing.T) {
+	from, server := shop(t)
+	require.NoError(t, from.Ready(t.Context()))
+	server.SetError("NOPERM this user has no permissions")
+	require.ErrorIs(t, from.Ready(t.Context()), tenure.ErrMisconfigured)
+	server.SetError("LOADING Redis is loading the dataset in memory")
+	require.ErrorIs(t, from.Ready(t.Context()), tenure.ErrUnreachable)
+}
