@@ -154,6 +154,7 @@ func TestWait(t *testing.T) {
 		require.Equal(t, said{out: "web-1\n"}, ask(t, from, "wait", "leader", "-r", "a"))
 		require.Equal(t, []string{`leader "a"`}, from.asked)
 		require.Contains(t, ask(t, from, "wait", "leader", "--is", "web-1", "-o", "jsonl").out, `"token":7`)
+		require.Equal(t, said{out: "\\x1b[2J\n"}, ask(t, &canned{leader: tenure.LeaderInfo{InstanceID: "\x1b[2J"}}, "wait", "leader"), "of another program, perhaps")
 		require.Equal(t, said{}, ask(t, from, "wait", "instances", "2"))
 		from.lasts = time.Second
 		require.Equal(t, `{"command":"wait","of":"2","state":"done","text":"2 or more instances are active","took_seconds":1}`+"\n", ask(t, from, "wait", "instances", "2", "-o", "jsonl").out)
