@@ -29,7 +29,7 @@ func TestTables(t *testing.T) {
 		from := &canned{
 			instances: []tenure.Instance{
 				{
-					ID: "web-1", State: tenure.InstanceActive, StartedAt: now.Add(-time.Hour - 3*time.Second), LastHeartbeat: now.Add(-3 * time.Second), Age: 3 * time.Second,
+					ID: "web-1", State: tenure.InstanceActive, StartedAt: now.Add(-time.Hour), LastHeartbeat: now.Add(-40 * time.Second), Age: 10 * time.Second,
 					WorkerCount: 4, Address: "web-1:80", Host: "node-1", Version: "1.2", Roles: []string{"a", "b"}, Leading: []string{"", "export"},
 					Load: tenure.Load{Connections: 9, Jobs: 7, CPU: 0.25, Memory: 0.5}, Metadata: map[string]string{"zone": "eu", "az": "1", "m": "x\x1b"},
 				},
@@ -71,11 +71,11 @@ func TestTables(t *testing.T) {
 		}
 		for _, tt := range []struct{ command, want, asked string }{
 			{"instances", `INSTANCE  STATE  LEADS  HEARTBEAT  UP  VERSION  ADDRESS
-web-1  active  default,export  3s ago  1h 0m  1.2  web-1:80
+web-1  active  default,export  10s ago  59m 30s  1.2  web-1:80
 old  resting  -  1m 0s ago  -  -  -
 `, `instances []`},
 			{"instances web-7 -o wide", `INSTANCE  STATE  LEADS  HEARTBEAT  UP  VERSION  ADDRESS  HOST  WORKERS  CPU  MEMORY  JOBS  ROLES  METADATA
-web-1  active  default,export  3s ago  1h 0m  1.2  web-1:80  node-1  4  25%  50%  7  a,b  az=1,m=x\x1b,zone=eu
+web-1  active  default,export  10s ago  59m 30s  1.2  web-1:80  node-1  4  25%  50%  7  a,b  az=1,m=x\x1b,zone=eu
 `, "instance web-7"},
 			{"leader", "web-1\\x1b\n", `leader ""`},
 			{"leader --role export -o wide", `ROLE  LEADER  TOKEN  SINCE  LEASE  ADDRESS
