@@ -121,8 +121,8 @@ func TestTasksListing(t *testing.T) {
 	require.ErrorIs(t, err, ErrMisconfigured)
 }
 
-// TestListNamed: all tasks are listed by name, however many are registered nowhere, or those whose names
-// begin as is asked. Of a listing that is not whole it is the first that are there.
+// TestListNamed: all tasks are listed by name, however many are registered nowhere, or those whose
+// names begin as is asked. Of a listing that is not whole it is the first that are there.
 func TestListNamed(t *testing.T) {
 	ctx := t.Context()
 	db := memstore.NewTasks(readClock)

@@ -115,8 +115,8 @@ func TestTopOnce(t *testing.T) {
 	}
 }
 
-// TestTopGoesOn: without a terminal it writes a frame per interval. While nothing answers it has the
-// last answer with its age; what somebody has to mend first ends it.
+// TestTopGoesOn: without a terminal it writes a frame per interval. While nothing answers it has
+// the last answer with its age; what somebody has to mend first ends it.
 func TestTopGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
