@@ -166,7 +166,7 @@ func (c *Coordinator) compared() {
 }
 
 // IsLeader reports whether this process leads the default role now, and says nothing of further
-// roles: those have Role and Elector.IsLeader, which is the same for one of them.
+// roles: for one of them call Elector.IsLeader of the elector that Role returns.
 func (c *Coordinator) IsLeader() bool { return c.elector.IsLeader() }
 
 // Elector returns the elector of the default role. With NoDefaultRole it is one that never runs: it

@@ -3,13 +3,14 @@
 //
 // # Model
 //
-// A role is led under a lease: a key in Redis that expires. A candidate that finds it free gets it
+// A role is what one leader is elected for: a service has one, and may add more. The leader of a
+// role holds a lease: a key in Redis that expires. A candidate that finds the lease free gets it,
 // with a fencing token greater than that of every leader before, and its term begins: IsLeader is
 // true, leader work runs under a context, tasks run when they are due. The leader renews the lease;
 // a follower sleeps until the lease that it knows of would end, at most RetryInterval (LeaseTTL/2),
-// or a hint wakes it. When the term ends, for whatever reason, IsLeader turns false first, then the
-// context is cancelled, then the work is awaited, and only then is the lease released. Then the
-// process campaigns again, for ever.
+// or until a hint, a message over pub/sub, wakes it. When the term ends, for whatever reason,
+// IsLeader turns false first, then the context is cancelled, then the work is awaited, and only
+// then is the lease released. Then the process campaigns again, until Run is told to stop.
 //
 //	           lease is free, or ends            context cancelled, work drained
 //	following ────────────────────────▶ leading ─────────────────────────────▶ draining
@@ -41,8 +42,9 @@
 //
 // A resource that refuses tokens below the highest it has seen never accepts a write of an older
 // leader after one of a newer. This holds however late anything comes, as long as tokens increase,
-// which they do unless Redis loses the last one, no living candidate remembers it and Redis's clock
-// is behind it, all at once. If that matters, hand Term.Token to what the leader writes to.
+// which they do unless three things happen at once: Redis loses the last token, no living candidate
+// remembers it, and Redis's clock is behind it. If a second writer would do harm, hand Term.Token
+// to what the leader writes to.
 //
 // With t0 read before a request is handed to the client:
 //

@@ -320,11 +320,12 @@ func (e *Elector) ending(ctx context.Context, token int64) (t *liveTerm, inside 
 	return t, own != nil, nil
 }
 
-// SetEligible says whether this process may lead the role, from now on. One that may not does not
-// campaign; if it leads, its term ends as by Resign, and another leads within milliseconds. Status
-// says WaitIneligible meanwhile. It may be called before and during Run, and does not wait: the
-// lease has been given back when Status().State is ElectionFollowing again. Setting what is set
-// already changes nothing, and of several calls in a row only the last may have an effect.
+// SetEligible says whether this process may lead the role, from now on. A process that may not lead
+// does not campaign. If it leads, its term ends as by Resign, and another leads within
+// milliseconds. Status says WaitIneligible meanwhile. SetEligible may be called before and during
+// Run, and does not wait: the lease has been released when Status().State is ElectionFollowing
+// again. A call that changes nothing has no effect, and of several calls in a row only the last may
+// have one.
 func (e *Elector) SetEligible(eligible bool) {
 	e.loop.barred.Store(!eligible)
 	e.loop.inputs.nudge()

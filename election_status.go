@@ -117,7 +117,7 @@ func (s *snapshot) instance() string {
 // longer, and a minute at most: enough others hear.
 type Subscription struct {
 	// Active reports whether hints arrive, by the last check. A check is made every max(2.5 s,
-	// T/4), or by one of a crowd more seldom, see above.
+	// T/4), or less often by one of many listeners, see Subscription.
 	Active bool `json:"active"`
 	// Since is when Active last changed; zero if it was never true.
 	Since time.Time `json:"since,omitzero"`

@@ -26,11 +26,11 @@ const (
 
 // EnvOptions are what OptionsFromEnv has read, and may be changed before New.
 //
-// A program that has one instance with a static flag takes three deploys: with
-// <prefix>_ELECTION=static and the flag as <prefix>_STATIC_LEADER, nothing changes but the code
-// that asks; with <prefix>_STATIC_LEADER=false everywhere nobody leads for a moment; and with
-// <prefix>_ELECTION=on the election has it. Without the second, the last process with the flag and
-// the first elected one lead at once. The way back is the same.
+// A program that has a static flag on one instance moves to an election in three deploys. With
+// <prefix>_ELECTION=static and the flag as <prefix>_STATIC_LEADER, only the code that asks changes.
+// With <prefix>_STATIC_LEADER=false everywhere, nobody leads for a moment. With
+// <prefix>_ELECTION=on the election decides. Without the second deploy, the last process with the
+// flag and the first elected one lead at once. The way back is the same.
 type EnvOptions struct {
 	Options Options
 	Mode    EnvMode

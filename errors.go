@@ -14,11 +14,11 @@ import (
 var (
 	// ErrNoLeader: nobody holds the lease.
 	ErrNoLeader = errors.New("tenure: no leader")
-	// ErrNotLeader: the call needs this process to lead, and it does not. If it is known who does,
-	// Elector.Do returns it as a *NotLeaderError.
+	// ErrNotLeader: the call needs this process to lead, and it does not. If another leader is
+	// known, Elector.Do returns a *NotLeaderError, which matches it.
 	ErrNotLeader = errors.New("tenure: not the leader")
-	// ErrLost: the term ended against the will of this process: Redis refused a renewal, or no
-	// renewal succeeded in time (ErrExpired).
+	// ErrLost: the term ended because Redis refused a renewal, or because no renewal succeeded in
+	// time (ErrExpired).
 	ErrLost = errors.New("tenure: leadership lost")
 	// ErrExpired: no renewal succeeded in time, so the term ended before its lease could. It
 	// matches ErrLost as well. Redis may be away, or this process was paused.
@@ -61,8 +61,8 @@ var (
 	// ErrCanceled: a run was ended by TaskScheduler.Cancel. It is the cause of the context of such
 	// a run, and its error matches it.
 	ErrCanceled = errors.New(store.CanceledText)
-	// ErrRegistered: the leader, or this process, has registered the task, so that it is not
-	// forgotten.
+	// ErrRegistered: the leader, or this process, has registered the task, so Forget does not
+	// remove its record.
 	ErrRegistered = errors.New("tenure: task is registered")
 	// ErrNotFound: there is no such instance or task.
 	ErrNotFound = store.ErrNotFound

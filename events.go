@@ -43,14 +43,14 @@ const (
 	// EventElectionMisconfigured: somebody has to fix something. Role, Err.
 	EventElectionMisconfigured EventType = "election_misconfigured"
 	// EventLeaderChanged: there is another leader than before. Role, Token (0: foreign), Subject
-	// (its ID, ours too; "": none), Former (the ID of who led last; "": not known), and if it is
-	// our own Reason (lapsed or forgotten, see TermRecord.Reason; "": the former has given the
+	// (its ID, ours too; "": none), Former (the ID of the leader before; "": not known), and, if we
+	// lead now, Reason (lapsed or forgotten, see TermRecord.Reason; "": the former has given the
 	// lease back).
 	EventLeaderChanged EventType = "leader_changed"
-	// EventRenewalFailed: a renewal had no usable answer, first of a row. It comes beside
+	// EventRenewalFailed: a renewal had no usable answer, the first in a row. It comes beside
 	// EventRedisDown. Role, Token, Err.
 	EventRenewalFailed EventType = "renewal_failed"
-	// EventRedisDown: Redis gives no usable answer, first of a row. Role, Err.
+	// EventRedisDown: Redis gives no usable answer, for the first time in a row. Role, Err.
 	EventRedisDown EventType = "redis_down"
 	// EventRedisUp: Redis answers again, after each EventRedisDown unless Run ends first. Role.
 	EventRedisUp EventType = "redis_up"
@@ -74,7 +74,7 @@ const (
 	// election also Role.
 	EventCallsStuck EventType = "calls_stuck"
 
-	// EventSubscriptionLost: no hints arrive, first of a row. Err.
+	// EventSubscriptionLost: no hints arrive, for the first time in a row. Err.
 	EventSubscriptionLost EventType = "subscription_lost"
 	// EventSubscriptionRestored: hints arrive again.
 	EventSubscriptionRestored EventType = "subscription_restored"
@@ -100,8 +100,8 @@ const (
 	EventCommandTaken EventType = "command_taken"
 	// EventCommandEnded: that is over. As before, and Err.
 	EventCommandEnded EventType = "command_ended"
-	// EventCommandsUnread: there may be commands for this process, and it cannot read them, first
-	// of a row. Err.
+	// EventCommandsUnread: there may be commands for this process, and it cannot read them, for the
+	// first time in a row. Err.
 	EventCommandsUnread EventType = "commands_unread"
 	// EventInstanceJoined: another instance entered the registry. Subject. This and the next ones
 	// may be missed, and if more than 500 processes listen they come late and together:
@@ -118,22 +118,23 @@ const (
 	// EventInstanceDuplicated: two living processes use our instance ID. Subject (the other
 	// incarnation).
 	EventInstanceDuplicated EventType = "instance_duplicated"
-	// EventHeartbeatFailed: a heartbeat had no usable answer, first of a row. Err.
+	// EventHeartbeatFailed: a heartbeat had no usable answer, the first in a row. Err.
 	EventHeartbeatFailed EventType = "heartbeat_failed"
 	// EventDeregistrationFailed: this process stops and could not remove its record, which is left
 	// to be swept. Err.
 	EventDeregistrationFailed EventType = "deregistration_failed"
-	// EventSweepFailed: a sweep had no usable answer, first of a row. Err.
+	// EventSweepFailed: a sweep had no usable answer, the first in a row. Err.
 	EventSweepFailed EventType = "sweep_failed"
 	// EventMetricsFailed: what RegistryOptions.Metrics returns cannot be pushed, or it has panicked
-	// or hangs; or the leader could not add a summary to the history. First of a row. Err.
+	// or hangs; or the leader could not add a summary to the history. It comes once for several in
+	// a row. Err.
 	EventMetricsFailed EventType = "metrics_failed"
 	// EventSweepHeld: too many instances are silent at once. Count of them are held for another
 	// DownAfter.
 	EventSweepHeld EventType = "sweep_held"
 
-	// EventClusterChanged: the leader of the default role has counted the instances, and there are
-	// others, or in other states, than when it last did. It looks after each sweep, and counts if
+	// EventClusterChanged: the leader of the default role has counted the instances, and their
+	// numbers by state differ from its last count. It looks after each sweep, and counts if
 	// anything may have changed. Counts.
 	EventClusterChanged EventType = "cluster_changed"
 

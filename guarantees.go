@@ -23,23 +23,23 @@ type Guarantees struct {
 	// succeeds: Belief − max(50 ms, LeaseTTL/50).
 	Cancel time.Duration `json:"-"`
 	// OutageTolerance is how long Redis may refuse every request, or leave it without an answer,
-	// whenever that begins, and no term ends of it. Some longer outages end none either; every one
-	// of Cancel or longer does.
+	// without the end of a term, whenever that begins. Some longer outages end no term either; an
+	// outage of Cancel or longer always does.
 	OutageTolerance time.Duration `json:"-"`
-	// CrashFailover is how long after its leader has died without a word a role may be without one:
+	// CrashFailover is how long a role may be without a leader after its leader has crashed:
 	// LeaseTTL + 50 ms. If more than 50 processes follow, they ask one after the other, the first
-	// of them within milliseconds; it, HandOver and FirstElection may last longer by up to
-	// LeaseTTL/100 · ln(1 + 100 · n · max(1 ms, n · 0.4 µs)/LeaseTTL), of n followers, if nearly
-	// all of those have died too, or may not lead: 1.5 s for 10,000 at a LeaseTTL of 30 s.
+	// of them within milliseconds. If nearly all of n followers have died too, or may not lead,
+	// CrashFailover, HandOver and FirstElection may last longer by up to LeaseTTL/100 · ln(1 + 100
+	// · n · max(1 ms, n · 0.4 µs)/LeaseTTL): 1.5 s for 10,000 at a LeaseTTL of 30 s.
 	CrashFailover time.Duration `json:"-"`
 	// HandOver is how long after a release a role may be without a leader: 20 ms, and
 	// HandOverUnheard if the hint of the release is lost: the longest sleep of a follower,
 	// RetryInterval + 10 %.
 	HandOver        time.Duration `json:"-"`
 	HandOverUnheard time.Duration `json:"-"`
-	// Yield is by how much each of these grows if candidates differ in Priority, Spread, version or
-	// ByInstanceID, and the best one asks, but does not come: min(LeaseTTL/10, 1 s), or two round
-	// trips if that is more.
+	// Yield is by how much CrashFailover, HandOver and HandOverUnheard grow if candidates differ in
+	// Priority, Spread, version or ByInstanceID, and the best one asks, but does not come:
+	// min(LeaseTTL/10, 1 s), or two round trips if that is more.
 	Yield time.Duration `json:"-"`
 	// TransferWait is how long Elector.Transfer waits for an instance that does not ask for the
 	// lease, before it returns ErrNotReady and the term goes on: RetryInterval + 2/3 · LeaseTTL.

@@ -12,16 +12,16 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
-// Options configure a Coordinator. Only Namespace must be set: the zero value of
-// every other field is a working default. What can be off says what a negative value does. The
-// constructor refuses what is wrong with all problems at once and corrects nothing.
+// Options configure a Coordinator. Only Namespace must be set: the zero value of every other field
+// is a working default. Fields that can be switched off say what a negative value does. The
+// constructor reports all problems at once, and corrects nothing.
 type Options struct {
 	// Namespace is the prefix of every key, and must be set: use the name of the service, such as
-	// "shop". Services that share a Redis and a namespace elect one leader between them; in two
-	// databases of one Redis they need two namespaces too, since hints know no databases. It is
-	// [A-Za-z0-9._:-]{1,128}, with at most one {hash tag}, which a Redis Cluster needs: "{shop}".
-	// No part of it after a colon may be "leader", "task" or "instance": its keys would be those of
-	// another namespace.
+	// "shop". Services that share a Redis and a namespace elect one leader between them. In two
+	// databases of one Redis they need two namespaces too, because hints know no databases. A
+	// namespace is [A-Za-z0-9._:-]{1,128}, with at most one {hash tag}, which a Redis Cluster
+	// needs: "{shop}". No part of it after a colon may be "leader", "task" or "instance": its keys
+	// would be those of another namespace.
 	Namespace string
 	// InstanceID names this process: [A-Za-z0-9._:-]{1,128}, but not "." or "..". Default
 	// $HOSTNAME, else <host>-<pid>, else unknown-<pid>. It is a label: ownership of a lease never
@@ -41,12 +41,12 @@ type Options struct {
 	Registry RegistryOptions
 	// Tasks holds the options that apply to every task.
 	Tasks TaskOptions
-	// ShutdownTimeout is how long after the end of its context Run returns at the latest, with
-	// ErrDrainTimeout if something still runs. The last of it (5 %, at most 250 ms) is for
+	// ShutdownTimeout is the longest time between the end of the context of Run and its return. If
+	// something still runs then, Run returns ErrDrainTimeout. The last 5 %, at most 250 ms, are for
 	// observers and Logger to hear of that, and a Coordinator keeps another 10 %, at most 1 s, to
-	// deregister: leader work has what is left. It also bounds the hand-over of a term that ends
-	// otherwise: work that is still running then keeps its lease only until it lapses. Default 25
-	// s, below the 30 s that Kubernetes waits; between 1 ms and 24 h.
+	// deregister: leader work has the rest. ShutdownTimeout also bounds the hand-over of a term
+	// that ends otherwise: the lease is not renewed for longer, and lapses if work still runs.
+	// Default 25 s, below the 30 s that Kubernetes waits; between 1 ms and 24 h.
 	ShutdownTimeout time.Duration
 	// FailFast makes Run return the first error of Redis that comes before its first good answer,
 	// ErrUnreachable or ErrMisconfigured, instead of trying for ever.
@@ -104,22 +104,24 @@ type ElectionOptions struct {
 	RenewInterval time.Duration
 	// RetryInterval is the longest sleep of a follower, between 10 ms and LeaseTTL. Default
 	// LeaseTTL/2. A follower wakes earlier if the lease that it knows of ends, or if a hint
-	// arrives. It sleeps for at least 19/20 of RetryInterval else, and for at least half of it
-	// after a question that was not due by time, so that followers do not ask in step. A process
-	// that has resigned stands back for the same time, and so does one whose requests Redis has not
-	// answered for a LeaseTTL: by then every follower has asked for the lease, even if no hint
-	// reached it. All candidates of a role should use the same value.
+	// arrives. Else it sleeps for at least 19/20 of RetryInterval, or for at least half of it after
+	// a question that was not due by time, so that followers do not ask in step. A process that has
+	// resigned stands back for the same time, and so does one whose requests Redis has not answered
+	// for a LeaseTTL: by then every follower has asked for the lease, even if no hint reached it.
+	// All candidates of a role should use the same value.
 	RetryInterval time.Duration
-	// Priority says who should lead: of the candidates that ask, a higher one is preferred, in a
-	// vacancy and no sooner. Default 0; between -1000 and 1000. A vacancy is left to the best
-	// candidate for min(LeaseTTL/10, 1 s), or for two round trips if that is more; then anyone
-	// leads. A candidate that does not hear Redis's answers, is not healthy, or stands back, is not
-	// preferred. Of equals, one of a new version is: see RegistryOptions.Version.
+	// Priority says who should lead: in a vacancy, and no sooner, the candidate of the highest
+	// Priority among those that ask is preferred. Default 0; between -1000 and 1000. A vacancy is
+	// left to the best candidate for min(LeaseTTL/10, 1 s), or for two round trips if that is more;
+	// then anyone leads. A candidate that does not hear Redis's answers, is not healthy, or stands
+	// back, is not preferred. Among equals a candidate of a new version is: see
+	// RegistryOptions.Version.
 	Priority int
-	// Preempt makes a leader give way: a candidate of a higher Priority that has asked for so long,
-	// without a break, is offered the lease as by Elector.Transfer, if the term is as old. At least
-	// 2 · LeaseTTL. Zero: a better candidate waits for a vacancy, unless Spread is set. A candidate
-	// of Priority 0 is not noted beside a leader of a negative one: to prefer it, give it 1.
+	// Preempt is the time after which a leader gives way to a better candidate. If a candidate of a
+	// higher Priority has asked for that long without a break, and the term is that old, the leader
+	// offers it the lease as Elector.Transfer does. At least 2 · LeaseTTL. Zero: a better candidate
+	// waits for a vacancy, unless Spread is set. A candidate of Priority 0 is not noted beside a
+	// leader of a negative one: to prefer it, give it 1.
 	Preempt time.Duration
 	// Spread shares roles out between processes: of candidates of one Priority, one whose process
 	// leads fewer other roles is preferred. A process that leads at least two roles more than a
@@ -132,8 +134,8 @@ type ElectionOptions struct {
 	// ByInstanceID decides between candidates that are equal otherwise: in a vacancy the one with
 	// the lowest number at the end of its InstanceID is preferred, node-9 before node-10. Those
 	// without a number, or with one above 997, come last. All candidates of a role should set it
-	// alike. False: the first that asks wins, or with Spread the one that the names of role and
-	// instance yield.
+	// alike. False: the first that asks wins; with Spread, an order that follows from the names of
+	// role and instance decides.
 	ByInstanceID bool
 	// Safety holds the waits and margins that the promise about IsLeader rests on.
 	Safety SafetyOptions
@@ -192,9 +194,10 @@ type RegistryOptions struct {
 	// Default 10 s. A negative value switches it off: this process never sweeps.
 	SweepInterval time.Duration
 	// DriftedAfter is the silence after which an instance is drifted, between 2 · HeartbeatInterval
-	// and 30 days. Default 60 s. At 2 · HeartbeatInterval one lost heartbeat is survived. No outage
-	// of Redis marks anybody from 2.25 · HeartbeatInterval + SweepInterval + 3 s on: a heartbeat
-	// that fails is tried again after HeartbeatInterval/3 at most, in a crowd once after 5/6 of it.
+	// and 30 days. Default 60 s. With 2 · HeartbeatInterval one lost heartbeat marks no instance.
+	// With at least 2.25 · HeartbeatInterval + SweepInterval + 3 s no outage of Redis does: a
+	// heartbeat that fails is tried again after HeartbeatInterval/3 at most, in a crowd once after
+	// 5/6 of it.
 	DriftedAfter time.Duration
 	// DownAfter is the silence after which an instance is removed, above DriftedAfter and at most
 	// 30 days. Default 300 s. A leader removes nobody before it has watched for DriftedAfter.
@@ -212,10 +215,9 @@ type RegistryOptions struct {
 	MinInstances int
 	// Metrics returns numbers of this program, such as the length of a queue: at most 128, finite,
 	// by names that match [A-Za-z0-9._:-]{1,64}. It is called every MetricsInterval while Run goes
-	// on, by one goroutine at a time, and should return soon. What it returns travels with the next
-	// heartbeat, is there for Registry.Metrics, and in what the leader makes of that of all
-	// instances: see Registry.Aggregates. The leader does so if it has Metrics itself. Nil: nothing
-	// is pushed.
+	// on, by one goroutine at a time, and should return soon. What it returns is sent with the next
+	// heartbeat, and Registry.Metrics returns it. A leader that has Metrics itself sums up those of
+	// all instances: see Registry.Aggregates. Nil: nothing is pushed.
 	Metrics func() map[string]float64
 	// MetricsInterval is the interval between calls of Metrics, whole seconds, between 1 s and
 	// 30 days; what is pushed lasts for three, or for three heartbeats if that is longer. Default
@@ -236,9 +238,9 @@ type RegistryOptions struct {
 	// Host is where this process runs: [A-Za-z0-9._:%-]{1,253}. Default: the name by os.Hostname.
 	Host string
 	// Version is that of the program: [A-Za-z0-9._~:/@+()-]{1,128}. Default: none. In a vacancy, of
-	// candidates of one Priority, an instance of another version than the last leader that started
-	// later than that is preferred, the latest first. So a rolling deploy costs one change of the
-	// leader if an instance of the new version follows when the leader stops, and else two.
+	// candidates of one Priority, an instance of another version than the last leader is preferred
+	// if it started later than that leader, the latest first. So a rolling deploy costs one change
+	// of the leader if an instance of the new version follows when the leader stops, and else two.
 	Version string
 	// Ports are ports by what they serve, such as "grpc": at most 16 names of the characters of a
 	// role, 1 KiB in all, and numbers between 1 and 65535.
@@ -248,8 +250,8 @@ type RegistryOptions struct {
 	Roles []string
 	// Capabilities are what this process can do, such as "gpu", with the limits of Roles.
 	Capabilities []string
-	// Load is how busy this process is, and LoadLimit from where on it takes no further work: see
-	// Instance.CanAcceptWork. A field of LoadLimit that is 0 is no limit.
+	// Load is how busy this process is, and LoadLimit is the load from which on it takes no further
+	// work: see Instance.CanAcceptWork. A field of LoadLimit that is 0 is no limit.
 	Load, LoadLimit Load
 	// Metadata are further labels: at most 32 pairs, 4 KiB in all.
 	Metadata map[string]string
@@ -297,8 +299,8 @@ type TaskOptions struct {
 	// and slots are missed, as without a leader (Task.Missed). TaskStatus.Held shows it, and
 	// EventTasksHeld reports it. Instances that drain, or are drifted, do not count: one that has
 	// died does count for RegistryOptions.DriftedAfter. Runs start again when there have been
-	// enough for 10 s, at the begin of a term at once. While Redis cannot be read, what was known
-	// last holds. Every instance should have the same value.
+	// enough for 10 s, and at the beginning of a term at once. While Redis cannot be read, what was
+	// known last holds. Every instance should have the same value.
 	//
 	// Default 0: tasks start however few instances there are. It is not
 	// RegistryOptions.MinInstances on purpose: a cluster that is not healthy should raise an alarm,

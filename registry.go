@@ -306,10 +306,10 @@ func (r *Registry) findInstance(ctx context.Context, id string) (Instance, int64
 	return instance, found.now, nil
 }
 
-// Counts counts the instances, by an index: one call that takes Redis some microseconds, however
+// Counts counts the instances by an index, in one call that takes Redis some microseconds, however
 // many there are. An instance of another program counts with the status that the leader saw when it
-// last looked at it, every half DriftedAfter. If there are entries that are in no index, as what is
-// no record of an instance is, Counts lists the instances; if there are then more entries than a
+// last looked at it, every half DriftedAfter. If some entries are in no index, such as one that is
+// no record of an instance, Counts lists the instances. If there are then more entries than a
 // listing looks at, it returns what it has counted and ErrTruncated. Other errors are
 // ErrUnreachable and ErrMisconfigured.
 func (r *Registry) Counts(ctx context.Context) (Counts, error) {

@@ -180,12 +180,12 @@ const (
 //	}
 //
 // While Run of the Coordinator goes on, hints wake it, and a change arrives within milliseconds; if
-// more than 500 processes listen, one that comes less than 0.125 ms for each of them after another
-// waits for so long, and for the next heartbeat or sweep of any. It reads the log every 5 s in any
-// case: that is the bound if a hint is lost, and in a Control. A read that fails is yielded as an
-// error, the first of a row only, with a zero Change; Watch goes on. An ErrTruncated comes with the
-// snapshot that was cut. The sequence ends when ctx is done. It keeps a page of 100 entries, or one
-// snapshot, and may be ranged over several times, also at once.
+// more than 500 processes listen, a change may wait until 0.125 ms for each of them have passed
+// since the hint before, and then for the next heartbeat or sweep of any instance. It reads the log
+// every 5 s in any case: that is the bound if a hint is lost, and in a Control. A read that fails
+// is yielded as an error with a zero Change, once for several in a row; Watch goes on. An
+// ErrTruncated comes with the snapshot that was cut. The sequence ends when ctx is done. It keeps a
+// page of 100 entries, or one snapshot, and may be ranged over several times, also at once.
 func (r *Registry) Watch(ctx context.Context) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		w := watch{r: r, wake: newWakeup()}

@@ -20,7 +20,8 @@ type ClusterStatus struct {
 	// Leader is that of the default role; its InstanceID is "" if nobody leads.
 	Leader LeaderInfo `json:"leader"`
 	// Held is how many instances the hold that runs found silent (see EventSweepHeld); 0: no hold
-	// runs. Lost is how many sweeps have removed, since none was for DownAfter.
+	// runs. Lost is how many instances sweeps have removed since a time of DownAfter without a
+	// removal.
 	Held int `json:"held"`
 	Lost int `json:"lost"`
 	// MinInstances is that of RegistryOptions, at least 1.

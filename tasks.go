@@ -24,11 +24,11 @@ type Task struct {
 	// default role. A task that has run in another role, or with another Anywhere, moves once that
 	// role has been led for a minute by a process that does not have the task there.
 	Role string
-	// Anywhere spreads the load of tasks: the task runs on the leader of a role that its name is
-	// dealt to, and these roles spread over the processes (ElectionOptions.Spread). They are called
-	// tasks.1, tasks.2, and so on up to TaskOptions.Shards; one without a task is not there. They
-	// have the settings of the default role, but for its Lead, LeaderKey, Priority, Preempt and
-	// ByInstanceID, and hold what a role promises: one leader, a fencing token, another leader
+	// Anywhere spreads the load of tasks: the name of the task chooses a role, whose leader runs
+	// it, and these roles spread over the processes (ElectionOptions.Spread). They are called
+	// tasks.1, tasks.2, and so on up to TaskOptions.Shards. A role that no task has is not there.
+	// They have the settings of the default role, but for its Lead, LeaderKey, Priority, Preempt
+	// and ByInstanceID, and hold what a role promises: one leader, a fencing token, another leader
 	// within LeaseTTL of a crash. Each has Health called for itself, several at once. Role must be
 	// empty. False: the task runs on the leader of Role.
 	Anywhere bool

@@ -20,20 +20,20 @@ const (
 
 // Trigger has a task run once, as soon as its leader can, also if it is not due. It may be called
 // on any instance. The leader of the task's role runs it within a round trip, or within a minute if
-// no hint arrives; while another run of the task is on, after that. The run gets args
-// (TaskRun.Args), as does every retry and rerun of it. Its slots stay as they are, and come due
-// during the run as Task.Overlap says. A trigger that waits comes before a slot that does, but
-// after a run that was triggered the slot comes first. If the task is paused, the run waits for
+// no hint arrives. If another run of the task is on, the triggered run follows it. The run gets
+// args (TaskRun.Args), as does every retry and rerun of it. Its slots stay as they are, and come
+// due during the run as Task.Overlap says. If a trigger and a slot wait, the trigger comes first;
+// right after a run that was triggered, the slot does. If the task is paused, the run waits for
 // Resume, for up to a minute more. If nobody leads, it waits in Redis for a leader. After an hour a
 // trigger that still waits is dropped: EventTaskTriggerExpired.
 //
 // Trigger returns the ID of the trigger (TaskRun.Trigger, RunRecord.Trigger) and does not wait for
 // the run. Each trigger leads to one run, if Redis keeps the record. What becomes of a run whose
 // leader dies is a matter of Task.Abandoned. One trigger waits at a time: ErrTriggerWaiting.
-// ErrNotFound: the task has no record, and this process has not registered it. With any other error
-// it is not known whether the task will run, unless that is ErrMisconfigured: then it will not, if
-// the client has not asked twice (MaxRetries) and Redis's users were changed between. A request
-// that is held up for more than 30 s has no effect.
+// ErrNotFound: the task has no record, and this process has not registered it. With
+// ErrMisconfigured the task will not run, unless the client has sent the request twice (MaxRetries)
+// and the rights of its user were changed between. With any other error it is not known whether the
+// task will run. A request that is held up for more than 30 s has no effect.
 //
 // The args must be valid UTF-8 and take at most 1 KiB as a JSON array. They are kept in Redis in
 // plain text.

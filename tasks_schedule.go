@@ -39,8 +39,8 @@ func (onDemand) Identity() string { return "on demand" }
 
 // At returns the schedule that is due once, at t, by Redis's clock and rounded up to a millisecond.
 // If nobody could run the task then, Task.Missed decides: by default it runs as soon as somebody
-// can. If no leader had seen the task by t, it runs if that was at most Task.Grace ago, and never
-// else: so a record that is lost does not bring back what was done long ago. InitialDelay does not
+// can. If a leader first sees the task after t, it runs only if t was at most Task.Grace ago, so
+// that a record that is lost does not bring back what was done long ago. InitialDelay does not
 // apply. After its slot the task stays registered, and can be triggered. A t before 1970, or more
 // than a hundred years ahead, is an error of Register.
 func At(t time.Time) Schedule {
