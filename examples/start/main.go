@@ -31,7 +31,7 @@ func main() {
 	})
 	c, err := tenure.New(rdb, tenure.Options{
 		Namespace:  "shop",
-		InstanceID: os.Getenv("ID"), // "" is the default: the name of the host
+		InstanceID: os.Getenv("ID"), // "" is the default: $HOSTNAME, else <host>-<pid>
 		Election:   tenure.ElectionOptions{LeaseTTL: 5 * time.Second},
 		Registry:   tenure.RegistryOptions{Address: address},
 		Logger:     slog.Default(),
