@@ -41,7 +41,8 @@ const (
 // safe for concurrent use, and must not read the body.
 type Authorizer func(r *http.Request, action Action) (caller string, err error)
 
-// ChallengeError says that the request names nobody who is known, and how it can.
+// ChallengeError says that the request has no credentials of a known caller, and which ones it can
+// send.
 type ChallengeError struct {
 	Challenge string // for the header WWW-Authenticate: `Bearer realm="tenure"`
 }
@@ -49,7 +50,7 @@ type ChallengeError struct {
 func (e *ChallengeError) Error() string { return "tenurehttp: credentials are missing or wrong" }
 
 // BearerToken returns an Authorizer for requests with "Authorization: Bearer <token>". It lets each
-// caller whose token that is do everything. tokens has the token of each caller, by name. They are
+// caller with a known token do everything. tokens has the token of each caller, by name. They are
 // compared in constant time. An empty token is nobody's, and one that several callers have is
 // refused, with an error that says so. The map is copied.
 func BearerToken(tokens map[string]string) Authorizer {

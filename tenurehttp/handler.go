@@ -42,8 +42,9 @@ const (
 //
 // All that it says of the cluster comes from one snapshot, which all readers share: it is read from
 // Redis if somebody asks and the last one is older than a second, by one reader for all. So the
-// commands that Redis gets do not grow with the readers, and nobody who looks costs nothing. While
-// Redis gives no answer, reads are answered with the last snapshot, "stale": true and its age.
+// commands that Redis gets do not grow with the readers, and a handler that nobody reads costs
+// nothing. While Redis gives no answer, reads are answered with the last snapshot, "stale": true
+// and its age.
 //
 // A client must take each 64 KiB of an answer within 30 s, or all of it within the WriteTimeout of
 // the server, if that has one.
@@ -127,8 +128,8 @@ func newHandler(coordinator *tenure.Coordinator, control *tenure.Control, o Opti
 	return h, nil
 }
 
-// Close ends the streams of events, refuses commands, and has readyz answer 503 from then on. What
-// a request that is on has asked for is done, and answered, and reads are still answered.
+// Close ends the streams of events, refuses commands, and has readyz answer 503 from then on. A
+// command that has already begun is done and answered, and reads are still answered.
 // http.Server.Shutdown waits for streams: call Close before it, or have it called by
 // Server.RegisterOnShutdown. Close does not wait, and may be called again.
 func (h *Handler) Close() { h.close.Do(func() { close(h.done) }) }

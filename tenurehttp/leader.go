@@ -32,15 +32,16 @@ type Elsewhere func(w http.ResponseWriter, r *http.Request, leader tenure.NotLea
 
 // LeaderOnly returns a handler that calls next while this process leads, by Elector.Do: the context
 // of the request ends with the client and with the term, tenure.TermFrom finds the term in it, and
-// the lease is not released before next has returned. So that no client holds up a hand-over, what
-// next reads from it, or writes to it, fails from two seconds after the end of that context on. A
-// later deadline that next sets itself then holds for two seconds at most. While this process does
-// not lead it calls elsewhere, also while it stands back after a term of its own, or drains. A
-// request that has ended before it was begun is answered with 503, whose code is "not_begun".
+// the lease is not released before next has returned. So that no client delays a hand-over for
+// longer, what next reads from the client, or writes to it, fails from two seconds after the end of
+// that context on. A later deadline that next sets itself then holds for two seconds at most. While
+// this process does not lead it calls elsewhere, also while it stands back after a term of its own,
+// or drains. A request that has ended before it was begun is answered with 503, whose code is
+// "not_begun".
 //
-// Who leads is known without asking Redis, but for the moment after a change: then one request asks
-// for all that wait. So it does once a second of a leader that has said no address yet. e, next and
-// elsewhere must not be nil.
+// Who leads is known without asking Redis, except right after a change: then one request asks
+// Redis, and the others wait for its answer. As long as the leader has no address, one request a
+// second asks again. e, next and elsewhere must not be nil.
 func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.Handler {
 	asked := &cell[tenure.LeaderInfo]{load: e.Leader}
 	var known atomic.Pointer[knownLeader] // the last one that was read
@@ -144,7 +145,7 @@ func reject(w http.ResponseWriter, leader tenure.NotLeaderError, detail string) 
 	writeProblem(w, p)
 }
 
-// Redirect answers 307, to the same path at the address that the leader advertises: an URL, or a
+// Redirect answers 307, to the same path at the address that the leader advertises: a URL, or a
 // host and port, which are reached by HTTP. Without such an address it is Reject. Clients go on
 // with the same method and body, and most without the header Authorization.
 func Redirect(w http.ResponseWriter, r *http.Request, leader tenure.NotLeaderError) {

@@ -1,7 +1,7 @@
-// Package tenurehttp is tenure over HTTP: a Handler serves the state of the cluster, probes, a
-// stream of what changes and, behind an Authorizer, what may be asked of instances; LeaderOnly is
-// for handlers that only the leader serves; a Service stops a server and a coordinator in order. It
-// needs nothing but the standard library. docs/http.md has each endpoint.
+// Package tenurehttp is tenure over HTTP. A Handler serves the state of the cluster, probes, a
+// stream of changes and, with an Authorizer, commands to instances. LeaderOnly is for handlers that
+// only the leader serves. A Service stops a server and a coordinator in order. It needs nothing but
+// the standard library. docs/http.md has each endpoint.
 package tenurehttp
 
 import (
