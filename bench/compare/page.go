@@ -21,8 +21,10 @@ func (c *comparison) page() string {
 	var b strings.Builder
 	all := contender.All()
 	fmt.Fprintf(&b, "# Comparison\n\n")
-	fmt.Fprintf(&b, "What tenure and four other Go libraries do under the same faults. `make compare` writes this page; every figure is of that one run.\n\n")
-	fmt.Fprintf(&b, "Figures are **median (maximum)** of %d runs, in milliseconds unless the row says otherwise; looked at every %d ms. Negative: before the lease could have ended in the store. *Not seen*: it did not happen while it was watched.\n", c.runs, lookInterval.Milliseconds())
+	fmt.Fprintf(&b, "What tenure and four other Go libraries do under the same faults. `make compare` writes this page, and every figure is of that one run.\n\n")
+	fmt.Fprintf(&b, "Figures are **median (maximum)** of %d runs, in milliseconds unless the row says otherwise. Each state was looked at every %d ms. *Not seen*: it did not happen while it was watched.\n\n"+
+		"- *Own check* is the call that tells a program whether it leads, and *work context* the context that its work runs under: [the libraries](#the-libraries) has those of each.\n"+
+		"- *Belief beyond the lease* is for how long after the end of the lease in the store a holder still believed that it leads. Negative: it stopped before the lease could have ended.\n", c.runs, lookInterval.Milliseconds())
 	for _, s := range scenarios() {
 		if !c.played(s.name) {
 			continue
@@ -51,18 +53,18 @@ const reading = `
 - tenure is slower because it waits rather than risk two leaders: the first election on a Redis younger than the TTL waits, an election
   on an empty one waits for living leaders to speak up, and after a loss of data others hold off while the incumbent takes its lease
   back. If the incumbent does not do so, nobody leads for about a TTL.
-- Requests of one library are not those of another: a script of tenure keeps a token, a history and hints beside the lease.
+- A request of one library does not do what a request of another does: a script of tenure keeps a token, a history and hints beside the lease.
 - redsync and rueidislock can hold a lock by a majority of several independent masters or keys. tenure uses one Redis, or one
   Sentinel or Cluster deployment; here all of them had one redis-server.
-- The two lock libraries leave extension to their user. Other loops than the one measured are possible, with a time-out on each
-  call, for example; the figures are those of the loop below.
-- client-go is run with ReleaseOnCancel, as a hand-over without a wait for the lease needs it. It then asks the API server once more
-  before it says that it has stopped leading, and waits for the answer as long as the renew deadline: this is in its belief beyond
-  the lease. Its requests have no time-out of their own unless rest.Config gives them one; here it does not. Its own documentation says
+- redsync and redislock leave the extension of a lock to their user. Other loops than the measured one are possible, for example with a
+  time-out on each call; the figures are those of the loop below.
+- client-go is run with ReleaseOnCancel, because a hand-over without a wait for the lease needs it. client-go then asks the API server
+  once more before it says that it has stopped leading, and waits for the answer as long as the renew deadline. Its belief beyond the
+  lease includes that wait. Its requests have no time-out of their own unless rest.Config gives them one; here it does not. Its own documentation says
   that it does not guarantee that only one client acts as a leader.
 - client-go keeps its Lease in etcd. The store here is a stand-in, in memory, for the three requests it makes: its figures say how
   the client behaves, not how an API server does. Loss of data is no scenario there.
-- A belief is not a fence. Only a token that the written resource checks protects it from a writer that was late.
+- No library can stop a write that is late. Only a token that the resource checks protects the resource from it.
 `
 
 // notBegun lists the runs that came to nothing.
@@ -80,7 +82,7 @@ func (c *comparison) notBegun(b *strings.Builder) {
 func (c *comparison) method(b *strings.Builder) {
 	fmt.Fprintf(b, "\n## How it was measured\n\n")
 	fmt.Fprintf(b, "Lease %v, renewed every %v (client-go: lease %v, renew deadline %v, retry %v, `ReleaseOnCancel`, a new election after each lost one). ", leaseTTL, leaseTTL/3, leaseTTL, leaseTTL*2/3, leaseTTL/3)
-	fmt.Fprintf(b, "redsync and redislock: `Extend` or `Refresh` every %v under the context of the work, which the first failure cancels; redsync's user also looks at `Until`. rueidislock: `WithContext`, one key, `TryNextAfter` as long as the lease, since with its default of 20 ms a candidate whose first request takes longer may wait for ever. Redis clients have their libraries' default options. ", leaseTTL/3)
+	fmt.Fprintf(b, "redsync and redislock: `Extend` or `Refresh` every %v under the context of the work, which the first failure cancels; redsync's user also looks at `Until`. rueidislock: `WithContext`, one key, `TryNextAfter` as long as the lease, because with its default of 20 ms a candidate whose first request takes longer may wait for ever. Redis clients have their libraries' default options. ", leaseTTL/3)
 	fmt.Fprintf(b, "Each run has a redis-server of its own, %d s old unless the scenario says otherwise, and a TCP proxy per candidate (`internal/proof/redistest`); the moment of the fault within the renew interval is drawn from the seed. Beliefs are read from the libraries' own calls and compared on one host's clock; the end of the lease is read from the store.\n\n", storeAge)
 	fmt.Fprintf(b, "Seed %d, commit %s, %s, %d processors, %s/%s, %s; the whole took %v.\n\n", c.seed, c.commit, runtime.Version(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, redisVersion(), c.took.Round(time.Second))
 	fmt.Fprintf(b, "| module | version |\n|---|---|\n")
