@@ -274,7 +274,7 @@ func (d *diagnosis) client() {
 		d.add("read_timeout", FindingWarning, "set ReadTimeout of the client to LeaseTTL/10", "the client waits without an end for an answer")
 	case c.ReadTimeout > ttl/3:
 		d.add("read_timeout", FindingWarning, "set ReadTimeout of the client to LeaseTTL/10 or less",
-			"ReadTimeout is %v, longer than a third of the lease of %v: one connection that died without a sign may cost a renewal its time", c.ReadTimeout, ttl)
+			"ReadTimeout is %v, longer than a third of the lease of %v: a connection that died without a sign holds up heartbeats and tasks", c.ReadTimeout, ttl)
 	default:
 		d.add("read_timeout", FindingOK, "", "ReadTimeout is %v", c.ReadTimeout)
 	}

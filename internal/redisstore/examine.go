@@ -36,7 +36,7 @@ type examination struct {
 // the latest, with what it knows then.
 func (s *Lease) Examine(ctx context.Context) store.Facts {
 	e := examination{lease: s, facts: store.Facts{
-		Client: s.clientFacts(), Settings: map[string]string{}, Refused: map[string]error{},
+		Client: s.given.clientFacts(), Settings: map[string]string{}, Refused: map[string]error{},
 	}}
 	master, err := s.masterFor(ctx, s.key)
 	if !e.allowed(store.ProbePing, err) {
@@ -95,9 +95,9 @@ func (e *examination) probe(ctx context.Context) {
 	}
 }
 
-// subscribe tries the channels of hints.
+// subscribe tries the channels of hints, over the client that was given, as they are subscribed to.
 func (e *examination) subscribe(ctx context.Context) error {
-	pubsub, err := e.master.subscriber(ctx, e.lease.key)
+	pubsub, err := e.lease.given.subscriber(ctx, e.lease.key)
 	if err != nil {
 		return e.lease.explain(store.ProbeSubscribe, err)
 	}

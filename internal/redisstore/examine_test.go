@@ -226,6 +226,29 @@ func TestExaminationEndsWithItsContext(t *testing.T) {
 	require.Zero(t, f.RateError)
 }
 
+// TestExaminesTheClientThatWasGiven: not the one whose calls end after one attempt. That one has
+// another ReadTimeout, and with go-redis 9.17.3 it cannot subscribe.
+func TestExaminesTheClientThatWasGiven(t *testing.T) {
+	c := miniCluster(t, "ns")
+	end := func() {}
+	answering(c, func(_ *server.Peer, cmd string, _ []string) bool {
+		if cmd == "SCAN" { // the last question before the pause
+			end()
+		}
+		return false
+	})
+	for _, timeout := range []time.Duration{-1, time.Second, 20 * time.Second} {
+		client := redis.NewClient(&redis.Options{Addr: c.mini.Addr(), Protocol: 2, DisableIdentity: true, ReadTimeout: timeout})
+		ctx, cancel := context.WithCancel(t.Context())
+		end = cancel
+		f := roleOf(client, "ns").Examine(ctx)
+		require.Equal(t, client.Options().ReadTimeout, f.Client.ReadTimeout)
+		require.NotContains(t, f.Refused, store.ProbeSubscribe)
+		cancel()
+		require.NoError(t, client.Close())
+	}
+}
+
 // TestExamineWhatIsRefused: each thing that is refused is named, and all else is found out.
 func TestExamineWhatIsRefused(t *testing.T) {
 	c := miniCluster(t, "ns")

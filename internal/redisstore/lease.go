@@ -19,10 +19,11 @@ import (
 // allocates little.
 type Lease struct {
 	*Store
-	role string
-	key  string // lease
-	keys []any  // lease, since, term hash, history of terms, and the log of the namespace if one script may write both
-	id   any
+	given *Store // with the client that was given, see within
+	role  string
+	key   string // lease
+	keys  []any  // lease, since, term hash, history of terms, and the log of the namespace if one script may write both
+	id    any
 
 	ttl, emptyWait, margin, restartGuard, channel, roleArg any
 	careful                                                any // TTL, or HoldOff if that is longer
@@ -68,6 +69,7 @@ func (s *Store) ForRole(r store.Role) *Lease {
 	}
 	return &Lease{
 		Store:        within,
+		given:        s,
 		way:          common,
 		role:         r.Name,
 		key:          r.Key,
