@@ -159,7 +159,7 @@ func TestTwoDaysOfANightlyJob(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(ctx) }()
 		control.Lead()
-		time.Sleep(48 * time.Hour) // of the bubble: it takes milliseconds
+		time.Sleep(48 * time.Hour) // of the bubble: it takes about a second
 		stop()
 		require.NoError(t, <-ended)
 		require.Equal(t, 2, runs)

@@ -23,6 +23,9 @@ type Registry struct {
 	there bool
 	own   store.Entry
 
+	head, rest string // of its record, which are all but its times
+	status     string // that its record says
+
 	metrics []store.Metric
 	pushed  time.Time // when; they are kept for keep
 	keep    time.Duration
@@ -90,11 +93,11 @@ func (s *Registry) Heartbeat(_ context.Context, b store.Heartbeat) (store.Heartb
 	defer s.Wake()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before, _ := store.ParseInstance(s.own.Record)
+	before := s.status
 	reply := store.HeartbeatReply{Verdict: membership.Kept, Now: s.now(), Started: b.Started, Instances: 1}
 	seconds := reply.Now / 1000
 	if !s.there {
-		reply.Verdict, before.Status = membership.Joined, ""
+		reply.Verdict, before = membership.Joined, ""
 		s.note(store.LogEntry{Event: string(membership.Joined), Instances: []string{b.ID}})
 	}
 	if reply.Started == 0 {
@@ -105,8 +108,12 @@ func (s *Registry) Heartbeat(_ context.Context, b store.Heartbeat) (store.Heartb
 	if len(b.Metrics) > 0 {
 		s.metrics, s.pushed, s.keep = b.Metrics, time.Now(), b.MetricsTTL
 	}
-	if is, _ := store.ParseInstance(record); is.Status != before.Status && (is.Status == "active" || is.Status == "draining") {
-		s.note(store.LogEntry{Event: is.Status, Instances: []string{b.ID}})
+	if b.Head != s.head || b.Rest != s.rest {
+		is, _ := store.ParseInstance(record)
+		s.head, s.rest, s.status = b.Head, b.Rest, is.Status
+	}
+	if s.status != before && (s.status == "active" || s.status == "draining") {
+		s.note(store.LogEntry{Event: s.status, Instances: []string{b.ID}})
 	}
 	return reply, nil
 }
