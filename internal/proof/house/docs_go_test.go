@@ -51,6 +51,8 @@ var libraries = map[string]struct{ path, module string }{
 	"tenureotel":   {"github.com/tenure-go/tenure/tenureotel", "tenureotel"},
 	"gocron":       {"github.com/go-co-op/gocron/v2", "adapters/gocron"},
 	"tenuregocron": {"github.com/tenure-go/tenure/adapters/gocron", "adapters/gocron"},
+	"asynq":        {"github.com/hibiken/asynq", "adapters/asynq"},
+	"tenureasynq":  {"github.com/tenure-go/tenure/adapters/asynq", "adapters/asynq"},
 	"tenure":       {"github.com/tenure-go/tenure", "."},
 	"redis":        {"github.com/redis/go-redis/v9", "."},
 	"redsync":      {"github.com/go-redsync/redsync/v4", "bench"},
