@@ -95,3 +95,31 @@ func TestDaysAreCombinedAsInRobfig(t *testing.T) {
 		}
 	}
 }
+
+// TestClockChangesAreNotThoseOfRobfig: a fixed time that the clock skips, and one that it shows
+// twice, as docs/migrating.md tells who comes from there.
+func TestClockChangesAreNotThoseOfRobfig(t *testing.T) {
+	const spec = "CRON_TZ=Europe/Berlin 30 2 * * *"
+	theirs, err := robfig.ParseStandard(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := mustParse(t, spec)
+	for _, day := range []struct{ from, until, theirs, ours string }{
+		{"2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z", "", " 01:00"},
+		{"2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", " 00:30 01:30", " 00:30"},
+	} {
+		slots := func(next func(time.Time) time.Time) (all string) {
+			for slot := next(at(t, day.from)); slot.Before(at(t, day.until)); slot = next(slot) {
+				all += slot.UTC().Format(" 15:04")
+			}
+			return all
+		}
+		if got := slots(theirs.Next); got != day.theirs {
+			t.Errorf("%s: robfig runs at%s, not at%s", day.from, got, day.theirs)
+		}
+		if got := slots(ours.Next); got != day.ours {
+			t.Errorf("%s: we run at%s, not at%s", day.from, got, day.ours)
+		}
+	}
+}
