@@ -267,10 +267,10 @@ func (a *API) Ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.checked = true
 	if want := a.options.Namespace; want != "" && s.Namespace != want {
 		return &apiError{text: fmt.Sprintf("the API at %s serves the namespace %s, not %s", a.base.Redacted(), s.Namespace, want)}
 	}
+	a.checked = true
 	return s.stale()
 }
 

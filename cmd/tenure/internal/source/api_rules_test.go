@@ -171,7 +171,9 @@ func TestWhoseNamespace(t *testing.T) {
 		a := replying(t, APIOptions{Namespace: "mail"}, func(*http.Request) (int, string, string) {
 			return http.StatusOK, document, `{"namespace":"shop","status":{},"active_instances":1}`
 		})
-		require.ErrorContains(t, ask(a), "serves the namespace shop, not mail", name)
+		for range 2 { // it does not become the right one by being asked again
+			require.ErrorContains(t, ask(a), "serves the namespace shop, not mail", name)
+		}
 	}
 }
 
