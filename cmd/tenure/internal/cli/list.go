@@ -410,7 +410,9 @@ func (a *app) eventsCommand() *cobra.Command {
 			if a.stale != nil {
 				a.complain(a.stale)
 			}
-			from.Follow(command.Context(), after, a.writeChanges, func(problem string) { fmt.Fprintln(a.err, "tenure: "+out.Plain(problem)) })
+			from.Follow(command.Context(), after, a.writeChanges, func(problem string) {
+				fmt.Fprintln(a.err, "tenure: "+out.Plain(strings.TrimPrefix(problem, "tenure: ")))
+			})
 			return nil
 		},
 	}

@@ -94,7 +94,7 @@ func (c *canned) Recent(_ context.Context, limit int) ([]tenure.Change, error) {
 func (c *canned) Follow(_ context.Context, after string, take func([]tenure.Change), say func(string)) {
 	c.note("follow %s", after)
 	take([]tenure.Change{{ID: "9-0", Type: tenure.ChangeJoined, InstanceID: "web-9"}})
-	say("no \x1b answer")
+	say("tenure: no \x1b answer")
 }
 
 func (c *canned) Resign(ctx context.Context, role string) error {

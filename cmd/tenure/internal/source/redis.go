@@ -226,7 +226,7 @@ func (r *Redis) Follow(ctx context.Context, after string, take func([]tenure.Cha
 		case <-ctx.Done():
 		case <-time.After(lookInterval):
 		}
-		asked, cancel := context.WithTimeout(ctx, r.Timeout)
+		asked, cancel := context.WithTimeoutCause(ctx, r.Timeout, fmt.Errorf("%w: no answer within %v", tenure.ErrUnreachable, r.Timeout))
 		changes, err := r.Registry().Log(asked, after, 1000)
 		if errors.Is(err, tenure.ErrNotFound) {
 			say(missing)

@@ -2,11 +2,13 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -270,4 +272,63 @@ func TestReadyIsOfTheLibrarysWords(t *testing.T) {
 	require.ErrorIs(t, from.Ready(t.Context()), tenure.ErrMisconfigured)
 	server.SetError("LOADING Redis is loading the dataset in memory")
 	require.ErrorIs(t, from.Ready(t.Context()), tenure.ErrUnreachable)
+}
+
+// scripted answers each call of a client in place of a server.
+type scripted func(ctx context.Context) (reply []any, err error)
+
+func (scripted) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s scripted) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		reply, err := s(ctx)
+		if cmd.SetErr(err); err == nil {
+			cmd.(*redis.SliceCmd).SetVal(reply)
+		}
+		return err
+	}
+}
+
+func (scripted) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestFollowOverRedis: it looks once a second behind the last change that it has taken, waits for
+// an answer for as long as a question may take, and says once of each outage that there is none.
+func TestFollowOverRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redis.NewClient(&redis.Options{Addr: "nobody:1"})
+		defer func() { _ = client.Close() }()
+		began := time.Now()
+		at := func() time.Duration { return time.Since(began) / time.Second }
+		var hung []time.Duration
+		client.AddHook(scripted(func(ctx context.Context) ([]any, error) {
+			switch at() {
+			case 2:
+				return []any{"1", "2-0", "joined", "web-2 web-3", "", "", "", "", "3-0", "left", "web-2", "", "", "", ""}, nil
+			case 3, 4, 6, 7:
+				return nil, errors.New("LOADING Redis is loading the dataset in memory")
+			case 9:
+				<-ctx.Done()
+				hung = append(hung, at())
+				return nil, ctx.Err()
+			}
+			return []any{"1"}, nil
+		}))
+		control, err := tenure.NewControl(client, tenure.ControlOptions{Namespace: "shop", By: "test"})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		var heard, said []string
+		(&Redis{Control: control, Client: client, Timeout: 5 * time.Second}).Follow(ctx, "1-0", func(changes []tenure.Change) {
+			for _, c := range changes {
+				heard = append(heard, c.ID+" "+c.InstanceID)
+			}
+		}, func(problem string) { said = append(said, fmt.Sprint(int(at()), " ", problem)) })
+		require.Equal(t, []string{"2-0 web-2", "2-0 web-3", "3-0 web-2"}, heard)
+		const loading = "tenure: redis gave no usable answer: read_log: LOADING Redis is loading the dataset in memory"
+		require.Equal(t, []string{"3 " + loading, "6 " + loading, "14 tenure: redis gave no usable answer: no answer within 5s"}, said)
+		require.Equal(t, []time.Duration{14}, hung)
+		synctest.Wait()
+	})
 }
