@@ -281,7 +281,8 @@ func TestFollow(t *testing.T) {
 		require.Equal(t, "tenure: this is the answer of 0s ago: no answer\n  fix: look whether Redis runs there: tenure doctor\ntenure: no \\x1b answer\n", got.err)
 		from = &canned{}
 		ask(t, from, "events", "-f")
-		require.Equal(t, []string{"recent 20", "follow "}, from.asked)
+		ask(t, from, "audit")
+		require.Equal(t, []string{"recent 20", "follow ", "commands 20"}, from.asked)
 	})
 }
 

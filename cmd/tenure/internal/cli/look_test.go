@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -36,6 +37,11 @@ func TestProbeAsksTheInstanceItself(t *testing.T) {
 	said, err = probe(sends.URL)
 	require.Equal(t, exitNot, codeOf(err))
 	require.Equal(t, "302 Found\n", said)
+	interrupted, cancel := context.WithCancel(t.Context())
+	cancel()
+	command := &cobra.Command{}
+	command.SetContext(interrupted)
+	require.Equal(t, context.Canceled, (&app{}).probe(command, well.URL), "which says nothing of the instance")
 }
 
 // TestRightsOfALeaseElsewhere: the rights are those of a program with the same variables.

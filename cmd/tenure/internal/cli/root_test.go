@@ -91,8 +91,10 @@ func (c *canned) Recent(_ context.Context, limit int) ([]tenure.Change, error) {
 }
 
 // Follow hands out one change more, and says that something is in the way.
-func (c *canned) Follow(_ context.Context, after string, take func([]tenure.Change), say func(string)) {
-	c.note("follow %s", after)
+func (c *canned) Follow(ctx context.Context, after string, take func([]tenure.Change), say func(string)) {
+	if c.note("follow %s", after); ctx.Err() != nil {
+		return
+	}
 	take([]tenure.Change{{ID: "9-0", Type: tenure.ChangeJoined, InstanceID: "web-9"}})
 	say("tenure: no \x1b answer")
 }

@@ -275,13 +275,13 @@ func TestReadyIsOfTheLibrarysWords(t *testing.T) {
 }
 
 // scripted answers each call of a client in place of a server.
-type scripted func(ctx context.Context) (reply []any, err error)
+type scripted func(ctx context.Context, args []any) (reply []any, err error)
 
 func (scripted) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (s scripted) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		reply, err := s(ctx)
+		reply, err := s(ctx, cmd.Args())
 		if cmd.SetErr(err); err == nil {
 			cmd.(*redis.SliceCmd).SetVal(reply)
 		}
@@ -302,7 +302,9 @@ func TestFollowOverRedis(t *testing.T) {
 		began := time.Now()
 		at := func() time.Duration { return time.Since(began) / time.Second }
 		var hung []time.Duration
-		client.AddHook(scripted(func(ctx context.Context) ([]any, error) {
+		behind := make(map[any]bool) // which entries of the log
+		client.AddHook(scripted(func(ctx context.Context, args []any) ([]any, error) {
+			behind[args[len(args)-2]] = true
 			switch at() {
 			case 2:
 				return []any{"1", "2-0", "joined", "web-2 web-3", "", "", "", "", "3-0", "left", "web-2", "", "", "", ""}, nil
@@ -329,6 +331,7 @@ func TestFollowOverRedis(t *testing.T) {
 		const loading = "tenure: redis gave no usable answer: read_log: LOADING Redis is loading the dataset in memory"
 		require.Equal(t, []string{"3 " + loading, "6 " + loading, "14 tenure: redis gave no usable answer: no answer within 5s"}, said)
 		require.Equal(t, []time.Duration{14}, hung)
+		require.Equal(t, map[any]bool{"1-0": true, "3-0": true}, behind)
 		synctest.Wait()
 	})
 }
