@@ -42,7 +42,7 @@ func attached() *syscall.SysProcAttr {
 // process is one entry of /proc.
 type process struct {
 	pid, parent int
-	began       string // tells it from another one that gets its number
+	began       string // tells it from another one that gets its number; "": it is a child that is hidden
 	dead        bool   // a zombie, with all its threads
 }
 
@@ -111,7 +111,8 @@ func threadsLive(pid int) bool {
 // are traced, and no other ones; known is false: it is not known who they are. Every one that has
 // lost its parent is a child of ours.
 func descendants() (living []process, keeps, known bool) {
-	entries, err := os.ReadDir("/proc")
+	own := ownChildren() // before the others: none is reaped meanwhile, so that who is not seen is hidden
+	entries, err := readDir("/proc")
 	if err != nil {
 		return nil, false, false
 	}
@@ -123,6 +124,11 @@ func descendants() (living []process, keeps, known bool) {
 		}
 		if p, there := readProcess(pid); there {
 			children[p.parent] = append(children[p.parent], p)
+		}
+	}
+	for _, pid := range own {
+		if !slices.ContainsFunc(children[os.Getpid()], func(p process) bool { return p.pid == pid }) {
+			children[os.Getpid()] = append(children[os.Getpid()], process{pid: pid, parent: os.Getpid()})
 		}
 	}
 	mine := children[os.Getpid()]
@@ -137,6 +143,22 @@ func descendants() (living []process, keeps, known bool) {
 		delete(children, queue[0])
 	}
 	return living, keeps, true
+}
+
+// ownChildren are the pids of the children of this process, also of those that a /proc with hidepid
+// hides: they have made themselves undumpable, or are of another user. Who they have started is a
+// child of this one once they are dead.
+func ownChildren() (pids []int) {
+	threads, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, path := range threads {
+		text, _ := os.ReadFile(path)
+		for _, field := range bytes.Fields(text) {
+			if pid, err := strconv.Atoi(string(field)); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
 }
 
 // signalAll sends a signal to every descendant, and returns how many there were. A number that
@@ -172,14 +194,19 @@ func sendTo(p process, signal syscall.Signal) {
 	} else if errors.Is(err, unix.ESRCH) {
 		return
 	}
-	again, there := readProcess(p.pid)
-	if !there || again.began != p.began {
-		return
+	if p.began != "" { // else it is a child, whose number is its own until it is reaped
+		again, there := readProcess(p.pid)
+		if !there || again.began != p.began {
+			return
+		}
 	}
 	if err != nil || unix.PidfdSendSignal(fd, signal, nil, 0) != nil {
 		_ = syscall.Kill(p.pid, signal)
 	}
 }
 
-// pidfdOpen is a variable for the tests.
-var pidfdOpen = unix.PidfdOpen
+// Variables for the tests.
+var (
+	pidfdOpen = unix.PidfdOpen
+	readDir   = os.ReadDir
+)

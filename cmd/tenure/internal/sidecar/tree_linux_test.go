@@ -34,6 +34,19 @@ func TestSignalWithoutAHandle(t *testing.T) {
 	}
 }
 
+// TestHiddenChild: a /proc with hidepid shows no process that has made itself undumpable, as agents
+// with secrets do. It is found and ended all the same.
+func TestHiddenChild(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
+	require.NoError(t, cmd.Start())
+	readDir = func(string) ([]os.DirEntry, error) { return nil, nil }
+	defer func() { readDir = os.ReadDir }()
+	require.Equal(t, 1, signalAll(0, syscall.SIGKILL))
+	_ = cmd.Wait() // it was killed
+	require.Equal(t, syscall.SIGKILL, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
+	require.Zero(t, signalAll(0, syscall.SIGKILL))
+}
+
 // TestWhoSurvivesSIGKILLIsReported, once, and is not looked at all the time.
 func TestWhoSurvivesSIGKILLIsReported(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
