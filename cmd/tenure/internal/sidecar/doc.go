@@ -30,7 +30,7 @@ func Margin(ttl time.Duration) time.Duration { return max(ttl/20, 100*time.Milli
 // time and is heard of late must not: it comes up to a tenth late, and is looked for four times in
 // an interval.
 func MaxGrace(ttl, drift, renew time.Duration) time.Duration {
-	return min(ttl/4, ttl-max(drift, 0)-Margin(ttl)-renew*3/2)
+	return min(ttl/4, ttl-drift-Margin(ttl)-renew*3/2)
 }
 
 // How a command ended.

@@ -34,6 +34,23 @@ func TestSignalWithoutAHandle(t *testing.T) {
 	}
 }
 
+// TestRunKeepsNoFileOpen: a process that leads again and again would have none left.
+func TestRunKeepsNoFileOpen(t *testing.T) {
+	files := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		return len(all)
+	}
+	var counts []int
+	for range 3 { // the first one opens what is of the runtime
+		r, term := runner(t, time.Hour, "true")
+		_, err := r.Run(t.Context(), term)
+		require.NoError(t, err)
+		counts = append(counts, files())
+	}
+	require.LessOrEqual(t, counts[2], counts[0])
+}
+
 // TestHiddenChild: a /proc with hidepid shows no process that has made itself undumpable, as agents
 // with secrets do. It is found and ended all the same.
 func TestHiddenChild(t *testing.T) {
