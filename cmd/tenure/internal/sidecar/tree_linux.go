@@ -28,7 +28,21 @@ func Prepare() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("it cannot be a child subreaper: %w", err)
 	}
+	for _, pid := range ownChildren() {
+		p, _ := readProcess(pid)
+		strangers[pid] = p.began
+	}
 	return nil
+}
+
+// strangers are the children that this process has had before it was prepared, with when they began:
+// those of a shell that has become this program by exec. They are not of the command. Who is left by
+// one of them later is: nobody can tell.
+var strangers = make(map[int]string)
+
+func (p process) isStranger() bool {
+	began, is := strangers[p.pid]
+	return is && began == p.began && p.parent == os.Getpid()
 }
 
 // apart starts a process in a session of its own: a signal from the terminal is not for it.
@@ -49,8 +63,8 @@ type process struct {
 // keptAfter is for how long nothing else was seen before those of kept are taken for all.
 const keptAfter = time.Second
 
-// kept tells whether all the children that are left are dead, and kept by a debugger: it is first
-// to reap what it traces, and may never do so.
+// kept tells whether all the children that are left are strangers, or dead and kept by a debugger: it
+// is first to reap what it traces, and may never do so.
 type kept struct{ since time.Duration } // of now(); 0: they are not, as far as was seen
 
 // alone is to be asked while no child can be reaped. One look may miss who forks and exits.
@@ -107,9 +121,9 @@ func threadsLive(pid int) bool {
 	return false
 }
 
-// descendants are the living ones of this process, and keeps says that it has dead children that
-// are traced, and no other ones; known is false: it is not known who they are. Every one that has
-// lost its parent is a child of ours.
+// descendants are the living ones of this process, and keeps says that it has strangers or dead
+// children that are traced, and no other ones; known is false: it is not known who they are. Every
+// one that has lost its parent is a child of ours.
 func descendants() (living []process, keeps, known bool) {
 	own := ownChildren() // before the others: none is reaped meanwhile, so that who is not seen is hidden
 	entries, err := readDir("/proc")
@@ -132,9 +146,12 @@ func descendants() (living []process, keeps, known bool) {
 		}
 	}
 	mine := children[os.Getpid()]
-	keeps = len(mine) > 0 && !slices.ContainsFunc(mine, func(p process) bool { return !p.dead || !isTraced(p.pid) })
+	keeps = len(mine) > 0 && !slices.ContainsFunc(mine, func(p process) bool { return !p.isStranger() && (!p.dead || !isTraced(p.pid)) })
 	for queue := []int{os.Getpid()}; len(queue) > 0; queue = queue[1:] {
 		for _, p := range children[queue[0]] {
+			if p.isStranger() {
+				continue
+			}
 			if !p.dead {
 				living = append(living, p)
 			}

@@ -34,6 +34,18 @@ func TestSignalWithoutAHandle(t *testing.T) {
 	}
 }
 
+// TestRunnerEndsNoProcessFromBefore: a shell that starts something and becomes this program by exec
+// leaves it children that are not of the command.
+func TestRunnerEndsNoProcessFromBefore(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env, cmd.Stdin = append(os.Environ(), burying+"=stranger"), strings.NewReader("\n")
+	said, err := cmd.Output()
+	require.NoError(t, err)
+	require.Regexp(t, `^[0-9]+\nno such process <nil>\n$`, string(said))
+}
+
 // TestRunKeepsNoFileOpen: a process that leads again and again would have none left.
 func TestRunKeepsNoFileOpen(t *testing.T) {
 	files := func() int {
@@ -129,7 +141,7 @@ func TestGuardianThatFails(t *testing.T) {
 // headless has a process of this test end its first thread.
 const headless = "TENURE_TEST_HEADLESS"
 
-// burying has a process of this test bury its child, once it is told to, in one of three ways.
+// burying has a process of this test bury its child, once it is told to, in one of four ways.
 const burying = "TENURE_TEST_BURYING"
 
 func init() {
@@ -143,6 +155,17 @@ func init() {
 		switch how {
 		case "runner":
 			new(Runner).killAll(child)
+		case "stranger":
+			if err := Prepare(); err != nil {
+				panic(err)
+			}
+			guardian := exec.Command("sleep", "1000")
+			if err := guardian.Start(); err != nil {
+				panic(err)
+			}
+			new(Runner).killAll(guardian)
+			fmt.Println(syscall.Kill(guardian.Process.Pid, 0), child.Process.Kill())
+			_ = child.Wait() // it was killed
 		case "immune":
 			pidfdOpen = func(int, int) (int, error) { return -1, unix.ESRCH } // nothing is sent
 			guardian := exec.Command("sleep", "1000")
