@@ -107,8 +107,7 @@ func (a *app) run(ctx context.Context, o runOptions, command []string) error {
 	var last atomic.Pointer[sidecar.Result] // how the command ended for good
 	err = coordinator.Run(campaign, func(ctx context.Context, term tenure.Term) error {
 		result, err := runner.Run(ctx, term)
-		if err != nil {
-			say("%v", err)
+		if err != nil { // which the log has
 			return err
 		}
 		switch {

@@ -118,3 +118,20 @@ func TestFeed(t *testing.T) {
 	_, open := <-lines
 	require.False(t, open, "nothing behind the stop")
 }
+
+// TestFeedEndsInTheMiddleOfTheMargin: the guardian has had half of it, the rest is to kill in.
+func TestFeedEndsInTheMiddleOfTheMargin(t *testing.T) {
+	r, term := runner(t, time.Hour, "true")
+	r.Margin, r.Poll = 2*time.Hour, time.Hour
+	ended := make(chan bool, 1)
+	go func() {
+		_, is := r.feed(t.Context(), term, now()+time.Hour, nil)
+		ended <- is
+	}()
+	select {
+	case is := <-ended:
+		require.False(t, is)
+	case <-time.After(time.Minute):
+		require.Fail(t, "it waits for the end of the lease")
+	}
+}

@@ -46,13 +46,14 @@ func TestRunnerEndsNoProcessFromBefore(t *testing.T) {
 	require.Regexp(t, `^[0-9]+\nno such process <nil>\n$`, string(said))
 }
 
-// TestRunKeepsNoFileOpen: a process that leads again and again would have none left.
-func TestRunKeepsNoFileOpen(t *testing.T) {
+// TestRunLeavesNeitherFileNorChild: a process that leads again and again would have none left.
+func TestRunLeavesNeitherFileNorChild(t *testing.T) {
 	files := func() int {
 		all, err := os.ReadDir("/proc/self/fd")
 		require.NoError(t, err)
 		return len(all)
 	}
+	children := len(ownChildren())
 	var counts []int
 	for range 3 { // the first one opens what is of the runtime
 		r, term := runner(t, time.Hour, "true")
@@ -61,6 +62,7 @@ func TestRunKeepsNoFileOpen(t *testing.T) {
 		counts = append(counts, files())
 	}
 	require.LessOrEqual(t, counts[2], counts[0])
+	require.Len(t, ownChildren(), children)
 }
 
 // TestHiddenChild: a /proc with hidepid shows no process that has made itself undumpable, as agents
