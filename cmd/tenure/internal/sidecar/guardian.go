@@ -197,9 +197,6 @@ func (g *guardian) bury() (left int) {
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
-		if err == syscall.EINTR {
-			continue
-		}
 		if err != nil || pid <= 0 {
 			g.alone = err == syscall.ECHILD || g.ended && g.kept.alone()
 			break

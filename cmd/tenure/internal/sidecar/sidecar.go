@@ -226,9 +226,6 @@ func (r *Runner) killAll(guardian *exec.Cmd) {
 		var alone bool // no child is left, see guardian.bury
 		for {
 			pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
-			if err == syscall.EINTR {
-				continue
-			}
 			if err != nil || pid <= 0 {
 				alone = err == syscall.ECHILD || kept.alone()
 				break
