@@ -3,9 +3,11 @@
 package cli
 
 import (
+	"context"
 	"io"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -50,4 +52,21 @@ func TestGraceLeavesTimeToRenew(t *testing.T) {
 	require.Equal(t, (4-2)*time.Second-200*time.Millisecond-1200*time.Millisecond, graceOf(t, "4s"))
 	t.Setenv("TENURE_DRIFT_MARGIN", "-1s") // off
 	require.Equal(t, time.Second, graceOf(t, "4s"))
+}
+
+// TestTold: a program that has died of the signal that is for both may be heard of first. Any other
+// end is its own.
+func TestTold(t *testing.T) {
+	for code, want := range map[int]time.Duration{143: 500 * time.Millisecond, 130: 500 * time.Millisecond, 137: 0, 1: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			begun := time.Now()
+			require.Equal(t, want > 0, told(ctx, code), code)
+			require.Equal(t, want, time.Since(begun), code)
+			begun = time.Now()
+			require.False(t, told(t.Context(), code), code)
+			require.LessOrEqual(t, time.Since(begun), time.Second)
+		})
+	}
 }

@@ -193,7 +193,6 @@ func (g *guardian) stop(by string) {
 // where the list has it. But whoever loses its parent is a child of ours from that moment on, so
 // that nobody is left once there is no child. See kept for those that stay.
 func (g *guardian) bury() (left int) {
-	g.alone = false
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
@@ -225,13 +224,13 @@ func (g *guardian) bury() (left int) {
 // immune finds out whether somebody does not die of SIGKILL: a process of another user, or one that
 // the kernel holds. Without a word nobody would know why the term does not end.
 type immune struct {
-	since time.Duration // of now(), when SIGKILL was first sent to somebody; 0: not yet
+	since time.Duration // of now(), when SIGKILL was first sent; 0: not yet
 	told  bool
 }
 
 // tell is asked each time with how many got SIGKILL, and says once that it is to be told.
 func (i *immune) tell(left int) bool {
-	if i.since == 0 && left > 0 {
+	if i.since == 0 {
 		i.since = now()
 	}
 	tell := !i.told && left > 0 && now()-i.since >= leftAfter

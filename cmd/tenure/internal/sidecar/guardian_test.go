@@ -50,6 +50,19 @@ func TestOrders(t *testing.T) {
 	require.Equal(t, ByItself, g.by, "it has ended before")
 }
 
+// TestStopComesBeforeTheKill: a command of whose lease no more than grace and margin are left gets the
+// stop signal, not SIGKILL.
+func TestStopComesBeforeTheKill(t *testing.T) {
+	g := &guardian{by: ByItself, grace: time.Hour, margin: time.Minute, until: now() + 2*time.Hour, stopSignal: syscall.SIGTERM}
+	g.bury()
+	require.Zero(t, g.killAt)
+	g.until = now() + g.grace
+	g.bury()
+	require.Equal(t, ByDeadline, g.by)
+	require.Greater(t, g.killAt, now())
+	require.Zero(t, g.immune.since, "nothing was killed")
+}
+
 // TestSignalForTheCommand: it gets one, unless it has ended: another process may have its number.
 func TestSignalForTheCommand(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sleep", "1000")

@@ -65,6 +65,48 @@ func TestRunLeavesNeitherFileNorChild(t *testing.T) {
 	require.Len(t, ownChildren(), children)
 }
 
+// TestOrphanThatEnds is a child of the guardian, and not the command.
+func TestOrphanThatEnds(t *testing.T) {
+	require.NoError(t, Prepare())
+	mark := filepath.Join(t.TempDir(), "pid")
+	r, term := runner(t, time.Hour, "sh", "-c", fmt.Sprintf(`(sh -c "exit 5" & echo $! > %s); read pid < %[1]s; while kill -0 $pid; do sleep 0.01; done; exit 3`, mark))
+	result, err := r.Run(t.Context(), term)
+	require.NoError(t, err)
+	require.Equal(t, Result{Code: 3, By: ByItself}, result)
+}
+
+// TestSessions: what is sent to the process group of this process, by a terminal or by whoever ends
+// it, is neither for the guardian nor for the command.
+func TestSessions(t *testing.T) {
+	r, term := runner(t, time.Hour, "sleep", "1000")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r.Started = func(pid int, _ tenure.Term) {
+		command, _ := readProcess(pid)
+		for _, one := range []int{pid, command.parent} {
+			session, err := unix.Getsid(one)
+			require.NoError(t, err)
+			require.Equal(t, one, session)
+		}
+		cancel()
+	}
+	_, err := r.Run(ctx, term)
+	require.NoError(t, err)
+}
+
+// TestGuardianLooksAtNobodyUntilTheEnd: a list of all processes costs, and it comes ten times a second.
+func TestGuardianLooksAtNobodyUntilTheEnd(t *testing.T) {
+	looks := 0
+	readDir = func(path string) ([]os.DirEntry, error) { looks++; return os.ReadDir(path) }
+	defer func() { readDir = os.ReadDir }()
+	g := &guardian{by: ByItself, grace: time.Minute, margin: time.Second, until: now() + time.Hour}
+	g.bury()
+	require.Zero(t, looks)
+	g.stop(ByStop)
+	g.bury()
+	require.Positive(t, looks)
+}
+
 // TestHiddenChild: a /proc with hidepid shows no process that has made itself undumpable, as agents
 // with secrets do. It is found and ended all the same.
 func TestHiddenChild(t *testing.T) {
