@@ -115,12 +115,16 @@ func TestLifeOfACommand(t *testing.T) {
 			require.NoError(t, syscall.Kill(g.main, syscall.SIGSTOP))
 			g.stop(ByStop)
 		}, "ended 143 stop"},
+		"deaf": {[]string{"sleep", "1000"}, func(g *guardian) {
+			g.grace = 0
+			g.stop(ByStop)
+		}, "ended 137 stop"},
 		"killed": {[]string{"sleep", "1000"}, func(g *guardian) { g.until = now() }, "ended 137 deadline"},
 	} {
 		reports, report, err := os.Pipe()
 		require.NoError(t, err)
-		g := &guardian{by: ByItself, grace: time.Minute, margin: time.Second, until: now() + time.Hour, stopSignal: syscall.SIGTERM, report: report}
-		if name == "killed" {
+		g := &guardian{by: ByItself, grace: time.Hour, margin: time.Second, until: now() + 2*time.Hour, stopSignal: syscall.SIGTERM, report: report}
+		if name == "killed" || name == "deaf" {
 			g.stopSignal = syscall.SIGCONT // which it survives
 		}
 		started := g.start(c.command)
@@ -137,6 +141,12 @@ func TestLifeOfACommand(t *testing.T) {
 		}
 		require.Contains(t, <-lines, c.want, name)
 	}
+}
+
+// TestGuardNeedsItsArguments: whoever calls it by hand gets no guardian.
+func TestGuardNeedsItsArguments(t *testing.T) {
+	require.Equal(t, 125, Guard([]string{"1", "2", "3", "4", "5", "6"}))
+	require.Equal(t, 125, Guard([]string{"x", "2", "3", "4", "5", "6", "true"}))
 }
 
 // TestExitCodes: as a shell has them.

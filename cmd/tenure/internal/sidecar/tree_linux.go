@@ -121,8 +121,8 @@ func threadsLive(pid int) bool {
 	return false
 }
 
-// descendants are the living ones of this process, and keeps says that it has strangers or dead
-// children that are traced, and no other ones; known is false: it is not known who they are. Every
+// descendants are the living ones of this process, and keeps says that it has children that
+// are strangers or traced, and no other ones; known is false: it is not known who they are. Every
 // one that has lost its parent is a child of ours.
 func descendants() (living []process, keeps, known bool) {
 	own := ownChildren() // before the others: none is reaped meanwhile, so that who is not seen is hidden
@@ -146,7 +146,7 @@ func descendants() (living []process, keeps, known bool) {
 		}
 	}
 	mine := children[os.Getpid()]
-	keeps = len(mine) > 0 && !slices.ContainsFunc(mine, func(p process) bool { return !p.isStranger() && (!p.dead || !isTraced(p.pid)) })
+	keeps = len(mine) > 0 && !slices.ContainsFunc(mine, func(p process) bool { return !p.isStranger() && !isTraced(p.pid) })
 	for queue := []int{os.Getpid()}; len(queue) > 0; queue = queue[1:] {
 		for _, p := range children[queue[0]] {
 			if p.isStranger() {
@@ -217,7 +217,7 @@ func sendTo(p process, signal syscall.Signal) {
 			return
 		}
 	}
-	if err != nil || unix.PidfdSendSignal(fd, signal, nil, 0) != nil {
+	if unix.PidfdSendSignal(fd, signal, nil, 0) != nil { // fd is -1 without a handle
 		_ = syscall.Kill(p.pid, signal)
 	}
 }

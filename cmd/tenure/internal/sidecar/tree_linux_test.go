@@ -75,6 +75,105 @@ func TestOrphanThatEnds(t *testing.T) {
 	require.Equal(t, Result{Code: 3, By: ByItself}, result)
 }
 
+// TestGuardianOutlivesSignals that are for others, or by mistake.
+func TestGuardianOutlivesSignals(t *testing.T) {
+	require.NoError(t, Prepare())
+	r, term := runner(t, time.Hour, "sleep", "1000")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r.Started = func(pid int, _ tenure.Term) {
+		command, _ := readProcess(pid)
+		for _, s := range []syscall.Signal{
+			syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGHUP,
+		} {
+			require.NoError(t, syscall.Kill(command.parent, s))
+		}
+		cancel()
+	}
+	result, err := r.Run(ctx, term)
+	require.NoError(t, err)
+	require.Equal(t, Result{Code: 128 + int(syscall.SIGTERM), By: ByStop}, result)
+}
+
+// reap buries the dead that other tests have left to this process.
+func reap() {
+	for {
+		if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
+			return
+		}
+	}
+}
+
+// TestDescendants: all generations are found and ended, whatever they are called, and no handle of
+// them is kept.
+func TestDescendants(t *testing.T) {
+	reap()
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	text, err := os.ReadFile(sleep)
+	require.NoError(t, err)
+	odd := filepath.Join(t.TempDir(), "a) Z 1 (")
+	require.NoError(t, os.WriteFile(odd, text, 0o700))
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `sh -c '"$0" 1000; true' "$0"; true`, odd)
+	require.NoError(t, cmd.Start())
+	var last process
+	require.Eventually(t, func() bool {
+		living, keeps, known := descendants()
+		require.True(t, known)
+		require.False(t, keeps)
+		for _, p := range living {
+			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.pid))
+			if strings.HasPrefix(string(name), "a) Z 1") {
+				last = p
+			}
+		}
+		return last.pid != 0 && len(living) == 3
+	}, time.Minute, time.Millisecond)
+	require.False(t, last.dead)
+	files := func() int { all, _ := os.ReadDir("/proc/self/fd"); return len(all) }
+	before := files()
+	for range 20 {
+		require.Equal(t, 3, signalAll(0, syscall.SIGCONT))
+	}
+	require.Less(t, files(), before+20)
+	require.Positive(t, signalAll(0, syscall.SIGKILL))
+	_ = cmd.Wait() // it was killed
+	require.Eventually(t, func() bool { p, there := readProcess(last.pid); return !there || p.dead }, time.Minute, time.Millisecond)
+}
+
+// TestKept: children are taken for kept after a second in which no other was seen, and nobody is if
+// nothing can be seen, or nobody is there.
+func TestKept(t *testing.T) {
+	reap()
+	var k kept
+	_, keeps, _ := descendants()
+	require.False(t, keeps, "there is no child")
+	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
+	require.NoError(t, cmd.Start())
+	p, _ := readProcess(cmd.Process.Pid)
+	require.False(t, k.alone())
+	require.Zero(t, k.since)
+	strangers[p.pid] = p.began
+	defer delete(strangers, p.pid)
+	require.False(t, k.alone())
+	require.NotZero(t, k.since)
+	k.since = now() - keptAfter
+	require.True(t, k.alone())
+	readDir = func(string) ([]os.DirEntry, error) { return nil, os.ErrPermission }
+	require.False(t, k.alone())
+	require.Equal(t, 1, signalAll(0, 0), "nobody is taken for dead")
+	readDir = os.ReadDir
+	k.since = now() - keptAfter
+	strangers[p.pid] = "another one that had its number"
+	require.False(t, k.alone())
+	require.Zero(t, k.since)
+	_ = cmd.Process.Kill()
+	require.Eventually(t, func() bool { p, _ := readProcess(p.pid); return p.dead }, time.Minute, time.Millisecond)
+	require.False(t, k.alone(), "it is dead, and to be reaped")
+	require.Zero(t, k.since)
+	_ = cmd.Wait() // it was killed
+}
+
 // TestSessions: what is sent to the process group of this process, by a terminal or by whoever ends
 // it, is neither for the guardian nor for the command.
 func TestSessions(t *testing.T) {
@@ -165,11 +264,14 @@ func TestGuardianThatFails(t *testing.T) {
 	require.NoError(t, Prepare())
 	for fault, lease := range map[syscall.Signal]time.Duration{syscall.SIGKILL: time.Hour, syscall.SIGSTOP: 2 * time.Second} {
 		mark := filepath.Join(t.TempDir(), "pid")
-		r, term := runner(t, lease, "sh", "-c", fmt.Sprintf("sleep 1000 & echo $! > %s; wait", mark))
+		r, term := runner(t, lease, "sh", "-c", fmt.Sprintf("trap '' TERM; sleep 1000 & echo $! > %s; wait", mark))
 		r.Started = func(pid int, _ tenure.Term) {
 			require.Eventually(t, func() bool { text, _ := os.ReadFile(mark); return len(text) > 1 }, time.Minute, time.Millisecond)
 			command, _ := readProcess(pid)
 			require.NoError(t, syscall.Kill(command.parent, fault))
+			if fault == syscall.SIGKILL { // the command itself does not wait for this process, which may be dead too
+				require.Eventually(t, func() bool { p, there := readProcess(pid); return !there || p.dead }, time.Minute, time.Millisecond)
+			}
 		}
 		result, err := r.Run(t.Context(), term)
 		require.ErrorContains(t, err, "the guardian of the command is dead or frozen", fault)
