@@ -223,8 +223,8 @@ func TestRunHandsOverAtOnce(t *testing.T) {
 	require.Less(t, terms[0].Gap, 5*time.Minute, "half a lease")
 }
 
-// TestRunIsNotHeldUpByItsReader: nobody reads what it says, and the pipe is full, as under a pager or
-// behind Ctrl-S. The lease is given back all the same once the program has ended.
+// TestRunIsNotHeldUpByItsReader: nobody reads what it says, and the pipe is full, as under a pager
+// or behind Ctrl-S. The lease is given back all the same once the program has ended.
 func TestRunIsNotHeldUpByItsReader(t *testing.T) {
 	s := newRunStage(t, "TENURE_LEASE_TTL=10m", "TENURE_HEARTBEAT_TTL=10m")
 	var ends [2]int

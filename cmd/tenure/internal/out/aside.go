@@ -13,8 +13,8 @@ const (
 )
 
 // Aside writes to what may block, such as a pipe that nobody reads or a terminal behind Ctrl-S,
-// without holding its callers up: what comes while too much waits is lost. It is safe for concurrent
-// use.
+// without holding its callers up: what comes while too much waits is lost. It is safe for
+// concurrent use.
 type Aside struct {
 	texts chan []byte
 	done  chan struct{}

@@ -26,9 +26,9 @@ const GuardCommand = "__guard"
 func Margin(ttl time.Duration) time.Duration { return max(ttl/20, 100*time.Millisecond) }
 
 // MaxGrace is how long a command may have at most between the stop signal and SIGKILL: beyond, two
-// renewals that come late would end it. Of a lease that its holder counts less of, one that comes in
-// time and is heard of late must not: it comes up to a tenth late, and is looked for four times in
-// an interval.
+// renewals that come late would end it. Of a lease that its holder counts less of, one that comes
+// in time and is heard of late must not: it comes up to a tenth late, and is looked for four times
+// in an interval.
 func MaxGrace(ttl, drift, renew time.Duration) time.Duration {
 	return min(ttl/4, ttl-drift-Margin(ttl)-renew*3/2)
 }

@@ -54,8 +54,8 @@ type guardian struct {
 	immune immune
 }
 
-// Guard is the main function of a guardian. args are the files of the orders and the reports, grace,
-// margin, stop signal, the first deadline and the command.
+// Guard is the main function of a guardian. args are the files of the orders and the reports,
+// grace, margin, stop signal, the first deadline and the command.
 func Guard(args []string) int {
 	runtime.LockOSThread() // the command dies with the thread that starts it
 	var numbers [6]int64

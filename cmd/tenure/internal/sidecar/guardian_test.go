@@ -50,8 +50,8 @@ func TestOrders(t *testing.T) {
 	require.Equal(t, ByItself, g.by, "it has ended before")
 }
 
-// TestStopComesBeforeTheKill: a command of whose lease no more than grace and margin are left gets the
-// stop signal, not SIGKILL.
+// TestStopComesBeforeTheKill: a command of whose lease no more than grace and margin are left gets
+// the stop signal, not SIGKILL.
 func TestStopComesBeforeTheKill(t *testing.T) {
 	g := &guardian{by: ByItself, grace: time.Hour, margin: time.Minute, until: now() + 2*time.Hour, stopSignal: syscall.SIGTERM}
 	g.bury()

@@ -35,9 +35,9 @@ func Prepare() error {
 	return nil
 }
 
-// strangers are the children that this process has had before it was prepared, with when they began:
-// those of a shell that has become this program by exec. They are not of the command. Who is left by
-// one of them later is: nobody can tell.
+// strangers are the children that this process has had before it was prepared, with when they
+// began: those of a shell that has become this program by exec. They are not of the command. Who is
+// left by one of them later is: nobody can tell.
 var strangers = make(map[int]string)
 
 func (p process) isStranger() bool {
@@ -63,8 +63,8 @@ type process struct {
 // keptAfter is for how long nothing else was seen before those of kept are taken for all.
 const keptAfter = time.Second
 
-// kept tells whether all the children that are left are strangers, or dead and kept by a debugger: it
-// is first to reap what it traces, and may never do so.
+// kept tells whether all the children that are left are strangers, or dead and kept by a debugger:
+// it is first to reap what it traces, and may never do so.
 type kept struct{ since time.Duration } // of now(); 0: they are not, as far as was seen
 
 // alone is to be asked while no child can be reaped. One look may miss who forks and exits.

@@ -193,7 +193,8 @@ func TestSessions(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestGuardianLooksAtNobodyUntilTheEnd: a list of all processes costs, and it comes ten times a second.
+// TestGuardianLooksAtNobodyUntilTheEnd: a list of all processes costs, and it comes ten times a
+// second.
 func TestGuardianLooksAtNobodyUntilTheEnd(t *testing.T) {
 	looks := 0
 	readDir = func(path string) ([]os.DirEntry, error) { looks++; return os.ReadDir(path) }

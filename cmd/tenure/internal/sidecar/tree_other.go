@@ -4,8 +4,8 @@ package sidecar
 
 import "syscall"
 
-// Prepare must be called before Run. There are no child subreapers here: a descendant that leaves the
-// process group is not found.
+// Prepare must be called before Run. There are no child subreapers here: a descendant that leaves
+// the process group is not found.
 func Prepare() error { return nil }
 
 // apart starts a process in a session of its own: a signal from the terminal is not for it.
