@@ -56,3 +56,17 @@ func TestRightsOfALeaseElsewhere(t *testing.T) {
 	require.NotContains(t, ask(t, nil, "acl").out, "+rpush")
 	require.Contains(t, ask(t, nil, "acl", "--control").out, "+rpush")
 }
+
+// TestWhoNeedsRedisItself: doctor does, unless it is named; the rights are known without asking
+// anybody, but an API that is named is not what they are of.
+func TestWhoNeedsRedisItself(t *testing.T) {
+	t.Setenv("TENURE_API", "http://127.0.0.1:1")
+	require.Zero(t, ask(t, nil, "acl", "-n", "shop").code)
+	for _, command := range []string{"acl -n shop --api http://127.0.0.1:1", "doctor -n shop"} {
+		got := ask(t, nil, strings.Fields(command)...)
+		require.NotZero(t, got.code, command)
+		require.Contains(t, got.err, " needs Redis itself: the API does not serve it (fix: --redis in place of --api)", command)
+	}
+	require.Regexp(t, `^[!-~]+@[!-~]+$`, whoami())
+	require.LessOrEqual(t, len(whoami()), 128)
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -150,6 +151,25 @@ problem   0 active, at least 1 are wanted
 		require.Len(t, view.Recent, 5)
 		require.Equal(t, "6-0", view.Recent[4].ID)
 	})
+}
+
+// TestHostileCluster: whoever may write to Redis, or answers as an API, moves no cursor.
+func TestHostileCluster(t *testing.T) {
+	const evil = "a\x1b[2J"
+	from := &canned{cluster: source.Cluster{
+		Server: source.Server{Kind: evil, Version: evil, Address: evil, API: evil}, Status: tenure.ClusterStatus{Namespace: evil, Counts: tenure.Counts{Down: 1, Total: 1}}, Unread: []string{evil},
+		Roles: []tenure.RoleStatus{
+			{Role: evil, Last: tenure.TermRecord{Token: 7, InstanceID: evil, Reason: evil}}, {Role: evil, Led: true, Leader: tenure.LeaderInfo{InstanceID: evil, Token: 7}},
+		},
+		Instances: []tenure.Instance{{ID: evil, State: tenure.InstanceDown, Version: evil, Leading: []string{evil}, Metadata: map[string]string{evil: evil}}},
+		Tasks:     []tenure.TaskStatus{{Name: evil, Overdue: true, Failures: 1, Last: tenure.RunRecord{Error: evil, InstanceID: evil}}},
+		Recent:    []tenure.Change{{Type: evil, InstanceID: evil}},
+	}}
+	for _, command := range []string{"status", "top --once", "top --once -o wide", "status -o json", "status -o yaml"} {
+		got := ask(t, from, strings.Fields(command)...)
+		require.NotContains(t, got.out+got.err, "\x1b", command)
+		require.Contains(t, got.out, "[2J", command)
+	}
 }
 
 // TestWords: what is said of each change, and of each end of a term.

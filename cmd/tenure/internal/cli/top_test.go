@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -29,6 +30,12 @@ func TestTopSaysInItsFrameThatSomethingIsMissing(t *testing.T) {
 	require.True(t, strings.HasPrefix(frame.String(), "the listing is not whole: listing truncated: more than 1000 tasks\\x1b\n\n"), frame.String())
 	require.LessOrEqual(t, strings.Count(frame.String(), "\n"), 24)
 	require.Contains(t, frame.String(), "… and ")
+	frame.Reset()
+	top.err = errors.New(strings.Repeat("no answer ", 20))
+	top.frame(&frame, 24)
+	for line := range strings.Lines(frame.String()) {
+		require.LessOrEqual(t, len(line), 81, line)
+	}
 }
 
 // TestTopOrder: those come first that somebody should look at, the others in the order they have.
@@ -151,7 +158,9 @@ func TestTopGoesOn(t *testing.T) {
 			}
 			from.err = nil
 		}
+		began := time.Now()
 		require.Equal(t, "not known: redis gave no usable answer\n\n\n", askIn(ctx, t, from, "top").out)
+		require.Equal(t, 2*time.Second, time.Since(began))
 	})
 	got := ask(t, &canned{err: tenure.ErrMisconfigured}, "top")
 	require.Equal(t, exitCannot, got.code)
