@@ -237,7 +237,7 @@ func (a *app) prepare(command *cobra.Command, _ []string) error {
 		}
 		a.flags.timeout = timeout
 	}
-	if role := a.role(); role != "" && flags.Lookup("role") != nil && command.Name() != "run" { // which has exit codes of its own
+	if role := a.role(); role != "" && flags.Lookup("role") != nil {
 		if err := checkRole(role); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
@@ -268,4 +269,22 @@ func TestWhichInstanceIsWell(t *testing.T) {
 		from.instances[0].State = state
 		require.Equal(t, said{out: "web-1 is " + string(state) + "\n", code: exitNot}, ask(t, from, "healthcheck"))
 	}
+}
+
+// TestWhatIsNamedForRedis: the lease of LEADER_KEY is the one that is asked for, and --by is who asks.
+func TestWhatIsNamedForRedis(t *testing.T) {
+	server := miniredis.RunT(t)
+	t.Setenv("TENURE_REDIS_URL", "redis://"+server.Addr())
+	t.Setenv("TENURE_NAMESPACE", "shop")
+	t.Setenv("TENURE_LEADER_KEY", "old:lock")
+	require.NoError(t, server.Set("old:lock", "web-1"))
+	require.Equal(t, said{out: "web-1\n"}, ask(t, nil, "leader"))
+
+	server.HSet("shop:task:report", "token", "7")
+	_, err := server.SetAdd("shop:tasks", "report")
+	require.NoError(t, err)
+	require.Equal(t, said{out: "report is paused\n"}, ask(t, nil, "task", "pause", "report", "--by", "ann"))
+	t.Setenv("TENURE_BY", "bob")
+	require.Equal(t, said{out: "report goes on\n"}, ask(t, nil, "task", "resume", "report"))
+	require.Regexp(t, `(?s) bob +resume +report +done.* ann +pause +report +done`, ask(t, nil, "audit").out)
 }

@@ -506,6 +506,14 @@ func TestServerThatSaysTooMuch(t *testing.T) {
 		require.NotContains(t, err.Error(), "\x1b")
 		require.Less(t, len(err.Error()), 1000)
 	})
+	t.Run("header", func(t *testing.T) {
+		a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X", strings.Repeat("x", 128<<10))
+			writeDocument(w, "{}")
+		})
+		_, err := a.Leader(t.Context(), "")
+		require.ErrorContains(t, err, "headers exceeded 65536 bytes")
+	})
 	t.Run("elements without anything in them", func(t *testing.T) {
 		a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 			writeDocument(w, `{"roles":[{}`+strings.Repeat(",{}", 1<<20)+`]}`)
