@@ -4,15 +4,20 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/settings"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/sidecar"
 )
 
 // graceOf is the default grace with a lease.
@@ -69,4 +74,39 @@ func TestTold(t *testing.T) {
 			require.LessOrEqual(t, time.Since(begun), time.Second)
 		})
 	}
+}
+
+// TestWhatIsRun: the flags are stronger than the variables, and a signal is known by each of its
+// names.
+func TestWhatIsRun(t *testing.T) {
+	for name, value := range map[string]string{
+		"NAMESPACE": "shop", "REDIS_HOST": "redis", "CONFIG": "", "INSTANCE_ID": "a", "LEASE_TTL": "20s", "ADDRESS": "a:1",
+	} {
+		t.Setenv("TENURE_"+name, value)
+	}
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	config := func(o runOptions) (sidecar.Config, tenure.Options) {
+		set, err := settings.Load("")
+		require.NoError(t, err)
+		a := &app{err: io.Discard, settings: set}
+		o.restart = "no"
+		config, coordinator, err := a.runConfig(o, []string{"true"})
+		require.NoError(t, err)
+		a.source.Close()
+		return config, coordinator.Options()
+	}
+	for _, name := range []string{"INT", "int", "SIGINT", "sigint"} {
+		c, o := config(runOptions{stopSignal: name})
+		require.Equal(t, syscall.SIGINT, c.StopSignal)
+		require.Equal(t, []any{"a", "a:1", 20 * time.Second}, []any{o.InstanceID, o.Registry.Address, o.Election.LeaseTTL})
+	}
+	_, o := config(runOptions{stopSignal: "TERM", id: "b", address: "b:2", ttl: "40s"})
+	require.Equal(t, []any{"b", "b:2", 40 * time.Second}, []any{o.InstanceID, o.Registry.Address, o.Election.LeaseTTL})
+	for _, name := range []string{"INSTANCE_ID", "LEASE_TTL"} {
+		t.Setenv("TENURE_"+name, "")
+	}
+	_, o = config(runOptions{stopSignal: "TERM"})
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	require.Equal(t, []any{fmt.Sprintf("%s-%d", host, os.Getpid()), 30 * time.Second}, []any{o.InstanceID, o.Election.LeaseTTL})
 }

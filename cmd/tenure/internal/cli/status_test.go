@@ -153,6 +153,18 @@ problem   0 active, at least 1 are wanted
 	})
 }
 
+// TestTasksInALine: nothing is said of what there is none of.
+func TestTasksInALine(t *testing.T) {
+	now := time.Now()
+	for want, task := range map[string]tenure.TaskStatus{
+		"1": {}, `1. 1 overdue: "a"`: {Name: "a", Overdue: true, Next: now.Add(-time.Hour)}, `1, next "a" in 0ms`: {Name: "a", Next: now.Add(-time.Second)},
+		`1. 1 failing: "a", 2 times in a row`: {Name: "a", Failures: 2, Last: tenure.RunRecord{Started: now}},
+	} {
+		require.Equal(t, want, tasksLine([]tenure.TaskStatus{task}, now))
+	}
+	require.Empty(t, tasksLine(nil, now))
+}
+
 // TestHostileCluster: whoever may write to Redis, or answers as an API, moves no cursor.
 func TestHostileCluster(t *testing.T) {
 	const evil = "a\x1b[2J"

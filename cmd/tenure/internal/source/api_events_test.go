@@ -136,22 +136,22 @@ func TestLongEvents(t *testing.T) {
 func TestLogBehindAStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
-		log := `{"id":"2-0","instance_id":"web-2"}`
+		log := `{"id":"3-1","instance_id":"web-2"}`
 		s := &streams{other: func(uri string) string {
 			asked = append(asked, strings.TrimPrefix(uri, "/api/cluster/"))
 			if len(asked) > 3 {
-				log = `{"id":"3-0","instance_id":"web-3"}`
+				log = `{"id":"3-5","instance_id":"web-3"}`
 			}
 			return `{"log":[` + log + `]}`
 		}, next: []func(io.Writer){func(w io.Writer) {
-			_, _ = io.WriteString(w, "event: snapshot\nid: 3-0+2\ndata: {}\n\n")
-			joined(w, "3-0", "web-3")
+			_, _ = io.WriteString(w, "event: snapshot\nid: 3-5+2\ndata: {}\n\n")
+			joined(w, "3-5", "web-3")
 			joined(w, "4-0", "web-4")
 			time.Sleep(time.Second)
 		}}}
 		heard, said := follow(t, s, "1-0", 2*time.Second)
 		require.Equal(t, []string{"web-2", "web-2", "web-2", "web-3", "web-4"}, heard, "as the server has said it")
-		require.Equal(t, []string{"log?after=1-0&limit=1000", "log?after=2-0&limit=1000", "log?after=2-0&limit=1000", "log?after=2-0&limit=1000"}, asked)
+		require.Equal(t, []string{"log?after=1-0&limit=1000", "log?after=3-1&limit=1000", "log?after=3-1&limit=1000", "log?after=3-1&limit=1000"}, asked)
 		require.Empty(t, said)
 
 		asked, log = nil, ""
