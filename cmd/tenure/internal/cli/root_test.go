@@ -271,7 +271,8 @@ func TestWhichInstanceIsWell(t *testing.T) {
 	}
 }
 
-// TestWhatIsNamedForRedis: the lease of LEADER_KEY is the one that is asked for, and --by is who asks.
+// TestWhatIsNamedForRedis: the lease of LEADER_KEY is the one that is asked for, and --by is who
+// asks.
 func TestWhatIsNamedForRedis(t *testing.T) {
 	server := miniredis.RunT(t)
 	t.Setenv("TENURE_REDIS_URL", "redis://"+server.Addr())

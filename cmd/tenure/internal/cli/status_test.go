@@ -137,11 +137,15 @@ problem   0 active, at least 1 are wanted
 `}, got)
 
 		var view struct {
-			Problems []string
-			Held     int
-			Lost     int
-			Silent   []struct{ State string }
-			Recent   []struct{ ID string }
+			Problems []string `json:"problems"`
+			Held     int      `json:"held"`
+			Lost     int      `json:"lost"`
+			Silent   []struct {
+				State string `json:"state"`
+			} `json:"silent"`
+			Recent []struct {
+				ID string `json:"id"`
+			} `json:"recent"`
 		}
 		require.NoError(t, json.Unmarshal([]byte(ask(t, from, "status", "-o", "json").out), &view))
 		require.Equal(t, "export has no leader", view.Problems[1])

@@ -107,7 +107,8 @@ func TestFeed(t *testing.T) {
 	}
 	cancel()
 	line := <-lines
-	for ; strings.HasPrefix(line, orderUntil); line = <-lines { // as long as some were on their way
+	for strings.HasPrefix(line, orderUntil) { // as long as some were on their way
+		line = <-lines
 	}
 	require.Equal(t, orderStop+" 0", line)
 	at := looks.Load()

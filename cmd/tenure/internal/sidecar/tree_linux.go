@@ -169,7 +169,7 @@ func ownChildren() (pids []int) {
 	threads, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, path := range threads {
 		text, _ := os.ReadFile(path)
-		for _, field := range bytes.Fields(text) {
+		for field := range bytes.FieldsSeq(text) {
 			if pid, err := strconv.Atoi(string(field)); err == nil {
 				pids = append(pids, pid)
 			}
