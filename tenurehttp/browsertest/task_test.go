@@ -55,6 +55,25 @@ func TestScheduleWords(t *testing.T) {
 	p.clean()
 }
 
+// TestNextOfATask: when it runs next, or why it does not.
+func TestNextOfATask(t *testing.T) {
+	t.Parallel()
+	p := open(t, newScene(t).url, desk)
+	for status, words := range map[string]string{
+		`{}`:                      "not planned",
+		`{schedule: "on demand"}`: "on demand",
+		`{paused: true}`:          "paused",
+		`{paused: true, held: true, pause: {by: "ann"}}`:              "paused by ann",
+		`{running: true, held: true}`:                                 "runs now",
+		`{trigger: "x", held: true, next: "2020-01-01T00:00:00Z"}`:    "held: too few instances",
+		`{overdue: true, held: true, next: "2020-01-01T00:00:00Z"}`:   "held: too few instances",
+		`{trigger: "x", overdue: true, next: "2020-01-01T00:00:00Z"}`: "triggered",
+	} {
+		require.Equal(t, words, eval[string](p, fmt.Sprintf("import(new URL('page/tasks.js', document.baseURI)).then((m) => m.nextText(%s))", status)), status)
+	}
+	p.clean()
+}
+
 // TestTaskDrawer: a task shows its schedule in words and as it is written, its next five times by
 // the clock of its zone and of the reader, the stack of a run on demand, and is run with arguments.
 func TestTaskDrawer(t *testing.T) {

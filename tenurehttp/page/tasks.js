@@ -83,6 +83,7 @@ function update(row, t, fresh) {
 export function nextText(s) {
   if (s.paused) return s.pause?.by ? `paused by ${s.pause.by}` : "paused";
   if (s.running) return "runs now";
+  if (s.held) return "held: too few instances";
   if (s.trigger) return "triggered";
   const next = seconds(s.next);
   if (!Number.isFinite(next)) return s.schedule === "on demand" ? "on demand" : "not planned";

@@ -158,7 +158,7 @@ var allStates = []tenure.InstanceState{
 }
 
 // taskStates are the words for the state of a task; of one that is in several of them the first.
-var taskStates = []string{"unreadable", "paused", "running", "triggered", "overdue", "failing", "ok"}
+var taskStates = []string{"unreadable", "paused", "running", "held", "triggered", "overdue", "failing", "ok"}
 
 // statesText lists states for people.
 func statesText[S ~string](states []S) string {

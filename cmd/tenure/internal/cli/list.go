@@ -223,7 +223,7 @@ func tasksGrid(all []tenure.TaskStatus, wide bool) out.Grid {
 				result += " in " + out.For(t.Last.Finished.Sub(t.Last.Started))
 			}
 			if t.Failures > 0 {
-				result += fmt.Sprintf(", %d times in a row", t.Failures)
+				result += timesInARow(t.Failures)
 			}
 		}
 		state := taskState(t)
@@ -243,6 +243,14 @@ func tasksGrid(all []tenure.TaskStatus, wide bool) out.Grid {
 	return g
 }
 
+// timesInARow follows what is said of a failure.
+func timesInARow(failures int) string {
+	if failures == 1 {
+		return ""
+	}
+	return fmt.Sprintf(", %d times in a row", failures)
+}
+
 // taskState is the state of a task: one of taskStates.
 func taskState(t tenure.TaskStatus) string {
 	switch {
@@ -252,6 +260,8 @@ func taskState(t tenure.TaskStatus) string {
 		return "paused"
 	case t.Running:
 		return "running"
+	case t.Held:
+		return "held"
 	case t.Trigger != "":
 		return "triggered"
 	case t.Overdue:

@@ -85,7 +85,7 @@ default  web-1\x1b  17  00:01:00  24.1s  web-1:80
 broken  unreadable  -  -  -
 cleanup  running  in 1h 0m  00:00:01  running
 done  ok  5m 0s late  00:01:00  succeeded in 2s
-failing  failing  -  00:01:00  failed in 1s, 1 times in a row
+failing  failing  -  00:01:00  failed in 1s
 late  overdue  -  -  -
 paused  paused by ann: disk  -  -  -
 still  paused  -  -  -
@@ -95,7 +95,7 @@ waits  triggered  -  -  -
 broken  unreadable  -  -  -  default  -  -  0  0  no right
 cleanup  running  in 1h 0m  00:00:01  running  default  @every 24h  web-1  0  0  -
 done  ok  5m 0s late  00:01:00  succeeded in 2s  default  -  -  0  0  -
-failing  failing  -  00:01:00  failed in 1s, 1 times in a row  export  -  web-2  1  3  no paper
+failing  failing  -  00:01:00  failed in 1s  export  -  web-2  1  3  no paper
 late  overdue  -  -  -  default  -  -  2  0  -
 paused  paused by ann: disk  -  -  -  default  -  -  0  0  -
 still  paused  -  -  -  default  -  -  0  0  -
@@ -148,15 +148,16 @@ func TestFollowedChangesAreOneDocument(t *testing.T) {
 // TestWhichTasks: those of a prefix, of a role, in one of the states that the table shows.
 func TestWhichTasks(t *testing.T) {
 	from := &canned{tasks: []tenure.TaskStatus{
-		{Name: "broken", Err: tenure.ErrMisconfigured, Failures: 1}, {Name: "failing", Role: "a", Failures: 1}, {Name: "fine"}, {Name: "late", Role: "b", Overdue: true},
+		{Name: "broken", Err: tenure.ErrMisconfigured, Failures: 1}, {Name: "failing", Role: "a", Failures: 1}, {Name: "few", Held: true, Overdue: true}, {Name: "fine"}, {Name: "late", Role: "b", Overdue: true},
 		{Name: "paused", Role: "a", Paused: true, Pause: tenure.TaskPause{By: "ann"}}, {Name: "runs", Running: true}, {Name: "waits", Trigger: "x"},
 	}}
 	for args, want := range map[string]string{
-		"":                                "broken failing fine late paused runs waits",
+		"":                                "broken failing few fine late paused runs waits",
 		"--role a":                        "failing paused",
-		"--role=":                         "broken fine runs waits", // the default one
+		"--role=":                         "broken few fine runs waits", // the default one
 		"--role none":                     "",
 		"--state failing":                 "failing",
+		"--state held":                    "few",
 		"--state paused,running":          "paused runs",
 		"--state ok --state unreadable":   "broken fine",
 		"--state triggered,overdue":       "late waits",
@@ -184,7 +185,7 @@ func TestWhichTasks(t *testing.T) {
 	require.Equal(t, said{out: "no task has run here yet\n"}, ask(t, from, "tasks"))
 	require.Equal(t, []string{`tasks "inv"`, `tasks ""`}, from.asked)
 	for command, want := range map[string]string{
-		"tasks --state bogus": `"bogus" is none of unreadable, paused, running, triggered, overdue, failing, ok`, "tasks --prefix a/b": `"a/b" begins no name of a task`,
+		"tasks --state bogus": `"bogus" is none of unreadable, paused, running, held, triggered, overdue, failing, ok`, "tasks --prefix a/b": `"a/b" begins no name of a task`,
 		"tasks --role a/b": `"a/b" is no name of a role`,
 	} {
 		got := ask(t, &canned{}, strings.Fields(command)...)

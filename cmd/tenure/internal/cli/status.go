@@ -339,7 +339,7 @@ func tasksLine(tasks []tenure.TaskStatus, now time.Time) string {
 		text += fmt.Sprintf(". %d overdue: %q", overdue, late.Name)
 	}
 	if failing != nil {
-		text += fmt.Sprintf(". %d failing: %q, %d times in a row", failed, failing.Name, failing.Failures)
+		text += fmt.Sprintf(". %d failing: %q", failed, failing.Name) + timesInARow(failing.Failures)
 		if r := failing.Last; r.Error != "" {
 			text += fmt.Sprintf(", last %s ago on %s: %s", out.For(now.Sub(r.Finished)), r.InstanceID, r.Error)
 		}
