@@ -861,14 +861,15 @@ func TestUnregisterWhileAScheduleIsAsked(t *testing.T) {
 		asked := &hangingSchedule{release: make(chan struct{}), every: 10 * time.Minute}
 		require.NoError(g, a.Register(c.task("asked", asked, time.Second)))
 		long := c.task("long", Every(100*time.Hour), 10*time.Minute)
-		long.InitialDelay = 5 * time.Minute
+		long.InitialDelay = 5*time.Minute + time.Second/2 // its end comes between two readings of the record
 		require.NoError(g, a.Register(long))
 		a.begin()
 		g.pass(14*time.Minute + 59*time.Second)
 		asked.hang.Store(true)
 		for a.places.wanted() { // until it has the place of the other
-			g.pass(100 * time.Millisecond)
+			g.pass(time.Millisecond)
 		}
+		require.Equal(g, 1, a.places.running, "for as long as its schedule has a moment to answer")
 		require.NoError(g, a.Unregister(context.Background(), "asked"))
 		synctest.Wait()
 		require.Zero(g, a.places.running)
