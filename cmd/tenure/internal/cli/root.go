@@ -98,7 +98,7 @@ func Main(args []string) int {
 
 // complain writes an error with its likely fix.
 func (a *app) complain(err error) {
-	text := strings.TrimPrefix(err.Error(), "tenure: ")
+	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "tenure: "), ": tenure: ", ": ")
 	for line := range strings.Lines(text) {
 		line = strings.ReplaceAll(strings.TrimSuffix(line, "\n"), "\t", "  ")
 		fmt.Fprintln(a.err, "tenure: "+out.Plain(line))

@@ -212,6 +212,7 @@ func TestComplaint(t *testing.T) {
 	for err, want := range map[error]string{
 		tenure.ErrNoLeader: "tenure: no leader\n  fix: tenure status says why nobody leads\n",
 		fmt.Errorf("%w (fix: another)", tenure.ErrNoLeader): "tenure: no leader (fix: another)\n",
+		fmt.Errorf("%w: %w", errMaybe, tenure.ErrStopped):   "tenure: it is not known what became of it: stopped\n",
 		errors.New("one\n\ttwo\x1b"):                        "tenure: one\ntenure:   two\\x1b\n",
 	} {
 		var b bytes.Buffer
