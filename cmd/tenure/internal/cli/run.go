@@ -64,7 +64,7 @@ Exit codes: that of the program, 128 + n if signal n has killed it; 0 after SIGI
 	f := command.Flags()
 	f.SetInterspersed(false)
 	f.StringVar(&o.restart, "restart", "no", "after the program has ended by itself: no, on-failure or always")
-	f.DurationVar(&o.grace, "grace", 0, "between the stop signal and SIGKILL; at most a quarter of the lease, which is the default (at most 10s, and 3/4 of TENURE_SHUTDOWN_TIMEOUT)")
+	f.DurationVar(&o.grace, "grace", 0, "between the stop signal and SIGKILL; at most a quarter of the lease, less with a long renewal interval or drift margin, which is the default (at most 10s, and 3/4 of TENURE_SHUTDOWN_TIMEOUT)")
 	f.StringVar(&o.stopSignal, "stop-signal", "TERM", "the stop signal")
 	f.StringVar(&o.id, "id", "", "ID of this instance (TENURE_INSTANCE_ID); default the host's name and the pid")
 	f.StringVar(&o.ttl, "lease-ttl", "", "how long a lease lasts, at least 1s (TENURE_LEASE_TTL); default 30s")

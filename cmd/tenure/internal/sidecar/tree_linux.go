@@ -18,7 +18,7 @@ import (
 // Prepare must be called before Run: it makes this process the parent of every descendant whose own
 // parent dies, such as a guardian. It refuses a /proc in which no descendant would be found.
 func Prepare() error {
-	self, err := os.Readlink("/proc/self")
+	self, err := readLink("/proc/self")
 	switch {
 	case err != nil:
 		return fmt.Errorf("/proc is not there, or shows another pid namespace (fix: mount proc): %w", err)
@@ -226,4 +226,5 @@ func sendTo(p process, signal syscall.Signal) {
 var (
 	pidfdOpen = unix.PidfdOpen
 	readDir   = os.ReadDir
+	readLink  = os.Readlink
 )

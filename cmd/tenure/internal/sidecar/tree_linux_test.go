@@ -193,6 +193,18 @@ func TestSessions(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestPrepareNeedsItsOwnProc: one in which this process is not the one that it is would hide all
+// descendants. On machines that allow namespaces TestRunNeedsTheProcOfItsOwnNamespace makes one.
+func TestPrepareNeedsItsOwnProc(t *testing.T) {
+	defer func() { readLink = os.Readlink }()
+	readLink = func(string) (string, error) { return strconv.Itoa(os.Getpid() + 1), nil }
+	require.ErrorContains(t, Prepare(), "/proc shows another pid namespace")
+	readLink = func(string) (string, error) { return "", os.ErrNotExist }
+	require.ErrorIs(t, Prepare(), os.ErrNotExist)
+	readLink = os.Readlink
+	require.NoError(t, Prepare())
+}
+
 // TestGuardianLooksAtNobodyUntilTheEnd: a list of all processes costs, and it comes ten times a
 // second.
 func TestGuardianLooksAtNobodyUntilTheEnd(t *testing.T) {

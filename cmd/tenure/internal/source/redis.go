@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -194,12 +195,9 @@ func (r *Redis) Leader(ctx context.Context, role string) (tenure.LeaderInfo, err
 	return leader, err
 }
 
-// mostTasks is how many tasks are listed.
-const mostTasks = 100_000
-
-// Tasks lists the tasks of a prefix.
+// Tasks lists the tasks of a prefix: as many as the library lists.
 func (r *Redis) Tasks(ctx context.Context, prefix string) ([]tenure.TaskStatus, error) {
-	tasks, err := r.Control.Tasks().ListNamed(ctx, prefix, mostTasks)
+	tasks, err := r.Control.Tasks().ListNamed(ctx, prefix, math.MaxInt)
 	if errors.Is(err, tenure.ErrTruncated) {
 		err = fmt.Errorf("%w (fix: --prefix)", err)
 	}
