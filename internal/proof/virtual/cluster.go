@@ -227,6 +227,15 @@ func (c *cluster) waitUntil(bound time.Duration, what string, done func() bool) 
 	return 0
 }
 
+// losing returns a failover to a replica that misses all writes from now on.
+func (c *cluster) losing() (failover func(clock time.Duration)) {
+	snapshot, undo := c.redis.Snapshot(), c.check.tap.rewind()
+	return func(clock time.Duration) {
+		undo()
+		c.redis.Failover(snapshot, clock)
+	}
+}
+
 // lease reads the lease and its term hash past the network.
 func (c *cluster) lease() (seen leaseSeen) {
 	c.redis.Do(func(m *miniredis.Miniredis) {

@@ -89,8 +89,8 @@ var faults = map[string]func(s *strike){
 			s.redis.Failover(nil, clock)
 			return
 		}
-		snapshot := s.redis.Snapshot()
-		s.plan(s.span(0, unreplicated), func() { s.redis.Failover(snapshot, clock) })
+		failover := s.losing()
+		s.plan(s.span(0, unreplicated), func() { failover(clock) })
 	},
 	"clock-back": func(s *strike) { s.redis.StepClock(-s.span(time.Second, 50*time.Second)) },
 }

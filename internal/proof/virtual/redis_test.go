@@ -135,11 +135,11 @@ func TestVirtualP1_RestartWithoutDataAndLeaderHoldsOff(t *testing.T) {
 func TestVirtualP1_FailoverWithoutTheLastWritesKeepsTheLeader(t *testing.T) {
 	inScene(t, setup{}, func(c *cluster, leader *instance) {
 		for range 5 {
-			snapshot := c.redis.Snapshot()
+			failover := c.losing()
 			leader.resign()
 			leader, _ = c.awaitLeader(handoverBound, leader)
 			time.Sleep(hotTTL + time.Second + c.between(0, hotTTL)) // the lease in the snapshot has ended
-			c.redis.Failover(snapshot, c.between(0, 2*time.Second)-time.Second)
+			failover(c.between(0, 2*time.Second) - time.Second)
 			c.stays(leader, 3*hotTTL)
 		}
 	})
@@ -149,17 +149,40 @@ func TestVirtualP1_FailoverWithoutTheLastWritesKeepsTheLeader(t *testing.T) {
 // before its lease would have ended, and then with a greater token.
 func TestVirtualP1_FailoverWithoutTheLastWritesAndLeaderHoldsOff(t *testing.T) {
 	inScene(t, setup{}, func(c *cluster, leader *instance) {
-		snapshot := c.redis.Snapshot()
+		failover := c.losing()
 		leader.resign()
 		leader, _ = c.awaitLeader(handoverBound, leader)
 		time.Sleep(2 * hotTTL) // the lease in the snapshot has ended
 		leader.renewed()
 		c.net.Partition(leader.name, simnet.Both, 20*time.Second)
-		c.redis.Failover(snapshot, 0)
+		failover(0)
 		leader.forgotten()
 		_, took := c.awaitLeader(2*crashBound, leader)
 		t.Logf("another leads after %v", took)
 	})
+}
+
+// An instance is away for nearly as long as it takes to be down, and the one beat after that is lost
+// in a failover: to sweep it is right, whatever the old master had heard.
+func TestVirtualP9_FailoverWithoutTheOnlyBeat(t *testing.T) {
+	inScene(t, setup{tasks: true}, func(c *cluster, leader *instance) {
+		registry, victim := c.pace.registry, c.instances[(leader.number+1)%len(c.instances)]
+		away := registry.DownAfter - registry.HeartbeatInterval
+		c.net.Partition(victim.name, simnet.Both, away)
+		time.Sleep(away)
+		failover, before := c.losing(), c.beat(victim)
+		c.waitUntil(2*registry.HeartbeatInterval, "a beat", func() bool { return c.beat(victim) != before })
+		failover(0)
+		c.net.Partition(victim.name, simnet.Both, registry.DownAfter)
+		c.waitUntil(registry.HeartbeatInterval+2*registry.SweepInterval, "a sweep of who is away", func() bool { return !c.registered(victim) })
+	})
+}
+
+// beat returns when the instance last beat, by Redis's clock.
+func (c *cluster) beat(instance *instance) time.Time {
+	c.check.mu.Lock()
+	defer c.check.mu.Unlock()
+	return c.check.tap.beats[instance.name]
 }
 
 func TestVirtualP2_EvictedTermHashKeepsTheLeaderAndItsToken(t *testing.T) {

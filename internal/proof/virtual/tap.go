@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,13 +109,22 @@ func (t *tap) remove(now time.Time, host string, ids []string) {
 			continue
 		}
 		t.swept++
-		silent := now.Sub(last)
-		if !t.c.cluster.setup.kept { // what a failover lost was a beat of the old master
-			silent += t.c.cluster.pace.span(unreplicated)
-		}
-		if silent < t.c.cluster.pace.registry.DownAfter {
+		if silent := now.Sub(last); silent < t.c.cluster.pace.registry.DownAfter {
 			t.c.failed("P9: %s swept %s, which had beaten %v before", host, id, silent)
 		}
+	}
+}
+
+// rewind returns what undoes all beats from now on: a replica that is promoted later misses them.
+// An instance that was away may have none but those.
+func (t *tap) rewind() (undo func()) {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	replicated := maps.Clone(t.beats)
+	return func() {
+		t.c.mu.Lock()
+		defer t.c.mu.Unlock()
+		t.beats = replicated
 	}
 }
 
