@@ -23,6 +23,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/proof/surface"
 )
 
 // world are the names that snippets may use without saying where they come from, with the types
@@ -314,3 +316,44 @@ func isErr(e ast.Expr) bool {
 	ident, isIdent := e.(*ast.Ident)
 	return isIdent && ident.Name == "err"
 }
+
+// TestDocsNames: a name of the library that a page writes as code is one that there is: a member of
+// one of its types, or one whose prefix its errors, events and states have. Decisions may name what
+// never came to be.
+func TestDocsNames(t *testing.T) {
+	types, names := map[string]bool{}, map[string]bool{}
+	for _, dir := range []string{".", "tenurehttp", "tenuretest"} {
+		list, err := surface.List(dir)
+		require.NoError(t, err)
+		for _, line := range list {
+			name := surfaceName.FindStringSubmatch(line)
+			of, member := name[1]+name[2], name[3]
+			types[of], names[member], names[of+"."+member] = true, true, true
+			if rest, isOption := strings.CutSuffix(of, "Options"); isOption {
+				names[rest+"."+member] = true // by its way from Options: Registry.DownAfter
+			}
+		}
+	}
+	known := 0
+	for page, text := range pages(t) {
+		if strings.HasPrefix(page, "docs/adr/") {
+			continue
+		}
+		text = regexp.MustCompile("(?s)```.*?```").ReplaceAllString(text, "")
+		for _, code := range writtenName.FindAllStringSubmatch(text, -1) {
+			switch of, _, isMember := strings.Cut(code[1], "."); {
+			case names[code[1]]:
+				known++
+			case !isMember || types[of]:
+				t.Errorf("%s: there is no %s", page, code[1])
+			}
+		}
+	}
+	require.Greater(t, known, 500)
+}
+
+var (
+	// A line of the surface: a method, a field, or another name.
+	surfaceName = regexp.MustCompile(`^(?:func \(\w+ \*?(\w+)(?:\[\w+\])?\) |(\w+)\.|(?:const|func|type|var) )(\w+)`)
+	writtenName = regexp.MustCompile("`(?:tenure\\.)?((?:Err|Event|Missed|Wait)[A-Z]\\w*|[A-Z]\\w*\\.[A-Z]\\w*)(?:\\(\\w*\\))?`")
+)
