@@ -658,7 +658,7 @@ func (m *instance) list() (listed []string) {
 type taskCluster struct {
 	*bubble
 	witness
-	store   store.Tasks // a localTasks, unless the test has another one
+	store   store.Tasks // local, unless the test has another one
 	local   *memstore.Tasks
 	apart   atomic.Int64 // how far the wall clock is ahead of the monotonic one
 	token   int64

@@ -21,8 +21,7 @@ const (
 // errPortTaken says that somebody else listens on the port.
 var errPortTaken = errors.New("port is taken")
 
-// refusingAddr is an address of this machine that refuses connections: a privileged port that
-// nothing serves.
+// An address of this machine that refuses connections: a privileged port that nothing serves.
 const (
 	refusingHost = "127.0.0.1"
 	refusingPort = "1"
