@@ -35,7 +35,7 @@ func TestKitNamesItsMetrics(t *testing.T) {
 			names = []string{m.Name + "_bucket", m.Name + "_sum", m.Name + "_count"}
 		}
 		for _, name := range names {
-			labels[name] = append([]string{"namespace", "instance", "le"}, m.Labels...)
+			labels[name] = append([]string{"namespace", "exported_namespace", "instance", "le"}, m.Labels...)
 		}
 	}
 	series := regexp.MustCompile(`\b(tenure_[a-z_]+)(?:\{([^}]*)\})?`)
@@ -50,6 +50,23 @@ func TestKitNamesItsMetrics(t *testing.T) {
 			for _, l := range label.FindAllStringSubmatch(named[2], -1) {
 				require.Contains(t, labels[named[1]], l[1], "%s: %s has no label %s", path, named[1], l[1])
 			}
+		}
+	}
+}
+
+// TestKitKeepsServicesApart: Prometheus renames the label namespace if the target has one, too. What
+// is added up over processes is so over those of one service, and says of which.
+func TestKitKeepsServicesApart(t *testing.T) {
+	for _, path := range []string{"prometheus/tenure.rules.yml", "grafana/tenure.json"} {
+		text, err := os.ReadFile(filepath.Join("../deploy", path))
+		require.NoError(t, err)
+		lists := regexp.MustCompile(`\b(?:by|on) ?\(([^)]*)\)`).FindAllStringSubmatch(string(text), -1)
+		require.NotEmpty(t, lists, path)
+		for _, list := range lists {
+			require.Regexp(t, `^namespace, exported_namespace\b`, list[1], path)
+		}
+		for _, summary := range regexp.MustCompile(`(?m)^ *summary: (.*)$`).FindAllStringSubmatch(string(text), -1) {
+			require.Regexp(t, `^"{{ or \$labels.exported_namespace \$labels.namespace }}: `, summary[1])
 		}
 	}
 }

@@ -357,7 +357,7 @@ func monitored(t *testing.T, objects []any) {
 	require.NotContains(t, pod(t, objects).Annotations, "prometheus.io/scrape", "it would be scraped twice")
 	rules := find[*monitoringv1.PrometheusRule](objects, "shop")
 	require.Equal(t, "prometheus", rules.Labels["release"])
-	require.Contains(t, rules.Spec.Groups[0].Rules[0].Annotations["summary"], "{{ $labels.namespace }}")
+	require.Contains(t, rules.Spec.Groups[0].Rules[0].Annotations["summary"], "$labels.namespace }}")
 }
 
 // TestRulesAreThoseOfPrometheus: a chart has no files of its neighbours. TENURE_UPDATE=1 copies
