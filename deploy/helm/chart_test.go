@@ -389,15 +389,47 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 	spec := of("{host: redis, port: 6380}")
 	require.Equal(t, map[string]string{"app": "cache"}, spec.PodSelector.MatchLabels)
-	require.Len(t, spec.Ingress, 1)
+	require.Len(t, spec.Ingress, 2)
 	require.Len(t, spec.Ingress[0].Ports, 1)
 	require.Equal(t, 6380, spec.Ingress[0].Ports[0].Port.IntValue())
 	for _, redis := range []string{"{url: 'redis://redis:6380'}", "{url: 'redis://sentinel:26379?master_name=main'}", "{urlSecret: {name: redis}}"} {
 		spec := of(redis)
-		require.Len(t, spec.Ingress, 1, redis)
+		require.Len(t, spec.Ingress, 2, redis)
 		require.NotEmpty(t, spec.Ingress[0].From, redis)
 		require.Empty(t, spec.Ingress[0].Ports, redis)
 	}
+}
+
+// TestRedisOfSeveralPods: the policy does not cut the pods of Redis off from each other: replicas
+// follow a master, Sentinels ask both, and nodes of a Cluster talk on a second port.
+func TestRedisOfSeveralPods(t *testing.T) {
+	for _, values := range []string{
+		"redis: {url: 'redis://sentinel:26379?master_name=main'}", "redis: {host: redis}",
+		"redis: {host: redis, cluster: true}\nnamespace: '{shop}'",
+	} {
+		policy := find[*networkingv1.NetworkPolicy](rendered(t, "shop", "networkPolicy: {enabled: true, redisSelector: {app: cache}}\n"+values), "shop-redis")
+		service := map[string]string{"app.kubernetes.io/name": "shop", "app.kubernetes.io/instance": "shop"}
+		for _, port := range []int{6379, 16379, 26379} {
+			require.True(t, admits(policy, map[string]string{"app": "cache", "role": "replica"}, port), "%s: %d", values, port)
+			require.False(t, admits(policy, map[string]string{"app": "other"}, port), "%s: %d", values, port)
+		}
+		require.True(t, admits(policy, service, 6379), values)
+	}
+}
+
+// admits reports whether a policy lets a pod of the same namespace with these labels in.
+func admits(policy *networkingv1.NetworkPolicy, labels map[string]string, port int) bool {
+	return slices.ContainsFunc(policy.Spec.Ingress, func(rule networkingv1.NetworkPolicyIngressRule) bool {
+		from := slices.ContainsFunc(rule.From, func(peer networkingv1.NetworkPolicyPeer) bool {
+			for label, value := range peer.PodSelector.MatchLabels {
+				if labels[label] != value {
+					return false
+				}
+			}
+			return true
+		})
+		return from && (len(rule.Ports) == 0 || slices.ContainsFunc(rule.Ports, func(p networkingv1.NetworkPolicyPort) bool { return p.Port.IntValue() == port }))
+	})
 }
 
 // TestNumbers: a number arrives as it is written.
