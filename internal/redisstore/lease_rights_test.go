@@ -57,7 +57,13 @@ func TestNopermIsToldInTheWordsOfEveryServer(t *testing.T) {
 			if !errors.Is(err, store.ErrMisconfigured) || !strings.Contains(err.Error(), "grant the Redis user +get and access to ~ns:leader") {
 				t.Error(err)
 			}
+			if e, is := store.AsType[*store.Error](err); !is || !e.Refused {
+				t.Errorf("no right is missing: %v", err)
+			}
 		})
+	}
+	if e, is := store.AsType[*store.Error](explain("acquire", refusal("WRONGPASS invalid username-password pair or user is disabled."))); !is || e.Refused {
+		t.Error("a wrong password is taken for a missing right")
 	}
 }
 

@@ -405,6 +405,7 @@ func explain(op string, err error) error {
 	switch {
 	case starts("NOPERM") || strings.Contains(text, "executing the script can't") || // within a script, up to Redis 7.0
 		strings.Contains(text, "ACL failure in script"): // and since 7.2, and Valkey
+		e.Refused = true
 		e.Fix = "grant the Redis user +eval +evalsha and access to the keys and channels of the namespace"
 		switch {
 		case key != "":

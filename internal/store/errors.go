@@ -23,6 +23,9 @@ type Error struct {
 	Fix  string // what to do about it; "" if there is nothing to do but wait
 	Err  error
 
+	// Refused: the user has no right to a command, a key or a channel.
+	Refused bool
+
 	// Spoilt: a key holds what it must not. Every call that reads the key finds that, and none that
 	// has an answer does.
 	Spoilt bool

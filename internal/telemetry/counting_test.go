@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/store"
 	"github.com/tenure-go/tenure/tenuretest"
 )
 
@@ -298,7 +299,8 @@ func TestTasksAmongThousands(t *testing.T) {
 
 // TestRefusals: a right is missing as long as something lacks it.
 func TestRefusals(t *testing.T) {
-	bad := fmt.Errorf("%w: NOPERM", tenure.ErrMisconfigured)
+	bad := fmt.Errorf("the last call: %w", &store.Error{Kind: tenure.ErrMisconfigured, Refused: true})
+	wrong := &store.Error{Kind: tenure.ErrMisconfigured}
 	for name, tt := range map[string]struct {
 		status  tenure.ElectionStatus
 		unread  bool
@@ -310,6 +312,7 @@ func TestRefusals(t *testing.T) {
 		"INFO once more":  {status: tenure.ElectionStatus{HistoryWitness: true}, unread: true},
 		"subscription":    {status: tenure.ElectionStatus{Subscription: tenure.Subscription{Err: bad}}, missing: "subscribe"},
 		"no own hints":    {status: tenure.ElectionStatus{Subscription: tenure.Subscription{Err: bad, Active: true}}, missing: "publish"},
+		"no right helps":  {status: tenure.ElectionStatus{Err: wrong, Subscription: tenure.Subscription{Err: wrong}}},
 		"down, not wrong": {status: tenure.ElectionStatus{Err: tenure.ErrUnreachable, Subscription: tenure.Subscription{Err: tenure.ErrUnreachable}}},
 	} {
 		missing := map[string]bool{}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/internal/hook"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // readBound bounds what a reader of metrics waits for Redis. The metrics that do not need Redis are
@@ -476,15 +477,22 @@ func (s *Source) election(e *tenure.Elector, status tenure.ElectionStatus, total
 	}
 }
 
+// lacksRight reports whether an error is that of a right that is missing. Somebody has to fix a wrong
+// password too, or a key of something else, but no right helps there.
+func lacksRight(err error) bool {
+	e, is := store.AsType[*store.Error](err)
+	return is && e.Refused
+}
+
 // refusals notes which rights an election lacks. unread says that it was refused INFO.
 func refusals(status tenure.ElectionStatus, unread bool, missing map[string]bool) {
-	if errors.Is(status.Err, tenure.ErrMisconfigured) {
+	if lacksRight(status.Err) {
 		missing["scripts"] = true
 	}
 	if unread && !status.HistoryWitness {
 		missing["info"] = true
 	}
-	if hints := status.Subscription; errors.Is(hints.Err, tenure.ErrMisconfigured) {
+	if hints := status.Subscription; lacksRight(hints.Err) {
 		if hints.Active {
 			missing["publish"] = true
 		} else {

@@ -75,6 +75,45 @@ func TestNoRightIsMissingBeforeItIsRefused(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
+// TestOtherFaultsAreNoMissingRights: no right helps if the password is wrong, or if something else
+// has written the key of the lease.
+func TestOtherFaultsAreNoMissingRights(t *testing.T) {
+	for name, spoil := range map[string]func(server *miniredis.Miniredis){
+		"password": func(server *miniredis.Miniredis) { server.RequireAuth("another") },
+		"key": func(server *miniredis.Miniredis) {
+			_, err := server.Push("shop:leader", "of something else")
+			require.NoError(t, err)
+		},
+	} {
+		server := miniredis.RunT(t)
+		spoil(server)
+		options := &redis.Options{Addr: server.Addr(), MaxRetries: -1}
+		if name == "password" {
+			options.Password = "wrong"
+		}
+		client := redis.NewClient(options)
+		c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a", ShutdownTimeout: time.Second})
+		require.NoError(t, err)
+		s := telemetry.Watch(c, nowhere{})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }() // ends with stop
+		require.Eventually(t, func() bool { return errors.Is(c.Elector().Status().Err, tenure.ErrMisconfigured) }, time.Minute, 10*time.Millisecond, name)
+		require.Eventually(t, func() bool {
+			hints := c.Elector().Status().Subscription
+			return hints.Active || hints.Err != nil
+		}, time.Minute, 10*time.Millisecond, name)
+		require.Zero(t, gauge(s, telemetry.RedisUp), name)
+		for _, right := range []string{"info", "publish", "subscribe", "scripts"} {
+			require.Zero(t, gauge(s, telemetry.RightsMissing, right), "%s: %s", name, right)
+		}
+		stop()
+		<-ended // its error, if any, is that of the last words
+		s.Close()
+		require.NoError(t, client.Close())
+	}
+}
+
 // TestRedisUpWithoutAnElection: a process that is in the registry only goes by its heartbeats.
 func TestRedisUpWithoutAnElection(t *testing.T) {
 	server := miniredis.RunT(t)
