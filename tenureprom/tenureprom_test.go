@@ -216,6 +216,22 @@ func TestMetricsOfAProcess(t *testing.T) {
 	b.eventually(1, "tenure_redis_up")
 }
 
+// TestTaskThatTheLeaderDoesNotKnow: the leader says nothing of a task that it has not registered.
+// Those that have do, which is how TenureTaskOverdue sees it.
+func TestTaskThatTheLeaderDoesNotKnow(t *testing.T) {
+	server := miniredis.RunT(t)
+	old, young := newProcess(t, server, "a"), newProcess(t, server, "b")
+	require.NoError(t, young.Tasks().Register(tenure.Task{Name: "tidy", Schedule: tenure.Every(100 * time.Millisecond), Run: nothing}))
+	defer old.run()()
+	old.eventually(1, "tenure_leader", "role=default")
+	defer young.run()()
+	young.eventually(1, "tenure_waiting", "role=default", "reason=lease")
+	require.InDelta(t, -1, old.value("tenure_task_overdue", "task=tidy"), 0)
+	require.InDelta(t, -1, young.value("tenure_task_overdue", "task=tidy"), 0)
+	require.InDelta(t, -1, old.value("tenure_task_hung_total", "task=tidy"), 0)
+	require.InDelta(t, 0, young.value("tenure_task_hung_total", "task=tidy"), 0)
+}
+
 func nothing(context.Context, tenure.TaskRun) error { return nil }
 
 func fails(context.Context, tenure.TaskRun) error { return errors.New("dial tcp: i/o timeout") }
