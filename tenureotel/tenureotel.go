@@ -90,15 +90,15 @@ func (o Options) Start(c *tenure.Coordinator) (*Instrumentation, error) {
 func (i *Instrumentation) instruments(meter metric.Meter) (observed []metric.Observable, err error) {
 	for _, m := range telemetry.Metrics {
 		var problem error
-		name, about, unit := dotted(m), metric.WithDescription(m.Help), metric.WithUnit(m.Unit)
+		name, about, of := dotted(m), metric.WithDescription(m.Help), metric.WithUnit(unit(m))
 		switch m.Kind {
 		case telemetry.Histogram:
-			i.histograms[m], problem = meter.Float64Histogram(name, about, unit, metric.WithExplicitBucketBoundaries(m.Buckets...))
+			i.histograms[m], problem = meter.Float64Histogram(name, about, of, metric.WithExplicitBucketBoundaries(m.Buckets...))
 		case telemetry.Counter:
-			i.counters[m], problem = meter.Float64ObservableCounter(name, about, unit)
+			i.counters[m], problem = meter.Float64ObservableCounter(name, about, of)
 			observed = append(observed, i.counters[m])
 		default:
-			i.gauges[m], problem = meter.Float64ObservableGauge(name, about, unit)
+			i.gauges[m], problem = meter.Float64ObservableGauge(name, about, of)
 			observed = append(observed, i.gauges[m])
 		}
 		err = errors.Join(err, problem)
@@ -113,6 +113,15 @@ func dotted(m *telemetry.Metric) string {
 		name = strings.TrimSuffix(name, "_seconds")
 	}
 	return strings.ReplaceAll(name, "_", ".")
+}
+
+// unit is that of a metric. None is "" and not "1": in Prometheus a gauge of that would be
+// tenure_leader_ratio.
+func unit(m *telemetry.Metric) string {
+	if m.Unit == "1" {
+		return ""
+	}
+	return m.Unit
 }
 
 func (i *Instrumentation) attributes(m *telemetry.Metric, labels []string) metric.MeasurementOption {

@@ -346,3 +346,43 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+// TestNamesInPrometheus: what Prometheus makes of a name, a unit and a kind is the name that
+// tenureprom publishes, so that the alert rules and the dashboard hold for both.
+func TestNamesInPrometheus(t *testing.T) {
+	s := newSetting(t)
+	require.NoError(t, s.Tasks().Register(tenure.Task{
+		Name: "tidy", Schedule: tenure.Every(time.Hour), RunOnElection: true, Run: func(context.Context, tenure.TaskRun) error { return nil },
+	}))
+	s.run()
+	s.control.Lead()
+	require.Eventually(t, func() bool { return len(s.values("tenure.task.duration")) > 0 }, patience, time.Millisecond)
+	published := make(map[string]bool)
+	for _, m := range telemetry.Metrics {
+		published[m.Name] = true
+	}
+	var all metricdata.ResourceMetrics
+	require.NoError(t, s.metrics.Collect(t.Context(), &all))
+	require.Greater(t, len(all.ScopeMetrics[0].Metrics), 25)
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		require.True(t, published[inPrometheus(m)], "%s of the unit %q is %s in Prometheus", m.Name, m.Unit, inPrometheus(m))
+	}
+}
+
+// inPrometheus is the name that exporters give a metric, by the rules of OpenTelemetry for
+// Prometheus: a gauge of the unit 1 is a ratio.
+func inPrometheus(m metricdata.Metrics) string {
+	name := strings.ReplaceAll(m.Name, ".", "_")
+	if m.Unit == "s" {
+		name += "_seconds"
+	}
+	switch m.Data.(type) {
+	case metricdata.Gauge[float64]:
+		if m.Unit == "1" {
+			name += "_ratio"
+		}
+	case metricdata.Sum[float64]:
+		name += "_total"
+	}
+	return name
+}
