@@ -100,6 +100,21 @@ func TestWhatIsCounted(t *testing.T) {
 	require.InDelta(t, 7, scrape(t, s, EventsDropped)[""], 0)
 }
 
+// TestStepOfTheClockIsCountedOnce: each role sees it by itself, and so do the tasks.
+func TestStepOfTheClockIsCountedOnce(t *testing.T) {
+	c, err := tenure.NewStandalone(tenure.Options{Namespace: "shop"})
+	require.NoError(t, err)
+	s := Watch(c, &recorder{})
+	defer s.Close()
+	for n := 1.0; n <= 2; n++ {
+		for _, e := range []tenure.Event{{}, {Role: "ingest"}, {Role: "export"}, {Role: "export", Token: 7}} {
+			e.Type = tenure.EventRedisClockStepped
+			s.event(e)
+			require.InDelta(t, n, s.totals()[series{ClockSteps, ""}], 0)
+		}
+	}
+}
+
 // TestHeartbeatAge is since Redis last took one.
 func TestHeartbeatAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

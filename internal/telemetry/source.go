@@ -48,8 +48,9 @@ type Source struct {
 	hung     map[string]attempt // by task: the attempt that is on and was counted as one that hangs
 	counts   *tenure.Counts     // the last that this process has counted as leader
 	unread   map[string]bool    // roles whose election was refused INFO
-	unbeaten bool               // the last heartbeat had no usable answer
-	beaten   time.Time          // when Redis last took a heartbeat
+	steps    map[stepper]float64
+	unbeaten bool      // the last heartbeat had no usable answer
+	beaten   time.Time // when Redis last took a heartbeat
 	held     int
 	heldTill time.Time
 	began    map[string]int64 // by role: the token of a term of ours of which it is not known how long nobody had led before
@@ -76,7 +77,7 @@ func attemptOf(e tenure.Event) attempt { return attempt{e.Slot.UnixMilli(), e.To
 
 // Watch begins to watch a coordinator. Close ends it.
 func Watch(c *tenure.Coordinator, sink Sink) *Source {
-	s := &Source{c: c, sink: sink, counters: make(map[series]float64), tasks: make(map[string]bool), unled: make(map[string]gap), timed: make(map[string]attempt), hung: make(map[string]attempt), began: make(map[string]int64), unread: make(map[string]bool), beaten: time.Now()}
+	s := &Source{c: c, sink: sink, counters: make(map[series]float64), tasks: make(map[string]bool), unled: make(map[string]gap), timed: make(map[string]attempt), hung: make(map[string]attempt), began: make(map[string]int64), unread: make(map[string]bool), steps: make(map[stepper]float64), beaten: time.Now()}
 	s.stop = []func(){c.Observe(s.event), c.ObserveCalls(s.call)}
 	return s
 }
@@ -161,7 +162,7 @@ func (s *Source) event(e tenure.Event) {
 		s.unread[e.Role] = true
 		s.mu.Unlock()
 	case tenure.EventRedisClockStepped:
-		s.add(ClockSteps, 1)
+		s.stepped(stepper{e.Role, e.Token != 0})
 	case tenure.EventClusterChanged:
 		s.mu.Lock()
 		s.counts = e.Counts
@@ -206,6 +207,22 @@ func (s *Source) taskEvent(e tenure.Event) {
 	case tenure.EventTaskSlow, tenure.EventWorkOverrun:
 		s.overran(e)
 	}
+}
+
+// stepper is what sees that Redis's clock was set: each election by itself, and the tasks of the
+// term that is on.
+type stepper struct {
+	role  string
+	tasks bool
+}
+
+// stepped counts a step of Redis's clock once, however many see it.
+func (s *Source) stepped(by stepper) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.steps[by]++
+	of := series{ClockSteps, ""}
+	s.counters[of] = max(s.counters[of], s.steps[by])
 }
 
 // counted notes that a task has counts which were not collected yet.
