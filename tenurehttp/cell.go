@@ -20,6 +20,7 @@ const (
 	listLater  = 200 * time.Millisecond // after a snapshot, so that its readers have it by then
 	loadBound  = 5 * time.Second        // for one load
 	waitBound  = time.Second            // for which a reader waits who could have the last one
+	failedFor  = 15 * time.Second       // for which a failure says how it is; above loadBound
 
 	// Between the beginnings of two loads, if changes make the last one old at once: four times
 	// what it took, between these two.
@@ -32,8 +33,9 @@ const (
 
 // cell keeps the last value of something that is read from Redis, for all readers. It is loaded
 // only if somebody asks, by one load at a time. A reader waits for a load if there is no value, or
-// an old one that may not be as it is any more. After a load has failed nobody waits: the last
-// value is handed out at once, while a load per second is tried.
+// an old one that may not be as it is any more. For a while after a load has failed nobody waits:
+// the last value is handed out at once, while a load per second is tried. If nobody has read since
+// then, the failure says nothing of now, and the next reader waits again.
 type cell[T any] struct {
 	load  func(ctx context.Context) (T, error)
 	least time.Duration // between the beginnings of two loads
@@ -42,6 +44,7 @@ type cell[T any] struct {
 	value    T
 	at       time.Time // of value; zero: there is none
 	err      error     // of the last load
+	failed   time.Time // when that was, if err is not nil
 	began    time.Time // the last load
 	took     time.Duration
 	flight   chan struct{}
@@ -150,7 +153,8 @@ func (c *cell[T]) look(spacing time.Duration) <-chan struct{} {
 	if c.flight == nil && (c.err == nil || now.Sub(c.began) >= fresh) {
 		c.begin(now, spacing-now.Sub(c.began))
 	}
-	if !c.at.IsZero() && (c.err != nil || !c.invalid && !c.outdated && age < tolerable) {
+	failing := c.err != nil && now.Sub(c.failed) < failedFor
+	if !c.at.IsZero() && (failing || c.err == nil && !c.invalid && !c.outdated && age < tolerable) {
 		return nil
 	}
 	return c.flight // nil if the last load has just failed
@@ -206,6 +210,8 @@ func (c *cell[T]) begin(now time.Time, after time.Duration) {
 		c.took = time.Since(at)
 		if c.err = err; err == nil {
 			c.value, c.at, c.outdated = value, at, false
+		} else {
+			c.failed = time.Now()
 		}
 		c.flight = nil
 		close(flight)

@@ -128,6 +128,31 @@ func TestReadsWhileRedisIsDown(t *testing.T) {
 	})
 }
 
+// TestFirstReadsLongAfterAnOutage: that Redis gave no answer long ago says nothing of now. Who reads
+// then gets what Redis says, and while it is still away the last snapshot within a second.
+func TestFirstReadsLongAfterAnOutage(t *testing.T) {
+	inSite(t, func(s *site) {
+		s.until(s.member("a").IsLeader)
+		w, _ := s.dashboard(tenurehttp.Options{})
+		for _, document := range append([]string{"commands"}, documents...) {
+			w.get("/api/cluster/" + document)
+			s.net.Partition("dashboard", simnet.Both, 0)
+			for range 2 {
+				s.pass(time.Minute)
+				began := time.Now()
+				require.Equal(s, "stale true", fields(w.get("/api/cluster/"+document), "stale"))
+				require.LessOrEqual(s, time.Since(began), time.Second)
+			}
+			s.pass(10 * time.Second) // what was asked has failed
+			s.net.Heal("dashboard")
+			s.pass(time.Minute)
+			answer := w.get("/api/cluster/" + document)
+			require.Equal(s, "stale false", fields(answer, "stale"), document)
+			require.NotContains(s, answer, "error")
+		}
+	})
+}
+
 // TestReadsBeforeTheFirstAnswer: what was never known is an error, and only that.
 func TestReadsBeforeTheFirstAnswer(t *testing.T) {
 	inSite(t, func(s *site) {
