@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -289,4 +290,50 @@ func TestWhatIsNamedForRedis(t *testing.T) {
 	t.Setenv("TENURE_BY", "bob")
 	require.Equal(t, said{out: "report goes on\n"}, ask(t, nil, "task", "resume", "report"))
 	require.Regexp(t, `(?s) bob +resume +report +done.* ann +pause +report +done`, ask(t, nil, "audit").out)
+}
+
+// TestStatesAreByTheTimesOfTheService: DRIFTED_AFTER and DOWN_AFTER count for each command that says
+// in which state an instance is, and default to those of the library.
+func TestStatesAreByTheTimesOfTheService(t *testing.T) {
+	server := miniredis.RunT(t)
+	t.Setenv("TENURE_REDIS_URL", "redis://"+server.Addr())
+	t.Setenv("TENURE_NAMESPACE", "shop")
+	t.Setenv("TENURE_HEARTBEAT_INTERVAL", "1m")
+	now := time.Now()
+	server.SetTime(now)
+	beat := func(id string, ago time.Duration) {
+		server.HSet("shop:instances", id, `{"instance_id":"`+id+`","started_at":1700000000,"last_heartbeat":1700000000,"status":"active","worker_count":1,"incarnation":"one"}`)
+		_, err := server.ZAdd("shop:beats", float64(now.Add(-ago).UnixMilli()), id)
+		require.NoError(t, err)
+	}
+	beat("web-1", 20*time.Second)
+	beat("web-2", 400*time.Second)
+	states := func() (states []string) {
+		for _, id := range []string{"web-1", "web-2"} {
+			states = append(states, strings.TrimSpace(ask(t, nil, "healthcheck", "--instance", id).out))
+		}
+		return states
+	}
+	require.Equal(t, []string{"web-1 is active", "web-2 is down"}, states())
+	t.Setenv("TENURE_DRIFTED_AFTER", "10s")
+	require.Equal(t, []string{"web-1 is drifted", "web-2 is down"}, states())
+	t.Setenv("TENURE_DOWN_AFTER", "15s")
+	require.Equal(t, []string{"web-1 is down", "web-2 is down"}, states())
+	require.Contains(t, ask(t, nil, "status").out, "2 down")
+	require.Contains(t, ask(t, nil, "instances", "--state", "down").out, "web-1")
+
+	t.Setenv("TENURE_DRIFTED_AFTER", "10m")
+	t.Setenv("TENURE_DOWN_AFTER", "20m")
+	require.Equal(t, []string{"web-1 is active", "web-2 is active"}, states())
+	require.Contains(t, ask(t, nil, "status").out, "instances 2 active")
+	require.Equal(t, exitOK, ask(t, nil, "wait", "instances", "2", "--for", "10s").code)
+	t.Setenv("TENURE_LEADER_KEY", "old:lock")
+	require.NoError(t, server.Set("old:lock", "web-1"))
+	require.Equal(t, said{out: "web-1\n"}, ask(t, nil, "leader"))
+	require.Equal(t, exitOK, ask(t, nil, "status").code)
+
+	t.Setenv("TENURE_DOWN_AFTER", "5m")
+	wrong := ask(t, nil, "status")
+	require.Equal(t, exitCannot, wrong.code)
+	require.Contains(t, wrong.err, "DownAfter = 5m0s: must be above DriftedAfter = 10m0s")
 }
