@@ -34,7 +34,8 @@ type clusterView struct {
 	At        time.Time           `json:"at"`
 
 	all    []tenure.Instance // that are known
-	unread []string          // see source.Cluster
+	said   map[string]string // see source.Cluster
+	unread []string          // likewise
 	cut    error             // why it is not whole; nil: it is
 }
 
@@ -96,7 +97,7 @@ func (a *app) view(ctx context.Context, least int) (v clusterView, err error) {
 	}
 	v = clusterView{
 		Namespace: c.Status.Namespace, At: c.At, Redis: c.Server, Roles: c.Roles, Counts: c.Status.Counts, Held: c.Status.Held, Lost: c.Status.Lost,
-		Tasks: c.Tasks, Recent: c.Recent[max(len(c.Recent)-5, 0):], all: c.Instances, unread: c.Unread, cut: v.cut,
+		Tasks: c.Tasks, Recent: c.Recent[max(len(c.Recent)-5, 0):], all: c.Instances, said: c.Said, unread: c.Unread, cut: v.cut,
 	}
 	for _, i := range c.Instances {
 		if i.State != tenure.InstanceActive {
@@ -230,6 +231,8 @@ func (v *clusterView) why(r tenure.RoleStatus) string {
 	uptime := time.Duration(v.Redis.Uptime * float64(time.Second))
 	young := r.LeaseTTL > 0 && uptime > 0 && uptime < r.LeaseTTL+2*time.Second
 	switch {
+	case v.Redis.Refuses != "":
+		return strings.Join(append(said, "Redis refuses every lease: "+v.Redis.Refuses), ". ") + "."
 	case r.Waiting == tenure.WaitHold && young, r.Waiting == tenure.WaitEmpty && young:
 		said = append(said, fmt.Sprintf("Redis is %s old: a leader may hold a lease from before its restart", out.For(uptime)))
 	case r.Waiting == tenure.WaitHold:
@@ -240,6 +243,8 @@ func (v *clusterView) why(r tenure.RoleStatus) string {
 		said = append(said, "The lease vanished before its end, and is honoured until then")
 	case r.Waiting == tenure.WaitReserved:
 		said = append(said, "The last leader has left it to another instance for a moment")
+	case v.said[r.Role] != "":
+		said = append(said, strings.TrimSuffix(v.said[r.Role], "."))
 	case v.Counts.Active == 0 && v.counted():
 		said = append(said, "No instance is active: nobody can lead")
 	default:

@@ -53,6 +53,13 @@ func TestWhyNobodyLeads(t *testing.T) {
 	}
 	const would = "Redis would grant the lease: no candidate has asked yet, or those that there are stand back, are unhealthy or may not lead."
 	require.Equal(t, would, (&clusterView{Counts: tenure.Counts{Active: 1, Total: 1}}).why(tenure.RoleStatus{}))
+	refuses := &clusterView{Redis: source.Server{Refuses: "it is a replica"}, said: map[string]string{"": "web-1 knows less"}}
+	require.Equal(t, "Last led by web-1, whose term lapsed: it has died or was cut off. Redis refuses every lease: it is a replica.",
+		refuses.why(tenure.RoleStatus{Last: lapsed, Waiting: tenure.WaitHold, Wait: time.Second}), "no time ends that")
+	said := &clusterView{said: map[string]string{"": "web-1, which answers, drains", "b": "web-1, which answers, reports: it is full."}}
+	require.Equal(t, "web-1, which answers, drains.", said.why(tenure.RoleStatus{}))
+	require.Equal(t, "web-1, which answers, reports: it is full.", said.why(tenure.RoleStatus{Role: "b"}))
+	require.Equal(t, asked, said.why(tenure.RoleStatus{Waiting: tenure.WaitEmpty}), "Redis has a reason")
 	uncounted := &clusterView{unread: []string{"instances: no right"}}
 	require.Equal(t, would, uncounted.why(tenure.RoleStatus{}))
 	require.Equal(t, "not known", uncounted.instances())

@@ -136,8 +136,12 @@ type snapshotDocument struct {
 		Uptime  float64 `json:"uptime_seconds"`
 	} `json:"redis"`
 	Status clusterStatus `json:"status"`
-	Roles  []struct {
-		Status roleStatus `json:"status"`
+	This   struct {
+		ID string `json:"instance_id"`
+	} `json:"this"`
+	Roles []struct {
+		Status   roleStatus `json:"status"`
+		Election election   `json:"election"`
 	} `json:"roles"`
 	Instances struct {
 		Matched int        `json:"matched"`
@@ -149,6 +153,30 @@ type snapshotDocument struct {
 	Log    []tenure.Change `json:"log"` // newest first
 	Unread []unread        `json:"unread"`
 	age
+}
+
+// election is what the process that answers knows of an election of its own.
+type election struct {
+	Waiting tenure.WaitReason `json:"waiting"`
+	Error   string            `json:"error"`
+}
+
+// ownWaits are the reasons for which a candidate does not ask for the lease.
+var ownWaits = map[tenure.WaitReason]string{
+	tenure.WaitPenalty: "stands back after a term of its own", tenure.WaitUnhealthy: "fails its health check", tenure.WaitIneligible: "may not lead", tenure.WaitDraining: "drains",
+}
+
+// text is why the candidate does not lead, if it is not the lease; "": it knows of nothing.
+func (e election) text() string {
+	why := ownWaits[e.Waiting]
+	switch problem := strings.TrimPrefix(e.Error, "tenure: "); {
+	case problem == "":
+		return why
+	case why == "":
+		return "reports: " + problem
+	default:
+		return why + ": " + problem
+	}
 }
 
 // unread is a part that the API could not read, though Redis answers.
@@ -236,8 +264,12 @@ func (a *API) Cluster(ctx context.Context, roles ...string) (c Cluster, err erro
 	}
 	c.Status, c.Instances = s.Status.ClusterStatus, all
 	c.Status.Leader, c.Status.Namespace = s.Status.Leader.value(), s.Namespace
+	c.Said = make(map[string]string)
 	for _, r := range s.Roles {
 		c.Roles = append(c.Roles, r.Status.value())
+		if text := r.Election.text(); text != "" && s.This.ID != "" {
+			c.Said[r.Status.Role] = clipped(s.This.ID + ", which answers, " + text)
+		}
 	}
 	for _, u := range s.Unread {
 		c.Unread = append(c.Unread, u.text())

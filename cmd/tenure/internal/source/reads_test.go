@@ -146,3 +146,32 @@ func TestWhatAServerSaysIsBounded(t *testing.T) {
 		require.Equal(t, want, seconds(s), s)
 	}
 }
+
+// TestWhatACandidateSays: why a role has no leader, as the process that answers knows it. One that
+// takes no part says nothing.
+func TestWhatACandidateSays(t *testing.T) {
+	said := func(this, election string) map[string]string {
+		a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, _ *http.Request) {
+			writeDocument(w, `{"namespace":"shop","this":`+this+`,"roles":[{"status":{"role":"export"},"election":`+election+`}]}`)
+		})
+		c, err := a.Cluster(t.Context())
+		require.NoError(t, err)
+		return c.Said
+	}
+	const web = `{"instance_id":"web-1"}`
+	for election, want := range map[string]string{
+		`{"waiting":"silence","error":"tenure: READONLY it is a replica"}`: "reports: READONLY it is a replica",
+		`{"waiting":"","error":"tenure: OOM it is full"}`:                  "reports: OOM it is full",
+		`{"waiting":"unhealthy","error":"no disk"}`:                        "fails its health check: no disk",
+		`{"waiting":"penalty"}`:                                            "stands back after a term of its own",
+		`{"waiting":"ineligible"}`:                                         "may not lead",
+		`{"waiting":"draining"}`:                                           "drains",
+	} {
+		require.Equal(t, map[string]string{"export": "web-1, which answers, " + want}, said(web, election))
+	}
+	for _, nothing := range []string{`{"waiting":"lease"}`, `{"waiting":""}`, `null`} {
+		require.Empty(t, said(web, nothing))
+	}
+	require.Empty(t, said("null", "null"))
+	require.LessOrEqual(t, len(said(web, `{"error":"`+strings.Repeat("x", 5000)+`"}`)["export"]), maxText+len("…"))
+}

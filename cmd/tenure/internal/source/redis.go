@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -108,7 +109,39 @@ func (r *Redis) Cluster(ctx context.Context, roles ...string) (c Cluster, err er
 	if err := r.readRoles(ctx, &c, heard.Sorted(), roles); err != nil {
 		return c, err
 	}
+	if slices.ContainsFunc(c.Roles, func(s tenure.RoleStatus) bool { return !s.Led }) {
+		c.Server.Refuses = r.refuses(ctx)
+	}
 	return c, cut
+}
+
+// refuses is why the server refuses every new lease, as far as INFO says so; "": it says no reason,
+// or there are several servers.
+func (r *Redis) refuses(ctx context.Context) string {
+	single, ok := r.Client.(*redis.Client)
+	if !ok {
+		return ""
+	}
+	info := make(map[string]string)
+	for _, section := range []string{"replication", "memory"} {
+		text, err := single.Info(ctx, section).Result() // it may be refused
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(text) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			info[name] = value
+		}
+	}
+	used, _ := strconv.ParseInt(info["used_memory"], 10, 64)
+	most, _ := strconv.ParseInt(info["maxmemory"], 10, 64)
+	switch {
+	case info["role"] == "slave":
+		return "it is a replica"
+	case most > 0 && used >= most && info["maxmemory_policy"] == "noeviction":
+		return "it is full"
+	}
+	return ""
 }
 
 // last are the changes of the last entries of the log, so many. An entry about several instances is

@@ -335,3 +335,59 @@ func TestFollowOverRedis(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// infoHook answers INFO by section.
+type infoHook map[string]string
+
+func (infoHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (i infoHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		info, is := cmd.(*redis.StringCmd)
+		if !is || info.Name() != "info" {
+			return next(ctx, cmd)
+		}
+		text, known := i[fmt.Sprint(info.Args()[1])]
+		if !known {
+			info.SetErr(errors.New("NOPERM this user has no permissions to run the 'info' command"))
+			return info.Err()
+		}
+		info.SetVal(text)
+		return nil
+	}
+}
+
+func (infoHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestServerThatRefusesLeases: a replica and a full server grant no lease, whatever they know of it.
+// What INFO does not say is not known, and nobody asks for it while all roles are led.
+func TestServerThatRefusesLeases(t *testing.T) {
+	const master, replica = "# Replication\r\nrole:master\r\n", "# Replication\r\nrole:slave\r\nmaster_host:redis-0\r\n"
+	memory := func(used, most int, policy string) string {
+		return fmt.Sprintf("# Memory\r\nused_memory:%d\r\nmaxmemory:%d\r\nmaxmemory_policy:%s\r\n", used, most, policy)
+	}
+	for want, hooks := range map[string][]infoHook{
+		"": {
+			{}, {"replication": master, "memory": memory(5, 0, "noeviction")}, {"replication": master, "memory": memory(5, 6, "noeviction")},
+			{"memory": memory(7, 6, "allkeys-lru")}, {"replication": master},
+		},
+		"it is a replica": {{"replication": replica}, {"replication": replica, "memory": memory(7, 6, "noeviction")}},
+		"it is full":      {{"memory": memory(6, 6, "noeviction")}, {"replication": master, "memory": memory(7, 6, "noeviction")}},
+	} {
+		for _, hook := range hooks {
+			from, server := shop(t)
+			from.Client.AddHook(hook)
+			c, err := from.Cluster(t.Context())
+			require.NoError(t, err)
+			require.False(t, c.Roles[0].Led)
+			require.Equal(t, want, c.Server.Refuses, hook)
+			require.NoError(t, server.Set("shop:leader", "web-1"))
+			c, err = from.Cluster(t.Context())
+			require.NoError(t, err)
+			require.True(t, c.Roles[0].Led)
+			require.Empty(t, c.Server.Refuses)
+		}
+	}
+}

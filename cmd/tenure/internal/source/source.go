@@ -54,6 +54,7 @@ type Source interface {
 type Cluster struct {
 	Server    Server
 	Roles     []tenure.RoleStatus // by name
+	Said      map[string]string   // why a role has no leader, by the process that answers, if Redis knows of no reason
 	Status    tenure.ClusterStatus
 	Instances []tenure.Instance // of those that are active perhaps not all
 	Tasks     []tenure.TaskStatus
@@ -68,6 +69,7 @@ type Server struct {
 	Version   string  `json:"version,omitempty"`
 	Address   string  `json:"address,omitempty"`
 	Uptime    float64 `json:"uptime_seconds,omitempty"`
+	Refuses   string  `json:"refuses,omitempty"`  // why it refuses every new lease; "": nothing is known that would have it do so
 	RoundTrip float64 `json:"round_trip_seconds"` // of this program, to Redis or to the API
 	API       string  `json:"api,omitempty"`      // that was asked in place of Redis
 	Age       float64 `json:"age_seconds,omitempty"`
