@@ -161,6 +161,32 @@ func TestRunDueWaitsForAttempts(t *testing.T) {
 	})
 }
 
+// TestRunDueWaitsForJitter: a slot may start as late as the jitter says.
+func TestRunDueWaitsForJitter(t *testing.T) {
+	for _, name := range []string{"a", "b", "c"} { // the delay follows from the name
+		synctest.Test(t, func(t *testing.T) {
+			c, control := tenuretest.New(t, tenure.Options{})
+			var delays []time.Duration
+			require.NoError(t, c.Tasks().Register(tenure.Task{
+				Name: name, Schedule: tenure.Every(24 * time.Hour), Jitter: time.Hour,
+				Run: func(_ context.Context, run tenure.TaskRun) error {
+					delays = append(delays, time.Since(run.Slot))
+					return nil
+				},
+			}))
+			stop := run(t, c)
+			control.Lead()
+			time.Sleep(24 * time.Hour)
+			control.RunDue(t.Context())
+			require.Len(t, delays, 1)
+			require.Greater(t, delays[0], 5*time.Minute, "else it shows nothing")
+			control.RunDue(t.Context())
+			require.Len(t, delays, 1, "the next slot is not due")
+			require.NoError(t, stop())
+		})
+	}
+}
+
 // TestRunDueSaysWhyNot: what RunDue cannot wait for fails the test, with a reason.
 func TestRunDueSaysWhyNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -17,22 +17,23 @@ import (
 // not waited for, nor is one that TaskOptions.MinInstances holds.
 //
 // RunDue fails the test if this process leads nothing, if ctx is done first, if a task cannot be
-// read, and if one is due for more than a minute, with its jitter, and does not start. A run is
-// waited for as long as it takes: give ctx a deadline if it may hang.
+// read, and if one does not start though it is overdue (see tenure.TaskStatus) or its trigger has
+// waited for more than two minutes. A slot that Task.Jitter delays is due all the same: RunDue waits
+// until it has run. A run is waited for as long as it takes: give ctx a deadline if it may hang.
 func (c *Control) RunDue(ctx context.Context) {
 	c.t.Helper()
 	look := time.NewTicker(glance)
 	defer look.Stop()
 	began := time.Now()
 	for stuck := began; ; {
-		due, running := c.due(ctx, time.Since(began) < again)
+		due, goesOn := c.due(ctx, time.Since(began) < again)
 		switch {
 		case len(due) == 0:
 			return
-		case running:
+		case goesOn:
 			stuck = time.Now()
 		case time.Since(stuck) > 2*patience:
-			c.t.Fatalf("tenuretest: due for more than a minute, and not started: %s\n%s", strings.Join(due, ", "), c.roles())
+			c.t.Fatalf("tenuretest: due for more than two minutes, and not started: %s\n%s", strings.Join(due, ", "), c.roles())
 		}
 		select {
 		case <-look.C:
@@ -46,9 +47,9 @@ func (c *Control) RunDue(ctx context.Context) {
 // does so at once, unless the policies of the task say that it does not.
 const again = time.Second
 
-// due says which tasks are to be waited for, and whether one of them runs. early: what was
-// interrupted may be run again.
-func (c *Control) due(ctx context.Context, early bool) (due []string, running bool) {
+// due says which tasks are to be waited for, and whether one of them runs, or may yet be delayed by
+// its jitter. early: what was interrupted may be run again.
+func (c *Control) due(ctx context.Context, early bool) (due []string, goesOn bool) {
 	c.t.Helper()
 	terms := make(map[string]tenure.Term)
 	for _, e := range c.coordinator.Roles() {
@@ -73,14 +74,15 @@ func (c *Control) due(ctx context.Context, early bool) (due []string, running bo
 		}
 		switch now := time.Now(); {
 		case task.Running:
-			due, running = append(due, task.Name+" (running)"), true
+			due, goesOn = append(due, task.Name+" (running)"), true
 		case task.Token != term.Token:
 			due = append(due, task.Name+" (not taken over yet)")
 		case early && task.Last.State == tenure.RunInterrupted:
 			due = append(due, task.Name+" (interrupted)")
 		case task.Trigger != "", !task.Next.IsZero() && !task.Next.After(now):
 			due = append(due, fmt.Sprintf("%s (next %v, trigger %q)", task.Name, task.Next, task.Trigger))
+			goesOn = goesOn || task.Trigger == "" && !task.Overdue
 		}
 	}
-	return due, running
+	return due, goesOn
 }
