@@ -168,14 +168,15 @@ func (s *TaskScheduler) knownHere() map[string]*registered {
 
 // names are those of at most so many tasks that have a record, in no order.
 func (s *TaskScheduler) names(ctx context.Context, most int) (names []string, more bool, err error) {
-	names, err = ask(ctx, &s.asked, func(ctx context.Context) (names []string, err error) {
-		names, more, err = s.store.Names(ctx, most)
-		return names, err
-	})
-	if err != nil { // the call may be on, and yet write to more
-		return nil, false, err
+	type answer struct { // of its own: a call that is left behind goes on to write to it
+		names []string
+		more  bool
 	}
-	return names, more, nil
+	found, err := ask(ctx, &s.asked, func(ctx context.Context) (a answer, err error) {
+		a.names, a.more, err = s.store.Names(ctx, most)
+		return a, err
+	})
+	return found.names, found.more, err
 }
 
 // statuses reads the records of tasks.

@@ -622,3 +622,40 @@ func (h hanging) Next(after time.Time) time.Time {
 }
 
 func (hanging) Identity() string { return "hanging" }
+
+// lateNames is a store whose listing goes on for a moment after its context is done.
+type lateNames struct {
+	store.Tasks
+	asked chan struct{}
+}
+
+func (l lateNames) Names(ctx context.Context, limit int) ([]string, bool, error) {
+	l.asked <- struct{}{}
+	<-ctx.Done()
+	time.Sleep(20 * time.Millisecond)
+	return l.Tasks.Names(context.WithoutCancel(ctx), limit)
+}
+
+// TestListThatIsLeft: a caller whose context ends shares nothing with the call that goes on. The
+// race detector says so.
+func TestListThatIsLeft(t *testing.T) {
+	c, err := NewStandalone(Options{})
+	require.NoError(t, err)
+	late := lateNames{c.tasks.store, make(chan struct{}, 1)}
+	c.tasks.store = late
+	for name, list := range map[string]func(context.Context) ([]TaskStatus, error){
+		"List":      c.Tasks().List,
+		"ListNamed": func(ctx context.Context) ([]TaskStatus, error) { return c.Tasks().ListNamed(ctx, "", 10) },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		answered := make(chan error, 1)
+		go func() { // ends with ctx
+			_, err := list(ctx)
+			answered <- err
+		}()
+		<-late.asked
+		cancel()
+		require.ErrorIs(t, <-answered, context.Canceled, name)
+		require.NoError(t, c.tasks.flush(time.Now().Add(time.Minute)), name)
+	}
+}
