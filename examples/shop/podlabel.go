@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -18,6 +20,10 @@ import (
 
 // leaderLabel is the label of the pod whose process leads: the Service shop-leader selects it.
 const leaderLabel = "tenure.dev/leader"
+
+// ofService are the labels that tell the pods of the service from those of others, as the selector
+// of shop-leader does: their leaders have the label too.
+var ofService = []string{"app.kubernetes.io/name", "app.kubernetes.io/instance"}
 
 // podLabels sets the label of the leader on its pod, through the API of Kubernetes. It needs the
 // rights to list and patch pods: see deploy/kubernetes/leader-service.yaml.
@@ -46,20 +52,28 @@ func newPodLabels() (*podLabels, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authority)
-	api := url.URL{Scheme: "https", Host: host + ":" + port, Path: "/api/v1/namespaces/" + string(namespace) + "/pods"}
 	return &podLabels{
 		client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}},
-		pods:   api.String(), token: serviceAccount + "token", pod: pod,
+		pods:   podsURL(host, port, string(namespace)), token: serviceAccount + "token", pod: pod,
 	}, nil
 }
 
-// lead is leader work. It takes the label off every other pod, sets it on this one, and takes it
-// off again when the term is over. It tries for as long as the term goes on: a Kubernetes that does
-// not answer ends no term.
+func podsURL(host, port, namespace string) string {
+	api := url.URL{Scheme: "https", Host: net.JoinHostPort(host, port), Path: "/api/v1/namespaces/" + namespace + "/pods"}
+	return api.String()
+}
+
+// lead is leader work. It takes the label off every other pod of the service, sets it on this one,
+// and takes it off again when the term is over. It tries for as long as the term goes on: a
+// Kubernetes that does not answer ends no term.
 func (l *podLabels) lead(ctx context.Context, _ tenure.Term) error {
 	for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, 30*time.Second) {
-		if l.take(ctx) == nil {
+		err := l.take(ctx)
+		if err == nil {
 			break
+		}
+		if ctx.Err() == nil {
+			slog.Warn("the label of the leader is not on its pod yet", "error", err)
 		}
 		select {
 		case <-time.After(wait):
@@ -74,17 +88,24 @@ func (l *podLabels) lead(ctx context.Context, _ tenure.Term) error {
 }
 
 func (l *podLabels) take(ctx context.Context) error {
-	var labelled struct {
-		Items []struct {
-			Metadata struct {
-				Name string `json:"name"`
-			} `json:"metadata"`
-		} `json:"items"`
-	}
-	if err := l.call(ctx, http.MethodGet, l.pods+"?labelSelector="+url.QueryEscape(leaderLabel+"=true"), nil, &labelled); err != nil {
+	own, err := l.list(ctx, "fieldSelector", "metadata.name="+l.pod)
+	if err != nil {
 		return err
 	}
-	for _, pod := range labelled.Items {
+	if len(own) != 1 {
+		return fmt.Errorf("kubernetes has %d pods %s", len(own), l.pod)
+	}
+	selector := leaderLabel + "=true"
+	for _, label := range ofService {
+		if value := own[0].Metadata.Labels[label]; value != "" {
+			selector += "," + label + "=" + value
+		}
+	}
+	labelled, err := l.list(ctx, "labelSelector", selector)
+	if err != nil {
+		return err
+	}
+	for _, pod := range labelled {
 		if pod.Metadata.Name != l.pod {
 			if err := l.set(ctx, pod.Metadata.Name, nil); err != nil {
 				return err
@@ -92,6 +113,23 @@ func (l *podLabels) take(ctx context.Context) error {
 		}
 	}
 	return l.set(ctx, l.pod, "true")
+}
+
+// pod is what is read of one.
+type pod struct {
+	Metadata struct {
+		Name   string            `json:"name"`
+		Labels map[string]string `json:"labels"`
+	} `json:"metadata"`
+}
+
+// list lists the pods that a selector of a kind selects.
+func (l *podLabels) list(ctx context.Context, kind, selector string) ([]pod, error) {
+	var found struct {
+		Items []pod `json:"items"`
+	}
+	err := l.call(ctx, http.MethodGet, l.pods+"?"+url.Values{kind: {selector}}.Encode(), nil, &found)
+	return found.Items, err
 }
 
 // set sets the label of a pod; nil removes it.
