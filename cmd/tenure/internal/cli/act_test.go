@@ -148,6 +148,32 @@ func TestHowLongAnEndIsWaitedFor(t *testing.T) {
 	})
 }
 
+// TestInterruptedCommand: who interrupts the wait for the end of a command is told that it goes on;
+// one that asks for nothing is over.
+func TestInterruptedCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for command, want := range map[string]string{
+			"transfer web-1":    "interrupted: what was asked for may still be done (fix: tenure audit shows what became of it)",
+			"task pause report": "interrupted: what was asked for may still be done (fix: tenure audit shows what became of it)",
+			"wait leader":       "interrupted",
+		} {
+			t.Setenv("TENURE_CONFIG", "")
+			t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel)
+			from := &canned{lasts: time.Hour}
+			if command == "wait leader" {
+				from.err = tenure.ErrNoLeader
+			}
+			root := (&app{out: io.Discard, err: io.Discard, source: from}).root()
+			root.SetArgs(strings.Fields(command))
+			err := root.ExecuteContext(ctx)
+			require.ErrorIs(t, err, context.Canceled)
+			require.Equal(t, want, interruption(err), command)
+		}
+	})
+}
+
 // TestWait: who waits is told who leads, and how many there are at least to programs alone.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -89,11 +89,20 @@ func Main(args []string) int {
 		return exit.code
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		fmt.Fprintln(a.err, "tenure: interrupted")
+		fmt.Fprintln(a.err, "tenure: "+interruption(err))
 		return 130
 	}
 	a.complain(err)
 	return code
+}
+
+// interruption says that a command was interrupted. What an instance was asked for is not taken
+// back by that.
+func interruption(err error) string {
+	if errors.Is(err, errMaybe) {
+		return "interrupted: what was asked for may still be done (fix: tenure audit shows what became of it)"
+	}
+	return "interrupted"
 }
 
 // complain writes an error with its likely fix.
