@@ -293,7 +293,7 @@ func (a *app) termsCommand() *cobra.Command {
 			if err := a.usable(err); err != nil {
 				return err
 			}
-			return list(a, all, none(limit, "nobody has led "+out.Role(a.role())+" yet"), func(bool) out.Grid {
+			return list(a, all, none(limit, "no term of "+out.Role(a.role())+" is known: nobody has led it yet, or Redis has lost what it knew"), func(bool) out.Grid {
 				now := time.Now()
 				g := out.Grid{Head: []string{"LEADER", "TOKEN", "BEGAN", "ENDED", "FOR", "GAP BEFORE", "END"}}
 				for _, t := range all {

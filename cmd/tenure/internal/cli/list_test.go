@@ -197,7 +197,9 @@ func TestWhichTasks(t *testing.T) {
 // TestEmptyListings: people hear that there is nothing, programs get a list that is empty.
 func TestEmptyListings(t *testing.T) {
 	for command, want := range map[string]string{
-		"instances": "no instance\n", "tasks": "no task has run here yet\n", "terms": "nobody has led default yet\n", "terms --role a": "nobody has led a yet\n",
+		"instances": "no instance\n", "tasks": "no task has run here yet\n",
+		"terms":           "no term of default is known: nobody has led it yet, or Redis has lost what it knew\n",
+		"terms --role a":  "no term of a is known: nobody has led it yet, or Redis has lost what it knew\n",
 		"terms --limit 0": "--limit 0 asks for none\n", "audit": "nothing was asked yet\n", "audit --limit 0": "--limit 0 asks for none\n",
 		"events": "nothing has changed yet\n", "task history a": "no run of a has ended yet, or there is no such task\n", "task history a --limit 0": "--limit 0 asks for none\n",
 	} {
