@@ -143,3 +143,17 @@ func TestVacancySeenFromADashboard(t *testing.T) {
 	require.Contains(t, band(2), "The process of this page takes no part")
 	p.clean()
 }
+
+// TestVacancyOfARedisThatRefuses: a candidate that stands back since Redis refuses what it asks says
+// what Redis says, and promises no election.
+func TestVacancyOfARedisThatRefuses(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.lead("", 30, 0, "web-1 19 0")
+	const refusal = "acquire: READONLY You can't write against a read only replica."
+	s.roles[0]["election"] = map[string]any{"waiting": "silence", "waiting_until": time.Now().Add(time.Hour), "error": refusal}
+	p := open(t, s.url, desk)
+	p.says("#roles .why", "Redis gave no usable answer for as long as a lease lasts: "+refusal)
+	require.NotContains(t, p.text("#roles .why"), "Election possible")
+	p.clean()
+}

@@ -116,7 +116,7 @@ function reason(r) {
     if (waits[r.status?.waiting]) return `${capital(waits[r.status.waiting])}.`;
     return `Redis would grant the lease now, so no candidate asks for it: none runs, or each drains, stands back or fails its health check. ${me ? `${me}, which answers here, is no candidate` : "The process of this page takes no part"}: the page of a candidate says more.`;
   }
-  if (waits[e.waiting]) return `${capital(waits[e.waiting])}.`;
+  if (waits[e.waiting]) return `${capital(waits[e.waiting])}${e.waiting === "silence" && e.error ? `: ${e.error}` : ""}.`; // Redis may have said no to each
   if (ownWaits[e.waiting]) return `${me}, which answers here, ${ownWaits[e.waiting]}${e.error ? `: ${e.error}` : ""}.`;
   return e.error ? `${me}, which answers here, reports: ${e.error}.` : "Candidates ask for the lease.";
 }
@@ -124,6 +124,7 @@ function reason(r) {
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function until(r) {
+  if (r.election?.waiting === "silence") return ""; // until it asks again, which says nothing of an election
   const at = seconds(r.election?.waiting_until);
   const left = r.election ? at - now() : r.status?.waiting ? r.status.wait_seconds - passed() : NaN;
   if (!Number.isFinite(left)) return "";
