@@ -311,16 +311,20 @@ func (v *clusterView) names(state tenure.InstanceState) string {
 	return out.Plain(" (" + strings.Join(names, "; ") + ")")
 }
 
-// tasksLine says what is next, and what fails.
+// tasksLine says what is next, what stands still and what fails.
 func tasksLine(tasks []tenure.TaskStatus, now time.Time) string {
 	if len(tasks) == 0 {
 		return ""
 	}
-	var next, failing, late *tenure.TaskStatus
-	failed, overdue := 0, 0
+	var next, failing, late, unread *tenure.TaskStatus
+	failed, overdue, unreadable := 0, 0, 0
 	for i := range tasks {
 		t := &tasks[i]
-		if !t.Next.IsZero() && !t.Paused && !t.Overdue && (next == nil || t.Next.Before(next.Next)) {
+		if t.Err != nil { // also of one that its leader cannot go on with
+			unreadable++
+			unread = cmp.Or(unread, t)
+		}
+		if !t.Next.IsZero() && t.Err == nil && !t.Paused && !t.Overdue && (next == nil || t.Next.Before(next.Next)) {
 			next = t
 		}
 		if t.Failures > 0 {
@@ -339,6 +343,9 @@ func tasksLine(tasks []tenure.TaskStatus, now time.Time) string {
 	text := strconv.Itoa(len(tasks))
 	if next != nil {
 		text += fmt.Sprintf(", next %q in %s", next.Name, out.For(next.Next.Sub(now)))
+	}
+	if unread != nil {
+		text += fmt.Sprintf(". %d unreadable: %q: %s", unreadable, unread.Name, strings.TrimPrefix(unread.Err.Error(), "tenure: "))
 	}
 	if overdue > 0 {
 		text += fmt.Sprintf(". %d overdue: %q", overdue, late.Name)

@@ -170,6 +170,9 @@ func TestTasksInALine(t *testing.T) {
 	for want, task := range map[string]tenure.TaskStatus{
 		"1": {}, `1. 1 overdue: "a"`: {Name: "a", Overdue: true, Next: now.Add(-time.Hour)}, `1, next "a" in 0ms`: {Name: "a", Next: now.Add(-time.Second)},
 		`1. 1 failing: "a", 2 times in a row`: {Name: "a", Failures: 2, Last: tenure.RunRecord{Started: now}},
+		`1. 1 unreadable: "a": misconfigured: it belongs to something else. 1 failing: "a"`: { // by its leader, which knows the rest
+			Name: "a", Err: fmt.Errorf("%w: it belongs to something else", tenure.ErrMisconfigured), Next: now.Add(time.Hour), Failures: 1,
+		},
 	} {
 		require.Equal(t, want, tasksLine([]tenure.TaskStatus{task}, now))
 	}
