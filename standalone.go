@@ -155,6 +155,15 @@ func (c controlled) Settled() bool {
 	return true
 }
 
+// RetryAt is that of hook.Control.
+func (c controlled) RetryAt(task string) time.Time {
+	reply, err := c.memory.Tasks.Record(context.Background(), task)
+	if err != nil { // never: it is in memory
+		return time.Time{}
+	}
+	return store.Time(reply.Record.RetryAt)
+}
+
 // Disconnect is that of hook.Control. The leases of terms that are on last as if each had been
 // renewed right now; that of a term which has ended, in an earlier cut, ends when it would have.
 func (c controlled) Disconnect() {

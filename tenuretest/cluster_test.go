@@ -187,6 +187,39 @@ func TestRunDueWaitsForJitter(t *testing.T) {
 	}
 }
 
+// TestRunDueWaitsForAttemptsOfAnotherLeader: the pause between two attempts outlasts its leader.
+func TestRunDueWaitsForAttemptsOfAnotherLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := tenuretest.NewCluster(t)
+		var attempts []string
+		start := func(id string) (*tenuretest.Control, func() error) {
+			c, control := cluster.New(tenure.Options{InstanceID: id})
+			require.NoError(t, c.Tasks().Register(tenure.Task{
+				Name: "twice", Schedule: tenure.Every(24 * time.Hour), Retry: tenure.RetryPolicy{Attempts: 3},
+				Run: func(_ context.Context, run tenure.TaskRun) error {
+					attempts = append(attempts, fmt.Sprint(id, run.Attempt))
+					if run.Attempt < 3 {
+						return tenure.RetryAfter(errors.New("not yet"), 5*time.Minute)
+					}
+					return nil
+				},
+			}))
+			return control, run(t, c)
+		}
+		a, stopA := start("a")
+		b, stopB := start("b")
+		synctest.Wait()
+		a.Lead()
+		time.Sleep(24*time.Hour + time.Minute)
+		require.Equal(t, []string{"a1"}, attempts)
+		require.NoError(t, stopA())
+		b.Lead()
+		b.RunDue(t.Context())
+		require.Equal(t, []string{"a1", "b2", "b3"}, attempts)
+		require.NoError(t, stopB())
+	})
+}
+
 // TestRunDueAfterAShortCut: what a task could not ask while its instance was cut off is asked again,
 // and waited for.
 func TestRunDueAfterAShortCut(t *testing.T) {

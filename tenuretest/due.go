@@ -45,7 +45,8 @@ func (c *Control) RunDue(ctx context.Context) {
 }
 
 // again is for how long a new leader may take to run again what another one has left behind: it
-// does so at once, unless the policies of the task say that it does not.
+// does so at once, or when the next attempt is due, unless the policies of the task say that it
+// does not.
 const again = time.Second
 
 // due says which tasks are to be waited for, and whether one of them runs, or may yet be delayed by
@@ -81,7 +82,9 @@ func (c *Control) due(ctx context.Context, early bool) (due []string, goesOn boo
 			due, goesOn = append(due, task.Name+" (running)"), true
 		case task.Token != term.Token:
 			due = append(due, task.Name+" (not taken over yet)")
-		case early && task.Last.State == tenure.RunInterrupted:
+		case task.Last.State == tenure.RunInterrupted && now.Before(c.control.RetryAt(task.Name)):
+			due, goesOn = append(due, task.Name+" (its next attempt waits)"), true
+		case task.Last.State == tenure.RunInterrupted && (early || now.Before(c.control.RetryAt(task.Name).Add(again))):
 			due = append(due, task.Name+" (interrupted)")
 		case task.Trigger != "", !task.Next.IsZero() && !task.Next.After(now):
 			due = append(due, fmt.Sprintf("%s (next %v, trigger %q)", task.Name, task.Next, task.Trigger))

@@ -33,6 +33,10 @@ type Control interface {
 	Refusing() bool
 	// Settled reports whether no role leads, and each knows who does, as Refuse or Yield had it.
 	Settled() bool
+
+	// RetryAt is when the next attempt of the last run of a task is due, if that run was left with
+	// a pause before it.
+	RetryAt(task string) time.Time
 }
 
 // NewControlled makes a *tenure.Coordinator out of tenure.Options whose leases are granted only
