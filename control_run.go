@@ -172,8 +172,10 @@ func (l *commandLoop) room(w *waitingCommand) int {
 func (l *commandLoop) start(ctx context.Context, w *waitingCommand) (verdict string, err error) {
 	ctx, cancel := within(ctx, commandBound)
 	defer cancel()
+	command := w.Command
+	command.Lasts = l.c.lasts(command)
 	return bounded(ctx, &l.calling, func(ctx context.Context) (string, error) {
-		return l.c.backend.commands.StartCommand(ctx, w.Command, w.entry, l.c.registry.incarnation)
+		return l.c.backend.commands.StartCommand(ctx, command, w.entry, l.c.registry.incarnation)
 	})
 }
 
@@ -260,11 +262,19 @@ func (c *Coordinator) meant(command store.Command) bool {
 	return true
 }
 
+// lasts is for how long a command is executed at most.
+func (c *Coordinator) lasts(command store.Command) time.Duration {
+	bound := 2 * c.opts.ShutdownTimeout
+	if e, there := c.Role(command.Role); there && command.Kind == commandTransfer {
+		bound += e.loop.timing.Offer() // first the heir is waited for
+	}
+	return bound
+}
+
 // obey executes a command, if it is meant for the term, or the process, that is there now. Drains
 // are begun and ended at once; the rest, which may wait, is returned. It must be called once.
 func (c *Coordinator) obey(command store.Command) (rest func(ctx context.Context) error) {
 	var wait func(ctx context.Context) error
-	bound := 2 * c.opts.ShutdownTimeout
 	e, there := c.Role(command.Role)
 	switch command.Kind {
 	case commandResign, commandTransfer:
@@ -273,7 +283,6 @@ func (c *Coordinator) obey(command store.Command) (rest func(ctx context.Context
 		}
 		wait = func(ctx context.Context) error { return e.resign(ctx, command.Token) }
 		if command.Kind == commandTransfer {
-			bound += e.loop.timing.Offer() // first the heir is waited for
 			wait = func(ctx context.Context) error { return e.transfer(ctx, command.Argument, command.Token) }
 		}
 	case commandDrain, commandUndrain:
@@ -289,7 +298,7 @@ func (c *Coordinator) obey(command store.Command) (rest func(ctx context.Context
 		return settled(fmt.Errorf("%w: a command of kind %.100q is not known here", ErrMisconfigured, command.Kind))
 	}
 	return func(ctx context.Context) error {
-		ctx, cancel := within(ctx, bound)
+		ctx, cancel := within(ctx, c.lasts(command))
 		defer cancel()
 		return wait(ctx)
 	}

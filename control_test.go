@@ -704,6 +704,17 @@ func TestCommandLastsAsLongAsADrain(t *testing.T) {
 		require.NoError(c, c.control("ops").Drain(background, "a"))
 		require.Contains(c, c.noted(), "a w drained")
 	})
+	inCluster(t, func(c *cluster) { // longer than what has ended is known
+		a := c.member("a", func(o *Options) { o.ShutdownTimeout = 2 * time.Hour })
+		a.start(a.works("w", 90*time.Minute))
+		c.until(time.Minute, a.IsLeader)
+		control := c.control("ops")
+		require.NoError(c, control.Drain(background, "a"))
+		records, err := control.Commands(background, 1)
+		require.NoError(c, err)
+		require.Equal(c, store.CommandDone, records[0].State)
+		require.Equal(c, 90*time.Minute, records[0].Ended.Sub(records[0].Asked).Round(time.Minute))
+	})
 }
 
 // TestCommandHeldUp has no effect: a Drain arrives minutes after its caller gave up and undrained
@@ -1331,6 +1342,19 @@ func TestStandaloneControl(t *testing.T) {
 		require.NoError(c, err)
 		require.Len(c, records, 3)
 		_, err = a.stop()
+		require.NoError(c, err)
+	})
+	inCluster(t, func(c *cluster) { // others are sent meanwhile
+		a := c.alone(Options{InstanceID: "a", ShutdownTimeout: time.Hour})
+		a.start(a.works("w", 20*time.Minute))
+		c.until(time.Minute, a.IsLeader)
+		control, drained := a.Control(), make(chan error, 2)
+		go func() { drained <- control.Drain(background, "a") }()
+		c.pass(15 * time.Minute)
+		go func() { drained <- control.Drain(background, "a") }()
+		require.NoError(c, <-drained)
+		require.NoError(c, <-drained)
+		_, err := a.stop()
 		require.NoError(c, err)
 	})
 }

@@ -1810,7 +1810,7 @@ return reply
 
 --@ start_command
 -- Claims a command for one process, and takes it out of the inbox. KEYS: 1 hash of the command, 2 inbox, 3 audit stream.
--- ARGV: 1 ID of the command, 2 entry, 3 instance ID, 4 incarnation.
+-- ARGV: 1 ID of the command, 2 entry, 3 instance ID, 4 incarnation, 5 ms for which the process is at it at most.
 -- Verdicts: started | overdue (this process has it, and its time is over) | late (its time is over) | gone (another process has it, or it
 --           was never sent). A process that gets no answer asks again: overdue says that nobody expects it to be executed any more.
 local now, command = time(), read_command(KEYS[1])
@@ -1824,6 +1824,7 @@ if now > command.ends then -- rule command-expires
   return 'late'
 end
 call('HSET', KEYS[1], 'state', 'taken', 'taker', ARGV[4])
+call('PEXPIRE', KEYS[1], math.min(command.ends - now, 3600000) + ARGV[5] + REMEMBERED) -- rule known-until-ended: a drain may take hours
 return 'started'
 
 --@ end_command

@@ -24,6 +24,7 @@ type Commands struct {
 // asked is what is known of a command.
 type asked struct {
 	until   time.Time
+	lasts   time.Duration // for which it is executed at most
 	taker   string
 	outcome store.CommandOutcome
 }
@@ -63,7 +64,7 @@ func (s *Commands) StartCommand(_ context.Context, c store.Command, entry, incar
 	case s.expire(c, command):
 		return store.CommandLate, nil
 	}
-	command.taker, command.outcome.State = incarnation, store.CommandTaken
+	command.taker, command.lasts, command.outcome.State = incarnation, c.Lasts, store.CommandTaken
 	return store.CommandStarted, nil
 }
 
@@ -124,7 +125,7 @@ func (s *Commands) audit(e store.CommandEntry) {
 		s.entries = s.entries[:store.MaxCommandLog]
 	}
 	for id, command := range s.asked {
-		if time.Since(command.until) > 10*time.Minute {
+		if time.Since(command.until) > command.lasts+10*time.Minute {
 			delete(s.asked, id)
 		}
 	}

@@ -23,8 +23,8 @@ func (s *Store) ReadCommands(ctx context.Context, instance string, remove []stri
 
 func (s *Store) StartCommand(ctx context.Context, c store.Command, entry, incarnation string) (string, error) {
 	sc := s.scripts.startCommand
-	return s.verdict(ctx, sc, append(sc.args("3", 7), s.keys.Command(c.ID), s.keys.Inbox(c.Instance), s.keys.Commands(),
-		c.ID, entry, c.Instance, incarnation), store.CommandStarted, store.CommandOverdue, store.CommandLate, store.CommandGone)
+	return s.verdict(ctx, sc, append(sc.args("3", 8), s.keys.Command(c.ID), s.keys.Inbox(c.Instance), s.keys.Commands(),
+		c.ID, entry, c.Instance, incarnation, c.Lasts.Milliseconds()), store.CommandStarted, store.CommandOverdue, store.CommandLate, store.CommandGone)
 }
 
 func (s *Store) EndCommand(ctx context.Context, c store.Command, incarnation string, o store.CommandOutcome) error {

@@ -107,7 +107,11 @@ func TestCommandScripts(t *testing.T) {
 
 		taken := command("taken")
 		require.True(t, send(taken))
+		require.NoError(t, c.rdb.HSet(ctx, keys.Command("taken"), "until", "9007199254740991").Err())
+		taken.Lasts = 5 * time.Hour
 		require.True(t, start(taken, "i"))
+		left := c.rdb.PTTL(ctx, keys.Command("taken")).Val()
+		require.True(t, left > 6*time.Hour && left <= 6*time.Hour+10*time.Minute, "%v: an hour for who asks is the most", left)
 		require.NoError(t, c.rdb.HSet(ctx, keys.Command("taken"), "until", "1").Err())
 		verdict, err = c.store.StartCommand(ctx, taken, taken.Entry(), "i")
 		require.NoError(t, err)

@@ -44,6 +44,8 @@ type Command struct {
 	Argument string `json:"argument,omitempty"`
 	By       string `json:"by,omitempty"` // who asks
 	NotAfter int64  `json:"-"`            // by Redis's clock, ms: it is not left in the inbox later
+	// Lasts is for how long the process that starts it may execute it: until then it is known.
+	Lasts time.Duration `json:"-"`
 }
 
 // How a command stands.
