@@ -161,7 +161,11 @@ func (s *TaskScheduler) Cancel(ctx context.Context, name string) error {
 	if err := checkTask(name); err != nil {
 		return err
 	}
-	home, _ := s.home(name)
+	home, registered := s.home(name)
+	keep, keepFor := store.Keep(store.MaxHistory), time.Duration(0) // whoever has registered the task may keep so many
+	if registered {
+		keep, keepFor = home.keeps(home.find(name)), home.keepFor
+	}
 	reply, err := ask(ctx, &s.asked, func(ctx context.Context) (store.TaskReply, error) {
 		read, err := s.store.Record(ctx, name)
 		r := read.Record
@@ -172,7 +176,7 @@ func (s *TaskScheduler) Cancel(ctx context.Context, name string) error {
 		if err != nil || run == "" {
 			return store.TaskReply{Verdict: store.TaskMoved}, err
 		}
-		return s.store.Cancel(ctx, name, store.TaskCancel{Run: run, For: cancelBound, Lease: cmp.Or(r.Lease, home.lease), Keep: home.keeps(home.find(name)), KeepFor: home.keepFor})
+		return s.store.Cancel(ctx, name, store.TaskCancel{Run: run, For: cancelBound, Lease: cmp.Or(r.Lease, home.lease), Keep: keep, KeepFor: keepFor})
 	})
 	switch {
 	case err != nil:

@@ -590,6 +590,36 @@ func TestCancelOfADeadLeader(t *testing.T) {
 	})
 }
 
+// TestCancelKeepsTheHistory: who has not registered the task does not know how many of its runs are
+// kept, and cuts none off.
+func TestCancelKeepsTheHistory(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		task := Task{Name: "t", Schedule: Every(time.Minute), History: 100, Run: func(ctx context.Context, _ TaskRun) error {
+			if c.now() < 30*time.Minute {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		require.NoError(c, a.Tasks().Register(task))
+		a.start()
+		c.pass(32 * time.Minute)
+		_, err := a.stop()
+		require.NoError(c, err)
+		control := c.control("ops")
+		before, err := control.Tasks().Runs(background, "t", 1000)
+		require.NoError(c, err)
+		require.Greater(c, len(before), store.DefaultHistory)
+		require.Equal(c, RunInterrupted, before[0].State)
+		require.NoError(c, control.Cancel(background, "t"))
+		after, err := control.Tasks().Runs(background, "t", 1000)
+		require.NoError(c, err)
+		require.Equal(c, RunCanceled, after[0].State)
+		require.Equal(c, before, after[1:])
+	})
+}
+
 // TestCancelThatIsIgnored: it is reported like any other end of a context that work ignores, and
 // the run has succeeded if it says so.
 func TestCancelThatIsIgnored(t *testing.T) {

@@ -88,6 +88,8 @@ var triggers = []bug{
 		old: "		case r.claimed[t.id] == 0:\n", new: "		case false:\n"},
 	{name: "cancel told to the default role", test: "TestControlCancelsAtOnce", breaks: "an operator's cancel is heard after a minute", file: "tasks_control.go",
 		old: "Lease: cmp.Or(r.Lease, home.lease), Keep", new: "Lease: home.lease, Keep"},
+	{name: "history cut by who does not know the task", test: "TestCancelKeepsTheHistory", breaks: "an operator who cancels a run loses most of the history of its task", file: "tasks_control.go",
+		old: "keep, keepFor := store.Keep(store.MaxHistory), time.Duration(0)", new: "keep, keepFor := home.keep, time.Duration(0)"},
 	{name: "orphan of another role forgotten by the default one", test: "TestControlCancelsAtOnce", breaks: "an operator cannot forget the tasks of a named role", file: "tasks_control.go",
 		old: "Lease: cmp.Or(read.Record.Lease, home.lease), Led", new: "Lease: home.lease, Led"},
 }
