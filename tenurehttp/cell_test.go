@@ -134,7 +134,7 @@ func TestFirstReadsLongAfterAnOutage(t *testing.T) {
 	inSite(t, func(s *site) {
 		s.until(s.member("a").IsLeader)
 		w, _ := s.dashboard(tenurehttp.Options{})
-		for _, document := range append([]string{"commands"}, documents...) {
+		for _, document := range append([]string{"commands", "role"}, documents...) {
 			w.get("/api/cluster/" + document)
 			s.net.Partition("dashboard", simnet.Both, 0)
 			for range 2 {
