@@ -2,6 +2,7 @@ package tenureotel
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // carried begins the argument that carries the span of who triggers a task.
@@ -20,12 +22,16 @@ const carried = "traceparent:"
 
 // Trigger is tasks.Trigger that also carries the span of ctx to the run, whose span links to it. It
 // adds an argument behind the others, which Middleware takes off again: the instances that run the
-// task must have it. Without a span in ctx it adds none. See TaskScheduler.Trigger for the errors.
+// task must have it. Without a span in ctx, or with arguments that leave no room for it (about 70
+// bytes), it adds none, and the run has no link. See TaskScheduler.Trigger for the errors.
 func Trigger(ctx context.Context, tasks *tenure.TaskScheduler, name string, args ...string) (id string, err error) {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	if parent := carrier["traceparent"]; parent != "" {
-		args = append(slices.Clone(args), carried+parent)
+		more := append(slices.Clone(args), carried+parent)
+		if text, err := json.Marshal(more); err == nil && len(text) <= store.MaxTriggerArgs {
+			args = more
+		}
 	}
 	return tasks.Trigger(ctx, name, args...)
 }

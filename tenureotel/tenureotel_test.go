@@ -268,6 +268,39 @@ func TestTriggerWithoutASpan(t *testing.T) {
 	})
 }
 
+// TestTriggerOfManyArguments: what a task may be given without a span, it may be given in one. The
+// link is left out if there is no room for it.
+func TestTriggerOfManyArguments(t *testing.T) {
+	tracer := sdktrace.NewTracerProvider().Tracer("test")
+	synctest.Test(t, func(t *testing.T) {
+		c, control := tenuretest.New(t, tenure.Options{InstanceID: "a"})
+		seen := make(chan []string, 1)
+		require.NoError(t, c.Tasks().Register(tenure.Task{Name: "rates", Schedule: tenure.OnDemand(), Run: func(_ context.Context, run tenure.TaskRun) error {
+			seen <- run.Args
+			return nil
+		}}))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }() // ends with stop
+		control.Lead()
+		traced, span := tracer.Start(t.Context(), "a request")
+		defer span.End()
+		for length, args := range map[int]int{1: 2, 950: 2, 951: 1, 1020: 1} {
+			arg := strings.Repeat("x", length)
+			_, err := tenureotel.Trigger(traced, c.Tasks(), "rates", arg)
+			require.NoError(t, err, length)
+			got := <-seen
+			require.Equal(t, arg, got[0])
+			require.Len(t, got, args, length)
+			synctest.Wait() // the run has ended
+		}
+		_, err := tenureotel.Trigger(traced, c.Tasks(), "rates", strings.Repeat("x", 1021))
+		require.ErrorIs(t, err, tenure.ErrMisconfigured)
+		stop()
+		require.NoError(t, <-ended)
+	})
+}
+
 // TestGlobalProviders are taken if none is named.
 func TestGlobalProviders(t *testing.T) {
 	c, err := tenure.NewStandalone(tenure.Options{InstanceID: "a"})
