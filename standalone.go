@@ -164,6 +164,13 @@ func (c controlled) RetryAt(task string) time.Time {
 	return store.Time(reply.Record.RetryAt)
 }
 
+// RunsOnElection is that of hook.Control.
+func (c controlled) RunsOnElection(task string) bool {
+	home, _ := c.coordinator.tasks.home(task)
+	registered := home.find(task)
+	return registered != nil && registered.RunOnElection
+}
+
 // Disconnect is that of hook.Control. The leases of terms that are on last as if each had been
 // renewed right now; that of a term which has ended, in an earlier cut, ends when it would have.
 func (c controlled) Disconnect() {

@@ -220,6 +220,42 @@ func TestRunDueWaitsForAttemptsOfAnotherLeader(t *testing.T) {
 	})
 }
 
+// slowly is a schedule that takes its time, as a starved machine does.
+type slowly struct{}
+
+func (slowly) Next(after time.Time) time.Time {
+	time.Sleep(200 * time.Millisecond)
+	return after.Add(time.Hour)
+}
+
+func (slowly) Identity() string { return "slowly" }
+
+// TestRunDueWaitsForARunOnElection: the new leader may not have begun it yet.
+func TestRunDueWaitsForARunOnElection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := tenuretest.NewCluster(t)
+		var ran []string
+		var controls []*tenuretest.Control
+		for _, id := range []string{"a", "b"} {
+			c, control := cluster.New(tenure.Options{InstanceID: id})
+			require.NoError(t, c.Tasks().Register(tenure.Task{
+				Name: "first", Schedule: slowly{}, RunOnElection: true,
+				Run: func(context.Context, tenure.TaskRun) error { ran = append(ran, id); return nil },
+			}))
+			stop := run(t, c)
+			defer func() { require.NoError(t, stop()) }()
+			controls = append(controls, control)
+		}
+		for _, control := range controls {
+			control.Lead()
+			synctest.Wait()
+			control.RunDue(t.Context())
+			control.RunDue(t.Context())
+		}
+		require.Equal(t, []string{"a", "b"}, ran)
+	})
+}
+
 // TestRunDueAfterAShortCut: what a task could not ask while its instance was cut off is asked again,
 // and waited for.
 func TestRunDueAfterAShortCut(t *testing.T) {

@@ -12,15 +12,17 @@ import (
 
 // RunDue waits until every task whose slot is due now has run: until no task of a role that this
 // process leads has a slot in the past, a trigger that waits, a run that is on, or one that waits
-// for its next attempt. What a test does then sees what the tasks have done. It moves no clock: in
-// a testing/synctest bubble the test sleeps until a slot is due and then calls RunDue; outside of
-// one it calls RunDue after TaskScheduler.Trigger, or for slots that were missed. A paused task is
-// not waited for, nor is one that TaskOptions.MinInstances holds.
+// for its next attempt. It waits for the run that Task.RunOnElection asks for as well. What a test
+// does then sees what the tasks have done. It moves no clock: in a testing/synctest bubble the test
+// sleeps until a slot is due and then calls RunDue; outside of one it calls RunDue after
+// TaskScheduler.Trigger, or for slots that were missed. A paused task is not waited for, nor is one
+// that TaskOptions.MinInstances holds.
 //
 // RunDue fails the test if this process leads nothing, if ctx is done first, if a task cannot be
 // read, and if one does not start though it is overdue (see tenure.TaskStatus) or its trigger has
-// waited for more than two minutes. A slot that Task.Jitter delays is due all the same: RunDue waits
-// until it has run. A run is waited for as long as it takes: give ctx a deadline if it may hang.
+// waited for more than two minutes. A slot that Task.Jitter delays is due all the same: RunDue
+// waits until it has run. A run is waited for as long as it takes: give ctx a deadline if it may
+// hang.
 func (c *Control) RunDue(ctx context.Context) {
 	c.t.Helper()
 	look := time.NewTicker(glance)
@@ -44,9 +46,9 @@ func (c *Control) RunDue(ctx context.Context) {
 	}
 }
 
-// again is for how long a new leader may take to run again what another one has left behind: it
-// does so at once, or when the next attempt is due, unless the policies of the task say that it
-// does not.
+// again is for how long a new leader may take to run what Task.RunOnElection asks for, and to run
+// again what another one has left behind: it does so at once, or when the next attempt is due,
+// unless the policies of the task say that it does not.
 const again = time.Second
 
 // due says which tasks are to be waited for, and whether one of them runs, or may yet be delayed by
@@ -82,6 +84,8 @@ func (c *Control) due(ctx context.Context, early bool) (due []string, goesOn boo
 			due, goesOn = append(due, task.Name+" (running)"), true
 		case task.Token != term.Token:
 			due = append(due, task.Name+" (not taken over yet)")
+		case early && task.Last.Token != term.Token && c.control.RunsOnElection(task.Name):
+			due = append(due, task.Name+" (on election)")
 		case task.Last.State == tenure.RunInterrupted && now.Before(c.control.RetryAt(task.Name)):
 			due, goesOn = append(due, task.Name+" (its next attempt waits)"), true
 		case task.Last.State == tenure.RunInterrupted && (early || now.Before(c.control.RetryAt(task.Name).Add(again))):

@@ -37,6 +37,8 @@ type Control interface {
 	// RetryAt is when the next attempt of the last run of a task is due, if that run was left with
 	// a pause before it.
 	RetryAt(task string) time.Time
+	// RunsOnElection reports whether a task of that name is registered with RunOnElection.
+	RunsOnElection(task string) bool
 }
 
 // NewControlled makes a *tenure.Coordinator out of tenure.Options whose leases are granted only
