@@ -2,7 +2,8 @@
 //
 // [Elector] is asked before each run. [Locker] also holds the lease for as long as a job runs: a
 // process that stops, resigns or transfers lets its jobs finish first, so that the next leader
-// never runs one beside it. Both are safe for concurrent use.
+// never runs one beside it. Give a scheduler one of the two: one that has both never asks the
+// locker. Both are safe for concurrent use.
 //
 //	locker := tenuregocron.Locker(coordinator.Elector())
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
