@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -170,6 +171,34 @@ func TestTriggerOfAPausedTask(t *testing.T) {
 		g.pass(schedule.LookEvery)
 		require.Len(g, g.noted(), 1)
 		a.end()
+	})
+}
+
+// starts are the lines of a trace that say so.
+func starts(lines []string) []string {
+	return slices.DeleteFunc(lines, func(line string) bool { return !strings.HasSuffix(line, " starts") })
+}
+
+// TestPauseBesideARunThatWaits: a run was interrupted while its task was paused. After Resume it is
+// run again, and the slots that passed during the pause are not.
+func TestPauseBesideARunThatWaits(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		task := Task{Name: "t", Schedule: Every(time.Hour), Missed: MissedRunAll, Run: g.run(10 * time.Minute)}
+		a, b := g.leader("a", task), g.member("b", task)
+		g.pass(time.Hour + time.Minute)
+		require.NoError(g, a.Pause(context.Background(), "t", ""))
+		a.end()
+		b.begin()
+		g.noted()
+		calls := b.store.calls.Load()
+		g.pass(5 * time.Hour)
+		require.LessOrEqual(g, b.store.calls.Load()-calls, int64(5*60*3))
+		require.Empty(g, g.noted())
+		require.NoError(g, b.Resume(context.Background(), "t"))
+		g.pass(40 * time.Minute)
+		require.Equal(g, []string{"6h2m0s t 1h0m0s #2 starts"}, starts(g.noted()))
+		require.Zero(g, b.status().Skipped)
+		b.end()
 	})
 }
 

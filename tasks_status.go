@@ -320,12 +320,13 @@ func (s *TaskScheduler) Runs(ctx context.Context, name string, limit int) ([]Run
 	return records, nil
 }
 
-// Pause lets the slots of a task pass without a run, until Resume; a run that is on goes on. It
-// works on any instance, and for orphans. TaskStatus.Pause shows this instance and the reason,
-// which must be valid UTF-8 of at most 256 bytes without control characters; "" says none. Pausing
-// a paused task again changes who and why. A request that failed here but reaches Redis late
-// changes nothing once a later Pause or Resume was made. The leader keeps a Pause that it has seen
-// even if the record is lost. ErrNotFound: the task has no record.
+// Pause lets the slots of a task pass without a run, until Resume. A run that is on goes on, and
+// one that is to be run again waits. Pause works on any instance, and for orphans. TaskStatus.Pause
+// shows this instance and the reason, which must be valid UTF-8 of at most 256 bytes without
+// control characters; "" says none. Pausing a paused task again changes who and why. A request that
+// failed here but reaches Redis late changes nothing once a later Pause or Resume was made. The
+// leader keeps a Pause that it has seen even if the record is lost. ErrNotFound: the task has no
+// record.
 func (s *TaskScheduler) Pause(ctx context.Context, name, reason string) error {
 	return s.pauseBy(ctx, name, s.id, reason)
 }

@@ -123,6 +123,36 @@ func (m *Machine) rerun(s *Step, redis int64) {
 	})
 }
 
+// pass lets the slots pass that were due as the store said that the task is paused, while the run
+// that was left behind waits. The next slot, or LookEvery, brings the next look.
+func (m *Machine) pass(s *Step) {
+	at, from := m.pausedAt, m.record
+	owes, due := m.owes(at), from.Next != 0 && m.policy.start(from.Next) <= at
+	switch {
+	case !owes && (!m.checked || from.Due == "" || !from.Follows(m.policy.Spec)):
+		m.plan(s, at)
+		return
+	case !owes && !due:
+		m.pausedAt, m.notBefore = 0, m.term.now+LookEvery
+		if from.Next != 0 {
+			starts := m.term.Clock.Until(from.Next, m.term.now) + m.policy.Delay(from.Next)
+			m.notBefore = m.term.now + min(max(starts, reopenPause), LookEvery)
+		}
+		s.within(m.notBefore - m.term.now)
+		return
+	}
+	var next int64
+	m.consult(s, func(p *Policy) {
+		if owes {
+			next = p.owed(from, at).next
+		} else {
+			next = p.passed(from.Next, at)
+		}
+	}, func() {
+		m.move(store.TaskPlan{Expect: m.record.Due, Next: next, Spec: m.record.Under(m.policy.Spec)}, slotPlan{})
+	})
+}
+
 // move moves the next slot without a run.
 func (m *Machine) move(p store.TaskPlan, d slotPlan) {
 	p.Token = m.term.Token
@@ -194,7 +224,7 @@ func (m *Machine) claimed(c store.TaskClaim, d slotPlan, reply store.TaskReply) 
 	case store.TaskPaused:
 		switch c.Kind {
 		case store.ClaimAgain:
-			m.notBefore = m.term.now + LookEvery // it waits until it may
+			m.pausedAt = reply.Now // it waits until it may
 		case store.ClaimTrigger:
 			m.triggerHeld = m.term.now + LookEvery
 			return

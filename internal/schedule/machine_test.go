@@ -280,6 +280,64 @@ func TestMachineTriggerOfAPausedTask(t *testing.T) {
 	require.Equal(t, "t1", l.attempt.Trigger)
 }
 
+// TestMachineRerunOfAPausedTask: a run that another leader left behind waits, and the slots go on
+// passing: none of them is made up for.
+func TestMachineRerunOfAPausedTask(t *testing.T) {
+	for missed, jitter := range map[Missed]time.Duration{RunOnce: 0, RunAll: 0, SkipMissed: 6 * time.Minute} {
+		b := &table{T: t}
+		dead := b.lead(1, Policy{Missed: missed, Jitter: jitter}, new(Memory))
+		dead.pass(16 * time.Minute) // the slot at 10
+		require.Equal(t, 1, dead.began)
+		b.record.Pause(b.redis(), true, "", "somebody")
+		l := b.lead(2, Policy{Missed: missed, Jitter: jitter}, new(Memory))
+		l.pass(31*time.Minute + 30*time.Second)
+		require.Zero(t, l.began)
+		require.Equal(t, tableEpoch+50*tableMinute, store.Natural(b.record.Next))
+		b.record.Pause(b.redis(), false, "1", "")
+		l.pass(LookEvery)
+		require.Equal(t, 1, l.began)
+		require.Equal(t, tableEpoch+10*tableMinute, l.attempt.Slot)
+		l.ends(succeeds)
+		l.pass(time.Minute)
+		require.Equal(t, 1, l.began, missed)
+		l.pass(LookEvery + jitter)
+		require.Equal(t, 2, l.began)
+		require.Equal(t, tableEpoch+50*tableMinute, l.attempt.Slot)
+	}
+}
+
+// TestPassed: what has begun to start has passed.
+func TestPassed(t *testing.T) {
+	p := Policy{Name: "t", Schedule: Every(10 * time.Minute), Jitter: 9 * time.Minute}
+	for now := p.start(tableEpoch); now < tableEpoch+60*tableMinute; now += tableMinute / 2 {
+		want := int64(tableEpoch)
+		for p.start(want) <= now {
+			want += 10 * tableMinute
+		}
+		require.Equal(t, want, p.passed(tableEpoch, now), "%d minutes", (now-tableEpoch)/tableMinute)
+	}
+}
+
+// TestMachineRerunOfAPausedTaskThatChanged: the schedule is another one by then, and what was due
+// under the old one has passed too.
+func TestMachineRerunOfAPausedTaskThatChanged(t *testing.T) {
+	b := &table{T: t}
+	dead := b.lead(1, Policy{}, new(Memory))
+	dead.pass(16 * time.Minute)
+	b.record.Pause(b.redis(), true, "", "somebody")
+	b.now += 10 * time.Minute // the slot at 20
+	b.record.Spec = "another"
+	l := b.lead(2, Policy{}, new(Memory))
+	l.pass(LookEvery)
+	require.Equal(t, tableEpoch+30*tableMinute, store.Natural(b.record.Next))
+	b.record.Pause(b.redis(), false, "1", "")
+	l.pass(LookEvery)
+	l.ends(succeeds)
+	l.pass(LookEvery)
+	require.Equal(t, 1, l.began)
+	require.Equal(t, tableEpoch+10*tableMinute, l.attempt.Slot)
+}
+
 // TestMachineOverlap: what comes due during a run is passed over, or waits for it.
 func TestMachineOverlap(t *testing.T) {
 	for overlap, want := range map[Overlap]int{OverlapSkip: 1, OverlapQueue: 2} {

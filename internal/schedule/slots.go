@@ -79,6 +79,17 @@ func (p *Policy) decide(s slotState) slotPlan {
 	return chosen
 }
 
+// passed is the first slot behind one that is due, of those that have not begun to start yet.
+func (p *Policy) passed(first, now int64) int64 {
+	rules := p.rules()
+	rules.Missed = RunOnce
+	d := Due(rules, store.Time(first), store.Time(now))
+	if latest := slotMillis(d.Slot, now); latest > first && p.start(latest) > now {
+		return latest
+	}
+	return slotMillis(d.Next, now)
+}
+
 // owed says what becomes of a slot that is due under a schedule which has changed since. It stands
 // alone: the new schedule was not in force before.
 func (p *Policy) owed(r store.TaskRecord, now int64) slotPlan {
