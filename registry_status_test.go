@@ -375,6 +375,38 @@ func TestTasksHeldBesideACountThatHangs(t *testing.T) {
 	})
 }
 
+// cutListing has a record that no index counts, and more entries than a listing looks at.
+type cutListing struct{ store.Registry }
+
+func (cutListing) Count(context.Context, time.Duration, time.Duration) (store.CountReply, error) {
+	return store.CountReply{Records: 1}, nil
+}
+
+func (s cutListing) Scan(ctx context.Context, _ string, onlyNew bool) (store.ScanReply, error) {
+	page, err := s.Registry.Scan(ctx, "0", onlyNew)
+	if !onlyNew {
+		page.Next, page.Malformed = "1", maxInstances-5
+	}
+	return page, err
+}
+
+// TestTasksStartBesideAListingThatIsCut: enough instances were counted, and there may be more.
+func TestTasksStartBesideAListingThatIsCut(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a", func(o *Options) { o.Tasks.MinInstances = 2 })
+		ran := 0
+		require.NoError(c, a.Tasks().Register(Task{Name: "t", Schedule: Every(time.Minute), Run: func(context.Context, TaskRun) error { ran++; return nil }}))
+		a.Registry().store = cutListing{a.Registry().store}
+		a.start()
+		c.until(time.Minute, a.IsLeader)
+		c.pass(5 * time.Minute)
+		require.Zero(c, ran, "it is alone")
+		c.member("b").start()
+		c.pass(5 * time.Minute)
+		require.NotZero(c, ran)
+	})
+}
+
 // TestClusterChanged: the leader alone reports how many instances there are, once a change, and
 // warns while one is missing. Nothing is asked while nothing happens.
 func TestClusterChanged(t *testing.T) {

@@ -137,7 +137,7 @@ func (l *gateLoop) look(ctx context.Context) time.Duration {
 		return l.r.opts.beat()
 	}
 	active, err := l.r.activeWithin(ctx, registryBound)
-	if err != nil {
+	if err != nil && active < l.s.gate.least { // a listing that was cut may have counted enough
 		l.failed++
 		if !l.counts && ctx.Err() == nil {
 			l.faults.report(l.s.bus, EventTasksHeld, fmt.Errorf("the instances cannot be counted: %w", err))
