@@ -11,7 +11,7 @@ var controls = []bug{
 	{name: "lease that is honoured has ended", test: "TestLastTermOfARole", breaks: "a status says that a term is over whose leader may still lead", file: "roles.go",
 		old: "0 < v.Until && v.Until <= now {", new: "0 < v.Until {"},
 	{name: "command of a transfer given up too soon", test: "TestControlTransferWaitsForTheHeir", breaks: "an operator hears of an unknown error instead of that the heir does not ask", file: "control_run.go",
-		old: "		bound += e.loop.timing.Offer() // first the heir is waited for\n", new: ""},
+		old: "		bound += e.loop.timing.Offer() // first the heir is waited for\n", new: "		_ = e\n"},
 	{name: "drain that the registry does not show", test: "TestDrain", breaks: "other instances go on counting on one that drains", file: "control_run.go",
 		old: "	c.registry.drain(draining)\n", new: ""},
 	{name: "drain by the word of the application", test: "TestDrain", breaks: "an instance that is drained for maintenance leads again as soon as another resigns", file: "election_loop.go",
