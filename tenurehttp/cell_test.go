@@ -128,8 +128,8 @@ func TestReadsWhileRedisIsDown(t *testing.T) {
 	})
 }
 
-// TestFirstReadsLongAfterAnOutage: that Redis gave no answer long ago says nothing of now. Who reads
-// then gets what Redis says, and while it is still away the last snapshot within a second.
+// TestFirstReadsLongAfterAnOutage: that Redis gave no answer long ago says nothing of now. Who
+// reads then gets what Redis says, and while it is still away the last snapshot within a second.
 func TestFirstReadsLongAfterAnOutage(t *testing.T) {
 	inSite(t, func(s *site) {
 		s.until(s.member("a").IsLeader)

@@ -54,8 +54,8 @@ func TestKitNamesItsMetrics(t *testing.T) {
 	}
 }
 
-// TestKitKeepsServicesApart: Prometheus renames the label namespace if the target has one, too. What
-// is added up over processes is so over those of one service, and says of which.
+// TestKitKeepsServicesApart: Prometheus renames the label namespace if the target has one, too.
+// What is added up over processes is so over those of one service, and says of which.
 func TestKitKeepsServicesApart(t *testing.T) {
 	for _, path := range []string{"prometheus/tenure.rules.yml", "grafana/tenure.json"} {
 		text, err := os.ReadFile(filepath.Join("../deploy", path))

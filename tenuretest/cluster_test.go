@@ -256,8 +256,8 @@ func TestRunDueWaitsForARunOnElection(t *testing.T) {
 	})
 }
 
-// TestRunDueAfterAShortCut: what a task could not ask while its instance was cut off is asked again,
-// and waited for.
+// TestRunDueAfterAShortCut: what a task could not ask while its instance was cut off is asked
+// again, and waited for.
 func TestRunDueAfterAShortCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := tenuretest.NewCluster(t)

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/tenure-go/tenure"
@@ -95,13 +96,13 @@ func (l *podLabels) take(ctx context.Context) error {
 	if len(own) != 1 {
 		return fmt.Errorf("kubernetes has %d pods %s", len(own), l.pod)
 	}
-	selector := leaderLabel + "=true"
+	selectors := []string{leaderLabel + "=true"}
 	for _, label := range ofService {
 		if value := own[0].Metadata.Labels[label]; value != "" {
-			selector += "," + label + "=" + value
+			selectors = append(selectors, label+"="+value)
 		}
 	}
-	labelled, err := l.list(ctx, "labelSelector", selector)
+	labelled, err := l.list(ctx, "labelSelector", strings.Join(selectors, ","))
 	if err != nil {
 		return err
 	}

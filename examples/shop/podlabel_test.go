@@ -34,13 +34,21 @@ func (p *pods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method == http.MethodGet {
-		items := []any{}
+		type pod struct {
+			Metadata struct {
+				Name   string            `json:"name"`
+				Labels map[string]string `json:"labels"`
+			} `json:"metadata"`
+		}
+		items := []pod{}
 		for name, labels := range p.labels {
 			if selected(r.URL.Query().Get("labelSelector"), labels) && selected(r.URL.Query().Get("fieldSelector"), map[string]string{"metadata.name": name}) {
-				items = append(items, map[string]any{"metadata": map[string]any{"name": name, "labels": labels}})
+				var found pod
+				found.Metadata.Name, found.Metadata.Labels = name, labels
+				items = append(items, found)
 			}
 		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"items": items})
+		_ = json.NewEncoder(w).Encode(map[string][]pod{"items": items})
 		return
 	}
 	var patch struct {

@@ -494,8 +494,8 @@ func (s *Source) election(e *tenure.Elector, status tenure.ElectionStatus, total
 	}
 }
 
-// lacksRight reports whether an error is that of a right that is missing. Somebody has to fix a wrong
-// password too, or a key of something else, but no right helps there.
+// lacksRight reports whether an error is that of a right that is missing. Somebody has to fix a
+// wrong password too, or a key of something else, but no right helps there.
 func lacksRight(err error) bool {
 	e, is := store.AsType[*store.Error](err)
 	return is && e.Refused

@@ -108,7 +108,7 @@ func TestOtherFaultsAreNoMissingRights(t *testing.T) {
 			require.Zero(t, gauge(s, telemetry.RightsMissing, right), "%s: %s", name, right)
 		}
 		stop()
-		<-ended // its error, if any, is that of the last words
+		_ = <-ended // if it is an error, of the last words
 		s.Close()
 		require.NoError(t, client.Close())
 	}

@@ -144,8 +144,8 @@ func TestVacancySeenFromADashboard(t *testing.T) {
 	p.clean()
 }
 
-// TestVacancyOfARedisThatRefuses: a candidate that stands back since Redis refuses what it asks says
-// what Redis says, and promises no election.
+// TestVacancyOfARedisThatRefuses: a candidate that stands back since Redis refuses what it asks
+// says what Redis says, and promises no election.
 func TestVacancyOfARedisThatRefuses(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

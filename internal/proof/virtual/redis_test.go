@@ -162,8 +162,8 @@ func TestVirtualP1_FailoverWithoutTheLastWritesAndLeaderHoldsOff(t *testing.T) {
 	})
 }
 
-// An instance is away for nearly as long as it takes to be down, and the one beat after that is lost
-// in a failover: to sweep it is right, whatever the old master had heard.
+// An instance is away for nearly as long as it takes to be down, and the one beat after that is
+// lost in a failover: to sweep it is right, whatever the old master had heard.
 func TestVirtualP9_FailoverWithoutTheOnlyBeat(t *testing.T) {
 	inScene(t, setup{tasks: true}, func(c *cluster, leader *instance) {
 		registry, victim := c.pace.registry, c.instances[(leader.number+1)%len(c.instances)]

@@ -292,8 +292,8 @@ func TestWhatIsNamedForRedis(t *testing.T) {
 	require.Regexp(t, `(?s) bob +resume +report +done.* ann +pause +report +done`, ask(t, nil, "audit").out)
 }
 
-// TestStatesAreByTheTimesOfTheService: DRIFTED_AFTER and DOWN_AFTER count for each command that says
-// in which state an instance is, and default to those of the library.
+// TestStatesAreByTheTimesOfTheService: DRIFTED_AFTER and DOWN_AFTER count for each command that
+// says in which state an instance is, and default to those of the library.
 func TestStatesAreByTheTimesOfTheService(t *testing.T) {
 	server := miniredis.RunT(t)
 	t.Setenv("TENURE_REDIS_URL", "redis://"+server.Addr())

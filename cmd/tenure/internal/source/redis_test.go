@@ -361,8 +361,8 @@ func (infoHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-// TestServerThatRefusesLeases: a replica and a full server grant no lease, whatever they know of it.
-// What INFO does not say is not known, and nobody asks for it while all roles are led.
+// TestServerThatRefusesLeases: a replica and a full server grant no lease, whatever they know of
+// it. What INFO does not say is not known, and nobody asks for it while all roles are led.
 func TestServerThatRefusesLeases(t *testing.T) {
 	const master, replica = "# Replication\r\nrole:master\r\n", "# Replication\r\nrole:slave\r\nmaster_host:redis-0\r\n"
 	memory := func(used, most int, policy string) string {
