@@ -48,7 +48,9 @@ func (p *pods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				items = append(items, found)
 			}
 		}
-		_ = json.NewEncoder(w).Encode(map[string][]pod{"items": items})
+		if json.NewEncoder(w).Encode(map[string][]pod{"items": items}) != nil {
+			panic(http.ErrAbortHandler)
+		}
 		return
 	}
 	var patch struct {

@@ -310,7 +310,7 @@ func TestMachineRerunOfAPausedTask(t *testing.T) {
 func TestPassed(t *testing.T) {
 	p := Policy{Name: "t", Schedule: Every(10 * time.Minute), Jitter: 9 * time.Minute}
 	for now := p.start(tableEpoch); now < tableEpoch+60*tableMinute; now += tableMinute / 2 {
-		want := int64(tableEpoch)
+		want := tableEpoch
 		for p.start(want) <= now {
 			want += 10 * tableMinute
 		}
