@@ -48,8 +48,8 @@ func (p *pods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				items = append(items, found)
 			}
 		}
-		if json.NewEncoder(w).Encode(map[string][]pod{"items": items}) != nil {
-			panic(http.ErrAbortHandler)
+		if err := json.NewEncoder(w).Encode(map[string][]pod{"items": items}); err != nil {
+			panic(err)
 		}
 		return
 	}
