@@ -632,7 +632,7 @@ type lateNames struct {
 func (l lateNames) Names(ctx context.Context, limit int) ([]string, bool, error) {
 	l.asked <- struct{}{}
 	<-ctx.Done()
-	time.Sleep(20 * time.Millisecond)
+	time.Sleep(20 * time.Millisecond) // a signal of the caller would order the two, and hide a race
 	return l.Tasks.Names(context.WithoutCancel(ctx), limit)
 }
 

@@ -247,24 +247,34 @@ func TestSpanOfARun(t *testing.T) {
 	}
 }
 
+// triggered has a process lead that runs the task rates without the middleware. seen has the
+// arguments of its runs.
+func triggered(t *testing.T) (tasks *tenure.TaskScheduler, seen <-chan []string, stop func()) {
+	t.Helper()
+	c, control := tenuretest.New(t, tenure.Options{InstanceID: "a"})
+	runs := make(chan []string, 1)
+	require.NoError(t, c.Tasks().Register(tenure.Task{Name: "rates", Schedule: tenure.OnDemand(), Run: func(_ context.Context, run tenure.TaskRun) error {
+		runs <- run.Args
+		return nil
+	}}))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }() // ends with stop
+	control.Lead()
+	return c.Tasks(), runs, func() {
+		cancel()
+		require.NoError(t, <-ended)
+	}
+}
+
 // TestTriggerWithoutASpan adds nothing, which a run without the middleware would see.
 func TestTriggerWithoutASpan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, control := tenuretest.New(t, tenure.Options{InstanceID: "a"})
-		seen := make(chan []string, 1)
-		require.NoError(t, c.Tasks().Register(tenure.Task{Name: "rates", Schedule: tenure.OnDemand(), Run: func(_ context.Context, run tenure.TaskRun) error {
-			seen <- run.Args
-			return nil
-		}}))
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- c.Run(ctx) }() // ends with stop
-		control.Lead()
-		_, err := tenureotel.Trigger(t.Context(), c.Tasks(), "rates", "EUR")
+		tasks, seen, stop := triggered(t)
+		defer stop()
+		_, err := tenureotel.Trigger(t.Context(), tasks, "rates", "EUR")
 		require.NoError(t, err)
 		require.Equal(t, []string{"EUR"}, <-seen)
-		stop()
-		require.NoError(t, <-ended)
 	})
 }
 
@@ -273,31 +283,21 @@ func TestTriggerWithoutASpan(t *testing.T) {
 func TestTriggerOfManyArguments(t *testing.T) {
 	tracer := sdktrace.NewTracerProvider().Tracer("test")
 	synctest.Test(t, func(t *testing.T) {
-		c, control := tenuretest.New(t, tenure.Options{InstanceID: "a"})
-		seen := make(chan []string, 1)
-		require.NoError(t, c.Tasks().Register(tenure.Task{Name: "rates", Schedule: tenure.OnDemand(), Run: func(_ context.Context, run tenure.TaskRun) error {
-			seen <- run.Args
-			return nil
-		}}))
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- c.Run(ctx) }() // ends with stop
-		control.Lead()
+		tasks, seen, stop := triggered(t)
+		defer stop()
 		traced, span := tracer.Start(t.Context(), "a request")
 		defer span.End()
 		for length, args := range map[int]int{1: 2, 950: 2, 951: 1, 1020: 1} {
 			arg := strings.Repeat("x", length)
-			_, err := tenureotel.Trigger(traced, c.Tasks(), "rates", arg)
+			_, err := tenureotel.Trigger(traced, tasks, "rates", arg)
 			require.NoError(t, err, length)
 			got := <-seen
 			require.Equal(t, arg, got[0])
 			require.Len(t, got, args, length)
 			synctest.Wait() // the run has ended
 		}
-		_, err := tenureotel.Trigger(traced, c.Tasks(), "rates", strings.Repeat("x", 1021))
+		_, err := tenureotel.Trigger(traced, tasks, "rates", strings.Repeat("x", 1021))
 		require.ErrorIs(t, err, tenure.ErrMisconfigured)
-		stop()
-		require.NoError(t, <-ended)
 	})
 }
 

@@ -42,15 +42,15 @@ type Source struct {
 
 	mu       sync.Mutex
 	counters map[series]float64
-	tasks    map[string]bool    // those that have series, and whether all that they count was collected
-	unled    map[string]gap     // by role: nobody is known to lead
-	timed    map[string]attempt // by task: the last attempt that failed and was timed
-	hung     map[string]attempt // by task: the attempt that is on and was counted as one that hangs
-	counts   *tenure.Counts     // the last that this process has counted as leader
-	unread   map[string]bool    // roles whose election was refused INFO
-	steps    map[stepper]float64
-	unbeaten bool      // the last heartbeat had no usable answer
-	beaten   time.Time // when Redis last took a heartbeat
+	tasks    map[string]bool     // those that have series, and whether all that they count was collected
+	unled    map[string]gap      // by role: nobody is known to lead
+	timed    map[string]attempt  // by task: the last attempt that failed and was timed
+	hung     map[string]attempt  // by task: the attempt that is on and was counted as one that hangs
+	counts   *tenure.Counts      // the last that this process has counted as leader
+	unread   map[string]bool     // roles whose election was refused INFO
+	steps    map[stepper]float64 // of Redis's clock, by who has seen them
+	unbeaten bool                // the last heartbeat had no usable answer
+	beaten   time.Time           // when Redis last took a heartbeat
 	held     int
 	heldTill time.Time
 	began    map[string]int64 // by role: the token of a term of ours of which it is not known how long nobody had led before
