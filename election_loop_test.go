@@ -103,8 +103,9 @@ func TestP4_DeadlineCountsFromBeforeTheRequest(t *testing.T) {
 // A suspended machine: the wall clock went on, timers and the monotonic clock did not. The first
 // reader ends the term.
 func TestP4_ReaderThatNoticesFirstEndsTheTerm(t *testing.T) {
+	const drain = time.Millisecond
 	inElection(t, nil, func(s *election) {
-		s.run(s.honest(0))
+		s.run(s.honest(drain))
 		s.at(time.Second)
 		term, _ := s.Term()
 		suspended := *term.live.lease.Load()
@@ -115,6 +116,7 @@ func TestP4_ReaderThatNoticesFirstEndsTheTerm(t *testing.T) {
 		s.pass(0)
 		require.ErrorIs(s, context.Cause(term.Context()), ErrLost)
 		require.Equal(s, time.Second, s.told(EventTermEnded)[0].Time.Sub(s.began), "the loop woke up")
+		s.pass(drain)
 		require.Len(s, s.store.made("release"), 1)
 		require.Contains(s, s.noted(), "drained")
 		s.pass(time.Second)
