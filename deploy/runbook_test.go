@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,6 +69,7 @@ type operator struct {
 	control *tenure.Control
 	client  *redis.Client
 	running chan struct{} // the task has begun
+	holds   atomic.Bool   // it goes on until its run is canceled; else it ends at once
 }
 
 // TestRunbook: every command of docs/runbook.md does what it says there: those of tenure and of
@@ -126,6 +128,9 @@ func (o *operator) start(id string) {
 	require.NoError(o, coordinator.Tasks().Register(tenure.Task{
 		Name: "invoices", Schedule: tenure.OnDemand(),
 		Run: func(ctx context.Context, _ tenure.TaskRun) error {
+			if !o.holds.Load() {
+				return nil
+			}
 			o.running <- struct{}{}
 			<-ctx.Done()
 			return ctx.Err()
@@ -182,6 +187,7 @@ func (o *operator) prepare(command string) {
 	case "tenure task resume NAME":
 		require.NoError(o, o.control.Pause(o.Context(), "invoices", "the bank is down"))
 	case "tenure task cancel NAME":
+		o.holds.Store(true)
 		_, err := o.control.Trigger(o.Context(), "invoices")
 		if !errors.Is(err, tenure.ErrTriggerWaiting) { // it waits behind a run that a new term has begun
 			require.NoError(o, err)
@@ -202,6 +208,7 @@ func (o *operator) runTenure(command string, args []string) {
 		out, code = o.run(o.tenure, args...)
 		return code == 0
 	})
+	o.holds.Store(false)
 	if code == 1 && slices.Contains([]string{"tenure doctor", "tenure status"}, command) {
 		code = 0 // it has found something: this redis keeps nothing
 	}
