@@ -27,10 +27,10 @@ ARGS          ?=
 ROOT    := github.com/tenure-go/tenure
 UNRACED ?= (/internal/(cron|lease|membership|schedule|proof/(oracle|sim))|^$(ROOT)/(bench|cmd|deploy|examples/fencing-sql|tools|tenurehttp/browsertest)(/.*)?)$$
 
-# Tests that hold scripts and suites to account: the race detector slows them down tenfold and sees nothing that it does not
-# see in the others of their packages; and those that count allocations, to which it adds its own. With it they are skipped, so
-# they run without it.
-RACELESS := TestEveryLeaseRuleIsTested|TestScriptsCarryWhatTheyNeed|TestVirtualNoticesBrokenScripts|TestVirtualReplay|TestVirtualTriggerExpires|TestAllocations|TestAllocationsOfARun|TestIsLeaderAllocatesNothing
+# Tests that hold scripts and suites to account, or play thousands of tasks or days of them: the race detector slows them down
+# tenfold and sees nothing that it does not see in the others of their packages; and those that count allocations, to which it
+# adds its own. With it they are skipped or play less, so they run without it.
+RACELESS := TestEveryLeaseRuleIsTested|TestEndsThatWaitAreBounded|TestRunAllCatchesUpAndIsDone|TestListingIsTruncated|TestP10_HourlyTaskUnderRandomFailovers|TestScriptsCarryWhatTheyNeed|TestVirtualNoticesBrokenScripts|TestVirtualReplay|TestVirtualTriggerExpires|TestAllocations|TestAllocationsOfARun|TestIsLeaderAllocatesNothing
 RACELESS_PACKAGES := . ./internal/redisstore ./internal/proof/virtual
 
 # Go benchmarks to run, for how long each, how often.

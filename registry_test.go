@@ -807,6 +807,9 @@ func FuzzInstanceEntry(f *testing.F) {
 // TestListingIsTruncated: 100,000 entries are looked at, and no more. That is said whatever else is
 // wrong.
 func TestListingIsTruncated(t *testing.T) {
+	if simnet.Race {
+		t.Skip("`make test` runs it without the race detector")
+	}
 	w := realRegistry(t)
 	for first := 0; first < 101_000; first += 1000 {
 		var pairs []string

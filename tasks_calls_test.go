@@ -137,6 +137,9 @@ func TestEndsWaitForRunsThatAreDue(t *testing.T) {
 // returned are recorded before the last ones begin. What is not would run again if the process
 // died, and also if its term ended and there was no time to record it.
 func TestEndsThatWaitAreBounded(t *testing.T) {
+	if simnet.Race {
+		t.Skip("`make test` runs it without the race detector")
+	}
 	inTaskCluster(t, func(g *taskCluster) {
 		const many, together = 6000, maxCalls * maxFlight
 		recorded := &recordedEnds{Tasks: g.local}

@@ -53,8 +53,11 @@ func TestP10_DailyTaskWithShortLivedLeaders(t *testing.T) {
 // leaders hand over, die in the middle of a run, or lose replies.
 func TestP10_HourlyTaskUnderRandomFailovers(t *testing.T) {
 	seeds := uint64(8)
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		seeds = 2
+	case simnet.Race: // `make test` runs it without the race detector, too
+		seeds = 3
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

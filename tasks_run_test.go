@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/schedule"
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -306,6 +307,9 @@ func TestSkipWithJitter(t *testing.T) {
 // TestRunAllCatchesUpAndIsDone: after an outage a task that is slower than its interval catches up
 // on what was missed, and then is as it was before.
 func TestRunAllCatchesUpAndIsDone(t *testing.T) {
+	if simnet.Race {
+		t.Skip("`make test` runs it without the race detector")
+	}
 	for _, takes := range []time.Duration{30 * time.Second, 55 * time.Second, 61 * time.Second, 150 * time.Second} {
 		for _, missed := range []MissedPolicy{MissedRunOnce, MissedRunAll} {
 			t.Run(fmt.Sprint(takes, missed), func(t *testing.T) {
