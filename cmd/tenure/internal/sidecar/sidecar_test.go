@@ -67,7 +67,8 @@ func TestEndsOfACommand(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Result{Code: 128 + int(syscall.SIGTERM), By: ByStop}, result)
 
-	r, term = runner(t, time.Second, "sleep", "1000")
+	r, term = runner(t, time.Hour, "sleep", "1000")
+	r.Grace = time.Hour - time.Second // the end begins in a second, and a starved guardian has an hour for it
 	result, err = r.Run(t.Context(), term)
 	require.NoError(t, err)
 	require.Equal(t, ByDeadline, result.By)
