@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -217,34 +216,31 @@ func TestEndOfACommand(t *testing.T) {
 		}
 		require.Equal(t, 4, asked)
 	}
-	a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, _ *http.Request) {
-		writeDocument(w, `{"id":"ABC","state":"asked","command":{"state":"asked"}}`)
-	})
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, errors.New("no end in time"))
-	defer cancel()
-	require.ErrorContains(t, a.Drain(ctx, "a"), "the command may still be executed: no end in time")
 }
 
 // TestStaleAnswer: the last answer comes with its age, and counts for no command and no wait.
 func TestStaleAnswer(t *testing.T) {
-	posted := false
-	a, _ := serve(t, APIOptions{}, func(w http.ResponseWriter, r *http.Request) {
-		posted = posted || r.Method == http.MethodPost
-		writeDocument(w, `{"status":{"led":true,"leader":{"instance_id":"a","remaining_seconds":-1,"token":7}},"active_instances":9,"age_seconds":14.2,"stale":true,"error":"tenure: redis gave no usable answer"}`)
+	synctest.Test(t, func(t *testing.T) {
+		posted := false
+		a, err := NewAPI(APIOptions{URL: "http://a", Timeout: time.Minute, Transport: answers(func(r *http.Request) (string, error) {
+			posted = posted || r.Method == http.MethodPost
+			return `{"status":{"led":true,"leader":{"instance_id":"a","remaining_seconds":-1,"token":7}},"active_instances":9,"age_seconds":14.2,"stale":true,"error":"tenure: redis gave no usable answer"}`, nil
+		})})
+		require.NoError(t, err)
+		leader, err := a.Leader(t.Context(), "")
+		var stale *StaleError
+		require.ErrorAs(t, err, &stale)
+		require.EqualError(t, err, "this is the answer of 14s ago: redis gave no usable answer")
+		require.ErrorIs(t, err, tenure.ErrUnreachable)
+		require.Equal(t, tenure.LeaderInfo{InstanceID: "a", Token: 7, Remaining: -time.Second}, leader)
+		require.ErrorIs(t, a.Ready(t.Context()), tenure.ErrUnreachable)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		err = a.WaitFor(ctx, 1)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, tenure.ErrUnreachable, "how many are active is not known")
+		require.False(t, posted)
 	})
-	leader, err := a.Leader(t.Context(), "")
-	var stale *StaleError
-	require.ErrorAs(t, err, &stale)
-	require.EqualError(t, err, "this is the answer of 14s ago: redis gave no usable answer")
-	require.ErrorIs(t, err, tenure.ErrUnreachable)
-	require.Equal(t, tenure.LeaderInfo{InstanceID: "a", Token: 7, Remaining: -time.Second}, leader)
-	require.ErrorIs(t, a.Ready(t.Context()), tenure.ErrUnreachable)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	err = a.WaitFor(ctx, 1)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, err, tenure.ErrUnreachable, "how many are active is not known")
-	require.False(t, posted)
 }
 
 // answers stands in for a server.
