@@ -85,9 +85,21 @@ func (s *screen) since(from int) string {
 // press types keys, and waits until what was written from then on matches.
 func (s *screen) press(keys, pattern string) string {
 	s.Helper()
-	from, want := len(s.since(0)), regexp.MustCompile("(?s)"+pattern)
+	from := len(s.since(0))
 	_, err := io.WriteString(s.terminal, keys)
 	require.NoError(s, err)
+	return s.await(from, pattern)
+}
+
+// shows waits until what was written since the start matches: some of it may have come before.
+func (s *screen) shows(pattern string) string {
+	s.Helper()
+	return s.await(0, pattern)
+}
+
+func (s *screen) await(from int, pattern string) string {
+	s.Helper()
+	want := regexp.MustCompile("(?s)" + pattern)
 	require.Eventually(s, func() bool { return want.MatchString(s.since(from)) }, 2*time.Minute, 10*time.Millisecond, pattern)
 	return s.since(from)
 }
@@ -121,7 +133,7 @@ func TestTop(t *testing.T) {
 		return err == nil && counts.Active == 7
 	})
 	s := inTerminal(t, stage.env, "top", "--interval", "200ms")
-	s.press("", `\x1b\[\?1049h.*reports +LED +web-1.*instances 7 active +healthy: yes.*web-7 +active +- .*no task has run here yet.*q quits`)
+	s.shows(`\x1b\[\?1049h.*reports +LED +web-1.*instances 7 active +healthy: yes.*web-7 +active +- .*no task has run here yet.*q quits`)
 	require.NoError(t, pty.Setsize(s.terminal, &pty.Winsize{Rows: 16, Cols: 40}))
 	frames := regexp.MustCompile(`\x1b\[H([^\x1b]*\x1b\[K\r\n)*\x1b\[Jq quits`)
 	s.press("x", `and \d+ more.*q quits.*\x1b\[H.*q quits`)
@@ -136,14 +148,26 @@ func TestTop(t *testing.T) {
 	s.end(0)
 
 	s = inTerminal(t, stage.env, "top")
-	s.press("", "q quits")
+	s.shows("q quits")
 	s.press("\x03", `\x1b\[\?1049l`)
 	s.end(0)
 
 	s = inTerminal(t, stage.env, "top")
-	s.press("", "q quits")
+	s.shows("q quits")
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	s.end(0)
+}
+
+// demo starts the demo, and returns when somebody leads. Whoever is slow to press a first key would
+// find the leader killed by the demo itself: r is one that changes nothing.
+func demo(t *testing.T) (s *screen, page string) {
+	t.Helper()
+	s = inTerminal(t, os.Environ(), "demo")
+	page = regexp.MustCompile(`http://127.0.0.1:\d+`).FindString(s.shows(`status page: http://127.0.0.1:\d+/.*keys: `))
+	_, err := io.WriteString(s.terminal, "r")
+	require.NoError(t, err)
+	s.shows("LEADS, token")
+	return s, page
 }
 
 // TestDemoQuits: q ends the demo, also if a paused instance was asked for something. That it does
@@ -153,8 +177,7 @@ func TestDemoQuits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")
 	}
-	s := inTerminal(t, os.Environ(), "demo")
-	s.press("", `LEADS, token`)
+	s, _ := demo(t)
 	paused := regexp.MustCompile(`(alpha|beta|gamma) +paused`)
 	id := paused.FindStringSubmatch(s.press("p", paused.String()))[1]
 	s.press(map[string]string{"alpha": "1", "beta": "2", "gamma": "3"}[id], `chosen`)
@@ -169,9 +192,9 @@ func TestDemoKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")
 	}
-	s := inTerminal(t, os.Environ(), "demo")
-	page := regexp.MustCompile(`http://127.0.0.1:\d+`).FindString(s.press("", `status page: http://127.0.0.1:\d+/.*keys: .*LEADS, token`))
-	s.press("k", `SIGKILL.*process gone; r revives it.*LEADS, token \d+ — take-over .* after SIGKILL`)
+	s, page := demo(t)
+	s.press("k", `SIGKILL.*LEADS, token \d+ — take-over .* after SIGKILL`)
+	s.shows(`SIGKILL.*process gone; r revives it`)
 	s.press("r", `process gone, starting it again`)
 	s.press("p", `paused with SIGSTOP.*LEADS, token \d+ — take-over .* after SIGSTOP`)
 	s.press("r", `goes on`)
