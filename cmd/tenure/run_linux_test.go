@@ -300,7 +300,7 @@ func TestRunEndsWhatForksAndExits(t *testing.T) {
 	}
 	s.until("it forks", func() bool { return s.leads("hops", "web-1") && size() > 10 })
 	require.NoError(t, os.WriteFile(end, nil, 0o600))
-	s.until("the lease ends", func() bool { return !s.leads("hops", "web-1") })
+	s.until("the lease ends", func() bool { return s.over("hops", "web-1") })
 	at := size()
 	require.Never(t, func() bool { return size() > at }, time.Second, 100*time.Millisecond)
 }
