@@ -17,6 +17,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
 // TestQuickstart: the program leads, runs its task at once, answers, and stops cleanly on SIGTERM,
@@ -29,7 +31,7 @@ func TestQuickstart(t *testing.T) {
 	binary := build(t)
 	server := miniredis.RunT(t)
 	for range 2 {
-		address := freeAddress(t)
+		address := redistest.FreeAddress(t)
 		cmd := exec.CommandContext(t.Context(), binary)
 		cmd.Env = append(os.Environ(), "REDIS_ADDR="+server.Addr(), "LISTEN="+address)
 		out, err := cmd.StderrPipe()
@@ -87,7 +89,7 @@ func signalled(t *testing.T, binary string) (pause time.Duration, end error) {
 	t.Helper()
 	server := miniredis.RunT(t)
 	server.ClockTTL(true)
-	address := freeAddress(t)
+	address := redistest.FreeAddress(t)
 	cmd := exec.CommandContext(t.Context(), binary)
 	cmd.Env = append(os.Environ(), "REDIS_ADDR="+server.Addr(), "LISTEN="+address)
 	require.NoError(t, cmd.Start())
@@ -166,12 +168,4 @@ func get(t *testing.T, url string) string {
 		require.True(t, time.Now().Before(bound), "%v", err)
 		time.Sleep(10 * time.Millisecond) // bounded poll
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
 }

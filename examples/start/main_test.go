@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
 // TestGettingStarted: what docs/getting-started.md shows happens. The first process leads, works
@@ -81,10 +82,7 @@ type process struct {
 
 func start(t *testing.T, binary, redis, id string) *process {
 	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p := &process{cmd: exec.CommandContext(t.Context(), binary), address: listener.Addr().String()}
-	require.NoError(t, listener.Close())
+	p := &process{cmd: exec.CommandContext(t.Context(), binary), address: redistest.FreeAddress(t)}
 	p.cmd.Env = append(os.Environ(), "REDIS_ADDR="+redis, "LISTEN="+p.address, "ID="+id)
 	out, err := p.cmd.StderrPipe()
 	require.NoError(t, err)

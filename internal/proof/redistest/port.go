@@ -50,3 +50,14 @@ func freePort() (int, error) {
 	}
 	return ln.Addr().(*net.TCPAddr).Port, ln.Close()
 }
+
+// FreeAddress returns an address that nobody listens on now, for a program that must be told one.
+// The system gives its port to nobody who names none, such as the test servers beside this one.
+func FreeAddress(t TB) string {
+	t.Helper()
+	port, err := freePort()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return loopback(port)
+}
