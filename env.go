@@ -95,7 +95,8 @@ func (o EnvOptions) New() (*Coordinator, error) {
 //
 // If neither REDIS_URL nor REDIS_HOST is set, the process is meant to run alone: Redis is nil. The
 // client is made for leases: contexts bound its calls, and it waits for an answer for a tenth of
-// LEASE_TTL unless the URL has a read_timeout. No error has a password or a URL in it. Values that
+// LEASE_TTL unless the URL has a read_timeout. With TLS a server that Sentinel or a Cluster names
+// has a certificate of the address that it is named by, or of the host in the URL. No error has a password or a URL in it. Values that
 // are in range by themselves are checked against each other by EnvOptions.New.
 func OptionsFromEnv(prefix string) (EnvOptions, error) {
 	e := environment{prefix: prefix + "_"}
@@ -424,6 +425,9 @@ func newClient(u *url.URL, address string, cluster bool, password string, wait t
 			return nil, err
 		}
 		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password)
+		if opts.TLSConfig != nil {
+			opts.Dialer = dialNamed(opts.TLSConfig, opts.DialTimeout)
+		}
 		return func() redis.UniversalClient { return redis.NewClusterClient(opts) }, nil
 	case u.Query().Has("master_name"):
 		opts, err := redis.ParseFailoverURL(address)
@@ -431,6 +435,9 @@ func newClient(u *url.URL, address string, cluster bool, password string, wait t
 			return nil, err
 		}
 		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password)
+		if opts.TLSConfig != nil {
+			opts.Dialer = dialNamed(opts.TLSConfig, opts.DialTimeout)
+		}
 		return func() redis.UniversalClient { return redis.NewFailoverClient(opts) }, nil
 	}
 	opts, err := redis.ParseURL(address)

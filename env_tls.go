@@ -1,0 +1,49 @@
+package tenure
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"time"
+)
+
+// dialNamed dials servers that others have named: those that Sentinel or a node of a Cluster has
+// given the addresses of. go-redis would ask each for a certificate of the host in the URL, which
+// is that of one of them. A server may have that one, or one of the address that is dialed.
+func dialNamed(config *tls.Config, timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	timeout = max(cmp.Or(timeout, 5*time.Second), 0) // as go-redis
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, err
+		}
+		of := config.Clone()
+		of.ServerName = host
+		if !config.InsecureSkipVerify {
+			of.InsecureSkipVerify = true // it verifies one name only: VerifyConnection verifies two
+			of.VerifyConnection = func(state tls.ConnectionState) error {
+				err := verify(state.PeerCertificates, config.RootCAs, host)
+				if err != nil && verify(state.PeerCertificates, config.RootCAs, config.ServerName) == nil {
+					return nil
+				}
+				return err
+			}
+		}
+		dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: timeout}, Config: of}
+		return dialer.DialContext(ctx, network, addr)
+	}
+}
+
+// verify verifies a chain as package tls does.
+func verify(chain []*x509.Certificate, roots *x509.CertPool, name string) error {
+	options := x509.VerifyOptions{Roots: roots, DNSName: name, Intermediates: x509.NewCertPool()}
+	for _, certificate := range chain[1:] {
+		options.Intermediates.AddCert(certificate)
+	}
+	if _, err := chain[0].Verify(options); err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: err}
+	}
+	return nil
+}

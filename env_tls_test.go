@@ -1,0 +1,187 @@
+package tenure_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+)
+
+// authority signs certificates for a test.
+type authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+	trusted     *x509.CertPool
+}
+
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	a := authority{trusted: x509.NewCertPool()}
+	a.certificate, a.key = a.sign(t, &x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign})
+	a.trusted.AddCert(a.certificate)
+	return a
+}
+
+// sign signs a certificate, the first one by its own key.
+func (a authority) sign(t *testing.T, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	c.SerialNumber, c.Subject, c.BasicConstraintsValid = big.NewInt(1), pkix.Name{CommonName: "test"}, true
+	c.NotBefore, c.NotAfter = time.Now().Add(-48*time.Hour), time.Now().Add(48*time.Hour)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	parent, by := a.certificate, a.key
+	if parent == nil {
+		parent, by = c, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, key.Public(), by)
+	require.NoError(t, err)
+	signed, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return signed, key
+}
+
+// server is the configuration of a server with a certificate of that name.
+func (a authority) server(t *testing.T, name string) *tls.Config {
+	t.Helper()
+	c := &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	if ip := net.ParseIP(name); ip != nil {
+		c.IPAddresses = []net.IP{ip}
+	} else {
+		c.DNSNames = []string{name}
+	}
+	signed, key := a.sign(t, c)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{signed.Raw}, PrivateKey: key}}, MinVersion: tls.VersionTLS12}
+}
+
+// serveRedis answers commands over TLS on the loopback interface, and returns its port.
+func serveRedis(t *testing.T, config *tls.Config, answer func(command string) string) int {
+	t.Helper()
+	listener, err := tls.Listen("tcp4", "127.0.0.1:0", config)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() { // ends with the listener
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // ends with the client
+				defer func() { _ = connection.Close() }()
+				answerRedis(connection, answer)
+			}()
+		}
+	}()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+func answerRedis(connection net.Conn, answer func(command string) string) {
+	lines := bufio.NewReader(connection)
+	number := func() int {
+		line, err := lines.ReadString('\n')
+		if err != nil || len(line) < 3 {
+			return -1
+		}
+		n, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
+		return n
+	}
+	for {
+		words := make([]string, max(number(), 0))
+		for i := range words {
+			word := make([]byte, max(number(), 0)+2)
+			if _, err := io.ReadFull(lines, word); err != nil {
+				return
+			}
+			words[i] = strings.ToLower(strings.TrimSpace(string(word)))
+		}
+		if len(words) == 0 {
+			return
+		}
+		text := answer(strings.Join(words, " "))
+		if text == "" {
+			text = "-ERR unknown command\r\n"
+		}
+		if _, err := io.WriteString(connection, text); err != nil {
+			return
+		}
+	}
+}
+
+// TestServersHaveCertificatesOfTheirOwn: Sentinel and a Cluster name servers by other addresses
+// than that in the URL. A server is trusted by a certificate of the address that it was named by,
+// or of the host in the URL, and by no other.
+func TestServersHaveCertificatesOfTheirOwn(t *testing.T) {
+	ours, foreign := newAuthority(t), newAuthority(t)
+	for name, row := range map[string]struct {
+		by      authority
+		of      string
+		refused bool
+	}{
+		"its own":           {ours, "localhost", false},
+		"of the URL":        {ours, "127.0.0.1", false},
+		"another name":      {ours, "redis.example", true},
+		"another authority": {foreign, "localhost", true},
+	} {
+		for _, kind := range []string{"Cluster", "Sentinel"} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				data := serveRedis(t, row.by.server(t, row.of), func(command string) string {
+					if command == "ping" {
+						return "+PONG\r\n"
+					}
+					return ""
+				})
+				first := serveRedis(t, ours.server(t, "127.0.0.1"), func(command string) string {
+					switch {
+					case strings.HasPrefix(command, "cluster slots"):
+						return fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\nlocalhost\r\n:%d\r\n$1\r\nn\r\n", data)
+					case strings.HasPrefix(command, "sentinel get-master-addr-by-name"):
+						return fmt.Sprintf("*2\r\n$9\r\nlocalhost\r\n$%d\r\n%d\r\n", len(strconv.Itoa(data)), data)
+					case strings.HasPrefix(command, "sentinel"):
+						return "*0\r\n"
+					}
+					return ""
+				})
+				named := fmt.Sprintf("REDIS_URL=rediss://127.0.0.1:%d?read_timeout=1m&max_retries=-1", first)
+				if kind == "Sentinel" {
+					environ(t, "NAMESPACE={shop}", named+"&master_name=main")
+				} else {
+					environ(t, "NAMESPACE={shop}", named, "REDIS_CLUSTER=true")
+				}
+				read, err := tenure.OptionsFromEnv("SHOP")
+				require.NoError(t, err)
+				defer read.Redis.Close()
+				var asked error
+				switch client := read.Redis.(type) {
+				case *redis.ClusterClient:
+					client.Options().TLSConfig.RootCAs = ours.trusted
+					asked = client.ForEachMaster(context.Background(), func(ctx context.Context, node *redis.Client) error { return node.Ping(ctx).Err() })
+				case *redis.Client:
+					client.Options().TLSConfig.RootCAs = ours.trusted
+					asked = client.Ping(context.Background()).Err()
+				}
+				if row.refused {
+					var untrusted *tls.CertificateVerificationError
+					require.ErrorAs(t, asked, &untrusted)
+					return
+				}
+				require.NoError(t, asked)
+			})
+		}
+	}
+}
