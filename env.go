@@ -87,7 +87,9 @@ func (o EnvOptions) New() (*Coordinator, error) {
 //	METADATA            name=value,name=value
 //	FAIL_FAST           true or false
 //	REDIS_URL           redis://user:password@host:port/db, rediss:// or unix://, with the query
-//	                    parameters of go-redis; with ?master_name=… by Sentinel
+//	                    parameters of go-redis; with ?master_name=… by Sentinel: user:password
+//	                    are then those of Sentinel, and username=… is the user of Redis, as is
+//	                    a user without a password before the host
 //	REDIS_CLUSTER       true: REDIS_URL or REDIS_HOST names a node of a Redis Cluster
 //	REDIS_HOST, REDIS_PORT, REDIS_USERNAME, REDIS_DB, REDIS_TLS
 //	                    in place of REDIS_URL; the port is 6379 unless it is set
@@ -435,6 +437,9 @@ func newClient(u *url.URL, address string, cluster bool, password string, wait t
 			return nil, err
 		}
 		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password)
+		if opts.SentinelPassword == "" && opts.Username == "" { // nobody logs in to Sentinel without a password
+			opts.Username, opts.SentinelUsername = opts.SentinelUsername, ""
+		}
 		if opts.TLSConfig != nil {
 			opts.Dialer = dialNamed(opts.TLSConfig, opts.DialTimeout)
 		}

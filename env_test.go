@@ -127,6 +127,18 @@ func TestClientFromEnv(t *testing.T) {
 			require.Equal(t, "FailoverClient", rdb.(*redis.Client).Options().Addr)
 			require.Equal(t, "p", rdb.(*redis.Client).Options().Password)
 		}},
+		"a user behind Sentinel": {[]string{"REDIS_URL=redis://shop@s1:26379?master_name=mymaster", "REDIS_PASSWORD=p"}, func(t *testing.T, rdb redis.UniversalClient) {
+			o := rdb.(*redis.Client).Options()
+			require.Equal(t, []any{"shop", "p"}, []any{o.Username, o.Password})
+		}},
+		"one of Sentinel too": {[]string{"REDIS_URL=redis://s:sp@s1:26379?master_name=mymaster&username=shop", "REDIS_PASSWORD=p"}, func(t *testing.T, rdb redis.UniversalClient) {
+			o := rdb.(*redis.Client).Options()
+			require.Equal(t, []any{"shop", "p"}, []any{o.Username, o.Password})
+		}},
+		"only one of Sentinel": {[]string{"REDIS_URL=redis://s:sp@s1:26379?master_name=mymaster", "REDIS_PASSWORD=p"}, func(t *testing.T, rdb redis.UniversalClient) {
+			o := rdb.(*redis.Client).Options()
+			require.Equal(t, []any{"", "p"}, []any{o.Username, o.Password})
+		}},
 		"a cluster": {[]string{"REDIS_HOST=redis", "REDIS_CLUSTER=true", "REDIS_PASSWORD=p"}, func(t *testing.T, rdb redis.UniversalClient) {
 			o := rdb.(*redis.ClusterClient).Options()
 			require.Equal(t, []any{[]string{"redis:6379"}, "p", 3 * time.Second}, []any{o.Addrs, o.Password, o.ReadTimeout})

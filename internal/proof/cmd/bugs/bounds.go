@@ -33,6 +33,8 @@ var bounds = []bug{
 		old: "verify(state.PeerCertificates, config.RootCAs, host)", new: "verify(state.PeerCertificates, config.RootCAs, config.ServerName)"},
 	{name: "any certificate of the authority", test: "TestServersHaveCertificatesOfTheirOwn", breaks: "who has a certificate for something else reads the password of Redis", file: "env_tls.go",
 		old: "DNSName: name, ", new: ""},
+	{name: "user of Redis given to Sentinel", test: "TestClientFromEnv", breaks: "a user of an ACL cannot log in to a Redis that Sentinel watches", file: "env.go",
+		old: "if opts.SentinelPassword == \"\" && opts.Username == \"\" {", new: "if false {"},
 	{name: "client of the environment is not used", test: "TestClientFromEnv", breaks: "each of the processes that name a Redis leads alone", file: "env.go",
 		old: "case o.Mode == EnvStatic, o.Redis == nil:", new: "case o.Mode == EnvStatic, true:"},
 	{name: "one careful role for all", test: "TestDiagnosisOfEachElection", breaks: "Doctor finds a role sound whose guard is off, since another one has a shorter lease", file: "doctor.go",
