@@ -46,6 +46,57 @@ func TestLikelyCause(t *testing.T) {
 	}
 }
 
+// TestAnswersOfSentinels: the error says what is wrong between the client and the Sentinels, also if
+// go-redis has kept the text of their answers only.
+func TestAnswersOfSentinels(t *testing.T) {
+	for _, test := range []struct {
+		answer error
+		kind   error
+		says   string // "": nothing is guessed
+	}{
+		{redis.Nil, store.ErrUnreachable, "no Sentinel knows a master of that name"},
+		{refusal("NOAUTH Authentication required."), store.ErrMisconfigured, "set SentinelUsername and SentinelPassword"},
+		{refusal("WRONGPASS invalid username-password pair or user is disabled."), store.ErrMisconfigured, "set SentinelUsername and SentinelPassword"},
+		{refusal("ERR unknown command 'sentinel', with args beginning with: 'get-master-addr-by-name' 'main' "), store.ErrMisconfigured, "the addresses must be those of Sentinels"},
+		{io.ErrUnexpectedEOF, store.ErrUnreachable, ""},
+	} {
+		for _, format := range []string{"redis: all sentinels specified in configuration are unreachable: %w", "redis: all sentinels specified in configuration are unreachable: %s"} {
+			err := (&Store{}).explain("leader", fmt.Errorf(format, test.answer))
+			require.ErrorIs(t, err, test.kind)
+			if test.says == "" {
+				require.Empty(t, store.FixOf(err))
+			}
+			require.Contains(t, store.FixOf(err), test.says)
+		}
+	}
+}
+
+// TestClientCertificateIsAskedFor: a server with TLS that wants a certificate of its clients is
+// running, and the error says what it lacks.
+func TestClientCertificateIsAskedFor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	authority := redistest.NewAuthority(t)
+	opts := redistest.Start(t, redistest.Secured(authority)).Options()
+	asking := redistest.Start(t, redistest.Secured(authority))
+	harness := asking.Client(t).Conn() // stays connected
+	t.Cleanup(func() { _ = harness.Close() })
+	require.NoError(t, harness.ConfigSet(t.Context(), "tls-auth-clients", "yes").Err())
+	opts.Addr, opts.MaxRetries = asking.Addr(), -1
+	client := redis.NewClient(opts)
+	t.Cleanup(func() { _ = client.Close() })
+	db := openStore(client, "tenure")
+	fixes := map[string]bool{}
+	for range 20 { // a broken pipe may come first: that says less
+		_, _, err := db.Instance(t.Context(), "me")
+		require.ErrorIs(t, err, store.ErrUnreachable)
+		fixes[store.FixOf(err)] = true
+	}
+	require.Contains(t, fixes, asksForCertificate)
+	require.NoError(t, harness.ConfigSet(t.Context(), "tls-auth-clients", "no").Err())
+}
+
 // Client and server that do not agree on TLS: the error says what it likely is, whichever way
 // round.
 func TestTLSOnOneSideIsNamed(t *testing.T) {

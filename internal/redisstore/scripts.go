@@ -352,6 +352,29 @@ const (
 // first write fails and nobody reads the reason.
 const endsConnections = "if Redis ends new connections at once, it has as many clients as its maxclients allows: raise that, or stop some"
 
+// asksForCertificate is what is wrong if a server ends the handshake over the client's certificate.
+const asksForCertificate = "give the Redis client a certificate that Redis trusts, since it asks for one (tls-auth-clients): Certificates in its TLSConfig, or REDIS_CERT_FILE and " +
+	"REDIS_KEY_FILE in the environment"
+
+// ofSentinel is what is wrong if the Sentinels have answered, but none has named the master; "": they
+// have not, or it is not known. It goes by the text, since old versions of go-redis have that only.
+// lasting is false if it may be over by itself.
+func ofSentinel(err error) (fix string, lasting bool) {
+	text := err.Error()
+	says := func(word string) bool { return strings.Contains(text, word) }
+	switch {
+	case !says("all sentinels specified in configuration are unreachable"):
+		return "", false
+	case says("NOAUTH"), says("WRONGPASS"), says("AUTH <password> called without any password"):
+		return "set SentinelUsername and SentinelPassword of the Redis client, or user:password in its URL, to what the Sentinels ask for", true
+	case says("unknown command"):
+		return "the addresses must be those of Sentinels: a client that asks Redis itself has no MasterName, and no master_name in its URL", true
+	case says(redis.Nil.Error()): // one that has just been set up may be told yet
+		return "no Sentinel knows a master of that name: set MasterName of the Redis client, or master_name in its URL, to what the Sentinels call it", false
+	}
+	return "", false
+}
+
 // likely guesses what is wrong from an error that does not say so; "": no idea.
 func (s *Store) likely(err error) string {
 	_, plain := store.AsType[tls.RecordHeaderError](err)
@@ -379,10 +402,19 @@ func (s *Store) Silence() string { return s.likely(context.DeadlineExceeded) }
 // unknown.
 func explain(op string, err error) error {
 	e := &store.Error{Kind: store.ErrUnreachable, Op: op, Err: err}
+	if fix, lasting := ofSentinel(err); fix != "" {
+		if e.Fix = fix; lasting {
+			e.Kind = store.ErrMisconfigured
+		}
+		return e
+	}
 	var refused redis.Error
 	if !errors.As(err, &refused) {
 		if _, untrusted := store.AsType[*tls.CertificateVerificationError](err); untrusted {
 			e.Fix = "have the TLSConfig of the Redis client trust the server's certificate (RootCAs, ServerName), or renew that"
+		}
+		if text := err.Error(); strings.Contains(text, "remote error: tls:") && strings.Contains(text, "certificate") {
+			e.Fix = asksForCertificate
 		}
 		return e
 	}
@@ -432,7 +464,7 @@ func explain(op string, err error) error {
 		strings.Contains(text, "unauthenticated"): // more arguments than Redis reads of a client that has not logged in
 		e.Fix = "set Username and Password of the Redis client"
 	case starts("ERR unknown command"), strings.Contains(text, "Unknown Redis command called from"): // within a script
-		e.Fix = "tenure needs Redis 6.2 or later with Lua scripting, and no command renamed (rename-command)"
+		e.Fix = "tenure needs Redis 6.2 or later with Lua scripting, and no command renamed (rename-command); a Sentinel must be asked for its master (MasterName, or master_name in the URL)"
 	default:
 		return e
 	}
