@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"crypto/tls"
 	"net"
 	"net/netip"
 	"net/url"
@@ -94,6 +95,9 @@ func (o EnvOptions) New() (*Coordinator, error) {
 //	REDIS_HOST, REDIS_PORT, REDIS_USERNAME, REDIS_DB, REDIS_TLS
 //	                    in place of REDIS_URL; the port is 6379 unless it is set
 //	REDIS_PASSWORD      of either
+//	REDIS_CERT_FILE, REDIS_KEY_FILE
+//	                    files in PEM with the client certificate, and its key, for a Redis with TLS
+//	                    that asks for one. They are read anew for each connection
 //
 // If neither REDIS_URL nor REDIS_HOST is set, the process is meant to run alone: Redis is nil. The
 // client is made for leases: contexts bound its calls, and it waits for an answer for a tenth of
@@ -314,7 +318,7 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 			return nil
 		}
 	case address == "":
-		for _, name := range append(parts, "REDIS_PASSWORD", "REDIS_CLUSTER") {
+		for _, name := range append(parts, "REDIS_PASSWORD", "REDIS_CLUSTER", "REDIS_CERT_FILE", "REDIS_KEY_FILE") {
 			if e.text(name) != "" {
 				e.refuse(e.prefix+name, hidden, "is set, but neither %sREDIS_URL nor %sREDIS_HOST", e.prefix, e.prefix)
 			}
@@ -347,17 +351,44 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 		e.refuse(e.prefix+"REDIS_URL", hidden, "must have a %s between 0 and %d", name, maxConnections)
 		return nil
 	}
+	certificate, ok := e.certificate(parsed.Scheme == "rediss")
+	if !ok {
+		return nil
+	}
 	wait := orDefault(ttl, 30*time.Second) / 10
 	if parsed.Query().Has("read_timeout") {
 		wait = 0
 	}
-	client, err := newClient(parsed, address, cluster, password, wait)
+	client, err := newClient(parsed, address, cluster, password, wait, certificate)
 	if err != nil || strings.Contains(address, "#") { // a part of a password that was not escaped may stand in its text, or be the host
 		e.refuse(e.prefix+"REDIS_URL", hidden, "must be redis://, rediss:// or unix://, a number as the database, and query parameters that go-redis "+
 			"knows; characters of the password that mean something in a URL must be escaped, or the password be in %sREDIS_PASSWORD", e.prefix)
 		return nil
 	}
 	return client
+}
+
+// certificate finds the client certificate that a server with TLS may ask for; false: something is
+// wrong with it.
+func (e *environment) certificate(secured bool) (clientCertificate, bool) {
+	cert, key := e.text("REDIS_CERT_FILE"), e.text("REDIS_KEY_FILE")
+	switch {
+	case cert == "" && key == "":
+		return nil, true
+	case cert == "":
+		e.refuseVariable("REDIS_CERT_FILE", "must be set: a certificate and its key go together")
+	case key == "":
+		e.refuseVariable("REDIS_KEY_FILE", "must be set: a certificate and its key go together")
+	case !secured:
+		e.refuseVariable("REDIS_CERT_FILE", "is for TLS: rediss:// in %sREDIS_URL, or %sREDIS_TLS", e.prefix, e.prefix)
+	default:
+		read, err := readCertificate(cert, key)
+		if err != nil {
+			e.refuseVariable("REDIS_CERT_FILE", "must be a certificate in PEM, and %sREDIS_KEY_FILE its key: %v", e.prefix, err)
+		}
+		return read, err == nil
+	}
+	return nil, false
 }
 
 // maxConnections is how many connections a URL may ask for. Far beyond that go-redis panics, or
@@ -410,9 +441,12 @@ func isHost(text string) bool {
 }
 
 // newClient reads a URL with the parser that fits, and returns what makes the client.
-func newClient(u *url.URL, address string, cluster bool, password string, wait time.Duration) (func() redis.UniversalClient, error) {
-	set := func(timeout *time.Duration, bounded *bool, secret *string) {
+func newClient(u *url.URL, address string, cluster bool, password string, wait time.Duration, certificate clientCertificate) (func() redis.UniversalClient, error) {
+	set := func(timeout *time.Duration, bounded *bool, secret *string, config *tls.Config) {
 		*bounded = true
+		if config != nil {
+			config.GetClientCertificate = certificate
+		}
 		if wait > 0 {
 			*timeout = wait
 		}
@@ -426,7 +460,7 @@ func newClient(u *url.URL, address string, cluster bool, password string, wait t
 		if err != nil {
 			return nil, err
 		}
-		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password)
+		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password, opts.TLSConfig)
 		if opts.TLSConfig != nil {
 			opts.Dialer = dialNamed(opts.TLSConfig, opts.DialTimeout)
 		}
@@ -436,7 +470,7 @@ func newClient(u *url.URL, address string, cluster bool, password string, wait t
 		if err != nil {
 			return nil, err
 		}
-		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password)
+		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password, opts.TLSConfig)
 		if opts.SentinelPassword == "" && opts.Username == "" { // nobody logs in to Sentinel without a password
 			opts.Username, opts.SentinelUsername = opts.SentinelUsername, ""
 		}
@@ -449,6 +483,6 @@ func newClient(u *url.URL, address string, cluster bool, password string, wait t
 	if err != nil {
 		return nil, err
 	}
-	set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password)
+	set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password, opts.TLSConfig)
 	return func() redis.UniversalClient { return redis.NewClient(opts) }, nil
 }

@@ -197,6 +197,10 @@ func TestBadEnv(t *testing.T) {
 		"nor before that": {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "#" + secret + "@redis"}, []string{"REDIS_URL"}},
 		"of a node":       {[]string{"NAMESPACE={shop}", "REDIS_URL=redis://svc:12#" + secret + "@redis", "REDIS_CLUSTER=true"}, []string{"REDIS_URL"}},
 		"cut off":         {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:p@" + secret + "#x@redis"}, []string{"REDIS_URL"}},
+		"only a key":      {[]string{"NAMESPACE=shop", "REDIS_URL=rediss://redis", "REDIS_KEY_FILE=/key"}, []string{"REDIS_CERT_FILE"}},
+		"no key":          {[]string{"NAMESPACE=shop", "REDIS_URL=rediss://redis", "REDIS_CERT_FILE=/cert"}, []string{"REDIS_KEY_FILE"}},
+		"no such file":    {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_TLS=true", "REDIS_CERT_FILE=/cert/none", "REDIS_KEY_FILE=/key/none"}, []string{"REDIS_CERT_FILE"}},
+		"no TLS":          {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_CERT_FILE=/cert", "REDIS_KEY_FILE=/key"}, []string{"REDIS_CERT_FILE"}},
 		"a parameter":     {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@redis?nonsense=1"}, []string{"REDIS_URL"}},
 	} {
 		t.Run(name, func(t *testing.T) {

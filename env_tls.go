@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
+	"sync/atomic"
 	"time"
 )
 
@@ -46,4 +47,25 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool, name string) error 
 		return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: err}
 	}
 	return nil
+}
+
+// clientCertificate returns the certificate by which a client shows who it is. Nil: it has none.
+type clientCertificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+
+// readCertificate reads the files with a certificate and its key: at once, and anew for each
+// connection, since certificates are replaced while a program runs. While they cannot be read, or
+// one of the two has been replaced, the last certificate counts.
+func readCertificate(certFile, keyFile string) (clientCertificate, error) {
+	first, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, err
+	}
+	var last atomic.Pointer[tls.Certificate]
+	last.Store(&first)
+	return func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if read, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil {
+			last.Store(&read)
+		}
+		return last.Load(), nil
+	}, nil
 }

@@ -9,10 +9,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"math/big"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -121,6 +124,54 @@ func answerRedis(connection net.Conn, answer func(command string) string) {
 			return
 		}
 	}
+}
+
+// TestClientCertificateOfEnv: a server with TLS that asks for a certificate gets the one in the
+// files, and once both were replaced, the new one.
+func TestClientCertificateOfEnv(t *testing.T) {
+	ours := newAuthority(t)
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "client.pem"), filepath.Join(dir, "client.key")
+	shown := make(chan string, 100)
+	replace := func(name string) (cert, key []byte) {
+		signed, by := ours.sign(t, &x509.Certificate{DNSNames: []string{name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		der, err := x509.MarshalPKCS8PrivateKey(by)
+		require.NoError(t, err)
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed.Raw}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	}
+	asking := ours.server(t, "127.0.0.1")
+	asking.ClientAuth, asking.ClientCAs = tls.RequireAndVerifyClientCert, ours.trusted
+	asking.VerifyConnection = func(state tls.ConnectionState) error {
+		shown <- state.PeerCertificates[0].DNSNames[0]
+		return nil
+	}
+	port := serveRedis(t, asking, func(command string) string {
+		if command == "ping" {
+			return "+PONG\r\n"
+		}
+		return ""
+	})
+	cert, key := replace("first")
+	require.NoError(t, os.WriteFile(certFile, cert, 0o600))
+	require.NoError(t, os.WriteFile(keyFile, key, 0o600))
+	environ(t, "NAMESPACE=shop", fmt.Sprintf("REDIS_URL=rediss://127.0.0.1:%d?read_timeout=1m", port), "REDIS_CERT_FILE="+certFile, "REDIS_KEY_FILE="+keyFile)
+	read, err := tenure.OptionsFromEnv("SHOP")
+	require.NoError(t, err)
+	client := read.Redis.(*redis.Client)
+	defer client.Close()
+	client.Options().TLSConfig.RootCAs = ours.trusted
+	connect := func() string {
+		conn := client.Conn() // each is a connection of its own while the others are open
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, conn.Ping(context.Background()).Err())
+		return <-shown
+	}
+	require.Equal(t, "first", connect())
+	cert, key = replace("second")
+	require.NoError(t, os.WriteFile(certFile, cert, 0o600))
+	require.Equal(t, "first", connect(), "one of two files was replaced")
+	require.NoError(t, os.WriteFile(keyFile, key, 0o600))
+	require.Equal(t, "second", connect())
 }
 
 // TestServersHaveCertificatesOfTheirOwn: Sentinel and a Cluster name servers by other addresses

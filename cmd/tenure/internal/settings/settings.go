@@ -24,7 +24,7 @@ const Prefix = "TENURE"
 // behind the prefix. Those that OptionsFromEnv of package tenure knows mean what they mean there.
 var names = []string{
 	"redis_url", "redis_cluster", "redis_host", "redis_port", "redis_username", "redis_db", "redis_tls", "redis_password",
-	"redis_password_file",
+	"redis_password_file", "redis_cert_file", "redis_key_file",
 	"namespace", "instance_id", "role", "leader_key", "lease_ttl", "renew_interval", "retry_interval", "drift_margin", "empty_history_wait",
 	"hold_off", "restart_guard", "failover_margin", "heartbeat_interval", "heartbeat_ttl", "sweep_interval", "drifted_after", "down_after",
 	"shutdown_timeout", "eligible", "priority", "preempt", "spread", "by_instance_id", "address", "address_host", "address_port", "version", "worker_count", "worker_id",

@@ -35,6 +35,8 @@ var bounds = []bug{
 		old: "DNSName: name, ", new: ""},
 	{name: "user of Redis given to Sentinel", test: "TestClientFromEnv", breaks: "a user of an ACL cannot log in to a Redis that Sentinel watches", file: "env.go",
 		old: "if opts.SentinelPassword == \"\" && opts.Username == \"\" {", new: "if false {"},
+	{name: "client certificate of the start", test: "TestClientCertificateOfEnv", breaks: "when the certificate has run out, no connection is made again, though its file was replaced", file: "env_tls.go",
+		old: "			last.Store(&read)\n", new: "			_ = read\n"},
 	{name: "client of the environment is not used", test: "TestClientFromEnv", breaks: "each of the processes that name a Redis leads alone", file: "env.go",
 		old: "case o.Mode == EnvStatic, o.Redis == nil:", new: "case o.Mode == EnvStatic, true:"},
 	{name: "one careful role for all", test: "TestDiagnosisOfEachElection", breaks: "Doctor finds a role sound whose guard is off, since another one has a shorter lease", file: "doctor.go",
