@@ -26,7 +26,7 @@ func dialNamed(config *tls.Config, timeout time.Duration) func(ctx context.Conte
 			of.InsecureSkipVerify = true // it verifies one name only: VerifyConnection verifies two
 			of.VerifyConnection = func(state tls.ConnectionState) error {
 				err := verify(state.PeerCertificates, config.RootCAs, host)
-				if err != nil && verify(state.PeerCertificates, config.RootCAs, config.ServerName) == nil {
+				if err != nil && config.ServerName != "" && verify(state.PeerCertificates, config.RootCAs, config.ServerName) == nil {
 					return nil
 				}
 				return err
