@@ -13,8 +13,12 @@ import (
 )
 
 // EnvYield is how many statements a process built with Yield runs between two that yield, on
-// average. Without it, or below 1, none does.
-const EnvYield = "TENURE_YIELD"
+// average, and EnvHold how many statements of its tests between two that stand still until the
+// others have got far ahead. Without it, or below 1, none does.
+const (
+	EnvYield = "TENURE_YIELD"
+	EnvHold  = "TENURE_YIELD_HOLD"
+)
 
 const yielder = `package %s
 
@@ -23,21 +27,49 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 )
 
-var overlayYields, _ = strconv.Atoi(os.Getenv(%q))
+var (
+	overlayYields = overlayEvery(%q)
+	overlayHolds  = overlayEvery(%q)
+	overlayHeld   atomic.Bool // a goroutine is
+)
+
+func overlayEvery(env string) int { n, _ := strconv.Atoi(os.Getenv(env)); return n }
+
+func overlayTurns(most int) {
+	for range 1 + rand.IntN(most) {
+		runtime.Gosched()
+	}
+}
+
+func overlayHold() {
+	if overlayHeld.CompareAndSwap(false, true) { // no other one: they get far ahead
+		overlayTurns(4000)
+		overlayHeld.Store(false)
+	}
+}
 
 func overlayYield() {
-	if overlayYields > 0 && rand.IntN(overlayYields) == 0 {
-		for range 1 + rand.IntN(4) {
-			runtime.Gosched()
-		}
+	switch {
+	case overlayYields < 1 || rand.IntN(overlayYields) > 0:
+	case rand.IntN(500) == 0:
+		overlayHold()
+	default:
+		overlayTurns(4)
+	}
+}
+
+func overlayYieldTest() {
+	if overlayHolds > 0 && rand.IntN(overlayHolds) == 0 {
+		overlayHold()
 	}
 }
 `
 
-// Yield lays over the packages in these folders ("": the root) what they are, with goroutines that
-// yield at random before each of their statements, see EnvYield. Tests stay as they are.
+// Yield lays over the packages in these folders ("": the root) and their tests what they are, with
+// goroutines that yield at random before each of their statements, see EnvYield.
 func Yield(dir string, folders []string) (overlay string, err error) {
 	l, err := newLayer(dir)
 	if err != nil {
@@ -49,13 +81,17 @@ func Yield(dir string, folders []string) (overlay string, err error) {
 		if err != nil {
 			return "", err
 		}
-		for _, name := range in.GoFiles {
+		for _, name := range slices.Concat(in.GoFiles, in.TestGoFiles, in.XTestGoFiles) {
 			path := filepath.Join(folder, name)
 			source, err := os.ReadFile(path)
 			if err != nil {
 				return "", err
 			}
-			text, err := yielding(string(source))
+			yield := "overlayYield"
+			if strings.HasSuffix(name, "_test.go") {
+				yield = "overlayYieldTest"
+			}
+			text, err := yielding(string(source), yield)
 			if err != nil {
 				return "", fmt.Errorf("%s: %w", path, err)
 			}
@@ -63,8 +99,13 @@ func Yield(dir string, folders []string) (overlay string, err error) {
 				return "", err
 			}
 		}
-		if err := l.write(filepath.Join(folder, "overlay_yield.go"), fmt.Sprintf(yielder, in.Name, EnvYield)); err != nil {
+		if err := l.write(filepath.Join(folder, "overlay_yield.go"), fmt.Sprintf(yielder, in.Name, EnvYield, EnvHold)); err != nil {
 			return "", err
+		}
+		if len(in.XTestGoFiles) > 0 {
+			if err := l.write(filepath.Join(folder, "overlay_yield_x_test.go"), fmt.Sprintf(yielder, in.Name+"_test", EnvYield, EnvHold)); err != nil {
+				return "", err
+			}
 		}
 	}
 	return l.finish()
@@ -72,7 +113,7 @@ func Yield(dir string, folders []string) (overlay string, err error) {
 
 // yielding gives a source that yields before each statement of its functions. Lines stay where they
 // are.
-func yielding(source string) (string, error) {
+func yielding(source, yield string) (string, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "", source, parser.SkipObjectResolution)
 	if err != nil {
@@ -103,7 +144,7 @@ func yielding(source string) (string, error) {
 	var b strings.Builder
 	from := 0
 	for _, to := range at {
-		b.WriteString(source[from:to] + "overlayYield(); ")
+		b.WriteString(source[from:to] + yield + "(); ")
 		from = to
 	}
 	return b.String() + source[from:], nil

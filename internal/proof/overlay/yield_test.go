@@ -65,12 +65,12 @@ overlayYield(); loop:
 	overlayYield(); return n
 }
 `
-	text, err := yielding(before)
+	text, err := yielding(before, "overlayYield")
 	require.NoError(t, err)
 	require.Equal(t, after, text)
 	_, err = parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)
 	require.NoError(t, err)
-	_, err = yielding("no program")
+	_, err = yielding("no program", "overlayYield")
 	require.Error(t, err)
 }
 
@@ -80,17 +80,29 @@ func TestYield(t *testing.T) {
 	require.NoError(t, os.WriteFile("go.mod", []byte("module example\n\ngo 1.24\n"), 0o644))
 	require.NoError(t, os.WriteFile("main.go", []byte(source), 0o644))
 	require.NoError(t, os.WriteFile("main_test.go", []byte(test), 0o644))
+	require.NoError(t, os.WriteFile("outside_test.go", []byte(`package main_test
+
+import "testing"
+
+func TestNothing(t *testing.T) { t.Log("nothing") }
+`), 0o644))
 	laid, err := Yield("laid", []string{""})
 	require.NoError(t, err)
-	files, err := filepath.Glob("laid/*_main.go")
-	require.NoError(t, err)
-	require.Len(t, files, 1)
-	text, err := os.ReadFile(files[0])
-	require.NoError(t, err)
-	require.Equal(t, 8, strings.Count(string(text), "overlayYield();"))
+	for name, want := range map[string]struct {
+		call  string
+		times int
+	}{"main.go": {"overlayYield(); ", 8}, "main_test.go": {"overlayYieldTest(); ", 1}, "outside_test.go": {"overlayYieldTest(); ", 1}} {
+		files, err := filepath.Glob("laid/*_" + name)
+		require.NoError(t, err)
+		require.Len(t, files, 1)
+		text, err := os.ReadFile(files[0])
+		require.NoError(t, err)
+		require.Equal(t, want.times, strings.Count(string(text), want.call), name)
+	}
 	require.NoError(t, Compile("", "./p.test", "-overlay", laid))
 	for _, every := range []string{"", "0", "1", "5"} {
 		t.Setenv(EnvYield, every)
+		t.Setenv(EnvHold, every)
 		out, err := Command(t.Context(), "", "./p.test").CombinedOutput()
 		require.NoError(t, err)
 		require.Contains(t, string(out), "33 8 7 1", every)

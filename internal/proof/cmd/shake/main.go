@@ -1,7 +1,9 @@
 // Command shake runs tests of a product whose goroutines yield at random before each of their
-// statements. That leads them through orders which an idle machine shows once in thousands of runs:
-// it finds tests that ask a moment too early, and states that a caller should not see. What it does
-// is drawn anew each time, and has no seed: a failure shows again if it is run often enough.
+// statements. Now and then one stands still until the others have got far ahead, and so do those of
+// the tests. That leads them through orders which an idle machine shows once in thousands of runs:
+// it finds tests that ask a moment too early or too late, and states that a caller should not see.
+// What it does is drawn anew each time, and has no seed: a failure shows again if it is run often
+// enough.
 package main
 
 import (
@@ -28,7 +30,8 @@ func main() {
 	flag.StringVar(&o.skip, "skip", "^TestVirtualReplay$", "no tests whose names match: replay needs the order")
 	flag.IntVar(&o.runs, "runs", 3, "runs of each")
 	flag.IntVar(&o.every, "every", 5, "statements between two that yield, on average")
-	flag.DurationVar(&o.bound, "timeout", 10*time.Minute, "longest run of the tests of one package")
+	flag.IntVar(&o.hold, "hold", 10, "statements of tests between two that stand still, on average; 1: all do")
+	flag.DurationVar(&o.bound, "timeout", 30*time.Minute, "longest run of the tests of one package")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, o)
@@ -41,13 +44,13 @@ func main() {
 
 type options struct {
 	packages, run, skip string
-	runs, every         int
+	runs, every, hold   int
 	bound               time.Duration
 }
 
 func run(ctx context.Context, o options) error {
-	if o.runs < 1 || o.every < 1 {
-		return errors.New("-runs and -every must be at least 1")
+	if min(o.runs, o.every, o.hold) < 1 {
+		return errors.New("-runs, -every and -hold must be at least 1")
 	}
 	scratch, err := os.MkdirTemp("", "tenure-shake-")
 	if err != nil {
@@ -122,7 +125,7 @@ func attempt(ctx context.Context, o options, in, binary string) (failed []string
 	ctx, cancel := context.WithTimeout(ctx, o.bound)
 	defer cancel()
 	cmd := overlay.Command(ctx, in, binary, "-test.short", "-test.shuffle=on", "-test.run="+o.run, "-test.skip="+o.skip)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", overlay.EnvYield, o.every))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", overlay.EnvYield, o.every), fmt.Sprintf("%s=%d", overlay.EnvHold, o.hold))
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil, nil
