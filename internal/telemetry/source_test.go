@@ -122,7 +122,7 @@ func TestRedisUpWithoutAnElection(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	c, err := tenure.New(client, tenure.Options{
-		Namespace: "shop", InstanceID: "a", NoDefaultRole: true, ShutdownTimeout: time.Second,
+		Namespace: "shop", InstanceID: "a", NoDefaultRole: true, ShutdownTimeout: time.Minute,
 		Registry: tenure.RegistryOptions{HeartbeatInterval: 100 * time.Millisecond},
 	})
 	require.NoError(t, err)
