@@ -102,8 +102,9 @@ func (o EnvOptions) New() (*Coordinator, error) {
 // If neither REDIS_URL nor REDIS_HOST is set, the process is meant to run alone: Redis is nil. The
 // client is made for leases: contexts bound its calls, and it waits for an answer for a tenth of
 // LEASE_TTL unless the URL has a read_timeout. With TLS a server that Sentinel or a Cluster names
-// has a certificate of the address that it is named by, or of the host in the URL. No error has a password or a URL in it. Values that
-// are in range by themselves are checked against each other by EnvOptions.New.
+// has a certificate of the address that it is named by, or of the host in the URL. No error has a
+// password or a URL in it. Values that are in range by themselves are checked against each other by
+// EnvOptions.New.
 func OptionsFromEnv(prefix string) (EnvOptions, error) {
 	e := environment{prefix: prefix + "_"}
 	if !envPrefix.MatchString(prefix) {

@@ -46,8 +46,8 @@ func TestLikelyCause(t *testing.T) {
 	}
 }
 
-// TestAnswersOfSentinels: the error says what is wrong between the client and the Sentinels, also if
-// go-redis has kept the text of their answers only.
+// TestAnswersOfSentinels: the error says what is wrong between the client and the Sentinels, also
+// if go-redis has kept the text of their answers only.
 func TestAnswersOfSentinels(t *testing.T) {
 	for _, test := range []struct {
 		answer error

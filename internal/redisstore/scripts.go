@@ -356,9 +356,9 @@ const endsConnections = "if Redis ends new connections at once, it has as many c
 const asksForCertificate = "give the Redis client a certificate that Redis trusts, since it asks for one (tls-auth-clients): Certificates in its TLSConfig, or REDIS_CERT_FILE and " +
 	"REDIS_KEY_FILE in the environment"
 
-// ofSentinel is what is wrong if the Sentinels have answered, but none has named the master; "": they
-// have not, or it is not known. It goes by the text, since old versions of go-redis have that only.
-// lasting is false if it may be over by itself.
+// ofSentinel is what is wrong if the Sentinels have answered, but none has named the master; "":
+// they have not, or it is not known. It goes by the text, since old versions of go-redis have that
+// only. lasting is false if it may be over by itself.
 func ofSentinel(err error) (fix string, lasting bool) {
 	text := err.Error()
 	says := func(word string) bool { return strings.Contains(text, word) }
