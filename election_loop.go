@@ -111,6 +111,7 @@ type electionLoop struct {
 	work     leaderWork
 
 	preference     lease.Preference
+	coming         bool      // the lease is offered to this candidate: it counts as led
 	term           *liveTerm // the term that is on, or whose work drains
 	abandoned      bool      // the drain bound of the term has passed
 	drainBy        time.Time
@@ -418,9 +419,13 @@ func (l *electionLoop) prefer(now lease.Reading) {
 	if id := l.report.leader; l.addresses != nil && id != "" && id != l.id { // without a leader the last one counts
 		l.preference.Newer = l.addresses.newer(id)
 	}
+	if coming := l.cand.Coming(); coming != l.coming {
+		l.coming = coming
+		l.balance.count(coming)
+	}
 	if l.opts.Spread {
 		l.preference.Others = int(l.balance.led.Load())
-		if l.current.Load() != nil {
+		if l.coming || l.current.Load() != nil {
 			l.preference.Others--
 		}
 	}

@@ -417,6 +417,47 @@ func TestSpread(t *testing.T) {
 	})
 }
 
+// TestSpreadWhileWorkDrains: a role that is about to come counts as one that the process leads.
+// Else others go on giving it roles while the first ones drain, and it gives them back.
+func TestSpreadWhileWorkDrains(t *testing.T) {
+	for name, tt := range map[string]struct {
+		first, roles int           // so many processes share so many roles
+		drain        time.Duration // of the work of each
+		moves        int           // that it takes until the last process has its share
+	}{
+		"one gives, for longer than Preempt": {first: 1, roles: 6, drain: 90 * time.Second, moves: 3},
+		"several give at once":               {first: 4, roles: 8, drain: 8 * time.Second, moves: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				member := func(name string) *instance {
+					m := c.member(name, func(o *Options) { o.NoDefaultRole, o.ShutdownTimeout = true, 5*time.Minute })
+					for i := range tt.roles {
+						_, err := m.AddRole(fmt.Sprint("shard-", i), ElectionOptions{
+							LeaseTTL: 10 * time.Second, Spread: true, Lead: []LeadFunc{m.works("work", tt.drain)},
+						})
+						require.NoError(c, err)
+					}
+					return m.start()
+				}
+				var members []*instance
+				for i := range tt.first {
+					members = append(members, member(fmt.Sprint("first-", i)))
+				}
+				c.pass(10 * time.Minute)
+				share := tt.roles / tt.first
+				require.Equal(c, slices.Repeat([]int{share}, tt.first), loads(members...))
+				before := transfers(members...)
+
+				members = append(members, member("last"))
+				c.pass(10 * time.Minute)
+				require.Equal(c, tt.moves, transfers(members...)-before)
+				require.Equal(c, tt.moves, loads(members[tt.first])[0])
+			})
+		})
+	}
+}
+
 // TestSpreadFromTheStart: roles of processes that start together do not all go to the fastest.
 func TestSpreadFromTheStart(t *testing.T) {
 	count := map[string]int{}

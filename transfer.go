@@ -97,10 +97,19 @@ func notReady(to string, byItself bool, timing lease.Timing) error {
 // balance is what the elections of one process share so that roles spread over processes. Its zero
 // value leads nothing. It is safe for concurrent use.
 type balance struct {
-	led atomic.Int64 // roles whose term is on
+	led atomic.Int64 // roles whose term is on, and those that are offered to this process and that it asks for
 
 	mu    sync.Mutex
 	moved time.Time // when a role was last offered to a process that leads fewer; zero: never
+}
+
+// count counts one role more, or one less.
+func (b *balance) count(more bool) {
+	if more {
+		b.led.Add(1)
+	} else {
+		b.led.Add(-1)
+	}
 }
 
 // turn reports whether a role may be offered to another process now, and counts that it is: one per

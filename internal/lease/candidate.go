@@ -77,6 +77,7 @@ type Candidate struct {
 	rivalAt time.Duration // monotonic: since then, or since an offer to it was not taken up
 	turn    func() bool   // may it give way now? nil: it may
 	yields  bool          // the offer is its own, to a better candidate
+	coming  bool          // following: by the last answer the lease is offered to this candidate
 	polite  bool          // stands back after a resignation: an offer ends that
 
 	stopping bool
@@ -301,7 +302,7 @@ func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
 			return c.Tick(now)
 		}
 		c.state, c.lease, c.token, c.since, c.origin = Leading, won, a.Token, a.Since, a.Origin
-		c.uncertain, c.begun, c.rival, c.regular = false, now.Mono, "", past
+		c.uncertain, c.begun, c.rival, c.regular, c.coming = false, now.Mono, "", past, false
 		c.renewAfter(r)
 		if c.called { // it may have come before the reply that says that the lease is ours
 			c.hint(now)
@@ -311,7 +312,7 @@ func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
 		wait := a.Wait + wakeLag + c.apart()
 		c.regular = c.meeting(now, now.Mono+c.pace(r))
 		c.wake = min(now.Mono+wait, c.regular)
-		c.paced = !a.Offered
+		c.paced, c.coming = !a.Offered, a.Offered
 		if a.Offered { // asking on is how it accepts
 			c.wake = min(c.wake, now.Mono+c.timing.TTL/20)
 			c.regular = c.wake

@@ -151,3 +151,9 @@ func (c *Candidate) Offer(now Reading, token int64, to string) bool {
 // Heir is the instance that the lease is offered to, or will be reserved for; "": none. Anyone: it
 // is not known yet.
 func (c *Candidate) Heir() string { return c.heir }
+
+// Coming reports whether the lease is offered to this candidate, which asks for it: it leads soon,
+// or once the work of the leader has drained.
+func (c *Candidate) Coming() bool {
+	return c.coming && c.state == Following && c.ready && !c.stopping
+}

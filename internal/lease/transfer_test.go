@@ -243,6 +243,38 @@ func TestHeirStaysAwake(t *testing.T) {
 	near(t, "sleep", b.c.Wait(b.now), time.Second, time.Second+wakeLag+wakeSpread)
 }
 
+// TestComing: a candidate that a lease is offered to, and that asks for it, may count on it.
+func TestComing(t *testing.T) {
+	b := newBench(t)
+	refused := func(offered bool) {
+		a := b.reply(Held)
+		a.Wait, a.Offered = ttl, offered
+		b.says(b.next(), a, Nothing)
+	}
+	want := func(coming bool) {
+		t.Helper()
+		if b.c.Coming() != coming {
+			t.Errorf("coming: %v", b.c.Coming())
+		}
+		b.sleep()
+	}
+	refused(false)
+	want(false)
+	refused(true)
+	want(true)
+	b.c.Ready(b.now, false) // it does not ask for it any more
+	want(false)
+	b.c.Ready(b.now, true)
+	refused(false)
+	want(false)
+	refused(true)
+	want(true)
+	b.answers(b.next(), Unknown, Nothing) // which says nothing
+	want(true)
+	b.lead()
+	want(false)
+}
+
 // TestNamedHint ends the stand-back after a resignation, and no other.
 func TestNamedHint(t *testing.T) {
 	for _, tt := range []struct {
