@@ -332,13 +332,14 @@ func TestUnknownCommands(t *testing.T) {
 	}
 }
 
-// TestSlotsOfADeadMasterAreLookedFor: by itself go-redis does so once a minute; what a node refuses
-// moves no slots.
+// TestSlotsOfADeadMasterAreLookedFor: by itself go-redis does so once a minute. A node that has left
+// the cluster, or is cut off from it, answers CLUSTERDOWN; what a node refuses otherwise moves no
+// slots.
 func TestSlotsOfADeadMasterAreLookedFor(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
 		want int64
-	}{{errors.New("no route to it"), 2}, {refusal("NOPERM not for you"), 1}} {
+	}{{errors.New("no route to it"), 2}, {refusal("CLUSTERDOWN Hash slot not served"), 2}, {refusal("NOPERM not for you"), 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			var looks atomic.Int64
 			client := redis.NewClusterClient(&redis.ClusterOptions{

@@ -322,14 +322,11 @@ var refusedCall = regexp.MustCompile(`\[([A-Z]+) (.+)\]`)
 // refusedCommand is how Redis names a command that a user may not send.
 var refusedCommand = regexp.MustCompile(`run the '([a-z|]+)' command`)
 
-// explain says what an error means. A cluster whose node is gone may have moved its slots: by
-// itself go-redis looks for them once in ClusterOptions.ClusterStateReloadInterval, a minute,
-// unless a node that answers reports it. A node that answers nonsense is there: to ask it for the
-// slots would have go-redis read nonsense in a goroutine of its own, and a panic there ends the
-// process.
+// explain says what an error means. If a cluster may have moved its slots, go-redis is told to look
+// for them: by itself it looks once in ClusterOptions.ClusterStateReloadInterval, a minute, unless a
+// node answers MOVED.
 func (s *Store) explain(op string, err error) error {
-	var refused redis.Error
-	if cluster, is := s.rdb.(*redis.ClusterClient); is && !errors.As(err, &refused) && !isNonsense(err) {
+	if cluster, is := s.rdb.(*redis.ClusterClient); is && mayHaveMoved(err) {
 		cluster.ReloadState(context.Background()) // in a goroutine of its own, one at a time
 	}
 	explained := explain(op, err)
@@ -337,6 +334,18 @@ func (s *Store) explain(op string, err error) error {
 		e.Fix = s.likely(err)
 	}
 	return explained
+}
+
+// mayHaveMoved reports whether a slot of a cluster may be elsewhere after such an error of the node
+// that had it: the node is gone, or it answers CLUSTERDOWN since it has left the cluster, or is cut
+// off from the other nodes. A node that answers nonsense is there: to ask it for the slots would
+// have go-redis read nonsense in a goroutine of its own, and a panic there ends the process.
+func mayHaveMoved(err error) bool {
+	var refused redis.Error
+	if errors.As(err, &refused) {
+		return redis.HasErrorPrefix(err, "CLUSTERDOWN")
+	}
+	return !isNonsense(err)
 }
 
 // What is likely wrong if client and server do not agree on TLS. Neither side reports it: a server

@@ -306,3 +306,22 @@ func (c *Cluster) Migrate(t TB, slot int64, between func()) {
 		step(third, "CLUSTER", "SETSLOT", slot, "NODE", toID)
 	}
 }
+
+// Remove has a node leave the cluster, as redis-cli --cluster del-node does: the others forget it,
+// and it knows of no other then. It must hold no keys.
+func (c *Cluster) Remove(t TB, node *Server) {
+	t.Helper()
+	id := c.id(node)
+	for _, other := range c.Nodes {
+		forget := func(ctx context.Context, r *redis.Client) error { return r.ClusterForget(ctx, id).Err() }
+		if other == node {
+			continue
+		}
+		if err := other.admin(forget); err != nil && !strings.Contains(err.Error(), "forget my master") { // its replica stays without one
+			t.Fatalf("redistest: CLUSTER FORGET: %v", err)
+		}
+	}
+	if err := node.admin(func(ctx context.Context, r *redis.Client) error { return r.ClusterResetSoft(ctx).Err() }); err != nil {
+		t.Fatalf("redistest: CLUSTER RESET: %v", err)
+	}
+}

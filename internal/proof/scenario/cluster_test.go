@@ -40,6 +40,31 @@ func TestP12_SlotMigrationChangesNoLeader(t *testing.T) {
 	s.leads(follower)
 }
 
+// The slot of the lease is moved, and its old master leaves the cluster before the leader has heard
+// of it: that node answers CLUSTERDOWN from then on, and never MOVED.
+func TestP12_NodeThatLeavesTheClusterChangesNoLeader(t *testing.T) {
+	s := newParallelStage(t, 20*time.Second)
+	cluster := redistest.StartCluster(t, redistest.Args("--cluster-require-full-coverage", "no")) // its other slots go with it
+	leader := s.join("leader", cluster.Client(t), young, tagged)
+	token := s.leads(leader)
+	slot := cluster.Slot(clusterNamespace)
+	old, _ := cluster.Owner(slot)
+	before := leader.Status().LastAnswer
+	s.eventually("a renewal, so that the next one is far", func() bool { return leader.Status().LastAnswer.After(before) })
+	cluster.Migrate(t, slot, func() {})
+	cluster.Remove(t, old)
+	moved := time.Now()
+	s.eventually("the leader to hear from the new master", func() bool {
+		status := leader.Status()
+		return status.LastAnswer.After(moved) && status.Err == nil
+	})
+	t.Logf("the leader hears from it %v after the node has left", round(time.Since(moved)))
+	if term, leads := leader.Term(); !leads || term.Token != token {
+		t.Error("the leader has lost its term")
+	}
+	s.onlyTerms(token)
+}
+
 // A failover of the master of the lease: the leader goes on under its token, or the next one comes
 // after the hold-off.
 func TestP1P2P3_ClusterFailover(t *testing.T) {
