@@ -71,6 +71,37 @@ func TestAnswersOfSentinels(t *testing.T) {
 	}
 }
 
+// TestClientOfAnotherKindIsNamed: a client of one server does not follow a Cluster, and one of a
+// Cluster has no use for a Redis that is none. Both wait for ever, unless somebody changes that. A
+// connection beside the pool of a cluster's client is one of one node, and may meet a slot that has
+// moved.
+func TestClientOfAnotherKindIsNamed(t *testing.T) {
+	single, clustered := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	t.Cleanup(func() { _, _ = single.Close(), clustered.Close() })
+	moved, none := refusal("MOVED 3808 127.0.0.1:17000"), refusal("ERR This instance has cluster support disabled")
+	node := *openStore(clustered, "{ns}")
+	node.rdb = single
+	for _, test := range []struct {
+		of   *Store
+		err  error
+		says string // "": it passes by itself
+	}{
+		{openStore(single, "ns"), moved, isCluster},
+		{openStore(clustered, "{ns}"), moved, ""},
+		{&node, moved, ""},
+		{openStore(clustered, "{ns}"), none, noCluster},
+		{openStore(single, "ns"), refusal("ASK 3808 127.0.0.1:17000"), ""},
+	} {
+		err := test.of.explain("renew", test.err)
+		kind := store.ErrUnreachable
+		if test.says != "" {
+			kind = store.ErrMisconfigured
+		}
+		require.ErrorIs(t, err, kind, "%T: %v", test.of.rdb, test.err)
+		require.Equal(t, test.says, store.FixOf(err), "%T: %v", test.of.rdb, test.err)
+	}
+}
+
 // TestClientCertificateIsAskedFor: a server with TLS that wants a certificate of its clients is
 // running, and the error says what it lacks.
 func TestClientCertificateIsAskedFor(t *testing.T) {

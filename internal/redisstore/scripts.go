@@ -329,6 +329,9 @@ func (s *Store) explain(op string, err error) error {
 	if cluster, is := s.rdb.(*redis.ClusterClient); is && mayHaveMoved(err) {
 		cluster.ReloadState(context.Background()) // in a goroutine of its own, one at a time
 	}
+	if fix := s.otherClient(err); fix != "" {
+		return &store.Error{Kind: store.ErrMisconfigured, Op: op, Err: err, Fix: fix}
+	}
 	explained := explain(op, err)
 	if e, ok := store.AsType[*store.Error](explained); ok && e.Fix == "" && e.Kind == store.ErrUnreachable { //nolint:errorlint // our own
 		e.Fix = s.likely(err)
@@ -346,6 +349,28 @@ func mayHaveMoved(err error) bool {
 		return redis.HasErrorPrefix(err, "CLUSTERDOWN")
 	}
 	return !isNonsense(err)
+}
+
+// What is wrong if the client is of another kind than the Redis.
+const (
+	isCluster = "Redis is a Cluster: give tenure a client of redis.NewClusterClient, or set REDIS_CLUSTER to true in the environment, and a Namespace with a {hash tag}"
+	noCluster = "Redis is no Cluster: give tenure a client of redis.NewClient, or unset REDIS_CLUSTER in the environment"
+)
+
+// otherClient says that Redis has to be asked by a client of another kind; "": not because of this
+// error. A client of one server does not go where the node of a cluster sends it.
+func (s *Store) otherClient(err error) string {
+	switch s.rdb.(type) {
+	case *redis.Client:
+		if !s.spread && redis.HasErrorPrefix(err, "MOVED") { // else it is that of one node
+			return isCluster
+		}
+	case *redis.ClusterClient:
+		if strings.Contains(err.Error(), "This instance has cluster support disabled") {
+			return noCluster
+		}
+	}
+	return ""
 }
 
 // What is likely wrong if client and server do not agree on TLS. Neither side reports it: a server
