@@ -165,6 +165,7 @@ func TestPaths(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.member("a")
 		s.until(a.IsLeader)
+		s.member("b:1")
 		h, err := tenurehttp.New(a, operators)
 		require.NoError(s, err)
 		s.Cleanup(h.Close)
@@ -176,6 +177,11 @@ func TestPaths(t *testing.T) {
 				"/api/cluster/status":                                200,
 				"/api/cluster/status?x=../..":                        200,
 				"/api/cluster/instances/a":                           200,
+				"/api/cluster/instances/b:1":                         200,
+				"/api/cluster/instances/b%3A1":                       200, // as encodeURIComponent writes it
+				"/api/cluster/instances/b%3a1":                       200,
+				"/api/cluster/instances/%62%3A1":                     404,
+				"/api/cluster%3Astatus":                              404,
 				"/api/cluster/status/":                               404,
 				"/api/cluster/Status":                                404,
 				"/api/cluster":                                       404,

@@ -53,6 +53,10 @@ func (h *Handler) table() []route {
 // named is what a name in a path may be: an instance, a task, a command.
 var named = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 
+// colons reads the one character of a name that encodeURIComponent, and clients that are made from
+// openapi.json, do not leave as it is. No other part of a path has it.
+var colons = strings.NewReplacer("%3A", ":", "%3a", ":")
+
 // matches reports whether a path is that of the route, and the name that it has.
 func (t route) matches(path string) (name string, ok bool) {
 	before, after, open := strings.Cut(t.path, "{")
@@ -73,7 +77,7 @@ func (h *Handler) find(r *http.Request) (found *route, name string, allowed []st
 	if path == "" { // http.StripPrefix has left nothing
 		path = "/"
 	}
-	if r.URL.RawPath != "" { // written otherwise than it reads: what stands before the handler may have read it otherwise
+	if raw := r.URL.RawPath; raw != "" && colons.Replace(raw) != r.URL.Path { // written otherwise than it reads: what stands before the handler may have read it otherwise
 		return nil, "", nil
 	}
 	for i, t := range h.routes {
