@@ -63,7 +63,7 @@ type index struct {
 func (h *Handler) page(w http.ResponseWriter, r *request) error {
 	w.Header().Set("Vary", "Accept")
 	if wantsHTML(r.Header.Values("Accept")) {
-		if r.URL.Path == "" { // "/tenure": what the page refers to would be beside it
+		if r.URL.Path == "" && !slashed(r) { // "/tenure": what the page refers to would be beside it
 			return redirectInto(w, r)
 		}
 		return h.serveFile(w, r, "index.html")
@@ -94,6 +94,13 @@ func wantsHTML(accept []string) bool {
 	return false
 }
 
+// slashed reports whether the path that the client has sent ends with a slash, whatever
+// http.StripPrefix has left of it.
+func slashed(r *request) bool {
+	sent, _, _ := strings.Cut(r.RequestURI, "?")
+	return strings.HasSuffix(sent, "/")
+}
+
 // redirectInto sends a browser from the prefix to the prefix with a slash behind it, by a relative
 // address: whatever stands before this handler may have removed a part.
 func redirectInto(w http.ResponseWriter, r *request) error {
@@ -102,7 +109,7 @@ func redirectInto(w http.ResponseWriter, r *request) error {
 	if err == nil {
 		last = path.Base(asked.EscapedPath())
 	}
-	if last == "" || last == "." || last == "/" {
+	if last == "" || last == "." {
 		return &problem{Status: http.StatusNotFound, Code: "no_endpoint", Detail: "there is no such endpoint"}
 	}
 	into := "./" + last + "/"

@@ -90,10 +90,15 @@ func TestPageUnderAPrefix(t *testing.T) {
 		require.NoError(s, err)
 		require.Equal(s, "/a:b/", to.Path)
 
-		for cut, asked := range map[string]string{"/": "/", "/ops/.": "/ops/."} { // there is no last part to send it to
-			w := s.host(http.StripPrefix(cut, inner.Handler))
-			w.refused(http.StatusNotFound, "no_endpoint", http.MethodGet, asked, "", "Accept", browserAccepts)
-		}
+		slash := s.host(http.StripPrefix("/ops/", inner.Handler)) // as examples of http.StripPrefix have it
+		require.Contains(s, slash.do(http.MethodGet, "/ops/", "", "Accept", browserAccepts).body, "<!doctype html>")
+		require.Equal(s, http.StatusOK, slash.do(http.MethodGet, "/ops/page/main.js", "").StatusCode)
+		require.Equal(s, http.StatusOK, slash.do(http.MethodGet, "/ops/api/cluster/status", "").StatusCode)
+		slash = s.host(http.StripPrefix("/", inner.Handler))
+		require.Contains(s, slash.do(http.MethodGet, "/", "", "Accept", browserAccepts).body, "<!doctype html>")
+
+		dot := s.host(http.StripPrefix("/ops/.", inner.Handler)) // there is no last part to send it to
+		dot.refused(http.StatusNotFound, "no_endpoint", http.MethodGet, "/ops/.", "", "Accept", browserAccepts)
 		asked := &http.Request{Method: http.MethodGet, URL: &url.URL{}, Header: http.Header{"Accept": {browserAccepts}}} // no server has read it
 		answered := httptest.NewRecorder()
 		inner.ServeHTTP(answered, asked)

@@ -74,8 +74,8 @@ func (t route) matches(path string) (name string, ok bool) {
 // find returns the route of a request, and the methods that its path has.
 func (h *Handler) find(r *http.Request) (found *route, name string, allowed []string) {
 	path := r.URL.Path
-	if path == "" { // http.StripPrefix has left nothing
-		path = "/"
+	if !strings.HasPrefix(path, "/") { // http.StripPrefix has left nothing, or has taken the slash too
+		path = "/" + path
 	}
 	if raw := r.URL.RawPath; raw != "" && colons.Replace(raw) != r.URL.Path { // written otherwise than it reads: what stands before the handler may have read it otherwise
 		return nil, "", nil

@@ -288,7 +288,7 @@ var web = []bug{
 	{name: "location of nothing", in: tenurehttp, test: "TestCommandThatIsNotNoted", breaks: "who follows a command that could not be noted reads a list of all", file: "tenurehttp/actions.go",
 		old: "		if id != \"\" { // else", new: "		if true { // else"},
 	{name: "redirect out of the root", in: tenurehttp, test: "TestPageUnderAPrefix", breaks: "a browser is sent to another host", file: "tenurehttp/page.go",
-		old: " || last == \".\" || last == \"/\" {", new: " || last == \".\" {"},
+		old: " && !slashed(r) {", new: " {"},
 	{name: "silence behind a health check", in: telemetry, test: "TestAnswers", breaks: "no alert says that Redis is down while a health check fails", file: "internal/telemetry/source.go",
 		old: "return !down && (status.Err", new: "return (status.Err"},
 	{name: "tasks of a list that was cut off", in: telemetry, test: "TestTasksAmongThousands", breaks: "in a namespace of a thousand tasks nobody sees that one is overdue", file: "internal/telemetry/source.go",

@@ -24,7 +24,7 @@ var words = []bug{
 	{name: "a page that may load anything", test: "TestPage", in: "tenurehttp", breaks: "a text that is taken for markup runs a script of somebody else", file: "tenurehttp/page.go",
 		old: "	header.Set(\"Content-Security-Policy\", pagePolicy)\n", new: ""},
 	{name: "a page beside its prefix", test: "TestPageUnderAPrefix", in: "tenurehttp", breaks: "the page is empty without the last slash of its address", file: "tenurehttp/page.go",
-		old: "		if r.URL.Path == \"\" {", new: "		if false {"},
+		old: "		if r.URL.Path == \"\" && ", new: "		if false && "},
 	{name: "a list of endpoints for everybody", test: "TestGuardedReads", in: "tenurehttp", breaks: "a guarded handler answers who has no right to read", file: "tenurehttp/page.go",
 		old: "	if h.opts.GuardReads {\n		if _, err", new: "	if false {\n		if _, err"},
 	{name: "a release beside a handler", test: "TestP8_ReleaseWaitsForDo", breaks: "the lease goes back while a handler still does what only the leader may", file: "election_loop.go",
