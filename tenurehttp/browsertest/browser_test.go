@@ -155,9 +155,11 @@ func (p *tab) listen(event any) {
 	}
 }
 
-// clean expects that no script has failed, and that the policy had nothing to refuse.
+// clean expects that no script has failed, that the policy had nothing to refuse, and that nothing
+// that is no text is shown as one.
 func (p *tab) clean() {
 	p.Helper()
+	require.NotRegexp(p, `\b(undefined|NaN)\b|falsefalse|\[object`, eval[string](p, "document.body.innerText"))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	require.Empty(p, p.problems)

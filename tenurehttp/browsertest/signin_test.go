@@ -3,6 +3,7 @@ package browsertest
 import (
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -52,6 +53,12 @@ func (g *guarded) silent(p *tab, secrets ...string) {
 	}
 }
 
+// lines are what an element shows, with a bar between two lines.
+func (p *tab) lines(selector string) string {
+	p.Helper()
+	return strings.Join(strings.FieldsFunc(eval[string](p, fmt.Sprintf("document.querySelector(%q).innerText", selector)), func(r rune) bool { return r == '\n' || r == '\t' }), "|")
+}
+
 // fill types into a field of the dialog.
 func (p *tab) fill(selector, text string) {
 	p.Helper()
@@ -93,6 +100,7 @@ func TestSignIn(t *testing.T) {
 		p.says("#lost", "Sign in to see this cluster.")
 		p.says("#ask", "Your token")
 		require.False(t, eval[bool](p, "Boolean(document.getElementById('ask-name'))"))
+		require.Equal(t, "Sign in|Your token|It is kept while this tab is open, and stands in no address.|Sign in|Leave it", p.lines("#ask"))
 		p.accessible("the sign-in")
 		p.fill("#ask-field", "wrong")
 		p.click("#ask [type=submit]")

@@ -4,7 +4,7 @@
 const svgSpace = "http://www.w3.org/2000/svg";
 
 // el makes an element. Children are elements or texts. A property that begins with "on" is a
-// listener, any other one an attribute; null, undefined and false leave it out.
+// listener, any other one an attribute. null, undefined and false leave a child or a property out.
 export function el(tag, properties = {}, ...children) {
   return fill(document.createElement(tag), properties, children);
 }
@@ -19,7 +19,7 @@ function fill(made, properties, children) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else attribute(made, name, value);
   }
-  made.append(...children.filter((c) => c !== null && c !== undefined && c !== ""));
+  made.append(...children.filter((c) => c !== null && c !== undefined && c !== false && c !== ""));
   return made;
 }
 
