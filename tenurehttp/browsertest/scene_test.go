@@ -38,6 +38,8 @@ type scene struct {
 	url       string
 	began     time.Time
 	aside     bool // the process that answers takes no part
+	snapshots int  // that were asked for
+	each      func(n int)
 }
 
 // newScene starts a server.
@@ -82,6 +84,9 @@ func (s *scene) serve(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, prefix+"/api/cluster/")
 	switch {
 	case path == "snapshot":
+		if s.snapshots++; s.each != nil {
+			s.each(s.snapshots)
+		}
 		s.send(w, s.snapshot(r))
 	case path == "terms":
 		s.send(w, map[string]any{"terms": []any{}})

@@ -6,6 +6,7 @@ const pace = 2000; // between two snapshots, in milliseconds
 const soonest = 250; // between two, if changes come fast
 const patience = 8000; // for one answer
 const silence = 40000; // of a stream, which sends a ping each 15 s
+const asides = 20; // answers in a row that are older than what is shown; then Redis has lost the rest
 
 // state is what is known. Times in it are of performance.now().
 export const state = {
@@ -31,6 +32,7 @@ let again = false;
 let generation = 0; // of the credentials: an answer to others counts no more
 let last = 0;
 let slow = 0; // how long the last answer took
+let aside = 0; // answers that were left aside since the last one that was shown
 let credentials = ""; // the header Authorization. They are kept for as long as the tab is open, and stand in no address
 try {
   credentials = sessionStorage.getItem("tenure-credentials") ?? "";
@@ -179,14 +181,33 @@ async function read() {
   changed();
 }
 
+// place is where a change stands in the log; NaN: it is none that can be compared.
+function place(change) {
+  const [, ms, nth] = /^([0-9]+)-([0-9]+)$/.exec(change?.id ?? "") ?? [];
+  return { ms: Number(ms), nth: Number(nth) };
+}
+
+// isOlder says that a snapshot lacks a change that is shown: behind a load balancer it may be that of
+// another process, which has not read so far yet.
+function isOlder(snapshot) {
+  const [got, shown] = [place(snapshot.log[0]), place(state.snapshot?.log[0])];
+  return got.ms < shown.ms || (got.ms === shown.ms && got.nth < shown.nth);
+}
+
 function take(snapshot) {
+  state.lost = 0;
+  state.problem = null;
+  state.challenge = "";
+  if (isOlder(snapshot) && aside < asides) {
+    aside++;
+    again = true;
+    return;
+  }
+  aside = 0;
   const first = !state.snapshot;
   state.snapshot = snapshot;
   state.received = performance.now();
   state.offset = Date.parse(snapshot.at) / 1000 + snapshot.age_seconds - Date.now() / 1000;
-  state.lost = 0;
-  state.problem = null;
-  state.challenge = "";
   for (const role of snapshot.roles) keep(role.terms);
   if (first && snapshot.actions.length === 0) {
     const mine = generation;

@@ -1,0 +1,51 @@
+package browsertest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+)
+
+// TestAnswersOfTwoProcesses: behind a load balancer each answer may be that of another process,
+// whose snapshot is up to five seconds older. The page does not go back to a leader of before. If
+// all are older, Redis has lost the rest: then they are shown.
+func TestAnswersOfTwoProcesses(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.lead("", 30, 24, "web-1 5 0")
+	s.log = []tenure.Change{{ID: "1795295029000-0", Type: tenure.ChangeElected, InstanceID: "web-1", Time: time.Now()}}
+	before, log := s.roles, s.log
+	p := open(t, s.url, desk)
+	p.says("#roles", "web-1 leads")
+	eval[bool](p, "window.shown = []; new MutationObserver(() => { const t = document.getElementById('said').textContent; if (t) window.shown.push(t); }).observe(document.getElementById('said'), { subtree: true, childList: true, characterData: true }); true")
+	s.change(func() {
+		s.roles = nil
+		s.lead("", 30, 24, "web-1 5 0", "web-2 0 0")
+		s.log = slices.Concat([]tenure.Change{{ID: "1795295029000-1", Type: tenure.ChangeElected, InstanceID: "web-2", Time: time.Now()}}, log)
+		after, all := s.roles, s.log
+		s.each = func(n int) {
+			if s.roles, s.log = after, all; n%2 == 1 {
+				s.roles, s.log = before, log
+			}
+		}
+	})
+	p.says("#roles", "web-2 leads")
+	s.mu.Lock()
+	so := s.snapshots
+	s.mu.Unlock()
+	p.until(fmt.Sprintf("Number(document.documentElement.dataset.drawn) > 0 && performance.now() > %d", eval[int](p, "Math.ceil(performance.now())")+10_000))
+	s.mu.Lock()
+	require.Greater(t, s.snapshots, so+3, "each other answer was an older one")
+	s.mu.Unlock()
+	require.Equal(t, []string{"web-2 leads default now."}, eval[[]string](p, "window.shown"))
+	require.Contains(t, p.text("#roles"), "web-2 leads")
+
+	s.change(func() { s.each, s.roles, s.log = nil, before, log })
+	p.says("#roles", "web-1 leads")
+	p.clean()
+}
