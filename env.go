@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"cmp"
 	"crypto/tls"
 	"net"
 	"net/netip"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 )
 
 // EnvMode says how a program finds out whether it leads.
@@ -101,9 +104,10 @@ func (o EnvOptions) New() (*Coordinator, error) {
 //
 // If neither REDIS_URL nor REDIS_HOST is set, the process is meant to run alone: Redis is nil. The
 // client is made for leases: contexts bound its calls, and it waits for an answer for a tenth of
-// LEASE_TTL unless the URL has a read_timeout. With TLS a server that Sentinel or a Cluster names
-// has a certificate of the address that it is named by, or of the host in the URL. No error has a
-// password or a URL in it. Values that are in range by themselves are checked against each other by
+// LEASE_TTL unless the URL has a read_timeout. A client of Sentinel or of a Cluster dials a server
+// once, for a second, unless the URL has a dial_timeout or dialer_retries. With TLS a server that
+// Sentinel or a Cluster names has a certificate of the address that it is named by, or of the host
+// in the URL. No error has a password or a URL in it. Values that are in range by themselves are checked against each other by
 // EnvOptions.New.
 func OptionsFromEnv(prefix string) (EnvOptions, error) {
 	e := environment{prefix: prefix + "_"}
@@ -441,6 +445,10 @@ func isHost(text string) bool {
 	return err == nil || !strings.ContainsAny(text, "/?#@[]:%\\\"<> ")
 }
 
+// dialTimeout is how long a client of Sentinel or of a Cluster waits for a server to be connected: if
+// one is gone without a sign, another one has to be asked before a lease ends.
+const dialTimeout = time.Second
+
 // newClient reads a URL with the parser that fits, and returns what makes the client.
 func newClient(u *url.URL, address string, cluster bool, password string, wait time.Duration, certificate clientCertificate) (func() redis.UniversalClient, error) {
 	set := func(timeout *time.Duration, bounded *bool, secret *string, config *tls.Config) {
@@ -455,6 +463,11 @@ func newClient(u *url.URL, address string, cluster bool, password string, wait t
 			*secret = password
 		}
 	}
+	once := func(opts any) { // by default a silent server is dialed five times before another one is asked
+		if !u.Query().Has("dialer_retries") {
+			clientopts.Set(opts, "DialerRetries", 1)
+		}
+	}
 	switch {
 	case cluster:
 		opts, err := redis.ParseClusterURL(address)
@@ -462,9 +475,9 @@ func newClient(u *url.URL, address string, cluster bool, password string, wait t
 			return nil, err
 		}
 		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password, opts.TLSConfig)
-		if opts.TLSConfig != nil {
-			opts.Dialer = dialNamed(opts.TLSConfig, opts.DialTimeout)
-		}
+		once(opts)
+		opts.DialTimeout = cmp.Or(opts.DialTimeout, dialTimeout)
+		opts.Dialer = dialNamed(opts.TLSConfig, opts.DialTimeout)
 		return func() redis.UniversalClient { return redis.NewClusterClient(opts) }, nil
 	case u.Query().Has("master_name"):
 		opts, err := redis.ParseFailoverURL(address)
@@ -475,9 +488,10 @@ func newClient(u *url.URL, address string, cluster bool, password string, wait t
 		if opts.SentinelPassword == "" && opts.Username == "" { // nobody logs in to Sentinel without a password
 			opts.Username, opts.SentinelUsername = opts.SentinelUsername, ""
 		}
-		if opts.TLSConfig != nil {
-			opts.Dialer = dialNamed(opts.TLSConfig, opts.DialTimeout)
-		}
+		once(opts)
+		// DialTimeout is for all of it: to ask Sentinel for the master, and to dial that. go-redis stays
+		// with a Sentinel that is silent as long as DialTimeout ends before the dial of it does.
+		opts.Dialer = dialNamed(opts.TLSConfig, cmp.Or(opts.DialTimeout, dialTimeout))
 		return func() redis.UniversalClient { return redis.NewFailoverClient(opts) }, nil
 	}
 	opts, err := redis.ParseURL(address)

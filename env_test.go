@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -126,6 +127,7 @@ func TestClientFromEnv(t *testing.T) {
 		"Sentinel": {[]string{"REDIS_URL=redis://s1:26379?master_name=mymaster&addr=s2:26379", "REDIS_PASSWORD=p"}, func(t *testing.T, rdb redis.UniversalClient) {
 			require.Equal(t, "FailoverClient", rdb.(*redis.Client).Options().Addr)
 			require.Equal(t, "p", rdb.(*redis.Client).Options().Password)
+			require.Equal(t, 1, dialerRetries(rdb.(*redis.Client).Options()))
 		}},
 		"a user behind Sentinel": {[]string{"REDIS_URL=redis://shop@s1:26379?master_name=mymaster", "REDIS_PASSWORD=p"}, func(t *testing.T, rdb redis.UniversalClient) {
 			o := rdb.(*redis.Client).Options()
@@ -141,7 +143,11 @@ func TestClientFromEnv(t *testing.T) {
 		}},
 		"a cluster": {[]string{"REDIS_HOST=redis", "REDIS_CLUSTER=true", "REDIS_PASSWORD=p"}, func(t *testing.T, rdb redis.UniversalClient) {
 			o := rdb.(*redis.ClusterClient).Options()
-			require.Equal(t, []any{[]string{"redis:6379"}, "p", 3 * time.Second}, []any{o.Addrs, o.Password, o.ReadTimeout})
+			require.Equal(t, []any{[]string{"redis:6379"}, "p", 3 * time.Second, time.Second}, []any{o.Addrs, o.Password, o.ReadTimeout, o.DialTimeout})
+			require.Equal(t, 1, dialerRetries(o))
+		}},
+		"a cluster with its own time-out": {[]string{"REDIS_URL=redis://redis:6379?dial_timeout=4s", "REDIS_CLUSTER=true"}, func(t *testing.T, rdb redis.UniversalClient) {
+			require.Equal(t, 4*time.Second, rdb.(*redis.ClusterClient).Options().DialTimeout)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,6 +161,16 @@ func TestClientFromEnv(t *testing.T) {
 			require.Equal(t, 30*time.Second, c.Guarantees().LeaseTTL, "it does not lead alone")
 		})
 	}
+}
+
+// dialerRetries is the option of that name; 1 if this version of go-redis has none for such a
+// client.
+func dialerRetries(of any) int {
+	field := reflect.ValueOf(of).Elem().FieldByName("DialerRetries")
+	if _, has := reflect.TypeFor[redis.FailoverOptions]().FieldByName("DialerRetries"); !has || !field.IsValid() {
+		return 1
+	}
+	return int(field.Int())
 }
 
 // All that is wrong is said at once, by the names of the variables, and no error shows a secret.

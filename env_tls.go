@@ -1,7 +1,6 @@
 package tenure
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,10 +10,14 @@ import (
 )
 
 // dialNamed dials servers that others have named: those that Sentinel or a node of a Cluster has
-// given the addresses of. go-redis would ask each for a certificate of the host in the URL, which
-// is that of one of them. A server may have that one, or one of the address that is dialed.
+// given the addresses of. With TLS, which a config of nil is without, go-redis would ask each for a
+// certificate of the host in the URL, which is that of one of them. A server may have that one, or
+// one of the address that is dialed.
 func dialNamed(config *tls.Config, timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	timeout = max(cmp.Or(timeout, 5*time.Second), 0) // as go-redis
+	plain := net.Dialer{Timeout: max(timeout, 0)}
+	if config == nil {
+		return plain.DialContext
+	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -32,7 +35,7 @@ func dialNamed(config *tls.Config, timeout time.Duration) func(ctx context.Conte
 				return err
 			}
 		}
-		dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: timeout}, Config: of}
+		dialer := tls.Dialer{NetDialer: &plain, Config: of}
 		return dialer.DialContext(ctx, network, addr)
 	}
 }

@@ -79,6 +79,12 @@ func serveRedis(t *testing.T, config *tls.Config, answer func(command string) st
 	listener, err := tls.Listen("tcp4", "127.0.0.1:0", config)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
+	serveOn(listener, answer)
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// serveOn answers commands until the listener is closed.
+func serveOn(listener net.Listener, answer func(command string) string) {
 	go func() { // ends with the listener
 		for {
 			connection, err := listener.Accept()
@@ -91,7 +97,6 @@ func serveRedis(t *testing.T, config *tls.Config, answer func(command string) st
 			}()
 		}
 	}()
-	return listener.Addr().(*net.TCPAddr).Port
 }
 
 func answerRedis(connection net.Conn, answer func(command string) string) {
@@ -208,7 +213,7 @@ func TestServersHaveCertificatesOfTheirOwn(t *testing.T) {
 					}
 					return ""
 				})
-				named := fmt.Sprintf("REDIS_URL=rediss://127.0.0.1:%d?read_timeout=1m&max_retries=-1", first)
+				named := fmt.Sprintf("REDIS_URL=rediss://127.0.0.1:%d?read_timeout=1m&dial_timeout=1m&max_retries=-1", first)
 				if kind == "Sentinel" {
 					environ(t, "NAMESPACE={shop}", named+"&master_name=main")
 				} else {

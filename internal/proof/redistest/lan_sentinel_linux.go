@@ -94,11 +94,14 @@ func (s *LANSentinel) ask(machine string, fn func(context.Context, *redis.Sentin
 }
 
 // Client is a client on a node that asks the Sentinels for the master; it is closed with the test.
-func (s *LANSentinel) Client(t TB, node string) *redis.Client {
+func (s *LANSentinel) Client(t TB, node string, changes ...func(*redis.FailoverOptions)) *redis.Client {
 	t.Helper()
 	o := &redis.FailoverOptions{MasterName: sentinelMaster, Dialer: s.Dialer(node)}
 	for _, machine := range s.Machines {
 		o.SentinelAddrs = append(o.SentinelAddrs, fmt.Sprintf("%s:%d", s.Addr(machine), lanSentinelPort))
+	}
+	for _, change := range changes {
+		change(o)
 	}
 	client := redis.NewFailoverClient(o)
 	t.Cleanup(func() { _ = client.Close() })

@@ -1,11 +1,16 @@
 package scenario
 
 import (
+	"context"
+	"net"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 )
 
 // Machines that are cut from each other, with a Redis and a Sentinel on each of three: one leader
@@ -61,6 +66,38 @@ func TestP1P2P3P7_PartitionedMachinesUnderSentinel(t *testing.T) { //nolint:tpar
 		sentinel.Heal(t, []string{"c0"}, machines)
 		s.agree(first, second)
 	})
+}
+
+// The machine of the master is gone without a sign, and with it the Sentinel that the leader's client
+// has asked: the client finds another Sentinel, and the new master, within the term. It is set as
+// docs/redis.md says, so that the dial of one server ends before DialTimeout does.
+func TestP12_SentinelThatIsGoneWithTheMaster(t *testing.T) {
+	s := newParallelStage(t, 20*time.Second)
+	lan := redistest.NewLAN(t, "m0", "m1", "m2", "c0")
+	sentinel := lan.StartSentinel(t, []string{"m0", "m1", "m2"}, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
+	leader := s.join("leader", sentinel.Client(t, "c0", func(o *redis.FailoverOptions) {
+		o.SentinelAddrs = o.SentinelAddrs[:1] // that of m0: the client hears of the others from it
+		o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 5*time.Second
+		clientopts.Set(o, "DialerRetries", 1)
+		dial := o.Dialer
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			return dial(ctx, network, addr)
+		}
+	}), young, func(o *tenure.Options) { o.Election.RenewInterval = time.Second })
+	token := s.leads(leader)
+	sentinel.Cut(t, []string{"m0"}, []string{"m1", "m2", "c0"})
+	s.eventually("another master", func() bool { m := sentinel.MasterBy("m1"); return m != "" && m != "m0" })
+	replaced := time.Now()
+	s.eventually("the leader to hear from the new master", func() bool {
+		status := leader.Status()
+		return status.LastAnswer.After(replaced) && status.Err == nil
+	})
+	t.Logf("the leader hears from it %v later", round(time.Since(replaced)))
+	if term, leads := leader.Term(); !leads || term.Token != token {
+		t.Error("the leader has lost its term")
+	}
 }
 
 // agree waits until both have heard from Redis, and one of them leads and the other knows.
