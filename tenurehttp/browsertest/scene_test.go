@@ -40,6 +40,7 @@ type scene struct {
 	aside     bool // the process that answers takes no part
 	snapshots int  // that were asked for
 	each      func(n int)
+	before    http.HandlerFunc // what answers in place of the server; nil: nothing does
 }
 
 // newScene starts a server.
@@ -80,6 +81,10 @@ func (s *scene) serve(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	if s.down {
 		panic(http.ErrAbortHandler)
+	}
+	if s.before != nil {
+		s.before(w, r)
+		return
 	}
 	path := strings.TrimPrefix(r.URL.Path, prefix+"/api/cluster/")
 	switch {

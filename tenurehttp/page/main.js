@@ -65,6 +65,7 @@ function lostText(lost, stale) {
     const seen = state.snapshot ? ` Last seen ${span(age())} ago.` : "";
     return `The connection to the server of this page is lost.${seen} It is tried again every other second.`;
   }
+  if (state.problem?.status === 0) return `What stands before the server of this page answers in its place: perhaps you must sign in there again. Load this page anew.${state.snapshot ? ` Last seen ${span(age())} ago.` : ""}`;
   if (state.problem?.status === 401) return state.signedIn ? `The server does not take these credentials (any more): ${state.problem.text}. Sign in again to see this cluster.` : "Sign in to see this cluster.";
   if (state.problem?.status === 403) return `The server refuses to show you this cluster: ${state.problem.text}.${state.signedIn ? " Sign out, and in as somebody who may read." : ""}`;
   if (state.problem && !state.snapshot) return `There is nothing to show yet: ${state.problem.text}.`;

@@ -164,7 +164,9 @@ async function read() {
   const mine = generation;
   try {
     const answer = await ask(`snapshot?${asked}`);
-    if (answer.ok) {
+    if (answer.ok && !isJSON(answer)) {
+      if (mine === generation) answeredByAnother();
+    } else if (answer.ok) {
       const snapshot = await answer.json();
       if (mine === generation) take(snapshot);
     } else {
@@ -175,10 +177,30 @@ async function read() {
         state.problem = { status: answer.status, text };
       }
     }
-  } catch {
-    state.lost ||= performance.now();
+  } catch (error) {
+    if (error.name === "TypeError" && await isSentAway()) answeredByAnother();
+    else state.lost ||= performance.now();
   }
   changed();
+}
+
+const isJSON = (answer) => /^application\/json\b/i.test(answer.headers.get("Content-Type") ?? "");
+
+// isSentAway says that the server redirects to another one, where this page must not follow: a fetch
+// that would fails as if there were no connection.
+async function isSentAway() {
+  try {
+    return (await ask("snapshot?limit=0", { redirect: "manual" })).type === "opaqueredirect";
+  } catch {
+    return false;
+  }
+}
+
+// answeredByAnother notes that what stands before the server answers in its place.
+function answeredByAnother() {
+  state.lost = 0;
+  state.challenge = "";
+  state.problem = { status: 0, text: "something else answers in its place" };
 }
 
 // place is where a change stands in the log; NaN: it is none that can be compared.
