@@ -1,6 +1,7 @@
 package tenurehttp
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -97,6 +98,16 @@ func (h *Handler) find(r *http.Request) (found *route, name string, allowed []st
 	return found, name, allowed
 }
 
+// foreign is why a request from a page of another origin is refused. It may be none: a proxy that
+// replaces Host makes a page of this server look like one.
+func foreign(r *http.Request) error {
+	const fix = "(fix: if a proxy before this server replaces Host, have it pass on that of the client, or list the origin of the page in Options.TrustedOrigins)"
+	return &problem{
+		Status: http.StatusForbidden, Code: "cross_origin",
+		Detail: fmt.Sprintf("a page of another origin may not ask for this: the page is of %.100q, and what it asks is %.100q %s", r.Header.Get("Origin"), r.Host, fix),
+	}
+}
+
 // ServeHTTP serves a request. The paths are those after the prefix that the handler is mounted
 // under.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -126,7 +137,7 @@ func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request) error {
 	}
 	if found.method == http.MethodPost {
 		if err := h.protection.Check(r); err != nil {
-			return &problem{Status: http.StatusForbidden, Code: "cross_origin", Detail: "a page of another origin may not ask for this"}
+			return foreign(r)
 		}
 	}
 	asked := &request{Request: r, name: name, action: found.action}

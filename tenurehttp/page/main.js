@@ -1,6 +1,6 @@
 // Draws the page when something is known anew, and each second, since times go on.
 import { attribute, el, icon, keyed, mark, put, show } from "./dom.js";
-import { age, ask, challenge, now, problemOf, signIn, signOut, soon, start, state } from "./source.js";
+import { age, ask, challenge, now, signIn, signOut, soon, start, state } from "./source.js";
 import { clock, count, seconds, span } from "./words.js";
 import { taskLink } from "./links.js";
 import { drawRoles } from "./roles.js";
@@ -120,8 +120,13 @@ async function askWho() {
     return tell("No answer", `${error.message}.`);
   }
   if (answer.status === 401) return signInDialog(challenge(answer));
-  if (answer.status === 403) return tell("You may look, and do nothing else", `${await problemOf(answer)}.`);
+  if (answer.status === 403) return refused(await answer.json().catch(() => ({})));
   return soon();
+}
+
+// refused says why there is no sign-in.
+function refused({ code, detail = "HTTP 403" }) {
+  tell(code === "cross_origin" ? "Nobody can act from this page" : "You may look, and do nothing else", `${detail}.`);
 }
 
 // signInDialog asks for a token, or for a name and a password.
