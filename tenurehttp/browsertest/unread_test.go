@@ -43,6 +43,22 @@ func TestPageOfWhatIsUnread(t *testing.T) {
 	p.clean()
 }
 
+// TestPageOfAPart: if the server has left something out, the page says so, and its title does not
+// say that all is led.
+func TestPageOfAPart(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.lead("", 30, 24, "web-1 5 0")
+	s.truncated = true
+	p := open(t, s.url, desk)
+	p.says("#attention", "not all is shown: there are more roles, instances or tasks than the server of this page reads")
+	p.until("document.title === 'shop · led, as far as is shown · tenure'")
+	s.change(func() { s.truncated = false })
+	p.until("document.title === 'shop · led · tenure'")
+	p.until("document.getElementById('attention').hidden")
+	p.clean()
+}
+
 // TestPageOfAForeignLeader: who reads a page of many roles, whose bands have no room for tokens,
 // sees that another program holds a lease.
 func TestPageOfAForeignLeader(t *testing.T) {

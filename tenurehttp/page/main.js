@@ -40,7 +40,8 @@ function draw() {
 // leading says in a word whether all roles are led. One of which that is not known is not listed.
 function leading(s) {
   if (!s.roles.every((r) => r.leader)) return "no leader";
-  return (s.unread ?? []).some((u) => u.part === "roles" && !s.roles.some((r) => r.role === u.name)) ? "leader not known" : "led";
+  if ((s.unread ?? []).some((u) => u.part === "roles" && !s.roles.some((r) => r.role === u.name))) return "leader not known";
+  return s.truncated ? "led, as far as is shown" : "led";
 }
 
 // drawState says how old what is shown is, and greys the page if it is too old.
@@ -86,6 +87,7 @@ function drawAttention(s) {
   // Whether a role is led is what its band says, in larger type.
   const found = (s.status.problems ?? []).filter((text) => text !== "nobody leads")
     .map((text) => ({ text: text.replace(/^(\d+) (?=drifted|down|lost|active|were)/, (_, n) => `${count(Number(n), "instance")} `) }));
+  if (s.truncated) found.unshift({ text: "not all is shown: there are more roles, instances or tasks than the server of this page reads" });
   for (const t of s.tasks) {
     if (t.status.overdue) found.push({ text: `task ${t.status.name} is overdue`, href: taskLink(t.status.name) });
     else if (failing(t)) found.push({ text: t.status.failures > 0 ? `task ${t.status.name} failed ${count(t.status.failures, "time")} in a row` : `task ${t.status.name} stands still`, href: taskLink(t.status.name) });
