@@ -105,7 +105,9 @@ func (s *stream) connect(ctx context.Context) error {
 		line := lines.Text()
 		switch {
 		case line == "":
-			s.event(ctx, e)
+			if err := s.event(ctx, e); err != nil {
+				return err
+			}
 			e = event{}
 		case strings.HasPrefix(line, ":"):
 			s.look(ctx)
@@ -152,12 +154,14 @@ func (s *stream) setRetry(line string) {
 	}
 }
 
-// event takes one event.
-func (s *stream) event(ctx context.Context, e event) {
+// event takes one event. After an error the next connection must begin where this one did.
+func (s *stream) event(ctx context.Context, e event) error {
 	switch e.name {
 	case "snapshot":
 		position, _, _ := strings.Cut(e.id, "+")
-		s.catchUp(ctx, position)
+		if err := s.catchUp(ctx, position); err != nil {
+			return err
+		}
 	case "change":
 		var change tenure.Change
 		if json.Unmarshal(e.data, &change) != nil || !later(change.ID, s.read) {
@@ -172,18 +176,22 @@ func (s *stream) event(ctx context.Context, e event) {
 	if eventID.MatchString(e.id) {
 		s.last = e.id
 	}
+	return nil
 }
 
 // catchUp reads what may have been missed up to a position, behind which events follow. What the
-// API has read for others may not reach so far yet.
-func (s *stream) catchUp(ctx context.Context, position string) {
+// API has read for others may not reach so far yet. What keeps it from that may pass: it is asked
+// again, and the error is that of a log that could not be read for as long as a question may take.
+func (s *stream) catchUp(ctx context.Context, position string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
 		log, err := s.missed(ctx)
-		if err != nil {
-			s.fail(err)
-			return
+		switch s.fail(err); {
+		case ctx.Err() != nil && err != nil:
+			return err
+		case err != nil && !Passing(err):
+			return nil
 		}
 		if len(log) > 0 {
 			rest := s.untaken(log)
@@ -193,12 +201,12 @@ func (s *stream) catchUp(ctx context.Context, position string) {
 				s.take(rest)
 			}
 		}
-		if position == "" || s.after != "" && !later(position, s.after) {
-			return
+		if err == nil && (position == "" || s.after != "" && !later(position, s.after)) {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return err
 		case <-time.After(pause):
 		}
 	}

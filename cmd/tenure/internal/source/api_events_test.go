@@ -16,7 +16,7 @@ import (
 )
 
 // streams stands in for the server of a stream of events: each that is asked for is written by the
-// next function, and ends with it. All other questions get an answer at once.
+// next function, and ends with it. All other questions get an answer at once; "" is that of a proxy.
 type streams struct {
 	next  []func(w io.Writer)
 	other func(path string) string
@@ -27,7 +27,11 @@ type streams struct {
 
 func (s *streams) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !strings.HasSuffix(r.URL.Path, "/events") {
-		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {document}}, Body: io.NopCloser(strings.NewReader(s.other(r.URL.RequestURI()))), Request: r}, nil
+		text, status, kind := s.other(r.URL.RequestURI()), http.StatusOK, document
+		if text == "" {
+			status, kind = http.StatusBadGateway, "text/html"
+		}
+		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
 	}
 	s.at, s.from = append(s.at, time.Since(s.began)), append(s.from, r.Header.Get("Last-Event-ID"))
 	if len(s.at) > len(s.next) || s.next[len(s.at)-1] == nil {
@@ -129,6 +133,37 @@ func TestLongEvents(t *testing.T) {
 		require.Len(t, heard[0], 1<<20)
 		require.Equal(t, []string{"0s an event has more than 4 MiB", "2s the stream of events was cut: bufio.Scanner: token too long"}, said)
 	})
+}
+
+// TestLogBehindAStreamThatIsAwayForAMoment: what a stream may have missed is asked for again if a
+// proxy, or the process that was asked, has a bad moment: on the next stream if that lasts longer
+// than a question may take.
+func TestLogBehindAStreamThatIsAwayForAMoment(t *testing.T) {
+	for _, lasts := range []time.Duration{time.Second, 11 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			s := &streams{other: func(string) string {
+				if time.Since(began) < lasts {
+					return ""
+				}
+				return `{"log":[{"id":"2-0","instance_id":"web-2"},{"id":"3-0","instance_id":"web-3"}]}`
+			}}
+			other := func(w io.Writer) { // a process that does not know 1-0
+				_, _ = io.WriteString(w, "event: snapshot\nid: 3-0\ndata: {}\n\n")
+				joined(w, "4-0", "web-4")
+				time.Sleep(time.Minute)
+			}
+			s.next = []func(io.Writer){other, other}
+			heard, said := follow(t, s, "1-0", 20*time.Second)
+			require.Equal(t, []string{"web-2", "web-3", "web-4"}, heard)
+			require.Len(t, said, 1)
+			require.Contains(t, said[0], "502 Bad Gateway")
+			for _, from := range s.from {
+				require.Equal(t, "1-0", from)
+			}
+			time.Sleep(time.Hour)
+		})
+	}
 }
 
 // TestLogBehindAStream: it is read until it reaches so far as the stream begins, for as long as a
