@@ -38,8 +38,8 @@ type Guarantees struct {
 	HandOver        time.Duration `json:"-"`
 	HandOverUnheard time.Duration `json:"-"`
 	// Yield is by how much CrashFailover, HandOver and HandOverUnheard grow if candidates differ in
-	// Priority, Spread, version or ByInstanceID, and the best one asks, but does not come:
-	// min(LeaseTTL/10, 1 s), or two round trips if that is more.
+	// Priority, Spread, version or ByInstanceID, or the work of one has failed, and the best one
+	// asks, but does not come: min(LeaseTTL/10, 1 s), or two round trips if that is more.
 	Yield time.Duration `json:"-"`
 	// TransferWait is how long Elector.Transfer waits for an instance that does not ask for the
 	// lease, before it returns ErrNotReady and the term goes on: RetryInterval + 2/3 · LeaseTTL.

@@ -114,8 +114,10 @@ type ElectionOptions struct {
 	// Priority among those that ask is preferred. Default 0; between -1000 and 1000. A vacancy is
 	// left to the best candidate for min(LeaseTTL/10, 1 s), or for two round trips if that is more;
 	// then anyone leads. A candidate that does not hear Redis's answers, is not healthy, or stands
-	// back, is not preferred. Among equals a candidate of a new version is: see
-	// RegistryOptions.Version.
+	// back, is not preferred. One whose work or health check has failed comes last for
+	// max(LeaseTTL, 30 s), doubled with each further failure up to twenty times that, whatever its
+	// Priority: so Preempt and Spread do not have sound work give way to work that fails, again and
+	// again. Among equals a candidate of a new version is preferred: see RegistryOptions.Version.
 	Priority int
 	// Preempt is the time after which a leader gives way to a better candidate. If a candidate of a
 	// higher Priority has asked for that long without a break, and the term is that old, the leader

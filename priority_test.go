@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -102,6 +103,31 @@ func TestPreemptInACluster(t *testing.T) {
 		token := top.Elector().Status().Token
 		c.pass(10 * time.Minute)
 		require.Equal(c, token, top.Elector().Status().Token)
+	})
+}
+
+// TestPreemptByOneThatFails: a leader whose work is sound gives way to a better candidate whose work
+// fails less and less often.
+func TestPreemptByOneThatFails(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		const patience = 20 * time.Second
+		sound := c.preferring("sound", 0, patience).start()
+		c.until(time.Minute, func() bool { return sound.IsLeader() })
+		var mended atomic.Bool
+		better := c.preferring("better", 1, patience).start(func(ctx context.Context, _ Term) error {
+			if !mended.Load() {
+				return errors.New("broken")
+			}
+			<-ctx.Done()
+			return nil
+		})
+		c.pass(10 * time.Minute)
+		require.LessOrEqual(c, transfers(sound), 6, "after 20 s, and then after 20 s and 30 s, 1 min, 2, 4, 8, 10, 10 …")
+		require.GreaterOrEqual(c, transfers(sound), 4)
+		require.True(c, sound.IsLeader())
+		mended.Store(true)
+		c.pass(12 * time.Minute)
+		require.True(c, better.IsLeader())
 	})
 }
 

@@ -11,6 +11,7 @@ const (
 	past        = time.Duration(-1 << 61) // before every reading: a monotonic clock may start below zero
 	maxStep     = time.Second             // of Redis's clock, beyond what is explained by the round trip
 	leastBack   = time.Second             // stands back after failed work, doubled with each further failure
+	lastFor     = 20                      // after many failures others are preferred for so many of the longest stand-back
 	heirFirst   = 50 * time.Millisecond   // the heir of a transfer is left so long to ask first
 	kept        = 4                       // a TTL that was seen is remembered for so many times its length
 )
@@ -67,6 +68,7 @@ type Candidate struct {
 	begun    time.Duration // monotonic: the term began
 	ended    time.Duration // monotonic: the last one ended
 	failures int           // terms whose work failed, since one that lasted for the longest penalty
+	last     time.Duration // monotonic: others are preferred until then, since its work failed
 
 	heir    string        // the instance that the lease is offered to, or Anyone; while the work drains: that it is reserved for
 	opened  time.Duration // monotonic: an open offer was noted; past: not yet
@@ -88,7 +90,7 @@ type Candidate struct {
 // fresh nonce at each call.
 func NewCandidate(timing Timing, random func() float64, secret func() string) *Candidate {
 	c := &Candidate{timing: timing, random: random, secret: secret, ready: true}
-	c.wake, c.back, c.heeded, c.regular = past, past, past, past
+	c.wake, c.back, c.heeded, c.regular, c.last = past, past, past, past, past
 	return c
 }
 
@@ -189,7 +191,7 @@ func (c *Candidate) Next(now Reading) (Request, bool) {
 		}
 		request.Kind, request.Nonce = Acquire, c.nonce
 		request.Rides = c.rides(now)
-		request.Rank, request.Mute, request.Slice, request.Counts = c.prefer, c.unknown > 0, c.slice(), c.timing.Counts() // rule hears
+		request.Rank, request.Mute, request.Slice, request.Counts = c.Rank(now), c.unknown > 0, c.slice(), c.timing.Counts() // rule hears
 	case c.state == Leading, c.Keeps() && c.lease.Leading(now):
 		request.Kind = Renew
 		request.Token, request.Origin, request.Since = c.token, c.origin, c.since
@@ -384,6 +386,7 @@ func (c *Candidate) End(now Reading, why Reason) Change {
 	}
 	if now.Mono-c.begun >= c.timing.Penalty { // the work can do it: earlier failures are forgotten
 		c.failures = 0
+		c.last = past
 	}
 	if why == Failed {
 		c.failures++
@@ -426,6 +429,7 @@ func (c *Candidate) Drained(now Reading) {
 	case Failed:
 		pause = Backoff(leastBack, c.failures, c.timing.Penalty)
 		pause += c.part(pause / 10)
+		c.last = now.Mono + Backoff(c.timing.Penalty, c.failures, lastFor*c.timing.Penalty)
 	}
 	c.back = now.Mono + pause
 	c.wake = c.back

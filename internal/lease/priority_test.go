@@ -28,6 +28,60 @@ func TestWhatAnAcquireSaysOfPriority(t *testing.T) {
 	}
 }
 
+// TestFailedComesLast: for a while after its work failed, longer with each failure, a candidate says
+// that it comes last. A term that lasts ends that.
+func TestFailedComesLast(t *testing.T) {
+	b := newBench(t)
+	const longest = 30 * time.Second // it stands back for
+	rank := func() Rank {            // of its next acquire
+		b.sleep()
+		r := b.next()
+		a := b.reply(Held)
+		a.Wait = ttl
+		b.says(r, a, Nothing)
+		return r.Rank
+	}
+	term := func(lasts time.Duration, why Reason) {
+		b.sleep()
+		b.lead()
+		for began := b.now.Mono; b.now.Mono-began < lasts; b.pass(renew) {
+			if r, due := b.c.Next(b.now); due {
+				b.answers(r, Kept, Renewed)
+			}
+		}
+		b.c.End(b.now, why)
+		b.c.Drained(b.now)
+		b.answers(b.next(), Done, Nothing)
+	}
+	fails := func(lasts time.Duration, want ...time.Duration) {
+		t.Helper()
+		for _, want := range want {
+			term(lasts, Failed)
+			failed := b.now.Mono
+			for rank() == lowest {
+			}
+			near(t, "comes last", b.now.Mono-failed, want, want+longest*11/10)
+		}
+	}
+	b.c.Prefer(7)
+	if r := rank(); r != 7 {
+		t.Errorf("rank %d", r)
+	}
+	fails(0, longest, 2*longest, 4*longest, 8*longest, 16*longest, 20*longest, 20*longest)
+	fails(2*longest, longest)
+	fails(0, 2*longest)
+	term(0, Failed)
+	term(2*longest, Resigned)
+	if r := rank(); r != 7 {
+		t.Errorf("rank %d after a term that lasted", r)
+	}
+	b.c.Prefer(lowest - 1)
+	term(0, Failed)
+	if r := rank(); r != lowest-1 {
+		t.Errorf("rank %d: it comes last as it is", r)
+	}
+}
+
 // TestSlice is a tenth of the TTL, a second at most; over a slow network two round trips, up to an
 // attempt.
 func TestSlice(t *testing.T) {

@@ -121,9 +121,10 @@ func (c *Cluster) hintsOfTransfer(m *machine, r lease.Request, reply oracle.Repl
 	}
 }
 
-// yield is the longest that a vacancy is left to the best candidate.
+// yield is the longest that a vacancy is left to the best candidate. One whose work has failed comes
+// last.
 func (c *Cluster) yield() time.Duration {
-	if c.profile.Priorities == nil {
+	if c.profile.Priorities == nil && !slices.Contains(c.profile.Faults, WorkFails) {
 		return 0
 	}
 	longest := time.Duration(0)
@@ -151,14 +152,13 @@ func (c *Cluster) ramp(p *instance) time.Duration {
 
 // chosen counts the terms of an instance while a better one was there and asked.
 func (c *Cluster) chosen(leader *instance) {
-	ranks := c.profile.Priorities
-	if ranks == nil {
+	if c.profile.Priorities == nil {
 		return
 	}
 	c.Tally.Chosen++
 	for _, p := range c.instances {
 		asks := p.listening() && c.now >= p.muteTill && p.cand.State() == lease.Following && p.cand.StandsBack(p.reading()) == 0
-		if asks && ranks[p.host] > ranks[leader.host] {
+		if asks && p.cand.Rank(p.reading()) > leader.cand.Rank(leader.reading()) {
 			c.Tally.PassedOver++
 			return
 		}

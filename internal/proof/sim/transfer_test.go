@@ -67,7 +67,7 @@ func TestPrioritiesAreHeeded(t *testing.T) {
 		var all Tally
 		p := named(t, name)
 		p.Length = min(p.Length, 10*24*time.Hour)
-		for seed := firstSeed; seed < firstSeed+20; seed++ {
+		for seed := firstSeed; seed < firstSeed+60; seed++ {
 			c := New(Options{Seed: seed, Profile: p, Rules: rules}).Run()
 			if c.Wrong != "" {
 				t.Errorf("%s, seed %d: %s", name, seed, c.Wrong)
